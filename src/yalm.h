@@ -1,0 +1,245 @@
+// yalm: run one Llama or Mistral model, fast, on the machine in front of you.
+//
+// Two nouns. A *model* is a file opened once: immutable, shared by any number of sessions and threads.
+// A *session* is one mutable timeline on it: its tokens, its KV cache, its last logits. One verb moves a
+// session on: yalm_eval() appends n tokens (n > 1 is prefill, n = 1 is decode) and leaves logits to read
+// or to sample from; yalm_rollback() moves it back.
+//
+//     yalm_error error;
+//     yalm_model *model = yalm_model_open("model.bin", NULL, &error);
+//     yalm_session *session = yalm_session_open(model, NULL, &error);
+//     yalm_eval(session, tokens, n_tokens, YALM_LOGITS_LAST, &error);
+//     int32_t next = yalm_sample(session, &sampling);
+//
+// The library never prints, never exits, and keeps no global state. Each call that can fail returns a
+// yalm_status (or NULL) and, where `error` is not NULL, fills it with one line that names the file or
+// thing, what was found, and what was expected. A session belongs to one thread at a time; only
+// yalm_session_cancel() may be called from another thread or from a signal handler.
+
+#ifndef YALM_H
+#define YALM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define YALM_API __attribute__((visibility("default")))
+
+// ---------------------------------------------------------------------------------------- errors
+
+// The values are the exit codes of the command line.
+typedef enum yalm_status {
+    YALM_OK = 0,
+    YALM_FAILED = 1,        // at run time: I/O, a device, a limit of the system
+    YALM_USAGE = 2,         // the caller's arguments: out of range, unknown, contradictory
+    YALM_BAD_MODEL = 3,     // the file is not a model that this version can run
+    YALM_NO_MEMORY = 4,     // said before anything is allocated, where it can be foreseen
+    YALM_INTERRUPTED = 130, // yalm_session_cancel()
+} yalm_status;
+
+typedef struct yalm_error {
+    yalm_status status;
+    char text[512]; // one line, UTF-8, no newline at the end
+} yalm_error;
+
+// "0.1.0 (commit 1a2b3c4, gcc 12.2.0; cpu: scalar avx2 avx512; cuda: none)". Static.
+YALM_API const char *yalm_version(void);
+
+// ---------------------------------------------------------------------------------------- model
+
+typedef struct yalm_model yalm_model;
+
+typedef struct yalm_model_options {
+    bool verify; // check every tensor's checksum while opening: reads the whole file
+} yalm_model_options;
+
+enum { YALM_MAX_EOS = 16 };
+
+// Facts about a model. Strings and arrays are owned by the model.
+typedef struct yalm_model_info {
+    const char *name;         // of the directory that it was converted from
+    const char *architecture; // as in config.json: "LlamaForCausalLM", …
+    const char *weight_dtype; // of the matrices: "fp32", "fp16", "bf16"; "mixed" where they differ
+    const char *rope_type;    // "default", "linear", "llama3", "yarn"
+    const char *tokenizer;    // "spm" (SentencePiece-style BPE), "bpe" (byte-level BPE), or "none"
+    const char *chat_template; // Jinja, as stored; NULL where there is none
+    int n_layers, hidden_dim, ffn_dim, n_heads, n_kv_heads, head_dim;
+    int vocab_size;         // rows of the embedding; token ids are below it
+    int tokenizer_vocab;    // pieces that the tokenizer knows (<= vocab_size)
+    int context_length;     // positions that the model was trained for
+    int sliding_window;     // 0: none
+    int n_experts, n_active_experts; // 0: not a mixture of experts
+    int32_t bos;            // -1: none
+    bool add_bos;           // the tokenizer puts bos before a text
+    int n_eos;
+    int32_t eos[YALM_MAX_EOS];
+    int64_t n_params;
+    uint64_t file_bytes, weight_bytes;
+    uint64_t checksum;      // XXH3-64 of the metadata, which holds each tensor's checksum: names the model
+} yalm_model_info;
+
+typedef struct yalm_tensor_info {
+    const char *name, *dtype;
+    int rank;
+    int64_t shape[4]; // outermost first
+    uint64_t offset, bytes, checksum;
+} yalm_tensor_info;
+
+// Maps the file and validates all of it that can be validated without reading the tensors. NULL on failure.
+YALM_API yalm_model *yalm_model_open(const char *path, const yalm_model_options *options, yalm_error *error);
+YALM_API void yalm_model_close(yalm_model *model); // after its sessions; NULL is welcome
+YALM_API const yalm_model_info *yalm_model_facts(const yalm_model *model);
+
+YALM_API int yalm_model_n_tensors(const yalm_model *model);
+YALM_API yalm_tensor_info yalm_model_tensor(const yalm_model *model, int index);
+// Compares tensor `index` with its checksum: YALM_OK, or YALM_BAD_MODEL.
+YALM_API yalm_status yalm_model_verify_tensor(const yalm_model *model, int index, yalm_error *error);
+
+// ---------------------------------------------------------------------------------------- text
+
+enum {
+    YALM_TOKENIZE_BOS = 1,     // begin with the model's bos token, where the model wants one
+    YALM_TOKENIZE_SPECIAL = 2, // text that spells a special token becomes that token; otherwise it stays text
+};
+
+// Ids of text[0..length), any bytes. Returns *n_tokens ids in *tokens, a buffer that the caller frees with free().
+YALM_API yalm_status yalm_tokenize(const yalm_model *model, const char *text, size_t length, int flags,
+                                   int32_t **tokens, size_t *n_tokens, yalm_error *error);
+
+// The piece's own bytes (not terminated; NUL may be among them); NULL where the model has no tokenizer or the id no piece.
+// For control tokens it is their spelling. Owned by the model.
+YALM_API const char *yalm_piece(const yalm_model *model, int32_t token, size_t *length);
+YALM_API bool yalm_is_control(const yalm_model *model, int32_t token); // spelled only, never part of a text
+YALM_API bool yalm_is_eos(const yalm_model *model, int32_t token);
+
+// Turns a stream of tokens back into bytes. Zero-initialise it at the start of a text.
+typedef struct yalm_stream {
+    unsigned char pending[4]; // the beginning of a UTF-8 character whose rest has not come yet
+    int n_pending;
+    bool started;             // a text's first space, which the tokenizer added, has been dealt with
+} yalm_stream;
+
+enum { YALM_MAX_PIECE = 1024 }; // bytes; the loader refuses longer pieces
+
+// Bytes that `token` adds to the text, in out[0..YALM_MAX_PIECE + 8): whole UTF-8 characters where the text has such.
+// Control tokens add nothing unless `spell_control`. A stream in the middle of a text (after a prompt) sets `started`.
+YALM_API size_t yalm_stream_token(const yalm_model *model, yalm_stream *stream, int32_t token, bool spell_control, char *out);
+// What is pending at the end: bytes of a character that never got whole.
+YALM_API size_t yalm_stream_end(yalm_stream *stream, char *out);
+
+// ---------------------------------------------------------------------------------------- session
+
+typedef struct yalm_session yalm_session;
+
+typedef enum yalm_kv { YALM_KV_FP16 = 0, YALM_KV_FP32 = 1 } yalm_kv;
+
+typedef struct yalm_session_options {
+    const char *device; // "auto", "cpu", "cuda"
+    const char *isa;    // CPU: "auto", "scalar", "avx2", "avx512"
+    int n_threads;      // 0: physical cores in the affinity mask, at most the cgroup's CPU quota
+    int context;        // positions that a token can look back on; 0: the model's, at most 4,096
+    bool endless;       // past the context, go on: the first n_sinks tokens and the most recent ones stay visible
+    int n_sinks;        // attention sinks (Xiao et al., arXiv 2309.17453); used when endless and the model has no window
+    yalm_kv kv;
+    int chunk;          // prefill is done in pieces of at most so many tokens; 0: chosen
+} yalm_session_options;
+
+YALM_API yalm_session_options yalm_session_defaults(void);
+
+typedef struct yalm_memory {
+    uint64_t weights;   // mapped from the file, shared between processes
+    uint64_t kv_cache;
+    uint64_t scratch;   // activations, logits, RoPE tables
+    uint64_t available; // what the machine (or cgroup) can still give, at this moment
+} yalm_memory;
+
+// What a session with these options will take. NULL options are the defaults.
+YALM_API yalm_status yalm_session_memory(const yalm_model *model, const yalm_session_options *options, yalm_memory *memory,
+                                         yalm_error *error);
+
+// Fails with YALM_NO_MEMORY before allocating, when memory does not suffice. The model must outlive the session.
+YALM_API yalm_session *yalm_session_open(const yalm_model *model, const yalm_session_options *options, yalm_error *error);
+YALM_API void yalm_session_close(yalm_session *session); // NULL is welcome
+
+// The options as resolved: no zeros, no "auto".
+YALM_API const yalm_session_options *yalm_session_facts(const yalm_session *session);
+YALM_API yalm_memory yalm_session_memory_used(const yalm_session *session);
+
+typedef enum yalm_logits_of { YALM_LOGITS_NONE, YALM_LOGITS_LAST, YALM_LOGITS_ALL } yalm_logits_of;
+
+// Appends tokens[0..n) at the session's position. YALM_LOGITS_ALL keeps n * vocab_size floats until the next call, so
+// callers with long texts come in pieces. On an error or a cancellation the position is as it was before the call.
+// YALM_USAGE: an id out of range, or the context is full and the session not endless (the text has both numbers).
+YALM_API yalm_status yalm_eval(yalm_session *session, const int32_t *tokens, int n, yalm_logits_of which, yalm_error *error);
+
+// (vocab_size) floats for the i-th token of the last yalm_eval(); i = 0 is the only one after YALM_LOGITS_LAST.
+// NULL where there are none. Valid until the next call that changes the session.
+YALM_API const float *yalm_logits(const yalm_session *session, int i);
+
+YALM_API int64_t yalm_position(const yalm_session *session); // tokens so far
+
+// Forgets the tokens at `position` and later. YALM_USAGE where the ring buffer no longer holds what an earlier position
+// could see (only past the context or a model's window, and then by more than a chunk).
+YALM_API yalm_status yalm_rollback(yalm_session *session, int64_t position, yalm_error *error);
+
+// Stops a running or the next yalm_eval() with YALM_INTERRUPTED. Safe in a signal handler.
+YALM_API void yalm_session_cancel(yalm_session *session);
+
+// Appends n positions whose keys and values are pseudo-random, for timing at depth without a prefill.
+YALM_API yalm_status yalm_fill_random(yalm_session *session, int n, uint64_t seed, yalm_error *error);
+
+// ---------------------------------------------------------------------------------------- sampling
+
+typedef struct yalm_logit_bias {
+    int32_t token;
+    float bias; // added; -INFINITY bans the token
+} yalm_logit_bias;
+
+typedef struct yalm_sampling {
+    float temperature; // 0: greedy
+    int top_k;         // 0: off
+    float top_p;       // 1: off
+    float min_p;       // 0: off; keeps tokens of at least min_p times the largest probability
+    float repeat_penalty;                      // 1: off
+    float presence_penalty, frequency_penalty; // 0: off
+    int penalty_last_n;                        // tokens that the penalties look back on; -1: the context
+    const yalm_logit_bias *biases;             // (n_biases), owned by the caller
+    int n_biases;
+} yalm_sampling;
+
+YALM_API yalm_sampling yalm_sampling_defaults(void); // temperature 0.8, top-k 40, top-p 0.95, min-p 0.05, no penalties
+// YALM_USAGE where a value is out of its range; called once, so that yalm_sample() cannot fail.
+YALM_API yalm_status yalm_sampling_check(const yalm_model *model, const yalm_sampling *sampling, yalm_error *error);
+
+// Draws a token from the last logits (which stay as they are). Same seed, same options, same text: same tokens.
+// -1 where the session has no logits.
+YALM_API int32_t yalm_sample(yalm_session *session, const yalm_sampling *sampling);
+YALM_API void yalm_seed(yalm_session *session, uint64_t seed);
+
+// ---------------------------------------------------------------------------------------- measuring
+
+// What the work must cost: each weight and each visible cache row read once; two operations for a multiply-add.
+typedef struct yalm_cost {
+    double bytes, ops;
+} yalm_cost;
+
+// Of evaluating n tokens when `depth` positions are in the cache, with the logits of the last one.
+YALM_API yalm_cost yalm_session_cost(const yalm_session *session, int n, int64_t depth);
+
+// What the machine can do with the session's device, threads and instruction set.
+typedef struct yalm_limits {
+    double read_gb_per_s; // the best of a grid of access patterns over memory larger than the caches
+    double fma_gop_per_s; // float32 multiply-adds from registers, two operations each
+} yalm_limits;
+
+// Measures for about `seconds` in all.
+YALM_API yalm_status yalm_measure_limits(yalm_session *session, double seconds, yalm_limits *limits, yalm_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
