@@ -1,0 +1,12 @@
+#include "yalm.h"
+
+#if defined __clang__
+#define COMPILER "clang " __clang_version__
+#else
+#define COMPILER "gcc " __VERSION__
+#endif
+
+const char *yalm_version(void)
+{
+    return YALM_VERSION " (commit " YALM_COMMIT ", " COMPILER "; cpu: scalar avx2 avx512; cuda: none)";
+}
