@@ -1,0 +1,255 @@
+#include "cpu/attention.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "util/round.h"
+
+// One task: the queries of some tokens' heads that share a KV head, against a range of positions.
+struct task {
+    struct cpu_state *s;
+    const struct batch *batch;
+    int layer, kv_head;
+    int first_token, n_tokens; // of the batch
+    int n_queries;             // n_tokens * group
+    float *acc, *max, *sum;    // (n_queries, head_dim), (n_queries), (n_queries)
+    int *first, *last;         // (n_queries), scratch for masks
+    void *kernel_scratch;
+};
+
+static int group_size(const struct cpu_state *s) { return s->config->n_heads / s->config->n_kv_heads; }
+
+size_t attention_task_scratch(const struct cpu_state *s)
+{
+    const size_t queries = (size_t)group_size(s) * s->query_tokens;
+    return round_up(queries * (s->config->head_dim + 2) * sizeof(float) + 2 * queries * sizeof(int), 64);
+}
+
+int attention_key_parts(int n_visible)
+{
+    const int length = (int)round_up((size_t)(n_visible + MAX_KEY_PARTS - 1) / MAX_KEY_PARTS, 64);
+    const int part = length < 256 ? 256 : length;
+    return (n_visible + part - 1) / part;
+}
+
+static void store(const struct cpu_state *s, void *rows, int slot, const float *x)
+{
+    const int d = s->config->head_dim;
+    if (s->kv_type == KV_FP32)
+        memcpy((float *)rows + (size_t)slot * d, x, sizeof(float) * d);
+    else
+        s->kernels->to_fp16((uint16_t *)rows + (size_t)slot * d, x, d);
+}
+
+// y = x / sqrt(head_dim), rotated.
+static void rotate_query(const struct cpu_state *s, float *y, const float *x, const float *cos, const float *sin)
+{
+    const int d = s->config->head_dim;
+    const float scale = 1.0f / sqrtf((float)d);
+    for (int i = 0; i < d; i++)
+        y[i] = scale * x[i];
+    s->kernels->rope(y, cos, sin, d);
+}
+
+static void append_one(struct cpu_state *s, const struct batch *batch, int layer, int token, int kv_head)
+{
+    const int d = s->config->head_dim, group = group_size(s);
+    const int64_t position = batch->position + token;
+    const float *cos = s->cos + (size_t)token * (d / 2), *sin = s->sin + (size_t)token * (d / 2);
+
+    const float *q = s->q + (size_t)token * s->q_dim + (size_t)kv_head * group * d;
+    const size_t rotated = ((size_t)kv_head * s->chunk + token) * group * d;
+    for (int j = 0; j < group; j++)
+        rotate_query(s, s->rotated_q + rotated + (size_t)j * d, q + (size_t)j * d, cos, sin);
+    if (kv_sinks_apart(&s->kv, batch->position + batch->n - 1)) {
+        const bool apart = kv_sinks_apart(&s->kv, position);
+        for (int j = 0; j < group; j++)
+            rotate_query(s, s->sink_q + rotated + (size_t)j * d, q + (size_t)j * d, apart ? s->sink_cos : cos,
+                         apart ? s->sink_sin : sin);
+    }
+
+    float *k = s->k + (size_t)token * s->kv_dim + (size_t)kv_head * d;
+    const int slot = kv_slot(&s->kv, position);
+    s->kernels->rope(k, cos, sin, d);
+    store(s, cpu_keys(s, layer, kv_head), slot, k);
+    store(s, cpu_values(s, layer, kv_head), slot, s->v + (size_t)token * s->kv_dim + (size_t)kv_head * d);
+}
+
+void attention_append(struct cpu_state *s, const struct batch *batch, int layer, int thread)
+{
+    const int n_kv_heads = s->config->n_kv_heads;
+    const struct span items = team_share(s->team, thread, batch->n * n_kv_heads, 1);
+    for (int i = items.first; i < items.last; i++)
+        append_one(s, batch, layer, i / n_kv_heads, i % n_kv_heads);
+    if (thread == 0)
+        atomic_store_explicit(&s->next_task, 0, memory_order_relaxed);
+}
+
+// The kernel on one run of consecutive slots that holds positions [first, last); a row sees those in [visible_from, visible_to).
+static void attend_slots(const struct task *task, const float *q, int slot, int n_keys)
+{
+    const struct cpu_state *s = task->s;
+    const int d = s->config->head_dim;
+    bool masked = false;
+    for (int i = 0; i < task->n_queries && !masked; i++)
+        masked = task->first[i] > 0 || task->last[i] < n_keys;
+    const size_t at = (size_t)slot * d * (s->kv_type == KV_FP32 ? 4 : 2);
+    s->kernels->attend[s->kv_type](&(struct attend_args){
+        .acc = task->acc,
+        .max = task->max,
+        .sum = task->sum,
+        .q = q,
+        .k = (const uint8_t *)cpu_keys(s, task->layer, task->kv_head) + at,
+        .v = (const uint8_t *)cpu_values(s, task->layer, task->kv_head) + at,
+        .n_queries = task->n_queries,
+        .n_keys = n_keys,
+        .head_dim = d,
+        .first = masked ? task->first : NULL,
+        .last = masked ? task->last : NULL,
+        .scratch = task->kernel_scratch,
+    });
+}
+
+static int clamp_to(int64_t x, int n) { return x < 0 ? 0 : x > n ? n : (int)x; }
+
+// Adds the keys at positions [from, to) to the task's queries, as far as each sees them.
+static void attend_positions(const struct task *task, int64_t from, int64_t to)
+{
+    const struct cpu_state *s = task->s;
+    const int group = group_size(s);
+    const float *q = s->rotated_q + ((size_t)task->kv_head * s->chunk + task->first_token) * group * s->config->head_dim;
+    for (int64_t end; from < to; from = end) {
+        end = kv_run_end(&s->kv, from, to);
+        const int n_keys = (int)(end - from);
+        for (int i = 0; i < task->n_queries; i++) {
+            const int64_t position = task->batch->position + task->first_token + i / group;
+            task->first[i] = clamp_to(kv_first_visible(&s->kv, position) - from, n_keys);
+            task->last[i] = clamp_to(position + 1 - from, n_keys);
+        }
+        attend_slots(task, q, kv_slot(&s->kv, from), n_keys);
+    }
+}
+
+// The sinks, for those queries from which they stand apart.
+static void attend_sinks(const struct task *task)
+{
+    const struct cpu_state *s = task->s;
+    const int group = group_size(s);
+    if (!kv_sinks_apart(&s->kv, task->batch->position + task->first_token + task->n_tokens - 1))
+        return;
+    for (int i = 0; i < task->n_queries; i++) {
+        const int64_t position = task->batch->position + task->first_token + i / group;
+        task->first[i] = 0;
+        task->last[i] = kv_sinks_apart(&s->kv, position) ? s->kv.n_sinks : 0;
+    }
+    attend_slots(task, s->sink_q + ((size_t)task->kv_head * s->chunk + task->first_token) * group * s->config->head_dim, 0,
+                 s->kv.n_sinks);
+}
+
+static void task_begin(const struct task *task)
+{
+    memset(task->acc, 0, sizeof(float) * task->n_queries * task->s->config->head_dim);
+    for (int i = 0; i < task->n_queries; i++) {
+        task->max[i] = -INFINITY;
+        task->sum[i] = 0;
+    }
+}
+
+// Query i's output: acc / sum, into its token's and head's place.
+static void write_output(struct cpu_state *s, int kv_head, int first_token, int i, const float *acc, float sum)
+{
+    const int d = s->config->head_dim, group = group_size(s);
+    float *y = s->attended + (size_t)(first_token + i / group) * s->q_dim + ((size_t)kv_head * group + i % group) * d;
+    const float scale = sum > 0 ? 1.0f / sum : 0.0f;
+    for (int c = 0; c < d; c++)
+        y[c] = scale * acc[c];
+}
+
+static struct task task_make(struct cpu_state *s, const struct batch *batch, int layer, int thread)
+{
+    struct task task = {.s = s, .batch = batch, .layer = layer};
+    const size_t most = (size_t)group_size(s) * s->query_tokens;
+    task.acc = (float *)(s->task_scratch + thread * s->task_scratch_bytes);
+    task.max = task.acc + most * s->config->head_dim;
+    task.sum = task.max + most;
+    task.first = (int *)(task.sum + most);
+    task.last = task.first + most;
+    task.kernel_scratch = s->attend_scratch + thread * s->attend_scratch_bytes;
+    return task;
+}
+
+// Prefill: each task takes query_tokens tokens of a KV head and all the keys that they see. The longest come first.
+static void attend_blocks(struct cpu_state *s, const struct batch *batch, int layer, int thread)
+{
+    const int n_kv_heads = s->config->n_kv_heads;
+    const int n_blocks = (batch->n + s->query_tokens - 1) / s->query_tokens;
+    struct task task = task_make(s, batch, layer, thread);
+    for (int i; (i = atomic_fetch_add_explicit(&s->next_task, 1, memory_order_relaxed)) < n_blocks * n_kv_heads;) {
+        task.kv_head = i % n_kv_heads;
+        task.first_token = (n_blocks - 1 - i / n_kv_heads) * s->query_tokens;
+        task.n_tokens = batch->n - task.first_token < s->query_tokens ? batch->n - task.first_token : s->query_tokens;
+        task.n_queries = task.n_tokens * group_size(s);
+        const int64_t position = batch->position + task.first_token;
+        task_begin(&task);
+        attend_sinks(&task);
+        attend_positions(&task, kv_first_visible(&s->kv, position), position + task.n_tokens);
+        for (int q = 0; q < task.n_queries; q++)
+            write_output(s, task.kv_head, task.first_token, q, task.acc + (size_t)q * s->config->head_dim, task.sum[q]);
+    }
+}
+
+// output = Σ_parts e^(max_part - max) acc_part / Σ_parts e^(max_part - max) sum_part, in the order of the parts.
+static void merge_parts(struct cpu_state *s, int n_parts, int n_queries, int thread)
+{
+    const int d = s->config->head_dim;
+    const struct span items = team_share(s->team, thread, s->config->n_kv_heads * n_queries, 1);
+    for (int item = items.first; item < items.last; item++) {
+        const int kv_head = item / n_queries, q = item % n_queries;
+        const size_t base = (size_t)kv_head * n_parts * n_queries + q; // and n_queries further for each part
+        float max = -INFINITY, sum = 0;
+        for (int part = 0; part < n_parts; part++)
+            max = fmaxf(max, s->part_max[base + (size_t)part * n_queries]);
+        float *total = s->part_acc + base * d; // part 0's, scaled in place
+        for (int part = 0; part < n_parts; part++) {
+            const size_t at = base + (size_t)part * n_queries;
+            const float scale = s->part_sum[at] > 0 ? expf(s->part_max[at] - max) : 0.0f;
+            sum += scale * s->part_sum[at];
+            const float *acc = s->part_acc + at * d;
+            for (int c = 0; c < d; c++)
+                total[c] = part == 0 ? scale * acc[c] : total[c] + scale * acc[c];
+        }
+        write_output(s, kv_head, 0, q, total, sum);
+    }
+}
+
+// Decode, and short batches: the keys are cut into parts, so that one token can use the whole machine.
+static void attend_parts(struct cpu_state *s, const struct batch *batch, int layer, int thread)
+{
+    const int n_kv_heads = s->config->n_kv_heads, d = s->config->head_dim;
+    const int64_t from = kv_first_visible(&s->kv, batch->position), to = batch->position + batch->n;
+    const int n_parts = attention_key_parts((int)(to - from));
+    struct task task = task_make(s, batch, layer, thread);
+    task.n_tokens = batch->n;
+    task.n_queries = batch->n * group_size(s);
+    for (int i; (i = atomic_fetch_add_explicit(&s->next_task, 1, memory_order_relaxed)) < n_parts * n_kv_heads;) {
+        task.kv_head = i / n_parts;
+        const int part = i % n_parts;
+        task.acc = s->part_acc + (size_t)i * task.n_queries * d;
+        task.max = s->part_max + (size_t)i * task.n_queries;
+        task.sum = s->part_sum + (size_t)i * task.n_queries;
+        task_begin(&task);
+        if (part == 0)
+            attend_sinks(&task);
+        attend_positions(&task, from + (to - from) * part / n_parts, from + (to - from) * (part + 1) / n_parts);
+    }
+    team_barrier(s->team);
+    merge_parts(s, n_parts, task.n_queries, thread);
+}
+
+void attention_attend(struct cpu_state *s, const struct batch *batch, int layer, int thread)
+{
+    if (batch->n > s->query_tokens)
+        attend_blocks(s, batch, layer, thread);
+    else
+        attend_parts(s, batch, layer, thread);
+}

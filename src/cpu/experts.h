@@ -1,0 +1,9 @@
+// The feed-forward network's gated units, and the mixture of experts (Mixtral: Jiang et al., arXiv 2401.04088).
+#pragma once
+#include "cpu/state.h"
+
+// state->gate = silu(gate · h) ∘ (up · h) for n tokens h (n, hidden_dim). Ends in a barrier.
+void gated_units(struct cpu_state *state, const struct expert_weights *w, const float *h, int n, int thread);
+
+// x += Σ over each token's experts of weight · expert(h), for the n tokens state->h. Ends in a barrier.
+void experts_block(struct cpu_state *state, const struct layer_weights *w, int n, int thread);

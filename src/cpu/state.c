@@ -1,0 +1,275 @@
+// The CPU backend: sizes, memory, and the table of functions that a session calls.
+
+#include "cpu/state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cpu/attention.h"
+#include "cpu/limits.h"
+#include "model/rope.h"
+#include "util/memory.h"
+#include "util/round.h"
+
+// Queries that one prefill task takes together: enough to use each key many times, few enough that their
+// accumulators stay in the L2 cache.
+enum { QUERIES_PER_TASK = 64, DEFAULT_CHUNK = 512, MAX_CHUNK = 1 << 16, CACHE_LINE = 64 };
+
+// Hands out aligned pieces of a block; with no block, counts what they need.
+struct carver {
+    uint8_t *base;
+    size_t used;
+};
+
+static void *carve(struct carver *carver, size_t count, size_t size)
+{
+    const size_t at = carver->used;
+    carver->used += round_up(count * size, CACHE_LINE);
+    return carver->base ? carver->base + at : NULL;
+}
+
+static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
+
+static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
+
+
+static void carve_kv(struct cpu_state *s, struct carver *c)
+{
+    const size_t heads = (size_t)s->config->n_layers * s->config->n_kv_heads;
+    s->keys = carve(c, heads, cpu_kv_head_bytes(s));
+    s->values = carve(c, heads, cpu_kv_head_bytes(s));
+}
+
+static void carve_experts(struct cpu_state *s, struct carver *c)
+{
+    const size_t chunk = s->chunk, experts = s->config->n_experts, active = s->config->n_active_experts;
+    s->router_logits = carve(c, chunk * experts, sizeof(float));
+    s->expert_of = carve(c, chunk * active, sizeof(int));
+    s->expert_weight = carve(c, chunk * active, sizeof(float));
+    s->expert_in = carve(c, chunk * s->config->hidden_dim, sizeof(float));
+    s->expert_tokens = carve(c, experts * chunk, sizeof(int));
+    s->expert_scale = carve(c, experts * chunk, sizeof(float));
+    s->expert_n = carve(c, experts, sizeof(int));
+}
+
+static void carve_activations(struct cpu_state *s, struct carver *c)
+{
+    const size_t chunk = s->chunk, dim = s->config->hidden_dim, ffn = s->config->ffn_dim, half = s->config->head_dim / 2;
+    s->inverse_frequency = carve(c, half, sizeof(double));
+    s->x = carve(c, chunk * dim, sizeof(float));
+    s->h = carve(c, chunk * dim, sizeof(float));
+    s->q = carve(c, chunk * s->q_dim, sizeof(float));
+    s->k = carve(c, chunk * s->kv_dim, sizeof(float));
+    s->v = carve(c, chunk * s->kv_dim, sizeof(float));
+    s->rotated_q = carve(c, chunk * s->q_dim, sizeof(float));
+    if (s->kv.n_sinks > 0)
+        s->sink_q = carve(c, chunk * s->q_dim, sizeof(float));
+    s->attended = carve(c, chunk * s->q_dim, sizeof(float));
+    s->branch = carve(c, chunk * dim, sizeof(float));
+    s->gate = carve(c, chunk * ffn, sizeof(float));
+    s->up = carve(c, chunk * ffn, sizeof(float));
+    s->cos = carve(c, chunk * half, sizeof(float));
+    s->sin = carve(c, chunk * half, sizeof(float));
+    s->sink_cos = carve(c, half, sizeof(float));
+    s->sink_sin = carve(c, half, sizeof(float));
+    const size_t widest = max_size(max_size(dim, ffn), s->q_dim);
+    if (s->chunk > s->kernels->matvec_max)
+        s->packed = carve(c, s->kernels->packed_size(s->chunk, (int)widest), sizeof(float));
+}
+
+static void carve_scratch(struct cpu_state *s, struct carver *c, int n_threads)
+{
+    carve_activations(s, c);
+    if (s->config->n_experts)
+        carve_experts(s, c);
+    const size_t queries = (size_t)(s->q_dim / s->kv_dim) * s->query_tokens;
+    const size_t parts = (size_t)s->config->n_kv_heads * s->key_parts * queries;
+    s->part_acc = carve(c, parts * s->config->head_dim, sizeof(float));
+    s->part_max = carve(c, parts, sizeof(float));
+    s->part_sum = carve(c, parts, sizeof(float));
+    s->matmul_scratch_bytes = round_up(s->kernels->matmul_scratch, CACHE_LINE);
+    s->attend_scratch_bytes = round_up(s->kernels->attend_scratch, CACHE_LINE);
+    s->task_scratch_bytes = attention_task_scratch(s);
+    s->matmul_scratch = carve(c, n_threads, s->matmul_scratch_bytes);
+    s->attend_scratch = carve(c, n_threads, s->attend_scratch_bytes);
+    s->task_scratch = carve(c, n_threads, s->task_scratch_bytes);
+}
+
+// Everything but memory and team.
+static yalm_status state_sizes(struct cpu_state *s, const struct backend_plan *plan, yalm_error *error)
+{
+    const struct model_config *config = plan->config;
+    *s = (struct cpu_state){.config = config, .weights = plan->weights, .kv = plan->kv, .cancel = plan->cancel};
+    s->kernels = cpu_kernels_select(plan->options->isa);
+    if (!s->kernels)
+        return error_set(error, YALM_USAGE, "instruction set '%s' is not one that this machine has", plan->options->isa);
+    s->q_dim = config->n_heads * config->head_dim;
+    s->kv_dim = config->n_kv_heads * config->head_dim;
+    s->chunk = plan->options->chunk;
+    s->kv_type = plan->options->kv == YALM_KV_FP32 ? KV_FP32 : KV_FP16;
+    const int group = config->n_heads / config->n_kv_heads;
+    s->query_tokens = (int)min64(group < QUERIES_PER_TASK ? QUERIES_PER_TASK / group : 1, s->chunk);
+    // A length's parts are at least 256 keys long, and at most MAX_KEY_PARTS (attention_key_parts).
+    s->key_parts = (int)min64(MAX_KEY_PARTS, ((int64_t)s->kv.span + s->query_tokens + 255) / 256);
+
+    struct carver kv = {0}, scratch = {0};
+    carve_kv(s, &kv);
+    carve_scratch(s, &scratch, plan->options->n_threads);
+    s->kv_bytes = kv.used;
+    s->scratch_bytes = scratch.used;
+    return YALM_OK;
+}
+
+static yalm_status cpu_resolve(yalm_session_options *options, yalm_error *error)
+{
+    const struct cpu_kernels *kernels = cpu_kernels_select(options->isa);
+    if (!kernels) {
+        char usable[128] = "";
+        for (const struct cpu_kernels *const *k = cpu_kernels_usable(); *k; k++)
+            snprintf(usable + strlen(usable), sizeof usable - strlen(usable), "%s%s", usable[0] ? ", " : "", (*k)->name);
+        return error_set(error, YALM_USAGE, "isa: found '%s', this machine has: %s", options->isa, usable);
+    }
+    options->isa = kernels->name;
+    if (options->n_threads == 0)
+        options->n_threads = team_default_threads();
+    if (options->chunk == 0)
+        options->chunk = options->context < DEFAULT_CHUNK ? options->context : DEFAULT_CHUNK;
+    if (options->chunk > MAX_CHUNK)
+        return error_set(error, YALM_USAGE, "chunk: found %d, expected at most %d", options->chunk, MAX_CHUNK);
+    return YALM_OK;
+}
+
+static yalm_status cpu_memory(const struct backend_plan *plan, yalm_memory *memory, yalm_error *error)
+{
+    struct cpu_state sizes;
+    const yalm_status status = state_sizes(&sizes, plan, error);
+    if (status == YALM_OK) {
+        memory->kv_cache = sizes.kv_bytes;
+        memory->scratch = sizes.scratch_bytes;
+    }
+    return status;
+}
+
+static void cpu_close(void *state)
+{
+    struct cpu_state *s = state;
+    if (!s)
+        return;
+    memory_pages_free(s->kv_block, s->kv_bytes);
+    memory_pages_free(s->scratch_block, s->scratch_bytes);
+    team_close(s->team);
+    free(s);
+}
+
+static void *cpu_open(const struct backend_plan *plan, yalm_error *error)
+{
+    struct cpu_state *s = calloc(1, sizeof *s);
+    if (!s) {
+        error_set(error, YALM_NO_MEMORY, "out of memory for a session");
+        return NULL;
+    }
+    if (state_sizes(s, plan, error) != YALM_OK) {
+        free(s);
+        return NULL;
+    }
+    s->kv_block = memory_pages(s->kv_bytes);
+    s->scratch_block = memory_pages(s->scratch_bytes);
+    if (!s->kv_block || !s->scratch_block) {
+        error_set(error, YALM_NO_MEMORY, "the system refused %zu bytes for the KV cache and %zu for scratch", s->kv_bytes,
+                  s->scratch_bytes);
+        cpu_close(s);
+        return NULL;
+    }
+    s->team = team_open(plan->options->n_threads, error);
+    if (!s->team) {
+        cpu_close(s);
+        return NULL;
+    }
+    carve_kv(s, &(struct carver){.base = s->kv_block});
+    carve_scratch(s, &(struct carver){.base = s->scratch_block}, plan->options->n_threads);
+    s->rope_scale = rope_frequencies(s->inverse_frequency, &s->config->rope, s->config->head_dim);
+    rope_angles(s->sink_cos, s->sink_sin, s->inverse_frequency, s->rope_scale, s->config->head_dim, s->kv.span - 1);
+    return s;
+}
+
+static yalm_status cpu_evaluate(void *state, const struct batch *batch, yalm_error *error)
+{
+    const yalm_status status = cpu_forward(state, batch);
+    return status == YALM_OK ? YALM_OK : error_set(error, status, "interrupted");
+}
+
+struct fill {
+    struct cpu_state *s;
+    int64_t position;
+    int n;
+    uint64_t seed;
+};
+
+// Uniform in [-1, 1), a function of the element's place alone (splitmix64: Steele, Lea and Flood, 2014).
+static float noise(uint64_t seed, uint64_t index)
+{
+    uint64_t z = seed + (index + 1) * 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    z ^= z >> 31;
+    return (float)(int32_t)(z >> 32) * 0x1p-31f;
+}
+
+static void fill_row(const struct cpu_state *s, void *rows, int slot, uint64_t seed, uint64_t index)
+{
+    enum { PIECE = 64 };
+    const int d = s->config->head_dim;
+    for (int i = 0; i < d; i += PIECE) {
+        float x[PIECE];
+        const int n = d - i < PIECE ? d - i : PIECE;
+        for (int j = 0; j < n; j++)
+            x[j] = noise(seed, index * d + i + j);
+        if (s->kv_type == KV_FP32)
+            memcpy((float *)rows + (size_t)slot * d + i, x, sizeof(float) * n);
+        else
+            s->kernels->to_fp16((uint16_t *)rows + (size_t)slot * d + i, x, n);
+    }
+}
+
+static void fill(void *context, int thread)
+{
+    const struct fill *f = context;
+    const struct cpu_state *s = f->s;
+    const int n_heads = s->config->n_layers * s->config->n_kv_heads;
+    const struct span heads = team_share(s->team, thread, n_heads, 1);
+    for (int head = heads.first; head < heads.last; head++) {
+        const int layer = head / s->config->n_kv_heads, kv_head = head % s->config->n_kv_heads;
+        for (int i = 0; i < f->n; i++) {
+            const int slot = kv_slot(&s->kv, f->position + i);
+            const uint64_t row = ((uint64_t)(f->position + i) * n_heads + head) * 2;
+            fill_row(s, cpu_keys(s, layer, kv_head), slot, f->seed, row);
+            fill_row(s, cpu_values(s, layer, kv_head), slot, f->seed, row + 1);
+        }
+    }
+}
+
+static yalm_status cpu_fill_random(void *state, int64_t position, int n, uint64_t seed, yalm_error *error)
+{
+    (void)error;
+    struct cpu_state *s = state;
+    team_run(s->team, fill, &(struct fill){s, position, n, seed});
+    return YALM_OK;
+}
+
+static yalm_status cpu_measure_limits(void *state, double seconds, yalm_limits *limits, yalm_error *error)
+{
+    struct cpu_state *s = state;
+    return limits_measure(s->team, s->kernels, seconds, limits, error);
+}
+
+const struct backend backend_cpu = {
+    .name = "cpu",
+    .resolve = cpu_resolve,
+    .memory = cpu_memory,
+    .open = cpu_open,
+    .close = cpu_close,
+    .evaluate = cpu_evaluate,
+    .fill_random = cpu_fill_random,
+    .measure_limits = cpu_measure_limits,
+};

@@ -1,0 +1,81 @@
+// A session's memory on the CPU: KV cache, activations, scratch. Sizes are known before anything is taken.
+#pragma once
+#include "cpu/kernels.h"
+#include "cpu/team.h"
+#include "engine/backend.h"
+
+// Attention's work on one KV head is cut along the keys into at most so many parts (see attention.h).
+enum { MAX_KEY_PARTS = 64 };
+
+struct cpu_state {
+    const struct model_config *config;
+    const struct model_weights *weights;
+    const struct cpu_kernels *kernels;
+    struct team *team;
+    struct kv_policy kv;
+    const atomic_bool *cancel;
+    bool stopped; // the cancellation, as the whole team saw it at a barrier
+
+    int q_dim, kv_dim;   // n_heads * head_dim, n_kv_heads * head_dim
+    int chunk;           // most tokens in a batch
+    int query_tokens;    // most tokens whose queries one attention task takes together
+    int key_parts;       // most parts that one task's keys are cut into
+
+    // KV cache: what the kernels read, where the appends write. fp16 or fp32.
+    enum kv_type kv_type;
+    void *keys, *values; // (n_layers, n_kv_heads, kv.capacity, head_dim)
+
+    double *inverse_frequency; // (head_dim / 2)
+    double rope_scale;
+
+    // Activations, token-major.
+    float *x;            // (chunk, hidden_dim), the residual stream
+    float *h;            // (chunk, hidden_dim), normalised
+    float *q;            // (chunk, q_dim)
+    float *k, *v;        // (chunk, kv_dim)
+    float *rotated_q;    // (n_kv_heads, chunk, group, head_dim), scaled by 1 / sqrt(head_dim)
+    float *sink_q;       // likewise, as the sinks see them; NULL where there are no sinks
+    float *attended;     // (chunk, q_dim)
+    float *branch;       // (chunk, hidden_dim), what a block adds to x
+    float *gate, *up;    // (chunk, ffn_dim)
+    float *cos, *sin;    // (chunk, head_dim / 2)
+    float *sink_cos, *sink_sin; // (head_dim / 2) at position span - 1
+    float *packed;       // kernels->packed_size() for the widest product
+
+    // Mixture of experts.
+    float *router_logits;   // (chunk, n_experts)
+    int *expert_of;         // (chunk, n_active_experts), ascending in each row
+    float *expert_weight;   // (chunk, n_active_experts)
+    float *expert_in;       // (chunk, hidden_dim), the tokens of one expert
+    int *expert_tokens;     // (n_experts, chunk): which tokens those are
+    float *expert_scale;    // (n_experts, chunk): and with which weight
+    int *expert_n;          // (n_experts)
+
+    // Attention's partial results: of task (head, part), when keys are cut into parts.
+    float *part_acc;        // (n_kv_heads, key_parts, group * query_tokens, head_dim)
+    float *part_max, *part_sum; // (n_kv_heads, key_parts, group * query_tokens)
+    atomic_int next_task;
+
+    // Of each thread: (n_threads, bytes), each 64-byte aligned.
+    uint8_t *matmul_scratch, *attend_scratch, *task_scratch;
+    size_t matmul_scratch_bytes, attend_scratch_bytes, task_scratch_bytes;
+
+    void *kv_block, *scratch_block; // what the pointers above lie in
+    size_t kv_bytes, scratch_bytes;
+};
+
+// The forward pass (forward.c): YALM_OK, or YALM_INTERRUPTED.
+yalm_status cpu_forward(struct cpu_state *state, const struct batch *batch);
+
+static inline size_t cpu_kv_head_bytes(const struct cpu_state *s) // of one layer's one KV head
+{
+    return (size_t)s->kv.capacity * s->config->head_dim * (s->kv_type == KV_FP32 ? 4 : 2);
+}
+static inline void *cpu_keys(const struct cpu_state *s, int layer, int kv_head)
+{
+    return (uint8_t *)s->keys + ((size_t)layer * s->config->n_kv_heads + kv_head) * cpu_kv_head_bytes(s);
+}
+static inline void *cpu_values(const struct cpu_state *s, int layer, int kv_head)
+{
+    return (uint8_t *)s->values + ((size_t)layer * s->config->n_kv_heads + kv_head) * cpu_kv_head_bytes(s);
+}

@@ -1,0 +1,325 @@
+// A session: options resolved against the model and the machine, then one timeline of tokens over a backend.
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/backend.h"
+#include "engine/model.h"
+#include "text/sampler.h"
+#include "util/checked.h"
+#include "util/memory.h"
+
+enum { DEFAULT_CONTEXT = 4096, DEFAULT_SINKS = 4, MAX_CONTEXT = 1 << 30 };
+
+struct yalm_session {
+    const yalm_model *model;
+    yalm_session_options options; // resolved
+    struct kv_policy kv;
+    yalm_memory memory;
+    atomic_bool cancel;
+
+    const struct backend *backend;
+    void *state;
+
+    int64_t position;   // tokens so far
+    int64_t high_water; // positions below it have been written at some time
+    int32_t *history;   // (context): the token at position p is at p % context
+    int32_t *recent;    // (context): scratch for the sampler's penalties, oldest first
+
+    float *last_logits; // (vocab_size)
+    float *all_logits;  // (all_capacity, vocab_size), taken when first wanted
+    size_t all_capacity;
+    int n_logits;          // valid after the last evaluation
+    const float *logits;   // one of the two
+    struct sampler sampler;
+};
+
+yalm_session_options yalm_session_defaults(void)
+{
+    return (yalm_session_options){.device = "auto", .isa = "auto", .n_sinks = DEFAULT_SINKS};
+}
+
+// ------------------------------------------------------------------------------------------ opening
+
+static yalm_status resolve(const yalm_model *model, const yalm_session_options *given, yalm_session_options *options,
+                           const struct backend **backend, yalm_error *error)
+{
+    *options = given ? *given : yalm_session_defaults();
+    const char *device = options->device ? options->device : "auto";
+    if (strcmp(device, "auto") != 0 && strcmp(device, "cpu") != 0)
+        return error_set(error, YALM_USAGE, "device: found '%s', this build has: cpu", device);
+    *backend = &backend_cpu;
+    options->device = (*backend)->name;
+    if (!options->isa)
+        options->isa = "auto";
+    const int trained = model->config.context_length;
+    if (options->context == 0)
+        options->context = trained < DEFAULT_CONTEXT ? trained : DEFAULT_CONTEXT;
+    if (options->context < 1 || options->context > MAX_CONTEXT)
+        return error_set(error, YALM_USAGE, "context: found %d, expected 1 to %d", options->context, MAX_CONTEXT);
+    if (options->context > trained)
+        return error_set(error, YALM_USAGE, "context: found %d, the model was trained for %d", options->context, trained);
+    if (options->n_threads < 0)
+        return error_set(error, YALM_USAGE, "threads: found %d, expected 1 or more (0: chosen)", options->n_threads);
+    if (options->chunk < 0)
+        return error_set(error, YALM_USAGE, "chunk: found %d, expected 1 or more (0: chosen)", options->chunk);
+    if (options->n_sinks < 0 || options->n_sinks > MAX_CONTEXT)
+        return error_set(error, YALM_USAGE, "sinks: found %d, expected 0 to %d", options->n_sinks, MAX_CONTEXT);
+    if (options->kv != YALM_KV_FP16 && options->kv != YALM_KV_FP32)
+        return error_set(error, YALM_USAGE, "KV cache type: found %d, expected fp16 or fp32", (int)options->kv);
+    return (*backend)->resolve(options, error);
+}
+
+static struct kv_policy policy_of(const yalm_model *model, const yalm_session_options *o)
+{
+    return kv_policy_make(o->context, model->config.sliding_window, o->endless, o->n_sinks, o->chunk);
+}
+
+static yalm_status memory_of(const yalm_model *model, const struct backend *backend, const struct backend_plan *plan,
+                             yalm_memory *memory, yalm_error *error)
+{
+    *memory = (yalm_memory){.weights = model->weights.bytes, .available = memory_available()};
+    const yalm_status status = backend->memory(plan, memory, error);
+    // The session's own: logits and the sampler's copy of them, tokens.
+    memory->scratch += (uint64_t)model->config.vocab_size * 12 + (uint64_t)plan->options->context * 8;
+    return status;
+}
+
+yalm_status yalm_session_memory(const yalm_model *model, const yalm_session_options *given, yalm_memory *memory, yalm_error *error)
+{
+    yalm_session_options options;
+    const struct backend *backend;
+    const yalm_status status = resolve(model, given, &options, &backend, error);
+    if (status != YALM_OK)
+        return status;
+    const struct backend_plan plan = {&model->config, &model->weights, &options, policy_of(model, &options), NULL};
+    return memory_of(model, backend, &plan, memory, error);
+}
+
+static yalm_status allocate(yalm_session *s, yalm_error *error)
+{
+    const struct backend_plan plan = {&s->model->config, &s->model->weights, &s->options, s->kv, &s->cancel};
+    yalm_status status = memory_of(s->model, s->backend, &plan, &s->memory, error);
+    if (status != YALM_OK)
+        return status;
+    // The weights are pages of a file: the system can drop and read them again, so they may exceed what is free.
+    const uint64_t needed = s->memory.kv_cache + s->memory.scratch;
+    if (needed > s->memory.available)
+        return error_set(error, YALM_NO_MEMORY,
+                         "not enough memory for a context of %d: needed %.2f GiB (KV cache %.2f, scratch %.2f), available %.2f GiB",
+                         s->options.context, (double)needed / 0x1p30, (double)s->memory.kv_cache / 0x1p30,
+                         (double)s->memory.scratch / 0x1p30, (double)s->memory.available / 0x1p30);
+    s->last_logits = malloc(sizeof(float) * s->model->config.vocab_size);
+    s->history = malloc(sizeof(int32_t) * s->options.context);
+    s->recent = malloc(sizeof(int32_t) * s->options.context);
+    if (!s->last_logits || !s->history || !s->recent)
+        return error_set(error, YALM_NO_MEMORY, "out of memory for a session");
+    status = sampler_open(&s->sampler, s->model->config.vocab_size, error);
+    if (status != YALM_OK)
+        return status;
+    sampler_seed(&s->sampler, 0);
+    s->state = s->backend->open(&plan, error);
+    return s->state ? YALM_OK : error ? error->status : YALM_FAILED;
+}
+
+yalm_session *yalm_session_open(const yalm_model *model, const yalm_session_options *given, yalm_error *error)
+{
+    yalm_session *s = calloc(1, sizeof *s);
+    if (!s) {
+        error_set(error, YALM_NO_MEMORY, "out of memory for a session");
+        return NULL;
+    }
+    s->model = model;
+    if (resolve(model, given, &s->options, &s->backend, error) == YALM_OK) {
+        s->kv = policy_of(model, &s->options);
+        if (allocate(s, error) == YALM_OK)
+            return s;
+    }
+    yalm_session_close(s);
+    return NULL;
+}
+
+void yalm_session_close(yalm_session *s)
+{
+    if (!s)
+        return;
+    if (s->state)
+        s->backend->close(s->state);
+    sampler_close(&s->sampler);
+    free(s->last_logits);
+    free(s->all_logits);
+    free(s->history);
+    free(s->recent);
+    free(s);
+}
+
+const yalm_session_options *yalm_session_facts(const yalm_session *s) { return &s->options; }
+yalm_memory yalm_session_memory_used(const yalm_session *s) { return s->memory; }
+int64_t yalm_position(const yalm_session *s) { return s->position; }
+void yalm_session_cancel(yalm_session *s) { atomic_store(&s->cancel, true); }
+
+// ------------------------------------------------------------------------------------------ evaluating
+
+static yalm_status check_room(const yalm_session *s, int n, yalm_error *error)
+{
+    if (n < 1)
+        return error_set(error, YALM_USAGE, "number of tokens: found %d, expected 1 or more", n);
+    if (!s->kv.endless && n > s->kv.context - s->position)
+        return error_set(error, YALM_USAGE, "the context holds %d tokens: %lld are there and %d more were given", s->kv.context,
+                         (long long)s->position, n);
+    return YALM_OK;
+}
+
+static yalm_status check_tokens(const yalm_session *s, const int32_t *tokens, int n, yalm_error *error)
+{
+    for (int i = 0; i < n; i++)
+        if (tokens[i] < 0 || tokens[i] >= s->model->config.vocab_size)
+            return error_set(error, YALM_USAGE, "token %d of %d: found id %d, expected 0 to %d", i + 1, n, tokens[i],
+                             s->model->config.vocab_size - 1);
+    return YALM_OK;
+}
+
+static yalm_status room_for_all_logits(yalm_session *s, int n, yalm_error *error)
+{
+    if ((size_t)n <= s->all_capacity)
+        return YALM_OK;
+    const uint64_t bytes = (uint64_t)n * s->model->config.vocab_size * sizeof(float);
+    const uint64_t available = memory_available();
+    free(s->all_logits);
+    s->all_capacity = 0;
+    s->all_logits = bytes <= available ? malloc(bytes) : NULL;
+    if (!s->all_logits)
+        return error_set(error, YALM_NO_MEMORY, "not enough memory for the logits of %d tokens: needed %.2f GiB, available %.2f GiB", n,
+                         (double)bytes / 0x1p30, (double)available / 0x1p30);
+    s->all_capacity = n;
+    return YALM_OK;
+}
+
+// Back to where a failed evaluation began; where the ring has already lost what that position saw, the whole pieces stay.
+static void undo(yalm_session *s, int64_t position)
+{
+    if (kv_holds(&s->kv, position, s->high_water))
+        s->position = position;
+}
+
+yalm_status yalm_eval(yalm_session *s, const int32_t *tokens, int n, yalm_logits_of which, yalm_error *error)
+{
+    yalm_status status = check_room(s, n, error);
+    if (status == YALM_OK)
+        status = check_tokens(s, tokens, n, error);
+    if (status == YALM_OK && which == YALM_LOGITS_ALL)
+        status = room_for_all_logits(s, n, error);
+    if (status != YALM_OK)
+        return status;
+
+    const int64_t begin = s->position;
+    s->n_logits = 0;
+    for (int done = 0, piece; done < n; done += piece) {
+        piece = n - done < s->options.chunk ? n - done : s->options.chunk;
+        struct batch batch = {.tokens = tokens + done, .n = piece, .position = s->position};
+        if (which == YALM_LOGITS_ALL) {
+            batch.logits = s->all_logits + (size_t)done * s->model->config.vocab_size;
+            batch.all_logits = true;
+        } else if (which == YALM_LOGITS_LAST && done + piece == n)
+            batch.logits = s->last_logits;
+        if (s->position + piece > s->high_water)
+            s->high_water = s->position + piece;
+        status = atomic_load(&s->cancel) ? error_set(error, YALM_INTERRUPTED, "interrupted")
+                                         : s->backend->evaluate(s->state, &batch, error);
+        if (status != YALM_OK) {
+            atomic_store(&s->cancel, false);
+            undo(s, begin);
+            return status;
+        }
+        for (int i = 0; i < piece; i++)
+            s->history[(s->position + i) % s->kv.context] = tokens[done + i];
+        s->position += piece;
+    }
+    s->logits = which == YALM_LOGITS_ALL ? s->all_logits : s->last_logits;
+    s->n_logits = which == YALM_LOGITS_ALL ? n : which == YALM_LOGITS_LAST ? 1 : 0;
+    return YALM_OK;
+}
+
+const float *yalm_logits(const yalm_session *s, int i)
+{
+    return i >= 0 && i < s->n_logits ? s->logits + (size_t)i * s->model->config.vocab_size : NULL;
+}
+
+yalm_status yalm_rollback(yalm_session *s, int64_t position, yalm_error *error)
+{
+    if (position < 0 || position > s->position)
+        return error_set(error, YALM_USAGE, "roll back: found position %lld, expected 0 to %lld", (long long)position,
+                         (long long)s->position);
+    if (!kv_holds(&s->kv, position, s->high_water))
+        return error_set(error, YALM_USAGE, "roll back to %lld: the ring buffer no longer holds what that position saw (%lld written)",
+                         (long long)position, (long long)s->high_water);
+    s->position = position;
+    s->n_logits = 0;
+    if (position == 0)
+        s->high_water = 0;
+    return YALM_OK;
+}
+
+yalm_status yalm_fill_random(yalm_session *s, int n, uint64_t seed, yalm_error *error)
+{
+    yalm_status status = check_room(s, n, error);
+    for (int done = 0, piece; status == YALM_OK && done < n; done += piece) {
+        piece = n - done < s->options.chunk ? n - done : s->options.chunk;
+        status = s->backend->fill_random(s->state, s->position, piece, seed, error);
+        if (status != YALM_OK)
+            break;
+        for (int i = 0; i < piece; i++)
+            s->history[(s->position + i) % s->kv.context] = 0;
+        s->position += piece;
+        if (s->position > s->high_water)
+            s->high_water = s->position;
+    }
+    s->n_logits = 0;
+    return status;
+}
+
+// ------------------------------------------------------------------------------------------ sampling
+
+yalm_status yalm_sampling_check(const yalm_model *model, const yalm_sampling *sampling, yalm_error *error)
+{
+    return sampling_check(sampling, model->config.vocab_size, error);
+}
+
+void yalm_seed(yalm_session *s, uint64_t seed) { sampler_seed(&s->sampler, seed); }
+
+int32_t yalm_sample(yalm_session *s, const yalm_sampling *sampling)
+{
+    if (s->n_logits == 0)
+        return -1;
+    int n = sampling->penalty_last_n < 0 || sampling->penalty_last_n > s->kv.context ? s->kv.context : sampling->penalty_last_n;
+    if (n > s->position)
+        n = (int)s->position;
+    for (int i = 0; i < n; i++)
+        s->recent[i] = s->history[(s->position - n + i) % s->kv.context];
+    return sampler_draw(&s->sampler, sampling, yalm_logits(s, s->n_logits - 1), s->recent, n);
+}
+
+// ------------------------------------------------------------------------------------------ measuring
+
+yalm_cost yalm_session_cost(const yalm_session *s, int n, int64_t depth)
+{
+    const struct model_config *c = &s->model->config;
+    const struct model_weights *w = &s->model->weights;
+    const double classifier_ops = 2.0 * w->classifier.rows * w->classifier.cols;
+    const double row_bytes = 2.0 * c->n_layers * c->n_kv_heads * c->head_dim * (s->options.kv == YALM_KV_FP32 ? 4 : 2);
+    yalm_cost cost = {.ops = n * (w->token_ops - classifier_ops) + classifier_ops};
+    for (int done = 0, piece; done < n; done += piece) { // each piece reads the weights once, and the keys that it sees once
+        piece = n - done < s->options.chunk ? n - done : s->options.chunk;
+        const int64_t first = kv_first_visible(&s->kv, depth + done), last = depth + done + piece;
+        cost.bytes += (double)w->token_bytes + row_bytes * (double)(last - first + (kv_sinks_apart(&s->kv, last) ? s->kv.n_sinks : 0));
+        for (int i = 0; i < piece; i++)
+            cost.ops += 4.0 * c->n_layers * c->n_heads * c->head_dim * kv_n_visible(&s->kv, depth + done + i);
+    }
+    return cost;
+}
+
+yalm_status yalm_measure_limits(yalm_session *s, double seconds, yalm_limits *limits, yalm_error *error)
+{
+    return s->backend->measure_limits(s->state, seconds, limits, error);
+}
