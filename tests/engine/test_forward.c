@@ -1,0 +1,219 @@
+// Whole forward passes against the double-precision reference: every architecture option that changes the sequence of
+// operations, every instruction set of this machine, both cache types, batches of all shapes, past the context and the window.
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "cpu/kernels.h"
+#include "engine/random_model.h"
+
+enum { TOKENS = 90 };
+
+struct arrangement {
+    const char *isa;
+    enum yalm_kv kv;
+    int n_threads, chunk, piece; // piece: tokens given to one yalm_eval()
+};
+
+static const struct arrangement arrangements[] = {
+    {"scalar", YALM_KV_FP32, 1, 64, TOKENS}, {"scalar", YALM_KV_FP16, 2, 16, 1},  {"avx2", YALM_KV_FP32, 2, TOKENS, TOKENS},
+    {"avx2", YALM_KV_FP16, 1, 7, 20},        {"avx2", YALM_KV_FP32, 2, 5, 1},     {"avx512", YALM_KV_FP32, 2, TOKENS, TOKENS},
+    {"avx512", YALM_KV_FP16, 3, 7, 33},      {"avx512", YALM_KV_FP32, 1, 64, 1},  {"avx512", YALM_KV_FP32, 5, 31, 77},
+};
+
+struct scenario {
+    const char *name;
+    struct model_config config;
+    enum dtype dtype;
+    int context;
+    bool endless;
+    int n_sinks;
+};
+
+#define SHAPE(heads, kv_heads, d) \
+    .n_layers = 2, .hidden_dim = 48, .ffn_dim = 71, .n_heads = heads, .n_kv_heads = kv_heads, .head_dim = d, .vocab_size = 53, \
+    .context_length = 128
+
+static const struct scenario scenarios[] = {
+    {"one head each", {SHAPE(4, 4, 12)}, DTYPE_FP32, 128, false, 0},
+    {"grouped queries, fp16", {SHAPE(6, 2, 16)}, DTYPE_FP16, 128, false, 0},
+    {"one key head, bf16, tied", {SHAPE(8, 1, 8), .tied_embeddings = true}, DTYPE_BF16, 128, false, 0},
+    {"heads wider than the stream", {SHAPE(3, 3, 40)}, DTYPE_FP32, 128, false, 0},
+    {"biases", {SHAPE(4, 2, 12), .attention_bias = true, .mlp_bias = true}, DTYPE_FP32, 128, false, 0},
+    {"window", {SHAPE(4, 2, 12), .sliding_window = 17}, DTYPE_FP32, 128, false, 0},
+    {"window, endless", {SHAPE(4, 2, 12), .sliding_window = 17}, DTYPE_FP32, 31, true, 4},
+    {"endless with sinks", {SHAPE(4, 2, 12)}, DTYPE_FP32, 23, true, 3},
+    {"endless without sinks", {SHAPE(4, 4, 10)}, DTYPE_FP32, 23, true, 0},
+    {"endless, context of one", {SHAPE(4, 2, 12)}, DTYPE_FP32, 1, true, 4},
+    {"experts", {SHAPE(4, 2, 12), .n_experts = 5, .n_active_experts = 2}, DTYPE_FP32, 128, false, 0},
+    {"all experts, fp16, biases", {SHAPE(4, 2, 12), .n_experts = 3, .n_active_experts = 3, .mlp_bias = true}, DTYPE_FP16, 128, false, 0},
+};
+
+static bool has(const char *isa) { return cpu_kernels_select(isa) != NULL; }
+
+static double range_of(const double *x, int n)
+{
+    double low = x[0], high = x[0];
+    for (int i = 1; i < n; i++) {
+        low = fmin(low, x[i]);
+        high = fmax(high, x[i]);
+    }
+    return high - low;
+}
+
+// Largest difference over the range of the position's logits.
+static double difference(const float *found, const double *expected, int n)
+{
+    double worst = 0;
+    for (int i = 0; i < n; i++)
+        worst = fmax(worst, isfinite(found[i]) ? fabs(found[i] - expected[i]) : INFINITY);
+    return worst / range_of(expected, n);
+}
+
+static yalm_session *open_session(const struct random_model *m, const struct scenario *s, const struct arrangement *a)
+{
+    yalm_session_options options = yalm_session_defaults();
+    options.isa = a->isa;
+    options.kv = a->kv;
+    options.n_threads = a->n_threads;
+    options.chunk = a->chunk;
+    options.context = s->context;
+    options.endless = s->endless;
+    options.n_sinks = s->n_sinks;
+    yalm_error error;
+    yalm_session *session = yalm_session_open(&m->model, &options, &error);
+    if (!session)
+        fail_msg("%s: %s", s->name, error.text);
+    return session;
+}
+
+static int32_t token_at(int i, int vocab) { return (int32_t)((uint32_t)(i * 7919 + i * i * 31) % (uint32_t)vocab); }
+
+static void check(const struct random_model *m, const struct scenario *s, const struct arrangement *a, const double *expected)
+{
+    const int vocab = m->model.config.vocab_size;
+    // fp32: rounding of sums over some tens of terms. fp16: keys and values carry relative errors of 2^-11.
+    const double tolerance = a->kv == YALM_KV_FP32 ? 1e-5 : 3e-3;
+    yalm_session *session = open_session(m, s, a);
+    int32_t tokens[TOKENS];
+    for (int i = 0; i < TOKENS; i++)
+        tokens[i] = token_at(i, vocab);
+    for (int done = 0, n; done < TOKENS; done += n) {
+        n = TOKENS - done < a->piece ? TOKENS - done : a->piece;
+        yalm_error error;
+        if (yalm_eval(session, tokens + done, n, YALM_LOGITS_ALL, &error) != YALM_OK)
+            fail_msg("%s: %s", s->name, error.text);
+        for (int i = 0; i < n; i++) {
+            const double d = difference(yalm_logits(session, i), expected + (size_t)(done + i) * vocab, vocab);
+            if (!(d <= tolerance))
+                fail_msg("%s, %s, kv %d, %d threads, chunk %d, pieces of %d: position %d differs by %g of the range", s->name, a->isa,
+                         a->kv, a->n_threads, a->chunk, a->piece, done + i, d);
+        }
+    }
+    yalm_session_close(session);
+}
+
+static void test_against_the_reference(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
+        const struct scenario *s = &scenarios[i];
+        struct random_model *m = random_model_make(s->config, s->dtype, 1000 + i);
+        const int vocab = s->config.vocab_size;
+        const struct kv_policy kv = kv_policy_make(s->context, s->config.sliding_window, s->endless, s->n_sinks, 1);
+        struct reference r = reference_open(&m->model, kv, TOKENS);
+        double *expected = doubles((size_t)TOKENS * vocab);
+        for (int t = 0; t < TOKENS; t++)
+            reference_token(&r, token_at(t, vocab), expected + (size_t)t * vocab);
+        for (size_t j = 0; j < sizeof arrangements / sizeof *arrangements; j++)
+            if (has(arrangements[j].isa))
+                check(m, s, &arrangements[j], expected);
+        free(expected);
+        reference_close(&r);
+        random_model_free(m);
+    }
+}
+
+// Logits of the last of TOKENS tokens, with the given threads.
+static void last_logits(const struct random_model *m, const struct scenario *s, const struct arrangement *a, float *logits)
+{
+    yalm_session *session = open_session(m, s, a);
+    for (int done = 0, n; done < TOKENS; done += n) {
+        n = TOKENS - done < a->piece ? TOKENS - done : a->piece;
+        int32_t tokens[TOKENS];
+        for (int i = 0; i < n; i++)
+            tokens[i] = token_at(done + i, m->model.config.vocab_size);
+        assert_int_equal(yalm_eval(session, tokens, n, YALM_LOGITS_LAST, NULL), YALM_OK);
+    }
+    memcpy(logits, yalm_logits(session, 0), sizeof(float) * m->model.config.vocab_size);
+    yalm_session_close(session);
+}
+
+static void test_threads_do_not_change_a_bit(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
+        struct random_model *m = random_model_make(scenarios[i].config, scenarios[i].dtype, 77);
+        for (size_t j = 0; j < sizeof arrangements / sizeof *arrangements; j++) {
+            struct arrangement a = arrangements[j];
+            float one[64], many[64];
+            if (!has(a.isa))
+                continue;
+            a.n_threads = 1;
+            last_logits(m, &scenarios[i], &a, one);
+            for (a.n_threads = 2; a.n_threads <= 7; a.n_threads += 5) {
+                last_logits(m, &scenarios[i], &a, many);
+                assert_memory_equal(one, many, sizeof(float) * m->model.config.vocab_size);
+            }
+        }
+        random_model_free(m);
+    }
+}
+
+static void test_long_contexts_in_parts(void **state)
+{
+    (void)state;
+    // More keys than one part holds, decoded after a prefill: the merge of parts, and the ring's wrap inside a part.
+    const struct scenario s = {"parts", {SHAPE(4, 2, 16)}, DTYPE_FP32, 700, true, 4};
+    struct random_model *m = random_model_make(s.config, s.dtype, 5);
+    m->model.config.context_length = 4096;
+    enum { LONG = 1500 };
+    const int vocab = s.config.vocab_size;
+    struct reference r = reference_open(&m->model, kv_policy_make(700, 0, true, 4, 1), LONG);
+    double *expected = doubles((size_t)LONG * vocab);
+    for (int t = 0; t < LONG; t++)
+        reference_token(&r, token_at(t, vocab), expected + (size_t)t * vocab);
+    for (const struct cpu_kernels *const *k = cpu_kernels_usable(); *k; k++) {
+        const struct arrangement a = {(*k)->name, YALM_KV_FP32, 2, 100, 0};
+        yalm_session *session = open_session(m, &s, &a);
+        for (int t = 0, n; t < LONG; t += n) {
+            n = t < 600 ? 100 : t < 1000 ? 1 : t < 1200 ? 9 : 50;
+            n = n < LONG - t ? n : LONG - t;
+            int32_t tokens[100];
+            for (int i = 0; i < n; i++)
+                tokens[i] = token_at(t + i, vocab);
+            assert_int_equal(yalm_eval(session, tokens, n, YALM_LOGITS_LAST, NULL), YALM_OK);
+            const double d = difference(yalm_logits(session, 0), expected + (size_t)(t + n - 1) * vocab, vocab);
+            if (!(d <= 1e-5))
+                fail_msg("%s: position %d differs by %g of the range", a.isa, t + n - 1, d);
+        }
+        yalm_session_close(session);
+    }
+    free(expected);
+    reference_close(&r);
+    random_model_free(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_against_the_reference),
+        cmocka_unit_test(test_threads_do_not_change_a_bit),
+        cmocka_unit_test(test_long_contexts_in_parts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
