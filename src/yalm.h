@@ -141,7 +141,8 @@ typedef struct yalm_session_options {
     const char *device; // "auto", "cpu", "cuda"
     const char *isa;    // CPU: "auto", "scalar", "avx2", "avx512"
     int n_threads;      // 0: physical cores in the affinity mask, at most the cgroup's CPU quota
-    int context;        // positions that a token can look back on; 0: the model's, at most 4,096
+    int context;        // positions that a token can look back on; 0: the model's, at most 4,096. More than the model was
+                        // trained for is allowed (for timing, say), though such positions mean nothing to it
     bool endless;       // past the context, go on: the first n_sinks tokens and the most recent ones stay visible
     int n_sinks;        // attention sinks (Xiao et al., arXiv 2309.17453); used when endless and the model has no window
     yalm_kv kv;
@@ -172,7 +173,8 @@ YALM_API yalm_memory yalm_session_memory_used(const yalm_session *session);
 typedef enum yalm_logits_of { YALM_LOGITS_NONE, YALM_LOGITS_LAST, YALM_LOGITS_ALL } yalm_logits_of;
 
 // Appends tokens[0..n) at the session's position. YALM_LOGITS_ALL keeps n * vocab_size floats until the next call, so
-// callers with long texts come in pieces. On an error or a cancellation the position is as it was before the call.
+// callers with long texts come in pieces. On an error or a cancellation the position is as it was before the call; only an
+// endless session past its context, whose ring has lost what that position saw, keeps the chunks that were finished.
 // YALM_USAGE: an id out of range, or the context is full and the session not endless (the text has both numbers).
 YALM_API yalm_status yalm_eval(yalm_session *session, const int32_t *tokens, int n, yalm_logits_of which, yalm_error *error);
 

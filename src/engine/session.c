@@ -58,8 +58,6 @@ static yalm_status resolve(const yalm_model *model, const yalm_session_options *
         options->context = trained < DEFAULT_CONTEXT ? trained : DEFAULT_CONTEXT;
     if (options->context < 1 || options->context > MAX_CONTEXT)
         return error_set(error, YALM_USAGE, "context: found %d, expected 1 to %d", options->context, MAX_CONTEXT);
-    if (options->context > trained)
-        return error_set(error, YALM_USAGE, "context: found %d, the model was trained for %d", options->context, trained);
     if (options->n_threads < 0)
         return error_set(error, YALM_USAGE, "threads: found %d, expected 1 or more (0: chosen)", options->n_threads);
     if (options->chunk < 0)

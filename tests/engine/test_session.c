@@ -1,0 +1,316 @@
+// Sessions through the public API: what is refused and how it is said, rollback, cancellation, memory, cost, sampling.
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "engine/random_model.h"
+
+static struct random_model *the_model;
+
+static int set_up(void **state)
+{
+    (void)state;
+    the_model = random_model_make((struct model_config){.n_layers = 2,
+                                                        .hidden_dim = 48,
+                                                        .ffn_dim = 71,
+                                                        .n_heads = 4,
+                                                        .n_kv_heads = 2,
+                                                        .head_dim = 12,
+                                                        .vocab_size = 53,
+                                                        .context_length = 100},
+                                  DTYPE_FP32, 3);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    random_model_free(the_model);
+    return 0;
+}
+
+static yalm_session *open_with(yalm_session_options options)
+{
+    yalm_error error = {0};
+    yalm_session *session = yalm_session_open(&the_model->model, &options, &error);
+    if (!session)
+        fail_msg("%s", error.text);
+    return session;
+}
+
+static yalm_session_options small_options(void)
+{
+    yalm_session_options options = yalm_session_defaults();
+    options.context = 40;
+    options.n_threads = 2;
+    options.chunk = 8;
+    options.kv = YALM_KV_FP32;
+    return options;
+}
+
+static void some_tokens(int32_t *tokens, int n, int salt)
+{
+    for (int i = 0; i < n; i++)
+        tokens[i] = (i * 37 + salt * 11 + i * i) % 53;
+}
+
+static void assert_says(const yalm_error *error, yalm_status status, const char *words)
+{
+    assert_int_equal(error->status, status);
+    if (!strstr(error->text, words))
+        fail_msg("'%s' does not say '%s'", error->text, words);
+}
+
+static void test_defaults_are_resolved(void **state)
+{
+    (void)state;
+    yalm_session *session = yalm_session_open(&the_model->model, NULL, NULL);
+    assert_non_null(session);
+    const yalm_session_options *facts = yalm_session_facts(session);
+    assert_int_equal(facts->context, 100);
+    assert_string_equal(facts->device, "cpu");
+    assert_string_not_equal(facts->isa, "auto");
+    assert_true(facts->n_threads >= 1 && facts->chunk >= 1);
+    assert_null(yalm_logits(session, 0));
+    assert_int_equal(yalm_sample(session, &(yalm_sampling){0}), -1);
+    yalm_session_close(session);
+}
+
+static void refuse(yalm_session_options options, yalm_status status, const char *words)
+{
+    yalm_error error = {0};
+    assert_null(yalm_session_open(&the_model->model, &options, &error));
+    assert_says(&error, status, words);
+    yalm_memory memory;
+    if (status == YALM_USAGE)
+        assert_int_equal(yalm_session_memory(&the_model->model, &options, &memory, &error), status);
+    assert_null(yalm_session_open(&the_model->model, &options, NULL)); // an error object is optional
+}
+
+static void test_bad_options_are_refused(void **state)
+{
+    (void)state;
+    yalm_session_options o = small_options();
+    o.device = "tpu", refuse(o, YALM_USAGE, "'tpu'"), o = small_options();
+    o.isa = "sse2", refuse(o, YALM_USAGE, "'sse2'"), o = small_options();
+    o.context = -1, refuse(o, YALM_USAGE, "context"), o = small_options();
+    o.context = INT32_MAX, refuse(o, YALM_USAGE, "context"), o = small_options();
+    o.n_threads = -2, refuse(o, YALM_USAGE, "threads"), o = small_options();
+    o.n_threads = 1000000, refuse(o, YALM_USAGE, "threads"), o = small_options();
+    o.chunk = -1, refuse(o, YALM_USAGE, "chunk"), o = small_options();
+    o.chunk = INT32_MAX, refuse(o, YALM_USAGE, "chunk"), o = small_options();
+    o.n_sinks = -1, refuse(o, YALM_USAGE, "sinks"), o = small_options();
+    o.kv = 7, refuse(o, YALM_USAGE, "KV");
+}
+
+static void test_memory_is_said_before_it_is_taken(void **state)
+{
+    (void)state;
+    yalm_session_options o = small_options();
+    yalm_memory small, large;
+    assert_int_equal(yalm_session_memory(&the_model->model, &o, &small, NULL), YALM_OK);
+    // keys and values, 2 layers, 2 heads of 12, 40 positions, 4 bytes; each tensor's rows begin on a cache line
+    assert_in_range(small.kv_cache, 2 * 2 * 2 * 12 * 40 * 4, 2 * 2 * 2 * 12 * 40 * 4 + 128);
+    assert_true(small.scratch > 0 && small.available > 0);
+    o.kv = YALM_KV_FP16;
+    assert_int_equal(yalm_session_memory(&the_model->model, &o, &large, NULL), YALM_OK);
+    assert_in_range(large.kv_cache, 2 * 2 * 2 * 12 * 40 * 2, 2 * 2 * 2 * 12 * 40 * 2 + 128);
+    o.context = 1 << 30;
+    o.chunk = 512;
+    refuse(o, YALM_NO_MEMORY, "not enough memory for a context of 1073741824");
+}
+
+static void test_what_does_not_fit_changes_nothing(void **state)
+{
+    (void)state;
+    yalm_session *session = open_with(small_options());
+    yalm_error error;
+    int32_t tokens[64];
+    some_tokens(tokens, 64, 1);
+    assert_int_equal(yalm_eval(session, tokens, 30, YALM_LOGITS_LAST, &error), YALM_OK);
+    assert_int_equal(yalm_eval(session, tokens, 11, YALM_LOGITS_LAST, &error), YALM_USAGE);
+    assert_says(&error, YALM_USAGE, "the context holds 40 tokens: 30 are there and 11 more were given");
+    assert_int_equal(yalm_position(session), 30);
+    tokens[3] = 53;
+    assert_int_equal(yalm_eval(session, tokens, 5, YALM_LOGITS_LAST, &error), YALM_USAGE);
+    assert_says(&error, YALM_USAGE, "token 4 of 5: found id 53, expected 0 to 52");
+    tokens[3] = -1;
+    assert_int_equal(yalm_eval(session, tokens, 5, YALM_LOGITS_LAST, &error), YALM_USAGE);
+    assert_int_equal(yalm_eval(session, tokens, 0, YALM_LOGITS_LAST, &error), YALM_USAGE);
+    assert_int_equal(yalm_eval(session, tokens, -5, YALM_LOGITS_LAST, &error), YALM_USAGE);
+    assert_int_equal(yalm_position(session), 30);
+    tokens[3] = 0;
+    assert_int_equal(yalm_eval(session, tokens, 10, YALM_LOGITS_LAST, &error), YALM_OK); // exactly full
+    assert_int_equal(yalm_eval(session, tokens, 1, YALM_LOGITS_LAST, &error), YALM_USAGE);
+    yalm_session_close(session);
+}
+
+static void test_rollback_gives_the_same_logits_again(void **state)
+{
+    (void)state;
+    yalm_session *session = open_with(small_options());
+    int32_t tokens[40], others[40];
+    float before[53];
+    some_tokens(tokens, 40, 1);
+    some_tokens(others, 40, 5);
+    assert_int_equal(yalm_eval(session, tokens, 20, YALM_LOGITS_LAST, NULL), YALM_OK);
+    memcpy(before, yalm_logits(session, 0), sizeof before);
+    assert_int_equal(yalm_eval(session, others, 20, YALM_LOGITS_LAST, NULL), YALM_OK);
+    assert_int_equal(yalm_rollback(session, 19, NULL), YALM_OK);
+    assert_null(yalm_logits(session, 0));
+    assert_int_equal(yalm_position(session), 19);
+    assert_int_equal(yalm_eval(session, tokens + 19, 1, YALM_LOGITS_LAST, NULL), YALM_OK);
+    for (int i = 0; i < 53; i++) // another batch shape, another order of sums
+        assert_true(fabsf(before[i] - yalm_logits(session, 0)[i]) < 1e-4f);
+    yalm_error error;
+    assert_int_equal(yalm_rollback(session, 21, &error), YALM_USAGE);
+    assert_says(&error, YALM_USAGE, "found position 21, expected 0 to 20");
+    assert_int_equal(yalm_rollback(session, -1, &error), YALM_USAGE);
+    assert_int_equal(yalm_rollback(session, 0, NULL), YALM_OK);
+    yalm_session_close(session);
+}
+
+static void test_rollback_past_what_the_ring_holds_is_refused(void **state)
+{
+    (void)state;
+    yalm_session_options o = small_options();
+    o.endless = true;
+    yalm_session *session = open_with(o);
+    int32_t tokens[100];
+    some_tokens(tokens, 100, 2);
+    assert_int_equal(yalm_eval(session, tokens, 100, YALM_LOGITS_LAST, NULL), YALM_OK);
+    float before[53];
+    memcpy(before, yalm_logits(session, 0), sizeof before);
+    yalm_error error;
+    assert_int_equal(yalm_rollback(session, 50, &error), YALM_USAGE);
+    assert_says(&error, YALM_USAGE, "the ring buffer no longer holds");
+    assert_int_equal(yalm_position(session), 100);
+    assert_int_equal(yalm_rollback(session, 95, &error), YALM_OK); // within a chunk
+    assert_int_equal(yalm_eval(session, tokens + 95, 5, YALM_LOGITS_LAST, NULL), YALM_OK);
+    for (int i = 0; i < 53; i++)
+        assert_true(fabsf(before[i] - yalm_logits(session, 0)[i]) < 1e-4f);
+    assert_int_equal(yalm_rollback(session, 0, NULL), YALM_USAGE); // even the beginning is gone
+    yalm_session_close(session);
+}
+
+static void test_cancel_stops_and_restores(void **state)
+{
+    (void)state;
+    yalm_session *session = open_with(small_options());
+    int32_t tokens[30];
+    some_tokens(tokens, 30, 1);
+    assert_int_equal(yalm_eval(session, tokens, 3, YALM_LOGITS_LAST, NULL), YALM_OK);
+    yalm_session_cancel(session);
+    yalm_error error;
+    assert_int_equal(yalm_eval(session, tokens, 30, YALM_LOGITS_LAST, &error), YALM_INTERRUPTED);
+    assert_int_equal(error.status, YALM_INTERRUPTED);
+    assert_int_equal(yalm_position(session), 3);
+    assert_int_equal(yalm_eval(session, tokens, 30, YALM_LOGITS_LAST, NULL), YALM_OK); // one cancellation, one call
+    yalm_session_close(session);
+}
+
+static void test_logits_of_all_of_the_last_of_none(void **state)
+{
+    (void)state;
+    yalm_session *session = open_with(small_options());
+    int32_t tokens[20];
+    some_tokens(tokens, 20, 1);
+    assert_int_equal(yalm_eval(session, tokens, 20, YALM_LOGITS_ALL, NULL), YALM_OK);
+    assert_non_null(yalm_logits(session, 19));
+    assert_null(yalm_logits(session, 20));
+    assert_null(yalm_logits(session, -1));
+    float last[53];
+    memcpy(last, yalm_logits(session, 19), sizeof last);
+    assert_int_equal(yalm_rollback(session, 0, NULL), YALM_OK);
+    assert_int_equal(yalm_eval(session, tokens, 20, YALM_LOGITS_LAST, NULL), YALM_OK);
+    assert_null(yalm_logits(session, 1));
+    for (int i = 0; i < 53; i++)
+        assert_true(fabsf(last[i] - yalm_logits(session, 0)[i]) < 1e-4f);
+    assert_int_equal(yalm_eval(session, tokens, 1, YALM_LOGITS_NONE, NULL), YALM_OK);
+    assert_null(yalm_logits(session, 0));
+    yalm_session_close(session);
+}
+
+static void test_sampling_uses_the_last_position_and_its_history(void **state)
+{
+    (void)state;
+    yalm_session *session = open_with(small_options());
+    int32_t tokens[10];
+    some_tokens(tokens, 10, 1);
+    assert_int_equal(yalm_eval(session, tokens, 10, YALM_LOGITS_ALL, NULL), YALM_OK);
+    yalm_sampling greedy = yalm_sampling_defaults();
+    greedy.temperature = 0;
+    greedy.penalty_last_n = 0;
+    const float *logits = yalm_logits(session, 9);
+    int best = 0;
+    for (int i = 1; i < 53; i++)
+        if (logits[i] > logits[best])
+            best = i;
+    assert_int_equal(yalm_sample(session, &greedy), best);
+    const yalm_logit_bias ban = {best, -INFINITY};
+    greedy.biases = &ban, greedy.n_biases = 1;
+    assert_int_not_equal(yalm_sample(session, &greedy), best);
+    // A token of the history, penalised beyond reason, is not drawn.
+    greedy.biases = NULL, greedy.n_biases = 0;
+    int32_t next = best;
+    assert_int_equal(yalm_eval(session, &next, 1, YALM_LOGITS_LAST, NULL), YALM_OK);
+    greedy.penalty_last_n = -1;
+    greedy.presence_penalty = 1000;
+    const int32_t drawn = yalm_sample(session, &greedy);
+    for (int i = 0; i < 10; i++)
+        assert_int_not_equal(drawn, tokens[i]);
+    assert_int_not_equal(drawn, best);
+    yalm_session_close(session);
+}
+
+static void test_random_fill_is_depth(void **state)
+{
+    (void)state;
+    yalm_session *a = open_with(small_options()), *b = open_with(small_options());
+    int32_t token = 5;
+    yalm_error error;
+    assert_int_equal(yalm_fill_random(a, 30, 1, NULL), YALM_OK);
+    assert_int_equal(yalm_fill_random(b, 10, 1, NULL), YALM_OK); // in two steps: the same
+    assert_int_equal(yalm_fill_random(b, 20, 1, NULL), YALM_OK);
+    assert_int_equal(yalm_position(a), 30);
+    assert_int_equal(yalm_eval(a, &token, 1, YALM_LOGITS_LAST, NULL), YALM_OK);
+    assert_int_equal(yalm_eval(b, &token, 1, YALM_LOGITS_LAST, NULL), YALM_OK);
+    assert_memory_equal(yalm_logits(a, 0), yalm_logits(b, 0), sizeof(float) * 53);
+    for (int i = 0; i < 53; i++)
+        assert_true(isfinite(yalm_logits(a, 0)[i]));
+    assert_int_equal(yalm_fill_random(a, 10, 1, &error), YALM_USAGE);
+    yalm_session_close(a);
+    yalm_session_close(b);
+}
+
+static void test_cost_counts_bytes_and_operations(void **state)
+{
+    (void)state;
+    yalm_session *session = open_with(small_options());
+    const yalm_cost at0 = yalm_session_cost(session, 1, 0), at20 = yalm_session_cost(session, 1, 20);
+    // 20 more keys and values: 2 layers, 2 heads of 12, 4 bytes; q k and p v: 2 multiply-adds an element and query head
+    assert_true(fabs(at20.bytes - at0.bytes - 20.0 * 2 * 2 * 2 * 12 * 4) < 1e-6);
+    assert_true(fabs(at20.ops - at0.ops - 20.0 * 4 * 2 * 4 * 12) < 1e-6);
+    yalm_session_close(session);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_defaults_are_resolved),
+        cmocka_unit_test(test_bad_options_are_refused),
+        cmocka_unit_test(test_memory_is_said_before_it_is_taken),
+        cmocka_unit_test(test_what_does_not_fit_changes_nothing),
+        cmocka_unit_test(test_rollback_gives_the_same_logits_again),
+        cmocka_unit_test(test_rollback_past_what_the_ring_holds_is_refused),
+        cmocka_unit_test(test_cancel_stops_and_restores),
+        cmocka_unit_test(test_logits_of_all_of_the_last_of_none),
+        cmocka_unit_test(test_sampling_uses_the_last_position_and_its_history),
+        cmocka_unit_test(test_random_fill_is_depth),
+        cmocka_unit_test(test_cost_counts_bytes_and_operations),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
