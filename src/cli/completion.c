@@ -1,0 +1,308 @@
+// Mode completion: continues a text, token by token, on stdout; the statistics go to stderr.
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/stop.h"
+
+struct completion {
+    const struct options *options;
+    const yalm_model *model;
+    yalm_session *session;
+    yalm_sampling sampling;
+    uint64_t seed;
+
+    struct text text;     // the prompt as given; none where it came as ids
+    struct tokens prompt; // and as ids
+    int64_t limit;        // tokens to generate; INT64_MAX: no limit
+
+    yalm_stream stream;
+    struct stop_filter filter;
+    bool ids_only; // no tokenizer: ids are printed instead of text
+    bool any_out;
+    char last_byte;
+
+    const char *why; // it stopped
+    int64_t n_generated, n_decoded;
+    double prefill_seconds, first_token_seconds, decode_seconds, decode_bytes;
+};
+
+// ---------------------------------------------------------------- context
+
+// How much to generate and how far to look back. A finite number that the user asked for goes on past the context; a default does not.
+static yalm_status plan(struct completion *run, yalm_session_options *how, yalm_error *error)
+{
+    const struct options *options = run->options;
+    const int64_t trained = yalm_model_facts(run->model)->context_length;
+    const int64_t most = options->context ? options->context : trained;
+    struct tokens *prompt = &run->prompt;
+    if (prompt->n == 0)
+        return cli_error(error, YALM_USAGE, "the prompt has no tokens, and the model no bos token to begin with");
+    if ((int64_t)prompt->n > most) {
+        if (!options->truncate_prompt)
+            return cli_error(
+                error, YALM_USAGE,
+                "the prompt is longer than the context: %zu tokens, and %lld fit (--truncate-prompt keeps its end)", prompt->n,
+                (long long)most);
+        const bool has_bos = !options->tokens && prompt->ids[0] == yalm_model_facts(run->model)->bos;
+        const size_t cut = prompt->n - (size_t)most;
+        const size_t keep = has_bos && most > 1; // a text keeps its beginning-of-text token
+        memmove(prompt->ids + keep, prompt->ids + keep + cut, ((size_t)most - keep) * sizeof *prompt->ids);
+        prompt->n = (size_t)most;
+        say("the prompt's first %zu tokens are cut off: %lld fit", cut, (long long)most);
+    }
+
+    const int64_t n = (int64_t)prompt->n;
+    int64_t context;
+    if (options->n_predict == -1) {
+        const int64_t usual = n + 256 > 4096 ? n + 256 : 4096;
+        run->limit = INT64_MAX;
+        context = options->context ? most : usual < trained ? usual : trained;
+        how->endless = true;
+    } else if (options->n_predict == -2 || (n + options->n_predict > most && !options_given(options, "n-predict"))) {
+        run->limit = most - n;
+        context = most;
+    } else {
+        run->limit = options->n_predict;
+        how->endless = n + run->limit > most;
+        context = options->context || how->endless ? most : n + run->limit;
+        if (how->endless && !options->quiet)
+            say("past the context of %lld positions the oldest tokens but the first %d give way", (long long)most,
+                how->n_sinks);
+    }
+    how->context = (int)context;
+    return YALM_OK;
+}
+
+// ---------------------------------------------------------------- text
+
+static yalm_status send(struct completion *run, const char *bytes, size_t length, yalm_error *error)
+{
+    if (length == 0)
+        return YALM_OK;
+    run->any_out = true;
+    run->last_byte = bytes[length - 1];
+    return output(bytes, length, error);
+}
+
+static yalm_status send_generated(struct completion *run, const char *bytes, size_t length, yalm_error *error)
+{
+    if (run->options->stops.n == 0)
+        return send(run, bytes, length, error);
+    const size_t ready = stop_filter_add(&run->filter, bytes, length);
+    if (ready == SIZE_MAX)
+        return cli_no_memory(error);
+    const yalm_status status = send(run, run->filter.held, ready, error);
+    stop_filter_sent(&run->filter, ready);
+    return status;
+}
+
+static yalm_status send_token(struct completion *run, int32_t token, yalm_error *error)
+{
+    char bytes[YALM_MAX_PIECE + 8];
+    if (run->ids_only) {
+        const int n = snprintf(bytes, sizeof bytes, "%s%d", run->any_out ? " " : "", token);
+        return send(run, bytes, (size_t)n, error);
+    }
+    const size_t n = yalm_stream_token(run->model, &run->stream, token, run->options->special, bytes);
+    return send_generated(run, bytes, n, error);
+}
+
+static yalm_status send_prompt(struct completion *run, yalm_error *error)
+{
+    const bool echo = !run->options->no_echo;
+    yalm_status status = YALM_OK;
+    if (run->options->tokens == NULL) {
+        run->stream.started = run->text.length > 0;
+        return echo ? send(run, run->text.bytes, run->text.length, error) : YALM_OK;
+    }
+    char bytes[YALM_MAX_PIECE + 8];
+    for (size_t i = 0; i < run->prompt.n && status == YALM_OK; i++) {
+        if (run->ids_only) {
+            if (echo)
+                status = send_token(run, run->prompt.ids[i], error);
+            continue;
+        }
+        const size_t n = yalm_stream_token(run->model, &run->stream, run->prompt.ids[i], run->options->special, bytes);
+        if (echo)
+            status = send(run, bytes, n, error);
+    }
+    return status;
+}
+
+// What was held back goes out, unless it begins a stop string that was found.
+static yalm_status send_rest(struct completion *run, yalm_error *error)
+{
+    char bytes[8];
+    yalm_status status = YALM_OK;
+    if (run->filter.found)
+        return YALM_OK;
+    const size_t n = run->ids_only ? 0 : yalm_stream_end(&run->stream, bytes);
+    if (n)
+        status = send_generated(run, bytes, n, error);
+    if (status == YALM_OK && !run->filter.found)
+        status = send(run, run->filter.held, run->filter.length, error);
+    if (status == YALM_OK && run->ids_only && run->any_out)
+        status = send(run, "\n", 1, error);
+    return status;
+}
+
+// ---------------------------------------------------------------- generation
+
+static yalm_status prefill(struct completion *run, yalm_error *error)
+{
+    const double start = seconds_now();
+    const size_t n = run->prompt.n;
+    yalm_status status = YALM_OK;
+    for (size_t at = 0; at < n && status == YALM_OK;) { // the session counts its calls' tokens as int
+        const int piece = n - at > 1 << 20 ? 1 << 20 : (int)(n - at);
+        const bool last = at + (size_t)piece == n;
+        status = yalm_eval(run->session, run->prompt.ids + at, piece, last ? YALM_LOGITS_LAST : YALM_LOGITS_NONE, error);
+        at += (size_t)piece;
+    }
+    run->prefill_seconds = seconds_now() - start;
+    return status;
+}
+
+static yalm_status generate(struct completion *run, yalm_error *error)
+{
+    const double start = seconds_now();
+    yalm_status status = prefill(run, error);
+    run->why = "limit";
+    while (status == YALM_OK && run->n_generated < run->limit) {
+        const int32_t token = yalm_sample(run->session, &run->sampling);
+        if (token < 0)
+            return cli_error(error, YALM_FAILED, "the model's logits are not finite after %lld tokens",
+                             (long long)yalm_position(run->session));
+        if (run->n_generated++ == 0)
+            run->first_token_seconds = seconds_now() - start;
+        if (yalm_is_eos(run->model, token) && !run->options->ignore_eos) {
+            run->why = "end of text";
+            break;
+        }
+        status = send_token(run, token, error);
+        if (status != YALM_OK || run->n_generated == run->limit)
+            break;
+        if (run->filter.found) {
+            run->why = "stop string";
+            break;
+        }
+        const double before = seconds_now();
+        const int64_t depth = yalm_position(run->session);
+        status = yalm_eval(run->session, &token, 1, YALM_LOGITS_LAST, error);
+        if (status == YALM_OK) {
+            run->decode_seconds += seconds_now() - before;
+            run->decode_bytes += yalm_session_cost(run->session, 1, depth).bytes;
+            run->n_decoded++;
+        }
+    }
+    if (run->filter.found)
+        run->why = "stop string";
+    return status;
+}
+
+// ---------------------------------------------------------------- statistics
+
+static double rate(int64_t n, double seconds)
+{
+    return seconds > 0 ? (double)n / seconds : 0;
+}
+
+static void say_statistics(struct completion *run)
+{
+    yalm_limits limits = {0};
+    const bool measured = run->n_decoded > 0 && yalm_measure_limits(run->session, 0.2, &limits, NULL) == YALM_OK;
+    const int64_t prefilled = run->prefill_seconds > 0 && yalm_position(run->session) > 0 ? (int64_t)run->prompt.n : 0;
+    say("prefill: %lld tokens in %.3f s, %.1f tok/s", (long long)prefilled, run->prefill_seconds,
+        rate(prefilled, run->prefill_seconds));
+    char reached[96] = "";
+    if (run->n_decoded > 0) {
+        const double gb_per_s = run->decode_bytes / 1e9 / run->decode_seconds;
+        const int n = snprintf(reached, sizeof reached, ", %.2f GB/s", gb_per_s);
+        if (measured && limits.read_gb_per_s > 0)
+            snprintf(reached + n, sizeof reached - (size_t)n, " (%.0f %% of the %.2f GB/s that this machine reads)",
+                     100 * gb_per_s / limits.read_gb_per_s, limits.read_gb_per_s);
+    }
+    say("decode: %lld tokens in %.3f s, %.1f tok/s%s", (long long)run->n_decoded, run->decode_seconds,
+        rate(run->n_decoded, run->decode_seconds), reached);
+    say("generated: %lld tokens, the first after %.3f s; seed %llu; stopped by: %s", (long long)run->n_generated,
+        run->first_token_seconds, (unsigned long long)run->seed, run->why);
+}
+
+// Text first, then numbers: also after ^C.
+static yalm_status finish(struct completion *run, yalm_status status, yalm_error *error)
+{
+    const struct options *options = run->options;
+    if (status == YALM_INTERRUPTED || (status == YALM_OK && interrupted())) {
+        status = YALM_INTERRUPTED;
+        run->why = "interrupt";
+        *error = (yalm_error){.status = YALM_INTERRUPTED};
+    } else if (status != YALM_OK) {
+        return status;
+    }
+    yalm_error rest;
+    const yalm_status sent = send_rest(run, &rest);
+    if (sent != YALM_OK) {
+        *error = rest;
+        return sent;
+    }
+    if (run->any_out && run->last_byte != '\n' && isatty(STDOUT_FILENO))
+        output("\n", 1, NULL);
+    if (options->quiet)
+        return status;
+    const float *logits = yalm_logits(run->session, 0);
+    const uint64_t hash = logits ? logits_hash(logits, yalm_model_facts(run->model)->vocab_size) : 0;
+    say_statistics(run);
+    if (logits)
+        say("last logits: %016llx", (unsigned long long)hash);
+    return status;
+}
+
+static yalm_status complete(struct completion *run, yalm_error *error)
+{
+    const struct options *options = run->options;
+    yalm_session_options how = session_options(options);
+    yalm_status status = plan(run, &how, error);
+    if (status != YALM_OK)
+        return status;
+    run->session = open_session(options, run->model, &how, options->quiet, error);
+    if (run->session == NULL)
+        return error->status;
+    run->seed = options_given(options, "seed") && options->seed != UINT64_MAX ? options->seed : random_seed();
+    yalm_seed(run->session, run->seed);
+    if (options->verbose) {
+        fprintf(stderr, "prompt:");
+        for (size_t i = 0; i < run->prompt.n; i++)
+            fprintf(stderr, " %d", run->prompt.ids[i]);
+        fputc('\n', stderr);
+    }
+    status = send_prompt(run, error);
+    if (status == YALM_OK)
+        status = finish(run, generate(run, error), error);
+    return status;
+}
+
+yalm_status run_completion(const struct options *options, yalm_error *error)
+{
+    yalm_model *model = yalm_model_open(options->model, NULL, error);
+    if (model == NULL)
+        return error->status;
+    struct completion run = {
+        .options = options, .model = model, .sampling = options->sampling, .filter = {.stops = &options->stops}};
+    run.ids_only = strcmp(yalm_model_facts(model)->tokenizer, "none") == 0;
+    yalm_status status = yalm_sampling_check(model, &run.sampling, error);
+    if (status == YALM_OK && run.ids_only && options->stops.n)
+        status = needs_tokenizer(options, model, "find stop strings", error);
+    if (status == YALM_OK)
+        status = input_read(&run.text, &run.prompt, options, model, true, error);
+    if (status == YALM_OK)
+        status = complete(&run, error);
+    close_session(run.session);
+    free(run.text.bytes);
+    free(run.prompt.ids);
+    stop_filter_free(&run.filter);
+    yalm_model_close(model);
+    return status;
+}

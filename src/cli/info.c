@@ -1,0 +1,168 @@
+// --info: what is in a model file; --verify: whether its tensors are what was written.
+#include <cjson/cJSON.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+static void shape_text(char *text, size_t room, const yalm_tensor_info *tensor)
+{
+    size_t n = 0;
+    for (int i = 0; i < tensor->rank && n < room; i++)
+        n += (size_t)snprintf(text + n, room - n, "%s%" PRId64, i ? " x " : "", tensor->shape[i]);
+}
+
+static void print_text(const struct options *options, const yalm_model *model)
+{
+    const yalm_model_info *facts = yalm_model_facts(model);
+    printf("file             %s, %s\n", options->model, human_bytes(facts->file_bytes));
+    printf("name             %s\n", facts->name);
+    printf("architecture     %s\n", facts->architecture);
+    printf("parameters       %" PRId64 "\n", facts->n_params);
+    printf("weights          %s, %s\n", facts->weight_dtype, human_bytes(facts->weight_bytes));
+    printf("layers           %d\n", facts->n_layers);
+    printf("hidden, ffn      %d, %d\n", facts->hidden_dim, facts->ffn_dim);
+    printf("heads            %d query, %d key/value, of %d\n", facts->n_heads, facts->n_kv_heads, facts->head_dim);
+    if (facts->n_experts)
+        printf("experts          %d, %d active\n", facts->n_experts, facts->n_active_experts);
+    printf("vocabulary       %d, %d known to the tokenizer (%s)\n", facts->vocab_size, facts->tokenizer_vocab,
+           facts->tokenizer);
+    printf("bos              %d%s\n", facts->bos, facts->bos < 0 ? " (none)" : facts->add_bos ? ", begins a text" : "");
+    printf("eos             ");
+    for (int i = 0; i < facts->n_eos; i++)
+        printf(" %d", facts->eos[i]);
+    printf("%s\n", facts->n_eos ? "" : " none");
+    printf("context          %d positions, rope %s\n", facts->context_length, facts->rope_type);
+    if (facts->sliding_window)
+        printf("sliding window   %d\n", facts->sliding_window);
+    printf("chat template    %s\n", facts->chat_template ? "yes" : "none");
+    printf("checksum         %016" PRIx64 "\n\n", facts->checksum);
+
+    const int n = yalm_model_n_tensors(model);
+    int width = 6;
+    for (int i = 0; i < n; i++) {
+        const int length = (int)strlen(yalm_model_tensor(model, i).name);
+        width = length > width ? length : width;
+    }
+    printf("%-*s  type  %-16s %14s %14s  checksum\n", width, "tensor", "shape", "offset", "bytes");
+    for (int i = 0; i < n; i++) {
+        const yalm_tensor_info tensor = yalm_model_tensor(model, i);
+        char shape[96] = "";
+        shape_text(shape, sizeof shape, &tensor);
+        printf("%-*s  %-4s  %-16s %14" PRIu64 " %14" PRIu64 "  %016" PRIx64 "\n", width, tensor.name, tensor.dtype, shape,
+               tensor.offset, tensor.bytes, tensor.checksum);
+    }
+}
+
+static void add_hex(cJSON *object, const char *name, uint64_t value)
+{
+    char hex[24];
+    snprintf(hex, sizeof hex, "%016" PRIx64, value);
+    cJSON_AddStringToObject(object, name, hex);
+}
+
+static void add_facts(cJSON *root, const yalm_model_info *facts)
+{
+    cJSON_AddStringToObject(root, "name", facts->name);
+    cJSON_AddStringToObject(root, "architecture", facts->architecture);
+    cJSON_AddStringToObject(root, "weight_dtype", facts->weight_dtype);
+    cJSON_AddStringToObject(root, "rope_type", facts->rope_type);
+    cJSON_AddStringToObject(root, "tokenizer", facts->tokenizer);
+    const struct {
+        const char *name;
+        double value;
+    } numbers[] = {
+        {"n_params", (double)facts->n_params},
+        {"n_layers", facts->n_layers},
+        {"hidden_dim", facts->hidden_dim},
+        {"ffn_dim", facts->ffn_dim},
+        {"n_heads", facts->n_heads},
+        {"n_kv_heads", facts->n_kv_heads},
+        {"head_dim", facts->head_dim},
+        {"vocab_size", facts->vocab_size},
+        {"tokenizer_vocab", facts->tokenizer_vocab},
+        {"context_length", facts->context_length},
+        {"sliding_window", facts->sliding_window},
+        {"n_experts", facts->n_experts},
+        {"n_active_experts", facts->n_active_experts},
+        {"bos", facts->bos},
+        {"file_bytes", (double)facts->file_bytes},
+        {"weight_bytes", (double)facts->weight_bytes},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        cJSON_AddNumberToObject(root, numbers[i].name, numbers[i].value);
+    cJSON_AddBoolToObject(root, "add_bos", facts->add_bos);
+    cJSON *eos = cJSON_AddArrayToObject(root, "eos");
+    for (int i = 0; i < facts->n_eos; i++)
+        cJSON_AddItemToArray(eos, cJSON_CreateNumber(facts->eos[i]));
+    if (facts->chat_template)
+        cJSON_AddStringToObject(root, "chat_template", facts->chat_template);
+    else
+        cJSON_AddNullToObject(root, "chat_template");
+    add_hex(root, "checksum", facts->checksum);
+}
+
+static yalm_status print_json(const yalm_model *model, yalm_error *error)
+{
+    cJSON *root = cJSON_CreateObject();
+    add_facts(root, yalm_model_facts(model));
+    cJSON *tensors = cJSON_AddArrayToObject(root, "tensors");
+    for (int i = 0; i < yalm_model_n_tensors(model); i++) {
+        const yalm_tensor_info tensor = yalm_model_tensor(model, i);
+        cJSON *item = cJSON_CreateObject();
+        cJSON_AddStringToObject(item, "name", tensor.name);
+        cJSON_AddStringToObject(item, "dtype", tensor.dtype);
+        cJSON *shape = cJSON_AddArrayToObject(item, "shape");
+        for (int k = 0; k < tensor.rank; k++)
+            cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)tensor.shape[k]));
+        cJSON_AddNumberToObject(item, "offset", (double)tensor.offset);
+        cJSON_AddNumberToObject(item, "bytes", (double)tensor.bytes);
+        add_hex(item, "checksum", tensor.checksum);
+        cJSON_AddItemToArray(tensors, item);
+    }
+    char *text = cJSON_Print(root);
+    cJSON_Delete(root);
+    if (text == NULL)
+        return cli_no_memory(error);
+    yalm_status status = output(text, strlen(text), error);
+    free(text);
+    return status == YALM_OK ? output("\n", 1, error) : status;
+}
+
+yalm_status run_info(const struct options *options, yalm_error *error)
+{
+    yalm_model *model = yalm_model_open(options->model, NULL, error);
+    if (model == NULL)
+        return error->status;
+    yalm_status status = YALM_OK;
+    if (options->info_format == INFO_JSON)
+        status = print_json(model, error);
+    else
+        print_text(options, model);
+    yalm_model_close(model);
+    return status;
+}
+
+yalm_status run_verify(const struct options *options, yalm_error *error)
+{
+    yalm_model *model = yalm_model_open(options->model, NULL, error);
+    if (model == NULL)
+        return error->status;
+    const int n = yalm_model_n_tensors(model);
+    uint64_t total = 0, done = 0;
+    for (int i = 0; i < n; i++)
+        total += yalm_model_tensor(model, i).bytes;
+    yalm_status status = YALM_OK;
+    for (int i = 0; i < n && status == YALM_OK; i++) {
+        const yalm_tensor_info tensor = yalm_model_tensor(model, i);
+        progress("%3.0f %%  %s", total ? 100.0 * (double)done / (double)total : 100.0, tensor.name);
+        status = yalm_model_verify_tensor(model, i, error);
+        done += tensor.bytes;
+    }
+    progress_clear();
+    if (status == YALM_OK)
+        printf("%s: %d tensors, %s: every checksum is right\n", options->model, n, human_bytes(done));
+    yalm_model_close(model);
+    return status;
+}

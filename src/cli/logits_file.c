@@ -1,0 +1,163 @@
+// See logits_file.h.
+#include "cli/logits_file.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "rows are written as they lie in memory");
+
+// -------------------------------------------------------------------------------- writing
+
+yalm_status logits_create(struct logits_writer *writer, const char *path, yalm_error *error)
+{
+    struct stat found;
+    writer->path = path;
+    const bool exists = stat(path, &found) == 0;
+    if (exists && S_ISDIR(found.st_mode))
+        return cli_error(error, YALM_FAILED, "%s: is a directory", path);
+    if (exists && !S_ISREG(found.st_mode)) { // a pipe or a device is not to be replaced
+        writer->file = fopen(path, "wb");
+    } else {
+        if (asprintf(&writer->temporary, "%s.%ld.tmp", path, (long)getpid()) < 0) {
+            writer->temporary = NULL;
+            return cli_no_memory(error);
+        }
+        writer->file = fopen(writer->temporary, "wbx");
+    }
+    if (writer->file == NULL) {
+        const int code = errno;
+        free(writer->temporary);
+        writer->temporary = NULL;
+        return cli_error(error, YALM_FAILED, "%s: %s", path, strerror(code));
+    }
+    return YALM_OK;
+}
+
+yalm_status logits_write(struct logits_writer *writer, const float *rows, size_t n, yalm_error *error)
+{
+    if (fwrite(rows, sizeof *rows, n, writer->file) != n)
+        return cli_error(error, YALM_FAILED, "%s: %s", writer->path, strerror(errno));
+    return YALM_OK;
+}
+
+yalm_status logits_finish(struct logits_writer *writer, bool keep, yalm_error *error)
+{
+    if (writer->file == NULL)
+        return YALM_OK;
+    bool failed = fclose(writer->file) != 0;
+    writer->file = NULL;
+    int code = errno;
+    if (writer->temporary && keep && !failed) {
+        failed = rename(writer->temporary, writer->path) != 0;
+        code = errno;
+    }
+    if (writer->temporary && (failed || !keep))
+        unlink(writer->temporary);
+    free(writer->temporary);
+    writer->temporary = NULL;
+    return failed && keep ? cli_error(error, YALM_FAILED, "%s: %s", writer->path, strerror(code)) : YALM_OK;
+}
+
+// -------------------------------------------------------------------------------- comparing
+
+double log_sum_exp(const float *logits, int n, int *top)
+{
+    int best = 0;
+    for (int i = 1; i < n; i++)
+        if (logits[i] > logits[best])
+            best = i;
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += exp((double)logits[i] - logits[best]);
+    if (top)
+        *top = best;
+    return logits[best] + log(sum);
+}
+
+yalm_status divergence_open(struct divergence *divergence, const char *path, int64_t n_rows, int n_vocab, yalm_error *error)
+{
+    *divergence = (struct divergence){.path = path, .n_rows = n_rows, .n_vocab = n_vocab};
+    FILE *file = fopen(path, "rb");
+    if (file == NULL)
+        return cli_error(error, YALM_FAILED, "%s: %s", path, strerror(errno));
+    struct stat found;
+    const int64_t expected = n_rows * n_vocab * (int64_t)sizeof(float);
+    if (fstat(fileno(file), &found) != 0 || !S_ISREG(found.st_mode)) {
+        fclose(file);
+        return cli_error(error, YALM_USAGE, "%s: is not a regular file of logits", path);
+    }
+    if (found.st_size != expected) {
+        fclose(file);
+        return cli_error(error, YALM_USAGE, "%s: %lld bytes, expected %lld (%lld rows of %d float32 logits)", path,
+                         (long long)found.st_size, (long long)expected, (long long)n_rows, n_vocab);
+    }
+    divergence->file = file;
+    divergence->base = malloc((size_t)n_vocab * sizeof *divergence->base);
+    divergence->kl = malloc((size_t)n_rows * sizeof *divergence->kl);
+    if (divergence->base == NULL || divergence->kl == NULL) {
+        divergence_close(divergence);
+        return cli_no_memory(error);
+    }
+    return YALM_OK;
+}
+
+yalm_status divergence_add(struct divergence *divergence, const float *logits, yalm_error *error)
+{
+    const int n = divergence->n_vocab;
+    const float *base = divergence->base;
+    if (fread(divergence->base, sizeof *base, (size_t)n, divergence->file) != (size_t)n)
+        return cli_error(error, YALM_FAILED, "%s: row %lld cannot be read", divergence->path, (long long)divergence->n);
+    int base_top, top;
+    const double base_sum = log_sum_exp(base, n, &base_top), sum = log_sum_exp(logits, n, &top);
+    double kl = 0; // sum of p_base (log p_base - log p)
+    for (int i = 0; i < n; i++) {
+        const double log_base = base[i] - base_sum, p = exp(log_base);
+        if (p > 0)
+            kl += p * (log_base - (logits[i] - sum));
+    }
+    if (!isfinite(base_sum) || isnan(kl))
+        return cli_error(error, YALM_FAILED, "%s: row %lld has logits that are not finite", divergence->path,
+                         (long long)divergence->n);
+    divergence->kl[divergence->n++] = kl > 0 ? kl : 0; // rounding may leave it just below
+    divergence->same_top += base_top == top;
+    return YALM_OK;
+}
+
+double divergence_mean(const struct divergence *divergence)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < divergence->n; i++)
+        sum += divergence->kl[i];
+    return divergence->n ? sum / (double)divergence->n : 0;
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double divergence_quantile(struct divergence *divergence, double q)
+{
+    if (divergence->n == 0)
+        return 0;
+    qsort(divergence->kl, (size_t)divergence->n, sizeof *divergence->kl, compare_doubles);
+    const double at = q * (double)(divergence->n - 1);
+    const int64_t below = (int64_t)at, above = below + 1 < divergence->n ? below + 1 : below;
+    return divergence->kl[below] + (at - (double)below) * (divergence->kl[above] - divergence->kl[below]);
+}
+
+void divergence_close(struct divergence *divergence)
+{
+    if (divergence->file)
+        fclose(divergence->file);
+    free(divergence->base);
+    free(divergence->kl);
+    *divergence = (struct divergence){0};
+}

@@ -1,0 +1,38 @@
+// Logits of a whole text in a file: raw little-endian float32, (n_tokens, n_vocab), row t after the tokens 0 … t.
+#pragma once
+#include <stdio.h>
+
+#include "cli/options.h"
+
+// A file that appears under its name only when it is whole.
+struct logits_writer {
+    const char *path; // borrowed
+    char *temporary;  // owned; NULL where the target is no regular file and is written directly
+    FILE *file;       // NULL: none
+};
+
+yalm_status logits_create(struct logits_writer *writer, const char *path, yalm_error *error);
+yalm_status logits_write(struct logits_writer *writer, const float *rows, size_t n, yalm_error *error); // n floats
+// Renames it if `keep`, else removes it. Does nothing for a writer that was not opened.
+yalm_status logits_finish(struct logits_writer *writer, bool keep, yalm_error *error);
+
+// Compares a model's logits with those of a file (Kullback-Leibler divergence of the file's distribution from ours).
+struct divergence {
+    const char *path;  // borrowed
+    FILE *file;        // NULL: none
+    float *base;       // (n_vocab), owned
+    double *kl;        // (n_rows), owned
+    int64_t n_rows, n; // expected, seen
+    int64_t same_top;
+    int n_vocab;
+};
+
+// YALM_USAGE where the file's size is not that of (n_rows, n_vocab) floats.
+yalm_status divergence_open(struct divergence *divergence, const char *path, int64_t n_rows, int n_vocab, yalm_error *error);
+yalm_status divergence_add(struct divergence *divergence, const float *logits, yalm_error *error); // the next row
+double divergence_mean(const struct divergence *divergence);
+double divergence_quantile(struct divergence *divergence, double q); // sorts
+void divergence_close(struct divergence *divergence);
+
+// log of the sum of exp over (n) logits, in double; NaN where one is NaN. *top gets the index of the largest, the lowest of equals.
+double log_sum_exp(const float *logits, int n, int *top);

@@ -1,0 +1,109 @@
+// Every option of the command line, in the order of --help, and the values that they have when not given.
+#include "cli/option_table.h"
+
+#include <limits.h>
+#include <string.h>
+
+enum {
+    C = 1 << MODE_COMPLETION,
+    T = 1 << MODE_THROUGHPUT,
+    P = 1 << MODE_PERPLEXITY,
+    K = 1 << MODE_PASSKEY,
+    W = 1 << MODE_TOKENIZE,
+    I = 1 << MODE_INFO,
+    V = 1 << MODE_VERIFY,
+    SESSION = C | T | P | K, // modes that evaluate
+    TEXT = C | P | W,        // modes that read the user's text
+    ALL = (1 << MODES) - 1,
+};
+
+#define AT(field) offsetof(struct options, field)
+#define DEVICES   "auto,cpu,cuda"
+#define ISAS      "auto,scalar,avx2,avx512"
+
+// clang-format off
+const struct option option_table[] = {
+    {"Mode", 'm', "mode", "MODE", "completion, throughput, perplexity, passkey, tokenize", OPTION_NAMED, ALL, 0, 0, 0, NULL},
+    {"Mode", 0, "info", NULL, "config, tensors and sizes (-o text|json)", OPTION_MODE, ALL, 0, MODE_INFO, 0, NULL},
+    {"Mode", 0, "verify", NULL, "compare every tensor with its checksum", OPTION_MODE, ALL, 0, MODE_VERIFY, 0, NULL},
+    {"Mode", 'h', "help", NULL, NULL, OPTION_MODE, ALL, 0, MODE_HELP, 0, NULL},
+    {"Mode", 0, "version", NULL, NULL, OPTION_MODE, ALL, 0, MODE_VERSION, 0, NULL},
+    {"Mode", 'q', "quiet,no-stats", NULL, NULL, OPTION_FLAG, ALL, AT(quiet), 0, 0, NULL},
+    {"Mode", 'v', "verbose", NULL, NULL, OPTION_FLAG, ALL, AT(verbose), 0, 0, NULL},
+
+    {"Input", 'i', "prompt", "TEXT", "the text itself; - is stdin", OPTION_TEXT, TEXT, AT(prompt), 0, 0, NULL},
+    {"Input", 'f', "file", "FILE", "text from a file, any bytes; - is stdin", OPTION_TEXT, TEXT, AT(file), 0, 0, NULL},
+    {"Input", 0, "tokens", "FILE", "token ids, used as they are", OPTION_TEXT, SESSION | W, AT(tokens), 0, 0, NULL},
+    {"Input", 0, "special", NULL, NULL, OPTION_FLAG, TEXT, AT(special), 0, 0, NULL},
+    {"Input", 0, "no-bos", NULL, NULL, OPTION_FLAG, TEXT, AT(no_bos), 0, 0, NULL},
+    {"Input", 0, "truncate-prompt", NULL, NULL, OPTION_FLAG, C, AT(truncate_prompt), 0, 0, NULL},
+
+    {"Machine", 'd', "device", "D", "auto, cpu or cuda", OPTION_WORD, SESSION, AT(device), 0, 0, DEVICES},
+    {"Machine", 'T', "ctx,ctx-size,context", "N", "positions that a token can look back on (0: chosen)", OPTION_INT, SESSION, AT(context), 0, INT_MAX / 2, NULL},
+    {"Machine", 0, "threads", "N", NULL, OPTION_INT, SESSION, AT(n_threads), 0, 4096, NULL},
+    {"Machine", 0, "isa", "auto|scalar|avx2|avx512", NULL, OPTION_WORD, SESSION, AT(isa), 0, 0, ISAS},
+    {"Machine", 0, "kv,cache-type", "fp16|fp32", NULL, OPTION_CHOICE, SESSION, AT(kv), 0, 0, "fp16,fp32"},
+    {"Machine", 0, "chunk,batch,batch-size,ubatch-size", "N", NULL, OPTION_INT, SESSION, AT(chunk), 0, 65536, NULL},
+
+    {"Completion", 'n', "n-predict,predict", "N", "tokens to generate (-1: endless)", OPTION_INT, C, AT(n_predict), -2, INT_MAX / 2, NULL},
+    {"Completion", 'r', "stop,reverse-prompt", "TEXT", "end before this text; may be repeated", OPTION_TEXTS, C, AT(stops), 0, 0, NULL},
+    {"Completion", 't', "temp,temperature", "X", "0 takes the likeliest token", OPTION_FLOAT, C, AT(sampling.temperature), 0, 1000, NULL},
+    {"Completion", 's', "seed", "N", "same seed, same text (-1: random)", OPTION_SEED, C | K, AT(seed), 0, 0, NULL},
+    {"Completion", 0, "top-k", "N", NULL, OPTION_INT, C, AT(sampling.top_k), 0, INT_MAX, NULL},
+    {"Completion", 0, "top-p", "X", NULL, OPTION_FLOAT, C, AT(sampling.top_p), 0, 1, NULL},
+    {"Completion", 0, "min-p", "X", NULL, OPTION_FLOAT, C, AT(sampling.min_p), 0, 1, NULL},
+    {"Completion", 0, "repeat-penalty", "X", NULL, OPTION_FLOAT, C, AT(sampling.repeat_penalty), 0.01, 100, NULL},
+    {"Completion", 0, "presence-penalty", "X", NULL, OPTION_FLOAT, C, AT(sampling.presence_penalty), -100, 100, NULL},
+    {"Completion", 0, "frequency-penalty", "X", NULL, OPTION_FLOAT, C, AT(sampling.frequency_penalty), -100, 100, NULL},
+    {"Completion", 0, "repeat-last-n", "N", NULL, OPTION_INT, C, AT(sampling.penalty_last_n), -1, INT_MAX, NULL},
+    {"Completion", 0, "logit-bias", "ID+X|ID-X", NULL, OPTION_BIAS, C, AT(sampling.biases), 0, 0, NULL},
+    {"Completion", 0, "ignore-eos", NULL, NULL, OPTION_FLAG, C, AT(ignore_eos), 0, 0, NULL},
+    {"Completion", 0, "no-echo,no-display-prompt", NULL, NULL, OPTION_FLAG, C, AT(no_echo), 0, 0, NULL},
+    {"Completion", 0, "sinks,keep", "N", NULL, OPTION_INT, C, AT(n_sinks), 0, 65536, NULL},
+
+    {"Throughput", 'p', "n-prompt", "N,…", "prompt lengths to time", OPTION_INTS, T, AT(n_prompt), 0, 1 << 24, NULL},
+    {"Throughput", 'n', "n-gen", "N,…", "numbers of tokens to decode, one by one", OPTION_INTS, T, AT(n_gen), 0, 1 << 24, NULL},
+    {"Throughput", 0, "depth,n-depth", "N,…", "positions in the cache before the timing begins", OPTION_INTS, T, AT(depth), 0, 1 << 24, NULL},
+    {"Throughput", 0, "fill-depth", "prefill|random", NULL, OPTION_CHOICE, T, AT(fill), 0, 0, "prefill,random"},
+    {"Throughput", 'r', "repetitions", "N", NULL, OPTION_INT, T, AT(repetitions), 1, 10000, NULL},
+    {"Throughput", 'o', "output", "md|csv|json", NULL, OPTION_CHOICE, T, AT(format), 0, 0, "md,csv,json"},
+    {"Throughput", 0, "no-warmup", NULL, NULL, OPTION_FLAG, T, AT(no_warmup), 0, 0, NULL},
+
+    {"Perplexity", 0, "stride", "N", "windows of --ctx tokens begin every N tokens (0: --ctx)", OPTION_INT, P, AT(stride), 0, INT_MAX, NULL},
+    {"Perplexity", 0, "max-tokens", "N", NULL, OPTION_INT, P, AT(max_tokens), 0, INT_MAX, NULL},
+    {"Perplexity", 0, "save-logits", "FILE", NULL, OPTION_TEXT, P, AT(save_logits), 0, 0, NULL},
+    {"Perplexity", 0, "kl-base", "FILE", NULL, OPTION_TEXT, P, AT(kl_base), 0, 0, NULL},
+
+    {"Passkey", 'n', "junk", "N", "junk lines (-1: what the context holds, at most 250)", OPTION_INT, K, AT(junk), -1, 1000000, NULL},
+    {"Passkey", 'l', "position", "N", "lines before the key (-1: random)", OPTION_INT, K, AT(position), -1, 1000000, NULL},
+    {"Passkey", 0, "trials", "N", NULL, OPTION_INT, K, AT(trials), 1, 100000, NULL},
+
+    {"Tokenize", 0, "tokenize", NULL, NULL, OPTION_MODE, ALL, 0, MODE_TOKENIZE, 0, NULL},
+    {"Tokenize", 0, "pieces", NULL, NULL, OPTION_FLAG, W, AT(pieces), 0, 0, NULL},
+    {"Tokenize", 0, "detokenize", NULL, NULL, OPTION_FLAG, W, AT(detokenize), 0, 0, NULL},
+    {NULL, 'o', "output", "text|json", NULL, OPTION_CHOICE, I, AT(info_format), 0, 0, "text,json"},
+};
+// clang-format on
+
+const int n_options = sizeof option_table / sizeof option_table[0];
+_Static_assert(sizeof option_table / sizeof option_table[0] <= 64, "struct options has one bit for each");
+
+void options_defaults(struct options *options)
+{
+    const yalm_session_options session = yalm_session_defaults();
+    memset(options, 0, sizeof *options);
+    options->mode = MODE_COMPLETION;
+    options->n_predict = 256;
+    options->sampling = yalm_sampling_defaults();
+    options->device = "auto";
+    options->isa = "auto";
+    options->kv = session.kv;
+    options->n_sinks = session.n_sinks;
+    options->n_prompt = (struct int_list){1, {512}};
+    options->n_gen = (struct int_list){1, {128}};
+    options->depth = (struct int_list){1, {0}};
+    options->repetitions = 5;
+    options->junk = -1;
+    options->position = -1;
+    options->trials = 20;
+}

@@ -1,0 +1,36 @@
+// The table of options; see options.h.
+#pragma once
+#include "cli/options.h"
+
+enum option_kind {
+    OPTION_FLAG,   // bool
+    OPTION_MODE,   // sets the mode to `min`
+    OPTION_NAMED,  // -m: the mode by name
+    OPTION_TEXT,   // const char *
+    OPTION_TEXTS,  // struct text_list, repeatable
+    OPTION_INT,    // int
+    OPTION_INTS,   // struct int_list: a,b,c
+    OPTION_FLOAT,  // float
+    OPTION_SEED,   // uint64_t; -1 is random
+    OPTION_CHOICE, // int: index into `choices`
+    OPTION_WORD,   // const char *: one of `choices`
+    OPTION_BIAS,   // appended to sampling.biases, repeatable
+};
+
+struct option {
+    const char *group;    // heading in --help, of the first option that has it
+    char letter;          // 0: none
+    const char *names;    // long names, comma between; --help shows the first
+    const char *argument; // in --help; NULL: takes none
+    const char *help;     // NULL: named with the others of its group, without a line of its own
+    enum option_kind kind;
+    unsigned modes;      // bit set of enum mode
+    size_t offset;       // of the value in struct options
+    double min, max;     // of numbers
+    const char *choices; // comma between
+};
+
+extern const struct option option_table[];
+extern const int n_options;
+
+void options_defaults(struct options *options);

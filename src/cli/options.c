@@ -1,0 +1,409 @@
+// Reads argv by the table. Twice: first to find the mode, since a letter such as -n means what the mode says it means;
+// then for the values.
+#include "cli/options.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/option_table.h"
+
+// One option or operand of argv.
+struct word {
+    const char *shown; // as the user wrote it, for messages: "-n", "--n-predict"; cut at '=' by `length`
+    int length;
+    char letter;      // of a short option
+    const char *name; // of a long one: (name_length), not terminated
+    size_t name_length;
+    const char *value; // NULL: none
+    bool is_operand;
+};
+
+static const char *const mode_names[MODES] = {"completion", "throughput", "perplexity", "passkey", "tokenize",
+                                              "info",       "verify",     "help",       "version"};
+
+const char *mode_name(enum mode mode)
+{
+    return mode_names[mode];
+}
+
+static bool has_name(const struct option *option, const char *name, size_t length)
+{
+    for (const char *at = option->names; *at;) {
+        const size_t n = strcspn(at, ",");
+        if (n == length && memcmp(at, name, n) == 0)
+            return true;
+        at += n + (at[n] == ',');
+    }
+    return false;
+}
+
+// The table's next option that `word` names, from index `from` on; -1: none.
+static int find_option(const struct word *word, int from)
+{
+    for (int i = from; i < n_options; i++) {
+        const struct option *option = &option_table[i];
+        if (word->letter ? option->letter == word->letter : has_name(option, word->name, word->name_length))
+            return i;
+    }
+    return -1;
+}
+
+// Takes argv[*at] apart, with its value, and moves *at past both.
+static yalm_status next_word(struct word *word, int argc, char **argv, int *at, bool *operands_only, yalm_error *error)
+{
+    const char *arg = argv[(*at)++];
+    memset(word, 0, sizeof *word);
+    word->shown = arg;
+    word->length = (int)strlen(arg);
+    if (*operands_only || arg[0] != '-' || arg[1] == 0) {
+        word->is_operand = true;
+        return YALM_OK;
+    }
+    if (arg[1] == '-') {
+        word->name = arg + 2;
+        word->name_length = strcspn(word->name, "=");
+        word->length = 2 + (int)word->name_length;
+        if (word->name[word->name_length] == '=')
+            word->value = word->name + word->name_length + 1;
+        if (word->name_length == 0 && word->value == NULL) {
+            *operands_only = true;
+            return YALM_OK;
+        }
+    } else {
+        word->letter = arg[1];
+        word->length = 2;
+        word->value = arg[2] ? arg + 2 : NULL;
+    }
+    const int found = find_option(word, 0);
+    if (found < 0)
+        return cli_error(error, YALM_USAGE, "unknown option '%.*s' (yalm --help lists them)", word->length, word->shown);
+    if (option_table[found].argument == NULL && word->value)
+        return cli_error(error, YALM_USAGE, "option '%.*s' takes no value, found '%s'", word->length, word->shown, word->value);
+    if (option_table[found].argument && word->value == NULL) {
+        if (*at >= argc)
+            return cli_error(error, YALM_USAGE, "option '%.*s' needs a value (%s)", word->length, word->shown,
+                             option_table[found].argument);
+        word->value = argv[(*at)++];
+    }
+    return YALM_OK;
+}
+
+// `text` is a mode's name or the beginning of one mode's name alone. "t" is throughput, as "c" is completion; tokenize, which
+// has an option of its own, begins with "to".
+static yalm_status read_mode(const char *text, enum mode *mode, yalm_error *error)
+{
+    int found = -1;
+    char candidates[128] = "";
+    for (int i = 0; i < MODE_HELP; i++) {
+        if (strncmp(mode_names[i], text, strlen(text)) != 0 || *text == 0 || (i == MODE_TOKENIZE && strcmp(text, "t") == 0))
+            continue;
+        if (found >= 0)
+            strcat(candidates, " or ");
+        strcat(candidates, mode_names[i]);
+        found = found < 0 ? i : MODES;
+    }
+    if (found < 0)
+        return cli_error(error, YALM_USAGE,
+                         "unknown mode '%s': expected completion, throughput, perplexity, passkey, tokenize, info or verify "
+                         "(the model file needs no option: yalm MODEL …)",
+                         text);
+    if (found == MODES)
+        return cli_error(error, YALM_USAGE, "mode '%s' is ambiguous: %s", text, candidates);
+    *mode = (enum mode)found;
+    return YALM_OK;
+}
+
+static yalm_status bad_value(const struct word *word, const char *expected, yalm_error *error)
+{
+    return cli_error(error, YALM_USAGE, "option '%.*s': expected %s, found '%s'", word->length, word->shown, expected,
+                     word->value);
+}
+
+static yalm_status read_int(const struct option *option, const struct word *word, const char *text, size_t length, int *value,
+                            yalm_error *error)
+{
+    char *end = NULL;
+    const bool plain = isdigit((unsigned char)text[0]) || (text[0] == '-' && isdigit((unsigned char)text[1]));
+    const long long number = plain ? strtoll(text, &end, 10) : 0; // saturates: what is too long is out of range too
+    if (!plain || end != text + length || number < option->min || number > option->max) {
+        char expected[96];
+        snprintf(expected, sizeof expected, "an integer from %.0f to %.0f", option->min, option->max);
+        return bad_value(word, expected, error);
+    }
+    *value = (int)number;
+    return YALM_OK;
+}
+
+static yalm_status read_ints(const struct option *option, const struct word *word, struct int_list *list, yalm_error *error)
+{
+    struct int_list read = {0};
+    for (const char *at = word->value;; at++) {
+        const size_t length = strcspn(at, ",");
+        if (read.n == MAX_LIST)
+            return bad_value(word, "at most 16 numbers", error);
+        const yalm_status status = read_int(option, word, at, length, &read.values[read.n++], error);
+        if (status != YALM_OK)
+            return status;
+        at += length;
+        if (*at == 0)
+            break;
+    }
+    *list = read;
+    return YALM_OK;
+}
+
+// A decimal number and nothing else: no blanks, no hexadecimal, no infinity, no NaN.
+static bool read_decimal(const char *text, double *value)
+{
+    if (text[strspn(text, "+-.0123456789eE")] != 0 || isspace((unsigned char)text[0]))
+        return false;
+    char *end;
+    *value = strtod(text, &end);
+    return end != text && *end == 0 && isfinite(*value);
+}
+
+static yalm_status read_float(const struct option *option, const struct word *word, float *value, yalm_error *error)
+{
+    double number;
+    if (!read_decimal(word->value, &number) || number < option->min || number > option->max) {
+        char expected[96];
+        snprintf(expected, sizeof expected, "a number from %g to %g", option->min, option->max);
+        return bad_value(word, expected, error);
+    }
+    *value = (float)number;
+    return YALM_OK;
+}
+
+static yalm_status read_seed(const struct word *word, uint64_t *value, yalm_error *error)
+{
+    const char *text = word->value;
+    if (strcmp(text, "-1") == 0) {
+        *value = UINT64_MAX;
+        return YALM_OK;
+    }
+    uint64_t number = 0;
+    const char *at = text;
+    for (; isdigit((unsigned char)*at); at++)
+        if (__builtin_mul_overflow(number, 10, &number) || __builtin_add_overflow(number, (uint64_t)(*at - '0'), &number))
+            break;
+    if (*at || at == text)
+        return bad_value(word, "an integer from 0 to 18446744073709551615, or -1 for a random one", error);
+    *value = number;
+    return YALM_OK;
+}
+
+static yalm_status read_choice(const struct option *option, const struct word *word, int *index, yalm_error *error)
+{
+    *index = 0;
+    for (const char *at = option->choices;; (*index)++) {
+        const size_t n = strcspn(at, ",");
+        if (strlen(word->value) == n && memcmp(at, word->value, n) == 0)
+            return YALM_OK;
+        if (at[n] == 0)
+            break;
+        at += n + 1;
+    }
+    char expected[96];
+    snprintf(expected, sizeof expected, "one of %s", option->choices);
+    return bad_value(word, expected, error);
+}
+
+// ID+X, ID-X or ID-inf.
+static yalm_status read_bias(const struct word *word, yalm_sampling *sampling, yalm_error *error)
+{
+    const char *sign = word->value + strspn(word->value, "0123456789");
+    double bias = -INFINITY;
+    if (sign == word->value || sign - word->value > 9 || (*sign != '+' && *sign != '-') ||
+        (strcmp(sign, "-inf") != 0 && (!read_decimal(sign, &bias) || fabs(bias) > 1e6)))
+        return bad_value(word, "a token id, a sign and a number, as in 29871-2.5 or 29871-inf", error);
+    yalm_logit_bias *grown = realloc((void *)sampling->biases, ((size_t)sampling->n_biases + 1) * sizeof *grown);
+    if (grown == NULL)
+        return cli_error(error, YALM_NO_MEMORY, "out of memory");
+    grown[sampling->n_biases++] = (yalm_logit_bias){(int32_t)strtol(word->value, NULL, 10), (float)bias};
+    sampling->biases = grown;
+    return YALM_OK;
+}
+
+static yalm_status read_text(const struct word *word, struct text_list *list, yalm_error *error)
+{
+    if (*word->value == 0)
+        return bad_value(word, "a text that is not empty", error);
+    const char **grown = realloc((void *)list->texts, ((size_t)list->n + 1) * sizeof *grown);
+    if (grown == NULL)
+        return cli_error(error, YALM_NO_MEMORY, "out of memory");
+    grown[list->n++] = word->value;
+    list->texts = grown;
+    return YALM_OK;
+}
+
+static yalm_status set_value(struct options *options, const struct option *option, const struct word *word, yalm_error *error)
+{
+    void *field = (char *)options + option->offset;
+    int index;
+    switch (option->kind) {
+    case OPTION_FLAG:
+        *(bool *)field = true;
+        return YALM_OK;
+    case OPTION_TEXT:
+        *(const char **)field = word->value;
+        return YALM_OK;
+    case OPTION_TEXTS:
+        return read_text(word, field, error);
+    case OPTION_INT:
+        return read_int(option, word, word->value, strlen(word->value), field, error);
+    case OPTION_INTS:
+        return read_ints(option, word, field, error);
+    case OPTION_FLOAT:
+        return read_float(option, word, field, error);
+    case OPTION_SEED:
+        return read_seed(word, field, error);
+    case OPTION_CHOICE:
+        return read_choice(option, word, field, error);
+    case OPTION_WORD:
+        *(const char **)field = word->value;
+        return read_choice(option, word, &index, error);
+    case OPTION_BIAS:
+        return read_bias(word, &options->sampling, error);
+    case OPTION_MODE:
+    case OPTION_NAMED:
+        break; // the first reading saw to it
+    }
+    return YALM_OK;
+}
+
+// First reading: the mode. --help and --version end it.
+static yalm_status find_mode(int argc, char **argv, struct options *options, yalm_error *error)
+{
+    bool operands_only = false;
+    for (int at = 1; at < argc;) {
+        struct word word;
+        yalm_status status = next_word(&word, argc, argv, &at, &operands_only, error);
+        if (status != YALM_OK)
+            return status;
+        if (word.is_operand || (word.letter == 0 && word.name_length == 0))
+            continue;
+        const struct option *option = &option_table[find_option(&word, 0)];
+        if (option->kind == OPTION_MODE)
+            options->mode = (enum mode)option->min;
+        else if (option->kind == OPTION_NAMED)
+            status = read_mode(word.value, &options->mode, error);
+        else if (has_name(option, "detokenize", strlen("detokenize")))
+            options->mode = MODE_TOKENIZE;
+        if (status != YALM_OK || options->mode == MODE_HELP || options->mode == MODE_VERSION)
+            return status;
+    }
+    return YALM_OK;
+}
+
+static yalm_status wrong_mode(const struct options *options, const struct word *word, yalm_error *error)
+{
+    char modes[128] = "";
+    unsigned set = 0;
+    for (int i = find_option(word, 0); i >= 0; i = find_option(word, i + 1))
+        set |= option_table[i].modes;
+    for (int mode = 0; mode < MODE_HELP; mode++)
+        if (set >> mode & 1) {
+            strcat(modes, *modes ? ", " : "");
+            strcat(modes, mode_names[mode]);
+        }
+    return cli_error(error, YALM_USAGE, "option '%.*s' does not belong to mode %s (only to %s)", word->length, word->shown,
+                     mode_names[options->mode], modes);
+}
+
+static yalm_status set_operand(struct options *options, const char *text, yalm_error *error)
+{
+    if (strcmp(text, "-") == 0 && options->file == NULL)
+        options->file = text;
+    else if (options->model == NULL && strcmp(text, "-") != 0)
+        options->model = text;
+    else
+        return cli_error(error, YALM_USAGE, "'%s' is one argument too many (the model is '%s'; text comes after -i)", text,
+                         options->model ? options->model : "not given");
+    return YALM_OK;
+}
+
+// What no option can say alone.
+static yalm_status check_together(struct options *options, yalm_error *error)
+{
+    if (options->mode == MODE_HELP || options->mode == MODE_VERSION)
+        return YALM_OK;
+    if (options->model == NULL)
+        return cli_error(error, YALM_USAGE, "no model file: yalm MODEL [options] (yalm --help shows examples)");
+    if ((options->prompt != NULL) + (options->file != NULL) + (options->tokens != NULL) > 1)
+        return cli_error(error, YALM_USAGE, "input comes from one place: -i TEXT, -f FILE or --tokens FILE");
+    const bool needs_input =
+        options->mode == MODE_COMPLETION || options->mode == MODE_PERPLEXITY || options->mode == MODE_TOKENIZE;
+    if (needs_input && !options->prompt && !options->file && !options->tokens)
+        return cli_error(error, YALM_USAGE, "mode %s needs input: -i TEXT, -f FILE or --tokens FILE (FILE may be -)",
+                         mode_names[options->mode]);
+    if (options->file && !needs_input)
+        return cli_error(error, YALM_USAGE, "mode %s reads no text", mode_names[options->mode]);
+    if (options->prompt && strcmp(options->prompt, "-") == 0) {
+        options->prompt = NULL;
+        options->file = "-";
+    }
+    if (options->mode == MODE_PASSKEY && options->junk >= 0 && options->position > options->junk)
+        return cli_error(error, YALM_USAGE, "option '-l': the key's position %d is past the %d junk lines", options->position,
+                         options->junk);
+    if (options->stride && options->context && options->stride > options->context)
+        return cli_error(error, YALM_USAGE, "option '--stride': %d is longer than the window (--ctx %d)", options->stride,
+                         options->context);
+    return YALM_OK;
+}
+
+static yalm_status read_values(int argc, char **argv, struct options *options, yalm_error *error)
+{
+    bool operands_only = false;
+    yalm_status status = YALM_OK;
+    for (int at = 1; at < argc && status == YALM_OK;) {
+        struct word word;
+        next_word(&word, argc, argv, &at, &operands_only, error); // succeeded in the first reading
+        if (word.is_operand) {
+            status = set_operand(options, word.shown, error);
+            continue;
+        }
+        if (word.letter == 0 && word.name_length == 0)
+            continue;
+        int found = find_option(&word, 0);
+        while (found >= 0 && !(option_table[found].modes >> options->mode & 1))
+            found = find_option(&word, found + 1);
+        if (found < 0)
+            return wrong_mode(options, &word, error);
+        options->given |= 1ull << found;
+        status = set_value(options, &option_table[found], &word, error);
+    }
+    return status;
+}
+
+yalm_status options_parse(int argc, char **argv, struct options *options, yalm_error *error)
+{
+    options_defaults(options);
+    yalm_status status = find_mode(argc, argv, options, error);
+    if (status == YALM_OK && options->mode != MODE_HELP && options->mode != MODE_VERSION)
+        status = read_values(argc, argv, options, error);
+    if (status == YALM_OK)
+        status = check_together(options, error);
+    if (status != YALM_OK)
+        options_free(options);
+    return status;
+}
+
+void options_free(struct options *options)
+{
+    free((void *)options->sampling.biases);
+    free((void *)options->stops.texts);
+    options->sampling.biases = NULL;
+    options->sampling.n_biases = 0;
+    options->stops = (struct text_list){0};
+}
+
+bool options_given(const struct options *options, const char *name)
+{
+    for (int i = 0; i < n_options; i++)
+        if ((options->given >> i & 1) && has_name(&option_table[i], name, strlen(name)))
+            return true;
+    return false;
+}

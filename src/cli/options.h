@@ -1,0 +1,77 @@
+// The command line as data: one table says what each option is called, which modes it belongs to and where its value goes.
+// The parser and --help both read that table, so that they cannot disagree.
+#pragma once
+#include "yalm.h"
+
+enum mode {
+    MODE_COMPLETION,
+    MODE_THROUGHPUT,
+    MODE_PERPLEXITY,
+    MODE_PASSKEY,
+    MODE_TOKENIZE,
+    MODE_INFO,
+    MODE_VERIFY,
+    MODE_HELP,
+    MODE_VERSION,
+    MODES
+};
+
+// In the order of the choices in the table.
+enum format { FORMAT_MD, FORMAT_CSV, FORMAT_JSON };
+enum info_format { INFO_TEXT, INFO_JSON };
+enum fill { FILL_PREFILL, FILL_RANDOM };
+
+enum { MAX_LIST = 16 };
+
+struct int_list {
+    int n;
+    int values[MAX_LIST];
+};
+
+struct text_list { // the texts lie in argv; the array is owned
+    int n;
+    const char **texts;
+};
+
+struct options {
+    enum mode mode;
+    uint64_t given; // bit i: the table's i-th option was on the command line
+
+    const char *model;
+    const char *prompt, *file, *tokens; // where input comes from: at most one of them is set; "-" is stdin
+    bool special, no_bos, truncate_prompt;
+
+    int n_predict; // -1: endless, -2: until the context is full
+    struct text_list stops;
+    bool ignore_eos, no_echo;
+    yalm_sampling sampling; // its biases are owned
+    uint64_t seed;
+
+    const char *device, *isa;
+    int n_threads, context, chunk, n_sinks;
+    int kv; // yalm_kv
+
+    struct int_list n_prompt, n_gen, depth;
+    int repetitions;
+    bool no_warmup;
+    int fill, format, info_format;
+
+    int stride, max_tokens; // 0: off
+    const char *save_logits, *kl_base;
+
+    int junk, position, trials; // junk, position: -1 is chosen
+    bool pieces, detokenize;
+    bool quiet, verbose;
+};
+
+// Reads argv into *options, whose strings stay owned by argv. Neither prints nor exits. After a failure there is nothing to free.
+yalm_status options_parse(int argc, char **argv, struct options *options, yalm_error *error);
+void options_free(struct options *options);
+
+// True where the user gave the option with this long name.
+bool options_given(const struct options *options, const char *name);
+
+const char *mode_name(enum mode mode);
+
+// The text of --help, a string that the caller frees; NULL where memory ran out.
+char *options_help(void);

@@ -1,0 +1,227 @@
+// Mode perplexity: how well the model predicts a text.
+//
+// The text's tokens are cut into windows of --ctx tokens. A window is evaluated on its own, as bos and all its tokens but the
+// last, and each of its tokens is predicted; ids from --tokens are used as they are, with no bos, so the first of a window is
+// input only (and the last is fed only where its logits are saved or compared: a file has one row for each token). With --stride windows overlap, and only tokens that no window has scored yet count.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/logits_file.h"
+
+enum { PIECE = 64 }; // tokens whose logits are held at once
+
+struct perplexity {
+    const struct options *options;
+    yalm_session *session;
+    struct tokens tokens;
+    int n_vocab;
+    int32_t bos; // -1: windows begin without
+    int64_t window, stride;
+
+    int64_t n_scored, n_evaluated;
+    double nll, nll_squares; // sums of -ln p and of its square
+    struct logits_writer saved;
+    struct divergence divergence;
+};
+
+// Tokens [begin, end) of the text; those from `first` on are scored.
+struct window {
+    int64_t begin, end, first;
+};
+
+// The window after `last`, which is all zeros before the first. False at the end.
+static bool next_window(const struct perplexity *run, struct window *last)
+{
+    const int64_t n = (int64_t)run->tokens.n;
+    if (last->end >= n)
+        return false;
+    const int64_t begin = last->end == 0 ? 0 : last->begin + run->stride;
+    const int64_t end = begin + run->window < n ? begin + run->window : n;
+    const int64_t predictable = run->bos >= 0 ? begin : begin + 1;
+    *last = (struct window){begin, end, predictable > last->end ? predictable : last->end};
+    return true;
+}
+
+static int64_t window_inputs(const struct perplexity *run, const struct window *window)
+{
+    const bool every_row = run->bos >= 0 || run->options->save_logits || run->options->kl_base;
+    return window->end - window->begin - !every_row;
+}
+
+// How many tokens are fed and predicted in all.
+static void count(const struct perplexity *run, int64_t *inputs, int64_t *scored, int64_t *windows)
+{
+    *inputs = *scored = *windows = 0;
+    for (struct window window = {0}; next_window(run, &window); ++*windows) {
+        *inputs += window_inputs(run, &window);
+        *scored += window.end > window.first ? window.end - window.first : 0;
+    }
+}
+
+static yalm_status score_row(struct perplexity *run, const float *logits, const struct window *window, int64_t predicted,
+                             yalm_error *error)
+{
+    if (run->divergence.file) {
+        const yalm_status status = divergence_add(&run->divergence, logits, error);
+        if (status != YALM_OK)
+            return status;
+    }
+    if (predicted < window->first || predicted >= window->end)
+        return YALM_OK;
+    const double nll = log_sum_exp(logits, run->n_vocab, NULL) - logits[run->tokens.ids[predicted]];
+    if (!isfinite(nll))
+        return cli_error(error, YALM_FAILED, "the logits that predict token %lld are not finite", (long long)predicted);
+    run->nll += nll;
+    run->nll_squares += nll * nll;
+    run->n_scored++;
+    return YALM_OK;
+}
+
+// Feeds inputs [at, at + n) of a window; input 0 is bos where there is one.
+static yalm_status run_piece(struct perplexity *run, const struct window *window, int64_t at, int n, yalm_error *error)
+{
+    int32_t ids[PIECE];
+    const int64_t shift = run->bos >= 0; // input i is token begin + i - shift and predicts the one after
+    for (int i = 0; i < n; i++)
+        ids[i] = at + i < shift ? run->bos : run->tokens.ids[window->begin + at + i - shift];
+    const int64_t last_predicted = window->begin + at + n - shift;
+    const bool all = run->saved.file || run->divergence.file || last_predicted >= window->first;
+    yalm_status status = yalm_eval(run->session, ids, n, all ? YALM_LOGITS_ALL : YALM_LOGITS_NONE, error);
+    for (int i = 0; i < n && all && status == YALM_OK; i++) {
+        const float *logits = yalm_logits(run->session, i);
+        if (run->saved.file)
+            status = logits_write(&run->saved, logits, (size_t)run->n_vocab, error);
+        if (status == YALM_OK)
+            status = score_row(run, logits, window, window->begin + at + i + 1 - shift, error);
+    }
+    run->n_evaluated += status == YALM_OK ? n : 0;
+    return status;
+}
+
+static double standard_error(const struct perplexity *run)
+{
+    if (run->n_scored < 2)
+        return 0;
+    const double n = (double)run->n_scored, mean = run->nll / n, variance = run->nll_squares / n - mean * mean;
+    return exp(mean) * sqrt(variance > 0 ? variance / (n - 1) : 0);
+}
+
+// Running values: written over on a terminal, else about twenty lines.
+static void say_running(const struct perplexity *run, int64_t window, int64_t windows, bool whole)
+{
+    if (run->n_scored == 0)
+        return;
+    const double ppl = exp(run->nll / (double)run->n_scored);
+    if (progress_wanted())
+        progress("window %lld of %lld, %lld tokens: PPL %.4f", (long long)window, (long long)windows, (long long)run->n_scored,
+                 ppl);
+    else if (whole && !run->options->quiet && window % (windows / 20 + 1) == 0)
+        say("[%lld/%lld] %.4f", (long long)window, (long long)windows, ppl);
+}
+
+static yalm_status run_windows(struct perplexity *run, int64_t windows, yalm_error *error)
+{
+    yalm_status status = YALM_OK;
+    struct window window = {0};
+    for (int64_t w = 1; status == YALM_OK && next_window(run, &window); w++) {
+        status = yalm_rollback(run->session, 0, error);
+        const int64_t n = window_inputs(run, &window);
+        for (int64_t at = 0; at < n && status == YALM_OK; at += PIECE) {
+            status = run_piece(run, &window, at, n - at < PIECE ? (int)(n - at) : PIECE, error);
+            say_running(run, w, windows, false);
+        }
+        if (status == YALM_OK)
+            say_running(run, w, windows, true);
+    }
+    progress_clear();
+    return status;
+}
+
+static void print_results(struct perplexity *run, double seconds)
+{
+    printf("Final estimate: PPL = %.4f +/- %.5f\n", exp(run->nll / (double)run->n_scored), standard_error(run));
+    printf("nll: %.6f over %lld tokens, %.6f each\n", run->nll, (long long)run->n_scored, run->nll / (double)run->n_scored);
+    printf("speed: %lld tokens in %.3f s, %.1f tokens per second\n", (long long)run->n_evaluated, seconds,
+           seconds > 0 ? (double)run->n_evaluated / seconds : 0);
+    if (run->divergence.file) {
+        printf("KL divergence: mean %.9f, 99.9 %% quantile %.9f\n", divergence_mean(&run->divergence),
+               divergence_quantile(&run->divergence, 0.999));
+        printf("same top: %.3f %%\n", 100.0 * (double)run->divergence.same_top / (double)run->divergence.n);
+    }
+}
+
+static yalm_status measure(struct perplexity *run, const yalm_model *model, yalm_error *error)
+{
+    const struct options *options = run->options;
+    yalm_session_options how = session_options(options);
+    how.context = (int)run->window;
+    int64_t inputs, scored, windows;
+    count(run, &inputs, &scored, &windows);
+    if (scored == 0)
+        return cli_error(error, YALM_USAGE, "%zu tokens are too few to predict any", run->tokens.n);
+    yalm_status status = YALM_OK;
+    if (options->kl_base)
+        status = divergence_open(&run->divergence, options->kl_base, inputs, run->n_vocab, error);
+    if (status != YALM_OK)
+        return status;
+    run->session = open_session(options, model, &how, options->quiet, error);
+    if (run->session == NULL)
+        return error->status;
+    if (!options->quiet)
+        say("%zu tokens in %lld windows of at most %lld%s", run->tokens.n, (long long)windows, (long long)run->window,
+            run->bos >= 0 ? ", each behind bos" : "");
+    if (options->save_logits)
+        status = logits_create(&run->saved, options->save_logits, error);
+    const double start = seconds_now();
+    if (status == YALM_OK)
+        status = run_windows(run, windows, error);
+    const double seconds = seconds_now() - start;
+    if (status == YALM_OK && interrupted())
+        status = cli_error(error, YALM_INTERRUPTED, "interrupted");
+    yalm_error renaming;
+    const yalm_status renamed = logits_finish(&run->saved, status == YALM_OK, &renaming);
+    if (status == YALM_INTERRUPTED && run->n_scored) // the text so far
+        say("interrupted after %lld tokens: PPL %.4f +/- %.5f", (long long)run->n_scored, exp(run->nll / (double)run->n_scored),
+            standard_error(run));
+    if (status == YALM_INTERRUPTED)
+        *error = (yalm_error){.status = YALM_INTERRUPTED};
+    if (status == YALM_OK && renamed != YALM_OK)
+        *error = renaming;
+    if (status == YALM_OK)
+        status = renamed;
+    if (status == YALM_OK)
+        print_results(run, seconds);
+    return status;
+}
+
+yalm_status run_perplexity(const struct options *options, yalm_error *error)
+{
+    yalm_model *model = yalm_model_open(options->model, NULL, error);
+    if (model == NULL)
+        return error->status;
+    const yalm_model_info *facts = yalm_model_facts(model);
+    struct perplexity run = {.options = options, .n_vocab = facts->vocab_size, .bos = -1};
+    if (!options->tokens && !options->no_bos && facts->add_bos)
+        run.bos = facts->bos;
+    struct text text;
+    yalm_status status = input_read(&text, &run.tokens, options, model, false, error);
+    if (status == YALM_OK) {
+        if (options->max_tokens && run.tokens.n > (size_t)options->max_tokens)
+            run.tokens.n = (size_t)options->max_tokens;
+        run.window = options->context ? options->context : facts->context_length < 4096 ? facts->context_length : 4096;
+        run.stride = options->stride ? options->stride : run.window;
+        if (run.stride > run.window)
+            status = cli_error(error, YALM_USAGE, "option '--stride': %lld is longer than the window of %lld tokens",
+                               (long long)run.stride, (long long)run.window);
+        else
+            status = measure(&run, model, error);
+    }
+    free(text.bytes);
+    free(run.tokens.ids);
+    divergence_close(&run.divergence);
+    close_session(run.session);
+    yalm_model_close(model);
+    return status;
+}

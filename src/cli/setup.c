@@ -1,0 +1,106 @@
+// Sessions as the command line opens them, ^C, and small numbers that several modes need.
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+
+// A signal handler can only reach what is global.
+static yalm_session *volatile running;
+static volatile sig_atomic_t was_interrupted;
+
+static void on_interrupt(int signal)
+{
+    (void)signal;
+    was_interrupted = 1;
+    if (running)
+        yalm_session_cancel(running);
+}
+
+bool interrupted(void)
+{
+    return was_interrupted;
+}
+
+yalm_session_options session_options(const struct options *options)
+{
+    yalm_session_options how = yalm_session_defaults();
+    how.device = options->device;
+    how.isa = options->isa;
+    how.n_threads = options->n_threads;
+    how.context = options->context;
+    how.n_sinks = options->n_sinks;
+    how.kv = (yalm_kv)options->kv;
+    how.chunk = options->chunk;
+    return how;
+}
+
+yalm_session *open_session(const struct options *options, const yalm_model *model, yalm_session_options *how, bool quiet,
+                           yalm_error *error)
+{
+    yalm_memory memory;
+    if (yalm_session_memory(model, how, &memory, error) != YALM_OK)
+        return NULL;
+    if (!quiet)
+        say("memory: weights %s, cache %s, scratch %s; %s available", human_bytes(memory.weights), human_bytes(memory.kv_cache),
+            human_bytes(memory.scratch), human_bytes(memory.available));
+    yalm_session *session = yalm_session_open(model, how, error);
+    if (session == NULL)
+        return NULL;
+    const yalm_session_options *facts = yalm_session_facts(session);
+    if (!quiet)
+        say("%s: %d thread%s, %s, context %d%s, cache %s", facts->device, facts->n_threads, facts->n_threads == 1 ? "" : "s",
+            facts->isa, facts->context, facts->endless ? " (endless)" : "", facts->kv == YALM_KV_FP32 ? "fp32" : "fp16");
+    if (options->verbose && !quiet)
+        say("prefill in pieces of %d tokens; %d attention sinks", facts->chunk, facts->n_sinks);
+
+    // The first ^C ends the evaluation, so that text and statistics still come out; the second one kills.
+    running = session;
+    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)(SA_RESTART | SA_RESETHAND)};
+    sigemptyset(&action.sa_mask);
+    if (!was_interrupted)
+        sigaction(SIGINT, &action, NULL);
+    return session;
+}
+
+void close_session(yalm_session *session)
+{
+    running = NULL;
+    yalm_session_close(session);
+}
+
+void limits_merge(yalm_limits *limits, const yalm_limits *other)
+{
+    if (other->read_gb_per_s > limits->read_gb_per_s)
+        limits->read_gb_per_s = other->read_gb_per_s;
+    if (other->fma_gop_per_s > limits->fma_gop_per_s)
+        limits->fma_gop_per_s = other->fma_gop_per_s;
+}
+
+uint64_t logits_hash(const float *logits, int n_vocab)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    const unsigned char *bytes = (const unsigned char *)logits;
+    for (size_t i = 0; i < (size_t)n_vocab * sizeof *logits; i++)
+        hash = (hash ^ bytes[i]) * 0x100000001b3u;
+    return hash;
+}
+
+uint64_t random_next(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+// Short enough to be typed again.
+uint64_t random_seed(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    uint64_t state = (uint64_t)now.tv_sec * 1000000007u ^ (uint64_t)now.tv_nsec ^ (uint64_t)getpid() << 32;
+    return random_next(&state) >> 32;
+}

@@ -1,0 +1,124 @@
+// What goes to stdout and stderr, and how.
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+
+yalm_status cli_error(yalm_error *error, yalm_status status, const char *format, ...)
+{
+    if (error == NULL)
+        return status;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(error->text, sizeof error->text, format, args);
+    va_end(args);
+    error->status = status;
+    for (char *at = error->text; *at; at++) // a file's name may hold anything
+        if ((unsigned char)*at < 32 || *at == 127)
+            *at = '?';
+    return status;
+}
+
+yalm_status cli_no_memory(yalm_error *error)
+{
+    return cli_error(error, YALM_NO_MEMORY, "out of memory");
+}
+
+void say(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    progress_clear();
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+}
+
+void say_error(const yalm_error *error)
+{
+    if (error->text[0] == 0)
+        return;
+    const bool red = progress_wanted();
+    say("%syalm:%s %s", red ? "\033[1;31m" : "", red ? "\033[0m" : "", error->text);
+}
+
+bool progress_wanted(void)
+{
+    const char *no_color = getenv("NO_COLOR");
+    return isatty(STDERR_FILENO) && (no_color == NULL || *no_color == 0);
+}
+
+static bool progress_shown; // a line without an end stands on the terminal
+
+void progress(const char *format, ...)
+{
+    if (!progress_wanted())
+        return;
+    va_list args;
+    va_start(args, format);
+    fputs("\r\033[K", stderr);
+    vfprintf(stderr, format, args);
+    fflush(stderr);
+    va_end(args);
+    progress_shown = true;
+}
+
+void progress_clear(void)
+{
+    if (progress_shown)
+        fputs("\r\033[K", stderr);
+    progress_shown = false;
+}
+
+static yalm_status output_failed(yalm_error *error)
+{
+    if (errno == EPIPE) {
+        *error = (yalm_error){.status = YALM_FAILED};
+        return YALM_FAILED;
+    }
+    return cli_error(error, YALM_FAILED, "standard output: %s", strerror(errno));
+}
+
+yalm_status output(const char *bytes, size_t length, yalm_error *error)
+{
+    if (length == 0)
+        return YALM_OK;
+    progress_clear();
+    errno = 0;
+    if (fwrite(bytes, 1, length, stdout) != length || fflush(stdout) != 0)
+        return output_failed(error);
+    return YALM_OK;
+}
+
+yalm_status output_end(yalm_error *error)
+{
+    errno = 0;
+    if (fflush(stdout) != 0 || ferror(stdout))
+        return output_failed(error);
+    return YALM_OK;
+}
+
+const char *human_bytes(uint64_t bytes)
+{
+    static char buffers[8][16];
+    static int turn;
+    static const char *const units[] = {"B", "KB", "MB", "GB", "TB", "PB", "EB"};
+    char *buffer = buffers[turn++ % 8];
+    double value = (double)bytes;
+    int unit = 0;
+    for (; value >= 999.5; value /= 1000)
+        unit++;
+    snprintf(buffer, sizeof buffers[0], unit && value < 99.95 ? "%.1f %s" : "%.0f %s", value, units[unit]);
+    return buffer;
+}
+
+double seconds_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}

@@ -1,0 +1,195 @@
+// Mode throughput: times prefill and decode at several lengths and depths, beside what the machine can do at most.
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "cli/cli.h"
+#include "cli/throughput.h"
+
+static const double limits_seconds = 0.5; // for each of two measurements, before and after
+
+struct bench {
+    const struct options *options;
+    const yalm_model *model;
+    struct tokens given; // --tokens; else ids are pseudo-random
+    int32_t *ids;        // (depth + length) of the current test
+    struct report report;
+    bool limits_known;
+};
+
+static yalm_status fill_ids(struct bench *bench, int n, yalm_error *error)
+{
+    int32_t *grown = realloc(bench->ids, (size_t)n * sizeof *grown);
+    if (grown == NULL)
+        return cli_no_memory(error);
+    bench->ids = grown;
+    const uint64_t n_vocab = (uint64_t)yalm_model_facts(bench->model)->vocab_size;
+    uint64_t state = 1;
+    for (int i = 0; i < n; i++)
+        grown[i] = bench->given.n ? bench->given.ids[(size_t)i % bench->given.n] : (int32_t)(random_next(&state) % n_vocab);
+    return YALM_OK;
+}
+
+static yalm_status measure_limits(struct bench *bench, yalm_session *session, yalm_error *error)
+{
+    yalm_limits limits;
+    progress("measuring the machine's limits");
+    const yalm_status status = yalm_measure_limits(session, limits_seconds, &limits, error);
+    if (status == YALM_OK)
+        limits_merge(&bench->report.limits, &limits);
+    return status;
+}
+
+// The timed part: prefill in one call, decode one token at a time.
+static yalm_status run_once(const struct bench *bench, const struct test *test, yalm_session *session, int n, double *seconds,
+                            yalm_error *error)
+{
+    const int32_t *ids = bench->ids + test->depth;
+    yalm_status status = YALM_OK;
+    const double start = seconds_now();
+    if (test->n_prompt)
+        status = yalm_eval(session, ids, n, YALM_LOGITS_LAST, error);
+    else
+        for (int i = 0; i < n && status == YALM_OK; i++)
+            status = yalm_eval(session, ids + i, 1, YALM_LOGITS_LAST, error);
+    *seconds = seconds_now() - start;
+    return status == YALM_OK ? yalm_rollback(session, test->depth, error) : status;
+}
+
+static yalm_status go_to_depth(const struct bench *bench, const struct test *test, yalm_session *session, yalm_error *error)
+{
+    if (test->depth == 0)
+        return YALM_OK;
+    progress("filling %d positions", test->depth);
+    if (bench->options->fill == FILL_RANDOM)
+        return yalm_fill_random(session, test->depth, 1, error);
+    return yalm_eval(session, bench->ids, test->depth, YALM_LOGITS_NONE, error);
+}
+
+static yalm_cost test_cost(const struct test *test, const yalm_session *session)
+{
+    if (test->n_prompt)
+        return yalm_session_cost(session, test->n_prompt, test->depth);
+    yalm_cost sum = {0};
+    for (int i = 0; i < test->n_gen; i++) {
+        const yalm_cost one = yalm_session_cost(session, 1, test->depth + i);
+        sum.bytes += one.bytes;
+        sum.ops += one.ops;
+    }
+    return sum;
+}
+
+static yalm_status repeat(struct bench *bench, struct test *test, yalm_session *session, yalm_error *error)
+{
+    const int n = test->n_prompt + test->n_gen;
+    yalm_status status = go_to_depth(bench, test, session, error);
+    double ignored;
+    if (status == YALM_OK && !bench->options->no_warmup) // decode is warm after a few tokens
+        status = run_once(bench, test, session, test->n_gen > 8 ? 8 : n, &ignored, error);
+    const time_t now = time(NULL);
+    struct tm utc;
+    strftime(test->time, sizeof test->time, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+    for (; test->n < bench->options->repetitions && status == YALM_OK; test->n++) {
+        progress("%s%d @ d%d: %d of %d", test->n_gen ? "tg" : "pp", n, test->depth, test->n + 1, bench->options->repetitions);
+        status = run_once(bench, test, session, n, &test->seconds[test->n], error);
+    }
+    test->cost = test_cost(test, session);
+    return status;
+}
+
+static yalm_status run_test(struct bench *bench, struct test *test, bool last, yalm_error *error)
+{
+    const struct options *options = bench->options;
+    const int length = test->depth + test->n_prompt + test->n_gen;
+    yalm_session_options how = session_options(options);
+    if (how.context && how.context < length)
+        return cli_error(error, YALM_USAGE, "a test of %d tokens at depth %d needs a context of %d, and --ctx says %d",
+                         length - test->depth, test->depth, length, how.context);
+    if (how.context == 0)
+        how.context = length;
+    yalm_status status = fill_ids(bench, length, error);
+    if (status != YALM_OK)
+        return status;
+    test->seconds = calloc((size_t)options->repetitions, sizeof *test->seconds);
+    if (test->seconds == NULL)
+        return cli_no_memory(error);
+    yalm_session *session = open_session(options, bench->model, &how, options->quiet || bench->limits_known, error);
+    if (session == NULL)
+        return error->status;
+    bench->report.how = *yalm_session_facts(session);
+    if (!bench->limits_known)
+        status = measure_limits(bench, session, error);
+    bench->limits_known = true;
+    if (status == YALM_OK)
+        status = repeat(bench, test, session, error);
+    if (status == YALM_OK && last)
+        status = measure_limits(bench, session, error);
+    if (status == YALM_OK && interrupted())
+        status = YALM_INTERRUPTED;
+    close_session(session);
+    progress_clear();
+    return status;
+}
+
+// llama-bench's order: at each depth the prompts, then the generations.
+static int list_tests(struct test *tests, const struct options *options)
+{
+    int n = 0;
+    for (int d = 0; d < options->depth.n; d++) {
+        for (int i = 0; i < options->n_prompt.n; i++)
+            if (options->n_prompt.values[i])
+                tests[n++] = (struct test){.n_prompt = options->n_prompt.values[i], .depth = options->depth.values[d]};
+        for (int i = 0; i < options->n_gen.n; i++)
+            if (options->n_gen.values[i])
+                tests[n++] = (struct test){.n_gen = options->n_gen.values[i], .depth = options->depth.values[d]};
+    }
+    return n;
+}
+
+static yalm_status run_tests(struct bench *bench, yalm_error *error)
+{
+    struct report *report = &bench->report;
+    yalm_status status = YALM_OK;
+    for (int i = 0; i < report->n_tests && status == YALM_OK; i++)
+        status = run_test(bench, &report->tests[i], i + 1 == report->n_tests, error);
+    if (status != YALM_OK && status != YALM_INTERRUPTED)
+        return status;
+    if (status == YALM_INTERRUPTED) { // the tests that were finished are worth having
+        *error = (yalm_error){.status = YALM_INTERRUPTED};
+        int n = 0;
+        while (n < report->n_tests && report->tests[n].n == bench->options->repetitions)
+            n++;
+        report->n_tests = n;
+    }
+    yalm_error failed;
+    const yalm_status written = report->n_tests ? report_write(report, bench->options->format, &failed) : YALM_OK;
+    if (written != YALM_OK)
+        *error = failed;
+    return written != YALM_OK ? written : status;
+}
+
+yalm_status run_throughput(const struct options *options, yalm_error *error)
+{
+    struct test tests[2 * MAX_LIST * MAX_LIST] = {0};
+    const int n_tests = list_tests(tests, options);
+    if (n_tests == 0)
+        return cli_error(error, YALM_USAGE, "nothing to time: -p and -n are both 0");
+    yalm_model *model = yalm_model_open(options->model, NULL, error);
+    if (model == NULL)
+        return error->status;
+    struct bench bench = {.options = options, .model = model};
+    bench.report =
+        (struct report){.path = options->model, .facts = yalm_model_facts(model), .tests = tests, .n_tests = n_tests};
+    yalm_status status = YALM_OK;
+    if (options->tokens)
+        status = tokens_read(&bench.given, options->tokens, bench.report.facts->vocab_size, error);
+    if (status == YALM_OK)
+        status = run_tests(&bench, error);
+    for (int i = 0; i < n_tests; i++)
+        free(tests[i].seconds);
+    free(bench.given.ids);
+    free(bench.ids);
+    yalm_model_close(model);
+    return status;
+}

@@ -1,0 +1,30 @@
+// What a throughput run found, for the writers of its table.
+#pragma once
+#include "cli/options.h"
+
+struct test {
+    int n_prompt, n_gen, depth; // one of the first two is 0
+    char time[24];              // when it began, as 2026-01-31T23:59:59Z
+    double *seconds;            // (n), owned
+    int n;                      // repetitions
+    yalm_cost cost;             // of one repetition
+};
+
+struct report {
+    const char *path; // of the model
+    const yalm_model_info *facts;
+    yalm_session_options how; // as resolved
+    yalm_limits limits;
+    struct test *tests; // (n_tests)
+    int n_tests;
+};
+
+// Nanoseconds and tokens per second: means and standard deviations of the samples.
+struct summary {
+    double mean_ns, deviation_ns, mean_rate, deviation_rate;
+    double gb_per_s, gop_per_s;
+    double fraction; // of the limit that binds: bandwidth for decode, arithmetic for prefill
+};
+struct summary test_summary(const struct report *report, const struct test *test);
+
+yalm_status report_write(const struct report *report, int format, yalm_error *error);

@@ -1,0 +1,211 @@
+// The table of a throughput run in the shapes of llama.cpp's llama-bench, so that its readers read this too.
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/throughput.h"
+
+struct summary test_summary(const struct report *report, const struct test *test)
+{
+    struct summary s = {0};
+    const int n_tokens = test->n_prompt + test->n_gen;
+    for (int i = 0; i < test->n; i++) {
+        s.mean_ns += 1e9 * test->seconds[i] / test->n;
+        s.mean_rate += n_tokens / test->seconds[i] / test->n;
+    }
+    for (int i = 0; i < test->n && test->n > 1; i++) {
+        const double ns = 1e9 * test->seconds[i] - s.mean_ns, rate = n_tokens / test->seconds[i] - s.mean_rate;
+        s.deviation_ns += ns * ns / (test->n - 1);
+        s.deviation_rate += rate * rate / (test->n - 1);
+    }
+    s.deviation_ns = sqrt(s.deviation_ns);
+    s.deviation_rate = sqrt(s.deviation_rate);
+    s.gb_per_s = test->cost.bytes / s.mean_ns;
+    s.gop_per_s = test->cost.ops / s.mean_ns;
+    const double limit = test->n_gen ? report->limits.read_gb_per_s : report->limits.fma_gop_per_s;
+    s.fraction = limit > 0 ? (test->n_gen ? s.gb_per_s : s.gop_per_s) / limit : 0;
+    return s;
+}
+
+static void model_type(char *text, size_t room, const yalm_model_info *facts)
+{
+    snprintf(text, room, "%s %s", facts->name, facts->weight_dtype);
+}
+
+// -------------------------------------------------------------------------------- markdown
+
+static void print_markdown(const struct report *report)
+{
+    char type[160], size[24], params[24];
+    const yalm_model_info *facts = report->facts;
+    model_type(type, sizeof type, facts);
+    const double bytes = (double)facts->weight_bytes, count = (double)facts->n_params;
+    if (bytes < 1 << 30)
+        snprintf(size, sizeof size, "%.2f MiB", bytes / (1 << 20));
+    else
+        snprintf(size, sizeof size, "%.2f GiB", bytes / (1 << 30));
+    snprintf(params, sizeof params, count < 1e9 ? "%.2f M" : "%.2f B", count < 1e9 ? count / 1e6 : count / 1e9);
+
+    printf("| %-30s | %10s | %10s | %-10s | %7s | %15s | %20s | %15s | %18s | %8s |\n", "model", "size", "params", "backend",
+           "threads", "test", "t/s", "GB/s (limit)", "GOP/s (limit)", "of limit");
+    printf("| %.30s | %.9s: | %.9s: | %.10s | %.6s: | %.14s: | %.19s: | %.14s: | %.17s: | %.7s: |\n",
+           "------------------------------", "---------", "---------", "----------", "------", "--------------",
+           "-------------------", "--------------", "-----------------", "-------");
+    for (int i = 0; i < report->n_tests; i++) {
+        const struct test *test = &report->tests[i];
+        const struct summary s = test_summary(report, test);
+        char name[64], rate[64], bandwidth[48], arithmetic[48];
+        const int n = snprintf(name, sizeof name, "%s%d", test->n_gen ? "tg" : "pp", test->n_prompt + test->n_gen);
+        if (test->depth)
+            snprintf(name + n, sizeof name - (size_t)n, " @ d%d", test->depth);
+        snprintf(rate, sizeof rate, "%.2f ± %.2f", s.mean_rate, s.deviation_rate);
+        snprintf(bandwidth, sizeof bandwidth, "%.1f (%.1f)", s.gb_per_s, report->limits.read_gb_per_s);
+        snprintf(arithmetic, sizeof arithmetic, "%.1f (%.1f)", s.gop_per_s, report->limits.fma_gop_per_s);
+        printf("| %-30s | %10s | %10s | %-10s | %7d | %15s | %21s | %15s | %18s | %6.1f %% |\n", type, size, params,
+               strcmp(report->how.device, "cuda") == 0 ? "CUDA" : "CPU", report->how.n_threads, name, rate, bandwidth,
+               arithmetic, 100 * s.fraction);
+    }
+}
+
+// -------------------------------------------------------------------------------- csv and json
+
+// The processor's name as the kernel gives it; empty where it gives none.
+static void read_cpu_name(char *name, size_t room)
+{
+    char line[512];
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    name[0] = 0;
+    while (file && fgets(line, sizeof line, file)) {
+        const char *value = strchr(line, ':');
+        if (strncmp(line, "model name", 10) != 0 || value == NULL)
+            continue;
+        value += 1 + strspn(value + 1, " ");
+        snprintf(name, room, "%.*s", (int)strcspn(value, "\n"), value);
+        break;
+    }
+    if (file)
+        fclose(file);
+}
+
+static void read_commit(char *commit, size_t room)
+{
+    const char *found = strstr(yalm_version(), "commit ");
+    const char *at = found ? found + strlen("commit ") : "unknown";
+    snprintf(commit, room, "%.*s", (int)strcspn(at, ",;) "), at);
+}
+
+static void add_machine(cJSON *row, const struct report *report)
+{
+    char text[256];
+    const bool cuda = strcmp(report->how.device, "cuda") == 0;
+    read_commit(text, sizeof text);
+    cJSON_AddStringToObject(row, "build_commit", text);
+    read_cpu_name(text, sizeof text);
+    cJSON_AddStringToObject(row, "cpu_info", text);
+    cJSON_AddStringToObject(row, "backends", cuda ? "CUDA" : "CPU");
+    cJSON_AddStringToObject(row, "isa", report->how.isa);
+    cJSON_AddStringToObject(row, "model_filename", report->path);
+    model_type(text, sizeof text, report->facts);
+    cJSON_AddStringToObject(row, "model_type", text);
+    cJSON_AddNumberToObject(row, "model_size", (double)report->facts->weight_bytes);
+    cJSON_AddNumberToObject(row, "model_n_params", (double)report->facts->n_params);
+    cJSON_AddNumberToObject(row, "n_batch", report->how.chunk);
+    cJSON_AddNumberToObject(row, "n_ubatch", report->how.chunk);
+    cJSON_AddNumberToObject(row, "n_threads", report->how.n_threads);
+    cJSON_AddStringToObject(row, "type_k", report->how.kv == YALM_KV_FP32 ? "f32" : "f16");
+    cJSON_AddStringToObject(row, "type_v", report->how.kv == YALM_KV_FP32 ? "f32" : "f16");
+    cJSON_AddBoolToObject(row, "use_mmap", true);
+}
+
+// Samples are left out of csv, as there.
+static cJSON *test_row(const struct report *report, const struct test *test, bool with_samples)
+{
+    const struct summary s = test_summary(report, test);
+    cJSON *row = cJSON_CreateObject();
+    add_machine(row, report);
+    cJSON_AddNumberToObject(row, "n_prompt", test->n_prompt);
+    cJSON_AddNumberToObject(row, "n_gen", test->n_gen);
+    cJSON_AddNumberToObject(row, "n_depth", test->depth);
+    cJSON_AddStringToObject(row, "test_time", test->time);
+    cJSON_AddNumberToObject(row, "avg_ns", round(s.mean_ns));
+    cJSON_AddNumberToObject(row, "stddev_ns", round(s.deviation_ns));
+    cJSON_AddNumberToObject(row, "avg_ts", s.mean_rate);
+    cJSON_AddNumberToObject(row, "stddev_ts", s.deviation_rate);
+    if (with_samples) {
+        cJSON *ns = cJSON_AddArrayToObject(row, "samples_ns"), *rates = cJSON_AddArrayToObject(row, "samples_ts");
+        for (int i = 0; i < test->n; i++) {
+            cJSON_AddItemToArray(ns, cJSON_CreateNumber(round(1e9 * test->seconds[i])));
+            cJSON_AddItemToArray(rates, cJSON_CreateNumber((test->n_prompt + test->n_gen) / test->seconds[i]));
+        }
+    }
+    cJSON_AddNumberToObject(row, "gb_per_s", s.gb_per_s);
+    cJSON_AddNumberToObject(row, "limit_gb_per_s", report->limits.read_gb_per_s);
+    cJSON_AddNumberToObject(row, "gop_per_s", s.gop_per_s);
+    cJSON_AddNumberToObject(row, "limit_gop_per_s", report->limits.fma_gop_per_s);
+    cJSON_AddNumberToObject(row, "fraction_of_limit", s.fraction);
+    return row;
+}
+
+static void print_quoted(const char *text)
+{
+    putchar('"');
+    for (; *text; text++) {
+        if (*text == '"')
+            putchar('"');
+        putchar(*text);
+    }
+    putchar('"');
+}
+
+static void print_csv_row(const cJSON *row, bool header)
+{
+    for (const cJSON *item = row->child; item; item = item->next) {
+        if (header) {
+            fputs(item->string, stdout);
+        } else if (cJSON_IsString(item)) {
+            print_quoted(item->valuestring);
+        } else if (cJSON_IsBool(item)) {
+            printf("\"%d\"", cJSON_IsTrue(item));
+        } else {
+            char number[48];
+            snprintf(number, sizeof number, floor(item->valuedouble) == item->valuedouble ? "%.0f" : "%.6f", item->valuedouble);
+            print_quoted(number);
+        }
+        putchar(item->next ? ',' : '\n');
+    }
+}
+
+static yalm_status print_json(const struct report *report, yalm_error *error)
+{
+    cJSON *rows = cJSON_CreateArray();
+    for (int i = 0; i < report->n_tests; i++)
+        cJSON_AddItemToArray(rows, test_row(report, &report->tests[i], true));
+    char *text = cJSON_Print(rows);
+    cJSON_Delete(rows);
+    if (text == NULL)
+        return cli_no_memory(error);
+    puts(text);
+    free(text);
+    return YALM_OK;
+}
+
+yalm_status report_write(const struct report *report, int format, yalm_error *error)
+{
+    yalm_status status = YALM_OK;
+    if (format == FORMAT_MD) {
+        print_markdown(report);
+    } else if (format == FORMAT_JSON) {
+        status = print_json(report, error);
+    } else {
+        for (int i = 0; i < report->n_tests; i++) {
+            cJSON *row = test_row(report, &report->tests[i], false);
+            if (i == 0)
+                print_csv_row(row, true);
+            print_csv_row(row, false);
+            cJSON_Delete(row);
+        }
+    }
+    return status == YALM_OK ? output_end(error) : status;
+}

@@ -1,0 +1,79 @@
+// The yalm program: reads the options, runs one mode, and turns its status into the exit code.
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+
+// With stdin, stdout or stderr closed, the next file to be opened would take its place.
+static void occupy_standard_files(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) < 0)
+            _exit(YALM_FAILED);
+}
+
+static yalm_status print_help(yalm_error *error)
+{
+    char *text = options_help();
+    if (text == NULL)
+        return cli_no_memory(error);
+    const yalm_status status = output(text, strlen(text), error);
+    free(text);
+    return status;
+}
+
+static yalm_status print_version(yalm_error *error)
+{
+    const char *version = yalm_version();
+    yalm_status status = output("yalm ", 5, error);
+    if (status == YALM_OK)
+        status = output(version, strlen(version), error);
+    return status == YALM_OK ? output("\n", 1, error) : status;
+}
+
+static yalm_status run(const struct options *options, yalm_error *error)
+{
+    switch (options->mode) {
+    case MODE_THROUGHPUT:
+        return run_throughput(options, error);
+    case MODE_PERPLEXITY:
+        return run_perplexity(options, error);
+    case MODE_PASSKEY:
+        return run_passkey(options, error);
+    case MODE_TOKENIZE:
+        return run_tokenize(options, error);
+    case MODE_INFO:
+        return run_info(options, error);
+    case MODE_VERIFY:
+        return run_verify(options, error);
+    case MODE_HELP:
+        return print_help(error);
+    case MODE_VERSION:
+        return print_version(error);
+    default:
+        return run_completion(options, error);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    occupy_standard_files();
+    signal(SIGPIPE, SIG_IGN); // a write says EPIPE instead
+    struct options options;
+    yalm_error error = {0};
+    yalm_status status = options_parse(argc, argv, &options, &error);
+    if (status == YALM_OK) {
+        status = run(&options, &error);
+        options_free(&options);
+    }
+    if (status == YALM_OK)
+        status = output_end(&error);
+    progress_clear();
+    if (status != YALM_OK)
+        say_error(&error);
+    return status;
+}
