@@ -6,7 +6,7 @@
 #include "cli/cli.h"
 #include "cli/option_table.h"
 
-enum { WIDTH = 80, INDENT = 12, HELP_COLUMN = 35 };
+enum { WIDTH = 80, INDENT = 12, HELP_COLUMN = 32 };
 
 struct page {
     FILE *file;

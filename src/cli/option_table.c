@@ -23,7 +23,7 @@ enum {
 
 // clang-format off
 const struct option option_table[] = {
-    {"Mode", 'm', "mode", "MODE", "completion, throughput, perplexity, passkey, tokenize", OPTION_NAMED, ALL, 0, 0, 0, NULL},
+    {"Mode", 'm', "mode", "MODE", "completion, throughput, perplexity or passkey", OPTION_NAMED, ALL, 0, 0, 0, NULL},
     {"Mode", 0, "info", NULL, "config, tensors and sizes (-o text|json)", OPTION_MODE, ALL, 0, MODE_INFO, 0, NULL},
     {"Mode", 0, "verify", NULL, "compare every tensor with its checksum", OPTION_MODE, ALL, 0, MODE_VERIFY, 0, NULL},
     {"Mode", 'h', "help", NULL, NULL, OPTION_MODE, ALL, 0, MODE_HELP, 0, NULL},
@@ -39,16 +39,16 @@ const struct option option_table[] = {
     {"Input", 0, "truncate-prompt", NULL, NULL, OPTION_FLAG, C, AT(truncate_prompt), 0, 0, NULL},
 
     {"Machine", 'd', "device", "D", "auto, cpu or cuda", OPTION_WORD, SESSION, AT(device), 0, 0, DEVICES},
-    {"Machine", 'T', "ctx,ctx-size,context", "N", "positions that a token can look back on (0: chosen)", OPTION_INT, SESSION, AT(context), 0, INT_MAX / 2, NULL},
+    {"Machine", 'T', "ctx,ctx-size,context", "N", "positions to look back on (0: chosen)", OPTION_INT, SESSION, AT(context), 0, INT_MAX / 2, NULL},
     {"Machine", 0, "threads", "N", NULL, OPTION_INT, SESSION, AT(n_threads), 0, 4096, NULL},
     {"Machine", 0, "isa", "auto|scalar|avx2|avx512", NULL, OPTION_WORD, SESSION, AT(isa), 0, 0, ISAS},
     {"Machine", 0, "kv,cache-type", "fp16|fp32", NULL, OPTION_CHOICE, SESSION, AT(kv), 0, 0, "fp16,fp32"},
     {"Machine", 0, "chunk,batch,batch-size,ubatch-size", "N", NULL, OPTION_INT, SESSION, AT(chunk), 0, 65536, NULL},
 
-    {"Completion", 'n', "n-predict,predict", "N", "tokens to generate (-1: endless)", OPTION_INT, C, AT(n_predict), -2, INT_MAX / 2, NULL},
+    {"Completion", 'n', "n-predict,predict", "N", "tokens to generate; -1 is endless", OPTION_INT, C, AT(n_predict), -2, INT_MAX / 2, NULL},
     {"Completion", 'r', "stop,reverse-prompt", "TEXT", "end before this text; may be repeated", OPTION_TEXTS, C, AT(stops), 0, 0, NULL},
     {"Completion", 't', "temp,temperature", "X", "0 takes the likeliest token", OPTION_FLOAT, C, AT(sampling.temperature), 0, 1000, NULL},
-    {"Completion", 's', "seed", "N", "same seed, same text (-1: random)", OPTION_SEED, C | K, AT(seed), 0, 0, NULL},
+    {"Completion", 's', "seed", "N", "same seed, same text; -1 is random", OPTION_SEED, C | K, AT(seed), 0, 0, NULL},
     {"Completion", 0, "top-k", "N", NULL, OPTION_INT, C, AT(sampling.top_k), 0, INT_MAX, NULL},
     {"Completion", 0, "top-p", "X", NULL, OPTION_FLOAT, C, AT(sampling.top_p), 0, 1, NULL},
     {"Completion", 0, "min-p", "X", NULL, OPTION_FLOAT, C, AT(sampling.min_p), 0, 1, NULL},
@@ -62,20 +62,20 @@ const struct option option_table[] = {
     {"Completion", 0, "sinks,keep", "N", NULL, OPTION_INT, C, AT(n_sinks), 0, 65536, NULL},
 
     {"Throughput", 'p', "n-prompt", "N,…", "prompt lengths to time", OPTION_INTS, T, AT(n_prompt), 0, 1 << 24, NULL},
-    {"Throughput", 'n', "n-gen", "N,…", "numbers of tokens to decode, one by one", OPTION_INTS, T, AT(n_gen), 0, 1 << 24, NULL},
-    {"Throughput", 0, "depth,n-depth", "N,…", "positions in the cache before the timing begins", OPTION_INTS, T, AT(depth), 0, 1 << 24, NULL},
+    {"Throughput", 'n', "n-gen", "N,…", "numbers of tokens to decode", OPTION_INTS, T, AT(n_gen), 0, 1 << 24, NULL},
+    {"Throughput", 0, "depth,n-depth", "N,…", "positions in the cache before that", OPTION_INTS, T, AT(depth), 0, 1 << 24, NULL},
     {"Throughput", 0, "fill-depth", "prefill|random", NULL, OPTION_CHOICE, T, AT(fill), 0, 0, "prefill,random"},
     {"Throughput", 'r', "repetitions", "N", NULL, OPTION_INT, T, AT(repetitions), 1, 10000, NULL},
     {"Throughput", 'o', "output", "md|csv|json", NULL, OPTION_CHOICE, T, AT(format), 0, 0, "md,csv,json"},
     {"Throughput", 0, "no-warmup", NULL, NULL, OPTION_FLAG, T, AT(no_warmup), 0, 0, NULL},
 
-    {"Perplexity", 0, "stride", "N", "windows of --ctx tokens begin every N tokens (0: --ctx)", OPTION_INT, P, AT(stride), 0, INT_MAX, NULL},
+    {"Perplexity", 0, "stride", "N", "a window of --ctx tokens every N; 0 is --ctx", OPTION_INT, P, AT(stride), 0, INT_MAX, NULL},
     {"Perplexity", 0, "max-tokens", "N", NULL, OPTION_INT, P, AT(max_tokens), 0, INT_MAX, NULL},
     {"Perplexity", 0, "save-logits", "FILE", NULL, OPTION_TEXT, P, AT(save_logits), 0, 0, NULL},
     {"Perplexity", 0, "kl-base", "FILE", NULL, OPTION_TEXT, P, AT(kl_base), 0, 0, NULL},
 
-    {"Passkey", 'n', "junk", "N", "junk lines (-1: what the context holds, at most 250)", OPTION_INT, K, AT(junk), -1, 1000000, NULL},
-    {"Passkey", 'l', "position", "N", "lines before the key (-1: random)", OPTION_INT, K, AT(position), -1, 1000000, NULL},
+    {"Passkey", 'n', "junk", "N", "junk lines; -1 is what fits, at most 250", OPTION_INT, K, AT(junk), -1, 1000000, NULL},
+    {"Passkey", 'l', "position", "N", "lines before the key; -1 is random", OPTION_INT, K, AT(position), -1, 1000000, NULL},
     {"Passkey", 0, "trials", "N", NULL, OPTION_INT, K, AT(trials), 1, 100000, NULL},
 
     {"Tokenize", 0, "tokenize", NULL, NULL, OPTION_MODE, ALL, 0, MODE_TOKENIZE, 0, NULL},
