@@ -1,0 +1,210 @@
+// The public API's model and text functions: what src/model and src/text know, put together.
+
+#include "engine/model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/json.h"
+
+// ------------------------------------------------------------------------------------------ opening
+
+// Names that users see: where the model came from, and its chat template.
+static yalm_status read_source(yalm_model *model, yalm_error *error)
+{
+    const struct json_object root = {model->container.mapping.path, "", model->container.metadata};
+    struct json_object source;
+    const char *converter;
+    yalm_status status = json_get_object(&source, &root, "source", "source", error);
+    if (status == YALM_OK)
+        status = json_get_string(&model->info.name, &source, "name", error);
+    if (status == YALM_OK)
+        status = json_get_string(&converter, &source, "converter", error);
+    for (const cJSON *c = status == YALM_OK ? source.node->child : NULL; c; c = c->next)
+        if (!cJSON_IsString(c))
+            return error_set(error, YALM_BAD_MODEL, "%s: metadata: 'source.%s' is not a string", root.path,
+                             json_show(c->string).text);
+    if (status == YALM_OK && cJSON_HasObjectItem(root.node, "chat_template"))
+        status = json_get_string(&model->info.chat_template, &root, "chat_template", error);
+    return status;
+}
+
+static void note_dtype(const struct matrix *matrix, const char **name)
+{
+    const char *found = dtype_names[matrix->dtype];
+    *name = !*name || !strcmp(*name, found) ? found : "mixed";
+}
+
+static const char *weight_dtype(const yalm_model *model)
+{
+    const struct model_weights *w = &model->weights;
+    const int n_experts = model->config.n_experts ? model->config.n_experts : 1;
+    const char *name = NULL;
+    note_dtype(&w->embedding, &name);
+    note_dtype(&w->classifier, &name);
+    for (int l = 0; l < model->config.n_layers; l++) {
+        const struct layer_weights *layer = &w->layers[l];
+        const struct matrix *const attention[] = {&layer->q, &layer->k, &layer->v, &layer->o};
+        for (int i = 0; i < 4; i++)
+            note_dtype(attention[i], &name);
+        for (int e = 0; e < n_experts; e++) {
+            note_dtype(&layer->experts[e].gate, &name);
+            note_dtype(&layer->experts[e].up, &name);
+            note_dtype(&layer->experts[e].down, &name);
+        }
+    }
+    return name;
+}
+
+static void fill_info(yalm_model *model)
+{
+    static const char *const rope_types[] = {"default", "linear", "llama3", "yarn"};
+    const struct model_config *c = &model->config;
+    yalm_model_info *info = &model->info; // name and chat_template are there already
+    info->architecture = c->architecture;
+    info->weight_dtype = weight_dtype(model);
+    info->rope_type = rope_types[c->rope.type];
+    info->tokenizer = tokenizer_type(model->tokenizer);
+    info->n_layers = c->n_layers;
+    info->hidden_dim = c->hidden_dim;
+    info->ffn_dim = c->ffn_dim;
+    info->n_heads = c->n_heads;
+    info->n_kv_heads = c->n_kv_heads;
+    info->head_dim = c->head_dim;
+    info->vocab_size = c->vocab_size;
+    info->tokenizer_vocab = tokenizer_n_pieces(model->tokenizer);
+    info->context_length = c->context_length;
+    info->sliding_window = c->sliding_window;
+    info->n_experts = c->n_experts;
+    info->n_active_experts = c->n_active_experts;
+    info->bos = c->bos;
+    info->add_bos = tokenizer_adds_bos(model->tokenizer);
+    info->n_eos = c->n_eos;
+    memcpy(info->eos, c->eos, sizeof info->eos);
+    info->n_params = model->weights.n_params;
+    info->file_bytes = model->container.mapping.size;
+    info->weight_bytes = model->weights.bytes;
+    info->checksum = model->container.metadata_checksum;
+}
+
+static yalm_status open_parts(yalm_model *model, const char *path, bool verify, yalm_error *error)
+{
+    yalm_status status = container_open(&model->container, path, error);
+    if (status == YALM_OK)
+        status = config_read(&model->config, &model->container, error);
+    if (status == YALM_OK)
+        status = weights_bind(&model->weights, &model->config, &model->container, error);
+    if (status == YALM_OK)
+        status = read_source(model, error);
+    // Before the tokenizer, which reads tensors: damage is better named as such than as what it makes of the vocabulary.
+    for (int i = 0; verify && i < model->container.n_tensors && status == YALM_OK; i++)
+        status = container_verify(&model->container, &model->container.tensors[i], error);
+    if (status == YALM_OK)
+        status = tokenizer_open(&model->tokenizer, &model->container, &model->config, error);
+    return status;
+}
+
+yalm_model *yalm_model_open(const char *path, const yalm_model_options *options, yalm_error *error)
+{
+    yalm_model *model = calloc(1, sizeof *model);
+    if (!model) {
+        error_set(error, YALM_NO_MEMORY, "%s: no memory", path);
+        return NULL;
+    }
+    if (open_parts(model, path, options && options->verify, error) != YALM_OK) {
+        yalm_model_close(model);
+        return NULL;
+    }
+    fill_info(model);
+    return model;
+}
+
+void yalm_model_close(yalm_model *model)
+{
+    if (!model)
+        return;
+    tokenizer_close(model->tokenizer);
+    weights_free(&model->weights);
+    container_close(&model->container);
+    free(model);
+}
+
+// ------------------------------------------------------------------------------------------ facts
+
+const yalm_model_info *yalm_model_facts(const yalm_model *model)
+{
+    return &model->info;
+}
+
+int yalm_model_n_tensors(const yalm_model *model)
+{
+    return model->container.n_tensors;
+}
+
+yalm_tensor_info yalm_model_tensor(const yalm_model *model, int index)
+{
+    if (index < 0 || index >= model->container.n_tensors)
+        return (yalm_tensor_info){.name = "", .dtype = ""};
+    const struct tensor *t = &model->container.tensors[index];
+    yalm_tensor_info info = {.name = t->name,
+                             .dtype = dtype_names[t->dtype],
+                             .rank = t->rank,
+                             .offset = t->offset,
+                             .bytes = t->length,
+                             .checksum = t->checksum};
+    memcpy(info.shape, t->shape, sizeof info.shape);
+    return info;
+}
+
+yalm_status yalm_model_verify_tensor(const yalm_model *model, int index, yalm_error *error)
+{
+    const struct container *c = &model->container;
+    if (index < 0 || index >= c->n_tensors)
+        return error_set(error, YALM_USAGE, "%s: tensor %d: expected 0 to %d", c->mapping.path, index, c->n_tensors - 1);
+    return container_verify(c, &c->tensors[index], error);
+}
+
+// ------------------------------------------------------------------------------------------ text
+
+yalm_status yalm_tokenize(const yalm_model *model, const char *text, size_t length, int flags, int32_t **tokens,
+                          size_t *n_tokens, yalm_error *error)
+{
+    *tokens = NULL;
+    *n_tokens = 0;
+    if (!model->tokenizer)
+        return error_set(error, YALM_USAGE, "%s: this model has no tokenizer: it takes token ids, not text",
+                         model->container.mapping.path);
+    return tokenizer_encode(model->tokenizer, text, length, flags, tokens, n_tokens, error);
+}
+
+const char *yalm_piece(const yalm_model *model, int32_t token, size_t *length)
+{
+    *length = 0;
+    return model->tokenizer ? tokenizer_piece(model->tokenizer, token, length) : NULL;
+}
+
+bool yalm_is_control(const yalm_model *model, int32_t token)
+{
+    return model->tokenizer && tokenizer_is_control(model->tokenizer, token);
+}
+
+bool yalm_is_eos(const yalm_model *model, int32_t token)
+{
+    for (int i = 0; i < model->config.n_eos; i++)
+        if (model->config.eos[i] == token)
+            return true;
+    return false;
+}
+
+size_t yalm_stream_token(const yalm_model *model, yalm_stream *stream, int32_t token, bool spell_control, char *out)
+{
+    return model->tokenizer ? tokenizer_stream(model->tokenizer, stream, token, spell_control, out) : 0;
+}
+
+size_t yalm_stream_end(yalm_stream *stream, char *out)
+{
+    const size_t n = (size_t)stream->n_pending;
+    memcpy(out, stream->pending, n);
+    *stream = (yalm_stream){0};
+    return n;
+}

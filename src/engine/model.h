@@ -1,0 +1,12 @@
+// A model: the mapped file, and all that is read from it when it is opened. Immutable from then on.
+#pragma once
+#include "model/weights.h"
+#include "text/tokenizer.h"
+
+struct yalm_model {
+    struct container container;
+    struct model_config config;
+    struct model_weights weights;
+    struct tokenizer *tokenizer; // NULL: token ids only
+    yalm_model_info info;
+};

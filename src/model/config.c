@@ -1,0 +1,238 @@
+// Reads the metadata's `config`.
+//
+// The bounds are far above any model there is, and low enough that products of two of these numbers, and of one of them with a
+// batch of 2^16 tokens, can be formed in 64 bits without thought, and the few that stay in int are checked here.
+
+#include "model/config.h"
+
+#include <float.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "model/json.h"
+
+enum {
+    MAX_LAYERS = 1 << 10,
+    MAX_DIM = 1 << 20, // hidden_dim, ffn_dim, and n_heads * head_dim: rows and columns of a layer's matrices
+    MAX_HEADS = 1 << 14,
+    MAX_HEAD_DIM = 1 << 12,
+    MAX_VOCAB = 1 << 24,   // float32 still tells all ids apart
+    MAX_CONTEXT = 1 << 28, // positions plus a chunk stay far inside int
+    MAX_EXPERTS = 1 << 10,
+};
+
+// RoPE's and the norm's numbers only have to keep double (and float, for eps) arithmetic away from overflow and zero.
+static const double max_factor = 1e9, max_theta = 1e18, min_positive = 1e-9;
+
+struct reader {
+    struct model_config *config;
+    struct json_object object;
+    yalm_error *error;
+};
+
+static yalm_status refuse(const struct reader *r, const char *what, const char *found, const char *expected)
+{
+    return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: '%s': found '%s', expected %s", r->object.path, what,
+                     json_show(found).text, expected);
+}
+
+static bool among(const char *string, const char *const *strings, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (!strcmp(string, strings[i]))
+            return true;
+    return false;
+}
+
+static yalm_status read_names(struct reader *r)
+{
+    static const char *const architectures[] = {"LlamaForCausalLM", "MistralForCausalLM", "MixtralForCausalLM"};
+    const char *name, *activation;
+    yalm_status status = json_get_string(&name, &r->object, "architecture", r->error);
+    if (status == YALM_OK && !among(name, architectures, 3))
+        return refuse(r, "config.architecture", name, "LlamaForCausalLM, MistralForCausalLM or MixtralForCausalLM");
+    if (status == YALM_OK)
+        status = json_get_string(&activation, &r->object, "activation", r->error);
+    if (status != YALM_OK)
+        return status;
+    if (strcmp(activation, "silu") != 0)
+        return refuse(r, "config.activation", activation, "silu");
+    snprintf(r->config->architecture, sizeof r->config->architecture, "%s", name);
+    return YALM_OK;
+}
+
+static yalm_status read_sizes(struct reader *r)
+{
+    struct model_config *c = r->config;
+    const struct {
+        const char *key;
+        int min, max;
+        int *value;
+    } sizes[] = {
+        {"n_layers", 1, MAX_LAYERS, &c->n_layers},
+        {"hidden_dim", 1, MAX_DIM, &c->hidden_dim},
+        {"ffn_dim", 1, MAX_DIM, &c->ffn_dim},
+        {"n_heads", 1, MAX_HEADS, &c->n_heads},
+        {"n_kv_heads", 1, MAX_HEADS, &c->n_kv_heads},
+        {"head_dim", 2, MAX_HEAD_DIM, &c->head_dim},
+        {"vocab_size", 1, MAX_VOCAB, &c->vocab_size},
+        {"context_length", 1, MAX_CONTEXT, &c->context_length},
+        {"sliding_window", 0, MAX_CONTEXT, &c->sliding_window},
+        {"n_experts", 0, MAX_EXPERTS, &c->n_experts},
+        {"n_active_experts", 0, MAX_EXPERTS, &c->n_active_experts},
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        int64_t value;
+        const yalm_status status = json_get_integer(&value, &r->object, sizes[i].key, sizes[i].min, sizes[i].max, r->error);
+        if (status != YALM_OK)
+            return status;
+        *sizes[i].value = (int)value;
+    }
+    return YALM_OK;
+}
+
+static yalm_status read_flags(struct reader *r)
+{
+    yalm_status status = json_get_bool(&r->config->tied_embeddings, &r->object, "tied_embeddings", r->error);
+    if (status == YALM_OK)
+        status = json_get_bool(&r->config->attention_bias, &r->object, "attention_bias", r->error);
+    if (status == YALM_OK)
+        status = json_get_bool(&r->config->mlp_bias, &r->object, "mlp_bias", r->error);
+    double eps;
+    if (status == YALM_OK)
+        status = json_get_number(&eps, &r->object, "norm_eps", FLT_MIN, 1, r->error);
+    if (status == YALM_OK)
+        r->config->norm_eps = (float)eps;
+    return status;
+}
+
+static yalm_status read_rope(struct reader *r)
+{
+    static const char *const types[] = {"default", "linear", "llama3", "yarn"};
+    static const char *const keys[] = {
+        "type",      "theta",     "factor",           "low_freq_factor", "high_freq_factor", "original_context",
+        "beta_fast", "beta_slow", "attention_factor", "truncate"};
+    static const int keys_of_type[][8] = {{0, 1}, {0, 1, 2}, {0, 1, 2, 3, 4, 5}, {0, 1, 2, 5, 6, 7, 8, 9}};
+    static const int n_keys_of_type[] = {2, 3, 6, 8};
+    struct rope_config *rope = &r->config->rope;
+    double *const values[] = {NULL,
+                              &rope->theta,
+                              &rope->factor,
+                              &rope->low_freq_factor,
+                              &rope->high_freq_factor,
+                              &rope->original_context,
+                              &rope->beta_fast,
+                              &rope->beta_slow,
+                              &rope->attention_factor};
+    const double minima[] = {0, min_positive, 1, min_positive, min_positive, 1, min_positive, min_positive, min_positive};
+    const double maxima[] = {0, max_theta, max_factor, max_factor, max_factor, max_factor, max_factor, max_factor, max_factor};
+
+    struct json_object object;
+    const char *type;
+    yalm_status status = json_get_object(&object, &r->object, "rope", "config.rope", r->error);
+    if (status == YALM_OK)
+        status = json_get_string(&type, &object, "type", r->error);
+    if (status != YALM_OK)
+        return status;
+    int t = 0;
+    while (t < 4 && strcmp(type, types[t]) != 0)
+        t++;
+    if (t == 4)
+        return refuse(r, "config.rope.type", type, "default, linear, llama3 or yarn");
+    rope->type = (enum rope_type)t;
+    const char *allowed[8];
+    for (int i = 0; i < n_keys_of_type[t]; i++)
+        allowed[i] = keys[keys_of_type[t][i]];
+    status = json_only(&object, allowed, n_keys_of_type[t], r->error);
+    for (int i = 1; i < n_keys_of_type[t] && status == YALM_OK; i++) {
+        const int k = keys_of_type[t][i];
+        status = k == 9 ? json_get_bool(&rope->truncate, &object, keys[k], r->error)
+                        : json_get_number(values[k], &object, keys[k], minima[k], maxima[k], r->error);
+    }
+    return status;
+}
+
+static yalm_status read_ids(struct reader *r)
+{
+    struct model_config *c = r->config;
+    int64_t id;
+    yalm_status status = json_get_integer(&id, &r->object, "bos", -1, c->vocab_size - 1, r->error);
+    if (status != YALM_OK)
+        return status;
+    c->bos = (int32_t)id;
+    const cJSON *eos;
+    status = json_get_array(&eos, &r->object, "eos", r->error);
+    if (status != YALM_OK)
+        return status;
+    for (const cJSON *node = eos->child; node; node = node->next) {
+        if (c->n_eos == YALM_MAX_EOS)
+            return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.eos': more than %d ids", r->object.path,
+                             YALM_MAX_EOS);
+        if (!json_integer_in(node, 0, c->vocab_size - 1, &id))
+            return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.eos[%d]': expected an id from 0 to %d",
+                             r->object.path, c->n_eos, c->vocab_size - 1);
+        c->eos[c->n_eos++] = (int32_t)id;
+    }
+    return YALM_OK;
+}
+
+// What no single number tells.
+static yalm_status check(const struct reader *r)
+{
+    const struct model_config *c = r->config;
+    const char *path = r->object.path;
+    if (c->n_heads % c->n_kv_heads != 0)
+        return error_set(r->error, YALM_BAD_MODEL,
+                         "%s: metadata: 'config.n_heads': found %d, expected a multiple of n_kv_heads = %d", path, c->n_heads,
+                         c->n_kv_heads);
+    if (c->head_dim % 2 != 0)
+        return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.head_dim': found %d, expected an even number", path,
+                         c->head_dim);
+    if ((int64_t)c->n_heads * c->head_dim > MAX_DIM)
+        return error_set(r->error, YALM_BAD_MODEL,
+                         "%s: metadata: 'config.n_heads' times 'head_dim': found %lld, expected at most %d", path,
+                         (long long)c->n_heads * c->head_dim, MAX_DIM);
+    if ((c->n_experts > 0) != !strcmp(c->architecture, "MixtralForCausalLM"))
+        return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.n_experts': found %d, which contradicts %s", path,
+                         c->n_experts, c->architecture);
+    if (c->n_active_experts > c->n_experts || (c->n_experts > 0 && c->n_active_experts == 0))
+        return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.n_active_experts': found %d, expected %d to %d", path,
+                         c->n_active_experts, c->n_experts > 0, c->n_experts);
+    if (c->n_experts > 0 && c->mlp_bias)
+        return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.mlp_bias': found true, but experts have no biases",
+                         path);
+    const struct rope_config *rope = &c->rope;
+    if (rope->type == ROPE_LLAMA3 && rope->high_freq_factor <= rope->low_freq_factor)
+        return error_set(r->error, YALM_BAD_MODEL,
+                         "%s: metadata: 'config.rope.high_freq_factor': found %g, expected more than low_freq_factor = %g",
+                         path, rope->high_freq_factor, rope->low_freq_factor);
+    if (rope->type == ROPE_YARN && rope->theta <= 1) // divided by its logarithm
+        return error_set(r->error, YALM_BAD_MODEL,
+                         "%s: metadata: 'config.rope.theta': found %g, expected more than 1 with yarn", path, rope->theta);
+    return YALM_OK;
+}
+
+yalm_status config_read(struct model_config *config, const struct container *container, yalm_error *error)
+{
+    static const char *const members[] = {
+        "architecture", "activation",       "n_layers",        "hidden_dim",     "ffn_dim",  "n_heads", "n_kv_heads",
+        "head_dim",     "vocab_size",       "context_length",  "norm_eps",       "rope",     "bos",     "sliding_window",
+        "n_experts",    "n_active_experts", "tied_embeddings", "attention_bias", "mlp_bias", "eos"};
+    *config = (struct model_config){.bos = -1};
+    const struct json_object root = {container->mapping.path, "", container->metadata};
+    struct reader r = {.config = config, .error = error};
+    yalm_status status = json_get_object(&r.object, &root, "config", "config", error);
+    if (status == YALM_OK) // an architecture that we do not know has members that we do not know: its name comes first
+        status = read_names(&r);
+    if (status == YALM_OK)
+        status = json_only(&r.object, members, sizeof members / sizeof *members, error);
+    if (status == YALM_OK)
+        status = read_sizes(&r);
+    if (status == YALM_OK)
+        status = read_flags(&r);
+    if (status == YALM_OK)
+        status = read_rope(&r);
+    if (status == YALM_OK)
+        status = read_ids(&r);
+    return status == YALM_OK ? check(&r) : status;
+}

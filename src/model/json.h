@@ -1,0 +1,53 @@
+// Strict JSON from a file that nobody vouches for. cJSON builds the tree; what it would let pass is refused before and
+// after: bytes that are not UTF-8, escaped NULs (they would cut a C string), trailing bytes, duplicate keys, deep nesting,
+// numbers that a double cannot hold, and texts whose tree would take far more memory than they do.
+#pragma once
+#include <cjson/cJSON.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "util/error.h"
+
+enum {
+    JSON_MAX_DEPTH = 16,       // the format needs 4
+    JSON_MAX_VALUES = 4 << 20, // a node takes about 100 bytes; a tensor takes 8 nodes, so this is half a million tensors
+    JSON_MAX_NUMBER = 32,      // characters; the longest double that anybody prints has 24
+};
+
+#define JSON_MAX_INTEGER ((int64_t)1 << 53) // exclusive: up to here a double tells all integers apart
+
+// An object, and what to call it when it is wrong.
+struct json_object {
+    const char *path;  // of the file
+    const char *where; // "config.rope"; "" for the outermost
+    const cJSON *node;
+};
+
+// Checks the grammar of text[0..length) without building anything. `path` is for the error's text.
+yalm_status json_scan(const char *text, size_t length, const char *path, yalm_error *error);
+// The whole tree, freed with cJSON_Delete(). The outermost value is an object.
+yalm_status json_parse(cJSON **root, const char *text, size_t length, const char *path, yalm_error *error);
+
+// Each refuses by name what is missing or of another type or out of its range, and leaves the value alone then.
+yalm_status json_get_object(struct json_object *value, const struct json_object *parent, const char *key, const char *where,
+                            yalm_error *error);
+yalm_status json_get_array(const cJSON **value, const struct json_object *object, const char *key, yalm_error *error);
+yalm_status json_get_string(const char **value, const struct json_object *object, const char *key, yalm_error *error);
+yalm_status json_get_bool(bool *value, const struct json_object *object, const char *key, yalm_error *error);
+yalm_status json_get_integer(int64_t *value, const struct json_object *object, const char *key, int64_t min, int64_t max,
+                             yalm_error *error);
+yalm_status json_get_number(double *value, const struct json_object *object, const char *key, double min, double max,
+                            yalm_error *error);
+
+// Refuses members that are not among keys[0..n_keys).
+yalm_status json_only(const struct json_object *object, const char *const *keys, int n_keys, yalm_error *error);
+
+// True where the number is an integer in [min, max], with |min|, |max| < JSON_MAX_INTEGER.
+bool json_integer_in(const cJSON *number, int64_t min, int64_t max, int64_t *value);
+
+// A string of the file, for an error's text: printable ASCII, short.
+struct json_shown {
+    char text[64];
+};
+struct json_shown json_show(const char *string);

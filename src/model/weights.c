@@ -1,0 +1,204 @@
+// Binds the names of docs/format.md, "tensors", to the table, and counts what a decode step reads.
+
+#include "model/weights.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct binder {
+    struct model_weights *weights;
+    const struct model_config *config;
+    const struct container *container;
+    yalm_error *error;
+    bool *bound;        // (container->n_tensors)
+    yalm_status status; // the first failure; all calls after it do nothing
+};
+
+// How often a decode step reads a tensor: not at all, wholly, or for the experts that the router picks.
+enum use { UNREAD, READ, READ_IF_ACTIVE };
+
+static void fail_shape(struct binder *b, const struct tensor *t, int64_t rows, int64_t cols)
+{
+    char found[128], expected[64];
+    size_t n = 0;
+    for (int i = 0; i < t->rank; i++)
+        n += (size_t)snprintf(found + n, sizeof found - n, "%s%lld", i ? ", " : "", (long long)t->shape[i]);
+    snprintf(expected, sizeof expected, cols ? "%lld, %lld" : "%lld", (long long)rows, (long long)cols);
+    b->status = error_set(b->error, YALM_BAD_MODEL, "%s: tensor '%s': shape: found (%s), expected (%s)",
+                          b->container->mapping.path, t->name, found, expected);
+}
+
+// The tensor with this name and shape, (rows, cols) or, with cols = 0, (rows); NULL after a failure.
+static const struct tensor *take(struct binder *b, const char *name, int64_t rows, int64_t cols, bool weights, enum use use)
+{
+    if (b->status != YALM_OK)
+        return NULL;
+    const struct tensor *t = container_find(b->container, name);
+    if (!t) {
+        b->status = error_set(b->error, YALM_BAD_MODEL, "%s: tensor '%s' is missing", b->container->mapping.path, name);
+        return NULL;
+    }
+    if (t->rank != (cols ? 2 : 1) || t->shape[0] != rows || (cols && t->shape[1] != cols)) {
+        fail_shape(b, t, rows, cols);
+        return NULL;
+    }
+    if (weights ? (int)t->dtype >= DTYPE_WEIGHTS : t->dtype != DTYPE_FP32) {
+        b->status = error_set(b->error, YALM_BAD_MODEL, "%s: tensor '%s': dtype: found %s, expected %s",
+                              b->container->mapping.path, name, dtype_names[t->dtype], weights ? "fp32, fp16 or bf16" : "fp32");
+        return NULL;
+    }
+    struct model_weights *w = b->weights;
+    b->bound[t - b->container->tensors] = true;
+    w->bytes += t->length;
+    w->n_params += rows * (cols ? cols : 1);
+    // Of the experts' tensors, which are all of one shape, only as many count as are active: see bind_experts().
+    if (use == READ) {
+        w->token_bytes += t->length;
+        w->token_ops += cols ? 2.0 * (double)rows * (double)cols : 0;
+    }
+    return t;
+}
+
+static struct matrix take_matrix(struct binder *b, const char *name, int rows, int cols, bool weights, enum use use)
+{
+    const struct tensor *t = take(b, name, rows, cols, weights, use);
+    return t ? (struct matrix){t->data, t->dtype, rows, cols} : (struct matrix){0};
+}
+
+static const float *take_vector(struct binder *b, const char *name, int n)
+{
+    const struct tensor *t = take(b, name, n, 0, false, READ);
+    return t ? t->data : NULL;
+}
+
+// "layers.N.name", or with expert >= 0 "layers.N.experts.E.name".
+struct name {
+    char text[64];
+};
+
+static struct name layer_name(int layer, int expert, const char *name)
+{
+    struct name n;
+    if (expert >= 0)
+        snprintf(n.text, sizeof n.text, "layers.%d.experts.%d.%s", layer, expert, name);
+    else
+        snprintf(n.text, sizeof n.text, "layers.%d.%s", layer, name);
+    return n;
+}
+
+static void bind_attention(struct binder *b, struct layer_weights *w, int l)
+{
+    const struct model_config *c = b->config;
+    const int q_dim = c->n_heads * c->head_dim, kv_dim = c->n_kv_heads * c->head_dim;
+    w->attention_norm = take_vector(b, layer_name(l, -1, "attention_norm").text, c->hidden_dim);
+    w->q = take_matrix(b, layer_name(l, -1, "q").text, q_dim, c->hidden_dim, true, READ);
+    w->k = take_matrix(b, layer_name(l, -1, "k").text, kv_dim, c->hidden_dim, true, READ);
+    w->v = take_matrix(b, layer_name(l, -1, "v").text, kv_dim, c->hidden_dim, true, READ);
+    w->o = take_matrix(b, layer_name(l, -1, "o").text, c->hidden_dim, q_dim, true, READ);
+    if (c->attention_bias) {
+        w->q_bias = take_vector(b, layer_name(l, -1, "q_bias").text, q_dim);
+        w->k_bias = take_vector(b, layer_name(l, -1, "k_bias").text, kv_dim);
+        w->v_bias = take_vector(b, layer_name(l, -1, "v_bias").text, kv_dim);
+        w->o_bias = take_vector(b, layer_name(l, -1, "o_bias").text, c->hidden_dim);
+    }
+}
+
+static void bind_expert(struct binder *b, struct expert_weights *w, int l, int expert)
+{
+    const struct model_config *c = b->config;
+    const enum use use = expert >= 0 ? READ_IF_ACTIVE : READ;
+    w->gate = take_matrix(b, layer_name(l, expert, "gate").text, c->ffn_dim, c->hidden_dim, true, use);
+    w->up = take_matrix(b, layer_name(l, expert, "up").text, c->ffn_dim, c->hidden_dim, true, use);
+    w->down = take_matrix(b, layer_name(l, expert, "down").text, c->hidden_dim, c->ffn_dim, true, use);
+    if (c->mlp_bias) {
+        w->gate_bias = take_vector(b, layer_name(l, expert, "gate_bias").text, c->ffn_dim);
+        w->up_bias = take_vector(b, layer_name(l, expert, "up_bias").text, c->ffn_dim);
+        w->down_bias = take_vector(b, layer_name(l, expert, "down_bias").text, c->hidden_dim);
+    }
+}
+
+static uint64_t matrix_bytes(const struct matrix *m)
+{
+    return (uint64_t)m->rows * (uint64_t)m->cols * dtype_sizes[m->dtype];
+}
+
+static void bind_experts(struct binder *b, struct layer_weights *w, int l)
+{
+    const struct model_config *c = b->config;
+    const int n = c->n_experts ? c->n_experts : 1;
+    w->experts = b->weights->layers[0].experts + (size_t)l * n; // one block for all layers
+    if (!c->n_experts) {
+        bind_expert(b, w->experts, l, -1);
+        return;
+    }
+    w->router = take_matrix(b, layer_name(l, -1, "router").text, n, c->hidden_dim, false, READ);
+    double bytes = 0;
+    for (int e = 0; e < n && b->status == YALM_OK; e++) {
+        const struct expert_weights *expert = &w->experts[e];
+        bind_expert(b, &w->experts[e], l, e);
+        bytes += (double)(matrix_bytes(&expert->gate) + matrix_bytes(&expert->up) + matrix_bytes(&expert->down));
+    }
+    // The mean expert times the active ones, since their types may differ.
+    b->weights->token_bytes += (uint64_t)(bytes / n * c->n_active_experts);
+    b->weights->token_ops += 6.0 * c->n_active_experts * (double)c->ffn_dim * c->hidden_dim;
+}
+
+// Tensors that nobody took. Those of the tokenizer are its own business.
+static void check_extra(struct binder *b)
+{
+    for (int i = 0; i < b->container->n_tensors && b->status == YALM_OK; i++) {
+        const char *name = b->container->tensors[i].name;
+        if (!b->bound[i] && strncmp(name, "tokenizer.", strlen("tokenizer.")) != 0)
+            b->status = error_set(b->error, YALM_BAD_MODEL, "%s: tensor '%s' has no place in this architecture",
+                                  b->container->mapping.path, name);
+    }
+}
+
+static void bind_all(struct binder *b)
+{
+    struct model_weights *w = b->weights;
+    const struct model_config *c = b->config;
+    w->embedding = take_matrix(b, "embedding", c->vocab_size, c->hidden_dim, true, c->tied_embeddings ? READ : UNREAD);
+    for (int l = 0; l < c->n_layers && b->status == YALM_OK; l++) {
+        bind_attention(b, &w->layers[l], l);
+        w->layers[l].ffn_norm = take_vector(b, layer_name(l, -1, "ffn_norm").text, c->hidden_dim);
+        bind_experts(b, &w->layers[l], l);
+    }
+    w->norm = take_vector(b, "norm", c->hidden_dim);
+    w->classifier = c->tied_embeddings ? w->embedding : take_matrix(b, "classifier", c->vocab_size, c->hidden_dim, true, READ);
+    check_extra(b);
+}
+
+yalm_status weights_bind(struct model_weights *weights, const struct model_config *config, const struct container *container,
+                         yalm_error *error)
+{
+    *weights = (struct model_weights){0};
+    const size_t n_layers = (size_t)config->n_layers, n_experts = (size_t)(config->n_experts ? config->n_experts : 1);
+    struct binder b = {weights, config, container, error, calloc((size_t)container->n_tensors, 1), YALM_OK};
+    struct expert_weights *experts = calloc(n_layers * n_experts, sizeof *experts);
+    weights->layers = calloc(n_layers, sizeof *weights->layers);
+    if (b.bound && experts && weights->layers) {
+        weights->layers[0].experts = experts;
+        bind_all(&b);
+    } else {
+        b.status =
+            error_set(error, YALM_NO_MEMORY, "%s: no memory for the pointers of %zu layers", container->mapping.path, n_layers);
+        if (!weights->layers)
+            free(experts);
+        else
+            weights->layers[0].experts = experts;
+    }
+    free(b.bound);
+    if (b.status != YALM_OK)
+        weights_free(weights);
+    return b.status;
+}
+
+void weights_free(struct model_weights *weights)
+{
+    if (weights->layers)
+        free(weights->layers[0].experts);
+    free(weights->layers);
+    *weights = (struct model_weights){0};
+}
