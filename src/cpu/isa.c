@@ -1,0 +1,41 @@
+// Which kernels this machine can run. The compiler's run-time checks include the operating system's part: whether it saves
+// the wide registers.
+#include <string.h>
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "cpu/kernels.h"
+
+static bool can_run(const struct cpu_kernels *kernels)
+{
+    __builtin_cpu_init();
+    if (kernels == &cpu_kernels_avx512)
+        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+               __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+               __builtin_cpu_supports("f16c");
+    if (kernels == &cpu_kernels_avx2)
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    return true;
+}
+
+const struct cpu_kernels *const *cpu_kernels_usable(void)
+{
+    // Best first: what a machine can run is always a tail of this list, for AVX-512 implies the rest.
+    static const struct cpu_kernels *const all[] = {&cpu_kernels_avx512, &cpu_kernels_avx2, &cpu_kernels_scalar, NULL};
+    const struct cpu_kernels *const *list = all;
+    while (!can_run(*list))
+        list++;
+    return list;
+}
+
+const struct cpu_kernels *cpu_kernels_select(const char *isa)
+{
+    const struct cpu_kernels *const *list = cpu_kernels_usable();
+    if (!strcmp(isa, "auto"))
+        return *list;
+    for (; *list; list++)
+        if (!strcmp(isa, (*list)->name))
+            return *list;
+    return NULL;
+}

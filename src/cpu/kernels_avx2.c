@@ -1,0 +1,78 @@
+// The kernels for AVX2, FMA and F16C: the element-wise ones, and the table. The products are in kernels_avx2_matvec.c and
+// kernels_avx2_matmul.c, attention in kernels_avx2_attend.c; all are written once for both vector widths, in vec_*.h.
+#include <math.h>
+
+#include "cpu/kernels_avx2.h"
+#include "cpu/vec_attend.h"
+#include "cpu/vec_attend_many.h"
+#include "cpu/vec_avx2.h"
+#include "cpu/vec_elementwise.h"
+#include "cpu/vec_matmul.h"
+#include "cpu/vec_matvec.h"
+
+static void avx2_rmsnorm(float *y, const float *x, const float *w, int n, float eps)
+{
+    rmsnorm(y, x, w, n, eps);
+}
+static void avx2_rope(float *x, const float *cos, const float *sin, int head_dim)
+{
+    rope(x, cos, sin, head_dim);
+}
+static void avx2_silu_multiply(float *gate, const float *up, int n)
+{
+    silu_multiply(gate, up, n);
+}
+static void avx2_add(float *x, const float *y, int n)
+{
+    add(x, y, n);
+}
+static void avx2_add_scaled(float *x, const float *y, float scale, int n)
+{
+    add_scaled(x, y, scale, n);
+}
+static void avx2_fp32_to_fp32(float *y, const void *x, int n)
+{
+    to_fp32(DTYPE_FP32, y, x, n);
+}
+static void avx2_fp16_to_fp32(float *y, const void *x, int n)
+{
+    to_fp32(DTYPE_FP16, y, x, n);
+}
+static void avx2_bf16_to_fp32(float *y, const void *x, int n)
+{
+    to_fp32(DTYPE_BF16, y, x, n);
+}
+static void avx2_to_fp16(uint16_t *y, const float *x, int n)
+{
+    to_fp16(y, x, n);
+}
+static double avx2_fma_loop(long rounds)
+{
+    return fma_loop(rounds);
+}
+
+static uint64_t avx2_read_streams(const void *data, size_t bytes, int n_streams, int ahead)
+{
+    return read_streams(data, bytes, n_streams, ahead);
+}
+
+const struct cpu_kernels cpu_kernels_avx2 = {
+    .name = "avx2",
+    .matvec = {[DTYPE_FP32] = avx2_matvec_fp32, [DTYPE_FP16] = avx2_matvec_fp16, [DTYPE_BF16] = avx2_matvec_bf16},
+    .matvec_max = MATVEC_MAX,
+    .packed_size = avx2_packed_size,
+    .pack_tokens = avx2_pack_tokens,
+    .matmul = {[DTYPE_FP32] = avx2_matmul_fp32, [DTYPE_FP16] = avx2_matmul_fp16, [DTYPE_BF16] = avx2_matmul_bf16},
+    .matmul_scratch = MATMUL_SCRATCH,
+    .attend = {[KV_FP16] = avx2_attend_fp16, [KV_FP32] = avx2_attend_fp32},
+    .attend_scratch = ATTEND_SCRATCH,
+    .rmsnorm = avx2_rmsnorm,
+    .rope = avx2_rope,
+    .silu_multiply = avx2_silu_multiply,
+    .add = avx2_add,
+    .add_scaled = avx2_add_scaled,
+    .to_fp32 = {[DTYPE_FP32] = avx2_fp32_to_fp32, [DTYPE_FP16] = avx2_fp16_to_fp32, [DTYPE_BF16] = avx2_bf16_to_fp32},
+    .to_fp16 = avx2_to_fp16,
+    .read_streams = avx2_read_streams,
+    .fma_loop = avx2_fma_loop,
+};

@@ -1,0 +1,22 @@
+// Decode's products with AVX2, FMA and F16C.
+#include "cpu/kernels_avx2.h"
+#include "cpu/vec_avx2.h"
+#include "cpu/vec_matvec.h"
+
+void avx2_matvec_fp32(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
+                      ptrdiff_t ldx, int n)
+{
+    matvec(DTYPE_FP32, y, ldy, w, first_row, last_row, cols, x, ldx, n);
+}
+
+void avx2_matvec_fp16(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
+                      ptrdiff_t ldx, int n)
+{
+    matvec(DTYPE_FP16, y, ldy, w, first_row, last_row, cols, x, ldx, n);
+}
+
+void avx2_matvec_bf16(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
+                      ptrdiff_t ldx, int n)
+{
+    matvec(DTYPE_BF16, y, ldy, w, first_row, last_row, cols, x, ldx, n);
+}

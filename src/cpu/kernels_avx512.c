@@ -1,0 +1,78 @@
+// The kernels for AVX-512 (F, BW, DQ, VL): the element-wise ones, and the table. The products are in kernels_avx512_matvec.c and
+// kernels_avx512_matmul.c, attention in kernels_avx512_attend.c; all are written once for both vector widths, in vec_*.h.
+#include <math.h>
+
+#include "cpu/kernels_avx512.h"
+#include "cpu/vec_attend.h"
+#include "cpu/vec_attend_many.h"
+#include "cpu/vec_avx512.h"
+#include "cpu/vec_elementwise.h"
+#include "cpu/vec_matmul.h"
+#include "cpu/vec_matvec.h"
+
+static void avx512_rmsnorm(float *y, const float *x, const float *w, int n, float eps)
+{
+    rmsnorm(y, x, w, n, eps);
+}
+static void avx512_rope(float *x, const float *cos, const float *sin, int head_dim)
+{
+    rope(x, cos, sin, head_dim);
+}
+static void avx512_silu_multiply(float *gate, const float *up, int n)
+{
+    silu_multiply(gate, up, n);
+}
+static void avx512_add(float *x, const float *y, int n)
+{
+    add(x, y, n);
+}
+static void avx512_add_scaled(float *x, const float *y, float scale, int n)
+{
+    add_scaled(x, y, scale, n);
+}
+static void avx512_fp32_to_fp32(float *y, const void *x, int n)
+{
+    to_fp32(DTYPE_FP32, y, x, n);
+}
+static void avx512_fp16_to_fp32(float *y, const void *x, int n)
+{
+    to_fp32(DTYPE_FP16, y, x, n);
+}
+static void avx512_bf16_to_fp32(float *y, const void *x, int n)
+{
+    to_fp32(DTYPE_BF16, y, x, n);
+}
+static void avx512_to_fp16(uint16_t *y, const float *x, int n)
+{
+    to_fp16(y, x, n);
+}
+static double avx512_fma_loop(long rounds)
+{
+    return fma_loop(rounds);
+}
+
+static uint64_t avx512_read_streams(const void *data, size_t bytes, int n_streams, int ahead)
+{
+    return read_streams(data, bytes, n_streams, ahead);
+}
+
+const struct cpu_kernels cpu_kernels_avx512 = {
+    .name = "avx512",
+    .matvec = {[DTYPE_FP32] = avx512_matvec_fp32, [DTYPE_FP16] = avx512_matvec_fp16, [DTYPE_BF16] = avx512_matvec_bf16},
+    .matvec_max = MATVEC_MAX,
+    .packed_size = avx512_packed_size,
+    .pack_tokens = avx512_pack_tokens,
+    .matmul = {[DTYPE_FP32] = avx512_matmul_fp32, [DTYPE_FP16] = avx512_matmul_fp16, [DTYPE_BF16] = avx512_matmul_bf16},
+    .matmul_scratch = MATMUL_SCRATCH,
+    .attend = {[KV_FP16] = avx512_attend_fp16, [KV_FP32] = avx512_attend_fp32},
+    .attend_scratch = ATTEND_SCRATCH,
+    .rmsnorm = avx512_rmsnorm,
+    .rope = avx512_rope,
+    .silu_multiply = avx512_silu_multiply,
+    .add = avx512_add,
+    .add_scaled = avx512_add_scaled,
+    .to_fp32 = {[DTYPE_FP32] = avx512_fp32_to_fp32, [DTYPE_FP16] = avx512_fp16_to_fp32, [DTYPE_BF16] = avx512_bf16_to_fp32},
+    .to_fp16 = avx512_to_fp16,
+    .read_streams = avx512_read_streams,
+    .fma_loop = avx512_fma_loop,
+};

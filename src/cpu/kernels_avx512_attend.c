@@ -1,0 +1,16 @@
+// Attention with AVX-512 (F, BW, DQ, VL).
+#include <math.h>
+
+#include "cpu/kernels_avx512.h"
+#include "cpu/vec_attend.h"
+#include "cpu/vec_attend_many.h"
+#include "cpu/vec_avx512.h"
+
+void avx512_attend_fp16(const struct attend_args *args)
+{
+    attend(DTYPE_FP16, args);
+}
+void avx512_attend_fp32(const struct attend_args *args)
+{
+    attend(DTYPE_FP32, args);
+}

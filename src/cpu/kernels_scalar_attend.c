@@ -1,0 +1,62 @@
+// Attention in plain C: online softmax, a block of keys at a time (see struct attend_args for the formula).
+#include "cpu/kernels_scalar.h"
+
+enum { BLOCK = 64 }; // keys
+
+static inline __attribute__((always_inline)) float score(enum dtype type, const float *q, const void *k, ptrdiff_t at,
+                                                         int head_dim)
+{
+    double sum = 0;
+    for (int i = 0; i < head_dim; i++)
+        sum += (double)q[i] * (double)element(type, k, at + i);
+    return (float)sum;
+}
+
+// One query and the keys [first, last), at most BLOCK of them.
+static inline __attribute__((always_inline)) void attend_block(enum dtype type, const struct attend_args *a, int query,
+                                                               ptrdiff_t first, ptrdiff_t last)
+{
+    const ptrdiff_t d = a->head_dim;
+    float *acc = a->acc + query * d;
+    float scores[BLOCK], max = a->max[query];
+    for (ptrdiff_t j = first; j < last; j++) {
+        scores[j - first] = score(type, a->q + query * d, a->k, j * d, a->head_dim);
+        if (scores[j - first] > max)
+            max = scores[j - first];
+    }
+    if (max > a->max[query]) {
+        const float shrink = expf(a->max[query] - max); // e^-inf = 0 the first time
+        for (ptrdiff_t i = 0; i < d; i++)
+            acc[i] *= shrink;
+        a->sum[query] *= shrink;
+        a->max[query] = max;
+    }
+    double sum = 0;
+    for (ptrdiff_t j = first; j < last; j++) {
+        const float p = expf(scores[j - first] - max);
+        sum += (double)p;
+        for (ptrdiff_t i = 0; i < d; i++)
+            acc[i] += p * element(type, a->v, j * d + i);
+    }
+    a->sum[query] += (float)sum;
+}
+
+static inline __attribute__((always_inline)) void attend(enum dtype type, const struct attend_args *a)
+{
+    for (int i = 0; i < a->n_queries; i++) {
+        int first = a->first && a->first[i] > 0 ? a->first[i] : 0;
+        const int last = a->last && a->last[i] < a->n_keys ? a->last[i] : a->n_keys;
+        for (; first < last; first += BLOCK)
+            attend_block(type, a, i, first, last - first < BLOCK ? last : first + BLOCK);
+    }
+}
+
+void scalar_attend_fp16(const struct attend_args *args)
+{
+    attend(DTYPE_FP16, args);
+}
+
+void scalar_attend_fp32(const struct attend_args *args)
+{
+    attend(DTYPE_FP32, args);
+}

@@ -1,0 +1,119 @@
+// Measures what memory and arithmetic can give to all threads together.
+//
+// Read bandwidth is the best of a grid: one lazy loop would make every kernel look good. On one machine a single stream without prefetch
+// reads half of what several interleaved streams do.
+#include "cpu/limits.h"
+
+#include <stdatomic.h>
+
+#include "util/clock.h"
+#include "util/memory.h"
+
+static const int streams[] = {1, 2, 4, 8, 16};
+static const int aheads[] = {0, 1024, 2048, 4096}; // bytes
+
+enum {
+    N_STREAMS = sizeof streams / sizeof *streams,
+    N_AHEADS = sizeof aheads / sizeof *aheads,
+    N_PATTERNS = N_STREAMS * N_AHEADS,
+    STREAM_UNIT = 4096 * 16, // a share that divides evenly whatever the pattern
+};
+
+struct run {
+    const struct cpu_kernels *kernels;
+    struct team *team;
+    char *block;
+    size_t share; // bytes for each thread
+    int n_streams, ahead;
+    long rounds;
+    atomic_ullong result; // of the reading, so that it is not in vain
+    double ops;
+};
+
+static void touch(void *context, int thread)
+{
+    struct run *run = context;
+    for (size_t i = 0; i < run->share; i += 4096)
+        run->block[(size_t)thread * run->share + i] = (char)i;
+}
+
+static void read_share(void *context, int thread)
+{
+    struct run *run = context;
+    const uint64_t value =
+        run->kernels->read_streams(run->block + (size_t)thread * run->share, run->share, run->n_streams, run->ahead);
+    atomic_fetch_xor(&run->result, value);
+}
+
+static void multiply(void *context, int thread)
+{
+    struct run *run = context;
+    const double ops = run->kernels->fma_loop(run->rounds);
+    if (thread == 0)
+        run->ops = ops;
+}
+
+static double seconds_of(struct run *run, void (*work)(void *context, int thread))
+{
+    const double start = clock_seconds();
+    team_run(run->team, work, run);
+    return clock_seconds() - start;
+}
+
+// The best pattern is found in one pass over the grid, and then repeated with its nearest rivals: the others only cost time.
+static double measure_read(struct run *run, double seconds)
+{
+    const double bytes = (double)run->share * team_size(run->team), end = clock_seconds() + seconds;
+    double best[N_PATTERNS];
+    double fastest = 0;
+    for (int i = 0; i < N_PATTERNS; i++)
+        best[i] = 0;
+    for (bool first = true; first || clock_seconds() < end; first = false)
+        for (int i = 0; i < N_PATTERNS; i++) {
+            if (!first && (best[i] < 0.9 * fastest || clock_seconds() >= end))
+                continue;
+            run->n_streams = streams[i / N_AHEADS];
+            run->ahead = aheads[i % N_AHEADS];
+            const double speed = bytes / seconds_of(run, read_share);
+            best[i] = speed > best[i] ? speed : best[i];
+            fastest = speed > fastest ? speed : fastest;
+        }
+    return fastest;
+}
+
+static double measure_fma(struct run *run, double seconds)
+{
+    run->rounds = 1000;
+    while (seconds_of(run, multiply) < 0.005) // long enough for the fork not to count
+        run->rounds *= 2;
+    run->rounds *= 4;
+    double fastest = 0;
+    const double end = clock_seconds() + seconds;
+    do {
+        const double took = seconds_of(run, multiply), speed = run->ops * team_size(run->team) / took;
+        fastest = speed > fastest ? speed : fastest;
+    } while (clock_seconds() < end);
+    return fastest;
+}
+
+yalm_status limits_measure(struct team *team, const struct cpu_kernels *kernels, double seconds, yalm_limits *limits,
+                           yalm_error *error)
+{
+    const size_t n = (size_t)team_size(team);
+    // Several times what last-level caches hold, and less only where memory is short.
+    size_t bytes = (size_t)512 << 20;
+    while (bytes > memory_available() / 4 && bytes > (size_t)64 << 20)
+        bytes /= 2;
+    struct run run = {.kernels = kernels, .team = team};
+    run.share = bytes / n / STREAM_UNIT * STREAM_UNIT;
+    if (run.share == 0)
+        run.share = STREAM_UNIT;
+    run.block = memory_pages(n * run.share);
+    if (!run.block)
+        return error_set(error, YALM_NO_MEMORY, "measuring the read bandwidth needs %zu MiB", n * run.share >> 20);
+    team_run(team, touch, &run);
+    limits->read_gb_per_s = 1e-9 * measure_read(&run, 0.75 * seconds);
+    memory_pages_free(run.block, n * run.share);
+    limits->fma_gop_per_s = 1e-9 * measure_fma(&run, 0.25 * seconds);
+    return YALM_OK;
+}

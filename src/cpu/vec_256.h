@@ -1,0 +1,60 @@
+// 256-bit pieces that both vector widths use: rows of 8 floats, and their transposition.
+#pragma once
+#include <immintrin.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "model/dtype.h"
+
+// Kernels are written once as inline functions over a vector width (vec_avx2.h or vec_avx512.h) and an element type; each
+// instantiation must be one flat loop, hence the force.
+#define VEC_INLINE static inline __attribute__((always_inline))
+
+// (8, 8) in place: row[i][j] becomes row[j][i].
+VEC_INLINE void transpose_8x8(__m256 row[8])
+{
+    __m256 pair[8], quad[8];
+    for (int i = 0; i < 8; i += 2) {
+        pair[i] = _mm256_unpacklo_ps(row[i], row[i + 1]);
+        pair[i + 1] = _mm256_unpackhi_ps(row[i], row[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4)
+        for (int j = 0; j < 2; j++) {
+            quad[i + 2 * j] = _mm256_shuffle_ps(pair[i + j], pair[i + j + 2], _MM_SHUFFLE(1, 0, 1, 0));
+            quad[i + 2 * j + 1] = _mm256_shuffle_ps(pair[i + j], pair[i + j + 2], _MM_SHUFFLE(3, 2, 3, 2));
+        }
+    for (int i = 0; i < 4; i++) {
+        row[i] = _mm256_permute2f128_ps(quad[i], quad[i + 4], 0x20);
+        row[i + 4] = _mm256_permute2f128_ps(quad[i], quad[i + 4], 0x31);
+    }
+}
+
+// to[c * ldto + r] = from[r * ldfrom + c] for r < rows, c < cols.
+static inline void transpose(float *to, ptrdiff_t ldto, const float *from, ptrdiff_t ldfrom, int rows, int cols)
+{
+    for (ptrdiff_t r = 0; r < rows; r += 8)
+        for (ptrdiff_t c = 0; c < cols; c += 8)
+            if (rows - r >= 8 && cols - c >= 8) {
+                __m256 row[8];
+                for (int i = 0; i < 8; i++)
+                    row[i] = _mm256_loadu_ps(from + (r + i) * ldfrom + c);
+                transpose_8x8(row);
+                for (int i = 0; i < 8; i++)
+                    _mm256_storeu_ps(to + (c + i) * ldto + r, row[i]);
+            } else {
+                for (ptrdiff_t i = r; i < rows && i < r + 8; i++)
+                    for (ptrdiff_t j = c; j < cols && j < c + 8; j++)
+                        to[j * ldto + i] = from[i * ldfrom + j];
+            }
+}
+
+// The sums of four rows of 8.
+VEC_INLINE __m128 sum4_256(__m256 a, __m256 b, __m256 c, __m256 d)
+{
+    const __m256 ab = _mm256_add_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b)); // a b a b
+    const __m256 cd = _mm256_add_ps(_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d));
+    const __m256 abcd =
+        _mm256_add_ps(_mm256_shuffle_ps(ab, cd, _MM_SHUFFLE(1, 0, 1, 0)), _mm256_shuffle_ps(ab, cd, _MM_SHUFFLE(3, 2, 3, 2)));
+    return _mm_add_ps(_mm256_castps256_ps128(abcd), _mm256_extractf128_ps(abcd, 1));
+}

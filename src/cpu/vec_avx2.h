@@ -1,0 +1,139 @@
+// AVX2, FMA and F16C: 8 floats in a vector. The same names as in vec_avx512.h.
+#pragma once
+#include "cpu/vec_256.h"
+
+enum { VEC = 8, TILE_ROWS = 4, TILE_VECS = 3, QUERY_TILE = 2 }; // tiles of accumulators: 12 of 16 registers, and 8
+
+typedef __m256 vec;
+
+VEC_INLINE vec vec_zero(void)
+{
+    return _mm256_setzero_ps();
+}
+VEC_INLINE vec vec_set(float x)
+{
+    return _mm256_set1_ps(x);
+}
+VEC_INLINE vec vec_add(vec a, vec b)
+{
+    return _mm256_add_ps(a, b);
+}
+VEC_INLINE vec vec_sub(vec a, vec b)
+{
+    return _mm256_sub_ps(a, b);
+}
+VEC_INLINE vec vec_mul(vec a, vec b)
+{
+    return _mm256_mul_ps(a, b);
+}
+VEC_INLINE vec vec_div(vec a, vec b)
+{
+    return _mm256_div_ps(a, b);
+}
+VEC_INLINE vec vec_fma(vec a, vec b, vec c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+} // a b + c
+VEC_INLINE vec vec_min(vec a, vec b)
+{
+    return _mm256_min_ps(a, b);
+} // b where either is NaN
+VEC_INLINE vec vec_max(vec a, vec b)
+{
+    return _mm256_max_ps(a, b);
+} // likewise
+VEC_INLINE vec vec_load(const float *p)
+{
+    return _mm256_loadu_ps(p);
+}
+VEC_INLINE void vec_store(float *p, vec x)
+{
+    _mm256_storeu_ps(p, x);
+}
+
+// The first n elements, n in [0, VEC]; the rest is zero, and its memory is not touched.
+VEC_INLINE __m256i vec_mask(int n)
+{
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+VEC_INLINE vec vec_load_part(const float *p, int n)
+{
+    return _mm256_maskload_ps(p, vec_mask(n));
+}
+VEC_INLINE void vec_store_part(float *p, vec x, int n)
+{
+    _mm256_maskstore_ps(p, vec_mask(n), x);
+}
+
+// x in lanes [from, to), which may reach past either end (to > 0); `other` elsewhere.
+VEC_INLINE vec vec_between(vec x, vec other, int from, int to)
+{
+    return _mm256_blendv_ps(other, x, _mm256_castsi256_ps(_mm256_andnot_si256(vec_mask(from), vec_mask(to))));
+}
+
+VEC_INLINE vec vec_from_half(enum dtype type, __m128i bits)
+{
+    return type == DTYPE_FP16 ? _mm256_cvtph_ps(bits) : _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+}
+
+// Elements at + 0 … at + VEC - 1 of an array of the given type, as floats.
+VEC_INLINE vec vec_load_as(enum dtype type, const void *p, ptrdiff_t at)
+{
+    if (type == DTYPE_FP32)
+        return vec_load((const float *)p + at);
+    return vec_from_half(type, _mm_loadu_si128((const __m128i *)((const uint16_t *)p + at)));
+}
+
+VEC_INLINE vec vec_load_part_as(enum dtype type, const void *p, ptrdiff_t at, int n)
+{
+    if (type == DTYPE_FP32)
+        return vec_load_part((const float *)p + at, n);
+    uint16_t part[VEC] = {0}; // there is no masked load of 16-bit elements
+    for (int i = 0; i < n; i++)
+        part[i] = ((const uint16_t *)p)[at + i];
+    return vec_from_half(type, _mm_loadu_si128((const __m128i *)part));
+}
+
+VEC_INLINE void vec_store_fp16(uint16_t *p, vec x)
+{
+    _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+VEC_INLINE void vec_store_fp16_part(uint16_t *p, vec x, int n)
+{
+    uint16_t part[VEC];
+    vec_store_fp16(part, x);
+    memcpy(p, part, (size_t)n * sizeof *p);
+}
+
+VEC_INLINE float vec_first(vec x)
+{
+    return _mm256_cvtss_f32(x);
+}
+VEC_INLINE float vec_total(vec x)
+{
+    return _mm_cvtss_f32(sum4_256(x, x, x, x));
+}
+VEC_INLINE float vec_largest(vec x)
+{
+    __m128 m = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+    return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
+}
+
+// The sums of four vectors.
+VEC_INLINE __m128 vec_total4(vec a, vec b, vec c, vec d)
+{
+    return sum4_256(a, b, c, d);
+}
+
+VEC_INLINE vec vec_round(vec x)
+{
+    return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+VEC_INLINE vec vec_scale2(vec x, vec n) // x 2^n for whole n in [-126, 127]
+{
+    const __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+    return _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23)));
+}
+
+#include "cpu/vec_math.h"

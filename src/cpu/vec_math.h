@@ -1,0 +1,78 @@
+// e^x and the product of register tiles, for either vector width; included by vec_avx2.h and vec_avx512.h.
+#pragma once
+
+// e^x with a relative error below 1e-6 for x in [-87.3, 88.3], which other x are moved to; NaN stays NaN.
+// x = n ln 2 + r with |r| <= ln 2 / 2, and e^r = 1 + r + r² p(r), p of degree 3 through the Chebyshev nodes.
+VEC_INLINE vec vec_exp(vec x)
+{
+    x = vec_max(vec_set(-87.3f), vec_min(vec_set(88.3f), x)); // x as second operand: NaN passes
+    const vec n = vec_round(vec_mul(x, vec_set(0x1.715476p+0f)));
+    const vec r = vec_fma(n, vec_set(-0x1.62e430p-1f), x);
+    vec p = vec_fma(r, vec_set(0x1.11d9aep-7f), vec_set(0x1.56b48cp-5f));
+    p = vec_fma(r, p, vec_set(0x1.555526p-3f));
+    p = vec_fma(r, p, vec_set(0x1.ffff56p-2f));
+    p = vec_fma(vec_mul(r, r), p, r);
+    return vec_scale2(vec_add(p, vec_set(1.0f)), n);
+}
+
+// c[r][j] += Σ_k a[r, k] b[j][k], the inner loop of every large product here. a: (TILE_ROWS, lda); b: n_vecs panels, `panel` floats
+// apart, each (depth, VEC). n_vecs and lda are constants where this is inlined, and c lives in registers.
+VEC_INLINE void tile_multiply(vec c[TILE_ROWS][TILE_VECS], int n_vecs, const float *a, ptrdiff_t lda, const float *b,
+                              ptrdiff_t panel, int depth)
+{
+    for (ptrdiff_t k = 0; k < depth; k++) {
+        vec column[TILE_VECS];
+#pragma GCC unroll 8
+        for (int j = 0; j < n_vecs; j++)
+            column[j] = vec_load(b + j * panel + k * VEC);
+#pragma GCC unroll 8
+        for (int r = 0; r < TILE_ROWS; r++) {
+            const vec x = vec_set(a[r * lda + k]);
+#pragma GCC unroll 8
+            for (int j = 0; j < n_vecs; j++)
+                c[r][j] = vec_fma(x, column[j], c[r][j]);
+        }
+    }
+}
+
+// to (rows, ldto) = or += a b as above. Only `rows` <= TILE_ROWS rows and `cols` <= n_vecs * VEC columns of `to` are touched; all
+// TILE_ROWS rows of a are read.
+VEC_INLINE void tile_store(int n_vecs, float *to, ptrdiff_t ldto, int rows, int cols, _Bool add, const float *a, ptrdiff_t lda,
+                           const float *b, ptrdiff_t panel, int depth)
+{
+    vec c[TILE_ROWS][TILE_VECS];
+#pragma GCC unroll 8
+    for (int r = 0; r < TILE_ROWS; r++)
+#pragma GCC unroll 8
+        for (int j = 0; j < n_vecs; j++)
+            c[r][j] = vec_zero();
+    tile_multiply(c, n_vecs, a, lda, b, panel, depth);
+    const int tail = cols - (n_vecs - 1) * VEC; // live columns in the last vector
+#pragma GCC unroll 8
+    for (int r = 0; r < TILE_ROWS; r++) {
+        if (r >= rows)
+            break;
+        float *row = to + r * ldto;
+#pragma GCC unroll 8
+        for (int j = 0; j < n_vecs; j++) {
+            float *p = row + j * VEC;
+            const int n = j + 1 < n_vecs ? VEC : tail;
+            if (n == VEC)
+                vec_store(p, add ? vec_add(c[r][j], vec_load(p)) : c[r][j]);
+            else
+                vec_store_part(p, add ? vec_add(c[r][j], vec_load_part(p, n)) : c[r][j], n);
+        }
+    }
+}
+
+// As tile_store(), for n_vecs in 1 … TILE_VECS that is known only at run time.
+VEC_INLINE void tile(int n_vecs, float *to, ptrdiff_t ldto, int rows, int cols, _Bool add, const float *a, ptrdiff_t lda,
+                     const float *b, ptrdiff_t panel, int depth)
+{
+    if (n_vecs == 3)
+        tile_store(3, to, ldto, rows, cols, add, a, lda, b, panel, depth);
+    else if (n_vecs == 2)
+        tile_store(2, to, ldto, rows, cols, add, a, lda, b, panel, depth);
+    else
+        tile_store(1, to, ldto, rows, cols, add, a, lda, b, panel, depth);
+}

@@ -1,0 +1,239 @@
+// Normalisation, rotation, activation and conversions, and the choice among instruction sets.
+#include "kernels_testing.h"
+
+static const int lengths[] = {1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 64, 100, 255, 1000};
+
+enum { N_LENGTHS = sizeof lengths / sizeof *lengths };
+
+static void test_rmsnorm(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    for (int l = 0; l < N_LENGTHS; l++) {
+        const int n = lengths[l];
+        float *x = random_floats(f, (size_t)n, 3.0), *w = random_floats(f, (size_t)n, 2.0),
+              *y = guarded(f, sizeof *y * (size_t)n);
+        double squares = 0;
+        for (int i = 0; i < n; i++)
+            squares += (double)x[i] * x[i];
+        const double scale = 1 / sqrt(squares / n + 1e-5);
+        f->kernels->rmsnorm(y, x, w, n, 1e-5f);
+        for (int i = 0; i < n; i++) {
+            const double expected = w[i] * x[i] * scale;
+            assert_near(y[i], expected, (sum_error(n) + 4 * 0x1p-24) * fabs(expected), "rmsnorm", i, n);
+        }
+        f->kernels->rmsnorm(x, x, w, n, 1e-5f); // in place
+        assert_memory_equal(x, y, sizeof *x * (size_t)n);
+        memset(x, 0, sizeof *x * (size_t)n);
+        f->kernels->rmsnorm(y, x, w, n, 1e-5f);
+        for (int i = 0; i < n; i++)
+            assert_true(y[i] == 0);
+        release(f);
+    }
+}
+
+static void test_rope(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    static const int dims[] = {2, 8, 20, 48, 62, 64, 80, 96, 128, 256};
+    for (int l = 0; l < 10; l++) {
+        const int d = dims[l], half = d / 2;
+        float *x = random_floats(f, (size_t)d, 2.0), before[256];
+        float *c = guarded(f, sizeof *c * (size_t)half), *s = guarded(f, sizeof *s * (size_t)half);
+        memcpy(before, x, sizeof *x * (size_t)d);
+        for (int i = 0; i < half; i++) {
+            const double angle = 3 * uniform(f);
+            c[i] = (float)cos(angle);
+            s[i] = (float)sin(angle);
+        }
+        f->kernels->rope(x, c, s, d);
+        for (int i = 0; i < half; i++) {
+            const double re = before[i], im = before[i + half], tolerance = 3 * 0x1p-24 * (fabs(re) + fabs(im));
+            assert_near(x[i], re * c[i] - im * s[i], tolerance, "rope, real", i, d);
+            assert_near(x[i + half], re * s[i] + im * c[i], tolerance, "rope, imaginary", i, d);
+        }
+        release(f);
+    }
+}
+
+static double silu(double x)
+{
+    return x / (1 + exp(-x));
+}
+
+static void test_silu(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    for (int l = 0; l < N_LENGTHS; l++) {
+        const int n = lengths[l];
+        float *gate = random_floats(f, (size_t)n, l % 2 ? 90.0 : 5.0), *up = random_floats(f, (size_t)n, 2.0), before[1000];
+        memcpy(before, gate, sizeof *gate * (size_t)n);
+        f->kernels->silu_multiply(gate, up, n);
+        for (int i = 0; i < n; i++) {
+            const double expected = silu(before[i]) * up[i];
+            assert_near(gate[i], expected, 3e-6 * fabs(expected) + 1e-35, "silu", i, n); // e^x within 2e-6, and roundings
+        }
+        release(f);
+    }
+    // Far out it is 0 or x, and what is not a number stays none.
+    static const float special[] = {-1e4f, -200, -104, -88.5f, -87, 0, 87, 88.5f, 104, 200, 1e4f, 3e38f, -3e38f};
+    enum { N_SPECIAL = sizeof special / sizeof *special };
+    float gate[N_SPECIAL + 1], up[N_SPECIAL + 1];
+    for (int i = 0; i < N_SPECIAL; i++) {
+        gate[i] = special[i];
+        up[i] = 1;
+    }
+    gate[N_SPECIAL] = NAN;
+    up[N_SPECIAL] = 1;
+    f->kernels->silu_multiply(gate, up, N_SPECIAL + 1);
+    for (int i = 0; i < N_SPECIAL; i++) // e^87.3 is as far as it goes: then x / 8.6e37
+        assert_near(gate[i], silu(special[i]), 3e-6 * fabs(silu(special[i])) + fabs(special[i]) * 1.2e-38, "silu of",
+                    (int)special[i], 0);
+    assert_true(isnan(gate[N_SPECIAL]));
+}
+
+static void test_add(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    for (int l = 0; l < N_LENGTHS; l++) {
+        const int n = lengths[l];
+        float *x = random_floats(f, (size_t)n, 2.0), *y = random_floats(f, (size_t)n, 2.0), before[1000];
+        memcpy(before, x, sizeof *x * (size_t)n);
+        f->kernels->add(x, y, n);
+        for (int i = 0; i < n; i++)
+            assert_true(x[i] == before[i] + y[i]);
+        memcpy(before, x, sizeof *x * (size_t)n);
+        f->kernels->add_scaled(x, y, 0.3f, n);
+        for (int i = 0; i < n; i++)
+            assert_near(x[i], before[i] + (double)0.3f * y[i], 2 * 0x1p-24 * (fabsf(before[i]) + fabsf(y[i])), "add_scaled", i,
+                        n);
+        release(f);
+    }
+}
+
+// All patterns of a 16-bit type, in rows of several lengths so that each comes by in whole vectors and in tails.
+static void test_to_fp32(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    enum { ALL = 65536 };
+    for (int type = 0; type < DTYPE_WEIGHTS; type++)
+        for (int step = 1000; step <= 1037; step += 37) {
+            const size_t size = dtype_sizes[type];
+            for (int at = 0; at < ALL; at += step) {
+                const int n = ALL - at < step ? ALL - at : step;
+                void *x = guarded(f, size * (size_t)n);
+                float *y = guarded(f, sizeof *y * (size_t)n);
+                for (int i = 0; i < n; i++)
+                    if (type == DTYPE_FP32)
+                        ((uint32_t *)x)[i] = (uint32_t)(at + i) << 16 | 0x1234;
+                    else
+                        ((uint16_t *)x)[i] = (uint16_t)(at + i);
+                f->kernels->to_fp32[type](y, x, n);
+                for (int i = 0; i < n; i++) {
+                    const double expected = value_of((enum dtype)type, x, (size_t)i);
+                    assert_true(isnan(expected) ? isnan(y[i]) : y[i] == expected && !signbit(y[i]) == !signbit(expected));
+                }
+                release(f);
+            }
+        }
+}
+
+// The nearest half to x, by search among its neighbours: independent of how the kernels round.
+static double nearest_fp16(double x)
+{
+    const double magnitude = fabs(x);
+    if (magnitude >= 65504)
+        return x > 0 ? 65504 : -65504;
+    int low = 0, high = 0x7bff; // patterns of non-negative halves are in the order of their values
+    while (high - low > 1) {
+        const int middle = (low + high) / 2;
+        if (fp16_value((uint16_t)middle) <= magnitude)
+            low = middle;
+        else
+            high = middle;
+    }
+    const double under = magnitude - fp16_value((uint16_t)low), over = fp16_value((uint16_t)high) - magnitude;
+    const int nearest = under < over || (under == over && low % 2 == 0) ? low : high;
+    return x < 0 ? -fp16_value((uint16_t)nearest) : fp16_value((uint16_t)nearest);
+}
+
+static void check_to_fp16(struct fixture *f, const float *x, int n)
+{
+    uint16_t *y = guarded(f, sizeof *y * (size_t)n);
+    f->kernels->to_fp16(y, x, n);
+    for (int i = 0; i < n; i++)
+        if (isnan(x[i]) ? !isnan(fp16_value(y[i])) : fp16_value(y[i]) != nearest_fp16(x[i]) || (y[i] >> 15 != !!signbit(x[i])))
+            fail_msg("%.9g became 0x%04x", x[i], y[i]);
+}
+
+static void test_to_fp16(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    // Each half, the middle to the next one, and that middle's neighbours.
+    enum { PER_HALF = 4, HALVES = 0x7c00 };
+    float *x = guarded(f, sizeof *x * 2 * PER_HALF * HALVES);
+    int n = 0;
+    for (int half = 0; half < HALVES; half++)
+        for (int sign = -1; sign <= 1; sign += 2) {
+            const float value = (float)fp16_value((uint16_t)half);
+            const float middle = half + 1 < HALVES ? (value + (float)fp16_value((uint16_t)(half + 1))) / 2 : 65520.0f;
+            x[n++] = (float)sign * value;
+            x[n++] = (float)sign * middle;
+            x[n++] = (float)sign * nextafterf(middle, 0);
+            x[n++] = (float)sign * nextafterf(middle, INFINITY);
+        }
+    check_to_fp16(f, x, n);
+    release(f);
+    const float special[] = {INFINITY, -INFINITY, NAN,     65504, 65519.99f, 65520,   1e30f,
+                             -1e30f,   1e-30f,    -1e-45f, 0,     -0.0f,     0x1p-25f};
+    check_to_fp16(f, special, sizeof special / sizeof *special);
+    for (int l = 0; l < N_LENGTHS; l++)
+        check_to_fp16(f, random_floats(f, (size_t)lengths[l], 1e5), lengths[l]);
+}
+
+static void test_limit_loops(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    for (int n_streams = 1; n_streams <= 16; n_streams *= 2) {
+        const size_t bytes = 4096 * 16;
+        uint64_t *data = guarded(f, bytes);
+        memset(data, 0, bytes);
+        assert_int_equal(f->kernels->read_streams(data, bytes, n_streams, 1024), 0);
+        for (size_t i = 0; i < bytes / 8; i += 61) { // each word counts
+            data[i] = 1;
+            assert_int_not_equal(f->kernels->read_streams(data, bytes, n_streams, 0), 0);
+            data[i] = 0;
+        }
+        release(f);
+    }
+    assert_true(f->kernels->fma_loop(1000) == 10 * f->kernels->fma_loop(100));
+}
+
+static void test_select(void **state)
+{
+    (void)state;
+    const struct cpu_kernels *const *usable = cpu_kernels_usable();
+    int n = 0;
+    for (; usable[n]; n++)
+        assert_ptr_equal(cpu_kernels_select(usable[n]->name), usable[n]);
+    assert_true(n >= 1);
+    assert_ptr_equal(usable[n - 1], &cpu_kernels_scalar);
+    assert_ptr_equal(cpu_kernels_select("auto"), usable[0]);
+    assert_null(cpu_kernels_select("avx1024"));
+    assert_null(cpu_kernels_select(""));
+}
+
+int main(void)
+{
+    static const struct kernel_case cases[] = {
+        {"rmsnorm", test_rmsnorm},
+        {"rope", test_rope},
+        {"silu", test_silu},
+        {"add and add_scaled", test_add},
+        {"every pattern to float32", test_to_fp32},
+        {"float32 to fp16, to the nearest", test_to_fp16},
+        {"loops that measure limits", test_limit_loops},
+    };
+    const struct CMUnitTest select_tests[] = {cmocka_unit_test(test_select)};
+    const int failed = run_on_every_isa("element-wise kernels", cases, sizeof cases / sizeof *cases);
+    return failed + cmocka_run_group_tests_name("choice of kernels", select_tests, NULL, NULL);
+}
