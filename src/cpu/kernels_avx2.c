@@ -1,11 +1,8 @@
 // The kernels for AVX2, FMA and F16C: the element-wise ones, and the table. The products are in kernels_avx2_matvec.c and
 // kernels_avx2_matmul.c, attention in kernels_avx2_attend.c; all are written once for both vector widths, in vec_*.h.
-#include <math.h>
-
 #include "cpu/kernels_avx2.h"
 #include "cpu/vec_attend.h"
 #include "cpu/vec_attend_many.h"
-#include "cpu/vec_avx2.h"
 #include "cpu/vec_elementwise.h"
 #include "cpu/vec_matmul.h"
 #include "cpu/vec_matvec.h"

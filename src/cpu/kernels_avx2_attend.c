@@ -1,10 +1,7 @@
 // Attention with AVX2, FMA and F16C.
-#include <math.h>
-
 #include "cpu/kernels_avx2.h"
 #include "cpu/vec_attend.h"
 #include "cpu/vec_attend_many.h"
-#include "cpu/vec_avx2.h"
 
 void avx2_attend_fp16(const struct attend_args *args)
 {

@@ -1,6 +1,5 @@
 // Prefill's products with AVX2, FMA and F16C.
 #include "cpu/kernels_avx2.h"
-#include "cpu/vec_avx2.h"
 #include "cpu/vec_matmul.h"
 
 size_t avx2_packed_size(int n, int cols)

@@ -1,6 +1,5 @@
 // Decode's products with AVX2, FMA and F16C.
 #include "cpu/kernels_avx2.h"
-#include "cpu/vec_avx2.h"
 #include "cpu/vec_matvec.h"
 
 void avx2_matvec_fp32(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,

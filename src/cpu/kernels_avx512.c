@@ -1,11 +1,8 @@
 // The kernels for AVX-512 (F, BW, DQ, VL): the element-wise ones, and the table. The products are in kernels_avx512_matvec.c and
 // kernels_avx512_matmul.c, attention in kernels_avx512_attend.c; all are written once for both vector widths, in vec_*.h.
-#include <math.h>
-
 #include "cpu/kernels_avx512.h"
 #include "cpu/vec_attend.h"
 #include "cpu/vec_attend_many.h"
-#include "cpu/vec_avx512.h"
 #include "cpu/vec_elementwise.h"
 #include "cpu/vec_matmul.h"
 #include "cpu/vec_matvec.h"

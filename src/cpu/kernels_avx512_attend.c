@@ -1,10 +1,7 @@
 // Attention with AVX-512 (F, BW, DQ, VL).
-#include <math.h>
-
 #include "cpu/kernels_avx512.h"
 #include "cpu/vec_attend.h"
 #include "cpu/vec_attend_many.h"
-#include "cpu/vec_avx512.h"
 
 void avx512_attend_fp16(const struct attend_args *args)
 {

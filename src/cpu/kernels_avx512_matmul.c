@@ -1,6 +1,5 @@
 // Prefill's products with AVX-512 (F, BW, DQ, VL).
 #include "cpu/kernels_avx512.h"
-#include "cpu/vec_avx512.h"
 #include "cpu/vec_matmul.h"
 
 size_t avx512_packed_size(int n, int cols)

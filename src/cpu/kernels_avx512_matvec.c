@@ -1,6 +1,5 @@
 // Decode's products with AVX-512 (F, BW, DQ, VL).
 #include "cpu/kernels_avx512.h"
-#include "cpu/vec_avx512.h"
 #include "cpu/vec_matvec.h"
 
 void avx512_matvec_fp32(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,

@@ -6,6 +6,10 @@
 // rows, four keys and QUERY_TILE queries at a time; then each p v is added to sums that live in registers for the whole block.
 // While the scores of a block are computed its values are fetched from memory, and with the values the next block's keys.
 #pragma once
+#include <math.h>
+
+#include "cpu/kernels.h"
+#include "cpu/vec_math.h"
 
 enum {
     FEW_QUERIES = 8,

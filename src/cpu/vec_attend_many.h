@@ -4,6 +4,7 @@
 // values to panels of VEC components, both in float32, once for MANY_ROWS queries; then scores = q Kᵀ and acc += e^(scores - max) V are
 // register-tiled products (vec_math.h) whose operands are in L1 and L2. Tiles that no query of a row of tiles sees are not computed.
 #pragma once
+#include "cpu/vec_attend.h"
 
 enum {
     MANY_ROWS = 128,             // queries

@@ -135,5 +135,3 @@ VEC_INLINE vec vec_scale2(vec x, vec n) // x 2^n for whole n in [-126, 127]
     const __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
     return _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23)));
 }
-
-#include "cpu/vec_math.h"

@@ -133,5 +133,3 @@ VEC_INLINE vec vec_scale2(vec x, vec n)
 {
     return _mm512_scalef_ps(x, n);
 } // x 2^n for whole n in [-126, 127]
-
-#include "cpu/vec_math.h"

@@ -1,6 +1,9 @@
 // Normalisation, rotation, activation and conversions, for either vector width; included by kernels_<isa>.c. Each reads its
 // input once or twice from L1 or L2; tails are partial vectors, so any length is welcome.
 #pragma once
+#include <math.h>
+
+#include "cpu/vec_math.h"
 
 VEC_INLINE vec square_sum(const float *x, int n)
 {

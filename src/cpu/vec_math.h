@@ -1,5 +1,6 @@
-// e^x and the product of register tiles, for either vector width; included by vec_avx2.h and vec_avx512.h.
+// e^x and the product of register tiles, for either vector width.
 #pragma once
+#include "cpu/vec.h"
 
 // e^x with a relative error below 1e-6 for x in [-87.3, 88.3], which other x are moved to; NaN stays NaN.
 // x = n ln 2 + r with |r| <= ln 2 / 2, and e^r = 1 + r + r² p(r), p of degree 3 through the Chebyshev nodes.

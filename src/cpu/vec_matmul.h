@@ -5,6 +5,8 @@
 // the block pass over them; the products of a tile stay in registers. Sums over the columns are gathered in scratch, rows
 // outermost, and turned to Y's layout once. While a block is multiplied, the next one is fetched from memory.
 #pragma once
+#include "cpu/kernels.h"
+#include "cpu/vec_math.h"
 
 enum {
     DEPTH = 128,                      // columns in a block

@@ -4,6 +4,8 @@
 // stream can; each is prefetched ahead, across the ends of rows too. A result has one vector of running sums over the columns,
 // in their order, however rows are shared among threads and however many tokens come along.
 #pragma once
+#include "cpu/kernels.h"
+#include "cpu/vec.h"
 
 enum { STREAMS = 4, AHEAD = 2048, MATVEC_MAX = 8 }; // AHEAD: bytes
 
