@@ -1,0 +1,169 @@
+// Reads the metadata's `tokenizer` and what belongs to it. The file is not believed: see docs/format.md for what must hold.
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/json.h"
+#include "text/tokenizer_parts.h"
+
+static yalm_status unknown(const struct json_object *facts, const char *key, const char *found, const char *expected,
+                           yalm_error *error)
+{
+    return error_set(error, YALM_BAD_MODEL, "%s: metadata: 'tokenizer.%s': found '%s', expected %s", facts->path, key,
+                     json_show(found).text, expected);
+}
+
+// One of choices[0..n), as its index.
+static yalm_status get_choice(int *choice, const struct json_object *facts, const char *key, const char *const *choices, int n,
+                              const char *expected, yalm_error *error)
+{
+    const char *found;
+    const yalm_status status = json_get_string(&found, facts, key, error);
+    if (status)
+        return status;
+    for (*choice = 0; *choice < n; ++*choice)
+        if (!strcmp(found, choices[*choice]))
+            return YALM_OK;
+    return unknown(facts, key, found, expected, error);
+}
+
+static yalm_status read_spm(struct tokenizer *tokenizer, enum merge_order *order, const struct json_object *facts,
+                            yalm_error *error)
+{
+    static const char *const keys[] = {"type",  "n_pieces",     "add_bos",           "ignore_merges",
+                                       "merge", "prefix_space", "prefix_if_missing", "split_words"};
+    static const char *const merges[] = {"rank", "score"}, *const prefixes[] = {"never", "first", "segments"};
+    int merge = 0, prefix = 0;
+    yalm_status status = json_only(facts, keys, 8, error);
+    if (!status)
+        status = get_choice(&merge, facts, "merge", merges, 2, "rank or score", error);
+    if (!status)
+        status = get_choice(&prefix, facts, "prefix_space", prefixes, 3, "never, first or segments", error);
+    if (!status)
+        status = json_get_bool(&tokenizer->prefix_if_missing, facts, "prefix_if_missing", error);
+    if (!status)
+        status = json_get_bool(&tokenizer->split_words, facts, "split_words", error);
+    *order = merge == 0 ? MERGE_BY_RANK : MERGE_BY_SCORE;
+    tokenizer->prefix_space = (enum prefix_space)prefix;
+    return status;
+}
+
+static yalm_status read_bpe(struct tokenizer *tokenizer, const struct json_object *facts, yalm_error *error)
+{
+    static const char *const keys[] = {"type", "n_pieces", "add_bos", "ignore_merges", "patterns"};
+    const cJSON *patterns, *pattern;
+    yalm_status status = json_only(facts, keys, 5, error);
+    if (!status)
+        status = json_get_array(&patterns, facts, "patterns", error);
+    if (status)
+        return status;
+    cJSON_ArrayForEach(pattern, patterns)
+    {
+        if (!cJSON_IsString(pattern))
+            return error_set(error, YALM_BAD_MODEL, "%s: metadata: 'tokenizer.patterns': expected strings only", facts->path);
+        status = patterns_add(&tokenizer->patterns, pattern->valuestring, facts->path, error);
+        if (status)
+            return status;
+    }
+    return YALM_OK;
+}
+
+static yalm_status check_tensor_names(const struct container *container, const char *const *expected, int n, yalm_error *error)
+{
+    for (int i = 0; i < container->n_tensors; i++) {
+        const char *name = container->tensors[i].name;
+        bool known = strncmp(name, "tokenizer.", 10) != 0;
+        for (int k = 0; k < n && !known; k++)
+            known = !strcmp(name + 10, expected[k]);
+        if (!known)
+            return error_set(error, YALM_BAD_MODEL, "%s: tensor '%s' is not expected with this tokenizer",
+                             container->mapping.path, json_show(name).text);
+    }
+    return YALM_OK;
+}
+
+static yalm_status check_ids(const struct tokenizer *tokenizer, const struct json_object *facts,
+                             const struct model_config *config, yalm_error *error)
+{
+    const int n = tokenizer->vocabulary.n;
+    if (tokenizer->add_bos && (config->bos < 0 || config->bos >= n))
+        return error_set(error, YALM_BAD_MODEL,
+                         "%s: metadata: 'config.bos': found %d, but the tokenizer adds it and has %d pieces", facts->path,
+                         config->bos, n);
+    if (config->bos >= config->vocab_size)
+        return error_set(error, YALM_BAD_MODEL, "%s: metadata: 'config.bos': found %d, expected less than vocab_size, %d",
+                         facts->path, config->bos, config->vocab_size);
+    for (int i = 0; i < config->n_eos; i++)
+        if (config->eos[i] < 0 || config->eos[i] >= config->vocab_size)
+            return error_set(error, YALM_BAD_MODEL, "%s: metadata: 'config.eos': found %d, expected 0 to %d", facts->path,
+                             config->eos[i], config->vocab_size - 1);
+    return YALM_OK;
+}
+
+static yalm_status read_facts(struct tokenizer *tokenizer, const struct json_object *facts, const struct container *container,
+                              const struct model_config *config, yalm_error *error)
+{
+    int64_t n_pieces = 0;
+    enum merge_order order = MERGE_BY_RANK;
+    yalm_status status = json_get_integer(&n_pieces, facts, "n_pieces", 1, config->vocab_size, error);
+    if (!status)
+        status = json_get_bool(&tokenizer->add_bos, facts, "add_bos", error);
+    if (!status)
+        status = json_get_bool(&tokenizer->ignore_merges, facts, "ignore_merges", error);
+    if (!status)
+        status =
+            tokenizer->kind == TOKENIZER_SPM ? read_spm(tokenizer, &order, facts, error) : read_bpe(tokenizer, facts, error);
+    if (status)
+        return status;
+    tokenizer->vocabulary.n = (int)n_pieces;
+    tokenizer->bos = config->bos;
+    status = check_ids(tokenizer, facts, config, error);
+    const char *const names[] = {"bytes", "offsets", "kinds", order == MERGE_BY_RANK ? "merges" : "scores"};
+    if (!status)
+        status = check_tensor_names(container, names, 4, error);
+    if (!status)
+        status = vocabulary_open(&tokenizer->vocabulary, container,
+                                 tokenizer->kind == TOKENIZER_SPM ? PIECE_BYTE : PIECE_NORMAL, error);
+    if (!status)
+        status = merges_open(&tokenizer->merges, order, &tokenizer->vocabulary, container, error);
+    return status;
+}
+
+yalm_status tokenizer_open(struct tokenizer **tokenizer, const struct container *container, const struct model_config *config,
+                           yalm_error *error)
+{
+    static const char *const types[] = {"spm", "bpe", "none"}, *const only_type[] = {"type"};
+    *tokenizer = NULL;
+    const struct json_object root = {container->mapping.path, "", container->metadata};
+    struct json_object facts;
+    int type = 0;
+    yalm_status status = json_get_object(&facts, &root, "tokenizer", "tokenizer", error);
+    if (!status)
+        status = get_choice(&type, &facts, "type", types, 3, "spm, bpe or none", error);
+    if (!status && type == 2) {
+        status = json_only(&facts, only_type, 1, error);
+        return status ? status : check_tensor_names(container, NULL, 0, error);
+    }
+    if (status)
+        return status;
+    struct tokenizer *opened = calloc(1, sizeof *opened);
+    if (!opened)
+        return error_set(error, YALM_NO_MEMORY, "tokenizer: no memory");
+    opened->kind = type == 0 ? TOKENIZER_SPM : TOKENIZER_BPE;
+    status = read_facts(opened, &facts, container, config, error);
+    if (status)
+        tokenizer_close(opened);
+    else
+        *tokenizer = opened;
+    return status;
+}
+
+void tokenizer_close(struct tokenizer *tokenizer)
+{
+    if (!tokenizer)
+        return;
+    vocabulary_close(&tokenizer->vocabulary);
+    merges_close(&tokenizer->merges);
+    patterns_close(&tokenizer->patterns);
+    free(tokenizer);
+}

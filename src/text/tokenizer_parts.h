@@ -1,0 +1,27 @@
+// What a tokenizer consists of, for the files that implement it.
+#pragma once
+#include "text/merge.h"
+#include "text/pattern.h"
+#include "text/tokenizer.h"
+
+enum tokenizer_kind { TOKENIZER_SPM, TOKENIZER_BPE };
+
+// Where a space is put before the text (SentencePiece-style only), so that a word is the same piece at a text's start.
+enum prefix_space {
+    PREFIX_NEVER,
+    PREFIX_FIRST,    // at the start of the whole text
+    PREFIX_SEGMENTS, // also after each token that was found as it is spelled
+};
+
+struct tokenizer {
+    enum tokenizer_kind kind;
+    struct vocabulary vocabulary;
+    struct merges merges;
+    struct patterns patterns;
+    enum prefix_space prefix_space;
+    bool prefix_if_missing; // no space is added where there is one
+    bool split_words;       // merges do not cross the beginning of a word, which is each space
+    bool ignore_merges;     // a whole word that is a piece is that piece, whatever merging would make of it
+    bool add_bos;
+    int32_t bos; // -1: none
+};

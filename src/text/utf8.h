@@ -1,0 +1,59 @@
+// Well-formed UTF-8 (RFC 3629): no overlong forms, no surrogates, nothing above U+10FFFF.
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// Bytes of a character that begins with `lead`; 0 where none does.
+static inline int utf8_size(uint8_t lead)
+{
+    if (lead < 0x80)
+        return 1;
+    if (lead < 0xc2 || lead > 0xf4)
+        return 0;
+    return lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+}
+
+// May `byte` stand at place i >= 1 of a character that begins with `lead`?
+static inline bool utf8_follows(uint8_t lead, int i, uint8_t byte)
+{
+    if (i == 1 && lead == 0xe0)
+        return byte >= 0xa0 && byte <= 0xbf;
+    if (i == 1 && lead == 0xed)
+        return byte >= 0x80 && byte <= 0x9f;
+    if (i == 1 && lead == 0xf0)
+        return byte >= 0x90 && byte <= 0xbf;
+    if (i == 1 && lead == 0xf4)
+        return byte >= 0x80 && byte <= 0x8f;
+    return (byte & 0xc0) == 0x80;
+}
+
+// Bytes of the character at text[0..length); 0 where none is whole and well-formed.
+static inline int utf8_character(const uint8_t *text, size_t length)
+{
+    const int size = length > 0 ? utf8_size(text[0]) : 0;
+    if ((size_t)size > length)
+        return 0;
+    for (int i = 1; i < size; i++)
+        if (!utf8_follows(text[0], i, text[i]))
+            return 0;
+    return size;
+}
+
+// Bytes at the end of text[0..length) that more bytes could still make a character: 0 to 3.
+static inline int utf8_unfinished(const uint8_t *text, size_t length)
+{
+    for (int n = 1; n <= 3 && (size_t)n <= length; n++) {
+        const uint8_t *at = text + length - n;
+        if (utf8_size(at[0]) <= n) {
+            if ((at[0] & 0xc0) == 0x80)
+                continue; // its lead may stand before it
+            return 0;
+        }
+        for (int i = 1; i < n; i++)
+            if (!utf8_follows(at[0], i, at[i]))
+                return 0;
+        return n;
+    }
+    return 0;
+}

@@ -1,0 +1,48 @@
+// The pieces of a tokenizer: their bytes and kinds, and the way from bytes to an id.
+#pragma once
+#include "model/container.h"
+
+// As in docs/format.md.
+enum piece_kind { PIECE_NORMAL, PIECE_UNKNOWN, PIECE_CONTROL, PIECE_USER_DEFINED, PIECE_BYTE, PIECE_UNUSED, PIECE_KINDS };
+
+// Tokens that are found in a text as they stand, before the algorithm sees it.
+struct spellings {
+    int32_t *ids; // (n), sorted by their bytes
+    int n;
+    bool begins_with[256]; // a byte that none begins with needs no search
+};
+
+struct vocabulary {
+    int n;
+    const uint8_t *bytes;    // (offsets[n])
+    const uint32_t *offsets; // (n + 1)
+    const uint8_t *kinds;    // (n)
+    size_t longest;          // bytes of the longest normal piece
+    int32_t *slots;          // (mask + 1), a hash table of the normal pieces; -1: empty
+    uint32_t mask;
+    int32_t byte_ids[256];    // the token that stands for each byte
+    struct spellings always;  // user-defined
+    struct spellings special; // those, control and unknown
+};
+
+// byte_kind: which kind holds the tokens of the 256 bytes. Refuses offsets, kinds and pieces that are out of range or appear twice.
+yalm_status vocabulary_open(struct vocabulary *vocabulary, const struct container *container, enum piece_kind byte_kind,
+                            yalm_error *error);
+void vocabulary_close(struct vocabulary *vocabulary);
+
+static inline const uint8_t *vocabulary_piece(const struct vocabulary *vocabulary, int32_t id, size_t *length)
+{
+    *length = vocabulary->offsets[id + 1] - vocabulary->offsets[id];
+    return vocabulary->bytes + vocabulary->offsets[id];
+}
+
+// The normal piece with these bytes; -1: none.
+int32_t vocabulary_find(const struct vocabulary *vocabulary, const uint8_t *bytes, size_t length);
+
+// The longest of the spellings that text[0..length) begins with; -1: none.
+int32_t spellings_match(const struct spellings *spellings, const struct vocabulary *vocabulary, const uint8_t *text,
+                        size_t length);
+
+// A tensor that must be there with this type and shape (cols 0: one dimension); NULL with the reason in *error.
+const struct tensor *tokenizer_tensor(const struct container *container, const char *name, enum dtype dtype, int64_t rows,
+                                      int64_t cols, yalm_error *error);
