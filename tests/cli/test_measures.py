@@ -1,0 +1,225 @@
+"""Modes throughput, perplexity and passkey."""
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+MODEL = Path(__file__).resolve().parents[2] / "models" / "fable-4m"
+LLAMA_BENCH = ["build_commit", "cpu_info", "backends", "model_filename", "model_type", "model_size", "model_n_params", "n_batch", "n_ubatch",
+               "n_threads", "type_k", "type_v", "n_prompt", "n_gen", "n_depth", "test_time", "avg_ns", "stddev_ns", "avg_ts",
+               "stddev_ts"]  # fmt: skip
+OURS = ["gb_per_s", "limit_gb_per_s", "gop_per_s", "limit_gop_per_s", "fraction_of_limit"]
+QUICK = ("-m", "throughput", "-p", "16", "-n", "8", "-r", "3", "--depth", "0,32")
+
+
+# ---------------------------------------------------------------- throughput
+
+
+def test_throughput_json(program):
+    rows = json.loads(program.ok(*QUICK, "-o", "json"))
+    assert [(row["n_prompt"], row["n_gen"], row["n_depth"]) for row in rows] == [
+        (16, 0, 0),
+        (0, 8, 0),
+        (16, 0, 32),
+        (0, 8, 32),
+    ]
+    for row in rows:
+        assert set(LLAMA_BENCH + OURS + ["samples_ns", "samples_ts"]) <= set(row)
+        n = row["n_prompt"] + row["n_gen"]
+        assert len(row["samples_ns"]) == len(row["samples_ts"]) == 3
+        assert row["samples_ts"] == pytest.approx([n * 1e9 / ns for ns in row["samples_ns"]], rel=1e-3)
+        assert row["avg_ts"] == pytest.approx(np.mean(row["samples_ts"]), rel=1e-3)
+        assert row["stddev_ts"] == pytest.approx(np.std(row["samples_ts"], ddof=1), rel=1e-2, abs=1e-3)
+        assert row["limit_gb_per_s"] > 0.1 and row["limit_gop_per_s"] > 0.1
+        reached = row["gb_per_s"] / row["limit_gb_per_s"] if row["n_gen"] else row["gop_per_s"] / row["limit_gop_per_s"]
+        assert row["fraction_of_limit"] == pytest.approx(reached) and reached > 0
+        assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$", row["test_time"])
+    assert rows[1]["gb_per_s"] == pytest.approx(8 * 8.4e6 / rows[1]["avg_ns"], rel=0.1)
+
+
+def test_throughput_csv_and_markdown(program):
+    rows = list(csv.DictReader(io.StringIO(program.ok(*QUICK, "-o", "csv").decode())))
+    assert len(rows) == 4 and set(LLAMA_BENCH + OURS) <= set(rows[0])
+    assert rows[3]["n_depth"] == "32" and float(rows[3]["avg_ts"]) > 0
+    done = program(*QUICK)
+    lines = done.stdout.decode().splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert cells[0][:7] == ["model", "size", "params", "backend", "threads", "test", "t/s"]
+    assert [row[5] for row in cells[2:]] == ["pp16", "tg8", "pp16 @ d32", "tg8 @ d32"]
+    assert len({len(line) for line in lines}) == 1
+    for row in cells[2:]:
+        assert re.match(r"\d+\.\d\d ± \d+\.\d\d$", row[6]) and row[0] == "fable-4m bf16" and row[2] == "4.20 M"
+    assert done.stderr.startswith(b"memory: ")
+
+
+def test_throughput_fills_and_lists(program, tmp_path):
+    ids = tmp_path / "ids"
+    ids.write_text("1 2 3")
+    args = ("-m", "t", "-p", "8,16", "-n", "0", "-r", "1", "--depth", "40", "--no-warmup", "-o", "json", "-q")
+    for more in (("--fill-depth", "random"), ("--tokens", ids)):
+        rows = json.loads(program.ok(*args, *more))
+        assert [row["n_prompt"] for row in rows] == [8, 16] and rows[0]["n_depth"] == 40
+
+
+# ---------------------------------------------------------------- perplexity
+
+
+def results(text):
+    text = text.decode()
+    found = re.search(r"Final estimate: PPL = ([\d.]+) \+/- ([\d.]+)\nnll: ([\d.]+) over (\d+) tokens", text)
+    assert found and re.search(r"[\d.]+ tokens per second", text)
+    return float(found[1]), float(found[2]), float(found[3]), int(found[4])
+
+
+def test_perplexity_is_the_reference(program):
+    expected = json.loads((MODEL / "reference" / "perplexity.json").read_text())
+    done = program(
+        "-m",
+        "perplexity",
+        "-f",
+        MODEL / expected["file"],
+        "--ctx",
+        expected["chunk"],
+        "--max-tokens",
+        expected["tokens"],
+    )
+    ppl, error, nll, n = results(done.stdout)
+    assert n == expected["tokens"]
+    assert nll == pytest.approx(expected["nll"], rel=2e-4) and ppl == pytest.approx(expected["perplexity"], rel=1e-3)
+    assert 0.5 < error < 3
+    assert b"[1/2] " in done.stderr and b"[2/2] " in done.stderr
+
+
+@pytest.fixture(scope="module")
+def ids(program, tmp_path_factory):
+    """Two hundred ids of the held-out text, in a file."""
+    path = tmp_path_factory.mktemp("ids") / "ids"
+    text = (MODEL / "heldout.txt").read_bytes()[:2000]
+    path.write_bytes(b" ".join(program.ok("--tokenize", "--no-bos", "-f", "-", stdin=text).split()[:200]))
+    return path
+
+
+def nll_of(rows, ids):
+    rows = rows.astype(np.float64)
+    top = rows.max(axis=1)
+    return float((top + np.log(np.exp(rows - top[:, None]).sum(axis=1)) - rows[np.arange(len(ids)), ids]).sum())
+
+
+def test_verbatim_ids_and_saved_logits(program, ids, tmp_path):
+    saved = tmp_path / "logits"
+    *_, nll, n = results(program.ok("-m", "perplexity", "--tokens", ids, "--save-logits", saved, "--ctx", 256))
+    tokens = np.array(ids.read_text().split(), dtype=int)
+    rows = np.fromfile(saved, dtype="<f4").reshape(200, 4096)
+    assert n == 199 and nll == pytest.approx(nll_of(rows[:-1], tokens[1:]), rel=1e-5)
+    assert list(tmp_path.iterdir()) == [saved]
+    *_, without, n = results(program.ok("-m", "perplexity", "--tokens", ids, "--ctx", 256))
+    assert n == 199 and without == pytest.approx(nll, rel=1e-4)
+
+
+def test_chunks_and_strides(program, ids, tmp_path):
+    """Windows of 64: alone, each predicts its tokens but the first; at stride 16, all but the text's first are predicted once."""
+    saved = tmp_path / "logits"
+    tokens = np.array(ids.read_text().split(), dtype=int)
+    *_, nll, n = results(program.ok("-m", "perplexity", "--tokens", ids, "--ctx", 64, "--save-logits", saved))
+    rows = np.fromfile(saved, dtype="<f4").reshape(200, 4096)
+    inside = [i for i in range(199) if (i + 1) % 64]
+    assert n == 196 and nll == pytest.approx(nll_of(rows[inside], tokens[[i + 1 for i in inside]]), rel=1e-5)
+
+    *_, strided, n = results(
+        program.ok("-m", "perplexity", "--tokens", ids, "--ctx", 64, "--stride", 16, "--save-logits", saved)
+    )
+    rows = np.fromfile(saved, dtype="<f4").reshape(-1, 4096)
+    row, expected, scored = 0, 0.0, 0
+    for begin in range(0, 200, 16):
+        end = min(begin + 64, 200)
+        first = max(begin + 1, scored)
+        expected += nll_of(rows[row + first - begin - 1 : row + end - begin - 1], tokens[first:end])
+        row, scored = row + end - begin, end
+        if end == 200:
+            break
+    assert n == 199 and row == len(rows) and strided == pytest.approx(expected, rel=1e-5) and strided < nll
+
+
+def test_kl_divergence(program, ids, tmp_path):
+    exact, rough = tmp_path / "exact", tmp_path / "rough"
+    common = ("-m", "perplexity", "--tokens", ids, "--ctx", 256)
+    program.ok(*common, "--kv", "fp32", "--save-logits", exact)
+    same = program.ok(*common, "--kv", "fp32", "--kl-base", exact).decode()
+    assert float(re.search(r"mean ([\d.]+)", same)[1]) < 1e-9 and "same top: 100.000 %" in same
+    base = np.fromfile(exact, dtype="<f4").reshape(200, 4096)
+    np.random.default_rng(1).normal(base, 0.5).astype("<f4").tofile(rough)
+    text = program.ok(*common, "--kv", "fp32", "--kl-base", rough).decode()
+    noisy = np.fromfile(rough, dtype="<f4").reshape(200, 4096).astype(float)
+
+    def log_softmax(x):
+        x = x.astype(float) - x.max(axis=1, keepdims=True)
+        return x - np.log(np.exp(x).sum(axis=1, keepdims=True))
+
+    kl = (np.exp(log_softmax(noisy)) * (log_softmax(noisy) - log_softmax(base))).sum(axis=1)
+    assert float(re.search(r"mean ([\d.]+)", text)[1]) == pytest.approx(kl.mean(), rel=1e-4)
+    assert float(re.search(r"quantile ([\d.]+)", text)[1]) == pytest.approx(np.quantile(kl, 0.999), rel=1e-4)
+    top = 100 * (noisy.argmax(axis=1) == base.argmax(axis=1)).mean()
+    assert float(re.search(r"same top: ([\d.]+)", text)[1]) == pytest.approx(top, abs=1e-3)
+
+
+def test_kl_base_of_another_size(program, ids, tmp_path):
+    (tmp_path / "base").write_bytes(bytes(1000))
+    line = program.fails(2, "-m", "perplexity", "--tokens", ids, "--kl-base", tmp_path / "base")
+    assert "1000 bytes, expected 3276800 (200 rows of 4096 float32 logits)" in line
+    program.fails(1, "-m", "perplexity", "--tokens", ids, "--kl-base", tmp_path / "missing")
+
+
+def test_save_logits_where_nothing_can_be_written(program, ids, tmp_path):
+    assert "No such file" in program.fails(
+        1, "-m", "perplexity", "--tokens", ids, "--save-logits", tmp_path / "no" / "logits"
+    )
+    assert "directory" in program.fails(1, "-m", "perplexity", "--tokens", ids, "--save-logits", tmp_path)
+    assert "No space left" in program.fails(1, "-m", "perplexity", "--tokens", ids, "--save-logits", "/dev/full")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_too_little_text(program):
+    assert "too few" in program.fails(2, "-m", "perplexity", "-f", "-", "--no-bos", stdin=b"")
+
+
+# ---------------------------------------------------------------- passkey
+
+
+def test_passkey_finds_keys(program):
+    done = program("-m", "passkey", "-n", 20, "--trials", 6, "--seed", 3)
+    lines = done.stdout.decode().splitlines()
+    assert done.returncode == 0 and lines[-1] == "found 6/6, 100.0 %" and len(lines) == 7
+    for i, line in enumerate(lines[:6]):
+        found = re.match(rf"trial {i + 1}: key (\d{{5}}) after (\d+) of 20 lines, \d+ tokens: found$", line)
+        assert found and int(found[2]) <= 20
+    assert program.ok("-m", "passkey", "-n", 20, "--trials", 6, "--seed", 3) == done.stdout
+    assert b"seed 3" in done.stderr
+
+
+def test_passkey_position(program):
+    for position in (0, 4):
+        text = program.ok("-m", "passkey", "-n", 4, "-l", position, "--trials", 2, "--seed", 9).decode()
+        assert text.count(f"after {position} of 4 lines") == 2
+
+
+def test_passkey_misses_exit_with_1(program):
+    """Past the trained context, with the beginning forgotten, nothing can be found: here keys are asked of one visible position."""
+    done = program("-m", "passkey", "--tokens", "-", stdin=b"1 5 6 7 8 9 10 11 12\n1 9 9 9 9 9 3 3 3 3 3\n")
+    assert done.returncode == 1
+    assert re.search(rb"trial 1: 4 tokens: not found, said \"\d+( \d+)*\"\n", done.stdout)
+    assert done.stdout.endswith(b"found 0/2, 0.0 %\n") and b"2 of 2 pass keys were missed" in done.stderr
+
+
+def test_passkey_longer_than_the_context(program):
+    line = program.fails(2, "-m", "passkey", "-n", 40, "-T", 100)
+    assert re.search(r"longer than the context: \d+ tokens, and 100 fit", line)
+
+
+def test_passkey_default_fills_the_context(program):
+    text = program.ok("-m", "passkey", "-T", 600, "--trials", 1, "--seed", 2).decode()
+    assert 540 < int(re.search(r"(\d+) tokens", text)[1]) <= 600

@@ -1,0 +1,104 @@
+"""What the command line takes and refuses, before and without any work."""
+
+import re
+
+import pytest
+
+USAGE = [
+    (["-i", "x", "--tempp", "1"], "unknown option '--tempp'"),
+    (["-i", "x", "-z"], "unknown option '-z'"),
+    (["-i", "x", "-n", "1e3"], "option '-n': expected an integer from -2"),
+    (["-i", "x", "-n", " 5"], "option '-n'"),
+    (["-i", "x", "-n", "0x10"], "option '-n'"),
+    (["-i", "x", "-n", "99999999999999999999"], "option '-n'"),
+    (["-i", "x", "--temp", "nan"], "option '--temp': expected a number from 0 to 1000, found 'nan'"),
+    (["-i", "x", "--temp", "-1"], "option '--temp'"),
+    (["-i", "x", "--temp", "inf"], "option '--temp'"),
+    (["-i", "x", "--temp", "0x1p3"], "option '--temp'"),
+    (["-i", "x", "--temp", ""], "option '--temp'"),
+    (["-i", "x", "--top-p", "1.5"], "option '--top-p': expected a number from 0 to 1"),
+    (["-i", "x", "--seed", "-2"], "option '--seed'"),
+    (["-i", "x", "--seed", "18446744073709551616"], "option '--seed'"),
+    (["-i", "x", "--kv", "fp8"], "option '--kv': expected one of fp16,fp32, found 'fp8'"),
+    (["-i", "x", "--isa", "sse"], "option '--isa': expected one of auto,scalar,avx2,avx512"),
+    (["-i", "x", "-d", "tpu"], "option '-d': expected one of auto,cpu,cuda"),
+    (["-i", "x", "--logit-bias", "abc"], "option '--logit-bias': expected a token id, a sign and a number"),
+    (["-i", "x", "--logit-bias", "5+inf"], "option '--logit-bias'"),
+    (["-i", "x", "--stop", ""], "option '--stop': expected a text that is not empty"),
+    (["-i", "x", "--verbose=1"], "option '--verbose' takes no value"),
+    (["-i"], "option '-i' needs a value (TEXT)"),
+    (["-i", "x", "-f", "y"], "input comes from one place"),
+    (["-i", "x", "another.bin"], "'another.bin' is one argument too many"),
+    ([], "mode completion needs input"),
+    (["-m", "perplexity"], "mode perplexity needs input"),
+    (["-m", "p", "-i", "x"], "mode 'p' is ambiguous: perplexity or passkey"),
+    (["-m", "chat"], "unknown mode 'chat'"),
+    (["-m", ""], "unknown mode ''"),
+    (["-m", "throughput", "--temp", "1"], "option '--temp' does not belong to mode throughput (only to completion)"),
+    (["-m", "throughput", "-n", "1,2,"], "option '-n'"),
+    (["-m", "throughput", "-n", "1" + ",1" * 16], "option '-n': expected at most 16 numbers"),
+    (["-m", "throughput", "-p", "0", "-n", "0"], "nothing to time"),
+    (
+        ["-m", "throughput", "-p", "9", "-n", "0", "--depth", "9", "-T", "10"],
+        "needs a context of 18, and --ctx says 10",
+    ),
+    (["-i", "x", "-p", "3"], "option '-p' does not belong to mode completion (only to throughput)"),
+    (["-i", "x", "--stride", "3"], "option '--stride' does not belong to mode completion (only to perplexity)"),
+    (["-i", "x", "--pieces"], "option '--pieces' does not belong to mode completion (only to tokenize)"),
+    (["-m", "perplexity", "-i", "x", "--ctx", "8", "--stride", "9"], "option '--stride': 9 is longer than the window"),
+    (["-m", "passkey", "-n", "5", "-l", "6"], "option '-l': the key's position 6 is past the 5 junk lines"),
+    (["--info", "-i", "x"], "option '-i' does not belong to mode info"),
+    (["--info", "-o", "csv"], "option '-o': expected one of text,json"),
+    (["-m", "throughput", "-"], "mode throughput reads no text"),
+]
+
+
+@pytest.mark.parametrize("args, message", USAGE, ids=lambda value: " ".join(value) if isinstance(value, list) else "")
+def test_usage_errors(program, args, message):
+    assert message in program.fails(2, *args)
+
+
+def test_no_arguments(bare):
+    done = bare()
+    assert done.returncode == 2 and b"no model file" in done.stderr and done.stdout == b""
+
+
+def test_help_fits_a_screen(bare):
+    done = bare("--help")
+    lines = done.stdout.decode().splitlines()
+    assert done.returncode == 0 and done.stderr == b""
+    assert len(lines) <= 45 and max(map(len, lines)) <= 80
+    assert bare("-h").stdout == done.stdout
+    assert bare("nothing.bin", "-n", "5", "--help").stdout == done.stdout
+
+
+def test_help_names_what_the_parser_takes(bare, program):
+    """Each long option of --help is known to the parser; each example uses known options."""
+    for name in sorted(set(re.findall(r"--[a-z][a-z-]+", bare("--help").stdout.decode()))):
+        if name in ("--help", "--version"):
+            continue
+        text = program(name, "1", "-m", "completion", "-i", "x", "-n", "0").stderr.decode()
+        assert "unknown option" not in text, name
+
+
+def test_help_shows_the_defaults(bare):
+    text = bare("--help").stdout.decode()
+    for shown in ("(256)", "(0.8)", "--top-k N (40)", "--top-p X (0.95)", "--min-p X (0.05)", "(512)", "(128)"):
+        assert shown in text
+
+
+def test_version(bare):
+    done = bare("--version")
+    assert done.returncode == 0
+    assert re.match(rb"yalm \d+\.\d+\.\d+ \(commit \S+, .*cpu: .*cuda: .*\)\n$", done.stdout)
+
+
+def test_last_one_wins_and_attached_values(program):
+    one = program.ok("-i", "The fox", "-n", "9", "-n", "3", "--temp", "0", "-q")
+    assert one == program.ok("-iThe fox", "-n3", "--temp=0", "--no-stats")
+    assert one == program.ok("--prompt=The fox", "--predict", "3", "--temperature", "0", "--quiet")
+
+
+def test_after_two_dashes_nothing_is_an_option(bare):
+    done = bare("--", "-m", "-i")
+    assert done.returncode == 2 and b"'-i' is one argument too many (the model is '-m'" in done.stderr
