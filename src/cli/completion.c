@@ -31,48 +31,60 @@ struct completion {
 
 // ---------------------------------------------------------------- context
 
-// How much to generate and how far to look back. A finite number that the user asked for goes on past the context; a default does not.
+// A user who asks for it gets the end of a prompt that is too long, with room for what is to come.
+static yalm_status fit_prompt(struct completion *run, int64_t most, yalm_error *error)
+{
+    const struct options *options = run->options;
+    struct tokens *prompt = &run->prompt;
+    if (prompt->n == 0)
+        return cli_error(error, YALM_USAGE, "the prompt has no tokens, and the model no bos token to begin with");
+    if ((int64_t)prompt->n <= most)
+        return YALM_OK;
+    if (!options->truncate_prompt)
+        return cli_error(error, YALM_USAGE,
+                         "the prompt is longer than the context: %zu tokens, and %lld fit (--truncate-prompt keeps its end)",
+                         prompt->n, (long long)most);
+    const int64_t half = most / 2;
+    const size_t kept = (size_t)(most - (options->n_predict >= 0 && options->n_predict < half ? options->n_predict : half));
+    const bool has_bos = !options->tokens && prompt->ids[0] == yalm_model_facts(run->model)->bos;
+    const size_t head = has_bos && kept > 1; // a text keeps its bos
+    const size_t cut = prompt->n - kept;
+    memmove(prompt->ids + head, prompt->ids + head + cut, (kept - head) * sizeof *prompt->ids);
+    prompt->n = kept;
+    say("the prompt's first %zu tokens are cut off, its last %zu are kept", cut, kept - head);
+    return YALM_OK;
+}
+
+// How much to generate and how far to look back. A number of tokens that the user asked for goes on past the context; a default
+// does not. The last token that is generated is not evaluated, so it takes no position.
 static yalm_status plan(struct completion *run, yalm_session_options *how, yalm_error *error)
 {
     const struct options *options = run->options;
     const int64_t trained = yalm_model_facts(run->model)->context_length;
     const int64_t most = options->context ? options->context : trained;
-    struct tokens *prompt = &run->prompt;
-    if (prompt->n == 0)
-        return cli_error(error, YALM_USAGE, "the prompt has no tokens, and the model no bos token to begin with");
-    if ((int64_t)prompt->n > most) {
-        if (!options->truncate_prompt)
-            return cli_error(
-                error, YALM_USAGE,
-                "the prompt is longer than the context: %zu tokens, and %lld fit (--truncate-prompt keeps its end)", prompt->n,
-                (long long)most);
-        const bool has_bos = !options->tokens && prompt->ids[0] == yalm_model_facts(run->model)->bos;
-        const size_t cut = prompt->n - (size_t)most;
-        const size_t keep = has_bos && most > 1; // a text keeps its beginning-of-text token
-        memmove(prompt->ids + keep, prompt->ids + keep + cut, ((size_t)most - keep) * sizeof *prompt->ids);
-        prompt->n = (size_t)most;
-        say("the prompt's first %zu tokens are cut off: %lld fit", cut, (long long)most);
-    }
+    const yalm_status status = fit_prompt(run, most, error);
+    if (status != YALM_OK)
+        return status;
 
-    const int64_t n = (int64_t)prompt->n;
-    int64_t context;
+    const int64_t n = (int64_t)run->prompt.n, room = most - n + 1;
+    run->why = "limit";
     if (options->n_predict == -1) {
         const int64_t usual = n + 256 > 4096 ? n + 256 : 4096;
         run->limit = INT64_MAX;
-        context = options->context ? most : usual < trained ? usual : trained;
         how->endless = true;
-    } else if (options->n_predict == -2 || (n + options->n_predict > most && !options_given(options, "n-predict"))) {
-        run->limit = most - n;
-        context = most;
+        how->context = (int)(options->context ? most : usual < trained ? usual : trained);
+    } else if (options->n_predict == -2 || (options->n_predict > room && !options_given(options, "n-predict"))) {
+        run->limit = room;
+        run->why = "full context";
+        how->context = (int)most;
     } else {
         run->limit = options->n_predict;
-        how->endless = n + run->limit > most;
-        context = options->context || how->endless ? most : n + run->limit;
+        how->endless = run->limit > room;
+        how->context = (int)(options->context || how->endless ? most : run->limit > 0 ? n + run->limit - 1 : n);
         if (how->endless && !options->quiet)
             say("past the context of %lld positions the oldest tokens but the first %d give way", (long long)most,
                 how->n_sinks);
     }
-    how->context = (int)context;
     return YALM_OK;
 }
 
@@ -170,7 +182,6 @@ static yalm_status generate(struct completion *run, yalm_error *error)
 {
     const double start = seconds_now();
     yalm_status status = prefill(run, error);
-    run->why = "limit";
     while (status == YALM_OK && run->n_generated < run->limit) {
         const int32_t token = yalm_sample(run->session, &run->sampling);
         if (token < 0)

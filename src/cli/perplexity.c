@@ -156,7 +156,7 @@ static yalm_status measure(struct perplexity *run, const yalm_model *model, yalm
 {
     const struct options *options = run->options;
     yalm_session_options how = session_options(options);
-    how.context = (int)run->window;
+    how.context = (int)((size_t)run->window < run->tokens.n ? run->window : (int64_t)run->tokens.n);
     int64_t inputs, scored, windows;
     count(run, &inputs, &scored, &windows);
     if (scored == 0)

@@ -41,7 +41,7 @@ def test_quiet_says_nothing(program):
 def test_memory_is_said_first_and_statistics_last(program):
     lines = program("-i", PROMPT, "-n", 20, "--seed", 5, "--ignore-eos").stderr.decode().splitlines()
     assert re.match(r"memory: weights 8\.4 MB, cache \S+ \S+, scratch \S+ \S+; \S+ \S+ available$", lines[0])
-    assert re.match(r"cpu: \d+ threads?, \w+, context 25, cache fp16$", lines[1])
+    assert re.match(r"cpu: \d+ threads?, \w+, context 24, cache fp16$", lines[1])
     assert re.match(r"prefill: 5 tokens in \d+\.\d+ s, \d+\.\d tok/s$", lines[2])
     assert re.match(
         r"decode: 19 tokens in \d+\.\d+ s, \d+\.\d tok/s, \d+\.\d+ GB/s \(\d+ % of the \d+\.\d+ GB/s that this machine reads\)$",
@@ -155,14 +155,15 @@ def test_prompt_longer_than_the_context(program):
     line = program.fails(2, "-i", prompt, "-T", 20, "-n", 5)
     assert f"{n} tokens, and 20 fit" in line
     cut = program("-i", prompt, "-T", 20, "-n", 5, "--truncate-prompt")
-    assert cut.returncode == 0 and f"first {n - 20} tokens are cut off".encode() in cut.stderr
+    assert cut.returncode == 0 and f"first {n - 15} tokens are cut off, its last 14 are kept".encode() in cut.stderr
+    assert b"generated: 5 tokens" in cut.stderr
     long = ("word " * 3000).encode()
     assert re.search(r"\d+ tokens, and 2048 fit", program.fails(2, "-f", "-", stdin=long))
 
 
 def test_the_default_length_ends_with_the_context(program):
     done = program("-i", PROMPT, "-T", 30, "--ignore-eos")
-    assert b"generated: 25 tokens" in done.stderr
+    assert b"generated: 26 tokens" in done.stderr and b"stopped by: full context" in done.stderr
 
 
 def test_an_asked_length_goes_on_past_the_context(program):
