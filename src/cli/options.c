@@ -17,8 +17,8 @@ struct word {
     char letter;      // of a short option
     const char *name; // of a long one: (name_length), not terminated
     size_t name_length;
-    const char *value; // NULL: none
-    bool is_operand;
+    const char *value; // "" where there is none
+    bool has_value, is_operand;
 };
 
 static const char *const mode_names[MODES] = {"completion", "throughput", "perplexity", "passkey", "tokenize",
@@ -55,9 +55,7 @@ static int find_option(const struct word *word, int from)
 static yalm_status next_word(struct word *word, int argc, char **argv, int *at, bool *operands_only, yalm_error *error)
 {
     const char *arg = argv[(*at)++];
-    memset(word, 0, sizeof *word);
-    word->shown = arg;
-    word->length = (int)strlen(arg);
+    *word = (struct word){.shown = arg, .length = (int)strlen(arg), .value = ""};
     if (*operands_only || arg[0] != '-' || arg[1] == 0) {
         word->is_operand = true;
         return YALM_OK;
@@ -66,23 +64,25 @@ static yalm_status next_word(struct word *word, int argc, char **argv, int *at, 
         word->name = arg + 2;
         word->name_length = strcspn(word->name, "=");
         word->length = 2 + (int)word->name_length;
-        if (word->name[word->name_length] == '=')
+        word->has_value = word->name[word->name_length] == '=';
+        if (word->has_value)
             word->value = word->name + word->name_length + 1;
-        if (word->name_length == 0 && word->value == NULL) {
+        if (word->name_length == 0 && !word->has_value) {
             *operands_only = true;
             return YALM_OK;
         }
     } else {
         word->letter = arg[1];
         word->length = 2;
-        word->value = arg[2] ? arg + 2 : NULL;
+        word->has_value = arg[2] != 0;
+        word->value = arg + 2;
     }
     const int found = find_option(word, 0);
     if (found < 0)
         return cli_error(error, YALM_USAGE, "unknown option '%.*s' (yalm --help lists them)", word->length, word->shown);
-    if (option_table[found].argument == NULL && word->value)
+    if (option_table[found].argument == NULL && word->has_value)
         return cli_error(error, YALM_USAGE, "option '%.*s' takes no value, found '%s'", word->length, word->shown, word->value);
-    if (option_table[found].argument && word->value == NULL) {
+    if (option_table[found].argument && !word->has_value) {
         if (*at >= argc)
             return cli_error(error, YALM_USAGE, "option '%.*s' needs a value (%s)", word->length, word->shown,
                              option_table[found].argument);
@@ -97,12 +97,12 @@ static yalm_status read_mode(const char *text, enum mode *mode, yalm_error *erro
 {
     int found = -1;
     char candidates[128] = "";
+    size_t length = 0;
     for (int i = 0; i < MODE_HELP; i++) {
         if (strncmp(mode_names[i], text, strlen(text)) != 0 || *text == 0 || (i == MODE_TOKENIZE && strcmp(text, "t") == 0))
             continue;
-        if (found >= 0)
-            strcat(candidates, " or ");
-        strcat(candidates, mode_names[i]);
+        length +=
+            (size_t)snprintf(candidates + length, sizeof candidates - length, "%s%s", found >= 0 ? " or " : "", mode_names[i]);
         found = found < 0 ? i : MODES;
     }
     if (found < 0)
@@ -301,14 +301,13 @@ static yalm_status find_mode(int argc, char **argv, struct options *options, yal
 static yalm_status wrong_mode(const struct options *options, const struct word *word, yalm_error *error)
 {
     char modes[128] = "";
+    size_t length = 0;
     unsigned set = 0;
     for (int i = find_option(word, 0); i >= 0; i = find_option(word, i + 1))
         set |= option_table[i].modes;
     for (int mode = 0; mode < MODE_HELP; mode++)
-        if (set >> mode & 1) {
-            strcat(modes, *modes ? ", " : "");
-            strcat(modes, mode_names[mode]);
-        }
+        if (set >> mode & 1)
+            length += (size_t)snprintf(modes + length, sizeof modes - length, "%s%s", *modes ? ", " : "", mode_names[mode]);
     return cli_error(error, YALM_USAGE, "option '%.*s' does not belong to mode %s (only to %s)", word->length, word->shown,
                      mode_names[options->mode], modes);
 }

@@ -110,8 +110,10 @@ const char *human_bytes(uint64_t bytes)
     char *buffer = buffers[turn++ % 8];
     double value = (double)bytes;
     int unit = 0;
-    for (; value >= 999.5; value /= 1000)
+    while (value >= 999.5) {
+        value /= 1000;
         unit++;
+    }
     snprintf(buffer, sizeof buffers[0], unit && value < 99.95 ? "%.1f %s" : "%.0f %s", value, units[unit]);
     return buffer;
 }

@@ -7,14 +7,10 @@
 
 static yalm_status print_ids(const struct tokens *tokens, yalm_error *error)
 {
-    char id[16];
-    yalm_status status = YALM_OK;
     for (size_t i = 0; i < tokens->n; i++)
-        fwrite(id, 1, (size_t)snprintf(id, sizeof id, "%s%d", i ? " " : "", tokens->ids[i]), stdout);
-    fputc('\n', stdout);
-    if (ferror(stdout))
-        status = output_end(error);
-    return status;
+        printf("%s%d", i ? " " : "", tokens->ids[i]);
+    putchar('\n');
+    return output_end(error);
 }
 
 // One line for each token: its id and its bytes, between quotes, in C's escapes where they are not printable ASCII.
