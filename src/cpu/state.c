@@ -133,6 +133,8 @@ static yalm_status cpu_resolve(yalm_session_options *options, yalm_error *error)
     options->isa = kernels->name;
     if (options->n_threads == 0)
         options->n_threads = team_default_threads();
+    if (options->n_threads > TEAM_MAX)
+        return error_set(error, YALM_USAGE, "threads: found %d, expected 1 to %d", options->n_threads, TEAM_MAX);
     if (options->chunk == 0)
         options->chunk = options->context < DEFAULT_CHUNK ? options->context : DEFAULT_CHUNK;
     if (options->chunk > MAX_CHUNK)

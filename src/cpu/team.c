@@ -22,7 +22,7 @@
 #endif
 
 // Members that arrive early spin about as long as a futex's sleep and wake-up costs, then sleep.
-enum { SPINS = 2000, MAX_THREADS = 1024 };
+enum { SPINS = 2000 };
 
 struct team {
     int n_threads; // asked for
@@ -35,8 +35,8 @@ struct team {
 
 struct team *team_open(int n_threads, yalm_error *error)
 {
-    if (n_threads < 1 || n_threads > MAX_THREADS) {
-        error_set(error, YALM_USAGE, "threads: found %d, expected 1 to %d", n_threads, MAX_THREADS);
+    if (n_threads < 1 || n_threads > TEAM_MAX) {
+        error_set(error, YALM_USAGE, "threads: found %d, expected 1 to %d", n_threads, TEAM_MAX);
         return NULL;
     }
     struct team *team = aligned_alloc(64, sizeof *team);
@@ -82,8 +82,8 @@ static void *member_run(void *argument)
 
 void team_run(struct team *team, void (*work)(void *context, int thread), void *context)
 {
-    pthread_t threads[MAX_THREADS];
-    struct member members[MAX_THREADS];
+    pthread_t threads[TEAM_MAX];
+    struct member members[TEAM_MAX];
     team->n_running = team->n_threads;
     for (int i = 1; i < team->n_threads; i++) {
         members[i] = (struct member){work, context, i};
@@ -109,7 +109,7 @@ void team_barrier(struct team *team)
         atomic_store(&team->arrived, 0);
         atomic_store(&team->generation, generation + 1);
         if (atomic_load(&team->sleepers) > 0)
-            futex(&team->generation, FUTEX_WAKE, MAX_THREADS);
+            futex(&team->generation, FUTEX_WAKE, TEAM_MAX);
         return;
     }
     for (int i = 0; i < SPINS; i++) {
@@ -187,5 +187,5 @@ int team_default_threads(void)
     }
     const int quota = cgroup_quota();
     const int n = cores < quota ? cores : quota;
-    return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : n;
+    return n < 1 ? 1 : n > TEAM_MAX ? TEAM_MAX : n;
 }

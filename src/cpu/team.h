@@ -6,6 +6,8 @@
 
 struct team;
 
+enum { TEAM_MAX = 1024 }; // threads
+
 // NULL where memory or threads cannot be had.
 struct team *team_open(int n_threads, yalm_error *error);
 void team_close(struct team *team); // NULL is welcome

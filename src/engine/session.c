@@ -279,6 +279,12 @@ yalm_status yalm_fill_random(yalm_session *s, int n, uint64_t seed, yalm_error *
 
 // ------------------------------------------------------------------------------------------ sampling
 
+yalm_sampling yalm_sampling_defaults(void)
+{
+    return (yalm_sampling){
+        .temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1, .penalty_last_n = 64};
+}
+
 yalm_status yalm_sampling_check(const yalm_model *model, const yalm_sampling *sampling, yalm_error *error)
 {
     return sampling_check(sampling, model->config.vocab_size, error);

@@ -178,12 +178,12 @@ static void test_long_contexts_in_parts(void **state)
 {
     (void)state;
     // More keys than one part holds, decoded after a prefill: the merge of parts, and the ring's wrap inside a part.
-    const struct scenario s = {"parts", {SHAPE(4, 2, 16)}, DTYPE_FP32, 700, true, 4};
+    const struct scenario s = {"parts", {SHAPE(2, 1, 8)}, DTYPE_FP32, 600, true, 4};
     struct random_model *m = random_model_make(s.config, s.dtype, 5);
     m->model.config.context_length = 4096;
-    enum { LONG = 1500 };
+    enum { LONG = 1100 };
     const int vocab = s.config.vocab_size;
-    struct reference r = reference_open(&m->model, kv_policy_make(700, 0, true, 4, 1), LONG);
+    struct reference r = reference_open(&m->model, kv_policy_make(600, 0, true, 4, 1), LONG);
     double *expected = doubles((size_t)LONG * vocab);
     for (int t = 0; t < LONG; t++)
         reference_token(&r, token_at(t, vocab), expected + (size_t)t * vocab);
@@ -191,7 +191,7 @@ static void test_long_contexts_in_parts(void **state)
         const struct arrangement a = {(*k)->name, YALM_KV_FP32, 2, 100, 0};
         yalm_session *session = open_session(m, &s, &a);
         for (int t = 0, n; t < LONG; t += n) {
-            n = t < 600 ? 100 : t < 1000 ? 1 : t < 1200 ? 9 : 50;
+            n = t < 500 ? 100 : t < 800 ? 1 : t < 900 ? 9 : 50;
             n = n < LONG - t ? n : LONG - t;
             int32_t tokens[100];
             for (int i = 0; i < n; i++)
