@@ -1,0 +1,258 @@
+// Builds small valid model files in memory, and damages them one place at a time: everything that is not damaged, checksums
+// among it, stays right.
+#pragma once
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+enum { BUILDER_HEADER = 64, BUILDER_PAGE = 4096, BUILDER_ROOM = 2048, BUILDER_TEXT = 1 << 16, BUILDER_TENSORS = 128 };
+
+// What the model is like. Zeros are the plainest model: Llama, two layers, fp32, no biases, a classifier of its own.
+struct build_options {
+    int n_experts; // > 0: Mixtral with 2 active ones
+    bool tied, attention_bias, mlp_bias;
+    const char *weights; // dtype of the matrices; NULL: "fp32"
+    const char *rope;    // JSON; NULL: default
+};
+
+enum { TINY_LAYERS = 2, TINY_HIDDEN = 8, TINY_FFN = 12, TINY_HEADS = 4, TINY_KV_HEADS = 2, TINY_HEAD_DIM = 4, TINY_VOCAB = 11 };
+
+struct built {
+    uint8_t *data; // (size)
+    size_t size;
+};
+
+struct built_tensor {
+    char name[64];
+    const char *dtype;
+    int rank, rows, cols;
+    size_t length;
+};
+
+struct builder {
+    struct built_tensor tensors[BUILDER_TENSORS];
+    int n_tensors;
+};
+
+static inline void builder_check(bool ok, const char *what)
+{
+    if (!ok) {
+        fprintf(stderr, "model_builder: %s\n", what);
+        abort();
+    }
+}
+
+static inline void builder_add(struct builder *b, const char *dtype, int rows, int cols, const char *format, ...)
+{
+    builder_check(b->n_tensors < BUILDER_TENSORS, "too many tensors");
+    struct built_tensor *t = &b->tensors[b->n_tensors++];
+    const size_t element = !strcmp(dtype, "fp32") ? 4 : 2;
+    *t = (struct built_tensor){.dtype = dtype,
+                               .rank = cols ? 2 : 1,
+                               .rows = rows,
+                               .cols = cols,
+                               .length = element * (size_t)rows * (size_t)(cols ? cols : 1)};
+    va_list args;
+    va_start(args, format);
+    vsnprintf(t->name, sizeof t->name, format, args);
+    va_end(args);
+}
+
+static inline void builder_add_ffn(struct builder *b, const struct build_options *o, const char *w, int l)
+{
+    for (int e = 0; e < o->n_experts; e++) {
+        builder_add(b, w, TINY_FFN, TINY_HIDDEN, "layers.%d.experts.%d.gate", l, e);
+        builder_add(b, w, TINY_FFN, TINY_HIDDEN, "layers.%d.experts.%d.up", l, e);
+        builder_add(b, w, TINY_HIDDEN, TINY_FFN, "layers.%d.experts.%d.down", l, e);
+    }
+    if (o->n_experts) {
+        builder_add(b, "fp32", o->n_experts, TINY_HIDDEN, "layers.%d.router", l);
+        return;
+    }
+    builder_add(b, w, TINY_FFN, TINY_HIDDEN, "layers.%d.gate", l);
+    builder_add(b, w, TINY_FFN, TINY_HIDDEN, "layers.%d.up", l);
+    builder_add(b, w, TINY_HIDDEN, TINY_FFN, "layers.%d.down", l);
+    if (o->mlp_bias) {
+        builder_add(b, "fp32", TINY_FFN, 0, "layers.%d.gate_bias", l);
+        builder_add(b, "fp32", TINY_FFN, 0, "layers.%d.up_bias", l);
+        builder_add(b, "fp32", TINY_HIDDEN, 0, "layers.%d.down_bias", l);
+    }
+}
+
+static inline void builder_tensors(struct builder *b, const struct build_options *o)
+{
+    const char *w = o->weights ? o->weights : "fp32";
+    const int q = TINY_HEADS * TINY_HEAD_DIM, kv = TINY_KV_HEADS * TINY_HEAD_DIM;
+    builder_add(b, w, TINY_VOCAB, TINY_HIDDEN, "embedding");
+    for (int l = 0; l < TINY_LAYERS; l++) {
+        builder_add(b, "fp32", TINY_HIDDEN, 0, "layers.%d.attention_norm", l);
+        builder_add(b, w, q, TINY_HIDDEN, "layers.%d.q", l);
+        builder_add(b, w, kv, TINY_HIDDEN, "layers.%d.k", l);
+        builder_add(b, w, kv, TINY_HIDDEN, "layers.%d.v", l);
+        builder_add(b, w, TINY_HIDDEN, q, "layers.%d.o", l);
+        if (o->attention_bias) {
+            builder_add(b, "fp32", q, 0, "layers.%d.q_bias", l);
+            builder_add(b, "fp32", kv, 0, "layers.%d.k_bias", l);
+            builder_add(b, "fp32", kv, 0, "layers.%d.v_bias", l);
+            builder_add(b, "fp32", TINY_HIDDEN, 0, "layers.%d.o_bias", l);
+        }
+        builder_add(b, "fp32", TINY_HIDDEN, 0, "layers.%d.ffn_norm", l);
+        builder_add_ffn(b, o, w, l);
+    }
+    builder_add(b, "fp32", TINY_HIDDEN, 0, "norm");
+    if (!o->tied)
+        builder_add(b, w, TINY_VOCAB, TINY_HIDDEN, "classifier");
+}
+
+static inline void put_u32(uint8_t *at, uint32_t value)
+{
+    memcpy(at, &value, sizeof value);
+}
+static inline void put_u64(uint8_t *at, uint64_t value)
+{
+    memcpy(at, &value, sizeof value);
+}
+static inline uint64_t get_u64(const uint8_t *at)
+{
+    uint64_t value;
+    memcpy(&value, at, sizeof value);
+    return value;
+}
+
+// Header fields by their offset in the file.
+enum {
+    AT_VERSION = 8,
+    AT_HEADER_SIZE = 12,
+    AT_FILE_LENGTH = 16,
+    AT_METADATA = 24,
+    AT_METADATA_LENGTH = 32,
+    AT_CHECKSUM = 40,
+    AT_DATA = 48,
+    AT_RESERVED = 56
+};
+
+// Puts text[0..length) in the metadata's place, before the tensors, and makes length and checksum right.
+static inline void set_metadata(struct built *file, const char *text, size_t length)
+{
+    const size_t room = get_u64(file->data + AT_DATA) - BUILDER_HEADER;
+    builder_check(length <= room, "no room for the metadata");
+    memset(file->data + BUILDER_HEADER, 0, room);
+    memcpy(file->data + BUILDER_HEADER, text, length);
+    put_u64(file->data + AT_METADATA_LENGTH, length);
+    put_u64(file->data + AT_CHECKSUM, XXH3_64bits(text, length));
+}
+
+static inline size_t builder_config(char *text, size_t room, const struct build_options *o)
+{
+    return (size_t)snprintf(
+        text, room,
+        "{\"config\":{\"architecture\":\"%s\",\"activation\":\"silu\",\"n_layers\":%d,\"hidden_dim\":%d,\"ffn_dim\":%d,"
+        "\"n_heads\":%d,\"n_kv_heads\":%d,\"head_dim\":%d,\"vocab_size\":%d,\"context_length\":64,\"norm_eps\":1e-05,"
+        "\"rope\":%s,\"sliding_window\":0,\"n_experts\":%d,\"n_active_experts\":%d,\"tied_embeddings\":%s,"
+        "\"attention_bias\":%s,\"mlp_bias\":%s,\"bos\":1,\"eos\":[2,10]},"
+        "\"tokenizer\":{\"type\":\"none\"},\"chat_template\":\"{{ caf\\u00e9 }}\","
+        "\"source\":{\"name\":\"tiny\",\"converter\":\"0.1.0\"},\"tensors\":[",
+        o->n_experts ? "MixtralForCausalLM" : "LlamaForCausalLM", TINY_LAYERS, TINY_HIDDEN, TINY_FFN, TINY_HEADS, TINY_KV_HEADS,
+        TINY_HEAD_DIM, TINY_VOCAB, o->rope ? o->rope : "{\"type\":\"default\",\"theta\":10000.0}", o->n_experts,
+        o->n_experts ? 2 : 0, o->tied ? "true" : "false", o->attention_bias ? "true" : "false", o->mlp_bias ? "true" : "false");
+}
+
+// The whole file; freed with built_free().
+static inline struct built build(const struct build_options *options)
+{
+    static const struct build_options plain;
+    options = options ? options : &plain;
+    struct builder b = {.n_tensors = 0};
+    builder_tensors(&b, options);
+    // Entries are of a bounded length, so that the data's offset is known before the metadata's exact length is.
+    char *text = malloc(BUILDER_TEXT);
+    builder_check(text != NULL, "no memory");
+    size_t n = builder_config(text, BUILDER_TEXT, options);
+    const size_t bound = BUILDER_HEADER + n + (size_t)b.n_tensors * 180 + BUILDER_ROOM;
+    const size_t data_offset = (bound + BUILDER_PAGE - 1) / BUILDER_PAGE * BUILDER_PAGE;
+    struct built file = {.size = data_offset};
+    for (int i = 0; i < b.n_tensors; i++)
+        file.size = (file.size + 63) / 64 * 64 + b.tensors[i].length;
+    file.data = calloc(1, file.size);
+    builder_check(file.data != NULL, "no memory");
+
+    size_t offset = data_offset;
+    for (int i = 0; i < b.n_tensors; i++) {
+        const struct built_tensor *t = &b.tensors[i];
+        offset = (offset + 63) / 64 * 64;
+        for (size_t j = 0; j < t->length; j++)
+            file.data[offset + j] = (uint8_t)(j % 4 == 3 ? 0x3c : i * 31 + (int)j * 7); // small finite numbers in any type
+        char shape[32];
+        snprintf(shape, sizeof shape, t->rank == 2 ? "%d,%d" : "%d", t->rows, t->cols);
+        n += (size_t)snprintf(
+            text + n, BUILDER_TEXT - n,
+            "%s{\"name\":\"%s\",\"dtype\":\"%s\",\"shape\":[%s],\"offset\":%zu,\"length\":%zu,\"xxh3\":\"%016llx\"}",
+            i ? "," : "", t->name, t->dtype, shape, offset, t->length,
+            (unsigned long long)XXH3_64bits(file.data + offset, t->length));
+        offset += t->length;
+    }
+    n += (size_t)snprintf(text + n, BUILDER_TEXT - n, "]}");
+    builder_check(n < BUILDER_TEXT, "metadata too long");
+
+    memcpy(file.data, "YALM\r\n\x1a\n", 8);
+    put_u32(file.data + AT_VERSION, 1);
+    put_u32(file.data + AT_HEADER_SIZE, BUILDER_HEADER);
+    put_u64(file.data + AT_FILE_LENGTH, file.size);
+    put_u64(file.data + AT_METADATA, BUILDER_HEADER);
+    put_u64(file.data + AT_DATA, data_offset);
+    set_metadata(&file, text, n);
+    free(text);
+    return file;
+}
+
+static inline void built_free(struct built *file)
+{
+    free(file->data);
+    *file = (struct built){0};
+}
+
+// The metadata's text, terminated; the caller frees it.
+static inline char *metadata_text(const struct built *file)
+{
+    const size_t n = get_u64(file->data + AT_METADATA_LENGTH);
+    char *text = calloc(1, n + 1);
+    builder_check(text != NULL, "no memory");
+    memcpy(text, file->data + BUILDER_HEADER, n);
+    return text;
+}
+
+// Replaces the first `from` in the metadata, which must be there.
+static inline void edit(struct built *file, const char *from, const char *to)
+{
+    char *text = metadata_text(file);
+    char *at = strstr(text, from);
+    builder_check(at != NULL, from);
+    const size_t n = strlen(text) - strlen(from) + strlen(to);
+    char *edited = malloc(n + 1);
+    builder_check(edited != NULL, "no memory");
+    snprintf(edited, n + 1, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    set_metadata(file, edited, n);
+    free(edited);
+    free(text);
+}
+
+// A file that exists only as long as its descriptor: data[0..size) under the path in `path`. Close it with close().
+static inline int file_of(const void *data, size_t size, char path[64])
+{
+    const int fd = memfd_create("model", MFD_CLOEXEC);
+    builder_check(fd >= 0, "memfd_create");
+    for (size_t done = 0; done < size;) {
+        const ssize_t n = write(fd, (const char *)data + done, size - done);
+        builder_check(n > 0, "write");
+        done += (size_t)n;
+    }
+    snprintf(path, 64, "/proc/self/fd/%d", fd);
+    return fd;
+}

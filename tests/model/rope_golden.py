@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""Writes rope_golden.h: inverse frequencies as Hugging Face transformers computes them, and exact cosines and sines.
+
+Needs torch, transformers and mpmath; the tests need only the file that it writes:
+
+    python tests/model/rope_golden.py > tests/model/rope_golden.h
+"""
+
+import mpmath
+import transformers
+from transformers import LlamaConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+CASES = [  # head_dim, theta, parameters as in config.json
+    (64, 10000.0, {"rope_type": "default"}),
+    (48, 10000.0, {"rope_type": "linear", "factor": 4.0}),
+    (128, 500000.0, LLAMA3),
+    (64, 500000.0, {**LLAMA3, "factor": 32.0}),
+    (128, 1000000.0, YARN),
+    (128, 1000000.0, {**YARN, "truncate": False}),
+    (96, 10000.0, {**YARN, "beta_fast": 48.0, "beta_slow": 2.0, "attention_factor": 1.25}),
+    (16, 10000.0, {**YARN, "factor": 2.0, "original_max_position_embeddings": 32}),
+    (16, 10000.0, {**YARN, "original_max_position_embeddings": 4, "truncate": False}),
+    (16, 2.0, {**YARN, "original_max_position_embeddings": 1000000}),
+    (32, 10000.0, {**YARN, "beta_fast": 2.0, "beta_slow": 2.0, "truncate": False}),
+]
+POSITIONS = [0, 1, 4095, 131071, 3000001, 268435455]
+
+
+def frequencies(head_dim, theta, parameters):
+    original = parameters.get("original_max_position_embeddings", 2048)
+    context = int(original * parameters.get("factor", 1.0))
+    config = LlamaConfig(
+        hidden_size=head_dim * 2,
+        num_attention_heads=2,
+        head_dim=head_dim,
+        max_position_embeddings=context,
+        rope_parameters={**parameters, "rope_theta": theta},
+    )
+    kind = parameters["rope_type"]
+    compute = LlamaRotaryEmbedding.compute_default_rope_parameters if kind == "default" else ROPE_INIT_FUNCTIONS[kind]
+    values, scale = compute(config, device="cpu")
+    return [float(v) for v in values], float(scale)
+
+
+def main():
+    print(f"// Written by rope_golden.py with transformers {transformers.__version__}.")
+    print("// clang-format off")
+    print("static const struct rope_golden {")
+    print("    int head_dim;\n    struct rope_config rope;\n    double scale, frequencies[64];\n} rope_golden[] = {")
+    for head_dim, theta, p in CASES:
+        values, scale = frequencies(head_dim, theta, p)
+        fields = [f".type = ROPE_{p['rope_type'].upper()}", f".theta = {theta!r}", f".factor = {p.get('factor', 1.0)!r}"]
+        if p["rope_type"] in ("llama3", "yarn"):
+            fields.append(f".original_context = {p['original_max_position_embeddings']}")
+        if p["rope_type"] == "llama3":
+            fields += [f".{key} = {p[key]!r}" for key in ("low_freq_factor", "high_freq_factor")]
+        if p["rope_type"] == "yarn":
+            fields += [f".beta_fast = {p.get('beta_fast', 32.0)!r}", f".beta_slow = {p.get('beta_slow', 1.0)!r}"]
+            fields += [f".attention_factor = {scale!r}", f".truncate = {str(p.get('truncate', True)).lower()}"]
+        print(f"    {{{head_dim}, {{{', '.join(fields)}}}, {scale!r},\n     {{", end="")
+        rows = [", ".join(f"{v:.9g}" for v in values[i : i + 8]) for i in range(0, len(values), 8)]
+        print(",\n      ".join(rows) + "}},")
+    print("};\n")
+
+    mpmath.mp.prec = 300
+    print("// theta 10000, head_dim 64, component 3; the angle is formed from the double that is nearest to the frequency.")
+    print("static const struct {\n    int64_t position;\n    double cos, sin;\n} angle_golden[] = {")
+    frequency = mpmath.mpf(float(mpmath.power(10000, mpmath.mpf(-6) / 64)))
+    for position in POSITIONS:
+        print(f"    {{{position}, {float(mpmath.cos(position * frequency))!r}, {float(mpmath.sin(position * frequency))!r}}},")
+    print("};")
+
+
+if __name__ == "__main__":
+    main()

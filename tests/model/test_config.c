@@ -1,0 +1,190 @@
+// The architecture's numbers: every field arrives, and what is wrong is refused by name.
+
+#include "expect.h"
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+#define ROPE_JSON    "{\"type\":\"default\",\"theta\":10000.0}"
+
+static const char llama3[] =
+    "{\"type\":\"llama3\",\"theta\":500000,\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4.5,"
+    "\"original_context\":8192}";
+static const char yarn[] = "{\"type\":\"yarn\",\"theta\":1e6,\"factor\":4,\"beta_fast\":32,\"beta_slow\":1.5,"
+                           "\"original_context\":4096,\"attention_factor\":1.25,\"truncate\":true}";
+
+static struct model_config read_config(const struct build_options *options, const char *from, const char *to)
+{
+    struct built file = build(options);
+    if (from)
+        edit(&file, from, to);
+    struct opened o;
+    accepted(&o, &file);
+    const struct model_config config = o.config;
+    close_all(&o);
+    built_free(&file);
+    return config;
+}
+
+static void test_every_field_arrives(void **state)
+{
+    (void)state;
+    struct model_config c = read_config(NULL, "\"sliding_window\":0", "\"sliding_window\":33");
+    assert_string_equal(c.architecture, "LlamaForCausalLM");
+    assert_int_equal(c.n_layers, TINY_LAYERS);
+    assert_int_equal(c.hidden_dim, TINY_HIDDEN);
+    assert_int_equal(c.ffn_dim, TINY_FFN);
+    assert_int_equal(c.n_heads, TINY_HEADS);
+    assert_int_equal(c.n_kv_heads, TINY_KV_HEADS);
+    assert_int_equal(c.head_dim, TINY_HEAD_DIM);
+    assert_int_equal(c.vocab_size, TINY_VOCAB);
+    assert_int_equal(c.context_length, 64);
+    assert_true(c.norm_eps == 1e-5f);
+    assert_int_equal(c.rope.type, ROPE_DEFAULT);
+    assert_true(c.rope.theta == 10000);
+    assert_int_equal(c.sliding_window, 33);
+    assert_int_equal(c.n_experts, 0);
+    assert_int_equal(c.n_active_experts, 0);
+    assert_false(c.tied_embeddings || c.attention_bias || c.mlp_bias);
+    assert_int_equal(c.bos, 1);
+    assert_int_equal(c.n_eos, 2);
+    assert_int_equal(c.eos[0], 2);
+    assert_int_equal(c.eos[1], 10);
+
+    assert_true(read_config(&(struct build_options){.tied = true}, NULL, NULL).tied_embeddings);
+    assert_true(read_config(&(struct build_options){.attention_bias = true}, NULL, NULL).attention_bias);
+    assert_true(read_config(&(struct build_options){.mlp_bias = true}, NULL, NULL).mlp_bias);
+    c = read_config(&(struct build_options){.n_experts = 4}, NULL, NULL);
+    assert_int_equal(c.n_experts, 4);
+    assert_int_equal(c.n_active_experts, 2);
+    assert_string_equal(c.architecture, "MixtralForCausalLM");
+    c = read_config(NULL, "Llama", "Mistral");
+    assert_string_equal(c.architecture, "MistralForCausalLM");
+    assert_int_equal(read_config(NULL, "\"bos\":1", "\"bos\":-1").bos, -1);
+    assert_int_equal(read_config(NULL, "\"eos\":[2,10]", "\"eos\":[]").n_eos, 0);
+    assert_int_equal(read_config(NULL, "[2,10]", "[0,1,2,3,4,5,6,7,8,9,10,0,1,2,3,4]").n_eos, 16);
+}
+
+static void test_every_rope_arrives(void **state)
+{
+    (void)state;
+    struct rope_config r =
+        read_config(&(struct build_options){.rope = "{\"type\":\"linear\",\"theta\":1e4,\"factor\":2.5}"}, NULL, NULL).rope;
+    assert_int_equal(r.type, ROPE_LINEAR);
+    assert_true(r.factor == 2.5);
+    r = read_config(&(struct build_options){.rope = llama3}, NULL, NULL).rope;
+    assert_int_equal(r.type, ROPE_LLAMA3);
+    assert_true(r.theta == 500000 && r.factor == 8 && r.low_freq_factor == 1 && r.high_freq_factor == 4.5);
+    assert_true(r.original_context == 8192);
+    r = read_config(&(struct build_options){.rope = yarn}, NULL, NULL).rope;
+    assert_int_equal(r.type, ROPE_YARN);
+    assert_true(r.theta == 1e6 && r.factor == 4 && r.beta_fast == 32 && r.beta_slow == 1.5);
+    assert_true(r.original_context == 4096 && r.attention_factor == 1.25 && r.truncate);
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    static const struct damage damages[] = {
+        {"\"config\":{", "\"konfig\":{", "'konfig' is not known"},
+        {"\"config\":{", "\"config\":3,\"x\":{", "'x' is not known"},
+        {"\"tokenizer\":{", "\"tokenizer\":3,\"chat_template\":{", "'chat_template' appears twice"},
+        {"LlamaForCausalLM", "GPT2LMHeadModel", "'config.architecture': found 'GPT2LMHeadModel', expected LlamaForCausalLM,"},
+        {"\"architecture\":\"LlamaForCausalLM\",", "", "'config.architecture' is missing"},
+        {"\"silu\"", "\"gelu\"", "'config.activation': found 'gelu', expected silu"},
+        {"\"silu\"", "true", "'config.activation': found a bool, expected a string"},
+        {"\"bos\":1", "\"boss\":1", "'config.boss' is not known"},
+        {"\"bos\":1,", "\"bos\":1,\"bos\":1,", "key 'bos' appears twice"},
+        {"\"n_layers\":2,", "", "'config.n_layers' is missing"},
+        {"\"n_layers\":2", "\"n_layers\":0", "'config.n_layers': found 0, expected an integer from 1 to 1024"},
+        {"\"n_layers\":2", "\"n_layers\":-2", "'config.n_layers': found -2"},
+        {"\"n_layers\":2", "\"n_layers\":2.5", "'config.n_layers': found 2.5, expected an integer"},
+        {"\"n_layers\":2", "\"n_layers\":1e300", "'config.n_layers': found 1.0000000000000001e+300, expected an integer"},
+        {"\"n_layers\":2", "\"n_layers\":4294967298", "'config.n_layers': found 4294967298"},
+        {"\"n_layers\":2", "\"n_layers\":\"2\"", "'config.n_layers': found a string, expected an integer"},
+        {"\"n_layers\":2", "\"n_layers\":null", "found null, expected an integer"},
+        {"\"hidden_dim\":8", "\"hidden_dim\":0", "'config.hidden_dim'"},
+        {"\"hidden_dim\":8", "\"hidden_dim\":2147483648", "'config.hidden_dim'"},
+        {"\"ffn_dim\":12", "\"ffn_dim\":0", "'config.ffn_dim'"},
+        {"\"n_heads\":4", "\"n_heads\":0", "'config.n_heads'"},
+        {"\"n_heads\":4", "\"n_heads\":3", "'config.n_heads': found 3, expected a multiple of n_kv_heads = 2"},
+        {"\"n_kv_heads\":2", "\"n_kv_heads\":0", "'config.n_kv_heads'"},
+        {"\"n_kv_heads\":2", "\"n_kv_heads\":8", "expected a multiple of n_kv_heads = 8"},
+        {"\"head_dim\":4", "\"head_dim\":0", "'config.head_dim'"},
+        {"\"head_dim\":4", "\"head_dim\":5", "'config.head_dim': found 5, expected an even number"},
+        {"\"n_heads\":4,\"n_kv_heads\":2,\"head_dim\":4", "\"n_heads\":16384,\"n_kv_heads\":2,\"head_dim\":4096",
+         "'config.n_heads' times 'head_dim': found 67108864"},
+        {"\"vocab_size\":11", "\"vocab_size\":0", "'config.vocab_size'"},
+        {"\"vocab_size\":11", "\"vocab_size\":10", "'config.eos[1]': expected an id from 0 to 9"},
+        {"\"context_length\":64", "\"context_length\":0", "'config.context_length'"},
+        {"\"context_length\":64", "\"context_length\":2147483647", "'config.context_length'"},
+        {"\"sliding_window\":0", "\"sliding_window\":-1", "'config.sliding_window'"},
+        {"\"norm_eps\":1e-05", "\"norm_eps\":0", "'config.norm_eps': found 0"},
+        {"\"norm_eps\":1e-05", "\"norm_eps\":-1e-5", "'config.norm_eps': found -1e-05"},
+        {"\"norm_eps\":1e-05", "\"norm_eps\":1e-300", "'config.norm_eps': found 1e-300"},
+        {"\"norm_eps\":1e-05", "\"norm_eps\":NaN", "no value that JSON has"},
+        {"\"norm_eps\":1e-05", "\"norm_eps\":1e999", "too large for a double: norm_eps"},
+        {"\"norm_eps\":1e-05", "\"norm_eps\":\"1e-5\"", "'config.norm_eps': found a string, expected a number"},
+        {"\"n_experts\":0", "\"n_experts\":4", "'config.n_experts': found 4, which contradicts LlamaForCausalLM"},
+        {"LlamaForCausalLM", "MixtralForCausalLM", "'config.n_experts': found 0, which contradicts MixtralForCausalLM"},
+        {"\"n_active_experts\":0", "\"n_active_experts\":1", "'config.n_active_experts': found 1, expected 0 to 0"},
+        {"\"tied_embeddings\":false", "\"tied_embeddings\":0", "'config.tied_embeddings': found a number, expected a bool"},
+        {"\"bos\":1", "\"bos\":11", "'config.bos': found 11, expected an integer from -1 to 10"},
+        {"\"bos\":1", "\"bos\":-2", "'config.bos': found -2"},
+        {"\"eos\":[2,10]", "\"eos\":2", "'config.eos': found a number, expected an array"},
+        {"\"eos\":[2,10]", "\"eos\":[2,11]", "'config.eos[1]': expected an id from 0 to 10"},
+        {"\"eos\":[2,10]", "\"eos\":[-1]", "'config.eos[0]'"},
+        {"\"eos\":[2,10]", "\"eos\":[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0]", "'config.eos': more than 16 ids"},
+    };
+    each_refused(NULL, damages, COUNT(damages));
+    static const struct damage of_experts[] = {
+        {"\"n_active_experts\":2", "\"n_active_experts\":0", "'config.n_active_experts': found 0, expected 1 to 4"},
+        {"\"n_active_experts\":2", "\"n_active_experts\":5", "'config.n_active_experts': found 5, expected 1 to 4"},
+        {"\"mlp_bias\":false", "\"mlp_bias\":true", "experts have no biases"},
+    };
+    each_refused(&(struct build_options){.n_experts = 4}, of_experts, COUNT(of_experts));
+}
+
+static void test_rope_refused(void **state)
+{
+    (void)state;
+    static const struct damage damages[] = {
+        {"\"rope\":" ROPE_JSON, "\"rope\":null", "'config.rope': found null, expected an object"},
+        {ROPE_JSON, "{\"theta\":1e4}", "'config.rope.type' is missing"},
+        {ROPE_JSON, "{\"type\":\"longrope\",\"theta\":1e4}", "'config.rope.type': found 'longrope', expected default, linear"},
+        {ROPE_JSON, "{\"type\":\"default\"}", "'config.rope.theta' is missing"},
+        {ROPE_JSON, "{\"type\":\"default\",\"theta\":0}", "'config.rope.theta': found 0"},
+        {ROPE_JSON, "{\"type\":\"default\",\"theta\":-1}", "'config.rope.theta': found -1"},
+        {ROPE_JSON, "{\"type\":\"default\",\"theta\":1e300}", "'config.rope.theta': found 1e+300"},
+        {ROPE_JSON, "{\"type\":\"default\",\"theta\":1e4,\"factor\":2}", "'config.rope.factor' is not known"},
+        {ROPE_JSON, "{\"type\":\"linear\",\"theta\":1e4}", "'config.rope.factor' is missing"},
+        {ROPE_JSON, "{\"type\":\"linear\",\"theta\":1e4,\"factor\":0.5}",
+         "'config.rope.factor': found 0.5, expected a number from 1"},
+    };
+    each_refused(NULL, damages, COUNT(damages));
+    static const struct damage of_llama3[] = {
+        {"\"low_freq_factor\":1", "\"low_freq_factor\":0", "'config.rope.low_freq_factor': found 0"},
+        {"\"high_freq_factor\":4.5", "\"high_freq_factor\":1", "found 1, expected more than low_freq_factor = 1"},
+        {"\"original_context\":8192", "\"original_context\":0", "'config.rope.original_context'"},
+        {"\"high_freq_factor\":4.5,", "", "'config.rope.high_freq_factor' is missing"},
+        {"\"low_freq_factor\"", "\"beta_slow\"", "'config.rope.beta_slow' is not known"},
+    };
+    each_refused(&(struct build_options){.rope = llama3}, of_llama3, COUNT(of_llama3));
+    static const struct damage of_yarn[] = {
+        {"\"theta\":1e6", "\"theta\":1", "'config.rope.theta': found 1, expected more than 1 with yarn"},
+        {"\"beta_fast\":32", "\"beta_fast\":0", "'config.rope.beta_fast': found 0"},
+        {"\"attention_factor\":1.25", "\"attention_factor\":-1", "'config.rope.attention_factor'"},
+        {"\"truncate\":true", "\"truncate\":1", "'config.rope.truncate': found a number, expected a bool"},
+        {",\"truncate\":true", "", "'config.rope.truncate' is missing"},
+    };
+    each_refused(&(struct build_options){.rope = yarn}, of_yarn, COUNT(of_yarn));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_field_arrives),
+        cmocka_unit_test(test_every_rope_arrives),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_rope_refused),
+    };
+    return cmocka_run_group_tests_name("config", tests, NULL, NULL);
+}

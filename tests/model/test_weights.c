@@ -1,0 +1,176 @@
+// Names, shapes and types of the tensors, and what a decode step reads of them.
+
+#include "expect.h"
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+enum { Q = TINY_HEADS * TINY_HEAD_DIM, KV = TINY_KV_HEADS * TINY_HEAD_DIM, D = TINY_HIDDEN, F = TINY_FFN, V = TINY_VOCAB };
+
+static void expect_matrix(const struct opened *o, const struct matrix *m, const char *name, int rows, int cols,
+                          enum dtype dtype)
+{
+    const struct tensor *t = container_find(&o->container, name);
+    assert_non_null(t);
+    assert_ptr_equal(m->data, t->data);
+    assert_int_equal(m->rows, rows);
+    assert_int_equal(m->cols, cols);
+    assert_int_equal(m->dtype, dtype);
+}
+
+static void expect_vector(const struct opened *o, const float *v, const char *name)
+{
+    const struct tensor *t = container_find(&o->container, name);
+    assert_non_null(t);
+    assert_ptr_equal(v, t->data);
+}
+
+static void test_dense(void **state)
+{
+    (void)state;
+    struct built file = build(&(struct build_options){.attention_bias = true, .mlp_bias = true, .weights = "bf16"});
+    struct opened o;
+    accepted(&o, &file);
+    const struct model_weights *w = &o.weights;
+    expect_matrix(&o, &w->embedding, "embedding", V, D, DTYPE_BF16);
+    expect_matrix(&o, &w->classifier, "classifier", V, D, DTYPE_BF16);
+    expect_vector(&o, w->norm, "norm");
+    const struct layer_weights *l = &w->layers[1];
+    expect_vector(&o, l->attention_norm, "layers.1.attention_norm");
+    expect_vector(&o, l->ffn_norm, "layers.1.ffn_norm");
+    expect_matrix(&o, &l->q, "layers.1.q", Q, D, DTYPE_BF16);
+    expect_matrix(&o, &l->k, "layers.1.k", KV, D, DTYPE_BF16);
+    expect_matrix(&o, &l->v, "layers.1.v", KV, D, DTYPE_BF16);
+    expect_matrix(&o, &l->o, "layers.1.o", D, Q, DTYPE_BF16);
+    expect_vector(&o, l->q_bias, "layers.1.q_bias");
+    expect_vector(&o, l->k_bias, "layers.1.k_bias");
+    expect_vector(&o, l->v_bias, "layers.1.v_bias");
+    expect_vector(&o, l->o_bias, "layers.1.o_bias");
+    expect_matrix(&o, &l->experts->gate, "layers.1.gate", F, D, DTYPE_BF16);
+    expect_matrix(&o, &l->experts->up, "layers.1.up", F, D, DTYPE_BF16);
+    expect_matrix(&o, &l->experts->down, "layers.1.down", D, F, DTYPE_BF16);
+    expect_vector(&o, l->experts->gate_bias, "layers.1.gate_bias");
+    expect_vector(&o, l->experts->up_bias, "layers.1.up_bias");
+    expect_vector(&o, l->experts->down_bias, "layers.1.down_bias");
+    assert_null(l->router.data);
+
+    const int64_t matrices = 2 * (2 * Q * D + 2 * KV * D + 3 * F * D), vectors = 2 * (2 * D + Q + 2 * KV + D + 2 * F + D) + D;
+    assert_int_equal(w->n_params, matrices + vectors + 2 * V * D);
+    assert_int_equal(w->bytes, 2 * (matrices + 2 * V * D) + 4 * vectors);
+    assert_int_equal(w->token_bytes, 2 * (matrices + V * D) + 4 * vectors);
+    assert_true(w->token_ops == 2.0 * (double)(matrices + V * D));
+    close_all(&o);
+    built_free(&file);
+}
+
+static void test_tied(void **state)
+{
+    (void)state;
+    struct built file = build(&(struct build_options){.tied = true, .weights = "fp16"});
+    struct opened o;
+    accepted(&o, &file);
+    const struct model_weights *w = &o.weights;
+    expect_matrix(&o, &w->embedding, "embedding", V, D, DTYPE_FP16);
+    expect_matrix(&o, &w->classifier, "embedding", V, D, DTYPE_FP16);
+    assert_null(w->layers[0].q_bias);
+    assert_null(w->layers[0].experts->gate_bias);
+    const int64_t matrices = 2 * (2 * Q * D + 2 * KV * D + 3 * F * D) + V * D, vectors = 5 * D;
+    assert_int_equal(w->n_params, matrices + vectors);
+    assert_int_equal(w->bytes, 2 * matrices + 4 * vectors);
+    assert_int_equal(w->token_bytes, w->bytes);
+    assert_true(w->token_ops == 2.0 * (double)matrices);
+    close_all(&o);
+    built_free(&file);
+}
+
+static void test_experts(void **state)
+{
+    (void)state;
+    enum { E = 5, ACTIVE = 2 };
+    struct built file = build(&(struct build_options){.n_experts = E, .weights = "fp16"});
+    struct opened o;
+    accepted(&o, &file);
+    const struct model_weights *w = &o.weights;
+    for (int l = 0; l < TINY_LAYERS; l++) {
+        char name[64];
+        snprintf(name, sizeof name, "layers.%d.router", l);
+        expect_matrix(&o, &w->layers[l].router, name, E, D, DTYPE_FP32);
+        for (int e = 0; e < E; e++) {
+            snprintf(name, sizeof name, "layers.%d.experts.%d.down", l, e);
+            expect_matrix(&o, &w->layers[l].experts[e].down, name, D, F, DTYPE_FP16);
+            snprintf(name, sizeof name, "layers.%d.experts.%d.up", l, e);
+            expect_matrix(&o, &w->layers[l].experts[e].up, name, F, D, DTYPE_FP16);
+        }
+    }
+    const int64_t attention = 2 * (2 * Q * D + 2 * KV * D), expert = 3 * F * D, routers = 2 * E * D, vectors = 5 * D;
+    assert_int_equal(w->n_params, attention + 2 * E * expert + routers + vectors + 2 * V * D);
+    assert_int_equal(w->token_bytes, 2 * (attention + 2 * ACTIVE * expert + V * D) + 4 * (routers + vectors));
+    assert_true(w->token_ops == 2.0 * (double)(attention + 2 * ACTIVE * expert + routers + V * D));
+    close_all(&o);
+    built_free(&file);
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    static const struct damage damages[] = {
+        {"\"name\":\"embedding\"", "\"name\":\"embeddings\"", "tensor 'embedding' is missing"},
+        {"\"name\":\"layers.1.o\"", "\"name\":\"layers.1.out\"", "tensor 'layers.1.o' is missing"},
+        {"\"name\":\"norm\"", "\"name\":\"tokenizer.norm\"", "tensor 'norm' is missing"},
+        {"\"name\":\"classifier\"", "\"name\":\"Classifier\"", "tensor 'classifier' is missing"},
+        {"\"tied_embeddings\":false", "\"tied_embeddings\":true", "tensor 'classifier' has no place in this architecture"},
+        {"\"n_layers\":2", "\"n_layers\":1", "tensor 'layers.1.attention_norm' has no place"},
+        {"\"n_layers\":2", "\"n_layers\":3", "tensor 'layers.2.attention_norm' is missing"},
+        {"\"n_layers\":2", "\"n_layers\":1024", "tensor 'layers.2.attention_norm' is missing"},
+        {"\"attention_bias\":false", "\"attention_bias\":true", "tensor 'layers.0.q_bias' is missing"},
+        {"\"mlp_bias\":false", "\"mlp_bias\":true", "tensor 'layers.0.gate_bias' is missing"},
+        {"\"vocab_size\":11", "\"vocab_size\":12", "tensor 'embedding': shape: found (11, 8), expected (12, 8)"},
+        {"\"hidden_dim\":8", "\"hidden_dim\":9", "tensor 'embedding': shape: found (11, 8), expected (11, 9)"},
+        {"\"ffn_dim\":12", "\"ffn_dim\":11", "tensor 'layers.0.gate': shape: found (12, 8), expected (11, 8)"},
+        {"\"n_kv_heads\":2", "\"n_kv_heads\":4", "tensor 'layers.0.k': shape: found (8, 8), expected (16, 8)"},
+        {"\"head_dim\":4", "\"head_dim\":2", "tensor 'layers.0.q': shape: found (16, 8), expected (8, 8)"},
+        {"\"shape\":[11,8]", "\"shape\":[8,11]", "tensor 'embedding': shape: found (8, 11), expected (11, 8)"},
+        {"\"shape\":[11,8]", "\"shape\":[11,8,1]", "tensor 'embedding': shape: found (11, 8, 1), expected (11, 8)"},
+        {"\"shape\":[11,8]", "\"shape\":[88]", "tensor 'embedding': shape: found (88), expected (11, 8)"},
+        {"\"shape\":[8],", "\"shape\":[1,8],", "tensor 'layers.0.attention_norm': shape: found (1, 8), expected (8)"},
+        {"\"fp32\",\"shape\":[8]", "\"fp16\",\"shape\":[16]",
+         "tensor 'layers.0.attention_norm': shape: found (16), expected (8)"},
+        {"\"fp32\",\"shape\":[8]", "\"u32\",\"shape\":[8]",
+         "tensor 'layers.0.attention_norm': dtype: found u32, expected fp32"},
+        {"\"fp32\",\"shape\":[11,8]", "\"u32\",\"shape\":[11,8]",
+         "tensor 'embedding': dtype: found u32, expected fp32, fp16 or bf16"},
+    };
+    each_refused(NULL, damages, COUNT(damages));
+    static const struct damage of_experts[] = {
+        {"\"n_experts\":3", "\"n_experts\":4", "tensor 'layers.0.router': shape: found (3, 8), expected (4, 8)"},
+        {"\"name\":\"layers.1.experts.2.up\"", "\"name\":\"layers.1.experts.3.up\"",
+         "tensor 'layers.1.experts.2.up' is missing"},
+        {"\"name\":\"layers.0.router\"", "\"name\":\"layers.0.gate\"", "tensor 'layers.0.router' is missing"},
+        {"\"n_layers\":2,", "\"n_layers\":1024,", "tensor 'layers.2.attention_norm' is missing"},
+    };
+    each_refused(&(struct build_options){.n_experts = 3}, of_experts, COUNT(of_experts));
+}
+
+static void test_a_layer_may_mix_types(void **state)
+{
+    (void)state;
+    struct built file = build(&(struct build_options){.weights = "fp16"});
+    edit(&file, "\"layers.1.up\",\"dtype\":\"fp16\"", "\"layers.1.up\",\"dtype\":\"bf16\"");
+    struct opened o;
+    accepted(&o, &file);
+    assert_int_equal(o.weights.layers[1].experts->up.dtype, DTYPE_BF16);
+    assert_int_equal(o.weights.layers[0].experts->up.dtype, DTYPE_FP16);
+    close_all(&o);
+    built_free(&file);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_dense),
+        cmocka_unit_test(test_tied),
+        cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_a_layer_may_mix_types),
+    };
+    return cmocka_run_group_tests_name("weights", tests, NULL, NULL);
+}
