@@ -112,7 +112,7 @@ yalm_status container_open(struct container *container, const char *path, yalm_e
     char *copy = strdup(path);
     if (!copy)
         return error_set(error, YALM_NO_MEMORY, "%s: no memory", path);
-    struct header header;
+    struct header header = {0};
     yalm_status status = mapping_open(&container->mapping, copy, error);
     container->mapping.path = copy;
     if (status == YALM_OK)

@@ -11,7 +11,7 @@ struct json_shown json_show(const char *string)
 {
     struct json_shown shown;
     size_t n = 0;
-    for (; string[n] && n < sizeof shown.text - 4; n++)
+    for (; n < sizeof shown.text - 4 && string[n]; n++)
         shown.text[n] = string[n] >= 0x20 && string[n] < 0x7f ? string[n] : '?';
     strcpy(shown.text + n, string[n] ? "..." : "");
     return shown;
