@@ -57,7 +57,9 @@ def write(path, source):
         at += entry["length"]
     text = json.dumps({**metadata, "tensors": tensors}).encode()
     assert 64 + len(text) <= start
-    head = struct.pack("<8sIIQQQQQQ", b"YALM\r\n\x1a\n", 1, 64, at, 64, len(text), xxhash.xxh3_64_intdigest(text), start, 0)
+    head = struct.pack(
+        "<8sIIQQQQQQ", b"YALM\r\n\x1a\n", 1, 64, at, 64, len(text), xxhash.xxh3_64_intdigest(text), start, 0
+    )
     with Path(path).open("wb") as out:
         out.write(head + text)
         for entry, blob in zip(tensors, blobs):
