@@ -18,11 +18,11 @@ def greedy(program, *args, **more):
 @pytest.mark.parametrize("case", GREEDY, ids=lambda case: case["prompt"][:20])
 def test_greedy_text_is_the_reference(program, case):
     """Near ties may fall either way in another arithmetic: up to there the text must be the same."""
-    safe = next((i for i, gap in enumerate(case["gaps"]) if gap < 0.05), len(case["gaps"]))
+    safe = next((i for i, gap in enumerate(case["gaps"]) if gap < 0.002), len(case["gaps"]))
     ids = " ".join(map(str, case["prompt_ids"] + case["ids"][:safe]))
     expected = program.ok("--detokenize", "-i", ids)
     assert safe > 5
-    assert program.ok("-i", case["prompt"], "--temp", "0", "-n", safe, "-q") == expected
+    assert program.ok("-i", case["prompt"], "--temp", "0", "-n", safe, "-q", "--kv", "fp32") == expected
 
 
 def test_stdout_is_the_text_and_nothing_else(program):

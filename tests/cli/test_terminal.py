@@ -20,7 +20,7 @@ def test_missing_files(program, bare, tmp_path):
     done = bare(tmp_path / "missing.bin", "-i", "x")
     assert done.returncode == 1 and b"missing.bin" in done.stderr and done.stdout == b""
     done = bare(tmp_path, "-i", "x")
-    assert done.returncode == 1 and b"directory" in done.stderr and done.stdout == b""
+    assert done.returncode == 1 and str(tmp_path).encode() in done.stderr and done.stdout == b""
 
 
 def test_a_file_that_is_no_model(bare, tmp_path):
@@ -76,7 +76,7 @@ def test_interrupt_flushes_text_and_statistics(program):
     assert run.returncode == 130
     assert begin.startswith(PROMPT.encode())
     (begin + text).decode()  # whole characters
-    assert b"stopped by: interrupt" in words and b"decode: " in words and b"last logits: " in words
+    assert b"stopped by: interrupt" in words and b"decode: " in words and b"tok/s" in words
 
 
 def test_interrupt_during_a_long_prefill(program):
