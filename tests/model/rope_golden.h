@@ -57,6 +57,8 @@ static const struct rope_golden {
      {1, 0.237170815, 0.0500000007, 0.0158113893, 0.00499999989, 0.00158113893, 0.000500000024, 0.000158113893}},
     {16, {.type = ROPE_YARN, .theta = 10000.0, .factor = 4.0, .original_context = 4, .beta_fast = 32.0, .beta_slow = 1.0, .attention_factor = 1.138629436111989, .truncate = false}, 1.138629436111989,
      {1, 0.316227764, 0.100000001, 0.0316227786, 0.00999999978, 0.00316227786, 0.00100000005, 0.000316227786}},
+    {16, {.type = ROPE_YARN, .theta = 10000.0, .factor = 4.0, .original_context = 6, .beta_fast = 32.0, .beta_slow = 1.0, .attention_factor = 1.138629436111989, .truncate = true}, 1.138629436111989,
+     {1, 0.079056941, 0.0250000004, 0.00790569466, 0.00249999994, 0.000790569466, 0.000250000012, 7.90569466e-05}},
     {16, {.type = ROPE_YARN, .theta = 2.0, .factor = 4.0, .original_context = 1000000, .beta_fast = 32.0, .beta_slow = 1.0, .attention_factor = 1.138629436111989, .truncate = true}, 1.138629436111989,
      {0.25, 0.229251012, 0.210224107, 0.192776352, 0.176776692, 0.162104949, 0.148650885, 0.136313468}},
     {32, {.type = ROPE_YARN, .theta = 10000.0, .factor = 4.0, .original_context = 32768, .beta_fast = 2.0, .beta_slow = 2.0, .attention_factor = 1.138629436111989, .truncate = false}, 1.138629436111989,

@@ -30,6 +30,7 @@ CASES = [  # head_dim, theta, parameters as in config.json
     (96, 10000.0, {**YARN, "beta_fast": 48.0, "beta_slow": 2.0, "attention_factor": 1.25}),
     (16, 10000.0, {**YARN, "factor": 2.0, "original_max_position_embeddings": 32}),
     (16, 10000.0, {**YARN, "original_max_position_embeddings": 4, "truncate": False}),
+    (16, 10000.0, {**YARN, "original_max_position_embeddings": 6}),  # low = high = 0
     (16, 2.0, {**YARN, "original_max_position_embeddings": 1000000}),
     (32, 10000.0, {**YARN, "beta_fast": 2.0, "beta_slow": 2.0, "truncate": False}),
 ]

@@ -150,6 +150,8 @@ static void test_header_fields(void **state)
     struct built file = build(NULL); // a page later than it is, but a possible place
     put_u64(file.data + AT_DATA, get_u64(file.data + AT_DATA) + 4096);
     refused(file.data, file.size, YALM_BAD_MODEL, "disagrees with the header's data offset");
+    put_u64(file.data + AT_DATA, get_u64(file.data + AT_DATA) - 4096 - 64);
+    refused(file.data, file.size, YALM_BAD_MODEL, "expected a multiple of 4096");
     built_free(&file);
 }
 
