@@ -60,7 +60,11 @@ def main():
     print("    int head_dim;\n    struct rope_config rope;\n    double scale, frequencies[64];\n} rope_golden[] = {")
     for head_dim, theta, p in CASES:
         values, scale = frequencies(head_dim, theta, p)
-        fields = [f".type = ROPE_{p['rope_type'].upper()}", f".theta = {theta!r}", f".factor = {p.get('factor', 1.0)!r}"]
+        fields = [
+            f".type = ROPE_{p['rope_type'].upper()}",
+            f".theta = {theta!r}",
+            f".factor = {p.get('factor', 1.0)!r}",
+        ]
         if p["rope_type"] in ("llama3", "yarn"):
             fields.append(f".original_context = {p['original_max_position_embeddings']}")
         if p["rope_type"] == "llama3":
@@ -74,11 +78,15 @@ def main():
     print("};\n")
 
     mpmath.mp.prec = 300
-    print("// theta 10000, head_dim 64, component 3; the angle is formed from the double that is nearest to the frequency.")
+    print(
+        "// theta 10000, head_dim 64, component 3; the angle is formed from the double that is nearest to the frequency."
+    )
     print("static const struct {\n    int64_t position;\n    double cos, sin;\n} angle_golden[] = {")
     frequency = mpmath.mpf(float(mpmath.power(10000, mpmath.mpf(-6) / 64)))
     for position in POSITIONS:
-        print(f"    {{{position}, {float(mpmath.cos(position * frequency))!r}, {float(mpmath.sin(position * frequency))!r}}},")
+        print(
+            f"    {{{position}, {float(mpmath.cos(position * frequency))!r}, {float(mpmath.sin(position * frequency))!r}}},"
+        )
     print("};")
 
 
