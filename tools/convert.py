@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""Convert a Hugging Face model directory (Llama, Mistral, Mixtral) to a file that yalm runs.
+
+examples:
+  tools/convert.py ~/models/Mistral-7B-v0.1 mistral.bin
+  tools/convert.py ~/models/Llama-3.2-1B -o llama.bin --dtype fp16
+  tools/convert.py ~/models/Mixtral-8x7B-v0.1 --dry-run
+"""
+
+import argparse
+import errno
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+HELP_END = "exit codes: 0 done, 1 failed at run time, 2 usage, 3 not a model that can be converted, 4 out of memory, 130 interrupted"
+FAILED, USAGE, BAD_MODEL, NO_MEMORY = 1, 2, 3, 4
+VERSION = "0.1.0"
+
+try:
+    from tqdm import tqdm
+
+    from yalm_convert.checkpoint import PIECE, read_checkpoint
+    from yalm_convert.config import read_config
+    from yalm_convert.errors import ModelError
+    from yalm_convert.plan import data, make_plan, matrix_types
+    from yalm_convert.source import model_name
+    from yalm_convert.tokenizer import read_tokenizer
+    from yalm_convert.writer import MAGIC, Layout, write_model
+except ImportError as error:
+    sys.exit(f"convert.py: {error}; install what it needs with: pip install -r tools/requirements.txt")
+
+# The interpreter with its libraries, a piece as read, the same as fp32, and what the conversion makes on the way.
+PEAK_MEMORY = (96 << 20) + 6 * PIECE
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupt)
+    try:
+        return convert(arguments)
+    except ModelError as error:
+        return complain(error, BAD_MODEL)
+    except MemoryError:
+        return complain("out of memory", NO_MEMORY)
+    except KeyboardInterrupt as signalled:
+        return complain(
+            "interrupted; nothing was written", 128 + (signalled.args[0] if signalled.args else signal.SIGINT)
+        )
+    except OSError as error:
+        path = error.filename or arguments.output
+        return complain(f"{path}: {error.strerror}" if error.strerror else error, FAILED)
+
+
+def interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt(number)
+
+
+def complain(text: object, code: int) -> int:
+    print("convert.py: " + " ".join(str(text).split("\n")), file=sys.stderr)
+    return code
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="convert.py", description=__doc__, epilog=HELP_END, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "model_dir", type=Path, metavar="MODEL_DIR", help="with config.json, *.safetensors and the tokenizer's files"
+    )
+    parser.add_argument(
+        "file", type=Path, nargs="?", metavar="FILE", help="the file to write, an existing one is replaced"
+    )
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="the same, as an option")
+    parser.add_argument("--dtype", choices=("fp32", "fp16", "bf16"), help="of the weight matrices (default: as stored)")
+    parser.add_argument("--check-finite", action="store_true", help="refuse weights that are NaN or infinite")
+    parser.add_argument("--dry-run", action="store_true", help="print the plan, write nothing")
+    parser.add_argument("--version", action="version", version=f"convert.py {VERSION}")
+    arguments = parser.parse_args()
+    if arguments.file and arguments.output:
+        parser.error("the file to write is given twice")
+    arguments.output = arguments.output or arguments.file
+    if not arguments.output and not arguments.dry_run:
+        parser.error("give the file to write: convert.py MODEL_DIR FILE")
+    if not arguments.model_dir.is_dir():
+        parser.error(f"{arguments.model_dir}: no such directory")
+    if arguments.output:
+        refusal = why_not_write(arguments.output.resolve(), arguments.model_dir.resolve())
+        if refusal:
+            parser.error(f"{arguments.output}: {refusal}")
+    return arguments
+
+
+def why_not_write(output: Path, model_dir: Path) -> str:
+    if output.is_dir():
+        return "a directory, expected a file to write"
+    if output.exists() and not output.is_file():
+        return "not a file"
+    if not output.parent.is_dir():
+        return "there is no such directory to write in"
+    if output.exists():
+        with open(output, "rb") as file:
+            converted = file.read(len(MAGIC)) == MAGIC
+        ours = any(output.samefile(p) for p in model_dir.rglob("*") if p.is_file())
+        if ours and not converted:
+            return "one of the model's own files, which are not overwritten"
+    return ""
+
+
+def convert(arguments: argparse.Namespace) -> int:
+    started = time.monotonic()
+    model_dir = arguments.model_dir
+    config = read_config(model_dir)
+    tensors = read_checkpoint(model_dir)
+    tokenizer = read_tokenizer(model_dir, config.facts)
+    config.finish(tokenizer)
+    plan = make_plan(config.facts, tensors, tokenizer.tensors, str(model_dir), arguments.dtype)
+    metadata = {"config": config.facts, "tokenizer": tokenizer.facts}
+    if tokenizer.chat_template is not None:
+        metadata["chat_template"] = tokenizer.chat_template
+    metadata["source"] = {"name": model_name(model_dir), "converter": VERSION}
+    layout = Layout(metadata, plan)
+
+    types = matrix_types(plan)
+    warnings = config.warnings + tokenizer.warnings
+    if tokenizer.facts["type"] == "none":
+        warnings.append(f"{model_dir}: no tokenizer.json or tokenizer.model: the model will take token ids only")
+    if len(types) > 1:
+        warnings.append(
+            f"{model_dir}: the matrices are stored as {' and '.join(types)}, and stay so; --dtype makes them one type"
+        )
+    for warning in warnings:
+        complain(f"warning: {warning}", 0)
+    if arguments.dry_run:
+        print_plan(layout, config.facts, types)
+        return 0
+
+    output = arguments.output.resolve()
+    free = shutil.disk_usage(output.parent).free
+    if free < layout.length:
+        raise OSError(
+            errno.ENOSPC, f"no space: {layout.length} bytes are needed, {free} are free", str(arguments.output)
+        )
+    quiet = not sys.stderr.isatty() or "NO_COLOR" in os.environ
+    total = 2 * sum(p.size for p in plan)  # written, then read back
+    with tqdm(
+        total=total, unit="B", unit_scale=True, desc=output.name, disable=quiet, leave=False, file=sys.stderr
+    ) as bar:
+        write_model(output, layout, lambda planned: data(planned, arguments.check_finite), bar.update)
+    seconds = time.monotonic() - started
+    print(
+        f"{arguments.output}: {len(plan)} tensors, {'/'.join(types)}, {layout.length / 1e9:.3f} GB, verified, in {seconds:.1f} s",
+        file=sys.stderr,
+    )
+    return 0
+
+
+def print_plan(layout: Layout, config: dict, types: list) -> None:
+    print(f"{config['architecture']}, {config['n_layers']} layers, weights {'/'.join(types)}")
+    for planned, offset in zip(layout.plan, layout.offsets):
+        shape = " x ".join(str(n) for n in planned.shape)
+        print(f"{offset:>14} {planned.size:>12}  {planned.dtype_name:<4}  {planned.name:<32} {shape}")
+    print(
+        f"{len(layout.plan)} tensors, {layout.length} bytes ({layout.length / 1e9:.3f} GB); memory at most {PEAK_MEMORY >> 20} MiB"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

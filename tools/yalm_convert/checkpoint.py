@@ -1,0 +1,174 @@
+"""The tensors of a directory's *.safetensors files: where each lies, checked before it is believed.
+
+A file is a u64 header length, a JSON header {name: {dtype, shape, data_offsets}}, and the tensors' bytes without gaps. Tensors are
+read in pieces of at most PIECE bytes into one buffer, so memory does not depend on the model.
+"""
+
+import re
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Iterator
+
+import ml_dtypes
+import numpy as np
+
+from .errors import ModelError
+from .source import locate, parse_json, read_json, refuse_pointer, shown
+
+PIECE = 16 << 20  # bytes
+MAX_HEADER = 100_000_000  # bytes; the limit of the safetensors library too
+INDEX = "model.safetensors.index.json"
+
+TYPES = {
+    "F32": np.dtype("<f4"),
+    "F16": np.dtype("<f2"),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+}
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A tensor of a file, or the part of one that begins at `offset`."""
+
+    name: str
+    path: Path
+    dtype: np.dtype
+    shape: tuple  # outermost first
+    offset: int  # of the first byte, from the start of the file
+
+    @property
+    def count(self) -> int:
+        return int(np.prod(self.shape, dtype=object))
+
+    @property
+    def size(self) -> int:
+        return self.count * self.dtype.itemsize
+
+    def part(self, first: int, shape: tuple) -> "Stored":
+        """`shape` elements from element `first` on."""
+        return Stored(self.name, self.path, self.dtype, shape, self.offset + first * self.dtype.itemsize)
+
+
+def read_checkpoint(model_dir: Path) -> dict:
+    """{name: Stored} of all that the directory's safetensors hold."""
+    single = locate(model_dir, "model.safetensors")
+    if single:
+        return read_file(single)
+    index = locate(model_dir, INDEX)
+    if index:
+        return _read_shards(model_dir, index)
+    names = sorted(p.name for p in model_dir.glob("*.safetensors"))
+    if len(names) == 1:
+        return read_file(locate(model_dir, names[0]))
+    if names:
+        raise ModelError(f"{model_dir}: {len(names)} *.safetensors files, but no {INDEX} that says what is where")
+    pickles = sorted(p.name for p in model_dir.iterdir() if p.suffix in (".bin", ".pt", ".pth") and p.is_file())
+    if pickles:
+        raise ModelError(
+            f"{model_dir}: no *.safetensors, only {shown(pickles[0])}: pickle files can run programs and are not read;"
+            " save the model again with safe_serialization=True"
+        )
+    raise ModelError(f"{model_dir}: no *.safetensors files")
+
+
+def _read_shards(model_dir: Path, index: Path) -> dict:
+    places = read_json(index).get("weight_map")
+    if not isinstance(places, dict) or not places:
+        raise ModelError(f"{index}: found {shown(places)} as weight_map, expected an object {{tensor: file}}")
+    for name, file in places.items():
+        if not isinstance(file, str) or not file or "\0" in file:
+            raise ModelError(f"{index}: tensor {shown(name)} is in {shown(file)}, expected a file's name")
+        if file.startswith(("/", "\\")) or re.match("[A-Za-z]:", file) or ".." in re.split(r"[/\\]", file):
+            raise ModelError(f"{index}: tensor {shown(name)} is in {shown(file)}, which leaves the model's directory")
+    tensors: dict = {}
+    for file in sorted(set(places.values())):
+        path = locate(model_dir, file)
+        if path is None:
+            raise ModelError(f"{index}: shard {shown(file)} is missing from {model_dir}")
+        for name, tensor in read_file(path).items():
+            if places.get(name) != file:
+                raise ModelError(
+                    f"{path}: tensor {shown(name)} is here, but the index has it in {shown(places.get(name))}"
+                )
+            tensors[name] = tensor
+    for name, file in places.items():
+        if name not in tensors:
+            raise ModelError(f"{model_dir / file}: tensor {shown(name)} is missing, which the index has here")
+    return tensors
+
+
+def read_file(path: Path) -> dict:
+    size = path.stat().st_size
+    with open(path, "rb") as file:
+        beginning = file.read(64)
+        refuse_pointer(path, beginning)
+        if len(beginning) < 8:
+            raise ModelError(f"{path}: {size} bytes: not a safetensors file, or truncated")
+        (length,) = struct.unpack("<Q", beginning[:8])
+        if beginning.lstrip()[:1] == b"<":
+            raise ModelError(f"{path}: a web page, not a safetensors file")
+        if not 2 <= length <= MAX_HEADER:
+            raise ModelError(f"{path}: not a safetensors file: header of {length} bytes, expected 2 to {MAX_HEADER}")
+        if length > size - 8:
+            raise ModelError(f"{path}: truncated: header of {length} bytes in a file of {size}")
+        file.seek(8)
+        header = parse_json(file.read(length), f"{path}: header")
+    header.pop("__metadata__", None)
+    tensors = {name: _entry(path, name, entry, 8 + length) for name, entry in header.items()}
+    end = 8 + length
+    for tensor in sorted(tensors.values(), key=lambda t: (t.offset, t.size)):
+        if tensor.offset != end:
+            what = "overlaps the one before it" if tensor.offset < end else "leaves a gap before it"
+            raise ModelError(
+                f"{path}: tensor {shown(tensor.name)} {what}: begins at byte {tensor.offset}, expected {end}"
+            )
+        end += tensor.size
+        if end > size:
+            raise ModelError(f"{path}: truncated: tensor {shown(tensor.name)} ends at byte {end}, the file has {size}")
+    if end != size:
+        raise ModelError(f"{path}: {size} bytes, expected {end}: something follows the last tensor")
+    return tensors
+
+
+def _entry(path: Path, name: str, entry: object, data: int) -> Stored:
+    where = f"{path}: tensor {shown(name)}"
+    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
+        raise ModelError(f"{where}: found {shown(entry)}, expected dtype, shape and data_offsets")
+    if not isinstance(entry["dtype"], str) or entry["dtype"] not in TYPES:
+        raise ModelError(f"{where}: type {shown(entry['dtype'])} is not supported, expected one of {', '.join(TYPES)}")
+    shape, offsets = entry["shape"], entry["data_offsets"]
+    if not _naturals(shape) or not _naturals(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
+        raise ModelError(
+            f"{where}: found shape {shown(shape)} and data_offsets {shown(offsets)}, expected sizes and begin <= end"
+        )
+    tensor = Stored(name, path, TYPES[entry["dtype"]], tuple(shape), data + offsets[0])
+    if tensor.size != offsets[1] - offsets[0]:
+        raise ModelError(
+            f"{where}: {offsets[1] - offsets[0]} bytes, but shape {shown(shape)} of {entry['dtype']} has {tensor.size}"
+        )
+    return tensor
+
+
+def _naturals(value: object) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(v, int) and not isinstance(v, bool) and 0 <= v < 1 << 63 for v in value
+    )
+
+
+def pieces(tensor: Stored) -> Iterator[np.ndarray]:
+    """The tensor's elements, flat, in views of one buffer that the next step overwrites."""
+    left = tensor.size
+    buffer = memoryview(bytearray(min(PIECE, left)))
+    with open(tensor.path, "rb", buffering=0) as file:
+        file.seek(tensor.offset)
+        while left:
+            view = buffer[: min(PIECE, left)]
+            done = 0
+            while done < len(view):
+                n = file.readinto(view[done:])
+                if not n:
+                    raise ModelError(f"{tensor.path}: truncated while it was read, in tensor {shown(tensor.name)}")
+                done += n
+            left -= done
+            yield np.frombuffer(view, tensor.dtype)

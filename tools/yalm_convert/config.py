@@ -1,0 +1,265 @@
+"""config.json and generation_config.json, as the `config` of docs/format.md.
+
+Keys that are missing are what transformers takes them to be for the architecture. Keys that change the computation in a way that
+the format cannot say are refused by name; those that say nothing about it are listed in HARMLESS; others are warned of.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Optional
+
+from .errors import ModelError
+from .rope import read_rope
+from .source import locate, read_json, shown
+from .tokenizer import TokenizerData
+
+MAX_EOS = 16
+
+LLAMA = {
+    "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "num_key_value_heads": None, "max_position_embeddings": 2048, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "sliding_window": None,
+}  # fmt: skip
+MISTRAL = dict(
+    LLAMA, intermediate_size=14336, num_key_value_heads=8, max_position_embeddings=131072, sliding_window=4096
+)
+MIXTRAL = dict(
+    MISTRAL, rms_norm_eps=1e-5, rope_theta=1e6, sliding_window=None, num_local_experts=8, num_experts_per_tok=2
+)
+DEFAULTS = {"LlamaForCausalLM": LLAMA, "MistralForCausalLM": MISTRAL, "MixtralForCausalLM": MIXTRAL}
+MODEL_TYPES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "mistral", "MixtralForCausalLM": "mixtral"}
+
+READ = set(MIXTRAL) | {
+    "architectures", "model_type", "hidden_act", "head_dim", "rope_scaling", "rope_parameters", "partial_rotary_factor",
+    "original_max_position_embeddings", "use_sliding_window", "layer_types", "tie_word_embeddings", "attention_bias", "mlp_bias",
+    "bos_token_id", "eos_token_id", "quantization_config", "auto_map",
+}  # fmt: skip
+HARMLESS = {
+    "_name_or_path", "_attn_implementation", "_flash_attn_2_enabled", "attention_dropout", "bad_words_ids", "begin_suppress_tokens",
+    "cache_implementation", "chunk_size_feed_forward", "decoder_start_token_id", "diversity_penalty", "do_sample", "dtype",
+    "early_stopping", "encoder_no_repeat_ngram_size", "exponential_decay_length_penalty", "finetuning_task", "forced_bos_token_id",
+    "forced_eos_token_id", "id2label", "initializer_range", "is_decoder", "is_encoder_decoder", "label2id", "length_penalty",
+    "max_length", "max_sequence_length", "min_length", "name_or_path", "no_repeat_ngram_size", "num_beam_groups", "num_beams",
+    "num_return_sequences", "output_attentions", "output_hidden_states", "output_router_logits", "output_scores", "pad_token_id",
+    "prefix", "pretraining_tp", "problem_type", "remove_invalid_values", "repetition_penalty", "return_dict",
+    "return_dict_in_generate", "router_aux_loss_coef", "router_jitter_noise", "sep_token_id", "suppress_tokens", "task_specific_params",
+    "temperature", "tokenizer_class", "top_k", "top_p", "torch_dtype", "torchscript", "transformers_version", "typical_p", "use_bfloat16",
+    "use_cache", "unsloth_fixed", "unsloth_version", "use_flash_attention_2", "resid_pdrop", "embd_pdrop", "attn_pdrop",
+}  # fmt: skip
+# Other architectures' ways to compute something else. Harmless only where they are switched off.
+FOREIGN = {
+    "add_cross_attention", "alibi", "attention_multiplier", "attn_logit_softcapping", "clip_qkv", "cross_attention_hidden_size",
+    "dim_model_base", "embedding_multiplier", "final_logit_softcapping", "first_k_dense_replace", "kv_lora_rank", "logit_scale",
+    "logits_scaling", "mamba_d_state", "max_window_layers", "moe_intermediate_size", "moe_layer_freq", "n_routed_experts",
+    "n_shared_experts", "no_rope_layers", "num_nextn_predict_layers", "q_lora_rank", "qk_layernorm", "qk_norm", "query_pre_attn_scalar",
+    "residual_multiplier", "rope_interleaved", "scale_depth", "scale_emb", "shared_expert_intermediate_size", "sliding_window_pattern",
+    "tie_encoder_decoder", "use_parallel_residual", "use_qk_norm", "num_experts", "pruned_heads", "rope_interleave",
+}  # fmt: skip
+
+
+class Keys:
+    """The members of one object of config.json, read by type. A member that is null is one that is not there."""
+
+    def __init__(self, path: Path, values: dict, defaults: dict, prefix: str = ""):
+        self.path, self.values, self.defaults, self.prefix = path, values, defaults, prefix
+
+    def inner(self, key: str, values: dict) -> "Keys":
+        return Keys(self.path, values, {}, f"{key}.")
+
+    def error(self, text: str) -> ModelError:
+        return ModelError(f"{self.path}: {self.prefix}{text}")
+
+    def _get(self, key: str, default: Any, ok, expected: str, required: bool = False) -> Any:
+        value = self.values.get(key)
+        if value is None and not required:
+            return default
+        if value is None or not ok(value):
+            found = "nothing" if value is None else shown(value)
+            raise self.error(f"{key}: found {found}, expected {expected}")
+        return value
+
+    def string(self, key: str, default: Optional[str]) -> Optional[str]:
+        return self._get(key, default, lambda v: isinstance(v, str), "a string")
+
+    def flag(self, key: str, default: bool) -> bool:
+        return self._get(key, default, lambda v: isinstance(v, bool), "true or false")
+
+    def object(self, key: str) -> dict:
+        return self._get(key, {}, lambda v: isinstance(v, dict), "an object")
+
+    def integer(self, key: str, default: Any, low: int, high: int = 1 << 28) -> Any:
+        return self._get(
+            key, default, lambda v: _is_integer(v) and low <= v <= high, f"an integer from {low} to {high}"
+        )
+
+    def number(
+        self, key: str, default: Optional[float], low: float, high: float, required: bool = False
+    ) -> Optional[float]:
+        def ok(v: Any) -> bool:
+            return isinstance(v, (int, float)) and not isinstance(v, bool) and low <= v <= high
+
+        value = self._get(key, default, ok, f"a number from {low:g} to {high:g}", required)
+        return None if value is None else float(value)
+
+    def agree(self, key: str, value: Any, other_key: str, other: Any, default: Any) -> Any:
+        """One value that may stand in two places."""
+        if value is not None and other is not None and value != other:
+            raise self.error(f"{key} is {shown(value)}, but {other_key} is {shown(other)}")
+        return value if value is not None else other if other is not None else default
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+@dataclass
+class ModelConfig:
+    facts: dict  # the metadata's `config`; bos and eos come last, with finish()
+    keys: Keys
+    generation: Optional[Keys]
+    warnings: list
+
+    def finish(self, tokenizer: TokenizerData) -> None:
+        """bos is the tokenizer's, where it has one, for it begins the texts; eos is generation_config.json's before all others."""
+        vocab = self.facts["vocab_size"]
+        sources = [k for k in (self.generation, self.keys) if k]
+        stated = [(f"{k.path}: bos_token_id", k.integer("bos_token_id", None, 0, vocab - 1)) for k in sources]
+        stated = [(where, bos) for where, bos in stated if bos is not None]
+        for where, bos in stated:
+            if tokenizer.bos is not None and bos != tokenizer.bos:
+                self.warnings.append(f"{where} is {bos}, but the tokenizer's is {tokenizer.bos}, which is used")
+        if tokenizer.bos is not None:
+            self.facts["bos"] = tokenizer.bos
+        else:
+            self.facts["bos"] = stated[0][1] if stated else -1
+        lists = [_eos(k, vocab) for k in sources] + [list(tokenizer.eos)]
+        self.facts["eos"] = next((ids for ids in lists if ids), [])
+        if not self.facts["eos"]:
+            self.warnings.append(
+                f"{self.keys.path}: no token that ends a text is named: generation stops at its limit only"
+            )
+
+
+def _eos(keys: Keys, vocab: int) -> list:
+    value = keys.values.get("eos_token_id")
+    ids = [] if value is None else value if isinstance(value, list) else [value]
+    ids = [i for n, i in enumerate(ids) if i not in ids[:n]]
+    if len(ids) > MAX_EOS or not all(_is_integer(i) and 0 <= i < vocab for i in ids):
+        raise keys.error(f"eos_token_id: found {shown(value)}, expected at most {MAX_EOS} ids from 0 to {vocab - 1}")
+    return ids
+
+
+def read_config(model_dir: Path) -> ModelConfig:
+    path = locate(model_dir, "config.json")
+    if path is None:
+        raise ModelError(f"{model_dir}: no config.json: not a Hugging Face model directory")
+    values = read_json(path)
+    architecture = _architecture(values, path)
+    keys = Keys(path, values, DEFAULTS[architecture])
+    generation = locate(model_dir, "generation_config.json")
+    warnings: list = []
+    _check_unknown(keys, warnings)
+    facts = {"architecture": architecture, "activation": keys.string("hidden_act", "silu")}
+    if facts["activation"] != "silu":
+        raise keys.error(f"hidden_act: activation {shown(facts['activation'])} is not supported, expected 'silu'")
+    facts.update(_sizes(keys))
+    facts["norm_eps"] = keys.number("rms_norm_eps", keys.defaults["rms_norm_eps"], 1.2e-38, 1)
+    facts["rope"] = read_rope(keys, keys.defaults["rope_theta"], warnings)
+    facts["sliding_window"] = _window(keys, architecture)
+    facts.update(_experts(keys))
+    facts["tied_embeddings"] = keys.flag("tie_word_embeddings", False)
+    for key in ("attention_bias", "mlp_bias"):
+        facts[key] = keys.flag(key, False)
+        if facts[key] and architecture != "LlamaForCausalLM":
+            raise keys.error(f"{key} is true, which {architecture} does not have")
+    facts.update(bos=-1, eos=[])
+    return ModelConfig(facts, keys, Keys(generation, read_json(generation), {}) if generation else None, warnings)
+
+
+def _architecture(values: dict, path: Path) -> str:
+    names = values.get("architectures")
+    if not isinstance(names, list) or len(names) != 1 or names[0] not in DEFAULTS:
+        found = "nothing" if names is None else shown(names)
+        raise ModelError(f"{path}: architectures: {found} is not supported, expected one of {', '.join(DEFAULTS)}")
+    kind = values.get("model_type", MODEL_TYPES[names[0]])
+    if kind != MODEL_TYPES[names[0]]:
+        raise ModelError(
+            f"{path}: model_type {shown(kind)} is not supported with {names[0]}, expected {MODEL_TYPES[names[0]]!r}"
+        )
+    return names[0]
+
+
+def _check_unknown(keys: Keys, warnings: list) -> None:
+    quantization = keys.values.get("quantization_config")
+    if quantization:
+        method = quantization.get("quant_method") if isinstance(quantization, dict) else None
+        raise keys.error(f"quantization_config: quantised weights ({shown(method)}) are not supported")
+    if keys.values.get("auto_map"):
+        warnings.append(f"{keys.path}: auto_map names program text of the model's own; it is not run")
+    for key, value in keys.values.items():
+        if key in FOREIGN and value and value != 1.0:
+            raise keys.error(f"{shown(key)} is {shown(value)}, which is not supported")
+        if key not in READ | HARMLESS | FOREIGN and value is not None:
+            warnings.append(f"{keys.path}: {shown(key)} is not known, and ignored")
+
+
+def _sizes(keys: Keys) -> dict:
+    def size(key: str, high: int) -> int:
+        return keys.integer(key, keys.defaults[key], 1, high)
+
+    hidden, heads = size("hidden_size", 1 << 20), size("num_attention_heads", 1 << 14)
+    kv_heads = size("num_key_value_heads", 1 << 14) or heads
+    head_dim = keys.integer("head_dim", None, 1, 1 << 12)
+    if head_dim is None:
+        if hidden % heads:
+            raise keys.error(
+                f"hidden_size {hidden} is not a multiple of num_attention_heads {heads}, and there is no head_dim"
+            )
+        head_dim = hidden // heads
+    if head_dim % 2:
+        raise keys.error(f"head_dim is {head_dim}, expected an even number")
+    if heads % kv_heads:
+        raise keys.error(f"num_attention_heads {heads} is not a multiple of num_key_value_heads {kv_heads}")
+    return {
+        "n_layers": size("num_hidden_layers", 1 << 10),
+        "hidden_dim": hidden,
+        "ffn_dim": size("intermediate_size", 1 << 20),
+        "n_heads": heads,
+        "n_kv_heads": kv_heads,
+        "head_dim": head_dim,
+        "vocab_size": size("vocab_size", 1 << 24),
+        "context_length": size("max_position_embeddings", 1 << 28),
+    }
+
+
+def _window(keys: Keys, architecture: str) -> int:
+    absent = "sliding_window" not in keys.values
+    window = keys.integer("sliding_window", keys.defaults["sliding_window"] if absent else None, 1) or 0
+    use = keys.flag("use_sliding_window", bool(window) and architecture != "LlamaForCausalLM")
+    if architecture == "LlamaForCausalLM":
+        if use:
+            raise keys.error(f"use_sliding_window is true, which {architecture} does not have")
+        if window and "use_sliding_window" not in keys.values:
+            raise keys.error(f"sliding_window is {window}, which {architecture} does not have")
+        window = 0
+    elif use != bool(window):
+        raise keys.error(f"use_sliding_window is {shown(use)}, but sliding_window is {window or 'null'}")
+    types = keys.values.get("layer_types")
+    expected = "sliding_attention" if window else "full_attention"
+    if types is not None and (not isinstance(types, list) or any(t != expected for t in types)):
+        raise keys.error(
+            f"layer_types: found {shown(types)}, expected {expected!r} for every layer, as sliding_window has it"
+        )
+    return window
+
+
+def _experts(keys: Keys) -> dict:
+    if "num_local_experts" not in keys.defaults:
+        for key in ("num_local_experts", "num_experts_per_tok"):
+            if keys.integer(key, 0, 0):
+                raise keys.error(f"{key} is {keys.values[key]}, but the architecture has no experts")
+        return {"n_experts": 0, "n_active_experts": 0}
+    experts = keys.integer("num_local_experts", keys.defaults["num_local_experts"], 1, 1 << 10)
+    return {
+        "n_experts": experts,
+        "n_active_experts": keys.integer("num_experts_per_tok", keys.defaults["num_experts_per_tok"], 1, experts),
+    }

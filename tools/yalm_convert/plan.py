@@ -1,0 +1,184 @@
+"""Which stored tensor becomes which of the model file's, in what shape and type."""
+
+from dataclasses import dataclass
+from typing import Iterator, Optional, Union
+
+import numpy as np
+
+from .checkpoint import TYPES, Stored, pieces
+from .errors import ModelError
+from .source import shown
+
+NAMES = {TYPES["F32"]: "fp32", TYPES["F16"]: "fp16", TYPES["BF16"]: "bf16"}
+DTYPES = {name: dtype for dtype, name in NAMES.items()}
+IGNORED = (".rotary_emb.inv_freq",)  # follows from config.json
+
+
+@dataclass(frozen=True)
+class Planned:
+    name: str
+    dtype: np.dtype
+    source: Union[Stored, np.ndarray]  # an array is a tokenizer's, written as it is
+
+    @property
+    def shape(self) -> tuple:
+        return self.source.shape
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
+
+    @property
+    def dtype_name(self) -> str:
+        return NAMES.get(self.dtype) or {"u1": "u8", "u4": "u32"}[self.dtype.str[1:]]
+
+
+class Planner:
+    """Takes each tensor that the configuration calls for; what is left over is refused."""
+
+    def __init__(self, config: dict, tensors: dict, where: str, dtype: Optional[str]):
+        self.config, self.where = config, where
+        self.left, self.dtype = dict(tensors), DTYPES[dtype] if dtype else None
+        self.plan: list = []
+
+    def take(self, name: str, shape: tuple) -> Stored:
+        tensor = self.left.pop(name, None)
+        if tensor is None:
+            raise ModelError(f"{self.where}: tensor {shown(name)} is missing, expected one of shape {list(shape)}")
+        if tensor.shape != shape:
+            raise ModelError(
+                f"{tensor.path}: tensor {shown(name)}: found shape {list(tensor.shape)}, expected {list(shape)}"
+            )
+        return tensor
+
+    def weights(self, name: str, source: Stored) -> None:
+        self.plan.append(Planned(name, self.dtype or source.dtype, source))
+
+    def exact(self, name: str, source: Stored) -> None:
+        self.plan.append(Planned(name, TYPES["F32"], source))
+
+    def linear(self, name: str, stored: str, rows: int, columns: int, bias: bool) -> None:
+        self.weights(name, self.take(f"{stored}.weight", (rows, columns)))
+        if bias:
+            self.exact(f"{name}_bias", self.take(f"{stored}.bias", (rows,)))
+
+    def model(self) -> None:
+        c = self.config
+        dim, vocab = c["hidden_dim"], c["vocab_size"]
+        embedding = self.take("model.embed_tokens.weight", (vocab, dim))
+        self.weights("embedding", embedding)
+        for n in range(c["n_layers"]):
+            stored, name = f"model.layers.{n}", f"layers.{n}"
+            self.exact(f"{name}.attention_norm", self.take(f"{stored}.input_layernorm.weight", (dim,)))
+            self.attention(name, f"{stored}.self_attn")
+            self.exact(f"{name}.ffn_norm", self.take(f"{stored}.post_attention_layernorm.weight", (dim,)))
+            if c["n_experts"]:
+                self.experts(name, stored)
+            else:
+                self.ffn(name, f"{stored}.mlp")
+        self.exact("norm", self.take("model.norm.weight", (dim,)))
+        if not c["tied_embeddings"]:
+            self.weights("classifier", self.take("lm_head.weight", (vocab, dim)))
+        elif "lm_head.weight" in self.left:
+            self.check_tied(embedding, self.take("lm_head.weight", (vocab, dim)))
+
+    def attention(self, name: str, stored: str) -> None:
+        c = self.config
+        dim, bias = c["hidden_dim"], c["attention_bias"]
+        q, kv = c["n_heads"] * c["head_dim"], c["n_kv_heads"] * c["head_dim"]
+        for letter, rows, columns in (("q", q, dim), ("k", kv, dim), ("v", kv, dim), ("o", dim, q)):
+            self.linear(f"{name}.{letter}", f"{stored}.{letter}_proj", rows, columns, bias)
+
+    def ffn(self, name: str, stored: str) -> None:
+        dim, ffn, bias = self.config["hidden_dim"], self.config["ffn_dim"], self.config["mlp_bias"]
+        for part, rows, columns in (("gate", ffn, dim), ("up", ffn, dim), ("down", dim, ffn)):
+            self.linear(f"{name}.{part}", f"{stored}.{part}_proj", rows, columns, bias)
+
+    def experts(self, name: str, stored: str) -> None:
+        """Either one matrix for each expert (w1 is gate, w3 up, w2 down), or all experts in one tensor, gate's rows before up's."""
+        dim, ffn, n = self.config["hidden_dim"], self.config["ffn_dim"], self.config["n_experts"]
+        fused = f"{stored}.mlp.experts.gate_up_proj" in self.left
+        block = f"{stored}.mlp" if fused else f"{stored}.block_sparse_moe"
+        self.exact(f"{name}.router", self.take(f"{block}.gate.weight", (n, dim)))
+        if fused:
+            gate_up = self.take(f"{block}.experts.gate_up_proj", (n, 2 * ffn, dim))
+            down = self.take(f"{block}.experts.down_proj", (n, dim, ffn))
+        for e in range(n):
+            if fused:
+                gate = gate_up.part(2 * e * ffn * dim, (ffn, dim))
+                up = gate_up.part((2 * e + 1) * ffn * dim, (ffn, dim))
+                parts = {"gate": gate, "up": up, "down": down.part(e * ffn * dim, (dim, ffn))}
+            else:
+                expert = f"{block}.experts.{e}"
+                parts = {
+                    "gate": self.take(f"{expert}.w1.weight", (ffn, dim)),
+                    "up": self.take(f"{expert}.w3.weight", (ffn, dim)),
+                    "down": self.take(f"{expert}.w2.weight", (dim, ffn)),
+                }
+            for part, tensor in parts.items():
+                self.weights(f"{name}.experts.{e}.{part}", tensor)
+
+    def check_tied(self, embedding: Stored, head: Stored) -> None:
+        """A copy of the embedding does no harm; anything else means that the configuration or the file is wrong."""
+        same = embedding.dtype == head.dtype
+        same = same and all((a.view("u1") == b.view("u1")).all() for a, b in zip(pieces(embedding), pieces(head)))
+        if not same:
+            raise ModelError(
+                f"{head.path}: tie_word_embeddings is true, but tensor 'lm_head.weight' is not the embedding's copy"
+            )
+
+    def refuse_rest(self) -> None:
+        for name, tensor in self.left.items():
+            if not name.endswith(IGNORED):
+                raise ModelError(f"{tensor.path}: tensor {shown(name)} is not known, or not called for by config.json")
+
+
+def make_plan(config: dict, tensors: dict, tokenizer: list, where: str, dtype: Optional[str]) -> list:
+    planner = Planner(config, tensors, where, dtype)
+    planner.model()
+    planner.refuse_rest()
+    return planner.plan + [Planned(name, array.dtype, array) for name, array in tokenizer]
+
+
+def matrix_types(plan: list) -> list:
+    """Names of the types that the weight matrices have."""
+    exact = ("norm", "_bias", ".router")
+    return sorted({p.dtype_name for p in plan if isinstance(p.source, Stored) and not p.name.endswith(exact)})
+
+
+def data(planned: Planned, check_finite: bool) -> Iterator[np.ndarray]:
+    """The tensor's elements in the planned type, flat, piece by piece."""
+    if isinstance(planned.source, np.ndarray):
+        yield np.ascontiguousarray(planned.source).reshape(-1)
+        return
+    source = planned.source
+    for piece in pieces(source):
+        if check_finite and _has_nonfinite(piece):
+            raise ModelError(f"{source.path}: tensor {shown(source.name)} has a value that is NaN or infinite")
+        if piece.dtype == planned.dtype:
+            yield piece
+            continue
+        with np.errstate(over="ignore", invalid="ignore"):
+            result = piece.astype(planned.dtype)
+        if _has_nonfinite(result):
+            _refuse_overflow(source, piece, result, planned.dtype_name)
+        yield result
+
+
+def _has_nonfinite(values: np.ndarray) -> bool:
+    """By bits, since that is several times faster than by value: the exponent is all ones in NaN and infinity alone."""
+    if values.dtype == TYPES["F32"]:
+        bits, magnitude, infinity = values.view("<u4"), 0x7FFFFFFF, 0x7F800000
+    else:
+        bits, magnitude, infinity = values.view("<u2"), 0x7FFF, 0x7F80 if values.dtype == TYPES["BF16"] else 0x7C00
+    return values.size > 0 and int((bits & bits.dtype.type(magnitude)).max()) >= infinity
+
+
+def _refuse_overflow(source: Stored, piece: np.ndarray, result: np.ndarray, dtype: str) -> None:
+    before, after = piece.astype(np.float32), result.astype(np.float32)
+    lost = np.isfinite(before) & ~np.isfinite(after)
+    if lost.any():
+        value = float(before[lost][0])
+        raise ModelError(
+            f"{source.path}: tensor {shown(source.name)}: value {value:g} does not fit in {dtype}; --dtype bf16 or fp32 holds it"
+        )
