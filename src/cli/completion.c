@@ -82,8 +82,7 @@ static yalm_status plan(struct completion *run, yalm_session_options *how, yalm_
         how->endless = run->limit > room;
         how->context = (int)(options->context || how->endless ? most : run->limit > 0 ? n + run->limit - 1 : n);
         if (how->endless && !options->quiet)
-            say("past the context of %lld positions the oldest tokens but the first %d give way", (long long)most,
-                how->n_sinks);
+            say("past the context of %lld positions the oldest tokens give way", (long long)most);
     }
     return YALM_OK;
 }

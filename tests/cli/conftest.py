@@ -1,9 +1,14 @@
 """Runs the yalm program as a user does: arguments in, bytes and an exit code out."""
 
 import os
+import shutil
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class Program:
@@ -51,3 +56,17 @@ def bare(yalm):
         return subprocess.run([str(yalm), *map(str, args)], check=False, capture_output=True, timeout=100, **more)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def ids_only(yalm, tmp_path_factory):
+    """The program with the bundled model, converted from a directory without a tokenizer."""
+    source = tmp_path_factory.mktemp("ids_only") / "fable-4m"
+    source.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(ROOT / "models" / "fable-4m" / name, source)
+    model = source.parent / "ids_only.bin"
+    command = [sys.executable, str(ROOT / "tools" / "convert.py"), str(source), str(model)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0 and "tokenizer" in done.stderr, done.stderr
+    return Program(yalm, model)
