@@ -75,14 +75,15 @@ static void append_one(struct cpu_state *s, const struct batch *batch, int layer
     store(s, cpu_values(s, layer, kv_head), slot, s->v + (size_t)token * s->kv_dim + (size_t)kv_head * d);
 }
 
-void attention_append(struct cpu_state *s, const struct batch *batch, int layer, int thread)
+void attention_append(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
 {
     const int n_kv_heads = s->config->n_kv_heads;
-    const struct span items = team_share(s->team, thread, batch->n * n_kv_heads, 1);
-    for (int i = items.first; i < items.last; i++)
-        append_one(s, batch, layer, i / n_kv_heads, i % n_kv_heads);
-    if (thread == 0)
-        atomic_store_explicit(&s->next_task, 0, memory_order_relaxed);
+    for (struct span items; team_claim(me, batch->n * n_kv_heads, 4, &items);) {
+        for (int i = items.first; i < items.last; i++)
+            append_one(s, batch, layer, i / n_kv_heads, i % n_kv_heads);
+        if (items.first == 0 && atomic_load_explicit(s->cancel, memory_order_relaxed))
+            atomic_store_explicit(&s->stopped, true, memory_order_relaxed);
+    }
 }
 
 // The kernel on one run of consecutive slots that holds positions [first, last); a row sees those in [visible_from, visible_to).
@@ -165,91 +166,105 @@ static void write_output(struct cpu_state *s, int kv_head, int first_token, int 
         y[c] = scale * acc[c];
 }
 
-static struct task task_make(struct cpu_state *s, const struct batch *batch, int layer, int thread)
+static struct task task_make(struct cpu_state *s, const struct batch *batch, int layer, const struct member *me)
 {
     struct task task = {.s = s, .batch = batch, .layer = layer};
     const size_t most = (size_t)group_size(s) * s->query_tokens;
-    task.acc = (float *)(s->task_scratch + thread * s->task_scratch_bytes);
+    task.acc = (float *)(s->task_scratch + me->thread * s->task_scratch_bytes);
     task.max = task.acc + most * s->config->head_dim;
     task.sum = task.max + most;
     task.first = (int *)(task.sum + most);
     task.last = task.first + most;
-    task.kernel_scratch = s->attend_scratch + thread * s->attend_scratch_bytes;
+    task.kernel_scratch = s->attend_scratch + me->thread * s->attend_scratch_bytes;
     return task;
 }
 
-// Prefill: each task takes query_tokens tokens of a KV head and all the keys that they see. The longest come first.
-static void attend_blocks(struct cpu_state *s, const struct batch *batch, int layer, int thread)
+// The queries of block `i` of the batch's tokens, of one KV head.
+static void attend_block(struct task *task, int block)
+{
+    struct cpu_state *s = task->s;
+    const struct batch *batch = task->batch;
+    task->first_token = block * s->query_tokens;
+    task->n_tokens = batch->n - task->first_token < s->query_tokens ? batch->n - task->first_token : s->query_tokens;
+    task->n_queries = task->n_tokens * group_size(s);
+    const int64_t position = batch->position + task->first_token;
+    task_begin(task);
+    attend_sinks(task);
+    attend_positions(task, kv_first_visible(&s->kv, position), position + task->n_tokens);
+    for (int q = 0; q < task->n_queries; q++)
+        write_output(s, task->kv_head, task->first_token, q, task->acc + (size_t)q * s->config->head_dim, task->sum[q]);
+}
+
+// Prefill: each claim takes query_tokens tokens of a KV head and all the keys that they see. The longest come first.
+static void attend_blocks(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
 {
     const int n_kv_heads = s->config->n_kv_heads;
     const int n_blocks = (batch->n + s->query_tokens - 1) / s->query_tokens;
-    struct task task = task_make(s, batch, layer, thread);
-    for (int i; (i = atomic_fetch_add_explicit(&s->next_task, 1, memory_order_relaxed)) < n_blocks * n_kv_heads;) {
-        task.kv_head = i % n_kv_heads;
-        task.first_token = (n_blocks - 1 - i / n_kv_heads) * s->query_tokens;
-        task.n_tokens = batch->n - task.first_token < s->query_tokens ? batch->n - task.first_token : s->query_tokens;
-        task.n_queries = task.n_tokens * group_size(s);
-        const int64_t position = batch->position + task.first_token;
-        task_begin(&task);
-        attend_sinks(&task);
-        attend_positions(&task, kv_first_visible(&s->kv, position), position + task.n_tokens);
-        for (int q = 0; q < task.n_queries; q++)
-            write_output(s, task.kv_head, task.first_token, q, task.acc + (size_t)q * s->config->head_dim, task.sum[q]);
-    }
+    struct task task = task_make(s, batch, layer, me);
+    for (struct span span; team_claim(me, n_blocks * n_kv_heads, 1, &span);)
+        for (int i = span.first; i < span.last; i++) {
+            task.kv_head = i % n_kv_heads;
+            attend_block(&task, n_blocks - 1 - i / n_kv_heads);
+        }
 }
 
 // output = Σ_parts e^(max_part - max) acc_part / Σ_parts e^(max_part - max) sum_part, in the order of the parts.
-static void merge_parts(struct cpu_state *s, int n_parts, int n_queries, int thread)
+static void merge_query(struct cpu_state *s, int n_parts, int n_queries, int kv_head, int q)
 {
     const int d = s->config->head_dim;
-    const struct span items = team_share(s->team, thread, s->config->n_kv_heads * n_queries, 1);
-    for (int item = items.first; item < items.last; item++) {
-        const int kv_head = item / n_queries, q = item % n_queries;
-        const size_t base = (size_t)kv_head * n_parts * n_queries + q; // and n_queries further for each part
-        float max = -INFINITY, sum = 0;
-        for (int part = 0; part < n_parts; part++)
-            max = fmaxf(max, s->part_max[base + (size_t)part * n_queries]);
-        float *total = s->part_acc + base * d; // part 0's, scaled in place
-        for (int part = 0; part < n_parts; part++) {
-            const size_t at = base + (size_t)part * n_queries;
-            const float scale = s->part_sum[at] > 0 ? expf(s->part_max[at] - max) : 0.0f;
-            sum += scale * s->part_sum[at];
-            const float *acc = s->part_acc + at * d;
-            for (int c = 0; c < d; c++)
-                total[c] = part == 0 ? scale * acc[c] : total[c] + scale * acc[c];
-        }
-        write_output(s, kv_head, 0, q, total, sum);
+    const size_t base = (size_t)kv_head * n_parts * n_queries + q; // and n_queries further for each part
+    float max = -INFINITY, sum = 0;
+    for (int part = 0; part < n_parts; part++)
+        max = fmaxf(max, s->part_max[base + (size_t)part * n_queries]);
+    float *total = s->part_acc + base * d; // part 0's, scaled in place
+    for (int part = 0; part < n_parts; part++) {
+        const size_t at = base + (size_t)part * n_queries;
+        const float scale = s->part_sum[at] > 0 ? expf(s->part_max[at] - max) : 0.0f;
+        sum += scale * s->part_sum[at];
+        const float *acc = s->part_acc + at * d;
+        for (int c = 0; c < d; c++)
+            total[c] = part == 0 ? scale * acc[c] : total[c] + scale * acc[c];
     }
+    write_output(s, kv_head, 0, q, total, sum);
+}
+
+// One part of the keys, all the batch's queries of one KV head. Parts lie (n_kv_heads, n_parts).
+static void attend_part(struct task *task, int i, int n_parts)
+{
+    struct cpu_state *s = task->s;
+    const struct batch *batch = task->batch;
+    const int64_t from = kv_first_visible(&s->kv, batch->position), to = batch->position + batch->n;
+    const int part = i % n_parts;
+    task->kv_head = i / n_parts;
+    task->acc = s->part_acc + (size_t)i * task->n_queries * s->config->head_dim;
+    task->max = s->part_max + (size_t)i * task->n_queries;
+    task->sum = s->part_sum + (size_t)i * task->n_queries;
+    task_begin(task);
+    if (part == 0)
+        attend_sinks(task);
+    attend_positions(task, from + (to - from) * part / n_parts, from + (to - from) * (part + 1) / n_parts);
 }
 
 // Decode, and short batches: the keys are cut into parts, so that one token can use the whole machine.
-static void attend_parts(struct cpu_state *s, const struct batch *batch, int layer, int thread)
+static void attend_parts(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
 {
-    const int n_kv_heads = s->config->n_kv_heads, d = s->config->head_dim;
-    const int64_t from = kv_first_visible(&s->kv, batch->position), to = batch->position + batch->n;
-    const int n_parts = attention_key_parts((int)(to - from));
-    struct task task = task_make(s, batch, layer, thread);
+    const int n_kv_heads = s->config->n_kv_heads, n_queries = batch->n * group_size(s);
+    const int n_parts = attention_key_parts((int)(batch->position + batch->n - kv_first_visible(&s->kv, batch->position)));
+    struct task task = task_make(s, batch, layer, me);
     task.n_tokens = batch->n;
-    task.n_queries = batch->n * group_size(s);
-    for (int i; (i = atomic_fetch_add_explicit(&s->next_task, 1, memory_order_relaxed)) < n_parts * n_kv_heads;) {
-        task.kv_head = i / n_parts;
-        const int part = i % n_parts;
-        task.acc = s->part_acc + (size_t)i * task.n_queries * d;
-        task.max = s->part_max + (size_t)i * task.n_queries;
-        task.sum = s->part_sum + (size_t)i * task.n_queries;
-        task_begin(&task);
-        if (part == 0)
-            attend_sinks(&task);
-        attend_positions(&task, from + (to - from) * part / n_parts, from + (to - from) * (part + 1) / n_parts);
-    }
-    team_barrier(s->team);
-    merge_parts(s, n_parts, task.n_queries, thread);
+    task.n_queries = n_queries;
+    for (struct span span; team_claim(me, n_parts * n_kv_heads, 1, &span);)
+        for (int i = span.first; i < span.last; i++)
+            attend_part(&task, i, n_parts);
+    for (struct span span; team_claim(me, n_kv_heads * n_queries, 4, &span);)
+        for (int i = span.first; i < span.last; i++)
+            merge_query(s, n_parts, n_queries, i / n_queries, i % n_queries);
 }
 
-void attention_attend(struct cpu_state *s, const struct batch *batch, int layer, int thread)
+void attention_attend(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
 {
     if (batch->n > s->query_tokens)
-        attend_blocks(s, batch, layer, thread);
+        attend_blocks(s, batch, layer, me);
     else
-        attend_parts(s, batch, layer, thread);
+        attend_parts(s, batch, layer, me);
 }

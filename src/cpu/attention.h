@@ -1,17 +1,17 @@
 // Fused dense attention over the KV cache (the design's section on attention: online softmax, no score matrix, GQA groups as rows
 // of one product, appends already in the layout that the kernels read).
 //
-// The team calls each of these together, inside one run, with barriers between them where said.
+// Each function is one or two steps of a run (team.h), and returns when they are over.
 #pragma once
 #include "cpu/state.h"
 
 // Rotates the batch's queries (state->q) into rotated_q and its keys into the cache, and copies its values there.
-// Afterwards: a barrier.
-void attention_append(struct cpu_state *state, const struct batch *batch, int layer, int thread);
+// Also where a run looks whether it has been cancelled (state->stopped).
+void attention_append(struct cpu_state *state, const struct batch *batch, int layer, struct member *me);
 
-// state->attended = softmax(q Kᵀ / sqrt(head_dim)) V for each token of the batch over the keys that it sees. Contains
-// barriers; afterwards: one more. The result does not depend on the number of threads.
-void attention_attend(struct cpu_state *state, const struct batch *batch, int layer, int thread);
+// state->attended = softmax(q Kᵀ / sqrt(head_dim)) V for each token of the batch over the keys that it sees. The
+// result does not depend on the number of threads.
+void attention_attend(struct cpu_state *state, const struct batch *batch, int layer, struct member *me);
 
 // Parts that the keys of `n_visible` are cut into, for batches of at most state->query_tokens tokens: a function of the length alone,
 // so that neither the team's size nor its timing shows in a result.

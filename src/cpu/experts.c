@@ -5,19 +5,20 @@
 
 #include "cpu/matmul.h"
 
-void gated_units(struct cpu_state *s, const struct expert_weights *w, const float *h, int n, int thread)
+void gated_units(struct cpu_state *s, const struct expert_weights *w, const float *h, int n, struct member *me)
 {
     const int ffn_dim = w->gate.rows;
-    matmul_pack(s, thread, h, n, w->gate.cols);
-    // The same rows of gate and up: each thread goes on with what it has just computed.
-    const struct span rows = team_share(s->team, thread, ffn_dim, 16);
-    matmul_rows(s, thread, &(struct product){&w->gate, w->gate_bias, s->gate}, rows, h, n);
-    matmul_rows(s, thread, &(struct product){&w->up, w->up_bias, s->up}, rows, h, n);
-    for (int t = 0; t < n && rows.first < rows.last; t++) {
-        const size_t at = (size_t)t * ffn_dim + rows.first;
-        s->kernels->silu_multiply(s->gate + at, s->up + at, rows.last - rows.first);
+    matmul_pack(s, me, h, n, w->gate.cols);
+    const int needed = n > 0 ? ffn_dim : 0;
+    for (struct span rows; team_claim(me, needed, matmul_grain(s, &w->gate, n), &rows);) {
+        // The same rows of gate and up: the claim goes on with what it has just computed.
+        matmul_rows(s, me, &(struct product){&w->gate, w->gate_bias, s->gate}, rows, h, n);
+        matmul_rows(s, me, &(struct product){&w->up, w->up_bias, s->up}, rows, h, n);
+        for (int t = 0; t < n; t++) {
+            const size_t at = (size_t)t * ffn_dim + rows.first;
+            s->kernels->silu_multiply(s->gate + at, s->up + at, rows.last - rows.first);
+        }
     }
-    team_barrier(s->team);
 }
 
 // The n_active largest of a token's router logits (the lower index of equals), in ascending order of index, with the softmax
@@ -43,11 +44,12 @@ static void choose_experts(int *chosen, float *weight, const float *logits, int 
         weight[i] /= sum;
 }
 
-// Which tokens go to which expert. One thread's work: n * n_experts numbers.
+// Which tokens go to which expert.
 static void route(struct cpu_state *s, int n)
 {
     const int n_experts = s->config->n_experts, n_active = s->config->n_active_experts;
-    memset(s->expert_n, 0, sizeof *s->expert_n * n_experts);
+    for (int e = 0; e < n_experts; e++)
+        s->expert_n[e] = s->chosen_experts[e] = 0;
     for (int t = 0; t < n; t++) {
         int *chosen = s->expert_of + t * n_active;
         float *weight = s->expert_weight + t * n_active;
@@ -58,35 +60,42 @@ static void route(struct cpu_state *s, int n)
             s->expert_scale[(size_t)e * s->chunk + at] = weight[i];
         }
     }
+    for (int e = 0, i = 0; e < n_experts; e++)
+        if (s->expert_n[e] > 0)
+            s->chosen_experts[i++] = e;
 }
 
-// x[token] += scale · expert(h[token]) for the tokens of one expert.
-static void expert(struct cpu_state *s, const struct expert_weights *w, const int *tokens, const float *scale, int n, int thread)
+// x[token] += scale · expert(h[token]) for the n tokens of expert e; steps without items where n = 0.
+static void expert(struct cpu_state *s, const struct expert_weights *w, int e, int n, struct member *me)
 {
     const int dim = s->config->hidden_dim;
-    const struct span mine = team_share(s->team, thread, n, 1);
-    for (int i = mine.first; i < mine.last; i++)
-        memcpy(s->expert_in + (size_t)i * dim, s->h + (size_t)tokens[i] * dim, sizeof(float) * dim);
-    team_barrier(s->team);
-    gated_units(s, w, s->expert_in, n, thread);
-    matmul_pack(s, thread, s->gate, n, w->down.cols);
-    const struct span rows = team_share(s->team, thread, dim, 16);
-    matmul_rows(s, thread, &(struct product){&w->down, w->down_bias, s->branch}, rows, s->gate, n);
-    for (int i = 0; i < n && rows.first < rows.last; i++)
-        s->kernels->add_scaled(s->x + (size_t)tokens[i] * dim + rows.first, s->branch + (size_t)i * dim + rows.first, scale[i],
-                               rows.last - rows.first);
-    team_barrier(s->team);
+    const int *tokens = s->expert_tokens + (size_t)e * s->chunk;
+    const float *scale = s->expert_scale + (size_t)e * s->chunk;
+    for (struct span mine; team_claim(me, n, 1, &mine);)
+        for (int i = mine.first; i < mine.last; i++)
+            memcpy(s->expert_in + (size_t)i * dim, s->h + (size_t)tokens[i] * dim, sizeof(float) * dim);
+    gated_units(s, w, s->expert_in, n, me);
+    matmul_pack(s, me, s->gate, n, w->down.cols);
+    const int needed = n > 0 ? dim : 0;
+    for (struct span rows; team_claim(me, needed, matmul_grain(s, &w->down, n), &rows);) {
+        matmul_rows(s, me, &(struct product){&w->down, w->down_bias, s->branch}, rows, s->gate, n);
+        for (int i = 0; i < n; i++)
+            s->kernels->add_scaled(s->x + (size_t)tokens[i] * dim + rows.first, s->branch + (size_t)i * dim + rows.first, scale[i],
+                                   rows.last - rows.first);
+    }
 }
 
-void experts_block(struct cpu_state *s, const struct layer_weights *w, int n, int thread)
+void experts_block(struct cpu_state *s, const struct layer_weights *w, int n, struct member *me)
 {
-    matmul_shared(s, thread, &(struct product){&w->router, NULL, s->router_logits}, 1, s->h, n);
-    team_barrier(s->team);
-    if (thread == 0)
+    const int n_experts = s->config->n_experts;
+    matmul_shared(s, me, &(struct product){&w->router, NULL, s->router_logits}, 1, s->h, n);
+    for (struct span once; team_claim(me, 1, 1, &once);)
         route(s, n);
-    team_barrier(s->team);
-    for (int e = 0; e < s->config->n_experts; e++)
-        if (s->expert_n[e] > 0)
-            expert(s, &w->experts[e], s->expert_tokens + (size_t)e * s->chunk, s->expert_scale + (size_t)e * s->chunk, s->expert_n[e],
-                   thread);
+    // As many rounds as there can be experts with tokens, whatever the routing says: the steps must be the same for all members.
+    const int64_t most = (int64_t)n * s->config->n_active_experts;
+    for (int i = 0; i < n_experts && i < most; i++) {
+        const int e = s->chosen_experts[i];
+        const bool repeated = i > 0 && e == 0; // beyond the chosen ones
+        expert(s, &w->experts[e], e, repeated ? 0 : s->expert_n[e], me);
+    }
 }

@@ -2,8 +2,8 @@
 #pragma once
 #include "cpu/state.h"
 
-// state->gate = silu(gate · h) ∘ (up · h) for n tokens h (n, hidden_dim). Ends in a barrier.
-void gated_units(struct cpu_state *state, const struct expert_weights *w, const float *h, int n, int thread);
+// state->gate = silu(gate · h) ∘ (up · h) for n tokens h (n, hidden_dim): one or two steps.
+void gated_units(struct cpu_state *state, const struct expert_weights *w, const float *h, int n, struct member *me);
 
-// x += Σ over each token's experts of weight · expert(h), for the n tokens state->h. Ends in a barrier.
-void experts_block(struct cpu_state *state, const struct layer_weights *w, int n, int thread);
+// x += Σ over each token's experts of weight · expert(h), for the n tokens state->h: steps.
+void experts_block(struct cpu_state *state, const struct layer_weights *w, int n, struct member *me);

@@ -23,40 +23,40 @@ struct run {
     const struct cpu_kernels *kernels;
     struct team *team;
     char *block;
-    size_t share; // bytes for each thread
+    size_t share; // bytes; there are as many shares as threads
     int n_streams, ahead;
     long rounds;
     atomic_ullong result; // of the reading, so that it is not in vain
     double ops;
 };
 
-static void touch(void *context, int thread)
+static void touch(void *context, int share)
 {
     struct run *run = context;
     for (size_t i = 0; i < run->share; i += 4096)
-        run->block[(size_t)thread * run->share + i] = (char)i;
+        run->block[(size_t)share * run->share + i] = (char)i;
 }
 
-static void read_share(void *context, int thread)
+static void read_share(void *context, int share)
 {
     struct run *run = context;
     const uint64_t value =
-        run->kernels->read_streams(run->block + (size_t)thread * run->share, run->share, run->n_streams, run->ahead);
+        run->kernels->read_streams(run->block + (size_t)share * run->share, run->share, run->n_streams, run->ahead);
     atomic_fetch_xor(&run->result, value);
 }
 
-static void multiply(void *context, int thread)
+static void multiply(void *context, int share)
 {
     struct run *run = context;
     const double ops = run->kernels->fma_loop(run->rounds);
-    if (thread == 0)
+    if (share == 0)
         run->ops = ops;
 }
 
-static double seconds_of(struct run *run, void (*work)(void *context, int thread))
+static double seconds_of(struct run *run, void (*work)(void *context, int share))
 {
     const double start = clock_seconds();
-    team_run(run->team, work, run);
+    team_for(run->team, team_size(run->team), work, run);
     return clock_seconds() - start;
 }
 
@@ -111,7 +111,7 @@ yalm_status limits_measure(struct team *team, const struct cpu_kernels *kernels,
     run.block = memory_pages(n * run.share);
     if (!run.block)
         return error_set(error, YALM_NO_MEMORY, "measuring the read bandwidth needs %zu MiB", n * run.share >> 20);
-    team_run(team, touch, &run);
+    team_for(team, (int)n, touch, &run);
     limits->read_gb_per_s = 1e-9 * measure_read(&run, 0.75 * seconds);
     memory_pages_free(run.block, n * run.share);
     limits->fma_gop_per_s = 1e-9 * measure_fma(&run, 0.25 * seconds);

@@ -1,25 +1,41 @@
 #include "cpu/matmul.h"
 
-// Shares of rows are whole multiples of this, so that the kernels' register tiles are mostly full and, with rows of an even
-// length, no two threads write one cache line.
-enum { ROW_GRAIN = 16 };
+#include "util/round.h"
 
-void matmul_pack(struct cpu_state *s, int thread, const float *x, int n, int cols)
+// Claims of rows are whole multiples of this, so that the kernels' register tiles are mostly full and no two threads write one
+// cache line of an output whose rows are that long.
+enum { ROW_UNIT = 16 };
+
+// Decode: a claim should be long enough for the memory to stream (the hardware's prefetchers begin anew at each), and short enough
+// that nobody waits long for the last one.
+enum { STREAM_BYTES = 128 << 10 };
+
+// Prefill: rows that the kernels keep in the cache together.
+enum { BLOCK_ROWS = 128 };
+
+void matmul_pack(struct cpu_state *s, struct member *me, const float *x, int n, int cols)
 {
-    if (n <= s->kernels->matvec_max)
+    if (s->chunk <= s->kernels->matvec_max)
         return;
-    const struct span span = team_share(s->team, thread, cols, 64);
-    if (span.first < span.last)
+    const int needed = n > s->kernels->matvec_max ? cols : 0;
+    for (struct span span; team_claim(me, needed, 128, &span);)
         s->kernels->pack_tokens(s->packed, x, cols, n, cols, span.first, span.last);
-    team_barrier(s->team);
 }
 
-void matmul_rows(struct cpu_state *s, int thread, const struct product *p, struct span rows, const float *x, int n)
+int matmul_grain(const struct cpu_state *s, const struct matrix *w, int n)
+{
+    const int threads = team_size(s->team);
+    const int even = (int)round_up((size_t)(w->rows / (4 * threads)) + 1, ROW_UNIT); // four claims for each member
+    int most = BLOCK_ROWS;
+    if (n <= s->kernels->matvec_max)
+        most = (int)round_up(STREAM_BYTES / ((size_t)w->cols * dtype_sizes[w->dtype]) + 1, ROW_UNIT);
+    return even < most ? even : most;
+}
+
+void matmul_rows(struct cpu_state *s, const struct member *me, const struct product *p, struct span rows, const float *x, int n)
 {
     const struct cpu_kernels *kernels = s->kernels;
     const struct matrix *w = p->w;
-    if (rows.first >= rows.last)
-        return;
     float *y = p->y + rows.first;
     if (n <= kernels->matvec_max)
         kernels->matvec[w->dtype](y, w->rows, w->data, rows.first, rows.last, w->cols, x, w->cols, n);
@@ -33,24 +49,25 @@ void matmul_rows(struct cpu_state *s, int thread, const struct product *p, struc
             .cols = w->cols,
             .packed = s->packed,
             .n = n,
-            .scratch = s->matmul_scratch + thread * s->matmul_scratch_bytes,
+            .scratch = s->matmul_scratch + me->thread * s->matmul_scratch_bytes,
         });
     if (p->bias)
         for (int t = 0; t < n; t++)
             kernels->add(y + (ptrdiff_t)t * w->rows, p->bias + rows.first, rows.last - rows.first);
 }
 
-void matmul_shared(struct cpu_state *s, int thread, const struct product *products, int n_products, const float *x, int n)
+void matmul_shared(struct cpu_state *s, struct member *me, const struct product *products, int n_products, const float *x, int n)
 {
-    matmul_pack(s, thread, x, n, products[0].w->cols);
+    matmul_pack(s, me, x, n, products[0].w->cols);
     int total = 0;
     for (int i = 0; i < n_products; i++)
         total += products[i].w->rows;
-    const struct span share = team_share(s->team, thread, total, ROW_GRAIN);
-    for (int i = 0, base = 0; i < n_products; base += products[i].w->rows, i++) {
-        const int rows = products[i].w->rows;
-        const int first = share.first > base ? share.first - base : 0;
-        const int last = share.last < base + rows ? share.last - base : rows;
-        matmul_rows(s, thread, &products[i], (struct span){first, last}, x, n);
-    }
+    for (struct span claim; team_claim(me, total, matmul_grain(s, products[0].w, n), &claim);)
+        for (int i = 0, base = 0; i < n_products; base += products[i].w->rows, i++) {
+            const int rows = products[i].w->rows;
+            const int first = claim.first > base ? claim.first - base : 0;
+            const int last = claim.last < base + rows ? claim.last - base : rows;
+            if (first < last)
+                matmul_rows(s, me, &products[i], (struct span){first, last}, x, n);
+        }
 }

@@ -1,4 +1,4 @@
-// Matrix products shared among the team.
+// Matrix products shared among the team. Each function is one or two steps of a run (team.h), and returns when they are over.
 #pragma once
 #include "cpu/state.h"
 
@@ -8,11 +8,21 @@ struct product { // y = W x + bias
     float *y;          // (n, w->rows)
 };
 
-// Several products of the same input in one dispatch: the rows of all of them, one after another, are shared out evenly.
-// x: (n, cols). Packs x for the kernels where n is large, which takes a barrier; no barrier afterwards.
-void matmul_shared(struct cpu_state *state, int thread, const struct product *products, int n_products, const float *x, int n);
+// Several products of the same input in one step: the rows of all of them, one after another, are shared out.
+// x: (n, cols).
+void matmul_shared(struct cpu_state *state, struct member *me, const struct product *products, int n_products, const float *x, int n);
 
-// One product, of which this thread has rows `rows`, for callers that go on with their own rows: returns with these done.
-// `x` must have been packed by matmul_pack() and a barrier where n > kernels->matvec_max.
-void matmul_rows(struct cpu_state *state, int thread, const struct product *product, struct span rows, const float *x, int n);
-void matmul_pack(struct cpu_state *state, int thread, const float *x, int n, int cols);
+// For callers that go on with the rows that they have just computed:
+//
+//     matmul_pack(state, me, x, n, w->cols);
+//     while (team_claim(me, w->rows, matmul_grain(state, w, n), &rows)) {
+//         matmul_rows(state, me, &product, rows, x, n);
+//         …
+//     }
+//
+// matmul_pack() brings x into the form that the kernels want for many tokens, in a step of its own: always, or, where it knows for good
+// that there will be few, never.
+void matmul_pack(struct cpu_state *state, struct member *me, const float *x, int n, int cols);
+int matmul_grain(const struct cpu_state *state, const struct matrix *w, int n);
+void matmul_rows(struct cpu_state *state, const struct member *me, const struct product *product, struct span rows, const float *x,
+                 int n);

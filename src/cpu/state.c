@@ -50,7 +50,8 @@ static void carve_experts(struct cpu_state *s, struct carver *c)
     s->expert_in = carve(c, chunk * s->config->hidden_dim, sizeof(float));
     s->expert_tokens = carve(c, experts * chunk, sizeof(int));
     s->expert_scale = carve(c, experts * chunk, sizeof(float));
-    s->expert_n = carve(c, experts, sizeof(int));
+    s->chosen_experts = carve(c, experts, sizeof *s->chosen_experts);
+    s->expert_n = carve(c, experts, sizeof *s->expert_n);
 }
 
 static void carve_activations(struct cpu_state *s, struct carver *c)
@@ -158,9 +159,9 @@ static void cpu_close(void *state)
     struct cpu_state *s = state;
     if (!s)
         return;
+    team_close(s->team); // first: a late member may still look around
     memory_pages_free(s->kv_block, s->kv_bytes);
     memory_pages_free(s->scratch_block, s->scratch_bytes);
-    team_close(s->team);
     free(s);
 }
 
@@ -234,20 +235,17 @@ static void fill_row(const struct cpu_state *s, void *rows, int slot, uint64_t s
     }
 }
 
-static void fill(void *context, int thread)
+static void fill_head(void *context, int head)
 {
     const struct fill *f = context;
     const struct cpu_state *s = f->s;
     const int n_heads = s->config->n_layers * s->config->n_kv_heads;
-    const struct span heads = team_share(s->team, thread, n_heads, 1);
-    for (int head = heads.first; head < heads.last; head++) {
-        const int layer = head / s->config->n_kv_heads, kv_head = head % s->config->n_kv_heads;
-        for (int i = 0; i < f->n; i++) {
-            const int slot = kv_slot(&s->kv, f->position + i);
-            const uint64_t row = ((uint64_t)(f->position + i) * n_heads + head) * 2;
-            fill_row(s, cpu_keys(s, layer, kv_head), slot, f->seed, row);
-            fill_row(s, cpu_values(s, layer, kv_head), slot, f->seed, row + 1);
-        }
+    const int layer = head / s->config->n_kv_heads, kv_head = head % s->config->n_kv_heads;
+    for (int i = 0; i < f->n; i++) {
+        const int slot = kv_slot(&s->kv, f->position + i);
+        const uint64_t row = ((uint64_t)(f->position + i) * n_heads + head) * 2;
+        fill_row(s, cpu_keys(s, layer, kv_head), slot, f->seed, row);
+        fill_row(s, cpu_values(s, layer, kv_head), slot, f->seed, row + 1);
     }
 }
 
@@ -255,7 +253,7 @@ static yalm_status cpu_fill_random(void *state, int64_t position, int n, uint64_
 {
     (void)error;
     struct cpu_state *s = state;
-    team_run(s->team, fill, &(struct fill){s, position, n, seed});
+    team_for(s->team, s->config->n_layers * s->config->n_kv_heads, fill_head, &(struct fill){s, position, n, seed});
     return YALM_OK;
 }
 

@@ -14,7 +14,7 @@ struct cpu_state {
     struct team *team;
     struct kv_policy kv;
     const atomic_bool *cancel;
-    bool stopped; // the cancellation, as the whole team saw it at a barrier
+    atomic_bool stopped; // the cancellation, as it was seen in a step that all members passed
 
     int q_dim, kv_dim;   // n_heads * head_dim, n_kv_heads * head_dim
     int chunk;           // most tokens in a batch
@@ -49,12 +49,13 @@ struct cpu_state {
     float *expert_in;       // (chunk, hidden_dim), the tokens of one expert
     int *expert_tokens;     // (n_experts, chunk): which tokens those are
     float *expert_scale;    // (n_experts, chunk): and with which weight
-    int *expert_n;          // (n_experts)
+    // How many those are, and which experts have any, in ascending order and 0 beyond. Atomic, since a late member may look.
+    atomic_int *expert_n;       // (n_experts)
+    atomic_int *chosen_experts; // (n_experts)
 
     // Attention's partial results: of task (head, part), when keys are cut into parts.
     float *part_acc;        // (n_kv_heads, key_parts, group * query_tokens, head_dim)
     float *part_max, *part_sum; // (n_kv_heads, key_parts, group * query_tokens)
-    atomic_int next_task;
 
     // Of each thread: (n_threads, bytes), each 64-byte aligned.
     uint8_t *matmul_scratch, *attend_scratch, *task_scratch;

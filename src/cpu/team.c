@@ -1,3 +1,5 @@
+// Waiting is the art here: whoever waits spins about as long as a sleep and a wake-up cost, then sleeps on a futex.
+
 #include "cpu/team.h"
 
 #include <linux/futex.h>
@@ -9,10 +11,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#ifdef _OPENMP
+#ifdef YALM_OPENMP
 #include <omp.h>
 #else
 #include <pthread.h>
+#include <signal.h>
 #endif
 
 #if defined __x86_64__
@@ -21,17 +24,249 @@
 #define PAUSE() ((void)0)
 #endif
 
-// Members that arrive early spin about as long as a futex's sleep and wake-up costs, then sleep.
 enum { SPINS = 2000 };
 
-struct team {
-    int n_threads; // asked for
-    int n_running; // of the current run: the OpenMP runtime may grant fewer (OMP_THREAD_LIMIT, a nested region)
-    // Each on a cache line of its own: the spinning reads must not slow the arrivals.
-    _Alignas(64) _Atomic int arrived;
-    _Alignas(64) _Atomic unsigned generation;
-    _Alignas(64) _Atomic int sleepers;
+// The word that says where the team stands: run, step of the run, grains of the step that have been claimed.
+enum { RUN_BITS = 22, STEP_BITS = 22, CLAIM_BITS = 20 };
+_Static_assert(RUN_BITS + STEP_BITS + CLAIM_BITS == 64, "the word is full");
+
+static const uint64_t one_step = UINT64_C(1) << CLAIM_BITS, claims_mask = (UINT64_C(1) << CLAIM_BITS) - 1;
+
+// A place to wait for a number to change. Each has cache lines of its own: spinning reads must not slow what others write.
+struct gate {
+    _Alignas(64) _Atomic unsigned count;
+    _Alignas(64) _Atomic bool sleepers; // somebody may sleep here
 };
+
+typedef void work_function(struct member *me, const void *arguments);
+
+// What members do in the current run. A late member may read it while the next run's is being written, so the copy counts only if
+// `version` was even and the same before and after (a sequence lock).
+struct job {
+    _Atomic uint64_t version;
+    _Atomic uint64_t run;
+    work_function *_Atomic work;
+    _Atomic uint64_t arguments[TEAM_ARGUMENT_BYTES / 8];
+};
+
+struct team {
+    int n_threads;
+    _Atomic bool closing;
+    _Alignas(64) _Atomic uint64_t word;
+    _Alignas(64) _Atomic int finished; // grains of the current step
+    struct gate steps;                 // counts steps
+    struct gate runs;                  // counts runs
+    struct job job;
+#ifndef YALM_OPENMP
+    struct thread {
+        struct team *team;
+        int index;
+        pthread_t handle;
+    } threads[TEAM_MAX];
+    int n_started;
+#endif
+};
+
+// ------------------------------------------------------------------------------------------ waiting
+
+static void futex(_Atomic unsigned *word, int operation, unsigned value)
+{
+    syscall(SYS_futex, word, operation | FUTEX_PRIVATE_FLAG, value, NULL, NULL, 0);
+}
+
+static void gate_open(struct gate *gate)
+{
+    atomic_fetch_add(&gate->count, 1);
+    if (atomic_exchange(&gate->sleepers, false)) // one call wakes them all, though they may take long to be there again
+        futex(&gate->count, FUTEX_WAKE, TEAM_MAX);
+}
+
+// Returns when gate->count is no longer `seen`.
+static void gate_wait(struct gate *gate, unsigned seen)
+{
+    for (int i = 0; i < SPINS; i++) {
+        if (atomic_load_explicit(&gate->count, memory_order_acquire) != seen)
+            return;
+        PAUSE();
+    }
+    // The kernel compares the count again before it sleeps, so an opening in between is not missed.
+    while (atomic_load(&gate->count) == seen) {
+        atomic_store(&gate->sleepers, true);
+        futex(&gate->count, FUTEX_WAIT, seen);
+    }
+}
+
+// ------------------------------------------------------------------------------------------ steps
+
+// From the end of this step to the next. Called by exactly one member: the one that finished the last grain.
+static void next_step(struct team *team, uint64_t step)
+{
+    atomic_store(&team->finished, 0);
+    atomic_store(&team->word, step + one_step);
+    gate_open(&team->steps);
+}
+
+static bool step_lasts(const struct member *me) { return (atomic_load(&me->team->word) & ~claims_mask) == me->step; }
+
+static bool step_is_over(struct member *me)
+{
+    me->step += one_step;
+    return false;
+}
+
+bool team_claim(struct member *me, int n, int grain, struct span *span)
+{
+    struct team *team = me->team;
+    while (n / grain >= (int)claims_mask) // more grains than the word can count
+        grain *= 2;
+    const unsigned grains = ((unsigned)n + (unsigned)grain - 1) / (unsigned)grain;
+    if (me->holds) {
+        me->holds = false;
+        if (atomic_fetch_add(&team->finished, 1) + 1 == (int)grains)
+            next_step(team, me->step);
+    }
+    uint64_t word = atomic_load(&team->word);
+    while ((word & ~claims_mask) == me->step && (word & claims_mask) < grains)
+        if (atomic_compare_exchange_weak(&team->word, &word, word + 1)) {
+            const int64_t first = (int64_t)(word & claims_mask) * grain, last = first + grain;
+            *span = (struct span){(int)first, last < n ? (int)last : n};
+            me->holds = true;
+            return true;
+        }
+    if (grains == 0) { // nothing to finish: whoever comes first opens the next step
+        uint64_t empty = me->step;
+        if (atomic_compare_exchange_strong(&team->word, &empty, me->step + one_step))
+            gate_open(&team->steps);
+        return step_is_over(me);
+    }
+    while (step_lasts(me)) {
+        const unsigned seen = atomic_load(&team->steps.count);
+        if (step_lasts(me))
+            gate_wait(&team->steps, seen);
+    }
+    return step_is_over(me);
+}
+
+// ------------------------------------------------------------------------------------------ runs
+
+static void publish_job(struct team *team, work_function *work, const void *arguments, size_t bytes)
+{
+    struct job *job = &team->job;
+    uint64_t words[TEAM_ARGUMENT_BYTES / 8] = {0};
+    memcpy(words, arguments, bytes);
+    atomic_fetch_add(&job->version, 1);
+    const uint64_t run = (atomic_load(&job->run) + 1) & ((UINT64_C(1) << RUN_BITS) - 1);
+    atomic_store(&job->run, run);
+    atomic_store(&job->work, work);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        atomic_store(&job->arguments[i], words[i]);
+    atomic_store(&team->word, run << (STEP_BITS + CLAIM_BITS));
+    atomic_fetch_add(&job->version, 1);
+}
+
+// Joins the run that is current now; steps that are over by then are skipped.
+static void join_run(struct team *team, int thread)
+{
+    struct job *job = &team->job;
+    uint64_t words[TEAM_ARGUMENT_BYTES / 8], version, run;
+    work_function *work;
+    do {
+        version = atomic_load(&job->version) & ~UINT64_C(1); // an odd one cannot match below
+        run = atomic_load(&job->run);
+        work = atomic_load(&job->work);
+        for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+            words[i] = atomic_load(&job->arguments[i]);
+    } while (atomic_load(&job->version) != version);
+    struct member me = {.team = team, .thread = thread, .step = run << (STEP_BITS + CLAIM_BITS)};
+    work(&me, words);
+}
+
+int team_size(const struct team *team) { return team->n_threads; }
+
+#ifdef YALM_OPENMP
+
+static yalm_status start_threads(struct team *team, yalm_error *error) { return (void)team, (void)error, YALM_OK; }
+static void stop_threads(struct team *team) { (void)team; }
+
+void team_run(struct team *team, work_function *work, const void *arguments, size_t bytes)
+{
+    publish_job(team, work, arguments, bytes);
+#pragma omp parallel num_threads(team->n_threads)
+    join_run(team, omp_get_thread_num());
+}
+
+#else
+
+// Threads of our own: libgomp's wait for milliseconds at full speed at a region's end, for members that may have lost their core. With
+// another process on one of two cores, decode of a small model ran six times slower on them.
+static void *thread_main(void *argument)
+{
+    const struct thread *thread = argument;
+    struct team *team = thread->team;
+    unsigned seen = 0;
+    for (;;) {
+        gate_wait(&team->runs, seen);
+        seen = atomic_load(&team->runs.count);
+        if (atomic_load(&team->closing))
+            return NULL;
+        join_run(team, thread->index);
+    }
+}
+
+static void stop_threads(struct team *team)
+{
+    atomic_store(&team->closing, true);
+    gate_open(&team->runs);
+    for (int i = 0; i < team->n_started; i++)
+        pthread_join(team->threads[i].handle, NULL);
+}
+
+static yalm_status start_threads(struct team *team, yalm_error *error)
+{
+    // The program's signals are the business of the program's threads.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = 0;
+    while (team->n_started < team->n_threads - 1 && !failed) {
+        struct thread *thread = &team->threads[team->n_started];
+        *thread = (struct thread){.team = team, .index = team->n_started + 1};
+        failed = pthread_create(&thread->handle, NULL, thread_main, thread);
+        team->n_started += !failed;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!failed)
+        return YALM_OK;
+    return error_set(error, YALM_FAILED, "cannot start thread %d of %d: %s", team->n_started + 2, team->n_threads, strerror(failed));
+}
+
+void team_run(struct team *team, work_function *work, const void *arguments, size_t bytes)
+{
+    publish_job(team, work, arguments, bytes);
+    gate_open(&team->runs);
+    join_run(team, 0);
+}
+
+#endif
+
+struct items {
+    int n;
+    void (*item)(void *context, int i);
+    void *context;
+};
+
+static void run_items(struct member *me, const void *arguments)
+{
+    const struct items items = *(const struct items *)arguments;
+    for (struct span span; team_claim(me, items.n, 1, &span);)
+        for (int i = span.first; i < span.last; i++)
+            items.item(items.context, i);
+}
+
+void team_for(struct team *team, int n, void (*item)(void *context, int i), void *context)
+{
+    team_run(team, run_items, &(struct items){n, item, context}, sizeof(struct items));
+}
 
 struct team *team_open(int n_threads, yalm_error *error)
 {
@@ -45,90 +280,20 @@ struct team *team_open(int n_threads, yalm_error *error)
         return NULL;
     }
     memset(team, 0, sizeof *team);
-    team->n_threads = team->n_running = n_threads;
+    team->n_threads = n_threads;
+    if (start_threads(team, error) != YALM_OK) {
+        team_close(team);
+        return NULL;
+    }
     return team;
 }
 
-void team_close(struct team *team) { free(team); }
-
-int team_size(const struct team *team) { return team->n_threads; }
-
-#ifdef _OPENMP
-
-void team_run(struct team *team, void (*work)(void *context, int thread), void *context)
+void team_close(struct team *team)
 {
-#pragma omp parallel num_threads(team->n_threads)
-    {
-#pragma omp single
-        team->n_running = omp_get_num_threads();
-        work(context, omp_get_thread_num());
-    }
-}
-
-#else // without OpenMP, as ThreadSanitizer wants it: it sees what pthreads do, and not what libgomp does
-
-struct member {
-    void (*work)(void *context, int thread);
-    void *context;
-    int thread;
-};
-
-static void *member_run(void *argument)
-{
-    const struct member *member = argument;
-    member->work(member->context, member->thread);
-    return NULL;
-}
-
-void team_run(struct team *team, void (*work)(void *context, int thread), void *context)
-{
-    pthread_t threads[TEAM_MAX];
-    struct member members[TEAM_MAX];
-    team->n_running = team->n_threads;
-    for (int i = 1; i < team->n_threads; i++) {
-        members[i] = (struct member){work, context, i};
-        if (pthread_create(&threads[i], NULL, member_run, &members[i]) != 0)
-            abort(); // only in this diagnostic build: the others already wait at a barrier
-    }
-    work(context, 0);
-    for (int i = 1; i < team->n_threads; i++)
-        pthread_join(threads[i], NULL);
-}
-
-#endif
-
-static void futex(_Atomic unsigned *word, int operation, unsigned value)
-{
-    syscall(SYS_futex, word, operation | FUTEX_PRIVATE_FLAG, value, NULL, NULL, 0);
-}
-
-void team_barrier(struct team *team)
-{
-    const unsigned generation = atomic_load(&team->generation);
-    if (atomic_fetch_add(&team->arrived, 1) + 1 == team->n_running) {
-        atomic_store(&team->arrived, 0);
-        atomic_store(&team->generation, generation + 1);
-        if (atomic_load(&team->sleepers) > 0)
-            futex(&team->generation, FUTEX_WAKE, TEAM_MAX);
+    if (!team)
         return;
-    }
-    for (int i = 0; i < SPINS; i++) {
-        if (atomic_load_explicit(&team->generation, memory_order_acquire) != generation)
-            return;
-        PAUSE();
-    }
-    // The kernel compares the word again before it sleeps, so a release in between is not missed.
-    atomic_fetch_add(&team->sleepers, 1);
-    while (atomic_load(&team->generation) == generation)
-        futex(&team->generation, FUTEX_WAIT, generation);
-    atomic_fetch_sub(&team->sleepers, 1);
-}
-
-struct span team_share(const struct team *team, int thread, int n, int grain)
-{
-    const int64_t grains = (n + grain - 1) / grain;
-    const int64_t first = grains * thread / team->n_running * grain, last = grains * (thread + 1) / team->n_running * grain;
-    return (struct span){first < n ? (int)first : n, last < n ? (int)last : n};
+    stop_threads(team);
+    free(team);
 }
 
 // The lowest-numbered hardware thread of `cpu`'s core; `cpu` itself where the system does not say.

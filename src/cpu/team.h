@@ -1,6 +1,19 @@
-// A fixed team of threads that runs one function at a time, all members together, with a barrier inside: an evaluation is
-// one fork, and its steps are separated by barriers that spin briefly and then sleep, so that waiting never burns a core that
-// somebody else could use.
+// A team of threads that goes through a sequence of steps together, each step a number of items to share.
+//
+// Every member runs the same function. Where it says
+//
+//     while (team_claim(me, n_items, grain, &span))
+//         for (int i = span.first; i < span.last; i++) …
+//
+// the members claim grains of that step's items until none is left, and go on when the last of them is finished. So steps follow
+// each other as if there were barriers between them, but nobody is ever waited for who holds no claim: a member whose core
+// the system gave to another process is simply not there, the others do its share, and when it returns it skips what is over. Those who
+// wait for a claimed grain spin briefly, then sleep.
+//
+// A member may be late by whole steps, even by whole runs. Hence the one rule for such functions: outside a claim, they touch only
+// their own variables, the arguments (each member has its own copy), and what never changes while the team exists; and every
+// member goes through the same steps, whatever it reads. How many items a step has may depend on earlier steps, since it
+// matters only while the step lasts; whether there is a step may not.
 #pragma once
 #include "util/error.h"
 
@@ -8,22 +21,35 @@ struct team;
 
 enum { TEAM_MAX = 1024 }; // threads
 
-// NULL where memory or threads cannot be had.
+// NULL where memory or threads cannot be had. The members are threads of our own; built with `make OPENMP=1`, those of the OpenMP
+// runtime, for programs that have one already.
 struct team *team_open(int n_threads, yalm_error *error);
 void team_close(struct team *team); // NULL is welcome
 int team_size(const struct team *team);
 
-// Calls work(context, thread) for thread = 0 … n_threads - 1 at once; returns when all have returned.
-void team_run(struct team *team, void (*work)(void *context, int thread), void *context);
+// One thread's place in a run.
+struct member {
+    struct team *team;
+    int thread;    // 0 … team_size() - 1: which scratch is its own
+    uint64_t step; // run and step, as in the team's word
+    bool holds;    // a claim
+};
 
-// Returns when every member of the running team has called it.
-void team_barrier(struct team *team);
+enum { TEAM_ARGUMENT_BYTES = 128 };
 
-// Member `thread`'s part of n items, in whole grains (but the last): [first, last).
+// Calls work(member, arguments) on all members; returns when the caller's own call has returned, and with it all the run's steps are
+// over. `arguments` are `bytes` bytes, of which every member gets a copy.
+void team_run(struct team *team, void (*work)(struct member *me, const void *arguments), const void *arguments, size_t bytes);
+
+// The next grains of the current step's n items: true, and [span->first, span->last); or false when the step is over. Spans begin at
+// multiples of `grain`.
 struct span {
     int first, last;
 };
-struct span team_share(const struct team *team, int thread, int n, int grain);
+bool team_claim(struct member *me, int n, int grain, struct span *span);
+
+// A run of a single step: item(context, i) for 0 <= i < n, shared out one by one.
+void team_for(struct team *team, int n, void (*item)(void *context, int i), void *context);
 
 // Physical cores in the affinity mask, at most the cgroup's CPU quota (rounded up), at least 1.
 int team_default_threads(void);
