@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "cpu/kernels.h"
-#include "engine/random_model.h"
+#include "engine/reference.h"
 
 enum { TOKENS = 90 };
 

@@ -1,0 +1,158 @@
+// The forward pass in double precision: written from the formulas, one token at a time, one loop for each sum, sharing nothing
+// with the engine but the structs.
+#pragma once
+#include "engine/random_model.h"
+
+struct reference {
+    const yalm_model *model;
+    struct kv_policy kv;
+    double *keys, *values; // (n_layers, tokens so far, n_kv_heads * head_dim); keys before rotation
+    int n, room;
+};
+
+static double *doubles(size_t n)
+{
+    double *d = calloc(n, sizeof *d);
+    if (!d)
+        abort();
+    return d;
+}
+
+static void reference_norm(double *y, const double *x, const float *w, int n, double eps)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += x[i] * x[i];
+    for (int i = 0; i < n; i++)
+        y[i] = w[i] * x[i] / sqrt(sum / n + eps);
+}
+
+static void reference_product(double *y, const struct matrix *w, const float *bias, const double *x)
+{
+    for (int r = 0; r < w->rows; r++) {
+        y[r] = bias ? bias[r] : 0;
+        for (int c = 0; c < w->cols; c++)
+            y[r] += matrix_at(w, r, c) * x[c];
+    }
+}
+
+static double rotated_dot(const double *q, const double *k, int d, double theta, double distance)
+{
+    double sum = 0; // the rotation by `distance` of each pair, q relative to k
+    for (int i = 0; i < d / 2; i++) {
+        const double a = distance * pow(theta, -2.0 * i / d), c = cos(a), s = sin(a);
+        const double q0 = q[i] * c - q[i + d / 2] * s, q1 = q[i] * s + q[i + d / 2] * c;
+        sum += q0 * k[i] + q1 * k[i + d / 2];
+    }
+    return sum;
+}
+
+// The visibility rule of kv_cache.h, restated: the distance at which position j stands to the query at p, or -1 where it is not seen.
+static int reference_distance(const struct kv_policy *kv, int p, int j)
+{
+    if (p < kv->span)
+        return p - j;
+    if (j < kv->n_sinks)
+        return kv->span - 1 - j;
+    return p - j < kv->span - kv->n_sinks ? p - j : -1;
+}
+
+static void reference_attention(const struct reference *r, int layer, const double *q, double *y)
+{
+    const struct model_config *c = &r->model->config;
+    const int d = c->head_dim, kv_dim = c->n_kv_heads * d, p = r->n;
+    double *weight = doubles(p + 1);
+    for (int h = 0; h < c->n_heads; h++) {
+        const size_t offset = (size_t)layer * r->room * kv_dim + (size_t)(h / (c->n_heads / c->n_kv_heads)) * d;
+        double max = -INFINITY, sum = 0;
+        for (int j = 0; j <= p; j++) {
+            const int distance = reference_distance(&r->kv, p, j);
+            weight[j] = distance < 0 ? -INFINITY
+                                     : rotated_dot(q + h * d, r->keys + offset + (size_t)j * kv_dim, d, c->rope.theta, distance) / sqrt(d);
+            max = fmax(max, weight[j]);
+        }
+        for (int j = 0; j <= p; j++)
+            sum += weight[j] = exp(weight[j] - max);
+        for (int i = 0; i < d; i++) {
+            y[h * d + i] = 0;
+            for (int j = 0; j <= p; j++)
+                y[h * d + i] += weight[j] / sum * r->values[offset + (size_t)j * kv_dim + i];
+        }
+    }
+    free(weight);
+}
+
+static void reference_expert(const struct expert_weights *w, const double *h, double scale, double *x)
+{
+    double *gate = doubles(w->gate.rows), *up = doubles(w->gate.rows), *down = doubles(w->down.rows);
+    reference_product(gate, &w->gate, w->gate_bias, h);
+    reference_product(up, &w->up, w->up_bias, h);
+    for (int i = 0; i < w->gate.rows; i++)
+        gate[i] = gate[i] / (1 + exp(-gate[i])) * up[i];
+    reference_product(down, &w->down, w->down_bias, gate);
+    for (int i = 0; i < w->down.rows; i++)
+        x[i] += scale * down[i];
+    free(gate), free(up), free(down);
+}
+
+static void reference_ffn(const struct model_config *c, const struct layer_weights *w, const double *h, double *x)
+{
+    if (!w->router.data) {
+        reference_expert(&w->experts[0], h, 1, x);
+        return;
+    }
+    double p[64], sum = 0;
+    reference_product(p, &w->router, NULL, h);
+    for (int e = 0; e < c->n_experts; e++)
+        p[e] = exp(p[e]);
+    int chosen[64];
+    for (int i = 0; i < c->n_active_experts; i++) {
+        chosen[i] = -1;
+        for (int e = 0; e < c->n_experts; e++) {
+            bool taken = false;
+            for (int j = 0; j < i; j++)
+                taken |= chosen[j] == e;
+            if (!taken && (chosen[i] < 0 || p[e] > p[chosen[i]]))
+                chosen[i] = e;
+        }
+        sum += p[chosen[i]];
+    }
+    for (int i = 0; i < c->n_active_experts; i++)
+        reference_expert(&w->experts[chosen[i]], h, p[chosen[i]] / sum, x);
+}
+
+static struct reference reference_open(const yalm_model *model, struct kv_policy kv, int room)
+{
+    const size_t n = (size_t)model->config.n_layers * room * model->config.n_kv_heads * model->config.head_dim;
+    return (struct reference){.model = model, .kv = kv, .keys = doubles(n), .values = doubles(n), .room = room};
+}
+
+static void reference_close(struct reference *r) { free(r->keys), free(r->values); }
+
+// Appends one token and leaves its logits: (vocab_size).
+static void reference_token(struct reference *r, int32_t token, double *logits)
+{
+    const struct model_config *c = &r->model->config;
+    const int dim = c->hidden_dim, q_dim = c->n_heads * c->head_dim, kv_dim = c->n_kv_heads * c->head_dim;
+    double *x = doubles(dim), *h = doubles(dim), *q = doubles(q_dim), *y = doubles(q_dim), *out = doubles(dim);
+    for (int i = 0; i < dim; i++)
+        x[i] = matrix_at(&r->model->weights.embedding, token, i);
+    for (int l = 0; l < c->n_layers; l++) {
+        const struct layer_weights *w = &r->model->weights.layers[l];
+        const size_t at = ((size_t)l * r->room + r->n) * kv_dim;
+        reference_norm(h, x, w->attention_norm, dim, c->norm_eps);
+        reference_product(q, &w->q, w->q_bias, h);
+        reference_product(r->keys + at, &w->k, w->k_bias, h);
+        reference_product(r->values + at, &w->v, w->v_bias, h);
+        reference_attention(r, l, q, y);
+        reference_product(out, &w->o, w->o_bias, y);
+        for (int i = 0; i < dim; i++)
+            x[i] += out[i];
+        reference_norm(h, x, w->ffn_norm, dim, c->norm_eps);
+        reference_ffn(c, w, h, x);
+    }
+    reference_norm(h, x, r->model->weights.norm, dim, c->norm_eps);
+    reference_product(logits, &r->model->weights.classifier, NULL, h);
+    r->n++;
+    free(x), free(h), free(q), free(y), free(out);
+}
