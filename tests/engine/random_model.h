@@ -40,13 +40,6 @@ static float *random_vector(struct random_model *m, int n, double mean, double d
     return v;
 }
 
-static float half_to_float(uint16_t h)
-{
-    const int exponent = h >> 10 & 31, fraction = h & 1023;
-    const double x = exponent ? ldexp(1024 + fraction, exponent - 25) : ldexp(fraction, -24);
-    return (float)(h >> 15 ? -x : x);
-}
-
 // Weights are drawn as stored: fp16 values are multiples of 2^-12, bf16 values fp32 ones cut to 16 bits.
 static struct matrix random_matrix(struct random_model *m, enum dtype dtype, int rows, int cols)
 {
@@ -69,20 +62,6 @@ static struct matrix random_matrix(struct random_model *m, enum dtype dtype, int
         }
     }
     return (struct matrix){data, dtype, rows, cols};
-}
-
-static double matrix_at(const struct matrix *w, int row, int col)
-{
-    const size_t i = (size_t)row * w->cols + col;
-    if (w->dtype == DTYPE_FP32)
-        return ((const float *)w->data)[i];
-    const uint16_t bits = ((const uint16_t *)w->data)[i];
-    if (w->dtype == DTYPE_FP16)
-        return half_to_float(bits);
-    const uint32_t wide = (uint32_t)bits << 16;
-    float x;
-    memcpy(&x, &wide, 4);
-    return x;
 }
 
 static void random_layer(struct random_model *m, struct layer_weights *l, enum dtype dtype)

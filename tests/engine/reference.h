@@ -3,6 +3,27 @@
 #pragma once
 #include "engine/random_model.h"
 
+static float half_to_float(uint16_t h)
+{
+    const int exponent = h >> 10 & 31, fraction = h & 1023;
+    const double x = exponent ? ldexp(1024 + fraction, exponent - 25) : ldexp(fraction, -24);
+    return (float)(h >> 15 ? -x : x);
+}
+
+static double matrix_at(const struct matrix *w, int row, int col)
+{
+    const size_t i = (size_t)row * w->cols + col;
+    if (w->dtype == DTYPE_FP32)
+        return ((const float *)w->data)[i];
+    const uint16_t bits = ((const uint16_t *)w->data)[i];
+    if (w->dtype == DTYPE_FP16)
+        return half_to_float(bits);
+    const uint32_t wide = (uint32_t)bits << 16;
+    float x;
+    memcpy(&x, &wide, 4);
+    return x;
+}
+
 struct reference {
     const yalm_model *model;
     struct kv_policy kv;
