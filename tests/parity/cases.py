@@ -1,0 +1,131 @@
+"""The models of the parity tests: each preset tiny-* of tools/random_hf_model.py, the bundled model, and options of
+config.json that no preset has. Shared by the script that makes the golden logits and by the test that reads them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import importlib.util
+import io
+import json
+import struct
+import sys
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = ROOT / "tests/golden/logits"
+FABLE = ROOT / "models/fable-4m"
+WHOLE_ROWS = 3  # positions of which the whole vocabulary is stored
+IDS_PER_ROW = 8  # logits stored of every other position
+
+
+def load_generator():
+    spec = importlib.util.spec_from_file_location("random_hf_model", ROOT / "tools/random_hf_model.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+generator = load_generator()
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    name: str
+    config: dict | None = None  # None: the bundled model
+    dtype: str = "fp32"
+    n_tokens: int = 160
+    drop: tuple = ()  # keys of config.json to leave out
+
+    @property
+    def vocab(self):
+        return (self.config or json.loads((FABLE / "config.json").read_text()))["vocab_size"]
+
+
+def yarn(**more):
+    return dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=64, **more)
+
+
+SMALL = (96, 160, 2, 4, 2, 320, 256)
+
+
+def newer(name, **rope):
+    """The newer spelling: all about RoPE, theta too, in `rope_parameters`."""
+    return Case(name, generator.llama(*SMALL, rope_parameters=rope), drop=("rope_theta",))
+
+
+def make_cases():
+    # Tokens go well past the windows and the original contexts of those that have one.
+    lengths = {"tiny-linear-rope": 288, "tiny-yarn": 288, "tiny-window": 192}
+    presets = {name: config for name, config in generator.PRESETS.items() if name.startswith("tiny-")}
+    cases = [Case(name, config, n_tokens=lengths.get(name, 160)) for name, config in presets.items()]
+    rope_llama3 = generator.LLAMA3_ROPE | dict(factor=8.0, original_max_position_embeddings=64, rope_theta=500000.0)
+    cases += [
+        Case("bundled", None, "bf16", 192),
+        Case("fp16-gqa", presets["tiny-gqa"], "fp16"),
+        Case("bf16-bias", presets["tiny-bias"], "bf16"),
+        Case("bf16-mixtral", presets["tiny-mixtral"], "bf16"),
+        Case("attention-bias", generator.llama(*SMALL, attention_bias=True)),
+        Case("mlp-bias", generator.llama(*SMALL, mlp_bias=True)),
+        Case("headdim-80-mha", generator.llama(160, 200, 2, 2, 2, 320, 256)),
+        Case("window-mqa", generator.mistral(96, 200, 3, 6, 1, 333, 256, head_dim=48, window=17)),
+        Case("mixtral-3-of-5", generator.mixtral(96, 112, 2, 4, 2, 320, 256, experts=5, active=3)),
+        Case("mixtral-window", generator.mixtral(*SMALL, experts=3, active=1) | dict(sliding_window=33)),
+        newer("newer-default", rope_type="default", rope_theta=1e6),
+        newer("newer-llama3", **rope_llama3),
+        newer("newer-yarn", **yarn(rope_theta=10000.0)),
+        Case("older-linear", generator.llama(*SMALL, rope_scaling=dict(type="linear", factor=2.5))),
+        Case("yarn-attention-factor", generator.llama(*SMALL, rope_scaling=yarn(attention_factor=0.75))),
+        Case("yarn-betas", generator.llama(*SMALL, rope_scaling=yarn(beta_fast=8.0, beta_slow=2.0, truncate=False))),
+        Case("yarn-mscale", generator.llama(*SMALL, rope_scaling=yarn(mscale=0.9, mscale_all_dim=0.5))),
+    ]
+    return {case.name: case for case in cases}
+
+
+CASES = make_cases()
+
+
+def token_ids(case):
+    """Seeded ids, the same for whoever asks; they begin with bos, as texts do."""
+    seed = int.from_bytes(hashlib.sha256(case.name.encode()).digest()[:4], "little")
+    ids = np.random.default_rng(seed).integers(0, case.vocab, case.n_tokens)
+    ids[0] = 1
+    return ids.astype(np.int32)
+
+
+def stored_positions(case):
+    """Positions whose whole rows are stored: the second, the middle one, and the last."""
+    return [1, case.n_tokens // 2, case.n_tokens - 1]
+
+
+def stored_ids(case):
+    """(n_tokens, IDS_PER_ROW) ids whose logits are stored: other ones at each position, so that all are met."""
+    step = np.arange(IDS_PER_ROW) * case.vocab // IDS_PER_ROW
+    return (step[None, :] + 37 * np.arange(case.n_tokens)[:, None]) % case.vocab
+
+
+def write_model(case, out):
+    """Writes the case's Hugging Face directory at `out`; the bundled model stays where it is. Returns the directory."""
+    if case.config is None:
+        return FABLE
+    arguments = ["random_hf_model.py", case.name, str(out), "--dtype", case.dtype]
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.dict(generator.PRESETS, {case.name: case.config}))
+        stack.enter_context(mock.patch.object(sys, "argv", arguments))
+        stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
+        generator.main()
+    path = Path(out) / "config.json"
+    config = {key: value for key, value in json.loads(path.read_text()).items() if key not in case.drop}
+    path.write_text(json.dumps(config, indent=2) + "\n")
+    return Path(out)
+
+
+def weights_digest(directory):
+    """SHA-256 of the tensors' bytes: the header is left out, so that only weights count."""
+    data = (Path(directory) / "model.safetensors").read_bytes()
+    (header,) = struct.unpack("<Q", data[:8])
+    return hashlib.sha256(data[8 + header :]).hexdigest()
