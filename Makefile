@@ -1,15 +1,20 @@
 # yalm. `make` builds ./yalm; `make demo` and `make test` set up what they need first. `make help` lists the rest.
 
 CC      ?= cc
+CLANG   ?= clang
 PREFIX  ?= /usr/local
 DESTDIR ?=
-# VARIANT: release, or one of the sanitizers asan (address, undefined) and tsan (thread).
+JOBS    ?= $(shell nproc 2>/dev/null || echo 2)
+# VARIANT: release, one of the sanitizers asan (address, undefined) and tsan (thread), or fuzz (libFuzzer with asan).
 VARIANT ?= release
+# Each fuzzer runs for so long in `make test`.
+FUZZ_SECONDS ?= 60
 
-VERSION := 0.1.0
-COMMIT  := $(shell git describe --always --dirty --exclude '*' 2>/dev/null || echo unknown)
-BUILD   := build/$(VARIANT)
+VERSION  := 0.1.0
+COMMIT   := $(shell git describe --always --dirty --exclude '*' 2>/dev/null || echo unknown)
+BUILD    := build/$(VARIANT)
 PACKAGES := libcjson libpcre2-8 libxxhash
+PYTHON   := .venv/bin/python
 
 WARNINGS := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla
 CFLAGS   ?= -O3 -g
@@ -26,6 +31,11 @@ else ifeq ($(VARIANT),tsan)
   CFLAGS := -O1 -g -fsanitize=thread
   LINK   := -fsanitize=thread
   OPENMP := -pthread
+else ifeq ($(VARIANT),fuzz)
+  CC     := $(CLANG)
+  CFLAGS := -O1 -g -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
+  LINK   := -fsanitize=fuzzer,address,undefined
+  OPENMP := -pthread
 endif
 
 # Each instruction set is one set of files; nothing outside them may use it.
@@ -37,46 +47,165 @@ LIB_SOURCES := $(wildcard src/util/*.c src/model/*.c src/text/*.c src/engine/*.c
 CLI_SOURCES := src/main.c $(wildcard src/cli/*.c)
 LIB_OBJECTS := $(LIB_SOURCES:%.c=$(BUILD)/%.o)
 CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o)
-TEST_SOURCES  := $(wildcard tests/*/test_*.c)
-TEST_PROGRAMS := $(TEST_SOURCES:%.c=$(BUILD)/%)
+# tests/ROOM/test_*.c are cmocka programs, tests/fuzz/fuzz_*.c fuzzers; other tests/ROOM/*.c are programs that the Python tests run.
+TEST_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/*/test_*.c))
+FUZZERS       := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
+TEST_HELPERS  := $(filter-out $(TEST_PROGRAMS) $(BUILD)/tests/fuzz/%,$(patsubst %.c,$(BUILD)/%,$(wildcard tests/*/*.c)))
 
 ifeq ($(VARIANT),release)
   PROGRAM := yalm
   STATIC  := libyalm.a
-  SHARED  := libyalm.so.$(VERSION)
+  SHARED  := libyalm.so.$(VERSION) libyalm.so.0 libyalm.so
 else
   PROGRAM := $(BUILD)/yalm
   STATIC  := $(BUILD)/libyalm.a
   SHARED  :=
 endif
 
+# ---------------------------------------------------------------------------------------- build
+
 all: $(PROGRAM) $(STATIC) $(SHARED)
 
 $(PROGRAM): $(CLI_OBJECTS) $(STATIC)
-	$(CC) $(LINK) -o $@ $(CLI_OBJECTS) $(STATIC) $(OPENMP) $(LIBS) -ldl
+	$(CC) $(LINK) $(LDFLAGS) -o $@ $(CLI_OBJECTS) $(STATIC) $(OPENMP) $(LIBS) -ldl
 
 $(STATIC): $(LIB_OBJECTS)
 	@rm -f $@
 	ar rcs $@ $(LIB_OBJECTS)
 
 libyalm.so.$(VERSION): $(LIB_OBJECTS)
-	$(CC) -shared -Wl,-soname,libyalm.so.0 -o $@ $(LIB_OBJECTS) $(OPENMP) $(LIBS)
+	$(CC) -shared -Wl,-soname,libyalm.so.0 $(LDFLAGS) -o $@ $(LIB_OBJECTS) $(OPENMP) $(LIBS)
 
-$(BUILD)/src/%.o: src/%.c
+libyalm.so.0 libyalm.so: libyalm.so.$(VERSION)
+	ln -sf $< $@
+
+$(BUILD)/src/%.o: src/%.c $(BUILD)/settings | $(BUILD)/requirements
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) $(OPENMP) $(call isa_flags,$<) -c -o $@ $<
 
 # The version string changes with every commit; only this file is built again for it.
 $(BUILD)/src/util/version.o: BASE += -DYALM_VERSION='"$(VERSION)"' -DYALM_COMMIT='"$(COMMIT)"'
+$(BUILD)/src/util/version.o: $(BUILD)/commit
+
+# Files that hold a setting, written when it has changed: what depends on them is then built again.
+FORCE:
+remember = @mkdir -p $(@D); echo '$(1)' | cmp -s - $@ || echo '$(1)' > $@
+$(BUILD)/commit: FORCE
+	$(call remember,$(COMMIT))
+$(BUILD)/settings: FORCE
+	$(call remember,$(CC) $(CFLAGS) $(OPENMP))
+
+define PROBE
+#include <stdint.h>
+#include <stddef.h>
+#include <cjson/cJSON.h>
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+#include <xxhash.h>
+endef
+export PROBE
+$(BUILD)/requirements:
+	@mkdir -p $(@D)
+	@echo "$$PROBE" | $(CC) $(BASE) $(OPENMP) -MF /dev/null -fsyntax-only -x c - 2>$@.log && touch $@ || \
+	    { echo "make: a C compiler with OpenMP, libcjson, libpcre2-8 and libxxhash are needed (see $@.log);" \
+	    "tools/setup.sh or \`make demo\` installs them" >&2; exit 1; }
+
+clean:
+	rm -rf build yalm libyalm.a libyalm.so*
+
+# ---------------------------------------------------------------------------------------- demo
+
+build/%.bin: models/% tools/convert.py $(wildcard tools/yalm_convert/*.py)
+	@mkdir -p $(@D)
+	$(PYTHON) tools/convert.py $< $@
+
+demo:
+	@tools/setup.sh build
+	@$(MAKE) --no-print-directory -s -j$(JOBS) all
+	@$(MAKE) --no-print-directory build/fable-4m.bin
+	./yalm build/fable-4m.bin -i "Once upon a time" -n 200 --seed 4
+
+# ---------------------------------------------------------------------------------------- tests
+
+$(BUILD)/tests/fuzz/%: tests/fuzz/%.c $(STATIC) $(CLI_OBJECTS)
+	@mkdir -p $(@D)
+	$(CC) $(BASE) -Itests $(CFLAGS) $(OPENMP) $(LINK) -o $@ $< $(filter-out %/main.o,$(CLI_OBJECTS)) $(STATIC) $(LIBS)
 
 $(BUILD)/tests/%: tests/%.c $(STATIC)
 	@mkdir -p $(@D)
 	$(CC) $(BASE) -Itests $(CFLAGS) $(OPENMP) $(LINK) -o $@ $< $(STATIC) $(LIBS) -lcmocka
 
-test-programs: $(TEST_PROGRAMS)
+test-programs: $(TEST_PROGRAMS) $(TEST_HELPERS)
+fuzzers: $(FUZZERS)
 
-clean:
-	rm -rf build yalm libyalm.a libyalm.so*
+# Everything that tests/run.py runs, in each of its builds.
+test-builds:
+	@$(MAKE) --no-print-directory -s VARIANT=release all test-programs
+	@$(MAKE) --no-print-directory -s VARIANT=asan all test-programs
+	@$(MAKE) --no-print-directory -s VARIANT=tsan all test-programs
+	@$(MAKE) --no-print-directory -s VARIANT=fuzz fuzzers
 
-.PHONY: all test-programs clean
--include $(LIB_OBJECTS:.o=.d) $(CLI_OBJECTS:.o=.d) $(TEST_PROGRAMS:=.d)
+test:
+	@tools/setup.sh test
+	@$(MAKE) --no-print-directory -j$(JOBS) test-builds
+	@$(PYTHON) tests/run.py --fuzz-seconds $(FUZZ_SECONDS) all
+
+# One part of the tests: everything in the release build, under a sanitizer, or the fuzzers.
+check asan tsan fuzz:
+	@tools/setup.sh test
+	@$(MAKE) --no-print-directory -s -j$(JOBS) $(if $(filter fuzz,$@),VARIANT=fuzz fuzzers,VARIANT=$(@:check=release) all test-programs)
+	@$(PYTHON) tests/run.py --fuzz-seconds $(FUZZ_SECONDS) $(@:check=release)
+
+C_FILES = $(shell git ls-files '*.c' '*.h')
+lint:
+	@tools/setup.sh lint
+	clang-format --dry-run -Werror $(C_FILES)
+	$(PYTHON) -m ruff check -q
+	$(PYTHON) -m ruff format --check -q
+	cppcheck -q --std=c11 --enable=warning,performance,portability --inline-suppr --suppressions-list=.cppcheck \
+	    --error-exitcode=1 -j$(JOBS) -Isrc -D__x86_64__ src tests examples
+	@printf '%s\n' $(LIB_SOURCES) $(CLI_SOURCES) | xargs -P$(JOBS) -I{} sh -c \
+	    'f={}; case $$f in *_avx2*) isa="$(ISA_avx2)";; *_avx512*) isa="$(ISA_avx512)";; esac; \
+	    clang-tidy --quiet $$f -- -std=c11 -D_GNU_SOURCE -Isrc -DYALM_VERSION=\"0\" -DYALM_COMMIT=\"0\" $$isa 2>/dev/null || \
+	    { echo "clang-tidy: $$f"; exit 255; }'
+	@echo "lint: clean"
+
+-include bench/bench.mk
+
+# ---------------------------------------------------------------------------------------- install
+
+LIB_DIR   = $(DESTDIR)$(PREFIX)/lib
+SHARE_DIR = $(DESTDIR)$(PREFIX)/share/yalm
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include $(LIB_DIR)/pkgconfig $(SHARE_DIR)/yalm_convert
+	install -m 755 yalm $(DESTDIR)$(PREFIX)/bin/
+	install -m 644 src/yalm.h $(DESTDIR)$(PREFIX)/include/
+	install -m 644 libyalm.a $(LIB_DIR)/
+	install -m 755 libyalm.so.$(VERSION) $(LIB_DIR)/
+	ln -sf libyalm.so.$(VERSION) $(LIB_DIR)/libyalm.so.0
+	ln -sf libyalm.so.0 $(LIB_DIR)/libyalm.so
+	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' yalm.pc.in > $(LIB_DIR)/pkgconfig/yalm.pc
+	install -m 644 LICENSE tools/requirements.txt $(SHARE_DIR)/
+	install -m 755 tools/convert.py $(SHARE_DIR)/
+	install -m 644 tools/yalm_convert/*.py $(SHARE_DIR)/yalm_convert/
+
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/yalm $(DESTDIR)$(PREFIX)/include/yalm.h $(LIB_DIR)/pkgconfig/yalm.pc
+	rm -f $(LIB_DIR)/libyalm.a $(LIB_DIR)/libyalm.so $(LIB_DIR)/libyalm.so.0 $(LIB_DIR)/libyalm.so.$(VERSION)
+	rm -rf $(SHARE_DIR)
+
+help:
+	@echo "make            build ./yalm, libyalm.a and libyalm.so"
+	@echo "make demo       install what is missing, build, convert the bundled model, and complete a text with it"
+	@echo "make test       install what is missing, and run every test; FUZZ_SECONDS=60 for each fuzzer"
+	@echo "make check      the tests of the release build alone; make asan, make tsan, make fuzz: those of another build"
+	@echo "make lint       clang-format, clang-tidy, cppcheck, ruff"
+	@echo "make bench      speed, against the machine's measured limits"
+	@echo "make install    into PREFIX=$(PREFIX), under DESTDIR; make uninstall takes it away again"
+	@echo "make clean      remove everything that was built"
+	@echo
+	@echo "VARIANT=asan|tsan|fuzz builds into build/VARIANT; CC, CFLAGS, LDFLAGS are honoured."
+
+.PHONY: all clean demo test-programs fuzzers test-builds test check asan tsan fuzz lint install uninstall help FORCE
+.DELETE_ON_ERROR:
+-include $(LIB_OBJECTS:.o=.d) $(CLI_OBJECTS:.o=.d) $(TEST_PROGRAMS:=.d) $(TEST_HELPERS:=.d) $(FUZZERS:=.d)

@@ -6,15 +6,11 @@ from __future__ import annotations
 import json
 import math
 import subprocess
-import sys
-from pathlib import Path
 
+import cases
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-import cases  # noqa: E402
-from conftest import BUILD, VARIANT, built, convert_directory  # noqa: E402
+from harness import BUILD, VARIANT, built, convert_directory
 
 ISAS = ["scalar", "avx2", "avx512"]
 EXACT = 1e-4  # of the logits' range: float32 weights and cache

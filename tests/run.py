@@ -1,0 +1,257 @@
+#!/usr/bin/env python3
+"""Runs yalm's tests, as many at once as there are cores, and adds up their counts. Its last line is
+
+    N passed, N failed, N skipped
+
+and it exits with 1 where a test failed, a program crashed or was too slow, or nothing ran. `make test` builds what it runs:
+cmocka programs and pytest folders of the release build, the same under AddressSanitizer and UndefinedBehaviorSanitizer, the
+rooms that use threads under ThreadSanitizer, and the fuzzers. Logs lie in build/test/.
+
+usage: run.py [--fuzz-seconds N] [--jobs N] release|asan|tsan|fuzz|all...
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import dataclasses
+import functools
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+LOGS = ROOT / "build/test"
+TIME_LIMIT = 900  # seconds, for each job
+THREADED_ROOMS = ("engine", "cpu")  # what runs on several threads, for ThreadSanitizer
+THREADED_TESTS = "rollback or tiny-llama- or tiny-mixtral-"  # of the parity tests, likewise
+# Python tests that run none of the C code, or build it themselves.
+UNSANITIZED = ("convert", "install")
+
+ENVIRONMENT = {
+    "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1",
+    "UBSAN_OPTIONS": "print_stacktrace=1",
+    "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
+
+
+@dataclasses.dataclass
+class Counts:
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+    def __add__(self, other):
+        return Counts(self.passed + other.passed, self.failed + other.failed, self.skipped + other.skipped)
+
+    def __str__(self):
+        return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
+
+
+@dataclasses.dataclass
+class Job:
+    name: str
+    command: list
+    count: object  # (job, exit status, output) -> Counts
+    environment: dict = dataclasses.field(default_factory=dict)
+
+    @property
+    def log(self):
+        return LOGS / (self.name.replace("/", "-") + ".log")
+
+    @property
+    def folder(self):
+        return LOGS / self.name.replace("/", "-")
+
+
+# ------------------------------------------------------------------------------------------- counting
+
+
+def settle(counts, status):
+    """A program that failed without a failed test crashed; one that passed without a test ran nothing."""
+    if (status != 0 and counts.failed == 0) or counts == Counts():
+        counts.failed += 1
+    return counts
+
+
+def count_cmocka(job, status, output):
+    results, group = {}, 0
+    for line in output.splitlines():
+        if re.match(r"\[=+\] Running", line):
+            group += 1
+        match = re.match(r"\[ *(RUN|OK|FAILED|SKIPPED) *\] ([A-Za-z_]\w*)", line)
+        if match and (match[1] != "RUN" or (group, match[2]) not in results):
+            results[group, match[2]] = match[1]
+    found = list(results.values())
+    # One that ran and came to no end crashed.
+    failed = found.count("FAILED") + found.count("RUN")
+    return settle(Counts(found.count("OK"), failed, found.count("SKIPPED")), status)
+
+
+def count_pytest(job, status, output):
+    try:
+        suites = ElementTree.parse(job.folder / "results.xml").getroot().iter("testsuite")
+    except (OSError, ElementTree.ParseError):
+        return Counts(failed=1)
+    counts = Counts()
+    for suite in suites:
+        total, failed, skipped = (int(suite.get(key)) for key in ("tests", "failures", "skipped"))
+        failed += int(suite.get("errors"))
+        counts += Counts(total - failed - skipped, failed, skipped)
+    return settle(counts, 0 if status == 5 and counts != Counts() else status)
+
+
+def count_fuzzer(job, status, output):
+    done = re.search(r"Done (\d+) runs", output)
+    return Counts(passed=1) if status == 0 and done and int(done[1]) > 1 else Counts(failed=1)
+
+
+# ------------------------------------------------------------------------------------------- jobs
+
+
+@functools.lru_cache(None)
+def tsan_prefix():
+    """How ThreadSanitizer's programs start: older run-times need a fixed memory layout. None where they cannot run at all."""
+    program = ROOT / "build/tsan/tests/parity/driver"
+    for prefix in ([], ["setarch", "-R"]):
+        try:
+            done = subprocess.run([*prefix, program], capture_output=True, text=True, check=False)
+        except OSError:
+            continue
+        if done.returncode == 2 and "usage" in done.stderr:
+            return prefix
+    return None
+
+
+def cmocka_jobs(variant, rooms=("*",), prefix=()):
+    for room in rooms:
+        for source in sorted(ROOT.glob(f"tests/{room}/test_*.c")):
+            program = ROOT / "build" / variant / source.relative_to(ROOT).with_suffix("")
+            yield Job(f"{variant}/{source.parent.name}/{source.stem}", [*prefix, program], count_cmocka)
+
+
+def pytest_jobs(variant, *options, leave_out=(), rooms=None, prefix=()):
+    for room in sorted({path.parent.name for path in ROOT.glob("tests/*/test_*.py")}):
+        if room in leave_out or (rooms and room not in rooms):
+            continue
+        job = Job(f"{variant}/{room}.py", [], count_pytest, {"YALM_VARIANT": variant})
+        pytest = [sys.executable, "-m", "pytest", "-q", "--tb=short", f"--basetemp={job.folder}/temporary"]
+        job.command = [*prefix, *pytest, f"--junitxml={job.folder}/results.xml", *options, f"tests/{room}"]
+        yield job
+
+
+def fuzz_jobs(seconds):
+    for source in sorted(ROOT.glob("tests/fuzz/fuzz_*.c")):
+        job = Job(f"fuzz/{source.stem}", [ROOT / "build/fuzz/tests/fuzz" / source.stem], count_fuzzer)
+        short = source.stem[len("fuzz_") :]
+        words, seeds = source.with_name(short + ".dict"), source.parent / "corpus" / short
+        job.command += [f"-max_total_time={seconds}", "-timeout=20", "-rss_limit_mb=3000", "-print_final_stats=1"]
+        job.command += [f"-artifact_prefix={job.folder}/", *([f"-dict={words}"] if words.exists() else [])]
+        # New inputs go to the first folder; the committed seeds stay as they are.
+        job.command += [job.folder / "corpus", *([seeds] if seeds.is_dir() else [])]
+        yield job
+
+
+def plan(parts, fuzz_seconds):
+    """The jobs, the longest first; and counts of what cannot run here."""
+    jobs, beforehand = [], Counts()
+    if "fuzz" in parts:
+        jobs += fuzz_jobs(fuzz_seconds)
+    if "asan" in parts:
+        jobs += [*pytest_jobs("asan", leave_out=UNSANITIZED), *cmocka_jobs("asan")]
+    if "release" in parts:
+        jobs += [*pytest_jobs("release"), *cmocka_jobs("release")]
+    if "tsan" in parts:
+        prefix = tsan_prefix()
+        threaded = [
+            *pytest_jobs("tsan", "-k", THREADED_TESTS, rooms=("parity",), prefix=prefix or ()),
+            *cmocka_jobs("tsan", THREADED_ROOMS, prefix or ()),
+        ]
+        if prefix is None:
+            print(f"tsan: ThreadSanitizer's programs do not start on this machine: {len(threaded)} jobs skipped")
+            beforehand.skipped += len(threaded)
+        else:
+            jobs += threaded
+    return jobs, beforehand
+
+
+# ------------------------------------------------------------------------------------------- running
+
+
+def run(job, stopped):
+    """Runs one job; returns its counts. Its output goes to its log, and to the terminal where it failed."""
+    if stopped.is_set():
+        return Counts(failed=1)
+    shutil.rmtree(job.folder, ignore_errors=True)
+    (job.folder / "corpus").mkdir(parents=True)
+    began = time.monotonic()
+    try:
+        with job.log.open("wb") as log:
+            process = subprocess.Popen(
+                [str(word) for word in job.command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=ROOT,
+                env={**os.environ, **ENVIRONMENT, **job.environment},
+                start_new_session=True,
+            )
+            status = wait(process, stopped)
+    except OSError as error:
+        job.log.write_text(f"cannot run: {error}\n")
+        status = 127
+    output = job.log.read_text(encoding="utf-8", errors="replace")
+    counts = job.count(job, status, output)
+    line = f"{job.name:36} {counts}  ({time.monotonic() - began:.1f} s)"
+    if counts.failed:
+        line += f"\n--- exit status {status}; the end of {job.log.relative_to(ROOT)}:\n" + output[-6000:].rstrip() + "\n---"
+    elif not job.name.startswith("fuzz/"):
+        shutil.rmtree(job.folder, ignore_errors=True)
+    print(line, flush=True)
+    return counts
+
+
+def wait(process, stopped):
+    ends = time.monotonic() + TIME_LIMIT
+    while True:
+        try:
+            return process.wait(timeout=0.2)
+        except subprocess.TimeoutExpired:
+            if stopped.is_set() or time.monotonic() > ends:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                return 124
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="+", choices=["release", "asan", "tsan", "fuzz", "all"])
+    parser.add_argument("--fuzz-seconds", type=int, default=60)
+    parser.add_argument("--jobs", type=int, default=max(1, len(os.sched_getaffinity(0))))
+    options = parser.parse_args()
+    parts = {"release", "asan", "tsan", "fuzz"} if "all" in options.parts else set(options.parts)
+
+    LOGS.mkdir(parents=True, exist_ok=True)
+    jobs, counts = plan(parts, options.fuzz_seconds)
+    stopped = threading.Event()
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        try:
+            for result in pool.map(lambda job: run(job, stopped), jobs):
+                counts += result
+        except KeyboardInterrupt:
+            stopped.set()
+            return 130
+    print(counts, flush=True)
+    return 1 if counts.failed or not counts.passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
