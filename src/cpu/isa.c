@@ -1,11 +1,17 @@
 // Which kernels this machine can run. The compiler's run-time checks include the operating system's part: whether it saves
 // the wide registers.
-#include <string.h>
-
+#include <cpuid.h>
 #include <stdbool.h>
 #include <string.h>
 
 #include "cpu/kernels.h"
+
+// Conversion of fp16, which not every compiler's run-time checks know by name.
+static bool has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
 
 static bool can_run(const struct cpu_kernels *kernels)
 {
@@ -13,9 +19,9 @@ static bool can_run(const struct cpu_kernels *kernels)
     if (kernels == &cpu_kernels_avx512)
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-               __builtin_cpu_supports("f16c");
+               has_f16c();
     if (kernels == &cpu_kernels_avx2)
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
     return true;
 }
 
