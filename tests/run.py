@@ -212,7 +212,9 @@ def run(job, stopped):
     counts = job.count(job, status, output)
     line = f"{job.name:36} {counts}  ({time.monotonic() - began:.1f} s)"
     if counts.failed:
-        line += f"\n--- exit status {status}; the end of {job.log.relative_to(ROOT)}:\n" + output[-6000:].rstrip() + "\n---"
+        line += (
+            f"\n--- exit status {status}; the end of {job.log.relative_to(ROOT)}:\n" + output[-6000:].rstrip() + "\n---"
+        )
     elif not job.name.startswith("fuzz/"):
         shutil.rmtree(job.folder, ignore_errors=True)
     print(line, flush=True)

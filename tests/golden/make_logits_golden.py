@@ -21,7 +21,7 @@ import torch
 import transformers
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "parity"))
-import cases  # noqa: E402
+import cases
 
 
 def forward(directory, ids, dtype):
@@ -50,17 +50,23 @@ def make(case):
         digest = cases.weights_digest(directory)
     spread = logits.max(-1) - logits.min(-1)
     own = (np.abs(logits - exact).max(-1) / spread).max()
-    print(f"{case.name:24} {len(ids)} tokens, range {spread.min():.2f} to {spread.max():.2f}, float32 - float64 {own:.1e} of it"
-          + (f", router margin {gap:.1e}" if np.isfinite(gap) else ""))
+    print(
+        f"{case.name:24} {len(ids)} tokens, range {spread.min():.2f} to {spread.max():.2f}, float32 - float64 {own:.1e} of it"
+        + (f", router margin {gap:.1e}" if np.isfinite(gap) else "")
+    )
     # Experts chosen by less than rounding would make the comparison a toss-up, and float32 itself must be well within the bound.
     assert gap > 1e-5 and own < 2e-5, case.name
     top = logits.max(-1, keepdims=True)
     np.savez_compressed(
         cases.GOLDEN / f"{case.name}.npz",
         some=np.take_along_axis(logits, cases.stored_ids(case), 1),
-        low=logits.min(-1), high=logits.max(-1), argmax=logits.argmax(-1).astype(np.int32),
+        low=logits.min(-1),
+        high=logits.max(-1),
+        argmax=logits.argmax(-1).astype(np.int32),
         logsumexp=(top[:, 0] + np.log(np.exp((logits - top).astype(np.float64)).sum(-1))).astype(np.float32),
-        rows=logits[cases.stored_positions(case)], weights=digest)
+        rows=logits[cases.stored_positions(case)],
+        weights=digest,
+    )
 
 
 def main():
@@ -68,7 +74,9 @@ def main():
     cases.GOLDEN.mkdir(parents=True, exist_ok=True)
     for name in names:
         make(cases.CASES[name])
-    versions = f"torch {torch.__version__.split('+')[0]}, transformers {transformers.__version__}, numpy {np.__version__}\n"
+    versions = (
+        f"torch {torch.__version__.split('+')[0]}, transformers {transformers.__version__}, numpy {np.__version__}\n"
+    )
     (cases.GOLDEN / "VERSIONS").write_text(versions)
 
 

@@ -12,7 +12,9 @@ EXAMPLE = ROOT / "examples/complete.c"
 
 
 def sh(*command, **more):
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, cwd=ROOT, **more)
+    done = subprocess.run(
+        [str(word) for word in command], capture_output=True, text=True, check=False, cwd=ROOT, **more
+    )
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
     return done.stdout
 
@@ -61,7 +63,10 @@ def test_example_with_the_static_library(prefix, fable, expected, tmp_path):
 def test_header_is_c_plus_plus_too(prefix, tmp_path):
     source = tmp_path / "header.cc"
     source.write_text("#include <yalm.h>\n#include <yalm.h>\nint main() { return yalm_version() == nullptr; }\n")
-    compiler = next((name for name in ("g++", "clang++") if subprocess.run(["which", name], capture_output=True).returncode == 0), None)
+    compiler = next(
+        (name for name in ("g++", "clang++") if subprocess.run(["which", name], capture_output=True).returncode == 0),
+        None,
+    )
     if compiler is None:
         pytest.skip("no C++ compiler here")
     sh(compiler, "-std=c++11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", *pkg_config(prefix, "--cflags"), source)
@@ -72,20 +77,32 @@ def test_only_the_public_interface_is_exported(prefix):
     names = {line.split()[-1] for line in lines}
     assert names and all(name.startswith("yalm_") for name in names), names
     header = (ROOT / "src/yalm.h").read_text(encoding="utf-8")
-    declared = {line.split("(")[0].split()[-1].lstrip("*") for line in header.splitlines() if line.startswith("YALM_API")}
+    declared = {
+        line.split("(")[0].split()[-1].lstrip("*") for line in header.splitlines() if line.startswith("YALM_API")
+    }
     assert names == declared
 
 
 def test_installed_program_and_converter(prefix, expected, tmp_path):
     python = os.sys.executable
     sh(python, prefix / "share/yalm/convert.py", ROOT / "models/fable-4m", tmp_path / "model.bin", cwd=tmp_path)
-    assert sh(prefix / "bin/yalm", tmp_path / "model.bin", "-i", "Once upon a time", "-n", 12, "--temp", 0, "-q") + "\n" == expected
+    assert (
+        sh(prefix / "bin/yalm", tmp_path / "model.bin", "-i", "Once upon a time", "-n", 12, "--temp", 0, "-q") + "\n"
+        == expected
+    )
 
 
 def test_destdir_and_uninstall(tmp_path):
     make("install", "PREFIX=/opt/yalm", f"DESTDIR={tmp_path}")
     there = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if not path.is_dir()}
-    wanted = {"bin/yalm", "include/yalm.h", "lib/libyalm.a", "lib/libyalm.so", "lib/pkgconfig/yalm.pc", "share/yalm/convert.py"}
+    wanted = {
+        "bin/yalm",
+        "include/yalm.h",
+        "lib/libyalm.a",
+        "lib/libyalm.so",
+        "lib/pkgconfig/yalm.pc",
+        "share/yalm/convert.py",
+    }
     assert {f"opt/yalm/{name}" for name in wanted} <= there
     assert "prefix=/opt/yalm\n" in (tmp_path / "opt/yalm/lib/pkgconfig/yalm.pc").read_text()
     make("uninstall", "PREFIX=/opt/yalm", f"DESTDIR={tmp_path}")

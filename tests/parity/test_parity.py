@@ -147,7 +147,9 @@ def test_bundled_greedy_continuations(driver, fable, isas, tmp_path, isa, kv):
 def test_bundled_greedy_text(yalm, fable):
     for prompt in reference("greedy.json")["prompts"]:
         options = ["--temp", "0", "-n", str(len(prompt["ids"]))]
-        done = subprocess.run([yalm, fable, "-i", prompt["prompt"], *options], capture_output=True, text=True, timeout=600)
+        done = subprocess.run(
+            [yalm, fable, "-i", prompt["prompt"], *options], capture_output=True, text=True, timeout=600
+        )
         assert done.returncode == 0, done.stderr
         assert done.stdout.rstrip("\n") == prompt["text"].rstrip("\n")
 
