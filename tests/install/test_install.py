@@ -85,7 +85,7 @@ def test_only_the_public_interface_is_exported(prefix):
 
 def test_installed_program_and_converter(prefix, expected, tmp_path):
     python = os.sys.executable
-    sh(python, prefix / "share/yalm/convert.py", ROOT / "models/fable-4m", tmp_path / "model.bin", cwd=tmp_path)
+    sh(python, prefix / "share/yalm/convert.py", ROOT / "models/fable-4m", tmp_path / "model.bin")
     assert (
         sh(prefix / "bin/yalm", tmp_path / "model.bin", "-i", "Once upon a time", "-n", 12, "--temp", 0, "-q") + "\n"
         == expected
