@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Makes tokenizer.json.xz: the ids that the `tokenizers` and `sentencepiece` libraries give hard strings.
+"""Makes tokenizer.json.xz: the ids that the `tokenizers` and `sentencepiece` libraries give hard strings with real vocabularies;
+and tokenizer_variants.json.xz: the same with the bundled vocabulary under other settings, and with byte-level ones made here.
 
     make_tokenizer_golden.py DIR
 
@@ -24,6 +25,7 @@ from make_long_texts import long_texts
 
 VOCABULARIES = ("llama2", "llama3", "mistral_nemo")
 N_TEXTS = 2000
+ROOT = Path(__file__).resolve().parents[2]
 
 SCRIPTS = {
     "latin": [*range(0x41, 0x5B), *range(0x61, 0x7B), *range(0xC0, 0x180)],
@@ -124,6 +126,60 @@ def load(directory):
     return tokenizers.Tokenizer.from_str(text.decode("utf-8"))
 
 
+METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False}
+ADDED = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": False}
+
+
+def variants():
+    """Settings by name: members that replace those of the bundled tokenizer.json, or a whole one."""
+    fable = json.loads((ROOT / "models/fable-4m/tokenizer.json").read_text(encoding="utf-8"))
+    added = [{**ADDED, "id": 4096 + i, "content": text} for i, text in enumerate(["[INST]", "[INST]]", " x"])]
+    found = {"as it is": {}, "added tokens": {"added_tokens": fable["added_tokens"] + added}}
+    for scheme in ("first", "always", "never"):
+        for split in (False, True):
+            changed = {"normalizer": None, "pre_tokenizer": {**METASPACE, "prepend_scheme": scheme, "split": split}}
+            found[f"metaspace {scheme}{' split' if split else ''}"] = changed
+    text = (ROOT / "models/fable-4m/heldout.txt").read_text(encoding="utf-8")[:100000]
+    own = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bare = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    digits = tokenizers.pre_tokenizers.Digits(individual_digits=True)
+    split = tokenizers.pre_tokenizers.Split(tokenizers.Regex(r"\s?\p{L}+|\P{L}"), "isolated")
+    sequence = tokenizers.pre_tokenizers.Sequence
+    for name, cut in {
+        "own": own,
+        "digits": sequence([digits, own]),
+        "split": sequence([split, bare]),
+        "bare": bare,
+    }.items():
+        trained = tokenizers.Tokenizer(tokenizers.models.BPE())
+        trained.pre_tokenizer, trained.decoder = cut, tokenizers.decoders.ByteLevel()
+        alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+        trainer = tokenizers.trainers.BpeTrainer(
+            vocab_size=600, special_tokens=["<s>", "</s>"], initial_alphabet=alphabet
+        )
+        # "bare" would make one word of each line; shorter pieces give merges that mean something.
+        trained.train_from_iterator(text.split() if name == "bare" else text.splitlines(keepends=True), trainer)
+        found[f"byte-level {name}"] = json.loads(trained.to_str())
+    return found
+
+
+def variant_ids(settings, texts):
+    fable = json.loads((ROOT / "models/fable-4m/tokenizer.json").read_text(encoding="utf-8"))
+    tokenizer = tokenizers.Tokenizer.from_str(json.dumps({**fable, **settings}))
+    golden = {"settings": settings}
+    for key in ("plain", "special"):
+        tokenizer.encode_special_tokens = key == "plain"
+        golden[key] = [tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
+    return golden
+
+
+def write(name, made_with, value):
+    text = json.dumps({"made_with": made_with, **value}, separators=(",", ":"))
+    out = Path(__file__).with_name(name)
+    out.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
+    print(f"{name}: {out.stat().st_size} bytes")
+
+
 def main():
     root = Path(sys.argv[1])
     texts, golden = hard_texts(), {}
@@ -144,10 +200,11 @@ def main():
         "long": long,
     }
     made_with = {library.__name__: library.__version__ for library in (tokenizers, sentencepiece)}
-    text = json.dumps({"made_with": made_with, "texts": texts, "ids": golden}, separators=(",", ":"))
-    out = Path(__file__).with_name("tokenizer.json.xz")
-    out.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
-    print(f"{out.name}: {len(texts)} texts, {out.stat().st_size} bytes; special parsing changes", end=" ")
+    write("tokenizer.json.xz", made_with, {"texts": texts, "ids": golden})
+    some = [*FIXED, *texts[len(FIXED) :: 8]]
+    ids = {name: variant_ids(settings, some) for name, settings in variants().items()}
+    write("tokenizer_variants.json.xz", made_with, {"texts": some, "variants": ids})
+    print(f"{len(texts)} texts; special parsing changes", end=" ")
     print(", ".join(f"{len(golden[name]['special'])} ({name})" for name in VOCABULARIES))
 
 
