@@ -55,7 +55,7 @@ TOKEN = re.compile(
       | (?P<punctuation>\\[^A-Za-z0-9\s])
       | (?P<group>\(\?(?:i:|:|=|!))
       | (?P<quantifier>(?:[*+?]|\{[0-9]+(?:,[0-9]*)?\})[?]?)
-      | (?P<other>[()|\[])
+      | (?P<other>\((?!\?)|[)|\[])
       | (?P<literal>[^\\()|\[\]*+?{}.^$])""",
     re.VERBOSE | re.DOTALL,
 )
@@ -110,12 +110,12 @@ def _class(pattern: str, at: int) -> tuple:
 
 def translate(pattern: str) -> str:
     """`pattern` as PCRE2 (UTF, UCP) must read it to match what Oniguruma matches; ModelError names what has no translation."""
-    out, i, quantified = "", 0, False
+    out, i, bare = "", 0, True  # bare: a quantifier would have nothing to quantify
     while i < len(pattern):
         match = TOKEN.match(pattern, i)
         kind = match.lastgroup if match else None
-        # a+ after a quantifier is possessive in one dialect and a repetition in the other
-        if not match or (kind == "quantifier" and quantified):
+        # a++ is possessive in one dialect and a repetition of a repetition in the other
+        if not match or (kind == "quantifier" and bare):
             raise ModelError(
                 f"tokenizer: pattern {pattern!r}: {pattern[i : i + 2]!r} at character {i} is not supported"
             )
@@ -128,7 +128,7 @@ def translate(pattern: str) -> str:
             text = "[" + _property("Nd", pattern) + "]"
         elif kind in ("space", "not_space"):
             text = ("[" if kind == "space" else "[^") + SPACES + "]"
-        quantified = kind == "quantifier"
+        bare = kind in ("quantifier", "group") or text in ("(", "|")
         out += text
     _check_caseless(pattern)
     return out
