@@ -5,7 +5,8 @@ CLANG   ?= clang
 PREFIX  ?= /usr/local
 DESTDIR ?=
 JOBS    ?= $(shell nproc 2>/dev/null || echo 2)
-# VARIANT: release, one of the sanitizers asan (address, undefined) and tsan (thread), or fuzz (libFuzzer with asan).
+# VARIANT: release; openmp (the team's threads are the OpenMP runtime's); one of the sanitizers asan (address, undefined) and
+# tsan (thread); or fuzz (libFuzzer with asan).
 VARIANT ?= release
 # Each fuzzer runs for so long in `make test`.
 FUZZ_SECONDS ?= 60
@@ -21,21 +22,20 @@ CFLAGS   ?= -O3 -g
 BASE     := -std=c11 -D_GNU_SOURCE -Isrc -fPIC -fvisibility=hidden -fno-math-errno -fno-trapping-math $(WARNINGS) \
             $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null) -MMD -MP
 LIBS     := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null || echo -lcjson -lpcre2-8 -lxxhash) -lm
-OPENMP   := -fopenmp
+THREADS  := -pthread
 LINK     :=
-ifeq ($(VARIANT),asan)
+ifeq ($(VARIANT),openmp)
+  THREADS := -fopenmp -DYALM_OPENMP
+else ifeq ($(VARIANT),asan)
   CFLAGS := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
   LINK   := -fsanitize=address,undefined
 else ifeq ($(VARIANT),tsan)
-  # libgomp's own barriers are invisible to ThreadSanitizer: this variant forks the team with pthreads (src/cpu/team.c).
   CFLAGS := -O1 -g -fsanitize=thread
   LINK   := -fsanitize=thread
-  OPENMP := -pthread
 else ifeq ($(VARIANT),fuzz)
   CC     := $(CLANG)
   CFLAGS := -O1 -g -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
   LINK   := -fsanitize=fuzzer,address,undefined
-  OPENMP := -pthread
 endif
 
 # Each instruction set is one set of files; nothing outside them may use it.
@@ -67,21 +67,21 @@ endif
 all: $(PROGRAM) $(STATIC) $(SHARED)
 
 $(PROGRAM): $(CLI_OBJECTS) $(STATIC)
-	$(CC) $(LINK) $(LDFLAGS) -o $@ $(CLI_OBJECTS) $(STATIC) $(OPENMP) $(LIBS) -ldl
+	$(CC) $(LINK) $(LDFLAGS) -o $@ $(CLI_OBJECTS) $(STATIC) $(THREADS) $(LIBS) -ldl
 
 $(STATIC): $(LIB_OBJECTS)
 	@rm -f $@
 	ar rcs $@ $(LIB_OBJECTS)
 
 libyalm.so.$(VERSION): $(LIB_OBJECTS)
-	$(CC) -shared -Wl,-soname,libyalm.so.0 $(LDFLAGS) -o $@ $(LIB_OBJECTS) $(OPENMP) $(LIBS)
+	$(CC) -shared -Wl,-soname,libyalm.so.0 $(LDFLAGS) -o $@ $(LIB_OBJECTS) $(THREADS) $(LIBS)
 
 libyalm.so.0 libyalm.so: libyalm.so.$(VERSION)
 	ln -sf $< $@
 
 $(BUILD)/src/%.o: src/%.c $(BUILD)/settings | $(BUILD)/requirements
 	@mkdir -p $(@D)
-	$(CC) $(BASE) $(CFLAGS) $(OPENMP) $(call isa_flags,$<) -c -o $@ $<
+	$(CC) $(BASE) $(CFLAGS) $(THREADS) $(call isa_flags,$<) -c -o $@ $<
 
 # The version string changes with every commit; only this file is built again for it.
 $(BUILD)/src/util/version.o: BASE += -DYALM_VERSION='"$(VERSION)"' -DYALM_COMMIT='"$(COMMIT)"'
@@ -93,7 +93,7 @@ remember = @mkdir -p $(@D); echo '$(1)' | cmp -s - $@ || echo '$(1)' > $@
 $(BUILD)/commit: FORCE
 	$(call remember,$(COMMIT))
 $(BUILD)/settings: FORCE
-	$(call remember,$(CC) $(CFLAGS) $(OPENMP))
+	$(call remember,$(CC) $(CFLAGS) $(THREADS))
 
 define PROBE
 #include <stdint.h>
@@ -106,8 +106,8 @@ endef
 export PROBE
 $(BUILD)/requirements:
 	@mkdir -p $(@D)
-	@echo "$$PROBE" | $(CC) $(BASE) $(OPENMP) -MF /dev/null -fsyntax-only -x c - 2>$@.log && touch $@ || \
-	    { echo "make: a C compiler with OpenMP, libcjson, libpcre2-8 and libxxhash are needed (see $@.log);" \
+	@echo "$$PROBE" | $(CC) $(BASE) $(THREADS) -MF /dev/null -fsyntax-only -x c - 2>$@.log && touch $@ || \
+	    { echo "make: a C compiler, libcjson, libpcre2-8 and libxxhash are needed (see $@.log);" \
 	    "tools/setup.sh or \`make demo\` installs them" >&2; exit 1; }
 
 clean:
@@ -129,11 +129,11 @@ demo:
 
 $(BUILD)/tests/fuzz/%: tests/fuzz/%.c $(STATIC) $(CLI_OBJECTS)
 	@mkdir -p $(@D)
-	$(CC) $(BASE) -Itests $(CFLAGS) $(OPENMP) $(LINK) -o $@ $< $(filter-out %/main.o,$(CLI_OBJECTS)) $(STATIC) $(LIBS)
+	$(CC) $(BASE) -Itests $(CFLAGS) $(THREADS) $(LINK) -o $@ $< $(filter-out %/main.o,$(CLI_OBJECTS)) $(STATIC) $(LIBS)
 
 $(BUILD)/tests/%: tests/%.c $(STATIC)
 	@mkdir -p $(@D)
-	$(CC) $(BASE) -Itests $(CFLAGS) $(OPENMP) $(LINK) -o $@ $< $(STATIC) $(LIBS) -lcmocka
+	$(CC) $(BASE) -Itests $(CFLAGS) $(THREADS) $(LINK) -o $@ $< $(STATIC) $(LIBS) -lcmocka
 
 test-programs: $(TEST_PROGRAMS) $(TEST_HELPERS)
 fuzzers: $(FUZZERS)
@@ -141,6 +141,7 @@ fuzzers: $(FUZZERS)
 # Everything that tests/run.py runs, in each of its builds.
 test-builds:
 	@$(MAKE) --no-print-directory -s VARIANT=release all test-programs
+	@$(MAKE) --no-print-directory -s VARIANT=openmp all test-programs
 	@$(MAKE) --no-print-directory -s VARIANT=asan all test-programs
 	@$(MAKE) --no-print-directory -s VARIANT=tsan all test-programs
 	@$(MAKE) --no-print-directory -s VARIANT=fuzz fuzzers
@@ -151,7 +152,7 @@ test:
 	@$(PYTHON) tests/run.py --fuzz-seconds $(FUZZ_SECONDS) all
 
 # One part of the tests: everything in the release build, under a sanitizer, or the fuzzers.
-check asan tsan fuzz:
+check openmp asan tsan fuzz:
 	@tools/setup.sh test
 	@$(MAKE) --no-print-directory -s -j$(JOBS) $(if $(filter fuzz,$@),VARIANT=fuzz fuzzers,VARIANT=$(@:check=release) all test-programs)
 	@$(PYTHON) tests/run.py --fuzz-seconds $(FUZZ_SECONDS) $(@:check=release)
@@ -198,14 +199,14 @@ help:
 	@echo "make            build ./yalm, libyalm.a and libyalm.so"
 	@echo "make demo       install what is missing, build, convert the bundled model, and complete a text with it"
 	@echo "make test       install what is missing, and run every test; FUZZ_SECONDS=60 for each fuzzer"
-	@echo "make check      the tests of the release build alone; make asan, make tsan, make fuzz: those of another build"
+	@echo "make check      the tests of the release build alone; make openmp, asan, tsan, fuzz: those of another build"
 	@echo "make lint       clang-format, clang-tidy, cppcheck, ruff"
 	@echo "make bench      speed, against the machine's measured limits"
 	@echo "make install    into PREFIX=$(PREFIX), under DESTDIR; make uninstall takes it away again"
 	@echo "make clean      remove everything that was built"
 	@echo
-	@echo "VARIANT=asan|tsan|fuzz builds into build/VARIANT; CC, CFLAGS, LDFLAGS are honoured."
+	@echo "VARIANT=openmp|asan|tsan|fuzz builds into build/VARIANT; CC, CFLAGS, LDFLAGS are honoured."
 
-.PHONY: all clean demo test-programs fuzzers test-builds test check asan tsan fuzz lint install uninstall help FORCE
+.PHONY: all clean demo test-programs fuzzers test-builds test check openmp asan tsan fuzz lint install uninstall help FORCE
 .DELETE_ON_ERROR:
 -include $(LIB_OBJECTS:.o=.d) $(CLI_OBJECTS:.o=.d) $(TEST_PROGRAMS:=.d) $(TEST_HELPERS:=.d) $(FUZZERS:=.d)

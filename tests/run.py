@@ -5,9 +5,9 @@
 
 and it exits with 1 where a test failed, a program crashed or was too slow, or nothing ran. `make test` builds what it runs:
 cmocka programs and pytest folders of the release build, the same under AddressSanitizer and UndefinedBehaviorSanitizer, the
-rooms that use threads under ThreadSanitizer, and the fuzzers. Logs lie in build/test/.
+rooms that use threads under ThreadSanitizer and on OpenMP's threads, and the fuzzers. Logs lie in build/test/.
 
-usage: run.py [--fuzz-seconds N] [--jobs N] release|asan|tsan|fuzz|all...
+usage: run.py [--fuzz-seconds N] [--jobs N] release|openmp|asan|tsan|fuzz|all...
 """
 
 from __future__ import annotations
@@ -169,6 +169,8 @@ def plan(parts, fuzz_seconds):
         jobs += [*pytest_jobs("asan", leave_out=UNSANITIZED), *cmocka_jobs("asan")]
     if "release" in parts:
         jobs += [*pytest_jobs("release"), *cmocka_jobs("release")]
+    if "openmp" in parts:
+        jobs += cmocka_jobs("openmp", THREADED_ROOMS)
     if "tsan" in parts:
         prefix = tsan_prefix()
         threaded = [
@@ -235,11 +237,11 @@ def wait(process, stopped):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="+", choices=["release", "asan", "tsan", "fuzz", "all"])
+    parser.add_argument("parts", nargs="+", choices=["release", "openmp", "asan", "tsan", "fuzz", "all"])
     parser.add_argument("--fuzz-seconds", type=int, default=60)
     parser.add_argument("--jobs", type=int, default=max(1, len(os.sched_getaffinity(0))))
     options = parser.parse_args()
-    parts = {"release", "asan", "tsan", "fuzz"} if "all" in options.parts else set(options.parts)
+    parts = {"release", "openmp", "asan", "tsan", "fuzz"} if "all" in options.parts else set(options.parts)
 
     LOGS.mkdir(parents=True, exist_ok=True)
     jobs, counts = plan(parts, options.fuzz_seconds)

@@ -21,8 +21,8 @@ struct team;
 
 enum { TEAM_MAX = 1024 }; // threads
 
-// NULL where memory or threads cannot be had. The members are threads of our own; built with `make OPENMP=1`, those of the OpenMP
-// runtime, for programs that have one already.
+// NULL where memory or threads cannot be had. The members are threads of our own; built with `make VARIANT=openmp`, those of
+// the OpenMP runtime, for programs that have one already.
 struct team *team_open(int n_threads, yalm_error *error);
 void team_close(struct team *team); // NULL is welcome
 int team_size(const struct team *team);
