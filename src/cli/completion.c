@@ -1,5 +1,5 @@
 // Mode completion: continues a text, token by token, on stdout; the statistics go to stderr.
-#include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -183,7 +183,8 @@ static yalm_status generate(struct completion *run, yalm_error *error)
     yalm_status status = prefill(run, error);
     while (status == YALM_OK && run->n_generated < run->limit) {
         const int32_t token = yalm_sample(run->session, &run->sampling);
-        if (token < 0)
+        const float *logits = yalm_logits(run->session, 0);
+        if (token < 0 || !logits || !isfinite(logits[token])) // NaN spreads to all of them
             return cli_error(error, YALM_FAILED, "the model's logits are not finite after %lld tokens",
                              (long long)yalm_position(run->session));
         if (run->n_generated++ == 0)
@@ -259,7 +260,7 @@ static yalm_status finish(struct completion *run, yalm_status status, yalm_error
         return sent;
     }
     if (run->any_out && run->last_byte != '\n' && isatty(STDOUT_FILENO))
-        output("\n", 1, NULL);
+        output("\n", 1, &rest);
     if (options->quiet)
         return status;
     const float *logits = yalm_logits(run->session, 0);

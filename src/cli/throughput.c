@@ -1,5 +1,4 @@
 // Mode throughput: times prefill and decode at several lengths and depths, beside what the machine can do at most.
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -16,6 +15,7 @@ struct bench {
     int32_t *ids;        // (depth + length) of the current test
     struct report report;
     bool limits_known;
+    int stated; // context of the largest session whose memory has been stated
 };
 
 static yalm_status fill_ids(struct bench *bench, int n, yalm_error *error)
@@ -114,9 +114,10 @@ static yalm_status run_test(struct bench *bench, struct test *test, bool last, y
     test->seconds = calloc((size_t)options->repetitions, sizeof *test->seconds);
     if (test->seconds == NULL)
         return cli_no_memory(error);
-    yalm_session *session = open_session(options, bench->model, &how, options->quiet || bench->limits_known, error);
+    yalm_session *session = open_session(options, bench->model, &how, options->quiet || how.context <= bench->stated, error);
     if (session == NULL)
         return error->status;
+    bench->stated = how.context > bench->stated ? how.context : bench->stated;
     bench->report.how = *yalm_session_facts(session);
     if (!bench->limits_known)
         status = measure_limits(bench, session, error);

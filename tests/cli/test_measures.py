@@ -187,6 +187,18 @@ def test_too_little_text(program):
     assert "too few" in program.fails(2, "-m", "perplexity", "-f", "-", "--no-bos", stdin=b"")
 
 
+def test_logits_that_are_not_finite(program, bare, fable, tmp_path):
+    """Weights that went bad after the conversion must not pass for a result."""
+    tensors = json.loads(program.ok("--info", "-o", "json"))["tensors"]
+    norm = next(tensor for tensor in tensors if tensor["name"] == "norm")
+    data = bytearray(Path(fable).read_bytes())
+    data[norm["offset"] : norm["offset"] + 4] = b"\x00\x00\xc0\x7f"
+    (tmp_path / "nan.bin").write_bytes(data)
+    for args, text in ((["-n", "5"], b"not finite after 5 tokens"), (["-m", "perplexity"], b"token 0 are not finite")):
+        done = bare(tmp_path / "nan.bin", "-i", "Once upon a time", *args)
+        assert done.returncode == 1 and text in done.stderr, done.stderr
+
+
 # ---------------------------------------------------------------- passkey
 
 
