@@ -29,8 +29,6 @@ def test_stdout_is_the_text_and_nothing_else(program):
     text = greedy(program, "-n", 40)
     assert text.startswith(PROMPT.encode()) and not text.endswith(b"\n")
     assert greedy(program, "-n", 40, "--no-echo") == text[len(PROMPT) :]
-    done = program("-i", PROMPT, "--temp", "0", "-n", 40)
-    assert done.stdout == text
     assert greedy(program, "-n", 0) == PROMPT.encode()
 
 
@@ -59,14 +57,14 @@ def last_logits(done):
 def test_seed_repeats_the_text(program):
     one, two = (program("-i", PROMPT, "-n", 30, "--seed", 11) for _ in range(2))
     assert one.stdout == two.stdout and last_logits(one) == last_logits(two)
-    assert program("-i", PROMPT, "-n", 30, "--seed", 12).stdout != one.stdout
+    assert program.ok("-i", PROMPT, "-n", 30, "--seed", 12, "-q") != one.stdout
 
 
 def test_a_random_seed_is_said(program):
     one = program("-i", PROMPT, "-n", 20, "--temp", "1.5")
     seed = re.search(rb"seed (\d+)", one.stderr).group(1).decode()
-    assert program.ok("-i", PROMPT, "-n", 20, "--temp", "1.5", "--seed", seed) == one.stdout
-    assert program.ok("-i", PROMPT, "-n", 20, "--temp", "1.5") != one.stdout
+    assert program.ok("-i", PROMPT, "-n", 20, "--temp", "1.5", "--seed", seed, "-q") == one.stdout
+    assert program.ok("-i", PROMPT, "-n", 20, "--temp", "1.5", "-q") != one.stdout
 
 
 def test_stop_string_across_tokens(program):
