@@ -105,9 +105,9 @@ static yalm_status allocate(yalm_session *s, yalm_error *error)
     const uint64_t needed = s->memory.kv_cache + s->memory.scratch;
     if (needed > s->memory.available)
         return error_set(error, YALM_NO_MEMORY,
-                         "not enough memory for a context of %d: needed %.2f GiB (KV cache %.2f, scratch %.2f), available %.2f GiB",
-                         s->options.context, (double)needed / 0x1p30, (double)s->memory.kv_cache / 0x1p30,
-                         (double)s->memory.scratch / 0x1p30, (double)s->memory.available / 0x1p30);
+                         "not enough memory for a context of %d: needed %.2f GB (KV cache %.2f, scratch %.2f), available %.2f GB",
+                         s->options.context, (double)needed / 1e9, (double)s->memory.kv_cache / 1e9,
+                         (double)s->memory.scratch / 1e9, (double)s->memory.available / 1e9);
     s->last_logits = malloc(sizeof(float) * s->model->config.vocab_size);
     s->history = malloc(sizeof(int32_t) * s->options.context);
     s->recent = malloc(sizeof(int32_t) * s->options.context);
@@ -188,8 +188,8 @@ static yalm_status room_for_all_logits(yalm_session *s, int n, yalm_error *error
     s->all_capacity = 0;
     s->all_logits = bytes <= available ? malloc(bytes) : NULL;
     if (!s->all_logits)
-        return error_set(error, YALM_NO_MEMORY, "not enough memory for the logits of %d tokens: needed %.2f GiB, available %.2f GiB", n,
-                         (double)bytes / 0x1p30, (double)available / 0x1p30);
+        return error_set(error, YALM_NO_MEMORY, "not enough memory for the logits of %d tokens: needed %.2f GB, available %.2f GB", n,
+                         (double)bytes / 1e9, (double)available / 1e9);
     s->all_capacity = n;
     return YALM_OK;
 }
