@@ -19,6 +19,7 @@ from pathlib import Path
 HELP_END = "exit codes: 0 done, 1 failed at run time, 2 usage, 3 not a model that can be converted, 4 out of memory, 130 interrupted"
 FAILED, USAGE, BAD_MODEL, NO_MEMORY = 1, 2, 3, 4
 VERSION = "0.1.0"
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "chat_template.jinja")
 
 try:
     from tqdm import tqdm
@@ -27,7 +28,7 @@ try:
     from yalm_convert.config import read_config
     from yalm_convert.errors import ModelError
     from yalm_convert.plan import data, make_plan, matrix_types
-    from yalm_convert.source import model_name
+    from yalm_convert.source import locate, model_name
     from yalm_convert.tokenizer import read_tokenizer
     from yalm_convert.writer import MAGIC, Layout, write_model
 except ImportError as error:
@@ -116,6 +117,8 @@ def convert(arguments: argparse.Namespace) -> int:
     model_dir = arguments.model_dir
     config = read_config(model_dir)
     tensors = read_checkpoint(model_dir)
+    for name in TOKENIZER_FILES:
+        locate(model_dir, name)
     tokenizer = read_tokenizer(model_dir, config.facts)
     config.finish(tokenizer)
     plan = make_plan(config.facts, tensors, tokenizer.tensors, str(model_dir), arguments.dtype)

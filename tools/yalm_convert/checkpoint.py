@@ -106,9 +106,9 @@ def read_file(path: Path) -> dict:
         if len(beginning) < 8:
             raise ModelError(f"{path}: {size} bytes: not a safetensors file, or truncated")
         (length,) = struct.unpack("<Q", beginning[:8])
-        if beginning.lstrip()[:1] == b"<":
-            raise ModelError(f"{path}: a web page, not a safetensors file")
         if not 2 <= length <= MAX_HEADER:
+            if beginning.lstrip().startswith(b"<"):
+                raise ModelError(f"{path}: a web page, not a safetensors file")
             raise ModelError(f"{path}: not a safetensors file: header of {length} bytes, expected 2 to {MAX_HEADER}")
         if length > size - 8:
             raise ModelError(f"{path}: truncated: header of {length} bytes in a file of {size}")

@@ -177,7 +177,7 @@ def read_config(model_dir: Path) -> ModelConfig:
 
 def _architecture(values: dict, path: Path) -> str:
     names = values.get("architectures")
-    if not isinstance(names, list) or len(names) != 1 or names[0] not in DEFAULTS:
+    if names not in [[name] for name in DEFAULTS]:
         found = "nothing" if names is None else shown(names)
         raise ModelError(f"{path}: architectures: {found} is not supported, expected one of {', '.join(DEFAULTS)}")
     kind = values.get("model_type", MODEL_TYPES[names[0]])

@@ -6,7 +6,6 @@ what transformers takes them to be. Where two places disagree, versions of trans
 
 import math
 
-from .errors import ModelError
 from .source import shown
 
 TYPES = ("default", "linear", "llama3", "yarn")

@@ -1,0 +1,108 @@
+"""A reader of model files, written from docs/format.md alone: it shares nothing with the converter.
+
+read_model(path) checks every rule of the container that holds for any model and returns (metadata, {name: (entry, bytes)}).
+"""
+
+import json
+import struct
+from pathlib import Path
+
+import xxhash
+
+MAGIC = bytes.fromhex("59414c4d0d0a1a0a")
+ITEM_SIZE = {"fp32": 4, "fp16": 2, "bf16": 2, "u8": 1, "u32": 4}
+CONFIG = {
+    "architecture", "activation", "n_layers", "hidden_dim", "ffn_dim", "n_heads", "n_kv_heads", "head_dim", "vocab_size",
+    "context_length", "norm_eps", "rope", "sliding_window", "n_experts", "n_active_experts", "tied_embeddings", "attention_bias",
+    "mlp_bias", "bos", "eos",
+}  # fmt: skip
+ROPE = {
+    "default": set(),
+    "linear": {"factor"},
+    "llama3": {"factor", "low_freq_factor", "high_freq_factor", "original_context"},
+    "yarn": {"factor", "beta_fast", "beta_slow", "original_context", "attention_factor", "truncate"},
+}
+
+
+class FormatError(Exception):
+    pass
+
+
+def require(condition, text):
+    if not condition:
+        raise FormatError(text)
+
+
+def read_model(path):
+    data = Path(path).read_bytes()
+    require(len(data) >= 64, "short")
+    magic, version, header, length, at, size, checksum, start, reserved = struct.unpack("<8sIIQQQQQQ", data[:64])
+    require((magic, version, header, length, at, reserved) == (MAGIC, 1, 64, len(data), 64, 0), "header")
+    require(start % 4096 == 0 and 64 + size <= start <= len(data), "data offset")
+    text = data[64 : 64 + size]
+    require(xxhash.xxh3_64_intdigest(text) == checksum, "metadata checksum")
+    metadata = json.loads(text.decode("utf-8"), object_pairs_hook=unique, parse_constant=lambda c: require(False, c))
+    require(set(metadata) - {"chat_template"} == {"config", "tokenizer", "source", "tensors"}, "members")
+    check_config(metadata["config"])
+
+    tensors, end = {}, start
+    require(not any(data[64 + size : start]), "padding after the metadata")
+    for entry in metadata["tensors"]:
+        require(set(entry) == {"name", "dtype", "shape", "offset", "length", "xxh3"}, "entry")
+        name, offset, length = entry["name"], entry["offset"], entry["length"]
+        count = 1
+        for n in entry["shape"]:
+            count *= n
+        require(name not in tensors and 1 <= len(entry["shape"]) <= 4, f"{name}: name or rank")
+        require(length == count * ITEM_SIZE[entry["dtype"]], f"{name}: length")
+        require(offset % 64 == 0 and end <= offset and offset + length <= len(data), f"{name}: offset")
+        require(not any(data[end:offset]), f"{name}: padding before it")
+        end = offset + length
+        require(f"{xxhash.xxh3_64_intdigest(data[offset:end]):016x}" == entry["xxh3"], f"{name}: checksum")
+        tensors[name] = (entry, data[offset:end])
+    require(end == len(data), "something follows the last tensor")
+    weights = {n: (tuple(e["shape"]), e["dtype"]) for n, (e, _) in tensors.items() if not n.startswith("tokenizer.")}
+    expected = expected_tensors(metadata["config"])
+    require(set(weights) == set(expected), f"tensors: {set(weights) ^ set(expected)}")
+    for name, (shape, kinds) in expected.items():
+        require(weights[name][0] == shape and weights[name][1] in kinds, f"{name}: {weights[name]}")
+    return metadata, tensors
+
+
+def unique(pairs):
+    require(len(dict(pairs)) == len(pairs), "duplicate keys")
+    return dict(pairs)
+
+
+def check_config(c):
+    require(set(c) == CONFIG, f"config: {set(c) ^ CONFIG}")
+    require(set(c["rope"]) == {"type", "theta"} | ROPE[c["rope"]["type"]], "rope")
+    require(c["n_heads"] % c["n_kv_heads"] == 0 and c["head_dim"] % 2 == 0, "heads")
+    require(c["norm_eps"] > 0 and c["rope"]["theta"] > 0 and len(c["eos"]) <= 16, "numbers")
+
+
+def expected_tensors(c):
+    """{name: (shape, possible types)} of the doc's table."""
+    weights, exact = ("fp32", "fp16", "bf16"), ("fp32",)
+    dim, ffn, vocab = c["hidden_dim"], c["ffn_dim"], c["vocab_size"]
+    q, kv = c["n_heads"] * c["head_dim"], c["n_kv_heads"] * c["head_dim"]
+    table = {"embedding": ((vocab, dim), weights), "norm": ((dim,), exact)}
+    if not c["tied_embeddings"]:
+        table["classifier"] = ((vocab, dim), weights)
+    attention = {"q": (q, dim), "k": (kv, dim), "v": (kv, dim), "o": (dim, q)}
+    block = {"gate": (ffn, dim), "up": (ffn, dim), "down": (dim, ffn)}
+    for n in range(c["n_layers"]):
+        p = f"layers.{n}."
+        table.update({p + "attention_norm": ((dim,), exact), p + "ffn_norm": ((dim,), exact)})
+        table.update({p + name: (shape, weights) for name, shape in attention.items()})
+        if c["attention_bias"]:
+            table.update({f"{p}{name}_bias": (shape[:1], exact) for name, shape in attention.items()})
+        if c["n_experts"]:
+            table[p + "router"] = ((c["n_experts"], dim), exact)
+            for e in range(c["n_experts"]):
+                table.update({f"{p}experts.{e}.{name}": (shape, weights) for name, shape in block.items()})
+            continue
+        table.update({p + name: (shape, weights) for name, shape in block.items()})
+        if c["mlp_bias"]:
+            table.update({f"{p}{name}_bias": (shape[:1], exact) for name, shape in block.items()})
+    return table

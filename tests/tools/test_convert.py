@@ -1,0 +1,380 @@
+"""tools/convert.py on directories that it must convert: what is in the file is what was in the directory."""
+
+import json
+import math
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import hf
+import numpy as np
+import pytest
+from read_model import FormatError, read_model
+
+TINY = [name for name in hf.random_hf_model.PRESETS if name.startswith("tiny-")]
+SOURCE_DTYPE = {"fp32": "F32", "fp16": "F16", "bf16": "BF16"}
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    home, made = tmp_path_factory.mktemp("tiny"), {}
+
+    def get(preset, *options):
+        key = "_".join((preset, *options))
+        if key not in made:
+            made[key] = hf.make(preset, home / key, *options)
+        return made[key]
+
+    return get
+
+
+@pytest.fixture
+def convert(monkeypatch, capsys, tmp_path):
+    """convert(directory, *options) -> (metadata, tensors, stderr); the conversion must succeed."""
+
+    def do(directory, *options):
+        code, out, err = hf.call(monkeypatch, capsys, directory, tmp_path / "model.bin", *options)
+        assert (code, out) == (0, ""), err
+        metadata, tensors = read_model(tmp_path / "model.bin")
+        return metadata, tensors, err
+
+    return do
+
+
+# ------------------------------------------------------------------------------------ an independent account of names and types
+
+
+def stored_name(name):
+    """The Hugging Face name of a tensor of the model file."""
+    whole = {"embedding": "model.embed_tokens.weight", "norm": "model.norm.weight", "classifier": "lm_head.weight"}
+    if name in whole:
+        return whole[name]
+    _, layer, *rest = name.split(".")
+    p = f"model.layers.{layer}."
+    if rest[0] == "experts":
+        return f"{p}block_sparse_moe.experts.{rest[1]}.{ {'gate': 'w1', 'down': 'w2', 'up': 'w3'}[rest[2]]}.weight"
+    part, _, bias = rest[0].partition("_bias") if rest[0].endswith("_bias") else (rest[0], "", None)
+    kind = "weight" if bias is None else "bias"
+    special = {
+        "attention_norm": "input_layernorm",
+        "ffn_norm": "post_attention_layernorm",
+        "router": "block_sparse_moe.gate",
+    }
+    return p + special.get(part, f"{'self_attn' if part in 'qkvo' else 'mlp'}.{part}_proj") + f".{kind}"
+
+
+def as_floats(dtype, data):
+    if dtype in ("BF16", "bf16"):
+        return (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
+    return np.frombuffer(data, "<f2" if dtype in ("F16", "fp16") else "<f4").astype(np.float32)
+
+
+def check_same(directory, model, dtype=None):
+    """Every weight of the directory is in the model, bit for bit or rounded to nearest even, and no other."""
+    metadata, tensors = model
+    stored = hf.read_tensors(directory)
+    for name, (entry, data) in tensors.items():
+        if name.startswith("tokenizer."):
+            continue
+        kind, shape, source = stored.pop(stored_name(name))
+        assert entry["shape"] == shape
+        exact = name.endswith(("norm", "_bias", "router"))
+        wanted = "fp32" if exact else dtype or {v: k for k, v in SOURCE_DTYPE.items()}[kind]
+        assert entry["dtype"] == wanted, name
+        if SOURCE_DTYPE[wanted] == kind:
+            assert data == source, name
+        else:
+            rounded = hf.random_hf_model.encode(as_floats(kind, source), wanted)
+            assert data == rounded.tobytes(), name
+    assert not stored
+
+
+# ------------------------------------------------------------------------------------ weights
+
+
+@pytest.mark.parametrize("preset", TINY)
+def test_every_architecture_option(preset, tiny, convert):
+    directory = tiny(preset)
+    metadata, tensors, err = convert(directory)
+    check_same(directory, (metadata, tensors))
+    source = json.loads((directory / "config.json").read_text())
+    c = metadata["config"]
+    assert c["architecture"] == source["architectures"][0]
+    assert c["head_dim"] == source.get("head_dim", source["hidden_size"] // source["num_attention_heads"])
+    assert c["sliding_window"] == (source.get("sliding_window") or 0)
+    assert c["n_experts"] == source.get("num_local_experts", 0)
+    assert (c["bos"], c["eos"]) == (1, [2])
+    assert metadata["tokenizer"] == {"type": "none"}
+    assert err.startswith(f"convert.py: warning: {directory}: no tokenizer.json or tokenizer.model")
+    assert metadata["source"]["name"] == preset
+
+
+@pytest.mark.parametrize("stored", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("wanted", ["fp32", "fp16", "bf16"])
+def test_every_pair_of_types(stored, wanted, tiny, convert):
+    directory = tiny("tiny-bias", "--dtype", stored)
+    metadata, tensors, _ = convert(directory, "--dtype", wanted, "--check-finite")
+    check_same(directory, (metadata, tensors), wanted)
+
+
+def test_bundled_model(convert):
+    metadata, tensors, err = convert(hf.FABLE)
+    check_same(hf.FABLE, (metadata, tensors))
+    assert "warning" not in err
+    assert metadata["config"]["bos"] == 1 and metadata["config"]["eos"] == [2]
+    assert metadata["tokenizer"]["type"] == "spm"
+    assert all(tensors[name][0]["length"] for name in tensors if name.startswith("tokenizer."))
+
+
+def test_shards_equal_one_file(tiny, convert, tmp_path):
+    one, many = tiny("tiny-mixtral"), tiny("tiny-mixtral", "--shard-gib", "0.0005")
+    assert len(list(many.glob("*.safetensors"))) > 2 and not (many / "model.safetensors").exists()
+    whole, shards = convert(one), convert(many)
+    assert whole[1] == shards[1] and whole[0]["config"] == shards[0]["config"]
+
+
+def test_fused_experts_equal_separate_ones(tiny, convert, tmp_path):
+    separate = tiny("tiny-mixtral")
+    tensors, fused = hf.read_tensors(separate), {}
+    for name, (dtype, shape, data) in tensors.items():
+        if ".experts." not in name:
+            fused[name.replace("block_sparse_moe", "mlp")] = [dtype, shape, data]
+    config = json.loads((separate / "config.json").read_text())
+    experts, ffn, dim = config["num_local_experts"], config["intermediate_size"], config["hidden_size"]
+    for n in range(config["num_hidden_layers"]):
+        old, new = f"model.layers.{n}.block_sparse_moe.experts.", f"model.layers.{n}.mlp.experts."
+        gate_up = b"".join(tensors[f"{old}{e}.{w}.weight"][2] for e in range(experts) for w in ("w1", "w3"))
+        down = b"".join(tensors[f"{old}{e}.w2.weight"][2] for e in range(experts))
+        fused[new + "gate_up_proj"] = ["BF16", [experts, 2 * ffn, dim], gate_up]
+        fused[new + "down_proj"] = ["BF16", [experts, dim, ffn], down]
+    other = hf.copy(separate, tmp_path / "tiny-mixtral")
+    hf.write_tensors(other / "model.safetensors", fused)
+    assert convert(other)[:2] == convert(separate)[:2]
+
+
+def test_mixed_types_stay_and_are_said(tiny, convert, tmp_path):
+    directory = hf.copy(tiny("tiny-gqa"), tmp_path / "mixed")
+    tensors = hf.read_tensors(directory)
+    dtype, shape, data = tensors["model.embed_tokens.weight"]
+    tensors["model.embed_tokens.weight"] = ["F32", shape, as_floats(dtype, data).tobytes()]
+    hf.write_tensors(directory / "model.safetensors", tensors)
+    metadata, converted, err = convert(directory)
+    check_same(directory, (metadata, converted))
+    assert "stored as bf16 and fp32, and stay so" in err
+    assert convert(directory, "--dtype", "bf16")[1]["embedding"][1] == data
+
+
+def test_tensors_that_say_nothing_new_are_left_out(tiny, convert, tmp_path):
+    directory = hf.copy(tiny("tiny-gqa"), tmp_path / "more")
+    before = convert(directory)[1]
+    tensors = hf.read_tensors(directory)
+    tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = ["F32", [16], bytes(64)]
+    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"]
+    hf.write_tensors(directory / "model.safetensors", tensors)
+    assert convert(directory)[1] == before
+
+
+def test_links_of_hugging_faces_cache(tiny, convert, tmp_path):
+    repository = tmp_path / "models--someone--tiny"
+    snapshot, blobs = repository / "snapshots" / "0123abcd", repository / "blobs"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    for i, file in enumerate(sorted(tiny("tiny-gqa").iterdir())):
+        (blobs / str(i)).write_bytes(file.read_bytes())
+        (snapshot / file.name).symlink_to(f"../../blobs/{i}")
+    assert convert(snapshot)[0]["source"]["name"] == "someone/tiny"
+
+
+# ------------------------------------------------------------------------------------ configuration
+
+
+def config_of(convert, directory, **changes):
+    hf.edit_json(directory / "config.json", **changes)
+    return convert(directory)[0]["config"]
+
+
+def rope_of(convert, directory, **changes):
+    return config_of(convert, directory, **changes)["rope"]
+
+
+@pytest.fixture
+def plain(tiny, tmp_path):
+    return hf.copy(tiny("tiny-gqa"), tmp_path / "plain")
+
+
+@pytest.mark.parametrize("preset", ["tiny-gqa", "tiny-linear-rope", "tiny-llama3rope", "tiny-yarn"])
+def test_spellings_of_rope_are_equal(preset, tiny, convert, tmp_path):
+    directory = hf.copy(tiny(preset), tmp_path / preset)
+    wanted = rope_of(convert, directory)
+    source = json.loads((directory / "config.json").read_text())
+    scaling = source.get("rope_scaling") or {"rope_type": "default"}
+    legacy = {"type" if k == "rope_type" else k: v for k, v in scaling.items()}
+    newer = dict(scaling, rope_theta=source["rope_theta"])
+    assert rope_of(convert, directory, rope_scaling=legacy) == wanted
+    assert rope_of(convert, directory, rope_scaling=..., rope_theta=..., rope_parameters=newer) == wanted
+
+
+def test_yarn_as_transformers_resolves_it(plain, convert):
+    yarn = {"rope_type": "yarn", "factor": 4.0}
+    rope = rope_of(convert, plain, rope_scaling=yarn)
+    assert rope["attention_factor"] == pytest.approx(0.1 * math.log(4) + 1)
+    assert (rope["beta_fast"], rope["beta_slow"], rope["truncate"], rope["original_context"]) == (32, 1, True, 256)
+    rope = rope_of(convert, plain, rope_scaling=dict(yarn, mscale=0.7, mscale_all_dim=1.1, truncate=False, beta_fast=16))
+    assert rope["attention_factor"] == pytest.approx((0.07 * math.log(4) + 1) / (0.11 * math.log(4) + 1))
+    assert (rope["beta_fast"], rope["truncate"]) == (16, False)
+    assert rope_of(convert, plain, rope_scaling=dict(yarn, attention_factor=1.5))["attention_factor"] == 1.5
+    rope = rope_of(convert, plain, rope_scaling={"rope_type": "yarn", "original_max_position_embeddings": 64})
+    assert rope["factor"] == 4
+
+
+def test_missing_keys_have_transformers_values(tiny, convert, tmp_path):
+    llama = hf.copy(tiny("tiny-llama"), tmp_path / "llama")
+    absent = {k: ... for k in ("rope_theta", "rms_norm_eps", "num_key_value_heads", "tie_word_embeddings", "hidden_act")}
+    c = config_of(convert, llama, max_position_embeddings=..., head_dim=None, **absent)
+    assert (c["rope"]["theta"], c["norm_eps"], c["n_kv_heads"]) == (10000, 1e-6, 4)
+    assert (c["context_length"], c["tied_embeddings"], c["head_dim"]) == (2048, False, 32)
+    mistral = hf.copy(tiny("tiny-window"), tmp_path / "mistral")
+    c = config_of(convert, mistral, sliding_window=..., rope_theta=..., max_position_embeddings=...)
+    assert (c["sliding_window"], c["rope"]["theta"], c["context_length"]) == (4096, 10000, 131072)
+    assert config_of(convert, mistral, sliding_window=None)["sliding_window"] == 0
+    mixtral = hf.copy(tiny("tiny-mixtral"), tmp_path / "mixtral")
+    c = config_of(convert, mixtral, rope_theta=..., sliding_window=..., num_experts_per_tok=...)
+    assert (c["rope"]["theta"], c["sliding_window"], c["n_active_experts"]) == (1e6, 0, 2)
+
+
+def test_eos(plain, convert):
+    assert config_of(convert, plain, eos_token_id=[2, 7, 7])["eos"] == [2, 7]
+    hf.edit_json(plain / "generation_config.json", eos_token_id=[5, 6])
+    assert config_of(convert, plain)["eos"] == [5, 6]
+    hf.edit_json(plain / "generation_config.json", eos_token_id=8)
+    assert config_of(convert, plain)["eos"] == [8]
+    hf.edit_json(plain / "generation_config.json", eos_token_id=...)
+    c = config_of(convert, plain, eos_token_id=None, bos_token_id=None)
+    assert (c["bos"], c["eos"]) == (-1, [])
+
+
+def test_unknown_keys_that_say_nothing_of_the_computation_are_warned_of(plain, convert):
+    hf.edit_json(plain / "config.json", favourite_colour="blue", use_cache=False, qk_norm=False, pretraining_tp=2)
+    err = convert(plain)[2]
+    assert 'config.json: "favourite_colour" is not known, and ignored' in err and err.count("warning") == 2
+
+
+def test_context_of_padded_vocabulary(tmp_path, convert):
+    directory = hf.make("tiny-gqa", tmp_path / "padded", "--vocab", "4160", "--tokenizer", str(hf.FABLE))
+    metadata, _, err = convert(directory)
+    assert metadata["config"]["vocab_size"] == 4160 and "warning" not in err
+
+
+# ------------------------------------------------------------------------------------ the program
+
+
+def test_dry_run_writes_nothing(tiny, tmp_path, monkeypatch, capsys):
+    arguments = (tiny("tiny-gqa"), "-o", tmp_path / "model.bin", "--dry-run", "--dtype", "fp16")
+    code, out, _ = hf.call(monkeypatch, capsys, *arguments)
+    assert code == 0 and os.listdir(tmp_path) == []
+    hf.call(monkeypatch, capsys, *arguments[:3], "--dtype", "fp16")
+    metadata, tensors = read_model(tmp_path / "model.bin")
+    for entry, _ in tensors.values():
+        shape = " x ".join(map(str, entry["shape"]))
+        line = f"{entry['offset']:>14} {entry['length']:>12}  {entry['dtype']:<4}  {entry['name']:<32} {shape}"
+        assert line in out.splitlines()
+    assert f"{len(tensors)} tensors, {(tmp_path / 'model.bin').stat().st_size} bytes" in out and "MiB" in out
+
+
+def test_an_existing_file_is_replaced_with_usual_rights(tiny, tmp_path):
+    output = tmp_path / "model.bin"
+    output.write_text("old")
+    done = hf.run(tiny("tiny-gqa"), "--output", output)
+    assert done.returncode == 0 and done.stdout == "" and "\r" not in done.stderr
+    read_model(output)
+    umask = os.umask(0)
+    os.umask(umask)
+    output.unlink()
+    assert hf.run(tiny("tiny-gqa"), output).returncode == 0
+    assert output.stat().st_mode & 0o777 == 0o666 & ~umask
+
+
+def test_it_reads_back_what_it_wrote(tiny, tmp_path, monkeypatch, capsys):
+    """A disk that returns something else than it was given is found out."""
+    directory, output, fsync = tiny("tiny-gqa"), tmp_path / "model.bin", os.fsync
+
+    def damage(descriptor):
+        fsync(descriptor)
+        temporary = next(tmp_path.glob(".model.bin.*.tmp"))
+        data = bytearray(temporary.read_bytes())
+        data[-1] ^= 1
+        temporary.write_bytes(data)
+
+    monkeypatch.setattr(os, "fsync", damage)
+    code, _, err = hf.call(monkeypatch, capsys, directory, output)
+    assert code == 1 and "tensor 'norm' reads back otherwise than it was written" in err
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """About 220 MB, the largest tensor 32 MB."""
+    out = tmp_path_factory.mktemp("large") / "model"
+    return hf.make("tinyllama-1.1b", out, "--layers", "2", "--vocab", "8000")
+
+
+def test_memory_stays_small(large, tmp_path):
+    """Less than the file, and what --dry-run promises."""
+    program = (
+        "import resource, runpy, sys; sys.argv = sys.argv[1:]\n"
+        "try: runpy.run_path(sys.argv[0], run_name='__main__')\n"
+        "finally: print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+    )
+    for dtype in ("bf16", "fp16", "fp32"):
+        output = tmp_path / "model.bin"
+        environment = dict(os.environ, PYTHONPATH=str(hf.CONVERT.parent))
+        command = [sys.executable, "-c", program, str(hf.CONVERT), str(large), str(output), "--dtype", dtype]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+        assert done.returncode == 0, done.stderr
+        assert int(done.stdout) * 1024 < hf.convert_module.PEAK_MEMORY < output.stat().st_size
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interruption_leaves_nothing(number, code, large, tmp_path):
+    output = tmp_path / "model.bin"
+    output.write_text("old")
+    command = [sys.executable, str(hf.CONVERT), str(large), str(output), "--dtype", "fp32"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not list(tmp_path.glob(".model.bin.*.tmp")):
+        time.sleep(0.002)
+    process.send_signal(number)
+    err = process.communicate(timeout=60)[1]
+    assert process.returncode == code, err
+    assert "interrupted; nothing was written" in err
+    assert os.listdir(tmp_path) == ["model.bin"] and output.read_text() == "old"
+
+
+def test_a_full_disk_leaves_nothing(large, tmp_path):
+    def limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50 << 20, 50 << 20))
+
+    done = hf.run(large, tmp_path / "model.bin", preexec_fn=limit)
+    assert done.returncode == 1
+    lines = [line for line in done.stderr.splitlines() if "warning" not in line]
+    assert lines == [f"convert.py: {tmp_path / 'model.bin'}: File too large"]
+    assert os.listdir(tmp_path) == []
+
+
+def test_no_space_is_said_before_writing(tiny, tmp_path, monkeypatch, capsys):
+    usage = type("usage", (), {"free": 1000})
+    monkeypatch.setattr(hf.convert_module.shutil, "disk_usage", lambda _: usage)
+    code, _, err = hf.call(monkeypatch, capsys, tiny("tiny-gqa"), tmp_path / "model.bin")
+    assert code == 1 and "bytes are needed, 1000 are free" in err and os.listdir(tmp_path) == []
+
+
+def test_the_reader_of_these_tests_is_strict(tiny, tmp_path, convert):
+    convert(tiny("tiny-gqa"))
+    good = (tmp_path / "model.bin").read_bytes()
+    for at in (0, 8, 16, 40, 56, 200, len(good) - 1):
+        (tmp_path / "bad.bin").write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+        with pytest.raises(FormatError):
+            read_model(tmp_path / "bad.bin")
