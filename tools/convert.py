@@ -19,11 +19,16 @@ from pathlib import Path
 HELP_END = "exit codes: 0 done, 1 failed at run time, 2 usage, 3 not a model that can be converted, 4 out of memory, 130 interrupted"
 FAILED, USAGE, BAD_MODEL, NO_MEMORY = 1, 2, 3, 4
 VERSION = "0.1.0"
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "chat_template.jinja")
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+)
 
 try:
     from tqdm import tqdm
-
     from yalm_convert.checkpoint import PIECE, read_checkpoint
     from yalm_convert.config import read_config
     from yalm_convert.errors import ModelError

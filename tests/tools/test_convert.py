@@ -55,7 +55,7 @@ def stored_name(name):
     _, layer, *rest = name.split(".")
     p = f"model.layers.{layer}."
     if rest[0] == "experts":
-        return f"{p}block_sparse_moe.experts.{rest[1]}.{ {'gate': 'w1', 'down': 'w2', 'up': 'w3'}[rest[2]]}.weight"
+        return f"{p}block_sparse_moe.experts.{rest[1]}.{ {'gate': 'w1', 'down': 'w2', 'up': 'w3'}[rest[2]] }.weight"
     part, _, bias = rest[0].partition("_bias") if rest[0].endswith("_bias") else (rest[0], "", None)
     kind = "weight" if bias is None else "bias"
     special = {
@@ -74,7 +74,7 @@ def as_floats(dtype, data):
 
 def check_same(directory, model, dtype=None):
     """Every weight of the directory is in the model, bit for bit or rounded to nearest even, and no other."""
-    metadata, tensors = model
+    tensors = model[1]
     stored = hf.read_tensors(directory)
     for name, (entry, data) in tensors.items():
         if name.startswith("tokenizer."):
@@ -222,7 +222,9 @@ def test_yarn_as_transformers_resolves_it(plain, convert):
     rope = rope_of(convert, plain, rope_scaling=yarn)
     assert rope["attention_factor"] == pytest.approx(0.1 * math.log(4) + 1)
     assert (rope["beta_fast"], rope["beta_slow"], rope["truncate"], rope["original_context"]) == (32, 1, True, 256)
-    rope = rope_of(convert, plain, rope_scaling=dict(yarn, mscale=0.7, mscale_all_dim=1.1, truncate=False, beta_fast=16))
+    rope = rope_of(
+        convert, plain, rope_scaling=dict(yarn, mscale=0.7, mscale_all_dim=1.1, truncate=False, beta_fast=16)
+    )
     assert rope["attention_factor"] == pytest.approx((0.07 * math.log(4) + 1) / (0.11 * math.log(4) + 1))
     assert (rope["beta_fast"], rope["truncate"]) == (16, False)
     assert rope_of(convert, plain, rope_scaling=dict(yarn, attention_factor=1.5))["attention_factor"] == 1.5
@@ -232,7 +234,9 @@ def test_yarn_as_transformers_resolves_it(plain, convert):
 
 def test_missing_keys_have_transformers_values(tiny, convert, tmp_path):
     llama = hf.copy(tiny("tiny-llama"), tmp_path / "llama")
-    absent = {k: ... for k in ("rope_theta", "rms_norm_eps", "num_key_value_heads", "tie_word_embeddings", "hidden_act")}
+    absent = {
+        k: ... for k in ("rope_theta", "rms_norm_eps", "num_key_value_heads", "tie_word_embeddings", "hidden_act")
+    }
     c = config_of(convert, llama, max_position_embeddings=..., head_dim=None, **absent)
     assert (c["rope"]["theta"], c["norm_eps"], c["n_kv_heads"]) == (10000, 1e-6, 4)
     assert (c["context_length"], c["tied_embeddings"], c["head_dim"]) == (2048, False, 32)
@@ -276,7 +280,7 @@ def test_dry_run_writes_nothing(tiny, tmp_path, monkeypatch, capsys):
     code, out, _ = hf.call(monkeypatch, capsys, *arguments)
     assert code == 0 and os.listdir(tmp_path) == []
     hf.call(monkeypatch, capsys, *arguments[:3], "--dtype", "fp16")
-    metadata, tensors = read_model(tmp_path / "model.bin")
+    tensors = read_model(tmp_path / "model.bin")[1]
     for entry, _ in tensors.values():
         shape = " x ".join(map(str, entry["shape"]))
         line = f"{entry['offset']:>14} {entry['length']:>12}  {entry['dtype']:<4}  {entry['name']:<32} {shape}"

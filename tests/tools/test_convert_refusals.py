@@ -139,6 +139,14 @@ def test_generation_config(directory, refused):
     refused(broken, "generation_config.json: eos_token_id: found [99999]")
 
 
+def test_tokenizer_files(directory, refused):
+    broken = directory()
+    (broken / "chat_template.jinja").write_bytes(b"{{ \xff }}")
+    refused(broken, "chat_template.jinja: not UTF-8: invalid start byte at byte 3")
+    (broken / "tokenizer.json").write_text('{"model": {}, "model": {}}')
+    refused(broken, 'tokenizer.json: duplicate key "model"')
+
+
 def test_no_config(directory, refused):
     broken = directory()
     (broken / "config.json").unlink()
@@ -205,7 +213,10 @@ def moved(by):
 @pytest.mark.parametrize(
     ("lie", "text"),
     [
-        (header_with(dtype="F8_E4M3"), f'tensor "{Q}": type "F8_E4M3" is not supported, expected one of F32, F16, BF16'),
+        (
+            header_with(dtype="F8_E4M3"),
+            f'tensor "{Q}": type "F8_E4M3" is not supported, expected one of F32, F16, BF16',
+        ),
         (header_with(dtype="F64"), 'type "F64" is not supported'),
         (header_with(dtype=["F32"]), 'type ["F32"] is not supported'),
         (header_with(dtype="F32"), "32768 bytes, but shape [128, 128] of F32 has 65536"),

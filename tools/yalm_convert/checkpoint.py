@@ -6,9 +6,9 @@ read in pieces of at most PIECE bytes into one buffer, so memory does not depend
 
 import re
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Iterator
 
 import ml_dtypes
 import numpy as np

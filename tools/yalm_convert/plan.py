@@ -1,7 +1,8 @@
 """Which stored tensor becomes which of the model file's, in what shape and type."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Iterator, Optional, Union
+from typing import Optional, Union
 
 import numpy as np
 

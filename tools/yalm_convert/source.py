@@ -6,7 +6,7 @@ from typing import Any, Optional
 
 from .errors import ModelError
 
-MAX_JSON = 256 << 20  # bytes
+MAX_TEXT = 256 << 20  # bytes
 LFS_POINTER = b"version https://git-lfs"
 
 
@@ -53,9 +53,7 @@ def parse_json(data: bytes, what: str) -> dict:
         return members
 
     try:
-        value = json.loads(data.decode("utf-8"), object_pairs_hook=unique)
-    except UnicodeDecodeError as error:
-        raise ModelError(f"{what}: not UTF-8: {error.reason} at byte {error.start}") from None
+        value = json.loads(_decode(data, what), object_pairs_hook=unique)
     except ValueError as error:
         raise ModelError(f"{what}: not JSON: {error}") from None
     except RecursionError:
@@ -65,13 +63,28 @@ def parse_json(data: bytes, what: str) -> dict:
     return value
 
 
-def read_json(path: Path) -> dict:
+def _decode(data: bytes, what: str) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ModelError(f"{what}: not UTF-8: {error.reason} at byte {error.start}") from None
+
+
+def _read(path: Path) -> bytes:
     size = path.stat().st_size
-    if size > MAX_JSON:
-        raise ModelError(f"{path}: {size} bytes, expected at most {MAX_JSON}")
+    if size > MAX_TEXT:
+        raise ModelError(f"{path}: {size} bytes, expected at most {MAX_TEXT}")
     data = path.read_bytes()
     refuse_pointer(path, data)
-    return parse_json(data, str(path))
+    return data
+
+
+def read_json(path: Path) -> dict:
+    return parse_json(_read(path), str(path))
+
+
+def read_text(path: Path) -> str:
+    return _decode(_read(path), str(path))
 
 
 def model_name(model_dir: Path) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 from . import pattern as patterns
 from . import sentencepiece_model
 from .errors import ModelError
+from .source import read_json, read_text
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE, UNUSED = range(6)
 MAX_PIECE = 1024  # bytes
@@ -47,7 +48,7 @@ class Vocabulary:
 
 def read_tokenizer(model_dir: Path, config: dict) -> TokenizerData:
     model_dir = Path(model_dir)
-    settings = _read_json(model_dir / "tokenizer_config.json") if (model_dir / "tokenizer_config.json").exists() else {}
+    settings = read_json(model_dir / "tokenizer_config.json") if (model_dir / "tokenizer_config.json").exists() else {}
     limit = config.get("vocab_size")
     limit = limit if isinstance(limit, int) and limit > 0 else 1 << 24
     if (model_dir / "tokenizer.json").exists():
@@ -73,20 +74,10 @@ def read_tokenizer(model_dir: Path, config: dict) -> TokenizerData:
 # ------------------------------------------------------------------------------------ common parts
 
 
-def _read_json(path: Path) -> dict:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ModelError(f"{path}: not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise ModelError(f"{path}: expected a JSON object, found {type(value).__name__}")
-    return value
-
-
 def _chat_template(model_dir: Path, settings: dict) -> Optional[str]:
     file = model_dir / "chat_template.jinja"
     if file.exists():
-        return file.read_text(encoding="utf-8")
+        return read_text(file)
     template = settings.get("chat_template")
     if isinstance(template, list):  # several, by name
         named = {t.get("name"): t.get("template") for t in template if isinstance(t, dict)}
@@ -160,7 +151,7 @@ def _adds_bos(settings: dict, otherwise: bool) -> bool:
 
 
 def _from_json(path: Path, settings: dict, limit: int) -> tuple:
-    root = _read_json(path)
+    root = read_json(path)
     model = root.get("model")
     if not isinstance(model, dict) or model.get("type", "BPE") != "BPE" or "merges" not in model:
         kind = model.get("type") if isinstance(model, dict) else model
@@ -446,7 +437,7 @@ def _add_from_settings(vocabulary: Vocabulary, settings: dict, path: Path, limit
             )
         _add_token(vocabulary, {**entry, "id": token}, path.parent / "tokenizer_config.json", limit)
     extra = path.parent / "added_tokens.json"
-    for content, token in (_read_json(extra) if extra.exists() else {}).items():
+    for content, token in (read_json(extra) if extra.exists() else {}).items():
         inside = isinstance(token, int) and 0 <= token < len(vocabulary.pieces)
         if not inside or vocabulary.pieces[token] != content.encode("utf-8"):
             raise ModelError(f"{extra}: token {content!r} is not in tokenizer.model nor in tokenizer_config.json")

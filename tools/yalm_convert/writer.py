@@ -7,8 +7,9 @@ written twice, first to keep its place. The file grows under another name and ta
 import json
 import os
 import struct
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Callable, Iterable
+from typing import Callable
 
 import numpy as np
 import xxhash
