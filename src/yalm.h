@@ -173,7 +173,7 @@ YALM_API yalm_memory yalm_session_memory_used(const yalm_session *session);
 typedef enum yalm_logits_of { YALM_LOGITS_NONE, YALM_LOGITS_LAST, YALM_LOGITS_ALL } yalm_logits_of;
 
 // Appends tokens[0..n) at the session's position. YALM_LOGITS_ALL keeps n * vocab_size floats until the next call, so
-// callers with long texts come in pieces. On an error or a cancellation the position is as it was before the call; only an
+// callers with long texts come in pieces. On an error or a cancellation position and last logits are as they were before the call; only an
 // endless session past its context, whose ring has lost what that position saw, keeps the chunks that were finished.
 // YALM_USAGE: an id out of range, or the context is full and the session not endless (the text has both numbers).
 YALM_API yalm_status yalm_eval(yalm_session *session, const int32_t *tokens, int n, yalm_logits_of which, yalm_error *error);

@@ -212,6 +212,7 @@ yalm_status yalm_eval(yalm_session *s, const int32_t *tokens, int n, yalm_logits
         return status;
 
     const int64_t begin = s->position;
+    const int n_logits = s->n_logits;
     s->n_logits = 0;
     for (int done = 0, piece; done < n; done += piece) {
         piece = n - done < s->options.chunk ? n - done : s->options.chunk;
@@ -228,6 +229,8 @@ yalm_status yalm_eval(yalm_session *s, const int32_t *tokens, int n, yalm_logits
         if (status != YALM_OK) {
             atomic_store(&s->cancel, false);
             undo(s, begin);
+            if (s->position == begin && s->logits == s->last_logits) // written only by an evaluation that succeeds
+                s->n_logits = n_logits;
             return status;
         }
         for (int i = 0; i < piece; i++)

@@ -208,6 +208,7 @@ static void test_cancel_stops_and_restores(void **state)
     assert_int_equal(yalm_eval(session, tokens, 30, YALM_LOGITS_LAST, &error), YALM_INTERRUPTED);
     assert_int_equal(error.status, YALM_INTERRUPTED);
     assert_int_equal(yalm_position(session), 3);
+    assert_non_null(yalm_logits(session, 0));
     assert_int_equal(yalm_eval(session, tokens, 30, YALM_LOGITS_LAST, NULL), YALM_OK); // one cancellation, one call
     yalm_session_close(session);
 }
