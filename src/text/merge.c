@@ -1,3 +1,5 @@
+// The rules of merging, and their use on one word.
+
 #include "text/merge.h"
 
 #include <math.h>

@@ -1,3 +1,5 @@
+// Compiles patterns and runs them within limits.
+
 #include "text/pattern.h"
 
 #include <string.h>

@@ -160,52 +160,79 @@ static bool comes_before(const float *logits, int32_t a, int32_t b)
     return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
 }
 
-static void sift_down(int32_t *heap, int n, int i, const float *logits)
+// With `worst_first` the heap's root is the last in the order, else the first.
+static void sift_down(int32_t *heap, int n, int i, const float *logits, bool worst_first)
 {
     const int32_t moved = heap[i];
     for (int child; (child = 2 * i + 1) < n; i = child) {
-        if (child + 1 < n && comes_before(logits, heap[child + 1], heap[child]))
+        if (child + 1 < n && comes_before(logits, heap[child + 1], heap[child]) != worst_first)
             child++;
-        if (!comes_before(logits, heap[child], moved))
+        if (comes_before(logits, heap[child], moved) == worst_first)
             break;
         heap[i] = heap[child];
     }
     heap[i] = moved;
 }
 
-// Moves the k best of candidates[0..n) to its end, the best one last.
+// The k best of candidates[0..n) come to its front, the worst of them first: a heap of the best so far, so that most
+// candidates cost one comparison.
 static void take_best(int32_t *candidates, int n, int k, const float *logits)
 {
-    for (int i = n / 2; i-- > 0;)
-        sift_down(candidates, n, i, logits);
-    for (int last = n - 1; last >= n - k; last--) {
-        const int32_t best = candidates[0];
-        candidates[0] = candidates[last];
-        candidates[last] = best;
-        sift_down(candidates, last, 0, logits);
-    }
+    for (int i = k / 2; i-- > 0;)
+        sift_down(candidates, k, i, logits, true);
+    for (int i = k; i < n; i++)
+        if (comes_before(logits, candidates[i], candidates[0])) {
+            candidates[0] = candidates[i];
+            sift_down(candidates, k, 0, logits, true);
+        }
 }
 
-// Top-p with the candidates in a heap: takes the best until they reach `share` of the sum. Returns how many; they lie at the end.
-static int take_share(int32_t *candidates, int n, const float *logits, float most, double share)
+// Leaves those candidates that can be among the best with `share` of the sum, which goes to *sum: their weights are added up
+// by ranges of logits, and whole ranges are dropped. Returns how many are left.
+static int drop_improbable(int32_t *candidates, int n, const float *logits, float most, double share, double *sum)
 {
-    double sum = 0, reached = 0;
+    enum { RANGES = 1024, RANGES_PER_NAT = 16 };
+    double weights[RANGES] = {0}, reached = 0;
+    *sum = 0;
+    for (int i = 0; i < n; i++) {
+        const double below = ((double)most - logits[candidates[i]]) * RANGES_PER_NAT; // NaN where both are infinite
+        weights[below < RANGES ? (int)below : below >= RANGES ? RANGES - 1 : 0] += weight(logits[candidates[i]], most, 1);
+    }
+    int last = RANGES;
+    for (int range = 0; range < RANGES; range++)
+        *sum += weights[range];
+    for (int range = 0; range < RANGES && last == RANGES; range++)
+        if ((reached += weights[range]) >= share * *sum)
+            last = range + 1; // one more than needed, for another order of adding
+    if (last >= RANGES - 1)
+        return n;
+    int kept = 0;
     for (int i = 0; i < n; i++)
-        sum += weight(logits[candidates[i]], most, 1);
-    for (int i = n / 2; i-- > 0;)
-        sift_down(candidates, n, i, logits);
-    for (int taken = 1; taken <= n; taken++) {
-        const int last = n - taken;
+        if (!(((double)most - logits[candidates[i]]) * RANGES_PER_NAT >= last + 1))
+            candidates[kept++] = candidates[i];
+    return kept;
+}
+
+// Top-p with the candidates in a heap: takes the best until they reach `share` of the sum. Returns how many; they lie at the end
+// of candidates[0..*n).
+static int take_share(int32_t *candidates, int *n, const float *logits, float most, double share)
+{
+    double sum, reached = 0;
+    *n = drop_improbable(candidates, *n, logits, most, share, &sum);
+    for (int i = *n / 2; i-- > 0;)
+        sift_down(candidates, *n, i, logits, false);
+    for (int taken = 1; taken <= *n; taken++) {
+        const int last = *n - taken;
         const int32_t best = candidates[0];
         candidates[0] = candidates[last];
         candidates[last] = best;
         if (last > 0)
-            sift_down(candidates, last, 0, logits);
+            sift_down(candidates, last, 0, logits, false);
         reached += weight(logits[best], most, 1);
         if (reached >= share * sum)
             return taken;
     }
-    return n;
+    return *n;
 }
 
 // Draws with probability proportional to exp(logit / temperature). `most` is the largest logit.
@@ -248,11 +275,10 @@ int32_t sampler_draw(struct sampler *sampler, const yalm_sampling *sampling, con
             candidates[n++] = id;
     if (sampling->top_k > 0 && sampling->top_k < n) {
         take_best(candidates, n, sampling->top_k, sampler->logits);
-        candidates += n - sampling->top_k;
         n = sampling->top_k;
     }
     if (sampling->top_p < 1) {
-        const int kept = take_share(candidates, n, sampler->logits, most, sampling->top_p);
+        const int kept = take_share(candidates, &n, sampler->logits, most, sampling->top_p);
         candidates += n - kept;
         n = kept;
     }

@@ -79,11 +79,12 @@ static yalm_status encode_sentence(struct encoder *encoder, const uint8_t *text,
         prefix = false;
     yalm_status status = YALM_OK;
     encoder->segment = sentence;
+    // Where no piece has a space after the byte before, no merge reaches across: shorter words, and the same ids.
+    const bool *joins = tokenizer->vocabulary.before_space;
     for (size_t start = prefix ? 0 : 1, end; start < n && !status; start = end) {
-        for (end = start + 1; end < n && !(tokenizer->split_words && sentence[end] == ' ');)
-            end++;
-        if (!tokenizer->split_words)
-            end = n;
+        for (end = start + 1; end < n; end++)
+            if (sentence[end] == ' ' && (tokenizer->split_words || !joins[sentence[end - 1]]))
+                break;
         status = encode_word(encoder, start, end - start);
     }
     free(sentence);

@@ -96,6 +96,8 @@ static yalm_status index_pieces(struct vocabulary *v, const struct container *co
         if (twin >= 0)
             return error_set(error, YALM_BAD_MODEL, "%s: tokenizer: tokens %d and %d have the same bytes",
                              container->mapping.path, twin, id);
+        for (size_t i = 1; i < length; i++)
+            v->before_space[piece[i - 1]] |= piece[i] == ' ';
         uint32_t slot = hash(piece, length);
         while (v->slots[slot & v->mask] >= 0)
             slot++;

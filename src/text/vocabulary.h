@@ -20,6 +20,7 @@ struct vocabulary {
     size_t longest;          // bytes of the longest normal piece
     int32_t *slots;          // (mask + 1), a hash table of the normal pieces; -1: empty
     uint32_t mask;
+    bool before_space[256];   // some normal piece has a space after this byte: only there can a merge reach across
     int32_t byte_ids[256];    // the token that stands for each byte
     struct spellings always;  // user-defined
     struct spellings special; // those, control and unknown

@@ -14,7 +14,7 @@
 #include "text/sampler.h"
 #include "util/clock.h"
 
-enum { VOCAB = 50, DRAWS = 200000 };
+enum { VOCAB = 50, DRAWS = 200000, MANY = 800 };
 
 static yalm_sampling plain(void)
 {
@@ -50,7 +50,7 @@ static int by_logit(const void *a, const void *b)
 // probabilities: (n). The header's steps, one after the other, on a sorted list.
 static void reference(double *probabilities, const float *logits, int n, const yalm_sampling *s)
 {
-    struct ranked list[VOCAB];
+    static struct ranked list[MANY];
     for (int i = 0; i < n; i++)
         list[i] = (struct ranked){logits[i], i};
     qsort(list, (size_t)n, sizeof *list, by_logit);
@@ -196,6 +196,41 @@ static void ties_fall_to_lower_ids(void **state)
     sampler_close(&sampler);
 }
 
+// At a temperature that makes all kept tokens alike, enough draws show which they are.
+static void keeps_what_a_sort_would(void **state)
+{
+    (void)state;
+    static float logits[MANY];
+    static double expected[MANY];
+    static bool drawn[MANY];
+    some_logits(logits, MANY);
+    struct sampler sampler = opened(MANY);
+    for (int round = 0; round < 12; round++) {
+        const float scale = round % 3 == 0 ? 0.1f : round % 3 == 1 ? 1 : 40; // flat to steep
+        static float scaled[MANY];
+        for (int i = 0; i < MANY; i++)
+            scaled[i] = logits[i] * scale;
+        yalm_sampling s = plain();
+        s.temperature = 3e38f;
+        s.top_k = round % 2 ? 100 : 0;
+        s.top_p = round < 6 ? 0.2f : 0.9f;
+        s.min_p = round % 4 == 3 ? 0.5f : 0;
+        reference(expected, scaled, MANY, &s);
+        int kept = 0, found = 0;
+        for (int i = 0; i < MANY; i++)
+            kept += expected[i] > 0;
+        memset(drawn, 0, sizeof drawn);
+        for (int i = 0; i < 30 * kept; i++) {
+            const int32_t id = sampler_draw(&sampler, &s, scaled, NULL, 0);
+            assert_true(expected[id] > 0);
+            found += !drawn[id];
+            drawn[id] = true;
+        }
+        assert_int_equal(found, kept);
+    }
+    sampler_close(&sampler);
+}
+
 static void penalties_and_biases(void **state)
 {
     (void)state;
@@ -336,11 +371,17 @@ static void values_out_of_range_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(draws_as_often_as_it_should),      cmocka_unit_test(same_seed_same_tokens),
-        cmocka_unit_test(generator_is_the_published_one),   cmocka_unit_test(greedy_takes_the_lowest_of_equals),
-        cmocka_unit_test(ties_fall_to_lower_ids),           cmocka_unit_test(penalties_and_biases),
-        cmocka_unit_test(never_draws_what_is_not_a_number), cmocka_unit_test(extreme_temperatures),
-        cmocka_unit_test(large_vocabularies_are_quick),     cmocka_unit_test(values_out_of_range_are_refused),
+        cmocka_unit_test(draws_as_often_as_it_should),
+        cmocka_unit_test(same_seed_same_tokens),
+        cmocka_unit_test(generator_is_the_published_one),
+        cmocka_unit_test(greedy_takes_the_lowest_of_equals),
+        cmocka_unit_test(ties_fall_to_lower_ids),
+        cmocka_unit_test(keeps_what_a_sort_would),
+        cmocka_unit_test(penalties_and_biases),
+        cmocka_unit_test(never_draws_what_is_not_a_number),
+        cmocka_unit_test(extreme_temperatures),
+        cmocka_unit_test(large_vocabularies_are_quick),
+        cmocka_unit_test(values_out_of_range_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -187,6 +187,25 @@ def test_broken_json(directory, text):
         read_tokenizer(directory, {})
 
 
+@pytest.mark.parametrize("spoiled", [5, [1], {"type": 3}, {"a": "\ud800"}, "x", [{"id": [], "content": {}}], [[]]])
+def test_json_of_another_form(directory, spoiled):
+    """Whatever stands in a member's place, the answer is a ModelError or a tokenizer, never another exception."""
+    for key in json.loads((FABLE / "tokenizer.json").read_text(encoding="utf-8")):
+        shutil.copy(FABLE / "tokenizer.json", directory)
+        edit(directory / "tokenizer.json", lambda t, key=key: t.update({key: spoiled}))
+        try:
+            read_tokenizer(directory, {})
+        except ModelError as error:
+            assert "tokenizer.json" in str(error)
+    for key in ("vocab", "merges", "unk_token", "byte_fallback"):
+        shutil.copy(FABLE / "tokenizer.json", directory)
+        edit(directory / "tokenizer.json", lambda t, key=key: t["model"].update({key: spoiled}))
+        try:
+            read_tokenizer(directory, {})
+        except ModelError as error:
+            assert "tokenizer.json" in str(error)
+
+
 def field(number, value):
     """One field of a protocol buffer; numbers below 128 and strings below 128 bytes."""
     if isinstance(value, int):

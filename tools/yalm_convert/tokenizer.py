@@ -51,14 +51,13 @@ def read_tokenizer(model_dir: Path, config: dict) -> TokenizerData:
     settings = read_json(model_dir / "tokenizer_config.json") if (model_dir / "tokenizer_config.json").exists() else {}
     limit = config.get("vocab_size")
     limit = limit if isinstance(limit, int) and limit > 0 else 1 << 24
-    if (model_dir / "tokenizer.json").exists():
-        path = model_dir / "tokenizer.json"
-        data, vocabulary = _from_json(path, settings, limit)
-    elif (model_dir / "tokenizer.model").exists():
-        path = model_dir / "tokenizer.model"
-        data, vocabulary = _from_sentencepiece(path, settings, limit)
-    else:
+    path = next((p for p in (model_dir / "tokenizer.json", model_dir / "tokenizer.model") if p.exists()), None)
+    if path is None:
         return TokenizerData({"type": "none"}, chat_template=_chat_template(model_dir, settings))
+    try:
+        data, vocabulary = (_from_json if path.suffix == ".json" else _from_sentencepiece)(path, settings, limit)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:  # a list where an object should be, and the like
+        raise ModelError(f"{path}: not of the form that is expected: {type(error).__name__}: {error}") from None
     _store_pieces(data, vocabulary, path)
     data.chat_template = _chat_template(model_dir, settings)
     data.bos = _special_id(settings, "bos_token", vocabulary, data.warnings) if data.bos is None else data.bos
