@@ -12,6 +12,7 @@ import time
 import hf
 import numpy as np
 import pytest
+import safetensors.numpy
 from read_model import FormatError, read_model
 
 TINY = [name for name in hf.random_hf_model.PRESETS if name.startswith("tiny-")]
@@ -134,6 +135,14 @@ def test_shards_equal_one_file(tiny, convert, tmp_path):
     assert len(list(many.glob("*.safetensors"))) > 2 and not (many / "model.safetensors").exists()
     whole, shards = convert(one), convert(many)
     assert whole[1] == shards[1] and whole[0]["config"] == shards[0]["config"]
+
+
+def test_files_of_the_safetensors_library(tiny, convert, tmp_path):
+    source = tiny("tiny-bias", "--dtype", "fp16")
+    directory = hf.copy(source, tmp_path / "tiny-bias_--dtype_fp16")
+    tensors = safetensors.numpy.load_file(source / "model.safetensors")
+    safetensors.numpy.save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+    assert convert(directory)[:2] == convert(source)[:2]
 
 
 def test_fused_experts_equal_separate_ones(tiny, convert, tmp_path):
