@@ -163,8 +163,6 @@ lint:
 	clang-format --dry-run -Werror $(C_FILES)
 	$(PYTHON) -m ruff check -q
 	$(PYTHON) -m ruff format --check -q
-	cppcheck -q --std=c11 --enable=warning,performance,portability --inline-suppr --suppressions-list=.cppcheck \
-	    --error-exitcode=1 -j$(JOBS) -Isrc -D__x86_64__ src tests examples
 	@printf '%s\n' $(LIB_SOURCES) $(CLI_SOURCES) | xargs -P$(JOBS) -I{} sh -c \
 	    'f={}; case $$f in *_avx2*) isa="$(ISA_avx2)";; *_avx512*) isa="$(ISA_avx512)";; esac; \
 	    clang-tidy --quiet $$f -- -std=c11 -D_GNU_SOURCE -Isrc -DYALM_VERSION=\"0\" -DYALM_COMMIT=\"0\" $$isa 2>/dev/null || \
@@ -200,7 +198,7 @@ help:
 	@echo "make demo       install what is missing, build, convert the bundled model, and complete a text with it"
 	@echo "make test       install what is missing, and run every test; FUZZ_SECONDS=60 for each fuzzer"
 	@echo "make check      the tests of the release build alone; make openmp, asan, tsan, fuzz: those of another build"
-	@echo "make lint       clang-format, clang-tidy, cppcheck, ruff"
+	@echo "make lint       clang-format, clang-tidy, ruff"
 	@echo "make bench      speed, against the machine's measured limits"
 	@echo "make install    into PREFIX=$(PREFIX), under DESTDIR; make uninstall takes it away again"
 	@echo "make clean      remove everything that was built"

@@ -84,7 +84,7 @@ int main(void) { return 0; }' "$CC" -lpcre2-8 || echo libpcre2-dev
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) { return data == NULL && size; }' \
             "$CLANG" -fsanitize=fuzzer,address || clang_runtime
     elif [ "$stage" = lint ]; then
-        for tool in clang-format clang-tidy cppcheck; do
+        for tool in clang-format clang-tidy; do
             has "$tool" || echo "$tool"
         done
     fi
