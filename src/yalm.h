@@ -61,25 +61,25 @@ enum { YALM_MAX_EOS = 16 };
 
 // Facts about a model. Strings and arrays are owned by the model.
 typedef struct yalm_model_info {
-    const char *name;         // of the directory that it was converted from
-    const char *architecture; // as in config.json: "LlamaForCausalLM", …
-    const char *weight_dtype; // of the matrices: "fp32", "fp16", "bf16"; "mixed" where they differ
-    const char *rope_type;    // "default", "linear", "llama3", "yarn"
-    const char *tokenizer;    // "spm" (SentencePiece-style BPE), "bpe" (byte-level BPE), or "none"
+    const char *name;          // of the directory that it was converted from
+    const char *architecture;  // as in config.json: "LlamaForCausalLM", …
+    const char *weight_dtype;  // of the matrices: "fp32", "fp16", "bf16"; "mixed" where they differ
+    const char *rope_type;     // "default", "linear", "llama3", "yarn"
+    const char *tokenizer;     // "spm" (SentencePiece-style BPE), "bpe" (byte-level BPE), or "none"
     const char *chat_template; // Jinja, as stored; NULL where there is none
     int n_layers, hidden_dim, ffn_dim, n_heads, n_kv_heads, head_dim;
-    int vocab_size;         // rows of the embedding; token ids are below it
-    int tokenizer_vocab;    // pieces that the tokenizer knows (<= vocab_size)
-    int context_length;     // positions that the model was trained for
-    int sliding_window;     // 0: none
+    int vocab_size;                  // rows of the embedding; token ids are below it
+    int tokenizer_vocab;             // pieces that the tokenizer knows (<= vocab_size)
+    int context_length;              // positions that the model was trained for
+    int sliding_window;              // 0: none
     int n_experts, n_active_experts; // 0: not a mixture of experts
-    int32_t bos;            // -1: none
-    bool add_bos;           // the tokenizer puts bos before a text
+    int32_t bos;                     // -1: none
+    bool add_bos;                    // the tokenizer puts bos before a text
     int n_eos;
     int32_t eos[YALM_MAX_EOS];
     int64_t n_params;
     uint64_t file_bytes, weight_bytes;
-    uint64_t checksum;      // XXH3-64 of the metadata, which holds each tensor's checksum: names the model
+    uint64_t checksum; // XXH3-64 of the metadata, which holds each tensor's checksum: names the model
 } yalm_model_info;
 
 typedef struct yalm_tensor_info {
@@ -107,8 +107,8 @@ enum {
 };
 
 // Ids of text[0..length), any bytes. Returns *n_tokens ids in *tokens, a buffer that the caller frees with free().
-YALM_API yalm_status yalm_tokenize(const yalm_model *model, const char *text, size_t length, int flags,
-                                   int32_t **tokens, size_t *n_tokens, yalm_error *error);
+YALM_API yalm_status yalm_tokenize(const yalm_model *model, const char *text, size_t length, int flags, int32_t **tokens,
+                                   size_t *n_tokens, yalm_error *error);
 
 // The piece's own bytes (not terminated; NUL may be among them); NULL where the model has no tokenizer or the id no piece.
 // For control tokens it is their spelling. Owned by the model.
@@ -120,7 +120,7 @@ YALM_API bool yalm_is_eos(const yalm_model *model, int32_t token);
 typedef struct yalm_stream {
     unsigned char pending[4]; // the beginning of a UTF-8 character whose rest has not come yet
     int n_pending;
-    bool started;             // a text's first space, which the tokenizer added, has been dealt with
+    bool started; // a text's first space, which the tokenizer added, has been dealt with
 } yalm_stream;
 
 enum { YALM_MAX_PIECE = 1024 }; // bytes; the loader refuses longer pieces
@@ -146,13 +146,13 @@ typedef struct yalm_session_options {
     bool endless;       // past the context, go on: the first n_sinks tokens and the most recent ones stay visible
     int n_sinks;        // attention sinks (Xiao et al., arXiv 2309.17453); used when endless and the model has no window
     yalm_kv kv;
-    int chunk;          // prefill is done in pieces of at most so many tokens; 0: chosen
+    int chunk; // prefill is done in pieces of at most so many tokens; 0: chosen
 } yalm_session_options;
 
 YALM_API yalm_session_options yalm_session_defaults(void);
 
 typedef struct yalm_memory {
-    uint64_t weights;   // mapped from the file, shared between processes
+    uint64_t weights; // mapped from the file, shared between processes
     uint64_t kv_cache;
     uint64_t scratch;   // activations, logits, RoPE tables
     uint64_t available; // what the machine (or cgroup) can still give, at this moment
@@ -202,10 +202,10 @@ typedef struct yalm_logit_bias {
 } yalm_logit_bias;
 
 typedef struct yalm_sampling {
-    float temperature; // 0: greedy
-    int top_k;         // 0: off
-    float top_p;       // 1: off
-    float min_p;       // 0: off; keeps tokens of at least min_p times the largest probability
+    float temperature;                         // 0: greedy
+    int top_k;                                 // 0: off
+    float top_p;                               // 1: off
+    float min_p;                               // 0: off; keeps tokens of at least min_p times the largest probability
     float repeat_penalty;                      // 1: off
     float presence_penalty, frequency_penalty; // 0: off
     int penalty_last_n;                        // tokens that the penalties look back on; -1: the context

@@ -17,7 +17,10 @@ struct task {
     void *kernel_scratch;
 };
 
-static int group_size(const struct cpu_state *s) { return s->config->n_heads / s->config->n_kv_heads; }
+static int group_size(const struct cpu_state *s)
+{
+    return s->config->n_heads / s->config->n_kv_heads;
+}
 
 size_t attention_task_scratch(const struct cpu_state *s)
 {
@@ -111,7 +114,10 @@ static void attend_slots(const struct task *task, const float *q, int slot, int 
     });
 }
 
-static int clamp_to(int64_t x, int n) { return x < 0 ? 0 : x > n ? n : (int)x; }
+static int clamp_to(int64_t x, int n)
+{
+    return x < 0 ? 0 : x > n ? n : (int)x;
+}
 
 // Adds the keys at positions [from, to) to the task's queries, as far as each sees them.
 static void attend_positions(const struct task *task, int64_t from, int64_t to)

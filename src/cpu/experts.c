@@ -80,8 +80,8 @@ static void expert(struct cpu_state *s, const struct expert_weights *w, int e, i
     for (struct span rows; team_claim(me, needed, matmul_grain(s, &w->down, n), &rows);) {
         matmul_rows(s, me, &(struct product){&w->down, w->down_bias, s->branch}, rows, s->gate, n);
         for (int i = 0; i < n; i++)
-            s->kernels->add_scaled(s->x + (size_t)tokens[i] * dim + rows.first, s->branch + (size_t)i * dim + rows.first, scale[i],
-                                   rows.last - rows.first);
+            s->kernels->add_scaled(s->x + (size_t)tokens[i] * dim + rows.first, s->branch + (size_t)i * dim + rows.first,
+                                   scale[i], rows.last - rows.first);
     }
 }
 

@@ -21,7 +21,8 @@ static void normalise(struct cpu_state *s, struct member *me, float *y, const fl
 }
 
 // x += W y + bias
-static void project_residual(struct cpu_state *s, struct member *me, const struct matrix *w, const float *bias, const float *y, int n)
+static void project_residual(struct cpu_state *s, struct member *me, const struct matrix *w, const float *bias, const float *y,
+                             int n)
 {
     const struct product product = {w, bias, s->branch};
     matmul_pack(s, me, y, n, w->cols);

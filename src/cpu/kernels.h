@@ -12,14 +12,14 @@ enum kv_type { KV_FP16, KV_FP32, KV_TYPES }; // elements of the KV cache, in the
 
 // Y = X Wᵀ for a range of W's rows, many tokens at once.
 struct matmul_args {
-    float *y;                 // (n, ldy): element (t, r - first_row) gets row r's product with token t
+    float *y; // (n, ldy): element (t, r - first_row) gets row r's product with token t
     ptrdiff_t ldy;
-    const void *w;            // (rows, cols), of the type that the function is for
-    int first_row, last_row;  // of W
+    const void *w;           // (rows, cols), of the type that the function is for
+    int first_row, last_row; // of W
     int cols;
-    const float *packed;      // n tokens of cols values, as pack_tokens() leaves them
+    const float *packed; // n tokens of cols values, as pack_tokens() leaves them
     int n;
-    void *scratch;            // (matmul_scratch) bytes, this thread's own, 64-byte aligned
+    void *scratch; // (matmul_scratch) bytes, this thread's own, 64-byte aligned
 };
 
 // Adds keys to the running softmax of each query (online softmax: Milakov and Gimelshein, 2018; Dao et al., 2022).
@@ -27,10 +27,10 @@ struct matmul_args {
 //     max' = max(max, s_j…);  sum' = sum e^(max - max') + Σ e^(s_j - max');  acc' = acc e^(max - max') + Σ e^(s_j - max') v_j
 // Start from max = -INFINITY, sum = 0, acc = 0; the output is acc / sum. A query that sees no key is left as it was.
 struct attend_args {
-    float *acc;              // (n_queries, head_dim)
-    float *max, *sum;        // (n_queries)
-    const float *q;          // (n_queries, head_dim), already scaled by 1 / sqrt(head_dim)
-    const void *k, *v;       // (n_keys, head_dim), of the type that the function is for
+    float *acc;        // (n_queries, head_dim)
+    float *max, *sum;  // (n_queries)
+    const float *q;    // (n_queries, head_dim), already scaled by 1 / sqrt(head_dim)
+    const void *k, *v; // (n_keys, head_dim), of the type that the function is for
     int n_queries, n_keys, head_dim;
     const int *first, *last; // (n_queries): query i sees keys [first[i], last[i]) of these; NULL: all of them
     void *scratch;           // (attend_scratch) bytes, this thread's own, 64-byte aligned
@@ -54,13 +54,13 @@ struct cpu_kernels {
     void (*attend[KV_TYPES])(const struct attend_args *args);
     size_t attend_scratch; // bytes
 
-    void (*rmsnorm)(float *y, const float *x, const float *w, int n, float eps);     // y may be x
-    void (*rope)(float *x, const float *cos, const float *sin, int head_dim);        // rotates one head by halves, in place
-    void (*silu_multiply)(float *gate, const float *up, int n);                      // gate = gate * sigmoid(gate) * up
-    void (*add)(float *x, const float *y, int n);                                    // x += y
-    void (*add_scaled)(float *x, const float *y, float scale, int n);                // x += scale * y
+    void (*rmsnorm)(float *y, const float *x, const float *w, int n, float eps); // y may be x
+    void (*rope)(float *x, const float *cos, const float *sin, int head_dim);    // rotates one head by halves, in place
+    void (*silu_multiply)(float *gate, const float *up, int n);                  // gate = gate * sigmoid(gate) * up
+    void (*add)(float *x, const float *y, int n);                                // x += y
+    void (*add_scaled)(float *x, const float *y, float scale, int n);            // x += scale * y
     void (*to_fp32[DTYPE_WEIGHTS])(float *y, const void *x, int n);
-    void (*to_fp16)(uint16_t *y, const float *x, int n);                             // to nearest even; beyond ±65504: ±65504, NaN stays
+    void (*to_fp16)(uint16_t *y, const float *x, int n); // to nearest even; beyond ±65504: ±65504, NaN stays
 
     // For limits.c. read_streams() reads `bytes` (a multiple of 4096 * n_streams) as n_streams interleaved streams, prefetching
     // `ahead` bytes ahead (0: not at all), and returns a value that depends on all of it; fma_loop() does `rounds` rounds of independent

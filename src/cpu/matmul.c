@@ -56,7 +56,8 @@ void matmul_rows(struct cpu_state *s, const struct member *me, const struct prod
             kernels->add(y + (ptrdiff_t)t * w->rows, p->bias + rows.first, rows.last - rows.first);
 }
 
-void matmul_shared(struct cpu_state *s, struct member *me, const struct product *products, int n_products, const float *x, int n)
+void matmul_shared(struct cpu_state *s, struct member *me, const struct product *products, int n_products, const float *x,
+                   int n)
 {
     matmul_pack(s, me, x, n, products[0].w->cols);
     int total = 0;

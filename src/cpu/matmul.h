@@ -10,7 +10,8 @@ struct product { // y = W x + bias
 
 // Several products of the same input in one step: the rows of all of them, one after another, are shared out.
 // x: (n, cols).
-void matmul_shared(struct cpu_state *state, struct member *me, const struct product *products, int n_products, const float *x, int n);
+void matmul_shared(struct cpu_state *state, struct member *me, const struct product *products, int n_products, const float *x,
+                   int n);
 
 // For callers that go on with the rows that they have just computed:
 //
@@ -24,5 +25,5 @@ void matmul_shared(struct cpu_state *state, struct member *me, const struct prod
 // that there will be few, never.
 void matmul_pack(struct cpu_state *state, struct member *me, const float *x, int n, int cols);
 int matmul_grain(const struct cpu_state *state, const struct matrix *w, int n);
-void matmul_rows(struct cpu_state *state, const struct member *me, const struct product *product, struct span rows, const float *x,
-                 int n);
+void matmul_rows(struct cpu_state *state, const struct member *me, const struct product *product, struct span rows,
+                 const float *x, int n);

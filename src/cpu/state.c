@@ -29,10 +29,15 @@ static void *carve(struct carver *carver, size_t count, size_t size)
     return carver->base ? carver->base + at : NULL;
 }
 
-static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
+static size_t max_size(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
 
-static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
-
+static int64_t min64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
 
 static void carve_kv(struct cpu_state *s, struct carver *c)
 {

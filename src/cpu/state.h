@@ -16,10 +16,10 @@ struct cpu_state {
     const atomic_bool *cancel;
     atomic_bool stopped; // the cancellation, as it was seen in a step that all members passed
 
-    int q_dim, kv_dim;   // n_heads * head_dim, n_kv_heads * head_dim
-    int chunk;           // most tokens in a batch
-    int query_tokens;    // most tokens whose queries one attention task takes together
-    int key_parts;       // most parts that one task's keys are cut into
+    int q_dim, kv_dim; // n_heads * head_dim, n_kv_heads * head_dim
+    int chunk;         // most tokens in a batch
+    int query_tokens;  // most tokens whose queries one attention task takes together
+    int key_parts;     // most parts that one task's keys are cut into
 
     // KV cache: what the kernels read, where the appends write. fp16 or fp32.
     enum kv_type kv_type;
@@ -29,32 +29,32 @@ struct cpu_state {
     double rope_scale;
 
     // Activations, token-major.
-    float *x;            // (chunk, hidden_dim), the residual stream
-    float *h;            // (chunk, hidden_dim), normalised
-    float *q;            // (chunk, q_dim)
-    float *k, *v;        // (chunk, kv_dim)
-    float *rotated_q;    // (n_kv_heads, chunk, group, head_dim), scaled by 1 / sqrt(head_dim)
-    float *sink_q;       // likewise, as the sinks see them; NULL where there are no sinks
-    float *attended;     // (chunk, q_dim)
-    float *branch;       // (chunk, hidden_dim), what a block adds to x
-    float *gate, *up;    // (chunk, ffn_dim)
-    float *cos, *sin;    // (chunk, head_dim / 2)
+    float *x;                   // (chunk, hidden_dim), the residual stream
+    float *h;                   // (chunk, hidden_dim), normalised
+    float *q;                   // (chunk, q_dim)
+    float *k, *v;               // (chunk, kv_dim)
+    float *rotated_q;           // (n_kv_heads, chunk, group, head_dim), scaled by 1 / sqrt(head_dim)
+    float *sink_q;              // likewise, as the sinks see them; NULL where there are no sinks
+    float *attended;            // (chunk, q_dim)
+    float *branch;              // (chunk, hidden_dim), what a block adds to x
+    float *gate, *up;           // (chunk, ffn_dim)
+    float *cos, *sin;           // (chunk, head_dim / 2)
     float *sink_cos, *sink_sin; // (head_dim / 2) at position span - 1
-    float *packed;       // kernels->packed_size() for the widest product
+    float *packed;              // kernels->packed_size() for the widest product
 
     // Mixture of experts.
-    float *router_logits;   // (chunk, n_experts)
-    int *expert_of;         // (chunk, n_active_experts), ascending in each row
-    float *expert_weight;   // (chunk, n_active_experts)
-    float *expert_in;       // (chunk, hidden_dim), the tokens of one expert
-    int *expert_tokens;     // (n_experts, chunk): which tokens those are
-    float *expert_scale;    // (n_experts, chunk): and with which weight
+    float *router_logits; // (chunk, n_experts)
+    int *expert_of;       // (chunk, n_active_experts), ascending in each row
+    float *expert_weight; // (chunk, n_active_experts)
+    float *expert_in;     // (chunk, hidden_dim), the tokens of one expert
+    int *expert_tokens;   // (n_experts, chunk): which tokens those are
+    float *expert_scale;  // (n_experts, chunk): and with which weight
     // How many those are, and which experts have any, in ascending order and 0 beyond. Atomic, since a late member may look.
     atomic_int *expert_n;       // (n_experts)
     atomic_int *chosen_experts; // (n_experts)
 
     // Attention's partial results: of task (head, part), when keys are cut into parts.
-    float *part_acc;        // (n_kv_heads, key_parts, group * query_tokens, head_dim)
+    float *part_acc;            // (n_kv_heads, key_parts, group * query_tokens, head_dim)
     float *part_max, *part_sum; // (n_kv_heads, key_parts, group * query_tokens)
 
     // Of each thread: (n_threads, bytes), each 64-byte aligned.

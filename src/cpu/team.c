@@ -106,7 +106,10 @@ static void next_step(struct team *team, uint64_t step)
     gate_open(&team->steps);
 }
 
-static bool step_lasts(const struct member *me) { return (atomic_load(&me->team->word) & ~claims_mask) == me->step; }
+static bool step_lasts(const struct member *me)
+{
+    return (atomic_load(&me->team->word) & ~claims_mask) == me->step;
+}
 
 static bool step_is_over(struct member *me)
 {
@@ -181,12 +184,21 @@ static void join_run(struct team *team, int thread)
     work(&me, words);
 }
 
-int team_size(const struct team *team) { return team->n_threads; }
+int team_size(const struct team *team)
+{
+    return team->n_threads;
+}
 
 #ifdef YALM_OPENMP
 
-static yalm_status start_threads(struct team *team, yalm_error *error) { return (void)team, (void)error, YALM_OK; }
-static void stop_threads(struct team *team) { (void)team; }
+static yalm_status start_threads(struct team *team, yalm_error *error)
+{
+    return (void)team, (void)error, YALM_OK;
+}
+static void stop_threads(struct team *team)
+{
+    (void)team;
+}
 
 void team_run(struct team *team, work_function *work, const void *arguments, size_t bytes)
 {
@@ -237,7 +249,8 @@ static yalm_status start_threads(struct team *team, yalm_error *error)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!failed)
         return YALM_OK;
-    return error_set(error, YALM_FAILED, "cannot start thread %d of %d: %s", team->n_started + 2, team->n_threads, strerror(failed));
+    return error_set(error, YALM_FAILED, "cannot start thread %d of %d: %s", team->n_started + 2, team->n_threads,
+                     strerror(failed));
 }
 
 void team_run(struct team *team, work_function *work, const void *arguments, size_t bytes)

@@ -1,7 +1,13 @@
 #include "engine/kv_cache.h"
 
-static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t min64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+static int64_t max64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
 
 struct kv_policy kv_policy_make(int context, int sliding_window, bool endless, int n_sinks, int chunk)
 {
@@ -28,7 +34,10 @@ int64_t kv_first_visible(const struct kv_policy *policy, int64_t position)
     return max64(0, position - policy->span + 1);
 }
 
-int kv_n_visible(const struct kv_policy *policy, int64_t position) { return (int)min64(position + 1, policy->span); }
+int kv_n_visible(const struct kv_policy *policy, int64_t position)
+{
+    return (int)min64(position + 1, policy->span);
+}
 
 int64_t kv_run_end(const struct kv_policy *policy, int64_t first, int64_t last)
 {

@@ -17,11 +17,11 @@
 #include <stdint.h>
 
 struct kv_policy {
-    int context;   // positions; the session's end unless endless
+    int context; // positions; the session's end unless endless
     bool endless;
-    int span;      // positions that a query sees: context, or the model's sliding window where that is shorter
-    int n_sinks;   // 0 where there are none to keep
-    int capacity;  // slots
+    int span;     // positions that a query sees: context, or the model's sliding window where that is shorter
+    int n_sinks;  // 0 where there are none to keep
+    int capacity; // slots
 };
 
 struct kv_policy kv_policy_make(int context, int sliding_window, bool endless, int n_sinks, int chunk);

@@ -30,8 +30,8 @@ struct yalm_session {
     float *last_logits; // (vocab_size)
     float *all_logits;  // (all_capacity, vocab_size), taken when first wanted
     size_t all_capacity;
-    int n_logits;          // valid after the last evaluation
-    const float *logits;   // one of the two
+    int n_logits;        // valid after the last evaluation
+    const float *logits; // one of the two
     struct sampler sampler;
 };
 
@@ -84,7 +84,8 @@ static yalm_status memory_of(const yalm_model *model, const struct backend *back
     return status;
 }
 
-yalm_status yalm_session_memory(const yalm_model *model, const yalm_session_options *given, yalm_memory *memory, yalm_error *error)
+yalm_status yalm_session_memory(const yalm_model *model, const yalm_session_options *given, yalm_memory *memory,
+                                yalm_error *error)
 {
     yalm_session_options options;
     const struct backend *backend;
@@ -104,10 +105,11 @@ static yalm_status allocate(yalm_session *s, yalm_error *error)
     // The weights are pages of a file: the system can drop and read them again, so they may exceed what is free.
     const uint64_t needed = s->memory.kv_cache + s->memory.scratch;
     if (needed > s->memory.available)
-        return error_set(error, YALM_NO_MEMORY,
-                         "not enough memory for a context of %d: needed %.2f GB (KV cache %.2f, scratch %.2f), available %.2f GB",
-                         s->options.context, (double)needed / 1e9, (double)s->memory.kv_cache / 1e9,
-                         (double)s->memory.scratch / 1e9, (double)s->memory.available / 1e9);
+        return error_set(
+            error, YALM_NO_MEMORY,
+            "not enough memory for a context of %d: needed %.2f GB (KV cache %.2f, scratch %.2f), available %.2f GB",
+            s->options.context, (double)needed / 1e9, (double)s->memory.kv_cache / 1e9, (double)s->memory.scratch / 1e9,
+            (double)s->memory.available / 1e9);
     s->last_logits = malloc(sizeof(float) * s->model->config.vocab_size);
     s->history = malloc(sizeof(int32_t) * s->options.context);
     s->recent = malloc(sizeof(int32_t) * s->options.context);
@@ -152,10 +154,22 @@ void yalm_session_close(yalm_session *s)
     free(s);
 }
 
-const yalm_session_options *yalm_session_facts(const yalm_session *s) { return &s->options; }
-yalm_memory yalm_session_memory_used(const yalm_session *s) { return s->memory; }
-int64_t yalm_position(const yalm_session *s) { return s->position; }
-void yalm_session_cancel(yalm_session *s) { atomic_store(&s->cancel, true); }
+const yalm_session_options *yalm_session_facts(const yalm_session *s)
+{
+    return &s->options;
+}
+yalm_memory yalm_session_memory_used(const yalm_session *s)
+{
+    return s->memory;
+}
+int64_t yalm_position(const yalm_session *s)
+{
+    return s->position;
+}
+void yalm_session_cancel(yalm_session *s)
+{
+    atomic_store(&s->cancel, true);
+}
 
 // ------------------------------------------------------------------------------------------ evaluating
 
@@ -188,7 +202,8 @@ static yalm_status room_for_all_logits(yalm_session *s, int n, yalm_error *error
     s->all_capacity = 0;
     s->all_logits = bytes <= available ? malloc(bytes) : NULL;
     if (!s->all_logits)
-        return error_set(error, YALM_NO_MEMORY, "not enough memory for the logits of %d tokens: needed %.2f GB, available %.2f GB", n,
+        return error_set(error, YALM_NO_MEMORY,
+                         "not enough memory for the logits of %d tokens: needed %.2f GB, available %.2f GB", n,
                          (double)bytes / 1e9, (double)available / 1e9);
     s->all_capacity = n;
     return YALM_OK;
@@ -253,7 +268,8 @@ yalm_status yalm_rollback(yalm_session *s, int64_t position, yalm_error *error)
         return error_set(error, YALM_USAGE, "roll back: found position %lld, expected 0 to %lld", (long long)position,
                          (long long)s->position);
     if (!kv_holds(&s->kv, position, s->high_water))
-        return error_set(error, YALM_USAGE, "roll back to %lld: the ring buffer no longer holds what that position saw (%lld written)",
+        return error_set(error, YALM_USAGE,
+                         "roll back to %lld: the ring buffer no longer holds what that position saw (%lld written)",
                          (long long)position, (long long)s->high_water);
     s->position = position;
     s->n_logits = 0;
@@ -293,7 +309,10 @@ yalm_status yalm_sampling_check(const yalm_model *model, const yalm_sampling *sa
     return sampling_check(sampling, model->config.vocab_size, error);
 }
 
-void yalm_seed(yalm_session *s, uint64_t seed) { sampler_seed(&s->sampler, seed); }
+void yalm_seed(yalm_session *s, uint64_t seed)
+{
+    sampler_seed(&s->sampler, seed);
+}
 
 int32_t yalm_sample(yalm_session *s, const yalm_sampling *sampling)
 {
@@ -319,7 +338,8 @@ yalm_cost yalm_session_cost(const yalm_session *s, int n, int64_t depth)
     for (int done = 0, piece; done < n; done += piece) { // each piece reads the weights once, and the keys that it sees once
         piece = n - done < s->options.chunk ? n - done : s->options.chunk;
         const int64_t first = kv_first_visible(&s->kv, depth + done), last = depth + done + piece;
-        cost.bytes += (double)w->token_bytes + row_bytes * (double)(last - first + (kv_sinks_apart(&s->kv, last) ? s->kv.n_sinks : 0));
+        cost.bytes +=
+            (double)w->token_bytes + row_bytes * (double)(last - first + (kv_sinks_apart(&s->kv, last) ? s->kv.n_sinks : 0));
         for (int i = 0; i < piece; i++)
             cost.ops += 4.0 * c->n_layers * c->n_heads * c->head_dim * kv_n_visible(&s->kv, depth + done + i);
     }

@@ -7,10 +7,10 @@ enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN };
 struct rope_config {
     enum rope_type type;
     double theta, factor;
-    double low_freq_factor, high_freq_factor;               // llama3
-    double beta_fast, beta_slow, attention_factor;          // yarn
-    bool truncate;                                          // yarn
-    double original_context;                                // llama3, yarn
+    double low_freq_factor, high_freq_factor;      // llama3
+    double beta_fast, beta_slow, attention_factor; // yarn
+    bool truncate;                                 // yarn
+    double original_context;                       // llama3, yarn
 };
 
 struct model_config {

@@ -24,8 +24,8 @@ struct container {
     cJSON *metadata;
     uint64_t metadata_checksum;
     int n_tensors;
-    struct tensor *tensors;        // (n_tensors), in the order of the file
-    struct tensor **by_name;       // (n_tensors), sorted
+    struct tensor *tensors;  // (n_tensors), in the order of the file
+    struct tensor **by_name; // (n_tensors), sorted
 };
 
 // Maps `path` (kept; the string is copied) and checks header, metadata (strict JSON) and table. Reads no tensor.

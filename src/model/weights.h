@@ -2,37 +2,37 @@
 #pragma once
 #include "model/config.h"
 
-struct matrix { // y = W x
+struct matrix {       // y = W x
     const void *data; // (rows, cols)
     enum dtype dtype;
     int rows, cols;
 };
 
 struct expert_weights {
-    struct matrix gate, up; // (ffn_dim, hidden_dim)
-    struct matrix down;     // (hidden_dim, ffn_dim)
+    struct matrix gate, up;                       // (ffn_dim, hidden_dim)
+    struct matrix down;                           // (hidden_dim, ffn_dim)
     const float *gate_bias, *up_bias, *down_bias; // NULL: none
 };
 
 struct layer_weights {
-    const float *attention_norm;                          // (hidden_dim)
-    struct matrix q;                                      // (n_heads * head_dim, hidden_dim)
-    struct matrix k, v;                                   // (n_kv_heads * head_dim, hidden_dim)
-    struct matrix o;                                      // (hidden_dim, n_heads * head_dim)
-    const float *q_bias, *k_bias, *v_bias, *o_bias;       // NULL: none
-    const float *ffn_norm;                                // (hidden_dim)
-    struct matrix router;                                 // (n_experts, hidden_dim), fp32; data NULL: none
-    struct expert_weights *experts;                       // (n_experts, or 1 where the layer is dense)
+    const float *attention_norm;                    // (hidden_dim)
+    struct matrix q;                                // (n_heads * head_dim, hidden_dim)
+    struct matrix k, v;                             // (n_kv_heads * head_dim, hidden_dim)
+    struct matrix o;                                // (hidden_dim, n_heads * head_dim)
+    const float *q_bias, *k_bias, *v_bias, *o_bias; // NULL: none
+    const float *ffn_norm;                          // (hidden_dim)
+    struct matrix router;                           // (n_experts, hidden_dim), fp32; data NULL: none
+    struct expert_weights *experts;                 // (n_experts, or 1 where the layer is dense)
 };
 
 struct model_weights {
-    struct matrix embedding;  // (vocab_size, hidden_dim)
+    struct matrix embedding;      // (vocab_size, hidden_dim)
     struct layer_weights *layers; // (n_layers)
-    const float *norm;        // (hidden_dim)
-    struct matrix classifier; // (vocab_size, hidden_dim); the embedding where tied
-    uint64_t bytes;           // all weights in the file
-    uint64_t token_bytes;     // those that one decode step reads: no embedding unless tied, only active experts
-    double token_ops;         // its multiplications and additions, attention excluded
+    const float *norm;            // (hidden_dim)
+    struct matrix classifier;     // (vocab_size, hidden_dim); the embedding where tied
+    uint64_t bytes;               // all weights in the file
+    uint64_t token_bytes;         // those that one decode step reads: no embedding unless tied, only active experts
+    double token_ops;             // its multiplications and additions, attention excluded
     int64_t n_params;
 };
 

@@ -3,7 +3,7 @@
 #include "yalm.h"
 
 struct mapping {
-    const char *path; // borrowed
+    const char *path;    // borrowed
     const uint8_t *data; // (size)
     uint64_t size;
 };

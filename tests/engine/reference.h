@@ -88,8 +88,10 @@ static void reference_attention(const struct reference *r, int layer, const doub
         double max = -INFINITY, sum = 0;
         for (int j = 0; j <= p; j++) {
             const int distance = reference_distance(&r->kv, p, j);
-            weight[j] = distance < 0 ? -INFINITY
-                                     : rotated_dot(q + h * d, r->keys + offset + (size_t)j * kv_dim, d, c->rope.theta, distance) / sqrt(d);
+            weight[j] =
+                distance < 0
+                    ? -INFINITY
+                    : rotated_dot(q + h * d, r->keys + offset + (size_t)j * kv_dim, d, c->rope.theta, distance) / sqrt(d);
             max = fmax(max, weight[j]);
         }
         for (int j = 0; j <= p; j++)
@@ -148,7 +150,10 @@ static struct reference reference_open(const yalm_model *model, struct kv_policy
     return (struct reference){.model = model, .kv = kv, .keys = doubles(n), .values = doubles(n), .room = room};
 }
 
-static void reference_close(struct reference *r) { free(r->keys), free(r->values); }
+static void reference_close(struct reference *r)
+{
+    free(r->keys), free(r->values);
+}
 
 // Appends one token and leaves its logits: (vocab_size).
 static void reference_token(struct reference *r, int32_t token, double *logits)

@@ -20,9 +20,9 @@ struct arrangement {
 };
 
 static const struct arrangement arrangements[] = {
-    {"scalar", YALM_KV_FP32, 1, 64, TOKENS}, {"scalar", YALM_KV_FP16, 2, 16, 1},  {"avx2", YALM_KV_FP32, 2, TOKENS, TOKENS},
-    {"avx2", YALM_KV_FP16, 1, 7, 20},        {"avx2", YALM_KV_FP32, 2, 5, 1},     {"avx512", YALM_KV_FP32, 2, TOKENS, TOKENS},
-    {"avx512", YALM_KV_FP16, 3, 7, 33},      {"avx512", YALM_KV_FP32, 1, 64, 1},  {"avx512", YALM_KV_FP32, 5, 31, 77},
+    {"scalar", YALM_KV_FP32, 1, 64, TOKENS}, {"scalar", YALM_KV_FP16, 2, 16, 1}, {"avx2", YALM_KV_FP32, 2, TOKENS, TOKENS},
+    {"avx2", YALM_KV_FP16, 1, 7, 20},        {"avx2", YALM_KV_FP32, 2, 5, 1},    {"avx512", YALM_KV_FP32, 2, TOKENS, TOKENS},
+    {"avx512", YALM_KV_FP16, 3, 7, 33},      {"avx512", YALM_KV_FP32, 1, 64, 1}, {"avx512", YALM_KV_FP32, 5, 31, 77},
 };
 
 struct scenario {
@@ -34,7 +34,7 @@ struct scenario {
     int n_sinks;
 };
 
-#define SHAPE(heads, kv_heads, d) \
+#define SHAPE(heads, kv_heads, d)                                                                                              \
     .n_layers = 2, .hidden_dim = 48, .ffn_dim = 71, .n_heads = heads, .n_kv_heads = kv_heads, .head_dim = d, .vocab_size = 53, \
     .context_length = 128
 
@@ -50,10 +50,18 @@ static const struct scenario scenarios[] = {
     {"endless without sinks", {SHAPE(4, 4, 10)}, DTYPE_FP32, 23, true, 0},
     {"endless, context of one", {SHAPE(4, 2, 12)}, DTYPE_FP32, 1, true, 4},
     {"experts", {SHAPE(4, 2, 12), .n_experts = 5, .n_active_experts = 2}, DTYPE_FP32, 128, false, 0},
-    {"all experts, fp16, biases", {SHAPE(4, 2, 12), .n_experts = 3, .n_active_experts = 3, .mlp_bias = true}, DTYPE_FP16, 128, false, 0},
+    {"all experts, fp16, biases",
+     {SHAPE(4, 2, 12), .n_experts = 3, .n_active_experts = 3, .mlp_bias = true},
+     DTYPE_FP16,
+     128,
+     false,
+     0},
 };
 
-static bool has(const char *isa) { return cpu_kernels_select(isa) != NULL; }
+static bool has(const char *isa)
+{
+    return cpu_kernels_select(isa) != NULL;
+}
 
 static double range_of(const double *x, int n)
 {
@@ -91,7 +99,10 @@ static yalm_session *open_session(const struct random_model *m, const struct sce
     return session;
 }
 
-static int32_t token_at(int i, int vocab) { return (int32_t)((uint32_t)(i * 7919 + i * i * 31) % (uint32_t)vocab); }
+static int32_t token_at(int i, int vocab)
+{
+    return (int32_t)((uint32_t)(i * 7919 + i * i * 31) % (uint32_t)vocab);
+}
 
 static void check(const struct random_model *m, const struct scenario *s, const struct arrangement *a, const double *expected)
 {
@@ -110,8 +121,8 @@ static void check(const struct random_model *m, const struct scenario *s, const 
         for (int i = 0; i < n; i++) {
             const double d = difference(yalm_logits(session, i), expected + (size_t)(done + i) * vocab, vocab);
             if (!(d <= tolerance))
-                fail_msg("%s, %s, kv %d, %d threads, chunk %d, pieces of %d: position %d differs by %g of the range", s->name, a->isa,
-                         a->kv, a->n_threads, a->chunk, a->piece, done + i, d);
+                fail_msg("%s, %s, kv %d, %d threads, chunk %d, pieces of %d: position %d differs by %g of the range", s->name,
+                         a->isa, a->kv, a->n_threads, a->chunk, a->piece, done + i, d);
         }
     }
     yalm_session_close(session);
