@@ -27,7 +27,8 @@ struct run {
     int n_streams, ahead;
     long rounds;
     atomic_ullong result; // of the reading, so that it is not in vain
-    double ops;
+    atomic_int members;   // that took part: a team may get fewer threads than it asked for
+    double ops;           // of one member
 };
 
 static void touch(void *context, int share)
@@ -43,6 +44,7 @@ static void read_share(void *context, int share)
     const uint64_t value =
         run->kernels->read_streams(run->block + (size_t)share * run->share, run->share, run->n_streams, run->ahead);
     atomic_fetch_xor(&run->result, value);
+    atomic_fetch_add(&run->members, 1);
 }
 
 static void multiply(void *context, int share)
@@ -51,10 +53,12 @@ static void multiply(void *context, int share)
     const double ops = run->kernels->fma_loop(run->rounds);
     if (share == 0)
         run->ops = ops;
+    atomic_fetch_add(&run->members, 1);
 }
 
 static double seconds_of(struct run *run, void (*work)(void *context, int share))
 {
+    run->members = 0;
     const double start = clock_seconds();
     team_for(run->team, team_size(run->team), work, run);
     return clock_seconds() - start;
@@ -63,7 +67,7 @@ static double seconds_of(struct run *run, void (*work)(void *context, int share)
 // The best pattern is found in one pass over the grid, and then repeated with its nearest rivals: the others only cost time.
 static double measure_read(struct run *run, double seconds)
 {
-    const double bytes = (double)run->share * team_size(run->team), end = clock_seconds() + seconds;
+    const double end = clock_seconds() + seconds;
     double best[N_PATTERNS];
     double fastest = 0;
     for (int i = 0; i < N_PATTERNS; i++)
@@ -74,7 +78,7 @@ static double measure_read(struct run *run, double seconds)
                 continue;
             run->n_streams = streams[i / N_AHEADS];
             run->ahead = aheads[i % N_AHEADS];
-            const double speed = bytes / seconds_of(run, read_share);
+            const double took = seconds_of(run, read_share), speed = (double)run->share * run->members / took;
             best[i] = speed > best[i] ? speed : best[i];
             fastest = speed > fastest ? speed : fastest;
         }
@@ -90,7 +94,7 @@ static double measure_fma(struct run *run, double seconds)
     double fastest = 0;
     const double end = clock_seconds() + seconds;
     do {
-        const double took = seconds_of(run, multiply), speed = run->ops * team_size(run->team) / took;
+        const double took = seconds_of(run, multiply), speed = run->ops * run->members / took;
         fastest = speed > fastest ? speed : fastest;
     } while (clock_seconds() < end);
     return fastest;

@@ -1,0 +1,5 @@
+# Programs that measure. Included by the Makefile.
+
+$(BUILD)/bench/%: bench/%.c $(STATIC)
+	@mkdir -p $(@D)
+	$(CC) $(BASE) $(CFLAGS) $(OPENMP) $(LINK) -o $@ $< $(STATIC) $(LIBS)

@@ -1,0 +1,345 @@
+// Measures each kernel at the shapes of real models, on all threads together, against what the machine can do in the same moments:
+// each round times the kernel and then its limit (reading memory, or multiply-adds from registers), so that a busy neighbour slows both.
+//
+//     build/release/bench/kernels [--isa NAME] [--threads N] [--rounds N] [--only TEXT]
+//
+// Printed are the best speed, and the median over the rounds of kernel / limit.
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cpu/limits.h"
+#include "util/clock.h"
+#include "util/memory.h"
+
+enum { MAX_ROUNDS = 1000, MAX_TOKENS = 512, LIMIT_STREAMS = 8, LIMIT_AHEAD = 2048 };
+
+static const size_t pool_bytes = (size_t)512 << 20; // weights and caches: far more than the last-level cache
+
+struct bench {
+    const struct cpu_kernels *kernels;
+    struct team *team;
+    int n_threads, rounds;
+    const char *only;
+    char *pool;                    // random elements that are small numbers in every type
+    float *x, *y, *packed;         // (MAX_TOKENS, cols)
+    char **scratch;                // (n_threads)
+    yalm_limits limits;
+    atomic_int next;
+    atomic_ullong read; // what reading found, so that it is not in vain
+
+    // The case.
+    enum dtype type;
+    enum kv_type kv;
+    int rows, cols, n;             // of a matrix, and tokens
+    int group, head_dim, n_keys, n_heads, query_tokens;
+};
+
+// ---------------------------------------------------------------------------------------- limits
+
+static void read_pool(void *context, int thread)
+{
+    struct bench *b = context;
+    const size_t share = pool_bytes / 4 / (size_t)b->n_threads / 65536 * 65536;
+    atomic_fetch_xor(&b->read, b->kernels->read_streams(b->pool + (size_t)thread * (pool_bytes / (size_t)b->n_threads), share,
+                                                        LIMIT_STREAMS, LIMIT_AHEAD));
+}
+
+static void multiply(void *context, int thread)
+{
+    struct bench *b = context;
+    (void)thread;
+    b->kernels->fma_loop(200000);
+}
+
+// ---------------------------------------------------------------------------------------- kernels
+
+static int matrices(const struct bench *b)
+{
+    return (int)(pool_bytes / ((size_t)b->rows * (size_t)b->cols * dtype_sizes[b->type]));
+}
+
+static void *matrix(const struct bench *b, int i)
+{
+    return b->pool + (size_t)i * (size_t)b->rows * (size_t)b->cols * dtype_sizes[b->type];
+}
+
+static void matvec(void *context, int thread)
+{
+    struct bench *b = context;
+    const struct span rows = team_share(b->team, thread, b->rows, 16);
+    for (int i = 0; i < matrices(b); i++)
+        b->kernels->matvec[b->type](b->y + rows.first, b->rows, matrix(b, i), rows.first, rows.last, b->cols, b->x, b->cols, b->n);
+}
+
+static void matmul(void *context, int thread)
+{
+    struct bench *b = context;
+    const struct span cols = team_share(b->team, thread, b->cols, 64), rows = team_share(b->team, thread, b->rows, 16);
+    b->kernels->pack_tokens(b->packed, b->x, b->cols, b->n, b->cols, cols.first, cols.last);
+    team_barrier(b->team);
+    b->kernels->matmul[b->type](&(struct matmul_args){
+        .y = b->y + rows.first,
+        .ldy = b->rows,
+        .w = matrix(b, (int)(atomic_load(&b->next) % matrices(b))),
+        .first_row = rows.first,
+        .last_row = rows.last,
+        .cols = b->cols,
+        .packed = b->packed,
+        .n = b->n,
+        .scratch = b->scratch[thread],
+    });
+}
+
+struct queries { // on a thread's stack
+    float acc[128 * 256], max[128], sum[128];
+    int first[128], last[128];
+};
+
+static void attend(struct bench *b, int thread, struct queries *q, int head, int n_queries, int n_keys, bool masked)
+{
+    const size_t row = (size_t)b->head_dim * (b->kv == KV_FP16 ? 2 : 4), size = (size_t)b->n_keys * row;
+    const char *k = b->pool + (size_t)head * 2 * size;
+    memset(q->acc, 0, sizeof(float) * (size_t)n_queries * (size_t)b->head_dim);
+    for (int i = 0; i < n_queries; i++) {
+        q->max[i] = -INFINITY;
+        q->sum[i] = 0;
+    }
+    b->kernels->attend[b->kv](&(struct attend_args){
+        .acc = q->acc,
+        .max = q->max,
+        .sum = q->sum,
+        .q = b->x,
+        .k = k,
+        .v = k + size,
+        .n_queries = n_queries,
+        .n_keys = n_keys,
+        .head_dim = b->head_dim,
+        .first = masked ? q->first : NULL,
+        .last = masked ? q->last : NULL,
+        .scratch = b->scratch[thread],
+    });
+}
+
+// One token: each KV head's keys, once.
+static void attend_decode(void *context, int thread)
+{
+    struct bench *b = context;
+    struct queries q;
+    for (int head; (head = atomic_fetch_add(&b->next, 1)) < b->n_heads;)
+        attend(b, thread, &q, head, b->group, b->n_keys, false);
+}
+
+// A prompt of n_keys tokens: blocks of query_tokens tokens of each KV head, the longest first.
+static void attend_prefill(void *context, int thread)
+{
+    struct bench *b = context;
+    struct queries q;
+    const int n_blocks = (b->n_keys + b->query_tokens - 1) / b->query_tokens;
+    for (int task; (task = atomic_fetch_add(&b->next, 1)) < n_blocks * b->n_heads;) {
+        const int first = (n_blocks - 1 - task / b->n_heads) * b->query_tokens;
+        const int tokens = b->n_keys - first < b->query_tokens ? b->n_keys - first : b->query_tokens;
+        for (int i = 0; i < tokens * b->group; i++) {
+            q.first[i] = 0;
+            q.last[i] = first + i / b->group + 1;
+        }
+        attend(b, thread, &q, task % b->n_heads, tokens * b->group, first + tokens, true);
+    }
+}
+
+// ---------------------------------------------------------------------------------------- rounds
+
+static double seconds_of(struct bench *b, void (*work)(void *context, int thread))
+{
+    const double start = clock_seconds();
+    team_run(b->team, work, b);
+    return clock_seconds() - start;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+// `amount` is in bytes (limit: reading) or operations (limit: multiply-adds).
+static void measure(struct bench *b, const char *name, void (*work)(void *context, int thread), double amount, bool reading)
+{
+    if (b->only && !strstr(name, b->only))
+        return;
+    double best = 0, ratios[MAX_ROUNDS];
+    const double share = (double)(pool_bytes / 4 / (size_t)b->n_threads / 65536 * 65536);
+    for (int i = -1; i < b->rounds; i++) { // the first one warms up
+        if (work != matmul)
+            atomic_store(&b->next, 0);
+        else
+            atomic_fetch_add(&b->next, 1);
+        const double took = seconds_of(b, work);
+        const double limit = reading ? share * b->n_threads / seconds_of(b, read_pool)
+                                     : b->kernels->fma_loop(0) + 2e5 * b->kernels->fma_loop(1) * b->n_threads / seconds_of(b, multiply);
+        if (i < 0)
+            continue;
+        best = amount / took > best ? amount / took : best;
+        ratios[i] = amount / took / limit;
+    }
+    qsort(ratios, (size_t)b->rounds, sizeof *ratios, compare);
+    printf("%-44s %8.1f %s  %5.1f %%  (rounds %.0f to %.0f %%)\n", name, 1e-9 * best, reading ? "GB/s " : "GOP/s",
+           100 * ratios[b->rounds / 2], 100 * ratios[0], 100 * ratios[b->rounds - 1]);
+    fflush(stdout);
+}
+
+static void bench_matvec(struct bench *b, enum dtype type, int rows, int cols, int n)
+{
+    char name[64];
+    b->type = type;
+    b->rows = rows;
+    b->cols = cols;
+    b->n = n;
+    snprintf(name, sizeof name, "matvec %s %d x %d, n %d", dtype_names[type], rows, cols, n);
+    measure(b, name, matvec, (double)matrices(b) * rows * cols * (double)dtype_sizes[type], true);
+}
+
+static void bench_matmul(struct bench *b, enum dtype type, int rows, int cols, int n)
+{
+    char name[64];
+    b->type = type;
+    b->rows = rows;
+    b->cols = cols;
+    b->n = n;
+    snprintf(name, sizeof name, "matmul %s %d x %d, n %d", dtype_names[type], rows, cols, n);
+    measure(b, name, matmul, 2.0 * rows * cols * n, false);
+}
+
+static void bench_decode(struct bench *b, enum kv_type kv, int group, int head_dim, int n_keys)
+{
+    char name[64];
+    const size_t head = 2 * (size_t)n_keys * (size_t)head_dim * (kv == KV_FP16 ? 2 : 4);
+    b->kv = kv;
+    b->group = group;
+    b->head_dim = head_dim;
+    b->n_keys = n_keys;
+    b->n_heads = (int)(pool_bytes / head);
+    snprintf(name, sizeof name, "attend %s decode, %d queries, d %d", kv == KV_FP16 ? "fp16" : "fp32", group, head_dim);
+    measure(b, name, attend_decode, (double)head * b->n_heads, true);
+}
+
+static void bench_prefill(struct bench *b, int group, int head_dim, int n_tokens)
+{
+    char name[64];
+    b->kv = KV_FP16;
+    b->group = group;
+    b->head_dim = head_dim;
+    b->n_keys = n_tokens;
+    b->n_heads = 8;
+    b->query_tokens = 128 / group;
+    snprintf(name, sizeof name, "attend fp16 prefill %d, group %d, d %d", n_tokens, group, head_dim);
+    measure(b, name, attend_prefill, 4.0 * head_dim * group * b->n_heads * (0.5 * n_tokens * (n_tokens + 1)), false);
+}
+
+static void bench_all(struct bench *b)
+{
+    static const enum dtype types[] = {DTYPE_FP16, DTYPE_BF16, DTYPE_FP32};
+    for (int i = 0; i < 3; i++) {
+        bench_matvec(b, types[i], 2048, 2048, 1);
+        bench_matvec(b, types[i], 5632, 2048, 1);
+        bench_matvec(b, types[i], 2048, 5632, 1);
+        bench_matvec(b, types[i], 4096, 4096, 1);
+    }
+    for (int n = 2; n <= b->kernels->matvec_max; n *= 2)
+        bench_matvec(b, DTYPE_FP16, 5632, 2048, n);
+    for (int n = 16; n <= 512; n = n < 64 ? 2 * n : 8 * n)
+        bench_matmul(b, DTYPE_FP16, 5632, 2048, n);
+    bench_matmul(b, DTYPE_FP16, 2048, 2048, 512);
+    bench_matmul(b, DTYPE_FP16, 2048, 5632, 512);
+    bench_matmul(b, DTYPE_FP16, 4096, 4096, 512);
+    bench_matmul(b, DTYPE_BF16, 5632, 2048, 512);
+    bench_matmul(b, DTYPE_FP32, 5632, 2048, 512);
+    for (int group = 1; group <= 8; group *= 2)
+        bench_decode(b, KV_FP16, group, 128, 16384);
+    bench_decode(b, KV_FP16, 4, 64, 16384);
+    bench_decode(b, KV_FP16, 8, 64, 16384);
+    bench_decode(b, KV_FP32, 4, 128, 16384);
+    bench_prefill(b, 1, 128, 1975);
+    bench_prefill(b, 4, 128, 1975);
+    bench_prefill(b, 8, 64, 1975);
+}
+
+// ---------------------------------------------------------------------------------------- set-up
+
+static void fill_pool(void *context, int thread)
+{
+    struct bench *b = context;
+    const size_t share = pool_bytes / (size_t)b->n_threads;
+    uint16_t *p = (uint16_t *)(b->pool + (size_t)thread * share);
+    uint32_t seed = (uint32_t)thread + 1;
+    for (size_t i = 0; i < share / 2; i++) {
+        seed = seed * 1664525 + 1013904223;
+        p[i] = (uint16_t)((seed >> 16 & 0x83ff) | 0x2c00); // as fp16: about ±0.06 to ±0.12
+    }
+}
+
+static float *random_floats(size_t n)
+{
+    float *x = memory_pages(n * sizeof *x);
+    for (size_t i = 0; x && i < n; i++)
+        x[i] = (float)(int)(i * 2654435761u >> 8 & 0xff) / 256 - 0.5f;
+    return x;
+}
+
+static int fail(const char *what)
+{
+    fprintf(stderr, "kernels: %s\n", what);
+    return 1;
+}
+
+static bool set_up(struct bench *b, yalm_error *error)
+{
+    const size_t most_cols = 5632, most_rows = 5632;
+    b->team = team_open(b->n_threads, error);
+    b->pool = memory_pages(pool_bytes);
+    b->x = random_floats(MAX_TOKENS * most_cols);
+    b->y = random_floats(MAX_TOKENS * most_rows);
+    b->packed = memory_pages(sizeof(float) * b->kernels->packed_size(MAX_TOKENS, (int)most_cols));
+    b->scratch = calloc((size_t)b->n_threads, sizeof *b->scratch);
+    const size_t matmul_bytes = b->kernels->matmul_scratch, attend_bytes = b->kernels->attend_scratch;
+    for (int i = 0; b->scratch && i < b->n_threads; i++)
+        b->scratch[i] = memory_pages((matmul_bytes > attend_bytes ? matmul_bytes : attend_bytes) + 64);
+    return b->team && b->pool && b->x && b->y && b->packed && b->scratch;
+}
+
+int main(int argc, char **argv)
+{
+    struct bench b = {.n_threads = team_default_threads(), .rounds = 15};
+    const char *isa = "auto";
+    for (int i = 1; i < argc; i += 2) {
+        if (i + 1 == argc)
+            return fail("options come in pairs: --isa NAME --threads N --rounds N --only TEXT");
+        if (!strcmp(argv[i], "--isa"))
+            isa = argv[i + 1];
+        else if (!strcmp(argv[i], "--threads"))
+            b.n_threads = atoi(argv[i + 1]);
+        else if (!strcmp(argv[i], "--rounds"))
+            b.rounds = atoi(argv[i + 1]);
+        else if (!strcmp(argv[i], "--only"))
+            b.only = argv[i + 1];
+        else
+            return fail("unknown option: try --isa NAME --threads N --rounds N --only TEXT");
+    }
+    b.kernels = cpu_kernels_select(isa);
+    if (!b.kernels)
+        return fail("this machine has no such instruction set");
+    if (b.rounds < 1 || b.rounds > MAX_ROUNDS)
+        return fail("--rounds: expected 1 to 1000");
+    yalm_error error = {0};
+    if (!set_up(&b, &error))
+        return fail(error.text[0] ? error.text : "out of memory");
+    team_run(b.team, fill_pool, &b);
+    if (limits_measure(b.team, b.kernels, 4, &b.limits, &error) != YALM_OK)
+        return fail(error.text);
+    printf("%s, %d threads; read %.1f GB/s, float32 multiply-adds %.0f GOP/s\n", b.kernels->name, b.n_threads,
+           b.limits.read_gb_per_s, b.limits.fma_gop_per_s);
+    bench_all(&b);
+    return 0;
+}
