@@ -49,12 +49,11 @@ static inline void transpose(float *to, ptrdiff_t ldto, const float *from, ptrdi
             }
 }
 
-// The sums of four rows of 8.
-VEC_INLINE __m128 sum4_256(__m256 a, __m256 b, __m256 c, __m256 d)
+// Within each 128 bits: what is left of the sums of a, b, c and d, one after another.
+VEC_INLINE __m256 quarter_sums_256(__m256 a, __m256 b, __m256 c, __m256 d)
 {
     const __m256 ab = _mm256_add_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b)); // a b a b
     const __m256 cd = _mm256_add_ps(_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d));
-    const __m256 abcd =
-        _mm256_add_ps(_mm256_shuffle_ps(ab, cd, _MM_SHUFFLE(1, 0, 1, 0)), _mm256_shuffle_ps(ab, cd, _MM_SHUFFLE(3, 2, 3, 2)));
-    return _mm_add_ps(_mm256_castps256_ps128(abcd), _mm256_extractf128_ps(abcd, 1));
+    return _mm256_add_ps(_mm256_shuffle_ps(ab, cd, _MM_SHUFFLE(1, 0, 1, 0)),
+                         _mm256_shuffle_ps(ab, cd, _MM_SHUFFLE(3, 2, 3, 2)));
 }

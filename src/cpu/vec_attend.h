@@ -3,7 +3,7 @@
 // the form for a few queries, the heads that share a KV head at decode; vec_attend_many.h has the one for prefill.
 //
 // Few queries: bound by reading K and V, once for all queries. A block of both stays in L1: its scores are dot products along K's
-// rows, four keys and QUERY_TILE queries at a time; then each p v is added to sums that live in registers for the whole block.
+// rows, up to 8 queries and 8 keys at a time; then each p v is added to sums that live in registers for the whole block.
 // While the scores of a block are computed its values are fetched from memory, and with the values the next block's keys.
 #pragma once
 #include <math.h>
@@ -16,8 +16,8 @@ enum {
     FEW_BYTES = 16384, // of K, and of V, in a block, about
     FEW_KEYS = 256,    // in a block, at most
     FEW_KEYS_LEAST = 16,
-    VALUE_VECS = 4, // vectors of a value's row that are summed at a time
-    FEW_SCRATCH = (int)sizeof(float) * FEW_QUERIES * FEW_KEYS,
+    FEW_DIMS = 512, // components at most
+    FEW_SCRATCH = (int)sizeof(float) * FEW_QUERIES * (FEW_KEYS + FEW_DIMS),
 };
 
 // Of n keys from key `at` on, those that a query sees: [first, last). {0, 0} where it sees none.
@@ -44,39 +44,54 @@ VEC_INLINE struct view view_union(const struct view *views, int n)
     return all;
 }
 
-// The scores that the query sees become e^(score - max), the others of `all` 0; there is room for whole vectors. A larger maximum
-// shrinks the query's sum and output.
-VEC_INLINE void softmax_row(float *scores, struct view all, struct view view, float *acc, int head_dim, float *max, float *sum)
+// VEC scores from j on, with `other` for those that the query does not see. Nearly always it sees all of them.
+VEC_INLINE vec seen_scores(vec scores, vec other, struct view view, int j)
 {
-    const vec none = vec_set(-INFINITY);
-    const int from = view.first - view.first % VEC;
-    vec most = vec_set(*max);
-    for (int j = from; j < view.last; j += VEC)
-        most = vec_max(most, vec_between(vec_load(scores + j), none, view.first - j, view.last - j));
-    const float largest = vec_largest(most);
-    if (largest > *max) {
-        const vec shrink = vec_exp(vec_set(*max - largest));
-        for (int i = 0; i < head_dim; i += VEC) {
-            const int part = head_dim - i < VEC ? head_dim - i : VEC;
-            vec_store_part(acc + i, vec_mul(shrink, vec_load_part(acc + i, part)), part);
-        }
-        *sum *= vec_first(shrink);
-        *max = largest;
-    }
+    return view.first <= j && j + VEC <= view.last ? scores : vec_between(scores, other, view.first - j, view.last - j);
+}
 
-    const vec base = vec_set(largest);
-    vec total = vec_zero();
-    for (int j = all.first - all.first % VEC; j < from; j += VEC)
-        vec_store(scores + j, vec_zero());
-    int j = from;
-    for (; j < view.last; j += VEC) {
-        const vec p = vec_between(vec_exp(vec_sub(vec_load(scores + j), base)), vec_zero(), view.first - j, view.last - j);
-        vec_store(scores + j, p);
-        total = vec_add(total, p);
+// x (n) *= factor
+VEC_INLINE void scale_by(float *x, int n, vec factor)
+{
+    int i = 0;
+    for (; i + VEC <= n; i += VEC)
+        vec_store(x + i, vec_mul(factor, vec_load(x + i)));
+    if (i < n)
+        vec_store_part(x + i, vec_mul(factor, vec_load_part(x + i, n - i)), n - i);
+}
+
+// Of each of n_rows <= 8 rows of scores, those that the query sees become e^(score - max), the others of `all` 0; there is room for whole
+// vectors. A larger maximum shrinks the query's sum and output. Step by step for all rows together, since one row alone is a
+// chain of latencies.
+VEC_INLINE void softmax_rows(float *scores, ptrdiff_t ld, int n_rows, struct view all, const struct view *views, float *acc,
+                             int head_dim, float *max, float *sum)
+{
+    const int from = all.first - all.first % VEC;
+    float largest[8];
+    for (int s = 0; s < n_rows; s++) {
+        vec most = vec_set(max[s]);
+        for (int j = from; j < all.last; j += VEC)
+            most = vec_max(most, seen_scores(vec_load(scores + s * ld + j), vec_set(-INFINITY), views[s], j));
+        largest[s] = vec_largest(most);
     }
-    for (; j < all.last; j += VEC)
-        vec_store(scores + j, vec_zero());
-    *sum += vec_total(total);
+    for (int s = 0; s < n_rows; s++)
+        if (largest[s] > max[s]) {
+            const vec shrink = vec_exp(vec_set(max[s] - largest[s]));
+            scale_by(acc + s * (ptrdiff_t)head_dim, head_dim, shrink);
+            sum[s] *= vec_first(shrink);
+            max[s] = largest[s];
+        }
+    for (int s = 0; s < n_rows; s++) {
+        const vec base = vec_set(largest[s]);
+        vec total = vec_zero();
+        for (int j = from; j < all.last; j += VEC) {
+            float *p = scores + s * ld + j;
+            const vec e = seen_scores(vec_exp(vec_sub(vec_load(p), base)), vec_zero(), views[s], j);
+            vec_store(p, e);
+            total = vec_add(total, e);
+        }
+        sum[s] += vec_total(total);
+    }
 }
 
 // Memory that will be read soon, line by line.
@@ -86,7 +101,8 @@ struct fetch {
 
 VEC_INLINE void fetch_lines(struct fetch *f, int n)
 {
-    for (; n > 0 && f->at < f->end; n--, f->at += 64)
+    const char *stop = f->end - f->at > n * (ptrdiff_t)64 ? f->at + n * (ptrdiff_t)64 : f->end;
+    for (; f->at < stop; f->at += 64)
         __builtin_prefetch(f->at);
 }
 
@@ -96,132 +112,167 @@ VEC_INLINE int fetch_rate(const struct fetch *f, int steps)
     return (int)((f->end - f->at + 63) / 64 + steps - 1) / steps;
 }
 
-// scores (n_queries, FEW_KEYS) = q Kᵀ for n_keys keys from k on; n_queries <= QUERY_TILE is a constant where this is inlined.
-VEC_INLINE void few_scores(enum dtype type, int n_queries, float *scores, const float *q, const void *k, int n_keys,
+// to: for each vector of components, those of n_queries queries one after another, so that one address reaches them all.
+VEC_INLINE void few_pack_queries(int n_queries, float *to, const float *q, int head_dim)
+{
+    for (int c = 0; c < head_dim; c += VEC)
+        for (int s = 0; s < n_queries; s++, to += VEC)
+            vec_store(to, vec_load_part(q + s * (ptrdiff_t)head_dim + c, head_dim - c < VEC ? head_dim - c : VEC));
+}
+
+// scores (n_queries, FEW_KEYS) = q Kᵀ for `keys` keys from k on, q as packed; n_queries and keys are constants where this is inlined, their product is at
+// most SUMS.
+VEC_INLINE void few_scores_keys(enum dtype type, int n_queries, int keys, float *scores, const float *q, const char *k,
+                                int head_dim)
+{
+    const ptrdiff_t d = head_dim, size = (ptrdiff_t)dtype_sizes[type];
+    vec sum[SUMS]; // (n_queries, keys)
+#pragma GCC unroll 16
+    for (int i = 0; i < SUMS; i++)
+        sum[i] = vec_zero();
+    ptrdiff_t c = 0;
+    for (; c + VEC <= d; c += VEC) {
+        vec key[SUMS];
+#pragma GCC unroll 16
+        for (int i = 0; i < keys; i++)
+            key[i] = vec_load_as(type, k + i * d * size, c);
+#pragma GCC unroll 16
+        for (int s = 0; s < n_queries; s++) {
+            const vec x = vec_load(q + c * n_queries + s * VEC);
+#pragma GCC unroll 16
+            for (int i = 0; i < keys; i++)
+                sum[s * keys + i] = vec_fma(x, key[i], sum[s * keys + i]);
+        }
+    }
+    if (c < d) {
+        const int part = (int)(d - c);
+#pragma GCC unroll 16
+        for (int i = 0; i < keys; i++) {
+            const vec key = vec_load_part_as(type, k + i * d * size, c, part);
+#pragma GCC unroll 16
+            for (int s = 0; s < n_queries; s++)
+                sum[s * keys + i] = vec_fma(vec_load(q + c * n_queries + s * VEC), key, sum[s * keys + i]);
+        }
+    }
+    float totals[SUMS];
+    vec_store(totals, vec_totals(sum));
+#pragma GCC unroll 16
+    for (int s = 0; s < n_queries; s++)
+        memcpy(scores + s * FEW_KEYS, totals + s * keys, sizeof(float) * (size_t)keys);
+}
+
+// As many keys at a time as there are sums for, but at most 8: more rows would need more addresses than there are registers.
+VEC_INLINE void few_scores(enum dtype type, int n_queries, float *scores, const float *q, const char *k, int n_keys,
                            int head_dim, struct fetch *next)
 {
-    const int rate = fetch_rate(next, (n_keys + 3) / 4);
-    for (int j = 0; j < n_keys; j += 4) {
-        ptrdiff_t row[4]; // past the end: the last one again
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; i++)
-            row[i] = (j + i < n_keys ? j + i : n_keys - 1) * (ptrdiff_t)head_dim;
-        vec sum[QUERY_TILE][4];
-#pragma GCC unroll 4
-        for (int s = 0; s < n_queries; s++)
-#pragma GCC unroll 4
-            for (int i = 0; i < 4; i++)
-                sum[s][i] = vec_zero();
+    const int keys = n_queries == 1 ? 8 : SUMS / n_queries & -2, rate = fetch_rate(next, (n_keys + keys - 1) / keys);
+    const ptrdiff_t row_bytes = head_dim * (ptrdiff_t)dtype_sizes[type];
+    int j = 0;
+    for (; j + keys <= n_keys; j += keys) {
         fetch_lines(next, rate);
-        for (int c = 0; c < head_dim; c += VEC) {
-            const int part = head_dim - c < VEC ? head_dim - c : VEC;
-            vec key[4];
-#pragma GCC unroll 4
-            for (int i = 0; i < 4; i++)
-                key[i] = part == VEC ? vec_load_as(type, k, row[i] + c) : vec_load_part_as(type, k, row[i] + c, part);
-#pragma GCC unroll 4
-            for (int s = 0; s < n_queries; s++) {
-                const float *p = q + s * (ptrdiff_t)head_dim + c;
-                const vec x = part == VEC ? vec_load(p) : vec_load_part(p, part);
-#pragma GCC unroll 4
-                for (int i = 0; i < 4; i++)
-                    sum[s][i] = vec_fma(x, key[i], sum[s][i]);
-            }
-        }
-#pragma GCC unroll 4
-        for (int s = 0; s < n_queries; s++)
-            _mm_storeu_ps(scores + s * FEW_KEYS + j, vec_total4(sum[s][0], sum[s][1], sum[s][2], sum[s][3]));
+        few_scores_keys(type, n_queries, keys, scores + j, q, k + j * row_bytes, head_dim);
     }
+    fetch_lines(next, rate);
+    for (; j < n_keys; j++)
+        few_scores_keys(type, n_queries, 1, scores + j, q, k + j * row_bytes, head_dim);
 }
 
 // acc[s][0 … n_vecs * VEC) += Σ_j scores[s, j] v[j]; acc and v point at the first component, of which `part` of the last vector are live.
-VEC_INLINE void few_values(enum dtype type, int n_queries, int n_vecs, float *acc, const float *scores, const void *v,
+VEC_INLINE void few_values(enum dtype type, int n_queries, int n_vecs, float *acc, const float *scores, const char *v,
                            int n_keys, int head_dim, int part, struct fetch *next, int rate)
 {
-    vec sum[QUERY_TILE][VALUE_VECS];
-#pragma GCC unroll 4
-    for (int s = 0; s < n_queries; s++)
-#pragma GCC unroll 4
-        for (int i = 0; i < n_vecs; i++) {
-            const float *p = acc + s * (ptrdiff_t)head_dim + i * VEC;
-            sum[s][i] = i + 1 < n_vecs || part == VEC ? vec_load(p) : vec_load_part(p, part);
-        }
+    vec sum[SUMS]; // (n_queries, n_vecs)
+#pragma GCC unroll 16
+    for (int i = 0; i < n_queries * n_vecs; i++) {
+        const float *p = acc + i / n_vecs * (ptrdiff_t)head_dim + i % n_vecs * VEC;
+        sum[i] = (i + 1) % n_vecs || part == VEC ? vec_load(p) : vec_load_part(p, part);
+    }
+    const ptrdiff_t row_bytes = head_dim * (ptrdiff_t)dtype_sizes[type];
     for (int j = 0; j < n_keys; j++) {
         if (j % 4 == 0)
             fetch_lines(next, rate);
-        const ptrdiff_t row = j * (ptrdiff_t)head_dim;
-        vec value[VALUE_VECS];
-#pragma GCC unroll 4
+        vec value[SUMS];
+#pragma GCC unroll 16
         for (int i = 0; i < n_vecs; i++)
-            value[i] = i + 1 < n_vecs || part == VEC ? vec_load_as(type, v, row + i * VEC)
-                                                     : vec_load_part_as(type, v, row + i * VEC, part);
-#pragma GCC unroll 4
+            value[i] = i + 1 < n_vecs || part == VEC ? vec_load_as(type, v + j * row_bytes, i * VEC)
+                                                     : vec_load_part_as(type, v + j * row_bytes, i * VEC, part);
+#pragma GCC unroll 16
         for (int s = 0; s < n_queries; s++) {
             const vec p = vec_set(scores[s * FEW_KEYS + j]);
-#pragma GCC unroll 4
+#pragma GCC unroll 16
             for (int i = 0; i < n_vecs; i++)
-                sum[s][i] = vec_fma(p, value[i], sum[s][i]);
+                sum[s * n_vecs + i] = vec_fma(p, value[i], sum[s * n_vecs + i]);
         }
     }
-#pragma GCC unroll 4
-    for (int s = 0; s < n_queries; s++)
-#pragma GCC unroll 4
-        for (int i = 0; i < n_vecs; i++) {
-            float *p = acc + s * (ptrdiff_t)head_dim + i * VEC;
-            if (i + 1 < n_vecs || part == VEC)
-                vec_store(p, sum[s][i]);
-            else
-                vec_store_part(p, sum[s][i], part);
-        }
+#pragma GCC unroll 16
+    for (int i = 0; i < n_queries * n_vecs; i++) {
+        float *p = acc + i / n_vecs * (ptrdiff_t)head_dim + i % n_vecs * VEC;
+        if ((i + 1) % n_vecs || part == VEC)
+            vec_store(p, sum[i]);
+        else
+            vec_store_part(p, sum[i], part);
+    }
 }
 
-// All components: VALUE_VECS whole vectors at a time, then one at a time.
-VEC_INLINE void few_values_all(enum dtype type, int n_queries, float *acc, const float *scores, const void *v, int n_keys,
-                               int head_dim, struct fetch *next, int rate)
+// The components from c on, n_vecs vectors at a time as long as there are so many; returns where that ends.
+VEC_INLINE int few_outputs_by(enum dtype type, int n_queries, int n_vecs, int c, float *acc, const float *scores, const char *v,
+                              int n_keys, int head_dim, struct fetch *next, int rate)
 {
-    const ptrdiff_t size = (ptrdiff_t)dtype_sizes[type];
-    int c = 0;
-    for (; c + VALUE_VECS * VEC <= head_dim; c += VALUE_VECS * VEC)
-        few_values(type, n_queries, VALUE_VECS, acc + c, scores, (const char *)v + c * size, n_keys, head_dim, VEC, next, rate);
-    for (; c + VEC <= head_dim; c += VEC)
-        few_values(type, n_queries, 1, acc + c, scores, (const char *)v + c * size, n_keys, head_dim, VEC, next, rate);
+    for (; n_queries * n_vecs <= SUMS && c + n_vecs * VEC <= head_dim; c += n_vecs * VEC)
+        few_values(type, n_queries, n_vecs, acc + c, scores, v + c * (ptrdiff_t)dtype_sizes[type], n_keys, head_dim, VEC, next,
+                   rate);
+    return c;
+}
+
+// All components: as many vectors at a time as there are sums for.
+VEC_INLINE void few_outputs(enum dtype type, int n_queries, float *acc, const float *scores, const char *v, int n_keys,
+                            int head_dim, struct fetch *next)
+{
+    const int most = n_queries == 1 ? 8 : n_queries == 2 ? SUMS / 2 : n_queries <= 4 ? SUMS / 4 : SUMS / 8;
+    const int passes = (head_dim + most * VEC - 1) / (most * VEC), rate = fetch_rate(next, passes * ((n_keys + 3) / 4));
+    int c = few_outputs_by(type, n_queries, 8, 0, acc, scores, v, n_keys, head_dim, next, rate);
+    c = few_outputs_by(type, n_queries, 4, c, acc, scores, v, n_keys, head_dim, next, rate);
+    c = few_outputs_by(type, n_queries, 2, c, acc, scores, v, n_keys, head_dim, next, rate);
+    c = few_outputs_by(type, n_queries, 1, c, acc, scores, v, n_keys, head_dim, next, rate);
     if (c < head_dim)
-        few_values(type, n_queries, 1, acc + c, scores, (const char *)v + c * size, n_keys, head_dim, head_dim - c, next, rate);
+        few_values(type, n_queries, 1, acc + c, scores, v + c * (ptrdiff_t)dtype_sizes[type], n_keys, head_dim, head_dim - c,
+                   next, rate);
 }
 
-// QUERY_TILE queries at a time; the function for a constant number of them.
-VEC_INLINE void few_scores_all(enum dtype type, const struct attend_args *a, float *scores, const void *k, int n_keys,
-                               struct fetch *next)
+// How many of n queries are taken together: a constant for each.
+VEC_INLINE int few_tile(int n)
 {
-    const int d = a->head_dim;
-    int i = 0;
-    for (; i + QUERY_TILE <= a->n_queries; i += QUERY_TILE)
-        few_scores(type, QUERY_TILE, scores + i * FEW_KEYS, a->q + i * (ptrdiff_t)d, k, n_keys, d, next);
-    for (; i < a->n_queries; i++)
-        few_scores(type, 1, scores + i * FEW_KEYS, a->q + i * (ptrdiff_t)d, k, n_keys, d, next);
+    return n == 8 && SUMS > 8 ? 8 : n == 3 || n == 6 ? 3 : n >= 4 ? 4 : n;
 }
 
-VEC_INLINE void few_outputs_all(enum dtype type, const struct attend_args *a, const float *scores, const void *v, int n_keys,
-                                struct fetch *next)
+// Queries [i, i + n_queries) of a block: scores, softmax, outputs. `values` and `keys` are what may be fetched meanwhile.
+VEC_INLINE void few_queries(enum dtype type, int n_queries, const struct attend_args *a, int i, int at, int n,
+                            struct fetch *values, struct fetch *keys)
 {
-    const int d = a->head_dim, passes = (a->n_queries / QUERY_TILE + a->n_queries % QUERY_TILE) * ((d + VEC - 1) / VEC);
-    const int rate = fetch_rate(next, passes * ((n_keys + 3) / 4));
-    int i = 0;
-    for (; i + QUERY_TILE <= a->n_queries; i += QUERY_TILE)
-        few_values_all(type, QUERY_TILE, a->acc + i * (ptrdiff_t)d, scores + i * FEW_KEYS, v, n_keys, d, next, rate);
-    for (; i < a->n_queries; i++)
-        few_values_all(type, 1, a->acc + i * (ptrdiff_t)d, scores + i * FEW_KEYS, v, n_keys, d, next, rate);
+    const ptrdiff_t d = a->head_dim, offset = at * d * (ptrdiff_t)dtype_sizes[type];
+    float *scores = a->scratch;
+    const float *q = scores + FEW_QUERIES * FEW_KEYS + i * ((d + VEC - 1) / VEC * VEC);
+    few_scores(type, n_queries, scores, q, (const char *)a->k + offset, n, a->head_dim, values);
+    struct view views[8];
+    for (int s = 0; s < n_queries; s++)
+        views[s] = view_of(a, i + s, at, n);
+    softmax_rows(scores, FEW_KEYS, n_queries, (struct view){0, n}, views, a->acc + i * d, a->head_dim, a->max + i, a->sum + i);
+    few_outputs(type, n_queries, a->acc + i * d, scores, (const char *)a->v + offset, n, a->head_dim, keys);
 }
 
 VEC_INLINE void attend_few(enum dtype type, const struct attend_args *a)
 {
     const ptrdiff_t row_bytes = a->head_dim * (ptrdiff_t)dtype_sizes[type];
     const char *k = a->k, *v = a->v;
-    float *scores = a->scratch;
     struct view views[FEW_QUERIES];
     for (int i = 0; i < a->n_queries; i++)
         views[i] = view_of(a, i, 0, a->n_keys);
     const struct view seen = view_union(views, a->n_queries);
+    float *q = (float *)a->scratch + FEW_QUERIES * FEW_KEYS;
+    for (int i = 0, n; i < a->n_queries; i += n) {
+        n = few_tile(a->n_queries - i);
+        few_pack_queries(n, q + i * ((a->head_dim + VEC - 1) / VEC * VEC), a->q + i * (ptrdiff_t)a->head_dim, a->head_dim);
+    }
     int block = (int)(FEW_BYTES / row_bytes) & -4;
     block = block > FEW_KEYS ? FEW_KEYS : block < FEW_KEYS_LEAST ? FEW_KEYS_LEAST : block;
     for (int at = seen.first; at < seen.last; at += block) {
@@ -229,10 +280,18 @@ VEC_INLINE void attend_few(enum dtype type, const struct attend_args *a)
         const int n_after = seen.last - after < block ? seen.last - after : block;
         struct fetch values = {v + at * row_bytes, v + after * row_bytes};
         struct fetch keys = {k + after * row_bytes, k + (after + n_after) * row_bytes};
-        few_scores_all(type, a, scores, k + at * row_bytes, n, &values);
-        for (int i = 0; i < a->n_queries; i++)
-            softmax_row(scores + i * FEW_KEYS, (struct view){0, n}, view_of(a, i, at, n), a->acc + i * (ptrdiff_t)a->head_dim,
-                        a->head_dim, &a->max[i], &a->sum[i]);
-        few_outputs_all(type, a, scores, v + at * row_bytes, n, &keys);
+        for (int i = 0, tile; i < a->n_queries; i += tile) {
+            tile = few_tile(a->n_queries - i);
+            if (tile == 8)
+                few_queries(type, 8, a, i, at, n, &values, &keys);
+            else if (tile == 4)
+                few_queries(type, 4, a, i, at, n, &values, &keys);
+            else if (tile == 3)
+                few_queries(type, 3, a, i, at, n, &values, &keys);
+            else if (tile == 2)
+                few_queries(type, 2, a, i, at, n, &values, &keys);
+            else
+                few_queries(type, 1, a, i, at, n, &values, &keys);
+        }
     }
 }

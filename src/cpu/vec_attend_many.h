@@ -112,15 +112,12 @@ VEC_INLINE void many_outputs(const struct many *m, const struct attend_args *a, 
 
 VEC_INLINE void many_softmax(const struct many *m, const struct attend_args *a, const struct many_block *b)
 {
-    for (int i = 0; i < b->n_queries; i++) {
-        const struct view seen = b->groups[i / TILE_ROWS];
-        const int query = b->query + i;
-        if (b->views[i].last > 0)
-            softmax_row(m->scores + (ptrdiff_t)i * MANY_KEYS, seen, b->views[i], a->acc + query * (ptrdiff_t)a->head_dim,
-                        a->head_dim, &a->max[query], &a->sum[query]);
-        else // its row of the tile still counts: with nothing
-            memset(m->scores + (ptrdiff_t)i * MANY_KEYS + seen.first, 0, sizeof(float) * (size_t)(seen.last - seen.first));
-    }
+    for (int i = 0; i < b->n_queries; i += TILE_ROWS)
+        if (b->groups[i / TILE_ROWS].last > 0)
+            softmax_rows(m->scores + (ptrdiff_t)i * MANY_KEYS, MANY_KEYS,
+                         b->n_queries - i < TILE_ROWS ? b->n_queries - i : TILE_ROWS, b->groups[i / TILE_ROWS], b->views + i,
+                         a->acc + (b->query + i) * (ptrdiff_t)a->head_dim, a->head_dim, a->max + b->query + i,
+                         a->sum + b->query + i);
 }
 
 VEC_INLINE void many_attend_block(enum dtype type, const struct many *m, const struct attend_args *a, struct many_block *b,
@@ -167,7 +164,7 @@ VEC_INLINE void attend_many(enum dtype type, const struct attend_args *a)
 
 VEC_INLINE void attend(enum dtype type, const struct attend_args *a)
 {
-    if (a->n_queries <= FEW_QUERIES)
+    if (a->n_queries <= FEW_QUERIES && a->head_dim <= FEW_DIMS)
         attend_few(type, a);
     else
         attend_many(type, a);

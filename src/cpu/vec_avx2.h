@@ -2,7 +2,7 @@
 #pragma once
 #include "cpu/vec_256.h"
 
-enum { VEC = 8, TILE_ROWS = 4, TILE_VECS = 3, QUERY_TILE = 2 }; // tiles of accumulators: 12 of 16 registers, and 8
+enum { VEC = 8, TILE_ROWS = 4, TILE_VECS = 3, SUMS = 8 }; // tiles of sums: 12 of 16 registers, and 8
 
 typedef __m256 vec;
 
@@ -65,7 +65,7 @@ VEC_INLINE void vec_store_part(float *p, vec x, int n)
     _mm256_maskstore_ps(p, vec_mask(n), x);
 }
 
-// x in lanes [from, to), which may reach past either end (to > 0); `other` elsewhere.
+// x in lanes [from, to), which may reach past either end; `other` elsewhere.
 VEC_INLINE vec vec_between(vec x, vec other, int from, int to)
 {
     return _mm256_blendv_ps(other, x, _mm256_castsi256_ps(_mm256_andnot_si256(vec_mask(from), vec_mask(to))));
@@ -111,8 +111,10 @@ VEC_INLINE float vec_first(vec x)
 }
 VEC_INLINE float vec_total(vec x)
 {
-    return _mm_cvtss_f32(sum4_256(x, x, x, x));
+    const __m256 sums = quarter_sums_256(x, x, x, x);
+    return _mm256_cvtss_f32(sums) + _mm_cvtss_f32(_mm256_extractf128_ps(sums, 1));
 }
+
 VEC_INLINE float vec_largest(vec x)
 {
     __m128 m = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
@@ -120,10 +122,11 @@ VEC_INLINE float vec_largest(vec x)
     return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
 }
 
-// The sums of four vectors.
-VEC_INLINE __m128 vec_total4(vec a, vec b, vec c, vec d)
+// The total of each of VEC vectors.
+VEC_INLINE vec vec_totals(const vec x[VEC])
 {
-    return sum4_256(a, b, c, d);
+    const __m256 low = quarter_sums_256(x[0], x[1], x[2], x[3]), high = quarter_sums_256(x[4], x[5], x[6], x[7]);
+    return _mm256_add_ps(_mm256_permute2f128_ps(low, high, 0x20), _mm256_permute2f128_ps(low, high, 0x31));
 }
 
 VEC_INLINE vec vec_round(vec x)

@@ -2,7 +2,7 @@
 #pragma once
 #include "cpu/vec_256.h"
 
-enum { VEC = 16, TILE_ROWS = 8, TILE_VECS = 3, QUERY_TILE = 4 }; // tiles of accumulators: 24 of 32 registers, and 16
+enum { VEC = 16, TILE_ROWS = 8, TILE_VECS = 3, SUMS = 16 }; // tiles of sums: 24 of 32 registers, and 16
 
 typedef __m512 vec;
 
@@ -65,10 +65,15 @@ VEC_INLINE void vec_store_part(float *p, vec x, int n)
     _mm512_mask_storeu_ps(p, vec_mask(n), x);
 }
 
-// x in lanes [from, to), which may reach past either end (to > 0); `other` elsewhere.
+// x in lanes [from, to), which may reach past either end; `other` elsewhere.
 VEC_INLINE vec vec_between(vec x, vec other, int from, int to)
 {
-    const __mmask16 below = vec_mask(from < 0 ? 0 : from < VEC ? from : VEC), through = vec_mask(to < VEC ? to : VEC);
+    const __mmask16 below = vec_mask(from < 0     ? 0
+                                     : from < VEC ? from
+                                                  : VEC),
+                    through = vec_mask(to < 0     ? 0
+                                       : to < VEC ? to
+                                                  : VEC);
     return _mm512_mask_blend_ps(through & ~below, other, x);
 }
 
@@ -115,14 +120,28 @@ VEC_INLINE float vec_largest(vec x)
     return _mm512_reduce_max_ps(x);
 }
 
-// The sums of four vectors.
-VEC_INLINE __m256 vec_fold(vec x)
+// Within each 128 bits: what is left of the sums of a, b, c and d, one after another.
+VEC_INLINE vec quarter_sums(vec a, vec b, vec c, vec d)
 {
-    return _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+    const vec ab = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)); // a b a b
+    const vec cd = _mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
+    return _mm512_add_ps(_mm512_shuffle_ps(ab, cd, _MM_SHUFFLE(1, 0, 1, 0)),
+                         _mm512_shuffle_ps(ab, cd, _MM_SHUFFLE(3, 2, 3, 2)));
 }
-VEC_INLINE __m128 vec_total4(vec a, vec b, vec c, vec d)
+
+// Lanes of 128 bits: a0 + a1, a2 + a3, b0 + b1, b2 + b3.
+VEC_INLINE vec add_lane_pairs(vec a, vec b)
 {
-    return sum4_256(vec_fold(a), vec_fold(b), vec_fold(c), vec_fold(d));
+    return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, _MM_SHUFFLE(2, 0, 2, 0)),
+                         _mm512_shuffle_f32x4(a, b, _MM_SHUFFLE(3, 1, 3, 1)));
+}
+
+// The total of each of VEC vectors.
+VEC_INLINE vec vec_totals(const vec x[VEC])
+{
+    const vec a = add_lane_pairs(quarter_sums(x[0], x[1], x[2], x[3]), quarter_sums(x[4], x[5], x[6], x[7]));
+    const vec b = add_lane_pairs(quarter_sums(x[8], x[9], x[10], x[11]), quarter_sums(x[12], x[13], x[14], x[15]));
+    return add_lane_pairs(a, b);
 }
 
 VEC_INLINE vec vec_round(vec x)
