@@ -95,7 +95,7 @@ static double measure_fma(struct run *run, double seconds)
         const double took = seconds_of(run, multiply);
         shortest = took < shortest ? took : shortest;
     }
-    run->rounds = (long)((double)run->rounds * 0.02 / shortest) + 1;
+    run->rounds = (long)((double)run->rounds * (shortest < 0.02 ? 0.02 / shortest : 1));
     double fastest = 0;
     const double end = clock_seconds() + seconds;
     do {

@@ -7,7 +7,7 @@
 #include "cpu/kernels.h"
 #include "cpu/vec.h"
 
-enum { STREAMS = 4, AHEAD = 2048, MATVEC_MAX = 8 }; // AHEAD: bytes
+enum { STREAMS = 4, AHEAD = 4096, MATVEC_MAX = 8 }; // AHEAD: bytes
 
 // Rows row[0] … row[n_rows - 1] with n_tokens tokens; both are constants where this is inlined.
 VEC_INLINE void matvec_rows(enum dtype type, int n_rows, int n_tokens, float *const y[STREAMS], ptrdiff_t ldy,
@@ -82,7 +82,7 @@ VEC_INLINE void matvec(enum dtype type, float *y, ptrdiff_t ldy, const void *w, 
     enum { WIDE = VEC == 16 ? 4 : 2, NARROW = VEC == 16 ? 2 : 1 };
     switch (n) {
     case 1:
-        return matvec_streams(type, 4, 1, y, ldy, w, first_row, last_row, cols, x, ldx);
+        return matvec_streams(type, 2, 1, y, ldy, w, first_row, last_row, cols, x, ldx);
     case 2:
         return matvec_streams(type, 4, 2, y, ldy, w, first_row, last_row, cols, x, ldx);
     case 3:
