@@ -57,6 +57,14 @@ static void multiply(void *context, int thread)
 
 // ---------------------------------------------------------------------------------------- kernels
 
+// Thread i's part of n items, in whole grains.
+static struct span share_of(const struct bench *b, int i, int n, int grain)
+{
+    const int grains = (n + grain - 1) / grain;
+    const int first = grains * i / b->n_threads * grain, last = grains * (i + 1) / b->n_threads * grain;
+    return (struct span){first < n ? first : n, last < n ? last : n};
+}
+
 static int matrices(const struct bench *b)
 {
     return (int)(pool_bytes / ((size_t)b->rows * (size_t)b->cols * dtype_sizes[b->type]));
@@ -70,18 +78,23 @@ static void *matrix(const struct bench *b, int i)
 static void matvec(void *context, int thread)
 {
     struct bench *b = context;
-    const struct span rows = team_share(b->team, thread, b->rows, 16);
+    const struct span rows = share_of(b, thread, b->rows, 16);
     for (int i = 0; i < matrices(b); i++)
         b->kernels->matvec[b->type](b->y + rows.first, b->rows, matrix(b, i), rows.first, rows.last, b->cols, b->x, b->cols,
                                     b->n);
 }
 
+static void pack(void *context, int thread)
+{
+    struct bench *b = context;
+    const struct span cols = share_of(b, thread, b->cols, 64);
+    b->kernels->pack_tokens(b->packed, b->x, b->cols, b->n, b->cols, cols.first, cols.last);
+}
+
 static void matmul(void *context, int thread)
 {
     struct bench *b = context;
-    const struct span cols = team_share(b->team, thread, b->cols, 64), rows = team_share(b->team, thread, b->rows, 16);
-    b->kernels->pack_tokens(b->packed, b->x, b->cols, b->n, b->cols, cols.first, cols.last);
-    team_barrier(b->team);
+    const struct span rows = share_of(b, thread, b->rows, 16);
     b->kernels->matmul[b->type](&(struct matmul_args){
         .y = b->y + rows.first,
         .ldy = b->rows,
@@ -156,7 +169,9 @@ static void attend_prefill(void *context, int thread)
 static double seconds_of(struct bench *b, void (*work)(void *context, int thread))
 {
     const double start = clock_seconds();
-    team_run(b->team, work, b);
+    if (work == matmul)
+        team_for(b->team, b->n_threads, pack, b);
+    team_for(b->team, b->n_threads, work, b);
     return clock_seconds() - start;
 }
 
@@ -353,7 +368,7 @@ int main(int argc, char **argv)
     yalm_error error = {0};
     if (!set_up(&b, &error))
         return fail(error.text[0] ? error.text : "out of memory");
-    team_run(b.team, fill_pool, &b);
+    team_for(b.team, b.n_threads, fill_pool, &b);
     if (limits_measure(b.team, b.kernels, 4, &b.limits, &error) != YALM_OK)
         return fail(error.text);
     printf("%s, %d threads; read %.1f GB/s, float32 multiply-adds %.0f GOP/s\n", b.kernels->name, b.n_threads,
