@@ -1,20 +1,22 @@
 // Measures each kernel at the shapes of real models, on all threads together, against what the machine can do in the same moments:
-// each round times the kernel and then its limit (reading memory, or multiply-adds from registers), so that a busy neighbour slows both.
+// each round times the kernel and then, for about as long, its limit (reading memory, or multiply-adds from registers), so that a busy
+// neighbour slows both.
 //
-//     build/release/bench/kernels [--isa NAME] [--threads N] [--rounds N] [--only TEXT]
+//     build/release/bench/kernels [--isa NAME] [--threads N] [--rounds N] [--only TEXT] [--clock wall|cpu]
 //
-// Printed are the best speed, and the median over the rounds of kernel / limit.
+// Printed are the best speed, and the median over the rounds of kernel / limit. On a machine that others use, `--clock cpu` counts the time
+// that the threads had a processor, so that waiting for one does not show.
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "cpu/limits.h"
-#include "util/clock.h"
 #include "util/memory.h"
 
-enum { MAX_ROUNDS = 1000, MAX_TOKENS = 512, READ_AHEAD = 2048, MULTIPLY_ROUNDS = 200000 };
+enum { MAX_ROUNDS = 1000, MAX_TOKENS = 512, READ_AHEAD = 2048 };
 
 static const size_t pool_bytes = (size_t)512 << 20; // weights and caches: far more than the last-level cache
 
@@ -23,6 +25,7 @@ struct bench {
     struct team *team;
     int n_threads, rounds;
     const char *only;
+    clockid_t clock;
     char *pool;            // random elements that are small numbers in every type
     float *x, *y, *packed; // (MAX_TOKENS, cols)
     char **scratch;        // (n_threads)
@@ -30,6 +33,7 @@ struct bench {
     atomic_int next;
     atomic_ullong read; // what reading found, so that it is not in vain
     int streams;        // of the reading
+    long multiply_rounds;
 
     // The case.
     enum dtype type;
@@ -43,16 +47,15 @@ struct bench {
 static void read_pool(void *context, int thread)
 {
     struct bench *b = context;
-    const size_t share = pool_bytes / 4 / (size_t)b->n_threads / 65536 * 65536;
-    atomic_fetch_xor(&b->read, b->kernels->read_streams(b->pool + (size_t)thread * (pool_bytes / (size_t)b->n_threads), share,
-                                                        b->streams, READ_AHEAD));
+    const size_t share = pool_bytes / (size_t)b->n_threads / 65536 * 65536;
+    atomic_fetch_xor(&b->read, b->kernels->read_streams(b->pool + (size_t)thread * share, share, b->streams, READ_AHEAD));
 }
 
 static void multiply(void *context, int thread)
 {
     struct bench *b = context;
     (void)thread;
-    b->kernels->fma_loop(MULTIPLY_ROUNDS);
+    b->kernels->fma_loop(b->multiply_rounds);
 }
 
 // ---------------------------------------------------------------------------------------- kernels
@@ -166,13 +169,20 @@ static void attend_prefill(void *context, int thread)
 
 // ---------------------------------------------------------------------------------------- rounds
 
+static double clock_of(const struct bench *b)
+{
+    struct timespec t;
+    clock_gettime(b->clock, &t);
+    return ((double)t.tv_sec + 1e-9 * (double)t.tv_nsec) / (b->clock == CLOCK_PROCESS_CPUTIME_ID ? b->n_threads : 1);
+}
+
 static double seconds_of(struct bench *b, void (*work)(void *context, int thread))
 {
-    const double start = clock_seconds();
+    const double start = clock_of(b);
     if (work == matmul)
         team_for(b->team, b->n_threads, pack, b);
     team_for(b->team, b->n_threads, work, b);
-    return clock_seconds() - start;
+    return clock_of(b) - start;
 }
 
 static int compare(const void *a, const void *b)
@@ -181,22 +191,36 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-// Bytes per second, the best of a few patterns.
+// Bytes per second.
 static double read_speed(struct bench *b)
 {
-    const double share = (double)(pool_bytes / 4 / (size_t)b->n_threads / 65536 * 65536);
-    double best = 0;
-    for (b->streams = 1; b->streams <= 4; b->streams *= 2) {
-        const double speed = share * b->n_threads / seconds_of(b, read_pool);
-        best = speed > best ? speed : best;
-    }
-    return best;
+    const size_t share = pool_bytes / (size_t)b->n_threads / 65536 * 65536;
+    return (double)share * b->n_threads / seconds_of(b, read_pool);
 }
 
-// Operations per second.
-static double multiply_speed(struct bench *b)
+// Operations per second, for as long as `ops` operations take.
+static double multiply_speed(struct bench *b, double ops)
 {
-    return MULTIPLY_ROUNDS * b->kernels->fma_loop(1) * b->n_threads / seconds_of(b, multiply);
+    b->multiply_rounds = (long)(ops / b->n_threads / b->kernels->fma_loop(1)) + 1;
+    return (double)b->multiply_rounds * b->kernels->fma_loop(1) * b->n_threads / seconds_of(b, multiply);
+}
+
+// The number of streams that reads best here.
+static int best_streams(struct bench *b)
+{
+    double best = 0, speeds[3] = {0};
+    int found = 1;
+    for (int i = 0; i < 5 * 3; i++) {
+        b->streams = 1 << i % 3;
+        const double speed = read_speed(b);
+        speeds[i % 3] = speed > speeds[i % 3] ? speed : speeds[i % 3];
+    }
+    for (int i = 0; i < 3; i++)
+        if (speeds[i] > best) {
+            best = speeds[i];
+            found = 1 << i;
+        }
+    return found;
 }
 
 // `amount` is in bytes (limit: reading) or operations (limit: multiply-adds).
@@ -211,7 +235,7 @@ static void measure(struct bench *b, const char *name, void (*work)(void *contex
         else
             atomic_fetch_add(&b->next, 1);
         const double took = seconds_of(b, work);
-        const double limit = reading ? read_speed(b) : multiply_speed(b);
+        const double limit = reading ? read_speed(b) : multiply_speed(b, amount);
         if (i < 0)
             continue;
         best = amount / took > best ? amount / took : best;
@@ -344,11 +368,11 @@ static bool set_up(struct bench *b, yalm_error *error)
 
 int main(int argc, char **argv)
 {
-    struct bench b = {.n_threads = team_default_threads(), .rounds = 15};
+    struct bench b = {.n_threads = team_default_threads(), .rounds = 15, .clock = CLOCK_MONOTONIC};
     const char *isa = "auto";
     for (int i = 1; i < argc; i += 2) {
         if (i + 1 == argc)
-            return fail("options come in pairs: --isa NAME --threads N --rounds N --only TEXT");
+            return fail("options come in pairs: --isa NAME --threads N --rounds N --only TEXT --clock wall|cpu");
         if (!strcmp(argv[i], "--isa"))
             isa = argv[i + 1];
         else if (!strcmp(argv[i], "--threads"))
@@ -357,8 +381,10 @@ int main(int argc, char **argv)
             b.rounds = atoi(argv[i + 1]);
         else if (!strcmp(argv[i], "--only"))
             b.only = argv[i + 1];
+        else if (!strcmp(argv[i], "--clock") && (!strcmp(argv[i + 1], "wall") || !strcmp(argv[i + 1], "cpu")))
+            b.clock = argv[i + 1][0] == 'c' ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC;
         else
-            return fail("unknown option: try --isa NAME --threads N --rounds N --only TEXT");
+            return fail("unknown option: try --isa NAME --threads N --rounds N --only TEXT --clock wall|cpu");
     }
     b.kernels = cpu_kernels_select(isa);
     if (!b.kernels)
@@ -373,6 +399,7 @@ int main(int argc, char **argv)
         return fail(error.text);
     printf("%s, %d threads; read %.1f GB/s, float32 multiply-adds %.0f GOP/s\n", b.kernels->name, b.n_threads,
            b.limits.read_gb_per_s, b.limits.fma_gop_per_s);
+    b.streams = best_streams(&b);
     bench_all(&b);
     return 0;
 }

@@ -59,6 +59,7 @@ struct block_fetch {
     const char *at;
     ptrdiff_t stride, bytes, offset;
     int rows;
+    int rate; // lines to fetch at each tile
 };
 
 VEC_INLINE void fetch_block(struct block_fetch *f, int n)
@@ -82,7 +83,7 @@ VEC_INLINE void multiply_block(float *c, bool add, const float *w, int rows, con
         const int left = (tokens - t + VEC - 1) / VEC, n_vecs = left < TILE_VECS ? left : TILE_VECS;
         const float *b = x + t / VEC * panel;
         for (int r = 0; r < rows; r += TILE_ROWS) {
-            fetch_block(next, 8);
+            fetch_block(next, next->rate);
             tile(n_vecs, c + (ptrdiff_t)r * TOKEN_BLOCK + t, TOKEN_BLOCK, TILE_ROWS, n_vecs * VEC, add,
                  w + (ptrdiff_t)r * DEPTH, DEPTH, b, panel, depth);
         }
@@ -109,6 +110,8 @@ VEC_INLINE void multiply_rows(enum dtype type, const struct matmul_args *m, int 
                                         .stride = m->cols * size,
                                         .bytes = (m->cols < DEPTH ? m->cols : DEPTH) * size,
                                         .rows = m->last_row - r0 - rows < ROW_BLOCK ? m->last_row - r0 - rows : ROW_BLOCK};
+        const int n_tiles = (rows + TILE_ROWS - 1) / TILE_ROWS * ((tokens + TOKEN_GROUP - 1) / TOKEN_GROUP);
+        next.rate = (int)(next.rows * ((next.bytes + 63) / 64) + n_tiles - 1) / n_tiles;
         multiply_block(c, k > 0, w, rows, m->packed + t0 / VEC * panel + (ptrdiff_t)k * VEC, panel, tokens, depth, &next);
     }
     transpose(m->y + t0 * m->ldy + (r0 - m->first_row), m->ldy, c, TOKEN_BLOCK, rows, tokens);
