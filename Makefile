@@ -160,7 +160,7 @@ check openmp asan tsan fuzz:
 C_FILES = $(shell git ls-files '*.c' '*.h')
 lint:
 	@tools/setup.sh lint
-	clang-format --dry-run -Werror $(C_FILES)
+	@clang-format --dry-run -Werror $(C_FILES)
 	$(PYTHON) -m ruff check -q
 	$(PYTHON) -m ruff format --check -q
 	@printf '%s\n' $(LIB_SOURCES) $(CLI_SOURCES) | xargs -P$(JOBS) -I{} sh -c \

@@ -2,4 +2,4 @@
 
 $(BUILD)/bench/%: bench/%.c $(STATIC)
 	@mkdir -p $(@D)
-	$(CC) $(BASE) $(CFLAGS) $(OPENMP) $(LINK) -o $@ $< $(STATIC) $(LIBS)
+	$(CC) $(BASE) $(CFLAGS) $(THREADS) $(LINK) -o $@ $< $(STATIC) $(LIBS)

@@ -63,13 +63,8 @@ venv_works() {
 missing() {
     has make || echo make
     has pkg-config || echo pkg-config
-    if ! compiles '#include <omp.h>
-int main(void) { return omp_get_max_threads() < 1; }' "$CC" -fopenmp; then
-        case $($CC --version 2>/dev/null) in
-        *clang*) echo "libomp-$($CC -dumpversion | cut -d. -f1)-dev libc6-dev" ;;
-        *) echo gcc libc6-dev ;;
-        esac
-    fi
+    compiles '#include <pthread.h>
+int main(void) { return 0; }' "$CC" -pthread || echo gcc libc6-dev
     header cjson/cJSON.h cjson || echo libcjson-dev
     compiles '#define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -78,6 +73,11 @@ int main(void) { return 0; }' "$CC" -lpcre2-8 || echo libpcre2-dev
     has "$PYTHON" || echo python3
     [ -x .venv/bin/python ] || venv_works || echo python3-venv
     if [ "$stage" = test ]; then
+        compiles '#include <omp.h>
+int main(void) { return omp_get_max_threads() < 1; }' "$CC" -fopenmp || case $($CC --version 2>/dev/null) in
+        *clang*) echo "libomp-$($CC -dumpversion | cut -d. -f1)-dev" ;;
+        *) echo gcc libc6-dev ;;
+        esac
         header cmocka.h cmocka || echo libcmocka-dev
         has "$CLANG" || echo clang
         compiles '#include <stddef.h>
