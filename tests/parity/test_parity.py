@@ -84,10 +84,11 @@ def test_logits_equal_transformers(driver, models, isas, tmp_path, name, isa):
     model, tokens = models(name)
     for chunk in CHUNKS:
         run = dict(isa=isa, chunk=chunk)
-        single = logits(driver, model, tokens, out, case.vocab, threads=1, kv="fp32", **run)
-        assert distance(case, single) <= EXACT, run
-        double = logits(driver, model, tokens, out, case.vocab, threads=2, kv="fp32", **run)
-        assert np.array_equal(single, double), f"{run}: two threads, other logits"
+        found = logits(driver, model, tokens, out, case.vocab, threads=2, kv="fp32", **run)
+        assert distance(case, found) <= EXACT, run
+        if VARIANT == "release":
+            single = logits(driver, model, tokens, out, case.vocab, threads=1, kv="fp32", **run)
+            assert np.array_equal(single, found), f"{run}: two threads, other logits"
     half = logits(driver, model, tokens, out, case.vocab, isa=isa, threads=2, kv="fp16")
     if "num_local_experts" in (case.config or {}):
         # Rounded keys and values can tip a router between two experts that are nearly as good.
