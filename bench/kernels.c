@@ -16,7 +16,7 @@
 #include "cpu/limits.h"
 #include "util/memory.h"
 
-enum { MAX_ROUNDS = 1000, MAX_TOKENS = 512, READ_AHEAD = 2048 };
+enum { MAX_ROUNDS = 1000, MAX_TOKENS = 512 };
 
 static const size_t pool_bytes = (size_t)512 << 20; // weights and caches: far more than the last-level cache
 
@@ -32,7 +32,7 @@ struct bench {
     yalm_limits limits;
     atomic_int next;
     atomic_ullong read; // what reading found, so that it is not in vain
-    int streams;        // of the reading
+    int streams, ahead; // of the reading
     long multiply_rounds;
 
     // The case.
@@ -48,7 +48,7 @@ static void read_pool(void *context, int thread)
 {
     struct bench *b = context;
     const size_t share = pool_bytes / (size_t)b->n_threads / 65536 * 65536;
-    atomic_fetch_xor(&b->read, b->kernels->read_streams(b->pool + (size_t)thread * share, share, b->streams, READ_AHEAD));
+    atomic_fetch_xor(&b->read, b->kernels->read_streams(b->pool + (size_t)thread * share, share, b->streams, b->ahead));
 }
 
 static void multiply(void *context, int thread)
@@ -205,22 +205,23 @@ static double multiply_speed(struct bench *b, double ops)
     return (double)b->multiply_rounds * b->kernels->fma_loop(1) * b->n_threads / seconds_of(b, multiply);
 }
 
-// The number of streams that reads best here.
-static int best_streams(struct bench *b)
+// The way of reading that is best here, among those that were on some machine.
+static void choose_reading(struct bench *b)
 {
-    double best = 0, speeds[3] = {0};
-    int found = 1;
-    for (int i = 0; i < 5 * 3; i++) {
-        b->streams = 1 << i % 3;
+    enum { WAYS = 9, TRIES = 5 };
+    double speeds[WAYS] = {0};
+    int best = 0;
+    for (int i = 0; i < TRIES * WAYS; i++) {
+        const int way = i % WAYS;
+        b->streams = 1 << way % 3;
+        b->ahead = 2048 << way / 3;
         const double speed = read_speed(b);
-        speeds[i % 3] = speed > speeds[i % 3] ? speed : speeds[i % 3];
+        speeds[way] = speed > speeds[way] ? speed : speeds[way];
     }
-    for (int i = 0; i < 3; i++)
-        if (speeds[i] > best) {
-            best = speeds[i];
-            found = 1 << i;
-        }
-    return found;
+    for (int way = 0; way < WAYS; way++)
+        best = speeds[way] > speeds[best] ? way : best;
+    b->streams = 1 << best % 3;
+    b->ahead = 2048 << best / 3;
 }
 
 // `amount` is in bytes (limit: reading) or operations (limit: multiply-adds).
@@ -228,7 +229,7 @@ static void measure(struct bench *b, const char *name, void (*work)(void *contex
 {
     if (b->only && !strstr(name, b->only))
         return;
-    double best = 0, ratios[MAX_ROUNDS];
+    double best = 0, ratios[MAX_ROUNDS] = {0};
     for (int i = -1; i < b->rounds; i++) { // the first one warms up
         if (work != matmul)
             atomic_store(&b->next, 0);
@@ -399,7 +400,8 @@ int main(int argc, char **argv)
         return fail(error.text);
     printf("%s, %d threads; read %.1f GB/s, float32 multiply-adds %.0f GOP/s\n", b.kernels->name, b.n_threads,
            b.limits.read_gb_per_s, b.limits.fma_gop_per_s);
-    b.streams = best_streams(&b);
+    choose_reading(&b);
+    printf("reading by %d streams, prefetched %d bytes ahead\n", b.streams, b.ahead);
     bench_all(&b);
     return 0;
 }

@@ -18,7 +18,7 @@ static inline __attribute__((always_inline)) void attend_block(enum dtype type, 
 {
     const ptrdiff_t d = a->head_dim;
     float *acc = a->acc + query * d;
-    float scores[BLOCK], max = a->max[query];
+    float scores[BLOCK] = {0}, max = a->max[query];
     for (ptrdiff_t j = first; j < last; j++) {
         scores[j - first] = score(type, a->q + query * d, a->k, j * d, a->head_dim);
         if (scores[j - first] > max)

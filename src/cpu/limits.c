@@ -10,7 +10,7 @@
 #include "util/memory.h"
 
 static const int streams[] = {1, 2, 4, 8, 16};
-static const int aheads[] = {0, 1024, 2048, 4096}; // bytes
+static const int aheads[] = {0, 1024, 2048, 4096, 8192}; // bytes
 
 enum {
     N_STREAMS = sizeof streams / sizeof *streams,
