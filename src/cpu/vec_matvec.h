@@ -31,12 +31,13 @@ VEC_INLINE void matvec_tile(enum dtype type, int n_rows, int n_tokens, bool fetc
                 sum[r][t][i] = vec_zero();
     ptrdiff_t c = 0;
     for (; c + step <= cols; c += step) {
-        if (fetch)
+        if (fetch) {
 #pragma GCC unroll 2
             for (int r = 0; r < n_rows; r++)
 #pragma GCC unroll 4
                 for (int line = 0; line < lines; line++)
-                    __builtin_prefetch(row + r * row_bytes + c * size + AHEAD + 64 * line);
+                    __builtin_prefetch(row + r * row_bytes + c * size + AHEAD + 64 * (ptrdiff_t)line);
+        }
 #pragma GCC unroll 4
         for (int i = 0; i < SPLIT; i++) {
             vec w[2];
