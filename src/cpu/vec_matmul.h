@@ -111,7 +111,7 @@ VEC_INLINE void multiply_rows(enum dtype type, const struct matmul_args *m, int 
                                         .bytes = (m->cols < DEPTH ? m->cols : DEPTH) * size,
                                         .rows = m->last_row - r0 - rows < ROW_BLOCK ? m->last_row - r0 - rows : ROW_BLOCK};
         const int n_tiles = (rows + TILE_ROWS - 1) / TILE_ROWS * ((tokens + TOKEN_GROUP - 1) / TOKEN_GROUP);
-        next.rate = (int)(next.rows * ((next.bytes + 63) / 64) + n_tiles - 1) / n_tiles;
+        next.rate = n_tiles > 0 ? (int)(next.rows * ((next.bytes + 63) / 64) + n_tiles - 1) / n_tiles : 0;
         multiply_block(c, k > 0, w, rows, m->packed + t0 / VEC * panel + (ptrdiff_t)k * VEC, panel, tokens, depth, &next);
     }
     transpose(m->y + t0 * m->ldy + (r0 - m->first_row), m->ldy, c, TOKEN_BLOCK, rows, tokens);

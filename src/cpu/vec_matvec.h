@@ -118,7 +118,9 @@ VEC_INLINE void matvec(enum dtype type, float *y, ptrdiff_t ldy, const void *w, 
         return matvec_rows(type, 6, y, ldy, w, first_row, last_row, cols, x, ldx);
     case 7:
         return matvec_rows(type, 7, y, ldy, w, first_row, last_row, cols, x, ldx);
-    default:
+    case 8:
         return matvec_rows(type, 8, y, ldy, w, first_row, last_row, cols, x, ldx);
+    default: // no tokens
+        return;
     }
 }
