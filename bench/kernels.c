@@ -355,7 +355,7 @@ static int fail(const char *what)
 static bool set_up(struct bench *b, yalm_error *error)
 {
     const size_t most_cols = 5632, most_rows = 5632;
-    b->team = team_open(b->n_threads, error);
+    b->team = team_open(b->n_threads, false, error);
     b->pool = memory_pages(pool_bytes);
     b->x = random_floats(MAX_TOKENS * most_cols);
     b->y = random_floats(MAX_TOKENS * most_rows);

@@ -55,6 +55,7 @@ typedef struct yalm_model yalm_model;
 
 typedef struct yalm_model_options {
     bool verify; // check every tensor's checksum while opening: reads the whole file
+    bool lock;   // keep the file's pages in memory (mlock); YALM_FAILED where the system's limit forbids it
 } yalm_model_options;
 
 enum { YALM_MAX_EOS = 16 };
@@ -138,13 +139,15 @@ typedef struct yalm_session yalm_session;
 typedef enum yalm_kv { YALM_KV_FP16 = 0, YALM_KV_FP32 = 1 } yalm_kv;
 
 typedef struct yalm_session_options {
-    const char *device; // "auto", "cpu", "cuda"
-    const char *isa;    // CPU: "auto", "scalar", "avx2", "avx512"
-    int n_threads;      // 0: physical cores in the affinity mask, at most the cgroup's CPU quota
-    int context;        // positions that a token can look back on; 0: the model's, at most 4,096. More than the model was
-                        // trained for is allowed (for timing, say), though such positions mean nothing to it
-    bool endless;       // past the context, go on: the first n_sinks tokens and the most recent ones stay visible
-    int n_sinks;        // attention sinks (Xiao et al., arXiv 2309.17453); used when endless and the model has no window
+    const char *device;  // "auto", "cpu", "cuda"
+    const char *isa;     // CPU: "auto", "scalar", "avx2", "avx512"
+    int n_threads;       // 0: physical cores in the affinity mask, at most the cgroup's CPU quota
+    int n_threads_batch; // for batches of several tokens, which are bound by arithmetic; 0: as n_threads
+    bool pin;            // each thread stays on a core of its own; the thread that opens the session is the first
+    int context;         // positions that a token can look back on; 0: the model's, at most 4,096. More than the model was
+                         // trained for is allowed (for timing, say), though such positions mean nothing to it
+    bool endless;        // past the context, go on: the first n_sinks tokens and the most recent ones stay visible
+    int n_sinks;         // attention sinks (Xiao et al., arXiv 2309.17453); used when endless and the model has no window
     yalm_kv kv;
     int chunk; // prefill is done in pieces of at most so many tokens; 0: chosen
 } yalm_session_options;

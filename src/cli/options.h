@@ -48,7 +48,8 @@ struct options {
     uint64_t seed;
 
     const char *device, *isa;
-    int n_threads, context, chunk, n_sinks;
+    int n_threads, n_threads_batch, context, chunk, n_sinks;
+    bool pin, mlock;
     int kv; // yalm_kv
 
     struct int_list n_prompt, n_gen, depth;

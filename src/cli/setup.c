@@ -30,6 +30,8 @@ yalm_session_options session_options(const struct options *options)
     how.device = options->device;
     how.isa = options->isa;
     how.n_threads = options->n_threads;
+    how.n_threads_batch = options->n_threads_batch;
+    how.pin = options->pin;
     how.context = options->context;
     how.n_sinks = options->n_sinks;
     how.kv = (yalm_kv)options->kv;

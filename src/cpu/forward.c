@@ -102,6 +102,6 @@ yalm_status cpu_forward(struct cpu_state *state, const struct batch *batch)
     const struct pass pass = {state, *batch};
     _Static_assert(sizeof pass <= TEAM_ARGUMENT_BYTES, "a pass is small enough to be copied to each member");
     atomic_store(&state->stopped, false);
-    team_run(state->team, forward, &pass, sizeof pass);
+    team_run(state->team, batch->n > 1 ? state->n_threads_batch : state->n_threads, forward, &pass, sizeof pass);
     return atomic_load(&state->stopped) ? YALM_INTERRUPTED : YALM_OK;
 }

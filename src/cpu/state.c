@@ -102,6 +102,11 @@ static void carve_scratch(struct cpu_state *s, struct carver *c, int n_threads)
     s->task_scratch = carve(c, n_threads, s->task_scratch_bytes);
 }
 
+static int most_threads(const yalm_session_options *o)
+{
+    return o->n_threads > o->n_threads_batch ? o->n_threads : o->n_threads_batch;
+}
+
 // Everything but memory and team.
 static yalm_status state_sizes(struct cpu_state *s, const struct backend_plan *plan, yalm_error *error)
 {
@@ -113,6 +118,8 @@ static yalm_status state_sizes(struct cpu_state *s, const struct backend_plan *p
     s->q_dim = config->n_heads * config->head_dim;
     s->kv_dim = config->n_kv_heads * config->head_dim;
     s->chunk = plan->options->chunk;
+    s->n_threads = plan->options->n_threads;
+    s->n_threads_batch = plan->options->n_threads_batch;
     s->kv_type = plan->options->kv == YALM_KV_FP32 ? KV_FP32 : KV_FP16;
     const int group = config->n_heads / config->n_kv_heads;
     s->query_tokens = (int)min64(group < QUERIES_PER_TASK ? QUERIES_PER_TASK / group : 1, s->chunk);
@@ -121,7 +128,7 @@ static yalm_status state_sizes(struct cpu_state *s, const struct backend_plan *p
 
     struct carver kv = {0}, scratch = {0};
     carve_kv(s, &kv);
-    carve_scratch(s, &scratch, plan->options->n_threads);
+    carve_scratch(s, &scratch, most_threads(plan->options));
     s->kv_bytes = kv.used;
     s->scratch_bytes = scratch.used;
     return YALM_OK;
@@ -139,8 +146,11 @@ static yalm_status cpu_resolve(yalm_session_options *options, yalm_error *error)
     options->isa = kernels->name;
     if (options->n_threads == 0)
         options->n_threads = team_default_threads();
-    if (options->n_threads > TEAM_MAX)
-        return error_set(error, YALM_USAGE, "threads: found %d, expected 1 to %d", options->n_threads, TEAM_MAX);
+    if (options->n_threads_batch == 0)
+        options->n_threads_batch = options->n_threads;
+    if (options->n_threads > TEAM_MAX || options->n_threads_batch > TEAM_MAX)
+        return error_set(error, YALM_USAGE, "threads: found %d, expected 1 to %d",
+                         options->n_threads > TEAM_MAX ? options->n_threads : options->n_threads_batch, TEAM_MAX);
     if (options->chunk == 0)
         options->chunk = options->context < DEFAULT_CHUNK ? options->context : DEFAULT_CHUNK;
     if (options->chunk > MAX_CHUNK)
@@ -189,13 +199,13 @@ static void *cpu_open(const struct backend_plan *plan, yalm_error *error)
         cpu_close(s);
         return NULL;
     }
-    s->team = team_open(plan->options->n_threads, error);
+    s->team = team_open(most_threads(plan->options), plan->options->pin, error);
     if (!s->team) {
         cpu_close(s);
         return NULL;
     }
     carve_kv(s, &(struct carver){.base = s->kv_block});
-    carve_scratch(s, &(struct carver){.base = s->scratch_block}, plan->options->n_threads);
+    carve_scratch(s, &(struct carver){.base = s->scratch_block}, most_threads(plan->options));
     s->rope_scale = rope_frequencies(s->inverse_frequency, &s->config->rope, s->config->head_dim);
     rope_angles(s->sink_cos, s->sink_sin, s->inverse_frequency, s->rope_scale, s->config->head_dim, s->kv.span - 1);
     return s;

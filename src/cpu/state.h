@@ -12,6 +12,7 @@ struct cpu_state {
     const struct model_weights *weights;
     const struct cpu_kernels *kernels;
     struct team *team;
+    int n_threads, n_threads_batch; // for one token, for several
     struct kv_policy kv;
     const atomic_bool *cancel;
     atomic_bool stopped; // the cancellation, as it was seen in a step that all members passed

@@ -45,6 +45,7 @@ typedef void work_function(struct member *me, const void *arguments);
 struct job {
     _Atomic uint64_t version;
     _Atomic uint64_t run;
+    _Atomic int n_threads; // members that take part
     work_function *_Atomic work;
     _Atomic uint64_t arguments[TEAM_ARGUMENT_BYTES / 8];
 };
@@ -57,6 +58,9 @@ struct team {
     struct gate steps;                 // counts steps
     struct gate runs;                  // counts runs
     struct job job;
+    cpu_set_t before;    // the caller's affinity mask
+    int cores[TEAM_MAX]; // (n_cores): one hardware thread of each that members are pinned to
+    int n_cores;         // 0: not pinned
 #ifndef YALM_OPENMP
     struct thread {
         struct team *team;
@@ -66,6 +70,53 @@ struct team {
     int n_started;
 #endif
 };
+
+// ------------------------------------------------------------------------------------------ cores
+
+// The lowest-numbered hardware thread of `cpu`'s core; `cpu` itself where the system does not say.
+static int first_sibling(int cpu)
+{
+    char path[96];
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);
+    FILE *file = fopen(path, "r");
+    if (!file)
+        return cpu;
+    int first = cpu;
+    if (fscanf(file, "%d", &first) != 1)
+        first = cpu;
+    fclose(file);
+    return first;
+}
+
+// One hardware thread of each physical core in this thread's affinity mask, at most `most`; returns how many.
+static int cores_of(cpu_set_t *mask, int *cores, int most)
+{
+    if (sched_getaffinity(0, sizeof *mask, mask) != 0)
+        return 0;
+    bool seen[CPU_SETSIZE] = {false};
+    int n = 0;
+    for (int cpu = 0; cpu < CPU_SETSIZE && n < most; cpu++) {
+        if (!CPU_ISSET(cpu, mask))
+            continue;
+        const int core = first_sibling(cpu);
+        const int slot = core >= 0 && core < CPU_SETSIZE ? core : cpu;
+        if (!seen[slot])
+            cores[n++] = cpu;
+        seen[slot] = true;
+    }
+    return n;
+}
+
+// Best effort: a member that cannot be pinned runs anywhere.
+static void pin_member(const struct team *team, int thread)
+{
+    if (team->n_cores == 0)
+        return;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(team->cores[thread % team->n_cores], &one);
+    sched_setaffinity(0, sizeof one, &one);
+}
 
 // ------------------------------------------------------------------------------------------ waiting
 
@@ -152,7 +203,7 @@ bool team_claim(struct member *me, int n, int grain, struct span *span)
 
 // ------------------------------------------------------------------------------------------ runs
 
-static void publish_job(struct team *team, work_function *work, const void *arguments, size_t bytes)
+static void publish_job(struct team *team, int n_threads, work_function *work, const void *arguments, size_t bytes)
 {
     struct job *job = &team->job;
     uint64_t words[TEAM_ARGUMENT_BYTES / 8] = {0};
@@ -160,6 +211,7 @@ static void publish_job(struct team *team, work_function *work, const void *argu
     atomic_fetch_add(&job->version, 1);
     const uint64_t run = (atomic_load(&job->run) + 1) & ((UINT64_C(1) << RUN_BITS) - 1);
     atomic_store(&job->run, run);
+    atomic_store(&job->n_threads, n_threads);
     atomic_store(&job->work, work);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         atomic_store(&job->arguments[i], words[i]);
@@ -173,13 +225,17 @@ static void join_run(struct team *team, int thread)
     struct job *job = &team->job;
     uint64_t words[TEAM_ARGUMENT_BYTES / 8], version, run;
     work_function *work;
+    int n_threads;
     do {
         version = atomic_load(&job->version) & ~UINT64_C(1); // an odd one cannot match below
         run = atomic_load(&job->run);
+        n_threads = atomic_load(&job->n_threads);
         work = atomic_load(&job->work);
         for (size_t i = 0; i < sizeof words / sizeof *words; i++)
             words[i] = atomic_load(&job->arguments[i]);
     } while (atomic_load(&job->version) != version);
+    if (thread >= n_threads)
+        return;
     struct member me = {.team = team, .thread = thread, .step = run << (STEP_BITS + CLAIM_BITS)};
     work(&me, words);
 }
@@ -200,10 +256,10 @@ static void stop_threads(struct team *team)
     (void)team;
 }
 
-void team_run(struct team *team, work_function *work, const void *arguments, size_t bytes)
+void team_run(struct team *team, int n_threads, work_function *work, const void *arguments, size_t bytes)
 {
-    publish_job(team, work, arguments, bytes);
-#pragma omp parallel num_threads(team->n_threads)
+    publish_job(team, n_threads, work, arguments, bytes);
+#pragma omp parallel num_threads(n_threads)
     join_run(team, omp_get_thread_num());
 }
 
@@ -215,6 +271,7 @@ static void *thread_main(void *argument)
 {
     const struct thread *thread = argument;
     struct team *team = thread->team;
+    pin_member(team, thread->index);
     unsigned seen = 0;
     for (;;) {
         gate_wait(&team->runs, seen);
@@ -253,9 +310,9 @@ static yalm_status start_threads(struct team *team, yalm_error *error)
                      strerror(failed));
 }
 
-void team_run(struct team *team, work_function *work, const void *arguments, size_t bytes)
+void team_run(struct team *team, int n_threads, work_function *work, const void *arguments, size_t bytes)
 {
-    publish_job(team, work, arguments, bytes);
+    publish_job(team, n_threads, work, arguments, bytes);
     gate_open(&team->runs);
     join_run(team, 0);
 }
@@ -278,10 +335,10 @@ static void run_items(struct member *me, const void *arguments)
 
 void team_for(struct team *team, int n, void (*item)(void *context, int i), void *context)
 {
-    team_run(team, run_items, &(struct items){n, item, context}, sizeof(struct items));
+    team_run(team, team->n_threads, run_items, &(struct items){n, item, context}, sizeof(struct items));
 }
 
-struct team *team_open(int n_threads, yalm_error *error)
+struct team *team_open(int n_threads, bool pin, yalm_error *error)
 {
     if (n_threads < 1 || n_threads > TEAM_MAX) {
         error_set(error, YALM_USAGE, "threads: found %d, expected 1 to %d", n_threads, TEAM_MAX);
@@ -294,6 +351,10 @@ struct team *team_open(int n_threads, yalm_error *error)
     }
     memset(team, 0, sizeof *team);
     team->n_threads = n_threads;
+    if (pin) {
+        team->n_cores = cores_of(&team->before, team->cores, n_threads);
+        pin_member(team, 0);
+    }
     if (start_threads(team, error) != YALM_OK) {
         team_close(team);
         return NULL;
@@ -306,22 +367,9 @@ void team_close(struct team *team)
     if (!team)
         return;
     stop_threads(team);
+    if (team->n_cores > 0)
+        sched_setaffinity(0, sizeof team->before, &team->before);
     free(team);
-}
-
-// The lowest-numbered hardware thread of `cpu`'s core; `cpu` itself where the system does not say.
-static int first_sibling(int cpu)
-{
-    char path[96];
-    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);
-    FILE *file = fopen(path, "r");
-    if (!file)
-        return cpu;
-    int first = cpu;
-    if (fscanf(file, "%d", &first) != 1)
-        first = cpu;
-    fclose(file);
-    return first;
 }
 
 // CPUs that the cgroup's quota allows, rounded up; INT32_MAX where there is none.
@@ -351,19 +399,8 @@ static int cgroup_quota(void)
 int team_default_threads(void)
 {
     cpu_set_t mask;
-    if (sched_getaffinity(0, sizeof mask, &mask) != 0)
-        return 1;
-    bool core_seen[CPU_SETSIZE] = {false};
-    int cores = 0;
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-        if (!CPU_ISSET(cpu, &mask))
-            continue;
-        const int core = first_sibling(cpu);
-        const int slot = core >= 0 && core < CPU_SETSIZE ? core : cpu;
-        cores += !core_seen[slot];
-        core_seen[slot] = true;
-    }
-    const int quota = cgroup_quota();
-    const int n = cores < quota ? cores : quota;
+    int cores[CPU_SETSIZE];
+    const int n_cores = cores_of(&mask, cores, CPU_SETSIZE), quota = cgroup_quota();
+    const int n = n_cores < quota ? n_cores : quota;
     return n < 1 ? 1 : n > TEAM_MAX ? TEAM_MAX : n;
 }

@@ -21,9 +21,10 @@ struct team;
 
 enum { TEAM_MAX = 1024 }; // threads
 
-// NULL where memory or threads cannot be had. The members are threads of our own; built with `make VARIANT=openmp`, those of
+// NULL where memory or threads cannot be had. Where `pin`, each member stays on a core of its own, as far as the affinity mask has so
+// many; the caller's thread too, until the team is closed. (On an OpenMP runtime that is OMP_PROC_BIND's business.) The members are threads of our own; built with `make VARIANT=openmp`, those of
 // the OpenMP runtime, for programs that have one already.
-struct team *team_open(int n_threads, yalm_error *error);
+struct team *team_open(int n_threads, bool pin, yalm_error *error);
 void team_close(struct team *team); // NULL is welcome
 int team_size(const struct team *team);
 
@@ -37,9 +38,10 @@ struct member {
 
 enum { TEAM_ARGUMENT_BYTES = 128 };
 
-// Calls work(member, arguments) on all members; returns when the caller's own call has returned, and with it all the run's steps are
+// Calls work(member, arguments) on the first n_threads members; returns when the caller's own call has returned, and with it all the run's steps are
 // over. `arguments` are `bytes` bytes, of which every member gets a copy.
-void team_run(struct team *team, void (*work)(struct member *me, const void *arguments), const void *arguments, size_t bytes);
+void team_run(struct team *team, int n_threads, void (*work)(struct member *me, const void *arguments), const void *arguments,
+              size_t bytes);
 
 // The next grains of the current step's n items: true, and [span->first, span->last); or false when the step is over. Spans begin at
 // multiples of `grain`.
@@ -48,7 +50,7 @@ struct span {
 };
 bool team_claim(struct member *me, int n, int grain, struct span *span);
 
-// A run of a single step: item(context, i) for 0 <= i < n, shared out one by one.
+// A run of a single step, of all members: item(context, i) for 0 <= i < n, shared out one by one.
 void team_for(struct team *team, int n, void (*item)(void *context, int i), void *context);
 
 // Physical cores in the affinity mask, at most the cgroup's CPU quota (rounded up), at least 1.

@@ -87,7 +87,7 @@ static void fill_info(yalm_model *model)
     info->checksum = model->container.metadata_checksum;
 }
 
-static yalm_status open_parts(yalm_model *model, const char *path, bool verify, yalm_error *error)
+static yalm_status open_parts(yalm_model *model, const char *path, const yalm_model_options *options, yalm_error *error)
 {
     yalm_status status = container_open(&model->container, path, error);
     if (status == YALM_OK)
@@ -97,10 +97,12 @@ static yalm_status open_parts(yalm_model *model, const char *path, bool verify, 
     if (status == YALM_OK)
         status = read_source(model, error);
     // Before the tokenizer, which reads tensors: damage is better named as such than as what it makes of the vocabulary.
-    for (int i = 0; verify && i < model->container.n_tensors && status == YALM_OK; i++)
+    for (int i = 0; options->verify && i < model->container.n_tensors && status == YALM_OK; i++)
         status = container_verify(&model->container, &model->container.tensors[i], error);
     if (status == YALM_OK)
         status = tokenizer_open(&model->tokenizer, &model->container, &model->config, error);
+    if (status == YALM_OK && options->lock)
+        status = mapping_lock(&model->container.mapping, error);
     return status;
 }
 
@@ -111,7 +113,7 @@ yalm_model *yalm_model_open(const char *path, const yalm_model_options *options,
         error_set(error, YALM_NO_MEMORY, "%s: no memory", path);
         return NULL;
     }
-    if (open_parts(model, path, options && options->verify, error) != YALM_OK) {
+    if (open_parts(model, path, options ? options : &(yalm_model_options){0}, error) != YALM_OK) {
         yalm_model_close(model);
         return NULL;
     }

@@ -60,6 +60,9 @@ static yalm_status resolve(const yalm_model *model, const yalm_session_options *
         return error_set(error, YALM_USAGE, "context: found %d, expected 1 to %d", options->context, MAX_CONTEXT);
     if (options->n_threads < 0)
         return error_set(error, YALM_USAGE, "threads: found %d, expected 1 or more (0: chosen)", options->n_threads);
+    if (options->n_threads_batch < 0)
+        return error_set(error, YALM_USAGE, "threads for batches: found %d, expected 1 or more (0: chosen)",
+                         options->n_threads_batch);
     if (options->chunk < 0)
         return error_set(error, YALM_USAGE, "chunk: found %d, expected 1 or more (0: chosen)", options->chunk);
     if (options->n_sinks < 0 || options->n_sinks > MAX_CONTEXT)

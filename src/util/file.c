@@ -36,6 +36,14 @@ yalm_status mapping_open(struct mapping *mapping, const char *path, yalm_error *
     return status;
 }
 
+yalm_status mapping_lock(const struct mapping *mapping, yalm_error *error)
+{
+    if (mlock(mapping->data, mapping->size) == 0)
+        return YALM_OK;
+    return error_set(error, YALM_FAILED, "%s: cannot lock %.2f GB in memory: %s (`ulimit -l` shows how much is allowed)",
+                     mapping->path, (double)mapping->size / 1e9, strerror(errno));
+}
+
 void mapping_close(struct mapping *mapping)
 {
     if (mapping->data)

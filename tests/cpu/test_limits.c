@@ -14,7 +14,7 @@ static void measure(const struct cpu_kernels *kernels, int n_threads)
 {
     yalm_error error;
     yalm_limits limits = {NAN, NAN};
-    struct team *team = team_open(n_threads, &error);
+    struct team *team = team_open(n_threads, false, &error);
     assert_non_null(team);
     const double start = clock_seconds();
     assert_int_equal(limits_measure(team, kernels, 0.1, &limits, &error), YALM_OK);

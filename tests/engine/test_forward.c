@@ -88,6 +88,7 @@ static yalm_session *open_session(const struct random_model *m, const struct sce
     options.isa = a->isa;
     options.kv = a->kv;
     options.n_threads = a->n_threads;
+    options.n_threads_batch = a->n_threads % 3 + 1;
     options.chunk = a->chunk;
     options.context = s->context;
     options.endless = s->endless;

@@ -100,6 +100,7 @@ static void test_bad_options_are_refused(void **state)
     o.context = INT32_MAX, refuse(o, YALM_USAGE, "context"), o = small_options();
     o.n_threads = -2, refuse(o, YALM_USAGE, "threads"), o = small_options();
     o.n_threads = 1000000, refuse(o, YALM_USAGE, "threads"), o = small_options();
+    o.n_threads_batch = 1000000, refuse(o, YALM_USAGE, "threads"), o = small_options();
     o.chunk = -1, refuse(o, YALM_USAGE, "chunk"), o = small_options();
     o.chunk = INT32_MAX, refuse(o, YALM_USAGE, "chunk"), o = small_options();
     o.n_sinks = -1, refuse(o, YALM_USAGE, "sinks"), o = small_options();

@@ -1,0 +1,140 @@
+// The team: every item once, steps one after another, members that are late or left out, pinning.
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cpu/team.h"
+
+enum { ITEMS = 1000, STEPS = 50 };
+
+struct work {
+    atomic_int (*counts)[ITEMS]; // (STEPS, ITEMS): how often item i of a step was done
+    int n, grain;
+    int lazy;            // this member sleeps before each step; -1: none
+    atomic_int *early;   // items that began before the step before was over
+    atomic_int *highest; // thread that took part
+};
+
+static void do_steps(struct member *me, const void *arguments)
+{
+    const struct work *w = arguments;
+    for (int step = 0; step < STEPS; step++) {
+        if (me->thread == w->lazy)
+            usleep(300);
+        for (struct span span; team_claim(me, w->n, w->grain, &span);)
+            for (int i = span.first; i < span.last; i++) {
+                atomic_fetch_add(&w->counts[step][i], 1);
+                if (step > 0 && atomic_load(&w->counts[step - 1][(i * 7) % w->n]) != 1)
+                    atomic_fetch_add(w->early, 1);
+                if (me->thread > atomic_load(w->highest))
+                    atomic_store(w->highest, me->thread);
+            }
+    }
+}
+
+static void check(int n_threads, int n_running, int n, int grain, int lazy)
+{
+    struct team *team = team_open(n_threads, false, NULL);
+    assert_non_null(team);
+    struct work w = {.n = n, .grain = grain, .lazy = lazy};
+    w.counts = malloc(sizeof *w.counts * STEPS);
+    atomic_int early = 0, highest = 0;
+    w.early = &early;
+    w.highest = &highest;
+    for (int run = 0; run < 20; run++) { // a member that sleeps through one run must not disturb the next
+        memset((void *)w.counts, 0, sizeof *w.counts * STEPS);
+        team_run(team, n_running, do_steps, &w, sizeof w);
+        for (int step = 0; step < STEPS; step++)
+            for (int i = 0; i < n; i++)
+                assert_int_equal(w.counts[step][i], 1);
+    }
+    assert_int_equal(early, 0);
+    assert_true(highest < n_running);
+    team_close(team);
+    free((void *)w.counts);
+}
+
+static void test_every_item_once_and_in_order(void **state)
+{
+    (void)state;
+    check(1, 1, 100, 7, -1);
+    check(2, 2, ITEMS, 1, -1);
+    check(3, 3, 17, 16, -1);
+    check(7, 7, 5, 1, -1);
+    check(4, 2, 64, 4, -1); // two of the members stay out
+    check(2, 2, 0, 1, -1);  // steps without items
+}
+
+static void test_late_members_hold_nobody_up(void **state)
+{
+    (void)state;
+    check(3, 3, 40, 4, 1);
+    check(2, 2, 40, 4, 0);
+}
+
+static void add(void *context, int i)
+{
+    atomic_fetch_add((atomic_int *)context, i);
+}
+
+static void test_more_items_than_the_word_counts(void **state)
+{
+    (void)state;
+    struct team *team = team_open(2, false, NULL);
+    atomic_int sum = 0;
+    team_for(team, 60000, add, &sum);
+    assert_int_equal(sum, 60000 / 2 * 59999);
+    sum = 0;
+    team_for(team, 3 << 20, add, &sum); // grains grow; the sum wraps as unsigned arithmetic does
+    assert_int_equal((unsigned)sum, (unsigned)(((uint64_t)(3 << 20) * ((3 << 20) - 1)) / 2));
+    team_close(team);
+}
+
+static void test_pinning_ends_with_the_team(void **state)
+{
+    (void)state;
+    cpu_set_t before, during, after;
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    struct team *team = team_open(3, true, NULL); // more than there may be cores
+    assert_int_equal(sched_getaffinity(0, sizeof during, &during), 0);
+    assert_int_equal(CPU_COUNT(&during), 1);
+    atomic_int sum = 0;
+    team_for(team, 100, add, &sum);
+    assert_int_equal(sum, 4950);
+    team_close(team);
+    assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
+    assert_true(CPU_EQUAL(&before, &after));
+}
+
+static void test_sizes_are_checked(void **state)
+{
+    (void)state;
+    yalm_error error;
+    assert_null(team_open(0, false, &error));
+    assert_int_equal(error.status, YALM_USAGE);
+    assert_null(team_open(TEAM_MAX + 1, false, NULL));
+    team_close(NULL);
+    assert_in_range(team_default_threads(), 1, TEAM_MAX);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_item_once_and_in_order),
+        cmocka_unit_test(test_late_members_hold_nobody_up),
+        cmocka_unit_test(test_more_items_than_the_word_counts),
+        cmocka_unit_test(test_pinning_ends_with_the_team),
+        cmocka_unit_test(test_sizes_are_checked),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
