@@ -8,7 +8,7 @@
 void gated_units(struct cpu_state *s, const struct expert_weights *w, const float *h, int n, struct member *me)
 {
     const int ffn_dim = w->gate.rows;
-    matmul_pack(s, me, h, n, w->gate.cols);
+    matmul_pack(s, me, matmul_form(&w->gate) | matmul_form(&w->up), h, n, w->gate.cols);
     const int needed = n > 0 ? ffn_dim : 0;
     for (struct span rows; team_claim(me, needed, matmul_grain(s, &w->gate, n), &rows);) {
         // The same rows of gate and up: the claim goes on with what it has just computed.
@@ -75,7 +75,7 @@ static void expert(struct cpu_state *s, const struct expert_weights *w, int e, i
         for (int i = mine.first; i < mine.last; i++)
             memcpy(s->expert_in + (size_t)i * dim, s->h + (size_t)tokens[i] * dim, sizeof(float) * dim);
     gated_units(s, w, s->expert_in, n, me);
-    matmul_pack(s, me, s->gate, n, w->down.cols);
+    matmul_pack(s, me, matmul_form(&w->down), s->gate, n, w->down.cols);
     const int needed = n > 0 ? dim : 0;
     for (struct span rows; team_claim(me, needed, matmul_grain(s, &w->down, n), &rows);) {
         matmul_rows(s, me, &(struct product){&w->down, w->down_bias, s->branch}, rows, s->gate, n);

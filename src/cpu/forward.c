@@ -25,7 +25,7 @@ static void project_residual(struct cpu_state *s, struct member *me, const struc
                              int n)
 {
     const struct product product = {w, bias, s->branch};
-    matmul_pack(s, me, y, n, w->cols);
+    matmul_pack(s, me, matmul_form(w), y, n, w->cols);
     for (struct span rows; team_claim(me, w->rows, matmul_grain(s, w, n), &rows);) {
         matmul_rows(s, me, &product, rows, y, n);
         for (int t = 0; t < n; t++) {
@@ -35,6 +35,15 @@ static void project_residual(struct cpu_state *s, struct member *me, const struc
     }
 }
 
+static void embed_token(const struct cpu_state *s, float *x, int token)
+{
+    const struct matrix *e = &s->weights->embedding;
+    if (dtype_group_bytes[e->dtype])
+        quant_row_to_fp32(x, e->dtype, e->data, e->rows, e->cols, token);
+    else
+        s->kernels->to_fp32[e->dtype](x, (const uint8_t *)e->data + (size_t)token * dtype_row_bytes(e->dtype, e->cols), e->cols);
+}
+
 // x = the tokens' embeddings; the angles of their positions, for all layers.
 static void embed(struct cpu_state *s, const struct batch *batch, struct member *me)
 {
@@ -42,8 +51,7 @@ static void embed(struct cpu_state *s, const struct batch *batch, struct member 
     const int half = s->config->head_dim / 2;
     for (struct span tokens; team_claim(me, batch->n, 1, &tokens);)
         for (int t = tokens.first; t < tokens.last; t++) {
-            const size_t row = (size_t)batch->tokens[t] * e->cols * dtype_sizes[e->dtype];
-            s->kernels->to_fp32[e->dtype](s->x + (size_t)t * e->cols, (const uint8_t *)e->data + row, e->cols);
+            embed_token(s, s->x + (size_t)t * e->cols, batch->tokens[t]);
             rope_angles(s->cos + (size_t)t * half, s->sin + (size_t)t * half, s->inverse_frequency, s->rope_scale,
                         s->config->head_dim, batch->position + t);
         }

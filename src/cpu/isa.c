@@ -16,7 +16,9 @@ static bool has_f16c(void)
 static bool can_run(const struct cpu_kernels *kernels)
 {
     __builtin_cpu_init();
-    if (kernels == &cpu_kernels_avx512)
+    if (kernels == &cpu_kernels_avx512vnni && !__builtin_cpu_supports("avx512vnni"))
+        return false;
+    if (kernels == &cpu_kernels_avx512vnni || kernels == &cpu_kernels_avx512)
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                has_f16c();
@@ -28,7 +30,8 @@ static bool can_run(const struct cpu_kernels *kernels)
 const struct cpu_kernels *const *cpu_kernels_usable(void)
 {
     // Best first: what a machine can run is always a tail of this list, for AVX-512 implies the rest.
-    static const struct cpu_kernels *const all[] = {&cpu_kernels_avx512, &cpu_kernels_avx2, &cpu_kernels_scalar, NULL};
+    static const struct cpu_kernels *const all[] = {&cpu_kernels_avx512vnni, &cpu_kernels_avx512, &cpu_kernels_avx2,
+                                                    &cpu_kernels_scalar, NULL};
     const struct cpu_kernels *const *list = all;
     while (!can_run(*list))
         list++;

@@ -22,6 +22,30 @@ struct matmul_args {
     void *scratch; // (matmul_scratch) bytes, this thread's own, 64-byte aligned
 };
 
+// The same of a quantised W, for any number of tokens.
+struct quant_args {
+    float *y; // (n, ldy), as above
+    ptrdiff_t ldy;
+    const void *w; // (rows, cols)
+    int rows, cols;
+    int first_row, last_row; // of W
+    const void *x;           // n tokens of cols values, as quantise() leaves them
+    int n;
+    void *scratch; // this thread's own, 64-byte aligned
+};
+
+struct quant_kernels {
+    size_t (*size)(int n, int cols); // bytes of n quantised tokens
+
+    // Quantises tokens, columns [first_col, last_col): both multiples of 32, or last_col = cols. x: (n, ldx).
+    void (*quantise)(void *to, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col);
+    void (*product[DTYPE_WEIGHTS])(const struct quant_args *args); // of the quantised types
+    size_t scratch;                                                // bytes
+};
+
+// Row `row` of a quantised matrix.
+void quant_row_to_fp32(float *y, enum dtype type, const void *w, int rows, int cols, int row);
+
 // Adds keys to the running softmax of each query (online softmax: Milakov and Gimelshein, 2018; Dao et al., 2022).
 // For query i, with s_j = q_i · k_j over the keys j that it sees:
 //     max' = max(max, s_j…);  sum' = sum e^(max - max') + Σ e^(s_j - max');  acc' = acc e^(max - max') + Σ e^(s_j - max') v_j
@@ -37,19 +61,21 @@ struct attend_args {
 };
 
 struct cpu_kernels {
-    const char *name; // "scalar", "avx2", "avx512"
+    const char *name; // "scalar", "avx2", "avx512", "avx512vnni"
 
     // y[t, r] = W[r] · x[t] for r in [first_row, last_row), t < n, n <= matvec_max: decode, and very short prefills. W is read once.
     // y: (n, ldy), indexed by r - first_row as above; x: (n, ldx).
-    void (*matvec[DTYPE_WEIGHTS])(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
-                                  ptrdiff_t ldx, int n);
+    void (*matvec[DTYPE_FLOATS])(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
+                                 ptrdiff_t ldx, int n);
     int matvec_max; // at most 8
 
     // Prefill. Tokens are packed once for all threads, each thread taking columns [first_col, last_col).
     size_t (*packed_size)(int n, int cols); // floats
     void (*pack_tokens)(float *packed, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col);
-    void (*matmul[DTYPE_WEIGHTS])(const struct matmul_args *args);
+    void (*matmul[DTYPE_FLOATS])(const struct matmul_args *args);
     size_t matmul_scratch; // bytes
+
+    const struct quant_kernels *quant;
 
     void (*attend[KV_TYPES])(const struct attend_args *args);
     size_t attend_scratch; // bytes
@@ -59,7 +85,7 @@ struct cpu_kernels {
     void (*silu_multiply)(float *gate, const float *up, int n);                  // gate = gate * sigmoid(gate) * up
     void (*add)(float *x, const float *y, int n);                                // x += y
     void (*add_scaled)(float *x, const float *y, float scale, int n);            // x += scale * y
-    void (*to_fp32[DTYPE_WEIGHTS])(float *y, const void *x, int n);
+    void (*to_fp32[DTYPE_FLOATS])(float *y, const void *x, int n);
     void (*to_fp16)(uint16_t *y, const float *x, int n); // to nearest even; beyond ±65504: ±65504, NaN stays
 
     // For limits.c. read_streams() reads `bytes` (a multiple of 4096 * n_streams) as n_streams interleaved streams, prefetching
@@ -69,7 +95,8 @@ struct cpu_kernels {
     double (*fma_loop)(long rounds);
 };
 
-extern const struct cpu_kernels cpu_kernels_scalar, cpu_kernels_avx2, cpu_kernels_avx512;
+extern const struct cpu_kernels cpu_kernels_scalar, cpu_kernels_avx2, cpu_kernels_avx512, cpu_kernels_avx512vnni;
+extern const struct quant_kernels quant_kernels_scalar, quant_kernels_avx2, quant_kernels_avx512, quant_kernels_avx512vnni;
 
 // "auto", or a name. NULL where the name is unknown or this machine cannot run it.
 const struct cpu_kernels *cpu_kernels_select(const char *isa);

@@ -53,23 +53,21 @@ static uint64_t avx512_read_streams(const void *data, size_t bytes, int n_stream
     return read_streams(data, bytes, n_streams, ahead);
 }
 
-const struct cpu_kernels cpu_kernels_avx512 = {
-    .name = "avx512",
-    .matvec = {[DTYPE_FP32] = avx512_matvec_fp32, [DTYPE_FP16] = avx512_matvec_fp16, [DTYPE_BF16] = avx512_matvec_bf16},
-    .matvec_max = MATVEC_MAX,
-    .packed_size = avx512_packed_size,
-    .pack_tokens = avx512_pack_tokens,
-    .matmul = {[DTYPE_FP32] = avx512_matmul_fp32, [DTYPE_FP16] = avx512_matmul_fp16, [DTYPE_BF16] = avx512_matmul_bf16},
-    .matmul_scratch = MATMUL_SCRATCH,
-    .attend = {[KV_FP16] = avx512_attend_fp16, [KV_FP32] = avx512_attend_fp32},
-    .attend_scratch = ATTEND_SCRATCH,
-    .rmsnorm = avx512_rmsnorm,
-    .rope = avx512_rope,
-    .silu_multiply = avx512_silu_multiply,
-    .add = avx512_add,
-    .add_scaled = avx512_add_scaled,
-    .to_fp32 = {[DTYPE_FP32] = avx512_fp32_to_fp32, [DTYPE_FP16] = avx512_fp16_to_fp32, [DTYPE_BF16] = avx512_bf16_to_fp32},
-    .to_fp16 = avx512_to_fp16,
-    .read_streams = avx512_read_streams,
-    .fma_loop = avx512_fma_loop,
-};
+// VNNI changes the quantised products alone.
+#define TABLE(isa, quantised)                                                                                                  \
+    {                                                                                                                          \
+        .name = isa,                                                                                                           \
+        .matvec = {[DTYPE_FP32] = avx512_matvec_fp32, [DTYPE_FP16] = avx512_matvec_fp16, [DTYPE_BF16] = avx512_matvec_bf16},   \
+        .matvec_max = MATVEC_MAX, .packed_size = avx512_packed_size, .pack_tokens = avx512_pack_tokens,                        \
+        .matmul = {[DTYPE_FP32] = avx512_matmul_fp32, [DTYPE_FP16] = avx512_matmul_fp16, [DTYPE_BF16] = avx512_matmul_bf16},   \
+        .matmul_scratch = MATMUL_SCRATCH, .quant = quantised,                                                                  \
+        .attend = {[KV_FP16] = avx512_attend_fp16, [KV_FP32] = avx512_attend_fp32}, .attend_scratch = ATTEND_SCRATCH,          \
+        .rmsnorm = avx512_rmsnorm, .rope = avx512_rope, .silu_multiply = avx512_silu_multiply, .add = avx512_add,              \
+        .add_scaled = avx512_add_scaled,                                                                                       \
+        .to_fp32 =                                                                                                             \
+            {[DTYPE_FP32] = avx512_fp32_to_fp32, [DTYPE_FP16] = avx512_fp16_to_fp32, [DTYPE_BF16] = avx512_bf16_to_fp32},      \
+        .to_fp16 = avx512_to_fp16, .read_streams = avx512_read_streams, .fma_loop = avx512_fma_loop,                           \
+    }
+
+const struct cpu_kernels cpu_kernels_avx512 = TABLE("avx512", &quant_kernels_avx512);
+const struct cpu_kernels cpu_kernels_avx512vnni = TABLE("avx512vnni", &quant_kernels_avx512vnni);

@@ -128,6 +128,7 @@ const struct cpu_kernels cpu_kernels_scalar = {
     .pack_tokens = scalar_pack_tokens,
     .matmul = {[DTYPE_FP32] = scalar_matmul_fp32, [DTYPE_FP16] = scalar_matmul_fp16, [DTYPE_BF16] = scalar_matmul_bf16},
     .matmul_scratch = 0,
+    .quant = &quant_kernels_scalar,
     .attend = {[KV_FP16] = scalar_attend_fp16, [KV_FP32] = scalar_attend_fp32},
     .attend_scratch = 0,
     .rmsnorm = scalar_rmsnorm,

@@ -10,16 +10,21 @@ enum { ROW_UNIT = 16 };
 // that nobody waits long for the last one.
 enum { STREAM_BYTES = 128 << 10 };
 
+// Quantising a few tokens is so little work that a claim of fewer columns would cost more than it saves.
+enum { QUANTISE_COLS = 1024 };
+
 // Prefill: rows that the kernels keep in the cache together.
 enum { BLOCK_ROWS = 128 };
 
-void matmul_pack(struct cpu_state *s, struct member *me, const float *x, int n, int cols)
+void matmul_pack(struct cpu_state *s, struct member *me, int forms, const float *x, int n, int cols)
 {
-    if (s->chunk <= s->kernels->matvec_max)
-        return;
-    const int needed = n > s->kernels->matvec_max ? cols : 0;
-    for (struct span span; team_claim(me, needed, 128, &span);)
-        s->kernels->pack_tokens(s->packed, x, cols, n, cols, span.first, span.last);
+    const int few = s->kernels->matvec_max;
+    if (forms & FORM_PACKED && s->chunk > few)
+        for (struct span span; team_claim(me, n > few ? cols : 0, 128, &span);)
+            s->kernels->pack_tokens(s->packed, x, cols, n, cols, span.first, span.last);
+    if (forms & FORM_QUANTISED)
+        for (struct span span; team_claim(me, n > 0 ? cols : 0, n > few ? 128 : QUANTISE_COLS, &span);)
+            s->kernels->quant->quantise(s->quantised, x, cols, n, cols, span.first, span.last);
 }
 
 int matmul_grain(const struct cpu_state *s, const struct matrix *w, int n)
@@ -28,7 +33,7 @@ int matmul_grain(const struct cpu_state *s, const struct matrix *w, int n)
     const int even = (int)round_up((size_t)(w->rows / (4 * threads)) + 1, ROW_UNIT); // four claims for each member
     int most = BLOCK_ROWS;
     if (n <= s->kernels->matvec_max)
-        most = (int)round_up(STREAM_BYTES / ((size_t)w->cols * dtype_sizes[w->dtype]) + 1, ROW_UNIT);
+        most = (int)round_up(STREAM_BYTES / (dtype_row_bytes(w->dtype, w->cols)) + 1, ROW_UNIT);
     return even < most ? even : most;
 }
 
@@ -37,7 +42,20 @@ void matmul_rows(struct cpu_state *s, const struct member *me, const struct prod
     const struct cpu_kernels *kernels = s->kernels;
     const struct matrix *w = p->w;
     float *y = p->y + rows.first;
-    if (n <= kernels->matvec_max)
+    if (matmul_form(w) == FORM_QUANTISED)
+        kernels->quant->product[w->dtype](&(struct quant_args){
+            .y = y,
+            .ldy = w->rows,
+            .w = w->data,
+            .rows = w->rows,
+            .cols = w->cols,
+            .first_row = rows.first,
+            .last_row = rows.last,
+            .x = s->quantised,
+            .n = n,
+            .scratch = s->matmul_scratch + me->thread * s->matmul_scratch_bytes,
+        });
+    else if (n <= kernels->matvec_max)
         kernels->matvec[w->dtype](y, w->rows, w->data, rows.first, rows.last, w->cols, x, w->cols, n);
     else
         kernels->matmul[w->dtype](&(struct matmul_args){
@@ -59,10 +77,12 @@ void matmul_rows(struct cpu_state *s, const struct member *me, const struct prod
 void matmul_shared(struct cpu_state *s, struct member *me, const struct product *products, int n_products, const float *x,
                    int n)
 {
-    matmul_pack(s, me, x, n, products[0].w->cols);
-    int total = 0;
-    for (int i = 0; i < n_products; i++)
+    int total = 0, forms = 0;
+    for (int i = 0; i < n_products; i++) {
         total += products[i].w->rows;
+        forms |= matmul_form(products[i].w);
+    }
+    matmul_pack(s, me, forms, x, n, products[0].w->cols);
     for (struct span claim; team_claim(me, total, matmul_grain(s, products[0].w, n), &claim);)
         for (int i = 0, base = 0; i < n_products; base += products[i].w->rows, i++) {
             const int rows = products[i].w->rows;

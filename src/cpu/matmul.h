@@ -15,15 +15,20 @@ void matmul_shared(struct cpu_state *state, struct member *me, const struct prod
 
 // For callers that go on with the rows that they have just computed:
 //
-//     matmul_pack(state, me, x, n, w->cols);
+//     matmul_pack(state, me, matmul_form(w), x, n, w->cols);
 //     while (team_claim(me, w->rows, matmul_grain(state, w, n), &rows)) {
 //         matmul_rows(state, me, &product, rows, x, n);
 //         …
 //     }
 //
-// matmul_pack() brings x into the form that the kernels want for many tokens, in a step of its own: always, or, where it knows for good
-// that there will be few, never.
-void matmul_pack(struct cpu_state *state, struct member *me, const float *x, int n, int cols);
+// matmul_pack() brings x into the forms that the kernels of these matrices want, each in a step of its own: always, or, where it
+// knows for good that a form is not needed, never.
+enum { FORM_PACKED = 1, FORM_QUANTISED = 2 }; // as bits: products of one x may have matrices of several types
+static inline int matmul_form(const struct matrix *w)
+{
+    return dtype_group_bytes[w->dtype] ? FORM_QUANTISED : FORM_PACKED;
+}
+void matmul_pack(struct cpu_state *state, struct member *me, int forms, const float *x, int n, int cols);
 int matmul_grain(const struct cpu_state *state, const struct matrix *w, int n);
 void matmul_rows(struct cpu_state *state, const struct member *me, const struct product *product, struct span rows,
                  const float *x, int n);

@@ -8,6 +8,7 @@
 
 #include "cpu/attention.h"
 #include "cpu/limits.h"
+#include "cpu/matmul.h"
 #include "model/rope.h"
 #include "util/memory.h"
 #include "util/round.h"
@@ -59,6 +60,22 @@ static void carve_experts(struct cpu_state *s, struct carver *c)
     s->expert_n = carve(c, experts, sizeof *s->expert_n);
 }
 
+static bool has_quantised(const struct cpu_state *s)
+{
+    const struct model_weights *w = s->weights;
+    const int n_experts = s->config->n_experts ? s->config->n_experts : 1;
+    int forms = matmul_form(&w->classifier);
+    for (int l = 0; l < s->config->n_layers; l++) {
+        const struct layer_weights *layer = &w->layers[l];
+        forms |= matmul_form(&layer->q) | matmul_form(&layer->k) | matmul_form(&layer->v) | matmul_form(&layer->o);
+        for (int e = 0; e < n_experts; e++) {
+            const struct expert_weights *expert = &layer->experts[e];
+            forms |= matmul_form(&expert->gate) | matmul_form(&expert->up) | matmul_form(&expert->down);
+        }
+    }
+    return forms & FORM_QUANTISED;
+}
+
 static void carve_activations(struct cpu_state *s, struct carver *c)
 {
     const size_t chunk = s->chunk, dim = s->config->hidden_dim, ffn = s->config->ffn_dim, half = s->config->head_dim / 2;
@@ -82,6 +99,11 @@ static void carve_activations(struct cpu_state *s, struct carver *c)
     const size_t widest = max_size(max_size(dim, ffn), s->q_dim);
     if (s->chunk > s->kernels->matvec_max)
         s->packed = carve(c, s->kernels->packed_size(s->chunk, (int)widest), sizeof(float));
+    if (has_quantised(s)) {
+        const struct quant_kernels *quant = s->kernels->quant;
+        const int few = s->chunk < s->kernels->matvec_max ? s->chunk : s->kernels->matvec_max;
+        s->quantised = carve(c, max_size(quant->size(few, (int)widest), quant->size(s->chunk, (int)widest)), 1);
+    }
 }
 
 static void carve_scratch(struct cpu_state *s, struct carver *c, int n_threads)
@@ -94,7 +116,7 @@ static void carve_scratch(struct cpu_state *s, struct carver *c, int n_threads)
     s->part_acc = carve(c, parts * s->config->head_dim, sizeof(float));
     s->part_max = carve(c, parts, sizeof(float));
     s->part_sum = carve(c, parts, sizeof(float));
-    s->matmul_scratch_bytes = round_up(s->kernels->matmul_scratch, CACHE_LINE);
+    s->matmul_scratch_bytes = round_up(max_size(s->kernels->matmul_scratch, s->kernels->quant->scratch), CACHE_LINE);
     s->attend_scratch_bytes = round_up(s->kernels->attend_scratch, CACHE_LINE);
     s->task_scratch_bytes = attention_task_scratch(s);
     s->matmul_scratch = carve(c, n_threads, s->matmul_scratch_bytes);

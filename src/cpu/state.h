@@ -42,6 +42,7 @@ struct cpu_state {
     float *cos, *sin;           // (chunk, head_dim / 2)
     float *sink_cos, *sink_sin; // (head_dim / 2) at position span - 1
     float *packed;              // kernels->packed_size() for the widest product
+    void *quantised;            // quant_kernels' size() for the widest product; NULL where no matrix is quantised
 
     // Mixture of experts.
     float *router_logits; // (chunk, n_experts)

@@ -35,13 +35,16 @@ static void note_dtype(const struct matrix *matrix, const char **name)
     *name = !*name || !strcmp(*name, found) ? found : "mixed";
 }
 
+// Quantised layers usually stand between an embedding and a classifier of a finer type; they give the model its name.
 static const char *weight_dtype(const yalm_model *model)
 {
     const struct model_weights *w = &model->weights;
     const int n_experts = model->config.n_experts ? model->config.n_experts : 1;
     const char *name = NULL;
-    note_dtype(&w->embedding, &name);
-    note_dtype(&w->classifier, &name);
+    if (!dtype_group_bytes[w->layers[0].q.dtype]) {
+        note_dtype(&w->embedding, &name);
+        note_dtype(&w->classifier, &name);
+    }
     for (int l = 0; l < model->config.n_layers; l++) {
         const struct layer_weights *layer = &w->layers[l];
         const struct matrix *const attention[] = {&layer->q, &layer->k, &layer->v, &layer->o};

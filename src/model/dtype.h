@@ -1,11 +1,33 @@
 // Element types of tensors.
 #pragma once
+#include <stddef.h>
 #include <stdint.h>
 
-enum dtype { DTYPE_FP32, DTYPE_FP16, DTYPE_BF16, DTYPE_U8, DTYPE_U32, DTYPE_COUNT };
+enum dtype { DTYPE_FP32, DTYPE_FP16, DTYPE_BF16, DTYPE_Q8, DTYPE_Q4, DTYPE_U8, DTYPE_U32, DTYPE_COUNT };
 
-// The types that a weight matrix can have come first.
-enum { DTYPE_WEIGHTS = DTYPE_BF16 + 1 };
+// The types that a weight matrix can have come first, and of these the floating-point ones.
+enum { DTYPE_FLOATS = DTYPE_BF16 + 1, DTYPE_WEIGHTS = DTYPE_Q4 + 1 };
 
-static const char *const dtype_names[DTYPE_COUNT] = {"fp32", "fp16", "bf16", "u8", "u32"};
-static const uint64_t dtype_sizes[DTYPE_COUNT] = {4, 2, 2, 1, 4};
+// The quantised types: each group of QUANT_GROUP columns in a row has one fp16 scale. All rows' quants come first, then all rows' scales
+// (docs/format.md, "Quantised matrices").
+enum { QUANT_GROUP = 32 };
+
+static const char *const dtype_names[DTYPE_COUNT] = {"fp32", "fp16", "bf16", "q8", "q4", "u8", "u32"};
+
+// Bytes of an element; of the quantised types, 0.
+static const uint64_t dtype_sizes[DTYPE_COUNT] = {4, 2, 2, 0, 0, 1, 4};
+
+// Bytes of a group's quants; 0 for types that are not quantised.
+static const uint64_t dtype_group_bytes[DTYPE_COUNT] = {[DTYPE_Q8] = QUANT_GROUP, [DTYPE_Q4] = QUANT_GROUP / 2};
+
+static inline size_t quant_groups(int cols) // in a row; the last one is filled up with zeros
+{
+    return ((size_t)cols + QUANT_GROUP - 1) / QUANT_GROUP;
+}
+
+// Bytes that a matrix of this type has for each row, scales included.
+static inline size_t dtype_row_bytes(enum dtype type, int cols)
+{
+    const size_t group = dtype_group_bytes[type];
+    return group ? quant_groups(cols) * (group + sizeof(uint16_t)) : (size_t)cols * dtype_sizes[type];
+}

@@ -93,6 +93,23 @@ static yalm_status read_checksum(struct entry *e)
     return YALM_OK;
 }
 
+// What shape and type make; false where that overflows.
+static bool tensor_bytes(const struct tensor *t, uint64_t *bytes)
+{
+    *bytes = dtype_sizes[t->dtype];
+    int rank = t->rank;
+    if (dtype_group_bytes[t->dtype]) {
+        const uint64_t cols = (uint64_t)t->shape[--rank];
+        const uint64_t groups = cols / QUANT_GROUP + (cols % QUANT_GROUP != 0);
+        if (!mul_checked(groups, dtype_group_bytes[t->dtype] + sizeof(uint16_t), bytes))
+            return false;
+    }
+    for (int i = 0; i < rank; i++)
+        if (!mul_checked(*bytes, (uint64_t)t->shape[i], bytes))
+            return false;
+    return true;
+}
+
 // Offset and length agree with shape, type, the tensor before (ending at `end`), and the file.
 static yalm_status read_place(struct entry *e, uint64_t end)
 {
@@ -105,11 +122,13 @@ static yalm_status read_place(struct entry *e, uint64_t end)
         return status;
     t->offset = (uint64_t)offset;
     t->length = (uint64_t)length;
-    uint64_t bytes = dtype_sizes[t->dtype];
-    for (int i = 0; i < t->rank; i++)
-        if (!mul_checked(bytes, (uint64_t)t->shape[i], &bytes))
-            return error_set(e->error, YALM_BAD_MODEL, "%s: tensor '%s': shape too large: its bytes overflow 64 bits",
-                             e->object.path, t->name);
+    uint64_t bytes;
+    if (dtype_group_bytes[t->dtype] && t->rank != 2)
+        return error_set(e->error, YALM_BAD_MODEL, "%s: tensor '%s': dtype %s: found %d dimensions, expected 2", e->object.path,
+                         t->name, dtype_names[t->dtype], t->rank);
+    if (!tensor_bytes(t, &bytes))
+        return error_set(e->error, YALM_BAD_MODEL, "%s: tensor '%s': shape too large: its bytes overflow 64 bits",
+                         e->object.path, t->name);
     if (bytes != t->length)
         return wrong(e, "length disagrees with shape and dtype", t->length, bytes);
     if (t->offset % TENSOR_ALIGN != 0)

@@ -45,7 +45,7 @@ static const struct tensor *take(struct binder *b, const char *name, int64_t row
     }
     if (weights ? (int)t->dtype >= DTYPE_WEIGHTS : t->dtype != DTYPE_FP32) {
         b->status = error_set(b->error, YALM_BAD_MODEL, "%s: tensor '%s': dtype: found %s, expected %s",
-                              b->container->mapping.path, name, dtype_names[t->dtype], weights ? "fp32, fp16 or bf16" : "fp32");
+                              b->container->mapping.path, name, dtype_names[t->dtype], weights ? "fp32, fp16, bf16, q8 or q4" : "fp32");
         return NULL;
     }
     struct model_weights *w = b->weights;
@@ -120,7 +120,7 @@ static void bind_expert(struct binder *b, struct expert_weights *w, int l, int e
 
 static uint64_t matrix_bytes(const struct matrix *m)
 {
-    return (uint64_t)m->rows * (uint64_t)m->cols * dtype_sizes[m->dtype];
+    return (uint64_t)m->rows * dtype_row_bytes(m->dtype, m->cols);
 }
 
 static void bind_experts(struct binder *b, struct layer_weights *w, int l)

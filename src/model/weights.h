@@ -3,7 +3,7 @@
 #include "model/config.h"
 
 struct matrix {       // y = W x
-    const void *data; // (rows, cols)
+    const void *data; // (rows, cols); of a quantised type, all rows' quants, then all rows' scales
     enum dtype dtype;
     int rows, cols;
 };

@@ -115,7 +115,7 @@ static void test_to_fp32(void **state)
 {
     struct fixture *f = fixture_of(state);
     enum { ALL = 65536 };
-    for (int type = 0; type < DTYPE_WEIGHTS; type++)
+    for (int type = 0; type < DTYPE_FLOATS; type++)
         for (int step = 1000; step <= 1037; step += 37) {
             const size_t size = dtype_sizes[type];
             for (int at = 0; at < ALL; at += step) {

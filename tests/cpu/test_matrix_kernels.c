@@ -53,7 +53,7 @@ static void test_matvec(void **state)
 {
     struct fixture *f = fixture_of(state);
     assert_in_range(f->kernels->matvec_max, 1, 8);
-    for (int type = 0; type < DTYPE_WEIGHTS; type++)
+    for (int type = 0; type < DTYPE_FLOATS; type++)
         for (int n = 1; n <= f->kernels->matvec_max; n++)
             for (int i = 0; i < N_AWKWARD; i++)
                 for (int rows = 1; rows <= 13; rows += rows < 5 ? 1 : 4) {
@@ -102,7 +102,7 @@ static void check_matmul(struct fixture *f, enum dtype type, int rows, int cols,
 static void test_matmul(void **state)
 {
     struct fixture *f = fixture_of(state);
-    for (int type = 0; type < DTYPE_WEIGHTS; type++)
+    for (int type = 0; type < DTYPE_FLOATS; type++)
         for (int i = 0; i < N_AWKWARD; i++)
             for (int j = 0; j < N_AWKWARD; j++)
                 check_matmul(f, (enum dtype)type, 1 + (i * 5 + j * 11) % 40, awkward[i], awkward[j] % 130 + 1);
@@ -122,7 +122,7 @@ static void test_matmul_blocks(void **state)
 static void test_row_shares(void **state)
 {
     struct fixture *f = fixture_of(state);
-    for (int type = 0; type < DTYPE_WEIGHTS; type++)
+    for (int type = 0; type < DTYPE_FLOATS; type++)
         for (int n = 1; n <= 70; n = n < 9 ? n + 1 : n + 23) {
             const struct problem p = make_problem(f, (enum dtype)type, 83, 333, n, 0);
             const size_t bytes = sizeof(float) * (size_t)n * p.rows;

@@ -137,7 +137,7 @@ static void test_refused(void **state)
         {"\"fp32\",\"shape\":[8]", "\"u32\",\"shape\":[8]",
          "tensor 'layers.0.attention_norm': dtype: found u32, expected fp32"},
         {"\"fp32\",\"shape\":[11,8]", "\"u32\",\"shape\":[11,8]",
-         "tensor 'embedding': dtype: found u32, expected fp32, fp16 or bf16"},
+         "tensor 'embedding': dtype: found u32, expected fp32, fp16, bf16, q8 or q4"},
     };
     each_refused(NULL, damages, COUNT(damages));
     static const struct damage of_experts[] = {

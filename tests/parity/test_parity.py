@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from harness import BUILD, VARIANT, built, convert_directory
 
-ISAS = ["scalar", "avx2", "avx512"]
+ISAS = ["scalar", "avx2", "avx512", "avx512vnni"]
 EXACT = 1e-4  # of the logits' range: float32 weights and cache
 HALF = 4e-3  # of the logits' range: keys and values rounded to 11 bits; the largest seen is half of it
 

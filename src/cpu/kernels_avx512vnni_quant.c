@@ -1,0 +1,26 @@
+// Products of quantised matrices with AVX-512 (F, BW, DQ, VL) and VNNI.
+#include "cpu/vec_quant_many.h"
+
+static size_t avx512vnni_quantised_size(int n, int cols)
+{
+    return quantised_size(n, cols);
+}
+static void avx512vnni_quantise(void *to, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col)
+{
+    quantise(to, x, ldx, n, cols, first_col, last_col);
+}
+static void avx512vnni_q8(const struct quant_args *args)
+{
+    quant_product(DTYPE_Q8, args);
+}
+static void avx512vnni_q4(const struct quant_args *args)
+{
+    quant_product(DTYPE_Q4, args);
+}
+
+const struct quant_kernels quant_kernels_avx512vnni = {
+    .size = avx512vnni_quantised_size,
+    .quantise = avx512vnni_quantise,
+    .product = {[DTYPE_Q8] = avx512vnni_q8, [DTYPE_Q4] = avx512vnni_q4},
+    .scratch = QUANT_SCRATCH,
+};

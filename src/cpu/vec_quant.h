@@ -1,0 +1,190 @@
+// Products of quantised matrices, for either vector width; included by kernels_<isa>_quant.c.
+//
+// Tokens are quantised too: each group of 32 values to 16-bit integers and one scale. So a group's sum of products is exact in
+// integers, and costs as little as 16-bit multiplications do, while the tokens keep 15 bits: quantised to 8, they would do more harm than
+// the weights' own rounding does.
+//
+// For a few tokens: a chunk is what one vector of 32-bit sums covers, 4 * VEC columns, whose even columns are stored before its odd ones:
+// that is how quants come apart from their bytes.
+#pragma once
+#include "cpu/kernels.h"
+#ifdef __AVX512F__
+#include "cpu/vec_quant_avx512.h"
+#else
+#include "cpu/vec_quant_avx2.h"
+#endif
+
+enum {
+    CHUNK_GROUPS = 4 * VEC / QUANT_GROUP, // 2 or 1
+    CHUNK_COLS = 4 * VEC,
+    QUANT_STREAMS = 4,
+    QUANT_AHEAD = 2048, // bytes
+    QUANT_FEW = 8,      // tokens
+};
+
+static const float quant_most = 32512; // of a token's values; 127 * 256
+
+// The value of x in [first, first + 32), less where the row ends at `cols`, as integers; returns their scale. A group with a value that is
+// not a number, or infinite, has such a scale.
+VEC_INLINE float quantise_group(int32_t to[QUANT_GROUP], const float *x, int first, int cols)
+{
+    enum { N = QUANT_GROUP / VEC };
+    vec v[N];
+    for (int i = 0; i < N; i++) {
+        const int left = cols - first - i * VEC;
+        v[i] = left >= VEC ? vec_load(x + first + i * VEC) : vec_load_part(x + first + i * VEC, left > 0 ? left : 0);
+    }
+    const float most = largest_magnitude(v, N);
+    const vec inverse = vec_set(most > 1e-30f ? quant_most / most : 0); // what is smaller counts as 0
+    for (int i = 0; i < N; i++)
+        ivec_store(to + i * VEC, ivec_round(vec_mul(v[i], inverse)));
+    return most / quant_most;
+}
+
+// ------------------------------------------------------------------------------------------ few tokens
+
+// A token: its groups, rounded up to whole vectors of scales, as (chunks, 2, 2 * VEC) integers, then the scales.
+VEC_INLINE size_t few_groups(int cols)
+{
+    return (quant_groups(cols) + VEC - 1) / VEC * VEC;
+}
+VEC_INLINE size_t few_bytes(int cols)
+{
+    return few_groups(cols) * (QUANT_GROUP * sizeof(int16_t) + sizeof(float));
+}
+
+VEC_INLINE void quantise_few(char *to, const float *x, int cols, int first_col, int last_col)
+{
+    int16_t *quants = (int16_t *)to;
+    float *scales = (float *)(to + few_groups(cols) * QUANT_GROUP * sizeof(int16_t));
+    // Past the end to the last whole chunk, zeros: weights may be absent there, but what was in memory could be anything.
+    const int end = last_col < cols ? last_col : (int)few_groups(cols) * QUANT_GROUP;
+    for (int c = first_col; c < end; c += QUANT_GROUP) {
+        int32_t group[QUANT_GROUP];
+        scales[c / QUANT_GROUP] = quantise_group(group, x, c, cols);
+        int16_t *even = quants + c / CHUNK_COLS * CHUNK_COLS + c % CHUNK_COLS / 2, *odd = even + CHUNK_COLS / 2;
+        for (int i = 0; i < QUANT_GROUP / 2; i++) {
+            even[i] = (int16_t)group[2 * i];
+            odd[i] = (int16_t)group[2 * i + 1];
+        }
+    }
+}
+
+// What a few rows are multiplied with: the same place in each token and row.
+struct few_at {
+    const uint8_t *quants[QUANT_STREAMS];
+    const int16_t *x;
+    ptrdiff_t ldx; // integers from one token to the next
+};
+
+// sum[r][t] += the products of chunk `chunk` of the VEC groups that `scales` are of.
+VEC_INLINE void few_chunk(enum dtype type, int n_rows, int n_tokens, vec sum[QUANT_STREAMS][QUANT_FEW],
+                          const vec scales[QUANT_STREAMS][QUANT_FEW], const struct few_at *at, int chunk, bool alone)
+{
+    const ptrdiff_t offset = chunk * (ptrdiff_t)(CHUNK_GROUPS * dtype_group_bytes[type]);
+#pragma GCC unroll 8
+    for (int r = 0; r < n_rows; r++) {
+        ivec even, odd;
+        quants_apart(type, at->quants[r] + offset, alone, &even, &odd);
+#pragma GCC unroll 8
+        for (int t = 0; t < n_tokens; t++) {
+            const int16_t *x = at->x + t * at->ldx + chunk * CHUNK_COLS;
+            const ivec products = ivec_dot(ivec_dot(ivec_zero(), even, ivec_load(x)), odd, ivec_load(x + CHUNK_COLS / 2));
+            sum[r][t] = vec_fma(ivec_to_float(products), scales_of(scales[r][t], chunk), sum[r][t]);
+        }
+    }
+}
+
+// Rows whose quants and scales are at quants[r] and scales[r]; n_rows and n_tokens are constants where this is inlined.
+VEC_INLINE void few_rows(enum dtype type, int n_rows, int n_tokens, float *const y[QUANT_STREAMS], ptrdiff_t ldy,
+                         const uint8_t *const quants[QUANT_STREAMS], const uint16_t *const scales[QUANT_STREAMS], int cols,
+                         const char *x)
+{
+    const int groups = (int)quant_groups(cols);
+    const ptrdiff_t size = (ptrdiff_t)few_bytes(cols), x_scales = (ptrdiff_t)(few_groups(cols) * QUANT_GROUP * sizeof(int16_t));
+    vec sum[QUANT_STREAMS][QUANT_FEW], scale[QUANT_STREAMS][QUANT_FEW];
+#pragma GCC unroll 8
+    for (int r = 0; r < n_rows; r++)
+#pragma GCC unroll 8
+        for (int t = 0; t < n_tokens; t++)
+            sum[r][t] = vec_zero();
+    for (int g = 0; g < groups; g += VEC) {
+        const int part = groups - g < VEC ? groups - g : VEC;
+        struct few_at at = {.x = (const int16_t *)x + (ptrdiff_t)g * QUANT_GROUP, .ldx = size / (ptrdiff_t)sizeof(int16_t)};
+#pragma GCC unroll 8
+        for (int r = 0; r < n_rows; r++) {
+            at.quants[r] = quants[r] + g * (ptrdiff_t)dtype_group_bytes[type];
+            const vec w =
+                part == VEC ? vec_load_as(DTYPE_FP16, scales[r], g) : vec_load_part_as(DTYPE_FP16, scales[r], g, part);
+            __builtin_prefetch(scales[r] + g + 256);
+#pragma GCC unroll 8
+            for (int t = 0; t < n_tokens; t++)
+                scale[r][t] = vec_mul(w, vec_load((const float *)(x + t * size + x_scales) + g));
+        }
+        const int n_chunks = part / CHUNK_GROUPS;
+        for (int c = 0; c < n_chunks; c++) {
+#pragma GCC unroll 8
+            for (int r = 0; r < n_rows; r++)
+                __builtin_prefetch(at.quants[r] + c * (ptrdiff_t)(CHUNK_GROUPS * dtype_group_bytes[type]) + QUANT_AHEAD);
+            few_chunk(type, n_rows, n_tokens, sum, scale, &at, c, 0);
+        }
+        if (part % CHUNK_GROUPS)
+            few_chunk(type, n_rows, n_tokens, sum, scale, &at, n_chunks, 1);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < n_rows; r++)
+#pragma GCC unroll 8
+        for (int t = 0; t < n_tokens; t++)
+            y[r][t * ldy] = vec_total(sum[r][t]);
+}
+
+// n_rows rows, `apart` rows from one to the next.
+VEC_INLINE void few_rows_from(enum dtype type, int n_rows, int n_tokens, const struct quant_args *a, int row, int apart)
+{
+    const ptrdiff_t groups = (ptrdiff_t)quant_groups(a->cols), row_bytes = groups * (ptrdiff_t)dtype_group_bytes[type];
+    const uint8_t *all = a->w;
+    const uint16_t *all_scales = (const uint16_t *)(all + a->rows * row_bytes);
+    float *y[QUANT_STREAMS];
+    const uint8_t *quants[QUANT_STREAMS];
+    const uint16_t *scales[QUANT_STREAMS];
+    for (int s = 0; s < n_rows; s++, row += apart) {
+        y[s] = a->y + (row - a->first_row);
+        quants[s] = all + row * row_bytes;
+        scales[s] = all_scales + row * groups;
+    }
+    few_rows(type, n_rows, n_tokens, y, a->ldy, quants, scales, a->cols, a->x);
+}
+
+// All rows, n_streams of them at a time: stream s has rows s * per_stream … (s + 1) * per_stream - 1.
+VEC_INLINE void few_streams(enum dtype type, int n_streams, int n_tokens, const struct quant_args *a)
+{
+    const int per_stream = (a->last_row - a->first_row) / n_streams;
+    for (int i = 0; i < per_stream; i++)
+        few_rows_from(type, n_streams, n_tokens, a, a->first_row + i, per_stream);
+    for (int row = a->first_row + n_streams * per_stream; row < a->last_row; row++)
+        few_rows_from(type, 1, n_tokens, a, row, 0);
+}
+
+// Fewer streams where their sums and scales would not fit in the registers.
+VEC_INLINE void few(enum dtype type, const struct quant_args *a)
+{
+    enum { WIDE = VEC == 16 ? 4 : 2, NARROW = VEC == 16 ? 2 : 1 };
+    switch (a->n) {
+    case 1:
+        return few_streams(type, 4, 1, a);
+    case 2:
+        return few_streams(type, WIDE, 2, a);
+    case 3:
+        return few_streams(type, NARROW, 3, a);
+    case 4:
+        return few_streams(type, NARROW, 4, a);
+    case 5:
+        return few_streams(type, NARROW, 5, a);
+    case 6:
+        return few_streams(type, NARROW, 6, a);
+    case 7:
+        return few_streams(type, NARROW, 7, a);
+    default:
+        return few_streams(type, NARROW, 8, a);
+    }
+}
