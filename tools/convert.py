@@ -4,6 +4,7 @@
 examples:
   tools/convert.py ~/models/Mistral-7B-v0.1 mistral.bin
   tools/convert.py ~/models/Llama-3.2-1B -o llama.bin --dtype fp16
+  tools/convert.py ~/models/Mistral-7B-v0.1 mistral-q4.bin --dtype q4 --keep '*.down=q8'
   tools/convert.py ~/models/Mixtral-8x7B-v0.1 --dry-run
 """
 
@@ -32,7 +33,7 @@ try:
     from yalm_convert.checkpoint import PIECE, read_checkpoint
     from yalm_convert.config import read_config
     from yalm_convert.errors import ModelError
-    from yalm_convert.plan import data, make_plan, matrix_types
+    from yalm_convert.plan import MATRIX_TYPES, UnknownName, data, make_plan, matrix_types
     from yalm_convert.source import locate, model_name
     from yalm_convert.tokenizer import read_tokenizer
     from yalm_convert.writer import MAGIC, Layout, write_model
@@ -51,6 +52,8 @@ def main() -> int:
         return convert(arguments)
     except ModelError as error:
         return complain(error, BAD_MODEL)
+    except UnknownName as error:
+        return complain(f"option '--keep': {error}: the model has no matrix of that name", USAGE)
     except MemoryError:
         return complain("out of memory", NO_MEMORY)
     except KeyboardInterrupt as signalled:
@@ -82,7 +85,19 @@ def parse_arguments() -> argparse.Namespace:
         "file", type=Path, nargs="?", metavar="FILE", help="the file to write, an existing one is replaced"
     )
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="the same, as an option")
-    parser.add_argument("--dtype", choices=("fp32", "fp16", "bf16"), help="of the weight matrices (default: as stored)")
+    parser.add_argument(
+        "--dtype",
+        choices=MATRIX_TYPES,
+        help="of the weight matrices (default: as stored); with q4, embedding and classifier become q8",
+    )
+    parser.add_argument(
+        "--keep",
+        type=kept_type,
+        action="append",
+        default=[],
+        metavar="NAME=DTYPE",
+        help="another type for matrices of this name, which may be a pattern: classifier=q4, 'layers.0.*=bf16'; the last that matches counts",
+    )
     parser.add_argument("--check-finite", action="store_true", help="refuse weights that are NaN or infinite")
     parser.add_argument("--dry-run", action="store_true", help="print the plan, write nothing")
     parser.add_argument("--version", action="version", version=f"convert.py {VERSION}")
@@ -99,6 +114,13 @@ def parse_arguments() -> argparse.Namespace:
         if refusal:
             parser.error(f"{arguments.output}: {refusal}")
     return arguments
+
+
+def kept_type(text: str) -> tuple:
+    name, found, dtype = text.rpartition("=")
+    if not name or not found or dtype not in MATRIX_TYPES:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected NAME=DTYPE with one of {', '.join(MATRIX_TYPES)}")
+    return name, dtype
 
 
 def why_not_write(output: Path, model_dir: Path) -> str:
@@ -126,7 +148,7 @@ def convert(arguments: argparse.Namespace) -> int:
         locate(model_dir, name)
     tokenizer = read_tokenizer(model_dir, config.facts)
     config.finish(tokenizer)
-    plan = make_plan(config.facts, tensors, tokenizer.tensors, str(model_dir), arguments.dtype)
+    plan = make_plan(config.facts, tensors, tokenizer.tensors, str(model_dir), arguments.dtype, arguments.keep)
     metadata = {"config": config.facts, "tokenizer": tokenizer.facts}
     if tokenizer.chat_template is not None:
         metadata["chat_template"] = tokenizer.chat_template
@@ -137,7 +159,7 @@ def convert(arguments: argparse.Namespace) -> int:
     warnings = config.warnings + tokenizer.warnings
     if tokenizer.facts["type"] == "none":
         warnings.append(f"{model_dir}: no tokenizer.json or tokenizer.model: the model will take token ids only")
-    if len(types) > 1:
+    if len(types) > 1 and not arguments.dtype and not arguments.keep:
         warnings.append(
             f"{model_dir}: the matrices are stored as {' and '.join(types)}, and stay so; --dtype makes them one type"
         )
@@ -172,8 +194,9 @@ def print_plan(layout: Layout, config: dict, types: list) -> None:
     for planned, offset in zip(layout.plan, layout.offsets):
         shape = " x ".join(str(n) for n in planned.shape)
         print(f"{offset:>14} {planned.size:>12}  {planned.dtype_name:<4}  {planned.name:<32} {shape}")
+    peak = PEAK_MEMORY + max(p.size // 9 if p.quantised else 0 for p in layout.plan)  # the scales of a matrix come last
     print(
-        f"{len(layout.plan)} tensors, {layout.length} bytes ({layout.length / 1e9:.3f} GB); memory at most {PEAK_MEMORY >> 20} MiB"
+        f"{len(layout.plan)} tensors, {layout.length} bytes ({layout.length / 1e9:.3f} GB); memory at most {peak >> 20} MiB"
     )
 
 

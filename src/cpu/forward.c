@@ -41,7 +41,8 @@ static void embed_token(const struct cpu_state *s, float *x, int token)
     if (dtype_group_bytes[e->dtype])
         quant_row_to_fp32(x, e->dtype, e->data, e->rows, e->cols, token);
     else
-        s->kernels->to_fp32[e->dtype](x, (const uint8_t *)e->data + (size_t)token * dtype_row_bytes(e->dtype, e->cols), e->cols);
+        s->kernels->to_fp32[e->dtype](x, (const uint8_t *)e->data + (size_t)token * dtype_row_bytes(e->dtype, e->cols),
+                                      e->cols);
 }
 
 // x = the tokens' embeddings; the angles of their positions, for all layers.

@@ -44,8 +44,9 @@ static const struct tensor *take(struct binder *b, const char *name, int64_t row
         return NULL;
     }
     if (weights ? (int)t->dtype >= DTYPE_WEIGHTS : t->dtype != DTYPE_FP32) {
-        b->status = error_set(b->error, YALM_BAD_MODEL, "%s: tensor '%s': dtype: found %s, expected %s",
-                              b->container->mapping.path, name, dtype_names[t->dtype], weights ? "fp32, fp16, bf16, q8 or q4" : "fp32");
+        b->status =
+            error_set(b->error, YALM_BAD_MODEL, "%s: tensor '%s': dtype: found %s, expected %s", b->container->mapping.path,
+                      name, dtype_names[t->dtype], weights ? "fp32, fp16, bf16, q8 or q4" : "fp32");
         return NULL;
     }
     struct model_weights *w = b->weights;

@@ -2,16 +2,21 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Optional, Union
 
 import numpy as np
 
 from .checkpoint import TYPES, Stored, pieces
 from .errors import ModelError
+from .quantise import GROUP_BYTES, quantise, quantised_size
 from .source import shown
 
 NAMES = {TYPES["F32"]: "fp32", TYPES["F16"]: "fp16", TYPES["BF16"]: "bf16"}
 DTYPES = {name: dtype for dtype, name in NAMES.items()}
+MATRIX_TYPES = (*DTYPES, *GROUP_BYTES)
+# What --dtype makes of the matrices outside the layers, where that is not itself: they are more sensitive, and few.
+OUTSIDE = {"q4": "q8"}
 IGNORED = (".rotary_emb.inv_freq",)  # follows from config.json
 
 
@@ -20,6 +25,7 @@ class Planned:
     name: str
     dtype: np.dtype
     source: Union[Stored, np.ndarray]  # an array is a tokenizer's, written as it is
+    quantised: str = ""  # to which type, if to any; dtype is the source's then
 
     @property
     def shape(self) -> tuple:
@@ -27,19 +33,26 @@ class Planned:
 
     @property
     def size(self) -> int:
+        if self.quantised:
+            return quantised_size(self.quantised, self.shape)
         return int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
 
     @property
     def dtype_name(self) -> str:
-        return NAMES.get(self.dtype) or {"u1": "u8", "u4": "u32"}[self.dtype.str[1:]]
+        return self.quantised or NAMES.get(self.dtype) or {"u1": "u8", "u4": "u32"}[self.dtype.str[1:]]
+
+
+class UnknownName(Exception):
+    """A pattern that no matrix of the model has."""
 
 
 class Planner:
     """Takes each tensor that the configuration calls for; what is left over is refused."""
 
-    def __init__(self, config: dict, tensors: dict, where: str, dtype: Optional[str]):
+    def __init__(self, config: dict, tensors: dict, where: str, dtype: Optional[str], keep: list):
         self.config, self.where = config, where
-        self.left, self.dtype = dict(tensors), DTYPES[dtype] if dtype else None
+        self.left, self.dtype, self.keep = dict(tensors), dtype, keep
+        self.unused = [pattern for pattern, _ in keep]  # patterns that no matrix has matched so far
         self.plan: list = []
 
     def take(self, name: str, shape: tuple) -> Stored:
@@ -53,7 +66,15 @@ class Planner:
         return tensor
 
     def weights(self, name: str, source: Stored) -> None:
-        self.plan.append(Planned(name, self.dtype or source.dtype, source))
+        dtype = OUTSIDE.get(self.dtype, self.dtype) if name in ("embedding", "classifier") else self.dtype
+        for pattern, kept in self.keep:
+            if fnmatchcase(name, pattern):
+                dtype = kept
+                self.unused = [p for p in self.unused if p != pattern]
+        if dtype in GROUP_BYTES:
+            self.plan.append(Planned(name, source.dtype, source, dtype))
+        else:
+            self.plan.append(Planned(name, DTYPES[dtype] if dtype else source.dtype, source))
 
     def exact(self, name: str, source: Stored) -> None:
         self.plan.append(Planned(name, TYPES["F32"], source))
@@ -134,10 +155,13 @@ class Planner:
                 raise ModelError(f"{tensor.path}: tensor {shown(name)} is not known, or not called for by config.json")
 
 
-def make_plan(config: dict, tensors: dict, tokenizer: list, where: str, dtype: Optional[str]) -> list:
-    planner = Planner(config, tensors, where, dtype)
+def make_plan(config: dict, tensors: dict, tokenizer: list, where: str, dtype: Optional[str], keep: list = ()) -> list:
+    """`keep` is of (pattern of matrices' names, type), the last that matches counts. UnknownName where one matches none."""
+    planner = Planner(config, tensors, where, dtype, list(keep))
     planner.model()
     planner.refuse_rest()
+    if planner.unused:
+        raise UnknownName(planner.unused[0])
     return planner.plan + [Planned(name, array.dtype, array) for name, array in tokenizer]
 
 
@@ -153,6 +177,9 @@ def data(planned: Planned, check_finite: bool) -> Iterator[np.ndarray]:
         yield np.ascontiguousarray(planned.source).reshape(-1)
         return
     source = planned.source
+    if planned.quantised:
+        yield from quantise(source, planned.quantised)
+        return
     for piece in pieces(source):
         if check_finite and _has_nonfinite(piece):
             raise ModelError(f"{source.path}: tensor {shown(source.name)} has a value that is NaN or infinite")

@@ -1,0 +1,130 @@
+"""Weight matrices as q8 and q4 (docs/format.md, "Quantised matrices"): groups of 32 columns that share one fp16 scale.
+
+A group's scale is searched for: of some candidates, each improved by least squares, the one that leaves the smallest squared error.
+Groups lie along the last axis here, (32, groups), so that every step is a few long vector operations; blocks are small enough for a cache.
+"""
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from .checkpoint import PIECE, Stored, pieces
+from .errors import ModelError
+from .source import shown
+
+GROUP = 32
+BLOCK = 1024  # groups
+GROUP_BYTES = {"q8": 32, "q4": 16}
+LEAST, MOST = {"q8": -127, "q4": -8}, {"q8": 127, "q4": 7}
+LARGEST = 65504.0  # a finite fp16 scale
+# Of q4: where the value of the largest magnitude goes, so the scale has either sign and uses all 16 quants. The finest of these lets
+# that value be cut off, which is often worth it.
+TARGETS = {"q8": (127.0,), "q4": (-8.0, -8.6, -7.4, -9.4, 7.0, 7.6, -6.7)}
+
+
+def groups_of(columns: int) -> int:
+    return -(-columns // GROUP)
+
+
+def quantised_size(dtype: str, shape: tuple) -> int:
+    rows, columns = shape
+    return rows * groups_of(columns) * (GROUP_BYTES[dtype] + 2)
+
+
+def quantise(source: Stored, dtype: str) -> Iterator[np.ndarray]:
+    """The tensor's bytes: all rows' quants, block by block, and at last all rows' scales."""
+    rows, columns = source.shape
+    scales = np.empty((rows, groups_of(columns)), np.float16)
+    at_once = max(1, PIECE // (columns * source.dtype.itemsize))
+    with ThreadPoolExecutor(_processors()) as pool:
+        for first in range(0, rows, at_once):
+            n = min(at_once, rows - first)
+            values = _read(source.part(first * columns, (n, columns)))
+            quants, scales[first : first + n] = _quantise_rows(values, source, dtype, pool)
+            yield quants
+    yield scales.reshape(-1)
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _read(part: Stored) -> np.ndarray:
+    read = [piece.copy() for piece in pieces(part)]
+    return (read[0] if len(read) == 1 else np.concatenate(read)).reshape(part.shape)
+
+
+def _quantise_rows(values: np.ndarray, source: Stored, dtype: str, pool: ThreadPoolExecutor) -> tuple:
+    rows, columns = values.shape
+    n = groups_of(columns)
+    if columns % GROUP:
+        padded = np.zeros((rows, n * GROUP), values.dtype)
+        padded[:, :columns] = values
+        values = padded
+    values = values.reshape(rows * n, GROUP)
+    quants = np.empty((rows * n, GROUP_BYTES[dtype]), np.uint8)
+    scales = np.empty(rows * n, np.float16)
+
+    def block(first: int) -> None:
+        part = slice(first, first + BLOCK)
+        quants[part], scales[part] = quantise_groups(values[part], dtype)
+
+    for _ in pool.map(block, range(0, rows * n, BLOCK)):
+        pass
+    if not np.isfinite(scales).all():
+        raise ModelError(
+            f"{source.path}: tensor {shown(source.name)} has a value that is NaN, infinite, or too large for {dtype}"
+        )
+    return quants.reshape(-1), scales.reshape(rows, n)
+
+
+def quantise_groups(values: np.ndarray, dtype: str) -> tuple:
+    """(groups, 32) values -> (groups, bytes) quants and (groups) scales. A scale is not finite where the values do not allow one."""
+    x = np.ascontiguousarray(values.T, dtype=np.float32)
+    with np.errstate(all="ignore"):
+        scale = search(x, dtype)
+        half = scale.astype(np.float16)
+        quants = _round(x, _inverse(half.astype(np.float32)), dtype).astype(np.int8)
+        half[~np.isfinite(x.sum(axis=0) * 0.0)] = np.nan
+    packed = np.ascontiguousarray(quants.T).view(np.uint8)
+    if dtype == "q4":
+        packed = (packed[:, 0::2] & 15) | (packed[:, 1::2] << 4)
+    return packed, half
+
+
+def search(x: np.ndarray, dtype: str) -> np.ndarray:
+    """The scales of x's columns. With quants q, the best scale is x·q / q·q, and leaves the error x·x - (x·q)² / q·q."""
+    largest, smallest = x.max(axis=0), x.min(axis=0)
+    extreme = np.where(largest >= -smallest, largest, smallest)
+    best = np.zeros_like(extreme)
+    best_gain = np.full_like(extreme, -1.0)
+    for target in TARGETS[dtype]:
+        scale, gain = _improve(x, extreme / np.float32(target), dtype)
+        better = gain > best_gain
+        best[better], best_gain[better] = scale[better], gain[better]
+    for _ in range(2):
+        scale, gain = _improve(x, best, dtype)
+        better = gain > best_gain
+        best[better], best_gain[better] = scale[better], gain[better]
+    return best
+
+
+def _improve(x: np.ndarray, scale: np.ndarray, dtype: str) -> tuple:
+    """The best scale for the quants that `scale` gives, and the squared error that it saves against a scale of 0."""
+    q = _round(x, _inverse(scale), dtype)
+    xq = np.einsum("ij,ij->j", x, q)
+    qq = np.einsum("ij,ij->j", q, q)
+    best = np.divide(xq, qq, out=np.zeros_like(xq), where=qq > 0)
+    return best, best * xq
+
+
+def _inverse(scale: np.ndarray) -> np.ndarray:
+    return np.divide(np.float32(1), scale, out=np.zeros_like(scale), where=scale != 0)
+
+
+def _round(x: np.ndarray, inverse: np.ndarray, dtype: str) -> np.ndarray:
+    q = x * inverse
+    np.rint(q, out=q)
+    return np.clip(q, LEAST[dtype], MOST[dtype], out=q)
