@@ -40,9 +40,34 @@ static float *random_vector(struct random_model *m, int n, double mean, double d
     return v;
 }
 
+// Quants and scales are drawn as they are stored; where the columns end within a group, what follows them is anything.
+static struct matrix random_quantised(struct random_model *m, enum dtype dtype, int rows, int cols)
+{
+    const size_t groups = (size_t)rows * ((cols + 31) / 32), bytes = dtype == DTYPE_Q8 ? 32 : 16;
+    const double deviation = 1.5 / sqrt(cols), largest = 2 * deviation; // as scales are chosen in earnest
+    uint8_t *data = random_block(m, groups * (bytes + 2));
+    for (size_t i = 0; i < groups * bytes; i++) {
+        uint8_t quants[2];
+        for (int j = 0; j < 2; j++) {
+            const int most = dtype == DTYPE_Q8 ? 127 : 7;
+            quants[j] = (uint8_t)lrint(fmax(-most, fmin(most, random_normal(m) * deviation / largest * most)));
+        }
+        data[i] = dtype == DTYPE_Q8 ? quants[0] : (uint8_t)((quants[0] & 15) | quants[1] << 4);
+    }
+    for (size_t i = 0; i < groups; i++) {
+        int exponent;
+        const double fraction = frexp(largest * (0.8 + 0.03 * random_normal(m)) / (dtype == DTYPE_Q8 ? 127 : 7), &exponent);
+        const uint16_t half = (uint16_t)((i % 5 == 0) << 15 | (exponent + 14) << 10 | ((int)(fraction * 2048) & 1023));
+        memcpy(data + groups * bytes + 2 * i, &half, 2);
+    }
+    return (struct matrix){data, dtype, rows, cols};
+}
+
 // Weights are drawn as stored: fp16 values are multiples of 2^-12, bf16 values fp32 ones cut to 16 bits.
 static struct matrix random_matrix(struct random_model *m, enum dtype dtype, int rows, int cols)
 {
+    if (dtype == DTYPE_Q8 || dtype == DTYPE_Q4)
+        return random_quantised(m, dtype, rows, cols);
     const double deviation = 1.5 / sqrt(cols);
     const size_t n = (size_t)rows * cols;
     void *data = random_block(m, n * dtype_sizes[dtype]);

@@ -10,9 +10,24 @@ static float half_to_float(uint16_t h)
     return (float)(h >> 15 ? -x : x);
 }
 
+static double quantised_at(const struct matrix *w, int row, int col)
+{
+    const size_t in_row = (size_t)(w->cols + 31) / 32, i = (size_t)row * in_row * 32 + (size_t)col;
+    const uint8_t *bytes = w->data;
+    const size_t all = (size_t)w->rows * in_row * (w->dtype == DTYPE_Q8 ? 32 : 16);
+    int quant = w->dtype == DTYPE_Q8 ? bytes[i] : i % 2 ? bytes[i / 2] >> 4 : bytes[i / 2] & 15;
+    if (quant >= (w->dtype == DTYPE_Q8 ? 128 : 8))
+        quant -= w->dtype == DTYPE_Q8 ? 256 : 16;
+    uint16_t scale;
+    memcpy(&scale, bytes + all + i / 32 * 2, 2);
+    return quant * (double)half_to_float(scale);
+}
+
 static double matrix_at(const struct matrix *w, int row, int col)
 {
     const size_t i = (size_t)row * w->cols + col;
+    if (w->dtype == DTYPE_Q8 || w->dtype == DTYPE_Q4)
+        return quantised_at(w, row, col);
     if (w->dtype == DTYPE_FP32)
         return ((const float *)w->data)[i];
     const uint16_t bits = ((const uint16_t *)w->data)[i];

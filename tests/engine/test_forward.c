@@ -20,9 +20,10 @@ struct arrangement {
 };
 
 static const struct arrangement arrangements[] = {
-    {"scalar", YALM_KV_FP32, 1, 64, TOKENS}, {"scalar", YALM_KV_FP16, 2, 16, 1}, {"avx2", YALM_KV_FP32, 2, TOKENS, TOKENS},
-    {"avx2", YALM_KV_FP16, 1, 7, 20},        {"avx2", YALM_KV_FP32, 2, 5, 1},    {"avx512", YALM_KV_FP32, 2, TOKENS, TOKENS},
-    {"avx512", YALM_KV_FP16, 3, 7, 33},      {"avx512", YALM_KV_FP32, 1, 64, 1}, {"avx512", YALM_KV_FP32, 5, 31, 77},
+    {"scalar", YALM_KV_FP32, 1, 64, TOKENS}, {"scalar", YALM_KV_FP16, 2, 16, 1},    {"avx2", YALM_KV_FP32, 2, TOKENS, TOKENS},
+    {"avx2", YALM_KV_FP16, 1, 7, 20},        {"avx2", YALM_KV_FP32, 2, 5, 1},       {"avx512", YALM_KV_FP32, 2, TOKENS, TOKENS},
+    {"avx512", YALM_KV_FP16, 3, 7, 33},      {"avx512", YALM_KV_FP32, 1, 64, 1},    {"avx512", YALM_KV_FP32, 5, 31, 77},
+    {"avx512vnni", YALM_KV_FP32, 2, 41, 60}, {"avx512vnni", YALM_KV_FP32, 1, 5, 1},
 };
 
 struct scenario {
@@ -56,6 +57,15 @@ static const struct scenario scenarios[] = {
      128,
      false,
      0},
+    {"q8, grouped queries", {SHAPE(6, 2, 16)}, DTYPE_Q8, 128, false, 0},
+    {"q8, tied, biases",
+     {SHAPE(4, 4, 12), .tied_embeddings = true, .attention_bias = true, .mlp_bias = true},
+     DTYPE_Q8,
+     128,
+     false,
+     0},
+    {"q4, grouped queries", {SHAPE(6, 2, 16)}, DTYPE_Q4, 128, false, 0},
+    {"q4, experts", {SHAPE(4, 2, 12), .n_experts = 5, .n_active_experts = 2}, DTYPE_Q4, 128, false, 0},
 };
 
 static bool has(const char *isa)
@@ -109,7 +119,8 @@ static void check(const struct random_model *m, const struct scenario *s, const 
 {
     const int vocab = m->model.config.vocab_size;
     // fp32: rounding of sums over some tens of terms. fp16: keys and values carry relative errors of 2^-11.
-    const double tolerance = a->kv == YALM_KV_FP32 ? 1e-5 : 3e-3;
+    // Quantised: tokens are rounded to 15 bits before each product.
+    const double exact = dtype_group_bytes[s->dtype] ? 3e-4 : 1e-5, tolerance = a->kv == YALM_KV_FP32 ? exact : 3e-3;
     yalm_session *session = open_session(m, s, a);
     int32_t tokens[TOKENS];
     for (int i = 0; i < TOKENS; i++)

@@ -163,6 +163,31 @@ static void test_a_layer_may_mix_types(void **state)
     built_free(&file);
 }
 
+static void test_quantised(void **state)
+{
+    (void)state;
+    for (int q4 = 0; q4 < 2; q4++) {
+        struct built file = build(&(struct build_options){.weights = q4 ? "q4" : "q8"});
+        struct opened o;
+        accepted(&o, &file);
+        const struct model_weights *w = &o.weights;
+        assert_int_equal(w->layers[1].q.dtype, q4 ? DTYPE_Q4 : DTYPE_Q8);
+        assert_int_equal(w->norm != NULL, 1);
+        // One group for each row of each matrix: none is wider than 32 columns.
+        assert_true(TINY_HIDDEN <= 32 && TINY_FFN <= 32);
+        const struct layer_weights *l = &w->layers[0];
+        const struct matrix *const all[] = {&l->q, &l->k, &l->v, &l->o, &l->experts->gate, &l->experts->up, &l->experts->down};
+        uint64_t rows = (uint64_t)w->classifier.rows;
+        for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+            rows += 2 * (uint64_t)all[i]->rows;
+        const uint64_t norms = 5 * TINY_HIDDEN * 4, group = q4 ? 18 : 34;
+        assert_int_equal(w->token_bytes, rows * group + norms);
+        assert_int_equal(w->bytes, (rows + (uint64_t)w->embedding.rows) * group + norms);
+        close_all(&o);
+        built_free(&file);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -171,6 +196,7 @@ int main(void)
         cmocka_unit_test(test_experts),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_a_layer_may_mix_types),
+        cmocka_unit_test(test_quantised),
     };
     return cmocka_run_group_tests_name("weights", tests, NULL, NULL);
 }

@@ -7,9 +7,11 @@ import json
 import struct
 from pathlib import Path
 
+import numpy as np
 import xxhash
 
 MAGIC = bytes.fromhex("59414c4d0d0a1a0a")
+GROUP_SIZE = {"q8": 34, "q4": 18}  # of 32 columns, scale included
 ITEM_SIZE = {"fp32": 4, "fp16": 2, "bf16": 2, "u8": 1, "u32": 4}
 CONFIG = {
     "architecture", "activation", "n_layers", "hidden_dim", "ffn_dim", "n_heads", "n_kv_heads", "head_dim", "vocab_size",
@@ -54,7 +56,12 @@ def read_model(path):
         for n in entry["shape"]:
             count *= n
         require(name not in tensors and 1 <= len(entry["shape"]) <= 4, f"{name}: name or rank")
-        require(length == count * ITEM_SIZE[entry["dtype"]], f"{name}: length")
+        if entry["dtype"] in GROUP_SIZE:
+            require(len(entry["shape"]) == 2, f"{name}: rank")
+            size = entry["shape"][0] * -(-entry["shape"][1] // 32) * GROUP_SIZE[entry["dtype"]]
+        else:
+            size = count * ITEM_SIZE[entry["dtype"]]
+        require(length == size, f"{name}: length")
         require(offset % 64 == 0 and end <= offset and offset + length <= len(data), f"{name}: offset")
         require(not any(data[end:offset]), f"{name}: padding before it")
         end = offset + length
@@ -67,6 +74,21 @@ def read_model(path):
     for name, (shape, kinds) in expected.items():
         require(weights[name][0] == shape and weights[name][1] in kinds, f"{name}: {weights[name]}")
     return metadata, tensors
+
+
+def dequantise(entry, data):
+    """(rows, cols) floats of a quantised tensor, and what fills its last groups."""
+    rows, columns = entry["shape"]
+    groups = -(-columns // 32)
+    quant_bytes = (GROUP_SIZE[entry["dtype"]] - 2) * rows * groups
+    quants = np.frombuffer(data[:quant_bytes], np.int8)
+    if entry["dtype"] == "q4":
+        quants = np.stack([quants << 4 >> 4, quants >> 4], axis=-1)
+    scales = np.frombuffer(data[quant_bytes:], "<f2").astype(np.float32)
+    require(np.isfinite(scales).all(), "scales")
+    values = quants.reshape(-1, 32) * scales[:, None]
+    values = values.reshape(rows, groups * 32)
+    return values[:, :columns], values[:, columns:]
 
 
 def unique(pairs):
@@ -83,7 +105,7 @@ def check_config(c):
 
 def expected_tensors(c):
     """{name: (shape, possible types)} of the doc's table."""
-    weights, exact = ("fp32", "fp16", "bf16"), ("fp32",)
+    weights, exact = ("fp32", "fp16", "bf16", "q8", "q4"), ("fp32",)
     dim, ffn, vocab = c["hidden_dim"], c["ffn_dim"], c["vocab_size"]
     q, kv = c["n_heads"] * c["head_dim"], c["n_kv_heads"] * c["head_dim"]
     table = {"embedding": ((vocab, dim), weights), "norm": ((dim,), exact)}
