@@ -1,0 +1,337 @@
+#!/usr/bin/env python3
+"""Times whole models of real shapes with random weights, and sets each speed beside the limit that the same run measured.
+
+usage: run.py [--full | --smoke] [--dtypes fp16,bf16] [--threads N] [--rounds N] [--keep] …
+
+Prints tables (markdown) and writes bench/results/<machine>-<date>.json and plots beside it as SVG. Rounds alternate between the
+cases; what is printed are medians over all samples. The models are made under build/bench/ and removed afterwards.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from functools import partial
+from pathlib import Path
+
+import plot
+from measure import alternate, busy_process, machine, result_name, summary, throughput
+
+from models import (
+    BITS,
+    PRESETS,
+    ROOT,
+    SOURCE_BITS,
+    BenchError,
+    cache_bytes,
+    check_room,
+    convert,
+    make_models,
+    model_bytes,
+    n_weights,
+)
+
+# What a run times: shapes, dtypes, lengths, depths, and how often.
+QUICK = {
+    "shape": "tinyllama-1.1b",
+    "depth_shape": "llama-3.2-1b",
+    "dtypes": ["fp16", "bf16"],
+    "depth_dtype": "fp16",
+    "prompt": 512,
+    "generate": 64,
+    "prompts": [16, 64, 256, 1024],
+    "depths": [0, 4096, 16384, 65536],
+    "depth_generate": 16,
+    "busy_shapes": ["fable-4m", "tinyllama-1.1b"],
+    "rounds": 3,
+}
+FULL = {
+    **QUICK,
+    "dtypes": ["fp16", "bf16", "fp32"],
+    "generate": 128,
+    "prompts": [1, 4, 16, 64, 256, 512, 1024, 2048],
+    "depths": [0, 1024, 4096, 16384, 65536],
+    "depth_generate": 32,
+    "rounds": 7,
+}
+SMOKE = {
+    **QUICK,
+    "shape": "tiny-gqa",
+    "depth_shape": "tiny-llama3rope",
+    "prompt": 64,
+    "generate": 16,
+    "prompts": [16, 64],
+    "depths": [0, 1024],
+    "busy_shapes": ["fable-4m"],
+    "rounds": 1,
+}
+
+
+def dtype_section(plan, run, models):
+    """Prefill and decode for each dtype."""
+    cases = {
+        dtype: partial(run, path, prompt=plan["prompt"], generate=plan["generate"]) for dtype, path in models.items()
+    }
+    records = []
+    for dtype, rows in alternate(cases, plan["rounds"], plan["shape"]).items():
+        for test in ("n_gen", "n_prompt"):
+            mine = [row for row in rows if row[test]]
+            records.append(summary(mine, section="dtype", shape=plan["shape"], dtype=dtype))
+    return records
+
+
+def prompt_section(plan, run, models):
+    """Prefill at several lengths, in the first dtype."""
+    dtype, path = next(iter(models.items()))
+    rows = alternate({"prompts": partial(run, path, prompt=plan["prompts"])}, plan["rounds"], plan["shape"])["prompts"]
+    by_length = [[row for row in rows if row["n_prompt"] == n] for n in plan["prompts"]]
+    return [summary(found, section="prompt", shape=plan["shape"], dtype=dtype) for found in by_length]
+
+
+def depth_section(plan, run, model):
+    """Decode with several numbers of positions in the cache."""
+    cases = {
+        f"depth {depth}": partial(run, model, generate=plan["depth_generate"], depth=depth) for depth in plan["depths"]
+    }
+    found = alternate(cases, plan["rounds"], plan["depth_shape"]).values()
+    return [summary(rows, section="depth", shape=plan["depth_shape"], dtype=plan["depth_dtype"]) for rows in found]
+
+
+def small_section(plan, run, model):
+    """The bundled model, whose weights lie in the caches: what is left is the engine itself. And with another process on one core."""
+    threads = sorted({1, machine()["cores"], plan["threads"]} - {0})
+    cases = {f"{n} threads": partial(run, model, generate=256, threads=n) for n in threads}
+    records = []
+    for rows in alternate(cases, plan["rounds"], "fable-4m").values():
+        records.append(summary(rows, section="small", shape="fable-4m", dtype="bf16"))
+    return records
+
+
+def busy_section(plan, run, models):
+    """Decode alone, and with a busy process pinned to one of the cores, in turns."""
+
+    def disturbed(path, n):
+        with busy_process():
+            return run(path, generate=n, warmup=False)
+
+    records = []
+    for shape, (path, n) in models.items():
+        cases = {
+            "alone": partial(run, path, generate=n, warmup=False),
+            "beside a busy process": partial(disturbed, path, n),
+        }
+        for how, rows in alternate(cases, plan["rounds"], shape).items():
+            records.append(summary(rows, section="busy", shape=shape, how=how))
+    return records
+
+
+# ------------------------------------------------------------------------------------------- output
+
+
+def percent(fraction):
+    return f"{100 * fraction:.0f} %"
+
+
+def table(head, rows):
+    lines = ["| " + " | ".join(head) + " |", "| " + " | ".join(["---"] * len(head)) + " |"]
+    return "\n".join(lines + ["| " + " | ".join(map(str, row)) + " |" for row in rows]) + "\n"
+
+
+def speed_cells(record):
+    return [
+        f"{record['tokens_per_s']:.1f}",
+        f"{record['achieved']:.1f} {record['unit']}",
+        f"{record['limit']:.1f} {record['unit']}",
+        percent(record["fraction"]),
+        percent(record["best_fraction"]),
+    ]
+
+
+def amount(record):
+    n = record["amount_per_token"]
+    return f"{n / 1e6:.1f} M{'B' if record['unit'] == 'GB/s' else 'OP'}"
+
+
+def markdown(records, facts):
+    def of(section):
+        return [record for record in records if record["section"] == section]
+
+    columns = ["tok/s", "achieved", "limit", "of limit", "best"]
+    parts = [
+        f"{facts['cpu']}, {facts['cores']} cores, {', '.join(facts['features'])}; {'; '.join(facts['caches'])}; "
+        f"load {facts['load']:.1f} at the start; {facts['date']}\n"
+    ]
+    for section, title in (("dtype", "By dtype"), ("prompt", "By prompt length"), ("depth", "By depth (fp16 cache)")):
+        rows = [[r["shape"], r["dtype"], r["case"], amount(r), *speed_cells(r)] for r in of(section)]
+        if rows:
+            parts += [f"### {title}\n", table(["model", "dtype", "test", "a token", *columns], rows)]
+    rows = [
+        [r["shape"], r["n_threads"], f"{r['tokens_per_s']:.0f}", f"{1e6 / r['tokens_per_s']:.0f} µs", amount(r)]
+        for r in of("small")
+    ]
+    if rows:
+        parts += ["### In the caches\n", table(["model", "threads", "tok/s", "a token", "bytes"], rows)]
+    busy = of("busy")
+    rows = [
+        [
+            a["shape"],
+            f"{a['tokens_per_s']:.1f}",
+            f"{b['tokens_per_s']:.1f}",
+            percent(b["tokens_per_s"] / a["tokens_per_s"]),
+        ]
+        for a, b in zip(busy[::2], busy[1::2])
+    ]
+    if rows:
+        parts += ["### Beside a busy process\n", table(["model", "alone, tok/s", "beside it, tok/s", "kept"], rows)]
+    return "\n".join(parts)
+
+
+def plots(records):
+    """{name: SVG}"""
+    found = {}
+    depth = [r for r in records if r["section"] == "depth"]
+    if depth:
+        measured = [(r["n_depth"], r["tokens_per_s"]) for r in depth]
+        theory = [(r["n_depth"], 1e9 * r["limit"] / r["amount_per_token"]) for r in depth]
+        series = {"measured": (measured, False), "bandwidth / (weights + cache)": (theory, True)}
+        title = f"Decode against depth: {depth[0]['shape']}, {depth[0]['dtype']}, fp16 cache"
+        found["depth"] = plot.curves(
+            title, "positions in the cache", "tokens a second", series, [x for x, _ in measured]
+        )
+    prompt = [r for r in records if r["section"] == "prompt"]
+    if prompt:
+        measured = [(r["n_prompt"], r["tokens_per_s"]) for r in prompt]
+        theory = [(r["n_prompt"], 1e9 * r["limit"] / r["amount_per_token"]) for r in prompt]
+        series = {"measured": (measured, False), "peak float32 multiply-adds": (theory, True)}
+        title = f"Prefill against prompt length: {prompt[0]['shape']}, {prompt[0]['dtype']}"
+        found["prompt"] = plot.curves(
+            title, "tokens in the prompt", "tokens a second", series, [x for x, _ in measured]
+        )
+    groups = {}
+    for r in records:
+        if r["section"] == "dtype":
+            name = "decode, of read bandwidth" if r["n_gen"] else "prefill, of peak arithmetic"
+            groups.setdefault(r["dtype"], {})[name] = 100 * r["fraction"]
+    if groups:
+        found["dtypes"] = plot.bars("Fraction of the machine's limit", "%", groups)
+    return found
+
+
+def write_results(folder, records, facts, plan):
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = result_name(facts)
+    path = folder / f"{stem}.json"
+    path.write_text(json.dumps({"machine": facts, "plan": plan, "records": records}, indent=1) + "\n", encoding="utf-8")
+    written = [path]
+    for name, svg in plots(records).items():
+        written.append(folder / f"{stem}-{name}.svg")
+        written[-1].write_text(svg, encoding="utf-8")
+    return written
+
+
+# ------------------------------------------------------------------------------------------- the run
+
+
+def state_needs(plan, folder):
+    shape, deep = plan["shape"], plan["depth_shape"]
+    files = sum(model_bytes(shape, dtype) for dtype in plan["dtypes"])
+    deep_file = model_bytes(deep, plan["depth_dtype"])
+    source = SOURCE_BITS // 8 * max(n_weights(shape), n_weights(deep))
+    cache = cache_bytes(deep, max(plan["depths"]))
+    largest = max(model_bytes(shape, dtype) for dtype in plan["dtypes"])
+    check_room(folder, files + deep_file + source, max(largest, deep_file + cache) + (1 << 30))
+
+
+def measure_all(plan, yalm, folder):
+    """All records, section after section; the models are made as they are needed."""
+
+    def run(model, warmup=True, threads=None, **what):
+        options = () if warmup else ("--no-warmup",)
+        return throughput(yalm, model, threads=plan["threads"] if threads is None else threads, options=options, **what)
+
+    records = []
+    models = make_models(folder, plan["shape"], plan["dtypes"])
+    small = folder / "fable-4m.bin"
+    if not small.exists():
+        convert(ROOT / "models/fable-4m", None, small)
+    records += dtype_section(plan, run, models)
+    records += prompt_section(plan, run, models)
+    records += small_section(plan, run, small)
+    if machine()["cores"] > 1:
+        first = next(iter(models.values()))
+        timed = {"fable-4m": (small, 256), plan["shape"]: (first, 16)}
+        records += busy_section(plan, run, {shape: timed[shape] for shape in plan["busy_shapes"]})
+    deep = make_models(folder, plan["depth_shape"], [plan["depth_dtype"]])
+    records += depth_section(plan, run, deep[plan["depth_dtype"]])
+    return records
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--full", action="store_true", help="more dtypes, lengths, depths and rounds")
+    size.add_argument("--smoke", action="store_true", help="tiny models, once: whether all of this works")
+    parser.add_argument("--dtypes", help=f"comma-separated, of {', '.join(BITS)}")
+    parser.add_argument("--shape", choices=PRESETS, help="of the model timed by dtype and by prompt length")
+    parser.add_argument("--depth-shape", choices=PRESETS, help="of the model timed by depth")
+    parser.add_argument("--depths", help="comma-separated")
+    parser.add_argument("--rounds", type=int, help="how often everything is repeated")
+    parser.add_argument("--threads", type=int, default=0, help="0: as many as yalm chooses")
+    parser.add_argument("--keep", action="store_true", help="leave the models in the build folder; they are used again")
+    parser.add_argument("--build", type=Path, default=ROOT / "build/bench", help="where models are made")
+    parser.add_argument("--results", type=Path, default=ROOT / "bench/results")
+    parser.add_argument("--yalm", type=Path, default=ROOT / "yalm")
+    return parser, parser.parse_args()
+
+
+def make_plan(parser, arguments):
+    plan = dict(FULL if arguments.full else SMOKE if arguments.smoke else QUICK, threads=arguments.threads)
+    if arguments.dtypes:
+        plan["dtypes"] = arguments.dtypes.split(",")
+        plan["depth_dtype"] = plan["dtypes"][0]
+        for dtype in plan["dtypes"]:
+            if dtype not in BITS:
+                parser.error(f"--dtypes: found '{dtype}', expected some of {', '.join(BITS)}")
+    if arguments.depths:
+        try:
+            plan["depths"] = [int(word) for word in arguments.depths.split(",")]
+        except ValueError:
+            parser.error(f"--depths: found '{arguments.depths}', expected numbers")
+    if arguments.shape:
+        plan["busy_shapes"] = ["fable-4m", arguments.shape]
+    for name in ("shape", "depth_shape", "rounds"):
+        if getattr(arguments, name) is not None:
+            plan[name] = getattr(arguments, name)
+    if plan["rounds"] < 1:
+        parser.error(f"--rounds: found {plan['rounds']}, expected at least 1")
+    return plan
+
+
+def main():
+    parser, arguments = parse_arguments()
+    plan = make_plan(parser, arguments)
+    if not arguments.yalm.exists():
+        sys.exit(f"run.py: {arguments.yalm} is missing: `make` builds it")
+    facts = machine()
+    arguments.build.mkdir(parents=True, exist_ok=True)
+    before = set(arguments.build.iterdir())
+    try:
+        state_needs(plan, arguments.build)
+        records = measure_all(plan, arguments.yalm, arguments.build)
+    except BenchError as error:
+        sys.exit(f"run.py: {error}")
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        if not arguments.keep:
+            for path in set(arguments.build.glob("*.bin")) - before:
+                path.unlink()
+    print(markdown(records, facts))
+    for path in write_results(arguments.results, records, facts, plan):
+        print(f"bench: wrote {path}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
