@@ -201,7 +201,7 @@ help:
 	@echo "make test       install what is missing, and run every test; FUZZ_SECONDS=60 for each fuzzer"
 	@echo "make check      the tests of the release build alone; make openmp, asan, tsan, fuzz: those of another build"
 	@echo "make lint       clang-format, clang-tidy, ruff"
-	@echo "make bench      speed of each kernel and of MODEL=build/fable-4m.bin, against the machine's measured limits"
+	@echo "make bench      speed of each kernel and of whole models, against the machine's measured limits; BENCH_OPTIONS=--full"
 	@echo "make install    into PREFIX=$(PREFIX), under DESTDIR; make uninstall takes it away again"
 	@echo "make clean      remove everything that was built"
 	@echo

@@ -1,12 +1,12 @@
 # Programs that measure. Included by the Makefile.
 
-# Each kernel, then whole runs of MODEL, beside the machine's limits.
-MODEL ?= build/fable-4m.bin
+# Each kernel, then whole models of real shapes, beside the machine's limits; BENCH_OPTIONS go to bench/run.py.
+# bench/compare_llama_cpp.sh sets whole models beside llama.cpp.
 bench:
 	@tools/setup.sh build
-	@$(MAKE) --no-print-directory -s -j$(JOBS) all $(BUILD)/bench/kernels $(MODEL)
+	@$(MAKE) --no-print-directory -s -j$(JOBS) all $(BUILD)/bench/kernels
 	$(BUILD)/bench/kernels
-	./yalm $(MODEL) -m throughput -p 512 -n 128
+	$(PYTHON) bench/run.py $(BENCH_OPTIONS)
 
 .PHONY: bench
 

@@ -50,8 +50,8 @@ def make_pair(directory, folder, peer, kind):
         dtype = "f16" if kind in QUANTISED else kind
         run_tool([sys.executable, ROOT / "bench/write_gguf.py", directory, plain, "--dtype", dtype])
     if kind in QUANTISED:
-        # --pure: every matrix in this type, the classifier too, as in yalm's file.
-        command = [str(peer / "llama-quantize"), "--pure", str(plain), str(theirs), kind.upper()]
+        # As its users do: with Q4_0, its classifier is Q6_K, ours q8.
+        command = [str(peer / "llama-quantize"), str(plain), str(theirs), kind.upper()]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise BenchError(f"llama-quantize: {(done.stdout + done.stderr).strip().splitlines()[-1]}")
@@ -70,6 +70,12 @@ def compare(options, pair, test):
     return rounds
 
 
+def peer_fraction(ours, theirs):
+    """Of the limit that our run measured right before: the same operations, or bytes in proportion to the files, in their time."""
+    amount = theirs["model_size"] / ours["model_size"] if ours["n_gen"] else 1
+    return amount * ours["fraction_of_limit"] * theirs["avg_ts"] / ours["avg_ts"]
+
+
 def sum_up(kind, rounds, busy):
     ours, theirs = zip(*rounds)
     ratios = [a["avg_ts"] / b["avg_ts"] for a, b in rounds]
@@ -83,8 +89,7 @@ def sum_up(kind, rounds, busy):
         "lowest_ratio": min(ratios),
         "highest_ratio": max(ratios),
         "fraction": statistics.median(row["fraction_of_limit"] for row in ours),
-        # The same bytes or operations in their time, against the limit that our run measured right before.
-        "llama_cpp_fraction": statistics.median(a["fraction_of_limit"] * b["avg_ts"] / a["avg_ts"] for a, b in rounds),
+        "llama_cpp_fraction": statistics.median(peer_fraction(a, b) for a, b in rounds),
         "rows": rounds,
     }
 

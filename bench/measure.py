@@ -31,8 +31,8 @@ def throughput(yalm, model, prompt=0, generate=0, depth=0, repetitions=1, thread
         command += ["--threads", str(threads)]
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
     if done.returncode != 0:
-        lines = done.stderr.strip().splitlines() or [f"exits with {done.returncode}"]
-        raise BenchError(f"{Path(yalm).name}: {lines[-1]}")
+        lines = done.stderr.strip().splitlines() or [f"{Path(yalm).name} exits with {done.returncode}"]
+        raise BenchError(lines[-1])
     return json.loads(done.stdout)
 
 

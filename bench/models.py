@@ -72,8 +72,8 @@ def run_tool(command):
     command = [str(word) for word in command]
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
     if done.returncode != 0:
-        lines = done.stderr.strip().splitlines() or [f"exits with {done.returncode}"]
-        raise BenchError(f"{Path(command[1]).name}: {lines[-1]}")
+        lines = done.stderr.strip().splitlines() or [f"{Path(command[1]).name} exits with {done.returncode}"]
+        raise BenchError(lines[-1])
 
 
 def make_directory(folder, shape, layers=None):

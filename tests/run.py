@@ -32,8 +32,8 @@ LOGS = ROOT / "build/test"
 TIME_LIMIT = 900  # seconds, for each job
 THREADED_ROOMS = ("engine", "cpu")  # what runs on several threads, for ThreadSanitizer
 THREADED_TESTS = "rollback or tiny-llama- or tiny-mixtral-"  # of the parity tests, likewise
-# Python tests that run none of the C code, or build it themselves.
-UNSANITIZED = ("tools", "install")
+# Python tests that run none of the C code, build it themselves, or time it.
+UNSANITIZED = ("tools", "install", "bench")
 
 ENVIRONMENT = {
     "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1",

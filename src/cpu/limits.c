@@ -110,7 +110,7 @@ yalm_status limits_measure(struct team *team, const struct cpu_kernels *kernels,
 {
     const size_t n = (size_t)team_size(team);
     // Several times what last-level caches hold; a short measurement has time for less. And less where memory is short.
-    size_t bytes = (size_t)(seconds < 1 ? 128 : 512) << 20;
+    size_t bytes = (size_t)(seconds < 0.5 ? 128 : 512) << 20;
     while (bytes > memory_available() / 4 && bytes > (size_t)64 << 20)
         bytes /= 2;
     struct run run = {.kernels = kernels, .team = team};

@@ -1,0 +1,98 @@
+"""bench/run.py on tiny models: its tables, its JSON, its plots, and that it cleans up."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+from harness import ROOT
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def run_bench(*options):
+    command = [sys.executable, str(ROOT / "bench/run.py"), *map(str, options)]
+    return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+
+
+@pytest.fixture(scope="module")
+def smoke(yalm, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bench")
+    done = run_bench("--smoke", "--dtypes", "fp16", "--yalm", yalm, "--build", folder / "models", "--results", folder)
+    assert done.returncode == 0, done.stderr
+    [results] = folder.glob("*.json")
+    return folder, done.stdout, json.loads(results.read_text(encoding="utf-8"))
+
+
+def test_json_holds_every_section(smoke):
+    _, _, results = smoke
+    records = results["records"]
+    assert {record["section"] for record in records} == {"dtype", "prompt", "depth", "small", "busy"} or (
+        results["machine"]["cores"] == 1
+    )
+    for record in records:
+        assert record["lowest_tokens_per_s"] <= record["tokens_per_s"] <= record["best_tokens_per_s"]
+        assert record["limit"] > 0 and record["fraction"] > 0
+        assert len(record["rows"]) * len(record["rows"][0]["samples_ts"]) == record["n_samples"]
+
+
+def test_amounts_are_those_of_the_shape(smoke):
+    """tiny-llama3rope: 3 layers, 2 KV heads of 32, fp16; a token more in the cache is 768 bytes more to read."""
+    depth = {r["n_depth"]: r for r in smoke[2]["records"] if r["section"] == "depth"}
+    assert sorted(depth) == [0, 1024]
+    more = depth[1024]["amount_per_token"] - depth[0]["amount_per_token"]
+    assert more == pytest.approx(1024 * 3 * 2 * 2 * 32 * 2, rel=0.01)
+    prefill = next(r for r in smoke[2]["records"] if r["case"] == "pp64")
+    assert prefill["unit"] == "GOP/s"
+    achieved = prefill["amount_per_token"] * prefill["tokens_per_s"]
+    assert prefill["achieved"] == pytest.approx(1e-9 * achieved, rel=0.01)
+
+
+def test_tables_are_printed(smoke):
+    for title in ("By dtype", "By prompt length", "By depth", "In the caches"):
+        assert f"### {title}" in smoke[1]
+    assert "| tiny-gqa | fp16 | tg16 |" in smoke[1]
+
+
+def test_plots_are_svg_with_a_mark_for_each_measurement(smoke):
+    folder, _, _ = smoke
+    plots = {path.stem.rpartition("-")[2]: ElementTree.parse(path).getroot() for path in folder.glob("*.svg")}
+    assert sorted(plots) == ["depth", "dtypes", "prompt"]
+    for root in plots.values():
+        assert root.tag == SVG + "svg"
+    assert len(plots["depth"].findall(SVG + "circle")) == 2
+    assert len(plots["depth"].findall(SVG + "polyline")) == 2  # what was measured, and the theory
+    assert len(plots["prompt"].findall(SVG + "circle")) == 2
+    assert len(plots["dtypes"].findall(SVG + "rect")) == 1 + 2  # the page; decode and prefill
+
+
+def test_models_are_removed(smoke):
+    assert list((smoke[0] / "models").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--dtypes", "q17"], "found 'q17'"),
+        (["--depths", "1,x"], "found '1,x'"),
+        (["--rounds", "0"], "found 0"),
+        (["--shape", "llama-9"], "llama-9"),
+    ],
+)
+def test_bad_options_are_refused(options, words):
+    done = run_bench("--smoke", *options)
+    assert done.returncode == 2
+    assert words in done.stderr.splitlines()[-1]
+
+
+def test_a_program_that_fails_is_reported_in_one_line(tmp_path):
+    failing = tmp_path / "yalm"
+    failing.write_text("#!/bin/sh\necho 'yalm: something is wrong' >&2\nexit 3\n")
+    failing.chmod(0o755)
+    done = run_bench("--smoke", "--dtypes", "fp16", "--yalm", failing, "--build", tmp_path / "b", "--results", tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "run.py: yalm: something is wrong"
+    assert list((tmp_path / "b").iterdir()) == []
