@@ -42,7 +42,8 @@ def test_memory_is_said_first_and_statistics_last(program):
     assert re.match(r"cpu: \d+ threads?, \w+, context 24, cache fp16$", lines[1])
     assert re.match(r"prefill: 5 tokens in \d+\.\d+ s, \d+\.\d tok/s$", lines[2])
     assert re.match(
-        r"decode: 19 tokens in \d+\.\d+ s, \d+\.\d tok/s, \d+\.\d+ GB/s \(\d+ % of the \d+\.\d+ GB/s that this machine reads\)$",
+        r"decode: 19 tokens in \d+\.\d+ s, \d+\.\d tok/s, \d+\.\d+ GB/s "
+        r"\((\d+ % of the \d+\.\d+ GB/s that this machine reads|from the caches: memory reads \d+\.\d+ GB/s)\)$",
         lines[3],
     )
     assert re.match(r"generated: 20 tokens, the first after \d+\.\d+ s; seed 5; stopped by: limit$", lines[4])
