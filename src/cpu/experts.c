@@ -5,10 +5,10 @@
 
 #include "cpu/matmul.h"
 
-void gated_units(struct cpu_state *s, const struct expert_weights *w, const float *h, int n, struct member *me)
+void gated_units(struct cpu_state *s, const struct expert_weights *w, int forms, const float *h, int n, struct member *me)
 {
     const int ffn_dim = w->gate.rows;
-    matmul_pack(s, me, matmul_form(&w->gate) | matmul_form(&w->up), h, n, w->gate.cols);
+    matmul_pack(s, me, forms, h, n, w->gate.cols);
     const int needed = n > 0 ? ffn_dim : 0;
     for (struct span rows; team_claim(me, needed, matmul_grain(s, &w->gate, n), &rows);) {
         // The same rows of gate and up: the claim goes on with what it has just computed.
@@ -65,8 +65,24 @@ static void route(struct cpu_state *s, int n)
             s->chosen_experts[i++] = e;
 }
 
+// What any of a layer's experts wants its inputs in: which expert a round is for is not known for good, so each has the steps of all.
+struct expert_forms {
+    int units, down;
+};
+
+static struct expert_forms forms_of(const struct expert_weights *experts, int n)
+{
+    struct expert_forms forms = {0};
+    for (int e = 0; e < n; e++) {
+        forms.units |= matmul_form(&experts[e].gate) | matmul_form(&experts[e].up);
+        forms.down |= matmul_form(&experts[e].down);
+    }
+    return forms;
+}
+
 // x[token] += scale · expert(h[token]) for the n tokens of expert e; steps without items where n = 0.
-static void expert(struct cpu_state *s, const struct expert_weights *w, int e, int n, struct member *me)
+static void expert(struct cpu_state *s, const struct expert_weights *w, struct expert_forms forms, int e, int n,
+                   struct member *me)
 {
     const int dim = s->config->hidden_dim;
     const int *tokens = s->expert_tokens + (size_t)e * s->chunk;
@@ -74,8 +90,8 @@ static void expert(struct cpu_state *s, const struct expert_weights *w, int e, i
     for (struct span mine; team_claim(me, n, 1, &mine);)
         for (int i = mine.first; i < mine.last; i++)
             memcpy(s->expert_in + (size_t)i * dim, s->h + (size_t)tokens[i] * dim, sizeof(float) * dim);
-    gated_units(s, w, s->expert_in, n, me);
-    matmul_pack(s, me, matmul_form(&w->down), s->gate, n, w->down.cols);
+    gated_units(s, w, forms.units, s->expert_in, n, me);
+    matmul_pack(s, me, forms.down, s->gate, n, w->down.cols);
     const int needed = n > 0 ? dim : 0;
     for (struct span rows; team_claim(me, needed, matmul_grain(s, &w->down, n), &rows);) {
         matmul_rows(s, me, &(struct product){&w->down, w->down_bias, s->branch}, rows, s->gate, n);
@@ -88,6 +104,7 @@ static void expert(struct cpu_state *s, const struct expert_weights *w, int e, i
 void experts_block(struct cpu_state *s, const struct layer_weights *w, int n, struct member *me)
 {
     const int n_experts = s->config->n_experts;
+    const struct expert_forms forms = forms_of(w->experts, n_experts);
     matmul_shared(s, me, &(struct product){&w->router, NULL, s->router_logits}, 1, s->h, n);
     for (struct span once; team_claim(me, 1, 1, &once);)
         route(s, n);
@@ -96,6 +113,6 @@ void experts_block(struct cpu_state *s, const struct layer_weights *w, int n, st
     for (int i = 0; i < n_experts && i < most; i++) {
         const int e = s->chosen_experts[i];
         const bool repeated = i > 0 && e == 0; // beyond the chosen ones
-        expert(s, &w->experts[e], e, repeated ? 0 : s->expert_n[e], me);
+        expert(s, &w->experts[e], forms, e, repeated ? 0 : s->expert_n[e], me);
     }
 }

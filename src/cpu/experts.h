@@ -2,8 +2,9 @@
 #pragma once
 #include "cpu/state.h"
 
-// state->gate = silu(gate · h) ∘ (up · h) for n tokens h (n, hidden_dim): one or two steps.
-void gated_units(struct cpu_state *state, const struct expert_weights *w, const float *h, int n, struct member *me);
+// state->gate = silu(gate · h) ∘ (up · h) for n tokens h (n, hidden_dim): steps.
+// `forms` is what gate and up want h in (matmul.h), or more.
+void gated_units(struct cpu_state *state, const struct expert_weights *w, int forms, const float *h, int n, struct member *me);
 
 // x += Σ over each token's experts of weight · expert(h), for the n tokens state->h: steps.
 void experts_block(struct cpu_state *state, const struct layer_weights *w, int n, struct member *me);

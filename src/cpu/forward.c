@@ -79,8 +79,9 @@ static void ffn_block(struct cpu_state *s, const struct batch *batch, int layer,
         experts_block(s, w, batch->n, me);
         return;
     }
-    gated_units(s, &w->experts[0], s->h, batch->n, me);
-    project_residual(s, me, &w->experts[0].down, w->experts[0].down_bias, s->gate, batch->n);
+    const struct expert_weights *ffn = &w->experts[0];
+    gated_units(s, ffn, matmul_form(&ffn->gate) | matmul_form(&ffn->up), s->h, batch->n, me);
+    project_residual(s, me, &ffn->down, ffn->down_bias, s->gate, batch->n);
 }
 
 static void classify(struct cpu_state *s, const struct batch *batch, struct member *me)

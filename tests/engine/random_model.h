@@ -110,9 +110,11 @@ static void random_layer(struct random_model *m, struct layer_weights *l, enum d
     l->experts = random_block(m, sizeof *l->experts * n);
     memset(l->experts, 0, sizeof *l->experts * n);
     for (int e = 0; e < n; e++) {
-        l->experts[e].gate = random_matrix(m, dtype, c->ffn_dim, c->hidden_dim);
-        l->experts[e].up = random_matrix(m, dtype, c->ffn_dim, c->hidden_dim);
-        l->experts[e].down = random_matrix(m, dtype, c->hidden_dim, c->ffn_dim);
+        // A file may keep some experts in another type: here every other one of those in q4.
+        const enum dtype type = dtype == DTYPE_Q4 && e % 2 ? DTYPE_BF16 : dtype;
+        l->experts[e].gate = random_matrix(m, type, c->ffn_dim, c->hidden_dim);
+        l->experts[e].up = random_matrix(m, type, c->ffn_dim, c->hidden_dim);
+        l->experts[e].down = random_matrix(m, type, c->hidden_dim, c->ffn_dim);
         if (c->mlp_bias) {
             l->experts[e].gate_bias = random_vector(m, c->ffn_dim, 0, 0.5);
             l->experts[e].up_bias = random_vector(m, c->ffn_dim, 0, 0.5);

@@ -65,7 +65,7 @@ static const struct scenario scenarios[] = {
      false,
      0},
     {"q4, grouped queries", {SHAPE(6, 2, 16)}, DTYPE_Q4, 128, false, 0},
-    {"q4, experts", {SHAPE(4, 2, 12), .n_experts = 5, .n_active_experts = 2}, DTYPE_Q4, 128, false, 0},
+    {"q4 and bf16 experts", {SHAPE(4, 2, 12), .n_experts = 5, .n_active_experts = 2}, DTYPE_Q4, 128, false, 0},
 };
 
 static bool has(const char *isa)
