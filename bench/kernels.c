@@ -28,6 +28,7 @@ struct bench {
     clockid_t clock;
     char *pool;            // random elements that are small numbers in every type
     float *x, *y, *packed; // (MAX_TOKENS, cols)
+    void *quantised;       // the same tokens, for quantised matrices
     char **scratch;        // (n_threads)
     yalm_limits limits;
     atomic_int next;
@@ -70,12 +71,12 @@ static struct span share_of(const struct bench *b, int i, int n, int grain)
 
 static int matrices(const struct bench *b)
 {
-    return (int)(pool_bytes / ((size_t)b->rows * (size_t)b->cols * dtype_sizes[b->type]));
+    return (int)(pool_bytes / ((size_t)b->rows * dtype_row_bytes(b->type, b->cols)));
 }
 
 static void *matrix(const struct bench *b, int i)
 {
-    return b->pool + (size_t)i * (size_t)b->rows * (size_t)b->cols * dtype_sizes[b->type];
+    return b->pool + (size_t)i * (size_t)b->rows * dtype_row_bytes(b->type, b->cols);
 }
 
 static void matvec(void *context, int thread)
@@ -109,6 +110,43 @@ static void matmul(void *context, int thread)
         .n = b->n,
         .scratch = b->scratch[thread],
     });
+}
+
+static void quantise(void *context, int thread)
+{
+    struct bench *b = context;
+    const struct span cols = share_of(b, thread, b->cols, QUANT_GROUP);
+    b->kernels->quant->quantise(b->quantised, b->x, b->cols, b->n, b->cols, cols.first, cols.last);
+}
+
+static void quant_product(struct bench *b, int thread, const void *w)
+{
+    const struct span rows = share_of(b, thread, b->rows, 16);
+    b->kernels->quant->product[b->type](&(struct quant_args){
+        .y = b->y + rows.first,
+        .ldy = b->rows,
+        .w = w,
+        .rows = b->rows,
+        .cols = b->cols,
+        .first_row = rows.first,
+        .last_row = rows.last,
+        .x = b->quantised,
+        .n = b->n,
+        .scratch = b->scratch[thread],
+    });
+}
+
+static void quant_few(void *context, int thread)
+{
+    struct bench *b = context;
+    for (int i = 0; i < matrices(b); i++)
+        quant_product(b, thread, matrix(b, i));
+}
+
+static void quant_many(void *context, int thread)
+{
+    struct bench *b = context;
+    quant_product(b, thread, matrix(b, (int)(atomic_load(&b->next) % matrices(b))));
 }
 
 struct queries { // on a thread's stack
@@ -181,6 +219,8 @@ static double seconds_of(struct bench *b, void (*work)(void *context, int thread
     const double start = clock_of(b);
     if (work == matmul)
         team_for(b->team, b->n_threads, pack, b);
+    if (work == quant_few || work == quant_many)
+        team_for(b->team, b->n_threads, quantise, b);
     team_for(b->team, b->n_threads, work, b);
     return clock_of(b) - start;
 }
@@ -231,7 +271,7 @@ static void measure(struct bench *b, const char *name, void (*work)(void *contex
         return;
     double best = 0, ratios[MAX_ROUNDS] = {0};
     for (int i = -1; i < b->rounds; i++) { // the first one warms up
-        if (work != matmul)
+        if (work != matmul && work != quant_many)
             atomic_store(&b->next, 0);
         else
             atomic_fetch_add(&b->next, 1);
@@ -246,6 +286,20 @@ static void measure(struct bench *b, const char *name, void (*work)(void *contex
     printf("%-44s %8.1f %s  %5.1f %%  (rounds %.0f to %.0f %%)\n", name, 1e-9 * best, reading ? "GB/s " : "GOP/s",
            100 * ratios[b->rounds / 2], 100 * ratios[0], 100 * ratios[b->rounds - 1]);
     fflush(stdout);
+}
+
+static void bench_quant(struct bench *b, enum dtype type, int rows, int cols, int n)
+{
+    char name[64];
+    b->type = type;
+    b->rows = rows;
+    b->cols = cols;
+    b->n = n;
+    snprintf(name, sizeof name, "product %s %d x %d, n %d", dtype_names[type], rows, cols, n);
+    if (n <= b->kernels->matvec_max)
+        measure(b, name, quant_few, (double)matrices(b) * rows * (double)dtype_row_bytes(type, cols), true);
+    else
+        measure(b, name, quant_many, 2.0 * rows * cols * n, false);
 }
 
 static void bench_matvec(struct bench *b, enum dtype type, int rows, int cols, int n)
@@ -307,6 +361,16 @@ static void bench_all(struct bench *b)
     }
     for (int n = 2; n <= b->kernels->matvec_max; n *= 2)
         bench_matvec(b, DTYPE_FP16, 5632, 2048, n);
+    for (enum dtype type = DTYPE_Q8; type <= DTYPE_Q4; type++) {
+        bench_quant(b, type, 2048, 2048, 1);
+        bench_quant(b, type, 5632, 2048, 1);
+        bench_quant(b, type, 2048, 5632, 1);
+        bench_quant(b, type, 4096, 4096, 1);
+        bench_quant(b, type, 5632, 2048, 4);
+        bench_quant(b, type, 5632, 2048, 64);
+        bench_quant(b, type, 5632, 2048, 512);
+        bench_quant(b, type, 2048, 5632, 512);
+    }
     for (int n = 16; n <= 512; n = n < 64 ? 2 * n : 8 * n)
         bench_matmul(b, DTYPE_FP16, 5632, 2048, n);
     bench_matmul(b, DTYPE_FP16, 2048, 2048, 512);
@@ -361,10 +425,12 @@ static bool set_up(struct bench *b, yalm_error *error)
     b->y = random_floats(MAX_TOKENS * most_rows);
     b->packed = memory_pages(sizeof(float) * b->kernels->packed_size(MAX_TOKENS, (int)most_cols));
     b->scratch = calloc((size_t)b->n_threads, sizeof *b->scratch);
-    const size_t matmul_bytes = b->kernels->matmul_scratch, attend_bytes = b->kernels->attend_scratch;
+    b->quantised = memory_pages(b->kernels->quant->size(MAX_TOKENS, (int)most_cols));
+    const size_t of_floats = b->kernels->matmul_scratch, of_quants = b->kernels->quant->scratch;
+    const size_t matmul_bytes = of_floats > of_quants ? of_floats : of_quants, attend_bytes = b->kernels->attend_scratch;
     for (int i = 0; b->scratch && i < b->n_threads; i++)
         b->scratch[i] = memory_pages((matmul_bytes > attend_bytes ? matmul_bytes : attend_bytes) + 64);
-    return b->team && b->pool && b->x && b->y && b->packed && b->scratch;
+    return b->team && b->pool && b->x && b->y && b->packed && b->quantised && b->scratch;
 }
 
 int main(int argc, char **argv)

@@ -36,7 +36,9 @@ VEC_INLINE ivec ivec_round(vec x)
 VEC_INLINE ivec ivec_dot(ivec sum, ivec a, ivec b)
 {
 #ifdef __AVX512VNNI__
-    return _mm512_dpwssd_epi32(sum, a, b);
+    // Not the intrinsic: gcc 12 copies every sum before and after it, which the tiles have no registers for.
+    __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "vm"(b));
+    return sum;
 #else
     return _mm512_add_epi32(sum, _mm512_madd_epi16(a, b));
 #endif
