@@ -11,7 +11,7 @@ enum {
     MANY_GROUPS = MANY_COLS / QUANT_GROUP,
     MANY_ROWS = VEC == 16 ? 128 : 64,
     MANY_TILE = QUANT_TILE_VECS * VEC, // tokens
-    MANY_TOKENS = 8 * MANY_TILE,
+    MANY_TOKENS = 11 * MANY_TILE,
     MANY_WEIGHTS = (int)sizeof(int16_t) * MANY_ROWS * MANY_COLS, // bytes
     MANY_SCALES = (int)sizeof(float) * MANY_ROWS * MANY_GROUPS,
     MANY_SUMS = (int)sizeof(float) * MANY_ROWS * MANY_TOKENS,
@@ -94,6 +94,11 @@ VEC_INLINE void many_convert(enum dtype type, const struct many *m, int first_ro
 VEC_INLINE void many_tile(int n_vecs, float *sums, const int16_t *w, const float *w_scales, const char *panel,
                           const float *scales, ptrdiff_t panel_size, int groups)
 {
+#pragma GCC unroll 8
+    for (int r = 0; r < TILE_ROWS; r++) // needed after the first group's products: time enough to come from L2
+#pragma GCC unroll 8
+        for (int j = 0; j < n_vecs; j++)
+            __builtin_prefetch(sums + r * MANY_TOKENS + j * VEC);
     for (int g = 0; g < groups; g++) {
         ivec c[TILE_ROWS][QUANT_TILE_VECS];
 #pragma GCC unroll 8
