@@ -7,6 +7,12 @@
 #include "cli/cli.h"
 #include "cli/throughput.h"
 
+// What the products with this model's weights are made of: quantised ones of 8-bit multiply-adds, at best.
+static double arithmetic_limit(const struct report *report)
+{
+    return report->facts->weight_dtype[0] == 'q' ? report->limits.dot_gop_per_s : report->limits.fma_gop_per_s;
+}
+
 struct summary test_summary(const struct report *report, const struct test *test)
 {
     struct summary s = {0};
@@ -24,7 +30,7 @@ struct summary test_summary(const struct report *report, const struct test *test
     s.deviation_rate = sqrt(s.deviation_rate);
     s.gb_per_s = test->cost.bytes / s.mean_ns;
     s.gop_per_s = test->cost.ops / s.mean_ns;
-    const double limit = test->n_gen ? report->limits.read_gb_per_s : report->limits.fma_gop_per_s;
+    const double limit = test->n_gen ? report->limits.read_gb_per_s : arithmetic_limit(report);
     s.fraction = limit > 0 ? (test->n_gen ? s.gb_per_s : s.gop_per_s) / limit : 0;
     return s;
 }
@@ -62,7 +68,7 @@ static void print_markdown(const struct report *report)
             snprintf(name + n, sizeof name - (size_t)n, " @ d%d", test->depth);
         snprintf(rate, sizeof rate, "%.2f ± %.2f", s.mean_rate, s.deviation_rate);
         snprintf(bandwidth, sizeof bandwidth, "%.1f (%.1f)", s.gb_per_s, report->limits.read_gb_per_s);
-        snprintf(arithmetic, sizeof arithmetic, "%.1f (%.1f)", s.gop_per_s, report->limits.fma_gop_per_s);
+        snprintf(arithmetic, sizeof arithmetic, "%.1f (%.1f)", s.gop_per_s, arithmetic_limit(report));
         printf("| %-30s | %10s | %10s | %-10s | %7d | %15s | %21s | %15s | %18s | %6.1f %% |\n", type, size, params,
                strcmp(report->how.device, "cuda") == 0 ? "CUDA" : "CPU", report->how.n_threads, name, rate, bandwidth,
                arithmetic, 100 * s.fraction);
@@ -143,7 +149,7 @@ static cJSON *test_row(const struct report *report, const struct test *test, boo
     cJSON_AddNumberToObject(row, "gb_per_s", s.gb_per_s);
     cJSON_AddNumberToObject(row, "limit_gb_per_s", report->limits.read_gb_per_s);
     cJSON_AddNumberToObject(row, "gop_per_s", s.gop_per_s);
-    cJSON_AddNumberToObject(row, "limit_gop_per_s", report->limits.fma_gop_per_s);
+    cJSON_AddNumberToObject(row, "limit_gop_per_s", arithmetic_limit(report));
     cJSON_AddNumberToObject(row, "fraction_of_limit", s.fraction);
     return row;
 }

@@ -113,9 +113,28 @@ static void scalar_q4(const struct quant_args *args)
     product(DTYPE_Q4, args);
 }
 
+static double scalar_dot_loop(long rounds)
+{
+    enum { LANES = 32 };
+    uint32_t sum[LANES];       // they wrap
+    volatile int8_t start = 3; // volatile: the compiler must not know the factor
+    const int8_t factor = start;
+    for (int i = 0; i < LANES; i++)
+        sum[i] = (uint32_t)i;
+    for (long round = 0; round < rounds; round++)
+        for (int i = 0; i < LANES; i++)
+            sum[i] += (uint32_t)((int8_t)sum[i] * factor);
+    uint32_t all = 0;
+    for (int i = 0; i < LANES; i++)
+        all ^= sum[i];
+    start = (int8_t)all; // used
+    return 2.0 * LANES * (double)rounds;
+}
+
 const struct quant_kernels quant_kernels_scalar = {
     .size = scalar_quantised_size,
     .quantise = scalar_quantise,
     .product = {[DTYPE_Q8] = scalar_q8, [DTYPE_Q4] = scalar_q4},
     .scratch = 0,
+    .dot_loop = scalar_dot_loop,
 };

@@ -21,6 +21,7 @@ enum {
 
 struct run {
     const struct cpu_kernels *kernels;
+    double (*loop)(long rounds); // the arithmetic that is measured
     struct team *team;
     char *block;
     size_t share; // bytes; there are as many shares as threads
@@ -50,7 +51,7 @@ static void read_share(void *context, int share)
 static void multiply(void *context, int share)
 {
     struct run *run = context;
-    const double ops = run->kernels->fma_loop(run->rounds);
+    const double ops = run->loop(run->rounds);
     if (share == 0)
         run->ops = ops;
     atomic_fetch_add(&run->members, 1);
@@ -87,8 +88,9 @@ static double measure_read(struct run *run, double seconds)
 
 // Runs are made long enough, about 20 ms, for the fork not to count; the fastest of several tells how long that is, for one alone may
 // have been interrupted.
-static double measure_fma(struct run *run, double seconds)
+static double measure_loop(struct run *run, double (*loop)(long rounds), double seconds)
 {
+    run->loop = loop;
     double shortest = 1;
     run->rounds = 100000;
     for (int i = 0; i < 5; i++) {
@@ -123,6 +125,7 @@ yalm_status limits_measure(struct team *team, const struct cpu_kernels *kernels,
     team_for(team, (int)n, touch, &run);
     limits->read_gb_per_s = 1e-9 * measure_read(&run, 0.75 * seconds);
     memory_pages_free(run.block, n * run.share);
-    limits->fma_gop_per_s = 1e-9 * measure_fma(&run, 0.25 * seconds);
+    limits->fma_gop_per_s = 1e-9 * measure_loop(&run, kernels->fma_loop, 0.125 * seconds);
+    limits->dot_gop_per_s = 1e-9 * measure_loop(&run, kernels->quant->dot_loop, 0.125 * seconds);
     return YALM_OK;
 }

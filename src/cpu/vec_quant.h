@@ -188,3 +188,25 @@ VEC_INLINE void few(enum dtype type, const struct quant_args *a)
         return few_streams(type, NARROW, 8, a);
     }
 }
+
+VEC_INLINE double dot_loop(long rounds)
+{
+    enum { CHAINS = 12 }; // as in fma_loop()
+    ivec sum[CHAINS];
+    volatile int start = 0x01010101; // volatile: the compiler must not know the factors
+    const ivec b = ivec_set(start);
+#pragma GCC unroll 12
+    for (int i = 0; i < CHAINS; i++)
+        sum[i] = ivec_set(i);
+    for (long round = 0; round < rounds; round++)
+#pragma GCC unroll 12
+        for (int i = 0; i < CHAINS; i++)
+            sum[i] = ivec_dot8(sum[i], sum[i], b); // of itself, since products that stay the same could be computed once
+    int32_t all[VEC];
+#pragma GCC unroll 12
+    for (int i = 0; i < CHAINS; i++) {
+        ivec_store(all, sum[i]);
+        start = all[0]; // used
+    }
+    return 8.0 * VEC * CHAINS * (double)rounds;
+}

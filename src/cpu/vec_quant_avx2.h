@@ -37,6 +37,12 @@ VEC_INLINE ivec ivec_dot(ivec sum, ivec a, ivec b)
     return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
 }
 
+// sum[i] += four products of 8-bit elements, a's without sign.
+VEC_INLINE ivec ivec_dot8(ivec sum, ivec a, ivec b)
+{
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), _mm256_set1_epi16(1)));
+}
+
 // The largest magnitude of n vectors, compared as bits: a NaN is larger than any number.
 VEC_INLINE float largest_magnitude(const vec *x, int n)
 {

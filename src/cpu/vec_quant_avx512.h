@@ -44,6 +44,17 @@ VEC_INLINE ivec ivec_dot(ivec sum, ivec a, ivec b)
 #endif
 }
 
+// sum[i] += four products of 8-bit elements, a's without sign.
+VEC_INLINE ivec ivec_dot8(ivec sum, ivec a, ivec b)
+{
+#ifdef __AVX512VNNI__
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    return sum;
+#else
+    return _mm512_add_epi32(sum, _mm512_madd_epi16(_mm512_maddubs_epi16(a, b), _mm512_set1_epi16(1)));
+#endif
+}
+
 // The largest magnitude of n vectors, compared as bits: a NaN is larger than any number.
 VEC_INLINE float largest_magnitude(const vec *x, int n)
 {

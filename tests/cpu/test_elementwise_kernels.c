@@ -206,6 +206,7 @@ static void test_limit_loops(void **state)
         release(f);
     }
     assert_true(f->kernels->fma_loop(1000) == 10 * f->kernels->fma_loop(100));
+    assert_true(f->kernels->quant->dot_loop(1000) == 10 * f->kernels->quant->dot_loop(100));
 }
 
 static void test_select(void **state)

@@ -13,7 +13,7 @@
 static void measure(const struct cpu_kernels *kernels, int n_threads)
 {
     yalm_error error;
-    yalm_limits limits = {NAN, NAN};
+    yalm_limits limits = {NAN, NAN, NAN};
     struct team *team = team_open(n_threads, false, &error);
     assert_non_null(team);
     const double start = clock_seconds();
@@ -21,6 +21,7 @@ static void measure(const struct cpu_kernels *kernels, int n_threads)
     assert_true(clock_seconds() - start < 60); // at least one pass over the grid, and no endless loop
     assert_true(limits.read_gb_per_s > 0.01 && limits.read_gb_per_s < 1e5);
     assert_true(limits.fma_gop_per_s > 0.01 && limits.fma_gop_per_s < 1e6);
+    assert_true(limits.dot_gop_per_s > 0.01 && limits.dot_gop_per_s < 1e6);
     team_close(team);
 }
 
