@@ -16,10 +16,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from measure import busy_process, case_name, machine, result_name, throughput
+from measure import busy_process, case_name, machine, result_name, stop_politely, throughput
 from run import percent, table
 
-from models import PRESETS, ROOT, BenchError, check_room, convert, make_directory, n_weights, run_tool
+from models import PRESETS, ROOT, BenchError, check_room, convert, make_directory, model_name, n_weights, run_tool
 
 # llama.cpp's type: yalm's.
 TYPES = {"f16": "fp16", "bf16": "bf16", "q8_0": "q8", "q4_0": "q4"}
@@ -35,16 +35,21 @@ def run_peer(bench, model, prompt=0, generate=0, depth=0, threads=0):
     return json.loads(done.stdout)
 
 
-def make_pair(directory, folder, peer, kind):
-    """The directory's weights for both engines: (yalm's file, llama.cpp's file)."""
-    ours, theirs = folder / f"{directory.name}-{TYPES[kind]}.bin", folder / f"{directory.name}-{kind}.gguf"
+def pair_paths(directory, kind):
+    """(yalm's file, llama.cpp's file), beside the directory."""
+    return tuple(directory.with_name(f"{directory.name}-{end}") for end in (f"{TYPES[kind]}.bin", f"{kind}.gguf"))
+
+
+def make_pair(directory, peer, kind):
+    """The directory's weights for both engines."""
+    ours, theirs = pair_paths(directory, kind)
     if not ours.exists():
         print(f"compare: converting to {ours.name}", file=sys.stderr)
         convert(directory, TYPES[kind], ours)
     if theirs.exists():
         return ours, theirs
     print(f"compare: converting to {theirs.name}", file=sys.stderr)
-    plain = folder / f"{directory.name}-f16.gguf" if kind in QUANTISED else theirs
+    plain = pair_paths(directory, "f16")[1] if kind in QUANTISED else theirs
     existed = plain.exists()
     if not existed:
         dtype = "f16" if kind in QUANTISED else kind
@@ -94,6 +99,12 @@ def sum_up(kind, rounds, busy):
     }
 
 
+def report(record):
+    speeds = f"yalm {record['yalm']:.1f} tok/s, llama.cpp {record['llama_cpp']:.1f}, ratio {record['ratio']:.2f}"
+    print(f"compare: {record['type']} {record['case']}: {speeds}", file=sys.stderr)
+    return record
+
+
 def list_tests(options):
     for depth in options.depths:
         if options.prompt:
@@ -126,19 +137,21 @@ def run(options):
     # The directory, one pair, and a 16-bit GGUF to quantise from.
     check_room(options.build, 2 * n * (1 + 2 * (len(options.types) if options.keep else 1) + 1), 4 * n + (1 << 30))
     before = set(options.build.iterdir())
-    print(f"compare: making {options.shape}", file=sys.stderr)
-    directory = make_directory(options.build, options.shape, options.layers)
+    directory = options.build / model_name(options.shape, options.layers)
+    if not all(path.exists() for kind in options.types for path in pair_paths(directory, kind)):
+        print(f"compare: making {directory.name}", file=sys.stderr)
+        make_directory(options.build, options.shape, options.layers)
     records = []
     try:
         for kind in options.types:
-            pair = make_pair(directory, options.build, options.peer, kind)
+            pair = make_pair(directory, options.peer, kind)
             for test in list_tests(options):
                 print(f"compare: {kind}, {test}", file=sys.stderr)
-                records.append(sum_up(kind, compare(options, pair, test), busy=False))
+                records.append(report(sum_up(kind, compare(options, pair, test), busy=False)))
             if options.busy:
                 with busy_process():
                     test = {"generate": options.generate}
-                    records.append(sum_up(kind, compare(options, pair, test), busy=True))
+                    records.append(report(sum_up(kind, compare(options, pair, test), busy=True)))
             if not options.keep:
                 for path in set(pair) - before:
                     path.unlink()
@@ -180,6 +193,7 @@ def main():
         options.depths = [int(word) for word in options.depths.split(",")]
     except ValueError:
         parser.error(f"--depths: found '{options.depths}', expected numbers")
+    stop_politely()
     try:
         run(options)
     except BenchError as error:

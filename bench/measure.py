@@ -9,6 +9,7 @@ import json
 import os
 import platform
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -83,6 +84,16 @@ def alternate(cases, rounds, label):
             print(f"bench: {label}, {name}, round {i + 1} of {rounds}", file=sys.stderr)
             found[name] += run()
     return found
+
+
+def stop_politely():
+    """A request to end is an interrupt: what was made is removed."""
+
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupt)
 
 
 @contextlib.contextmanager

@@ -76,9 +76,13 @@ def run_tool(command):
         raise BenchError(lines[-1])
 
 
+def model_name(shape, layers=None):
+    return f"{shape}-{layers}-layers" if layers else shape
+
+
 def make_directory(folder, shape, layers=None):
     """A Hugging Face directory of the shape in bf16; its path."""
-    out = folder / (f"{shape}-{layers}-layers" if layers else shape)
+    out = folder / model_name(shape, layers)
     more = ["--layers", layers] if layers else []
     run_tool([sys.executable, ROOT / "tools/random_hf_model.py", shape, out, *more])
     return out
@@ -91,7 +95,7 @@ def convert(directory, dtype, out):
 
 def make_models(folder, shape, dtypes, layers=None):
     """The shape in each dtype: {dtype: path}. What exists already is used again."""
-    name = f"{shape}-{layers}-layers" if layers else shape
+    name = model_name(shape, layers)
     models = {dtype: folder / f"{name}-{dtype}.bin" for dtype in dtypes}
     missing = [dtype for dtype in dtypes if not models[dtype].exists()]
     if not missing:

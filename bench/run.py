@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 import plot
-from measure import alternate, busy_process, machine, result_name, summary, throughput
+from measure import alternate, busy_process, machine, result_name, stop_politely, summary, throughput
 
 from models import (
     BITS,
@@ -313,6 +313,7 @@ def main():
     plan = make_plan(parser, arguments)
     if not arguments.yalm.exists():
         sys.exit(f"run.py: {arguments.yalm} is missing: `make` builds it")
+    stop_politely()
     facts = machine()
     arguments.build.mkdir(parents=True, exist_ok=True)
     before = set(arguments.build.iterdir())
