@@ -156,8 +156,9 @@ struct queries { // on a thread's stack
 
 static void attend(struct bench *b, int thread, struct queries *q, int head, int n_queries, int n_keys, bool masked)
 {
-    const size_t row = (size_t)b->head_dim * (b->kv == KV_FP16 ? 2 : 4), size = (size_t)b->n_keys * row;
-    const char *k = b->pool + (size_t)head * 2 * size;
+    const size_t row = (size_t)b->head_dim * kv_sizes[b->kv], size = (size_t)b->n_keys * row;
+    const size_t scales = b->kv == KV_INT8 ? (size_t)b->n_keys * sizeof(float) : 0;
+    const char *k = b->pool + (size_t)head * 2 * (size + scales), *v = k + size + scales;
     memset(q->acc, 0, sizeof(float) * (size_t)n_queries * (size_t)b->head_dim);
     for (int i = 0; i < n_queries; i++) {
         q->max[i] = -INFINITY;
@@ -169,7 +170,9 @@ static void attend(struct bench *b, int thread, struct queries *q, int head, int
         .sum = q->sum,
         .q = b->x,
         .k = k,
-        .v = k + size,
+        .v = v,
+        .k_scales = scales ? (const float *)(k + size) : NULL,
+        .v_scales = scales ? (const float *)(v + size) : NULL,
         .n_queries = n_queries,
         .n_keys = n_keys,
         .head_dim = b->head_dim,
@@ -326,14 +329,15 @@ static void bench_matmul(struct bench *b, enum dtype type, int rows, int cols, i
 
 static void bench_decode(struct bench *b, enum kv_type kv, int group, int head_dim, int n_keys)
 {
+    static const char *const names[KV_TYPES] = {"fp16", "fp32", "int8"};
     char name[64];
-    const size_t head = 2 * (size_t)n_keys * (size_t)head_dim * (kv == KV_FP16 ? 2 : 4);
+    const size_t head = 2 * (size_t)n_keys * ((size_t)head_dim * kv_sizes[kv] + (kv == KV_INT8 ? sizeof(float) : 0));
     b->kv = kv;
     b->group = group;
     b->head_dim = head_dim;
     b->n_keys = n_keys;
     b->n_heads = (int)(pool_bytes / head);
-    snprintf(name, sizeof name, "attend %s decode, %d queries, d %d", kv == KV_FP16 ? "fp16" : "fp32", group, head_dim);
+    snprintf(name, sizeof name, "attend %s decode, %d queries, d %d", names[kv], group, head_dim);
     measure(b, name, attend_decode, (double)head * b->n_heads, true);
 }
 
@@ -383,6 +387,9 @@ static void bench_all(struct bench *b)
     bench_decode(b, KV_FP16, 4, 64, 16384);
     bench_decode(b, KV_FP16, 8, 64, 16384);
     bench_decode(b, KV_FP32, 4, 128, 16384);
+    for (int group = 1; group <= 8; group *= 2)
+        bench_decode(b, KV_INT8, group, 128, 16384);
+    bench_decode(b, KV_INT8, 4, 64, 16384);
     bench_prefill(b, 1, 128, 1975);
     bench_prefill(b, 4, 128, 1975);
     bench_prefill(b, 8, 64, 1975);

@@ -136,7 +136,8 @@ YALM_API size_t yalm_stream_end(yalm_stream *stream, char *out);
 
 typedef struct yalm_session yalm_session;
 
-typedef enum yalm_kv { YALM_KV_FP16 = 0, YALM_KV_FP32 = 1 } yalm_kv;
+// Elements of the KV cache. int8: each key and value of a head has a scale of its own, about half the memory of fp16.
+typedef enum yalm_kv { YALM_KV_FP16 = 0, YALM_KV_FP32 = 1, YALM_KV_INT8 = 2 } yalm_kv;
 
 typedef struct yalm_session_options {
     const char *device;  // "auto", "cpu", "cuda"

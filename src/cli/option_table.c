@@ -45,7 +45,7 @@ const struct option option_table[] = {
     {"Machine", 0, "pin", NULL, NULL, OPTION_FLAG, SESSION, AT(pin), 0, 0, NULL},
     {"Machine", 0, "mlock", NULL, NULL, OPTION_FLAG, SESSION, AT(mlock), 0, 0, NULL},
     {"Machine", 0, "isa", "auto|scalar|avx2|avx512|avx512vnni", NULL, OPTION_WORD, SESSION, AT(isa), 0, 0, ISAS},
-    {"Machine", 0, "kv,cache-type", "fp16|fp32", NULL, OPTION_CHOICE, SESSION, AT(kv), 0, 0, "fp16,fp32"},
+    {"Machine", 0, "kv,cache-type", "fp16|fp32|int8", NULL, OPTION_CHOICE, SESSION, AT(kv), 0, 0, "fp16,fp32,int8"},
     {"Machine", 0, "chunk,batch,batch-size,ubatch-size", "N", NULL, OPTION_INT, SESSION, AT(chunk), 0, 65536, NULL},
 
     {"Completion", 'n', "n-predict,predict", "N", "tokens to generate; -1 is endless", OPTION_INT, C, AT(n_predict), -2, INT_MAX / 2, NULL},

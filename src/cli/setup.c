@@ -52,9 +52,10 @@ yalm_session *open_session(const struct options *options, const yalm_model *mode
     if (session == NULL)
         return NULL;
     const yalm_session_options *facts = yalm_session_facts(session);
+    static const char *const caches[] = {[YALM_KV_FP16] = "fp16", [YALM_KV_FP32] = "fp32", [YALM_KV_INT8] = "int8"};
     if (!quiet)
         say("%s: %d thread%s, %s, context %d%s, cache %s", facts->device, facts->n_threads, facts->n_threads == 1 ? "" : "s",
-            facts->isa, facts->context, facts->endless ? " (endless)" : "", facts->kv == YALM_KV_FP32 ? "fp32" : "fp16");
+            facts->isa, facts->context, facts->endless ? " (endless)" : "", caches[facts->kv]);
     if (options->verbose && !quiet)
         say("prefill in pieces of %d tokens; %d attention sinks", facts->chunk, facts->n_sinks);
 

@@ -104,6 +104,7 @@ static void read_commit(char *commit, size_t room)
 
 static void add_machine(cJSON *row, const struct report *report)
 {
+    static const char *const caches[] = {[YALM_KV_FP16] = "f16", [YALM_KV_FP32] = "f32", [YALM_KV_INT8] = "i8"}; // ggml's names
     char text[256];
     const bool cuda = strcmp(report->how.device, "cuda") == 0;
     read_commit(text, sizeof text);
@@ -120,8 +121,8 @@ static void add_machine(cJSON *row, const struct report *report)
     cJSON_AddNumberToObject(row, "n_batch", report->how.chunk);
     cJSON_AddNumberToObject(row, "n_ubatch", report->how.chunk);
     cJSON_AddNumberToObject(row, "n_threads", report->how.n_threads);
-    cJSON_AddStringToObject(row, "type_k", report->how.kv == YALM_KV_FP32 ? "f32" : "f16");
-    cJSON_AddStringToObject(row, "type_v", report->how.kv == YALM_KV_FP32 ? "f32" : "f16");
+    cJSON_AddStringToObject(row, "type_k", caches[report->how.kv]);
+    cJSON_AddStringToObject(row, "type_v", caches[report->how.kv]);
     cJSON_AddBoolToObject(row, "use_mmap", true);
 }
 

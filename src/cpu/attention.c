@@ -35,15 +35,6 @@ int attention_key_parts(int n_visible)
     return (n_visible + part - 1) / part;
 }
 
-static void store(const struct cpu_state *s, void *rows, int slot, const float *x)
-{
-    const int d = s->config->head_dim;
-    if (s->kv_type == KV_FP32)
-        memcpy((float *)rows + (size_t)slot * d, x, sizeof(float) * d);
-    else
-        s->kernels->to_fp16((uint16_t *)rows + (size_t)slot * d, x, d);
-}
-
 // y = x / sqrt(head_dim), rotated.
 static void rotate_query(const struct cpu_state *s, float *y, const float *x, const float *cos, const float *sin)
 {
@@ -74,8 +65,8 @@ static void append_one(struct cpu_state *s, const struct batch *batch, int layer
     float *k = s->k + (size_t)token * s->kv_dim + (size_t)kv_head * d;
     const int slot = kv_slot(&s->kv, position);
     s->kernels->rope(k, cos, sin, d);
-    store(s, cpu_keys(s, layer, kv_head), slot, k);
-    store(s, cpu_values(s, layer, kv_head), slot, s->v + (size_t)token * s->kv_dim + (size_t)kv_head * d);
+    cpu_store_key(s, layer, kv_head, slot, k);
+    cpu_store_value(s, layer, kv_head, slot, s->v + (size_t)token * s->kv_dim + (size_t)kv_head * d);
 }
 
 void attention_append(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
@@ -97,7 +88,9 @@ static void attend_slots(const struct task *task, const float *q, int slot, int 
     bool masked = false;
     for (int i = 0; i < task->n_queries && !masked; i++)
         masked = task->first[i] > 0 || task->last[i] < n_keys;
-    const size_t at = (size_t)slot * d * (s->kv_type == KV_FP32 ? 4 : 2);
+    const size_t at = (size_t)slot * d * kv_sizes[s->kv_type];
+    const float *k_scales = cpu_scales(s, s->key_scales, task->layer, task->kv_head);
+    const float *v_scales = cpu_scales(s, s->value_scales, task->layer, task->kv_head);
     s->kernels->attend[s->kv_type](&(struct attend_args){
         .acc = task->acc,
         .max = task->max,
@@ -105,6 +98,8 @@ static void attend_slots(const struct task *task, const float *q, int slot, int 
         .q = q,
         .k = (const uint8_t *)cpu_keys(s, task->layer, task->kv_head) + at,
         .v = (const uint8_t *)cpu_values(s, task->layer, task->kv_head) + at,
+        .k_scales = k_scales ? k_scales + slot : NULL,
+        .v_scales = v_scales ? v_scales + slot : NULL,
         .n_queries = task->n_queries,
         .n_keys = n_keys,
         .head_dim = d,

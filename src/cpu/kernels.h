@@ -8,7 +8,9 @@
 
 #include "model/dtype.h"
 
-enum kv_type { KV_FP16, KV_FP32, KV_TYPES }; // elements of the KV cache, in the order of yalm_kv
+enum kv_type { KV_FP16, KV_FP32, KV_INT8, KV_TYPES }; // elements of the KV cache, in the order of yalm_kv
+
+static const uint64_t kv_sizes[KV_TYPES] = {2, 4, 1}; // bytes of an element; each row of int8 has a float, its scale, besides
 
 // Y = X Wᵀ for a range of W's rows, many tokens at once.
 struct matmul_args {
@@ -53,14 +55,18 @@ void quant_row_to_fp32(float *y, enum dtype type, const void *w, int rows, int c
 //     max' = max(max, s_j…);  sum' = sum e^(max - max') + Σ e^(s_j - max');  acc' = acc e^(max - max') + Σ e^(s_j - max') v_j
 // Start from max = -INFINITY, sum = 0, acc = 0; the output is acc / sum. A query that sees no key is left as it was.
 struct attend_args {
-    float *acc;        // (n_queries, head_dim)
-    float *max, *sum;  // (n_queries)
-    const float *q;    // (n_queries, head_dim), already scaled by 1 / sqrt(head_dim)
-    const void *k, *v; // (n_keys, head_dim), of the type that the function is for
+    float *acc;                       // (n_queries, head_dim)
+    float *max, *sum;                 // (n_queries)
+    const float *q;                   // (n_queries, head_dim), already scaled by 1 / sqrt(head_dim)
+    const void *k, *v;                // (n_keys, head_dim), of the type that the function is for
+    const float *k_scales, *v_scales; // (n_keys): of int8, what a row is to be multiplied by; else NULL
     int n_queries, n_keys, head_dim;
     const int *first, *last; // (n_queries): query i sees keys [first[i], last[i]) of these; NULL: all of them
     void *scratch;           // (attend_scratch) bytes, this thread's own, 64-byte aligned
 };
+
+// Smaller scales count as 0: their inverses would overflow.
+#define INT8_LEAST_SCALE 0x1p-126f
 
 struct cpu_kernels {
     const char *name; // "scalar", "avx2", "avx512", "avx512vnni"
@@ -89,6 +95,8 @@ struct cpu_kernels {
     void (*add_scaled)(float *x, const float *y, float scale, int n);            // x += scale * y
     void (*to_fp32[DTYPE_FLOATS])(float *y, const void *x, int n);
     void (*to_fp16)(uint16_t *y, const float *x, int n); // to nearest even; beyond ±65504: ±65504, NaN stays
+    // x ≈ scale * y with y in [-127, 127], to nearest; returns scale = max |x| / 127. All zero: 0; where any x is NaN or infinite: NaN.
+    float (*to_int8)(int8_t *y, const float *x, int n);
 
     // For limits.c. read_streams() reads `bytes` (a multiple of 4096 * n_streams) as n_streams interleaved streams, prefetching
     // `ahead` bytes ahead (0: not at all), and returns a value that depends on all of it; fma_loop() does `rounds` rounds of independent

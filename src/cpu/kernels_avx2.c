@@ -43,6 +43,10 @@ static void avx2_to_fp16(uint16_t *y, const float *x, int n)
 {
     to_fp16(y, x, n);
 }
+static float avx2_to_int8(int8_t *y, const float *x, int n)
+{
+    return to_int8(y, x, n);
+}
 static double avx2_fma_loop(long rounds)
 {
     return fma_loop(rounds);
@@ -62,7 +66,7 @@ const struct cpu_kernels cpu_kernels_avx2 = {
     .matmul = {[DTYPE_FP32] = avx2_matmul_fp32, [DTYPE_FP16] = avx2_matmul_fp16, [DTYPE_BF16] = avx2_matmul_bf16},
     .matmul_scratch = MATMUL_SCRATCH,
     .quant = &quant_kernels_avx2,
-    .attend = {[KV_FP16] = avx2_attend_fp16, [KV_FP32] = avx2_attend_fp32},
+    .attend = {[KV_FP16] = avx2_attend_fp16, [KV_FP32] = avx2_attend_fp32, [KV_INT8] = avx2_attend_int8},
     .attend_scratch = ATTEND_SCRATCH,
     .rmsnorm = avx2_rmsnorm,
     .rope = avx2_rope,
@@ -71,6 +75,7 @@ const struct cpu_kernels cpu_kernels_avx2 = {
     .add_scaled = avx2_add_scaled,
     .to_fp32 = {[DTYPE_FP32] = avx2_fp32_to_fp32, [DTYPE_FP16] = avx2_fp16_to_fp32, [DTYPE_BF16] = avx2_bf16_to_fp32},
     .to_fp16 = avx2_to_fp16,
+    .to_int8 = avx2_to_int8,
     .read_streams = avx2_read_streams,
     .fma_loop = avx2_fma_loop,
 };

@@ -15,3 +15,4 @@ void avx2_matmul_fp16(const struct matmul_args *args);
 void avx2_matmul_bf16(const struct matmul_args *args);
 void avx2_attend_fp16(const struct attend_args *args);
 void avx2_attend_fp32(const struct attend_args *args);
+void avx2_attend_int8(const struct attend_args *args);

@@ -5,9 +5,13 @@
 
 void avx2_attend_fp16(const struct attend_args *args)
 {
-    attend(DTYPE_FP16, args);
+    attend(KV_FP16, args);
 }
 void avx2_attend_fp32(const struct attend_args *args)
 {
-    attend(DTYPE_FP32, args);
+    attend(KV_FP32, args);
+}
+void avx2_attend_int8(const struct attend_args *args)
+{
+    attend(KV_INT8, args);
 }

@@ -43,6 +43,10 @@ static void avx512_to_fp16(uint16_t *y, const float *x, int n)
 {
     to_fp16(y, x, n);
 }
+static float avx512_to_int8(int8_t *y, const float *x, int n)
+{
+    return to_int8(y, x, n);
+}
 static double avx512_fma_loop(long rounds)
 {
     return fma_loop(rounds);
@@ -61,12 +65,13 @@ static uint64_t avx512_read_streams(const void *data, size_t bytes, int n_stream
         .matvec_max = MATVEC_MAX, .packed_size = avx512_packed_size, .pack_tokens = avx512_pack_tokens,                        \
         .matmul = {[DTYPE_FP32] = avx512_matmul_fp32, [DTYPE_FP16] = avx512_matmul_fp16, [DTYPE_BF16] = avx512_matmul_bf16},   \
         .matmul_scratch = MATMUL_SCRATCH, .quant = quantised,                                                                  \
-        .attend = {[KV_FP16] = avx512_attend_fp16, [KV_FP32] = avx512_attend_fp32}, .attend_scratch = ATTEND_SCRATCH,          \
-        .rmsnorm = avx512_rmsnorm, .rope = avx512_rope, .silu_multiply = avx512_silu_multiply, .add = avx512_add,              \
-        .add_scaled = avx512_add_scaled,                                                                                       \
+        .attend = {[KV_FP16] = avx512_attend_fp16, [KV_FP32] = avx512_attend_fp32, [KV_INT8] = avx512_attend_int8},            \
+        .attend_scratch = ATTEND_SCRATCH, .rmsnorm = avx512_rmsnorm, .rope = avx512_rope,                                      \
+        .silu_multiply = avx512_silu_multiply, .add = avx512_add, .add_scaled = avx512_add_scaled,                             \
         .to_fp32 =                                                                                                             \
             {[DTYPE_FP32] = avx512_fp32_to_fp32, [DTYPE_FP16] = avx512_fp16_to_fp32, [DTYPE_BF16] = avx512_bf16_to_fp32},      \
-        .to_fp16 = avx512_to_fp16, .read_streams = avx512_read_streams, .fma_loop = avx512_fma_loop,                           \
+        .to_fp16 = avx512_to_fp16, .to_int8 = avx512_to_int8, .read_streams = avx512_read_streams,                             \
+        .fma_loop = avx512_fma_loop,                                                                                           \
     }
 
 const struct cpu_kernels cpu_kernels_avx512 = TABLE("avx512", &quant_kernels_avx512);

@@ -15,3 +15,4 @@ void avx512_matmul_fp16(const struct matmul_args *args);
 void avx512_matmul_bf16(const struct matmul_args *args);
 void avx512_attend_fp16(const struct attend_args *args);
 void avx512_attend_fp32(const struct attend_args *args);
+void avx512_attend_int8(const struct attend_args *args);

@@ -102,6 +102,21 @@ static uint64_t scalar_read_streams(const void *data, size_t bytes, int n_stream
     return all;
 }
 
+static float scalar_to_int8(int8_t *y, const float *x, int n)
+{
+    float largest = 0;
+    bool finite = true;
+    for (int i = 0; i < n; i++) {
+        finite &= isfinite(x[i]) != 0;
+        largest = fabsf(x[i]) > largest ? fabsf(x[i]) : largest;
+    }
+    const float scale = largest / 127;
+    const bool usable = finite && scale >= INT8_LEAST_SCALE;
+    for (int i = 0; i < n; i++)
+        y[i] = usable ? (int8_t)lrintf(x[i] * (1 / scale)) : 0;
+    return usable ? scale : finite ? 0 : NAN;
+}
+
 static double scalar_fma_loop(long rounds)
 {
     enum { LANES = 32 }; // SSE's width times enough chains to hide the latency of the addition
@@ -129,7 +144,7 @@ const struct cpu_kernels cpu_kernels_scalar = {
     .matmul = {[DTYPE_FP32] = scalar_matmul_fp32, [DTYPE_FP16] = scalar_matmul_fp16, [DTYPE_BF16] = scalar_matmul_bf16},
     .matmul_scratch = 0,
     .quant = &quant_kernels_scalar,
-    .attend = {[KV_FP16] = scalar_attend_fp16, [KV_FP32] = scalar_attend_fp32},
+    .attend = {[KV_FP16] = scalar_attend_fp16, [KV_FP32] = scalar_attend_fp32, [KV_INT8] = scalar_attend_int8},
     .attend_scratch = 0,
     .rmsnorm = scalar_rmsnorm,
     .rope = scalar_rope,
@@ -138,6 +153,7 @@ const struct cpu_kernels cpu_kernels_scalar = {
     .add_scaled = scalar_add_scaled,
     .to_fp32 = {[DTYPE_FP32] = scalar_fp32_to_fp32, [DTYPE_FP16] = scalar_fp16_to_fp32, [DTYPE_BF16] = scalar_bf16_to_fp32},
     .to_fp16 = scalar_to_fp16,
+    .to_int8 = scalar_to_int8,
     .read_streams = scalar_read_streams,
     .fma_loop = scalar_fma_loop,
 };

@@ -57,3 +57,4 @@ void scalar_matmul_fp16(const struct matmul_args *args);
 void scalar_matmul_bf16(const struct matmul_args *args);
 void scalar_attend_fp16(const struct attend_args *args);
 void scalar_attend_fp32(const struct attend_args *args);
+void scalar_attend_int8(const struct attend_args *args);

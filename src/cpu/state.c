@@ -40,11 +40,37 @@ static int64_t min64(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+static void store_row(const struct cpu_state *s, void *rows, float *scales, int slot, const float *x)
+{
+    const int d = s->config->head_dim;
+    const size_t at = (size_t)slot * d;
+    if (s->kv_type == KV_FP32)
+        memcpy((float *)rows + at, x, sizeof(float) * d);
+    else if (s->kv_type == KV_FP16)
+        s->kernels->to_fp16((uint16_t *)rows + at, x, d);
+    else
+        scales[slot] = s->kernels->to_int8((int8_t *)rows + at, x, d);
+}
+
+void cpu_store_key(const struct cpu_state *s, int layer, int kv_head, int slot, const float *x)
+{
+    store_row(s, cpu_keys(s, layer, kv_head), cpu_scales(s, s->key_scales, layer, kv_head), slot, x);
+}
+
+void cpu_store_value(const struct cpu_state *s, int layer, int kv_head, int slot, const float *x)
+{
+    store_row(s, cpu_values(s, layer, kv_head), cpu_scales(s, s->value_scales, layer, kv_head), slot, x);
+}
+
 static void carve_kv(struct cpu_state *s, struct carver *c)
 {
     const size_t heads = (size_t)s->config->n_layers * s->config->n_kv_heads;
     s->keys = carve(c, heads, cpu_kv_head_bytes(s));
     s->values = carve(c, heads, cpu_kv_head_bytes(s));
+    if (s->kv_type == KV_INT8) {
+        s->key_scales = carve(c, heads * s->kv.capacity, sizeof(float));
+        s->value_scales = carve(c, heads * s->kv.capacity, sizeof(float));
+    }
 }
 
 static void carve_experts(struct cpu_state *s, struct carver *c)
@@ -142,7 +168,7 @@ static yalm_status state_sizes(struct cpu_state *s, const struct backend_plan *p
     s->chunk = plan->options->chunk;
     s->n_threads = plan->options->n_threads;
     s->n_threads_batch = plan->options->n_threads_batch;
-    s->kv_type = plan->options->kv == YALM_KV_FP32 ? KV_FP32 : KV_FP16;
+    s->kv_type = (enum kv_type)plan->options->kv;
     const int group = config->n_heads / config->n_kv_heads;
     s->query_tokens = (int)min64(group < QUERIES_PER_TASK ? QUERIES_PER_TASK / group : 1, s->chunk);
     // A length's parts are at least 256 keys long, and at most MAX_KEY_PARTS (attention_key_parts).
@@ -242,7 +268,6 @@ static yalm_status cpu_evaluate(void *state, const struct batch *batch, yalm_err
 struct fill {
     struct cpu_state *s;
     int64_t position;
-    int n;
     uint64_t seed;
 };
 
@@ -256,33 +281,24 @@ static float noise(uint64_t seed, uint64_t index)
     return (float)(int32_t)(z >> 32) * 0x1p-31f;
 }
 
-static void fill_row(const struct cpu_state *s, void *rows, int slot, uint64_t seed, uint64_t index)
+static const float *noise_row(float *x, int n, uint64_t seed, uint64_t index)
 {
-    enum { PIECE = 64 };
-    const int d = s->config->head_dim;
-    for (int i = 0; i < d; i += PIECE) {
-        float x[PIECE];
-        const int n = d - i < PIECE ? d - i : PIECE;
-        for (int j = 0; j < n; j++)
-            x[j] = noise(seed, index * d + i + j);
-        if (s->kv_type == KV_FP32)
-            memcpy((float *)rows + (size_t)slot * d + i, x, sizeof(float) * n);
-        else
-            s->kernels->to_fp16((uint16_t *)rows + (size_t)slot * d + i, x, n);
-    }
+    for (int i = 0; i < n; i++)
+        x[i] = noise(seed, index * n + i);
+    return x;
 }
 
-static void fill_head(void *context, int head)
+static void fill_position(void *context, int i)
 {
     const struct fill *f = context;
     const struct cpu_state *s = f->s;
-    const int n_heads = s->config->n_layers * s->config->n_kv_heads;
-    const int layer = head / s->config->n_kv_heads, kv_head = head % s->config->n_kv_heads;
-    for (int i = 0; i < f->n; i++) {
-        const int slot = kv_slot(&s->kv, f->position + i);
+    const int n_kv_heads = s->config->n_kv_heads, n_heads = s->config->n_layers * n_kv_heads, d = s->config->head_dim;
+    const int slot = kv_slot(&s->kv, f->position + i);
+    float *x = s->k + (size_t)i * s->kv_dim; // this position's own, free between evaluations
+    for (int head = 0; head < n_heads; head++) {
         const uint64_t row = ((uint64_t)(f->position + i) * n_heads + head) * 2;
-        fill_row(s, cpu_keys(s, layer, kv_head), slot, f->seed, row);
-        fill_row(s, cpu_values(s, layer, kv_head), slot, f->seed, row + 1);
+        cpu_store_key(s, head / n_kv_heads, head % n_kv_heads, slot, noise_row(x, d, f->seed, row));
+        cpu_store_value(s, head / n_kv_heads, head % n_kv_heads, slot, noise_row(x, d, f->seed, row + 1));
     }
 }
 
@@ -290,7 +306,7 @@ static yalm_status cpu_fill_random(void *state, int64_t position, int n, uint64_
 {
     (void)error;
     struct cpu_state *s = state;
-    team_for(s->team, s->config->n_layers * s->config->n_kv_heads, fill_head, &(struct fill){s, position, n, seed});
+    team_for(s->team, n, fill_position, &(struct fill){s, position, seed});
     return YALM_OK;
 }
 

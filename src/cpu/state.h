@@ -22,9 +22,10 @@ struct cpu_state {
     int query_tokens;  // most tokens whose queries one attention task takes together
     int key_parts;     // most parts that one task's keys are cut into
 
-    // KV cache: what the kernels read, where the appends write. fp16 or fp32.
+    // KV cache: what the kernels read, where the appends write.
     enum kv_type kv_type;
-    void *keys, *values; // (n_layers, n_kv_heads, kv.capacity, head_dim)
+    void *keys, *values;              // (n_layers, n_kv_heads, kv.capacity, head_dim)
+    float *key_scales, *value_scales; // (n_layers, n_kv_heads, kv.capacity) of int8; else NULL
 
     double *inverse_frequency; // (head_dim / 2)
     double rope_scale;
@@ -72,7 +73,7 @@ yalm_status cpu_forward(struct cpu_state *state, const struct batch *batch);
 
 static inline size_t cpu_kv_head_bytes(const struct cpu_state *s) // of one layer's one KV head
 {
-    return (size_t)s->kv.capacity * s->config->head_dim * (s->kv_type == KV_FP32 ? 4 : 2);
+    return (size_t)s->kv.capacity * s->config->head_dim * kv_sizes[s->kv_type];
 }
 static inline void *cpu_keys(const struct cpu_state *s, int layer, int kv_head)
 {
@@ -82,3 +83,12 @@ static inline void *cpu_values(const struct cpu_state *s, int layer, int kv_head
 {
     return (uint8_t *)s->values + ((size_t)layer * s->config->n_kv_heads + kv_head) * cpu_kv_head_bytes(s);
 }
+static inline float *cpu_scales(const struct cpu_state *s, float *scales, int layer,
+                                int kv_head) // of one of the two; NULL stays
+{
+    return scales ? scales + ((size_t)layer * s->config->n_kv_heads + kv_head) * s->kv.capacity : NULL;
+}
+
+// x (head_dim) becomes the key, or the value, of a slot.
+void cpu_store_key(const struct cpu_state *s, int layer, int kv_head, int slot, const float *x);
+void cpu_store_value(const struct cpu_state *s, int layer, int kv_head, int slot, const float *x);

@@ -20,6 +20,20 @@ enum {
     FEW_SCRATCH = (int)sizeof(float) * FEW_QUERIES * (FEW_KEYS + FEW_DIMS),
 };
 
+// Elements at + 0 … at + VEC - 1 of the cache, as floats; of int8 without the row's scale.
+VEC_INLINE vec kv_load(enum kv_type type, const void *p, ptrdiff_t at)
+{
+    if (type == KV_INT8)
+        return vec_load_int8((const int8_t *)p + at);
+    return vec_load_as(type == KV_FP32 ? DTYPE_FP32 : DTYPE_FP16, p, at);
+}
+VEC_INLINE vec kv_load_part(enum kv_type type, const void *p, ptrdiff_t at, int n)
+{
+    if (type == KV_INT8)
+        return vec_load_int8_part((const int8_t *)p + at, n);
+    return vec_load_part_as(type == KV_FP32 ? DTYPE_FP32 : DTYPE_FP16, p, at, n);
+}
+
 // Of n keys from key `at` on, those that a query sees: [first, last). {0, 0} where it sees none.
 struct view {
     int first, last;
@@ -122,10 +136,10 @@ VEC_INLINE void few_pack_queries(int n_queries, float *to, const float *q, int h
 
 // scores (n_queries, FEW_KEYS) = q Kᵀ for `keys` keys from k on, q as packed; n_queries and keys are constants where this is inlined, their product is at
 // most SUMS.
-VEC_INLINE void few_scores_keys(enum dtype type, int n_queries, int keys, float *scores, const float *q, const char *k,
+VEC_INLINE void few_scores_keys(enum kv_type type, int n_queries, int keys, float *scores, const float *q, const char *k,
                                 int head_dim)
 {
-    const ptrdiff_t d = head_dim, size = (ptrdiff_t)dtype_sizes[type];
+    const ptrdiff_t d = head_dim, size = (ptrdiff_t)kv_sizes[type];
     vec sum[SUMS]; // (n_queries, keys)
 #pragma GCC unroll 16
     for (int i = 0; i < SUMS; i++)
@@ -135,7 +149,7 @@ VEC_INLINE void few_scores_keys(enum dtype type, int n_queries, int keys, float 
         vec key[SUMS];
 #pragma GCC unroll 16
         for (int i = 0; i < keys; i++)
-            key[i] = vec_load_as(type, k + i * d * size, c);
+            key[i] = kv_load(type, k + i * d * size, c);
 #pragma GCC unroll 16
         for (int s = 0; s < n_queries; s++) {
             const vec x = vec_load(q + c * n_queries + s * VEC);
@@ -148,7 +162,7 @@ VEC_INLINE void few_scores_keys(enum dtype type, int n_queries, int keys, float 
         const int part = (int)(d - c);
 #pragma GCC unroll 16
         for (int i = 0; i < keys; i++) {
-            const vec key = vec_load_part_as(type, k + i * d * size, c, part);
+            const vec key = kv_load_part(type, k + i * d * size, c, part);
 #pragma GCC unroll 16
             for (int s = 0; s < n_queries; s++)
                 sum[s * keys + i] = vec_fma(vec_load(q + c * n_queries + s * VEC), key, sum[s * keys + i]);
@@ -162,11 +176,11 @@ VEC_INLINE void few_scores_keys(enum dtype type, int n_queries, int keys, float 
 }
 
 // As many keys at a time as there are sums for, but at most 8: more rows would need more addresses than there are registers.
-VEC_INLINE void few_scores(enum dtype type, int n_queries, float *scores, const float *q, const char *k, int n_keys,
+VEC_INLINE void few_scores(enum kv_type type, int n_queries, float *scores, const float *q, const char *k, int n_keys,
                            int head_dim, struct fetch *next)
 {
     const int keys = n_queries == 1 ? 8 : SUMS / n_queries & -2, rate = fetch_rate(next, (n_keys + keys - 1) / keys);
-    const ptrdiff_t row_bytes = head_dim * (ptrdiff_t)dtype_sizes[type];
+    const ptrdiff_t row_bytes = head_dim * (ptrdiff_t)kv_sizes[type];
     int j = 0;
     for (; j + keys <= n_keys; j += keys) {
         fetch_lines(next, rate);
@@ -178,7 +192,7 @@ VEC_INLINE void few_scores(enum dtype type, int n_queries, float *scores, const 
 }
 
 // acc[s][0 … n_vecs * VEC) += Σ_j scores[s, j] v[j]; acc and v point at the first component, of which `part` of the last vector are live.
-VEC_INLINE void few_values(enum dtype type, int n_queries, int n_vecs, float *acc, const float *scores, const char *v,
+VEC_INLINE void few_values(enum kv_type type, int n_queries, int n_vecs, float *acc, const float *scores, const char *v,
                            int n_keys, int head_dim, int part, struct fetch *next, int rate)
 {
     vec sum[SUMS]; // (n_queries, n_vecs)
@@ -187,15 +201,15 @@ VEC_INLINE void few_values(enum dtype type, int n_queries, int n_vecs, float *ac
         const float *p = acc + i / n_vecs * (ptrdiff_t)head_dim + i % n_vecs * VEC;
         sum[i] = (i + 1) % n_vecs || part == VEC ? vec_load(p) : vec_load_part(p, part);
     }
-    const ptrdiff_t row_bytes = head_dim * (ptrdiff_t)dtype_sizes[type];
+    const ptrdiff_t row_bytes = head_dim * (ptrdiff_t)kv_sizes[type];
     for (int j = 0; j < n_keys; j++) {
         if (j % 4 == 0)
             fetch_lines(next, rate);
         vec value[SUMS];
 #pragma GCC unroll 16
         for (int i = 0; i < n_vecs; i++)
-            value[i] = i + 1 < n_vecs || part == VEC ? vec_load_as(type, v + j * row_bytes, i * VEC)
-                                                     : vec_load_part_as(type, v + j * row_bytes, i * VEC, part);
+            value[i] = i + 1 < n_vecs || part == VEC ? kv_load(type, v + j * row_bytes, i * VEC)
+                                                     : kv_load_part(type, v + j * row_bytes, i * VEC, part);
 #pragma GCC unroll 16
         for (int s = 0; s < n_queries; s++) {
             const vec p = vec_set(scores[s * FEW_KEYS + j]);
@@ -215,17 +229,17 @@ VEC_INLINE void few_values(enum dtype type, int n_queries, int n_vecs, float *ac
 }
 
 // The components from c on, n_vecs vectors at a time as long as there are so many; returns where that ends.
-VEC_INLINE int few_outputs_by(enum dtype type, int n_queries, int n_vecs, int c, float *acc, const float *scores, const char *v,
-                              int n_keys, int head_dim, struct fetch *next, int rate)
+VEC_INLINE int few_outputs_by(enum kv_type type, int n_queries, int n_vecs, int c, float *acc, const float *scores,
+                              const char *v, int n_keys, int head_dim, struct fetch *next, int rate)
 {
     for (; n_queries * n_vecs <= SUMS && c + n_vecs * VEC <= head_dim; c += n_vecs * VEC)
-        few_values(type, n_queries, n_vecs, acc + c, scores, v + c * (ptrdiff_t)dtype_sizes[type], n_keys, head_dim, VEC, next,
+        few_values(type, n_queries, n_vecs, acc + c, scores, v + c * (ptrdiff_t)kv_sizes[type], n_keys, head_dim, VEC, next,
                    rate);
     return c;
 }
 
 // All components: as many vectors at a time as there are sums for.
-VEC_INLINE void few_outputs(enum dtype type, int n_queries, float *acc, const float *scores, const char *v, int n_keys,
+VEC_INLINE void few_outputs(enum kv_type type, int n_queries, float *acc, const float *scores, const char *v, int n_keys,
                             int head_dim, struct fetch *next)
 {
     const int most = n_queries == 1 ? 8 : n_queries == 2 ? SUMS / 2 : n_queries <= 4 ? SUMS / 4 : SUMS / 8;
@@ -235,8 +249,8 @@ VEC_INLINE void few_outputs(enum dtype type, int n_queries, float *acc, const fl
     c = few_outputs_by(type, n_queries, 2, c, acc, scores, v, n_keys, head_dim, next, rate);
     c = few_outputs_by(type, n_queries, 1, c, acc, scores, v, n_keys, head_dim, next, rate);
     if (c < head_dim)
-        few_values(type, n_queries, 1, acc + c, scores, v + c * (ptrdiff_t)dtype_sizes[type], n_keys, head_dim, head_dim - c,
-                   next, rate);
+        few_values(type, n_queries, 1, acc + c, scores, v + c * (ptrdiff_t)kv_sizes[type], n_keys, head_dim, head_dim - c, next,
+                   rate);
 }
 
 // How many of n queries are taken together: a constant for each.
@@ -245,24 +259,39 @@ VEC_INLINE int few_tile(int n)
     return n == 8 && SUMS > 8 ? 8 : n == 3 || n == 6 ? 3 : n >= 4 ? 4 : n;
 }
 
+// scores (n_queries, FEW_KEYS) *= scales (n), key by key.
+VEC_INLINE void few_scale(int n_queries, float *scores, const float *scales, int n)
+{
+    for (int j = 0; j < n; j += VEC) {
+        const vec scale = n - j < VEC ? vec_load_part(scales + j, n - j) : vec_load(scales + j);
+#pragma GCC unroll 16
+        for (int s = 0; s < n_queries; s++)
+            vec_store(scores + s * FEW_KEYS + j, vec_mul(scale, vec_load(scores + s * FEW_KEYS + j)));
+    }
+}
+
 // Queries [i, i + n_queries) of a block: scores, softmax, outputs. `values` and `keys` are what may be fetched meanwhile.
-VEC_INLINE void few_queries(enum dtype type, int n_queries, const struct attend_args *a, int i, int at, int n,
+VEC_INLINE void few_queries(enum kv_type type, int n_queries, const struct attend_args *a, int i, int at, int n,
                             struct fetch *values, struct fetch *keys)
 {
-    const ptrdiff_t d = a->head_dim, offset = at * d * (ptrdiff_t)dtype_sizes[type];
+    const ptrdiff_t d = a->head_dim, offset = at * d * (ptrdiff_t)kv_sizes[type];
     float *scores = a->scratch;
     const float *q = scores + FEW_QUERIES * FEW_KEYS + i * ((d + VEC - 1) / VEC * VEC);
     few_scores(type, n_queries, scores, q, (const char *)a->k + offset, n, a->head_dim, values);
+    if (type == KV_INT8)
+        few_scale(n_queries, scores, a->k_scales + at, n);
     struct view views[8];
     for (int s = 0; s < n_queries; s++)
         views[s] = view_of(a, i + s, at, n);
     softmax_rows(scores, FEW_KEYS, n_queries, (struct view){0, n}, views, a->acc + i * d, a->head_dim, a->max + i, a->sum + i);
+    if (type == KV_INT8)
+        few_scale(n_queries, scores, a->v_scales + at, n);
     few_outputs(type, n_queries, a->acc + i * d, scores, (const char *)a->v + offset, n, a->head_dim, keys);
 }
 
-VEC_INLINE void attend_few(enum dtype type, const struct attend_args *a)
+VEC_INLINE void attend_few(enum kv_type type, const struct attend_args *a)
 {
-    const ptrdiff_t row_bytes = a->head_dim * (ptrdiff_t)dtype_sizes[type];
+    const ptrdiff_t row_bytes = a->head_dim * (ptrdiff_t)kv_sizes[type];
     const char *k = a->k, *v = a->v;
     struct view views[FEW_QUERIES];
     for (int i = 0; i < a->n_queries; i++)

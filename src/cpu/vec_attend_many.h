@@ -44,7 +44,14 @@ VEC_INLINE void many_pack_queries(const struct many *m, const struct attend_args
         memset(m->q + (ptrdiff_t)i * MANY_DIMS, 0, sizeof(float) * (size_t)dims);
 }
 
-VEC_INLINE void many_pack_keys(enum dtype type, const struct many *m, const struct attend_args *a, const struct many_block *b,
+// As kv_load(), times the row's scale. There are `left` components; of the last vector only those are read.
+VEC_INLINE vec many_load(enum kv_type type, const void *p, ptrdiff_t at, int left, vec scale)
+{
+    const vec x = left >= VEC ? kv_load(type, p, at) : kv_load_part(type, p, at, left);
+    return type == KV_INT8 ? vec_mul(scale, x) : x;
+}
+
+VEC_INLINE void many_pack_keys(enum kv_type type, const struct many *m, const struct attend_args *a, const struct many_block *b,
                                int dim, int dims)
 {
     for (int j = 0; j < b->n_keys; j += VEC) {
@@ -52,12 +59,10 @@ VEC_INLINE void many_pack_keys(enum dtype type, const struct many *m, const stru
         float *panel = m->keys + (ptrdiff_t)j * dims;
         for (int i = 0; i < n; i++) {
             const ptrdiff_t at = (b->key + j + i) * (ptrdiff_t)a->head_dim + dim;
+            const vec scale = type == KV_INT8 ? vec_set(a->k_scales[b->key + j + i]) : vec_zero();
             float *row = m->rows + i * MANY_DIMS;
-            int c = 0;
-            for (; c + VEC <= dims; c += VEC)
-                vec_store(row + c, vec_load_as(type, a->k, at + c));
-            if (c < dims)
-                vec_store(row + c, vec_load_part_as(type, a->k, at + c, dims - c));
+            for (int c = 0; c < dims; c += VEC)
+                vec_store(row + c, many_load(type, a->k, at + c, dims - c, scale));
         }
         if (n < VEC)
             memset(panel, 0, sizeof(float) * VEC * (size_t)dims);
@@ -65,17 +70,15 @@ VEC_INLINE void many_pack_keys(enum dtype type, const struct many *m, const stru
     }
 }
 
-VEC_INLINE void many_pack_values(enum dtype type, const struct many *m, const struct attend_args *a, const struct many_block *b,
-                                 int dim, int dims)
+VEC_INLINE void many_pack_values(enum kv_type type, const struct many *m, const struct attend_args *a,
+                                 const struct many_block *b, int dim, int dims)
 {
     for (int j = 0; j < b->n_keys; j++) {
         const ptrdiff_t at = (b->key + j) * (ptrdiff_t)a->head_dim + dim;
+        const vec scale = type == KV_INT8 ? vec_set(a->v_scales[b->key + j]) : vec_zero();
         float *to = m->values + j * VEC;
-        int c = 0;
-        for (; c + VEC <= dims; c += VEC)
-            vec_store(to + (ptrdiff_t)c * MANY_KEYS, vec_load_as(type, a->v, at + c));
-        if (c < dims)
-            vec_store(to + (ptrdiff_t)c * MANY_KEYS, vec_load_part_as(type, a->v, at + c, dims - c));
+        for (int c = 0; c < dims; c += VEC)
+            vec_store(to + (ptrdiff_t)c * MANY_KEYS, many_load(type, a->v, at + c, dims - c, scale));
     }
 }
 
@@ -120,7 +123,7 @@ VEC_INLINE void many_softmax(const struct many *m, const struct attend_args *a, 
                          a->sum + b->query + i);
 }
 
-VEC_INLINE void many_attend_block(enum dtype type, const struct many *m, const struct attend_args *a, struct many_block *b,
+VEC_INLINE void many_attend_block(enum kv_type type, const struct many *m, const struct attend_args *a, struct many_block *b,
                                   bool first_block)
 {
     for (int i = 0; i < b->n_queries; i++)
@@ -142,7 +145,7 @@ VEC_INLINE void many_attend_block(enum dtype type, const struct many *m, const s
     }
 }
 
-VEC_INLINE void attend_many(enum dtype type, const struct attend_args *a)
+VEC_INLINE void attend_many(enum kv_type type, const struct attend_args *a)
 {
     struct many m = {.q = a->scratch};
     m.scores = m.q + MANY_ROWS * MANY_DIMS;
@@ -162,7 +165,7 @@ VEC_INLINE void attend_many(enum dtype type, const struct attend_args *a)
     }
 }
 
-VEC_INLINE void attend(enum dtype type, const struct attend_args *a)
+VEC_INLINE void attend(enum kv_type type, const struct attend_args *a)
 {
     if (a->n_queries <= FEW_QUERIES && a->head_dim <= FEW_DIMS)
         attend_few(type, a);

@@ -105,6 +105,32 @@ VEC_INLINE void vec_store_fp16_part(uint16_t *p, vec x, int n)
     memcpy(p, part, (size_t)n * sizeof *p);
 }
 
+VEC_INLINE vec vec_load_int8(const int8_t *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+VEC_INLINE vec vec_load_int8_part(const int8_t *p, int n)
+{
+    int8_t part[VEC] = {0};
+    memcpy(part, p, (size_t)n);
+    return vec_load_int8(part);
+}
+
+// The first n elements, rounded to nearest even and held to [-128, 127].
+VEC_INLINE void vec_store_int8_part(int8_t *p, vec x, int n)
+{
+    int8_t part[2 * VEC];
+    const __m256i whole = _mm256_cvtps_epi32(x);
+    const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1));
+    _mm_storeu_si128((__m128i *)part, _mm_packs_epi16(words, words));
+    memcpy(p, part, (size_t)n);
+}
+
+VEC_INLINE vec vec_abs(vec x)
+{
+    return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);
+}
+
 VEC_INLINE float vec_first(vec x)
 {
     return _mm256_cvtss_f32(x);

@@ -107,6 +107,26 @@ VEC_INLINE void vec_store_fp16_part(uint16_t *p, vec x, int n)
     _mm256_mask_storeu_epi16(p, vec_mask(n), vec_to_fp16(x));
 }
 
+VEC_INLINE vec vec_load_int8(const int8_t *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+VEC_INLINE vec vec_load_int8_part(const int8_t *p, int n)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(vec_mask(n), p)));
+}
+
+// The first n elements, rounded to nearest even and held to [-128, 127].
+VEC_INLINE void vec_store_int8_part(int8_t *p, vec x, int n)
+{
+    _mm_mask_storeu_epi8(p, vec_mask(n), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(x)));
+}
+
+VEC_INLINE vec vec_abs(vec x)
+{
+    return _mm512_abs_ps(x);
+}
+
 VEC_INLINE float vec_first(vec x)
 {
     return _mm512_cvtss_f32(x);

@@ -119,6 +119,23 @@ VEC_INLINE uint64_t read_lines(int n_streams, const char *data, size_t bytes, in
     return words[0] ^ words[1] ^ words[2] ^ words[3];
 }
 
+VEC_INLINE float to_int8(int8_t *y, const float *x, int n)
+{
+    vec most = vec_zero(), nothing = vec_zero(); // NaN where something is not finite
+    for (int i = 0; i < n; i += VEC) {
+        const vec part = n - i < VEC ? vec_load_part(x + i, n - i) : vec_load(x + i);
+        most = vec_max(vec_abs(part), most);
+        nothing = vec_fma(part, vec_zero(), nothing);
+    }
+    const float largest = vec_largest(most), scale = largest / 127 + vec_total(nothing);
+    const vec inverse = vec_set(scale >= INT8_LEAST_SCALE ? 1 / scale : 0);
+    for (int i = 0; i < n; i += VEC) {
+        const int part = n - i < VEC ? n - i : VEC;
+        vec_store_int8_part(y + i, vec_mul(inverse, vec_load_part(x + i, part)), part);
+    }
+    return scale < INT8_LEAST_SCALE ? 0 : scale;
+}
+
 VEC_INLINE uint64_t read_streams(const void *data, size_t bytes, int n_streams, int ahead)
 {
     switch (n_streams) {

@@ -67,8 +67,8 @@ static yalm_status resolve(const yalm_model *model, const yalm_session_options *
         return error_set(error, YALM_USAGE, "chunk: found %d, expected 1 or more (0: chosen)", options->chunk);
     if (options->n_sinks < 0 || options->n_sinks > MAX_CONTEXT)
         return error_set(error, YALM_USAGE, "sinks: found %d, expected 0 to %d", options->n_sinks, MAX_CONTEXT);
-    if (options->kv != YALM_KV_FP16 && options->kv != YALM_KV_FP32)
-        return error_set(error, YALM_USAGE, "KV cache type: found %d, expected fp16 or fp32", (int)options->kv);
+    if (options->kv != YALM_KV_FP16 && options->kv != YALM_KV_FP32 && options->kv != YALM_KV_INT8)
+        return error_set(error, YALM_USAGE, "KV cache type: found %d, expected fp16, fp32 or int8", (int)options->kv);
     return (*backend)->resolve(options, error);
 }
 
@@ -331,12 +331,18 @@ int32_t yalm_sample(yalm_session *s, const yalm_sampling *sampling)
 
 // ------------------------------------------------------------------------------------------ measuring
 
+// Of one position's key, or value, of one head.
+static double kv_row_bytes(yalm_kv kv, int head_dim)
+{
+    return kv == YALM_KV_INT8 ? head_dim + 4.0 : head_dim * (kv == YALM_KV_FP32 ? 4.0 : 2.0); // int8: and a float, its scale
+}
+
 yalm_cost yalm_session_cost(const yalm_session *s, int n, int64_t depth)
 {
     const struct model_config *c = &s->model->config;
     const struct model_weights *w = &s->model->weights;
     const double classifier_ops = 2.0 * w->classifier.rows * w->classifier.cols;
-    const double row_bytes = 2.0 * c->n_layers * c->n_kv_heads * c->head_dim * (s->options.kv == YALM_KV_FP32 ? 4 : 2);
+    const double row_bytes = 2.0 * c->n_layers * c->n_kv_heads * kv_row_bytes(s->options.kv, c->head_dim);
     yalm_cost cost = {.ops = n * (w->token_ops - classifier_ops) + classifier_ops};
     for (int done = 0, piece; done < n; done += piece) { // each piece reads the weights once, and the keys that it sees once
         piece = n - done < s->options.chunk ? n - done : s->options.chunk;

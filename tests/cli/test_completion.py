@@ -171,7 +171,7 @@ def test_an_asked_length_goes_on_past_the_context(program):
     assert b"past the context of 30 positions" in done.stderr and b"(endless)" in done.stderr
 
 
-@pytest.mark.parametrize("kv", ["fp16", "fp32"])
+@pytest.mark.parametrize("kv", ["fp16", "fp32", "int8"])
 @pytest.mark.parametrize("isa", ["scalar", "auto"])
 def test_cache_types_and_instruction_sets(program, kv, isa):
     text = greedy(program, "-n", 12, "--kv", kv, "--isa", isa, "--threads", 1, "--chunk", 3)

@@ -7,13 +7,33 @@ enum { N_HEAD_DIMS = sizeof head_dims / sizeof *head_dims };
 
 struct problem {
     enum kv_type kv;
-    enum dtype type; // of the same elements
+    enum dtype type; // of the same elements; of int8, of k_exact and v_exact
     int n_queries, n_keys, head_dim;
     float *q, *acc, *max, *sum;
     void *k, *v;
-    int *first, *last; // or NULL
+    float *k_scales, *v_scales; // of int8
+    void *k_exact, *v_exact;    // what the cache stands for, of `type`: k and v themselves, or each row times its scale
+    int *first, *last;          // or NULL
     void *scratch;
 };
+
+// Rows of int8 that use the whole range, with scales of very different sizes, one of them 0; and what they stand for.
+static void random_int8(struct fixture *f, int n_keys, int head_dim, void **rows, float **scales, void **exact)
+{
+    int8_t *x = guarded(f, (size_t)n_keys * head_dim);
+    *scales = guarded(f, sizeof(float) * (size_t)n_keys);
+    float *y = guarded(f, sizeof(float) * (size_t)n_keys * head_dim);
+    for (int j = 0; j < n_keys; j++) {
+        (*scales)[j] = j % 11 == 5 ? 0 : (float)(ldexp(1 + uniform(f) / 2, -below(f, 6)) / 127);
+        for (int c = 0; c < head_dim; c++) {
+            const int i = j * head_dim + c;
+            x[i] = (int8_t)(i % 17 == 0 ? 127 : i % 19 == 0 ? -128 : below(f, 255) - 127);
+            y[i] = (*scales)[j] * x[i];
+        }
+    }
+    *rows = x;
+    *exact = y;
+}
 
 static struct problem make_problem(struct fixture *f, enum kv_type kv, int n_queries, int n_keys, int head_dim, double range)
 {
@@ -22,8 +42,13 @@ static struct problem make_problem(struct fixture *f, enum kv_type kv, int n_que
     p.n_keys = n_keys;
     p.head_dim = head_dim;
     p.q = random_floats(f, (size_t)n_queries * head_dim, range);
-    p.k = random_elements(f, p.type, (size_t)n_keys * head_dim);
-    p.v = random_elements(f, p.type, (size_t)n_keys * head_dim);
+    if (kv == KV_INT8) {
+        random_int8(f, n_keys, head_dim, &p.k, &p.k_scales, &p.k_exact);
+        random_int8(f, n_keys, head_dim, &p.v, &p.v_scales, &p.v_exact);
+    } else {
+        p.k = p.k_exact = random_elements(f, p.type, (size_t)n_keys * head_dim);
+        p.v = p.v_exact = random_elements(f, p.type, (size_t)n_keys * head_dim);
+    }
     p.acc = guarded(f, sizeof(float) * (size_t)n_queries * head_dim);
     p.max = guarded(f, sizeof(float) * (size_t)n_queries);
     p.sum = guarded(f, sizeof(float) * (size_t)n_queries);
@@ -49,7 +74,7 @@ static void random_masks(struct fixture *f, struct problem *p)
 // Keys [from, to) of the problem's, with the masks moved along.
 static void attend(struct fixture *f, const struct problem *p, int from, int to)
 {
-    const size_t at = (size_t)from * p->head_dim * dtype_sizes[p->type];
+    const size_t at = (size_t)from * p->head_dim * kv_sizes[p->kv];
     int first[512], last[512];
     for (int i = 0; i < p->n_queries && p->first; i++) {
         first[i] = p->first[i] < from ? 0 : p->first[i] > to ? to - from : p->first[i] - from;
@@ -62,6 +87,8 @@ static void attend(struct fixture *f, const struct problem *p, int from, int to)
         .q = p->q,
         .k = (const char *)p->k + at,
         .v = (const char *)p->v + at,
+        .k_scales = p->k_scales ? p->k_scales + from : NULL,
+        .v_scales = p->v_scales ? p->v_scales + from : NULL,
         .n_queries = p->n_queries,
         .n_keys = to - from,
         .head_dim = p->head_dim,
@@ -87,7 +114,7 @@ static void check_query(const struct problem *p, int i)
         double terms = 0;
         scores[j] = 0;
         for (int c = 0; c < d; c++) {
-            const double term = (double)p->q[i * d + c] * value_of(p->type, p->k, (size_t)j * d + c);
+            const double term = (double)p->q[i * d + c] * value_of(p->type, p->k_exact, (size_t)j * d + c);
             scores[j] += term;
             terms += fabs(term);
         }
@@ -103,7 +130,7 @@ static void check_query(const struct problem *p, int i)
     for (int c = 0; c < d; c++) {
         double y = 0, y_magnitude = 0;
         for (int j = first; j < last; j++) {
-            const double term = exp(scores[j] - max) / sum * value_of(p->type, p->v, (size_t)j * d + c);
+            const double term = exp(scores[j] - max) / sum * value_of(p->type, p->v_exact, (size_t)j * d + c);
             y += term;
             y_magnitude += fabs(term);
         }
@@ -150,10 +177,12 @@ static void test_blocks(void **state)
 {
     struct fixture *f = fixture_of(state);
     static const int sizes[][3] = {{1, 1500, 128}, {3, 700, 300}, {140, 210, 24}, {17, 650, 48}, {10, 9, 520}, {4, 300, 8}};
-    for (int i = 0; i < (int)(sizeof sizes / sizeof *sizes); i++) {
-        struct problem p = make_problem(f, KV_FP16, sizes[i][0], sizes[i][1], sizes[i][2], 1.0);
+    for (int i = 0; i < 2 * (int)(sizeof sizes / sizeof *sizes); i++) {
+        const enum kv_type kv = i % 2 ? KV_INT8 : KV_FP16;
+        const int *size = sizes[i / 2];
+        struct problem p = make_problem(f, kv, size[0], size[1], size[2], 1.0);
         check(f, &p);
-        p = make_problem(f, KV_FP16, sizes[i][0], sizes[i][1], sizes[i][2], 1.0);
+        p = make_problem(f, kv, size[0], size[1], size[2], 1.0);
         random_masks(f, &p);
         check(f, &p);
     }

@@ -190,6 +190,48 @@ static void test_to_fp16(void **state)
         check_to_fp16(f, random_floats(f, (size_t)lengths[l], 1e5), lengths[l]);
 }
 
+static void check_to_int8(struct fixture *f, const float *x, int n)
+{
+    int8_t *y = guarded(f, (size_t)n), *same = guarded(f, (size_t)n);
+    const float scale = f->kernels->to_int8(y, x, n);
+    float largest = 0;
+    bool finite = true;
+    for (int i = 0; i < n; i++) {
+        largest = fmaxf(largest, fabsf(x[i]));
+        finite &= isfinite(x[i]) != 0;
+    }
+    if (!finite) {
+        assert_true(isnan(scale));
+        return;
+    }
+    assert_true(scale == (largest / 127 < INT8_LEAST_SCALE ? 0 : largest / 127));
+    for (int i = 0; i < n; i++) { // half a step, and the rounding of scale and product
+        assert_in_range(y[i] + 127, 0, 254);
+        assert_near((double)y[i] * scale, x[i], scale > 0 ? (0.5 + 1e-4) * scale : 128 * INT8_LEAST_SCALE, "int8", i, n);
+    }
+    assert_true(cpu_kernels_scalar.to_int8(same, x, n) == scale); // as everywhere, to the bit
+    assert_memory_equal(y, same, (size_t)n);
+}
+
+static void test_to_int8(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    for (int l = 0; l < N_LENGTHS; l++)
+        for (int power = -130; power <= 120; power += 10) {
+            check_to_int8(f, random_floats(f, (size_t)lengths[l], ldexp(1, power)), lengths[l]);
+            release(f);
+        }
+    for (int at = 0; at < 37; at++) {
+        static const float special[] = {0, NAN, INFINITY, -INFINITY, 3e38f, -3e38f, 1e-45f};
+        for (int i = 0; i < (int)(sizeof special / sizeof *special); i++) {
+            float *x = random_floats(f, 37, i % 2 ? 1 : 0);
+            x[at] = special[i];
+            check_to_int8(f, x, 37);
+            release(f);
+        }
+    }
+}
+
 static void test_limit_loops(void **state)
 {
     struct fixture *f = fixture_of(state);
@@ -232,6 +274,7 @@ int main(void)
         {"add and add_scaled", test_add},
         {"every pattern to float32", test_to_fp32},
         {"float32 to fp16, to the nearest", test_to_fp16},
+        {"float32 to int8 with a scale", test_to_int8},
         {"loops that measure limits", test_limit_loops},
     };
     const struct CMUnitTest select_tests[] = {cmocka_unit_test(test_select)};

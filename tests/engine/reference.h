@@ -44,6 +44,7 @@ struct reference {
     struct kv_policy kv;
     double *keys, *values; // (n_layers, tokens so far, n_kv_heads * head_dim); keys before rotation
     int n, room;
+    bool int8; // keys and values are kept as an int8 cache keeps them
 };
 
 static double *doubles(size_t n)
@@ -91,6 +92,40 @@ static int reference_distance(const struct kv_policy *kv, int p, int j)
     if (j < kv->n_sinks)
         return kv->span - 1 - j;
     return p - j < kv->span - kv->n_sinks ? p - j : -1;
+}
+
+static void reference_rotate(double *x, int d, double theta, double position)
+{
+    for (int i = 0; i < d / 2; i++) {
+        const double a = position * pow(theta, -2.0 * i / d), c = cos(a), s = sin(a), x0 = x[i], x1 = x[i + d / 2];
+        x[i] = x0 * c - x1 * s;
+        x[i + d / 2] = x0 * s + x1 * c;
+    }
+}
+
+// Each head's row (d) becomes the nearest multiples of max |x| / 127.
+static void reference_int8(double *x, int n, int d)
+{
+    for (int at = 0; at < n; at += d) {
+        double largest = 0;
+        for (int i = at; i < at + d; i++)
+            largest = fmax(largest, fabs(x[i]));
+        for (int i = at; i < at + d && largest > 0; i++)
+            x[i] = rint(x[i] * 127 / largest) * largest / 127;
+    }
+}
+
+// The last token's keys and values of a layer, (kv_dim) each. Keys are rounded as they lie in the cache: rotated.
+static void reference_round(const struct reference *r, double *keys, double *values)
+{
+    const struct model_config *c = &r->model->config;
+    const int d = c->head_dim, kv_dim = c->n_kv_heads * d;
+    for (int h = 0; h < kv_dim; h += d)
+        reference_rotate(keys + h, d, c->rope.theta, r->n);
+    reference_int8(keys, kv_dim, d);
+    for (int h = 0; h < kv_dim; h += d)
+        reference_rotate(keys + h, d, c->rope.theta, -r->n);
+    reference_int8(values, kv_dim, d);
 }
 
 static void reference_attention(const struct reference *r, int layer, const double *q, double *y)
@@ -185,6 +220,8 @@ static void reference_token(struct reference *r, int32_t token, double *logits)
         reference_product(q, &w->q, w->q_bias, h);
         reference_product(r->keys + at, &w->k, w->k_bias, h);
         reference_product(r->values + at, &w->v, w->v_bias, h);
+        if (r->int8)
+            reference_round(r, r->keys + at, r->values + at);
         reference_attention(r, l, q, y);
         reference_product(out, &w->o, w->o_bias, y);
         for (int i = 0; i < dim; i++)

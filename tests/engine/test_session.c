@@ -119,6 +119,9 @@ static void test_memory_is_said_before_it_is_taken(void **state)
     o.kv = YALM_KV_FP16;
     assert_int_equal(yalm_session_memory(&the_model->model, &o, &large, NULL), YALM_OK);
     assert_in_range(large.kv_cache, 2 * 2 * 2 * 12 * 40 * 2, 2 * 2 * 2 * 12 * 40 * 2 + 128);
+    o.kv = YALM_KV_INT8; // an element a byte, and a float for each row of 12
+    assert_int_equal(yalm_session_memory(&the_model->model, &o, &large, NULL), YALM_OK);
+    assert_in_range(large.kv_cache, 2 * 2 * 2 * 40 * (12 + 4), 2 * 2 * 2 * 40 * (12 + 4) + 256);
     o.context = 1 << 30;
     o.chunk = 512;
     refuse(o, YALM_NO_MEMORY, "not enough memory for a context of 1073741824");
@@ -149,10 +152,11 @@ static void test_what_does_not_fit_changes_nothing(void **state)
     yalm_session_close(session);
 }
 
-static void test_rollback_gives_the_same_logits_again(void **state)
+static void check_rollback(yalm_kv kv)
 {
-    (void)state;
-    yalm_session *session = open_with(small_options());
+    yalm_session_options o = small_options();
+    o.kv = kv;
+    yalm_session *session = open_with(o);
     int32_t tokens[40], others[40];
     float before[53];
     some_tokens(tokens, 40, 1);
@@ -172,6 +176,13 @@ static void test_rollback_gives_the_same_logits_again(void **state)
     assert_int_equal(yalm_rollback(session, -1, &error), YALM_USAGE);
     assert_int_equal(yalm_rollback(session, 0, NULL), YALM_OK);
     yalm_session_close(session);
+}
+
+static void test_rollback_gives_the_same_logits_again(void **state)
+{
+    (void)state;
+    check_rollback(YALM_KV_FP32);
+    check_rollback(YALM_KV_INT8);
 }
 
 static void test_rollback_past_what_the_ring_holds_is_refused(void **state)
@@ -268,10 +279,11 @@ static void test_sampling_uses_the_last_position_and_its_history(void **state)
     yalm_session_close(session);
 }
 
-static void test_random_fill_is_depth(void **state)
+static void check_random_fill(yalm_kv kv)
 {
-    (void)state;
-    yalm_session *a = open_with(small_options()), *b = open_with(small_options());
+    yalm_session_options o = small_options();
+    o.kv = kv;
+    yalm_session *a = open_with(o), *b = open_with(o);
     int32_t token = 5;
     yalm_error error;
     assert_int_equal(yalm_fill_random(a, 30, 1, NULL), YALM_OK);
@@ -288,6 +300,14 @@ static void test_random_fill_is_depth(void **state)
     yalm_session_close(b);
 }
 
+static void test_random_fill_is_depth(void **state)
+{
+    (void)state;
+    check_random_fill(YALM_KV_FP32);
+    check_random_fill(YALM_KV_FP16);
+    check_random_fill(YALM_KV_INT8);
+}
+
 static void test_cost_counts_bytes_and_operations(void **state)
 {
     (void)state;
@@ -296,6 +316,12 @@ static void test_cost_counts_bytes_and_operations(void **state)
     // 20 more keys and values: 2 layers, 2 heads of 12, 4 bytes; q k and p v: 2 multiply-adds an element and query head
     assert_true(fabs(at20.bytes - at0.bytes - 20.0 * 2 * 2 * 2 * 12 * 4) < 1e-6);
     assert_true(fabs(at20.ops - at0.ops - 20.0 * 4 * 2 * 4 * 12) < 1e-6);
+    yalm_session_close(session);
+    yalm_session_options o = small_options();
+    o.kv = YALM_KV_INT8;
+    session = open_with(o);
+    const double bytes = yalm_session_cost(session, 1, 20).bytes - yalm_session_cost(session, 1, 0).bytes;
+    assert_true(fabs(bytes - 20.0 * 2 * 2 * 2 * (12 + 4)) < 1e-6); // and a float, the scale
     yalm_session_close(session);
 }
 

@@ -44,6 +44,8 @@ static bool parse(struct run *run, const char *argument)
         run->options.isa = argument + 4;
     else if (strcmp(argument, "kv=fp32") == 0)
         run->options.kv = YALM_KV_FP32;
+    else if (strcmp(argument, "kv=int8") == 0)
+        run->options.kv = YALM_KV_INT8;
     else if (strcmp(argument, "kv=fp16") == 0)
         run->options.kv = YALM_KV_FP16;
     else
