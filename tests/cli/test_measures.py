@@ -42,6 +42,17 @@ def test_throughput_json(program):
     assert rows[1]["gb_per_s"] == pytest.approx(8 * 8.4e6 / rows[1]["avg_ns"], rel=0.1)
 
 
+@pytest.mark.parametrize("kv, name, row_bytes", [("fp16", "f16", 128), ("fp32", "f32", 256), ("int8", "i8", 68)])
+def test_throughput_names_and_counts_the_cache(program, kv, name, row_bytes):
+    """The bundled model has 4 layers of 2 KV heads of 64: what 64 more positions add to the bytes of a token."""
+    rows = json.loads(
+        program.ok("-m", "throughput", "-p", "0", "-n", "1", "-r", "1", "--depth", "0,64", "--kv", kv, "-o", "json")
+    )
+    assert [(row["type_k"], row["type_v"]) for row in rows] == [(name, name)] * 2
+    at0, at64 = (row["gb_per_s"] * row["avg_ns"] for row in rows)
+    assert at64 - at0 == pytest.approx(64 * 2 * 4 * 2 * row_bytes, rel=0.02)
+
+
 def test_throughput_csv_and_markdown(program):
     rows = list(csv.DictReader(io.StringIO(program.ok(*QUICK, "-o", "csv").decode())))
     assert len(rows) == 4 and set(LLAMA_BENCH + OURS) <= set(rows[0])
@@ -93,6 +104,15 @@ def test_perplexity_is_the_reference(program):
     assert nll == pytest.approx(expected["nll"], rel=2e-4) and ppl == pytest.approx(expected["perplexity"], rel=1e-3)
     assert 0.5 < error < 3
     assert b"[1/2] " in done.stderr and b"[2/2] " in done.stderr
+
+
+def test_perplexity_with_an_8_bit_cache(program):
+    common = ("-m", "perplexity", "-f", MODEL / "heldout.txt", "--max-tokens", 2000)
+    half, *_ = results(program.ok(*common))
+    done = program(*common, "--kv", "int8")
+    ppl, *_, n = results(done.stdout)
+    assert b"cache int8" in done.stderr and n == 2000
+    assert ppl == pytest.approx(half, rel=1e-3) and ppl != half
 
 
 @pytest.fixture(scope="module")
