@@ -8,7 +8,7 @@ enum { ROW_UNIT = 16 };
 
 // Decode: a claim should be long enough for the memory to stream (the hardware's prefetchers begin anew at each), and short enough
 // that nobody waits long for the last one.
-enum { STREAM_BYTES = 128 << 10 };
+enum { STREAM_BYTES = 512 << 10 };
 
 // Quantising a few tokens is so little work that a claim of fewer columns would cost more than it saves.
 enum { QUANTISE_COLS = 1024 };
