@@ -46,7 +46,7 @@ typedef struct yalm_error {
     char text[512]; // one line, UTF-8, no newline at the end
 } yalm_error;
 
-// "0.1.0 (commit 1a2b3c4, gcc 12.2.0; cpu: scalar avx2 avx512; cuda: none)". Static.
+// "0.1.0 (commit 1a2b3c4, gcc 12.2.0; cpu: scalar avx2 avx512 avx512vnni; cuda: none)". Static.
 YALM_API const char *yalm_version(void);
 
 // ---------------------------------------------------------------------------------------- model
@@ -141,7 +141,7 @@ typedef enum yalm_kv { YALM_KV_FP16 = 0, YALM_KV_FP32 = 1, YALM_KV_INT8 = 2 } ya
 
 typedef struct yalm_session_options {
     const char *device;  // "auto", "cpu", "cuda"
-    const char *isa;     // CPU: "auto", "scalar", "avx2", "avx512"
+    const char *isa;     // CPU: "auto", "scalar", "avx2", "avx512", "avx512vnni"
     int n_threads;       // 0: physical cores in the affinity mask, at most the cgroup's CPU quota
     int n_threads_batch; // for batches of several tokens, which are bound by arithmetic; 0: as n_threads
     bool pin;            // each thread stays on a core of its own; the thread that opens the session is the first
