@@ -21,7 +21,8 @@ def isas():
     """Instruction sets that this machine can run."""
     cpu = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     flags = set(cpu.partition("\nflags")[2].partition("\n")[0].split())
-    needs = {"avx2": {"avx2", "fma", "f16c"}, "avx512": {"avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl"}}
+    avx512 = {"avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl"}
+    needs = {"avx2": {"avx2", "fma", "f16c"}, "avx512": avx512, "avx512vnni": avx512 | {"avx512_vnni"}}
     return ["scalar", *(isa for isa, need in needs.items() if need <= flags)]
 
 
