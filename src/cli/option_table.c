@@ -74,12 +74,14 @@ const struct option option_table[] = {
 
     {"Perplexity", 0, "stride", "N", "a window of --ctx tokens every N; 0 is --ctx", OPTION_INT, P, AT(stride), 0, INT_MAX, NULL},
     {"Perplexity", 0, "max-tokens", "N", NULL, OPTION_INT, P, AT(max_tokens), 0, INT_MAX, NULL},
+    {"Perplexity", 0, "decode-from", "N", NULL, OPTION_INT, P, AT(decode_from), 0, INT_MAX, NULL},
     {"Perplexity", 0, "save-logits", "FILE", NULL, OPTION_TEXT, P, AT(save_logits), 0, 0, NULL},
     {"Perplexity", 0, "kl-base", "FILE", NULL, OPTION_TEXT, P, AT(kl_base), 0, 0, NULL},
 
     {"Passkey", 'n', "junk", "N", "junk lines; -1 is what fits, at most 250", OPTION_INT, K, AT(junk), -1, 1000000, NULL},
     {"Passkey", 'l', "position", "N", "lines before the key; -1 is random", OPTION_INT, K, AT(position), -1, 1000000, NULL},
     {"Passkey", 0, "trials", "N", NULL, OPTION_INT, K, AT(trials), 1, 100000, NULL},
+    {"Passkey", 0, "decode-last", "N", NULL, OPTION_INT, K, AT(decode_last), 0, INT_MAX, NULL},
 
     {"Tokenize", 0, "tokenize", NULL, NULL, OPTION_MODE, ALL, 0, MODE_TOKENIZE, 0, NULL},
     {"Tokenize", 0, "pieces", NULL, NULL, OPTION_FLAG, W, AT(pieces), 0, 0, NULL},
@@ -89,7 +91,7 @@ const struct option option_table[] = {
 // clang-format on
 
 const int n_options = sizeof option_table / sizeof option_table[0];
-_Static_assert(sizeof option_table / sizeof option_table[0] <= 64, "struct options has one bit for each");
+_Static_assert(sizeof option_table / sizeof option_table[0] <= MAX_OPTIONS, "struct options has a place for each");
 
 void options_defaults(struct options *options)
 {

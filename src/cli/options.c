@@ -371,7 +371,7 @@ static yalm_status read_values(int argc, char **argv, struct options *options, y
             found = find_option(&word, found + 1);
         if (found < 0)
             return wrong_mode(options, &word, error);
-        options->given |= 1ull << found;
+        options->given[found] = true;
         status = set_value(options, &option_table[found], &word, error);
     }
     return status;
@@ -402,7 +402,7 @@ void options_free(struct options *options)
 bool options_given(const struct options *options, const char *name)
 {
     for (int i = 0; i < n_options; i++)
-        if ((options->given >> i & 1) && has_name(&option_table[i], name, strlen(name)))
+        if (options->given[i] && has_name(&option_table[i], name, strlen(name)))
             return true;
     return false;
 }

@@ -21,7 +21,7 @@ enum format { FORMAT_MD, FORMAT_CSV, FORMAT_JSON };
 enum info_format { INFO_TEXT, INFO_JSON };
 enum fill { FILL_PREFILL, FILL_RANDOM };
 
-enum { MAX_LIST = 16 };
+enum { MAX_LIST = 16, MAX_OPTIONS = 128 };
 
 struct int_list {
     int n;
@@ -35,7 +35,7 @@ struct text_list { // the texts lie in argv; the array is owned
 
 struct options {
     enum mode mode;
-    uint64_t given; // bit i: the table's i-th option was on the command line
+    bool given[MAX_OPTIONS]; // the table's i-th option was on the command line
 
     const char *model;
     const char *prompt, *file, *tokens; // where input comes from: at most one of them is set; "-" is stdin
@@ -57,10 +57,11 @@ struct options {
     bool no_warmup;
     int fill, format, info_format;
 
-    int stride, max_tokens; // 0: off
+    int stride, max_tokens, decode_from; // 0: off
     const char *save_logits, *kl_base;
 
     int junk, position, trials; // junk, position: -1 is chosen
+    int decode_last;
     bool pieces, detokenize;
     bool quiet, verbose;
 };

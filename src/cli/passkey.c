@@ -136,6 +136,19 @@ static bool says_key(const char *said, int key)
     return strncmp(said, digits, (size_t)n) == 0 && !isdigit((unsigned char)said[n]);
 }
 
+// The prompt, its last --decode-last tokens one by one: so a sparse way of attending has read the question when it answers.
+static yalm_status read_prompt(const struct passkey *run, const struct tokens *prompt, yalm_error *error)
+{
+    const size_t last = (size_t)run->options->decode_last < prompt->n ? (size_t)run->options->decode_last : prompt->n;
+    const int many = (int)(prompt->n - last);
+    yalm_status status = yalm_rollback(run->session, 0, error);
+    if (status == YALM_OK && many > 0)
+        status = yalm_eval(run->session, prompt->ids, many, last > 0 ? YALM_LOGITS_NONE : YALM_LOGITS_LAST, error);
+    for (size_t i = prompt->n - last; i < prompt->n && status == YALM_OK; i++)
+        status = yalm_eval(run->session, prompt->ids + i, 1, YALM_LOGITS_LAST, error);
+    return status;
+}
+
 // Decodes greedily until the answer is longer than a key. Ids are the answer's text where the prompt came as ids.
 static yalm_status answer(struct passkey *run, struct trial *trial, bool *found, yalm_error *error)
 {
@@ -146,9 +159,7 @@ static yalm_status answer(struct passkey *run, struct trial *trial, bool *found,
     const bool ids = run->options->tokens != NULL;
     size_t length = 0;
     int same = 0;
-    yalm_status status = yalm_rollback(run->session, 0, error);
-    if (status == YALM_OK)
-        status = yalm_eval(run->session, trial->prompt.ids, (int)trial->prompt.n, YALM_LOGITS_LAST, error);
+    yalm_status status = read_prompt(run, &trial->prompt, error);
     for (int i = 0; i < (ids ? KEY_LENGTH : MAX_ANSWER) && status == YALM_OK; i++) {
         const int32_t token = yalm_sample(run->session, &greedy);
         if (token < 0 || (!ids && yalm_is_eos(run->model, token)))

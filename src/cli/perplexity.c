@@ -3,6 +3,8 @@
 // The text's tokens are cut into windows of --ctx tokens. A window is evaluated on its own, as bos and all its tokens but the
 // last, and each of its tokens is predicted; ids from --tokens are used as they are, with no bos, so the first of a window is
 // input only (and the last is fed only where its logits are saved or compared: a file has one row for each token). With --stride windows overlap, and only tokens that no window has scored yet count.
+// With --decode-from N the first N inputs of a window are a prompt, evaluated many at once and not scored; the others are fed one by one, as
+// in generation, so that what is measured is the way that attention goes then.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +21,7 @@ struct perplexity {
     int n_vocab;
     int32_t bos; // -1: windows begin without
     int64_t window, stride;
+    int64_t prompt; // inputs of each window before those that are fed one by one; 0: all go many at once
 
     int64_t n_scored, n_evaluated;
     double nll, nll_squares; // sums of -ln p and of its square
@@ -40,7 +43,9 @@ static bool next_window(const struct perplexity *run, struct window *last)
     const int64_t begin = last->end == 0 ? 0 : last->begin + run->stride;
     const int64_t end = begin + run->window < n ? begin + run->window : n;
     const int64_t predictable = run->bos >= 0 ? begin : begin + 1;
-    *last = (struct window){begin, end, predictable > last->end ? predictable : last->end};
+    const int64_t decoded = run->prompt ? predictable + run->prompt : begin; // input i predicts token predictable + i
+    const int64_t first = predictable > last->end ? predictable : last->end;
+    *last = (struct window){begin, end, first > decoded ? first : decoded};
     return true;
 }
 
@@ -50,12 +55,13 @@ static int64_t window_inputs(const struct perplexity *run, const struct window *
     return window->end - window->begin - !every_row;
 }
 
-// How many tokens are fed and predicted in all.
-static void count(const struct perplexity *run, int64_t *inputs, int64_t *scored, int64_t *windows)
+// How many rows of logits are saved or compared, and how many tokens are predicted, in all.
+static void count(const struct perplexity *run, int64_t *rows, int64_t *scored, int64_t *windows)
 {
-    *inputs = *scored = *windows = 0;
+    *rows = *scored = *windows = 0;
     for (struct window window = {0}; next_window(run, &window); ++*windows) {
-        *inputs += window_inputs(run, &window);
+        const int64_t decoded = window_inputs(run, &window) - run->prompt;
+        *rows += decoded > 0 ? decoded : 0;
         *scored += window.end > window.first ? window.end - window.first : 0;
     }
 }
@@ -87,7 +93,7 @@ static yalm_status run_piece(struct perplexity *run, const struct window *window
     for (int i = 0; i < n; i++)
         ids[i] = at + i < shift ? run->bos : run->tokens.ids[window->begin + at + i - shift];
     const int64_t last_predicted = window->begin + at + n - shift;
-    const bool all = run->saved.file || run->divergence.file || last_predicted >= window->first;
+    const bool all = at >= run->prompt && (run->saved.file || run->divergence.file || last_predicted >= window->first);
     yalm_status status = yalm_eval(run->session, ids, n, all ? YALM_LOGITS_ALL : YALM_LOGITS_NONE, error);
     for (int i = 0; i < n && all && status == YALM_OK; i++) {
         const float *logits = yalm_logits(run->session, i);
@@ -128,8 +134,11 @@ static yalm_status run_windows(struct perplexity *run, int64_t windows, yalm_err
     for (int64_t w = 1; status == YALM_OK && next_window(run, &window); w++) {
         status = yalm_rollback(run->session, 0, error);
         const int64_t n = window_inputs(run, &window);
-        for (int64_t at = 0; at < n && status == YALM_OK; at += PIECE) {
-            status = run_piece(run, &window, at, n - at < PIECE ? (int)(n - at) : PIECE, error);
+        for (int64_t at = 0, piece; at < n && status == YALM_OK; at += piece) {
+            piece = run->prompt && at >= run->prompt ? 1 : PIECE;
+            const int64_t end = at < run->prompt && run->prompt < n ? run->prompt : n;
+            piece = end - at < piece ? end - at : piece;
+            status = run_piece(run, &window, at, (int)piece, error);
             say_running(run, w, windows, false);
         }
         if (status == YALM_OK)
@@ -157,13 +166,13 @@ static yalm_status measure(struct perplexity *run, const yalm_model *model, yalm
     const struct options *options = run->options;
     yalm_session_options how = session_options(options);
     how.context = (int)((size_t)run->window < run->tokens.n ? run->window : (int64_t)run->tokens.n);
-    int64_t inputs, scored, windows;
-    count(run, &inputs, &scored, &windows);
+    int64_t rows, scored, windows;
+    count(run, &rows, &scored, &windows);
     if (scored == 0)
         return cli_error(error, YALM_USAGE, "%zu tokens are too few to predict any", run->tokens.n);
     yalm_status status = YALM_OK;
     if (options->kl_base)
-        status = divergence_open(&run->divergence, options->kl_base, inputs, run->n_vocab, error);
+        status = divergence_open(&run->divergence, options->kl_base, rows, run->n_vocab, error);
     if (status != YALM_OK)
         return status;
     run->session = open_session(options, model, &how, options->quiet, error);
@@ -212,7 +221,12 @@ yalm_status run_perplexity(const struct options *options, yalm_error *error)
             run.tokens.n = (size_t)options->max_tokens;
         run.window = options->context ? options->context : facts->context_length < 4096 ? facts->context_length : 4096;
         run.stride = options->stride ? options->stride : run.window;
-        if (run.stride > run.window)
+        run.prompt = options->decode_from;
+        if (run.prompt >= run.window)
+            status =
+                cli_error(error, YALM_USAGE, "option '--decode-from': found %lld, expected less than the window's %lld tokens",
+                          (long long)run.prompt, (long long)run.window);
+        else if (run.stride > run.window)
             status = cli_error(error, YALM_USAGE, "option '--stride': %lld is longer than the window of %lld tokens",
                                (long long)run.stride, (long long)run.window);
         else

@@ -165,6 +165,25 @@ def test_chunks_and_strides(program, ids, tmp_path):
     assert n == 199 and row == len(rows) and strided == pytest.approx(expected, rel=1e-5) and strided < nll
 
 
+def test_decoding_from_a_position(program, ids, tmp_path):
+    """Windows of 64 whose first 40 ids are a prompt: only what the ones behind predict is scored, saved and compared."""
+    common = ("-m", "perplexity", "--tokens", ids, "--ctx", 64)
+    saved, decoded = tmp_path / "saved", tmp_path / "decoded"
+    program.ok(*common, "--save-logits", saved)
+    *_, nll, n = results(program.ok(*common, "--decode-from", 40, "--save-logits", decoded))
+    tokens = np.array(ids.read_text().split(), dtype=int)
+    rows = np.fromfile(saved, dtype="<f4").reshape(200, 4096)
+    behind = [i for i in range(200) if i % 64 >= 40]
+    scored = [i for i in behind if i % 64 < 63]
+    assert n == len(scored) == 69 and nll == pytest.approx(
+        nll_of(rows[scored], tokens[[i + 1 for i in scored]]), rel=1e-4
+    )
+    alone = np.fromfile(decoded, dtype="<f4").reshape(-1, 4096)
+    np.testing.assert_allclose(alone, rows[behind], atol=1e-3 * np.ptp(rows))
+    out = program.ok(*common, "--decode-from", 40, "--kl-base", decoded)
+    assert b"same top: 100.000 %" in out
+
+
 def test_kl_divergence(program, ids, tmp_path):
     exact, rough = tmp_path / "exact", tmp_path / "rough"
     common = ("-m", "perplexity", "--tokens", ids, "--ctx", 256)
@@ -237,6 +256,13 @@ def test_passkey_position(program):
     for position in (0, 4):
         text = program.ok("-m", "passkey", "-n", 4, "-l", position, "--trials", 2, "--seed", 9).decode()
         assert text.count(f"after {position} of 4 lines") == 2
+
+
+def test_passkey_reads_the_question_one_by_one(program):
+    common = ("-m", "passkey", "-n", 10, "--trials", 2, "--seed", 3)
+    whole = program.ok(*common)
+    for last in (1, 20, 100000):
+        assert program.ok(*common, "--decode-last", last) == whole
 
 
 def test_passkey_misses_exit_with_1(program):

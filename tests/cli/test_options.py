@@ -46,6 +46,10 @@ USAGE = [
     (["-i", "x", "--stride", "3"], "option '--stride' does not belong to mode completion (only to perplexity)"),
     (["-i", "x", "--pieces"], "option '--pieces' does not belong to mode completion (only to tokenize)"),
     (["-m", "perplexity", "-i", "x", "--ctx", "8", "--stride", "9"], "option '--stride': 9 is longer than the window"),
+    (
+        ["-m", "perplexity", "-i", "x", "--ctx", "8", "--decode-from", "8"],
+        "option '--decode-from': found 8, expected less",
+    ),
     (["-m", "passkey", "-n", "5", "-l", "6"], "option '-l': the key's position 6 is past the 5 junk lines"),
     (["--info", "-i", "x"], "option '-i' does not belong to mode info"),
     (["--info", "-o", "csv"], "option '-o': expected one of text,json"),
