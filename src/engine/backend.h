@@ -1,9 +1,8 @@
 // What a device must do for a session. One table of functions for each backend; the session chooses one when it opens.
 #pragma once
-#include <stdatomic.h>
-
 #include "engine/kv_cache.h"
 #include "model/weights.h"
+#include "util/atomic.h"
 
 // All that a backend needs to know to build its state. Borrowed, and constant for the session's life.
 struct backend_plan {

@@ -17,8 +17,8 @@ static const char *const dtype_names[DTYPE_COUNT] = {"fp32", "fp16", "bf16", "q8
 // Bytes of an element; of the quantised types, 0.
 static const uint64_t dtype_sizes[DTYPE_COUNT] = {4, 2, 2, 0, 0, 1, 4};
 
-// Bytes of a group's quants; 0 for types that are not quantised.
-static const uint64_t dtype_group_bytes[DTYPE_COUNT] = {[DTYPE_Q8] = QUANT_GROUP, [DTYPE_Q4] = QUANT_GROUP / 2};
+// Bytes of a group's quants; 0 for types that are not quantised. (In order: C++ reads this too.)
+static const uint64_t dtype_group_bytes[DTYPE_COUNT] = {0, 0, 0, QUANT_GROUP, QUANT_GROUP / 2, 0, 0};
 
 static inline size_t quant_groups(int cols) // in a row; the last one is filled up with zeros
 {

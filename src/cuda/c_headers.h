@@ -1,0 +1,22 @@
+// The engine's C headers as C++ reads them. What they include of C++ or of the system comes first, outside.
+#pragma once
+#include <cjson/cJSON.h>
+
+#include <atomic>
+#include <cstdarg>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+
+extern "C" {
+#include "engine/backend.h"
+#include "model/rope.h"
+#include "util/checked.h"
+#include "util/clock.h"
+#include "util/error.h"
+#include "util/memory.h"
+#include "util/round.h"
+}
