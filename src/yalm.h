@@ -139,6 +139,22 @@ typedef struct yalm_session yalm_session;
 // Elements of the KV cache. int8: each key and value of a head has a scale of its own, about half the memory of fp16.
 typedef enum yalm_kv { YALM_KV_FP16 = 0, YALM_KV_FP32 = 1, YALM_KV_INT8 = 2 } yalm_kv;
 
+// How a token that is decoded alone attends to a long context. "dense" reads every key and value; the others read less, and differ in
+// what they compute. Zeros are the defaults, chosen for the model.
+typedef enum yalm_switch { YALM_AUTO = 0, YALM_ON = 1, YALM_OFF = 2 } yalm_switch;
+typedef enum yalm_copy { YALM_COPY_INT8 = 0, YALM_COPY_FP16 = 1, YALM_COPY_Q4 = 2 } yalm_copy;
+
+// SparQ attention (Ribar et al., arXiv 2312.04985): all keys are scored by the r largest components of the query, k keys attended to.
+typedef struct yalm_sparq {
+    float ratio;      // chooses r and k so that about this fraction of the dense traffic is left; 0: 1/8
+    int r;            // components; 0: by the ratio
+    int k;            // keys; 0: by the ratio and the length, at least min_k
+    int min_k;        // 0: 128
+    int local;        // the most recent keys, which always belong; 0: k / 4
+    yalm_copy copy;   // elements of the second copy of the keys, component-major, that scores are computed from
+    yalm_switch tail; // what was not selected counts as its mean value; auto: where each query head has its own keys
+} yalm_sparq;
+
 typedef struct yalm_session_options {
     const char *device;  // "auto", "cpu", "cuda"
     const char *isa;     // CPU: "auto", "scalar", "avx2", "avx512", "avx512vnni"
@@ -150,7 +166,9 @@ typedef struct yalm_session_options {
     bool endless;        // past the context, go on: the first n_sinks tokens and the most recent ones stay visible
     int n_sinks;         // attention sinks (Xiao et al., arXiv 2309.17453); used when endless and the model has no window
     yalm_kv kv;
-    int chunk; // prefill is done in pieces of at most so many tokens; 0: chosen
+    int chunk;             // prefill is done in pieces of at most so many tokens; 0: chosen
+    const char *attention; // "dense", "sparq"
+    yalm_sparq sparq;
 } yalm_session_options;
 
 YALM_API yalm_session_options yalm_session_defaults(void);
@@ -158,6 +176,7 @@ YALM_API yalm_session_options yalm_session_defaults(void);
 typedef struct yalm_memory {
     uint64_t weights; // mapped from the file, shared between processes
     uint64_t kv_cache;
+    uint64_t attention; // what the attention method keeps beside the KV cache
     uint64_t scratch;   // activations, logits, RoPE tables
     uint64_t available; // what the machine (or cgroup) can still give, at this moment
 } yalm_memory;

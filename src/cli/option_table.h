@@ -11,6 +11,7 @@ enum option_kind {
     OPTION_INT,    // int
     OPTION_INTS,   // struct int_list: a,b,c
     OPTION_FLOAT,  // float
+    OPTION_RATIO,  // float, written as 0.125 or 1/8
     OPTION_SEED,   // uint64_t; -1 is random
     OPTION_CHOICE, // int: index into `choices`
     OPTION_WORD,   // const char *: one of `choices`

@@ -177,6 +177,24 @@ static yalm_status read_float(const struct option *option, const struct word *wo
     return YALM_OK;
 }
 
+// 0.125 or 1/8.
+static yalm_status read_ratio(const struct option *option, const struct word *word, float *value, yalm_error *error)
+{
+    char upper[32] = "";
+    double number = 0, divisor = 1;
+    const size_t n = strcspn(word->value, "/");
+    snprintf(upper, sizeof upper, "%.*s", (int)n, word->value);
+    const bool read = n < sizeof upper && read_decimal(upper, &number) &&
+                      (word->value[n] == 0 || read_decimal(word->value + n + 1, &divisor));
+    if (!read || divisor <= 0 || number / divisor < option->min || number / divisor > option->max) {
+        char expected[96];
+        snprintf(expected, sizeof expected, "a fraction, as 1/8 or 0.125, from %g to %g", option->min, option->max);
+        return bad_value(word, expected, error);
+    }
+    *value = (float)(number / divisor);
+    return YALM_OK;
+}
+
 static yalm_status read_seed(const struct word *word, uint64_t *value, yalm_error *error)
 {
     const char *text = word->value;
@@ -258,6 +276,8 @@ static yalm_status set_value(struct options *options, const struct option *optio
         return read_ints(option, word, field, error);
     case OPTION_FLOAT:
         return read_float(option, word, field, error);
+    case OPTION_RATIO:
+        return read_ratio(option, word, field, error);
     case OPTION_SEED:
         return read_seed(word, field, error);
     case OPTION_CHOICE:

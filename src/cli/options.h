@@ -51,6 +51,8 @@ struct options {
     int n_threads, n_threads_batch, context, chunk, n_sinks;
     bool pin, mlock;
     int kv; // yalm_kv
+    const char *attention;
+    yalm_sparq sparq;
 
     struct int_list n_prompt, n_gen, depth;
     int repetitions;

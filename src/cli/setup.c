@@ -36,6 +36,8 @@ yalm_session_options session_options(const struct options *options)
     how.n_sinks = options->n_sinks;
     how.kv = (yalm_kv)options->kv;
     how.chunk = options->chunk;
+    how.attention = options->attention;
+    how.sparq = options->sparq;
     return how;
 }
 
@@ -45,17 +47,21 @@ yalm_session *open_session(const struct options *options, const yalm_model *mode
     yalm_memory memory;
     if (yalm_session_memory(model, how, &memory, error) != YALM_OK)
         return NULL;
+    char kept[64] = "";
+    if (memory.attention)
+        snprintf(kept, sizeof kept, "%s %s, ", how->attention, human_bytes(memory.attention));
     if (!quiet)
-        say("memory: weights %s, cache %s, scratch %s; %s available", human_bytes(memory.weights), human_bytes(memory.kv_cache),
-            human_bytes(memory.scratch), human_bytes(memory.available));
+        say("memory: weights %s, cache %s, %sscratch %s; %s available", human_bytes(memory.weights),
+            human_bytes(memory.kv_cache), kept, human_bytes(memory.scratch), human_bytes(memory.available));
     yalm_session *session = yalm_session_open(model, how, error);
     if (session == NULL)
         return NULL;
     const yalm_session_options *facts = yalm_session_facts(session);
     static const char *const caches[] = {[YALM_KV_FP16] = "fp16", [YALM_KV_FP32] = "fp32", [YALM_KV_INT8] = "int8"};
     if (!quiet)
-        say("%s: %d thread%s, %s, context %d%s, cache %s", facts->device, facts->n_threads, facts->n_threads == 1 ? "" : "s",
-            facts->isa, facts->context, facts->endless ? " (endless)" : "", caches[facts->kv]);
+        say("%s: %d thread%s, %s, context %d%s, cache %s, attention %s", facts->device, facts->n_threads,
+            facts->n_threads == 1 ? "" : "s", facts->isa, facts->context, facts->endless ? " (endless)" : "", caches[facts->kv],
+            facts->attention);
     if (options->verbose && !quiet)
         say("prefill in pieces of %d tokens; %d attention sinks", facts->chunk, facts->n_sinks);
 

@@ -9,7 +9,7 @@
 struct task {
     struct cpu_state *s;
     const struct batch *batch;
-    int layer, kv_head;
+    int layer, kv_head, thread;
     int first_token, n_tokens; // of the batch
     int n_queries;             // n_tokens * group
     float *acc, *max, *sum;    // (n_queries, head_dim), (n_queries), (n_queries)
@@ -65,8 +65,16 @@ static void append_one(struct cpu_state *s, const struct batch *batch, int layer
     float *k = s->k + (size_t)token * s->kv_dim + (size_t)kv_head * d;
     const int slot = kv_slot(&s->kv, position);
     s->kernels->rope(k, cos, sin, d);
-    cpu_store_key(s, layer, kv_head, slot, k);
-    cpu_store_value(s, layer, kv_head, slot, s->v + (size_t)token * s->kv_dim + (size_t)kv_head * d);
+    s->policy->append(s, &(struct append){
+                             .layer = layer,
+                             .kv_head = kv_head,
+                             .slot = slot,
+                             .position = position,
+                             .token = token,
+                             .n = batch->n,
+                             .k = k,
+                             .v = s->v + (size_t)token * s->kv_dim + (size_t)kv_head * d,
+                         });
 }
 
 void attention_append(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
@@ -80,8 +88,9 @@ void attention_append(struct cpu_state *s, const struct batch *batch, int layer,
     }
 }
 
-// The kernel on one run of consecutive slots that holds positions [first, last); a row sees those in [visible_from, visible_to).
-static void attend_slots(const struct task *task, const float *q, int slot, int n_keys)
+// The kernel on a run of consecutive slots, of which each query sees [first, last). k: (n_keys, head_dim), k_scales: (n_keys) of
+// int8.
+static void attend_keys(const struct task *task, const float *q, int slot, int n_keys, const void *k, const float *k_scales)
 {
     const struct cpu_state *s = task->s;
     const int d = s->config->head_dim;
@@ -89,16 +98,15 @@ static void attend_slots(const struct task *task, const float *q, int slot, int 
     for (int i = 0; i < task->n_queries && !masked; i++)
         masked = task->first[i] > 0 || task->last[i] < n_keys;
     const size_t at = (size_t)slot * d * kv_sizes[s->kv_type];
-    const float *k_scales = cpu_scales(s, s->key_scales, task->layer, task->kv_head);
     const float *v_scales = cpu_scales(s, s->value_scales, task->layer, task->kv_head);
     s->kernels->attend[s->kv_type](&(struct attend_args){
         .acc = task->acc,
         .max = task->max,
         .sum = task->sum,
         .q = q,
-        .k = (const uint8_t *)cpu_keys(s, task->layer, task->kv_head) + at,
+        .k = k,
         .v = (const uint8_t *)cpu_values(s, task->layer, task->kv_head) + at,
-        .k_scales = k_scales ? k_scales + slot : NULL,
+        .k_scales = k_scales,
         .v_scales = v_scales ? v_scales + slot : NULL,
         .n_queries = task->n_queries,
         .n_keys = n_keys,
@@ -107,6 +115,36 @@ static void attend_slots(const struct task *task, const float *q, int slot, int 
         .last = masked ? task->last : NULL,
         .scratch = task->kernel_scratch,
     });
+}
+
+// A run of consecutive slots whose keys the policy decodes, a tile at a time into this thread's scratch.
+static void attend_decoded(const struct task *task, const float *q, int slot, int n_keys)
+{
+    const struct cpu_state *s = task->s;
+    void *keys = s->decoded_keys + task->thread * (size_t)KEY_TILE * s->config->head_dim * kv_sizes[s->kv_type];
+    float *scales = s->kv_type == KV_INT8 ? s->decoded_scales + (size_t)task->thread * KEY_TILE : NULL;
+    for (int at = 0; at < n_keys; at += KEY_TILE) {
+        const int n = n_keys - at < KEY_TILE ? n_keys - at : KEY_TILE;
+        s->policy->decode_keys(s, task->layer, task->kv_head, slot + at, n, keys, scales);
+        attend_keys(task, q, slot + at, n, keys, scales);
+        for (int i = 0; i < task->n_queries; i++) { // of the next tile
+            task->first[i] -= KEY_TILE;
+            task->last[i] -= KEY_TILE;
+        }
+    }
+}
+
+static void attend_slots(const struct task *task, const float *q, int slot, int n_keys)
+{
+    const struct cpu_state *s = task->s;
+    if (s->policy->decode_keys) {
+        attend_decoded(task, q, slot, n_keys);
+        return;
+    }
+    const float *scales = cpu_scales(s, s->key_scales, task->layer, task->kv_head);
+    const size_t at = (size_t)slot * s->config->head_dim * kv_sizes[s->kv_type];
+    attend_keys(task, q, slot, n_keys, (const uint8_t *)cpu_keys(s, task->layer, task->kv_head) + at,
+                scales ? scales + slot : NULL);
 }
 
 static int clamp_to(int64_t x, int n)
@@ -169,7 +207,7 @@ static void write_output(struct cpu_state *s, int kv_head, int first_token, int 
 
 static struct task task_make(struct cpu_state *s, const struct batch *batch, int layer, const struct member *me)
 {
-    struct task task = {.s = s, .batch = batch, .layer = layer};
+    struct task task = {.s = s, .batch = batch, .layer = layer, .thread = me->thread};
     const size_t most = (size_t)group_size(s) * s->query_tokens;
     task.acc = (float *)(s->task_scratch + me->thread * s->task_scratch_bytes);
     task.max = task.acc + most * s->config->head_dim;
@@ -264,8 +302,18 @@ static void attend_parts(struct cpu_state *s, const struct batch *batch, int lay
 
 void attention_attend(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
 {
-    if (batch->n > s->query_tokens)
+    if (s->policy->applies(s, batch->n, batch->position, layer))
+        s->policy->attend(s, batch, layer, me);
+    else if (batch->n > s->query_tokens)
         attend_blocks(s, batch, layer, me);
     else
         attend_parts(s, batch, layer, me);
+}
+
+double attention_dense_bytes(const struct cpu_state *s, int n, int64_t position)
+{
+    const int64_t last = position + n;
+    const int64_t rows = last - kv_first_visible(&s->kv, position) + (kv_sinks_apart(&s->kv, last - 1) ? s->kv.n_sinks : 0);
+    const double scale = s->kv_type == KV_INT8 ? sizeof(float) : 0; // of each row
+    return 2.0 * (double)rows * ((double)(s->config->head_dim * kv_sizes[s->kv_type]) + scale);
 }

@@ -17,5 +17,8 @@ void attention_attend(struct cpu_state *state, const struct batch *batch, int la
 // so that neither the team's size nor its timing shows in a result.
 int attention_key_parts(int n_visible);
 
+// Bytes of one KV head's cache that dense attention of n tokens from `position` on reads: each row that any of them sees, once.
+double attention_dense_bytes(const struct cpu_state *state, int n, int64_t position);
+
 // Bytes of task_scratch that attention needs for each thread.
 size_t attention_task_scratch(const struct cpu_state *state);

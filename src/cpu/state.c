@@ -17,13 +17,7 @@
 // accumulators stay in the L2 cache.
 enum { QUERIES_PER_TASK = 64, DEFAULT_CHUNK = 512, MAX_CHUNK = 1 << 16, CACHE_LINE = 64 };
 
-// Hands out aligned pieces of a block; with no block, counts what they need.
-struct carver {
-    uint8_t *base;
-    size_t used;
-};
-
-static void *carve(struct carver *carver, size_t count, size_t size)
+void *carve(struct carver *carver, size_t count, size_t size)
 {
     const size_t at = carver->used;
     carver->used += round_up(count * size, CACHE_LINE);
@@ -65,10 +59,13 @@ void cpu_store_value(const struct cpu_state *s, int layer, int kv_head, int slot
 static void carve_kv(struct cpu_state *s, struct carver *c)
 {
     const size_t heads = (size_t)s->config->n_layers * s->config->n_kv_heads;
-    s->keys = carve(c, heads, cpu_kv_head_bytes(s));
+    const bool has_keys = !s->policy->decode_keys;
+    if (has_keys)
+        s->keys = carve(c, heads, cpu_kv_head_bytes(s));
     s->values = carve(c, heads, cpu_kv_head_bytes(s));
     if (s->kv_type == KV_INT8) {
-        s->key_scales = carve(c, heads * s->kv.capacity, sizeof(float));
+        if (has_keys)
+            s->key_scales = carve(c, heads * s->kv.capacity, sizeof(float));
         s->value_scales = carve(c, heads * s->kv.capacity, sizeof(float));
     }
 }
@@ -148,6 +145,12 @@ static void carve_scratch(struct cpu_state *s, struct carver *c, int n_threads)
     s->matmul_scratch = carve(c, n_threads, s->matmul_scratch_bytes);
     s->attend_scratch = carve(c, n_threads, s->attend_scratch_bytes);
     s->task_scratch = carve(c, n_threads, s->task_scratch_bytes);
+    if (s->policy->decode_keys) {
+        s->decoded_keys = carve(c, n_threads, KEY_TILE * s->config->head_dim * kv_sizes[s->kv_type]);
+        s->decoded_scales = carve(c, n_threads, KEY_TILE * sizeof(float));
+    }
+    if (s->policy->carve_scratch)
+        s->policy->carve_scratch(s, c, n_threads);
 }
 
 static int most_threads(const yalm_session_options *o)
@@ -174,10 +177,19 @@ static yalm_status state_sizes(struct cpu_state *s, const struct backend_plan *p
     // A length's parts are at least 256 keys long, and at most MAX_KEY_PARTS (attention_key_parts).
     s->key_parts = (int)min64(MAX_KEY_PARTS, ((int64_t)s->kv.span + s->query_tokens + 255) / 256);
 
-    struct carver kv = {0}, scratch = {0};
+    s->policy = policy_find(plan->options->attention);
+    if (s->policy->plan) {
+        const yalm_status status = s->policy->plan(s, plan, error);
+        if (status != YALM_OK)
+            return status;
+    }
+    struct carver kv = {0}, kept = {0}, scratch = {0};
     carve_kv(s, &kv);
+    if (s->policy->carve_kept)
+        s->policy->carve_kept(s, &kept);
     carve_scratch(s, &scratch, most_threads(plan->options));
     s->kv_bytes = kv.used;
+    s->kept_bytes = kept.used;
     s->scratch_bytes = scratch.used;
     return YALM_OK;
 }
@@ -192,6 +204,12 @@ static yalm_status cpu_resolve(yalm_session_options *options, yalm_error *error)
         return error_set(error, YALM_USAGE, "isa: found '%s', this machine has: %s", options->isa, usable);
     }
     options->isa = kernels->name;
+    if (!policy_find(options->attention)) {
+        char known[128] = "";
+        for (const struct policy *const *p = policies; *p; p++)
+            snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", known[0] ? ", " : "", (*p)->name);
+        return error_set(error, YALM_USAGE, "attention: found '%s', the CPU has: %s", options->attention, known);
+    }
     if (options->n_threads == 0)
         options->n_threads = team_default_threads();
     if (options->n_threads_batch == 0)
@@ -206,13 +224,22 @@ static yalm_status cpu_resolve(yalm_session_options *options, yalm_error *error)
     return YALM_OK;
 }
 
+// What the policy holds besides memory that was carved.
+static void state_release(struct cpu_state *s)
+{
+    if (s->policy && s->policy->close)
+        s->policy->close(s);
+}
+
 static yalm_status cpu_memory(const struct backend_plan *plan, yalm_memory *memory, yalm_error *error)
 {
     struct cpu_state sizes;
     const yalm_status status = state_sizes(&sizes, plan, error);
     if (status == YALM_OK) {
         memory->kv_cache = sizes.kv_bytes;
+        memory->attention = sizes.kept_bytes;
         memory->scratch = sizes.scratch_bytes;
+        state_release(&sizes);
     }
     return status;
 }
@@ -223,7 +250,9 @@ static void cpu_close(void *state)
     if (!s)
         return;
     team_close(s->team); // first: a late member may still look around
+    state_release(s);
     memory_pages_free(s->kv_block, s->kv_bytes);
+    memory_pages_free(s->kept_block, s->kept_bytes);
     memory_pages_free(s->scratch_block, s->scratch_bytes);
     free(s);
 }
@@ -241,9 +270,11 @@ static void *cpu_open(const struct backend_plan *plan, yalm_error *error)
     }
     s->kv_block = memory_pages(s->kv_bytes);
     s->scratch_block = memory_pages(s->scratch_bytes);
-    if (!s->kv_block || !s->scratch_block) {
-        error_set(error, YALM_NO_MEMORY, "the system refused %zu bytes for the KV cache and %zu for scratch", s->kv_bytes,
-                  s->scratch_bytes);
+    if (s->kept_bytes)
+        s->kept_block = memory_pages(s->kept_bytes);
+    if (!s->kv_block || !s->scratch_block || (s->kept_bytes && !s->kept_block)) {
+        error_set(error, YALM_NO_MEMORY, "the system refused %zu bytes for the KV cache, %zu for attention and %zu for scratch",
+                  s->kv_bytes, s->kept_bytes, s->scratch_bytes);
         cpu_close(s);
         return NULL;
     }
@@ -253,9 +284,15 @@ static void *cpu_open(const struct backend_plan *plan, yalm_error *error)
         return NULL;
     }
     carve_kv(s, &(struct carver){.base = s->kv_block});
+    if (s->kept_bytes)
+        s->policy->carve_kept(s, &(struct carver){.base = s->kept_block});
     carve_scratch(s, &(struct carver){.base = s->scratch_block}, most_threads(plan->options));
     s->rope_scale = rope_frequencies(s->inverse_frequency, &s->config->rope, s->config->head_dim);
     rope_angles(s->sink_cos, s->sink_sin, s->inverse_frequency, s->rope_scale, s->config->head_dim, s->kv.span - 1);
+    if (s->policy->open && s->policy->open(s, plan, error) != YALM_OK) {
+        cpu_close(s);
+        return NULL;
+    }
     return s;
 }
 
@@ -268,6 +305,7 @@ static yalm_status cpu_evaluate(void *state, const struct batch *batch, yalm_err
 struct fill {
     struct cpu_state *s;
     int64_t position;
+    int n;
     uint64_t seed;
 };
 
@@ -291,14 +329,22 @@ static const float *noise_row(float *x, int n, uint64_t seed, uint64_t index)
 static void fill_position(void *context, int i)
 {
     const struct fill *f = context;
-    const struct cpu_state *s = f->s;
+    struct cpu_state *s = f->s;
     const int n_kv_heads = s->config->n_kv_heads, n_heads = s->config->n_layers * n_kv_heads, d = s->config->head_dim;
     const int slot = kv_slot(&s->kv, f->position + i);
-    float *x = s->k + (size_t)i * s->kv_dim; // this position's own, free between evaluations
+    float *k = s->k + (size_t)i * s->kv_dim, *v = s->v + (size_t)i * s->kv_dim; // this position's own, free between evaluations
     for (int head = 0; head < n_heads; head++) {
         const uint64_t row = ((uint64_t)(f->position + i) * n_heads + head) * 2;
-        cpu_store_key(s, head / n_kv_heads, head % n_kv_heads, slot, noise_row(x, d, f->seed, row));
-        cpu_store_value(s, head / n_kv_heads, head % n_kv_heads, slot, noise_row(x, d, f->seed, row + 1));
+        s->policy->append(s, &(struct append){
+                                 .layer = head / n_kv_heads,
+                                 .kv_head = head % n_kv_heads,
+                                 .slot = slot,
+                                 .position = f->position + i,
+                                 .token = i,
+                                 .n = f->n,
+                                 .k = noise_row(k, d, f->seed, row),
+                                 .v = noise_row(v, d, f->seed, row + 1),
+                             });
     }
 }
 
@@ -306,7 +352,7 @@ static yalm_status cpu_fill_random(void *state, int64_t position, int n, uint64_
 {
     (void)error;
     struct cpu_state *s = state;
-    team_for(s->team, n, fill_position, &(struct fill){s, position, seed});
+    team_for(s->team, n, fill_position, &(struct fill){s, position, n, seed});
     return YALM_OK;
 }
 
@@ -314,6 +360,18 @@ static yalm_status cpu_measure_limits(void *state, double seconds, yalm_limits *
 {
     struct cpu_state *s = state;
     return limits_measure(s->team, s->kernels, seconds, limits, error);
+}
+
+static double cpu_step_bytes(const void *state, int n, int64_t position)
+{
+    const struct cpu_state *s = state;
+    double bytes = 0;
+    for (int layer = 0; layer < s->config->n_layers; layer++)
+        if (s->policy->applies(s, n, position, layer))
+            bytes += s->policy->bytes(s, position);
+        else
+            bytes += (double)s->config->n_kv_heads * attention_dense_bytes(s, n, position);
+    return bytes;
 }
 
 const struct backend backend_cpu = {
@@ -324,5 +382,6 @@ const struct backend backend_cpu = {
     .close = cpu_close,
     .evaluate = cpu_evaluate,
     .fill_random = cpu_fill_random,
+    .step_bytes = cpu_step_bytes,
     .measure_limits = cpu_measure_limits,
 };

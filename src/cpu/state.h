@@ -1,6 +1,7 @@
 // A session's memory on the CPU: KV cache, activations, scratch. Sizes are known before anything is taken.
 #pragma once
 #include "cpu/kernels.h"
+#include "cpu/policy.h"
 #include "cpu/team.h"
 #include "engine/backend.h"
 
@@ -14,6 +15,7 @@ struct cpu_state {
     struct team *team;
     int n_threads, n_threads_batch; // for one token, for several
     struct kv_policy kv;
+    const struct policy *policy; // how one token attends
     const atomic_bool *cancel;
     atomic_bool stopped; // the cancellation, as it was seen in a step that all members passed
 
@@ -24,7 +26,7 @@ struct cpu_state {
 
     // KV cache: what the kernels read, where the appends write.
     enum kv_type kv_type;
-    void *keys, *values;              // (n_layers, n_kv_heads, kv.capacity, head_dim)
+    void *keys, *values;              // (n_layers, n_kv_heads, kv.capacity, head_dim); keys: NULL where the policy decodes them
     float *key_scales, *value_scales; // (n_layers, n_kv_heads, kv.capacity) of int8; else NULL
 
     double *inverse_frequency; // (head_dim / 2)
@@ -64,8 +66,12 @@ struct cpu_state {
     uint8_t *matmul_scratch, *attend_scratch, *task_scratch;
     size_t matmul_scratch_bytes, attend_scratch_bytes, task_scratch_bytes;
 
-    void *kv_block, *scratch_block; // what the pointers above lie in
-    size_t kv_bytes, scratch_bytes;
+    // Keys that the policy decodes for dense attention, of each thread: (n_threads, KEY_TILE, head_dim) of kv_type, and scales.
+    uint8_t *decoded_keys;
+    float *decoded_scales; // (n_threads, KEY_TILE)
+
+    void *kv_block, *kept_block, *scratch_block; // what the pointers above, and the policy's, lie in
+    size_t kv_bytes, kept_bytes, scratch_bytes;
 };
 
 // The forward pass (forward.c): YALM_OK, or YALM_INTERRUPTED.

@@ -26,12 +26,14 @@ struct backend {
     const char *name;
     // Fills in what the options leave open (isa, n_threads, chunk), or refuses what this machine has not.
     yalm_status (*resolve)(yalm_session_options *options, yalm_error *error);
-    // Bytes that open() will take; sets memory->kv_cache and memory->scratch.
+    // Bytes that open() will take; sets memory->kv_cache, memory->scratch and, where there is such, memory->attention.
     yalm_status (*memory)(const struct backend_plan *plan, yalm_memory *memory, yalm_error *error);
     void *(*open)(const struct backend_plan *plan, yalm_error *error);
     void (*close)(void *state);
     yalm_status (*evaluate)(void *state, const struct batch *batch, yalm_error *error);
     yalm_status (*fill_random)(void *state, int64_t position, int n, uint64_t seed, yalm_error *error);
+    // Bytes of the cache, and of what the attention method keeps beside it, that a batch must read; NULL: every visible row once.
+    double (*step_bytes)(const void *state, int n, int64_t position);
     yalm_status (*measure_limits)(void *state, double seconds, yalm_limits *limits, yalm_error *error);
 };
 

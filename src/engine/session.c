@@ -37,7 +37,7 @@ struct yalm_session {
 
 yalm_session_options yalm_session_defaults(void)
 {
-    return (yalm_session_options){.device = "auto", .isa = "auto", .n_sinks = DEFAULT_SINKS};
+    return (yalm_session_options){.device = "auto", .isa = "auto", .attention = "dense", .n_sinks = DEFAULT_SINKS};
 }
 
 // ------------------------------------------------------------------------------------------ opening
@@ -53,6 +53,8 @@ static yalm_status resolve(const yalm_model *model, const yalm_session_options *
     options->device = (*backend)->name;
     if (!options->isa)
         options->isa = "auto";
+    if (!options->attention)
+        options->attention = "dense";
     const int trained = model->config.context_length;
     if (options->context == 0)
         options->context = trained < DEFAULT_CONTEXT ? trained : DEFAULT_CONTEXT;
@@ -106,13 +108,14 @@ static yalm_status allocate(yalm_session *s, yalm_error *error)
     if (status != YALM_OK)
         return status;
     // The weights are pages of a file: the system can drop and read them again, so they may exceed what is free.
-    const uint64_t needed = s->memory.kv_cache + s->memory.scratch;
+    const uint64_t needed = s->memory.kv_cache + s->memory.attention + s->memory.scratch;
     if (needed > s->memory.available)
         return error_set(
             error, YALM_NO_MEMORY,
-            "not enough memory for a context of %d: needed %.2f GB (KV cache %.2f, scratch %.2f), available %.2f GB",
-            s->options.context, (double)needed / 1e9, (double)s->memory.kv_cache / 1e9, (double)s->memory.scratch / 1e9,
-            (double)s->memory.available / 1e9);
+            "not enough memory for a context of %d: needed %.2f GB (KV cache %.2f, %s attention %.2f, scratch %.2f), "
+            "available %.2f GB",
+            s->options.context, (double)needed / 1e9, (double)s->memory.kv_cache / 1e9, s->options.attention,
+            (double)s->memory.attention / 1e9, (double)s->memory.scratch / 1e9, (double)s->memory.available / 1e9);
     s->last_logits = malloc(sizeof(float) * s->model->config.vocab_size);
     s->history = malloc(sizeof(int32_t) * s->options.context);
     s->recent = malloc(sizeof(int32_t) * s->options.context);
@@ -347,8 +350,11 @@ yalm_cost yalm_session_cost(const yalm_session *s, int n, int64_t depth)
     for (int done = 0, piece; done < n; done += piece) { // each piece reads the weights once, and the keys that it sees once
         piece = n - done < s->options.chunk ? n - done : s->options.chunk;
         const int64_t first = kv_first_visible(&s->kv, depth + done), last = depth + done + piece;
-        cost.bytes +=
-            (double)w->token_bytes + row_bytes * (double)(last - first + (kv_sinks_apart(&s->kv, last) ? s->kv.n_sinks : 0));
+        cost.bytes += (double)w->token_bytes;
+        if (s->backend->step_bytes)
+            cost.bytes += s->backend->step_bytes(s->state, piece, depth + done);
+        else
+            cost.bytes += row_bytes * (double)(last - first + (kv_sinks_apart(&s->kv, last - 1) ? s->kv.n_sinks : 0));
         for (int i = 0; i < piece; i++)
             cost.ops += 4.0 * c->n_layers * c->n_heads * c->head_dim * kv_n_visible(&s->kv, depth + done + i);
     }
