@@ -21,7 +21,7 @@ WARNINGS := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpo
 CFLAGS   ?= -O3 -g
 BASE     := -std=c11 -D_GNU_SOURCE -Isrc -fPIC -fvisibility=hidden -fno-math-errno -fno-trapping-math $(WARNINGS) \
             $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null) -MMD -MP
-LIBS     := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null || echo -lcjson -lpcre2-8 -lxxhash) -lm
+LIBS     := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null || echo -lcjson -lpcre2-8 -lxxhash) -lm -ldl
 THREADS  := -pthread
 LINK     :=
 ifeq ($(VARIANT),openmp)
@@ -69,7 +69,7 @@ endif
 all: $(PROGRAM) $(STATIC) $(SHARED)
 
 $(PROGRAM): $(CLI_OBJECTS) $(STATIC)
-	$(CC) $(LINK) $(LDFLAGS) -o $@ $(CLI_OBJECTS) $(STATIC) $(THREADS) $(LIBS) -ldl
+	$(CC) $(LINK) $(LDFLAGS) -o $@ $(CLI_OBJECTS) $(STATIC) $(THREADS) $(LIBS)
 
 $(STATIC): $(LIB_OBJECTS)
 	@rm -f $@

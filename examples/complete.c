@@ -1,4 +1,4 @@
-// Completes a text with nothing but the library:  complete MODEL TEXT [N]
+// Completes a text with nothing but the library:  complete MODEL TEXT [N [auto|cpu|cuda]]
 //     cc -o complete complete.c $(pkg-config --cflags --libs yalm)
 
 #include <stdio.h>
@@ -15,10 +15,12 @@ static int fail(const yalm_error *error)
 int main(int argc, char **argv)
 {
     if (argc < 3)
-        return fprintf(stderr, "usage: complete MODEL TEXT [N]\n"), YALM_USAGE;
+        return fprintf(stderr, "usage: complete MODEL TEXT [N [auto|cpu|cuda]]\n"), YALM_USAGE;
     yalm_error error;
     yalm_model *model = yalm_model_open(argv[1], NULL, &error);
-    yalm_session *session = model ? yalm_session_open(model, NULL, &error) : NULL;
+    yalm_session_options options = yalm_session_defaults();
+    options.device = argc > 4 ? argv[4] : "auto";
+    yalm_session *session = model ? yalm_session_open(model, &options, &error) : NULL;
     int32_t *tokens;
     size_t n_tokens;
     if (session == NULL ||

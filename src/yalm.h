@@ -156,9 +156,10 @@ typedef struct yalm_sparq {
 } yalm_sparq;
 
 typedef struct yalm_session_options {
-    const char *device;  // "auto", "cpu", "cuda"
-    const char *isa;     // CPU: "auto", "scalar", "avx2", "avx512", "avx512vnni"
-    int n_threads;       // 0: physical cores in the affinity mask, at most the cgroup's CPU quota
+    const char
+        *device;     // "cpu"; "cuda", an NVIDIA GPU; "auto": cuda where a GPU can run this model with these options, else cpu
+    const char *isa; // CPU: "auto", "scalar", "avx2", "avx512", "avx512vnni"
+    int n_threads;   // 0: physical cores in the affinity mask, at most the cgroup's CPU quota
     int n_threads_batch; // for batches of several tokens, which are bound by arithmetic; 0: as n_threads
     bool pin;            // each thread stays on a core of its own; the thread that opens the session is the first
     int context;         // positions that a token can look back on; 0: the model's, at most 4,096. More than the model was
@@ -169,16 +170,19 @@ typedef struct yalm_session_options {
     int chunk;             // prefill is done in pieces of at most so many tokens; 0: chosen
     const char *attention; // "dense", "sparq"
     yalm_sparq sparq;
+    // Called now and then by yalm_session_open(), where it copies weights to a device: bytes done, and in all. NULL is welcome.
+    void (*progress)(void *context, uint64_t done, uint64_t total);
+    void *progress_context;
 } yalm_session_options;
 
 YALM_API yalm_session_options yalm_session_defaults(void);
 
 typedef struct yalm_memory {
-    uint64_t weights; // mapped from the file, shared between processes
+    uint64_t weights; // CPU: mapped from the file, shared between processes; GPU: a copy, shared by the model's sessions
     uint64_t kv_cache;
     uint64_t attention; // what the attention method keeps beside the KV cache
     uint64_t scratch;   // activations, logits, RoPE tables
-    uint64_t available; // what the machine (or cgroup) can still give, at this moment
+    uint64_t available; // what the machine (or cgroup), or the GPU, can still give, at this moment; a copy that is there counts
 } yalm_memory;
 
 // What a session with these options will take. NULL options are the defaults.
@@ -192,6 +196,8 @@ YALM_API void yalm_session_close(yalm_session *session); // NULL is welcome
 // The options as resolved: no zeros, no "auto".
 YALM_API const yalm_session_options *yalm_session_facts(const yalm_session *session);
 YALM_API yalm_memory yalm_session_memory_used(const yalm_session *session);
+// "2 threads, avx512", or the GPU's name; and in parentheses why "auto" did not take a GPU that is there. Owned by the session.
+YALM_API const char *yalm_session_machine(const yalm_session *session);
 
 typedef enum yalm_logits_of { YALM_LOGITS_NONE, YALM_LOGITS_LAST, YALM_LOGITS_ALL } yalm_logits_of;
 
@@ -199,10 +205,14 @@ typedef enum yalm_logits_of { YALM_LOGITS_NONE, YALM_LOGITS_LAST, YALM_LOGITS_AL
 // callers with long texts come in pieces. On an error or a cancellation position and last logits are as they were before the call; only an
 // endless session past its context, whose ring has lost what that position saw, keeps the chunks that were finished.
 // YALM_USAGE: an id out of range, or the context is full and the session not endless (the text has both numbers).
+// On a GPU a single token's evaluation goes on when this returns: the functions that need its result wait for it.
 YALM_API yalm_status yalm_eval(yalm_session *session, const int32_t *tokens, int n, yalm_logits_of which, yalm_error *error);
 
+// Waits until the device has done what was asked of it, as one does before reading a clock. YALM_FAILED where the device failed.
+YALM_API yalm_status yalm_finish(yalm_session *session, yalm_error *error);
+
 // (vocab_size) floats for the i-th token of the last yalm_eval(); i = 0 is the only one after YALM_LOGITS_LAST.
-// NULL where there are none. Valid until the next call that changes the session.
+// NULL where there are none, or the device failed. Valid until the next call that changes the session.
 YALM_API const float *yalm_logits(const yalm_session *session, int i);
 
 YALM_API int64_t yalm_position(const yalm_session *session); // tokens so far
@@ -241,7 +251,7 @@ YALM_API yalm_sampling yalm_sampling_defaults(void); // temperature 0.8, top-k 4
 YALM_API yalm_status yalm_sampling_check(const yalm_model *model, const yalm_sampling *sampling, yalm_error *error);
 
 // Draws a token from the last logits (which stay as they are). Same seed, same options, same text: same tokens.
-// -1 where the session has no logits.
+// -1 where the session has no logits, where they are not finite (a NaN spreads to all), or where the device failed: yalm_finish() says.
 YALM_API int32_t yalm_sample(yalm_session *session, const yalm_sampling *sampling);
 YALM_API void yalm_seed(yalm_session *session, uint64_t seed);
 

@@ -69,6 +69,8 @@ yalm_status needs_tokenizer(const struct options *options, const yalm_model *mod
 yalm_session *open_session(const struct options *options, const yalm_model *model, yalm_session_options *how, bool quiet,
                            yalm_error *error);
 void close_session(yalm_session *session);
+// yalm_sample() that says why there is no token.
+yalm_status sample_token(yalm_session *session, const yalm_sampling *sampling, int32_t *token, yalm_error *error);
 yalm_session_options session_options(const struct options *options); // context and endless are left to the mode
 bool interrupted(void);
 

@@ -1,5 +1,4 @@
 // Mode completion: continues a text, token by token, on stdout; the statistics go to stderr.
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -173,20 +172,25 @@ static yalm_status prefill(struct completion *run, yalm_error *error)
         status = yalm_eval(run->session, run->prompt.ids + at, piece, last ? YALM_LOGITS_LAST : YALM_LOGITS_NONE, error);
         at += (size_t)piece;
     }
+    if (status == YALM_OK)
+        status = yalm_finish(run->session, error);
     run->prefill_seconds = seconds_now() - start;
     return status;
 }
 
 static yalm_status generate(struct completion *run, yalm_error *error)
 {
+    const bool on_cpu = strcmp(yalm_session_facts(run->session)->device, "cpu") == 0;
     const double start = seconds_now();
     yalm_status status = prefill(run, error);
+    double before = 0;
     while (status == YALM_OK && run->n_generated < run->limit) {
-        const int32_t token = yalm_sample(run->session, &run->sampling);
-        const float *logits = yalm_logits(run->session, 0);
-        if (token < 0 || !logits || !isfinite(logits[token])) // NaN spreads to all of them
-            return cli_error(error, YALM_FAILED, "the model's logits are not finite after %lld tokens",
-                             (long long)yalm_position(run->session));
+        int32_t token;
+        status = sample_token(run->session, &run->sampling, &token, error);
+        if (status != YALM_OK)
+            return status;
+        if (!on_cpu && run->n_decoded) // there drawing is a part of the step, and only now is it over
+            run->decode_seconds += seconds_now() - before;
         if (run->n_generated++ == 0)
             run->first_token_seconds = seconds_now() - start;
         if (yalm_is_eos(run->model, token) && !run->options->ignore_eos) {
@@ -200,11 +204,11 @@ static yalm_status generate(struct completion *run, yalm_error *error)
             run->why = "stop string";
             break;
         }
-        const double before = seconds_now();
+        before = seconds_now();
         const int64_t depth = yalm_position(run->session);
         status = yalm_eval(run->session, &token, 1, YALM_LOGITS_LAST, error);
         if (status == YALM_OK) {
-            run->decode_seconds += seconds_now() - before;
+            run->decode_seconds += on_cpu ? seconds_now() - before : 0;
             run->decode_bytes += yalm_session_cost(run->session, 1, depth).bytes;
             run->n_decoded++;
         }

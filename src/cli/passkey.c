@@ -161,8 +161,9 @@ static yalm_status answer(struct passkey *run, struct trial *trial, bool *found,
     int same = 0;
     yalm_status status = read_prompt(run, &trial->prompt, error);
     for (int i = 0; i < (ids ? KEY_LENGTH : MAX_ANSWER) && status == YALM_OK; i++) {
-        const int32_t token = yalm_sample(run->session, &greedy);
-        if (token < 0 || (!ids && yalm_is_eos(run->model, token)))
+        int32_t token;
+        status = sample_token(run->session, &greedy, &token, error);
+        if (status != YALM_OK || (!ids && yalm_is_eos(run->model, token)))
             break;
         size_t n = 0;
         if (ids) {

@@ -24,6 +24,24 @@ bool interrupted(void)
     return was_interrupted;
 }
 
+yalm_status sample_token(yalm_session *session, const yalm_sampling *sampling, int32_t *token, yalm_error *error)
+{
+    *token = yalm_sample(session, sampling);
+    if (*token >= 0)
+        return YALM_OK;
+    const yalm_status status = yalm_finish(session, error);
+    if (status != YALM_OK)
+        return status;
+    return cli_error(error, YALM_FAILED, "the model's logits are not finite after %lld tokens",
+                     (long long)yalm_position(session));
+}
+
+static void show_upload(void *context, uint64_t done, uint64_t total)
+{
+    (void)context;
+    progress("copying weights to the GPU: %s of %s", human_bytes(done), human_bytes(total));
+}
+
 yalm_session_options session_options(const struct options *options)
 {
     yalm_session_options how = yalm_session_defaults();
@@ -38,6 +56,7 @@ yalm_session_options session_options(const struct options *options)
     how.chunk = options->chunk;
     how.attention = options->attention;
     how.sparq = options->sparq;
+    how.progress = show_upload;
     return how;
 }
 
@@ -54,14 +73,14 @@ yalm_session *open_session(const struct options *options, const yalm_model *mode
         say("memory: weights %s, cache %s, %sscratch %s; %s available", human_bytes(memory.weights),
             human_bytes(memory.kv_cache), kept, human_bytes(memory.scratch), human_bytes(memory.available));
     yalm_session *session = yalm_session_open(model, how, error);
+    progress_clear();
     if (session == NULL)
         return NULL;
     const yalm_session_options *facts = yalm_session_facts(session);
     static const char *const caches[] = {[YALM_KV_FP16] = "fp16", [YALM_KV_FP32] = "fp32", [YALM_KV_INT8] = "int8"};
     if (!quiet)
-        say("%s: %d thread%s, %s, context %d%s, cache %s, attention %s", facts->device, facts->n_threads,
-            facts->n_threads == 1 ? "" : "s", facts->isa, facts->context, facts->endless ? " (endless)" : "", caches[facts->kv],
-            facts->attention);
+        say("%s: %s, context %d%s, cache %s, attention %s", facts->device, yalm_session_machine(session), facts->context,
+            facts->endless ? " (endless)" : "", caches[facts->kv], facts->attention);
     if (options->verbose && !quiet)
         say("prefill in pieces of %d tokens; %d attention sinks", facts->chunk, facts->n_sinks);
 

@@ -53,6 +53,8 @@ static yalm_status run_once(const struct bench *bench, const struct test *test, 
     else
         for (int i = 0; i < n && status == YALM_OK; i++)
             status = yalm_eval(session, ids + i, 1, YALM_LOGITS_LAST, error);
+    if (status == YALM_OK)
+        status = yalm_finish(session, error);
     *seconds = seconds_now() - start;
     return status == YALM_OK ? yalm_rollback(session, test->depth, error) : status;
 }

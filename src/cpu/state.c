@@ -194,8 +194,11 @@ static yalm_status state_sizes(struct cpu_state *s, const struct backend_plan *p
     return YALM_OK;
 }
 
-static yalm_status cpu_resolve(yalm_session_options *options, yalm_error *error)
+static yalm_status cpu_resolve(const struct model_config *config, const struct model_weights *weights,
+                               yalm_session_options *options, yalm_error *error)
 {
+    (void)config;
+    (void)weights;
     const struct cpu_kernels *kernels = cpu_kernels_select(options->isa);
     if (!kernels) {
         char usable[128] = "";
@@ -296,6 +299,12 @@ static void *cpu_open(const struct backend_plan *plan, yalm_error *error)
     return s;
 }
 
+static void cpu_describe(const void *state, char *text, size_t room)
+{
+    const struct cpu_state *s = state;
+    snprintf(text, room, "%d thread%s, %s", s->n_threads, s->n_threads == 1 ? "" : "s", s->kernels->name);
+}
+
 static yalm_status cpu_evaluate(void *state, const struct batch *batch, yalm_error *error)
 {
     const yalm_status status = cpu_forward(state, batch);
@@ -380,6 +389,7 @@ const struct backend backend_cpu = {
     .memory = cpu_memory,
     .open = cpu_open,
     .close = cpu_close,
+    .describe = cpu_describe,
     .evaluate = cpu_evaluate,
     .fill_random = cpu_fill_random,
     .step_bytes = cpu_step_bytes,

@@ -1,8 +1,17 @@
 // What a device must do for a session. One table of functions for each backend; the session chooses one when it opens.
 #pragma once
+#include <pthread.h>
+
 #include "engine/kv_cache.h"
 #include "model/weights.h"
 #include "util/atomic.h"
+
+// A device's copy of a model's weights: made by the first session that needs it, shared by all, freed with the model.
+struct weights_copy {
+    pthread_mutex_t lock; // held while it is looked at or made
+    void *weights;        // the backend's own; NULL: not made yet
+    void (*release)(void *weights);
+};
 
 // All that a backend needs to know to build its state. Borrowed, and constant for the session's life.
 struct backend_plan {
@@ -11,6 +20,7 @@ struct backend_plan {
     const yalm_session_options *options; // resolved: no zeros, no "auto"
     struct kv_policy kv;
     const atomic_bool *cancel; // set from outside: evaluation ends soon with YALM_INTERRUPTED
+    struct weights_copy *copy; // the model's
 };
 
 // Tokens at positions position … position + n - 1, after which the cache holds their keys and values.
@@ -18,23 +28,47 @@ struct batch {
     const int32_t *tokens; // (n), each below vocab_size
     int n;                 // 1 … options->chunk
     int64_t position;      // of tokens[0]
-    float *logits;         // (n, vocab_size) where all_logits, else (vocab_size) of the last token; NULL: none wanted
+    // (n, vocab_size) where all_logits, else (vocab_size) of the last token; NULL: none wanted. A backend that has fetch() keeps the last
+    // token's until that is called.
+    float *logits;
     bool all_logits;
+};
+
+// One draw from the last token's logits, by a backend that keeps them.
+struct draw {
+    const yalm_sampling *sampling;
+    const int32_t *recent; // (n_recent), what the penalties look back on, oldest first
+    int n_recent;
+    double uniform; // in [0, 1): the draw itself
 };
 
 struct backend {
     const char *name;
-    // Fills in what the options leave open (isa, n_threads, chunk), or refuses what this machine has not.
-    yalm_status (*resolve)(yalm_session_options *options, yalm_error *error);
-    // Bytes that open() will take; sets memory->kv_cache, memory->scratch and, where there is such, memory->attention.
+    bool own_memory; // a copy of the weights is made, in memory of the device's own
+    // Fills in what the options leave open (isa, n_threads, chunk), or refuses what this machine has not or cannot do.
+    yalm_status (*resolve)(const struct model_config *config, const struct model_weights *weights,
+                           yalm_session_options *options, yalm_error *error);
+    // Bytes that open() will take: sets memory->kv_cache, memory->scratch and, where there is such, memory->attention. Where memory is
+    // the device's own, also weights and available, which counts a copy of the weights that is there already.
     yalm_status (*memory)(const struct backend_plan *plan, yalm_memory *memory, yalm_error *error);
     void *(*open)(const struct backend_plan *plan, yalm_error *error);
     void (*close)(void *state);
+    // "2 threads, avx512": the machine that the session runs on.
+    void (*describe)(const void *state, char *text, size_t room);
     yalm_status (*evaluate)(void *state, const struct batch *batch, yalm_error *error);
     yalm_status (*fill_random)(void *state, int64_t position, int n, uint64_t seed, yalm_error *error);
     // Bytes of the cache, and of what the attention method keeps beside it, that a batch must read; NULL: every visible row once.
     double (*step_bytes)(const void *state, int n, int64_t position);
     yalm_status (*measure_limits)(void *state, double seconds, yalm_limits *limits, yalm_error *error);
+
+    // Only of a backend whose work goes on while its caller does, and which keeps logits where they were computed; else NULL.
+    yalm_status (*finish)(void *state, yalm_error *error);               // waits for all that was asked for
+    yalm_status (*fetch)(void *state, float *logits, yalm_error *error); // (vocab_size), the last token's
+    // Draws by the rules of text/sampler.h; *logit is the token's as evaluated, before biases and penalties.
+    yalm_status (*sample)(void *state, const struct draw *draw, int32_t *token, float *logit, yalm_error *error);
 };
 
 extern const struct backend backend_cpu;
+
+// The CUDA half, opened on demand (cuda_open.c): NULL, and why, where it is not there or this machine has no GPU that it can use.
+const struct backend *cuda_open(yalm_error *error);

@@ -116,6 +116,7 @@ yalm_model *yalm_model_open(const char *path, const yalm_model_options *options,
         error_set(error, YALM_NO_MEMORY, "%s: no memory", path);
         return NULL;
     }
+    pthread_mutex_init(&model->copy.lock, NULL);
     if (open_parts(model, path, options ? options : &(yalm_model_options){0}, error) != YALM_OK) {
         yalm_model_close(model);
         return NULL;
@@ -128,6 +129,9 @@ void yalm_model_close(yalm_model *model)
 {
     if (!model)
         return;
+    if (model->copy.weights)
+        model->copy.release(model->copy.weights);
+    pthread_mutex_destroy(&model->copy.lock);
     tokenizer_close(model->tokenizer);
     weights_free(&model->weights);
     container_close(&model->container);

@@ -1,6 +1,6 @@
 // A model: the mapped file, and all that is read from it when it is opened. Immutable from then on.
 #pragma once
-#include "model/weights.h"
+#include "engine/backend.h"
 #include "text/tokenizer.h"
 
 struct yalm_model {
@@ -9,4 +9,5 @@ struct yalm_model {
     struct model_weights weights;
     struct tokenizer *tokenizer; // NULL: token ids only
     yalm_model_info info;
+    struct weights_copy copy; // a device's: all that ever changes
 };

@@ -1,11 +1,11 @@
 // A session: options resolved against the model and the machine, then one timeline of tokens over a backend.
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/backend.h"
-#include "engine/model.h"
+#include "engine/device.h"
 #include "text/sampler.h"
 #include "util/checked.h"
 #include "util/memory.h"
@@ -21,6 +21,7 @@ struct yalm_session {
 
     const struct backend *backend;
     void *state;
+    char machine[768]; // what it runs on, and why not on another device
 
     int64_t position;   // tokens so far
     int64_t high_water; // positions below it have been written at some time
@@ -43,14 +44,9 @@ yalm_session_options yalm_session_defaults(void)
 // ------------------------------------------------------------------------------------------ opening
 
 static yalm_status resolve(const yalm_model *model, const yalm_session_options *given, yalm_session_options *options,
-                           const struct backend **backend, yalm_error *error)
+                           struct device_choice *choice, yalm_error *error)
 {
     *options = given ? *given : yalm_session_defaults();
-    const char *device = options->device ? options->device : "auto";
-    if (strcmp(device, "auto") != 0 && strcmp(device, "cpu") != 0)
-        return error_set(error, YALM_USAGE, "device: found '%s', this build has: cpu", device);
-    *backend = &backend_cpu;
-    options->device = (*backend)->name;
     if (!options->isa)
         options->isa = "auto";
     if (!options->attention)
@@ -71,51 +67,30 @@ static yalm_status resolve(const yalm_model *model, const yalm_session_options *
         return error_set(error, YALM_USAGE, "sinks: found %d, expected 0 to %d", options->n_sinks, MAX_CONTEXT);
     if (options->kv != YALM_KV_FP16 && options->kv != YALM_KV_FP32 && options->kv != YALM_KV_INT8)
         return error_set(error, YALM_USAGE, "KV cache type: found %d, expected fp16, fp32 or int8", (int)options->kv);
-    return (*backend)->resolve(options, error);
-}
-
-static struct kv_policy policy_of(const yalm_model *model, const yalm_session_options *o)
-{
-    return kv_policy_make(o->context, model->config.sliding_window, o->endless, o->n_sinks, o->chunk);
-}
-
-static yalm_status memory_of(const yalm_model *model, const struct backend *backend, const struct backend_plan *plan,
-                             yalm_memory *memory, yalm_error *error)
-{
-    *memory = (yalm_memory){.weights = model->weights.bytes, .available = memory_available()};
-    const yalm_status status = backend->memory(plan, memory, error);
-    // The session's own: logits and the sampler's copy of them, tokens.
-    memory->scratch += (uint64_t)model->config.vocab_size * 12 + (uint64_t)plan->options->context * 8;
-    return status;
+    return device_choose(model, options, choice, error);
 }
 
 yalm_status yalm_session_memory(const yalm_model *model, const yalm_session_options *given, yalm_memory *memory,
                                 yalm_error *error)
 {
     yalm_session_options options;
-    const struct backend *backend;
-    const yalm_status status = resolve(model, given, &options, &backend, error);
+    struct device_choice choice;
+    const yalm_status status = resolve(model, given, &options, &choice, error);
     if (status != YALM_OK)
         return status;
-    const struct backend_plan plan = {&model->config, &model->weights, &options, policy_of(model, &options), NULL};
-    return memory_of(model, backend, &plan, memory, error);
+    const struct backend_plan plan = device_plan(model, &options, NULL);
+    return device_memory(choice.backend, &plan, memory, error);
 }
 
 static yalm_status allocate(yalm_session *s, yalm_error *error)
 {
-    const struct backend_plan plan = {&s->model->config, &s->model->weights, &s->options, s->kv, &s->cancel};
-    yalm_status status = memory_of(s->model, s->backend, &plan, &s->memory, error);
+    const struct backend_plan plan = device_plan(s->model, &s->options, &s->cancel);
+    s->kv = plan.kv;
+    yalm_status status = device_memory(s->backend, &plan, &s->memory, error);
+    if (status == YALM_OK)
+        status = device_has_room(s->backend, &plan, &s->memory, error);
     if (status != YALM_OK)
         return status;
-    // The weights are pages of a file: the system can drop and read them again, so they may exceed what is free.
-    const uint64_t needed = s->memory.kv_cache + s->memory.attention + s->memory.scratch;
-    if (needed > s->memory.available)
-        return error_set(
-            error, YALM_NO_MEMORY,
-            "not enough memory for a context of %d: needed %.2f GB (KV cache %.2f, %s attention %.2f, scratch %.2f), "
-            "available %.2f GB",
-            s->options.context, (double)needed / 1e9, (double)s->memory.kv_cache / 1e9, s->options.attention,
-            (double)s->memory.attention / 1e9, (double)s->memory.scratch / 1e9, (double)s->memory.available / 1e9);
     s->last_logits = malloc(sizeof(float) * s->model->config.vocab_size);
     s->history = malloc(sizeof(int32_t) * s->options.context);
     s->recent = malloc(sizeof(int32_t) * s->options.context);
@@ -129,6 +104,14 @@ static yalm_status allocate(yalm_session *s, yalm_error *error)
     return s->state ? YALM_OK : error ? error->status : YALM_FAILED;
 }
 
+static void describe(yalm_session *s, const char *instead_of)
+{
+    s->backend->describe(s->state, s->machine, sizeof s->machine);
+    const size_t n = strlen(s->machine);
+    if (instead_of[0])
+        snprintf(s->machine + n, sizeof s->machine - n, " (not %s)", instead_of);
+}
+
 yalm_session *yalm_session_open(const yalm_model *model, const yalm_session_options *given, yalm_error *error)
 {
     yalm_session *s = calloc(1, sizeof *s);
@@ -137,10 +120,13 @@ yalm_session *yalm_session_open(const yalm_model *model, const yalm_session_opti
         return NULL;
     }
     s->model = model;
-    if (resolve(model, given, &s->options, &s->backend, error) == YALM_OK) {
-        s->kv = policy_of(model, &s->options);
-        if (allocate(s, error) == YALM_OK)
+    struct device_choice choice = {0};
+    if (resolve(model, given, &s->options, &choice, error) == YALM_OK) {
+        s->backend = choice.backend;
+        if (allocate(s, error) == YALM_OK) {
+            describe(s, choice.instead_of);
             return s;
+        }
     }
     yalm_session_close(s);
     return NULL;
@@ -163,6 +149,10 @@ void yalm_session_close(yalm_session *s)
 const yalm_session_options *yalm_session_facts(const yalm_session *s)
 {
     return &s->options;
+}
+const char *yalm_session_machine(const yalm_session *s)
+{
+    return s->machine;
 }
 yalm_memory yalm_session_memory_used(const yalm_session *s)
 {
@@ -263,8 +253,21 @@ yalm_status yalm_eval(yalm_session *s, const int32_t *tokens, int n, yalm_logits
     return YALM_OK;
 }
 
+yalm_status yalm_finish(yalm_session *s, yalm_error *error)
+{
+    return s->backend->finish ? s->backend->finish(s->state, error) : YALM_OK;
+}
+
+// True where the device has logits that last_logits has not.
+static bool left_on_device(const yalm_session *s)
+{
+    return s->backend->fetch && s->n_logits && s->logits == s->last_logits;
+}
+
 const float *yalm_logits(const yalm_session *s, int i)
 {
+    if (left_on_device(s) && s->backend->fetch(s->state, s->last_logits, NULL) != YALM_OK)
+        return NULL;
     return i >= 0 && i < s->n_logits ? s->logits + (size_t)i * s->model->config.vocab_size : NULL;
 }
 
@@ -329,7 +332,20 @@ int32_t yalm_sample(yalm_session *s, const yalm_sampling *sampling)
         n = (int)s->position;
     for (int i = 0; i < n; i++)
         s->recent[i] = s->history[(s->position - n + i) % s->kv.context];
-    return sampler_draw(&s->sampler, sampling, yalm_logits(s, s->n_logits - 1), s->recent, n);
+    int32_t token = -1;
+    float logit = NAN;
+    if (left_on_device(s)) {
+        struct draw draw = {.sampling = sampling, .recent = s->recent, .n_recent = n};
+        if (sampling->temperature > 0)
+            draw.uniform = sampler_uniform(&s->sampler);
+        if (s->backend->sample(s->state, &draw, &token, &logit, NULL) != YALM_OK)
+            return -1;
+    } else {
+        const float *logits = yalm_logits(s, s->n_logits - 1);
+        token = sampler_draw(&s->sampler, sampling, logits, s->recent, n);
+        logit = logits[token];
+    }
+    return isfinite(logit) ? token : -1;
 }
 
 // ------------------------------------------------------------------------------------------ measuring

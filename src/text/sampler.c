@@ -34,6 +34,11 @@ static double next_uniform(uint64_t state[4])
     return (double)(next_random(state) >> 11) * 0x1p-53;
 }
 
+double sampler_uniform(struct sampler *sampler)
+{
+    return next_uniform(sampler->rng);
+}
+
 void sampler_seed(struct sampler *sampler, uint64_t seed)
 {
     for (int i = 0; i < 4; i++) { // splitmix64, as the generator's authors advise

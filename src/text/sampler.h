@@ -13,6 +13,7 @@ struct sampler {
 yalm_status sampler_open(struct sampler *sampler, int n_vocab, yalm_error *error);
 void sampler_close(struct sampler *sampler);
 void sampler_seed(struct sampler *sampler, uint64_t seed);
+double sampler_uniform(struct sampler *sampler); // the next random number, in [0, 1): each draw at a temperature uses one
 
 // The steps, in llama.cpp's order:
 //   biases are added; the repeat penalty divides positive and multiplies negative logits of tokens in `recent`, then the

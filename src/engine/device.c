@@ -1,0 +1,88 @@
+#include "engine/device.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "util/error.h"
+#include "util/memory.h"
+
+struct backend_plan device_plan(const yalm_model *model, const yalm_session_options *o, const atomic_bool *cancel)
+{
+    return (struct backend_plan){
+        .config = &model->config,
+        .weights = &model->weights,
+        .options = o,
+        .kv = kv_policy_make(o->context, model->config.sliding_window, o->endless, o->n_sinks, o->chunk),
+        .cancel = cancel,
+        .copy = (struct weights_copy *)&model->copy, // behind a lock of its own; all else of a model is constant
+    };
+}
+
+yalm_status device_memory(const struct backend *backend, const struct backend_plan *plan, yalm_memory *memory,
+                          yalm_error *error)
+{
+    *memory = (yalm_memory){.weights = plan->weights->bytes, .available = memory_available()};
+    const yalm_status status = backend->memory(plan, memory, error);
+    if (!backend->own_memory) // the session's: logits and the sampler's copy of them, tokens
+        memory->scratch += (uint64_t)plan->config->vocab_size * 12 + (uint64_t)plan->options->context * 8;
+    return status;
+}
+
+yalm_status device_has_room(const struct backend *backend, const struct backend_plan *plan, const yalm_memory *memory,
+                            yalm_error *error)
+{
+    // Weights that are mapped from the file may exceed what is free: the system can drop and read them again.
+    const uint64_t weights = backend->own_memory ? memory->weights : 0;
+    const uint64_t needed = weights + memory->kv_cache + memory->attention + memory->scratch;
+    if (needed <= memory->available)
+        return YALM_OK;
+    char copied[48] = "", kept[64] = "";
+    if (weights)
+        snprintf(copied, sizeof copied, "weights %.2f, ", (double)weights / 1e9);
+    if (memory->attention)
+        snprintf(kept, sizeof kept, ", %s attention %.2f", plan->options->attention, (double)memory->attention / 1e9);
+    return error_set(
+        error, YALM_NO_MEMORY,
+        "not enough %smemory for a context of %d: needed %.2f GB (%sKV cache %.2f%s, scratch %.2f), available %.2f GB",
+        backend->own_memory ? "device " : "", plan->options->context, (double)needed / 1e9, copied,
+        (double)memory->kv_cache / 1e9, kept, (double)memory->scratch / 1e9, (double)memory->available / 1e9);
+}
+
+// Whether a session with these options, which the backend completes, can be had there.
+static yalm_status can_run(const struct backend *backend, const yalm_model *model, yalm_session_options *options,
+                           yalm_error *error)
+{
+    yalm_status status = backend->resolve(&model->config, &model->weights, options, error);
+    if (status != YALM_OK)
+        return status;
+    yalm_memory memory;
+    const struct backend_plan plan = device_plan(model, options, NULL);
+    status = device_memory(backend, &plan, &memory, error);
+    return status == YALM_OK ? device_has_room(backend, &plan, &memory, error) : status;
+}
+
+yalm_status device_choose(const yalm_model *model, yalm_session_options *options, struct device_choice *choice,
+                          yalm_error *error)
+{
+    const char *device = options->device ? options->device : "auto";
+    const bool automatic = strcmp(device, "auto") == 0, cuda = strcmp(device, "cuda") == 0;
+    if (!automatic && !cuda && strcmp(device, "cpu") != 0)
+        return error_set(error, YALM_USAGE, "device: found '%s', expected auto, cpu or cuda", device);
+    *choice = (struct device_choice){.backend = &backend_cpu};
+    if (cuda) {
+        choice->backend = cuda_open(error);
+        if (!choice->backend)
+            return error ? error->status : YALM_FAILED;
+    } else if (automatic && strcmp(options->isa, "auto") == 0) { // who names an instruction set wants the CPU
+        const struct backend *found = cuda_open(NULL);
+        yalm_session_options there = *options;
+        yalm_error why = {0};
+        if (found && can_run(found, model, &there, &why) == YALM_OK) {
+            choice->backend = found;
+        } else if (found) {
+            snprintf(choice->instead_of, sizeof choice->instead_of, "%s: %s", found->name, why.text);
+        }
+    }
+    options->device = choice->backend->name;
+    return choice->backend->resolve(&model->config, &model->weights, options, error);
+}
