@@ -1,0 +1,107 @@
+// Instructions that CUDA C++ has no name for, as the PTX ISA documents them (its section in brackets). The emulator has twins of all.
+#pragma once
+
+#ifndef __CUDACC__
+#include <emulated_ptx.h>
+#else
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+// Waits until the grids before this one in the stream have ended and what they wrote can be read [griddepcontrol]. Compute capability
+// 9.0 and later overlap kernels; on others a kernel starts when its predecessor has ended.
+static __device__ __forceinline__ void grid_dependency_wait(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// The next grid in the stream may start as soon as every block has come here or ended.
+static __device__ __forceinline__ void grid_dependency_launch(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Barrier `id` (1 … 15; 0 is __syncthreads') for n_threads of the block, a multiple of 32 [bar.sync].
+static __device__ __forceinline__ void barrier_sync(int id, int n_threads)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n_threads) : "memory");
+}
+
+// 16 bytes that are read once and by nobody else: constant for the kernel, past the L1 cache [ld.global.nc].
+static __device__ __forceinline__ uint4 load_stream(const uint4 *address)
+{
+    uint4 value;
+    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+        : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+        : "l"(address));
+    return value;
+}
+
+// Copies 16 bytes, both addresses 16-byte aligned, from global to shared memory while the thread goes on [cp.async]. Where not `valid`
+// nothing is read and zeros arrive.
+static __device__ __forceinline__ void copy_async16(void *shared, const void *global, bool valid = true)
+{
+    unsigned address = (unsigned)__cvta_generic_to_shared(shared);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(global), "r"(valid ? 16 : 0) : "memory");
+}
+
+// The copies that this thread has begun since the last commit are one group.
+static __device__ __forceinline__ void copy_async_commit(void)
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+// Until at most N of this thread's youngest groups are under way. Other threads see the copies after a barrier.
+template <int N> static __device__ __forceinline__ void copy_async_wait(void)
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+// Loads four 8 x 8 matrices of 16-bit elements: lane l gives the address of row l % 8 of matrix l / 8 and gets in fragment[i] elements
+// (l / 4, 2 (l % 4)) and the next of matrix i [ldmatrix]; transposed: (2 (l % 4), l / 4) and the next row's.
+static __device__ __forceinline__ void ldmatrix_x4(unsigned (&fragment)[4], const void *shared_row)
+{
+    unsigned address = (unsigned)__cvta_generic_to_shared(shared_row);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
+                 : "r"(address)
+                 : "memory");
+}
+
+static __device__ __forceinline__ void ldmatrix_x4_trans(unsigned (&fragment)[4], const void *shared_row)
+{
+    unsigned address = (unsigned)__cvta_generic_to_shared(shared_row);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
+                 : "r"(address)
+                 : "memory");
+}
+
+// sum += A B on the tensor cores: A (16, 16) by rows, B (16, 8) by columns, of T = half or __nv_bfloat16; sums in fp32 [mma.m16n8k16].
+// With g = lane / 4, t = lane % 4, and two elements in each register, the lower first:
+//   a[0] (g, 2t) (g, 2t+1)   a[1] (g+8, 2t) …   a[2] (g, 2t+8) …   a[3] (g+8, 2t+8) …
+//   b[0] (2t, g) (2t+1, g)   b[1] (2t+8, g) (2t+9, g)
+//   sum[0] (g, 2t)  sum[1] (g, 2t+1)  sum[2] (g+8, 2t)  sum[3] (g+8, 2t+1)
+template <class T>
+static __device__ __forceinline__ void mma_m16n8k16(float (&sum)[4], const unsigned (&a)[4], const unsigned (&b)[2]);
+
+template <> __device__ __forceinline__ void mma_m16n8k16<half>(float (&sum)[4], const unsigned (&a)[4], const unsigned (&b)[2])
+{
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+template <>
+__device__ __forceinline__ void mma_m16n8k16<__nv_bfloat16>(float (&sum)[4], const unsigned (&a)[4], const unsigned (&b)[2])
+{
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+#endif
