@@ -1,0 +1,143 @@
+// What the device computes: each function queues its kernels on `stream` and returns at once; YALM_OK, or why they could not be queued.
+//
+// Pointers are device memory unless said otherwise, and token-major: (n, width). Sizes are arbitrary: no dimension need be a multiple of
+// anything, so rows of 16-bit weights are only as aligned as their length makes them (tensors begin at multiples of 256 bytes).
+// Functions that take a `struct step` read position and length from it on the device, so that a captured graph of them serves every step.
+#pragma once
+#include "cuda/cuda.h"
+#include "cuda/kv_policy.cuh"
+
+// ------------------------------------------------------------------------------------------ what they share
+
+// All that changes from one evaluation to the next.
+struct step {
+    int64_t position; // of the first token
+    int32_t n;        // tokens
+    int32_t pad;
+};
+
+// (n_layers, n_kv_heads, policy.capacity, head_dim), of __half or float.
+struct kv_cache {
+    yalm_kv type; // YALM_KV_FP16, YALM_KV_FP32
+    void *keys, *values;
+    int n_layers, n_kv_heads, head_dim;
+    struct kv_policy policy;
+};
+
+struct rope {
+    const double *inverse_frequency; // (head_dim / 2), radians a position
+    double scale;                    // on cos and sin
+};
+
+// One of the products that a launch computes together: y (rows) = w x + bias.
+struct product {
+    struct matrix w;
+    const float *bias; // (w.rows); NULL: none
+    float *y;
+};
+
+// ------------------------------------------------------------------------------------------ elementwise (elementwise.cu)
+
+// x (n, dim) = embedding[tokens[t]] for t < n.
+yalm_status embed(float *x, const struct matrix *embedding, const int32_t *tokens, int n, cudaStream_t stream,
+                  yalm_error *error);
+
+// y[t] = x[t] / sqrt(mean(x[t]²) + eps) * weight, of `type`; x: (n, dim).
+yalm_status rmsnorm(void *y, enum dtype type, const float *x, const float *weight, float eps, int n, int dim,
+                    cudaStream_t stream, yalm_error *error);
+
+// y[i] = gate[i] / (1 + e^-gate[i]) * up[i], of `type`.
+yalm_status silu_multiply(void *y, enum dtype type, const float *gate, const float *up, size_t n, cudaStream_t stream,
+                          yalm_error *error);
+
+// Rotates queries and keys by their positions step->position + t (angles in double: positions run into the millions) and puts keys and
+// values into their slots.
+struct rope_append {
+    const struct step *step;
+    const float *q, *k, *v; // (n, n_heads, head_dim), (n, n_kv_heads, head_dim) twice
+    float *rotated_q;       // (n, n_heads, head_dim), times 1 / sqrt(head_dim)
+    float *sink_q;          // likewise, rotated to policy.span - 1, where kv_sinks_apart(); NULL where policy.n_sinks == 0
+    const struct kv_cache *cache; // host memory
+    struct rope rope;
+    int layer, n_heads;
+};
+yalm_status rope_append(const struct rope_append *r, int n, cudaStream_t stream, yalm_error *error);
+
+// ------------------------------------------------------------------------------------------ one token (matvec.cu)
+
+// y_i = w_i h + bias_i, h = rmsnorm(x) * norm, for up to three matrices of the same `cols` in one launch: q, k, v; or the classifier.
+// Reads the matrices once.
+yalm_status matvec_norm(const struct product *products, int n_products, const float *x, const float *norm, float eps,
+                        cudaStream_t stream, yalm_error *error);
+
+// y = silu(gate h + gate_bias) ∘ (up h + up_bias), h = rmsnorm(x) * norm; y: (gate.rows).
+yalm_status matvec_gated(float *y, const struct expert_weights *ffn, const float *x, const float *norm, float eps,
+                         cudaStream_t stream, yalm_error *error);
+
+// x (w->rows) += w y + bias.
+yalm_status matvec_residual(float *x, const struct matrix *w, const float *bias, const float *y, cudaStream_t stream,
+                            yalm_error *error);
+
+// ------------------------------------------------------------------------------------------ experts (experts.cu)
+
+// x[t] += Σ_e weight_e expert_e(rmsnorm(x[t])) over the n_active best of the router's choice (the rules of cpu/experts.c), for n tokens.
+// Only chosen experts are read, each once; the host takes no part.
+struct experts {
+    const float *norm; // (hidden_dim)
+    float eps;
+    struct matrix router;                 // (n_experts, hidden_dim)
+    const struct expert_weights *experts; // (n_experts), host memory
+    const struct expert_weights *table;   // the same in device memory
+    int n_experts, n_active;
+};
+size_t experts_scratch_bytes(const struct model_config *config, int most_tokens);
+yalm_status experts_run(float *x, const struct experts *e, int n, void *scratch, cudaStream_t stream, yalm_error *error);
+
+// ------------------------------------------------------------------------------------------ attention (attention_*.cu)
+
+// softmax(q Kᵀ) V, per query head over the keys that its token sees (engine/kv_cache.h), the sinks apart with sink_q.
+struct attention {
+    const struct step *step;
+    const float *q;               // (n, n_heads, head_dim), as rope_append() leaves it
+    const float *sink_q;          // likewise; NULL where policy.n_sinks == 0
+    const struct kv_cache *cache; // host memory
+    int layer, n_heads;
+};
+
+// One token, its keys split over blocks (flash decoding).
+struct decode_plan {
+    int n_splits;         // ranges that a KV head's keys are cut into, at most
+    size_t scratch_bytes; // partial results and tickets
+};
+struct decode_plan attention_decode_plan(const struct kv_cache *cache, int n_heads, int n_sms);
+// attended: (n_heads, head_dim). scratch: plan->scratch_bytes, all zero before the first call; each call leaves what the next one needs.
+yalm_status attention_decode(const struct attention *a, const struct decode_plan *plan, float *attended, void *scratch,
+                             cudaStream_t stream, yalm_error *error);
+
+// n = step->n tokens, whose keys and values are in the cache. attended: (n, n_heads, head_dim) of `type`.
+yalm_status attention_prefill(const struct attention *a, int n, void *attended, enum dtype type, cudaStream_t stream,
+                              yalm_error *error);
+
+// ------------------------------------------------------------------------------------------ many tokens (matmul.cu)
+
+struct matmul; // cuBLASLt's handle, workspace and plans: one for each stream
+yalm_status matmul_open(struct matmul **matmul, yalm_error *error);
+void matmul_close(struct matmul *matmul); // NULL is welcome
+size_t matmul_workspace_bytes(void);      // that matmul_open() takes on the device
+
+// y (n, w->rows) = x wᵀ + bias, or y += that where `add`. x: (n, w->cols) of w's type.
+yalm_status matmul_run(struct matmul *matmul, float *y, const void *x, const struct matrix *w, const float *bias, int n,
+                       bool add, cudaStream_t stream, yalm_error *error);
+
+// ------------------------------------------------------------------------------------------ sampling (sample.cu)
+
+struct sampled {
+    int32_t token;
+    float logit; // as evaluated, before biases and penalties
+};
+
+// Draws as text/sampler.h says, with draw->uniform. logits: (n_vocab), left as they are. draw and what it points to are host memory, and free to
+// change when this returns. *token (device) and *sampled (pinned host memory) get the result.
+size_t sample_scratch_bytes(int n_vocab, int context);
+yalm_status sample(const struct draw *draw, const float *logits, int n_vocab, void *scratch, int32_t *token,
+                   struct sampled *sampled, cudaStream_t stream, yalm_error *error);
