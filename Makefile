@@ -41,7 +41,7 @@ endif
 # Each instruction set is one set of files; nothing outside them may use it.
 ISA_avx2   := -mavx2 -mfma -mf16c
 ISA_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -mprefer-vector-width=512
-isa_flags   = $(if $(findstring _avx512vnni,$(1)),-mavx512vnni) $(if $(findstring _avx2,$(1)),$(ISA_avx2),$(if $(findstring _avx512,$(1)),$(ISA_avx512)))
+isa_flags   = $(if $(findstring _avx512vnni,$(1)),-mavx512vnni) $(if $(findstring _avx512vbmi,$(1)),-mavx512vnni -mavx512vbmi) $(if $(findstring _avx2,$(1)),$(ISA_avx2),$(if $(findstring _avx512,$(1)),$(ISA_avx512)))
 # The fuzzers feed what reads input. Instrumented kernels, which read none, would take clang minutes to compile.
 c_flags     = $(if $(and $(filter fuzz,$(VARIANT)),$(findstring /kernels_,$(1))),-O1 -g,$(CFLAGS))
 
@@ -166,7 +166,7 @@ lint:
 	$(PYTHON) -m ruff check -q
 	$(PYTHON) -m ruff format --check -q
 	@printf '%s\n' $(LIB_SOURCES) $(CLI_SOURCES) | xargs -P$(JOBS) -I{} sh -c \
-	    'f={}; case $$f in *_avx2*) isa="$(ISA_avx2)";; *_avx512vnni*) isa="$(ISA_avx512) -mavx512vnni";; *_avx512*) isa="$(ISA_avx512)";; esac; \
+	    'f={}; case $$f in *_avx2*) isa="$(ISA_avx2)";; *_avx512vnni*) isa="$(ISA_avx512) -mavx512vnni";; *_avx512vbmi*) isa="$(ISA_avx512) -mavx512vnni -mavx512vbmi";; *_avx512*) isa="$(ISA_avx512)";; esac; \
 	    clang-tidy --quiet $$f -- -std=c11 -D_GNU_SOURCE -Isrc -DYALM_VERSION=\"0\" -DYALM_COMMIT=\"0\" $$isa 2>/dev/null || \
 	    { echo "clang-tidy: $$f"; exit 255; }'
 	@echo "lint: clean"

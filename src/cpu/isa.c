@@ -48,3 +48,11 @@ const struct cpu_kernels *cpu_kernels_select(const char *isa)
             return *list;
     return NULL;
 }
+
+const struct nomad_kernels *nomad_kernels_select(const struct cpu_kernels *kernels)
+{
+    __builtin_cpu_init();
+    if (kernels == &cpu_kernels_avx512vnni && __builtin_cpu_supports("avx512vbmi"))
+        return &nomad_kernels_avx512vbmi;
+    return kernels->nomad;
+}

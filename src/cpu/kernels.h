@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "cpu/kernels_nomad.h"
 #include "model/dtype.h"
 
 enum kv_type { KV_FP16, KV_FP32, KV_INT8, KV_TYPES }; // elements of the KV cache, in the order of yalm_kv
@@ -84,6 +85,7 @@ struct cpu_kernels {
     size_t matmul_scratch; // bytes
 
     const struct quant_kernels *quant;
+    const struct nomad_kernels *nomad; // those that every machine with this instruction set runs: see nomad_kernels_select()
 
     void (*attend[KV_TYPES])(const struct attend_args *args);
     size_t attend_scratch; // bytes
@@ -110,6 +112,9 @@ extern const struct quant_kernels quant_kernels_scalar, quant_kernels_avx2, quan
 
 // "auto", or a name. NULL where the name is unknown or this machine cannot run it.
 const struct cpu_kernels *cpu_kernels_select(const char *isa);
+
+// Those of the instruction set, or better ones where it is the best one and the machine has more (VBMI besides VNNI).
+const struct nomad_kernels *nomad_kernels_select(const struct cpu_kernels *kernels);
 
 // The list, best first, NULL-terminated: those that this machine can run.
 const struct cpu_kernels *const *cpu_kernels_usable(void);

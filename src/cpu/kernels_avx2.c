@@ -66,6 +66,7 @@ const struct cpu_kernels cpu_kernels_avx2 = {
     .matmul = {[DTYPE_FP32] = avx2_matmul_fp32, [DTYPE_FP16] = avx2_matmul_fp16, [DTYPE_BF16] = avx2_matmul_bf16},
     .matmul_scratch = MATMUL_SCRATCH,
     .quant = &quant_kernels_avx2,
+    .nomad = &nomad_kernels_avx2,
     .attend = {[KV_FP16] = avx2_attend_fp16, [KV_FP32] = avx2_attend_fp32, [KV_INT8] = avx2_attend_int8},
     .attend_scratch = ATTEND_SCRATCH,
     .rmsnorm = avx2_rmsnorm,

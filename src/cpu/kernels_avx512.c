@@ -64,7 +64,7 @@ static uint64_t avx512_read_streams(const void *data, size_t bytes, int n_stream
         .matvec = {[DTYPE_FP32] = avx512_matvec_fp32, [DTYPE_FP16] = avx512_matvec_fp16, [DTYPE_BF16] = avx512_matvec_bf16},   \
         .matvec_max = MATVEC_MAX, .packed_size = avx512_packed_size, .pack_tokens = avx512_pack_tokens,                        \
         .matmul = {[DTYPE_FP32] = avx512_matmul_fp32, [DTYPE_FP16] = avx512_matmul_fp16, [DTYPE_BF16] = avx512_matmul_bf16},   \
-        .matmul_scratch = MATMUL_SCRATCH, .quant = quantised,                                                                  \
+        .matmul_scratch = MATMUL_SCRATCH, .quant = quantised, .nomad = &nomad_kernels_avx512,                                  \
         .attend = {[KV_FP16] = avx512_attend_fp16, [KV_FP32] = avx512_attend_fp32, [KV_INT8] = avx512_attend_int8},            \
         .attend_scratch = ATTEND_SCRATCH, .rmsnorm = avx512_rmsnorm, .rope = avx512_rope,                                      \
         .silu_multiply = avx512_silu_multiply, .add = avx512_add, .add_scaled = avx512_add_scaled,                             \

@@ -1,0 +1,208 @@
+// NoMAD's scores beside the dot products that they stand for, out of the caches: keys a second, on all threads together. Each round times the codes, then the same
+// number of keys in float32 and in fp16 (the product of a matrix with one or several vectors, which runs at memory bandwidth), then plain
+// reading, so that a busy neighbour slows all of them.
+//
+//     build/release/bench/nomad [--isa NAME] [--threads N] [--rounds N] [--clock wall|cpu]
+//
+// Printed are the medians over the rounds: GB/s of codes, that as a fraction of reading, and how many times faster than the dot products.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "cpu/kernels.h"
+#include "cpu/team.h"
+#include "util/memory.h"
+
+enum { MAX_ROUNDS = 200, MAX_QUERIES = 8, BLOCKS = 256, HEAD_DIM = 128 }; // BLOCKS: blocks of keys in one call
+
+static const size_t pool_bytes = (size_t)512 << 20; // of codes, and of keys: far more than the last-level cache
+
+struct bench {
+    const struct cpu_kernels *kernels;
+    const struct nomad_kernels *nomad;
+    struct team *team;
+    int n_threads, rounds;
+    clockid_t clock;
+    char *pool;
+    float *q;         // (MAX_QUERIES, HEAD_DIM)
+    float *scores;    // (n_threads, MAX_QUERIES, BLOCKS * 32)
+    uint8_t *entries; // (MAX_QUERIES, HEAD_DIM, 16)
+    float base[MAX_QUERIES], step[MAX_QUERIES];
+    uint64_t *read; // (n_threads * 8)
+
+    int n_queries, d_sub;
+    enum dtype type;
+};
+
+static char *share_of(const struct bench *b, int thread, size_t *bytes)
+{
+    *bytes = pool_bytes / (size_t)b->n_threads / 65536 * 65536;
+    return b->pool + (size_t)thread * *bytes;
+}
+
+static float *scores_of(const struct bench *b, int thread)
+{
+    return b->scores + (size_t)thread * MAX_QUERIES * BLOCKS * NOMAD_BLOCK;
+}
+
+static void read_codes(void *context, int thread)
+{
+    struct bench *b = context;
+    size_t bytes;
+    const char *codes = share_of(b, thread, &bytes);
+    const int rows = HEAD_DIM / b->d_sub;
+    const size_t piece = (size_t)rows * NOMAD_ROW * BLOCKS;
+    for (size_t at = 0; at + piece <= bytes; at += piece)
+        b->nomad->scores(&(struct nomad_score_args){
+            .scores = scores_of(b, thread),
+            .ld = (ptrdiff_t)BLOCKS * NOMAD_BLOCK,
+            .codes = (const uint8_t *)codes + at,
+            .entries = b->entries,
+            .base = b->base,
+            .step = b->step,
+            .n_queries = b->n_queries,
+            .rows = rows,
+            .n_blocks = BLOCKS,
+        });
+}
+
+static void read_keys(void *context, int thread)
+{
+    struct bench *b = context;
+    size_t bytes;
+    const char *keys = share_of(b, thread, &bytes);
+    const size_t piece = (size_t)HEAD_DIM * dtype_sizes[b->type] * BLOCKS * NOMAD_BLOCK;
+    for (size_t at = 0; at + piece <= bytes; at += piece)
+        b->kernels->matvec[b->type](scores_of(b, thread), (ptrdiff_t)BLOCKS * NOMAD_BLOCK, keys + at, 0, BLOCKS * NOMAD_BLOCK,
+                                    HEAD_DIM, b->q, HEAD_DIM, b->n_queries);
+}
+
+static void read_plainly(void *context, int thread)
+{
+    struct bench *b = context;
+    size_t bytes;
+    const char *data = share_of(b, thread, &bytes);
+    b->read[thread * 8] ^= b->kernels->read_streams(data, bytes, 2, 4096);
+}
+
+static double seconds_of(struct bench *b, void (*work)(void *context, int thread))
+{
+    struct timespec begin, end;
+    clock_gettime(b->clock, &begin);
+    team_for(b->team, b->n_threads, work, b);
+    clock_gettime(b->clock, &end);
+    const double seconds = (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
+    return seconds / (b->clock == CLOCK_PROCESS_CPUTIME_ID ? b->n_threads : 1);
+}
+
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *x, int n)
+{
+    qsort(x, (size_t)n, sizeof *x, compare);
+    return x[n / 2];
+}
+
+// The whole pool in each case, so a key's time is as its bytes.
+static void measure(struct bench *b, int d_sub, int n_queries)
+{
+    static double speed[MAX_ROUNDS], of_limit[MAX_ROUNDS], of_fp32[MAX_ROUNDS], of_fp16[MAX_ROUNDS];
+    b->d_sub = d_sub;
+    b->n_queries = n_queries;
+    const double smaller = 8.0 * d_sub; // than float32
+    for (int i = -1; i < b->rounds; i++) {
+        const double codes = seconds_of(b, read_codes);
+        b->type = DTYPE_FP32;
+        const double fp32 = seconds_of(b, read_keys);
+        b->type = DTYPE_FP16;
+        const double fp16 = seconds_of(b, read_keys), limit = seconds_of(b, read_plainly);
+        if (i < 0)
+            continue;
+        speed[i] = 1e-9 * (double)pool_bytes / codes;
+        of_limit[i] = limit / codes;
+        of_fp32[i] = smaller * fp32 / codes;
+        of_fp16[i] = smaller / 2 * fp16 / codes;
+    }
+    printf("d_sub %d, %d quer%s: %6.1f GB/s of codes, %5.1f %% of reading; %5.2f times fp32 dot products, %5.2f times fp16\n",
+           d_sub, n_queries, n_queries == 1 ? "y  " : "ies", median(speed, b->rounds), 100 * median(of_limit, b->rounds),
+           median(of_fp32, b->rounds), median(of_fp16, b->rounds));
+    fflush(stdout);
+}
+
+static void fill(void *context, int thread)
+{
+    struct bench *b = context;
+    size_t bytes;
+    char *data = share_of(b, thread, &bytes);
+    uint32_t seed = (uint32_t)thread + 1;
+    for (size_t i = 0; i < bytes; i += 4) {
+        seed = seed * 1664525 + 1013904223;
+        const uint32_t x = (seed & 0x83ff83ff) | 0x2c002c00; // two small numbers in fp16, one in float32
+        memcpy(data + i, &x, 4);
+    }
+}
+
+static bool set_up(struct bench *b, yalm_error *error)
+{
+    b->team = team_open(b->n_threads, false, error);
+    b->pool = memory_pages(pool_bytes);
+    b->q = memory_pages(sizeof(float) * MAX_QUERIES * HEAD_DIM);
+    b->scores = memory_pages(sizeof(float) * (size_t)b->n_threads * MAX_QUERIES * BLOCKS * NOMAD_BLOCK);
+    b->entries = memory_pages((size_t)MAX_QUERIES * HEAD_DIM * NOMAD_ROW);
+    b->read = memory_pages(sizeof(uint64_t) * 8 * (size_t)b->n_threads);
+    if (!b->team || !b->pool || !b->q || !b->scores || !b->entries || !b->read)
+        return false;
+    team_for(b->team, b->n_threads, fill, b);
+    for (int i = 0; i < MAX_QUERIES * HEAD_DIM; i++)
+        b->q[i] = (float)(i % 7) - 3;
+    for (int i = 0; i < MAX_QUERIES * HEAD_DIM * NOMAD_ROW; i++)
+        b->entries[i] = (uint8_t)(i * 37);
+    for (int i = 0; i < MAX_QUERIES; i++)
+        b->step[i] = 0.01f;
+    return true;
+}
+
+static int fail(const char *what)
+{
+    fprintf(stderr, "nomad: %s\n", what);
+    return 1;
+}
+
+int main(int argc, char **argv)
+{
+    struct bench b = {.n_threads = team_default_threads(), .rounds = 9, .clock = CLOCK_MONOTONIC};
+    const char *isa = "auto";
+    for (int i = 1; i < argc; i += 2) {
+        if (i + 1 == argc)
+            return fail("options come in pairs: --isa NAME --threads N --rounds N --clock wall|cpu");
+        if (!strcmp(argv[i], "--isa"))
+            isa = argv[i + 1];
+        else if (!strcmp(argv[i], "--threads"))
+            b.n_threads = atoi(argv[i + 1]);
+        else if (!strcmp(argv[i], "--rounds"))
+            b.rounds = atoi(argv[i + 1]);
+        else if (!strcmp(argv[i], "--clock") && (!strcmp(argv[i + 1], "wall") || !strcmp(argv[i + 1], "cpu")))
+            b.clock = argv[i + 1][0] == 'c' ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC;
+        else
+            return fail("unknown option: try --isa NAME --threads N --rounds N --clock wall|cpu");
+    }
+    b.kernels = cpu_kernels_select(isa);
+    if (!b.kernels)
+        return fail("this machine has no such instruction set");
+    if (b.rounds < 1 || b.rounds > MAX_ROUNDS)
+        return fail("--rounds: expected 1 to 200");
+    b.nomad = nomad_kernels_select(b.kernels);
+    yalm_error error = {0};
+    if (!set_up(&b, &error))
+        return fail(error.text[0] ? error.text : "out of memory");
+    printf("%s, %d threads, head_dim %d\n", b.nomad->name, b.n_threads, HEAD_DIM);
+    for (int d_sub = 1; d_sub <= 4; d_sub *= 2)
+        for (int n = 1; n <= MAX_QUERIES; n *= 2)
+            measure(&b, d_sub, n);
+    return 0;
+}

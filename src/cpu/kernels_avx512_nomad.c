@@ -1,0 +1,27 @@
+// NoMAD's kernels with AVX-512 (F, BW, DQ, VL).
+#include "cpu/vec_nomad_avx512.h"
+
+static void avx512_encode(uint8_t *codes, const float *key, const struct nomad_book *book)
+{
+    nomad_encode_any(codes, key, book);
+}
+static void avx512_table(const struct nomad_table *table, const float *q, const struct nomad_book *book, float *scratch)
+{
+    nomad_table(table, q, book, scratch);
+}
+static void avx512_scores(const struct nomad_score_args *args)
+{
+    nomad_scores(args);
+}
+static void avx512_decode(float *y, const uint8_t *block, const struct nomad_book *book)
+{
+    nomad_decode(y, block, book);
+}
+
+const struct nomad_kernels nomad_kernels_avx512 = {
+    .name = "avx512",
+    .encode = avx512_encode,
+    .table = avx512_table,
+    .scores = avx512_scores,
+    .decode = avx512_decode,
+};

@@ -1,0 +1,83 @@
+// NoMAD's kernels in plain C; see kernels_nomad.h for the formulas. fmaf() rounds once, as the vector kernels do, so that tables and
+// scores are the same to the bit.
+#include "cpu/kernels_nomad.h"
+
+#include <math.h>
+#include <string.h>
+
+static void scalar_encode(uint8_t *codes, const float *key, const struct nomad_book *book)
+{
+    const float *centroids = book->centroids;
+    for (int s = 0; s < book->n_sub; s++, key += book->d_sub, centroids += book->d_sub * NOMAD_CENTROIDS) {
+        float distances[NOMAD_CENTROIDS];
+        int nearest = 0;
+        for (int c = 0; c < NOMAD_CENTROIDS; c++) {
+            distances[c] = 0;
+            for (int i = 0; i < book->d_sub; i++) {
+                const float x = key[i] - centroids[i * NOMAD_CENTROIDS + c];
+                distances[c] = fmaf(x, x, distances[c]);
+            }
+            nearest = distances[c] < distances[nearest] ? c : nearest;
+        }
+        codes[s] = (uint8_t)nearest;
+    }
+}
+
+static void scalar_table(const struct nomad_table *table, const float *q, const struct nomad_book *book, float *scratch)
+{
+    struct nomad_range range = {0};
+    const int n_sub = book->n_sub, d_sub = book->d_sub;
+    for (int s = 0; s < n_sub; s++) {
+        float *row = scratch + s * NOMAD_CENTROIDS;
+        for (int c = 0; c < NOMAD_CENTROIDS; c++) {
+            row[c] = 0;
+            for (int i = 0; i < d_sub; i++)
+                row[c] = fmaf(q[s * d_sub + i], book->centroids[(s * d_sub + i) * NOMAD_CENTROIDS + c], row[c]);
+        }
+        float least = row[0], largest = row[0];
+        for (int c = 1; c < NOMAD_CENTROIDS; c++) {
+            least = row[c] < least ? row[c] : least;
+            largest = row[c] > largest ? row[c] : largest;
+        }
+        nomad_range_add(&range, least, largest);
+        for (int c = 0; c < NOMAD_CENTROIDS; c++)
+            row[c] -= least;
+    }
+    const float a = nomad_factor(&range, n_sub, table->base, table->step);
+    memset(table->entries, 0, nomad_block_bytes(n_sub));
+    for (int i = 0; a > 0 && i < n_sub * NOMAD_CENTROIDS; i++)
+        table->entries[i] = (uint8_t)rintf(scratch[i] * a);
+}
+
+static void scalar_scores(const struct nomad_score_args *a)
+{
+    const size_t bytes = (size_t)a->rows * NOMAD_ROW;
+    for (int b = 0; b < a->n_blocks; b++)
+        for (int q = 0; q < a->n_queries; q++) {
+            const uint8_t *block = a->codes + (size_t)b * bytes, *entries = a->entries + (size_t)q * bytes;
+            for (int j = 0; j < NOMAD_BLOCK; j++) {
+                int sum = 0;
+                for (int s = 0; s < a->rows; s++)
+                    sum += entries[s * NOMAD_CENTROIDS + nomad_code(block, j, s)];
+                a->scores[q * a->ld + b * NOMAD_BLOCK + j] = fmaf((float)sum, a->step[q], a->base[q]);
+            }
+        }
+}
+
+static void scalar_decode(float *y, const uint8_t *block, const struct nomad_book *book)
+{
+    for (int s = 0; s < book->n_sub; s++)
+        for (int i = 0; i < book->d_sub; i++)
+            for (int j = 0; j < NOMAD_BLOCK; j++) {
+                const int component = s * book->d_sub + i;
+                y[component * NOMAD_BLOCK + j] = book->centroids[component * NOMAD_CENTROIDS + nomad_code(block, j, s)];
+            }
+}
+
+const struct nomad_kernels nomad_kernels_scalar = {
+    .name = "scalar",
+    .encode = scalar_encode,
+    .table = scalar_table,
+    .scores = scalar_scores,
+    .decode = scalar_decode,
+};

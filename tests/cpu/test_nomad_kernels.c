@@ -1,0 +1,275 @@
+// NoMAD's kernels: each against its formula in double, and against the scalar one to the bit; see kernels_nomad.h.
+#include "kernels_testing.h"
+
+struct shape {
+    int head_dim, d_sub;
+};
+
+static const struct shape shapes[] = {{8, 1},  {20, 2}, {6, 1},  {48, 4},  {64, 1},  {64, 2}, {64, 4},
+                                      {80, 1}, {96, 2}, {12, 4}, {128, 1}, {128, 2}, {256, 1}};
+
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+static const struct nomad_kernels *kernels_of(const struct fixture *f)
+{
+    return nomad_kernels_select(f->kernels);
+}
+
+static struct nomad_book random_book(struct fixture *f, struct shape shape)
+{
+    return (struct nomad_book){random_floats(f, (size_t)shape.head_dim * NOMAD_CENTROIDS, 2.0), shape.head_dim / shape.d_sub,
+                               shape.d_sub};
+}
+
+// Random codes of n_blocks blocks; the rows that pad are zero.
+static uint8_t *random_codes(struct fixture *f, const struct nomad_book *book, int n_blocks)
+{
+    const size_t bytes = nomad_block_bytes(book->n_sub);
+    uint8_t *codes = guarded(f, bytes * (size_t)n_blocks);
+    for (size_t i = 0; i < bytes * (size_t)n_blocks; i++)
+        codes[i] = i % bytes < (size_t)book->n_sub * NOMAD_ROW ? (uint8_t)below(f, 256) : 0;
+    return codes;
+}
+
+static double distance(const struct nomad_book *book, const float *key, int s, int c)
+{
+    double sum = 0;
+    for (int i = 0; i < book->d_sub; i++) {
+        const double x = (double)key[s * book->d_sub + i] - book->centroids[(s * book->d_sub + i) * NOMAD_CENTROIDS + c];
+        sum += x * x;
+    }
+    return sum;
+}
+
+static void test_encode(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    for (int i = 0; i < N_SHAPES; i++) {
+        const struct nomad_book book = random_book(f, shapes[i]);
+        uint8_t *codes = guarded(f, (size_t)book.n_sub), *same = guarded(f, (size_t)book.n_sub);
+        for (int round = 0; round < 20; round++) {
+            const float *key = random_floats(f, (size_t)shapes[i].head_dim, 2.5);
+            kernels_of(f)->encode(codes, key, &book);
+            nomad_kernels_scalar.encode(same, key, &book);
+            assert_memory_equal(codes, same, (size_t)book.n_sub);
+            for (int s = 0; s < book.n_sub; s++)
+                for (int c = 0; c < NOMAD_CENTROIDS; c++)
+                    assert_true(distance(&book, key, s, codes[s]) <= distance(&book, key, s, c) * (1 + 1e-6) + 1e-12);
+        }
+        release(f);
+    }
+}
+
+// Equal centroids: the first. Keys that are not numbers, or infinite: 0.
+static void test_encode_ties(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    float *centroids = guarded(f, sizeof(float) * 8 * NOMAD_CENTROIDS);
+    for (int i = 0; i < 8 * NOMAD_CENTROIDS; i++)
+        centroids[i] = i % NOMAD_CENTROIDS < 5 ? -1 : 1;
+    float *key = guarded(f, sizeof(float) * 8);
+    const float values[] = {1.5f, -1.0f, 0.0f, NAN, INFINITY, -INFINITY, 1e30f, 0.1f};
+    const uint8_t expected[] = {5, 0, 0, 0, 0, 0, 0, 5};
+    uint8_t codes[8];
+    memcpy(key, values, sizeof values);
+    kernels_of(f)->encode(codes, key, &(struct nomad_book){centroids, 8, 1});
+    assert_memory_equal(codes, expected, 8);
+    release(f);
+}
+
+// Every key's codes come back from where they were put, in any order.
+static void test_place(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    enum { N_SUB = 10 };
+    uint8_t block[12 * NOMAD_ROW] = {0}, codes[NOMAD_BLOCK][N_SUB];
+    for (int round = 0; round < 3; round++)
+        for (int i = 0; i < NOMAD_BLOCK; i++) {
+            const int j = i * 13 % NOMAD_BLOCK;
+            for (int s = 0; s < N_SUB; s++)
+                codes[j][s] = (uint8_t)below(f, 16);
+            nomad_place(block, j, codes[j], N_SUB);
+        }
+    for (int j = 0; j < NOMAD_BLOCK; j++)
+        for (int s = 0; s < N_SUB; s++)
+            assert_int_equal(nomad_code(block, j, s), codes[j][s]);
+    for (int i = N_SUB * NOMAD_ROW; i < 12 * NOMAD_ROW; i++)
+        assert_int_equal(block[i], 0);
+}
+
+static void test_decode(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    for (int i = 0; i < N_SHAPES; i++) {
+        const struct nomad_book book = random_book(f, shapes[i]);
+        const uint8_t *block = random_codes(f, &book, 1);
+        float *y = guarded(f, sizeof(float) * (size_t)shapes[i].head_dim * NOMAD_BLOCK);
+        kernels_of(f)->decode(y, block, &book);
+        for (int c = 0; c < shapes[i].head_dim; c++)
+            for (int j = 0; j < NOMAD_BLOCK; j++)
+                assert_true(y[c * NOMAD_BLOCK + j] ==
+                            book.centroids[c * NOMAD_CENTROIDS + nomad_code(block, j, c / book.d_sub)]);
+        release(f);
+    }
+}
+
+// Tables of n queries and what scores are computed from.
+struct tables {
+    uint8_t *entries;
+    float *base, *step;
+};
+
+static struct tables make_tables(struct fixture *f, const struct nomad_kernels *k, const struct nomad_book *book,
+                                 const float *q, int n)
+{
+    const size_t bytes = nomad_block_bytes(book->n_sub);
+    struct tables t = {guarded_scratch(f, bytes * (size_t)n), guarded(f, sizeof(float) * (size_t)n),
+                       guarded(f, sizeof(float) * (size_t)n)};
+    float *scratch = guarded_scratch(f, sizeof(float) * (size_t)book->n_sub * NOMAD_CENTROIDS);
+    for (int i = 0; i < n; i++)
+        k->table(&(struct nomad_table){t.entries + (size_t)i * bytes, t.base + i, t.step + i},
+                 q + i * book->n_sub * book->d_sub, book, scratch);
+    return t;
+}
+
+static void test_tables(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    for (int i = 0; i < N_SHAPES; i++) {
+        const struct nomad_book book = random_book(f, shapes[i]);
+        const size_t bytes = nomad_block_bytes(book.n_sub);
+        const float *q = random_floats(f, (size_t)shapes[i].head_dim * 3, 1.0);
+        const struct tables t = make_tables(f, kernels_of(f), &book, q, 3),
+                            same = make_tables(f, &nomad_kernels_scalar, &book, q, 3);
+        assert_memory_equal(t.entries, same.entries, bytes * 3);
+        assert_memory_equal(t.base, same.base, sizeof(float) * 3);
+        assert_memory_equal(t.step, same.step, sizeof(float) * 3);
+        int largest = 0, total = 0;
+        for (int s = 0; s < book.n_sub; s++) {
+            int row = 0;
+            for (int c = 0; c < NOMAD_CENTROIDS; c++)
+                row = t.entries[s * NOMAD_CENTROIDS + c] > row ? t.entries[s * NOMAD_CENTROIDS + c] : row;
+            total += row;
+            largest = row > largest ? row : largest;
+        }
+        assert_true(total <= 65535 && (largest == 255 || total > 65000)); // one of the two bounds is reached
+        release(f);
+    }
+}
+
+// 3 queries, an odd number of blocks: the float tables' sum, within the quantisation's bound; the scalar kernel's, to the bit.
+static void test_scores(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    for (int i = 0; i < N_SHAPES; i++)
+        for (int n = 1; n <= 9; n += n < 5 ? 1 : 4) {
+            const struct nomad_book book = random_book(f, shapes[i]);
+            const int n_blocks = 1 + (i + n) % 7, d = shapes[i].head_dim, n_keys = n_blocks * NOMAD_BLOCK;
+            const uint8_t *codes = random_codes(f, &book, n_blocks);
+            const float *q = random_floats(f, (size_t)(d * n), 1.0);
+            const struct tables t = make_tables(f, kernels_of(f), &book, q, n);
+            float *scores = guarded(f, sizeof(float) * (size_t)(n * n_keys)),
+                  *same = guarded(f, sizeof(float) * (size_t)(n * n_keys));
+            struct nomad_score_args args = {.scores = scores,
+                                            .ld = n_keys,
+                                            .codes = codes,
+                                            .entries = t.entries,
+                                            .base = t.base,
+                                            .step = t.step,
+                                            .n_queries = n,
+                                            .rows = nomad_rows(book.n_sub),
+                                            .n_blocks = n_blocks};
+            kernels_of(f)->scores(&args);
+            args.scores = same;
+            nomad_kernels_scalar.scores(&args);
+            assert_memory_equal(scores, same, sizeof(float) * (size_t)(n * n_keys));
+            for (int query = 0; query < n; query++)
+                for (int j = 0; j < n_keys; j++) {
+                    double exact = 0;
+                    for (int c = 0; c < d; c++)
+                        exact += (double)q[query * d + c] *
+                                 book.centroids[c * NOMAD_CENTROIDS +
+                                                nomad_code(codes + (size_t)(j / NOMAD_BLOCK) * nomad_block_bytes(book.n_sub),
+                                                           j % NOMAD_BLOCK, c / book.d_sub)];
+                    assert_near(scores[query * n_keys + j], exact, 0.501 * book.n_sub * t.step[query] + 1e-5, "score", query,
+                                j);
+                }
+            release(f);
+        }
+}
+
+// 256 rows whose entries are all 255: the largest sums that 16 bits must hold.
+static void test_no_overflow(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    enum { ROWS = 256, BLOCKS = 3, KEYS = BLOCKS * NOMAD_BLOCK };
+    uint8_t *entries = guarded_scratch(f, ROWS * NOMAD_ROW * 5);
+    memset(entries, 255, ROWS * NOMAD_ROW * 5);
+    const struct nomad_book book = {NULL, ROWS, 1};
+    const uint8_t *codes = random_codes(f, &book, BLOCKS);
+    const float base[5] = {0}, step[5] = {1, 1, 1, 1, 1};
+    for (int n = 1; n <= 5; n++) {
+        float *scores = guarded(f, sizeof(float) * (size_t)n * KEYS);
+        kernels_of(f)->scores(&(struct nomad_score_args){scores, KEYS, codes, entries, base, step, n, ROWS, BLOCKS});
+        for (int j = 0; j < n * KEYS; j++)
+            assert_true(scores[j] == 255 * ROWS);
+    }
+    release(f);
+}
+
+// More sub-quantisers than 16 bits hold at 255 each: the tables' scale gives way.
+static void test_long_keys(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    enum { D = 600 };
+    float *centroids = guarded(f, sizeof(float) * D * NOMAD_CENTROIDS), *q = guarded(f, sizeof(float) * D);
+    for (int i = 0; i < D; i++) {
+        q[i] = i % 2 ? -1 : 1;
+        for (int c = 0; c < NOMAD_CENTROIDS; c++)
+            centroids[i * NOMAD_CENTROIDS + c] = q[i] * (float)(c == 15) * 3;
+    }
+    const struct nomad_book book = {centroids, D, 1};
+    uint8_t *codes = guarded(f, nomad_block_bytes(D));
+    memset(codes, 0xff, nomad_block_bytes(D));
+    const struct tables t = make_tables(f, kernels_of(f), &book, q, 1);
+    float *scores = guarded(f, sizeof(float) * NOMAD_BLOCK);
+    kernels_of(f)->scores(
+        &(struct nomad_score_args){scores, NOMAD_BLOCK, codes, t.entries, t.base, t.step, 1, nomad_rows(D), 1});
+    for (int j = 0; j < NOMAD_BLOCK; j++)
+        assert_near(scores[j], 3.0 * D, 0.5 * D * t.step[0] + 1e-3, "score", 0, j);
+    release(f);
+}
+
+// Queries without a span, of zeros, and with NaN: scores that are all the same, and NaN.
+static void test_no_span(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    const struct nomad_book book = random_book(f, (struct shape){64, 1});
+    const uint8_t *codes = random_codes(f, &book, 1);
+    float *q = guarded(f, sizeof(float) * 64 * 2), scores[2 * NOMAD_BLOCK];
+    memset(q, 0, sizeof(float) * 64 * 2);
+    q[70] = NAN;
+    const struct tables t = make_tables(f, kernels_of(f), &book, q, 2);
+    kernels_of(f)->scores(&(struct nomad_score_args){scores, NOMAD_BLOCK, codes, t.entries, t.base, t.step, 2, 64, 1});
+    for (int j = 0; j < NOMAD_BLOCK; j++) {
+        assert_true(scores[j] == 0);
+        assert_false(isfinite(scores[NOMAD_BLOCK + j]));
+    }
+    release(f);
+}
+
+int main(void)
+{
+    static const struct kernel_case cases[] = {
+        {"encode: the nearest centroid", test_encode},
+        {"encode: ties, NaN and infinity", test_encode_ties},
+        {"codes come back from their places", test_place},
+        {"decode: the centroids", test_decode},
+        {"tables reach their bounds, the same on every instruction set", test_tables},
+        {"scores: within the bound, the same to the bit on every instruction set", test_scores},
+        {"no overflow with 256 rows of 255", test_no_overflow},
+        {"more rows than 16 bits hold", test_long_keys},
+        {"queries without a span", test_no_span},
+    };
+    return run_on_every_isa("NoMAD's kernels", cases, sizeof cases / sizeof *cases);
+}
