@@ -107,6 +107,8 @@ void limits_merge(yalm_limits *limits, const yalm_limits *other)
         limits->fma_gop_per_s = other->fma_gop_per_s;
     if (other->dot_gop_per_s > limits->dot_gop_per_s)
         limits->dot_gop_per_s = other->dot_gop_per_s;
+    if (other->matrix_gop_per_s > limits->matrix_gop_per_s)
+        limits->matrix_gop_per_s = other->matrix_gop_per_s;
 }
 
 uint64_t logits_hash(const float *logits, int n_vocab)

@@ -41,6 +41,13 @@ static yalm_status measure_limits(struct bench *bench, yalm_session *session, ya
     return status;
 }
 
+// Waits for each token, as one must who draws the next from its logits.
+static yalm_status eval_token(yalm_session *session, int32_t token, yalm_error *error)
+{
+    const yalm_status status = yalm_eval(session, &token, 1, YALM_LOGITS_LAST, error);
+    return status == YALM_OK ? yalm_finish(session, error) : status;
+}
+
 // The timed part: prefill in one call, decode one token at a time.
 static yalm_status run_once(const struct bench *bench, const struct test *test, yalm_session *session, int n, double *seconds,
                             yalm_error *error)
@@ -52,7 +59,7 @@ static yalm_status run_once(const struct bench *bench, const struct test *test, 
         status = yalm_eval(session, ids, n, YALM_LOGITS_LAST, error);
     else
         for (int i = 0; i < n && status == YALM_OK; i++)
-            status = yalm_eval(session, ids + i, 1, YALM_LOGITS_LAST, error);
+            status = eval_token(session, ids[i], error);
     if (status == YALM_OK)
         status = yalm_finish(session, error);
     *seconds = seconds_now() - start;
@@ -121,6 +128,7 @@ static yalm_status run_test(struct bench *bench, struct test *test, bool last, y
         return error->status;
     bench->stated = how.context > bench->stated ? how.context : bench->stated;
     bench->report.how = *yalm_session_facts(session);
+    snprintf(bench->report.machine, sizeof bench->report.machine, "%s", yalm_session_machine(session));
     if (!bench->limits_known)
         status = measure_limits(bench, session, error);
     bench->limits_known = true;

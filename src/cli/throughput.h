@@ -14,6 +14,7 @@ struct report {
     const char *path; // of the model
     const yalm_model_info *facts;
     yalm_session_options how; // as resolved
+    char machine[768];        // that it ran on, in words
     yalm_limits limits;
     struct test *tests; // (n_tests)
     int n_tests;

@@ -7,10 +7,14 @@
 #include "cli/cli.h"
 #include "cli/throughput.h"
 
-// What the products with this model's weights are made of: quantised ones of 8-bit multiply-adds, at best.
+// What the products with this model's weights are made of, at best: quantised ones of 8-bit multiply-adds, 16-bit ones on a GPU of its
+// matrix units' products.
 static double arithmetic_limit(const struct report *report)
 {
-    return report->facts->weight_dtype[0] == 'q' ? report->limits.dot_gop_per_s : report->limits.fma_gop_per_s;
+    if (report->facts->weight_dtype[0] == 'q')
+        return report->limits.dot_gop_per_s;
+    const bool matrices = report->limits.matrix_gop_per_s > 0 && strcmp(report->facts->weight_dtype, "fp32") != 0;
+    return matrices ? report->limits.matrix_gop_per_s : report->limits.fma_gop_per_s;
 }
 
 struct summary test_summary(const struct report *report, const struct test *test)
@@ -111,6 +115,7 @@ static void add_machine(cJSON *row, const struct report *report)
     cJSON_AddStringToObject(row, "build_commit", text);
     read_cpu_name(text, sizeof text);
     cJSON_AddStringToObject(row, "cpu_info", text);
+    cJSON_AddStringToObject(row, "gpu_info", cuda ? report->machine : "");
     cJSON_AddStringToObject(row, "backends", cuda ? "CUDA" : "CPU");
     cJSON_AddStringToObject(row, "isa", report->how.isa);
     cJSON_AddStringToObject(row, "model_filename", report->path);

@@ -63,6 +63,10 @@ struct rope_append {
 };
 yalm_status rope_append(const struct rope_append *r, int n, cudaStream_t stream, yalm_error *error);
 
+// Fills the slots of positions [position, position + n) with pseudo-random keys and values, the same as the CPU's (noise.cu).
+yalm_status fill_noise(const struct kv_cache *cache, int64_t position, int n, uint64_t seed, cudaStream_t stream,
+                       yalm_error *error);
+
 // ------------------------------------------------------------------------------------------ one token (matvec.cu)
 
 // y_i = w_i h + bias_i, h = rmsnorm(x) * norm, for up to three matrices of the same `cols` in one launch: q, k, v; or the classifier.

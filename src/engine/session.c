@@ -379,5 +379,6 @@ yalm_cost yalm_session_cost(const yalm_session *s, int n, int64_t depth)
 
 yalm_status yalm_measure_limits(yalm_session *s, double seconds, yalm_limits *limits, yalm_error *error)
 {
+    *limits = (yalm_limits){0};
     return s->backend->measure_limits(s->state, seconds, limits, error);
 }

@@ -1,0 +1,200 @@
+// The CUDA backend: the device, and the table of functions that a session calls.
+#include "cuda/limits.h"
+#include "cuda/state.h"
+#include "cuda/upload.h"
+
+#include <sched.h>
+
+enum {
+    LEAST_CAPABILITY = 80, // bfloat16 on tensor cores, asynchronous copies
+    DEFAULT_CHUNK = 2048,  // tokens: the products' weights are then read seldom enough not to count
+    MAX_CHUNK = 1 << 14,
+    MAX_COPY_THREADS = 8,
+};
+
+// What the driver and its contexts want beside a session's own: kernels are loaded when they are first used.
+static const size_t reserve = (size_t)256 << 20;
+
+// ------------------------------------------------------------------------------------------ the device
+
+static yalm_status find_device(struct cuda_device *device, yalm_error *error)
+{
+    int driver = 0, runtime = 0, n = 0, major = 0, minor = 0;
+    *device = {};
+    TRY_CUDA(cudaRuntimeGetVersion(&runtime));
+    TRY_CUDA(cudaDriverGetVersion(&driver));
+    if (driver == 0)
+        return error_set(error, YALM_FAILED, "device cuda: no NVIDIA driver is installed");
+    if (driver / 1000 < runtime / 1000) // within a major version newer programs run on older drivers
+        return error_set(error, YALM_FAILED, "device cuda: the NVIDIA driver runs CUDA %d.%d, this build needs %d.0 or later",
+                         driver / 1000, driver % 1000 / 10, runtime / 1000);
+    const cudaError_t counted = cudaGetDeviceCount(&n);
+    if (counted == cudaErrorNoDevice || (counted == cudaSuccess && n == 0))
+        return error_set(error, YALM_FAILED, "device cuda: the driver finds no GPU (CUDA_VISIBLE_DEVICES can hide them)");
+    TRY_CUDA(counted);
+    cudaDeviceProp properties;
+    TRY_CUDA(cudaGetDeviceProperties(&properties, 0));
+    TRY_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
+    TRY_CUDA(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0));
+    TRY_CUDA(cudaDeviceGetAttribute(&device->n_sms, cudaDevAttrMultiProcessorCount, 0));
+    snprintf(device->name, sizeof device->name, "%s", properties.name);
+    device->capability = 10 * major + minor;
+    device->driver = driver;
+    if (device->capability < LEAST_CAPABILITY)
+        return error_set(error, YALM_FAILED, "device cuda: %s has compute capability %d.%d, %d.%d or later is needed",
+                         device->name, major, minor, LEAST_CAPABILITY / 10, LEAST_CAPABILITY % 10);
+    return YALM_OK;
+}
+
+// ------------------------------------------------------------------------------------------ what it can run
+
+static yalm_status check_matrix(const struct matrix *m, yalm_error *error)
+{
+    if (m->dtype < (int)DTYPE_FLOATS)
+        return YALM_OK;
+    return error_set(error, YALM_USAGE,
+                     "device cuda: %s weights do not run on the GPU, only fp32, fp16 and bf16 (-d cpu runs them)",
+                     dtype_names[m->dtype]);
+}
+
+static yalm_status check_weights(const struct model_config *c, const struct model_weights *w, yalm_error *error)
+{
+    TRY(check_matrix(&w->embedding, error));
+    TRY(check_matrix(&w->classifier, error));
+    for (int i = 0; i < c->n_layers; i++) {
+        const struct layer_weights *l = &w->layers[i];
+        const struct matrix *const attention[] = {&l->q, &l->k, &l->v, &l->o};
+        for (const struct matrix *m : attention)
+            TRY(check_matrix(m, error));
+        for (int e = 0; e < (c->n_experts ? c->n_experts : 1); e++) {
+            TRY(check_matrix(&l->experts[e].gate, error));
+            TRY(check_matrix(&l->experts[e].up, error));
+            TRY(check_matrix(&l->experts[e].down, error));
+        }
+    }
+    return YALM_OK;
+}
+
+static int usable_cores(void)
+{
+    cpu_set_t set;
+    const int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    return n < MAX_COPY_THREADS ? n : MAX_COPY_THREADS;
+}
+
+static yalm_status cuda_resolve(const struct model_config *config, const struct model_weights *weights,
+                                yalm_session_options *options, yalm_error *error)
+{
+    if (strcmp(options->isa, "auto") != 0 && strcmp(options->isa, "cuda") != 0)
+        return error_set(error, YALM_USAGE, "isa: found '%s': instruction sets are the CPU's (-d cpu)", options->isa);
+    if (options->kv != YALM_KV_FP16 && options->kv != YALM_KV_FP32)
+        return error_set(error, YALM_USAGE, "device cuda: an int8 KV cache does not run on the GPU, only fp16 and fp32");
+    if (strcmp(options->attention, "dense") != 0)
+        return error_set(error, YALM_USAGE, "device cuda: %s attention does not run on the GPU, only dense",
+                         options->attention);
+    TRY(check_weights(config, weights, error));
+    options->isa = "cuda";
+    if (options->n_threads == 0)
+        options->n_threads = usable_cores();
+    if (options->n_threads_batch == 0)
+        options->n_threads_batch = options->n_threads;
+    if (options->chunk == 0)
+        options->chunk = options->context < DEFAULT_CHUNK ? options->context : DEFAULT_CHUNK;
+    if (options->chunk > MAX_CHUNK)
+        return error_set(error, YALM_USAGE, "chunk: found %d, expected at most %d on the GPU", options->chunk, MAX_CHUNK);
+    return YALM_OK;
+}
+
+static yalm_status cuda_memory(const struct backend_plan *plan, yalm_memory *memory, yalm_error *error)
+{
+    struct cuda_device device;
+    size_t available = 0, total = 0;
+    TRY(find_device(&device, error));
+    TRY_CUDA(cudaMemGetInfo(&available, &total));
+    cuda_state_bytes(plan, &device, &memory->kv_cache, &memory->scratch);
+    memory->weights = weights_bytes(plan->config, plan->weights);
+    memory->available = available > reserve ? available - reserve : 0;
+    pthread_mutex_lock(&plan->copy->lock);
+    if (plan->copy->weights)
+        memory->available += memory->weights;
+    pthread_mutex_unlock(&plan->copy->lock);
+    return YALM_OK;
+}
+
+// ------------------------------------------------------------------------------------------ sessions
+
+static void *open_state(const struct backend_plan *plan, yalm_error *error)
+{
+    struct cuda_device device;
+    struct cuda_state *state = NULL;
+    if (find_device(&device, error) != YALM_OK || cuda_state_open(&state, plan, &device, error) != YALM_OK)
+        return NULL;
+    return state;
+}
+
+static void close_state(void *state)
+{
+    cuda_state_close(static_cast<struct cuda_state *>(state));
+}
+
+static void cuda_describe(const void *state, char *text, size_t room)
+{
+    const struct cuda_device *d = &static_cast<const struct cuda_state *>(state)->device;
+    snprintf(text, room, "%s, sm_%d, driver for CUDA %d.%d", d->name, d->capability, d->driver / 1000, d->driver % 1000 / 10);
+}
+
+static yalm_status cuda_evaluate(void *state, const struct batch *batch, yalm_error *error)
+{
+    return cuda_forward(static_cast<struct cuda_state *>(state), batch, error);
+}
+
+static yalm_status cuda_fill_random(void *state, int64_t position, int n, uint64_t seed, yalm_error *error)
+{
+    const struct cuda_state *s = static_cast<struct cuda_state *>(state);
+    return fill_noise(&s->cache, position, n, seed, s->stream, error);
+}
+
+static yalm_status cuda_measure_limits(void *state, double seconds, yalm_limits *limits, yalm_error *error)
+{
+    const struct cuda_state *s = static_cast<struct cuda_state *>(state);
+    return limits_measure(&s->device, s->matmul, s->stream, seconds, limits, error);
+}
+
+static yalm_status cuda_finish(void *state, yalm_error *error)
+{
+    TRY_CUDA(cudaStreamSynchronize(static_cast<struct cuda_state *>(state)->stream));
+    return YALM_OK;
+}
+
+static yalm_status cuda_fetch(void *state, float *logits, yalm_error *error)
+{
+    struct cuda_state *s = static_cast<struct cuda_state *>(state);
+    if (s->fetched == logits)
+        return YALM_OK;
+    TRY_CUDA(cudaMemcpyAsync(logits, s->logits, s->config->vocab_size * sizeof(float), cudaMemcpyDeviceToHost, s->stream));
+    TRY_CUDA(cudaStreamSynchronize(s->stream));
+    s->fetched = logits;
+    return YALM_OK;
+}
+
+static yalm_status cuda_sample(void *state, const struct draw *draw, int32_t *token, float *logit, yalm_error *error)
+{
+    struct cuda_state *s = static_cast<struct cuda_state *>(state);
+    TRY(sample(draw, s->logits, s->config->vocab_size, s->sample_scratch, s->sampled_token, s->sampled, s->stream, error));
+    TRY_CUDA(cudaStreamSynchronize(s->stream));
+    *token = s->sampled->token;
+    *logit = s->sampled->logit;
+    return YALM_OK;
+}
+
+static const struct backend backend_cuda = {
+    "cuda",           true, cuda_resolve,        cuda_memory, open_state, close_state, cuda_describe, cuda_evaluate,
+    cuda_fill_random, NULL, cuda_measure_limits, cuda_finish, cuda_fetch, cuda_sample,
+};
+
+// What the engine looks up in this library (engine/cuda_open.c): the backend, or why this machine cannot run it.
+extern "C" YALM_API const struct backend *yalm_cuda_backend(yalm_error *error)
+{
+    struct cuda_device device;
+    return find_device(&device, error) == YALM_OK ? &backend_cuda : NULL;
+}

@@ -1,0 +1,174 @@
+// The forward pass: what a Llama does to a batch of tokens, as kernels queued on the session's stream. One token's products read each
+// matrix once, as vectors; many tokens' are cuBLASLt's. Position, length and tokens lie in device memory, so that one token's pass is
+// captured once, as a graph, and launched for every step.
+#include "cuda/state.h"
+
+// y_i = w_i rmsnorm(x) + bias_i
+static yalm_status normalised_products(struct cuda_state *s, const struct product *products, int n_products, const float *x,
+                                       const float *norm, int n, yalm_error *error)
+{
+    const float eps = s->config->norm_eps;
+    if (n == 1)
+        return matvec_norm(products, n_products, x, norm, eps, s->stream, error);
+    for (int i = 0; i < n_products; i++) {
+        const struct matrix *w = &products[i].w;
+        if (i == 0 || w->dtype != products[i - 1].w.dtype)
+            TRY(rmsnorm(s->h, w->dtype, x, norm, eps, n, w->cols, s->stream, error));
+        TRY(matmul_run(s->matmul, products[i].y, s->h, w, products[i].bias, n, false, s->stream, error));
+    }
+    return YALM_OK;
+}
+
+// x += w y + bias
+static yalm_status project_residual(struct cuda_state *s, const struct matrix *w, const float *bias, const void *y, int n,
+                                    yalm_error *error)
+{
+    if (n == 1)
+        return matvec_residual(s->x, w, bias, static_cast<const float *>(y), s->stream, error);
+    return matmul_run(s->matmul, s->x, y, w, bias, n, true, s->stream, error);
+}
+
+// x += o · attention(rmsnorm(x))
+static yalm_status attention_block(struct cuda_state *s, int layer, int n, yalm_error *error)
+{
+    const struct layer_weights *w = &s->weights->weights.layers[layer];
+    const int n_heads = s->config->n_heads;
+    const struct product qkv[] = {{w->q, w->q_bias, s->q}, {w->k, w->k_bias, s->k}, {w->v, w->v_bias, s->v}};
+    TRY(normalised_products(s, qkv, 3, s->x, w->attention_norm, n, error));
+    const struct rope_append append = {s->step, s->q, s->k, s->v, s->rotated_q, s->sink_q, &s->cache, s->rope, layer, n_heads};
+    TRY(rope_append(&append, n, s->stream, error));
+    const struct attention attention = {s->step, s->rotated_q, s->sink_q, &s->cache, layer, n_heads};
+    if (n == 1)
+        TRY(attention_decode(&attention, &s->attention_plan, static_cast<float *>(s->attended), s->attention_scratch, s->stream,
+                             error));
+    else
+        TRY(attention_prefill(&attention, n, s->attended, w->o.dtype, s->stream, error));
+    return project_residual(s, &w->o, w->o_bias, s->attended, n, error);
+}
+
+// silu(gate · h) ∘ (up · h), h = rmsnorm(x), of the type that down's product takes
+static yalm_status gated_units(struct cuda_state *s, const struct layer_weights *w, int n, yalm_error *error)
+{
+    const struct expert_weights *ffn = &w->experts[0];
+    if (n == 1)
+        return matvec_gated(static_cast<float *>(s->gated), ffn, s->x, w->ffn_norm, s->config->norm_eps, s->stream, error);
+    const struct product both[] = {{ffn->gate, ffn->gate_bias, s->gate}, {ffn->up, ffn->up_bias, s->up}};
+    TRY(normalised_products(s, both, 2, s->x, w->ffn_norm, n, error));
+    return silu_multiply(s->gated, ffn->down.dtype, s->gate, s->up, (size_t)n * ffn->gate.rows, s->stream, error);
+}
+
+// x += down · (silu(gate · h) ∘ (up · h)), h = rmsnorm(x)
+static yalm_status ffn_block(struct cuda_state *s, int layer, int n, yalm_error *error)
+{
+    const struct layer_weights *w = &s->weights->weights.layers[layer];
+    if (w->router.data) {
+        const int n_experts = s->config->n_experts;
+        const struct experts experts = {
+            w->ffn_norm, s->config->norm_eps,        w->router, w->experts, s->weights->experts + (size_t)layer * n_experts,
+            n_experts,   s->config->n_active_experts};
+        return experts_run(s->x, &experts, n, s->experts_scratch, s->stream, error);
+    }
+    TRY(gated_units(s, w, n, error));
+    return project_residual(s, &w->experts[0].down, w->experts[0].down_bias, s->gated, n, error);
+}
+
+// logits (n, vocab_size) of the n tokens whose x begins there
+static yalm_status classify(struct cuda_state *s, float *logits, const float *x, int n, yalm_error *error)
+{
+    const struct product classifier = {s->weights->weights.classifier, NULL, logits};
+    return normalised_products(s, &classifier, 1, x, s->weights->weights.norm, n, error);
+}
+
+// From tokens to the residual stream that the classifier reads.
+static yalm_status layers(struct cuda_state *s, int n, yalm_error *error)
+{
+    TRY(embed(s->x, &s->weights->weights.embedding, s->tokens, n, s->stream, error));
+    for (int layer = 0; layer < s->config->n_layers; layer++) {
+        TRY(attention_block(s, layer, n, error));
+        TRY(ffn_block(s, layer, n, error));
+    }
+    return YALM_OK;
+}
+
+static yalm_status one_token(struct cuda_state *s, yalm_error *error)
+{
+    TRY(layers(s, 1, error));
+    return classify(s, s->logits, s->x, 1, error);
+}
+
+// ------------------------------------------------------------------------------------------ queueing
+
+static yalm_status instantiate(struct cuda_state *s, cudaGraph_t graph, yalm_error *error)
+{
+    TRY_CUDA(cudaGraphInstantiate(&s->decode, graph, 0));
+    return YALM_OK;
+}
+
+static yalm_status capture(struct cuda_state *s, yalm_error *error)
+{
+    cudaGraph_t graph = NULL;
+    TRY_CUDA(cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeThreadLocal));
+    yalm_status status = one_token(s, error);
+    const cudaError_t ended = cudaStreamEndCapture(s->stream, &graph); // also after a failure, so that the stream is one again
+    if (status == YALM_OK)
+        status = cuda_check(ended, "cudaStreamEndCapture", error);
+    if (status == YALM_OK)
+        status = instantiate(s, graph, error);
+    if (graph)
+        cudaGraphDestroy(graph);
+    return status;
+}
+
+// The first token goes kernel by kernel, which loads them; the second one is captured.
+static yalm_status decode(struct cuda_state *s, yalm_error *error)
+{
+    if (!s->decoded) {
+        TRY(one_token(s, error));
+        s->decoded = true;
+        return YALM_OK;
+    }
+    if (!s->decode)
+        TRY(capture(s, error));
+    TRY_CUDA(cudaGraphLaunch(s->decode, s->stream));
+    return YALM_OK;
+}
+
+// What the kernels read, on its way to the device before them.
+static yalm_status copy_step(struct cuda_state *s, const struct batch *batch, yalm_error *error)
+{
+    TRY_CUDA(cudaEventSynchronize(s->copied)); // the last batch's copies are over
+    *s->step_host = {batch->position, batch->n, 0};
+    memcpy(s->tokens_host, batch->tokens, batch->n * sizeof *batch->tokens);
+    TRY_CUDA(cudaMemcpyAsync(s->step, s->step_host, sizeof *s->step, cudaMemcpyHostToDevice, s->stream));
+    TRY_CUDA(cudaMemcpyAsync(s->tokens, s->tokens_host, batch->n * sizeof *s->tokens, cudaMemcpyHostToDevice, s->stream));
+    TRY_CUDA(cudaEventRecord(s->copied, s->stream));
+    return YALM_OK;
+}
+
+// Logits of all tokens, some rows at a time, to the host.
+static yalm_status classify_all(struct cuda_state *s, const struct batch *batch, yalm_error *error)
+{
+    const size_t vocab = s->config->vocab_size, dim = s->config->hidden_dim;
+    for (int t = 0, n; t < batch->n; t += n) {
+        n = batch->n - t < LOGITS_AT_ONCE ? batch->n - t : LOGITS_AT_ONCE;
+        TRY(classify(s, s->many_logits, s->x + t * dim, n, error));
+        TRY_CUDA(cudaMemcpyAsync(batch->logits + t * vocab, s->many_logits, n * vocab * sizeof(float), cudaMemcpyDeviceToHost,
+                                 s->stream));
+    }
+    TRY_CUDA(cudaStreamSynchronize(s->stream));
+    return YALM_OK;
+}
+
+yalm_status cuda_forward(struct cuda_state *s, const struct batch *batch, yalm_error *error)
+{
+    TRY(copy_step(s, batch, error));
+    const bool last = batch->logits && !batch->all_logits;
+    if (last)
+        s->fetched = NULL;
+    if (batch->n == 1 && last)
+        return decode(s, error);
+    TRY(layers(s, batch->n, error));
+    if (last)
+        return classify(s, s->logits, s->x + (size_t)(batch->n - 1) * s->config->hidden_dim, 1, error);
+    return batch->logits ? classify_all(s, batch, error) : YALM_OK;
+}

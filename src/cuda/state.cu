@@ -1,0 +1,173 @@
+#include "cuda/state.h"
+
+#include "cuda/upload.h"
+
+enum { GRANULE = 512 }; // bytes that every block is rounded up to: the driver's own alignment
+
+// A block of its own for each array, so that a checker of memory sees where each one ends.
+template <typename T> static void take(struct cuda_blocks *b, T *&pointer, size_t count, size_t size)
+{
+    const size_t bytes = round_up(count * size, GRANULE);
+    b->bytes += bytes;
+    if (!b->taking || b->status != YALM_OK || bytes == 0)
+        return;
+    void *block = NULL;
+    b->status = cuda_check(cudaMalloc(&block, count * size), "cudaMalloc", b->error);
+    if (b->status == YALM_OK)
+        b->taken[b->n++] = block;
+    pointer = static_cast<T *>(block);
+}
+
+static void take_kv(struct cuda_state *s, struct cuda_blocks *b)
+{
+    const struct kv_cache *c = &s->cache;
+    const size_t rows = (size_t)c->n_layers * c->n_kv_heads * c->policy.capacity, size = c->type == YALM_KV_FP32 ? 4 : 2;
+    take(b, s->cache.keys, rows * c->head_dim, size);
+    take(b, s->cache.values, rows * c->head_dim, size);
+}
+
+static void take_scratch(struct cuda_state *s, struct cuda_blocks *b)
+{
+    const struct model_config *c = s->config;
+    const size_t chunk = s->chunk, dim = c->hidden_dim, ffn = c->n_experts ? 0 : c->ffn_dim;
+    take(b, s->step, 1, sizeof *s->step);
+    take(b, s->tokens, chunk, sizeof *s->tokens);
+    take(b, s->inverse_frequency, c->head_dim / 2, sizeof(double));
+    take(b, s->x, chunk * dim, sizeof(float));
+    take(b, s->h, chunk * dim, sizeof(float));
+    take(b, s->q, chunk * s->q_dim, sizeof(float));
+    take(b, s->k, chunk * s->kv_dim, sizeof(float));
+    take(b, s->v, chunk * s->kv_dim, sizeof(float));
+    take(b, s->rotated_q, chunk * s->q_dim, sizeof(float));
+    if (s->cache.policy.n_sinks > 0)
+        take(b, s->sink_q, chunk * s->q_dim, sizeof(float));
+    take(b, s->attended, chunk * s->q_dim, sizeof(float));
+    take(b, s->gate, chunk * ffn, sizeof(float));
+    take(b, s->up, chunk * ffn, sizeof(float));
+    take(b, s->gated, chunk * ffn, sizeof(float));
+    take(b, s->logits, c->vocab_size, sizeof(float));
+    take(b, s->many_logits, (size_t)LOGITS_AT_ONCE * c->vocab_size, sizeof(float));
+    take(b, s->attention_scratch, s->attention_plan.scratch_bytes, 1);
+    if (c->n_experts)
+        take(b, s->experts_scratch, experts_scratch_bytes(c, s->chunk), 1);
+    take(b, s->sample_scratch, sample_scratch_bytes(c->vocab_size, s->cache.policy.context), 1);
+    take(b, s->sampled_token, 1, sizeof *s->sampled_token);
+}
+
+// Everything but memory.
+static void state_shape(struct cuda_state *s, const struct backend_plan *plan, const struct cuda_device *device)
+{
+    const struct model_config *c = plan->config;
+    *s = {};
+    s->config = c;
+    s->device = *device;
+    s->q_dim = c->n_heads * c->head_dim;
+    s->kv_dim = c->n_kv_heads * c->head_dim;
+    s->chunk = plan->options->chunk;
+    s->cache.type = plan->options->kv;
+    s->cache.n_layers = c->n_layers;
+    s->cache.n_kv_heads = c->n_kv_heads;
+    s->cache.head_dim = c->head_dim;
+    s->cache.policy = plan->kv;
+    s->attention_plan = attention_decode_plan(&s->cache, c->n_heads, device->n_sms);
+}
+
+void cuda_state_bytes(const struct backend_plan *plan, const struct cuda_device *device, uint64_t *kv_bytes,
+                      uint64_t *scratch_bytes)
+{
+    struct cuda_state s;
+    struct cuda_blocks kv = {}, scratch = {};
+    state_shape(&s, plan, device);
+    take_kv(&s, &kv);
+    take_scratch(&s, &scratch);
+    *kv_bytes = kv.bytes;
+    *scratch_bytes = scratch.bytes + matmul_workspace_bytes();
+}
+
+// The model's weights, which the first session copies.
+static yalm_status share_weights(struct cuda_state *s, const struct backend_plan *plan, yalm_error *error)
+{
+    pthread_mutex_lock(&plan->copy->lock);
+    yalm_status status = YALM_OK;
+    if (!plan->copy->weights) {
+        struct cuda_weights *weights = NULL;
+        status = weights_upload(&weights, plan, error);
+        plan->copy->weights = weights;
+        plan->copy->release = weights_release;
+    }
+    s->weights = static_cast<const struct cuda_weights *>(plan->copy->weights);
+    pthread_mutex_unlock(&plan->copy->lock);
+    return status;
+}
+
+static yalm_status state_fill(struct cuda_state *s, yalm_error *error)
+{
+    const int half = s->config->head_dim / 2;
+    double *inverse_frequency = static_cast<double *>(malloc(half * sizeof(double)));
+    if (!inverse_frequency)
+        return error_set(error, YALM_NO_MEMORY, "out of memory for a session");
+    s->rope.scale = rope_frequencies(inverse_frequency, &s->config->rope, s->config->head_dim);
+    s->rope.inverse_frequency = s->inverse_frequency;
+    const cudaError_t copied =
+        cudaMemcpy(s->inverse_frequency, inverse_frequency, half * sizeof(double), cudaMemcpyHostToDevice);
+    free(inverse_frequency);
+    TRY_CUDA(copied);
+    TRY_CUDA(cudaMemset(s->attention_scratch, 0, s->attention_plan.scratch_bytes));
+    return YALM_OK;
+}
+
+static yalm_status state_take(struct cuda_state *s, const struct backend_plan *plan, yalm_error *error)
+{
+    TRY(share_weights(s, plan, error));
+    TRY_CUDA(cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking));
+    TRY_CUDA(cudaEventCreateWithFlags(&s->copied, cudaEventDisableTiming));
+    TRY(matmul_open(&s->matmul, error));
+    s->blocks.taking = true;
+    s->blocks.error = error;
+    take_kv(s, &s->blocks);
+    take_scratch(s, &s->blocks);
+    s->blocks.error = NULL;
+    TRY(s->blocks.status);
+    TRY_CUDA(cudaHostAlloc(reinterpret_cast<void **>(&s->step_host), sizeof *s->step_host, cudaHostAllocDefault));
+    TRY_CUDA(
+        cudaHostAlloc(reinterpret_cast<void **>(&s->tokens_host), s->chunk * sizeof *s->tokens_host, cudaHostAllocDefault));
+    TRY_CUDA(cudaHostAlloc(reinterpret_cast<void **>(&s->sampled), sizeof *s->sampled, cudaHostAllocDefault));
+    return state_fill(s, error);
+}
+
+yalm_status cuda_state_open(struct cuda_state **state, const struct backend_plan *plan, const struct cuda_device *device,
+                            yalm_error *error)
+{
+    struct cuda_state *s = static_cast<struct cuda_state *>(malloc(sizeof *s));
+    if (!s)
+        return error_set(error, YALM_NO_MEMORY, "out of memory for a session");
+    state_shape(s, plan, device);
+    const yalm_status status = state_take(s, plan, error);
+    if (status == YALM_OK)
+        *state = s;
+    else
+        cuda_state_close(s);
+    return status;
+}
+
+void cuda_state_close(struct cuda_state *s)
+{
+    if (!s)
+        return;
+    if (s->stream)
+        cudaStreamSynchronize(s->stream); // what is under way still uses what is freed here
+    if (s->decode)
+        cudaGraphExecDestroy(s->decode);
+    matmul_close(s->matmul);
+    for (int i = 0; i < s->blocks.n; i++)
+        cudaFree(s->blocks.taken[i]);
+    void *const pinned[] = {s->step_host, s->tokens_host, s->sampled};
+    for (void *p : pinned)
+        if (p)
+            cudaFreeHost(p);
+    if (s->copied)
+        cudaEventDestroy(s->copied);
+    if (s->stream)
+        cudaStreamDestroy(s->stream);
+    free(s);
+}

@@ -1,0 +1,83 @@
+// A session's memory on the device: KV cache, activations, scratch. Sizes are known before anything is taken.
+#pragma once
+#include "cuda/kernels.h"
+
+// A model's weights on the device: the same structure, with device pointers.
+struct cuda_weights {
+    struct model_weights weights; // its layers and experts are owned
+    int n_layers;
+    struct expert_weights *experts; // (n_layers, n_experts) in device memory; NULL where layers are dense
+    void *block;                    // what all device pointers lie in
+    size_t bytes;
+};
+
+struct cuda_device {
+    char name[256];
+    int capability; // 90 for sm_90
+    int n_sms;
+    int driver; // the newest CUDA that it runs: 13000 for 13.0
+};
+
+// The blocks that a session takes on the device; with `taking` false only their sizes are added up.
+struct cuda_blocks {
+    bool taking;
+    yalm_status status;
+    yalm_error *error;
+    size_t bytes;
+    void *taken[24];
+    int n;
+};
+
+struct cuda_state {
+    const struct model_config *config;
+    const struct cuda_weights *weights;
+    struct cuda_device device;
+    int q_dim, kv_dim; // n_heads * head_dim, n_kv_heads * head_dim
+    int chunk;         // most tokens in a batch
+
+    cudaStream_t stream;
+    struct matmul *matmul;
+    cudaGraphExec_t decode; // one token's step, as it was captured; NULL until then
+    bool decoded;           // once without the graph: all its kernels are loaded, which must not happen while capturing
+
+    struct kv_cache cache;
+    struct rope rope;
+    struct decode_plan attention_plan;
+
+    // What changes from one evaluation to the next: written to pinned memory, copied from there by the evaluation's first operations.
+    struct step *step_host, *step; // pinned; device
+    int32_t *tokens_host, *tokens; // (chunk): pinned; device
+    cudaEvent_t copied;            // pinned memory may be written again
+    struct sampled *sampled;       // pinned
+    const float *fetched;          // where the last token's logits have been copied to; NULL: nowhere yet
+
+    // Activations, token-major.
+    float *x;                // (chunk, hidden_dim), the residual stream
+    void *h;                 // (chunk, hidden_dim) of the next matrix's type, normalised
+    float *q, *k, *v;        // (chunk, q_dim), (chunk, kv_dim) twice
+    float *rotated_q;        // (chunk, q_dim), scaled by 1 / sqrt(head_dim)
+    float *sink_q;           // likewise, as the sinks see them; NULL where there are none
+    void *attended;          // (chunk, q_dim) of the next matrix's type
+    float *gate, *up;        // (chunk, ffn_dim); NULL where layers have experts
+    void *gated;             // (chunk, ffn_dim) of the next matrix's type
+    float *logits;           // (vocab_size), the last token's
+    float *many_logits;      // (LOGITS_AT_ONCE, vocab_size)
+    void *attention_scratch; // attention_plan.scratch_bytes
+    void *experts_scratch, *sample_scratch;
+    int32_t *sampled_token;
+    double *inverse_frequency; // (head_dim / 2)
+
+    struct cuda_blocks blocks;
+};
+
+enum { LOGITS_AT_ONCE = 64 }; // rows, where the logits of many tokens are wanted
+
+// Bytes that a session takes on the device, its weights not counted.
+void cuda_state_bytes(const struct backend_plan *plan, const struct cuda_device *device, uint64_t *kv_bytes,
+                      uint64_t *scratch_bytes);
+yalm_status cuda_state_open(struct cuda_state **state, const struct backend_plan *plan, const struct cuda_device *device,
+                            yalm_error *error);
+void cuda_state_close(struct cuda_state *state); // NULL is welcome
+
+// The forward pass (forward.cu): queued when it returns, but for logits of all tokens, which are there.
+yalm_status cuda_forward(struct cuda_state *state, const struct batch *batch, yalm_error *error);

@@ -1,0 +1,301 @@
+// Weights go from the file's pages to the device through pinned memory, which the copy engine reads without the processor's help: while
+// it drains one buffer, threads fill another. One thread copies out of the page cache at a fraction of what the bus takes, so each
+// buffer is filled by several, a slice each.
+#include "cuda/upload.h"
+
+#include <pthread.h>
+#include <sys/mman.h>
+
+enum { N_BUFFERS = 2, MAX_THREADS = 16, ALIGNMENT = 256 };
+static const size_t buffer_bytes = (size_t)64 << 20;
+
+// ------------------------------------------------------------------------------------------ what goes where
+
+// A tensor: where it lies in the mapping, and in the block.
+struct piece {
+    const uint8_t *from;
+    size_t bytes, at;
+};
+
+struct layout {
+    uint8_t *base;        // NULL: sizes only
+    struct piece *pieces; // (n), owned
+    int n, room;
+    size_t bytes;
+    bool failed; // out of memory
+};
+
+// Gives the tensor a place, and makes the pointer that one.
+template <typename T> static void place(struct layout *l, T *&pointer, uint64_t bytes)
+{
+    if (!pointer)
+        return;
+    if (l->n == l->room) {
+        const int room = l->room ? 2 * l->room : 256;
+        void *grown = realloc(l->pieces, room * sizeof *l->pieces);
+        if (!grown) {
+            l->failed = true;
+            return;
+        }
+        l->pieces = static_cast<struct piece *>(grown);
+        l->room = room;
+    }
+    l->pieces[l->n++] = {reinterpret_cast<const uint8_t *>(pointer), bytes, l->bytes};
+    pointer = reinterpret_cast<T *>(l->base + l->bytes);
+    l->bytes += round_up(bytes, ALIGNMENT);
+}
+
+static void place_matrix(struct layout *l, struct matrix *m)
+{
+    place(l, m->data, m->rows * dtype_row_bytes(m->dtype, m->cols));
+}
+
+static void place_vector(struct layout *l, const float *&vector, int n)
+{
+    place(l, vector, n * sizeof(float));
+}
+
+static void place_expert(struct layout *l, struct expert_weights *e, const struct model_config *c)
+{
+    place_matrix(l, &e->gate);
+    place_matrix(l, &e->up);
+    place_matrix(l, &e->down);
+    place_vector(l, e->gate_bias, c->ffn_dim);
+    place_vector(l, e->up_bias, c->ffn_dim);
+    place_vector(l, e->down_bias, c->hidden_dim);
+}
+
+static void place_layer(struct layout *l, struct layer_weights *w, const struct model_config *c)
+{
+    place_vector(l, w->attention_norm, c->hidden_dim);
+    place_matrix(l, &w->q);
+    place_matrix(l, &w->k);
+    place_matrix(l, &w->v);
+    place_matrix(l, &w->o);
+    place_vector(l, w->q_bias, w->q.rows);
+    place_vector(l, w->k_bias, w->k.rows);
+    place_vector(l, w->v_bias, w->v.rows);
+    place_vector(l, w->o_bias, w->o.rows);
+    place_vector(l, w->ffn_norm, c->hidden_dim);
+    place_matrix(l, &w->router);
+    for (int e = 0; e < (c->n_experts ? c->n_experts : 1); e++)
+        place_expert(l, &w->experts[e], c);
+}
+
+static void place_all(struct layout *l, struct model_weights *w, const struct model_config *c)
+{
+    const bool tied = w->classifier.data == w->embedding.data;
+    place_matrix(l, &w->embedding);
+    for (int i = 0; i < c->n_layers; i++)
+        place_layer(l, &w->layers[i], c);
+    place_vector(l, w->norm, c->hidden_dim);
+    if (tied)
+        w->classifier.data = w->embedding.data;
+    else
+        place_matrix(l, &w->classifier);
+}
+
+// Of all layers; 0 where they are dense.
+static size_t table_bytes(const struct model_config *c)
+{
+    return (size_t)c->n_layers * c->n_experts * sizeof(struct expert_weights);
+}
+
+static void free_structure(struct model_weights *w, const int n_layers)
+{
+    for (int i = 0; w->layers && i < n_layers; i++)
+        free(w->layers[i].experts);
+    free(w->layers);
+    w->layers = NULL;
+}
+
+// A copy whose arrays are its own: what they point to is the other's still.
+static bool copy_structure(struct model_weights *to, const struct model_weights *from, const struct model_config *c)
+{
+    const size_t n_experts = c->n_experts ? c->n_experts : 1;
+    *to = *from;
+    to->layers = static_cast<struct layer_weights *>(calloc(c->n_layers, sizeof *to->layers));
+    bool ok = to->layers != NULL;
+    for (int i = 0; ok && i < c->n_layers; i++) {
+        to->layers[i] = from->layers[i];
+        to->layers[i].experts = static_cast<struct expert_weights *>(malloc(n_experts * sizeof(struct expert_weights)));
+        ok = to->layers[i].experts != NULL;
+        if (ok)
+            memcpy(to->layers[i].experts, from->layers[i].experts, n_experts * sizeof(struct expert_weights));
+    }
+    if (!ok)
+        free_structure(to, c->n_layers);
+    return ok;
+}
+
+// Bytes of the block; with `base` also the device's structure, and the pieces that are to be copied.
+static bool lay_out(struct layout *l, struct model_weights *to, const struct model_config *c, const struct model_weights *from,
+                    void *base)
+{
+    *l = {};
+    l->base = static_cast<uint8_t *>(base);
+    if (!copy_structure(to, from, c))
+        return false;
+    place_all(l, to, c);
+    if (l->failed) {
+        free_structure(to, c->n_layers);
+        free(l->pieces);
+    }
+    return !l->failed;
+}
+
+size_t weights_bytes(const struct model_config *config, const struct model_weights *weights)
+{
+    struct layout l;
+    struct model_weights copy;
+    if (!lay_out(&l, &copy, config, weights, NULL))
+        return SIZE_MAX / 2; // no memory to count with: certainly none to copy to
+    free_structure(&copy, config->n_layers);
+    free(l.pieces);
+    return l.bytes + table_bytes(config);
+}
+
+// ------------------------------------------------------------------------------------------ copying
+
+// A part of what goes into a buffer, one thread's.
+struct slice {
+    uint8_t *to;
+    const uint8_t *from;
+    size_t bytes;
+};
+
+static void *fill_slice(void *argument)
+{
+    const struct slice *s = static_cast<struct slice *>(argument);
+#ifdef MADV_POPULATE_READ
+    // One call maps the slice's pages, which single faults would do at a fraction of the speed. A hint: it may fail.
+    const uintptr_t page = 4096, first = reinterpret_cast<uintptr_t>(s->from) / page * page;
+    madvise(reinterpret_cast<void *>(first), reinterpret_cast<uintptr_t>(s->from) + s->bytes - first, MADV_POPULATE_READ);
+#endif
+    memcpy(s->to, s->from, s->bytes);
+    return NULL;
+}
+
+// Fills a buffer by several threads. Starting them costs far less than they save, once in buffer_bytes.
+static void fill(void *to, const uint8_t *from, size_t bytes, int n_threads)
+{
+    struct slice slices[MAX_THREADS];
+    pthread_t threads[MAX_THREADS];
+    bool started[MAX_THREADS] = {};
+    const size_t share = round_up((bytes + n_threads - 1) / n_threads, 1 << 20);
+    int n = 0;
+    for (size_t at = 0; at < bytes; at += share, n++)
+        slices[n] = {static_cast<uint8_t *>(to) + at, from + at, share < bytes - at ? share : bytes - at};
+    for (int i = 1; i < n; i++)
+        started[i] = pthread_create(&threads[i], NULL, fill_slice, &slices[i]) == 0;
+    for (int i = 0; i < n; i++)
+        if (started[i])
+            pthread_join(threads[i], NULL);
+        else
+            fill_slice(&slices[i]);
+}
+
+struct upload {
+    void *buffers[N_BUFFERS];       // pinned, buffer_bytes each
+    cudaEvent_t drained[N_BUFFERS]; // the copy engine has read it
+    cudaStream_t stream;
+    int n_threads;
+};
+
+static void upload_close(struct upload *u)
+{
+    for (int i = 0; i < N_BUFFERS; i++) {
+        if (u->buffers[i])
+            cudaFreeHost(u->buffers[i]);
+        if (u->drained[i])
+            cudaEventDestroy(u->drained[i]);
+    }
+    if (u->stream)
+        cudaStreamDestroy(u->stream);
+}
+
+static yalm_status upload_open(struct upload *u, int n_threads, yalm_error *error)
+{
+    *u = {};
+    u->n_threads = n_threads < MAX_THREADS ? n_threads : MAX_THREADS;
+    TRY_CUDA(cudaStreamCreateWithFlags(&u->stream, cudaStreamNonBlocking));
+    for (int i = 0; i < N_BUFFERS; i++) {
+        TRY_CUDA(cudaHostAlloc(&u->buffers[i], buffer_bytes, cudaHostAllocDefault));
+        TRY_CUDA(cudaEventCreateWithFlags(&u->drained[i], cudaEventDisableTiming));
+    }
+    return YALM_OK;
+}
+
+static yalm_status copy_pieces(struct upload *u, const struct layout *l, const yalm_session_options *o, yalm_error *error)
+{
+    uint64_t done = 0;
+    int next = 0;
+    for (int i = 0; i < l->n; i++) {
+        const struct piece *p = &l->pieces[i];
+        for (size_t at = 0, bytes; at < p->bytes; at += bytes, next = (next + 1) % N_BUFFERS) {
+            bytes = p->bytes - at < buffer_bytes ? p->bytes - at : buffer_bytes;
+            TRY_CUDA(cudaEventSynchronize(u->drained[next])); // at once for one that was never recorded
+            fill(u->buffers[next], p->from + at, bytes, u->n_threads);
+            TRY_CUDA(cudaMemcpyAsync(l->base + p->at + at, u->buffers[next], bytes, cudaMemcpyHostToDevice, u->stream));
+            TRY_CUDA(cudaEventRecord(u->drained[next], u->stream));
+            done += bytes;
+            if (o->progress)
+                o->progress(o->progress_context, done, l->bytes);
+        }
+    }
+    TRY_CUDA(cudaStreamSynchronize(u->stream));
+    return YALM_OK;
+}
+
+// Kernels that choose experts themselves need to find them: a table in the block, (n_layers, n_experts).
+static yalm_status copy_tables(struct cuda_weights *w, const struct model_config *c, void *to, yalm_error *error)
+{
+    w->experts = static_cast<struct expert_weights *>(to);
+    for (int i = 0; i < c->n_layers; i++)
+        TRY_CUDA(cudaMemcpy(w->experts + (size_t)i * c->n_experts, w->weights.layers[i].experts,
+                            c->n_experts * sizeof(struct expert_weights), cudaMemcpyHostToDevice));
+    return YALM_OK;
+}
+
+void weights_release(void *weights)
+{
+    struct cuda_weights *w = static_cast<struct cuda_weights *>(weights);
+    if (!w)
+        return;
+    if (w->block)
+        cudaFree(w->block);
+    free_structure(&w->weights, w->n_layers);
+    free(w);
+}
+
+static yalm_status upload(struct cuda_weights *w, const struct backend_plan *plan, yalm_error *error)
+{
+    w->bytes = weights_bytes(plan->config, plan->weights);
+    w->n_layers = plan->config->n_layers;
+    TRY_CUDA(cudaMalloc(&w->block, w->bytes));
+    struct layout l;
+    if (!lay_out(&l, &w->weights, plan->config, plan->weights, w->block))
+        return error_set(error, YALM_NO_MEMORY, "out of memory for a table of the weights");
+    struct upload u;
+    yalm_status status = upload_open(&u, plan->options->n_threads, error);
+    if (status == YALM_OK)
+        status = copy_pieces(&u, &l, plan->options, error);
+    if (status == YALM_OK && plan->config->n_experts)
+        status = copy_tables(w, plan->config, l.base + l.bytes, error);
+    upload_close(&u);
+    free(l.pieces);
+    return status;
+}
+
+yalm_status weights_upload(struct cuda_weights **weights, const struct backend_plan *plan, yalm_error *error)
+{
+    struct cuda_weights *w = static_cast<struct cuda_weights *>(calloc(1, sizeof *w));
+    if (!w)
+        return error_set(error, YALM_NO_MEMORY, "out of memory for a table of the weights");
+    const yalm_status status = upload(w, plan, error);
+    if (status == YALM_OK)
+        *weights = w;
+    else
+        weights_release(w);
+    return status;
+}
