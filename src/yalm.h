@@ -151,6 +151,7 @@ typedef struct yalm_sparq {
     int k;            // keys; 0: by the ratio and the length, at least min_k
     int min_k;        // 0: 128
     int local;        // the most recent keys, which always belong; 0: k / 4
+    int from;         // with fewer visible keys, attention is dense; 0: where reading less begins to pay
     yalm_copy copy;   // elements of the second copy of the keys, component-major, that scores are computed from
     yalm_switch tail; // what was not selected counts as its mean value; auto: where each query head has its own keys
 } yalm_sparq;

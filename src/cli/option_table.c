@@ -56,6 +56,7 @@ const struct option option_table[] = {
     {"Attention", 0, "sparq-k", "N", NULL, OPTION_INT, SESSION, AT(sparq.k), 0, INT_MAX / 2, NULL},
     {"Attention", 0, "sparq-min-k", "N", NULL, OPTION_INT, SESSION, AT(sparq.min_k), 0, INT_MAX / 2, NULL},
     {"Attention", 0, "sparq-local", "N", NULL, OPTION_INT, SESSION, AT(sparq.local), 0, INT_MAX / 2, NULL},
+    {"Attention", 0, "sparq-from", "N", NULL, OPTION_INT, SESSION, AT(sparq.from), 0, INT_MAX / 2, NULL},
     {"Attention", 0, "sparq-copy", "int8|fp16|q4", NULL, OPTION_CHOICE, SESSION, AT(sparq.copy), 0, 0, "int8,fp16,q4"},
     {"Attention", 0, "sparq-tail", "auto|on|off", NULL, OPTION_CHOICE, SESSION, AT(sparq.tail), 0, 0, SWITCHES},
 

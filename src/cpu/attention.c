@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "cpu/sparse.h"
 #include "util/round.h"
 
 // One task: the queries of some tokens' heads that share a KV head, against a range of positions.
@@ -86,6 +87,8 @@ void attention_append(struct cpu_state *s, const struct batch *batch, int layer,
         if (items.first == 0 && atomic_load_explicit(s->cancel, memory_order_relaxed))
             atomic_store_explicit(&s->stopped, true, memory_order_relaxed);
     }
+    if (s->policy->appended)
+        s->policy->appended(s, batch->position, batch->n, layer, me);
 }
 
 // The kernel on a run of consecutive slots, of which each query sees [first, last). k: (n_keys, head_dim), k_scales: (n_keys) of
@@ -195,14 +198,14 @@ static void task_begin(const struct task *task)
     }
 }
 
-// Query i's output: acc / sum, into its token's and head's place.
-static void write_output(struct cpu_state *s, int kv_head, int first_token, int i, const float *acc, float sum)
+// Query i's output: scale * acc, into its token's and head's place, which is returned.
+static float *write_output(struct cpu_state *s, int kv_head, int first_token, int i, const float *acc, float scale)
 {
     const int d = s->config->head_dim, group = group_size(s);
     float *y = s->attended + (size_t)(first_token + i / group) * s->q_dim + ((size_t)kv_head * group + i % group) * d;
-    const float scale = sum > 0 ? 1.0f / sum : 0.0f;
     for (int c = 0; c < d; c++)
         y[c] = scale * acc[c];
+    return y;
 }
 
 static struct task task_make(struct cpu_state *s, const struct batch *batch, int layer, const struct member *me)
@@ -231,7 +234,8 @@ static void attend_block(struct task *task, int block)
     attend_sinks(task);
     attend_positions(task, kv_first_visible(&s->kv, position), position + task->n_tokens);
     for (int q = 0; q < task->n_queries; q++)
-        write_output(s, task->kv_head, task->first_token, q, task->acc + (size_t)q * s->config->head_dim, task->sum[q]);
+        write_output(s, task->kv_head, task->first_token, q, task->acc + (size_t)q * s->config->head_dim,
+                     task->sum[q] > 0 ? 1.0f / task->sum[q] : 0.0f);
 }
 
 // Prefill: each claim takes query_tokens tokens of a KV head and all the keys that they see. The longest come first.
@@ -247,8 +251,8 @@ static void attend_blocks(struct cpu_state *s, const struct batch *batch, int la
         }
 }
 
-// output = Σ_parts e^(max_part - max) acc_part / Σ_parts e^(max_part - max) sum_part, in the order of the parts.
-static void merge_query(struct cpu_state *s, int n_parts, int n_queries, int kv_head, int q)
+// Query q's output: alpha Σ_parts e^(max_part - max) acc_part / Σ_parts e^(max_part - max) sum_part, in the order of the parts.
+static float *merge_query(struct cpu_state *s, int n_parts, int n_queries, int kv_head, int q, float alpha)
 {
     const int d = s->config->head_dim;
     const size_t base = (size_t)kv_head * n_parts * n_queries + q; // and n_queries further for each part
@@ -264,7 +268,7 @@ static void merge_query(struct cpu_state *s, int n_parts, int n_queries, int kv_
         for (int c = 0; c < d; c++)
             total[c] = part == 0 ? scale * acc[c] : total[c] + scale * acc[c];
     }
-    write_output(s, kv_head, 0, q, total, sum);
+    return write_output(s, kv_head, 0, q, total, sum > 0 ? alpha / sum : 0.0f);
 }
 
 // One part of the keys, all the batch's queries of one KV head. Parts lie (n_kv_heads, n_parts).
@@ -297,7 +301,49 @@ static void attend_parts(struct cpu_state *s, const struct batch *batch, int lay
             attend_part(&task, i, n_parts);
     for (struct span span; team_claim(me, n_kv_heads * n_queries, 4, &span);)
         for (int i = span.first; i < span.last; i++)
-            merge_query(s, n_parts, n_queries, i / n_queries, i % n_queries);
+            merge_query(s, n_parts, n_queries, i / n_queries, i % n_queries, 1);
+}
+
+void attention_attend_rows(struct cpu_state *s, const struct batch *batch, int layer, int kv_head, int part, int n_parts,
+                           const int *rows, int n_rows, struct member *me)
+{
+    enum { AT_ONCE = 8 }; // queries that the kernel takes
+    const int d = s->config->head_dim, group = group_size(s), i = kv_head * n_parts + part;
+    const int from = (int)((int64_t)n_rows * part / n_parts), to = (int)((int64_t)n_rows * (part + 1) / n_parts);
+    struct task task = task_make(s, batch, layer, me);
+    task.kv_head = kv_head;
+    task.n_tokens = 1;
+    task.n_queries = group;
+    task.acc = s->part_acc + (size_t)i * group * d;
+    task.max = s->part_max + (size_t)i * group;
+    task.sum = s->part_sum + (size_t)i * group;
+    task_begin(&task);
+    if (part == 0)
+        attend_sinks(&task);
+    for (int q = 0; q < group; q += AT_ONCE)
+        s->kernels->sparse->attend_rows[s->kv_type](
+            &(struct attend_args){
+                .acc = task.acc + (size_t)q * d,
+                .max = task.max + q,
+                .sum = task.sum + q,
+                .q = s->rotated_q + ((size_t)kv_head * s->chunk * group + q) * d,
+                .k = cpu_keys(s, layer, kv_head),
+                .v = cpu_values(s, layer, kv_head),
+                .k_scales = cpu_scales(s, s->key_scales, layer, kv_head),
+                .v_scales = cpu_scales(s, s->value_scales, layer, kv_head),
+                .n_queries = group - q < AT_ONCE ? group - q : AT_ONCE,
+                .n_keys = to - from,
+                .head_dim = d,
+                .scratch = task.kernel_scratch,
+            },
+            rows + from);
+}
+
+void attention_merge(struct cpu_state *s, int n_parts, int kv_head, int q, float alpha, const float *mean)
+{
+    float *y = merge_query(s, n_parts, group_size(s), kv_head, q, alpha);
+    if (alpha < 1)
+        s->kernels->add_scaled(y, mean, 1 - alpha, s->config->head_dim);
 }
 
 void attention_attend(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)

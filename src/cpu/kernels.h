@@ -90,6 +90,8 @@ struct cpu_kernels {
     void (*attend[KV_TYPES])(const struct attend_args *args);
     size_t attend_scratch; // bytes
 
+    const struct sparse_kernels *sparse; // of attention methods that select keys (sparse.h)
+
     void (*rmsnorm)(float *y, const float *x, const float *w, int n, float eps); // y may be x
     void (*rope)(float *x, const float *cos, const float *sin, int head_dim);    // rotates one head by halves, in place
     void (*silu_multiply)(float *gate, const float *up, int n);                  // gate = gate * sigmoid(gate) * up

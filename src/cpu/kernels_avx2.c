@@ -1,6 +1,7 @@
 // The kernels for AVX2, FMA and F16C: the element-wise ones, and the table. The products are in kernels_avx2_matvec.c and
 // kernels_avx2_matmul.c, attention in kernels_avx2_attend.c; all are written once for both vector widths, in vec_*.h.
 #include "cpu/kernels_avx2.h"
+#include "cpu/sparse.h"
 #include "cpu/vec_attend.h"
 #include "cpu/vec_attend_many.h"
 #include "cpu/vec_elementwise.h"
@@ -69,6 +70,7 @@ const struct cpu_kernels cpu_kernels_avx2 = {
     .nomad = &nomad_kernels_avx2,
     .attend = {[KV_FP16] = avx2_attend_fp16, [KV_FP32] = avx2_attend_fp32, [KV_INT8] = avx2_attend_int8},
     .attend_scratch = ATTEND_SCRATCH,
+    .sparse = &sparse_kernels_avx2,
     .rmsnorm = avx2_rmsnorm,
     .rope = avx2_rope,
     .silu_multiply = avx2_silu_multiply,

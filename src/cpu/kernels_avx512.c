@@ -1,6 +1,7 @@
 // The kernels for AVX-512 (F, BW, DQ, VL): the element-wise ones, and the table. The products are in kernels_avx512_matvec.c and
 // kernels_avx512_matmul.c, attention in kernels_avx512_attend.c; all are written once for both vector widths, in vec_*.h.
 #include "cpu/kernels_avx512.h"
+#include "cpu/sparse.h"
 #include "cpu/vec_attend.h"
 #include "cpu/vec_attend_many.h"
 #include "cpu/vec_elementwise.h"
@@ -66,7 +67,7 @@ static uint64_t avx512_read_streams(const void *data, size_t bytes, int n_stream
         .matmul = {[DTYPE_FP32] = avx512_matmul_fp32, [DTYPE_FP16] = avx512_matmul_fp16, [DTYPE_BF16] = avx512_matmul_bf16},   \
         .matmul_scratch = MATMUL_SCRATCH, .quant = quantised, .nomad = &nomad_kernels_avx512,                                  \
         .attend = {[KV_FP16] = avx512_attend_fp16, [KV_FP32] = avx512_attend_fp32, [KV_INT8] = avx512_attend_int8},            \
-        .attend_scratch = ATTEND_SCRATCH, .rmsnorm = avx512_rmsnorm, .rope = avx512_rope,                                      \
+        .attend_scratch = ATTEND_SCRATCH, .sparse = &sparse_kernels_avx512, .rmsnorm = avx512_rmsnorm, .rope = avx512_rope,    \
         .silu_multiply = avx512_silu_multiply, .add = avx512_add, .add_scaled = avx512_add_scaled,                             \
         .to_fp32 =                                                                                                             \
             {[DTYPE_FP32] = avx512_fp32_to_fp32, [DTYPE_FP16] = avx512_fp16_to_fp32, [DTYPE_BF16] = avx512_bf16_to_fp32},      \

@@ -3,6 +3,8 @@
 // attention in kernels_scalar_attend.c.
 #include "cpu/kernels_scalar.h"
 
+#include "cpu/sparse.h"
+
 // y[i] = w[i] x[i] / sqrt(mean(x²) + eps)      (Zhang and Sennrich, 2019)
 static void scalar_rmsnorm(float *y, const float *x, const float *w, int n, float eps)
 {
@@ -147,6 +149,7 @@ const struct cpu_kernels cpu_kernels_scalar = {
     .nomad = &nomad_kernels_scalar,
     .attend = {[KV_FP16] = scalar_attend_fp16, [KV_FP32] = scalar_attend_fp32, [KV_INT8] = scalar_attend_int8},
     .attend_scratch = 0,
+    .sparse = &sparse_kernels_scalar,
     .rmsnorm = scalar_rmsnorm,
     .rope = scalar_rope,
     .silu_multiply = scalar_silu_multiply,

@@ -14,6 +14,7 @@ struct cpu_state;
 struct member;
 struct batch;
 struct backend_plan;
+struct selector;
 
 // Hands out aligned pieces of a block; with no block, counts what they need.
 struct carver {
@@ -47,12 +48,16 @@ struct policy {
     // of a token once.
     void (*append)(struct cpu_state *s, const struct append *row);
 
+    // Further steps once all of a batch's positions are stored in a layer: how many may depend on the arguments alone. NULL: none.
+    void (*appended)(struct cpu_state *s, int64_t position, int n, int layer, struct member *me);
+
     // Methods without a key cache (state->keys is NULL): the keys of n slots from `slot` on, as the cache's type would hold them:
     // to (n, head_dim), scales (n) of int8, else NULL. At most KEY_TILE slots at a time. NULL: the cache has them.
     void (*decode_keys)(const struct cpu_state *s, int layer, int kv_head, int slot, int n, void *to, float *scales);
 
     // True where this batch attends by the method in this layer; else it is dense.
     bool (*applies)(const struct cpu_state *s, int n, int64_t position, int layer);
+    const struct selector *selector; // for selective_attend(); else NULL
     // One or more steps: state->attended of the batch's tokens. The same for any number of threads.
     void (*attend)(struct cpu_state *s, const struct batch *batch, int layer, struct member *me);
     // Bytes of the cache and of what the method keeps that `attend` must read for one token at `position`, in one layer.
@@ -61,7 +66,7 @@ struct policy {
 
 enum { KEY_TILE = 256 };
 
-extern const struct policy policy_dense;
+extern const struct policy policy_dense, policy_sparq;
 
 // NULL-terminated.
 extern const struct policy *const policies[];

@@ -56,6 +56,29 @@ void cpu_store_value(const struct cpu_state *s, int layer, int kv_head, int slot
     store_row(s, cpu_values(s, layer, kv_head), cpu_scales(s, s->value_scales, layer, kv_head), slot, x);
 }
 
+static void load_row(const struct cpu_state *s, const void *rows, const float *scales, int slot, float *x)
+{
+    const int d = s->config->head_dim;
+    const size_t at = (size_t)slot * d;
+    if (s->kv_type == KV_FP32)
+        memcpy(x, (const float *)rows + at, sizeof(float) * d);
+    else if (s->kv_type == KV_FP16)
+        s->kernels->to_fp32[DTYPE_FP16](x, (const uint16_t *)rows + at, d);
+    else
+        for (int i = 0; i < d; i++)
+            x[i] = scales[slot] * ((const int8_t *)rows)[at + i];
+}
+
+void cpu_load_key(const struct cpu_state *s, int layer, int kv_head, int slot, float *x)
+{
+    load_row(s, cpu_keys(s, layer, kv_head), cpu_scales(s, s->key_scales, layer, kv_head), slot, x);
+}
+
+void cpu_load_value(const struct cpu_state *s, int layer, int kv_head, int slot, float *x)
+{
+    load_row(s, cpu_values(s, layer, kv_head), cpu_scales(s, s->value_scales, layer, kv_head), slot, x);
+}
+
 static void carve_kv(struct cpu_state *s, struct carver *c)
 {
     const size_t heads = (size_t)s->config->n_layers * s->config->n_kv_heads;
@@ -357,11 +380,21 @@ static void fill_position(void *context, int i)
     }
 }
 
+static void fill_end(struct member *me, const void *arguments)
+{
+    const struct fill *f = arguments;
+    for (int layer = 0; layer < f->s->config->n_layers; layer++)
+        f->s->policy->appended(f->s, f->position, f->n, layer, me);
+}
+
 static yalm_status cpu_fill_random(void *state, int64_t position, int n, uint64_t seed, yalm_error *error)
 {
     (void)error;
     struct cpu_state *s = state;
-    team_for(s->team, n, fill_position, &(struct fill){s, position, n, seed});
+    const struct fill fill = {s, position, n, seed};
+    team_for(s->team, n, fill_position, (void *)&fill);
+    if (s->policy->appended)
+        team_run(s->team, team_size(s->team), fill_end, &fill, sizeof fill);
     return YALM_OK;
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 #include "cpu/kernels.h"
 #include "cpu/policy.h"
+#include "cpu/selective.h"
+#include "cpu/sparq.h"
 #include "cpu/team.h"
 #include "engine/backend.h"
 
@@ -70,6 +72,9 @@ struct cpu_state {
     uint8_t *decoded_keys;
     float *decoded_scales; // (n_threads, KEY_TILE)
 
+    struct selective selective; // of policies that select
+    struct sparq sparq;
+
     void *kv_block, *kept_block, *scratch_block; // what the pointers above, and the policy's, lie in
     size_t kv_bytes, kept_bytes, scratch_bytes;
 };
@@ -98,3 +103,7 @@ static inline float *cpu_scales(const struct cpu_state *s, float *scales, int la
 // x (head_dim) becomes the key, or the value, of a slot.
 void cpu_store_key(const struct cpu_state *s, int layer, int kv_head, int slot, const float *x);
 void cpu_store_value(const struct cpu_state *s, int layer, int kv_head, int slot, const float *x);
+
+// x (head_dim) = the key, or the value, of a slot, as the cache has it.
+void cpu_load_key(const struct cpu_state *s, int layer, int kv_head, int slot, float *x);
+void cpu_load_value(const struct cpu_state *s, int layer, int kv_head, int slot, float *x);

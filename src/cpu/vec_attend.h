@@ -5,6 +5,9 @@
 // Few queries: bound by reading K and V, once for all queries. A block of both stays in L1: its scores are dot products along K's
 // rows, up to 8 queries and 8 keys at a time; then each p v is added to sums that live in registers for the whole block.
 // While the scores of a block are computed its values are fetched from memory, and with the values the next block's keys.
+//
+// The same for keys that do not lie one after another but in given rows (sparse.h): wherever `rows` is a parameter, NULL means row j for key j. It is
+// a constant for all who have no rows, so that nothing of it is left there.
 #pragma once
 #include <math.h>
 
@@ -108,13 +111,45 @@ VEC_INLINE void softmax_rows(float *scores, ptrdiff_t ld, int n_rows, struct vie
     }
 }
 
-// Memory that will be read soon, line by line.
+// Memory that will be read soon, line by line: a run, or rows.
 struct fetch {
-    const char *at, *end;
+    const char *at, *end; // of the run, or of the row
+    const char *base;     // rows still to come: *rows and after, `left` of them, of row_bytes each
+    const int *rows;
+    ptrdiff_t row_bytes;
+    int left;
 };
+
+VEC_INLINE struct fetch fetch_make(const char *base, const int *rows, int from, int n, ptrdiff_t row_bytes)
+{
+    if (!rows)
+        return (struct fetch){.at = base + from * row_bytes, .end = base + (from + n) * row_bytes};
+    return (struct fetch){.base = base, .rows = rows + from, .row_bytes = row_bytes, .left = n};
+}
+
+// Rows need not begin with a cache line: their last byte may lie in one more.
+VEC_INLINE void fetch_rows(struct fetch *f, int n)
+{
+    for (int i = 0; i < n; i++, f->at += 64) {
+        if (f->at >= f->end) {
+            if (f->left == 0)
+                return;
+            f->at = f->base + *f->rows * f->row_bytes;
+            f->end = f->at + f->row_bytes;
+            f->at -= (uintptr_t)f->at % 64;
+            f->rows++;
+            f->left--;
+        }
+        __builtin_prefetch(f->at);
+    }
+}
 
 VEC_INLINE void fetch_lines(struct fetch *f, int n)
 {
+    if (f->rows) {
+        fetch_rows(f, n);
+        return;
+    }
     const char *stop = f->end - f->at > n * (ptrdiff_t)64 ? f->at + n * (ptrdiff_t)64 : f->end;
     for (; f->at < stop; f->at += 64)
         __builtin_prefetch(f->at);
@@ -123,6 +158,8 @@ VEC_INLINE void fetch_lines(struct fetch *f, int n)
 // Lines to fetch at each of `steps` steps.
 VEC_INLINE int fetch_rate(const struct fetch *f, int steps)
 {
+    if (f->rows)
+        return (int)((f->left + 1) * ((f->row_bytes + 126) / 64) + steps - 1) / steps;
     return (int)((f->end - f->at + 63) / 64 + steps - 1) / steps;
 }
 
@@ -134,13 +171,22 @@ VEC_INLINE void few_pack_queries(int n_queries, float *to, const float *q, int h
             vec_store(to, vec_load_part(q + s * (ptrdiff_t)head_dim + c, head_dim - c < VEC ? head_dim - c : VEC));
 }
 
-// scores (n_queries, FEW_KEYS) = q Kᵀ for `keys` keys from k on, q as packed; n_queries and keys are constants where this is inlined, their product is at
-// most SUMS.
-VEC_INLINE void few_scores_keys(enum kv_type type, int n_queries, int keys, float *scores, const float *q, const char *k,
-                                int head_dim)
+VEC_INLINE const char *few_row(const char *base, const int *rows, int j, ptrdiff_t row_bytes)
 {
-    const ptrdiff_t d = head_dim, size = (ptrdiff_t)kv_sizes[type];
+    return base + (rows ? rows[j] : j) * row_bytes;
+}
+
+// scores (n_queries, FEW_KEYS) = q Kᵀ for `keys` keys from key j on, q as packed; n_queries and keys are constants where this is inlined, their product is at
+// most SUMS.
+VEC_INLINE void few_scores_keys(enum kv_type type, int n_queries, int keys, float *scores, const float *q, const char *base,
+                                const int *rows, int j, int head_dim)
+{
+    const ptrdiff_t d = head_dim, row_bytes = d * (ptrdiff_t)kv_sizes[type];
     vec sum[SUMS]; // (n_queries, keys)
+    const char *k[SUMS];
+#pragma GCC unroll 16
+    for (int i = 0; i < keys; i++)
+        k[i] = few_row(base, rows, j + i, row_bytes);
 #pragma GCC unroll 16
     for (int i = 0; i < SUMS; i++)
         sum[i] = vec_zero();
@@ -149,7 +195,7 @@ VEC_INLINE void few_scores_keys(enum kv_type type, int n_queries, int keys, floa
         vec key[SUMS];
 #pragma GCC unroll 16
         for (int i = 0; i < keys; i++)
-            key[i] = kv_load(type, k + i * d * size, c);
+            key[i] = kv_load(type, k[i], c);
 #pragma GCC unroll 16
         for (int s = 0; s < n_queries; s++) {
             const vec x = vec_load(q + c * n_queries + s * VEC);
@@ -162,7 +208,7 @@ VEC_INLINE void few_scores_keys(enum kv_type type, int n_queries, int keys, floa
         const int part = (int)(d - c);
 #pragma GCC unroll 16
         for (int i = 0; i < keys; i++) {
-            const vec key = kv_load_part(type, k + i * d * size, c, part);
+            const vec key = kv_load_part(type, k[i], c, part);
 #pragma GCC unroll 16
             for (int s = 0; s < n_queries; s++)
                 sum[s * keys + i] = vec_fma(vec_load(q + c * n_queries + s * VEC), key, sum[s * keys + i]);
@@ -172,28 +218,27 @@ VEC_INLINE void few_scores_keys(enum kv_type type, int n_queries, int keys, floa
     vec_store(totals, vec_totals(sum));
 #pragma GCC unroll 16
     for (int s = 0; s < n_queries; s++)
-        memcpy(scores + s * FEW_KEYS, totals + s * keys, sizeof(float) * (size_t)keys);
+        memcpy(scores + s * FEW_KEYS + j, totals + s * keys, sizeof(float) * (size_t)keys);
 }
 
 // As many keys at a time as there are sums for, but at most 8: more rows would need more addresses than there are registers.
-VEC_INLINE void few_scores(enum kv_type type, int n_queries, float *scores, const float *q, const char *k, int n_keys,
-                           int head_dim, struct fetch *next)
+VEC_INLINE void few_scores(enum kv_type type, int n_queries, float *scores, const float *q, const char *k, const int *rows,
+                           int n_keys, int head_dim, struct fetch *next)
 {
     const int keys = n_queries == 1 ? 8 : SUMS / n_queries & -2, rate = fetch_rate(next, (n_keys + keys - 1) / keys);
-    const ptrdiff_t row_bytes = head_dim * (ptrdiff_t)kv_sizes[type];
     int j = 0;
     for (; j + keys <= n_keys; j += keys) {
         fetch_lines(next, rate);
-        few_scores_keys(type, n_queries, keys, scores + j, q, k + j * row_bytes, head_dim);
+        few_scores_keys(type, n_queries, keys, scores, q, k, rows, j, head_dim);
     }
     fetch_lines(next, rate);
     for (; j < n_keys; j++)
-        few_scores_keys(type, n_queries, 1, scores + j, q, k + j * row_bytes, head_dim);
+        few_scores_keys(type, n_queries, 1, scores, q, k, rows, j, head_dim);
 }
 
 // acc[s][0 … n_vecs * VEC) += Σ_j scores[s, j] v[j]; acc and v point at the first component, of which `part` of the last vector are live.
 VEC_INLINE void few_values(enum kv_type type, int n_queries, int n_vecs, float *acc, const float *scores, const char *v,
-                           int n_keys, int head_dim, int part, struct fetch *next, int rate)
+                           const int *rows, int n_keys, int head_dim, int part, struct fetch *next, int rate)
 {
     vec sum[SUMS]; // (n_queries, n_vecs)
 #pragma GCC unroll 16
@@ -205,11 +250,11 @@ VEC_INLINE void few_values(enum kv_type type, int n_queries, int n_vecs, float *
     for (int j = 0; j < n_keys; j++) {
         if (j % 4 == 0)
             fetch_lines(next, rate);
+        const char *row = few_row(v, rows, j, row_bytes);
         vec value[SUMS];
 #pragma GCC unroll 16
         for (int i = 0; i < n_vecs; i++)
-            value[i] = i + 1 < n_vecs || part == VEC ? kv_load(type, v + j * row_bytes, i * VEC)
-                                                     : kv_load_part(type, v + j * row_bytes, i * VEC, part);
+            value[i] = i + 1 < n_vecs || part == VEC ? kv_load(type, row, i * VEC) : kv_load_part(type, row, i * VEC, part);
 #pragma GCC unroll 16
         for (int s = 0; s < n_queries; s++) {
             const vec p = vec_set(scores[s * FEW_KEYS + j]);
@@ -230,27 +275,27 @@ VEC_INLINE void few_values(enum kv_type type, int n_queries, int n_vecs, float *
 
 // The components from c on, n_vecs vectors at a time as long as there are so many; returns where that ends.
 VEC_INLINE int few_outputs_by(enum kv_type type, int n_queries, int n_vecs, int c, float *acc, const float *scores,
-                              const char *v, int n_keys, int head_dim, struct fetch *next, int rate)
+                              const char *v, const int *rows, int n_keys, int head_dim, struct fetch *next, int rate)
 {
     for (; n_queries * n_vecs <= SUMS && c + n_vecs * VEC <= head_dim; c += n_vecs * VEC)
-        few_values(type, n_queries, n_vecs, acc + c, scores, v + c * (ptrdiff_t)kv_sizes[type], n_keys, head_dim, VEC, next,
-                   rate);
+        few_values(type, n_queries, n_vecs, acc + c, scores, v + c * (ptrdiff_t)kv_sizes[type], rows, n_keys, head_dim, VEC,
+                   next, rate);
     return c;
 }
 
 // All components: as many vectors at a time as there are sums for.
-VEC_INLINE void few_outputs(enum kv_type type, int n_queries, float *acc, const float *scores, const char *v, int n_keys,
-                            int head_dim, struct fetch *next)
+VEC_INLINE void few_outputs(enum kv_type type, int n_queries, float *acc, const float *scores, const char *v, const int *rows,
+                            int n_keys, int head_dim, struct fetch *next)
 {
     const int most = n_queries == 1 ? 8 : n_queries == 2 ? SUMS / 2 : n_queries <= 4 ? SUMS / 4 : SUMS / 8;
     const int passes = (head_dim + most * VEC - 1) / (most * VEC), rate = fetch_rate(next, passes * ((n_keys + 3) / 4));
-    int c = few_outputs_by(type, n_queries, 8, 0, acc, scores, v, n_keys, head_dim, next, rate);
-    c = few_outputs_by(type, n_queries, 4, c, acc, scores, v, n_keys, head_dim, next, rate);
-    c = few_outputs_by(type, n_queries, 2, c, acc, scores, v, n_keys, head_dim, next, rate);
-    c = few_outputs_by(type, n_queries, 1, c, acc, scores, v, n_keys, head_dim, next, rate);
+    int c = few_outputs_by(type, n_queries, 8, 0, acc, scores, v, rows, n_keys, head_dim, next, rate);
+    c = few_outputs_by(type, n_queries, 4, c, acc, scores, v, rows, n_keys, head_dim, next, rate);
+    c = few_outputs_by(type, n_queries, 2, c, acc, scores, v, rows, n_keys, head_dim, next, rate);
+    c = few_outputs_by(type, n_queries, 1, c, acc, scores, v, rows, n_keys, head_dim, next, rate);
     if (c < head_dim)
-        few_values(type, n_queries, 1, acc + c, scores, v + c * (ptrdiff_t)kv_sizes[type], n_keys, head_dim, head_dim - c, next,
-                   rate);
+        few_values(type, n_queries, 1, acc + c, scores, v + c * (ptrdiff_t)kv_sizes[type], rows, n_keys, head_dim, head_dim - c,
+                   next, rate);
 }
 
 // How many of n queries are taken together: a constant for each.
@@ -259,9 +304,14 @@ VEC_INLINE int few_tile(int n)
     return n == 8 && SUMS > 8 ? 8 : n == 3 || n == 6 ? 3 : n >= 4 ? 4 : n;
 }
 
-// scores (n_queries, FEW_KEYS) *= scales (n), key by key.
-VEC_INLINE void few_scale(int n_queries, float *scores, const float *scales, int n)
+// scores (n_queries, FEW_KEYS) *= scales of n keys from key `at` on.
+VEC_INLINE void few_scale(int n_queries, float *scores, const float *scales, const int *rows, int at, int n)
 {
+    float gathered[FEW_KEYS + VEC];
+    if (rows)
+        for (int j = 0; j < n; j++)
+            gathered[j] = scales[rows[at + j]];
+    scales = rows ? gathered : scales + at;
     for (int j = 0; j < n; j += VEC) {
         const vec scale = n - j < VEC ? vec_load_part(scales + j, n - j) : vec_load(scales + j);
 #pragma GCC unroll 16
@@ -271,25 +321,26 @@ VEC_INLINE void few_scale(int n_queries, float *scores, const float *scales, int
 }
 
 // Queries [i, i + n_queries) of a block: scores, softmax, outputs. `values` and `keys` are what may be fetched meanwhile.
-VEC_INLINE void few_queries(enum kv_type type, int n_queries, const struct attend_args *a, int i, int at, int n,
-                            struct fetch *values, struct fetch *keys)
+VEC_INLINE void few_queries(enum kv_type type, int n_queries, const struct attend_args *a, const int *rows, int i, int at,
+                            int n, struct fetch *values, struct fetch *keys)
 {
-    const ptrdiff_t d = a->head_dim, offset = at * d * (ptrdiff_t)kv_sizes[type];
+    const ptrdiff_t d = a->head_dim, offset = rows ? 0 : at * d * (ptrdiff_t)kv_sizes[type];
+    const int *block_rows = rows ? rows + at : NULL;
     float *scores = a->scratch;
     const float *q = scores + FEW_QUERIES * FEW_KEYS + i * ((d + VEC - 1) / VEC * VEC);
-    few_scores(type, n_queries, scores, q, (const char *)a->k + offset, n, a->head_dim, values);
+    few_scores(type, n_queries, scores, q, (const char *)a->k + offset, block_rows, n, a->head_dim, values);
     if (type == KV_INT8)
-        few_scale(n_queries, scores, a->k_scales + at, n);
+        few_scale(n_queries, scores, a->k_scales, rows, at, n);
     struct view views[8];
     for (int s = 0; s < n_queries; s++)
         views[s] = view_of(a, i + s, at, n);
     softmax_rows(scores, FEW_KEYS, n_queries, (struct view){0, n}, views, a->acc + i * d, a->head_dim, a->max + i, a->sum + i);
     if (type == KV_INT8)
-        few_scale(n_queries, scores, a->v_scales + at, n);
-    few_outputs(type, n_queries, a->acc + i * d, scores, (const char *)a->v + offset, n, a->head_dim, keys);
+        few_scale(n_queries, scores, a->v_scales, rows, at, n);
+    few_outputs(type, n_queries, a->acc + i * d, scores, (const char *)a->v + offset, block_rows, n, a->head_dim, keys);
 }
 
-VEC_INLINE void attend_few(enum kv_type type, const struct attend_args *a)
+VEC_INLINE void attend_few(enum kv_type type, const struct attend_args *a, const int *rows)
 {
     const ptrdiff_t row_bytes = a->head_dim * (ptrdiff_t)kv_sizes[type];
     const char *k = a->k, *v = a->v;
@@ -307,20 +358,20 @@ VEC_INLINE void attend_few(enum kv_type type, const struct attend_args *a)
     for (int at = seen.first; at < seen.last; at += block) {
         const int n = seen.last - at < block ? seen.last - at : block, after = at + n;
         const int n_after = seen.last - after < block ? seen.last - after : block;
-        struct fetch values = {v + at * row_bytes, v + after * row_bytes};
-        struct fetch keys = {k + after * row_bytes, k + (after + n_after) * row_bytes};
+        struct fetch values = fetch_make(v, rows, at, n, row_bytes);
+        struct fetch keys = fetch_make(k, rows, after, n_after, row_bytes);
         for (int i = 0, tile; i < a->n_queries; i += tile) {
             tile = few_tile(a->n_queries - i);
             if (tile == 8)
-                few_queries(type, 8, a, i, at, n, &values, &keys);
+                few_queries(type, 8, a, rows, i, at, n, &values, &keys);
             else if (tile == 4)
-                few_queries(type, 4, a, i, at, n, &values, &keys);
+                few_queries(type, 4, a, rows, i, at, n, &values, &keys);
             else if (tile == 3)
-                few_queries(type, 3, a, i, at, n, &values, &keys);
+                few_queries(type, 3, a, rows, i, at, n, &values, &keys);
             else if (tile == 2)
-                few_queries(type, 2, a, i, at, n, &values, &keys);
+                few_queries(type, 2, a, rows, i, at, n, &values, &keys);
             else
-                few_queries(type, 1, a, i, at, n, &values, &keys);
+                few_queries(type, 1, a, rows, i, at, n, &values, &keys);
         }
     }
 }

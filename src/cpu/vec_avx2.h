@@ -164,3 +164,28 @@ VEC_INLINE vec vec_scale2(vec x, vec n) // x 2^n for whole n in [-126, 127]
     const __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
     return _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23)));
 }
+
+// Lanes with x >= least: their numbers from j on, and their values, one after another; returns how many. VEC of both are written.
+VEC_INLINE int vec_collect(int *indices, float *values, vec x, int j, float least)
+{
+    const unsigned chosen = (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(x, vec_set(least), _CMP_GE_OQ));
+    uint64_t lanes = 0; // the chosen lanes' numbers, a byte each
+    int n = 0;
+    for (unsigned left = chosen; left; left &= left - 1)
+        lanes |= (uint64_t)__builtin_ctz(left) << 8 * n++;
+    const __m256i order = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)lanes));
+    _mm256_storeu_si256((__m256i *)indices, _mm256_add_epi32(order, _mm256_set1_epi32(j)));
+    vec_store(values, _mm256_permutevar8x32_ps(x, order));
+    return n;
+}
+
+// Low or high halves of n <= VEC bytes, less 8.
+VEC_INLINE vec vec_load_nibbles(const uint8_t *p, int n, _Bool high)
+{
+    uint8_t part[VEC] = {0};
+    if (n < VEC)
+        memcpy(part, p, (size_t)n);
+    const __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(n < VEC ? part : p)));
+    const __m256i halves = high ? _mm256_srli_epi32(bytes, 4) : _mm256_and_si256(bytes, _mm256_set1_epi32(15));
+    return _mm256_cvtepi32_ps(_mm256_sub_epi32(halves, _mm256_set1_epi32(8)));
+}

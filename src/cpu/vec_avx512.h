@@ -172,3 +172,23 @@ VEC_INLINE vec vec_scale2(vec x, vec n)
 {
     return _mm512_scalef_ps(x, n);
 } // x 2^n for whole n in [-126, 127]
+
+// Lanes with x >= least: their numbers from j on, and their values, one after another; returns how many. VEC of both are written.
+VEC_INLINE int vec_collect(int *indices, float *values, vec x, int j, float least)
+{
+    const __mmask16 chosen = _mm512_cmp_ps_mask(x, vec_set(least), _CMP_GE_OQ);
+    const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i numbers = _mm512_add_epi32(lanes, _mm512_set1_epi32(j));
+    _mm512_storeu_si512(indices, _mm512_maskz_compress_epi32(chosen, numbers)); // to memory, compression is slow
+    vec_store(values, _mm512_maskz_compress_ps(chosen, x));
+    return __builtin_popcount(chosen);
+}
+
+// Low or high halves of n <= VEC bytes, less 8.
+VEC_INLINE vec vec_load_nibbles(const uint8_t *p, int n, _Bool high)
+{
+    const __m512i bytes =
+        _mm512_cvtepu8_epi32(n == VEC ? _mm_loadu_si128((const __m128i *)p) : _mm_maskz_loadu_epi8(vec_mask(n), p));
+    const __m512i halves = high ? _mm512_srli_epi32(bytes, 4) : _mm512_and_si512(bytes, _mm512_set1_epi32(15));
+    return _mm512_cvtepi32_ps(_mm512_sub_epi32(halves, _mm512_set1_epi32(8)));
+}

@@ -1,0 +1,271 @@
+#include "cpu/selective.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "cpu/attention.h"
+#include "cpu/select.h"
+#include "cpu/state.h"
+
+enum {
+    PART_KEYS = 1024, // a part of the scores is at least so long
+    RUN_KEYS = 1024,  // whose scores are looked at again while they are in the L1 cache
+};
+
+static int group_size(const struct cpu_state *s)
+{
+    return s->config->n_heads / s->config->n_kv_heads;
+}
+
+int selective_n_keys(const struct cpu_state *s, int64_t position)
+{
+    return (int)(position + 1 - kv_first_visible(&s->kv, position));
+}
+
+static int part_count(int n_keys)
+{
+    const int n = (n_keys + PART_KEYS - 1) / PART_KEYS;
+    return n < MAX_KEY_PARTS ? n : MAX_KEY_PARTS;
+}
+
+void selective_carve_kept(struct cpu_state *s, struct carver *c)
+{
+    const size_t heads = (size_t)s->config->n_layers * s->config->n_kv_heads;
+    s->selective.sums.sums = carve(c, heads * s->config->head_dim, sizeof(double));
+    s->selective.sums.covered = carve(c, heads * 2, sizeof(int64_t));
+}
+
+void selective_carve_scratch(struct cpu_state *s, struct carver *c)
+{
+    struct selective *t = &s->selective;
+    const size_t n_heads = s->config->n_heads, n_kv_heads = s->config->n_kv_heads;
+    t->ld = (ptrdiff_t)s->kv.span + 16; // whole vectors may be written
+    t->parts = part_count(s->kv.span);
+    t->scores = carve(c, n_heads * t->ld, sizeof(float));
+    t->part_max = carve(c, n_heads * t->parts, sizeof(float));
+    t->part_sum = carve(c, n_heads * t->parts, sizeof(float));
+    t->sink_scores = carve(c, n_heads * s->kv.n_sinks, sizeof(float));
+    if (n_heads > n_kv_heads)
+        t->weights = carve(c, n_kv_heads * t->ld, sizeof(float));
+    t->rows = carve(c, n_kv_heads * t->ld, sizeof(int));
+    t->values = carve(c, n_kv_heads * t->ld, sizeof(float));
+    t->n_rows = carve(c, n_kv_heads, sizeof(int));
+    t->alpha = carve(c, n_heads, sizeof(float));
+    t->mean = carve(c, n_kv_heads * s->config->head_dim, sizeof(float));
+}
+
+// One token's attention in one layer: arguments that every member has.
+struct pass {
+    struct cpu_state *s;
+    int layer;
+    int64_t position, from; // of the token; of key 0
+    int n_keys, n_parts;
+    int n_sinks; // apart
+    struct choice choice;
+};
+
+static const float *rotated_query(const struct cpu_state *s, const float *q, int kv_head) // the batch's first, and only, token
+{
+    return q + (size_t)kv_head * s->chunk * group_size(s) * s->config->head_dim;
+}
+
+// Exact scores of the sinks.
+static void score_sinks(const struct pass *p, int kv_head)
+{
+    const struct cpu_state *s = p->s;
+    const int d = s->config->head_dim, group = group_size(s);
+    float key[SELECTIVE_DIMS];
+    for (int sink = 0; sink < p->n_sinks; sink++) {
+        cpu_load_key(s, p->layer, kv_head, sink, key);
+        for (int i = 0; i < group; i++) {
+            const float *q = rotated_query(s, s->sink_q, kv_head) + (size_t)i * d;
+            double sum = 0;
+            for (int c = 0; c < d; c++)
+                sum += (double)q[c] * (double)key[c];
+            s->selective.sink_scores[((size_t)kv_head * group + i) * s->kv.n_sinks + sink] = (float)sum;
+        }
+    }
+}
+
+static int part_begin(const struct pass *p, int part) // multiples of 64, but for the end
+{
+    const int64_t begin = ((int64_t)p->n_keys * part / p->n_parts + 63) / 64 * 64;
+    return begin < p->n_keys ? (int)begin : p->n_keys;
+}
+
+static void score_part(const struct pass *p, int kv_head, int part)
+{
+    const struct cpu_state *s = p->s;
+    const struct selective *t = &s->selective;
+    const int group = group_size(s), last = part_begin(p, part + 1);
+    const size_t head = (size_t)kv_head * group;
+    float *scores = t->scores + head * t->ld;
+    for (int i = 0; i < group; i++) {
+        t->part_max[(head + i) * t->parts + part] = -INFINITY;
+        t->part_sum[(head + i) * t->parts + part] = 0;
+    }
+    if (part == 0 && p->n_sinks > 0)
+        score_sinks(p, kv_head);
+    for (int at = part_begin(p, part), n; at < last; at += n) {
+        const int64_t end = kv_run_end(&s->kv, p->from + at, p->from + last);
+        n = (int)(end - p->from) - at < RUN_KEYS ? (int)(end - p->from) - at : RUN_KEYS;
+        s->policy->selector->score(s, p->layer, kv_head, p->position, kv_slot(&s->kv, p->from + at), n, scores + at, t->ld);
+        for (int i = 0; (p->choice.tail || p->choice.mass > 0 || group > 1) && i < group; i++)
+            s->kernels->sparse->softmax_stats(scores + i * t->ld + at, n, &t->part_max[(head + i) * t->parts + part],
+                                              &t->part_sum[(head + i) * t->parts + part]);
+    }
+}
+
+// Of all of a head's approximate scores.
+static void merge_stats(const struct pass *p, size_t head, float *max, float *sum)
+{
+    const struct selective *t = &p->s->selective;
+    *max = -INFINITY;
+    for (int part = 0; part < p->n_parts; part++)
+        *max = fmaxf(*max, t->part_max[head * t->parts + part]);
+    double total = 0;
+    for (int part = 0; part < p->n_parts; part++)
+        if (t->part_sum[head * t->parts + part] > 0)
+            total += (double)t->part_sum[head * t->parts + part] * exp((double)(t->part_max[head * t->parts + part] - *max));
+    *sum = (float)total;
+    if (p->n_sinks > 0)
+        p->s->kernels->sparse->softmax_stats(t->sink_scores + head * p->s->kv.n_sinks, p->n_sinks, max, sum);
+}
+
+static void weigh_part(const struct pass *p, int kv_head, int part)
+{
+    const struct cpu_state *s = p->s;
+    const struct selective *t = &s->selective;
+    const int group = group_size(s), first = part_begin(p, part), n = part_begin(p, part + 1) - first;
+    const size_t head = (size_t)kv_head * group;
+    enum { AT_ONCE = 8 };
+    float *w = t->weights + (size_t)kv_head * t->ld + first, max[AT_ONCE], factor[AT_ONCE];
+    for (int i = 0; i < group; i += AT_ONCE) {
+        const int m = group - i < AT_ONCE ? group - i : AT_ONCE;
+        for (int j = 0; j < m; j++) {
+            merge_stats(p, head + i + j, &max[j], &factor[j]);
+            factor[j] = 1.0f / factor[j];
+        }
+        // Beyond eight queries: into `values`, which nobody needs yet, and added.
+        float *to = i == 0 ? w : t->values + (size_t)kv_head * t->ld + first;
+        s->kernels->sparse->softmax_sums(to, t->scores + (head + i) * t->ld + first, t->ld, m, n, max, factor);
+        if (i > 0)
+            s->kernels->add(w, to, n);
+    }
+}
+
+// Which share of a head's ŝ the selected keys and the sinks have. scratch: (n)
+static float selected_share(const struct pass *p, size_t head, const int *rows, int n, float *scratch)
+{
+    const struct cpu_state *s = p->s;
+    float max, sum, selected_max = -INFINITY, selected_sum = 0;
+    merge_stats(p, head, &max, &sum);
+    const float *scores = s->selective.scores + head * s->selective.ld;
+    for (int i = 0; i < n; i++)
+        scratch[i] = scores[rows[i]];
+    s->kernels->sparse->softmax_stats(scratch, n, &selected_max, &selected_sum);
+    if (p->n_sinks > 0)
+        s->kernels->sparse->softmax_stats(s->selective.sink_scores + head * s->kv.n_sinks, p->n_sinks, &selected_max,
+                                          &selected_sum);
+    const float share = expf(selected_max - max) * selected_sum / sum;
+    return share < 1 ? share : 1;
+}
+
+// Of the candidates between the oldest and the most recent keys, which always belong, only so many as the wanted mass takes.
+static void keep_mass(const struct pass *p, int kv_head, struct candidates *c, int first, int local)
+{
+    const struct cpu_state *s = p->s;
+    const struct selective *t = &s->selective;
+    const int group = group_size(s);
+    const size_t head = (size_t)kv_head * group;
+    const float *x = group > 1 ? t->weights + (size_t)kv_head * t->ld : t->scores + head * t->ld;
+    float max = 0, factor = 0;
+    double wanted = (double)p->choice.mass * group;
+    if (group == 1) {
+        merge_stats(p, head, &max, &factor);
+        factor = 1.0f / factor;
+        s->kernels->sparse->softmax_sums(c->values, c->values, 0, 1, c->n, &max, &factor);
+    }
+    for (int i = 0; i < first + local; i++) {
+        const int j = i < first ? i : p->n_keys - local + i - first;
+        wanted -= group > 1 ? (double)x[j] : (double)factor * (double)expf(x[j] - max);
+    }
+    for (int i = 0; i < group && p->n_sinks > 0; i++) {
+        float all_max, all_sum, sink_max = -INFINITY, sink_sum = 0;
+        merge_stats(p, head + i, &all_max, &all_sum);
+        s->kernels->sparse->softmax_stats(t->sink_scores + (head + i) * s->kv.n_sinks, p->n_sinks, &sink_max, &sink_sum);
+        wanted -= (double)(expf(sink_max - all_max) * sink_sum / all_sum);
+    }
+    const int least = p->choice.least - first - local;
+    select_mass(c, wanted > 0 ? wanted : 0, least > 0 ? least : 0);
+}
+
+static void select_rows(const struct pass *p, int kv_head)
+{
+    const struct cpu_state *s = p->s;
+    const struct selective *t = &s->selective;
+    const int group = group_size(s), n = p->n_keys, k = p->choice.k < n ? p->choice.k : n;
+    const int local = p->choice.local < k ? p->choice.local : k;
+    const int first = p->choice.first < k - local ? p->choice.first : k - local;
+    const float *x = group > 1 ? t->weights + (size_t)kv_head * t->ld : t->scores + (size_t)kv_head * t->ld;
+    int *rows = t->rows + (size_t)kv_head * t->ld;
+    float *values = t->values + (size_t)kv_head * t->ld;
+    for (int j = 0; j < first; j++)
+        rows[j] = j;
+    struct candidates c = {rows + first, values + first, 0};
+    c.n = select_top(s->kernels->sparse, c.indices, c.values, x, first, n - local, k - first - local);
+    if (p->choice.mass > 0)
+        keep_mass(p, kv_head, &c, first, local);
+    int n_rows = first + c.n;
+    for (int j = n - local; j < n; j++)
+        rows[n_rows++] = j;
+    if (p->choice.tail)
+        for (int i = 0; i < group; i++)
+            t->alpha[kv_head * group + i] = selected_share(p, (size_t)kv_head * group + i, rows, n_rows, values);
+    t->n_rows[kv_head] = n_rows;
+    // Numbers become slots: the ring begins again at most once.
+    const int slot = kv_slot(&s->kv, p->from), before = (int)(kv_run_end(&s->kv, p->from, p->from + n) - p->from);
+    const int again = before < n ? kv_slot(&s->kv, p->from + before) - before : 0;
+    for (int i = 0; i < n_rows; i++)
+        rows[i] += rows[i] < before ? slot : again;
+    if (p->choice.tail)
+        value_mean(s, &t->sums, p->layer, kv_head, p->position, t->mean + (size_t)kv_head * s->config->head_dim);
+}
+
+void selective_attend(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
+{
+    const int n_kv_heads = s->config->n_kv_heads, group = group_size(s);
+    const struct selector *selector = s->policy->selector;
+    struct pass p = {.s = s, .layer = layer, .position = batch->position};
+    p.from = kv_first_visible(&s->kv, p.position);
+    p.n_keys = selective_n_keys(s, p.position);
+    p.n_parts = part_count(p.n_keys);
+    p.n_sinks = kv_sinks_apart(&s->kv, p.position) ? s->kv.n_sinks : 0;
+    p.choice = selector->choice(s, layer, p.n_keys);
+    const int n_gather = attention_key_parts(p.choice.k < p.n_keys ? p.choice.k : p.n_keys);
+    struct span span;
+
+    while (team_claim(me, n_kv_heads, 1, &span))
+        for (int i = span.first; i < span.last; i++)
+            selector->prepare(s, layer, i, rotated_query(s, s->rotated_q, i));
+    while (team_claim(me, n_kv_heads * p.n_parts, 1, &span))
+        for (int i = span.first; i < span.last; i++)
+            score_part(&p, i / p.n_parts, i % p.n_parts);
+    if (group > 1)
+        while (team_claim(me, n_kv_heads * p.n_parts, 1, &span))
+            for (int i = span.first; i < span.last; i++)
+                weigh_part(&p, i / p.n_parts, i % p.n_parts);
+    while (team_claim(me, n_kv_heads, 1, &span))
+        for (int i = span.first; i < span.last; i++)
+            select_rows(&p, i);
+    while (team_claim(me, n_kv_heads * n_gather, 1, &span))
+        for (int i = span.first; i < span.last; i++) {
+            const int kv_head = i / n_gather;
+            attention_attend_rows(s, batch, layer, kv_head, i % n_gather, n_gather,
+                                  s->selective.rows + (size_t)kv_head * s->selective.ld, s->selective.n_rows[kv_head], me);
+        }
+    while (team_claim(me, s->config->n_heads, 4, &span))
+        for (int i = span.first; i < span.last; i++)
+            attention_merge(s, n_gather, i / group, i % group, p.choice.tail ? s->selective.alpha[i] : 1,
+                            s->selective.mean + (size_t)(i / group) * s->config->head_dim);
+}

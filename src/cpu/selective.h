@@ -1,0 +1,60 @@
+// Attention to selected keys, for one token: what the methods have in common that score all keys cheaply, select some, and attend to
+// these exactly (SparQ: Ribar et al., arXiv 2312.04985). A method says how it scores and how many it wants; the steps are
+//
+//     prepare   (kv_head)        what score() wants to know of the queries
+//     score     (kv_head, part)  ŝ = softmax of approximate scores over all keys: the scores, and of each part max and sum
+//     weigh     (kv_head, part)  several queries in a group: w_j = Σ_group ŝ_j, by which keys are selected
+//     select    (kv_head)        the rows, and of each query α, the share of ŝ that they have
+//     gather    (kv_head, part)  softmax(q · K[rows]ᵀ / √d) · V[rows], exactly, in parts
+//     merge     (head)           y = α y + (1 − α) v̄ where the tail is wanted, v̄ the mean of all values; else y
+//
+// Keys are numbered by age: 0 is the oldest that the token sees. Attention sinks that stand apart (kv_cache.h) have no number: they are
+// always attended to, and their exact scores belong to ŝ.
+#pragma once
+#include "cpu/mean.h"
+#include "cpu/policy.h"
+
+enum { SELECTIVE_DIMS = 512 }; // components at most: what the kernels of sparse.h take
+
+// How many keys of n to attend to.
+struct choice {
+    int k;            // at most; those of `first` and `local` among them
+    int first, local; // the oldest and the most recent that always belong
+    float mass;       // fewer than k once they have this share of ŝ, the sinks' included; 0: always k
+    int least;        // then no fewer than these
+    bool tail;
+};
+
+struct selector {
+    // One KV head's queries, q (group, head_dim), rotated, and scaled by 1 / √d. Into the method's own scratch, of this KV head.
+    void (*prepare)(struct cpu_state *s, int layer, int kv_head, const float *q);
+    // scores[i * ld + j] = query i's approximate score of slot + j, j < n, as it goes into the softmax. The token is at `position`.
+    void (*score)(const struct cpu_state *s, int layer, int kv_head, int64_t position, int slot, int n, float *scores,
+                  ptrdiff_t ld);
+    struct choice (*choice)(const struct cpu_state *s, int layer, int n);
+};
+
+// Scratch, and the running sums of the values. The last dimension of (…, ld) has room for every key.
+struct selective {
+    ptrdiff_t ld;
+    int parts;                  // most parts of the scores
+    float *scores;              // (n_heads, ld)
+    float *part_max, *part_sum; // (n_heads, parts)
+    float *sink_scores;         // (n_heads, n_sinks)
+    float *weights;             // (n_kv_heads, ld); NULL where each query head has its own keys
+    int *rows;                  // (n_kv_heads, ld): the selected, ascending; first by number, then slots
+    float *values;              // (n_kv_heads, ld)
+    int *n_rows;                // (n_kv_heads)
+    float *alpha;               // (n_heads)
+    float *mean;                // (n_kv_heads, head_dim)
+    struct value_sums sums;     // kept
+};
+
+void selective_carve_kept(struct cpu_state *s, struct carver *c); // the running sums
+void selective_carve_scratch(struct cpu_state *s, struct carver *c);
+
+// A policy's `attend`.
+void selective_attend(struct cpu_state *s, const struct batch *batch, int layer, struct member *me);
+
+// Keys that the token at `position` sees and that are selected from; the sinks apart are not among them.
+int selective_n_keys(const struct cpu_state *s, int64_t position);

@@ -1,0 +1,45 @@
+// Kernels of the attention methods that select keys: one table for each instruction set, in kernels_<isa>_sparse.c. As in kernels.h,
+// each works on its caller's thread alone, allocates nothing, and takes sizes that need be no multiple of anything.
+#pragma once
+#include "cpu/kernels.h"
+
+// Elements of SparQ's second copy of the keys, in the order of yalm_copy.
+enum copy_type { COPY_INT8, COPY_FP16, COPY_Q4, COPY_TYPES };
+
+// The copy of one layer's one KV head: component-major in blocks of COPY_BLOCK slots, (n_blocks, head_dim, COPY_BLOCK), so that one component
+// of a block's keys is one run of memory, and a key's append stays within one block. q4: in each run of COPY_BLOCK / 2 bytes byte j has slot j in
+// its low half and slot j + COPY_BLOCK / 2 in the high one, each increased by 8.
+enum { COPY_BLOCK = 256 };
+
+static inline size_t copy_run_bytes(enum copy_type type)
+{
+    return type == COPY_FP16 ? 2 * COPY_BLOCK : type == COPY_INT8 ? COPY_BLOCK : COPY_BLOCK / 2;
+}
+
+// scores[i, j] = scales[slot + j] Σ_c q[i, c] copy[slot + j][components[c]] for n consecutive slots.
+struct score_args {
+    float *scores; // (n_queries, ld)
+    ptrdiff_t ld;
+    const void *copy;
+    const float *scales;   // of all slots: of int8 and q4; else NULL
+    const float *q;        // (n_queries, r)
+    const int *components; // (r)
+    int n_queries, r, head_dim, slot, n;
+};
+
+struct sparse_kernels {
+    // As cpu_kernels.attend for at most 8 queries and 512 components, with rows rows[0 … n_keys) of k, v and their scales for the keys; no masks.
+    void (*attend_rows[KV_TYPES])(const struct attend_args *args, const int *rows);
+    void (*score[COPY_TYPES])(const struct score_args *args);
+
+    // As a softmax goes on: max' = max(max, x…), sum' = sum e^(max - max') + Σ e^(x - max').
+    void (*softmax_stats)(const float *x, int n, float *max, float *sum);
+    // w[j] = Σ_i factor[i] e^(x[i, j] - max[i]); x: (n_rows, ld)
+    void (*softmax_sums)(float *w, const float *x, ptrdiff_t ld, int n_rows, int n, const float *max, const float *factor);
+    // Those j in [first, last) with x[j] >= least, ascending, to indices, and x[j] to values; returns how many. Both have room for last - first + 16.
+    int (*collect)(int *indices, float *values, const float *x, int first, int last, float least);
+    // sum[i] += sign * x[i], x rounded to a multiple of 2^-24 (as fp16 is): exact, in any order, while sums stay below 2^29.
+    void (*add_exactly)(double *sum, const float *x, int n, double sign);
+};
+
+extern const struct sparse_kernels sparse_kernels_scalar, sparse_kernels_avx2, sparse_kernels_avx512;

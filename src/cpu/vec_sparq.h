@@ -1,0 +1,109 @@
+// Scores from SparQ's component-major copy of the keys, for either vector width; included by kernels_<isa>_sparse.c. See struct score_args.
+//
+// Bound by reading the r runs of each block, once for all queries of a group. The scores of some slots stay in registers while all
+// r components go by, and the same runs of the next block are fetched from memory.
+#pragma once
+#include "cpu/sparse.h"
+#include "cpu/vec_math.h"
+
+// Elements of slots at + 0 … at + n - 1 of a run, n <= VEC; `at` counts within a half run of q4.
+VEC_INLINE vec copy_load(enum copy_type type, bool high, const void *run, int at, int n)
+{
+    if (type == COPY_FP16)
+        return n == VEC ? vec_load_as(DTYPE_FP16, run, at) : vec_load_part_as(DTYPE_FP16, run, at, n);
+    if (type == COPY_INT8)
+        return n == VEC ? vec_load_int8((const int8_t *)run + at) : vec_load_int8_part((const int8_t *)run + at, n);
+    return vec_load_nibbles((const uint8_t *)run + at, n, high);
+}
+
+// n_vecs vectors of slots from `at` on, the last with `part` slots, for n_queries queries; both counts are constants where this is inlined, their
+// product at most SUMS. `next`: how far the next block is, in bytes.
+VEC_INLINE void sparq_slots(enum copy_type type, bool high, int n_queries, int n_vecs, const struct score_args *a, int query,
+                            const char *block, int at, int part, float *scores, const float *scales, ptrdiff_t next)
+{
+    const ptrdiff_t run = (ptrdiff_t)copy_run_bytes(type);
+    const float *q = a->q + query * (ptrdiff_t)a->r;
+    vec sum[SUMS]; // (n_queries, n_vecs)
+#pragma GCC unroll 16
+    for (int i = 0; i < n_queries * n_vecs; i++)
+        sum[i] = vec_zero();
+    for (int c = 0; c < a->r; c++) {
+        const char *p = block + a->components[c] * run;
+        const int bytes = type == COPY_FP16 ? 2 * n_vecs * VEC : n_vecs * VEC, from = type == COPY_FP16 ? 2 * at : at;
+        if (type != COPY_Q4 || !high)
+#pragma GCC unroll 8
+            for (int line = 0; line < bytes; line += 64)
+                __builtin_prefetch(p + next + from + line);
+        vec key[SUMS];
+#pragma GCC unroll 16
+        for (int i = 0; i < n_vecs; i++)
+            key[i] = copy_load(type, high, p, at + i * VEC, i + 1 < n_vecs ? VEC : part);
+#pragma GCC unroll 16
+        for (int s = 0; s < n_queries; s++) {
+            const vec x = vec_set(q[s * (ptrdiff_t)a->r + c]);
+#pragma GCC unroll 16
+            for (int i = 0; i < n_vecs; i++)
+                sum[s * n_vecs + i] = vec_fma(x, key[i], sum[s * n_vecs + i]);
+        }
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < n_queries * n_vecs; i++) {
+        const int v = i % n_vecs, live = v + 1 < n_vecs ? VEC : part;
+        float *to = scores + (query + i / n_vecs) * a->ld + v * VEC;
+        if (type != COPY_FP16)
+            sum[i] = vec_mul(sum[i], live == VEC ? vec_load(scales + v * VEC) : vec_load_part(scales + v * VEC, live));
+        if (live == VEC)
+            vec_store(to, sum[i]);
+        else
+            vec_store_part(to, sum[i], live);
+    }
+}
+
+// As many vectors of slots at a time as there are sums for, then fewer.
+VEC_INLINE void sparq_run(enum copy_type type, bool high, int n_queries, const struct score_args *a, int query,
+                          const char *block, int at, int n, float *scores, const float *scales, ptrdiff_t next)
+{
+    const int most = n_queries == 1 ? 8 : n_queries == 2 ? SUMS / 2 : n_queries <= 4 ? SUMS / 4 : SUMS / 8;
+    int j = 0;
+    for (; j + most * VEC <= n; j += most * VEC)
+        sparq_slots(type, high, n_queries, most, a, query, block, at + j, VEC, scores + j, scales + j, next);
+    for (; j < n; j += VEC)
+        sparq_slots(type, high, n_queries, 1, a, query, block, at + j, n - j < VEC ? n - j : VEC, scores + j, scales + j, next);
+}
+
+VEC_INLINE void sparq_queries(enum copy_type type, bool high, const struct score_args *a, const char *block, int at, int n,
+                              float *scores, const float *scales, ptrdiff_t next)
+{
+    for (int i = 0, left; i < a->n_queries;) {
+        left = a->n_queries - i;
+        if (left >= 8 && SUMS > 8) {
+            sparq_run(type, high, 8, a, i, block, at, n, scores, scales, next);
+            i += 8;
+        } else if (left >= 4) {
+            sparq_run(type, high, 4, a, i, block, at, n, scores, scales, next);
+            i += 4;
+        } else if (left >= 2) {
+            sparq_run(type, high, 2, a, i, block, at, n, scores, scales, next);
+            i += 2;
+        } else {
+            sparq_run(type, high, 1, a, i, block, at, n, scores, scales, next);
+            i++;
+        }
+    }
+}
+
+VEC_INLINE void sparq_score(enum copy_type type, const struct score_args *a)
+{
+    const ptrdiff_t block_bytes = a->head_dim * (ptrdiff_t)copy_run_bytes(type);
+    const int length = type == COPY_Q4 ? COPY_BLOCK / 2 : COPY_BLOCK; // slots of a (half) run
+    for (int done = 0, n; done < a->n; done += n) {
+        const int slot = a->slot + done, at = slot % length;
+        n = a->n - done < length - at ? a->n - done : length - at;
+        const char *block = (const char *)a->copy + slot / COPY_BLOCK * block_bytes;
+        const float *scales = type == COPY_FP16 ? a->q : a->scales + slot; // of fp16: not read
+        if (type == COPY_Q4 && slot % COPY_BLOCK >= length)
+            sparq_queries(type, true, a, block, at, n, a->scores + done, scales, block_bytes);
+        else
+            sparq_queries(type, false, a, block, at, n, a->scores + done, scales, block_bytes);
+    }
+}
