@@ -1,0 +1,248 @@
+// What the attention kernels share: which keys a block's queries see, and how partial results become one.
+//
+// A block has some rows: queries of heads that share a KV head, of one token (decode) or of several (prefill). Row i of a KV head is
+// query head i % group of token i / group. Each row keeps the running softmax's (max, sum, acc); see attend_args in cpu/kernels.h.
+#pragma once
+#include "cuda/kernels.h"
+#include "cuda/kv_policy.cuh"
+
+enum { ATTENTION_MAX_DIM = 256 }; // of a head
+
+// Arguments of every attention kernel.
+struct attend {
+    const struct step *step;
+    const float *q, *sink_q;   // (n, n_heads, head_dim); sink_q NULL: no sinks
+    const void *keys, *values; // (n_kv_heads, capacity, head_dim)
+    struct kv_policy policy;
+    int n_heads, group, head_dim;
+    void *attended; // (n, n_heads, head_dim)
+    enum dtype type;
+    int n_splits;       // the grid's blocks for a unit, which is the rows of one block
+    float *part_acc;    // (units, n_splits, rows, head_dim)
+    float2 *part_state; // (units, n_splits, rows): max, sum
+    unsigned *tickets;  // (units): splits that are done; 0 between launches
+};
+
+// The keys that the tokens at positions [first_token, last_token] see, in tiles: first the sinks, where the last token has them apart,
+// then a run of positions, which is nowhere longer than the ring.
+struct seen {
+    int64_t first;             // position of the run's first key
+    int n_run, slot;           // its length, and where it begins
+    int n_sinks;               // 0: none apart
+    int n_sink_tiles, n_tiles; // the latter counts both
+    int capacity, ring;        // slots; slots behind the sinks
+};
+
+__device__ static inline struct seen seen_by(const struct kv_policy &policy, int64_t first_token, int64_t last_token, int tile)
+{
+    struct seen seen;
+    seen.first = policy_first_visible(policy, first_token);
+    seen.n_run = (int)(last_token + 1 - seen.first);
+    seen.slot = policy_slot(policy, seen.first);
+    seen.n_sinks = policy_sinks_apart(policy, last_token) ? policy.n_sinks : 0;
+    seen.n_sink_tiles = (seen.n_sinks + tile - 1) / tile;
+    seen.n_tiles = seen.n_sink_tiles + (seen.n_run + tile - 1) / tile;
+    seen.capacity = policy.capacity;
+    seen.ring = policy.capacity - policy.n_sinks;
+    return seen;
+}
+
+// Tile i: its first key's number among the sinks or in the run, and how many it has.
+struct key_tile {
+    bool sinks;
+    int first, n;
+};
+
+__device__ static inline struct key_tile seen_tile(const struct seen &seen, int i, int tile)
+{
+    struct key_tile keys;
+    keys.sinks = i < seen.n_sink_tiles;
+    keys.first = (keys.sinks ? i : i - seen.n_sink_tiles) * tile;
+    keys.n = min(tile, (keys.sinks ? seen.n_sinks : seen.n_run) - keys.first);
+    return keys;
+}
+
+// Where key j of a tile lies. Beyond the tile's end: its last key, so that whatever is computed with it is finite, to be masked.
+__device__ static inline int tile_slot(const struct seen &seen, const struct key_tile &keys, int j)
+{
+    const int slot = (keys.sinks ? 0 : seen.slot) + keys.first + min(j, keys.n - 1);
+    return slot < seen.capacity ? slot : slot - seen.ring;
+}
+
+// Splits that have work: each has at least `least` tiles, and all have about the same number, whatever the length.
+__device__ static inline int seen_splits(const struct seen &seen, int n_splits, int least)
+{
+    return min(n_splits, (seen.n_tiles + least - 1) / least);
+}
+
+// Number of the first element of a row's output, and of its query.
+__device__ static inline int64_t row_offset(const struct attend &a, int kv_head, int row)
+{
+    return ((int64_t)(row / a.group) * a.n_heads + kv_head * a.group + row % a.group) * a.head_dim;
+}
+
+__device__ static inline void store_as(void *to, enum dtype type, int64_t at, float x)
+{
+    if (type == DTYPE_FP16) {
+        static_cast<half *>(to)[at] = __float2half_rn(x);
+    } else if (type == DTYPE_BF16) {
+        static_cast<__nv_bfloat16 *>(to)[at] = __float2bfloat16_rn(x);
+    } else {
+        static_cast<float *>(to)[at] = x;
+    }
+}
+
+// e^(max - total_max), 0 where nothing was seen.
+__device__ static inline float softmax_weight(float max, float total_max)
+{
+    return max == -INFINITY ? 0.0f : expf(max - total_max);
+}
+
+// What a block's warps leave in shared memory: acc (PARTS, ROWS, head_dim), state (PARTS, ROWS).
+template <int PARTS, int ROWS> struct block_parts {
+    float *acc;
+    float2 *state;
+};
+
+// Row `row` of the block from its parts: weights e^(max - total max), and (max, sum) of the whole.
+template <int PARTS, int ROWS>
+__device__ static inline float2 block_row_state(const struct block_parts<PARTS, ROWS> &parts, int row, float (&weights)[PARTS])
+{
+    float2 total = {-INFINITY, 0.0f};
+#pragma unroll
+    for (int w = 0; w < PARTS; w++) {
+        total.x = fmaxf(total.x, parts.state[w * ROWS + row].x);
+    }
+#pragma unroll
+    for (int w = 0; w < PARTS; w++) {
+        const float2 state = parts.state[w * ROWS + row];
+        weights[w] = softmax_weight(state.x, total.x);
+        total.y = fmaf(weights[w], state.y, total.y);
+    }
+    return total;
+}
+
+// Merges a unit's splits, in their order: attended = Σ e^(max_s - max) acc_s / Σ e^(max_s - max) sum_s. One warp takes one row at a time;
+// weights: (n_splits) floats of shared memory for each warp. Reads rows * n_splits * (head_dim + 2) * 4 bytes from the L2 cache.
+template <int ROWS>
+__device__ static void merge_splits(const struct attend &a, int kv_head, int unit, int first_row, int n_rows, int n_splits,
+                                    float *weights)
+{
+    enum { PAIRS = ATTENTION_MAX_DIM / 64 }; // that a lane takes
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    weights += warp * n_splits;
+    for (int row = warp; row < n_rows; row += blockDim.x / 32) {
+        const float2 *state = a.part_state + ((int64_t)unit * a.n_splits) * ROWS + row;
+        float max = -INFINITY, sum = 0.0f;
+        for (int s = lane; s < n_splits; s += 32) {
+            max = fmaxf(max, __ldcg(state + s * ROWS).x);
+        }
+        for (int step = 16; step > 0; step /= 2) {
+            max = fmaxf(max, __shfl_xor_sync(0xffffffff, max, step));
+        }
+        for (int s = lane; s < n_splits; s += 32) {
+            const float2 part = __ldcg(state + s * ROWS);
+            weights[s] = softmax_weight(part.x, max);
+            sum = fmaf(weights[s], part.y, sum);
+        }
+        for (int step = 16; step > 0; step /= 2) {
+            sum += __shfl_xor_sync(0xffffffff, sum, step);
+        }
+        __syncwarp();
+        const float *acc = a.part_acc + ((int64_t)unit * a.n_splits * ROWS + row) * a.head_dim;
+        const int64_t stride = (int64_t)ROWS * a.head_dim, to = row_offset(a, kv_head, first_row + row);
+        const float scale = sum > 0.0f ? 1.0f / sum : 0.0f;
+#pragma unroll
+        for (int k = 0; k < PAIRS; k++) {
+            const int c = k * 64 + lane * 2;
+            if (c < a.head_dim) {
+                float2 total = {0.0f, 0.0f};
+#pragma unroll 8
+                for (int s = 0; s < n_splits; s++) {
+                    const float2 x = __ldcg(reinterpret_cast<const float2 *>(acc + s * stride + c));
+                    total.x = fmaf(weights[s], x.x, total.x);
+                    total.y = fmaf(weights[s], x.y, total.y);
+                }
+                store_as(a.attended, a.type, to + c, scale * total.x);
+                store_as(a.attended, a.type, to + c + 1, scale * total.y);
+            }
+        }
+        __syncwarp();
+    }
+}
+
+// The end of a block, all threads together: merges its warps' parts; where it is the only split that writes the outputs, otherwise a part, and the
+// last split to arrive merges them all. Only __threadfence() and the ticket order the blocks, so nobody waits.
+template <int PARTS, int ROWS>
+__device__ static void finish_rows(const struct attend &a, const struct block_parts<PARTS, ROWS> &parts, int kv_head, int unit,
+                                   int first_row, int n_rows, int split, int n_splits)
+{
+    __syncthreads();
+    const int64_t part = ((int64_t)unit * a.n_splits + split) * ROWS;
+    for (int i = threadIdx.x; i < n_rows * a.head_dim; i += blockDim.x) {
+        const int row = i / a.head_dim, c = i % a.head_dim;
+        float weights[PARTS], total = 0.0f;
+        const float2 state = block_row_state(parts, row, weights);
+#pragma unroll
+        for (int w = 0; w < PARTS; w++) {
+            total = fmaf(weights[w], parts.acc[(w * ROWS + row) * a.head_dim + c], total);
+        }
+        if (n_splits == 1) {
+            store_as(a.attended, a.type, row_offset(a, kv_head, first_row + row) + c, state.y > 0.0f ? total / state.y : 0.0f);
+        } else {
+            a.part_acc[part * a.head_dim + i] = total;
+            if (c == 0) {
+                a.part_state[part + row] = state;
+            }
+        }
+    }
+    if (n_splits == 1) {
+        return;
+    }
+    SHARED_ARRAY(unsigned, ticket, 1);
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        ticket[0] = atomicAdd(a.tickets + unit, 1u);
+    }
+    __syncthreads();
+    if (ticket[0] != (unsigned)n_splits - 1) {
+        return;
+    }
+    __threadfence();
+    merge_splits<ROWS>(a, kv_head, unit, first_row, n_rows, n_splits, parts.acc);
+    if (threadIdx.x == 0) {
+        a.tickets[unit] = 0;
+    }
+}
+
+// Kernel arguments from a launcher's: no splits. Refuses what no kernel is for.
+static inline yalm_status attend_make(struct attend *a, const struct attention *attention, void *attended, enum dtype type,
+                                      yalm_error *error)
+{
+    const struct kv_cache *cache = attention->cache;
+    if (cache->type != YALM_KV_FP16 && cache->type != YALM_KV_FP32) {
+        return error_set(error, YALM_USAGE, "attention on the GPU: the KV cache's type is %d, expected fp16 or fp32",
+                         (int)cache->type);
+    }
+    if (cache->head_dim > ATTENTION_MAX_DIM || cache->head_dim % 2 != 0) {
+        return error_set(error, YALM_BAD_MODEL, "attention on the GPU: head_dim is %d, expected an even number of at most %d",
+                         cache->head_dim, (int)ATTENTION_MAX_DIM);
+    }
+    const size_t bytes =
+        (size_t)cache->n_kv_heads * cache->policy.capacity * cache->head_dim * (cache->type == YALM_KV_FP32 ? 4 : 2);
+    *a = {};
+    a->step = attention->step;
+    a->q = attention->q;
+    a->sink_q = attention->sink_q;
+    a->keys = static_cast<const char *>(cache->keys) + attention->layer * bytes;
+    a->values = static_cast<const char *>(cache->values) + attention->layer * bytes;
+    a->policy = cache->policy;
+    a->n_heads = attention->n_heads;
+    a->group = attention->n_heads / cache->n_kv_heads;
+    a->head_dim = cache->head_dim;
+    a->attended = attended;
+    a->type = type;
+    a->n_splits = 1;
+    return YALM_OK;
+}

@@ -1,0 +1,158 @@
+// A cache that has seen some positions, queries of some tokens at its end, and their attention in double.
+#pragma once
+#include "cuda_testing.h"
+
+struct attention_case {
+    yalm_kv type;
+    int n_heads, n_kv_heads, head_dim;
+    int context, window, n_sinks, chunk; // window 0: none; n_sinks > 0: an endless session
+    int64_t position;                    // of the first token
+    int n;
+    double range; // of queries and keys
+};
+
+struct attention_fixture {
+    struct attention_case c;
+    struct kv_cache cache;
+    struct attention attention;
+    struct step *step;
+    std::vector<float> q, sink_q;    // (n, n_heads, head_dim), scaled
+    std::vector<float> keys, values; // (n_kv_heads, capacity, head_dim), as the cache's type has them
+    std::vector<double> expected;    // (n, n_heads, head_dim)
+    double largest;                  // value
+};
+
+static inline std::vector<uint16_t> to_halves(std::vector<float> *x)
+{
+    std::vector<uint16_t> y(x->size());
+    for (size_t i = 0; i < y.size(); i++) {
+        const half h = __float2half_rn((*x)[i]);
+        memcpy(&y[i], &h, sizeof h);
+        (*x)[i] = __half2float(h);
+    }
+    return y;
+}
+
+// The keys that the query at `position` sees: their slots, the sinks' first where they stand apart; *n_apart: how many those are.
+static inline std::vector<int> visible_slots(const struct kv_policy *policy, int64_t position, int *n_apart)
+{
+    std::vector<int> slots;
+    *n_apart = kv_sinks_apart(policy, position) ? policy->n_sinks : 0;
+    for (int i = 0; i < *n_apart; i++) {
+        slots.push_back(i);
+    }
+    for (int64_t p = kv_first_visible(policy, position); p <= position; p++) {
+        slots.push_back(kv_slot(policy, p));
+    }
+    assert_int_equal(slots.size(), kv_n_visible(policy, position));
+    return slots;
+}
+
+static inline void expect_head(struct attention_fixture *f, int token, int head)
+{
+    const int d = f->c.head_dim, kv_head = head / (f->c.n_heads / f->c.n_kv_heads);
+    const size_t at = ((size_t)token * f->c.n_heads + head) * d, base = (size_t)kv_head * f->cache.policy.capacity * d;
+    int n_apart = 0;
+    const std::vector<int> slots = visible_slots(&f->cache.policy, f->c.position + token, &n_apart);
+    std::vector<double> scores(slots.size());
+    double max = -INFINITY, sum = 0;
+    for (size_t j = 0; j < slots.size(); j++) {
+        const float *q = ((int)j < n_apart ? f->sink_q : f->q).data() + at, *k = f->keys.data() + base + (size_t)slots[j] * d;
+        for (int c = 0; c < d; c++) {
+            scores[j] += (double)q[c] * k[c];
+        }
+        max = fmax(max, scores[j]);
+    }
+    for (size_t j = 0; j < slots.size(); j++) {
+        const double p = exp(scores[j] - max);
+        sum += p;
+        for (int c = 0; c < d; c++) {
+            f->expected[at + c] += p * f->values[base + (size_t)slots[j] * d + c];
+        }
+    }
+    for (int c = 0; c < d; c++) {
+        f->expected[at + c] /= sum;
+    }
+}
+
+// Slots that no visible position has ever been written to stay NaN: what reads them shows.
+static inline std::vector<float> cache_values(struct attention_fixture *f, uint64_t *seed, double range)
+{
+    const int d = f->c.head_dim, capacity = f->cache.policy.capacity;
+    std::vector<float> x((size_t)f->c.n_kv_heads * capacity * d, NAN);
+    for (int64_t p = 0; p < f->c.position + f->c.n && p < 2 * (int64_t)capacity; p++) {
+        const int slot = kv_slot(&f->cache.policy, f->c.position + f->c.n - 1 - p);
+        for (int h = 0; h < f->c.n_kv_heads; h++) {
+            for (int c = 0; c < d; c++) {
+                x[((size_t)h * capacity + slot) * d + c] = (float)(range * uniform(seed));
+            }
+        }
+    }
+    for (int slot = 0; slot < f->cache.policy.n_sinks && slot < f->c.position + f->c.n; slot++) {
+        for (int h = 0; h < f->c.n_kv_heads; h++) {
+            for (int c = 0; c < d; c++) {
+                x[((size_t)h * capacity + slot) * d + c] = (float)(range * uniform(seed));
+            }
+        }
+    }
+    return x;
+}
+
+// The cache lies in layer 1 of 2; layer 0 is NaN.
+static inline void *cache_upload(const struct attention_fixture *f, std::vector<float> *x)
+{
+    if (f->c.type == YALM_KV_FP32) {
+        std::vector<float> layers(2 * x->size(), NAN);
+        std::copy(x->begin(), x->end(), layers.begin() + x->size());
+        return device_copy(layers);
+    }
+    const std::vector<uint16_t> halves = to_halves(x);
+    std::vector<uint16_t> layers(2 * x->size(), 0xffff);
+    std::copy(halves.begin(), halves.end(), layers.begin() + x->size());
+    return device_copy(layers);
+}
+
+static inline void attention_open(struct attention_fixture *f, const struct attention_case &c, uint64_t seed)
+{
+    f->c = c;
+    f->cache = {};
+    f->cache.type = c.type;
+    f->cache.n_layers = 2;
+    f->cache.n_kv_heads = c.n_kv_heads;
+    f->cache.head_dim = c.head_dim;
+    f->cache.policy = kv_policy_make(c.context, c.window, c.n_sinks > 0, c.n_sinks, c.chunk);
+    const size_t n = (size_t)c.n * c.n_heads * c.head_dim;
+    const double scale = c.range / sqrt(c.head_dim);
+    f->q = random_floats(&seed, n, scale);
+    f->sink_q = random_floats(&seed, n, scale);
+    f->keys = cache_values(f, &seed, c.range);
+    f->values = cache_values(f, &seed, 1.0);
+    f->cache.keys = cache_upload(f, &f->keys);
+    f->cache.values = cache_upload(f, &f->values);
+    f->step = device_copy(std::vector<struct step>{{c.position, c.n, 0}});
+    f->attention = {f->step, device_copy(f->q), c.n_sinks > 0 ? device_copy(f->sink_q) : NULL, &f->cache, 1, c.n_heads};
+    f->expected.assign(n, 0.0);
+    for (int token = 0; token < c.n; token++) {
+        for (int head = 0; head < c.n_heads; head++) {
+            expect_head(f, token, head);
+        }
+    }
+}
+
+static inline void attention_close(struct attention_fixture *f)
+{
+    cudaFree(f->cache.keys);
+    cudaFree(f->cache.values);
+    cudaFree(f->step);
+    cudaFree(const_cast<float *>(f->attention.q));
+    cudaFree(const_cast<float *>(f->attention.sink_q));
+}
+
+static inline void assert_attended(const struct attention_fixture *f, const float *attended, double tolerance, const char *what)
+{
+    const std::vector<float> found = host_copy(attended, f->expected.size());
+    const int row = f->c.head_dim;
+    for (size_t i = 0; i < found.size(); i++) {
+        assert_near(found[i], f->expected[i], tolerance, what, (int)(i / row), (int)(i % row));
+    }
+}
