@@ -228,6 +228,31 @@ YALM_API void yalm_session_cancel(yalm_session *session);
 // Appends n positions whose keys and values are pseudo-random, for timing at depth without a prefill.
 YALM_API yalm_status yalm_fill_random(yalm_session *session, int n, uint64_t seed, yalm_error *error);
 
+// ---------------------------------------------------------------------------------------- calibrating
+
+// How the codebooks of NoMAD attention are learned: k-means with 16 centroids in each sub-vector of each KV head's keys.
+typedef struct yalm_calibration {
+    int d_sub;      // components in a sub-vector: 1, 2 or 4; 4 bits each
+    int samples;    // keys of each KV head that are recorded, at most; 4 bytes * 16 centroids * head_dim are learned from them
+    int positions;  // keys are rotated to positions below this; 0: the model's context, or the session's where that is longer
+    int iterations; // of k-means
+    uint64_t seed;
+    bool bos;                                                       // each window of the text stands behind the model's bos
+    void (*progress)(void *context, const char *what, double part); // NULL: none; called on the caller's thread
+    void *context;
+} yalm_calibration;
+
+YALM_API yalm_calibration yalm_calibration_defaults(void);
+
+// Where a model's codebooks are looked for when no file is named: its path with .nomad for the ending. Owned by the model.
+YALM_API const char *yalm_codebooks_path(const yalm_model *model);
+
+// Evaluates the tokens in windows of the session's context, learns codebooks from the keys, and writes them to `path`, which is
+// bound to the model by its checksum. Takes 2 bytes for each component of each recorded key besides the session. The file appears when all
+// is done, or not at all. *samples (NULL is welcome): how many keys of each KV head there were. Leaves the session at some position.
+YALM_API yalm_status yalm_calibrate(yalm_session *session, const int32_t *tokens, size_t n, const yalm_calibration *how,
+                                    const char *path, int *samples, yalm_error *error);
+
 // ---------------------------------------------------------------------------------------- sampling
 
 typedef struct yalm_logit_bias {

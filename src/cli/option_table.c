@@ -9,11 +9,12 @@ enum {
     T = 1 << MODE_THROUGHPUT,
     P = 1 << MODE_PERPLEXITY,
     K = 1 << MODE_PASSKEY,
+    B = 1 << MODE_CALIBRATE,
     W = 1 << MODE_TOKENIZE,
     I = 1 << MODE_INFO,
     V = 1 << MODE_VERIFY,
-    SESSION = C | T | P | K, // modes that evaluate
-    TEXT = C | P | W,        // modes that read the user's text
+    SESSION = C | T | P | K | B, // modes that evaluate
+    TEXT = C | P | B | W,        // modes that read the user's text
     ALL = (1 << MODES) - 1,
 };
 
@@ -63,7 +64,7 @@ const struct option option_table[] = {
     {"Completion", 'n', "n-predict,predict", "N", "tokens to generate; -1 is endless", OPTION_INT, C, AT(n_predict), -2, INT_MAX / 2, NULL},
     {"Completion", 'r', "stop,reverse-prompt", "TEXT", "end before this text; may be repeated", OPTION_TEXTS, C, AT(stops), 0, 0, NULL},
     {"Completion", 't', "temp,temperature", "X", "0 takes the likeliest token", OPTION_FLOAT, C, AT(sampling.temperature), 0, 1000, NULL},
-    {"Completion", 's', "seed", "N", "same seed, same text; -1 is random", OPTION_SEED, C | K, AT(seed), 0, 0, NULL},
+    {"Completion", 's', "seed", "N", "same seed, same text; -1 is random", OPTION_SEED, C | K | B, AT(seed), 0, 0, NULL},
     {"Completion", 0, "top-k", "N", NULL, OPTION_INT, C, AT(sampling.top_k), 0, INT_MAX, NULL},
     {"Completion", 0, "top-p", "X", NULL, OPTION_FLOAT, C, AT(sampling.top_p), 0, 1, NULL},
     {"Completion", 0, "min-p", "X", NULL, OPTION_FLOAT, C, AT(sampling.min_p), 0, 1, NULL},
@@ -95,6 +96,10 @@ const struct option option_table[] = {
     {"Passkey", 0, "trials", "N", NULL, OPTION_INT, K, AT(trials), 1, 100000, NULL},
     {"Passkey", 0, "decode-last", "N", NULL, OPTION_INT, K, AT(decode_last), 0, INT_MAX, NULL},
 
+    {"Calibrate", 'o', "output", "FILE", "learned codebooks (the model's path, .nomad)", OPTION_TEXT, B, AT(codebooks), 0, 0, NULL},
+    {"Calibrate", 0, "d-sub", "1|2|4", NULL, OPTION_INT, B, AT(d_sub), 1, 4, NULL},
+    {"Calibrate", 0, "samples", "N", NULL, OPTION_INT, B, AT(samples), 16, 1 << 24, NULL},
+
     {"Tokenize", 0, "tokenize", NULL, NULL, OPTION_MODE, ALL, 0, MODE_TOKENIZE, 0, NULL},
     {"Tokenize", 0, "pieces", NULL, NULL, OPTION_FLAG, W, AT(pieces), 0, 0, NULL},
     {"Tokenize", 0, "detokenize", NULL, NULL, OPTION_FLAG, W, AT(detokenize), 0, 0, NULL},
@@ -125,4 +130,6 @@ void options_defaults(struct options *options)
     options->junk = -1;
     options->position = -1;
     options->trials = 20;
+    options->d_sub = yalm_calibration_defaults().d_sub;
+    options->samples = yalm_calibration_defaults().samples;
 }

@@ -8,6 +8,7 @@ enum mode {
     MODE_THROUGHPUT,
     MODE_PERPLEXITY,
     MODE_PASSKEY,
+    MODE_CALIBRATE,
     MODE_TOKENIZE,
     MODE_INFO,
     MODE_VERIFY,
@@ -61,6 +62,9 @@ struct options {
 
     int stride, max_tokens, decode_from; // 0: off
     const char *save_logits, *kl_base;
+
+    const char *codebooks; // file
+    int d_sub, samples;
 
     int junk, position, trials; // junk, position: -1 is chosen
     int decode_last;

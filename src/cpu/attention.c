@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cpu/sparse.h"
+#include "engine/calibrate.h"
 #include "util/round.h"
 
 // One task: the queries of some tokens' heads that share a KV head, against a range of positions.
@@ -65,6 +66,10 @@ static void append_one(struct cpu_state *s, const struct batch *batch, int layer
 
     float *k = s->k + (size_t)token * s->kv_dim + (size_t)kv_head * d;
     const int slot = kv_slot(&s->kv, position);
+    if (s->record) {
+        const size_t row = ((size_t)layer * s->config->n_kv_heads + kv_head) * s->record->room + s->record->first + position;
+        s->kernels->to_fp16(s->record->keys + row * d, k, d);
+    }
     s->kernels->rope(k, cos, sin, d);
     s->policy->append(s, &(struct append){
                              .layer = layer,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cpu/attention.h"
+#include "cpu/learn.h"
 #include "cpu/limits.h"
 #include "cpu/matmul.h"
 #include "model/rope.h"
@@ -404,6 +405,17 @@ static yalm_status cpu_measure_limits(void *state, double seconds, yalm_limits *
     return limits_measure(s->team, s->kernels, seconds, limits, error);
 }
 
+static void cpu_record(void *state, const struct key_record *record)
+{
+    struct cpu_state *s = state;
+    s->record = record;
+}
+
+static yalm_status cpu_learn(void *state, const struct learning *how, float *centroids, yalm_error *error)
+{
+    return learn_codebooks(state, how, centroids, error);
+}
+
 static double cpu_step_bytes(const void *state, int n, int64_t position)
 {
     const struct cpu_state *s = state;
@@ -427,4 +439,6 @@ const struct backend backend_cpu = {
     .fill_random = cpu_fill_random,
     .step_bytes = cpu_step_bytes,
     .measure_limits = cpu_measure_limits,
+    .record = cpu_record,
+    .learn = cpu_learn,
 };

@@ -17,7 +17,8 @@ struct cpu_state {
     struct team *team;
     int n_threads, n_threads_batch; // for one token, for several
     struct kv_policy kv;
-    const struct policy *policy; // how one token attends
+    const struct policy *policy;     // how one token attends
+    const struct key_record *record; // where keys go that calibration records; else NULL
     const atomic_bool *cancel;
     atomic_bool stopped; // the cancellation, as it was seen in a step that all members passed
 

@@ -17,6 +17,7 @@ struct weights_copy {
 struct backend_plan {
     const struct model_config *config;
     const struct model_weights *weights;
+    const struct container *container;   // the model's file
     const yalm_session_options *options; // resolved: no zeros, no "auto"
     struct kv_policy kv;
     const atomic_bool *cancel; // set from outside: evaluation ends soon with YALM_INTERRUPTED
@@ -42,6 +43,9 @@ struct draw {
     double uniform; // in [0, 1): the draw itself
 };
 
+struct key_record;
+struct learning;
+
 struct backend {
     const char *name;
     bool own_memory; // a copy of the weights is made, in memory of the device's own
@@ -60,6 +64,10 @@ struct backend {
     // Bytes of the cache, and of what the attention method keeps beside it, that a batch must read; NULL: every visible row once.
     double (*step_bytes)(const void *state, int n, int64_t position);
     yalm_status (*measure_limits)(void *state, double seconds, yalm_limits *limits, yalm_error *error);
+
+    // For calibration (calibrate.h); NULL where it is not done on this device.
+    void (*record)(void *state, const struct key_record *record); // from now on; NULL: no more
+    yalm_status (*learn)(void *state, const struct learning *how, float *centroids, yalm_error *error);
 
     // Only of a backend whose work goes on while its caller does, and which keeps logits where they were computed; else NULL.
     yalm_status (*finish)(void *state, yalm_error *error);               // waits for all that was asked for

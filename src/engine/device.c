@@ -11,6 +11,7 @@ struct backend_plan device_plan(const yalm_model *model, const yalm_session_opti
     return (struct backend_plan){
         .config = &model->config,
         .weights = &model->weights,
+        .container = &model->container,
         .options = o,
         .kv = kv_policy_make(o->context, model->config.sliding_window, o->endless, o->n_sinks, o->chunk),
         .cancel = cancel,

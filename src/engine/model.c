@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/codebook.h"
 #include "model/json.h"
 
 // ------------------------------------------------------------------------------------------ opening
@@ -104,6 +105,9 @@ static yalm_status open_parts(yalm_model *model, const char *path, const yalm_mo
         status = container_verify(&model->container, &model->container.tensors[i], error);
     if (status == YALM_OK)
         status = tokenizer_open(&model->tokenizer, &model->container, &model->config, error);
+    model->codebooks_path = status == YALM_OK ? codebook_default_path(path) : NULL;
+    if (status == YALM_OK && !model->codebooks_path)
+        status = error_set(error, YALM_NO_MEMORY, "%s: no memory", path);
     if (status == YALM_OK && options->lock)
         status = mapping_lock(&model->container.mapping, error);
     return status;
@@ -135,10 +139,16 @@ void yalm_model_close(yalm_model *model)
     tokenizer_close(model->tokenizer);
     weights_free(&model->weights);
     container_close(&model->container);
+    free(model->codebooks_path);
     free(model);
 }
 
 // ------------------------------------------------------------------------------------------ facts
+
+const char *yalm_codebooks_path(const yalm_model *model)
+{
+    return model->codebooks_path;
+}
 
 const yalm_model_info *yalm_model_facts(const yalm_model *model)
 {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "engine/device.h"
+#include "engine/session.h"
 #include "text/sampler.h"
 #include "util/checked.h"
 #include "util/memory.h"
@@ -157,6 +158,10 @@ const char *yalm_session_machine(const yalm_session *s)
 yalm_memory yalm_session_memory_used(const yalm_session *s)
 {
     return s->memory;
+}
+struct session_parts session_parts(yalm_session *s)
+{
+    return (struct session_parts){s->model, s->backend, s->state, &s->cancel};
 }
 int64_t yalm_position(const yalm_session *s)
 {

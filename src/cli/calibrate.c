@@ -1,0 +1,57 @@
+// Mode calibrate: learns the codebooks of NoMAD attention from the model's own keys on a text, and writes them to a file.
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+static void show_progress(void *context, const char *what, double part)
+{
+    (void)context;
+    progress("%3.0f %%  %s", 100 * part, what);
+}
+
+static yalm_status calibrate(const struct options *options, const yalm_model *model, const struct tokens *tokens,
+                             yalm_error *error)
+{
+    const yalm_model_info *facts = yalm_model_facts(model);
+    yalm_session_options how = session_options(options);
+    how.attention = "dense"; // the keys themselves are wanted
+    yalm_session *session = open_session(options, model, &how, options->quiet, error);
+    if (session == NULL)
+        return error->status;
+    yalm_calibration calibration = yalm_calibration_defaults();
+    calibration.d_sub = options->d_sub;
+    calibration.samples = options->samples;
+    calibration.seed = options->seed;
+    calibration.bos = !options->tokens && !options->no_bos && facts->add_bos;
+    calibration.progress = show_progress;
+    const char *path = options->codebooks ? options->codebooks : yalm_codebooks_path(model);
+    int samples = 0;
+    const double start = seconds_now();
+    yalm_status status = yalm_calibrate(session, tokens->ids, tokens->n, &calibration, path, &samples, error);
+    progress_clear();
+    if (status == YALM_INTERRUPTED)
+        error->text[0] = 0;
+    if (status == YALM_OK)
+        printf("%s: %d layers, %d KV heads, %d x %d components of 4 bits; learned from %d keys of each in %.1f s\n", path,
+               facts->n_layers, facts->n_kv_heads, facts->head_dim / options->d_sub, options->d_sub, samples,
+               seconds_now() - start);
+    close_session(session);
+    return status;
+}
+
+yalm_status run_calibrate(const struct options *options, yalm_error *error)
+{
+    yalm_model *model = yalm_model_open(options->model, &(yalm_model_options){.lock = options->mlock}, error);
+    if (model == NULL)
+        return error->status;
+    struct text text;
+    struct tokens tokens;
+    yalm_status status = input_read(&text, &tokens, options, model, false, error);
+    if (status == YALM_OK)
+        status = calibrate(options, model, &tokens, error);
+    free(text.bytes);
+    free(tokens.ids);
+    yalm_model_close(model);
+    return status;
+}

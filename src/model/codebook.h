@@ -1,0 +1,51 @@
+// Codebooks of product-quantised keys (NoMAD-Attention): a file beside the model's, written by calibration and bound to the
+// model by its checksum. docs/format.md has it byte by byte. It is validated as if it were hostile, and mapped: nothing is copied.
+#pragma once
+#include <stdio.h>
+
+#include "model/config.h"
+#include "util/file.h"
+
+enum { CODEBOOK_CENTROIDS = 16, MAX_D_SUB = 4 }; // d_sub is 1, 2 or 4
+
+struct codebook {
+    struct mapping mapping;
+    char *path;             // owned
+    int d_sub;              // components in a sub-vector
+    int positions, samples; // keys were turned to positions below `positions`; so many for each KV head
+    const float *centroids; // (n_layers, n_kv_heads, head_dim / d_sub, d_sub, 16), 64-byte aligned, all finite
+};
+
+// Floats in one KV head's part, whatever d_sub is.
+static inline size_t codebook_head_floats(const struct model_config *config)
+{
+    return (size_t)config->head_dim * CODEBOOK_CENTROIDS;
+}
+
+static inline const float *codebook_of(const struct codebook *book, const struct model_config *config, int layer, int kv_head)
+{
+    return book->centroids + ((size_t)layer * config->n_kv_heads + kv_head) * codebook_head_floats(config);
+}
+
+// The file that belongs to a model where none is named: its path with .nomad for the ending (or after it, where there is none).
+// Owned by the caller; NULL where memory ran out.
+char *codebook_default_path(const char *model_path);
+
+// YALM_FAILED where the file cannot be read, YALM_BAD_MODEL where it is no codebook file, damaged, or another model's.
+yalm_status codebook_open(struct codebook *book, const char *path, const struct container *model,
+                          const struct model_config *config, yalm_error *error);
+void codebook_close(struct codebook *book);
+
+// Writing: a temporary file beside `path` takes its name when it is complete, and goes away when it is not.
+struct codebook_writer {
+    const char *path; // borrowed
+    char *temporary;  // owned
+    FILE *file;
+};
+
+yalm_status codebook_create(struct codebook_writer *writer, const char *path, yalm_error *error);
+// What the file says, with book->centroids in place of a mapping.
+yalm_status codebook_write(struct codebook_writer *writer, const struct codebook *book, const struct container *model,
+                           const struct model_config *config, yalm_error *error);
+// Keeps the file or drops it; returns `status`, or what went wrong in keeping it.
+yalm_status codebook_finish(struct codebook_writer *writer, yalm_status status, yalm_error *error);
