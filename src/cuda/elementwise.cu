@@ -1,0 +1,183 @@
+// Embedding, normalisation, activation, rotation: bound by reading their input and writing their output once.
+#include "cuda/kernels.h"
+#include "cuda/reduce.cuh"
+#include "cuda/vec.cuh"
+
+enum { ELEMENT_THREADS = 256 };
+
+static unsigned blocks_for(size_t n)
+{
+    return (unsigned)((n + ELEMENT_THREADS - 1) / ELEMENT_THREADS);
+}
+
+// ------------------------------------------------------------------------------------------ embedding
+
+// Block (i, t): the i-th ELEMENT_THREADS columns of token t.
+template <class T> static __global__ void embed_kernel(float *x, const T *embedding, const int32_t *tokens, int dim)
+{
+    grid_dependency_launch();
+    grid_dependency_wait();
+    const int col = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    if (col < dim)
+        x[(size_t)blockIdx.y * dim + col] = to_float(embedding[(size_t)tokens[blockIdx.y] * dim + col]);
+}
+
+yalm_status embed(float *x, const struct matrix *embedding, const int32_t *tokens, int n, cudaStream_t stream,
+                  yalm_error *error)
+{
+    const int dim = embedding->cols;
+    const dim3 grid(blocks_for(dim), n);
+    switch (embedding->dtype) {
+    case DTYPE_FP32:
+        return LAUNCH(error, embed_kernel<float>, grid, ELEMENT_THREADS, 0, stream, x,
+                      static_cast<const float *>(embedding->data), tokens, dim);
+    case DTYPE_FP16:
+        return LAUNCH(error, embed_kernel<half>, grid, ELEMENT_THREADS, 0, stream, x,
+                      static_cast<const half *>(embedding->data), tokens, dim);
+    case DTYPE_BF16:
+        return LAUNCH(error, embed_kernel<__nv_bfloat16>, grid, ELEMENT_THREADS, 0, stream, x,
+                      static_cast<const __nv_bfloat16 *>(embedding->data), tokens, dim);
+    default:
+        return no_kernel(embedding->dtype, error);
+    }
+}
+
+// ------------------------------------------------------------------------------------------ normalisation
+
+// Block t normalises token t; the second reading of x is served by the caches.
+template <class T> static __global__ void rmsnorm_kernel(void *y, const float *x, const float *weight, float eps, int dim)
+{
+    SHARED_ARRAY(float, sums, 32);
+    grid_dependency_launch();
+    grid_dependency_wait();
+    const float *from = x + (size_t)blockIdx.x * dim;
+    T *to = static_cast<T *>(y) + (size_t)blockIdx.x * dim;
+    float squares = 0;
+    for (int i = (int)threadIdx.x; i < dim; i += (int)blockDim.x)
+        squares = fmaf(from[i], from[i], squares);
+    const float scale = 1.0f / sqrtf(block_sum(squares, sums) / (float)dim + eps);
+    for (int i = (int)threadIdx.x; i < dim; i += (int)blockDim.x)
+        to[i] = from_float<T>(from[i] * scale * weight[i]);
+}
+
+yalm_status rmsnorm(void *y, enum dtype type, const float *x, const float *weight, float eps, int n, int dim,
+                    cudaStream_t stream, yalm_error *error)
+{
+    return LAUNCH_TYPE(type, error, rmsnorm_kernel, n, ELEMENT_THREADS, 0, stream, y, x, weight, eps, dim);
+}
+
+// ------------------------------------------------------------------------------------------ activation
+
+template <class T> static __global__ void silu_multiply_kernel(void *y, const float *gate, const float *up, size_t n)
+{
+    grid_dependency_launch();
+    grid_dependency_wait();
+    const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n)
+        static_cast<T *>(y)[i] = from_float<T>(gate[i] / (1.0f + expf(-gate[i])) * up[i]);
+}
+
+yalm_status silu_multiply(void *y, enum dtype type, const float *gate, const float *up, size_t n, cudaStream_t stream,
+                          yalm_error *error)
+{
+    return LAUNCH_TYPE(type, error, silu_multiply_kernel, blocks_for(n), ELEMENT_THREADS, 0, stream, y, gate, up, n);
+}
+
+// ------------------------------------------------------------------------------------------ rotation
+
+struct rotation {
+    const struct step *step;
+    const float *q, *k, *v;
+    float *rotated_q, *sink_q;
+    void *keys, *values; // (n_kv_heads, capacity, head_dim) of the layer
+    struct kv_policy policy;
+    struct rope rope;
+    int n_kv_heads, group, head_dim;
+};
+
+// cos and sin of position * frequency radians, times scale. The product is a double's, as the CPU's is; in half turns its reduction is
+// exact, and needs none of the tables (in local memory) that sincos() has for large arguments.
+__device__ static inline float2 rotation_of(int64_t position, double frequency, double scale)
+{
+    double sine, cosine;
+    sincospi((double)position * frequency * 0.31830988618379067154, &sine, &cosine);
+    return {(float)(cosine * scale), (float)(sine * scale)};
+}
+
+// Components i and i + half of one head.
+__device__ static inline float2 rotate(const float *x, int i, int half_dim, float2 turn, float scale)
+{
+    const float re = scale * x[i], im = scale * x[i + half_dim];
+    return {re * turn.x - im * turn.y, re * turn.y + im * turn.x};
+}
+
+// Block (t, kv_head): of token t the query heads that share a KV head, and its key and value. Dynamic shared memory:
+// (head_dim / 2) turns at the token's position, and as many at the sinks' distance.
+template <class T> static __global__ void rope_append_kernel(struct rotation r)
+{
+    SHARED_DYNAMIC(float2, turns);
+    grid_dependency_launch();
+    grid_dependency_wait();
+    const int half_dim = r.head_dim / 2, t = (int)blockIdx.x, kv_head = (int)blockIdx.y;
+    const int64_t position = r.step->position + t, furthest = r.policy.span - 1;
+    for (int i = (int)threadIdx.x; i < half_dim; i += (int)blockDim.x) {
+        turns[i] = rotation_of(position, r.rope.inverse_frequency[i], r.rope.scale);
+        if (r.sink_q)
+            turns[half_dim + i] =
+                rotation_of(position < furthest ? position : furthest, r.rope.inverse_frequency[i], r.rope.scale);
+    }
+    __syncthreads();
+
+    const float scale = 1.0f / sqrtf((float)r.head_dim);
+    const size_t q_at = ((size_t)t * r.n_kv_heads + kv_head) * r.group * r.head_dim;
+    for (int j = (int)threadIdx.x; j < r.group * half_dim; j += (int)blockDim.x) {
+        const int i = j % half_dim;
+        const size_t head = q_at + (size_t)(j / half_dim) * r.head_dim;
+        const float2 q = rotate(r.q + head, i, half_dim, turns[i], scale);
+        r.rotated_q[head + i] = q.x;
+        r.rotated_q[head + i + half_dim] = q.y;
+        if (r.sink_q) {
+            const float2 sink = rotate(r.q + head, i, half_dim, turns[half_dim + i], scale);
+            r.sink_q[head + i] = sink.x;
+            r.sink_q[head + i + half_dim] = sink.y;
+        }
+    }
+
+    const size_t from = ((size_t)t * r.n_kv_heads + kv_head) * r.head_dim;
+    const size_t to = ((size_t)kv_head * r.policy.capacity + policy_slot(r.policy, position)) * r.head_dim;
+    T *key = static_cast<T *>(r.keys) + to, *value = static_cast<T *>(r.values) + to;
+    for (int i = (int)threadIdx.x; i < half_dim; i += (int)blockDim.x) {
+        const float2 k = rotate(r.k + from, i, half_dim, turns[i], 1.0f);
+        key[i] = from_float<T>(k.x);
+        key[i + half_dim] = from_float<T>(k.y);
+        value[i] = from_float<T>(r.v[from + i]);
+        value[i + half_dim] = from_float<T>(r.v[from + i + half_dim]);
+    }
+}
+
+yalm_status rope_append(const struct rope_append *r, int n, cudaStream_t stream, yalm_error *error)
+{
+    const struct kv_cache *cache = r->cache;
+    const size_t element = cache->type == YALM_KV_FP32 ? sizeof(float) : sizeof(half);
+    const size_t layer_bytes = element * cache->n_kv_heads * cache->policy.capacity * cache->head_dim;
+    const struct rotation rotation = {
+        .step = r->step,
+        .q = r->q,
+        .k = r->k,
+        .v = r->v,
+        .rotated_q = r->rotated_q,
+        .sink_q = cache->policy.n_sinks > 0 ? r->sink_q : NULL,
+        .keys = static_cast<char *>(cache->keys) + r->layer * layer_bytes,
+        .values = static_cast<char *>(cache->values) + r->layer * layer_bytes,
+        .policy = cache->policy,
+        .rope = r->rope,
+        .n_kv_heads = cache->n_kv_heads,
+        .group = r->n_heads / cache->n_kv_heads,
+        .head_dim = cache->head_dim,
+    };
+    const dim3 grid(n, cache->n_kv_heads);
+    const size_t shared = sizeof(float2) * cache->head_dim;
+    if (cache->type == YALM_KV_FP32)
+        return LAUNCH(error, rope_append_kernel<float>, grid, ELEMENT_THREADS, shared, stream, rotation);
+    return LAUNCH(error, rope_append_kernel<half>, grid, ELEMENT_THREADS, shared, stream, rotation);
+}

@@ -1,0 +1,307 @@
+// y = W x for one vector: decode's products, bound by reading W once.
+//
+// A block for each multiprocessor takes about as many rows as every other. A row is cut into segments of up to DEPTH steps, a step being
+// one 16-byte pack for each lane of a warp: 512 bytes. A row's segment is a tile, and the block's warps take its tiles in turn, whatever
+// row they belong to, so that a matrix of few long rows keeps them as busy as one of many short ones. A warp always has DEPTH loads in
+// flight for each lane: as soon as a pack has been used, its registers wait for the one a tile later. By Little's law an H200 needs about
+// 4.3 TB/s * 0.7 us / 132 = 23 KB in flight on each multiprocessor; WARPS * 32 lanes * DEPTH * 16 bytes are 64 KB.
+//
+// x lies in shared memory as floats, in the order in which lanes read it without conflicts, zeros beyond its end. Its normalisation is one
+// factor, which the results get: W rmsnorm(x) = 1 / rms(x) * W (x ∘ norm).
+//
+// The weights depend on no earlier kernel: the first tiles are asked for before the dependency is waited for, and arrive meanwhile.
+#pragma once
+#include "cuda/kernels.h"
+#include "cuda/reduce.cuh"
+#include "cuda/vec.cuh"
+
+enum {
+    MATVEC_WARPS = 16,
+    MATVEC_THREADS = 32 * MATVEC_WARPS,
+    MATVEC_DEPTH = 8,
+    MATVEC_MAX_COLS = 20480, // whose floats fit the shared memory of every GPU beside the sums
+    MATVEC_MAX_TILES = 4096, // of a block
+};
+
+// What becomes of the sums.
+enum matvec_kind {
+    MATVEC_STORE, // y = w x + bias, of up to three matrices, one below the other
+    MATVEC_ADD,   // y += (w x + bias), times the expert's weight where there is one
+    MATVEC_GATED, // y = silu(w[0] x + bias[0]) ∘ (w[1] x + bias[1]); rows of the two alternate
+    MATVEC_UP,    // y = silu(y) ∘ (w[0] x + bias[0]): the latter half of MATVEC_GATED, where the two matrices are of different types
+};
+
+struct expert_choice {
+    int32_t expert;
+    float weight;
+};
+
+struct matvec {
+    const void *w[3];            // (rows[i], stride)
+    const float *bias[3];        // (rows[i]); NULL: none; added with the first columns
+    float *y[3];                 // (rows[i])
+    int rows[3], n_rows;         // in all
+    int first_col, cols, stride; // columns [first_col, first_col + cols) of rows `stride` elements apart
+    const float *x;              // (cols)
+    const float *norm;           // (cols), of a launch of whole rows; NULL: x as it is
+    float eps;
+    int segments, steps; // of a row, of a segment
+
+    // Experts: which one is known on the device only. choice NULL: no expert.
+    const struct expert_choice *choice;
+    const struct expert_weights *table;
+    enum dtype type; // nothing is done where the expert's matrices are of another
+};
+
+// Where column c lies in shared memory: lane l's packs are read as float4s, number h of all lanes side by side.
+template <class T> __device__ __forceinline__ int x_index(int col)
+{
+    constexpr int step = 32 * PACK<T>;
+    const int in_step = col % step;
+    return col - in_step + in_step % PACK<T> / 4 * 128 + in_step / PACK<T> * 4 + col % 4;
+}
+
+// A lane's part of a tile: packs at row + col, row + col + a step, …
+template <class T> struct tile {
+    const T *row;
+    int col;
+};
+
+template <class T, enum matvec_kind KIND>
+__device__ __forceinline__ struct tile<T> tile_of(const struct matvec &m, int number, int n_tiles, int first_row) {
+    if (number >= n_tiles)
+        return {static_cast<const T *>(m.w[0]), m.cols}; // loads nothing
+    int row = first_row + number / m.segments;
+    const void *w = m.w[0];
+    if (KIND == MATVEC_GATED) {
+        w = row % 2 == 0 ? m.w[0] : m.w[1];
+        row /= 2;
+    } else if (KIND == MATVEC_STORE && row >= m.rows[0]) {
+        row -= m.rows[0];
+        w = row < m.rows[1] ? m.w[1] : m.w[2];
+        row -= row < m.rows[1] ? 0 : m.rows[1];
+    }
+    const int col = (number % m.segments * m.steps * 32 + (int)threadIdx.x % 32) * PACK<T>;
+    return {static_cast<const T *>(w) + (size_t)row * m.stride + m.first_col, col};
+}
+
+// x (∘ norm) to shared memory, this thread's share; returns its sum of squares. The norm, a weight, is fetched before the wait; x by way of
+// the L2 cache, since an earlier kernel may have left an older x in this multiprocessor's L1.
+template <class T, bool ALIGNED>
+__device__ __forceinline__ float stage_x(float *xs, const struct matvec &m)
+{
+    const int padded = m.segments * m.steps * 32 * PACK<T>;
+    float squares = 0;
+    if (ALIGNED) {
+        for (int c = 4 * (int)threadIdx.x; c < padded; c += 4 * MATVEC_THREADS) {
+            float4 factor = {1.0f, 1.0f, 1.0f, 1.0f};
+            if (m.norm && c < m.cols)
+                factor = *reinterpret_cast<const float4 *>(m.norm + c);
+            *reinterpret_cast<float4 *>(xs + x_index<T>(c)) = factor;
+        }
+        grid_dependency_wait();
+#pragma unroll 4
+        for (int c = 4 * (int)threadIdx.x; c < padded; c += 4 * MATVEC_THREADS) {
+            float4 x = {0, 0, 0, 0};
+            if (c < m.cols)
+                x = __ldcg(reinterpret_cast<const float4 *>(m.x + c));
+            float4 *to = reinterpret_cast<float4 *>(xs + x_index<T>(c));
+            squares = fmaf(x.x, x.x, fmaf(x.y, x.y, fmaf(x.z, x.z, fmaf(x.w, x.w, squares))));
+            *to = {x.x * to->x, x.y * to->y, x.z * to->z, x.w * to->w};
+        }
+        return squares;
+    }
+    grid_dependency_wait();
+    for (int c = (int)threadIdx.x; c < padded; c += MATVEC_THREADS) {
+        const float x = c < m.cols ? __ldcg(m.x + c) : 0.0f;
+        squares = fmaf(x, x, squares);
+        xs[x_index<T>(c)] = m.norm && c < m.cols ? x * m.norm[c] : x;
+    }
+    return squares;
+}
+
+// sum += pack · x, where x points to this lane's first float4 of the step.
+template <class T> __device__ __forceinline__ void add_products(float (&sum)[2], uint4 pack, const float *x)
+{
+    float w[PACK<T>];
+    unpack<T>(w, pack);
+#pragma unroll
+    for (int h = 0; h < PACK<T> / 4; h++) {
+        const float4 with = *reinterpret_cast<const float4 *>(x + 128 * h);
+        sum[0] = fmaf(w[4 * h], with.x, sum[0]);
+        sum[1] = fmaf(w[4 * h + 1], with.y, sum[1]);
+        sum[0] = fmaf(w[4 * h + 2], with.z, sum[0]);
+        sum[1] = fmaf(w[4 * h + 3], with.w, sum[1]);
+    }
+}
+
+__device__ __forceinline__ float silu(float x)
+{
+    return x / (1.0f + expf(-x));
+}
+
+// One result, or of MATVEC_GATED two become one. sums: (rows of the block, segments).
+template <enum matvec_kind KIND>
+__device__ __forceinline__ void finish_row(const struct matvec &m, int row, const float *sums, float scale, float weight)
+{
+    const int n_sums = KIND == MATVEC_GATED ? 2 : 1;
+    float value[2] = {0, 0};
+    for (int i = 0; i < n_sums; i++) {
+        for (int s = 0; s < m.segments; s++)
+            value[i] += sums[i * m.segments + s];
+        value[i] *= scale;
+    }
+    if (KIND == MATVEC_GATED) {
+        const float gate = value[0] + (m.bias[0] ? m.bias[0][row] : 0.0f), up = value[1] + (m.bias[1] ? m.bias[1][row] : 0.0f);
+        m.y[0][row] = silu(gate) * up;
+        return;
+    }
+    const float *bias = m.bias[0];
+    float *y = m.y[0];
+    if (KIND == MATVEC_STORE && row >= m.rows[0]) {
+        row -= m.rows[0];
+        const bool second = row < m.rows[1];
+        bias = second ? m.bias[1] : m.bias[2];
+        y = second ? m.y[1] : m.y[2];
+        row -= second ? 0 : m.rows[1];
+    }
+    value[0] += bias && m.first_col == 0 ? bias[row] : 0.0f;
+    if (KIND == MATVEC_STORE)
+        y[row] = value[0];
+    else
+        y[row] = KIND == MATVEC_ADD ? __ldcg(y + row) + weight * value[0] : silu(__ldcg(y + row)) * value[0];
+}
+
+// The expert's matrices in the places of the dense ones'.
+template <enum matvec_kind KIND> __device__ static inline bool resolve_expert(struct matvec &m, float *weight)
+{
+    const struct expert_choice choice = *m.choice;
+    const struct expert_weights *e = m.table + choice.expert;
+    *weight = choice.weight;
+    m.w[0] = KIND == MATVEC_GATED ? e->gate.data : e->down.data;
+    m.bias[0] = KIND == MATVEC_GATED ? e->gate_bias : e->down_bias;
+    m.w[1] = e->up.data;
+    m.bias[1] = e->up_bias;
+    return (KIND == MATVEC_GATED ? e->gate.dtype : e->down.dtype) == m.type;
+}
+
+// Dynamic shared memory: x, padded to whole segments; then the tiles' sums.
+template <class T, bool ALIGNED, enum matvec_kind KIND>
+static __global__ void __launch_bounds__(MATVEC_THREADS, 2) matvec_kernel(struct matvec m)
+{
+    SHARED_DYNAMIC(float, xs);
+    SHARED_ARRAY(float, squares, MATVEC_WARPS);
+    constexpr int step = 32 * PACK<T>;
+    constexpr int together = KIND == MATVEC_GATED ? 2 : 1; // rows that stay in one block
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    float weight = 1;
+    grid_dependency_launch();
+    if (m.choice) {
+        grid_dependency_wait();
+        if (!resolve_expert<KIND>(m, &weight))
+            return;
+    }
+
+    const int64_t units = m.n_rows / together;
+    const int first_row = (int)(units * blockIdx.x / gridDim.x) * together;
+    const int last_row = (int)(units * (blockIdx.x + 1) / gridDim.x) * together;
+    const int n_tiles = (last_row - first_row) * m.segments;
+    float *sums = xs + m.segments * m.steps * step;
+
+    uint4 packs[MATVEC_DEPTH];
+    struct tile<T> tile = tile_of<T, KIND>(m, warp, n_tiles, first_row);
+#pragma unroll
+    for (int j = 0; j < MATVEC_DEPTH; j++)
+        if (j < m.steps)
+            packs[j] = load_pack<T, ALIGNED>(tile.row, tile.col + j * step, m.cols);
+
+    const float own_squares = warp_sum(stage_x<T, ALIGNED>(xs, m));
+    if (lane == 0)
+        squares[warp] = own_squares;
+    __syncthreads();
+
+    for (int number = warp; number < n_tiles; number += MATVEC_WARPS) {
+        const float *x = xs + number % m.segments * m.steps * step + 4 * lane;
+        tile = tile_of<T, KIND>(m, number + MATVEC_WARPS, n_tiles, first_row);
+        float sum[2] = {0, 0};
+#pragma unroll
+        for (int j = 0; j < MATVEC_DEPTH; j++)
+            if (j < m.steps) {
+                add_products<T>(sum, packs[j], x + j * step);
+                packs[j] = load_pack<T, ALIGNED>(tile.row, tile.col + j * step, m.cols);
+            }
+        const float total = warp_sum(sum[0] + sum[1]);
+        if (lane == 0)
+            sums[number] = total;
+    }
+    __syncthreads();
+
+    float scale = 1;
+    if (m.norm) {
+        float all = 0;
+        for (int w = 0; w < MATVEC_WARPS; w++)
+            all += squares[w];
+        scale = 1.0f / sqrtf(all / (float)m.cols + m.eps);
+    }
+    for (int row = first_row / together + (int)threadIdx.x; row < last_row / together; row += MATVEC_THREADS)
+        finish_row<KIND>(m, row, sums + (row * together - first_row) * m.segments, scale, weight);
+}
+
+// Plans and launches. `type` is that of all of m->w; m->n_rows, segments and steps are set here.
+template <class T, enum matvec_kind KIND>
+static yalm_status matvec_launch(struct matvec m, cudaStream_t stream, yalm_error *error)
+{
+    if (m.cols > MATVEC_MAX_COLS)
+        return error_set(error, YALM_FAILED, "CUDA: found a product of %d columns, expected at most %d", m.cols,
+                         (int)MATVEC_MAX_COLS);
+    const int step = 32 * PACK<T>, all_steps = (m.cols + step - 1) / step;
+    m.segments = (all_steps + MATVEC_DEPTH - 1) / MATVEC_DEPTH;
+    m.steps = (all_steps + m.segments - 1) / m.segments;
+    m.n_rows = m.rows[0] + m.rows[1] + m.rows[2];
+
+    int device = 0, blocks = 0;
+    TRY_CUDA(cudaGetDevice(&device));
+    TRY_CUDA(cudaDeviceGetAttribute(&blocks, cudaDevAttrMultiProcessorCount, device));
+    const int together = KIND == MATVEC_GATED ? 2 : 1, units = m.n_rows / together;
+    blocks = blocks < units ? blocks : units;
+    const int most_units = MATVEC_MAX_TILES / (together * m.segments); // of a block
+    const int needed = (units + most_units - 1) / most_units;
+    blocks = blocks > needed ? blocks : needed;
+    const size_t tiles = (size_t)(units + blocks - 1) / blocks * together * m.segments;
+    const size_t shared = sizeof(float) * ((size_t)m.segments * m.steps * step + tiles);
+
+    bool aligned = m.stride * sizeof(T) % 16 == 0 && m.cols * sizeof(T) % 16 == 0 && reinterpret_cast<uintptr_t>(m.x) % 16 == 0;
+    for (int i = 0; i < 3; i++)
+        aligned = aligned && reinterpret_cast<uintptr_t>(m.w[i]) % 16 == 0;
+    if (aligned)
+        return LAUNCH(error, (matvec_kernel<T, true, KIND>), blocks, MATVEC_THREADS, shared, stream, m);
+    return LAUNCH(error, (matvec_kernel<T, false, KIND>), blocks, MATVEC_THREADS, shared, stream, m);
+}
+
+template <enum matvec_kind KIND>
+static yalm_status matvec_run(const struct matvec *m, enum dtype type, cudaStream_t stream, yalm_error *error)
+{
+    switch (type) {
+    case DTYPE_FP32:
+        return matvec_launch<float, KIND>(*m, stream, error);
+    case DTYPE_FP16:
+        return matvec_launch<half, KIND>(*m, stream, error);
+    case DTYPE_BF16:
+        return matvec_launch<__nv_bfloat16, KIND>(*m, stream, error);
+    default:
+        return no_kernel(type, error);
+    }
+}
+
+// y += (w x + bias), wide matrices some columns at a time.
+static inline yalm_status matvec_add(const struct matvec *whole, enum dtype type, cudaStream_t stream, yalm_error *error)
+{
+    for (int col = 0; col < whole->cols; col += MATVEC_MAX_COLS) {
+        struct matvec m = *whole;
+        m.first_col = col;
+        m.cols = whole->cols - col < MATVEC_MAX_COLS ? whole->cols - col : MATVEC_MAX_COLS;
+        m.x = whole->x + col;
+        TRY(matvec_run<MATVEC_ADD>(&m, type, stream, error));
+    }
+    return YALM_OK;
+}
