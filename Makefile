@@ -6,7 +6,7 @@ PREFIX  ?= /usr/local
 DESTDIR ?=
 JOBS    ?= $(shell nproc 2>/dev/null || echo 2)
 # VARIANT: release; openmp (the team's threads are the OpenMP runtime's); one of the sanitizers asan (address, undefined) and
-# tsan (thread); or fuzz (libFuzzer with asan).
+# tsan (thread); fuzz (libFuzzer with asan); or emulated and emulated-asan (the CUDA half, run by the CPU).
 VARIANT ?= release
 # Each fuzzer runs for so long in `make test`.
 FUZZ_SECONDS ?= 60
@@ -32,6 +32,11 @@ else ifeq ($(VARIANT),asan)
 else ifeq ($(VARIANT),tsan)
   CFLAGS := -O1 -g -fsanitize=thread
   LINK   := -fsanitize=thread
+else ifeq ($(VARIANT),emulated)
+  CFLAGS := -O2 -g
+else ifeq ($(VARIANT),emulated-asan)
+  CFLAGS := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
+  LINK   := -fsanitize=address,undefined
 else ifeq ($(VARIANT),fuzz)
   CC     := $(CLANG)
   CFLAGS := -O1 -g -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
@@ -113,7 +118,9 @@ $(BUILD)/requirements:
 	    "tools/setup.sh or \`make demo\` installs them" >&2; exit 1; }
 
 clean:
-	rm -rf build yalm libyalm.a libyalm.so*
+	rm -rf build yalm libyalm.a libyalm.so* libyalm-cuda.so
+
+include src/cuda/cuda.mk
 
 # ---------------------------------------------------------------------------------------- demo
 
@@ -159,7 +166,13 @@ check openmp asan tsan fuzz:
 	@$(MAKE) --no-print-directory -s -j$(JOBS) $(if $(filter fuzz,$@),VARIANT=fuzz fuzzers,VARIANT=$(@:check=release) all test-programs)
 	@$(PYTHON) tests/run.py --fuzz-seconds $(FUZZ_SECONDS) $(@:check=release)
 
-C_FILES = $(shell git ls-files '*.c' '*.h')
+test-cuda:
+	@tools/setup.sh test
+	@$(MAKE) --no-print-directory -s -j$(JOBS) VARIANT=emulated all test-programs
+	@$(MAKE) --no-print-directory -s -j$(JOBS) VARIANT=emulated-asan all test-programs
+	@$(PYTHON) tests/run.py cuda
+
+C_FILES = $(shell git ls-files '*.c' '*.h' '*.cc' '*.cu' '*.cuh')
 lint:
 	@tools/setup.sh lint
 	@clang-format --dry-run -Werror $(C_FILES)
@@ -207,6 +220,6 @@ help:
 	@echo
 	@echo "VARIANT=openmp|asan|tsan|fuzz builds into build/VARIANT; CC, CFLAGS, LDFLAGS are honoured."
 
-.PHONY: all clean demo test-programs fuzzers test-builds test check openmp asan tsan fuzz lint install uninstall help FORCE
+.PHONY: all clean demo test-programs fuzzers test-builds test check openmp asan tsan fuzz cuda no-cuda test-cuda lint install uninstall help FORCE
 .DELETE_ON_ERROR:
 -include $(LIB_OBJECTS:.o=.d) $(CLI_OBJECTS:.o=.d) $(TEST_PROGRAMS:=.d) $(TEST_HELPERS:=.d) $(FUZZERS:=.d)

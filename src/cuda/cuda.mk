@@ -1,0 +1,90 @@
+# The CUDA half: libyalm-cuda.so, which the engine opens on demand. By nvcc, for every GPU that it knows; in the variants emulated and
+# emulated-asan by the C++ compiler, against the emulator in tests/cuda/emulator, to run on machines without a GPU.
+#
+# NVCC= (empty) leaves it out; CUDA_ARCHS="90" builds for one kind of GPU only.
+
+CXX         ?= g++
+NVCC        ?= $(or $(shell command -v nvcc 2>/dev/null),$(wildcard /usr/local/cuda/bin/nvcc))
+CUDA_HEADERS := $(wildcard src/cuda/*.h src/cuda/*.cuh)
+CUDA_SOURCES := $(wildcard src/cuda/*.cu)
+# What it has copies of: it is linked to neither the program nor the library that opens it.
+CUDA_SHARES := util/error util/memory util/version model/rope engine/kv_cache
+CUDA_SHARED_OBJECTS = $(CUDA_SHARES:%=$(BUILD)/src/%.o)
+
+ifneq ($(filter emulated%,$(VARIANT)),)
+# ---------------------------------------------------------------------------------------- emulated
+
+EMULATOR     := tests/cuda/emulator
+CUDA_LIBRARY := $(BUILD)/libyalm-cuda.so
+CXX_BASE     := -std=c++17 -D_GNU_SOURCE -Isrc -I$(EMULATOR) -Itests -fPIC -fvisibility=hidden -fno-math-errno -Wall -Wextra \
+                -Wpointer-arith $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null) -MMD -MP
+CUDA_OBJECTS := $(CUDA_SOURCES:%.cu=$(BUILD)/%.cu.o) $(patsubst %.cc,$(BUILD)/%.o,$(wildcard $(EMULATOR)/*.cc))
+CUDA_STATIC  := $(BUILD)/libyalm-cuda.a
+CUDA_TESTS   := $(patsubst %.cc,$(BUILD)/%,$(wildcard tests/cuda/test_*.cc))
+TEST_PROGRAMS += $(CUDA_TESTS)
+
+all: $(CUDA_LIBRARY)
+
+$(BUILD)/src/cuda/%.cu.o: src/cuda/%.cu $(BUILD)/settings
+	@mkdir -p $(@D)
+	$(CXX) -x c++ $(CXX_BASE) $(CFLAGS) $(THREADS) -c -o $@ $<
+
+$(BUILD)/$(EMULATOR)/%.o: $(EMULATOR)/%.cc $(BUILD)/settings
+	@mkdir -p $(@D)
+	$(CXX) $(CXX_BASE) $(CFLAGS) $(THREADS) -c -o $@ $<
+
+$(CUDA_LIBRARY): $(CUDA_OBJECTS) $(CUDA_SHARED_OBJECTS)
+	$(CXX) -shared $(LINK) $(LDFLAGS) -o $@ $^ $(THREADS) -lm
+
+# For the tests, which call kernels directly.
+$(CUDA_STATIC): $(CUDA_OBJECTS)
+	@rm -f $@
+	ar rcs $@ $^
+
+$(BUILD)/tests/cuda/%: tests/cuda/%.cc $(CUDA_STATIC) $(STATIC)
+	@mkdir -p $(@D)
+	$(CXX) $(CXX_BASE) $(CFLAGS) $(THREADS) $(LINK) -o $@ $< $(CUDA_STATIC) $(STATIC) $(LIBS) -lcmocka
+
+-include $(CUDA_OBJECTS:.o=.d) $(CUDA_TESTS:=.d)
+else ifeq ($(VARIANT),release)
+# ---------------------------------------------------------------------------------------- for GPUs
+
+CUDA_LIBRARY := libyalm-cuda.so
+CUDA_BUILD   := build/cuda
+CUDA_OBJECTS := $(CUDA_SOURCES:src/cuda/%.cu=$(CUDA_BUILD)/%.o)
+# Ampere, Ada, Hopper, Blackwell: those of them that the toolkit knows.
+CUDA_ARCHS    ?= $(filter $(patsubst compute_%,%,$(shell $(NVCC) --list-gpu-arch)),80 86 89 90 100 120)
+CUDA_CODE      = $(foreach arch,$(CUDA_ARCHS),-gencode arch=compute_$(arch),code=sm_$(arch)) \
+                 -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
+NVCC_FLAGS    := -std=c++17 -O3 -lineinfo -Isrc -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra -Xptxas -v \
+                 $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
+CUDA_HOME      = $(patsubst %/bin/,%,$(dir $(realpath $(NVCC))))
+
+ifneq ($(NVCC),)
+# all: cuda
+else
+all: no-cuda
+no-cuda:
+	@echo "make: nvcc was not found, so this build is for the CPU only (NVCC=path names one)"
+endif
+
+cuda: $(CUDA_LIBRARY) $(CUDA_BUILD)/ptxas.txt
+
+$(CUDA_BUILD)/settings: FORCE
+	$(call remember,$(NVCC) $(NVCC_FLAGS) $(CUDA_CODE))
+
+# ptxas says on standard error what each kernel takes: it is kept beside the object, and shown where the compilation fails.
+$(CUDA_BUILD)/%.o: src/cuda/%.cu $(CUDA_BUILD)/settings | $(BUILD)/requirements
+	@mkdir -p $(@D)
+	$(NVCC) $(NVCC_FLAGS) $(CUDA_CODE) -MMD -MF $(@:.o=.d) -c -o $@ $< 2>$(@:.o=.ptxas) || { cat $(@:.o=.ptxas) >&2; exit 1; }
+	@grep -v -e '^ptxas info' -e '^ *[0-9]* bytes stack frame' $(@:.o=.ptxas) >&2 || true
+
+$(CUDA_BUILD)/ptxas.txt: $(CUDA_OBJECTS)
+	@cat $(CUDA_OBJECTS:.o=.ptxas) > $@
+
+$(CUDA_LIBRARY): $(CUDA_OBJECTS) $(CUDA_SHARED_OBJECTS)
+	$(NVCC) -shared -cudart static $(foreach arch,$(CUDA_ARCHS),-gencode arch=compute_$(arch),code=sm_$(arch)) -o $@ $^ \
+	    -L$(CUDA_HOME)/lib64 -lcublasLt -Xlinker -rpath,$(CUDA_HOME)/lib64,-rpath,'$$ORIGIN' -lm
+
+-include $(CUDA_OBJECTS:.o=.d)
+endif

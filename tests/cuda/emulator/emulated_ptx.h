@@ -1,0 +1,104 @@
+// Twins of cuda/ptx.cuh. A copy lands in shared memory only when the thread waits for it, the last moment that the device allows.
+#pragma once
+#include "cuda_bf16.h"
+#include "cuda_fp16.h"
+
+void grid_dependency_wait(void);
+inline void grid_dependency_launch(void) {}
+
+inline void barrier_sync(int id, int n_threads, EMULATED_WHERE)
+{
+    emulated_barrier(id, n_threads, file, line);
+}
+
+inline uint4 load_stream(const uint4 *address)
+{
+    return *address;
+}
+
+void copy_async16(void *shared, const void *global, bool valid = true, EMULATED_WHERE);
+void copy_async_commit(void);
+void emulated_copy_wait(int n_groups_left);
+template <int N> void copy_async_wait(void)
+{
+    emulated_copy_wait(N);
+}
+
+struct emulated_ldmatrix {
+    const void *row;
+    unsigned *fragment;
+};
+template <bool transposed> void emulated_ldmatrix_complete(void *const operands[32])
+{
+    for (int lane = 0; lane < 32; lane++) {
+        auto to = static_cast<emulated_ldmatrix *>(operands[lane]);
+        for (int matrix = 0; matrix < 4; matrix++) {
+            uint16_t pair[2];
+            for (int i = 0; i < 2; i++) {
+                int row = transposed ? 2 * (lane % 4) + i : lane / 4;
+                int column = transposed ? lane / 4 : 2 * (lane % 4) + i;
+                pair[i] =
+                    static_cast<const uint16_t *>(static_cast<emulated_ldmatrix *>(operands[8 * matrix + row])->row)[column];
+            }
+            memcpy(&to->fragment[matrix], pair, sizeof(pair));
+        }
+    }
+}
+// Faults where the address is not one of 16 aligned bytes.
+void emulated_aligned(const char *name, const void *address, const char *file, int line);
+inline void ldmatrix_x4(unsigned (&fragment)[4], const void *shared_row, EMULATED_WHERE)
+{
+    emulated_aligned("ldmatrix_x4", shared_row, file, line);
+    emulated_ldmatrix operand = {shared_row, fragment};
+    emulated_collective("ldmatrix_x4", 0xffffffff, &operand, emulated_ldmatrix_complete<false>, file, line);
+}
+inline void ldmatrix_x4_trans(unsigned (&fragment)[4], const void *shared_row, EMULATED_WHERE)
+{
+    emulated_aligned("ldmatrix_x4_trans", shared_row, file, line);
+    emulated_ldmatrix operand = {shared_row, fragment};
+    emulated_collective("ldmatrix_x4_trans", 0xffffffff, &operand, emulated_ldmatrix_complete<true>, file, line);
+}
+
+struct emulated_mma {
+    float *sum;
+    const unsigned *a, *b;
+};
+template <class T> float emulated_element(unsigned pair, int index)
+{
+    T element;
+    element.bits = (uint16_t)(pair >> 16 * index);
+    return element;
+}
+// The layout is in cuda/ptx.cuh. Products of two 16-bit numbers are exact in fp32; the order of the sums is this code's own.
+template <class T> void emulated_mma_complete(void *const operands[32])
+{
+    float a[16][16], b[16][8];
+    for (int lane = 0; lane < 32; lane++) {
+        auto operand = static_cast<const emulated_mma *>(operands[lane]);
+        int g = lane / 4, t = lane % 4;
+        for (int i = 0; i < 2; i++) {
+            for (int r = 0; r < 4; r++) {
+                a[g + r % 2 * 8][2 * t + i + r / 2 * 8] = emulated_element<T>(operand->a[r], i);
+            }
+            for (int r = 0; r < 2; r++) {
+                b[2 * t + i + r * 8][g] = emulated_element<T>(operand->b[r], i);
+            }
+        }
+    }
+    for (int lane = 0; lane < 32; lane++) {
+        float *sum = static_cast<const emulated_mma *>(operands[lane])->sum;
+        for (int r = 0; r < 4; r++) {
+            int row = lane / 4 + r / 2 * 8, column = 2 * (lane % 4) + r % 2;
+            float products = 0;
+            for (int k = 0; k < 16; k++) {
+                products += a[row][k] * b[k][column];
+            }
+            sum[r] += products;
+        }
+    }
+}
+template <class T> void mma_m16n8k16(float (&sum)[4], const unsigned (&a)[4], const unsigned (&b)[2], EMULATED_WHERE)
+{
+    emulated_mma operand = {sum, a, b};
+    emulated_collective("mma_m16n8k16", 0xffffffff, &operand, emulated_mma_complete<T>, file, line);
+}

@@ -1,0 +1,159 @@
+#include "fibre.h"
+
+#include <sys/mman.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+#include "sanitizers.h"
+
+#if EMULATED_ASAN || EMULATED_MSAN
+constexpr size_t STACK_BYTES = 128 << 10; // checks make frames larger
+#else
+constexpr size_t STACK_BYTES = 32 << 10;
+#endif
+constexpr uint64_t CANARY = 0x5afe5afe5afe5afe;
+
+// void fibre_change(void **from_top, void *to_top)
+extern "C" void fibre_change(void **from_top, void *to_top);
+#if defined(__x86_64__)
+asm(R"(
+    .text
+    .globl fibre_change
+    .type fibre_change, @function
+fibre_change:
+    pushq %rbp
+    pushq %rbx
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    movq %rsp, (%rdi)
+    movq %rsi, %rsp
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbx
+    popq %rbp
+    ret
+    .size fibre_change, . - fibre_change
+)");
+
+static void *first_frame(char *end, void (*body)(void))
+{
+    // Six registers, the address that `ret` takes, and what keeps the stack aligned as after a call.
+    auto top = reinterpret_cast<void **>(end) - 8;
+    memset(top, 0, 8 * sizeof(*top));
+    top[6] = reinterpret_cast<void *>(body);
+    return top;
+}
+#elif defined(__aarch64__)
+asm(R"(
+    .text
+    .globl fibre_change
+    .type fibre_change, %function
+fibre_change:
+    sub sp, sp, #160
+    stp x19, x20, [sp]
+    stp x21, x22, [sp, #16]
+    stp x23, x24, [sp, #32]
+    stp x25, x26, [sp, #48]
+    stp x27, x28, [sp, #64]
+    stp x29, x30, [sp, #80]
+    stp d8, d9, [sp, #96]
+    stp d10, d11, [sp, #112]
+    stp d12, d13, [sp, #128]
+    stp d14, d15, [sp, #144]
+    mov x9, sp
+    str x9, [x0]
+    mov sp, x1
+    ldp x19, x20, [sp]
+    ldp x21, x22, [sp, #16]
+    ldp x23, x24, [sp, #32]
+    ldp x25, x26, [sp, #48]
+    ldp x27, x28, [sp, #64]
+    ldp x29, x30, [sp, #80]
+    ldp d8, d9, [sp, #96]
+    ldp d10, d11, [sp, #112]
+    ldp d12, d13, [sp, #128]
+    ldp d14, d15, [sp, #144]
+    add sp, sp, #160
+    ret
+    .size fibre_change, . - fibre_change
+)");
+
+static void *first_frame(char *end, void (*body)(void))
+{
+    auto top = reinterpret_cast<void **>(end - 160);
+    memset(top, 0, 160);
+    top[11] = reinterpret_cast<void *>(body); // x30
+    return top;
+}
+#else
+#error "the emulator's change of stacks is written for x86-64 and aarch64"
+#endif
+
+fibre *fibre_create(void (*body)(void))
+{
+    auto self = static_cast<fibre *>(calloc(1, sizeof(fibre)));
+    void *stack = mmap(nullptr, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (!self || stack == MAP_FAILED) {
+        abort();
+    }
+    self->stack = static_cast<char *>(stack);
+    self->stack_bytes = STACK_BYTES;
+    memcpy(self->stack, &CANARY, sizeof(CANARY));
+    fibre_reset(self, body);
+    return self;
+}
+
+void fibre_reset(fibre *self, void (*body)(void))
+{
+    sanitizer_unpoison(self->stack, self->stack_bytes); // what frames left that were never returned from
+    self->top = first_frame(self->stack + self->stack_bytes, body);
+    self->fake_stack = nullptr;
+}
+
+void fibre_destroy(fibre *self)
+{
+    sanitizer_unpoison(self->stack, self->stack_bytes);
+    munmap(self->stack, self->stack_bytes);
+    free(self);
+}
+
+bool fibre_intact(const fibre *self)
+{
+    return memcmp(self->stack, &CANARY, sizeof(CANARY)) == 0;
+}
+
+#if EMULATED_ASAN
+static fibre *left; // by the change under way
+
+void fibre_begun(void)
+{
+    const void *bottom;
+    size_t bytes;
+    __sanitizer_finish_switch_fiber(nullptr, &bottom, &bytes);
+    if (left && left->stack_bytes == 0) { // the thread's own stack tells where it is
+        left->stack = static_cast<char *>(const_cast<void *>(bottom));
+        left->stack_bytes = bytes;
+    }
+}
+
+void fibre_switch(fibre *from, fibre *to)
+{
+    left = from;
+    __sanitizer_start_switch_fiber(&from->fake_stack, to->stack, to->stack_bytes);
+    fibre_change(&from->top, to->top);
+    __sanitizer_finish_switch_fiber(from->fake_stack, nullptr, nullptr);
+}
+#else
+void fibre_begun(void) {}
+
+void fibre_switch(fibre *from, fibre *to)
+{
+    fibre_change(&from->top, to->top);
+}
+#endif
