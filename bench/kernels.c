@@ -115,7 +115,7 @@ static void matmul(void *context, int thread)
 static void quantise(void *context, int thread)
 {
     struct bench *b = context;
-    const struct span cols = share_of(b, thread, b->cols, QUANT_GROUP);
+    const struct span cols = share_of(b, thread, b->cols, QUANT_BLOCK);
     b->kernels->quant->quantise(b->quantised, b->x, b->cols, b->n, b->cols, cols.first, cols.last);
 }
 

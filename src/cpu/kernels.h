@@ -37,10 +37,13 @@ struct quant_args {
     void *scratch; // this thread's own, 64-byte aligned
 };
 
+// Columns of a token that have one scale, when tokens are quantised.
+enum { QUANT_BLOCK = 4 * QUANT_GROUP };
+
 struct quant_kernels {
     size_t (*size)(int n, int cols); // bytes of n quantised tokens
 
-    // Quantises tokens, columns [first_col, last_col): both multiples of 32, or last_col = cols. x: (n, ldx).
+    // Quantises tokens, columns [first_col, last_col): both multiples of QUANT_BLOCK, or last_col = cols. x: (n, ldx).
     void (*quantise)(void *to, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col);
     void (*product[DTYPE_WEIGHTS])(const struct quant_args *args); // of the quantised types
     size_t scratch;                                                // bytes

@@ -1,19 +1,24 @@
-// Products of quantised matrices in plain C, and the readable statement of what the others compute. A token's group of 32 values is
-// quantised to 16-bit integers q = round(x / scale), scale = max |x| / 32512; a group's products with the weights' quants are summed in
-// integers, exactly, and then scaled by both scales.
+// Products of quantised matrices in plain C, and the readable statement of what the others compute. A token's block of 128 values is
+// quantised to 16-bit integers q = round(x / scale), scale = max |x| / 32512; the products of a group of 32 with the weights' quants are
+// summed in integers, exactly, and then scaled by both scales.
 #include "cpu/kernels_scalar.h"
 
 static const float quant_most = 32512;
 
-// A token: integers, (groups * 32), then the groups' scales.
+// A token: integers, (blocks * 128), then the blocks' scales.
+static size_t token_blocks(int cols)
+{
+    return ((size_t)cols + QUANT_BLOCK - 1) / QUANT_BLOCK;
+}
+
 static size_t token_bytes(int cols)
 {
-    return quant_groups(cols) * (QUANT_GROUP * sizeof(int16_t) + sizeof(float));
+    return token_blocks(cols) * (QUANT_BLOCK * sizeof(int16_t) + sizeof(float));
 }
 
 static float *token_scales(const char *token, int cols)
 {
-    return (float *)(token + quant_groups(cols) * QUANT_GROUP * sizeof(int16_t));
+    return (float *)(token + token_blocks(cols) * QUANT_BLOCK * sizeof(int16_t));
 }
 
 static size_t scalar_quantised_size(int n, int cols)
@@ -21,7 +26,7 @@ static size_t scalar_quantised_size(int n, int cols)
     return (size_t)n * token_bytes(cols);
 }
 
-static float quantise_group(int16_t *to, const float *x, int n)
+static float quantise_block(int16_t *to, const float *x, int n)
 {
     uint32_t most_bits = 0; // as bits: a NaN is larger than any number
     for (int i = 0; i < n; i++) {
@@ -29,7 +34,7 @@ static float quantise_group(int16_t *to, const float *x, int n)
         most_bits = magnitude > most_bits ? magnitude : most_bits;
     }
     const float most = bits_to_float(most_bits), inverse = most > 1e-30f ? quant_most / most : 0;
-    for (int i = 0; i < QUANT_GROUP; i++) {
+    for (int i = 0; i < QUANT_BLOCK; i++) {
         const float q = i < n ? nearbyintf(x[i] * inverse) : 0;
         to[i] = fabsf(q) <= quant_most ? (int16_t)q : 0; // where it is not a number: the scale is none either
     }
@@ -40,9 +45,9 @@ static void scalar_quantise(void *to, const float *x, ptrdiff_t ldx, int n, int 
 {
     for (int t = 0; t < n; t++) {
         char *token = (char *)to + (size_t)t * token_bytes(cols);
-        for (int c = first_col; c < last_col; c += QUANT_GROUP)
-            token_scales(token, cols)[c / QUANT_GROUP] =
-                quantise_group((int16_t *)token + c, x + t * ldx + c, cols - c < QUANT_GROUP ? cols - c : QUANT_GROUP);
+        for (int c = first_col; c < last_col; c += QUANT_BLOCK)
+            token_scales(token, cols)[c / QUANT_BLOCK] =
+                quantise_block((int16_t *)token + c, x + t * ldx + c, cols - c < QUANT_BLOCK ? cols - c : QUANT_BLOCK);
     }
 }
 
@@ -90,7 +95,7 @@ static void row_product(enum dtype type, const struct quant_args *a, int row, in
             int32_t dot = 0;
             for (int i = 0; i < QUANT_GROUP; i++)
                 dot += quants[i] * values[i];
-            sum[t] += (double)dot * (double)(scale * token_scales(token, a->cols)[g]);
+            sum[t] += (double)dot * (double)(scale * token_scales(token, a->cols)[g * QUANT_GROUP / QUANT_BLOCK]);
         }
     }
     for (int t = 0; t < tokens; t++)

@@ -33,8 +33,8 @@ VEC_INLINE void transpose_8x8(__m256 row[8])
 // to[c * ldto + r] = from[r * ldfrom + c] for r < rows, c < cols.
 static inline void transpose(float *to, ptrdiff_t ldto, const float *from, ptrdiff_t ldfrom, int rows, int cols)
 {
-    for (ptrdiff_t r = 0; r < rows; r += 8)
-        for (ptrdiff_t c = 0; c < cols; c += 8)
+    for (ptrdiff_t c = 0; c < cols; c += 8) // in this order, for the rows of `to` may be pages apart
+        for (ptrdiff_t r = 0; r < rows; r += 8)
             if (rows - r >= 8 && cols - c >= 8) {
                 __m256 row[8];
                 for (int i = 0; i < 8; i++)

@@ -1,8 +1,9 @@
 // Products of quantised matrices, for either vector width; included by kernels_<isa>_quant.c.
 //
-// Tokens are quantised too: each group of 32 values to 16-bit integers and one scale. So a group's sum of products is exact in
+// Tokens are quantised too: each block of 128 values to 16-bit integers and one scale. So a group's sum of products is exact in
 // integers, and costs as little as 16-bit multiplications do, while the tokens keep 15 bits: quantised to 8, they would do more harm than
-// the weights' own rounding does.
+// the weights' own rounding does. (A block is four groups: with many tokens the weights' scale is then all that differs from
+// group to group.)
 //
 // For a few tokens: a chunk is what one vector of 32-bit sums covers, 4 * VEC columns, whose even columns are stored before its odd ones:
 // that is how quants come apart from their bytes.
@@ -24,11 +25,11 @@ enum {
 
 static const float quant_most = 32512; // of a token's values; 127 * 256
 
-// The value of x in [first, first + 32), less where the row ends at `cols`, as integers; returns their scale. A group with a value that is
-// not a number, or infinite, has such a scale.
-VEC_INLINE float quantise_group(int32_t to[QUANT_GROUP], const float *x, int first, int cols)
+// The values of x in [first, first + 128), less where the row ends at `cols`, as integers, then zeros; returns their scale. A block with a
+// value that is not a number, or infinite, has such a scale.
+VEC_INLINE float quantise_block(int16_t to[QUANT_BLOCK], const float *x, int first, int cols)
 {
-    enum { N = QUANT_GROUP / VEC };
+    enum { N = QUANT_BLOCK / VEC };
     vec v[N];
     for (int i = 0; i < N; i++) {
         const int left = cols - first - i * VEC;
@@ -37,13 +38,13 @@ VEC_INLINE float quantise_group(int32_t to[QUANT_GROUP], const float *x, int fir
     const float most = largest_magnitude(v, N);
     const vec inverse = vec_set(most > 1e-30f ? quant_most / most : 0); // what is smaller counts as 0
     for (int i = 0; i < N; i++)
-        ivec_store(to + i * VEC, ivec_round(vec_mul(v[i], inverse)));
+        ivec_store_narrow(to + i * VEC, ivec_round(vec_mul(v[i], inverse)));
     return most / quant_most;
 }
 
 // ------------------------------------------------------------------------------------------ few tokens
 
-// A token: its groups, rounded up to whole vectors of scales, as (chunks, 2, 2 * VEC) integers, then the scales.
+// A token: its groups, rounded up to whole vectors of scales, as (chunks, 2, 2 * VEC) integers, then a scale for each group.
 VEC_INLINE size_t few_groups(int cols)
 {
     return (quant_groups(cols) + VEC - 1) / VEC * VEC;
@@ -59,13 +60,17 @@ VEC_INLINE void quantise_few(char *to, const float *x, int cols, int first_col, 
     float *scales = (float *)(to + few_groups(cols) * QUANT_GROUP * sizeof(int16_t));
     // Past the end to the last whole chunk, zeros: weights may be absent there, but what was in memory could be anything.
     const int end = last_col < cols ? last_col : (int)few_groups(cols) * QUANT_GROUP;
-    for (int c = first_col; c < end; c += QUANT_GROUP) {
-        int32_t group[QUANT_GROUP];
-        scales[c / QUANT_GROUP] = quantise_group(group, x, c, cols);
-        int16_t *even = quants + c / CHUNK_COLS * CHUNK_COLS + c % CHUNK_COLS / 2, *odd = even + CHUNK_COLS / 2;
-        for (int i = 0; i < QUANT_GROUP / 2; i++) {
-            even[i] = (int16_t)group[2 * i];
-            odd[i] = (int16_t)group[2 * i + 1];
+    for (int c = first_col; c < end; c += QUANT_BLOCK) {
+        int16_t block[QUANT_BLOCK];
+        const float scale = quantise_block(block, x, c, cols);
+        for (int g = 0; g < QUANT_BLOCK / QUANT_GROUP; g++)
+            scales[c / QUANT_GROUP + g] = scale;
+        for (int chunk = 0; chunk < QUANT_BLOCK; chunk += CHUNK_COLS) {
+            int16_t *even = quants + c + chunk, *odd = even + CHUNK_COLS / 2;
+            for (int i = 0; i < CHUNK_COLS / 2; i++) {
+                even[i] = block[chunk + 2 * i];
+                odd[i] = block[chunk + 2 * i + 1];
+            }
         }
     }
 }

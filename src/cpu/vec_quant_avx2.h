@@ -4,7 +4,11 @@
 
 typedef __m256i ivec;
 
-enum { QUANT_TILE_VECS = 2 };
+enum {
+    QUANT_TILE_ROWS = 4,
+    QUANT_TILE_VECS = 2,
+    QUANT_TALL_ROWS = 8
+}; // 8 integer sums in 16 registers; 8 float ones, some of them in L1
 
 VEC_INLINE ivec ivec_zero(void)
 {
@@ -17,6 +21,10 @@ VEC_INLINE ivec ivec_load(const void *p)
 VEC_INLINE void ivec_store(void *p, ivec x)
 {
     _mm256_storeu_si256(p, x);
+}
+VEC_INLINE void ivec_store_narrow(int16_t *to, ivec x) // no value is beyond 16 bits
+{
+    _mm_storeu_si128((__m128i *)to, _mm_packs_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1)));
 }
 VEC_INLINE ivec ivec_set(int32_t x)
 {

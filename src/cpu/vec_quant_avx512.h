@@ -5,7 +5,7 @@
 
 typedef __m512i ivec;
 
-enum { QUANT_TILE_VECS = 3 };
+enum { QUANT_TILE_ROWS = 4, QUANT_TILE_VECS = 3, QUANT_TALL_ROWS = 8 }; // 12 integer sums and 12 float ones in 32 registers
 
 VEC_INLINE ivec ivec_zero(void)
 {
@@ -18,6 +18,10 @@ VEC_INLINE ivec ivec_load(const void *p)
 VEC_INLINE void ivec_store(void *p, ivec x)
 {
     _mm512_storeu_si512(p, x);
+}
+VEC_INLINE void ivec_store_narrow(int16_t *to, ivec x) // no value is beyond 16 bits
+{
+    _mm256_storeu_si256((__m256i *)to, _mm512_cvtepi32_epi16(x));
 }
 VEC_INLINE ivec ivec_set(int32_t x)
 {

@@ -82,14 +82,14 @@ static void multiply(const struct fixture *f, const struct problem *p, int first
 }
 
 // What a value becomes: by the rule that kernels_scalar_quant.c states.
-static double quantised_value(const float *group, int n, int i, double *step)
+static double quantised_value(const float *block, int n, int i, double *step)
 {
     float most = 0;
     for (int j = 0; j < n; j++)
-        most = fmaxf(most, fabsf(group[j]));
+        most = fmaxf(most, fabsf(block[j]));
     const float scale = most / 32512;
     *step = scale;
-    return most > 0 ? (double)nearbyintf(group[i] * (32512 / most)) * (double)scale : 0;
+    return most > 0 ? (double)nearbyintf(block[i] * (32512 / most)) * (double)scale : 0;
 }
 
 static void check(const struct problem *p)
@@ -98,7 +98,7 @@ static void check(const struct problem *p)
         for (int r = 0; r < p->rows; r++) {
             double same = 0, before = 0, magnitude = 0, bound = 0;
             for (int c = 0; c < p->cols; c++) {
-                const int first = c / 32 * 32, n = p->cols - first < 32 ? p->cols - first : 32;
+                const int first = c / 128 * 128, n = p->cols - first < 128 ? p->cols - first : 128;
                 const double w = quant_at(p, r, c) * scale_at(p, r, c / 32);
                 double step;
                 same += w * quantised_value(p->x + t * p->ldx + first, n, c - first, &step);
