@@ -1,0 +1,287 @@
+// Does the same on the CPU and on the GPU, by one program through the public API, and says how far apart they come:
+//
+//     compare_devices MODEL TOKENS [kv=fp16|fp32] [chunk=N]
+//
+// TOKENS holds int32 ids. For each scenario one line on stdout: its name, the largest difference of two logits in units of their row's range
+// (on the CPU), and how many rows were compared; of sampling, how many tokens differ and how many were drawn.
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "yalm.h"
+
+static const char *const devices[] = {"cpu", "cuda"};
+
+struct pair {
+    const yalm_model *model;
+    yalm_session_options options; // of both, but for the device
+    const int32_t *tokens;        // (n)
+    int n, vocab;
+    yalm_session *sessions[2]; // in the order of `devices`
+    double worst;
+    int rows;
+};
+
+static void quit(const char *what, const yalm_error *error)
+{
+    fprintf(stderr, "compare_devices: %s: %s\n", what, error ? error->text : "");
+    exit(error && error->status ? (int)error->status : YALM_FAILED);
+}
+
+static void open_both(struct pair *p)
+{
+    p->worst = p->rows = 0;
+    for (int i = 0; i < 2; i++) {
+        yalm_error error = {0};
+        yalm_session_options options = p->options;
+        options.device = devices[i];
+        p->sessions[i] = yalm_session_open(p->model, &options, &error);
+        if (p->sessions[i] == NULL)
+            quit(devices[i], &error);
+        if (strcmp(yalm_session_facts(p->sessions[i])->device, devices[i]) != 0)
+            quit("the session runs on another device", NULL);
+    }
+}
+
+static void close_both(struct pair *p)
+{
+    for (int i = 0; i < 2; i++)
+        yalm_session_close(p->sessions[i]);
+}
+
+static void compare_rows(struct pair *p, int n)
+{
+    for (int row = 0; row < n; row++) {
+        const float *cpu = yalm_logits(p->sessions[0], row), *gpu = yalm_logits(p->sessions[1], row);
+        if (cpu == NULL || gpu == NULL)
+            quit("no logits", NULL);
+        double low = INFINITY, high = -INFINITY, worst = 0;
+        for (int i = 0; i < p->vocab; i++) {
+            low = fmin(low, cpu[i]);
+            high = fmax(high, cpu[i]);
+            worst = isfinite(gpu[i]) && isfinite(cpu[i]) ? fmax(worst, fabs((double)gpu[i] - cpu[i])) : INFINITY;
+        }
+        p->worst = fmax(p->worst, worst / (high - low));
+        p->rows++;
+    }
+}
+
+static void evaluate(struct pair *p, const int32_t *tokens, int n, yalm_logits_of which)
+{
+    for (int i = 0; i < 2; i++) {
+        yalm_error error = {0};
+        if (yalm_eval(p->sessions[i], tokens, n, which, &error) != YALM_OK)
+            quit(devices[i], &error);
+    }
+    compare_rows(p, which == YALM_LOGITS_ALL ? n : which == YALM_LOGITS_LAST ? 1 : 0);
+}
+
+// Tokens [from, to), `piece` at a time, with the last one's logits.
+static void evaluate_pieces(struct pair *p, int from, int to, int piece)
+{
+    for (int at = from; at < to; at += piece)
+        evaluate(p, p->tokens + at, piece < to - at ? piece : to - at, YALM_LOGITS_LAST);
+}
+
+static void report(struct pair *p, const char *scenario)
+{
+    printf("%s %.3e %d\n", scenario, p->worst, p->rows);
+    close_both(p);
+}
+
+// ------------------------------------------------------------------------------------------ scenarios
+
+static void prefill(struct pair *p)
+{
+    open_both(p);
+    evaluate(p, p->tokens, p->n, YALM_LOGITS_ALL);
+    report(p, "prefill");
+}
+
+static void pieces(struct pair *p)
+{
+    open_both(p);
+    evaluate_pieces(p, 0, p->n, 7);
+    report(p, "pieces");
+}
+
+static void decode(struct pair *p)
+{
+    open_both(p);
+    evaluate(p, p->tokens, p->n / 2, YALM_LOGITS_LAST);
+    evaluate_pieces(p, p->n / 2, p->n, 1);
+    report(p, "decode");
+}
+
+// Logits of a token that is evaluated alone, wanted as "all"; and a token whose logits nobody wants.
+static void odd_calls(struct pair *p)
+{
+    open_both(p);
+    for (int i = 0; i < 8; i++)
+        evaluate(p, p->tokens + i, 1, i % 3 == 0 ? YALM_LOGITS_ALL : i % 3 == 1 ? YALM_LOGITS_NONE : YALM_LOGITS_LAST);
+    evaluate(p, p->tokens, 3, YALM_LOGITS_NONE);
+    evaluate(p, p->tokens, 1, YALM_LOGITS_LAST);
+    report(p, "odd-calls");
+}
+
+static void roll_back(struct pair *p, int64_t position)
+{
+    for (int i = 0; i < 2; i++) {
+        yalm_error error = {0};
+        if (yalm_rollback(p->sessions[i], position, &error) != YALM_OK)
+            quit(devices[i], &error);
+        if (yalm_logits(p->sessions[i], 0) || yalm_sample(p->sessions[i], &(yalm_sampling){0}) != -1)
+            quit("logits after a rollback", NULL);
+    }
+}
+
+static void rollback(struct pair *p)
+{
+    const int window = yalm_model_facts(p->model)->sliding_window, back = window ? p->n - 4 : p->n / 3;
+    open_both(p);
+    evaluate(p, p->tokens, p->n, YALM_LOGITS_LAST);
+    roll_back(p, back);
+    evaluate_pieces(p, back, p->n, 1);
+    if (!window) {
+        roll_back(p, 1);
+        evaluate(p, p->tokens + 1, p->n - 1, YALM_LOGITS_ALL);
+    }
+    report(p, "rollback");
+}
+
+// Past a context of a third of the text: sinks and the ring, or the model's own window.
+static void endless(struct pair *p)
+{
+    const yalm_session_options options = p->options;
+    p->options.context = p->n / 3;
+    p->options.endless = true;
+    open_both(p);
+    evaluate(p, p->tokens, p->n / 2, YALM_LOGITS_ALL);
+    evaluate_pieces(p, p->n / 2, 3 * p->n / 4, 1);
+    evaluate_pieces(p, 3 * p->n / 4, p->n, 5);
+    report(p, "endless");
+    p->options = options;
+}
+
+static void noise(struct pair *p)
+{
+    open_both(p);
+    for (int i = 0; i < 2; i++) {
+        yalm_error error = {0};
+        if (yalm_fill_random(p->sessions[i], p->n / 2, 5, &error) != YALM_OK)
+            quit(devices[i], &error);
+    }
+    evaluate_pieces(p, 0, 3, 1);
+    evaluate(p, p->tokens, p->n / 4, YALM_LOGITS_ALL);
+    report(p, "noise");
+}
+
+// Two timelines on one model, in turns: neither disturbs the other, and the weights are there once.
+static void two_sessions(struct pair *p)
+{
+    struct pair other = *p;
+    open_both(p);
+    open_both(&other);
+    evaluate(p, p->tokens, p->n / 2, YALM_LOGITS_LAST);
+    evaluate(&other, p->tokens + p->n / 2, p->n / 2, YALM_LOGITS_LAST);
+    for (int i = 0; i < 4; i++) {
+        evaluate(p, p->tokens + i, 1, YALM_LOGITS_LAST);
+        evaluate(&other, p->tokens + p->n - 1 - i, 1, YALM_LOGITS_LAST);
+    }
+    p->worst = fmax(p->worst, other.worst);
+    p->rows += other.rows;
+    close_both(&other);
+    report(p, "two-sessions");
+}
+
+// The same seed draws the same tokens. Both go on with the CPU's, so that one that differs does not make all the others differ.
+static void draw(struct pair *p, const char *name, const yalm_sampling *sampling)
+{
+    int differ = 0, drawn = 0;
+    open_both(p);
+    for (int i = 0; i < 2; i++)
+        yalm_seed(p->sessions[i], 11);
+    evaluate(p, p->tokens, p->n / 2, YALM_LOGITS_LAST);
+    for (; drawn < p->n / 3; drawn++) {
+        const int32_t token = yalm_sample(p->sessions[0], sampling);
+        differ += yalm_sample(p->sessions[1], sampling) != token;
+        if (token < 0)
+            quit("no token", NULL);
+        evaluate(p, &token, 1, YALM_LOGITS_LAST);
+    }
+    close_both(p);
+    printf("%s %d %d\n", name, differ, drawn);
+}
+
+static void draws(struct pair *p)
+{
+    const yalm_logit_bias biases[] = {{3, -INFINITY}, {5, 2}, {p->vocab - 1, 1.5f}};
+    yalm_sampling greedy = yalm_sampling_defaults(), plain = greedy, kept = greedy, held = greedy;
+    greedy.temperature = 0;
+    plain.temperature = 1;
+    plain.top_k = 0;
+    plain.top_p = 1;
+    plain.min_p = 0;
+    kept.top_k = 0;
+    kept.min_p = 0;
+    kept.top_p = 0.7f;
+    held.repeat_penalty = 1.3f;
+    held.presence_penalty = 0.2f;
+    held.frequency_penalty = 0.1f;
+    held.biases = biases;
+    held.n_biases = 3;
+    draw(p, "draw-greedy", &greedy);
+    draw(p, "draw-plain", &plain);
+    draw(p, "draw-top-p", &kept);
+    draw(p, "draw-penalties", &held);
+}
+
+// ------------------------------------------------------------------------------------------ main
+
+static int32_t *read_tokens(const char *path, int *n)
+{
+    FILE *file = fopen(path, "rb");
+    int32_t *tokens = NULL;
+    if (file && fseek(file, 0, SEEK_END) == 0) {
+        *n = (int)(ftell(file) / (long)sizeof *tokens);
+        tokens = malloc((size_t)*n * sizeof *tokens + 1);
+        rewind(file);
+        if (tokens && fread(tokens, sizeof *tokens, (size_t)*n, file) != (size_t)*n)
+            *n = 0;
+    }
+    if (file)
+        fclose(file);
+    return tokens;
+}
+
+int main(int argc, char **argv)
+{
+    struct pair p = {.options = yalm_session_defaults()};
+    int32_t *tokens = argc > 2 ? read_tokens(argv[2], &p.n) : NULL;
+    if (tokens == NULL || p.n < 24)
+        quit("usage: compare_devices MODEL TOKENS [kv=fp16|fp32] [chunk=N], where TOKENS holds 24 int32 ids or more", NULL);
+    for (int i = 3; i < argc; i++)
+        if (strncmp(argv[i], "chunk=", 6) == 0)
+            p.options.chunk = atoi(argv[i] + 6);
+        else if (strcmp(argv[i], "kv=fp32") == 0)
+            p.options.kv = YALM_KV_FP32;
+        else if (strcmp(argv[i], "kv=fp16") != 0)
+            quit(argv[i], NULL);
+    yalm_error error = {0};
+    yalm_model *model = yalm_model_open(argv[1], NULL, &error);
+    if (model == NULL)
+        quit(argv[1], &error);
+    p.model = model;
+    p.tokens = tokens;
+    p.vocab = yalm_model_facts(model)->vocab_size;
+    p.options.context = p.n;
+    p.options.n_threads = 2;
+    static void (*const scenarios[])(struct pair *) = {prefill, pieces, decode,       odd_calls, rollback,
+                                                       endless, noise,  two_sessions, draws};
+    for (size_t i = 0; i < sizeof scenarios / sizeof scenarios[0]; i++)
+        scenarios[i](&p);
+    yalm_model_close(model);
+    free(tokens);
+    return 0;
+}

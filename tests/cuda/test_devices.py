@@ -1,0 +1,78 @@
+"""The whole CUDA backend beside the CPU's, on every model of the parity tests: logits and draws of the same calls on both, made by one program
+(compare_devices.c). Without a GPU it runs in the emulated build (YALM_VARIANT=emulated), where kernels run on the CPU, thread by thread."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from harness import BUILD, ROOT, VARIANT, built, convert_directory
+
+sys.path.insert(0, str(ROOT / "tests/parity"))
+import cases
+
+EXACT = 1e-5  # of a row's range: fp32 weights and cache, whose sums are only added up in another order
+HALF = 2e-3  # fp16 or bf16 weights, or an fp16 cache: many tokens' products round their inputs to 11 or 8 bits
+EMULATED = VARIANT.startswith("emulated")
+
+SCENARIOS = {"prefill", "pieces", "decode", "odd-calls", "rollback", "endless", "noise", "two-sessions"}
+DRAWS = {"draw-greedy", "draw-plain", "draw-top-p", "draw-penalties"}
+
+# (case, dtype of the matrices, cache, tokens): every architecture option, in fp32 exactly and in fp16 as it is used.
+RUNS = [(name, "fp32", "fp32") for name in cases.CASES if name.startswith("tiny-")]
+RUNS += [(name, "fp16", "fp16") for name in cases.CASES if name.startswith("tiny-")]
+RUNS += [
+    ("bundled", "bf16", "fp16"),
+    ("bundled", "fp32", "fp32"),
+    ("tiny-gqa", "bf16", "fp16"),
+    ("tiny-gqa", "bf16", "fp32"),
+]
+RUNS += [(name, "fp32", "fp32") for name in ("headdim-80-mha", "window-mqa", "mixtral-3-of-5", "yarn-attention-factor")]
+
+
+def has_gpu():
+    return Path("/dev/nvidiactl").exists()
+
+
+@pytest.fixture(scope="module")
+def compare():
+    if not EMULATED and not has_gpu():
+        pytest.skip("no GPU, and not the emulated build")
+    return built(BUILD / "tests/cuda/compare_devices")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """(case, dtype) -> (model, file of token ids); made when first asked for."""
+    folder, made = tmp_path_factory.mktemp("devices"), {}
+
+    def get(name, dtype):
+        if (name, dtype) not in made:
+            case = cases.CASES[name]
+            source = cases.write_model(case, folder / f"{name}-{dtype}")
+            ids = folder / f"{name}.ids"
+            # Far enough to pass the windows; the emulator takes its time.
+            cases.token_ids(case)[:72].tofile(ids)
+            made[name, dtype] = convert_directory(source, folder / f"{name}-{dtype}.bin", "--dtype", dtype), ids
+        return made[name, dtype]
+
+    return get
+
+
+@pytest.mark.parametrize("name, dtype, kv", RUNS, ids=lambda value: str(value))
+def test_logits_and_draws_equal_the_cpus(compare, models, name, dtype, kv):
+    model, ids = models(name, dtype)
+    done = subprocess.run([compare, model, ids, f"kv={kv}"], capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr
+    found = {line.split()[0]: tuple(map(float, line.split()[1:])) for line in done.stdout.splitlines()}
+    assert set(found) == SCENARIOS | DRAWS
+    bound = EXACT if dtype == kv == "fp32" else HALF
+    for scenario in sorted(SCENARIOS):
+        distance, rows = found[scenario]
+        assert rows > 0 and distance <= bound, (scenario, found)
+    for scenario in sorted(DRAWS):
+        differ, drawn = found[scenario]
+        # Logits that are rounded otherwise may tip a draw that falls near the edge between two tokens.
+        assert drawn >= 20 and differ <= (0 if bound == EXACT else drawn // 5), (scenario, found)
