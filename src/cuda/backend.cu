@@ -187,10 +187,27 @@ static yalm_status cuda_sample(void *state, const struct draw *draw, int32_t *to
     return YALM_OK;
 }
 
-static const struct backend backend_cuda = {
-    "cuda",           true, cuda_resolve,        cuda_memory, open_state, close_state, cuda_describe, cuda_evaluate,
-    cuda_fill_random, NULL, cuda_measure_limits, cuda_finish, cuda_fetch, cuda_sample,
-};
+// By name: the table grows. Functions that stay NULL belong to what this backend refuses or has no use for.
+static struct backend make_backend(void)
+{
+    struct backend b = {};
+    b.name = "cuda";
+    b.own_memory = true;
+    b.resolve = cuda_resolve;
+    b.memory = cuda_memory;
+    b.open = open_state;
+    b.close = close_state;
+    b.describe = cuda_describe;
+    b.evaluate = cuda_evaluate;
+    b.fill_random = cuda_fill_random;
+    b.measure_limits = cuda_measure_limits;
+    b.finish = cuda_finish;
+    b.fetch = cuda_fetch;
+    b.sample = cuda_sample;
+    return b;
+}
+
+static const struct backend backend_cuda = make_backend();
 
 // What the engine looks up in this library (engine/cuda_open.c): the backend, or why this machine cannot run it.
 extern "C" YALM_API const struct backend *yalm_cuda_backend(yalm_error *error)
