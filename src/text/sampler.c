@@ -240,6 +240,19 @@ static int take_share(int32_t *candidates, int *n, const float *logits, float mo
     return *n;
 }
 
+// The worst first, the best last: the order that take_share() leaves.
+static void order_candidates(int32_t *candidates, int n, const float *logits)
+{
+    for (int i = n / 2; i-- > 0;)
+        sift_down(candidates, n, i, logits, false);
+    for (int last = n - 1; last > 0; last--) {
+        const int32_t best = candidates[0];
+        candidates[0] = candidates[last];
+        candidates[last] = best;
+        sift_down(candidates, last, 0, logits, false);
+    }
+}
+
 // Draws with probability proportional to exp(logit / temperature). `most` is the largest logit.
 static int32_t draw(struct sampler *sampler, const int32_t *candidates, int n, float most, float temperature)
 {
@@ -286,7 +299,8 @@ int32_t sampler_draw(struct sampler *sampler, const yalm_sampling *sampling, con
         const int kept = take_share(candidates, &n, sampler->logits, most, sampling->top_p);
         candidates += n - kept;
         n = kept;
-    }
+    } else if (sampling->top_k > 0 && sampling->top_k < sampler->n_vocab)
+        order_candidates(candidates, n, sampler->logits);
     if (sampling->min_p > 0) {
         int kept = 0;
         for (int i = 0; i < n; i++)

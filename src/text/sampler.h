@@ -21,7 +21,8 @@ double sampler_uniform(struct sampler *sampler); // the next random number, in [
 //   temperature 0 takes the largest logit, and of equals the lowest id; otherwise
 //   top-k keeps the k largest (of equals the lower ids); top-p the fewest largest of these whose probabilities reach p of
 //   theirs; min-p those at least min_p times as probable as the largest; all three at temperature 1;
-//   temperature divides what is left, and one is drawn.
+//   temperature divides what is left, and one is drawn: the first at which the sum of probabilities exceeds the random number,
+//   by id where neither top-k nor top-p is on, else the least probable first (of equals the highest id).
 // NaN counts as -inf, which is never taken; where nothing else is there, the token is 0. Where a logit is +inf, only such are
 // taken. logits: (n_vocab), left as they are. recent: (n_recent) tokens that penalties look back on, oldest first; the last
 // penalty_last_n of them count, all where that is -1.
