@@ -356,8 +356,8 @@ static void bench_prefill(struct bench *b, int group, int head_dim, int n_tokens
 
 static void bench_all(struct bench *b)
 {
-    static const enum dtype types[] = {DTYPE_FP16, DTYPE_BF16, DTYPE_FP32};
-    for (int i = 0; i < 3; i++) {
+    static const enum dtype types[] = {DTYPE_FP16, DTYPE_BF16, DTYPE_FP32, DTYPE_FP8, DTYPE_FP8_E5M2};
+    for (int i = 0; i < 5; i++) {
         bench_matvec(b, types[i], 2048, 2048, 1);
         bench_matvec(b, types[i], 5632, 2048, 1);
         bench_matvec(b, types[i], 2048, 5632, 1);
@@ -382,6 +382,8 @@ static void bench_all(struct bench *b)
     bench_matmul(b, DTYPE_FP16, 4096, 4096, 512);
     bench_matmul(b, DTYPE_BF16, 5632, 2048, 512);
     bench_matmul(b, DTYPE_FP32, 5632, 2048, 512);
+    bench_matmul(b, DTYPE_FP8, 5632, 2048, 512);
+    bench_matmul(b, DTYPE_FP8_E5M2, 5632, 2048, 512);
     for (int group = 1; group <= 8; group *= 2)
         bench_decode(b, KV_FP16, group, 128, 16384);
     bench_decode(b, KV_FP16, 4, 64, 16384);
@@ -405,7 +407,7 @@ static void fill_pool(void *context, int thread)
     uint32_t seed = (uint32_t)thread + 1;
     for (size_t i = 0; i < share / 2; i++) {
         seed = seed * 1664525 + 1013904223;
-        p[i] = (uint16_t)((seed >> 16 & 0x83ff) | 0x2c00); // as fp16: about ±0.06 to ±0.12
+        p[i] = (uint16_t)((seed >> 16 & 0x83bf) | 0x2c00); // as fp16: about ±0.06 to ±0.12; as fp8: less than 2
     }
 }
 

@@ -193,7 +193,7 @@ def print_plan(layout: Layout, config: dict, types: list) -> None:
     print(f"{config['architecture']}, {config['n_layers']} layers, weights {'/'.join(types)}")
     for planned, offset in zip(layout.plan, layout.offsets):
         shape = " x ".join(str(n) for n in planned.shape)
-        print(f"{offset:>14} {planned.size:>12}  {planned.dtype_name:<4}  {planned.name:<32} {shape}")
+        print(f"{offset:>14} {planned.size:>12}  {planned.dtype_name:<8}  {planned.name:<32} {shape}")
     peak = PEAK_MEMORY + max(p.size // 9 if p.quantised else 0 for p in layout.plan)  # the scales of a matrix come last
     print(
         f"{len(layout.plan)} tensors, {layout.length} bytes ({layout.length / 1e9:.3f} GB); memory at most {peak >> 20} MiB"

@@ -45,12 +45,12 @@ static void print_text(const struct options *options, const yalm_model *model)
         const int length = (int)strlen(yalm_model_tensor(model, i).name);
         width = length > width ? length : width;
     }
-    printf("%-*s  type  %-16s %14s %14s  checksum\n", width, "tensor", "shape", "offset", "bytes");
+    printf("%-*s  type      %-16s %14s %14s  checksum\n", width, "tensor", "shape", "offset", "bytes");
     for (int i = 0; i < n; i++) {
         const yalm_tensor_info tensor = yalm_model_tensor(model, i);
         char shape[96] = "";
         shape_text(shape, sizeof shape, &tensor);
-        printf("%-*s  %-4s  %-16s %14" PRIu64 " %14" PRIu64 "  %016" PRIx64 "\n", width, tensor.name, tensor.dtype, shape,
+        printf("%-*s  %-8s  %-16s %14" PRIu64 " %14" PRIu64 "  %016" PRIx64 "\n", width, tensor.name, tensor.dtype, shape,
                tensor.offset, tensor.bytes, tensor.checksum);
     }
 }

@@ -41,8 +41,12 @@ static void embed_token(const struct cpu_state *s, float *x, int token)
     if (dtype_group_bytes[e->dtype])
         quant_row_to_fp32(x, e->dtype, e->data, e->rows, e->cols, token);
     else
-        s->kernels->to_fp32[e->dtype](x, (const uint8_t *)e->data + (size_t)token * dtype_row_bytes(e->dtype, e->cols),
-                                      e->cols);
+        s->kernels->to_fp32[e->dtype](x, (const uint8_t *)e->data + (size_t)token * e->cols * dtype_sizes[e->dtype], e->cols);
+    if (dtype_row_scale[e->dtype]) {
+        const float scale = matrix_row_scale(e, token);
+        for (int i = 0; i < e->cols; i++)
+            x[i] *= scale;
+    }
 }
 
 // x = the tokens' embeddings; the angles of their positions, for all layers.

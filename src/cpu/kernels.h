@@ -13,7 +13,7 @@ enum kv_type { KV_FP16, KV_FP32, KV_INT8, KV_TYPES }; // elements of the KV cach
 
 static const uint64_t kv_sizes[KV_TYPES] = {2, 4, 1}; // bytes of an element; each row of int8 has a float, its scale, besides
 
-// Y = X Wᵀ for a range of W's rows, many tokens at once.
+// Y = X Wᵀ for a range of W's rows, many tokens at once; without the rows' scales where W has any.
 struct matmul_args {
     float *y; // (n, ldy): element (t, r - first_row) gets row r's product with token t
     ptrdiff_t ldy;
@@ -75,7 +75,7 @@ struct attend_args {
 struct cpu_kernels {
     const char *name; // "scalar", "avx2", "avx512", "avx512vnni"
 
-    // y[t, r] = W[r] · x[t] for r in [first_row, last_row), t < n, n <= matvec_max: decode, and very short prefills. W is read once.
+    // y[t, r] = W[r] · x[t], without the row's scale where W has any, for r in [first_row, last_row), t < n, n <= matvec_max: decode, and very short prefills. W is read once.
     // y: (n, ldy), indexed by r - first_row as above; x: (n, ldx).
     void (*matvec[DTYPE_FLOATS])(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
                                  ptrdiff_t ldx, int n);

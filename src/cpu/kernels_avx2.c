@@ -40,6 +40,14 @@ static void avx2_bf16_to_fp32(float *y, const void *x, int n)
 {
     to_fp32(DTYPE_BF16, y, x, n);
 }
+static void avx2_fp8_to_fp32(float *y, const void *x, int n)
+{
+    to_fp32(DTYPE_FP8, y, x, n);
+}
+static void avx2_fp8_e5m2_to_fp32(float *y, const void *x, int n)
+{
+    to_fp32(DTYPE_FP8_E5M2, y, x, n);
+}
 static void avx2_to_fp16(uint16_t *y, const float *x, int n)
 {
     to_fp16(y, x, n);
@@ -60,11 +68,19 @@ static uint64_t avx2_read_streams(const void *data, size_t bytes, int n_streams,
 
 const struct cpu_kernels cpu_kernels_avx2 = {
     .name = "avx2",
-    .matvec = {[DTYPE_FP32] = avx2_matvec_fp32, [DTYPE_FP16] = avx2_matvec_fp16, [DTYPE_BF16] = avx2_matvec_bf16},
+    .matvec = {[DTYPE_FP32] = avx2_matvec_fp32,
+               [DTYPE_FP16] = avx2_matvec_fp16,
+               [DTYPE_BF16] = avx2_matvec_bf16,
+               [DTYPE_FP8] = avx2_matvec_fp8,
+               [DTYPE_FP8_E5M2] = avx2_matvec_fp8_e5m2},
     .matvec_max = MATVEC_MAX,
     .packed_size = avx2_packed_size,
     .pack_tokens = avx2_pack_tokens,
-    .matmul = {[DTYPE_FP32] = avx2_matmul_fp32, [DTYPE_FP16] = avx2_matmul_fp16, [DTYPE_BF16] = avx2_matmul_bf16},
+    .matmul = {[DTYPE_FP32] = avx2_matmul_fp32,
+               [DTYPE_FP16] = avx2_matmul_fp16,
+               [DTYPE_BF16] = avx2_matmul_bf16,
+               [DTYPE_FP8] = avx2_matmul_fp8,
+               [DTYPE_FP8_E5M2] = avx2_matmul_fp8_e5m2},
     .matmul_scratch = MATMUL_SCRATCH,
     .quant = &quant_kernels_avx2,
     .nomad = &nomad_kernels_avx2,
@@ -76,7 +92,11 @@ const struct cpu_kernels cpu_kernels_avx2 = {
     .silu_multiply = avx2_silu_multiply,
     .add = avx2_add,
     .add_scaled = avx2_add_scaled,
-    .to_fp32 = {[DTYPE_FP32] = avx2_fp32_to_fp32, [DTYPE_FP16] = avx2_fp16_to_fp32, [DTYPE_BF16] = avx2_bf16_to_fp32},
+    .to_fp32 = {[DTYPE_FP32] = avx2_fp32_to_fp32,
+                [DTYPE_FP16] = avx2_fp16_to_fp32,
+                [DTYPE_BF16] = avx2_bf16_to_fp32,
+                [DTYPE_FP8] = avx2_fp8_to_fp32,
+                [DTYPE_FP8_E5M2] = avx2_fp8_e5m2_to_fp32},
     .to_fp16 = avx2_to_fp16,
     .to_int8 = avx2_to_int8,
     .read_streams = avx2_read_streams,

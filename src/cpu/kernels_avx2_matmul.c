@@ -24,3 +24,11 @@ void avx2_matmul_bf16(const struct matmul_args *args)
 {
     matmul(DTYPE_BF16, args);
 }
+void avx2_matmul_fp8(const struct matmul_args *args)
+{
+    matmul(DTYPE_FP8, args);
+}
+void avx2_matmul_fp8_e5m2(const struct matmul_args *args)
+{
+    matmul(DTYPE_FP8_E5M2, args);
+}

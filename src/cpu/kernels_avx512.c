@@ -40,6 +40,14 @@ static void avx512_bf16_to_fp32(float *y, const void *x, int n)
 {
     to_fp32(DTYPE_BF16, y, x, n);
 }
+static void avx512_fp8_to_fp32(float *y, const void *x, int n)
+{
+    to_fp32(DTYPE_FP8, y, x, n);
+}
+static void avx512_fp8_e5m2_to_fp32(float *y, const void *x, int n)
+{
+    to_fp32(DTYPE_FP8_E5M2, y, x, n);
+}
 static void avx512_to_fp16(uint16_t *y, const float *x, int n)
 {
     to_fp16(y, x, n);
@@ -62,15 +70,26 @@ static uint64_t avx512_read_streams(const void *data, size_t bytes, int n_stream
 #define TABLE(isa, quantised)                                                                                                  \
     {                                                                                                                          \
         .name = isa,                                                                                                           \
-        .matvec = {[DTYPE_FP32] = avx512_matvec_fp32, [DTYPE_FP16] = avx512_matvec_fp16, [DTYPE_BF16] = avx512_matvec_bf16},   \
+        .matvec = {[DTYPE_FP32] = avx512_matvec_fp32,                                                                          \
+                   [DTYPE_FP16] = avx512_matvec_fp16,                                                                          \
+                   [DTYPE_BF16] = avx512_matvec_bf16,                                                                          \
+                   [DTYPE_FP8] = avx512_matvec_fp8,                                                                            \
+                   [DTYPE_FP8_E5M2] = avx512_matvec_fp8_e5m2},                                                                 \
         .matvec_max = MATVEC_MAX, .packed_size = avx512_packed_size, .pack_tokens = avx512_pack_tokens,                        \
-        .matmul = {[DTYPE_FP32] = avx512_matmul_fp32, [DTYPE_FP16] = avx512_matmul_fp16, [DTYPE_BF16] = avx512_matmul_bf16},   \
+        .matmul = {[DTYPE_FP32] = avx512_matmul_fp32,                                                                          \
+                   [DTYPE_FP16] = avx512_matmul_fp16,                                                                          \
+                   [DTYPE_BF16] = avx512_matmul_bf16,                                                                          \
+                   [DTYPE_FP8] = avx512_matmul_fp8,                                                                            \
+                   [DTYPE_FP8_E5M2] = avx512_matmul_fp8_e5m2},                                                                 \
         .matmul_scratch = MATMUL_SCRATCH, .quant = quantised, .nomad = &nomad_kernels_avx512,                                  \
         .attend = {[KV_FP16] = avx512_attend_fp16, [KV_FP32] = avx512_attend_fp32, [KV_INT8] = avx512_attend_int8},            \
         .attend_scratch = ATTEND_SCRATCH, .sparse = &sparse_kernels_avx512, .rmsnorm = avx512_rmsnorm, .rope = avx512_rope,    \
         .silu_multiply = avx512_silu_multiply, .add = avx512_add, .add_scaled = avx512_add_scaled,                             \
-        .to_fp32 =                                                                                                             \
-            {[DTYPE_FP32] = avx512_fp32_to_fp32, [DTYPE_FP16] = avx512_fp16_to_fp32, [DTYPE_BF16] = avx512_bf16_to_fp32},      \
+        .to_fp32 = {[DTYPE_FP32] = avx512_fp32_to_fp32,                                                                        \
+                    [DTYPE_FP16] = avx512_fp16_to_fp32,                                                                        \
+                    [DTYPE_BF16] = avx512_bf16_to_fp32,                                                                        \
+                    [DTYPE_FP8] = avx512_fp8_to_fp32,                                                                          \
+                    [DTYPE_FP8_E5M2] = avx512_fp8_e5m2_to_fp32},                                                               \
         .to_fp16 = avx512_to_fp16, .to_int8 = avx512_to_int8, .read_streams = avx512_read_streams,                             \
         .fma_loop = avx512_fma_loop,                                                                                           \
     }

@@ -62,6 +62,18 @@ static void scalar_bf16_to_fp32(float *y, const void *x, int n)
         y[i] = bf16_to_float(((const uint16_t *)x)[i]);
 }
 
+static void scalar_fp8_to_fp32(float *y, const void *x, int n)
+{
+    for (int i = 0; i < n; i++)
+        y[i] = element(DTYPE_FP8, x, i);
+}
+
+static void scalar_fp8_e5m2_to_fp32(float *y, const void *x, int n)
+{
+    for (int i = 0; i < n; i++)
+        y[i] = element(DTYPE_FP8_E5M2, x, i);
+}
+
 static uint16_t float_to_fp16(float value)
 {
     const uint32_t bits = float_to_bits(value), magnitude = bits & 0x7fffffff;
@@ -139,11 +151,19 @@ static double scalar_fma_loop(long rounds)
 
 const struct cpu_kernels cpu_kernels_scalar = {
     .name = "scalar",
-    .matvec = {[DTYPE_FP32] = scalar_matvec_fp32, [DTYPE_FP16] = scalar_matvec_fp16, [DTYPE_BF16] = scalar_matvec_bf16},
+    .matvec = {[DTYPE_FP32] = scalar_matvec_fp32,
+               [DTYPE_FP16] = scalar_matvec_fp16,
+               [DTYPE_BF16] = scalar_matvec_bf16,
+               [DTYPE_FP8] = scalar_matvec_fp8,
+               [DTYPE_FP8_E5M2] = scalar_matvec_fp8_e5m2},
     .matvec_max = 8,
     .packed_size = scalar_packed_size,
     .pack_tokens = scalar_pack_tokens,
-    .matmul = {[DTYPE_FP32] = scalar_matmul_fp32, [DTYPE_FP16] = scalar_matmul_fp16, [DTYPE_BF16] = scalar_matmul_bf16},
+    .matmul = {[DTYPE_FP32] = scalar_matmul_fp32,
+               [DTYPE_FP16] = scalar_matmul_fp16,
+               [DTYPE_BF16] = scalar_matmul_bf16,
+               [DTYPE_FP8] = scalar_matmul_fp8,
+               [DTYPE_FP8_E5M2] = scalar_matmul_fp8_e5m2},
     .matmul_scratch = 0,
     .quant = &quant_kernels_scalar,
     .nomad = &nomad_kernels_scalar,
@@ -155,7 +175,11 @@ const struct cpu_kernels cpu_kernels_scalar = {
     .silu_multiply = scalar_silu_multiply,
     .add = scalar_add,
     .add_scaled = scalar_add_scaled,
-    .to_fp32 = {[DTYPE_FP32] = scalar_fp32_to_fp32, [DTYPE_FP16] = scalar_fp16_to_fp32, [DTYPE_BF16] = scalar_bf16_to_fp32},
+    .to_fp32 = {[DTYPE_FP32] = scalar_fp32_to_fp32,
+                [DTYPE_FP16] = scalar_fp16_to_fp32,
+                [DTYPE_BF16] = scalar_bf16_to_fp32,
+                [DTYPE_FP8] = scalar_fp8_to_fp32,
+                [DTYPE_FP8_E5M2] = scalar_fp8_e5m2_to_fp32},
     .to_fp16 = scalar_to_fp16,
     .to_int8 = scalar_to_int8,
     .read_streams = scalar_read_streams,

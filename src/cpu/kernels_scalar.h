@@ -36,12 +36,28 @@ static inline float bf16_to_float(uint16_t bits)
     return bits_to_float((uint32_t)bits << 16);
 }
 
+// E4M3's exponent has a bit less than a half's and a bias of 7 instead of 15: where its bits take a half's places, the half is
+// 2^-8 of the value, subnormals included.
+static inline float fp8_to_float(uint8_t bits)
+{
+    return 0x1p8f * fp16_to_float((uint16_t)((bits & 0x80) << 8 | (bits & 0x7f) << 7));
+}
+
 // Element i of an array of the given type.
 static inline float element(enum dtype type, const void *x, ptrdiff_t i)
 {
-    return type == DTYPE_FP32   ? ((const float *)x)[i]
-           : type == DTYPE_FP16 ? fp16_to_float(((const uint16_t *)x)[i])
-                                : bf16_to_float(((const uint16_t *)x)[i]);
+    switch (type) {
+    case DTYPE_FP32:
+        return ((const float *)x)[i];
+    case DTYPE_FP16:
+        return fp16_to_float(((const uint16_t *)x)[i]);
+    case DTYPE_FP8:
+        return fp8_to_float(((const uint8_t *)x)[i]);
+    case DTYPE_FP8_E5M2: // a half's upper byte
+        return fp16_to_float((uint16_t)(((const uint8_t *)x)[i] << 8));
+    default:
+        return bf16_to_float(((const uint16_t *)x)[i]);
+    }
 }
 
 void scalar_matvec_fp32(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
@@ -50,11 +66,17 @@ void scalar_matvec_fp16(float *y, ptrdiff_t ldy, const void *w, int first_row, i
                         ptrdiff_t ldx, int n);
 void scalar_matvec_bf16(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
                         ptrdiff_t ldx, int n);
+void scalar_matvec_fp8(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
+                       ptrdiff_t ldx, int n);
+void scalar_matvec_fp8_e5m2(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
+                            ptrdiff_t ldx, int n);
 size_t scalar_packed_size(int n, int cols);
 void scalar_pack_tokens(float *packed, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col);
 void scalar_matmul_fp32(const struct matmul_args *args);
 void scalar_matmul_fp16(const struct matmul_args *args);
 void scalar_matmul_bf16(const struct matmul_args *args);
+void scalar_matmul_fp8(const struct matmul_args *args);
+void scalar_matmul_fp8_e5m2(const struct matmul_args *args);
 void scalar_attend_fp16(const struct attend_args *args);
 void scalar_attend_fp32(const struct attend_args *args);
 void scalar_attend_int8(const struct attend_args *args);

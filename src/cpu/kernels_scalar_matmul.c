@@ -66,6 +66,18 @@ void scalar_matvec_bf16(float *y, ptrdiff_t ldy, const void *w, int first_row, i
     products(DTYPE_BF16, y, ldy, w, first_row, last_row, cols, x, ldx, n);
 }
 
+void scalar_matvec_fp8(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
+                       ptrdiff_t ldx, int n)
+{
+    products(DTYPE_FP8, y, ldy, w, first_row, last_row, cols, x, ldx, n);
+}
+
+void scalar_matvec_fp8_e5m2(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
+                            ptrdiff_t ldx, int n)
+{
+    products(DTYPE_FP8_E5M2, y, ldy, w, first_row, last_row, cols, x, ldx, n);
+}
+
 // Packed tokens are just tokens here: (n, cols).
 size_t scalar_packed_size(int n, int cols)
 {
@@ -91,4 +103,14 @@ void scalar_matmul_fp16(const struct matmul_args *m)
 void scalar_matmul_bf16(const struct matmul_args *m)
 {
     products(DTYPE_BF16, m->y, m->ldy, m->w, m->first_row, m->last_row, m->cols, m->packed, m->cols, m->n);
+}
+
+void scalar_matmul_fp8(const struct matmul_args *m)
+{
+    products(DTYPE_FP8, m->y, m->ldy, m->w, m->first_row, m->last_row, m->cols, m->packed, m->cols, m->n);
+}
+
+void scalar_matmul_fp8_e5m2(const struct matmul_args *m)
+{
+    products(DTYPE_FP8_E5M2, m->y, m->ldy, m->w, m->first_row, m->last_row, m->cols, m->packed, m->cols, m->n);
 }

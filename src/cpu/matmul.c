@@ -37,6 +37,14 @@ int matmul_grain(const struct cpu_state *s, const struct matrix *w, int n)
     return even < most ? even : most;
 }
 
+// y (n, w->rows) *= the rows' scales, in rows' columns.
+static void scale_rows(float *y, const struct matrix *w, struct span rows, int n)
+{
+    for (ptrdiff_t t = 0; t < n; t++)
+        for (int r = rows.first; r < rows.last; r++)
+            y[t * w->rows + (r - rows.first)] *= matrix_row_scale(w, r);
+}
+
 void matmul_rows(struct cpu_state *s, const struct member *me, const struct product *p, struct span rows, const float *x, int n)
 {
     const struct cpu_kernels *kernels = s->kernels;
@@ -69,6 +77,8 @@ void matmul_rows(struct cpu_state *s, const struct member *me, const struct prod
             .n = n,
             .scratch = s->matmul_scratch + me->thread * s->matmul_scratch_bytes,
         });
+    if (dtype_row_scale[w->dtype])
+        scale_rows(y, w, rows, n);
     if (p->bias)
         for (int t = 0; t < n; t++)
             kernels->add(y + (ptrdiff_t)t * w->rows, p->bias + rows.first, rows.last - rows.first);

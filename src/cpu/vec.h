@@ -6,3 +6,16 @@
 #else
 #include "cpu/vec_avx2.h"
 #endif
+
+// The elements themselves.
+VEC_INLINE vec vec_load_as(enum dtype type, const void *p, ptrdiff_t at)
+{
+    const vec x = vec_load_unit(type, p, at);
+    return type == DTYPE_FP8 ? vec_mul(x, vec_set(fp8_unit(type))) : x;
+}
+
+VEC_INLINE vec vec_load_part_as(enum dtype type, const void *p, ptrdiff_t at, int n)
+{
+    const vec x = vec_load_part_unit(type, p, at, n);
+    return type == DTYPE_FP8 ? vec_mul(x, vec_set(fp8_unit(type))) : x;
+}

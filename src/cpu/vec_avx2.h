@@ -71,27 +71,37 @@ VEC_INLINE vec vec_between(vec x, vec other, int from, int to)
     return _mm256_blendv_ps(other, x, _mm256_castsi256_ps(_mm256_andnot_si256(vec_mask(from), vec_mask(to))));
 }
 
-VEC_INLINE vec vec_from_half(enum dtype type, __m128i bits)
+// 8 fp8 elements, in the low half, as halves: see fp8_unit().
+VEC_INLINE __m128i vec_fp8_halves(enum dtype type, __m128i bytes)
 {
-    return type == DTYPE_FP16 ? _mm256_cvtph_ps(bits) : _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+    if (type == DTYPE_FP8_E5M2)
+        return _mm_unpacklo_epi8(_mm_setzero_si128(), bytes);
+    return _mm_and_si128(_mm_slli_epi16(_mm_cvtepi8_epi16(bytes), 7), _mm_set1_epi16((short)0xbfff));
 }
 
-// Elements at + 0 … at + VEC - 1 of an array of the given type, as floats.
-VEC_INLINE vec vec_load_as(enum dtype type, const void *p, ptrdiff_t at)
+VEC_INLINE vec vec_from_half(enum dtype type, __m128i bits)
+{
+    return type == DTYPE_BF16 ? _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16)) : _mm256_cvtph_ps(bits);
+}
+
+// Elements at + 0 … at + VEC - 1 of an array of the given type, as floats; of fp8 without fp8_unit().
+VEC_INLINE vec vec_load_unit(enum dtype type, const void *p, ptrdiff_t at)
 {
     if (type == DTYPE_FP32)
         return vec_load((const float *)p + at);
+    if (dtype_sizes[type] == 1)
+        return vec_from_half(type, vec_fp8_halves(type, _mm_loadl_epi64((const __m128i *)((const uint8_t *)p + at))));
     return vec_from_half(type, _mm_loadu_si128((const __m128i *)((const uint16_t *)p + at)));
 }
 
-VEC_INLINE vec vec_load_part_as(enum dtype type, const void *p, ptrdiff_t at, int n)
+VEC_INLINE vec vec_load_part_unit(enum dtype type, const void *p, ptrdiff_t at, int n)
 {
     if (type == DTYPE_FP32)
         return vec_load_part((const float *)p + at, n);
-    uint16_t part[VEC] = {0}; // there is no masked load of 16-bit elements
-    for (int i = 0; i < n; i++)
-        part[i] = ((const uint16_t *)p)[at + i];
-    return vec_from_half(type, _mm_loadu_si128((const __m128i *)part));
+    uint16_t part[VEC] = {0}; // there is no masked load of elements shorter than 32 bits
+    memcpy(part, (const char *)p + at * (ptrdiff_t)dtype_sizes[type], (size_t)n * dtype_sizes[type]);
+    const __m128i bits = _mm_loadu_si128((const __m128i *)part);
+    return vec_from_half(type, dtype_sizes[type] == 1 ? vec_fp8_halves(type, bits) : bits);
 }
 
 VEC_INLINE void vec_store_fp16(uint16_t *p, vec x)

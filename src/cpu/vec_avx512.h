@@ -77,21 +77,36 @@ VEC_INLINE vec vec_between(vec x, vec other, int from, int to)
     return _mm512_mask_blend_ps(through & ~below, other, x);
 }
 
-// Elements at + 0 … at + VEC - 1 of an array of the given type, as floats.
-VEC_INLINE vec vec_load_as(enum dtype type, const void *p, ptrdiff_t at)
+// 16 fp8 elements as halves: see fp8_unit().
+VEC_INLINE __m256i vec_fp8_halves(enum dtype type, __m128i bytes)
+{
+    if (type == DTYPE_FP8_E5M2)
+        return _mm256_slli_epi16(_mm256_cvtepu8_epi16(bytes), 8);
+    return _mm256_and_si256(_mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7), _mm256_set1_epi16((short)0xbfff));
+}
+
+VEC_INLINE vec vec_from_half(enum dtype type, __m256i bits)
+{
+    return type == DTYPE_BF16 ? _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16)) : _mm512_cvtph_ps(bits);
+}
+
+// Elements at + 0 … at + VEC - 1 of an array of the given type, as floats; of fp8 without fp8_unit().
+VEC_INLINE vec vec_load_unit(enum dtype type, const void *p, ptrdiff_t at)
 {
     if (type == DTYPE_FP32)
         return vec_load((const float *)p + at);
-    const __m256i bits = _mm256_loadu_si256((const __m256i *)((const uint16_t *)p + at));
-    return type == DTYPE_FP16 ? _mm512_cvtph_ps(bits) : _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+    if (dtype_sizes[type] == 1)
+        return vec_from_half(type, vec_fp8_halves(type, _mm_loadu_si128((const __m128i *)((const uint8_t *)p + at))));
+    return vec_from_half(type, _mm256_loadu_si256((const __m256i *)((const uint16_t *)p + at)));
 }
 
-VEC_INLINE vec vec_load_part_as(enum dtype type, const void *p, ptrdiff_t at, int n)
+VEC_INLINE vec vec_load_part_unit(enum dtype type, const void *p, ptrdiff_t at, int n)
 {
     if (type == DTYPE_FP32)
         return vec_load_part((const float *)p + at, n);
-    const __m256i bits = _mm256_maskz_loadu_epi16(vec_mask(n), (const uint16_t *)p + at);
-    return type == DTYPE_FP16 ? _mm512_cvtph_ps(bits) : _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+    if (dtype_sizes[type] == 1)
+        return vec_from_half(type, vec_fp8_halves(type, _mm_maskz_loadu_epi8(vec_mask(n), (const uint8_t *)p + at)));
+    return vec_from_half(type, _mm256_maskz_loadu_epi16(vec_mask(n), (const uint16_t *)p + at));
 }
 
 VEC_INLINE __m256i vec_to_fp16(vec x)

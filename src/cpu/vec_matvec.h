@@ -10,17 +10,20 @@
 
 enum {
     AHEAD = 6144,                 // bytes
+    BYTES_AHEAD = 2048,           // likewise, of fp8
     SPLIT = VEC == 16 ? 2 : 4,    // chains of additions for one row and token: enough to keep up with memory
     TOGETHER = VEC == 16 ? 4 : 3, // tokens whose sums fit in the registers
     MATVEC_MAX = 8,
 };
 
-// n_rows rows, one after another in memory, with n_tokens <= TOGETHER tokens; both are constants where this is inlined.
-VEC_INLINE void matvec_tile(enum dtype type, int n_rows, int n_tokens, bool fetch, float *y, ptrdiff_t ldy, const char *row,
-                            int cols, const float *x, ptrdiff_t ldx)
+// n_rows rows, `apart` rows from one to the next, with n_tokens <= TOGETHER tokens; n_rows and n_tokens are constants where this is
+// inlined.
+VEC_INLINE void matvec_tile(enum dtype type, int n_rows, int apart, int n_tokens, bool fetch, float *y, ptrdiff_t ldy,
+                            const char *row, int cols, const float *x, ptrdiff_t ldx)
 {
-    const ptrdiff_t size = (ptrdiff_t)dtype_sizes[type], row_bytes = cols * size;
-    const int step = SPLIT * VEC, lines = (int)(step * size / 64);
+    const ptrdiff_t size = (ptrdiff_t)dtype_sizes[type], row_bytes = apart * cols * size,
+                    ahead = size == 1 ? BYTES_AHEAD : AHEAD;
+    const int step = (size == 1 ? 2 : 1) * SPLIT * VEC, lines = (int)(step * size / 64);
     vec sum[2][TOGETHER][SPLIT];
 #pragma GCC unroll 2
     for (int r = 0; r < n_rows; r++)
@@ -36,20 +39,20 @@ VEC_INLINE void matvec_tile(enum dtype type, int n_rows, int n_tokens, bool fetc
             for (int r = 0; r < n_rows; r++)
 #pragma GCC unroll 4
                 for (int line = 0; line < lines; line++)
-                    __builtin_prefetch(row + r * row_bytes + c * size + AHEAD + 64 * (ptrdiff_t)line);
+                    __builtin_prefetch(row + r * row_bytes + c * size + ahead + 64 * (ptrdiff_t)line);
         }
-#pragma GCC unroll 4
-        for (int i = 0; i < SPLIT; i++) {
+#pragma GCC unroll 8
+        for (int i = 0; i < step / VEC; i++) {
             vec w[2];
 #pragma GCC unroll 2
             for (int r = 0; r < n_rows; r++)
-                w[r] = vec_load_as(type, row + r * row_bytes, c + i * VEC);
+                w[r] = vec_load_unit(type, row + r * row_bytes, c + i * VEC);
 #pragma GCC unroll 4
             for (int t = 0; t < n_tokens; t++) {
                 const vec token = vec_load(x + t * ldx + c + i * VEC);
 #pragma GCC unroll 2
                 for (int r = 0; r < n_rows; r++)
-                    sum[r][t][i] = vec_fma(w[r], token, sum[r][t][i]);
+                    sum[r][t][i % SPLIT] = vec_fma(w[r], token, sum[r][t][i % SPLIT]);
             }
         }
     }
@@ -57,7 +60,7 @@ VEC_INLINE void matvec_tile(enum dtype type, int n_rows, int n_tokens, bool fetc
         const int n = cols - c < VEC ? (int)(cols - c) : VEC;
 #pragma GCC unroll 2
         for (int r = 0; r < n_rows; r++) {
-            const vec w = vec_load_part_as(type, row + r * row_bytes, c, n);
+            const vec w = vec_load_part_unit(type, row + r * row_bytes, c, n);
 #pragma GCC unroll 4
             for (int t = 0; t < n_tokens; t++)
                 sum[r][t][0] = vec_fma(w, vec_load_part(x + t * ldx + c, n), sum[r][t][0]);
@@ -71,33 +74,39 @@ VEC_INLINE void matvec_tile(enum dtype type, int n_rows, int n_tokens, bool fetc
 #pragma GCC unroll 4
             for (int i = 1; i < SPLIT; i++)
                 all = vec_add(all, sum[r][t][i]);
-            y[t * ldy + r] = vec_total(all);
+            y[t * ldy + (ptrdiff_t)r * apart] = fp8_unit(type) * vec_total(all);
         }
 }
 
 // Where the tokens do not fit in the registers at once, the rows are read again from L1.
-VEC_INLINE void matvec_tokens(enum dtype type, int n_rows, int n_tokens, float *y, ptrdiff_t ldy, const char *row, int cols,
-                              const float *x, ptrdiff_t ldx)
+VEC_INLINE void matvec_tokens(enum dtype type, int n_rows, int apart, int n_tokens, float *y, ptrdiff_t ldy, const char *row,
+                              int cols, const float *x, ptrdiff_t ldx)
 {
     enum { WHOLE = TOGETHER };
     int t = 0;
     for (; t + WHOLE <= n_tokens; t += WHOLE)
-        matvec_tile(type, n_rows, WHOLE, t == 0, y + t * ldy, ldy, row, cols, x + t * ldx, ldx);
+        matvec_tile(type, n_rows, apart, WHOLE, t == 0, y + t * ldy, ldy, row, cols, x + t * ldx, ldx);
     if (n_tokens % WHOLE)
-        matvec_tile(type, n_rows, n_tokens % WHOLE, t == 0, y + t * ldy, ldy, row, cols, x + t * ldx, ldx);
+        matvec_tile(type, n_rows, apart, n_tokens % WHOLE, t == 0, y + t * ldy, ldy, row, cols, x + t * ldx, ldx);
 }
 
 // Rows in pairs where the tokens do not fit in L1 and have to come from L2 for each; for fewer tokens one stream reads faster.
+// Of fp8, which has more tokens' bytes to load for each of its own, two streams do, one for each half of the rows.
 VEC_INLINE void matvec_rows(enum dtype type, int n_tokens, float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row,
                             int cols, const float *x, ptrdiff_t ldx)
 {
     const ptrdiff_t row_bytes = cols * (ptrdiff_t)dtype_sizes[type];
-    const bool pairs = VEC == 16 && n_tokens > TOGETHER;
+    const bool halves = dtype_sizes[type] == 1 && (VEC == 16 || n_tokens == 1), pairs = VEC == 16 && n_tokens > TOGETHER;
+    const int half = (last_row - first_row) / 2;
     int r = first_row;
+    for (; halves && r < first_row + half; r++)
+        matvec_tokens(type, 2, half, n_tokens, y + (r - first_row), ldy, (const char *)w + r * row_bytes, cols, x, ldx);
+    if (halves)
+        r += half;
     for (; pairs && r + 2 <= last_row; r += 2)
-        matvec_tokens(type, 2, n_tokens, y + (r - first_row), ldy, (const char *)w + r * row_bytes, cols, x, ldx);
+        matvec_tokens(type, 2, 1, n_tokens, y + (r - first_row), ldy, (const char *)w + r * row_bytes, cols, x, ldx);
     for (; r < last_row; r++)
-        matvec_tokens(type, 1, n_tokens, y + (r - first_row), ldy, (const char *)w + r * row_bytes, cols, x, ldx);
+        matvec_tokens(type, 1, 1, n_tokens, y + (r - first_row), ldy, (const char *)w + r * row_bytes, cols, x, ldx);
 }
 
 VEC_INLINE void matvec(enum dtype type, float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols,

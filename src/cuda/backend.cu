@@ -50,7 +50,7 @@ static yalm_status find_device(struct cuda_device *device, yalm_error *error)
 
 static yalm_status check_matrix(const struct matrix *m, yalm_error *error)
 {
-    if (m->dtype < (int)DTYPE_FLOATS)
+    if (m->dtype <= DTYPE_BF16)
         return YALM_OK;
     return error_set(error, YALM_USAGE,
                      "device cuda: %s weights do not run on the GPU, only fp32, fp16 and bf16 (-d cpu runs them)",

@@ -3,22 +3,36 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum dtype { DTYPE_FP32, DTYPE_FP16, DTYPE_BF16, DTYPE_Q8, DTYPE_Q4, DTYPE_U8, DTYPE_U32, DTYPE_COUNT };
+enum dtype {
+    DTYPE_FP32,
+    DTYPE_FP16,
+    DTYPE_BF16,
+    DTYPE_FP8, // E4M3 without infinities (Micikevicius et al., arXiv 2209.05433), and a scale for each row
+    DTYPE_FP8_E5M2,
+    DTYPE_Q8,
+    DTYPE_Q4,
+    DTYPE_U8,
+    DTYPE_U32,
+    DTYPE_COUNT
+};
 
 // The types that a weight matrix can have come first, and of these the floating-point ones.
-enum { DTYPE_FLOATS = DTYPE_BF16 + 1, DTYPE_WEIGHTS = DTYPE_Q4 + 1 };
+enum { DTYPE_FLOATS = DTYPE_FP8_E5M2 + 1, DTYPE_WEIGHTS = DTYPE_Q4 + 1 };
 
 // The quantised types: each group of QUANT_GROUP columns in a row has one fp16 scale. All rows' quants come first, then all rows' scales
 // (docs/format.md, "Quantised matrices").
 enum { QUANT_GROUP = 32 };
 
-static const char *const dtype_names[DTYPE_COUNT] = {"fp32", "fp16", "bf16", "q8", "q4", "u8", "u32"};
+static const char *const dtype_names[DTYPE_COUNT] = {"fp32", "fp16", "bf16", "fp8", "fp8_e5m2", "q8", "q4", "u8", "u32"};
 
 // Bytes of an element; of the quantised types, 0.
-static const uint64_t dtype_sizes[DTYPE_COUNT] = {4, 2, 2, 0, 0, 1, 4};
+static const uint64_t dtype_sizes[DTYPE_COUNT] = {4, 2, 2, 1, 1, 0, 0, 1, 4};
 
 // Bytes of a group's quants; 0 for types that are not quantised. (In order: C++ reads this too.)
-static const uint64_t dtype_group_bytes[DTYPE_COUNT] = {0, 0, 0, QUANT_GROUP, QUANT_GROUP / 2, 0, 0};
+static const uint64_t dtype_group_bytes[DTYPE_COUNT] = {0, 0, 0, 0, 0, QUANT_GROUP, QUANT_GROUP / 2, 0, 0};
+
+// Bytes of a row's scale, a float: after all rows' elements follow all rows' scales, which need not be aligned.
+static const uint64_t dtype_row_scale[DTYPE_COUNT] = {0, 0, 0, sizeof(float), 0, 0, 0, 0, 0};
 
 static inline size_t quant_groups(int cols) // in a row; the last one is filled up with zeros
 {
@@ -29,5 +43,5 @@ static inline size_t quant_groups(int cols) // in a row; the last one is filled 
 static inline size_t dtype_row_bytes(enum dtype type, int cols)
 {
     const size_t group = dtype_group_bytes[type];
-    return group ? quant_groups(cols) * (group + sizeof(uint16_t)) : (size_t)cols * dtype_sizes[type];
+    return group ? quant_groups(cols) * (group + sizeof(uint16_t)) : (size_t)cols * dtype_sizes[type] + dtype_row_scale[type];
 }

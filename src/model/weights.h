@@ -1,12 +1,22 @@
 // Where each weight lies in the mapping. Nothing is copied; all pointers are owned by the container.
 #pragma once
+#include <string.h>
+
 #include "model/config.h"
 
 struct matrix {       // y = W x
-    const void *data; // (rows, cols); of a quantised type, all rows' quants, then all rows' scales
+    const void *data; // (rows, cols); of a type with scales, all rows' elements, then all rows' scales
     enum dtype dtype;
     int rows, cols;
 };
+
+// The scale of a row, of types that have one for each.
+static inline float matrix_row_scale(const struct matrix *m, int row)
+{
+    float scale;
+    memcpy(&scale, (const uint8_t *)m->data + (size_t)m->rows * (size_t)m->cols + (size_t)row * sizeof scale, sizeof scale);
+    return scale;
+}
 
 struct expert_weights {
     struct matrix gate, up;                       // (ffn_dim, hidden_dim)

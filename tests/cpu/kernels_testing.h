@@ -92,11 +92,29 @@ static inline double bf16_value(uint16_t bits)
     return value;
 }
 
+// An 8-bit float's value, by its definition; 0x7f and 0xff of E4M3, which mean NaN elsewhere, do not occur in a model.
+static inline double fp8_value(enum dtype type, uint8_t bits)
+{
+    const int fraction_bits = type == DTYPE_FP8 ? 3 : 2, bias = type == DTYPE_FP8 ? 7 : 15;
+    const int exponent = (bits & 0x7f) >> fraction_bits, one = 1 << fraction_bits, fraction = bits & (one - 1);
+    const double sign = bits & 0x80 ? -1 : 1;
+    if (type == DTYPE_FP8_E5M2 && exponent == 31)
+        return fraction ? (double)NAN : sign * (double)INFINITY;
+    return sign * ldexp(exponent ? one + fraction : fraction, (exponent ? exponent : 1) - bias - fraction_bits);
+}
+
 static inline double value_of(enum dtype type, const void *x, size_t i)
 {
-    return type == DTYPE_FP32   ? ((const float *)x)[i]
-           : type == DTYPE_FP16 ? fp16_value(((const uint16_t *)x)[i])
-                                : bf16_value(((const uint16_t *)x)[i]);
+    switch (type) {
+    case DTYPE_FP32:
+        return ((const float *)x)[i];
+    case DTYPE_FP16:
+        return fp16_value(((const uint16_t *)x)[i]);
+    case DTYPE_BF16:
+        return bf16_value(((const uint16_t *)x)[i]);
+    default:
+        return fp8_value(type, ((const uint8_t *)x)[i]);
+    }
 }
 
 // n random elements of a type, of magnitude 1 and less; for the short types any bit pattern with such a value, subnormals too.
@@ -104,6 +122,13 @@ static inline void *random_elements(struct fixture *f, enum dtype type, size_t n
 {
     if (type == DTYPE_FP32)
         return random_floats(f, n, 1.0);
+    if (dtype_sizes[type] == 1) {
+        const int most = type == DTYPE_FP8 ? 0x38 : 0x3c; // 1
+        uint8_t *x = guarded(f, n);
+        for (size_t i = 0; i < n; i++)
+            x[i] = (uint8_t)(below(f, most + 1) | (uniform(f) < 0 ? 0x80 : 0));
+        return x;
+    }
     uint16_t *x = guarded(f, n * sizeof *x);
     const int one = type == DTYPE_FP16 ? 0x3c00 : 0x3f80;
     const int least = type == DTYPE_FP16 ? 0 : 0x3000; // of bf16, small values only as small as they do something

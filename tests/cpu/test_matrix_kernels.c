@@ -117,6 +117,8 @@ static void test_matmul_blocks(void **state)
     check_matmul(f, DTYPE_FP16, 17, 1057, 33);
     check_matmul(f, DTYPE_FP32, 9, 70, 1000);
     check_matmul(f, DTYPE_FP16, 140, 300, 401);
+    check_matmul(f, DTYPE_FP8, 275, 290, 50);
+    check_matmul(f, DTYPE_FP8_E5M2, 17, 1057, 33);
 }
 
 static void test_row_shares(void **state)

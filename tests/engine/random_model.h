@@ -63,11 +63,34 @@ static struct matrix random_quantised(struct random_model *m, enum dtype dtype, 
     return (struct matrix){data, dtype, rows, cols};
 }
 
+// fp8: exponents in the upper part of what the type has, and of E4M3 scales for the rows, of either sign, that begin at any byte.
+static struct matrix random_fp8(struct random_model *m, enum dtype dtype, int rows, int cols)
+{
+    const size_t n = (size_t)rows * cols;
+    uint8_t *data = random_block(m, n + (dtype == DTYPE_FP8 ? sizeof(float) * (size_t)rows : 0));
+    const double deviation = 1.5 / sqrt(cols), scale = dtype == DTYPE_FP8 ? 4 * deviation / 448 : 1;
+    const int bias = dtype == DTYPE_FP8 ? 7 : 15, steps = dtype == DTYPE_FP8 ? 8 : 4;
+    for (size_t i = 0; i < n; i++) {
+        const double x = deviation * random_normal(m) / scale;
+        int exponent;
+        const double fraction = frexp(fmin(fabs(x), 448), &exponent); // |x| = fraction * 2^exponent, fraction in [0.5, 1)
+        const int bits = (exponent - 1 + bias) * steps + (int)((2 * fraction - 1) * steps);
+        data[i] = (uint8_t)((x < 0) << 7 | (bits > 0 ? bits : (int)(i % 2)));
+    }
+    for (int r = 0; r < rows && dtype == DTYPE_FP8; r++) {
+        const float row_scale = (float)(scale * (r % 5 ? 1 : -1) * (1 + 0.03 * random_normal(m)));
+        memcpy(data + n + sizeof row_scale * (size_t)r, &row_scale, sizeof row_scale);
+    }
+    return (struct matrix){data, dtype, rows, cols};
+}
+
 // Weights are drawn as stored: fp16 values are multiples of 2^-12, bf16 values fp32 ones cut to 16 bits.
 static struct matrix random_matrix(struct random_model *m, enum dtype dtype, int rows, int cols)
 {
     if (dtype == DTYPE_Q8 || dtype == DTYPE_Q4)
         return random_quantised(m, dtype, rows, cols);
+    if (dtype == DTYPE_FP8 || dtype == DTYPE_FP8_E5M2)
+        return random_fp8(m, dtype, rows, cols);
     const double deviation = 1.5 / sqrt(cols);
     const size_t n = (size_t)rows * cols;
     void *data = random_block(m, n * dtype_sizes[dtype]);
@@ -110,8 +133,8 @@ static void random_layer(struct random_model *m, struct layer_weights *l, enum d
     l->experts = random_block(m, sizeof *l->experts * n);
     memset(l->experts, 0, sizeof *l->experts * n);
     for (int e = 0; e < n; e++) {
-        // A file may keep some experts in another type: here every other one of those in q4.
-        const enum dtype type = dtype == DTYPE_Q4 && e % 2 ? DTYPE_BF16 : dtype;
+        // A file may keep some experts in another type: here every other one of those in q4 or fp8.
+        const enum dtype type = (dtype == DTYPE_Q4 || dtype == DTYPE_FP8) && e % 2 ? DTYPE_BF16 : dtype;
         l->experts[e].gate = random_matrix(m, type, c->ffn_dim, c->hidden_dim);
         l->experts[e].up = random_matrix(m, type, c->ffn_dim, c->hidden_dim);
         l->experts[e].down = random_matrix(m, type, c->hidden_dim, c->ffn_dim);

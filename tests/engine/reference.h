@@ -23,11 +23,25 @@ static double quantised_at(const struct matrix *w, int row, int col)
     return quant * (double)half_to_float(scale);
 }
 
+static double fp8_at(const struct matrix *w, int row, int col)
+{
+    const uint8_t *bytes = w->data, x = bytes[(size_t)row * w->cols + col];
+    if (w->dtype == DTYPE_FP8_E5M2)
+        return half_to_float((uint16_t)(x << 8));
+    const int exponent = x >> 3 & 15, fraction = x & 7;
+    const double magnitude = exponent ? ldexp(8 + fraction, exponent - 10) : ldexp(fraction, -9);
+    float scale;
+    memcpy(&scale, bytes + (size_t)w->rows * w->cols + 4 * (size_t)row, 4);
+    return (x >> 7 ? -magnitude : magnitude) * (double)scale;
+}
+
 static double matrix_at(const struct matrix *w, int row, int col)
 {
     const size_t i = (size_t)row * w->cols + col;
     if (w->dtype == DTYPE_Q8 || w->dtype == DTYPE_Q4)
         return quantised_at(w, row, col);
+    if (w->dtype == DTYPE_FP8 || w->dtype == DTYPE_FP8_E5M2)
+        return fp8_at(w, row, col);
     if (w->dtype == DTYPE_FP32)
         return ((const float *)w->data)[i];
     const uint16_t bits = ((const uint16_t *)w->data)[i];

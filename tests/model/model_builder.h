@@ -53,14 +53,15 @@ static inline void builder_add(struct builder *b, const char *dtype, int rows, i
 {
     builder_check(b->n_tensors < BUILDER_TENSORS, "too many tensors");
     struct built_tensor *t = &b->tensors[b->n_tensors++];
-    const bool quantised = dtype[0] == 'q';
-    const size_t group = !strcmp(dtype, "q8") ? 34 : 18, element = !strcmp(dtype, "fp32") ? 4 : 2;
+    const bool quantised = dtype[0] == 'q', fp8 = !strncmp(dtype, "fp8", 3);
+    const size_t group = !strcmp(dtype, "q8") ? 34 : 18, element = !strcmp(dtype, "fp32") ? 4 : fp8 ? 1 : 2;
+    const size_t scales = !strcmp(dtype, "fp8") ? 4 * (size_t)rows : 0;
     *t = (struct built_tensor){.dtype = dtype,
                                .rank = cols ? 2 : 1,
                                .rows = rows,
                                .cols = cols,
                                .length = quantised ? group * (size_t)rows * (size_t)((cols + 31) / 32)
-                                                   : element * (size_t)rows * (size_t)(cols ? cols : 1)};
+                                                   : element * (size_t)rows * (size_t)(cols ? cols : 1) + scales};
     va_list args;
     va_start(args, format);
     vsnprintf(t->name, sizeof t->name, format, args);

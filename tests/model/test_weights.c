@@ -137,7 +137,7 @@ static void test_refused(void **state)
         {"\"fp32\",\"shape\":[8]", "\"u32\",\"shape\":[8]",
          "tensor 'layers.0.attention_norm': dtype: found u32, expected fp32"},
         {"\"fp32\",\"shape\":[11,8]", "\"u32\",\"shape\":[11,8]",
-         "tensor 'embedding': dtype: found u32, expected fp32, fp16, bf16, q8 or q4"},
+         "tensor 'embedding': dtype: found u32, expected fp32, fp16, bf16, fp8, fp8_e5m2, q8 or q4"},
     };
     each_refused(NULL, damages, COUNT(damages));
     static const struct damage of_experts[] = {
@@ -163,26 +163,30 @@ static void test_a_layer_may_mix_types(void **state)
     built_free(&file);
 }
 
-static void test_quantised(void **state)
+static void test_short_types(void **state)
 {
     (void)state;
-    for (int q4 = 0; q4 < 2; q4++) {
-        struct built file = build(&(struct build_options){.weights = q4 ? "q4" : "q8"});
+    static const struct {
+        enum dtype type;
+        uint64_t row, element; // bytes: of a row without its elements, and of an element
+    } cases[] = {{DTYPE_Q8, 34, 0}, {DTYPE_Q4, 18, 0}, {DTYPE_FP8, 4, 1}, {DTYPE_FP8_E5M2, 0, 1}};
+    for (size_t c = 0; c < COUNT(cases); c++) {
+        struct built file = build(&(struct build_options){.weights = dtype_names[cases[c].type]});
         struct opened o;
         accepted(&o, &file);
         const struct model_weights *w = &o.weights;
-        assert_int_equal(w->layers[1].q.dtype, q4 ? DTYPE_Q4 : DTYPE_Q8);
+        assert_int_equal(w->layers[1].q.dtype, cases[c].type);
         assert_int_equal(w->norm != NULL, 1);
-        // One group for each row of each matrix: none is wider than 32 columns.
+        // Of the quantised types, one group for each row of each matrix: none is wider than 32 columns.
         assert_true(TINY_HIDDEN <= 32 && TINY_FFN <= 32);
         const struct layer_weights *l = &w->layers[0];
         const struct matrix *const all[] = {&l->q, &l->k, &l->v, &l->o, &l->experts->gate, &l->experts->up, &l->experts->down};
-        uint64_t rows = (uint64_t)w->classifier.rows;
-        for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-            rows += 2 * (uint64_t)all[i]->rows;
-        const uint64_t norms = 5 * TINY_HIDDEN * 4, group = q4 ? 18 : 34;
-        assert_int_equal(w->token_bytes, rows * group + norms);
-        assert_int_equal(w->bytes, (rows + (uint64_t)w->embedding.rows) * group + norms);
+        const uint64_t outside = (uint64_t)TINY_VOCAB * (cases[c].row + TINY_HIDDEN * cases[c].element);
+        uint64_t bytes = outside + 5 * TINY_HIDDEN * 4; // the classifier, and norms
+        for (size_t i = 0; i < COUNT(all); i++)
+            bytes += 2 * (uint64_t)all[i]->rows * (cases[c].row + (uint64_t)all[i]->cols * cases[c].element);
+        assert_int_equal(w->token_bytes, bytes);
+        assert_int_equal(w->bytes, bytes + outside);
         close_all(&o);
         built_free(&file);
     }
@@ -196,7 +200,7 @@ int main(void)
         cmocka_unit_test(test_experts),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_a_layer_may_mix_types),
-        cmocka_unit_test(test_quantised),
+        cmocka_unit_test(test_short_types),
     };
     return cmocka_run_group_tests_name("weights", tests, NULL, NULL);
 }

@@ -12,7 +12,8 @@ import xxhash
 
 MAGIC = bytes.fromhex("59414c4d0d0a1a0a")
 GROUP_SIZE = {"q8": 34, "q4": 18}  # of 32 columns, scale included
-ITEM_SIZE = {"fp32": 4, "fp16": 2, "bf16": 2, "u8": 1, "u32": 4}
+ITEM_SIZE = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "fp8_e5m2": 1, "u8": 1, "u32": 4}
+ROW_SCALE = {"fp8": 4}
 CONFIG = {
     "architecture", "activation", "n_layers", "hidden_dim", "ffn_dim", "n_heads", "n_kv_heads", "head_dim", "vocab_size",
     "context_length", "norm_eps", "rope", "sliding_window", "n_experts", "n_active_experts", "tied_embeddings", "attention_bias",
@@ -60,7 +61,8 @@ def read_model(path):
             require(len(entry["shape"]) == 2, f"{name}: rank")
             size = entry["shape"][0] * -(-entry["shape"][1] // 32) * GROUP_SIZE[entry["dtype"]]
         else:
-            size = count * ITEM_SIZE[entry["dtype"]]
+            size = count * ITEM_SIZE[entry["dtype"]] + ROW_SCALE.get(entry["dtype"], 0) * entry["shape"][0]
+            require(entry["dtype"] not in ROW_SCALE or len(entry["shape"]) == 2, f"{name}: rank")
         require(length == size, f"{name}: length")
         require(offset % 64 == 0 and end <= offset and offset + length <= len(data), f"{name}: offset")
         require(not any(data[end:offset]), f"{name}: padding before it")
@@ -91,6 +93,22 @@ def dequantise(entry, data):
     return values[:, :columns], values[:, columns:]
 
 
+def from_fp8(entry, data):
+    """(rows, cols) floats of an fp8 tensor, by the bits' meaning."""
+    rows, columns = entry["shape"]
+    fraction_bits, bias = (3, 7) if entry["dtype"] == "fp8" else (2, 15)
+    one, scales = 1 << fraction_bits, np.ones(rows, np.float32)
+    bits = np.frombuffer(data[: rows * columns], np.uint8).astype(np.int32).reshape(rows, columns)
+    exponent, fraction = (bits & 127) >> fraction_bits, bits & (one - 1)
+    require(((bits & 127) != 127).all() if entry["dtype"] == "fp8" else (exponent != 31).all(), "not finite")
+    significand = np.where(exponent > 0, one + fraction, fraction).astype(np.float32)
+    values = np.ldexp(np.where(bits >= 128, -significand, significand), np.maximum(exponent, 1) - bias - fraction_bits)
+    if entry["dtype"] == "fp8":
+        scales = np.frombuffer(data[rows * columns :], "<f4")
+        require(np.isfinite(scales).all(), "scales")
+    return values * scales[:, None]
+
+
 def unique(pairs):
     require(len(dict(pairs)) == len(pairs), "duplicate keys")
     return dict(pairs)
@@ -105,7 +123,7 @@ def check_config(c):
 
 def expected_tensors(c):
     """{name: (shape, possible types)} of the doc's table."""
-    weights, exact = ("fp32", "fp16", "bf16", "q8", "q4"), ("fp32",)
+    weights, exact = ("fp32", "fp16", "bf16", "fp8", "fp8_e5m2", "q8", "q4"), ("fp32",)
     dim, ffn, vocab = c["hidden_dim"], c["ffn_dim"], c["vocab_size"]
     q, kv = c["n_heads"] * c["head_dim"], c["n_kv_heads"] * c["head_dim"]
     table = {"embedding": ((vocab, dim), weights), "norm": ((dim,), exact)}

@@ -292,7 +292,7 @@ def test_dry_run_writes_nothing(tiny, tmp_path, monkeypatch, capsys):
     tensors = read_model(tmp_path / "model.bin")[1]
     for entry, _ in tensors.values():
         shape = " x ".join(map(str, entry["shape"]))
-        line = f"{entry['offset']:>14} {entry['length']:>12}  {entry['dtype']:<4}  {entry['name']:<32} {shape}"
+        line = f"{entry['offset']:>14} {entry['length']:>12}  {entry['dtype']:<8}  {entry['name']:<32} {shape}"
         assert line in out.splitlines()
     assert f"{len(tensors)} tensors, {(tmp_path / 'model.bin').stat().st_size} bytes" in out and "MiB" in out
 

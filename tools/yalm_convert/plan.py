@@ -9,12 +9,13 @@ import numpy as np
 
 from .checkpoint import TYPES, Stored, pieces
 from .errors import ModelError
+from .fp8 import SCALE_BYTES, fp8_size, to_fp8
 from .quantise import GROUP_BYTES, quantise, quantised_size
 from .source import shown
 
 NAMES = {TYPES["F32"]: "fp32", TYPES["F16"]: "fp16", TYPES["BF16"]: "bf16"}
 DTYPES = {name: dtype for dtype, name in NAMES.items()}
-MATRIX_TYPES = (*DTYPES, *GROUP_BYTES)
+MATRIX_TYPES = (*DTYPES, *SCALE_BYTES, *GROUP_BYTES)
 # What --dtype makes of the matrices outside the layers, where that is not itself: they are more sensitive, and few.
 OUTSIDE = {"q4": "q8"}
 IGNORED = (".rotary_emb.inv_freq",)  # follows from config.json
@@ -34,7 +35,7 @@ class Planned:
     @property
     def size(self) -> int:
         if self.quantised:
-            return quantised_size(self.quantised, self.shape)
+            return (fp8_size if self.quantised in SCALE_BYTES else quantised_size)(self.quantised, self.shape)
         return int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
 
     @property
@@ -71,7 +72,7 @@ class Planner:
             if fnmatchcase(name, pattern):
                 dtype = kept
                 self.unused = [p for p in self.unused if p != pattern]
-        if dtype in GROUP_BYTES:
+        if dtype in GROUP_BYTES or dtype in SCALE_BYTES:
             self.plan.append(Planned(name, source.dtype, source, dtype))
         else:
             self.plan.append(Planned(name, DTYPES[dtype] if dtype else source.dtype, source))
@@ -178,7 +179,7 @@ def data(planned: Planned, check_finite: bool) -> Iterator[np.ndarray]:
         return
     source = planned.source
     if planned.quantised:
-        yield from quantise(source, planned.quantised)
+        yield from (to_fp8 if planned.quantised in SCALE_BYTES else quantise)(source, planned.quantised)
         return
     for piece in pieces(source):
         if check_finite and _has_nonfinite(piece):
