@@ -64,7 +64,7 @@ enum { YALM_MAX_EOS = 16 };
 typedef struct yalm_model_info {
     const char *name;          // of the directory that it was converted from
     const char *architecture;  // as in config.json: "LlamaForCausalLM", …
-    const char *weight_dtype;  // of the matrices: "fp32", "fp16", "bf16"; "q8", "q4": of the layers'; "mixed" where they differ
+    const char *weight_dtype;  // of the matrices: "fp16", "q4", …; of q8 and q4: the layers'; "mixed" where they differ
     const char *rope_type;     // "default", "linear", "llama3", "yarn"
     const char *tokenizer;     // "spm" (SentencePiece-style BPE), "bpe" (byte-level BPE), or "none"
     const char *chat_template; // Jinja, as stored; NULL where there is none
