@@ -42,7 +42,7 @@ yalm_status cuda_check(cudaError_t code, const char *call, yalm_error *error);
 // grid_dependency_wait() before it reads what an earlier kernel wrote or writes anything at all, and before it returns. What no kernel
 // writes (weights) may be read before. A template's instance goes in parentheses: LAUNCH(error, (kernel<float, 4>), …).
 #define LAUNCH(error, kernel, grid, block, shared_bytes, stream, ...)                                                          \
-    launch_kernel(error, #kernel, kernel, dim3(grid), dim3(block), shared_bytes, stream, __VA_ARGS__)
+    launch_kernel(error, #kernel, kernel, dim3(grid), dim3(block), shared_bytes, stream, ##__VA_ARGS__)
 
 // Shared memory, the only ways to have it. SHARED_ARRAY(float, sums, 32): float sums[32], 16-byte aligned. SHARED_DYNAMIC(float, rows):
 // float *rows, the launch's shared_bytes.

@@ -1,4 +1,4 @@
-// The emulator itself: kernels that are right give what CUDA defines, and each fault that it promises to find is found.
+// The emulator itself: kernels that are right give what CUDA defines. (What it finds wrong: test_emulator_faults.cc.)
 #include "cuda/testing.h"
 
 static yalm_error failure;
@@ -79,8 +79,141 @@ static void test_shuffles(void **)
     cudaFree(out);
 }
 
+// fp16 and bf16 to the nearest, ties to even, at every boundary that there is between two neighbours.
+static void test_conversions(void **)
+{
+    for (unsigned bits = 0; bits < 0x7c00; bits++) {
+        half low = __ushort_as_half((unsigned short)bits), high = __ushort_as_half((unsigned short)(bits + 1));
+        float middle = bits + 1 < 0x7c00 ? ((float)low + (float)high) / 2 : 65520;
+        half even = bits % 2 ? high : low;
+        assert_int_equal(__half_as_ushort(__float2half_rn(__half2float(low))), bits);
+        assert_int_equal(__half_as_ushort(__float2half_rn(middle)), __half_as_ushort(even));
+        assert_int_equal(__half_as_ushort(__float2half_rn(nextafterf(middle, 0))), bits);
+        assert_int_equal(__half_as_ushort(__float2half_rn(-nextafterf(middle, INFINITY))), (bits + 1) | 0x8000);
+    }
+    for (unsigned bits = 0; bits < 0x7f80; bits++) {
+        float low = __uint_as_float(bits << 16), middle = __uint_as_float(bits << 16 | 0x8000);
+        assert_int_equal(__bfloat16_as_ushort(__float2bfloat16_rn(low)), bits);
+        assert_int_equal(__bfloat16_as_ushort(__float2bfloat16_rn(middle)), bits + bits % 2);
+        assert_int_equal(__bfloat16_as_ushort(__float2bfloat16_rn(nextafterf(middle, 0))), bits);
+        assert_int_equal(__bfloat16_as_ushort(__float2bfloat16_rn(nextafterf(middle, INFINITY))), bits + 1);
+    }
+    assert_true(isnan(__half2float(__float2half_rn(NAN))) && isnan(__bfloat162float(__float2bfloat16_rn(NAN))));
+    assert_true(__half2float(__float2half_rn(-1e9f)) == -INFINITY &&
+                __bfloat162float(__float2bfloat16_rn(FLT_MAX)) == INFINITY);
+}
+
+// C (16, 8) = A (16, 16) B (16, 8), A loaded by ldmatrix from rows, B from rows of (k, n) by its transposing form.
+template <class T> static __global__ void mma_kernel(const T *a, const T *b, float *c)
+{
+    grid_dependency_wait();
+    SHARED_ARRAY(T, a_rows, 16 * 16);
+    SHARED_ARRAY(T, b_rows, 16 * 16);
+    int lane = (int)threadIdx.x;
+    for (int i = lane; i < 256; i += 32) {
+        a_rows[i] = a[i];
+        b_rows[i] = b[i];
+    }
+    __syncwarp();
+    unsigned a_parts[4], b_parts[4];
+    ldmatrix_x4(a_parts, &a_rows[(lane % 8 + lane / 8 % 2 * 8) * 16 + lane / 16 * 8]);
+    ldmatrix_x4_trans(b_parts, &b_rows[(lane % 8 + lane / 8 % 2 * 8) * 16 + lane / 16 * 8]);
+    for (int right = 0; right < 2; right++) {
+        float sum[4] = {};
+        const unsigned b_half[2] = {b_parts[2 * right], b_parts[2 * right + 1]};
+        mma_m16n8k16<T>(sum, a_parts, b_half);
+        for (int r = 0; r < 4; r++) {
+            c[(lane / 4 + r / 2 * 8) * 16 + 8 * right + 2 * (lane % 4) + r % 2] = sum[r];
+        }
+    }
+}
+
+template <class T> static void expect_product(void)
+{
+    std::vector<T> a, b;
+    for (int i = 0; i < 256; i++) {
+        a.push_back(T((float)(i * 7 % 23 - 11)));
+        b.push_back(T((float)(i * 5 % 19 - 9)));
+    }
+    T *device_a = to_device(a), *device_b = to_device(b);
+    float *c = device_array<float>(256);
+    expect_run(LAUNCH(&failure, mma_kernel<T>, 1, 32, 0, nullptr, device_a, device_b, c));
+    std::vector<float> found = to_host(c, 256);
+    for (int row = 0; row < 16; row++) {
+        for (int column = 0; column < 16; column++) {
+            float sum = 0;
+            for (int k = 0; k < 16; k++) {
+                sum += (float)a[row * 16 + k] * (float)b[k * 16 + column];
+            }
+            assert_true(found[row * 16 + column] == sum);
+        }
+    }
+    cudaFree(device_a);
+    cudaFree(device_b);
+    cudaFree(c);
+}
+
+static void test_matrices(void **)
+{
+    expect_product<half>();
+    expect_product<__nv_bfloat16>();
+}
+
+static __global__ void add_kernel(float *x, float value)
+{
+    grid_dependency_wait();
+    x[threadIdx.x] += value;
+}
+
+// A graph holds what was captured, in two streams; it runs as often as it is launched, on what its pointers then point to.
+static void test_graph(void **)
+{
+    cudaStream_t stream, side;
+    cudaEvent_t forked, joined;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    float *x = device_array<float>(32), *pinned = nullptr;
+    cudaMallocHost(&pinned, 32 * sizeof(float));
+    cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking);
+    cudaEventCreate(&forked);
+    cudaEventCreate(&joined);
+    assert_int_equal(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+    assert_int_equal(cudaMemcpyAsync(x, pinned, 32 * sizeof(float), cudaMemcpyHostToDevice, stream), cudaSuccess);
+    assert_int_equal(cudaEventRecord(forked, stream), cudaSuccess);
+    assert_int_equal(cudaStreamWaitEvent(side, forked), cudaSuccess);
+    assert_int_equal(LAUNCH(&failure, add_kernel, 1, 32, 0, side, x, 1.0f), YALM_OK);
+    assert_int_equal(cudaEventRecord(joined, side), cudaSuccess);
+    assert_int_equal(cudaStreamWaitEvent(stream, joined), cudaSuccess);
+    assert_int_equal(LAUNCH(&failure, add_kernel, 1, 32, 0, stream, x, 10.0f), YALM_OK);
+    assert_int_equal(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+    assert_int_equal(cudaGraphInstantiate(&exec, graph, 0), cudaSuccess);
+    cudaGraphDestroy(graph);
+    for (int i = 0; i < 3; i++) {
+        for (int j = 0; j < 32; j++) {
+            pinned[j] = (float)(100 * i + j);
+        }
+        assert_int_equal(cudaGraphLaunch(exec, stream), cudaSuccess);
+        assert_int_equal(cudaStreamSynchronize(stream), cudaSuccess);
+        std::vector<float> found = to_host(x, 32);
+        for (int j = 0; j < 32; j++) {
+            assert_true(found[j] == (float)(100 * i + j + 11));
+        }
+    }
+    cudaGraphExecDestroy(exec);
+    cudaEventDestroy(forked);
+    cudaEventDestroy(joined);
+    cudaStreamDestroy(stream);
+    cudaStreamDestroy(side);
+    cudaFreeHost(pinned);
+    cudaFree(x);
+}
+
 int main(void)
 {
-    const CMUnitTest tests[] = {cmocka_unit_test(test_sum), cmocka_unit_test(test_shuffles)};
+    const CMUnitTest tests[] = {
+        cmocka_unit_test(test_sum),      cmocka_unit_test(test_shuffles), cmocka_unit_test(test_conversions),
+        cmocka_unit_test(test_matrices), cmocka_unit_test(test_graph),
+    };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

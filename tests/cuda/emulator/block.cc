@@ -1,5 +1,6 @@
 // One block at a time, each of its threads on a fibre of its own from where it first waits: a thread that never waits runs on the fibre
-// of the one before it. Which thread goes on is drawn from a seeded generator, so that what one order hides another shows.
+// of the one before it. Which thread goes on is drawn from a seeded generator, so that what one order hides another shows. One block of
+// the stream's next kernel is there besides: it has run to its grid_dependency_wait() before this kernel began.
 #include "block.h"
 
 #include <cstdarg>
@@ -15,7 +16,7 @@
 enum { MAX_THREADS = 1024, MAX_WARPS = MAX_THREADS / 32, MAX_BARRIERS = 16, MAX_GATHERS = 32 };
 enum { ARENA_BYTES = 512 << 10, RED_ZONE = 64, RED_BYTE = 0xA5 };
 
-enum thread_state { READY, IN_WARP, IN_BARRIER, ENDED };
+enum thread_state { READY, IN_WARP, IN_BARRIER, IN_DEPENDENCY, ENDED };
 
 struct copy_async {
     void *shared;
@@ -58,28 +59,36 @@ struct shared_array {
 emulated_thread *emulated_self;
 emulated_grid emulated_shape;
 
-static struct {
-    const emulated_kernel *kernel;
+struct block_state {
+    const emulated_kernel *kernel; // null: free
+    uint64_t number;               // of the block in the grid
+    bool early;                    // up to grid_dependency_wait() only
     int n_threads, n_ended;
     thread threads[MAX_THREADS];
     gather gathers[MAX_WARPS][MAX_GATHERS];
     barrier barriers[MAX_BARRIERS];
     // Threads that can go on: a ring, first to last.
     int ready[MAX_THREADS], first, n_ready;
-    uint64_t random;
-    fibre outside; // the caller of the kernel
-    fibre *idle;
-    fibre *running;
-    std::vector<fibre *> fibres;
+    fibre outside;  // the caller of the kernel
+    fibre *running; // null: outside
     std::vector<shared_array> arrays;
     char *arena;
     size_t arena_used, shared_bytes;
-} block;
+};
+
+enum { N_BLOCKS = 3 }; // a kernel's own, and those begun early, one in each of two streams
+static block_state blocks[N_BLOCKS];
+static block_state *block = blocks; // that runs
+static uint64_t random_state;
+static std::vector<fibre *> fibres;
+static fibre *idle;
 
 // ---------------------------------------------------------------------------------------- faults
 
 static char fault_text[1024];
 static bool fault_is_quiet;
+
+static void go_outside(void);
 
 bool emulated_faulted(void)
 {
@@ -98,32 +107,37 @@ void emulated_fault_forget(void)
     fault_text[0] = 0;
 }
 
+void emulated_where(char *text, size_t room)
+{
+    uint3 b = emulated_shape.block_index;
+    if (emulated_self) {
+        uint3 t = emulated_self->index;
+        snprintf(text, room, "%s, block (%u, %u, %u), thread (%u, %u, %u): ", block->kernel->name, b.x, b.y, b.z, t.x, t.y,
+                 t.z);
+    } else if (block->running) {
+        snprintf(text, room, "%s, block (%u, %u, %u): ", block->kernel->name, b.x, b.y, b.z);
+    } else {
+        text[0] = 0;
+    }
+}
+
 // In a kernel it does not return: the block is abandoned.
 void emulated_fault(const char *format, ...)
 {
-    char text[700];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof(text), format, arguments);
-    va_end(arguments);
     if (!emulated_faulted()) {
-        if (block.kernel && emulated_self) {
-            uint3 b = emulated_shape.block_index, t = emulated_self->index;
-            snprintf(fault_text, sizeof(fault_text), "%s, block (%u, %u, %u), thread (%u, %u, %u): %s", block.kernel->name, b.x,
-                     b.y, b.z, t.x, t.y, t.z, text);
-        } else if (block.kernel) {
-            snprintf(fault_text, sizeof(fault_text), "%s: %s", block.kernel->name, text);
-        } else {
-            snprintf(fault_text, sizeof(fault_text), "%s", text);
-        }
+        char where[300], text[700];
+        va_list arguments;
+        va_start(arguments, format);
+        vsnprintf(text, sizeof(text), format, arguments);
+        va_end(arguments);
+        emulated_where(where, sizeof(where));
+        snprintf(fault_text, sizeof(fault_text), "%s%s", where, text);
         if (!fault_is_quiet) {
             fprintf(stderr, "emulated GPU: %s\n", fault_text);
         }
     }
-    if (block.running) {
-        fibre *from = block.running;
-        block.running = nullptr;
-        fibre_switch(from, &block.outside);
+    if (block->running) {
+        go_outside();
     }
 }
 
@@ -131,24 +145,24 @@ void emulated_fault(const char *format, ...)
 
 static unsigned random_below(unsigned n)
 {
-    block.random ^= block.random << 13; // Marsaglia, "Xorshift RNGs", 2003
-    block.random ^= block.random >> 7;
-    block.random ^= block.random << 17;
-    return (unsigned)((block.random >> 32) * n >> 32);
+    random_state ^= random_state << 13; // Marsaglia, "Xorshift RNGs", 2003
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return (unsigned)((random_state >> 32) * n >> 32);
 }
 
 static void ready_last(int index)
 {
-    block.threads[index].state = READY;
-    block.ready[(block.first + block.n_ready++) % MAX_THREADS] = index;
+    block->threads[index].state = READY;
+    block->ready[(block->first + block->n_ready++) % MAX_THREADS] = index;
 }
 
 static void ready_first(int index)
 {
-    block.threads[index].state = READY;
-    block.first = (block.first + MAX_THREADS - 1) % MAX_THREADS;
-    block.ready[block.first] = index;
-    block.n_ready++;
+    block->threads[index].state = READY;
+    block->first = (block->first + MAX_THREADS - 1) % MAX_THREADS;
+    block->ready[block->first] = index;
+    block->n_ready++;
 }
 
 // A random walk through 0 … n - 1 that comes to each once: index(i) = (start + i * step) mod n, step prime to n.
@@ -206,20 +220,20 @@ static thread *current(void)
 
 static fibre *idle_fibre(void)
 {
-    fibre *self = block.idle;
+    fibre *self = idle;
     if (self) {
-        block.idle = self->next_idle;
+        idle = self->next_idle;
     } else {
         self = fibre_create(fibre_body);
-        block.fibres.push_back(self);
+        fibres.push_back(self);
     }
     return self;
 }
 
 static void park(fibre *self)
 {
-    self->next_idle = block.idle;
-    block.idle = self;
+    self->next_idle = idle;
+    idle = self;
 }
 
 static void report_stuck(void)
@@ -227,20 +241,20 @@ static void report_stuck(void)
     char text[600];
     size_t used = 0;
     int shown = 0, n_waiting = 0;
-    for (int i = 0; i < block.n_threads; i++) {
-        n_waiting += block.threads[i].state != ENDED;
+    for (int i = 0; i < block->n_threads; i++) {
+        n_waiting += block->threads[i].state != ENDED;
     }
-    for (int i = 0; i < block.n_threads && shown < 4; i++) {
-        const thread *t = &block.threads[i];
+    for (int i = 0; i < block->n_threads && shown < 4; i++) {
+        const thread *t = &block->threads[i];
         bool said = t->state == ENDED;
         for (int j = 0; j < i && !said; j++) {
-            const thread *other = &block.threads[j];
+            const thread *other = &block->threads[j];
             said = other->state != ENDED && other->line == t->line && strcmp(other->file, t->file) == 0;
         }
         if (!said && used < sizeof(text)) {
             int n = 0;
-            for (int j = i; j < block.n_threads; j++) {
-                const thread *other = &block.threads[j];
+            for (int j = i; j < block->n_threads; j++) {
+                const thread *other = &block->threads[j];
                 n += other->state != ENDED && other->line == t->line && strcmp(other->file, t->file) == 0;
             }
             used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%d thread%s at %s (%s:%d), the first (%u, %u, %u)",
@@ -249,20 +263,19 @@ static void report_stuck(void)
             shown++;
         }
     }
-    emulated_self = nullptr;
-    emulated_fault("block (%u, %u, %u): deadlock: %d of %d threads wait for others that never come: %s; %d threads have ended",
-                   emulated_shape.block_index.x, emulated_shape.block_index.y, emulated_shape.block_index.z, n_waiting,
-                   block.n_threads, text, block.n_ended);
+    emulated_self = nullptr; // it is nobody's fault in particular
+    emulated_fault("deadlock: %d of %d threads wait for others that never come: %s; %d threads have ended", n_waiting,
+                   block->n_threads, text, block->n_ended);
 }
 
 static thread *next_thread(void)
 {
-    if (block.n_ready == 0) {
+    if (block->n_ready == 0) {
         return nullptr;
     }
-    thread *next = &block.threads[block.ready[block.first]];
-    block.first = (block.first + 1) % MAX_THREADS;
-    block.n_ready--;
+    thread *next = &block->threads[block->ready[block->first]];
+    block->first = (block->first + 1) % MAX_THREADS;
+    block->n_ready--;
     return next;
 }
 
@@ -271,10 +284,28 @@ static void go_on_with(thread *next)
     if (!next->on) {
         next->on = idle_fibre();
     }
-    fibre *from = block.running;
+    fibre *from = block->running;
     emulated_self = next;
-    block.running = next->on;
+    block->running = next->on;
     fibre_switch(from, next->on);
+}
+
+static void go_on_from_outside(thread *next)
+{
+    if (!next->on) {
+        next->on = idle_fibre();
+    }
+    emulated_self = next;
+    block->running = next->on;
+    fibre_switch(&block->outside, next->on);
+}
+
+static void go_outside(void)
+{
+    fibre *from = block->running;
+    block->running = nullptr;
+    emulated_self = nullptr;
+    fibre_switch(from, &block->outside);
 }
 
 // The running thread waits until somebody makes it ready.
@@ -286,10 +317,13 @@ static void wait_in(thread_state state, const char *what, const char *file, int 
     self->file = file;
     self->line = line;
     thread *next = next_thread();
-    if (!next) {
+    if (next) {
+        go_on_with(next);
+    } else if (block->early) {
+        go_outside();
+    } else {
         report_stuck();
     }
-    go_on_with(next);
 }
 
 static void thread_end(void)
@@ -305,7 +339,7 @@ static void thread_end(void)
     self->state = ENDED;
     self->copies.clear();
     self->on = nullptr;
-    block.n_ended++;
+    block->n_ended++;
 }
 
 // Runs thread after thread; where the next one is in the middle of its run, changes to its fibre and waits to be used again.
@@ -313,10 +347,10 @@ static void fibre_body(void)
 {
     fibre_begun();
     for (;;) {
-        block.kernel->run();
+        block->kernel->run();
         thread_end();
         thread *next = next_thread();
-        fibre *self = block.running;
+        fibre *self = block->running;
         if (next && !next->on) {
             next->on = self;
             emulated_self = next;
@@ -325,12 +359,10 @@ static void fibre_body(void)
         park(self);
         if (next) {
             go_on_with(next);
-        } else if (block.n_ended < block.n_threads) {
+        } else if (block->n_ended < block->n_threads) {
             report_stuck();
         } else {
-            block.running = nullptr;
-            emulated_self = nullptr;
-            fibre_switch(self, &block.outside);
+            go_outside();
         }
     }
 }
@@ -344,13 +376,13 @@ static bool same_place(const char *file, int line, const char *other_file, int o
 
 void emulated_barrier(int id, int n_threads, const char *file, int line)
 {
-    int expected = n_threads ? n_threads : block.n_threads;
-    if (id < 0 || id >= MAX_BARRIERS || (n_threads && (n_threads % 32 || n_threads < 0 || n_threads > block.n_threads))) {
+    int expected = n_threads ? n_threads : block->n_threads;
+    if (id < 0 || id >= MAX_BARRIERS || (n_threads && (n_threads % 32 || n_threads < 0 || n_threads > block->n_threads))) {
         emulated_fault(
             "%s:%d: barrier %d of %d threads in a block of %d: expected an id of 0 to 15 and a multiple of 32 threads", file,
-            line, id, n_threads, block.n_threads);
+            line, id, n_threads, block->n_threads);
     }
-    barrier *b = &block.barriers[id];
+    barrier *b = &block->barriers[id];
     if (b->n_arrived == 0) {
         b->n_expected = expected;
         b->file = file;
@@ -401,7 +433,7 @@ void emulated_collective(const char *name, unsigned mask, void *operand, void (*
     if (!(mask >> lane & 1)) {
         emulated_fault("%s:%d: %s with mask 0x%08x by lane %u, which is not in the mask", file, line, name, mask, lane);
     }
-    unsigned n_lanes = (unsigned)block.n_threads - warp * 32;
+    unsigned n_lanes = (unsigned)block->n_threads - warp * 32;
     if (n_lanes < 32 && mask >> n_lanes) {
         emulated_fault("%s:%d: %s with mask 0x%08x in a warp of %u lanes", file, line, name, mask, n_lanes);
     }
@@ -413,7 +445,7 @@ void emulated_collective(const char *name, unsigned mask, void *operand, void (*
         }
         return;
     }
-    gather *g = find_gather(block.gathers[warp], mask);
+    gather *g = find_gather(block->gathers[warp], mask);
     if (!g) {
         emulated_fault("%s:%d: %s: too many different masks in one warp", file, line, name);
     }
@@ -462,7 +494,7 @@ void copy_async16(void *shared, const void *global, bool valid, const char *file
 {
     emulated_aligned("copy_async16", shared, file, line);
     auto to = static_cast<char *>(shared);
-    if (to < block.arena || to + 16 > block.arena + block.arena_used) {
+    if (to < block->arena || to + 16 > block->arena + block->arena_used) {
         emulated_fault("%s:%d: copy_async16: %p is not in shared memory", file, line, shared);
     }
     if (valid) {
@@ -498,6 +530,9 @@ void emulated_copy_wait(int n_groups_left)
 void grid_dependency_wait(void)
 {
     current()->waited = true;
+    if (block->early) {
+        wait_in(IN_DEPENDENCY, "grid_dependency_wait", "", 0);
+    }
 }
 
 // ---------------------------------------------------------------------------------------- shared memory
@@ -510,12 +545,12 @@ void emulated_poison(void *memory, size_t bytes)
 
 static char *arena_take(size_t bytes)
 {
-    char *memory = block.arena + block.arena_used;
+    char *memory = block->arena + block->arena_used;
     size_t rounded = (bytes + 15) / 16 * 16;
-    if (block.arena_used + rounded + RED_ZONE > ARENA_BYTES) {
+    if (block->arena_used + rounded + RED_ZONE > ARENA_BYTES) {
         emulated_fault("%zu bytes of shared memory: at most %zu in all", bytes, device_shared_limit());
     }
-    block.arena_used += rounded + RED_ZONE;
+    block->arena_used += rounded + RED_ZONE;
     sanitizer_unpoison(memory, rounded + RED_ZONE);
     emulated_poison(memory, bytes);
     memset(memory + bytes, RED_BYTE, rounded + RED_ZONE - bytes);
@@ -525,31 +560,31 @@ static char *arena_take(size_t bytes)
 
 void *emulated_shared(const void *key, size_t bytes, const char *name)
 {
-    for (const shared_array &array : block.arrays) {
+    for (const shared_array &array : block->arrays) {
         if (array.key == key) {
             return array.memory;
         }
     }
-    block.shared_bytes += bytes;
-    if (block.shared_bytes > device_shared_limit() || block.shared_bytes - block.kernel->shared_bytes > 48 << 10) {
-        emulated_fault("%s: %zu bytes of shared memory: at most 48 KiB static, %zu in all", name, block.shared_bytes,
+    block->shared_bytes += bytes;
+    if (block->shared_bytes > device_shared_limit() || block->shared_bytes - block->kernel->shared_bytes > 48 << 10) {
+        emulated_fault("%s: %zu bytes of shared memory: at most 48 KiB static, %zu in all", name, block->shared_bytes,
                        device_shared_limit());
     }
-    block.arrays.push_back({key, arena_take(bytes), bytes});
-    return block.arrays.back().memory;
+    block->arrays.push_back({key, arena_take(bytes), bytes});
+    return block->arrays.back().memory;
 }
 
 void *emulated_shared_dynamic(void)
 {
-    if (block.kernel->shared_bytes == 0) {
+    if (block->kernel->shared_bytes == 0) {
         emulated_fault("dynamic shared memory, of which the launch has none");
     }
-    return block.arena;
+    return block->arena;
 }
 
 static void check_red_zones(void)
 {
-    for (const shared_array &array : block.arrays) {
+    for (const shared_array &array : block->arrays) {
         char *zone = array.memory + array.bytes;
         size_t bytes = (array.bytes + 15) / 16 * 16 - array.bytes + RED_ZONE;
         sanitizer_unpoison(zone, bytes);
@@ -568,10 +603,10 @@ static void check_red_zones(void)
 
 static void begin_threads(void)
 {
-    dim3 size = block.kernel->block;
+    dim3 size = block->kernel->block;
     int list[MAX_THREADS];
-    for (int i = 0; i < block.n_threads; i++) {
-        thread *t = &block.threads[i];
+    for (int i = 0; i < block->n_threads; i++) {
+        thread *t = &block->threads[i];
         unsigned linear = (unsigned)i;
         t->index = {linear % size.x, linear / size.x % size.y, linear / size.x / size.y};
         t->linear = linear;
@@ -581,49 +616,86 @@ static void begin_threads(void)
         t->copies.clear();
         list[i] = i;
     }
-    block.first = block.n_ready = block.n_ended = 0;
-    ready_shuffled(list, block.n_threads, false);
+    block->first = block->n_ready = block->n_ended = 0;
+    ready_shuffled(list, block->n_threads, false);
 }
 
 // After a fault fibres stand anywhere: they begin anew.
 static void abandon(void)
 {
-    block.idle = nullptr;
-    for (fibre *f : block.fibres) {
+    idle = nullptr;
+    for (fibre *f : fibres) {
         fibre_reset(f, fibre_body);
         park(f);
     }
-    memset(block.gathers, 0, sizeof(block.gathers));
-    memset(block.barriers, 0, sizeof(block.barriers));
+    for (block_state &any : blocks) {
+        any.kernel = nullptr;
+        any.early = false;
+        any.running = nullptr;
+        memset(any.gathers, 0, sizeof(any.gathers));
+        memset(any.barriers, 0, sizeof(any.barriers));
+    }
 }
 
-static void run_block(void)
+// Lets threads go on until none can, or all have ended.
+static void run_threads(void)
 {
-    block.arrays.clear();
-    block.arena_used = 0;
-    block.shared_bytes = block.kernel->shared_bytes;
-    if (block.shared_bytes) {
-        block.arrays.push_back({nullptr, arena_take(block.shared_bytes), block.shared_bytes});
-    }
-    begin_threads();
     thread *first = next_thread();
-    first->on = idle_fibre();
-    emulated_self = first;
-    block.running = first->on;
-    fibre_switch(&block.outside, first->on);
+    if (!first) {
+        report_stuck();
+    } else {
+        go_on_from_outside(first);
+    }
     emulated_self = nullptr;
     if (emulated_faulted()) {
         abandon();
-    } else {
+    } else if (!block->early) {
         check_red_zones();
     }
+}
+
+static void enter_block(uint64_t number)
+{
+    dim3 grid = block->kernel->grid;
+    block->number = number;
+    emulated_shape = {
+        grid,
+        block->kernel->block,
+        {(unsigned)(number % grid.x), (unsigned)(number / grid.x % grid.y), (unsigned)(number / grid.x / grid.y)}};
+}
+
+static void run_block(uint64_t number)
+{
+    enter_block(number);
+    block->arrays.clear();
+    block->arena_used = 0;
+    block->shared_bytes = block->kernel->shared_bytes;
+    if (block->shared_bytes) {
+        block->arrays.push_back({nullptr, arena_take(block->shared_bytes), block->shared_bytes});
+    }
+    begin_threads();
+    run_threads();
+}
+
+// The block that was begun early: the kernel before it has ended.
+static void finish_block(void)
+{
+    enter_block(block->number);
+    block->early = false;
+    int list[MAX_THREADS], n = 0;
+    for (int i = 0; i < block->n_threads; i++) {
+        if (block->threads[i].state == IN_DEPENDENCY) {
+            list[n++] = i;
+        }
+    }
+    ready_shuffled(list, n, false);
+    run_threads();
 }
 
 static uint64_t order_seed(void)
 {
     static uint64_t n_launches; // each launch has an order of its own
-    const char *seed = getenv("YALM_EMULATED_SEED");
-    uint64_t x = (seed ? strtoull(seed, nullptr, 10) : 1) * 0x9e3779b97f4a7c15 + ++n_launches * 0xd1342543de82ef95;
+    uint64_t x = (uint64_t)runtime_setting("YALM_EMULATED_SEED", 1) * 0x9e3779b97f4a7c15 + ++n_launches * 0xd1342543de82ef95;
     return x ? x : 1;
 }
 
@@ -634,6 +706,46 @@ static bool sizes_fit(const emulated_kernel &kernel)
            b.y <= 1024 && b.z <= 64 && (uint64_t)b.x * b.y * b.z <= MAX_THREADS && kernel.shared_bytes <= device_shared_limit();
 }
 
+static uint64_t n_blocks(const emulated_kernel &kernel)
+{
+    return (uint64_t)kernel.grid.x * kernel.grid.y * kernel.grid.z;
+}
+
+static block_state *find_block(const emulated_kernel *kernel)
+{
+    for (block_state &any : blocks) {
+        if (any.kernel == kernel) {
+            return &any;
+        }
+    }
+    return nullptr;
+}
+
+// False where all are taken.
+static bool take_block(const emulated_kernel &kernel)
+{
+    block_state *found = find_block(nullptr);
+    if (found) {
+        block = found;
+        if (!block->arena) {
+            block->arena = static_cast<char *>(aligned_alloc(256, ARENA_BYTES));
+        }
+        block->kernel = &kernel;
+        block->n_threads = (int)(kernel.block.x * kernel.block.y * kernel.block.z);
+        random_state = order_seed();
+    }
+    return found;
+}
+
+void emulated_begin_early(const emulated_kernel &kernel)
+{
+    if (sizes_fit(kernel) && !find_block(&kernel) && take_block(kernel)) {
+        block->early = true;
+        uint64_t n = n_blocks(kernel);
+        run_block(n > UINT32_MAX ? 0 : random_below((unsigned)n));
+    }
+}
+
 void emulated_run_grid(const emulated_kernel &kernel)
 {
     if (!sizes_fit(kernel)) {
@@ -642,22 +754,22 @@ void emulated_run_grid(const emulated_kernel &kernel)
                        kernel.shared_bytes);
         return;
     }
-    if (!block.arena) {
-        block.arena = static_cast<char *>(aligned_alloc(256, ARENA_BYTES));
+    uint64_t n = n_blocks(kernel), begun = n;
+    block_state *early = find_block(&kernel);
+    if (early) {
+        block = early;
+        begun = block->number;
+        finish_block();
+    } else if (!take_block(kernel)) {
+        emulated_fault("%s: more streams run at once than the emulator has room for", kernel.name);
     }
-    block.kernel = &kernel;
-    block.n_threads = (int)(kernel.block.x * kernel.block.y * kernel.block.z);
-    block.random = order_seed();
-    dim3 grid = kernel.grid;
-    emulated_shape.grid = grid;
-    emulated_shape.block = kernel.block;
-    uint64_t n = (uint64_t)grid.x * grid.y * grid.z;
     uint64_t start = n > UINT32_MAX ? 0 : random_below((unsigned)n);
     bool backwards = random_below(2);
     for (uint64_t i = 0; i < n && !emulated_faulted(); i++) {
-        uint64_t b = (start + (backwards ? n - i : i)) % n;
-        emulated_shape.block_index = {(unsigned)(b % grid.x), (unsigned)(b / grid.x % grid.y), (unsigned)(b / grid.x / grid.y)};
-        run_block();
+        uint64_t number = (start + (backwards ? n - i : i)) % n;
+        if (number != begun) {
+            run_block(number);
+        }
     }
-    block.kernel = nullptr;
+    block->kernel = nullptr;
 }

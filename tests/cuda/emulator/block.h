@@ -2,7 +2,6 @@
 #pragma once
 #include "cuda_runtime.h"
 
-#include <csetjmp>
 #include <vector>
 
 // What a kernel or a call did wrong. The first one is kept until cudaDeviceReset(); then the device is of no use, as a GPU would be.
@@ -11,6 +10,10 @@ bool emulated_faulted(void);
 
 // Runs a kernel's grid to its end or its first fault.
 void emulated_run_grid(const emulated_kernel &kernel);
+// Before the kernel ahead of it in the stream runs: one block, up to its grid_dependency_wait(). Then that kernel, then this one's grid.
+void emulated_begin_early(const emulated_kernel &kernel);
+// What runs: "kernel, block (x, y, z), thread (x, y, z): " or nothing.
+void emulated_where(char *text, size_t room);
 
 // The pattern of memory that nothing wrote.
 constexpr int EMULATED_POISON = 0xFF;

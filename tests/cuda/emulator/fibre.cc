@@ -131,15 +131,20 @@ bool fibre_intact(const fibre *self)
 #if EMULATED_ASAN
 static fibre *left; // by the change under way
 
-void fibre_begun(void)
+static void learn_stack(void *fake_stack)
 {
     const void *bottom;
     size_t bytes;
-    __sanitizer_finish_switch_fiber(nullptr, &bottom, &bytes);
+    __sanitizer_finish_switch_fiber(fake_stack, &bottom, &bytes);
     if (left && left->stack_bytes == 0) { // the thread's own stack tells where it is
         left->stack = static_cast<char *>(const_cast<void *>(bottom));
         left->stack_bytes = bytes;
     }
+}
+
+void fibre_begun(void)
+{
+    learn_stack(nullptr);
 }
 
 void fibre_switch(fibre *from, fibre *to)
@@ -147,7 +152,7 @@ void fibre_switch(fibre *from, fibre *to)
     left = from;
     __sanitizer_start_switch_fiber(&from->fake_stack, to->stack, to->stack_bytes);
     fibre_change(&from->top, to->top);
-    __sanitizer_finish_switch_fiber(from->fake_stack, nullptr, nullptr);
+    learn_stack(from->fake_stack);
 }
 #else
 void fibre_begun(void) {}

@@ -10,13 +10,18 @@
 #include <cstring>
 
 #include "sanitizers.h"
+#include "trap.h"
 
-// AddressSanitizer guards allocations itself; else bytes of a pattern before and after, looked at now and then, show writes.
+// Without AddressSanitizer, device memory has pages of its own, which end where the allocation does and are closed while the device does
+// nothing; the bytes of a pattern on either side show writes that the pages let through.
+constexpr bool PAGED = !EMULATED_ASAN && !EMULATED_MSAN;
+constexpr size_t PAGE_BYTES = 4096, ALIGNMENT = 256;
 constexpr size_t GUARD_BYTES = EMULATED_ASAN ? 0 : 256;
 constexpr unsigned char GUARD = 0xA7;
 
 static std::vector<memory_range> ranges; // by address
 static size_t device_bytes;
+static int n_open;
 
 static size_t free_setting(void)
 {
@@ -40,6 +45,16 @@ const memory_range *memory_find(const void *address)
     return address < range->begin + range->bytes || address == range->begin ? range : nullptr;
 }
 
+const memory_range *memory_nearest(const char *address, bool (*is_near)(const memory_range &range, const char *address))
+{
+    for (const memory_range &range : ranges) {
+        if (is_near(range, address)) {
+            return &range;
+        }
+    }
+    return nullptr;
+}
+
 static void report_leaks(void)
 {
     size_t bytes = 0;
@@ -53,6 +68,13 @@ static void report_leaks(void)
     }
 }
 
+static void protect(const memory_range &range, bool open)
+{
+    if (range.pages && mprotect(range.pages, range.page_bytes, open ? PROT_READ | PROT_WRITE : PROT_NONE) != 0) {
+        abort();
+    }
+}
+
 static void add(const memory_range &range)
 {
     static bool watching;
@@ -61,6 +83,30 @@ static void add(const memory_range &range)
         atexit(report_leaks);
     }
     ranges.insert(ranges.begin() + (ptrdiff_t)position_of(range.begin), range);
+}
+
+// [closed pages] [pattern, allocation, pattern to the page's end] [closed pages]
+static bool map_range(memory_range *range, size_t bytes)
+{
+    size_t used = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT, open = (used + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    void *pages = mmap(nullptr, open + 2 * CLOSED_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (pages == MAP_FAILED) {
+        return false;
+    }
+    char *first = static_cast<char *>(pages) + CLOSED_BYTES, *begin = first + open - used;
+    *range = {begin, bytes, MEMORY_DEVICE, (size_t)(begin - first), used - bytes, first, open};
+    protect(*range, true);
+    return true;
+}
+
+static bool allocate_range(memory_range *range, size_t bytes)
+{
+    void *whole = nullptr;
+    if (posix_memalign(&whole, ALIGNMENT, GUARD_BYTES + bytes + GUARD_BYTES) != 0) {
+        return false;
+    }
+    *range = {static_cast<char *>(whole) + GUARD_BYTES, bytes, MEMORY_PINNED, GUARD_BYTES, GUARD_BYTES, nullptr, 0};
+    return true;
 }
 
 static cudaError_t allocate(void **memory, size_t bytes, memory_kind kind)
@@ -73,7 +119,7 @@ static cudaError_t allocate(void **memory, size_t bytes, memory_kind kind)
         return runtime_result(cudaErrorInvalidValue);
     }
     if (stream_capturing(nullptr)) {
-        return runtime_result(cudaErrorStreamCaptureUnsupported);
+        return stream_spoil(nullptr);
     }
     *memory = nullptr;
     if (bytes == 0) {
@@ -82,31 +128,51 @@ static cudaError_t allocate(void **memory, size_t bytes, memory_kind kind)
     if (kind == MEMORY_DEVICE && (bytes > free_setting() || device_bytes > free_setting() - bytes)) {
         return runtime_result(cudaErrorMemoryAllocation);
     }
-    void *whole = nullptr;
-    if (posix_memalign(&whole, 256, GUARD_BYTES + bytes + GUARD_BYTES) != 0) {
+    memory_range range;
+    if (!(PAGED && kind == MEMORY_DEVICE ? map_range(&range, bytes) : allocate_range(&range, bytes))) {
         return runtime_result(cudaErrorMemoryAllocation);
     }
-    char *begin = static_cast<char *>(whole) + GUARD_BYTES;
-    memset(whole, GUARD, GUARD_BYTES);
-    memset(begin + bytes, GUARD, GUARD_BYTES);
-    emulated_poison(begin, bytes);
-    add({begin, bytes, kind, false});
+    range.kind = kind;
+    memset(range.begin - range.before, GUARD, range.before);
+    memset(range.begin + bytes, GUARD, range.after);
+    emulated_poison(range.begin, bytes);
+    trap_prepare();
+    protect(range, n_open > 0);
+    add(range);
     device_bytes += kind == MEMORY_DEVICE ? bytes : 0;
-    *memory = begin;
+    *memory = range.begin;
     return cudaSuccess;
+}
+
+void memory_open(void)
+{
+    trap_prepare();
+    if (n_open++ == 0) {
+        for (const memory_range &range : ranges) {
+            protect(range, true);
+        }
+    }
+}
+
+void memory_close(void)
+{
+    if (--n_open == 0) {
+        for (const memory_range &range : ranges) {
+            protect(range, false);
+        }
+    }
 }
 
 static bool guards_whole(const memory_range &range)
 {
-    if (!range.registered) {
-        for (size_t i = 0; i < GUARD_BYTES; i++) {
-            if ((unsigned char)range.begin[-(ptrdiff_t)i - 1] != GUARD ||
-                (unsigned char)range.begin[range.bytes + i] != GUARD) {
-                return false;
-            }
-        }
+    bool whole = true;
+    for (size_t i = 0; i < range.before; i++) {
+        whole = whole && (unsigned char)range.begin[-(ptrdiff_t)i - 1] == GUARD;
     }
-    return true;
+    for (size_t i = 0; i < range.after; i++) {
+        whole = whole && (unsigned char)range.begin[range.bytes + i] == GUARD;
+    }
+    return whole;
 }
 
 void memory_check_guards(void)
@@ -126,20 +192,27 @@ static cudaError_t release(void *memory, memory_kind kind, const char *call)
         return cudaSuccess;
     }
     if (stream_capturing(nullptr)) {
-        return runtime_result(cudaErrorStreamCaptureUnsupported);
+        return stream_spoil(nullptr);
     }
     streams_finish(false);
     const memory_range *range = memory_find(memory);
-    if (!range || range->begin != memory || range->kind != kind || range->registered) {
+    if (!range || range->begin != memory || range->kind != kind) {
         emulated_fault("%s(%p): no such allocation, or freed before", call, memory);
         return runtime_result(cudaErrorInvalidValue);
     }
+    memory_open();
     if (!guards_whole(*range)) {
-        emulated_fault("%s(%p): something was written before or after its %zu bytes", call, memory, range->bytes);
+        emulated_fault("%s(%p): something was written before or after an allocation of %zu bytes", call, memory, range->bytes);
     }
     device_bytes -= kind == MEMORY_DEVICE ? range->bytes : 0;
+    memory_range gone = *range;
     ranges.erase(ranges.begin() + (range - ranges.data()));
-    free(static_cast<char *>(memory) - GUARD_BYTES);
+    if (gone.pages) {
+        munmap(gone.pages - CLOSED_BYTES, gone.page_bytes + 2 * CLOSED_BYTES);
+    } else {
+        free(gone.begin - gone.before);
+    }
+    memory_close();
     return runtime_usable();
 }
 
@@ -173,7 +246,7 @@ cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned)
     if (memory_find(memory) || memory_find(static_cast<char *>(memory) + bytes - 1)) {
         return runtime_result(cudaErrorHostMemoryAlreadyRegistered);
     }
-    add({static_cast<char *>(memory), bytes, MEMORY_PINNED, true});
+    add({static_cast<char *>(memory), bytes, MEMORY_REGISTERED, 0, 0, nullptr, 0});
     return cudaSuccess;
 }
 
@@ -182,7 +255,7 @@ cudaError_t cudaHostUnregister(void *memory)
     auto lock = runtime_lock();
     streams_finish(false);
     const memory_range *range = memory_find(memory);
-    if (!range || range->begin != memory || !range->registered) {
+    if (!range || range->begin != memory || range->kind != MEMORY_REGISTERED) {
         return runtime_result(cudaErrorHostMemoryNotRegistered);
     }
     ranges.erase(ranges.begin() + (range - ranges.data()));
@@ -194,7 +267,7 @@ cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned)
     auto lock = runtime_lock();
     const memory_range *range = memory_find(host);
     *device = host;
-    return runtime_result(range && range->kind == MEMORY_PINNED ? cudaSuccess : cudaErrorInvalidValue);
+    return runtime_result(range && range->kind != MEMORY_DEVICE ? cudaSuccess : cudaErrorInvalidValue);
 }
 
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const void *pointer)
@@ -240,7 +313,7 @@ static bool range_allows(const copy &c, const char *address, size_t pitch, bool 
 {
     const memory_range *range = memory_find(address);
     memory_kind kind = range ? range->kind : MEMORY_PAGEABLE;
-    if (c.kind != cudaMemcpyDefault && on_device != (kind == MEMORY_DEVICE) && !(on_device && kind == MEMORY_PINNED)) {
+    if (c.kind != cudaMemcpyDefault && on_device != (kind == MEMORY_DEVICE) && !(on_device && kind != MEMORY_PAGEABLE)) {
         emulated_fault("%s: the %s %p is %s memory, not %s", c.call, role, static_cast<const void *>(address),
                        kind == MEMORY_DEVICE ? "device" : "host", on_device ? "device" : "host");
         return false;
@@ -296,7 +369,7 @@ static cudaError_t copy_begin(const copy &c, cudaStream_t stream, bool wait)
     // Pageable memory is read or written before the call returns; so a graph cannot hold such a copy.
     wait = wait || pageable(c.to) || pageable(c.from);
     if (wait && stream_capturing(stream)) {
-        return runtime_result(cudaErrorStreamCaptureUnsupported);
+        return stream_spoil(stream);
     }
     if (!copy_allowed(c)) {
         return cudaErrorLaunchFailure;

@@ -42,3 +42,11 @@ inline void sanitizer_unwritten(const void *memory, size_t bytes)
 #endif
     (void)memory, (void)bytes;
 }
+// Whoever reads these bytes may.
+inline void sanitizer_written(const void *memory, size_t bytes)
+{
+#if EMULATED_MSAN
+    __msan_unpoison(memory, bytes);
+#endif
+    (void)memory, (void)bytes;
+}

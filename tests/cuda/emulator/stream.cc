@@ -7,7 +7,10 @@
 #include <deque>
 #include <memory>
 
-using operation = std::function<void()>;
+struct operation {
+    std::function<void()> run;
+    std::shared_ptr<const emulated_kernel> kernel; // null: something else
+};
 
 struct emulated_graph {
     std::vector<operation> nodes;
@@ -56,11 +59,19 @@ bool stream_capturing(cudaStream_t stream)
 
 static void run_one(emulated_stream *stream)
 {
-    operation run = std::move(stream->queue.front());
+    operation next = std::move(stream->queue.front());
     stream->queue.pop_front();
-    if (!emulated_faulted()) {
-        run();
+    if (emulated_faulted()) {
+        return;
     }
+    memory_open();
+    if (next.kernel && !stream->queue.empty() && stream->queue.front().kernel) {
+        emulated_begin_early(*stream->queue.front().kernel);
+    }
+    if (!emulated_faulted()) {
+        next.run();
+    }
+    memory_close();
 }
 
 void stream_finish(cudaStream_t stream)
@@ -83,8 +94,8 @@ void streams_finish(bool blocking_only)
     }
 }
 
-// A call that the stream's capture does not allow ends it.
-static cudaError_t spoil(cudaStream_t stream)
+// A call that the stream's capture (null: anyone's) does not allow ends it.
+cudaError_t stream_spoil(cudaStream_t stream)
 {
     for (emulated_stream *s : streams) {
         if (s->capture && (!stream || s->capture == stream->capture)) {
@@ -94,17 +105,21 @@ static cudaError_t spoil(cudaStream_t stream)
     return runtime_result(cudaErrorStreamCaptureUnsupported);
 }
 
-cudaError_t stream_enqueue(cudaStream_t stream, operation run)
+static cudaError_t enqueue(cudaStream_t stream, operation next)
 {
     if (runtime_usable() != cudaSuccess) {
         return runtime_usable();
     }
     if (!stream) { // the null stream waits for the others and they for it
         if (stream_capturing(nullptr)) {
-            return spoil(nullptr);
+            return stream_spoil(nullptr);
         }
         streams_finish(true);
-        run();
+        memory_open();
+        if (!emulated_faulted()) {
+            next.run();
+        }
+        memory_close();
         return runtime_usable();
     }
     if (!known(stream)) {
@@ -114,26 +129,33 @@ cudaError_t stream_enqueue(cudaStream_t stream, operation run)
         if (stream->invalid) {
             return runtime_result(cudaErrorStreamCaptureInvalidated);
         }
-        stream->capture->nodes.push_back(std::move(run));
+        stream->capture->nodes.push_back(std::move(next));
         stream->n_operations++;
         return cudaSuccess;
     }
-    stream->queue.push_back(std::move(run));
+    stream->queue.push_back(std::move(next));
     if (!runtime_setting("YALM_EMULATED_LAZY", 1)) {
         stream_finish(stream);
     }
     return runtime_usable();
 }
 
+cudaError_t stream_enqueue(cudaStream_t stream, std::function<void()> run)
+{
+    return enqueue(stream, {std::move(run), nullptr});
+}
+
 cudaError_t emulated_enqueue(const emulated_kernel &kernel, cudaStream_t stream)
 {
     auto lock = runtime_lock();
-    return stream_enqueue(stream, [kernel] {
-        emulated_run_grid(kernel);
+    auto kept = std::make_shared<const emulated_kernel>(kernel);
+    auto run = [kept] {
+        emulated_run_grid(*kept);
         if (!emulated_faulted()) {
             memory_check_guards();
         }
-    });
+    };
+    return enqueue(stream, {run, kept});
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*function)(void *), void *data)
@@ -170,7 +192,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
         return runtime_result(cudaErrorInvalidResourceHandle);
     }
     if (stream->capture) {
-        return spoil(stream);
+        return stream_spoil(stream);
     }
     stream_finish(stream);
     streams.erase(std::find(streams.begin(), streams.end(), stream));
@@ -185,7 +207,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
         return runtime_result(cudaErrorInvalidResourceHandle);
     }
     if (stream_capturing(stream)) {
-        return spoil(stream);
+        return stream_spoil(stream);
     }
     stream_finish(stream);
     return runtime_usable();
@@ -199,7 +221,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
         return runtime_result(cudaErrorInvalidResourceHandle);
     }
     if (stream_capturing(stream)) {
-        return spoil(stream);
+        return stream_spoil(stream);
     }
     bool busy = stream && !stream->queue.empty();
     stream_finish(stream);
@@ -210,7 +232,7 @@ cudaError_t cudaDeviceSynchronize(void)
 {
     auto lock = runtime_lock();
     if (stream_capturing(nullptr)) {
-        return spoil(nullptr);
+        return stream_spoil(nullptr);
     }
     streams_finish(false);
     return runtime_usable();
@@ -273,7 +295,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     }
     if (event->capture && stream) {
         if (stream->capture && stream->capture != event->capture) {
-            return spoil(stream);
+            return stream_spoil(stream);
         }
         if (!stream->capture) { // the stream joins the capture
             stream->capture = event->capture;
@@ -285,7 +307,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
         return cudaSuccess;
     }
     if (stream && stream->capture) {
-        return spoil(stream);
+        return stream_spoil(stream);
     }
     auto last = event->last;
     return last ? stream_enqueue(stream, [last] { finish_until(*last); }) : runtime_usable();
@@ -295,7 +317,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     auto lock = runtime_lock();
     if (event->capture) {
-        return spoil(event->stream);
+        return stream_spoil(event->stream);
     }
     if (event->last) {
         finish_until(*event->last);
@@ -396,7 +418,8 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
         return runtime_result(cudaErrorInvalidValue);
     }
     for (const operation &node : exec->nodes) {
-        cudaError_t code = stream_enqueue(stream, node);
+        // A node of its own, so that the same kernel twice is two.
+        cudaError_t code = node.kernel ? emulated_enqueue(*node.kernel, stream) : enqueue(stream, node);
         if (code != cudaSuccess) {
             return code;
         }
