@@ -39,6 +39,14 @@ static int avx2_collect(int *indices, float *values, const float *x, int first, 
 {
     return collect(indices, values, x, first, last, least);
 }
+static int avx2_count_from(const float *x, int n, float least)
+{
+    return count_from(x, n, least);
+}
+static float avx2_sum_from(const float *x, int n, float least)
+{
+    return sum_from(x, n, least);
+}
 static void avx2_add_exactly(double *sum, const float *x, int n, double sign)
 {
     add_exactly(sum, x, n, sign);
@@ -50,5 +58,7 @@ const struct sparse_kernels sparse_kernels_avx2 = {
     .softmax_stats = avx2_softmax_stats,
     .softmax_sums = avx2_softmax_sums,
     .collect = avx2_collect,
+    .count_from = avx2_count_from,
+    .sum_from = avx2_sum_from,
     .add_exactly = avx2_add_exactly,
 };

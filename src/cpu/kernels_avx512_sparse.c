@@ -40,6 +40,14 @@ static int avx512_collect(int *indices, float *values, const float *x, int first
 {
     return collect(indices, values, x, first, last, least);
 }
+static int avx512_count_from(const float *x, int n, float least)
+{
+    return count_from(x, n, least);
+}
+static float avx512_sum_from(const float *x, int n, float least)
+{
+    return sum_from(x, n, least);
+}
 static void avx512_add_exactly(double *sum, const float *x, int n, double sign)
 {
     add_exactly(sum, x, n, sign);
@@ -51,5 +59,7 @@ const struct sparse_kernels sparse_kernels_avx512 = {
     .softmax_stats = avx512_softmax_stats,
     .softmax_sums = avx512_softmax_sums,
     .collect = avx512_collect,
+    .count_from = avx512_count_from,
+    .sum_from = avx512_sum_from,
     .add_exactly = avx512_add_exactly,
 };

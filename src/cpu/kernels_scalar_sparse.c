@@ -104,6 +104,22 @@ static int scalar_collect(int *indices, float *values, const float *x, int first
     return n;
 }
 
+static int scalar_count_from(const float *x, int n, float least)
+{
+    int count = 0;
+    for (int j = 0; j < n; j++)
+        count += x[j] >= least;
+    return count;
+}
+
+static float scalar_sum_from(const float *x, int n, float least)
+{
+    double sum = 0;
+    for (int j = 0; j < n; j++)
+        sum += x[j] >= least ? (double)x[j] : 0;
+    return (float)sum;
+}
+
 static void scalar_add_exactly(double *sum, const float *x, int n, double sign)
 {
     for (int i = 0; i < n; i++)
@@ -116,5 +132,7 @@ const struct sparse_kernels sparse_kernels_scalar = {
     .softmax_stats = scalar_softmax_stats,
     .softmax_sums = scalar_softmax_sums,
     .collect = scalar_collect,
+    .count_from = scalar_count_from,
+    .sum_from = scalar_sum_from,
     .add_exactly = scalar_add_exactly,
 };

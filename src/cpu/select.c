@@ -3,133 +3,122 @@
 #include <math.h>
 #include <string.h>
 
-enum {
-    DIGIT = 11, // bits
-    DIGITS = 1 << DIGIT,
-    SAMPLES = 1024, // of a long row, at least
-};
+enum { SAMPLES = 1024 }; // of a long row, at least
 
-// Unsigned integers in the order of the floats: negative ones turned round, NaN first, -0 as +0.
+// Unsigned integers in the order of the floats from -inf to inf.
 static uint32_t order_of(float x)
 {
     uint32_t bits;
-    x += 0.0f;
     memcpy(&bits, &x, sizeof bits);
-    if ((bits & 0x7fffffff) > 0x7f800000)
-        return 0;
     return bits & 0x80000000 ? ~bits : bits | 0x80000000;
 }
-
-// Digit `level` of three, the highest first: 11, 11 and 10 bits.
-static unsigned digit_of(uint32_t order, int level)
+static float of_order(uint32_t order)
 {
-    return level == 0 ? order >> 21 : level == 1 ? order >> 10 & (DIGITS - 1) : order & 1023;
-}
-static uint32_t digit_place(int level)
-{
-    return level == 0 ? 21 : level == 1 ? 10 : 0;
+    const uint32_t bits = order & 0x80000000 ? order & 0x7fffffff : ~order;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
 }
 
-// Radix selection, most significant digit first. What is kept is worth: 1 each, or its value. Returns the order of the smallest that is kept
-// when the largest are taken until they are worth `wanted`, and in *spare what is still wanted when all larger ones are taken.
-static uint32_t threshold_of(const float *values, int n, int stride, bool by_value, double wanted, double *spare)
+// The largest value t of which at least k of x are >= t; -inf where there is none, because of NaN. By bisection: 32 looks at what is few and
+// lies in the L1 cache, a vector at a time, cost less than one look that sorts them into a histogram.
+static float kth_largest(const struct sparse_kernels *kernels, const float *x, int n, int k)
 {
-    uint32_t prefix = 0, mask = 0;
-    for (int level = 0; level < 3; level++) {
-        double worth[DIGITS]; // by_value
-        int count[DIGITS];
-        memset(count, 0, sizeof count);
-        if (by_value)
-            memset(worth, 0, sizeof worth);
-        for (int i = 0; i < n; i += stride) {
-            const uint32_t order = order_of(values[i]);
-            if ((order & mask) != prefix)
-                continue;
-            count[digit_of(order, level)]++;
-            if (by_value)
-                worth[digit_of(order, level)] += values[i] > 0 ? (double)values[i] : 0;
-        }
-        int digit = DIGITS - 1, lowest = DIGITS - 1;
-        for (; digit >= 0; digit--) {
-            if (count[digit] == 0)
-                continue;
-            const double all = by_value ? worth[digit] : count[digit];
-            lowest = digit;
-            if (all >= wanted)
-                break;
-            wanted -= all;
-        }
-        if (digit < 0) { // rounding: all of them, though their worth falls short by a hair
-            wanted += by_value ? worth[lowest] : count[lowest];
-            digit = lowest;
-        }
-        prefix |= (uint32_t)digit << digit_place(level);
-        mask |= (level == 2 ? 1023u : DIGITS - 1u) << digit_place(level);
+    uint32_t low = order_of(-INFINITY), high = order_of(INFINITY) + 1;
+    while (high - low > 1) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (kernels->count_from(x, n, of_order(middle)) >= k)
+            low = middle;
+        else
+            high = middle;
     }
-    *spare = wanted;
-    return prefix;
+    return of_order(low);
 }
 
-// All above the threshold, and of those at it the first `ties`.
-static void keep_from(struct candidates *c, uint32_t threshold, int ties)
+// The largest value t for which the x >= t sum to at least `mass`; 0 where there is none.
+static float mass_threshold(const struct sparse_kernels *kernels, const float *x, int n, float mass)
 {
-    int n = 0;
+    uint32_t low = order_of(0), high = order_of(INFINITY) + 1;
+    while (high - low > 1) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (kernels->sum_from(x, n, of_order(middle)) >= mass)
+            low = middle;
+        else
+            high = middle;
+    }
+    return of_order(low);
+}
+
+// The first k of those at least t, when no more than k are greater.
+static void keep_from(struct candidates *c, float t, int k)
+{
+    int n = 0, ties = k;
+    for (int i = 0; i < c->n; i++)
+        ties -= c->values[i] > t;
     for (int i = 0; i < c->n; i++) {
-        const uint32_t order = order_of(c->values[i]);
-        if (order < threshold || (order == threshold && ties-- <= 0))
-            continue;
+        const float x = c->values[i];
+        const bool tie = x == t;
         c->indices[n] = c->indices[i];
-        c->values[n++] = c->values[i];
+        c->values[n] = x;
+        n += (x > t) | (tie & (ties > 0));
+        ties -= tie;
     }
     c->n = n;
 }
 
-void select_largest(struct candidates *c, int k)
+// Where NaN leaves fewer than k values: these, and the first NaN.
+static void keep_numbers(struct candidates *c, int k)
 {
-    double spare;
-    if (k >= c->n)
-        return;
-    if (k <= 0) {
-        c->n = 0;
-        return;
-    }
-    const uint32_t threshold = threshold_of(c->values, c->n, 1, false, k, &spare);
-    keep_from(c, threshold, (int)spare);
+    int n = 0, others = k;
+    for (int i = 0; i < c->n; i++)
+        others -= !isnan(c->values[i]);
+    for (int i = 0; i < c->n; i++)
+        if (!isnan(c->values[i]) || others-- > 0) {
+            c->indices[n] = c->indices[i];
+            c->values[n++] = c->values[i];
+        }
+    c->n = n;
 }
 
-void select_mass(struct candidates *c, double mass, int least)
+void select_largest(const struct sparse_kernels *kernels, struct candidates *c, int k)
 {
-    double spare;
-    if (least >= c->n)
+    if (k >= c->n)
         return;
-    const uint32_t threshold = threshold_of(c->values, c->n, 1, true, mass, &spare);
-    int above = 0;
-    float tie = 0;
-    for (int i = 0; i < c->n; i++) {
-        above += order_of(c->values[i]) > threshold;
-        if (order_of(c->values[i]) == threshold)
-            tie = c->values[i];
-    }
-    const int ties = tie > 0 ? (int)ceil(spare / (double)tie) : 0;
-    if (above + ties < least)
-        select_largest(c, least);
+    if (k <= 0)
+        c->n = 0;
+    else if (kernels->count_from(c->values, c->n, -INFINITY) < k)
+        keep_numbers(c, k);
     else
-        keep_from(c, threshold, ties);
+        keep_from(c, kth_largest(kernels, c->values, c->n, k), k);
+}
+
+void select_mass(const struct sparse_kernels *kernels, struct candidates *c, float mass, int least)
+{
+    const float t = mass_threshold(kernels, c->values, c->n, mass);
+    int above = 0, through = 0;
+    float sum = 0;
+    for (int i = 0; i < c->n; i++) {
+        through += c->values[i] >= t;
+        above += c->values[i] > t;
+        sum += c->values[i] > t ? c->values[i] : 0;
+    }
+    const float ties = t > 0 && mass > sum ? ceilf((mass - sum) / t) : 0;
+    const int wanted = above + (ties < (float)(through - above) ? (int)ties : through - above);
+    select_largest(kernels, c, wanted > least ? wanted : least);
 }
 
 // A value that probably a few more than k of x[0 … n) reach: the one of that rank in a sample, and a margin of some standard deviations.
-static float threshold_guess(const float *x, int n, int k)
+static float threshold_guess(const struct sparse_kernels *kernels, const float *x, int n, int k)
 {
-    const int stride = n / SAMPLES | 1; // odd: no vector's lane, and no period of two, is sampled alone
-    const double share = (double)k / stride, margin = 4 * sqrt(share) + 2;
-    double spare;
-    if (n < 2 * SAMPLES || (share + margin) * stride > 0.75 * n)
+    float sample[2 * SAMPLES];
+    const int stride = n / SAMPLES | 1; // odd: no lane of a vector, and no period of two, is sampled alone
+    const float share = (float)k / (float)stride, margin = 4 * sqrtf(share) + 2;
+    if (n < 2 * SAMPLES || (share + margin) * (float)stride > 0.75f * (float)n)
         return -INFINITY;
-    const uint32_t order = threshold_of(x, n, stride, false, share + margin, &spare);
-    const uint32_t bits = order & 0x80000000 ? order & 0x7fffffff : ~order;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
+    int m = 0;
+    for (int i = 0; i < n; i += stride)
+        sample[m++] = x[i];
+    return kth_largest(kernels, sample, m, (int)(share + margin));
 }
 
 int select_top(const struct sparse_kernels *kernels, int *indices, float *values, const float *x, int first, int last, int k)
@@ -144,7 +133,7 @@ int select_top(const struct sparse_kernels *kernels, int *indices, float *values
         }
         return last - first;
     }
-    const float guess = threshold_guess(x + first, last - first, k);
+    const float guess = threshold_guess(kernels, x + first, last - first, k);
     if (guess > -INFINITY)
         c.n = kernels->collect(indices, values, x, first, last, guess);
     if (c.n < k) { // all of them, NaN too
@@ -154,6 +143,6 @@ int select_top(const struct sparse_kernels *kernels, int *indices, float *values
         }
         c.n = last - first;
     }
-    select_largest(&c, k);
+    select_largest(kernels, &c, k);
     return c.n;
 }

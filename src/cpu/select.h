@@ -11,10 +11,10 @@ struct candidates {
 };
 
 // Keeps the k candidates with the largest values, in ascending order of index. k >= n keeps all.
-void select_largest(struct candidates *c, int k);
+void select_largest(const struct sparse_kernels *kernels, struct candidates *c, int k);
 
 // Keeps the fewest candidates with the largest values whose values (none negative) sum to at least `mass`, but no fewer than `least`.
-void select_mass(struct candidates *c, double mass, int least);
+void select_mass(const struct sparse_kernels *kernels, struct candidates *c, float mass, int least);
 
 // indices = the k largest of x[first … last), ascending; returns how many: k, or last - first where that is less. Candidates are
 // collected above a threshold that a sample suggests, so that nearly all of x is looked at once. indices, values: room for last - first + 16.

@@ -8,8 +8,8 @@
 #include "cpu/state.h"
 
 enum {
-    PART_KEYS = 1024, // a part of the scores is at least so long
-    RUN_KEYS = 1024,  // whose scores are looked at again while they are in the L1 cache
+    PART_KEYS = 4096, // a part of the scores is at least so long: each begins without anything fetched
+    PART_ALIGN = 256,
 };
 
 static int group_size(const struct cpu_state *s)
@@ -87,9 +87,9 @@ static void score_sinks(const struct pass *p, int kv_head)
     }
 }
 
-static int part_begin(const struct pass *p, int part) // multiples of 64, but for the end
+static int part_begin(const struct pass *p, int part) // multiples of PART_ALIGN, but for the end
 {
-    const int64_t begin = ((int64_t)p->n_keys * part / p->n_parts + 63) / 64 * 64;
+    const int64_t begin = ((int64_t)p->n_keys * part / p->n_parts + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
     return begin < p->n_keys ? (int)begin : p->n_keys;
 }
 
@@ -107,8 +107,7 @@ static void score_part(const struct pass *p, int kv_head, int part)
     if (part == 0 && p->n_sinks > 0)
         score_sinks(p, kv_head);
     for (int at = part_begin(p, part), n; at < last; at += n) {
-        const int64_t end = kv_run_end(&s->kv, p->from + at, p->from + last);
-        n = (int)(end - p->from) - at < RUN_KEYS ? (int)(end - p->from) - at : RUN_KEYS;
+        n = (int)(kv_run_end(&s->kv, p->from + at, p->from + last) - p->from) - at;
         s->policy->selector->score(s, p->layer, kv_head, p->position, kv_slot(&s->kv, p->from + at), n, scores + at, t->ld);
         for (int i = 0; (p->choice.tail || p->choice.mass > 0 || group > 1) && i < group; i++)
             s->kernels->sparse->softmax_stats(scores + i * t->ld + at, n, &t->part_max[(head + i) * t->parts + part],
@@ -197,7 +196,7 @@ static void keep_mass(const struct pass *p, int kv_head, struct candidates *c, i
         wanted -= (double)(expf(sink_max - all_max) * sink_sum / all_sum);
     }
     const int least = p->choice.least - first - local;
-    select_mass(c, wanted > 0 ? wanted : 0, least > 0 ? least : 0);
+    select_mass(s->kernels->sparse, c, wanted > 0 ? (float)wanted : 0, least > 0 ? least : 0);
 }
 
 static void select_rows(const struct pass *p, int kv_head)

