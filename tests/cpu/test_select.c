@@ -1,0 +1,354 @@
+// Selection against a reference that sorts, and the kernels of sparse.h against their formulas in double precision.
+#include "cpu/select.h"
+#include "kernels_testing.h"
+
+struct item {
+    float value;
+    int index;
+};
+
+// The larger value first, the lower index first where they are equal, NaN last.
+static int before(const void *a, const void *b)
+{
+    const struct item *x = a, *y = b;
+    if (isnan(x->value) != isnan(y->value))
+        return isnan(x->value) ? 1 : -1;
+    if (!isnan(x->value) && x->value != y->value)
+        return x->value > y->value ? -1 : 1;
+    return x->index < y->index ? -1 : 1;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    return *(const int *)a < *(const int *)b ? -1 : *(const int *)a > *(const int *)b;
+}
+
+// The k best of x[first … last), ascending, by sorting; to be freed.
+static int *sorted_selection(const float *x, int first, int last, int k)
+{
+    const int n = last - first;
+    struct item *items = malloc(sizeof *items * (size_t)(n ? n : 1));
+    int *indices = malloc(sizeof *indices * (size_t)(k ? k : 1));
+    for (int i = 0; i < n; i++)
+        items[i] = (struct item){x[first + i], first + i};
+    qsort(items, (size_t)n, sizeof *items, before);
+    for (int i = 0; i < k; i++)
+        indices[i] = items[i].index;
+    qsort(indices, (size_t)k, sizeof *indices, ascending);
+    free(items);
+    return indices;
+}
+
+static void check_top(struct fixture *f, const float *x, int first, int last, int k)
+{
+    int *found = guarded(f, sizeof *found * (size_t)(last - first + 16));
+    float *values = guarded(f, sizeof *values * (size_t)(last - first + 16));
+    const int expected_n = k < last - first ? k : last - first;
+    const int n = select_top(f->kernels->sparse, found, values, x, first, last, k);
+    assert_int_equal(n, expected_n);
+    int *expected = sorted_selection(x, first, last, expected_n);
+    for (int i = 0; i < n; i++) {
+        if (found[i] != expected[i])
+            fail_msg("n %d, k %d: the selection's item %d is %d, expected %d", last - first, k, i, found[i], expected[i]);
+        assert_memory_equal(&values[i], &x[found[i]], sizeof *values);
+    }
+    free(expected);
+}
+
+enum { KINDS = 9 };
+
+static float *problem(struct fixture *f, int kind, int n)
+{
+    float *x = random_floats(f, (size_t)n, kind == 1 ? 1e-3 : 30);
+    for (int i = 0; i < n; i++)
+        switch (kind) {
+        case 2: // many ties
+            x[i] = (float)below(f, 5);
+            break;
+        case 3: // all equal
+            x[i] = -2.5f;
+            break;
+        case 4:
+            x[i] = below(f, 3) ? -INFINITY : x[i];
+            break;
+        case 5: // nothing else
+            x[i] = -INFINITY;
+            break;
+        case 6: // zeros of both signs, which are equal
+            x[i] = below(f, 2) ? 0.0f : -0.0f;
+            break;
+        case 7:
+            x[i] = below(f, 4) ? NAN : x[i];
+            break;
+        case 8: // one that is larger than all others, and infinity
+            x[i] = i == n / 2 ? 1e30f : i == n / 3 ? INFINITY : x[i];
+            break;
+        default:
+            break;
+        }
+    return x;
+}
+
+static void test_selection_is_that_of_a_sort(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    static const int sizes[] = {1, 2, 15, 16, 17, 100, 255, 1000, 2047, 2048, 5003};
+    for (int kind = 0; kind < KINDS; kind++)
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            const int n = sizes[i], ks[] = {0, 1, n / 16 + 1, n / 3, n - 1, n, n + 5};
+            for (size_t j = 0; j < sizeof ks / sizeof *ks; j++) {
+                const float *x = problem(f, kind, n);
+                check_top(f, x, 0, n, ks[j]);
+                check_top(f, x, n / 5, n - n / 7, ks[j] < n ? ks[j] : n);
+                release(f);
+            }
+        }
+}
+
+// A periodic row, of which a sample that keeps the beat would see one value alone.
+static void test_periodic_rows(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    for (int period = 2; period <= 64; period++) {
+        float *x = random_floats(f, 9000, 1);
+        for (int i = 0; i < 9000; i++)
+            x[i] = (float)(i % period) + x[i] / 4;
+        check_top(f, x, 0, 9000, 9000 / 16);
+        release(f);
+    }
+}
+
+// The fewest of the largest that reach the mass: by sorting and adding.
+static void test_mass(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    for (int round = 0; round < 200; round++) {
+        const int n = 1 + below(f, 600), least = below(f, n + 2);
+        float *values = guarded(f, sizeof *values * (size_t)n);
+        int *indices = guarded(f, sizeof *indices * (size_t)n);
+        double total = 0;
+        for (int i = 0; i < n; i++) {
+            indices[i] = 3 * i;
+            values[i] = (float)(round % 3 == 0 ? 0.25 * below(f, 4) : exp(6 * uniform(f)));
+            total += values[i];
+        }
+        struct item *items = malloc(sizeof *items * (size_t)n);
+        for (int i = 0; i < n; i++)
+            items[i] = (struct item){values[i], 3 * i};
+        qsort(items, (size_t)n, sizeof *items, before);
+        const double mass = total * (uniform(f) + 1.02) / 2;
+        int fewest = 0;
+        for (double sum = 0; fewest < n && sum < mass * (1 - 1e-5); fewest++)
+            sum += items[fewest].value;
+        fewest = fewest < least ? least : fewest;
+        fewest = fewest < n ? fewest : n;
+
+        struct candidates c = {indices, values, n};
+        select_mass(f->kernels->sparse, &c, (float)mass, least);
+        double sum = 0;
+        for (int i = 0; i < c.n; i++)
+            sum += c.values[i];
+        if (c.n < n)
+            assert_true(sum >= mass * (1 - 1e-5) && c.n >= least);
+        // Rounding may ask for a few more of the smallest; never for fewer, and not for many.
+        assert_in_range(c.n, fewest, fewest + 2 + n / 50);
+        for (int i = 0; i < c.n; i++) { // and they are the largest
+            assert_true(i == 0 || c.indices[i] > c.indices[i - 1]);
+            assert_true(c.values[i] >= items[c.n - 1].value);
+        }
+        free(items);
+        release(f);
+    }
+}
+
+static void test_softmax(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    for (int round = 0; round < 300; round++) {
+        const int n = 1 + below(f, 300), rows = 1 + below(f, 8);
+        const float *x = random_floats(f, (size_t)n * rows, round % 4 ? 10 : 80);
+        float max[8], factor[8], *w = guarded(f, sizeof *w * (size_t)n);
+        for (int r = 0; r < rows; r++) {
+            float sum = 0;
+            max[r] = -INFINITY;
+            const int cut = below(f, n + 1); // in two calls, the first perhaps of nothing
+            f->kernels->sparse->softmax_stats(x + (size_t)r * n, cut, &max[r], &sum);
+            f->kernels->sparse->softmax_stats(x + (size_t)r * n + cut, n - cut, &max[r], &sum);
+            double most = -INFINITY, total = 0;
+            for (int j = 0; j < n; j++)
+                most = fmax(most, x[r * n + j]);
+            for (int j = 0; j < n; j++)
+                total += exp(x[r * n + j] - most);
+            assert_near(max[r], most, 0, "max", r, 0);
+            assert_near(sum, total, total * (4e-6 + sum_error(n)), "sum", r, 0);
+            factor[r] = 1 / sum;
+        }
+        f->kernels->sparse->softmax_sums(w, x, n, rows, n, max, factor);
+        for (int j = 0; j < n; j++) {
+            double expected = 0;
+            for (int r = 0; r < rows; r++)
+                expected += (double)factor[r] * exp((double)x[r * n + j] - (double)max[r]);
+            assert_near(w[j], expected, expected * 8e-6 + 1e-37, "weight", j, rows);
+        }
+        release(f);
+    }
+    float max = -INFINITY, sum = 0;
+    const float nothing[3] = {-INFINITY, -INFINITY, -INFINITY};
+    f->kernels->sparse->softmax_stats(nothing, 3, &max, &sum);
+    assert_true(max == -INFINITY && sum == 0);
+}
+
+static void test_exact_sums(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    enum { N = 37, ROWS = 500 };
+    float *rows = random_floats(f, N * ROWS, 100);
+    double forth[N] = {0}, back[N] = {0};
+    for (int i = 0; i < ROWS; i++)
+        f->kernels->sparse->add_exactly(forth, rows + i * N, N, 1);
+    for (int i = ROWS; i-- > 0;)
+        f->kernels->sparse->add_exactly(back, rows + i * N, N, 1);
+    assert_memory_equal(forth, back, sizeof forth); // in any order
+    for (int c = 0; c < N; c++) {
+        double sum = 0;
+        for (int i = 0; i < ROWS; i++)
+            sum += rows[i * N + c];
+        assert_near(forth[c], sum, ROWS * 0x1p-25 + 1e-9, "sum", c, 0);
+    }
+    for (int i = 0; i < ROWS; i++)
+        f->kernels->sparse->add_exactly(forth, rows + i * N, N, -1);
+    for (int c = 0; c < N; c++)
+        assert_true(forth[c] == 0); // what came went
+}
+
+// Gathered rows give what the same rows give one after another.
+static void test_gathered_attention(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    static const int dims[] = {8, 20, 64, 128, 200};
+    for (int round = 0; round < 120; round++) {
+        const enum kv_type kv = (enum kv_type)(round % KV_TYPES);
+        const int d = dims[round % 5], queries = 1 + round % 8, slots = 1 + below(f, 700), n = 1 + below(f, slots);
+        const size_t row = (size_t)d * kv_sizes[kv];
+        char *k = guarded(f, row * (size_t)slots), *v = guarded(f, row * (size_t)slots);
+        char *k_run = guarded(f, row * (size_t)n), *v_run = guarded(f, row * (size_t)n);
+        float *k_scales = random_floats(f, (size_t)slots, 0.01), *v_scales = random_floats(f, (size_t)slots, 0.01);
+        float *k_run_scales = guarded(f, sizeof(float) * (size_t)n), *v_run_scales = guarded(f, sizeof(float) * (size_t)n);
+        for (size_t i = 0; i < (size_t)slots * d; i++)
+            for (int which = 0; which < 2; which++) {
+                const float x = (float)uniform(f);
+                char *to = which ? v : k;
+                if (kv == KV_FP32)
+                    ((float *)to)[i] = x;
+                else if (kv == KV_INT8)
+                    ((int8_t *)to)[i] = (int8_t)(100 * x);
+                else
+                    f->kernels->to_fp16((uint16_t *)to + i, &x, 1);
+            }
+        int *rows = guarded(f, sizeof *rows * (size_t)n);
+        for (int j = 0; j < n; j++) {
+            rows[j] = (int)((long)j * slots / n);
+            memcpy(k_run + j * row, k + rows[j] * row, row);
+            memcpy(v_run + j * row, v + rows[j] * row, row);
+            k_run_scales[j] = k_scales[rows[j]];
+            v_run_scales[j] = v_scales[rows[j]];
+        }
+        float acc[2][8 * 200] = {{0}}, max[2][8], sum[2][8] = {{0}};
+        for (int i = 0; i < 8; i++)
+            max[0][i] = max[1][i] = -INFINITY;
+        struct attend_args args = {
+            .acc = acc[0],
+            .max = max[0],
+            .sum = sum[0],
+            .q = random_floats(f, (size_t)queries * d, 1),
+            .k = k,
+            .v = v,
+            .k_scales = k_scales,
+            .v_scales = v_scales,
+            .n_queries = queries,
+            .n_keys = n,
+            .head_dim = d,
+            .scratch = guarded_scratch(f, f->kernels->attend_scratch),
+        };
+        f->kernels->sparse->attend_rows[kv](&args, rows);
+        args.acc = acc[1], args.max = max[1], args.sum = sum[1], args.k = k_run, args.v = v_run;
+        args.k_scales = k_run_scales, args.v_scales = v_run_scales;
+        f->kernels->attend[kv](&args);
+        for (int i = 0; i < queries; i++) {
+            assert_near(max[0][i], max[1][i], 1e-6 * fabs((double)max[1][i]), "max", i, 0);
+            assert_near(sum[0][i], sum[1][i], 1e-5 * (double)sum[1][i], "sum", i, 0);
+            for (int c = 0; c < d; c++)
+                assert_near(acc[0][i * d + c] / sum[0][i], acc[1][i * d + c] / sum[1][i], 1e-5, "output", i, c);
+        }
+        release(f);
+    }
+}
+
+// An element of the copy by its definition (sparse.h).
+static double copied(enum copy_type type, const uint8_t *copy, int d, int slot, int component)
+{
+    const uint8_t *run = copy + ((size_t)(slot / COPY_BLOCK) * d + component) * copy_run_bytes(type);
+    const int at = slot % COPY_BLOCK, half = COPY_BLOCK / 2;
+    if (type == COPY_FP16)
+        return fp16_value(((const uint16_t *)run)[at]);
+    if (type == COPY_INT8)
+        return ((const int8_t *)run)[at];
+    return (at < half ? run[at] & 15 : run[at - half] >> 4) - 8;
+}
+
+static void test_component_scores(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    for (int round = 0; round < 240; round++) {
+        const enum copy_type type = (enum copy_type)(round % COPY_TYPES);
+        const int d = 1 + below(f, 40), r = 1 + below(f, d), queries = 1 + below(f, 9), blocks = 1 + below(f, 7);
+        const int slot = below(f, blocks * COPY_BLOCK), n = 1 + below(f, blocks * COPY_BLOCK - slot), ld = n + below(f, 5);
+        const size_t bytes = (size_t)blocks * d * copy_run_bytes(type);
+        uint8_t *copy = type == COPY_FP16 ? random_elements(f, DTYPE_FP16, bytes / 2) : guarded(f, bytes);
+        for (size_t i = 0; type != COPY_FP16 && i < bytes; i++)
+            copy[i] = (uint8_t)below(f, 256);
+        const float *scales = random_floats(f, (size_t)blocks * COPY_BLOCK, 0.02);
+        const float *q = random_floats(f, (size_t)queries * r, 1);
+        int *components = guarded(f, sizeof *components * (size_t)r);
+        for (int c = 0; c < r; c++)
+            components[c] = (int)((long)c * d / r);
+        float *scores = guarded(f, sizeof *scores * ((size_t)(queries - 1) * ld + n));
+        f->kernels->sparse->score[type](&(struct score_args){.scores = scores,
+                                                             .ld = ld,
+                                                             .copy = copy,
+                                                             .scales = type == COPY_FP16 ? NULL : scales,
+                                                             .q = q,
+                                                             .components = components,
+                                                             .n_queries = queries,
+                                                             .r = r,
+                                                             .head_dim = d,
+                                                             .slot = slot,
+                                                             .n = n});
+        for (int i = 0; i < queries; i++)
+            for (int j = 0; j < n; j++) {
+                double sum = 0, magnitude = 0;
+                const double scale = type == COPY_FP16 ? 1 : (double)scales[slot + j];
+                for (int c = 0; c < r; c++) {
+                    const double term = scale * (double)q[i * r + c] * copied(type, copy, d, slot + j, components[c]);
+                    sum += term;
+                    magnitude += fabs(term);
+                }
+                assert_near(scores[i * ld + j], sum, (r + 2) * 0x1p-24 * magnitude, "score", i, j);
+            }
+        release(f);
+    }
+}
+
+int main(void)
+{
+    const struct kernel_case cases[] = {
+        {"selection is that of a sort", test_selection_is_that_of_a_sort},
+        {"periodic rows", test_periodic_rows},
+        {"mass", test_mass},
+        {"softmax", test_softmax},
+        {"exact sums", test_exact_sums},
+        {"gathered attention", test_gathered_attention},
+        {"component scores", test_component_scores},
+    };
+    return run_on_every_isa("select", cases, sizeof cases / sizeof *cases);
+}
