@@ -1,0 +1,550 @@
+// SparQ attention in the engine's own state, against double precision, step by step: the copy of the keys, the approximate scores, which
+// rows they select, the share of the selected, the mean of the values, and the output. Queries, keys and values are random here and not
+// rotated; batches of one token and of several, windows, rings that have wrapped, sinks and rollbacks.
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cpu/attention.h"
+#include "cpu/select.h"
+#include "cpu/state.h"
+#include "engine/random_model.h"
+
+enum { HISTORY = 3000, MAX_DIM = 64, MAX_HEADS = 18 };
+
+struct rig {
+    struct random_model *model;
+    yalm_session_options options;
+    struct kv_policy kv;
+    struct cpu_state *s;
+    atomic_bool cancel;
+    int d, n_heads, n_kv_heads, group;
+    double *k, *v; // (HISTORY, n_kv_heads, d): as the cache has them
+    int generation;
+};
+
+struct layout {
+    int heads, kv_heads, d, context, window;
+    bool endless;
+    int n_sinks, chunk;
+};
+
+static double uniform_at(uint64_t seed)
+{
+    seed = (seed + 1) * 0x9e3779b97f4a7c15u;
+    seed = (seed ^ seed >> 30) * 0xbf58476d1ce4e5b9u;
+    seed = (seed ^ seed >> 27) * 0x94d049bb133111ebu;
+    return (double)(int32_t)((seed ^ seed >> 31) >> 32) * 0x1p-31;
+}
+
+static struct rig *rig_open(const struct layout *l, const char *isa, yalm_kv kv, int threads, const yalm_sparq *sparq)
+{
+    struct rig *r = calloc(1, sizeof *r);
+    const struct model_config config = {.n_layers = 2,
+                                        .hidden_dim = 16,
+                                        .ffn_dim = 16,
+                                        .n_heads = l->heads,
+                                        .n_kv_heads = l->kv_heads,
+                                        .head_dim = l->d,
+                                        .vocab_size = 11,
+                                        .context_length = 4096,
+                                        .sliding_window = l->window};
+    r->model = random_model_make(config, DTYPE_FP32, 3);
+    r->options = yalm_session_defaults();
+    r->options.isa = isa, r->options.device = "cpu", r->options.n_threads = r->options.n_threads_batch = threads;
+    r->options.context = l->context, r->options.chunk = l->chunk, r->options.kv = kv;
+    r->options.attention = "sparq", r->options.sparq = *sparq;
+    r->kv = kv_policy_make(l->context, l->window, l->endless, l->n_sinks, l->chunk);
+    const struct backend_plan plan = {.config = &r->model->model.config,
+                                      .weights = &r->model->model.weights,
+                                      .options = &r->options,
+                                      .kv = r->kv,
+                                      .cancel = &r->cancel};
+    yalm_error error;
+    r->s = backend_cpu.open(&plan, &error);
+    if (!r->s)
+        fail_msg("%s", error.text);
+    r->d = l->d, r->n_heads = l->heads, r->n_kv_heads = l->kv_heads, r->group = l->heads / l->kv_heads;
+    r->k = calloc((size_t)HISTORY * r->n_kv_heads * r->d, sizeof(double));
+    r->v = calloc((size_t)HISTORY * r->n_kv_heads * r->d, sizeof(double));
+    return r;
+}
+
+static void rig_close(struct rig *r)
+{
+    backend_cpu.close(r->s);
+    random_model_free(r->model);
+    free(r->k);
+    free(r->v);
+    free(r);
+}
+
+static void attention_pass(struct member *me, const void *arguments)
+{
+    struct {
+        struct cpu_state *s;
+        struct batch batch;
+    } pass;
+    memcpy(&pass, arguments, sizeof pass);
+    for (int layer = 0; layer < pass.s->config->n_layers; layer++) {
+        attention_append(pass.s, &pass.batch, layer, me);
+        attention_attend(pass.s, &pass.batch, layer, me);
+    }
+}
+
+// n tokens from `position` on; what they are depends on position and generation, so that tokens after a rollback are others.
+static void rig_step(struct rig *r, int64_t position, int n)
+{
+    struct cpu_state *s = r->s;
+    for (int t = 0; t < n; t++) {
+        const uint64_t seed = (uint64_t)((position + t) * 1000003 + r->generation) << 16;
+        for (int i = 0; i < s->q_dim; i++) // some components of some tokens' queries stand out
+            s->q[t * s->q_dim + i] = (float)((i % 7 == 0 ? 4 : 1) * uniform_at(seed + i));
+        for (int i = 0; i < s->kv_dim; i++) {
+            s->k[t * s->kv_dim + i] = (float)(2 * uniform_at(seed + 20000 + i));
+            s->v[t * s->kv_dim + i] = (float)(0.5 + uniform_at(seed + 40000 + i));
+        }
+        for (int i = 0; i < r->d / 2; i++) {
+            s->cos[t * (r->d / 2) + i] = s->sink_cos[i] = 1;
+            s->sin[t * (r->d / 2) + i] = s->sink_sin[i] = 0;
+        }
+    }
+    const struct {
+        struct cpu_state *s;
+        struct batch batch;
+    } pass = {s, {.n = n, .position = position}};
+    team_run(s->team, r->options.n_threads, attention_pass, &pass, sizeof pass);
+    for (int t = 0; t < n; t++)
+        for (int head = 0; head < r->n_kv_heads; head++) {
+            float row[MAX_DIM];
+            const size_t at = (((size_t)position + t) * r->n_kv_heads + head) * r->d;
+            cpu_load_key(s, 1, head, kv_slot(&r->kv, position + t), row);
+            for (int c = 0; c < r->d; c++)
+                r->k[at + c] = row[c];
+            cpu_load_value(s, 1, head, kv_slot(&r->kv, position + t), row);
+            for (int c = 0; c < r->d; c++)
+                r->v[at + c] = row[c];
+        }
+}
+
+// The position of the i-th key that the token sees: the sinks that stand apart, then by age.
+static int64_t visible(const struct rig *r, int64_t position, int i)
+{
+    const int apart = kv_sinks_apart(&r->kv, position) ? r->kv.n_sinks : 0;
+    return i < apart ? i : kv_first_visible(&r->kv, position) + i - apart;
+}
+
+static const double *key_at(const struct rig *r, int64_t position, int head)
+{
+    return r->k + ((size_t)position * r->n_kv_heads + head) * r->d;
+}
+static const double *value_at(const struct rig *r, int64_t position, int head)
+{
+    return r->v + ((size_t)position * r->n_kv_heads + head) * r->d;
+}
+
+static double exact_score(const struct rig *r, int head, int64_t position)
+{
+    double sum = 0;
+    for (int c = 0; c < r->d; c++)
+        sum += (double)r->s->q[head * r->d + c] * key_at(r, position, head / r->group)[c];
+    return sum / sqrt(r->d);
+}
+
+// y = softmax(exact scores) V over those of the token's n visible keys that are `chosen`; NULL: all of them.
+static void exact_attention(const struct rig *r, int head, int64_t position, const bool *chosen, double *y)
+{
+    const int n = kv_n_visible(&r->kv, position);
+    double max = -INFINITY, sum = 0;
+    memset(y, 0, sizeof *y * r->d);
+    for (int i = 0; i < n; i++)
+        if (!chosen || chosen[i])
+            max = fmax(max, exact_score(r, head, visible(r, position, i)));
+    for (int i = 0; i < n; i++)
+        if (!chosen || chosen[i]) {
+            const double p = exp(exact_score(r, head, visible(r, position, i)) - max);
+            sum += p;
+            for (int c = 0; c < r->d; c++)
+                y[c] += p * value_at(r, visible(r, position, i), head / r->group)[c];
+        }
+    for (int c = 0; c < r->d; c++)
+        y[c] /= sum;
+}
+
+static void assert_output(const struct rig *r, int head, int64_t position, const double *y, double tolerance)
+{
+    for (int c = 0; c < r->d; c++)
+        if (!(fabs(r->s->attended[head * r->d + c] - y[c]) <= tolerance))
+            fail_msg("position %d, head %d: output %d is %.9g, expected %.9g", (int)position, head, c,
+                     (double)r->s->attended[head * r->d + c], y[c]);
+}
+
+// ------------------------------------------------------------------------------------------ the steps
+
+// The r components with the largest Σ_group |q|, by counting how many are larger; and the temperature's share Σ_i1 |q| / Σ |q|.
+static void reference_components(const struct rig *r, int kv_head, bool *chosen)
+{
+    double sums[MAX_DIM] = {0};
+    for (int c = 0; c < r->d; c++)
+        for (int i = 0; i < r->group; i++)
+            sums[c] += fabs((double)r->s->q[(kv_head * r->group + i) * r->d + c]);
+    for (int c = 0; c < r->d; c++) {
+        int larger = 0;
+        for (int other = 0; other < r->d; other++)
+            larger += sums[other] > sums[c];
+        chosen[c] = larger < r->s->sparq.r;
+    }
+}
+
+// How far an element of the copy may be from the key's: fp16 rounding; half a step of int8 or of 4 bits.
+static double copy_error(const struct rig *r, const double *key)
+{
+    double largest = 0;
+    for (int c = 0; c < r->d; c++)
+        largest = fmax(largest, fabs(key[c]));
+    return largest * (r->s->sparq.copy == COPY_FP16 ? 0x1p-11 : r->s->sparq.copy == COPY_INT8 ? 0.51 / 127 : 0.51 / 7);
+}
+
+// Approximate scores of the last layer, as the engine has them, against the formula: ŝ = q[i1] · K[:, i1]ᵀ / τ.
+static void check_scores(const struct rig *r, int head, int64_t position)
+{
+    const int n = kv_n_visible(&r->kv, position), kv_head = head / r->group;
+    const int apart = kv_sinks_apart(&r->kv, position) ? r->kv.n_sinks : 0;
+    bool chosen[MAX_DIM];
+    const float *q = r->s->q + head * r->d;
+    double all = 0, share = 0;
+    reference_components(r, kv_head, chosen);
+    for (int c = 0; c < r->d; c++) {
+        all += fabs((double)q[c]);
+        share += chosen[c] ? fabs((double)q[c]) : 0;
+    }
+    const double tau = sqrt(r->d * share / all);
+    for (int i = 0; i < n; i++) {
+        const double *key = key_at(r, visible(r, position, i), kv_head);
+        double expected = 0;
+        for (int c = 0; c < r->d; c++)
+            expected += chosen[c] ? (double)q[c] * key[c] / tau : 0;
+        const double tolerance = share / tau * copy_error(r, key) + 1e-5;
+        const float found = i < apart ? r->s->selective.sink_scores[head * r->kv.n_sinks + i]
+                                      : r->s->selective.scores[head * r->s->selective.ld + i - apart];
+        if (i < apart)
+            expected = exact_score(r, head, i);
+        if (!(fabs((double)found - expected) <= tolerance))
+            fail_msg("position %d, head %d: score of key %d is %.7g, expected %.7g ± %.2g", (int)position, head, i,
+                     (double)found, expected, tolerance);
+    }
+}
+
+// ŝ of one head by the engine's scores: (visible).
+static void shares_of(const struct rig *r, int head, int64_t position, double *shares)
+{
+    const int n = kv_n_visible(&r->kv, position), apart = kv_sinks_apart(&r->kv, position) ? r->kv.n_sinks : 0;
+    double max = -INFINITY, sum = 0;
+    for (int i = 0; i < n; i++) {
+        shares[i] = i < apart ? (double)r->s->selective.sink_scores[head * r->kv.n_sinks + i]
+                              : (double)r->s->selective.scores[head * r->s->selective.ld + i - apart];
+        max = fmax(max, shares[i]);
+    }
+    for (int i = 0; i < n; i++)
+        sum += shares[i] = exp(shares[i] - max);
+    for (int i = 0; i < n; i++)
+        shares[i] /= sum;
+}
+
+// The selected: the sinks, the last `local`, and of the rest those with the largest Σ_group ŝ.
+static void check_selection(const struct rig *r, int kv_head, int64_t position, bool *chosen)
+{
+    const int n = kv_n_visible(&r->kv, position), apart = kv_sinks_apart(&r->kv, position) ? r->kv.n_sinks : 0;
+    const struct choice choice = r->s->policy->selector->choice(r->s, 1, n - apart);
+    const int k = choice.k < n - apart ? choice.k : n - apart, local = choice.local < k ? choice.local : k;
+    double *sums = calloc(n, sizeof *sums), *shares = calloc(n, sizeof *shares);
+    for (int i = 0; i < r->group; i++) {
+        shares_of(r, kv_head * r->group + i, position, shares);
+        for (int j = 0; j < n; j++)
+            sums[j] += shares[j];
+    }
+    memset(chosen, 0, sizeof *chosen * n);
+    const int *rows = r->s->selective.rows + kv_head * r->s->selective.ld;
+    assert_int_equal(r->s->selective.n_rows[kv_head], k);
+    int at = 0;
+    for (int j = 0; j < n; j++) { // ascending by age: each once
+        const bool here = j >= apart && at < k && rows[at] == kv_slot(&r->kv, visible(r, position, j));
+        chosen[j] = here || j < apart;
+        at += here;
+    }
+    assert_int_equal(at, k);
+    double least = INFINITY, most = 0; // of the chosen and of the others, between sinks and the most recent
+    for (int j = apart; j < n; j++) {
+        if (j >= n - local)
+            assert_true(chosen[j]);
+        else if (chosen[j])
+            least = fmin(least, sums[j]);
+        else
+            most = fmax(most, sums[j]);
+    }
+    if (!(most <= least * (1 + 2e-5)))
+        fail_msg("position %d, head %d: a key of weight %g was left out, one of %g taken", (int)position, kv_head, most, least);
+    free(sums);
+    free(shares);
+}
+
+static void check_mean(const struct rig *r, int kv_head, int64_t position)
+{
+    float mean[MAX_DIM];
+    value_mean(r->s, &r->s->selective.sums, 1, kv_head, position, mean);
+    const int n = kv_n_visible(&r->kv, position);
+    for (int c = 0; c < r->d; c++) {
+        double sum = 0;
+        for (int i = 0; i < n; i++)
+            sum += value_at(r, visible(r, position, i), kv_head)[c];
+        if (!(fabs(mean[c] - sum / n) <= 2e-7))
+            fail_msg("position %d, head %d: mean value %d is %.9g, expected %.9g", (int)position, kv_head, c, (double)mean[c],
+                     sum / n);
+    }
+}
+
+static void check_step(const struct rig *r, int64_t position)
+{
+    bool *chosen = calloc(kv_n_visible(&r->kv, position), sizeof *chosen);
+    for (int head = 0; head < r->n_heads; head++) {
+        const int n = kv_n_visible(&r->kv, position);
+        double y[MAX_DIM], *shares = calloc(n, sizeof *shares), alpha = 0;
+        check_scores(r, head, position);
+        if (head % r->group == 0)
+            check_selection(r, head / r->group, position, chosen);
+        shares_of(r, head, position, shares);
+        exact_attention(r, head, position, chosen, y);
+        if (r->s->sparq.tail) {
+            for (int i = 0; i < n; i++)
+                alpha += chosen[i] ? shares[i] : 0;
+            check_mean(r, head / r->group, position);
+            for (int c = 0; c < r->d; c++) {
+                double sum = 0;
+                for (int i = 0; i < n; i++)
+                    sum += value_at(r, visible(r, position, i), head / r->group)[c];
+                y[c] = alpha * y[c] + (1 - alpha) * sum / n;
+            }
+        }
+        assert_output(r, head, position, y, 1e-5);
+        free(shares);
+    }
+    free(chosen);
+}
+
+// Each key of a whole tile, in the copy, against its row.
+static void check_copy(const struct rig *r, int64_t position)
+{
+    const struct cpu_state *s = r->s;
+    const int first_open = kv_slot(&r->kv, position) / 32 * 32;
+    for (int head = 0; head < r->n_kv_heads; head++)
+        for (int64_t p = kv_first_visible(&r->kv, position); p <= position; p++) {
+            const int slot = kv_slot(&r->kv, p), at = slot % COPY_BLOCK;
+            if (slot >= first_open && slot < first_open + 32)
+                continue;
+            const size_t slots = ((size_t)r->n_kv_heads + head) * s->sparq.copy_slots; // layer 1
+            for (int c = 0; c < r->d; c++) {
+                const uint8_t *run = s->sparq.copied + (slots + slot - at) / COPY_BLOCK * r->d * copy_run_bytes(s->sparq.copy) +
+                                     c * copy_run_bytes(s->sparq.copy);
+                float x = 0;
+                if (s->sparq.copy == COPY_FP16)
+                    s->kernels->to_fp32[DTYPE_FP16](&x, (const uint16_t *)run + at, 1);
+                else
+                    x = s->sparq.copy_scales[slots + slot] * (float)(s->sparq.copy == COPY_INT8
+                                                                         ? ((const int8_t *)run)[at]
+                                                                         : (run[at % 128] >> (at < 128 ? 0 : 4) & 15) - 8);
+                const double *key = key_at(r, p, head);
+                if (!(fabs(x - key[c]) <= copy_error(r, key)))
+                    fail_msg("slot %d, component %d: the copy has %g, the key is %g", slot, c, (double)x, key[c]);
+                if (s->sparq.copy == COPY_FP16 && s->kv_type == KV_FP16)
+                    assert_true(x == key[c]);
+            }
+        }
+}
+
+// ------------------------------------------------------------------------------------------ tests
+
+static const struct layout layouts[] = {
+    {4, 4, 16, 1500, 0, false, 0, 100},  {6, 2, 12, 1300, 0, false, 0, 64}, {8, 1, 40, 700, 0, false, 0, 33},
+    {4, 2, 16, 2000, 333, false, 0, 50}, {4, 4, 16, 301, 0, true, 0, 7},    {6, 3, 20, 430, 0, true, 4, 60},
+    {2, 2, 8, 300, 0, true, 5, 1},       {18, 2, 8, 500, 0, false, 0, 16},
+};
+enum { N_LAYOUTS = sizeof layouts / sizeof *layouts };
+
+static const char *const isas[] = {"scalar", "avx2", "avx512", "avx512vnni"};
+
+// Tokens one by one and several at a time, with rollbacks, over the ring's end. Every now and then all is checked.
+static void go_through(struct rig *r, const struct layout *l)
+{
+    const int end = l->endless || l->window ? 1200 : l->context;
+    int64_t position = 0;
+    for (int step = 0; position < end; step++) {
+        int n = step % 9 == 0 ? 1 + step * 13 % l->chunk : 1;
+        n = position < 200 ? l->chunk : n;
+        n = n < end - position ? n : (int)(end - position);
+        rig_step(r, position, n);
+        position += n;
+        if (n == 1 && step % 29 == 1 && position > r->s->sparq.from) {
+            check_step(r, position - 1);
+            check_copy(r, position - 1);
+        }
+        const int64_t back = position - (step % 3 ? 2 : 45);
+        if (step % 67 == 66 && back > 0 && kv_holds(&r->kv, back, position)) {
+            position = back;
+            r->generation++;
+        }
+    }
+}
+
+static void test_every_step(void **state)
+{
+    (void)state;
+    int run = 0;
+    for (size_t isa = 0; isa < sizeof isas / sizeof *isas; isa++)
+        for (int i = 0; i < N_LAYOUTS && cpu_kernels_select(isas[isa]); i++, run++) {
+            const yalm_sparq sparq = {.r = layouts[i].d / (1 + run % 4),
+                                      .k = run % 3 ? 40 + run : 0,
+                                      .min_k = 30,
+                                      .local = run % 5 == 4 ? 1 : 0,
+                                      .from = 60,
+                                      .copy = (yalm_copy)(run % 3),
+                                      .tail = run % 2 ? YALM_ON : YALM_OFF};
+            struct rig *r = rig_open(&layouts[i], isas[isa], (yalm_kv)((run + run / 3) % 3), 1 + run % 3, &sparq);
+            go_through(r, &layouts[i]);
+            rig_close(r);
+        }
+}
+
+// r = d and k >= S: whatever is approximated, all is attended to.
+static void test_all_keys_are_dense_attention(void **state)
+{
+    (void)state;
+    static const int groups[] = {1, 2, 3, 4, 5, 8, 9, 16};
+    for (size_t isa = 0; isa < sizeof isas / sizeof *isas; isa++)
+        for (size_t g = 0; g < sizeof groups / sizeof *groups && cpu_kernels_select(isas[isa]); g++) {
+            const struct layout l = {groups[g], 1, 24, 600, 0, false, 0, 100};
+            const yalm_sparq sparq = {.r = 24, .k = 5000, .from = 1, .tail = g % 2 ? YALM_ON : YALM_OFF};
+            struct rig *r = rig_open(&l, isas[isa], YALM_KV_FP32, 2, &sparq);
+            rig_step(r, 0, 1); // alone
+            for (int64_t position = 1; position < 561; position += 100 + (position == 501))
+                rig_step(r, position, position == 501 ? 60 : 100);
+            rig_step(r, 561, 1);
+            for (int head = 0; head < r->n_heads; head++) {
+                double y[MAX_DIM];
+                exact_attention(r, head, 561, NULL, y);
+                assert_output(r, head, 561, y, 1e-5);
+            }
+            rig_close(r);
+        }
+}
+
+// r = d, k < S: dense attention to those k keys whose true scores are largest.
+static void test_all_components_select_the_true_top(void **state)
+{
+    (void)state;
+    enum { K = 50, LENGTH = 900 };
+    for (size_t isa = 0; isa < sizeof isas / sizeof *isas; isa++) {
+        if (!cpu_kernels_select(isas[isa]))
+            continue;
+        const struct layout l = {3, 3, 32, LENGTH, 0, false, 0, 300};
+        const yalm_sparq sparq = {.r = 32, .k = K, .local = 1, .from = 1, .copy = YALM_COPY_FP16, .tail = YALM_OFF};
+        struct rig *r = rig_open(&l, isas[isa], YALM_KV_FP16, 2, &sparq);
+        for (int64_t position = 0; position < LENGTH - 1; position += 899 / 29)
+            rig_step(r, position, 31);
+        rig_step(r, LENGTH - 1, 1);
+        for (int head = 0; head < 3; head++) {
+            bool chosen[LENGTH];
+            double y[MAX_DIM];
+            for (int i = 0; i < LENGTH; i++) {
+                int larger = 0;
+                for (int j = 0; j < LENGTH - 1; j++)
+                    larger += exact_score(r, head, j) > exact_score(r, head, i);
+                chosen[i] = i == LENGTH - 1 || larger < K - 1;
+            }
+            exact_attention(r, head, LENGTH - 1, chosen, y);
+            assert_output(r, head, LENGTH - 1, y, 1e-5);
+        }
+        rig_close(r);
+    }
+}
+
+static void test_scaling_a_query_changes_no_component(void **state)
+{
+    (void)state;
+    const struct layout l = {6, 2, 40, 100, 0, false, 0, 10};
+    const yalm_sparq sparq = {.r = 11, .from = 1};
+    struct rig *r = rig_open(&l, "auto", YALM_KV_FP32, 1, &sparq);
+    for (int round = 0; round < 50; round++) {
+        float q[3 * 40], scaled[3 * 40];
+        int components[11];
+        for (int i = 0; i < 3 * 40; i++)
+            q[i] = (float)uniform_at((uint64_t)(round * 1000 + i));
+        r->s->policy->selector->prepare(r->s, 0, 1, q);
+        memcpy(components, r->s->sparq.components + 11, sizeof components);
+        for (float factor = 1e-3f; factor < 1e4f; factor *= 7) {
+            for (int i = 0; i < 3 * 40; i++)
+                scaled[i] = factor * q[i];
+            r->s->policy->selector->prepare(r->s, 0, 1, scaled);
+            assert_memory_equal(components, r->s->sparq.components + 11, sizeof components);
+        }
+    }
+    rig_close(r);
+}
+
+static void test_threads_do_not_change_a_bit(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_LAYOUTS; i++) {
+        float outputs[2][MAX_HEADS * MAX_DIM];
+        const yalm_sparq sparq = {.r = 4, .k = 60, .from = 60, .tail = YALM_ON};
+        for (int threads = 1; threads <= 5; threads += 2) {
+            struct rig *r = rig_open(&layouts[i], "auto", YALM_KV_FP16, threads, &sparq);
+            for (int64_t position = 0; position < 280; position++)
+                rig_step(r, position, 1);
+            memcpy(outputs[threads > 1], r->s->attended, sizeof(float) * (size_t)r->s->q_dim);
+            if (threads > 1)
+                assert_memory_equal(outputs[0], outputs[1], sizeof(float) * (size_t)r->s->q_dim);
+            rig_close(r);
+        }
+    }
+}
+
+// Not a number in, not a number out; no crash, and the next token is as if nothing had been.
+static void test_nan_passes(void **state)
+{
+    (void)state;
+    const struct layout l = {4, 2, 16, 400, 0, false, 0, 20};
+    const yalm_sparq sparq = {.r = 4, .k = 40, .from = 60, .tail = YALM_ON};
+    struct rig *r = rig_open(&l, "auto", YALM_KV_FP16, 2, &sparq);
+    for (int64_t position = 0; position < 200; position++)
+        rig_step(r, position, 1);
+    struct cpu_state *s = r->s;
+    for (int i = 0; i < s->q_dim; i++)
+        s->q[i] = NAN;
+    const struct {
+        struct cpu_state *s;
+        struct batch batch;
+    } pass = {s, {.n = 1, .position = 200}};
+    team_run(s->team, 2, attention_pass, &pass, sizeof pass);
+    assert_true(isnan(s->attended[0]));
+    rig_step(r, 200, 1);
+    check_step(r, 200);
+    rig_close(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_step),
+        cmocka_unit_test(test_all_keys_are_dense_attention),
+        cmocka_unit_test(test_all_components_select_the_true_top),
+        cmocka_unit_test(test_scaling_a_query_changes_no_component),
+        cmocka_unit_test(test_threads_do_not_change_a_bit),
+        cmocka_unit_test(test_nan_passes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
