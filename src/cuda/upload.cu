@@ -152,7 +152,7 @@ size_t weights_bytes(const struct model_config *config, const struct model_weigh
         return SIZE_MAX / 2; // no memory to count with: certainly none to copy to
     free_structure(&copy, config->n_layers);
     free(l.pieces);
-    return l.bytes + table_bytes(config);
+    return l.bytes + ALIGNMENT + table_bytes(config); // behind the tensors: a word for their conversion, the experts' tables
 }
 
 // ------------------------------------------------------------------------------------------ copying
@@ -247,6 +247,31 @@ static yalm_status copy_pieces(struct upload *u, const struct layout *l, const y
     return YALM_OK;
 }
 
+// All matrices as float16 where they can be.
+static yalm_status convert_matrices(struct model_weights *w, const struct model_config *c, unsigned *most, cudaStream_t stream,
+                                    yalm_error *error)
+{
+    const bool tied = w->classifier.data == w->embedding.data;
+    TRY(matrix_as_fp16(&w->embedding, most, stream, error));
+    if (tied)
+        w->classifier.dtype = w->embedding.dtype;
+    else
+        TRY(matrix_as_fp16(&w->classifier, most, stream, error));
+    for (int i = 0; i < c->n_layers; i++) {
+        struct layer_weights *l = &w->layers[i];
+        struct matrix *const attention[] = {&l->q, &l->k, &l->v, &l->o};
+        for (struct matrix *m : attention)
+            TRY(matrix_as_fp16(m, most, stream, error));
+        for (int e = 0; e < (c->n_experts ? c->n_experts : 1); e++) {
+            struct matrix *const units[] = {&l->experts[e].gate, &l->experts[e].up, &l->experts[e].down};
+            for (struct matrix *m : units)
+                TRY(matrix_as_fp16(m, most, stream, error));
+        }
+    }
+    TRY_CUDA(cudaStreamSynchronize(stream));
+    return YALM_OK;
+}
+
 // Kernels that choose experts themselves need to find them: a table in the block, (n_layers, n_experts).
 static yalm_status copy_tables(struct cuda_weights *w, const struct model_config *c, void *to, yalm_error *error)
 {
@@ -280,8 +305,10 @@ static yalm_status upload(struct cuda_weights *w, const struct backend_plan *pla
     yalm_status status = upload_open(&u, plan->options->n_threads, error);
     if (status == YALM_OK)
         status = copy_pieces(&u, &l, plan->options, error);
+    if (status == YALM_OK)
+        status = convert_matrices(&w->weights, plan->config, reinterpret_cast<unsigned *>(l.base + l.bytes), u.stream, error);
     if (status == YALM_OK && plan->config->n_experts)
-        status = copy_tables(w, plan->config, l.base + l.bytes, error);
+        status = copy_tables(w, plan->config, l.base + l.bytes + ALIGNMENT, error);
     upload_close(&u);
     free(l.pieces);
     return status;
