@@ -28,13 +28,24 @@ enum matvec_kind {
     MATVEC_STORE, // y = w x + bias, of up to three matrices, one below the other
     MATVEC_ADD,   // y += (w x + bias), times the expert's weight where there is one
     MATVEC_GATED, // y = silu(w[0] x + bias[0]) ∘ (w[1] x + bias[1]); rows of the two alternate
-    MATVEC_UP,    // y = silu(y) ∘ (w[0] x + bias[0]): the latter half of MATVEC_GATED, where the two matrices are of different types
+    MATVEC_UP, // y = silu(y) ∘ (w[0] x + bias[0]): the latter half of MATVEC_GATED, where the two matrices are of different types
 };
 
 struct expert_choice {
     int32_t expert;
     float weight;
 };
+
+// Whether an expert's product of this kind is one of matrices of `type`. STORE: gate alone, where up is of another.
+template <enum matvec_kind KIND>
+__host__ __device__ __forceinline__ bool expert_has(const struct expert_weights *e, enum dtype type)
+{
+    if (KIND == MATVEC_ADD)
+        return e->down.dtype == type;
+    if (KIND == MATVEC_GATED)
+        return e->gate.dtype == type && e->up.dtype == type;
+    return e->gate.dtype != e->up.dtype && (KIND == MATVEC_UP ? e->up.dtype : e->gate.dtype) == type;
+}
 
 struct matvec {
     const void *w[3];            // (rows[i], stride)
@@ -50,7 +61,7 @@ struct matvec {
     // Experts: which one is known on the device only. choice NULL: no expert.
     const struct expert_choice *choice;
     const struct expert_weights *table;
-    enum dtype type; // nothing is done where the expert's matrices are of another
+    enum dtype type; // nothing is done where expert_has() no such product
 };
 
 // Where column c lies in shared memory: lane l's packs are read as float4s, number h of all lanes side by side.
@@ -172,17 +183,17 @@ __device__ __forceinline__ void finish_row(const struct matvec &m, int row, cons
         y[row] = KIND == MATVEC_ADD ? __ldcg(y + row) + weight * value[0] : silu(__ldcg(y + row)) * value[0];
 }
 
-// The expert's matrices in the places of the dense ones'.
+// The chosen expert's matrices in the places of the dense ones'. False where this launch is not for their types.
 template <enum matvec_kind KIND> __device__ static inline bool resolve_expert(struct matvec &m, float *weight)
 {
-    const struct expert_choice choice = *m.choice;
-    const struct expert_weights *e = m.table + choice.expert;
-    *weight = choice.weight;
-    m.w[0] = KIND == MATVEC_GATED ? e->gate.data : e->down.data;
-    m.bias[0] = KIND == MATVEC_GATED ? e->gate_bias : e->down_bias;
+    const struct expert_weights *e = m.table + m.choice->expert;
+    *weight = m.choice->weight;
+    const bool up = KIND == MATVEC_UP;
+    m.w[0] = KIND == MATVEC_ADD ? e->down.data : up ? e->up.data : e->gate.data;
+    m.bias[0] = KIND == MATVEC_ADD ? e->down_bias : up ? e->up_bias : e->gate_bias;
     m.w[1] = e->up.data;
     m.bias[1] = e->up_bias;
-    return (KIND == MATVEC_GATED ? e->gate.dtype : e->down.dtype) == m.type;
+    return expert_has<KIND>(e, m.type);
 }
 
 // Dynamic shared memory: x, padded to whole segments; then the tiles' sums.
