@@ -156,6 +156,14 @@ typedef struct yalm_sparq {
     yalm_switch tail; // what was not selected counts as its mean value; auto: where each query head has its own keys
 } yalm_sparq;
 
+// NoMAD attention (Zhang et al., arXiv 2403.01273): keys are kept as 4-bit codes instead of the key cache, by codebooks that
+// yalm_calibrate() has learned.
+typedef struct yalm_nomad {
+    const char *codebooks; // file; NULL: yalm_codebooks_path(). Needed until the session is open
+    float skip; // rows of values are not read whose probability is below skip / (number of keys): together they have less
+                // than `skip`. 0: all are read
+} yalm_nomad;
+
 typedef struct yalm_session_options {
     const char
         *device;     // "cpu"; "cuda", an NVIDIA GPU; "auto": cuda where a GPU can run this model with these options, else cpu
@@ -169,8 +177,9 @@ typedef struct yalm_session_options {
     int n_sinks;         // attention sinks (Xiao et al., arXiv 2309.17453); used when endless and the model has no window
     yalm_kv kv;
     int chunk;             // prefill is done in pieces of at most so many tokens; 0: chosen
-    const char *attention; // "dense", "sparq"
+    const char *attention; // "dense", "sparq", "nomad"
     yalm_sparq sparq;
+    yalm_nomad nomad;
     // Called now and then by yalm_session_open(), where it copies weights to a device: bytes done, and in all. NULL is welcome.
     void (*progress)(void *context, uint64_t done, uint64_t total);
     void *progress_context;

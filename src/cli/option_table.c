@@ -21,7 +21,7 @@ enum {
 #define AT(field)  offsetof(struct options, field)
 #define DEVICES    "auto,cpu,cuda"
 #define ISAS       "auto,scalar,avx2,avx512,avx512vnni"
-#define ATTENTIONS "dense,sparq"
+#define ATTENTIONS "dense,sparq,nomad"
 #define SWITCHES   "auto,on,off"
 
 // clang-format off
@@ -51,7 +51,7 @@ const struct option option_table[] = {
     {"Machine", 0, "kv,cache-type", "fp16|fp32|int8", NULL, OPTION_CHOICE, SESSION, AT(kv), 0, 0, "fp16,fp32,int8"},
     {"Machine", 0, "chunk,batch,batch-size,ubatch-size", "N", NULL, OPTION_INT, SESSION, AT(chunk), 0, 65536, NULL},
 
-    {"Attention", 0, "attention", "A", "over long contexts: dense, sparq", OPTION_WORD, SESSION, AT(attention), 0, 0, ATTENTIONS},
+    {"Attention", 0, "attention", "A", "over long contexts: dense, sparq, nomad", OPTION_WORD, SESSION, AT(attention), 0, 0, ATTENTIONS},
     {"Attention", 0, "sparq-ratio", "1/N", NULL, OPTION_RATIO, SESSION, AT(sparq.ratio), 0, 1, NULL},
     {"Attention", 0, "sparq-r", "N", NULL, OPTION_INT, SESSION, AT(sparq.r), 0, 65536, NULL},
     {"Attention", 0, "sparq-k", "N", NULL, OPTION_INT, SESSION, AT(sparq.k), 0, INT_MAX / 2, NULL},
@@ -60,6 +60,8 @@ const struct option option_table[] = {
     {"Attention", 0, "sparq-from", "N", NULL, OPTION_INT, SESSION, AT(sparq.from), 0, INT_MAX / 2, NULL},
     {"Attention", 0, "sparq-copy", "int8|fp16|q4", NULL, OPTION_CHOICE, SESSION, AT(sparq.copy), 0, 0, "int8,fp16,q4"},
     {"Attention", 0, "sparq-tail", "auto|on|off", NULL, OPTION_CHOICE, SESSION, AT(sparq.tail), 0, 0, SWITCHES},
+    {"Attention", 0, "nomad-codebooks", "FILE", NULL, OPTION_TEXT, SESSION, AT(nomad.codebooks), 0, 0, NULL},
+    {"Attention", 0, "nomad-skip", "X", NULL, OPTION_FLOAT, SESSION, AT(nomad.skip), 0, 0.99, NULL},
 
     {"Completion", 'n', "n-predict,predict", "N", "tokens to generate; -1 is endless", OPTION_INT, C, AT(n_predict), -2, INT_MAX / 2, NULL},
     {"Completion", 'r', "stop,reverse-prompt", "TEXT", "end before this text; may be repeated", OPTION_TEXTS, C, AT(stops), 0, 0, NULL},

@@ -54,6 +54,7 @@ struct options {
     int kv; // yalm_kv
     const char *attention;
     yalm_sparq sparq;
+    yalm_nomad nomad;
 
     struct int_list n_prompt, n_gen, depth;
     int repetitions;

@@ -56,6 +56,7 @@ yalm_session_options session_options(const struct options *options)
     how.chunk = options->chunk;
     how.attention = options->attention;
     how.sparq = options->sparq;
+    how.nomad = options->nomad;
     how.progress = show_upload;
     return how;
 }

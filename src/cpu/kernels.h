@@ -9,10 +9,6 @@
 #include "cpu/kernels_nomad.h"
 #include "model/dtype.h"
 
-enum kv_type { KV_FP16, KV_FP32, KV_INT8, KV_TYPES }; // elements of the KV cache, in the order of yalm_kv
-
-static const uint64_t kv_sizes[KV_TYPES] = {2, 4, 1}; // bytes of an element; each row of int8 has a float, its scale, besides
-
 // Y = X Wᵀ for a range of W's rows, many tokens at once; without the rows' scales where W has any.
 struct matmul_args {
     float *y; // (n, ldy): element (t, r - first_row) gets row r's product with token t

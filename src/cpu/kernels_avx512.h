@@ -22,3 +22,6 @@ void avx512_matmul_fp8_e5m2(const struct matmul_args *args);
 void avx512_attend_fp16(const struct attend_args *args);
 void avx512_attend_fp32(const struct attend_args *args);
 void avx512_attend_int8(const struct attend_args *args);
+void avx512_nomad_values_fp16(const struct nomad_value_args *args);
+void avx512_nomad_values_fp32(const struct nomad_value_args *args);
+void avx512_nomad_values_int8(const struct nomad_value_args *args);

@@ -1,4 +1,5 @@
 // NoMAD's kernels with AVX-512 (F, BW, DQ, VL), VNNI and VBMI.
+#include "cpu/kernels_avx512.h"
 #include "cpu/vec_nomad_avx512.h"
 
 static void avx512vbmi_encode(uint8_t *codes, const float *key, const struct nomad_book *book)
@@ -24,4 +25,6 @@ const struct nomad_kernels nomad_kernels_avx512vbmi = {
     .table = avx512vbmi_table,
     .scores = avx512vbmi_scores,
     .decode = avx512vbmi_decode,
+    .values =
+        {[KV_FP16] = avx512_nomad_values_fp16, [KV_FP32] = avx512_nomad_values_fp32, [KV_INT8] = avx512_nomad_values_int8},
 };

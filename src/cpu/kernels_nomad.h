@@ -21,6 +21,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "cpu/kv_type.h"
+
 enum { NOMAD_CENTROIDS = 16, NOMAD_BLOCK = 32, NOMAD_ROW = 16 }; // centroids; keys in a block; bytes of a row
 
 static inline int nomad_rows(int n_sub)
@@ -60,6 +62,20 @@ struct nomad_score_args {
     int n_queries, rows, n_blocks;
 };
 
+// For query i and w_j = e^(scores[i, j] - max[i]):  acc[i] += Σ_j w_j v_j,  sum[i] += Σ_j w_j, over the keys for which some of
+// the queries has inverse_least w_j >= 1. Rows of other keys are not read.
+struct nomad_value_args {
+    float *acc;          // (n_queries, head_dim)
+    float *sum;          // (n_queries)
+    const float *scores; // (n_queries, ld)
+    ptrdiff_t ld;
+    const float *max, *inverse_least; // (n_queries); inverse_least NULL: all keys
+    const void *v;                    // (n_keys, head_dim), of the type that the function is for
+    const float *v_scales;            // (n_keys) of int8
+    int n_queries, n_keys, head_dim;
+    void *scratch; // (attend_scratch) bytes, this thread's own, 64-byte aligned
+};
+
 struct nomad_kernels {
     const char *name;
 
@@ -72,20 +88,28 @@ struct nomad_kernels {
 
     void (*scores)(const struct nomad_score_args *args);
 
-    // y: (head_dim, 32), the 32 keys of a block, component by component.
+    // y: (32, head_dim), the keys of a block.
     void (*decode)(float *y, const uint8_t *block, const struct nomad_book *book);
+
+    void (*values[KV_TYPES])(const struct nomad_value_args *args);
 };
 
 extern const struct nomad_kernels nomad_kernels_scalar, nomad_kernels_avx2, nomad_kernels_avx512, nomad_kernels_avx512vbmi;
 
-// Puts a key's codes (n_sub) into place `at` (0 … 31) of its block. The byte is shared with the key 16 places further: one thread
-// at a time for a block.
-static inline void nomad_place(uint8_t *block, int at, const uint8_t *codes, int n_sub)
+// Puts a key's codes (n_sub) into place `at` (0 … 31) of its block. Where keys of the block are placed by several threads at the same time,
+// `shared`: a byte belongs to two keys, and is changed at once.
+static inline void nomad_place(uint8_t *block, int at, const uint8_t *codes, int n_sub, bool shared)
 {
     const int shift = at < NOMAD_ROW ? 0 : 4;
     uint8_t *p = block + at % NOMAD_ROW;
-    for (int s = 0; s < n_sub; s++, p += NOMAD_ROW)
-        *p = (uint8_t)((*p & (0xf0 >> shift)) | codes[s] << shift);
+    for (int s = 0; s < n_sub; s++, p += NOMAD_ROW) {
+        const uint8_t byte = __atomic_load_n(p, __ATOMIC_RELAXED);
+        const uint8_t change = (uint8_t)(((byte >> shift & 15) ^ codes[s]) << shift);
+        if (shared)
+            __atomic_fetch_xor(p, change, __ATOMIC_RELAXED);
+        else
+            *p = byte ^ change;
+    }
 }
 
 static inline int nomad_code(const uint8_t *block, int at, int s)

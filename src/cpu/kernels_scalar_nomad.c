@@ -1,9 +1,6 @@
 // NoMAD's kernels in plain C; see kernels_nomad.h for the formulas. fmaf() rounds once, as the vector kernels do, so that tables and
 // scores are the same to the bit.
-#include "cpu/kernels_nomad.h"
-
-#include <math.h>
-#include <string.h>
+#include "cpu/kernels_scalar.h"
 
 static void scalar_encode(uint8_t *codes, const float *key, const struct nomad_book *book)
 {
@@ -66,12 +63,41 @@ static void scalar_scores(const struct nomad_score_args *a)
 
 static void scalar_decode(float *y, const uint8_t *block, const struct nomad_book *book)
 {
-    for (int s = 0; s < book->n_sub; s++)
-        for (int i = 0; i < book->d_sub; i++)
-            for (int j = 0; j < NOMAD_BLOCK; j++) {
-                const int component = s * book->d_sub + i;
-                y[component * NOMAD_BLOCK + j] = book->centroids[component * NOMAD_CENTROIDS + nomad_code(block, j, s)];
-            }
+    const int d = book->n_sub * book->d_sub;
+    for (int j = 0; j < NOMAD_BLOCK; j++)
+        for (int c = 0; c < d; c++)
+            y[j * d + c] = book->centroids[c * NOMAD_CENTROIDS + nomad_code(block, j, c / book->d_sub)];
+}
+
+static inline __attribute__((always_inline)) void values(enum kv_type type, const struct nomad_value_args *a)
+{
+    const ptrdiff_t d = a->head_dim;
+    for (ptrdiff_t j = 0; j < a->n_keys; j++) {
+        bool kept = !a->inverse_least;
+        for (int i = 0; i < a->n_queries && !kept; i++)
+            kept = a->inverse_least[i] * expf(a->scores[i * a->ld + j] - a->max[i]) >= 1;
+        for (int i = 0; i < a->n_queries && kept; i++) {
+            const float w = expf(a->scores[i * a->ld + j] - a->max[i]), by = type == KV_INT8 ? w * a->v_scales[j] : w;
+            a->sum[i] += w;
+            for (ptrdiff_t c = 0; c < d; c++)
+                a->acc[i * d + c] +=
+                    by * (type == KV_INT8 ? (float)((const int8_t *)a->v)[j * d + c]
+                                          : element(type == KV_FP32 ? DTYPE_FP32 : DTYPE_FP16, a->v, j * d + c));
+        }
+    }
+}
+
+static void scalar_values_fp16(const struct nomad_value_args *args)
+{
+    values(KV_FP16, args);
+}
+static void scalar_values_fp32(const struct nomad_value_args *args)
+{
+    values(KV_FP32, args);
+}
+static void scalar_values_int8(const struct nomad_value_args *args)
+{
+    values(KV_INT8, args);
 }
 
 const struct nomad_kernels nomad_kernels_scalar = {
@@ -80,4 +106,5 @@ const struct nomad_kernels nomad_kernels_scalar = {
     .table = scalar_table,
     .scores = scalar_scores,
     .decode = scalar_decode,
+    .values = {[KV_FP16] = scalar_values_fp16, [KV_FP32] = scalar_values_fp32, [KV_INT8] = scalar_values_int8},
 };

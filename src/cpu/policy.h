@@ -66,7 +66,7 @@ struct policy {
 
 enum { KEY_TILE = 256 };
 
-extern const struct policy policy_dense, policy_sparq;
+extern const struct policy policy_dense, policy_sparq, policy_nomad;
 
 // NULL-terminated.
 extern const struct policy *const policies[];

@@ -423,6 +423,8 @@ static double cpu_step_bytes(const void *state, int n, int64_t position)
     for (int layer = 0; layer < s->config->n_layers; layer++)
         if (s->policy->applies(s, n, position, layer))
             bytes += s->policy->bytes(s, position);
+        else if (s->policy->decode_keys)
+            bytes += s->policy->bytes(s, position + n - 1);
         else
             bytes += (double)s->config->n_kv_heads * attention_dense_bytes(s, n, position);
     return bytes;

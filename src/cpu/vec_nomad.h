@@ -106,21 +106,18 @@ VEC_INLINE vec nomad_look_up(const float *centroids, const uint8_t *bytes, bool 
 #endif
 }
 
-// Components [first, first + n) of a block's 32 keys, in panels of VEC keys: key j's component first + c goes to to[j / VEC * panel + c * VEC + j % VEC].
-VEC_INLINE void nomad_decode_panels(float *to, ptrdiff_t panel, const uint8_t *block, const struct nomad_book *book, int first,
-                                    int n)
-{
-    for (int c = first; c < first + n; c++, to += VEC)
-        for (int j = 0; j < NOMAD_BLOCK; j += VEC)
-            vec_store(to + j / VEC * panel, nomad_look_up(book->centroids + c * NOMAD_CENTROIDS,
-                                                          block + c / book->d_sub * NOMAD_ROW + j % NOMAD_ROW, j >= NOMAD_ROW));
-}
-
 VEC_INLINE void nomad_decode(float *y, const uint8_t *block, const struct nomad_book *book)
 {
-    for (int c = 0; c < book->n_sub * book->d_sub; c++)
-        for (int j = 0; j < NOMAD_BLOCK; j += VEC)
-            vec_store(y + c * NOMAD_BLOCK + j,
-                      nomad_look_up(book->centroids + c * NOMAD_CENTROIDS, block + c / book->d_sub * NOMAD_ROW + j % NOMAD_ROW,
-                                    j >= NOMAD_ROW));
+    enum { COLUMNS = 16 };
+    const int d = book->n_sub * book->d_sub;
+    float tile[COLUMNS * NOMAD_BLOCK]; // (components, keys)
+    for (int first = 0; first < d; first += COLUMNS) {
+        const int n = d - first < COLUMNS ? d - first : COLUMNS;
+        for (int i = 0; i < n; i++)
+            for (int j = 0; j < NOMAD_BLOCK; j += VEC)
+                vec_store(tile + i * NOMAD_BLOCK + j,
+                          nomad_look_up(book->centroids + (first + i) * NOMAD_CENTROIDS,
+                                        block + (first + i) / book->d_sub * NOMAD_ROW + j % NOMAD_ROW, j >= NOMAD_ROW));
+        transpose(y + first, d, tile, NOMAD_BLOCK, n, NOMAD_BLOCK);
+    }
 }

@@ -88,7 +88,7 @@ static void test_place(void **state)
             const int j = i * 13 % NOMAD_BLOCK;
             for (int s = 0; s < N_SUB; s++)
                 codes[j][s] = (uint8_t)below(f, 16);
-            nomad_place(block, j, codes[j], N_SUB);
+            nomad_place(block, j, codes[j], N_SUB, round == 1);
         }
     for (int j = 0; j < NOMAD_BLOCK; j++)
         for (int s = 0; s < N_SUB; s++)
@@ -107,7 +107,7 @@ static void test_decode(void **state)
         kernels_of(f)->decode(y, block, &book);
         for (int c = 0; c < shapes[i].head_dim; c++)
             for (int j = 0; j < NOMAD_BLOCK; j++)
-                assert_true(y[c * NOMAD_BLOCK + j] ==
+                assert_true(y[j * shapes[i].head_dim + c] ==
                             book.centroids[c * NOMAD_CENTROIDS + nomad_code(block, j, c / book.d_sub)]);
         release(f);
     }

@@ -1,0 +1,264 @@
+// The policy: one token's attention from codes. Its steps are
+//
+//     prepare  (kv_head)        the tables of the queries
+//     score    (kv_head, part)  scores of all keys; of each part max and sum of e^(score - max)
+//     values   (kv_head, part)  Σ e^(score - max) v with the maximum over all keys, which is known by now. Rows whose probability
+//                               is below skip / n_keys in all of the group's heads are not read: together they have at most `skip`
+//     merge    (head)
+//
+// Attention sinks that stand apart (kv_cache.h) are scored by their decoded keys, and always read.
+
+#include "cpu/nomad.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "cpu/attention.h"
+#include "cpu/sparse.h"
+#include "cpu/state.h"
+#include "util/error.h"
+
+enum { PART_KEYS = 1024 }; // a part of the scores is at least so long
+
+static int group_size(const struct cpu_state *s)
+{
+    return s->config->n_heads / s->config->n_kv_heads;
+}
+
+static int part_count(int n_keys)
+{
+    const int n = (n_keys + PART_KEYS - 1) / PART_KEYS;
+    return n < MAX_KEY_PARTS ? n : MAX_KEY_PARTS;
+}
+
+static int n_visible(const struct cpu_state *s, int64_t position) // the sinks apart are not among them
+{
+    return (int)(position + 1 - kv_first_visible(&s->kv, position));
+}
+
+// ------------------------------------------------------------------------------------------ memory
+
+static yalm_status nomad_plan(struct cpu_state *s, const struct backend_plan *plan, yalm_error *error)
+{
+    s->nomad.skip = plan->options->nomad.skip;
+    if (!(s->nomad.skip >= 0 && s->nomad.skip < 1))
+        return error_set(error, YALM_USAGE, "nomad skip: found %g, expected 0 to below 1", (double)s->nomad.skip);
+    return nomad_open(s, plan, error);
+}
+
+static void nomad_carve_scratch(struct cpu_state *s, struct carver *c, int n_threads)
+{
+    (void)n_threads;
+    struct nomad *m = &s->nomad;
+    const size_t n_heads = s->config->n_heads;
+    nomad_carve_tables(s, c);
+    m->ld = (ptrdiff_t)s->kv.span + NOMAD_BLOCK;
+    m->parts = part_count(s->kv.span);
+    m->scores = carve(c, n_heads * m->ld, sizeof(float));
+    m->part_max = carve(c, n_heads * m->parts, sizeof(float));
+    m->part_sum = carve(c, n_heads * m->parts, sizeof(float));
+    m->sink_scores = carve(c, n_heads * s->kv.n_sinks, sizeof(float));
+}
+
+static void nomad_append(struct cpu_state *s, const struct append *row)
+{
+    nomad_append_key(s, row);
+    cpu_store_value(s, row->layer, row->kv_head, row->slot, row->v);
+}
+
+static void nomad_decode_keys(const struct cpu_state *s, int layer, int kv_head, int slot, int n, void *to, float *scales)
+{
+    const int d = s->config->head_dim;
+    if (s->kv_type == KV_FP32) {
+        nomad_decode(s, layer, kv_head, slot, n, to);
+        return;
+    }
+    float keys[NOMAD_BLOCK * NOMAD_DIMS];
+    for (int done = 0, piece; done < n; done += piece) {
+        piece = NOMAD_BLOCK - (slot + done) % NOMAD_BLOCK;
+        piece = piece < n - done ? piece : n - done;
+        nomad_decode(s, layer, kv_head, slot + done, piece, keys);
+        if (s->kv_type == KV_FP16)
+            s->kernels->to_fp16((uint16_t *)to + (size_t)done * d, keys, piece * d);
+        for (int j = 0; j < piece && s->kv_type == KV_INT8; j++)
+            scales[done + j] = s->kernels->to_int8((int8_t *)to + (size_t)(done + j) * d, keys + (size_t)j * d, d);
+    }
+}
+
+static bool nomad_applies(const struct cpu_state *s, int n, int64_t position, int layer)
+{
+    (void)s, (void)position, (void)layer;
+    return n == 1;
+}
+
+static double nomad_bytes(const struct cpu_state *s, int64_t position)
+{
+    const double value = (double)(s->config->head_dim * kv_sizes[s->kv_type]) + (s->kv_type == KV_INT8 ? sizeof(float) : 0);
+    const double codes = (double)nomad_block_bytes(s->nomad.n_sub) / NOMAD_BLOCK;
+    const int sinks = kv_sinks_apart(&s->kv, position) ? s->kv.n_sinks : 0;
+    return s->config->n_kv_heads * (n_visible(s, position) + sinks) * (codes + value);
+}
+
+// ------------------------------------------------------------------------------------------ attending
+
+// One token's attention in one layer: arguments that every member has.
+struct pass {
+    struct cpu_state *s;
+    int layer;
+    int64_t from; // the oldest position that it sees
+    int n_keys, n_sinks;
+    int n_parts, n_value_parts;
+};
+
+static const float *rotated_query(const struct cpu_state *s, const float *q, int kv_head) // of the batch's only token
+{
+    return q + (size_t)kv_head * s->chunk * group_size(s) * s->config->head_dim;
+}
+
+static void score_sinks(const struct pass *p, int kv_head)
+{
+    const struct cpu_state *s = p->s;
+    const int d = s->config->head_dim, group = group_size(s);
+    float key[NOMAD_DIMS];
+    for (int sink = 0; sink < p->n_sinks; sink++) {
+        nomad_decode(s, p->layer, kv_head, sink, 1, key);
+        for (int i = 0; i < group; i++) {
+            const float *q = rotated_query(s, s->sink_q, kv_head) + (size_t)i * d;
+            double sum = 0;
+            for (int c = 0; c < d; c++)
+                sum += (double)q[c] * (double)key[c];
+            s->nomad.sink_scores[((size_t)kv_head * group + i) * s->kv.n_sinks + sink] = (float)sum;
+        }
+    }
+}
+
+static int part_begin(int n_keys, int part, int n_parts) // multiples of 64, but for the end
+{
+    const int64_t begin = ((int64_t)n_keys * part / n_parts + 63) / 64 * 64;
+    return begin < n_keys ? (int)begin : n_keys;
+}
+
+static void score_part(const struct pass *p, int kv_head, int part)
+{
+    const struct cpu_state *s = p->s;
+    const struct nomad *m = &s->nomad;
+    const int group = group_size(s), first = part_begin(p->n_keys, part, p->n_parts),
+              last = part_begin(p->n_keys, part + 1, p->n_parts);
+    const size_t head = (size_t)kv_head * group;
+    if (part == 0)
+        score_sinks(p, kv_head);
+    for (int at = first, n; at < last; at += n) {
+        n = (int)(kv_run_end(&s->kv, p->from + at, p->from + last) - p->from) - at;
+        nomad_score(s, p->layer, kv_head, kv_slot(&s->kv, p->from + at), n, m->scores + head * m->ld + at, m->ld);
+    }
+    for (int i = 0; i < group; i++) {
+        float *max = &m->part_max[(head + i) * m->parts + part], *sum = &m->part_sum[(head + i) * m->parts + part];
+        *max = -INFINITY;
+        *sum = 0;
+        s->kernels->sparse->softmax_stats(m->scores + (head + i) * m->ld + first, last - first, max, sum);
+    }
+}
+
+// Of all of a head's scores.
+static void merge_stats(const struct pass *p, size_t head, float *max, float *sum)
+{
+    const struct nomad *m = &p->s->nomad;
+    *max = -INFINITY;
+    for (int part = 0; part < p->n_parts; part++)
+        *max = fmaxf(*max, m->part_max[head * m->parts + part]);
+    double total = 0;
+    for (int part = 0; part < p->n_parts; part++)
+        if (m->part_sum[head * m->parts + part] > 0)
+            total += (double)m->part_sum[head * m->parts + part] * exp((double)(m->part_max[head * m->parts + part] - *max));
+    *sum = (float)total;
+    if (p->n_sinks > 0)
+        p->s->kernels->sparse->softmax_stats(m->sink_scores + head * p->s->kv.n_sinks, p->n_sinks, max, sum);
+}
+
+// Values of consecutive slots, for some of the group's queries, from `head` on.
+static void add_values(const struct pass *p, struct nomad_value_args args, int kv_head, int slot)
+{
+    const struct cpu_state *s = p->s;
+    const float *scales = cpu_scales(s, s->value_scales, p->layer, kv_head);
+    const size_t at = (size_t)slot * s->config->head_dim * kv_sizes[s->kv_type];
+    args.v = (const uint8_t *)cpu_values(s, p->layer, kv_head) + at;
+    args.v_scales = scales ? scales + slot : NULL;
+    args.head_dim = s->config->head_dim;
+    s->nomad.kernels->values[s->kv_type](&args);
+}
+
+// Queries [query, query + n) of one KV head against one part of the values.
+static void attend_part(const struct pass *p, int kv_head, int part, int query, int n, void *scratch)
+{
+    enum { AT_ONCE = 8 };
+    struct cpu_state *s = p->s;
+    const struct nomad *m = &s->nomad;
+    const int d = s->config->head_dim, group = group_size(s);
+    const size_t head = (size_t)kv_head * group + query;
+    const size_t at_part = ((size_t)kv_head * p->n_value_parts + part) * group + query;
+    float *max = s->part_max + at_part, inverse_least[AT_ONCE];
+    for (int i = 0; i < n; i++) {
+        float sum;
+        merge_stats(p, head + i, &max[i], &sum);
+        inverse_least[i] = (float)(p->n_keys + p->n_sinks) / (m->skip * sum);
+    }
+    struct nomad_value_args args = {
+        .acc = s->part_acc + at_part * d, .sum = s->part_sum + at_part, .max = max, .n_queries = n, .scratch = scratch};
+    memset(args.acc, 0, sizeof(float) * n * d);
+    memset(args.sum, 0, sizeof(float) * n);
+    if (part == 0 && p->n_sinks > 0) {
+        args.scores = m->sink_scores + head * s->kv.n_sinks;
+        args.ld = s->kv.n_sinks;
+        args.n_keys = p->n_sinks;
+        add_values(p, args, kv_head, 0);
+    }
+    args.inverse_least = m->skip > 0 ? inverse_least : NULL;
+    args.ld = m->ld;
+    const int last = part_begin(p->n_keys, part + 1, p->n_value_parts);
+    for (int at = part_begin(p->n_keys, part, p->n_value_parts); at < last; at += args.n_keys) {
+        args.n_keys = (int)(kv_run_end(&s->kv, p->from + at, p->from + last) - p->from) - at;
+        args.scores = m->scores + head * m->ld + at;
+        add_values(p, args, kv_head, kv_slot(&s->kv, p->from + at));
+    }
+}
+
+static void nomad_attend(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
+{
+    enum { AT_ONCE = 8 };
+    const int n_kv_heads = s->config->n_kv_heads, group = group_size(s);
+    struct pass p = {.s = s, .layer = layer, .from = kv_first_visible(&s->kv, batch->position)};
+    p.n_keys = n_visible(s, batch->position);
+    p.n_sinks = kv_sinks_apart(&s->kv, batch->position) ? s->kv.n_sinks : 0;
+    p.n_parts = part_count(p.n_keys);
+    p.n_value_parts = attention_key_parts(p.n_keys);
+    struct span span;
+
+    while (team_claim(me, n_kv_heads, 1, &span))
+        for (int i = span.first; i < span.last; i++)
+            nomad_prepare(s, layer, i, rotated_query(s, s->rotated_q, i));
+    while (team_claim(me, n_kv_heads * p.n_parts, 1, &span))
+        for (int i = span.first; i < span.last; i++)
+            score_part(&p, i / p.n_parts, i % p.n_parts);
+    while (team_claim(me, n_kv_heads * p.n_value_parts, 1, &span))
+        for (int i = span.first; i < span.last; i++)
+            for (int query = 0; query < group; query += AT_ONCE)
+                attend_part(&p, i / p.n_value_parts, i % p.n_value_parts, query,
+                            group - query < AT_ONCE ? group - query : AT_ONCE,
+                            s->attend_scratch + me->thread * s->attend_scratch_bytes);
+    while (team_claim(me, s->config->n_heads, 4, &span))
+        for (int i = span.first; i < span.last; i++)
+            attention_merge(s, p.n_value_parts, i / group, i % group, 1, NULL);
+}
+
+const struct policy policy_nomad = {
+    .name = "nomad",
+    .plan = nomad_plan,
+    .carve_kept = nomad_carve_codes,
+    .carve_scratch = nomad_carve_scratch,
+    .close = nomad_close,
+    .append = nomad_append,
+    .decode_keys = nomad_decode_keys,
+    .applies = nomad_applies,
+    .attend = nomad_attend,
+    .bytes = nomad_bytes,
+};
