@@ -53,6 +53,8 @@ VEC_INLINE void nomad_values_queries(enum kv_type type, int n_queries, const str
     nomad_weights(n_queries, weights, a, query, at, n);
     if (a->inverse_least) {
         n = nomad_keep(n_queries, weights, kept, a, query, at, n);
+        if (n == 0)
+            return;
         rows = kept;
         struct fetch these = fetch_make(v, rows, 0, n, row_bytes);
         fetch_lines(&these, 1 << 20);

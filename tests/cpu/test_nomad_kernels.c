@@ -258,6 +258,88 @@ static void test_no_span(void **state)
     release(f);
 }
 
+// n_keys values of a type, and what they stand for.
+static double value_at(enum kv_type type, const void *v, const float *scales, int head_dim, int j, int c)
+{
+    const size_t i = (size_t)j * head_dim + c;
+    return type == KV_INT8 ? (double)scales[j] * ((const int8_t *)v)[i]
+                           : value_of(type == KV_FP32 ? DTYPE_FP32 : DTYPE_FP16, v, i);
+}
+
+// Sharp softmaxes over more keys than a block has; every other time rows of little weight are left out, which may be all of a block.
+static void check_values(struct fixture *f, enum kv_type type, int n_queries, int n_keys, int head_dim, bool skip)
+{
+    const ptrdiff_t ld = n_keys + 3;
+    float *scores = random_floats(f, (size_t)(n_queries * ld), 12.0), *max = guarded(f, sizeof(float) * (size_t)n_queries);
+    float *least = guarded(f, sizeof(float) * (size_t)n_queries), *scales = random_floats(f, (size_t)n_keys, 0.01);
+    float *acc = guarded(f, sizeof(float) * (size_t)(n_queries * head_dim)),
+          *sum = guarded(f, sizeof(float) * (size_t)n_queries);
+    int8_t *bytes = guarded(f, (size_t)(n_keys * head_dim));
+    for (int i = 0; i < n_keys * head_dim; i++)
+        bytes[i] = (int8_t)(below(f, 255) - 127);
+    const void *v = type == KV_INT8
+                        ? (const void *)bytes
+                        : random_elements(f, type == KV_FP32 ? DTYPE_FP32 : DTYPE_FP16, (size_t)(n_keys * head_dim));
+    for (int i = 0; i < n_queries; i++) {
+        max[i] = 12;
+        least[i] = (float)exp(1 + i % 3); // 1 / least
+        for (int j = 0; j < n_keys; j++)  // none near the limit, where one rounding decides
+            if (fabs(scores[i * ld + j] - max[i] + 1 + i % 3) < 1e-3)
+                scores[i * ld + j] += 0.01f;
+        sum[i] = 0;
+    }
+    for (int j = 0; j < n_keys && j < 300; j++) // nothing to keep in the first block
+        for (int i = 0; i < n_queries; i++)
+            scores[i * ld + j] -= 6;
+    memset(acc, 0, sizeof(float) * (size_t)(n_queries * head_dim));
+    kernels_of(f)->values[type](&(struct nomad_value_args){.acc = acc,
+                                                           .sum = sum,
+                                                           .scores = scores,
+                                                           .ld = ld,
+                                                           .max = max,
+                                                           .inverse_least = skip ? least : NULL,
+                                                           .v = v,
+                                                           .v_scales = type == KV_INT8 ? scales : NULL,
+                                                           .n_queries = n_queries,
+                                                           .n_keys = n_keys,
+                                                           .head_dim = head_dim,
+                                                           .scratch = guarded_scratch(f, f->kernels->attend_scratch)});
+    double *exact = calloc((size_t)(n_queries * head_dim), sizeof *exact), sums[16] = {0};
+    for (int j = 0; j < n_keys; j++) {
+        bool kept = !skip;
+        for (int i = 0; i < n_queries; i++)
+            kept = kept || exp(scores[i * ld + j] - max[i]) * least[i] >= 1;
+        for (int i = 0; i < n_queries && kept; i++) {
+            const double w = exp(scores[i * ld + j] - max[i]);
+            sums[i] += w;
+            for (int c = 0; c < head_dim; c++)
+                exact[i * head_dim + c] += w * value_at(type, v, scales, head_dim, j, c);
+        }
+    }
+    for (int i = 0; i < n_queries; i++) {
+        assert_near(sum[i], sums[i], (1e-5 + sum_error(n_keys)) * sums[i], "sum", i, 0);
+        for (int c = 0; c < head_dim; c++)
+            assert_near(acc[i * head_dim + c], exact[i * head_dim + c], (1e-5 + n_keys * 0x1p-24) * (sums[i] * 1.3 + 1e-6),
+                        "output", i, c);
+    }
+    free(exact);
+    release(f);
+}
+
+// Rows are left out by tiles of queries: of one and of two, which every instruction set takes together.
+static void test_values(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    static const int dims[] = {8, 20, 33, 64, 128};
+    for (int type = 0; type < KV_TYPES; type++)
+        for (int i = 0; i < 5; i++) {
+            check_values(f, (enum kv_type)type, 1, 1 + 217 * i, dims[i], true);
+            check_values(f, (enum kv_type)type, 2, 700, dims[i], true);
+            for (int n = 1; n <= 9; n++)
+                check_values(f, (enum kv_type)type, n, 1 + 97 * i, dims[i], false);
+        }
+}
+
 int main(void)
 {
     static const struct kernel_case cases[] = {
@@ -270,6 +352,7 @@ int main(void)
         {"no overflow with 256 rows of 255", test_no_overflow},
         {"more rows than 16 bits hold", test_long_keys},
         {"queries without a span", test_no_span},
+        {"values, all rows and those of some weight", test_values},
     };
     return run_on_every_isa("NoMAD's kernels", cases, sizeof cases / sizeof *cases);
 }
