@@ -92,6 +92,18 @@ __device__ static inline void store_as(void *to, enum dtype type, int64_t at, fl
     }
 }
 
+// The same of two neighbours; at is even, and so rows are.
+__device__ static inline void store_pair(void *to, enum dtype type, int64_t at, float x, float y)
+{
+    if (type == DTYPE_FP16) {
+        *reinterpret_cast<half2 *>(static_cast<half *>(to) + at) = __float22half2_rn(make_float2(x, y));
+    } else if (type == DTYPE_BF16) {
+        *reinterpret_cast<__nv_bfloat162 *>(static_cast<__nv_bfloat16 *>(to) + at) = __float22bfloat162_rn(make_float2(x, y));
+    } else {
+        *reinterpret_cast<float2 *>(static_cast<float *>(to) + at) = make_float2(x, y);
+    }
+}
+
 // e^(max - total_max), 0 where nothing was seen.
 __device__ static inline float softmax_weight(float max, float total_max)
 {

@@ -7,59 +7,22 @@
 //
 // The products run on the tensor cores, whose 16 rows a group's heads do not fill. So each head has two of them: q = q_hi + q_lo in rows i and
 // i + 8, both fp16, and likewise the weights p. Their products are added at the end: as exact as with fp32 q and p, at no cost.
+#include <type_traits>
+
 #include "cuda/attention_fp32.cuh"
+#include "cuda/attention_tiles.cuh"
 
 enum { DECODE_KEYS = 16 }; // in a tile
 
-// Rows of a tile in shared memory, in pieces of 16 bytes. Eight rows' pieces of one column must lie in different banks (ldmatrix): where rows are multiples
-// of 128 bytes by exchanging pieces within them, otherwise by a row length of an odd number of pieces.
-template <int D> struct tile_rows {
-    static constexpr bool EXCHANGED = D % 64 == 0;
-    static constexpr int LENGTH = EXCHANGED ? D / 8 : D / 8 + 1 - D / 8 % 2; // D is a multiple of 16
-    __host__ __device__ static constexpr int at(int row, int piece)          // in halves
-    {
-        return (row * LENGTH + (EXCHANGED ? piece ^ (row & 7) : piece)) * 8;
-    }
-};
+template <int D> using decode_tile = std::conditional_t<D % 64 == 0, exchanged_rows<D>, padded_rows<D>>;
 
 // Of an instance. Its shared memory is 64 to 96 KiB, so that two blocks share a multiprocessor of 228 KiB, and one fits 99 KiB.
 template <int D> struct decode_shape {
     static constexpr int WARPS = D > 128 ? 2 : 4;
     static constexpr int STAGES = D > 80 ? 3 : 4;
-    static constexpr int TILE = DECODE_KEYS * tile_rows<D>::LENGTH * 8; // halves of a tile of K or V
+    static constexpr int TILE = DECODE_KEYS * decode_tile<D>::LENGTH * 8; // halves of a tile of K or V
     static constexpr size_t SHARED_BYTES = sizeof(half) * WARPS * STAGES * 2 * TILE;
 };
-
-// A warp copies a tile of K or V, both at once; head_dim is even.
-template <int D>
-__device__ static inline void copy_tile(half *k, half *v, const struct attend &a, int kv_head, const struct seen &seen,
-                                        int tile)
-{
-    const int lane = threadIdx.x % 32;
-    const struct key_tile keys = seen_tile(seen, tile, DECODE_KEYS);
-    const int64_t base = (int64_t)kv_head * a.policy.capacity * a.head_dim;
-    const half *from_k = static_cast<const half *>(a.keys) + base, *from_v = static_cast<const half *>(a.values) + base;
-    if (a.head_dim % 8 == 0) {
-        const int pieces = a.head_dim / 8, n = DECODE_KEYS * pieces;
-        const unsigned inverse = (65536 + pieces - 1) / pieces; // i / pieces = i * inverse >> 16 for i < 65536 / pieces
-#pragma unroll
-        for (int step = 0; step < D / 16; step++) {
-            const int i = step * 32 + lane, j = (int)(i * inverse >> 16), piece = i - j * pieces;
-            if (i < n) {
-                const int64_t from = (int64_t)tile_slot(seen, keys, j) * a.head_dim + piece * 8;
-                copy_async16(k + tile_rows<D>::at(j, piece), from_k + from);
-                copy_async16(v + tile_rows<D>::at(j, piece), from_v + from);
-            }
-        }
-        return;
-    }
-    for (int i = lane; i < DECODE_KEYS * a.head_dim / 2; i += 32) {
-        const int j = i / (a.head_dim / 2), c = i % (a.head_dim / 2) * 2, to = tile_rows<D>::at(j, c / 8) + c % 8;
-        const int64_t from = (int64_t)tile_slot(seen, keys, j) * a.head_dim + c;
-        *reinterpret_cast<half2 *>(k + to) = *reinterpret_cast<const half2 *>(from_k + from);
-        *reinterpret_cast<half2 *>(v + to) = *reinterpret_cast<const half2 *>(from_v + from);
-    }
-}
 
 // x = hi + lo + a part in 2^22.
 __device__ static inline void split_halves(float2 x, unsigned *hi, unsigned *lo)
@@ -148,7 +111,7 @@ __device__ static inline void attend_tile(struct decode_rows<D, TILES> &rows, co
 #pragma unroll
     for (int step = 0; step < D / 16; step++) {
         unsigned b[4];
-        ldmatrix_x4(b, k + tile_rows<D>::at(key, step * 2 + half_step));
+        ldmatrix_x4(b, k + decode_tile<D>::at(key, step * 2 + half_step));
         const unsigned low[2] = {b[0], b[1]}, high[2] = {b[2], b[3]};
 #pragma unroll
         for (int t = 0; t < TILES; t++) {
@@ -164,7 +127,7 @@ __device__ static inline void attend_tile(struct decode_rows<D, TILES> &rows, co
 #pragma unroll
     for (int step = 0; step < D / 16; step++) {
         unsigned b[4];
-        ldmatrix_x4_trans(b, v + tile_rows<D>::at(lane % 16, step * 2 + lane / 16));
+        ldmatrix_x4_trans(b, v + decode_tile<D>::at(lane % 16, step * 2 + lane / 16));
         const unsigned low[2] = {b[0], b[1]}, high[2] = {b[2], b[3]};
 #pragma unroll
         for (int t = 0; t < TILES; t++) {
@@ -221,16 +184,13 @@ __global__ void __launch_bounds__(decode_shape<D>::WARPS * 32) attend_decode_fp1
               last = (int)((int64_t)seen.n_tiles * (split + 1) / n_splits);
 
     half *stages = shared + warp * STAGES * 2 * TILE; // (STAGES, 2, TILE)
-    if (a.head_dim < D) {                             // what lies beyond head_dim is 0 for good
-        for (int i = lane; i < STAGES * 2 * TILE; i += 32) {
-            stages[i] = __float2half_rn(0.0f);
-        }
-        __syncwarp();
-    }
+    clear_tiles<D, 32>(stages, STAGES * 2 * TILE, a.head_dim, lane);
+    __syncwarp();
     for (int s = 0; s < STAGES - 1; s++) {
         const int tile = first + warp + s * WARPS;
         if (tile < last) {
-            copy_tile<D>(stages + s * 2 * TILE, stages + (s * 2 + 1) * TILE, a, kv_head, seen, tile);
+            copy_tile<decode_tile<D>, DECODE_KEYS, 32>(stages + s * 2 * TILE, stages + (s * 2 + 1) * TILE, a, kv_head, seen,
+                                                       tile, lane);
         }
         copy_async_commit();
     }
@@ -254,7 +214,8 @@ __global__ void __launch_bounds__(decode_shape<D>::WARPS * 32) attend_decode_fp1
         __syncwarp(); // all lanes' copies have come, and all have read the stage that is filled next
         const int ahead = tile + (STAGES - 1) * WARPS, free_stage = stage == 0 ? STAGES - 1 : stage - 1;
         if (ahead < last) {
-            copy_tile<D>(stages + free_stage * 2 * TILE, stages + (free_stage * 2 + 1) * TILE, a, kv_head, seen, ahead);
+            copy_tile<decode_tile<D>, DECODE_KEYS, 32>(stages + free_stage * 2 * TILE, stages + (free_stage * 2 + 1) * TILE, a,
+                                                       kv_head, seen, ahead, lane);
         }
         copy_async_commit();
         const struct key_tile keys = seen_tile(seen, tile, DECODE_KEYS);

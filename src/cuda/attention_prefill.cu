@@ -1,0 +1,335 @@
+// Prefill attention on the tensor cores: many tokens against the cache, the score matrix never stored (FlashAttention-2: Dao,
+// arXiv 2307.08691, with its split of rows over warps).
+//
+// A block has ROWS queries of one KV head, heads of a group and tokens alike as rows (row = token * group + head), so that a group shares each
+// read of K and V. It goes through the keys that any of them sees in tiles of KEYS, the next one on its way from memory (cp.async) while this one
+// is multiplied; tiles that a warp's rows do not see at all are passed over, and only those that they see in part are masked.
+//
+// Operations: 4 * head_dim for each row and visible key. Shared memory is read at 128 bytes a clock, which is what bounds the rate: each warp
+// takes 32 rows (16 where head_dim > 128), so that a fragment of K or V serves two products, 160 bytes for each. From memory: the visible part of
+// the cache once for each block of rows, mostly from the L2 cache, since the blocks of a KV head run side by side.
+//
+// q and the weights are rounded to fp16: the outputs' error is about 2^-11 of the values' range.
+#include <type_traits>
+
+#include "cuda/attention_fp32.cuh"
+#include "cuda/attention_tiles.cuh"
+
+enum { PREFILL_WARPS = 4, PREFILL_THREADS = PREFILL_WARPS * 32 };
+
+template <int D> using prefill_tile = std::conditional_t<D == 256, exchanged_rows<D>, padded_rows<D>>;
+
+// Of an instance. Its shared memory fits 99 KiB, and mostly twice into 228 KiB.
+template <int D> struct prefill_shape {
+    static constexpr int TILES = D > 128 ? 1 : 2; // of 16 rows, of each warp
+    static constexpr int ROWS = PREFILL_WARPS * TILES * 16;
+    static constexpr int KEYS = D > 128 ? 32 : D > 96 ? 48 : 64;
+    static constexpr int ROW = prefill_tile<D>::LENGTH * 8; // halves of a row of Q, K or V
+    static constexpr int TILE = KEYS * ROW;
+    static constexpr size_t SHARED_BYTES = sizeof(half) * (ROWS * ROW + 2 * 2 * TILE);
+};
+
+// What a warp keeps in registers, as fragments of mma_m16n8k16: row lane / 4 of a tile has elements 0 and 1, row lane / 4 + 8 has 2 and 3.
+template <int D> struct prefill_rows {
+    float acc[prefill_shape<D>::TILES][D / 8][4];
+    float max[prefill_shape<D>::TILES][2],
+        sum[prefill_shape<D>::TILES][2]; // max: of scores times log2(e); sum: of this lane's keys
+};
+
+// Which of the run's keys a row sees: from first to last. They lie in shared memory, since registers are scarce.
+struct row_view {
+    int first, last;
+    bool apart; // from the sinks
+};
+
+// A block's keys and rows; rows beyond the last are like it.
+template <int D> struct prefill_views {
+    struct seen seen;
+    struct row_view rows[prefill_shape<D>::ROWS];
+};
+
+template <int D>
+__device__ static inline void view_rows(struct prefill_views<D> *views, const struct attend &a, int first_row, int n_rows)
+{
+    const int64_t position = a.step->position;
+    const int last_row = min(first_row + prefill_shape<D>::ROWS, n_rows) - 1;
+    const struct seen seen =
+        seen_by(a.policy, position + first_row / a.group, position + last_row / a.group, prefill_shape<D>::KEYS);
+    if (threadIdx.x == 0) {
+        views->seen = seen;
+    }
+    for (int row = threadIdx.x; row < prefill_shape<D>::ROWS; row += PREFILL_THREADS) {
+        const int64_t at = position + min(first_row + row, last_row) / a.group;
+        views->rows[row].first = (int)(policy_first_visible(a.policy, at) - seen.first);
+        views->rows[row].last = (int)(at - seen.first);
+        views->rows[row].apart = policy_sinks_apart(a.policy, at);
+    }
+}
+
+// Queries into shared memory, times log2(e), so that 2^x serves for e^x. Where `sinks`, rows that do not have the sinks apart are 0.
+template <int D>
+__device__ static inline void load_queries(half *to, const struct attend &a, const struct prefill_views<D> &views, bool sinks,
+                                           int kv_head, int first_row, int n_rows)
+{
+    const float *q = sinks ? a.sink_q : a.q;
+    for (int i = threadIdx.x; i < prefill_shape<D>::ROWS * D / 2; i += PREFILL_THREADS) {
+        const int row = i / (D / 2), c = i % (D / 2) * 2;
+        float2 x = {0.0f, 0.0f};
+        if (first_row + row < n_rows && c < a.head_dim && (!sinks || views.rows[row].apart)) {
+            x = *reinterpret_cast<const float2 *>(q + row_offset(a, kv_head, first_row + row) + c);
+        }
+        const float log2_e = 1.44269504f;
+        *reinterpret_cast<half2 *>(to + prefill_tile<D>::at(row, c / 8) + c % 8) =
+            __float22half2_rn(make_float2(x.x * log2_e, x.y * log2_e));
+    }
+}
+
+// scores = Q Kᵀ of a warp's rows. q: its first row.
+template <int D, int TILES, int KEYS>
+__device__ static inline void score_tile(float (&scores)[TILES][KEYS / 8][4], const half *q, int first_row, const half *k)
+{
+    const int lane = threadIdx.x % 32, key = lane % 8 + lane / 16 * 8, half_step = lane / 8 % 2;
+#pragma unroll
+    for (int step = 0; step < D / 16; step++) {
+        unsigned rows[TILES][4];
+#pragma unroll
+        for (int t = 0; t < TILES; t++) {
+            ldmatrix_x4(rows[t], q + prefill_tile<D>::at(first_row + t * 16 + lane % 16, step * 2 + lane / 16));
+        }
+#pragma unroll
+        for (int n = 0; n < KEYS / 16; n++) {
+            unsigned b[4];
+            ldmatrix_x4(b, k + prefill_tile<D>::at(n * 16 + key, step * 2 + half_step));
+            const unsigned low[2] = {b[0], b[1]}, high[2] = {b[2], b[3]};
+#pragma unroll
+            for (int t = 0; t < TILES; t++) {
+                mma_m16n8k16<half>(scores[t][2 * n], rows[t], low);
+                mma_m16n8k16<half>(scores[t][2 * n + 1], rows[t], high);
+            }
+        }
+    }
+}
+
+// Scores that a row does not see become -INFINITY. views: of the warp's rows.
+template <int TILES, int KEYS>
+__device__ static inline void mask_tile(float (&scores)[TILES][KEYS / 8][4], const struct row_view *views,
+                                        const struct key_tile &keys)
+{
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int t = 0; t < TILES; t++) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const struct row_view view = views[t * 16 + h * 8 + lane / 4];
+            const int first = keys.sinks ? (view.apart ? 0 : keys.n) : view.first - keys.first;
+            const int last = min(keys.n - 1, keys.sinks ? keys.n : view.last - keys.first);
+#pragma unroll
+            for (int n = 0; n < KEYS / 8; n++) {
+#pragma unroll
+                for (int i = 0; i < 2; i++) {
+                    const int j = n * 8 + lane % 4 * 2 + i;
+                    scores[t][n][2 * h + i] = first <= j && j <= last ? scores[t][n][2 * h + i] : -INFINITY;
+                }
+            }
+        }
+    }
+}
+
+// Scores become weights 2^(score - max); a larger maximum shrinks what was there.
+template <int D, int TILES, int KEYS>
+__device__ static inline void softmax_tile(struct prefill_rows<D> &rows, float (&scores)[TILES][KEYS / 8][4])
+{
+#pragma unroll
+    for (int t = 0; t < TILES; t++) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float max = rows.max[t][h];
+#pragma unroll
+            for (int n = 0; n < KEYS / 8; n++) {
+                max = fmaxf(max, fmaxf(scores[t][n][2 * h], scores[t][n][2 * h + 1]));
+            }
+            max = fmaxf(max, __shfl_xor_sync(0xffffffff, max, 1));
+            max = fmaxf(max, __shfl_xor_sync(0xffffffff, max, 2));
+            if (__any_sync(0xffffffff, max > rows.max[t][h])) {
+                const float scale = max > rows.max[t][h] ? exp2f(rows.max[t][h] - max) : 1.0f;
+                rows.sum[t][h] *= scale;
+#pragma unroll
+                for (int n = 0; n < D / 8; n++) {
+                    rows.acc[t][n][2 * h] *= scale;
+                    rows.acc[t][n][2 * h + 1] *= scale;
+                }
+                rows.max[t][h] = max;
+            }
+            const float base = max == -INFINITY ? 0.0f : max;
+#pragma unroll
+            for (int n = 0; n < KEYS / 8; n++) {
+                scores[t][n][2 * h] = exp2f(scores[t][n][2 * h] - base);
+                scores[t][n][2 * h + 1] = exp2f(scores[t][n][2 * h + 1] - base);
+                rows.sum[t][h] += scores[t][n][2 * h] + scores[t][n][2 * h + 1];
+            }
+        }
+    }
+}
+
+__device__ static inline unsigned pack_halves(float x, float y)
+{
+    const half2 both = __float22half2_rn(make_float2(x, y));
+    unsigned bits;
+    memcpy(&bits, &both, sizeof bits);
+    return bits;
+}
+
+// acc += P V.
+template <int D, int TILES, int KEYS>
+__device__ static inline void add_values(struct prefill_rows<D> &rows, const float (&p)[TILES][KEYS / 8][4], const half *v)
+{
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int n = 0; n < KEYS / 16; n++) {
+        unsigned weights[TILES][4];
+#pragma unroll
+        for (int t = 0; t < TILES; t++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                weights[t][i] = pack_halves(p[t][2 * n + i / 2][i % 2 * 2], p[t][2 * n + i / 2][i % 2 * 2 + 1]);
+            }
+        }
+#pragma unroll
+        for (int step = 0; step < D / 16; step++) {
+            unsigned b[4];
+            ldmatrix_x4_trans(b, v + prefill_tile<D>::at(n * 16 + lane % 16, step * 2 + lane / 16));
+            const unsigned low[2] = {b[0], b[1]}, high[2] = {b[2], b[3]};
+#pragma unroll
+            for (int t = 0; t < TILES; t++) {
+                mma_m16n8k16<half>(rows.acc[t][2 * step], weights[t], low);
+                mma_m16n8k16<half>(rows.acc[t][2 * step + 1], weights[t], high);
+            }
+        }
+    }
+}
+
+// Outputs acc / sum of a warp's rows.
+template <int D>
+__device__ static inline void store_rows(const struct prefill_rows<D> &rows, const struct attend &a, int kv_head, int first_row,
+                                         int n_rows)
+{
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int t = 0; t < prefill_shape<D>::TILES; t++) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int row = first_row + t * 16 + h * 8 + lane / 4;
+            float sum = rows.sum[t][h];
+            sum += __shfl_xor_sync(0xffffffff, sum, 1);
+            sum += __shfl_xor_sync(0xffffffff, sum, 2);
+            const float scale = sum > 0.0f ? 1.0f / sum : 0.0f;
+            if (row < n_rows) {
+                const int64_t to = row_offset(a, kv_head, row);
+#pragma unroll
+                for (int n = 0; n < D / 8; n++) {
+                    const int c = n * 8 + lane % 4 * 2;
+                    if (c < a.head_dim) {
+                        store_pair(a.attended, a.type, to + c, scale * rows.acc[t][n][2 * h],
+                                   scale * rows.acc[t][n][2 * h + 1]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+// What a warp's rows see of a tile, from its first and its last row's views: a later row's view neither begins nor ends before.
+enum tile_view { SEES_NONE, SEES_SOME, SEES_ALL };
+
+template <int KEYS>
+__device__ static inline enum tile_view view_tile(const struct row_view &low, const struct row_view &high,
+                                                  const struct key_tile &keys)
+{
+    if (keys.sinks) {
+        return SEES_SOME;
+    }
+    const int last = keys.first + keys.n - 1;
+    if (keys.first > high.last || last < low.first) {
+        return SEES_NONE;
+    }
+    return keys.n == KEYS && high.first <= keys.first && last <= low.last ? SEES_ALL : SEES_SOME;
+}
+
+// grid: (ceil(n * group / ROWS), 1, n_kv_heads). D: head_dim or the next larger instance.
+template <int D> __global__ void __launch_bounds__(PREFILL_THREADS) attend_prefill_fp16(const struct attend a, int n)
+{
+    using shape = prefill_shape<D>;
+    SHARED_DYNAMIC(half, q);
+    half *const stages = q + shape::ROWS * shape::ROW; // (2, 2, TILE)
+    grid_dependency_wait();
+    grid_dependency_launch();
+    SHARED_ARRAY(struct prefill_views<D>, views, 1);
+    // The last tokens see the most keys: their blocks come first.
+    const int n_rows = n * a.group, block_row = (gridDim.x - 1 - blockIdx.x) * shape::ROWS, kv_head = blockIdx.z;
+    const int warp_row = threadIdx.x / 32 * shape::TILES * 16;
+    view_rows(views, a, block_row, n_rows);
+    clear_tiles<D, PREFILL_THREADS>(stages, 2 * 2 * shape::TILE, a.head_dim, threadIdx.x);
+    __syncthreads();
+    const struct seen &seen = views[0].seen;
+    const struct row_view *warp_views = views[0].rows + warp_row;
+    copy_tile<prefill_tile<D>, shape::KEYS, PREFILL_THREADS>(stages, stages + shape::TILE, a, kv_head, seen, 0, threadIdx.x);
+    copy_async_commit();
+    struct prefill_rows<D> rows = {
+    };
+#pragma unroll
+    for (int t = 0; t < shape::TILES; t++) {
+        rows.max[t][0] = rows.max[t][1] = -INFINITY;
+    }
+    for (int i = 0; i < seen.n_tiles; i++) {
+        copy_async_wait<0>();
+        __syncthreads(); // tile i has come, and what held tile i - 1 is free, the queries as well
+        if (i + 1 < seen.n_tiles) {
+            half *next = stages + (i + 1) % 2 * 2 * shape::TILE;
+            copy_tile<prefill_tile<D>, shape::KEYS, PREFILL_THREADS>(next, next + shape::TILE, a, kv_head, seen, i + 1,
+                                                                     threadIdx.x);
+        }
+        copy_async_commit();
+        if (i == 0 || i == seen.n_sink_tiles) {
+            load_queries<D>(q, a, views[0], i < seen.n_sink_tiles, kv_head, block_row, n_rows);
+            __syncthreads();
+        }
+        const struct key_tile keys = seen_tile(seen, i, shape::KEYS);
+        const enum tile_view view = view_tile<shape::KEYS>(warp_views[0], warp_views[shape::TILES * 16 - 1], keys);
+        if (view != SEES_NONE) {
+            const half *k = stages + i % 2 * 2 * shape::TILE;
+            float scores[shape::TILES][shape::KEYS / 8][4] = {};
+            score_tile<D, shape::TILES, shape::KEYS>(scores, q, warp_row, k);
+            if (view == SEES_SOME) {
+                mask_tile<shape::TILES, shape::KEYS>(scores, warp_views, keys);
+            }
+            softmax_tile<D, shape::TILES, shape::KEYS>(rows, scores);
+            add_values<D, shape::TILES, shape::KEYS>(rows, scores, k + shape::TILE);
+        }
+    }
+    store_rows(rows, a, kv_head, block_row + warp_row, n_rows);
+}
+
+// ------------------------------------------------------------------------------------------ host
+
+template <int D>
+static yalm_status launch_prefill(const struct attend *a, int n, int n_kv_heads, cudaStream_t stream, yalm_error *error)
+{
+    const dim3 grid((n * a->group + prefill_shape<D>::ROWS - 1) / prefill_shape<D>::ROWS, 1, n_kv_heads);
+    return LAUNCH(error, (attend_prefill_fp16<D>), grid, PREFILL_THREADS, prefill_shape<D>::SHARED_BYTES, stream, *a, n);
+}
+
+yalm_status attention_prefill(const struct attention *attention, int n, void *attended, enum dtype type, cudaStream_t stream,
+                              yalm_error *error)
+{
+    const int n_kv_heads = attention->cache->n_kv_heads;
+    struct attend a;
+    TRY(attend_make(&a, attention, attended, type, error));
+    if (attention->cache->type == YALM_KV_FP32) {
+        return attend_fp32_launch(&a, n, n_kv_heads, stream, error);
+    }
+    return a.head_dim <= 64    ? launch_prefill<64>(&a, n, n_kv_heads, stream, error)
+           : a.head_dim <= 80  ? launch_prefill<80>(&a, n, n_kv_heads, stream, error)
+           : a.head_dim <= 96  ? launch_prefill<96>(&a, n, n_kv_heads, stream, error)
+           : a.head_dim <= 128 ? launch_prefill<128>(&a, n, n_kv_heads, stream, error)
+                               : launch_prefill<256>(&a, n, n_kv_heads, stream, error);
+}

@@ -1,0 +1,132 @@
+// Prefill attention against double: chunks at any depth, every group size and head_dim, windows, rings and sinks.
+#include "attention_testing.h"
+
+// fp16: q, scaled by log2(e), is rounded to 2^-11 of itself, so a score to about 2^-11 / sqrt(head_dim) * range² in all; a weight to 2^-11.
+static double tolerance(const struct attention_case &c)
+{
+    return c.type == YALM_KV_FP32 ? 2e-6 * (1 + c.range * c.range / 8) : 1e-3 * (1 + c.range * c.range / 4);
+}
+
+static void run(const struct attention_case &c)
+{
+    char what[160];
+    snprintf(what, sizeof what,
+             "%s, %d heads, %d kv heads, head_dim %d, context %d, window %d, sinks %d, chunk %d, %d tokens at %d",
+             c.type == YALM_KV_FP32 ? "fp32" : "fp16", c.n_heads, c.n_kv_heads, c.head_dim, c.context, c.window, c.n_sinks,
+             c.chunk, c.n, (int)c.position);
+    struct attention_fixture f;
+    yalm_error error = {};
+    attention_open(&f, c, (uint64_t)c.position * 31 + c.head_dim + c.n);
+    float *attended = device_nan<float>(f.expected.size());
+    assert_ok(attention_prefill(&f.attention, c.n, attended, DTYPE_FP32, 0, &error), error);
+    assert_cuda(cudaDeviceSynchronize());
+    assert_attended(&f, attended, tolerance(c), what);
+    cudaFree(attended);
+    attention_close(&f);
+}
+
+static const yalm_kv types[] = {YALM_KV_FP16, YALM_KV_FP32};
+
+static void groups(void **)
+{
+    static const int sizes[] = {1, 2, 3, 4, 5, 7, 8, 12, 16, 24};
+    for (yalm_kv type : types) {
+        for (int group : sizes) {
+            run({type, group * 2, 2, 64, 256, 0, 0, 64, 30, 33, 2.0});
+            run({type, group, 1, 128, 256, 0, 0, 64, 0, 17, 2.0});
+        }
+    }
+}
+
+static void head_dims(void **)
+{
+    static const int dims[] = {2, 8, 10, 16, 48, 64, 72, 80, 96, 100, 128, 160, 250, 256};
+    for (yalm_kv type : types) {
+        for (int dim : dims) {
+            run({type, 4, 2, dim, 256, 0, 0, 64, 70, 40, 2.0});
+        }
+    }
+}
+
+static void lengths(void **)
+{
+    static const int lengths[] = {1, 2, 31, 33, 63, 64, 65, 127, 128, 129, 257};
+    static const int positions[] = {0, 1, 47, 48, 64, 300};
+    for (yalm_kv type : types) {
+        for (int length : lengths) {
+            for (int position : positions) {
+                run({type, 2, 1, 64, 1024, 0, 0, 257, position, length, 2.0});
+            }
+            run({type, 2, 2, 128, 1024, 0, 0, 257, 20, length, 2.0});
+        }
+    }
+}
+
+static void windows_and_rings(void **)
+{
+    static const int positions[] = {0, 5, 16, 17, 24, 25, 33, 40, 41, 42, 60, 200, 1000003};
+    for (yalm_kv type : types) {
+        for (int position : positions) {
+            run({type, 4, 2, 64, 4096, 17, 0, 60, position % 4000, 60, 2.0}); // a model's window, its ring of 76
+            run({type, 4, 2, 64, 4096, 90, 0, 20, position % 4000, 20, 2.0}); // whose tiles are seen in part, none or whole
+            run({type, 4, 2, 64, 40, 0, 4, 33, position, 33, 2.0});           // sinks, apart for some tokens and not for others
+            run({type, 4, 2, 80, 300, 0, 70, 50, position, 50, 2.0});         // more of them than a tile has
+            run({type, 4, 2, 48, 5, 0, 4, 9, position, 7, 2.0});              // nearly all is sinks
+            run({type, 4, 1, 128, 40, 0, 4, 5, position, 5, 2.0});
+        }
+    }
+}
+
+static void large_scores(void **)
+{
+    run({YALM_KV_FP32, 4, 1, 64, 512, 0, 0, 64, 40, 50, 60.0});
+    // Rounded queries can prefer another key where scores reach thousands: what must hold is that outputs stay averages.
+    struct attention_fixture f;
+    yalm_error error = {};
+    attention_open(&f, {YALM_KV_FP16, 4, 1, 64, 512, 0, 0, 64, 40, 50, 200.0}, 1);
+    float *attended = device_nan<float>(f.expected.size());
+    assert_ok(attention_prefill(&f.attention, 50, attended, DTYPE_FP32, 0, &error), error);
+    for (float x : host_copy(attended, f.expected.size())) {
+        assert_true(fabsf(x) <= 1.001f);
+    }
+    cudaFree(attended);
+    attention_close(&f);
+}
+
+// Outputs of 16 bits are those of fp32, rounded.
+static void types_of_outputs(void **)
+{
+    for (yalm_kv type : types) {
+        struct attention_fixture f;
+        yalm_error error = {};
+        attention_open(&f, {type, 6, 2, 80, 256, 0, 0, 64, 30, 33, 2.0}, 5);
+        const size_t n = f.expected.size();
+        float *plain = device_nan<float>(n);
+        half *halves = device_nan<half>(n);
+        __nv_bfloat16 *bfloats = device_nan<__nv_bfloat16>(n);
+        assert_ok(attention_prefill(&f.attention, 33, plain, DTYPE_FP32, 0, &error), error);
+        assert_ok(attention_prefill(&f.attention, 33, halves, DTYPE_FP16, 0, &error), error);
+        assert_ok(attention_prefill(&f.attention, 33, bfloats, DTYPE_BF16, 0, &error), error);
+        const std::vector<float> x = host_copy(plain, n);
+        const std::vector<half> h = host_copy(halves, n);
+        const std::vector<__nv_bfloat16> b = host_copy(bfloats, n);
+        for (size_t i = 0; i < n; i++) {
+            assert_true(__half2float(h[i]) == __half2float(__float2half_rn(x[i])));
+            assert_true(__bfloat162float(b[i]) == __bfloat162float(__float2bfloat16_rn(x[i])));
+        }
+        cudaFree(plain);
+        cudaFree(halves);
+        cudaFree(bfloats);
+        attention_close(&f);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(groups),       cmocka_unit_test(head_dims),
+        cmocka_unit_test(lengths),      cmocka_unit_test(windows_and_rings),
+        cmocka_unit_test(large_scores), cmocka_unit_test(types_of_outputs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
