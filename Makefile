@@ -6,7 +6,7 @@ PREFIX  ?= /usr/local
 DESTDIR ?=
 JOBS    ?= $(shell nproc 2>/dev/null || echo 2)
 # VARIANT: release; openmp (the team's threads are the OpenMP runtime's); one of the sanitizers asan (address, undefined) and
-# tsan (thread); fuzz (libFuzzer with asan); or emulated and emulated-asan (the CUDA half, run by the CPU).
+# tsan (thread); fuzz (libFuzzer with asan); or emulated (the CUDA half, run by the CPU), emulated-asan and emulated-msan (memory).
 VARIANT ?= release
 # Each fuzzer runs for so long in `make test`.
 FUZZ_SECONDS ?= 60
@@ -34,6 +34,11 @@ else ifeq ($(VARIANT),tsan)
   LINK   := -fsanitize=thread
 else ifeq ($(VARIANT),emulated)
   CFLAGS := -O2 -g
+else ifeq ($(VARIANT),emulated-msan)
+  CC     := $(CLANG)
+  CXX    := $(CLANG)++
+  CFLAGS := -O1 -g -fno-omit-frame-pointer -fsanitize=memory -fsanitize-memory-track-origins
+  LINK   := -fsanitize=memory
 else ifeq ($(VARIANT),emulated-asan)
   CFLAGS := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
   LINK   := -fsanitize=address,undefined
@@ -47,8 +52,8 @@ endif
 ISA_avx2   := -mavx2 -mfma -mf16c
 ISA_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -mprefer-vector-width=512
 isa_flags   = $(if $(findstring _avx512vnni,$(1)),-mavx512vnni) $(if $(findstring _avx512vbmi,$(1)),-mavx512vnni -mavx512vbmi) $(if $(findstring _avx2,$(1)),$(ISA_avx2),$(if $(findstring _avx512,$(1)),$(ISA_avx512)))
-# The fuzzers feed what reads input. Instrumented kernels, which read none, would take clang minutes to compile.
-c_flags     = $(if $(and $(filter fuzz,$(VARIANT)),$(findstring /kernels_,$(1))),-O1 -g,$(CFLAGS))
+# The fuzzers feed what reads input, the emulated builds test the CUDA half. Instrumented kernels of the CPU's take minutes to compile.
+c_flags     = $(if $(and $(filter fuzz emulated-%,$(VARIANT)),$(findstring /kernels_,$(1))),-O1 -g,$(CFLAGS))
 
 LIB_SOURCES := $(wildcard src/util/*.c src/model/*.c src/text/*.c src/engine/*.c src/cpu/*.c)
 CLI_SOURCES := src/main.c $(wildcard src/cli/*.c)
@@ -154,6 +159,7 @@ test-builds:
 	@$(MAKE) --no-print-directory -s VARIANT=asan all test-programs
 	@$(MAKE) --no-print-directory -s VARIANT=tsan all test-programs
 	@$(MAKE) --no-print-directory -s VARIANT=fuzz fuzzers
+	@$(MAKE) --no-print-directory -s cuda-test-builds
 
 test:
 	@tools/setup.sh test
@@ -166,10 +172,16 @@ check openmp asan tsan fuzz:
 	@$(MAKE) --no-print-directory -s -j$(JOBS) $(if $(filter fuzz,$@),VARIANT=fuzz fuzzers,VARIANT=$(@:check=release) all test-programs)
 	@$(PYTHON) tests/run.py --fuzz-seconds $(FUZZ_SECONDS) $(@:check=release)
 
+# The CUDA half: its kernels and the whole backend run by the CPU, and what the compiler says of them where there is one.
+cuda-test-builds:
+	@$(MAKE) --no-print-directory -s VARIANT=emulated all cuda-test-programs
+	@$(MAKE) --no-print-directory -s VARIANT=emulated-asan all cuda-test-programs
+	@$(MAKE) --no-print-directory -s VARIANT=emulated-msan cuda-test-programs
+	@$(MAKE) --no-print-directory -s VARIANT=release all
+
 test-cuda:
 	@tools/setup.sh test
-	@$(MAKE) --no-print-directory -s -j$(JOBS) VARIANT=emulated all test-programs
-	@$(MAKE) --no-print-directory -s -j$(JOBS) VARIANT=emulated-asan all test-programs
+	@$(MAKE) --no-print-directory -j$(JOBS) cuda-test-builds
 	@$(PYTHON) tests/run.py cuda
 
 C_FILES = $(shell git ls-files '*.c' '*.h' '*.cc' '*.cu' '*.cuh')
@@ -212,14 +224,16 @@ help:
 	@echo "make            build ./yalm, libyalm.a and libyalm.so"
 	@echo "make demo       install what is missing, build, convert the bundled model, and complete a text with it"
 	@echo "make test       install what is missing, and run every test; FUZZ_SECONDS=60 for each fuzzer"
+	@echo "make cuda       build libyalm-cuda.so with nvcc, for -d cuda (part of \`make\` where nvcc is found; NVCC= leaves it out)"
+	@echo "make test-cuda  the tests of the CUDA half, which need no GPU: the CPU runs its kernels"
 	@echo "make check      the tests of the release build alone; make openmp, asan, tsan, fuzz: those of another build"
 	@echo "make lint       clang-format, clang-tidy, ruff"
 	@echo "make bench      speed of each kernel and of whole models, against the machine's measured limits; BENCH_OPTIONS=--full"
 	@echo "make install    into PREFIX=$(PREFIX), under DESTDIR; make uninstall takes it away again"
 	@echo "make clean      remove everything that was built"
 	@echo
-	@echo "VARIANT=openmp|asan|tsan|fuzz builds into build/VARIANT; CC, CFLAGS, LDFLAGS are honoured."
+	@echo "VARIANT=openmp|asan|tsan|fuzz|emulated|emulated-asan|emulated-msan builds into build/VARIANT; CC, CFLAGS, LDFLAGS are honoured."
 
-.PHONY: all clean demo test-programs fuzzers test-builds test check openmp asan tsan fuzz cuda no-cuda test-cuda lint install uninstall help FORCE
+.PHONY: all clean demo test-programs fuzzers test-builds test check openmp asan tsan fuzz cuda no-cuda cuda-test-programs cuda-test-builds test-cuda lint install uninstall help FORCE
 .DELETE_ON_ERROR:
 -include $(LIB_OBJECTS:.o=.d) $(CLI_OBJECTS:.o=.d) $(TEST_PROGRAMS:=.d) $(TEST_HELPERS:=.d) $(FUZZERS:=.d)

@@ -7,7 +7,9 @@ and it exits with 1 where a test failed, a program crashed or was too slow, or n
 cmocka programs and pytest folders of the release build, the same under AddressSanitizer and UndefinedBehaviorSanitizer, the
 rooms that use threads under ThreadSanitizer and on OpenMP's threads, and the fuzzers. Logs lie in build/test/.
 
-usage: run.py [--fuzz-seconds N] [--jobs N] release|openmp|asan|tsan|fuzz|all...
+The CUDA half runs in builds of its own: emulated, where the CPU runs its kernels, under AddressSanitizer and under MemorySanitizer.
+
+usage: run.py [--fuzz-seconds N] [--jobs N] release|openmp|asan|tsan|fuzz|cuda|all...
 """
 
 from __future__ import annotations
@@ -29,11 +31,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LOGS = ROOT / "build/test"
+PARTS = ("release", "openmp", "asan", "tsan", "fuzz", "cuda")
 TIME_LIMIT = 900  # seconds, for each job
 THREADED_ROOMS = ("engine", "cpu")  # what runs on several threads, for ThreadSanitizer
 THREADED_TESTS = "rollback or tiny-llama- or tiny-mixtral-"  # of the parity tests, likewise
-# Python tests that run none of the C code, build it themselves, or time it.
-UNSANITIZED = ("tools", "install", "bench")
+CUDA_ROOM = "cuda"  # tested in builds of its own
+CUDA_ASAN_TESTS = "tiny-gqa-fp16 or tiny-mixtral-fp16"  # of its Python tests, under AddressSanitizer
+# Python tests that run none of the C code, build it themselves, or time it; and those that have other builds.
+UNSANITIZED = ("tools", "install", "bench", CUDA_ROOM)
 
 ENVIRONMENT = {
     "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1",
@@ -131,9 +136,9 @@ def tsan_prefix():
     return None
 
 
-def cmocka_jobs(variant, rooms=("*",), prefix=()):
+def cmocka_jobs(variant, rooms=("*",), prefix=(), suffix=".c"):
     for room in rooms:
-        for source in sorted(ROOT.glob(f"tests/{room}/test_*.c")):
+        for source in sorted(ROOT.glob(f"tests/{room}/test_*{suffix}")):
             program = ROOT / "build" / variant / source.relative_to(ROOT).with_suffix("")
             yield Job(f"{variant}/{source.parent.name}/{source.stem}", [*prefix, program], count_cmocka)
 
@@ -146,6 +151,13 @@ def pytest_jobs(variant, *options, leave_out=(), rooms=None, prefix=()):
         pytest = [sys.executable, "-m", "pytest", "-q", "--tb=short", f"--basetemp={job.folder}/temporary"]
         job.command = [*prefix, *pytest, f"--junitxml={job.folder}/results.xml", *options, f"tests/{room}"]
         yield job
+
+
+def cuda_jobs():
+    yield from pytest_jobs("emulated", rooms=(CUDA_ROOM,))
+    yield from pytest_jobs("emulated-asan", "-k", CUDA_ASAN_TESTS, rooms=(CUDA_ROOM,))
+    for variant in ("emulated-asan", "emulated-msan", "emulated"):
+        yield from cmocka_jobs(variant, (CUDA_ROOM,), suffix=".cc")
 
 
 def fuzz_jobs(seconds):
@@ -168,9 +180,11 @@ def plan(parts, fuzz_seconds):
     if "asan" in parts:
         jobs += [*pytest_jobs("asan", leave_out=UNSANITIZED), *cmocka_jobs("asan")]
     if "release" in parts:
-        jobs += [*pytest_jobs("release"), *cmocka_jobs("release")]
+        jobs += [*pytest_jobs("release", leave_out=(CUDA_ROOM,)), *cmocka_jobs("release")]
     if "openmp" in parts:
         jobs += cmocka_jobs("openmp", THREADED_ROOMS)
+    if "cuda" in parts:
+        jobs += cuda_jobs()
     if "tsan" in parts:
         prefix = tsan_prefix()
         threaded = [
@@ -237,11 +251,11 @@ def wait(process, stopped):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="+", choices=["release", "openmp", "asan", "tsan", "fuzz", "all"])
+    parser.add_argument("parts", nargs="+", choices=[*PARTS, "all"])
     parser.add_argument("--fuzz-seconds", type=int, default=60)
     parser.add_argument("--jobs", type=int, default=max(1, len(os.sched_getaffinity(0))))
     options = parser.parse_args()
-    parts = {"release", "openmp", "asan", "tsan", "fuzz"} if "all" in options.parts else set(options.parts)
+    parts = set(PARTS if "all" in options.parts else options.parts)
 
     LOGS.mkdir(parents=True, exist_ok=True)
     jobs, counts = plan(parts, options.fuzz_seconds)

@@ -1,5 +1,5 @@
-# The CUDA half: libyalm-cuda.so, which the engine opens on demand. By nvcc, for every GPU that it knows; in the variants emulated and
-# emulated-asan by the C++ compiler, against the emulator in tests/cuda/emulator, to run on machines without a GPU.
+# The CUDA half: libyalm-cuda.so, which the engine opens on demand. By nvcc, for every GPU that it knows; in the variants emulated,
+# emulated-asan and emulated-msan by the C++ compiler, against the emulator in tests/cuda/emulator, to run on machines without a GPU.
 #
 # NVCC= (empty) leaves it out; CUDA_ARCHS="90" builds for one kind of GPU only.
 
@@ -21,7 +21,8 @@ CXX_BASE     := -std=c++17 -D_GNU_SOURCE -Isrc -I$(EMULATOR) -Itests -fPIC -fvis
 CUDA_OBJECTS := $(CUDA_SOURCES:%.cu=$(BUILD)/%.cu.o) $(patsubst %.cc,$(BUILD)/%.o,$(wildcard $(EMULATOR)/*.cc))
 CUDA_STATIC  := $(BUILD)/libyalm-cuda.a
 CUDA_TESTS   := $(patsubst %.cc,$(BUILD)/%,$(wildcard tests/cuda/test_*.cc))
-TEST_PROGRAMS += $(CUDA_TESTS)
+
+cuda-test-programs: $(CUDA_TESTS) $(if $(filter emulated-msan,$(VARIANT)),,$(patsubst %.c,$(BUILD)/%,$(wildcard tests/cuda/*.c)))
 
 all: $(CUDA_LIBRARY)
 

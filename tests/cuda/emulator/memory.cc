@@ -14,7 +14,7 @@
 
 // Without AddressSanitizer, device memory has pages of its own, which end where the allocation does and are closed while the device does
 // nothing; the bytes of a pattern on either side show writes that the pages let through.
-constexpr bool PAGED = !EMULATED_ASAN && !EMULATED_MSAN;
+constexpr bool PAGED = !EMULATED_ASAN;
 constexpr size_t PAGE_BYTES = 4096, ALIGNMENT = 256;
 constexpr size_t GUARD_BYTES = EMULATED_ASAN ? 0 : 256;
 constexpr unsigned char GUARD = 0xA7;

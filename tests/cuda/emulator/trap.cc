@@ -10,7 +10,7 @@
 #include "runtime.h"
 #include "sanitizers.h"
 
-#if !EMULATED_ASAN && !EMULATED_MSAN
+#if !EMULATED_ASAN
 static bool near(const memory_range &range, const char *address)
 {
     return range.pages && address >= range.pages - CLOSED_BYTES && address < range.pages + range.page_bytes + CLOSED_BYTES;
