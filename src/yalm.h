@@ -56,6 +56,9 @@ typedef struct yalm_model yalm_model;
 typedef struct yalm_model_options {
     bool verify; // check every tensor's checksum while opening: reads the whole file
     bool lock;   // keep the file's pages in memory (mlock); YALM_FAILED where the system's limit forbids it
+    // Copy the file into huge pages, which spares the processor most look-ups of addresses. Takes memory of the file's size, not shared with other
+    // processes: YALM_NO_MEMORY before any is taken where that does not suffice, YALM_FAILED where the system has huge pages turned off.
+    bool huge_pages;
 } yalm_model_options;
 
 enum { YALM_MAX_EOS = 16 };

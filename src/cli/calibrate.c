@@ -42,7 +42,7 @@ static yalm_status calibrate(const struct options *options, const yalm_model *mo
 
 yalm_status run_calibrate(const struct options *options, yalm_error *error)
 {
-    yalm_model *model = yalm_model_open(options->model, &(yalm_model_options){.lock = options->mlock}, error);
+    yalm_model *model = open_model(options, error);
     if (model == NULL)
         return error->status;
     struct text text;

@@ -72,6 +72,8 @@ yalm_session *open_session(const struct options *options, const yalm_model *mode
 void close_session(yalm_session *session);
 // yalm_sample() that says why there is no token.
 yalm_status sample_token(yalm_session *session, const yalm_sampling *sampling, int32_t *token, yalm_error *error);
+// The model, with what the options say about its memory.
+yalm_model *open_model(const struct options *options, yalm_error *error);
 yalm_session_options session_options(const struct options *options); // context and endless are left to the mode
 bool interrupted(void);
 

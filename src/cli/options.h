@@ -50,7 +50,7 @@ struct options {
 
     const char *device, *isa;
     int n_threads, n_threads_batch, context, chunk, n_sinks;
-    bool pin, mlock;
+    bool pin, mlock, hugepages;
     int kv; // yalm_kv
     const char *attention;
     yalm_sparq sparq;

@@ -272,7 +272,7 @@ static yalm_status run_trials(struct passkey *run, yalm_error *error)
 
 yalm_status run_passkey(const struct options *options, yalm_error *error)
 {
-    yalm_model *model = yalm_model_open(options->model, &(yalm_model_options){.lock = options->mlock}, error);
+    yalm_model *model = open_model(options, error);
     if (model == NULL)
         return error->status;
     struct passkey run = {.options = options, .model = model};

@@ -207,7 +207,7 @@ static yalm_status measure(struct perplexity *run, const yalm_model *model, yalm
 
 yalm_status run_perplexity(const struct options *options, yalm_error *error)
 {
-    yalm_model *model = yalm_model_open(options->model, &(yalm_model_options){.lock = options->mlock}, error);
+    yalm_model *model = open_model(options, error);
     if (model == NULL)
         return error->status;
     const yalm_model_info *facts = yalm_model_facts(model);

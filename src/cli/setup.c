@@ -42,6 +42,12 @@ static void show_upload(void *context, uint64_t done, uint64_t total)
     progress("copying weights to the GPU: %s of %s", human_bytes(done), human_bytes(total));
 }
 
+yalm_model *open_model(const struct options *options, yalm_error *error)
+{
+    return yalm_model_open(options->model, &(yalm_model_options){.lock = options->mlock, .huge_pages = options->hugepages},
+                           error);
+}
+
 yalm_session_options session_options(const struct options *options)
 {
     yalm_session_options how = yalm_session_defaults();
@@ -71,8 +77,9 @@ yalm_session *open_session(const struct options *options, const yalm_model *mode
     if (memory.attention)
         snprintf(kept, sizeof kept, "%s %s, ", how->attention, human_bytes(memory.attention));
     if (!quiet)
-        say("memory: weights %s, cache %s, %sscratch %s; %s available", human_bytes(memory.weights),
-            human_bytes(memory.kv_cache), kept, human_bytes(memory.scratch), human_bytes(memory.available));
+        say("memory: weights %s%s, cache %s, %sscratch %s; %s available", human_bytes(memory.weights),
+            options->hugepages ? " (copied into huge pages)" : "", human_bytes(memory.kv_cache), kept,
+            human_bytes(memory.scratch), human_bytes(memory.available));
     yalm_session *session = yalm_session_open(model, how, error);
     progress_clear();
     if (session == NULL)

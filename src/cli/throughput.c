@@ -186,7 +186,7 @@ yalm_status run_throughput(const struct options *options, yalm_error *error)
     const int n_tests = list_tests(tests, options);
     if (n_tests == 0)
         return cli_error(error, YALM_USAGE, "nothing to time: -p and -n are both 0");
-    yalm_model *model = yalm_model_open(options->model, &(yalm_model_options){.lock = options->mlock}, error);
+    yalm_model *model = open_model(options, error);
     if (model == NULL)
         return error->status;
     struct bench bench = {.options = options, .model = model};

@@ -93,7 +93,7 @@ static void fill_info(yalm_model *model)
 
 static yalm_status open_parts(yalm_model *model, const char *path, const yalm_model_options *options, yalm_error *error)
 {
-    yalm_status status = container_open(&model->container, path, error);
+    yalm_status status = container_open(&model->container, path, options->huge_pages, error);
     if (status == YALM_OK)
         status = config_read(&model->config, &model->container, error);
     if (status == YALM_OK)

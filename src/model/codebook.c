@@ -124,7 +124,7 @@ yalm_status codebook_open(struct codebook *book, const char *path, const struct 
     *book = (struct codebook){.path = strdup(path)};
     if (!book->path)
         return error_set(error, YALM_NO_MEMORY, "%s: no memory", path);
-    yalm_status status = mapping_open(&book->mapping, book->path, error);
+    yalm_status status = mapping_open(&book->mapping, book->path, false, error);
     if (status == YALM_OK)
         status = read_file(book, model, config, error);
     if (status != YALM_OK)

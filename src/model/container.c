@@ -106,14 +106,14 @@ static yalm_status read_metadata(struct container *container, const struct heade
     return status;
 }
 
-yalm_status container_open(struct container *container, const char *path, yalm_error *error)
+yalm_status container_open(struct container *container, const char *path, bool huge_pages, yalm_error *error)
 {
     *container = (struct container){0};
     char *copy = strdup(path);
     if (!copy)
         return error_set(error, YALM_NO_MEMORY, "%s: no memory", path);
     struct header header = {0};
-    yalm_status status = mapping_open(&container->mapping, copy, error);
+    yalm_status status = mapping_open(&container->mapping, copy, huge_pages, error);
     container->mapping.path = copy;
     if (status == YALM_OK)
         status = read_header(&header, &container->mapping, error);

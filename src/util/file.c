@@ -8,8 +8,50 @@
 #include <unistd.h>
 
 #include "util/error.h"
+#include "util/memory.h"
 
-yalm_status mapping_open(struct mapping *mapping, const char *path, yalm_error *error)
+static yalm_status map_file(struct mapping *mapping, int fd, yalm_error *error)
+{
+    void *data = mmap(NULL, mapping->size, PROT_READ, MAP_SHARED, fd, 0);
+    if (data == MAP_FAILED)
+        return error_set(error, YALM_FAILED, "%s: cannot map: %s", mapping->path, strerror(errno));
+    mapping->data = data;
+    return YALM_OK;
+}
+
+static yalm_status read_all(uint8_t *to, const struct mapping *mapping, int fd, yalm_error *error)
+{
+    for (uint64_t done = 0; done < mapping->size;) {
+        const ssize_t n = pread(fd, to + done, mapping->size - done, (off_t)done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return error_set(error, YALM_FAILED, "%s: cannot read at byte %llu: %s", mapping->path, (unsigned long long)done,
+                             n < 0 ? strerror(errno) : "the file became shorter");
+        done += (uint64_t)n;
+    }
+    return YALM_OK;
+}
+
+static yalm_status copy_file(struct mapping *mapping, int fd, yalm_error *error)
+{
+    const uint64_t available = memory_available();
+    if (available < mapping->size)
+        return error_set(error, YALM_NO_MEMORY,
+                         "%s: not enough memory for a copy in huge pages: %.2f GB are needed, %.2f GB are available",
+                         mapping->path, (double)mapping->size / 1e9, (double)available / 1e9);
+    const char *why = "";
+    uint8_t *copy = memory_huge_pages(mapping->size, &mapping->copied, &why);
+    if (!copy)
+        return error_set(error, YALM_FAILED, "%s: no huge pages for a copy of %.2f GB: %s", mapping->path,
+                         (double)mapping->size / 1e9, why);
+    mapping->data = copy;
+    const yalm_status status = read_all(copy, mapping, fd, error);
+    mprotect(copy, mapping->copied, PROT_READ); // as the file's own pages would be
+    return status;
+}
+
+yalm_status mapping_open(struct mapping *mapping, const char *path, bool huge_pages, yalm_error *error)
 {
     *mapping = (struct mapping){.path = path};
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -24,15 +66,12 @@ yalm_status mapping_open(struct mapping *mapping, const char *path, yalm_error *
     else if (info.st_size == 0)
         status = error_set(error, YALM_BAD_MODEL, "%s: the file is empty", path);
     else {
-        void *data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
-        if (data == MAP_FAILED)
-            status = error_set(error, YALM_FAILED, "%s: cannot map: %s", path, strerror(errno));
-        else {
-            mapping->data = data;
-            mapping->size = (uint64_t)info.st_size;
-        }
+        mapping->size = (uint64_t)info.st_size;
+        status = huge_pages ? copy_file(mapping, fd, error) : map_file(mapping, fd, error);
     }
     close(fd);
+    if (status != YALM_OK)
+        mapping_close(mapping);
     return status;
 }
 
@@ -47,6 +86,6 @@ yalm_status mapping_lock(const struct mapping *mapping, yalm_error *error)
 void mapping_close(struct mapping *mapping)
 {
     if (mapping->data)
-        munmap((void *)mapping->data, mapping->size);
+        munmap((void *)mapping->data, mapping->copied ? mapping->copied : mapping->size);
     *mapping = (struct mapping){0};
 }

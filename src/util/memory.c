@@ -1,8 +1,12 @@
 #include "util/memory.h"
 
+#include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+
+#include "util/round.h"
 
 enum { HUGE_PAGE = 2 << 20 };
 
@@ -22,6 +26,43 @@ void memory_pages_free(void *block, size_t bytes)
 {
     if (block)
         munmap(block, bytes);
+}
+
+// False where the administrator has turned them off, or the kernel was built without them.
+static bool huge_pages_enabled(void)
+{
+    FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "r");
+    if (!file)
+        return false;
+    char line[64] = "";
+    const bool read = fgets(line, sizeof line, file) != NULL;
+    fclose(file);
+    return read && !strstr(line, "[never]");
+}
+
+void *memory_huge_pages(uint64_t bytes, uint64_t *taken, const char **why)
+{
+    *taken = 0;
+    *why = "/sys/kernel/mm/transparent_hugepage/enabled says never";
+    if (!huge_pages_enabled())
+        return NULL;
+    // Address space for one page more, so that a whole number of them can begin at a multiple of their size.
+    const uint64_t whole = round_up(bytes, HUGE_PAGE);
+    uint8_t *block = mmap(NULL, whole + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    *why = strerror(errno);
+    if (block == MAP_FAILED)
+        return NULL;
+    uint8_t *start = (uint8_t *)round_up((uintptr_t)block, HUGE_PAGE);
+    if (start > block)
+        munmap(block, (size_t)(start - block));
+    munmap(start + whole, (size_t)(block + HUGE_PAGE - start));
+    if (madvise(start, whole, MADV_HUGEPAGE) != 0) {
+        *why = strerror(errno);
+        munmap(start, whole);
+        return NULL;
+    }
+    *taken = whole;
+    return start;
 }
 
 // The number after `key` in a file of "key: number kB" lines, or the file's only number where key is ""; UINT64_MAX if there is none.

@@ -22,7 +22,7 @@ static inline yalm_status open_all(struct opened *o, const void *data, size_t si
     char path[64];
     const int fd = file_of(data, size, path);
     memset(o, 0, sizeof *o);
-    yalm_status status = container_open(&o->container, path, error);
+    yalm_status status = container_open(&o->container, path, false, error);
     if (status == YALM_OK)
         status = config_read(&o->config, &o->container, error);
     if (status == YALM_OK)

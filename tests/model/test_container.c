@@ -45,12 +45,12 @@ static void test_no_file_and_no_regular_file(void **state)
     (void)state;
     struct container c;
     yalm_error error;
-    assert_int_equal(container_open(&c, "/nonexistent/model.bin", &error), YALM_FAILED);
+    assert_int_equal(container_open(&c, "/nonexistent/model.bin", false, &error), YALM_FAILED);
     assert_non_null(strstr(error.text, "/nonexistent/model.bin"));
-    assert_int_equal(container_open(&c, "/", &error), YALM_FAILED);
-    assert_int_equal(container_open(&c, "/dev/null", &error), YALM_FAILED);
+    assert_int_equal(container_open(&c, "/", false, &error), YALM_FAILED);
+    assert_int_equal(container_open(&c, "/dev/null", false, &error), YALM_FAILED);
     assert_non_null(strstr(error.text, "not a regular file"));
-    assert_int_equal(container_open(&c, "/nonexistent/model.bin", NULL), YALM_FAILED);
+    assert_int_equal(container_open(&c, "/nonexistent/model.bin", false, NULL), YALM_FAILED);
 }
 
 static void test_files_that_are_something_else(void **state)

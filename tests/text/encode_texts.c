@@ -63,7 +63,7 @@ int main(int argc, char **argv)
     yalm_error error;
     if (argc != 2)
         return YALM_USAGE;
-    yalm_status status = container_open(&container, argv[1], &error);
+    yalm_status status = container_open(&container, argv[1], false, &error);
     if (!status)
         status = config_read(&config, &container, &error);
     if (!status)

@@ -1,0 +1,46 @@
+"""What a process takes of the machine's memory: the file's pages, the cache and little else; copies in huge pages."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from harness import VARIANT
+
+MODEL = Path(__file__).resolve().parents[2] / "models" / "fable-4m"
+ENABLED = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+ARGUMENTS = ["-i", "Once upon a time", "-n", "40", "--seed", "5", "--ignore-eos"]
+TEXT = ["-m", "perplexity", "-f", MODEL / "heldout.txt", "--max-tokens", "200"]
+UNITS = {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9}
+
+
+def run(command):
+    """(exit code, stdout, stderr, largest resident memory in bytes)"""
+    process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    out, err = process.stdout.read(), process.stderr.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode, out, err.decode(), usage.ru_maxrss * 1024
+
+
+@pytest.mark.skipif(VARIANT != "release", reason="sanitizers take memory of their own")
+@pytest.mark.parametrize("options", [[], ["--hugepages"], ["--ctx", "2048", "--kv", "fp32"]])
+def test_resident_memory(yalm, fable, options):
+    """The file, the cache, and at most 64 MiB. (Completion and throughput read 128 MiB of their own at the end, to measure the machine.)"""
+    if "--hugepages" in options and (not ENABLED.exists() or "[never]" in ENABLED.read_text()):
+        pytest.skip("this machine has no huge pages")
+    code, _, err, resident = run([yalm, fable, *TEXT, *options])
+    assert code == 0, err
+    number, unit = re.search(r"cache (\S+) (\S+),", err).groups()
+    assert resident <= Path(fable).stat().st_size + float(number) * UNITS[unit] + (64 << 20)
+
+
+def test_huge_pages(yalm, fable):
+    _, usual, _, _ = run([yalm, fable, *ARGUMENTS])
+    code, out, err, _ = run([yalm, fable, *ARGUMENTS, "--hugepages"])
+    if not ENABLED.exists() or "[never]" in ENABLED.read_text():
+        assert code == 1 and "no huge pages" in err
+        return
+    assert code == 0, err
+    assert out == usual and "(copied into huge pages)" in err.splitlines()[0]
