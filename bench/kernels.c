@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "cpu/limits.h"
+#include "naive_attention.h"
 #include "util/memory.h"
 
 enum { MAX_ROUNDS = 1000, MAX_TOKENS = 512 };
@@ -395,6 +396,8 @@ static void bench_all(struct bench *b)
     bench_prefill(b, 1, 128, 1975);
     bench_prefill(b, 4, 128, 1975);
     bench_prefill(b, 8, 64, 1975);
+    if (!b->only || strstr("attend naive", b->only))
+        compare_naive(b->kernels, (const uint16_t *)b->pool, b->scratch[0], 1975, 128);
 }
 
 // ---------------------------------------------------------------------------------------- set-up
