@@ -167,6 +167,18 @@ typedef struct yalm_nomad {
                 // than `skip`. 0: all are read
 } yalm_nomad;
 
+// All keys are scored from NoMAD's codes (yalm_nomad.codebooks), which are kept beside them; a few are attended to exactly, and the rest
+// counts as its mean value (SparQ's third step).
+typedef struct yalm_hybrid {
+    float ratio;      // which share of the keys is attended to; 0: 1/32
+    int min_k;        // but at least so many; 0: 64
+    int local;        // the most recent keys, which always belong; 0: a quarter of the selected
+    float top_p;      // fewer once they have this share of the probability, by the codes' scores; 0: off
+    yalm_switch tail; // what was not selected counts as its mean value; auto: yes
+    int dense_layers; // the first layers, in which attention stays dense
+    int from;         // with fewer visible positions attention is dense; 0: the length from which on it should be faster
+} yalm_hybrid;
+
 typedef struct yalm_session_options {
     const char
         *device;     // "cpu"; "cuda", an NVIDIA GPU; "auto": cuda where a GPU can run this model with these options, else cpu
@@ -180,9 +192,10 @@ typedef struct yalm_session_options {
     int n_sinks;         // attention sinks (Xiao et al., arXiv 2309.17453); used when endless and the model has no window
     yalm_kv kv;
     int chunk;             // prefill is done in pieces of at most so many tokens; 0: chosen
-    const char *attention; // "dense", "sparq", "nomad"
+    const char *attention; // "dense", "sparq", "nomad", "hybrid"
     yalm_sparq sparq;
     yalm_nomad nomad;
+    yalm_hybrid hybrid;
     // Called now and then by yalm_session_open(), where it copies weights to a device: bytes done, and in all. NULL is welcome.
     void (*progress)(void *context, uint64_t done, uint64_t total);
     void *progress_context;

@@ -21,7 +21,7 @@ enum {
 #define AT(field)  offsetof(struct options, field)
 #define DEVICES    "auto,cpu,cuda"
 #define ISAS       "auto,scalar,avx2,avx512,avx512vnni"
-#define ATTENTIONS "dense,sparq,nomad"
+#define ATTENTIONS "dense,sparq,nomad,hybrid"
 #define SWITCHES   "auto,on,off"
 
 // clang-format off
@@ -52,7 +52,7 @@ const struct option option_table[] = {
     {"Machine", 0, "kv,cache-type", "fp16|fp32|int8", NULL, OPTION_CHOICE, SESSION, AT(kv), 0, 0, "fp16,fp32,int8"},
     {"Machine", 0, "chunk,batch,batch-size,ubatch-size", "N", NULL, OPTION_INT, SESSION, AT(chunk), 0, 65536, NULL},
 
-    {"Attention", 0, "attention", "A", "over long contexts: dense, sparq, nomad", OPTION_WORD, SESSION, AT(attention), 0, 0, ATTENTIONS},
+    {"Attention", 0, "attention", "A", "dense, sparq, nomad or hybrid", OPTION_WORD, SESSION, AT(attention), 0, 0, ATTENTIONS},
     {"Attention", 0, "sparq-ratio", "1/N", NULL, OPTION_RATIO, SESSION, AT(sparq.ratio), 0, 1, NULL},
     {"Attention", 0, "sparq-r", "N", NULL, OPTION_INT, SESSION, AT(sparq.r), 0, 65536, NULL},
     {"Attention", 0, "sparq-k", "N", NULL, OPTION_INT, SESSION, AT(sparq.k), 0, INT_MAX / 2, NULL},
@@ -63,6 +63,13 @@ const struct option option_table[] = {
     {"Attention", 0, "sparq-tail", "auto|on|off", NULL, OPTION_CHOICE, SESSION, AT(sparq.tail), 0, 0, SWITCHES},
     {"Attention", 0, "nomad-codebooks", "FILE", NULL, OPTION_TEXT, SESSION, AT(nomad.codebooks), 0, 0, NULL},
     {"Attention", 0, "nomad-skip", "X", NULL, OPTION_FLOAT, SESSION, AT(nomad.skip), 0, 0.99, NULL},
+    {"Attention", 0, "hybrid-ratio", "1/N", NULL, OPTION_RATIO, SESSION, AT(hybrid.ratio), 0, 1, NULL},
+    {"Attention", 0, "hybrid-min-k", "N", NULL, OPTION_INT, SESSION, AT(hybrid.min_k), 0, INT_MAX / 2, NULL},
+    {"Attention", 0, "hybrid-local", "N", NULL, OPTION_INT, SESSION, AT(hybrid.local), 0, INT_MAX / 2, NULL},
+    {"Attention", 0, "hybrid-top-p", "X", NULL, OPTION_FLOAT, SESSION, AT(hybrid.top_p), 0, 1, NULL},
+    {"Attention", 0, "hybrid-tail", "auto|on|off", NULL, OPTION_CHOICE, SESSION, AT(hybrid.tail), 0, 0, SWITCHES},
+    {"Attention", 0, "hybrid-dense-layers", "N", NULL, OPTION_INT, SESSION, AT(hybrid.dense_layers), 0, 65536, NULL},
+    {"Attention", 0, "hybrid-from", "N", NULL, OPTION_INT, SESSION, AT(hybrid.from), 0, INT_MAX / 2, NULL},
 
     {"Completion", 'n', "n-predict,predict", "N", "tokens to generate; -1 is endless", OPTION_INT, C, AT(n_predict), -2, INT_MAX / 2, NULL},
     {"Completion", 'r', "stop,reverse-prompt", "TEXT", "end before this text; may be repeated", OPTION_TEXTS, C, AT(stops), 0, 0, NULL},
@@ -125,6 +132,7 @@ void options_defaults(struct options *options)
     options->kv = session.kv;
     options->attention = session.attention;
     options->sparq = session.sparq;
+    options->hybrid = session.hybrid;
     options->n_sinks = session.n_sinks;
     options->n_prompt = (struct int_list){1, {512}};
     options->n_gen = (struct int_list){1, {128}};

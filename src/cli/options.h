@@ -55,6 +55,7 @@ struct options {
     const char *attention;
     yalm_sparq sparq;
     yalm_nomad nomad;
+    yalm_hybrid hybrid;
 
     struct int_list n_prompt, n_gen, depth;
     int repetitions;

@@ -63,6 +63,7 @@ yalm_session_options session_options(const struct options *options)
     how.attention = options->attention;
     how.sparq = options->sparq;
     how.nomad = options->nomad;
+    how.hybrid = options->hybrid;
     how.progress = show_upload;
     return how;
 }

@@ -66,7 +66,7 @@ struct policy {
 
 enum { KEY_TILE = 256 };
 
-extern const struct policy policy_dense, policy_sparq, policy_nomad;
+extern const struct policy policy_dense, policy_sparq, policy_nomad, policy_hybrid;
 
 // NULL-terminated.
 extern const struct policy *const policies[];

@@ -1,6 +1,7 @@
 // A session's memory on the CPU: KV cache, activations, scratch. Sizes are known before anything is taken.
 #pragma once
 #include "cpu/kernels.h"
+#include "cpu/hybrid.h"
 #include "cpu/nomad.h"
 #include "cpu/policy.h"
 #include "cpu/selective.h"
@@ -77,6 +78,7 @@ struct cpu_state {
     struct selective selective; // of policies that select
     struct sparq sparq;
     struct nomad nomad; // of policies that keep codes
+    struct hybrid hybrid;
 
     void *kv_block, *kept_block, *scratch_block; // what the pointers above, and the policy's, lie in
     size_t kv_bytes, kept_bytes, scratch_bytes;
