@@ -1,0 +1,281 @@
+// Sessions with hybrid attention: equal to dense attention where all keys are selected, near to it where few are, the same to the bit however
+// tokens came and on any number of threads, and what it refuses.
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "engine/random_model.h"
+#include "engine/session.h"
+
+enum { LAYERS = 2, HEADS = 6, KV_HEADS = 2, DIM = 20, VOCAB = 53, CONTEXT = 400 };
+
+static struct random_model *the_model;
+static char directory[] = "/tmp/yalm-hybrid-XXXXXX", book_path[64];
+
+static yalm_session_options options_of(const char *attention, int context)
+{
+    yalm_session_options options = yalm_session_defaults();
+    options.device = "cpu";
+    options.context = context;
+    options.n_threads = 2;
+    options.chunk = 16;
+    options.kv = YALM_KV_FP32;
+    options.attention = attention;
+    options.nomad.codebooks = book_path;
+    options.hybrid.from = 1;
+    return options;
+}
+
+static yalm_session *open_with(yalm_session_options options)
+{
+    yalm_error error = {0};
+    yalm_session *session = yalm_session_open(&the_model->model, &options, &error);
+    if (!session)
+        fail_msg("%s", error.text);
+    return session;
+}
+
+static void eval(yalm_session *session, int from, int n)
+{
+    int32_t tokens[CONTEXT];
+    yalm_error error = {0};
+    for (int i = 0; i < n; i++)
+        tokens[i] = ((from + i) * 37 + (from + i) * (from + i)) % VOCAB;
+    if (yalm_eval(session, tokens, n, YALM_LOGITS_LAST, &error) != YALM_OK)
+        fail_msg("%s", error.text);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    the_model = random_model_make((struct model_config){.n_layers = LAYERS,
+                                                        .hidden_dim = 48,
+                                                        .ffn_dim = 71,
+                                                        .n_heads = HEADS,
+                                                        .n_kv_heads = KV_HEADS,
+                                                        .head_dim = DIM,
+                                                        .vocab_size = VOCAB,
+                                                        .context_length = CONTEXT,
+                                                        .bos = -1},
+                                  DTYPE_FP32, 3);
+    if (!mkdtemp(directory))
+        return 1;
+    the_model->model.container.mapping.path = "the model";
+    snprintf(book_path, sizeof book_path, "%s/a.nomad", directory);
+    int32_t tokens[600];
+    for (int i = 0; i < 600; i++)
+        tokens[i] = i * i % VOCAB;
+    yalm_session *session = open_with(options_of("dense", CONTEXT));
+    const yalm_calibration how = yalm_calibration_defaults();
+    yalm_error error = {0};
+    const yalm_status status = yalm_calibrate(session, tokens, 600, &how, book_path, NULL, &error);
+    yalm_session_close(session);
+    return status != YALM_OK;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    random_model_free(the_model);
+    unlink(book_path);
+    return rmdir(directory);
+}
+
+// The largest difference of the last logits, in parts of the largest.
+static double distance(const yalm_session *a, const yalm_session *b)
+{
+    const float *x = yalm_logits(a, 0), *y = yalm_logits(b, 0);
+    double most = 0, range = 0;
+    for (int i = 0; i < VOCAB; i++) {
+        most = fmax(most, fabs((double)x[i] - (double)y[i]));
+        range = fmax(range, fabs((double)y[i]));
+    }
+    return most / range;
+}
+
+static void assert_same(const yalm_session *a, const yalm_session *b)
+{
+    assert_memory_equal(yalm_logits(a, 0), yalm_logits(b, 0), sizeof(float) * VOCAB);
+}
+
+// One token behind `depth` random positions, by dense attention and by these options.
+static double off_dense(yalm_session_options options, int depth)
+{
+    yalm_session_options plain = options;
+    plain.attention = "dense";
+    yalm_error error = {0};
+    yalm_session *dense = open_with(plain), *hybrid = open_with(options);
+    assert_int_equal(yalm_fill_random(dense, depth, 7, &error), YALM_OK);
+    assert_int_equal(yalm_fill_random(hybrid, depth, 7, &error), YALM_OK);
+    eval(dense, 1, 1);
+    eval(hybrid, 1, 1);
+    const double found = distance(hybrid, dense);
+    yalm_session_close(dense);
+    yalm_session_close(hybrid);
+    return found;
+}
+
+static void test_all_keys_are_dense(void **state)
+{
+    (void)state;
+    static const int depths[] = {1, 2, 31, 32, 33, 127, 300};
+    for (int tail = YALM_ON; tail <= YALM_OFF; tail++) {
+        yalm_session_options options = options_of("hybrid", CONTEXT);
+        options.hybrid.ratio = 1;
+        options.hybrid.tail = (yalm_switch)tail;
+        for (size_t i = 0; i < sizeof depths / sizeof *depths; i++)
+            assert_true(off_dense(options, depths[i]) < 1e-5);
+        options.context = 40;
+        options.endless = true;
+        for (int depth = 20; depth < 200; depth += 23) { // the ring goes round, sinks stand apart
+            options.n_sinks = depth % 2 ? 3 : 0;
+            assert_true(off_dense(options, depth) < 1e-5);
+        }
+        the_model->model.config.sliding_window = 37;
+        for (int depth = 30; depth < 95; depth += 9)
+            assert_true(off_dense(options_of("hybrid", CONTEXT), depth) < 1e-5); // the window is shorter than min_k
+        the_model->model.config.sliding_window = 0;
+    }
+}
+
+// Few keys: the nearer the more there are; the mean value of the rest brings it nearer; all of the probability is (nearly) all keys.
+static void test_fewer_keys(void **state)
+{
+    (void)state;
+    yalm_session_options options = options_of("hybrid", CONTEXT);
+    double by_k[4];
+    for (int i = 0; i < 4; i++) {
+        options.hybrid.min_k = 8 << 2 * i;
+        by_k[i] = off_dense(options, 380);
+    }
+    assert_true(by_k[0] > 1e-4 && by_k[0] < 1); // something was left out
+    assert_true(by_k[2] < by_k[0] && by_k[3] < 1e-5);
+
+    options.hybrid.min_k = 40;
+    const double with_tail = off_dense(options, 380);
+    options.hybrid.tail = YALM_OFF;
+    assert_true(with_tail < off_dense(options, 380));
+
+    options.hybrid.tail = YALM_AUTO;
+    options.hybrid.ratio = 1;
+    options.hybrid.min_k = 4;
+    options.hybrid.top_p = 0.5f;
+    const double half = off_dense(options, 380);
+    options.hybrid.top_p = 0.9999f;
+    assert_true(half > 1e-4 && off_dense(options, 380) < 0.1 * half);
+}
+
+// Where it does not apply, it is dense attention to the bit.
+static void test_dense_where_it_does_not_apply(void **state)
+{
+    (void)state;
+    yalm_session_options options = options_of("hybrid", CONTEXT);
+    options.hybrid.min_k = 8;
+    options.hybrid.from = 200;
+    assert_true(off_dense(options, 198) == 0 && off_dense(options, 199) > 0);
+    options.hybrid.from = 1;
+    options.hybrid.dense_layers = LAYERS;
+    assert_true(off_dense(options, 300) == 0);
+    options.hybrid.dense_layers = 1;
+    assert_true(off_dense(options, 300) > 0);
+    options.hybrid = (yalm_hybrid){0}; // below the length at which reading less pays
+    assert_true(off_dense(options, 200) == 0);
+}
+
+static void test_bulk_threads_and_rollback(void **state)
+{
+    (void)state;
+    yalm_error error = {0};
+    yalm_session *sessions[4];
+    for (int i = 0; i < 4; i++) {
+        yalm_session_options options = options_of("hybrid", CONTEXT);
+        options.n_threads = i == 0 ? 1 : 4;
+        options.chunk = i == 2 ? 100 : 3;
+        options.hybrid.min_k = 20;
+        sessions[i] = open_with(options);
+        for (int done = 0; done < 300; done += i == 1 ? 1 : 300)
+            assert_int_equal(yalm_fill_random(sessions[i], i == 1 ? 1 : 300, 5, &error), YALM_OK);
+        for (int t = 0; t < 20; t++)
+            eval(sessions[i], t, 1);
+        if (i == 3) { // another text, taken back
+            eval(sessions[i], 5, 40);
+            eval(sessions[i], 7, 1);
+            assert_int_equal(yalm_rollback(sessions[i], 320, &error), YALM_OK);
+        }
+        for (int t = 20; t < 40; t++)
+            eval(sessions[i], t, 1);
+    }
+    for (int i = 1; i < 4; i++)
+        assert_same(sessions[0], sessions[i]);
+    for (int i = 0; i < 4; i++)
+        yalm_session_close(sessions[i]);
+}
+
+static void test_memory_and_cost(void **state)
+{
+    (void)state;
+    yalm_memory dense, hybrid;
+    yalm_error error = {0};
+    yalm_session_options options = options_of("dense", 384);
+    options.kv = YALM_KV_FP16;
+    assert_int_equal(yalm_session_memory(&the_model->model, &options, &dense, &error), YALM_OK);
+    yalm_session *plain = open_with(options);
+    options.attention = "hybrid";
+    options.hybrid.min_k = 10;
+    options.hybrid.tail = YALM_OFF;
+    assert_int_equal(yalm_session_memory(&the_model->model, &options, &hybrid, &error), YALM_OK);
+    assert_int_equal(hybrid.kv_cache, dense.kv_cache); // keys stay
+    assert_int_equal(hybrid.attention, LAYERS * KV_HEADS * 384 * DIM / 2);
+    yalm_session *session = open_with(options);
+    const double saved = yalm_session_cost(plain, 1, 300).bytes - yalm_session_cost(session, 1, 300).bytes;
+    // Of 301 keys and values in fp16, ten are read, and half a byte for each component of all keys.
+    assert_true(fabs(saved - LAYERS * KV_HEADS * DIM * (291 * 4 - 301 * 0.5)) < 1);
+    yalm_session_close(plain);
+    yalm_session_close(session);
+}
+
+static void assert_refused(yalm_hybrid hybrid, const char *words)
+{
+    yalm_error error = {0};
+    yalm_session_options options = options_of("hybrid", CONTEXT);
+    options.hybrid = hybrid;
+    assert_null(yalm_session_open(&the_model->model, &options, &error));
+    if (error.status != YALM_USAGE || !strstr(error.text, words))
+        fail_msg("status %d, '%s': expected '%s'", (int)error.status, error.text, words);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    assert_refused((yalm_hybrid){.ratio = 1.5f}, "hybrid ratio: found 1.5");
+    assert_refused((yalm_hybrid){.ratio = NAN}, "hybrid ratio: found nan");
+    assert_refused((yalm_hybrid){.top_p = -1}, "hybrid top-p: found -1");
+    assert_refused((yalm_hybrid){.min_k = -2}, "hybrid min k: found -2");
+    assert_refused((yalm_hybrid){.local = -2}, "hybrid local: found -2");
+    assert_refused((yalm_hybrid){.from = -2}, "hybrid from: found -2");
+    assert_refused((yalm_hybrid){.dense_layers = 3}, "hybrid dense layers: found 3, expected 0 to the model's 2");
+    assert_refused((yalm_hybrid){.tail = (yalm_switch)7}, "hybrid tail: found 7");
+    yalm_error error = {0};
+    yalm_session_options options = options_of("hybrid", CONTEXT);
+    options.nomad.codebooks = "/nonexistent/a.nomad";
+    assert_null(yalm_session_open(&the_model->model, &options, &error));
+    assert_int_equal(error.status, YALM_FAILED);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all_keys_are_dense),
+        cmocka_unit_test(test_fewer_keys),
+        cmocka_unit_test(test_dense_where_it_does_not_apply),
+        cmocka_unit_test(test_bulk_threads_and_rollback),
+        cmocka_unit_test(test_memory_and_cost),
+        cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests_name("hybrid attention", tests, set_up, tear_down);
+}
