@@ -127,7 +127,6 @@ static const char examples[] = "usage: yalm MODEL [options]\n"
                                "\n"
                                "  yalm model.bin -i \"Once upon a time\" -n 200 --temp 0.7 --seed 1\n"
                                "  yalm model.bin -f story.txt -n -1 --stop \"The End\" > continued.txt\n"
-                               "  yalm model.bin -m throughput -p 512 -n 128 --depth 0,4096 -o json\n"
                                "  yalm model.bin -m calibrate -f text.txt\n"
                                "  echo hello | yalm model.bin -m tokenize --pieces -\n"
                                "\n";
