@@ -31,29 +31,27 @@ static void attend_rows_int8(const struct attend_args *args, const int *rows)
     attend_each(KV_INT8, args, rows);
 }
 
-static float copy_element(enum copy_type type, const void *run, int at)
+static float copy_element(enum copy_type type, const void *run, int slot)
 {
+    const ptrdiff_t at = copy_offset(type, slot);
     if (type == COPY_FP16)
-        return fp16_to_float(((const uint16_t *)run)[at]);
+        return fp16_to_float(((const uint16_t *)run)[slot]);
     if (type == COPY_INT8)
         return ((const int8_t *)run)[at];
-    const int half = COPY_BLOCK / 2, byte = ((const uint8_t *)run)[at % half];
-    return (float)((at < half ? byte & 15 : byte >> 4) - 8);
+    const int pair = ((const uint8_t *)run)[at];
+    return (float)((slot % COPY_GROUP < COPY_GROUP / 2 ? pair & 15 : pair >> 4) - 8);
 }
 
 static void score(enum copy_type type, const struct score_args *a)
 {
-    for (int j = 0; j < a->n; j++) {
-        const int slot = a->slot + j;
-        const char *block = (const char *)a->copy + (size_t)(slot / COPY_BLOCK) * a->head_dim * copy_run_bytes(type);
+    for (int j = 0; j < a->n; j++)
         for (int i = 0; i < a->n_queries; i++) {
             double sum = 0;
             for (int c = 0; c < a->r; c++)
                 sum += (double)a->q[(ptrdiff_t)i * a->r + c] *
-                       (double)copy_element(type, block + (size_t)a->components[c] * copy_run_bytes(type), slot % COPY_BLOCK);
-            a->scores[i * a->ld + j] = (float)(type == COPY_FP16 ? sum : sum * (double)a->scales[slot]);
+                       (double)copy_element(type, (const char *)a->copy + a->components[c] * a->stride, a->slot + j);
+            a->scores[i * a->ld + j] = (float)(type == COPY_FP16 ? sum : sum * (double)a->scales[a->slot + j]);
         }
-    }
 }
 static void score_fp16(const struct score_args *args)
 {

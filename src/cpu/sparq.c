@@ -36,7 +36,8 @@ static double selective_bytes(const struct cpu_state *s, int n)
     const struct sparq *p = &s->sparq;
     const int k = selected(p, n) < n ? selected(p, n) : n;
     const double scale = s->kv_type == KV_INT8 ? sizeof(float) : 0;
-    const double element = (double)copy_run_bytes(p->copy) / COPY_BLOCK, copy_scale = p->copy == COPY_FP16 ? 0 : sizeof(float);
+    const double element = (double)copy_offset(p->copy, COPY_GROUP) / COPY_GROUP,
+                 copy_scale = p->copy == COPY_FP16 ? 0 : sizeof(float);
     return n * (p->r * element + copy_scale) + 2.0 * k * ((double)(s->config->head_dim * kv_sizes[s->kv_type]) + scale) +
            (p->tail ? s->config->head_dim * (double)sizeof(double) : 0);
 }
@@ -94,17 +95,18 @@ static yalm_status sparq_plan(struct cpu_state *s, const struct backend_plan *pl
     p->local = o->local;
     p->tail = o->tail == YALM_ON || (o->tail == YALM_AUTO && group_size(s) == 1);
     p->from = o->from ? o->from : break_even(s);
-    p->copy_slots = (int)round_up((size_t)s->kv.capacity, COPY_BLOCK);
+    p->copy_slots = (int)round_up((size_t)s->kv.capacity, COPY_GROUP);
+    p->copy_stride = copy_stride(p->copy, p->copy_slots);
     return YALM_OK;
 }
 
 static void sparq_carve_kept(struct cpu_state *s, struct carver *c)
 {
     struct sparq *p = &s->sparq;
-    const size_t slots = (size_t)s->config->n_layers * s->config->n_kv_heads * p->copy_slots;
-    p->copied = carve(c, slots / COPY_BLOCK * s->config->head_dim, copy_run_bytes(p->copy));
+    const size_t heads = (size_t)s->config->n_layers * s->config->n_kv_heads;
+    p->copied = carve(c, heads * s->config->head_dim, (size_t)p->copy_stride);
     if (p->copy != COPY_FP16)
-        p->copy_scales = carve(c, slots, sizeof(float));
+        p->copy_scales = carve(c, heads * p->copy_slots, sizeof(float));
     if (p->tail)
         selective_carve_kept(s, c);
 }
@@ -125,10 +127,9 @@ static size_t head_slots(const struct cpu_state *s, int layer, int kv_head) // b
     return ((size_t)layer * s->config->n_kv_heads + kv_head) * s->sparq.copy_slots;
 }
 
-static uint8_t *copy_block(const struct cpu_state *s, int layer, int kv_head, int slot)
+static uint8_t *copy_of(const struct cpu_state *s, int layer, int kv_head)
 {
-    return s->sparq.copied + (head_slots(s, layer, kv_head) + slot / COPY_BLOCK * COPY_BLOCK) / COPY_BLOCK *
-                                 s->config->head_dim * copy_run_bytes(s->sparq.copy);
+    return s->sparq.copied + ((size_t)layer * s->config->n_kv_heads + kv_head) * s->config->head_dim * s->sparq.copy_stride;
 }
 
 // x to 4 bits and a scale: the largest becomes ± 7.
@@ -146,8 +147,8 @@ static float to_q4(int8_t *y, const float *x, int n)
 static void copy_key(const struct cpu_state *s, int layer, int kv_head, int slot)
 {
     const struct sparq *p = &s->sparq;
-    const int d = s->config->head_dim, at = slot % COPY_BLOCK, half = COPY_BLOCK / 2;
-    uint8_t *block = copy_block(s, layer, kv_head, slot);
+    const int d = s->config->head_dim;
+    uint8_t *to = copy_of(s, layer, kv_head) + copy_offset(p->copy, slot);
     float key[SELECTIVE_DIMS];
     uint16_t halves[SELECTIVE_DIMS];
     int8_t bytes[SELECTIVE_DIMS];
@@ -155,19 +156,17 @@ static void copy_key(const struct cpu_state *s, int layer, int kv_head, int slot
     if (p->copy == COPY_FP16) {
         s->kernels->to_fp16(halves, key, d);
         for (int c = 0; c < d; c++)
-            ((uint16_t *)block)[c * COPY_BLOCK + at] = halves[c];
+            *(uint16_t *)(to + c * p->copy_stride) = halves[c];
         return;
     }
     p->copy_scales[head_slots(s, layer, kv_head) + slot] =
         p->copy == COPY_INT8 ? s->kernels->to_int8(bytes, key, d) : to_q4(bytes, key, d);
-    for (int c = 0; c < d; c++) {
-        if (p->copy == COPY_INT8) {
-            block[c * COPY_BLOCK + at] = (uint8_t)bytes[c];
-            continue;
-        }
-        uint8_t *pair = &block[c * half + at % half];
-        *pair = (uint8_t)(at < half ? (*pair & 0xf0) | (bytes[c] + 8) : (*pair & 15) | (bytes[c] + 8) << 4);
-    }
+    const bool low = slot % COPY_GROUP < COPY_GROUP / 2;
+    for (int c = 0; c < d; c++, to += p->copy_stride)
+        if (p->copy == COPY_INT8)
+            *to = (uint8_t)bytes[c];
+        else
+            *to = (uint8_t)(low ? (*to & 0xf0) | (bytes[c] + 8) : (*to & 15) | (bytes[c] + 8) << 4);
 }
 
 static bool ends_tile(const struct cpu_state *s, int slot)
@@ -175,10 +174,10 @@ static bool ends_tile(const struct cpu_state *s, int slot)
     return (slot + 1) % TILE == 0 || slot + 1 == s->kv.capacity;
 }
 
-// Copies those keys of a block whose tile has been written to, whole tiles: some of them may have waited there.
-static void copy_tiles(struct cpu_state *s, int layer, int kv_head, int block, int64_t position, int n)
+// Copies those keys of a group whose tile has been written to, whole tiles: some of them may have waited there.
+static void copy_tiles(struct cpu_state *s, int layer, int kv_head, int group, int64_t position, int n)
 {
-    for (int tile = block * COPY_BLOCK; tile < (block + 1) * COPY_BLOCK && tile < s->kv.capacity; tile += TILE) {
+    for (int tile = group * COPY_GROUP; tile < (group + 1) * COPY_GROUP && tile < s->kv.capacity; tile += TILE) {
         const int end = tile + TILE < s->kv.capacity ? tile + TILE : s->kv.capacity;
         bool written = false;
         for (int64_t at = position; at < position + n && !written;) {
@@ -192,17 +191,17 @@ static void copy_tiles(struct cpu_state *s, int layer, int kv_head, int block, i
     }
 }
 
-// A single token: nothing until it completes a tile. A larger batch: each block of slots on its own, since 4-bit elements of one block
+// A single token: nothing until it completes a tile. A larger batch: each group of slots on its own, since 4-bit elements of one group
 // share bytes.
 static void sparq_appended(struct cpu_state *s, int64_t position, int n, int layer, struct member *me)
 {
     const int n_kv_heads = s->config->n_kv_heads, slot = kv_slot(&s->kv, position);
     if (n == 1 && !ends_tile(s, slot))
         return;
-    const int first = n == 1 ? slot / COPY_BLOCK : 0, n_blocks = n == 1 ? 1 : s->sparq.copy_slots / COPY_BLOCK;
-    for (struct span span; team_claim(me, n_kv_heads * n_blocks, 1, &span);)
+    const int first = n == 1 ? slot / COPY_GROUP : 0, n_groups = n == 1 ? 1 : s->sparq.copy_slots / COPY_GROUP;
+    for (struct span span; team_claim(me, n_kv_heads * n_groups, 1, &span);)
         for (int i = span.first; i < span.last; i++)
-            copy_tiles(s, layer, i / n_blocks, first + i % n_blocks, position, n);
+            copy_tiles(s, layer, i / n_groups, first + i % n_groups, position, n);
 }
 
 static void sparq_append(struct cpu_state *s, const struct append *row)
@@ -267,13 +266,13 @@ static void score_copied(const struct cpu_state *s, int layer, int kv_head, int 
     s->kernels->sparse->score[p->copy](&(struct score_args){
         .scores = scores,
         .ld = ld,
-        .copy = copy_block(s, layer, kv_head, 0),
+        .copy = copy_of(s, layer, kv_head),
+        .stride = p->copy_stride,
         .scales = p->copy_scales ? p->copy_scales + head_slots(s, layer, kv_head) : NULL,
         .q = p->q + (size_t)kv_head * group_size(s) * p->r,
         .components = p->components + (size_t)kv_head * p->r,
         .n_queries = group_size(s),
         .r = p->r,
-        .head_dim = s->config->head_dim,
         .slot = slot,
         .n = n,
     });

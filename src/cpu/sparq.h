@@ -17,9 +17,10 @@ struct sparq {
     bool tail;
     enum copy_type copy;
 
-    int copy_slots;     // capacity, in whole blocks
-    uint8_t *copied;    // (n_layers, n_kv_heads, copy_slots / COPY_BLOCK, head_dim, COPY_BLOCK) of `copy`
-    float *copy_scales; // (n_layers, n_kv_heads, copy_slots) of int8 and q4
-    int *components;    // (n_kv_heads, r): the largest of the queries, ascending
-    float *q;           // (n_heads, r): these, divided by the temperature
+    int copy_slots;        // capacity, in whole groups
+    ptrdiff_t copy_stride; // of a component's run of slots, in bytes
+    uint8_t *copied;       // (n_layers, n_kv_heads, head_dim, copy_stride)
+    float *copy_scales;    // (n_layers, n_kv_heads, copy_slots) of int8 and q4
+    int *components;       // (n_kv_heads, r): the largest of the queries, ascending
+    float *q;              // (n_heads, r): these, divided by the temperature
 };

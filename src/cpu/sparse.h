@@ -6,14 +6,25 @@
 // Elements of SparQ's second copy of the keys, in the order of yalm_copy.
 enum copy_type { COPY_INT8, COPY_FP16, COPY_Q4, COPY_TYPES };
 
-// The copy of one layer's one KV head: component-major in blocks of COPY_BLOCK slots, (n_blocks, head_dim, COPY_BLOCK), so that one component
-// of a block's keys is one run of memory, and a key's append stays within one block. q4: in each run of COPY_BLOCK / 2 bytes byte j has slot j in
-// its low half and slot j + COPY_BLOCK / 2 in the high one, each increased by 8.
-enum { COPY_BLOCK = 256 };
+// The copy of one layer's one KV head is component-major: each component of all slots is one run of memory, so that a few components are read
+// as few long streams. (Blocks of keys, each component-major in itself, would keep an append together; but with 256 keys in a block the runs are so
+// short that memory delivers them at half the rate: measured.) In the runs of q4 each COPY_GROUP slots are COPY_GROUP / 2 bytes, of which byte j has
+// slot j of the group in its low half and slot j + COPY_GROUP / 2 in the high one, each increased by 8.
+enum { COPY_GROUP = 256 };
 
-static inline size_t copy_run_bytes(enum copy_type type)
+// Of a run, what lies before a slot.
+static inline ptrdiff_t copy_offset(enum copy_type type, int slot)
 {
-    return type == COPY_FP16 ? 2 * COPY_BLOCK : type == COPY_INT8 ? COPY_BLOCK : COPY_BLOCK / 2;
+    if (type == COPY_Q4)
+        return slot / COPY_GROUP * (COPY_GROUP / 2) + slot % (COPY_GROUP / 2);
+    return type == COPY_FP16 ? 2 * (ptrdiff_t)slot : slot;
+}
+
+// Bytes from one run to the next, with room for `slots` (a multiple of COPY_GROUP): an odd number of cache lines, so that the same slots of
+// different components lie in different sets of the caches.
+static inline ptrdiff_t copy_stride(enum copy_type type, int slots)
+{
+    return copy_offset(type, slots) / 64 * 64 + 64;
 }
 
 // scores[i, j] = scales[slot + j] Σ_c q[i, c] copy[slot + j][components[c]] for n consecutive slots.
@@ -21,10 +32,11 @@ struct score_args {
     float *scores; // (n_queries, ld)
     ptrdiff_t ld;
     const void *copy;
+    ptrdiff_t stride;      // of its runs, in bytes
     const float *scales;   // of all slots: of int8 and q4; else NULL
     const float *q;        // (n_queries, r)
     const int *components; // (r)
-    int n_queries, r, head_dim, slot, n;
+    int n_queries, r, slot, n;
 };
 
 struct sparse_kernels {

@@ -1,14 +1,12 @@
 // Scores from SparQ's component-major copy of the keys, for either vector width; included by kernels_<isa>_sparse.c. See struct score_args.
 //
-// Bound by reading the r runs of each block, once for all queries of a group. The scores of some slots stay in registers while all
-// r components go by, and the same runs of the next block are fetched from memory.
+// Bound by reading r runs, once for all queries of a group. The scores of some slots stay in registers while all r components go by, and the
+// runs are fetched from memory some way ahead, into the L2 cache: more can be under way there than to the L1 cache.
 #pragma once
 #include "cpu/sparse.h"
 #include "cpu/vec_math.h"
 
-enum {
-    AHEAD = 4
-}; // blocks, which are fetched into the L2 cache: from memory in pieces, more can be under way there than to the L1 cache
+enum { AHEAD = 2048 }; // slots
 
 // Elements of slots at + 0 … at + n - 1 of a run, n <= VEC; `at` counts within a half run of q4.
 VEC_INLINE vec copy_load(enum copy_type type, bool high, const void *run, int at, int n)
@@ -20,29 +18,26 @@ VEC_INLINE vec copy_load(enum copy_type type, bool high, const void *run, int at
     return vec_load_nibbles((const uint8_t *)run + at, n, high);
 }
 
-// n_vecs vectors of slots from `at` on, the last with `part` slots, for n_queries queries; both counts are constants where this is inlined, their
-// product at most SUMS. `next`: how far the block to be
-// fetched is, in bytes.
+// n_vecs vectors of slots, the last with `part` slots, for n_queries queries; both counts are constants where this is inlined, their
+// product at most SUMS. runs: component 0's first element.
 VEC_INLINE void sparq_slots(enum copy_type type, bool high, int n_queries, int n_vecs, const struct score_args *a, int query,
-                            const char *block, int at, int part, float *scores, const float *scales, ptrdiff_t next)
+                            const char *runs, int part, float *scores, const float *scales)
 {
-    const ptrdiff_t run = (ptrdiff_t)copy_run_bytes(type);
     const float *q = a->q + query * (ptrdiff_t)a->r;
     vec sum[SUMS]; // (n_queries, n_vecs)
 #pragma GCC unroll 16
     for (int i = 0; i < n_queries * n_vecs; i++)
         sum[i] = vec_zero();
     for (int c = 0; c < a->r; c++) {
-        const char *p = block + a->components[c] * run;
-        const int bytes = type == COPY_FP16 ? 2 * n_vecs * VEC : n_vecs * VEC, from = type == COPY_FP16 ? 2 * at : at;
+        const char *p = runs + a->components[c] * a->stride;
         if (type != COPY_Q4 || !high)
 #pragma GCC unroll 8
-            for (int line = 0; line < bytes; line += 64)
-                __builtin_prefetch(p + next + from + line, 0, 2);
+            for (int line = 0; line < (type == COPY_FP16 ? 2 : 1) * n_vecs * VEC; line += 64)
+                __builtin_prefetch(p + copy_offset(type, AHEAD) + line, 0, 2);
         vec key[SUMS];
 #pragma GCC unroll 16
         for (int i = 0; i < n_vecs; i++)
-            key[i] = copy_load(type, high, p, at + i * VEC, i + 1 < n_vecs ? VEC : part);
+            key[i] = copy_load(type, high, p, i * VEC, i + 1 < n_vecs ? VEC : part);
 #pragma GCC unroll 16
         for (int s = 0; s < n_queries; s++) {
             const vec x = vec_set(q[s * (ptrdiff_t)a->r + c]);
@@ -64,34 +59,35 @@ VEC_INLINE void sparq_slots(enum copy_type type, bool high, int n_queries, int n
     }
 }
 
-// As many vectors of slots at a time as there are sums for, then fewer.
+// As many vectors of slots at a time as there are sums for, then one by one.
 VEC_INLINE void sparq_run(enum copy_type type, bool high, int n_queries, const struct score_args *a, int query,
-                          const char *block, int at, int n, float *scores, const float *scales, ptrdiff_t next)
+                          const char *runs, int n, float *scores, const float *scales)
 {
     const int most = n_queries == 1 ? 8 : n_queries == 2 ? SUMS / 2 : n_queries <= 4 ? SUMS / 4 : SUMS / 8;
+    const ptrdiff_t size = type == COPY_FP16 ? 2 : 1;
     int j = 0;
     for (; j + most * VEC <= n; j += most * VEC)
-        sparq_slots(type, high, n_queries, most, a, query, block, at + j, VEC, scores + j, scales + j, next);
+        sparq_slots(type, high, n_queries, most, a, query, runs + j * size, VEC, scores + j, scales + j);
     for (; j < n; j += VEC)
-        sparq_slots(type, high, n_queries, 1, a, query, block, at + j, n - j < VEC ? n - j : VEC, scores + j, scales + j, next);
+        sparq_slots(type, high, n_queries, 1, a, query, runs + j * size, n - j < VEC ? n - j : VEC, scores + j, scales + j);
 }
 
-VEC_INLINE void sparq_queries(enum copy_type type, bool high, const struct score_args *a, const char *block, int at, int n,
-                              float *scores, const float *scales, ptrdiff_t next)
+VEC_INLINE void sparq_queries(enum copy_type type, bool high, const struct score_args *a, const char *runs, int n,
+                              float *scores, const float *scales)
 {
     for (int i = 0, left; i < a->n_queries;) {
         left = a->n_queries - i;
         if (left >= 8 && SUMS > 8) {
-            sparq_run(type, high, 8, a, i, block, at, n, scores, scales, next);
+            sparq_run(type, high, 8, a, i, runs, n, scores, scales);
             i += 8;
         } else if (left >= 4) {
-            sparq_run(type, high, 4, a, i, block, at, n, scores, scales, next);
+            sparq_run(type, high, 4, a, i, runs, n, scores, scales);
             i += 4;
         } else if (left >= 2) {
-            sparq_run(type, high, 2, a, i, block, at, n, scores, scales, next);
+            sparq_run(type, high, 2, a, i, runs, n, scores, scales);
             i += 2;
         } else {
-            sparq_run(type, high, 1, a, i, block, at, n, scores, scales, next);
+            sparq_run(type, high, 1, a, i, runs, n, scores, scales);
             i++;
         }
     }
@@ -99,23 +95,16 @@ VEC_INLINE void sparq_queries(enum copy_type type, bool high, const struct score
 
 VEC_INLINE void sparq_score(enum copy_type type, const struct score_args *a)
 {
-    const ptrdiff_t block_bytes = a->head_dim * (ptrdiff_t)copy_run_bytes(type);
-    const int length = type == COPY_Q4 ? COPY_BLOCK / 2 : COPY_BLOCK; // slots of a (half) run
-    for (int done = 0; done < a->n && done < AHEAD * COPY_BLOCK; done += COPY_BLOCK)
-        for (int c = 0; c < a->r; c++)
-            for (int line = 0; line < (int)copy_run_bytes(type); line += 64)
-                __builtin_prefetch((const char *)a->copy + (a->slot + done) / COPY_BLOCK * block_bytes +
-                                       a->components[c] * (ptrdiff_t)copy_run_bytes(type) + line,
-                                   0, 2);
     for (int done = 0, n; done < a->n; done += n) {
-        const int slot = a->slot + done, at = slot % length;
-        n = a->n - done < length - at ? a->n - done : length - at;
-        const char *block = (const char *)a->copy + slot / COPY_BLOCK * block_bytes;
+        const int slot = a->slot + done, half = COPY_GROUP / 2, left = half - slot % half;
+        n = type == COPY_Q4 && a->n - done > left ? left : a->n - done;
+        if (type != COPY_Q4 && a->n_queries > 8 && n > COPY_GROUP)
+            n = COPY_GROUP; // what several tiles of queries read again is still in the cache
+        const char *runs = (const char *)a->copy + copy_offset(type, slot);
         const float *scales = type == COPY_FP16 ? a->q : a->scales + slot; // of fp16: not read
-        const ptrdiff_t next = done + AHEAD * COPY_BLOCK < a->n ? AHEAD * block_bytes : 0;
-        if (type == COPY_Q4 && slot % COPY_BLOCK >= length)
-            sparq_queries(type, true, a, block, at, n, a->scores + done, scales, next);
+        if (type == COPY_Q4 && slot % COPY_GROUP >= half)
+            sparq_queries(type, true, a, runs, n, a->scores + done, scales);
         else
-            sparq_queries(type, false, a, block, at, n, a->scores + done, scales, next);
+            sparq_queries(type, false, a, runs, n, a->scores + done, scales);
     }
 }

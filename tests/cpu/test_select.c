@@ -285,15 +285,15 @@ static void test_gathered_attention(void **state)
 }
 
 // An element of the copy by its definition (sparse.h).
-static double copied(enum copy_type type, const uint8_t *copy, int d, int slot, int component)
+static double copied(enum copy_type type, const uint8_t *copy, ptrdiff_t stride, int slot, int component)
 {
-    const uint8_t *run = copy + ((size_t)(slot / COPY_BLOCK) * d + component) * copy_run_bytes(type);
-    const int at = slot % COPY_BLOCK, half = COPY_BLOCK / 2;
+    const uint8_t *run = copy + component * stride;
     if (type == COPY_FP16)
-        return fp16_value(((const uint16_t *)run)[at]);
+        return fp16_value(((const uint16_t *)run)[slot]);
     if (type == COPY_INT8)
-        return ((const int8_t *)run)[at];
-    return (at < half ? run[at] & 15 : run[at - half] >> 4) - 8;
+        return ((const int8_t *)run)[slot];
+    const int pair = run[slot / 256 * 128 + slot % 128];
+    return (slot % 256 < 128 ? pair & 15 : pair >> 4) - 8;
 }
 
 static void test_component_scores(void **state)
@@ -302,12 +302,13 @@ static void test_component_scores(void **state)
     for (int round = 0; round < 240; round++) {
         const enum copy_type type = (enum copy_type)(round % COPY_TYPES);
         const int d = 1 + below(f, 40), r = 1 + below(f, d), queries = 1 + below(f, 9), blocks = 1 + below(f, 7);
-        const int slot = below(f, blocks * COPY_BLOCK), n = 1 + below(f, blocks * COPY_BLOCK - slot), ld = n + below(f, 5);
-        const size_t bytes = (size_t)blocks * d * copy_run_bytes(type);
+        const int slot = below(f, blocks * COPY_GROUP), n = 1 + below(f, blocks * COPY_GROUP - slot), ld = n + below(f, 5);
+        const ptrdiff_t stride = copy_stride(type, blocks * COPY_GROUP);
+        const size_t bytes = (size_t)(stride * d);
         uint8_t *copy = type == COPY_FP16 ? random_elements(f, DTYPE_FP16, bytes / 2) : guarded(f, bytes);
         for (size_t i = 0; type != COPY_FP16 && i < bytes; i++)
             copy[i] = (uint8_t)below(f, 256);
-        const float *scales = random_floats(f, (size_t)blocks * COPY_BLOCK, 0.02);
+        const float *scales = random_floats(f, (size_t)blocks * COPY_GROUP, 0.02);
         const float *q = random_floats(f, (size_t)queries * r, 1);
         int *components = guarded(f, sizeof *components * (size_t)r);
         for (int c = 0; c < r; c++)
@@ -316,12 +317,12 @@ static void test_component_scores(void **state)
         f->kernels->sparse->score[type](&(struct score_args){.scores = scores,
                                                              .ld = ld,
                                                              .copy = copy,
+                                                             .stride = stride,
                                                              .scales = type == COPY_FP16 ? NULL : scales,
                                                              .q = q,
                                                              .components = components,
                                                              .n_queries = queries,
                                                              .r = r,
-                                                             .head_dim = d,
                                                              .slot = slot,
                                                              .n = n});
         for (int i = 0; i < queries; i++)
@@ -329,7 +330,7 @@ static void test_component_scores(void **state)
                 double sum = 0, magnitude = 0;
                 const double scale = type == COPY_FP16 ? 1 : (double)scales[slot + j];
                 for (int c = 0; c < r; c++) {
-                    const double term = scale * (double)q[i * r + c] * copied(type, copy, d, slot + j, components[c]);
+                    const double term = scale * (double)q[i * r + c] * copied(type, copy, stride, slot + j, components[c]);
                     sum += term;
                     magnitude += fabs(term);
                 }

@@ -343,20 +343,20 @@ static void check_copy(const struct rig *r, int64_t position)
     const int first_open = kv_slot(&r->kv, position) / 32 * 32;
     for (int head = 0; head < r->n_kv_heads; head++)
         for (int64_t p = kv_first_visible(&r->kv, position); p <= position; p++) {
-            const int slot = kv_slot(&r->kv, p), at = slot % COPY_BLOCK;
+            const int slot = kv_slot(&r->kv, p);
             if (slot >= first_open && slot < first_open + 32)
                 continue;
-            const size_t slots = ((size_t)r->n_kv_heads + head) * s->sparq.copy_slots; // layer 1
+            const size_t heads = (size_t)r->n_kv_heads + head; // layer 1
             for (int c = 0; c < r->d; c++) {
-                const uint8_t *run = s->sparq.copied + (slots + slot - at) / COPY_BLOCK * r->d * copy_run_bytes(s->sparq.copy) +
-                                     c * copy_run_bytes(s->sparq.copy);
+                const uint8_t *run = s->sparq.copied + (heads * r->d + c) * s->sparq.copy_stride;
                 float x = 0;
                 if (s->sparq.copy == COPY_FP16)
-                    s->kernels->to_fp32[DTYPE_FP16](&x, (const uint16_t *)run + at, 1);
+                    s->kernels->to_fp32[DTYPE_FP16](&x, (const uint16_t *)run + slot, 1);
                 else
-                    x = s->sparq.copy_scales[slots + slot] * (float)(s->sparq.copy == COPY_INT8
-                                                                         ? ((const int8_t *)run)[at]
-                                                                         : (run[at % 128] >> (at < 128 ? 0 : 4) & 15) - 8);
+                    x = s->sparq.copy_scales[heads * s->sparq.copy_slots + slot] *
+                        (float)(s->sparq.copy == COPY_INT8
+                                    ? ((const int8_t *)run)[slot]
+                                    : (run[slot / 256 * 128 + slot % 128] >> (slot % 256 < 128 ? 0 : 4) & 15) - 8);
                 const double *key = key_at(r, p, head);
                 if (!(fabs(x - key[c]) <= copy_error(r, key)))
                     fail_msg("slot %d, component %d: the copy has %g, the key is %g", slot, c, (double)x, key[c]);
