@@ -149,7 +149,7 @@ typedef enum yalm_copy { YALM_COPY_INT8 = 0, YALM_COPY_FP16 = 1, YALM_COPY_Q4 = 
 
 // SparQ attention (Ribar et al., arXiv 2312.04985): all keys are scored by the r largest components of the query, k keys attended to.
 typedef struct yalm_sparq {
-    float ratio;      // chooses r and k so that about this fraction of the dense traffic is left; 0: 1/8
+    float ratio;      // of the dense traffic, in elements, which chooses r and k; 0: r = head_dim / 4, k = 1/16 of the keys
     int r;            // components; 0: by the ratio
     int k;            // keys; 0: by the ratio and the length, at least min_k
     int min_k;        // 0: 128

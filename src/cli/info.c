@@ -13,6 +13,32 @@ static void shape_text(char *text, size_t room, const yalm_tensor_info *tensor)
         n += (size_t)snprintf(text + n, room - n, "%s%" PRId64, i ? " x " : "", tensor->shape[i]);
 }
 
+static const char *const methods[] = {"dense", "sparq", "nomad"};
+enum { METHODS = sizeof methods / sizeof methods[0] };
+
+// What a session with this attention and otherwise the default options takes; false where it cannot be had, for want of a file, say.
+static bool method_memory(const yalm_model *model, const char *method, yalm_memory *memory)
+{
+    yalm_session_options options = yalm_session_defaults();
+    options.device = "cpu";
+    options.attention = method;
+    return yalm_session_memory(model, &options, memory, NULL) == YALM_OK;
+}
+
+static void print_memory(const yalm_model *model)
+{
+    for (int i = 0; i < METHODS; i++) {
+        yalm_memory memory;
+        if (!method_memory(model, methods[i], &memory))
+            continue;
+        printf("%s", i == 0 ? "session memory   " : "                 ");
+        printf("%s attention: cache %s", methods[i], human_bytes(memory.kv_cache));
+        if (memory.attention)
+            printf(", beside it %s", human_bytes(memory.attention));
+        printf(", scratch %s\n", human_bytes(memory.scratch));
+    }
+}
+
 static void print_text(const struct options *options, const yalm_model *model)
 {
     const yalm_model_info *facts = yalm_model_facts(model);
@@ -37,6 +63,7 @@ static void print_text(const struct options *options, const yalm_model *model)
     if (facts->sliding_window)
         printf("sliding window   %d\n", facts->sliding_window);
     printf("chat template    %s\n", facts->chat_template ? "yes" : "none");
+    print_memory(model);
     printf("checksum         %016" PRIx64 "\n\n", facts->checksum);
 
     const int n = yalm_model_n_tensors(model);
@@ -103,10 +130,27 @@ static void add_facts(cJSON *root, const yalm_model_info *facts)
     add_hex(root, "checksum", facts->checksum);
 }
 
+static void add_memory(cJSON *root, const yalm_model *model)
+{
+    cJSON *rows = cJSON_AddArrayToObject(root, "session_memory");
+    for (int i = 0; i < METHODS; i++) {
+        yalm_memory memory;
+        if (!method_memory(model, methods[i], &memory))
+            continue;
+        cJSON *row = cJSON_CreateObject();
+        cJSON_AddStringToObject(row, "attention", methods[i]);
+        cJSON_AddNumberToObject(row, "kv_cache", (double)memory.kv_cache);
+        cJSON_AddNumberToObject(row, "beside", (double)memory.attention);
+        cJSON_AddNumberToObject(row, "scratch", (double)memory.scratch);
+        cJSON_AddItemToArray(rows, row);
+    }
+}
+
 static yalm_status print_json(const yalm_model *model, yalm_error *error)
 {
     cJSON *root = cJSON_CreateObject();
     add_facts(root, yalm_model_facts(model));
+    add_memory(root, model);
     cJSON *tensors = cJSON_AddArrayToObject(root, "tensors");
     for (int i = 0; i < yalm_model_n_tensors(model); i++) {
         const yalm_tensor_info tensor = yalm_model_tensor(model, i);
