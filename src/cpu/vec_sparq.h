@@ -31,7 +31,6 @@ VEC_INLINE void sparq_slots(enum copy_type type, bool high, int n_queries, int n
     for (int c = 0; c < a->r; c++) {
         const char *p = runs + a->components[c] * a->stride;
         if (type != COPY_Q4 || !high)
-#pragma GCC unroll 8
             for (int line = 0; line < (type == COPY_FP16 ? 2 : 1) * n_vecs * VEC; line += 64)
                 __builtin_prefetch(p + copy_offset(type, AHEAD) + line, 0, 2);
         vec key[SUMS];
