@@ -5,8 +5,11 @@
 // the weights' own rounding does. (A block is four groups: with many tokens the weights' scale is then all that differs from
 // group to group.)
 //
-// For a few tokens: a chunk is what one vector of 32-bit sums covers, 4 * VEC columns, whose even columns are stored before its odd ones:
-// that is how quants come apart from their bytes.
+// For a few tokens: a chunk is what one vector of 32-bit sums covers. Of q8 that is 4 * VEC columns, multiplied as 16-bit integers. Of q4
+// it is 8 * VEC, as many as a vector's bytes hold, multiplied as bytes: a token's integer is 256 high + low, both of 8 bits, and what the
+// products take is 8 more than the quants, without sign; so much less is subtracted:
+//     Σ q x = 256 Σ (q + 8) high + (Σ (q + 8) low - 8 Σ x)
+// In both, the even columns are stored before the odd ones: that is how quants come apart from their bytes.
 #pragma once
 #include "cpu/kernels.h"
 #ifdef __AVX512F__
@@ -16,8 +19,8 @@
 #endif
 
 enum {
-    CHUNK_GROUPS = 4 * VEC / QUANT_GROUP, // 2 or 1
-    CHUNK_COLS = 4 * VEC,
+    CHUNK_COLS = 4 * VEC,  // of q8
+    NIBBLE_COLS = 8 * VEC, // of q4
     QUANT_STREAMS = 4,
     QUANT_AHEAD = 2048, // bytes
     QUANT_FEW = 8,      // tokens
@@ -44,20 +47,52 @@ VEC_INLINE float quantise_block(int16_t to[QUANT_BLOCK], const float *x, int fir
 
 // ------------------------------------------------------------------------------------------ few tokens
 
-// A token: its groups, rounded up to whole vectors of scales, as (chunks, 2, 2 * VEC) integers, then a scale for each group.
+// What a chunk of q4 is multiplied with: columns' high and low bytes, and what is subtracted from each sum.
+struct nibble_chunk {
+    int8_t high[2][4 * VEC], low[2][4 * VEC]; // even columns, odd ones
+    int32_t less[VEC];                        // -8 Σ x over the 8 columns of a lane
+};
+
+// A token: its groups, rounded up to whole vectors of scales, as (chunks, 2, 2 * VEC) integers, then as nibble_chunks, then a scale
+// for each group.
 VEC_INLINE size_t few_groups(int cols)
 {
     return (quant_groups(cols) + VEC - 1) / VEC * VEC;
 }
+VEC_INLINE size_t few_integers(int cols) // bytes
+{
+    return few_groups(cols) * QUANT_GROUP * sizeof(int16_t);
+}
+VEC_INLINE size_t few_nibbles(int cols)
+{
+    return few_groups(cols) * QUANT_GROUP / NIBBLE_COLS * sizeof(struct nibble_chunk);
+}
 VEC_INLINE size_t few_bytes(int cols)
 {
-    return few_groups(cols) * (QUANT_GROUP * sizeof(int16_t) + sizeof(float));
+    return few_integers(cols) + few_nibbles(cols) + few_groups(cols) * sizeof(float);
+}
+
+VEC_INLINE void fill_nibble_chunk(struct nibble_chunk *to, const int16_t x[NIBBLE_COLS])
+{
+    for (int i = 0; i < 4 * VEC; i++)
+        for (int odd = 0; odd < 2; odd++) {
+            const int high = (x[2 * i + odd] + 128) >> 8;
+            to->high[odd][i] = (int8_t)high;
+            to->low[odd][i] = (int8_t)(x[2 * i + odd] - 256 * high);
+        }
+    for (int lane = 0; lane < VEC; lane++) {
+        int sum = 0;
+        for (int i = 0; i < 8; i++)
+            sum += x[8 * lane + i];
+        to->less[lane] = -8 * sum;
+    }
 }
 
 VEC_INLINE void quantise_few(char *to, const float *x, int cols, int first_col, int last_col)
 {
     int16_t *quants = (int16_t *)to;
-    float *scales = (float *)(to + few_groups(cols) * QUANT_GROUP * sizeof(int16_t));
+    struct nibble_chunk *nibbles = (struct nibble_chunk *)(to + few_integers(cols));
+    float *scales = (float *)(to + few_integers(cols) + few_nibbles(cols));
     // Past the end to the last whole chunk, zeros: weights may be absent there, but what was in memory could be anything.
     const int end = last_col < cols ? last_col : (int)few_groups(cols) * QUANT_GROUP;
     for (int c = first_col; c < end; c += QUANT_BLOCK) {
@@ -72,30 +107,47 @@ VEC_INLINE void quantise_few(char *to, const float *x, int cols, int first_col, 
                 odd[i] = block[chunk + 2 * i + 1];
             }
         }
+        for (int chunk = 0; chunk < QUANT_BLOCK; chunk += NIBBLE_COLS)
+            fill_nibble_chunk(nibbles + (c + chunk) / NIBBLE_COLS, block + chunk);
     }
 }
 
 // What a few rows are multiplied with: the same place in each token and row.
 struct few_at {
     const uint8_t *quants[QUANT_STREAMS];
-    const int16_t *x;
-    ptrdiff_t ldx; // integers from one token to the next
+    const int16_t *x;                   // of q8
+    const struct nibble_chunk *nibbles; // of q4
+    ptrdiff_t ldx;                      // bytes from one token to the next
 };
 
-// sum[r][t] += the products of chunk `chunk` of the VEC groups that `scales` are of.
-VEC_INLINE void few_chunk(enum dtype type, int n_rows, int n_tokens, vec sum[QUANT_STREAMS][QUANT_FEW],
-                          const vec scales[QUANT_STREAMS][QUANT_FEW], const struct few_at *at, int chunk, bool alone)
+VEC_INLINE int chunk_groups(enum dtype type)
 {
-    const ptrdiff_t offset = chunk * (ptrdiff_t)(CHUNK_GROUPS * dtype_group_bytes[type]);
+    return (type == DTYPE_Q8 ? CHUNK_COLS : NIBBLE_COLS) / QUANT_GROUP;
+}
+
+// sum[r][t] += the products of chunk `chunk` of the VEC groups that `scales` are of. Of the chunk's groups there are `groups`.
+VEC_INLINE void few_chunk(enum dtype type, int n_rows, int n_tokens, vec sum[QUANT_STREAMS][QUANT_FEW],
+                          const vec scales[QUANT_STREAMS][QUANT_FEW], const struct few_at *at, int chunk, int groups)
+{
+    const ptrdiff_t offset = chunk * chunk_groups(type) * (ptrdiff_t)dtype_group_bytes[type];
 #pragma GCC unroll 8
     for (int r = 0; r < n_rows; r++) {
         ivec even, odd;
-        quants_apart(type, at->quants[r] + offset, alone, &even, &odd);
+        if (type == DTYPE_Q8)
+            bytes_apart(at->quants[r] + offset, groups, &even, &odd);
+        else
+            nibbles_apart(at->quants[r] + offset, groups, &even, &odd);
 #pragma GCC unroll 8
         for (int t = 0; t < n_tokens; t++) {
-            const int16_t *x = at->x + t * at->ldx + chunk * CHUNK_COLS;
-            const ivec products = ivec_dot(ivec_dot(ivec_zero(), even, ivec_load(x)), odd, ivec_load(x + CHUNK_COLS / 2));
-            sum[r][t] = vec_fma(ivec_to_float(products), scales_of(scales[r][t], chunk), sum[r][t]);
+            ivec products;
+            if (type == DTYPE_Q8) {
+                const int16_t *x = (const int16_t *)((const char *)at->x + t * at->ldx) + chunk * CHUNK_COLS;
+                products = ivec_dot(ivec_dot(ivec_zero(), even, ivec_load(x)), odd, ivec_load(x + CHUNK_COLS / 2));
+            } else {
+                const struct nibble_chunk *x = (const struct nibble_chunk *)((const char *)at->nibbles + t * at->ldx) + chunk;
+                products = nibbles_dot(even, odd, x->high, x->low, x->less);
+            }
+            sum[r][t] = vec_fma(ivec_to_float(products), scales_of(scales[r][t], chunk_groups(type), chunk), sum[r][t]);
         }
     }
 }
@@ -106,7 +158,7 @@ VEC_INLINE void few_rows(enum dtype type, int n_rows, int n_tokens, float *const
                          const char *x)
 {
     const int groups = (int)quant_groups(cols);
-    const ptrdiff_t size = (ptrdiff_t)few_bytes(cols), x_scales = (ptrdiff_t)(few_groups(cols) * QUANT_GROUP * sizeof(int16_t));
+    const ptrdiff_t size = (ptrdiff_t)few_bytes(cols), x_scales = (ptrdiff_t)(few_integers(cols) + few_nibbles(cols));
     vec sum[QUANT_STREAMS][QUANT_FEW], scale[QUANT_STREAMS][QUANT_FEW];
 #pragma GCC unroll 8
     for (int r = 0; r < n_rows; r++)
@@ -115,7 +167,11 @@ VEC_INLINE void few_rows(enum dtype type, int n_rows, int n_tokens, float *const
             sum[r][t] = vec_zero();
     for (int g = 0; g < groups; g += VEC) {
         const int part = groups - g < VEC ? groups - g : VEC;
-        struct few_at at = {.x = (const int16_t *)x + (ptrdiff_t)g * QUANT_GROUP, .ldx = size / (ptrdiff_t)sizeof(int16_t)};
+        struct few_at at = {
+            .x = (const int16_t *)x + (ptrdiff_t)g * QUANT_GROUP,
+            .nibbles = (const struct nibble_chunk *)(x + few_integers(cols)) + (ptrdiff_t)g * QUANT_GROUP / NIBBLE_COLS,
+            .ldx = size,
+        };
 #pragma GCC unroll 8
         for (int r = 0; r < n_rows; r++) {
             at.quants[r] = quants[r] + g * (ptrdiff_t)dtype_group_bytes[type];
@@ -126,15 +182,15 @@ VEC_INLINE void few_rows(enum dtype type, int n_rows, int n_tokens, float *const
             for (int t = 0; t < n_tokens; t++)
                 scale[r][t] = vec_mul(w, vec_load((const float *)(x + t * size + x_scales) + g));
         }
-        const int n_chunks = part / CHUNK_GROUPS;
+        const int whole = chunk_groups(type), n_chunks = part / whole;
         for (int c = 0; c < n_chunks; c++) {
 #pragma GCC unroll 8
             for (int r = 0; r < n_rows; r++)
-                __builtin_prefetch(at.quants[r] + c * (ptrdiff_t)(CHUNK_GROUPS * dtype_group_bytes[type]) + QUANT_AHEAD);
-            few_chunk(type, n_rows, n_tokens, sum, scale, &at, c, 0);
+                __builtin_prefetch(at.quants[r] + c * whole * (ptrdiff_t)dtype_group_bytes[type] + QUANT_AHEAD);
+            few_chunk(type, n_rows, n_tokens, sum, scale, &at, c, whole);
         }
-        if (part % CHUNK_GROUPS)
-            few_chunk(type, n_rows, n_tokens, sum, scale, &at, n_chunks, 1);
+        if (part % whole)
+            few_chunk(type, n_rows, n_tokens, sum, scale, &at, n_chunks, part % whole);
     }
 #pragma GCC unroll 8
     for (int r = 0; r < n_rows; r++)

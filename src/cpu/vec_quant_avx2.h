@@ -64,19 +64,34 @@ VEC_INLINE float largest_magnitude(const vec *x, int n)
     return _mm_cvtss_f32(_mm_castsi128_ps(four));
 }
 
-// Quants as 16-bit numbers, even and odd columns apart, of the group at p. `alone` is always so here.
-VEC_INLINE void quants_apart(enum dtype type, const uint8_t *p, bool alone, ivec *even, ivec *odd)
+// q8's quants as 16-bit numbers, even and odd columns apart, of the group at p.
+VEC_INLINE void bytes_apart(const uint8_t *p, int groups, ivec *even, ivec *odd)
 {
-    (void)alone;
-    if (type == DTYPE_Q8) {
-        const ivec w = ivec_load(p);
-        *even = _mm256_srai_epi16(_mm256_slli_epi16(w, 8), 8);
-        *odd = _mm256_srai_epi16(w, 8);
-    } else {
-        const ivec w = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p));
-        *even = _mm256_srai_epi16(_mm256_slli_epi16(w, 12), 12);
-        *odd = _mm256_srai_epi16(w, 4);
-    }
+    (void)groups;
+    const ivec w = ivec_load(p);
+    *even = _mm256_srai_epi16(_mm256_slli_epi16(w, 8), 8);
+    *odd = _mm256_srai_epi16(w, 8);
+}
+
+// q4's quants + 8 as bytes, even and odd columns apart: of the two groups at p, or of one.
+VEC_INLINE void nibbles_apart(const uint8_t *p, int groups, ivec *even, ivec *odd)
+{
+    const ivec w = groups == 2 ? ivec_load(p) : _mm256_zextsi128_si256(_mm_loadu_si128((const __m128i *)p));
+    const ivec four_bits = _mm256_set1_epi8(15), eight = _mm256_set1_epi8(8);
+    *even = _mm256_xor_si256(_mm256_and_si256(w, four_bits), eight);
+    *odd = _mm256_xor_si256(_mm256_and_si256(_mm256_srli_epi16(w, 4), four_bits), eight);
+}
+
+// 256 (even · high[0] + odd · high[1]) + even · low[0] + odd · low[1] + less, of 4 bytes in each lane. Two products of at most 15 * 128 fit
+// in 16 bits, and so do four.
+VEC_INLINE ivec nibbles_dot(ivec even, ivec odd, const int8_t high[2][32], const int8_t low[2][32], const int32_t less[8])
+{
+    const ivec h =
+        _mm256_add_epi16(_mm256_maddubs_epi16(even, ivec_load(high[0])), _mm256_maddubs_epi16(odd, ivec_load(high[1])));
+    const ivec l =
+        _mm256_add_epi16(_mm256_maddubs_epi16(even, ivec_load(low[0])), _mm256_maddubs_epi16(odd, ivec_load(low[1])));
+    const ivec high_sum = _mm256_madd_epi16(h, _mm256_set1_epi16(256)), low_sum = _mm256_madd_epi16(l, _mm256_set1_epi16(1));
+    return _mm256_add_epi32(_mm256_add_epi32(high_sum, low_sum), ivec_load(less));
 }
 
 // The quants of one group in their order, as 16-bit numbers.
@@ -92,8 +107,9 @@ VEC_INLINE void quants_in_order(enum dtype type, int16_t *to, const uint8_t *p)
         }
 }
 
-// Which of 8 groups' scales belong to which lane of a chunk's products: `chunk` counts from 0.
-VEC_INLINE vec scales_of(vec scales, int chunk)
+// Which of 8 groups' scales belong to which lane of a chunk's products: a chunk has 1 or 2 groups, `chunk` counts from 0.
+VEC_INLINE vec scales_of(vec scales, int groups, int chunk)
 {
-    return _mm256_permutevar8x32_ps(scales, _mm256_set1_epi32(chunk));
+    const ivec first = groups == 1 ? ivec_zero() : _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1);
+    return _mm256_permutevar8x32_ps(scales, _mm256_add_epi32(first, _mm256_set1_epi32(groups * chunk)));
 }

@@ -72,20 +72,40 @@ VEC_INLINE float largest_magnitude(const vec *x, int n)
     return value;
 }
 
-// Quants as 16-bit numbers, even and odd columns apart: those of the two groups at p, or, where `alone`, of one, then zeros.
-VEC_INLINE void quants_apart(enum dtype type, const uint8_t *p, bool alone, ivec *even, ivec *odd)
+// q8's quants as 16-bit numbers, even and odd columns apart: of the two groups at p, or of one, then zeros.
+VEC_INLINE void bytes_apart(const uint8_t *p, int groups, ivec *even, ivec *odd)
 {
-    if (type == DTYPE_Q8) {
-        const ivec w = alone ? _mm512_maskz_loadu_epi64(0x0f, p) : ivec_load(p);
-        *even = _mm512_srai_epi16(_mm512_slli_epi16(w, 8), 8);
-        *odd = _mm512_srai_epi16(w, 8);
-    } else {
-        const __m256i bytes =
-            alone ? _mm256_zextsi128_si256(_mm_loadu_si128((const __m128i *)p)) : _mm256_loadu_si256((const __m256i *)p);
-        const ivec w = _mm512_cvtepi8_epi16(bytes);
-        *even = _mm512_srai_epi16(_mm512_slli_epi16(w, 12), 12);
-        *odd = _mm512_srai_epi16(w, 4);
-    }
+    const ivec w = groups == 1 ? _mm512_maskz_loadu_epi64(0x0f, p) : ivec_load(p);
+    *even = _mm512_srai_epi16(_mm512_slli_epi16(w, 8), 8);
+    *odd = _mm512_srai_epi16(w, 8);
+}
+
+// q4's quants + 8 as bytes, even and odd columns apart: of the four groups at p, or of fewer.
+VEC_INLINE void nibbles_apart(const uint8_t *p, int groups, ivec *even, ivec *odd)
+{
+    enum { AND_XOR = 0x6a }; // of bits a, b, c: (a & b) ^ c
+    const ivec w = groups == 4 ? ivec_load(p) : _mm512_maskz_loadu_epi64((__mmask8)((1 << 2 * groups) - 1), p);
+    const ivec four_bits = _mm512_set1_epi8(15), eight = _mm512_set1_epi8(8);
+    *even = _mm512_ternarylogic_epi64(w, four_bits, eight, AND_XOR);
+    *odd = _mm512_ternarylogic_epi64(_mm512_srli_epi16(w, 4), four_bits, eight, AND_XOR);
+}
+
+// 256 (even · high[0] + odd · high[1]) + even · low[0] + odd · low[1] + less, of 4 bytes in each lane.
+VEC_INLINE ivec nibbles_dot(ivec even, ivec odd, const int8_t high[2][64], const int8_t low[2][64], const int32_t less[16])
+{
+#ifdef __AVX512VNNI__
+    const ivec h = ivec_dot8(ivec_dot8(ivec_zero(), even, ivec_load(high[0])), odd, ivec_load(high[1]));
+    const ivec l = ivec_dot8(ivec_dot8(ivec_load(less), even, ivec_load(low[0])), odd, ivec_load(low[1]));
+    return _mm512_add_epi32(_mm512_slli_epi32(h, 8), l);
+#else
+    // Two products of at most 15 * 128 fit in 16 bits, and so do four.
+    const ivec h =
+        _mm512_add_epi16(_mm512_maddubs_epi16(even, ivec_load(high[0])), _mm512_maddubs_epi16(odd, ivec_load(high[1])));
+    const ivec l =
+        _mm512_add_epi16(_mm512_maddubs_epi16(even, ivec_load(low[0])), _mm512_maddubs_epi16(odd, ivec_load(low[1])));
+    const ivec high_sum = _mm512_madd_epi16(h, _mm512_set1_epi16(256)), low_sum = _mm512_madd_epi16(l, _mm512_set1_epi16(1));
+    return _mm512_add_epi32(_mm512_add_epi32(high_sum, low_sum), ivec_load(less));
+#endif
 }
 
 // The quants of one group in their order, as 16-bit numbers.
@@ -101,9 +121,10 @@ VEC_INLINE void quants_in_order(enum dtype type, int16_t *to, const uint8_t *p)
     }
 }
 
-// Which of 16 groups' scales belong to which lane of a chunk's products: `chunk` counts from 0.
-VEC_INLINE vec scales_of(vec scales, int chunk)
+// Which of 16 groups' scales belong to which lane of a chunk's products: a chunk has 2 or 4 groups, `chunk` counts from 0.
+VEC_INLINE vec scales_of(vec scales, int groups, int chunk)
 {
-    const ivec first = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
-    return _mm512_permutexvar_ps(_mm512_add_epi32(first, _mm512_set1_epi32(2 * chunk)), scales);
+    const ivec first = groups == 2 ? _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1)
+                                   : _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+    return _mm512_permutexvar_ps(_mm512_add_epi32(first, _mm512_set1_epi32(groups * chunk)), scales);
 }
