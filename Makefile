@@ -226,6 +226,8 @@ help:
 	@echo "make test       install what is missing, and run every test; FUZZ_SECONDS=60 for each fuzzer"
 	@echo "make cuda       build libyalm-cuda.so with nvcc, for -d cuda (part of \`make\` where nvcc is found; NVCC= leaves it out)"
 	@echo "make test-cuda  the tests of the CUDA half, which need no GPU: the CPU runs its kernels"
+	@echo "make gpu-check  on a machine with a GPU: build for it, run all tests on it, measure; at most ten minutes, no network"
+	@echo "make gpu-deps   the C libraries that such a machine may lack, into build/gpu-deps, to be carried there"
 	@echo "make check      the tests of the release build alone; make openmp, asan, tsan, fuzz: those of another build"
 	@echo "make lint       clang-format, clang-tidy, ruff"
 	@echo "make bench      speed of each kernel and of whole models, against the machine's measured limits; BENCH_OPTIONS=--full"

@@ -8,7 +8,15 @@ bench:
 	$(BUILD)/bench/kernels
 	$(PYTHON) bench/run.py $(BENCH_OPTIONS)
 
-.PHONY: bench
+# On a machine with a GPU: build for it, test on it, measure (tools/gpu_check.py; GPU_CHECK_OPTIONS go there). What such a machine may lack and
+# cannot fetch, `make gpu-deps` puts into build/gpu-deps on this one, to be carried.
+CHECK_PYTHON = $(if $(wildcard $(PYTHON)),$(PYTHON),python3)
+gpu-check:
+	@$(CHECK_PYTHON) tools/gpu_check.py $(GPU_CHECK_OPTIONS)
+gpu-deps:
+	@$(CHECK_PYTHON) tools/gpu_deps.py
+
+.PHONY: bench gpu-check gpu-deps
 
 $(BUILD)/bench/%: bench/%.c $(STATIC)
 	@mkdir -p $(@D)

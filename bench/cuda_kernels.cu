@@ -359,8 +359,15 @@ int main(int argc, char **argv)
             return YALM_USAGE;
         }
     set_up(&b);
-    printf("{\"limits\": {\"read_gb_per_s\": %.1f, \"fma_gop_per_s\": %.1f, \"matrix_gop_per_s\": %.1f}}\n",
-           b.limits.read_gb_per_s, b.limits.fma_gop_per_s, b.limits.matrix_gop_per_s);
+    const double copied = 1e-9 * b.pool_bytes / 2 * 2; // read and written
+    const double copying = seconds_of(&b, [&](yalm_error *error) {
+        return cuda_check(
+            cudaMemcpyAsync(b.pool, b.pool + b.pool_bytes / 2, b.pool_bytes / 2, cudaMemcpyDeviceToDevice, b.stream),
+            "cudaMemcpyAsync", error);
+    });
+    printf("{\"limits\": {\"copy_gb_per_s\": %.1f, \"read_gb_per_s\": %.1f, \"fma_gop_per_s\": %.1f, \"matrix_gop_per_s\": "
+           "%.1f}}\n",
+           copied / copying, b.limits.read_gb_per_s, b.limits.fma_gop_per_s, b.limits.matrix_gop_per_s);
     time_vectors(&b);
     time_append(&b, 1);
     for (int i = 0; i < b.shape.n_depths; i++)

@@ -46,6 +46,11 @@ $(BUILD)/tests/cuda/%: tests/cuda/%.cc $(CUDA_STATIC) $(STATIC)
 	@mkdir -p $(@D)
 	$(CXX) $(CXX_BASE) $(CFLAGS) $(THREADS) $(LINK) -o $@ $< $(CUDA_STATIC) $(STATIC) $(LIBS) -lcmocka
 
+$(BUILD)/bench/cuda_kernels: bench/cuda_kernels.cu $(CUDA_STATIC)
+	@mkdir -p $(@D)
+	$(CXX) -x c++ $(CXX_BASE) $(CFLAGS) $(THREADS) -c -o $@.o $<
+	$(CXX) $(THREADS) $(LINK) -o $@ $@.o $(CUDA_STATIC) -lm
+
 -include $(CUDA_OBJECTS:.o=.d) $(CUDA_TESTS:=.d)
 else ifeq ($(VARIANT),release)
 # ---------------------------------------------------------------------------------------- for GPUs
@@ -83,9 +88,25 @@ $(CUDA_BUILD)/%.o: src/cuda/%.cu $(CUDA_BUILD)/settings | $(BUILD)/requirements
 $(CUDA_BUILD)/ptxas.txt: $(CUDA_OBJECTS)
 	@cat $(CUDA_OBJECTS:.o=.ptxas) > $@
 
+CUDA_LINK = -cudart static $(foreach arch,$(CUDA_ARCHS),-gencode arch=compute_$(arch),code=sm_$(arch))
+CUDA_LIBS = -L$(CUDA_HOME)/lib64 -lcublasLt -Xlinker -rpath,$(CUDA_HOME)/lib64,-rpath,'$$ORIGIN' -lm
 $(CUDA_LIBRARY): $(CUDA_OBJECTS) $(CUDA_SHARED_OBJECTS)
-	$(NVCC) -shared -cudart static $(foreach arch,$(CUDA_ARCHS),-gencode arch=compute_$(arch),code=sm_$(arch)) -o $@ $^ \
-	    -L$(CUDA_HOME)/lib64 -lcublasLt -Xlinker -rpath,$(CUDA_HOME)/lib64,-rpath,'$$ORIGIN' -lm
+	$(NVCC) -shared $(CUDA_LINK) -o $@ $^ $(CUDA_LIBS)
+
+# For tools/gpu_check.py, on a machine with a GPU: the kernels' tests as they run in the emulator, and their bench.
+CUDA_CHECKS := $(patsubst tests/cuda/%.cc,$(CUDA_BUILD)/tests/%,$(filter-out %/test_emulator.cc %/test_emulator_faults.cc,$(wildcard tests/cuda/test_*.cc)))
+CUDA_CHECK_FLAGS = $(filter-out -Xptxas -v,$(NVCC_FLAGS)) $(CUDA_CODE) -Itests
+cuda-check-programs: cuda $(CUDA_CHECKS) $(CUDA_BUILD)/bench/cuda_kernels $(BUILD)/bench/random_model $(BUILD)/tests/cuda/compare_devices
+
+$(CUDA_BUILD)/tests/%: tests/cuda/%.cc $(CUDA_OBJECTS) $(CUDA_SHARED_OBJECTS)
+	@mkdir -p $(@D)
+	$(NVCC) -x cu $(CUDA_CHECK_FLAGS) -c -o $@.o $<
+	$(NVCC) $(CUDA_LINK) -o $@ $@.o $(filter %.o,$^) -lcmocka $(CUDA_LIBS)
+
+$(CUDA_BUILD)/bench/cuda_kernels: bench/cuda_kernels.cu $(CUDA_OBJECTS) $(CUDA_SHARED_OBJECTS)
+	@mkdir -p $(@D)
+	$(NVCC) $(CUDA_CHECK_FLAGS) -c -o $@.o $<
+	$(NVCC) $(CUDA_LINK) -o $@ $@.o $(filter %.o,$^) $(CUDA_LIBS)
 
 -include $(CUDA_OBJECTS:.o=.d)
 endif
