@@ -10,6 +10,7 @@ enum {
     DEFAULT_CHUNK = 2048,  // tokens: the products' weights are then read seldom enough not to count
     MAX_CHUNK = 1 << 14,
     MAX_COPY_THREADS = 8,
+    MAX_VOCAB = 1 << 18, // of sampling (sample.cu)
 };
 
 // What the driver and its contexts want beside a session's own: kernels are loaded when they are first used.
@@ -92,6 +93,10 @@ static yalm_status cuda_resolve(const struct model_config *config, const struct 
     if (strcmp(options->attention, "dense") != 0)
         return error_set(error, YALM_USAGE, "device cuda: %s attention does not run on the GPU, only dense",
                          options->attention);
+    if (config->vocab_size > MAX_VOCAB)
+        return error_set(error, YALM_USAGE,
+                         "device cuda: a vocabulary of %d does not run on the GPU, only up to %d (-d cpu runs it)",
+                         config->vocab_size, MAX_VOCAB);
     TRY(check_weights(config, weights, error));
     options->isa = "cuda";
     if (options->n_threads == 0)

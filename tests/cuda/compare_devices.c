@@ -3,7 +3,8 @@
 //     compare_devices MODEL TOKENS [kv=fp16|fp32] [chunk=N]
 //
 // TOKENS holds int32 ids. For each scenario one line on stdout: its name, the largest difference of two logits in units of their row's range
-// (on the CPU), and how many rows were compared; of sampling, how many tokens differ and how many were drawn.
+// (on the CPU), the median of the rows' largest differences, and how many rows were compared; of sampling, how many tokens differ and how many were
+// drawn.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,14 +14,16 @@
 
 static const char *const devices[] = {"cpu", "cuda"};
 
+enum { MAX_ROWS = 4096 };
+
 struct pair {
     const yalm_model *model;
     yalm_session_options options; // of both, but for the device
     const int32_t *tokens;        // (n)
     int n, vocab;
     yalm_session *sessions[2]; // in the order of `devices`
-    double worst;
-    int rows;
+    double rows[MAX_ROWS];     // (n_rows): the largest difference in each
+    int n_rows;
 };
 
 static void quit(const char *what, const yalm_error *error)
@@ -31,7 +34,7 @@ static void quit(const char *what, const yalm_error *error)
 
 static void open_both(struct pair *p)
 {
-    p->worst = p->rows = 0;
+    p->n_rows = 0;
     for (int i = 0; i < 2; i++) {
         yalm_error error = {0};
         yalm_session_options options = p->options;
@@ -62,8 +65,9 @@ static void compare_rows(struct pair *p, int n)
             high = fmax(high, cpu[i]);
             worst = isfinite(gpu[i]) && isfinite(cpu[i]) ? fmax(worst, fabs((double)gpu[i] - cpu[i])) : INFINITY;
         }
-        p->worst = fmax(p->worst, worst / (high - low));
-        p->rows++;
+        if (p->n_rows == MAX_ROWS)
+            quit("too many rows", NULL);
+        p->rows[p->n_rows++] = worst / (high - low);
     }
 }
 
@@ -84,9 +88,16 @@ static void evaluate_pieces(struct pair *p, int from, int to, int piece)
         evaluate(p, p->tokens + at, piece < to - at ? piece : to - at, YALM_LOGITS_LAST);
 }
 
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
 static void report(struct pair *p, const char *scenario)
 {
-    printf("%s %.3e %d\n", scenario, p->worst, p->rows);
+    qsort(p->rows, (size_t)p->n_rows, sizeof p->rows[0], ascending);
+    printf("%s %.3e %.3e %d\n", scenario, p->rows[p->n_rows - 1], p->rows[p->n_rows / 2], p->n_rows);
     close_both(p);
 }
 
@@ -180,7 +191,8 @@ static void noise(struct pair *p)
 // Two timelines on one model, in turns: neither disturbs the other, and the weights are there once.
 static void two_sessions(struct pair *p)
 {
-    struct pair other = *p;
+    static struct pair other;
+    other = *p;
     open_both(p);
     open_both(&other);
     evaluate(p, p->tokens, p->n / 2, YALM_LOGITS_LAST);
@@ -189,8 +201,8 @@ static void two_sessions(struct pair *p)
         evaluate(p, p->tokens + i, 1, YALM_LOGITS_LAST);
         evaluate(&other, p->tokens + p->n - 1 - i, 1, YALM_LOGITS_LAST);
     }
-    p->worst = fmax(p->worst, other.worst);
-    p->rows += other.rows;
+    for (int i = 0; i < other.n_rows; i++)
+        p->rows[p->n_rows++] = other.rows[i];
     close_both(&other);
     report(p, "two-sessions");
 }
@@ -257,7 +269,8 @@ static int32_t *read_tokens(const char *path, int *n)
 
 int main(int argc, char **argv)
 {
-    struct pair p = {.options = yalm_session_defaults()};
+    static struct pair p;
+    p.options = yalm_session_defaults();
     int32_t *tokens = argc > 2 ? read_tokens(argv[2], &p.n) : NULL;
     if (tokens == NULL || p.n < 24)
         quit("usage: compare_devices MODEL TOKENS [kv=fp16|fp32] [chunk=N], where TOKENS holds 24 int32 ids or more", NULL);

@@ -14,7 +14,9 @@ sys.path.insert(0, str(ROOT / "tests/parity"))
 import cases
 
 EXACT = 1e-5  # of a row's range: fp32 weights and cache, whose sums are only added up in another order
-HALF = 2e-3  # fp16 or bf16 weights, or an fp16 cache: many tokens' products round their inputs to 11 or 8 bits
+# fp16 or bf16 weights, or an fp16 cache: many tokens' products round their inputs to 11 bits. Of the rows' largest differences the largest
+# and the median: these models' sharp attention magnifies roundings, an fp16 cache alone moves the CPU's own logits by 2e-3.
+HALF, HALF_MEDIAN = 4e-3, 2e-3
 EMULATED = VARIANT.startswith("emulated")
 
 SCENARIOS = {"prefill", "pieces", "decode", "odd-calls", "rollback", "endless", "noise", "two-sessions"}
@@ -70,8 +72,8 @@ def test_logits_and_draws_equal_the_cpus(compare, models, name, dtype, kv):
     assert set(found) == SCENARIOS | DRAWS
     bound = EXACT if dtype == kv == "fp32" else HALF
     for scenario in sorted(SCENARIOS):
-        distance, rows = found[scenario]
-        assert rows > 0 and distance <= bound, (scenario, found)
+        distance, median, rows = found[scenario]
+        assert rows > 0 and distance <= bound and median <= min(bound, HALF_MEDIAN), (scenario, found)
     for scenario in sorted(DRAWS):
         differ, drawn = found[scenario]
         # Logits that are rounded otherwise may tip a draw that falls near the edge between two tokens.
