@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,16 +23,15 @@ EMULATED = VARIANT.startswith("emulated")
 SCENARIOS = {"prefill", "pieces", "decode", "odd-calls", "rollback", "endless", "noise", "two-sessions"}
 DRAWS = {"draw-greedy", "draw-plain", "draw-top-p", "draw-penalties"}
 
-# (case, dtype of the matrices, cache, tokens): every architecture option, in fp32 exactly and in fp16 as it is used.
-RUNS = [(name, "fp32", "fp32") for name in cases.CASES if name.startswith("tiny-")]
-RUNS += [(name, "fp16", "fp16") for name in cases.CASES if name.startswith("tiny-")]
-RUNS += [
-    ("bundled", "bf16", "fp16"),
-    ("bundled", "fp32", "fp32"),
-    ("tiny-gqa", "bf16", "fp16"),
-    ("tiny-gqa", "bf16", "fp32"),
-]
-RUNS += [(name, "fp32", "fp32") for name in ("headdim-80-mha", "window-mqa", "mixtral-3-of-5", "yarn-attention-factor")]
+TINY = [name for name in cases.CASES if name.startswith("tiny-")]
+# (case, dtype of the matrices, cache): every architecture option in fp32, which is compared the closest, and those in 16 bits whose way
+# through the kernels differs. A GPU runs them all both ways; the emulator takes its time.
+RUNS = [(name, "fp32", "fp32") for name in TINY]
+RUNS += [(name, "fp32", "fp32") for name in ("headdim-80-mha", "window-mqa", "mixtral-3-of-5")]
+RUNS += [(name, "fp16", "fp16") for name in (("tiny-window", "tiny-mixtral", "tiny-bias") if EMULATED else TINY)]
+RUNS += [("tiny-gqa", "bf16", "fp16"), ("bundled", "bf16", "fp16")]
+RUNS += [] if EMULATED else [("bundled", "fp32", "fp32"), ("tiny-gqa", "bf16", "fp32")]
+N_TOKENS = 56 if EMULATED else 144  # past the windows
 
 
 def has_gpu():
@@ -55,8 +55,7 @@ def models(tmp_path_factory):
             case = cases.CASES[name]
             source = cases.write_model(case, folder / f"{name}-{dtype}")
             ids = folder / f"{name}.ids"
-            # Far enough to pass the windows; the emulator takes its time.
-            cases.token_ids(case)[:72].tofile(ids)
+            cases.token_ids(case)[:N_TOKENS].tofile(ids)
             made[name, dtype] = convert_directory(source, folder / f"{name}-{dtype}.bin", "--dtype", dtype), ids
         return made[name, dtype]
 
@@ -66,7 +65,11 @@ def models(tmp_path_factory):
 @pytest.mark.parametrize("name, dtype, kv", RUNS, ids=lambda value: str(value))
 def test_logits_and_draws_equal_the_cpus(compare, models, name, dtype, kv):
     model, ids = models(name, dtype)
-    done = subprocess.run([compare, model, ids, f"kv={kv}"], capture_output=True, text=True, timeout=900)
+    library = built(BUILD / "libyalm-cuda.so" if EMULATED else ROOT / "libyalm-cuda.so")
+    environment = {**os.environ, "YALM_CUDA_LIBRARY": str(library)}
+    done = subprocess.run(
+        [compare, model, ids, f"kv={kv}"], capture_output=True, text=True, timeout=900, env=environment
+    )
     assert done.returncode == 0, done.stderr
     found = {line.split()[0]: tuple(map(float, line.split()[1:])) for line in done.stdout.splitlines()}
     assert set(found) == SCENARIOS | DRAWS
@@ -77,4 +80,4 @@ def test_logits_and_draws_equal_the_cpus(compare, models, name, dtype, kv):
     for scenario in sorted(DRAWS):
         differ, drawn = found[scenario]
         # Logits that are rounded otherwise may tip a draw that falls near the edge between two tokens.
-        assert drawn >= 20 and differ <= (0 if bound == EXACT else drawn // 5), (scenario, found)
+        assert drawn >= 15 and differ <= (0 if bound == EXACT else drawn // 5), (scenario, found)
