@@ -22,6 +22,7 @@ from pathlib import Path
 
 import plot
 from measure import machine, result_name
+
 from models import ROOT, BenchError
 
 TEXT = ROOT / "models/fable-4m/heldout.txt"
@@ -52,7 +53,12 @@ def cases(books):
             found.append(("hybrid", f"d_sub {d_sub}, S/{n}, k ≥ {least}", 0.125 / d_sub + 1 / n, options))
     off = ["--hybrid-ratio", "1/16", "--hybrid-min-k", 64, "--hybrid-tail", "off"]
     found.append(
-        ("hybrid", "d_sub 1, S/16, k ≥ 64, no tail", 0.1875, ["--attention", "hybrid", "--nomad-codebooks", books[1], *off])
+        (
+            "hybrid",
+            "d_sub 1, S/16, k ≥ 64, no tail",
+            0.1875,
+            ["--attention", "hybrid", "--nomad-codebooks", books[1], *off],
+        )
     )
     return found
 
@@ -146,21 +152,26 @@ def measure(engine, wanted, trials, folder, say):
         first = method == "dense"
         part = perplexity(engine, options, 1536, 512, SCORED_TOKENS, None if first else dense, dense if first else None)
         whole = perplexity(engine, options, 2000, 1, 4000)
-        records.append({
-            "method": method,
-            "setting": setting,
-            "traffic": traffic,
-            **part,
-            "whole": whole["perplexity"],
-            "passkeys": passkeys(engine, options, files),
-        })
+        records.append(
+            {
+                "method": method,
+                "setting": setting,
+                "traffic": traffic,
+                **part,
+                "whole": whole["perplexity"],
+                "passkeys": passkeys(engine, options, files),
+            }
+        )
     return records
 
 
 def markdown(records):
     keys = list(records[0]["passkeys"])
     head = ["method", "setting", "traffic", "perplexity", "more", "over the whole context", "KL divergence", "same top"]
-    lines = ["| " + " | ".join(head + [f"keys in {key}" for key in keys]) + " |", "| --- " * (len(head) + len(keys)) + "|"]
+    lines = [
+        "| " + " | ".join(head + [f"keys in {key}" for key in keys]) + " |",
+        "| --- " * (len(head) + len(keys)) + "|",
+    ]
     base = records[0]
     for r in records:
         dense = r["method"] == "dense"
@@ -180,13 +191,20 @@ def svg(records):
     for r in records[1:]:
         name = r["method"] + (" d_sub 1" if r["setting"].startswith("d_sub 1, S") else "")
         wanted = r["method"] != "hybrid" or (r["setting"].startswith("d_sub 1, S") and "tail" not in r["setting"])
-        if wanted and "k ≥ 128" not in r["setting"] and "ratio 1/2," not in r["setting"] and "d_sub 4" not in r["setting"]:
+        if (
+            wanted
+            and "k ≥ 128" not in r["setting"]
+            and "ratio 1/2," not in r["setting"]
+            and "d_sub 4" not in r["setting"]
+        ):
             point = (round(r["traffic"], 4), 100 * (r["perplexity"] / base - 1))
             best = series.setdefault(name, {})
             best[point[0]] = min(best.get(point[0], point[1]), point[1])
     lines = {name: (sorted(points.items()), False) for name, points in series.items()}
     xs = [x for points, _ in lines.values() for x, _ in points]
-    return plot.curves("Perplexity over dense attention", "share of dense attention's traffic", "per cent more", lines, xs)
+    return plot.curves(
+        "Perplexity over dense attention", "share of dense attention's traffic", "per cent more", lines, xs
+    )
 
 
 def main():

@@ -1,0 +1,222 @@
+#!/usr/bin/env python3
+"""How fast attention over long contexts is, by each method, beside what its traffic allows.
+
+usage: attention_speed.py [--smoke] [--shapes mistral-7b-v0.2,llama-2-7b] [--depths 4096,…] [--methods dense,…] [--end-to-end SHAPE] …
+
+Attention's time at a depth is a token's time there less a token's time at depth 0, of a model with two layers of the real shape: both are measured in
+turns by one process after the other, over caches filled at random. Theory is the traffic alone: the bytes of the cache that dense attention reads over
+those that the method reads. --end-to-end times a whole model in q4 besides. Prints markdown; writes JSON and a plot for each shape as SVG: speed-up
+against length, theory dashed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import plot
+from measure import machine, result_name, stop_politely, throughput
+
+from models import ROOT, BenchError, make_models
+
+METHODS = {
+    "dense": [],
+    "sparq": ["--attention", "sparq", "--sparq-ratio", "1/8"],
+    "nomad": ["--attention", "nomad"],
+    "nomad int8": ["--attention", "nomad", "--kv", "int8"],
+    "nomad skip": ["--attention", "nomad", "--nomad-skip", "0.01"],
+    "hybrid": ["--attention", "hybrid"],
+}
+LAYERS = 2
+
+
+def calibrate(yalm, model, folder, tokens):
+    """Codebooks for random weights, learned from random ids: they only have to be there."""
+    rnd = random.Random(1)
+    ids = folder / "ids"
+    ids.write_text(" ".join(str(rnd.randrange(3, 500)) for _ in range(tokens)), encoding="ascii")
+    out = folder / (model.stem + ".nomad")
+    command = [yalm, model, "-m", "calibrate", "--tokens", ids, "--samples", tokens, "-o", out, "-q"]
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise BenchError(done.stderr.strip().splitlines()[-1])
+    return out
+
+
+def needs_codes(method):
+    return method.split()[0] in ("nomad", "hybrid")
+
+
+def run_all(yalm, model, depths, plan, label, book):
+    """{(method, depth): [(seconds a token, bytes a token, limit in GB/s)]}, the methods taking turns."""
+    found = {}
+    for i in range(plan["rounds"]):
+        for method in plan["methods"]:
+            print(f"bench: {label}, {method}, round {i + 1} of {plan['rounds']}", file=sys.stderr)
+            options = METHODS[method] + (["--nomad-codebooks", str(book)] if needs_codes(method) else [])
+            for row in throughput(yalm, model, generate=plan["generate"], depth=depths, options=options):
+                seconds = 1e-9 * row["avg_ns"] / row["n_gen"]
+                sample = (seconds, 1e9 * row["gb_per_s"] * seconds, row["limit_gb_per_s"])
+                found.setdefault((method, row["n_depth"]), []).append(sample)
+    return found
+
+
+def medians(found):
+    return {key: tuple(statistics.median(column) for column in zip(*rows)) for key, rows in found.items()}
+
+
+def attention_records(found, depths, shape):
+    """Time and bytes of attention alone: those at a depth less those at depth 0."""
+    records = []
+    for (method, depth), (seconds, count, limit) in found.items():
+        if depth == 0:
+            continue
+        base, dense, dense_base = found[method, 0], found["dense", depth], found["dense", 0]
+        own, own_bytes = seconds - base[0], count - base[1]
+        if min(own, dense[0] - dense_base[0]) <= 0:
+            print(f"bench: {shape}, {method} at {depth}: lost in the machine's noise, left out", file=sys.stderr)
+            continue
+        records.append(
+            {
+                "section": "attention",
+                "shape": shape,
+                "method": method,
+                "depth": depth,
+                "seconds": own / LAYERS,
+                "bytes": own_bytes / LAYERS,
+                "fraction": own_bytes / own / 1e9 / limit,
+                "speedup": (dense[0] - dense_base[0]) / own,
+                "theory": (dense[1] - dense_base[1]) / own_bytes,
+            }
+        )
+    return sorted(records, key=lambda r: (r["depth"], list(METHODS).index(r["method"])))
+
+
+def whole_records(found, shape):
+    records = []
+    for (method, depth), (seconds, count, limit) in found.items():
+        dense = found["dense", depth]
+        records.append(
+            {
+                "section": "end to end",
+                "shape": shape,
+                "method": method,
+                "depth": depth,
+                "seconds": seconds,
+                "bytes": count,
+                "fraction": count / seconds / 1e9 / limit,
+                "speedup": dense[0] / seconds,
+                "theory": dense[1] / count,
+            }
+        )
+    return records
+
+
+def markdown(records):
+    lines = []
+    titles = dict.fromkeys((r["section"], r["shape"]) for r in records)
+    for section, shape in titles:
+        what = "attention, a layer" if section == "attention" else "a token"
+        head = ["depth", "method", what, "bytes", "of read bandwidth", "faster than dense", "theory", "of theory"]
+        lines += [f"### {shape}, {section}", "", "| " + " | ".join(head) + " |", "| --- " * len(head) + "|"]
+        for r in records:
+            if (r["section"], r["shape"]) == (section, shape):
+                cells = [f"{r['depth']:,}", r["method"], f"{1e3 * r['seconds']:.3f} ms", f"{r['bytes'] / 1e6:,.1f} MB"]
+                cells += [f"{100 * r['fraction']:.0f} %", f"{r['speedup']:.2f}", f"{r['theory']:.2f}"]
+                cells.append(f"{100 * r['speedup'] / r['theory']:.0f} %")
+                lines.append("| " + " | ".join(cells) + " |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def svg(records, shape):
+    """Speed-up over dense attention against depth; theory dashed."""
+    series, depths = {}, []
+    for r in records:
+        if r["section"] == "attention" and r["shape"] == shape and r["method"] in ("sparq", "nomad", "hybrid"):
+            series.setdefault(r["method"], ([], False))[0].append((r["depth"], r["speedup"]))
+            series.setdefault(r["method"] + ", theory", ([], True))[0].append((r["depth"], r["theory"]))
+            depths.append(r["depth"])
+    return plot.curves(f"Attention of {shape}", "positions in the cache", "times as fast as dense", series, depths)
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--smoke", action="store_true", help="a tiny model, once: whether all of this works")
+    parser.add_argument("--shapes", default="mistral-7b-v0.2,llama-2-7b")
+    parser.add_argument("--depths", default="4096,8192,16384,32768,65536,131072")
+    parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--generate", type=int, default=16)
+    parser.add_argument("--end-to-end", metavar="SHAPE", help="also this shape in q4, whole, at depth 16,384")
+    parser.add_argument("--keep", action="store_true", help="leave the models in the build folder; they are used again")
+    parser.add_argument("--build", type=Path, default=ROOT / "build/bench")
+    parser.add_argument("--results", type=Path, default=ROOT / "bench/results")
+    parser.add_argument("--yalm", type=Path, default=ROOT / "yalm")
+    return parser, parser.parse_args()
+
+
+def make_plan(parser, arguments):
+    methods = arguments.methods.split(",")
+    if unknown := [method for method in methods if method not in METHODS]:
+        parser.error(f"--methods: found '{unknown[0]}', expected some of {', '.join(METHODS)}")
+    plan = {
+        "methods": ["dense", *(method for method in methods if method != "dense")],
+        "shapes": ["tiny-gqa"] if arguments.smoke else arguments.shapes.split(","),
+        "depths": [1024, 2048] if arguments.smoke else [int(word) for word in arguments.depths.split(",")],
+        "rounds": 1 if arguments.smoke else arguments.rounds,
+        "generate": 4 if arguments.smoke else arguments.generate,
+    }
+    return plan
+
+
+def measure_all(plan, arguments, folder):
+    records = []
+    for shape in plan["shapes"]:
+        [model] = make_models(arguments.build, shape, ["q4"], LAYERS).values()
+        book = calibrate(arguments.yalm, model, folder, 512) if any(map(needs_codes, plan["methods"])) else None
+        found = medians(run_all(arguments.yalm, model, [0, *plan["depths"]], plan, shape, book))
+        records += attention_records(found, plan["depths"], shape)
+        if not arguments.keep:
+            model.unlink()
+    if arguments.end_to_end:
+        [model] = make_models(arguments.build, arguments.end_to_end, ["q4"]).values()
+        book = calibrate(arguments.yalm, model, folder, 256) if any(map(needs_codes, plan["methods"])) else None
+        found = medians(run_all(arguments.yalm, model, [16384], plan, arguments.end_to_end, book))
+        records += whole_records(found, arguments.end_to_end)
+        if not arguments.keep:
+            model.unlink()
+    return records
+
+
+def main():
+    parser, arguments = parse_arguments()
+    plan = make_plan(parser, arguments)
+    stop_politely()
+    facts = machine()
+    arguments.build.mkdir(parents=True, exist_ok=True)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            records = measure_all(plan, arguments, Path(folder))
+    except BenchError as error:
+        sys.exit(f"attention_speed: {error}")
+    except KeyboardInterrupt:
+        return 130
+    print(markdown(records))
+    arguments.results.mkdir(parents=True, exist_ok=True)
+    stem = arguments.results / ("attention-speed-" + result_name(facts))
+    stem.with_suffix(".json").write_text(json.dumps({"machine": facts, "records": records}, indent=1), encoding="utf-8")
+    for shape in plan["shapes"]:
+        Path(f"{stem}-{shape}.svg").write_text(svg(records, shape), encoding="utf-8")
+    print(f"wrote {stem}.json", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
