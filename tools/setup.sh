@@ -16,6 +16,7 @@ esac
 [ $# -le 1 ] || { echo "setup: one stage at a time; found $#" >&2 && exit 2; }
 
 CC=${CC:-cc}
+CXX=${CXX:-g++}
 CLANG=${CLANG:-clang}
 PYTHON=${PYTHON:-python3}
 
@@ -79,6 +80,7 @@ int main(void) { return omp_get_max_threads() < 1; }' "$CC" -fopenmp || case $($
         *) echo gcc libc6-dev ;;
         esac
         header cmocka.h cmocka || echo libcmocka-dev
+        has "$CXX" || echo g++
         has "$CLANG" || echo clang
         compiles '#include <stddef.h>
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) { return data == NULL && size; }' \

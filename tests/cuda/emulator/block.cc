@@ -1,149 +1,25 @@
 // One block at a time, each of its threads on a fibre of its own from where it first waits: a thread that never waits runs on the fibre
 // of the one before it. Which thread goes on is drawn from a seeded generator, so that what one order hides another shows. One block of
 // the stream's next kernel is there besides: it has run to its grid_dependency_wait() before this kernel began.
-#include "block.h"
-
-#include <cstdarg>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <vector>
 
-#include "fibre.h"
+#include "block_state.h"
 #include "runtime.h"
-#include "sanitizers.h"
-
-enum { MAX_THREADS = 1024, MAX_WARPS = MAX_THREADS / 32, MAX_BARRIERS = 16, MAX_GATHERS = 32 };
-enum { ARENA_BYTES = 512 << 10, RED_ZONE = 64, RED_BYTE = 0xA5 };
-
-enum thread_state { READY, IN_WARP, IN_BARRIER, IN_DEPENDENCY, ENDED };
-
-struct copy_async {
-    void *shared;
-    const void *global;
-    bool valid;
-    unsigned group;
-};
-
-struct thread : emulated_thread {
-    thread_state state;
-    fibre *on;        // null: not begun
-    const char *what; // it waits for
-    const char *file;
-    int line;
-    unsigned n_groups;              // of copies committed
-    std::vector<copy_async> copies; // under way
-};
-
-// Lanes of one warp that have come to one operation.
-struct gather {
-    unsigned mask, arrived; // mask 0: free
-    const char *name, *file;
-    int line;
-    void *operands[32];
-};
-
-struct barrier {
-    int n_arrived, n_expected;
-    const char *file;
-    int line;
-    int waiting[MAX_THREADS];
-};
-
-struct shared_array {
-    const void *key;
-    char *memory;
-    size_t bytes;
-};
 
 emulated_thread *emulated_self;
 emulated_grid emulated_shape;
 
-struct block_state {
-    const emulated_kernel *kernel; // null: free
-    uint64_t number;               // of the block in the grid
-    bool early;                    // up to grid_dependency_wait() only
-    int n_threads, n_ended;
-    thread threads[MAX_THREADS];
-    gather gathers[MAX_WARPS][MAX_GATHERS];
-    barrier barriers[MAX_BARRIERS];
-    // Threads that can go on: a ring, first to last.
-    int ready[MAX_THREADS], first, n_ready;
-    fibre outside;  // the caller of the kernel
-    fibre *running; // null: outside
-    std::vector<shared_array> arrays;
-    char *arena;
-    size_t arena_used, shared_bytes;
-};
-
 enum { N_BLOCKS = 3 }; // a kernel's own, and those begun early, one in each of two streams
 static block_state blocks[N_BLOCKS];
-static block_state *block = blocks; // that runs
+block_state *block = blocks;
 static uint64_t random_state;
 static std::vector<fibre *> fibres;
 static fibre *idle;
 
-// ---------------------------------------------------------------------------------------- faults
-
-static char fault_text[1024];
-static bool fault_is_quiet;
-
-static void go_outside(void);
-
-bool emulated_faulted(void)
-{
-    return fault_text[0] != 0;
-}
-const char *emulated_fault_text(void)
-{
-    return fault_text;
-}
-void emulated_fault_quiet(bool quiet)
-{
-    fault_is_quiet = quiet;
-}
-void emulated_fault_forget(void)
-{
-    fault_text[0] = 0;
-}
-
-void emulated_where(char *text, size_t room)
-{
-    uint3 b = emulated_shape.block_index;
-    if (emulated_self) {
-        uint3 t = emulated_self->index;
-        snprintf(text, room, "%s, block (%u, %u, %u), thread (%u, %u, %u): ", block->kernel->name, b.x, b.y, b.z, t.x, t.y,
-                 t.z);
-    } else if (block->running) {
-        snprintf(text, room, "%s, block (%u, %u, %u): ", block->kernel->name, b.x, b.y, b.z);
-    } else {
-        text[0] = 0;
-    }
-}
-
-// In a kernel it does not return: the block is abandoned.
-void emulated_fault(const char *format, ...)
-{
-    if (!emulated_faulted()) {
-        char where[300], text[700];
-        va_list arguments;
-        va_start(arguments, format);
-        vsnprintf(text, sizeof(text), format, arguments);
-        va_end(arguments);
-        emulated_where(where, sizeof(where));
-        snprintf(fault_text, sizeof(fault_text), "%s%s", where, text);
-        if (!fault_is_quiet) {
-            fprintf(stderr, "emulated GPU: %s\n", fault_text);
-        }
-    }
-    if (block->running) {
-        go_outside();
-    }
-}
-
 // ---------------------------------------------------------------------------------------- order
 
-static unsigned random_below(unsigned n)
+unsigned random_below(unsigned n)
 {
     random_state ^= random_state << 13; // Marsaglia, "Xorshift RNGs", 2003
     random_state ^= random_state >> 7;
@@ -196,7 +72,7 @@ static unsigned walk_next(walk *self)
 }
 
 // Threads list[0..n) can go on, in a new order. Sometimes all lanes of a warp come one after the other, sometimes warps mix.
-static void ready_shuffled(const int *list, int n, bool before_others)
+void ready_shuffled(const int *list, int n, bool before_others)
 {
     walk order = walk_begin((unsigned)n);
     for (int i = 0; i < n; i++) {
@@ -213,7 +89,7 @@ static void ready_shuffled(const int *list, int n, bool before_others)
 
 static void fibre_body(void);
 
-static thread *current(void)
+thread *current(void)
 {
     return static_cast<thread *>(emulated_self);
 }
@@ -268,7 +144,7 @@ static void report_stuck(void)
                    block->n_threads, text, block->n_ended);
 }
 
-static thread *next_thread(void)
+thread *next_thread(void)
 {
     if (block->n_ready == 0) {
         return nullptr;
@@ -279,7 +155,7 @@ static thread *next_thread(void)
     return next;
 }
 
-static void go_on_with(thread *next)
+void go_on_with(thread *next)
 {
     if (!next->on) {
         next->on = idle_fibre();
@@ -300,7 +176,7 @@ static void go_on_from_outside(thread *next)
     fibre_switch(&block->outside, next->on);
 }
 
-static void go_outside(void)
+void go_outside(void)
 {
     fibre *from = block->running;
     block->running = nullptr;
@@ -309,7 +185,7 @@ static void go_outside(void)
 }
 
 // The running thread waits until somebody makes it ready.
-static void wait_in(thread_state state, const char *what, const char *file, int line)
+void wait_in(thread_state state, const char *what, const char *file, int line)
 {
     thread *self = current();
     self->state = state;
@@ -367,238 +243,6 @@ static void fibre_body(void)
     }
 }
 
-// ---------------------------------------------------------------------------------------- barriers, warp operations
-
-static bool same_place(const char *file, int line, const char *other_file, int other_line)
-{
-    return line == other_line && (file == other_file || strcmp(file, other_file) == 0);
-}
-
-void emulated_barrier(int id, int n_threads, const char *file, int line)
-{
-    int expected = n_threads ? n_threads : block->n_threads;
-    if (id < 0 || id >= MAX_BARRIERS || (n_threads && (n_threads % 32 || n_threads < 0 || n_threads > block->n_threads))) {
-        emulated_fault(
-            "%s:%d: barrier %d of %d threads in a block of %d: expected an id of 0 to 15 and a multiple of 32 threads", file,
-            line, id, n_threads, block->n_threads);
-    }
-    barrier *b = &block->barriers[id];
-    if (b->n_arrived == 0) {
-        b->n_expected = expected;
-        b->file = file;
-        b->line = line;
-    } else if (b->n_expected != expected || (id == 0 && !same_place(file, line, b->file, b->line))) {
-        emulated_fault("barrier %d: this thread comes to %s:%d (%d threads), others wait at %s:%d (%d threads)", id, file, line,
-                       expected, b->file, b->line, b->n_expected);
-    }
-    int self = (int)current()->linear;
-    b->waiting[b->n_arrived++] = self;
-    if (b->n_arrived < b->n_expected) {
-        wait_in(IN_BARRIER, "a barrier", file, line);
-        return;
-    }
-    b->n_arrived = 0;
-    // Who came last need not go on first.
-    ready_shuffled(b->waiting, b->n_expected, random_below(2));
-    thread *next = next_thread();
-    if (next != current()) {
-        go_on_with(next);
-    }
-}
-
-static gather *find_gather(gather *gathers, unsigned mask)
-{
-    gather *free_one = nullptr;
-    for (int i = 0; i < MAX_GATHERS; i++) {
-        if (gathers[i].mask == mask) {
-            return &gathers[i];
-        }
-        if (gathers[i].mask == 0) {
-            if (!free_one) {
-                free_one = &gathers[i];
-            }
-            if (i >= 2) {
-                break; // they fill from the front
-            }
-        }
-    }
-    return free_one;
-}
-
-void emulated_collective(const char *name, unsigned mask, void *operand, void (*complete)(void *const operands[32]),
-                         const char *file, int line)
-{
-    thread *self = current();
-    unsigned lane = self->linear % 32, warp = self->linear / 32;
-    if (!(mask >> lane & 1)) {
-        emulated_fault("%s:%d: %s with mask 0x%08x by lane %u, which is not in the mask", file, line, name, mask, lane);
-    }
-    unsigned n_lanes = (unsigned)block->n_threads - warp * 32;
-    if (n_lanes < 32 && mask >> n_lanes) {
-        emulated_fault("%s:%d: %s with mask 0x%08x in a warp of %u lanes", file, line, name, mask, n_lanes);
-    }
-    if ((mask & (mask - 1)) == 0) { // alone
-        void *operands[32] = {};
-        operands[lane] = operand;
-        if (complete) {
-            complete(operands);
-        }
-        return;
-    }
-    gather *g = find_gather(block->gathers[warp], mask);
-    if (!g) {
-        emulated_fault("%s:%d: %s: too many different masks in one warp", file, line, name);
-    }
-    if (g->mask == 0) {
-        *g = {mask, 0, name, file, line, {}};
-    } else if (!same_place(file, line, g->file, g->line) || strcmp(name, g->name) != 0) {
-        emulated_fault("lane %u comes to %s (%s:%d), others of mask 0x%08x wait at %s (%s:%d)", lane, name, file, line, mask,
-                       g->name, g->file, g->line);
-    }
-    g->operands[lane] = operand;
-    g->arrived |= 1u << lane;
-    if (g->arrived != mask) {
-        wait_in(IN_WARP, name, file, line);
-        return;
-    }
-    void *operands[32];
-    memcpy(operands, g->operands, sizeof(operands));
-    g->mask = 0;
-    if (complete) {
-        complete(operands);
-    }
-    int list[32], n = 0;
-    for (unsigned i = 0; i < 32; i++) {
-        if (mask >> i & 1 && i != lane) {
-            list[n++] = (int)(warp * 32 + i);
-        }
-    }
-    ready_shuffled(list, n, random_below(4) != 0);
-}
-
-void emulated_inactive(const char *name, int lane, int source)
-{
-    emulated_fault("%s: lane %d asks for the value of lane %d, which does not take part", name, lane, source);
-}
-
-void emulated_aligned(const char *name, const void *address, const char *file, int line)
-{
-    if (reinterpret_cast<uintptr_t>(address) % 16) {
-        emulated_fault("%s:%d: %s: address %p is not a multiple of 16", file, line, name, address);
-    }
-}
-
-// ---------------------------------------------------------------------------------------- copies, dependencies
-
-void copy_async16(void *shared, const void *global, bool valid, const char *file, int line)
-{
-    emulated_aligned("copy_async16", shared, file, line);
-    auto to = static_cast<char *>(shared);
-    if (to < block->arena || to + 16 > block->arena + block->arena_used) {
-        emulated_fault("%s:%d: copy_async16: %p is not in shared memory", file, line, shared);
-    }
-    if (valid) {
-        emulated_aligned("copy_async16", global, file, line);
-    }
-    // Whoever reads the place from now to the wait, expecting the old or the new, gets neither.
-    memset(shared, EMULATED_POISON, 16);
-    thread *self = current();
-    self->copies.push_back({shared, global, valid, self->n_groups});
-}
-
-void copy_async_commit(void)
-{
-    current()->n_groups++;
-}
-
-void emulated_copy_wait(int n_groups_left)
-{
-    thread *self = current();
-    size_t kept = 0;
-    for (const copy_async &copy : self->copies) {
-        if ((int)(self->n_groups - copy.group) <= n_groups_left) { // the group of the last commit is n_groups - 1
-            self->copies[kept++] = copy;
-        } else if (copy.valid) {
-            memcpy(copy.shared, copy.global, 16);
-        } else {
-            memset(copy.shared, 0, 16);
-        }
-    }
-    self->copies.resize(kept);
-}
-
-void grid_dependency_wait(void)
-{
-    current()->waited = true;
-    if (block->early) {
-        wait_in(IN_DEPENDENCY, "grid_dependency_wait", "", 0);
-    }
-}
-
-// ---------------------------------------------------------------------------------------- shared memory
-
-void emulated_poison(void *memory, size_t bytes)
-{
-    memset(memory, EMULATED_POISON, bytes);
-    sanitizer_unwritten(memory, bytes);
-}
-
-static char *arena_take(size_t bytes)
-{
-    char *memory = block->arena + block->arena_used;
-    size_t rounded = (bytes + 15) / 16 * 16;
-    if (block->arena_used + rounded + RED_ZONE > ARENA_BYTES) {
-        emulated_fault("%zu bytes of shared memory: at most %zu in all", bytes, device_shared_limit());
-    }
-    block->arena_used += rounded + RED_ZONE;
-    sanitizer_unpoison(memory, rounded + RED_ZONE);
-    emulated_poison(memory, bytes);
-    memset(memory + bytes, RED_BYTE, rounded + RED_ZONE - bytes);
-    sanitizer_poison(memory + bytes, rounded + RED_ZONE - bytes);
-    return memory;
-}
-
-void *emulated_shared(const void *key, size_t bytes, const char *name)
-{
-    for (const shared_array &array : block->arrays) {
-        if (array.key == key) {
-            return array.memory;
-        }
-    }
-    block->shared_bytes += bytes;
-    if (block->shared_bytes > device_shared_limit() || block->shared_bytes - block->kernel->shared_bytes > 48 << 10) {
-        emulated_fault("%s: %zu bytes of shared memory: at most 48 KiB static, %zu in all", name, block->shared_bytes,
-                       device_shared_limit());
-    }
-    block->arrays.push_back({key, arena_take(bytes), bytes});
-    return block->arrays.back().memory;
-}
-
-void *emulated_shared_dynamic(void)
-{
-    if (block->kernel->shared_bytes == 0) {
-        emulated_fault("dynamic shared memory, of which the launch has none");
-    }
-    return block->arena;
-}
-
-static void check_red_zones(void)
-{
-    for (const shared_array &array : block->arrays) {
-        char *zone = array.memory + array.bytes;
-        size_t bytes = (array.bytes + 15) / 16 * 16 - array.bytes + RED_ZONE;
-        sanitizer_unpoison(zone, bytes);
-        for (size_t i = 0; i < bytes; i++) {
-            if ((unsigned char)zone[i] != RED_BYTE) {
-                emulated_fault("block (%u, %u, %u): byte %zu after %zu of shared memory has been overwritten",
-                               emulated_shape.block_index.x, emulated_shape.block_index.y, emulated_shape.block_index.z, i,
-                               array.bytes);
-                return;
-            }
-        }
-    }
-}
-
 // ---------------------------------------------------------------------------------------- blocks, grids
 
 static void begin_threads(void)
@@ -650,7 +294,7 @@ static void run_threads(void)
     if (emulated_faulted()) {
         abandon();
     } else if (!block->early) {
-        check_red_zones();
+        shared_check();
     }
 }
 
@@ -667,12 +311,7 @@ static void enter_block(uint64_t number)
 static void run_block(uint64_t number)
 {
     enter_block(number);
-    block->arrays.clear();
-    block->arena_used = 0;
-    block->shared_bytes = block->kernel->shared_bytes;
-    if (block->shared_bytes) {
-        block->arrays.push_back({nullptr, arena_take(block->shared_bytes), block->shared_bytes});
-    }
+    shared_begin();
     begin_threads();
     run_threads();
 }
@@ -727,9 +366,6 @@ static bool take_block(const emulated_kernel &kernel)
     block_state *found = find_block(nullptr);
     if (found) {
         block = found;
-        if (!block->arena) {
-            block->arena = static_cast<char *>(aligned_alloc(256, ARENA_BYTES));
-        }
         block->kernel = &kernel;
         block->n_threads = (int)(kernel.block.x * kernel.block.y * kernel.block.z);
         random_state = order_seed();

@@ -1,0 +1,81 @@
+// The state of a block that runs, for the files of the emulator that have a part in it.
+#pragma once
+#include "block.h"
+#include "fibre.h"
+
+enum { MAX_THREADS = 1024, MAX_WARPS = MAX_THREADS / 32, MAX_BARRIERS = 16, MAX_GATHERS = 32 };
+enum { ARENA_BYTES = 512 << 10, RED_ZONE = 64, RED_BYTE = 0xA5 };
+
+enum thread_state { READY, IN_WARP, IN_BARRIER, IN_DEPENDENCY, ENDED };
+
+struct copy_async {
+    void *shared;
+    const void *global;
+    bool valid;
+    unsigned group;
+};
+
+struct thread : emulated_thread {
+    thread_state state;
+    fibre *on;        // null: not begun
+    const char *what; // it waits for
+    const char *file;
+    int line;
+    unsigned n_groups;              // of copies committed
+    std::vector<copy_async> copies; // under way
+};
+
+// Lanes of one warp that have come to one operation.
+struct gather {
+    unsigned mask, arrived; // mask 0: free
+    const char *name, *file;
+    int line;
+    void *operands[32];
+};
+
+struct barrier {
+    int n_arrived, n_expected;
+    const char *file;
+    int line;
+    int waiting[MAX_THREADS];
+};
+
+struct shared_array {
+    const void *key;
+    char *memory;
+    size_t bytes;
+};
+
+struct block_state {
+    const emulated_kernel *kernel; // null: free
+    uint64_t number;               // of the block in the grid
+    bool early;                    // up to grid_dependency_wait() only
+    int n_threads, n_ended;
+    thread threads[MAX_THREADS];
+    gather gathers[MAX_WARPS][MAX_GATHERS];
+    barrier barriers[MAX_BARRIERS];
+    // Threads that can go on: a ring, first to last.
+    int ready[MAX_THREADS], first, n_ready;
+    fibre outside;  // the caller of the kernel
+    fibre *running; // null: outside
+    std::vector<shared_array> arrays;
+    char *arena;
+    size_t arena_used, shared_bytes;
+};
+
+extern block_state *block; // that runs
+
+// block.cc
+unsigned random_below(unsigned n);
+// Threads list[0..n) can go on, in a new order.
+void ready_shuffled(const int *list, int n, bool before_others);
+thread *current(void);
+thread *next_thread(void); // of those that can go on, taken from them; null: none
+void go_on_with(thread *next);
+void go_outside(void); // to the caller of the kernel
+// The running thread waits until somebody makes it ready.
+void wait_in(thread_state state, const char *what, const char *file, int line);
+
+// shared.cc
+void shared_begin(void); // of a block
+void shared_check(void); // at its end: what lies between arrays is as it was
