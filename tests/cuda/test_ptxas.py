@@ -67,4 +67,3 @@ def test_hot_kernels_use_no_local_memory(kernels):
         if sizes["stack"] and any(hot in name for hot in HOT)
     ]
     assert not wrong, "\n".join(wrong)
-

@@ -64,14 +64,12 @@ static void run_one(emulated_stream *stream)
     if (emulated_faulted()) {
         return;
     }
-    memory_open();
     if (next.kernel && !stream->queue.empty() && stream->queue.front().kernel) {
         emulated_begin_early(*stream->queue.front().kernel);
     }
     if (!emulated_faulted()) {
         next.run();
     }
-    memory_close();
 }
 
 void stream_finish(cudaStream_t stream)
@@ -80,8 +78,12 @@ void stream_finish(cudaStream_t stream)
         streams_finish(true);
         return;
     }
-    while (!stream->queue.empty()) {
-        run_one(stream);
+    if (!stream->queue.empty()) {
+        memory_open();
+        while (!stream->queue.empty()) {
+            run_one(stream);
+        }
+        memory_close();
     }
 }
 
@@ -282,9 +284,11 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 
 static void finish_until(const mark &last)
 {
+    memory_open();
     while (!last.done && last.stream && known(last.stream) && !last.stream->queue.empty()) {
         run_one(last.stream);
     }
+    memory_close();
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
