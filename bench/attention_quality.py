@@ -41,7 +41,7 @@ def cases(books):
     found = [("dense", "", 1.0, [])]
     for n in (2, 4, 8, 16):
         for least in (32, 64, 128):
-            options = ["--attention", "sparq", "--sparq-ratio", f"1/{n}", "--sparq-min-k", least]
+            options = ["--attention", "sparq", "--sparq-from", 1, "--sparq-ratio", f"1/{n}", "--sparq-min-k", least]
             found.append(("sparq", f"ratio 1/{n}, k ≥ {least}", 1 / n, options))
     for d_sub in (1, 2, 4):
         options = ["--attention", "nomad", "--nomad-codebooks", books[d_sub]]
@@ -49,9 +49,9 @@ def cases(books):
     for d_sub in (1, 2, 4):
         for n, least in ((16, 64), (32, 32), (64, 16)):
             options = ["--attention", "hybrid", "--nomad-codebooks", books[d_sub]]
-            options += ["--hybrid-ratio", f"1/{n}", "--hybrid-min-k", least]
+            options += ["--hybrid-from", 1, "--hybrid-ratio", f"1/{n}", "--hybrid-min-k", least]
             found.append(("hybrid", f"d_sub {d_sub}, S/{n}, k ≥ {least}", 0.125 / d_sub + 1 / n, options))
-    off = ["--hybrid-ratio", "1/16", "--hybrid-min-k", 64, "--hybrid-tail", "off"]
+    off = ["--hybrid-from", 1, "--hybrid-ratio", "1/16", "--hybrid-min-k", 64, "--hybrid-tail", "off"]
     found.append(
         (
             "hybrid",
@@ -138,20 +138,26 @@ def calibrate(engine, folder):
     return books
 
 
-def measure(engine, wanted, trials, folder, say):
+# Windows, prompts and tokens of the two perplexities, lengths of pass keys.
+PLAN = {"part": (1536, 512, SCORED_TOKENS), "whole": (2000, 1, 4000), "lengths": (256, 512, 1024, 2000)}
+QUICK = {"part": (300, 200, 300), "whole": (260, 1, 260), "lengths": (256,)}
+
+
+def measure(engine, wanted, trials, quick, folder, say):
+    plan = QUICK if quick else PLAN
     books = calibrate(engine, folder) if {"nomad", "hybrid"} & wanted else dict.fromkeys((1, 2, 4), "")
-    lengths = (256, 512, 1024, 2000)
+    lengths = plan["lengths"]
     files = {f"{n}": key_file(engine, folder / f"one-{n}", n, trials, False, n) for n in lengths}
     files |= {f"{n}, two keys": key_file(engine, folder / f"two-{n}", n, trials, True, n) for n in lengths[-2:]}
     dense = folder / "dense.logits"
     records = []
     for method, setting, traffic, options in cases(books):
-        if method not in wanted:
+        if method not in wanted or (quick and method in (r["method"] for r in records)):
             continue
         say(f"{method} {setting}")
         first = method == "dense"
-        part = perplexity(engine, options, 1536, 512, SCORED_TOKENS, None if first else dense, dense if first else None)
-        whole = perplexity(engine, options, 2000, 1, 4000)
+        part = perplexity(engine, options, *plan["part"], None if first else dense, dense if first else None)
+        whole = perplexity(engine, options, *plan["whole"])
         records.append(
             {
                 "method": method,
@@ -209,6 +215,9 @@ def svg(records):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--quick", action="store_true", help="one setting of each method, briefly: whether all of this works"
+    )
     parser.add_argument("--yalm", type=Path, default=ROOT / "yalm")
     parser.add_argument("--model", type=Path, default=ROOT / "build/fable-4m.bin")
     parser.add_argument("--results", type=Path, default=ROOT / "bench/results")
@@ -221,7 +230,14 @@ def main():
     try:
         with tempfile.TemporaryDirectory() as folder:
             engine = Engine(arguments.yalm, arguments.model)
-            records = measure(engine, wanted, arguments.trials, Path(folder), lambda text: print(text, file=sys.stderr))
+            records = measure(
+                engine,
+                wanted,
+                arguments.trials,
+                arguments.quick,
+                Path(folder),
+                lambda text: print(text, file=sys.stderr),
+            )
     except BenchError as error:
         print(f"attention_quality: {error}", file=sys.stderr)
         return 1

@@ -96,3 +96,40 @@ def test_a_program_that_fails_is_reported_in_one_line(tmp_path):
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == "run.py: yalm: something is wrong"
     assert list((tmp_path / "b").iterdir()) == []
+
+
+def test_attention_speed(yalm, tmp_path):
+    command = [sys.executable, str(ROOT / "bench/attention_speed.py"), "--smoke", "--yalm", str(yalm)]
+    command += ["--build", str(tmp_path / "models"), "--results", str(tmp_path / "results")]
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    assert done.returncode == 0, done.stderr
+    [results] = (tmp_path / "results").glob("*.json")
+    theory = {
+        (r["method"], r["depth"]): r["theory"] for r in json.loads(results.read_text(encoding="utf-8"))["records"]
+    }
+    for (method, _), value in theory.items():  # head_dim 32: codes of 16 bytes and values of 64 in place of 128
+        assert value == {"dense": 1, "nomad": pytest.approx(1.6), "nomad skip": pytest.approx(1.6)}.get(method, value)
+        assert value > 1 or method == "dense"
+    assert not list((tmp_path / "models").glob("*.bin"))
+
+
+def test_attention_quality(yalm, fable, tmp_path):
+    command = [
+        sys.executable,
+        str(ROOT / "bench/attention_quality.py"),
+        "--quick",
+        "--trials",
+        "2",
+        "--yalm",
+        str(yalm),
+    ]
+    command += ["--model", str(fable), "--results", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    assert done.returncode == 0, done.stderr
+    [results] = tmp_path.glob("*.json")
+    records = json.loads(results.read_text(encoding="utf-8"))["records"]
+    assert [r["method"] for r in records] == ["dense", "sparq", "nomad", "hybrid"]
+    for r in records[1:]:
+        assert 0 < r["kl"] < 0.05 and r["perplexity"] == pytest.approx(records[0]["perplexity"], rel=0.03)
+        assert r["passkeys"] == {"256": 100, "256, two keys": pytest.approx(50, abs=50)}
+    assert "| hybrid | d_sub 1, S/16" in done.stdout
