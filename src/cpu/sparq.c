@@ -10,7 +10,7 @@
 enum {
     TILE = 32,            // slots that are copied together: a cache line of fp16
     MIN_KEYS = 128,       // selected, unless asked for fewer
-    STEP_BYTES = 1 << 15, // what a KV head's further steps cost, in bytes of traffic (measured)
+    STEP_BYTES = 1 << 16, // times 2 + a group's queries: what a KV head's further steps cost, in bytes of traffic (measured)
 };
 
 static int group_size(const struct cpu_state *s)
@@ -47,8 +47,9 @@ static int break_even(const struct cpu_state *s)
 {
     const double row =
         2.0 * ((double)(s->config->head_dim * kv_sizes[s->kv_type]) + (s->kv_type == KV_INT8 ? sizeof(float) : 0));
+    const double steps = (double)STEP_BYTES * (2 + group_size(s));
     int n = 256;
-    while (n < s->kv.span && selective_bytes(s, n) + STEP_BYTES >= row * n)
+    while (n < s->kv.span && selective_bytes(s, n) + steps >= row * n)
         n += 64;
     return n;
 }

@@ -53,6 +53,37 @@ def test_throughput_names_and_counts_the_cache(program, kv, name, row_bytes):
     assert at64 - at0 == pytest.approx(64 * 2 * 4 * 2 * row_bytes, rel=0.02)
 
 
+@pytest.mark.parametrize("copy, component_bytes, scale_bytes", [("int8", 1, 4), ("fp16", 2, 0), ("q4", 0.5, 4)])
+def test_throughput_counts_what_sparq_reads(program, copy, component_bytes, scale_bytes):
+    """At 1/8 of 64 components and 1,025 keys: 8 components of each, and keys and values of 128 in fp16."""
+    args = "-m throughput -p 0 -n 1 -r 1 --depth 0,1024 --fill-depth random -o json".split()
+    sparq = "--attention sparq --sparq-ratio 1/8 --sparq-from 1000 --sparq-tail off --sparq-copy".split() + [copy]
+    at0, deep = (row["gb_per_s"] * row["avg_ns"] for row in json.loads(program.ok(*args, *sparq)))
+    expected = 1025 * (8 * component_bytes + scale_bytes) + 2 * 128 * 64 * 2
+    assert deep - at0 == pytest.approx(4 * 2 * (expected - 2 * 64 * 2), rel=0.02)
+
+
+def test_perplexity_through_sparq(program):
+    """What a double-precision prototype of the formulas found on this text, within half a percent (see docs/attention.md)."""
+    args = [
+        "-m",
+        "perplexity",
+        "-f",
+        MODEL / "heldout.txt",
+        "--ctx",
+        "1536",
+        "--max-tokens",
+        "3072",
+        "--decode-from",
+        "512",
+    ]
+    sparq = ["--attention", "sparq", "--sparq-from", "1", "--sparq-ratio"]
+    for ratio, min_k, expected in [("1/4", 64, 33.23), ("1/8", 32, 34.17), ("0.125", 128, 33.28), ("1/16", 32, 36.79)]:
+        text = program.ok(*args, *sparq, ratio, "--sparq-min-k", min_k).decode()
+        found = float(re.search(r"PPL = ([0-9.]+)", text).group(1))
+        assert found == pytest.approx(expected, rel=0.005)
+
+
 def test_throughput_csv_and_markdown(program):
     rows = list(csv.DictReader(io.StringIO(program.ok(*QUICK, "-o", "csv").decode())))
     assert len(rows) == 4 and set(LLAMA_BENCH + OURS) <= set(rows[0])

@@ -54,6 +54,15 @@ USAGE = [
     (["--info", "-i", "x"], "option '-i' does not belong to mode info"),
     (["--info", "-o", "csv"], "option '-o': expected one of text,json"),
     (["-m", "throughput", "-"], "mode throughput reads no text"),
+    (["-i", "x", "--attention", "sparks"], "option '--attention': expected one of dense,sparq"),
+    (["-i", "x", "--sparq-ratio", "1/0"], "option '--sparq-ratio': expected a fraction, as 1/8 or 0.125"),
+    (["-i", "x", "--sparq-ratio", "2"], "option '--sparq-ratio': expected a fraction, as 1/8 or 0.125"),
+    (["-i", "x", "--sparq-ratio", "1/"], "option '--sparq-ratio': expected a fraction, as 1/8 or 0.125"),
+    (["-i", "x", "--sparq-copy", "fp32"], "option '--sparq-copy': expected one of int8,fp16,q4"),
+    (
+        ["-i", "x", "--attention", "sparq", "--sparq-r", "65"],
+        "sparq r: found 65, expected 1 to the model's head_dim, 64",
+    ),
 ]
 
 

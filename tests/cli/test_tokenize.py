@@ -54,6 +54,8 @@ def test_info(program):
         assert part in text
     facts = json.loads(program.ok("--info", "-o", "json"))
     assert facts["n_params"] == 4196608 and facts["eos"] == [2] and facts["vocab_size"] == 4096
+    memory = {row["attention"]: row for row in facts["session_memory"]}
+    assert memory["dense"]["beside"] == 0 < memory["sparq"]["beside"] and "sparq attention: cache" in text
     tensors = {tensor["name"]: tensor for tensor in facts["tensors"]}
     assert tensors["embedding"]["shape"] == [4096, 256] and tensors["embedding"]["dtype"] == "bf16"
     assert facts["checksum"] in text and tensors["norm"]["checksum"] in text
