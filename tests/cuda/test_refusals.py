@@ -1,0 +1,67 @@
+"""What the CUDA half refuses, each by one line and its exit code; on -d auto the CPU takes over and says why. The emulated GPU's environment makes
+it another machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+from harness import BUILD, ROOT, VARIANT, built, convert_directory
+
+pytestmark = pytest.mark.skipif(VARIANT != "emulated", reason="of the emulated GPU")
+RUN = ["-i", "Once upon a time", "-n", "2", "--temp", "0"]
+
+MACHINES = [
+    ({"YALM_EMULATED_DRIVER": "0"}, "no NVIDIA driver is installed"),
+    ({"YALM_EMULATED_DRIVER": "11080"}, "the NVIDIA driver runs CUDA 11.8, this build needs 13.0 or later"),
+    ({"YALM_EMULATED_DEVICES": "0"}, "the driver finds no GPU"),
+    ({"YALM_EMULATED_CAPABILITY": "7.5"}, "has compute capability 7.5, 8.0 or later is needed"),
+]
+OPTIONS = [
+    (["--kv", "int8"], "an int8 KV cache does not run on the GPU"),
+    (["--attention", "sparq"], "sparq attention does not run on the GPU"),
+    (["--isa", "avx2"], "instruction sets are the CPU's"),
+]
+
+
+def yalm(model, *words, **environment):
+    command = [built(BUILD / "yalm"), model, *RUN, *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env={**os.environ, **environment})
+
+
+def refuses(done, code, text):
+    lines = [line for line in done.stderr.splitlines() if line.startswith("yalm: ")]
+    assert done.returncode == code and done.stdout == "" and len(lines) == 1 and text in lines[0], done.stderr
+
+
+@pytest.mark.parametrize("environment, text", MACHINES, ids=[text for _, text in MACHINES])
+def test_machines(fable, environment, text):
+    refuses(yalm(fable, "-d", "cuda", **environment), 1, text)
+    done = yalm(fable, "-d", "auto", **environment)
+    assert done.returncode == 0 and "\ncpu: " in done.stderr and "cuda" not in done.stderr
+
+
+@pytest.mark.parametrize("words, text", OPTIONS, ids=[text for _, text in OPTIONS])
+def test_options(fable, words, text):
+    refuses(yalm(fable, "-d", "cuda", *words), 2, text)
+
+
+def test_quantised_weights(tmp_path):
+    model = convert_directory(ROOT / "models/fable-4m", tmp_path / "q8.bin", "--dtype", "q8")
+    refuses(yalm(model, "-d", "cuda"), 2, "q8 weights do not run on the GPU")
+    done = yalm(model, "-d", "auto")
+    assert done.returncode == 0 and "\ncpu: " in done.stderr and "(not cuda: " in done.stderr
+
+
+def test_too_little_memory(fable):
+    free = {"YALM_EMULATED_FREE": str(258 << 20)}
+    refuses(yalm(fable, "-d", "cuda", **free), 4, "not enough device memory for a context of")
+    done = yalm(fable, "-d", "auto", **free)
+    assert done.returncode == 0 and "\ncpu: " in done.stderr and "not enough device memory" in done.stderr
+
+
+def test_auto_takes_the_gpu(fable):
+    done = yalm(fable, "-d", "auto")
+    assert done.returncode == 0 and "\ncuda: Emulated GPU, " in done.stderr
+    assert done.stdout == yalm(fable, "-d", "cpu").stdout
