@@ -176,7 +176,8 @@ static yalm_status one_token(const struct experts *e, struct matvec m, cudaStrea
     for (int type = 0; type < DTYPE_WEIGHTS; type++) {
         m.type = (enum dtype)type;
         if (any_has<KIND>(e, m.type))
-            TRY(KIND == MATVEC_ADD ? matvec_add(&m, m.type, stream, error) : matvec_run<KIND>(&m, m.type, stream, error));
+            TRY((KIND == MATVEC_ADD ? matvec_add<true>(&m, m.type, stream, error)
+                                    : matvec_run<KIND, true>(&m, m.type, stream, error)));
     }
     return YALM_OK;
 }

@@ -61,10 +61,11 @@ __device__ __forceinline__ void load_step(struct group_step<T, MATRICES> &step, 
 #pragma unroll
     for (int i = 0; i < group_step<T, MATRICES>::PACKS; i++) {
         const int at = (int)threadIdx.x + i * GROUP_THREADS, row = first_row + at / row_packs;
-        const int pack_col = row < p.rows ? col + at % row_packs * PACK<T> : p.cols; // nothing beyond the last row
+        const int pack_col = col + at % row_packs * PACK<T>;
+        const size_t from = row < p.rows ? (size_t)row * p.cols + pack_col : 0;
 #pragma unroll
         for (int m = 0; m < MATRICES; m++)
-            step.w[m][i] = load_pack<T, ALIGNED>(w[m] + (size_t)(row < p.rows ? row : 0) * p.cols, pack_col, p.cols);
+            step.w[m][i] = load_pack<T, ALIGNED>(w[m] + from, row < p.rows ? p.cols - pack_col : 0);
     }
 #pragma unroll
     for (int i = 0; i < group_step<T, MATRICES>::QUADS; i++) {
@@ -150,7 +151,7 @@ __device__ __forceinline__ void multiply_step(struct group_sums<MATRICES> &sums,
 
 // Block (token tile, row tile, expert).
 template <class T, bool ALIGNED, enum matvec_kind KIND>
-static __global__ void __launch_bounds__(GROUP_THREADS) group_kernel(struct group_product p)
+static __global__ void __launch_bounds__(GROUP_THREADS, 2) group_kernel(struct group_product p)
 {
     constexpr int matrices = KIND == MATVEC_GATED ? 2 : 1;
     SHARED_ARRAY(struct group_tiles<T>, tiles, 1);

@@ -17,7 +17,7 @@ static yalm_status stacked(const struct product *products, int first, int last, 
     m.x = x;
     m.norm = norm;
     m.eps = eps;
-    return matvec_run<MATVEC_STORE>(&m, products[first].w.dtype, stream, error);
+    return matvec_run<MATVEC_STORE, false>(&m, products[first].w.dtype, stream, error);
 }
 
 yalm_status matvec_norm(const struct product *products, int n_products, const float *x, const float *norm, float eps,
@@ -46,13 +46,13 @@ yalm_status matvec_gated(float *y, const struct expert_weights *ffn, const float
     m.norm = norm;
     m.eps = eps;
     if (ffn->gate.dtype == ffn->up.dtype)
-        return matvec_run<MATVEC_GATED>(&m, ffn->gate.dtype, stream, error);
+        return matvec_run<MATVEC_GATED, false>(&m, ffn->gate.dtype, stream, error);
 
     m.rows[1] = 0;
-    TRY(matvec_run<MATVEC_STORE>(&m, ffn->gate.dtype, stream, error));
+    TRY((matvec_run<MATVEC_STORE, false>(&m, ffn->gate.dtype, stream, error)));
     m.w[0] = ffn->up.data;
     m.bias[0] = ffn->up_bias;
-    return matvec_run<MATVEC_UP>(&m, ffn->up.dtype, stream, error);
+    return matvec_run<MATVEC_UP, false>(&m, ffn->up.dtype, stream, error);
 }
 
 yalm_status matvec_residual(float *x, const struct matrix *w, const float *bias, const float *y, cudaStream_t stream,
@@ -65,5 +65,5 @@ yalm_status matvec_residual(float *x, const struct matrix *w, const float *bias,
     m.y[0] = x;
     m.cols = m.stride = w->cols;
     m.x = y;
-    return matvec_add(&m, w->dtype, stream, error);
+    return matvec_add<false>(&m, w->dtype, stream, error);
 }

@@ -1,10 +1,13 @@
 // y = W x for one vector: decode's products, bound by reading W once.
 //
-// A block for each multiprocessor takes about as many rows as every other. A row is cut into segments of up to DEPTH steps, a step being
-// one 16-byte pack for each lane of a warp: 512 bytes. A row's segment is a tile, and the block's warps take its tiles in turn, whatever
-// row they belong to, so that a matrix of few long rows keeps them as busy as one of many short ones. A warp always has DEPTH loads in
-// flight for each lane: as soon as a pack has been used, its registers wait for the one a tile later. By Little's law an H200 needs about
-// 4.3 TB/s * 0.7 us / 132 = 23 KB in flight on each multiprocessor; WARPS * 32 lanes * DEPTH * 16 bytes are 64 KB.
+// Two blocks for each multiprocessor, which take about as many rows as all others. A row is cut into segments of up to DEPTH steps, a step
+// being one 16-byte pack for each lane of a warp: 512 bytes. A row's segment is a tile, and the block's warps take its tiles in turn,
+// whatever row they belong to, so that a matrix of few long rows keeps them as busy as one of many short ones.
+//
+// A warp always has DEPTH steps on their way from memory (cp.async): as soon as one has been used, its place in shared memory waits for the
+// same step of the warp's next tile. By Little's law an H200 needs about 4.3 TB/s * 0.7 us / 132 = 23 KB in flight on each multiprocessor;
+// 2 blocks * WARPS * 32 lanes * DEPTH * 16 bytes are 64 KB. (Loads to registers would do without shared memory, but the compiler waits for
+// loads by six counters only, and shares them: a wait for the oldest load then is one for the youngest, too.)
 //
 // x lies in shared memory as floats, in the order in which lanes read it without conflicts, zeros beyond its end. Its normalisation is one
 // factor, which the results get: W rmsnorm(x) = 1 / rms(x) * W (x ∘ norm).
@@ -16,11 +19,12 @@
 #include "cuda/vec.cuh"
 
 enum {
-    MATVEC_WARPS = 16,
+    MATVEC_WARPS = 8,
     MATVEC_THREADS = 32 * MATVEC_WARPS,
+    MATVEC_BLOCKS = 2, // for each multiprocessor
     MATVEC_DEPTH = 8,
-    MATVEC_MAX_COLS = 20480, // whose floats fit the shared memory of every GPU beside the sums
-    MATVEC_MAX_TILES = 4096, // of a block
+    MATVEC_RING = MATVEC_WARPS * MATVEC_DEPTH * 512, // bytes
+    MATVEC_MAX_TILES = 2048,                         // of a block
 };
 
 // What becomes of the sums.
@@ -58,11 +62,17 @@ struct matvec {
     float eps;
     int segments, steps; // of a row, of a segment
 
-    // Experts: which one is known on the device only. choice NULL: no expert.
+    // Only of EXPERT kernels: which expert's matrices these are is known on the device only.
     const struct expert_choice *choice;
     const struct expert_weights *table;
     enum dtype type; // nothing is done where expert_has() no such product
 };
+
+// Floats of x in shared memory, zeros beyond its columns.
+template <class T> __host__ __device__ __forceinline__ int padded_cols(const struct matvec &m)
+{
+    return m.segments * m.steps * 32 * PACK<T>;
+}
 
 // Where column c lies in shared memory: lane l's packs are read as float4s, number h of all lanes side by side.
 template <class T> __device__ __forceinline__ int x_index(int col)
@@ -72,16 +82,16 @@ template <class T> __device__ __forceinline__ int x_index(int col)
     return col - in_step + in_step % PACK<T> / 4 * 128 + in_step / PACK<T> * 4 + col % 4;
 }
 
-// A lane's part of a tile: packs at row + col, row + col + a step, …
+// A lane's part of a tile: packs at `at`, `at` + a step, …, as far as there are elements left.
 template <class T> struct tile {
-    const T *row;
-    int col;
+    const T *at;
+    int left;
 };
 
 template <class T, enum matvec_kind KIND>
 __device__ __forceinline__ struct tile<T> tile_of(const struct matvec &m, int number, int n_tiles, int first_row) {
     if (number >= n_tiles)
-        return {static_cast<const T *>(m.w[0]), m.cols}; // loads nothing
+        return {static_cast<const T *>(m.w[0]), 0};
     int row = first_row + number / m.segments;
     const void *w = m.w[0];
     if (KIND == MATVEC_GATED) {
@@ -92,16 +102,27 @@ __device__ __forceinline__ struct tile<T> tile_of(const struct matvec &m, int nu
         w = row < m.rows[1] ? m.w[1] : m.w[2];
         row -= row < m.rows[1] ? 0 : m.rows[1];
     }
-    const int col = (number % m.segments * m.steps * 32 + (int)threadIdx.x % 32) * PACK<T>;
-    return {static_cast<const T *>(w) + (size_t)row * m.stride + m.first_col, col};
+    const int width = m.steps * 32 * PACK<T>, segment = number % m.segments * width,
+              col = segment + (int)threadIdx.x % 32 * PACK<T>;
+    return {static_cast<const T *>(w) + (size_t)row * m.stride + m.first_col + col, min(m.cols, segment + width) - col};
+}
+
+// Pack j of a tile sets out for this lane's place in the ring.
+template <class T, bool ALIGNED>
+__device__ __forceinline__ void fetch(uint4 *ring, const struct tile<T> &tile, int j)
+{
+    constexpr int step = 32 * PACK<T>;
+    if (ALIGNED)
+        copy_async16(ring + 32 * j, tile.at + j * step, tile.left > j * step);
+    else
+        ring[32 * j] = load_pack<T, false>(tile.at + j * step, tile.left - j * step);
 }
 
 // x (∘ norm) to shared memory, this thread's share; returns its sum of squares. The norm, a weight, is fetched before the wait; x by way of
 // the L2 cache, since an earlier kernel may have left an older x in this multiprocessor's L1.
-template <class T, bool ALIGNED>
-__device__ __forceinline__ float stage_x(float *xs, const struct matvec &m)
+template <class T, bool ALIGNED> __device__ __forceinline__ float stage_x(float *xs, const struct matvec &m)
 {
-    const int padded = m.segments * m.steps * 32 * PACK<T>;
+    const int padded = padded_cols<T>(m);
     float squares = 0;
     if (ALIGNED) {
         for (int c = 4 * (int)threadIdx.x; c < padded; c += 4 * MATVEC_THREADS) {
@@ -196,18 +217,22 @@ template <enum matvec_kind KIND> __device__ static inline bool resolve_expert(st
     return expert_has<KIND>(e, m.type);
 }
 
-// Dynamic shared memory: x, padded to whole segments; then the tiles' sums.
-template <class T, bool ALIGNED, enum matvec_kind KIND>
-static __global__ void __launch_bounds__(MATVEC_THREADS, 2) matvec_kernel(struct matvec m)
+// Blocks that registers leave room for on a multiprocessor: the next kernel's should fit beside this one's.
+template <class T, bool ALIGNED>
+constexpr int matvec_residents = ALIGNED && sizeof(T) < sizeof(float) ? 2 * MATVEC_BLOCKS : MATVEC_BLOCKS;
+
+// Dynamic shared memory: the ring, x, the tiles' sums.
+template <class T, bool ALIGNED, enum matvec_kind KIND, bool EXPERT>
+static __global__ void __launch_bounds__(MATVEC_THREADS, matvec_residents<T, ALIGNED>) matvec_kernel(struct matvec m)
 {
-    SHARED_DYNAMIC(float, xs);
+    SHARED_DYNAMIC(uint4, rings); // (WARPS, DEPTH, 32)
     SHARED_ARRAY(float, squares, MATVEC_WARPS);
     constexpr int step = 32 * PACK<T>;
     constexpr int together = KIND == MATVEC_GATED ? 2 : 1; // rows that stay in one block
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     float weight = 1;
     grid_dependency_launch();
-    if (m.choice) {
+    if (EXPERT) {
         grid_dependency_wait();
         if (!resolve_expert<KIND>(m, &weight))
             return;
@@ -217,14 +242,16 @@ static __global__ void __launch_bounds__(MATVEC_THREADS, 2) matvec_kernel(struct
     const int first_row = (int)(units * blockIdx.x / gridDim.x) * together;
     const int last_row = (int)(units * (blockIdx.x + 1) / gridDim.x) * together;
     const int n_tiles = (last_row - first_row) * m.segments;
-    float *sums = xs + m.segments * m.steps * step;
+    float *xs = reinterpret_cast<float *>(rings + MATVEC_RING / sizeof(uint4)), *sums = xs + padded_cols<T>(m);
+    uint4 *ring = rings + warp * MATVEC_DEPTH * 32 + lane; // this lane's place of step 0
 
-    uint4 packs[MATVEC_DEPTH];
     struct tile<T> tile = tile_of<T, KIND>(m, warp, n_tiles, first_row);
 #pragma unroll
-    for (int j = 0; j < MATVEC_DEPTH; j++)
+    for (int j = 0; j < MATVEC_DEPTH; j++) {
         if (j < m.steps)
-            packs[j] = load_pack<T, ALIGNED>(tile.row, tile.col + j * step, m.cols);
+            fetch<T, ALIGNED>(ring, tile, j);
+        copy_async_commit();
+    }
 
     const float own_squares = warp_sum(stage_x<T, ALIGNED>(xs, m));
     if (lane == 0)
@@ -236,11 +263,14 @@ static __global__ void __launch_bounds__(MATVEC_THREADS, 2) matvec_kernel(struct
         tile = tile_of<T, KIND>(m, number + MATVEC_WARPS, n_tiles, first_row);
         float sum[2] = {0, 0};
 #pragma unroll
-        for (int j = 0; j < MATVEC_DEPTH; j++)
+        for (int j = 0; j < MATVEC_DEPTH; j++) {
+            copy_async_wait<MATVEC_DEPTH - 1>();
             if (j < m.steps) {
-                add_products<T>(sum, packs[j], x + j * step);
-                packs[j] = load_pack<T, ALIGNED>(tile.row, tile.col + j * step, m.cols);
+                add_products<T>(sum, ring[32 * j], x + j * step);
+                fetch<T, ALIGNED>(ring, tile, j);
             }
+            copy_async_commit();
+        }
         const float total = warp_sum(sum[0] + sum[1]);
         if (lane == 0)
             sums[number] = total;
@@ -258,61 +288,73 @@ static __global__ void __launch_bounds__(MATVEC_THREADS, 2) matvec_kernel(struct
         finish_row<KIND>(m, row, sums + (row * together - first_row) * m.segments, scale, weight);
 }
 
+// How many multiprocessors the device has, and floats of x its blocks' shared memory has room for, in whole tiles of every type.
+static inline yalm_status matvec_room(int *n_multiprocessors, int *most_cols, yalm_error *error)
+{
+    int device = 0, bytes = 0;
+    TRY_CUDA(cudaGetDevice(&device));
+    TRY_CUDA(cudaDeviceGetAttribute(n_multiprocessors, cudaDevAttrMultiProcessorCount, device));
+    TRY_CUDA(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+    const int widest = MATVEC_DEPTH * 32 * PACK<half>,
+              others = MATVEC_RING + (int)sizeof(float) * (MATVEC_MAX_TILES + MATVEC_WARPS);
+    *most_cols = (bytes - others) / (int)sizeof(float) / widest * widest;
+    return YALM_OK;
+}
+
 // Plans and launches. `type` is that of all of m->w; m->n_rows, segments and steps are set here.
-template <class T, enum matvec_kind KIND>
+template <class T, enum matvec_kind KIND, bool EXPERT>
 static yalm_status matvec_launch(struct matvec m, cudaStream_t stream, yalm_error *error)
 {
-    if (m.cols > MATVEC_MAX_COLS)
-        return error_set(error, YALM_FAILED, "CUDA: found a product of %d columns, expected at most %d", m.cols,
-                         (int)MATVEC_MAX_COLS);
+    int n_multiprocessors = 0, most_cols = 0;
+    TRY(matvec_room(&n_multiprocessors, &most_cols, error));
+    if (m.cols > most_cols)
+        return error_set(error, YALM_FAILED, "CUDA: found a product of %d columns, expected at most %d", m.cols, most_cols);
     const int step = 32 * PACK<T>, all_steps = (m.cols + step - 1) / step;
     m.segments = (all_steps + MATVEC_DEPTH - 1) / MATVEC_DEPTH;
     m.steps = (all_steps + m.segments - 1) / m.segments;
     m.n_rows = m.rows[0] + m.rows[1] + m.rows[2];
-
-    int device = 0, blocks = 0;
-    TRY_CUDA(cudaGetDevice(&device));
-    TRY_CUDA(cudaDeviceGetAttribute(&blocks, cudaDevAttrMultiProcessorCount, device));
     const int together = KIND == MATVEC_GATED ? 2 : 1, units = m.n_rows / together;
-    blocks = blocks < units ? blocks : units;
-    const int most_units = MATVEC_MAX_TILES / (together * m.segments); // of a block
-    const int needed = (units + most_units - 1) / most_units;
+    const int most_units = MATVEC_MAX_TILES / (together * m.segments), needed = (units + most_units - 1) / most_units;
+    int blocks = n_multiprocessors * MATVEC_BLOCKS < units ? n_multiprocessors * MATVEC_BLOCKS : units;
     blocks = blocks > needed ? blocks : needed;
     const size_t tiles = (size_t)(units + blocks - 1) / blocks * together * m.segments;
-    const size_t shared = sizeof(float) * ((size_t)m.segments * m.steps * step + tiles);
+    const size_t shared = MATVEC_RING + sizeof(float) * (padded_cols<T>(m) + tiles);
 
     bool aligned = m.stride * sizeof(T) % 16 == 0 && m.cols * sizeof(T) % 16 == 0 && reinterpret_cast<uintptr_t>(m.x) % 16 == 0;
     for (int i = 0; i < 3; i++)
         aligned = aligned && reinterpret_cast<uintptr_t>(m.w[i]) % 16 == 0;
     if (aligned)
-        return LAUNCH(error, (matvec_kernel<T, true, KIND>), blocks, MATVEC_THREADS, shared, stream, m);
-    return LAUNCH(error, (matvec_kernel<T, false, KIND>), blocks, MATVEC_THREADS, shared, stream, m);
+        return LAUNCH(error, (matvec_kernel<T, true, KIND, EXPERT>), blocks, MATVEC_THREADS, shared, stream, m);
+    return LAUNCH(error, (matvec_kernel<T, false, KIND, EXPERT>), blocks, MATVEC_THREADS, shared, stream, m);
 }
 
-template <enum matvec_kind KIND>
+template <enum matvec_kind KIND, bool EXPERT>
 static yalm_status matvec_run(const struct matvec *m, enum dtype type, cudaStream_t stream, yalm_error *error)
 {
     switch (type) {
     case DTYPE_FP32:
-        return matvec_launch<float, KIND>(*m, stream, error);
+        return matvec_launch<float, KIND, EXPERT>(*m, stream, error);
     case DTYPE_FP16:
-        return matvec_launch<half, KIND>(*m, stream, error);
+        return matvec_launch<half, KIND, EXPERT>(*m, stream, error);
     case DTYPE_BF16:
-        return matvec_launch<__nv_bfloat16, KIND>(*m, stream, error);
+        return matvec_launch<__nv_bfloat16, KIND, EXPERT>(*m, stream, error);
     default:
         return no_kernel(type, error);
     }
 }
 
 // y += (w x + bias), wide matrices some columns at a time.
-static inline yalm_status matvec_add(const struct matvec *whole, enum dtype type, cudaStream_t stream, yalm_error *error)
+template <bool EXPERT>
+static yalm_status matvec_add(const struct matvec *whole, enum dtype type, cudaStream_t stream, yalm_error *error)
 {
-    for (int col = 0; col < whole->cols; col += MATVEC_MAX_COLS) {
+    int n_multiprocessors = 0, most_cols = 0;
+    TRY(matvec_room(&n_multiprocessors, &most_cols, error));
+    for (int col = 0; col < whole->cols; col += most_cols) {
         struct matvec m = *whole;
         m.first_col = col;
-        m.cols = whole->cols - col < MATVEC_MAX_COLS ? whole->cols - col : MATVEC_MAX_COLS;
+        m.cols = whole->cols - col < most_cols ? whole->cols - col : most_cols;
         m.x = whole->x + col;
-        TRY(matvec_run<MATVEC_ADD>(&m, type, stream, error));
+        TRY((matvec_run<MATVEC_ADD, EXPERT>(&m, type, stream, error)));
     }
     return YALM_OK;
 }

@@ -65,29 +65,24 @@ template <> __device__ __forceinline__ void unpack<float>(float (&x)[4], uint4 p
     x[3] = __uint_as_float(pack.w);
 }
 
-// Elements [col, col + PACK) of a row of `cols`, zeros beyond its end. Where ALIGNED, rows begin at multiples of 16 bytes and a pack is
-// wholly inside or outside; else elements come one by one (their sectors from the L1 cache but for the first time).
-template <class T, bool ALIGNED> __device__ __forceinline__ uint4 load_pack(const T *row, int col, int cols)
+// The pack at `at`, of which `left` elements are there: zeros beyond. Where ALIGNED, `at` is a multiple of 16 bytes and a pack is there
+// wholly or not at all; else elements come one by one (their sectors from the L1 cache but for the first time).
+template <class T, bool ALIGNED> __device__ __forceinline__ uint4 load_pack(const T *at, int left)
 {
     uint4 pack = {0, 0, 0, 0};
     if (ALIGNED) {
-        if (col < cols)
-            pack = load_stream(reinterpret_cast<const uint4 *>(row + col));
+        if (left > 0)
+            pack = load_stream(reinterpret_cast<const uint4 *>(at));
         return pack;
     }
     T elements[PACK<T>];
     memcpy(elements, &pack, sizeof pack);
 #pragma unroll
     for (int i = 0; i < PACK<T>; i++)
-        if (col + i < cols)
-            elements[i] = row[col + i];
+        if (i < left)
+            elements[i] = at[i];
     memcpy(&pack, elements, sizeof pack);
     return pack;
-}
-
-static inline bool rows_aligned(const struct matrix *w)
-{
-    return w->cols * dtype_sizes[w->dtype] % 16 == 0 && reinterpret_cast<uintptr_t>(w->data) % 16 == 0;
 }
 
 static inline yalm_status no_kernel(enum dtype type, yalm_error *error)
