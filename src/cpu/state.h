@@ -1,7 +1,7 @@
 // A session's memory on the CPU: KV cache, activations, scratch. Sizes are known before anything is taken.
 #pragma once
-#include "cpu/kernels.h"
 #include "cpu/hybrid.h"
+#include "cpu/kernels.h"
 #include "cpu/nomad.h"
 #include "cpu/policy.h"
 #include "cpu/selective.h"
