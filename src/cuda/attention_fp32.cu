@@ -31,16 +31,18 @@ template <int D, int ROWS> struct lane_rows {
     float max[ROWS], sum[ROWS];
 };
 
+// The rows' queries, of those in `wanted`; the others get 0.
 template <int D, int ROWS>
 __device__ static inline void load_rows(struct lane_rows<D, ROWS> &rows, const struct attend &a, const float *q, int kv_head,
-                                        int first_row, int n_rows)
+                                        int first_row, int n_rows, const bool (&wanted)[ROWS])
 {
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         const float *row = q + row_offset(a, kv_head, first_row + min(r, n_rows - 1));
 #pragma unroll
         for (int i = 0; i < D / 32; i++) {
-            rows.q[r][i] = load_four(row, (i * 8 + threadIdx.x % 8) * 4, a.head_dim);
+            const int c = (i * 8 + threadIdx.x % 8) * 4;
+            rows.q[r][i] = load_four(row, wanted[r] ? c : a.head_dim, a.head_dim);
         }
     }
 }
@@ -147,7 +149,12 @@ template <int D, int ROWS> __global__ void __launch_bounds__(FP32_WARPS * 32) at
         const struct key_tile tile = seen_tile(seen, i, FP32_KEYS);
         const float *q = tile.sinks ? a.sink_q : a.q;
         if (q != loaded) {
-            load_rows(rows, a, q, kv_head, first_row, n_rows);
+            bool wanted[ROWS];
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+                wanted[r] = !tile.sinks || apart[r]; // other rows of sink_q were never written
+            }
+            load_rows(rows, a, q, kv_head, first_row, n_rows, wanted);
             loaded = q;
         }
 #pragma unroll 2

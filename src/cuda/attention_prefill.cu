@@ -10,21 +10,17 @@
 // the cache once for each block of rows, mostly from the L2 cache, since the blocks of a KV head run side by side.
 //
 // q and the weights are rounded to fp16: the outputs' error is about 2^-11 of the values' range.
-#include <type_traits>
-
 #include "cuda/attention_fp32.cuh"
 #include "cuda/attention_tiles.cuh"
 
 enum { PREFILL_WARPS = 4, PREFILL_THREADS = PREFILL_WARPS * 32 };
 
-template <int D> using prefill_tile = std::conditional_t<D == 256, exchanged_rows<D>, padded_rows<D>>;
-
 // Of an instance. Its shared memory fits 99 KiB, and mostly twice into 228 KiB.
 template <int D> struct prefill_shape {
     static constexpr int TILES = D > 128 ? 1 : 2; // of 16 rows, of each warp
     static constexpr int ROWS = PREFILL_WARPS * TILES * 16;
-    static constexpr int KEYS = D > 128 ? 32 : D > 96 ? 48 : 64;
-    static constexpr int ROW = prefill_tile<D>::LENGTH * 8; // halves of a row of Q, K or V
+    static constexpr int KEYS = D > 128 ? 16 : D > 96 ? 48 : 64;
+    static constexpr int ROW = padded_rows<D>::LENGTH * 8; // halves of a row of Q, K or V
     static constexpr int TILE = KEYS * ROW;
     static constexpr size_t SHARED_BYTES = sizeof(half) * (ROWS * ROW + 2 * 2 * TILE);
 };
@@ -79,7 +75,7 @@ __device__ static inline void load_queries(half *to, const struct attend &a, con
             x = *reinterpret_cast<const float2 *>(q + row_offset(a, kv_head, first_row + row) + c);
         }
         const float log2_e = 1.44269504f;
-        *reinterpret_cast<half2 *>(to + prefill_tile<D>::at(row, c / 8) + c % 8) =
+        *reinterpret_cast<half2 *>(to + padded_rows<D>::at(row, c / 8) + c % 8) =
             __float22half2_rn(make_float2(x.x * log2_e, x.y * log2_e));
     }
 }
@@ -94,12 +90,12 @@ __device__ static inline void score_tile(float (&scores)[TILES][KEYS / 8][4], co
         unsigned rows[TILES][4];
 #pragma unroll
         for (int t = 0; t < TILES; t++) {
-            ldmatrix_x4(rows[t], q + prefill_tile<D>::at(first_row + t * 16 + lane % 16, step * 2 + lane / 16));
+            ldmatrix_x4(rows[t], q + padded_rows<D>::at(first_row + t * 16 + lane % 16, step * 2 + lane / 16));
         }
 #pragma unroll
         for (int n = 0; n < KEYS / 16; n++) {
             unsigned b[4];
-            ldmatrix_x4(b, k + prefill_tile<D>::at(n * 16 + key, step * 2 + half_step));
+            ldmatrix_x4(b, k + padded_rows<D>::at(n * 16 + key, step * 2 + half_step));
             const unsigned low[2] = {b[0], b[1]}, high[2] = {b[2], b[3]};
 #pragma unroll
             for (int t = 0; t < TILES; t++) {
@@ -197,7 +193,7 @@ __device__ static inline void add_values(struct prefill_rows<D> &rows, const flo
 #pragma unroll
         for (int step = 0; step < D / 16; step++) {
             unsigned b[4];
-            ldmatrix_x4_trans(b, v + prefill_tile<D>::at(n * 16 + lane % 16, step * 2 + lane / 16));
+            ldmatrix_x4_trans(b, v + padded_rows<D>::at(n * 16 + lane % 16, step * 2 + lane / 16));
             const unsigned low[2] = {b[0], b[1]}, high[2] = {b[2], b[3]};
 #pragma unroll
             for (int t = 0; t < TILES; t++) {
@@ -272,7 +268,7 @@ template <int D> __global__ void __launch_bounds__(PREFILL_THREADS) attend_prefi
     __syncthreads();
     const struct seen &seen = views[0].seen;
     const struct row_view *warp_views = views[0].rows + warp_row;
-    copy_tile<prefill_tile<D>, shape::KEYS, PREFILL_THREADS>(stages, stages + shape::TILE, a, kv_head, seen, 0, threadIdx.x);
+    copy_tile<padded_rows<D>, shape::KEYS, PREFILL_THREADS>(stages, stages + shape::TILE, a, kv_head, seen, 0, threadIdx.x);
     copy_async_commit();
     struct prefill_rows<D> rows = {
     };
@@ -285,8 +281,8 @@ template <int D> __global__ void __launch_bounds__(PREFILL_THREADS) attend_prefi
         __syncthreads(); // tile i has come, and what held tile i - 1 is free, the queries as well
         if (i + 1 < seen.n_tiles) {
             half *next = stages + (i + 1) % 2 * 2 * shape::TILE;
-            copy_tile<prefill_tile<D>, shape::KEYS, PREFILL_THREADS>(next, next + shape::TILE, a, kv_head, seen, i + 1,
-                                                                     threadIdx.x);
+            copy_tile<padded_rows<D>, shape::KEYS, PREFILL_THREADS>(next, next + shape::TILE, a, kv_head, seen, i + 1,
+                                                                    threadIdx.x);
         }
         copy_async_commit();
         if (i == 0 || i == seen.n_sink_tiles) {

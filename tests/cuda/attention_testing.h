@@ -1,5 +1,7 @@
 // A cache that has seen some positions, queries of some tokens at its end, and their attention in double.
 #pragma once
+#include <algorithm>
+
 #include "cuda_testing.h"
 
 struct attention_case {
@@ -125,6 +127,12 @@ static inline void attention_open(struct attention_fixture *f, const struct atte
     const double scale = c.range / sqrt(c.head_dim);
     f->q = random_floats(&seed, n, scale);
     f->sink_q = random_floats(&seed, n, scale);
+    for (int token = 0; token < c.n; token++) { // as rope_append() leaves it: nothing where the sinks are not apart
+        if (!kv_sinks_apart(&f->cache.policy, c.position + token)) {
+            const auto row = f->sink_q.begin() + (size_t)token * c.n_heads * c.head_dim;
+            std::fill(row, row + (size_t)c.n_heads * c.head_dim, NAN);
+        }
+    }
     f->keys = cache_values(f, &seed, c.range);
     f->values = cache_values(f, &seed, 1.0);
     f->cache.keys = cache_upload(f, &f->keys);
