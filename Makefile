@@ -177,7 +177,7 @@ cuda-test-builds:
 	@$(MAKE) --no-print-directory -s VARIANT=emulated all cuda-test-programs
 	@$(MAKE) --no-print-directory -s VARIANT=emulated-asan all cuda-test-programs
 	@$(MAKE) --no-print-directory -s VARIANT=emulated-msan cuda-test-programs
-	@$(MAKE) --no-print-directory -s VARIANT=release all
+	@$(MAKE) --no-print-directory -s VARIANT=release all $(if $(NVCC),cuda)
 
 test-cuda:
 	@tools/setup.sh test
@@ -224,7 +224,7 @@ help:
 	@echo "make            build ./yalm, libyalm.a and libyalm.so"
 	@echo "make demo       install what is missing, build, convert the bundled model, and complete a text with it"
 	@echo "make test       install what is missing, and run every test; FUZZ_SECONDS=60 for each fuzzer"
-	@echo "make cuda       build libyalm-cuda.so with nvcc, for -d cuda (part of \`make\` where nvcc is found; NVCC= leaves it out)"
+	@echo "make cuda       build libyalm-cuda.so with nvcc, for -d cuda (CUDA_ARCHS=90: for one kind of GPU)"
 	@echo "make test-cuda  the tests of the CUDA half, which need no GPU: the CPU runs its kernels"
 	@echo "make gpu-check  on a machine with a GPU: build for it, run all tests on it, measure; at most ten minutes, no network"
 	@echo "make gpu-deps   the C libraries that such a machine may lack, into build/gpu-deps, to be carried there"

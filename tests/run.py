@@ -143,18 +143,19 @@ def cmocka_jobs(variant, rooms=("*",), prefix=(), suffix=".c"):
             yield Job(f"{variant}/{source.parent.name}/{source.stem}", [*prefix, program], count_cmocka)
 
 
-def pytest_jobs(variant, *options, leave_out=(), rooms=None, prefix=()):
+def pytest_jobs(variant, *options, leave_out=(), rooms=None, prefix=(), label=""):
     for room in sorted({path.parent.name for path in ROOT.glob("tests/*/test_*.py")}):
         if room in leave_out or (rooms and room not in rooms):
             continue
-        job = Job(f"{variant}/{room}.py", [], count_pytest, {"YALM_VARIANT": variant})
+        job = Job(f"{variant}/{room}{label}.py", [], count_pytest, {"YALM_VARIANT": variant})
         pytest = [sys.executable, "-m", "pytest", "-q", "--tb=short", f"--basetemp={job.folder}/temporary"]
         job.command = [*prefix, *pytest, f"--junitxml={job.folder}/results.xml", *options, f"tests/{room}"]
         yield job
 
 
 def cuda_jobs():
-    yield from pytest_jobs("emulated", rooms=(CUDA_ROOM,))
+    for label, which in (("-fp32", "fp32-fp32"), ("-half", "not fp32-fp32")):
+        yield from pytest_jobs("emulated", "-k", which, rooms=(CUDA_ROOM,), label=label)
     yield from pytest_jobs("emulated-asan", "-k", CUDA_ASAN_TESTS, rooms=(CUDA_ROOM,))
     for variant in ("emulated-asan", "emulated-msan", "emulated"):
         yield from cmocka_jobs(variant, (CUDA_ROOM,), suffix=".cc")

@@ -1,7 +1,7 @@
 # The CUDA half: libyalm-cuda.so, which the engine opens on demand. By nvcc, for every GPU that it knows; in the variants emulated,
 # emulated-asan and emulated-msan by the C++ compiler, against the emulator in tests/cuda/emulator, to run on machines without a GPU.
 #
-# NVCC= (empty) leaves it out; CUDA_ARCHS="90" builds for one kind of GPU only.
+# `make cuda` builds it; CUDA_ARCHS="90" builds for one kind of GPU only.
 
 CXX         ?= g++
 NVCC        ?= $(or $(shell command -v nvcc 2>/dev/null),$(wildcard /usr/local/cuda/bin/nvcc))
@@ -66,14 +66,13 @@ NVCC_FLAGS    := -std=c++17 -O3 -lineinfo -Isrc -Xcompiler -fPIC,-fvisibility=hi
                  $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
 CUDA_HOME      = $(patsubst %/bin/,%,$(dir $(realpath $(NVCC))))
 
-ifneq ($(NVCC),)
-# all: cuda
-else
+ifeq ($(NVCC),)
 all: no-cuda
 no-cuda:
-	@echo "make: nvcc was not found, so this build is for the CPU only (NVCC=path names one)"
-endif
-
+	@echo "make: nvcc was not found: this build runs on the CPU only (NVCC=path names it)"
+cuda:
+	@echo "make: nvcc was not found, so there is no CUDA half to build (NVCC=path names it); yalm runs on the CPU" >&2; exit 1
+else
 cuda: $(CUDA_LIBRARY) $(CUDA_BUILD)/ptxas.txt
 
 $(CUDA_BUILD)/settings: FORCE
@@ -109,4 +108,5 @@ $(CUDA_BUILD)/bench/cuda_kernels: bench/cuda_kernels.cu $(CUDA_OBJECTS) $(CUDA_S
 	$(NVCC) $(CUDA_LINK) -o $@ $@.o $(filter %.o,$^) $(CUDA_LIBS)
 
 -include $(CUDA_OBJECTS:.o=.d)
+endif
 endif

@@ -85,7 +85,7 @@ void emulated_collective(const char *name, unsigned mask, void *operand, void (*
     }
     if (g->mask == 0) {
         *g = {mask, 0, name, file, line, {}};
-    } else if (!same_place(file, line, g->file, g->line) || strcmp(name, g->name) != 0) {
+    } else if (!same_place(file, line, g->file, g->line) || (name != g->name && strcmp(name, g->name) != 0)) {
         emulated_fault("lane %u comes to %s (%s:%d), others of mask 0x%08x wait at %s (%s:%d)", lane, name, file, line, mask,
                        g->name, g->file, g->line);
     }
