@@ -177,6 +177,8 @@ typedef struct yalm_hybrid {
     yalm_switch tail; // what was not selected counts as its mean value; auto: yes
     int dense_layers; // the first layers, in which attention stays dense
     int from;         // with fewer visible positions attention is dense; 0: the length from which on it should be faster
+    int reuse_layers; // one layer in so many selects, the others attend to the same keys; 0 or 1: all select
+    int reuse_steps; // likewise of positions: the others attend to the last selection's keys, and to all since; 0 or 1: all select
 } yalm_hybrid;
 
 typedef struct yalm_session_options {

@@ -61,14 +61,14 @@ static void put_wrapped(struct page *page, const char *text, int indent)
     }
 }
 
-// " (40)" for an option whose value is a number or a choice when it is not given; nothing where that says nothing.
+// " (40)" for an option whose value is a number or a choice when it is not given; nothing where that says nothing, as 0 does.
 static void default_text(char *text, size_t room, const struct option *option, const struct options *defaults)
 {
     const void *field = (const char *)defaults + option->offset;
     text[0] = 0;
     if (option->kind == OPTION_INT && *(const int *)field > 0)
         snprintf(text, room, " (%d)", *(const int *)field);
-    else if (option->kind == OPTION_FLOAT)
+    else if (option->kind == OPTION_FLOAT && *(const float *)field > 0)
         snprintf(text, room, " (%g)", (double)*(const float *)field);
     else if (option->kind == OPTION_INTS)
         snprintf(text, room, " (%d)", ((const struct int_list *)field)->values[0]);

@@ -30,13 +30,15 @@ static double row_bytes(const struct cpu_state *s)
     return 2.0 * ((double)(s->config->head_dim * kv_sizes[s->kv_type]) + (s->kv_type == KV_INT8 ? sizeof(float) : 0));
 }
 
-// Of one KV head with n keys: codes, keys and values of the selected, the sums that the mean is made of.
+// Of one KV head with n keys: codes, keys and values of the selected and of those since the selection, the sums that the mean is made of. On
+// average over layers and positions where selections are used again.
 static double selective_bytes(const struct cpu_state *s, int n)
 {
     const struct hybrid *h = &s->hybrid;
-    const int k = selected(h, n) < n ? selected(h, n) : n;
-    return n * (double)nomad_block_bytes(s->nomad.n_sub) / NOMAD_BLOCK + k * row_bytes(s) +
-           (h->tail ? s->config->head_dim * (double)sizeof(double) : 0);
+    const int steps = s->selective.reuse.steps;
+    const double rows = selected(h, n) + (steps > 1 ? (steps - 1) / 2.0 : 0);
+    return reuse_scored(s) * n * (double)nomad_block_bytes(s->nomad.n_sub) / NOMAD_BLOCK +
+           (rows < n ? rows : n) * row_bytes(s) + (h->tail ? s->config->head_dim * (double)sizeof(double) : 0);
 }
 
 // The shortest length at which reading less makes up for the further steps.
@@ -57,7 +59,11 @@ static yalm_status check(const struct cpu_state *s, const yalm_hybrid *o, yalm_e
     const struct {
         const char *name;
         int value;
-    } numbers[] = {{"min k", o->min_k}, {"local", o->local}, {"from", o->from}};
+    } numbers[] = {{"min k", o->min_k},
+                   {"local", o->local},
+                   {"from", o->from},
+                   {"reuse layers", o->reuse_layers},
+                   {"reuse steps", o->reuse_steps}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (numbers[i].value < 0)
             return error_set(error, YALM_USAGE, "hybrid %s: found %d, expected 1 or more (0: chosen)", numbers[i].name,
@@ -87,6 +93,7 @@ static yalm_status hybrid_plan(struct cpu_state *s, const struct backend_plan *p
         .tail = o->tail != YALM_OFF,
         .first_layer = o->dense_layers,
     };
+    reuse_plan(s, o->dense_layers, o->reuse_layers, o->reuse_steps);
     s->hybrid.from = o->from ? o->from : break_even(s);
     return YALM_OK;
 }
@@ -96,6 +103,7 @@ static void hybrid_carve_kept(struct cpu_state *s, struct carver *c)
     nomad_carve_codes(s, c);
     if (s->hybrid.tail)
         selective_carve_kept(s, c);
+    reuse_carve_kept(s, c);
 }
 
 static void hybrid_carve_scratch(struct cpu_state *s, struct carver *c, int n_threads)
@@ -110,7 +118,9 @@ static void hybrid_carve_scratch(struct cpu_state *s, struct carver *c, int n_th
 static void hybrid_append(struct cpu_state *s, const struct append *row)
 {
     cpu_store_key(s, row->layer, row->kv_head, row->slot, row->k);
-    nomad_append_key(s, row);
+    if (!reuse_layer(s, row->layer)) // it never scores
+        nomad_append_key(s, row);
+    reuse_append(s, row);
     value_sums_append(s, &s->selective.sums, row);
 }
 

@@ -199,7 +199,8 @@ static void keep_mass(const struct pass *p, int kv_head, struct candidates *c, i
     select_mass(s->kernels->sparse, c, wanted > 0 ? (float)wanted : 0, least > 0 ? least : 0);
 }
 
-static void select_rows(const struct pass *p, int kv_head)
+// Numbers of the selected keys, and α.
+static void select_keys(const struct pass *p, int kv_head)
 {
     const struct cpu_state *s = p->s;
     const struct selective *t = &s->selective;
@@ -222,13 +223,51 @@ static void select_rows(const struct pass *p, int kv_head)
         for (int i = 0; i < group; i++)
             t->alpha[kv_head * group + i] = selected_share(p, (size_t)kv_head * group + i, rows, n_rows, values);
     t->n_rows[kv_head] = n_rows;
-    // Numbers become slots: the ring begins again at most once.
-    const int slot = kv_slot(&s->kv, p->from), before = (int)(kv_run_end(&s->kv, p->from, p->from + n) - p->from);
-    const int again = before < n ? kv_slot(&s->kv, p->from + before) - before : 0;
-    for (int i = 0; i < n_rows; i++)
+}
+
+// Numbers become slots: the ring begins again at most once.
+static void rows_to_slots(const struct pass *p, int kv_head)
+{
+    const struct cpu_state *s = p->s;
+    const struct selective *t = &s->selective;
+    int *rows = t->rows + (size_t)kv_head * t->ld;
+    const int slot = kv_slot(&s->kv, p->from), before = (int)(kv_run_end(&s->kv, p->from, p->from + p->n_keys) - p->from);
+    const int again = before < p->n_keys ? kv_slot(&s->kv, p->from + before) - before : 0;
+    for (int i = 0; i < t->n_rows[kv_head]; i++)
         rows[i] += rows[i] < before ? slot : again;
+}
+
+// The rows, α and v̄. In a layer that has rows and α of the layer before that is v̄, which is always a layer's own.
+static void select_rows(const struct pass *p, int kv_head)
+{
+    struct cpu_state *s = p->s;
+    struct selective *t = &s->selective;
+    if (!reuse_layer(s, p->layer)) {
+        if (reuse_step(s, p->layer, kv_head, p->position)) {
+            reuse_recall(s, p->layer, kv_head, p->position);
+        } else {
+            select_keys(p, kv_head);
+            reuse_keep(s, p->layer, kv_head, p->position);
+        }
+        rows_to_slots(p, kv_head);
+    }
     if (p->choice.tail)
         value_mean(s, &t->sums, p->layer, kv_head, p->position, t->mean + (size_t)kv_head * s->config->head_dim);
+}
+
+// Keys that a KV head may attend to: an earlier selection comes with all keys since.
+static int most_rows(const struct pass *p)
+{
+    const int steps = p->s->selective.reuse.steps;
+    const int64_t most = (int64_t)p->choice.k + (steps > 1 ? steps - 1 : 0);
+    return most < p->n_keys ? (int)most : p->n_keys;
+}
+
+// 0 where an earlier selection is attended to, in whose steps nothing is to be done; else n. All KV heads of a layer have selected at the same
+// positions.
+static int items_of(const struct pass *p, int n)
+{
+    return reuse_layer(p->s, p->layer) || reuse_step(p->s, p->layer, 0, p->position) ? 0 : n;
 }
 
 void selective_attend(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
@@ -241,17 +280,17 @@ void selective_attend(struct cpu_state *s, const struct batch *batch, int layer,
     p.n_parts = part_count(p.n_keys);
     p.n_sinks = kv_sinks_apart(&s->kv, p.position) ? s->kv.n_sinks : 0;
     p.choice = selector->choice(s, layer, p.n_keys);
-    const int n_gather = attention_key_parts(p.choice.k < p.n_keys ? p.choice.k : p.n_keys);
+    const int n_gather = attention_key_parts(most_rows(&p));
     struct span span;
 
-    while (team_claim(me, n_kv_heads, 1, &span))
+    while (team_claim(me, items_of(&p, n_kv_heads), 1, &span))
         for (int i = span.first; i < span.last; i++)
             selector->prepare(s, layer, i, rotated_query(s, s->rotated_q, i));
-    while (team_claim(me, n_kv_heads * p.n_parts, 1, &span))
+    while (team_claim(me, items_of(&p, n_kv_heads * p.n_parts), 1, &span))
         for (int i = span.first; i < span.last; i++)
             score_part(&p, i / p.n_parts, i % p.n_parts);
     if (group > 1)
-        while (team_claim(me, n_kv_heads * p.n_parts, 1, &span))
+        while (team_claim(me, items_of(&p, n_kv_heads * p.n_parts), 1, &span))
             for (int i = span.first; i < span.last; i++)
                 weigh_part(&p, i / p.n_parts, i % p.n_parts);
     while (team_claim(me, n_kv_heads, 1, &span))

@@ -10,9 +10,12 @@
 //
 // Keys are numbered by age: 0 is the oldest that the token sees. Attention sinks that stand apart (kv_cache.h) have no number: they are
 // always attended to, and their exact scores belong to ŝ.
+//
+// Where an earlier selection is attended to again (reuse.h), the first three steps have no items.
 #pragma once
 #include "cpu/mean.h"
 #include "cpu/policy.h"
+#include "cpu/reuse.h"
 
 enum { SELECTIVE_DIMS = 512 }; // components at most: what the kernels of sparse.h take
 
@@ -48,6 +51,7 @@ struct selective {
     float *alpha;               // (n_heads)
     float *mean;                // (n_kv_heads, head_dim)
     struct value_sums sums;     // kept
+    struct reuse reuse;
 };
 
 void selective_carve_kept(struct cpu_state *s, struct carver *c); // the running sums
