@@ -218,8 +218,14 @@ template <enum matvec_kind KIND> __device__ static inline bool resolve_expert(st
 }
 
 // Blocks that registers leave room for on a multiprocessor: the next kernel's should fit beside this one's.
+// For Hopper the kernel fits into what that leaves; for the others the compiler wants a few registers more, and gets them.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
+enum { MATVEC_FEWER = 1 };
+#else
+enum { MATVEC_FEWER = 0 };
+#endif
 template <class T, bool ALIGNED>
-constexpr int matvec_residents = ALIGNED && sizeof(T) < sizeof(float) ? 2 * MATVEC_BLOCKS : MATVEC_BLOCKS;
+constexpr int matvec_residents = (ALIGNED && sizeof(T) < sizeof(float) ? 2 * MATVEC_BLOCKS : MATVEC_BLOCKS) - MATVEC_FEWER;
 
 // Dynamic shared memory: the ring, x, the tiles' sums.
 template <class T, bool ALIGNED, enum matvec_kind KIND, bool EXPERT>

@@ -65,24 +65,31 @@ struct sample_scratch {
     int32_t *recent;         // (context)
 };
 
+// The next piece of the scratch; with no scratch, counts what is needed.
+static void *take(void *scratch, size_t *used, size_t count, size_t size)
+{
+    const size_t at = *used;
+    *used += round_up(count * size, 64);
+    return scratch ? static_cast<char *>(scratch) + at : NULL;
+}
+
 static size_t lay_out(struct sample_scratch *s, void *scratch, int n_vocab, int context)
 {
-    const size_t vocab = round_up((size_t)n_vocab, 16);
-    s->histograms = static_cast<amount_t *>(scratch);
-    s->keys = s->histograms + MAX_SEARCHES * MAX_PASSES * BINS;
-    s->found = reinterpret_cast<struct found *>(s->keys + 1 + MAX_SEARCHES);
-    s->logits = reinterpret_cast<float *>(s->found + MAX_PASSES + 1);
-    s->counts = reinterpret_cast<int32_t *>(s->logits + vocab);
-    s->biases = reinterpret_cast<yalm_logit_bias *>(s->counts + vocab);
-    s->recent = reinterpret_cast<int32_t *>(s->biases + vocab);
-    return reinterpret_cast<char *>(s->recent + context) - static_cast<char *>(scratch);
+    size_t used = 0;
+    s->histograms = static_cast<amount_t *>(take(scratch, &used, MAX_SEARCHES * MAX_PASSES * BINS, sizeof *s->histograms));
+    s->keys = static_cast<amount_t *>(take(scratch, &used, 1 + MAX_SEARCHES, sizeof *s->keys));
+    s->found = static_cast<struct found *>(take(scratch, &used, MAX_PASSES + 1, sizeof *s->found));
+    s->logits = static_cast<float *>(take(scratch, &used, n_vocab, sizeof *s->logits));
+    s->counts = static_cast<int32_t *>(take(scratch, &used, n_vocab, sizeof *s->counts));
+    s->biases = static_cast<yalm_logit_bias *>(take(scratch, &used, n_vocab, sizeof *s->biases));
+    s->recent = static_cast<int32_t *>(take(scratch, &used, context, sizeof *s->recent));
+    return used;
 }
 
 size_t sample_scratch_bytes(int n_vocab, int context)
 {
     struct sample_scratch s;
-    char origin[1] = {0};
-    return lay_out(&s, origin, n_vocab, context);
+    return lay_out(&s, NULL, n_vocab, context);
 }
 
 // ------------------------------------------------------------------------------------------ preparing
