@@ -109,7 +109,7 @@ def test_attention_speed(yalm, tmp_path):
     }
     for (method, _), value in theory.items():  # head_dim 32: codes of 16 bytes and values of 64 in place of 128
         assert value == {"dense": 1, "nomad": pytest.approx(1.6), "nomad skip": pytest.approx(1.6)}.get(method, value)
-        assert value > 1 or method == "dense"
+        assert value > 0.999  # sparq and hybrid are dense attention below the length at which they pay
     assert not list((tmp_path / "models").glob("*.bin"))
 
 

@@ -57,7 +57,7 @@ def test_throughput_names_and_counts_the_cache(program, kv, name, row_bytes):
 def test_throughput_counts_what_sparq_reads(program, copy, component_bytes, scale_bytes):
     """At 1/8 of 64 components and 1,025 keys: 8 components of each, and keys and values of 128 in fp16."""
     args = "-m throughput -p 0 -n 1 -r 1 --depth 0,1024 --fill-depth random -o json".split()
-    sparq = "--attention sparq --sparq-ratio 1/8 --sparq-from 1000 --sparq-tail off --sparq-copy".split() + [copy]
+    sparq = [*"--attention sparq --sparq-ratio 1/8 --sparq-from 1000 --sparq-tail off --sparq-copy".split(), copy]
     at0, deep = (row["gb_per_s"] * row["avg_ns"] for row in json.loads(program.ok(*args, *sparq)))
     expected = 1025 * (8 * component_bytes + scale_bytes) + 2 * 128 * 64 * 2
     assert deep - at0 == pytest.approx(4 * 2 * (expected - 2 * 64 * 2), rel=0.02)

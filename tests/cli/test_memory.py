@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,26 @@ TEXT = ["-m", "perplexity", "-f", MODEL / "heldout.txt", "--max-tokens", "200"]
 UNITS = {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9}
 
 
+# A process starts with the largest resident memory of the one that made it, so that one must be small, as pytest is not.
+LAUNCHER = """
+import os, sys
+out = int(sys.argv[1])
+pid = os.posix_spawn(sys.argv[2], sys.argv[2:], os.environ)
+_, status, usage = os.wait4(pid, 0)
+os.write(out, str(usage.ru_maxrss * 1024).encode())
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
 def run(command):
     """(exit code, stdout, stderr, largest resident memory in bytes)"""
-    process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    out, err = process.stdout.read(), process.stderr.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    return process.returncode, out, err.decode(), usage.ru_maxrss * 1024
+    reader, writer = os.pipe()
+    launched = [sys.executable, "-I", "-S", "-c", LAUNCHER, str(writer), *(str(part) for part in command)]
+    done = subprocess.run(launched, capture_output=True, pass_fds=[writer], stdin=subprocess.DEVNULL, check=False)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        resident = int(pipe.read())
+    return done.returncode, done.stdout, done.stderr.decode(), resident
 
 
 @pytest.mark.skipif(VARIANT != "release", reason="sanitizers take memory of their own")
