@@ -36,7 +36,7 @@ TIME_LIMIT = 900  # seconds, for each job
 THREADED_ROOMS = ("engine", "cpu")  # what runs on several threads, for ThreadSanitizer
 THREADED_TESTS = "rollback or tiny-llama- or tiny-mixtral-"  # of the parity tests, likewise
 CUDA_ROOM = "cuda"  # tested in builds of its own
-CUDA_ASAN_TESTS = "tiny-gqa-fp16 or tiny-mixtral-fp16"  # of its Python tests, under AddressSanitizer
+CUDA_ASAN_TESTS = "tiny-mixtral-fp16"  # of its Python tests, under AddressSanitizer
 # Python tests that run none of the C code, build it themselves, or time it; and those that have other builds.
 UNSANITIZED = ("tools", "install", "bench", CUDA_ROOM)
 

