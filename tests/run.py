@@ -137,8 +137,11 @@ def tsan_prefix():
 
 
 def cmocka_jobs(variant, rooms=("*",), prefix=(), suffix=".c"):
+    threaded = rooms == THREADED_ROOMS  # then what is of one thread by nature, kernels, has nothing to show
     for room in rooms:
         for source in sorted(ROOT.glob(f"tests/{room}/test_*{suffix}")):
+            if threaded and source.stem.endswith("_kernels"):
+                continue
             program = ROOT / "build" / variant / source.relative_to(ROOT).with_suffix("")
             yield Job(f"{variant}/{source.parent.name}/{source.stem}", [*prefix, program], count_cmocka)
 
