@@ -13,7 +13,7 @@
 static void measure(const struct cpu_kernels *kernels, int n_threads)
 {
     yalm_error error;
-    yalm_limits limits = {NAN, NAN, NAN};
+    yalm_limits limits = {NAN, NAN, NAN, 0};
     struct team *team = team_open(n_threads, false, &error);
     assert_non_null(team);
     const double start = clock_seconds();
