@@ -355,7 +355,11 @@ def test_interruption_leaves_nothing(number, code, large, tmp_path):
     output = tmp_path / "model.bin"
     output.write_text("old")
     command = [sys.executable, str(hf.CONVERT), str(large), str(output), "--dtype", "fp32"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+    def heard():  # a shell's background jobs ignore ^C, and so do their children
+        signal.signal(number, signal.SIG_DFL)
+
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=heard)
     while process.poll() is None and not list(tmp_path.glob(".model.bin.*.tmp")):
         time.sleep(0.002)
     process.send_signal(number)
