@@ -13,7 +13,7 @@ static void shape_text(char *text, size_t room, const yalm_tensor_info *tensor)
         n += (size_t)snprintf(text + n, room - n, "%s%" PRId64, i ? " x " : "", tensor->shape[i]);
 }
 
-static const char *const methods[] = {"dense", "sparq", "nomad"};
+static const char *const methods[] = {"dense", "sparq", "nomad", "hybrid"};
 enum { METHODS = sizeof methods / sizeof methods[0] };
 
 // What a session with this attention and otherwise the default options takes; false where it cannot be had, for want of a file, say.
