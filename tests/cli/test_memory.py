@@ -12,7 +12,7 @@ from harness import VARIANT
 MODEL = Path(__file__).resolve().parents[2] / "models" / "fable-4m"
 ENABLED = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 ARGUMENTS = ["-i", "Once upon a time", "-n", "40", "--seed", "5", "--ignore-eos"]
-TEXT = ["-m", "perplexity", "-f", MODEL / "heldout.txt", "--max-tokens", "200"]
+TEXT = ["-m", "perplexity", "-d", "cpu", "-f", MODEL / "heldout.txt", "--max-tokens", "200"]
 UNITS = {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9}
 
 
