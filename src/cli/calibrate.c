@@ -16,6 +16,8 @@ static yalm_status calibrate(const struct options *options, const yalm_model *mo
     const yalm_model_info *facts = yalm_model_facts(model);
     yalm_session_options how = session_options(options);
     how.attention = "dense"; // the keys themselves are wanted
+    if (strcmp(how.device, "auto") == 0)
+        how.device = "cpu"; // which alone can record them
     yalm_session *session = open_session(options, model, &how, options->quiet, error);
     if (session == NULL)
         return error->status;

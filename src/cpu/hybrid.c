@@ -7,8 +7,8 @@
 #include "cpu/state.h"
 #include "util/error.h"
 
-// Defaults, for quality: 1/32 of the keys and the mean value for the rest stay within a tenth of a per cent of dense attention's perplexity
-// (docs/attention.md).
+// Defaults, for quality: 1/32 of the keys and the mean value for the rest stay within a quarter of a per cent of dense attention's perplexity on
+// the bundled model (docs/attention.md).
 #define SHARE (1.0f / 32)
 enum {
     MIN_KEYS = 64,

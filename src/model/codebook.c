@@ -141,12 +141,29 @@ void codebook_close(struct codebook *book)
 
 // ------------------------------------------------------------------------------------------ writing
 
+// What stands at `path` may be replaced where it is nothing, empty, or codebooks; never a model, or the text that it learns from.
+static yalm_status check_replaceable(const char *path, yalm_error *error)
+{
+    struct stat found;
+    if (stat(path, &found) != 0 || (S_ISREG(found.st_mode) && found.st_size == 0))
+        return YALM_OK;
+    if (!S_ISREG(found.st_mode))
+        return error_set(error, YALM_FAILED, "%s: not a regular file", path);
+    char begin[sizeof magic];
+    FILE *file = fopen(path, "rb");
+    const bool codebooks = file && fread(begin, sizeof begin, 1, file) == 1 && memcmp(begin, magic, sizeof magic) == 0;
+    if (file)
+        fclose(file);
+    return codebooks ? YALM_OK
+                     : error_set(error, YALM_FAILED, "%s: found a file that holds no codebooks; it is not replaced", path);
+}
+
 yalm_status codebook_create(struct codebook_writer *writer, const char *path, yalm_error *error)
 {
     *writer = (struct codebook_writer){.path = path};
-    struct stat found;
-    if (stat(path, &found) == 0 && !S_ISREG(found.st_mode))
-        return error_set(error, YALM_FAILED, "%s: not a regular file", path);
+    const yalm_status status = check_replaceable(path, error);
+    if (status != YALM_OK)
+        return status;
     if (asprintf(&writer->temporary, "%s.%ld.tmp", path, (long)getpid()) < 0) {
         writer->temporary = NULL;
         return error_set(error, YALM_NO_MEMORY, "%s: no memory", path);

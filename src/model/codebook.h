@@ -36,7 +36,8 @@ yalm_status codebook_open(struct codebook *book, const char *path, const struct 
                           const struct model_config *config, yalm_error *error);
 void codebook_close(struct codebook *book);
 
-// Writing: a temporary file beside `path` takes its name when it is complete, and goes away when it is not.
+// Writing: a temporary file beside `path` takes its name when it is complete, and goes away when it is not. A file of another kind that has
+// the name already is not replaced (YALM_FAILED).
 struct codebook_writer {
     const char *path; // borrowed
     char *temporary;  // owned

@@ -52,6 +52,25 @@ def test_refusals(program, args, code, message):
     assert message in program.fails(code, "-m", "calibrate", *args)
 
 
+def test_replaces_codebooks_but_no_other_file(program, tmp_path):
+    """Above all not the model, whose name may end in .nomad, nor the text."""
+    model, text = tmp_path / "m.nomad", tmp_path / "text"
+    model.write_bytes(Path(program.model).read_bytes())
+    text.write_bytes(HELDOUT.read_bytes()[:20000])
+    its_own = type(program)(program.binary, model)
+    for more in ((), ("-o", model), ("-o", text)):
+        assert "holds no codebooks; it is not replaced" in its_own.fails(1, "-m", "calibrate", "-f", text, *more)
+    assert model.read_bytes() == Path(program.model).read_bytes() and text.stat().st_size == 20000
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.nomad", "text"]
+
+    book = tmp_path / "book"
+    book.touch()
+    for seed in (1, 2):
+        before = book.read_bytes()
+        its_own.ok("-m", "calibrate", "-f", text, "-o", book, "--samples", "300", "--seed", seed)
+        assert len(book.read_bytes()) == BYTES and book.read_bytes() != before
+
+
 def test_interrupted_leaves_no_file(program, tmp_path):
     book = tmp_path / "a.nomad"
     command = program.command("-m", "calibrate", "-f", HELDOUT, "-o", book, "--samples", "100000", "--threads", "1")

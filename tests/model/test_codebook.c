@@ -107,6 +107,7 @@ static void refused_book(const struct damage_to_book *d)
 {
     uint8_t data[BYTES + 8] = {0};
     yalm_error error = {0};
+    unlink(path); // damaged by the case before, it would not be replaced
     assert_int_equal(write_book(path, &error), YALM_OK);
     FILE *file = fopen(path, "rb");
     assert_int_equal(fread(data, 1, BYTES, file), BYTES);
