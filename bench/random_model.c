@@ -5,7 +5,8 @@
 //
 // The description has a line "name NAME", a line "config JSON" (the metadata's member), and for each tensor, in order,
 // "tensor NAME DTYPE ROWS COLS"; a vector has 0 columns and is all ones. A matrix's elements have random signs and mantissas and one
-// exponent, which makes their magnitude about 1 / sqrt(COLS). bench/random_model.py writes descriptions.
+// exponent, which makes their magnitude about 1 / sqrt(COLS); those of q8 and q4 (of multiples of 32 columns) are random integers with
+// scales to the same end. bench/random_model.py writes descriptions.
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -55,10 +56,14 @@ static bool read_tensor(struct planned *t, const char *line)
         return false;
     t->rows = rows;
     t->cols = cols;
-    for (t->dtype = DTYPE_FP32; t->dtype <= DTYPE_BF16; t->dtype++)
+    for (t->dtype = DTYPE_FP32; (int)t->dtype < DTYPE_WEIGHTS; t->dtype++)
         if (strcmp(dtype, dtype_names[t->dtype]) == 0)
             break;
-    t->length = rows * (cols ? cols : 1) * dtype_sizes[t->dtype];
+    if ((int)t->dtype == DTYPE_WEIGHTS || cols > INT32_MAX)
+        return false;
+    t->length = rows * (cols ? dtype_row_bytes(t->dtype, (int)cols) : sizeof(float));
+    if (dtype_group_bytes[t->dtype])
+        return cols > 0 && cols % QUANT_GROUP == 0;
     return t->dtype <= DTYPE_BF16 && (cols || t->dtype == DTYPE_FP32);
 }
 
@@ -160,9 +165,25 @@ static struct bits element_bits(enum dtype dtype, uint64_t cols)
     const int exponent = (int)floor(-0.5 * log2((double)cols)); // elements are in [2^exponent, 2^(exponent + 1)), either sign
     if (dtype == DTYPE_FP32)
         return (struct bits){0x807fffff807fffffu, 0x0000000100000001u * ((uint64_t)(127 + exponent) << 23)};
+    if (dtype == DTYPE_Q8 || dtype == DTYPE_Q4)
+        return (struct bits){~UINT64_C(0), 0};
     if (dtype == DTYPE_BF16)
         return (struct bits){0x807f807f807f807fu, 0x0001000100010001u * ((uint64_t)(127 + exponent) << 7)};
     return (struct bits){0x83ff83ff83ff83ffu, 0x0001000100010001u * ((uint64_t)(15 + exponent) << 10)};
+}
+
+// Where the scales of a quantised matrix begin; elsewhere the end. Their bits make a random integer about 1 / sqrt(cols).
+static uint64_t scales_at(const struct planned *t)
+{
+    const uint64_t group = dtype_group_bytes[t->dtype];
+    return group ? t->rows * (t->cols / QUANT_GROUP) * group : t->length;
+}
+
+static uint64_t scale_bits(const struct planned *t)
+{
+    const double typical = t->dtype == DTYPE_Q8 ? 74 : 4.6;
+    const int exponent = (int)floor(-0.5 * log2((double)t->cols) - log2(typical));
+    return 0x0001000100010001u * ((uint64_t)(exponent < -14 ? 1 : 15 + exponent) << 10);
 }
 
 static void fill_tensor(struct file *f, int index)
@@ -173,6 +194,7 @@ static void fill_tensor(struct file *f, int index)
     XXH3_64bits_reset(state);
     const float one = 1;
     const struct bits bits = t->cols ? element_bits(t->dtype, t->cols) : (struct bits){0};
+    const uint64_t scales = scales_at(t), scale = scales < t->length ? scale_bits(t) : 0;
     uint64_t x = 0x9e3779b97f4a7c15u * (uint64_t)(index + 1);
     for (uint64_t at = 0; at < t->length; at += BLOCK) {
         const uint64_t n = t->length - at < BLOCK ? t->length - at : BLOCK;
@@ -183,6 +205,8 @@ static void fill_tensor(struct file *f, int index)
                 memcpy(&word, &one, 4);
                 memcpy((uint8_t *)&word + 4, &one, 4);
             }
+            if (at + i >= scales)
+                word = scale;
             memcpy(to + at + i, &word, n - i < 8 ? n - i : 8);
         }
         XXH3_64bits_update(state, to + at, n);

@@ -63,5 +63,5 @@ def write(program, out, preset, dtype, layers=None):
 
 if __name__ == "__main__":
     if len(sys.argv) not in (5, 6):
-        sys.exit("usage: random_model.py PROGRAM OUT PRESET fp32|fp16|bf16 [LAYERS]")
+        sys.exit("usage: random_model.py PROGRAM OUT PRESET fp32|fp16|bf16|q8|q4 [LAYERS]")
     write(*sys.argv[1:5], *map(int, sys.argv[5:]))
