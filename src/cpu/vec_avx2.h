@@ -169,10 +169,12 @@ VEC_INLINE vec vec_round(vec x)
 {
     return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-VEC_INLINE vec vec_scale2(vec x, vec n) // x 2^n for whole n in [-126, 127]
+// x 2^n for whole n in [-126, 127], but 0, whatever x and n are, where by < least
+VEC_INLINE vec vec_scale2_from(vec least, vec by, vec x, vec n)
 {
     const __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
-    return _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23)));
+    const vec scaled = _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23)));
+    return _mm256_and_ps(scaled, _mm256_cmp_ps(by, least, _CMP_NLT_UQ));
 }
 
 // Lanes with x >= least: their numbers from j on, and their values, one after another; returns how many. VEC of both are written.

@@ -183,10 +183,11 @@ VEC_INLINE vec vec_round(vec x)
 {
     return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-VEC_INLINE vec vec_scale2(vec x, vec n)
+// x 2^n for whole n in [-126, 127], but 0, whatever x and n are, where by < least
+VEC_INLINE vec vec_scale2_from(vec least, vec by, vec x, vec n)
 {
-    return _mm512_scalef_ps(x, n);
-} // x 2^n for whole n in [-126, 127]
+    return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(by, least, _CMP_NLT_UQ), x, n);
+}
 
 // Lanes with x >= least: their numbers from j on, and their values, one after another; returns how many. VEC of both are written.
 VEC_INLINE int vec_collect(int *indices, float *values, vec x, int j, float least)
