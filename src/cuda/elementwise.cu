@@ -1,5 +1,6 @@
 // Embedding, normalisation, activation, rotation: bound by reading their input and writing their output once.
 #include "cuda/kernels.h"
+#include "cuda/kv_rows.cuh"
 #include "cuda/reduce.cuh"
 #include "cuda/vec.cuh"
 
@@ -89,7 +90,7 @@ struct rotation {
     const struct step *step;
     const float *q, *k, *v;
     float *rotated_q, *sink_q;
-    void *keys, *values; // (n_kv_heads, capacity, head_dim) of the layer
+    struct kv_layer layer;
     struct kv_policy policy;
     struct rope rope;
     int n_kv_heads, group, head_dim;
@@ -109,6 +110,34 @@ __device__ static inline float2 rotate(const float *x, int i, int half_dim, floa
 {
     const float re = scale * x[i], im = scale * x[i + half_dim];
     return {re * turn.x - im * turn.y, re * turn.y + im * turn.x};
+}
+
+// Puts a token's key, rotated, and value into their slots. A row of int8 needs its largest magnitude first: one warp makes it, which
+// rotates twice rather than keep what it rotated; other rows are made by all threads, a pair of components each.
+template <class T>
+__device__ static inline void append(const struct rotation &r, const float *k, const float *v, size_t slot, const float2 *turns)
+{
+    const int half_dim = r.head_dim / 2;
+    T *key = static_cast<T *>(r.layer.keys) + slot * r.head_dim, *value = static_cast<T *>(r.layer.values) + slot * r.head_dim;
+    if constexpr (sizeof(T) == 1) {
+        if (threadIdx.x / 32 == 0) {
+            kv_store_row(key, r.layer.key_scales + slot, r.head_dim, [=](int i) {
+                const int pair = i < half_dim ? i : i - half_dim;
+                const float2 both = rotate(k, pair, half_dim, turns[pair], 1.0f);
+                return i < half_dim ? both.x : both.y;
+            });
+        } else if (threadIdx.x / 32 == 1) {
+            kv_store_row(value, r.layer.value_scales + slot, r.head_dim, [=](int i) { return v[i]; });
+        }
+    } else {
+        for (int i = (int)threadIdx.x; i < half_dim; i += (int)blockDim.x) {
+            const float2 both = rotate(k, i, half_dim, turns[i], 1.0f);
+            key[i] = from_float<T>(both.x);
+            key[i + half_dim] = from_float<T>(both.y);
+            value[i] = from_float<T>(v[i]);
+            value[i + half_dim] = from_float<T>(v[i + half_dim]);
+        }
+    }
 }
 
 // Block (t, kv_head): of token t the query heads that share a KV head, and its key and value. Dynamic shared memory:
@@ -144,22 +173,12 @@ template <class T> static __global__ void rope_append_kernel(struct rotation r)
     }
 
     const size_t from = ((size_t)t * r.n_kv_heads + kv_head) * r.head_dim;
-    const size_t to = ((size_t)kv_head * r.policy.capacity + policy_slot(r.policy, position)) * r.head_dim;
-    T *key = static_cast<T *>(r.keys) + to, *value = static_cast<T *>(r.values) + to;
-    for (int i = (int)threadIdx.x; i < half_dim; i += (int)blockDim.x) {
-        const float2 k = rotate(r.k + from, i, half_dim, turns[i], 1.0f);
-        key[i] = from_float<T>(k.x);
-        key[i + half_dim] = from_float<T>(k.y);
-        value[i] = from_float<T>(r.v[from + i]);
-        value[i + half_dim] = from_float<T>(r.v[from + i + half_dim]);
-    }
+    append<T>(r, r.k + from, r.v + from, (size_t)kv_head * r.policy.capacity + policy_slot(r.policy, position), turns);
 }
 
 yalm_status rope_append(const struct rope_append *r, int n, cudaStream_t stream, yalm_error *error)
 {
     const struct kv_cache *cache = r->cache;
-    const size_t element = cache->type == YALM_KV_FP32 ? sizeof(float) : sizeof(half);
-    const size_t layer_bytes = element * cache->n_kv_heads * cache->policy.capacity * cache->head_dim;
     const struct rotation rotation = {
         .step = r->step,
         .q = r->q,
@@ -167,8 +186,7 @@ yalm_status rope_append(const struct rope_append *r, int n, cudaStream_t stream,
         .v = r->v,
         .rotated_q = r->rotated_q,
         .sink_q = cache->policy.n_sinks > 0 ? r->sink_q : NULL,
-        .keys = static_cast<char *>(cache->keys) + r->layer * layer_bytes,
-        .values = static_cast<char *>(cache->values) + r->layer * layer_bytes,
+        .layer = kv_layer_of(cache, r->layer),
         .policy = cache->policy,
         .rope = r->rope,
         .n_kv_heads = cache->n_kv_heads,
@@ -177,7 +195,5 @@ yalm_status rope_append(const struct rope_append *r, int n, cudaStream_t stream,
     };
     const dim3 grid(n, cache->n_kv_heads);
     const size_t shared = sizeof(float2) * cache->head_dim;
-    if (cache->type == YALM_KV_FP32)
-        return LAUNCH(error, rope_append_kernel<float>, grid, ELEMENT_THREADS, shared, stream, rotation);
-    return LAUNCH(error, rope_append_kernel<half>, grid, ELEMENT_THREADS, shared, stream, rotation);
+    return LAUNCH_KV(cache->type, error, rope_append_kernel, grid, ELEMENT_THREADS, shared, stream, rotation);
 }

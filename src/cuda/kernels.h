@@ -25,12 +25,13 @@ struct step {
     struct choice choice = {}; // of a token that attends by a method
 };
 
-// (n_layers, n_kv_heads, policy.capacity, head_dim), of __half or float.
+// (n_layers, n_kv_heads, policy.capacity, head_dim), of __half, float or int8_t (kv_rows.cuh).
 struct kv_cache {
-    yalm_kv type; // YALM_KV_FP16, YALM_KV_FP32
+    yalm_kv type;
     void *keys, *values;
     int n_layers, n_kv_heads, head_dim;
     struct kv_policy policy;
+    float *key_scales = NULL, *value_scales = NULL; // (n_layers, n_kv_heads, policy.capacity) of int8, else NULL
 };
 
 struct rope {

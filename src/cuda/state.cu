@@ -1,5 +1,6 @@
 #include "cuda/state.h"
 
+#include "cuda/kv_rows.cuh"
 #include "cuda/upload.h"
 
 enum { GRANULE = 512 }; // bytes that every block is rounded up to: the driver's own alignment
@@ -21,9 +22,13 @@ template <typename T> static void take(struct cuda_blocks *b, T *&pointer, size_
 static void take_kv(struct cuda_state *s, struct cuda_blocks *b)
 {
     const struct kv_cache *c = &s->cache;
-    const size_t rows = (size_t)c->n_layers * c->n_kv_heads * c->policy.capacity, size = c->type == YALM_KV_FP32 ? 4 : 2;
+    const size_t rows = (size_t)c->n_layers * c->n_kv_heads * c->policy.capacity, size = kv_element_bytes(c->type);
     take(b, s->cache.keys, rows * c->head_dim, size);
     take(b, s->cache.values, rows * c->head_dim, size);
+    if (c->type == YALM_KV_INT8) {
+        take(b, s->cache.key_scales, rows, sizeof(float));
+        take(b, s->cache.value_scales, rows, sizeof(float));
+    }
 }
 
 static void take_scratch(struct cuda_state *s, struct cuda_blocks *b)

@@ -24,7 +24,7 @@ struct cuda_blocks {
     yalm_status status;
     yalm_error *error;
     size_t bytes;
-    void *taken[24];
+    void *taken[32];
     int n;
 };
 

@@ -167,6 +167,52 @@ static void assert_appended(const struct rope_case &c, const struct kv_cache *ca
     }
 }
 
+// One row of a cache of int8 against what should be in it, to `tolerance` of its largest component. exact: to the bit, for what was only rounded.
+static void assert_integers(const int8_t *row, float scale, const std::vector<double> &expected, double tolerance, bool exact,
+                            int position)
+{
+    double largest = 0;
+    for (double x : expected) {
+        largest = fmax(largest, fabs(x));
+    }
+    assert_near(scale, largest / 127, exact ? 0x1p-24 * largest / 127 : tolerance * largest, "scale", position, 0);
+    for (size_t i = 0; i < expected.size(); i++) {
+        if (exact) {
+            assert_int_equal(row[i], lrintf((float)expected[i] * (1 / scale)));
+        }
+        assert_near((double)scale * row[i], expected[i], scale * 0.5001 + tolerance * largest, "integer", position, (int)i);
+    }
+}
+
+static void assert_appended_integers(const struct rope_case &c, const struct kv_cache *cache, int layer,
+                                     const std::vector<double> &frequency, double rope_scale, const std::vector<float> &k,
+                                     const std::vector<float> &v)
+{
+    const int d = c.head_dim, half_dim = d / 2;
+    const size_t n = (size_t)cache->n_layers * c.n_kv_heads * c.policy.capacity;
+    const std::vector<int8_t> keys = host_copy(static_cast<const int8_t *>(cache->keys), n * d);
+    const std::vector<int8_t> values = host_copy(static_cast<const int8_t *>(cache->values), n * d);
+    const std::vector<float> key_scales = host_copy(cache->key_scales, n), value_scales = host_copy(cache->value_scales, n);
+    std::vector<bool> written(n);
+    for (int i = 0; i < c.n * c.n_kv_heads; i++) {
+        const int64_t position = c.position + i / c.n_kv_heads;
+        const float *from_k = &k[(size_t)i * d], *from_v = &v[(size_t)i * d];
+        const size_t slot =
+            ((size_t)layer * c.n_kv_heads + i % c.n_kv_heads) * c.policy.capacity + kv_slot(&c.policy, position);
+        std::vector<double> key(d), value(from_v, from_v + d);
+        for (int j = 0; j < half_dim; j++) {
+            turned(&key[j], &key[j + half_dim], from_k, j, half_dim, (double)position * frequency[j], rope_scale);
+        }
+        assert_integers(&keys[slot * d], key_scales[slot], key, 0x1p-20, false, (int)position);
+        assert_integers(&values[slot * d], value_scales[slot], value, 0, true, (int)position);
+        written[slot] = true;
+    }
+    for (size_t i = 0; i < n * d; i++) { // nothing else was touched
+        assert_true(written[i / d] ||
+                    (keys[i] == -1 && values[i] == -1 && isnan(key_scales[i / d]) && isnan(value_scales[i / d])));
+    }
+}
+
 static void run_rope(const struct rope_case &c)
 {
     uint64_t seed = (uint64_t)c.position + c.head_dim;
@@ -180,8 +226,14 @@ static void run_rope(const struct rope_case &c)
     for (int i = 0; i < d / 2; i++) {
         frequency[i] = pow(10000, -2.0 * i / d);
     }
-    const size_t bytes = (size_t)n_layers * c.n_kv_heads * c.policy.capacity * d * (c.type == YALM_KV_FP32 ? 4 : 2);
+    const bool integers = c.type == YALM_KV_INT8;
+    const size_t rows = (size_t)n_layers * c.n_kv_heads * c.policy.capacity;
+    const size_t bytes = rows * d * (c.type == YALM_KV_FP32 ? 4 : integers ? 1 : 2);
     struct kv_cache cache = {c.type, device_nan<char>(bytes), device_nan<char>(bytes), n_layers, c.n_kv_heads, d, c.policy};
+    if (integers) {
+        cache.key_scales = device_nan<float>(rows);
+        cache.value_scales = device_nan<float>(rows);
+    }
     struct step *step = device_copy(std::vector<struct step>{{c.position, c.n, 0}});
     double *device_frequency = device_copy(frequency);
     float *device_q = device_copy(q), *device_k = device_copy(k), *device_v = device_copy(v);
@@ -202,16 +254,17 @@ static void run_rope(const struct rope_case &c)
                           position < furthest ? position : furthest, rope_scale / sqrt(d), "query for the sinks");
         }
     }
-    assert_appended(c, &cache, layer, frequency, rope_scale, k, v);
-    for (void *memory : {cache.keys, cache.values, (void *)step, (void *)device_frequency, (void *)device_q, (void *)device_k,
-                         (void *)device_v, (void *)rotated, (void *)sink}) {
+    (integers ? assert_appended_integers : assert_appended)(c, &cache, layer, frequency, rope_scale, k, v);
+    for (void *memory :
+         {cache.keys, cache.values, (void *)cache.key_scales, (void *)cache.value_scales, (void *)step,
+          (void *)device_frequency, (void *)device_q, (void *)device_k, (void *)device_v, (void *)rotated, (void *)sink}) {
         cudaFree(memory);
     }
 }
 
 static void test_rope(void **)
 {
-    for (yalm_kv type : {YALM_KV_FP16, YALM_KV_FP32}) {
+    for (yalm_kv type : {YALM_KV_FP16, YALM_KV_FP32, YALM_KV_INT8}) {
         for (int d : {2, 20, 48, 62, 64, 80, 96, 128, 256}) {
             run_rope({type, 6, 2, d, kv_policy_make(9, 0, false, 0, 4), 5, 3});
         }
@@ -242,6 +295,38 @@ static void test_saturation(void **)
     }
 }
 
+// Rows that cannot be scaled by their largest magnitude: what is not finite makes the scale NaN, what is too small counts as 0.
+static void test_odd_rows(void **)
+{
+    const std::vector<std::vector<float>> rows = {{0, 0},          {1e-37f, -1e-38f}, {1, NAN}, {-INFINITY, 2},
+                                                  {3e38f, -3e38f}, {127, 2.5f},       {-254, 7}};
+    const float scales[] = {0, 0, NAN, NAN, 3e38f / 127, 1, 2};
+    const int8_t integers[][2] = {{0, 0}, {0, 0}, {0, 0}, {0, 0}, {127, -127}, {127, 2}, {-127, 4}};
+    for (size_t i = 0; i < rows.size(); i++) {
+        struct kv_cache cache = {
+            YALM_KV_INT8,         device_nan<int8_t>(2), device_nan<int8_t>(2), 1, 1, 2, kv_policy_make(1, 0, false, 0, 1),
+            device_nan<float>(1), device_nan<float>(1)};
+        struct step *step = device_copy(std::vector<struct step>{{0, 1, 0}});
+        double *frequency = device_copy(std::vector<double>{1.0});
+        float *q = device_copy(std::vector<float>{1, 1}), *x = device_copy(rows[i]), *rotated = device_nan<float>(2);
+        const struct rope_append r = {step, q, x, x, rotated, NULL, &cache, {frequency, 1}, 0, 1};
+        yalm_error error = {};
+        assert_ok(rope_append(&r, 1, 0, &error), error);
+        assert_cuda(cudaDeviceSynchronize());
+        for (float scale : {host_copy(cache.key_scales, 1)[0], host_copy(cache.value_scales, 1)[0]}) {
+            assert_true(scale == scales[i] || (isnan(scale) && isnan(scales[i])));
+        }
+        for (void *row : {cache.keys, cache.values}) {
+            const std::vector<int8_t> found = host_copy(static_cast<const int8_t *>(row), 2);
+            assert_true(found[0] == integers[i][0] && found[1] == integers[i][1]);
+        }
+        for (void *memory : {cache.keys, cache.values, (void *)cache.key_scales, (void *)cache.value_scales, (void *)step,
+                             (void *)frequency, (void *)q, (void *)x, (void *)rotated}) {
+            cudaFree(memory);
+        }
+    }
+}
+
 static void test_policy(void **)
 {
     const struct kv_policy policies[] = {kv_policy_make(9, 0, false, 0, 4),  kv_policy_make(10, 0, true, 4, 3),
@@ -259,7 +344,9 @@ static void test_policy(void **)
 
 int main(void)
 {
-    const CMUnitTest tests[] = {cmocka_unit_test(test_embed), cmocka_unit_test(test_rmsnorm),    cmocka_unit_test(test_silu),
-                                cmocka_unit_test(test_rope),  cmocka_unit_test(test_saturation), cmocka_unit_test(test_policy)};
+    const CMUnitTest tests[] = {cmocka_unit_test(test_embed),      cmocka_unit_test(test_rmsnorm),
+                                cmocka_unit_test(test_silu),       cmocka_unit_test(test_rope),
+                                cmocka_unit_test(test_saturation), cmocka_unit_test(test_odd_rows),
+                                cmocka_unit_test(test_policy)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

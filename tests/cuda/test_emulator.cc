@@ -159,6 +159,37 @@ static void test_matrices(void **)
     expect_product<__nv_bfloat16>();
 }
 
+// Copies of 8 bytes and of 4: from x to y, by way of shared memory.
+static __global__ void few_kernel(const uint8_t *x, uint8_t *y)
+{
+    grid_dependency_wait();
+    SHARED_ARRAY(uint8_t, bytes, 32 * 12);
+    int lane = (int)threadIdx.x;
+    copy_async_few<8>(bytes + 8 * lane, x + 8 * lane);
+    copy_async_few<4>(bytes + 256 + 4 * lane, x + 256 + 4 * lane);
+    copy_async_commit();
+    copy_async_wait<0>();
+    __syncthreads();
+    for (int i = lane; i < 32 * 12; i += 32) {
+        y[i] = bytes[i];
+    }
+}
+
+static void test_small_copies(void **)
+{
+    uint8_t host[32 * 12], found[32 * 12];
+    for (int i = 0; i < 32 * 12; i++) {
+        host[i] = (uint8_t)(7 * i + i / 256);
+    }
+    uint8_t *x = device_array<uint8_t>(sizeof(host)), *y = device_array<uint8_t>(sizeof(host));
+    cudaMemcpy(x, host, sizeof(host), cudaMemcpyHostToDevice);
+    expect_run(LAUNCH(&failure, few_kernel, 1, 32, 0, nullptr, x, y));
+    cudaMemcpy(found, y, sizeof(host), cudaMemcpyDeviceToHost);
+    assert_memory_equal(found, host, sizeof(host));
+    cudaFree(x);
+    cudaFree(y);
+}
+
 static __global__ void add_kernel(float *x, float value)
 {
     grid_dependency_wait();
@@ -212,8 +243,8 @@ static void test_graph(void **)
 int main(void)
 {
     const CMUnitTest tests[] = {
-        cmocka_unit_test(test_sum),      cmocka_unit_test(test_shuffles), cmocka_unit_test(test_conversions),
-        cmocka_unit_test(test_matrices), cmocka_unit_test(test_graph),
+        cmocka_unit_test(test_sum),      cmocka_unit_test(test_shuffles),     cmocka_unit_test(test_conversions),
+        cmocka_unit_test(test_matrices), cmocka_unit_test(test_small_copies), cmocka_unit_test(test_graph),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -11,6 +11,7 @@ enum thread_state { READY, IN_WARP, IN_BARRIER, IN_DEPENDENCY, ENDED };
 struct copy_async {
     void *shared;
     const void *global;
+    int bytes;
     bool valid;
     unsigned group;
 };

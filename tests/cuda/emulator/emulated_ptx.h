@@ -16,7 +16,16 @@ inline uint4 load_stream(const uint4 *address)
     return *address;
 }
 
-void copy_async16(void *shared, const void *global, bool valid = true, EMULATED_WHERE);
+void emulated_copy_async(const char *name, void *shared, const void *global, int bytes, bool valid, const char *file, int line);
+inline void copy_async16(void *shared, const void *global, bool valid = true, EMULATED_WHERE)
+{
+    emulated_copy_async("copy_async16", shared, global, 16, valid, file, line);
+}
+template <int BYTES> void copy_async_few(void *shared, const void *global, EMULATED_WHERE)
+{
+    static_assert(BYTES == 4 || BYTES == 8, "what the instruction has, beside 16");
+    emulated_copy_async("copy_async_few", shared, global, BYTES, true, file, line);
+}
 void copy_async_commit(void);
 void emulated_copy_wait(int n_groups_left);
 template <int N> void copy_async_wait(void)
@@ -44,17 +53,17 @@ template <bool transposed> void emulated_ldmatrix_complete(void *const operands[
         }
     }
 }
-// Faults where the address is not one of 16 aligned bytes.
-void emulated_aligned(const char *name, const void *address, const char *file, int line);
+// Faults where the address is no multiple of `bytes`.
+void emulated_aligned(const char *name, const void *address, int bytes, const char *file, int line);
 inline void ldmatrix_x4(unsigned (&fragment)[4], const void *shared_row, EMULATED_WHERE)
 {
-    emulated_aligned("ldmatrix_x4", shared_row, file, line);
+    emulated_aligned("ldmatrix_x4", shared_row, 16, file, line);
     emulated_ldmatrix operand = {shared_row, fragment};
     emulated_collective("ldmatrix_x4", 0xffffffff, &operand, emulated_ldmatrix_complete<false>, file, line);
 }
 inline void ldmatrix_x4_trans(unsigned (&fragment)[4], const void *shared_row, EMULATED_WHERE)
 {
-    emulated_aligned("ldmatrix_x4_trans", shared_row, file, line);
+    emulated_aligned("ldmatrix_x4_trans", shared_row, 16, file, line);
     emulated_ldmatrix operand = {shared_row, fragment};
     emulated_collective("ldmatrix_x4_trans", 0xffffffff, &operand, emulated_ldmatrix_complete<true>, file, line);
 }

@@ -115,29 +115,29 @@ void emulated_inactive(const char *name, int lane, int source)
     emulated_fault("%s: lane %d asks for the value of lane %d, which does not take part", name, lane, source);
 }
 
-void emulated_aligned(const char *name, const void *address, const char *file, int line)
+void emulated_aligned(const char *name, const void *address, int bytes, const char *file, int line)
 {
-    if (reinterpret_cast<uintptr_t>(address) % 16) {
-        emulated_fault("%s:%d: %s: address %p is not a multiple of 16", file, line, name, address);
+    if (reinterpret_cast<uintptr_t>(address) % bytes) {
+        emulated_fault("%s:%d: %s: address %p is not a multiple of %d", file, line, name, address, bytes);
     }
 }
 
 // ---------------------------------------------------------------------------------------- copies, dependencies
 
-void copy_async16(void *shared, const void *global, bool valid, const char *file, int line)
+void emulated_copy_async(const char *name, void *shared, const void *global, int bytes, bool valid, const char *file, int line)
 {
-    emulated_aligned("copy_async16", shared, file, line);
+    emulated_aligned(name, shared, bytes, file, line);
     auto to = static_cast<char *>(shared);
-    if (to < block->arena || to + 16 > block->arena + block->arena_used) {
-        emulated_fault("%s:%d: copy_async16: %p is not in shared memory", file, line, shared);
+    if (to < block->arena || to + bytes > block->arena + block->arena_used) {
+        emulated_fault("%s:%d: %s: %p is not in shared memory", file, line, name, shared);
     }
     if (valid) {
-        emulated_aligned("copy_async16", global, file, line);
+        emulated_aligned(name, global, bytes, file, line);
     }
     // Whoever reads the place from now to the wait, expecting the old or the new, gets neither.
-    memset(shared, EMULATED_POISON, 16);
+    memset(shared, EMULATED_POISON, bytes);
     thread *self = current();
-    self->copies.push_back({shared, global, valid, self->n_groups});
+    self->copies.push_back({shared, global, bytes, valid, self->n_groups});
 }
 
 void copy_async_commit(void)
@@ -153,9 +153,9 @@ void emulated_copy_wait(int n_groups_left)
         if ((int)(self->n_groups - copy.group) <= n_groups_left) { // the group of the last commit is n_groups - 1
             self->copies[kept++] = copy;
         } else if (copy.valid) {
-            memcpy(copy.shared, copy.global, 16);
+            memcpy(copy.shared, copy.global, copy.bytes);
         } else {
-            memset(copy.shared, 0, 16);
+            memset(copy.shared, 0, copy.bytes);
         }
     }
     self->copies.resize(kept);
