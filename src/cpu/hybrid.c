@@ -1,28 +1,12 @@
-#include "cpu/hybrid.h"
-
-#include <math.h>
+// Hybrid attention: what it is, and its options, is in engine/hybrid.h.
 
 #include "cpu/nomad.h"
 #include "cpu/selective.h"
 #include "cpu/state.h"
-#include "util/error.h"
 
-// Defaults, for quality: 1/32 of the keys and the mean value for the rest stay within a quarter of a per cent of dense attention's perplexity on
-// the bundled model (docs/attention.md).
-#define SHARE (1.0f / 32)
-enum {
-    MIN_KEYS = 64,
-    FIRST_KEYS = 2,       // of a text: they draw attention whatever they say (attention sinks: Xiao et al., arXiv 2309.17453)
-    STEP_BYTES = 1 << 15, // what a KV head's further steps cost, in bytes of traffic (as SparQ's: measured)
-};
+enum { STEP_BYTES = 1 << 15 }; // what a KV head's further steps cost, in bytes of traffic (as SparQ's: measured)
 
 // ------------------------------------------------------------------------------------------ sizes
-
-static int selected(const struct hybrid *h, int n)
-{
-    const int k = (int)(h->share * (float)n);
-    return k > h->min_k ? k : h->min_k;
-}
 
 // Of one position's key and value of one KV head, in the caches.
 static double row_bytes(const struct cpu_state *s)
@@ -36,7 +20,7 @@ static double selective_bytes(const struct cpu_state *s, int n)
 {
     const struct hybrid *h = &s->hybrid;
     const int steps = s->selective.reuse.steps;
-    const double rows = selected(h, n) + (steps > 1 ? (steps - 1) / 2.0 : 0);
+    const double rows = hybrid_selected(h, n) + (steps > 1 ? (steps - 1) / 2.0 : 0);
     return reuse_scored(s) * n * (double)nomad_block_bytes(s->nomad.n_sub) / NOMAD_BLOCK +
            (rows < n ? rows : n) * row_bytes(s) + (h->tail ? s->config->head_dim * (double)sizeof(double) : 0);
 }
@@ -50,51 +34,17 @@ static int break_even(const struct cpu_state *s)
     return n;
 }
 
-static yalm_status check(const struct cpu_state *s, const yalm_hybrid *o, yalm_error *error)
-{
-    if (!(o->ratio >= 0 && o->ratio <= 1))
-        return error_set(error, YALM_USAGE, "hybrid ratio: found %g, expected above 0 to 1 (0: chosen)", (double)o->ratio);
-    if (!(o->top_p >= 0 && o->top_p <= 1))
-        return error_set(error, YALM_USAGE, "hybrid top-p: found %g, expected 0 (off) to 1", (double)o->top_p);
-    const struct {
-        const char *name;
-        int value;
-    } numbers[] = {{"min k", o->min_k},
-                   {"local", o->local},
-                   {"from", o->from},
-                   {"reuse layers", o->reuse_layers},
-                   {"reuse steps", o->reuse_steps}};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        if (numbers[i].value < 0)
-            return error_set(error, YALM_USAGE, "hybrid %s: found %d, expected 1 or more (0: chosen)", numbers[i].name,
-                             numbers[i].value);
-    if (o->dense_layers < 0 || o->dense_layers > s->config->n_layers)
-        return error_set(error, YALM_USAGE, "hybrid dense layers: found %d, expected 0 to the model's %d", o->dense_layers,
-                         s->config->n_layers);
-    if (o->tail < YALM_AUTO || o->tail > YALM_OFF)
-        return error_set(error, YALM_USAGE, "hybrid tail: found %d, expected auto, on or off", (int)o->tail);
-    return YALM_OK;
-}
-
 static yalm_status hybrid_plan(struct cpu_state *s, const struct backend_plan *plan, yalm_error *error)
 {
     const yalm_hybrid *o = &plan->options->hybrid;
-    yalm_status status = check(s, o, error);
+    yalm_status status = hybrid_resolve(&s->hybrid, o, s->config->n_layers, error);
     if (status == YALM_OK)
         status = nomad_open(s, plan, error);
     if (status != YALM_OK)
         return status;
-    s->hybrid = (struct hybrid){
-        .share = o->ratio > 0 ? o->ratio : SHARE,
-        .min_k = o->min_k ? o->min_k : MIN_KEYS,
-        .local = o->local,
-        .first = FIRST_KEYS,
-        .mass = o->top_p,
-        .tail = o->tail != YALM_OFF,
-        .first_layer = o->dense_layers,
-    };
     reuse_plan(s, o->dense_layers, o->reuse_layers, o->reuse_steps);
-    s->hybrid.from = o->from ? o->from : break_even(s);
+    if (s->hybrid.from == 0)
+        s->hybrid.from = break_even(s);
     return YALM_OK;
 }
 
@@ -135,13 +85,13 @@ static struct choice hybrid_choice(const struct cpu_state *s, int layer, int n)
 {
     (void)layer;
     const struct hybrid *h = &s->hybrid;
-    const int k = selected(h, n);
+    const int k = hybrid_selected(h, n);
     return (struct choice){
         .k = k,
         .first = h->first,
-        .local = h->local ? h->local : k / 4,
+        .local = hybrid_local(h, k),
         .mass = h->mass,
-        .least = h->min_k / 2,
+        .least = hybrid_least(h),
         .tail = h->tail,
     };
 }

@@ -1,9 +1,6 @@
 // Codes of keys: where they lie, how they are written, scored and decoded. See nomad.h.
 
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cpu/nomad.h"
 #include "cpu/state.h"
@@ -21,16 +18,7 @@ yalm_status nomad_open(struct cpu_state *s, const struct backend_plan *plan, yal
     if (d > NOMAD_DIMS)
         return error_set(error, YALM_USAGE, "attention by codes: found heads of %d components, expected at most %d", d,
                          NOMAD_DIMS);
-    char *path = plan->options->nomad.codebooks ? strdup(plan->options->nomad.codebooks)
-                                                : codebook_default_path(plan->container->mapping.path);
-    if (!path)
-        return error_set(error, YALM_NO_MEMORY, "out of memory for a session");
-    const bool missing = access(path, F_OK) != 0 && errno == ENOENT;
-    const yalm_status status =
-        missing ? error_set(error, YALM_FAILED,
-                            "%s: No such file or directory; `yalm MODEL -m calibrate -f TEXT` learns a model's codebooks", path)
-                : codebook_open(&m->book, path, plan->container, s->config, error);
-    free(path);
+    const yalm_status status = codebook_find(&m->book, plan->options->nomad.codebooks, plan->container, s->config, error);
     if (status != YALM_OK)
         return status;
     m->kernels = nomad_kernels_select(s->kernels);

@@ -1,6 +1,6 @@
 // A session's memory on the CPU: KV cache, activations, scratch. Sizes are known before anything is taken.
 #pragma once
-#include "cpu/hybrid.h"
+#include "engine/hybrid.h"
 #include "cpu/kernels.h"
 #include "cpu/nomad.h"
 #include "cpu/policy.h"

@@ -132,6 +132,22 @@ yalm_status codebook_open(struct codebook *book, const char *path, const struct 
     return status;
 }
 
+yalm_status codebook_find(struct codebook *book, const char *named, const struct container *model,
+                          const struct model_config *config, yalm_error *error)
+{
+    *book = (struct codebook){0};
+    char *path = named ? strdup(named) : codebook_default_path(model->mapping.path);
+    if (!path)
+        return error_set(error, YALM_NO_MEMORY, "out of memory for a session");
+    const bool missing = access(path, F_OK) != 0 && errno == ENOENT;
+    const yalm_status status =
+        missing ? error_set(error, YALM_FAILED,
+                            "%s: No such file or directory; `yalm MODEL -m calibrate -f TEXT` learns a model's codebooks", path)
+                : codebook_open(book, path, model, config, error);
+    free(path);
+    return status;
+}
+
 void codebook_close(struct codebook *book)
 {
     mapping_close(&book->mapping);

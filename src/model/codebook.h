@@ -34,6 +34,10 @@ char *codebook_default_path(const char *model_path);
 // YALM_FAILED where the file cannot be read, YALM_BAD_MODEL where it is no codebook file, damaged, or another model's.
 yalm_status codebook_open(struct codebook *book, const char *path, const struct container *model,
                           const struct model_config *config, yalm_error *error);
+// The same of the file `named`, or where that is NULL of the model's own (codebook_default_path()); one that is missing is answered with how to
+// learn it.
+yalm_status codebook_find(struct codebook *book, const char *named, const struct container *model,
+                          const struct model_config *config, yalm_error *error);
 void codebook_close(struct codebook *book);
 
 // Writing: a temporary file beside `path` takes its name when it is complete, and goes away when it is not. A file of another kind that has

@@ -1,0 +1,43 @@
+// Hybrid attention's options, as every backend understands them, and how many keys it attends to. For decoding: every key is scored from its
+// 4-bit codes (NoMAD: Zhang et al., arXiv 2403.01273), some keys are selected, these are attended to exactly, and the rest counts as its mean
+// value (SparQ's third step: Ribar et al., arXiv 2312.04985):
+//
+//     y = α y₂ + (1 − α) v̄,   y₂ exact over the selected keys, α the share of the codes' softmax that they have
+//
+// For each key and KV head the codes are d / (2 d_sub) bytes; of the selected ones, key and value are read besides. At d = 128, d_sub = 1, an
+// fp16 cache and 1/32 of the keys selected that is 64 + 16 bytes where dense attention reads 512.
+#pragma once
+#include <stdbool.h>
+
+#include "yalm.h"
+
+struct hybrid {
+    float share;     // of the keys, selected …
+    int min_k;       // … but at least so many
+    int local;       // the most recent, which always belong; 0: a quarter of the selected
+    int first;       // the oldest, likewise
+    float mass;      // fewer once they have this share of the codes' softmax; 0: always all
+    bool tail;       // the rest counts as its mean value
+    int from;        // visible keys: with fewer, attention is dense; 0: the backend's to say
+    int first_layer; // layers before it are dense
+};
+
+// Checks the options of a model of n_layers, and fills in what they leave open.
+yalm_status hybrid_resolve(struct hybrid *hybrid, const yalm_hybrid *options, int n_layers, yalm_error *error);
+
+// How many of n keys are selected, at most.
+static inline int hybrid_selected(const struct hybrid *h, int n)
+{
+    const int k = (int)(h->share * (float)n);
+    return k > h->min_k ? k : h->min_k;
+}
+// Of k selected keys, the most recent that always belong.
+static inline int hybrid_local(const struct hybrid *h, int k)
+{
+    return h->local ? h->local : k / 4;
+}
+// Where a mass is wanted, no fewer keys than these.
+static inline int hybrid_least(const struct hybrid *h)
+{
+    return h->min_k / 2;
+}
