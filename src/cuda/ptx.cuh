@@ -112,4 +112,17 @@ __device__ __forceinline__ void mma_m16n8k16<__nv_bfloat16>(float (&sum)[4], con
         : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
+
+// sum += A B in integers: A (16, 32) by rows, B (32, 8) by columns, signed bytes, four in each register, the lowest first [mma.m16n8k32]. With
+// g = lane / 4, t = lane % 4:
+//   a[0] (g, 4t) … (g, 4t+3)   a[1] (g+8, 4t) …   a[2] (g, 4t+16) …   a[3] (g+8, 4t+16) …
+//   b[0] (4t, g) … (4t+3, g)   b[1] (4t+16, g) …
+//   sum as mma_m16n8k16's
+static __device__ __forceinline__ void mma_m16n8k32_s8(int (&sum)[4], const unsigned (&a)[4], const unsigned (&b)[2])
+{
+    asm volatile(
+        "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+r"(sum[0]), "+r"(sum[1]), "+r"(sum[2]), "+r"(sum[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
 #endif

@@ -24,6 +24,8 @@ HOT = (
     "rope_append",
     "rmsnorm",
     "group_kernel",
+    "score_codes",
+    "code_append",
     "router",
 )
 # A thread has 255 registers at most, and heads of 256 components take a few more on Blackwell. Bytes for each thread; no more than that.

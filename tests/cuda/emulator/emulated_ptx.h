@@ -111,3 +111,38 @@ template <class T> void mma_m16n8k16(float (&sum)[4], const unsigned (&a)[4], co
     emulated_mma operand = {sum, a, b};
     emulated_collective("mma_m16n8k16", 0xffffffff, &operand, emulated_mma_complete<T>, file, line);
 }
+
+struct emulated_mma_s8 {
+    int *sum;
+    const unsigned *a, *b;
+};
+inline void emulated_mma_s8_complete(void *const operands[32])
+{
+    int a[16][32], b[32][8];
+    for (int lane = 0; lane < 32; lane++) {
+        auto operand = static_cast<const emulated_mma_s8 *>(operands[lane]);
+        int g = lane / 4, t = lane % 4;
+        for (int i = 0; i < 4; i++) {
+            for (int r = 0; r < 4; r++) {
+                a[g + r % 2 * 8][4 * t + i + r / 2 * 16] = (int8_t)(operand->a[r] >> 8 * i);
+            }
+            for (int r = 0; r < 2; r++) {
+                b[4 * t + i + r * 16][g] = (int8_t)(operand->b[r] >> 8 * i);
+            }
+        }
+    }
+    for (int lane = 0; lane < 32; lane++) {
+        int *sum = static_cast<const emulated_mma_s8 *>(operands[lane])->sum;
+        for (int r = 0; r < 4; r++) {
+            int row = lane / 4 + r / 2 * 8, column = 2 * (lane % 4) + r % 2;
+            for (int k = 0; k < 32; k++) {
+                sum[r] += a[row][k] * b[k][column];
+            }
+        }
+    }
+}
+inline void mma_m16n8k32_s8(int (&sum)[4], const unsigned (&a)[4], const unsigned (&b)[2], EMULATED_WHERE)
+{
+    emulated_mma_s8 operand = {sum, a, b};
+    emulated_collective("mma_m16n8k32_s8", 0xffffffff, &operand, emulated_mma_s8_complete, file, line);
+}
