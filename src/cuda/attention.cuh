@@ -5,14 +5,16 @@
 #pragma once
 #include "cuda/kernels.h"
 #include "cuda/kv_policy.cuh"
+#include "cuda/kv_rows.cuh"
 
 enum { ATTENTION_MAX_DIM = 256 }; // of a head
 
 // Arguments of every attention kernel.
 struct attend {
     const struct step *step;
-    const float *q, *sink_q;   // (n, n_heads, head_dim); sink_q NULL: no sinks
-    const void *keys, *values; // (n_kv_heads, capacity, head_dim)
+    const float *q, *sink_q;                // (n, n_heads, head_dim); sink_q NULL: no sinks
+    const void *keys, *values;              // (n_kv_heads, capacity, head_dim)
+    const float *key_scales, *value_scales; // (n_kv_heads, capacity) of int8, else NULL
     struct kv_policy policy;
     int n_heads, group, head_dim;
     void *attended; // (n, n_heads, head_dim)
@@ -233,22 +235,19 @@ static inline yalm_status attend_make(struct attend *a, const struct attention *
                                       yalm_error *error)
 {
     const struct kv_cache *cache = attention->cache;
-    if (cache->type != YALM_KV_FP16 && cache->type != YALM_KV_FP32) {
-        return error_set(error, YALM_USAGE, "attention on the GPU: the KV cache's type is %d, expected fp16 or fp32",
-                         (int)cache->type);
-    }
     if (cache->head_dim > ATTENTION_MAX_DIM || cache->head_dim % 2 != 0) {
         return error_set(error, YALM_BAD_MODEL, "attention on the GPU: head_dim is %d, expected an even number of at most %d",
                          cache->head_dim, (int)ATTENTION_MAX_DIM);
     }
-    const size_t bytes =
-        (size_t)cache->n_kv_heads * cache->policy.capacity * cache->head_dim * (cache->type == YALM_KV_FP32 ? 4 : 2);
+    const struct kv_layer layer = kv_layer_of(cache, attention->layer);
     *a = {};
     a->step = attention->step;
     a->q = attention->q;
     a->sink_q = attention->sink_q;
-    a->keys = static_cast<const char *>(cache->keys) + attention->layer * bytes;
-    a->values = static_cast<const char *>(cache->values) + attention->layer * bytes;
+    a->keys = layer.keys;
+    a->values = layer.values;
+    a->key_scales = layer.key_scales;
+    a->value_scales = layer.value_scales;
     a->policy = cache->policy;
     a->n_heads = attention->n_heads;
     a->group = attention->n_heads / cache->n_kv_heads;

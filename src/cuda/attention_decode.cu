@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "cuda/attention_fp32.cuh"
+#include "cuda/attention_int8.cuh"
 #include "cuda/attention_tiles.cuh"
 
 enum { DECODE_KEYS = 16 }; // in a tile
@@ -23,16 +24,6 @@ template <int D> struct decode_shape {
     static constexpr int TILE = DECODE_KEYS * decode_tile<D>::LENGTH * 8; // halves of a tile of K or V
     static constexpr size_t SHARED_BYTES = sizeof(half) * WARPS * STAGES * 2 * TILE;
 };
-
-// x = hi + lo + a part in 2^22.
-__device__ static inline void split_halves(float2 x, unsigned *hi, unsigned *lo)
-{
-    const half2 high = __float22half2_rn(x);
-    const float2 back = __half22float2(high);
-    const half2 low = __float22half2_rn(make_float2(x.x - back.x, x.y - back.y));
-    memcpy(hi, &high, sizeof high);
-    memcpy(lo, &low, sizeof low);
-}
 
 // What a warp keeps in registers; fragments as mma_m16n8k16 wants them.
 template <int D, int TILES> struct decode_rows {
@@ -300,6 +291,9 @@ yalm_status attention_decode(const struct attention *attention, const struct dec
         return attend_fp32_launch(&a, 1, cache->n_kv_heads, stream, error);
     }
     const dim3 grid(u.units / cache->n_kv_heads, plan->n_splits, cache->n_kv_heads);
+    if (cache->type == YALM_KV_INT8) {
+        return attend_decode_int8_launch(&a, u.rows, grid, stream, error);
+    }
     return a.head_dim <= 64    ? launch_fp16<64>(&a, u.rows, grid, stream, error)
            : a.head_dim <= 80  ? launch_fp16<80>(&a, u.rows, grid, stream, error)
            : a.head_dim <= 96  ? launch_fp16<96>(&a, u.rows, grid, stream, error)

@@ -2,6 +2,16 @@
 #pragma once
 #include "cuda/attention.cuh"
 
+// x = hi + lo + a part in 2^22.
+__device__ static inline void split_halves(float2 x, unsigned *hi, unsigned *lo)
+{
+    const half2 high = __float22half2_rn(x);
+    const float2 back = __half22float2(high);
+    const half2 low = __float22half2_rn(make_float2(x.x - back.x, x.y - back.y));
+    memcpy(hi, &high, sizeof high);
+    memcpy(lo, &low, sizeof low);
+}
+
 // Rows of a tile in shared memory, in pieces of 16 bytes. Eight rows' pieces of one column must lie in different banks (ldmatrix).
 // Padded rows have an odd number of pieces: one address serves all columns. Exchanged ones, for D a multiple of 64, exchange pieces
 // within a row instead, which takes less memory and more registers.

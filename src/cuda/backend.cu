@@ -88,8 +88,6 @@ static yalm_status cuda_resolve(const struct model_config *config, const struct 
 {
     if (strcmp(options->isa, "auto") != 0 && strcmp(options->isa, "cuda") != 0)
         return error_set(error, YALM_USAGE, "isa: found '%s': instruction sets are the CPU's (-d cpu)", options->isa);
-    if (options->kv != YALM_KV_FP16 && options->kv != YALM_KV_FP32)
-        return error_set(error, YALM_USAGE, "device cuda: an int8 KV cache does not run on the GPU, only fp16 and fp32");
     if (strcmp(options->attention, "dense") != 0)
         return error_set(error, YALM_USAGE, "device cuda: %s attention does not run on the GPU, only dense",
                          options->attention);

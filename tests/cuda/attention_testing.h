@@ -10,8 +10,15 @@ struct attention_case {
     int context, window, n_sinks, chunk; // window 0: none; n_sinks > 0: an endless session
     int64_t position;                    // of the first token
     int n;
-    double range; // of queries and keys
+    double range;             // of queries and keys
+    double value_range = 1.0; // of values
+    bool spread = false;      // the values' rows differ in magnitude: by 10^4 and less
 };
+
+static inline const char *kv_name(yalm_kv type)
+{
+    return type == YALM_KV_FP32 ? "fp32" : type == YALM_KV_INT8 ? "int8" : "fp16";
+}
 
 struct attention_fixture {
     struct attention_case c;
@@ -21,7 +28,6 @@ struct attention_fixture {
     std::vector<float> q, sink_q;    // (n, n_heads, head_dim), scaled
     std::vector<float> keys, values; // (n_kv_heads, capacity, head_dim), as the cache's type has them
     std::vector<double> expected;    // (n, n_heads, head_dim)
-    double largest;                  // value
 };
 
 static inline std::vector<uint16_t> to_halves(std::vector<float> *x)
@@ -31,6 +37,28 @@ static inline std::vector<uint16_t> to_halves(std::vector<float> *x)
         const half h = __float2half_rn((*x)[i]);
         memcpy(&y[i], &h, sizeof h);
         (*x)[i] = __half2float(h);
+    }
+    return y;
+}
+
+// Rows of int8, *x likewise. *scales: one for each; NaN, and no integer that ever comes out, where nothing was written.
+static inline std::vector<int8_t> to_integers(std::vector<float> *x, int head_dim, std::vector<float> *scales)
+{
+    std::vector<int8_t> y(x->size(), -128);
+    scales->assign(x->size() / head_dim, NAN);
+    for (size_t row = 0; row < scales->size(); row++) {
+        float *values = x->data() + row * head_dim, largest = 0;
+        if (isnan(values[0])) {
+            continue;
+        }
+        for (int c = 0; c < head_dim; c++) {
+            largest = fmaxf(largest, fabsf(values[c]));
+        }
+        const float scale = (*scales)[row] = largest / 127;
+        for (int c = 0; c < head_dim; c++) {
+            const int8_t rounded = y[row * head_dim + c] = (int8_t)lrintf(values[c] * (1 / scale));
+            values[c] = scale * rounded;
+        }
     }
     return y;
 }
@@ -100,18 +128,24 @@ static inline std::vector<float> cache_values(struct attention_fixture *f, uint6
     return x;
 }
 
-// The cache lies in layer 1 of 2; layer 0 is NaN.
-static inline void *cache_upload(const struct attention_fixture *f, std::vector<float> *x)
+// x behind as much that is `before`.
+template <class T> static inline T *second_layer(const std::vector<T> &x, T before)
 {
-    if (f->c.type == YALM_KV_FP32) {
-        std::vector<float> layers(2 * x->size(), NAN);
-        std::copy(x->begin(), x->end(), layers.begin() + x->size());
-        return device_copy(layers);
-    }
-    const std::vector<uint16_t> halves = to_halves(x);
-    std::vector<uint16_t> layers(2 * x->size(), 0xffff);
-    std::copy(halves.begin(), halves.end(), layers.begin() + x->size());
+    std::vector<T> layers(2 * x.size(), before);
+    std::copy(x.begin(), x.end(), layers.begin() + x.size());
     return device_copy(layers);
+}
+
+// The cache lies in layer 1 of 2; layer 0 is NaN. *scales: of int8.
+static inline void *cache_upload(const struct attention_fixture *f, std::vector<float> *x, float **scales)
+{
+    if (f->c.type == YALM_KV_INT8) {
+        std::vector<float> of_rows;
+        const std::vector<int8_t> integers = to_integers(x, f->c.head_dim, &of_rows);
+        *scales = second_layer(of_rows, NAN);
+        return second_layer(integers, (int8_t)-128);
+    }
+    return f->c.type == YALM_KV_FP32 ? (void *)second_layer(*x, NAN) : second_layer(to_halves(x), (uint16_t)0xffff);
 }
 
 static inline void attention_open(struct attention_fixture *f, const struct attention_case &c, uint64_t seed)
@@ -134,9 +168,12 @@ static inline void attention_open(struct attention_fixture *f, const struct atte
         }
     }
     f->keys = cache_values(f, &seed, c.range);
-    f->values = cache_values(f, &seed, 1.0);
-    f->cache.keys = cache_upload(f, &f->keys);
-    f->cache.values = cache_upload(f, &f->values);
+    f->values = cache_values(f, &seed, c.value_range);
+    for (size_t i = 0; c.spread && i < f->values.size(); i++) {
+        f->values[i] *= (float)pow(10, -(double)(i / c.head_dim % 5));
+    }
+    f->cache.keys = cache_upload(f, &f->keys, &f->cache.key_scales);
+    f->cache.values = cache_upload(f, &f->values, &f->cache.value_scales);
     f->step = device_copy(std::vector<struct step>{{c.position, c.n, 0}});
     f->attention = {f->step, device_copy(f->q), c.n_sinks > 0 ? device_copy(f->sink_q) : NULL, &f->cache, 1, c.n_heads};
     f->expected.assign(n, 0.0);
@@ -151,6 +188,8 @@ static inline void attention_close(struct attention_fixture *f)
 {
     cudaFree(f->cache.keys);
     cudaFree(f->cache.values);
+    cudaFree(f->cache.key_scales);
+    cudaFree(f->cache.value_scales);
     cudaFree(f->step);
     cudaFree(const_cast<float *>(f->attention.q));
     cudaFree(const_cast<float *>(f->attention.sink_q));

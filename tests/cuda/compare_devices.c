@@ -1,6 +1,6 @@
 // Does the same on the CPU and on the GPU, by one program through the public API, and says how far apart they come:
 //
-//     compare_devices MODEL TOKENS [kv=fp16|fp32] [chunk=N]
+//     compare_devices MODEL TOKENS [kv=fp16|fp32|int8] [chunk=N]
 //
 // TOKENS holds int32 ids. For each scenario one line on stdout: its name, the largest difference of two logits in units of their row's range
 // (on the CPU), the median of the rows' largest differences, and how many rows were compared; of sampling, how many tokens differ and how many were
@@ -249,6 +249,23 @@ static void draws(struct pair *p)
     draw(p, "draw-penalties", &held);
 }
 
+// Both take as much for a cache, but for where their arrays begin.
+static void compare_memory(const struct pair *p)
+{
+    yalm_memory memory[2];
+    for (int i = 0; i < 2; i++) {
+        yalm_error error = {0};
+        yalm_session_options options = p->options;
+        options.device = devices[i];
+        options.context = 4096;
+        options.chunk = 64;
+        if (yalm_session_memory(p->model, &options, &memory[i], &error) != YALM_OK)
+            quit(devices[i], &error);
+    }
+    if (fabs((double)memory[0].kv_cache - (double)memory[1].kv_cache) > 2048)
+        quit("the devices' caches differ in size", NULL);
+}
+
 // ------------------------------------------------------------------------------------------ main
 
 static int32_t *read_tokens(const char *path, int *n)
@@ -273,12 +290,15 @@ int main(int argc, char **argv)
     p.options = yalm_session_defaults();
     int32_t *tokens = argc > 2 ? read_tokens(argv[2], &p.n) : NULL;
     if (tokens == NULL || p.n < 24)
-        quit("usage: compare_devices MODEL TOKENS [kv=fp16|fp32] [chunk=N], where TOKENS holds 24 int32 ids or more", NULL);
+        quit("usage: compare_devices MODEL TOKENS [kv=fp16|fp32|int8] [chunk=N], where TOKENS holds 24 int32 ids or more",
+             NULL);
     for (int i = 3; i < argc; i++)
         if (strncmp(argv[i], "chunk=", 6) == 0)
             p.options.chunk = atoi(argv[i] + 6);
         else if (strcmp(argv[i], "kv=fp32") == 0)
             p.options.kv = YALM_KV_FP32;
+        else if (strcmp(argv[i], "kv=int8") == 0)
+            p.options.kv = YALM_KV_INT8;
         else if (strcmp(argv[i], "kv=fp16") != 0)
             quit(argv[i], NULL);
     yalm_error error = {0};
@@ -290,6 +310,7 @@ int main(int argc, char **argv)
     p.vocab = yalm_model_facts(model)->vocab_size;
     p.options.context = p.n;
     p.options.n_threads = 2;
+    compare_memory(&p);
     static void (*const scenarios[])(struct pair *) = {prefill, pieces, decode,       odd_calls, rollback,
                                                        endless, noise,  two_sessions, draws};
     for (size_t i = 0; i < sizeof scenarios / sizeof scenarios[0]; i++)

@@ -4,16 +4,15 @@
 // fp16: q, scaled by log2(e), is rounded to 2^-11 of itself, so a score to about 2^-11 / sqrt(head_dim) * range² in all; a weight to 2^-11.
 static double tolerance(const struct attention_case &c)
 {
-    return c.type == YALM_KV_FP32 ? 2e-6 * (1 + c.range * c.range / 8) : 1e-3 * (1 + c.range * c.range / 4);
+    return c.value_range * (c.type == YALM_KV_FP32 ? 2e-6 * (1 + c.range * c.range / 8) : 1e-3 * (1 + c.range * c.range / 4));
 }
 
 static void run(const struct attention_case &c)
 {
     char what[160];
-    snprintf(what, sizeof what,
-             "%s, %d heads, %d kv heads, head_dim %d, context %d, window %d, sinks %d, chunk %d, %d tokens at %d",
-             c.type == YALM_KV_FP32 ? "fp32" : "fp16", c.n_heads, c.n_kv_heads, c.head_dim, c.context, c.window, c.n_sinks,
-             c.chunk, c.n, (int)c.position);
+    snprintf(
+        what, sizeof what, "%s, %d heads, %d kv heads, head_dim %d, context %d, window %d, sinks %d, chunk %d, %d tokens at %d",
+        kv_name(c.type), c.n_heads, c.n_kv_heads, c.head_dim, c.context, c.window, c.n_sinks, c.chunk, c.n, (int)c.position);
     struct attention_fixture f;
     yalm_error error = {};
     attention_open(&f, c, (uint64_t)c.position * 31 + c.head_dim + c.n);
@@ -25,7 +24,7 @@ static void run(const struct attention_case &c)
     attention_close(&f);
 }
 
-static const yalm_kv types[] = {YALM_KV_FP16, YALM_KV_FP32};
+static const yalm_kv types[] = {YALM_KV_FP16, YALM_KV_FP32, YALM_KV_INT8};
 
 static void groups(void **)
 {
@@ -93,6 +92,17 @@ static void large_scores(void **)
     attention_close(&f);
 }
 
+// Values far beyond fp16's range, far below it, and of all magnitudes in one tile: the weights' scales must not leave it.
+static void value_ranges(void **)
+{
+    for (int dim : {64, 80, 128, 256}) {
+        for (double range : {1e-30, 1e-9, 1e7, 1e30}) {
+            run({YALM_KV_INT8, 4, 2, dim, 256, 0, 0, 64, 70, 40, 2.0, range});
+        }
+        run({YALM_KV_INT8, 4, 2, dim, 256, 0, 0, 64, 70, 40, 2.0, 1.0, true});
+    }
+}
+
 // Outputs of 16 bits are those of fp32, rounded.
 static void types_of_outputs(void **)
 {
@@ -124,9 +134,10 @@ static void types_of_outputs(void **)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(groups),       cmocka_unit_test(head_dims),
-        cmocka_unit_test(lengths),      cmocka_unit_test(windows_and_rings),
-        cmocka_unit_test(large_scores), cmocka_unit_test(types_of_outputs),
+        cmocka_unit_test(groups),           cmocka_unit_test(head_dims),
+        cmocka_unit_test(lengths),          cmocka_unit_test(windows_and_rings),
+        cmocka_unit_test(large_scores),     cmocka_unit_test(value_ranges),
+        cmocka_unit_test(types_of_outputs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

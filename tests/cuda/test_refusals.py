@@ -19,7 +19,6 @@ MACHINES = [
     ({"YALM_EMULATED_CAPABILITY": "7.5"}, "has compute capability 7.5, 8.0 or later is needed"),
 ]
 OPTIONS = [
-    (["--kv", "int8"], "an int8 KV cache does not run on the GPU"),
     (["--attention", "sparq"], "sparq attention does not run on the GPU"),
     (["--isa", "avx2"], "instruction sets are the CPU's"),
 ]
