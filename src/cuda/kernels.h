@@ -151,7 +151,8 @@ struct sampled {
 };
 
 // Draws as text/sampler.h says, with draw->uniform. logits: (n_vocab), left as they are. draw and what it points to are host memory, and free to
-// change when this returns. *token (device) and *sampled (pinned host memory) get the result.
+// change when this returns. *token (device) and *sampled (pinned host memory) get the result. scratch: all zero before the first call; each call leaves
+// what the next one needs.
 size_t sample_scratch_bytes(int n_vocab, int context);
 yalm_status sample(const struct draw *draw, const float *logits, int n_vocab, void *scratch, int32_t *token,
                    struct sampled *sampled, cudaStream_t stream, yalm_error *error);

@@ -1,69 +1,21 @@
-// From logits to a token by the rules of text/sampler.h, without a sort and without the vocabulary ever leaving the device.
+// From logits to a token by the rules of text/sampler.h, without sorting the vocabulary and without it ever leaving the device, in a handful of launches.
 //
-// Top-k, top-p and the draw itself are one question: in some order of the tokens, which is the first at which the sum of their amounts
-// reaches a target? Top-k: best first, each token counts 1, the target is k. Top-p: best first, e^(logit - most), p of the sum. The draw:
-// e^((logit - most) / temperature) of what is left, u of the sum; worst first where top-k or top-p has chosen, else by id, as the CPU goes
-// through its candidates. A radix search answers it: a place in the order is a number of up to 50 bits; a pass adds up the amounts by the
-// next 10 bits of those whose bits above are the ones that were found.
+// A token's key orders the vocabulary: larger for what comes before. All that can be chosen are the keys from some place on; what reads the
+// whole vocabulary are passes of many blocks, each ended by the block that comes last, which draws their conclusion:
 //
-// Amounts are fixed-point numbers, so that their sums are exact and the same whatever the order in which threads add.
-#include "cuda/kernels.h"
-
-enum {
-    SAMPLE_THREADS = 256,
-    SAMPLE_EACH = 4, // tokens of a thread
-    SAMPLE_TILE = SAMPLE_THREADS * SAMPLE_EACH,
-    ID_BITS = 18, // vocabularies of up to 262,144
-    ID_MASK = (1 << ID_BITS) - 1,
-    DIGIT_BITS = 10,
-    BINS = 1 << DIGIT_BITS,
-    MAX_PASSES = 5,
-    MAX_SEARCHES = 3,
-    BINS_EACH = BINS / SAMPLE_THREADS,
-};
-
-typedef unsigned long long amount_t;
-
-enum amount {
-    AMOUNT_ONE,
-    AMOUNT_PROBABILITY,
-    AMOUNT_DRAW
-}; // what a token counts: 1; its weight at temperature 1; and at the draw's
-enum order { ORDER_BEST_FIRST, ORDER_WORST_FIRST, ORDER_BY_ID }; // in which
-enum target { TARGET_COUNT, TARGET_SHARE, TARGET_UNIFORM };
-
-// Between passes.
-struct found {
-    amount_t place; // the bits that are known
-    amount_t left;  // of the target, before those places
-    int none;       // the whole sum does not reach the target
-};
-
-struct search {
-    enum amount amount;
-    enum order order;
-    enum target target;
-    double value; // of the target
-    double temperature, min_p;
-    const float *logits; // (n_vocab), after biases and penalties
-    int n_vocab;
-    const amount_t *best;  // key of the best token; 0: there is none
-    const amount_t *least; // tokens with smaller keys do not count; NULL: all do
-    amount_t *histograms;  // (MAX_PASSES, BINS), all zero
-    struct found *found;   // (MAX_PASSES)
-    amount_t *key;         // the result's; 0: there is none
-};
-
-// Where everything lies in the scratch.
-struct sample_scratch {
-    amount_t *histograms;    // (MAX_SEARCHES, MAX_PASSES, BINS)
-    amount_t *keys;          // (1 + MAX_SEARCHES): of the best token, of the searches' results
-    struct found *found;     // (MAX_PASSES)
-    float *logits;           // (n_vocab)
-    int32_t *counts;         // (n_vocab)
-    yalm_logit_bias *biases; // (n_vocab)
-    int32_t *recent;         // (context)
-};
+//     best    the best token; of top-k a histogram of the keys' first bits, whose conclusion is a floor: the k best have keys above it
+//     mass    of top-p without top-k: the same with probabilities for counts
+//     choose  the keys above the floor into a list; the conclusion sorts it, cuts it (top-k, top-p) and draws (worst first, as the CPU goes
+//             through its candidates)
+//     scan    without top-k and top-p: sums by tiles of the vocabulary; the conclusion draws by id
+//
+// So greedy is one launch, top-k two, top-p three; penalties and biases two more. The list is short as logits are; where it is longer
+// than what is sorted (flat logits, a huge k, top-p near 1), radix searches take the sort's place: which is the first place at which a sum of the tokens'
+// amounts, in this order, reaches a target?
+//
+// Amounts are fixed-point numbers, so that their sums are exact and the same whatever the order in which threads add. Bytes: 4 a token of the
+// vocabulary for each pass, from the L2 cache but for the first.
+#include "cuda/sample_list.cuh"
 
 // The next piece of the scratch; with no scratch, counts what is needed.
 static void *take(void *scratch, size_t *used, size_t count, size_t size)
@@ -76,9 +28,10 @@ static void *take(void *scratch, size_t *used, size_t count, size_t size)
 static size_t lay_out(struct sample_scratch *s, void *scratch, int n_vocab, int context)
 {
     size_t used = 0;
-    s->histograms = static_cast<amount_t *>(take(scratch, &used, MAX_SEARCHES * MAX_PASSES * BINS, sizeof *s->histograms));
-    s->keys = static_cast<amount_t *>(take(scratch, &used, 1 + MAX_SEARCHES, sizeof *s->keys));
-    s->found = static_cast<struct found *>(take(scratch, &used, MAX_PASSES + 1, sizeof *s->found));
+    s->head = static_cast<struct sample_head *>(take(scratch, &used, 1, sizeof *s->head));
+    s->histogram = static_cast<amount_t *>(take(scratch, &used, FLOOR_BINS, sizeof *s->histogram));
+    s->list = static_cast<amount_t *>(take(scratch, &used, n_vocab, sizeof *s->list));
+    s->sums = static_cast<amount_t *>(take(scratch, &used, MAX_TILES, sizeof *s->sums));
     s->logits = static_cast<float *>(take(scratch, &used, n_vocab, sizeof *s->logits));
     s->counts = static_cast<int32_t *>(take(scratch, &used, n_vocab, sizeof *s->counts));
     s->biases = static_cast<yalm_logit_bias *>(take(scratch, &used, n_vocab, sizeof *s->biases));
@@ -92,7 +45,7 @@ size_t sample_scratch_bytes(int n_vocab, int context)
     return lay_out(&s, NULL, n_vocab, context);
 }
 
-// ------------------------------------------------------------------------------------------ preparing
+// ------------------------------------------------------------------------------------------ penalties and biases
 
 static __global__ void copy_kernel(struct sample_scratch s, const float *logits, int n_vocab)
 {
@@ -103,10 +56,6 @@ static __global__ void copy_kernel(struct sample_scratch s, const float *logits,
         s.logits[i] = logits[i];
         s.counts[i] = 0;
     }
-    if (i < MAX_SEARCHES * MAX_PASSES * BINS)
-        s.histograms[i] = 0;
-    if (i == 0)
-        s.keys[0] = 0;
 }
 
 // Thread i: the i-th bias, with all later ones of its token, unless an earlier one has done so; and the i-th recent token.
@@ -128,278 +77,258 @@ static __global__ void collect_kernel(struct sample_scratch s, int n_biases, int
         atomicAdd(&s.counts[s.recent[i]], 1);
 }
 
-// Larger for tokens that come before: of larger logits, and of equals the lower id. 0: NaN and -inf, which are never taken.
-__device__ static inline amount_t key_of(float logit, int id)
-{
-    if (!(logit > -INFINITY))
-        return 0;
-    const unsigned bits = __float_as_uint(logit + 0.0f); // -0 is 0
-    const unsigned ordered = bits >> 31 ? ~bits : bits | 0x80000000u;
-    return (amount_t)ordered << ID_BITS | (unsigned)(ID_MASK - id);
-}
-
-__device__ static inline int key_id(amount_t key)
-{
-    return ID_MASK - (int)(key & ID_MASK);
-}
-
-// The logit that the key was made of; 0 for -0.
-__device__ static inline float key_logit(amount_t key)
-{
-    const unsigned ordered = (unsigned)(key >> ID_BITS);
-    return __uint_as_float(ordered >> 31 ? ordered & 0x7fffffffu : ~ordered);
-}
-
-__device__ static inline amount_t warp_most(amount_t x)
-{
-    for (int step = 16; step > 0; step /= 2)
-        x = max(x, __shfl_xor_sync(0xffffffffu, x, step));
-    return x;
-}
-
-// Penalties, in the CPU's order of operations (each rounded), and the best token.
 struct penalties {
     float repeat, presence, frequency;
 };
-static __global__ void penalise_kernel(struct sample_scratch s, struct penalties p, int n_vocab)
+
+// In the CPU's order of operations (each rounded).
+__device__ static inline float penalise(const struct penalties &p, float logit, int count)
 {
+    logit = logit > 0 ? __fdiv_rn(logit, p.repeat) : __fmul_rn(logit, p.repeat);
+    return logit - __fadd_rn(__fmul_rn((float)count, p.frequency), p.presence);
+}
+
+// ------------------------------------------------------------------------------------------ best and mass
+
+// The last block: the floor below which what reaches the target, best first, need not be looked for. The histogram becomes zeros.
+__device__ static inline void find_floor(const struct drawing &d, bool counts, amount_t *shared)
+{
+    enum { EACH = FLOOR_BINS / SAMPLE_THREADS };
+    amount_t bins[EACH], own = 0, all, before;
+    for (int i = 0; i < EACH; i++) { // thread 0 has the best keys
+        amount_t *bin = d.s.histogram + FLOOR_BINS - 1 - (threadIdx.x * EACH + i);
+        bins[i] = __ldcg(bin);
+        own += bins[i];
+        *bin = 0;
+    }
+    block_scan(own, shared, &all);
+    const amount_t target = counts ? (amount_t)d.top_k : share_target(d.top_p, all);
+    if (threadIdx.x == 0) {
+        d.s.head->sum = all;
+        d.s.head->floor = 1; // where there are fewer than top_k
+    }
+    __syncthreads();
+    if (block_reaches(own, target, shared, &before)) {
+        int i = 0; // bins stay in registers: no index that is known at run time only
+        bool reached = false;
+#pragma unroll
+        for (int k = 0; k < EACH; k++) {
+            reached = reached || before + bins[k] >= target;
+            before += reached ? 0 : bins[k];
+            i += reached ? 0 : 1;
+        }
+        const amount_t bin = FLOOR_BINS - 1 - (threadIdx.x * EACH + i);
+        d.s.head->floor = max(bin << FLOOR_SHIFT, (amount_t)1);
+    }
+}
+
+// Adds a block's bins to all blocks'.
+template <class T> __device__ static inline void add_bins(const struct drawing &d, const T *bins)
+{
+    __syncthreads();
+    for (int i = (int)threadIdx.x; i < FLOOR_BINS; i += SAMPLE_THREADS)
+        if (bins[i] > 0)
+            atomicAdd(&d.s.histogram[i], (amount_t)bins[i]);
+}
+
+static __global__ void __launch_bounds__(SAMPLE_THREADS) best_kernel(const struct drawing d, struct penalties p, bool penalised)
+{
+    SHARED_ARRAY(unsigned, bins, FLOOR_BINS);
+    SHARED_ARRAY(amount_t, shared, SAMPLE_WARPS);
+    if (d.top_k > 0)
+        for (int i = (int)threadIdx.x; i < FLOOR_BINS; i += SAMPLE_THREADS)
+            bins[i] = 0;
     grid_dependency_launch();
     grid_dependency_wait();
+    __syncthreads();
     amount_t best = 0;
     for (int j = 0; j < SAMPLE_EACH; j++) {
         const int id = (int)(blockIdx.x * SAMPLE_TILE + j * SAMPLE_THREADS + threadIdx.x);
-        if (id >= n_vocab)
+        if (id >= d.n_vocab)
             break;
-        float logit = s.logits[id];
-        const int count = s.counts[id];
-        if (count > 0) {
-            logit = logit > 0 ? __fdiv_rn(logit, p.repeat) : __fmul_rn(logit, p.repeat);
-            logit -= __fadd_rn(__fmul_rn((float)count, p.frequency), p.presence);
-            s.logits[id] = logit;
-        }
-        best = max(best, key_of(logit, id));
+        float logit = __ldcg(d.logits + id);
+        const int count = penalised ? __ldcg(d.s.counts + id) : 0;
+        if (count > 0)
+            d.s.logits[id] = logit = penalise(p, logit, count);
+        const amount_t key = key_of(logit, id);
+        best = max(best, key);
+        if (d.top_k > 0 && key > 0)
+            atomicAdd(&bins[key >> FLOOR_SHIFT], 1u);
     }
     best = warp_most(best);
-    if (threadIdx.x % 32 == 0)
-        atomicMax(&s.keys[0], best);
+    if (threadIdx.x % 32 == 0 && best > 0)
+        atomicMax(&d.s.head->best, best);
+    if (d.top_k > 0)
+        add_bins(d, bins);
+    if (!block_is_last(d.s.head))
+        return;
+    if (d.top_k > 0)
+        find_floor(d, true, shared);
+    if (d.temperature == 0 && threadIdx.x == 0)
+        finish(d, __ldcg(&d.s.head->best));
 }
 
-// ------------------------------------------------------------------------------------------ searching
-
-// e^((logit - most) / temperature), where both may be +inf.
-__device__ static inline double weight(float logit, float most, double temperature)
+static __global__ void __launch_bounds__(SAMPLE_THREADS) mass_kernel(const struct drawing d)
 {
-    return logit == most ? 1.0 : exp(((double)logit - (double)most) / temperature);
-}
-
-__device__ static inline amount_t amount_of(const struct search &s, float logit, float most)
-{
-    if (s.amount == AMOUNT_ONE)
-        return 1;
-    if (s.min_p > 0 && !(weight(logit, most, 1) >= s.min_p))
-        return 0;
-    return (amount_t)(weight(logit, most, s.amount == AMOUNT_DRAW ? s.temperature : 1) * 0x1p44); // 2^18 of them: 2^62
-}
-
-static __host__ __device__ inline int place_bits(enum order order)
-{
-    return order == ORDER_BY_ID ? 2 * DIGIT_BITS : MAX_PASSES * DIGIT_BITS;
-}
-
-__device__ static inline amount_t place_of(enum order order, amount_t key)
-{
-    const amount_t all = ((amount_t)1 << MAX_PASSES * DIGIT_BITS) - 1;
-    return order == ORDER_BY_ID ? (amount_t)key_id(key) : order == ORDER_WORST_FIRST ? key : all - key;
-}
-
-__device__ static inline amount_t target_of(const struct search &s, amount_t sum)
-{
-    if (s.target == TARGET_COUNT)
-        return (amount_t)s.value;
-    const double share = s.value * (double)sum;
-    const amount_t target =
-        s.target == TARGET_UNIFORM ? (amount_t)share + 1 : (amount_t)ceil(share); // more than that; at least that
-    return max(min(target, sum), (amount_t)1);
-}
-
-// What is known after `pass` passes, all threads of a block together. A thread has BINS_EACH of the last pass's sums.
-__device__ static inline struct found find_digit(const struct search &s, int pass)
-{
-    SHARED_ARRAY(amount_t, sums, SAMPLE_THREADS / 32);
-    SHARED_ARRAY(struct found, result, 1);
-    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    const amount_t *bins = s.histograms + (size_t)(pass - 1) * BINS + threadIdx.x * BINS_EACH;
-    amount_t own = 0, before = 0, all = 0;
-    for (int i = 0; i < BINS_EACH; i++)
-        own += bins[i];
-    amount_t through = own; // the sum of this warp's threads up to this one
-    for (int step = 1; step < 32; step *= 2) {
-        const amount_t other = __shfl_up_sync(0xffffffffu, through, step);
-        through += lane >= step ? other : 0;
-    }
-    if (lane == 31)
-        sums[warp] = through;
-    __syncthreads();
-    for (int w = 0; w < SAMPLE_THREADS / 32; w++) {
-        before += w < warp ? sums[w] : 0;
-        all += sums[w];
-    }
-    before += through - own;
-
-    struct found last = {0, 0, 0};
-    if (pass > 1)
-        last = s.found[pass - 2];
-    else
-        last.left = target_of(s, all);
-    if (last.left > all || last.none) { // so it is in the first pass, or never
-        if (threadIdx.x == 0)
-            result[0] = {0, 0, 1};
-    } else if (before < last.left && last.left <= before + own) {
-        int i = 0;
-        while (before + bins[i] < last.left)
-            before += bins[i++];
-        result[0] = {last.place << DIGIT_BITS | (threadIdx.x * BINS_EACH + i), last.left - before, 0};
-    }
-    __syncthreads();
-    return result[0];
-}
-
-static __global__ void __launch_bounds__(SAMPLE_THREADS) search_kernel(struct search s, int pass)
-{
-    SHARED_ARRAY(amount_t, bins, BINS);
-    for (int i = (int)threadIdx.x; i < BINS; i += SAMPLE_THREADS)
+    SHARED_ARRAY(amount_t, bins, FLOOR_BINS);
+    SHARED_ARRAY(amount_t, shared, SAMPLE_WARPS);
+    for (int i = (int)threadIdx.x; i < FLOOR_BINS; i += SAMPLE_THREADS)
         bins[i] = 0;
     grid_dependency_launch();
     grid_dependency_wait();
     __syncthreads();
-    struct found known = {0, 0, 0};
-    if (pass > 0) {
-        known = find_digit(s, pass);
-        if (blockIdx.x == 0 && threadIdx.x == 0)
-            s.found[pass - 1] = known;
-    }
-    const amount_t best = *s.best, least = s.least ? max(*s.least, (amount_t)1) : 1;
-    const float most = key_logit(best);
-    const int shift = place_bits(s.order) - DIGIT_BITS * (pass + 1);
-    for (int j = 0; j < SAMPLE_EACH && !known.none; j++) {
+    const float most = key_logit(__ldcg(&d.s.head->best));
+    for (int j = 0; j < SAMPLE_EACH; j++) {
         const int id = (int)(blockIdx.x * SAMPLE_TILE + j * SAMPLE_THREADS + threadIdx.x);
-        if (id >= s.n_vocab)
-            break;
-        const float logit = s.logits[id];
-        const amount_t key = key_of(logit, id), place = place_of(s.order, key);
-        if (key < least || place >> shift >> DIGIT_BITS != known.place)
-            continue;
-        const amount_t amount = amount_of(s, logit, most);
-        if (amount > 0)
-            atomicAdd(&bins[place >> shift & (BINS - 1)], amount);
+        const amount_t key = id < d.n_vocab ? key_of(__ldcg(d.logits + id), id) : 0;
+        if (key > 0)
+            atomicAdd(&bins[key >> FLOOR_SHIFT], amount_of(d, AMOUNT_PROBABILITY, key_logit(key), most));
+    }
+    add_bins(d, bins);
+    if (block_is_last(d.s.head))
+        find_floor(d, false, shared);
+}
+
+// ------------------------------------------------------------------------------------------ choose and scan
+
+static __global__ void __launch_bounds__(SAMPLE_THREADS) choose_kernel(const struct drawing d)
+{
+    SHARED_ARRAY(amount_t, keys, MAX_SORTED);
+    SHARED_ARRAY(amount_t, shared, SAMPLE_WARPS);
+    SHARED_ARRAY(unsigned, place, 2); // this block's keys; where they begin in the list
+    if (threadIdx.x == 0)
+        place[0] = 0;
+    grid_dependency_launch();
+    grid_dependency_wait();
+    __syncthreads();
+    const amount_t floor = __ldcg(&d.s.head->floor);
+    amount_t own[SAMPLE_EACH];
+    unsigned at[SAMPLE_EACH];
+    for (int j = 0; j < SAMPLE_EACH; j++) {
+        const int id = (int)(blockIdx.x * SAMPLE_TILE + j * SAMPLE_THREADS + threadIdx.x);
+        own[j] = id < d.n_vocab ? key_of(__ldcg(d.logits + id), id) : 0;
+        if (own[j] > 0 && own[j] >= floor)
+            at[j] = atomicAdd(&place[0], 1u);
+        else
+            own[j] = 0;
     }
     __syncthreads();
-    for (int i = (int)threadIdx.x; i < BINS; i += SAMPLE_THREADS)
-        if (bins[i] > 0)
-            atomicAdd(&s.histograms[(size_t)pass * BINS + i], bins[i]);
-}
-
-// One block: the result of a search whose passes are over.
-static __global__ void __launch_bounds__(SAMPLE_THREADS) result_kernel(struct search s, int n_passes)
-{
-    grid_dependency_launch();
-    grid_dependency_wait();
-    const struct found known = find_digit(s, n_passes);
-    if (threadIdx.x > 0)
+    if (threadIdx.x == 0)
+        place[1] = atomicAdd(&d.s.head->n_list, place[0]);
+    __syncthreads();
+    for (int j = 0; j < SAMPLE_EACH; j++)
+        if (own[j] > 0)
+            d.s.list[place[1] + at[j]] = own[j];
+    if (!block_is_last(d.s.head))
         return;
-    const amount_t place = known.place;
-    *s.key = known.none                     ? 0
-             : s.order == ORDER_BY_ID       ? key_of(s.logits[place], (int)place)
-             : s.order == ORDER_WORST_FIRST ? place
-                                            : place_of(ORDER_BEST_FIRST, place);
+    const amount_t key = draw_from_list(d, d.s.list, (int)__ldcg(&d.s.head->n_list), keys, shared);
+    __syncthreads(); // all have read the head
+    if (threadIdx.x == 0)
+        finish(d, key);
 }
 
-static __global__ void finish_kernel(const amount_t *key, const float *logits, int32_t *token, struct sampled *sampled)
+// What this thread's two tokens of a tile, neighbours, count.
+__device__ static inline void tile_amounts(const struct drawing &d, int tile, float most, amount_t (&amounts)[2])
 {
+    for (int j = 0; j < 2; j++) {
+        const int id = tile * SAMPLE_TILE + 2 * (int)threadIdx.x + j;
+        const float logit = id < d.n_vocab ? __ldcg(d.logits + id) : -INFINITY;
+        amounts[j] = key_of(logit, id) > 0 ? amount_of(d, AMOUNT_DRAW, logit, most) : 0;
+    }
+}
+
+static __global__ void __launch_bounds__(SAMPLE_THREADS) scan_kernel(const struct drawing d)
+{
+    SHARED_ARRAY(amount_t, shared, SAMPLE_WARPS);
+    SHARED_ARRAY(amount_t, result, 2); // the tile, and the target in it
     grid_dependency_launch();
     grid_dependency_wait();
-    const int id = *key > 0 ? key_id(*key) : 0;
-    *token = id;
-    *sampled = {id, logits[id]};
+    const float most = key_logit(__ldcg(&d.s.head->best));
+    amount_t amounts[2], all, before;
+    tile_amounts(d, (int)blockIdx.x, most, amounts);
+    block_scan(amounts[0] + amounts[1], shared, &all);
+    if (threadIdx.x == 0)
+        d.s.sums[blockIdx.x] = all;
+    if (!block_is_last(d.s.head))
+        return;
+    const amount_t own = threadIdx.x < gridDim.x ? __ldcg(d.s.sums + threadIdx.x) : 0;
+    block_scan(own, shared, &all);
+    const amount_t target = draw_target(d, all);
+    if (threadIdx.x == 0 && all == 0)
+        finish(d, 0);
+    if (all == 0)
+        return;
+    if (block_reaches(own, target, shared, &before)) {
+        result[0] = threadIdx.x;
+        result[1] = target - before;
+    }
+    __syncthreads();
+    const int tile = (int)result[0];
+    tile_amounts(d, tile, most, amounts);
+    if (block_reaches(amounts[0] + amounts[1], result[1], shared, &before)) {
+        const int id = tile * SAMPLE_TILE + 2 * (int)threadIdx.x + (before + amounts[0] < result[1]);
+        finish(d, key_of(__ldcg(d.logits + id), id));
+    }
 }
 
 // ------------------------------------------------------------------------------------------ the steps
 
-// What the last search found, search->key, becomes the least key of this one; each has its own histograms.
-static yalm_status run_search(struct search *search, enum amount amount, enum order order, enum target target, double value,
-                              cudaStream_t stream, yalm_error *error)
-{
-    search->amount = amount;
-    search->order = order;
-    search->target = target;
-    search->value = value;
-    search->least = search->key == search->best ? NULL : search->key;
-    search->key++;
-    const int n_passes = place_bits(order) / DIGIT_BITS;
-    const int blocks = (search->n_vocab + SAMPLE_TILE - 1) / SAMPLE_TILE;
-    for (int pass = 0; pass < n_passes; pass++)
-        TRY(LAUNCH(error, search_kernel, blocks, SAMPLE_THREADS, 0, stream, *search, pass));
-    TRY(LAUNCH(error, result_kernel, 1, SAMPLE_THREADS, 0, stream, *search, n_passes));
-    search->histograms += MAX_PASSES * BINS;
-    return YALM_OK;
-}
-
-// Biases and penalties; s->keys[0] becomes the best token's.
-static yalm_status prepare(const struct sample_scratch *s, const struct draw *draw, const float *logits, int n_vocab,
-                           cudaStream_t stream, yalm_error *error)
+// Biases, and how often each token is among the recent ones; d->logits becomes a copy where there is something to change. *penalised: counts matter.
+static yalm_status prepare(struct drawing *d, const struct draw *draw, bool *penalised, cudaStream_t stream, yalm_error *error)
 {
     const yalm_sampling *sampling = draw->sampling;
-    const struct penalties penalties = {sampling->repeat_penalty, sampling->presence_penalty, sampling->frequency_penalty};
-    const bool off = penalties.repeat == 1 && penalties.presence == 0 && penalties.frequency == 0;
-    const int last_n = sampling->penalty_last_n;
-    int n_recent = off ? 0 : last_n >= 0 && draw->n_recent > last_n ? last_n : draw->n_recent;
-    const int n_biases = sampling->n_biases;
-    if (n_biases > n_vocab)
+    const bool off = sampling->repeat_penalty == 1 && sampling->presence_penalty == 0 && sampling->frequency_penalty == 0;
+    const int last_n = sampling->penalty_last_n, n_biases = sampling->n_biases;
+    const int n_recent = off ? 0 : last_n >= 0 && draw->n_recent > last_n ? last_n : draw->n_recent;
+    if (n_biases > d->n_vocab)
         return error_set(error, YALM_USAGE, "logit biases: found %d, expected at most one for each of %d tokens", n_biases,
-                         n_vocab);
-
-    const int to_clear = n_vocab > MAX_SEARCHES * MAX_PASSES * BINS ? n_vocab : MAX_SEARCHES * MAX_PASSES * BINS;
-    TRY(LAUNCH(error, copy_kernel, (to_clear + SAMPLE_THREADS - 1) / SAMPLE_THREADS, SAMPLE_THREADS, 0, stream, *s, logits,
-               n_vocab));
-    if (n_biases > 0)
-        TRY_CUDA(cudaMemcpyAsync(s->biases, sampling->biases, n_biases * sizeof *s->biases, cudaMemcpyHostToDevice, stream));
-    if (n_recent > 0)
-        TRY_CUDA(cudaMemcpyAsync(s->recent, draw->recent + draw->n_recent - n_recent, n_recent * sizeof *s->recent,
-                                 cudaMemcpyHostToDevice, stream));
+                         d->n_vocab);
     const int most = n_biases > n_recent ? n_biases : n_recent;
-    if (most > 0)
-        TRY(LAUNCH(error, collect_kernel, (most + SAMPLE_THREADS - 1) / SAMPLE_THREADS, SAMPLE_THREADS, 0, stream, *s, n_biases,
-                   n_recent, n_vocab));
-    return LAUNCH(error, penalise_kernel, (n_vocab + SAMPLE_TILE - 1) / SAMPLE_TILE, SAMPLE_THREADS, 0, stream, *s, penalties,
-                  n_vocab);
+    *penalised = most > 0;
+    if (most == 0)
+        return YALM_OK;
+    d->logits = d->s.logits;
+    TRY(LAUNCH(error, copy_kernel, (d->n_vocab + SAMPLE_THREADS - 1) / SAMPLE_THREADS, SAMPLE_THREADS, 0, stream, d->s, d->raw,
+               d->n_vocab));
+    if (n_biases > 0)
+        TRY_CUDA(
+            cudaMemcpyAsync(d->s.biases, sampling->biases, n_biases * sizeof *d->s.biases, cudaMemcpyHostToDevice, stream));
+    if (n_recent > 0)
+        TRY_CUDA(cudaMemcpyAsync(d->s.recent, draw->recent + draw->n_recent - n_recent, n_recent * sizeof *d->s.recent,
+                                 cudaMemcpyHostToDevice, stream));
+    return LAUNCH(error, collect_kernel, (most + SAMPLE_THREADS - 1) / SAMPLE_THREADS, SAMPLE_THREADS, 0, stream, d->s,
+                  n_biases, n_recent, d->n_vocab);
 }
 
 yalm_status sample(const struct draw *draw, const float *logits, int n_vocab, void *scratch, int32_t *token,
                    struct sampled *sampled, cudaStream_t stream, yalm_error *error)
 {
+    const yalm_sampling *sampling = draw->sampling;
     if (n_vocab > 1 << ID_BITS)
         return error_set(error, YALM_FAILED, "CUDA: found a vocabulary of %d, expected at most %d", n_vocab, 1 << ID_BITS);
-    struct sample_scratch s;
-    lay_out(&s, scratch, n_vocab, draw->n_recent);
-    TRY(prepare(&s, draw, logits, n_vocab, stream, error));
+    struct drawing d = {};
+    lay_out(&d.s, scratch, n_vocab, draw->n_recent);
+    d.raw = d.logits = logits;
+    d.n_vocab = n_vocab;
+    d.temperature = sampling->temperature > 0 ? sampling->temperature : 0;
+    d.top_k = d.temperature > 0 && sampling->top_k > 0 && sampling->top_k < n_vocab ? sampling->top_k : 0;
+    d.by_p = d.temperature > 0 && sampling->top_p < 1;
+    d.top_p = sampling->top_p;
+    d.min_p = sampling->min_p;
+    d.uniform = draw->uniform;
+    d.token = token;
+    d.sampled = sampled;
+    bool penalised = false;
+    TRY(prepare(&d, draw, &penalised, stream, error));
 
-    const yalm_sampling *sampling = draw->sampling;
-    struct search search = {};
-    search.temperature = sampling->temperature;
-    search.logits = s.logits;
-    search.n_vocab = n_vocab;
-    search.best = search.key = s.keys;
-    search.histograms = s.histograms;
-    search.found = s.found;
-    const bool draws = sampling->temperature > 0, by_k = draws && sampling->top_k > 0 && sampling->top_k < n_vocab;
-    const bool by_p = draws && sampling->top_p < 1;
-    if (by_k)
-        TRY(run_search(&search, AMOUNT_ONE, ORDER_BEST_FIRST, TARGET_COUNT, sampling->top_k, stream, error));
-    if (by_p)
-        TRY(run_search(&search, AMOUNT_PROBABILITY, ORDER_BEST_FIRST, TARGET_SHARE, sampling->top_p, stream, error));
-    search.min_p = sampling->min_p;
-    if (draws)
-        TRY(run_search(&search, AMOUNT_DRAW, by_k || by_p ? ORDER_WORST_FIRST : ORDER_BY_ID, TARGET_UNIFORM, draw->uniform,
-                       stream, error));
-    return LAUNCH(error, finish_kernel, 1, 1, 0, stream, search.key, logits, token, sampled);
+    const struct penalties penalties = {sampling->repeat_penalty, sampling->presence_penalty, sampling->frequency_penalty};
+    const int blocks = (n_vocab + SAMPLE_TILE - 1) / SAMPLE_TILE;
+    TRY(LAUNCH(error, best_kernel, blocks, SAMPLE_THREADS, 0, stream, d, penalties, penalised));
+    if (d.temperature == 0)
+        return YALM_OK;
+    if (d.top_k == 0 && !d.by_p)
+        return LAUNCH(error, scan_kernel, blocks, SAMPLE_THREADS, 0, stream, d);
+    if (d.top_k == 0)
+        TRY(LAUNCH(error, mass_kernel, blocks, SAMPLE_THREADS, 0, stream, d));
+    return LAUNCH(error, choose_kernel, blocks, SAMPLE_THREADS, 0, stream, d);
 }

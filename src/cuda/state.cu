@@ -118,6 +118,7 @@ static yalm_status state_fill(struct cuda_state *s, yalm_error *error)
     free(inverse_frequency);
     TRY_CUDA(copied);
     TRY_CUDA(cudaMemset(s->attention_scratch, 0, s->attention_plan.scratch_bytes));
+    TRY_CUDA(cudaMemset(s->sample_scratch, 0, sample_scratch_bytes(s->config->vocab_size, s->cache.policy.context)));
     return YALM_OK;
 }
 

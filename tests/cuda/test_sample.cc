@@ -20,6 +20,7 @@ static void fixture_open(struct sample_fixture *f, int n_vocab, int context)
     f->context = context;
     assert_ok(sampler_open(&f->sampler, n_vocab, &error), error);
     f->scratch = device_nan<char>(sample_scratch_bytes(n_vocab, context));
+    assert_cuda(cudaMemset(f->scratch, 0, sample_scratch_bytes(n_vocab, context)));
     f->token = device_nan<int32_t>(1);
     void *pinned = NULL;
     assert_cuda(cudaMallocHost(&pinned, sizeof *f->sampled));
