@@ -76,7 +76,9 @@ endif
 
 # ---------------------------------------------------------------------------------------- build
 
-all: $(PROGRAM) $(STATIC) $(SHARED)
+# Where there are nvcc and a GPU `all` is also the CUDA half (src/cuda/cuda.mk).
+all: cpu
+cpu: $(PROGRAM) $(STATIC) $(SHARED)
 
 $(PROGRAM): $(CLI_OBJECTS) $(STATIC)
 	$(CC) $(LINK) $(LDFLAGS) -o $@ $(CLI_OBJECTS) $(STATIC) $(THREADS) $(LIBS)
@@ -135,7 +137,7 @@ build/%.bin: models/% tools/convert.py $(wildcard tools/yalm_convert/*.py)
 
 demo:
 	@tools/setup.sh build
-	@$(MAKE) --no-print-directory -s -j$(JOBS) all
+	@$(MAKE) --no-print-directory -s -j$(JOBS) cpu
 	@$(MAKE) --no-print-directory build/fable-4m.bin
 	./yalm build/fable-4m.bin -i "Once upon a time" -n 200 --seed 4
 
@@ -154,7 +156,7 @@ fuzzers: $(FUZZERS)
 
 # Everything that tests/run.py runs, in each of its builds.
 test-builds:
-	@$(MAKE) --no-print-directory -s VARIANT=release all test-programs
+	@$(MAKE) --no-print-directory -s VARIANT=release cpu test-programs
 	@$(MAKE) --no-print-directory -s VARIANT=openmp all test-programs
 	@$(MAKE) --no-print-directory -s VARIANT=asan all test-programs
 	@$(MAKE) --no-print-directory -s VARIANT=tsan all test-programs
@@ -169,7 +171,7 @@ test:
 # One part of the tests: everything in the release build, under a sanitizer, or the fuzzers.
 check openmp asan tsan fuzz:
 	@tools/setup.sh test
-	@$(MAKE) --no-print-directory -s -j$(JOBS) $(if $(filter fuzz,$@),VARIANT=fuzz fuzzers,VARIANT=$(@:check=release) all test-programs)
+	@$(MAKE) --no-print-directory -s -j$(JOBS) $(if $(filter fuzz,$@),VARIANT=fuzz fuzzers,VARIANT=$(@:check=release) cpu test-programs)
 	@$(PYTHON) tests/run.py --fuzz-seconds $(FUZZ_SECONDS) $(@:check=release)
 
 # The CUDA half: its kernels and the whole backend run by the CPU, and what the compiler says of them where there is one.
@@ -177,7 +179,7 @@ cuda-test-builds:
 	@$(MAKE) --no-print-directory -s VARIANT=emulated all cuda-test-programs
 	@$(MAKE) --no-print-directory -s VARIANT=emulated-asan all cuda-test-programs
 	@$(MAKE) --no-print-directory -s VARIANT=emulated-msan cuda-test-programs
-	@$(MAKE) --no-print-directory -s VARIANT=release all $(if $(NVCC),cuda)
+	@$(MAKE) --no-print-directory -s VARIANT=release cpu $(if $(NVCC),cuda CUDA_ARCHS=all)
 
 test-cuda:
 	@tools/setup.sh test
@@ -202,12 +204,13 @@ lint:
 
 LIB_DIR   = $(DESTDIR)$(PREFIX)/lib
 SHARE_DIR = $(DESTDIR)$(PREFIX)/share/yalm
-install: all
+install: cpu
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include $(LIB_DIR)/pkgconfig $(SHARE_DIR)/yalm_convert
 	install -m 755 yalm $(DESTDIR)$(PREFIX)/bin/
 	install -m 644 src/yalm.h $(DESTDIR)$(PREFIX)/include/
 	install -m 644 libyalm.a $(LIB_DIR)/
 	install -m 755 libyalm.so.$(VERSION) $(LIB_DIR)/
+	test ! -f libyalm-cuda.so || install -m 755 libyalm-cuda.so $(LIB_DIR)/
 	ln -sf libyalm.so.$(VERSION) $(LIB_DIR)/libyalm.so.0
 	ln -sf libyalm.so.0 $(LIB_DIR)/libyalm.so
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' yalm.pc.in > $(LIB_DIR)/pkgconfig/yalm.pc
@@ -217,14 +220,15 @@ install: all
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/yalm $(DESTDIR)$(PREFIX)/include/yalm.h $(LIB_DIR)/pkgconfig/yalm.pc
-	rm -f $(LIB_DIR)/libyalm.a $(LIB_DIR)/libyalm.so $(LIB_DIR)/libyalm.so.0 $(LIB_DIR)/libyalm.so.$(VERSION)
+	rm -f $(LIB_DIR)/libyalm.a $(LIB_DIR)/libyalm.so $(LIB_DIR)/libyalm.so.0 $(LIB_DIR)/libyalm.so.$(VERSION) $(LIB_DIR)/libyalm-cuda.so
 	rm -rf $(SHARE_DIR)
 
 help:
-	@echo "make            build ./yalm, libyalm.a and libyalm.so"
+	@echo "make            build ./yalm, libyalm.a and libyalm.so; where nvcc and a GPU are found also libyalm-cuda.so, for that GPU"
+	@echo "make cpu        the same without the CUDA half"
 	@echo "make demo       install what is missing, build, convert the bundled model, and complete a text with it"
 	@echo "make test       install what is missing, and run every test; FUZZ_SECONDS=60 for each fuzzer"
-	@echo "make cuda       build libyalm-cuda.so with nvcc, for -d cuda (CUDA_ARCHS=90: for one kind of GPU)"
+	@echo "make cuda       build libyalm-cuda.so with nvcc, for -d cuda: for the GPUs found, or all that nvcc knows (CUDA_ARCHS=90 or all)"
 	@echo "make test-cuda  the tests of the CUDA half, which need no GPU: the CPU runs its kernels"
 	@echo "make gpu-check  on a machine with a GPU: build for it, run all tests on it, measure; at most ten minutes, no network"
 	@echo "make gpu-deps   the C libraries that such a machine may lack, into build/gpu-deps, to be carried there"
@@ -236,6 +240,6 @@ help:
 	@echo
 	@echo "VARIANT=openmp|asan|tsan|fuzz|emulated|emulated-asan|emulated-msan builds into build/VARIANT; CC, CFLAGS, LDFLAGS are honoured."
 
-.PHONY: all clean demo test-programs fuzzers test-builds test check openmp asan tsan fuzz cuda no-cuda cuda-test-programs cuda-test-builds test-cuda lint install uninstall help FORCE
+.PHONY: all cpu clean demo test-programs fuzzers test-builds test check openmp asan tsan fuzz cuda cpu-only cuda-check-programs cuda-test-programs cuda-test-builds test-cuda lint install uninstall help FORCE
 .DELETE_ON_ERROR:
 -include $(LIB_OBJECTS:.o=.d) $(CLI_OBJECTS:.o=.d) $(TEST_PROGRAMS:=.d) $(TEST_HELPERS:=.d) $(FUZZERS:=.d)

@@ -4,7 +4,7 @@
 # bench/compare_llama_cpp.sh sets whole models beside llama.cpp.
 bench:
 	@tools/setup.sh build
-	@$(MAKE) --no-print-directory -s -j$(JOBS) all $(BUILD)/bench/kernels
+	@$(MAKE) --no-print-directory -s -j$(JOBS) cpu $(BUILD)/bench/kernels
 	$(BUILD)/bench/kernels
 	$(PYTHON) bench/run.py $(BENCH_OPTIONS)
 

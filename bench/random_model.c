@@ -6,7 +6,7 @@
 // The description has a line "name NAME", a line "config JSON" (the metadata's member), and for each tensor, in order,
 // "tensor NAME DTYPE ROWS COLS"; a vector has 0 columns and is all ones. A matrix's elements have random signs and mantissas and one
 // exponent, which makes their magnitude about 1 / sqrt(COLS); those of q8 and q4 (of multiples of 32 columns) are random integers with
-// scales to the same end. bench/random_model.py writes descriptions.
+// scales to the same end, those of fp8 (of multiples of 8) random numbers from 1 to 2 with such scales. bench/random_model.py writes descriptions.
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -64,6 +64,8 @@ static bool read_tensor(struct planned *t, const char *line)
     t->length = rows * (cols ? dtype_row_bytes(t->dtype, (int)cols) : sizeof(float));
     if (dtype_group_bytes[t->dtype])
         return cols > 0 && cols % QUANT_GROUP == 0;
+    if (t->dtype == DTYPE_FP8)
+        return cols > 0 && cols % 8 == 0;
     return t->dtype <= DTYPE_BF16 && (cols || t->dtype == DTYPE_FP32);
 }
 
@@ -167,20 +169,26 @@ static struct bits element_bits(enum dtype dtype, uint64_t cols)
         return (struct bits){0x807fffff807fffffu, 0x0000000100000001u * ((uint64_t)(127 + exponent) << 23)};
     if (dtype == DTYPE_Q8 || dtype == DTYPE_Q4)
         return (struct bits){~UINT64_C(0), 0};
+    if (dtype == DTYPE_FP8)
+        return (struct bits){0x8787878787878787u, 0x3838383838383838u};
     if (dtype == DTYPE_BF16)
         return (struct bits){0x807f807f807f807fu, 0x0001000100010001u * ((uint64_t)(127 + exponent) << 7)};
     return (struct bits){0x83ff83ff83ff83ffu, 0x0001000100010001u * ((uint64_t)(15 + exponent) << 10)};
 }
 
-// Where the scales of a quantised matrix begin; elsewhere the end. Their bits make a random integer about 1 / sqrt(cols).
+// Where the scales of a quantised matrix begin; elsewhere the end. Their bits make a random element about 1 / sqrt(cols).
 static uint64_t scales_at(const struct planned *t)
 {
     const uint64_t group = dtype_group_bytes[t->dtype];
+    if (t->dtype == DTYPE_FP8)
+        return t->rows * t->cols;
     return group ? t->rows * (t->cols / QUANT_GROUP) * group : t->length;
 }
 
 static uint64_t scale_bits(const struct planned *t)
 {
+    if (t->dtype == DTYPE_FP8)
+        return 0x0000000100000001u * ((uint64_t)(127 + (int)floor(-0.5 * log2((double)t->cols))) << 23);
     const double typical = t->dtype == DTYPE_Q8 ? 74 : 4.6;
     const int exponent = (int)floor(-0.5 * log2((double)t->cols) - log2(typical));
     return 0x0001000100010001u * ((uint64_t)(exponent < -14 ? 1 : 15 + exponent) << 10);

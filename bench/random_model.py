@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import array
 import json
+import struct
 import subprocess
 import sys
 import tempfile
@@ -52,16 +54,34 @@ def tensors(config, dtype):
         yield "classifier", dtype, config["vocab_size"], dim
 
 
-def write(program, out, preset, dtype, layers=None):
-    """Runs the program of bench/random_model.c; raises CalledProcessError, with its words, where it fails."""
-    config = normalised_config(preset, layers)
+def write(program, out, preset, dtype, layers=None, **changes):
+    """Runs the program of bench/random_model.c; raises CalledProcessError, with its words, where it fails. `changes` replace members of the config."""
+    config = {**normalised_config(preset, layers), **changes}
     lines = [f"name {preset}", "config " + json.dumps(config, separators=(",", ":"))]
     lines += [f"tensor {name} {kind} {rows} {cols}" for name, kind, rows, cols in tensors(config, dtype)]
     subprocess.run([program, out], input="\n".join(lines) + "\n", text=True, check=True, capture_output=True)
     return Path(out)
 
 
+def write_codebooks(model, config, d_sub=1):
+    """Codebooks for keys of noise, evenly spread over [-1, 1], beside the model (docs/format.md, "The file of codebooks")."""
+    import xxhash
+
+    with open(model, "rb") as file:
+        checksum = struct.unpack_from("<Q", file.read(64), 40)[0]
+    layers, heads, head_dim = config["n_layers"], config["n_kv_heads"], config["head_dim"]
+    spread = array.array("f", [(2 * c - 15) / 16 for c in range(16)])
+    if sys.byteorder != "little":
+        spread.byteswap()
+    body = spread.tobytes() * (layers * heads * head_dim)
+    header = b"NMAD\r\n\x1a\n" + struct.pack("<IIQQQ", 1, 64, 64 + len(body), checksum, xxhash.xxh3_64_intdigest(body))
+    header += struct.pack("<IIIIII", layers, heads, head_dim, d_sub, config["context_length"], 1)
+    path = Path(model).with_suffix(".nomad")
+    path.write_bytes(header + body)
+    return path
+
+
 if __name__ == "__main__":
     if len(sys.argv) not in (5, 6):
-        sys.exit("usage: random_model.py PROGRAM OUT PRESET fp32|fp16|bf16|q8|q4 [LAYERS]")
+        sys.exit("usage: random_model.py PROGRAM OUT PRESET fp32|fp16|bf16|fp8|q8|q4 [LAYERS]")
     write(*sys.argv[1:5], *map(int, sys.argv[5:]))

@@ -32,3 +32,9 @@ yalm_status cuda_check(cudaError_t code, const char *call, yalm_error *error)
     return error_set(error, status, "CUDA: %.*s: %s (%s)%s", name, call, cudaGetErrorString(code), cudaGetErrorName(code),
                      hint(code));
 }
+
+bool cuda_without(const char *what)
+{
+    const char *without = getenv("YALM_CUDA_WITHOUT");
+    return without && strstr(without, what);
+}

@@ -19,6 +19,10 @@
 // YALM_OK, or a line that says which call failed, how, and what to do about it.
 yalm_status cuda_check(cudaError_t code, const char *call, yalm_error *error);
 
+// True where the environment's YALM_CUDA_WITHOUT names `what`: "graph" (a token's kernels are launched one by one), "overlap" (each kernel starts when
+// the one before it has ended). For measuring what these are worth.
+bool cuda_without(const char *what);
+
 // Leaves the enclosing function, whose yalm_error * is called `error`, where the call fails.
 #define TRY_CUDA(call)                                                                                                         \
     do {                                                                                                                       \
@@ -75,7 +79,7 @@ static yalm_status launch_kernel(yalm_error *error, const char *name, void (*ker
         config.dynamicSmemBytes = shared_bytes;
         config.stream = stream;
         config.attrs = &overlap;
-        config.numAttrs = major >= 9;
+        config.numAttrs = major >= 9 && !cuda_without("overlap");
         code = cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
     }
     return cuda_check(code, name, error);

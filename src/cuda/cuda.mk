@@ -1,10 +1,13 @@
-# The CUDA half: libyalm-cuda.so, which the engine opens on demand. By nvcc, for every GPU that it knows; in the variants emulated,
-# emulated-asan and emulated-msan by the C++ compiler, against the emulator in tests/cuda/emulator, to run on machines without a GPU.
+# The CUDA half: libyalm-cuda.so, which the engine opens on demand. By nvcc; in the variants emulated, emulated-asan and emulated-msan by the
+# C++ compiler, against the emulator in tests/cuda/emulator, to run on machines without a GPU.
 #
-# `make cuda` builds it; CUDA_ARCHS="90" builds for one kind of GPU only.
+# `make cuda` builds it for the GPUs that nvidia-smi finds, where it finds none for every kind that nvcc knows, which takes minutes;
+# CUDA_ARCHS="86 90" for these, CUDA_ARCHS=all for every kind. Plain `make` builds it too where there is a GPU, or where CUDA_ARCHS is given.
 
 CXX         ?= g++
-NVCC        ?= $(or $(shell command -v nvcc 2>/dev/null),$(wildcard /usr/local/cuda/bin/nvcc))
+ifeq ($(origin NVCC),undefined)
+NVCC := $(or $(shell command -v nvcc 2>/dev/null),$(wildcard /usr/local/cuda/bin/nvcc))
+endif
 CUDA_HEADERS := $(wildcard src/cuda/*.h src/cuda/*.cuh)
 CUDA_SOURCES := $(wildcard src/cuda/*.cu)
 # What it has copies of: it is linked to neither the program nor the library that opens it.
@@ -21,8 +24,10 @@ CXX_BASE     := -std=c++17 -D_GNU_SOURCE -Isrc -I$(EMULATOR) -Itests -fPIC -fvis
 CUDA_OBJECTS := $(CUDA_SOURCES:%.cu=$(BUILD)/%.cu.o) $(patsubst %.cc,$(BUILD)/%.o,$(wildcard $(EMULATOR)/*.cc))
 CUDA_STATIC  := $(BUILD)/libyalm-cuda.a
 CUDA_TESTS   := $(patsubst %.cc,$(BUILD)/%,$(wildcard tests/cuda/test_*.cc))
+CUDA_BENCHES := $(patsubst %.cu,$(BUILD)/%,$(wildcard bench/cuda_*.cu))
 
-cuda-test-programs: $(CUDA_TESTS) $(if $(filter emulated-msan,$(VARIANT)),,$(patsubst %.c,$(BUILD)/%,$(wildcard tests/cuda/*.c)))
+cuda-test-programs: $(CUDA_TESTS) $(if $(filter emulated-msan,$(VARIANT)),,$(patsubst %.c,$(BUILD)/%,$(wildcard tests/cuda/*.c))) \
+                    $(if $(filter emulated,$(VARIANT)),$(CUDA_BENCHES) $(BUILD)/bench/random_model)
 
 all: $(CUDA_LIBRARY)
 
@@ -46,33 +51,49 @@ $(BUILD)/tests/cuda/%: tests/cuda/%.cc $(CUDA_STATIC) $(STATIC)
 	@mkdir -p $(@D)
 	$(CXX) $(CXX_BASE) $(CFLAGS) $(THREADS) $(LINK) -o $@ $< $(CUDA_STATIC) $(STATIC) $(LIBS) -lcmocka
 
-$(BUILD)/bench/cuda_kernels: bench/cuda_kernels.cu $(CUDA_STATIC)
+$(BUILD)/bench/cuda_%: bench/cuda_%.cu $(CUDA_STATIC) $(STATIC)
 	@mkdir -p $(@D)
-	$(CXX) -x c++ $(CXX_BASE) $(CFLAGS) $(THREADS) -c -o $@.o $<
-	$(CXX) $(THREADS) $(LINK) -o $@ $@.o $(CUDA_STATIC) -lm
+	$(CXX) -x c++ $(CXX_BASE) -MT $@ -MF $@.d $(CFLAGS) $(THREADS) -c -o $@.o $<
+	$(CXX) $(THREADS) $(LINK) -o $@ $@.o $(CUDA_STATIC) $(STATIC) $(LIBS)
 
--include $(CUDA_OBJECTS:.o=.d) $(CUDA_TESTS:=.d)
+-include $(CUDA_OBJECTS:.o=.d) $(CUDA_TESTS:=.d) $(CUDA_BENCHES:=.d)
 else ifeq ($(VARIANT),release)
 # ---------------------------------------------------------------------------------------- for GPUs
 
 CUDA_LIBRARY := libyalm-cuda.so
 CUDA_BUILD   := build/cuda
 CUDA_OBJECTS := $(CUDA_SOURCES:src/cuda/%.cu=$(CUDA_BUILD)/%.o)
-# Ampere, Ada, Hopper, Blackwell: those of them that the toolkit knows.
-CUDA_ARCHS    ?= $(filter $(patsubst compute_%,%,$(shell $(NVCC) --list-gpu-arch)),80 86 89 90 100 120)
+ifneq ($(NVCC),)
+CUDA_KNOWN := $(patsubst compute_%,%,$(shell $(NVCC) --list-gpu-arch))
+# Of Ampere, Ada, Hopper and Blackwell those that the toolkit knows.
+CUDA_EVERY := $(filter $(CUDA_KNOWN),80 86 89 90 100 120)
+# The GPUs' in this machine, without those that are too old, the newest last.
+CUDA_FOUND := $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | \
+    awk -F. '/^ *[0-9]+\.[0-9]+ *$$/ && $$1 >= 8 { print 10 * $$1 + $$2 }' | sort -nu)
+CUDA_WANTED := $(CUDA_FOUND)$(CUDA_ARCHS)
+ifeq ($(CUDA_ARCHS),)
+# A GPU that is newer than the toolkit runs what is compiled for the newest one that it knows.
+override CUDA_ARCHS := $(if $(CUDA_FOUND),$(if $(filter-out $(CUDA_KNOWN),$(CUDA_FOUND)),$(CUDA_EVERY),$(CUDA_FOUND)),$(CUDA_EVERY))
+else ifeq ($(CUDA_ARCHS),all)
+override CUDA_ARCHS := $(CUDA_EVERY)
+endif
+endif
 CUDA_CODE      = $(foreach arch,$(CUDA_ARCHS),-gencode arch=compute_$(arch),code=sm_$(arch)) \
                  -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
 NVCC_FLAGS    := -std=c++17 -O3 -lineinfo -Isrc -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra -Xptxas -v \
                  $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
 CUDA_HOME      = $(patsubst %/bin/,%,$(dir $(realpath $(NVCC))))
 
+all: $(if $(CUDA_WANTED),cuda,cpu-only)
+
 ifeq ($(NVCC),)
-all: no-cuda
-no-cuda:
+cpu-only:
 	@echo "make: nvcc was not found: this build runs on the CPU only (NVCC=path names it)"
 cuda:
 	@echo "make: nvcc was not found, so there is no CUDA half to build (NVCC=path names it); yalm runs on the CPU" >&2; exit 1
 else
+cpu-only:
+	@echo "make: no GPU was found: this build runs on the CPU only (make cuda builds the CUDA half, for every kind of GPU)"
 cuda: $(CUDA_LIBRARY) $(CUDA_BUILD)/ptxas.txt
 
 $(CUDA_BUILD)/settings: FORCE
@@ -93,20 +114,21 @@ $(CUDA_LIBRARY): $(CUDA_OBJECTS) $(CUDA_SHARED_OBJECTS)
 	$(NVCC) -shared $(CUDA_LINK) -o $@ $^ $(CUDA_LIBS)
 
 # For tools/gpu_check.py, on a machine with a GPU: the kernels' tests as they run in the emulator, and their bench.
-CUDA_CHECKS := $(patsubst tests/cuda/%.cc,$(CUDA_BUILD)/tests/%,$(filter-out %/test_emulator.cc %/test_emulator_faults.cc,$(wildcard tests/cuda/test_*.cc)))
+CUDA_BENCHES := $(patsubst bench/%.cu,$(CUDA_BUILD)/bench/%,$(wildcard bench/cuda_*.cu))
+CUDA_CHECKS  := $(patsubst tests/cuda/%.cc,$(CUDA_BUILD)/tests/%,$(filter-out %/test_emulator.cc %/test_emulator_faults.cc,$(wildcard tests/cuda/test_*.cc)))
 CUDA_CHECK_FLAGS = $(filter-out -Xptxas -v,$(NVCC_FLAGS)) $(CUDA_CODE) -Itests
-cuda-check-programs: cuda $(CUDA_CHECKS) $(CUDA_BUILD)/bench/cuda_kernels $(BUILD)/bench/random_model $(BUILD)/tests/cuda/compare_devices
+cuda-check-programs: cuda $(CUDA_CHECKS) $(CUDA_BENCHES) $(BUILD)/bench/random_model $(BUILD)/tests/cuda/compare_devices
 
-$(CUDA_BUILD)/tests/%: tests/cuda/%.cc $(CUDA_OBJECTS) $(CUDA_SHARED_OBJECTS)
+$(CUDA_BUILD)/tests/%: tests/cuda/%.cc $(CUDA_OBJECTS) $(STATIC)
 	@mkdir -p $(@D)
-	$(NVCC) -x cu $(CUDA_CHECK_FLAGS) -c -o $@.o $<
-	$(NVCC) $(CUDA_LINK) -o $@ $@.o $(filter %.o,$^) -lcmocka $(CUDA_LIBS)
+	$(NVCC) -x cu $(CUDA_CHECK_FLAGS) -MMD -MT $@ -MF $@.d -c -o $@.o $<
+	$(NVCC) $(CUDA_LINK) -o $@ $@.o $(CUDA_OBJECTS) $(STATIC) -lcmocka $(CUDA_LIBS) $(filter-out -pthread,$(LIBS))
 
-$(CUDA_BUILD)/bench/cuda_kernels: bench/cuda_kernels.cu $(CUDA_OBJECTS) $(CUDA_SHARED_OBJECTS)
+$(CUDA_BUILD)/bench/cuda_%: bench/cuda_%.cu $(CUDA_OBJECTS) $(STATIC)
 	@mkdir -p $(@D)
-	$(NVCC) $(CUDA_CHECK_FLAGS) -c -o $@.o $<
-	$(NVCC) $(CUDA_LINK) -o $@ $@.o $(filter %.o,$^) $(CUDA_LIBS)
+	$(NVCC) $(CUDA_CHECK_FLAGS) -MMD -MT $@ -MF $@.d -c -o $@.o $<
+	$(NVCC) $(CUDA_LINK) -o $@ $@.o $(CUDA_OBJECTS) $(STATIC) $(CUDA_LIBS) $(filter-out -pthread,$(LIBS))
 
--include $(CUDA_OBJECTS:.o=.d)
+-include $(CUDA_OBJECTS:.o=.d) $(CUDA_CHECKS:=.d) $(CUDA_BENCHES:=.d)
 endif
 endif

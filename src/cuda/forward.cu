@@ -122,7 +122,7 @@ static yalm_status capture(struct cuda_state *s, yalm_error *error)
 // The first token goes kernel by kernel, which loads them; the second one is captured.
 static yalm_status decode(struct cuda_state *s, yalm_error *error)
 {
-    if (!s->decoded) {
+    if (!s->decoded || cuda_without("graph")) {
         TRY(one_token(s, error));
         s->decoded = true;
         return YALM_OK;
