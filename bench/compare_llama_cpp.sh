@@ -24,7 +24,7 @@ build_peer() {
     mkdir -p build/peer
     if [ ! -d "$peer/vendor/llama.cpp" ]; then
         say "fetching llama-cpp-python $VERSION (75 MB; about 1 GB when built)"
-        $python -m pip download -q --disable-pip-version-check --no-deps --no-build-isolation --no-binary :all: \
+        $python -m pip download -q --disable-pip-version-check --no-deps --no-binary llama-cpp-python \
             -d build/peer "llama-cpp-python==$VERSION" >&2
         tar -xzf build/peer/llama_cpp_python-$VERSION.tar.gz -C build/peer
     fi

@@ -154,7 +154,7 @@ VEC_INLINE void fetch_lines(struct fetch *f, int n)
     }
     const char *stop = f->end - f->at > n * (ptrdiff_t)64 ? f->at + n * (ptrdiff_t)64 : f->end;
     for (; f->at < stop; f->at += 64)
-        __builtin_prefetch(f->at);
+        __builtin_prefetch(f->at, 0, 2);
 }
 
 // Lines to fetch at each of `steps` steps.

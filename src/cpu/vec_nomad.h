@@ -7,6 +7,7 @@
 #include "cpu/vec.h"
 
 enum { PIECES = NOMAD_CENTROIDS / VEC }; // vectors in a row
+enum { NOMAD_AHEAD = 4096 };             // bytes of codes that are fetched before they are needed
 
 // Bits of the lanes that equal x.
 VEC_INLINE unsigned vec_equal_bits(vec a, vec b)
