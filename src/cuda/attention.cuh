@@ -9,6 +9,21 @@
 
 enum { ATTENTION_MAX_DIM = 256 }; // of a head
 
+// Where one token attends to selected keys only (selective.h).
+struct gathered {
+    const int *rows;   // (n_kv_heads, ld): their slots; the sinks apart are not among them
+    const int *n_rows; // (n_kv_heads)
+    int ld;
+    // y = α y + (1 - α) v̄, v̄ the mean of the values of all keys that the token sees; NULL sums: no tail.
+    const double
+        *sums; // (n_kv_heads, head_dim): of all positions before the token that it sees, the sinks apart not among them
+    const float *scores;      // (n_heads, ld): α = Σ e^(score - max) / sum over rows and sinks
+    const float *sink_scores; // (n_heads, n_sinks)
+    const float2 *stats;      // (n_heads): max, 1 / sum
+    float *part_alpha;        // (units, n_splits, rows)
+    yalm_kv cache_type;
+};
+
 // Arguments of every attention kernel.
 struct attend {
     const struct step *step;
@@ -23,6 +38,7 @@ struct attend {
     float *part_acc;    // (units, n_splits, rows, head_dim)
     float2 *part_state; // (units, n_splits, rows): max, sum
     unsigned *tickets;  // (units): splits that are done; 0 between launches
+    struct gathered gathered;
 };
 
 // The keys that the tokens at positions [first_token, last_token] see, in tiles: first the sinks, where the last token has them apart,
@@ -71,8 +87,46 @@ __device__ static inline int tile_slot(const struct seen &seen, const struct key
     return slot < seen.capacity ? slot : slot - seen.ring;
 }
 
+// The same of selected keys: number i of the run is rows[i].
+struct seen_rows : seen {
+    const int *rows;
+};
+
+__device__ static inline int tile_slot(const struct seen_rows &seen, const struct key_tile &keys, int j)
+{
+    const int i = keys.first + min(j, keys.n - 1);
+    return keys.sinks ? i : seen.rows[i];
+}
+
+// What the queries of tokens at positions [first_token, last_token] attend to in one KV head. SEEN = seen_rows: one token's selected keys.
+template <class SEEN>
+__device__ static inline SEEN seen_of(const struct attend &a, int kv_head, int64_t first_token, int64_t last_token, int tile);
+
+template <>
+__device__ inline struct seen seen_of<struct seen>(const struct attend &a, int, int64_t first_token, int64_t last_token,
+                                                   int tile) {
+    return seen_by(a.policy, first_token, last_token, tile);
+}
+
+template <>
+__device__ inline struct seen_rows seen_of<struct seen_rows>(const struct attend &a, int kv_head, int64_t, int64_t last_token,
+                                                             int tile) {
+    struct seen_rows seen;
+    seen.first = policy_first_visible(a.policy, last_token);
+    seen.n_run = a.gathered.n_rows[kv_head];
+    seen.slot = 0;
+    seen.n_sinks = policy_sinks_apart(a.policy, last_token) ? a.policy.n_sinks : 0;
+    seen.n_sink_tiles = (seen.n_sinks + tile - 1) / tile;
+    seen.n_tiles = seen.n_sink_tiles + (seen.n_run + tile - 1) / tile;
+    seen.capacity = a.policy.capacity;
+    seen.ring = a.policy.capacity - a.policy.n_sinks;
+    seen.rows = a.gathered.rows + (int64_t)kv_head * a.gathered.ld;
+    return seen;
+}
+
 // Splits that have work: each has at least `least` tiles, and all have about the same number, whatever the length.
-__device__ static inline int seen_splits(const struct seen &seen, int n_splits, int least)
+__device__ static inline int
+seen_splits(const struct seen &seen, int n_splits, int least)
 {
     return min(n_splits, (seen.n_tiles + least - 1) / least);
 }
@@ -111,6 +165,76 @@ __device__ static inline float softmax_weight(float max, float total_max)
 {
     return max == -INFINITY ? 0.0f : expf(max - total_max);
 }
+
+// ------------------------------------------------------------------------------------------ the tail of selected keys
+
+// Σ e^(score - max) of the unit's heads over the split's share of the rows, numbers [first, last): one warp takes one head at a time. What it
+// reads depends on nothing that is being copied, so it comes while the first tiles are on their way.
+template <int ROWS>
+__device__ static inline void part_alphas(const struct attend &a, int kv_head, int unit, int first_row, int n_rows, int split,
+                                          int first, int last)
+{
+    const int lane = threadIdx.x % 32;
+    const int *rows = a.gathered.rows + (int64_t)kv_head * a.gathered.ld;
+    for (int row = threadIdx.x / 32; row < n_rows; row += blockDim.x / 32) {
+        const int head = kv_head * a.group + first_row + row;
+        const float *scores = a.gathered.scores + (int64_t)head * a.gathered.ld;
+        const float max = a.gathered.stats[head].x;
+        float sum = 0.0f;
+#pragma unroll 4
+        for (int i = first + lane; i < last; i += 32) {
+            sum += softmax_weight(scores[rows[i]], max);
+        }
+        for (int step = 16; step > 0; step /= 2) {
+            sum += __shfl_xor_sync(0xffffffff, sum, step);
+        }
+        if (lane == 0) {
+            a.gathered.part_alpha[((int64_t)unit * a.n_splits + split) * ROWS + row] = sum;
+        }
+    }
+}
+
+// Which share of the scores' softmax the selected keys and the sinks have.
+template <int ROWS>
+__device__ static inline float alpha_of(const struct attend &a, int kv_head, int unit, int first_row, int row, int n_splits)
+{
+    const int head = kv_head * a.group + first_row + row;
+    const float2 stats = a.gathered.stats[head];
+    float sum = 0.0f;
+    for (int s = 0; s < n_splits; s++) {
+        sum += __ldcg(a.gathered.part_alpha + ((int64_t)unit * a.n_splits + s) * ROWS + row);
+    }
+    if (policy_sinks_apart(a.policy, a.step->position)) {
+        for (int i = 0; i < a.policy.n_sinks; i++) {
+            sum += softmax_weight(a.gathered.sink_scores[(int64_t)head * a.policy.n_sinks + i], stats.x);
+        }
+    }
+    return fminf(sum * stats.y, 1.0f);
+}
+
+__device__ static inline double value_at(const struct attend &a, int kv_head, int slot, int c)
+{
+    const int64_t at = ((int64_t)kv_head * a.policy.capacity + slot) * a.head_dim + c;
+    return a.gathered.cache_type == YALM_KV_FP32 ? static_cast<const float *>(a.values)[at]
+                                                 : __half2float(static_cast<const half *>(a.values)[at]);
+}
+
+// Component c of α y + (1 - α) v̄: the running sums, the token's own value and the sinks'.
+__device__ static inline float with_tail(const struct attend &a, int kv_head, int c, float y, float alpha)
+{
+    const int64_t position = a.step->position;
+    double total =
+        a.gathered.sums[(int64_t)kv_head * a.head_dim + c] + value_at(a, kv_head, policy_slot(a.policy, position), c);
+    if (policy_sinks_apart(a.policy, position)) {
+        for (int i = 0; i < a.policy.n_sinks; i++) {
+            total += value_at(a, kv_head, i, c);
+        }
+    }
+    const float mean = (float)(total / policy_n_visible(a.policy, position));
+    return fmaf(alpha, y, (1.0f - alpha) * mean);
+}
+
+// ------------------------------------------------------------------------------------------ merging
 
 // What a block's warps leave in shared memory: acc (PARTS, ROWS, head_dim), state (PARTS, ROWS).
 template <int PARTS, int ROWS> struct block_parts {
@@ -166,6 +290,7 @@ __device__ static void merge_splits(const struct attend &a, int kv_head, int uni
         const float *acc = a.part_acc + ((int64_t)unit * a.n_splits * ROWS + row) * a.head_dim;
         const int64_t stride = (int64_t)ROWS * a.head_dim, to = row_offset(a, kv_head, first_row + row);
         const float scale = sum > 0.0f ? 1.0f / sum : 0.0f;
+        const float alpha = a.gathered.sums ? alpha_of<ROWS>(a, kv_head, unit, first_row, row, n_splits) : 1.0f;
 #pragma unroll
         for (int k = 0; k < PAIRS; k++) {
             const int c = k * 64 + lane * 2;
@@ -177,8 +302,14 @@ __device__ static void merge_splits(const struct attend &a, int kv_head, int uni
                     total.x = fmaf(weights[s], x.x, total.x);
                     total.y = fmaf(weights[s], x.y, total.y);
                 }
-                store_as(a.attended, a.type, to + c, scale * total.x);
-                store_as(a.attended, a.type, to + c + 1, scale * total.y);
+                total.x *= scale;
+                total.y *= scale;
+                if (a.gathered.sums) {
+                    total.x = with_tail(a, kv_head, c, total.x, alpha);
+                    total.y = with_tail(a, kv_head, c + 1, total.y, alpha);
+                }
+                store_as(a.attended, a.type, to + c, total.x);
+                store_as(a.attended, a.type, to + c + 1, total.y);
             }
         }
         __syncwarp();
@@ -202,7 +333,11 @@ __device__ static void finish_rows(const struct attend &a, const struct block_pa
             total = fmaf(weights[w], parts.acc[(w * ROWS + row) * a.head_dim + c], total);
         }
         if (n_splits == 1) {
-            store_as(a.attended, a.type, row_offset(a, kv_head, first_row + row) + c, state.y > 0.0f ? total / state.y : 0.0f);
+            float y = state.y > 0.0f ? total / state.y : 0.0f;
+            if (a.gathered.sums) {
+                y = with_tail(a, kv_head, c, y, alpha_of<ROWS>(a, kv_head, unit, first_row, row, 1));
+            }
+            store_as(a.attended, a.type, row_offset(a, kv_head, first_row + row) + c, y);
         } else {
             a.part_acc[part * a.head_dim + i] = total;
             if (c == 0) {

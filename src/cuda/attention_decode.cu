@@ -12,6 +12,7 @@
 #include "cuda/attention_fp32.cuh"
 #include "cuda/attention_int8.cuh"
 #include "cuda/attention_tiles.cuh"
+#include "cuda/selective.h"
 
 enum { DECODE_KEYS = 16 }; // in a tile
 
@@ -154,8 +155,9 @@ __device__ static inline void leave_rows(struct decode_rows<D, TILES> &rows, con
     }
 }
 
-// grid: (ceil(group / HEADS), n_splits, n_kv_heads). D: head_dim or the next larger instance. HEADS: 8 or 16.
-template <int D, int HEADS>
+// grid: (ceil(group / HEADS), n_splits, n_kv_heads). D: head_dim or the next larger instance. HEADS: 8 or 16. SEEN: seen or, to attend
+// to selected keys only, seen_rows.
+template <int D, int HEADS, class SEEN>
 __global__ void __launch_bounds__(decode_shape<D>::WARPS * 32) attend_decode_fp16(const struct attend a)
 {
     constexpr int WARPS = decode_shape<D>::WARPS, STAGES = decode_shape<D>::STAGES, TILE = decode_shape<D>::TILE;
@@ -166,7 +168,7 @@ __global__ void __launch_bounds__(decode_shape<D>::WARPS * 32) attend_decode_fp1
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, split = blockIdx.y, kv_head = blockIdx.z;
     const int first_head = blockIdx.x * HEADS, n_heads = min(HEADS, a.group - first_head);
     const int64_t position = a.step->position, q_offset = row_offset(a, kv_head, first_head);
-    const struct seen seen = seen_by(a.policy, position, position, DECODE_KEYS);
+    const SEEN seen = seen_of<SEEN>(a, kv_head, position, position, DECODE_KEYS);
     const int n_splits = seen_splits(seen, a.n_splits, 2 * WARPS);
     if (split >= n_splits) {
         return;
@@ -184,6 +186,11 @@ __global__ void __launch_bounds__(decode_shape<D>::WARPS * 32) attend_decode_fp1
                                                        tile, lane);
         }
         copy_async_commit();
+    }
+    if (std::is_same_v<SEEN, struct seen_rows> && a.gathered.sums) {
+        part_alphas<HEADS>(a, kv_head, kv_head * gridDim.x + blockIdx.x, first_head, n_heads, split,
+                           max(first - seen.n_sink_tiles, 0) * DECODE_KEYS,
+                           min(max(last - seen.n_sink_tiles, 0) * DECODE_KEYS, seen.n_run));
     }
     struct decode_rows<D, HEADS / 8> rows;
 #pragma unroll
@@ -237,7 +244,7 @@ static int heads_together(int head_dim, int group)
 // How a cache's attention is cut into units, and where a unit's partial results lie in the scratch.
 struct decode_units {
     int rows, units;
-    size_t state_at, acc_at, bytes;
+    size_t state_at, alpha_at, acc_at, bytes;
 };
 
 static struct decode_units units_make(const struct kv_cache *cache, int n_heads, int n_splits)
@@ -248,7 +255,8 @@ static struct decode_units units_make(const struct kv_cache *cache, int n_heads,
     u.units = (group + u.rows - 1) / u.rows * cache->n_kv_heads;
     const size_t parts = (size_t)u.units * u.rows * n_splits;
     u.state_at = round_up(u.units * sizeof(unsigned), 256);
-    u.acc_at = u.state_at + round_up(parts * sizeof(float2), 256);
+    u.alpha_at = u.state_at + round_up(parts * sizeof(float2), 256);
+    u.acc_at = u.alpha_at + round_up(parts * sizeof(float), 256);
     u.bytes = u.acc_at + parts * cache->head_dim * sizeof(float);
     return u;
 }
@@ -264,39 +272,72 @@ struct decode_plan attention_decode_plan(const struct kv_cache *cache, int n_hea
     return plan;
 }
 
-template <int D>
+template <int D, class SEEN>
 static yalm_status launch_fp16(const struct attend *a, int rows, dim3 grid, cudaStream_t stream, yalm_error *error)
 {
     const unsigned threads = decode_shape<D>::WARPS * 32;
     if constexpr (D <= 128) {
         if (rows == 16) {
-            return LAUNCH(error, (attend_decode_fp16<D, 16>), grid, threads, decode_shape<D>::SHARED_BYTES, stream, *a);
+            return LAUNCH(error, (attend_decode_fp16<D, 16, SEEN>), grid, threads, decode_shape<D>::SHARED_BYTES, stream, *a);
         }
     }
-    return LAUNCH(error, (attend_decode_fp16<D, 8>), grid, threads, decode_shape<D>::SHARED_BYTES, stream, *a);
+    return LAUNCH(error, (attend_decode_fp16<D, 8, SEEN>), grid, threads, decode_shape<D>::SHARED_BYTES, stream, *a);
+}
+
+// a: complete but for how the work is split.
+template <class SEEN>
+static yalm_status launch_decode(struct attend *a, const struct kv_cache *cache, const struct decode_plan *plan, void *scratch,
+                                 cudaStream_t stream, yalm_error *error)
+{
+    const struct decode_units u = units_make(cache, a->n_heads, plan->n_splits);
+    a->n_splits = plan->n_splits;
+    a->tickets = static_cast<unsigned *>(scratch);
+    a->part_state = reinterpret_cast<float2 *>(static_cast<char *>(scratch) + u.state_at);
+    a->part_acc = reinterpret_cast<float *>(static_cast<char *>(scratch) + u.acc_at);
+    a->gathered.part_alpha = reinterpret_cast<float *>(static_cast<char *>(scratch) + u.alpha_at);
+    if (cache->type == YALM_KV_FP32) {
+        return attend_fp32_launch(a, 1, cache->n_kv_heads, stream, error);
+    }
+    const dim3 grid(u.units / cache->n_kv_heads, plan->n_splits, cache->n_kv_heads);
+    if (cache->type == YALM_KV_INT8) {
+        return attend_decode_int8_launch(a, u.rows, grid, stream, error);
+    }
+    return a->head_dim <= 64    ? launch_fp16<64, SEEN>(a, u.rows, grid, stream, error)
+           : a->head_dim <= 80  ? launch_fp16<80, SEEN>(a, u.rows, grid, stream, error)
+           : a->head_dim <= 96  ? launch_fp16<96, SEEN>(a, u.rows, grid, stream, error)
+           : a->head_dim <= 128 ? launch_fp16<128, SEEN>(a, u.rows, grid, stream, error)
+                                : launch_fp16<256, SEEN>(a, u.rows, grid, stream, error);
 }
 
 yalm_status attention_decode(const struct attention *attention, const struct decode_plan *plan, float *attended, void *scratch,
                              cudaStream_t stream, yalm_error *error)
 {
-    const struct kv_cache *cache = attention->cache;
     struct attend a;
     TRY(attend_make(&a, attention, attended, DTYPE_FP32, error));
-    const struct decode_units u = units_make(cache, attention->n_heads, plan->n_splits);
-    a.n_splits = plan->n_splits;
-    a.tickets = static_cast<unsigned *>(scratch);
-    a.part_state = reinterpret_cast<float2 *>(static_cast<char *>(scratch) + u.state_at);
-    a.part_acc = reinterpret_cast<float *>(static_cast<char *>(scratch) + u.acc_at);
-    if (cache->type == YALM_KV_FP32) {
-        return attend_fp32_launch(&a, 1, cache->n_kv_heads, stream, error);
-    }
-    const dim3 grid(u.units / cache->n_kv_heads, plan->n_splits, cache->n_kv_heads);
+    return launch_decode<struct seen>(&a, attention->cache, plan, scratch, stream, error);
+}
+
+// The same over the rows that were selected. Bytes: 4 * head_dim * k in fp16 for a KV head with k rows, in pieces of 2 * head_dim, and with a tail
+// 4 * k for each query head, from the L2 cache.
+yalm_status attention_gather(const struct attention *attention, const struct selective *t, const struct decode_plan *plan,
+                             float *attended, void *scratch, cudaStream_t stream, yalm_error *error)
+{
+    const struct kv_cache *cache = attention->cache;
+    struct attend a;
     if (cache->type == YALM_KV_INT8) {
-        return attend_decode_int8_launch(&a, u.rows, grid, stream, error);
+        return error_set(error, YALM_USAGE,
+                         "attention on the GPU: rows of an int8 KV cache are not gathered, only fp16 and fp32");
     }
-    return a.head_dim <= 64    ? launch_fp16<64>(&a, u.rows, grid, stream, error)
-           : a.head_dim <= 80  ? launch_fp16<80>(&a, u.rows, grid, stream, error)
-           : a.head_dim <= 96  ? launch_fp16<96>(&a, u.rows, grid, stream, error)
-           : a.head_dim <= 128 ? launch_fp16<128>(&a, u.rows, grid, stream, error)
-                               : launch_fp16<256>(&a, u.rows, grid, stream, error);
+    TRY(attend_make(&a, attention, attended, DTYPE_FP32, error));
+    a.gathered.rows = t->rows;
+    a.gathered.n_rows = t->n_rows;
+    a.gathered.ld = t->ld;
+    if (t->tail) {
+        a.gathered.sums = t->sums + (size_t)attention->layer * cache->n_kv_heads * cache->head_dim;
+    }
+    a.gathered.scores = t->scores;
+    a.gathered.sink_scores = t->sink_scores;
+    a.gathered.stats = t->stats;
+    a.gathered.cache_type = cache->type;
+    return launch_decode<struct seen_rows>(&a, cache, plan, scratch, stream, error);
 }

@@ -4,6 +4,8 @@
 // Eight lanes share a key: each has every eighth group of four components, of ROWS queries, of the key and of the value, all in registers. A warp
 // thus reads four keys at a time, each load 128 bytes in a row, and each eight lanes run a softmax of their own; the block's end merges all.
 // Bytes: 8 * head_dim for each visible key of a KV head, for every ROWS queries; operations: 4 * head_dim * ROWS.
+#include <type_traits>
+
 #include "cuda/attention_fp32.cuh"
 
 enum { FP32_WARPS = 4, FP32_PARTS = FP32_WARPS * 4, FP32_KEYS = 16 };
@@ -112,8 +114,10 @@ __device__ static inline void leave_lane_rows(const struct lane_rows<D, ROWS> &r
     }
 }
 
-// grid: (ceil(rows / ROWS), n_splits, n_kv_heads), rows = n * group. D: head_dim or the next larger instance.
-template <int D, int ROWS> __global__ void __launch_bounds__(FP32_WARPS * 32) attend_fp32(const struct attend a, int n)
+// grid: (ceil(rows / ROWS), n_splits, n_kv_heads), rows = n * group. D: head_dim or the next larger instance. SEEN: seen or, where one token
+// attends to selected keys only, seen_rows.
+template <int D, int ROWS, class SEEN>
+__global__ void __launch_bounds__(FP32_WARPS * 32) attend_fp32(const struct attend a, int n)
 {
     SHARED_ARRAY(float, acc, FP32_PARTS *ROWS *D);
     SHARED_ARRAY(float2, states, FP32_PARTS * ROWS);
@@ -122,14 +126,20 @@ template <int D, int ROWS> __global__ void __launch_bounds__(FP32_WARPS * 32) at
     const int split = blockIdx.y, kv_head = blockIdx.z, first_row = blockIdx.x * ROWS,
               n_rows = min(ROWS, n * a.group - first_row);
     const int64_t position = a.step->position;
-    const struct seen seen =
-        seen_by(a.policy, position + first_row / a.group, position + (first_row + n_rows - 1) / a.group, FP32_KEYS);
+    const SEEN seen =
+        seen_of<SEEN>(a, kv_head, position + first_row / a.group, position + (first_row + n_rows - 1) / a.group, FP32_KEYS);
     const int n_splits = seen_splits(seen, a.n_splits, 2 * FP32_WARPS);
     if (split >= n_splits) {
         return;
     }
     const int first = (int)((int64_t)seen.n_tiles * split / n_splits),
               last = (int)((int64_t)seen.n_tiles * (split + 1) / n_splits);
+    constexpr bool SELECTED = std::is_same_v<SEEN, struct seen_rows>;
+    if (SELECTED && a.gathered.sums) {
+        part_alphas<ROWS>(a, kv_head, kv_head * gridDim.x + blockIdx.x, first_row, n_rows, split,
+                          max(first - seen.n_sink_tiles, 0) * FP32_KEYS,
+                          min(max(last - seen.n_sink_tiles, 0) * FP32_KEYS, seen.n_run));
+    }
     const int64_t base = (int64_t)kv_head * a.policy.capacity * a.head_dim;
     const float *keys = static_cast<const float *>(a.keys) + base, *values = static_cast<const float *>(a.values) + base;
 
@@ -163,7 +173,8 @@ template <int D, int ROWS> __global__ void __launch_bounds__(FP32_WARPS * 32) at
             bool sees[ROWS];
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
-                sees[r] = j < tile.n && (tile.sinks ? apart[r] : from[r] <= key_position && key_position <= to[r]);
+                sees[r] =
+                    j < tile.n && (tile.sinks ? apart[r] : SELECTED || (from[r] <= key_position && key_position <= to[r]));
             }
             attend_key(rows, keys + at, values + at, a.head_dim, sees);
         }
@@ -180,15 +191,22 @@ int attend_fp32_rows(int head_dim)
     return head_dim > 128 ? 2 : 4;
 }
 
+template <class SEEN>
+static yalm_status launch(const struct attend *a, dim3 grid, int n, cudaStream_t stream, yalm_error *error)
+{
+    if (a->head_dim <= 64) {
+        return LAUNCH(error, (attend_fp32<64, 4, SEEN>), grid, FP32_WARPS * 32, 0, stream, *a, n);
+    }
+    if (a->head_dim <= 128) {
+        return LAUNCH(error, (attend_fp32<128, 4, SEEN>), grid, FP32_WARPS * 32, 0, stream, *a, n);
+    }
+    return LAUNCH(error, (attend_fp32<256, 2, SEEN>), grid, FP32_WARPS * 32, 0, stream, *a, n);
+}
+
 yalm_status attend_fp32_launch(const struct attend *a, int n, int n_kv_heads, cudaStream_t stream, yalm_error *error)
 {
     const int rows = attend_fp32_rows(a->head_dim);
     const dim3 grid((n * a->group + rows - 1) / rows, a->n_splits, n_kv_heads);
-    if (a->head_dim <= 64) {
-        return LAUNCH(error, (attend_fp32<64, 4>), grid, FP32_WARPS * 32, 0, stream, *a, n);
-    }
-    if (a->head_dim <= 128) {
-        return LAUNCH(error, (attend_fp32<128, 4>), grid, FP32_WARPS * 32, 0, stream, *a, n);
-    }
-    return LAUNCH(error, (attend_fp32<256, 2>), grid, FP32_WARPS * 32, 0, stream, *a, n);
+    return a->gathered.rows ? launch<struct seen_rows>(a, grid, n, stream, error)
+                            : launch<struct seen>(a, grid, n, stream, error);
 }

@@ -25,9 +25,9 @@ template <int D> struct exchanged_rows {
 };
 
 // Each of THREADS threads copies its part of a tile of K and V, both at once; head_dim is even.
-template <class ROWS, int KEYS, int THREADS>
-__device__ static inline void copy_tile(half *k, half *v, const struct attend &a, int kv_head, const struct seen &seen,
-                                        int tile, int thread)
+template <class ROWS, int KEYS, int THREADS, class SEEN>
+__device__ static inline void copy_tile(half *k, half *v, const struct attend &a, int kv_head, const SEEN &seen, int tile,
+                                        int thread)
 {
     const struct key_tile keys = seen_tile(seen, tile, KEYS);
     const int64_t base = (int64_t)kv_head * a.policy.capacity * a.head_dim;

@@ -88,9 +88,10 @@ static yalm_status cuda_resolve(const struct model_config *config, const struct 
 {
     if (strcmp(options->isa, "auto") != 0 && strcmp(options->isa, "cuda") != 0)
         return error_set(error, YALM_USAGE, "isa: found '%s': instruction sets are the CPU's (-d cpu)", options->isa);
-    if (strcmp(options->attention, "dense") != 0)
-        return error_set(error, YALM_USAGE, "device cuda: %s attention does not run on the GPU, only dense",
-                         options->attention);
+    const struct cuda_method *method = NULL;
+    TRY(cuda_method_find(&method, options->attention, error));
+    if (method)
+        TRY(method->check(config, options, error));
     if (config->vocab_size > MAX_VOCAB)
         return error_set(error, YALM_USAGE,
                          "device cuda: a vocabulary of %d does not run on the GPU, only up to %d (-d cpu runs it)",
@@ -114,7 +115,7 @@ static yalm_status cuda_memory(const struct backend_plan *plan, yalm_memory *mem
     size_t available = 0, total = 0;
     TRY(find_device(&device, error));
     TRY_CUDA(cudaMemGetInfo(&available, &total));
-    cuda_state_bytes(plan, &device, &memory->kv_cache, &memory->scratch);
+    TRY(cuda_state_bytes(plan, &device, memory, error));
     memory->weights = weights_bytes(plan->config, plan->weights);
     memory->available = available > reserve ? available - reserve : 0;
     pthread_mutex_lock(&plan->copy->lock);
@@ -153,8 +154,21 @@ static yalm_status cuda_evaluate(void *state, const struct batch *batch, yalm_er
 
 static yalm_status cuda_fill_random(void *state, int64_t position, int n, uint64_t seed, yalm_error *error)
 {
-    const struct cuda_state *s = static_cast<struct cuda_state *>(state);
-    return fill_noise(&s->cache, position, n, seed, s->stream, error);
+    return cuda_fill(static_cast<struct cuda_state *>(state), position, n, seed, error);
+}
+
+static double cuda_step_bytes(const void *state, int n, int64_t position)
+{
+    const struct cuda_state *s = static_cast<const struct cuda_state *>(state);
+    const double row = 2.0 * s->config->n_kv_heads * kv_row_bytes(&s->cache);
+    const int64_t first = policy_first_visible(s->cache.policy, position), last = position + n;
+    const double dense =
+        row * (double)(last - first + (policy_sinks_apart(s->cache.policy, last - 1) ? s->cache.policy.n_sinks : 0));
+    const bool selective = selective_applies(s, n, position);
+    double bytes = 0;
+    for (int layer = 0; layer < s->config->n_layers; layer++)
+        bytes += selective && (!s->method->applies || s->method->applies(s, layer)) ? s->method->bytes(s, position) : dense;
+    return bytes;
 }
 
 static yalm_status cuda_measure_limits(void *state, double seconds, yalm_limits *limits, yalm_error *error)
@@ -203,6 +217,7 @@ static struct backend make_backend(void)
     b.describe = cuda_describe;
     b.evaluate = cuda_evaluate;
     b.fill_random = cuda_fill_random;
+    b.step_bytes = cuda_step_bytes;
     b.measure_limits = cuda_measure_limits;
     b.finish = cuda_finish;
     b.fetch = cuda_fetch;

@@ -1,6 +1,7 @@
 // The forward pass: what a Llama does to a batch of tokens, as kernels queued on the session's stream. One token's products read each
 // matrix once, as vectors; many tokens' are cuBLASLt's. Position, length and tokens lie in device memory, so that one token's pass is
-// captured once, as a graph, and launched for every step.
+// captured once, as a graph, and launched for every step. Where the session has an attention method (selective.h) there are two such graphs, and
+// the host, which knows the position, launches the dense one or the other.
 #include "cuda/state.h"
 
 // y_i = w_i rmsnorm(x) + bias_i
@@ -29,7 +30,7 @@ static yalm_status project_residual(struct cuda_state *s, const struct matrix *w
 }
 
 // x += o · attention(rmsnorm(x))
-static yalm_status attention_block(struct cuda_state *s, int layer, int n, yalm_error *error)
+static yalm_status attention_block(struct cuda_state *s, int layer, int n, bool selective, yalm_error *error)
 {
     const struct layer_weights *w = &s->weights->weights.layers[layer];
     const int n_heads = s->config->n_heads;
@@ -38,7 +39,12 @@ static yalm_status attention_block(struct cuda_state *s, int layer, int n, yalm_
     const struct rope_append append = {s->step, s->q, s->k, s->v, s->rotated_q, s->sink_q, &s->cache, s->rope, layer, n_heads};
     TRY(rope_append(&append, n, s->stream, error));
     const struct attention attention = {s->step, s->rotated_q, s->sink_q, &s->cache, layer, n_heads};
-    if (n == 1)
+    const bool selects = selective && (!s->method->applies || s->method->applies(s, layer));
+    if (s->method && !selects)
+        TRY(s->method->append(s, &attention, n, error));
+    if (selects)
+        TRY(selective_attend(s, &attention, static_cast<float *>(s->attended), error));
+    else if (n == 1)
         TRY(attention_decode(&attention, &s->attention_plan, static_cast<float *>(s->attended), s->attention_scratch, s->stream,
                              error));
     else
@@ -79,57 +85,59 @@ static yalm_status classify(struct cuda_state *s, float *logits, const float *x,
     return normalised_products(s, &classifier, 1, x, s->weights->weights.norm, n, error);
 }
 
-// From tokens to the residual stream that the classifier reads.
-static yalm_status layers(struct cuda_state *s, int n, yalm_error *error)
+// From tokens to the residual stream that the classifier reads. selective: attention goes by the session's method.
+static yalm_status layers(struct cuda_state *s, int n, bool selective, yalm_error *error)
 {
+    if (s->method)
+        TRY(selective_begin(s, n, selective, error));
     TRY(embed(s->x, &s->weights->weights.embedding, s->tokens, n, s->stream, error));
     for (int layer = 0; layer < s->config->n_layers; layer++) {
-        TRY(attention_block(s, layer, n, error));
+        TRY(attention_block(s, layer, n, selective, error));
         TRY(ffn_block(s, layer, n, error));
     }
     return YALM_OK;
 }
 
-static yalm_status one_token(struct cuda_state *s, yalm_error *error)
+static yalm_status one_token(struct cuda_state *s, bool selective, yalm_error *error)
 {
-    TRY(layers(s, 1, error));
+    TRY(layers(s, 1, selective, error));
     return classify(s, s->logits, s->x, 1, error);
 }
 
 // ------------------------------------------------------------------------------------------ queueing
 
-static yalm_status instantiate(struct cuda_state *s, cudaGraph_t graph, yalm_error *error)
+static yalm_status instantiate(cudaGraphExec_t *exec, cudaGraph_t graph, yalm_error *error)
 {
-    TRY_CUDA(cudaGraphInstantiate(&s->decode, graph, 0));
+    TRY_CUDA(cudaGraphInstantiate(exec, graph, 0));
     return YALM_OK;
 }
 
-static yalm_status capture(struct cuda_state *s, yalm_error *error)
+static yalm_status capture(struct cuda_state *s, bool selective, yalm_error *error)
 {
     cudaGraph_t graph = NULL;
     TRY_CUDA(cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeThreadLocal));
-    yalm_status status = one_token(s, error);
+    yalm_status status = one_token(s, selective, error);
     const cudaError_t ended = cudaStreamEndCapture(s->stream, &graph); // also after a failure, so that the stream is one again
     if (status == YALM_OK)
         status = cuda_check(ended, "cudaStreamEndCapture", error);
     if (status == YALM_OK)
-        status = instantiate(s, graph, error);
+        status = instantiate(&s->decode[selective], graph, error);
     if (graph)
         cudaGraphDestroy(graph);
     return status;
 }
 
 // The first token goes kernel by kernel, which loads them; the second one is captured.
-static yalm_status decode(struct cuda_state *s, yalm_error *error)
+static yalm_status decode(struct cuda_state *s, bool selective, yalm_error *error)
 {
-    if (!s->decoded || cuda_without("graph")) {
-        TRY(one_token(s, error));
-        s->decoded = true;
+    if (!s->decoded[selective] || cuda_without("graph")) {
+        TRY(one_token(s, selective, error));
+        s->decoded[selective] = true;
         return YALM_OK;
     }
-    if (!s->decode)
-        TRY(capture(s, error));
-    TRY_CUDA(cudaGraphLaunch(s->decode, s->stream));
+    if (!s->decode[selective])
+        TRY(capture(s, selective, error));
+    TRY_CUDA(cudaGraphLaunch(s->decode[selective], s->stream));
     return YALM_OK;
 }
 
@@ -138,9 +146,13 @@ static yalm_status copy_step(struct cuda_state *s, const struct batch *batch, ya
 {
     TRY_CUDA(cudaEventSynchronize(s->copied)); // the last batch's copies are over
     *s->step_host = {batch->position, batch->n, 0};
-    memcpy(s->tokens_host, batch->tokens, batch->n * sizeof *batch->tokens);
+    if (selective_applies(s, batch->n, batch->position))
+        s->step_host->choice = s->method->choice(s, selective_n_keys(&s->cache.policy, batch->position));
     TRY_CUDA(cudaMemcpyAsync(s->step, s->step_host, sizeof *s->step, cudaMemcpyHostToDevice, s->stream));
-    TRY_CUDA(cudaMemcpyAsync(s->tokens, s->tokens_host, batch->n * sizeof *s->tokens, cudaMemcpyHostToDevice, s->stream));
+    if (batch->tokens) {
+        memcpy(s->tokens_host, batch->tokens, batch->n * sizeof *batch->tokens);
+        TRY_CUDA(cudaMemcpyAsync(s->tokens, s->tokens_host, batch->n * sizeof *s->tokens, cudaMemcpyHostToDevice, s->stream));
+    }
     TRY_CUDA(cudaEventRecord(s->copied, s->stream));
     return YALM_OK;
 }
@@ -162,13 +174,30 @@ static yalm_status classify_all(struct cuda_state *s, const struct batch *batch,
 yalm_status cuda_forward(struct cuda_state *s, const struct batch *batch, yalm_error *error)
 {
     TRY(copy_step(s, batch, error));
-    const bool last = batch->logits && !batch->all_logits;
+    const bool last = batch->logits && !batch->all_logits, selective = selective_applies(s, batch->n, batch->position);
     if (last)
         s->fetched = NULL;
     if (batch->n == 1 && last)
-        return decode(s, error);
-    TRY(layers(s, batch->n, error));
+        return decode(s, selective, error);
+    TRY(layers(s, batch->n, selective, error));
     if (last)
         return classify(s, s->logits, s->x + (size_t)(batch->n - 1) * s->config->hidden_dim, 1, error);
     return batch->logits ? classify_all(s, batch, error) : YALM_OK;
+}
+
+yalm_status cuda_fill(struct cuda_state *s, int64_t position, int n, uint64_t seed, yalm_error *error)
+{
+    struct batch batch = {};
+    batch.n = n;
+    batch.position = position;
+    if (s->method) {
+        TRY(copy_step(s, &batch, error));
+        TRY(selective_begin(s, n, false, error));
+    }
+    TRY(fill_noise(&s->cache, position, n, seed, s->stream, error));
+    for (int layer = 0; s->method && layer < s->config->n_layers; layer++) {
+        const struct attention attention = {s->step, s->rotated_q, s->sink_q, &s->cache, layer, s->config->n_heads};
+        TRY(s->method->append(s, &attention, n, error));
+    }
+    return YALM_OK;
 }

@@ -34,6 +34,12 @@ struct kv_cache {
     float *key_scales = NULL, *value_scales = NULL; // (n_layers, n_kv_heads, policy.capacity) of int8, else NULL
 };
 
+// Of one position's key, or value, of one KV head.
+static inline double kv_row_bytes(const struct kv_cache *cache)
+{
+    return cache->type == YALM_KV_INT8 ? cache->head_dim + 4.0 : cache->head_dim * (cache->type == YALM_KV_FP32 ? 4.0 : 2.0);
+}
+
 struct rope {
     const double *inverse_frequency; // (head_dim / 2), radians a position
     double scale;                    // on cos and sin

@@ -45,9 +45,6 @@ struct selective {
     float *values;     // (n_kv_heads, ld)
     int *n_rows;       // (n_kv_heads)
     unsigned *tickets; // (2, n_kv_heads): blocks that are done; 0 between launches
-    float *part_alpha; // of gather's parts
-    void *gather;      // gather_plan.scratch_bytes
-    struct decode_plan gather_plan;
 
     // Kept, where the method has a tail: running sums of the values (mean.cu).
     double *sums;     // (n_layers, n_kv_heads, head_dim): of positions [from, to)
@@ -55,6 +52,20 @@ struct selective {
     bool tail;        // constant for a session
     int from;         // visible keys, below which attention is dense
 };
+
+// The kernels' launchers, which know no session; a: of one token.
+struct value_sums { // mean.cu
+    const struct step *step;
+    const struct kv_cache *cache; // host memory
+    double *sums;
+    int64_t *covered;
+};
+yalm_status value_sums_cover(const struct value_sums *v, cudaStream_t stream, yalm_error *error);
+yalm_status value_sums_forget(const struct value_sums *v, cudaStream_t stream, yalm_error *error);
+yalm_status select_rows(const struct selective *t, const struct attention *a, cudaStream_t stream, yalm_error *error);
+// scratch: as of attention_decode(), whose plan it is too.
+yalm_status attention_gather(const struct attention *a, const struct selective *t, const struct decode_plan *plan,
+                             float *attended, void *scratch, cudaStream_t stream, yalm_error *error);
 
 // The state's `method`: NULL where attention is dense. All of them run on the host; what they launch goes to s->stream.
 struct cuda_method {
@@ -86,6 +97,8 @@ struct cuda_method {
     // Bytes of the cache and of what the method keeps that one token at `position` must read in one layer.
     double (*bytes)(const struct cuda_state *s, int64_t position);
 };
+
+extern const struct cuda_method method_sparq;
 
 // By name: dense has none. *method NULL, and YALM_USAGE, where the GPU has no such method.
 yalm_status cuda_method_find(const struct cuda_method **method, const char *name, yalm_error *error);

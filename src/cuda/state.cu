@@ -5,18 +5,17 @@
 
 enum { GRANULE = 512 }; // bytes that every block is rounded up to: the driver's own alignment
 
-// A block of its own for each array, so that a checker of memory sees where each one ends.
-template <typename T> static void take(struct cuda_blocks *b, T *&pointer, size_t count, size_t size)
+void *take_block(struct cuda_blocks *b, size_t count, size_t size)
 {
     const size_t bytes = round_up(count * size, GRANULE);
     b->bytes += bytes;
     if (!b->taking || b->status != YALM_OK || bytes == 0)
-        return;
+        return NULL;
     void *block = NULL;
     b->status = cuda_check(cudaMalloc(&block, count * size), "cudaMalloc", b->error);
     if (b->status == YALM_OK)
         b->taken[b->n++] = block;
-    pointer = static_cast<T *>(block);
+    return block;
 }
 
 static void take_kv(struct cuda_state *s, struct cuda_blocks *b)
@@ -29,6 +28,14 @@ static void take_kv(struct cuda_state *s, struct cuda_blocks *b)
         take(b, s->cache.key_scales, rows, sizeof(float));
         take(b, s->cache.value_scales, rows, sizeof(float));
     }
+}
+
+static void take_method(struct cuda_state *s, struct cuda_blocks *b)
+{
+    if (!s->method)
+        return;
+    selective_take_kept(s, b);
+    s->method->take_kept(s, b);
 }
 
 static void take_scratch(struct cuda_state *s, struct cuda_blocks *b)
@@ -57,10 +64,15 @@ static void take_scratch(struct cuda_state *s, struct cuda_blocks *b)
         take(b, s->experts_scratch, experts_scratch_bytes(c, s->chunk), 1);
     take(b, s->sample_scratch, sample_scratch_bytes(c->vocab_size, s->cache.policy.context), 1);
     take(b, s->sampled_token, 1, sizeof *s->sampled_token);
+    if (s->method) {
+        selective_take_scratch(s, b);
+        s->method->take_scratch(s, b);
+    }
 }
 
 // Everything but memory.
-static void state_shape(struct cuda_state *s, const struct backend_plan *plan, const struct cuda_device *device)
+static yalm_status state_shape(struct cuda_state *s, const struct backend_plan *plan, const struct cuda_device *device,
+                               yalm_error *error)
 {
     const struct model_config *c = plan->config;
     *s = {};
@@ -75,18 +87,35 @@ static void state_shape(struct cuda_state *s, const struct backend_plan *plan, c
     s->cache.head_dim = c->head_dim;
     s->cache.policy = plan->kv;
     s->attention_plan = attention_decode_plan(&s->cache, c->n_heads, device->n_sms);
+    TRY(cuda_method_find(&s->method, plan->options->attention, error));
+    if (!s->method)
+        return YALM_OK;
+    selective_plan(s);
+    return s->method->plan(s, plan, error);
 }
 
-void cuda_state_bytes(const struct backend_plan *plan, const struct cuda_device *device, uint64_t *kv_bytes,
-                      uint64_t *scratch_bytes)
+static void method_close(struct cuda_state *s)
+{
+    if (s->method && s->method->close)
+        s->method->close(s);
+}
+
+yalm_status cuda_state_bytes(const struct backend_plan *plan, const struct cuda_device *device, yalm_memory *memory,
+                             yalm_error *error)
 {
     struct cuda_state s;
-    struct cuda_blocks kv = {}, scratch = {};
-    state_shape(&s, plan, device);
-    take_kv(&s, &kv);
-    take_scratch(&s, &scratch);
-    *kv_bytes = kv.bytes;
-    *scratch_bytes = scratch.bytes + matmul_workspace_bytes();
+    struct cuda_blocks kv = {}, kept = {}, scratch = {};
+    const yalm_status status = state_shape(&s, plan, device, error);
+    if (status == YALM_OK) {
+        take_kv(&s, &kv);
+        take_method(&s, &kept);
+        take_scratch(&s, &scratch);
+        memory->kv_cache = kv.bytes;
+        memory->attention = kept.bytes;
+        memory->scratch = scratch.bytes + matmul_workspace_bytes();
+    }
+    method_close(&s);
+    return status;
 }
 
 // The model's weights, which the first session copies.
@@ -119,7 +148,7 @@ static yalm_status state_fill(struct cuda_state *s, yalm_error *error)
     TRY_CUDA(copied);
     TRY_CUDA(cudaMemset(s->attention_scratch, 0, s->attention_plan.scratch_bytes));
     TRY_CUDA(cudaMemset(s->sample_scratch, 0, sample_scratch_bytes(s->config->vocab_size, s->cache.policy.context)));
-    return YALM_OK;
+    return s->method ? selective_open(s, error) : YALM_OK;
 }
 
 static yalm_status state_take(struct cuda_state *s, const struct backend_plan *plan, yalm_error *error)
@@ -131,6 +160,7 @@ static yalm_status state_take(struct cuda_state *s, const struct backend_plan *p
     s->blocks.taking = true;
     s->blocks.error = error;
     take_kv(s, &s->blocks);
+    take_method(s, &s->blocks);
     take_scratch(s, &s->blocks);
     s->blocks.error = NULL;
     TRY(s->blocks.status);
@@ -138,7 +168,8 @@ static yalm_status state_take(struct cuda_state *s, const struct backend_plan *p
     TRY_CUDA(
         cudaHostAlloc(reinterpret_cast<void **>(&s->tokens_host), s->chunk * sizeof *s->tokens_host, cudaHostAllocDefault));
     TRY_CUDA(cudaHostAlloc(reinterpret_cast<void **>(&s->sampled), sizeof *s->sampled, cudaHostAllocDefault));
-    return state_fill(s, error);
+    TRY(state_fill(s, error));
+    return s->method && s->method->open ? s->method->open(s, plan, error) : YALM_OK;
 }
 
 yalm_status cuda_state_open(struct cuda_state **state, const struct backend_plan *plan, const struct cuda_device *device,
@@ -147,8 +178,9 @@ yalm_status cuda_state_open(struct cuda_state **state, const struct backend_plan
     struct cuda_state *s = static_cast<struct cuda_state *>(malloc(sizeof *s));
     if (!s)
         return error_set(error, YALM_NO_MEMORY, "out of memory for a session");
-    state_shape(s, plan, device);
-    const yalm_status status = state_take(s, plan, error);
+    yalm_status status = state_shape(s, plan, device, error);
+    if (status == YALM_OK)
+        status = state_take(s, plan, error);
     if (status == YALM_OK)
         *state = s;
     else
@@ -162,8 +194,10 @@ void cuda_state_close(struct cuda_state *s)
         return;
     if (s->stream)
         cudaStreamSynchronize(s->stream); // what is under way still uses what is freed here
-    if (s->decode)
-        cudaGraphExecDestroy(s->decode);
+    for (cudaGraphExec_t graph : s->decode)
+        if (graph)
+            cudaGraphExecDestroy(graph);
+    method_close(s);
     matmul_close(s->matmul);
     for (int i = 0; i < s->blocks.n; i++)
         cudaFree(s->blocks.taken[i]);

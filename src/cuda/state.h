@@ -1,6 +1,8 @@
 // A session's memory on the device: KV cache, activations, scratch. Sizes are known before anything is taken.
 #pragma once
 #include "cuda/kernels.h"
+#include "cuda/selective.h"
+#include "cuda/sparq.h"
 
 // A model's weights on the device: the same structure, with device pointers.
 struct cuda_weights {
@@ -24,9 +26,16 @@ struct cuda_blocks {
     yalm_status status;
     yalm_error *error;
     size_t bytes;
-    void *taken[32];
+    void *taken[64];
     int n;
 };
+
+// A block of its own for each array, so that a checker of memory sees where each one ends.
+void *take_block(struct cuda_blocks *b, size_t count, size_t size);
+template <typename T> static inline void take(struct cuda_blocks *b, T *&pointer, size_t count, size_t size)
+{
+    pointer = static_cast<T *>(take_block(b, count, size));
+}
 
 struct cuda_state {
     const struct model_config *config;
@@ -37,12 +46,17 @@ struct cuda_state {
 
     cudaStream_t stream;
     struct matmul *matmul;
-    cudaGraphExec_t decode; // one token's step, as it was captured; NULL until then
-    bool decoded;           // once without the graph: all its kernels are loaded, which must not happen while capturing
+    // One token's step as it was captured, [1] where it attends by the method; NULL until then. It has gone without the graph once before: all its
+    // kernels are loaded, which must not happen while capturing.
+    cudaGraphExec_t decode[2];
+    bool decoded[2];
 
     struct kv_cache cache;
     struct rope rope;
     struct decode_plan attention_plan;
+    const struct cuda_method *method; // NULL: attention is dense
+    struct selective selective;       // where there is a method
+    struct sparq sparq;               // where it is that one
 
     // What changes from one evaluation to the next: written to pinned memory, copied from there by the evaluation's first operations.
     struct step *step_host, *step; // pinned; device
@@ -72,12 +86,14 @@ struct cuda_state {
 
 enum { LOGITS_AT_ONCE = 64 }; // rows, where the logits of many tokens are wanted
 
-// Bytes that a session takes on the device, its weights not counted.
-void cuda_state_bytes(const struct backend_plan *plan, const struct cuda_device *device, uint64_t *kv_bytes,
-                      uint64_t *scratch_bytes);
+// Bytes that a session takes on the device: its KV cache, what the attention method keeps, scratch.
+yalm_status cuda_state_bytes(const struct backend_plan *plan, const struct cuda_device *device, yalm_memory *memory,
+                             yalm_error *error);
 yalm_status cuda_state_open(struct cuda_state **state, const struct backend_plan *plan, const struct cuda_device *device,
                             yalm_error *error);
 void cuda_state_close(struct cuda_state *state); // NULL is welcome
 
 // The forward pass (forward.cu): queued when it returns, but for logits of all tokens, which are there.
 yalm_status cuda_forward(struct cuda_state *state, const struct batch *batch, yalm_error *error);
+// Noise instead of n positions' keys and values (noise.cu), and what the attention method makes of them.
+yalm_status cuda_fill(struct cuda_state *state, int64_t position, int n, uint64_t seed, yalm_error *error);

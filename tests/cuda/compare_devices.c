@@ -1,9 +1,9 @@
 // Does the same on the CPU and on the GPU, by one program through the public API, and says how far apart they come:
 //
-//     compare_devices MODEL TOKENS [kv=fp16|fp32|int8] [chunk=N]
+//     compare_devices MODEL TOKENS [kv=fp16|fp32|int8] [chunk=N] [sparq=R,K,LOCAL,COPY,TAIL]
 //
-// TOKENS holds int32 ids. For each scenario one line on stdout: its name, the largest difference of two logits in units of their row's range
-// (on the CPU), the median of the rows' largest differences, and how many rows were compared; of sampling, how many tokens differ and how many were
+// TOKENS holds int32 ids. sparq: that attention, from the first key on, with these of yalm_sparq's fields. For each scenario one line on
+// stdout: its name, the largest difference of two logits in units of their row's range (on the CPU), the median of the rows' largest differences, and how many rows were compared; of sampling, how many tokens differ and how many were
 // drawn.
 #include <math.h>
 #include <stdio.h>
@@ -284,23 +284,37 @@ static int32_t *read_tokens(const char *path, int *n)
     return tokens;
 }
 
+static void read_option(yalm_session_options *options, const char *text)
+{
+    yalm_sparq *sparq = &options->sparq;
+    int copy, tail;
+    if (strncmp(text, "chunk=", 6) == 0) {
+        options->chunk = atoi(text + 6);
+    } else if (strcmp(text, "kv=fp32") == 0) {
+        options->kv = YALM_KV_FP32;
+    } else if (strcmp(text, "kv=int8") == 0) {
+        options->kv = YALM_KV_INT8;
+    } else if (sscanf(text, "sparq=%d,%d,%d,%d,%d", &sparq->r, &sparq->k, &sparq->local, &copy, &tail) == 5) {
+        options->attention = "sparq";
+        sparq->from = 1;
+        sparq->copy = (yalm_copy)copy;
+        sparq->tail = (yalm_switch)tail;
+    } else if (strcmp(text, "kv=fp16") != 0) {
+        quit(text, NULL);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static struct pair p;
     p.options = yalm_session_defaults();
     int32_t *tokens = argc > 2 ? read_tokens(argv[2], &p.n) : NULL;
     if (tokens == NULL || p.n < 24)
-        quit("usage: compare_devices MODEL TOKENS [kv=fp16|fp32|int8] [chunk=N], where TOKENS holds 24 int32 ids or more",
+        quit("usage: compare_devices MODEL TOKENS [kv=fp16|fp32|int8] [chunk=N] [sparq=…], where TOKENS holds 24 int32 ids or "
+             "more",
              NULL);
     for (int i = 3; i < argc; i++)
-        if (strncmp(argv[i], "chunk=", 6) == 0)
-            p.options.chunk = atoi(argv[i] + 6);
-        else if (strcmp(argv[i], "kv=fp32") == 0)
-            p.options.kv = YALM_KV_FP32;
-        else if (strcmp(argv[i], "kv=int8") == 0)
-            p.options.kv = YALM_KV_INT8;
-        else if (strcmp(argv[i], "kv=fp16") != 0)
-            quit(argv[i], NULL);
+        read_option(&p.options, argv[i]);
     yalm_error error = {0};
     yalm_model *model = yalm_model_open(argv[1], NULL, &error);
     if (model == NULL)

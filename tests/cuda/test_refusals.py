@@ -19,7 +19,9 @@ MACHINES = [
     ({"YALM_EMULATED_CAPABILITY": "7.5"}, "has compute capability 7.5, 8.0 or later is needed"),
 ]
 OPTIONS = [
-    (["--attention", "sparq"], "sparq attention does not run on the GPU"),
+    (["--attention", "nomad"], "nomad attention does not run on the GPU"),
+    (["--attention", "sparq", "--sparq-copy", "q4"], "sparq copy: q4 does not run on the GPU"),
+    (["--attention", "sparq", "--kv", "int8"], "sparq attention does not run on an int8 KV cache"),
     (["--isa", "avx2"], "instruction sets are the CPU's"),
 ]
 

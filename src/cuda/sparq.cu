@@ -1,0 +1,462 @@
+// SparQ on the GPU (Ribar et al., arXiv 2312.04985): the second copy of the keys and the approximate scores. With d components and a group of
+// query heads that share a KV head,
+//
+//     i1 = the r components in which Σ_group |q| is largest                                     (prepare)
+//     q' = q[i1] / sqrt(Σ_i1 |q_i| / Σ |q_i|)      q has its factor 1 / √d already              (prepare)
+//     x_j = q' · K[j, i1]                          for all slots j                              (score)
+//
+// What differs from the paper: i1 is the group's, the copy may be int8 with a scale a key, scores stay in registers while all r
+// components go by, and what comes next is in select.cu and attention_decode.cu.
+#include "cuda/selective.cuh"
+#include "cuda/state.h"
+
+enum {
+    APPEND_TOKENS = 32, // of a block
+    APPEND_THREADS = 256,
+    PREPARE_THREADS = 256, // head_dim at least: a thread for each component
+    SCORE_EACH = 8,        // neighbouring slots of a thread
+    SCORE_THREADS = PART_KEYS / SCORE_EACH,
+    MIN_KEYS = 128, // selected, unless asked for fewer
+};
+
+static constexpr float INT8_LEAST_SCALE = 0x1p-126f; // below it a key is 0
+
+// Bytes that a layer's further steps cost, as reading: five launches more, some 8 µs at 4 TB/s. An estimate, to be measured.
+static constexpr double STEP_BYTES = 32e6;
+
+// Arguments of all kernels here; pointers are the layer's.
+struct sparq_args {
+    const struct step *step;
+    const float *q, *sink_q; // (n_heads, head_dim)
+    const void *keys;        // (n_kv_heads, capacity, head_dim)
+    struct kv_policy policy;
+    int group, head_dim, r;
+    char *copied;  // (n_kv_heads, head_dim, ld)
+    float *scales; // (n_kv_heads, ld); NULL: of fp16
+    int *components;
+    float *scaled_q;
+    struct selective t;
+};
+
+// ------------------------------------------------------------------------------------------ the copy
+
+// A key's scale, from this lane's part of it: the largest magnitude becomes 127; 0 for keys too small, NaN where something is not finite, as
+// cpu_kernels.to_int8 does.
+__device__ static inline float int8_scale(float largest, bool finite)
+{
+    const float scale = warp_max(largest) / 127.0f;
+    return !__all_sync(0xffffffffu, finite) ? NAN : scale >= INT8_LEAST_SCALE ? scale : 0.0f;
+}
+
+// Element of the copy from a key's component.
+template <class COPY> __device__ __forceinline__ COPY copy_element(float x, float inverse);
+template <> __device__ __forceinline__ half copy_element<half>(float x, float)
+{
+    return from_float<half>(x);
+}
+template <> __device__ __forceinline__ int8_t copy_element<int8_t>(float x, float inverse)
+{
+    return (int8_t)__float2int_rn(x * inverse);
+}
+
+// One warp: a token's key, from its row to `to` (components, APPEND_TOKENS + 1 apart), and its scale. to NULL: straight to the copy.
+template <class T, class COPY>
+__device__ static inline void copy_key(const struct sparq_args &a, int kv_head, int slot, COPY *to, int stride)
+{
+    const int lane = (int)threadIdx.x % 32;
+    const T *key = static_cast<const T *>(a.keys) + ((size_t)kv_head * a.policy.capacity + slot) * a.head_dim;
+    float inverse = 1.0f;
+    if (sizeof(COPY) == 1) {
+        float largest = 0.0f;
+        bool finite = true;
+        for (int c = lane; c < a.head_dim; c += 32) {
+            const float x = to_float(key[c]);
+            largest = fmaxf(largest, fabsf(x));
+            finite &= isfinite(x) != 0;
+        }
+        const float scale = int8_scale(largest, finite);
+        inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
+        if (lane == 0)
+            a.scales[(size_t)kv_head * a.t.ld + slot] = scale;
+    }
+    for (int c = lane; c < a.head_dim; c += 32) {
+        const float x = to_float(key[c]);
+        to[(size_t)c * stride] = copy_element<COPY>(sizeof(COPY) == 1 && inverse == 0.0f ? 0.0f : x, inverse);
+    }
+}
+
+template <class COPY> __device__ static inline COPY *copy_of(const struct sparq_args &a, int kv_head)
+{
+    return reinterpret_cast<COPY *>(a.copied) + (size_t)kv_head * a.head_dim * a.t.ld;
+}
+
+// Block (i, kv_head): APPEND_TOKENS of step->n tokens, whose rows are in the cache. Reads rows, writes runs: turned in shared memory.
+template <class T, class COPY> static __global__ void __launch_bounds__(APPEND_THREADS) append_kernel(struct sparq_args a)
+{
+    enum { STRIDE = APPEND_TOKENS + 2 };
+    SHARED_ARRAY(COPY, tile, ATTENTION_MAX_DIM * STRIDE);
+    grid_dependency_launch();
+    grid_dependency_wait();
+    const int kv_head = (int)blockIdx.y, first = (int)blockIdx.x * APPEND_TOKENS;
+    const int n = min((int)APPEND_TOKENS, a.step->n - first);
+    const int64_t position = a.step->position + first;
+    for (int t = (int)threadIdx.x / 32; t < n; t += APPEND_THREADS / 32)
+        copy_key<T, COPY>(a, kv_head, policy_slot(a.policy, position + t), tile + t, STRIDE);
+    __syncthreads();
+    const int t = (int)threadIdx.x % APPEND_TOKENS;
+    if (t >= n)
+        return;
+    COPY *to = copy_of<COPY>(a, kv_head) + policy_slot(a.policy, position + t);
+    for (int c = (int)threadIdx.x / APPEND_TOKENS; c < a.head_dim; c += APPEND_THREADS / APPEND_TOKENS)
+        to[(size_t)c * a.t.ld] = tile[c * STRIDE + t];
+}
+
+// ------------------------------------------------------------------------------------------ the queries
+
+// Block kv_head: its largest components, ascending, of equal ones the first; and its queries' values there. Also the copy of the token's own key. A
+// component's rank is how many are before it: head_dim² comparisons, in shared memory.
+template <class T, class COPY> static __global__ void __launch_bounds__(PREPARE_THREADS) prepare_kernel(struct sparq_args a)
+{
+    SHARED_ARRAY(float, sums, ATTENTION_MAX_DIM);
+    SHARED_ARRAY(int, chosen, ATTENTION_MAX_DIM);
+    SHARED_ARRAY(int, counts, PREPARE_THREADS / 32);
+    grid_dependency_launch();
+    grid_dependency_wait();
+    const int kv_head = (int)blockIdx.x, c = (int)threadIdx.x, warp = c / 32, lane = c % 32, d = a.head_dim;
+    const float *q = a.q + (size_t)kv_head * a.group * d;
+    float mine = -1.0f;
+    if (c < d) {
+        mine = 0.0f;
+        for (int i = 0; i < a.group; i++)
+            mine += fabsf(q[i * d + c]);
+        mine = mine >= 0.0f ? mine : -1.0f; // NaN
+        sums[c] = mine;
+    }
+    __syncthreads();
+    int rank = 0;
+    for (int i = 0; c < d && i < d; i++)
+        rank += sums[i] > mine || (sums[i] == mine && i < c);
+    const bool keep = c < d && rank < a.r;
+    const unsigned votes = __ballot_sync(0xffffffffu, keep);
+    if (lane == 0)
+        counts[warp] = __popc(votes);
+    __syncthreads();
+    int at = __popc(votes & ((1u << lane) - 1));
+    for (int w = 0; w < warp; w++)
+        at += counts[w];
+    if (keep) {
+        chosen[at] = c;
+        a.components[kv_head * a.r + at] = c;
+    }
+    __syncthreads();
+    for (int i = warp; i <= a.group; i += PREPARE_THREADS / 32) {
+        if (i == a.group) {
+            const int slot = policy_slot(a.policy, a.step->position);
+            copy_key<T, COPY>(a, kv_head, slot, copy_of<COPY>(a, kv_head) + slot, a.t.ld);
+            continue;
+        }
+        float all = 0.0f, part = 0.0f;
+        for (int k = lane; k < d; k += 32)
+            all += fabsf(q[i * d + k]);
+        for (int k = lane; k < a.r; k += 32)
+            part += fabsf(q[i * d + chosen[k]]);
+        all = warp_sum(all);
+        part = warp_sum(part);
+        const float factor = part > 0.0f ? sqrtf(all / part) : 1.0f;
+        for (int k = lane; k < a.r; k += 32)
+            a.scaled_q[(size_t)(kv_head * a.group + i) * a.r + k] = factor * q[i * d + chosen[k]];
+    }
+}
+
+// ------------------------------------------------------------------------------------------ scores
+
+// SCORE_EACH neighbours of a run: 16 bytes of fp16, 8 of int8.
+template <class COPY> struct pack_of;
+template <> struct pack_of<half> {
+    uint4 words;
+};
+template <> struct pack_of<int8_t> {
+    uint2 words;
+};
+
+__device__ __forceinline__ void unpack_run(float (&x)[SCORE_EACH], const struct pack_of<half> &pack)
+{
+    unpack<half>(x, pack.words);
+}
+// A byte's sign extended, to a float: four at a time.
+__device__ __forceinline__ void unpack_run(float (&x)[SCORE_EACH], const struct pack_of<int8_t> &pack)
+{
+    const unsigned words[2] = {pack.words.x, pack.words.y};
+#pragma unroll
+    for (int i = 0; i < SCORE_EACH; i++)
+        x[i] = (float)(int8_t)(words[i / 4] >> 8 * (i % 4));
+}
+
+// Block (part, kv_head): of up to HEADS queries at a time. Bytes, of a KV head with S keys: S r elements of the copy once for each HEADS queries, and
+// 4 S written for each query. Operations: 2 r S for each query. Bound by reading: r independent loads of 16 (8) bytes, eight at a time in flight for
+// each of 8 slots. Dynamic shared memory: (group, r) floats and r ints.
+template <class T, class COPY, int HEADS>
+static __global__ void __launch_bounds__(SCORE_THREADS) score_kernel(struct sparq_args a)
+{
+    SHARED_DYNAMIC(float, q);
+    SHARED_ARRAY(float, shared, 64);
+    grid_dependency_launch();
+    grid_dependency_wait();
+    const int part = (int)blockIdx.x, kv_head = (int)blockIdx.y, slot = part * PART_KEYS + (int)threadIdx.x * SCORE_EACH;
+    const struct visible v = visible_at(a.policy, a.step->position);
+    if (part == 0 && v.sinks > 0)
+        score_sinks(a.t.sink_scores, a.sink_q,
+                    static_cast<const T *>(a.keys) + (size_t)kv_head * a.policy.capacity * a.head_dim, kv_head, a.group,
+                    a.policy.n_sinks, v.sinks, a.head_dim);
+    float2 *stats = a.t.part_stats + (size_t)kv_head * a.group * a.t.n_parts + part;
+    if (!part_has_keys(v, part)) {
+        for (int i = (int)threadIdx.x; i < a.group; i += SCORE_THREADS)
+            stats[i * a.t.n_parts] = make_float2(-INFINITY, 0.0f);
+        return;
+    }
+    int *components = reinterpret_cast<int *>(q + a.group * a.r);
+    for (int i = (int)threadIdx.x; i < a.group * a.r; i += SCORE_THREADS)
+        q[i] = a.scaled_q[(size_t)kv_head * a.group * a.r + i];
+    for (int i = (int)threadIdx.x; i < a.r; i += SCORE_THREADS)
+        components[i] = a.components[kv_head * a.r + i];
+    __syncthreads();
+    const COPY *run = copy_of<COPY>(a, kv_head) + slot;
+    for (int first = 0; first < a.group; first += HEADS) {
+        const int n_heads = min(HEADS, a.group - first);
+        float scores[HEADS][SCORE_EACH] = {};
+#pragma unroll 8
+        for (int i = 0; i < a.r; i++) {
+            float x[SCORE_EACH];
+            unpack_run(x, *reinterpret_cast<const struct pack_of<COPY> *>(run + (size_t)components[i] * a.t.ld));
+#pragma unroll
+            for (int h = 0; h < HEADS; h++) {
+                const float factor = q[(first + min(h, n_heads - 1)) * a.r + i];
+#pragma unroll
+                for (int j = 0; j < SCORE_EACH; j++)
+                    scores[h][j] = fmaf(factor, x[j], scores[h][j]);
+            }
+        }
+        float4 scale[2] = {{1.0f, 1.0f, 1.0f, 1.0f}, {1.0f, 1.0f, 1.0f, 1.0f}};
+        if (a.scales) {
+            const float4 *from = reinterpret_cast<const float4 *>(a.scales + (size_t)kv_head * a.t.ld + slot);
+            scale[0] = from[0];
+            scale[1] = from[1];
+        }
+        const float scales[SCORE_EACH] = {scale[0].x, scale[0].y, scale[0].z, scale[0].w,
+                                          scale[1].x, scale[1].y, scale[1].z, scale[1].w};
+#pragma unroll
+        for (int h = 0; h < HEADS; h++) {
+            if (h >= n_heads)
+                break;
+            float max = -INFINITY, sum = 0.0f;
+#pragma unroll
+            for (int j = 0; j < SCORE_EACH; j++) {
+                scores[h][j] = key_number(v, slot + j) >= 0 ? scores[h][j] * scales[j] : -INFINITY;
+                max = fmaxf(max, scores[h][j]);
+            }
+#pragma unroll
+            for (int j = 0; j < SCORE_EACH; j++)
+                sum += max > -INFINITY ? softmax_weight(scores[h][j], max) : 0.0f;
+            float4 *to = reinterpret_cast<float4 *>(a.t.scores + (size_t)(kv_head * a.group + first + h) * a.t.ld + slot);
+            to[0] = make_float4(scores[h][0], scores[h][1], scores[h][2], scores[h][3]);
+            to[1] = make_float4(scores[h][4], scores[h][5], scores[h][6], scores[h][7]);
+            leave_part_stats(stats + (first + h) * a.t.n_parts, max, sum, shared);
+            __syncthreads();
+        }
+    }
+}
+
+// ------------------------------------------------------------------------------------------ launches
+
+static struct sparq_args args_of(const struct cuda_state *s, const struct attention *a)
+{
+    const struct kv_cache *cache = a->cache;
+    const size_t layer_heads = (size_t)a->layer * cache->n_kv_heads;
+    struct sparq_args args = {};
+    args.step = a->step;
+    args.q = a->q;
+    args.sink_q = a->sink_q;
+    args.keys = static_cast<const char *>(cache->keys) +
+                layer_heads * cache->policy.capacity * cache->head_dim * (cache->type == YALM_KV_FP32 ? 4 : 2);
+    args.policy = cache->policy;
+    args.group = a->n_heads / cache->n_kv_heads;
+    args.head_dim = cache->head_dim;
+    args.r = s->sparq.r;
+    args.copied = s->sparq.copied + layer_heads * cache->head_dim * s->sparq.stride;
+    args.scales = s->sparq.scales ? s->sparq.scales + layer_heads * s->selective.ld : NULL;
+    args.components = s->sparq.components;
+    args.scaled_q = s->sparq.q;
+    args.t = s->selective;
+    return args;
+}
+
+// LAUNCH of the instance for the cache's type and the copy's: kernel is a template of both.
+#define LAUNCH_COPY(s, error, kernel, ...)                                                                                     \
+    ((s)->cache.type == YALM_KV_FP32                                                                                           \
+         ? ((s)->sparq.copy == YALM_COPY_INT8 ? LAUNCH(error, (kernel<float, int8_t>), __VA_ARGS__)                            \
+                                              : LAUNCH(error, (kernel<float, half>), __VA_ARGS__))                             \
+         : ((s)->sparq.copy == YALM_COPY_INT8 ? LAUNCH(error, (kernel<half, int8_t>), __VA_ARGS__)                             \
+                                              : LAUNCH(error, (kernel<half, half>), __VA_ARGS__)))
+
+static yalm_status sparq_append(struct cuda_state *s, const struct attention *a, int n, yalm_error *error)
+{
+    const dim3 grid((n + APPEND_TOKENS - 1) / APPEND_TOKENS, a->cache->n_kv_heads);
+    return LAUNCH_COPY(s, error, append_kernel, grid, APPEND_THREADS, 0, s->stream, args_of(s, a));
+}
+
+static yalm_status sparq_prepare(struct cuda_state *s, const struct attention *a, yalm_error *error)
+{
+    return LAUNCH_COPY(s, error, prepare_kernel, a->cache->n_kv_heads, PREPARE_THREADS, 0, s->stream, args_of(s, a));
+}
+
+template <class T, class COPY>
+static yalm_status launch_score(struct cuda_state *s, const struct sparq_args &args, yalm_error *error)
+{
+    const dim3 grid(s->selective.n_parts, s->config->n_kv_heads);
+    const size_t shared = ((size_t)args.group * args.r + args.r) * sizeof(float);
+    return args.group == 1   ? LAUNCH(error, (score_kernel<T, COPY, 1>), grid, SCORE_THREADS, shared, s->stream, args)
+           : args.group == 2 ? LAUNCH(error, (score_kernel<T, COPY, 2>), grid, SCORE_THREADS, shared, s->stream, args)
+           : args.group <= 4 ? LAUNCH(error, (score_kernel<T, COPY, 4>), grid, SCORE_THREADS, shared, s->stream, args)
+                             : LAUNCH(error, (score_kernel<T, COPY, 8>), grid, SCORE_THREADS, shared, s->stream, args);
+}
+
+static yalm_status sparq_score(struct cuda_state *s, const struct attention *a, yalm_error *error)
+{
+    const struct sparq_args args = args_of(s, a);
+    const bool int8 = s->sparq.copy == YALM_COPY_INT8;
+    if (s->cache.type == YALM_KV_FP32)
+        return int8 ? launch_score<float, int8_t>(s, args, error) : launch_score<float, half>(s, args, error);
+    return int8 ? launch_score<half, int8_t>(s, args, error) : launch_score<half, half>(s, args, error);
+}
+
+// ------------------------------------------------------------------------------------------ sizes
+
+static int selected(const struct sparq *p, int n)
+{
+    const int k = (int)(p->share * n);
+    return p->k ? p->k : k > p->min_k ? k : p->min_k;
+}
+
+// Of one KV head with n keys: the runs that scores are computed from, keys and values of the selected.
+static double head_bytes(const struct cuda_state *s, int n)
+{
+    const struct sparq *p = &s->sparq;
+    const int k = selected(p, n) < n ? selected(p, n) : n;
+    return n * (p->copy == YALM_COPY_INT8 ? p->r + 4.0 : p->r * 2.0) + 2.0 * k * kv_row_bytes(&s->cache) +
+           (s->selective.tail ? s->config->head_dim * 8.0 : 0);
+}
+
+// The shortest length at which reading less makes up for the further steps.
+static int break_even(const struct cuda_state *s)
+{
+    const double dense = 2.0 * kv_row_bytes(&s->cache), steps = STEP_BYTES / s->config->n_kv_heads;
+    int n = 256;
+    while (n < s->cache.policy.span && head_bytes(s, n) + steps >= dense * n)
+        n += 64;
+    return n;
+}
+
+static double sparq_bytes(const struct cuda_state *s, int64_t position)
+{
+    const int sinks = policy_sinks_apart(s->cache.policy, position) ? s->cache.policy.n_sinks : 0;
+    return s->config->n_kv_heads *
+           (head_bytes(s, selective_n_keys(&s->cache.policy, position)) + 2.0 * sinks * kv_row_bytes(&s->cache));
+}
+
+static struct choice sparq_choice(const struct cuda_state *s, int n)
+{
+    struct choice c = {};
+    c.k = selected(&s->sparq, n);
+    c.local = s->sparq.local ? s->sparq.local : c.k / 4;
+    return c;
+}
+
+static yalm_status sparq_check(const struct model_config *config, const yalm_session_options *options, yalm_error *error)
+{
+    const yalm_sparq *o = &options->sparq;
+    const int d = config->head_dim;
+    if (d > ATTENTION_MAX_DIM)
+        return error_set(error, YALM_USAGE, "sparq attention on the GPU: found heads of %d components, expected at most %d", d,
+                         (int)ATTENTION_MAX_DIM);
+    if (options->kv == YALM_KV_INT8)
+        return error_set(error, YALM_USAGE,
+                         "device cuda: sparq attention does not run on an int8 KV cache, only fp16 and fp32");
+    if (!(o->ratio >= 0 && o->ratio <= 1))
+        return error_set(error, YALM_USAGE, "sparq ratio: found %g, expected above 0 to 1 (0: chosen)", (double)o->ratio);
+    if (o->r < 0 || o->r > d)
+        return error_set(error, YALM_USAGE, "sparq r: found %d, expected 1 to the model's head_dim, %d (0: chosen)", o->r, d);
+    const char *const names[] = {"k", "min k", "local", "from"};
+    const int values[] = {o->k, o->min_k, o->local, o->from};
+    for (int i = 0; i < 4; i++)
+        if (values[i] < 0)
+            return error_set(error, YALM_USAGE, "sparq %s: found %d, expected 1 or more (0: chosen)", names[i], values[i]);
+    if (o->copy != YALM_COPY_INT8 && o->copy != YALM_COPY_FP16)
+        return error_set(error, YALM_USAGE, "sparq copy: %s does not run on the GPU, only int8 and fp16 (-d cpu runs it)",
+                         o->copy == YALM_COPY_Q4 ? "q4" : "this type");
+    if (o->tail < YALM_AUTO || o->tail > YALM_OFF)
+        return error_set(error, YALM_USAGE, "sparq tail: found %d, expected auto, on or off", (int)o->tail);
+    return YALM_OK;
+}
+
+// Traffic in elements is S r + 2 k d of the dense 2 S d: half of the wanted ratio for each term, r = ratio d and k = ratio S / 2 (as cpu/sparq.c).
+static yalm_status sparq_plan(struct cuda_state *s, const struct backend_plan *plan, yalm_error *error)
+{
+    (void)error;
+    const yalm_sparq *o = &plan->options->sparq;
+    struct sparq *p = &s->sparq;
+    const int d = s->config->head_dim, by_ratio = o->ratio > 0 ? (int)lrintf(o->ratio * (float)d) : d / 4;
+    p->copy = o->copy;
+    p->r = o->r ? o->r : by_ratio > 1 ? by_ratio : 1;
+    p->share = o->ratio > 0 ? (double)o->ratio / 2 : 1.0 / 16;
+    p->k = o->k;
+    p->min_k = o->min_k ? o->min_k : (int)MIN_KEYS;
+    p->local = o->local;
+    p->stride = (size_t)s->selective.ld * (p->copy == YALM_COPY_INT8 ? sizeof(int8_t) : sizeof(half));
+    s->selective.tail = o->tail == YALM_ON || (o->tail == YALM_AUTO && s->config->n_heads == s->config->n_kv_heads);
+    s->selective.from = o->from ? o->from : break_even(s);
+    return YALM_OK;
+}
+
+static void sparq_take_kept(struct cuda_state *s, struct cuda_blocks *b)
+{
+    const size_t heads = (size_t)s->config->n_layers * s->config->n_kv_heads;
+    take(b, s->sparq.copied, heads * s->config->head_dim, s->sparq.stride);
+    if (s->sparq.copy == YALM_COPY_INT8)
+        take(b, s->sparq.scales, heads * s->selective.ld, sizeof(float));
+}
+
+static void sparq_take_scratch(struct cuda_state *s, struct cuda_blocks *b)
+{
+    take(b, s->sparq.components, (size_t)s->config->n_kv_heads * s->sparq.r, sizeof(int));
+    take(b, s->sparq.q, (size_t)s->config->n_heads * s->sparq.r, sizeof(float));
+}
+
+// Packs are read whole, slots that nothing was ever written to with them.
+static yalm_status sparq_open(struct cuda_state *s, const struct backend_plan *plan, yalm_error *error)
+{
+    (void)plan;
+    const size_t heads = (size_t)s->config->n_layers * s->config->n_kv_heads;
+    TRY_CUDA(cudaMemset(s->sparq.copied, 0, heads * s->config->head_dim * s->sparq.stride));
+    if (s->sparq.scales)
+        TRY_CUDA(cudaMemset(s->sparq.scales, 0, heads * s->selective.ld * sizeof(float)));
+    return YALM_OK;
+}
+
+static struct cuda_method make_method(void)
+{
+    struct cuda_method m = {};
+    m.name = "sparq";
+    m.check = sparq_check;
+    m.plan = sparq_plan;
+    m.take_kept = sparq_take_kept;
+    m.take_scratch = sparq_take_scratch;
+    m.open = sparq_open;
+    m.append = sparq_append;
+    m.prepare = sparq_prepare;
+    m.score = sparq_score;
+    m.choice = sparq_choice;
+    m.bytes = sparq_bytes;
+    return m;
+}
+
+const struct cuda_method method_sparq = make_method();

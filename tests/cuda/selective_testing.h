@@ -1,0 +1,139 @@
+// Scratch of the attention methods that select keys, and what is expected of selection: by the CPU's own code (cpu/select.c), from the same weights.
+#pragma once
+#include "attention_testing.h"
+#include "cuda/state.h"
+
+extern "C" {
+#include "cpu/select.h"
+}
+
+// A session's state as far as methods look at it. Its blocks are freed by selective_end().
+struct selective_fixture {
+    struct model_config config;
+    struct cuda_state s;
+    yalm_error error;
+};
+
+static inline void selective_begin_fixture(struct selective_fixture *f, const struct attention_fixture *a, bool tail)
+{
+    *f = {};
+    f->config.n_layers = a->cache.n_layers;
+    f->config.n_heads = a->c.n_heads;
+    f->config.n_kv_heads = a->c.n_kv_heads;
+    f->config.head_dim = a->c.head_dim;
+    f->s.config = &f->config;
+    f->s.cache = a->cache;
+    f->s.step = a->step;
+    f->s.attention_plan = attention_decode_plan(&f->s.cache, a->c.n_heads, 4);
+    selective_plan(&f->s);
+    f->s.selective.tail = tail;
+    f->s.blocks.taking = true;
+    f->s.blocks.error = &f->error;
+}
+
+// Memory: of `method` too, which has been planned, unless NULL. Everything that is not to be 0 is NaN.
+static inline void selective_take(struct selective_fixture *f, const struct cuda_method *method)
+{
+    struct cuda_blocks *b = &f->s.blocks;
+    selective_take_kept(&f->s, b);
+    selective_take_scratch(&f->s, b);
+    take(b, f->s.attention_scratch, f->s.attention_plan.scratch_bytes, 1);
+    if (method) {
+        method->take_kept(&f->s, b);
+        method->take_scratch(&f->s, b);
+    }
+    assert_ok(b->status, f->error);
+    assert_cuda(cudaMemset(f->s.attention_scratch, 0, f->s.attention_plan.scratch_bytes));
+    assert_ok(selective_open(&f->s, &f->error), f->error);
+    if (method && method->open)
+        assert_ok(method->open(&f->s, NULL, &f->error), f->error);
+}
+
+static inline void selective_end(struct selective_fixture *f)
+{
+    assert_cuda(cudaDeviceSynchronize());
+    for (int i = 0; i < f->s.blocks.n; i++)
+        cudaFree(f->s.blocks.taken[i]);
+}
+
+static inline void write_step(const struct attention_fixture *a, int64_t position, int n, const struct choice &choice)
+{
+    struct step step = {position, n, 0};
+    step.choice = choice;
+    assert_cuda(cudaMemcpy(a->step, &step, sizeof step, cudaMemcpyHostToDevice));
+}
+
+static inline struct choice choice_of(int k, int first, int local, float mass = 0, int least = 0)
+{
+    struct choice c = {};
+    c.k = k;
+    c.first = first;
+    c.local = local;
+    c.mass = mass;
+    c.least = least;
+    return c;
+}
+
+// The slots of the keys that the token at `position` selects from, oldest first.
+static inline std::vector<int> slots_by_age(const struct kv_policy *policy, int64_t position)
+{
+    std::vector<int> slots;
+    for (int64_t p = kv_first_visible(policy, position); p <= position; p++)
+        slots.push_back(kv_slot(policy, p));
+    return slots;
+}
+
+// cpu/select.c's kernels, plainly.
+static inline int count_from(const float *x, int n, float least)
+{
+    int count = 0;
+    for (int i = 0; i < n; i++)
+        count += x[i] >= least;
+    return count;
+}
+
+static inline float sum_from(const float *x, int n, float least)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += x[i] >= least ? (double)x[i] : 0.0;
+    return (float)sum;
+}
+
+static inline int collect_from(int *indices, float *values, const float *x, int first, int last, float least)
+{
+    int n = 0;
+    for (int i = first; i < last; i++) {
+        indices[n] = i;
+        values[n] = x[i];
+        n += x[i] >= least;
+    }
+    return n;
+}
+
+// The rows that the CPU selects: x: (n) weights by age; sinks: what the sinks apart have of the group's softmax, in all.
+static inline std::vector<int> cpu_selection(const std::vector<float> &x, const struct choice &c, double group, double sinks)
+{
+    struct sparse_kernels kernels = {};
+    kernels.count_from = count_from;
+    kernels.sum_from = sum_from;
+    kernels.collect = collect_from;
+    const int n = (int)x.size(), k = std::min(c.k, n), local = std::min(c.local, k), first = std::min(c.first, k - local);
+    std::vector<int> indices(n + 16), rows;
+    std::vector<float> values(n + 16);
+    struct candidates chosen = {indices.data(), values.data(), 0};
+    chosen.n = select_top(&kernels, indices.data(), values.data(), x.data(), first, n - local, k - first - local);
+    if (c.mass > 0) {
+        double wanted = c.mass * group - sinks;
+        for (int i = 0; i < n; i++)
+            wanted -= i < first || i >= n - local ? x[i] : 0;
+        const int least = c.least - first - local;
+        select_mass(&kernels, &chosen, wanted > 0 ? (float)wanted : 0, least > 0 ? least : 0);
+    }
+    for (int i = 0; i < first; i++)
+        rows.push_back(i);
+    rows.insert(rows.end(), indices.begin(), indices.begin() + chosen.n);
+    for (int i = n - local; i < n; i++)
+        rows.push_back(i);
+    return rows;
+}
