@@ -36,7 +36,7 @@ from models import (
 QUICK = {
     "shape": "tinyllama-1.1b",
     "depth_shape": "llama-3.2-1b",
-    "dtypes": ["fp16", "bf16"],
+    "dtypes": ["fp16", "bf16", "q8", "q4"],
     "depth_dtype": "fp16",
     "prompt": 512,
     "generate": 64,
@@ -48,7 +48,7 @@ QUICK = {
 }
 FULL = {
     **QUICK,
-    "dtypes": ["fp16", "bf16", "fp32"],
+    "dtypes": ["fp16", "bf16", "q8", "q4", "fp8", "fp32"],
     "generate": 128,
     "prompts": [1, 4, 16, 64, 256, 512, 1024, 2048],
     "depths": [0, 1024, 4096, 16384, 65536],
