@@ -322,9 +322,9 @@ YALM_API yalm_cost yalm_session_cost(const yalm_session *session, int n, int64_t
 typedef struct yalm_limits {
     double read_gb_per_s; // the best of a grid of access patterns over memory larger than the caches
     double fma_gop_per_s; // float32 multiply-adds from registers, two operations each
-    double dot_gop_per_s; // 8-bit multiply-adds with 32-bit sums, likewise: the limit for quantised weights; 0 on the GPU
+    double dot_gop_per_s; // 8-bit multiply-adds with 32-bit sums, likewise: the limit for q8 and q4 weights; 0 on the GPU
     double
-        matrix_gop_per_s; // GPU: bfloat16 matrix products with float32 sums: the limit for fp16 and bf16 weights; 0 on the CPU
+        matrix_gop_per_s; // GPU: bfloat16 matrix products with float32 sums: the limit for all but fp32 weights; 0 on the CPU
 } yalm_limits;
 
 // Measures for about `seconds` in all.

@@ -7,11 +7,11 @@
 #include "cli/cli.h"
 #include "cli/throughput.h"
 
-// What the products with this model's weights are made of, at best: quantised ones of 8-bit multiply-adds, 16-bit ones on a GPU of its
-// matrix units' products.
+// What the products with this model's weights are made of, at best: on a GPU all but fp32's of its matrix units' products, on the CPU
+// quantised ones' of 8-bit multiply-adds.
 static double arithmetic_limit(const struct report *report)
 {
-    if (report->facts->weight_dtype[0] == 'q')
+    if (report->facts->weight_dtype[0] == 'q' && report->limits.dot_gop_per_s > 0)
         return report->limits.dot_gop_per_s;
     const bool matrices = report->limits.matrix_gop_per_s > 0 && strcmp(report->facts->weight_dtype, "fp32") != 0;
     return matrices ? report->limits.matrix_gop_per_s : report->limits.fma_gop_per_s;

@@ -49,33 +49,6 @@ static yalm_status find_device(struct cuda_device *device, yalm_error *error)
 
 // ------------------------------------------------------------------------------------------ what it can run
 
-static yalm_status check_matrix(const struct matrix *m, yalm_error *error)
-{
-    if (m->dtype <= DTYPE_BF16)
-        return YALM_OK;
-    return error_set(error, YALM_USAGE,
-                     "device cuda: %s weights do not run on the GPU, only fp32, fp16 and bf16 (-d cpu runs them)",
-                     dtype_names[m->dtype]);
-}
-
-static yalm_status check_weights(const struct model_config *c, const struct model_weights *w, yalm_error *error)
-{
-    TRY(check_matrix(&w->embedding, error));
-    TRY(check_matrix(&w->classifier, error));
-    for (int i = 0; i < c->n_layers; i++) {
-        const struct layer_weights *l = &w->layers[i];
-        const struct matrix *const attention[] = {&l->q, &l->k, &l->v, &l->o};
-        for (const struct matrix *m : attention)
-            TRY(check_matrix(m, error));
-        for (int e = 0; e < (c->n_experts ? c->n_experts : 1); e++) {
-            TRY(check_matrix(&l->experts[e].gate, error));
-            TRY(check_matrix(&l->experts[e].up, error));
-            TRY(check_matrix(&l->experts[e].down, error));
-        }
-    }
-    return YALM_OK;
-}
-
 static int usable_cores(void)
 {
     cpu_set_t set;
@@ -83,8 +56,8 @@ static int usable_cores(void)
     return n < MAX_COPY_THREADS ? n : MAX_COPY_THREADS;
 }
 
-static yalm_status cuda_resolve(const struct model_config *config, const struct model_weights *weights,
-                                yalm_session_options *options, yalm_error *error)
+static yalm_status cuda_resolve(const struct model_config *config, const struct model_weights *, yalm_session_options *options,
+                                yalm_error *error)
 {
     if (strcmp(options->isa, "auto") != 0 && strcmp(options->isa, "cuda") != 0)
         return error_set(error, YALM_USAGE, "isa: found '%s': instruction sets are the CPU's (-d cpu)", options->isa);
@@ -96,7 +69,6 @@ static yalm_status cuda_resolve(const struct model_config *config, const struct 
         return error_set(error, YALM_USAGE,
                          "device cuda: a vocabulary of %d does not run on the GPU, only up to %d (-d cpu runs it)",
                          config->vocab_size, MAX_VOCAB);
-    TRY(check_weights(config, weights, error));
     options->isa = "cuda";
     if (options->n_threads == 0)
         options->n_threads = usable_cores();

@@ -2,7 +2,7 @@
 #include "cuda/kernels.h"
 #include "cuda/kv_rows.cuh"
 #include "cuda/reduce.cuh"
-#include "cuda/vec.cuh"
+#include "cuda/vec_quant.cuh"
 
 enum { ELEMENT_THREADS = 256 };
 
@@ -23,6 +23,26 @@ template <class T> static __global__ void embed_kernel(float *x, const T *embedd
         x[(size_t)blockIdx.y * dim + col] = to_float(embedding[(size_t)tokens[blockIdx.y] * dim + col]);
 }
 
+// The same of quantised rows.
+template <class T>
+static __global__ void embed_quant_kernel(float *x, const void *embedding, const int32_t *tokens, int rows, int dim)
+{
+    grid_dependency_launch();
+    grid_dependency_wait();
+    const int col = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    if (col < dim)
+        x[(size_t)blockIdx.y * dim + col] = quant_value<T>(embedding, rows, dim, tokens[blockIdx.y], col);
+}
+
+template <class T>
+static yalm_status embed_quant(float *x, const struct matrix *embedding, const int32_t *tokens, int n, cudaStream_t stream,
+                               yalm_error *error)
+{
+    const dim3 grid(blocks_for(embedding->cols), n);
+    return LAUNCH(error, embed_quant_kernel<T>, grid, ELEMENT_THREADS, 0, stream, x, embedding->data, tokens, embedding->rows,
+                  embedding->cols);
+}
+
 yalm_status embed(float *x, const struct matrix *embedding, const int32_t *tokens, int n, cudaStream_t stream,
                   yalm_error *error)
 {
@@ -38,6 +58,14 @@ yalm_status embed(float *x, const struct matrix *embedding, const int32_t *token
     case DTYPE_BF16:
         return LAUNCH(error, embed_kernel<__nv_bfloat16>, grid, ELEMENT_THREADS, 0, stream, x,
                       static_cast<const __nv_bfloat16 *>(embedding->data), tokens, dim);
+    case DTYPE_Q8:
+        return embed_quant<q8>(x, embedding, tokens, n, stream, error);
+    case DTYPE_Q4:
+        return embed_quant<q4>(x, embedding, tokens, n, stream, error);
+    case DTYPE_FP8:
+        return embed_quant<fp8_e4m3>(x, embedding, tokens, n, stream, error);
+    case DTYPE_FP8_E5M2:
+        return embed_quant<fp8_e5m2>(x, embedding, tokens, n, stream, error);
     default:
         return no_kernel(embedding->dtype, error);
     }

@@ -216,6 +216,10 @@ static yalm_status group_launch(const struct group_product *p, int n_experts, cu
     return LAUNCH(error, (group_kernel<T, false, KIND>), grid, GROUP_THREADS, 0, stream, *p);
 }
 
+// The same of quantised experts (experts_quant.cu).
+yalm_status quant_group_run(const struct group_product *p, enum matvec_kind kind, int n_experts, cudaStream_t stream,
+                            yalm_error *error);
+
 template <enum matvec_kind KIND>
 static yalm_status group_run(const struct group_product *p, int n_experts, cudaStream_t stream, yalm_error *error)
 {
@@ -227,6 +231,6 @@ static yalm_status group_run(const struct group_product *p, int n_experts, cudaS
     case DTYPE_BF16:
         return group_launch<__nv_bfloat16, KIND>(p, n_experts, stream, error);
     default:
-        return no_kernel(p->type, error);
+        return quant_group_run(p, KIND, n_experts, stream, error);
     }
 }

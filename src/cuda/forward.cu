@@ -13,8 +13,9 @@ static yalm_status normalised_products(struct cuda_state *s, const struct produc
         return matvec_norm(products, n_products, x, norm, eps, s->stream, error);
     for (int i = 0; i < n_products; i++) {
         const struct matrix *w = &products[i].w;
-        if (i == 0 || w->dtype != products[i - 1].w.dtype)
-            TRY(rmsnorm(s->h, w->dtype, x, norm, eps, n, w->cols, s->stream, error));
+        const enum dtype type = input_type(w->dtype);
+        if (i == 0 || type != input_type(products[i - 1].w.dtype))
+            TRY(rmsnorm(s->h, type, x, norm, eps, n, w->cols, s->stream, error));
         TRY(matmul_run(s->matmul, products[i].y, s->h, w, products[i].bias, n, false, s->stream, error));
     }
     return YALM_OK;
@@ -48,7 +49,7 @@ static yalm_status attention_block(struct cuda_state *s, int layer, int n, bool 
         TRY(attention_decode(&attention, &s->attention_plan, static_cast<float *>(s->attended), s->attention_scratch, s->stream,
                              error));
     else
-        TRY(attention_prefill(&attention, n, s->attended, w->o.dtype, s->stream, error));
+        TRY(attention_prefill(&attention, n, s->attended, input_type(w->o.dtype), s->stream, error));
     return project_residual(s, &w->o, w->o_bias, s->attended, n, error);
 }
 
@@ -60,7 +61,7 @@ static yalm_status gated_units(struct cuda_state *s, const struct layer_weights 
         return matvec_gated(static_cast<float *>(s->gated), ffn, s->x, w->ffn_norm, s->config->norm_eps, s->stream, error);
     const struct product both[] = {{ffn->gate, ffn->gate_bias, s->gate}, {ffn->up, ffn->up_bias, s->up}};
     TRY(normalised_products(s, both, 2, s->x, w->ffn_norm, n, error));
-    return silu_multiply(s->gated, ffn->down.dtype, s->gate, s->up, (size_t)n * ffn->gate.rows, s->stream, error);
+    return silu_multiply(s->gated, input_type(ffn->down.dtype), s->gate, s->up, (size_t)n * ffn->gate.rows, s->stream, error);
 }
 
 // x += down · (silu(gate · h) ∘ (up · h)), h = rmsnorm(x)

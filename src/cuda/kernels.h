@@ -2,6 +2,7 @@
 //
 // Pointers are device memory unless said otherwise, and token-major: (n, width). Sizes are arbitrary: no dimension need be a multiple of
 // anything, so rows of 16-bit weights are only as aligned as their length makes them (tensors begin at multiples of 256 bytes).
+// Rows of quantised weights lie as docs/format.md says, and behind such a matrix its product_factors.
 // Functions that take a `struct step` read position and length from it on the device, so that a captured graph of them serves every step.
 #pragma once
 #include "cuda/cuda.h"
@@ -51,6 +52,18 @@ struct product {
     const float *bias; // (w.rows); NULL: none
     float *y;
 };
+
+// Weights of fewer than 16 bits.
+static inline bool matrix_is_quantised(const struct matrix *m)
+{
+    return m->dtype > DTYPE_BF16 && (int)m->dtype < (int)DTYPE_WEIGHTS;
+}
+
+// What type the input of many tokens' products with matrices of `type` has.
+static inline enum dtype input_type(enum dtype type)
+{
+    return type > DTYPE_BF16 ? DTYPE_FP16 : type;
+}
 
 // ------------------------------------------------------------------------------------------ elementwise (elementwise.cu)
 
@@ -140,12 +153,35 @@ yalm_status attention_prefill(const struct attention *a, int n, void *attended, 
 
 // ------------------------------------------------------------------------------------------ many tokens (matmul.cu)
 
+// What the product of a quantised matrix's fp16 form (dequantise.cu) is multiplied with, and other factors that have to be in device memory where
+// one is.
+struct product_factors {
+    float alpha, zero, one, pad;
+};
+
+// Where they are: bytes from the matrix's beginning on, behind all of its own.
+static inline size_t factors_at(const struct matrix *m)
+{
+    return round_up((size_t)m->rows * dtype_row_bytes(m->dtype, m->cols), 16);
+}
+const struct product_factors *product_factors_of(const struct matrix *m);
+yalm_status product_factors_make(const struct matrix *m, cudaStream_t stream,
+                                 yalm_error *error); // once, when the matrix is there
+
+// to (n_rows, cols) of fp16 = rows [first_row, first_row + n_rows) of a quantised matrix / alpha.
+yalm_status dequantise(void *to, const struct matrix *m, int first_row, int n_rows, cudaStream_t stream, yalm_error *error);
+// Of the slab that products with these weights need; 0 where none is quantised.
+size_t slab_bytes(const struct model_config *config, const struct model_weights *weights);
+
 struct matmul; // cuBLASLt's handle, workspace and plans: one for each stream
 yalm_status matmul_open(struct matmul **matmul, yalm_error *error);
 void matmul_close(struct matmul *matmul); // NULL is welcome
 size_t matmul_workspace_bytes(void);      // that matmul_open() takes on the device
 
-// y (n, w->rows) = x wᵀ + bias, or y += that where `add`. x: (n, w->cols) of w's type.
+// Device memory of slab_bytes(), which stays the caller's: without it quantised matrices are refused.
+void matmul_use_slab(struct matmul *matmul, void *slab, size_t bytes);
+
+// y (n, w->rows) = x wᵀ + bias, or y += that where `add`. x: (n, w->cols) of input_type(w->dtype).
 yalm_status matmul_run(struct matmul *matmul, float *y, const void *x, const struct matrix *w, const float *bias, int n,
                        bool add, cudaStream_t stream, yalm_error *error);
 

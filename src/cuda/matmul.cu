@@ -3,6 +3,9 @@
 // It stores matrices by columns. w (rows, cols) by rows is wᵀ by columns, and so are x and y: what we ask for is yᵀ (rows, n) = w xᵀ, where the
 // library sees our w as A (cols, rows), to be transposed, and our x as B (cols, n).
 //
+// Quantised matrices are multiplied as fp16, some rows at a time, as many as the slab has room for (dequantise.cu): y's columns then are some of
+// a wider y's.
+//
 // Operations: 2 * n * rows * cols, summed in fp32. Products of fp32 are products of fp32: TF32 would have to be asked for.
 #include <cublasLt.h>
 
@@ -15,7 +18,9 @@ static const size_t WORKSPACE_BYTES = (size_t)32 << 20; // what the library's do
 struct matmul_shape {
     enum dtype dtype;
     int rows, cols, n;
+    int pitch; // from a token to the next in y
     bool bias, add;
+    bool factors_on_device;
     uint32_t x_alignment, w_alignment, y_alignment; // bytes
 };
 
@@ -31,6 +36,8 @@ struct matmul {
     void *workspace; // (WORKSPACE_BYTES)
     struct matmul_plan plans[MATMUL_PLANS];
     int n_plans, oldest; // when all are taken, the oldest goes
+    void *slab;          // (slab_bytes), the session's
+    size_t slab_bytes;
 };
 
 static yalm_status check_library(cublasStatus_t status, const char *call, yalm_error *error)
@@ -110,14 +117,16 @@ static yalm_status describe(struct matmul_plan *plan, const struct matmul_shape 
 {
     const cudaDataType_t type = library_type(shape->dtype);
     const cublasOperation_t transposed = CUBLAS_OP_T;
+    const cublasLtPointerMode_t pointers = shape->factors_on_device ? CUBLASLT_POINTER_MODE_DEVICE : CUBLASLT_POINTER_MODE_HOST;
     const cublasLtEpilogue_t epilogue = shape->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
     plan->shape = *shape;
     TRY_LIBRARY(cublasLtMatmulDescCreate(&plan->product, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     TRY_LIBRARY(cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed));
     TRY_LIBRARY(cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
+    TRY_LIBRARY(cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_POINTER_MODE, &pointers, sizeof pointers));
     TRY_LIBRARY(cublasLtMatrixLayoutCreate(&plan->w, type, shape->cols, shape->rows, shape->cols));
     TRY_LIBRARY(cublasLtMatrixLayoutCreate(&plan->x, type, shape->cols, shape->n, shape->cols));
-    TRY_LIBRARY(cublasLtMatrixLayoutCreate(&plan->y, CUDA_R_32F, shape->rows, shape->n, shape->rows));
+    TRY_LIBRARY(cublasLtMatrixLayoutCreate(&plan->y, CUDA_R_32F, shape->rows, shape->n, shape->pitch));
     return YALM_OK;
 }
 
@@ -174,9 +183,9 @@ static yalm_status plan_make(struct matmul_plan *plan, cublasLtHandle_t handle, 
 
 static bool same_shape(const struct matmul_shape *a, const struct matmul_shape *b)
 {
-    return a->dtype == b->dtype && a->rows == b->rows && a->cols == b->cols && a->n == b->n && a->bias == b->bias &&
-           a->add == b->add && a->x_alignment == b->x_alignment && a->w_alignment == b->w_alignment &&
-           a->y_alignment == b->y_alignment;
+    return a->dtype == b->dtype && a->rows == b->rows && a->cols == b->cols && a->n == b->n && a->pitch == b->pitch &&
+           a->bias == b->bias && a->add == b->add && a->factors_on_device == b->factors_on_device &&
+           a->x_alignment == b->x_alignment && a->w_alignment == b->w_alignment && a->y_alignment == b->y_alignment;
 }
 
 // The plan for a shape, made where there is none yet.
@@ -212,20 +221,26 @@ static uint32_t alignment_of(const void *address)
     return (uint32_t)(bits & (~bits + 1));
 }
 
-yalm_status matmul_run(struct matmul *matmul, float *y, const void *x, const struct matrix *w, const float *bias, int n,
-                       bool add, cudaStream_t stream, yalm_error *error)
+void matmul_use_slab(struct matmul *matmul, void *slab, size_t bytes)
 {
-    if ((int)w->dtype >= (int)DTYPE_FLOATS) {
-        return error_set(error, YALM_BAD_MODEL, "matrix products on the GPU: a matrix of %s, expected fp32, fp16 or bf16",
-                         dtype_names[w->dtype]);
-    }
+    matmul->slab = slab;
+    matmul->slab_bytes = bytes;
+}
+
+// y, whose rows are `pitch` apart, = x wᵀ + bias, or y += that; times factors->alpha where there are factors, in device memory.
+static yalm_status multiply(struct matmul *matmul, float *y, int pitch, const void *x, const struct matrix *w,
+                            const struct product_factors *factors, const float *bias, int n, bool add, cudaStream_t stream,
+                            yalm_error *error)
+{
     struct matmul_shape shape = {};
     shape.dtype = w->dtype;
     shape.rows = w->rows;
     shape.cols = w->cols;
     shape.n = n;
+    shape.pitch = pitch;
     shape.bias = bias != NULL;
     shape.add = add;
+    shape.factors_on_device = factors != NULL;
     shape.x_alignment = alignment_of(x);
     shape.w_alignment = alignment_of(w->data);
     shape.y_alignment = alignment_of(y);
@@ -234,8 +249,51 @@ yalm_status matmul_run(struct matmul *matmul, float *y, const void *x, const str
     if (bias) {
         TRY_LIBRARY(cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
     }
-    const float alpha = 1.0f, beta = add ? 1.0f : 0.0f;
-    TRY_LIBRARY(cublasLtMatmul(matmul->handle, plan->product, &alpha, w->data, plan->w, x, plan->x, &beta, y, plan->y, y,
-                               plan->y, &plan->algorithm, matmul->workspace, WORKSPACE_BYTES, stream));
+    const float one = 1.0f, zero = 0.0f;
+    const float *alpha = factors ? &factors->alpha : &one;
+    const float *beta = factors ? (add ? &factors->one : &factors->zero) : add ? &one : &zero;
+    TRY_LIBRARY(cublasLtMatmul(matmul->handle, plan->product, alpha, w->data, plan->w, x, plan->x, beta, y, plan->y, y, plan->y,
+                               &plan->algorithm, matmul->workspace, WORKSPACE_BYTES, stream));
     return YALM_OK;
+}
+
+// Rows of a matrix that are multiplied together: as many as the slab holds, in slabs of about the same size, which are whole tiles of the library's.
+static int slab_rows(const struct matmul *matmul, const struct matrix *w)
+{
+    const size_t most = matmul->slab_bytes / (sizeof(half) * w->cols), tile = most < 256 ? 1 : 256;
+    if (most == 0) {
+        return 0;
+    }
+    const size_t n_slabs = ((size_t)w->rows + most - 1) / most, even = round_up((w->rows + n_slabs - 1) / n_slabs, tile);
+    return (int)(even < most ? even : most);
+}
+
+static yalm_status multiply_quantised(struct matmul *matmul, float *y, const void *x, const struct matrix *w, const float *bias,
+                                      int n, bool add, cudaStream_t stream, yalm_error *error)
+{
+    const int at_once = slab_rows(matmul, w);
+    if (at_once == 0) {
+        return error_set(error, YALM_FAILED, "matrix products on the GPU: no room to dequantise a row of %d columns", w->cols);
+    }
+    for (int row = 0; row < w->rows; row += at_once) {
+        const int rows = w->rows - row < at_once ? w->rows - row : at_once;
+        const struct matrix slab = {matmul->slab, DTYPE_FP16, rows, w->cols};
+        TRY(dequantise(matmul->slab, w, row, rows, stream, error));
+        TRY(multiply(matmul, y + row, w->rows, x, &slab, product_factors_of(w), bias ? bias + row : NULL, n, add, stream,
+                     error));
+    }
+    return YALM_OK;
+}
+
+yalm_status matmul_run(struct matmul *matmul, float *y, const void *x, const struct matrix *w, const float *bias, int n,
+                       bool add, cudaStream_t stream, yalm_error *error)
+{
+    if (matrix_is_quantised(w)) {
+        return multiply_quantised(matmul, y, x, w, bias, n, add, stream, error);
+    }
+    if ((int)w->dtype >= (int)DTYPE_WEIGHTS) {
+        return error_set(error, YALM_BAD_MODEL, "matrix products on the GPU: a matrix of %s, expected a type of weights",
+                         dtype_names[w->dtype]);
+    }
+    return multiply(matmul, y, w->rows, x, w, NULL, bias, n, add, stream, error);
 }

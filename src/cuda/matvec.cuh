@@ -307,6 +307,10 @@ static inline yalm_status matvec_room(int *n_multiprocessors, int *most_cols, ya
     return YALM_OK;
 }
 
+// The same of quantised matrices (matvec_quant.cu).
+yalm_status quant_matvec_run(const struct matvec *m, enum matvec_kind kind, enum dtype type, cudaStream_t stream,
+                             yalm_error *error);
+
 // Plans and launches. `type` is that of all of m->w; m->n_rows, segments and steps are set here.
 template <class T, enum matvec_kind KIND, bool EXPERT>
 static yalm_status matvec_launch(struct matvec m, cudaStream_t stream, yalm_error *error)
@@ -345,7 +349,7 @@ static yalm_status matvec_run(const struct matvec *m, enum dtype type, cudaStrea
     case DTYPE_BF16:
         return matvec_launch<__nv_bfloat16, KIND, EXPERT>(*m, stream, error);
     default:
-        return no_kernel(type, error);
+        return quant_matvec_run(m, KIND, type, stream, error);
     }
 }
 

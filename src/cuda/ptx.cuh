@@ -40,6 +40,12 @@ static __device__ __forceinline__ uint4 load_stream(const uint4 *address)
     return value;
 }
 
+// The 128 bytes around an address set out for the L2 cache [prefetch].
+static __device__ __forceinline__ void prefetch_l2(const void *address)
+{
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+}
+
 // Copies 16 bytes, both addresses 16-byte aligned, from global to shared memory while the thread goes on [cp.async]. Where not `valid`
 // nothing is read and zeros arrive.
 static __device__ __forceinline__ void copy_async16(void *shared, const void *global, bool valid = true)

@@ -63,6 +63,7 @@ static void take_scratch(struct cuda_state *s, struct cuda_blocks *b)
     if (c->n_experts)
         take(b, s->experts_scratch, experts_scratch_bytes(c, s->chunk), 1);
     take(b, s->sample_scratch, sample_scratch_bytes(c->vocab_size, s->cache.policy.context), 1);
+    take(b, s->slab, s->slab_bytes, 1);
     take(b, s->sampled_token, 1, sizeof *s->sampled_token);
     if (s->method) {
         selective_take_scratch(s, b);
@@ -81,6 +82,7 @@ static yalm_status state_shape(struct cuda_state *s, const struct backend_plan *
     s->q_dim = c->n_heads * c->head_dim;
     s->kv_dim = c->n_kv_heads * c->head_dim;
     s->chunk = plan->options->chunk;
+    s->slab_bytes = s->chunk > 1 ? slab_bytes(c, plan->weights) : 0;
     s->cache.type = plan->options->kv;
     s->cache.n_layers = c->n_layers;
     s->cache.n_kv_heads = c->n_kv_heads;
@@ -164,6 +166,7 @@ static yalm_status state_take(struct cuda_state *s, const struct backend_plan *p
     take_scratch(s, &s->blocks);
     s->blocks.error = NULL;
     TRY(s->blocks.status);
+    matmul_use_slab(s->matmul, s->slab, s->slab_bytes);
     TRY_CUDA(cudaHostAlloc(reinterpret_cast<void **>(&s->step_host), sizeof *s->step_host, cudaHostAllocDefault));
     TRY_CUDA(
         cudaHostAlloc(reinterpret_cast<void **>(&s->tokens_host), s->chunk * sizeof *s->tokens_host, cudaHostAllocDefault));

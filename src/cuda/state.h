@@ -43,6 +43,7 @@ struct cuda_state {
     struct cuda_device device;
     int q_dim, kv_dim; // n_heads * head_dim, n_kv_heads * head_dim
     int chunk;         // most tokens in a batch
+    size_t slab_bytes; // of quantised weights, see dequantise.cu
 
     cudaStream_t stream;
     struct matmul *matmul;
@@ -78,6 +79,7 @@ struct cuda_state {
     float *many_logits;      // (LOGITS_AT_ONCE, vocab_size)
     void *attention_scratch; // attention_plan.scratch_bytes
     void *experts_scratch, *sample_scratch;
+    void *slab; // (slab_bytes)
     int32_t *sampled_token;
     double *inverse_frequency; // (head_dim / 2)
 

@@ -25,8 +25,8 @@ struct layout {
     bool failed; // out of memory
 };
 
-// Gives the tensor a place, and makes the pointer that one.
-template <typename T> static void place(struct layout *l, T *&pointer, uint64_t bytes)
+// Gives the tensor a place with room for `extra` bytes behind it, and makes the pointer that one.
+template <typename T> static void place(struct layout *l, T *&pointer, uint64_t bytes, uint64_t extra = 0)
 {
     if (!pointer)
         return;
@@ -42,12 +42,13 @@ template <typename T> static void place(struct layout *l, T *&pointer, uint64_t 
     }
     l->pieces[l->n++] = {reinterpret_cast<const uint8_t *>(pointer), bytes, l->bytes};
     pointer = reinterpret_cast<T *>(l->base + l->bytes);
-    l->bytes += round_up(bytes, ALIGNMENT);
+    l->bytes += round_up(bytes + extra, ALIGNMENT);
 }
 
 static void place_matrix(struct layout *l, struct matrix *m)
 {
-    place(l, m->data, m->rows * dtype_row_bytes(m->dtype, m->cols));
+    const size_t bytes = m->rows * dtype_row_bytes(m->dtype, m->cols);
+    place(l, m->data, bytes, matrix_is_quantised(m) ? factors_at(m) + sizeof(struct product_factors) - bytes : 0);
 }
 
 static void place_vector(struct layout *l, const float *&vector, int n)
@@ -247,25 +248,31 @@ static yalm_status copy_pieces(struct upload *u, const struct layout *l, const y
     return YALM_OK;
 }
 
-// All matrices as float16 where they can be.
+// What becomes of a matrix when it is on the device.
+static yalm_status convert_matrix(struct matrix *m, unsigned *most, cudaStream_t stream, yalm_error *error)
+{
+    return matrix_is_quantised(m) ? product_factors_make(m, stream, error) : matrix_as_fp16(m, most, stream, error);
+}
+
+// All matrices as float16 where they can be; the factors of quantised ones.
 static yalm_status convert_matrices(struct model_weights *w, const struct model_config *c, unsigned *most, cudaStream_t stream,
                                     yalm_error *error)
 {
     const bool tied = w->classifier.data == w->embedding.data;
-    TRY(matrix_as_fp16(&w->embedding, most, stream, error));
+    TRY(convert_matrix(&w->embedding, most, stream, error));
     if (tied)
         w->classifier.dtype = w->embedding.dtype;
     else
-        TRY(matrix_as_fp16(&w->classifier, most, stream, error));
+        TRY(convert_matrix(&w->classifier, most, stream, error));
     for (int i = 0; i < c->n_layers; i++) {
         struct layer_weights *l = &w->layers[i];
         struct matrix *const attention[] = {&l->q, &l->k, &l->v, &l->o};
         for (struct matrix *m : attention)
-            TRY(matrix_as_fp16(m, most, stream, error));
+            TRY(convert_matrix(m, most, stream, error));
         for (int e = 0; e < (c->n_experts ? c->n_experts : 1); e++) {
             struct matrix *const units[] = {&l->experts[e].gate, &l->experts[e].up, &l->experts[e].down};
             for (struct matrix *m : units)
-                TRY(matrix_as_fp16(m, most, stream, error));
+                TRY(convert_matrix(m, most, stream, error));
         }
     }
     TRY_CUDA(cudaStreamSynchronize(stream));

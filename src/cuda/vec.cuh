@@ -87,7 +87,7 @@ template <class T, bool ALIGNED> __device__ __forceinline__ uint4 load_pack(cons
 
 static inline yalm_status no_kernel(enum dtype type, yalm_error *error)
 {
-    return error_set(error, YALM_FAILED, "CUDA: found %s weights, expected fp32, fp16 or bf16", dtype_names[type]);
+    return error_set(error, YALM_FAILED, "CUDA: found %s elements, which this kernel is not made for", dtype_names[type]);
 }
 
 // LAUNCH of the instance for elements of `type`: kernel is a template of the element's type.

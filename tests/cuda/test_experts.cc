@@ -31,10 +31,11 @@ static std::vector<int> chosen_of(const std::vector<double> &logits, int n_activ
 
 static double rounding(enum dtype type)
 {
-    return type == DTYPE_FP32 ? 0 : type == DTYPE_FP16 ? 0x1p-11 : 0x1p-8;
+    return type == DTYPE_FP32 ? 0 : type == DTYPE_BF16 ? 0x1p-8 : 0x1p-11;
 }
 
-// y = expert(h), and how far a result may be from it: weights are as stored; of several tokens, inputs are rounded to the weights' type.
+// y = expert(h), and how far a result may be from it: weights are as stored; of several tokens, inputs are rounded to the weights' type, of
+// quantised ones to fp16, and of one token as input_error() says.
 static void expected_expert(const struct experts_case &c, const struct expert &e, const std::vector<double> &h,
                             std::vector<double> *y, std::vector<double> *tolerance)
 {
@@ -46,8 +47,10 @@ static void expected_expert(const struct experts_case &c, const struct expert &e
         const double u = dot(&e.up, r, h, &up_magnitude) + (c.biased ? e.biases[1][r] : 0);
         gated[r] = silu_of(g) * u;
         const double error = 3 * sum_error(c.dim);
-        gated_tolerance[r] = (gate_magnitude + 1) * (error + rounded * rounding(c.gate)) * 1.1 * fabs(u) +
-                             (up_magnitude + 1) * (error + rounded * rounding(c.up)) * (fabs(silu_of(g)) + 1e-3);
+        const double gate_error =
+            (gate_magnitude + 1) * (error + rounded * rounding(c.gate)) + !rounded * input_error(&e.gate, r, h);
+        const double up_error = (up_magnitude + 1) * (error + rounded * rounding(c.up)) + !rounded * input_error(&e.up, r, h);
+        gated_tolerance[r] = gate_error * 1.1 * (fabs(u) + up_error) + up_error * (fabs(silu_of(g)) + 1e-3);
     }
     y->assign(c.dim, 0);
     tolerance->assign(c.dim, 0);
@@ -55,6 +58,7 @@ static void expected_expert(const struct experts_case &c, const struct expert &e
         double magnitude;
         (*y)[r] = dot(&e.down, r, gated, &magnitude) + (c.biased ? e.biases[2][r] : 0);
         (*tolerance)[r] = (magnitude + 1) * (sum_error(c.ffn_dim) + rounded * rounding(c.down));
+        (*tolerance)[r] += !rounded * 1.1 * input_error(&e.down, r, gated);
         for (int i = 0; i < c.ffn_dim; i++) {
             (*tolerance)[r] += fabs(e.down.at(r, i)) * gated_tolerance[i];
         }
@@ -140,7 +144,7 @@ static void run(const struct experts_case &c)
 
 static void test_one(void **)
 {
-    for (enum dtype type : float_types) {
+    for (enum dtype type : weight_types) {
         run({type, type, type, 1, 8, 2, 64, 96, false, false});
         run({type, type, type, 1, 3, 3, 33, 47, true, false});
         run({type, type, type, 1, 4, 1, 1, 31, true, false});
@@ -151,7 +155,7 @@ static void test_one(void **)
 
 static void test_many(void **)
 {
-    for (enum dtype type : float_types) {
+    for (enum dtype type : weight_types) {
         run({type, type, type, 2, 8, 2, 64, 96, true, false});
         run({type, type, type, 3, 4, 3, 33, 47, true, false});
         run({type, type, type, 40, 5, 2, 31, 65, false, false});
@@ -166,6 +170,9 @@ static void test_mixed_types(void **)
         run({DTYPE_FP16, DTYPE_BF16, DTYPE_FP32, n, 4, 2, 64, 48, true, false});
         run({DTYPE_FP32, DTYPE_FP16, DTYPE_BF16, n, 4, 2, 33, 31, false, false});
         run({DTYPE_BF16, DTYPE_BF16, DTYPE_FP16, n, 4, 2, 40, 72, true, false});
+        run({DTYPE_Q4, DTYPE_Q8, DTYPE_FP8, n, 4, 2, 40, 72, true, false});
+        run({DTYPE_FP8_E5M2, DTYPE_FP16, DTYPE_Q8, n, 4, 2, 33, 31, false, false});
+        run({DTYPE_FP16, DTYPE_FP8, DTYPE_Q4, n, 4, 2, 64, 48, true, false});
     }
 }
 

@@ -26,7 +26,8 @@ static void run_norm(enum dtype type, const int *rows, int n, int cols, bool bia
         for (int r = 0; r < rows[i]; r++) {
             double magnitude;
             const double expected = dot(&w[i], r, h, &magnitude) + (biased ? bias[i][r] : 0);
-            assert_near(y[r], expected, 3 * sum_error(cols) * (magnitude + 1), dtype_names[type], r, cols);
+            assert_near(y[r], expected, 3 * sum_error(cols) * (magnitude + 1) + input_error(&w[i], r, h), dtype_names[type], r,
+                        cols);
         }
         free_weights(&w[i]);
         cudaFree(const_cast<float *>(products[i].bias));
@@ -38,7 +39,7 @@ static void run_norm(enum dtype type, const int *rows, int n, int cols, bool bia
 
 static void test_norm(void **)
 {
-    for (enum dtype type : float_types) {
+    for (enum dtype type : weight_types) {
         for (int cols : columns) {
             const int rows[] = {cols > 4000 ? 5 : 33, 7, 1};
             run_norm(type, rows, 3, cols, cols % 2 == 0);
@@ -67,7 +68,9 @@ static void run_gated(enum dtype gate_type, enum dtype up_type, int rows, int co
         double gate_magnitude, up_magnitude;
         const double g = dot(&gate, r, h, &gate_magnitude) + (biased ? gate_bias[r] : 0);
         const double u = dot(&up, r, h, &up_magnitude) + (biased ? up_bias[r] : 0);
-        const double tolerance = 3 * sum_error(cols) * ((gate_magnitude + 1) * 1.1 * fabs(u) + (up_magnitude + 1) * fabs(g));
+        const double gate_error = 3 * sum_error(cols) * (gate_magnitude + 1) + input_error(&gate, r, h);
+        const double up_error = 3 * sum_error(cols) * (up_magnitude + 1) + input_error(&up, r, h);
+        const double tolerance = gate_error * 1.1 * (fabs(u) + up_error) + up_error * fabs(g);
         assert_near(found[r], silu_of(g) * u, tolerance, dtype_names[gate_type], r, cols);
     }
     free_weights(&gate);
@@ -79,7 +82,7 @@ static void run_gated(enum dtype gate_type, enum dtype up_type, int rows, int co
 
 static void test_gated(void **)
 {
-    for (enum dtype type : float_types) {
+    for (enum dtype type : weight_types) {
         for (int cols : {1, 31, 33, 47, 64, 256, 2048, 2056}) {
             run_gated(type, type, cols > 1000 ? 9 : 47, cols, cols % 2 == 0);
         }
@@ -104,7 +107,8 @@ static void run_residual(enum dtype type, int rows, int cols, bool biased)
     for (int r = 0; r < rows; r++) {
         double magnitude;
         const double expected = dot(&w, r, with, &magnitude) + x[r] + (biased ? bias[r] : 0);
-        assert_near(found[r], expected, sum_error(cols) * (magnitude + 4), dtype_names[type], r, cols);
+        assert_near(found[r], expected, sum_error(cols) * (magnitude + 4) + input_error(&w, r, with), dtype_names[type], r,
+                    cols);
     }
     free_weights(&w);
     for (float *memory : {device_x, device_y, device_bias}) {
@@ -114,7 +118,7 @@ static void run_residual(enum dtype type, int rows, int cols, bool biased)
 
 static void test_residual(void **)
 {
-    for (enum dtype type : float_types) {
+    for (enum dtype type : weight_types) {
         for (int cols : columns) {
             run_residual(type, cols > 4000 ? 5 : 37, cols, cols % 2 == 0);
         }
@@ -156,12 +160,15 @@ static void test_refusals(void **)
 {
     yalm_error error = {};
     float memory = 0;
-    const struct product quantised = {{&memory, DTYPE_Q8, 1, 1}, NULL, &memory};
-    assert_int_equal(matvec_norm(&quantised, 1, &memory, &memory, eps, 0, &error), YALM_FAILED);
-    assert_string_equal(error.text, "CUDA: found q8 weights, expected fp32, fp16 or bf16");
-    const struct product wide = {{&memory, DTYPE_FP16, 1, 100000}, NULL, &memory};
-    assert_int_equal(matvec_norm(&wide, 1, &memory, &memory, eps, 0, &error), YALM_FAILED);
-    assert_non_null(strstr(error.text, "CUDA: found a product of 100000 columns, expected at most "));
+    const struct product bytes = {{&memory, DTYPE_U8, 1, 1}, NULL, &memory};
+    assert_int_equal(matvec_norm(&bytes, 1, &memory, &memory, eps, 0, &error), YALM_FAILED);
+    assert_string_equal(error.text, "CUDA: found u8 elements, which this kernel is not made for");
+    for (enum dtype type : {DTYPE_FP16, DTYPE_Q8, DTYPE_Q4, DTYPE_FP8}) {
+        const struct product wide = {{&memory, type, 1, 100000}, NULL, &memory};
+        assert_int_equal(matvec_norm(&wide, 1, &memory, &memory, eps, 0, &error), YALM_FAILED);
+        assert_non_null(strstr(error.text, "CUDA: found a product of 100000 columns, "));
+        assert_non_null(strstr(error.text, "expected at most "));
+    }
 }
 
 int main(void)

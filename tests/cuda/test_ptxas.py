@@ -26,6 +26,7 @@ HOT = (
     "group_kernel",
     "score_codes",
     "code_append",
+    "dequantise_kernel",
     "router",
 )
 # A thread has 255 registers at most, and heads of 256 components take a few more on Blackwell. Bytes for each thread; no more than that.

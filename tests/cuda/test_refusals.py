@@ -48,11 +48,12 @@ def test_options(fable, words, text):
     refuses(yalm(fable, "-d", "cuda", *words), 2, text)
 
 
-def test_quantised_weights(tmp_path):
-    model = convert_directory(ROOT / "models/fable-4m", tmp_path / "q8.bin", "--dtype", "q8")
-    refuses(yalm(model, "-d", "cuda"), 2, "q8 weights do not run on the GPU")
+@pytest.mark.parametrize("dtype", ["q8", "q4", "fp8", "fp8_e5m2"])
+def test_quantised_weights_are_not_refused(tmp_path, dtype):
+    model = convert_directory(ROOT / "models/fable-4m", tmp_path / "model.bin", "--dtype", dtype)
     done = yalm(model, "-d", "auto")
-    assert done.returncode == 0 and "\ncpu: " in done.stderr and "(not cuda: " in done.stderr
+    assert done.returncode == 0 and "\ncuda: Emulated GPU, " in done.stderr and "(not cuda: " not in done.stderr
+    assert done.stdout == yalm(model, "-d", "cpu").stdout
 
 
 def test_too_little_memory(fable):

@@ -45,7 +45,8 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasComputeType_t compute, cudaDataType_t scale)
 {
-    *desc = new cublasLtMatmulDesc{compute, scale, CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, nullptr, -1};
+    *desc = new cublasLtMatmulDesc{
+        compute, scale, CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, nullptr, -1, CUBLASLT_POINTER_MODE_HOST};
     return scale == CUDA_R_32F ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc)
@@ -72,6 +73,9 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasL
         break;
     case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
         field = &desc->bias_type;
+        break;
+    case CUBLASLT_MATMUL_DESC_POINTER_MODE:
+        field = &desc->pointer_mode;
         break;
     default:
         return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -154,7 +158,8 @@ struct product {
     cublasLtMatrixLayout a_layout, b_layout, c_layout, d_layout;
     const void *a, *b, *c;
     void *d;
-    float alpha, beta;
+    float alpha, beta;                       // where these pointers are null
+    const float *device_alpha, *device_beta; // read when the product runs
 };
 
 // What the library has kernels for: both operands of one type, sums in fp32.
@@ -200,6 +205,16 @@ static float dot(const float *a, const float *b, uint64_t n)
     return (sums[0] + sums[4]) + (sums[1] + sums[5]) + (sums[2] + sums[6]) + (sums[3] + sums[7]);
 }
 
+static bool factor_is_there(const float *factor, const char *what)
+{
+    const memory_range *range = memory_find(factor);
+    if (!range || range->kind != MEMORY_DEVICE) {
+        emulated_fault("cublasLtMatmul: %s at %p is not in device memory", what, (const void *)factor);
+        return false;
+    }
+    return true;
+}
+
 static bool range_has(const void *data, const cublasLtMatrixLayout &layout, const char *what)
 {
     const memory_range *range = memory_find(data);
@@ -218,15 +233,23 @@ static void run(const product &p)
     if (!range_has(p.a, p.a_layout, "A") || !range_has(p.b, p.b_layout, "B") || !range_has(p.d, p.d_layout, "D")) {
         return;
     }
+    float alpha = p.alpha, beta = p.beta;
+    if (p.desc.pointer_mode == CUBLASLT_POINTER_MODE_DEVICE) {
+        if (!factor_is_there(p.device_alpha, "alpha") || !factor_is_there(p.device_beta, "beta")) {
+            return;
+        }
+        alpha = *p.device_alpha;
+        beta = *p.device_beta;
+    }
     uint64_t m = p.d_layout.rows, n = p.d_layout.cols, k = p.desc.transpose_a ? p.a_layout.rows : p.a_layout.cols;
     std::vector<float> a = unpacked(p.a, p.a_layout, m, k, p.desc.transpose_a);
     std::vector<float> b = unpacked(p.b, p.b_layout, n, k, !p.desc.transpose_b);
     cudaDataType_t bias_type = p.desc.bias_type < 0 ? p.d_layout.type : (cudaDataType_t)p.desc.bias_type;
     for (uint64_t column = 0; column < n; column++) {
         for (uint64_t row = 0; row < m; row++) {
-            float value = p.alpha * dot(&a[row * k], &b[column * k], k);
-            if (p.beta != 0) {
-                value += p.beta * element(p.c, p.c_layout.type, column * (uint64_t)p.c_layout.leading + row);
+            float value = alpha * dot(&a[row * k], &b[column * k], k);
+            if (beta != 0) {
+                value += beta * element(p.c, p.c_layout.type, column * (uint64_t)p.c_layout.leading + row);
             }
             if (p.desc.epilogue == CUBLASLT_EPILOGUE_BIAS) {
                 value += element(p.desc.bias, bias_type, row);
@@ -265,6 +288,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         return CUBLAS_STATUS_NOT_SUPPORTED;
     }
     auto lock = runtime_lock();
+    bool on_host = desc->pointer_mode == CUBLASLT_POINTER_MODE_HOST;
     product p = {*desc,
                  *a_layout,
                  *b_layout,
@@ -274,7 +298,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                  b,
                  c,
                  d,
-                 *static_cast<const float *>(alpha),
-                 *static_cast<const float *>(beta)};
+                 on_host ? *static_cast<const float *>(alpha) : 0,
+                 on_host ? *static_cast<const float *>(beta) : 0,
+                 static_cast<const float *>(alpha),
+                 static_cast<const float *>(beta)};
     return stream_enqueue(stream, [p] { run(p); }) == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }

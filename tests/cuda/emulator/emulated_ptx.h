@@ -16,6 +16,8 @@ inline uint4 load_stream(const uint4 *address)
     return *address;
 }
 
+inline void prefetch_l2(const void *) {}
+
 void emulated_copy_async(const char *name, void *shared, const void *global, int bytes, bool valid, const char *file, int line);
 inline void copy_async16(void *shared, const void *global, bool valid = true, EMULATED_WHERE)
 {
