@@ -3,6 +3,8 @@
 // A block has some rows: queries of heads that share a KV head, of one token (decode) or of several (prefill). Row i of a KV head is
 // query head i % group of token i / group. Each row keeps the running softmax's (max, sum, acc); see attend_args in cpu/kernels.h.
 #pragma once
+#include <type_traits>
+
 #include "cuda/kernels.h"
 #include "cuda/kv_policy.cuh"
 #include "cuda/kv_rows.cuh"
@@ -194,6 +196,21 @@ __device__ static inline void part_alphas(const struct attend &a, int kv_head, i
     }
 }
 
+// Of a split's tiles [first, last); dense attention has none.
+template <int ROWS>
+__device__ static inline void part_alphas_of(const struct attend &, const struct seen &, int, int, int, int, int, int, int, int)
+{
+}
+template <int ROWS>
+__device__ static inline void part_alphas_of(const struct attend &a, const struct seen_rows &seen, int kv_head, int unit,
+                                             int first_row, int n_rows, int split, int first, int last, int tile)
+{
+    if (a.gathered.sums) {
+        part_alphas<ROWS>(a, kv_head, unit, first_row, n_rows, split, max(first - seen.n_sink_tiles, 0) * tile,
+                          min(max(last - seen.n_sink_tiles, 0) * tile, seen.n_run));
+    }
+}
+
 // Which share of the scores' softmax the selected keys and the sinks have.
 template <int ROWS>
 __device__ static inline float alpha_of(const struct attend &a, int kv_head, int unit, int first_row, int row, int n_splits)
@@ -214,7 +231,11 @@ __device__ static inline float alpha_of(const struct attend &a, int kv_head, int
 
 __device__ static inline double value_at(const struct attend &a, int kv_head, int slot, int c)
 {
-    const int64_t at = ((int64_t)kv_head * a.policy.capacity + slot) * a.head_dim + c;
+    const int64_t row = (int64_t)kv_head * a.policy.capacity + slot;
+    if (a.gathered.cache_type == YALM_KV_INT8) {
+        return a.value_scales[row] * (float)static_cast<const int8_t *>(a.values)[row * a.head_dim + c];
+    }
+    const int64_t at = row * a.head_dim + c;
     return a.gathered.cache_type == YALM_KV_FP32 ? static_cast<const float *>(a.values)[at]
                                                  : __half2float(static_cast<const half *>(a.values)[at]);
 }
@@ -262,7 +283,7 @@ __device__ static inline float2 block_row_state(const struct block_parts<PARTS, 
 
 // Merges a unit's splits, in their order: attended = Σ e^(max_s - max) acc_s / Σ e^(max_s - max) sum_s. One warp takes one row at a time;
 // weights: (n_splits) floats of shared memory for each warp. Reads rows * n_splits * (head_dim + 2) * 4 bytes from the L2 cache.
-template <int ROWS>
+template <int ROWS, bool TAIL>
 __device__ static void merge_splits(const struct attend &a, int kv_head, int unit, int first_row, int n_rows, int n_splits,
                                     float *weights)
 {
@@ -290,7 +311,7 @@ __device__ static void merge_splits(const struct attend &a, int kv_head, int uni
         const float *acc = a.part_acc + ((int64_t)unit * a.n_splits * ROWS + row) * a.head_dim;
         const int64_t stride = (int64_t)ROWS * a.head_dim, to = row_offset(a, kv_head, first_row + row);
         const float scale = sum > 0.0f ? 1.0f / sum : 0.0f;
-        const float alpha = a.gathered.sums ? alpha_of<ROWS>(a, kv_head, unit, first_row, row, n_splits) : 1.0f;
+        const float alpha = TAIL && a.gathered.sums ? alpha_of<ROWS>(a, kv_head, unit, first_row, row, n_splits) : 1.0f;
 #pragma unroll
         for (int k = 0; k < PAIRS; k++) {
             const int c = k * 64 + lane * 2;
@@ -304,7 +325,7 @@ __device__ static void merge_splits(const struct attend &a, int kv_head, int uni
                 }
                 total.x *= scale;
                 total.y *= scale;
-                if (a.gathered.sums) {
+                if (TAIL && a.gathered.sums) {
                     total.x = with_tail(a, kv_head, c, total.x, alpha);
                     total.y = with_tail(a, kv_head, c + 1, total.y, alpha);
                 }
@@ -318,10 +339,11 @@ __device__ static void merge_splits(const struct attend &a, int kv_head, int uni
 
 // The end of a block, all threads together: merges its warps' parts; where it is the only split that writes the outputs, otherwise a part, and the
 // last split to arrive merges them all. Only __threadfence() and the ticket order the blocks, so nobody waits.
-template <int PARTS, int ROWS>
+template <class SEEN = struct seen, int PARTS, int ROWS>
 __device__ static void finish_rows(const struct attend &a, const struct block_parts<PARTS, ROWS> &parts, int kv_head, int unit,
                                    int first_row, int n_rows, int split, int n_splits)
 {
+    constexpr bool TAIL = std::is_same_v<SEEN, struct seen_rows>;
     __syncthreads();
     const int64_t part = ((int64_t)unit * a.n_splits + split) * ROWS;
     for (int i = threadIdx.x; i < n_rows * a.head_dim; i += blockDim.x) {
@@ -334,7 +356,7 @@ __device__ static void finish_rows(const struct attend &a, const struct block_pa
         }
         if (n_splits == 1) {
             float y = state.y > 0.0f ? total / state.y : 0.0f;
-            if (a.gathered.sums) {
+            if (TAIL && a.gathered.sums) {
                 y = with_tail(a, kv_head, c, y, alpha_of<ROWS>(a, kv_head, unit, first_row, row, 1));
             }
             store_as(a.attended, a.type, row_offset(a, kv_head, first_row + row) + c, y);
@@ -359,7 +381,7 @@ __device__ static void finish_rows(const struct attend &a, const struct block_pa
         return;
     }
     __threadfence();
-    merge_splits<ROWS>(a, kv_head, unit, first_row, n_rows, n_splits, parts.acc);
+    merge_splits<ROWS, TAIL>(a, kv_head, unit, first_row, n_rows, n_splits, parts.acc);
     if (threadIdx.x == 0) {
         a.tickets[unit] = 0;
     }

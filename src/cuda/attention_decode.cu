@@ -187,11 +187,8 @@ __global__ void __launch_bounds__(decode_shape<D>::WARPS * 32) attend_decode_fp1
         }
         copy_async_commit();
     }
-    if (std::is_same_v<SEEN, struct seen_rows> && a.gathered.sums) {
-        part_alphas<HEADS>(a, kv_head, kv_head * gridDim.x + blockIdx.x, first_head, n_heads, split,
-                           max(first - seen.n_sink_tiles, 0) * DECODE_KEYS,
-                           min(max(last - seen.n_sink_tiles, 0) * DECODE_KEYS, seen.n_run));
-    }
+    part_alphas_of<HEADS>(a, seen, kv_head, kv_head * gridDim.x + blockIdx.x, first_head, n_heads, split, first, last,
+                          DECODE_KEYS);
     struct decode_rows<D, HEADS / 8> rows;
 #pragma unroll
     for (int t = 0; t < HEADS / 8; t++) {
@@ -230,7 +227,7 @@ __global__ void __launch_bounds__(decode_shape<D>::WARPS * 32) attend_decode_fp1
         reinterpret_cast<float *>(shared), states
     };
     leave_rows(rows, parts, a.head_dim);
-    finish_rows(a, parts, kv_head, kv_head * gridDim.x + blockIdx.x, first_head, n_heads, split, n_splits);
+    finish_rows<SEEN>(a, parts, kv_head, kv_head * gridDim.x + blockIdx.x, first_head, n_heads, split, n_splits);
 }
 
 // ------------------------------------------------------------------------------------------ host
@@ -324,10 +321,6 @@ yalm_status attention_gather(const struct attention *attention, const struct sel
 {
     const struct kv_cache *cache = attention->cache;
     struct attend a;
-    if (cache->type == YALM_KV_INT8) {
-        return error_set(error, YALM_USAGE,
-                         "attention on the GPU: rows of an int8 KV cache are not gathered, only fp16 and fp32");
-    }
     TRY(attend_make(&a, attention, attended, DTYPE_FP32, error));
     a.gathered.rows = t->rows;
     a.gathered.n_rows = t->n_rows;

@@ -64,8 +64,8 @@ struct int8_rows {
 
 // A lane's part of a tile. stage: keys' pieces (KEYS / 8, D / 64, 32 lanes, 16), values' pieces (KEYS / 4, D / 8 / PIECE, 32 lanes, PIECE), keys' scales
 // (KEYS), values' scales (KEYS). Only the scales are read by other lanes.
-template <int D, bool WHOLE>
-__device__ static inline void copy_pieces(uint8_t *stage, const struct int8_rows &from, const struct seen &seen, int tile)
+template <int D, bool WHOLE, class SEEN>
+__device__ static inline void copy_pieces(uint8_t *stage, const struct int8_rows &from, const SEEN &seen, int tile)
 {
     using shape = int8_shape<D>;
     constexpr int PIECE = shape::PIECE, PARTS = D / 8 / PIECE;
@@ -97,8 +97,8 @@ __device__ static inline void copy_pieces(uint8_t *stage, const struct int8_rows
     }
 }
 
-template <int D>
-__device__ static inline void copy_tile(uint8_t *stage, const struct int8_rows &from, const struct seen &seen, int tile)
+template <int D, class SEEN>
+__device__ static inline void copy_tile(uint8_t *stage, const struct int8_rows &from, const SEEN &seen, int tile)
 {
     if (from.keys.head_dim % 16 == 0) {
         copy_pieces<D, true>(stage, from, seen, tile);
@@ -336,8 +336,8 @@ __device__ static inline void leave_rows(const struct int8_state<D, TILES> &rows
     }
 }
 
-// grid: (ceil(group / HEADS), n_splits, n_kv_heads). D: head_dim or the next larger instance. HEADS: 8 or 16.
-template <int D, int HEADS>
+// grid: (ceil(group / HEADS), n_splits, n_kv_heads). D: head_dim or the next larger instance. HEADS: 8 or 16. SEEN: as in attention_decode.cu.
+template <int D, int HEADS, class SEEN>
 __global__ void __launch_bounds__(int8_shape<D>::WARPS * 32) attend_decode_int8(const struct attend a)
 {
     using shape = int8_shape<D>;
@@ -349,7 +349,7 @@ __global__ void __launch_bounds__(int8_shape<D>::WARPS * 32) attend_decode_int8(
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, split = blockIdx.y, kv_head = blockIdx.z;
     const int first_head = blockIdx.x * HEADS, n_heads = min(HEADS, a.group - first_head);
     const int64_t position = a.step->position, q_offset = row_offset(a, kv_head, first_head);
-    const struct seen seen = seen_by(a.policy, position, position, shape::KEYS);
+    const SEEN seen = seen_of<SEEN>(a, kv_head, position, position, shape::KEYS);
     const int n_splits = seen_splits(seen, a.n_splits, 2 * WARPS);
     if (split >= n_splits) {
         return;
@@ -373,6 +373,8 @@ __global__ void __launch_bounds__(int8_shape<D>::WARPS * 32) attend_decode_int8(
         }
         copy_async_commit();
     }
+    part_alphas_of<HEADS>(a, seen, kv_head, kv_head * gridDim.x + blockIdx.x, first_head, n_heads, split, first, last,
+                          shape::KEYS);
     struct int8_state<D, TILES> rows = {
     };
 #pragma unroll
@@ -404,15 +406,17 @@ __global__ void __launch_bounds__(int8_shape<D>::WARPS * 32) attend_decode_int8(
         reinterpret_cast<float *>(shared), states
     };
     leave_rows(rows, parts, a.head_dim);
-    finish_rows(a, parts, kv_head, kv_head * gridDim.x + blockIdx.x, first_head, n_heads, split, n_splits);
+    finish_rows<SEEN>(a, parts, kv_head, kv_head * gridDim.x + blockIdx.x, first_head, n_heads, split, n_splits);
 }
 
 // ------------------------------------------------------------------------------------------ host
 
 template <int D, int HEADS> static yalm_status launch(const struct attend *a, dim3 grid, cudaStream_t stream, yalm_error *error)
 {
-    return LAUNCH(error, (attend_decode_int8<D, HEADS>), grid, int8_shape<D>::WARPS * 32, int8_shape<D>::SHARED_BYTES, stream,
-                  *a);
+    const unsigned threads = int8_shape<D>::WARPS * 32;
+    const size_t shared = int8_shape<D>::SHARED_BYTES;
+    return a->gathered.rows ? LAUNCH(error, (attend_decode_int8<D, HEADS, struct seen_rows>), grid, threads, shared, stream, *a)
+                            : LAUNCH(error, (attend_decode_int8<D, HEADS, struct seen>), grid, threads, shared, stream, *a);
 }
 
 yalm_status attend_decode_int8_launch(const struct attend *a, int heads, dim3 grid, cudaStream_t stream, yalm_error *error)

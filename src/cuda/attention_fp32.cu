@@ -135,11 +135,7 @@ __global__ void __launch_bounds__(FP32_WARPS * 32) attend_fp32(const struct atte
     const int first = (int)((int64_t)seen.n_tiles * split / n_splits),
               last = (int)((int64_t)seen.n_tiles * (split + 1) / n_splits);
     constexpr bool SELECTED = std::is_same_v<SEEN, struct seen_rows>;
-    if (SELECTED && a.gathered.sums) {
-        part_alphas<ROWS>(a, kv_head, kv_head * gridDim.x + blockIdx.x, first_row, n_rows, split,
-                          max(first - seen.n_sink_tiles, 0) * FP32_KEYS,
-                          min(max(last - seen.n_sink_tiles, 0) * FP32_KEYS, seen.n_run));
-    }
+    part_alphas_of<ROWS>(a, seen, kv_head, kv_head * gridDim.x + blockIdx.x, first_row, n_rows, split, first, last, FP32_KEYS);
     const int64_t base = (int64_t)kv_head * a.policy.capacity * a.head_dim;
     const float *keys = static_cast<const float *>(a.keys) + base, *values = static_cast<const float *>(a.values) + base;
 
@@ -183,7 +179,7 @@ __global__ void __launch_bounds__(FP32_WARPS * 32) attend_fp32(const struct atte
         acc, states
     };
     leave_lane_rows(rows, parts, a.head_dim);
-    finish_rows(a, parts, kv_head, kv_head * gridDim.x + blockIdx.x, first_row, n_rows, split, n_splits);
+    finish_rows<SEEN>(a, parts, kv_head, kv_head * gridDim.x + blockIdx.x, first_row, n_rows, split, n_splits);
 }
 
 int attend_fp32_rows(int head_dim)

@@ -2,14 +2,15 @@
 // or was rolled back, is taken away. A sum is of multiples of 2^-24 in double precision, and so exact while it stays below 2^29: it depends on
 // which positions it covers alone, not on the way there, nor on the order in which threads add. As cpu/mean.c.
 #include "cuda/kv_policy.cuh"
+#include "cuda/kv_rows.cuh"
 #include "cuda/selective.h"
-#include "cuda/vec.cuh"
 
 enum { SUM_THREADS = 512 };
 
 struct sums {
     const struct step *step;
-    const void *values; // (n_layers, n_kv_heads, capacity, head_dim)
+    const void *values;  // (n_layers, n_kv_heads, capacity, head_dim)
+    const float *scales; // (n_layers, n_kv_heads, capacity) of int8
     struct kv_policy policy;
     int head_dim, n; // n = n_layers * n_kv_heads
     double *sums;
@@ -18,13 +19,13 @@ struct sums {
 
 // Σ over positions [from, to) of a component, rounded to multiples of 2^-24: of this thread's share of the positions.
 template <class T>
-__device__ static inline double sum_positions(const struct sums &s, const T *values, int c, int64_t from, int64_t to, int row,
-                                              int n_rows)
+__device__ static inline double sum_positions(const struct sums &s, const struct kv_rows<T> &values, int c, int64_t from,
+                                              int64_t to, int row, int n_rows)
 {
     double sum = 0;
 #pragma unroll 4
     for (int64_t p = from + row; p < to; p += n_rows)
-        sum += rint((double)to_float(values[(int64_t)policy_slot(s.policy, p) * s.head_dim + c]) * 0x1p24);
+        sum += rint((double)kv_element(values, policy_slot(s.policy, p), c) * 0x1p24);
     return sum * 0x1p-24;
 }
 
@@ -39,7 +40,7 @@ template <class T> static __global__ void cover_kernel(struct sums s)
     int64_t *covered = s.covered + 2 * (int64_t)blockIdx.x;
     const int64_t old_from = covered[0], old_to = covered[1];
     __syncthreads(); // all have read it
-    const T *values = static_cast<const T *>(s.values) + (int64_t)blockIdx.x * s.policy.capacity * s.head_dim;
+    const struct kv_rows<T> values = kv_rows_of<T>(s.values, s.scales, (int)blockIdx.x, s.policy.capacity, s.head_dim);
     const int columns = ((int)s.head_dim + 31) / 32 * 32, n_rows = max((int)blockDim.x / columns, 1);
     const int c = (int)threadIdx.x % columns, row = (int)threadIdx.x / columns;
     const int64_t moved = llabs(old_from - from) + llabs(old_to - to);
@@ -86,16 +87,14 @@ static __global__ void forget_kernel(struct sums s)
 static struct sums sums_make(const struct value_sums *v)
 {
     const struct kv_cache *c = v->cache;
-    return {v->step, c->values, c->policy, c->head_dim, c->n_layers * c->n_kv_heads, v->sums, v->covered};
+    return {v->step, c->values, c->value_scales, c->policy, c->head_dim, c->n_layers * c->n_kv_heads, v->sums, v->covered};
 }
 
 yalm_status value_sums_cover(const struct value_sums *v, cudaStream_t stream, yalm_error *error)
 {
     const struct sums sums = sums_make(v);
     const size_t shared = SUM_THREADS * sizeof(double);
-    if (v->cache->type == YALM_KV_FP32)
-        return LAUNCH(error, cover_kernel<float>, sums.n, SUM_THREADS, shared, stream, sums);
-    return LAUNCH(error, cover_kernel<half>, sums.n, SUM_THREADS, shared, stream, sums);
+    return LAUNCH_KV(v->cache->type, error, cover_kernel, sums.n, SUM_THREADS, shared, stream, sums);
 }
 
 yalm_status value_sums_forget(const struct value_sums *v, cudaStream_t stream, yalm_error *error)

@@ -1,9 +1,9 @@
 // What a method's kernels share with those of selective.h: which keys a token sees, by slot, and what a part of the scores leaves behind.
 #pragma once
 #include "cuda/attention.cuh"
+#include "cuda/kv_rows.cuh"
 #include "cuda/reduce.cuh"
 #include "cuda/selective.h"
-#include "cuda/vec.cuh"
 
 // The keys of one token, the sinks apart not among them.
 struct visible {
@@ -64,19 +64,19 @@ __device__ static inline void leave_part_stats(float2 *to, float max, float sum,
 }
 
 // Exact scores of the sinks that stand apart, for the queries of one KV head: a warp for each (query, sink). Called by all threads of part 0's
-// block. keys: the KV head's rows, of T = half or float.
+// block. keys: the KV head's.
 template <class T>
-__device__ static inline void score_sinks(float *sink_scores, const float *sink_q, const T *keys, int kv_head, int group,
-                                          int n_sinks, int sinks_apart, int head_dim)
+__device__ static inline void score_sinks(float *sink_scores, const float *sink_q, const struct kv_rows<T> &keys, int kv_head,
+                                          int group, int n_sinks, int sinks_apart, int head_dim)
 {
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, n_warps = (int)blockDim.x / 32;
     for (int i = warp; i < group * sinks_apart; i += n_warps) {
         const int head = kv_head * group + i / sinks_apart, sink = i % sinks_apart;
         float sum = 0.0f;
         for (int c = lane; c < head_dim; c += 32)
-            sum = fmaf(sink_q[(size_t)head * head_dim + c], to_float(keys[(size_t)sink * head_dim + c]), sum);
+            sum = fmaf(sink_q[(size_t)head * head_dim + c], to_float(keys.data[(size_t)sink * head_dim + c]), sum);
         sum = warp_sum(sum);
         if (lane == 0)
-            sink_scores[(size_t)head * n_sinks + sink] = sum;
+            sink_scores[(size_t)head * n_sinks + sink] = sum * kv_scale(keys, sink);
     }
 }

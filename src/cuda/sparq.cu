@@ -28,7 +28,9 @@ static constexpr double STEP_BYTES = 32e6;
 struct sparq_args {
     const struct step *step;
     const float *q, *sink_q; // (n_heads, head_dim)
+    yalm_kv cache_type;
     const void *keys;        // (n_kv_heads, capacity, head_dim)
+    const float *key_scales; // (n_kv_heads, capacity) of an int8 cache
     struct kv_policy policy;
     int group, head_dim, r;
     char *copied;  // (n_kv_heads, head_dim, ld)
@@ -64,13 +66,13 @@ template <class T, class COPY>
 __device__ static inline void copy_key(const struct sparq_args &a, int kv_head, int slot, COPY *to, int stride)
 {
     const int lane = (int)threadIdx.x % 32;
-    const T *key = static_cast<const T *>(a.keys) + ((size_t)kv_head * a.policy.capacity + slot) * a.head_dim;
+    const struct kv_rows<T> keys = kv_rows_of<T>(a.keys, a.key_scales, kv_head, a.policy.capacity, a.head_dim);
     float inverse = 1.0f;
     if (sizeof(COPY) == 1) {
         float largest = 0.0f;
         bool finite = true;
         for (int c = lane; c < a.head_dim; c += 32) {
-            const float x = to_float(key[c]);
+            const float x = kv_element(keys, slot, c);
             largest = fmaxf(largest, fabsf(x));
             finite &= isfinite(x) != 0;
         }
@@ -80,7 +82,7 @@ __device__ static inline void copy_key(const struct sparq_args &a, int kv_head, 
             a.scales[(size_t)kv_head * a.t.ld + slot] = scale;
     }
     for (int c = lane; c < a.head_dim; c += 32) {
-        const float x = to_float(key[c]);
+        const float x = kv_element(keys, slot, c);
         to[(size_t)c * stride] = copy_element<COPY>(sizeof(COPY) == 1 && inverse == 0.0f ? 0.0f : x, inverse);
     }
 }
@@ -192,11 +194,25 @@ __device__ __forceinline__ void unpack_run(float (&x)[SCORE_EACH], const struct 
         x[i] = (float)(int8_t)(words[i / 4] >> 8 * (i % 4));
 }
 
+template <class T> __device__ static inline void score_sinks_as(const struct sparq_args &a, int kv_head, int sinks)
+{
+    score_sinks(a.t.sink_scores, a.sink_q, kv_rows_of<T>(a.keys, a.key_scales, kv_head, a.policy.capacity, a.head_dim), kv_head,
+                a.group, a.policy.n_sinks, sinks, a.head_dim);
+}
+__device__ static inline void score_sinks_of(const struct sparq_args &a, int kv_head, int sinks)
+{
+    if (a.cache_type == YALM_KV_FP32)
+        score_sinks_as<float>(a, kv_head, sinks);
+    else if (a.cache_type == YALM_KV_INT8)
+        score_sinks_as<int8_t>(a, kv_head, sinks);
+    else
+        score_sinks_as<half>(a, kv_head, sinks);
+}
+
 // Block (part, kv_head): of up to HEADS queries at a time. Bytes, of a KV head with S keys: S r elements of the copy once for each HEADS queries, and
 // 4 S written for each query. Operations: 2 r S for each query. Bound by reading: r independent loads of 16 (8) bytes, eight at a time in flight for
 // each of 8 slots. Dynamic shared memory: (group, r) floats and r ints.
-template <class T, class COPY, int HEADS>
-static __global__ void __launch_bounds__(SCORE_THREADS) score_kernel(struct sparq_args a)
+template <class COPY, int HEADS> static __global__ void __launch_bounds__(SCORE_THREADS) score_kernel(struct sparq_args a)
 {
     SHARED_DYNAMIC(float, q);
     SHARED_ARRAY(float, shared, 64);
@@ -205,9 +221,7 @@ static __global__ void __launch_bounds__(SCORE_THREADS) score_kernel(struct spar
     const int part = (int)blockIdx.x, kv_head = (int)blockIdx.y, slot = part * PART_KEYS + (int)threadIdx.x * SCORE_EACH;
     const struct visible v = visible_at(a.policy, a.step->position);
     if (part == 0 && v.sinks > 0)
-        score_sinks(a.t.sink_scores, a.sink_q,
-                    static_cast<const T *>(a.keys) + (size_t)kv_head * a.policy.capacity * a.head_dim, kv_head, a.group,
-                    a.policy.n_sinks, v.sinks, a.head_dim);
+        score_sinks_of(a, kv_head, v.sinks);
     float2 *stats = a.t.part_stats + (size_t)kv_head * a.group * a.t.n_parts + part;
     if (!part_has_keys(v, part)) {
         for (int i = (int)threadIdx.x; i < a.group; i += SCORE_THREADS)
@@ -272,12 +286,14 @@ static struct sparq_args args_of(const struct cuda_state *s, const struct attent
 {
     const struct kv_cache *cache = a->cache;
     const size_t layer_heads = (size_t)a->layer * cache->n_kv_heads;
+    const struct kv_layer rows = kv_layer_of(cache, a->layer);
     struct sparq_args args = {};
     args.step = a->step;
     args.q = a->q;
     args.sink_q = a->sink_q;
-    args.keys = static_cast<const char *>(cache->keys) +
-                layer_heads * cache->policy.capacity * cache->head_dim * (cache->type == YALM_KV_FP32 ? 4 : 2);
+    args.cache_type = cache->type;
+    args.keys = rows.keys;
+    args.key_scales = rows.key_scales;
     args.policy = cache->policy;
     args.group = a->n_heads / cache->n_kv_heads;
     args.head_dim = cache->head_dim;
@@ -291,12 +307,13 @@ static struct sparq_args args_of(const struct cuda_state *s, const struct attent
 }
 
 // LAUNCH of the instance for the cache's type and the copy's: kernel is a template of both.
+#define LAUNCH_COPY_OF(s, error, kernel, type, ...)                                                                            \
+    ((s)->sparq.copy == YALM_COPY_INT8 ? LAUNCH(error, (kernel<type, int8_t>), __VA_ARGS__)                                    \
+                                       : LAUNCH(error, (kernel<type, half>), __VA_ARGS__))
 #define LAUNCH_COPY(s, error, kernel, ...)                                                                                     \
-    ((s)->cache.type == YALM_KV_FP32                                                                                           \
-         ? ((s)->sparq.copy == YALM_COPY_INT8 ? LAUNCH(error, (kernel<float, int8_t>), __VA_ARGS__)                            \
-                                              : LAUNCH(error, (kernel<float, half>), __VA_ARGS__))                             \
-         : ((s)->sparq.copy == YALM_COPY_INT8 ? LAUNCH(error, (kernel<half, int8_t>), __VA_ARGS__)                             \
-                                              : LAUNCH(error, (kernel<half, half>), __VA_ARGS__)))
+    ((s)->cache.type == YALM_KV_FP32   ? LAUNCH_COPY_OF(s, error, kernel, float, __VA_ARGS__)                                  \
+     : (s)->cache.type == YALM_KV_INT8 ? LAUNCH_COPY_OF(s, error, kernel, int8_t, __VA_ARGS__)                                 \
+                                       : LAUNCH_COPY_OF(s, error, kernel, half, __VA_ARGS__))
 
 static yalm_status sparq_append(struct cuda_state *s, const struct attention *a, int n, yalm_error *error)
 {
@@ -309,24 +326,20 @@ static yalm_status sparq_prepare(struct cuda_state *s, const struct attention *a
     return LAUNCH_COPY(s, error, prepare_kernel, a->cache->n_kv_heads, PREPARE_THREADS, 0, s->stream, args_of(s, a));
 }
 
-template <class T, class COPY>
-static yalm_status launch_score(struct cuda_state *s, const struct sparq_args &args, yalm_error *error)
+template <class COPY> static yalm_status launch_score(struct cuda_state *s, const struct sparq_args &args, yalm_error *error)
 {
     const dim3 grid(s->selective.n_parts, s->config->n_kv_heads);
     const size_t shared = ((size_t)args.group * args.r + args.r) * sizeof(float);
-    return args.group == 1   ? LAUNCH(error, (score_kernel<T, COPY, 1>), grid, SCORE_THREADS, shared, s->stream, args)
-           : args.group == 2 ? LAUNCH(error, (score_kernel<T, COPY, 2>), grid, SCORE_THREADS, shared, s->stream, args)
-           : args.group <= 4 ? LAUNCH(error, (score_kernel<T, COPY, 4>), grid, SCORE_THREADS, shared, s->stream, args)
-                             : LAUNCH(error, (score_kernel<T, COPY, 8>), grid, SCORE_THREADS, shared, s->stream, args);
+    return args.group == 1   ? LAUNCH(error, (score_kernel<COPY, 1>), grid, SCORE_THREADS, shared, s->stream, args)
+           : args.group == 2 ? LAUNCH(error, (score_kernel<COPY, 2>), grid, SCORE_THREADS, shared, s->stream, args)
+           : args.group <= 4 ? LAUNCH(error, (score_kernel<COPY, 4>), grid, SCORE_THREADS, shared, s->stream, args)
+                             : LAUNCH(error, (score_kernel<COPY, 8>), grid, SCORE_THREADS, shared, s->stream, args);
 }
 
 static yalm_status sparq_score(struct cuda_state *s, const struct attention *a, yalm_error *error)
 {
     const struct sparq_args args = args_of(s, a);
-    const bool int8 = s->sparq.copy == YALM_COPY_INT8;
-    if (s->cache.type == YALM_KV_FP32)
-        return int8 ? launch_score<float, int8_t>(s, args, error) : launch_score<float, half>(s, args, error);
-    return int8 ? launch_score<half, int8_t>(s, args, error) : launch_score<half, half>(s, args, error);
+    return s->sparq.copy == YALM_COPY_INT8 ? launch_score<int8_t>(s, args, error) : launch_score<half>(s, args, error);
 }
 
 // ------------------------------------------------------------------------------------------ sizes
@@ -378,9 +391,6 @@ static yalm_status sparq_check(const struct model_config *config, const yalm_ses
     if (d > ATTENTION_MAX_DIM)
         return error_set(error, YALM_USAGE, "sparq attention on the GPU: found heads of %d components, expected at most %d", d,
                          (int)ATTENTION_MAX_DIM);
-    if (options->kv == YALM_KV_INT8)
-        return error_set(error, YALM_USAGE,
-                         "device cuda: sparq attention does not run on an int8 KV cache, only fp16 and fp32");
     if (!(o->ratio >= 0 && o->ratio <= 1))
         return error_set(error, YALM_USAGE, "sparq ratio: found %g, expected above 0 to 1 (0: chosen)", (double)o->ratio);
     if (o->r < 0 || o->r > d)

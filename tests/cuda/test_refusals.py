@@ -21,7 +21,6 @@ MACHINES = [
 OPTIONS = [
     (["--attention", "nomad"], "nomad attention does not run on the GPU"),
     (["--attention", "sparq", "--sparq-copy", "q4"], "sparq copy: q4 does not run on the GPU"),
-    (["--attention", "sparq", "--kv", "int8"], "sparq attention does not run on an int8 KV cache"),
     (["--isa", "avx2"], "instruction sets are the CPU's"),
 ]
 

@@ -185,7 +185,7 @@ static const yalm_copy copies_known[] = {YALM_COPY_INT8, YALM_COPY_FP16};
 static void scores(void **)
 {
     for (yalm_copy copy : copies_known) {
-        for (yalm_kv type : {YALM_KV_FP16, YALM_KV_FP32}) {
+        for (yalm_kv type : {YALM_KV_FP16, YALM_KV_FP32, YALM_KV_INT8}) {
             check_scores({{type, 4, 2, 64, 600, 0, 0, 100, 410, 1, 2.0}, copy, 16});
             check_scores({{type, 2, 2, 80, 600, 0, 0, 33, 99, 1, 2.0}, copy, 80});
             check_scores({{type, 9, 1, 18, 600, 0, 0, 64, 70, 1, 2.0}, copy, 1}); // more queries than are scored at a time
@@ -200,7 +200,8 @@ static void scores_past_the_ring(void **)
 {
     for (yalm_copy copy : copies_known) {
         for (int position : {10, 40, 41, 57, 100003})
-            check_scores({{YALM_KV_FP16, 4, 2, 16, 40, 0, 4, 8, position, 1, 2.0}, copy, 5});
+            for (yalm_kv type : {YALM_KV_FP16, YALM_KV_FP32, YALM_KV_INT8})
+                check_scores({{type, 4, 2, 16, 40, 0, 4, 8, position, 1, 2.0}, copy, 5});
         for (int position : {16, 17, 1000})
             check_scores({{YALM_KV_FP32, 4, 2, 16, 4096, 17, 0, 9, position, 1, 2.0}, copy, 5});
         check_scores({{YALM_KV_FP16, 2, 1, 8, 1100, 0, 4, 300, 3303, 1, 2.0}, copy, 3});
