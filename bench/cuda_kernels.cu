@@ -10,6 +10,7 @@
 #include "read_arguments.h"
 
 enum { CHUNK = 2048 };
+static const size_t slab_room = (size_t)128 << 20; // of quantised weights as fp16 (dequantise.cu)
 
 struct bench {
     struct shape_arguments shape;
@@ -18,6 +19,7 @@ struct bench {
     struct matmul *matmul;
     yalm_limits limits;
     uint8_t *pool; // (pool_bytes) of weights
+    uint8_t *slab; // (slab_room)
     size_t pool_bytes, at;
     struct step *step;
     int32_t *tokens;
@@ -83,6 +85,8 @@ static void set_up(struct bench *b)
         fill_elements(*buffer, activations, DTYPE_FP32);
     }
     take(reinterpret_cast<uint8_t **>(&b->h), activations);
+    take(&b->slab, slab_room);
+    matmul_use_slab(b->matmul, b->slab, slab_room);
     take(&b->logits, s->vocab * sizeof(float));
     take(&b->inverse_frequency, s->head_dim / 2 * sizeof(double));
     for (int i = 0; i < s->n_prompts; i++)
@@ -93,9 +97,9 @@ static void set_up(struct bench *b)
 
 static void tear_down(struct bench *b)
 {
-    void *const blocks[] = {b->pool,       b->step,        b->tokens, b->x,       b->y,
-                            b->z,          b->h,           b->logits, b->scratch, b->inverse_frequency,
-                            b->cache.keys, b->cache.values};
+    void *const blocks[] = {b->pool, b->step,       b->tokens,      b->x,       b->y,
+                            b->z,    b->h,          b->logits,      b->scratch, b->inverse_frequency,
+                            b->slab, b->cache.keys, b->cache.values};
     for (void *block : blocks)
         cudaFree(block);
     matmul_close(b->matmul);
@@ -111,7 +115,9 @@ static void set_step(struct bench *b, int64_t position, int n)
 // The next matrix of the pool.
 static struct matrix weights(struct bench *b, int rows, int cols)
 {
-    const size_t bytes = round_up(rows * dtype_row_bytes(b->shape.dtype, cols), 256);
+    const struct matrix shape = {NULL, b->shape.dtype, rows, cols};
+    const size_t own = matrix_is_quantised(&shape) ? factors_at(&shape) + sizeof(struct product_factors) : factors_at(&shape);
+    const size_t bytes = round_up(own, 256);
     if (b->at + bytes > b->pool_bytes)
         b->at = 0;
     const struct matrix m = {b->pool + b->at, b->shape.dtype, rows, cols};
@@ -241,31 +247,34 @@ static void time_product(struct bench *b, const char *kernel, int rows, int cols
         const struct matrix w = weights(b, rows, cols);
         return matmul_run(b->matmul, b->y, b->h, &w, NULL, n, add, b->stream, error);
     });
-    print(b, kernel, "prefill", n, t, 2.0 * rows * cols + n * (2.0 * cols + (add ? 8.0 : 4.0) * rows), 2.0 * n * rows * cols);
+    print(b, kernel, "prefill", n, t,
+          (double)rows * dtype_row_bytes(b->shape.dtype, cols) + n * (2.0 * cols + (add ? 8.0 : 4.0) * rows),
+          2.0 * n * rows * cols);
 }
 
 static void time_prefill(struct bench *b, int length)
 {
     const struct shape_arguments *s = &b->shape;
     const int q = s->heads * s->head_dim, kv = s->kv * s->head_dim, n = length < CHUNK ? length : CHUNK;
-    fill_elements(b->h, (size_t)n * widest(s) * sizeof(half), s->dtype); // not zeros, on which tensor cores run faster
+    const enum dtype type = input_type(s->dtype);
+    fill_elements(b->h, (size_t)n * widest(s) * sizeof(half), type); // not zeros, on which tensor cores run faster
     time_product(b, "q", q, s->dim, n, false);
     time_product(b, "k", kv, s->dim, n, false);
     time_product(b, "o", s->dim, q, n, true);
     time_product(b, "gate", s->ffn, s->dim, n, false);
     time_product(b, "down", s->dim, s->ffn, n, true);
     double t = seconds_of(
-        b->stream, [&](yalm_error *error) { return rmsnorm(b->h, s->dtype, b->x, b->z, 1e-5f, n, s->dim, b->stream, error); });
+        b->stream, [&](yalm_error *error) { return rmsnorm(b->h, type, b->x, b->z, 1e-5f, n, s->dim, b->stream, error); });
     print(b, "rmsnorm", "prefill", n, t, 6.0 * n * s->dim, 4.0 * n * s->dim);
     t = seconds_of(b->stream, [&](yalm_error *error) {
-        return silu_multiply(b->h, s->dtype, b->x, b->y, (size_t)n * s->ffn, b->stream, error);
+        return silu_multiply(b->h, type, b->x, b->y, (size_t)n * s->ffn, b->stream, error);
     });
     print(b, "silu-multiply", "prefill", n, t, 10.0 * n * s->ffn, 6.0 * n * s->ffn);
     time_append(b, n);
     // The last chunk, which sees the most.
     const struct attention a = {b->step, b->x, NULL, &b->cache, 0, s->heads};
     set_step(b, length - n, n);
-    t = seconds_of(b->stream, [&](yalm_error *error) { return attention_prefill(&a, n, b->h, s->dtype, b->stream, error); });
+    t = seconds_of(b->stream, [&](yalm_error *error) { return attention_prefill(&a, n, b->h, type, b->stream, error); });
     const double pairs = (double)n * (length - n) + 0.5 * n * (n + 1.0);
     print(b, "attention", "prefill", length, t, 4.0 * length * kv + 6.0 * n * q, 4.0 * pairs * q);
 }

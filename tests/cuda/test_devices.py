@@ -34,7 +34,13 @@ RUNS += [(name, "fp16", "fp16") for name in (("tiny-window", "tiny-mixtral", "ti
 RUNS += [("tiny-gqa", "bf16", "fp16"), ("bundled", "bf16", "fp16")]
 RUNS += [("tiny-gqa", "fp32", "int8"), ("tiny-window", "fp32", "int8"), ("bundled", "bf16", "int8")]
 # Quantised weights. (tiny-mixtral's router nearly ties for some tokens, and quantised as it is here, fp16's rounding tips it.)
-QUANTISED = [("mixtral-window", "q8"), ("mixtral-window", "q4"), ("tiny-bias", "fp8"), ("tiny-gqa", "fp8_e5m2"), ("bundled", "q4")]
+QUANTISED = [
+    ("mixtral-window", "q8"),
+    ("mixtral-window", "q4"),
+    ("tiny-bias", "fp8"),
+    ("tiny-gqa", "fp8_e5m2"),
+    ("bundled", "q4"),
+]
 if not EMULATED:
     names = [name for name in TINY if name != "tiny-mixtral"] + ["mixtral-window", "bundled"]
     QUANTISED = [(name, dtype) for dtype in ("q8", "q4", "fp8", "fp8_e5m2") for name in names]

@@ -83,7 +83,8 @@ def bench_kernels(check):
         works.append((f"{preset} {dtype}", words))
     for dtype in QUANTISED:
         preset = names(check)[1][0]
-        works.append((f"{preset} {dtype}", shape_arguments(preset, dtype)))
+        words = [*shape_arguments(preset, dtype), f"prompts={comma(prompts[:1])}"]
+        works.append((f"{preset} {dtype}", words))
     return check.each(
         [
             (name, lambda name=name, words=words: bench_program(
