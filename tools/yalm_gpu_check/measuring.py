@@ -252,25 +252,24 @@ def bench_ways(check, model, preset, dtype, depths):
 
 
 def bench_attention(check):
-    """Little but attention: models whose matrices are small, with 8 and with 32 KV heads. What depth 0 takes is not attention."""
-    long = lists(check)[3]
+    """Attention by itself: its kernels, with 8 and with 32 KV heads; then models whose matrices are small. What depth 0 takes is not attention."""
+    preset, long = names(check)[1][0], lists(check)[3]
     works = []
     for kv_heads in (2, 4) if check.emulated else (8, 32):
-        preset = names(check)[1][0]
-        changes = {
-            "n_layers": ATTENTION_LAYERS,
-            "hidden_dim": 128,
-            "ffn_dim": 128,
-            "vocab_size": 512,
-            "n_kv_heads": kv_heads,
-            "sliding_window": 0,
-        }
+        label = f"{kv_heads} KV heads"
+        words = [word for word in shape_arguments(preset, "fp16") if not word.startswith(("name=", "kv="))]
+        words += [f"name={label}", f"kv={kv_heads}", f"depths={comma(long)}"]
+        changes = {"n_layers": ATTENTION_LAYERS, "hidden_dim": 128, "ffn_dim": 128, "vocab_size": 512}
+        changes |= {"n_kv_heads": kv_heads, "sliding_window": 0}
 
-        def work(kv_heads=kv_heads, changes=changes, preset=preset):
-            model = make_model(check, preset, "fp16", 2 * long[-1], **changes)
-            return bench_ways(check, model, f"{kv_heads} KV heads", "fp16", [0, *long])
+        def kernels(words=words, kv_heads=kv_heads):
+            bench_program(check, "kernels", f"methods-{kv_heads}", "cuda_methods", *words)
 
-        works.append((f"{kv_heads} KV heads", work))
+        def model(label=label, changes=changes):
+            path = make_model(check, preset, "fp16", 2 * long[-1], **changes)
+            return bench_ways(check, path, label, "fp16", [0, *long])
+
+        works += [(f"kernels of {label}", kernels), (label, model)]
     try:
         return check.each(works)
     finally:

@@ -27,6 +27,7 @@ from .measuring import (
 
 DEPS = ROOT / "build/gpu-deps"
 
+SANITIZED_CONTEXT = 512
 # (name, preset, dtype, options) of the runs under compute-sanitizer; and whether racecheck and initcheck, which are slow, are run too.
 SANITIZED = [
     ("window", "tiny-window", "fp16", [], True),
@@ -197,7 +198,7 @@ def test_models(check):
 
 def sanitize_one(check, tool, checker, case):
     name, preset, dtype, options, _ = case
-    model = make_model(check, preset, dtype)
+    model = make_model(check, preset, dtype, SANITIZED_CONTEXT)
     run = [check.yalm, model, "-d", "cuda", "--tokens", check.out / "ids.txt", "-n", "6", "--seed", "1", *options]
     log = f"{checker}-{name.replace(' ', '-')}"
     done = check.try_run(log, [tool, "--tool", checker, "--error-exitcode", "9", *run], limit=60)
@@ -224,7 +225,7 @@ def sanitize(check):
     jobs = [(checker, case) for case in cases for checker in ("memcheck", "racecheck", "initcheck")]
     jobs = [(checker, case) for checker, case in jobs if checker == "memcheck" or case[4]]
     for _, preset, dtype, _, _ in cases:
-        make_model(check, preset, dtype)
+        make_model(check, preset, dtype, SANITIZED_CONTEXT)
     results = check.found["sanitizer"] = {}
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         for (checker, case), result in zip(jobs, pool.map(lambda job: sanitize_one(check, tool, *job), jobs)):
