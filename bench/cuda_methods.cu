@@ -152,10 +152,10 @@ static void time_steps(struct bench *b, int depth, double score_bytes)
         const char *name;
         double bytes;
     } steps[] = {
-        {"prepare", 0},
+        {"prepare", 4.0 * s->q_dim},
         {"score", keys * score_bytes + scores},
         {"select", scores + 8 * keys}, // weights are written and read
-        {"gather", 2.0 * step.choice.k * b->shape.kv * kv_row_bytes(&s->cache)},
+        {"gather", 2.0 * (step.choice.k < n_keys ? step.choice.k : n_keys) * b->shape.kv * kv_row_bytes(&s->cache)},
         {"layer", s->method->bytes(s, depth)},
     };
     for (int i = 0; i < 5; i++) {

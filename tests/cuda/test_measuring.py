@@ -17,7 +17,7 @@ STEPS = "kernels,ladders,llama,mistral,quantised,attention,long,sanitizer"
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    for name in ("cuda_kernels", "cuda_attention_ladder", "cuda_matvec_ladder", "random_model"):
+    for name in ("cuda_kernels", "cuda_attention_ladder", "cuda_matvec_ladder", "cuda_methods", "random_model"):
         built(BUILD / "bench" / name)
     folder, tools = tmp_path_factory.mktemp("measuring"), tmp_path_factory.mktemp("tools")
     # Runs the program, and finds nothing.
@@ -46,6 +46,8 @@ def test_kernels_are_timed(found):
         for kernel in ("qkv", "o", "gate-up", "down", "classifier", "rope-append", "attention", "sample"):
             assert (model, "decode", kernel) in kernels
         assert (model, "prefill", "attention") in kernels
+    for kernel in ("dense fp16", "dense int8", "sparq: score", "sparq: select", "sparq: gather", "sparq: layer"):
+        assert ("2 KV heads", "attention", kernel) in kernels
     assert all(row["seconds"] > 0 and row["bytes"] > 0 and math.isfinite(row["of_read"]) for row in found["kernels"])
 
 
