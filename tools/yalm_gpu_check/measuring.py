@@ -83,8 +83,6 @@ def bench_kernels(check):
         works.append((f"{preset} {dtype}", words))
     for dtype in QUANTISED[:1] if check.emulated else QUANTISED:
         preset = names(check)[1][0]
-    for dtype in QUANTISED[:1] if check.emulated else QUANTISED:
-        preset = names(check)[1][0]
         works.append((f"{preset} {dtype}", [*shape_arguments(preset, dtype), f"prompts={comma(prompts)}"]))
     return check.each(
         [
