@@ -4,15 +4,13 @@
 // scale * x[c], with x in [-127, 127] and scale = its largest magnitude / 127, as the CPU's does (to_int8 in cpu/kernels.h). So what is
 // linear in a row (a score, a weighted value) takes the integers as they are and is multiplied by the scale once.
 //
-// To read, a kernel is a template of T. Lanes that take packs next to each other read whole sectors:
+// To read, a kernel is a template of T:
 //
 //     const struct kv_rows<T> keys = kv_rows_of<T>(a.keys, a.key_scales, kv_head, capacity, head_dim);
-//     float x[PACK<T>];                               // 16 bytes: 8 fp16, 4 fp32, 16 int8
-//     const uint4 pack = kv_load(keys, slot, i);      // its i-th pack, 0 beyond head_dim: begin several before the first is used
-//     kv_unpack<T>(x, pack);                          // exact, and without the scale
-//     score = kv_scale(keys, slot) * Σ q[i * PACK<T> + c] * x[c];
+//     x = kv_element(keys, slot, c);                              // one by one, where that is fast enough
+//     score = kv_scale(keys, slot) * Σ q[c] * keys.data[…];       // else in whole packs of 16 bytes, and the scale once
 //
-// kv_element() is the plain form.
+// For tensor cores int8_to_halves() makes fragments of bytes (attention_decode_int8.cu) or tiles (attention_int8.cuh).
 //
 // To write, a warp calls kv_store_row(). The host finds a layer's rows by kv_layer_of(), and launches the instance for a cache's type by LAUNCH_KV.
 #pragma once
@@ -52,27 +50,6 @@ __device__ static inline float kv_scale(const struct kv_rows<T> &rows, int slot)
     return sizeof(T) == 1 ? rows.scales[slot] : 1.0f;
 }
 
-// Pack `pack` of the row in `slot`, zeros beyond its end. Rows of whole packs are aligned to them; others are read two bytes at a time.
-template <class T> __device__ static inline uint4 kv_load(const struct kv_rows<T> &rows, int slot, int pack)
-{
-    const int bytes = rows.head_dim * (int)sizeof(T), at = pack * 16;
-    const char *from = reinterpret_cast<const char *>(rows.data) + (int64_t)slot * bytes + at;
-    uint4 x = {0, 0, 0, 0};
-    if (at >= bytes) {
-        return x;
-    }
-    if (bytes % 16 == 0) {
-        return load_stream(reinterpret_cast<const uint4 *>(from));
-    }
-    uint16_t pairs[8];
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-        pairs[i] = at + 2 * i < bytes ? reinterpret_cast<const uint16_t *>(from)[i] : (uint16_t)0;
-    }
-    memcpy(&x, pairs, sizeof x);
-    return x;
-}
-
 // Four signed bytes as halves, exactly: pairs[0] has the lower two. 0x6400 + b is the half 1024 + b, and 1152 is 1024 + 128.
 __device__ static inline void int8_to_halves(unsigned (&pairs)[2], unsigned bytes)
 {
@@ -85,27 +62,6 @@ __device__ static inline void int8_to_halves(unsigned (&pairs)[2], unsigned byte
         memcpy(&both, &raised, sizeof both);
         both = __hsub2(both, base);
         memcpy(&pairs[i], &both, sizeof both);
-    }
-}
-
-// The elements of a pack, of int8 without their row's scale.
-template <class T> __device__ static inline void kv_unpack(float (&x)[PACK<T>], uint4 pack)
-{
-    if constexpr (sizeof(T) == 1) {
-        const unsigned words[4] = {pack.x, pack.y, pack.z, pack.w};
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            unsigned pairs[2];
-            int8_to_halves(pairs, words[i]);
-#pragma unroll
-            for (int j = 0; j < 2; j++) {
-                const float2 both = word_to_floats<half>(pairs[j]);
-                x[4 * i + 2 * j] = both.x;
-                x[4 * i + 2 * j + 1] = both.y;
-            }
-        }
-    } else {
-        unpack<T>(x, pack);
     }
 }
 
