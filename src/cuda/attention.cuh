@@ -46,11 +46,12 @@ struct attend {
 // The keys that the tokens at positions [first_token, last_token] see, in tiles: first the sinks, where the last token has them apart,
 // then a run of positions, which is nowhere longer than the ring.
 struct seen {
-    int64_t first;             // position of the run's first key
-    int n_run, slot;           // its length, and where it begins
-    int n_sinks;               // 0: none apart
-    int n_sink_tiles, n_tiles; // the latter counts both
-    int capacity, ring;        // slots; slots behind the sinks
+    int64_t first;                         // position of the run's first key
+    int n_run, slot;                       // its length, and where it begins
+    int n_sinks;                           // 0: none apart
+    int n_sink_tiles, n_tiles;             // the latter counts both
+    int capacity, ring;                    // slots; slots behind the sinks
+    static constexpr int LEAST_BLOCKS = 0; // on a multiprocessor at a time, for __launch_bounds__: the compiler's choice
 };
 
 __device__ static inline struct seen seen_by(const struct kv_policy &policy, int64_t first_token, int64_t last_token, int tile)
@@ -92,6 +93,7 @@ __device__ static inline int tile_slot(const struct seen &seen, const struct key
 // The same of selected keys: number i of the run is rows[i].
 struct seen_rows : seen {
     const int *rows;
+    static constexpr int LEAST_BLOCKS = 1; // all registers that there are, lest it spills for the sake of more blocks
 };
 
 __device__ static inline int tile_slot(const struct seen_rows &seen, const struct key_tile &keys, int j)
@@ -170,8 +172,8 @@ __device__ static inline float softmax_weight(float max, float total_max)
 
 // ------------------------------------------------------------------------------------------ the tail of selected keys
 
-// Σ e^(score - max) of the unit's heads over the split's share of the rows, numbers [first, last): one warp takes one head at a time. What it
-// reads depends on nothing that is being copied, so it comes while the first tiles are on their way.
+// Σ e^(score - max) of the unit's heads over the split's share of the rows, numbers [first, last): one warp takes one head at a time, at the
+// block's end, where its registers are free.
 template <int ROWS>
 __device__ static inline void part_alphas(const struct attend &a, int kv_head, int unit, int first_row, int n_rows, int split,
                                           int first, int last)

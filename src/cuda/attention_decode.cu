@@ -158,7 +158,7 @@ __device__ static inline void leave_rows(struct decode_rows<D, TILES> &rows, con
 // grid: (ceil(group / HEADS), n_splits, n_kv_heads). D: head_dim or the next larger instance. HEADS: 8 or 16. SEEN: seen or, to attend
 // to selected keys only, seen_rows.
 template <int D, int HEADS, class SEEN>
-__global__ void __launch_bounds__(decode_shape<D>::WARPS * 32) attend_decode_fp16(const struct attend a)
+__global__ void __launch_bounds__(decode_shape<D>::WARPS * 32, SEEN::LEAST_BLOCKS) attend_decode_fp16(const struct attend a)
 {
     constexpr int WARPS = decode_shape<D>::WARPS, STAGES = decode_shape<D>::STAGES, TILE = decode_shape<D>::TILE;
     SHARED_DYNAMIC(half, shared);
@@ -187,8 +187,6 @@ __global__ void __launch_bounds__(decode_shape<D>::WARPS * 32) attend_decode_fp1
         }
         copy_async_commit();
     }
-    part_alphas_of<HEADS>(a, seen, kv_head, kv_head * gridDim.x + blockIdx.x, first_head, n_heads, split, first, last,
-                          DECODE_KEYS);
     struct decode_rows<D, HEADS / 8> rows;
 #pragma unroll
     for (int t = 0; t < HEADS / 8; t++) {
@@ -227,6 +225,8 @@ __global__ void __launch_bounds__(decode_shape<D>::WARPS * 32) attend_decode_fp1
         reinterpret_cast<float *>(shared), states
     };
     leave_rows(rows, parts, a.head_dim);
+    part_alphas_of<HEADS>(a, seen, kv_head, kv_head * gridDim.x + blockIdx.x, first_head, n_heads, split, first, last,
+                          DECODE_KEYS);
     finish_rows<SEEN>(a, parts, kv_head, kv_head * gridDim.x + blockIdx.x, first_head, n_heads, split, n_splits);
 }
 

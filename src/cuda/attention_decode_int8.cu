@@ -373,8 +373,6 @@ __global__ void __launch_bounds__(int8_shape<D>::WARPS * 32) attend_decode_int8(
         }
         copy_async_commit();
     }
-    part_alphas_of<HEADS>(a, seen, kv_head, kv_head * gridDim.x + blockIdx.x, first_head, n_heads, split, first, last,
-                          shape::KEYS);
     struct int8_state<D, TILES> rows = {
     };
 #pragma unroll
@@ -406,6 +404,8 @@ __global__ void __launch_bounds__(int8_shape<D>::WARPS * 32) attend_decode_int8(
         reinterpret_cast<float *>(shared), states
     };
     leave_rows(rows, parts, a.head_dim);
+    part_alphas_of<HEADS>(a, seen, kv_head, kv_head * gridDim.x + blockIdx.x, first_head, n_heads, split, first, last,
+                          shape::KEYS);
     finish_rows<SEEN>(a, parts, kv_head, kv_head * gridDim.x + blockIdx.x, first_head, n_heads, split, n_splits);
 }
 

@@ -117,7 +117,7 @@ __device__ static inline void leave_lane_rows(const struct lane_rows<D, ROWS> &r
 // grid: (ceil(rows / ROWS), n_splits, n_kv_heads), rows = n * group. D: head_dim or the next larger instance. SEEN: seen or, where one token
 // attends to selected keys only, seen_rows.
 template <int D, int ROWS, class SEEN>
-__global__ void __launch_bounds__(FP32_WARPS * 32) attend_fp32(const struct attend a, int n)
+__global__ void __launch_bounds__(FP32_WARPS * 32, SEEN::LEAST_BLOCKS) attend_fp32(const struct attend a, int n)
 {
     SHARED_ARRAY(float, acc, FP32_PARTS *ROWS *D);
     SHARED_ARRAY(float2, states, FP32_PARTS * ROWS);
@@ -135,7 +135,6 @@ __global__ void __launch_bounds__(FP32_WARPS * 32) attend_fp32(const struct atte
     const int first = (int)((int64_t)seen.n_tiles * split / n_splits),
               last = (int)((int64_t)seen.n_tiles * (split + 1) / n_splits);
     constexpr bool SELECTED = std::is_same_v<SEEN, struct seen_rows>;
-    part_alphas_of<ROWS>(a, seen, kv_head, kv_head * gridDim.x + blockIdx.x, first_row, n_rows, split, first, last, FP32_KEYS);
     const int64_t base = (int64_t)kv_head * a.policy.capacity * a.head_dim;
     const float *keys = static_cast<const float *>(a.keys) + base, *values = static_cast<const float *>(a.values) + base;
 
@@ -179,6 +178,7 @@ __global__ void __launch_bounds__(FP32_WARPS * 32) attend_fp32(const struct atte
         acc, states
     };
     leave_lane_rows(rows, parts, a.head_dim);
+    part_alphas_of<ROWS>(a, seen, kv_head, kv_head * gridDim.x + blockIdx.x, first_row, n_rows, split, first, last, FP32_KEYS);
     finish_rows<SEEN>(a, parts, kv_head, kv_head * gridDim.x + blockIdx.x, first_row, n_rows, split, n_splits);
 }
 

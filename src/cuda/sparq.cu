@@ -71,6 +71,7 @@ __device__ static inline void copy_key(const struct sparq_args &a, int kv_head, 
     if (sizeof(COPY) == 1) {
         float largest = 0.0f;
         bool finite = true;
+#pragma unroll 2
         for (int c = lane; c < a.head_dim; c += 32) {
             const float x = kv_element(keys, slot, c);
             largest = fmaxf(largest, fabsf(x));
@@ -81,6 +82,7 @@ __device__ static inline void copy_key(const struct sparq_args &a, int kv_head, 
         if (lane == 0)
             a.scales[(size_t)kv_head * a.t.ld + slot] = scale;
     }
+#pragma unroll 2
     for (int c = lane; c < a.head_dim; c += 32) {
         const float x = kv_element(keys, slot, c);
         to[(size_t)c * stride] = copy_element<COPY>(sizeof(COPY) == 1 && inverse == 0.0f ? 0.0f : x, inverse);
@@ -136,6 +138,7 @@ template <class T, class COPY> static __global__ void __launch_bounds__(PREPARE_
     }
     __syncthreads();
     int rank = 0;
+#pragma unroll 4
     for (int i = 0; c < d && i < d; i++)
         rank += sums[i] > mine || (sums[i] == mine && i < c);
     const bool keep = c < d && rank < a.r;
