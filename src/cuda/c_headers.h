@@ -13,6 +13,8 @@
 
 extern "C" {
 #include "engine/backend.h"
+#include "engine/hybrid.h"
+#include "model/codebook.h"
 #include "model/rope.h"
 #include "util/checked.h"
 #include "util/clock.h"

@@ -257,20 +257,10 @@ template <int TILES> __device__ static inline void store_stats(float2 *to, const
 
 // ------------------------------------------------------------------------------------------ the kernel
 
-// Exact scores of the sinks that stand apart, for all queries of the KV head: a warp for each (query, sink).
 template <class T> __device__ static inline void score_apart(const struct scoring &a, const struct visible &v, int kv_head)
 {
-    const struct kv_rows<T> keys = kv_rows_of<T>(a.keys, a.key_scales, kv_head, a.policy.capacity, a.head_dim);
-    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    for (int i = warp; i < a.group * v.sinks; i += SCORE_WARPS) {
-        const int head = kv_head * a.group + i / v.sinks, sink = i % v.sinks;
-        float sum = 0.0f;
-        for (int c = lane; c < a.head_dim; c += 32)
-            sum = fmaf(a.sink_q[(size_t)head * a.head_dim + c], kv_element(keys, sink, c), sum);
-        sum = warp_sum(sum);
-        if (lane == 0)
-            a.sink_scores[(size_t)head * a.policy.n_sinks + sink] = sum;
-    }
+    score_sinks(a.sink_scores, a.sink_q, kv_rows_of<T>(a.keys, a.key_scales, kv_head, a.policy.capacity, a.head_dim), kv_head,
+                a.group, a.policy.n_sinks, v.sinks, a.head_dim);
 }
 
 // The codes of the token's own key, before anybody asks for the tile that has them.

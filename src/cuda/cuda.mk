@@ -11,7 +11,8 @@ endif
 CUDA_HEADERS := $(wildcard src/cuda/*.h src/cuda/*.cuh)
 CUDA_SOURCES := $(wildcard src/cuda/*.cu)
 # What it has copies of: it is linked to neither the program nor the library that opens it.
-CUDA_SHARES := util/error util/memory util/version model/rope engine/kv_cache
+CUDA_SHARES := util/error util/file util/memory util/version model/codebook model/rope engine/hybrid engine/kv_cache
+CUDA_SHARES_LIBS = $(shell pkg-config --libs libxxhash 2>/dev/null || echo -lxxhash)
 CUDA_SHARED_OBJECTS = $(CUDA_SHARES:%=$(BUILD)/src/%.o)
 
 ifneq ($(filter emulated%,$(VARIANT)),)
@@ -40,7 +41,7 @@ $(BUILD)/$(EMULATOR)/%.o: $(EMULATOR)/%.cc $(BUILD)/settings
 	$(CXX) $(CXX_BASE) $(CFLAGS) $(THREADS) -c -o $@ $<
 
 $(CUDA_LIBRARY): $(CUDA_OBJECTS) $(CUDA_SHARED_OBJECTS)
-	$(CXX) -shared $(LINK) $(LDFLAGS) -o $@ $^ $(THREADS) -lm
+	$(CXX) -shared $(LINK) $(LDFLAGS) -o $@ $^ $(THREADS) $(CUDA_SHARES_LIBS) -lm
 
 # For the tests, which call kernels directly.
 $(CUDA_STATIC): $(CUDA_OBJECTS)
@@ -109,7 +110,7 @@ $(CUDA_BUILD)/ptxas.txt: $(CUDA_OBJECTS)
 	@cat $(CUDA_OBJECTS:.o=.ptxas) > $@
 
 CUDA_LINK = -cudart static $(foreach arch,$(CUDA_ARCHS),-gencode arch=compute_$(arch),code=sm_$(arch))
-CUDA_LIBS = -L$(CUDA_HOME)/lib64 -lcublasLt -Xlinker -rpath,$(CUDA_HOME)/lib64,-rpath,'$$ORIGIN' -lm
+CUDA_LIBS = -L$(CUDA_HOME)/lib64 -lcublasLt -Xlinker -rpath,$(CUDA_HOME)/lib64,-rpath,'$$ORIGIN' $(CUDA_SHARES_LIBS) -lm
 $(CUDA_LIBRARY): $(CUDA_OBJECTS) $(CUDA_SHARED_OBJECTS)
 	$(NVCC) -shared $(CUDA_LINK) -o $@ $^ $(CUDA_LIBS)
 

@@ -117,7 +117,7 @@ yalm_status silu_multiply(void *y, enum dtype type, const float *gate, const flo
 struct rotation {
     const struct step *step;
     const float *q, *k, *v;
-    float *rotated_q, *sink_q;
+    float *rotated_q, *sink_q, *rotated_k;
     struct kv_layer layer;
     struct kv_policy policy;
     struct rope rope;
@@ -202,6 +202,11 @@ template <class T> static __global__ void rope_append_kernel(struct rotation r)
 
     const size_t from = ((size_t)t * r.n_kv_heads + kv_head) * r.head_dim;
     append<T>(r, r.k + from, r.v + from, (size_t)kv_head * r.policy.capacity + policy_slot(r.policy, position), turns);
+    for (int i = (int)threadIdx.x; r.rotated_k && i < half_dim; i += (int)blockDim.x) {
+        const float2 k = rotate(r.k + from, i, half_dim, turns[i], 1.0f);
+        r.rotated_k[from + i] = k.x;
+        r.rotated_k[from + i + half_dim] = k.y;
+    }
 }
 
 yalm_status rope_append(const struct rope_append *r, int n, cudaStream_t stream, yalm_error *error)
@@ -214,6 +219,7 @@ yalm_status rope_append(const struct rope_append *r, int n, cudaStream_t stream,
         .v = r->v,
         .rotated_q = r->rotated_q,
         .sink_q = cache->policy.n_sinks > 0 ? r->sink_q : NULL,
+        .rotated_k = r->rotated_k,
         .layer = kv_layer_of(cache, r->layer),
         .policy = cache->policy,
         .rope = r->rope,

@@ -37,7 +37,8 @@ static yalm_status attention_block(struct cuda_state *s, int layer, int n, bool 
     const int n_heads = s->config->n_heads;
     const struct product qkv[] = {{w->q, w->q_bias, s->q}, {w->k, w->k_bias, s->k}, {w->v, w->v_bias, s->v}};
     TRY(normalised_products(s, qkv, 3, s->x, w->attention_norm, n, error));
-    const struct rope_append append = {s->step, s->q, s->k, s->v, s->rotated_q, s->sink_q, &s->cache, s->rope, layer, n_heads};
+    const struct rope_append append = {s->step,   s->q,    s->k,  s->v,    s->rotated_q,       s->sink_q,
+                                       &s->cache, s->rope, layer, n_heads, s->hybrid.rotated_k};
     TRY(rope_append(&append, n, s->stream, error));
     const struct attention attention = {s->step, s->rotated_q, s->sink_q, &s->cache, layer, n_heads};
     const bool selects = selective && (!s->method->applies || s->method->applies(s, layer));
@@ -197,7 +198,7 @@ yalm_status cuda_fill(struct cuda_state *s, int64_t position, int n, uint64_t se
     }
     TRY(fill_noise(&s->cache, position, n, seed, s->stream, error));
     for (int layer = 0; s->method && layer < s->config->n_layers; layer++) {
-        const struct attention attention = {s->step, s->rotated_q, s->sink_q, &s->cache, layer, s->config->n_heads};
+        const struct attention attention = {s->step, NULL, NULL, &s->cache, layer, s->config->n_heads}; // there are rows only
         TRY(s->method->append(s, &attention, n, error));
     }
     return YALM_OK;

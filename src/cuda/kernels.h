@@ -89,6 +89,7 @@ struct rope_append {
     const struct kv_cache *cache; // host memory
     struct rope rope;
     int layer, n_heads;
+    float *rotated_k = NULL; // (n, n_kv_heads, head_dim), as they are before the cache rounds them; NULL: not wanted
 };
 yalm_status rope_append(const struct rope_append *r, int n, cudaStream_t stream, yalm_error *error);
 

@@ -3,7 +3,7 @@
 
 #include "cuda/state.h"
 
-static const struct cuda_method *const methods[] = {&method_sparq};
+static const struct cuda_method *const methods[] = {&method_sparq, &method_hybrid};
 
 yalm_status cuda_method_find(const struct cuda_method **method, const char *name, yalm_error *error)
 {

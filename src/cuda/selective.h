@@ -82,7 +82,8 @@ struct cuda_method {
     yalm_status (*open)(struct cuda_state *s, const struct backend_plan *plan, yalm_error *error);
     void (*close)(struct cuda_state *s); // what plan() and open() took on the host; NULL: nothing
 
-    // n tokens whose rows rope_append() (or fill_noise()) has put into the cache, positions step->position …: their further copies or codes.
+    // n tokens whose rows rope_append() (or fill_noise(), then a->q is NULL) has put into the cache, positions step->position …: their further copies
+    // or codes.
     yalm_status (*append)(struct cuda_state *s, const struct attention *a, int n, yalm_error *error);
     // One token that attends by the method: what append() does for it, and what score() wants of its queries.
     yalm_status (*prepare)(struct cuda_state *s, const struct attention *a, yalm_error *error);

@@ -1,5 +1,6 @@
 // A session's memory on the device: KV cache, activations, scratch. Sizes are known before anything is taken.
 #pragma once
+#include "cuda/hybrid.h"
 #include "cuda/kernels.h"
 #include "cuda/selective.h"
 #include "cuda/sparq.h"
@@ -58,6 +59,7 @@ struct cuda_state {
     const struct cuda_method *method; // NULL: attention is dense
     struct selective selective;       // where there is a method
     struct sparq sparq;               // where it is that one
+    struct cuda_hybrid hybrid;        // likewise
 
     // What changes from one evaluation to the next: written to pinned memory, copied from there by the evaluation's first operations.
     struct step *step_host, *step; // pinned; device

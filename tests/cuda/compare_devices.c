@@ -1,10 +1,12 @@
 // Does the same on the CPU and on the GPU, by one program through the public API, and says how far apart they come:
 //
 //     compare_devices MODEL TOKENS [kv=fp16|fp32|int8] [chunk=N] [sparq=R,K,LOCAL,COPY,TAIL]
+//                     [hybrid=RATIO,MIN_K,LOCAL,TOP_P,TAIL,DENSE_LAYERS,REUSE_LAYERS,D_SUB codebooks=FILE]
 //
-// TOKENS holds int32 ids. sparq: that attention, from the first key on, with these of yalm_sparq's fields. For each scenario one line on
-// stdout: its name, the largest difference of two logits in units of their row's range (on the CPU), the median of the rows' largest differences, and how many rows were compared; of sampling, how many tokens differ and how many were
-// drawn.
+// TOKENS holds int32 ids. sparq, hybrid: that attention, from the first key on, with these of yalm_sparq's or yalm_hybrid's fields; the hybrid's codebooks
+// are learned from the tokens, into FILE. For each scenario one line on stdout: its name, the largest difference of two logits in units of their
+// row's range (on the CPU), the median of the rows' largest differences, and how many rows were compared; of sampling, how many tokens differ and
+// how many were drawn.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -284,9 +286,26 @@ static int32_t *read_tokens(const char *path, int *n)
     return tokens;
 }
 
-static void read_option(yalm_session_options *options, const char *text)
+// Codebooks of the model, from the tokens.
+static void learn(const struct pair *p, int d_sub)
+{
+    yalm_error error = {0};
+    yalm_session_options options = yalm_session_defaults();
+    yalm_calibration how = yalm_calibration_defaults();
+    options.device = "cpu";
+    options.context = p->n;
+    how.d_sub = d_sub;
+    yalm_session *session = yalm_session_open(p->model, &options, &error);
+    if (session == NULL ||
+        yalm_calibrate(session, p->tokens, (size_t)p->n, &how, p->options.nomad.codebooks, NULL, &error) != YALM_OK)
+        quit("calibration", &error);
+    yalm_session_close(session);
+}
+
+static void read_option(yalm_session_options *options, int *d_sub, const char *text)
 {
     yalm_sparq *sparq = &options->sparq;
+    yalm_hybrid *hybrid = &options->hybrid;
     int copy, tail;
     if (strncmp(text, "chunk=", 6) == 0) {
         options->chunk = atoi(text + 6);
@@ -299,6 +318,13 @@ static void read_option(yalm_session_options *options, const char *text)
         sparq->from = 1;
         sparq->copy = (yalm_copy)copy;
         sparq->tail = (yalm_switch)tail;
+    } else if (sscanf(text, "hybrid=%f,%d,%d,%f,%d,%d,%d,%d", &hybrid->ratio, &hybrid->min_k, &hybrid->local, &hybrid->top_p,
+                      &tail, &hybrid->dense_layers, &hybrid->reuse_layers, d_sub) == 8) {
+        options->attention = "hybrid";
+        hybrid->from = 1;
+        hybrid->tail = (yalm_switch)tail;
+    } else if (strncmp(text, "codebooks=", 10) == 0) {
+        options->nomad.codebooks = text + 10;
     } else if (strcmp(text, "kv=fp16") != 0) {
         quit(text, NULL);
     }
@@ -307,6 +333,7 @@ static void read_option(yalm_session_options *options, const char *text)
 int main(int argc, char **argv)
 {
     static struct pair p;
+    int d_sub = 1;
     p.options = yalm_session_defaults();
     int32_t *tokens = argc > 2 ? read_tokens(argv[2], &p.n) : NULL;
     if (tokens == NULL || p.n < 24)
@@ -314,7 +341,7 @@ int main(int argc, char **argv)
              "more",
              NULL);
     for (int i = 3; i < argc; i++)
-        read_option(&p.options, argv[i]);
+        read_option(&p.options, &d_sub, argv[i]);
     yalm_error error = {0};
     yalm_model *model = yalm_model_open(argv[1], NULL, &error);
     if (model == NULL)
@@ -324,6 +351,8 @@ int main(int argc, char **argv)
     p.vocab = yalm_model_facts(model)->vocab_size;
     p.options.context = p.n;
     p.options.n_threads = 2;
+    if (p.options.nomad.codebooks)
+        learn(&p, d_sub);
     compare_memory(&p);
     static void (*const scenarios[])(struct pair *) = {prefill, pieces, decode,       odd_calls, rollback,
                                                        endless, noise,  two_sessions, draws};

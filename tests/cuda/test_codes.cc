@@ -394,6 +394,7 @@ static void windows_and_rings(void **)
         scored({YALM_KV_FP16, 4, 2, 16, 4096, 290, 0, 9, position % 4096, 1, 2.0}, 1, 1);
         scored({YALM_KV_FP32, 4, 2, 16, 300, 0, 4, 8, position, 1, 2.0}, 2, 1);
         scored({YALM_KV_FP16, 2, 1, 16, 1100, 0, 3, 40, position, 1, 2.0}, 1, 1);
+        scored({YALM_KV_INT8, 4, 2, 16, 300, 0, 4, 8, position, 1, 2.0}, 1, 1);
     }
 }
 

@@ -239,8 +239,9 @@ static void run_rope(const struct rope_case &c)
     double *device_frequency = device_copy(frequency);
     float *device_q = device_copy(q), *device_k = device_copy(k), *device_v = device_copy(v);
     float *rotated = device_nan<float>(q.size()), *sink = sinks ? device_nan<float>(q.size()) : NULL;
-    const struct rope_append r = {step,  device_q, device_k, device_v, rotated, sink, &cache, {device_frequency, rope_scale},
-                                  layer, c.n_heads};
+    float *rotated_k = device_nan<float>(k.size());
+    const struct rope_append r = {step,  device_q,  device_k, device_v, rotated, sink, &cache, {device_frequency, rope_scale},
+                                  layer, c.n_heads, rotated_k};
     yalm_error error = {};
     assert_ok(rope_append(&r, c.n, 0, &error), error);
     assert_cuda(cudaDeviceSynchronize());
@@ -255,10 +256,15 @@ static void run_rope(const struct rope_case &c)
                           position < furthest ? position : furthest, rope_scale / sqrt(d), "query for the sinks");
         }
     }
+    const std::vector<float> found_k = host_copy(rotated_k, k.size());
+    for (int i = 0; i < c.n * c.n_kv_heads; i++) {
+        assert_turned(&found_k[(size_t)i * d], &k[(size_t)i * d], d, frequency, c.position + i / c.n_kv_heads, rope_scale,
+                      "key");
+    }
     (integers ? assert_appended_integers : assert_appended)(c, &cache, layer, frequency, rope_scale, k, v);
-    for (void *memory :
-         {cache.keys, cache.values, (void *)cache.key_scales, (void *)cache.value_scales, (void *)step,
-          (void *)device_frequency, (void *)device_q, (void *)device_k, (void *)device_v, (void *)rotated, (void *)sink}) {
+    for (void *memory : {cache.keys, cache.values, (void *)cache.key_scales, (void *)cache.value_scales, (void *)step,
+                         (void *)device_frequency, (void *)device_q, (void *)device_k, (void *)device_v, (void *)rotated,
+                         (void *)sink, (void *)rotated_k}) {
         cudaFree(memory);
     }
 }

@@ -1,0 +1,194 @@
+// Hybrid attention: keys are scored by their codes (codes.h), and selective.h does the rest.
+//
+// For each key and KV head that reads rows / 2 bytes of codes (64 at d = 128, d_sub = 1) and of the selected ones key and value; the scores, 4 bytes
+// for each query head, go through the L2 cache, which holds those of a layer at 128k (16.8 MB for 32 heads).
+#include "cuda/hybrid.h"
+
+#include "cuda/attention.cuh"
+#include "cuda/state.h"
+
+// What the further launches of a layer cost, in bytes that each multiprocessor could read meanwhile: an estimate of four launches of 2 us each, at
+// 32 KB a microsecond (an H200's 4.3 TB/s for each of its 132). Not measured.
+enum { STEP_BYTES = 1 << 18 };
+
+// ------------------------------------------------------------------------------------------ sizes
+
+static bool selects(const struct cuda_state *s, int layer)
+{
+    const struct cuda_hybrid *h = &s->hybrid;
+    return (layer - h->options.first_layer) % h->reuse_layers == 0;
+}
+
+static bool applies(const struct cuda_state *s, int layer)
+{
+    return layer >= s->hybrid.options.first_layer;
+}
+
+// Of one KV head with n keys, on average over the layers that the method applies to.
+static double head_bytes(const struct cuda_state *s, int n)
+{
+    const struct cuda_hybrid *h = &s->hybrid;
+    const int layers = s->config->n_layers - h->options.first_layer, rows = hybrid_selected(&h->options, n);
+    const double selecting = layers > 0 ? (double)((layers + h->reuse_layers - 1) / h->reuse_layers) / layers : 0;
+    return selecting * n * codes_key_bytes(&h->codes) + (rows < n ? rows : n) * 2 * kv_row_bytes(&s->cache) +
+           (h->options.tail ? s->config->head_dim * (double)sizeof(double) : 0);
+}
+
+static double hybrid_bytes(const struct cuda_state *s, int64_t position)
+{
+    const int sinks = policy_sinks_apart(s->cache.policy, position) ? s->cache.policy.n_sinks : 0;
+    return s->config->n_kv_heads *
+           (head_bytes(s, selective_n_keys(&s->cache.policy, position)) + sinks * 2 * kv_row_bytes(&s->cache));
+}
+
+// The shortest length at which reading less makes up for the further launches.
+static int break_even(const struct cuda_state *s)
+{
+    const double steps = (double)STEP_BYTES * s->device.n_sms / s->config->n_kv_heads;
+    int n = 256;
+    while (n < s->cache.policy.span && head_bytes(s, n) + steps >= 2 * kv_row_bytes(&s->cache) * n)
+        n += 64;
+    return n;
+}
+
+static yalm_status hybrid_check(const struct model_config *config, const yalm_session_options *options, yalm_error *error)
+{
+    struct hybrid hybrid;
+    TRY(hybrid_resolve(&hybrid, &options->hybrid, config->n_layers, error));
+    if (config->head_dim > ATTENTION_MAX_DIM)
+        return error_set(error, YALM_USAGE, "hybrid attention on the GPU: found heads of %d components, expected at most %d",
+                         config->head_dim, (int)ATTENTION_MAX_DIM);
+    if (options->hybrid.reuse_steps > 1)
+        return error_set(error, YALM_USAGE,
+                         "hybrid reuse steps: found %d: a selection is not used again in later steps on the GPU (-d cpu does)",
+                         options->hybrid.reuse_steps);
+    return YALM_OK;
+}
+
+static yalm_status hybrid_plan(struct cuda_state *s, const struct backend_plan *plan, yalm_error *error)
+{
+    struct cuda_hybrid *h = &s->hybrid;
+    const yalm_hybrid *o = &plan->options->hybrid;
+    TRY(hybrid_resolve(&h->options, o, s->config->n_layers, error));
+    TRY(codebook_find(&h->book, plan->options->nomad.codebooks, plan->container, s->config, error));
+    h->reuse_layers = o->reuse_layers > 1 ? o->reuse_layers : 1;
+    codes_shape(&h->codes, s->config->n_layers - h->options.first_layer, &s->cache, h->book.d_sub);
+    s->selective.tail = h->options.tail;
+    s->selective.from = h->options.from ? h->options.from : break_even(s);
+    return YALM_OK;
+}
+
+static void take_kept(struct cuda_state *s, struct cuda_blocks *b)
+{
+    struct key_codes *c = &s->hybrid.codes;
+    const size_t heads = (size_t)c->n_layers * c->n_kv_heads;
+    take(b, c->codes, heads * codes_head_words(c), sizeof *c->codes);
+    take(b, c->centroids, heads * c->head_dim * CODES_CENTROIDS, sizeof *c->centroids);
+    take(b, c->tables, heads * codes_dims(c), sizeof *c->tables);
+    take(b, c->ranges, heads * codes_dims(c), sizeof *c->ranges);
+}
+
+static void take_scratch(struct cuda_state *s, struct cuda_blocks *b)
+{
+    take(b, s->hybrid.rotated_k, (size_t)s->chunk * s->kv_dim, sizeof(float));
+}
+
+static yalm_status hybrid_open(struct cuda_state *s, const struct backend_plan *plan, yalm_error *error)
+{
+    (void)plan;
+    struct cuda_hybrid *h = &s->hybrid;
+    const struct key_codes *c = &h->codes;
+    const size_t heads = (size_t)c->n_layers * c->n_kv_heads;
+    if (heads > 0) {
+        const float *centroids = codebook_of(&h->book, s->config, h->options.first_layer, 0);
+        const size_t floats = heads * c->head_dim * CODES_CENTROIDS;
+        TRY_CUDA(cudaMemcpy(c->centroids, centroids, floats * sizeof(float), cudaMemcpyHostToDevice));
+        TRY_CUDA(cudaMemset(c->codes, 0, heads * codes_head_words(c) * sizeof *c->codes));
+        TRY_CUDA(cudaDeviceSynchronize());
+        TRY(codes_tables(c, s->stream, error));
+        TRY_CUDA(cudaStreamSynchronize(s->stream));
+    }
+    codebook_close(&h->book);
+    return YALM_OK;
+}
+
+static void hybrid_close(struct cuda_state *s)
+{
+    codebook_close(&s->hybrid.book);
+}
+
+// ------------------------------------------------------------------------------------------ attending
+
+static yalm_status hybrid_append(struct cuda_state *s, const struct attention *a, int n, yalm_error *error)
+{
+    const struct cuda_hybrid *h = &s->hybrid;
+    if (!applies(s, a->layer) || !selects(s, a->layer)) // it never scores
+        return YALM_OK;
+    return codes_append(&h->codes, a->layer - h->options.first_layer, s->step, a->q ? h->rotated_k : NULL, &s->cache, a->layer,
+                        n, s->stream, error);
+}
+
+// Nothing: the scores' kernel encodes the token's key, and makes its queries' bytes.
+static yalm_status hybrid_prepare(struct cuda_state *s, const struct attention *a, yalm_error *error)
+{
+    (void)s, (void)a, (void)error;
+    return YALM_OK;
+}
+
+static yalm_status hybrid_score(struct cuda_state *s, const struct attention *a, yalm_error *error)
+{
+    const struct cuda_hybrid *h = &s->hybrid;
+    const struct selective *t = &s->selective;
+    const struct codes_score score = {
+        .step = s->step,
+        .q = a->q,
+        .sink_q = a->sink_q,
+        .key = h->rotated_k,
+        .cache = &s->cache,
+        .layer = a->layer - h->options.first_layer,
+        .cache_layer = a->layer,
+        .n_heads = a->n_heads,
+        .scores = t->scores,
+        .part_stats = t->part_stats,
+        .sink_scores = t->sink_scores,
+        .ld = t->ld,
+        .n_parts = t->n_parts,
+    };
+    return codes_score(&h->codes, &score, s->device.n_sms, s->stream, error);
+}
+
+static struct choice hybrid_choice(const struct cuda_state *s, int n_keys)
+{
+    const struct hybrid *h = &s->hybrid.options;
+    const int k = hybrid_selected(h, n_keys);
+    struct choice choice = {};
+    choice.k = k;
+    choice.first = h->first;
+    choice.local = hybrid_local(h, k);
+    choice.mass = h->mass;
+    choice.least = hybrid_least(h);
+    return choice;
+}
+
+// By name, as the backend's table: functions may come to stand between these.
+static struct cuda_method make_method(void)
+{
+    struct cuda_method m = {};
+    m.name = "hybrid";
+    m.check = hybrid_check;
+    m.plan = hybrid_plan;
+    m.take_kept = take_kept;
+    m.take_scratch = take_scratch;
+    m.open = hybrid_open;
+    m.close = hybrid_close;
+    m.append = hybrid_append;
+    m.prepare = hybrid_prepare;
+    m.score = hybrid_score;
+    m.choice = hybrid_choice;
+    m.applies = applies;
+    m.selects = selects;
+    m.bytes = hybrid_bytes;
+    return m;
+}
+
+const struct cuda_method method_hybrid = make_method();
