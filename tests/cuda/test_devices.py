@@ -58,7 +58,11 @@ SELECTED, SELECTED_MEDIAN = 0.3, {"fp32": 1e-4, "fp16": 4e-3}
 # next to the last selected key changes places. (With scores that neither device rounded they were 3e-6 apart.)
 HYBRID_OF_ALL = [("tiny-gqa", "1,1,0,0,2,1,0,2"), ("tiny-window", "1,1,0,0,1,0,0,1")]
 HYBRID = [("tiny-gqa", "fp32", "int8", "0.5,8,3,0.95,1,0,2,1"), ("bundled", "bf16", "fp16", "0.1,16,0,0,1,0,0,1")]
-HYBRID += [] if EMULATED else [("tiny-llama", "fp32", "fp16", "0.5,8,0,0,1,0,0,2"), ("tiny-window", "fp32", "fp16", "0.5,8,3,0,2,1,0,4")]
+HYBRID += (
+    []
+    if EMULATED
+    else [("tiny-llama", "fp32", "fp16", "0.5,8,0,0,1,0,0,2"), ("tiny-window", "fp32", "fp16", "0.5,8,3,0,2,1,0,4")]
+)
 CODES, CODES_MEDIAN = 0.3, 0.02
 N_TOKENS = 56 if EMULATED else 144  # past the windows
 

@@ -35,16 +35,41 @@ def perplexity(model, books, *words):
 
 
 def test_perplexity_is_the_cpus(fable, books):
-    hybrid = ("--attention", "hybrid", "--nomad-codebooks", books / "a.nomad", "--hybrid-from", "1", "--hybrid-min-k", "16")
+    hybrid = (
+        "--attention",
+        "hybrid",
+        "--nomad-codebooks",
+        books / "a.nomad",
+        "--hybrid-from",
+        "1",
+        "--hybrid-min-k",
+        "16",
+    )
     dense, cpu, cuda = (
-        perplexity(fable, books, "-d", device, *words) for device, words in (("cpu", ()), ("cpu", hybrid), ("cuda", hybrid))
+        perplexity(fable, books, "-d", device, *words)
+        for device, words in (("cpu", ()), ("cpu", hybrid), ("cuda", hybrid))
     )
     # Both round scores, each in its own way; without the tail, or with other keys, it is per cents.
     assert cpu != dense and abs(cuda / cpu - 1) < 0.005
 
 
 def test_memory_is_said_and_codebooks_are_needed(fable, books):
-    words = ("-i", "Once", "-n", "2", "--temp", "0", "-d", "cuda", "--attention", "hybrid", "--ctx", "256", "--chunk", "1")
+    words = (
+        "-i",
+        "Once",
+        "-n",
+        "2",
+        "--temp",
+        "0",
+        "-d",
+        "cuda",
+        "--attention",
+        "hybrid",
+        "--ctx",
+        "256",
+        "--chunk",
+        "1",
+    )
     done = run(fable, *words, "--nomad-codebooks", books / "a.nomad")
     # 4 layers and 2 KV heads of 64 components: codes of 256 slots, half a byte each, and codebooks (floats, bytes, ranges), sums of values.
     kept = 8 * (256 * 64 // 2 + 64 * 16 * 4 + 64 * 16 + 64 * 8 + 64 * 8 + 16)
