@@ -19,10 +19,10 @@ struct fp8_e5m2 {
 };
 
 template <class T> constexpr bool GROUPED = false; // a scale for each group of columns
-template <> constexpr bool GROUPED<q8> = true;
-template <> constexpr bool GROUPED<q4> = true;
+template <> inline constexpr bool GROUPED<q8> = true;
+template <> inline constexpr bool GROUPED<q4> = true;
 template <class T> constexpr int PACK_COLS = PACK<T>; // columns of 16 bytes
-template <> constexpr int PACK_COLS<q4> = 32;
+template <> inline constexpr int PACK_COLS<q4> = 32;
 
 __host__ __device__ __forceinline__ int groups_of(int cols)
 {
@@ -43,7 +43,7 @@ template <class T> __device__ __forceinline__ const half *group_scales(const voi
 
 // An fp8_e4m3 becomes an fp16 by moving its bits to where that type has them, with an exponent that is 8 too small; so do its subnormals.
 template <class T> constexpr float BITS_FACTOR = 1;
-template <> constexpr float BITS_FACTOR<fp8_e4m3> = 256;
+template <> inline constexpr float BITS_FACTOR<fp8_e4m3> = 256;
 
 // What row `row` of as_halves() is multiplied with, of types without groups.
 template <class T> __device__ __forceinline__ float row_factor(const void *, int, int, int)
