@@ -19,6 +19,7 @@ ifneq ($(filter emulated%,$(VARIANT)),)
 # ---------------------------------------------------------------------------------------- emulated
 
 EMULATOR     := tests/cuda/emulator
+BASE         += -DYALM_EMULATED_GPU # which has no driver to look for
 CUDA_LIBRARY := $(BUILD)/libyalm-cuda.so
 CXX_BASE     := -std=c++17 -D_GNU_SOURCE -Isrc -I$(EMULATOR) -Itests -fPIC -fvisibility=hidden -fno-math-errno -Wall -Wextra \
                 -Wno-unknown-pragmas -fno-strict-aliasing $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null) -MMD -MP

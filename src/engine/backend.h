@@ -78,5 +78,6 @@ struct backend {
 
 extern const struct backend backend_cpu;
 
-// The CUDA half, opened on demand (cuda_open.c): NULL, and why, where it is not there or this machine has no GPU that it can use.
-const struct backend *cuda_open(yalm_error *error);
+// The CUDA half, opened on demand (cuda_open.c): NULL, and why, where it is not there or this machine has no GPU that it can use. *unfit: it is
+// there, but cannot be loaded or is not of this program's version.
+const struct backend *cuda_open(bool *unfit, yalm_error *error);

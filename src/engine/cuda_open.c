@@ -3,7 +3,7 @@
 //
 // libyalm-cuda.so is looked for beside the file that this code is in (the program, or libyalm.so), in ../lib from there, and where the
 // loader looks; the environment's YALM_CUDA_LIBRARY names another. It must be of the same version and commit, since both halves share
-// structures.
+// structures. It is not looked for where no driver is, unless it was named: with cuBLAS it is hundreds of megabytes to load.
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -38,14 +38,33 @@ static void *open_library(const char *path)
     return dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 }
 
-static void *find_library(yalm_error *error)
+// The library that a GPU's driver installs, and that the CUDA half would open. The emulated GPU has none.
+static bool has_driver(void)
+{
+#ifdef YALM_EMULATED_GPU
+    return true;
+#else
+    void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
+    if (driver)
+        dlclose(driver);
+    return driver != NULL;
+#endif
+}
+
+// *unfit: there is one, but it cannot be loaded.
+static void *find_library(bool *unfit, yalm_error *error)
 {
     const char *named = getenv("YALM_CUDA_LIBRARY");
     if (named) {
         void *handle = open_library(named);
+        *unfit = handle == NULL;
         if (!handle)
             error_set(error, YALM_FAILED, "device cuda: YALM_CUDA_LIBRARY cannot be loaded: %s", dlerror());
         return handle;
+    }
+    if (!has_driver()) {
+        error_set(error, YALM_FAILED, "device cuda: no NVIDIA driver is installed (the loader finds no libcuda.so.1)");
+        return NULL;
     }
     char folder[PATH_MAX], path[PATH_MAX + 32];
     static const char *const beside[] = {"", "/../lib"};
@@ -54,6 +73,7 @@ static void *find_library(yalm_error *error)
         if (access(path, R_OK) != 0)
             continue;
         void *handle = open_library(path);
+        *unfit = handle == NULL;
         if (!handle)
             error_set(error, YALM_FAILED, "device cuda: the CUDA half cannot be loaded: %s", dlerror());
         return handle;
@@ -80,9 +100,10 @@ static bool same_release(const char *ours, const char *theirs)
     return n == release_length(theirs) && memcmp(ours, theirs, (size_t)n) == 0;
 }
 
-const struct backend *cuda_open(yalm_error *error)
+const struct backend *cuda_open(bool *unfit, yalm_error *error)
 {
-    void *handle = find_library(error);
+    *unfit = false;
+    void *handle = find_library(unfit, error);
     if (!handle)
         return NULL;
     const char *(*version)(void) = NULL;
@@ -90,9 +111,10 @@ const struct backend *cuda_open(yalm_error *error)
     *(void **)&version = dlsym(handle, "yalm_version"); // POSIX's way to get a function out of dlsym()
     *(void **)&open = dlsym(handle, "yalm_cuda_backend");
     const struct backend *backend = NULL;
+    *unfit = !version || !open || !same_release(yalm_version(), version());
     if (!version || !open)
         error_set(error, YALM_FAILED, "device cuda: %s is not yalm's", library);
-    else if (!same_release(yalm_version(), version()))
+    else if (*unfit)
         error_set(error, YALM_FAILED, "device cuda: %s is of yalm %.*s), this program of %.*s)", library,
                   release_length(version()), version(), release_length(yalm_version()), yalm_version());
     else

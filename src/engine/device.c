@@ -62,6 +62,13 @@ static yalm_status can_run(const struct backend *backend, const yalm_model *mode
     return status == YALM_OK ? device_has_room(backend, &plan, &memory, error) : status;
 }
 
+static void say_why_not(struct device_choice *choice, const char *device, const char *why)
+{
+    static const char prefix[] = "device cuda: "; // of most of its errors
+    const size_t n = strncmp(why, prefix, sizeof prefix - 1) == 0 ? sizeof prefix - 1 : 0;
+    snprintf(choice->instead_of, sizeof choice->instead_of, "%s: %.400s", device, why + n);
+}
+
 yalm_status device_choose(const yalm_model *model, yalm_session_options *options, struct device_choice *choice,
                           yalm_error *error)
 {
@@ -70,19 +77,19 @@ yalm_status device_choose(const yalm_model *model, yalm_session_options *options
     if (!automatic && !cuda && strcmp(device, "cpu") != 0)
         return error_set(error, YALM_USAGE, "device: found '%s', expected auto, cpu or cuda", device);
     *choice = (struct device_choice){.backend = &backend_cpu};
+    bool unfit;
     if (cuda) {
-        choice->backend = cuda_open(error);
+        choice->backend = cuda_open(&unfit, error);
         if (!choice->backend)
             return error ? error->status : YALM_FAILED;
     } else if (automatic && strcmp(options->isa, "auto") == 0) { // who names an instruction set wants the CPU
-        const struct backend *found = cuda_open(NULL);
-        yalm_session_options there = *options;
         yalm_error why = {0};
-        if (found && can_run(found, model, &there, &why) == YALM_OK) {
+        const struct backend *found = cuda_open(&unfit, &why);
+        yalm_session_options there = *options;
+        if (found && can_run(found, model, &there, &why) == YALM_OK)
             choice->backend = found;
-        } else if (found) {
-            snprintf(choice->instead_of, sizeof choice->instead_of, "%s: %s", found->name, why.text);
-        }
+        else if (found || unfit)
+            say_why_not(choice, "cuda", why.text);
     }
     options->device = choice->backend->name;
     return choice->backend->resolve(&model->config, &model->weights, options, error);

@@ -5,7 +5,8 @@
 
 struct device_choice {
     const struct backend *backend;
-    char instead_of[sizeof(yalm_error)]; // "cuda: why", of a device that is there and that "auto" turned down; else empty
+    char instead_of[sizeof(
+        yalm_error)]; // "cuda: why", of a GPU, or a CUDA half, that is there and that "auto" turned down; else empty
 };
 
 // Chooses by options->device and lets the backend fill in what is open; all that does not depend on the device is resolved already.

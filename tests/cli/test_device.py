@@ -1,6 +1,7 @@
 """-d auto, cpu and cuda: which device a session runs on, and what is said where it cannot. The CUDA half is a library that is opened when
 it is wanted, so most of what can go wrong is shown by libraries made here."""
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -13,11 +14,21 @@ def has_gpu():
     return Path("/proc/driver/nvidia/version").exists() or Path("/dev/nvidiactl").exists()
 
 
+def compiled(path, source):
+    path.with_suffix(".c").write_text(source)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", path, path.with_suffix(".c")], check=True)
+    return str(path)
+
+
 def library(folder, source):
-    (folder / "half.c").write_text(source)
-    path = folder / "libhalf.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", path, folder / "half.c"], check=True)
-    return {"YALM_CUDA_LIBRARY": str(path)}
+    return {"YALM_CUDA_LIBRARY": compiled(folder / "libhalf.so", source)}
+
+
+def said_of_cuda(done):
+    """What the line about the machine says of a GPU that was not taken."""
+    assert done.returncode == 0, done.stderr
+    (line,) = (line for line in done.stderr.decode().splitlines() if line.startswith("cpu: "))
+    return line.partition("(not cuda: ")[2]
 
 
 def test_cuda_without_a_gpu(program):
@@ -39,7 +50,7 @@ def test_a_library_that_is_not_there(program, tmp_path):
     missing = {"YALM_CUDA_LIBRARY": str(tmp_path / "none.so")}
     text = program.fails(1, *RUN, "-d", "cuda", env=missing)
     assert "YALM_CUDA_LIBRARY cannot be loaded" in text and "none.so" in text
-    assert program(*RUN, env=missing).returncode == 0
+    assert said_of_cuda(program(*RUN, env=missing)).startswith("YALM_CUDA_LIBRARY cannot be loaded: ")
 
 
 def test_a_library_that_cannot_be_loaded(program, tmp_path):
@@ -62,7 +73,26 @@ def test_a_library_of_another_commit(program, bare, tmp_path):
     text = program.fails(1, *RUN, "-d", "cuda", env=library(tmp_path, source))
     ours = bare("--version").stdout.decode().split(",")[0].removeprefix("yalm ")
     assert text.endswith(f"is of yalm 0.0.9 (commit 0000000), this program of {ours})")
-    assert program(*RUN, env=library(tmp_path, source)).returncode == 0
+    said = said_of_cuda(program(*RUN, env=library(tmp_path, source)))
+    assert said.startswith(f"libyalm-cuda.so is of yalm 0.0.9 (commit 0000000), this program of {ours}))")
+
+
+def test_nothing_is_loaded_where_there_is_no_driver(program, yalm, fable, tmp_path):
+    """Nor is a word said of it on auto. With a driver (here one that does nothing) the half beside the program is opened, and judged."""
+    if has_gpu():
+        pytest.skip("this machine has a GPU")
+    program = type(program)(shutil.copy(yalm, tmp_path / "yalm"), fable)
+    mark = tmp_path / "loaded"
+    opens = f'#include <stdio.h>\n__attribute__((constructor)) static void f(void) {{ fclose(fopen("{mark}", "w")); }}'
+    compiled(tmp_path / "libyalm-cuda.so", opens)
+    assert "no NVIDIA driver is installed" in program.fails(1, *RUN, "-d", "cuda")
+    assert said_of_cuda(program(*RUN)) == "" and not mark.exists()
+
+    (tmp_path / "driver").mkdir()
+    compiled(tmp_path / "driver/libcuda.so.1", "int nothing;")
+    driver = {"LD_LIBRARY_PATH": str(tmp_path / "driver")}
+    assert "is not yalm's" in program.fails(1, *RUN, "-d", "cuda", env=driver) and mark.exists()
+    assert said_of_cuda(program(*RUN, env=driver)).startswith("libyalm-cuda.so is not yalm's")
 
 
 def test_a_named_instruction_set_means_the_cpu(program):
