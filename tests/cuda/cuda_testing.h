@@ -45,22 +45,34 @@ static inline void assert_cuda(cudaError_t code)
     }
 }
 
-// Device memory with a copy of x; the caller frees it with cudaFree().
-template <class T> static inline T *device_copy(const std::vector<T> &x)
-{
-    void *memory = NULL;
-    assert_cuda(cudaMalloc(&memory, x.size() * sizeof(T)));
-    assert_cuda(cudaMemcpy(memory, x.data(), x.size() * sizeof(T), cudaMemcpyHostToDevice));
-    return static_cast<T *>(memory);
-}
+// The launch succeeded, and so do its kernels.
+#define expect_run(queued)                                                                                                     \
+    do {                                                                                                                       \
+        assert_int_equal(queued, YALM_OK);                                                                                     \
+        assert_cuda(cudaDeviceSynchronize());                                                                                  \
+    } while (0)
 
-// Device memory of n elements, every bit set: a NaN in every floating-point type.
-template <class T> static inline T *device_nan(size_t n)
+// Device memory of n elements that nobody has written to; the caller frees it, and what the next two return, with cudaFree().
+template <class T> static inline T *device_array(size_t n)
 {
     void *memory = NULL;
     assert_cuda(cudaMalloc(&memory, n * sizeof(T)));
-    assert_cuda(cudaMemset(memory, 0xff, n * sizeof(T)));
     return static_cast<T *>(memory);
+}
+
+template <class T> static inline T *device_copy(const std::vector<T> &x)
+{
+    T *memory = device_array<T>(x.size());
+    assert_cuda(cudaMemcpy(memory, x.data(), x.size() * sizeof(T), cudaMemcpyHostToDevice));
+    return memory;
+}
+
+// Every bit set: a NaN in every floating-point type.
+template <class T> static inline T *device_nan(size_t n)
+{
+    T *memory = device_array<T>(n);
+    assert_cuda(cudaMemset(memory, 0xff, n * sizeof(T)));
+    return memory;
 }
 
 template <class T> static inline std::vector<T> host_copy(const T *x, size_t n)

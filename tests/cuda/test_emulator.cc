@@ -1,5 +1,5 @@
 // The emulator itself: kernels that are right give what CUDA defines. (What it finds wrong: test_emulator_faults.cc.)
-#include "cuda/testing.h"
+#include "cuda_testing.h"
 
 static yalm_error failure;
 
@@ -135,10 +135,10 @@ template <class T> static void expect_product(void)
         a.push_back(T((float)(i * 7 % 23 - 11)));
         b.push_back(T((float)(i * 5 % 19 - 9)));
     }
-    T *device_a = to_device(a), *device_b = to_device(b);
+    T *device_a = device_copy(a), *device_b = device_copy(b);
     float *c = device_array<float>(256);
     expect_run(LAUNCH(&failure, mma_kernel<T>, 1, 32, 0, nullptr, device_a, device_b, c));
-    std::vector<float> found = to_host(c, 256);
+    std::vector<float> found = host_copy(c, 256);
     for (int row = 0; row < 16; row++) {
         for (int column = 0; column < 16; column++) {
             float sum = 0;
@@ -226,7 +226,7 @@ static void test_graph(void **)
         }
         assert_int_equal(cudaGraphLaunch(exec, stream), cudaSuccess);
         assert_int_equal(cudaStreamSynchronize(stream), cudaSuccess);
-        std::vector<float> found = to_host(x, 32);
+        std::vector<float> found = host_copy(x, 32);
         for (int j = 0; j < 32; j++) {
             assert_true(found[j] == (float)(100 * i + j + 11));
         }

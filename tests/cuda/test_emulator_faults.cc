@@ -1,5 +1,5 @@
 // Kernels and calls that are wrong, each in one way that a GPU might let pass: the emulator finds every one.
-#include "cuda/testing.h"
+#include "cuda_testing.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -79,7 +79,7 @@ template <class Kernel> static int n_right(const char *name, Kernel kernel, int 
         float *x = device_array<float>((size_t)n_threads);
         expect_run(launch_kernel(&failure, name, kernel, dim3(1), dim3((unsigned)n_threads), 0, nullptr, x));
         bool all = true;
-        for (float value : to_host(x, (size_t)n_threads)) {
+        for (float value : host_copy(x, (size_t)n_threads)) {
             all = all && value == wanted;
         }
         right += all;
@@ -312,7 +312,7 @@ static void test_unwritten(void **)
     }
     for (int run = 0; run < 2; run++) {
         expect_run(LAUNCH(&failure, unwritten_kernel, 2, 32, 0, nullptr, x));
-        std::vector<float> host = to_host(x, 64);
+        std::vector<float> host = host_copy(x, 64);
         sanitizer_written(host.data(), 64 * sizeof(float));
         for (float value : host) {
             assert_true(isnan(value));
@@ -349,7 +349,7 @@ template <class Kernel> static bool copies_arrive(Kernel kernel)
 {
     float *x = device_array<float>(128);
     expect_run(launch_kernel(&failure, "copies_kernel", kernel, dim3(1), dim3(32), 0, nullptr, x));
-    bool arrived = to_host(x, 128)[5] == 2;
+    bool arrived = host_copy(x, 128)[5] == 2;
     cudaFree(x);
     return arrived;
 }
@@ -360,6 +360,32 @@ static void test_copies(void **)
     assert_true(copies_arrive(copies_kernel<0, 0>));
     assert_false(copies_arrive(copies_kernel<2, 0>));
     assert_false(copies_arrive(copies_kernel<1, 1>));
+}
+
+// A matrix that the lanes fetch and then read together, whoever fetched it.
+template <bool ordered> static __global__ void matrix_kernel(float *x)
+{
+    grid_dependency_wait();
+    SHARED_ARRAY(float, rows, 128);
+    unsigned fragment[4];
+    copy_async16(&rows[4 * threadIdx.x], &x[4 * threadIdx.x]);
+    copy_async_commit();
+    copy_async_wait<0>();
+    if (ordered) {
+        __syncwarp();
+    } else {
+        (void)__shfl_sync(0xffffffff, 1, 0); // which brings lanes together but orders no memory
+    }
+    ldmatrix_x4(fragment, &rows[4 * threadIdx.x]);
+    x[threadIdx.x] = (float)fragment[0];
+}
+
+static void test_unordered_copies(void **)
+{
+    float *x = device_copy(std::vector<float>(128));
+    expect_run(LAUNCH(&failure, matrix_kernel<true>, 1, 32, 0, nullptr, x));
+    expect_fault(LAUNCH(&failure, matrix_kernel<false>, 1, 32, 0, nullptr, x), "no __syncwarp() or barrier since");
+    cudaFree(x);
 }
 
 // ------------------------------------------------------------------------------------------ one kernel after another
@@ -395,7 +421,7 @@ static void test_dependencies(void **)
         auto consume = early ? consume_kernel<true> : consume_kernel<false>;
         assert_int_equal(LAUNCH(&failure, consume, 1, 32, 0, stream, x, y), YALM_OK);
         assert_int_equal(cudaStreamSynchronize(stream), cudaSuccess);
-        assert_true(to_host(y, 32)[3] == (early ? 0 : 1));
+        assert_true(host_copy(y, 32)[3] == (early ? 0 : 1));
     }
     cudaStreamDestroy(stream);
     cudaFree(x);
@@ -408,7 +434,7 @@ static void test_missing_synchronisation(void **)
 {
     cudaStream_t stream;
     cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-    float *x = to_device(std::vector<float>{1}), *pinned = nullptr;
+    float *x = device_copy(std::vector<float>{1}), *pinned = nullptr;
     cudaMallocHost(&pinned, sizeof(float));
     *pinned = 5;
     assert_int_equal(cudaMemcpyAsync(pinned, x, sizeof(float), cudaMemcpyDeviceToHost, stream), cudaSuccess);
@@ -492,11 +518,12 @@ static void test_calls(void **)
 int main(void)
 {
     const CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_barriers, reset),        cmocka_unit_test_teardown(test_missing_barriers, reset),
-        cmocka_unit_test_teardown(test_warp_operations, reset), cmocka_unit_test_teardown(test_bounds, reset),
-        cmocka_unit_test_teardown(test_unwritten, reset),       cmocka_unit_test_teardown(test_copies, reset),
-        cmocka_unit_test_teardown(test_dependencies, reset),    cmocka_unit_test_teardown(test_missing_synchronisation, reset),
-        cmocka_unit_test_teardown(test_capture, reset),         cmocka_unit_test_teardown(test_calls, reset),
+        cmocka_unit_test_teardown(test_barriers, reset),         cmocka_unit_test_teardown(test_missing_barriers, reset),
+        cmocka_unit_test_teardown(test_warp_operations, reset),  cmocka_unit_test_teardown(test_bounds, reset),
+        cmocka_unit_test_teardown(test_unwritten, reset),        cmocka_unit_test_teardown(test_copies, reset),
+        cmocka_unit_test_teardown(test_dependencies, reset),     cmocka_unit_test_teardown(test_missing_synchronisation, reset),
+        cmocka_unit_test_teardown(test_capture, reset),          cmocka_unit_test_teardown(test_calls, reset),
+        cmocka_unit_test_teardown(test_unordered_copies, reset),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

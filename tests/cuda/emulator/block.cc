@@ -312,6 +312,7 @@ static void run_block(uint64_t number)
 {
     enter_block(number);
     shared_begin();
+    order_all_warps();
     begin_threads();
     run_threads();
 }

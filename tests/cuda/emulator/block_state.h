@@ -41,6 +41,17 @@ struct barrier {
     int waiting[MAX_THREADS];
 };
 
+// The last asynchronous copy to have come to 16 bytes of shared memory: whose, and when.
+struct landing {
+    uint64_t time;
+    int thread;
+};
+
+// When what a warp's lanes had written could last be read by all of them, and when by other warps.
+struct ordering {
+    uint64_t within, between;
+};
+
 struct shared_array {
     const void *key;
     char *memory;
@@ -55,6 +66,8 @@ struct block_state {
     thread threads[MAX_THREADS];
     gather gathers[MAX_WARPS][MAX_GATHERS];
     barrier barriers[MAX_BARRIERS];
+    ordering orderings[MAX_WARPS];
+    landing landings[ARENA_BYTES / 16]; // of the arena; those of blocks before are older than any ordering
     // Threads that can go on: a ring, first to last.
     int ready[MAX_THREADS], first, n_ready;
     fibre outside;  // the caller of the kernel
@@ -76,6 +89,9 @@ void go_on_with(thread *next);
 void go_outside(void); // to the caller of the kernel
 // The running thread waits until somebody makes it ready.
 void wait_in(thread_state state, const char *what, const char *file, int line);
+
+// synchronise.cc
+void order_all_warps(void); // as a new block begins
 
 // shared.cc
 void shared_begin(void); // of a block

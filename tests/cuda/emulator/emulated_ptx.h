@@ -39,8 +39,13 @@ struct emulated_ldmatrix {
     const void *row;
     unsigned *fragment;
 };
+// Faults where a copy has brought these 16 bytes and nothing has made it visible to the warp since.
+void emulated_ordered(const char *name, const void *shared);
 template <bool transposed> void emulated_ldmatrix_complete(void *const operands[32])
 {
+    for (int lane = 0; lane < 32; lane++) {
+        emulated_ordered("ldmatrix", static_cast<emulated_ldmatrix *>(operands[lane])->row);
+    }
     for (int lane = 0; lane < 32; lane++) {
         auto to = static_cast<emulated_ldmatrix *>(operands[lane]);
         for (int matrix = 0; matrix < 4; matrix++) {

@@ -8,6 +8,17 @@ static bool same_place(const char *file, int line, const char *other_file, int o
     return line == other_line && (file == other_file || strcmp(file, other_file) == 0);
 }
 
+// Of landings and orderings: each has a time of its own.
+static uint64_t clock_now;
+
+void order_all_warps(void)
+{
+    clock_now++;
+    for (ordering &each : block->orderings) {
+        each = {clock_now, clock_now};
+    }
+}
+
 void emulated_barrier(int id, int n_threads, const char *file, int line)
 {
     int expected = n_threads ? n_threads : block->n_threads;
@@ -32,6 +43,10 @@ void emulated_barrier(int id, int n_threads, const char *file, int line)
         return;
     }
     b->n_arrived = 0;
+    clock_now++;
+    for (int i = 0; i < b->n_expected; i++) {
+        block->orderings[b->waiting[i] / 32] = {clock_now, clock_now};
+    }
     // Who came last need not go on first.
     ready_shuffled(b->waiting, b->n_expected, random_below(2));
     thread *next = next_thread();
@@ -100,6 +115,8 @@ void emulated_collective(const char *name, unsigned mask, void *operand, void (*
     g->mask = 0;
     if (complete) {
         complete(operands);
+    } else if (mask == 0xffffffff) { // __syncwarp(); no other operation orders memory
+        block->orderings[warp].within = ++clock_now;
     }
     int list[32], n = 0;
     for (unsigned i = 0; i < 32; i++) {
@@ -119,6 +136,22 @@ void emulated_aligned(const char *name, const void *address, int bytes, const ch
 {
     if (reinterpret_cast<uintptr_t>(address) % bytes) {
         emulated_fault("%s:%d: %s: address %p is not a multiple of %d", file, line, name, address, bytes);
+    }
+}
+
+// A warp's collective read of 16 bytes. Lanes come to it together, so that their order cannot show what is missing.
+void emulated_ordered(const char *name, const void *shared)
+{
+    auto at = static_cast<const char *>(shared);
+    if (at < block->arena || at >= block->arena + block->arena_used) {
+        return;
+    }
+    const landing &last = block->landings[(at - block->arena) / 16];
+    unsigned warp = current()->linear / 32;
+    bool own = last.thread / 32 == (int)warp;
+    if (last.time > (own ? block->orderings[warp].within : block->orderings[warp].between)) {
+        emulated_fault("%s: reads what thread %d's copy brought, and there was no %s since", name, last.thread,
+                       own ? "__syncwarp() or barrier" : "barrier");
     }
 }
 
@@ -152,11 +185,14 @@ void emulated_copy_wait(int n_groups_left)
     for (const copy_async &copy : self->copies) {
         if ((int)(self->n_groups - copy.group) <= n_groups_left) { // the group of the last commit is n_groups - 1
             self->copies[kept++] = copy;
-        } else if (copy.valid) {
+            continue;
+        }
+        if (copy.valid) {
             memcpy(copy.shared, copy.global, copy.bytes);
         } else {
             memset(copy.shared, 0, copy.bytes);
         }
+        block->landings[(static_cast<char *>(copy.shared) - block->arena) / 16] = {++clock_now, (int)self->linear};
     }
     self->copies.resize(kept);
 }
