@@ -5,28 +5,33 @@
 // read of K and V. It goes through the keys that any of them sees in tiles of KEYS, the next one on its way from memory (cp.async) while this one
 // is multiplied; tiles that a warp's rows do not see at all are passed over, and only those that they see in part are masked.
 //
-// Operations: 4 * head_dim for each row and visible key. Shared memory is read at 128 bytes a clock, which is what bounds the rate: each warp
-// takes 32 rows (16 where head_dim > 128), so that a fragment of K or V serves two products, 160 bytes for each. From memory: the visible part of
-// the cache once for each block of rows, mostly from the L2 cache, since the blocks of a KV head run side by side.
+// Queries are q = q_hi + q_lo, both fp16: rounded to 11 bits they would move large scores by so much that other keys win. The weights are rounded
+// to fp16: the outputs' error is about 2^-12 of the values' range.
 //
-// q and the weights are rounded to fp16: the outputs' error is about 2^-11 of the values' range.
+// Operations: 6 * head_dim for each row and visible key. Shared memory is read at 128 bytes a clock, and mma_m16n8k16 runs once in one to two: each
+// warp takes 32 rows (16 where head_dim > 128), so that a fragment of K serves four products and one of V two, some 140 bytes for each. From memory:
+// the visible part of the cache once for each block of rows, mostly from the L2 cache, since the blocks of a KV head run side by side.
 //
 // Of a cache of int8, tiles come as integers, half the bytes, and become halves between two barriers while the next one comes; another
 // block's products fill that time. Shared memory: 16 bytes read and 32 written for 16 elements, a fifth of what the products read of a tile.
+#include <type_traits>
+
 #include "cuda/attention_fp32.cuh"
 #include "cuda/attention_int8.cuh"
 #include "cuda/attention_tiles.cuh"
 
 enum { PREFILL_WARPS = 4, PREFILL_THREADS = PREFILL_WARPS * 32 };
 
-// Of an instance. Its shared memory fits 99 KiB, and mostly twice into 228 KiB.
+template <int D> using prefill_tile = std::conditional_t<D % 128 == 0, exchanged_rows<D>, padded_rows<D>>;
+
+// Of an instance. Its shared memory fits 99 KiB, and twice into 228 KiB.
 template <int D> struct prefill_shape {
     static constexpr int TILES = D > 128 ? 1 : 2; // of 16 rows, of each warp
     static constexpr int ROWS = PREFILL_WARPS * TILES * 16;
-    static constexpr int KEYS = D > 128 ? 16 : D > 96 ? 48 : 64;
-    static constexpr int ROW = padded_rows<D>::LENGTH * 8; // halves of a row of Q, K or V
-    static constexpr int TILE = KEYS * ROW;
-    static constexpr size_t SHARED_BYTES = sizeof(half) * (ROWS * ROW + 2 * 2 * TILE);
+    static constexpr int KEYS = D > 128 ? 16 : D > 80 ? 32 : 64;
+    static constexpr int ROW = prefill_tile<D>::LENGTH * 8; // halves of a row of Q, K or V
+    static constexpr int Q = ROWS * ROW, TILE = KEYS * ROW;
+    static constexpr size_t SHARED_BYTES = sizeof(half) * (2 * Q + 2 * 2 * TILE);
 };
 
 // Behind the queries, where the cache is of int8: a tile as halves, its scales, and the next tile as it comes.
@@ -73,12 +78,14 @@ __device__ static inline void view_rows(struct prefill_views<D> *views, const st
     }
 }
 
-// Queries into shared memory, times log2(e), so that 2^x serves for e^x. Where `sinks`, rows that do not have the sinks apart are 0.
-template <int D>
+// Queries into shared memory, the high parts of all before the low ones, times log2(e), so that 2^x serves for e^x. Where `sinks`, rows that
+// do not have the sinks apart are 0. AT_ONCE: loads under way together.
+template <int D, int AT_ONCE>
 __device__ static inline void load_queries(half *to, const struct attend &a, const struct prefill_views<D> &views, bool sinks,
                                            int kv_head, int first_row, int n_rows)
 {
     const float *q = sinks ? a.sink_q : a.q;
+#pragma unroll AT_ONCE
     for (int i = threadIdx.x; i < prefill_shape<D>::ROWS * D / 2; i += PREFILL_THREADS) {
         const int row = i / (D / 2), c = i % (D / 2) * 2;
         float2 x = {0.0f, 0.0f};
@@ -86,8 +93,11 @@ __device__ static inline void load_queries(half *to, const struct attend &a, con
             x = *reinterpret_cast<const float2 *>(q + row_offset(a, kv_head, first_row + row) + c);
         }
         const float log2_e = 1.44269504f;
-        *reinterpret_cast<half2 *>(to + padded_rows<D>::at(row, c / 8) + c % 8) =
-            __float22half2_rn(make_float2(x.x * log2_e, x.y * log2_e));
+        unsigned hi, lo;
+        split_halves({x.x * log2_e, x.y * log2_e}, &hi, &lo);
+        half *at = to + prefill_tile<D>::at(row, c / 8) + c % 8;
+        *reinterpret_cast<unsigned *>(at) = hi;
+        *reinterpret_cast<unsigned *>(at + prefill_shape<D>::Q) = lo;
     }
 }
 
@@ -96,22 +106,26 @@ template <int D, int TILES, int KEYS>
 __device__ static inline void score_tile(float (&scores)[TILES][KEYS / 8][4], const half *q, int first_row, const half *k)
 {
     const int lane = threadIdx.x % 32, key = lane % 8 + lane / 16 * 8, half_step = lane / 8 % 2;
-#pragma unroll
+    // More steps together would take more registers than there are.
+    [[maybe_unused]] constexpr int STEPS = D > 96 ? 4 : D / 16;
+#pragma unroll STEPS
     for (int step = 0; step < D / 16; step++) {
-        unsigned rows[TILES][4];
+        unsigned rows[2][TILES][4]; // high parts, low parts
 #pragma unroll
         for (int t = 0; t < TILES; t++) {
-            ldmatrix_x4(rows[t], q + padded_rows<D>::at(first_row + t * 16 + lane % 16, step * 2 + lane / 16));
+            const half *at = q + prefill_tile<D>::at(first_row + t * 16 + lane % 16, step * 2 + lane / 16);
+            ldmatrix_x4(rows[0][t], at);
+            ldmatrix_x4(rows[1][t], at + prefill_shape<D>::Q);
         }
 #pragma unroll
         for (int n = 0; n < KEYS / 16; n++) {
             unsigned b[4];
-            ldmatrix_x4(b, k + padded_rows<D>::at(n * 16 + key, step * 2 + half_step));
+            ldmatrix_x4(b, k + prefill_tile<D>::at(n * 16 + key, step * 2 + half_step));
             const unsigned low[2] = {b[0], b[1]}, high[2] = {b[2], b[3]};
 #pragma unroll
-            for (int t = 0; t < TILES; t++) {
-                mma_m16n8k16<half>(scores[t][2 * n], rows[t], low);
-                mma_m16n8k16<half>(scores[t][2 * n + 1], rows[t], high);
+            for (int i = 0; i < 2 * TILES; i++) {
+                mma_m16n8k16<half>(scores[i % TILES][2 * n], rows[i / TILES][i % TILES], low);
+                mma_m16n8k16<half>(scores[i % TILES][2 * n + 1], rows[i / TILES][i % TILES], high);
             }
         }
     }
@@ -204,7 +218,7 @@ __device__ static inline void add_values(struct prefill_rows<D> &rows, const flo
 #pragma unroll
         for (int step = 0; step < D / 16; step++) {
             unsigned b[4];
-            ldmatrix_x4_trans(b, v + padded_rows<D>::at(n * 16 + lane % 16, step * 2 + lane / 16));
+            ldmatrix_x4_trans(b, v + prefill_tile<D>::at(n * 16 + lane % 16, step * 2 + lane / 16));
             const unsigned low[2] = {b[0], b[1]}, high[2] = {b[2], b[3]};
 #pragma unroll
             for (int t = 0; t < TILES; t++) {
@@ -287,7 +301,8 @@ __device__ static inline void begin_tile(half *tiles, const struct attend &a, in
                                                         seen, i, threadIdx.x);
         } else {
             half *tile = tiles + i % 2 * 2 * shape::TILE;
-            copy_tile<padded_rows<D>, shape::KEYS, PREFILL_THREADS>(tile, tile + shape::TILE, a, kv_head, seen, i, threadIdx.x);
+            copy_tile<prefill_tile<D>, shape::KEYS, PREFILL_THREADS>(tile, tile + shape::TILE, a, kv_head, seen, i,
+                                                                     threadIdx.x);
         }
     }
     copy_async_commit();
@@ -303,8 +318,8 @@ __device__ static inline const half *take_tile(half *tiles, const struct attend 
     __syncthreads(); // tile i has come, and what held tile i - 1 is free, the queries as well
     if constexpr (sizeof(T) == 1) {
         struct prefill_int8<D> *both = reinterpret_cast<struct prefill_int8<D> *>(tiles);
-        convert_tile<padded_rows<D>, shape::KEYS, PREFILL_THREADS>(both->tile, both->tile + shape::TILE, both->scales,
-                                                                   &both->next, a, kv_head, seen, i, threadIdx.x);
+        convert_tile<prefill_tile<D>, shape::KEYS, PREFILL_THREADS>(both->tile, both->tile + shape::TILE, both->scales,
+                                                                    &both->next, a, kv_head, seen, i, threadIdx.x);
     } else {
         tile += i % 2 * 2 * shape::TILE;
     }
@@ -318,7 +333,7 @@ template <int D, class T> __global__ void __launch_bounds__(PREFILL_THREADS) att
     using shape = prefill_shape<D>;
     constexpr bool INT8 = sizeof(T) == 1;
     SHARED_DYNAMIC(half, q);
-    half *const tiles = q + shape::ROWS * shape::ROW;
+    half *const tiles = q + 2 * shape::Q;
     grid_dependency_wait();
     grid_dependency_launch();
     SHARED_ARRAY(struct prefill_views<D>, views, 1);
@@ -333,6 +348,7 @@ template <int D, class T> __global__ void __launch_bounds__(PREFILL_THREADS) att
     const float *scales = reinterpret_cast<const struct prefill_int8<D> *>(tiles)->scales;
     float limit = LEAST_LIMIT;
     begin_tile<D, T>(tiles, a, kv_head, seen, 0);
+    load_queries<D, 4>(q, a, views[0], seen.n_sink_tiles > 0, kv_head, block_row, n_rows);
     struct prefill_rows<D> rows = {
     };
 #pragma unroll
@@ -341,9 +357,9 @@ template <int D, class T> __global__ void __launch_bounds__(PREFILL_THREADS) att
     }
     for (int i = 0; i < seen.n_tiles; i++) {
         const half *k = take_tile<D, T>(tiles, a, kv_head, seen, i);
-        const bool other_queries = i == 0 || i == seen.n_sink_tiles;
-        if (other_queries) {
-            load_queries<D>(q, a, views[0], i < seen.n_sink_tiles, kv_head, block_row, n_rows);
+        const bool other_queries = i > 0 && i == seen.n_sink_tiles;
+        if (other_queries) { // few registers are free for it by now
+            load_queries<D, 1>(q, a, views[0], false, kv_head, block_row, n_rows);
         }
         if (INT8 || other_queries) {
             __syncthreads();
@@ -381,7 +397,7 @@ static yalm_status launch_prefill(const struct attend *a, yalm_kv type, int n, i
     using shape = prefill_shape<D>;
     const dim3 grid((n * a->group + shape::ROWS - 1) / shape::ROWS, 1, n_kv_heads);
     if (type == YALM_KV_INT8) {
-        const size_t bytes = sizeof(half) * shape::ROWS * shape::ROW + sizeof(struct prefill_int8<D>);
+        const size_t bytes = sizeof(half) * 2 * shape::Q + sizeof(struct prefill_int8<D>);
         return LAUNCH(error, (attend_prefill_fp16<D, int8_t>), grid, PREFILL_THREADS, bytes, stream, *a, n);
     }
     return LAUNCH(error, (attend_prefill_fp16<D, half>), grid, PREFILL_THREADS, shape::SHARED_BYTES, stream, *a, n);

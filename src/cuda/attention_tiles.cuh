@@ -29,6 +29,7 @@ template <class ROWS, int KEYS, int THREADS, class SEEN>
 __device__ static inline void copy_tile(half *k, half *v, const struct attend &a, int kv_head, const SEEN &seen, int tile,
                                         int thread)
 {
+    static_assert(KEYS * ROWS::DIM / 8 % THREADS == 0, "every thread has as many pieces");
     const struct key_tile keys = seen_tile(seen, tile, KEYS);
     const int64_t base = (int64_t)kv_head * a.policy.capacity * a.head_dim;
     const half *from_k = static_cast<const half *>(a.keys) + base, *from_v = static_cast<const half *>(a.values) + base;

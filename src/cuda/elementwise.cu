@@ -73,8 +73,9 @@ yalm_status embed(float *x, const struct matrix *embedding, const int32_t *token
 
 // ------------------------------------------------------------------------------------------ normalisation
 
-// Block t normalises token t; the second reading of x is served by the caches.
-template <class T> static __global__ void rmsnorm_kernel(void *y, const float *x, const float *weight, float eps, int dim)
+// Block t normalises token t; the second reading of x is served by the caches. rest: elements from y to what rounding loses; 0: not wanted.
+template <class T>
+static __global__ void rmsnorm_kernel(void *y, const float *x, const float *weight, float eps, int dim, size_t rest)
 {
     SHARED_ARRAY(float, sums, 32);
     grid_dependency_launch();
@@ -85,14 +86,25 @@ template <class T> static __global__ void rmsnorm_kernel(void *y, const float *x
     for (int i = (int)threadIdx.x; i < dim; i += (int)blockDim.x)
         squares = fmaf(from[i], from[i], squares);
     const float scale = 1.0f / sqrtf(block_sum(squares, sums) / (float)dim + eps);
-    for (int i = (int)threadIdx.x; i < dim; i += (int)blockDim.x)
-        to[i] = from_float<T>(from[i] * scale * weight[i]);
+    for (int i = (int)threadIdx.x; i < dim; i += (int)blockDim.x) {
+        const float value = from[i] * scale * weight[i];
+        const T rounded = from_float<T>(value);
+        to[i] = rounded;
+        if (rest > 0)
+            to[rest + i] = from_float<T>(value - to_float(rounded));
+    }
 }
 
 yalm_status rmsnorm(void *y, enum dtype type, const float *x, const float *weight, float eps, int n, int dim,
                     cudaStream_t stream, yalm_error *error)
 {
-    return LAUNCH_TYPE(type, error, rmsnorm_kernel, n, ELEMENT_THREADS, 0, stream, y, x, weight, eps, dim);
+    return LAUNCH_TYPE(type, error, rmsnorm_kernel, n, ELEMENT_THREADS, 0, stream, y, x, weight, eps, dim, 0);
+}
+
+yalm_status rmsnorm_split(void *y, enum dtype type, const float *x, const float *weight, float eps, int n, int dim,
+                          cudaStream_t stream, yalm_error *error)
+{
+    return LAUNCH_TYPE(type, error, rmsnorm_kernel, n, ELEMENT_THREADS, 0, stream, y, x, weight, eps, dim, (size_t)n * dim);
 }
 
 // ------------------------------------------------------------------------------------------ activation

@@ -4,9 +4,10 @@
 // the host, which knows the position, launches the dense one or the other.
 #include "cuda/state.h"
 
-// y_i = w_i rmsnorm(x) + bias_i
-static yalm_status normalised_products(struct cuda_state *s, const struct product *products, int n_products, const float *x,
-                                       const float *norm, int n, yalm_error *error)
+// y_i = w_i rmsnorm(x) + bias_i. Many tokens' products round their input to 16 bits where the matrix has them; the first n_exact take what that
+// loses, too, in a second product. Not with quantised matrices, whose own error is far larger.
+static yalm_status normalised_products(struct cuda_state *s, const struct product *products, int n_products, int n_exact,
+                                       const float *x, const float *norm, int n, yalm_error *error)
 {
     const float eps = s->config->norm_eps;
     if (n == 1)
@@ -14,9 +15,14 @@ static yalm_status normalised_products(struct cuda_state *s, const struct produc
     for (int i = 0; i < n_products; i++) {
         const struct matrix *w = &products[i].w;
         const enum dtype type = input_type(w->dtype);
+        const bool exact = i < n_exact && (w->dtype == DTYPE_FP16 || w->dtype == DTYPE_BF16);
         if (i == 0 || type != input_type(products[i - 1].w.dtype))
-            TRY(rmsnorm(s->h, type, x, norm, eps, n, w->cols, s->stream, error));
+            TRY((n_exact > 0 && type != DTYPE_FP32 ? rmsnorm_split : rmsnorm)(s->h, type, x, norm, eps, n, w->cols, s->stream,
+                                                                              error));
         TRY(matmul_run(s->matmul, products[i].y, s->h, w, products[i].bias, n, false, s->stream, error));
+        if (exact)
+            TRY(matmul_run(s->matmul, products[i].y, static_cast<const char *>(s->h) + (size_t)n * w->cols * sizeof(half), w,
+                           NULL, n, true, s->stream, error));
     }
     return YALM_OK;
 }
@@ -36,7 +42,7 @@ static yalm_status attention_block(struct cuda_state *s, int layer, int n, bool 
     const struct layer_weights *w = &s->weights->weights.layers[layer];
     const int n_heads = s->config->n_heads;
     const struct product qkv[] = {{w->q, w->q_bias, s->q}, {w->k, w->k_bias, s->k}, {w->v, w->v_bias, s->v}};
-    TRY(normalised_products(s, qkv, 3, s->x, w->attention_norm, n, error));
+    TRY(normalised_products(s, qkv, 3, 3, s->x, w->attention_norm, n, error));
     const struct rope_append append = {s->step,   s->q,    s->k,  s->v,    s->rotated_q,       s->sink_q,
                                        &s->cache, s->rope, layer, n_heads, s->hybrid.rotated_k};
     TRY(rope_append(&append, n, s->stream, error));
@@ -61,7 +67,7 @@ static yalm_status gated_units(struct cuda_state *s, const struct layer_weights 
     if (n == 1)
         return matvec_gated(static_cast<float *>(s->gated), ffn, s->x, w->ffn_norm, s->config->norm_eps, s->stream, error);
     const struct product both[] = {{ffn->gate, ffn->gate_bias, s->gate}, {ffn->up, ffn->up_bias, s->up}};
-    TRY(normalised_products(s, both, 2, s->x, w->ffn_norm, n, error));
+    TRY(normalised_products(s, both, 2, 0, s->x, w->ffn_norm, n, error));
     return silu_multiply(s->gated, input_type(ffn->down.dtype), s->gate, s->up, (size_t)n * ffn->gate.rows, s->stream, error);
 }
 
@@ -84,7 +90,7 @@ static yalm_status ffn_block(struct cuda_state *s, int layer, int n, yalm_error 
 static yalm_status classify(struct cuda_state *s, float *logits, const float *x, int n, yalm_error *error)
 {
     const struct product classifier = {s->weights->weights.classifier, NULL, logits};
-    return normalised_products(s, &classifier, 1, x, s->weights->weights.norm, n, error);
+    return normalised_products(s, &classifier, 1, 0, x, s->weights->weights.norm, n, error);
 }
 
 // From tokens to the residual stream that the classifier reads. selective: attention goes by the session's method.

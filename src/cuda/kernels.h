@@ -74,6 +74,9 @@ yalm_status embed(float *x, const struct matrix *embedding, const int32_t *token
 // y[t] = x[t] / sqrt(mean(x[t]²) + eps) * weight, of `type`; x: (n, dim).
 yalm_status rmsnorm(void *y, enum dtype type, const float *x, const float *weight, float eps, int n, int dim,
                     cudaStream_t stream, yalm_error *error);
+// The same in two parts, y: (2, n, dim): as rounded, and what rounding lost, rounded itself. Their sum has twice the type's digits.
+yalm_status rmsnorm_split(void *y, enum dtype type, const float *x, const float *weight, float eps, int n, int dim,
+                          cudaStream_t stream, yalm_error *error);
 
 // y[i] = gate[i] / (1 + e^-gate[i]) * up[i], of `type`.
 yalm_status silu_multiply(void *y, enum dtype type, const float *gate, const float *up, size_t n, cudaStream_t stream,

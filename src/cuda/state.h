@@ -70,7 +70,7 @@ struct cuda_state {
 
     // Activations, token-major.
     float *x;                // (chunk, hidden_dim), the residual stream
-    void *h;                 // (chunk, hidden_dim) of the next matrix's type, normalised
+    void *h;                 // (2, chunk, hidden_dim) of 16 bits or (chunk, hidden_dim) of 32, normalised
     float *q, *k, *v;        // (chunk, q_dim), (chunk, kv_dim) twice
     float *rotated_q;        // (chunk, q_dim), scaled by 1 / sqrt(head_dim)
     float *sink_q;           // likewise, as the sinks see them; NULL where there are none

@@ -1,7 +1,7 @@
 // Does the same on the CPU and on the GPU, by one program through the public API, and says how far apart they come:
 //
 //     compare_devices MODEL TOKENS [kv=fp16|fp32|int8] [chunk=N] [sparq=R,K,LOCAL,COPY,TAIL]
-//                     [hybrid=RATIO,MIN_K,LOCAL,TOP_P,TAIL,DENSE_LAYERS,REUSE_LAYERS,D_SUB codebooks=FILE]
+//                     [hybrid=RATIO,MIN_K,LOCAL,TOP_P,TAIL,DENSE_LAYERS,REUSE_LAYERS,D_SUB codebooks=FILE] [brief]
 //
 // TOKENS holds int32 ids. sparq, hybrid: that attention, from the first key on, with these of yalm_sparq's or yalm_hybrid's fields; the hybrid's codebooks
 // are learned from the tokens, into FILE. For each scenario one line on stdout: its name, the largest difference of two logits in units of their
@@ -23,6 +23,7 @@ struct pair {
     yalm_session_options options; // of both, but for the device
     const int32_t *tokens;        // (n)
     int n, vocab;
+    bool brief;                // prefill, decode of a few tokens, and rollback only
     yalm_session *sessions[2]; // in the order of `devices`
     double rows[MAX_ROWS];     // (n_rows): the largest difference in each
     int n_rows;
@@ -121,9 +122,10 @@ static void pieces(struct pair *p)
 
 static void decode(struct pair *p)
 {
+    const int from = p->brief ? p->n - 4 : p->n / 2;
     open_both(p);
-    evaluate(p, p->tokens, p->n / 2, YALM_LOGITS_LAST);
-    evaluate_pieces(p, p->n / 2, p->n, 1);
+    evaluate(p, p->tokens, from, YALM_LOGITS_LAST);
+    evaluate_pieces(p, from, p->n, 1);
     report(p, "decode");
 }
 
@@ -151,7 +153,7 @@ static void roll_back(struct pair *p, int64_t position)
 
 static void rollback(struct pair *p)
 {
-    const int window = yalm_model_facts(p->model)->sliding_window, back = window ? p->n - 4 : p->n / 3;
+    const int window = yalm_model_facts(p->model)->sliding_window, back = window || p->brief ? p->n - 4 : p->n / 3;
     open_both(p);
     evaluate(p, p->tokens, p->n, YALM_LOGITS_LAST);
     roll_back(p, back);
@@ -341,7 +343,10 @@ int main(int argc, char **argv)
              "more",
              NULL);
     for (int i = 3; i < argc; i++)
-        read_option(&p.options, &d_sub, argv[i]);
+        if (strcmp(argv[i], "brief") == 0)
+            p.brief = true;
+        else
+            read_option(&p.options, &d_sub, argv[i]);
     yalm_error error = {0};
     yalm_model *model = yalm_model_open(argv[1], NULL, &error);
     if (model == NULL)
@@ -354,9 +359,9 @@ int main(int argc, char **argv)
     if (p.options.nomad.codebooks)
         learn(&p, d_sub);
     compare_memory(&p);
-    static void (*const scenarios[])(struct pair *) = {prefill, pieces, decode,       odd_calls, rollback,
-                                                       endless, noise,  two_sessions, draws};
-    for (size_t i = 0; i < sizeof scenarios / sizeof scenarios[0]; i++)
+    static void (*const scenarios[])(struct pair *) = {prefill,   pieces,  decode, rollback, // of `brief`
+                                                       odd_calls, endless, noise,  two_sessions, draws};
+    for (size_t i = 0; i < (p.brief ? 4 : sizeof scenarios / sizeof scenarios[0]); i++)
         scenarios[i](&p);
     yalm_model_close(model);
     free(tokens);

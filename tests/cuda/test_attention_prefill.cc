@@ -1,10 +1,11 @@
 // Prefill attention against double: chunks at any depth, every group size and head_dim, windows, rings and sinks.
 #include "attention_testing.h"
 
-// fp16: q, scaled by log2(e), is rounded to 2^-11 of itself, so a score to about 2^-11 / sqrt(head_dim) * range² in all; a weight to 2^-11.
+// fp16: queries are as good as in fp32, weights are rounded to 2^-11 of themselves.
 static double tolerance(const struct attention_case &c)
 {
-    return c.value_range * (c.type == YALM_KV_FP32 ? 2e-6 * (1 + c.range * c.range / 8) : 1e-3 * (1 + c.range * c.range / 4));
+    const double of_scores = (c.type == YALM_KV_FP32 ? 2e-6 : 6e-6) * (1 + c.range * c.range / 8);
+    return c.value_range * (of_scores + (c.type == YALM_KV_FP32 ? 0 : 0x1p-11));
 }
 
 static void run(const struct attention_case &c)
@@ -78,18 +79,10 @@ static void windows_and_rings(void **)
 
 static void large_scores(void **)
 {
-    run({YALM_KV_FP32, 4, 1, 64, 512, 0, 0, 64, 40, 50, 60.0});
-    // Rounded queries can prefer another key where scores reach thousands: what must hold is that outputs stay averages.
-    struct attention_fixture f;
-    yalm_error error = {};
-    attention_open(&f, {YALM_KV_FP16, 4, 1, 64, 512, 0, 0, 64, 40, 50, 200.0}, 1);
-    float *attended = device_nan<float>(f.expected.size());
-    assert_ok(attention_prefill(&f.attention, 50, attended, DTYPE_FP32, 0, &error), error);
-    for (float x : host_copy(attended, f.expected.size())) {
-        assert_true(fabsf(x) <= 1.001f);
+    for (yalm_kv type : types) {
+        run({type, 4, 1, 64, 512, 0, 0, 64, 40, 50, 60.0});
+        run({type, 4, 1, 128, 512, 0, 0, 64, 40, 50, 200.0}); // scores of thousands
     }
-    cudaFree(attended);
-    attention_close(&f);
 }
 
 // Values far beyond fp16's range, far below it, and of all magnitudes in one tile: the weights' scales must not leave it.

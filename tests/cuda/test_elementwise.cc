@@ -63,21 +63,29 @@ static void test_rmsnorm(void **)
             const int n = 3;
             const std::vector<float> x = random_floats(&seed, (size_t)n * dim, 3), weight = random_floats(&seed, dim, 2);
             float *device_x = device_copy(x), *device_weight = device_copy(weight);
-            void *y = device_nan<char>(n * dim * dtype_sizes[type]);
+            void *y = device_nan<char>(n * dim * dtype_sizes[type]), *parts = device_nan<char>(2 * n * dim * dtype_sizes[type]);
             yalm_error error = {};
             assert_ok(rmsnorm(y, type, device_x, device_weight, 1e-5f, n, dim, 0, &error), error);
+            assert_ok(rmsnorm_split(parts, type, device_x, device_weight, 1e-5f, n, dim, 0, &error), error);
             assert_cuda(cudaDeviceSynchronize());
             const std::vector<double> found = values_of(type, y, (size_t)n * dim);
+            const std::vector<double> split = values_of(type, parts, (size_t)2 * n * dim);
+            const double exact = rounding(type) * rounding(type) + sum_error(dim);
             for (int t = 0; t < n; t++) {
                 const std::vector<double> expected = normalised(x.data() + t * dim, weight.data(), 1e-5, dim);
                 for (int i = 0; i < dim; i++) {
-                    assert_near(found[t * dim + i], expected[i],
-                                (rounding(type) + sum_error(dim)) * fabs(expected[i]) + 0x1p-25, "rmsnorm", t, i);
+                    const int at = t * dim + i;
+                    assert_near(found[at], expected[i], (rounding(type) + sum_error(dim)) * fabs(expected[i]) + 0x1p-25,
+                                "rmsnorm", t, i);
+                    assert_true(split[at] == found[at]);
+                    assert_near(split[at] + split[n * dim + at], expected[i], exact * fabs(expected[i]) + 0x1p-25,
+                                "rmsnorm_split", t, i);
                 }
             }
             cudaFree(device_x);
             cudaFree(device_weight);
             cudaFree(y);
+            cudaFree(parts);
         }
     }
 }

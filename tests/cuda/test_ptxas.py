@@ -30,9 +30,8 @@ HOT = (
     "score_kernel",
     "router",
 )
-# A thread has 255 registers at most; heads of 256 components take a few more on Blackwell, and so do 16 heads of 128 that attend to selected rows.
-# Bytes for each thread; no more than that.
-SPILLS = {"attend_prefill_fp16ILi256E": 16, "attend_decode_fp16ILi128ELi16E9seen_rows": 16}
+# A thread has 255 registers at most; 16 heads of 128 components that attend to selected rows take a few more. Bytes for each thread; no more than that.
+SPILLS = {"attend_decode_fp16ILi128ELi16E9seen_rows": 16}
 
 
 def allowed(name):
