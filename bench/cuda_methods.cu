@@ -115,21 +115,22 @@ static void time_dense(struct bench *b, yalm_kv type, int depth)
 
 // ------------------------------------------------------------------------------------------ methods
 
-// The method's part of the state, its copies or codes made. What it scores from takes score_bytes a key and KV head.
-static void open_sparq(struct bench *b, const struct yalm_session_options *options, int depth, double *score_bytes)
+// Memory of a method that is planned, and the cache's content.
+static void take_method(struct bench *b, int depth)
 {
     struct cuda_state *s = &b->s;
-    struct backend_plan plan = {};
-    plan.config = &b->config;
-    plan.options = options;
-    MUST(s->method->plan(s, &plan, error));
-    *score_bytes = s->sparq.copy == YALM_COPY_INT8 ? s->sparq.r + 4.0 : 2.0 * s->sparq.r;
     selective_take_kept(s, &s->blocks);
     s->method->take_kept(s, &s->blocks);
     selective_take_scratch(s, &s->blocks);
     s->method->take_scratch(s, &s->blocks);
     fill_depth(b, depth);
     MUST(selective_open(s, error));
+}
+
+// The method's copies or codes of all keys.
+static void append_all(struct bench *b, int depth)
+{
+    struct cuda_state *s = &b->s;
     const struct step all = {0, depth + 1, 0};
     MUST_CUDA(cudaMemcpy(s->step, &all, sizeof all, cudaMemcpyHostToDevice));
     for (int layer = 0; layer < b->config.n_layers; layer++) {
@@ -179,12 +180,47 @@ static void time_sparq(struct bench *b, int depth)
     yalm_session_options options = {};
     options.attention = "sparq";
     options.sparq.ratio = 0.125f;
-    double score_bytes;
+    struct backend_plan plan = {};
+    plan.config = &b->config;
+    plan.options = &options;
     open_depth(b, YALM_KV_FP16, depth);
     MUST(cuda_method_find(&s->method, "sparq", error));
     selective_plan(s);
-    open_sparq(b, &options, depth, &score_bytes);
-    time_steps(b, depth, score_bytes);
+    MUST(s->method->plan(s, &plan, error));
+    take_method(b, depth);
+    append_all(b, depth);
+    time_steps(b, depth, s->sparq.copy == YALM_COPY_INT8 ? s->sparq.r + 4.0 : 2.0 * s->sparq.r);
+    close_depth(b);
+}
+
+// With codebooks for keys of noise: centroids evenly spread over [-1, 1].
+static void time_hybrid(struct bench *b, int depth)
+{
+    struct cuda_state *s = &b->s;
+    struct cuda_hybrid *h = &s->hybrid;
+    yalm_hybrid options = {};
+    options.ratio = 1.0f / 32;
+    open_depth(b, YALM_KV_FP16, depth);
+    MUST(cuda_method_find(&s->method, "hybrid", error));
+    selective_plan(s);
+    MUST(hybrid_resolve(&h->options, &options, b->config.n_layers, error));
+    h->options.first_layer = 0;
+    h->reuse_layers = 1;
+    codes_shape(&h->codes, b->config.n_layers, &s->cache, 1);
+    s->selective.tail = h->options.tail;
+    take_method(b, depth);
+    const size_t heads = (size_t)b->config.n_layers * b->shape.kv, floats = heads * b->shape.head_dim * CODES_CENTROIDS;
+    float *centroids = static_cast<float *>(malloc(floats * sizeof *centroids));
+    for (size_t i = 0; i < floats; i++)
+        centroids[i] = (2.0f * (i % CODES_CENTROIDS) - 15) / 16;
+    MUST_CUDA(cudaMemcpy(h->codes.centroids, centroids, floats * sizeof *centroids, cudaMemcpyHostToDevice));
+    free(centroids);
+    MUST_CUDA(cudaMemset(h->codes.codes, 0, heads * codes_head_words(&h->codes) * sizeof *h->codes.codes));
+    MUST_CUDA(cudaMemset(h->rotated_k, 0,
+                         s->kv_dim * sizeof *h->rotated_k)); // the token's own key, on which the time does not depend
+    MUST(codes_tables(&h->codes, s->stream, error));
+    append_all(b, depth);
+    time_steps(b, depth, codes_key_bytes(&h->codes));
     close_depth(b);
 }
 
@@ -236,6 +272,7 @@ int main(int argc, char **argv)
         time_dense(&b, YALM_KV_FP16, b.shape.depths[i]);
         time_dense(&b, YALM_KV_INT8, b.shape.depths[i]);
         time_sparq(&b, b.shape.depths[i]);
+        time_hybrid(&b, b.shape.depths[i]);
     }
     tear_down(&b);
     return 0;

@@ -46,7 +46,16 @@ def test_kernels_are_timed(found):
         for kernel in ("qkv", "o", "gate-up", "down", "classifier", "rope-append", "attention", "sample"):
             assert (model, "decode", kernel) in kernels
         assert (model, "prefill", "attention") in kernels
-    for kernel in ("dense fp16", "dense int8", "sparq: score", "sparq: select", "sparq: gather", "sparq: layer"):
+    for kernel in (
+        "dense fp16",
+        "dense int8",
+        "sparq: score",
+        "sparq: select",
+        "sparq: gather",
+        "sparq: layer",
+        "hybrid: score",
+        "hybrid: layer",
+    ):
         assert ("2 KV heads", "attention", kernel) in kernels
     assert all(row["seconds"] > 0 and row["bytes"] > 0 and math.isfinite(row["of_read"]) for row in found["kernels"])
 
