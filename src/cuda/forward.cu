@@ -5,7 +5,7 @@
 #include "cuda/state.h"
 
 // y_i = w_i rmsnorm(x) + bias_i. Many tokens' products round their input to 16 bits where the matrix has them; the first n_exact take what that
-// loses, too, in a second product. Not with quantised matrices, whose own error is far larger.
+// loses, too, in a second product.
 static yalm_status normalised_products(struct cuda_state *s, const struct product *products, int n_products, int n_exact,
                                        const float *x, const float *norm, int n, yalm_error *error)
 {
@@ -15,7 +15,7 @@ static yalm_status normalised_products(struct cuda_state *s, const struct produc
     for (int i = 0; i < n_products; i++) {
         const struct matrix *w = &products[i].w;
         const enum dtype type = input_type(w->dtype);
-        const bool exact = i < n_exact && (w->dtype == DTYPE_FP16 || w->dtype == DTYPE_BF16);
+        const bool exact = i < n_exact && type != DTYPE_FP32;
         if (i == 0 || type != input_type(products[i - 1].w.dtype))
             TRY((n_exact > 0 && type != DTYPE_FP32 ? rmsnorm_split : rmsnorm)(s->h, type, x, norm, eps, n, w->cols, s->stream,
                                                                               error));
