@@ -22,7 +22,7 @@ EMULATOR     := tests/cuda/emulator
 BASE         += -DYALM_EMULATED_GPU # which has no driver to look for
 CUDA_LIBRARY := $(BUILD)/libyalm-cuda.so
 CXX_BASE     := -std=c++17 -D_GNU_SOURCE -Isrc -I$(EMULATOR) -Itests -fPIC -fvisibility=hidden -fno-math-errno -Wall -Wextra \
-                -Wno-unknown-pragmas -fno-strict-aliasing $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null) -MMD -MP
+                -Wno-unknown-pragmas -Wno-pass-failed -fno-strict-aliasing $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null) -MMD -MP
 CUDA_OBJECTS := $(CUDA_SOURCES:%.cu=$(BUILD)/%.cu.o) $(patsubst %.cc,$(BUILD)/%.o,$(wildcard $(EMULATOR)/*.cc))
 CUDA_STATIC  := $(BUILD)/libyalm-cuda.a
 CUDA_TESTS   := $(patsubst %.cc,$(BUILD)/%,$(wildcard tests/cuda/test_*.cc))
