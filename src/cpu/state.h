@@ -1,6 +1,5 @@
 // A session's memory on the CPU: KV cache, activations, scratch. Sizes are known before anything is taken.
 #pragma once
-#include "engine/hybrid.h"
 #include "cpu/kernels.h"
 #include "cpu/nomad.h"
 #include "cpu/policy.h"
@@ -8,6 +7,7 @@
 #include "cpu/sparq.h"
 #include "cpu/team.h"
 #include "engine/backend.h"
+#include "engine/hybrid.h"
 
 // Attention's work on one KV head is cut along the keys into at most so many parts (see attention.h).
 enum { MAX_KEY_PARTS = 64 };

@@ -380,7 +380,8 @@ static __global__ void __launch_bounds__(MATVEC_THREADS, (ALIGNED ? 2 * MATVEC_B
         float sum[ROWS] = {};
 #pragma unroll
         for (int s = 0; s < most_steps; s++) {
-            struct quant_x<T> x = {};
+            struct quant_x<T> x = {
+            };
             if (s < m.steps)
                 x.load(xs, padded, segment * m.steps + s);
 #pragma unroll
