@@ -66,8 +66,9 @@ HYBRID += (
     else [("tiny-llama", "fp32", "fp16", "0.5,8,0,0,1,0,0,2"), ("tiny-window", "fp32", "fp16", "0.5,8,3,0,2,1,0,4")]
 )
 CODES, CODES_MEDIAN = 0.3, 0.02
-# The rest in 16 bits, briefly: prefill, four tokens one by one, rollback.
+# The rest in 16 bits, and the bundled model in fp32, briefly: prefill, four tokens one by one, rollback.
 BRIEF = [run for name in TINY for dtype in ("fp16", "bf16") if (run := (name, dtype, "fp16")) not in RUNS]
+BRIEF += [("bundled", "fp32", "fp32")] if EMULATED else []
 BRIEF_SCENARIOS = {"prefill", "pieces", "decode", "rollback"}
 N_TOKENS = 56 if EMULATED else 144  # past the windows
 
@@ -144,8 +145,9 @@ def test_logits_and_draws_equal_the_cpus(compare, models, name, dtype, kv):
 @pytest.mark.parametrize("name, dtype, kv", BRIEF, ids=lambda value: str(value))
 def test_logits_equal_the_cpus_briefly(compare, models, name, dtype, kv):
     found = run(compare, models, name, dtype, kv, "brief", expected=BRIEF_SCENARIOS)
+    bound, median_bound = (EXACT, EXACT) if dtype == kv == "fp32" else (HALF, HALF_MEDIAN)
     for scenario, (distance, median, rows) in sorted(found.items()):
-        assert rows > 0 and distance <= HALF and median <= HALF_MEDIAN, (scenario, found)
+        assert rows > 0 and distance <= bound and median <= median_bound, (scenario, found)
 
 
 @pytest.mark.parametrize("name, dtype, kv, sparq", SPARQ, ids=lambda value: str(value))
