@@ -318,6 +318,18 @@ typedef struct yalm_cost {
 // Of evaluating n tokens when `depth` positions are in the cache, with the logits of the last one.
 YALM_API yalm_cost yalm_session_cost(const yalm_session *session, int n, int64_t depth);
 
+// Attention's part of those bytes, as its method reads them, and what dense attention would read.
+typedef struct yalm_attention_cost {
+    double bytes, dense_bytes;
+} yalm_attention_cost;
+YALM_API yalm_attention_cost yalm_session_attention_cost(const yalm_session *session, int n, int64_t depth);
+
+// From now on attention's part of each layer is timed, or no longer: appending to the cache, scoring, selecting, attending. False where the device
+// (a GPU) cannot tell it from the rest.
+YALM_API bool yalm_time_attention(yalm_session *session, bool on);
+// What it has taken, by the wall clock, of all evaluations since the call above.
+YALM_API double yalm_attention_seconds(const yalm_session *session);
+
 // What the machine can do with the session's device, threads and instruction set.
 typedef struct yalm_limits {
     double read_gb_per_s; // the best of a grid of access patterns over memory larger than the caches

@@ -48,12 +48,14 @@ static yalm_status eval_token(yalm_session *session, int32_t token, yalm_error *
     return status == YALM_OK ? yalm_finish(session, error) : status;
 }
 
-// The timed part: prefill in one call, decode one token at a time.
+// The timed part: prefill in one call, decode one token at a time. `attention` (NULL: nobody wants to know): seconds of them that it took.
 static yalm_status run_once(const struct bench *bench, const struct test *test, yalm_session *session, int n, double *seconds,
-                            yalm_error *error)
+                            double *attention, yalm_error *error)
 {
     const int32_t *ids = bench->ids + test->depth;
     yalm_status status = YALM_OK;
+    if (attention)
+        yalm_time_attention(session, true);
     const double start = seconds_now();
     if (test->n_prompt)
         status = yalm_eval(session, ids, n, YALM_LOGITS_LAST, error);
@@ -63,6 +65,8 @@ static yalm_status run_once(const struct bench *bench, const struct test *test, 
     if (status == YALM_OK)
         status = yalm_finish(session, error);
     *seconds = seconds_now() - start;
+    if (attention)
+        *attention = yalm_attention_seconds(session);
     return status == YALM_OK ? yalm_rollback(session, test->depth, error) : status;
 }
 
@@ -76,17 +80,22 @@ static yalm_status go_to_depth(const struct bench *bench, const struct test *tes
     return yalm_eval(session, bench->ids, test->depth, YALM_LOGITS_NONE, error);
 }
 
-static yalm_cost test_cost(const struct test *test, const yalm_session *session)
+static void add_cost(struct test *test, const yalm_session *session, int n, int depth)
+{
+    const yalm_cost all = yalm_session_cost(session, n, depth);
+    const yalm_attention_cost attention = yalm_session_attention_cost(session, n, depth);
+    test->cost.bytes += all.bytes;
+    test->cost.ops += all.ops;
+    test->attention_cost.bytes += attention.bytes;
+    test->attention_cost.dense_bytes += attention.dense_bytes;
+}
+
+static void count_costs(struct test *test, const yalm_session *session)
 {
     if (test->n_prompt)
-        return yalm_session_cost(session, test->n_prompt, test->depth);
-    yalm_cost sum = {0};
-    for (int i = 0; i < test->n_gen; i++) {
-        const yalm_cost one = yalm_session_cost(session, 1, test->depth + i);
-        sum.bytes += one.bytes;
-        sum.ops += one.ops;
-    }
-    return sum;
+        add_cost(test, session, test->n_prompt, test->depth);
+    for (int i = 0; i < test->n_gen; i++)
+        add_cost(test, session, 1, test->depth + i);
 }
 
 static yalm_status repeat(struct bench *bench, struct test *test, yalm_session *session, yalm_error *error)
@@ -95,15 +104,16 @@ static yalm_status repeat(struct bench *bench, struct test *test, yalm_session *
     yalm_status status = go_to_depth(bench, test, session, error);
     double ignored;
     if (status == YALM_OK && !bench->options->no_warmup) // decode is warm after a few tokens
-        status = run_once(bench, test, session, test->n_gen > 8 ? 8 : n, &ignored, error);
+        status = run_once(bench, test, session, test->n_gen > 8 ? 8 : n, &ignored, NULL, error);
     const time_t now = time(NULL);
     struct tm utc;
     strftime(test->time, sizeof test->time, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
     for (; test->n < bench->options->repetitions && status == YALM_OK; test->n++) {
         progress("%s%d @ d%d: %d of %d", test->n_gen ? "tg" : "pp", n, test->depth, test->n + 1, bench->options->repetitions);
-        status = run_once(bench, test, session, n, &test->seconds[test->n], error);
+        double *attention = test->attention ? &test->attention[test->n] : NULL;
+        status = run_once(bench, test, session, n, &test->seconds[test->n], attention, error);
     }
-    test->cost = test_cost(test, session);
+    count_costs(test, session);
     return status;
 }
 
@@ -121,11 +131,16 @@ static yalm_status run_test(struct bench *bench, struct test *test, bool last, y
     if (status != YALM_OK)
         return status;
     test->seconds = calloc((size_t)options->repetitions, sizeof *test->seconds);
-    if (test->seconds == NULL)
+    test->attention = calloc((size_t)options->repetitions, sizeof *test->attention);
+    if (test->seconds == NULL || test->attention == NULL)
         return cli_no_memory(error);
     yalm_session *session = open_session(options, bench->model, &how, options->quiet || how.context <= bench->stated, error);
     if (session == NULL)
         return error->status;
+    if (!yalm_time_attention(session, true)) {
+        free(test->attention);
+        test->attention = NULL;
+    }
     bench->stated = how.context > bench->stated ? how.context : bench->stated;
     bench->report.how = *yalm_session_facts(session);
     snprintf(bench->report.machine, sizeof bench->report.machine, "%s", yalm_session_machine(session));
@@ -197,8 +212,10 @@ yalm_status run_throughput(const struct options *options, yalm_error *error)
         status = tokens_read(&bench.given, options->tokens, bench.report.facts->vocab_size, error);
     if (status == YALM_OK)
         status = run_tests(&bench, error);
-    for (int i = 0; i < n_tests; i++)
+    for (int i = 0; i < n_tests; i++) {
         free(tests[i].seconds);
+        free(tests[i].attention);
+    }
     free(bench.given.ids);
     free(bench.ids);
     yalm_model_close(model);

@@ -6,8 +6,10 @@ struct test {
     int n_prompt, n_gen, depth; // one of the first two is 0
     char time[24];              // when it began, as 2026-01-31T23:59:59Z
     double *seconds;            // (n), owned
+    double *attention;          // (n), owned: seconds of these that attention took; NULL: the device does not tell
     int n;                      // repetitions
     yalm_cost cost;             // of one repetition
+    yalm_attention_cost attention_cost;
 };
 
 struct report {
@@ -25,6 +27,9 @@ struct summary {
     double mean_ns, deviation_ns, mean_rate, deviation_rate;
     double gb_per_s, gop_per_s;
     double fraction; // of the limit that binds: bandwidth for decode, arithmetic for prefill
+    // Attention alone, where it was timed: of a token on average, and of all bandwidth.
+    double attention_ns, attention_bytes, dense_attention_bytes;
+    double attention_gb_per_s, attention_fraction;
 };
 struct summary test_summary(const struct report *report, const struct test *test);
 

@@ -36,6 +36,12 @@ struct summary test_summary(const struct report *report, const struct test *test
     s.gop_per_s = test->cost.ops / s.mean_ns;
     const double limit = test->n_gen ? report->limits.read_gb_per_s : arithmetic_limit(report);
     s.fraction = limit > 0 ? (test->n_gen ? s.gb_per_s : s.gop_per_s) / limit : 0;
+    for (int i = 0; i < test->n && test->attention; i++)
+        s.attention_ns += 1e9 * test->attention[i] / test->n / n_tokens;
+    s.attention_bytes = test->attention_cost.bytes / n_tokens;
+    s.dense_attention_bytes = test->attention_cost.dense_bytes / n_tokens;
+    s.attention_gb_per_s = s.attention_ns > 0 ? s.attention_bytes / s.attention_ns : 0;
+    s.attention_fraction = report->limits.read_gb_per_s > 0 ? s.attention_gb_per_s / report->limits.read_gb_per_s : 0;
     return s;
 }
 
@@ -45,6 +51,33 @@ static void model_type(char *text, size_t room, const yalm_model_info *facts)
 }
 
 // -------------------------------------------------------------------------------- markdown
+
+// Attention alone, of a token: its time; the bytes that the method has to read of the cache, and that dense attention would; their rate. Prefill is bound by
+// arithmetic, so the rate is decode's alone. Nothing where the device does not tell.
+static void print_attention(const struct test *test, const struct summary *s)
+{
+    if (!test->attention)
+        return;
+    char bytes[64], rate[48] = "";
+    snprintf(bytes, sizeof bytes, "%.3f (%.3f)", 1e-6 * s->attention_bytes, 1e-6 * s->dense_attention_bytes);
+    if (test->n_gen)
+        snprintf(rate, sizeof rate, "%.1f (%.1f %%)", s->attention_gb_per_s, 100 * s->attention_fraction);
+    printf(" %15.4f | %19s | %15s |", 1e-6 * s->attention_ns, bytes, rate);
+}
+
+static void print_heads(bool with_attention)
+{
+    printf("| %-30s | %10s | %10s | %-10s | %7s | %15s | %20s | %15s | %18s | %8s |", "model", "size", "params", "backend",
+           "threads", "test", "t/s", "GB/s (limit)", "GOP/s (limit)", "of limit");
+    if (with_attention)
+        printf(" %15s | %19s | %15s |", "attention, ms/t", "its MB/t (of dense)", "its GB/s");
+    printf("\n| %.30s | %.9s: | %.9s: | %.10s | %.6s: | %.14s: | %.19s: | %.14s: | %.17s: | %.7s: |",
+           "------------------------------", "---------", "---------", "----------", "------", "--------------",
+           "-------------------", "--------------", "-----------------", "-------");
+    if (with_attention)
+        printf(" %.14s: | %.18s: | %.14s: |", "--------------", "------------------", "--------------");
+    putchar('\n');
+}
 
 static void print_markdown(const struct report *report)
 {
@@ -58,11 +91,7 @@ static void print_markdown(const struct report *report)
         snprintf(size, sizeof size, "%.2f GiB", bytes / (1 << 30));
     snprintf(params, sizeof params, count < 1e9 ? "%.2f M" : "%.2f B", count < 1e9 ? count / 1e6 : count / 1e9);
 
-    printf("| %-30s | %10s | %10s | %-10s | %7s | %15s | %20s | %15s | %18s | %8s |\n", "model", "size", "params", "backend",
-           "threads", "test", "t/s", "GB/s (limit)", "GOP/s (limit)", "of limit");
-    printf("| %.30s | %.9s: | %.9s: | %.10s | %.6s: | %.14s: | %.19s: | %.14s: | %.17s: | %.7s: |\n",
-           "------------------------------", "---------", "---------", "----------", "------", "--------------",
-           "-------------------", "--------------", "-----------------", "-------");
+    print_heads(report->tests[0].attention != NULL);
     for (int i = 0; i < report->n_tests; i++) {
         const struct test *test = &report->tests[i];
         const struct summary s = test_summary(report, test);
@@ -73,9 +102,11 @@ static void print_markdown(const struct report *report)
         snprintf(rate, sizeof rate, "%.2f ± %.2f", s.mean_rate, s.deviation_rate);
         snprintf(bandwidth, sizeof bandwidth, "%.1f (%.1f)", s.gb_per_s, report->limits.read_gb_per_s);
         snprintf(arithmetic, sizeof arithmetic, "%.1f (%.1f)", s.gop_per_s, arithmetic_limit(report));
-        printf("| %-30s | %10s | %10s | %-10s | %7d | %15s | %21s | %15s | %18s | %6.1f %% |\n", type, size, params,
+        printf("| %-30s | %10s | %10s | %-10s | %7d | %15s | %21s | %15s | %18s | %6.1f %% |", type, size, params,
                strcmp(report->how.device, "cuda") == 0 ? "CUDA" : "CPU", report->how.n_threads, name, rate, bandwidth,
                arithmetic, 100 * s.fraction);
+        print_attention(test, &s);
+        putchar('\n');
     }
 }
 
@@ -131,6 +162,21 @@ static void add_machine(cJSON *row, const struct report *report)
     cJSON_AddBoolToObject(row, "use_mmap", true);
 }
 
+// Of a token. Left out where the device does not tell attention from the rest.
+static void add_attention(cJSON *row, const struct test *test, const struct summary *s, bool with_samples)
+{
+    if (!test->attention)
+        return;
+    cJSON_AddNumberToObject(row, "attention_ns", s->attention_ns);
+    cJSON_AddNumberToObject(row, "attention_bytes", s->attention_bytes);
+    cJSON_AddNumberToObject(row, "dense_attention_bytes", s->dense_attention_bytes);
+    cJSON_AddNumberToObject(row, "attention_gb_per_s", s->attention_gb_per_s);
+    cJSON_AddNumberToObject(row, "attention_fraction_of_limit", s->attention_fraction);
+    cJSON *ns = with_samples ? cJSON_AddArrayToObject(row, "samples_attention_ns") : NULL;
+    for (int i = 0; i < test->n && ns; i++)
+        cJSON_AddItemToArray(ns, cJSON_CreateNumber(1e9 * test->attention[i] / (test->n_prompt + test->n_gen)));
+}
+
 // Samples are left out of csv, as there.
 static cJSON *test_row(const struct report *report, const struct test *test, bool with_samples)
 {
@@ -157,6 +203,7 @@ static cJSON *test_row(const struct report *report, const struct test *test, boo
     cJSON_AddNumberToObject(row, "gop_per_s", s.gop_per_s);
     cJSON_AddNumberToObject(row, "limit_gop_per_s", arithmetic_limit(report));
     cJSON_AddNumberToObject(row, "fraction_of_limit", s.fraction);
+    add_attention(row, test, &s, with_samples);
     return row;
 }
 

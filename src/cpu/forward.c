@@ -5,6 +5,7 @@
 #include "cpu/experts.h"
 #include "cpu/matmul.h"
 #include "model/rope.h"
+#include "util/clock.h"
 
 struct pass {
     struct cpu_state *state;
@@ -69,8 +70,13 @@ static void attention_block(struct cpu_state *s, const struct batch *batch, int 
     normalise(s, me, s->h, s->x, w->attention_norm, batch->n);
     const struct product qkv[] = {{&w->q, w->q_bias, s->q}, {&w->k, w->k_bias, s->k}, {&w->v, w->v_bias, s->v}};
     matmul_shared(s, me, qkv, 3, s->h, batch->n);
+    // The caller's thread leaves a step when it is over, so between its two looks at the clock lie whole steps.
+    const bool timed = me->thread == 0 && s->time_attention;
+    const double begin = timed ? clock_seconds() : 0;
     attention_append(s, batch, layer, me);
     attention_attend(s, batch, layer, me);
+    if (timed)
+        s->attention_seconds += clock_seconds() - begin;
     project_residual(s, me, &w->o, w->o_bias, s->attended, batch->n);
 }
 

@@ -405,6 +405,18 @@ static yalm_status cpu_measure_limits(void *state, double seconds, yalm_limits *
     return limits_measure(s->team, s->kernels, seconds, limits, error);
 }
 
+static void cpu_time_attention(void *state, bool on)
+{
+    struct cpu_state *s = state;
+    s->time_attention = on;
+    s->attention_seconds = 0;
+}
+
+static double cpu_attention_seconds(const void *state)
+{
+    return ((const struct cpu_state *)state)->attention_seconds;
+}
+
 static void cpu_record(void *state, const struct key_record *record)
 {
     struct cpu_state *s = state;
@@ -441,6 +453,8 @@ const struct backend backend_cpu = {
     .fill_random = cpu_fill_random,
     .step_bytes = cpu_step_bytes,
     .measure_limits = cpu_measure_limits,
+    .time_attention = cpu_time_attention,
+    .attention_seconds = cpu_attention_seconds,
     .record = cpu_record,
     .learn = cpu_learn,
 };

@@ -24,6 +24,10 @@ struct cpu_state {
     const atomic_bool *cancel;
     atomic_bool stopped; // the cancellation, as it was seen in a step that all members passed
 
+    // Only the caller's thread, member 0 of the team, looks at these.
+    bool time_attention;
+    double attention_seconds;
+
     int q_dim, kv_dim; // n_heads * head_dim, n_kv_heads * head_dim
     int chunk;         // most tokens in a batch
     int query_tokens;  // most tokens whose queries one attention task takes together

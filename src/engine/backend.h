@@ -64,6 +64,9 @@ struct backend {
     // Bytes of the cache, and of what the attention method keeps beside it, that a batch must read; NULL: every visible row once.
     double (*step_bytes)(const void *state, int n, int64_t position);
     yalm_status (*measure_limits)(void *state, double seconds, yalm_limits *limits, yalm_error *error);
+    // See yalm_time_attention(); both NULL where a layer's parts cannot be timed apart.
+    void (*time_attention)(void *state, bool on);
+    double (*attention_seconds)(const void *state);
 
     // For calibration (calibrate.h); NULL where it is not done on this device.
     void (*record)(void *state, const struct key_record *record); // from now on; NULL: no more

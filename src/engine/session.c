@@ -361,21 +361,37 @@ static double kv_row_bytes(yalm_kv kv, int head_dim)
     return kv == YALM_KV_INT8 ? head_dim + 4.0 : head_dim * (kv == YALM_KV_FP32 ? 4.0 : 2.0); // int8: and a float, its scale
 }
 
+// Of the cache, that dense attention of a piece must read.
+static double dense_bytes(const yalm_session *s, int n, int64_t depth)
+{
+    const struct model_config *c = &s->model->config;
+    const double row_bytes = 2.0 * c->n_layers * c->n_kv_heads * kv_row_bytes(s->options.kv, c->head_dim);
+    const int64_t first = kv_first_visible(&s->kv, depth), last = depth + n;
+    return row_bytes * (double)(last - first + (kv_sinks_apart(&s->kv, last - 1) ? s->kv.n_sinks : 0));
+}
+
+yalm_attention_cost yalm_session_attention_cost(const yalm_session *s, int n, int64_t depth)
+{
+    yalm_attention_cost cost = {0};
+    for (int done = 0, piece; done < n; done += piece) { // each piece reads the keys that it sees once
+        piece = n - done < s->options.chunk ? n - done : s->options.chunk;
+        const double dense = dense_bytes(s, piece, depth + done);
+        cost.dense_bytes += dense;
+        cost.bytes += s->backend->step_bytes ? s->backend->step_bytes(s->state, piece, depth + done) : dense;
+    }
+    return cost;
+}
+
 yalm_cost yalm_session_cost(const yalm_session *s, int n, int64_t depth)
 {
     const struct model_config *c = &s->model->config;
     const struct model_weights *w = &s->model->weights;
     const double classifier_ops = 2.0 * w->classifier.rows * w->classifier.cols;
-    const double row_bytes = 2.0 * c->n_layers * c->n_kv_heads * kv_row_bytes(s->options.kv, c->head_dim);
     yalm_cost cost = {.ops = n * (w->token_ops - classifier_ops) + classifier_ops};
-    for (int done = 0, piece; done < n; done += piece) { // each piece reads the weights once, and the keys that it sees once
+    cost.bytes = yalm_session_attention_cost(s, n, depth).bytes;
+    for (int done = 0, piece; done < n; done += piece) { // each piece reads the weights once
         piece = n - done < s->options.chunk ? n - done : s->options.chunk;
-        const int64_t first = kv_first_visible(&s->kv, depth + done), last = depth + done + piece;
         cost.bytes += (double)w->token_bytes;
-        if (s->backend->step_bytes)
-            cost.bytes += s->backend->step_bytes(s->state, piece, depth + done);
-        else
-            cost.bytes += row_bytes * (double)(last - first + (kv_sinks_apart(&s->kv, last - 1) ? s->kv.n_sinks : 0));
         for (int i = 0; i < piece; i++)
             cost.ops += 4.0 * c->n_layers * c->n_heads * c->head_dim * kv_n_visible(&s->kv, depth + done + i);
     }
@@ -386,4 +402,16 @@ yalm_status yalm_measure_limits(yalm_session *s, double seconds, yalm_limits *li
 {
     *limits = (yalm_limits){0};
     return s->backend->measure_limits(s->state, seconds, limits, error);
+}
+
+bool yalm_time_attention(yalm_session *s, bool on)
+{
+    if (s->backend->time_attention)
+        s->backend->time_attention(s->state, on);
+    return s->backend->time_attention != NULL;
+}
+
+double yalm_attention_seconds(const yalm_session *s)
+{
+    return s->backend->attention_seconds ? s->backend->attention_seconds(s->state) : 0;
 }

@@ -14,6 +14,13 @@ LLAMA_BENCH = ["build_commit", "cpu_info", "backends", "model_filename", "model_
                "n_threads", "type_k", "type_v", "n_prompt", "n_gen", "n_depth", "test_time", "avg_ns", "stddev_ns", "avg_ts",
                "stddev_ts"]  # fmt: skip
 OURS = ["gb_per_s", "limit_gb_per_s", "gop_per_s", "limit_gop_per_s", "fraction_of_limit"]
+OURS += [
+    "attention_ns",
+    "attention_bytes",
+    "dense_attention_bytes",
+    "attention_gb_per_s",
+    "attention_fraction_of_limit",
+]
 QUICK = ("-m", "throughput", "-p", "16", "-n", "8", "-r", "3", "--depth", "0,32")
 
 
@@ -40,6 +47,26 @@ def test_throughput_json(program):
         assert row["fraction_of_limit"] == pytest.approx(reached) and reached > 0
         assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$", row["test_time"])
     assert rows[1]["gb_per_s"] == pytest.approx(8 * 8.4e6 / rows[1]["avg_ns"], rel=0.1)
+
+
+def test_throughput_tells_attention_from_the_rest(program):
+    """Keys and values of 64 in fp16, 2 KV heads, 4 layers; SparQ with 8 components of 1 byte and a scale for each key, and 128 keys."""
+    args = "-m throughput -p 0 -n 4 -r 5 --depth 0,1021 --fill-depth random -o json".split()
+    for more in ([], "--attention sparq --sparq-ratio 1/8 --sparq-from 1000 --sparq-tail off".split()):
+        short, deep = json.loads(program.ok(*args, *more))
+        for row in (short, deep):
+            assert row["attention_ns"] == pytest.approx(np.mean(row["samples_attention_ns"]), rel=1e-6)
+            assert len(row["samples_attention_ns"]) == 5 and min(row["samples_attention_ns"]) > 0
+            assert row["attention_gb_per_s"] == pytest.approx(row["attention_bytes"] / row["attention_ns"])
+            reached = row["attention_gb_per_s"] / row["limit_gb_per_s"]
+            assert row["attention_fraction_of_limit"] == pytest.approx(reached)
+            assert all(4 * a < ns for a, ns in zip(row["samples_attention_ns"], row["samples_ns"]))
+        shares = [4 * a / ns for a, ns in zip(short["samples_attention_ns"], short["samples_ns"])]
+        assert min(shares) < 0.6  # weights: 8.4 MB; keys and values: 5 KB
+        assert min(deep["samples_attention_ns"]) > 2 * min(short["samples_attention_ns"])
+        assert [row["dense_attention_bytes"] for row in (short, deep)] == [2 * 4 * 2 * 128 * n for n in (2.5, 1023.5)]
+        keys = 1023.5 * (8 + 4) + 2 * 128 * 128 if more else 1023.5 * 2 * 128
+        assert deep["attention_bytes"] == pytest.approx(2 * 4 * keys)
 
 
 @pytest.mark.parametrize("kv, name, row_bytes", [("fp16", "f16", 128), ("fp32", "f32", 256), ("int8", "i8", 68)])
@@ -93,9 +120,12 @@ def test_throughput_csv_and_markdown(program):
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert cells[0][:7] == ["model", "size", "params", "backend", "threads", "test", "t/s"]
     assert [row[5] for row in cells[2:]] == ["pp16", "tg8", "pp16 @ d32", "tg8 @ d32"]
+    assert cells[0][10:13] == ["attention, ms/t", "its MB/t (of dense)", "its GB/s"]
     assert len({len(line) for line in lines}) == 1
     for row in cells[2:]:
         assert re.match(r"\d+\.\d\d ± \d+\.\d\d$", row[6]) and row[0] == "fable-4m bf16" and row[2] == "4.20 M"
+        assert float(row[10]) > 0 and re.match(r"\d+\.\d{3} \(\d+\.\d{3}\)$", row[11])
+        assert re.match(r"\d+\.\d \(\d+\.\d %\)$" if row[5].startswith("tg") else "$", row[12])
     assert done.stderr.startswith(b"memory: ")
 
 

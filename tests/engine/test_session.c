@@ -325,6 +325,25 @@ static void test_cost_counts_bytes_and_operations(void **state)
     yalm_session_close(session);
 }
 
+static void test_attention_is_timed_while_asked_for(void **state)
+{
+    (void)state;
+    yalm_session *session = open_with(small_options());
+    const int32_t tokens[] = {1, 2, 3};
+    assert_int_equal(yalm_eval(session, tokens, 3, YALM_LOGITS_LAST, NULL), YALM_OK);
+    assert_true(yalm_attention_seconds(session) == 0);
+    assert_true(yalm_time_attention(session, true));
+    assert_int_equal(yalm_eval(session, tokens, 3, YALM_LOGITS_LAST, NULL), YALM_OK);
+    const double once = yalm_attention_seconds(session);
+    assert_true(once > 0);
+    assert_int_equal(yalm_eval(session, tokens, 1, YALM_LOGITS_LAST, NULL), YALM_OK);
+    assert_true(yalm_attention_seconds(session) > once);
+    assert_true(yalm_time_attention(session, false));
+    assert_int_equal(yalm_eval(session, tokens, 1, YALM_LOGITS_LAST, NULL), YALM_OK);
+    assert_true(yalm_attention_seconds(session) == 0);
+    yalm_session_close(session);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -339,6 +358,7 @@ int main(void)
         cmocka_unit_test(test_sampling_uses_the_last_position_and_its_history),
         cmocka_unit_test(test_random_fill_is_depth),
         cmocka_unit_test(test_cost_counts_bytes_and_operations),
+        cmocka_unit_test(test_attention_is_timed_while_asked_for),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
