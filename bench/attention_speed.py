@@ -3,10 +3,10 @@
 
 usage: attention_speed.py [--smoke] [--shapes mistral-7b-v0.2,llama-2-7b] [--depths 4096,…] [--methods dense,…] [--end-to-end SHAPE] …
 
-Attention's time at a depth is a token's time there less a token's time at depth 0, of a model with two layers of the real shape: both are measured in
-turns by one process after the other, over caches filled at random. Theory is the traffic alone: the bytes of the cache that dense attention reads over
+Attention's time is what `-m throughput` says of it: all of a layer but the products with weights, of models with two layers of the real shape, over caches filled
+at random. At each depth the methods take turns, a process each. Theory is the traffic alone: the bytes of the cache that dense attention reads over
 those that the method reads. --end-to-end times a whole model in q4 besides. Prints markdown; writes JSON and a plot for each shape as SVG: speed-up
-against length, theory dashed.
+against length, theory dashed. 4k to 128k take about 8 minutes and 6 GB of memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 import plot
 from measure import machine, result_name, stop_politely, throughput
 
-from models import ROOT, BenchError, make_models
+from models import ROOT, BenchError, cache_bytes, check_room, make_models, model_bytes
 
 METHODS = {
     "dense": [],
@@ -54,67 +54,61 @@ def needs_codes(method):
 
 
 def run_all(yalm, model, depths, plan, label, book):
-    """{(method, depth): [(seconds a token, bytes a token, limit in GB/s)]}, the methods taking turns."""
+    """{(method, depth): rows of all rounds}; at each depth the methods take turns."""
     found = {}
-    for i in range(plan["rounds"]):
-        for method in plan["methods"]:
-            print(f"bench: {label}, {method}, round {i + 1} of {plan['rounds']}", file=sys.stderr)
-            options = METHODS[method] + (["--nomad-codebooks", str(book)] if needs_codes(method) else [])
-            for row in throughput(yalm, model, generate=plan["generate"], depth=depths, options=options):
-                seconds = 1e-9 * row["avg_ns"] / row["n_gen"]
-                sample = (seconds, 1e9 * row["gb_per_s"] * seconds, row["limit_gb_per_s"])
-                found.setdefault((method, row["n_depth"]), []).append(sample)
+    for depth in depths:
+        for i in range(plan["rounds"]):
+            for method in plan["methods"]:
+                print(f"bench: {label}, {depth}, {method}, round {i + 1} of {plan['rounds']}", file=sys.stderr)
+                options = METHODS[method] + (["--nomad-codebooks", str(book)] if needs_codes(method) else [])
+                counts = {"generate": plan["generate"], "repetitions": plan["repetitions"]}
+                found.setdefault((method, depth), []).extend(
+                    throughput(yalm, model, depth=depth, options=options, **counts)
+                )
     return found
 
 
-def medians(found):
-    return {key: tuple(statistics.median(column) for column in zip(*rows)) for key, rows in found.items()}
+def sample_median(rows, key):
+    return statistics.median(sample for row in rows for sample in row[key])
 
 
-def attention_records(found, depths, shape):
-    """Time and bytes of attention alone: those at a depth less those at depth 0."""
+def record(section, shape, method, depth, seconds, count, dense, limit):
+    """dense: its seconds and bytes at this depth."""
+    return {
+        "section": section,
+        "shape": shape,
+        "method": method,
+        "depth": depth,
+        "seconds": seconds,
+        "bytes": count,
+        "fraction": count / seconds / 1e9 / limit,
+        "speedup": dense[0] / seconds,
+        "theory": dense[1] / count,
+    }
+
+
+def attention_records(found, shape):
+    """Of one layer."""
     records = []
-    for (method, depth), (seconds, count, limit) in found.items():
-        if depth == 0:
-            continue
-        base, dense, dense_base = found[method, 0], found["dense", depth], found["dense", 0]
-        own, own_bytes = seconds - base[0], count - base[1]
-        if min(own, dense[0] - dense_base[0]) <= 0:
-            print(f"bench: {shape}, {method} at {depth}: lost in the machine's noise, left out", file=sys.stderr)
-            continue
-        records.append(
-            {
-                "section": "attention",
-                "shape": shape,
-                "method": method,
-                "depth": depth,
-                "seconds": own / LAYERS,
-                "bytes": own_bytes / LAYERS,
-                "fraction": own_bytes / own / 1e9 / limit,
-                "speedup": (dense[0] - dense_base[0]) / own,
-                "theory": (dense[1] - dense_base[1]) / own_bytes,
-            }
-        )
-    return sorted(records, key=lambda r: (r["depth"], list(METHODS).index(r["method"])))
+    for (method, depth), rows in found.items():
+        seconds = 1e-9 * sample_median(rows, "samples_attention_ns") / LAYERS
+        dense = 1e-9 * sample_median(found["dense", depth], "samples_attention_ns") / LAYERS
+        limit = statistics.median(row["limit_gb_per_s"] for row in rows)
+        count = rows[0]["attention_bytes"] / LAYERS
+        dense_count = found["dense", depth][0]["attention_bytes"] / LAYERS
+        records.append(record("attention", shape, method, depth, seconds, count, (dense, dense_count), limit))
+    return records
 
 
 def whole_records(found, shape):
+    def cost(rows):
+        n = rows[0]["n_gen"]
+        return 1e-9 * sample_median(rows, "samples_ns") / n, rows[0]["gb_per_s"] * rows[0]["avg_ns"] / n
+
     records = []
-    for (method, depth), (seconds, count, limit) in found.items():
-        dense = found["dense", depth]
-        records.append(
-            {
-                "section": "end to end",
-                "shape": shape,
-                "method": method,
-                "depth": depth,
-                "seconds": seconds,
-                "bytes": count,
-                "fraction": count / seconds / 1e9 / limit,
-                "speedup": dense[0] / seconds,
-                "theory": dense[1] / count,
-            }
-        )
+    for (method, depth), rows in found.items():
+        limit = statistics.median(row["limit_gb_per_s"] for row in rows)
+        records.append(record("end to end", shape, method, depth, *cost(rows), cost(found["dense", depth]), limit))
     return records
 
 
@@ -150,10 +144,11 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--smoke", action="store_true", help="a tiny model, once: whether all of this works")
     parser.add_argument("--shapes", default="mistral-7b-v0.2,llama-2-7b")
-    parser.add_argument("--depths", default="4096,8192,16384,32768,65536,131072")
+    parser.add_argument("--depths", default="4096,16384,32768,65536,131072")
     parser.add_argument("--methods", default=",".join(METHODS))
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--generate", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=1, help="turns of the methods at each depth")
+    parser.add_argument("--repetitions", type=int, default=5, help="in each turn, over the same cache")
+    parser.add_argument("--generate", type=int, default=8, help="tokens in a repetition")
     parser.add_argument("--end-to-end", metavar="SHAPE", help="also this shape in q4, whole, at depth 16,384")
     parser.add_argument("--keep", action="store_true", help="leave the models in the build folder; they are used again")
     parser.add_argument("--build", type=Path, default=ROOT / "build/bench")
@@ -171,25 +166,31 @@ def make_plan(parser, arguments):
         "shapes": ["tiny-gqa"] if arguments.smoke else arguments.shapes.split(","),
         "depths": [1024, 2048] if arguments.smoke else [int(word) for word in arguments.depths.split(",")],
         "rounds": 1 if arguments.smoke else arguments.rounds,
+        "repetitions": 2 if arguments.smoke else arguments.repetitions,
         "generate": 4 if arguments.smoke else arguments.generate,
     }
     return plan
 
 
+def check_memory(shape, depth, layers=None):
+    """Caches in fp16, and what the methods keep beside them: SparQ's copy in int8 is the largest."""
+    check_room(ROOT, 0, int(1.4 * cache_bytes(shape, depth, layers)) + model_bytes(shape, "q4", layers))
+
+
 def measure_all(plan, arguments, folder):
     records = []
     for shape in plan["shapes"]:
+        check_memory(shape, max(plan["depths"]), LAYERS)
         [model] = make_models(arguments.build, shape, ["q4"], LAYERS).values()
         book = calibrate(arguments.yalm, model, folder, 512) if any(map(needs_codes, plan["methods"])) else None
-        found = medians(run_all(arguments.yalm, model, [0, *plan["depths"]], plan, shape, book))
-        records += attention_records(found, plan["depths"], shape)
+        records += attention_records(run_all(arguments.yalm, model, plan["depths"], plan, shape, book), shape)
         if not arguments.keep:
             model.unlink()
-    if arguments.end_to_end:
-        [model] = make_models(arguments.build, arguments.end_to_end, ["q4"]).values()
+    if shape := arguments.end_to_end:
+        check_memory(shape, 16384)
+        [model] = make_models(arguments.build, shape, ["q4"]).values()
         book = calibrate(arguments.yalm, model, folder, 256) if any(map(needs_codes, plan["methods"])) else None
-        found = medians(run_all(arguments.yalm, model, [16384], plan, arguments.end_to_end, book))
-        records += whole_records(found, arguments.end_to_end)
+        records += whole_records(run_all(arguments.yalm, model, [16384], plan, shape, book), shape)
         if not arguments.keep:
             model.unlink()
     return records
