@@ -252,6 +252,17 @@ static void time_product(struct bench *b, const char *kernel, int rows, int cols
           2.0 * n * rows * cols);
 }
 
+// A few tokens, whose products are bound by reading the weights.
+static void time_few(struct bench *b, int n)
+{
+    const struct shape_arguments *s = &b->shape;
+    fill_elements(b->h, (size_t)n * widest(s) * sizeof(half), input_type(s->dtype));
+    time_product(b, "q", s->heads * s->head_dim, s->dim, n, false);
+    time_product(b, "k", s->kv * s->head_dim, s->dim, n, false);
+    time_product(b, "gate", s->ffn, s->dim, n, false);
+    time_product(b, "down", s->dim, s->ffn, n, true);
+}
+
 static void time_prefill(struct bench *b, int length)
 {
     const struct shape_arguments *s = &b->shape;
@@ -301,6 +312,8 @@ int main(int argc, char **argv)
     for (int i = 0; i < b.shape.n_depths; i++)
         time_attention(&b, b.shape.depths[i]);
     time_sampling(&b);
+    for (int n : {2, 8})
+        time_few(&b, n);
     for (int i = 0; i < b.shape.n_prompts; i++)
         time_prefill(&b, b.shape.prompts[i]);
     tear_down(&b);

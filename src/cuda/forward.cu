@@ -5,7 +5,7 @@
 #include "cuda/state.h"
 
 // y_i = w_i rmsnorm(x) + bias_i. Many tokens' products round their input to 16 bits where the matrix has them; the first n_exact take what that
-// loses, too, in a second product.
+// loses, too.
 static yalm_status normalised_products(struct cuda_state *s, const struct product *products, int n_products, int n_exact,
                                        const float *x, const float *norm, int n, yalm_error *error)
 {
@@ -19,10 +19,10 @@ static yalm_status normalised_products(struct cuda_state *s, const struct produc
         if (i == 0 || type != input_type(products[i - 1].w.dtype))
             TRY((n_exact > 0 && type != DTYPE_FP32 ? rmsnorm_split : rmsnorm)(s->h, type, x, norm, eps, n, w->cols, s->stream,
                                                                               error));
-        TRY(matmul_run(s->matmul, products[i].y, s->h, w, products[i].bias, n, false, s->stream, error));
         if (exact)
-            TRY(matmul_run(s->matmul, products[i].y, static_cast<const char *>(s->h) + (size_t)n * w->cols * sizeof(half), w,
-                           NULL, n, true, s->stream, error));
+            TRY(matmul_run_split(s->matmul, products[i].y, s->h, w, products[i].bias, n, s->stream, error));
+        else
+            TRY(matmul_run(s->matmul, products[i].y, s->h, w, products[i].bias, n, false, s->stream, error));
     }
     return YALM_OK;
 }

@@ -1,47 +1,72 @@
-// Quantised weights, what the other tests leave out: many tokens' products by slabs of any size, weights at the ends of fp16's range,
+// Quantised weights, what the other tests leave out: products of few tokens, many tokens' by slabs of any size, weights at the ends of fp16's range,
 // values that are no numbers. (Embedding, one token's products and experts of every type: test_elementwise, test_matvec, test_experts.)
 #include "weights_testing.h"
+
+enum { MOST_FEW = 16 }; // tokens whose products read the matrix as it is
 
 struct product_case {
     enum dtype type;
     int rows, cols, n, slab_rows;
     bool bias, add;
     double scale; // of the weights
+    bool split;   // x in two parts
 };
 
-// Weights are rounded to fp16 once more, to 2^-11 of themselves or 2^-39 of what their scales allow; e5m2's are fp16 as they are. x is fp16 here.
+// x (parts, n, cols) of fp16, the second part what rounding the first would lose; returns their sums.
+static std::vector<double> split_tokens(uint64_t *seed, const struct product_case &c, std::vector<half> *parts)
+{
+    const size_t count = (size_t)c.n * c.cols;
+    std::vector<double> sums(count);
+    for (int part = 0; part < (c.split ? 2 : 1); part++) {
+        for (size_t i = 0; i < count; i++) {
+            parts->push_back(__float2half_rn((float)(uniform(seed) * (part ? 0x1p-11 : 1))));
+            sums[i] += __half2float(parts->back());
+        }
+    }
+    return sums;
+}
+
+// A slab's weights are rounded to fp16 once more, to 2^-11 of themselves or 2^-39 of what their scales allow; e5m2's are fp16 as they are. Few
+// tokens' are not rounded at all.
+static void check_product(const struct product_case &c, const struct weights *w, const std::vector<double> &x,
+                          const std::vector<float> &bias, const std::vector<float> &y, const std::vector<float> &found)
+{
+    const bool few = c.n <= MOST_FEW;
+    const double rounding = few || c.type == DTYPE_FP8_E5M2 ? 0 : 0x1p-11, least = few ? 0 : 0x1p-37 * c.scale * c.cols;
+    for (int t = 0; t < c.n; t++) {
+        const std::vector<double> with(x.begin() + (size_t)t * c.cols, x.begin() + (size_t)(t + 1) * c.cols);
+        for (int r = 0; r < c.rows; r++) {
+            double magnitude;
+            const double expected =
+                dot(w, r, with, &magnitude) + (c.bias ? bias[r] : 0) + (c.add ? y[(size_t)t * c.rows + r] : 0);
+            const double sums = (few ? c.cols / 32.0 + 40 : c.cols + 4) * 0x1p-24 * (magnitude + 2 * c.scale);
+            assert_near(found[(size_t)t * c.rows + r], expected, sums + rounding * magnitude + least, dtype_names[c.type], t,
+                        r);
+        }
+    }
+}
+
 static void run_product(struct matmul *matmul, const struct product_case &c)
 {
     uint64_t seed = (uint64_t)c.rows * 7919 + c.cols * 31 + c.n;
-    struct weights w = quantised_weights(&seed, c.type, c.rows, c.cols, c.scale);
-    std::vector<float> x = random_floats(&seed, (size_t)c.n * c.cols, 1), bias = random_floats(&seed, c.rows, c.scale);
+    const struct weights w = quantised_weights(&seed, c.type, c.rows, c.cols, c.scale);
+    std::vector<half> rounded;
+    const std::vector<double> x = split_tokens(&seed, c, &rounded);
+    const std::vector<float> bias = random_floats(&seed, c.rows, c.scale);
     const std::vector<float> y = random_floats(&seed, (size_t)c.n * c.rows, c.scale);
-    std::vector<half> rounded(x.size());
-    for (size_t i = 0; i < x.size(); i++) {
-        rounded[i] = __float2half_rn(x[i]);
-        x[i] = __half2float(rounded[i]);
-    }
     const size_t slab_bytes = (size_t)c.slab_rows * c.cols * sizeof(half) + 1; // not quite one row more
     half *device_x = device_copy(rounded);
     float *device_y = c.add ? device_copy(y) : device_nan<float>(y.size()), *device_bias = c.bias ? device_copy(bias) : NULL;
     char *slab = device_nan<char>(slab_bytes);
     matmul_use_slab(matmul, slab, slab_bytes);
     yalm_error error = {};
-    assert_ok(matmul_run(matmul, device_y, device_x, &w.device, device_bias, c.n, c.add, 0, &error), error);
-    assert_cuda(cudaDeviceSynchronize());
-    const std::vector<float> found = host_copy(device_y, y.size());
-    const double rounding = c.type == DTYPE_FP8_E5M2 ? 0 : 0x1p-11;
-    for (int t = 0; t < c.n; t++) {
-        const std::vector<double> with(x.begin() + (size_t)t * c.cols, x.begin() + (size_t)(t + 1) * c.cols);
-        for (int r = 0; r < c.rows; r++) {
-            double magnitude;
-            const double expected =
-                dot(&w, r, with, &magnitude) + (c.bias ? bias[r] : 0) + (c.add ? y[(size_t)t * c.rows + r] : 0);
-            const double sums = (c.cols + 4) * 0x1p-24 * (magnitude + 2 * c.scale);
-            assert_near(found[(size_t)t * c.rows + r], expected, sums + rounding * magnitude + 0x1p-37 * c.scale * c.cols,
-                        dtype_names[c.type], t, r);
-        }
+    if (c.split) {
+        assert_ok(matmul_run_split(matmul, device_y, device_x, &w.device, device_bias, c.n, 0, &error), error);
+    } else {
+        assert_ok(matmul_run(matmul, device_y, device_x, &w.device, device_bias, c.n, c.add, 0, &error), error);
     }
+    assert_cuda(cudaDeviceSynchronize());
+    check_product(c, &w, x, bias, y, host_copy(device_y, y.size()));
     free_weights(&w);
     for (void *memory : {(void *)device_x, (void *)device_y, (void *)device_bias, (void *)slab}) {
         cudaFree(memory);
@@ -62,16 +87,64 @@ static void test_products(void **)
     for (enum dtype type : quantised_types) {
         int options = 0;
         for (int cols : {1, 2, 31, 33, 47, 64, 100, 264}) {
-            run_product(matmul, {type, 37, cols, 5, 37, (options & 1) != 0, (options & 2) != 0, 1});
+            run_product(matmul, {type, 37, cols, 19, 37, (options & 1) != 0, (options & 2) != 0, 1, false});
             options++;
         }
-        run_product(matmul, {type, 1, 40, 2, 1, true, true, 1});
-        run_product(matmul, {type, 600, 24, 3, 600, false, false, 1});
+        run_product(matmul, {type, 1, 40, 18, 1, true, true, 1, false});
+        run_product(matmul, {type, 600, 24, 17, 600, false, false, 1, false});
         for (int slab_rows : {1, 7, 36, 270, 511, 900}) {
-            run_product(matmul, {type, slab_rows < 40 ? 37 : 600, 40, 3, slab_rows, true, slab_rows % 2 == 0, 1});
+            run_product(matmul, {type, slab_rows < 40 ? 37 : 600, 40, 17, slab_rows, true, slab_rows % 2 == 0, 1, false});
         }
     }
     matmul_close(matmul);
+}
+
+// Without a slab's room: a byte.
+static void test_few_tokens(void **)
+{
+    struct matmul *matmul = open_matmul();
+    for (enum dtype type : quantised_types) {
+        int options = 0;
+        for (int n = 1; n <= 9; n++) {
+            for (bool split : {false, true}) {
+                const int rows = n % 2 ? 37 : 1, cols = n % 3 ? 250 + n : 512;
+                run_product(matmul, {type, rows, cols, n, 0, (options & 1) != 0, !split && (options & 2) != 0, 1, split});
+                options++;
+            }
+        }
+        for (int cols : {1, 2, 31, 33, 47, 64, 100, 256, 264, 272, 4104, 4368, 8704}) {
+            run_product(matmul, {type, 19, cols, 3, 0, (options & 1) != 0, (options & 2) != 0, 1, false});
+            options++;
+        }
+        run_product(matmul, {type, 1601, 40, 2, 0, true, false, 1, false});  // blocks of more tiles than sums have room for
+        run_product(matmul, {type, 601, 4608, 2, 0, false, true, 1, false}); // likewise, and two passes over the columns
+        run_product(matmul, {type, 5, 96, MOST_FEW, 0, true, true, 1, false});
+    }
+    matmul_close(matmul);
+}
+
+// One token's infinity is its own affair.
+static void test_few_apart(void **)
+{
+    uint64_t seed = 5;
+    const int rows = 20, cols = 256, n = 3;
+    for (enum dtype type : quantised_types) {
+        const struct weights w = random_weights(&seed, type, rows, cols);
+        std::vector<half> x(n * cols, __float2half_rn(1.0f));
+        x[cols + 7] = __ushort_as_half(0x7c00);
+        half *device_x = device_copy(x);
+        float *y = device_nan<float>(n * rows);
+        yalm_error error = {};
+        assert_ok(matmul_few(y, device_x, &w.device, NULL, n, 1, false, 0, &error), error);
+        assert_cuda(cudaDeviceSynchronize());
+        const std::vector<float> found = host_copy(y, n * rows);
+        for (int i = 0; i < n * rows; i++) {
+            assert_true(isfinite(found[i]) == (i / rows != 1));
+        }
+        free_weights(&w);
+        cudaFree(device_x);
+        cudaFree(y);
+    }
 }
 
 // Products and embeddings of weights that fp16 would not hold, or hold to a few bits. A group's scale is fp16 itself, so the smallest ones
@@ -79,17 +152,19 @@ static void test_products(void **)
 static void test_ranges(void **)
 {
     struct matmul *matmul = open_matmul();
-    for (double scale : {1e-3, 1e-1, 1e3, 1e5, 3e6}) {
-        run_product(matmul, {DTYPE_Q8, 9, 70, 3, 4, true, true, scale});
-    }
-    for (double scale : {1e-5, 1e-3, 1e3, 1e5}) {
-        run_product(matmul, {DTYPE_Q4, 9, 70, 3, 4, true, true, scale});
-    }
-    for (double scale : {1e-30, 1e-9, 1e-4, 1e5, 1e9, 1e30}) {
-        run_product(matmul, {DTYPE_FP8, 9, 70, 3, 4, true, true, scale});
-    }
-    for (double scale : {1e-5, 1e-3, 50000.0}) {
-        run_product(matmul, {DTYPE_FP8_E5M2, 9, 70, 3, 4, true, true, scale});
+    for (int n : {3, 17}) {
+        for (double scale : {1e-3, 1e-1, 1e3, 1e5, 3e6}) {
+            run_product(matmul, {DTYPE_Q8, 9, 70, n, 4, true, true, scale, false});
+        }
+        for (double scale : {1e-5, 1e-3, 1e3, 1e5}) {
+            run_product(matmul, {DTYPE_Q4, 9, 70, n, 4, true, true, scale, false});
+        }
+        for (double scale : {1e-30, 1e-9, 1e-4, 1e5, 1e9, 1e30}) {
+            run_product(matmul, {DTYPE_FP8, 9, 70, n, 4, true, true, scale, false});
+        }
+        for (double scale : {1e-5, 1e-3, 50000.0}) {
+            run_product(matmul, {DTYPE_FP8_E5M2, 9, 70, n, 4, true, true, scale, false});
+        }
     }
     matmul_close(matmul);
 }
@@ -172,7 +247,8 @@ static void test_slab_bytes(void **)
 
 int main(void)
 {
-    const CMUnitTest tests[] = {cmocka_unit_test(test_products), cmocka_unit_test(test_ranges),
+    const CMUnitTest tests[] = {cmocka_unit_test(test_products),    cmocka_unit_test(test_few_tokens),
+                                cmocka_unit_test(test_few_apart),   cmocka_unit_test(test_ranges),
                                 cmocka_unit_test(test_uneven_rows), cmocka_unit_test(test_no_numbers),
                                 cmocka_unit_test(test_slab_bytes)};
     return cmocka_run_group_tests(tests, NULL, NULL);

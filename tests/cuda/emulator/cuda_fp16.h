@@ -107,3 +107,11 @@ inline __half2 __hmul2(__half2 a, __half2 b)
 {
     return {__hmul(a.x, b.x), __hmul(a.y, b.y)};
 }
+inline __half __hfma(__half a, __half b, __half c)
+{
+    return __half((float)((double)(float)a * (float)b + (float)c));
+}
+inline __half2 __hfma2(__half2 a, __half2 b, __half2 c)
+{
+    return {__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)};
+}
