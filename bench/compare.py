@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""Times yalm and llama.cpp side by side on the same random weights, in turns (A B A B …), and prints the ratios. Usually called by
-compare_llama_cpp.sh, which builds llama.cpp.
+"""Times yalm, llama.cpp and its fork ik_llama.cpp side by side on the same random weights, in turns (A B C A B C …), and prints the
+ratios. Usually called by compare_llama_cpp.sh, which builds the peers.
 
 The ratio of a round is taken between runs that followed each other; printed is the median of the rounds' ratios, so that a machine
-that others use as well wrongs neither engine. Both take the same number of threads, an fp16 cache, and their own defaults otherwise.
+that others use as well wrongs no engine. All take the same number of threads, an fp16 cache, and their own defaults otherwise; the fork
+has settings besides that make it faster with some models, so it tries them before a type's rounds and keeps the fastest of each test.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
-import shutil
 import statistics
 import subprocess
 import sys
@@ -19,20 +20,65 @@ from pathlib import Path
 from measure import busy_process, case_name, machine, result_name, stop_politely, throughput
 from run import percent, table
 
-from models import PRESETS, ROOT, BenchError, check_room, convert, make_directory, model_name, n_weights, run_tool
+from models import (
+    PRESETS,
+    ROOT,
+    BenchError,
+    check_room,
+    cleaned,
+    convert,
+    make_directory,
+    model_name,
+    n_weights,
+    run_tool,
+)
 
 # llama.cpp's type: yalm's.
 TYPES = {"f16": "fp16", "bf16": "bf16", "q8_0": "q8", "q4_0": "q4"}
 QUANTISED = ("q8_0", "q4_0")
 
 
-def run_peer(bench, model, prompt=0, generate=0, depth=0, threads=0):
-    command = [bench, "-m", model, "-p", prompt, "-n", generate, "-d", depth, "-t", threads, "-r", 1, "-o", "json"]
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        lines = done.stderr.strip().splitlines() or [f"exits with {done.returncode}"]
-        raise BenchError(f"llama-bench: {lines[-1]}")
-    return json.loads(done.stdout)
+# What a peer may choose from, by its name. Run-time repacking interleaves the rows of quantised matrices for wide registers.
+SETTINGS = {"llama.cpp": [()], "ik_llama.cpp": [(), ("-rtr", "1")]}
+
+
+class Peer:
+    """An engine with a llama-bench."""
+
+    def __init__(self, name, folder):
+        self.name, self.folder = name, folder
+        self.can_deepen = name != "ik_llama.cpp"  # the fork knows tokens behind a prompt, but no prompt behind another
+        self.settings = {}  # (type, prefill or decode): the fastest
+
+    def run(self, model, prompt=0, generate=0, depth=0, threads=0, settings=()):
+        """Rows of llama-bench; none where it cannot do what is asked."""
+        command = [self.folder / "llama-bench", "-m", model, "-t", threads, "-r", 1, "-o", "json", *settings]
+        if depth and not self.can_deepen:
+            if prompt:
+                return []
+            command += ["-p", 0, "-n", 0, "-gp", f"{depth},{generate}"]
+        else:
+            command += ["-p", prompt, "-n", generate, *(["-d", depth] if depth else [])]
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            lines = done.stderr.strip().splitlines() or [f"exits with {done.returncode}"]
+            raise BenchError(f"{self.name}: llama-bench: {lines[-1]}")
+        return json.loads(done.stdout)
+
+    def choose_settings(self, kind, model, options, threads):
+        """Tries them, each in one process, and remembers which was the fastest at what."""
+        choices = SETTINGS[self.name]
+        if len(choices) < 2:
+            return
+        rows = []
+        for settings in choices:
+            print(f"compare: {self.name}, {kind}: trying {' '.join(settings) or 'its defaults'}", file=sys.stderr)
+            found = self.run(model, options.prompt, options.generate, threads=threads, settings=settings)
+            rows += [(row["avg_ts"], bool(row["n_gen"]), settings) for row in found]
+        for decode in (False, True):
+            mine = [row for row in rows if row[1] == decode]
+            if mine:
+                self.settings[kind, decode] = max(mine)[2]
 
 
 def pair_paths(directory, kind):
@@ -40,8 +86,25 @@ def pair_paths(directory, kind):
     return tuple(directory.with_name(f"{directory.name}-{end}") for end in (f"{TYPES[kind]}.bin", f"{kind}.gguf"))
 
 
+@contextlib.contextmanager
+def finished(path):
+    """A temporary name that becomes `path` when all went well, so that no half of a file is ever taken for the whole."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    yield temporary
+    temporary.rename(path)
+
+
+def quantise(peer, plain, kind, out):
+    """As its users do: with Q4_0, its classifier is Q6_K, ours q8."""
+    with finished(out) as temporary:
+        command = [str(peer / "llama-quantize"), str(plain), str(temporary), kind.upper()]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise BenchError(f"llama-quantize: {(done.stdout + done.stderr).strip().splitlines()[-1]}")
+
+
 def make_pair(directory, peer, kind):
-    """The directory's weights for both engines."""
+    """The directory's weights for yalm, and for the peers."""
     ours, theirs = pair_paths(directory, kind)
     if not ours.exists():
         print(f"compare: converting to {ours.name}", file=sys.stderr)
@@ -53,25 +116,27 @@ def make_pair(directory, peer, kind):
     existed = plain.exists()
     if not existed:
         dtype = "f16" if kind in QUANTISED else kind
-        run_tool([sys.executable, ROOT / "bench/write_gguf.py", directory, plain, "--dtype", dtype])
+        with finished(plain) as temporary:
+            run_tool([sys.executable, ROOT / "bench/write_gguf.py", directory, temporary, "--dtype", dtype])
     if kind in QUANTISED:
-        # As its users do: with Q4_0, its classifier is Q6_K, ours q8.
-        command = [str(peer / "llama-quantize"), str(plain), str(theirs), kind.upper()]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise BenchError(f"llama-quantize: {(done.stdout + done.stderr).strip().splitlines()[-1]}")
+        quantise(peer, plain, kind, theirs)
         if not existed:
             plain.unlink()
     return ours, theirs
 
 
-def compare(options, pair, test):
-    """Runs of one test in turns: [(our row, their row)]."""
+def compare(options, kind, pair, test):
+    """Runs of one test in turns: [(our row, {peer: its row})]."""
     ours, theirs = pair
     rounds = []
     for _ in range(options.rounds):
         row = throughput(options.yalm, ours, threads=options.threads, **test)[0]
-        rounds.append((row, run_peer(options.peer / "llama-bench", theirs, threads=row["n_threads"], **test)[0]))
+        others = {}
+        for peer in options.peers:
+            settings = peer.settings.get((kind, "generate" in test), ())
+            for found in peer.run(theirs, threads=row["n_threads"], settings=settings, **test):
+                others[peer.name] = {**found, "settings": " ".join(settings)}
+        rounds.append((row, others))
     return rounds
 
 
@@ -81,53 +146,98 @@ def peer_fraction(ours, theirs):
     return amount * ours["fraction_of_limit"] * theirs["avg_ts"] / ours["avg_ts"]
 
 
+def spread(ratios):
+    return {"ratio": statistics.median(ratios), "lowest_ratio": min(ratios), "highest_ratio": max(ratios)}
+
+
+def sum_up_peer(name, rounds):
+    pairs = [(ours, others[name]) for ours, others in rounds]
+    return {
+        "tokens_per_s": statistics.median(theirs["avg_ts"] for _, theirs in pairs),
+        "fraction": statistics.median(peer_fraction(*pair) for pair in pairs),
+        "settings": pairs[0][1]["settings"],
+        **spread([ours["avg_ts"] / theirs["avg_ts"] for ours, theirs in pairs]),
+    }
+
+
 def sum_up(kind, rounds, busy):
-    ours, theirs = zip(*rounds)
-    ratios = [a["avg_ts"] / b["avg_ts"] for a, b in rounds]
+    ours = [row for row, _ in rounds]
     return {
         "type": kind,
         "case": case_name(ours[0]) + (", busy" if busy else ""),
         "threads": ours[0]["n_threads"],
         "yalm": statistics.median(row["avg_ts"] for row in ours),
-        "llama_cpp": statistics.median(row["avg_ts"] for row in theirs),
-        "ratio": statistics.median(ratios),
-        "lowest_ratio": min(ratios),
-        "highest_ratio": max(ratios),
         "fraction": statistics.median(row["fraction_of_limit"] for row in ours),
-        "llama_cpp_fraction": statistics.median(peer_fraction(a, b) for a, b in rounds),
+        "peers": {name: sum_up_peer(name, rounds) for name in rounds[0][1]},
+        # In each round the one that was faster then.
+        "better": spread([row["avg_ts"] / max(peer["avg_ts"] for peer in others.values()) for row, others in rounds]),
         "rows": rounds,
     }
 
 
 def report(record):
-    speeds = f"yalm {record['yalm']:.1f} tok/s, llama.cpp {record['llama_cpp']:.1f}, ratio {record['ratio']:.2f}"
-    print(f"compare: {record['type']} {record['case']}: {speeds}", file=sys.stderr)
+    speeds = "".join(
+        f", {name} {peer['tokens_per_s']:.1f} (ratio {peer['ratio']:.2f})" for name, peer in record["peers"].items()
+    )
+    print(f"compare: {record['type']} {record['case']}: yalm {record['yalm']:.1f} tok/s{speeds}", file=sys.stderr)
     return record
 
 
 def list_tests(options):
     for depth in options.depths:
-        if options.prompt:
+        if options.prompt and (depth == 0 or any(peer.can_deepen for peer in options.peers)):
             yield {"prompt": options.prompt, "depth": depth}
         if options.generate:
             yield {"generate": options.generate, "depth": depth}
 
 
-def print_table(records, facts, name):
+def print_table(records, facts, name, peers):
     print(f"{facts['cpu']}, {facts['cores']} cores, load {facts['load']:.1f} at the start; {name}; {facts['date']}\n")
-    head = ["weights", "test", "threads", "yalm, tok/s", "llama.cpp, tok/s", "ratio", "of limit: yalm", "llama.cpp"]
+    head = ["weights", "test", "threads", "yalm, tok/s", *(f"{peer}, tok/s" for peer in peers)]
+    head += [f"times {peer}" for peer in peers] + (["times the better"] if len(peers) > 1 else [])
+    head += ["of limit: yalm", *peers]
+
+    def span(ratios):
+        return f"{ratios['ratio']:.2f} ({ratios['lowest_ratio']:.2f} to {ratios['highest_ratio']:.2f})"
+
     rows = []
     for r in records:
-        span = f"{r['ratio']:.2f} ({r['lowest_ratio']:.2f} to {r['highest_ratio']:.2f})"
-        speeds = [
-            f"{r['yalm']:.1f}",
-            f"{r['llama_cpp']:.1f}",
-            span,
-            percent(r["fraction"]),
-            percent(r["llama_cpp_fraction"]),
-        ]
-        rows.append([r["type"], r["case"], r["threads"], *speeds])
+        found = [r["peers"].get(peer) for peer in peers]
+        cells = [r["type"], r["case"], r["threads"], f"{r['yalm']:.1f}"]
+        cells += [f"{peer['tokens_per_s']:.1f}" if peer else "" for peer in found]
+        cells += [span(peer) if peer else "" for peer in found] + ([span(r["better"])] if len(peers) > 1 else [])
+        rows.append([*cells, percent(r["fraction"]), *(percent(peer["fraction"]) if peer else "" for peer in found)])
     print(table(head, rows))
+    for r in records:
+        for name, peer in r["peers"].items():
+            if peer["settings"]:
+                print(f"{r['type']}, {r['case']}: {name} with {peer['settings']}")
+
+
+def measure_type(options, directory, kind):
+    """Records of one type, as they come."""
+    pair = make_pair(directory, options.peers[0].folder, kind)
+    for peer in options.peers:
+        peer.choose_settings(kind, pair[1], options, options.threads or machine()["cores"])
+    for test in list_tests(options):
+        print(f"compare: {kind}, {test}", file=sys.stderr)
+        yield report(sum_up(kind, compare(options, kind, pair, test), busy=False))
+    if options.busy:
+        with busy_process():
+            test = {"generate": options.generate}
+            yield report(sum_up(kind, compare(options, kind, pair, test), busy=True))
+
+
+def measure_all(options, directory, records):
+    before = set(options.build.iterdir())
+    if not all(path.exists() for kind in options.types for path in pair_paths(directory, kind)):
+        print(f"compare: making {directory.name}", file=sys.stderr)
+        make_directory(options.build, options.shape, options.layers)
+    for kind in options.types:
+        records += measure_type(options, directory, kind)
+        if not options.keep:
+            for path in set(pair_paths(directory, kind)) - before:
+                path.unlink(missing_ok=True)
 
 
 def run(options):
@@ -136,41 +246,30 @@ def run(options):
     n = n_weights(options.shape, options.layers)
     # The directory, one pair, and a 16-bit GGUF to quantise from.
     check_room(options.build, 2 * n * (1 + 2 * (len(options.types) if options.keep else 1) + 1), 4 * n + (1 << 30))
-    before = set(options.build.iterdir())
     directory = options.build / model_name(options.shape, options.layers)
-    if not all(path.exists() for kind in options.types for path in pair_paths(directory, kind)):
-        print(f"compare: making {directory.name}", file=sys.stderr)
-        make_directory(options.build, options.shape, options.layers)
     records = []
     try:
-        for kind in options.types:
-            pair = make_pair(directory, options.peer, kind)
-            for test in list_tests(options):
-                print(f"compare: {kind}, {test}", file=sys.stderr)
-                records.append(report(sum_up(kind, compare(options, pair, test), busy=False)))
-            if options.busy:
-                with busy_process():
-                    test = {"generate": options.generate}
-                    records.append(report(sum_up(kind, compare(options, pair, test), busy=True)))
-            if not options.keep:
-                for path in set(pair) - before:
-                    path.unlink()
+        with cleaned(options.build, options.keep):
+            measure_all(options, directory, records)
     finally:
         if records:
-            print_table(records, facts, directory.name)
-        shutil.rmtree(directory, ignore_errors=True)
-        if not options.keep:
-            for path in set(options.build.glob(f"{directory.name}-*")) - before:
-                path.unlink()
+            print_table(records, facts, directory.name, [peer.name for peer in options.peers])
     options.results.mkdir(parents=True, exist_ok=True)
     path = options.results / f"{result_name(facts)}-llama-cpp.json"
-    path.write_text(json.dumps({"machine": facts, "records": records}, indent=1) + "\n", encoding="utf-8")
+    with finished(path) as temporary:
+        temporary.write_text(json.dumps({"machine": facts, "records": records}, indent=1) + "\n", encoding="utf-8")
     print(f"compare: wrote {path}", file=sys.stderr)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peer", type=Path, required=True, help="folder of llama-bench and llama-quantize")
+    parser.add_argument(
+        "--peer",
+        action="append",
+        required=True,
+        metavar="NAME=FOLDER",
+        help=f"{' or '.join(SETTINGS)}, and the folder of its llama-bench and llama-quantize; may be repeated",
+    )
     parser.add_argument("--types", default="f16", help=f"comma-separated, of {', '.join(TYPES)}")
     parser.add_argument("--shape", choices=PRESETS, default="tinyllama-1.1b")
     parser.add_argument("--layers", type=int, help="fewer than the shape has: deep caches fill faster")
@@ -185,6 +284,10 @@ def main():
     parser.add_argument("--results", type=Path, default=ROOT / "bench/results")
     parser.add_argument("--yalm", type=Path, default=ROOT / "yalm")
     options = parser.parse_args()
+    for name in (word.partition("=")[0] for word in options.peer):
+        if name not in SETTINGS:
+            parser.error(f"--peer: found '{name}', expected {' or '.join(SETTINGS)}, then = and a folder")
+    options.peers = [Peer(name, Path(folder)) for name, _, folder in (word.partition("=") for word in options.peer)]
     options.types = options.types.lower().split(",")
     for kind in options.types:
         if kind not in TYPES:

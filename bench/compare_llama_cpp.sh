@@ -1,51 +1,118 @@
 #!/bin/sh
-# yalm and llama.cpp side by side, from one run, in turns. Builds llama.cpp under build/peer/ from the source archive of
-# llama-cpp-python on PyPI, once; then bench/compare.py writes the same random weights for both and times them.
+# yalm beside llama.cpp and its fork ik_llama.cpp, from one run, in turns. Builds both under build/peer/ from the source archives of
+# llama-cpp-python and ik-llama-cpp-python on PyPI, once; then bench/compare.py writes the same random weights for all and times them.
 #
-# usage: bench/compare_llama_cpp.sh [options of bench/compare.py]
+# usage: bench/compare_llama_cpp.sh [--peer llama.cpp|ik_llama.cpp|both] [options of bench/compare.py]
 #        bench/compare_llama_cpp.sh --types f16,q8_0,q4_0 --rounds 7
-# LLAMA_CPP_BUILD=FOLDER names a build that exists already: the folder of llama-bench and llama-quantize.
+# LLAMA_CPP_BUILD=FOLDER and IK_LLAMA_CPP_BUILD=FOLDER name builds that exist already: folders of llama-bench and llama-quantize.
 set -eu
 cd "$(dirname "$0")/.."
-VERSION=0.3.36
 JOBS=${JOBS:-$(nproc)}
 python=.venv/bin/python
 
 say() { echo "compare: $*" >&2; }
+fail() { say "$*" && exit 1; }
+
+# The peers' names out of the options; the others are compare.py's.
+peers=both next=option
+for word; do
+    shift
+    case $next,$word in
+        peer,*) peers=$word next=option ;;
+        *,--peer) next=peer ;;
+        *,--peer=*) peers=${word#--peer=} ;;
+        *) set -- "$@" "$word" ;;
+    esac
+done
+[ $next = option ] || fail "--peer: expected llama.cpp, ik_llama.cpp or both"
+case $peers in
+    both) peers="ik_llama.cpp llama.cpp" ;; # each is put before the other options, so the last comes first
+    llama.cpp | ik_llama.cpp) ;;
+    *) fail "--peer: found '$peers', expected llama.cpp, ik_llama.cpp or both" ;;
+esac
+
+# fetch PACKAGE VERSION SHA256: unpacks it as build/peer/ARCHIVE, whole or not at all, if it is what it was when this was written.
+fetch() {
+    archive=$(echo "$1" | tr - _)-$2
+    [ -d "build/peer/$archive" ] && return
+    mkdir -p build/peer
+    if [ ! -f "build/peer/$archive.tar.gz" ]; then
+        say "fetching $1 $2"
+        echo "$1==$2 --hash=sha256:$3" >build/peer/wanted.txt
+        $python -m pip download -q --disable-pip-version-check --no-deps --no-binary :all: -d build/peer -r build/peer/wanted.txt >&2
+    fi
+    echo "$3  build/peer/$archive.tar.gz" | sha256sum -c --quiet >&2 || fail "build/peer/$archive.tar.gz is not what it should be: remove it"
+    rm -rf build/peer/unpacked
+    mkdir build/peer/unpacked
+    tar -xzf "build/peer/$archive.tar.gz" --no-same-owner -C build/peer/unpacked
+    mv "build/peer/unpacked/$archive" "build/peer/$archive"
+}
+
+find_cmake() {
+    cmake=cmake
+    command -v cmake >/dev/null && return
+    cmake=build/peer/venv/bin/cmake
+    [ -x $cmake ] && return
+    $python -m venv build/peer/venv
+    build/peer/venv/bin/pip install -q --disable-pip-version-check cmake >&2
+}
+
+# build SOURCE FOLDER OPTION…: llama-bench and llama-quantize in FOLDER/bin.
+build() {
+    source=$1 folder=$2
+    shift 2
+    command -v c++ >/dev/null || fail "llama.cpp needs a C++ compiler (Debian: g++)"
+    find_cmake
+    say "building $source (many minutes; log in $folder.log)"
+    {
+        $cmake -S "$source" -B "$folder" -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DGGML_OPENMP=ON -DLLAMA_CURL=OFF \
+            -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_SERVER=OFF "$@" &&
+            $cmake --build "$folder" -j "$JOBS" --target llama-bench llama-quantize
+    } >"$folder.log" 2>&1 || { tail -n 5 "$folder.log" >&2 && fail "it failed; above the end of $folder.log"; }
+}
+
+built() { [ -x "$1/llama-bench" ] && [ -x "$1/llama-quantize" ]; }
+
+llama_cpp() {
+    [ -z "${LLAMA_CPP_BUILD:-}" ] || return 0
+    package=build/peer/llama_cpp_python-0.3.36
+    LLAMA_CPP_BUILD=$package/build/bin
+    built "$LLAMA_CPP_BUILD" && return
+    fetch llama-cpp-python 0.3.36 832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
+    build $package/vendor/llama.cpp $package/build -DLLAMA_BUILD_EXAMPLES=OFF
+}
+
+# Its archive lacks what the Python package itself does not need: the script that writes common/build-info.cpp, which names the version.
+# Kernels for quantised caches are left out, since the comparison's is fp16: they take longest to compile.
+ik_llama_cpp() {
+    [ -z "${IK_LLAMA_CPP_BUILD:-}" ] || return 0
+    package=build/peer/ik_llama_cpp_python-0.1.5
+    IK_LLAMA_CPP_BUILD=$package/build/bin
+    built "$IK_LLAMA_CPP_BUILD" && return
+    fetch ik-llama-cpp-python 0.1.5 33c67eb99e4dcab5e611050433243815709b8b3067753f9ce18375013cf002ad
+    mkdir -p $package/vendor/ik_llama.cpp/common/cmake
+    cat >$package/vendor/ik_llama.cpp/common/cmake/build-info-gen-cpp.cmake <<'EOF'
+set(BUILD_NUMBER 0)
+set(BUILD_COMMIT "ik-llama-cpp-python-0.1.5")
+configure_file(common/build-info.cpp.in common/build-info.cpp)
+EOF
+    build $package/vendor/ik_llama.cpp $package/build -DLLAMA_BUILD_EXAMPLES=ON -DGGML_IQK_FA_ALL_QUANTS=OFF
+}
 
 tools/setup.sh build
 [ -x yalm ] || make -s -j"$JOBS"
-
-build_peer() {
-    peer=build/peer/llama_cpp_python-$VERSION
-    LLAMA_CPP_BUILD=$peer/build/bin
-    [ -x "$LLAMA_CPP_BUILD/llama-bench" ] && [ -x "$LLAMA_CPP_BUILD/llama-quantize" ] && return
-    command -v c++ >/dev/null || { say "llama.cpp needs a C++ compiler (Debian: g++)" && exit 1; }
-    mkdir -p build/peer
-    if [ ! -d "$peer/vendor/llama.cpp" ]; then
-        say "fetching llama-cpp-python $VERSION (75 MB; about 1 GB when built)"
-        $python -m pip download -q --disable-pip-version-check --no-deps --no-binary llama-cpp-python \
-            -d build/peer "llama-cpp-python==$VERSION" >&2
-        tar -xzf build/peer/llama_cpp_python-$VERSION.tar.gz -C build/peer
-    fi
-    cmake=cmake
-    if ! command -v cmake >/dev/null; then
-        [ -x build/peer/venv/bin/cmake ] || {
-            $python -m venv build/peer/venv
-            build/peer/venv/bin/pip install -q --disable-pip-version-check cmake >&2
-        }
-        cmake=build/peer/venv/bin/cmake
-    fi
-    say "building llama.cpp (some minutes; log in build/peer/build.log)"
-    {
-        $cmake -S "$peer/vendor/llama.cpp" -B "$peer/build" -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DGGML_OPENMP=ON \
-            -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF &&
-            $cmake --build "$peer/build" -j "$JOBS" --target llama-bench llama-quantize
-    } >build/peer/build.log 2>&1 || { say "it failed; the end of build/peer/build.log:" && tail -n 5 build/peer/build.log >&2 && exit 1; }
-}
-
-[ -n "${LLAMA_CPP_BUILD:-}" ] || build_peer
-for program in llama-bench llama-quantize; do
-    [ -x "$LLAMA_CPP_BUILD/$program" ] || { say "$LLAMA_CPP_BUILD/$program is missing" && exit 1; }
+for peer in $peers; do
+    case $peer in
+        llama.cpp)
+            llama_cpp
+            folder=$LLAMA_CPP_BUILD
+            ;;
+        *)
+            ik_llama_cpp
+            folder=$IK_LLAMA_CPP_BUILD
+            ;;
+    esac
+    built "$folder" || fail "$folder: llama-bench or llama-quantize is missing"
+    set -- --peer "$peer=$folder" "$@"
 done
-exec $python bench/compare.py --peer "$LLAMA_CPP_BUILD" "$@"
+exec $python bench/compare.py "$@"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -66,6 +67,22 @@ def check_room(folder, disk, memory):
         raise BenchError(f"{folder}: needs {gib(disk)} of disk, and {gib(free)} are free")
     if memory > available:
         raise BenchError(f"needs {gib(memory)} of memory, and {gib(available)} are available")
+
+
+@contextlib.contextmanager
+def cleaned(folder, keep):
+    """Removes from the folder whatever came while this lasted, however it ends; with `keep`, only what was not finished: temporary
+    files, which finished ones never are, and directories, from which models are only converted."""
+    folder.mkdir(parents=True, exist_ok=True)
+    before = set(folder.iterdir())
+    try:
+        yield
+    finally:
+        for path in set(folder.iterdir()) - before:
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            elif not keep or path.suffix == ".tmp":
+                path.unlink(missing_ok=True)
 
 
 def run_tool(command):
