@@ -447,6 +447,7 @@ static bool set_up(struct bench *b, yalm_error *error)
 
 int main(int argc, char **argv)
 {
+    setvbuf(stdout, NULL, _IOLBF, 0); // each kernel's line when it is known, into a pipe as well
     struct bench b = {.n_threads = team_default_threads(), .rounds = 15, .clock = CLOCK_MONOTONIC};
     const char *isa = "auto";
     for (int i = 1; i < argc; i += 2) {

@@ -9,10 +9,12 @@ import json
 import os
 import platform
 import re
+import resource
 import signal
 import statistics
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from models import BenchError
@@ -20,8 +22,16 @@ from models import BenchError
 MODEL_KEYS = ("n_prompt", "n_gen", "n_depth", "n_threads")
 
 
+def busy_seconds():
+    """(of all processors so far, by everybody and by the hypervisor; of ours, by the processes that we waited for)."""
+    user, nice, system, _, _, irq, softirq, stolen = map(int, read_text("/proc/stat").split()[1:9])
+    mine = resource.getrusage(resource.RUSAGE_CHILDREN)
+    everybody = (user + nice + system + irq + softirq + stolen) / os.sysconf("SC_CLK_TCK")
+    return everybody, mine.ru_utime + mine.ru_stime
+
+
 def throughput(yalm, model, prompt=0, generate=0, depth=0, repetitions=1, threads=0, options=()):
-    """Rows of `-m throughput -o json`. Lengths and depths are numbers or lists of them; threads 0 is the default."""
+    """Rows of `-m throughput -o json`, each with the share of the processors that others had meanwhile. Lengths and depths are numbers or lists of them; threads 0 is the default."""
 
     def text(value):
         return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
@@ -30,11 +40,14 @@ def throughput(yalm, model, prompt=0, generate=0, depth=0, repetitions=1, thread
     command += ["--depth", text(depth), "--fill-depth", "random", "-r", str(repetitions), *options]
     if threads:
         command += ["--threads", str(threads)]
+    everybody, mine, start = *busy_seconds(), time.monotonic()
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or [f"{Path(yalm).name} exits with {done.returncode}"]
         raise BenchError(lines[-1])
-    return json.loads(done.stdout)
+    others = (busy_seconds()[0] - everybody) - (busy_seconds()[1] - mine)
+    share = max(0, others) / (time.monotonic() - start) / os.cpu_count()
+    return [{**row, "others": share} for row in json.loads(done.stdout)]
 
 
 def case_name(row):
@@ -71,6 +84,7 @@ def summary(rows, **names):
         "achieved": statistics.median(rates) * first[unit] / first["avg_ts"],
         "fraction": statistics.median(fractions),
         "best_fraction": max(fractions),
+        "others": max(row["others"] for row in rows),
         "n_samples": len(rates),
         "rows": rows,
     }

@@ -1,71 +1,51 @@
 #!/usr/bin/env python3
 """Times whole models of real shapes with random weights, and sets each speed beside the limit that the same run measured.
 
-usage: run.py [--full | --smoke] [--dtypes fp16,bf16] [--threads N] [--rounds N] [--keep] …
+usage: run.py [--full | --smoke] [--kernels PROGRAM] [--dtypes fp16,bf16] [--threads N] [--rounds N] [--keep] …
 
-Prints tables (markdown) and writes bench/results/<machine>-<date>.json and plots beside it as SVG. Rounds alternate between the
-cases; what is printed are medians over all samples. The models are made under build/bench/ and removed afterwards.
+Says at its start what it will do and about how long that takes. Prints tables (markdown) and writes bench/results/<machine>-<date>.json
+and plots beside it as SVG. Rounds alternate between the cases; what is printed are medians over all samples. The models are made under
+build/bench/ and removed afterwards, and an interrupted run leaves nothing.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
+import subprocess
 import sys
 from functools import partial
 from pathlib import Path
 
 import plot
 from measure import alternate, busy_process, machine, result_name, stop_politely, summary, throughput
+from plan import announce, make_plan, state_needs
 
-from models import (
-    BITS,
-    PRESETS,
-    ROOT,
-    SOURCE_BITS,
-    BenchError,
-    cache_bytes,
-    check_room,
-    convert,
-    make_models,
-    model_bytes,
-    n_weights,
-)
+from models import BITS, PRESETS, ROOT, BenchError, cleaned, convert, make_models
 
-# What a run times: shapes, dtypes, lengths, depths, and how often.
-QUICK = {
-    "shape": "tinyllama-1.1b",
-    "depth_shape": "llama-3.2-1b",
-    "dtypes": ["fp16", "bf16", "q8", "q4"],
-    "depth_dtype": "fp16",
-    "prompt": 512,
-    "generate": 64,
-    "prompts": [16, 64, 256, 1024],
-    "depths": [0, 4096, 16384, 65536],
-    "depth_generate": 16,
-    "busy_shapes": ["fable-4m", "tinyllama-1.1b"],
-    "rounds": 3,
-}
-FULL = {
-    **QUICK,
-    "dtypes": ["fp16", "bf16", "q8", "q4", "fp8", "fp32"],
-    "generate": 128,
-    "prompts": [1, 4, 16, 64, 256, 512, 1024, 2048],
-    "depths": [0, 1024, 4096, 16384, 65536],
-    "depth_generate": 32,
-    "rounds": 7,
-}
-SMOKE = {
-    **QUICK,
-    "shape": "tiny-gqa",
-    "depth_shape": "tiny-llama3rope",
-    "prompt": 64,
-    "generate": 16,
-    "prompts": [16, 64],
-    "depths": [0, 1024],
-    "busy_shapes": ["fable-4m"],
-    "rounds": 1,
-}
+DISTURBED = 0.02  # of the processors taken by others: more is said below the tables
+
+
+KERNEL = re.compile(r"(\S.*?) +([\d.]+) (G\w+/s) +([\d.]+) % +\(rounds (-?\d+) to (\d+) %\)")
+
+
+def run_kernels(program):
+    """bench/kernels.c: its lines as they come, and the same as records."""
+    found = {"machine": [], "records": []}
+    with subprocess.Popen([program], stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            parts = KERNEL.fullmatch(line.strip())
+            if not parts:
+                found["machine"].append(line.strip())
+                continue
+            name, speed, unit, percents, low, high = parts.groups()
+            fractions = {"fraction": float(percents) / 100, "lowest": int(low) / 100, "highest": int(high) / 100}
+            found["records"].append({"kernel": name, "speed": float(speed), "unit": unit, **fractions})
+    if process.returncode != 0:
+        raise BenchError(f"{Path(program).name} exits with {process.returncode}")
+    return found
 
 
 def dtype_section(plan, run, models):
@@ -184,7 +164,14 @@ def markdown(records, facts):
     ]
     if rows:
         parts += ["### Beside a busy process\n", table(["model", "alone, tok/s", "beside it, tok/s", "kept"], rows)]
-    return "\n".join(parts)
+    return "\n".join(parts + disturbances(records))
+
+
+def disturbances(records):
+    """Which figures others had a part in."""
+    worst = [(r["section"], r.get("dtype", ""), r["case"], r["others"]) for r in records if r["section"] != "busy"]
+    worst = [" ".join(filter(None, words)) + f" {percent(x)}" for *words, x in worst if x > DISTURBED]
+    return [f"Processors taken by other work or the hypervisor, at worst: {', '.join(worst)}.\n"] if worst else []
 
 
 def plots(records):
@@ -218,29 +205,21 @@ def plots(records):
     return found
 
 
-def write_results(folder, records, facts, plan):
+def write_results(folder, results):
+    """All files, or none."""
     folder.mkdir(parents=True, exist_ok=True)
-    stem = result_name(facts)
-    path = folder / f"{stem}.json"
-    path.write_text(json.dumps({"machine": facts, "plan": plan, "records": records}, indent=1) + "\n", encoding="utf-8")
-    written = [path]
-    for name, svg in plots(records).items():
-        written.append(folder / f"{stem}-{name}.svg")
-        written[-1].write_text(svg, encoding="utf-8")
-    return written
+    stem = result_name(results["machine"])
+    texts = {f"{stem}.json": json.dumps(results, indent=1) + "\n"}
+    texts.update((f"{stem}-{name}.svg", svg) for name, svg in plots(results["records"]).items())
+    with cleaned(folder, keep=True):
+        for name, text in texts.items():
+            (folder / f"{name}.tmp").write_text(text, encoding="utf-8")
+        for name in texts:
+            (folder / f"{name}.tmp").rename(folder / name)
+    return [folder / name for name in texts]
 
 
 # ------------------------------------------------------------------------------------------- the run
-
-
-def state_needs(plan, folder):
-    shape, deep = plan["shape"], plan["depth_shape"]
-    files = sum(model_bytes(shape, dtype) for dtype in plan["dtypes"])
-    deep_file = model_bytes(deep, plan["depth_dtype"])
-    source = SOURCE_BITS // 8 * max(n_weights(shape), n_weights(deep))
-    cache = cache_bytes(deep, max(plan["depths"]))
-    largest = max(model_bytes(shape, dtype) for dtype in plan["dtypes"])
-    check_room(folder, files + deep_file + source, max(largest, deep_file + cache) + (1 << 30))
 
 
 def measure_all(plan, yalm, folder):
@@ -272,6 +251,7 @@ def parse_arguments():
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--full", action="store_true", help="more dtypes, lengths, depths and rounds")
     size.add_argument("--smoke", action="store_true", help="tiny models, once: whether all of this works")
+    parser.add_argument("--kernels", type=Path, help="the program of bench/kernels.c: times each kernel first")
     parser.add_argument("--dtypes", help=f"comma-separated, of {', '.join(BITS)}")
     parser.add_argument("--shape", choices=PRESETS, help="of the model timed by dtype and by prompt length")
     parser.add_argument("--depth-shape", choices=PRESETS, help="of the model timed by depth")
@@ -285,52 +265,26 @@ def parse_arguments():
     return parser, parser.parse_args()
 
 
-def make_plan(parser, arguments):
-    plan = dict(FULL if arguments.full else SMOKE if arguments.smoke else QUICK, threads=arguments.threads)
-    if arguments.dtypes:
-        plan["dtypes"] = arguments.dtypes.split(",")
-        plan["depth_dtype"] = plan["dtypes"][0]
-        for dtype in plan["dtypes"]:
-            if dtype not in BITS:
-                parser.error(f"--dtypes: found '{dtype}', expected some of {', '.join(BITS)}")
-    if arguments.depths:
-        try:
-            plan["depths"] = [int(word) for word in arguments.depths.split(",")]
-        except ValueError:
-            parser.error(f"--depths: found '{arguments.depths}', expected numbers")
-    if arguments.shape:
-        plan["busy_shapes"] = ["fable-4m", arguments.shape]
-    for name in ("shape", "depth_shape", "rounds"):
-        if getattr(arguments, name) is not None:
-            plan[name] = getattr(arguments, name)
-    if plan["rounds"] < 1:
-        parser.error(f"--rounds: found {plan['rounds']}, expected at least 1")
-    return plan
-
-
 def main():
     parser, arguments = parse_arguments()
     plan = make_plan(parser, arguments)
     if not arguments.yalm.exists():
         sys.exit(f"run.py: {arguments.yalm} is missing: `make` builds it")
     stop_politely()
-    facts = machine()
-    arguments.build.mkdir(parents=True, exist_ok=True)
-    before = set(arguments.build.iterdir())
+    results = {"machine": machine(), "plan": plan}
     try:
-        state_needs(plan, arguments.build)
-        records = measure_all(plan, arguments.yalm, arguments.build)
+        with cleaned(arguments.build, arguments.keep):
+            announce(plan, arguments.build, arguments.kernels)
+            state_needs(plan, arguments.build)
+            results["kernels"] = run_kernels(arguments.kernels) if arguments.kernels else None
+            results["records"] = measure_all(plan, arguments.yalm, arguments.build)
+        print(markdown(results["records"], results["machine"]))
+        for path in write_results(arguments.results, results):
+            print(f"bench: wrote {path}", file=sys.stderr)
     except BenchError as error:
         sys.exit(f"run.py: {error}")
     except KeyboardInterrupt:
         return 130
-    finally:
-        if not arguments.keep:
-            for path in set(arguments.build.glob("*.bin")) - before:
-                path.unlink()
-    print(markdown(records, facts))
-    for path in write_results(arguments.results, records, facts, plan):
-        print(f"bench: wrote {path}", file=sys.stderr)
     return 0
 
 

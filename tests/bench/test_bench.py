@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -24,18 +26,23 @@ def smoke(yalm, tmp_path_factory):
     done = run_bench("--smoke", "--dtypes", "fp16", "--yalm", yalm, "--build", folder / "models", "--results", folder)
     assert done.returncode == 0, done.stderr
     [results] = folder.glob("*.json")
-    return folder, done.stdout, json.loads(results.read_text(encoding="utf-8"))
+    return folder, done.stdout, json.loads(results.read_text(encoding="utf-8")), done.stderr
+
+
+def test_says_first_what_it_will_do(smoke):
+    first = smoke[3].splitlines()[0]
+    assert re.match(r"bench: times tiny-gqa in fp16, tiny-llama3rope by depth, .* About \d+ minutes", first)
 
 
 def test_json_holds_every_section(smoke):
-    _, _, results = smoke
+    results = smoke[2]
     records = results["records"]
     assert {record["section"] for record in records} == {"dtype", "prompt", "depth", "small", "busy"} or (
         results["machine"]["cores"] == 1
     )
     for record in records:
         assert record["lowest_tokens_per_s"] <= record["tokens_per_s"] <= record["best_tokens_per_s"]
-        assert record["limit"] > 0 and record["fraction"] > 0
+        assert record["limit"] > 0 and record["fraction"] > 0 and 0 <= record["others"] <= 1
         assert len(record["rows"]) * len(record["rows"][0]["samples_ts"]) == record["n_samples"]
 
 
@@ -58,7 +65,7 @@ def test_tables_are_printed(smoke):
 
 
 def test_plots_are_svg_with_a_mark_for_each_measurement(smoke):
-    folder, _, _ = smoke
+    folder = smoke[0]
     plots = {path.stem.rpartition("-")[2]: ElementTree.parse(path).getroot() for path in folder.glob("*.svg")}
     assert sorted(plots) == ["depth", "dtypes", "prompt"]
     for root in plots.values():
@@ -71,6 +78,39 @@ def test_plots_are_svg_with_a_mark_for_each_measurement(smoke):
 
 def test_models_are_removed(smoke):
     assert list((smoke[0] / "models").iterdir()) == []
+
+
+def script(path, lines):
+    path.write_text("#!/bin/sh\n" + lines)
+    path.chmod(0o755)
+    return path
+
+
+def test_kernels_come_first_and_into_the_json(yalm, tmp_path):
+    line = "attend int8 decode, 4 queries, d 64            12.5 GB/s    61.0 %  (rounds 46 to 210 %)"
+    kernels = script(tmp_path / "kernels", f"echo 'avx2, 1 threads'\necho '{line}'\n")
+    folders = ("--yalm", yalm, "--build", tmp_path / "b", "--results", tmp_path)
+    done = run_bench("--smoke", "--dtypes", "fp16", "--depths", 0, "--kernels", kernels, *folders)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[:2] == ["avx2, 1 threads", line]
+    [results] = tmp_path.glob("*.json")
+    found = json.loads(results.read_text(encoding="utf-8"))["kernels"]
+    expected = {"kernel": "attend int8 decode, 4 queries, d 64", "speed": 12.5, "unit": "GB/s"}
+    assert found["records"] == [{**expected, "fraction": 0.61, "lowest": 0.46, "highest": 2.1}]
+
+
+def test_an_interrupted_run_leaves_nothing(tmp_path):
+    program = script(tmp_path / "yalm", "exec sleep 60\n")
+    command = [sys.executable, str(ROOT / "bench/run.py"), "--smoke", "--dtypes", "fp16", "--yalm", str(program)]
+    command += ["--build", str(tmp_path / "b"), "--results", str(tmp_path / "r")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        for line in process.stderr:
+            if "round 1" in line:  # the models are there, and a measurement is under way
+                assert list((tmp_path / "b").glob("*.bin"))
+                break
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 130
+    assert list((tmp_path / "b").iterdir()) == [] and not (tmp_path / "r").exists()
 
 
 @pytest.mark.parametrize(
@@ -89,9 +129,7 @@ def test_bad_options_are_refused(options, words):
 
 
 def test_a_program_that_fails_is_reported_in_one_line(tmp_path):
-    failing = tmp_path / "yalm"
-    failing.write_text("#!/bin/sh\necho 'yalm: something is wrong' >&2\nexit 3\n")
-    failing.chmod(0o755)
+    failing = script(tmp_path / "yalm", "echo 'yalm: something is wrong' >&2\nexit 3\n")
     done = run_bench("--smoke", "--dtypes", "fp16", "--yalm", failing, "--build", tmp_path / "b", "--results", tmp_path)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == "run.py: yalm: something is wrong"
