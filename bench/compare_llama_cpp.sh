@@ -39,13 +39,14 @@ fetch() {
     if [ ! -f "build/peer/$archive.tar.gz" ]; then
         say "fetching $1 $2"
         echo "$1==$2 --hash=sha256:$3" >build/peer/wanted.txt
-        $python -m pip download -q --disable-pip-version-check --no-deps --no-binary :all: -d build/peer -r build/peer/wanted.txt >&2
+        $python -m pip download -q --disable-pip-version-check --no-deps --no-binary "$1" -d build/peer -r build/peer/wanted.txt >&2
     fi
     echo "$3  build/peer/$archive.tar.gz" | sha256sum -c --quiet >&2 || fail "build/peer/$archive.tar.gz is not what it should be: remove it"
     rm -rf build/peer/unpacked
     mkdir build/peer/unpacked
     tar -xzf "build/peer/$archive.tar.gz" --no-same-owner -C build/peer/unpacked
     mv "build/peer/unpacked/$archive" "build/peer/$archive"
+    rm -rf build/peer/unpacked build/peer/wanted.txt
 }
 
 find_cmake() {
