@@ -4,7 +4,7 @@
 #include "cpu/selective.h"
 #include "cpu/state.h"
 
-enum { STEP_BYTES = 1 << 15 }; // what a KV head's further steps cost, in bytes of traffic (as SparQ's: measured)
+enum { STEP_BYTES = 3 << 16 }; // what a KV head's further steps cost, in bytes of traffic (measured)
 
 // ------------------------------------------------------------------------------------------ sizes
 
@@ -25,15 +25,6 @@ static double selective_bytes(const struct cpu_state *s, int n)
            (rows < n ? rows : n) * row_bytes(s) + (h->tail ? s->config->head_dim * (double)sizeof(double) : 0);
 }
 
-// The shortest length at which reading less makes up for the further steps.
-static int break_even(const struct cpu_state *s)
-{
-    int n = 256;
-    while (n < s->kv.span && selective_bytes(s, n) + STEP_BYTES >= row_bytes(s) * n)
-        n += 64;
-    return n;
-}
-
 static yalm_status hybrid_plan(struct cpu_state *s, const struct backend_plan *plan, yalm_error *error)
 {
     const yalm_hybrid *o = &plan->options->hybrid;
@@ -44,7 +35,7 @@ static yalm_status hybrid_plan(struct cpu_state *s, const struct backend_plan *p
         return status;
     reuse_plan(s, o->dense_layers, o->reuse_layers, o->reuse_steps);
     if (s->hybrid.from == 0)
-        s->hybrid.from = break_even(s);
+        s->hybrid.from = selective_break_even(s, selective_bytes, STEP_BYTES);
     return YALM_OK;
 }
 

@@ -60,5 +60,9 @@ void selective_carve_scratch(struct cpu_state *s, struct carver *c);
 // A policy's `attend`.
 void selective_attend(struct cpu_state *s, const struct batch *batch, int layer, struct member *me);
 
+// From how many keys on a method reads so much less than dense attention that it makes up for its further steps, which cost each KV head as much as
+// reading step_bytes. bytes(s, n): what it reads of n keys of one KV head. Beyond the span where it never pays.
+int selective_break_even(const struct cpu_state *s, double (*bytes)(const struct cpu_state *s, int n), double step_bytes);
+
 // Keys that the token at `position` sees and that are selected from; the sinks apart are not among them.
 int selective_n_keys(const struct cpu_state *s, int64_t position);

@@ -10,7 +10,7 @@
 enum {
     TILE = 32,            // slots that are copied together: a cache line of fp16
     MIN_KEYS = 128,       // selected, unless asked for fewer
-    STEP_BYTES = 1 << 16, // times 2 + a group's queries: what a KV head's further steps cost, in bytes of traffic (measured)
+    STEP_BYTES = 4 << 16, // what a KV head's further steps cost, in bytes of traffic (measured)
 };
 
 static int group_size(const struct cpu_state *s)
@@ -40,18 +40,6 @@ static double selective_bytes(const struct cpu_state *s, int n)
                  copy_scale = p->copy == COPY_FP16 ? 0 : sizeof(float);
     return n * (p->r * element + copy_scale) + 2.0 * k * ((double)(s->config->head_dim * kv_sizes[s->kv_type]) + scale) +
            (p->tail ? s->config->head_dim * (double)sizeof(double) : 0);
-}
-
-// The shortest length at which reading less makes up for the further steps.
-static int break_even(const struct cpu_state *s)
-{
-    const double row =
-        2.0 * ((double)(s->config->head_dim * kv_sizes[s->kv_type]) + (s->kv_type == KV_INT8 ? sizeof(float) : 0));
-    const double steps = (double)STEP_BYTES * (2 + group_size(s));
-    int n = 256;
-    while (n < s->kv.span && selective_bytes(s, n) + steps >= row * n)
-        n += 64;
-    return n;
 }
 
 static yalm_status check(const struct cpu_state *s, const yalm_sparq *o, yalm_error *error)
@@ -95,7 +83,7 @@ static yalm_status sparq_plan(struct cpu_state *s, const struct backend_plan *pl
     p->min_k = o->min_k ? o->min_k : MIN_KEYS;
     p->local = o->local;
     p->tail = o->tail == YALM_ON || (o->tail == YALM_AUTO && group_size(s) == 1);
-    p->from = o->from ? o->from : break_even(s);
+    p->from = o->from ? o->from : selective_break_even(s, selective_bytes, STEP_BYTES);
     p->copy_slots = (int)round_up((size_t)s->kv.capacity, COPY_GROUP);
     p->copy_stride = copy_stride(p->copy, p->copy_slots);
     return YALM_OK;

@@ -187,6 +187,27 @@ static void test_dense_where_it_does_not_apply(void **state)
     assert_true(off_dense(options, 200) == 0);
 }
 
+// By default that is where reading less does not pay: rows of 160 bytes, codes of 10, the 64 best rows, sums of 8 bytes a component and 192 kB for the steps
+// are less than all rows from 1,380 keys on, and lengths are tried in steps of 64.
+static void test_the_break_even_length(void **state)
+{
+    (void)state;
+    yalm_session_options options = options_of("hybrid", 2000);
+    options.hybrid = (yalm_hybrid){0};
+    static const int below[] = {1, 255, 256, 1000, 1406};
+    for (size_t i = 0; i < sizeof below / sizeof *below; i++)
+        assert_true(off_dense(options, below[i]) == 0);
+    assert_true(off_dense(options, 1407) > 0);
+    options.context = 1407; // so long it never gets
+    assert_true(off_dense(options, 1406) == 0);
+    options.context = 2000;
+    for (int window = 256; window <= 448; window += 64) { // whatever multiple of 64 the window is
+        the_model->model.config.sliding_window = window;
+        assert_true(off_dense(options, 1500) == 0);
+    }
+    the_model->model.config.sliding_window = 0;
+}
+
 static void test_bulk_threads_and_rollback(void **state)
 {
     (void)state;
@@ -273,6 +294,7 @@ int main(void)
         cmocka_unit_test(test_all_keys_are_dense),
         cmocka_unit_test(test_fewer_keys),
         cmocka_unit_test(test_dense_where_it_does_not_apply),
+        cmocka_unit_test(test_the_break_even_length),
         cmocka_unit_test(test_bulk_threads_and_rollback),
         cmocka_unit_test(test_memory_and_cost),
         cmocka_unit_test(test_refusals),

@@ -100,6 +100,25 @@ static void test_short_contexts_are_dense(void **state)
     yalm_session_close(b);
 }
 
+// By default, too: as dense attention below the length at which reading less pays, and not beyond.
+static void test_the_break_even_length(void **state)
+{
+    (void)state;
+    const yalm_sparq defaults = {.k = 10};
+    for (int deep = 0; deep < 2; deep++) {
+        yalm_session_options dense = options_of("dense", defaults), sparq = options_of("sparq", defaults);
+        dense.context = sparq.context = 4000;
+        yalm_session *a = open_with(dense), *b = open_with(sparq);
+        assert_int_equal(yalm_fill_random(a, deep ? 3900 : 1000, 7, NULL), YALM_OK);
+        assert_int_equal(yalm_fill_random(b, deep ? 3900 : 1000, 7, NULL), YALM_OK);
+        eval(a, 0, 1);
+        eval(b, 0, 1);
+        assert_int_equal(memcmp(yalm_logits(a, 0), yalm_logits(b, 0), sizeof(float) * VOCAB) != 0, deep);
+        yalm_session_close(a);
+        yalm_session_close(b);
+    }
+}
+
 // The same cache, whichever way it came about: with detours that were rolled back, or filled in other pieces.
 static void test_history_leaves_no_trace(void **state)
 {
@@ -190,9 +209,9 @@ int main(void)
                                         .context_length = 4096};
     the_model = random_model_make(config, DTYPE_FP32, 21);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_everything_is_dense),     cmocka_unit_test(test_short_contexts_are_dense),
-        cmocka_unit_test(test_history_leaves_no_trace), cmocka_unit_test(test_memory_and_cost_are_said),
-        cmocka_unit_test(test_bad_options_are_refused),
+        cmocka_unit_test(test_everything_is_dense),      cmocka_unit_test(test_short_contexts_are_dense),
+        cmocka_unit_test(test_the_break_even_length),    cmocka_unit_test(test_history_leaves_no_trace),
+        cmocka_unit_test(test_memory_and_cost_are_said), cmocka_unit_test(test_bad_options_are_refused),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     random_model_free(the_model);
