@@ -1,10 +1,11 @@
 // NoMAD's scores beside the dot products that they stand for, out of the caches: keys a second, on all threads together. Each round times the codes, then the same
 // number of keys in float32 and in fp16 (the product of a matrix with one or several vectors, which runs at memory bandwidth), then plain
-// reading, so that a busy neighbour slows all of them.
+// reading, so that a busy neighbour slows all of them. Then values, weighted by scores that are known, in parts as a layer's tasks have them.
 //
 //     build/release/bench/nomad [--isa NAME] [--threads N] [--rounds N] [--clock wall|cpu]
 //
-// Printed are the medians over the rounds: GB/s of codes, that as a fraction of reading, and how many times faster than the dot products.
+// Printed are the medians over the rounds: GB/s of codes, that as a fraction of reading, and how many times faster than the dot products; GB/s of values, and
+// that as a fraction of reading.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,9 +31,15 @@ struct bench {
     uint8_t *entries; // (MAX_QUERIES, HEAD_DIM, 16)
     float base[MAX_QUERIES], step[MAX_QUERIES];
     uint64_t *read; // (n_threads * 8)
+    float *weights; // (MAX_QUERIES, BLOCKS * 32)
+    float *acc;     // (n_threads, MAX_QUERIES, HEAD_DIM + 1)
+    char *scratch;  // (n_threads, attend_scratch)
 
     int n_queries, d_sub;
     enum dtype type;
+
+    enum kv_type kv;
+    int part_keys; // values in one call
 };
 
 static char *share_of(const struct bench *b, int thread, size_t *bytes)
@@ -76,6 +83,28 @@ static void read_keys(void *context, int thread)
     for (size_t at = 0; at + piece <= bytes; at += piece)
         b->kernels->matvec[b->type](scores_of(b, thread), (ptrdiff_t)BLOCKS * NOMAD_BLOCK, keys + at, 0, BLOCKS * NOMAD_BLOCK,
                                     HEAD_DIM, b->q, HEAD_DIM, b->n_queries);
+}
+
+// Each thread takes every n-th part, as tasks are claimed. The scores are the first thread's: small numbers.
+static void read_values(void *context, int thread)
+{
+    struct bench *b = context;
+    const size_t piece = (size_t)HEAD_DIM * kv_sizes[b->kv] * (size_t)b->part_keys;
+    float *acc = b->acc + (size_t)thread * MAX_QUERIES * (HEAD_DIM + 1), *sum = acc + (size_t)MAX_QUERIES * HEAD_DIM;
+    for (size_t at = (size_t)thread * piece; at + piece <= pool_bytes; at += (size_t)b->n_threads * piece)
+        b->nomad->values[b->kv](&(struct nomad_value_args){
+            .acc = acc,
+            .sum = sum,
+            .scores = b->weights,
+            .ld = (ptrdiff_t)BLOCKS * NOMAD_BLOCK,
+            .max = b->base,
+            .v = b->pool + at,
+            .v_scales = b->weights,
+            .n_queries = b->n_queries,
+            .n_keys = b->part_keys,
+            .head_dim = HEAD_DIM,
+            .scratch = b->scratch + (size_t)thread * b->kernels->attend_scratch,
+        });
 }
 
 static void read_plainly(void *context, int thread)
@@ -134,6 +163,24 @@ static void measure(struct bench *b, int d_sub, int n_queries)
     fflush(stdout);
 }
 
+static void measure_values(struct bench *b, enum kv_type kv, const char *name, int part_keys, int n_queries)
+{
+    static double speed[MAX_ROUNDS], of_limit[MAX_ROUNDS];
+    b->kv = kv;
+    b->part_keys = part_keys;
+    b->n_queries = n_queries;
+    for (int i = -1; i < b->rounds; i++) {
+        const double values = seconds_of(b, read_values), limit = seconds_of(b, read_plainly);
+        if (i < 0)
+            continue;
+        speed[i] = 1e-9 * (double)pool_bytes / values;
+        of_limit[i] = limit / values;
+    }
+    printf("%s values, %d quer%s, %4d in a part: %6.1f GB/s, %5.1f %% of reading\n", name, n_queries,
+           n_queries == 1 ? "y  " : "ies", part_keys, median(speed, b->rounds), 100 * median(of_limit, b->rounds));
+    fflush(stdout);
+}
+
 static void fill(void *context, int thread)
 {
     struct bench *b = context;
@@ -155,7 +202,10 @@ static bool set_up(struct bench *b, yalm_error *error)
     b->scores = memory_pages(sizeof(float) * (size_t)b->n_threads * MAX_QUERIES * BLOCKS * NOMAD_BLOCK);
     b->entries = memory_pages((size_t)MAX_QUERIES * HEAD_DIM * NOMAD_ROW);
     b->read = memory_pages(sizeof(uint64_t) * 8 * (size_t)b->n_threads);
-    if (!b->team || !b->pool || !b->q || !b->scores || !b->entries || !b->read)
+    b->weights = memory_pages(sizeof(float) * MAX_QUERIES * BLOCKS * NOMAD_BLOCK);
+    b->acc = memory_pages(sizeof(float) * (size_t)b->n_threads * MAX_QUERIES * (HEAD_DIM + 1));
+    b->scratch = memory_pages((size_t)b->n_threads * b->kernels->attend_scratch);
+    if (!b->team || !b->pool || !b->q || !b->scores || !b->entries || !b->read || !b->weights || !b->acc || !b->scratch)
         return false;
     team_for(b->team, b->n_threads, fill, b);
     for (int i = 0; i < MAX_QUERIES * HEAD_DIM; i++)
@@ -204,5 +254,10 @@ int main(int argc, char **argv)
     for (int d_sub = 1; d_sub <= 4; d_sub *= 2)
         for (int n = 1; n <= MAX_QUERIES; n *= 2)
             measure(&b, d_sub, n);
+    for (int part_keys = 256; part_keys <= 4096; part_keys *= 4)
+        for (int n = 1; n <= 4; n *= 4) {
+            measure_values(&b, KV_FP16, "fp16", part_keys, n);
+            measure_values(&b, KV_INT8, "int8", part_keys, n);
+        }
     return 0;
 }

@@ -18,17 +18,31 @@
 #include "cpu/state.h"
 #include "util/error.h"
 
-enum { PART_KEYS = 1024 }; // a part of the scores is at least so long
+// Keys in a part. Each part begins without anything fetched ahead, so long ones are better (measured; docs/attention.md), as long as all KV heads
+// together have some 64 parts to share out.
+enum { PARTS_WANTED = 64, SCORES_LEAST = 1024, SCORES_MOST = 4096, VALUES_LEAST = 256, VALUES_MOST = 2048 };
 
 static int group_size(const struct cpu_state *s)
 {
     return s->config->n_heads / s->config->n_kv_heads;
 }
 
-static int part_count(int n_keys)
+static int clamp(int64_t x, int least, int most)
 {
-    const int n = (n_keys + PART_KEYS - 1) / PART_KEYS;
-    return n < MAX_KEY_PARTS ? n : MAX_KEY_PARTS;
+    return x < least ? least : x > most ? most : (int)x;
+}
+
+static int part_count(const struct cpu_state *s, int n_keys, int least, int most)
+{
+    const int length = clamp((int64_t)n_keys * s->config->n_kv_heads / PARTS_WANTED, least, most);
+    return clamp((n_keys + length - 1) / length, 0, MAX_KEY_PARTS);
+}
+
+// Within the room of attention's partial results.
+static int value_part_count(const struct cpu_state *s, int n_keys)
+{
+    const int n = part_count(s, n_keys, VALUES_LEAST, VALUES_MOST), most = attention_key_parts(n_keys);
+    return n < most ? n : most;
 }
 
 static int n_visible(const struct cpu_state *s, int64_t position) // the sinks apart are not among them
@@ -53,7 +67,7 @@ static void nomad_carve_scratch(struct cpu_state *s, struct carver *c, int n_thr
     const size_t n_heads = s->config->n_heads;
     nomad_carve_tables(s, c);
     m->ld = (ptrdiff_t)s->kv.span + NOMAD_BLOCK;
-    m->parts = part_count(s->kv.span);
+    m->parts = part_count(s, s->kv.span, SCORES_LEAST, SCORES_LEAST); // as many as any length has
     m->scores = carve(c, n_heads * m->ld, sizeof(float));
     m->part_max = carve(c, n_heads * m->parts, sizeof(float));
     m->part_sum = carve(c, n_heads * m->parts, sizeof(float));
@@ -229,8 +243,8 @@ static void nomad_attend(struct cpu_state *s, const struct batch *batch, int lay
     struct pass p = {.s = s, .layer = layer, .from = kv_first_visible(&s->kv, batch->position)};
     p.n_keys = n_visible(s, batch->position);
     p.n_sinks = kv_sinks_apart(&s->kv, batch->position) ? s->kv.n_sinks : 0;
-    p.n_parts = part_count(p.n_keys);
-    p.n_value_parts = attention_key_parts(p.n_keys);
+    p.n_parts = part_count(s, p.n_keys, SCORES_LEAST, SCORES_MOST);
+    p.n_value_parts = value_part_count(s, p.n_keys);
     struct span span;
 
     while (team_claim(me, n_kv_heads, 1, &span))
