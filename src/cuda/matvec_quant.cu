@@ -35,7 +35,7 @@ struct quant_row {
     int rows, row;
 };
 
-__device__ __forceinline__ struct quant_row find_row(const struct quant_matvec &q, const void *const (&w)[2], int row)
+__device__ __forceinline__ struct quant_row find_row(const struct quant_matvec &q, const void *const *w, int row)
 {
     const struct matvec &m = q.m;
     const uint8_t *const first = static_cast<const uint8_t *>(w[0]), *const second = static_cast<const uint8_t *>(w[1]);
@@ -59,8 +59,8 @@ template <int ROWS> struct quant_tile {
 };
 
 template <class T, int ROWS>
-__device__ __forceinline__ struct quant_tile<ROWS> quant_tile_of(const struct quant_matvec &q, const void *const (&w)[2],
-                                                                 int number, int n_tiles, int first_row, int last_row) {
+__device__ __forceinline__ struct quant_tile<ROWS> quant_tile_of(const struct quant_matvec &q, const void *const *w, int number,
+                                                                 int n_tiles, int first_row, int last_row) {
     const struct matvec &m = q.m;
     struct quant_tile<ROWS> tile;
     const int width = m.steps * 32 * PACK_COLS<T>, segment = number % m.segments * width;
@@ -91,7 +91,7 @@ __device__ __forceinline__ void fetch_pack(uint4 *ring, const struct quant_tile<
 
 // The tile's scales set out: this lane's eight, for all lanes. (ROWS, groups of a row's segment), at most 512 bytes.
 template <class T, int ROWS, bool ALIGNED>
-__device__ __forceinline__ void fetch_scales(uint4 *to, const struct quant_matvec &q, const void *const (&w)[2],
+__device__ __forceinline__ void fetch_scales(uint4 *to, const struct quant_matvec &q, const void *const *w,
                                              const struct quant_tile<ROWS> &tile)
 {
     constexpr int lanes = MATVEC_DEPTH / ROWS * PACK_COLS<T> / 8; // for a row
@@ -325,17 +325,22 @@ static __global__ void __launch_bounds__(MATVEC_THREADS, (ALIGNED ? 2 * MATVEC_B
     constexpr int most_steps = MATVEC_DEPTH / ROWS;
     const struct matvec &m = q.m;
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, together = q.kind == MATVEC_GATED ? 2 : 1;
-    const void *w[2] = {m.w[0], m.w[1]};
     float weight = 1;
     grid_dependency_launch();
+    SHARED_ARRAY(const void *, matrices,
+                 2 * MATVEC_WARPS); // the first two of the launch, or the chosen expert's: registers are few
+    const void **w = matrices + 2 * warp;
+    if (lane < 2 && !m.table)
+        w[lane] = lane == 0 ? m.w[0] : m.w[1];
     if (m.table) {
         grid_dependency_wait();
         struct matvec chosen = m;
         if (!resolve_kind(q.kind, chosen, &weight))
             return;
-        w[0] = chosen.w[0];
-        w[1] = chosen.w[1];
+        if (lane < 2)
+            w[lane] = lane == 0 ? chosen.w[0] : chosen.w[1];
     }
+    __syncwarp();
 
     const int64_t units = m.n_rows / together;
     const int first_row = (int)(units * blockIdx.x / gridDim.x) * together;

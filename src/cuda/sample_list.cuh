@@ -254,8 +254,8 @@ struct search {
 };
 
 // The key at which the sum reaches the target, 10 bits of it in each pass; 0 where it does not.
-__device__ static amount_t search_list(const struct drawing &d, const amount_t *list, int n, float most, const struct search &s,
-                                       amount_t *bins, amount_t *shared)
+__device__ __forceinline__ amount_t search_list(const struct drawing &d, const amount_t *list, int n, float most,
+                                                const struct search &s, amount_t *bins, amount_t *shared)
 {
     enum { EACH = DIGIT_BINS / SAMPLE_THREADS };
     const amount_t every = ((amount_t)1 << KEY_BITS) - 1;
@@ -319,12 +319,23 @@ __device__ static inline amount_t draw_from_list(const struct drawing &d, const 
 {
     const float most = key_logit(__ldcg(&d.s.head->best));
     const amount_t sum = d.top_k > 0 ? 0 : __ldcg(&d.s.head->sum); // of top_p
+    const bool short_list = n <= MAX_SORTED, few = short_list || (d.top_k > 0 && d.top_k <= MAX_SORTED);
     amount_t least = 1;
-    if (n > MAX_SORTED && d.top_k > 0)
-        least = max(search_list(d, list, n, most, {AMOUNT_ONE, false, 1, (amount_t)d.top_k, 0}, keys, shared), (amount_t)1);
-    if (n <= MAX_SORTED || (d.top_k > 0 && d.top_k <= MAX_SORTED))
-        return draw_sorted(d, keys, gather_keys(keys, list, n, least), most, sum, shared);
-    if (d.by_p)
-        least = max(search_list(d, list, n, most, {AMOUNT_PROBABILITY, false, least, 0, sum}, keys, shared), least);
-    return search_list(d, list, n, most, {AMOUNT_DRAW, true, least, 0, 0}, keys, shared);
+    // One search after the other by the same code: the k best, top-p's share, the draw.
+#pragma unroll 1
+    for (int turn = 0; turn < 3; turn++) {
+        if (turn == 1 && few)
+            return draw_sorted(d, keys, gather_keys(keys, list, n, least), most, sum, shared);
+        if ((turn == 0 && (short_list || d.top_k == 0)) || (turn == 1 && !d.by_p))
+            continue;
+        const struct search s = {turn == 0   ? AMOUNT_ONE
+                                 : turn == 1 ? AMOUNT_PROBABILITY
+                                             : AMOUNT_DRAW,
+                                 turn == 2, least, turn == 0 ? (amount_t)d.top_k : 0, turn == 1 ? sum : 0};
+        const amount_t found = search_list(d, list, n, most, s, keys, shared);
+        if (turn == 2)
+            return found;
+        least = max(found, least);
+    }
+    return 0;
 }

@@ -4,17 +4,20 @@
 //     w_j = Σ_group ŝ_j = Σ_i e^(x_ij - max_i) / sum_i          over all visible slots j                     (weigh)
 //     guess: a value that probably a few more than k weights reach, the one of that rank in a sample         (weigh's last block)
 //     candidates = the slots with w_j >= guess, and those that always belong                                 (collect)
-//     rows = the k best of them: the k-th value by a search on the floats' bits, then one compaction         (collect's last block)
+//     rows = the k best of them: the k-th value digit by digit of the floats' bits, then one compaction      (collect's last block)
 //
 // A KV head's slots are shared among blocks in parts of PART_KEYS; "last" is by a ticket, so nobody waits. Where the sample misled and there are fewer than
 // k candidates, the last block takes all slots instead. Bytes, of a KV head with S keys and g queries: 4 g S read and 4 S written (weigh), 4 S read
-// (collect), all of which the L2 cache holds; about 4 * 1.3 k for each step of the search, from the L1 cache.
+// (collect), all of which the L2 cache holds; about 4 * 1.3 k for each of the search's three looks, from the L1 cache.
 #include "cuda/selective.cuh"
 
 enum {
     SELECT_THREADS = PART_KEYS / 4, // four neighbouring slots each
     SELECT_WARPS = SELECT_THREADS / 32,
-    SAMPLES = 4096, // of many keys, at least
+    SAMPLES = 4096,  // of many keys, at least
+    DIGIT_BITS = 10, // of a search's pass; the first has one more
+    DIGIT_BINS = 2 << DIGIT_BITS,
+    DIGIT_EACH = DIGIT_BINS / SELECT_THREADS,
 };
 
 // Weights are positive or 0, so that their bits are in their order.
@@ -59,7 +62,7 @@ __device__ static inline int slot_of(const struct visible &v, int number)
 // ------------------------------------------------------------------------------------------ of a block
 
 // How many of the block's threads had `keep` before this one, and *total of all. counts: (SELECT_WARPS) in shared memory.
-__device__ static inline int block_rank(bool keep, int *counts, int *total)
+__device__ __forceinline__ int block_rank(bool keep, int *counts, int *total)
 {
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     const unsigned votes = __ballot_sync(0xffffffffu, keep);
@@ -78,7 +81,7 @@ __device__ static inline int block_rank(bool keep, int *counts, int *total)
 }
 
 // The sum over threads with smaller numbers of x, and *total of all.
-__device__ static inline int block_sum_before(int x, int *sums, int *total)
+__device__ __forceinline__ int block_sum_before(int x, int *sums, int *total)
 {
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     int through = x;
@@ -116,7 +119,7 @@ __device__ static inline void add_amount(float &amount, float x)
 }
 
 template <class T>
-__device__ static inline struct amounts<T> amounts_from(const float *values, int n, const unsigned (&least)[3], T *shared) {
+__device__ __forceinline__ struct amounts<T> amounts_from(const float *values, int n, const unsigned (&least)[3], T *shared) {
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     struct amounts<T> a = {
     };
@@ -153,23 +156,68 @@ __device__ static inline struct amounts<T> amounts_from(const float *values, int
 // The bits of the largest value at or above `low` from which on the values amount to at least `target`; `low` where there is none, or where
 // only the values below it would do. Each look at the values cuts the range in four.
 template <class T>
-__device__ static inline unsigned threshold_bits(const float *values, int n, unsigned low, T target, T *shared)
+__device__ __forceinline__ unsigned threshold_bits(const float *values, int n, unsigned low, T target, T *shared)
 {
     unsigned high = INFINITE_BITS + 1;
     while (high - low > 1) {
         const unsigned quarter = (high - low) / 4 > 0 ? (high - low) / 4 : 1;
         const unsigned least[3] = {low + quarter, low + 2 * quarter, low + 3 * quarter};
         const struct amounts<T> a = amounts_from(values, n, least, shared);
-        int i = 0;
-        while (i < 3 && least[i] < high && a.of[i] >= target)
-            i++;
-        high = i < 3 && least[i] < high ? least[i] : high;
-        low = i > 0 ? least[i - 1] : low;
+        const unsigned end = high;
+#pragma unroll
+        for (int i = 2; i >= 0; i--) // the first that does not do is the new end: no index that is known at run time only
+            high = least[i] < end && a.of[i] < target ? least[i] : high;
+#pragma unroll
+        for (int i = 0; i < 3; i++)
+            low = least[i] < high ? least[i] : low;
     }
     return low;
 }
 
-template <class T> __device__ static inline T amount_from(const float *values, int n, unsigned least, T *shared)
+// threshold_bits() for k values: three looks at them, 11, 10 and 10 bits of the k-th in turn, each by a histogram. bins: (DIGIT_BINS), shared: (SELECT_WARPS + 2).
+__device__ __forceinline__ unsigned kth_bits(const float *values, int n, unsigned low, int k, unsigned *bins, int *shared)
+{
+    unsigned prefix = 0;
+    int *const found = shared + SELECT_WARPS; // a digit, and the rank among those that have it
+    if (k <= 0)
+        return INFINITE_BITS;
+#pragma unroll 1
+    for (int shift = 2 * DIGIT_BITS; shift >= 0; shift -= DIGIT_BITS) {
+        const int above = shift + DIGIT_BITS + (shift == 2 * DIGIT_BITS);
+        const unsigned digits = (1u << (above - shift)) - 1;
+        for (int i = (int)threadIdx.x; i < DIGIT_BINS; i += SELECT_THREADS)
+            bins[i] = 0;
+        __syncthreads();
+#pragma unroll 4
+        for (int i = (int)threadIdx.x; i < n; i += SELECT_THREADS) {
+            const unsigned bits = __float_as_uint(values[i]);
+            if (bits <= INFINITE_BITS && bits >> above == prefix)
+                atomicAdd(&bins[bits >> shift & digits], 1u);
+        }
+        __syncthreads();
+        const unsigned *top = bins + DIGIT_BINS - 1 - DIGIT_EACH * (int)threadIdx.x; // thread 0 has the largest
+        int own = 0, total;
+#pragma unroll
+        for (int i = 0; i < DIGIT_EACH; i++)
+            own += (int)top[-i];
+        int before = block_sum_before(own, shared, &total);
+        if (total < k)
+            return low;
+        if (before < k && k <= before + own) {
+            int i = 0;
+            for (; before + (int)top[-i] < k; i++)
+                before += (int)top[-i];
+            found[0] = (int)(top - i - bins);
+            found[1] = k - before;
+        }
+        __syncthreads();
+        prefix = prefix << DIGIT_BITS | (unsigned)found[0];
+        k = found[1];
+    }
+    return max(prefix, low);
+}
+
+template <class T> __device__ __forceinline__ T amount_from(const float *values, int n, unsigned least, T *shared)
 {
     const unsigned same[3] = {least, least, least};
     return amounts_from(values, n, same, shared).of[0];
@@ -194,7 +242,7 @@ __device__ static inline bool last_block(unsigned *ticket, unsigned n_blocks, un
 // ------------------------------------------------------------------------------------------ weights
 
 // (max, 1 / sum) of a query head from all parts and the sinks; one warp.
-__device__ static inline float2 merge_stats(const struct selecting &s, int head, int n_sinks)
+__device__ __forceinline__ float2 merge_stats(const struct selecting &s, int head, int n_sinks)
 {
     const int lane = (int)threadIdx.x % 32;
     const float2 *parts = s.t.part_stats + (size_t)head * s.t.n_parts;
@@ -213,7 +261,7 @@ __device__ static inline float2 merge_stats(const struct selecting &s, int head,
 }
 
 // A threshold for the KV head: the weight of a rank in every stride-th candidate, some standard deviations on the safe side.
-__device__ static void guess_threshold(const struct selecting &s, int kv_head, int *shared)
+__device__ __forceinline__ void guess_threshold(const struct selecting &s, int kv_head, unsigned *bins, int *shared)
 {
     const struct wanted w = wanted_of(s);
     const float *weights = s.t.weights + (size_t)kv_head * s.t.ld;
@@ -230,15 +278,16 @@ __device__ static void guess_threshold(const struct selecting &s, int kv_head, i
     for (int i = (int)threadIdx.x; i < m; i += SELECT_THREADS)
         sample[i] = __ldcg(weights + slot_of(w.v, w.first + i * stride));
     __syncthreads();
-    const unsigned bits = threshold_bits(sample, m, 0u, (int)(share + margin), shared);
+    const unsigned bits = kth_bits(sample, m, 0u, (int)(share + margin), bins, shared);
     if (threadIdx.x == 0)
         s.t.guess[kv_head] = __uint_as_float(bits);
 }
 
 // Block (part, kv_head). Dynamic shared memory: (group) pairs.
-static __global__ void __launch_bounds__(SELECT_THREADS) weigh_kernel(struct selecting s)
+static __global__ void __launch_bounds__(SELECT_THREADS, 4) weigh_kernel(struct selecting s)
 {
     SHARED_DYNAMIC(float2, stats);
+    SHARED_ARRAY(unsigned, bins, DIGIT_BINS);
     SHARED_ARRAY(int, shared, 3 * SELECT_WARPS);
     SHARED_ARRAY(unsigned, ticket, 1);
     grid_dependency_launch();
@@ -272,7 +321,7 @@ static __global__ void __launch_bounds__(SELECT_THREADS) weigh_kernel(struct sel
         *reinterpret_cast<float4 *>(s.t.weights + (size_t)kv_head * s.t.ld + slot) = make_float4(w[0], w[1], w[2], w[3]);
     }
     if (last_block(s.t.tickets + kv_head, gridDim.x, ticket))
-        guess_threshold(s, kv_head, shared);
+        guess_threshold(s, kv_head, bins, shared);
 }
 
 // ------------------------------------------------------------------------------------------ candidates
@@ -303,7 +352,7 @@ __device__ static inline void collect_part(const struct selecting &s, const stru
 }
 
 // All parts' candidates one after the other into rows, and their weights, those that always belong with the sign bit, into values. Returns how many.
-__device__ static inline int join_candidates(const struct selecting &s, int kv_head, int *counts, int *places, int *shared)
+__device__ __forceinline__ int join_candidates(const struct selecting &s, int kv_head, int *counts, int *places, int *shared)
 {
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     const int *candidates = s.t.candidates + (size_t)kv_head * s.t.ld;
@@ -334,7 +383,7 @@ __device__ static inline int join_candidates(const struct selecting &s, int kv_h
 }
 
 // The same of all keys that are seen, for want of candidates.
-__device__ static inline int join_all(const struct selecting &s, const struct wanted &w, int kv_head, int *shared)
+__device__ __forceinline__ int join_all(const struct selecting &s, const struct wanted &w, int kv_head, int *shared)
 {
     const float *weights = s.t.weights + (size_t)kv_head * s.t.ld;
     int *rows = s.t.rows + (size_t)kv_head * s.t.ld, n = 0;
@@ -357,8 +406,8 @@ __device__ static inline int join_all(const struct selecting &s, const struct wa
 // ------------------------------------------------------------------------------------------ the selected
 
 // How many of the k best the wanted share of the softmax takes: the fewest whose weights, and those of what always belongs, sum to it.
-__device__ static inline int keys_for_mass(const struct selecting &s, const struct wanted &w, int kv_head, const float *values,
-                                           int n, int k, unsigned least, int *shared)
+__device__ __forceinline__ int keys_for_mass(const struct selecting &s, const struct wanted &w, int kv_head,
+                                             const float *values, int n, int k, unsigned least, int *shared)
 {
     float *sums = reinterpret_cast<float *>(shared);
     const struct choice c = s.step->choice;
@@ -381,7 +430,7 @@ __device__ static inline int keys_for_mass(const struct selecting &s, const stru
 }
 
 // Of the joined candidates the best ones stay, in place: those above the threshold, and of those that equal it the first.
-__device__ static inline int compact(int *rows, const float *values, int n, unsigned threshold, int ties, int *shared)
+__device__ __forceinline__ int compact(int *rows, const float *values, int n, unsigned threshold, int ties, int *shared)
 {
     int kept = 0;
     for (int first = 0; first < n; first += SELECT_THREADS) {
@@ -402,7 +451,8 @@ __device__ static inline int compact(int *rows, const float *values, int n, unsi
 }
 
 // The last block of a KV head: its rows.
-__device__ static void select_exactly(const struct selecting &s, int kv_head, int *counts, int *places, int *shared)
+__device__ __forceinline__ void select_exactly(const struct selecting &s, int kv_head, int *counts, int *places, unsigned *bins,
+                                               int *shared)
 {
     const struct wanted w = wanted_of(s);
     int *rows = s.t.rows + (size_t)kv_head * s.t.ld;
@@ -418,10 +468,10 @@ __device__ static void select_exactly(const struct selecting &s, int kv_head, in
     int ties = n;
     if (n - always > k || s.step->choice.mass > 0.0f) {
         if (n - always > k)
-            threshold = threshold_bits(values, n, threshold, k, shared);
+            threshold = kth_bits(values, n, threshold, k, bins, shared);
         if (s.step->choice.mass > 0.0f) {
             k = keys_for_mass(s, w, kv_head, values, n, k, threshold, shared);
-            threshold = threshold_bits(values, n, threshold, k, shared);
+            threshold = kth_bits(values, n, threshold, k, bins, shared);
         }
         ties = k - amount_from(values, n, threshold + 1, shared);
     }
@@ -432,8 +482,9 @@ __device__ static void select_exactly(const struct selecting &s, int kv_head, in
 }
 
 // Block (part, kv_head).
-static __global__ void __launch_bounds__(SELECT_THREADS) collect_kernel(struct selecting s)
+static __global__ void __launch_bounds__(SELECT_THREADS, 4) collect_kernel(struct selecting s)
 {
+    SHARED_ARRAY(unsigned, bins, DIGIT_BINS);
     SHARED_ARRAY(int, shared, 3 * SELECT_WARPS);
     SHARED_ARRAY(int, counts, SELECT_THREADS);
     SHARED_ARRAY(int, places, SELECT_THREADS);
@@ -447,7 +498,7 @@ static __global__ void __launch_bounds__(SELECT_THREADS) collect_kernel(struct s
     else if (threadIdx.x == 0)
         s.t.n_candidates[kv_head * s.t.n_parts + part] = 0;
     if (last_block(s.t.tickets + gridDim.y + kv_head, gridDim.x, ticket))
-        select_exactly(s, kv_head, counts, places, shared);
+        select_exactly(s, kv_head, counts, places, bins, shared);
 }
 
 yalm_status select_rows(const struct selective *t, const struct attention *a, cudaStream_t stream, yalm_error *error)

@@ -31,20 +31,15 @@ HOT = (
     "router",
 )
 # Bytes for each thread, at most, on the architecture that needs most; no other kernel spills any. Heads of 256 components, 16 heads of 128 that
-# attend to selected rows, and bounds that let another block live beside this one, want a few registers more than there are; the last three keep
-# what they hold while their last block calls a function, once for all of it.
+# attend to selected rows, and bounds that let another block live beside this one, want a few registers more than there are.
 SPILLS = {
     "attend_decode_fp16ILi128ELi16E9seen_rows": 16,
     "attend_decode_fp16ILi256ELi8E9seen_rows": 8,
     "attend_decode_int8ILi64ELi8E9seen_rows": 12,
     "attend_decode_int8ILi64ELi16E9seen_rows": 72,
     "attend_decode_int8ILi256ELi8E": 40,
-    "quant_matvec_kernelI2q4Li2ELb1E": 8,
     "score_kernelI6__halfLi4E": 24,
     "score_kernelIaLi": 8,
-    "choose_kernel": 40,
-    "weigh_kernel": 24,
-    "collect_kernel": 32,
 }
 
 
