@@ -29,13 +29,15 @@ struct bench {
     clockid_t clock;
     char *pool;            // random elements that are small numbers in every type
     float *x, *y, *packed; // (MAX_TOKENS, cols)
-    void *quantised;       // the same tokens, for quantised matrices
-    char **scratch;        // (n_threads)
+    const struct quant_kernels *quant;
+    void *quantised; // the same tokens, for quantised matrices
+    char **scratch;  // (n_threads)
     yalm_limits limits;
     atomic_int next;
     atomic_ullong read; // what reading found, so that it is not in vain
     int streams, ahead; // of the reading
     long multiply_rounds;
+    double (*multiply_loop)(long rounds); // fma_loop or dot_loop
 
     // The case.
     enum dtype type;
@@ -57,7 +59,7 @@ static void multiply(void *context, int thread)
 {
     struct bench *b = context;
     (void)thread;
-    b->kernels->fma_loop(b->multiply_rounds);
+    b->multiply_loop(b->multiply_rounds);
 }
 
 // ---------------------------------------------------------------------------------------- kernels
@@ -117,13 +119,13 @@ static void quantise(void *context, int thread)
 {
     struct bench *b = context;
     const struct span cols = share_of(b, thread, b->cols, QUANT_BLOCK);
-    b->kernels->quant->quantise(b->quantised, b->x, b->cols, b->n, b->cols, cols.first, cols.last);
+    b->quant->quantise(b->quantised, b->x, b->cols, b->n, b->cols, cols.first, cols.last);
 }
 
 static void quant_product(struct bench *b, int thread, const void *w)
 {
     const struct span rows = share_of(b, thread, b->rows, 16);
-    b->kernels->quant->product[b->type](&(struct quant_args){
+    b->quant->product[b->type](&(struct quant_args){
         .y = b->y + rows.first,
         .ldy = b->rows,
         .w = w,
@@ -242,11 +244,11 @@ static double read_speed(struct bench *b)
     return (double)share * b->n_threads / seconds_of(b, read_pool);
 }
 
-// Operations per second, for as long as `ops` operations take.
+// Operations per second, for as long as `ops` operations would take at the limit.
 static double multiply_speed(struct bench *b, double ops)
 {
-    b->multiply_rounds = (long)(ops / b->n_threads / b->kernels->fma_loop(1)) + 1;
-    return (double)b->multiply_rounds * b->kernels->fma_loop(1) * b->n_threads / seconds_of(b, multiply);
+    b->multiply_rounds = (long)(ops / b->n_threads / b->multiply_loop(1)) + 1;
+    return (double)b->multiply_rounds * b->multiply_loop(1) * b->n_threads / seconds_of(b, multiply);
 }
 
 // The way of reading that is best here, among those that were on some machine.
@@ -268,11 +270,12 @@ static void choose_reading(struct bench *b)
     b->ahead = 2048 << best / 3;
 }
 
-// `amount` is in bytes (limit: reading) or operations (limit: multiply-adds).
+// `amount` is in bytes (limit: reading) or operations (limit: multiply-adds; of quantised matrices 8-bit dot products).
 static void measure(struct bench *b, const char *name, void (*work)(void *context, int thread), double amount, bool reading)
 {
     if (b->only && !strstr(name, b->only))
         return;
+    b->multiply_loop = work == quant_many ? b->kernels->quant->dot_loop : b->kernels->fma_loop;
     double best = 0, ratios[MAX_ROUNDS] = {0};
     for (int i = -1; i < b->rounds; i++) { // the first one warms up
         if (work != matmul && work != quant_many)
@@ -299,11 +302,17 @@ static void bench_quant(struct bench *b, enum dtype type, int rows, int cols, in
     b->rows = rows;
     b->cols = cols;
     b->n = n;
+    b->quant = b->kernels->quant;
     snprintf(name, sizeof name, "product %s %d x %d, n %d", dtype_names[type], rows, cols, n);
     if (n <= b->kernels->matvec_max)
         measure(b, name, quant_few, (double)matrices(b) * rows * (double)dtype_row_bytes(type, cols), true);
     else
         measure(b, name, quant_many, 2.0 * rows * cols * n, false);
+    if (n <= QUANT_FEW)
+        return;
+    b->quant = b->kernels->quant8;
+    snprintf(name, sizeof name, "product %s, int8, %d x %d, n %d", dtype_names[type], rows, cols, n);
+    measure(b, name, quant_many, 2.0 * rows * cols * n, false);
 }
 
 static void bench_matvec(struct bench *b, enum dtype type, int rows, int cols, int n)
@@ -437,9 +446,13 @@ static bool set_up(struct bench *b, yalm_error *error)
     b->y = random_floats(MAX_TOKENS * most_rows);
     b->packed = memory_pages(sizeof(float) * b->kernels->packed_size(MAX_TOKENS, (int)most_cols));
     b->scratch = calloc((size_t)b->n_threads, sizeof *b->scratch);
-    b->quantised = memory_pages(b->kernels->quant->size(MAX_TOKENS, (int)most_cols));
-    const size_t of_floats = b->kernels->matmul_scratch, of_quants = b->kernels->quant->scratch;
-    const size_t matmul_bytes = of_floats > of_quants ? of_floats : of_quants, attend_bytes = b->kernels->attend_scratch;
+    const size_t of_int16 = b->kernels->quant->size(MAX_TOKENS, (int)most_cols);
+    const size_t of_int8 = b->kernels->quant8->size(MAX_TOKENS, (int)most_cols);
+    b->quantised = memory_pages(of_int16 > of_int8 ? of_int16 : of_int8);
+    const size_t of_floats = b->kernels->matmul_scratch, attend_bytes = b->kernels->attend_scratch;
+    const size_t of_quants =
+        b->kernels->quant->scratch > b->kernels->quant8->scratch ? b->kernels->quant->scratch : b->kernels->quant8->scratch;
+    const size_t matmul_bytes = of_floats > of_quants ? of_floats : of_quants;
     for (int i = 0; b->scratch && i < b->n_threads; i++)
         b->scratch[i] = memory_pages((matmul_bytes > attend_bytes ? matmul_bytes : attend_bytes) + 64);
     return b->team && b->pool && b->x && b->y && b->packed && b->quantised && b->scratch;
@@ -477,8 +490,8 @@ int main(int argc, char **argv)
     team_for(b.team, b.n_threads, fill_pool, &b);
     if (limits_measure(b.team, b.kernels, 4, &b.limits, &error) != YALM_OK)
         return fail(error.text);
-    printf("%s, %d threads; read %.1f GB/s, float32 multiply-adds %.0f GOP/s\n", b.kernels->name, b.n_threads,
-           b.limits.read_gb_per_s, b.limits.fma_gop_per_s);
+    printf("%s, %d threads; read %.1f GB/s, float32 multiply-adds %.0f GOP/s, 8-bit dot products %.0f GOP/s\n", b.kernels->name,
+           b.n_threads, b.limits.read_gb_per_s, b.limits.fma_gop_per_s, b.limits.dot_gop_per_s);
     choose_reading(&b);
     printf("reading by %d streams, prefetched %d bytes ahead\n", b.streams, b.ahead);
     bench_all(&b);

@@ -51,7 +51,8 @@ struct options {
     const char *device, *isa;
     int n_threads, n_threads_batch, context, chunk, n_sinks;
     bool pin, mlock, hugepages;
-    int kv; // yalm_kv
+    int kv;          // yalm_kv
+    int activations; // yalm_activations
     const char *attention;
     yalm_sparq sparq;
     yalm_nomad nomad;

@@ -59,6 +59,7 @@ yalm_session_options session_options(const struct options *options)
     how.context = options->context;
     how.n_sinks = options->n_sinks;
     how.kv = (yalm_kv)options->kv;
+    how.activations = (yalm_activations)options->activations;
     how.chunk = options->chunk;
     how.attention = options->attention;
     how.sparq = options->sparq;
@@ -89,8 +90,10 @@ yalm_session *open_session(const struct options *options, const yalm_model *mode
     const bool dense = strcmp(facts->attention, "dense") == 0;
     static const char *const caches[] = {[YALM_KV_FP16] = "fp16", [YALM_KV_FP32] = "fp32", [YALM_KV_INT8] = "int8"};
     if (!quiet)
-        say("%s: %s, context %d%s, cache %s%s%s", facts->device, yalm_session_machine(session), facts->context,
-            facts->endless ? " (endless)" : "", caches[facts->kv], dense ? "" : ", attention ", dense ? "" : facts->attention);
+        say("%s: %s, context %d%s, cache %s%s%s%s", facts->device, yalm_session_machine(session), facts->context,
+            facts->endless ? " (endless)" : "", caches[facts->kv],
+            facts->activations == YALM_ACTIVATIONS_INT8 ? ", activations int8" : "", dense ? "" : ", attention ",
+            dense ? "" : facts->attention);
     if (options->verbose && !quiet)
         say("prefill in pieces of %d tokens; %d attention sinks", facts->chunk, facts->n_sinks);
 

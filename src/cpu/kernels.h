@@ -33,8 +33,9 @@ struct quant_args {
     void *scratch; // this thread's own, 64-byte aligned
 };
 
-// Columns of a token that have one scale, when tokens are quantised.
-enum { QUANT_BLOCK = 4 * QUANT_GROUP };
+// Tokens are quantised too: to 16-bit integers with a scale for each QUANT_BLOCK columns, or, by the kernels for that and where there are more
+// than QUANT_FEW tokens, to 8-bit ones with a scale for each QUANT_GROUP.
+enum { QUANT_BLOCK = 4 * QUANT_GROUP, QUANT_FEW = 8 };
 
 struct quant_kernels {
     size_t (*size)(int n, int cols); // bytes of n quantised tokens
@@ -83,7 +84,7 @@ struct cpu_kernels {
     void (*matmul[DTYPE_FLOATS])(const struct matmul_args *args);
     size_t matmul_scratch; // bytes
 
-    const struct quant_kernels *quant;
+    const struct quant_kernels *quant, *quant8; // tokens as 16-bit integers; as 8-bit ones
     const struct nomad_kernels *nomad; // those that every machine with this instruction set runs: see nomad_kernels_select()
 
     void (*attend[KV_TYPES])(const struct attend_args *args);
@@ -110,6 +111,7 @@ struct cpu_kernels {
 
 extern const struct cpu_kernels cpu_kernels_scalar, cpu_kernels_avx2, cpu_kernels_avx512, cpu_kernels_avx512vnni;
 extern const struct quant_kernels quant_kernels_scalar, quant_kernels_avx2, quant_kernels_avx512, quant_kernels_avx512vnni;
+extern const struct quant_kernels quant8_kernels_scalar, quant8_kernels_avx2, quant8_kernels_avx512, quant8_kernels_avx512vnni;
 
 // "auto", or a name. NULL where the name is unknown or this machine cannot run it.
 const struct cpu_kernels *cpu_kernels_select(const char *isa);

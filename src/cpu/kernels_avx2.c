@@ -83,6 +83,7 @@ const struct cpu_kernels cpu_kernels_avx2 = {
                [DTYPE_FP8_E5M2] = avx2_matmul_fp8_e5m2},
     .matmul_scratch = MATMUL_SCRATCH,
     .quant = &quant_kernels_avx2,
+    .quant8 = &quant8_kernels_avx2,
     .nomad = &nomad_kernels_avx2,
     .attend = {[KV_FP16] = avx2_attend_fp16, [KV_FP32] = avx2_attend_fp32, [KV_INT8] = avx2_attend_int8},
     .attend_scratch = ATTEND_SCRATCH,

@@ -67,9 +67,9 @@ static uint64_t avx512_read_streams(const void *data, size_t bytes, int n_stream
 }
 
 // VNNI changes the quantised products alone.
-#define TABLE(isa, quantised)                                                                                                  \
+#define TABLE(isa)                                                                                                             \
     {                                                                                                                          \
-        .name = isa,                                                                                                           \
+        .name = #isa,                                                                                                          \
         .matvec = {[DTYPE_FP32] = avx512_matvec_fp32,                                                                          \
                    [DTYPE_FP16] = avx512_matvec_fp16,                                                                          \
                    [DTYPE_BF16] = avx512_matvec_bf16,                                                                          \
@@ -81,7 +81,8 @@ static uint64_t avx512_read_streams(const void *data, size_t bytes, int n_stream
                    [DTYPE_BF16] = avx512_matmul_bf16,                                                                          \
                    [DTYPE_FP8] = avx512_matmul_fp8,                                                                            \
                    [DTYPE_FP8_E5M2] = avx512_matmul_fp8_e5m2},                                                                 \
-        .matmul_scratch = MATMUL_SCRATCH, .quant = quantised, .nomad = &nomad_kernels_avx512,                                  \
+        .matmul_scratch = MATMUL_SCRATCH, .quant = &quant_kernels_##isa, .quant8 = &quant8_kernels_##isa,                      \
+        .nomad = &nomad_kernels_avx512,                                                                                        \
         .attend = {[KV_FP16] = avx512_attend_fp16, [KV_FP32] = avx512_attend_fp32, [KV_INT8] = avx512_attend_int8},            \
         .attend_scratch = ATTEND_SCRATCH, .sparse = &sparse_kernels_avx512, .rmsnorm = avx512_rmsnorm, .rope = avx512_rope,    \
         .silu_multiply = avx512_silu_multiply, .add = avx512_add, .add_scaled = avx512_add_scaled,                             \
@@ -94,5 +95,5 @@ static uint64_t avx512_read_streams(const void *data, size_t bytes, int n_stream
         .fma_loop = avx512_fma_loop,                                                                                           \
     }
 
-const struct cpu_kernels cpu_kernels_avx512 = TABLE("avx512", &quant_kernels_avx512);
-const struct cpu_kernels cpu_kernels_avx512vnni = TABLE("avx512vnni", &quant_kernels_avx512vnni);
+const struct cpu_kernels cpu_kernels_avx512 = TABLE(avx512);
+const struct cpu_kernels cpu_kernels_avx512vnni = TABLE(avx512vnni);

@@ -166,6 +166,7 @@ const struct cpu_kernels cpu_kernels_scalar = {
                [DTYPE_FP8_E5M2] = scalar_matmul_fp8_e5m2},
     .matmul_scratch = 0,
     .quant = &quant_kernels_scalar,
+    .quant8 = &quant8_kernels_scalar,
     .nomad = &nomad_kernels_scalar,
     .attend = {[KV_FP16] = scalar_attend_fp16, [KV_FP32] = scalar_attend_fp32, [KV_INT8] = scalar_attend_int8},
     .attend_scratch = 0,

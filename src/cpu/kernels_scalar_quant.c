@@ -1,53 +1,53 @@
 // Products of quantised matrices in plain C, and the readable statement of what the others compute. A token's block of 128 values is
 // quantised to 16-bit integers q = round(x / scale), scale = max |x| / 32512; the products of a group of 32 with the weights' quants are
-// summed in integers, exactly, and then scaled by both scales.
+// summed in integers, exactly, and then scaled by both scales. Tokens as 8-bit integers have a scale = max |x| / 127 for each 32 values.
 #include "cpu/kernels_scalar.h"
 
-static const float quant_most = 32512;
+struct form {
+    int block;  // columns with one scale
+    float most; // of the integers
+};
+static const struct form int16_form = {QUANT_BLOCK, 32512}, int8_form = {QUANT_GROUP, 127};
 
-// A token: integers, (blocks * 128), then the blocks' scales.
-static size_t token_blocks(int cols)
+// A token: integers, whole blocks, then the blocks' scales.
+static size_t token_blocks(const struct form *form, int cols)
 {
-    return ((size_t)cols + QUANT_BLOCK - 1) / QUANT_BLOCK;
+    return ((size_t)cols + (size_t)form->block - 1) / (size_t)form->block;
 }
 
-static size_t token_bytes(int cols)
+static size_t token_bytes(const struct form *form, int cols)
 {
-    return token_blocks(cols) * (QUANT_BLOCK * sizeof(int16_t) + sizeof(float));
+    return token_blocks(form, cols) * ((size_t)form->block * sizeof(int16_t) + sizeof(float));
 }
 
-static float *token_scales(const char *token, int cols)
+static float *token_scales(const struct form *form, const char *token, int cols)
 {
-    return (float *)(token + token_blocks(cols) * QUANT_BLOCK * sizeof(int16_t));
+    return (float *)(token + token_blocks(form, cols) * (size_t)form->block * sizeof(int16_t));
 }
 
-static size_t scalar_quantised_size(int n, int cols)
-{
-    return (size_t)n * token_bytes(cols);
-}
-
-static float quantise_block(int16_t *to, const float *x, int n)
+static float quantise_block(const struct form *form, int16_t *to, const float *x, int n)
 {
     uint32_t most_bits = 0; // as bits: a NaN is larger than any number
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n && i < form->block; i++) {
         const uint32_t magnitude = float_to_bits(x[i]) & 0x7fffffff;
         most_bits = magnitude > most_bits ? magnitude : most_bits;
     }
-    const float most = bits_to_float(most_bits), inverse = most > 1e-30f ? quant_most / most : 0;
-    for (int i = 0; i < QUANT_BLOCK; i++) {
+    const float most = bits_to_float(most_bits), inverse = most > 1e-30f ? form->most / most : 0;
+    for (int i = 0; i < form->block; i++) {
         const float q = i < n ? nearbyintf(x[i] * inverse) : 0;
-        to[i] = fabsf(q) <= quant_most ? (int16_t)q : 0; // where it is not a number: the scale is none either
+        to[i] = fabsf(q) <= form->most ? (int16_t)q : 0; // where it is not a number: the scale is none either
     }
-    return most / quant_most;
+    return most / form->most;
 }
 
-static void scalar_quantise(void *to, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col)
+static void quantise(const struct form *form, void *to, const float *x, ptrdiff_t ldx, int n, int cols, int first_col,
+                     int last_col)
 {
     for (int t = 0; t < n; t++) {
-        char *token = (char *)to + (size_t)t * token_bytes(cols);
-        for (int c = first_col; c < last_col; c += QUANT_BLOCK)
-            token_scales(token, cols)[c / QUANT_BLOCK] =
-                quantise_block((int16_t *)token + c, x + t * ldx + c, cols - c < QUANT_BLOCK ? cols - c : QUANT_BLOCK);
+        char *token = (char *)to + (size_t)t * token_bytes(form, cols);
+        for (int c = first_col; c < last_col; c += form->block)
+            token_scales(form, token, cols)[c / form->block] =
+                quantise_block(form, (int16_t *)token + c, x + t * ldx + c, cols - c);
     }
 }
 
@@ -81,9 +81,10 @@ void quant_row_to_fp32(float *y, enum dtype type, const void *w, int rows, int c
 // Tokens whose products with a row are summed together.
 enum { TOKENS = 8 };
 
-static void row_product(enum dtype type, const struct quant_args *a, int row, int first_token, int tokens)
+static void row_product(const struct form *form, enum dtype type, const struct quant_args *a, int row, int first_token,
+                        int tokens)
 {
-    const size_t groups = quant_groups(a->cols), bytes = token_bytes(a->cols);
+    const size_t groups = quant_groups(a->cols), bytes = token_bytes(form, a->cols);
     const char *x = (const char *)a->x + (size_t)first_token * bytes;
     double sum[TOKENS] = {0};
     for (size_t g = 0; g < groups; g++) {
@@ -95,27 +96,56 @@ static void row_product(enum dtype type, const struct quant_args *a, int row, in
             int32_t dot = 0;
             for (int i = 0; i < QUANT_GROUP; i++)
                 dot += quants[i] * values[i];
-            sum[t] += (double)dot * (double)(scale * token_scales(token, a->cols)[g * QUANT_GROUP / QUANT_BLOCK]);
+            sum[t] += (double)dot * (double)(scale * token_scales(form, token, a->cols)[g * QUANT_GROUP / (size_t)form->block]);
         }
     }
     for (int t = 0; t < tokens; t++)
         a->y[(first_token + t) * a->ldy + (row - a->first_row)] = (float)sum[t];
 }
 
-static void product(enum dtype type, const struct quant_args *a)
+static void product(const struct form *form, enum dtype type, const struct quant_args *a)
 {
     for (int r = a->first_row; r < a->last_row; r++)
         for (int t = 0; t < a->n; t += TOKENS)
-            row_product(type, a, r, t, a->n - t < TOKENS ? a->n - t : TOKENS);
+            row_product(form, type, a, r, t, a->n - t < TOKENS ? a->n - t : TOKENS);
 }
 
+static size_t scalar_quantised_size(int n, int cols)
+{
+    return (size_t)n * token_bytes(&int16_form, cols);
+}
+static void scalar_quantise(void *to, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col)
+{
+    quantise(&int16_form, to, x, ldx, n, cols, first_col, last_col);
+}
 static void scalar_q8(const struct quant_args *args)
 {
-    product(DTYPE_Q8, args);
+    product(&int16_form, DTYPE_Q8, args);
 }
 static void scalar_q4(const struct quant_args *args)
 {
-    product(DTYPE_Q4, args);
+    product(&int16_form, DTYPE_Q4, args);
+}
+
+static const struct form *form_of(int n)
+{
+    return n <= QUANT_FEW ? &int16_form : &int8_form;
+}
+static size_t scalar_int8_size(int n, int cols)
+{
+    return (size_t)n * token_bytes(form_of(n), cols);
+}
+static void scalar_int8_quantise(void *to, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col)
+{
+    quantise(form_of(n), to, x, ldx, n, cols, first_col, last_col);
+}
+static void scalar_int8_q8(const struct quant_args *args)
+{
+    product(form_of(args->n), DTYPE_Q8, args);
+}
+static void scalar_int8_q4(const struct quant_args *args)
+{
+    product(form_of(args->n), DTYPE_Q4, args);
 }
 
 static double scalar_dot_loop(long rounds)
@@ -140,6 +170,14 @@ const struct quant_kernels quant_kernels_scalar = {
     .size = scalar_quantised_size,
     .quantise = scalar_quantise,
     .product = {[DTYPE_Q8] = scalar_q8, [DTYPE_Q4] = scalar_q4},
+    .scratch = 0,
+    .dot_loop = scalar_dot_loop,
+};
+
+const struct quant_kernels quant8_kernels_scalar = {
+    .size = scalar_int8_size,
+    .quantise = scalar_int8_quantise,
+    .product = {[DTYPE_Q8] = scalar_int8_q8, [DTYPE_Q4] = scalar_int8_q4},
     .scratch = 0,
     .dot_loop = scalar_dot_loop,
 };

@@ -24,7 +24,7 @@ void matmul_pack(struct cpu_state *s, struct member *me, int forms, const float 
             s->kernels->pack_tokens(s->packed, x, cols, n, cols, span.first, span.last);
     if (forms & FORM_QUANTISED)
         for (struct span span; team_claim(me, n > 0 ? cols : 0, n > few ? 128 : QUANTISE_COLS, &span);)
-            s->kernels->quant->quantise(s->quantised, x, cols, n, cols, span.first, span.last);
+            s->quant->quantise(s->quantised, x, cols, n, cols, span.first, span.last);
 }
 
 int matmul_grain(const struct cpu_state *s, const struct matrix *w, int n)
@@ -51,7 +51,7 @@ void matmul_rows(struct cpu_state *s, const struct member *me, const struct prod
     const struct matrix *w = p->w;
     float *y = p->y + rows.first;
     if (matmul_form(w) == FORM_QUANTISED)
-        kernels->quant->product[w->dtype](&(struct quant_args){
+        s->quant->product[w->dtype](&(struct quant_args){
             .y = y,
             .ldy = w->rows,
             .w = w->data,

@@ -107,12 +107,11 @@ static void carve_experts(struct cpu_state *s, struct carver *c)
     s->expert_n = carve(c, experts, sizeof *s->expert_n);
 }
 
-static bool has_quantised(const struct cpu_state *s)
+static bool has_quantised(const struct model_config *config, const struct model_weights *w)
 {
-    const struct model_weights *w = s->weights;
-    const int n_experts = s->config->n_experts ? s->config->n_experts : 1;
+    const int n_experts = config->n_experts ? config->n_experts : 1;
     int forms = matmul_form(&w->classifier);
-    for (int l = 0; l < s->config->n_layers; l++) {
+    for (int l = 0; l < config->n_layers; l++) {
         const struct layer_weights *layer = &w->layers[l];
         forms |= matmul_form(&layer->q) | matmul_form(&layer->k) | matmul_form(&layer->v) | matmul_form(&layer->o);
         for (int e = 0; e < n_experts; e++) {
@@ -146,10 +145,9 @@ static void carve_activations(struct cpu_state *s, struct carver *c)
     const size_t widest = max_size(max_size(dim, ffn), s->q_dim);
     if (s->chunk > s->kernels->matvec_max)
         s->packed = carve(c, s->kernels->packed_size(s->chunk, (int)widest), sizeof(float));
-    if (has_quantised(s)) {
-        const struct quant_kernels *quant = s->kernels->quant;
+    if (has_quantised(s->config, s->weights)) {
         const int few = s->chunk < s->kernels->matvec_max ? s->chunk : s->kernels->matvec_max;
-        s->quantised = carve(c, max_size(quant->size(few, (int)widest), quant->size(s->chunk, (int)widest)), 1);
+        s->quantised = carve(c, max_size(s->quant->size(few, (int)widest), s->quant->size(s->chunk, (int)widest)), 1);
     }
 }
 
@@ -163,7 +161,7 @@ static void carve_scratch(struct cpu_state *s, struct carver *c, int n_threads)
     s->part_acc = carve(c, parts * s->config->head_dim, sizeof(float));
     s->part_max = carve(c, parts, sizeof(float));
     s->part_sum = carve(c, parts, sizeof(float));
-    s->matmul_scratch_bytes = round_up(max_size(s->kernels->matmul_scratch, s->kernels->quant->scratch), CACHE_LINE);
+    s->matmul_scratch_bytes = round_up(max_size(s->kernels->matmul_scratch, s->quant->scratch), CACHE_LINE);
     s->attend_scratch_bytes = round_up(s->kernels->attend_scratch, CACHE_LINE);
     s->task_scratch_bytes = attention_task_scratch(s);
     s->matmul_scratch = carve(c, n_threads, s->matmul_scratch_bytes);
@@ -190,6 +188,7 @@ static yalm_status state_sizes(struct cpu_state *s, const struct backend_plan *p
     s->kernels = cpu_kernels_select(plan->options->isa);
     if (!s->kernels)
         return error_set(error, YALM_USAGE, "instruction set '%s' is not one that this machine has", plan->options->isa);
+    s->quant = plan->options->activations == YALM_ACTIVATIONS_INT8 ? s->kernels->quant8 : s->kernels->quant;
     s->q_dim = config->n_heads * config->head_dim;
     s->kv_dim = config->n_kv_heads * config->head_dim;
     s->chunk = plan->options->chunk;
@@ -221,8 +220,6 @@ static yalm_status state_sizes(struct cpu_state *s, const struct backend_plan *p
 static yalm_status cpu_resolve(const struct model_config *config, const struct model_weights *weights,
                                yalm_session_options *options, yalm_error *error)
 {
-    (void)config;
-    (void)weights;
     const struct cpu_kernels *kernels = cpu_kernels_select(options->isa);
     if (!kernels) {
         char usable[128] = "";
@@ -237,6 +234,9 @@ static yalm_status cpu_resolve(const struct model_config *config, const struct m
             snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", known[0] ? ", " : "", (*p)->name);
         return error_set(error, YALM_USAGE, "attention: found '%s', the CPU has: %s", options->attention, known);
     }
+    if (options->activations == YALM_ACTIVATIONS_INT8 && !has_quantised(config, weights))
+        return error_set(error, YALM_USAGE,
+                         "activations: found int8, which multiplies q8 and q4 weights: this model has none of these");
     if (options->n_threads == 0)
         options->n_threads = team_default_threads();
     if (options->n_threads_batch == 0)

@@ -16,6 +16,7 @@ struct cpu_state {
     const struct model_config *config;
     const struct model_weights *weights;
     const struct cpu_kernels *kernels;
+    const struct quant_kernels *quant; // of the kernels, by the form that activations take
     struct team *team;
     int n_threads, n_threads_batch; // for one token, for several
     struct kv_policy kv;

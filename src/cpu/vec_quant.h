@@ -23,7 +23,6 @@ enum {
     NIBBLE_COLS = 8 * VEC, // of q4
     QUANT_STREAMS = 4,
     QUANT_AHEAD = 2048, // bytes
-    QUANT_FEW = 8,      // tokens
 };
 
 static const float quant_most = 32512; // of a token's values; 127 * 256
@@ -88,7 +87,7 @@ VEC_INLINE void fill_nibble_chunk(struct nibble_chunk *to, const int16_t x[NIBBL
     }
 }
 
-VEC_INLINE void quantise_few(char *to, const float *x, int cols, int first_col, int last_col)
+VEC_INLINE void quantise_token(char *to, const float *x, int cols, int first_col, int last_col)
 {
     int16_t *quants = (int16_t *)to;
     struct nibble_chunk *nibbles = (struct nibble_chunk *)(to + few_integers(cols));
@@ -110,6 +109,17 @@ VEC_INLINE void quantise_few(char *to, const float *x, int cols, int first_col, 
         for (int chunk = 0; chunk < QUANT_BLOCK; chunk += NIBBLE_COLS)
             fill_nibble_chunk(nibbles + (c + chunk) / NIBBLE_COLS, block + chunk);
     }
+}
+
+VEC_INLINE size_t few_size(int n, int cols)
+{
+    return (size_t)n * few_bytes(cols);
+}
+
+VEC_INLINE void few_quantise(void *to, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col)
+{
+    for (int t = 0; t < n; t++)
+        quantise_token((char *)to + t * few_bytes(cols), x + t * ldx, cols, first_col, last_col);
 }
 
 // What a few rows are multiplied with: the same place in each token and row.
@@ -249,6 +259,26 @@ VEC_INLINE void few(enum dtype type, const struct quant_args *a)
         return few_streams(type, NARROW, 8, a);
     }
 }
+
+// ------------------------------------------------------------------------------------------ many tokens
+
+enum {
+    MANY_ROWS = VEC == 16 ? 128 : 64,  // of a block of W
+    MANY_TILE = QUANT_TILE_VECS * VEC, // tokens
+    MANY_TOKENS = 11 * MANY_TILE,
+};
+
+// A block's rows, a few of them, with the tokens of a few panels, over `groups` groups.
+struct many_tile {
+    float *sums;           // (rows, MANY_TOKENS): the products are added to these, or, where `first`, replace them
+    const void *w;         // (rows, MANY_COLS) many_weight
+    const float *w_scales; // (rows, MANY_GROUPS)
+    const char *panel;     // the first panel at the block's first group; the next panel's are panel_size bytes further
+    const float *scales;   // of its tokens, of int16
+    ptrdiff_t panel_size;
+    int groups;
+    bool first;
+};
 
 VEC_INLINE double dot_loop(long rounds)
 {

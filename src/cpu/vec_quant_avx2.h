@@ -26,6 +26,15 @@ VEC_INLINE void ivec_store_narrow(int16_t *to, ivec x) // no value is beyond 16 
 {
     _mm_storeu_si128((__m128i *)to, _mm_packs_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1)));
 }
+VEC_INLINE void ivec_store_bytes(int8_t *to, ivec x) // no value is beyond 8 bits
+{
+    const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    _mm_storel_epi64((__m128i *)to, _mm_packs_epi16(words, words));
+}
+VEC_INLINE ivec ivec_sub(ivec a, ivec b)
+{
+    return _mm256_sub_epi32(a, b);
+}
 VEC_INLINE ivec ivec_set(int32_t x)
 {
     return _mm256_set1_epi32(x);
@@ -112,4 +121,46 @@ VEC_INLINE vec scales_of(vec scales, int groups, int chunk)
 {
     const ivec first = groups == 1 ? ivec_zero() : _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1);
     return _mm256_permutevar8x32_ps(scales, _mm256_add_epi32(first, _mm256_set1_epi32(groups * chunk)));
+}
+
+// ------------------------------------------------------------------------------------------ tokens as bytes
+
+// As in vec_quant_avx512.h, without VNNI.
+VEC_INLINE ivec bytes_start(const void *less)
+{
+    (void)less;
+    return ivec_zero();
+}
+
+VEC_INLINE ivec bytes_dot(enum dtype type, ivec c, ivec w, ivec x)
+{
+    if (type == DTYPE_Q4)
+        return _mm256_add_epi16(c, _mm256_maddubs_epi16(w, x));
+    return ivec_dot8(c, _mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
+}
+
+VEC_INLINE ivec bytes_sum(enum dtype type, ivec c, const void *less)
+{
+    if (type == DTYPE_Q4)
+        return _mm256_add_epi32(_mm256_madd_epi16(c, _mm256_set1_epi16(1)), _mm256_srai_epi32(ivec_load(less), 4));
+    return c;
+}
+
+// The quants of the group at p in their order; q4's and 8.
+VEC_INLINE void bytes_in_order(enum dtype type, uint8_t *to, const uint8_t *p, int groups)
+{
+    (void)groups;
+    if (type == DTYPE_Q8) {
+        ivec_store(to, ivec_load(p));
+        return;
+    }
+    const ivec w = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)p)); // a byte is two columns, the low four bits first
+    const ivec both = _mm256_and_si256(_mm256_or_si256(w, _mm256_slli_epi16(w, 4)), _mm256_set1_epi8(15));
+    ivec_store(to, _mm256_xor_si256(both, _mm256_set1_epi8(8)));
+}
+
+VEC_INLINE float bytes_unit(enum dtype type)
+{
+    (void)type;
+    return 1;
 }

@@ -23,6 +23,14 @@ VEC_INLINE void ivec_store_narrow(int16_t *to, ivec x) // no value is beyond 16 
 {
     _mm256_storeu_si256((__m256i *)to, _mm512_cvtepi32_epi16(x));
 }
+VEC_INLINE void ivec_store_bytes(int8_t *to, ivec x) // no value is beyond 8 bits
+{
+    _mm_storeu_si128((__m128i *)to, _mm512_cvtepi32_epi8(x));
+}
+VEC_INLINE ivec ivec_sub(ivec a, ivec b)
+{
+    return _mm512_sub_epi32(a, b);
+}
 VEC_INLINE ivec ivec_set(int32_t x)
 {
     return _mm512_set1_epi32(x);
@@ -52,7 +60,7 @@ VEC_INLINE ivec ivec_dot(ivec sum, ivec a, ivec b)
 VEC_INLINE ivec ivec_dot8(ivec sum, ivec a, ivec b)
 {
 #ifdef __AVX512VNNI__
-    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "vm"(b));
     return sum;
 #else
     return _mm512_add_epi32(sum, _mm512_madd_epi16(_mm512_maddubs_epi16(a, b), _mm512_set1_epi16(1)));
@@ -127,4 +135,83 @@ VEC_INLINE vec scales_of(vec scales, int groups, int chunk)
     const ivec first = groups == 2 ? _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1)
                                    : _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
     return _mm512_permutexvar_ps(_mm512_add_epi32(first, _mm512_set1_epi32(groups * chunk)), scales);
+}
+
+// ------------------------------------------------------------------------------------------ tokens as bytes
+
+// A group's products in each lane: c = bytes_start(less); then c = bytes_dot(…) for each quad of columns; bytes_sum(…) is what the integers of
+// weights and tokens give. `less`: -128 Σ x (VEC).
+//
+// Without VNNI two products are summed in 16 bits. Those of q4, whose quants have 8 added, are at most 15 * 127, so the sums of a whole
+// group fit there. q8's are |w| times x with w's sign: two are at most 2 * 128 * 127, which just fits.
+VEC_INLINE ivec bytes_start(const void *less)
+{
+#ifdef __AVX512VNNI__
+    return ivec_load(less);
+#else
+    (void)less;
+    return ivec_zero();
+#endif
+}
+
+VEC_INLINE ivec bytes_dot(enum dtype type, ivec c, ivec w, ivec x)
+{
+#ifdef __AVX512VNNI__
+    (void)type;
+    return ivec_dot8(c, w, x);
+#else
+    if (type == DTYPE_Q4)
+        return _mm512_add_epi16(c, _mm512_maddubs_epi16(w, x));
+    return ivec_dot8(c, _mm512_abs_epi8(w), _mm512_mask_sub_epi8(x, _mm512_movepi8_mask(w), ivec_zero(), x));
+#endif
+}
+
+VEC_INLINE ivec bytes_sum(enum dtype type, ivec c, const void *less)
+{
+#ifdef __AVX512VNNI__
+    (void)type;
+    (void)less;
+    return c;
+#else
+    if (type == DTYPE_Q4)
+        return _mm512_add_epi32(_mm512_madd_epi16(c, _mm512_set1_epi16(1)), _mm512_srai_epi32(ivec_load(less), 4));
+    return c;
+#endif
+}
+
+// The quants of two groups at p, or of one, in their order. With VNNI, q4's as 16 times what they are, since they are in a byte's upper half
+// then, and 128 more.
+VEC_INLINE void bytes_in_order(enum dtype type, uint8_t *to, const uint8_t *p, int groups)
+{
+    enum { CHOOSE = 0xca, OR_AND = 0xa8, AND_XOR = 0x6a }; // of bits a, b, c: a ? b : c, (a | b) & c, (a & b) ^ c
+    if (type == DTYPE_Q8) {
+        const ivec w = groups == 2 ? ivec_load(p) : _mm512_maskz_loadu_epi64(0x0f, p);
+#ifdef __AVX512VNNI__
+        ivec_store(to, _mm512_xor_si512(w, _mm512_set1_epi8(-128)));
+#else
+        ivec_store(to, w);
+#endif
+        return;
+    }
+    // A byte is two columns, the low four bits first.
+    const ivec w = _mm512_cvtepu8_epi16(groups == 2 ? _mm256_loadu_si256((const __m256i *)p)
+                                                    : _mm256_zextsi128_si256(_mm_loadu_si128((const __m128i *)p)));
+#ifdef __AVX512VNNI__
+    const ivec both =
+        _mm512_ternarylogic_epi64(_mm512_set1_epi16(0xff), _mm512_slli_epi16(w, 4), _mm512_slli_epi16(w, 8), CHOOSE);
+    ivec_store(to, _mm512_ternarylogic_epi64(both, _mm512_set1_epi8(-16), _mm512_set1_epi8(-128), AND_XOR));
+#else
+    const ivec both = _mm512_ternarylogic_epi64(w, _mm512_slli_epi16(w, 4), _mm512_set1_epi8(15), OR_AND);
+    ivec_store(to, _mm512_xor_si512(both, _mm512_set1_epi8(8)));
+#endif
+}
+
+VEC_INLINE float bytes_unit(enum dtype type)
+{
+#ifdef __AVX512VNNI__
+    return type == DTYPE_Q4 ? 1.0f / 16 : 1;
+#else
+    (void)type;
+    return 1;
+#endif
 }

@@ -1,64 +1,25 @@
-// Products of quantised matrices with many tokens, for either vector width; included by kernels_<isa>_quant.c after vec_quant.h.
+// Products of quantised matrices with many tokens, for either vector width and either form of the tokens; included by
+// kernels_<isa>_quant*.c after vec_quant_int16.h or vec_quant_int8.h.
 //
-// Blocked as vec_matmul.h is: a block of W becomes 16-bit integers in their order, (MANY_ROWS, MANY_COLS), in L2; panels of VEC tokens,
-// pairs of columns outermost, stay in L1. Two sums of each element of a tile stay in registers: the integers' over one group, and the
-// scaled ones' over the block. Scaling costs one conversion and one multiply-add for each 16 dot products, since a token has one scale in
-// the whole block: it is applied where the block's sums are added to those of the blocks before.
+// Blocked as vec_matmul.h is: a block of W becomes integers as the form wants them, (MANY_ROWS, MANY_COLS), in L2; panels of VEC tokens stay in
+// L1. Two sums of each element of a tile stay in registers: the integers' over one group, and the scaled ones' over the block.
 #pragma once
 #include "cpu/vec_quant.h"
 
 enum {
-    MANY_COLS = QUANT_BLOCK,
-    MANY_GROUPS = MANY_COLS / QUANT_GROUP,
-    MANY_ROWS = VEC == 16 ? 128 : 64,
-    MANY_TILE = QUANT_TILE_VECS * VEC, // tokens
-    MANY_TOKENS = 11 * MANY_TILE,
-    MANY_WEIGHTS = (int)sizeof(int16_t) * MANY_ROWS * MANY_COLS, // bytes
+    MANY_WEIGHTS = (int)sizeof(many_weight) * MANY_ROWS * MANY_COLS, // bytes
     MANY_SCALES = (int)sizeof(float) * MANY_ROWS * MANY_GROUPS,
     MANY_SUMS = (int)sizeof(float) * MANY_ROWS * MANY_TOKENS,
     QUANT_SCRATCH = MANY_WEIGHTS + MANY_SCALES + MANY_SUMS,
 };
 
-// A panel: (cols / 2, VEC, 2) integers, then (blocks, VEC) scales, in whole blocks.
-VEC_INLINE size_t panel_blocks(int cols)
+VEC_INLINE size_t many_size(int n, int cols)
 {
-    return ((size_t)cols + QUANT_BLOCK - 1) / QUANT_BLOCK;
-}
-VEC_INLINE size_t panel_bytes(int cols)
-{
-    return panel_blocks(cols) * VEC * (QUANT_BLOCK * sizeof(int16_t) + sizeof(float));
-}
-VEC_INLINE float *panel_scales(const char *panel, int cols)
-{
-    return (float *)(panel + panel_blocks(cols) * VEC * QUANT_BLOCK * sizeof(int16_t));
+    return (size_t)(n + VEC - 1) / VEC * panel_bytes(cols);
 }
 
-VEC_INLINE size_t quantised_size(int n, int cols)
+VEC_INLINE void many_quantise(void *to, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col)
 {
-    return n <= QUANT_FEW ? (size_t)n * few_bytes(cols) : (size_t)(n + VEC - 1) / VEC * panel_bytes(cols);
-}
-
-// One block of up to VEC tokens.
-VEC_INLINE void quantise_panel(char *panel, const float *x, ptrdiff_t ldx, int tokens, int cols, int first)
-{
-    float pairs[VEC][QUANT_BLOCK / 2]; // of 16-bit integers; they are only moved
-    float *scales = panel_scales(panel, cols) + first / QUANT_BLOCK * VEC;
-    memset(pairs, 0, sizeof pairs);
-    for (int t = 0; t < VEC; t++) {
-        int16_t block[QUANT_BLOCK] = {0};
-        scales[t] = t < tokens ? quantise_block(block, x + t * ldx, first, cols) : 0;
-        memcpy(pairs[t], block, sizeof block);
-    }
-    transpose((float *)panel + (ptrdiff_t)first / 2 * VEC, VEC, pairs[0], QUANT_BLOCK / 2, VEC, QUANT_BLOCK / 2);
-}
-
-VEC_INLINE void quantise(void *to, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col)
-{
-    if (n <= QUANT_FEW) {
-        for (int t = 0; t < n; t++)
-            quantise_few((char *)to + t * few_bytes(cols), x + t * ldx, cols, first_col, last_col);
-        return;
-    }
     for (ptrdiff_t t = 0; t < n; t += VEC)
         for (int c = first_col; c < last_col; c += QUANT_BLOCK)
             quantise_panel((char *)to + (size_t)(t / VEC) * panel_bytes(cols), x + t * ldx, ldx,
@@ -70,7 +31,7 @@ struct many {
     const struct quant_args *args;
     const uint16_t *scales; // (rows, groups)
     ptrdiff_t groups;
-    int16_t *block;      // (MANY_ROWS, MANY_COLS)
+    many_weight *block;  // (MANY_ROWS, MANY_COLS)
     float *block_scales; // (MANY_ROWS, MANY_GROUPS)
     float *sums;         // (MANY_ROWS, MANY_TOKENS)
 };
@@ -82,12 +43,14 @@ VEC_INLINE void many_convert(enum dtype type, const struct many *m, int first_ro
     for (int r = 0; r < rows; r++) {
         const ptrdiff_t at = (first_row + r) * m->groups + first_group;
         const uint8_t *from = (const uint8_t *)m->args->w + at * group_bytes;
-        for (int g = 0; g < groups; g++)
-            quants_in_order(type, m->block + r * MANY_COLS + g * QUANT_GROUP, from + g * group_bytes);
-        vec_store_part(m->block_scales + r * MANY_GROUPS, vec_load_part_as(DTYPE_FP16, m->scales, at, groups), groups);
+        const float unit = many_quants(type, m->block + r * MANY_COLS, from, groups);
+        vec scales = vec_load_part_as(DTYPE_FP16, m->scales, at, groups);
+        if (unit != 1)
+            scales = vec_mul(scales, vec_set(unit));
+        vec_store_part(m->block_scales + r * MANY_GROUPS, scales, groups);
     }
     for (int r = rows; r % QUANT_TALL_ROWS; r++) {
-        memset(m->block + r * MANY_COLS, 0, sizeof(int16_t) * MANY_COLS);
+        memset(m->block + r * MANY_COLS, 0, sizeof(many_weight) * MANY_COLS);
         memset(m->block_scales + r * MANY_GROUPS, 0, sizeof(float) * MANY_GROUPS);
     }
 }
@@ -110,83 +73,27 @@ VEC_INLINE void many_fetch(enum dtype type, const struct many *m, const struct m
     }
 }
 
-// A block's rows, a few of them, with the tokens of a few panels, over `groups` groups.
-struct many_tile {
-    float *sums;           // (rows, MANY_TOKENS): the products are added to these, or, where `first`, replace them
-    const int16_t *w;      // (rows, MANY_COLS)
-    const float *w_scales; // (rows, MANY_GROUPS)
-    const char *panel; // the first panel's integers at the block's first column; the next panel's are panel_size bytes further
-    const float *scales; // of its tokens
-    ptrdiff_t panel_size;
-    int groups;
-    bool first;
-};
-
-// n_rows and n_vecs are constants where this is inlined.
-VEC_INLINE void many_tile(int n_rows, int n_vecs, const struct many_tile *tile)
-{
-    const struct many_tile a = *tile;
-    vec f[QUANT_TALL_ROWS][QUANT_TILE_VECS];
-#pragma GCC unroll 8
-    for (int r = 0; r < n_rows; r++)
-#pragma GCC unroll 8
-        for (int j = 0; j < n_vecs; j++) {
-            f[r][j] = vec_zero();
-            __builtin_prefetch(a.sums + r * MANY_TOKENS + j * VEC); // needed at the end: time enough to come from L2
-        }
-    for (int g = 0; g < a.groups; g++) {
-        ivec c[QUANT_TALL_ROWS][QUANT_TILE_VECS];
-#pragma GCC unroll 8
-        for (int r = 0; r < n_rows; r++)
-#pragma GCC unroll 8
-            for (int j = 0; j < n_vecs; j++)
-                c[r][j] = ivec_zero();
-        for (ptrdiff_t k = (ptrdiff_t)g * QUANT_GROUP; k < (ptrdiff_t)(g + 1) * QUANT_GROUP; k += 2) {
-            ivec x[QUANT_TILE_VECS];
-#pragma GCC unroll 8
-            for (int j = 0; j < n_vecs; j++)
-                x[j] = ivec_load(a.panel + j * a.panel_size + k * VEC * (ptrdiff_t)sizeof(int16_t));
-#pragma GCC unroll 8
-            for (int r = 0; r < n_rows; r++) {
-                int32_t pair;
-                memcpy(&pair, a.w + r * MANY_COLS + k, sizeof pair);
-                const ivec weights = ivec_set(pair);
-#pragma GCC unroll 8
-                for (int j = 0; j < n_vecs; j++)
-                    c[r][j] = ivec_dot(c[r][j], weights, x[j]);
-            }
-        }
-#pragma GCC unroll 8
-        for (int r = 0; r < n_rows; r++) {
-            const vec scale = vec_set(a.w_scales[r * MANY_GROUPS + g]);
-#pragma GCC unroll 8
-            for (int j = 0; j < n_vecs; j++)
-                f[r][j] = vec_fma(ivec_to_float(c[r][j]), scale, f[r][j]);
-        }
-    }
-#pragma GCC unroll 8
-    for (int j = 0; j < n_vecs; j++) {
-        const vec scale = vec_load((const float *)((const char *)a.scales + j * a.panel_size));
-#pragma GCC unroll 8
-        for (int r = 0; r < n_rows; r++) {
-            float *sum = a.sums + r * MANY_TOKENS + j * VEC;
-            vec_store(sum, vec_fma(f[r][j], scale, a.first ? vec_zero() : vec_load(sum)));
-        }
-    }
-}
-
 // Not inlined: all registers are for the tile alone.
-static __attribute__((noinline)) void many_tile_full(const struct many_tile *tile)
+static __attribute__((noinline)) void many_tile_full(enum dtype type, const struct many_tile *tile)
 {
-    many_tile(QUANT_TILE_ROWS, QUANT_TILE_VECS, tile);
+    if (type == DTYPE_Q8)
+        many_tile(DTYPE_Q8, QUANT_TILE_ROWS, QUANT_TILE_VECS, tile);
+    else
+        many_tile(DTYPE_Q4, QUANT_TILE_ROWS, QUANT_TILE_VECS, tile);
 }
-static __attribute__((noinline)) void many_tile_two(const struct many_tile *tile)
+static __attribute__((noinline)) void many_tile_two(enum dtype type, const struct many_tile *tile)
 {
-    many_tile(QUANT_TILE_ROWS, 2, tile);
+    if (type == DTYPE_Q8)
+        many_tile(DTYPE_Q8, QUANT_TILE_ROWS, 2, tile);
+    else
+        many_tile(DTYPE_Q4, QUANT_TILE_ROWS, 2, tile);
 }
-static __attribute__((noinline)) void many_tile_tall(const struct many_tile *tile)
+static __attribute__((noinline)) void many_tile_tall(enum dtype type, const struct many_tile *tile)
 {
-    many_tile(QUANT_TALL_ROWS, 1, tile);
+    if (type == DTYPE_Q8)
+        many_tile(DTYPE_Q8, QUANT_TALL_ROWS, 1, tile);
+    else
+        many_tile(DTYPE_Q4, QUANT_TALL_ROWS, 1, tile);
 }
 
 VEC_INLINE void many_block(enum dtype type, const struct many *m, int rows, int first_token, int tokens, int first_group,
@@ -196,12 +103,11 @@ VEC_INLINE void many_block(enum dtype type, const struct many *m, int rows, int 
     for (int t = 0; t < tokens; t += MANY_TILE) {
         const char *panel = (const char *)m->args->x + (first_token + t) / VEC * size;
         struct many_tile tile = {
-            .panel = panel + (ptrdiff_t)first_group * QUANT_GROUP * VEC * (ptrdiff_t)sizeof(int16_t),
-            .scales = panel_scales(panel, m->args->cols) + (ptrdiff_t)first_group / MANY_GROUPS * VEC,
             .panel_size = size,
             .groups = groups,
             .first = first_group == 0,
         };
+        many_panel(&tile, panel, m->args->cols, first_group);
         const int left = (tokens - t + VEC - 1) / VEC;
         const int step = left == 1 ? QUANT_TALL_ROWS : QUANT_TILE_ROWS;
         for (int r = 0; r < rows; r += step) {
@@ -211,11 +117,11 @@ VEC_INLINE void many_block(enum dtype type, const struct many *m, int rows, int 
             tile.w = m->block + r * MANY_COLS;
             tile.w_scales = m->block_scales + r * MANY_GROUPS;
             if (left >= QUANT_TILE_VECS)
-                many_tile_full(&tile);
+                many_tile_full(type, &tile);
             else if (left == 2)
-                many_tile_two(&tile);
+                many_tile_two(type, &tile);
             else
-                many_tile_tall(&tile);
+                many_tile_tall(type, &tile);
         }
     }
 }
@@ -244,7 +150,7 @@ VEC_INLINE void many(enum dtype type, const struct quant_args *a)
         .args = a,
         .scales = (const uint16_t *)((const uint8_t *)a->w + a->rows * groups * (ptrdiff_t)dtype_group_bytes[type]),
         .groups = groups,
-        .block = (int16_t *)scratch,
+        .block = (many_weight *)scratch,
         .block_scales = (float *)(scratch + MANY_WEIGHTS),
         .sums = (float *)(scratch + MANY_WEIGHTS + MANY_SCALES),
     };
@@ -255,12 +161,4 @@ VEC_INLINE void many(enum dtype type, const struct quant_args *a)
         for (int r = a->first_row; r < a->last_row; r += MANY_ROWS)
             many_rows(type, &m, r, a->last_row - r < MANY_ROWS ? a->last_row - r : MANY_ROWS, t,
                       a->n - t < per_block ? a->n - t : per_block);
-}
-
-VEC_INLINE void quant_product(enum dtype type, const struct quant_args *a)
-{
-    if (a->n <= QUANT_FEW)
-        few(type, a);
-    else
-        many(type, a);
 }

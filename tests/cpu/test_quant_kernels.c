@@ -6,8 +6,18 @@ static const int widths[] = {1, 31, 32, 33, 64, 96, 128, 200, 256, 352, 512, 544
 
 enum { N_WIDTHS = sizeof widths / sizeof *widths };
 
+// How tokens are quantised, by the rules that kernels_scalar_quant.c states.
+struct form {
+    bool int8;
+    int block;  // columns with one scale
+    float most; // of the integers
+};
+static const struct form forms[] = {{false, 128, 32512}, {true, 32, 127}};
+
 struct problem {
     enum dtype type;
+    const struct form *form;
+    const struct quant_kernels *quant;
     int rows, cols, groups, n;
     ptrdiff_t ldx, ldy;
     uint8_t *w; // quants, then scales, as docs/format.md has them
@@ -33,9 +43,10 @@ static double scale_at(const struct problem *p, int row, int group)
     return fp16_value(half);
 }
 
-static struct problem make_problem(struct fixture *f, enum dtype type, int rows, int cols, int n)
+static struct problem make_problem(struct fixture *f, const struct form *form, enum dtype type, int rows, int cols, int n)
 {
-    struct problem p = {.type = type, .rows = rows, .cols = cols, .groups = (cols + 31) / 32, .n = n};
+    struct problem p = {.type = type, .form = form, .rows = rows, .cols = cols, .groups = (cols + 31) / 32, .n = n};
+    p.quant = form->int8 ? f->kernels->quant8 : f->kernels->quant;
     p.ldx = cols + n % 3;
     p.ldy = rows + n % 2;
     const size_t n_groups = (size_t)rows * (size_t)p.groups, bytes = type == DTYPE_Q8 ? 32 : 16;
@@ -53,21 +64,21 @@ static struct problem make_problem(struct fixture *f, enum dtype type, int rows,
         for (int c = 0; c < cols; c++)
             p.x[t * p.ldx + c] *= (t + c / 32) % 5 == 0 ? 0 : (float)ldexp(1, (t * 3 + c / 32 * 7) % 24 - 12);
     p.y = guarded(f, sizeof *p.y * (size_t)((n - 1) * p.ldy + rows));
-    p.quantised = guarded_scratch(f, f->kernels->quant->size(n, cols));
-    p.scratch = guarded_scratch(f, f->kernels->quant->scratch);
+    p.quantised = guarded_scratch(f, p.quant->size(n, cols));
+    p.scratch = guarded_scratch(f, p.quant->scratch);
     return p;
 }
 
 // In pieces, as a team shares it.
-static void quantise(const struct fixture *f, const struct problem *p, int piece)
+static void quantise(const struct problem *p, int piece)
 {
     for (int c = 0; c < p->cols; c += piece)
-        f->kernels->quant->quantise(p->quantised, p->x, p->ldx, p->n, p->cols, c, p->cols - c < piece ? p->cols : c + piece);
+        p->quant->quantise(p->quantised, p->x, p->ldx, p->n, p->cols, c, p->cols - c < piece ? p->cols : c + piece);
 }
 
-static void multiply(const struct fixture *f, const struct problem *p, int first, int last)
+static void multiply(const struct problem *p, int first, int last)
 {
-    f->kernels->quant->product[p->type](&(struct quant_args){
+    p->quant->product[p->type](&(struct quant_args){
         .y = p->y + first,
         .ldy = p->ldy,
         .w = p->w,
@@ -81,41 +92,55 @@ static void multiply(const struct fixture *f, const struct problem *p, int first
     });
 }
 
-// What a value becomes: by the rule that kernels_scalar_quant.c states.
-static double quantised_value(const float *block, int n, int i, double *step)
+// What a token's values become, and their blocks' scales. (cols)
+static void quantised_values(const struct problem *p, int t, double *values, double *steps)
 {
-    float most = 0;
-    for (int j = 0; j < n; j++)
-        most = fmaxf(most, fabsf(block[j]));
-    const float scale = most / 32512;
-    *step = scale;
-    return most > 0 ? (double)nearbyintf(block[i] * (32512 / most)) * (double)scale : 0;
+    const float *x = p->x + t * p->ldx;
+    for (int first = 0; first < p->cols; first += p->form->block) {
+        const int n = p->cols - first < p->form->block ? p->cols - first : p->form->block;
+        float most = 0;
+        for (int i = first; i < first + n; i++)
+            most = fmaxf(most, fabsf(x[i]));
+        const float scale = most / p->form->most;
+        for (int i = first; i < first + n; i++) {
+            values[i] = most > 0 ? (double)nearbyintf(x[i] * (p->form->most / most)) * (double)scale : 0;
+            steps[i] = scale;
+        }
+    }
 }
 
 static void check(const struct problem *p)
 {
-    for (int t = 0; t < p->n; t++)
+    double *values = malloc(2 * sizeof *values * (size_t)p->cols), *steps = values + p->cols;
+    for (int t = 0; t < p->n; t++) {
+        quantised_values(p, t, values, steps);
         for (int r = 0; r < p->rows; r++) {
             double same = 0, before = 0, magnitude = 0, bound = 0;
             for (int c = 0; c < p->cols; c++) {
-                const int first = c / 128 * 128, n = p->cols - first < 128 ? p->cols - first : 128;
-                const double w = quant_at(p, r, c) * scale_at(p, r, c / 32);
-                double step;
-                same += w * quantised_value(p->x + t * p->ldx + first, n, c - first, &step);
-                before += w * (double)p->x[t * p->ldx + c];
-                magnitude += fabs(w * (double)p->x[t * p->ldx + c]);
-                bound += 0.501 * fabs(w) * step;
+                const double w = quant_at(p, r, c) * scale_at(p, r, c / 32), x = (double)p->x[t * p->ldx + c];
+                same += w * values[c];
+                before += w * x;
+                magnitude += fabs(w) * fmax(fabs(x), fabs(values[c]));
+                bound += 0.501 * fabs(w) * steps[c];
             }
             const double found = p->y[t * p->ldy + r], rounding = sum_error(p->cols) * magnitude;
             assert_near(found, same, rounding, "product of quants", t, r);
             assert_near(found, before, rounding + bound, "product", t, r);
         }
+    }
+    free(values);
     for (int t = 0; t + 1 < p->n; t++)
         for (ptrdiff_t i = p->rows; i < p->ldy; i++)
             assert_true(isnan(p->y[t * p->ldy + i])); // the poison between the rows
 }
 
 static const enum dtype types[] = {DTYPE_Q8, DTYPE_Q4};
+
+enum { KINDS = 4 }; // every form with every type
+static struct problem make_kind(struct fixture *f, int kind, int rows, int cols, int n)
+{
+    return make_problem(f, &forms[kind / 2], types[kind % 2], rows, cols, n);
+}
 
 static void test_few(void **state)
 {
@@ -124,9 +149,9 @@ static void test_few(void **state)
         for (int n = 1; n <= 8; n++)
             for (int i = 0; i < N_WIDTHS; i++)
                 for (int rows = 1; rows <= 13; rows += rows < 5 ? 1 : 4) {
-                    const struct problem p = make_problem(f, types[type], rows, widths[i], n);
-                    quantise(f, &p, i % 2 ? 1024 : 256);
-                    multiply(f, &p, 0, rows);
+                    const struct problem p = make_problem(f, &forms[0], types[type], rows, widths[i], n);
+                    quantise(&p, i % 2 ? 1024 : 256);
+                    multiply(&p, 0, rows);
                     check(&p);
                     release(f);
                 }
@@ -136,12 +161,12 @@ static void test_many(void **state)
 {
     struct fixture *f = fixture_of(state);
     static const int counts[] = {9, 16, 17, 31, 33, 48, 49, 100};
-    for (int type = 0; type < 2; type++)
+    for (int kind = 0; kind < KINDS; kind++)
         for (int i = 0; i < N_WIDTHS; i++)
             for (int j = 0; j < 8; j++) {
-                const struct problem p = make_problem(f, types[type], 1 + (i * 7 + j * 11) % 34, widths[i], counts[j]);
-                quantise(f, &p, j % 2 ? 128 : 1024);
-                multiply(f, &p, 0, p.rows);
+                const struct problem p = make_kind(f, kind, 1 + (i * 7 + j * 11) % 34, widths[i], counts[j]);
+                quantise(&p, j % 2 ? 128 : 1024);
+                multiply(&p, 0, p.rows);
                 check(&p);
                 release(f);
             }
@@ -151,11 +176,12 @@ static void test_many(void **state)
 static void test_blocks(void **state)
 {
     struct fixture *f = fixture_of(state);
-    static const int sizes[][3] = {{150, 40, 9}, {275, 32, 50}, {33, 70, 1000}, {9, 300, 401}};
-    for (int i = 0; i < 4; i++) {
-        const struct problem p = make_problem(f, types[i % 2], sizes[i][0], sizes[i][1], sizes[i][2]);
-        quantise(f, &p, 128);
-        multiply(f, &p, 0, p.rows);
+    static const int sizes[][3] = {{150, 40, 9}, {275, 32, 50}, {33, 70, 1000}, {9, 300, 401}, {135, 600, 35}};
+    for (int i = 0; i < 10; i++) {
+        const int *size = sizes[i % 5];
+        const struct problem p = make_kind(f, i / 5 * 2 + i % 2, size[0], size[1], size[2]);
+        quantise(&p, 128);
+        multiply(&p, 0, p.rows);
         check(&p);
         release(f);
     }
@@ -165,15 +191,15 @@ static void test_blocks(void **state)
 static void test_extremes(void **state)
 {
     struct fixture *f = fixture_of(state);
-    for (int type = 0; type < 2; type++)
+    for (int kind = 0; kind < KINDS; kind++)
         for (int n = 1; n <= 20; n += 19)
             for (int sign = -1; sign <= 1; sign += 2) {
-                const struct problem p = make_problem(f, types[type], 5, 480, n);
-                memset(p.w, types[type] == DTYPE_Q8 ? 0x80 : 0x88, (size_t)p.rows * 15 * (types[type] == DTYPE_Q8 ? 32 : 16));
+                const struct problem p = make_kind(f, kind, 5, 480, n);
+                memset(p.w, p.type == DTYPE_Q8 ? 0x80 : 0x88, (size_t)p.rows * 15 * (p.type == DTYPE_Q8 ? 32 : 16));
                 for (int i = 0; i < (n - 1) * p.ldx + p.cols; i++)
                     p.x[i] = (float)sign * 1e30f;
-                quantise(f, &p, 1024);
-                multiply(f, &p, 0, p.rows);
+                quantise(&p, 1024);
+                multiply(&p, 0, p.rows);
                 check(&p);
                 release(f);
             }
@@ -182,19 +208,19 @@ static void test_extremes(void **state)
 static void test_row_shares(void **state)
 {
     struct fixture *f = fixture_of(state);
-    for (int type = 0; type < 2; type++)
+    for (int kind = 0; kind < KINDS; kind++)
         for (int n = 1; n <= 70; n = n < 9 ? n + 1 : n + 23) {
-            const struct problem p = make_problem(f, types[type], 83, 333, n);
+            const struct problem p = make_kind(f, kind, 83, 333, n);
             const size_t bytes = sizeof(float) * (size_t)((n - 1) * p.ldy + p.rows);
             float *whole = malloc(bytes);
-            quantise(f, &p, 128);
-            multiply(f, &p, 0, p.rows);
+            quantise(&p, 128);
+            multiply(&p, 0, p.rows);
             memcpy(whole, p.y, bytes);
             memset(p.y, 0xff, bytes);
             for (int first = 0, last; first < p.rows; first = last) {
                 last = first + 1 + below(f, 30);
                 last = last < p.rows ? last : p.rows;
-                multiply(f, &p, first, last);
+                multiply(&p, first, last);
             }
             assert_memory_equal(p.y, whole, bytes);
             free(whole);
@@ -207,13 +233,13 @@ static void test_not_numbers(void **state)
 {
     struct fixture *f = fixture_of(state);
     static const float values[] = {NAN, INFINITY, -INFINITY};
-    for (int type = 0; type < 2; type++)
+    for (int kind = 0; kind < KINDS; kind++)
         for (int n = 3; n <= 20; n += 17)
             for (int v = 0; v < 3; v++) {
-                const struct problem p = make_problem(f, types[type], 4, 100, n);
+                const struct problem p = make_kind(f, kind, 4, 100, n);
                 p.x[1 * p.ldx + 70] = values[v];
-                quantise(f, &p, 1024);
-                multiply(f, &p, 0, p.rows);
+                quantise(&p, 1024);
+                multiply(&p, 0, p.rows);
                 for (int r = 0; r < p.rows; r++) {
                     assert_false(isfinite(p.y[p.ldy + r]));
                     assert_true(isfinite(p.y[r]) && isfinite(p.y[2 * p.ldy + r]));
@@ -222,12 +248,36 @@ static void test_not_numbers(void **state)
             }
 }
 
+// Up to QUANT_FEW tokens keep 16 bits: both tables give the same bits, and with more they do not.
+static void test_forms_differ(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    for (int type = 0; type < 2; type++)
+        for (int n = 1; n <= 20; n = n < 9 ? n + 1 : n + 11) {
+            const struct problem p = make_kind(f, type, 30, 200, n);
+            const size_t bytes = sizeof(float) * (size_t)((n - 1) * p.ldy + p.rows);
+            float *of_int16 = malloc(bytes);
+            quantise(&p, 128);
+            multiply(&p, 0, p.rows);
+            memcpy(of_int16, p.y, bytes);
+            struct problem other = p;
+            other.quant = f->kernels->quant8;
+            other.quantised = guarded_scratch(f, other.quant->size(n, p.cols));
+            other.scratch = guarded_scratch(f, other.quant->scratch);
+            quantise(&other, 128);
+            multiply(&other, 0, p.rows);
+            assert_int_equal(memcmp(p.y, of_int16, bytes) == 0, n <= QUANT_FEW);
+            free(of_int16);
+            release(f);
+        }
+}
+
 static void test_rows_to_fp32(void **state)
 {
     struct fixture *f = fixture_of(state);
     for (int type = 0; type < 2; type++)
         for (int i = 0; i < N_WIDTHS; i++) {
-            const struct problem p = make_problem(f, types[type], 3, widths[i], 1);
+            const struct problem p = make_kind(f, type, 3, widths[i], 1);
             float *y = guarded(f, sizeof *y * (size_t)p.cols);
             for (int r = 0; r < p.rows; r++) {
                 quant_row_to_fp32(y, p.type, p.w, p.rows, p.cols, r);
@@ -247,6 +297,7 @@ int main(void)
         {"the largest sums do not overflow", test_extremes},
         {"shares of rows give the same bits", test_row_shares},
         {"what is not a number stays none", test_not_numbers},
+        {"up to 8 tokens keep 16 bits", test_forms_differ},
         {"rows become floats exactly", test_rows_to_fp32},
     };
     return run_on_every_isa("quantised kernels", cases, sizeof cases / sizeof *cases);

@@ -1,0 +1,56 @@
+"""Option --activations: int8 where it multiplies, refused where it cannot, and never by default."""
+
+import re
+
+import pytest
+from harness import ROOT, convert_directory
+
+TEXT = ("-m", "perplexity", "-f", ROOT / "models/fable-4m/heldout.txt", "--ctx", 256, "--max-tokens", 1024)
+
+
+@pytest.fixture(scope="module", params=["q8", "q4"])
+def quantised(request, program, tmp_path_factory):
+    path = tmp_path_factory.mktemp(request.param) / "model.bin"
+    return type(program)(program.binary, convert_directory(ROOT / "models/fable-4m", path, "--dtype", request.param))
+
+
+@pytest.fixture
+def logits(quantised, tmp_path):
+    def run(*options):
+        path = tmp_path / "logits"
+        quantised.ok(*TEXT, "--save-logits", path, *options)
+        return path.read_bytes()
+
+    return run
+
+
+def test_the_same_bits_with_any_number_of_threads_and_in_every_run(logits):
+    first = logits("--activations", "int8", "--threads", 1)
+    for threads in (1, 2, 3):
+        assert logits("--activations", "int8", "--threads", threads) == first
+
+
+def test_the_default_is_int16(logits):
+    assert logits() == logits("--activations", "int16") != logits("--activations", "int8")
+
+
+def test_up_to_8_tokens_keep_16_bits(logits):
+    assert logits("--activations", "int8", "--chunk", 8) == logits("--chunk", 8)
+    assert logits("--activations", "int8", "--chunk", 9) != logits("--chunk", 9)
+
+
+@pytest.mark.parametrize("isa", ["auto", "avx2", "scalar"])
+def test_what_it_loses(quantised, tmp_path, isa):
+    quantised.ok(*TEXT, "--save-logits", tmp_path / "base")
+    done = quantised(*TEXT, "--kl-base", tmp_path / "base", "--activations", "int8", "--isa", isa)
+    if b"not one that this machine has" in done.stderr or b"this machine has:" in done.stderr:
+        pytest.skip(f"no {isa} here")
+    assert done.returncode == 0 and b", activations int8" in done.stderr
+    mean = float(re.search(rb"KL divergence: mean ([0-9.e+-]+)", done.stdout + done.stderr).group(1))
+    assert 1e-5 < mean < 5e-4
+
+
+def test_refused_where_no_weights_are_quantised(program):
+    line = program.fails(2, "-i", "x", "-d", "cpu", "--activations", "int8")
+    assert "activations: found int8, which multiplies q8 and q4 weights: this model has none of these" in line
+    assert program.ok("-i", "x", "-n", 1, "--activations", "int16")
