@@ -36,6 +36,13 @@ TIME_LIMIT = 900  # seconds, for each job
 THREADED_ROOMS = ("engine", "cpu")  # what runs on several threads, for ThreadSanitizer
 THREADED_TESTS = "rollback or tiny-llama- or tiny-mixtral-"  # of the parity tests, likewise
 CUDA_ROOM = "cuda"  # tested in builds of its own
+# Its Python tests' emulated GPU is one core's: in parts that run at the same time, each below the limit.
+CUDA_PARTS = (
+    ("-fp32", "fp32-fp32"),
+    ("-brief", "briefly and not fp32-fp32"),
+    ("-same", "selections or perplexity or pass_keys"),
+    ("-half", "not (fp32-fp32 or briefly or selections or perplexity or pass_keys)"),
+)
 CUDA_ASAN_TESTS = "tiny-mixtral-fp16"  # of its Python tests, under AddressSanitizer
 # Python tests that run none of the C code, build it themselves, or time it; and those that have other builds.
 UNSANITIZED = ("tools", "install", "bench", CUDA_ROOM)
@@ -157,7 +164,7 @@ def pytest_jobs(variant, *options, leave_out=(), rooms=None, prefix=(), label=""
 
 
 def cuda_jobs():
-    for label, which in (("-fp32", "fp32-fp32"), ("-half", "not fp32-fp32")):
+    for label, which in CUDA_PARTS:
         yield from pytest_jobs("emulated", "-k", which, rooms=(CUDA_ROOM,), label=label)
     yield from pytest_jobs("emulated-asan", "-k", CUDA_ASAN_TESTS, rooms=(CUDA_ROOM,))
     for variant in ("emulated-asan", "emulated-msan", "emulated"):

@@ -27,8 +27,10 @@ CUDA_OBJECTS := $(CUDA_SOURCES:%.cu=$(BUILD)/%.cu.o) $(patsubst %.cc,$(BUILD)/%.
 CUDA_STATIC  := $(BUILD)/libyalm-cuda.a
 CUDA_TESTS   := $(patsubst %.cc,$(BUILD)/%,$(wildcard tests/cuda/test_*.cc))
 CUDA_BENCHES := $(patsubst %.cu,$(BUILD)/%,$(wildcard bench/cuda_*.cu))
+SELECTIONS   := $(BUILD)/tests/cuda/compare_selections
 
-cuda-test-programs: $(CUDA_TESTS) $(if $(filter emulated-msan,$(VARIANT)),,$(patsubst %.c,$(BUILD)/%,$(wildcard tests/cuda/*.c))) \
+cuda-test-programs: $(CUDA_TESTS) \
+                    $(if $(filter emulated-msan,$(VARIANT)),,$(patsubst %.c,$(BUILD)/%,$(wildcard tests/cuda/*.c)) $(SELECTIONS)) \
                     $(if $(filter emulated,$(VARIANT)),$(CUDA_BENCHES) $(BUILD)/bench/random_model)
 
 all: $(CUDA_LIBRARY)
@@ -53,12 +55,19 @@ $(BUILD)/tests/cuda/%: tests/cuda/%.cc $(CUDA_STATIC) $(STATIC)
 	@mkdir -p $(@D)
 	$(CXX) $(CXX_BASE) $(CFLAGS) $(THREADS) $(LINK) -o $@ $< $(CUDA_STATIC) $(STATIC) $(LIBS) -lcmocka
 
+# Two languages, since the backends' headers share names.
+$(BUILD)/tests/cuda/selections/cpu.o: tests/cuda/selections/cpu.c $(BUILD)/settings
+	@mkdir -p $(@D)
+	$(CC) $(BASE) $(CFLAGS) $(THREADS) -c -o $@ $<
+$(SELECTIONS): tests/cuda/selections/compare.cc $(BUILD)/tests/cuda/selections/cpu.o $(CUDA_STATIC) $(STATIC)
+	$(CXX) $(CXX_BASE) $(CFLAGS) $(THREADS) $(LINK) -o $@ $(filter %.cc %.o,$^) $(CUDA_STATIC) $(STATIC) $(LIBS)
+
 $(BUILD)/bench/cuda_%: bench/cuda_%.cu $(CUDA_STATIC) $(STATIC)
 	@mkdir -p $(@D)
 	$(CXX) -x c++ $(CXX_BASE) -MT $@ -MF $@.d $(CFLAGS) $(THREADS) -c -o $@.o $<
 	$(CXX) $(THREADS) $(LINK) -o $@ $@.o $(CUDA_STATIC) $(STATIC) $(LIBS)
 
--include $(CUDA_OBJECTS:.o=.d) $(CUDA_TESTS:=.d) $(CUDA_BENCHES:=.d)
+-include $(CUDA_OBJECTS:.o=.d) $(CUDA_TESTS:=.d) $(CUDA_BENCHES:=.d) $(SELECTIONS:=.d) $(BUILD)/tests/cuda/selections/cpu.d
 else ifeq ($(VARIANT),release)
 # ---------------------------------------------------------------------------------------- for GPUs
 
@@ -119,18 +128,26 @@ $(CUDA_LIBRARY): $(CUDA_OBJECTS) $(CUDA_SHARED_OBJECTS)
 CUDA_BENCHES := $(patsubst bench/%.cu,$(CUDA_BUILD)/bench/%,$(wildcard bench/cuda_*.cu))
 CUDA_CHECKS  := $(patsubst tests/cuda/%.cc,$(CUDA_BUILD)/tests/%,$(filter-out %/test_emulator.cc %/test_emulator_faults.cc,$(wildcard tests/cuda/test_*.cc)))
 CUDA_CHECK_FLAGS = $(filter-out -Xptxas -v,$(NVCC_FLAGS)) $(CUDA_CODE) -Itests
-cuda-check-programs: cuda $(CUDA_CHECKS) $(CUDA_BENCHES) $(BUILD)/bench/random_model $(BUILD)/tests/cuda/compare_devices
+SELECTIONS   := $(CUDA_BUILD)/tests/compare_selections
+cuda-check-programs: cuda $(CUDA_CHECKS) $(CUDA_BENCHES) $(BUILD)/bench/random_model $(BUILD)/tests/cuda/compare_devices $(SELECTIONS)
 
 $(CUDA_BUILD)/tests/%: tests/cuda/%.cc $(CUDA_OBJECTS) $(STATIC)
 	@mkdir -p $(@D)
 	$(NVCC) -x cu $(CUDA_CHECK_FLAGS) -MMD -MT $@ -MF $@.d -c -o $@.o $<
 	$(NVCC) $(CUDA_LINK) -o $@ $@.o $(CUDA_OBJECTS) $(STATIC) -lcmocka $(CUDA_LIBS) $(filter-out -pthread,$(LIBS))
 
+$(CUDA_BUILD)/tests/selections/cpu.o: tests/cuda/selections/cpu.c $(BUILD)/settings
+	@mkdir -p $(@D)
+	$(CC) $(BASE) $(CFLAGS) $(THREADS) -c -o $@ $<
+$(SELECTIONS): tests/cuda/selections/compare.cc $(CUDA_BUILD)/tests/selections/cpu.o $(CUDA_OBJECTS) $(STATIC)
+	$(NVCC) -x cu $(CUDA_CHECK_FLAGS) -MMD -MT $@ -MF $@.d -c -o $@.o $<
+	$(NVCC) $(CUDA_LINK) -o $@ $@.o $(CUDA_BUILD)/tests/selections/cpu.o $(CUDA_OBJECTS) $(STATIC) $(CUDA_LIBS) $(filter-out -pthread,$(LIBS))
+
 $(CUDA_BUILD)/bench/cuda_%: bench/cuda_%.cu $(CUDA_OBJECTS) $(STATIC)
 	@mkdir -p $(@D)
 	$(NVCC) $(CUDA_CHECK_FLAGS) -MMD -MT $@ -MF $@.d -c -o $@.o $<
 	$(NVCC) $(CUDA_LINK) -o $@ $@.o $(CUDA_OBJECTS) $(STATIC) $(CUDA_LIBS) $(filter-out -pthread,$(LIBS))
 
--include $(CUDA_OBJECTS:.o=.d) $(CUDA_CHECKS:=.d) $(CUDA_BENCHES:=.d)
+-include $(CUDA_OBJECTS:.o=.d) $(CUDA_CHECKS:=.d) $(CUDA_BENCHES:=.d) $(SELECTIONS:=.d) $(CUDA_BUILD)/tests/selections/cpu.d
 endif
 endif

@@ -1,18 +1,15 @@
 // Does the same on the CPU and on the GPU, by one program through the public API, and says how far apart they come:
 //
 //     compare_devices MODEL TOKENS [kv=fp16|fp32|int8] [chunk=N] [sparq=R,K,LOCAL,COPY,TAIL]
-//                     [hybrid=RATIO,MIN_K,LOCAL,TOP_P,TAIL,DENSE_LAYERS,REUSE_LAYERS,D_SUB codebooks=FILE] [brief]
+//                     [hybrid=RATIO,MIN_K,LOCAL,TOP_P,TAIL,DENSE_LAYERS,REUSE_LAYERS,D_SUB codebooks=FILE] [brief|short]
 //
 // TOKENS holds int32 ids. sparq, hybrid: that attention, from the first key on, with these of yalm_sparq's or yalm_hybrid's fields; the hybrid's codebooks
 // are learned from the tokens, into FILE. For each scenario one line on stdout: its name, the largest difference of two logits in units of their
 // row's range (on the CPU), the median of the rows' largest differences, and how many rows were compared; of sampling, how many tokens differ and
 // how many were drawn.
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "yalm.h"
+#include "devices_testing.h"
 
 static const char *const devices[] = {"cpu", "cuda"};
 
@@ -24,16 +21,11 @@ struct pair {
     const int32_t *tokens;        // (n)
     int n, vocab;
     bool brief;                // prefill, decode of a few tokens, and rollback only
+    bool few;                  // likewise, and fewer tokens
     yalm_session *sessions[2]; // in the order of `devices`
     double rows[MAX_ROWS];     // (n_rows): the largest difference in each
     int n_rows;
 };
-
-static void quit(const char *what, const yalm_error *error)
-{
-    fprintf(stderr, "compare_devices: %s: %s\n", what, error ? error->text : "");
-    exit(error && error->status ? (int)error->status : YALM_FAILED);
-}
 
 static void open_both(struct pair *p)
 {
@@ -116,7 +108,7 @@ static void prefill(struct pair *p)
 static void pieces(struct pair *p)
 {
     open_both(p);
-    evaluate_pieces(p, 0, p->n, 7);
+    evaluate_pieces(p, 0, p->few ? 14 : p->n, 7);
     report(p, "pieces");
 }
 
@@ -127,6 +119,18 @@ static void decode(struct pair *p)
     evaluate(p, p->tokens, from, YALM_LOGITS_LAST);
     evaluate_pieces(p, from, p->n, 1);
     report(p, "decode");
+}
+
+// From the first token on one by one, in fp32 where the cache were of fp16: nothing is rounded but what weights and tokens are multiplied as.
+static void singles(struct pair *p)
+{
+    const yalm_session_options options = p->options;
+    if (p->options.kv == YALM_KV_FP16)
+        p->options.kv = YALM_KV_FP32;
+    open_both(p);
+    evaluate_pieces(p, 0, p->few ? 14 : p->n / 2, 1);
+    report(p, "singles");
+    p->options = options;
 }
 
 // Logits of a token that is evaluated alone, wanted as "all"; and a token whose logits nobody wants.
@@ -272,66 +276,6 @@ static void compare_memory(const struct pair *p)
 
 // ------------------------------------------------------------------------------------------ main
 
-static int32_t *read_tokens(const char *path, int *n)
-{
-    FILE *file = fopen(path, "rb");
-    int32_t *tokens = NULL;
-    if (file && fseek(file, 0, SEEK_END) == 0) {
-        *n = (int)(ftell(file) / (long)sizeof *tokens);
-        tokens = malloc((size_t)*n * sizeof *tokens + 1);
-        rewind(file);
-        if (tokens && fread(tokens, sizeof *tokens, (size_t)*n, file) != (size_t)*n)
-            *n = 0;
-    }
-    if (file)
-        fclose(file);
-    return tokens;
-}
-
-// Codebooks of the model, from the tokens.
-static void learn(const struct pair *p, int d_sub)
-{
-    yalm_error error = {0};
-    yalm_session_options options = yalm_session_defaults();
-    yalm_calibration how = yalm_calibration_defaults();
-    options.device = "cpu";
-    options.context = p->n;
-    how.d_sub = d_sub;
-    yalm_session *session = yalm_session_open(p->model, &options, &error);
-    if (session == NULL ||
-        yalm_calibrate(session, p->tokens, (size_t)p->n, &how, p->options.nomad.codebooks, NULL, &error) != YALM_OK)
-        quit("calibration", &error);
-    yalm_session_close(session);
-}
-
-static void read_option(yalm_session_options *options, int *d_sub, const char *text)
-{
-    yalm_sparq *sparq = &options->sparq;
-    yalm_hybrid *hybrid = &options->hybrid;
-    int copy, tail;
-    if (strncmp(text, "chunk=", 6) == 0) {
-        options->chunk = atoi(text + 6);
-    } else if (strcmp(text, "kv=fp32") == 0) {
-        options->kv = YALM_KV_FP32;
-    } else if (strcmp(text, "kv=int8") == 0) {
-        options->kv = YALM_KV_INT8;
-    } else if (sscanf(text, "sparq=%d,%d,%d,%d,%d", &sparq->r, &sparq->k, &sparq->local, &copy, &tail) == 5) {
-        options->attention = "sparq";
-        sparq->from = 1;
-        sparq->copy = (yalm_copy)copy;
-        sparq->tail = (yalm_switch)tail;
-    } else if (sscanf(text, "hybrid=%f,%d,%d,%f,%d,%d,%d,%d", &hybrid->ratio, &hybrid->min_k, &hybrid->local, &hybrid->top_p,
-                      &tail, &hybrid->dense_layers, &hybrid->reuse_layers, d_sub) == 8) {
-        options->attention = "hybrid";
-        hybrid->from = 1;
-        hybrid->tail = (yalm_switch)tail;
-    } else if (strncmp(text, "codebooks=", 10) == 0) {
-        options->nomad.codebooks = text + 10;
-    } else if (strcmp(text, "kv=fp16") != 0) {
-        quit(text, NULL);
-    }
-}
-
 int main(int argc, char **argv)
 {
     static struct pair p;
@@ -345,6 +289,8 @@ int main(int argc, char **argv)
     for (int i = 3; i < argc; i++)
         if (strcmp(argv[i], "brief") == 0)
             p.brief = true;
+        else if (strcmp(argv[i], "short") == 0)
+            p.brief = p.few = true;
         else
             read_option(&p.options, &d_sub, argv[i]);
     yalm_error error = {0};
@@ -357,11 +303,14 @@ int main(int argc, char **argv)
     p.options.context = p.n;
     p.options.n_threads = 2;
     if (p.options.nomad.codebooks)
-        learn(&p, d_sub);
+        learn(model, tokens, p.n, d_sub, p.options.nomad.codebooks);
     compare_memory(&p);
-    static void (*const scenarios[])(struct pair *) = {prefill,   pieces,  decode, rollback, // of `brief`
+    static void (*const scenarios[])(struct pair *) = {singles,                    // of `short` and `brief`
+                                                       prefill,   pieces,  decode, // and of all
+                                                       rollback,                   // but `short`
                                                        odd_calls, endless, noise,  two_sessions, draws};
-    for (size_t i = 0; i < (p.brief ? 4 : sizeof scenarios / sizeof scenarios[0]); i++)
+    const size_t n = p.few ? 4 : p.brief ? 5 : sizeof scenarios / sizeof scenarios[0];
+    for (size_t i = p.brief ? 0 : 1; i < n; i++)
         scenarios[i](&p);
     yalm_model_close(model);
     free(tokens);

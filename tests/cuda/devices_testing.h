@@ -1,0 +1,75 @@
+// What the programs share that run a model on both devices: their arguments, as C and as C++.
+#pragma once
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "yalm.h"
+
+static inline void quit(const char *what, const yalm_error *error)
+{
+    fprintf(stderr, "%s: %s\n", what, error ? error->text : "");
+    exit(error && error->status ? (int)error->status : YALM_FAILED);
+}
+
+// int32 ids; NULL where there are none.
+static inline int32_t *read_tokens(const char *path, int *n)
+{
+    FILE *file = fopen(path, "rb");
+    int32_t *tokens = NULL;
+    if (file && fseek(file, 0, SEEK_END) == 0) {
+        *n = (int)(ftell(file) / (long)sizeof *tokens);
+        tokens = (int32_t *)malloc((size_t)*n * sizeof *tokens + 1);
+        rewind(file);
+        if (tokens && fread(tokens, sizeof *tokens, (size_t)*n, file) != (size_t)*n)
+            *n = 0;
+    }
+    if (file)
+        fclose(file);
+    return tokens;
+}
+
+// Codebooks of the model, from the tokens.
+static inline void learn(const yalm_model *model, const int32_t *tokens, int n, int d_sub, const char *path)
+{
+    yalm_error error = {YALM_OK, ""};
+    yalm_session_options options = yalm_session_defaults();
+    yalm_calibration how = yalm_calibration_defaults();
+    options.device = "cpu";
+    options.context = n;
+    how.d_sub = d_sub;
+    yalm_session *session = yalm_session_open(model, &options, &error);
+    if (session == NULL || yalm_calibrate(session, tokens, (size_t)n, &how, path, NULL, &error) != YALM_OK)
+        quit("calibration", &error);
+    yalm_session_close(session);
+}
+
+// One argument: chunk=, kv=, sparq=R,K,LOCAL,COPY,TAIL, hybrid=RATIO,MIN_K,LOCAL,TOP_P,TAIL,DENSE_LAYERS,REUSE_LAYERS,D_SUB or codebooks=. The methods
+// attend from the first key on.
+static inline void read_option(yalm_session_options *options, int *d_sub, const char *text)
+{
+    yalm_sparq *sparq = &options->sparq;
+    yalm_hybrid *hybrid = &options->hybrid;
+    int copy, tail;
+    if (strncmp(text, "chunk=", 6) == 0) {
+        options->chunk = atoi(text + 6);
+    } else if (strcmp(text, "kv=fp32") == 0) {
+        options->kv = YALM_KV_FP32;
+    } else if (strcmp(text, "kv=int8") == 0) {
+        options->kv = YALM_KV_INT8;
+    } else if (sscanf(text, "sparq=%d,%d,%d,%d,%d", &sparq->r, &sparq->k, &sparq->local, &copy, &tail) == 5) {
+        options->attention = "sparq";
+        sparq->from = 1;
+        sparq->copy = (yalm_copy)copy;
+        sparq->tail = (yalm_switch)tail;
+    } else if (sscanf(text, "hybrid=%f,%d,%d,%f,%d,%d,%d,%d", &hybrid->ratio, &hybrid->min_k, &hybrid->local, &hybrid->top_p,
+                      &tail, &hybrid->dense_layers, &hybrid->reuse_layers, d_sub) == 8) {
+        options->attention = "hybrid";
+        hybrid->from = 1;
+        hybrid->tail = (yalm_switch)tail;
+    } else if (strncmp(text, "codebooks=", 10) == 0) {
+        options->nomad.codebooks = text + 10;
+    } else if (strcmp(text, "kv=fp16") != 0) {
+        quit(text, NULL);
+    }
+}
