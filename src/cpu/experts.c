@@ -10,7 +10,7 @@ void gated_units(struct cpu_state *s, const struct expert_weights *w, int forms,
     const int ffn_dim = w->gate.rows;
     matmul_pack(s, me, forms, h, n, w->gate.cols);
     const int needed = n > 0 ? ffn_dim : 0;
-    for (struct span rows; team_claim(me, needed, matmul_grain(s, &w->gate, n), &rows);) {
+    for (struct span rows; matmul_claim(s, me, &w->gate, needed, n, &rows);) {
         // The same rows of gate and up: the claim goes on with what it has just computed.
         matmul_rows(s, me, &(struct product){&w->gate, w->gate_bias, s->gate}, rows, h, n);
         matmul_rows(s, me, &(struct product){&w->up, w->up_bias, s->up}, rows, h, n);
@@ -93,7 +93,7 @@ static void expert(struct cpu_state *s, const struct expert_weights *w, struct e
     gated_units(s, w, forms.units, s->expert_in, n, me);
     matmul_pack(s, me, forms.down, s->gate, n, w->down.cols);
     const int needed = n > 0 ? dim : 0;
-    for (struct span rows; team_claim(me, needed, matmul_grain(s, &w->down, n), &rows);) {
+    for (struct span rows; matmul_claim(s, me, &w->down, needed, n, &rows);) {
         matmul_rows(s, me, &(struct product){&w->down, w->down_bias, s->branch}, rows, s->gate, n);
         for (int i = 0; i < n; i++)
             s->kernels->add_scaled(s->x + (size_t)tokens[i] * dim + rows.first, s->branch + (size_t)i * dim + rows.first,

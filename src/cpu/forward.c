@@ -27,7 +27,7 @@ static void project_residual(struct cpu_state *s, struct member *me, const struc
 {
     const struct product product = {w, bias, s->branch};
     matmul_pack(s, me, matmul_form(w), y, n, w->cols);
-    for (struct span rows; team_claim(me, w->rows, matmul_grain(s, w, n), &rows);) {
+    for (struct span rows; matmul_claim(s, me, w, w->rows, n, &rows);) {
         matmul_rows(s, me, &product, rows, y, n);
         for (int t = 0; t < n; t++) {
             const size_t at = (size_t)t * w->rows + rows.first;
@@ -69,6 +69,7 @@ static void attention_block(struct cpu_state *s, const struct batch *batch, int 
     const struct layer_weights *w = &s->weights->layers[layer];
     normalise(s, me, s->h, s->x, w->attention_norm, batch->n);
     const struct product qkv[] = {{&w->q, w->q_bias, s->q}, {&w->k, w->k_bias, s->k}, {&w->v, w->v_bias, s->v}};
+    matmul_ahead(s, me, (const struct matrix *[]){&w->o}, 1, batch->n);
     matmul_shared(s, me, qkv, 3, s->h, batch->n);
     // The caller's thread leaves a step when it is over, so between its two looks at the clock lie whole steps.
     const bool timed = me->thread == 0 && s->time_attention;
@@ -77,6 +78,7 @@ static void attention_block(struct cpu_state *s, const struct batch *batch, int 
     attention_attend(s, batch, layer, me);
     if (timed)
         s->attention_seconds += clock_seconds() - begin;
+    matmul_ahead(s, me, (const struct matrix *[]){w->router.data ? &w->router : &w->experts[0].gate}, 1, batch->n);
     project_residual(s, me, &w->o, w->o_bias, s->attended, batch->n);
 }
 
@@ -90,7 +92,13 @@ static void ffn_block(struct cpu_state *s, const struct batch *batch, int layer,
         return;
     }
     const struct expert_weights *ffn = &w->experts[0];
+    matmul_ahead(s, me, (const struct matrix *[]){&ffn->down}, 1, batch->n);
     gated_units(s, ffn, matmul_form(&ffn->gate) | matmul_form(&ffn->up), s->h, batch->n, me);
+    if (layer + 1 < s->config->n_layers) {
+        const struct layer_weights *next = &s->weights->layers[layer + 1];
+        matmul_ahead(s, me, (const struct matrix *[]){&next->q, &next->k, &next->v}, 3, batch->n);
+    } else if (batch->logits)
+        matmul_ahead(s, me, (const struct matrix *[]){&s->weights->classifier}, 1, batch->all_logits ? batch->n : 1);
     project_residual(s, me, &ffn->down, ffn->down_bias, s->gate, batch->n);
 }
 

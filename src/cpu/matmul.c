@@ -6,9 +6,11 @@
 // cache line of an output whose rows are that long.
 enum { ROW_UNIT = 16 };
 
-// Decode: a claim should be long enough for the memory to stream (the hardware's prefetchers begin anew at each), and short enough
-// that nobody waits long for the last one.
-enum { STREAM_BYTES = 512 << 10 };
+// Decode: the last claims of a step, so short that nobody waits long for them. The first ones are long: streams begin anew at each.
+enum { LAST_BYTES = 64 << 10 };
+
+// Decode: of its share of the next product, what a member fetches while it waits. Well within an L2 cache.
+enum { AHEAD_BYTES = 256 << 10 };
 
 // Quantising a few tokens is so little work that a claim of fewer columns would cost more than it saves.
 enum { QUANTISE_COLS = 1024 };
@@ -27,14 +29,33 @@ void matmul_pack(struct cpu_state *s, struct member *me, int forms, const float 
             s->quant->quantise(s->quantised, x, cols, n, cols, span.first, span.last);
 }
 
-int matmul_grain(const struct cpu_state *s, const struct matrix *w, int n)
+static int few_grain(const struct matrix *w)
 {
-    const int threads = team_size(s->team);
-    const int even = (int)round_up((size_t)(w->rows / (4 * threads)) + 1, ROW_UNIT); // four claims for each member
-    int most = BLOCK_ROWS;
+    return (int)round_up(LAST_BYTES / dtype_row_bytes(w->dtype, w->cols) + 1, ROW_UNIT);
+}
+
+bool matmul_claim(const struct cpu_state *s, struct member *me, const struct matrix *w, int rows, int n, struct span *span)
+{
     if (n <= s->kernels->matvec_max)
-        most = (int)round_up(STREAM_BYTES / (dtype_row_bytes(w->dtype, w->cols)) + 1, ROW_UNIT);
-    return even < most ? even : most;
+        return team_claim_share(me, rows, few_grain(w), span);
+    const int even = (int)round_up((size_t)(w->rows / (4 * team_size(s->team))) + 1, ROW_UNIT); // four claims for each member
+    return team_claim(me, rows, even < BLOCK_ROWS ? even : BLOCK_ROWS, span);
+}
+
+void matmul_ahead(const struct cpu_state *s, struct member *me, const struct matrix *const *w, int n_matrices, int n)
+{
+    me->ahead.bytes = 0;
+    if (n > s->kernels->matvec_max)
+        return;
+    int total = 0;
+    for (int i = 0; i < n_matrices; i++)
+        total += w[i]->rows;
+    int row = team_share(me, total, few_grain(w[0]));
+    for (; row >= w[0]->rows && n_matrices > 1; w++, n_matrices--)
+        row -= w[0]->rows;
+    const size_t row_bytes = dtype_row_bytes(w[0]->dtype, w[0]->cols), left = (size_t)(w[0]->rows - row) * row_bytes;
+    me->ahead.at = (const char *)w[0]->data + (size_t)row * row_bytes;
+    me->ahead.bytes = left < AHEAD_BYTES ? (ptrdiff_t)left : AHEAD_BYTES;
 }
 
 // y (n, w->rows) *= the rows' scales, in rows' columns.
@@ -93,7 +114,7 @@ void matmul_shared(struct cpu_state *s, struct member *me, const struct product 
         forms |= matmul_form(products[i].w);
     }
     matmul_pack(s, me, forms, x, n, products[0].w->cols);
-    for (struct span claim; team_claim(me, total, matmul_grain(s, products[0].w, n), &claim);)
+    for (struct span claim; matmul_claim(s, me, products[0].w, total, n, &claim);)
         for (int i = 0, base = 0; i < n_products; base += products[i].w->rows, i++) {
             const int rows = products[i].w->rows;
             const int first = claim.first > base ? claim.first - base : 0;

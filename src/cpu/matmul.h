@@ -16,7 +16,7 @@ void matmul_shared(struct cpu_state *state, struct member *me, const struct prod
 // For callers that go on with the rows that they have just computed:
 //
 //     matmul_pack(state, me, matmul_form(w), x, n, w->cols);
-//     while (team_claim(me, w->rows, matmul_grain(state, w, n), &rows)) {
+//     while (matmul_claim(state, me, w, w->rows, n, &rows)) {
 //         matmul_rows(state, me, &product, rows, x, n);
 //         …
 //     }
@@ -29,6 +29,12 @@ static inline int matmul_form(const struct matrix *w)
     return dtype_group_bytes[w->dtype] ? FORM_QUANTISED : FORM_PACKED;
 }
 void matmul_pack(struct cpu_state *state, struct member *me, int forms, const float *x, int n, int cols);
-int matmul_grain(const struct cpu_state *state, const struct matrix *w, int n);
+
+// The next rows of a step of `rows` rows, most of them of matrices like w.
+bool matmul_claim(const struct cpu_state *state, struct member *me, const struct matrix *w, int rows, int n, struct span *span);
+
+// What the member will read next (n_matrices matrices in one step), to be fetched while it waits for others. Before the claims of the step before.
+void matmul_ahead(const struct cpu_state *state, struct member *me, const struct matrix *const *w, int n_matrices, int n);
+
 void matmul_rows(struct cpu_state *state, const struct member *me, const struct product *product, struct span rows,
                  const float *x, int n);

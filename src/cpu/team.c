@@ -26,11 +26,18 @@
 
 enum { SPINS = 2000 };
 
-// The word that says where the team stands: run, step of the run, grains of the step that have been claimed.
-enum { RUN_BITS = 22, STEP_BITS = 22, CLAIM_BITS = 20 };
-_Static_assert(RUN_BITS + STEP_BITS + CLAIM_BITS == 64, "the word is full");
+// The word that says where the team stands: steps since it was opened, grains of the step that have been claimed.
+enum { CLAIM_BITS = 20 };
 
 static const uint64_t one_step = UINT64_C(1) << CLAIM_BITS, claims_mask = (UINT64_C(1) << CLAIM_BITS) - 1;
+
+// What is left of a member's own share of a step's grains: the step's number (its low bits: a member would have to sleep for days in the
+// midst of a claim to mistake one for another), the first grain, the one after the last.
+enum { GRAIN_BITS = 14, GRAINS_MAX = (1 << GRAIN_BITS) - 1 };
+
+struct share {
+    _Alignas(64) _Atomic uint64_t word;
+};
 
 // A place to wait for a number to change. Each has cache lines of its own: spinning reads must not slow what others write.
 struct gate {
@@ -44,8 +51,8 @@ typedef void work_function(struct member *me, const void *arguments);
 // `version` was even and the same before and after (a sequence lock).
 struct job {
     _Atomic uint64_t version;
-    _Atomic uint64_t run;
-    _Atomic int n_threads; // members that take part
+    _Atomic uint64_t first_step; // as in the team's word
+    _Atomic int n_threads;       // members that take part
     work_function *_Atomic work;
     _Atomic uint64_t arguments[TEAM_ARGUMENT_BYTES / 8];
 };
@@ -58,6 +65,7 @@ struct team {
     struct gate steps;                 // counts steps
     struct gate runs;                  // counts runs
     struct job job;
+    struct share *shares; // (n_threads)
     cpu_set_t before;    // the caller's affinity mask
     int cores[TEAM_MAX]; // (n_cores): one hardware thread of each that members are pinned to
     int n_cores;         // 0: not pinned
@@ -168,37 +176,122 @@ static bool step_is_over(struct member *me)
     return false;
 }
 
-bool team_claim(struct member *me, int n, int grain, struct span *span)
+static void finish_claim(struct member *me, unsigned grains)
+{
+    if (!me->holds)
+        return;
+    const int held = me->holds;
+    me->holds = 0;
+    if (atomic_fetch_add(&me->team->finished, held) + held == (int)grains)
+        next_step(me->team, me->step);
+}
+
+// What a member has nothing better to do than to fetch: a few lines of its next product, so that memory does not rest meanwhile.
+static void fetch_ahead(struct member *me)
+{
+    for (int i = 0; i < 4 && me->ahead.bytes > 0; i++) {
+        __builtin_prefetch(me->ahead.at, 0, 2);
+        me->ahead.at += 64;
+        me->ahead.bytes -= 64;
+    }
+}
+
+// Nothing is left to claim: until those who hold grains have finished them.
+static bool wait_for_step(struct member *me, unsigned grains)
 {
     struct team *team = me->team;
-    while (n / grain >= (int)claims_mask) // more grains than the word can count
-        grain *= 2;
-    const unsigned grains = ((unsigned)n + (unsigned)grain - 1) / (unsigned)grain;
-    if (me->holds) {
-        me->holds = false;
-        if (atomic_fetch_add(&team->finished, 1) + 1 == (int)grains)
-            next_step(team, me->step);
-    }
-    uint64_t word = atomic_load(&team->word);
-    while ((word & ~claims_mask) == me->step && (word & claims_mask) < grains)
-        if (atomic_compare_exchange_weak(&team->word, &word, word + 1)) {
-            const int64_t first = (int64_t)(word & claims_mask) * grain, last = first + grain;
-            *span = (struct span){(int)first, last < n ? (int)last : n};
-            me->holds = true;
-            return true;
-        }
     if (grains == 0) { // nothing to finish: whoever comes first opens the next step
         uint64_t empty = me->step;
         if (atomic_compare_exchange_strong(&team->word, &empty, me->step + one_step))
             gate_open(&team->steps);
         return step_is_over(me);
     }
+    while (me->ahead.bytes > 0 && step_lasts(me))
+        fetch_ahead(me);
     while (step_lasts(me)) {
         const unsigned seen = atomic_load(&team->steps.count);
         if (step_lasts(me))
             gate_wait(&team->steps, seen);
     }
     return step_is_over(me);
+}
+
+bool team_claim(struct member *me, int n, int grain, struct span *span)
+{
+    struct team *team = me->team;
+    while (n / grain >= (int)claims_mask) // more grains than the word can count
+        grain *= 2;
+    const unsigned grains = ((unsigned)n + (unsigned)grain - 1) / (unsigned)grain;
+    finish_claim(me, grains);
+    uint64_t word = atomic_load(&team->word);
+    while ((word & ~claims_mask) == me->step && (word & claims_mask) < grains)
+        if (atomic_compare_exchange_weak(&team->word, &word, word + 1)) {
+            const int64_t first = (int64_t)(word & claims_mask) * grain, last = first + grain;
+            *span = (struct span){(int)first, last < n ? (int)last : n};
+            me->holds = 1;
+            return true;
+        }
+    return wait_for_step(me, grains);
+}
+
+// Takes from member `of`'s share of this step: half of what is left from the front where it is one's own, a part for each member from the
+// back where it is another's. False where nothing is left, or the step is over.
+static bool take(struct member *me, unsigned grains, int of, struct span *taken)
+{
+    const uint64_t mask = GRAINS_MAX, tag = me->step >> CLAIM_BITS << 2 * GRAIN_BITS;
+    _Atomic uint64_t *share = &me->team->shares[of].word;
+    const unsigned members = (unsigned)me->n_members;
+    for (;;) {
+        uint64_t word = atomic_load(share);
+        // If the step lasts now, the share was not yet of a later one when it was read; and it is not written if it has changed since.
+        if (!step_lasts(me))
+            return false;
+        unsigned first = (unsigned)(word >> GRAIN_BITS & mask), last = (unsigned)(word & mask);
+        if ((word ^ tag) >> 2 * GRAIN_BITS) { // nobody has taken any of it
+            first = grains * (unsigned)of / members;
+            last = grains * ((unsigned)of + 1) / members;
+        }
+        const unsigned left = last - first;
+        if (left == 0)
+            return false;
+        const bool own = of == me->thread;
+        const unsigned n = (left + (own ? 1 : members - 1)) / (own ? 2 : members);
+        const unsigned from = own ? first : last - n;
+        const uint64_t rest = own ? (uint64_t)(first + n) << GRAIN_BITS | last : (uint64_t)first << GRAIN_BITS | from;
+        if (atomic_compare_exchange_strong(share, &word, tag | rest)) {
+            *taken = (struct span){(int)from, (int)(from + n)};
+            return true;
+        }
+    }
+}
+
+static int fewer_grains(int n, int grain)
+{
+    while (n / grain >= GRAINS_MAX)
+        grain *= 2;
+    return grain;
+}
+
+int team_share(const struct member *me, int n, int grain)
+{
+    grain = fewer_grains(n, grain);
+    const int64_t grains = ((int64_t)n + grain - 1) / grain;
+    return (int)(grains * me->thread / me->n_members) * grain;
+}
+
+bool team_claim_share(struct member *me, int n, int grain, struct span *span)
+{
+    grain = fewer_grains(n, grain);
+    const unsigned grains = ((unsigned)n + (unsigned)grain - 1) / (unsigned)grain;
+    finish_claim(me, grains);
+    struct span taken;
+    for (int i = 0; i < me->n_members && grains > 0; i++)
+        if (take(me, grains, (me->thread + i) % me->n_members, &taken)) {
+            *span = (struct span){taken.first * grain, taken.last * grain < n ? taken.last * grain : n};
+            me->holds = taken.last - taken.first;
+            return true;
+        }
+    return wait_for_step(me, grains);
 }
 
 // ------------------------------------------------------------------------------------------ runs
@@ -209,13 +302,11 @@ static void publish_job(struct team *team, int n_threads, work_function *work, c
     uint64_t words[TEAM_ARGUMENT_BYTES / 8] = {0};
     memcpy(words, arguments, bytes);
     atomic_fetch_add(&job->version, 1);
-    const uint64_t run = (atomic_load(&job->run) + 1) & ((UINT64_C(1) << RUN_BITS) - 1);
-    atomic_store(&job->run, run);
+    atomic_store(&job->first_step, atomic_load(&team->word) & ~claims_mask); // the one after the last run's last
     atomic_store(&job->n_threads, n_threads);
     atomic_store(&job->work, work);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         atomic_store(&job->arguments[i], words[i]);
-    atomic_store(&team->word, run << (STEP_BITS + CLAIM_BITS));
     atomic_fetch_add(&job->version, 1);
 }
 
@@ -223,12 +314,12 @@ static void publish_job(struct team *team, int n_threads, work_function *work, c
 static void join_run(struct team *team, int thread)
 {
     struct job *job = &team->job;
-    uint64_t words[TEAM_ARGUMENT_BYTES / 8], version, run;
+    uint64_t words[TEAM_ARGUMENT_BYTES / 8], version, first_step;
     work_function *work;
     int n_threads;
     do {
         version = atomic_load(&job->version) & ~UINT64_C(1); // an odd one cannot match below
-        run = atomic_load(&job->run);
+        first_step = atomic_load(&job->first_step);
         n_threads = atomic_load(&job->n_threads);
         work = atomic_load(&job->work);
         for (size_t i = 0; i < sizeof words / sizeof *words; i++)
@@ -236,7 +327,7 @@ static void join_run(struct team *team, int thread)
     } while (atomic_load(&job->version) != version);
     if (thread >= n_threads)
         return;
-    struct member me = {.team = team, .thread = thread, .step = run << (STEP_BITS + CLAIM_BITS)};
+    struct member me = {.team = team, .thread = thread, .n_members = n_threads, .step = first_step};
     work(&me, words);
 }
 
@@ -351,6 +442,14 @@ struct team *team_open(int n_threads, bool pin, yalm_error *error)
     }
     memset(team, 0, sizeof *team);
     team->n_threads = n_threads;
+    team->shares = aligned_alloc(64, sizeof *team->shares * (size_t)n_threads);
+    if (!team->shares) {
+        error_set(error, YALM_NO_MEMORY, "out of memory for %d threads", n_threads);
+        free(team);
+        return NULL;
+    }
+    for (int i = 0; i < n_threads; i++)
+        atomic_init(&team->shares[i].word, UINT64_MAX); // of no step
     if (pin) {
         team->n_cores = cores_of(&team->before, team->cores, n_threads);
         pin_member(team, 0);
@@ -369,6 +468,7 @@ void team_close(struct team *team)
     stop_threads(team);
     if (team->n_cores > 0)
         sched_setaffinity(0, sizeof team->before, &team->before);
+    free(team->shares);
     free(team);
 }
 

@@ -15,6 +15,8 @@
 // member goes through the same steps, whatever it reads. How many items a step has may depend on earlier steps, since it
 // matters only while the step lasts; whether there is a step may not.
 #pragma once
+#include <stddef.h>
+
 #include "util/error.h"
 
 struct team;
@@ -31,9 +33,14 @@ int team_size(const struct team *team);
 // One thread's place in a run.
 struct member {
     struct team *team;
-    int thread;    // 0 … team_size() - 1: which scratch is its own
-    uint64_t step; // run and step, as in the team's word
-    bool holds;    // a claim
+    int thread;    // 0 … n_members - 1: which scratch is its own
+    int n_members; // that take part in the run
+    uint64_t step; // as in the team's word
+    int holds;     // grains
+    struct {       // memory that it will read in a later step, to be fetched into its L2 cache while it waits; bytes 0: none
+        const char *at;
+        ptrdiff_t bytes;
+    } ahead;
 };
 
 enum { TEAM_ARGUMENT_BYTES = 128 };
@@ -49,6 +56,13 @@ struct span {
     int first, last;
 };
 bool team_claim(struct member *me, int n, int grain, struct span *span);
+
+// The same for steps that read much memory: each member has a share of its own, consecutive items, so that it reads on where it stopped. A
+// claim takes half of what is left of it, at least a grain; when nothing is, a part of what another has left, from the back.
+bool team_claim_share(struct member *me, int n, int grain, struct span *span);
+
+// The first item of the member's own share.
+int team_share(const struct member *me, int n, int grain);
 
 // A run of a single step, of all members: item(context, i) for 0 <= i < n, shared out one by one.
 void team_for(struct team *team, int n, void (*item)(void *context, int i), void *context);
