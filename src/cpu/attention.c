@@ -16,6 +16,7 @@ struct task {
     int n_queries;             // n_tokens * group
     float *acc, *max, *sum;    // (n_queries, head_dim), (n_queries), (n_queries)
     int *first, *last;         // (n_queries), scratch for masks
+    const void *next_k;        // keys that this thread will probably read after the task's, or NULL
     void *kernel_scratch;
 };
 
@@ -121,6 +122,7 @@ static void attend_keys(const struct task *task, const float *q, int slot, int n
         .head_dim = d,
         .first = masked ? task->first : NULL,
         .last = masked ? task->last : NULL,
+        .next_k = task->next_k,
         .scratch = task->kernel_scratch,
     });
 }
@@ -276,7 +278,13 @@ static float *merge_query(struct cpu_state *s, int n_parts, int n_queries, int k
     return write_output(s, kv_head, 0, q, total, sum > 0 ? alpha / sum : 0.0f);
 }
 
-// One part of the keys, all the batch's queries of one KV head. Parts lie (n_kv_heads, n_parts).
+// Where part `part` of `n_parts` of the positions [from, to) begins.
+static int64_t part_start(int64_t from, int64_t to, int part, int n_parts)
+{
+    return from + (to - from) * part / n_parts;
+}
+
+// One part of the keys, all the batch's queries of one KV head. Parts lie (n_kv_heads, n_parts), and are mostly taken one after another.
 static void attend_part(struct task *task, int i, int n_parts)
 {
     struct cpu_state *s = task->s;
@@ -284,13 +292,19 @@ static void attend_part(struct task *task, int i, int n_parts)
     const int64_t from = kv_first_visible(&s->kv, batch->position), to = batch->position + batch->n;
     const int part = i % n_parts;
     task->kv_head = i / n_parts;
+    task->next_k = NULL;
+    if (!s->policy->decode_keys && i + 1 < n_parts * s->config->n_kv_heads) {
+        const int slot = kv_slot(&s->kv, part_start(from, to, (i + 1) % n_parts, n_parts));
+        task->next_k = (const uint8_t *)cpu_keys(s, task->layer, (i + 1) / n_parts) +
+                       (size_t)slot * s->config->head_dim * kv_sizes[s->kv_type];
+    }
     task->acc = s->part_acc + (size_t)i * task->n_queries * s->config->head_dim;
     task->max = s->part_max + (size_t)i * task->n_queries;
     task->sum = s->part_sum + (size_t)i * task->n_queries;
     task_begin(task);
     if (part == 0)
         attend_sinks(task);
-    attend_positions(task, from + (to - from) * part / n_parts, from + (to - from) * (part + 1) / n_parts);
+    attend_positions(task, part_start(from, to, part, n_parts), part_start(from, to, part + 1, n_parts));
 }
 
 // Decode, and short batches: the keys are cut into parts, so that one token can use the whole machine.
@@ -301,7 +315,7 @@ static void attend_parts(struct cpu_state *s, const struct batch *batch, int lay
     struct task task = task_make(s, batch, layer, me);
     task.n_tokens = batch->n;
     task.n_queries = n_queries;
-    for (struct span span; team_claim(me, n_parts * n_kv_heads, 1, &span);)
+    for (struct span span; team_claim_share(me, n_parts * n_kv_heads, 1, &span);)
         for (int i = span.first; i < span.last; i++)
             attend_part(&task, i, n_parts);
     for (struct span span; team_claim(me, n_kv_heads * n_queries, 4, &span);)

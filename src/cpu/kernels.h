@@ -63,6 +63,7 @@ struct attend_args {
     const float *k_scales, *v_scales; // (n_keys): of int8, what a row is to be multiplied by; else NULL
     int n_queries, n_keys, head_dim;
     const int *first, *last; // (n_queries): query i sees keys [first[i], last[i]) of these; NULL: all of them
+    const void *next_k;      // keys that this thread will probably read after these, to be fetched in time; NULL: none
     void *scratch;           // (attend_scratch) bytes, this thread's own, 64-byte aligned
 };
 

@@ -66,9 +66,9 @@ struct team {
     struct gate runs;                  // counts runs
     struct job job;
     struct share *shares; // (n_threads)
-    cpu_set_t before;    // the caller's affinity mask
-    int cores[TEAM_MAX]; // (n_cores): one hardware thread of each that members are pinned to
-    int n_cores;         // 0: not pinned
+    cpu_set_t before;     // the caller's affinity mask
+    int cores[TEAM_MAX];  // (n_cores): one hardware thread of each that members are pinned to
+    int n_cores;          // 0: not pinned
 #ifndef YALM_OPENMP
     struct thread {
         struct team *team;

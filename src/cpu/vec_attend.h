@@ -4,7 +4,7 @@
 //
 // Few queries: bound by reading K and V, once for all queries. A block of both stays in L1: its scores are dot products along K's
 // rows, up to 8 queries and 8 keys at a time; then each p v is added to sums that live in registers for the whole block.
-// While the scores of a block are computed its values are fetched from memory, and with the values the next block's keys.
+// While the scores of a block are computed its values are fetched from memory, and from the exponentials on the next block's keys.
 //
 // The same for keys that do not lie one after another but in given rows (sparse.h): wherever `rows` is a parameter, NULL means row j for key j. It is
 // a constant for all who have no rows, so that nothing of it is left there.
@@ -20,7 +20,8 @@ enum {
     FEW_BYTES = 16384, // of K, and of V, in a block, about
     FEW_KEYS = 256,    // in a block, at most
     FEW_KEYS_LEAST = 16,
-    FEW_DIMS = 512, // components at most
+    FEW_DIMS = 512,                    // components at most
+    LINES_PER_EXP = VEC == 16 ? 2 : 1, // of memory, that can be read in about the time that a vector of exponentials takes
     FEW_SCRATCH = (int)sizeof(float) * FEW_QUERIES * (FEW_KEYS + FEW_DIMS),
 };
 
@@ -78,40 +79,6 @@ VEC_INLINE void scale_by(float *x, int n, vec factor)
         vec_store_part(x + i, vec_mul(factor, vec_load_part(x + i, n - i)), n - i);
 }
 
-// Of each of n_rows <= 8 rows of scores, those that the query sees become e^(score - max), the others of `all` 0; there is room for whole
-// vectors. A larger maximum shrinks the query's sum and output. Step by step for all rows together, since one row alone is a
-// chain of latencies.
-VEC_INLINE void softmax_rows(float *scores, ptrdiff_t ld, int n_rows, struct view all, const struct view *views, float *acc,
-                             int head_dim, float *max, float *sum)
-{
-    const int from = all.first - all.first % VEC;
-    float largest[8];
-    for (int s = 0; s < n_rows; s++) {
-        vec most = vec_set(max[s]);
-        for (int j = from; j < all.last; j += VEC)
-            most = vec_max(most, seen_scores(vec_load(scores + s * ld + j), vec_set(-INFINITY), views[s], j));
-        largest[s] = vec_largest(most);
-    }
-    for (int s = 0; s < n_rows; s++)
-        if (largest[s] > max[s]) {
-            const vec shrink = vec_exp(vec_set(max[s] - largest[s]));
-            scale_by(acc + s * (ptrdiff_t)head_dim, head_dim, shrink);
-            sum[s] *= vec_first(shrink);
-            max[s] = largest[s];
-        }
-    for (int s = 0; s < n_rows; s++) {
-        const vec base = vec_set(largest[s]);
-        vec total = vec_zero();
-        for (int j = from; j < all.last; j += VEC) {
-            float *p = scores + s * ld + j;
-            const vec e = seen_scores(vec_exp(vec_sub(vec_load(p), base)), vec_zero(), views[s], j);
-            vec_store(p, e);
-            total = vec_add(total, e);
-        }
-        sum[s] += vec_total(total);
-    }
-}
-
 // Memory that will be read soon, line by line: a run, or rows.
 struct fetch {
     const char *at, *end; // of the run, or of the row
@@ -155,6 +122,42 @@ VEC_INLINE void fetch_lines(struct fetch *f, int n)
     const char *stop = f->end - f->at > n * (ptrdiff_t)64 ? f->at + n * (ptrdiff_t)64 : f->end;
     for (; f->at < stop; f->at += 64)
         __builtin_prefetch(f->at, 0, 2);
+}
+
+// Of each of n_rows <= 8 rows of scores, those that the query sees become e^(score - max), the others of `all` 0; there is room for whole
+// vectors. A larger maximum shrinks the query's sum and output. Step by step for all rows together, since one row alone is a
+// chain of latencies. `next`, where not NULL, is fetched meanwhile.
+VEC_INLINE void softmax_rows(float *scores, ptrdiff_t ld, int n_rows, struct view all, const struct view *views, float *acc,
+                             int head_dim, float *max, float *sum, struct fetch *next)
+{
+    const int from = all.first - all.first % VEC;
+    float largest[8];
+    for (int s = 0; s < n_rows; s++) {
+        vec most = vec_set(max[s]);
+        for (int j = from; j < all.last; j += VEC)
+            most = vec_max(most, seen_scores(vec_load(scores + s * ld + j), vec_set(-INFINITY), views[s], j));
+        largest[s] = vec_largest(most);
+    }
+    for (int s = 0; s < n_rows; s++)
+        if (largest[s] > max[s]) {
+            const vec shrink = vec_exp(vec_set(max[s] - largest[s]));
+            scale_by(acc + s * (ptrdiff_t)head_dim, head_dim, shrink);
+            sum[s] *= vec_first(shrink);
+            max[s] = largest[s];
+        }
+    for (int s = 0; s < n_rows; s++) {
+        const vec base = vec_set(largest[s]);
+        vec total = vec_zero();
+        for (int j = from; j < all.last; j += VEC) {
+            float *p = scores + s * ld + j;
+            const vec e = seen_scores(vec_exp(vec_sub(vec_load(p), base)), vec_zero(), views[s], j);
+            vec_store(p, e);
+            total = vec_add(total, e);
+            if (next)
+                fetch_lines(next, LINES_PER_EXP);
+        }
+        sum[s] += vec_total(total);
+    }
 }
 
 // Lines to fetch at each of `steps` steps.
@@ -336,7 +339,8 @@ VEC_INLINE void few_queries(enum kv_type type, int n_queries, const struct atten
     struct view views[8];
     for (int s = 0; s < n_queries; s++)
         views[s] = view_of(a, i + s, at, n);
-    softmax_rows(scores, FEW_KEYS, n_queries, (struct view){0, n}, views, a->acc + i * d, a->head_dim, a->max + i, a->sum + i);
+    softmax_rows(scores, FEW_KEYS, n_queries, (struct view){0, n}, views, a->acc + i * d, a->head_dim, a->max + i, a->sum + i,
+                 rows ? NULL : keys);
     if (type == KV_INT8)
         few_scale(n_queries, scores, a->v_scales, rows, at, n);
     few_outputs(type, n_queries, a->acc + i * d, scores, (const char *)a->v + offset, block_rows, n, a->head_dim, keys);
@@ -362,6 +366,8 @@ VEC_INLINE void attend_few(enum kv_type type, const struct attend_args *a, const
         const int n_after = seen.last - after < block ? seen.last - after : block;
         struct fetch values = rows ? fetch_make(v, rows, after, n_after, row_bytes) : fetch_make(v, rows, at, n, row_bytes);
         struct fetch keys = fetch_make(k, rows, after, n_after, row_bytes);
+        if (!rows && n_after == 0 && a->next_k)
+            keys = fetch_make(a->next_k, NULL, 0, block, row_bytes);
         if (rows && at == seen.first) { // rows are fetched a whole block ahead, since each is far from the last
             struct fetch first[2] = {fetch_make(k, rows, at, n, row_bytes), fetch_make(v, rows, at, n, row_bytes)};
             fetch_lines(&first[0], INT_MAX);

@@ -120,7 +120,7 @@ VEC_INLINE void many_softmax(const struct many *m, const struct attend_args *a, 
             softmax_rows(m->scores + (ptrdiff_t)i * MANY_KEYS, MANY_KEYS,
                          b->n_queries - i < TILE_ROWS ? b->n_queries - i : TILE_ROWS, b->groups[i / TILE_ROWS], b->views + i,
                          a->acc + (b->query + i) * (ptrdiff_t)a->head_dim, a->head_dim, a->max + b->query + i,
-                         a->sum + b->query + i);
+                         a->sum + b->query + i, NULL);
 }
 
 VEC_INLINE void many_attend_block(enum kv_type type, const struct many *m, const struct attend_args *a, struct many_block *b,
