@@ -23,6 +23,7 @@ struct work {
     int lazy;            // this member sleeps before each step; -1: none
     atomic_int *early;   // items that began before the step before was over
     atomic_int *highest; // thread that took part
+    bool shares;         // every other step is claimed by shares
 };
 
 static void do_steps(struct member *me, const void *arguments)
@@ -31,7 +32,11 @@ static void do_steps(struct member *me, const void *arguments)
     for (int step = 0; step < STEPS; step++) {
         if (me->thread == w->lazy)
             usleep(300);
-        for (struct span span; team_claim(me, w->n, w->grain, &span);)
+        bool (*claim)(struct member *, int, int, struct span *) = w->shares && step % 2 ? team_claim_share : team_claim;
+        static const char some[1 << 12];
+        me->ahead.at = some; // fetched by those who wait
+        me->ahead.bytes = step % 3 ? (ptrdiff_t)sizeof some : 0;
+        for (struct span span; claim(me, w->n, w->grain, &span);)
             for (int i = span.first; i < span.last; i++) {
                 atomic_fetch_add(&w->counts[step][i], 1);
                 if (step > 0 && atomic_load(&w->counts[step - 1][(i * 7) % w->n]) != 1)
@@ -42,11 +47,11 @@ static void do_steps(struct member *me, const void *arguments)
     }
 }
 
-static void check(int n_threads, int n_running, int n, int grain, int lazy)
+static void check_with(bool shares, int n_threads, int n_running, int n, int grain, int lazy)
 {
     struct team *team = team_open(n_threads, false, NULL);
     assert_non_null(team);
-    struct work w = {.n = n, .grain = grain, .lazy = lazy};
+    struct work w = {.n = n, .grain = grain, .lazy = lazy, .shares = shares};
     w.counts = malloc(sizeof *w.counts * STEPS);
     atomic_int early = 0, highest = 0;
     w.early = &early;
@@ -62,6 +67,12 @@ static void check(int n_threads, int n_running, int n, int grain, int lazy)
     assert_true(highest < n_running);
     team_close(team);
     free((void *)w.counts);
+}
+
+static void check(int n_threads, int n_running, int n, int grain, int lazy)
+{
+    check_with(false, n_threads, n_running, n, grain, lazy);
+    check_with(true, n_threads, n_running, n, grain, lazy);
 }
 
 static void test_every_item_once_and_in_order(void **state)
@@ -100,6 +111,69 @@ static void test_more_items_than_the_word_counts(void **state)
     team_close(team);
 }
 
+// A member alone: its own share is everything, half of what is left at a time, from the front.
+static void take_alone(struct member *me, const void *arguments)
+{
+    atomic_int *seen = *(atomic_int *const *)arguments;
+    static const int lasts[] = {60, 90, 100, 103}; // of 11 grains 6, 3, 1, 1
+    int i = 0;
+    for (struct span span; team_claim_share(me, 103, 10, &span); i++) {
+        assert_in_range(i, 0, 3);
+        assert_int_equal(span.first, i == 0 ? 0 : lasts[i - 1]);
+        assert_int_equal(span.last, lasts[i]);
+        atomic_fetch_add(seen, span.last - span.first);
+    }
+}
+
+struct shares {
+    atomic_int *by, *begun; // (n): how often an item was taken; (members): whose share was begun by itself
+    int n, grain, absent;
+};
+
+static void take_shares(struct member *me, const void *arguments)
+{
+    const struct shares *w = arguments;
+    if (me->thread == w->absent)
+        usleep(20000);
+    const int start = team_share(me, w->n, w->grain);
+    for (struct span span; team_claim_share(me, w->n, w->grain, &span);) {
+        if (span.first == start)
+            atomic_store(&w->begun[me->thread], 1); // by the member itself, unless all of it was taken from it
+        for (int i = span.first; i < span.last; i++)
+            atomic_fetch_add(&w->by[i], 1);
+        usleep(50);
+    }
+}
+
+static void test_shares(void **state)
+{
+    (void)state;
+    atomic_int seen = 0, *at = &seen;
+    struct team *team = team_open(1, false, NULL);
+    team_run(team, 1, take_alone, &at, sizeof at);
+    assert_int_equal(seen, 103);
+    team_close(team);
+
+    enum { N = 5000 };
+    static atomic_int by[N];
+    static atomic_int begun[3];
+    team = team_open(3, false, NULL);
+    const struct shares w = {by, begun, N, 16, 2}; // the last member's share is done by the others
+    team_run(team, 3, take_shares, &w, sizeof w);
+    for (int i = 0; i < N; i++)
+        assert_int_equal(by[i], 1);
+    assert_int_equal(begun[0] + begun[1], 2);
+    team_close(team);
+
+    team = team_open(2, false, NULL);
+    const struct shares many = {calloc(1 << 20, sizeof(atomic_int)), begun, 1 << 20, 1, -1}; // more grains than a share counts
+    team_run(team, 2, take_shares, &many, sizeof many);
+    for (int i = 0; i < 1 << 20; i++)
+        assert_int_equal(many.by[i], 1);
+    free((void *)many.by);
+    team_close(team);
+}
+
 static void test_pinning_ends_with_the_team(void **state)
 {
     (void)state;
@@ -130,11 +204,9 @@ static void test_sizes_are_checked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_item_once_and_in_order),
-        cmocka_unit_test(test_late_members_hold_nobody_up),
-        cmocka_unit_test(test_more_items_than_the_word_counts),
-        cmocka_unit_test(test_pinning_ends_with_the_team),
-        cmocka_unit_test(test_sizes_are_checked),
+        cmocka_unit_test(test_every_item_once_and_in_order),    cmocka_unit_test(test_late_members_hold_nobody_up),
+        cmocka_unit_test(test_more_items_than_the_word_counts), cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_pinning_ends_with_the_team),      cmocka_unit_test(test_sizes_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
