@@ -5,6 +5,7 @@
 #include "cpu/limits.h"
 
 #include <stdatomic.h>
+#include <unistd.h>
 
 #include "util/clock.h"
 #include "util/memory.h"
@@ -113,6 +114,9 @@ yalm_status limits_measure(struct team *team, const struct cpu_kernels *kernels,
     const size_t n = (size_t)team_size(team);
     // Several times what last-level caches hold; a short measurement has time for less. And less where memory is short.
     size_t bytes = (size_t)(seconds < 0.5 ? 128 : 512) << 20;
+    const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE); // 0 or -1 where it is not known
+    if (seconds >= 0.5 && cache > 0 && 4 * (size_t)cache > bytes)
+        bytes = 4 * (size_t)cache;
     while (bytes > memory_available() / 4 && bytes > (size_t)64 << 20)
         bytes /= 2;
     struct run run = {.kernels = kernels, .team = team};
