@@ -126,7 +126,7 @@ static void take_alone(struct member *me, const void *arguments)
 }
 
 struct shares {
-    atomic_int *by, *begun; // (n): how often an item was taken; (members): whose share was begun by itself
+    atomic_int *by; // (n): how often an item was taken
     int n, grain, absent;
 };
 
@@ -135,10 +135,7 @@ static void take_shares(struct member *me, const void *arguments)
     const struct shares *w = arguments;
     if (me->thread == w->absent)
         usleep(20000);
-    const int start = team_share(me, w->n, w->grain);
     for (struct span span; team_claim_share(me, w->n, w->grain, &span);) {
-        if (span.first == start)
-            atomic_store(&w->begun[me->thread], 1); // by the member itself, unless all of it was taken from it
         for (int i = span.first; i < span.last; i++)
             atomic_fetch_add(&w->by[i], 1);
         usleep(50);
@@ -154,19 +151,22 @@ static void test_shares(void **state)
     assert_int_equal(seen, 103);
     team_close(team);
 
+    // Shares follow one another, in whole grains.
+    assert_int_equal(team_share(&(struct member){.thread = 0, .n_members = 3}, 100, 8), 0);
+    assert_int_equal(team_share(&(struct member){.thread = 1, .n_members = 3}, 100, 8), 32);
+    assert_int_equal(team_share(&(struct member){.thread = 2, .n_members = 3}, 100, 8), 64);
+
     enum { N = 5000 };
     static atomic_int by[N];
-    static atomic_int begun[3];
     team = team_open(3, false, NULL);
-    const struct shares w = {by, begun, N, 16, 2}; // the last member's share is done by the others
+    const struct shares w = {by, N, 16, 2}; // the last member's share is done by the others
     team_run(team, 3, take_shares, &w, sizeof w);
     for (int i = 0; i < N; i++)
         assert_int_equal(by[i], 1);
-    assert_int_equal(begun[0] + begun[1], 2);
     team_close(team);
 
     team = team_open(2, false, NULL);
-    const struct shares many = {calloc(1 << 20, sizeof(atomic_int)), begun, 1 << 20, 1, -1}; // more grains than a share counts
+    const struct shares many = {calloc(1 << 20, sizeof(atomic_int)), 1 << 20, 1, -1}; // more grains than a share counts
     team_run(team, 2, take_shares, &many, sizeof many);
     for (int i = 0; i < 1 << 20; i++)
         assert_int_equal(many.by[i], 1);
