@@ -83,7 +83,7 @@ MANY = {
     "q8": (4e-3, 1.7e-3),
     "q4": (4e-3, 1.7e-3),
     "fp8": (4.5e-3, 1.7e-3),
-    "fp8_e5m2": (1.7e-3, 8e-4),
+    "fp8_e5m2": (1.7e-3, 1.2e-3),
     "int8": (INT8, 2.4e-3),
 }
 # "singles": tokens one by one from the beginning, where the cache is of fp32 or int8. Sums are added up in another order, and for most that is all
