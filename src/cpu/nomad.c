@@ -35,7 +35,7 @@ static int clamp(int64_t x, int least, int most)
 static int part_count(const struct cpu_state *s, int n_keys, int least, int most)
 {
     const int length = clamp((int64_t)n_keys * s->config->n_kv_heads / PARTS_WANTED, least, most);
-    return clamp((n_keys + length - 1) / length, 0, MAX_KEY_PARTS);
+    return clamp((n_keys + length - 1) / length, 1, MAX_KEY_PARTS);
 }
 
 // Within the room of attention's partial results.

@@ -135,10 +135,9 @@ static bool step_lasts(const struct member *me)
     return (atomic_load(&me->team->word) & ~claims_mask) == me->step;
 }
 
-static bool step_is_over(struct member *me)
+static void step_is_over(struct member *me)
 {
     me->step += one_step;
-    return false;
 }
 
 static void finish_claim(struct member *me, unsigned grains)
@@ -162,14 +161,15 @@ static void fetch_ahead(struct member *me)
 }
 
 // Nothing is left to claim: until those who hold grains have finished them.
-static bool wait_for_step(struct member *me, unsigned grains)
+static void wait_for_step(struct member *me, unsigned grains)
 {
     struct team *team = me->team;
     if (grains == 0) { // nothing to finish: whoever comes first opens the next step
         uint64_t empty = me->step;
         if (atomic_compare_exchange_strong(&team->word, &empty, me->step + one_step))
             gate_open(&team->steps);
-        return step_is_over(me);
+        step_is_over(me);
+        return;
     }
     while (me->ahead.bytes > 0 && step_lasts(me))
         fetch_ahead(me);
@@ -178,7 +178,7 @@ static bool wait_for_step(struct member *me, unsigned grains)
         if (step_lasts(me))
             gate_wait(&team->steps, seen);
     }
-    return step_is_over(me);
+    step_is_over(me);
 }
 
 bool team_claim(struct member *me, int n, int grain, struct span *span)
@@ -196,7 +196,8 @@ bool team_claim(struct member *me, int n, int grain, struct span *span)
             me->holds = 1;
             return true;
         }
-    return wait_for_step(me, grains);
+    wait_for_step(me, grains);
+    return false;
 }
 
 // Takes from member `of`'s share of this step: half of what is left from the front where it is one's own, a part for each member from the
@@ -256,7 +257,8 @@ bool team_claim_share(struct member *me, int n, int grain, struct span *span)
             me->holds = taken.last - taken.first;
             return true;
         }
-    return wait_for_step(me, grains);
+    wait_for_step(me, grains);
+    return false;
 }
 
 // ------------------------------------------------------------------------------------------ runs
