@@ -91,7 +91,7 @@ void attention_append(struct cpu_state *s, const struct batch *batch, int layer,
         for (int i = items.first; i < items.last; i++)
             append_one(s, batch, layer, i / n_kv_heads, i % n_kv_heads);
         if (items.first == 0 && atomic_load_explicit(s->cancel, memory_order_relaxed))
-            atomic_store_explicit(&s->stopped, true, memory_order_relaxed);
+            atomic_store_explicit(&s->stopped, s->run, memory_order_relaxed);
     }
     if (s->policy->appended)
         s->policy->appended(s, batch->position, batch->n, layer, me);

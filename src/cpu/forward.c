@@ -9,6 +9,7 @@
 
 struct pass {
     struct cpu_state *state;
+    int64_t run; // its number
     struct batch batch;
 };
 
@@ -119,7 +120,8 @@ static void forward(struct member *me, const void *arguments)
     for (int layer = 0; layer < s->config->n_layers; layer++) {
         attention_block(s, &pass->batch, layer, me);
         ffn_block(s, &pass->batch, layer, me);
-        if (atomic_load_explicit(&s->stopped, memory_order_relaxed)) // written in a step of this layer (attention_append)
+        if (atomic_load_explicit(&s->stopped, memory_order_relaxed) >=
+            pass->run) // written in a step of this layer (attention_append)
             return;
     }
     classify(s, &pass->batch, me);
@@ -127,9 +129,8 @@ static void forward(struct member *me, const void *arguments)
 
 yalm_status cpu_forward(struct cpu_state *state, const struct batch *batch)
 {
-    const struct pass pass = {state, *batch};
+    const struct pass pass = {state, ++state->run, *batch};
     _Static_assert(sizeof pass <= TEAM_ARGUMENT_BYTES, "a pass is small enough to be copied to each member");
-    atomic_store(&state->stopped, false);
     team_run(state->team, batch->n > 1 ? state->n_threads_batch : state->n_threads, forward, &pass, sizeof pass);
-    return atomic_load(&state->stopped) ? YALM_INTERRUPTED : YALM_OK;
+    return atomic_load(&state->stopped) == pass.run ? YALM_INTERRUPTED : YALM_OK;
 }

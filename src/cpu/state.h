@@ -23,7 +23,9 @@ struct cpu_state {
     const struct policy *policy;     // how one token attends
     const struct key_record *record; // where keys go that calibration records; else NULL
     const atomic_bool *cancel;
-    atomic_bool stopped; // the cancellation, as it was seen in a step that all members passed
+    int64_t run; // forward passes so far
+    _Atomic int64_t
+        stopped; // the last of them that was told to stop; never taken back, for a member may still be in that run when the next has begun
 
     // Only the caller's thread, member 0 of the team, looks at these.
     bool time_attention;
