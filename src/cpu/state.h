@@ -24,8 +24,8 @@ struct cpu_state {
     const struct key_record *record; // where keys go that calibration records; else NULL
     const atomic_bool *cancel;
     int64_t run; // forward passes so far
-    _Atomic int64_t
-        stopped; // the last of them that was told to stop; never taken back, for a member may still be in that run when the next has begun
+    // The last of them that was told to stop. Never taken back: a member may still be in that one when the next has begun.
+    _Atomic int64_t stopped;
 
     // Only the caller's thread, member 0 of the team, looks at these.
     bool time_attention;
