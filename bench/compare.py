@@ -3,8 +3,9 @@
 ratios. Usually called by compare_llama_cpp.sh, which builds the peers.
 
 The ratio of a round is taken between runs that followed each other; printed is the median of the rounds' ratios, so that a machine
-that others use as well wrongs no engine. All take the same number of threads, an fp16 cache, and their own defaults otherwise; the fork
-has settings besides that make it faster with some models, so it tries them before a type's rounds and keeps the fastest of each test.
+that others use as well wrongs no engine. All take the same number of threads, an fp16 cache, and their own defaults otherwise. yalm and the fork
+have settings besides that change their speed and nothing else: these are tried before a type's rounds, and the fastest of each test is kept.
+In prefill yalm has a second row, with tokens rounded as the peers round them (--activations): to 8 bits for quantised weights, else to float16.
 """
 
 from __future__ import annotations
@@ -38,32 +39,18 @@ TYPES = {"f16": "fp16", "bf16": "bf16", "q8_0": "q8", "q4_0": "q4"}
 QUANTISED = ("q8_0", "q4_0")
 
 
-# What a peer may choose from, by its name. Run-time repacking interleaves the rows of quantised matrices for wide registers.
-SETTINGS = {"llama.cpp": [()], "ik_llama.cpp": [(), ("-rtr", "1")]}
+# What an engine may choose from, by its name. Run-time repacking interleaves the rows of quantised matrices for wide registers;
+# --hugepages copies the file into pages of 2 MiB.
+SETTINGS = {"yalm": [(), ("--hugepages",)], "llama.cpp": [()], "ik_llama.cpp": [(), ("-rtr", "1")]}
+PEERS = [name for name in SETTINGS if name != "yalm"]
+# What the peers do with many tokens at once, where yalm loses nothing unless it is told to.
+ROUNDED = {"f16": "fp16", "bf16": "fp16", "q8_0": "int8", "q4_0": "int8"}
 
 
-class Peer:
-    """An engine with a llama-bench."""
-
-    def __init__(self, name, folder):
-        self.name, self.folder = name, folder
-        self.can_deepen = name != "ik_llama.cpp"  # the fork knows tokens behind a prompt, but no prompt behind another
+class Engine:
+    def __init__(self, name):
+        self.name = name
         self.settings = {}  # (type, prefill or decode): the fastest
-
-    def run(self, model, prompt=0, generate=0, depth=0, threads=0, settings=()):
-        """Rows of llama-bench; none where it cannot do what is asked."""
-        command = [self.folder / "llama-bench", "-m", model, "-t", threads, "-r", 1, "-o", "json", *settings]
-        if depth and not self.can_deepen:
-            if prompt:
-                return []
-            command += ["-p", 0, "-n", 0, "-gp", f"{depth},{generate}"]
-        else:
-            command += ["-p", prompt, "-n", generate, *(["-d", depth] if depth else [])]
-        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            lines = done.stderr.strip().splitlines() or [f"exits with {done.returncode}"]
-            raise BenchError(f"{self.name}: llama-bench: {lines[-1]}")
-        return json.loads(done.stdout)
 
     def choose_settings(self, kind, model, options, threads):
         """Tries them, each in one process, and remembers which was the fastest at what."""
@@ -79,6 +66,39 @@ class Peer:
             mine = [row for row in rows if row[1] == decode]
             if mine:
                 self.settings[kind, decode] = max(mine)[2]
+
+
+class Yalm(Engine):
+    def __init__(self, path):
+        super().__init__("yalm")
+        self.path = path
+
+    def run(self, model, prompt=0, generate=0, depth=0, threads=0, settings=()):
+        return throughput(self.path, model, prompt, generate, depth, threads=threads, options=settings)
+
+
+class Peer(Engine):
+    """An engine with a llama-bench."""
+
+    def __init__(self, name, folder):
+        super().__init__(name)
+        self.folder = folder
+        self.can_deepen = name != "ik_llama.cpp"  # the fork knows tokens behind a prompt, but no prompt behind another
+
+    def run(self, model, prompt=0, generate=0, depth=0, threads=0, settings=()):
+        """Rows of llama-bench; none where it cannot do what is asked."""
+        command = [self.folder / "llama-bench", "-m", model, "-t", threads, "-r", 1, "-o", "json", *settings]
+        if depth and not self.can_deepen:
+            if prompt:
+                return []
+            command += ["-p", 0, "-n", 0, "-gp", f"{depth},{generate}"]
+        else:
+            command += ["-p", prompt, "-n", generate, *(["-d", depth] if depth else [])]
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            lines = done.stderr.strip().splitlines() or [f"exits with {done.returncode}"]
+            raise BenchError(f"{self.name}: llama-bench: {lines[-1]}")
+        return json.loads(done.stdout)
 
 
 def pair_paths(directory, kind):
@@ -125,12 +145,16 @@ def make_pair(directory, peer, kind):
     return ours, theirs
 
 
-def compare(options, kind, pair, test):
-    """Runs of one test in turns: [(our row, {peer: its row})]."""
+def compare(options, kind, pair, test, rounded=()):
+    """Runs of one test in turns: [(our row, {peer: its row})]. `rounded`: settings of ours that change results."""
     ours, theirs = pair
     rounds = []
     for _ in range(options.rounds):
-        row = throughput(options.yalm, ours, threads=options.threads, **test)[0]
+        settings = (*options.yalm.settings.get((kind, "generate" in test), ()), *rounded)
+        row = {
+            **options.yalm.run(ours, threads=options.threads, settings=settings, **test)[0],
+            "settings": " ".join(settings),
+        }
         others = {}
         for peer in options.peers:
             settings = peer.settings.get((kind, "generate" in test), ())
@@ -166,6 +190,7 @@ def sum_up(kind, rounds, busy):
         "type": kind,
         "case": case_name(ours[0]) + (", busy" if busy else ""),
         "threads": ours[0]["n_threads"],
+        "settings": ours[0]["settings"],
         "yalm": statistics.median(row["avg_ts"] for row in ours),
         "fraction": statistics.median(row["fraction_of_limit"] for row in ours),
         "peers": {name: sum_up_peer(name, rounds) for name in rounds[0][1]},
@@ -179,7 +204,8 @@ def report(record):
     speeds = "".join(
         f", {name} {peer['tokens_per_s']:.1f} (ratio {peer['ratio']:.2f})" for name, peer in record["peers"].items()
     )
-    print(f"compare: {record['type']} {record['case']}: yalm {record['yalm']:.1f} tok/s{speeds}", file=sys.stderr)
+    ours = " ".join(["yalm", record["settings"]]).strip()
+    print(f"compare: {record['type']} {record['case']}: {ours} {record['yalm']:.1f} tok/s{speeds}", file=sys.stderr)
     return record
 
 
@@ -189,6 +215,12 @@ def list_tests(options):
             yield {"prompt": options.prompt, "depth": depth}
         if options.generate:
             yield {"generate": options.generate, "depth": depth}
+
+
+def rounding(record):
+    """Of the tokens, in words, where it is not the default."""
+    words = record["settings"].split()
+    return f", {words[words.index('--activations') + 1]} tokens" if "--activations" in words else ""
 
 
 def print_table(records, facts, name, peers):
@@ -203,25 +235,33 @@ def print_table(records, facts, name, peers):
     rows = []
     for r in records:
         found = [r["peers"].get(peer) for peer in peers]
-        cells = [r["type"], r["case"], r["threads"], f"{r['yalm']:.1f}"]
+        cells = [r["type"], r["case"] + rounding(r), r["threads"], f"{r['yalm']:.1f}"]
         cells += [f"{peer['tokens_per_s']:.1f}" if peer else "" for peer in found]
         cells += [span(peer) if peer else "" for peer in found] + ([span(r["better"])] if len(peers) > 1 else [])
         rows.append([*cells, percent(r["fraction"]), *(percent(peer["fraction"]) if peer else "" for peer in found)])
     print(table(head, rows))
     for r in records:
-        for name, peer in r["peers"].items():
-            if peer["settings"]:
-                print(f"{r['type']}, {r['case']}: {name} with {peer['settings']}")
+        for name, found in {"yalm": r, **r["peers"]}.items():
+            if found["settings"]:
+                print(f"{r['type']}, {r['case']}: {name} with {found['settings']}")
 
 
 def measure_type(options, directory, kind):
     """Records of one type, as they come."""
     pair = make_pair(directory, options.peers[0].folder, kind)
+    options.yalm.choose_settings(kind, pair[0], options, options.threads)
     for peer in options.peers:
         peer.choose_settings(kind, pair[1], options, options.threads or machine()["cores"])
     for test in list_tests(options):
         print(f"compare: {kind}, {test}", file=sys.stderr)
         yield report(sum_up(kind, compare(options, kind, pair, test), busy=False))
+        if "prompt" in test:
+            try:
+                rounds = compare(options, kind, pair, test, ("--activations", ROUNDED[kind]))
+            except BenchError as error:  # not every processor has float16's arithmetic
+                print(f"compare: {kind}, {ROUNDED[kind]} tokens left out: {error}", file=sys.stderr)
+            else:
+                yield report(sum_up(kind, rounds, busy=False))
     if options.busy:
         with busy_process():
             test = {"generate": options.generate}
@@ -268,7 +308,7 @@ def main():
         action="append",
         required=True,
         metavar="NAME=FOLDER",
-        help=f"{' or '.join(SETTINGS)}, and the folder of its llama-bench and llama-quantize; may be repeated",
+        help=f"{' or '.join(PEERS)}, and the folder of its llama-bench and llama-quantize; may be repeated",
     )
     parser.add_argument("--types", default="f16", help=f"comma-separated, of {', '.join(TYPES)}")
     parser.add_argument("--shape", choices=PRESETS, default="tinyllama-1.1b")
@@ -285,8 +325,9 @@ def main():
     parser.add_argument("--yalm", type=Path, default=ROOT / "yalm")
     options = parser.parse_args()
     for name in (word.partition("=")[0] for word in options.peer):
-        if name not in SETTINGS:
-            parser.error(f"--peer: found '{name}', expected {' or '.join(SETTINGS)}, then = and a folder")
+        if name not in PEERS:
+            parser.error(f"--peer: found '{name}', expected {' or '.join(PEERS)}, then = and a folder")
+    options.yalm = Yalm(options.yalm)
     options.peers = [Peer(name, Path(folder)) for name, _, folder in (word.partition("=") for word in options.peer)]
     options.types = options.types.lower().split(",")
     for kind in options.types:
