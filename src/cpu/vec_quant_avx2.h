@@ -126,9 +126,18 @@ VEC_INLINE vec scales_of(vec scales, int groups, int chunk)
 // ------------------------------------------------------------------------------------------ tokens as bytes
 
 // As in vec_quant_avx512.h, without VNNI.
-VEC_INLINE ivec bytes_start(const void *less)
+#define BYTES_BASE 0.0f
+enum { BYTES_BASE_BITS = 0 };
+
+// Without the mantissas' last two bits.
+VEC_INLINE vec vec_fours(vec x)
 {
-    (void)less;
+    return _mm256_castsi256_ps(_mm256_andnot_si256(_mm256_set1_epi32(3), _mm256_castps_si256(x)));
+}
+
+VEC_INLINE ivec bytes_start(const void *start)
+{
+    (void)start;
     return ivec_zero();
 }
 
@@ -139,11 +148,12 @@ VEC_INLINE ivec bytes_dot(enum dtype type, ivec c, ivec w, ivec x)
     return ivec_dot8(c, _mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
 }
 
-VEC_INLINE ivec bytes_sum(enum dtype type, ivec c, const void *less)
+VEC_INLINE vec bytes_scaled(enum dtype type, ivec c, const void *start, vec scale, const float *offset)
 {
+    (void)offset;
     if (type == DTYPE_Q4)
-        return _mm256_add_epi32(_mm256_madd_epi16(c, _mm256_set1_epi16(1)), _mm256_srai_epi32(ivec_load(less), 4));
-    return c;
+        c = _mm256_add_epi32(_mm256_madd_epi16(c, _mm256_set1_epi16(1)), _mm256_srai_epi32(ivec_load(start), 4));
+    return vec_mul(ivec_to_float(c), scale);
 }
 
 // The quants of the group at p in their order; q4's and 8.

@@ -139,17 +139,31 @@ VEC_INLINE vec scales_of(vec scales, int groups, int chunk)
 
 // ------------------------------------------------------------------------------------------ tokens as bytes
 
-// A group's products in each lane: c = bytes_start(less); then c = bytes_dot(…) for each quad of columns; bytes_sum(…) is what the integers of
-// weights and tokens give. `less`: -128 Σ x (VEC).
+// A group's products in each lane: c = bytes_start(start); then c = bytes_dot(…) for each quad of columns; bytes_scaled(…) is what they come
+// to. `start`: BYTES_BASE_BITS - 128 Σ x (VEC).
 //
 // Without VNNI two products are summed in 16 bits. Those of q4, whose quants have 8 added, are at most 15 * 127, so the sums of a whole
 // group fit there. q8's are |w| times x with w's sign: two are at most 2 * 128 * 127, which just fits.
-VEC_INLINE ivec bytes_start(const void *less)
+#ifdef __AVX512VNNI__
+#define BYTES_BASE 0x1.8p23f
+enum { BYTES_BASE_BITS = 0x4b400000 };
+#else
+#define BYTES_BASE 0.0f
+enum { BYTES_BASE_BITS = 0 };
+#endif
+
+// Without the mantissas' last two bits.
+VEC_INLINE vec vec_fours(vec x)
+{
+    return _mm512_castsi512_ps(_mm512_andnot_si512(_mm512_set1_epi32(3), _mm512_castps_si512(x)));
+}
+
+VEC_INLINE ivec bytes_start(const void *start)
 {
 #ifdef __AVX512VNNI__
-    return ivec_load(less);
+    return ivec_load(start);
 #else
-    (void)less;
+    (void)start;
     return ivec_zero();
 #endif
 }
@@ -166,16 +180,18 @@ VEC_INLINE ivec bytes_dot(enum dtype type, ivec c, ivec w, ivec x)
 #endif
 }
 
-VEC_INLINE ivec bytes_sum(enum dtype type, ivec c, const void *less)
+// The token's scale times the sum; offset: -BYTES_BASE * scale (VEC).
+VEC_INLINE vec bytes_scaled(enum dtype type, ivec c, const void *start, vec scale, const float *offset)
 {
 #ifdef __AVX512VNNI__
     (void)type;
-    (void)less;
-    return c;
+    (void)start;
+    return vec_fma(_mm512_castsi512_ps(c), scale, vec_load(offset));
 #else
+    (void)offset;
     if (type == DTYPE_Q4)
-        return _mm512_add_epi32(_mm512_madd_epi16(c, _mm512_set1_epi16(1)), _mm512_srai_epi32(ivec_load(less), 4));
-    return c;
+        c = _mm512_add_epi32(_mm512_madd_epi16(c, _mm512_set1_epi16(1)), _mm512_srai_epi32(ivec_load(start), 4));
+    return vec_mul(ivec_to_float(c), scale);
 #endif
 }
 

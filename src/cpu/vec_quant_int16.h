@@ -8,7 +8,11 @@
 
 typedef int16_t many_weight;
 
-enum { MANY_COLS = QUANT_BLOCK, MANY_GROUPS = MANY_COLS / QUANT_GROUP };
+enum {
+    MANY_COLS = QUANT_BLOCK,
+    MANY_GROUPS = MANY_COLS / QUANT_GROUP,
+    PANEL_BLOCK = MANY_COLS * VEC * (int)sizeof(int16_t), // bytes of a block's columns
+};
 
 // A panel: (cols / 2, VEC, 2) integers, then (blocks, VEC) scales, in whole blocks.
 VEC_INLINE size_t panel_blocks(int cols)

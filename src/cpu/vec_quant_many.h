@@ -96,23 +96,52 @@ static __attribute__((noinline)) void many_tile_tall(enum dtype type, const stru
         many_tile(DTYPE_Q4, QUANT_TALL_ROWS, 1, tile);
 }
 
-VEC_INLINE void many_block(enum dtype type, const struct many *m, int rows, int first_token, int tokens, int first_group,
-                           int groups, const struct many_next *next)
+// The panels that the next tiles want, from wherever they are to L2, while rows [row, row + rows) are multiplied.
+VEC_INLINE void many_fetch_panels(const struct many_tile *next, int row, int rows)
 {
-    const ptrdiff_t size = (ptrdiff_t)panel_bytes(m->args->cols);
+    const ptrdiff_t share = (PANEL_BLOCK * (ptrdiff_t)rows / MANY_ROWS + 63) / 64 * 64;
+    for (int j = 0; j < QUANT_TILE_VECS; j++)
+        for (ptrdiff_t b = 0; b < share; b += 64)
+            __builtin_prefetch(next->panel + j * next->panel_size + row / rows * share + b, 0, 2);
+}
+
+// Y's lines, which no cache has, fetched while a tile of tokens is multiplied: rows [row, row + rows) of a block bring their share of the
+// tokens' lines, 16 rows in each.
+VEC_INLINE void many_fetch_outputs(float *y, ptrdiff_t ldy, int row, int rows, int tokens)
+{
+    enum { LINE = 64 / sizeof(float) };
+    const int share = MANY_TILE * rows / LINE, first = row % LINE / rows * share;
+    for (int t = first; t < first + share && t < tokens; t++)
+        __builtin_prefetch(y + t * ldy + row / LINE * LINE, 1);
+}
+
+// `y`, or NULL: where the sums go in the end.
+VEC_INLINE void many_block(enum dtype type, const struct many *m, float *y, int rows, int first_token, int tokens,
+                           int first_group, int groups, const struct many_next *next)
+{
+    const int cols = m->args->cols;
+    const ptrdiff_t size = (ptrdiff_t)panel_bytes(cols);
+    const char *panels = (const char *)m->args->x + first_token / VEC * size;
     for (int t = 0; t < tokens; t += MANY_TILE) {
-        const char *panel = (const char *)m->args->x + (first_token + t) / VEC * size;
         struct many_tile tile = {
             .panel_size = size,
             .groups = groups,
             .first = first_group == 0,
         };
-        many_panel(&tile, panel, m->args->cols, first_group);
-        const int left = (tokens - t + VEC - 1) / VEC;
+        struct many_tile after = tile;
+        many_panel(&tile, panels + t / VEC * size, cols, first_group);
+        if (t + MANY_TILE < tokens)
+            many_panel(&after, panels + (t + MANY_TILE) / VEC * size, cols, first_group);
+        else
+            many_panel(&after, panels, cols, next->first_group);
+        const int left = (tokens - t + VEC - 1) / VEC, n = tokens - t < MANY_TILE ? tokens - t : MANY_TILE;
         const int step = left == 1 ? QUANT_TALL_ROWS : QUANT_TILE_ROWS;
         for (int r = 0; r < rows; r += step) {
             if (t == 0)
                 many_fetch(type, m, next, r, r + step);
+            many_fetch_panels(&after, r, step);
+            if (y)
+                many_fetch_outputs(y + t * m->args->ldy, m->args->ldy, r, step, n);
             tile.sums = m->sums + (ptrdiff_t)r * MANY_TOKENS + t;
             tile.w = m->block + r * MANY_COLS;
             tile.w_scales = m->block_scales + r * MANY_GROUPS;
@@ -123,12 +152,15 @@ VEC_INLINE void many_block(enum dtype type, const struct many *m, int rows, int 
             else
                 many_tile_tall(type, &tile);
         }
+        if (y)
+            transpose(y + t * m->args->ldy, m->args->ldy, m->sums + t, MANY_TOKENS, rows, n);
     }
 }
 
 VEC_INLINE void many_rows(enum dtype type, const struct many *m, int first_row, int rows, int first_token, int tokens)
 {
     const struct quant_args *a = m->args;
+    float *y = a->y + first_token * a->ldy + (first_row - a->first_row);
     for (int g = 0; g < m->groups; g += MANY_GROUPS) {
         const int groups = m->groups - g < MANY_GROUPS ? (int)(m->groups - g) : MANY_GROUPS;
         many_convert(type, m, first_row, rows, g, groups);
@@ -137,9 +169,8 @@ VEC_INLINE void many_rows(enum dtype type, const struct many *m, int first_row, 
             const int left = a->last_row - first_row - rows;
             next = (struct many_next){first_row + rows, left < MANY_ROWS ? left : MANY_ROWS, 0};
         }
-        many_block(type, m, rows, first_token, tokens, g, groups, &next);
+        many_block(type, m, g + groups == m->groups ? y : NULL, rows, first_token, tokens, g, groups, &next);
     }
-    transpose(a->y + first_token * a->ldy + (first_row - a->first_row), a->ldy, m->sums, MANY_TOKENS, rows, tokens);
 }
 
 VEC_INLINE void many(enum dtype type, const struct quant_args *a)
