@@ -144,7 +144,14 @@ typedef enum yalm_kv { YALM_KV_FP16 = 0, YALM_KV_FP32 = 1, YALM_KV_INT8 = 2 } ya
 
 // What the activations become that are multiplied with q8 and q4 weights. int16 loses next to nothing: logits are those of the weights, within
 // 0.03 % of their range. int8 takes half the arithmetic where more than 8 tokens are evaluated together, as in a prompt, and loses more than q8 does.
-typedef enum yalm_activations { YALM_ACTIVATIONS_INT16 = 0, YALM_ACTIVATIONS_INT8 = 1 } yalm_activations;
+// With fp16, bf16 and fp8 weights, activations are float32. fp16 rounds them and the weights to float16 where more than 8 tokens are
+// evaluated together, and multiplies and adds in it: half the arithmetic again, on machines with AVX512-FP16.
+// Each concerns its own types of weights; matrices of others are multiplied as by default, int16.
+typedef enum yalm_activations {
+    YALM_ACTIVATIONS_INT16 = 0,
+    YALM_ACTIVATIONS_INT8 = 1,
+    YALM_ACTIVATIONS_FP16 = 2,
+} yalm_activations;
 
 // How a token that is decoded alone attends to a long context. "dense" reads every key and value; the others read less, and differ in
 // what they compute. Zeros are the defaults, chosen for the model.
@@ -197,9 +204,10 @@ typedef struct yalm_session_options {
     bool endless;        // past the context, go on: the first n_sinks tokens and the most recent ones stay visible
     int n_sinks;         // attention sinks (Xiao et al., arXiv 2309.17453); used when endless and the model has no window
     yalm_kv kv;
-    yalm_activations activations; // CPU; int8 is refused where no weights are quantised
-    int chunk;                    // prefill is done in pieces of at most so many tokens; 0: chosen
-    const char *attention;        // "dense", "sparq", "nomad", "hybrid"
+    yalm_activations
+        activations; // CPU; int8 and fp16 are refused where no weights are of their types, fp16 where the machine has no AVX512-FP16
+    int chunk;       // prefill is done in pieces of at most so many tokens; 0: chosen
+    const char *attention; // "dense", "sparq", "nomad", "hybrid"
     yalm_sparq sparq;
     yalm_nomad nomad;
     yalm_hybrid hybrid;

@@ -88,11 +88,13 @@ yalm_session *open_session(const struct options *options, const yalm_model *mode
         return NULL;
     const yalm_session_options *facts = yalm_session_facts(session);
     const bool dense = strcmp(facts->attention, "dense") == 0;
+    static const char *const activations[] = {[YALM_ACTIVATIONS_INT16] = "", // as ever
+                                              [YALM_ACTIVATIONS_INT8] = ", activations int8",
+                                              [YALM_ACTIVATIONS_FP16] = ", activations fp16"};
     static const char *const caches[] = {[YALM_KV_FP16] = "fp16", [YALM_KV_FP32] = "fp32", [YALM_KV_INT8] = "int8"};
     if (!quiet)
         say("%s: %s, context %d%s, cache %s%s%s%s", facts->device, yalm_session_machine(session), facts->context,
-            facts->endless ? " (endless)" : "", caches[facts->kv],
-            facts->activations == YALM_ACTIVATIONS_INT8 ? ", activations int8" : "", dense ? "" : ", attention ",
+            facts->endless ? " (endless)" : "", caches[facts->kv], activations[facts->activations], dense ? "" : ", attention ",
             dense ? "" : facts->attention);
     if (options->verbose && !quiet)
         say("prefill in pieces of %d tokens; %d attention sinks", facts->chunk, facts->n_sinks);

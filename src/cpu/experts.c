@@ -70,12 +70,12 @@ struct expert_forms {
     int units, down;
 };
 
-static struct expert_forms forms_of(const struct expert_weights *experts, int n)
+static struct expert_forms forms_of(const struct cpu_state *s, const struct expert_weights *experts, int n)
 {
     struct expert_forms forms = {0};
     for (int e = 0; e < n; e++) {
-        forms.units |= matmul_form(&experts[e].gate) | matmul_form(&experts[e].up);
-        forms.down |= matmul_form(&experts[e].down);
+        forms.units |= matmul_form(s, &experts[e].gate) | matmul_form(s, &experts[e].up);
+        forms.down |= matmul_form(s, &experts[e].down);
     }
     return forms;
 }
@@ -104,7 +104,7 @@ static void expert(struct cpu_state *s, const struct expert_weights *w, struct e
 void experts_block(struct cpu_state *s, const struct layer_weights *w, int n, struct member *me)
 {
     const int n_experts = s->config->n_experts;
-    const struct expert_forms forms = forms_of(w->experts, n_experts);
+    const struct expert_forms forms = forms_of(s, w->experts, n_experts);
     matmul_shared(s, me, &(struct product){&w->router, NULL, s->router_logits}, 1, s->h, n);
     for (struct span once; team_claim(me, 1, 1, &once);)
         route(s, n);

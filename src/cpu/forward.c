@@ -27,7 +27,7 @@ static void project_residual(struct cpu_state *s, struct member *me, const struc
                              int n)
 {
     const struct product product = {w, bias, s->branch};
-    matmul_pack(s, me, matmul_form(w), y, n, w->cols);
+    matmul_pack(s, me, matmul_form(s, w), y, n, w->cols);
     for (struct span rows; matmul_claim(s, me, w, w->rows, n, &rows);) {
         matmul_rows(s, me, &product, rows, y, n);
         for (int t = 0; t < n; t++) {
@@ -94,7 +94,7 @@ static void ffn_block(struct cpu_state *s, const struct batch *batch, int layer,
     }
     const struct expert_weights *ffn = &w->experts[0];
     matmul_ahead(s, me, (const struct matrix *[]){&ffn->down}, 1, batch->n);
-    gated_units(s, ffn, matmul_form(&ffn->gate) | matmul_form(&ffn->up), s->h, batch->n, me);
+    gated_units(s, ffn, matmul_form(s, &ffn->gate) | matmul_form(s, &ffn->up), s->h, batch->n, me);
     if (layer + 1 < s->config->n_layers) {
         const struct layer_weights *next = &s->weights->layers[layer + 1];
         matmul_ahead(s, me, (const struct matrix *[]){&next->q, &next->k, &next->v}, 3, batch->n);

@@ -13,6 +13,13 @@ static bool has_f16c(void)
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
+// Nor this.
+static bool has_avx512fp16(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & 1u << 23);
+}
+
 static bool can_run(const struct cpu_kernels *kernels)
 {
     __builtin_cpu_init();
@@ -55,4 +62,9 @@ const struct nomad_kernels *nomad_kernels_select(const struct cpu_kernels *kerne
     if (kernels == &cpu_kernels_avx512vnni && __builtin_cpu_supports("avx512vbmi"))
         return &nomad_kernels_avx512vbmi;
     return kernels->nomad;
+}
+
+const struct half_kernels *half_kernels_select(const struct cpu_kernels *kernels)
+{
+    return kernels == &cpu_kernels_avx512vnni && has_avx512fp16() ? half_kernels_avx512fp16 : NULL;
 }

@@ -16,7 +16,7 @@ struct matmul_args {
     const void *w;           // (rows, cols), of the type that the function is for
     int first_row, last_row; // of W
     int cols;
-    const float *packed; // n tokens of cols values, as pack_tokens() leaves them
+    const void *packed; // n tokens of cols values, as pack_tokens(), or half_kernels' pack(), leaves them
     int n;
     void *scratch; // (matmul_scratch) bytes, this thread's own, 64-byte aligned
 };
@@ -46,6 +46,18 @@ struct quant_kernels {
     size_t scratch;                                                // bytes
 
     double (*dot_loop)(long rounds); // for limits.c: as fma_loop(), of 8-bit multiply-adds with 32-bit sums
+};
+
+// Y = X Wᵀ of more tokens than matvec takes by float16 multiply-adds, whose sums are carried to float32 every few columns. Tokens and
+// weights are rounded to float16 after powers of two have brought each block of a row's columns into its range.
+struct half_kernels {
+    size_t (*size)(int n, int cols); // bytes of n packed tokens
+    // Packs tokens, columns [first_col, last_col): both multiples of 128, or last_col = cols. x: (n, ldx).
+    void (*pack)(void *to, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col);
+    void (*product[DTYPE_FLOATS])(const struct matmul_args *args); // NULL of fp32
+    size_t scratch;                                                // bytes
+
+    double (*fma_loop)(long rounds); // as cpu_kernels' fma_loop(), of float16 multiply-adds
 };
 
 // Row `row` of a quantised matrix.
@@ -119,6 +131,10 @@ const struct cpu_kernels *cpu_kernels_select(const char *isa);
 
 // Those of the instruction set, or better ones where it is the best one and the machine has more (VBMI besides VNNI).
 const struct nomad_kernels *nomad_kernels_select(const struct cpu_kernels *kernels);
+
+// NULL where these kernels' machine, or the compiler that built this, has none (AVX512-FP16, besides VNNI).
+const struct half_kernels *half_kernels_select(const struct cpu_kernels *kernels);
+extern const struct half_kernels *const half_kernels_avx512fp16; // NULL where the compiler has none
 
 // The list, best first, NULL-terminated: those that this machine can run.
 const struct cpu_kernels *const *cpu_kernels_usable(void);

@@ -24,6 +24,9 @@ void matmul_pack(struct cpu_state *s, struct member *me, int forms, const float 
     if (forms & FORM_PACKED && s->chunk > few)
         for (struct span span; team_claim(me, n > few ? cols : 0, 128, &span);)
             s->kernels->pack_tokens(s->packed, x, cols, n, cols, span.first, span.last);
+    if (forms & FORM_HALVES && s->chunk > few)
+        for (struct span span; team_claim(me, n > few ? cols : 0, 128, &span);)
+            s->half->pack(s->halves, x, cols, n, cols, span.first, span.last);
     if (forms & FORM_QUANTISED)
         for (struct span span; team_claim(me, n > 0 ? cols : 0, n > few ? 128 : QUANTISE_COLS, &span);)
             s->quant->quantise(s->quantised, x, cols, n, cols, span.first, span.last);
@@ -71,7 +74,8 @@ void matmul_rows(struct cpu_state *s, const struct member *me, const struct prod
     const struct cpu_kernels *kernels = s->kernels;
     const struct matrix *w = p->w;
     float *y = p->y + rows.first;
-    if (matmul_form(w) == FORM_QUANTISED)
+    const int form = matmul_form(s, w);
+    if (form == FORM_QUANTISED)
         s->quant->product[w->dtype](&(struct quant_args){
             .y = y,
             .ldy = w->rows,
@@ -87,14 +91,14 @@ void matmul_rows(struct cpu_state *s, const struct member *me, const struct prod
     else if (n <= kernels->matvec_max)
         kernels->matvec[w->dtype](y, w->rows, w->data, rows.first, rows.last, w->cols, x, w->cols, n);
     else
-        kernels->matmul[w->dtype](&(struct matmul_args){
+        (form == FORM_HALVES ? s->half->product : kernels->matmul)[w->dtype](&(struct matmul_args){
             .y = y,
             .ldy = w->rows,
             .w = w->data,
             .first_row = rows.first,
             .last_row = rows.last,
             .cols = w->cols,
-            .packed = s->packed,
+            .packed = form == FORM_HALVES ? s->halves : s->packed,
             .n = n,
             .scratch = s->matmul_scratch + me->thread * s->matmul_scratch_bytes,
         });
@@ -111,7 +115,7 @@ void matmul_shared(struct cpu_state *s, struct member *me, const struct product 
     int total = 0, forms = 0;
     for (int i = 0; i < n_products; i++) {
         total += products[i].w->rows;
-        forms |= matmul_form(products[i].w);
+        forms |= matmul_form(s, products[i].w);
     }
     matmul_pack(s, me, forms, x, n, products[0].w->cols);
     for (struct span claim; matmul_claim(s, me, products[0].w, total, n, &claim);)

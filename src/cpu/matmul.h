@@ -15,7 +15,7 @@ void matmul_shared(struct cpu_state *state, struct member *me, const struct prod
 
 // For callers that go on with the rows that they have just computed:
 //
-//     matmul_pack(state, me, matmul_form(w), x, n, w->cols);
+//     matmul_pack(state, me, matmul_form(state, w), x, n, w->cols);
 //     while (matmul_claim(state, me, w, w->rows, n, &rows)) {
 //         matmul_rows(state, me, &product, rows, x, n);
 //         …
@@ -23,10 +23,12 @@ void matmul_shared(struct cpu_state *state, struct member *me, const struct prod
 //
 // matmul_pack() brings x into the forms that the kernels of these matrices want, each in a step of its own: always, or, where it
 // knows for good that a form is not needed, never.
-enum { FORM_PACKED = 1, FORM_QUANTISED = 2 }; // as bits: products of one x may have matrices of several types
-static inline int matmul_form(const struct matrix *w)
+enum { FORM_PACKED = 1, FORM_QUANTISED = 2, FORM_HALVES = 4 }; // as bits: products of one x may have matrices of several types
+static inline int matmul_form(const struct cpu_state *s, const struct matrix *w)
 {
-    return dtype_group_bytes[w->dtype] ? FORM_QUANTISED : FORM_PACKED;
+    if (dtype_group_bytes[w->dtype])
+        return FORM_QUANTISED;
+    return s->half && s->half->product[w->dtype] ? FORM_HALVES : FORM_PACKED;
 }
 void matmul_pack(struct cpu_state *state, struct member *me, int forms, const float *x, int n, int cols);
 

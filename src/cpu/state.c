@@ -107,19 +107,22 @@ static void carve_experts(struct cpu_state *s, struct carver *c)
     s->expert_n = carve(c, experts, sizeof *s->expert_n);
 }
 
-static bool has_quantised(const struct model_config *config, const struct model_weights *w)
+// What the matrices of a model want their inputs in (matmul.h).
+static int forms_of(const struct cpu_state *s, const struct model_config *config, const struct model_weights *w)
 {
     const int n_experts = config->n_experts ? config->n_experts : 1;
-    int forms = matmul_form(&w->classifier);
+    int forms = matmul_form(s, &w->classifier);
     for (int l = 0; l < config->n_layers; l++) {
         const struct layer_weights *layer = &w->layers[l];
-        forms |= matmul_form(&layer->q) | matmul_form(&layer->k) | matmul_form(&layer->v) | matmul_form(&layer->o);
+        if (config->n_experts)
+            forms |= matmul_form(s, &layer->router);
+        forms |= matmul_form(s, &layer->q) | matmul_form(s, &layer->k) | matmul_form(s, &layer->v) | matmul_form(s, &layer->o);
         for (int e = 0; e < n_experts; e++) {
             const struct expert_weights *expert = &layer->experts[e];
-            forms |= matmul_form(&expert->gate) | matmul_form(&expert->up) | matmul_form(&expert->down);
+            forms |= matmul_form(s, &expert->gate) | matmul_form(s, &expert->up) | matmul_form(s, &expert->down);
         }
     }
-    return forms & FORM_QUANTISED;
+    return forms;
 }
 
 static void carve_activations(struct cpu_state *s, struct carver *c)
@@ -145,7 +148,10 @@ static void carve_activations(struct cpu_state *s, struct carver *c)
     const size_t widest = max_size(max_size(dim, ffn), s->q_dim);
     if (s->chunk > s->kernels->matvec_max)
         s->packed = carve(c, s->kernels->packed_size(s->chunk, (int)widest), sizeof(float));
-    if (has_quantised(s->config, s->weights)) {
+    const int forms = forms_of(s, s->config, s->weights);
+    if (forms & FORM_HALVES && s->chunk > s->kernels->matvec_max)
+        s->halves = carve(c, s->half->size(s->chunk, (int)widest), 1);
+    if (forms & FORM_QUANTISED) {
         const int few = s->chunk < s->kernels->matvec_max ? s->chunk : s->kernels->matvec_max;
         s->quantised = carve(c, max_size(s->quant->size(few, (int)widest), s->quant->size(s->chunk, (int)widest)), 1);
     }
@@ -162,6 +168,8 @@ static void carve_scratch(struct cpu_state *s, struct carver *c, int n_threads)
     s->part_max = carve(c, parts, sizeof(float));
     s->part_sum = carve(c, parts, sizeof(float));
     s->matmul_scratch_bytes = round_up(max_size(s->kernels->matmul_scratch, s->quant->scratch), CACHE_LINE);
+    if (s->half)
+        s->matmul_scratch_bytes = max_size(s->matmul_scratch_bytes, round_up(s->half->scratch, CACHE_LINE));
     s->attend_scratch_bytes = round_up(s->kernels->attend_scratch, CACHE_LINE);
     s->task_scratch_bytes = attention_task_scratch(s);
     s->matmul_scratch = carve(c, n_threads, s->matmul_scratch_bytes);
@@ -189,6 +197,7 @@ static yalm_status state_sizes(struct cpu_state *s, const struct backend_plan *p
     if (!s->kernels)
         return error_set(error, YALM_USAGE, "instruction set '%s' is not one that this machine has", plan->options->isa);
     s->quant = plan->options->activations == YALM_ACTIVATIONS_INT8 ? s->kernels->quant8 : s->kernels->quant;
+    s->half = plan->options->activations == YALM_ACTIVATIONS_FP16 ? half_kernels_select(s->kernels) : NULL;
     s->q_dim = config->n_heads * config->head_dim;
     s->kv_dim = config->n_kv_heads * config->head_dim;
     s->chunk = plan->options->chunk;
@@ -217,6 +226,24 @@ static yalm_status state_sizes(struct cpu_state *s, const struct backend_plan *p
     return YALM_OK;
 }
 
+static yalm_status activations_resolve(const struct model_config *config, const struct model_weights *weights,
+                                       yalm_activations activations, const struct cpu_kernels *kernels, yalm_error *error)
+{
+    const struct cpu_state s = {.half = half_kernels_select(kernels)};
+    const int forms = forms_of(&s, config, weights);
+    if (activations == YALM_ACTIVATIONS_INT8 && !(forms & FORM_QUANTISED))
+        return error_set(error, YALM_USAGE,
+                         "activations: found int8, which multiplies q8 and q4 weights: this model has none of these");
+    if (activations == YALM_ACTIVATIONS_FP16 && !s.half)
+        return error_set(error, YALM_USAGE, "activations: found fp16, which needs AVX512-FP16: %s",
+                         half_kernels_select(cpu_kernels_select("auto")) ? "with --isa auto this machine has it"
+                                                                         : "this machine, or this build, has none");
+    if (activations == YALM_ACTIVATIONS_FP16 && !(forms & FORM_HALVES))
+        return error_set(error, YALM_USAGE,
+                         "activations: found fp16, which multiplies fp16, bf16 and fp8 weights: this model has none of these");
+    return YALM_OK;
+}
+
 static yalm_status cpu_resolve(const struct model_config *config, const struct model_weights *weights,
                                yalm_session_options *options, yalm_error *error)
 {
@@ -234,9 +261,9 @@ static yalm_status cpu_resolve(const struct model_config *config, const struct m
             snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", known[0] ? ", " : "", (*p)->name);
         return error_set(error, YALM_USAGE, "attention: found '%s', the CPU has: %s", options->attention, known);
     }
-    if (options->activations == YALM_ACTIVATIONS_INT8 && !has_quantised(config, weights))
-        return error_set(error, YALM_USAGE,
-                         "activations: found int8, which multiplies q8 and q4 weights: this model has none of these");
+    const yalm_status status = activations_resolve(config, weights, options->activations, kernels, error);
+    if (status != YALM_OK)
+        return status;
     if (options->n_threads == 0)
         options->n_threads = team_default_threads();
     if (options->n_threads_batch == 0)

@@ -17,6 +17,7 @@ struct cpu_state {
     const struct model_weights *weights;
     const struct cpu_kernels *kernels;
     const struct quant_kernels *quant; // of the kernels, by the form that activations take
+    const struct half_kernels *half;   // where activations are to be float16; else NULL
     struct team *team;
     int n_threads, n_threads_batch; // for one token, for several
     struct kv_policy kv;
@@ -57,6 +58,7 @@ struct cpu_state {
     float *cos, *sin;           // (chunk, head_dim / 2)
     float *sink_cos, *sink_sin; // (head_dim / 2) at position span - 1
     float *packed;              // kernels->packed_size() for the widest product
+    void *halves;               // half->size() for the widest product; NULL where no matrix is multiplied so
     void *quantised;            // quant_kernels' size() for the widest product; NULL where no matrix is quantised
 
     // Mixture of experts.

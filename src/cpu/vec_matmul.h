@@ -75,6 +75,21 @@ VEC_INLINE void fetch_block(struct block_fetch *f, int n)
     }
 }
 
+// The block after columns [k, k + depth) of rows [r0, r0 + rows): beside it, or where the rows end at the beginning of those that come next.
+VEC_INLINE struct block_fetch fetch_after(enum dtype type, const struct matmul_args *m, int r0, int rows, int k, int depth)
+{
+    const ptrdiff_t size = (ptrdiff_t)dtype_sizes[type];
+    const bool ends = k + depth == m->cols;
+    const int first = ends ? r0 + rows : r0, left = ends ? m->last_row - first : rows;
+    const int col = ends ? 0 : k + depth, cols = m->cols - col < DEPTH ? m->cols - col : DEPTH;
+    return (struct block_fetch){
+        .at = (const char *)m->w + ((ptrdiff_t)first * m->cols + col) * size,
+        .stride = m->cols * size,
+        .bytes = cols * size,
+        .rows = left < ROW_BLOCK ? left : ROW_BLOCK,
+    };
+}
+
 // c (rows, TOKEN_BLOCK) = or += the block's product; x: the first panel, at the block's first column.
 VEC_INLINE void multiply_block(float *c, bool add, const float *w, int rows, const float *x, ptrdiff_t panel, int tokens,
                                int depth, struct block_fetch *next)
@@ -94,25 +109,15 @@ VEC_INLINE void multiply_block(float *c, bool add, const float *w, int rows, con
 VEC_INLINE void multiply_rows(enum dtype type, const struct matmul_args *m, int r0, int rows, int t0, int tokens)
 {
     float *w = m->scratch, *c = w + (ptrdiff_t)ROW_BLOCK * DEPTH;
-    const ptrdiff_t panel = panel_size(m->cols), size = (ptrdiff_t)dtype_sizes[type];
+    const float *packed = m->packed;
+    const ptrdiff_t panel = panel_size(m->cols);
     for (int k = 0; k < m->cols; k += DEPTH) {
         const int depth = m->cols - k < DEPTH ? m->cols - k : DEPTH;
-        const ptrdiff_t at = (ptrdiff_t)r0 * m->cols + k;
-        convert_block(type, w, m->w, at, rows, m->cols, depth);
-        struct block_fetch next = {
-            .at = (const char *)m->w + (at + depth) * size,
-            .stride = m->cols * size,
-            .bytes = (m->cols - k - depth < DEPTH ? m->cols - k - depth : DEPTH) * size,
-            .rows = k + depth < m->cols ? rows : 0,
-        };
-        if (k + depth == m->cols) // the beginning of the rows that come next
-            next = (struct block_fetch){.at = (const char *)m->w + ((ptrdiff_t)r0 + rows) * m->cols * size,
-                                        .stride = m->cols * size,
-                                        .bytes = (m->cols < DEPTH ? m->cols : DEPTH) * size,
-                                        .rows = m->last_row - r0 - rows < ROW_BLOCK ? m->last_row - r0 - rows : ROW_BLOCK};
+        convert_block(type, w, m->w, (ptrdiff_t)r0 * m->cols + k, rows, m->cols, depth);
+        struct block_fetch next = fetch_after(type, m, r0, rows, k, depth);
         const int n_tiles = (rows + TILE_ROWS - 1) / TILE_ROWS * ((tokens + TOKEN_GROUP - 1) / TOKEN_GROUP);
         next.rate = n_tiles > 0 ? (int)(next.rows * ((next.bytes + 63) / 64) + n_tiles - 1) / n_tiles : 0;
-        multiply_block(c, k > 0, w, rows, m->packed + t0 / VEC * panel + (ptrdiff_t)k * VEC, panel, tokens, depth, &next);
+        multiply_block(c, k > 0, w, rows, packed + t0 / VEC * panel + (ptrdiff_t)k * VEC, panel, tokens, depth, &next);
     }
     transpose(m->y + t0 * m->ldy + (r0 - m->first_row), m->ldy, c, TOKEN_BLOCK, rows, tokens);
 }

@@ -1,4 +1,4 @@
-"""Option --activations: int8 where it multiplies, refused where it cannot, and never by default."""
+"""Option --activations: int8 and fp16 where they multiply, refused where they cannot, and never by default."""
 
 import re
 
@@ -54,3 +54,53 @@ def test_refused_where_no_weights_are_quantised(program):
     line = program.fails(2, "-i", "x", "-d", "cpu", "--activations", "int8")
     assert "activations: found int8, which multiplies q8 and q4 weights: this model has none of these" in line
     assert program.ok("-i", "x", "-n", 1, "--activations", "int16")
+
+
+@pytest.fixture(scope="module", params=["fp16", "bf16", "fp8"])
+def floats(request, program, tmp_path_factory):
+    path = tmp_path_factory.mktemp(request.param) / "model.bin"
+    return type(program)(program.binary, convert_directory(ROOT / "models/fable-4m", path, "--dtype", request.param))
+
+
+KL_HALVES = 2e-5
+
+
+def halves(model, *options):
+    """The text's logits by float16 multiply-adds; skips where the machine has none."""
+    done = model(*TEXT, "--activations", "fp16", *options)
+    if b"needs AVX512-FP16" in done.stderr:
+        assert done.returncode == 2
+        pytest.skip("no AVX512-FP16 here")
+    assert done.returncode == 0 and b", activations fp16" in done.stderr
+    return done
+
+
+def test_halves_do_not_depend_on_threads_or_runs(floats, tmp_path):
+    found = []
+    for i, threads in enumerate((1, 1, 2, 3)):
+        halves(floats, "--save-logits", tmp_path / str(i), "--threads", threads)
+        found.append((tmp_path / str(i)).read_bytes())
+    assert found[1:] == found[:-1]
+
+
+def test_what_halves_lose(floats, tmp_path):
+    floats.ok(*TEXT, "--save-logits", tmp_path / "base")
+    done = halves(floats, "--kl-base", tmp_path / "base")
+    mean = float(re.search(rb"KL divergence: mean ([0-9.e+-]+)", done.stdout + done.stderr).group(1))
+    assert 1e-9 < mean < KL_HALVES
+
+
+def test_up_to_8_tokens_keep_floats(floats, tmp_path):
+    text = (*TEXT[:-1], 64)
+    floats.ok(*text, "--save-logits", tmp_path / "exact", "--chunk", 8)
+    halves(floats, "--max-tokens", 64, "--save-logits", tmp_path / "halves", "--chunk", 8)
+    assert (tmp_path / "exact").read_bytes() == (tmp_path / "halves").read_bytes()
+
+
+def test_halves_are_refused_where_they_cannot_be(program, tmp_path):
+    line = program.fails(2, "-i", "x", "-d", "cpu", "--activations", "fp16", "--isa", "scalar")
+    assert "activations: found fp16, which needs AVX512-FP16" in line
+    whole = convert_directory(ROOT / "models/fable-4m", tmp_path / "fp32.bin", "--dtype", "fp32")
+    done = type(program)(program.binary, whole)("-i", "x", "-d", "cpu", "--activations", "fp16")
+    assert done.returncode == 2
+    assert b"needs AVX512-FP16" in done.stderr or b"multiplies fp16, bf16 and fp8 weights: this model has none" in done.stderr
