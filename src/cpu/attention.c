@@ -323,12 +323,11 @@ static void attend_parts(struct cpu_state *s, const struct batch *batch, int lay
             merge_query(s, n_parts, n_queries, i / n_queries, i % n_queries, 1);
 }
 
-void attention_attend_rows(struct cpu_state *s, const struct batch *batch, int layer, int kv_head, int part, int n_parts,
-                           const int *rows, int n_rows, struct member *me)
+void attention_attend_rows(struct cpu_state *s, const struct batch *batch, int layer, int n_parts, const struct row_part *rows,
+                           const struct row_part *next, struct member *me)
 {
     enum { AT_ONCE = 8 }; // queries that the kernel takes
-    const int d = s->config->head_dim, group = group_size(s), i = kv_head * n_parts + part;
-    const int from = (int)((int64_t)n_rows * part / n_parts), to = (int)((int64_t)n_rows * (part + 1) / n_parts);
+    const int d = s->config->head_dim, group = group_size(s), kv_head = rows->kv_head, i = kv_head * n_parts + rows->part;
     struct task task = task_make(s, batch, layer, me);
     task.kv_head = kv_head;
     task.n_tokens = 1;
@@ -337,7 +336,7 @@ void attention_attend_rows(struct cpu_state *s, const struct batch *batch, int l
     task.max = s->part_max + (size_t)i * group;
     task.sum = s->part_sum + (size_t)i * group;
     task_begin(&task);
-    if (part == 0)
+    if (rows->part == 0)
         attend_sinks(&task);
     for (int q = 0; q < group; q += AT_ONCE)
         s->kernels->sparse->attend_rows[s->kv_type](
@@ -351,11 +350,16 @@ void attention_attend_rows(struct cpu_state *s, const struct batch *batch, int l
                 .k_scales = cpu_scales(s, s->key_scales, layer, kv_head),
                 .v_scales = cpu_scales(s, s->value_scales, layer, kv_head),
                 .n_queries = group - q < AT_ONCE ? group - q : AT_ONCE,
-                .n_keys = to - from,
+                .n_keys = rows->n,
                 .head_dim = d,
+                .next_k = next ? cpu_keys(s, layer, next->kv_head) : NULL,
+                .next_v = next ? cpu_values(s, layer, next->kv_head) : NULL,
+                .next_rows = next ? next->rows : NULL,
+                .n_next = next ? next->n : 0,
+                .fetched = rows->fetched || q > 0,
                 .scratch = task.kernel_scratch,
             },
-            rows + from);
+            rows->rows);
 }
 
 void attention_merge(struct cpu_state *s, int n_parts, int kv_head, int q, float alpha, const float *mean)

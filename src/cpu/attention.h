@@ -17,11 +17,19 @@ void attention_attend(struct cpu_state *state, const struct batch *batch, int la
 // so that neither the team's size nor its timing shows in a result.
 int attention_key_parts(int n_visible);
 
-// Pieces of selective_attend(), for a batch of one token. Part `part` of n_parts, at most attention_key_parts() of their number, of the rows (slots)
-// that one KV head's queries attend to, and the sinks that stand apart; then query q of the group: alpha times the parts'
-// merged result, and (1 - alpha) times mean (head_dim), which is not looked at where alpha is 1.
-void attention_attend_rows(struct cpu_state *state, const struct batch *batch, int layer, int kv_head, int part, int n_parts,
-                           const int *rows, int n_rows, struct member *me);
+// Some of the rows (slots) that one KV head's queries attend to.
+struct row_part {
+    int kv_head, part; // of n_parts, at most attention_key_parts() of their number
+    const int *rows;   // (n)
+    int n;
+    bool fetched; // it was the `next` of this member's last part
+};
+
+// Pieces of selective_attend(), for a batch of one token. A part of the rows, with the first the sinks that stand apart too; `next`, where not NULL,
+// is the part that this member will probably take next. Then query q of the group: alpha times the parts' merged result, and
+// (1 - alpha) times mean (head_dim), which is not looked at where alpha is 1.
+void attention_attend_rows(struct cpu_state *state, const struct batch *batch, int layer, int n_parts,
+                           const struct row_part *rows, const struct row_part *next, struct member *me);
 void attention_merge(struct cpu_state *state, int n_parts, int kv_head, int q, float alpha, const float *mean);
 
 // Bytes of one KV head's cache that dense attention of n tokens from `position` on reads: each row that any of them sees, once.

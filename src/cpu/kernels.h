@@ -76,7 +76,13 @@ struct attend_args {
     int n_queries, n_keys, head_dim;
     const int *first, *last; // (n_queries): query i sees keys [first[i], last[i]) of these; NULL: all of them
     const void *next_k;      // keys that this thread will probably read after these, to be fetched in time; NULL: none
-    void *scratch;           // (attend_scratch) bytes, this thread's own, 64-byte aligned
+    // Where keys lie in given rows (sparse.h): rows that this thread will probably read after these, of next_k and next_v; and whether
+    // the first of its own rows have been named so before.
+    const void *next_v;
+    const int *next_rows; // (n_next); NULL: none
+    int n_next;
+    bool fetched;
+    void *scratch; // (attend_scratch) bytes, this thread's own, 64-byte aligned
 };
 
 // Smaller scales count as 0: their inverses would overflow.

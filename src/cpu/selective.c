@@ -280,6 +280,31 @@ static int items_of(const struct pass *p, int n)
     return reuse_layer(p->s, p->layer) || reuse_step(p->s, p->layer, 0, p->position) ? 0 : n;
 }
 
+// Part i of all KV heads' selected rows.
+static struct row_part part_of_rows(const struct cpu_state *s, int i, int n_parts)
+{
+    const int kv_head = i / n_parts, part = i % n_parts, n = s->selective.n_rows[kv_head];
+    const int from = (int)((int64_t)n * part / n_parts), to = (int)((int64_t)n * (part + 1) / n_parts);
+    return (struct row_part){
+        .kv_head = kv_head, .part = part, .rows = s->selective.rows + (size_t)kv_head * s->selective.ld + from, .n = to - from};
+}
+
+// Members take consecutive parts, so that each fetches the first rows of its next part while it still works on the last one.
+static void gather(const struct pass *p, const struct batch *batch, int n_parts, struct member *me)
+{
+    const int n = p->s->config->n_kv_heads * n_parts;
+    int fetched = -1;
+    for (struct span span; team_claim_share(me, n, 1, &span);)
+        for (int i = span.first; i < span.last; i++) {
+            struct row_part rows = part_of_rows(p->s, i, n_parts), next;
+            rows.fetched = i == fetched;
+            fetched = i + 1;
+            if (fetched < n)
+                next = part_of_rows(p->s, fetched, n_parts);
+            attention_attend_rows(p->s, batch, p->layer, n_parts, &rows, fetched < n ? &next : NULL, me);
+        }
+}
+
 void selective_attend(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
 {
     const int n_kv_heads = s->config->n_kv_heads, group = group_size(s);
@@ -293,26 +318,21 @@ void selective_attend(struct cpu_state *s, const struct batch *batch, int layer,
     const int n_gather = attention_key_parts(most_rows(&p));
     struct span span;
 
-    while (team_claim(me, items_of(&p, n_kv_heads), 1, &span))
+    while (team_claim_share(me, items_of(&p, n_kv_heads), 1, &span))
         for (int i = span.first; i < span.last; i++)
             selector->prepare(s, layer, i, rotated_query(s, s->rotated_q, i));
-    while (team_claim(me, items_of(&p, n_kv_heads * p.n_parts), 1, &span))
+    while (team_claim_share(me, items_of(&p, n_kv_heads * p.n_parts), 1, &span))
         for (int i = span.first; i < span.last; i++)
             score_part(&p, i / p.n_parts, i % p.n_parts);
     if (group > 1)
-        while (team_claim(me, items_of(&p, n_kv_heads * p.n_parts), 1, &span))
+        while (team_claim_share(me, items_of(&p, n_kv_heads * p.n_parts), 1, &span))
             for (int i = span.first; i < span.last; i++)
                 weigh_part(&p, i / p.n_parts, i % p.n_parts);
-    while (team_claim(me, n_kv_heads, 1, &span))
+    while (team_claim_share(me, n_kv_heads, 1, &span))
         for (int i = span.first; i < span.last; i++)
             select_rows(&p, i);
-    while (team_claim(me, n_kv_heads * n_gather, 1, &span))
-        for (int i = span.first; i < span.last; i++) {
-            const int kv_head = i / n_gather;
-            attention_attend_rows(s, batch, layer, kv_head, i % n_gather, n_gather,
-                                  s->selective.rows + (size_t)kv_head * s->selective.ld, s->selective.n_rows[kv_head], me);
-        }
-    while (team_claim(me, s->config->n_heads, 4, &span))
+    gather(&p, batch, n_gather, me);
+    while (team_claim_share(me, s->config->n_heads, 4, &span))
         for (int i = span.first; i < span.last; i++)
             attention_merge(s, n_gather, i / group, i % group, p.choice.tail ? s->selective.alpha[i] : 1,
                             s->selective.mean + (size_t)(i / group) * s->config->head_dim);

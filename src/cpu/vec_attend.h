@@ -368,7 +368,12 @@ VEC_INLINE void attend_few(enum kv_type type, const struct attend_args *a, const
         struct fetch keys = fetch_make(k, rows, after, n_after, row_bytes);
         if (!rows && n_after == 0 && a->next_k)
             keys = fetch_make(a->next_k, NULL, 0, block, row_bytes);
-        if (rows && at == seen.first) { // rows are fetched a whole block ahead, since each is far from the last
+        if (rows && n_after == 0 && a->next_rows) {
+            const int n_next = a->n_next < block ? a->n_next : block;
+            values = fetch_make(a->next_v, a->next_rows, 0, n_next, row_bytes);
+            keys = fetch_make(a->next_k, a->next_rows, 0, n_next, row_bytes);
+        }
+        if (rows && at == seen.first && !a->fetched) { // rows are fetched a whole block ahead, since each is far from the last
             struct fetch first[2] = {fetch_make(k, rows, at, n, row_bytes), fetch_make(v, rows, at, n, row_bytes)};
             fetch_lines(&first[0], INT_MAX);
             fetch_lines(&first[1], INT_MAX);
