@@ -6,15 +6,20 @@ usage: attention_speed.py [--smoke] [--shapes mistral-7b-v0.2,llama-2-7b] [--dep
 Attention's time is what `-m throughput` says of it: all of a layer but the products with weights, of models with two layers of the real shape, over caches filled
 at random. At each depth the methods take turns, a process each. Theory is the traffic alone: the bytes of the cache that dense attention reads over
 those that the method reads. --end-to-end times a whole model in q4 besides. Prints markdown; writes JSON and a plot for each shape as SVG: speed-up
-against length, theory dashed. 4k to 128k take about 8 minutes and 6 GB of memory.
+against length, theory dashed. 4k to 128k take about 8 minutes and 6 GB of memory. --rows FILE keeps what has been measured after every run, so that a
+later call with the same file goes on where this one ended. The layers' norms are a quarter, not one: with random weights a token's own key would
+otherwise have all of the second layer's attention, every other weight would be 0, and the selected rows the oldest, one after another.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import random
+import shutil
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
@@ -53,18 +58,46 @@ def needs_codes(method):
     return method.split()[0] in ("nomad", "hybrid")
 
 
-def run_all(yalm, model, depths, plan, label, book):
+def calm(model, folder):
+    """A copy of the model whose norms before attention are 1/4 (nothing but --info and the like looks at a tensor's checksum)."""
+    out = Path(shutil.copy(model, folder))
+    with out.open("r+b") as file:
+        offset, length = struct.unpack_from("<24xQQ", file.read(64))
+        file.seek(offset)
+        for tensor in json.loads(file.read(length))["tensors"]:
+            if tensor["name"].endswith("attention_norm"):
+                file.seek(tensor["offset"])
+                file.write(struct.pack("<f", 0.25) * (tensor["length"] // 4))
+    return out
+
+
+class Rows:
+    """What has been measured, by run; in a file, where there is one."""
+
+    def __init__(self, path):
+        self.path = path
+        self.rows = json.loads(path.read_text(encoding="utf-8")) if path and path.exists() else {}
+
+    def get(self, name, measure):
+        if name not in self.rows:
+            print(f"bench: {name}", file=sys.stderr)
+            self.rows[name] = measure()
+            if self.path:
+                self.path.write_text(json.dumps(self.rows), encoding="utf-8")
+        return self.rows[name]
+
+
+def run_all(yalm, model, depths, plan, label, book, kept):
     """{(method, depth): rows of all rounds}; at each depth the methods take turns."""
     found = {}
     for depth in depths:
         for i in range(plan["rounds"]):
             for method in plan["methods"]:
-                print(f"bench: {label}, {depth}, {method}, round {i + 1} of {plan['rounds']}", file=sys.stderr)
+                name = f"{label}, {depth}, {method}, round {i + 1}"
                 options = METHODS[method] + (["--nomad-codebooks", str(book)] if needs_codes(method) else [])
                 counts = {"generate": plan["generate"], "repetitions": plan["repetitions"]}
-                found.setdefault((method, depth), []).extend(
-                    throughput(yalm, model, depth=depth, options=options, **counts)
-                )
+                measure = functools.partial(throughput, yalm, model, depth=depth, options=options, **counts)
+                found.setdefault((method, depth), []).extend(kept.get(name, measure))
     return found
 
 
@@ -153,6 +186,9 @@ def parse_arguments():
     parser.add_argument("--keep", action="store_true", help="leave the models in the build folder; they are used again")
     parser.add_argument("--build", type=Path, default=ROOT / "build/bench")
     parser.add_argument("--results", type=Path, default=ROOT / "bench/results")
+    parser.add_argument(
+        "--rows", type=Path, metavar="FILE", help="of what has been measured, to go on from; written after every run"
+    )
     parser.add_argument("--yalm", type=Path, default=ROOT / "yalm")
     return parser, parser.parse_args()
 
@@ -178,19 +214,22 @@ def check_memory(shape, depth, layers=None):
 
 
 def measure_all(plan, arguments, folder):
-    records = []
+    records, kept = [], Rows(arguments.rows)
     for shape in plan["shapes"]:
         check_memory(shape, max(plan["depths"]), LAYERS)
         [model] = make_models(arguments.build, shape, ["q4"], LAYERS).values()
-        book = calibrate(arguments.yalm, model, folder, 512) if any(map(needs_codes, plan["methods"])) else None
-        records += attention_records(run_all(arguments.yalm, model, plan["depths"], plan, shape, book), shape)
+        model_calm = calm(model, folder)
+        book = calibrate(arguments.yalm, model_calm, folder, 512) if any(map(needs_codes, plan["methods"])) else None
+        found = run_all(arguments.yalm, model_calm, plan["depths"], plan, shape, book, kept)
+        records += attention_records(found, shape)
+        model_calm.unlink()
         if not arguments.keep:
             model.unlink()
     if shape := arguments.end_to_end:
         check_memory(shape, 16384)
         [model] = make_models(arguments.build, shape, ["q4"]).values()
         book = calibrate(arguments.yalm, model, folder, 256) if any(map(needs_codes, plan["methods"])) else None
-        records += whole_records(run_all(arguments.yalm, model, [16384], plan, shape, book), shape)
+        records += whole_records(run_all(arguments.yalm, model, [16384], plan, shape + " whole", book, kept), shape)
         if not arguments.keep:
             model.unlink()
     return records
