@@ -144,7 +144,7 @@ typedef enum yalm_kv { YALM_KV_FP16 = 0, YALM_KV_FP32 = 1, YALM_KV_INT8 = 2 } ya
 
 // What the activations become that are multiplied with q8 and q4 weights. int16 loses next to nothing: logits are those of the weights, within
 // 0.03 % of their range. int8 takes half the arithmetic where more than 8 tokens are evaluated together, as in a prompt, and loses more than q8 does.
-// With fp16, bf16 and fp8 weights, activations are float32. fp16 rounds them and the weights to float16 where more than 8 tokens are
+// With fp16, bf16 and fp8 weights, activations are float32. fp16 rounds them and the weights to float16 where 32 tokens or more are
 // evaluated together, and multiplies and adds in it: half the arithmetic again, on machines with AVX512-FP16.
 // Each concerns its own types of weights; matrices of others are multiplied as by default, int16.
 typedef enum yalm_activations {
@@ -204,9 +204,9 @@ typedef struct yalm_session_options {
     bool endless;        // past the context, go on: the first n_sinks tokens and the most recent ones stay visible
     int n_sinks;         // attention sinks (Xiao et al., arXiv 2309.17453); used when endless and the model has no window
     yalm_kv kv;
-    yalm_activations
-        activations; // CPU; int8 and fp16 are refused where no weights are of their types, fp16 where the machine has no AVX512-FP16
-    int chunk;       // prefill is done in pieces of at most so many tokens; 0: chosen
+    // CPU; int8 and fp16 are refused where no weights are of their types, fp16 also where the machine has no AVX512-FP16.
+    yalm_activations activations;
+    int chunk;             // prefill is done in pieces of at most so many tokens; 0: chosen
     const char *attention; // "dense", "sparq", "nomad", "hybrid"
     yalm_sparq sparq;
     yalm_nomad nomad;

@@ -56,6 +56,7 @@ struct half_kernels {
     void (*pack)(void *to, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col);
     void (*product[DTYPE_FLOATS])(const struct matmul_args *args); // NULL of fp32
     size_t scratch;                                                // bytes
+    int least; // tokens: fewer are multiplied faster by cpu_kernels' matmul(), for converting the weights is most of the work
 
     double (*fma_loop)(long rounds); // as cpu_kernels' fma_loop(), of float16 multiply-adds
 };

@@ -321,6 +321,7 @@ static const struct half_kernels kernels = {
                 [DTYPE_FP8] = half_matmul_fp8,
                 [DTYPE_FP8_E5M2] = half_matmul_fp8_e5m2},
     .scratch = HALF_SCRATCH,
+    .least = LANES,
     .fma_loop = half_fma_loop,
 };
 

@@ -21,11 +21,12 @@ enum { BLOCK_ROWS = 128 };
 void matmul_pack(struct cpu_state *s, struct member *me, int forms, const float *x, int n, int cols)
 {
     const int few = s->kernels->matvec_max;
-    if (forms & FORM_PACKED && s->chunk > few)
-        for (struct span span; team_claim(me, n > few ? cols : 0, 128, &span);)
+    const bool halves = forms & FORM_HALVES && n >= s->half->least;
+    if (forms & (FORM_PACKED | FORM_HALVES) && s->chunk > few)
+        for (struct span span; team_claim(me, n > few && (forms & FORM_PACKED || !halves) ? cols : 0, 128, &span);)
             s->kernels->pack_tokens(s->packed, x, cols, n, cols, span.first, span.last);
-    if (forms & FORM_HALVES && s->chunk > few)
-        for (struct span span; team_claim(me, n > few ? cols : 0, 128, &span);)
+    if (forms & FORM_HALVES && s->chunk >= s->half->least)
+        for (struct span span; team_claim(me, halves ? cols : 0, 128, &span);)
             s->half->pack(s->halves, x, cols, n, cols, span.first, span.last);
     if (forms & FORM_QUANTISED)
         for (struct span span; team_claim(me, n > 0 ? cols : 0, n > few ? 128 : QUANTISE_COLS, &span);)
@@ -75,6 +76,7 @@ void matmul_rows(struct cpu_state *s, const struct member *me, const struct prod
     const struct matrix *w = p->w;
     float *y = p->y + rows.first;
     const int form = matmul_form(s, w);
+    const bool halves = form == FORM_HALVES && n >= s->half->least;
     if (form == FORM_QUANTISED)
         s->quant->product[w->dtype](&(struct quant_args){
             .y = y,
@@ -91,14 +93,14 @@ void matmul_rows(struct cpu_state *s, const struct member *me, const struct prod
     else if (n <= kernels->matvec_max)
         kernels->matvec[w->dtype](y, w->rows, w->data, rows.first, rows.last, w->cols, x, w->cols, n);
     else
-        (form == FORM_HALVES ? s->half->product : kernels->matmul)[w->dtype](&(struct matmul_args){
+        (halves ? s->half->product : kernels->matmul)[w->dtype](&(struct matmul_args){
             .y = y,
             .ldy = w->rows,
             .w = w->data,
             .first_row = rows.first,
             .last_row = rows.last,
             .cols = w->cols,
-            .packed = form == FORM_HALVES ? s->halves : s->packed,
+            .packed = halves ? s->halves : s->packed,
             .n = n,
             .scratch = s->matmul_scratch + me->thread * s->matmul_scratch_bytes,
         });

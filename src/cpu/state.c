@@ -149,7 +149,7 @@ static void carve_activations(struct cpu_state *s, struct carver *c)
     if (s->chunk > s->kernels->matvec_max)
         s->packed = carve(c, s->kernels->packed_size(s->chunk, (int)widest), sizeof(float));
     const int forms = forms_of(s, s->config, s->weights);
-    if (forms & FORM_HALVES && s->chunk > s->kernels->matvec_max)
+    if (forms & FORM_HALVES && s->chunk >= s->half->least)
         s->halves = carve(c, s->half->size(s->chunk, (int)widest), 1);
     if (forms & FORM_QUANTISED) {
         const int few = s->chunk < s->kernels->matvec_max ? s->chunk : s->kernels->matvec_max;

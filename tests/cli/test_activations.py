@@ -90,10 +90,11 @@ def test_what_halves_lose(floats, tmp_path):
     assert 1e-9 < mean < KL_HALVES
 
 
-def test_up_to_8_tokens_keep_floats(floats, tmp_path):
-    text = (*TEXT[:-1], 64)
-    floats.ok(*text, "--save-logits", tmp_path / "exact", "--chunk", 8)
-    halves(floats, "--max-tokens", 64, "--save-logits", tmp_path / "halves", "--chunk", 8)
+@pytest.mark.parametrize("chunk", [8, 31])
+def test_up_to_31_tokens_keep_floats(floats, tmp_path, chunk):
+    text = (*TEXT[:-1], 62)
+    floats.ok(*text, "--save-logits", tmp_path / "exact", "--chunk", chunk)
+    halves(floats, "--max-tokens", 62, "--save-logits", tmp_path / "halves", "--chunk", chunk)
     assert (tmp_path / "exact").read_bytes() == (tmp_path / "halves").read_bytes()
 
 

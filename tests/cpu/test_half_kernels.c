@@ -44,7 +44,7 @@ static void multiply(struct fixture *f, const struct problem *p, int pieces)
 }
 
 // Both factors are rounded by at most 2^-11 of themselves, and by 2^-11 of the sum so far at each of a run's 64 additions: of magnitudes'
-// sum at most 2^-10 + 64 · 2^-11. Errors that fall at random reach an eighth of that by no chance.
+// sum at most 2^-10 + 64 · 2^-11 ≈ 2^-5. Errors that fall at random stay far below: an eighth of that is asked.
 static void check(const struct problem *p, int r, int t)
 {
     double sum = 0, magnitude = 0;
