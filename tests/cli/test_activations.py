@@ -104,4 +104,7 @@ def test_halves_are_refused_where_they_cannot_be(program, tmp_path):
     whole = convert_directory(ROOT / "models/fable-4m", tmp_path / "fp32.bin", "--dtype", "fp32")
     done = type(program)(program.binary, whole)("-i", "x", "-d", "cpu", "--activations", "fp16")
     assert done.returncode == 2
-    assert b"needs AVX512-FP16" in done.stderr or b"multiplies fp16, bf16 and fp8 weights: this model has none" in done.stderr
+    assert (
+        b"needs AVX512-FP16" in done.stderr
+        or b"multiplies fp16, bf16 and fp8 weights: this model has none" in done.stderr
+    )
