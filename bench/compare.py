@@ -327,7 +327,7 @@ def main():
     for name in (word.partition("=")[0] for word in options.peer):
         if name not in PEERS:
             parser.error(f"--peer: found '{name}', expected {' or '.join(PEERS)}, then = and a folder")
-    options.yalm = Yalm(options.yalm)
+    options.yalm = Yalm(options.yalm.resolve())
     options.peers = [Peer(name, Path(folder)) for name, _, folder in (word.partition("=") for word in options.peer)]
     options.types = options.types.lower().split(",")
     for kind in options.types:
