@@ -20,6 +20,7 @@ OURS += [
     "dense_attention_bytes",
     "attention_gb_per_s",
     "attention_fraction_of_limit",
+    "activations",
 ]
 QUICK = ("-m", "throughput", "-p", "16", "-n", "8", "-r", "3", "--depth", "0,32")
 
@@ -37,6 +38,7 @@ def test_throughput_json(program):
     ]
     for row in rows:
         assert set(LLAMA_BENCH + OURS + ["samples_ns", "samples_ts"]) <= set(row)
+        assert row["activations"] == "int16"
         n = row["n_prompt"] + row["n_gen"]
         assert len(row["samples_ns"]) == len(row["samples_ts"]) == 3
         assert row["samples_ts"] == pytest.approx([n * 1e9 / ns for ns in row["samples_ns"]], rel=1e-3)
