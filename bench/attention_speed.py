@@ -83,7 +83,9 @@ class Rows:
             print(f"bench: {name}", file=sys.stderr)
             self.rows[name] = measure()
             if self.path:
-                self.path.write_text(json.dumps(self.rows), encoding="utf-8")
+                temporary = self.path.with_name(f".{self.path.name}.tmp")  # an interrupt leaves the last whole file
+                temporary.write_text(json.dumps(self.rows), encoding="utf-8")
+                temporary.rename(self.path)
         return self.rows[name]
 
 
@@ -93,7 +95,7 @@ def run_all(yalm, model, depths, plan, label, book, kept):
     for depth in depths:
         for i in range(plan["rounds"]):
             for method in plan["methods"]:
-                name = f"{label}, {depth}, {method}, round {i + 1}"
+                name = f"{label}, {depth}, {method}, {plan['generate']} tokens x {plan['repetitions']}, round {i + 1}"
                 options = METHODS[method] + (["--nomad-codebooks", str(book)] if needs_codes(method) else [])
                 counts = {"generate": plan["generate"], "repetitions": plan["repetitions"]}
                 measure = functools.partial(throughput, yalm, model, depth=depth, options=options, **counts)
