@@ -20,14 +20,18 @@ static float of_order(uint32_t order)
     return x;
 }
 
-// The largest value t of which at least k of x are >= t; -inf where there is none, because of NaN. By bisection: 32 looks at what is few and
-// lies in the L1 cache, a vector at a time, cost less than one look that sorts them into a histogram.
-static float kth_largest(const struct sparse_kernels *kernels, const float *x, int n, int k)
+// A value that exactly k of x reach; where equal values leave none, the largest that more than k reach. x: at least k of them reach `least`, or -inf where
+// NaN leaves fewer. By bisection: at most 32 looks, mostly half of them, at what is few and lies in the L1 cache, a vector at a time, cost less than one
+// look that sorts them into a histogram.
+static float kth_largest(const struct sparse_kernels *kernels, const float *x, int n, int k, float least)
 {
-    uint32_t low = order_of(-INFINITY), high = order_of(INFINITY) + 1;
+    uint32_t low = order_of(least), high = order_of(INFINITY) + 1;
     while (high - low > 1) {
         const uint32_t middle = low + (high - low) / 2;
-        if (kernels->count_from(x, n, of_order(middle)) >= k)
+        const int count = kernels->count_from(x, n, of_order(middle));
+        if (count == k)
+            return of_order(middle);
+        if (count > k)
             low = middle;
         else
             high = middle;
@@ -55,6 +59,16 @@ static void keep_from(struct candidates *c, float t, int k)
     int n = 0, ties = k;
     for (int i = 0; i < c->n; i++)
         ties -= c->values[i] > t;
+    if (ties == 0) {
+        for (int i = 0; i < c->n; i++) {
+            const float x = c->values[i];
+            c->indices[n] = c->indices[i];
+            c->values[n] = x;
+            n += x > t;
+        }
+        c->n = n;
+        return;
+    }
     for (int i = 0; i < c->n; i++) {
         const float x = c->values[i];
         const bool tie = x == t;
@@ -80,7 +94,8 @@ static void keep_numbers(struct candidates *c, int k)
     c->n = n;
 }
 
-void select_largest(const struct sparse_kernels *kernels, struct candidates *c, int k)
+// select_largest() where every number among the candidates is known to be at least `least`.
+static void select_from(const struct sparse_kernels *kernels, struct candidates *c, int k, float least)
 {
     if (k >= c->n)
         return;
@@ -89,7 +104,12 @@ void select_largest(const struct sparse_kernels *kernels, struct candidates *c, 
     else if (kernels->count_from(c->values, c->n, -INFINITY) < k)
         keep_numbers(c, k);
     else
-        keep_from(c, kth_largest(kernels, c->values, c->n, k), k);
+        keep_from(c, kth_largest(kernels, c->values, c->n, k, least), k);
+}
+
+void select_largest(const struct sparse_kernels *kernels, struct candidates *c, int k)
+{
+    select_from(kernels, c, k, -INFINITY);
 }
 
 void select_mass(const struct sparse_kernels *kernels, struct candidates *c, float mass, int least)
@@ -118,7 +138,7 @@ static float threshold_guess(const struct sparse_kernels *kernels, const float *
     int m = 0;
     for (int i = 0; i < n; i += stride)
         sample[m++] = x[i];
-    return kth_largest(kernels, sample, m, (int)(share + margin));
+    return kth_largest(kernels, sample, m, (int)(share + margin), -INFINITY);
 }
 
 int select_top(const struct sparse_kernels *kernels, int *indices, float *values, const float *x, int first, int last, int k)
@@ -133,16 +153,17 @@ int select_top(const struct sparse_kernels *kernels, int *indices, float *values
         }
         return last - first;
     }
-    const float guess = threshold_guess(kernels, x + first, last - first, k);
+    float guess = threshold_guess(kernels, x + first, last - first, k);
     if (guess > -INFINITY)
         c.n = kernels->collect(indices, values, x, first, last, guess);
     if (c.n < k) { // all of them, NaN too
+        guess = -INFINITY;
         for (int j = first; j < last; j++) {
             indices[j - first] = j;
             values[j - first] = x[j];
         }
         c.n = last - first;
     }
-    select_largest(kernels, &c, k);
+    select_from(kernels, &c, k, guess);
     return c.n;
 }
