@@ -12,11 +12,11 @@ struct task {
     struct cpu_state *s;
     const struct batch *batch;
     int layer, kv_head, thread;
-    int first_token, n_tokens; // of the batch
-    int n_queries;             // n_tokens * group
-    float *acc, *max, *sum;    // (n_queries, head_dim), (n_queries), (n_queries)
-    int *first, *last;         // (n_queries), scratch for masks
-    const void *next_k;        // keys that this thread will probably read after the task's, or NULL
+    int first_token, n_tokens;   // of the batch
+    int n_queries;               // n_tokens * group
+    float *acc, *max, *sum;      // (n_queries, head_dim), (n_queries), (n_queries)
+    int *first, *last;           // (n_queries), scratch for masks
+    const void *next_k, *next_v; // keys and values that this thread will probably read after the task's, or NULL
     void *kernel_scratch;
 };
 
@@ -123,6 +123,7 @@ static void attend_keys(const struct task *task, const float *q, int slot, int n
         .first = masked ? task->first : NULL,
         .last = masked ? task->last : NULL,
         .next_k = task->next_k,
+        .next_v = task->next_v,
         .scratch = task->kernel_scratch,
     });
 }
@@ -292,11 +293,12 @@ static void attend_part(struct task *task, int i, int n_parts)
     const int64_t from = kv_first_visible(&s->kv, batch->position), to = batch->position + batch->n;
     const int part = i % n_parts;
     task->kv_head = i / n_parts;
-    task->next_k = NULL;
+    task->next_k = task->next_v = NULL;
     if (!s->policy->decode_keys && i + 1 < n_parts * s->config->n_kv_heads) {
         const int slot = kv_slot(&s->kv, part_start(from, to, (i + 1) % n_parts, n_parts));
-        task->next_k = (const uint8_t *)cpu_keys(s, task->layer, (i + 1) / n_parts) +
-                       (size_t)slot * s->config->head_dim * kv_sizes[s->kv_type];
+        const size_t at = (size_t)slot * s->config->head_dim * kv_sizes[s->kv_type];
+        task->next_k = (const uint8_t *)cpu_keys(s, task->layer, (i + 1) / n_parts) + at;
+        task->next_v = (const uint8_t *)cpu_values(s, task->layer, (i + 1) / n_parts) + at;
     }
     task->acc = s->part_acc + (size_t)i * task->n_queries * s->config->head_dim;
     task->max = s->part_max + (size_t)i * task->n_queries;

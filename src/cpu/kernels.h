@@ -75,11 +75,10 @@ struct attend_args {
     const void *k, *v;                // (n_keys, head_dim), of the type that the function is for
     const float *k_scales, *v_scales; // (n_keys): of int8, what a row is to be multiplied by; else NULL
     int n_queries, n_keys, head_dim;
-    const int *first, *last; // (n_queries): query i sees keys [first[i], last[i]) of these; NULL: all of them
-    const void *next_k;      // keys that this thread will probably read after these, to be fetched in time; NULL: none
+    const int *first, *last;     // (n_queries): query i sees keys [first[i], last[i]) of these; NULL: all of them
+    const void *next_k, *next_v; // that this thread will probably read after these, to be fetched in time; NULL: none
     // Where keys lie in given rows (sparse.h): rows that this thread will probably read after these, of next_k and next_v; and whether
     // the first of its own rows have been named so before.
-    const void *next_v;
     const int *next_rows; // (n_next); NULL: none
     int n_next;
     bool fetched;

@@ -4,7 +4,7 @@
 // values to panels of VEC components, both in float32, once for MANY_ROWS queries; then scores = q Kᵀ and acc += e^(scores - max) V are
 // register-tiled products (vec_math.h) whose operands are in L1 and L2. Tiles that no query of a row of tiles sees are not computed.
 #pragma once
-#include "cpu/vec_attend.h"
+#include "cpu/vec_attend_dense.h"
 
 enum {
     MANY_ROWS = 128,             // queries
@@ -168,7 +168,7 @@ VEC_INLINE void attend_many(enum kv_type type, const struct attend_args *a)
 VEC_INLINE void attend(enum kv_type type, const struct attend_args *a)
 {
     if (a->n_queries <= FEW_QUERIES && a->head_dim <= FEW_DIMS)
-        attend_few(type, a, NULL);
+        dense_has(type, a->head_dim) ? attend_dense(type, a) : attend_few(type, a, NULL);
     else
         attend_many(type, a);
 }

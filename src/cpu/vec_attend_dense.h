@@ -1,0 +1,181 @@
+// Attention of up to 8 queries over consecutive keys, for the usual type and lengths of a head (dense_has): what decode does.
+//
+// For query i over the keys j that it sees, s_ij = q_i · k_j:  acc_i = Σ_j e^(s_ij - max_i) v_j, sum_i = Σ_j e^(s_ij - max_i), online (struct attend_args).
+// q: (n_queries, head_dim); k, v: (n_keys, head_dim). 2 · head_dim elements of a key are read once for all queries, against 2 · head_dim multiply-adds a
+// query: with up to 4 queries of fp16 that is bound by reading. Blocks and softmax are those of vec_attend.h (Milakov and Gimelshein, 2018; Dao et al., 2022);
+// what differs is that
+// - the keys and values of the next block are fetched together, as two streams, a line of each in turn and evenly over a block's loops, so that
+//   memory never rests and the loops' own loads find free line buffers;
+// - head_dim is a constant, so that all rows of a tile have one address with constant offsets: eight pointers beside the others do not fit
+//   into the registers.
+#pragma once
+#include "cpu/vec_attend.h"
+
+enum { DENSE_PAIR = 128 }; // bytes of a line of keys and one of values
+
+// The next block's keys and values, fetched line by line; `end` is of the keys.
+struct dense_fetch {
+    const char *k, *v, *end;
+};
+
+// At step `step` of a loop whose steps read `bytes` each: fetches as many, on average.
+VEC_INLINE void dense_fetch_step(struct dense_fetch *f, int bytes, int step)
+{
+    const int every = bytes < DENSE_PAIR ? DENSE_PAIR / bytes : 1, pairs = bytes < DENSE_PAIR ? 1 : bytes / DENSE_PAIR;
+    if (step % every != 0 || f->k >= f->end)
+        return;
+#pragma GCC unroll 8
+    for (int i = 0; i < pairs; i++) {
+        __builtin_prefetch(f->k + 64 * i, 0, 2);
+        __builtin_prefetch(f->v + 64 * i, 0, 2);
+    }
+    f->k += 64 * pairs;
+    f->v += 64 * pairs;
+}
+
+// x, which is not to be loaded again at each use: that would take as many loads as there are multiply-adds.
+VEC_INLINE vec dense_loaded(vec x)
+{
+    __asm__("" : "+v"(x));
+    return x;
+}
+
+// scores (n_queries, FEW_KEYS) = q Kᵀ, q as few_pack_queries() leaves it.
+VEC_INLINE void dense_scores(enum kv_type type, int n_queries, float *scores, const float *q, const char *k, int n_keys,
+                             int head_dim, struct dense_fetch *next)
+{
+    const int keys = n_queries == 1 ? 8 : SUMS / n_queries & -2, size = (int)kv_sizes[type];
+    const ptrdiff_t row_bytes = head_dim * (ptrdiff_t)size;
+    int j = 0;
+    for (; j + keys <= n_keys; j += keys) {
+        const char *rows = k + j * row_bytes;
+        vec sum[SUMS]; // (n_queries, keys)
+#pragma GCC unroll 16
+        for (int i = 0; i < SUMS; i++)
+            sum[i] = vec_zero();
+#pragma GCC unroll 1
+        for (int c = 0; c < head_dim; c += VEC) {
+            dense_fetch_step(next, keys * VEC * size, c / VEC);
+            vec key[SUMS];
+#pragma GCC unroll 16
+            for (int i = 0; i < keys; i++)
+                key[i] = kv_load(type, rows + i * row_bytes, c);
+#pragma GCC unroll 16
+            for (int s = 0; s < n_queries; s++) {
+                const vec x = dense_loaded(vec_load(q + c * n_queries + s * VEC));
+#pragma GCC unroll 16
+                for (int i = 0; i < keys; i++)
+                    sum[s * keys + i] = vec_fma(x, key[i], sum[s * keys + i]);
+            }
+        }
+        float totals[SUMS];
+        vec_store(totals, vec_totals(sum));
+#pragma GCC unroll 16
+        for (int s = 0; s < n_queries; s++)
+            memcpy(scores + s * FEW_KEYS + j, totals + s * keys, sizeof(float) * (size_t)keys);
+    }
+    for (; j < n_keys; j++)
+        few_scores_keys(type, n_queries, 1, scores, q, k, NULL, j, head_dim);
+}
+
+// acc[s][0 … n_vecs * VEC) += Σ_j scores[s, j] v[j]; acc and v point at the first component.
+VEC_INLINE void dense_values(enum kv_type type, int n_queries, int n_vecs, float *acc, const float *scores, const char *v,
+                             int n_keys, int head_dim, struct dense_fetch *next)
+{
+    vec sum[SUMS]; // (n_queries, n_vecs)
+#pragma GCC unroll 16
+    for (int i = 0; i < n_queries * n_vecs; i++)
+        sum[i] = vec_load(acc + i / n_vecs * (ptrdiff_t)head_dim + i % n_vecs * VEC);
+#pragma GCC unroll 1
+    for (int j = 0; j < n_keys; j++, v += head_dim * (ptrdiff_t)kv_sizes[type]) {
+        dense_fetch_step(next, n_vecs * VEC * (int)kv_sizes[type], j);
+        vec value[SUMS];
+#pragma GCC unroll 16
+        for (int i = 0; i < n_vecs; i++)
+            value[i] = kv_load(type, v, i * VEC);
+#pragma GCC unroll 16
+        for (int s = 0; s < n_queries; s++) {
+            const vec p = vec_set(scores[s * FEW_KEYS + j]);
+#pragma GCC unroll 16
+            for (int i = 0; i < n_vecs; i++)
+                sum[s * n_vecs + i] = vec_fma(p, value[i], sum[s * n_vecs + i]);
+        }
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < n_queries * n_vecs; i++)
+        vec_store(acc + i / n_vecs * (ptrdiff_t)head_dim + i % n_vecs * VEC, sum[i]);
+}
+
+// Queries [i, i + n_queries) of the n keys from key `at` on.
+VEC_INLINE void dense_queries(enum kv_type type, int n_queries, const struct attend_args *a, int i, int at, int n, int head_dim,
+                              struct dense_fetch *next)
+{
+    const ptrdiff_t size = (ptrdiff_t)kv_sizes[type], offset = at * head_dim * size;
+    float *scores = a->scratch, *acc = a->acc + i * head_dim;
+    dense_scores(type, n_queries, scores, scores + FEW_QUERIES * FEW_KEYS + i * head_dim, (const char *)a->k + offset, n,
+                 head_dim, next);
+    if (type == KV_INT8)
+        few_scale(n_queries, scores, a->k_scales, NULL, at, n);
+    struct view views[FEW_QUERIES];
+    for (int s = 0; s < n_queries; s++)
+        views[s] = view_of(a, i + s, at, n);
+    softmax_rows(scores, FEW_KEYS, n_queries, (struct view){0, n}, views, acc, head_dim, a->max + i, a->sum + i, NULL);
+    if (type == KV_INT8)
+        few_scale(n_queries, scores, a->v_scales, NULL, at, n);
+    const int n_vecs = n_queries == 1 ? 8 : n_queries == 2 ? SUMS / 2 : n_queries <= 4 ? SUMS / 4 : SUMS / 8;
+    const int taken = n_vecs * VEC < head_dim ? n_vecs : head_dim / VEC;
+    for (int c = 0; c < head_dim; c += taken * VEC)
+        dense_values(type, n_queries, taken, acc + c, scores, (const char *)a->v + offset + c * size, n, head_dim, next);
+}
+
+// The n keys from key `at` on. head_dim is a constant where this is inlined.
+VEC_INLINE void dense_block(enum kv_type type, const struct attend_args *a, int at, int n, int head_dim,
+                            struct dense_fetch *next)
+{
+    for (int i = 0, tile; i < a->n_queries; i += tile) {
+        tile = few_tile(a->n_queries - i);
+        if (tile == 8)
+            dense_queries(type, 8, a, i, at, n, head_dim, next);
+        else if (tile == 4)
+            dense_queries(type, 4, a, i, at, n, head_dim, next);
+        else if (tile == 3)
+            dense_queries(type, 3, a, i, at, n, head_dim, next);
+        else if (tile == 2)
+            dense_queries(type, 2, a, i, at, n, head_dim, next);
+        else
+            dense_queries(type, 1, a, i, at, n, head_dim, next);
+    }
+}
+
+// Not for every type and length, for each is compiled on its own.
+VEC_INLINE bool dense_has(enum kv_type type, int head_dim)
+{
+    return type == KV_FP16 && (head_dim == 64 || head_dim == 128);
+}
+
+VEC_INLINE void attend_dense(enum kv_type type, const struct attend_args *a)
+{
+    const ptrdiff_t d = a->head_dim, row_bytes = d * (ptrdiff_t)kv_sizes[type];
+    struct view views[FEW_QUERIES];
+    for (int i = 0; i < a->n_queries; i++)
+        views[i] = view_of(a, i, 0, a->n_keys);
+    const struct view seen = view_union(views, a->n_queries);
+    float *q = (float *)a->scratch + FEW_QUERIES * FEW_KEYS;
+    for (int i = 0, n; i < a->n_queries; i += n) {
+        n = few_tile(a->n_queries - i);
+        few_pack_queries(n, q + i * d, a->q + i * d, a->head_dim);
+    }
+    const int block = FEW_BYTES / row_bytes < FEW_KEYS ? (int)(FEW_BYTES / row_bytes) : FEW_KEYS;
+    for (int at = seen.first; at < seen.last; at += block) {
+        const int n = seen.last - at < block ? seen.last - at : block, after = at + n;
+        const int n_after = seen.last - after < block ? seen.last - after : block;
+        const char *k = (const char *)a->k + after * row_bytes, *v = (const char *)a->v + after * row_bytes;
+        struct dense_fetch next = {k, v, k + n_after * row_bytes};
+        if (n_after == 0 && a->next_k)
+            next = (struct dense_fetch){a->next_k, a->next_v, (const char *)a->next_k + block * row_bytes};
+        if (d == 128)
+            dense_block(type, a, at, n, 128, &next);
+        else
+            dense_block(type, a, at, n, 64, &next);
+    }
+}
