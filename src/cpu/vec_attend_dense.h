@@ -1,4 +1,4 @@
-// Attention of up to 8 queries over consecutive keys, for the usual type and lengths of a head (dense_has): what decode does.
+// Attention of up to 8 queries over consecutive keys, for the usual types and lengths of a head (dense_has): what decode does.
 //
 // For query i over the keys j that it sees, s_ij = q_i · k_j:  acc_i = Σ_j e^(s_ij - max_i) v_j, sum_i = Σ_j e^(s_ij - max_i), online (struct attend_args).
 // q: (n_queries, head_dim); k, v: (n_keys, head_dim). 2 · head_dim elements of a key are read once for all queries, against 2 · head_dim multiply-adds a
@@ -150,7 +150,7 @@ VEC_INLINE void dense_block(enum kv_type type, const struct attend_args *a, int 
 // Not for every type and length, for each is compiled on its own.
 VEC_INLINE bool dense_has(enum kv_type type, int head_dim)
 {
-    return type == KV_FP16 && (head_dim == 64 || head_dim == 128);
+    return type != KV_FP32 && (head_dim == 64 || head_dim == 128);
 }
 
 VEC_INLINE void attend_dense(enum kv_type type, const struct attend_args *a)
