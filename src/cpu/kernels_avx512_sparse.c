@@ -1,11 +1,14 @@
 // Kernels of the attention methods that select keys, with AVX-512 (F, BW, DQ, VL).
-#include "cpu/vec_attend.h"
+#include "cpu/vec_attend_dense.h"
 #include "cpu/vec_select.h"
 #include "cpu/vec_sparq.h"
 
 static void attend_rows_fp16(const struct attend_args *args, const int *rows)
 {
-    attend_few(KV_FP16, args, rows);
+    if (dense_has(KV_FP16, args->head_dim))
+        attend_dense(KV_FP16, args, rows);
+    else
+        attend_few(KV_FP16, args, rows);
 }
 static void attend_rows_fp32(const struct attend_args *args, const int *rows)
 {

@@ -13,16 +13,39 @@
 
 enum { DENSE_PAIR = 128 }; // bytes of a line of keys and one of values
 
-// The next block's keys and values, fetched line by line; `end` is of the keys.
+// The next block's keys and values, fetched line by line, keys and values in turn: up to `end` of the keys, or `left` rows.
 struct dense_fetch {
     const char *k, *v, *end;
+    const int *rows; // still to come
+    int left, line;  // rows; bytes of the first that have been fetched
 };
 
-// At step `step` of a loop whose steps read `bytes` each: fetches as many, on average.
-VEC_INLINE void dense_fetch_step(struct dense_fetch *f, int bytes, int step)
+VEC_INLINE void dense_fetch_rows(struct dense_fetch *f, ptrdiff_t row_bytes, int pairs)
+{
+    for (int i = 0; i < pairs && f->left > 0; i++) {
+        const ptrdiff_t at = *f->rows * row_bytes + f->line;
+        __builtin_prefetch(f->k + at, 0, 2);
+        __builtin_prefetch(f->v + at, 0, 2);
+        f->line += 64;
+        if (f->line >= row_bytes) {
+            f->line = 0;
+            f->rows++;
+            f->left--;
+        }
+    }
+}
+
+// At step `step` of a loop whose steps read `bytes` each: fetches as many, on average. by_rows, row_bytes: constants.
+VEC_INLINE void dense_fetch_step(struct dense_fetch *f, bool by_rows, ptrdiff_t row_bytes, int bytes, int step)
 {
     const int every = bytes < DENSE_PAIR ? DENSE_PAIR / bytes : 1, pairs = bytes < DENSE_PAIR ? 1 : bytes / DENSE_PAIR;
-    if (step % every != 0 || f->k >= f->end)
+    if (step % every != 0)
+        return;
+    if (by_rows) {
+        dense_fetch_rows(f, row_bytes, pairs);
+        return;
+    }
+    if (f->k >= f->end)
         return;
 #pragma GCC unroll 8
     for (int i = 0; i < pairs; i++) {
@@ -41,25 +64,28 @@ VEC_INLINE vec dense_loaded(vec x)
 }
 
 // scores (n_queries, FEW_KEYS) = q Kᵀ, q as few_pack_queries() leaves it.
-VEC_INLINE void dense_scores(enum kv_type type, int n_queries, float *scores, const float *q, const char *k, int n_keys,
-                             int head_dim, struct dense_fetch *next)
+VEC_INLINE void dense_scores(enum kv_type type, int n_queries, float *scores, const float *q, const char *k, const int *rows,
+                             int n_keys, int head_dim, struct dense_fetch *next)
 {
     const int keys = n_queries == 1 ? 8 : SUMS / n_queries & -2, size = (int)kv_sizes[type];
     const ptrdiff_t row_bytes = head_dim * (ptrdiff_t)size;
     int j = 0;
     for (; j + keys <= n_keys; j += keys) {
-        const char *rows = k + j * row_bytes;
+        const char *run = k + j * row_bytes, *key_rows[8];
+#pragma GCC unroll 8
+        for (int i = 0; i < keys; i++)
+            key_rows[i] = rows ? k + rows[j + i] * row_bytes : run + i * row_bytes;
         vec sum[SUMS]; // (n_queries, keys)
 #pragma GCC unroll 16
         for (int i = 0; i < SUMS; i++)
             sum[i] = vec_zero();
 #pragma GCC unroll 1
         for (int c = 0; c < head_dim; c += VEC) {
-            dense_fetch_step(next, keys * VEC * size, c / VEC);
+            dense_fetch_step(next, rows, row_bytes, keys * VEC * size, c / VEC);
             vec key[SUMS];
 #pragma GCC unroll 16
             for (int i = 0; i < keys; i++)
-                key[i] = kv_load(type, rows + i * row_bytes, c);
+                key[i] = kv_load(type, key_rows[i], c);
 #pragma GCC unroll 16
             for (int s = 0; s < n_queries; s++) {
                 const vec x = dense_loaded(vec_load(q + c * n_queries + s * VEC));
@@ -75,24 +101,26 @@ VEC_INLINE void dense_scores(enum kv_type type, int n_queries, float *scores, co
             memcpy(scores + s * FEW_KEYS + j, totals + s * keys, sizeof(float) * (size_t)keys);
     }
     for (; j < n_keys; j++)
-        few_scores_keys(type, n_queries, 1, scores, q, k, NULL, j, head_dim);
+        few_scores_keys(type, n_queries, 1, scores, q, k, rows, j, head_dim);
 }
 
 // acc[s][0 … n_vecs * VEC) += Σ_j scores[s, j] v[j]; acc and v point at the first component.
 VEC_INLINE void dense_values(enum kv_type type, int n_queries, int n_vecs, float *acc, const float *scores, const char *v,
-                             int n_keys, int head_dim, struct dense_fetch *next)
+                             const int *rows, int n_keys, int head_dim, struct dense_fetch *next)
 {
+    const ptrdiff_t row_bytes = head_dim * (ptrdiff_t)kv_sizes[type];
     vec sum[SUMS]; // (n_queries, n_vecs)
 #pragma GCC unroll 16
     for (int i = 0; i < n_queries * n_vecs; i++)
         sum[i] = vec_load(acc + i / n_vecs * (ptrdiff_t)head_dim + i % n_vecs * VEC);
 #pragma GCC unroll 1
-    for (int j = 0; j < n_keys; j++, v += head_dim * (ptrdiff_t)kv_sizes[type]) {
-        dense_fetch_step(next, n_vecs * VEC * (int)kv_sizes[type], j);
+    for (int j = 0; j < n_keys; j++, v += rows ? 0 : row_bytes) {
+        dense_fetch_step(next, rows, row_bytes, n_vecs * VEC * (int)kv_sizes[type], j);
+        const char *row = rows ? v + rows[j] * row_bytes : v;
         vec value[SUMS];
 #pragma GCC unroll 16
         for (int i = 0; i < n_vecs; i++)
-            value[i] = kv_load(type, v, i * VEC);
+            value[i] = kv_load(type, row, i * VEC);
 #pragma GCC unroll 16
         for (int s = 0; s < n_queries; s++) {
             const vec p = vec_set(scores[s * FEW_KEYS + j]);
@@ -107,43 +135,45 @@ VEC_INLINE void dense_values(enum kv_type type, int n_queries, int n_vecs, float
 }
 
 // Queries [i, i + n_queries) of the n keys from key `at` on.
-VEC_INLINE void dense_queries(enum kv_type type, int n_queries, const struct attend_args *a, int i, int at, int n, int head_dim,
-                              struct dense_fetch *next)
+VEC_INLINE void dense_queries(enum kv_type type, int n_queries, const struct attend_args *a, const int *rows, int i, int at,
+                              int n, int head_dim, struct dense_fetch *next)
 {
-    const ptrdiff_t size = (ptrdiff_t)kv_sizes[type], offset = at * head_dim * size;
+    const ptrdiff_t size = (ptrdiff_t)kv_sizes[type], offset = rows ? 0 : at * head_dim * size;
+    const int *block_rows = rows ? rows + at : NULL;
     float *scores = a->scratch, *acc = a->acc + i * head_dim;
-    dense_scores(type, n_queries, scores, scores + FEW_QUERIES * FEW_KEYS + i * head_dim, (const char *)a->k + offset, n,
-                 head_dim, next);
+    dense_scores(type, n_queries, scores, scores + FEW_QUERIES * FEW_KEYS + i * head_dim, (const char *)a->k + offset,
+                 block_rows, n, head_dim, next);
     if (type == KV_INT8)
-        few_scale(n_queries, scores, a->k_scales, NULL, at, n);
+        few_scale(n_queries, scores, a->k_scales, rows, at, n);
     struct view views[FEW_QUERIES];
     for (int s = 0; s < n_queries; s++)
         views[s] = view_of(a, i + s, at, n);
     softmax_rows(scores, FEW_KEYS, n_queries, (struct view){0, n}, views, acc, head_dim, a->max + i, a->sum + i, NULL);
     if (type == KV_INT8)
-        few_scale(n_queries, scores, a->v_scales, NULL, at, n);
+        few_scale(n_queries, scores, a->v_scales, rows, at, n);
     const int n_vecs = n_queries == 1 ? 8 : n_queries == 2 ? SUMS / 2 : n_queries <= 4 ? SUMS / 4 : SUMS / 8;
     const int taken = n_vecs * VEC < head_dim ? n_vecs : head_dim / VEC;
     for (int c = 0; c < head_dim; c += taken * VEC)
-        dense_values(type, n_queries, taken, acc + c, scores, (const char *)a->v + offset + c * size, n, head_dim, next);
+        dense_values(type, n_queries, taken, acc + c, scores, (const char *)a->v + offset + c * size, block_rows, n, head_dim,
+                     next);
 }
 
 // The n keys from key `at` on. head_dim is a constant where this is inlined.
-VEC_INLINE void dense_block(enum kv_type type, const struct attend_args *a, int at, int n, int head_dim,
+VEC_INLINE void dense_block(enum kv_type type, const struct attend_args *a, const int *rows, int at, int n, int head_dim,
                             struct dense_fetch *next)
 {
     for (int i = 0, tile; i < a->n_queries; i += tile) {
         tile = few_tile(a->n_queries - i);
         if (tile == 8)
-            dense_queries(type, 8, a, i, at, n, head_dim, next);
+            dense_queries(type, 8, a, rows, i, at, n, head_dim, next);
         else if (tile == 4)
-            dense_queries(type, 4, a, i, at, n, head_dim, next);
+            dense_queries(type, 4, a, rows, i, at, n, head_dim, next);
         else if (tile == 3)
-            dense_queries(type, 3, a, i, at, n, head_dim, next);
+            dense_queries(type, 3, a, rows, i, at, n, head_dim, next);
         else if (tile == 2)
-            dense_queries(type, 2, a, i, at, n, head_dim, next);
+            dense_queries(type, 2, a, rows, i, at, n, head_dim, next);
         else
-            dense_queries(type, 1, a, i, at, n, head_dim, next);
+            dense_queries(type, 1, a, rows, i, at, n, head_dim, next);
     }
 }
 
@@ -153,7 +183,7 @@ VEC_INLINE bool dense_has(enum kv_type type, int head_dim)
     return type != KV_FP32 && (head_dim == 64 || head_dim == 128);
 }
 
-VEC_INLINE void attend_dense(enum kv_type type, const struct attend_args *a)
+VEC_INLINE void attend_dense(enum kv_type type, const struct attend_args *a, const int *rows)
 {
     const ptrdiff_t d = a->head_dim, row_bytes = d * (ptrdiff_t)kv_sizes[type];
     struct view views[FEW_QUERIES];
@@ -169,13 +199,27 @@ VEC_INLINE void attend_dense(enum kv_type type, const struct attend_args *a)
     for (int at = seen.first; at < seen.last; at += block) {
         const int n = seen.last - at < block ? seen.last - at : block, after = at + n;
         const int n_after = seen.last - after < block ? seen.last - after : block;
-        const char *k = (const char *)a->k + after * row_bytes, *v = (const char *)a->v + after * row_bytes;
-        struct dense_fetch next = {k, v, k + n_after * row_bytes};
-        if (n_after == 0 && a->next_k)
-            next = (struct dense_fetch){a->next_k, a->next_v, (const char *)a->next_k + block * row_bytes};
+        struct dense_fetch next;
+        if (rows) {
+            next = (struct dense_fetch){.k = a->k, .v = a->v, .rows = rows + after, .left = n_after};
+            if (n_after == 0 && a->next_rows)
+                next = (struct dense_fetch){
+                    .k = a->next_k, .v = a->next_v, .rows = a->next_rows, .left = a->n_next < block ? a->n_next : block};
+        } else {
+            next = (struct dense_fetch){(const char *)a->k + after * row_bytes, (const char *)a->v + after * row_bytes,
+                                        .end = NULL};
+            next.end = next.k + n_after * row_bytes;
+            if (n_after == 0 && a->next_k)
+                next = (struct dense_fetch){a->next_k, a->next_v, .end = (const char *)a->next_k + block * row_bytes};
+        }
+        if (rows && at == seen.first && !a->fetched) { // rows are fetched a whole block ahead, since each is far from the last
+            struct fetch first[2] = {fetch_make(a->k, rows, at, n, row_bytes), fetch_make(a->v, rows, at, n, row_bytes)};
+            fetch_lines(&first[0], INT_MAX);
+            fetch_lines(&first[1], INT_MAX);
+        }
         if (d == 128)
-            dense_block(type, a, at, n, 128, &next);
+            dense_block(type, a, rows, at, n, 128, &next);
         else
-            dense_block(type, a, at, n, 64, &next);
+            dense_block(type, a, rows, at, n, 64, &next);
     }
 }
