@@ -34,10 +34,17 @@ static void avx512_softmax_stats(const float *x, int n, float *max, float *sum)
 {
     softmax_stats(x, n, max, sum);
 }
-static void avx512_softmax_sums(float *w, const float *x, ptrdiff_t ld, int n_rows, int n, const float *max,
-                                const float *factor)
+static void avx512_softmax_keep(float *x, int n, float *max, float *sum)
 {
-    softmax_sums(w, x, ld, n_rows, n, max, factor);
+    softmax_keep(x, n, max, sum);
+}
+static void avx512_weighted_sum(float *w, const float *x, ptrdiff_t ld, int n_rows, int n, const float *factor)
+{
+    weighted_sum(w, x, ld, n_rows, n, factor);
+}
+static float avx512_sum_at(const float *x, const int *indices, int n)
+{
+    return sum_at(x, indices, n);
 }
 static int avx512_collect(int *indices, float *values, const float *x, int first, int last, float least)
 {
@@ -60,7 +67,9 @@ const struct sparse_kernels sparse_kernels_avx512 = {
     .attend_rows = {[KV_FP16] = attend_rows_fp16, [KV_FP32] = attend_rows_fp32, [KV_INT8] = attend_rows_int8},
     .score = {[COPY_FP16] = score_fp16, [COPY_INT8] = score_int8, [COPY_Q4] = score_q4},
     .softmax_stats = avx512_softmax_stats,
-    .softmax_sums = avx512_softmax_sums,
+    .softmax_keep = avx512_softmax_keep,
+    .weighted_sum = avx512_weighted_sum,
+    .sum_at = avx512_sum_at,
     .collect = avx512_collect,
     .count_from = avx512_count_from,
     .sum_from = avx512_sum_from,

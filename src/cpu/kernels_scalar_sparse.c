@@ -66,29 +66,48 @@ static void score_q4(const struct score_args *args)
     score(COPY_Q4, args);
 }
 
-static void scalar_softmax_stats(const float *x, int n, float *max, float *sum)
+static void softmax_row(const float *x, float *keep, int n, float *max, float *sum)
 {
     float largest = *max;
     for (int j = 0; j < n; j++)
         largest = x[j] > largest ? x[j] : largest;
-    if (!(largest > -INFINITY))
-        return; // nothing that counts
+    const bool counts = largest > -INFINITY; // anything
     double total = 0;
-    for (int j = 0; j < n; j++)
-        total += (double)expf(x[j] - largest);
-    *sum = (float)((double)*sum * exp((double)(*max - largest)) + total);
+    for (int j = 0; j < n; j++) {
+        const float e = counts ? expf(x[j] - largest) : 0;
+        total += (double)e;
+        if (keep)
+            keep[j] = e;
+    }
+    if (counts)
+        *sum = (float)((double)*sum * exp((double)(*max - largest)) + total);
     *max = largest;
 }
+static void scalar_softmax_stats(const float *x, int n, float *max, float *sum)
+{
+    softmax_row(x, NULL, n, max, sum);
+}
+static void scalar_softmax_keep(float *x, int n, float *max, float *sum)
+{
+    softmax_row(x, x, n, max, sum);
+}
 
-static void scalar_softmax_sums(float *w, const float *x, ptrdiff_t ld, int n_rows, int n, const float *max,
-                                const float *factor)
+static void scalar_weighted_sum(float *w, const float *x, ptrdiff_t ld, int n_rows, int n, const float *factor)
 {
     for (int j = 0; j < n; j++) {
         double sum = 0;
         for (int i = 0; i < n_rows; i++)
-            sum += (double)factor[i] * (double)expf(x[i * ld + j] - max[i]);
+            sum += (double)factor[i] * (double)x[i * ld + j];
         w[j] = (float)sum;
     }
+}
+
+static float scalar_sum_at(const float *x, const int *indices, int n)
+{
+    double sum = 0;
+    for (int j = 0; j < n; j++)
+        sum += (double)x[indices[j]];
+    return (float)sum;
 }
 
 static int scalar_collect(int *indices, float *values, const float *x, int first, int last, float least)
@@ -128,7 +147,9 @@ const struct sparse_kernels sparse_kernels_scalar = {
     .attend_rows = {[KV_FP16] = attend_rows_fp16, [KV_FP32] = attend_rows_fp32, [KV_INT8] = attend_rows_int8},
     .score = {[COPY_FP16] = score_fp16, [COPY_INT8] = score_int8, [COPY_Q4] = score_q4},
     .softmax_stats = scalar_softmax_stats,
-    .softmax_sums = scalar_softmax_sums,
+    .softmax_keep = scalar_softmax_keep,
+    .weighted_sum = scalar_weighted_sum,
+    .sum_at = scalar_sum_at,
     .collect = scalar_collect,
     .count_from = scalar_count_from,
     .sum_from = scalar_sum_from,

@@ -9,7 +9,7 @@
 
 enum {
     PART_KEYS = 4096, // a part of the scores is at least so long: each begins without anything fetched
-    PART_ALIGN = 256,
+    AT_ONCE = 8,      // queries of a group
 };
 
 static int group_size(const struct cpu_state *s)
@@ -32,6 +32,11 @@ int selective_break_even(const struct cpu_state *s, double (*bytes)(const struct
     return n;
 }
 
+static bool grouped(const struct cpu_state *s) // several queries select together, by the sum of their weights
+{
+    return s->config->n_heads > s->config->n_kv_heads;
+}
+
 static int part_count(int n_keys)
 {
     const int n = (n_keys + PART_KEYS - 1) / PART_KEYS;
@@ -49,14 +54,17 @@ void selective_carve_scratch(struct cpu_state *s, struct carver *c)
 {
     struct selective *t = &s->selective;
     const size_t n_heads = s->config->n_heads, n_kv_heads = s->config->n_kv_heads;
+    t->blocks = (s->kv.span + SELECTIVE_BLOCK - 1) / SELECTIVE_BLOCK;
     t->ld = (ptrdiff_t)s->kv.span + 16; // whole vectors may be written
     t->parts = part_count(s->kv.span);
     t->scores = carve(c, n_heads * t->ld, sizeof(float));
     t->part_max = carve(c, n_heads * t->parts, sizeof(float));
     t->part_sum = carve(c, n_heads * t->parts, sizeof(float));
     t->sink_scores = carve(c, n_heads * s->kv.n_sinks, sizeof(float));
-    if (n_heads > n_kv_heads)
+    if (grouped(s)) {
+        t->bases = carve(c, n_heads * t->blocks, sizeof(float));
         t->weights = carve(c, n_kv_heads * t->ld, sizeof(float));
+    }
     t->rows = carve(c, n_kv_heads * t->ld, sizeof(int));
     t->values = carve(c, n_kv_heads * t->ld, sizeof(float));
     t->n_rows = carve(c, n_kv_heads, sizeof(int));
@@ -97,10 +105,37 @@ static void score_sinks(const struct pass *p, int kv_head)
     }
 }
 
-static int part_begin(const struct pass *p, int part) // multiples of PART_ALIGN, but for the end
+static int part_begin(const struct pass *p, int part) // multiples of SELECTIVE_BLOCK, but for the end
 {
-    const int64_t begin = ((int64_t)p->n_keys * part / p->n_parts + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
+    const int64_t begin = ((int64_t)p->n_keys * part / p->n_parts + SELECTIVE_BLOCK - 1) / SELECTIVE_BLOCK * SELECTIVE_BLOCK;
     return begin < p->n_keys ? (int)begin : p->n_keys;
+}
+
+// Of keys [first, last): in two runs where the ring begins again between them.
+static void score_keys(const struct pass *p, int kv_head, int first, int last)
+{
+    const struct cpu_state *s = p->s;
+    const struct selective *t = &s->selective;
+    float *scores = t->scores + (size_t)kv_head * group_size(s) * t->ld;
+    for (int at = first, n; at < last; at += n) {
+        n = (int)(kv_run_end(&s->kv, p->from + at, p->from + last) - p->from) - at;
+        s->policy->selector->score(s, p->layer, kv_head, p->position, kv_slot(&s->kv, p->from + at), n, scores + at, t->ld);
+    }
+}
+
+// The part's maximum and sum, of all its blocks so far, and, where the group's weights are wanted, the exponentials in place of the scores.
+static void block_stats(const struct pass *p, size_t head, int part, int first, int n)
+{
+    const struct selective *t = &p->s->selective;
+    const struct sparse_kernels *kernels = p->s->kernels->sparse;
+    float *scores = t->scores + head * t->ld + first;
+    float *max = &t->part_max[head * t->parts + part], *sum = &t->part_sum[head * t->parts + part];
+    if (!grouped(p->s)) {
+        kernels->softmax_stats(scores, n, max, sum);
+        return;
+    }
+    kernels->softmax_keep(scores, n, max, sum);
+    t->bases[head * t->blocks + first / SELECTIVE_BLOCK] = *max;
 }
 
 static void score_part(const struct pass *p, int kv_head, int part)
@@ -109,7 +144,7 @@ static void score_part(const struct pass *p, int kv_head, int part)
     const struct selective *t = &s->selective;
     const int group = group_size(s), last = part_begin(p, part + 1);
     const size_t head = (size_t)kv_head * group;
-    float *scores = t->scores + head * t->ld;
+    const bool stats = p->choice.tail || p->choice.mass > 0 || grouped(s);
     for (int i = 0; i < group; i++) {
         t->part_max[(head + i) * t->parts + part] = -INFINITY;
         t->part_sum[(head + i) * t->parts + part] = 0;
@@ -117,11 +152,10 @@ static void score_part(const struct pass *p, int kv_head, int part)
     if (part == 0 && p->n_sinks > 0)
         score_sinks(p, kv_head);
     for (int at = part_begin(p, part), n; at < last; at += n) {
-        n = (int)(kv_run_end(&s->kv, p->from + at, p->from + last) - p->from) - at;
-        s->policy->selector->score(s, p->layer, kv_head, p->position, kv_slot(&s->kv, p->from + at), n, scores + at, t->ld);
-        for (int i = 0; (p->choice.tail || p->choice.mass > 0 || group > 1) && i < group; i++)
-            s->kernels->sparse->softmax_stats(scores + i * t->ld + at, n, &t->part_max[(head + i) * t->parts + part],
-                                              &t->part_sum[(head + i) * t->parts + part]);
+        n = !stats || last - at < SELECTIVE_BLOCK ? last - at : SELECTIVE_BLOCK;
+        score_keys(p, kv_head, at, at + n);
+        for (int i = 0; stats && i < group; i++)
+            block_stats(p, head + i, part, at, n);
     }
 }
 
@@ -135,49 +169,116 @@ static void merge_stats(const struct pass *p, size_t head, float *max, float *su
     double total = 0;
     for (int part = 0; part < p->n_parts; part++)
         if (t->part_sum[head * t->parts + part] > 0)
-            total += (double)t->part_sum[head * t->parts + part] * exp((double)(t->part_max[head * t->parts + part] - *max));
+            total += (double)t->part_sum[head * t->parts + part] * (double)expf(t->part_max[head * t->parts + part] - *max);
     *sum = (float)total;
     if (p->n_sinks > 0)
         p->s->kernels->sparse->softmax_stats(t->sink_scores + head * p->s->kv.n_sinks, p->n_sinks, max, sum);
+}
+
+// By which the exponentials of a block become weights ŝ, given the head's maximum and sum; 0 where nothing in the block counts.
+static float block_factor(const struct pass *p, size_t head, int first, float max, float sum)
+{
+    const float base = p->s->selective.bases[head * p->s->selective.blocks + first / SELECTIVE_BLOCK];
+    return base > -INFINITY ? expf(base - max) / sum : 0;
 }
 
 static void weigh_part(const struct pass *p, int kv_head, int part)
 {
     const struct cpu_state *s = p->s;
     const struct selective *t = &s->selective;
-    const int group = group_size(s), first = part_begin(p, part), n = part_begin(p, part + 1) - first;
+    const int group = group_size(s), first = part_begin(p, part), last = part_begin(p, part + 1);
     const size_t head = (size_t)kv_head * group;
-    enum { AT_ONCE = 8 };
-    float *w = t->weights + (size_t)kv_head * t->ld + first, max[AT_ONCE], factor[AT_ONCE];
+    float max[AT_ONCE], sum[AT_ONCE], factor[AT_ONCE];
     for (int i = 0; i < group; i += AT_ONCE) {
         const int m = group - i < AT_ONCE ? group - i : AT_ONCE;
-        for (int j = 0; j < m; j++) {
-            merge_stats(p, head + i + j, &max[j], &factor[j]);
-            factor[j] = 1.0f / factor[j];
-        }
+        for (int j = 0; j < m; j++)
+            merge_stats(p, head + i + j, &max[j], &sum[j]);
         // Beyond eight queries: into `values`, which nobody needs yet, and added.
-        float *to = i == 0 ? w : t->values + (size_t)kv_head * t->ld + first;
-        s->kernels->sparse->softmax_sums(to, t->scores + (head + i) * t->ld + first, t->ld, m, n, max, factor);
+        float *w = t->weights + (size_t)kv_head * t->ld, *to = i == 0 ? w : t->values + (size_t)kv_head * t->ld;
+        for (int at = first, n; at < last; at += n) {
+            n = last - at < SELECTIVE_BLOCK ? last - at : SELECTIVE_BLOCK;
+            for (int j = 0; j < m; j++)
+                factor[j] = block_factor(p, head + i + j, at, max[j], sum[j]);
+            s->kernels->sparse->weighted_sum(to + at, t->scores + (head + i) * t->ld + at, t->ld, m, n, factor);
+        }
         if (i > 0)
-            s->kernels->add(w, to, n);
+            s->kernels->add(w + first, to + first, last - first);
     }
 }
 
-// Which share of a head's ŝ the selected keys and the sinks have. scratch: (n)
-static float selected_share(const struct pass *p, size_t head, const int *rows, int n, float *scratch)
+// The first of n ascending rows that is at least `least`.
+static int first_from(const int *rows, int n, int least)
 {
-    const struct cpu_state *s = p->s;
-    float max, sum, selected_max = -INFINITY, selected_sum = 0;
-    merge_stats(p, head, &max, &sum);
-    const float *scores = s->selective.scores + head * s->selective.ld;
+    int low = 0;
+    for (int high = n; low < high;) {
+        const int middle = low + (high - low) / 2;
+        if (rows[middle] < least)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+// share[i] = which share of ŝ the selected keys have, for n_queries queries from `head` on with these maxima and sums: of a group's kept exponentials,
+// block by block.
+static void kept_shares(const struct pass *p, size_t head, int n_queries, const int *rows, int n, const float *max,
+                        const float *sum, float *share)
+{
+    const struct selective *t = &p->s->selective;
+    for (int i = 0; i < n_queries; i++)
+        share[i] = 0;
+    for (int at = 0, m; at < n; at += m) {
+        const int first = rows[at] / SELECTIVE_BLOCK * SELECTIVE_BLOCK;
+        m = first_from(rows + at, n - at < SELECTIVE_BLOCK ? n - at : SELECTIVE_BLOCK, first + SELECTIVE_BLOCK);
+        for (int i = 0; i < n_queries; i++)
+            share[i] += block_factor(p, head + i, first, max[i], sum[i]) *
+                        p->s->kernels->sparse->sum_at(t->scores + (head + i) * t->ld, rows + at, m);
+    }
+}
+
+// Of one head, given its maximum and sum: from scores. scratch: (n)
+static float scored_share(const struct pass *p, size_t head, const int *rows, int n, float max, float sum, float *scratch)
+{
+    const struct selective *t = &p->s->selective;
+    const float *scores = t->scores + head * t->ld;
+    float selected_max = -INFINITY, selected_sum = 0;
     for (int i = 0; i < n; i++)
         scratch[i] = scores[rows[i]];
-    s->kernels->sparse->softmax_stats(scratch, n, &selected_max, &selected_sum);
-    if (p->n_sinks > 0)
-        s->kernels->sparse->softmax_stats(s->selective.sink_scores + head * s->kv.n_sinks, p->n_sinks, &selected_max,
-                                          &selected_sum);
-    const float share = expf(selected_max - max) * selected_sum / sum;
-    return share < 1 ? share : 1;
+    p->s->kernels->sparse->softmax_stats(scratch, n, &selected_max, &selected_sum);
+    return expf(selected_max - max) * selected_sum / sum;
+}
+
+// The share that the sinks have.
+static float sinks_share(const struct pass *p, size_t head, float max, float sum)
+{
+    const struct cpu_state *s = p->s;
+    float sink_max = -INFINITY, sink_sum = 0;
+    if (p->n_sinks == 0)
+        return 0;
+    s->kernels->sparse->softmax_stats(s->selective.sink_scores + head * s->kv.n_sinks, p->n_sinks, &sink_max, &sink_sum);
+    return expf(sink_max - max) * sink_sum / sum;
+}
+
+// α of a KV head's queries: which share of ŝ the selected keys and the sinks have. scratch: (n)
+static void selected_shares(const struct pass *p, int kv_head, const int *rows, int n, float *scratch)
+{
+    const int group = group_size(p->s);
+    const size_t first = (size_t)kv_head * group;
+    float *alpha = p->s->selective.alpha + first, max[AT_ONCE], sum[AT_ONCE];
+    for (int i = 0; i < group; i += AT_ONCE) {
+        const int m = group - i < AT_ONCE ? group - i : AT_ONCE;
+        for (int j = 0; j < m; j++)
+            merge_stats(p, first + i + j, &max[j], &sum[j]);
+        if (grouped(p->s))
+            kept_shares(p, first + i, m, rows, n, max, sum, alpha + i);
+        else
+            alpha[0] = scored_share(p, first, rows, n, max[0], sum[0], scratch);
+        for (int j = 0; j < m; j++) {
+            const float share = alpha[i + j] + sinks_share(p, first + i + j, max[j], sum[j]);
+            alpha[i + j] = share < 1 ? share : 1;
+        }
+    }
 }
 
 // Of the candidates between the oldest and the most recent keys, which always belong, only so many as the wanted mass takes.
@@ -187,23 +288,21 @@ static void keep_mass(const struct pass *p, int kv_head, struct candidates *c, i
     const struct selective *t = &s->selective;
     const int group = group_size(s);
     const size_t head = (size_t)kv_head * group;
-    const float *x = group > 1 ? t->weights + (size_t)kv_head * t->ld : t->scores + head * t->ld;
-    float max = 0, factor = 0;
+    const float *x = grouped(s) ? t->weights + (size_t)kv_head * t->ld : t->scores + head * t->ld;
+    float max, sum;
     double wanted = (double)p->choice.mass * group;
-    if (group == 1) {
-        merge_stats(p, head, &max, &factor);
-        factor = 1.0f / factor;
-        s->kernels->sparse->softmax_sums(c->values, c->values, 0, 1, c->n, &max, &factor);
+    for (int i = 0; i < group; i++) {
+        merge_stats(p, head + i, &max, &sum);
+        wanted -= (double)sinks_share(p, head + i, max, sum);
     }
     for (int i = 0; i < first + local; i++) {
         const int j = i < first ? i : p->n_keys - local + i - first;
-        wanted -= group > 1 ? (double)x[j] : (double)factor * (double)expf(x[j] - max);
+        wanted -= (double)(grouped(s) ? x[j] : expf(x[j] - max) / sum);
     }
-    for (int i = 0; i < group && p->n_sinks > 0; i++) {
-        float all_max, all_sum, sink_max = -INFINITY, sink_sum = 0;
-        merge_stats(p, head + i, &all_max, &all_sum);
-        s->kernels->sparse->softmax_stats(t->sink_scores + (head + i) * s->kv.n_sinks, p->n_sinks, &sink_max, &sink_sum);
-        wanted -= (double)(expf(sink_max - all_max) * sink_sum / all_sum);
+    if (!grouped(s)) { // scores become exponentials, of which so many are wanted as the weights times their sum
+        float unused = 0;
+        wanted *= (double)sum;
+        s->kernels->sparse->softmax_keep(c->values, c->n, &max, &unused);
     }
     const int least = p->choice.least - first - local;
     select_mass(s->kernels->sparse, c, wanted > 0 ? (float)wanted : 0, least > 0 ? least : 0);
@@ -214,10 +313,10 @@ static void select_keys(const struct pass *p, int kv_head)
 {
     const struct cpu_state *s = p->s;
     const struct selective *t = &s->selective;
-    const int group = group_size(s), n = p->n_keys, k = p->choice.k < n ? p->choice.k : n;
+    const int n = p->n_keys, k = p->choice.k < n ? p->choice.k : n;
     const int local = p->choice.local < k ? p->choice.local : k;
     const int first = p->choice.first < k - local ? p->choice.first : k - local;
-    const float *x = group > 1 ? t->weights + (size_t)kv_head * t->ld : t->scores + (size_t)kv_head * t->ld;
+    const float *x = (grouped(s) ? t->weights : t->scores) + (size_t)kv_head * t->ld;
     int *rows = t->rows + (size_t)kv_head * t->ld;
     float *values = t->values + (size_t)kv_head * t->ld;
     for (int j = 0; j < first; j++)
@@ -230,8 +329,7 @@ static void select_keys(const struct pass *p, int kv_head)
     for (int j = n - local; j < n; j++)
         rows[n_rows++] = j;
     if (p->choice.tail)
-        for (int i = 0; i < group; i++)
-            t->alpha[kv_head * group + i] = selected_share(p, (size_t)kv_head * group + i, rows, n_rows, values);
+        selected_shares(p, kv_head, rows, n_rows, values);
     t->n_rows[kv_head] = n_rows;
 }
 
@@ -324,7 +422,7 @@ void selective_attend(struct cpu_state *s, const struct batch *batch, int layer,
     while (team_claim_share(me, items_of(&p, n_kv_heads * p.n_parts), 1, &span))
         for (int i = span.first; i < span.last; i++)
             score_part(&p, i / p.n_parts, i % p.n_parts);
-    if (group > 1)
+    if (grouped(s))
         while (team_claim_share(me, items_of(&p, n_kv_heads * p.n_parts), 1, &span))
             for (int i = span.first; i < span.last; i++)
                 weigh_part(&p, i / p.n_parts, i % p.n_parts);

@@ -2,8 +2,9 @@
 // these exactly (SparQ: Ribar et al., arXiv 2312.04985). A method says how it scores and how many it wants; the steps are
 //
 //     prepare   (kv_head)        what score() wants to know of the queries
-//     score     (kv_head, part)  ŝ = softmax of approximate scores over all keys: the scores, and of each part max and sum
-//     weigh     (kv_head, part)  several queries in a group: w_j = Σ_group ŝ_j, by which keys are selected
+//     score     (kv_head, part)  ŝ = softmax of approximate scores over all keys: the scores, and of each part max and sum. Several
+//                                queries in a group: e^(score − base) in their place, base a block's largest score or more
+//     weigh     (kv_head, part)  several queries in a group: w_j = Σ_group ŝ_j, by which keys are selected, of these exponentials
 //     select    (kv_head)        the rows, and of each query α, the share of ŝ that they have
 //     gather    (kv_head, part)  softmax(q · K[rows]ᵀ / √d) · V[rows], exactly, in parts
 //     merge     (head)           y = α y + (1 − α) v̄ where the tail is wanted, v̄ the mean of all values; else y
@@ -17,7 +18,10 @@
 #include "cpu/policy.h"
 #include "cpu/reuse.h"
 
-enum { SELECTIVE_DIMS = 512 }; // components at most: what the kernels of sparse.h take
+enum {
+    SELECTIVE_DIMS = 512,   // components at most: what the kernels of sparse.h take
+    SELECTIVE_BLOCK = 1024, // keys of a block, whose exponentials have a base of their own
+};
 
 // How many keys of n to attend to.
 struct choice {
@@ -41,7 +45,9 @@ struct selector {
 struct selective {
     ptrdiff_t ld;
     int parts;                  // most parts of the scores
-    float *scores;              // (n_heads, ld)
+    int blocks;                 // most blocks of them
+    float *scores;              // (n_heads, ld); e^(score - base of its block) where query heads share keys
+    float *bases;               // (n_heads, blocks); NULL where each query head has its own keys
     float *part_max, *part_sum; // (n_heads, parts)
     float *sink_scores;         // (n_heads, n_sinks)
     float *weights;             // (n_kv_heads, ld); NULL where each query head has its own keys

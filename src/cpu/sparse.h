@@ -46,8 +46,12 @@ struct sparse_kernels {
 
     // As a softmax goes on: max' = max(max, x…), sum' = sum e^(max - max') + Σ e^(x - max').
     void (*softmax_stats)(const float *x, int n, float *max, float *sum);
-    // w[j] = Σ_i factor[i] e^(x[i, j] - max[i]); x: (n_rows, ld)
-    void (*softmax_sums)(float *w, const float *x, ptrdiff_t ld, int n_rows, int n, const float *max, const float *factor);
+    // The same, and x becomes e^(x - max'); all 0 where no x yet was more than -inf.
+    void (*softmax_keep)(float *x, int n, float *max, float *sum);
+    // w[j] = Σ_i factor[i] x[i, j]; x: (n_rows, ld)
+    void (*weighted_sum)(float *w, const float *x, ptrdiff_t ld, int n_rows, int n, const float *factor);
+    // Σ x[indices[j]]
+    float (*sum_at)(const float *x, const int *indices, int n);
     // Those j in [first, last) with x[j] >= least, ascending, to indices, and x[j] to values; returns how many. Both have room for last - first + 16.
     int (*collect)(int *indices, float *values, const float *x, int first, int last, float least);
     // How many x are at least `least`; what these sum to.

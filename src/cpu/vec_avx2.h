@@ -177,6 +177,11 @@ VEC_INLINE vec vec_scale2_from(vec least, vec by, vec x, vec n)
     return _mm256_and_ps(scaled, _mm256_cmp_ps(by, least, _CMP_NLT_UQ));
 }
 
+VEC_INLINE vec vec_gather(const float *p, const int *indices) // p[indices[0 … VEC)]
+{
+    return _mm256_i32gather_ps(p, _mm256_loadu_si256((const __m256i *)indices), sizeof *p);
+}
+
 // Lanes with x >= least: their numbers from j on, and their values, one after another; returns how many. VEC of both are written.
 VEC_INLINE int vec_collect(int *indices, float *values, vec x, int j, float least)
 {

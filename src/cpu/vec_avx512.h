@@ -189,6 +189,11 @@ VEC_INLINE vec vec_scale2_from(vec least, vec by, vec x, vec n)
     return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(by, least, _CMP_NLT_UQ), x, n);
 }
 
+VEC_INLINE vec vec_gather(const float *p, const int *indices) // p[indices[0 … VEC)]
+{
+    return _mm512_i32gather_ps(_mm512_loadu_si512(indices), p, sizeof *p);
+}
+
 // Lanes with x >= least: their numbers from j on, and their values, one after another; returns how many. VEC of both are written.
 VEC_INLINE int vec_collect(int *indices, float *values, vec x, int j, float least)
 {

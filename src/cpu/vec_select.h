@@ -5,7 +5,17 @@
 #include "cpu/sparse.h"
 #include "cpu/vec_math.h"
 
-VEC_INLINE void softmax_stats(const float *x, int n, float *max, float *sum)
+// The exponentials of a row's vector at j, stored where they are wanted.
+VEC_INLINE vec softmax_exp(vec x, vec base, float *keep)
+{
+    const vec e = vec_exp(vec_sub(x, base));
+    if (keep)
+        vec_store(keep, e);
+    return e;
+}
+
+// keep: x or NULL, a constant where this is inlined
+VEC_INLINE void softmax_row(const float *x, float *keep, int n, float *max, float *sum)
 {
     vec most[4], total[4];
     for (int i = 0; i < 4; i++) {
@@ -22,40 +32,72 @@ VEC_INLINE void softmax_stats(const float *x, int n, float *max, float *sum)
         most[0] = vec_max(vec_between(vec_load_part(x + j, live), most[0], 0, live), most[0]);
     }
     const float largest = vec_largest(vec_max(vec_max(most[0], most[1]), vec_max(most[2], most[3])));
-    if (!(largest > -INFINITY))
-        return; // nothing that counts
+    if (!(largest > -INFINITY)) { // nothing that counts
+        for (j = 0; keep && j < n; j++)
+            keep[j] = 0;
+        return;
+    }
     const vec base = vec_set(largest);
     for (j = 0; j + 4 * VEC <= n; j += 4 * VEC)
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++)
-            total[i] = vec_add(total[i], vec_exp(vec_sub(vec_load(x + j + i * VEC), base)));
+            total[i] = vec_add(total[i], softmax_exp(vec_load(x + j + i * VEC), base, keep ? keep + j + i * VEC : NULL));
     for (; j < n; j += VEC) {
         const int live = n - j < VEC ? n - j : VEC;
-        const vec e = vec_exp(vec_sub(vec_load_part(x + j, live), base));
-        total[0] = vec_add(total[0], vec_between(e, vec_zero(), 0, live));
+        const vec e = vec_between(vec_exp(vec_sub(vec_load_part(x + j, live), base)), vec_zero(), 0, live);
+        if (keep)
+            vec_store_part(keep + j, e, live);
+        total[0] = vec_add(total[0], e);
     }
     *sum = *sum * vec_first(vec_exp(vec_set(*max - largest))) +
            vec_total(vec_add(vec_add(total[0], total[1]), vec_add(total[2], total[3])));
     *max = largest;
 }
 
-VEC_INLINE void softmax_sums(float *w, const float *x, ptrdiff_t ld, int n_rows, int n, const float *max, const float *factor)
+VEC_INLINE void softmax_stats(const float *x, int n, float *max, float *sum)
 {
-    for (int j = 0; j < n; j += 2 * VEC) {
-        vec sum[2] = {vec_zero(), vec_zero()};
-        const int live = n - j < 2 * VEC ? n - j : 2 * VEC, second = live > VEC ? live - VEC : 0;
-        for (int i = 0; i < n_rows; i++) {
-            const float *row = x + i * ld + j;
-            const vec a = live == 2 * VEC ? vec_load(row) : vec_load_part(row, live < VEC ? live : VEC);
-            const vec b = live == 2 * VEC ? vec_load(row + VEC) : second ? vec_load_part(row + VEC, second) : a;
-            const vec base = vec_set(max[i]), by = vec_set(factor[i]);
-            sum[0] = vec_fma(vec_exp(vec_sub(a, base)), by, sum[0]);
-            sum[1] = vec_fma(vec_exp(vec_sub(b, base)), by, sum[1]);
-        }
-        vec_store_part(w + j, sum[0], live < VEC ? live : VEC);
-        if (second)
-            vec_store_part(w + j + VEC, sum[1], second);
+    softmax_row(x, NULL, n, max, sum);
+}
+
+VEC_INLINE void softmax_keep(float *x, int n, float *max, float *sum)
+{
+    softmax_row(x, x, n, max, sum);
+}
+
+VEC_INLINE void weighted_sum(float *w, const float *x, ptrdiff_t ld, int n_rows, int n, const float *factor)
+{
+    int j = 0;
+    for (; j + 4 * VEC <= n; j += 4 * VEC) {
+        vec sum[4] = {vec_zero(), vec_zero(), vec_zero(), vec_zero()};
+        for (int i = 0; i < n_rows; i++)
+#pragma GCC unroll 4
+            for (int k = 0; k < 4; k++)
+                sum[k] = vec_fma(vec_load(x + i * ld + j + k * VEC), vec_set(factor[i]), sum[k]);
+#pragma GCC unroll 4
+        for (int k = 0; k < 4; k++)
+            vec_store(w + j + k * VEC, sum[k]);
     }
+    for (; j < n; j += VEC) {
+        const int live = n - j < VEC ? n - j : VEC;
+        vec sum = vec_zero();
+        for (int i = 0; i < n_rows; i++)
+            sum = vec_fma(vec_load_part(x + i * ld + j, live), vec_set(factor[i]), sum);
+        vec_store_part(w + j, sum, live);
+    }
+}
+
+VEC_INLINE float sum_at(const float *x, const int *indices, int n)
+{
+    vec sum[2] = {vec_zero(), vec_zero()};
+    int j = 0;
+    for (; j + 2 * VEC <= n; j += 2 * VEC) {
+        sum[0] = vec_add(sum[0], vec_gather(x, indices + j));
+        sum[1] = vec_add(sum[1], vec_gather(x, indices + j + VEC));
+    }
+    float total = vec_total(vec_add(sum[0], sum[1]));
+    for (; j < n; j++)
+        total += x[indices[j]];
+    return total;
 }
 
 VEC_INLINE int collect(int *indices, float *values, const float *x, int first, int last, float least)

@@ -161,41 +161,98 @@ static void test_mass(void **state)
     }
 }
 
+// Rows in two calls each, the first perhaps of nothing: their maxima and sums, alone and with the exponentials kept, and the weights made of these.
 static void test_softmax(void **state)
 {
     struct fixture *f = fixture_of(state);
+    const struct sparse_kernels *kernels = f->kernels->sparse;
     for (int round = 0; round < 300; round++) {
-        const int n = 1 + below(f, 300), rows = 1 + below(f, 8);
+        const int n = 1 + below(f, 300), rows = 1 + below(f, 8), cut = below(f, n + 1);
         const float *x = random_floats(f, (size_t)n * rows, round % 4 ? 10 : 80);
-        float max[8], factor[8], *w = guarded(f, sizeof *w * (size_t)n);
+        float *kept = guarded(f, sizeof *kept * (size_t)n * rows), *w = guarded(f, sizeof *w * (size_t)n);
+        float base[8][2], factor[8][2];
+        memcpy(kept, x, sizeof *kept * (size_t)n * rows);
         for (int r = 0; r < rows; r++) {
-            float sum = 0;
-            max[r] = -INFINITY;
-            const int cut = below(f, n + 1); // in two calls, the first perhaps of nothing
-            f->kernels->sparse->softmax_stats(x + (size_t)r * n, cut, &max[r], &sum);
-            f->kernels->sparse->softmax_stats(x + (size_t)r * n + cut, n - cut, &max[r], &sum);
+            float sum = 0, max = -INFINITY, kept_sum = 0, *row = kept + (size_t)r * n;
+            kernels->softmax_stats(x + (size_t)r * n, cut, &max, &sum);
+            kernels->softmax_stats(x + (size_t)r * n + cut, n - cut, &max, &sum);
+            base[r][0] = base[r][1] = -INFINITY;
+            kernels->softmax_keep(row, cut, &base[r][0], &kept_sum);
+            base[r][1] = base[r][0];
+            kernels->softmax_keep(row + cut, n - cut, &base[r][1], &kept_sum);
             double most = -INFINITY, total = 0;
             for (int j = 0; j < n; j++)
                 most = fmax(most, x[r * n + j]);
             for (int j = 0; j < n; j++)
                 total += exp(x[r * n + j] - most);
-            assert_near(max[r], most, 0, "max", r, 0);
+            assert_near(max, most, 0, "max", r, 0);
+            assert_near(base[r][1], most, 0, "max of what is kept", r, 0);
             assert_near(sum, total, total * (4e-6 + sum_error(n)), "sum", r, 0);
-            factor[r] = 1 / sum;
+            assert_near(kept_sum, total, total * (4e-6 + sum_error(n)), "sum of what is kept", r, 0);
+            for (int j = 0; j < n; j++) {
+                const double expected = exp((double)x[r * n + j] - (double)base[r][j >= cut]);
+                assert_near(row[j], expected, expected * 4e-6 + 2e-28, "exponential", r, j);
+            }
+            factor[r][0] = cut > 0 ? expf(base[r][0] - max) / sum : 0;
+            factor[r][1] = 1 / sum;
         }
-        f->kernels->sparse->softmax_sums(w, x, n, rows, n, max, factor);
+        float by[8];
+        for (int second = 0; second < 2; second++) {
+            const int from = second ? cut : 0;
+            for (int r = 0; r < rows; r++)
+                by[r] = factor[r][second];
+            kernels->weighted_sum(w + from, kept + from, n, rows, second ? n - cut : cut, by);
+        }
         for (int j = 0; j < n; j++) {
             double expected = 0;
             for (int r = 0; r < rows; r++)
-                expected += (double)factor[r] * exp((double)x[r * n + j] - (double)max[r]);
-            assert_near(w[j], expected, expected * 8e-6 + 2e-28, "weight", j, rows);
+                expected += (double)factor[r][1] * exp((double)x[r * n + j] - (double)base[r][1]);
+            assert_near(w[j], expected, expected * 8e-6 + 2e-27, "weight", j, rows);
         }
         release(f);
     }
-    float max = -INFINITY, sum = 0;
-    const float nothing[3] = {-INFINITY, -INFINITY, -INFINITY};
-    f->kernels->sparse->softmax_stats(nothing, 3, &max, &sum);
-    assert_true(max == -INFINITY && sum == 0);
+}
+
+static void test_softmax_of_nothing(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    for (int n = 0; n < 40; n++) {
+        float *x = guarded(f, sizeof *x * (size_t)(n ? n : 1)), max = -INFINITY, sum = 0;
+        for (int j = 0; j < n; j++)
+            x[j] = -INFINITY;
+        f->kernels->sparse->softmax_stats(x, n, &max, &sum);
+        assert_true(max == -INFINITY && sum == 0);
+        f->kernels->sparse->softmax_keep(x, n, &max, &sum);
+        assert_true(max == -INFINITY && sum == 0);
+        for (int j = 0; j < n; j++)
+            assert_true(x[j] == 0);
+        for (int j = 0; j < n; j++)
+            x[j] = -INFINITY;
+        max = 1, sum = 2; // and behind something
+        f->kernels->sparse->softmax_keep(x, n, &max, &sum);
+        assert_true(max == 1 && fabsf(sum - 2) < 1e-6f);
+        for (int j = 0; j < n; j++)
+            assert_true(x[j] == 0);
+        release(f);
+    }
+}
+
+static void test_sums_of_some(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    for (int n = 0; n < 100; n++) {
+        const int size = n + 1 + below(f, 200);
+        const float *x = random_floats(f, (size_t)size, 1);
+        int *indices = guarded(f, sizeof *indices * (size_t)(n ? n : 1));
+        double sum = 0, magnitude = 0;
+        for (int j = 0; j < n; j++) {
+            indices[j] = j == n / 2 ? size - 1 : below(f, size);
+            sum += (double)x[indices[j]];
+            magnitude += fabs((double)x[indices[j]]);
+        }
+        assert_near(f->kernels->sparse->sum_at(x, indices, n), sum, magnitude * sum_error(n), "sum", n, 0);
+        release(f);
+    }
 }
 
 static void test_exact_sums(void **state)
@@ -347,6 +404,8 @@ int main(void)
         {"periodic rows", test_periodic_rows},
         {"mass", test_mass},
         {"softmax", test_softmax},
+        {"softmax of nothing", test_softmax_of_nothing},
+        {"sums of some", test_sums_of_some},
         {"exact sums", test_exact_sums},
         {"gathered attention", test_gathered_attention},
         {"component scores", test_component_scores},
