@@ -1,4 +1,5 @@
-// Attention of up to 8 queries over consecutive keys, for the usual types and lengths of a head (dense_has): what decode does.
+// Attention of up to 8 queries for the usual types and lengths of a head (dense_has), over consecutive keys, which is what decode does, or over given rows
+// (sparse.h): wherever `rows` is a parameter it is a constant NULL for all who have none.
 //
 // For query i over the keys j that it sees, s_ij = q_i · k_j:  acc_i = Σ_j e^(s_ij - max_i) v_j, sum_i = Σ_j e^(s_ij - max_i), online (struct attend_args).
 // q: (n_queries, head_dim); k, v: (n_keys, head_dim). 2 · head_dim elements of a key are read once for all queries, against 2 · head_dim multiply-adds a
@@ -7,7 +8,7 @@
 // - the keys and values of the next block are fetched together, as two streams, a line of each in turn and evenly over a block's loops, so that
 //   memory never rests and the loops' own loads find free line buffers;
 // - head_dim is a constant, so that all rows of a tile have one address with constant offsets: eight pointers beside the others do not fit
-//   into the registers.
+//   into the registers. Given rows have addresses of their own, and gain from the even fetching alone.
 #pragma once
 #include "cpu/vec_attend.h"
 
