@@ -69,10 +69,11 @@ VEC_INLINE void weighted_sum(float *w, const float *x, ptrdiff_t ld, int n_rows,
     int j = 0;
     for (; j + 4 * VEC <= n; j += 4 * VEC) {
         vec sum[4] = {vec_zero(), vec_zero(), vec_zero(), vec_zero()};
-        for (int i = 0; i < n_rows; i++)
+        for (int i = 0; i < n_rows; i++) {
 #pragma GCC unroll 4
             for (int k = 0; k < 4; k++)
                 sum[k] = vec_fma(vec_load(x + i * ld + j + k * VEC), vec_set(factor[i]), sum[k]);
+        }
 #pragma GCC unroll 4
         for (int k = 0; k < 4; k++)
             vec_store(w + j + k * VEC, sum[k]);
