@@ -289,7 +289,7 @@ static void keep_mass(const struct pass *p, int kv_head, struct candidates *c, i
     const int group = group_size(s);
     const size_t head = (size_t)kv_head * group;
     const float *x = grouped(s) ? t->weights + (size_t)kv_head * t->ld : t->scores + head * t->ld;
-    float max, sum;
+    float max = 0, sum = 1; // of the last query: where there is but one, of its scores
     double wanted = (double)p->choice.mass * group;
     for (int i = 0; i < group; i++) {
         merge_stats(p, head + i, &max, &sum);

@@ -151,6 +151,46 @@ def test_attention_speed(yalm, tmp_path):
     assert not list((tmp_path / "models").glob("*.bin"))
 
 
+def test_attention_speed_goes_on_where_it_ended(yalm, tmp_path):
+    kept = tmp_path / "rows.json"
+    command = [sys.executable, str(ROOT / "bench/attention_speed.py"), "--smoke", "--methods", "dense,sparq"]
+    command += [
+        "--yalm",
+        str(yalm),
+        "--rows",
+        str(kept),
+        "--build",
+        str(tmp_path),
+        "--results",
+        str(tmp_path / "results"),
+    ]
+
+    def measured():
+        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+        assert done.returncode == 0, done.stderr
+        lines = [line.removeprefix("bench: ") for line in done.stderr.splitlines()]
+        return [line for line in lines if line.endswith(", round 1")]
+
+    rows = dict.fromkeys(measured())
+    assert len(rows) == 4  # two methods at two depths
+    found = json.loads(kept.read_text(encoding="utf-8"))
+    assert found.keys() == rows.keys()
+    missing, changed, *_ = found
+    del found[missing]
+    for row in found[changed]:
+        row["samples_attention_ns"] = [2e9 for _ in row["samples_attention_ns"]]
+    kept.write_text(json.dumps(found), encoding="utf-8")
+    assert measured() == [missing]
+    assert json.loads(kept.read_text(encoding="utf-8")).keys() == rows.keys()
+    results = max((tmp_path / "results").glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+    records = json.loads(results.read_text(encoding="utf-8"))["records"]
+    slowest = max(records, key=lambda r: r["seconds"])
+    assert (
+        slowest["seconds"] == pytest.approx(1) and slowest["method"] in changed
+    )  # of one of two layers, as it was kept
+    assert not list(tmp_path.glob(".*.tmp"))
+
+
 def test_attention_quality(yalm, fable, tmp_path):
     command = [
         sys.executable,
