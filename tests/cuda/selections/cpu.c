@@ -114,6 +114,14 @@ static void keep_queries(const struct cpu_state *s, struct cpu_selection *l)
     }
 }
 
+// Where query heads share keys, e^(score - base of its block) stands in a score's place.
+static float score_of(const struct cpu_state *s, int head, int key)
+{
+    const struct selective *t = &s->selective;
+    const float kept = t->scores[(size_t)head * t->ld + key];
+    return group_size(s) == 1 ? kept : logf(kept) + t->bases[(size_t)head * t->blocks + key / SELECTIVE_BLOCK];
+}
+
 static void keep_keys(const struct cpu_state *s, int layer, struct cpu_selection *l)
 {
     const int n = l->n_keys, n_heads = s->config->n_heads, n_kv_heads = s->config->n_kv_heads;
@@ -128,9 +136,10 @@ static void keep_keys(const struct cpu_state *s, int layer, struct cpu_selection
         l->slots[j] = kv_slot(&s->kv, from + j);
     for (int h = 0; h < n_heads; h++) {
         const double of_codes = l->r ? 0 : hybrid_rounding(s, layer, h);
-        memcpy(l->scores + (size_t)h * n, t->scores + (size_t)h * t->ld, sizeof(float) * n);
-        for (int j = 0; j < n; j++)
+        for (int j = 0; j < n; j++) {
+            l->scores[(size_t)h * n + j] = score_of(s, h, j);
             l->rounding[(size_t)h * n + j] = l->r ? sparq_rounding(s, layer, h, j, n, l->slots[j]) : of_codes;
+        }
         for (int i = 0; i < l->n_sinks; i++)
             l->sink_scores[h * l->n_sinks + i] = t->sink_scores[(size_t)h * s->kv.n_sinks + i];
     }
