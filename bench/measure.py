@@ -56,17 +56,24 @@ def case_name(row):
 
 
 def samples(rows, key):
-    """All samples of rows of one case: rates (tok/s), or fractions of the limit that each row's own process measured."""
+    """All samples of rows of one case: rates (tok/s), or fractions of what each row's own process measured."""
     if key == "rate":
         return [rate for row in rows for rate in row["samples_ts"]]
-    return [row["fraction_of_limit"] * rate / row["avg_ts"] for row in rows for rate in row["samples_ts"]]
+    return [row[key] * rate / row["avg_ts"] for row in rows for rate in row["samples_ts"]]
+
+
+def fraction_of_reads(rows):
+    """Of plain reading between the repetitions, the median; None where there was none: prefill, a GPU, too little memory."""
+    if any(row.get("fraction_of_reads_between") is None for row in rows):
+        return None
+    return statistics.median(samples(rows, "fraction_of_reads_between"))
 
 
 def summary(rows, **names):
     """One record of several runs of the same case."""
     first = rows[0]
     decode = first["n_gen"] > 0
-    rates, fractions = samples(rows, "rate"), samples(rows, "fraction")
+    rates, fractions = samples(rows, "rate"), samples(rows, "fraction_of_limit")
     n_tokens = first["n_gen"] or first["n_prompt"]
     unit = "gb_per_s" if decode else "gop_per_s"
     return {
@@ -83,6 +90,7 @@ def summary(rows, **names):
         "unit": "GB/s" if decode else "GOP/s",
         "achieved": statistics.median(rates) * first[unit] / first["avg_ts"],
         "fraction": statistics.median(fractions),
+        "fraction_of_reads": fraction_of_reads(rows),
         "best_fraction": max(fractions),
         "others": max(row["others"] for row in rows),
         "n_samples": len(rates),

@@ -110,7 +110,7 @@ def busy_section(plan, run, models):
 
 
 def percent(fraction):
-    return f"{100 * fraction:.0f} %"
+    return "" if fraction is None else f"{100 * fraction:.0f} %"
 
 
 def table(head, rows):
@@ -125,6 +125,7 @@ def speed_cells(record):
         f"{record['limit']:.1f} {record['unit']}",
         percent(record["fraction"]),
         percent(record["best_fraction"]),
+        percent(record["fraction_of_reads"]),
     ]
 
 
@@ -137,7 +138,7 @@ def markdown(records, facts):
     def of(section):
         return [record for record in records if record["section"] == section]
 
-    columns = ["tok/s", "achieved", "limit", "of limit", "best"]
+    columns = ["tok/s", "achieved", "limit", "of limit", "best", "of reading between"]
     parts = [
         f"{facts['cpu']}, {facts['cores']} cores, {', '.join(facts['features'])}; {'; '.join(facts['caches'])}; "
         f"load {facts['load']:.1f} at the start; {facts['date']}\n"

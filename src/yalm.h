@@ -355,6 +355,12 @@ typedef struct yalm_limits {
 // Measures for about `seconds` in all.
 YALM_API yalm_status yalm_measure_limits(yalm_session *session, double seconds, yalm_limits *limits, yalm_error *error);
 
+// What plain reading of memory larger than the caches gives now, in GB/s on average over about `seconds`: to be set beside a mean of work timed
+// before and after, as the best moment above cannot be where others use the machine too. The first call takes that memory and chooses
+// among the patterns, some half a second more; the session keeps the memory until it is closed or memory is short. 0 where it is short,
+// and on a device that has no such measurement (a GPU). What the caches held is gone afterwards.
+YALM_API double yalm_measure_reading(yalm_session *session, double seconds);
+
 #ifdef __cplusplus
 }
 #endif

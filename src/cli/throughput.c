@@ -6,7 +6,8 @@
 #include "cli/cli.h"
 #include "cli/throughput.h"
 
-static const double limits_seconds = 0.5; // for each of two measurements, before and after
+static const double limits_seconds = 0.5;  // for each of two measurements, before and after
+static const double reading_seconds = 0.1; // of plain reading, before each repetition and after the last
 
 struct bench {
     const struct options *options;
@@ -98,6 +99,31 @@ static void count_costs(struct test *test, const yalm_session *session)
         add_cost(test, session, 1, test->depth + i);
 }
 
+// What plain reading has at this moment. False where that is not told.
+static bool take_reading(struct test *test, yalm_session *session)
+{
+    const double gb_per_s = test->reads ? yalm_measure_reading(session, reading_seconds) : 0;
+    if (gb_per_s > 0)
+        test->reads[test->n_reads++] = gb_per_s;
+    return gb_per_s > 0;
+}
+
+static yalm_status run_repetition(struct bench *bench, struct test *test, yalm_session *session, yalm_error *error)
+{
+    const int n = test->n_prompt + test->n_gen;
+    const bool cold = test->n == 0 && bench->options->no_warmup;
+    yalm_status status = YALM_OK;
+    double ignored;
+    progress("%s%d @ d%d: %d of %d", test->n_gen ? "tg" : "pp", n, test->depth, test->n + 1, bench->options->repetitions);
+    if (take_reading(test, session) && !cold) // a token that is not timed leaves in the caches what decode does
+        status = run_once(bench, test, session, 1, &ignored, NULL, error);
+    if (status == YALM_OK)
+        status = run_once(bench, test, session, n, &test->seconds[test->n], test->attention ? &test->attention[test->n] : NULL,
+                          error);
+    test->n += status == YALM_OK;
+    return status;
+}
+
 static yalm_status repeat(struct bench *bench, struct test *test, yalm_session *session, yalm_error *error)
 {
     const int n = test->n_prompt + test->n_gen;
@@ -108,11 +134,10 @@ static yalm_status repeat(struct bench *bench, struct test *test, yalm_session *
     const time_t now = time(NULL);
     struct tm utc;
     strftime(test->time, sizeof test->time, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
-    for (; test->n < bench->options->repetitions && status == YALM_OK; test->n++) {
-        progress("%s%d @ d%d: %d of %d", test->n_gen ? "tg" : "pp", n, test->depth, test->n + 1, bench->options->repetitions);
-        double *attention = test->attention ? &test->attention[test->n] : NULL;
-        status = run_once(bench, test, session, n, &test->seconds[test->n], attention, error);
-    }
+    while (test->n < bench->options->repetitions && status == YALM_OK)
+        status = run_repetition(bench, test, session, error);
+    if (status == YALM_OK)
+        take_reading(test, session);
     count_costs(test, session);
     return status;
 }
@@ -132,7 +157,9 @@ static yalm_status run_test(struct bench *bench, struct test *test, bool last, y
         return status;
     test->seconds = calloc((size_t)options->repetitions, sizeof *test->seconds);
     test->attention = calloc((size_t)options->repetitions, sizeof *test->attention);
-    if (test->seconds == NULL || test->attention == NULL)
+    if (test->n_gen)
+        test->reads = calloc((size_t)options->repetitions + 1, sizeof *test->reads);
+    if (test->seconds == NULL || test->attention == NULL || (test->n_gen && test->reads == NULL))
         return cli_no_memory(error);
     yalm_session *session = open_session(options, bench->model, &how, options->quiet || how.context <= bench->stated, error);
     if (session == NULL)
@@ -215,6 +242,7 @@ yalm_status run_throughput(const struct options *options, yalm_error *error)
     for (int i = 0; i < n_tests; i++) {
         free(tests[i].seconds);
         free(tests[i].attention);
+        free(tests[i].reads);
     }
     free(bench.given.ids);
     free(bench.ids);

@@ -8,7 +8,9 @@ struct test {
     double *seconds;            // (n), owned
     double *attention;          // (n), owned: seconds of these that attention took; NULL: the device does not tell
     int n;                      // repetitions
-    yalm_cost cost;             // of one repetition
+    double *reads;  // (n_reads), owned: GB/s of plain reading, before each repetition and after the last; NULL: prefill
+    int n_reads;    // n + 1, or fewer where the device or its memory does not allow
+    yalm_cost cost; // of one repetition
     yalm_attention_cost attention_cost;
 };
 
@@ -27,6 +29,7 @@ struct summary {
     double mean_ns, deviation_ns, mean_rate, deviation_rate;
     double gb_per_s, gop_per_s;
     double fraction; // of the limit that binds: bandwidth for decode, arithmetic for prefill
+    double reads_gb_per_s, reads_deviation, fraction_of_reads; // plain reading between the repetitions; 0: not measured
     // Attention alone, where it was timed: of a token on average, and of all bandwidth.
     double attention_ns, attention_bytes, dense_attention_bytes;
     double attention_gb_per_s, attention_fraction;

@@ -17,6 +17,20 @@ static double arithmetic_limit(const struct report *report)
     return matrices ? report->limits.matrix_gop_per_s : report->limits.fma_gop_per_s;
 }
 
+// As many readings as were meant to be, or none: a mean of some of them would pass for one of all.
+static void add_reads(struct summary *s, const struct test *test)
+{
+    const int n = test->n_reads;
+    if (n != test->n + 1)
+        return;
+    for (int i = 0; i < n; i++)
+        s->reads_gb_per_s += test->reads[i] / n;
+    for (int i = 0; i < n; i++)
+        s->reads_deviation += (test->reads[i] - s->reads_gb_per_s) * (test->reads[i] - s->reads_gb_per_s) / (n - 1);
+    s->reads_deviation = sqrt(s->reads_deviation);
+    s->fraction_of_reads = s->gb_per_s / s->reads_gb_per_s;
+}
+
 struct summary test_summary(const struct report *report, const struct test *test)
 {
     struct summary s = {0};
@@ -36,6 +50,7 @@ struct summary test_summary(const struct report *report, const struct test *test
     s.gop_per_s = test->cost.ops / s.mean_ns;
     const double limit = test->n_gen ? report->limits.read_gb_per_s : arithmetic_limit(report);
     s.fraction = limit > 0 ? (test->n_gen ? s.gb_per_s : s.gop_per_s) / limit : 0;
+    add_reads(&s, test);
     for (int i = 0; i < test->n && test->attention; i++)
         s.attention_ns += 1e9 * test->attention[i] / test->n / n_tokens;
     s.attention_bytes = test->attention_cost.bytes / n_tokens;
@@ -79,6 +94,30 @@ static void print_heads(bool with_attention)
     putchar('\n');
 }
 
+// "tg128 @ d4096"
+static void test_name(char *name, size_t room, const struct test *test)
+{
+    const int n = snprintf(name, room, "%s%d", test->n_gen ? "tg" : "pp", test->n_prompt + test->n_gen);
+    if (test->depth)
+        snprintf(name + n, room - (size_t)n, " @ d%d", test->depth);
+}
+
+// Below the table: for each decode, a mean to set its own mean beside, as the limit, a best moment, is not.
+static void print_reads(const struct report *report)
+{
+    bool first = true;
+    for (int i = 0; i < report->n_tests; i++) {
+        char name[64];
+        const struct summary s = test_summary(report, &report->tests[i]);
+        if (s.reads_gb_per_s <= 0)
+            continue;
+        test_name(name, sizeof name, &report->tests[i]);
+        printf("%splain reading between the repetitions of %s: %.1f ± %.1f GB/s, and %s read at %.1f %% of that\n",
+               first ? "\n" : "", name, s.reads_gb_per_s, s.reads_deviation, name, 100 * s.fraction_of_reads);
+        first = false;
+    }
+}
+
 static void print_markdown(const struct report *report)
 {
     char type[160], size[24], params[24];
@@ -96,9 +135,7 @@ static void print_markdown(const struct report *report)
         const struct test *test = &report->tests[i];
         const struct summary s = test_summary(report, test);
         char name[64], rate[64], bandwidth[48], arithmetic[48];
-        const int n = snprintf(name, sizeof name, "%s%d", test->n_gen ? "tg" : "pp", test->n_prompt + test->n_gen);
-        if (test->depth)
-            snprintf(name + n, sizeof name - (size_t)n, " @ d%d", test->depth);
+        test_name(name, sizeof name, test);
         snprintf(rate, sizeof rate, "%.2f ± %.2f", s.mean_rate, s.deviation_rate);
         snprintf(bandwidth, sizeof bandwidth, "%.1f (%.1f)", s.gb_per_s, report->limits.read_gb_per_s);
         snprintf(arithmetic, sizeof arithmetic, "%.1f (%.1f)", s.gop_per_s, arithmetic_limit(report));
@@ -108,6 +145,7 @@ static void print_markdown(const struct report *report)
         print_attention(test, &s);
         putchar('\n');
     }
+    print_reads(report);
 }
 
 // -------------------------------------------------------------------------------- csv and json
@@ -180,6 +218,18 @@ static void add_attention(cJSON *row, const struct test *test, const struct summ
         cJSON_AddItemToArray(ns, cJSON_CreateNumber(1e9 * test->attention[i] / (test->n_prompt + test->n_gen)));
 }
 
+// Null where there are none: prefill, a GPU, too little memory. (Not left out: rows of csv are alike.)
+static void add_reads_between(cJSON *row, const struct test *test, const struct summary *s, bool with_samples)
+{
+    const bool known = s->reads_gb_per_s > 0;
+    cJSON_AddItemToObject(row, "reads_between_gb_per_s", known ? cJSON_CreateNumber(s->reads_gb_per_s) : cJSON_CreateNull());
+    cJSON_AddItemToObject(row, "fraction_of_reads_between",
+                          known ? cJSON_CreateNumber(s->fraction_of_reads) : cJSON_CreateNull());
+    cJSON *samples = with_samples ? cJSON_AddArrayToObject(row, "samples_reads_between_gb_per_s") : NULL;
+    for (int i = 0; i < test->n_reads && known && samples; i++)
+        cJSON_AddItemToArray(samples, cJSON_CreateNumber(test->reads[i]));
+}
+
 // Samples are left out of csv, as there.
 static cJSON *test_row(const struct report *report, const struct test *test, bool with_samples)
 {
@@ -206,6 +256,7 @@ static cJSON *test_row(const struct report *report, const struct test *test, boo
     cJSON_AddNumberToObject(row, "gop_per_s", s.gop_per_s);
     cJSON_AddNumberToObject(row, "limit_gop_per_s", arithmetic_limit(report));
     cJSON_AddNumberToObject(row, "fraction_of_limit", s.fraction);
+    add_reads_between(row, test, &s, with_samples);
     add_attention(row, test, &s, with_samples);
     return row;
 }
@@ -230,6 +281,8 @@ static void print_csv_row(const cJSON *row, bool header)
             print_quoted(item->valuestring);
         } else if (cJSON_IsBool(item)) {
             printf("\"%d\"", cJSON_IsTrue(item));
+        } else if (cJSON_IsNull(item)) {
+            print_quoted("");
         } else {
             char number[48];
             snprintf(number, sizeof number, floor(item->valuedouble) == item->valuedouble ? "%.0f" : "%.6f", item->valuedouble);

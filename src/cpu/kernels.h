@@ -121,7 +121,7 @@ struct cpu_kernels {
     // x ≈ scale * y with y in [-127, 127], to nearest; returns scale = max |x| / 127. All zero: 0; where any x is NaN or infinite: NaN.
     float (*to_int8)(int8_t *y, const float *x, int n);
 
-    // For limits.c. read_streams() reads `bytes` (a multiple of 4096 * n_streams) as n_streams interleaved streams, prefetching
+    // For limits.c and reading.c. read_streams() reads `bytes` (a multiple of 4096 * n_streams) as n_streams interleaved streams, prefetching
     // `ahead` bytes ahead (0: not at all), and returns a value that depends on all of it; fma_loop() does `rounds` rounds of independent
     // multiply-adds on registers and returns the number of operations.
     uint64_t (*read_streams)(const void *data, size_t bytes, int n_streams, int ahead);

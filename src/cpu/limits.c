@@ -5,20 +5,10 @@
 #include "cpu/limits.h"
 
 #include <stdatomic.h>
-#include <unistd.h>
 
+#include "cpu/reading.h"
 #include "util/clock.h"
 #include "util/memory.h"
-
-static const int streams[] = {1, 2, 4, 8, 16};
-static const int aheads[] = {0, 1024, 2048, 4096, 8192}; // bytes
-
-enum {
-    N_STREAMS = sizeof streams / sizeof *streams,
-    N_AHEADS = sizeof aheads / sizeof *aheads,
-    N_PATTERNS = N_STREAMS * N_AHEADS,
-    STREAM_UNIT = 4096 * 16, // a share that divides evenly whatever the pattern
-};
 
 struct run {
     const struct cpu_kernels *kernels;
@@ -26,7 +16,7 @@ struct run {
     struct team *team;
     char *block;
     size_t share; // bytes; there are as many shares as threads
-    int n_streams, ahead;
+    struct read_pattern pattern;
     long rounds;
     atomic_ullong result; // of the reading, so that it is not in vain
     atomic_int members;   // that took part: a team may get fewer threads than it asked for
@@ -43,8 +33,8 @@ static void touch(void *context, int share)
 static void read_share(void *context, int share)
 {
     struct run *run = context;
-    const uint64_t value =
-        run->kernels->read_streams(run->block + (size_t)share * run->share, run->share, run->n_streams, run->ahead);
+    const uint64_t value = run->kernels->read_streams(run->block + (size_t)share * run->share, run->share,
+                                                      run->pattern.n_streams, run->pattern.ahead);
     atomic_fetch_xor(&run->result, value);
     atomic_fetch_add(&run->members, 1);
 }
@@ -70,16 +60,13 @@ static double seconds_of(struct run *run, void (*work)(void *context, int share)
 static double measure_read(struct run *run, double seconds)
 {
     const double end = clock_seconds() + seconds;
-    double best[N_PATTERNS];
+    double best[N_READ_PATTERNS] = {0};
     double fastest = 0;
-    for (int i = 0; i < N_PATTERNS; i++)
-        best[i] = 0;
     for (bool first = true; first || clock_seconds() < end; first = false)
-        for (int i = 0; i < N_PATTERNS; i++) {
+        for (int i = 0; i < N_READ_PATTERNS; i++) {
             if (!first && (best[i] < 0.9 * fastest || clock_seconds() >= end))
                 continue;
-            run->n_streams = streams[i / N_AHEADS];
-            run->ahead = aheads[i % N_AHEADS];
+            run->pattern = read_pattern(i);
             const double took = seconds_of(run, read_share), speed = (double)run->share * run->members / took;
             best[i] = speed > best[i] ? speed : best[i];
             fastest = speed > fastest ? speed : fastest;
@@ -114,15 +101,14 @@ yalm_status limits_measure(struct team *team, const struct cpu_kernels *kernels,
     const size_t n = (size_t)team_size(team);
     // Several times what last-level caches hold; a short measurement has time for less. And less where memory is short.
     size_t bytes = (size_t)(seconds < 0.5 ? 128 : 512) << 20;
-    const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE); // 0 or -1 where it is not known
-    if (seconds >= 0.5 && cache > 0 && 4 * (size_t)cache > bytes)
-        bytes = 4 * (size_t)cache;
+    if (seconds >= 0.5 && 4 * last_level_cache() > bytes)
+        bytes = 4 * last_level_cache();
     while (bytes > memory_available() / 4 && bytes > (size_t)64 << 20)
         bytes /= 2;
     struct run run = {.kernels = kernels, .team = team};
-    run.share = bytes / n / STREAM_UNIT * STREAM_UNIT;
+    run.share = bytes / n / READ_UNIT * READ_UNIT;
     if (run.share == 0)
-        run.share = STREAM_UNIT;
+        run.share = READ_UNIT;
     run.block = memory_pages(n * run.share);
     if (!run.block)
         return error_set(error, YALM_NO_MEMORY, "measuring the read bandwidth needs %zu MiB", n * run.share >> 20);

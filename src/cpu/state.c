@@ -305,6 +305,7 @@ static void cpu_close(void *state)
         return;
     team_close(s->team); // first: a late member may still look around
     state_release(s);
+    reader_close(&s->reader);
     memory_pages_free(s->kv_block, s->kv_bytes);
     memory_pages_free(s->kept_block, s->kept_bytes);
     memory_pages_free(s->scratch_block, s->scratch_bytes);
@@ -322,6 +323,7 @@ static void *cpu_open(const struct backend_plan *plan, yalm_error *error)
         free(s);
         return NULL;
     }
+    s->reader.reserved = plan->container->mapping.copied ? 0 : plan->container->mapping.size;
     s->kv_block = memory_pages(s->kv_bytes);
     s->scratch_block = memory_pages(s->scratch_bytes);
     if (s->kept_bytes)
@@ -429,7 +431,14 @@ static yalm_status cpu_fill_random(void *state, int64_t position, int n, uint64_
 static yalm_status cpu_measure_limits(void *state, double seconds, yalm_limits *limits, yalm_error *error)
 {
     struct cpu_state *s = state;
+    reader_close(&s->reader); // its memory serves here; a system takes long to find as much again
     return limits_measure(s->team, s->kernels, seconds, limits, error);
+}
+
+static double cpu_measure_reading(void *state, double seconds)
+{
+    struct cpu_state *s = state;
+    return reader_measure(&s->reader, s->team, s->kernels, seconds);
 }
 
 static void cpu_time_attention(void *state, bool on)
@@ -480,6 +489,7 @@ const struct backend backend_cpu = {
     .fill_random = cpu_fill_random,
     .step_bytes = cpu_step_bytes,
     .measure_limits = cpu_measure_limits,
+    .measure_reading = cpu_measure_reading,
     .time_attention = cpu_time_attention,
     .attention_seconds = cpu_attention_seconds,
     .record = cpu_record,

@@ -3,6 +3,7 @@
 #include "cpu/kernels.h"
 #include "cpu/nomad.h"
 #include "cpu/policy.h"
+#include "cpu/reading.h"
 #include "cpu/selective.h"
 #include "cpu/sparq.h"
 #include "cpu/team.h"
@@ -31,6 +32,7 @@ struct cpu_state {
     // Only the caller's thread, member 0 of the team, looks at these.
     bool time_attention;
     double attention_seconds;
+    struct reader reader;
 
     int q_dim, kv_dim; // n_heads * head_dim, n_kv_heads * head_dim
     int chunk;         // most tokens in a batch

@@ -64,6 +64,7 @@ struct backend {
     // Bytes of the cache, and of what the attention method keeps beside it, that a batch must read; NULL: every visible row once.
     double (*step_bytes)(const void *state, int n, int64_t position);
     yalm_status (*measure_limits)(void *state, double seconds, yalm_limits *limits, yalm_error *error);
+    double (*measure_reading)(void *state, double seconds); // see yalm_measure_reading(); NULL: not on this device
     // See yalm_time_attention(); both NULL where a layer's parts cannot be timed apart.
     void (*time_attention)(void *state, bool on);
     double (*attention_seconds)(const void *state);

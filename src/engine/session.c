@@ -407,6 +407,11 @@ yalm_status yalm_measure_limits(yalm_session *s, double seconds, yalm_limits *li
     return s->backend->measure_limits(s->state, seconds, limits, error);
 }
 
+double yalm_measure_reading(yalm_session *s, double seconds)
+{
+    return s->backend->measure_reading ? s->backend->measure_reading(s->state, seconds) : 0;
+}
+
 bool yalm_time_attention(yalm_session *s, bool on)
 {
     if (s->backend->time_attention)

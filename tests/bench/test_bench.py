@@ -43,6 +43,8 @@ def test_json_holds_every_section(smoke):
     for record in records:
         assert record["lowest_tokens_per_s"] <= record["tokens_per_s"] <= record["best_tokens_per_s"]
         assert record["limit"] > 0 and record["fraction"] > 0 and 0 <= record["others"] <= 1
+        assert (record["fraction_of_reads"] is None) == (record["n_gen"] == 0)
+        assert record["n_gen"] == 0 or record["fraction_of_reads"] > 0
         assert len(record["rows"]) * len(record["rows"][0]["samples_ts"]) == record["n_samples"]
 
 

@@ -21,11 +21,30 @@ OURS += [
     "attention_gb_per_s",
     "attention_fraction_of_limit",
     "activations",
+    "reads_between_gb_per_s",
+    "fraction_of_reads_between",
 ]
+READS = (
+    r"plain reading between the repetitions of (.+): (\d+\.\d) ± \d+\.\d GB/s, and (.+) read at (\d+\.\d) % of that$"
+)
 QUICK = ("-m", "throughput", "-p", "16", "-n", "8", "-r", "3", "--depth", "0,32")
 
 
 # ---------------------------------------------------------------- throughput
+
+
+def check_reads_between(row, repetitions):
+    """Plain reading before each repetition of a decode and after the last one."""
+    if row["n_prompt"]:
+        assert row["reads_between_gb_per_s"] is None and row["fraction_of_reads_between"] is None
+        assert row["samples_reads_between_gb_per_s"] == []
+        return
+    reads = row["samples_reads_between_gb_per_s"]
+    assert len(reads) == repetitions + 1 and min(reads) > 0
+    assert row["reads_between_gb_per_s"] == pytest.approx(np.mean(reads))
+    # The limit is a best moment, so means stay below it, unless the machine has just become faster.
+    assert 0.02 * row["limit_gb_per_s"] < row["reads_between_gb_per_s"] < 1.5 * row["limit_gb_per_s"]
+    assert row["fraction_of_reads_between"] == pytest.approx(row["gb_per_s"] / row["reads_between_gb_per_s"])
 
 
 def test_throughput_json(program):
@@ -48,6 +67,7 @@ def test_throughput_json(program):
         reached = row["gb_per_s"] / row["limit_gb_per_s"] if row["n_gen"] else row["gop_per_s"] / row["limit_gop_per_s"]
         assert row["fraction_of_limit"] == pytest.approx(reached) and reached > 0
         assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$", row["test_time"])
+        check_reads_between(row, 3)
     assert rows[1]["gb_per_s"] == pytest.approx(8 * 8.4e6 / rows[1]["avg_ns"], rel=0.1)
 
 
@@ -118,8 +138,12 @@ def test_throughput_csv_and_markdown(program):
     rows = list(csv.DictReader(io.StringIO(program.ok(*QUICK, "-o", "csv").decode())))
     assert len(rows) == 4 and set(LLAMA_BENCH + OURS) <= set(rows[0])
     assert rows[3]["n_depth"] == "32" and float(rows[3]["avg_ts"]) > 0
+    for row in rows:
+        reached = row["fraction_of_reads_between"]
+        assert reached == "" if row["n_gen"] == "0" else float(reached) > 0
     done = program(*QUICK)
-    lines = done.stdout.decode().splitlines()
+    table, below = done.stdout.decode().split("\n\n")
+    lines = table.splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert cells[0][:7] == ["model", "size", "params", "backend", "threads", "test", "t/s"]
     assert [row[5] for row in cells[2:]] == ["pp16", "tg8", "pp16 @ d32", "tg8 @ d32"]
@@ -129,7 +153,16 @@ def test_throughput_csv_and_markdown(program):
         assert re.match(r"\d+\.\d\d ± \d+\.\d\d$", row[6]) and row[0] == "fable-4m bf16" and row[2] == "4.20 M"
         assert float(row[10]) > 0 and re.match(r"\d+\.\d{3} \(\d+\.\d{3}\)$", row[11])
         assert re.match(r"\d+\.\d \(\d+\.\d %\)$" if row[5].startswith("tg") else "$", row[12])
+    found = [re.match(READS, line) for line in below.splitlines()]
+    assert [(line[1], line[3]) for line in found] == [("tg8", "tg8"), ("tg8 @ d32", "tg8 @ d32")]
+    for line, row in zip(found, (cells[3], cells[5])):
+        assert float(line[4]) == pytest.approx(100 * float(row[7].split()[0]) / float(line[2]), rel=0.02)
     assert done.stderr.startswith(b"memory: ")
+
+
+def test_throughput_of_a_prefill_alone_says_nothing_of_reading(program):
+    text = program.ok("-m", "throughput", "-p", "4", "-n", "0", "-r", "1").decode()
+    assert len(text.splitlines()) == 3 and "plain reading" not in text
 
 
 def test_throughput_fills_and_lists(program, tmp_path):
