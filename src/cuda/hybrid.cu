@@ -41,16 +41,6 @@ static double hybrid_bytes(const struct cuda_state *s, int64_t position)
            (head_bytes(s, selective_n_keys(&s->cache.policy, position)) + sinks * 2 * kv_row_bytes(&s->cache));
 }
 
-// The shortest length at which reading less makes up for the further launches.
-static int break_even(const struct cuda_state *s)
-{
-    const double steps = (double)STEP_BYTES * s->device.n_sms / s->config->n_kv_heads;
-    int n = 256;
-    while (n < s->cache.policy.span && head_bytes(s, n) + steps >= 2 * kv_row_bytes(&s->cache) * n)
-        n += 64;
-    return n;
-}
-
 static yalm_status hybrid_check(const struct model_config *config, const yalm_session_options *options, yalm_error *error)
 {
     struct hybrid hybrid;
@@ -74,7 +64,8 @@ static yalm_status hybrid_plan(struct cuda_state *s, const struct backend_plan *
     h->reuse_layers = o->reuse_layers > 1 ? o->reuse_layers : 1;
     codes_shape(&h->codes, s->config->n_layers - h->options.first_layer, &s->cache, h->book.d_sub);
     s->selective.tail = h->options.tail;
-    s->selective.from = h->options.from ? h->options.from : break_even(s);
+    const double steps = (double)STEP_BYTES * s->device.n_sms / s->config->n_kv_heads; // of a KV head
+    s->selective.from = h->options.from ? h->options.from : selective_break_even(s, head_bytes, steps);
     return YALM_OK;
 }
 

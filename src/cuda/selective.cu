@@ -33,6 +33,14 @@ bool selective_applies(const struct cuda_state *s, int n, int64_t position)
     return s->method && n == 1 && selective_n_keys(&s->cache.policy, position) >= s->selective.from;
 }
 
+int selective_break_even(const struct cuda_state *s, double (*bytes)(const struct cuda_state *s, int n), double step_bytes)
+{
+    int n = 256;
+    while (n <= s->cache.policy.span && bytes(s, n) + step_bytes >= 2.0 * kv_row_bytes(&s->cache) * n)
+        n += 64;
+    return n;
+}
+
 // ------------------------------------------------------------------------------------------ memory
 
 void selective_plan(struct cuda_state *s)

@@ -109,6 +109,9 @@ int selective_n_keys(const struct kv_policy *policy, int64_t position);
 // True where a batch attends by the session's method, in those layers to which it applies.
 bool selective_applies(const struct cuda_state *s, int n, int64_t position);
 
+// The least number of keys, to 64, at which bytes() of one KV head and what its further steps cost are less than dense attention's; beyond the keys
+// that a token ever sees where none is. As on the CPU.
+int selective_break_even(const struct cuda_state *s, double (*bytes)(const struct cuda_state *s, int n), double step_bytes);
 void selective_plan(struct cuda_state *s);
 void selective_take_kept(struct cuda_state *s, struct cuda_blocks *b); // the running sums, where selective.tail
 void selective_take_scratch(struct cuda_state *s, struct cuda_blocks *b);

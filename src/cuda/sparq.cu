@@ -5,21 +5,22 @@
 //     q' = q[i1] / sqrt(Σ_i1 |q_i| / Σ |q_i|)      q has its factor 1 / √d already              (prepare)
 //     x_j = q' · K[j, i1]                          for all slots j                              (score)
 //
-// What differs from the paper: i1 is the group's, the copy may be int8 with a scale a key, scores stay in registers while all r
-// components go by, and what comes next is in select.cu and attention_decode.cu.
+// What differs from the paper: i1 is the group's, the copy may be int8 or 4 bits with a scale a key (sparq_copy.cuh), scores stay in registers while
+// all r components go by, and what comes next is in select.cu and attention_decode.cu.
 #include "cuda/selective.cuh"
+#include "cuda/sparq_copy.cuh"
 #include "cuda/state.h"
 
 enum {
     APPEND_TOKENS = 32, // of a block
     APPEND_THREADS = 256,
     PREPARE_THREADS = 256, // head_dim at least: a thread for each component
-    SCORE_EACH = 8,        // neighbouring slots of a thread
+    SCORE_EACH = 8,        // slots of a thread: a pack of each run (sparq_copy.cuh)
     SCORE_THREADS = PART_KEYS / SCORE_EACH,
+    STAGE_BYTES = 4096, // of the runs, on their way to shared memory
+    STAGES = 4,
     MIN_KEYS = 128, // selected, unless asked for fewer
 };
-
-static constexpr float INT8_LEAST_SCALE = 0x1p-126f; // below it a key is 0
 
 // Bytes that a layer's further steps cost, as reading: five launches more, some 8 µs at 4 TB/s. An estimate, to be measured.
 static constexpr double STEP_BYTES = 32e6;
@@ -42,56 +43,17 @@ struct sparq_args {
 
 // ------------------------------------------------------------------------------------------ the copy
 
-// A key's scale, from this lane's part of it: the largest magnitude becomes 127; 0 for keys too small, NaN where something is not finite, as
-// cpu_kernels.to_int8 does.
-__device__ static inline float int8_scale(float largest, bool finite)
+template <class COPY> __device__ static inline char *copy_of(const struct sparq_args &a, int kv_head)
 {
-    const float scale = warp_max(largest) / 127.0f;
-    return !__all_sync(0xffffffffu, finite) ? NAN : scale >= INT8_LEAST_SCALE ? scale : 0.0f;
+    return a.copied + (size_t)kv_head * a.head_dim * (a.t.ld / 8) * sizeof(struct copy_pack<COPY>);
 }
 
-// Element of the copy from a key's component.
-template <class COPY> __device__ __forceinline__ COPY copy_element(float x, float inverse);
-template <> __device__ __forceinline__ half copy_element<half>(float x, float)
+// One warp: a token's key, by put(), and its scale.
+template <class T, class COPY, class Put>
+__device__ static inline void copy_row(const struct sparq_args &a, int kv_head, int slot, Put put)
 {
-    return from_float<half>(x);
-}
-template <> __device__ __forceinline__ int8_t copy_element<int8_t>(float x, float inverse)
-{
-    return (int8_t)__float2int_rn(x * inverse);
-}
-
-// One warp: a token's key, from its row to `to` (components, APPEND_TOKENS + 1 apart), and its scale. to NULL: straight to the copy.
-template <class T, class COPY>
-__device__ static inline void copy_key(const struct sparq_args &a, int kv_head, int slot, COPY *to, int stride)
-{
-    const int lane = (int)threadIdx.x % 32;
     const struct kv_rows<T> keys = kv_rows_of<T>(a.keys, a.key_scales, kv_head, a.policy.capacity, a.head_dim);
-    float inverse = 1.0f;
-    if (sizeof(COPY) == 1) {
-        float largest = 0.0f;
-        bool finite = true;
-#pragma unroll 2
-        for (int c = lane; c < a.head_dim; c += 32) {
-            const float x = kv_element(keys, slot, c);
-            largest = fmaxf(largest, fabsf(x));
-            finite &= isfinite(x) != 0;
-        }
-        const float scale = int8_scale(largest, finite);
-        inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
-        if (lane == 0)
-            a.scales[(size_t)kv_head * a.t.ld + slot] = scale;
-    }
-#pragma unroll 2
-    for (int c = lane; c < a.head_dim; c += 32) {
-        const float x = kv_element(keys, slot, c);
-        to[(size_t)c * stride] = copy_element<COPY>(sizeof(COPY) == 1 && inverse == 0.0f ? 0.0f : x, inverse);
-    }
-}
-
-template <class COPY> __device__ static inline COPY *copy_of(const struct sparq_args &a, int kv_head)
-{
-    return reinterpret_cast<COPY *>(a.copied) + (size_t)kv_head * a.head_dim * a.t.ld;
+    copy_key<COPY>(keys, slot, a.scales ? a.scales + (size_t)kv_head * a.t.ld : NULL, put);
 }
 
 // Block (i, kv_head): APPEND_TOKENS of step->n tokens, whose rows are in the cache. Reads rows, writes runs: turned in shared memory.
@@ -105,14 +67,13 @@ template <class T, class COPY> static __global__ void __launch_bounds__(APPEND_T
     const int n = min((int)APPEND_TOKENS, a.step->n - first);
     const int64_t position = a.step->position + first;
     for (int t = (int)threadIdx.x / 32; t < n; t += APPEND_THREADS / 32)
-        copy_key<T, COPY>(a, kv_head, policy_slot(a.policy, position + t), tile + t, STRIDE);
+        copy_row<T, COPY>(a, kv_head, policy_slot(a.policy, position + t),
+                          [&](int c, COPY element) { tile[c * STRIDE + t] = element; });
     __syncthreads();
     const int t = (int)threadIdx.x % APPEND_TOKENS;
-    if (t >= n)
-        return;
-    COPY *to = copy_of<COPY>(a, kv_head) + policy_slot(a.policy, position + t);
+    const struct copy_writer<COPY> to(copy_of<COPY>(a, kv_head), a.t.ld, policy_slot(a.policy, position + t), t, n);
     for (int c = (int)threadIdx.x / APPEND_TOKENS; c < a.head_dim; c += APPEND_THREADS / APPEND_TOKENS)
-        to[(size_t)c * a.t.ld] = tile[c * STRIDE + t];
+        to.put(c, t < n ? tile[c * STRIDE + t] : COPY{});
 }
 
 // ------------------------------------------------------------------------------------------ the queries
@@ -157,7 +118,8 @@ template <class T, class COPY> static __global__ void __launch_bounds__(PREPARE_
     for (int i = warp; i <= a.group; i += PREPARE_THREADS / 32) {
         if (i == a.group) {
             const int slot = policy_slot(a.policy, a.step->position);
-            copy_key<T, COPY>(a, kv_head, slot, copy_of<COPY>(a, kv_head) + slot, a.t.ld);
+            const struct copy_place<COPY> to(copy_of<COPY>(a, kv_head), a.t.ld, slot);
+            copy_row<T, COPY>(a, kv_head, slot, [&](int c, COPY element) { to.put(c, element); });
             continue;
         }
         float all = 0.0f, part = 0.0f;
@@ -175,28 +137,6 @@ template <class T, class COPY> static __global__ void __launch_bounds__(PREPARE_
 
 // ------------------------------------------------------------------------------------------ scores
 
-// SCORE_EACH neighbours of a run: 16 bytes of fp16, 8 of int8.
-template <class COPY> struct pack_of;
-template <> struct pack_of<half> {
-    uint4 words;
-};
-template <> struct pack_of<int8_t> {
-    uint2 words;
-};
-
-__device__ __forceinline__ void unpack_run(float (&x)[SCORE_EACH], const struct pack_of<half> &pack)
-{
-    unpack<half>(x, pack.words);
-}
-// A byte's sign extended, to a float: four at a time.
-__device__ __forceinline__ void unpack_run(float (&x)[SCORE_EACH], const struct pack_of<int8_t> &pack)
-{
-    const unsigned words[2] = {pack.words.x, pack.words.y};
-#pragma unroll
-    for (int i = 0; i < SCORE_EACH; i++)
-        x[i] = (float)(int8_t)(words[i / 4] >> 8 * (i % 4));
-}
-
 template <class T> __device__ static inline void score_sinks_as(const struct sparq_args &a, int kv_head, int sinks)
 {
     score_sinks(a.t.sink_scores, a.sink_q, kv_rows_of<T>(a.keys, a.key_scales, kv_head, a.policy.capacity, a.head_dim), kv_head,
@@ -212,74 +152,142 @@ __device__ static inline void score_sinks_of(const struct sparq_args &a, int kv_
         score_sinks_as<half>(a, kv_head, sinks);
 }
 
-// Block (part, kv_head): of up to HEADS queries at a time. Bytes, of a KV head with S keys: S r elements of the copy once for each HEADS queries, and
-// 4 S written for each query. Operations: 2 r S for each query. Bound by reading: r independent loads of 16 (8) bytes, eight at a time in flight for
-// each of 8 slots. Dynamic shared memory: (group, r) floats and r ints.
-template <class COPY, int HEADS> static __global__ void __launch_bounds__(SCORE_THREADS) score_kernel(struct sparq_args a)
+// One part's share of a KV head's runs on its way to shared memory, STAGE_RUNS components at a time: 16 bytes a thread and copy, neighbouring threads
+// neighbouring bytes, whatever the elements. (Loads to registers looked simpler; but the compiler moved each next to its use, down to two in flight.)
+template <class COPY> struct run_stream {
+    enum { RUN = SCORE_THREADS * (int)sizeof(struct copy_pack<COPY>), STAGE_RUNS = STAGE_BYTES / RUN };
+    uint4 *ring;       // (STAGES, STAGE_BYTES), shared
+    const char *at;    // the part in component 0's run
+    size_t stride;     // of runs
+    int r;             // of these components
+    const int *chosen; // shared
+
+    // A group of copies, empty beyond the last.
+    __device__ __forceinline__ void load(int stage) const
+    {
+#pragma unroll
+        for (int i = (int)threadIdx.x; i < STAGE_BYTES / 16; i += SCORE_THREADS) {
+            const int run = stage * STAGE_RUNS + i / (RUN / 16);
+            if (run < r)
+                copy_async16(ring + stage % STAGES * (STAGE_BYTES / 16) + i, at + chosen[run] * stride + i % (RUN / 16) * 16);
+        }
+        copy_async_commit();
+    }
+    // All threads: the stage's bytes are there, and what was read of the one before makes room for another.
+    __device__ __forceinline__ const struct copy_pack<COPY> *next(int stage) const {
+        copy_async_wait<STAGES - 2>();
+        __syncthreads();
+        load(stage + STAGES - 1);
+        return reinterpret_cast<const struct copy_pack<COPY> *>(ring + stage % STAGES * (STAGE_BYTES / 16)) + threadIdx.x;
+    }
+};
+
+// scores[h][j] += factors[h] x_j, a pack's eight slots.
+template <class COPY, int HEADS>
+__device__ __forceinline__ void add_pack(float (&scores)[HEADS][SCORE_EACH], const struct copy_pack<COPY> &pack,
+                                         const float *factors)
 {
+    float x[SCORE_EACH], by[HEADS];
+    unpack_run(x, pack);
+    load_factors(by, factors);
+#pragma unroll
+    for (int h = 0; h < HEADS; h++)
+#pragma unroll
+        for (int j = 0; j < SCORE_EACH; j++)
+            scores[h][j] = fmaf(by[h], x[j], scores[h][j]);
+}
+
+// The sums times the keys' scales, -inf where no key is seen, and each query's part_stats. Ends with a barrier. shared: (64)
+template <class COPY, int HEADS>
+__device__ __forceinline__ void leave_scores(const struct sparq_args &a, const struct visible &v, int kv_head, int part,
+                                             int first, float (&scores)[HEADS][SCORE_EACH], float *shared)
+{
+    enum { APART = copy_pack<COPY>::APART };
+    const int slot = part * PART_KEYS + pack_slot<COPY>((int)threadIdx.x);
+    float4 scale[2] = {{1.0f, 1.0f, 1.0f, 1.0f}, {1.0f, 1.0f, 1.0f, 1.0f}};
+    if (a.scales) {
+        const float4 *from = reinterpret_cast<const float4 *>(a.scales + (size_t)kv_head * a.t.ld + slot);
+        scale[0] = from[0];
+        scale[1] = from[APART / 4];
+    }
+    const float scales[SCORE_EACH] = {scale[0].x, scale[0].y, scale[0].z, scale[0].w,
+                                      scale[1].x, scale[1].y, scale[1].z, scale[1].w};
+#pragma unroll
+    for (int h = 0; h < HEADS; h++) {
+        if (first + h >= a.group)
+            break;
+        const size_t head = (size_t)kv_head * a.group + first + h;
+        float max = -INFINITY, sum = 0.0f;
+#pragma unroll
+        for (int j = 0; j < SCORE_EACH; j++) {
+            scores[h][j] = key_number(v, slot + j % 4 + j / 4 * APART) >= 0 ? scores[h][j] * scales[j] : -INFINITY;
+            max = fmaxf(max, scores[h][j]);
+        }
+#pragma unroll
+        for (int j = 0; j < SCORE_EACH; j++)
+            sum += max > -INFINITY ? softmax_weight(scores[h][j], max) : 0.0f;
+        float4 *to = reinterpret_cast<float4 *>(a.t.scores + head * a.t.ld + slot);
+        to[0] = make_float4(scores[h][0], scores[h][1], scores[h][2], scores[h][3]);
+        to[APART / 4] = make_float4(scores[h][4], scores[h][5], scores[h][6], scores[h][7]);
+        leave_part_stats(a.t.part_stats + head * a.t.n_parts + part, max, sum, shared);
+        __syncthreads();
+    }
+}
+
+// Block (part, kv_head): of up to HEADS queries at a time. Bytes, of a KV head with S keys: S r elements of the copy once for each HEADS queries, and
+// 4 S written for each query. Operations: 2 r S for each query. Bound by reading: a block has two to three stages of 4 KB under way.
+// Dynamic shared memory: (r, HEADS) floats and r ints.
+template <class COPY, int HEADS>
+static __global__ void __launch_bounds__(SCORE_THREADS, HEADS == 8 ? 3 : 4) score_kernel(struct sparq_args a)
+{
+    enum { STAGE_RUNS = run_stream<COPY>::STAGE_RUNS };
     SHARED_DYNAMIC(float, q);
+    SHARED_ARRAY(uint4, ring, STAGES * STAGE_BYTES / 16);
     SHARED_ARRAY(float, shared, 64);
     grid_dependency_launch();
     grid_dependency_wait();
-    const int part = (int)blockIdx.x, kv_head = (int)blockIdx.y, slot = part * PART_KEYS + (int)threadIdx.x * SCORE_EACH;
+    const int part = (int)blockIdx.x, kv_head = (int)blockIdx.y;
     const struct visible v = visible_at(a.policy, a.step->position);
     if (part == 0 && v.sinks > 0)
         score_sinks_of(a, kv_head, v.sinks);
-    float2 *stats = a.t.part_stats + (size_t)kv_head * a.group * a.t.n_parts + part;
     if (!part_has_keys(v, part)) {
         for (int i = (int)threadIdx.x; i < a.group; i += SCORE_THREADS)
-            stats[i * a.t.n_parts] = make_float2(-INFINITY, 0.0f);
+            a.t.part_stats[((size_t)kv_head * a.group + i) * a.t.n_parts + part] = make_float2(-INFINITY, 0.0f);
         return;
     }
-    int *components = reinterpret_cast<int *>(q + a.group * a.r);
-    for (int i = (int)threadIdx.x; i < a.group * a.r; i += SCORE_THREADS)
-        q[i] = a.scaled_q[(size_t)kv_head * a.group * a.r + i];
+    int *components = reinterpret_cast<int *>(q + HEADS * a.r);
     for (int i = (int)threadIdx.x; i < a.r; i += SCORE_THREADS)
         components[i] = a.components[kv_head * a.r + i];
     __syncthreads();
-    const COPY *run = copy_of<COPY>(a, kv_head) + slot;
+    struct run_stream<COPY> runs;
+    runs.ring = ring;
+    runs.at = copy_of<COPY>(a, kv_head) + (size_t)part * run_stream<COPY>::RUN;
+    runs.stride = (size_t)(a.t.ld / SCORE_EACH) * sizeof(struct copy_pack<COPY>);
+    runs.r = a.r;
+    runs.chosen = components;
     for (int first = 0; first < a.group; first += HEADS) {
-        const int n_heads = min(HEADS, a.group - first);
+        for (int stage = 0; stage < STAGES - 1; stage++)
+            runs.load(stage);
+        for (int i = (int)threadIdx.x; i < HEADS * a.r; i += SCORE_THREADS) { // (r, HEADS): in place before the first stage is
+            const int h = i % HEADS, c = i / HEADS;
+            q[i] = first + h < a.group ? a.scaled_q[(size_t)(kv_head * a.group + first + h) * a.r + c] : 0.0f;
+        }
         float scores[HEADS][SCORE_EACH] = {};
-#pragma unroll 8
-        for (int i = 0; i < a.r; i++) {
-            float x[SCORE_EACH];
-            unpack_run(x, *reinterpret_cast<const struct pack_of<COPY> *>(run + (size_t)components[i] * a.t.ld));
+        for (int stage = 0; stage * STAGE_RUNS < a.r; stage++) {
+            const struct copy_pack<COPY> *packs = runs.next(stage);
+            const float *factors = q + stage * STAGE_RUNS * HEADS;
+            const int n = a.r - stage * STAGE_RUNS;
+            if (n >= STAGE_RUNS) {
 #pragma unroll
-            for (int h = 0; h < HEADS; h++) {
-                const float factor = q[(first + min(h, n_heads - 1)) * a.r + i];
-#pragma unroll
-                for (int j = 0; j < SCORE_EACH; j++)
-                    scores[h][j] = fmaf(factor, x[j], scores[h][j]);
+                for (int k = 0; k < STAGE_RUNS; k++)
+                    add_pack<COPY, HEADS>(scores, packs[k * SCORE_THREADS], factors + k * HEADS);
+            } else {
+#pragma unroll 1
+                for (int k = 0; k < n; k++)
+                    add_pack<COPY, HEADS>(scores, packs[k * SCORE_THREADS], factors + k * HEADS);
             }
         }
-        float4 scale[2] = {{1.0f, 1.0f, 1.0f, 1.0f}, {1.0f, 1.0f, 1.0f, 1.0f}};
-        if (a.scales) {
-            const float4 *from = reinterpret_cast<const float4 *>(a.scales + (size_t)kv_head * a.t.ld + slot);
-            scale[0] = from[0];
-            scale[1] = from[1];
-        }
-        const float scales[SCORE_EACH] = {scale[0].x, scale[0].y, scale[0].z, scale[0].w,
-                                          scale[1].x, scale[1].y, scale[1].z, scale[1].w};
-#pragma unroll
-        for (int h = 0; h < HEADS; h++) {
-            if (h >= n_heads)
-                break;
-            float max = -INFINITY, sum = 0.0f;
-#pragma unroll
-            for (int j = 0; j < SCORE_EACH; j++) {
-                scores[h][j] = key_number(v, slot + j) >= 0 ? scores[h][j] * scales[j] : -INFINITY;
-                max = fmaxf(max, scores[h][j]);
-            }
-#pragma unroll
-            for (int j = 0; j < SCORE_EACH; j++)
-                sum += max > -INFINITY ? softmax_weight(scores[h][j], max) : 0.0f;
-            float4 *to = reinterpret_cast<float4 *>(a.t.scores + (size_t)(kv_head * a.group + first + h) * a.t.ld + slot);
-            to[0] = make_float4(scores[h][0], scores[h][1], scores[h][2], scores[h][3]);
-            to[1] = make_float4(scores[h][4], scores[h][5], scores[h][6], scores[h][7]);
-            leave_part_stats(stats + (first + h) * a.t.n_parts, max, sum, shared);
-            __syncthreads();
-        }
+        leave_scores<COPY, HEADS>(a, v, kv_head, part, first, scores, shared);
     }
 }
 
@@ -312,6 +320,7 @@ static struct sparq_args args_of(const struct cuda_state *s, const struct attent
 // LAUNCH of the instance for the cache's type and the copy's: kernel is a template of both.
 #define LAUNCH_COPY_OF(s, error, kernel, type, ...)                                                                            \
     ((s)->sparq.copy == YALM_COPY_INT8 ? LAUNCH(error, (kernel<type, int8_t>), __VA_ARGS__)                                    \
+     : (s)->sparq.copy == YALM_COPY_Q4 ? LAUNCH(error, (kernel<type, nibble>), __VA_ARGS__)                                    \
                                        : LAUNCH(error, (kernel<type, half>), __VA_ARGS__))
 #define LAUNCH_COPY(s, error, kernel, ...)                                                                                     \
     ((s)->cache.type == YALM_KV_FP32   ? LAUNCH_COPY_OF(s, error, kernel, float, __VA_ARGS__)                                  \
@@ -332,17 +341,20 @@ static yalm_status sparq_prepare(struct cuda_state *s, const struct attention *a
 template <class COPY> static yalm_status launch_score(struct cuda_state *s, const struct sparq_args &args, yalm_error *error)
 {
     const dim3 grid(s->selective.n_parts, s->config->n_kv_heads);
-    const size_t shared = ((size_t)args.group * args.r + args.r) * sizeof(float);
-    return args.group == 1   ? LAUNCH(error, (score_kernel<COPY, 1>), grid, SCORE_THREADS, shared, s->stream, args)
-           : args.group == 2 ? LAUNCH(error, (score_kernel<COPY, 2>), grid, SCORE_THREADS, shared, s->stream, args)
-           : args.group <= 4 ? LAUNCH(error, (score_kernel<COPY, 4>), grid, SCORE_THREADS, shared, s->stream, args)
-                             : LAUNCH(error, (score_kernel<COPY, 8>), grid, SCORE_THREADS, shared, s->stream, args);
+    const int heads = args.group == 1 ? 1 : args.group == 2 ? 2 : args.group <= 4 ? 4 : 8; // at a time
+    const size_t shared = (size_t)(heads + 1) * args.r * sizeof(float);
+    return heads == 1   ? LAUNCH(error, (score_kernel<COPY, 1>), grid, SCORE_THREADS, shared, s->stream, args)
+           : heads == 2 ? LAUNCH(error, (score_kernel<COPY, 2>), grid, SCORE_THREADS, shared, s->stream, args)
+           : heads == 4 ? LAUNCH(error, (score_kernel<COPY, 4>), grid, SCORE_THREADS, shared, s->stream, args)
+                        : LAUNCH(error, (score_kernel<COPY, 8>), grid, SCORE_THREADS, shared, s->stream, args);
 }
 
 static yalm_status sparq_score(struct cuda_state *s, const struct attention *a, yalm_error *error)
 {
     const struct sparq_args args = args_of(s, a);
-    return s->sparq.copy == YALM_COPY_INT8 ? launch_score<int8_t>(s, args, error) : launch_score<half>(s, args, error);
+    return s->sparq.copy == YALM_COPY_INT8 ? launch_score<int8_t>(s, args, error)
+           : s->sparq.copy == YALM_COPY_Q4 ? launch_score<nibble>(s, args, error)
+                                           : launch_score<half>(s, args, error);
 }
 
 // ------------------------------------------------------------------------------------------ sizes
@@ -353,23 +365,18 @@ static int selected(const struct sparq *p, int n)
     return p->k ? p->k : k > p->min_k ? k : p->min_k;
 }
 
+static double element_bytes(yalm_copy copy)
+{
+    return copy == YALM_COPY_INT8 ? sizeof(int8_t) : copy == YALM_COPY_Q4 ? 0.5 : sizeof(half);
+}
+
 // Of one KV head with n keys: the runs that scores are computed from, keys and values of the selected.
 static double head_bytes(const struct cuda_state *s, int n)
 {
     const struct sparq *p = &s->sparq;
     const int k = selected(p, n) < n ? selected(p, n) : n;
-    return n * (p->copy == YALM_COPY_INT8 ? p->r + 4.0 : p->r * 2.0) + 2.0 * k * kv_row_bytes(&s->cache) +
-           (s->selective.tail ? s->config->head_dim * 8.0 : 0);
-}
-
-// The shortest length at which reading less makes up for the further steps.
-static int break_even(const struct cuda_state *s)
-{
-    const double dense = 2.0 * kv_row_bytes(&s->cache), steps = STEP_BYTES / s->config->n_kv_heads;
-    int n = 256;
-    while (n < s->cache.policy.span && head_bytes(s, n) + steps >= dense * n)
-        n += 64;
-    return n;
+    return n * (p->r * element_bytes(p->copy) + (p->copy == YALM_COPY_FP16 ? 0 : sizeof(float))) +
+           2.0 * k * kv_row_bytes(&s->cache) + (s->selective.tail ? s->config->head_dim * 8.0 : 0);
 }
 
 static double sparq_bytes(const struct cuda_state *s, int64_t position)
@@ -403,9 +410,8 @@ static yalm_status sparq_check(const struct model_config *config, const yalm_ses
     for (int i = 0; i < 4; i++)
         if (values[i] < 0)
             return error_set(error, YALM_USAGE, "sparq %s: found %d, expected 1 or more (0: chosen)", names[i], values[i]);
-    if (o->copy != YALM_COPY_INT8 && o->copy != YALM_COPY_FP16)
-        return error_set(error, YALM_USAGE, "sparq copy: %s does not run on the GPU, only int8 and fp16 (-d cpu runs it)",
-                         o->copy == YALM_COPY_Q4 ? "q4" : "this type");
+    if (o->copy < YALM_COPY_INT8 || o->copy > YALM_COPY_Q4)
+        return error_set(error, YALM_USAGE, "sparq copy: found %d, expected int8, fp16 or q4", (int)o->copy);
     if (o->tail < YALM_AUTO || o->tail > YALM_OFF)
         return error_set(error, YALM_USAGE, "sparq tail: found %d, expected auto, on or off", (int)o->tail);
     return YALM_OK;
@@ -424,9 +430,9 @@ static yalm_status sparq_plan(struct cuda_state *s, const struct backend_plan *p
     p->k = o->k;
     p->min_k = o->min_k ? o->min_k : (int)MIN_KEYS;
     p->local = o->local;
-    p->stride = (size_t)s->selective.ld * (p->copy == YALM_COPY_INT8 ? sizeof(int8_t) : sizeof(half));
+    p->stride = (size_t)(s->selective.ld * element_bytes(p->copy));
     s->selective.tail = o->tail == YALM_ON || (o->tail == YALM_AUTO && s->config->n_heads == s->config->n_kv_heads);
-    s->selective.from = o->from ? o->from : break_even(s);
+    s->selective.from = o->from ? o->from : selective_break_even(s, head_bytes, STEP_BYTES / s->config->n_kv_heads);
     return YALM_OK;
 }
 
@@ -434,7 +440,7 @@ static void sparq_take_kept(struct cuda_state *s, struct cuda_blocks *b)
 {
     const size_t heads = (size_t)s->config->n_layers * s->config->n_kv_heads;
     take(b, s->sparq.copied, heads * s->config->head_dim, s->sparq.stride);
-    if (s->sparq.copy == YALM_COPY_INT8)
+    if (s->sparq.copy != YALM_COPY_FP16)
         take(b, s->sparq.scales, heads * s->selective.ld, sizeof(float));
 }
 

@@ -11,11 +11,11 @@ struct sparq {
     int k, min_k; // k = 0: share * length, at least min_k
     int local;    // 0: k / 4
     double share;
-    yalm_copy copy; // YALM_COPY_INT8, YALM_COPY_FP16
+    yalm_copy copy;
 
     size_t stride;   // bytes of a component's run: selective.ld elements
     char *copied;    // (n_layers, n_kv_heads, head_dim, stride)
-    float *scales;   // (n_layers, n_kv_heads, selective.ld) of int8; else NULL
+    float *scales;   // (n_layers, n_kv_heads, selective.ld) of int8 and 4 bits; else NULL
     int *components; // (n_kv_heads, r): those in which the queries are largest, ascending
     float *q;        // (n_heads, r): these, divided by the temperature
 };

@@ -22,6 +22,7 @@ WAYS = {
     "q4": ("q4", (), 3e-5),
     "int8-cache": ("bf16", ("--kv", "int8"), 1e-4),
     "sparq": ("bf16", SPARQ, 1e-3),
+    "sparq-q4": ("bf16", (*SPARQ, "--sparq-copy", "q4"), 1e-3),
     "hybrid": ("bf16", HYBRID, 1.2e-3),
 }
 

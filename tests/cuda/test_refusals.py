@@ -20,7 +20,6 @@ MACHINES = [
 ]
 OPTIONS = [
     (["--attention", "nomad"], "nomad attention does not run on the GPU"),
-    (["--attention", "sparq", "--sparq-copy", "q4"], "sparq copy: q4 does not run on the GPU"),
     (["--attention", "hybrid", "--hybrid-reuse-steps", "2"], "hybrid reuse steps: found 2"),
     (["--isa", "avx2"], "instruction sets are the CPU's"),
     (["--activations", "int8"], "activations int8 are the CPU's (-d cpu)"),

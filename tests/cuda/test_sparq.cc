@@ -50,16 +50,26 @@ static void sparq_close_fixture(struct sparq_fixture *x)
     attention_close(&x->a);
 }
 
-// The copy's element of a slot, as it goes into scores; layer 1's.
+// The number that an int8 or q4 copy has for a slot's component; layer 1's. q4: of 256 slots each byte has two, 128 apart.
+static int copied_number(const struct sparq_fixture *x, const std::vector<char> &copy, int kv_head, int component, int slot)
+{
+    const size_t run = ((size_t)kv_head * x->a.c.head_dim + component) * x->f.s.sparq.stride;
+    if (x->f.s.sparq.copy == YALM_COPY_INT8)
+        return (int8_t)copy[run + slot];
+    const uint8_t both = (uint8_t)copy[run + slot / 256 * 128 + slot % 128];
+    return (slot % 256 < 128 ? both & 15 : both >> 4) - 8;
+}
+
+// Its element, as it goes into scores.
 static double copied(const struct sparq_fixture *x, const std::vector<char> &copy, const std::vector<float> &scales,
                      int kv_head, int component, int slot)
 {
     const size_t ld = x->f.s.selective.ld;
-    const size_t at = ((size_t)kv_head * x->a.c.head_dim + component) * ld + slot;
-    if (x->f.s.sparq.copy == YALM_COPY_INT8)
-        return ((const int8_t *)copy.data())[at] * (double)scales[kv_head * ld + slot];
+    if (x->f.s.sparq.copy != YALM_COPY_FP16)
+        return copied_number(x, copy, kv_head, component, slot) * (double)scales[kv_head * ld + slot];
     half element;
-    memcpy(&element, copy.data() + at * sizeof element, sizeof element);
+    memcpy(&element, copy.data() + (((size_t)kv_head * x->a.c.head_dim + component) * ld + slot) * sizeof element,
+           sizeof element);
     return __half2float(element);
 }
 
@@ -79,6 +89,22 @@ static struct copies fetch_copies(const struct sparq_fixture *x)
     return c;
 }
 
+// 4 bits as the CPU rounds them (to_q4, cpu/sparq.c), to the bit.
+static void expect_q4(const struct sparq_fixture *x, const struct copies &copies, int kv_head, int slot, const float *key)
+{
+    const int d = x->a.c.head_dim;
+    float largest = 0;
+    for (int c = 0; c < d; c++)
+        largest = fmaxf(largest, fabsf(key[c]));
+    const float scale = largest / 7;
+    assert_true(copies.scales[(size_t)kv_head * x->f.s.selective.ld + slot] == scale);
+    for (int c = 0; c < d; c++) {
+        const float quotient = key[c] / scale;
+        assert_int_equal(copied_number(x, copies.elements, kv_head, c, slot),
+                         scale >= 0x1p-126f && isfinite(quotient) ? lrintf(quotient) : 0);
+    }
+}
+
 static void expect_copy(const struct sparq_fixture *x, const struct copies &copies, const std::vector<int> &slots,
                         const char *what)
 {
@@ -86,6 +112,10 @@ static void expect_copy(const struct sparq_fixture *x, const struct copies &copi
     for (int h = 0; h < x->a.c.n_kv_heads; h++)
         for (int slot : slots) {
             const float *key = x->a.keys.data() + ((size_t)h * x->a.cache.policy.capacity + slot) * d;
+            if (x->f.s.sparq.copy == YALM_COPY_Q4) {
+                expect_q4(x, copies, h, slot, key);
+                continue;
+            }
             double largest = 0;
             for (int c = 0; c < d; c++)
                 largest = fmax(largest, fabs(key[c]));
@@ -180,7 +210,7 @@ static void check_scores(const struct sparq_case &c)
     sparq_close_fixture(&x);
 }
 
-static const yalm_copy copies_known[] = {YALM_COPY_INT8, YALM_COPY_FP16};
+static const yalm_copy copies_known[] = {YALM_COPY_INT8, YALM_COPY_FP16, YALM_COPY_Q4};
 
 static void scores(void **)
 {
@@ -268,17 +298,132 @@ static void selects_what_stands_out(void **)
     sparq_close_fixture(&x);
 }
 
+// An fp32 cache's keys as x->a.keys has them now.
+static void upload_keys(struct sparq_fixture *x)
+{
+    const std::vector<float> &keys = x->a.keys;
+    assert_cuda(cudaMemcpy(static_cast<float *>(x->a.cache.keys) + keys.size(), keys.data(), keys.size() * sizeof(float),
+                           cudaMemcpyHostToDevice));
+}
+
+static void append_range(struct sparq_fixture *x, int64_t position, int n)
+{
+    write_step(&x->a, position, n, choice_of(0, 0, 0));
+    assert_ok(method_sparq.append(&x->f.s, &x->a.attention, n, &x->f.error), x->f.error);
+    assert_cuda(cudaDeviceSynchronize());
+}
+
+// Slots that have been written to before, as after a rollback, by batches that begin and end anywhere, and by single tokens: their elements are the new
+// keys', all others stay. In q4 slots share bytes, of which one launch writes both halves.
+static void written_again(void **)
+{
+    for (yalm_copy copy : copies_known) {
+        static struct sparq_fixture x;
+        sparq_open_fixture(&x, {{YALM_KV_FP32, 2, 2, 40, 1100, 0, 0, 900, 1000, 1, 2.0}, copy, 8}, 8, false);
+        const std::vector<int> slots = slots_by_age(&x.a.cache.policy, 999);
+        const size_t head = (size_t)x.a.cache.policy.capacity * 40;
+        uint64_t seed = 5;
+        expect_copy(&x, fetch_copies(&x), slots, "appended");
+        const int runs[][2] = {{100, 300}, {3, 1}, {250, 7}, {127, 2}, {641, 62}, {0, 900}};
+        for (const int(&run)[2] : runs) {
+            for (int i = 0; i < 2; i++)
+                for (int j = run[0] * 40; j < (run[0] + run[1]) * 40; j++)
+                    x.a.keys[i * head + j] = (float)(3 * uniform(&seed));
+            upload_keys(&x);
+            append_range(&x, run[0], run[1]);
+            expect_copy(&x, fetch_copies(&x), slots, "appended again");
+        }
+        for (int position : {128, 0, 999, 511}) {
+            for (int c = 0; c < 40; c++)
+                x.a.keys[head + position * 40 + c] = (float)uniform(&seed);
+            upload_keys(&x);
+            write_step(&x.a, position, 1, choice_of(8, 0, 0));
+            assert_ok(method_sparq.prepare(&x.f.s, &x.a.attention, &x.f.error), x.f.error);
+            assert_cuda(cudaDeviceSynchronize());
+            expect_copy(&x, fetch_copies(&x), slots, "prepared again");
+        }
+        sparq_close_fixture(&x);
+    }
+}
+
+// Keys without a magnitude, with too small a one, and with what is not finite, in 4 bits.
+static void odd_keys(void **)
+{
+    static struct sparq_fixture x;
+    sparq_open_fixture(&x, {{YALM_KV_FP32, 1, 1, 34, 300, 0, 0, 64, 200, 1, 2.0}, YALM_COPY_Q4, 8}, 8, false);
+    const float odd[] = {0.0f, 1e-39f, INFINITY, NAN, -INFINITY, 3e38f, 0x1p-126f};
+    const int n = sizeof odd / sizeof *odd;
+    for (int i = 0; i < n; i++)
+        for (int slot : {20 + i, 150 + i, 30 + i})
+            for (int c = 0; c < 34; c++)
+                x.a.keys[slot * 34 + c] *= slot >= 30 && slot < 30 + n ? c == 7 ? odd[i] : 1.0f : odd[i];
+    upload_keys(&x);
+    append_range(&x, 0, 60);
+    append_range(&x, 150, 10);
+    const struct copies copies = fetch_copies(&x);
+    for (int slot = 0; slot < 200; slot++) {
+        const float *key = x.a.keys.data() + slot * 34;
+        bool number = false;
+        for (int c = 0; c < 34; c++)
+            number |= !isnan(key[c]);
+        assert_true(number || copies.scales[slot] == 0);
+        expect_q4(&x, copies, 0, slot, key);
+    }
+    sparq_close_fixture(&x);
+}
+
+// What a token reads, by the formula in docs/attention.md; and the length from which on it attends by the method where none is asked for: the first at
+// which that is worth it, also where it is the last that a token ever sees, and none where there is none.
+static void bytes_and_break_even(void **)
+{
+    const double elements[] = {1, 2, 0.5}, scales[] = {4, 0, 4}; // of int8, fp16, q4
+    for (yalm_copy copy : copies_known) {
+        static struct model_config config;
+        config.head_dim = 128;
+        config.n_kv_heads = 8;
+        config.n_heads = 32;
+        yalm_session_options options = {};
+        yalm_error error = {};
+        options.sparq.copy = copy;
+        options.sparq.ratio = 0.125f;
+        struct backend_plan plan = {};
+        plan.options = &options;
+        const auto planned = [&](int span) {
+            struct cuda_state s = {};
+            s.config = &config;
+            s.cache.type = YALM_KV_FP16;
+            s.cache.n_kv_heads = 8;
+            s.cache.head_dim = 128;
+            s.cache.policy = kv_policy_make(span, 0, false, 0, 1);
+            selective_plan(&s);
+            assert_ok(method_sparq.plan(&s, &plan, &error), error);
+            return s;
+        };
+        const struct cuda_state s = planned(1 << 20);
+        const double key = 16 * elements[copy] + scales[copy];
+        assert_true(method_sparq.bytes(&s, 65535) == 8 * 65536.0 * (key + 2 * 256 / 16.0));
+        assert_true(method_sparq.bytes(&s, 99) == 8 * 100 * (key + 2 * 256)); // all are selected
+        const int from = s.selective.from;
+        assert_true(from > 256 && from < 1 << 20 && from % 64 == 0);
+        assert_int_equal(planned(from).selective.from, from);
+        for (int span : {from - 1, from - 64, 320, 100})
+            assert_true(planned(span).selective.from > span);
+    }
+}
+
 static void refusals(void **)
 {
     struct model_config config = {};
     yalm_session_options options = {};
     yalm_error error = {};
     config.head_dim = 64;
-    options.sparq.copy = YALM_COPY_Q4;
+    options.sparq.copy = (yalm_copy)3;
     assert_int_equal(method_sparq.check(&config, &options, &error), YALM_USAGE);
-    assert_non_null(strstr(error.text, "q4"));
-    options.sparq.copy = YALM_COPY_FP16;
-    assert_int_equal(method_sparq.check(&config, &options, &error), YALM_OK);
+    assert_non_null(strstr(error.text, "expected int8, fp16 or q4"));
+    for (yalm_copy copy : copies_known) {
+        options.sparq.copy = copy;
+        assert_int_equal(method_sparq.check(&config, &options, &error), YALM_OK);
+    }
     options.sparq.r = 65;
     assert_int_equal(method_sparq.check(&config, &options, &error), YALM_USAGE);
     const struct cuda_method *method = &method_sparq;
@@ -294,6 +439,9 @@ int main(void)
         cmocka_unit_test(scores_past_the_ring),
         cmocka_unit_test(all_keys_are_dense),
         cmocka_unit_test(selects_what_stands_out),
+        cmocka_unit_test(written_again),
+        cmocka_unit_test(odd_keys),
+        cmocka_unit_test(bytes_and_break_even),
         cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

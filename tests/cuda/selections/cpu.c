@@ -53,7 +53,8 @@ static double sparq_rounding(const struct cpu_state *s, int layer, int head, int
         most = fmaxf(most, fabsf(row[c]));
     for (int c = 0; c < p->r; c++) {
         const double x = fabs((double)row[components[c]]), by = fabs((double)q[c]);
-        const double step = p->copy == COPY_FP16 ? fmax(ldexp(x, -10), 0x1p-24) : (double)most / 127;
+        const double step =
+            p->copy == COPY_FP16 ? fmax(ldexp(x, -10), 0x1p-24) : (double)most / (p->copy == COPY_INT8 ? 127 : 7);
         plain += by * (double)most;
         squares += by * step * by * step / 12;
     }
