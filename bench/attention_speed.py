@@ -6,7 +6,7 @@ usage: attention_speed.py [--smoke] [--shapes mistral-7b-v0.2,llama-2-7b] [--dep
 Attention's time is what `-m throughput` says of it: all of a layer but the products with weights, of models with two layers of the real shape, over caches filled
 at random. At each depth the methods take turns, a process each. Theory is the traffic alone: the bytes of the cache that dense attention reads over
 those that the method reads. --end-to-end times a whole model in q4 besides. Prints markdown; writes JSON and a plot for each shape as SVG: speed-up
-against length, theory dashed. 4k to 128k take about 8 minutes and 6 GB of memory. --rows FILE keeps what has been measured after every run, so that a
+against length, theory dashed. 4k to 128k take about 10 minutes and 6 GB of memory. --rows FILE keeps what has been measured after every run, so that a
 later call with the same file goes on where this one ended. The layers' norms are a quarter, not one: with random weights a token's own key would
 otherwise have all of the second layer's attention, every other weight would be 0, and the selected rows the oldest, one after another.
 """
@@ -33,6 +33,7 @@ from models import ROOT, BenchError, cache_bytes, check_room, make_models, model
 METHODS = {
     "dense": [],
     "sparq": ["--attention", "sparq", "--sparq-ratio", "1/8"],
+    "sparq 1/2": ["--attention", "sparq", "--sparq-ratio", "1/2"],  # whose quality is nearest to the hybrid's
     "nomad": ["--attention", "nomad"],
     "nomad int8": ["--attention", "nomad", "--kv", "int8"],
     "nomad skip": ["--attention", "nomad", "--nomad-skip", "0.01"],
@@ -178,7 +179,7 @@ def svg(records, shape):
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--smoke", action="store_true", help="a tiny model, once: whether all of this works")
-    parser.add_argument("--shapes", default="mistral-7b-v0.2,llama-2-7b")
+    parser.add_argument("--shapes", default="mistral-7b-v0.2,llama-2-7b", help="none: an empty word")
     parser.add_argument("--depths", default="4096,16384,32768,65536,131072")
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--rounds", type=int, default=1, help="turns of the methods at each depth")
@@ -201,7 +202,7 @@ def make_plan(parser, arguments):
         parser.error(f"--methods: found '{unknown[0]}', expected some of {', '.join(METHODS)}")
     plan = {
         "methods": ["dense", *(method for method in methods if method != "dense")],
-        "shapes": ["tiny-gqa"] if arguments.smoke else arguments.shapes.split(","),
+        "shapes": ["tiny-gqa"] if arguments.smoke else [shape for shape in arguments.shapes.split(",") if shape],
         "depths": [1024, 2048] if arguments.smoke else [int(word) for word in arguments.depths.split(",")],
         "rounds": 1 if arguments.smoke else arguments.rounds,
         "repetitions": 2 if arguments.smoke else arguments.repetitions,
@@ -230,10 +231,11 @@ def measure_all(plan, arguments, folder):
     if shape := arguments.end_to_end:
         check_memory(shape, 16384)
         [model] = make_models(arguments.build, shape, ["q4"]).values()
-        book = calibrate(arguments.yalm, model, folder, 256) if any(map(needs_codes, plan["methods"])) else None
-        records += whole_records(run_all(arguments.yalm, model, [16384], plan, shape + " whole", book, kept), shape)
+        model_calm = calm(model, folder)
         if not arguments.keep:
             model.unlink()
+        book = calibrate(arguments.yalm, model_calm, folder, 256) if any(map(needs_codes, plan["methods"])) else None
+        records += whole_records(run_all(arguments.yalm, model_calm, [16384], plan, shape + " whole", book, kept), shape)
     return records
 
 
