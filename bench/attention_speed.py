@@ -235,7 +235,9 @@ def measure_all(plan, arguments, folder):
         if not arguments.keep:
             model.unlink()
         book = calibrate(arguments.yalm, model_calm, folder, 256) if any(map(needs_codes, plan["methods"])) else None
-        records += whole_records(run_all(arguments.yalm, model_calm, [16384], plan, shape + " whole", book, kept), shape)
+        records += whole_records(
+            run_all(arguments.yalm, model_calm, [16384], plan, shape + " whole", book, kept), shape
+        )
     return records
 
 
