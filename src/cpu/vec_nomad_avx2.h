@@ -27,8 +27,8 @@ VEC_INLINE void nomad_sums_store(float *scores, const struct nomad_sums *sums, _
 }
 
 // One block and n_queries queries, a constant where this is inlined.
-VEC_INLINE void nomad_scores_block(int n_queries, float *scores, const uint8_t *block, const struct nomad_score_args *a,
-                                   int query)
+VEC_INLINE void nomad_scores_block(int n_queries, float *scores, const uint8_t *block, ptrdiff_t ahead,
+                                   const struct nomad_score_args *a, int query)
 {
     const __m256i nibble = _mm256_set1_epi8(15);
     const ptrdiff_t bytes = (ptrdiff_t)a->rows * NOMAD_ROW;
@@ -36,7 +36,7 @@ VEC_INLINE void nomad_scores_block(int n_queries, float *scores, const uint8_t *
     struct nomad_sums low[2] = {0}, high[2] = {0};
     for (ptrdiff_t at = 0; at < bytes; at += 32) {
         if (at % 64 == 0)
-            __builtin_prefetch(block + at + NOMAD_AHEAD);
+            __builtin_prefetch(block + at + ahead);
         const __m256i codes = _mm256_loadu_si256((const __m256i *)(block + at));
         const __m256i first = _mm256_and_si256(codes, nibble), second = _mm256_and_si256(_mm256_srli_epi16(codes, 4), nibble);
 #pragma GCC unroll 2
@@ -54,26 +54,28 @@ VEC_INLINE void nomad_scores_block(int n_queries, float *scores, const uint8_t *
     }
 }
 
-VEC_INLINE void nomad_scores_queries(const struct nomad_score_args *a, ptrdiff_t b)
+VEC_INLINE void nomad_scores_queries(const struct nomad_score_args *a, ptrdiff_t b, ptrdiff_t ahead)
 {
     const uint8_t *block = a->codes + b * a->rows * NOMAD_ROW;
     for (int i = 0; i < a->n_queries; i += 2) {
         float *scores = a->scores + i * a->ld + b * NOMAD_BLOCK;
         if (a->n_queries - i == 1)
-            nomad_scores_block(1, scores, block, a, i);
+            nomad_scores_block(1, scores, block, ahead, a, i);
         else
-            nomad_scores_block(2, scores, block, a, i);
+            nomad_scores_block(2, scores, block, ahead, a, i);
     }
 }
 
-// Two streams of blocks, which memory delivers faster than one.
+// Two streams of blocks, which memory delivers faster than one. Codes are mostly scored a run after another of the same length: what the second stream
+// fetches beyond its end is where the next run's first one begins, and what the first would fetch beyond its own has been read, so that it fetches where the next
+// run's second one begins.
 VEC_INLINE void nomad_scores(const struct nomad_score_args *a)
 {
-    const ptrdiff_t half = a->n_blocks / 2;
+    const ptrdiff_t bytes = (ptrdiff_t)a->rows * NOMAD_ROW, half = a->n_blocks / 2;
     for (ptrdiff_t b = 0; b < half; b++) {
-        nomad_scores_queries(a, b);
-        nomad_scores_queries(a, b + half);
+        nomad_scores_queries(a, b, NOMAD_AHEAD + ((b * bytes + NOMAD_AHEAD < half * bytes) ? 0 : a->n_blocks * bytes));
+        nomad_scores_queries(a, b + half, NOMAD_AHEAD);
     }
     if (a->n_blocks % 2)
-        nomad_scores_queries(a, a->n_blocks - 1);
+        nomad_scores_queries(a, a->n_blocks - 1, NOMAD_AHEAD);
 }

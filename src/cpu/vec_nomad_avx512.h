@@ -95,15 +95,15 @@ VEC_INLINE __m512i nomad_sums_total(const struct nomad_sums *sums)
 #endif
 
 // One block and n_queries queries, a constant where this is inlined.
-VEC_INLINE void nomad_scores_block(int n_queries, float *scores, const uint8_t *block, const struct nomad_score_args *a,
-                                   int query)
+VEC_INLINE void nomad_scores_block(int n_queries, float *scores, const uint8_t *block, ptrdiff_t ahead,
+                                   const struct nomad_score_args *a, int query)
 {
     const struct nomad_constants c = nomad_constants();
     const ptrdiff_t bytes = (ptrdiff_t)a->rows * NOMAD_ROW;
     const uint8_t *entries = a->entries + query * bytes;
     struct nomad_sums low[4] = {0}, high[4] = {0};
     for (ptrdiff_t at = 0; at < bytes; at += 64) {
-        __builtin_prefetch(block + at + NOMAD_AHEAD);
+        __builtin_prefetch(block + at + ahead);
         const __m512i x = nomad_arrange(&c, _mm512_loadu_si512(block + at));
         const __m512i first = nomad_index(&c, x), second = nomad_index(&c, _mm512_srli_epi16(x, 4));
 #pragma GCC unroll 4
@@ -122,31 +122,33 @@ VEC_INLINE void nomad_scores_block(int n_queries, float *scores, const uint8_t *
     }
 }
 
-VEC_INLINE void nomad_scores_queries(const struct nomad_score_args *a, ptrdiff_t b)
+VEC_INLINE void nomad_scores_queries(const struct nomad_score_args *a, ptrdiff_t b, ptrdiff_t ahead)
 {
     const uint8_t *block = a->codes + b * a->rows * NOMAD_ROW;
     for (int i = 0; i < a->n_queries; i += 4) {
         float *scores = a->scores + i * a->ld + b * NOMAD_BLOCK;
         const int n = a->n_queries - i;
         if (n >= 4)
-            nomad_scores_block(4, scores, block, a, i);
+            nomad_scores_block(4, scores, block, ahead, a, i);
         else if (n == 3)
-            nomad_scores_block(3, scores, block, a, i);
+            nomad_scores_block(3, scores, block, ahead, a, i);
         else if (n == 2)
-            nomad_scores_block(2, scores, block, a, i);
+            nomad_scores_block(2, scores, block, ahead, a, i);
         else
-            nomad_scores_block(1, scores, block, a, i);
+            nomad_scores_block(1, scores, block, ahead, a, i);
     }
 }
 
-// Two streams of blocks, which memory delivers faster than one.
+// Two streams of blocks, which memory delivers faster than one. Codes are mostly scored a run after another of the same length: what the second stream
+// fetches beyond its end is where the next run's first one begins, and what the first would fetch beyond its own has been read, so that it fetches where the next
+// run's second one begins.
 VEC_INLINE void nomad_scores(const struct nomad_score_args *a)
 {
-    const ptrdiff_t half = a->n_blocks / 2;
+    const ptrdiff_t bytes = (ptrdiff_t)a->rows * NOMAD_ROW, half = a->n_blocks / 2;
     for (ptrdiff_t b = 0; b < half; b++) {
-        nomad_scores_queries(a, b);
-        nomad_scores_queries(a, b + half);
+        nomad_scores_queries(a, b, NOMAD_AHEAD + ((b * bytes + NOMAD_AHEAD < half * bytes) ? 0 : a->n_blocks * bytes));
+        nomad_scores_queries(a, b + half, NOMAD_AHEAD);
     }
     if (a->n_blocks % 2)
-        nomad_scores_queries(a, a->n_blocks - 1);
+        nomad_scores_queries(a, a->n_blocks - 1, NOMAD_AHEAD);
 }
