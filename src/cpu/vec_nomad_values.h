@@ -52,13 +52,16 @@ VEC_INLINE void nomad_values_queries(enum kv_type type, int n_queries, const str
     const int *rows = NULL;
     nomad_weights(n_queries, weights, a, query, at, n);
     if (a->inverse_least) {
+        const int all = n;
         n = nomad_keep(n_queries, weights, kept, a, query, at, n);
         if (n == 0)
             return;
-        rows = kept;
-        struct fetch these = fetch_make(v, rows, 0, n, row_bytes);
-        fetch_lines(&these, 1 << 20);
-        *next = (struct fetch){0};
+        if (n < all) { // else a run as without leaving out, and probably another after it
+            rows = kept;
+            struct fetch these = fetch_make(v, rows, 0, n, row_bytes);
+            fetch_lines(&these, 1 << 20);
+            *next = (struct fetch){0};
+        }
     }
 #pragma GCC unroll 8
     for (int i = 0; i < n_queries; i++) {
