@@ -10,6 +10,8 @@
 #include "util/clock.h"
 #include "util/memory.h"
 
+static const double long_seconds = 0.5; // seconds: enough for a block that no cache holds much of
+
 struct run {
     const struct cpu_kernels *kernels;
     double (*loop)(long rounds); // the arithmetic that is measured
@@ -95,26 +97,35 @@ static double measure_loop(struct run *run, double (*loop)(long rounds), double 
     return fastest;
 }
 
-yalm_status limits_measure(struct team *team, const struct cpu_kernels *kernels, double seconds, yalm_limits *limits,
-                           yalm_error *error)
+// Of a block for this once: several times what last-level caches hold; a short measurement has time for less. And less where memory is short.
+static size_t block_bytes(double seconds)
 {
-    const size_t n = (size_t)team_size(team);
-    // Several times what last-level caches hold; a short measurement has time for less. And less where memory is short.
-    size_t bytes = (size_t)(seconds < 0.5 ? 128 : 512) << 20;
-    if (seconds >= 0.5 && 4 * last_level_cache() > bytes)
+    size_t bytes = (size_t)(seconds < long_seconds ? 128 : 512) << 20;
+    if (seconds >= long_seconds && 4 * last_level_cache() > bytes)
         bytes = 4 * last_level_cache();
     while (bytes > memory_available() / 4 && bytes > (size_t)64 << 20)
         bytes /= 2;
+    return bytes;
+}
+
+yalm_status limits_measure(struct team *team, const struct cpu_kernels *kernels, double seconds, struct reader *reader,
+                           yalm_limits *limits, yalm_error *error)
+{
+    const size_t n = (size_t)team_size(team);
+    const bool readers = reader && seconds >= long_seconds && reader_ready(reader, team, kernels);
+    const size_t bytes = readers ? (size_t)reader->n_units * reader->unit : block_bytes(seconds);
     struct run run = {.kernels = kernels, .team = team};
     run.share = bytes / n / READ_UNIT * READ_UNIT;
     if (run.share == 0)
         run.share = READ_UNIT;
-    run.block = memory_pages(n * run.share);
+    run.block = readers ? reader->block : memory_pages(n * run.share);
     if (!run.block)
         return error_set(error, YALM_NO_MEMORY, "measuring the read bandwidth needs %zu MiB", n * run.share >> 20);
-    team_for(team, (int)n, touch, &run);
+    if (!readers)
+        team_for(team, (int)n, touch, &run);
     limits->read_gb_per_s = 1e-9 * measure_read(&run, 0.75 * seconds);
-    memory_pages_free(run.block, n * run.share);
+    if (!readers)
+        memory_pages_free(run.block, n * run.share);
     limits->fma_gop_per_s = 1e-9 * measure_loop(&run, kernels->fma_loop, 0.125 * seconds);
     limits->dot_gop_per_s = 1e-9 * measure_loop(&run, kernels->quant->dot_loop, 0.125 * seconds);
     return YALM_OK;

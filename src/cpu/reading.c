@@ -101,10 +101,10 @@ void reader_close(struct reader *r)
     r->block = NULL;
 }
 
-double reader_measure(struct reader *r, struct team *team, const struct cpu_kernels *kernels, double seconds)
+bool reader_ready(struct reader *r, struct team *team, const struct cpu_kernels *kernels)
 {
     if (r->refused)
-        return 0;
+        return false;
     size_t bytes = (size_t)512 << 20; // as much as the limit is measured with; less would say something else
     if (4 * last_level_cache() > bytes)
         bytes = 4 * last_level_cache();
@@ -113,7 +113,11 @@ double reader_measure(struct reader *r, struct team *team, const struct cpu_kern
     if (!room) {
         reader_close(r);
         r->refused = true;
-        return 0;
     }
-    return reader_slice(r, team, seconds);
+    return room;
+}
+
+double reader_measure(struct reader *r, struct team *team, const struct cpu_kernels *kernels, double seconds)
+{
+    return reader_ready(r, team, kernels) ? reader_slice(r, team, seconds) : 0;
 }

@@ -35,6 +35,8 @@ struct reader {
 // Plain reading of all threads together for about `seconds`: GB/s, all bytes by all the time. The first call takes memory and chooses the pattern,
 // which is some 0.5 s more. 0 where memory is short; then and ever after, and the block is given back.
 double reader_measure(struct reader *reader, struct team *team, const struct cpu_kernels *kernels, double seconds);
+// Takes the block, where that has not been done: false where memory is short, as above.
+bool reader_ready(struct reader *reader, struct team *team, const struct cpu_kernels *kernels);
 void reader_close(struct reader *reader);
 
 // The parts of that: takes about `bytes` and finds the pattern; false where the system refuses. Reads.

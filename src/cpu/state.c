@@ -431,8 +431,7 @@ static yalm_status cpu_fill_random(void *state, int64_t position, int n, uint64_
 static yalm_status cpu_measure_limits(void *state, double seconds, yalm_limits *limits, yalm_error *error)
 {
     struct cpu_state *s = state;
-    reader_close(&s->reader); // its memory serves here; a system takes long to find as much again
-    return limits_measure(s->team, s->kernels, seconds, limits, error);
+    return limits_measure(s->team, s->kernels, seconds, &s->reader, limits, error);
 }
 
 static double cpu_measure_reading(void *state, double seconds)

@@ -12,6 +12,7 @@
 #include "cpu/limits.h"
 #include "cpu/reading.h"
 #include "util/clock.h"
+#include "util/memory.h"
 
 static void measure(const struct cpu_kernels *kernels, int n_threads)
 {
@@ -20,7 +21,7 @@ static void measure(const struct cpu_kernels *kernels, int n_threads)
     struct team *team = team_open(n_threads, false, &error);
     assert_non_null(team);
     const double start = clock_seconds();
-    assert_int_equal(limits_measure(team, kernels, 0.1, &limits, &error), YALM_OK);
+    assert_int_equal(limits_measure(team, kernels, 0.1, NULL, &limits, &error), YALM_OK);
     assert_true(clock_seconds() - start < 60); // at least one pass over the grid, and no endless loop
     assert_true(limits.read_gb_per_s > 0.01 && limits.read_gb_per_s < 1e5);
     assert_true(limits.fma_gop_per_s > 0.01 && limits.fma_gop_per_s < 1e6);
@@ -122,6 +123,31 @@ static void test_slices_end_where_memory_is_short(void **state)
     team_close(team);
 }
 
+// The reader's block stays where it is, and where the reader has none, limits are measured all the same. A reader takes as much as four times the
+// last-level cache, which is too much for some machines: then it has none either.
+static void test_limits_read_the_readers_block(void **state)
+{
+    (void)state;
+    const struct cpu_kernels *kernels = cpu_kernels_select("auto");
+    yalm_error error;
+    yalm_limits limits = {0};
+    struct team *team = team_open(2, false, &error);
+    assert_non_null(team);
+    reader = (struct reader){0};
+    assert_true(reader_open(&reader, team, kernels, BLOCK));
+    const char *block = reader.block;
+    const uint64_t available = memory_available();
+    assert_int_equal(limits_measure(team, kernels, 0.5, &reader, &limits, &error), YALM_OK);
+    assert_true(limits.read_gb_per_s > 0.01 && limits.fma_gop_per_s > 0.01);
+    assert_true(reader.block == block || available < (uint64_t)1 << 32);
+    reader_close(&reader);
+    reader.refused = true;
+    limits = (yalm_limits){0};
+    assert_int_equal(limits_measure(team, kernels, 0.5, &reader, &limits, &error), YALM_OK);
+    assert_true(limits.read_gb_per_s > 0.01 && reader.block == NULL);
+    team_close(team);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -130,6 +156,7 @@ int main(void)
         cmocka_unit_test(test_scalar),
         cmocka_unit_test(test_slices_count_what_they_read),
         cmocka_unit_test(test_slices_end_where_memory_is_short),
+        cmocka_unit_test(test_limits_read_the_readers_block),
     };
     return cmocka_run_group_tests_name("limits", tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-// A file copied into huge pages: the same bytes, in memory of which the kernel knows what it is for; and what is said where that cannot be.
+// A file mapped, or copied into huge pages: the same bytes, in memory of which the kernel knows what it is for; and what is said where that cannot be.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -90,6 +90,24 @@ static void test_copy(void **state)
     assert_null(mapping.data);
 }
 
+// Without a copy too the kernel is told what the pages are for. It may still have none for files.
+static void test_map(void **state)
+{
+    (void)state;
+    char path[64];
+    make_file(path, 0);
+    struct mapping mapping;
+    yalm_error error = {0};
+    assert_int_equal(mapping_open(&mapping, path, false, &error), YALM_OK);
+    unlink(path);
+    assert_int_equal(mapping.copied, 0);
+    for (size_t i = 0; i < SIZE; i++)
+        assert_int_equal(mapping.data[i], byte_at(i));
+    if (huge_pages_enabled())
+        assert_true(advised(mapping.data));
+    mapping_close(&mapping);
+}
+
 static void test_too_large(void **state)
 {
     (void)state;
@@ -107,6 +125,7 @@ static void test_too_large(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_copy), cmocka_unit_test(test_too_large)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_copy), cmocka_unit_test(test_map),
+                                       cmocka_unit_test(test_too_large)};
     return cmocka_run_group_tests_name("huge pages", tests, NULL, NULL);
 }
