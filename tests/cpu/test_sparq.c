@@ -60,7 +60,9 @@ static struct rig *rig_open(const struct layout *l, const char *isa, yalm_kv kv,
     r->options.context = l->context, r->options.chunk = l->chunk, r->options.kv = kv;
     r->options.attention = "sparq", r->options.sparq = *sparq;
     r->kv = kv_policy_make(l->context, l->window, l->endless, l->n_sinks, l->chunk);
-    const struct backend_plan plan = {.config = &r->model->model.config,
+    const struct container no_file = {0};
+    const struct backend_plan plan = {.container = &no_file,
+                                      .config = &r->model->model.config,
                                       .weights = &r->model->model.weights,
                                       .options = &r->options,
                                       .kv = r->kv,
