@@ -23,7 +23,7 @@ static const size_t pool_bytes = (size_t)512 << 20; // weights and caches: far m
 
 struct bench {
     const struct cpu_kernels *kernels;
-    const struct half_kernels *half; // NULL: this machine has none
+    const struct half_kernels *half; // float16's or bfloat16's, while these are measured; else NULL
     struct team *team;
     int n_threads, rounds;
     const char *only;
@@ -43,7 +43,6 @@ struct bench {
     // The case.
     enum dtype type;
     enum kv_type kv;
-    bool halves;       // products by float16 multiply-adds
     int rows, cols, n; // of a matrix, and tokens
     int group, head_dim, n_keys, n_heads, query_tokens;
 };
@@ -97,7 +96,7 @@ static void pack(void *context, int thread)
 {
     struct bench *b = context;
     const struct span cols = share_of(b, thread, b->cols, 128);
-    if (b->halves)
+    if (b->half)
         b->half->pack(b->packed, b->x, b->cols, b->n, b->cols, cols.first, cols.last);
     else
         b->kernels->pack_tokens(b->packed, b->x, b->cols, b->n, b->cols, cols.first, cols.last);
@@ -107,7 +106,7 @@ static void matmul(void *context, int thread)
 {
     struct bench *b = context;
     const struct span rows = share_of(b, thread, b->rows, 16);
-    (b->halves ? b->half->product : b->kernels->matmul)[b->type](&(struct matmul_args){
+    (b->half ? b->half->product : b->kernels->matmul)[b->type](&(struct matmul_args){
         .y = b->y + rows.first,
         .ldy = b->rows,
         .w = matrix(b, (int)(atomic_load(&b->next) % matrices(b))),
@@ -275,12 +274,12 @@ static void choose_reading(struct bench *b)
     b->ahead = 2048 << best / 3;
 }
 
-// `amount` is in bytes (limit: reading) or operations (limit: multiply-adds, of float32 or float16; of quantised matrices 8-bit dot products).
+// `amount` is in bytes (limit: reading) or operations (limit: multiply-adds, of float32 or 16 bits; of quantised matrices 8-bit dot products).
 static void measure(struct bench *b, const char *name, void (*work)(void *context, int thread), double amount, bool reading)
 {
     if (b->only && !strstr(name, b->only))
         return;
-    b->multiply_loop = work == quant_many ? b->kernels->quant->dot_loop : b->halves ? b->half->fma_loop : b->kernels->fma_loop;
+    b->multiply_loop = work == quant_many ? b->kernels->quant->dot_loop : b->half ? b->half->fma_loop : b->kernels->fma_loop;
     double best = 0, ratios[MAX_ROUNDS] = {0};
     for (int i = -1; i < b->rounds; i++) { // the first one warms up
         if (work != matmul && work != quant_many)
@@ -331,6 +330,13 @@ static void bench_matvec(struct bench *b, enum dtype type, int rows, int cols, i
     measure(b, name, matvec, (double)matrices(b) * rows * cols * (double)dtype_sizes[type], true);
 }
 
+// Products in 16 bits, of machines that have them.
+enum { HALVES = 2 };
+static const struct {
+    yalm_activations activations;
+    const char *name;
+} halves[HALVES] = {{YALM_ACTIVATIONS_FP16, "float16"}, {YALM_ACTIVATIONS_BF16, "bfloat16"}};
+
 static void bench_matmul(struct bench *b, enum dtype type, int rows, int cols, int n)
 {
     char name[64];
@@ -340,12 +346,14 @@ static void bench_matmul(struct bench *b, enum dtype type, int rows, int cols, i
     b->n = n;
     snprintf(name, sizeof name, "matmul %s %d x %d, n %d", dtype_names[type], rows, cols, n);
     measure(b, name, matmul, 2.0 * rows * cols * n, false);
-    if (!b->half || !b->half->product[type])
-        return;
-    b->halves = true;
-    snprintf(name, sizeof name, "matmul %s, float16, %d x %d, n %d", dtype_names[type], rows, cols, n);
-    measure(b, name, matmul, 2.0 * rows * cols * n, false);
-    b->halves = false;
+    for (int i = 0; i < HALVES; i++) {
+        b->half = half_kernels_select(b->kernels, halves[i].activations);
+        if (!b->half || !b->half->product[type])
+            continue;
+        snprintf(name, sizeof name, "matmul %s, %s, %d x %d, n %d", dtype_names[type], halves[i].name, rows, cols, n);
+        measure(b, name, matmul, 2.0 * rows * cols * n, false);
+    }
+    b->half = NULL;
 }
 
 static void bench_decode(struct bench *b, enum kv_type kv, int group, int head_dim, int n_keys)
@@ -455,15 +463,20 @@ static bool set_up(struct bench *b, yalm_error *error)
     b->pool = memory_pages(pool_bytes);
     b->x = random_floats(MAX_TOKENS * most_cols);
     b->y = random_floats(MAX_TOKENS * most_rows);
-    b->half = half_kernels_select(b->kernels);
-    const size_t of_halves = b->half ? b->half->size(MAX_TOKENS, (int)most_cols) : 0;
+    size_t of_halves = 0, half_scratch = 0;
+    for (int i = 0; i < HALVES; i++) {
+        const struct half_kernels *half = half_kernels_select(b->kernels, halves[i].activations);
+        const size_t size = half ? half->size(MAX_TOKENS, (int)most_cols) : 0, scratch = half ? half->scratch : 0;
+        of_halves = size > of_halves ? size : of_halves;
+        half_scratch = scratch > half_scratch ? scratch : half_scratch;
+    }
     const size_t packed_bytes = sizeof(float) * b->kernels->packed_size(MAX_TOKENS, (int)most_cols);
     b->packed = memory_pages(packed_bytes > of_halves ? packed_bytes : of_halves);
     b->scratch = calloc((size_t)b->n_threads, sizeof *b->scratch);
     const size_t of_int16 = b->kernels->quant->size(MAX_TOKENS, (int)most_cols);
     const size_t of_int8 = b->kernels->quant8->size(MAX_TOKENS, (int)most_cols);
     b->quantised = memory_pages(of_int16 > of_int8 ? of_int16 : of_int8);
-    const size_t half_scratch = b->half ? b->half->scratch : 0, float_scratch = b->kernels->matmul_scratch;
+    const size_t float_scratch = b->kernels->matmul_scratch;
     const size_t of_floats = half_scratch > float_scratch ? half_scratch : float_scratch,
                  attend_bytes = b->kernels->attend_scratch;
     const size_t of_quants =

@@ -13,11 +13,17 @@ static bool has_f16c(void)
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
-// Nor this.
+// Nor these.
 static bool has_avx512fp16(void)
 {
     unsigned a, b, c, d;
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & 1u << 23);
+}
+
+static bool has_avx512bf16(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 5);
 }
 
 static bool can_run(const struct cpu_kernels *kernels)
@@ -64,7 +70,11 @@ const struct nomad_kernels *nomad_kernels_select(const struct cpu_kernels *kerne
     return kernels->nomad;
 }
 
-const struct half_kernels *half_kernels_select(const struct cpu_kernels *kernels)
+const struct half_kernels *half_kernels_select(const struct cpu_kernels *kernels, yalm_activations activations)
 {
-    return kernels == &cpu_kernels_avx512vnni && has_avx512fp16() ? half_kernels_avx512fp16 : NULL;
+    if (kernels != &cpu_kernels_avx512vnni)
+        return NULL;
+    if (activations == YALM_ACTIVATIONS_FP16)
+        return has_avx512fp16() ? half_kernels_avx512fp16 : NULL;
+    return activations == YALM_ACTIVATIONS_BF16 && has_avx512bf16() ? half_kernels_avx512bf16 : NULL;
 }

@@ -8,6 +8,7 @@
 
 #include "cpu/kernels_nomad.h"
 #include "model/dtype.h"
+#include "yalm.h"
 
 // Y = X Wᵀ for a range of W's rows, many tokens at once; without the rows' scales where W has any.
 struct matmul_args {
@@ -48,8 +49,8 @@ struct quant_kernels {
     double (*dot_loop)(long rounds); // for limits.c: as fma_loop(), of 8-bit multiply-adds with 32-bit sums
 };
 
-// Y = X Wᵀ of more tokens than matvec takes by float16 multiply-adds, whose sums are carried to float32 every few columns. Tokens and
-// weights are rounded to float16 after powers of two have brought each block of a row's columns into its range.
+// Y = X Wᵀ of more tokens than matvec takes in 16 bits: by float16 multiply-adds, whose sums are carried to float32 every few columns, tokens and
+// weights rounded after powers of two have brought each block of a row's columns into range; or by bfloat16 dot products with float32 sums.
 struct half_kernels {
     size_t (*size)(int n, int cols); // bytes of n packed tokens
     // Packs tokens, columns [first_col, last_col): both multiples of 128, or last_col = cols. x: (n, ldx).
@@ -58,7 +59,7 @@ struct half_kernels {
     size_t scratch;                                                // bytes
     int least; // tokens: fewer are multiplied faster by cpu_kernels' matmul(), for converting the weights is most of the work
 
-    double (*fma_loop)(long rounds); // as cpu_kernels' fma_loop(), of float16 multiply-adds
+    double (*fma_loop)(long rounds); // as cpu_kernels' fma_loop(), of these multiply-adds
 };
 
 // Row `row` of a quantised matrix.
@@ -138,9 +139,11 @@ const struct cpu_kernels *cpu_kernels_select(const char *isa);
 // Those of the instruction set, or better ones where it is the best one and the machine has more (VBMI besides VNNI).
 const struct nomad_kernels *nomad_kernels_select(const struct cpu_kernels *kernels);
 
-// NULL where these kernels' machine, or the compiler that built this, has none (AVX512-FP16, besides VNNI).
-const struct half_kernels *half_kernels_select(const struct cpu_kernels *kernels);
-extern const struct half_kernels *const half_kernels_avx512fp16; // NULL where the compiler has none
+// For activations fp16 or bf16. NULL of others, and where these kernels' machine, or the compiler that built this, has none (AVX512-FP16 or -BF16,
+// besides VNNI).
+const struct half_kernels *half_kernels_select(const struct cpu_kernels *kernels, yalm_activations activations);
+extern const struct half_kernels *const half_kernels_avx512fp16,
+    *const half_kernels_avx512bf16; // NULL where the compiler has none
 
 // The list, best first, NULL-terminated: those that this machine can run.
 const struct cpu_kernels *const *cpu_kernels_usable(void);

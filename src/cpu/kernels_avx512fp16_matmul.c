@@ -259,7 +259,7 @@ VEC_INLINE void half_rows(enum dtype type, const struct matmul_args *m, int r0, 
     for (int k = 0; k < m->cols; k += DEPTH) {
         const int depth = m->cols - k < DEPTH ? m->cols - k : DEPTH;
         half_block(type, w, sw, m->w, (ptrdiff_t)r0 * m->cols + k, rows, m->cols, depth);
-        struct block_fetch next = fetch_after(type, m, r0, rows, k, depth);
+        struct block_fetch next = fetch_after(type, m, r0, rows, k, depth, DEPTH);
         next.rate = n_tiles > 0 ? (int)(next.rows * ((next.bytes + 63) / 64) + n_tiles - 1) / n_tiles : 0;
         half_multiply(c, w, sw, rows, panels + (ptrdiff_t)k * LANES, panel, scales + k / DEPTH * padded(m->n) + t0, tokens,
                       depth, &next);

@@ -197,7 +197,7 @@ static yalm_status state_sizes(struct cpu_state *s, const struct backend_plan *p
     if (!s->kernels)
         return error_set(error, YALM_USAGE, "instruction set '%s' is not one that this machine has", plan->options->isa);
     s->quant = plan->options->activations == YALM_ACTIVATIONS_INT8 ? s->kernels->quant8 : s->kernels->quant;
-    s->half = plan->options->activations == YALM_ACTIVATIONS_FP16 ? half_kernels_select(s->kernels) : NULL;
+    s->half = half_kernels_select(s->kernels, plan->options->activations);
     s->q_dim = config->n_heads * config->head_dim;
     s->kv_dim = config->n_kv_heads * config->head_dim;
     s->chunk = plan->options->chunk;
@@ -229,18 +229,23 @@ static yalm_status state_sizes(struct cpu_state *s, const struct backend_plan *p
 static yalm_status activations_resolve(const struct model_config *config, const struct model_weights *weights,
                                        yalm_activations activations, const struct cpu_kernels *kernels, yalm_error *error)
 {
-    const struct cpu_state s = {.half = half_kernels_select(kernels)};
+    const bool halves = activations == YALM_ACTIVATIONS_FP16 || activations == YALM_ACTIVATIONS_BF16;
+    const char *name = activations == YALM_ACTIVATIONS_FP16 ? "fp16" : "bf16";
+    const struct cpu_state s = {.half = half_kernels_select(kernels, activations)};
     const int forms = forms_of(&s, config, weights);
     if (activations == YALM_ACTIVATIONS_INT8 && !(forms & FORM_QUANTISED))
         return error_set(error, YALM_USAGE,
                          "activations: found int8, which multiplies q8 and q4 weights: this model has none of these");
-    if (activations == YALM_ACTIVATIONS_FP16 && !s.half)
-        return error_set(error, YALM_USAGE, "activations: found fp16, which needs AVX512-FP16: %s",
-                         half_kernels_select(cpu_kernels_select("auto")) ? "with --isa auto this machine has it"
-                                                                         : "this machine, or this build, has none");
-    if (activations == YALM_ACTIVATIONS_FP16 && !(forms & FORM_HALVES))
+    if (halves && !s.half)
+        return error_set(error, YALM_USAGE, "activations: found %s, which needs AVX512-%s: %s", name,
+                         activations == YALM_ACTIVATIONS_FP16 ? "FP16" : "BF16",
+                         half_kernels_select(cpu_kernels_select("auto"), activations)
+                             ? "with --isa auto this machine has it"
+                             : "this machine, or this build, has none");
+    if (halves && !(forms & FORM_HALVES))
         return error_set(error, YALM_USAGE,
-                         "activations: found fp16, which multiplies fp16, bf16 and fp8 weights: this model has none of these");
+                         "activations: found %s, which multiplies fp16, bf16 and fp8 weights: this model has none of these",
+                         name);
     return YALM_OK;
 }
 

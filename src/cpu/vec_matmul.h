@@ -76,12 +76,14 @@ VEC_INLINE void fetch_block(struct block_fetch *f, int n)
 }
 
 // The block after columns [k, k + depth) of rows [r0, r0 + rows): beside it, or where the rows end at the beginning of those that come next.
-VEC_INLINE struct block_fetch fetch_after(enum dtype type, const struct matmul_args *m, int r0, int rows, int k, int depth)
+// Blocks have at most `most` columns.
+VEC_INLINE struct block_fetch fetch_after(enum dtype type, const struct matmul_args *m, int r0, int rows, int k, int depth,
+                                          int most)
 {
     const ptrdiff_t size = (ptrdiff_t)dtype_sizes[type];
     const bool ends = k + depth == m->cols;
     const int first = ends ? r0 + rows : r0, left = ends ? m->last_row - first : rows;
-    const int col = ends ? 0 : k + depth, cols = m->cols - col < DEPTH ? m->cols - col : DEPTH;
+    const int col = ends ? 0 : k + depth, cols = m->cols - col < most ? m->cols - col : most;
     return (struct block_fetch){
         .at = (const char *)m->w + ((ptrdiff_t)first * m->cols + col) * size,
         .stride = m->cols * size,
@@ -114,7 +116,7 @@ VEC_INLINE void multiply_rows(enum dtype type, const struct matmul_args *m, int 
     for (int k = 0; k < m->cols; k += DEPTH) {
         const int depth = m->cols - k < DEPTH ? m->cols - k : DEPTH;
         convert_block(type, w, m->w, (ptrdiff_t)r0 * m->cols + k, rows, m->cols, depth);
-        struct block_fetch next = fetch_after(type, m, r0, rows, k, depth);
+        struct block_fetch next = fetch_after(type, m, r0, rows, k, depth, DEPTH);
         const int n_tiles = (rows + TILE_ROWS - 1) / TILE_ROWS * ((tokens + TOKEN_GROUP - 1) / TOKEN_GROUP);
         next.rate = n_tiles > 0 ? (int)(next.rows * ((next.bytes + 63) / 64) + n_tiles - 1) / n_tiles : 0;
         multiply_block(c, k > 0, w, rows, packed + t0 / VEC * panel + (ptrdiff_t)k * VEC, panel, tokens, depth, &next);

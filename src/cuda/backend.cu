@@ -63,7 +63,9 @@ static yalm_status cuda_resolve(const struct model_config *config, const struct 
         return error_set(error, YALM_USAGE, "isa: found '%s': instruction sets are the CPU's (-d cpu)", options->isa);
     if (options->activations != YALM_ACTIVATIONS_INT16)
         return error_set(error, YALM_USAGE, "device cuda: activations %s are the CPU's (-d cpu)",
-                         options->activations == YALM_ACTIVATIONS_INT8 ? "int8" : "fp16");
+                         options->activations == YALM_ACTIVATIONS_INT8   ? "int8"
+                         : options->activations == YALM_ACTIVATIONS_FP16 ? "fp16"
+                                                                         : "bf16");
     const struct cuda_method *method = NULL;
     TRY(cuda_method_find(&method, options->attention, error));
     if (method)

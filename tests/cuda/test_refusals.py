@@ -24,6 +24,7 @@ OPTIONS = [
     (["--isa", "avx2"], "instruction sets are the CPU's"),
     (["--activations", "int8"], "activations int8 are the CPU's (-d cpu)"),
     (["--activations", "fp16"], "activations fp16 are the CPU's (-d cpu)"),
+    (["--activations", "bf16"], "activations bf16 are the CPU's (-d cpu)"),
 ]
 
 
