@@ -13,7 +13,7 @@
 enum {
     PAIR_DEPTH = 2 * DEPTH, // columns in a block: as many bytes as float32's DEPTH
     PAIRS = PAIR_DEPTH / 2,
-    PAIR_TOKENS = TOKEN_BLOCK,
+    PAIR_TOKENS = 11 * TOKEN_GROUP, // as many as prefill evaluates at once, so that blocks are loaded once
     PAIR_SCRATCH = (int)sizeof(float) * ROW_BLOCK * (PAIRS + PAIR_TOKENS),
 };
 
