@@ -139,6 +139,7 @@ static void quant_product(struct bench *b, int thread, const void *w)
         .last_row = rows.last,
         .x = b->quantised,
         .n = b->n,
+        .streams = quant_streams(),
         .scratch = b->scratch[thread],
     });
 }

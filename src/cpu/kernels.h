@@ -31,6 +31,7 @@ struct quant_args {
     int first_row, last_row; // of W
     const void *x;           // n tokens of cols values, as quantise() leaves them
     int n;
+    int streams; // rows of one or two tokens' product that are read at a time, 2 or 4: quant_streams(). Results do not depend on it
     void *scratch; // this thread's own, 64-byte aligned
 };
 
@@ -132,6 +133,9 @@ struct cpu_kernels {
 extern const struct cpu_kernels cpu_kernels_scalar, cpu_kernels_avx2, cpu_kernels_avx512, cpu_kernels_avx512vnni;
 extern const struct quant_kernels quant_kernels_scalar, quant_kernels_avx2, quant_kernels_avx512, quant_kernels_avx512vnni;
 extern const struct quant_kernels quant8_kernels_scalar, quant8_kernels_avx2, quant8_kernels_avx512, quant8_kernels_avx512vnni;
+
+// How many rows of a quantised matrix this machine reads fastest at a time: 2 or 4.
+int quant_streams(void);
 
 // "auto", or a name. NULL where the name is unknown or this machine cannot run it.
 const struct cpu_kernels *cpu_kernels_select(const char *isa);

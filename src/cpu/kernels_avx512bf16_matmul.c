@@ -1,7 +1,7 @@
 // Y = X Wᵀ for many tokens by bfloat16 dot products (AVX512-BF16): each lane does two multiply-adds, of neighbouring columns, and sums in float32.
 //
 // Tokens are rounded to bfloat16, and so are fp16 weights; bf16 and fp8 weights are such numbers already. Both have float32's range, so nothing
-// is scaled and no sum overflows sooner than float32's own. Rounding costs at most 2^-9 of each factor. The instruction takes subnormal numbers for 0.
+// is scaled and no sum overflows sooner than float32's own. Rounding costs at most 2^-8 of each factor. The instruction takes subnormal numbers for 0.
 //
 // Bound by arithmetic: 2 rows cols n operations. Blocked as in vec_matmul.h, with pairs of columns where that has columns.
 #include "cpu/kernels.h"

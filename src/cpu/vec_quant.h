@@ -236,15 +236,15 @@ VEC_INLINE void few_streams(enum dtype type, int n_streams, int n_tokens, const 
         few_rows_from(type, 1, n_tokens, a, row, 0);
 }
 
-// Fewer streams where their sums and scales would not fit in the registers.
+// As many streams as the machine likes, or fewer where their sums and scales would not fit in the registers.
 VEC_INLINE void few(enum dtype type, const struct quant_args *a)
 {
     enum { WIDE = VEC == 16 ? 4 : 2, NARROW = VEC == 16 ? 2 : 1 };
     switch (a->n) {
     case 1:
-        return few_streams(type, 4, 1, a);
+        return a->streams == 2 ? few_streams(type, 2, 1, a) : few_streams(type, 4, 1, a);
     case 2:
-        return few_streams(type, WIDE, 2, a);
+        return a->streams == 2 ? few_streams(type, 2, 2, a) : few_streams(type, WIDE, 2, a);
     case 3:
         return few_streams(type, NARROW, 3, a);
     case 4:

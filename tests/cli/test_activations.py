@@ -1,4 +1,4 @@
-"""Option --activations: int8 and fp16 where they multiply, refused where they cannot, and never by default."""
+"""Option --activations: int8, fp16 and bf16 where they multiply, refused where they cannot, and never by default."""
 
 import re
 
@@ -62,49 +62,57 @@ def floats(request, program, tmp_path_factory):
     return type(program)(program.binary, convert_directory(ROOT / "models/fable-4m", path, "--dtype", request.param))
 
 
-KL_HALVES = 2e-5
+KL_HALVES = {"fp16": 2e-5, "bf16": 2e-4}  # of float16, and of bfloat16, three bits shorter
+NEEDS = {"fp16": "AVX512-FP16", "bf16": "AVX512-BF16"}
+KEPT = {"fp16": 31, "bf16": 8}  # so many tokens at once stay float32
 
 
-def halves(model, *options):
-    """The text's logits by float16 multiply-adds; skips where the machine has none."""
-    done = model(*TEXT, "--activations", "fp16", *options)
-    if b"needs AVX512-FP16" in done.stderr:
+@pytest.fixture(params=list(NEEDS))
+def form(request):
+    return request.param
+
+
+def halves(model, form, *options):
+    """The text's logits by 16-bit products; skips where the machine has none."""
+    done = model(*TEXT, "--activations", form, *options)
+    if f"needs {NEEDS[form]}".encode() in done.stderr:
         assert done.returncode == 2
-        pytest.skip("no AVX512-FP16 here")
-    assert done.returncode == 0 and b", activations fp16" in done.stderr
+        pytest.skip(f"no {NEEDS[form]} here")
+    assert done.returncode == 0 and f", activations {form}".encode() in done.stderr
     return done
 
 
-def test_halves_do_not_depend_on_threads_or_runs(floats, tmp_path):
+def test_halves_do_not_depend_on_threads_or_runs(floats, form, tmp_path):
     found = []
     for i, threads in enumerate((1, 1, 2, 3)):
-        halves(floats, "--save-logits", tmp_path / str(i), "--threads", threads)
+        halves(floats, form, "--save-logits", tmp_path / str(i), "--threads", threads)
         found.append((tmp_path / str(i)).read_bytes())
     assert found[1:] == found[:-1]
 
 
-def test_what_halves_lose(floats, tmp_path):
+def test_what_halves_lose(floats, form, tmp_path):
     floats.ok(*TEXT, "--save-logits", tmp_path / "base")
-    done = halves(floats, "--kl-base", tmp_path / "base")
+    done = halves(floats, form, "--kl-base", tmp_path / "base")
     mean = float(re.search(rb"KL divergence: mean ([0-9.e+-]+)", done.stdout + done.stderr).group(1))
-    assert 1e-9 < mean < KL_HALVES
+    assert 1e-9 < mean < KL_HALVES[form]
 
 
-@pytest.mark.parametrize("chunk", [8, 31])
-def test_up_to_31_tokens_keep_floats(floats, tmp_path, chunk):
-    text = (*TEXT[:-1], 62)
+@pytest.mark.parametrize("more", [0, 1])
+def test_few_tokens_keep_floats(floats, form, tmp_path, more):
+    chunk = KEPT[form] + more
+    text = (*TEXT[:-1], 2 * chunk)
     floats.ok(*text, "--save-logits", tmp_path / "exact", "--chunk", chunk)
-    halves(floats, "--max-tokens", 62, "--save-logits", tmp_path / "halves", "--chunk", chunk)
-    assert (tmp_path / "exact").read_bytes() == (tmp_path / "halves").read_bytes()
+    halves(floats, form, "--max-tokens", 2 * chunk, "--save-logits", tmp_path / "halves", "--chunk", chunk)
+    assert ((tmp_path / "exact").read_bytes() == (tmp_path / "halves").read_bytes()) == (not more)
 
 
-def test_halves_are_refused_where_they_cannot_be(program, tmp_path):
-    line = program.fails(2, "-i", "x", "-d", "cpu", "--activations", "fp16", "--isa", "scalar")
-    assert "activations: found fp16, which needs AVX512-FP16" in line
+def test_halves_are_refused_where_they_cannot_be(program, form, tmp_path):
+    line = program.fails(2, "-i", "x", "-d", "cpu", "--activations", form, "--isa", "scalar")
+    assert f"activations: found {form}, which needs {NEEDS[form]}" in line
     whole = convert_directory(ROOT / "models/fable-4m", tmp_path / "fp32.bin", "--dtype", "fp32")
-    done = type(program)(program.binary, whole)("-i", "x", "-d", "cpu", "--activations", "fp16")
+    done = type(program)(program.binary, whole)("-i", "x", "-d", "cpu", "--activations", form)
     assert done.returncode == 2
     assert (
-        b"needs AVX512-FP16" in done.stderr
+        f"needs {NEEDS[form]}".encode() in done.stderr
         or b"multiplies fp16, bf16 and fp8 weights: this model has none" in done.stderr
     )

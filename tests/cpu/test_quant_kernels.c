@@ -76,7 +76,7 @@ static void quantise(const struct problem *p, int piece)
         p->quant->quantise(p->quantised, p->x, p->ldx, p->n, p->cols, c, p->cols - c < piece ? p->cols : c + piece);
 }
 
-static void multiply(const struct problem *p, int first, int last)
+static void multiply_by(const struct problem *p, int first, int last, int streams)
 {
     p->quant->product[p->type](&(struct quant_args){
         .y = p->y + first,
@@ -88,8 +88,14 @@ static void multiply(const struct problem *p, int first, int last)
         .last_row = last,
         .x = p->quantised,
         .n = p->n,
+        .streams = streams,
         .scratch = p->scratch,
     });
+}
+
+static void multiply(const struct problem *p, int first, int last)
+{
+    multiply_by(p, first, last, (p->rows + p->groups) % 2 ? 2 : 4);
 }
 
 // What a token's values become, and their blocks' scales. (cols)
@@ -220,7 +226,7 @@ static void test_row_shares(void **state)
             for (int first = 0, last; first < p.rows; first = last) {
                 last = first + 1 + below(f, 30);
                 last = last < p.rows ? last : p.rows;
-                multiply(&p, first, last);
+                multiply_by(&p, first, last, first % 3 ? 2 : 4);
             }
             assert_memory_equal(p.y, whole, bytes);
             free(whole);
@@ -295,7 +301,7 @@ int main(void)
         {"products with many tokens equal the reference", test_many},
         {"products across blocks equal the reference", test_blocks},
         {"the largest sums do not overflow", test_extremes},
-        {"shares of rows give the same bits", test_row_shares},
+        {"shares of rows, and streams, give the same bits", test_row_shares},
         {"what is not a number stays none", test_not_numbers},
         {"up to 8 tokens keep 16 bits", test_forms_differ},
         {"rows become floats exactly", test_rows_to_fp32},
