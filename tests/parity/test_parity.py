@@ -15,8 +15,8 @@ from harness import BUILD, VARIANT, built, convert_directory
 ISAS = ["scalar", "avx2", "avx512", "avx512vnni"]
 EXACT = 1e-4  # of the logits' range: float32 weights and cache
 HALF = 4e-3  # of the logits' range: keys and values rounded to 11 bits; the largest seen is half of it
-# Of the logits' range: tokens rounded to 11 bits, and sums of 64 products; tokens rounded to 8 bits. The largest seen are 1.7e-2, ….
-HALVES = {"fp16": 2.5e-2, "bf16": 1e-1}
+# Of the logits' range: tokens rounded to 11 bits, and sums of 64 products; tokens rounded to 8 bits. The largest seen are 1.7e-2 and 2.1e-2.
+HALVES = {"fp16": 2.5e-2, "bf16": 4e-2}
 
 # Sanitizers run each path once; the release build runs them all.
 CHUNKS = [0, 1, 7, 64] if VARIANT == "release" else [0, 7]
@@ -130,7 +130,6 @@ def test_16_bit_products(driver, tmp_path, name, form):
         assert 0 < np.median(far) <= HALVES[form]
         assert np.mean(far <= HALVES[form]) > 0.9
     else:
-        print(form, far.max())
         assert 0 < far.max() <= HALVES[form]
 
 
