@@ -139,7 +139,7 @@ static void quant_product(struct bench *b, int thread, const void *w)
         .last_row = rows.last,
         .x = b->quantised,
         .n = b->n,
-        .streams = quant_streams(),
+        .streams = memory_streams(),
         .scratch = b->scratch[thread],
     });
 }
@@ -186,6 +186,7 @@ static void attend(struct bench *b, int thread, struct queries *q, int head, int
         .head_dim = b->head_dim,
         .first = masked ? q->first : NULL,
         .last = masked ? q->last : NULL,
+        .streams = memory_streams() / 2,
         .scratch = b->scratch[thread],
     });
 }

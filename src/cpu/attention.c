@@ -124,6 +124,7 @@ static void attend_keys(const struct task *task, const float *q, int slot, int n
         .last = masked ? task->last : NULL,
         .next_k = task->next_k,
         .next_v = task->next_v,
+        .streams = s->streams / 2,
         .scratch = task->kernel_scratch,
     });
 }

@@ -31,7 +31,7 @@ struct quant_args {
     int first_row, last_row; // of W
     const void *x;           // n tokens of cols values, as quantise() leaves them
     int n;
-    int streams; // rows of one or two tokens' product that are read at a time, 2 or 4: quant_streams(). Results do not depend on it
+    int streams; // rows of one or two tokens' product that are read at a time, 2 or 4: memory_streams(). Results do not depend on it
     void *scratch; // this thread's own, 64-byte aligned
 };
 
@@ -79,6 +79,7 @@ struct attend_args {
     int n_queries, n_keys, head_dim;
     const int *first, *last;     // (n_queries): query i sees keys [first[i], last[i]) of these; NULL: all of them
     const void *next_k, *next_v; // that this thread will probably read after these, to be fetched in time; NULL: none
+    int streams; // 1: keys and values are fetched one after the other, else together: memory_streams() / 2. Results do not depend on it
     // Where keys lie in given rows (sparse.h): rows that this thread will probably read after these, of next_k and next_v; and whether
     // the first of its own rows have been named so before.
     const int *next_rows; // (n_next); NULL: none
@@ -134,8 +135,8 @@ extern const struct cpu_kernels cpu_kernels_scalar, cpu_kernels_avx2, cpu_kernel
 extern const struct quant_kernels quant_kernels_scalar, quant_kernels_avx2, quant_kernels_avx512, quant_kernels_avx512vnni;
 extern const struct quant_kernels quant8_kernels_scalar, quant8_kernels_avx2, quant8_kernels_avx512, quant8_kernels_avx512vnni;
 
-// How many rows of a quantised matrix this machine reads fastest at a time: 2 or 4.
-int quant_streams(void);
+// How many streams a core of this machine reads fastest at a time: 2 or 4.
+int memory_streams(void);
 
 // "auto", or a name. NULL where the name is unknown or this machine cannot run it.
 const struct cpu_kernels *cpu_kernels_select(const char *isa);

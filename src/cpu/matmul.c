@@ -88,7 +88,7 @@ void matmul_rows(struct cpu_state *s, const struct member *me, const struct prod
             .last_row = rows.last,
             .x = s->quantised,
             .n = n,
-            .streams = s->quant_streams,
+            .streams = s->streams,
             .scratch = s->matmul_scratch + me->thread * s->matmul_scratch_bytes,
         });
     else if (n <= kernels->matvec_max)

@@ -19,7 +19,7 @@ struct cpu_state {
     const struct cpu_kernels *kernels;
     const struct quant_kernels *quant; // of the kernels, by the form that activations take
     const struct half_kernels *half;   // where activations are to be float16 or bfloat16; else NULL
-    int quant_streams;
+    int streams;                       // memory_streams()
     struct team *team;
     int n_threads, n_threads_batch; // for one token, for several
     struct kv_policy kv;

@@ -5,21 +5,36 @@
 // q: (n_queries, head_dim); k, v: (n_keys, head_dim). 2 · head_dim elements of a key are read once for all queries, against 2 · head_dim multiply-adds a
 // query: with up to 4 queries of fp16 that is bound by reading. Blocks and softmax are those of vec_attend.h (Milakov and Gimelshein, 2018; Dao et al., 2022);
 // what differs is that
-// - the keys and values of the next block are fetched together, as two streams, a line of each in turn and evenly over a block's loops, so that
-//   memory never rests and the loops' own loads find free line buffers;
+// - the keys and values of the next block are fetched evenly over a block's loops, so that memory never rests and the loops' own loads find free
+//   line buffers: together, a line of each in turn, or one after the other (struct attend_args' streams);
 // - head_dim is a constant, so that all rows of a tile have one address with constant offsets: eight pointers beside the others do not fit
 //   into the registers. Given rows have addresses of their own, and gain from the even fetching alone.
 #pragma once
 #include "cpu/vec_attend.h"
 
-enum { DENSE_PAIR = 128 }; // bytes of a line of keys and one of values
+enum { DENSE_PAIR = 128 }; // bytes of two lines
 
-// The next block's keys and values, fetched line by line, keys and values in turn: up to `end` of the keys, or `left` rows.
+// The next block's keys and values, fetched by pairs of lines. In two streams: one of keys from k, one of values from v, and so on up to `end` of the
+// keys. In one: both of keys, v being k's next line; at the keys' end the values, `then`, take their place.
 struct dense_fetch {
-    const char *k, *v, *end;
+    const char *k, *v, *end, *then, *then_end;
+    ptrdiff_t apart; // bytes from one pair to the next
     const int *rows; // still to come
     int left, line;  // rows; bytes of the first that have been fetched
 };
+
+VEC_INLINE struct dense_fetch dense_fetch_make(const void *k, const void *v, ptrdiff_t bytes, int streams)
+{
+    const char *keys = k;
+    if (streams == 1 && bytes > 0)
+        return (struct dense_fetch){.k = keys,
+                                    .v = keys + 64,
+                                    .end = keys + bytes,
+                                    .then = v,
+                                    .then_end = (const char *)v + bytes,
+                                    .apart = DENSE_PAIR};
+    return (struct dense_fetch){.k = keys, .v = v, .end = keys + bytes, .apart = 64};
+}
 
 VEC_INLINE void dense_fetch_rows(struct dense_fetch *f, ptrdiff_t row_bytes, int pairs)
 {
@@ -46,15 +61,21 @@ VEC_INLINE void dense_fetch_step(struct dense_fetch *f, bool by_rows, ptrdiff_t 
         dense_fetch_rows(f, row_bytes, pairs);
         return;
     }
-    if (f->k >= f->end)
-        return;
+    if (f->k >= f->end) {
+        if (f->then == NULL)
+            return;
+        f->end = f->then_end;
+        f->k = f->then;
+        f->v = f->k + 64;
+        f->then = NULL;
+    }
 #pragma GCC unroll 8
     for (int i = 0; i < pairs; i++) {
-        __builtin_prefetch(f->k + 64 * i, 0, 2);
-        __builtin_prefetch(f->v + 64 * i, 0, 2);
+        __builtin_prefetch(f->k + f->apart * i, 0, 2);
+        __builtin_prefetch(f->v + f->apart * i, 0, 2);
     }
-    f->k += 64 * pairs;
-    f->v += 64 * pairs;
+    f->k += f->apart * pairs;
+    f->v += f->apart * pairs;
 }
 
 // x, which is not to be loaded again at each use: that would take as many loads as there are multiply-adds.
@@ -207,11 +228,10 @@ VEC_INLINE void attend_dense(enum kv_type type, const struct attend_args *a, con
                 next = (struct dense_fetch){
                     .k = a->next_k, .v = a->next_v, .rows = a->next_rows, .left = a->n_next < block ? a->n_next : block};
         } else {
-            next = (struct dense_fetch){(const char *)a->k + after * row_bytes, (const char *)a->v + after * row_bytes,
-                                        .end = NULL};
-            next.end = next.k + n_after * row_bytes;
+            next = dense_fetch_make((const char *)a->k + after * row_bytes, (const char *)a->v + after * row_bytes,
+                                    n_after * row_bytes, a->streams);
             if (n_after == 0 && a->next_k)
-                next = (struct dense_fetch){a->next_k, a->next_v, .end = (const char *)a->next_k + block * row_bytes};
+                next = dense_fetch_make(a->next_k, a->next_v, block * row_bytes, a->streams);
         }
         if (rows && at == seen.first && !a->fetched) { // rows are fetched a whole block ahead, since each is far from the last
             struct fetch first[2] = {fetch_make(a->k, rows, at, n, row_bytes), fetch_make(a->v, rows, at, n, row_bytes)};
