@@ -79,9 +79,7 @@ VEC_INLINE void pair_block(enum dtype type, uint32_t *to, const void *w, ptrdiff
 
 VEC_INLINE vec pair_dot(vec sum, __m512i a, __m512i b)
 {
-    // Not the intrinsic: gcc 12 copies every sum before and after it, which the tile has no registers for.
-    __asm__("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
-    return sum;
+    return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
 }
 
 // c (TILE_ROWS, PAIR_TOKENS) = or += the products of a tile. w: (TILE_ROWS, PAIRS); x: n_vecs panels, `panel` pairs apart.
