@@ -15,7 +15,8 @@
 enum { DENSE_PAIR = 128 }; // bytes of two lines
 
 // The next block's keys and values, fetched by pairs of lines. In two streams: one of keys from k, one of values from v, and so on up to `end` of the
-// keys. In one: both of keys, v being k's next line; at the keys' end the values, `then`, take their place.
+// keys. In one: both of keys, v being k's next line; at the keys' end the values, `then`, take their place. Two streams go to L2, one to L1, as was
+// faster on the machines that like them.
 struct dense_fetch {
     const char *k, *v, *end, *then, *then_end;
     ptrdiff_t apart; // bytes from one pair to the next
@@ -69,10 +70,16 @@ VEC_INLINE void dense_fetch_step(struct dense_fetch *f, bool by_rows, ptrdiff_t 
         f->v = f->k + 64;
         f->then = NULL;
     }
+    if (f->apart == DENSE_PAIR) {
 #pragma GCC unroll 8
-    for (int i = 0; i < pairs; i++) {
-        __builtin_prefetch(f->k + f->apart * i, 0, 2);
-        __builtin_prefetch(f->v + f->apart * i, 0, 2);
+        for (int i = 0; i < 2 * pairs; i++)
+            __builtin_prefetch(f->k + 64 * i, 0, 3);
+    } else {
+#pragma GCC unroll 8
+        for (int i = 0; i < pairs; i++) {
+            __builtin_prefetch(f->k + 64 * i, 0, 2);
+            __builtin_prefetch(f->v + 64 * i, 0, 2);
+        }
     }
     f->k += f->apart * pairs;
     f->v += f->apart * pairs;
