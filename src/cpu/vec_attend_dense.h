@@ -14,27 +14,21 @@
 
 enum { DENSE_PAIR = 128 }; // bytes of two lines
 
-// The next block's keys and values, fetched by pairs of lines. In two streams: one of keys from k, one of values from v, and so on up to `end` of the
-// keys. In one: both of keys, v being k's next line; at the keys' end the values, `then`, take their place. Two streams go to L2, one to L1, as was
-// faster on the machines that like them.
+// The next block's keys and values, fetched by pairs of lines. In two streams, to L2: a line of keys and one of values, and so on up to `end` of the
+// keys. In one, to L1: two lines of keys; at the keys' end [then, then_end), the values, takes their place.
 struct dense_fetch {
+    bool one;
     const char *k, *v, *end, *then, *then_end;
-    ptrdiff_t apart; // bytes from one pair to the next
     const int *rows; // still to come
     int left, line;  // rows; bytes of the first that have been fetched
 };
 
 VEC_INLINE struct dense_fetch dense_fetch_make(const void *k, const void *v, ptrdiff_t bytes, int streams)
 {
-    const char *keys = k;
-    if (streams == 1 && bytes > 0)
-        return (struct dense_fetch){.k = keys,
-                                    .v = keys + 64,
-                                    .end = keys + bytes,
-                                    .then = v,
-                                    .then_end = (const char *)v + bytes,
-                                    .apart = DENSE_PAIR};
-    return (struct dense_fetch){.k = keys, .v = v, .end = keys + bytes, .apart = 64};
+    const char *keys = k, *values = v;
+    if (streams == 1)
+        return (struct dense_fetch){.one = true, .k = keys, .end = keys + bytes, .then = values, .then_end = values + bytes};
+    return (struct dense_fetch){.k = keys, .v = values, .end = keys + bytes};
 }
 
 VEC_INLINE void dense_fetch_rows(struct dense_fetch *f, ptrdiff_t row_bytes, int pairs)
@@ -63,26 +57,26 @@ VEC_INLINE void dense_fetch_step(struct dense_fetch *f, bool by_rows, ptrdiff_t 
         return;
     }
     if (f->k >= f->end) {
-        if (f->then == NULL)
-            return;
-        f->end = f->then_end;
         f->k = f->then;
-        f->v = f->k + 64;
-        f->then = NULL;
+        f->end = f->then_end;
+        f->then = f->then_end;
     }
-    if (f->apart == DENSE_PAIR) {
+    if (f->k >= f->end)
+        return;
+    if (f->one) {
 #pragma GCC unroll 8
         for (int i = 0; i < 2 * pairs; i++)
             __builtin_prefetch(f->k + 64 * i, 0, 3);
-    } else {
-#pragma GCC unroll 8
-        for (int i = 0; i < pairs; i++) {
-            __builtin_prefetch(f->k + 64 * i, 0, 2);
-            __builtin_prefetch(f->v + 64 * i, 0, 2);
-        }
+        f->k += DENSE_PAIR * pairs;
+        return;
     }
-    f->k += f->apart * pairs;
-    f->v += f->apart * pairs;
+#pragma GCC unroll 8
+    for (int i = 0; i < pairs; i++) {
+        __builtin_prefetch(f->k + 64 * i, 0, 2);
+        __builtin_prefetch(f->v + 64 * i, 0, 2);
+    }
+    f->k += 64 * pairs;
+    f->v += 64 * pairs;
 }
 
 // x, which is not to be loaded again at each use: that would take as many loads as there are multiply-adds.
