@@ -357,6 +357,7 @@ void attention_attend_rows(struct cpu_state *s, const struct batch *batch, int l
                 .head_dim = d,
                 .next_k = next ? cpu_keys(s, layer, next->kv_head) : NULL,
                 .next_v = next ? cpu_values(s, layer, next->kv_head) : NULL,
+                .streams = s->streams / 2,
                 .next_rows = next ? next->rows : NULL,
                 .n_next = next ? next->n : 0,
                 .fetched = rows->fetched || q > 0,

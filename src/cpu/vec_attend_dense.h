@@ -12,7 +12,10 @@
 #pragma once
 #include "cpu/vec_attend.h"
 
-enum { DENSE_PAIR = 128 }; // bytes of two lines
+enum {
+    DENSE_PAIR = 128,  // bytes of two lines
+    ROWS_BYTES = 4096, // of K, and of V, in a block of given rows that are fetched into L1
+};
 
 // The next block's keys and values, fetched by pairs of lines. In two streams, to L2: a line of keys and one of values, and so on up to `end` of the
 // keys. In one, to L1: two lines of keys; at the keys' end [then, then_end), the values, takes their place.
@@ -20,7 +23,7 @@ struct dense_fetch {
     bool one;
     const char *k, *v, *end, *then, *then_end;
     const int *rows; // still to come
-    int left, line;  // rows; bytes of the first that have been fetched
+    int left, done;  // rows; bytes of the first, of each of its halves in two streams, that have been fetched
 };
 
 VEC_INLINE struct dense_fetch dense_fetch_make(const void *k, const void *v, ptrdiff_t bytes, int streams)
@@ -31,15 +34,38 @@ VEC_INLINE struct dense_fetch dense_fetch_make(const void *k, const void *v, ptr
     return (struct dense_fetch){.k = keys, .v = values, .end = keys + bytes};
 }
 
+// Two lines of a row of keys, and at their end of the row of values, into L1. Four lines are named in the order 0 3 1 2: where they come in ascending order a
+// Zen 5 takes them for the beginning of a stream and reads five to six lines beyond them; in this order 0.3 (docs/kernels.md). That is also why they must be in L1
+// before the loops go through them, and why a block of rows is short: what is named faster than lines arrive is dropped.
+VEC_INLINE void dense_fetch_row(struct dense_fetch *f, ptrdiff_t row_bytes)
+{
+    const bool values = f->done >= row_bytes;
+    const ptrdiff_t line = values ? f->done - row_bytes : f->done;
+    const char *row = (values ? f->v : f->k) + *f->rows * row_bytes;
+    const bool four = row_bytes == 256;
+    __builtin_prefetch(row + (four && line > 0 ? 64 : line), 0, 3);
+    __builtin_prefetch(row + (four ? line > 0 ? 128 : 192 : line + 64), 0, 3);
+    f->done += DENSE_PAIR;
+    if (f->done >= 2 * row_bytes) {
+        f->done = 0;
+        f->rows++;
+        f->left--;
+    }
+}
+
 VEC_INLINE void dense_fetch_rows(struct dense_fetch *f, ptrdiff_t row_bytes, int pairs)
 {
     for (int i = 0; i < pairs && f->left > 0; i++) {
-        const ptrdiff_t at = *f->rows * row_bytes + f->line;
+        if (f->one) {
+            dense_fetch_row(f, row_bytes);
+            continue;
+        }
+        const ptrdiff_t at = *f->rows * row_bytes + f->done;
         __builtin_prefetch(f->k + at, 0, 2);
         __builtin_prefetch(f->v + at, 0, 2);
-        f->line += 64;
-        if (f->line >= row_bytes) {
-            f->line = 0;
+        f->done += 64;
+        if (f->done >= row_bytes) {
+            f->done = 0;
             f->rows++;
             f->left--;
         }
@@ -218,16 +244,21 @@ VEC_INLINE void attend_dense(enum kv_type type, const struct attend_args *a, con
         n = few_tile(a->n_queries - i);
         few_pack_queries(n, q + i * d, a->q + i * d, a->head_dim);
     }
-    const int block = FEW_BYTES / row_bytes < FEW_KEYS ? (int)(FEW_BYTES / row_bytes) : FEW_KEYS;
+    const bool one = a->streams == 1;
+    const int bytes = rows && one ? ROWS_BYTES : FEW_BYTES;
+    const int block = bytes / row_bytes < FEW_KEYS ? (int)(bytes / row_bytes) : FEW_KEYS;
     for (int at = seen.first; at < seen.last; at += block) {
         const int n = seen.last - at < block ? seen.last - at : block, after = at + n;
         const int n_after = seen.last - after < block ? seen.last - after : block;
         struct dense_fetch next;
         if (rows) {
-            next = (struct dense_fetch){.k = a->k, .v = a->v, .rows = rows + after, .left = n_after};
+            next = (struct dense_fetch){.one = one, .k = a->k, .v = a->v, .rows = rows + after, .left = n_after};
             if (n_after == 0 && a->next_rows)
-                next = (struct dense_fetch){
-                    .k = a->next_k, .v = a->next_v, .rows = a->next_rows, .left = a->n_next < block ? a->n_next : block};
+                next = (struct dense_fetch){.one = one,
+                                            .k = a->next_k,
+                                            .v = a->next_v,
+                                            .rows = a->next_rows,
+                                            .left = a->n_next < block ? a->n_next : block};
         } else {
             next = dense_fetch_make((const char *)a->k + after * row_bytes, (const char *)a->v + after * row_bytes,
                                     n_after * row_bytes, a->streams);

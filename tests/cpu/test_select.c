@@ -325,6 +325,11 @@ static void test_gathered_attention(void **state)
             .n_queries = queries,
             .n_keys = n,
             .head_dim = d,
+            .streams = 1 + round / 15 % 2,
+            .next_k = k,
+            .next_v = v,
+            .next_rows = round % 2 ? rows : NULL, // they are only fetched
+            .n_next = round % 2 ? n : 0,
             .scratch = guarded_scratch(f, f->kernels->attend_scratch),
         };
         f->kernels->sparse->attend_rows[kv](&args, rows);
