@@ -12,6 +12,9 @@
 // Keys are numbered by age: 0 is the oldest that the token sees. Attention sinks that stand apart (kv_cache.h) have no number: they are
 // always attended to, and their exact scores belong to ŝ.
 //
+// The first four go KV head by KV head where these can be shared out evenly, so that a member's scores are still in its cache when they are weighed and selected
+// from; else each step is shared out among all members. Results are the same to the bit.
+//
 // Where an earlier selection is attended to again (reuse.h), the first three steps have no items.
 #pragma once
 #include "cpu/mean.h"
@@ -41,8 +44,10 @@ struct selector {
     struct choice (*choice)(const struct cpu_state *s, int layer, int n);
 };
 
-// Scratch, and the running sums of the values. The last dimension of (…, ld) has room for every key.
+// Scratch, and the running sums of the values. The last dimension of (…, ld) has room for every key. Members that take whole KV heads, from prepare to select,
+// keep scores, bases, maxima, sums, weights and values of but one each, in the place of the KV head of the member's number.
 struct selective {
+    bool keep_all; // never so: all KV heads' can be looked at afterwards (tests)
     ptrdiff_t ld;
     int parts;                  // most parts of the scores
     int blocks;                 // most blocks of them

@@ -425,6 +425,7 @@ static void test_every_step(void **state)
                                       .copy = (yalm_copy)(run % 3),
                                       .tail = run % 2 ? YALM_ON : YALM_OFF};
             struct rig *r = rig_open(&layouts[i], isas[isa], (yalm_kv)((run + run / 3) % 3), 1 + run % 3, &sparq);
+            r->s->selective.keep_all = true;
             go_through(r, &layouts[i]);
             rig_close(r);
         }
@@ -445,8 +446,15 @@ static void test_several_parts(void **state)
         int64_t position = 0;
         for (; position + l->chunk < 5290; position += l->chunk)
             rig_step(r, position, l->chunk);
+        r->s->selective.keep_all = true;
         rig_step(r, position, 1);
         check_step(r, position);
+        float attended[MAX_HEADS * MAX_DIM]; // the same token once more, by a member that takes whole KV heads
+        memcpy(attended, r->s->attended, sizeof(float) * (size_t)r->s->q_dim);
+        r->s->selective.keep_all = false;
+        r->options.n_threads = 1;
+        rig_step(r, position, 1);
+        assert_memory_equal(attended, r->s->attended, sizeof(float) * (size_t)r->s->q_dim);
         rig_close(r);
     }
 }
