@@ -208,9 +208,9 @@ static void test_the_break_even_length(void **state)
     the_model->model.config.sliding_window = 0;
 }
 
-static void test_bulk_threads_and_rollback(void **state)
+// One thread takes whole KV heads, four share out each step.
+static void threads_and_rollback(float top_p)
 {
-    (void)state;
     yalm_error error = {0};
     yalm_session *sessions[4];
     for (int i = 0; i < 4; i++) {
@@ -218,6 +218,7 @@ static void test_bulk_threads_and_rollback(void **state)
         options.n_threads = i == 0 ? 1 : 4;
         options.chunk = i == 2 ? 100 : 3;
         options.hybrid.min_k = 20;
+        options.hybrid.top_p = top_p;
         sessions[i] = open_with(options);
         for (int done = 0; done < 300; done += i == 1 ? 1 : 300)
             assert_int_equal(yalm_fill_random(sessions[i], i == 1 ? 1 : 300, 5, &error), YALM_OK);
@@ -235,6 +236,13 @@ static void test_bulk_threads_and_rollback(void **state)
         assert_same(sessions[0], sessions[i]);
     for (int i = 0; i < 4; i++)
         yalm_session_close(sessions[i]);
+}
+
+static void test_bulk_threads_and_rollback(void **state)
+{
+    (void)state;
+    threads_and_rollback(0);
+    threads_and_rollback(0.3f);
 }
 
 static void test_memory_and_cost(void **state)
