@@ -16,7 +16,10 @@ static void attend_rows_fp32(const struct attend_args *args, const int *rows)
 }
 static void attend_rows_int8(const struct attend_args *args, const int *rows)
 {
-    attend_few(KV_INT8, args, rows);
+    if (dense_has(KV_INT8, args->head_dim))
+        attend_dense(KV_INT8, args, rows);
+    else
+        attend_few(KV_INT8, args, rows);
 }
 static void score_fp16(const struct score_args *args)
 {
