@@ -34,18 +34,19 @@ VEC_INLINE struct dense_fetch dense_fetch_make(const void *k, const void *v, ptr
     return (struct dense_fetch){.k = keys, .v = values, .end = keys + bytes};
 }
 
-// Two lines of a row of keys, and at their end of the row of values, into L1. Four lines are named in the order 0 3 1 2: where they come in ascending order a
+// The next two lines of a row of keys and then of values, into L1. Four lines are named in the order 0 3 1 2: where they come in ascending order a
 // Zen 5 takes them for the beginning of a stream and reads five to six lines beyond them; in this order 0.3 (docs/kernels.md). That is also why they must be in L1
 // before the loops go through them, and why a block of rows is short: what is named faster than lines arrive is dropped.
 VEC_INLINE void dense_fetch_row(struct dense_fetch *f, ptrdiff_t row_bytes)
 {
-    const bool values = f->done >= row_bytes;
-    const ptrdiff_t line = values ? f->done - row_bytes : f->done;
-    const char *row = (values ? f->v : f->k) + *f->rows * row_bytes;
-    const bool four = row_bytes == 256;
-    __builtin_prefetch(row + (four && line > 0 ? 64 : line), 0, 3);
-    __builtin_prefetch(row + (four ? line > 0 ? 128 : 192 : line + 64), 0, 3);
-    f->done += DENSE_PAIR;
+    const ptrdiff_t row = *f->rows * row_bytes;
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++, f->done += 64) {
+        const bool values = f->done >= row_bytes;
+        const int line = f->done - (values ? (int)row_bytes : 0);
+        const int named = row_bytes != 256 || line == 0 ? line : line == 64 ? 192 : line - 64;
+        __builtin_prefetch((values ? f->v : f->k) + row + named, 0, 3);
+    }
     if (f->done >= 2 * row_bytes) {
         f->done = 0;
         f->rows++;
