@@ -23,7 +23,7 @@ struct dense_fetch {
     bool one;
     const char *k, *v, *end, *then, *then_end;
     const int *rows; // still to come
-    int left, done;  // rows; bytes of the first, of each of its halves in two streams, that have been fetched
+    int left, done;  // rows; bytes that have been fetched of the first: in one stream of keys and then values, in two of each
 };
 
 VEC_INLINE struct dense_fetch dense_fetch_make(const void *k, const void *v, ptrdiff_t bytes, int streams)
