@@ -224,10 +224,16 @@ VEC_INLINE void few_scores_keys(enum kv_type type, int n_queries, int keys, floa
 }
 
 // As many keys at a time as there are sums for, but at most 8: more rows would need more addresses than there are registers.
+VEC_INLINE int few_score_keys(int n_queries)
+{
+    const int most = SUMS / n_queries & -2;
+    return n_queries == 1 ? 8 : most > 0 ? most : 1;
+}
+
 VEC_INLINE void few_scores(enum kv_type type, int n_queries, float *scores, const float *q, const char *k, const int *rows,
                            int n_keys, int head_dim, struct fetch *next)
 {
-    const int keys = n_queries == 1 ? 8 : SUMS / n_queries & -2, rate = fetch_rate(next, (n_keys + keys - 1) / keys);
+    const int keys = few_score_keys(n_queries), rate = fetch_rate(next, (n_keys + keys - 1) / keys);
     int j = 0;
     for (; j + keys <= n_keys; j += keys) {
         fetch_lines(next, rate);

@@ -117,7 +117,7 @@ VEC_INLINE vec dense_loaded(vec x)
 VEC_INLINE void dense_scores(enum kv_type type, int n_queries, float *scores, const float *q, const char *k, const int *rows,
                              int n_keys, int head_dim, struct dense_fetch *next)
 {
-    const int keys = n_queries == 1 ? 8 : SUMS / n_queries & -2, size = (int)kv_sizes[type];
+    const int keys = few_score_keys(n_queries), size = (int)kv_sizes[type];
     const ptrdiff_t row_bytes = head_dim * (ptrdiff_t)size;
     int j = 0;
     for (; j + keys <= n_keys; j += keys) {
