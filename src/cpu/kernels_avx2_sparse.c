@@ -5,21 +5,15 @@
 
 static void attend_rows_fp16(const struct attend_args *args, const int *rows)
 {
-    if (dense_has(KV_FP16, args->head_dim))
-        attend_dense(KV_FP16, args, rows);
-    else
-        attend_few(KV_FP16, args, rows);
+    attend_rows(KV_FP16, args, rows);
 }
 static void attend_rows_fp32(const struct attend_args *args, const int *rows)
 {
-    attend_few(KV_FP32, args, rows);
+    attend_rows(KV_FP32, args, rows);
 }
 static void attend_rows_int8(const struct attend_args *args, const int *rows)
 {
-    if (dense_has(KV_INT8, args->head_dim))
-        attend_dense(KV_INT8, args, rows);
-    else
-        attend_few(KV_INT8, args, rows);
+    attend_rows(KV_INT8, args, rows);
 }
 static void score_fp16(const struct score_args *args)
 {

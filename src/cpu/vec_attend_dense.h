@@ -277,3 +277,9 @@ VEC_INLINE void attend_dense(enum kv_type type, const struct attend_args *a, con
             dense_block(type, a, rows, at, n, 64, &next);
     }
 }
+
+// At most FEW_QUERIES queries and FEW_DIMS components; rows: NULL, a constant where this is inlined, or given.
+VEC_INLINE void attend_rows(enum kv_type type, const struct attend_args *a, const int *rows)
+{
+    dense_has(type, a->head_dim) ? attend_dense(type, a, rows) : attend_few(type, a, rows);
+}

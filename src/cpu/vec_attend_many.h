@@ -168,7 +168,7 @@ VEC_INLINE void attend_many(enum kv_type type, const struct attend_args *a)
 VEC_INLINE void attend(enum kv_type type, const struct attend_args *a)
 {
     if (a->n_queries <= FEW_QUERIES && a->head_dim <= FEW_DIMS)
-        dense_has(type, a->head_dim) ? attend_dense(type, a, NULL) : attend_few(type, a, NULL);
+        attend_rows(type, a, NULL);
     else
         attend_many(type, a);
 }
