@@ -103,6 +103,7 @@ static void read_values(void *context, int thread)
             .n_queries = b->n_queries,
             .n_keys = b->part_keys,
             .head_dim = HEAD_DIM,
+            .streams = memory_streams() / 2,
             .scratch = b->scratch + (size_t)thread * b->kernels->attend_scratch,
         });
 }

@@ -63,7 +63,7 @@ struct nomad_score_args {
 };
 
 // For query i and w_j = e^(scores[i, j] - max[i]):  acc[i] += Σ_j w_j v_j,  sum[i] += Σ_j w_j, over the keys for which some of
-// the queries has inverse_least w_j >= 1. Rows of other keys are not read.
+// the queries has inverse_least w_j >= 1. Rows of other keys count nothing, and where they are many they are not read.
 struct nomad_value_args {
     float *acc;          // (n_queries, head_dim)
     float *sum;          // (n_queries)
@@ -73,6 +73,7 @@ struct nomad_value_args {
     const void *v;                    // (n_keys, head_dim), of the type that the function is for
     const float *v_scales;            // (n_keys) of int8
     int n_queries, n_keys, head_dim;
+    int streams;   // as of struct attend_args
     void *scratch; // (attend_scratch) bytes, this thread's own, 64-byte aligned
 };
 

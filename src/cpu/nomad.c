@@ -216,8 +216,12 @@ static void attend_part(const struct pass *p, int kv_head, int part, int query, 
         merge_stats(p, head + i, &max[i], &sum);
         inverse_least[i] = (float)(p->n_keys + p->n_sinks) / (m->skip * sum);
     }
-    struct nomad_value_args args = {
-        .acc = s->part_acc + at_part * d, .sum = s->part_sum + at_part, .max = max, .n_queries = n, .scratch = scratch};
+    struct nomad_value_args args = {.acc = s->part_acc + at_part * d,
+                                    .sum = s->part_sum + at_part,
+                                    .max = max,
+                                    .n_queries = n,
+                                    .streams = s->streams / 2,
+                                    .scratch = scratch};
     memset(args.acc, 0, sizeof(float) * n * d);
     memset(args.sum, 0, sizeof(float) * n);
     if (part == 0 && p->n_sinks > 0) {

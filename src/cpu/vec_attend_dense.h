@@ -21,9 +21,9 @@ enum {
 // keys. In one, to L1: two lines of keys; at the keys' end [then, then_end), the values, takes their place.
 struct dense_fetch {
     bool one;
-    const char *k, *v, *end, *then, *then_end;
-    const int *rows; // still to come
-    int left, done;  // rows; bytes that have been fetched of the first: in one stream of keys and then values, in two of each
+    const char *k, *v, *end, *then, *then_end; // v NULL: rows of k alone
+    const int *rows;                           // still to come
+    int left, done; // rows; bytes that have been fetched of the first: in one stream of keys and then values, in two of each
 };
 
 VEC_INLINE struct dense_fetch dense_fetch_make(const void *k, const void *v, ptrdiff_t bytes, int streams)
@@ -39,15 +39,14 @@ VEC_INLINE struct dense_fetch dense_fetch_make(const void *k, const void *v, ptr
 // before the loops go through them, and why a block of rows is short: what is named faster than lines arrive is dropped.
 VEC_INLINE void dense_fetch_row(struct dense_fetch *f, ptrdiff_t row_bytes)
 {
-    const ptrdiff_t row = *f->rows * row_bytes;
-#pragma GCC unroll 2
-    for (int i = 0; i < 2; i++, f->done += 64) {
+    const ptrdiff_t row = *f->rows * row_bytes, end = f->v ? 2 * row_bytes : row_bytes;
+    for (int i = 0; i < 2 && f->done < end; i++, f->done += 64) {
         const bool values = f->done >= row_bytes;
         const int line = f->done - (values ? (int)row_bytes : 0);
         const int named = row_bytes != 256 || line == 0 ? line : line == 64 ? 192 : line - 64;
         __builtin_prefetch((values ? f->v : f->k) + row + named, 0, 3);
     }
-    if (f->done >= 2 * row_bytes) {
+    if (f->done >= end) {
         f->done = 0;
         f->rows++;
         f->left--;
@@ -63,8 +62,8 @@ VEC_INLINE void dense_fetch_rows(struct dense_fetch *f, ptrdiff_t row_bytes, int
         }
         const ptrdiff_t at = *f->rows * row_bytes + f->done;
         __builtin_prefetch(f->k + at, 0, 2);
-        __builtin_prefetch(f->v + at, 0, 2);
-        f->done += 64;
+        __builtin_prefetch(f->v ? f->v + at : f->k + at + 64, 0, 2);
+        f->done += f->v ? 64 : DENSE_PAIR;
         if (f->done >= row_bytes) {
             f->done = 0;
             f->rows++;
