@@ -151,7 +151,14 @@ VEC_INLINE void nomad_piece(enum kv_type type, int n_queries, const struct nomad
         nomad_tiles(type, n_queries, 64, a, query, piece, rows, after);
 }
 
-// The first n of a chunk from its `from`th on.
+// A chunk's pieces are of about equal length, since each is fetched while as many rows are summed.
+VEC_INLINE int nomad_piece_length(const struct nomad_piece *chunk, int run, int gathered)
+{
+    const int most = chunk->rows ? gathered : run, n_pieces = (chunk->n + most - 1) / most;
+    return n_pieces > 1 ? (chunk->n + n_pieces - 1) / n_pieces : most;
+}
+
+// At most so many of a chunk from its `from`th on.
 VEC_INLINE struct nomad_piece nomad_part(const struct nomad_piece *chunk, int from, int most)
 {
     const int n = chunk->n - from < most ? chunk->n - from : most;
@@ -176,12 +183,12 @@ VEC_INLINE void nomad_values_queries(enum kv_type type, int n_queries, const str
         if (left > 0)
             *made = nomad_chunk(type, n_queries, (float *)a->scratch + i * FEW_QUERIES * FEW_KEYS, rows[i], a, query, at,
                                 left < keys ? left : keys);
-        const int most = chunk->rows ? gathered : run;
+        const int most = nomad_piece_length(chunk, run, gathered);
         for (int from = 0; from < chunk->n; from += most) {
             const struct nomad_piece piece = nomad_part(chunk, from, most);
             const bool last = from + most >= chunk->n;
             const struct nomad_piece after =
-                last ? nomad_part(made, 0, made->rows ? gathered : run) : nomad_part(chunk, from + most, most);
+                last ? nomad_part(made, 0, nomad_piece_length(made, run, gathered)) : nomad_part(chunk, from + most, most);
             if (piece.rows && !fetched) {
                 struct fetch these = fetch_make(a->v, piece.rows, 0, piece.n, row_bytes);
                 fetch_lines(&these, INT_MAX);
