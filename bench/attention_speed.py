@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """How fast attention over long contexts is, by each method, beside what its traffic allows.
 
-usage: attention_speed.py [--smoke] [--shapes mistral-7b-v0.2,llama-2-7b] [--depths 4096,…] [--methods dense,…] [--end-to-end SHAPE] …
+usage: attention_speed.py [--smoke] [--shapes mistral-7b-v0.2,llama-2-7b] [--depths 4096,…] [--methods dense,…] [--end-to-end SHAPE] [--spread X] …
 
 Attention's time is what `-m throughput` says of it: all of a layer but the products with weights, of models with two layers of the real shape, over caches filled
 at random. At each depth the methods take turns, a process each. Theory is the traffic alone: the bytes of the cache that dense attention reads over
 those that the method reads. --end-to-end times a whole model in q4 besides. Prints markdown; writes JSON and a plot for each shape as SVG: speed-up
 against length, theory dashed. 4k to 128k take about 10 minutes and 6 GB of memory. --rows FILE keeps what has been measured after every run, so that a
 later call with the same file goes on where this one ended. The layers' norms are a quarter, not one: with random weights a token's own key would
-otherwise have all of the second layer's attention, every other weight would be 0, and the selected rows the oldest, one after another.
+otherwise have all of the second layer's attention, every other weight would be 0, and the selected rows the oldest, one after another. So attention is
+nearly even, which concerns --nomad-skip alone: --spread makes it less so.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import math
 import random
 import shutil
 import statistics
@@ -25,6 +27,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import plot
 from measure import machine, result_name, stop_politely, throughput
 
@@ -36,7 +39,8 @@ METHODS = {
     "sparq 1/2": ["--attention", "sparq", "--sparq-ratio", "1/2"],  # whose quality is nearest to the hybrid's
     "nomad": ["--attention", "nomad"],
     "nomad int8": ["--attention", "nomad", "--kv", "int8"],
-    "nomad skip": ["--attention", "nomad", "--nomad-skip", "0.01"],
+    "nomad skip": ["--attention", "nomad", "--nomad-skip", "0.4"],
+    "nomad int8 skip": ["--attention", "nomad", "--kv", "int8", "--nomad-skip", "0.4"],
     "hybrid": ["--attention", "hybrid"],
 }
 LAYERS = 2
@@ -59,8 +63,21 @@ def needs_codes(method):
     return method.split()[0] in ("nomad", "hybrid")
 
 
-def calm(model, folder):
-    """A copy of the model whose norms before attention are 1/4 (nothing but --info and the like looks at a tensor's checksum)."""
+def multiply_scales(file, tensor, factor):
+    """Of a tensor in q4 or q8, whose fp16 scales, one for 32 weights, are its last bytes."""
+    count = math.prod(tensor["shape"]) // 32
+    offset = tensor["offset"] + tensor["length"] - 2 * count
+    file.seek(offset)
+    scales = np.frombuffer(file.read(2 * count), "<f2").astype(np.float32) * factor
+    if np.abs(scales).max() > np.finfo(np.float16).max:
+        raise BenchError(f"--spread: {tensor['name']}'s scales become {np.abs(scales).max():g}, more than fp16 holds")
+    file.seek(offset)
+    file.write(scales.astype("<f2").tobytes())
+
+
+def calm(model, folder, spread=1):
+    """A copy of the model whose norms before attention are 1/4, and whose scores are `spread` times as far apart (nothing but --info and the
+    like looks at a tensor's checksum)."""
     out = Path(shutil.copy(model, folder))
     with out.open("r+b") as file:
         offset, length = struct.unpack_from("<24xQQ", file.read(64))
@@ -69,6 +86,8 @@ def calm(model, folder):
             if tensor["name"].endswith("attention_norm"):
                 file.seek(tensor["offset"])
                 file.write(struct.pack("<f", 0.25) * (tensor["length"] // 4))
+            if spread != 1 and tensor["name"].endswith(".q"):
+                multiply_scales(file, tensor, spread)
     return out
 
 
@@ -186,6 +205,13 @@ def parse_arguments():
     parser.add_argument("--repetitions", type=int, default=5, help="in each turn, over the same cache")
     parser.add_argument("--generate", type=int, default=8, help="tokens in a repetition")
     parser.add_argument("--end-to-end", metavar="SHAPE", help="also this shape in q4, whole, at depth 16,384")
+    parser.add_argument(
+        "--spread",
+        type=float,
+        default=1,
+        metavar="X",
+        help="scores this many times as far apart; at 12 skipping takes as many rows as with the bundled model",
+    )
     parser.add_argument("--keep", action="store_true", help="leave the models in the build folder; they are used again")
     parser.add_argument("--build", type=Path, default=ROOT / "build/bench")
     parser.add_argument("--results", type=Path, default=ROOT / "bench/results")
@@ -218,12 +244,13 @@ def check_memory(shape, depth, layers=None):
 
 def measure_all(plan, arguments, folder):
     records, kept = [], Rows(arguments.rows)
+    spread = "" if arguments.spread == 1 else f", spread {arguments.spread:g}"
     for shape in plan["shapes"]:
         check_memory(shape, max(plan["depths"]), LAYERS)
         [model] = make_models(arguments.build, shape, ["q4"], LAYERS).values()
-        model_calm = calm(model, folder)
+        model_calm = calm(model, folder, arguments.spread)
         book = calibrate(arguments.yalm, model_calm, folder, 512) if any(map(needs_codes, plan["methods"])) else None
-        found = run_all(arguments.yalm, model_calm, plan["depths"], plan, shape, book, kept)
+        found = run_all(arguments.yalm, model_calm, plan["depths"], plan, shape + spread, book, kept)
         records += attention_records(found, shape)
         model_calm.unlink()
         if not arguments.keep:
@@ -231,12 +258,12 @@ def measure_all(plan, arguments, folder):
     if shape := arguments.end_to_end:
         check_memory(shape, 16384)
         [model] = make_models(arguments.build, shape, ["q4"]).values()
-        model_calm = calm(model, folder)
+        model_calm = calm(model, folder, arguments.spread)
         if not arguments.keep:
             model.unlink()
         book = calibrate(arguments.yalm, model_calm, folder, 256) if any(map(needs_codes, plan["methods"])) else None
         records += whole_records(
-            run_all(arguments.yalm, model_calm, [16384], plan, shape + " whole", book, kept), shape
+            run_all(arguments.yalm, model_calm, [16384], plan, shape + " whole" + spread, book, kept), shape
         )
     return records
 

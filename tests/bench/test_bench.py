@@ -155,7 +155,7 @@ def test_attention_speed(yalm, tmp_path):
 
 def test_attention_speed_goes_on_where_it_ended(yalm, tmp_path):
     kept = tmp_path / "rows.json"
-    command = [sys.executable, str(ROOT / "bench/attention_speed.py"), "--smoke", "--methods", "dense,sparq"]
+    command = [sys.executable, str(ROOT / "bench/attention_speed.py"), "--smoke", "--methods", "dense,sparq", "--spread", "12"]
     command += [
         "--yalm",
         str(yalm),
@@ -175,6 +175,7 @@ def test_attention_speed_goes_on_where_it_ended(yalm, tmp_path):
 
     rows = dict.fromkeys(measured())
     assert len(rows) == 4  # two methods at two depths
+    assert all(row.startswith("tiny-gqa, spread 12, ") for row in rows)
     found = json.loads(kept.read_text(encoding="utf-8"))
     assert found.keys() == rows.keys()
     missing, changed, *_ = found
