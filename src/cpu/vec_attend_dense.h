@@ -20,7 +20,7 @@ enum {
 // The next block's keys and values, fetched by pairs of lines. In two streams, to L2: a line of keys and one of values, and so on up to `end` of the
 // keys. In one, to L1: two lines of keys; at the keys' end [then, then_end), the values, takes their place.
 struct dense_fetch {
-    bool one;
+    bool one, to_l2;                           // to_l2: one run, but to L2 all the same
     const char *k, *v, *end, *then, *then_end; // v NULL: rows of k alone
     const int *rows;                           // still to come
     int left, done; // rows; bytes that have been fetched of the first: in one stream of keys and then values, in two of each
@@ -92,7 +92,10 @@ VEC_INLINE void dense_fetch_step(struct dense_fetch *f, bool by_rows, ptrdiff_t 
     if (f->one) {
 #pragma GCC unroll 8
         for (int i = 0; i < 2 * pairs; i++)
-            __builtin_prefetch(f->k + 64 * i, 0, 3);
+            if (f->to_l2)
+                __builtin_prefetch(f->k + 64 * i, 0, 2);
+            else
+                __builtin_prefetch(f->k + 64 * i, 0, 3);
         f->k += DENSE_PAIR * pairs;
         return;
     }

@@ -84,7 +84,7 @@ VEC_INLINE struct nomad_piece nomad_chunk(enum kv_type type, int n_queries, floa
     return chunk;
 }
 
-// What a piece will read. A run in two streams: its halves take the places of keys and values.
+// What a piece will read.
 VEC_INLINE struct dense_fetch nomad_fetch(const struct nomad_value_args *a, const struct nomad_piece *piece,
                                           ptrdiff_t row_bytes)
 {
@@ -92,10 +92,7 @@ VEC_INLINE struct dense_fetch nomad_fetch(const struct nomad_value_args *a, cons
     if (piece->rows)
         return (struct dense_fetch){.one = one, .k = a->v, .rows = piece->rows, .left = piece->n};
     const char *from = (const char *)a->v + piece->at * row_bytes;
-    const ptrdiff_t bytes = piece->n * row_bytes, half = (bytes / 2 + 63) / 64 * 64;
-    if (one)
-        return (struct dense_fetch){.one = true, .k = from, .end = from + bytes};
-    return (struct dense_fetch){.k = from, .v = from + half, .end = from + half};
+    return (struct dense_fetch){.one = true, .to_l2 = !one, .k = from, .end = from + piece->n * row_bytes};
 }
 
 // acc of queries [query, query + n_queries) += their weights times the piece's values. n_queries: a constant, as head_dim is, or 0 for what
