@@ -155,7 +155,15 @@ def test_attention_speed(yalm, tmp_path):
 
 def test_attention_speed_goes_on_where_it_ended(yalm, tmp_path):
     kept = tmp_path / "rows.json"
-    command = [sys.executable, str(ROOT / "bench/attention_speed.py"), "--smoke", "--methods", "dense,sparq", "--spread", "12"]
+    command = [
+        sys.executable,
+        str(ROOT / "bench/attention_speed.py"),
+        "--smoke",
+        "--methods",
+        "dense,sparq",
+        "--spread",
+        "12",
+    ]
     command += [
         "--yalm",
         str(yalm),
