@@ -1,17 +1,15 @@
 // NoMAD's other half: values weighted by scores that are known already, for either vector width; see struct nomad_value_args. The products are
 // those of attention over few queries (vec_attend_dense.h, vec_attend.h).
 //
-// By chunks of keys: a chunk's weights are known before those of the chunk before it are used, and so are the rows that are worth it: while a piece of a chunk is
-// summed, the next piece is fetched, of the next chunk too.
+// By chunks of keys, and these by pieces. A chunk's weights, and so the rows that are worth reading, are known before the chunk before it is summed: while a piece
+// is summed, the next one is fetched, of the next chunk too.
 #pragma once
 #include "cpu/kernels_nomad.h"
 #include "cpu/vec_attend_dense.h"
 #include "cpu/vec_nomad.h"
 
-enum {
-    NOMAD_GATHER =
-        3, // rows are left out where at most so many of 8 are kept: of more, memory delivers the whole run in less time
-};
+// Rows are left out where at most so many of 8 are kept: of more, memory delivers the whole run in less time.
+enum { NOMAD_GATHER = 3 };
 
 // Keys [at, at + n) of the weights (n_queries, FEW_KEYS), or n rows.
 struct nomad_piece {
@@ -39,7 +37,7 @@ VEC_INLINE void nomad_weights(int n_queries, float *weights, const struct nomad_
 VEC_INLINE int nomad_keep(int n_queries, float *weights, int *rows, const struct nomad_value_args *a, int query, int at, int n)
 {
     int kept[FEW_KEYS + VEC], m = 0;
-    float ones[FEW_KEYS + VEC], ignored[FEW_KEYS + VEC]; // 1 for a key that is kept, 0 for others
+    float ignored[FEW_KEYS + VEC], ones[FEW_KEYS]; // ones: 1 for a key that is kept, 0 for others
     for (int j = 0; j < n; j += VEC) {
         vec most = vec_zero();
         for (int i = 0; i < n_queries; i++)
