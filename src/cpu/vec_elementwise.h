@@ -46,7 +46,8 @@ VEC_INLINE void rope(float *x, const float *cos, const float *sin, int head_dim)
 
 VEC_INLINE vec silu(vec x)
 {
-    return vec_div(x, vec_add(vec_set(1.0f), vec_exp(vec_sub(vec_zero(), x))));
+    const vec power = vec_min(vec_set(88.3f), vec_sub(vec_zero(), x)); // in this order NaN passes
+    return vec_div(x, vec_add(vec_set(1.0f), vec_exp(power)));
 }
 
 VEC_INLINE void silu_multiply(float *gate, const float *up, int n)
