@@ -47,6 +47,14 @@ static int avx2_collect(int *indices, float *values, const float *x, int first, 
 {
     return collect(indices, values, x, first, last, least);
 }
+static int avx2_keep(int *indices, float *values, int n, float least)
+{
+    return keep(indices, values, n, least);
+}
+static void avx2_range(const float *x, int n, float *least, float *largest)
+{
+    range(x, n, least, largest);
+}
 static int avx2_count_from(const float *x, int n, float least)
 {
     return count_from(x, n, least);
@@ -68,6 +76,8 @@ const struct sparse_kernels sparse_kernels_avx2 = {
     .weighted_sum = avx2_weighted_sum,
     .sum_at = avx2_sum_at,
     .collect = avx2_collect,
+    .keep = avx2_keep,
+    .range = avx2_range,
     .count_from = avx2_count_from,
     .sum_from = avx2_sum_from,
     .add_exactly = avx2_add_exactly,

@@ -47,6 +47,14 @@ static int avx512_collect(int *indices, float *values, const float *x, int first
 {
     return collect(indices, values, x, first, last, least);
 }
+static int avx512_keep(int *indices, float *values, int n, float least)
+{
+    return keep(indices, values, n, least);
+}
+static void avx512_range(const float *x, int n, float *least, float *largest)
+{
+    range(x, n, least, largest);
+}
 static int avx512_count_from(const float *x, int n, float least)
 {
     return count_from(x, n, least);
@@ -68,6 +76,8 @@ const struct sparse_kernels sparse_kernels_avx512 = {
     .weighted_sum = avx512_weighted_sum,
     .sum_at = avx512_sum_at,
     .collect = avx512_collect,
+    .keep = avx512_keep,
+    .range = avx512_range,
     .count_from = avx512_count_from,
     .sum_from = avx512_sum_from,
     .add_exactly = avx512_add_exactly,

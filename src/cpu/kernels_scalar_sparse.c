@@ -121,6 +121,27 @@ static int scalar_collect(int *indices, float *values, const float *x, int first
     return n;
 }
 
+static int scalar_keep(int *indices, float *values, int n, float least)
+{
+    int kept = 0;
+    for (int j = 0; j < n; j++)
+        if (values[j] >= least) {
+            indices[kept] = indices[j];
+            values[kept++] = values[j];
+        }
+    return kept;
+}
+
+static void scalar_range(const float *x, int n, float *least, float *largest)
+{
+    *least = INFINITY;
+    *largest = -INFINITY;
+    for (int j = 0; j < n; j++) {
+        *least = x[j] < *least ? x[j] : *least;
+        *largest = x[j] > *largest ? x[j] : *largest;
+    }
+}
+
 static int scalar_count_from(const float *x, int n, float least)
 {
     int count = 0;
@@ -151,6 +172,8 @@ const struct sparse_kernels sparse_kernels_scalar = {
     .weighted_sum = scalar_weighted_sum,
     .sum_at = scalar_sum_at,
     .collect = scalar_collect,
+    .keep = scalar_keep,
+    .range = scalar_range,
     .count_from = scalar_count_from,
     .sum_from = scalar_sum_from,
     .add_exactly = scalar_add_exactly,

@@ -3,7 +3,10 @@
 #include <math.h>
 #include <string.h>
 
-enum { SAMPLES = 1024 }; // of a long row, at least
+enum {
+    SAMPLES = 1024,      // of a long row, at least
+    INTERPOLATIONS = 12, // before the search goes on by halves
+};
 
 // Unsigned integers in the order of the floats from -inf to inf.
 static uint32_t order_of(float x)
@@ -20,21 +23,42 @@ static float of_order(uint32_t order)
     return x;
 }
 
-// A value that exactly k of x reach; where equal values leave none, the largest that more than k reach. x: at least k of them reach `least`, or -inf where
-// NaN leaves fewer. By bisection: at most 32 looks, mostly half of them, at what is few and lies in the L1 cache, a vector at a time, cost less than one
-// look that sorts them into a histogram.
-static float kth_largest(const struct sparse_kernels *kernels, const float *x, int n, int k, float least)
+// Between low, which `from` values reach, and high, which only `to` do: where k do if they lie evenly between.
+static uint32_t interpolated(uint32_t low, uint32_t high, double from, double to, int k)
 {
-    uint32_t low = order_of(least), high = order_of(INFINITY) + 1;
-    while (high - low > 1) {
-        const uint32_t middle = low + (high - low) / 2;
+    const double share = (from - k) / (from - to);
+    const uint32_t step = (uint32_t)((double)(high - low) * share);
+    return step < 1 ? low + 1 : step >= high - low ? high - 1 : low + step;
+}
+
+// A value that exactly k of x reach; where equal values leave none, the largest that more than k reach. Where NaN leaves fewer than k: the least, or -inf.
+// By looks, of a vector at a time, at what is few and lies in the L1 cache; all together cost less than one look that sorts into a histogram. Where to look is
+// interpolated, mostly 8 times where halving the interval takes 16 to 20. An end that stays is moved nearer each time, by half of what it is off k (the Illinois
+// form of the rule of false position); what is not found so is found by halving.
+static float kth_largest(const struct sparse_kernels *kernels, const float *x, int n, int k)
+{
+    float least, largest;
+    kernels->range(x, n, &least, &largest);
+    if (!(least <= largest))
+        return -INFINITY;
+    uint32_t low = order_of(least), high = order_of(largest) + 1;
+    double from = n, to = 0;
+    int moved = 0; // the end that the last look moved: 1 low, -1 high
+    for (int looks = 0; high - low > 1; looks++) {
+        const uint32_t middle = looks < INTERPOLATIONS ? interpolated(low, high, from, to, k) : low + (high - low) / 2;
         const int count = kernels->count_from(x, n, of_order(middle));
         if (count == k)
             return of_order(middle);
-        if (count > k)
+        if (count > k) {
             low = middle;
-        else
+            from = count;
+            to = moved == 1 ? k - (k - to) / 2 : to;
+        } else {
             high = middle;
+            to = count;
+            from = moved == -1 ? k + (from - k) / 2 : from;
+        }
+        moved = count > k ? 1 : -1;
     }
     return of_order(low);
 }
@@ -54,21 +78,15 @@ static float mass_threshold(const struct sparse_kernels *kernels, const float *x
 }
 
 // The first k of those at least t, when no more than k are greater.
-static void keep_from(struct candidates *c, float t, int k)
+static void keep_from(const struct sparse_kernels *kernels, struct candidates *c, float t, int k)
 {
+    if (kernels->count_from(c->values, c->n, t) <= k) {
+        c->n = kernels->keep(c->indices, c->values, c->n, t);
+        return;
+    }
     int n = 0, ties = k;
     for (int i = 0; i < c->n; i++)
         ties -= c->values[i] > t;
-    if (ties == 0) {
-        for (int i = 0; i < c->n; i++) {
-            const float x = c->values[i];
-            c->indices[n] = c->indices[i];
-            c->values[n] = x;
-            n += x > t;
-        }
-        c->n = n;
-        return;
-    }
     for (int i = 0; i < c->n; i++) {
         const float x = c->values[i];
         const bool tie = x == t;
@@ -94,8 +112,7 @@ static void keep_numbers(struct candidates *c, int k)
     c->n = n;
 }
 
-// select_largest() where every number among the candidates is known to be at least `least`.
-static void select_from(const struct sparse_kernels *kernels, struct candidates *c, int k, float least)
+void select_largest(const struct sparse_kernels *kernels, struct candidates *c, int k)
 {
     if (k >= c->n)
         return;
@@ -104,12 +121,7 @@ static void select_from(const struct sparse_kernels *kernels, struct candidates 
     else if (kernels->count_from(c->values, c->n, -INFINITY) < k)
         keep_numbers(c, k);
     else
-        keep_from(c, kth_largest(kernels, c->values, c->n, k, least), k);
-}
-
-void select_largest(const struct sparse_kernels *kernels, struct candidates *c, int k)
-{
-    select_from(kernels, c, k, -INFINITY);
+        keep_from(kernels, c, kth_largest(kernels, c->values, c->n, k), k);
 }
 
 void select_mass(const struct sparse_kernels *kernels, struct candidates *c, float mass, int least)
@@ -138,7 +150,7 @@ static float threshold_guess(const struct sparse_kernels *kernels, const float *
     int m = 0;
     for (int i = 0; i < n; i += stride)
         sample[m++] = x[i];
-    return kth_largest(kernels, sample, m, (int)(share + margin), -INFINITY);
+    return kth_largest(kernels, sample, m, (int)(share + margin));
 }
 
 int select_top(const struct sparse_kernels *kernels, int *indices, float *values, const float *x, int first, int last, int k)
@@ -153,17 +165,16 @@ int select_top(const struct sparse_kernels *kernels, int *indices, float *values
         }
         return last - first;
     }
-    float guess = threshold_guess(kernels, x + first, last - first, k);
+    const float guess = threshold_guess(kernels, x + first, last - first, k);
     if (guess > -INFINITY)
         c.n = kernels->collect(indices, values, x, first, last, guess);
     if (c.n < k) { // all of them, NaN too
-        guess = -INFINITY;
         for (int j = first; j < last; j++) {
             indices[j - first] = j;
             values[j - first] = x[j];
         }
         c.n = last - first;
     }
-    select_from(kernels, &c, k, guess);
+    select_largest(kernels, &c, k);
     return c.n;
 }

@@ -54,6 +54,10 @@ struct sparse_kernels {
     float (*sum_at)(const float *x, const int *indices, int n);
     // Those j in [first, last) with x[j] >= least, ascending, to indices, and x[j] to values; returns how many. Both have room for last - first + 16.
     int (*collect)(int *indices, float *values, const float *x, int first, int last, float least);
+    // Those of n with values[j] >= least, moved together in their order, and their indices with them; returns how many.
+    int (*keep)(int *indices, float *values, int n, float least);
+    // The least and the largest number of x; inf and -inf where there is none.
+    void (*range)(const float *x, int n, float *least, float *largest);
     // How many x are at least `least`; what these sum to.
     int (*count_from)(const float *x, int n, float least);
     float (*sum_from)(const float *x, int n, float least);

@@ -182,8 +182,8 @@ VEC_INLINE vec vec_gather(const float *p, const int *indices) // p[indices[0 …
     return _mm256_i32gather_ps(p, _mm256_loadu_si256((const __m256i *)indices), sizeof *p);
 }
 
-// Lanes with x >= least: their numbers from j on, and their values, one after another; returns how many. VEC of both are written.
-VEC_INLINE int vec_collect(int *indices, float *values, vec x, int j, float least)
+// Numbers and values of the lanes with x >= least, one after another; returns how many. VEC of both are written.
+VEC_INLINE int vec_pick(int *indices, float *values, vec x, __m256i numbers, float least)
 {
     const unsigned chosen = (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(x, vec_set(least), _CMP_GE_OQ));
     uint64_t lanes = 0; // the chosen lanes' numbers, a byte each
@@ -191,9 +191,18 @@ VEC_INLINE int vec_collect(int *indices, float *values, vec x, int j, float leas
     for (unsigned left = chosen; left; left &= left - 1)
         lanes |= (uint64_t)__builtin_ctz(left) << 8 * n++;
     const __m256i order = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)lanes));
-    _mm256_storeu_si256((__m256i *)indices, _mm256_add_epi32(order, _mm256_set1_epi32(j)));
+    _mm256_storeu_si256((__m256i *)indices, _mm256_permutevar8x32_epi32(numbers, order));
     vec_store(values, _mm256_permutevar8x32_ps(x, order));
     return n;
+}
+VEC_INLINE int vec_collect(int *indices, float *values, vec x, int j, float least) // numbers from j on
+{
+    const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return vec_pick(indices, values, x, _mm256_add_epi32(lanes, _mm256_set1_epi32(j)), least);
+}
+VEC_INLINE int vec_keep(int *indices, float *values, vec x, const int *numbers, float least)
+{
+    return vec_pick(indices, values, x, _mm256_loadu_si256((const __m256i *)numbers), least);
 }
 
 VEC_INLINE int vec_count_from(vec x, float least) // lanes with x >= least

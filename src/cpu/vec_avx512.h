@@ -194,15 +194,22 @@ VEC_INLINE vec vec_gather(const float *p, const int *indices) // p[indices[0 …
     return _mm512_i32gather_ps(_mm512_loadu_si512(indices), p, sizeof *p);
 }
 
-// Lanes with x >= least: their numbers from j on, and their values, one after another; returns how many. VEC of both are written.
-VEC_INLINE int vec_collect(int *indices, float *values, vec x, int j, float least)
+// Numbers and values of the lanes with x >= least, one after another; returns how many. VEC of both are written.
+VEC_INLINE int vec_pick(int *indices, float *values, vec x, __m512i numbers, float least)
 {
     const __mmask16 chosen = _mm512_cmp_ps_mask(x, vec_set(least), _CMP_GE_OQ);
-    const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    const __m512i numbers = _mm512_add_epi32(lanes, _mm512_set1_epi32(j));
     _mm512_storeu_si512(indices, _mm512_maskz_compress_epi32(chosen, numbers)); // to memory, compression is slow
     vec_store(values, _mm512_maskz_compress_ps(chosen, x));
     return __builtin_popcount(chosen);
+}
+VEC_INLINE int vec_collect(int *indices, float *values, vec x, int j, float least) // numbers from j on
+{
+    const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    return vec_pick(indices, values, x, _mm512_add_epi32(lanes, _mm512_set1_epi32(j)), least);
+}
+VEC_INLINE int vec_keep(int *indices, float *values, vec x, const int *numbers, float least)
+{
+    return vec_pick(indices, values, x, _mm512_loadu_si512(numbers), least);
 }
 
 VEC_INLINE int vec_count_from(vec x, float least) // lanes with x >= least

@@ -114,6 +114,37 @@ VEC_INLINE int collect(int *indices, float *values, const float *x, int first, i
     return n;
 }
 
+VEC_INLINE int keep(int *indices, float *values, int n, float least)
+{
+    int kept = 0, j = 0;
+    for (; j + VEC <= n; j += VEC) // what is written lies before what is still to be read
+        kept += vec_keep(indices + kept, values + kept, vec_load(values + j), indices + j, least);
+    for (; j < n; j++)
+        if (values[j] >= least) {
+            indices[kept] = indices[j];
+            values[kept++] = values[j];
+        }
+    return kept;
+}
+
+// In this order of the operands NaN is passed over.
+VEC_INLINE void range(const float *x, int n, float *least, float *largest)
+{
+    vec low[2] = {vec_set(INFINITY), vec_set(INFINITY)}, high[2] = {vec_set(-INFINITY), vec_set(-INFINITY)};
+    int j = 0;
+    for (; j + 2 * VEC <= n; j += 2 * VEC)
+        for (int i = 0; i < 2; i++) {
+            low[i] = vec_min(vec_load(x + j + i * VEC), low[i]);
+            high[i] = vec_max(vec_load(x + j + i * VEC), high[i]);
+        }
+    *least = -vec_largest(vec_sub(vec_zero(), vec_min(low[0], low[1])));
+    *largest = vec_largest(vec_max(high[0], high[1]));
+    for (; j < n; j++) {
+        *least = x[j] < *least ? x[j] : *least;
+        *largest = x[j] > *largest ? x[j] : *largest;
+    }
+}
+
 VEC_INLINE int count_from(const float *x, int n, float least)
 {
     int count = 0, j = 0;

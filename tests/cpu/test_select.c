@@ -55,7 +55,7 @@ static void check_top(struct fixture *f, const float *x, int first, int last, in
     free(expected);
 }
 
-enum { KINDS = 9 };
+enum { KINDS = 10 };
 
 static float *problem(struct fixture *f, int kind, int n)
 {
@@ -82,6 +82,9 @@ static float *problem(struct fixture *f, int kind, int n)
             break;
         case 8: // one that is larger than all others, and infinity
             x[i] = i == n / 2 ? 1e30f : i == n / 3 ? INFINITY : x[i];
+            break;
+        case 9: // all magnitudes alike
+            x[i] = copysignf(exp2f(4 * x[i]), below(f, 3) ? 1.0f : -1.0f);
             break;
         default:
             break;
@@ -255,6 +258,36 @@ static void test_sums_of_some(void **state)
     }
 }
 
+// What is kept moves together in its order; the ends of a range are numbers, whatever else is there.
+static void test_keep_and_range(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    const struct sparse_kernels *kernels = f->kernels->sparse;
+    for (int n = 0; n < 100; n++)
+        for (int kind = 0; kind < KINDS; kind++) {
+            float *values = problem(f, kind, n), least = NAN, largest = NAN;
+            int *indices = guarded(f, sizeof *indices * (size_t)(n ? n : 1));
+            float expected[100], low = INFINITY, high = -INFINITY;
+            int numbers[100], kept = 0;
+            const float from = n > 0 ? values[below(f, n)] : 0; // may be NaN, which nothing reaches
+            for (int j = 0; j < n; j++) {
+                indices[j] = 7 * j + 1;
+                low = fminf(low, values[j]);
+                high = fmaxf(high, values[j]);
+                if (values[j] >= from) {
+                    numbers[kept] = indices[j];
+                    expected[kept++] = values[j];
+                }
+            }
+            kernels->range(values, n, &least, &largest);
+            assert_true(least == low && largest == high);
+            assert_int_equal(kernels->keep(indices, values, n, from), kept);
+            assert_memory_equal(indices, numbers, sizeof *indices * (size_t)kept);
+            assert_memory_equal(values, expected, sizeof *values * (size_t)kept);
+            release(f);
+        }
+}
+
 static void test_exact_sums(void **state)
 {
     struct fixture *f = fixture_of(state);
@@ -411,6 +444,7 @@ int main(void)
         {"softmax", test_softmax},
         {"softmax of nothing", test_softmax_of_nothing},
         {"sums of some", test_sums_of_some},
+        {"keep and range", test_keep_and_range},
         {"exact sums", test_exact_sums},
         {"gathered attention", test_gathered_attention},
         {"component scores", test_component_scores},
