@@ -111,6 +111,28 @@ static inline int collect_from(int *indices, float *values, const float *x, int 
     return n;
 }
 
+static inline int keep_from(int *indices, float *values, int n, float least)
+{
+    int kept = 0;
+    for (int i = 0; i < n; i++) {
+        const float x = values[i];
+        indices[kept] = indices[i];
+        values[kept] = x;
+        kept += x >= least;
+    }
+    return kept;
+}
+
+static inline void range_of(const float *x, int n, float *least, float *largest)
+{
+    *least = INFINITY;
+    *largest = -INFINITY;
+    for (int i = 0; i < n; i++) {
+        *least = x[i] < *least ? x[i] : *least;
+        *largest = x[i] > *largest ? x[i] : *largest;
+    }
+}
+
 // The rows that the CPU selects: x: (n) weights by age; sinks: what the sinks apart have of the group's softmax, in all.
 static inline std::vector<int> cpu_selection(const std::vector<float> &x, const struct choice &c, double group, double sinks)
 {
@@ -118,6 +140,8 @@ static inline std::vector<int> cpu_selection(const std::vector<float> &x, const 
     kernels.count_from = count_from;
     kernels.sum_from = sum_from;
     kernels.collect = collect_from;
+    kernels.keep = keep_from;
+    kernels.range = range_of;
     const int n = (int)x.size(), k = std::min(c.k, n), local = std::min(c.local, k), first = std::min(c.first, k - local);
     std::vector<int> indices(n + 16), rows;
     std::vector<float> values(n + 16);
