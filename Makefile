@@ -53,7 +53,8 @@ ISA_avx2   := -mavx2 -mfma -mf16c
 ISA_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -mprefer-vector-width=512
 # What not every compiler has, by the ends of names; such a file has no kernels then.
 ISA_MORE   := $(foreach isa,avx512fp16 avx512bf16,$(if $(shell echo | $(CC) -m$(isa) -E -x c - >/dev/null 2>&1 && echo yes),$(isa)))
-isa_flags   = $(foreach isa,$(ISA_MORE),$(if $(findstring _$(isa),$(1)),-m$(isa))) $(if $(findstring _avx512vnni,$(1)),-mavx512vnni) $(if $(findstring _avx512vbmi,$(1)),-mavx512vnni -mavx512vbmi) $(if $(findstring _avx2,$(1)),$(ISA_avx2),$(if $(findstring _avx512,$(1)),$(ISA_avx512)))
+ISA_amx    := $(ISA_avx512) -mavx512vnni $(if $(shell echo | $(CC) -mamx-tile -mamx-bf16 -mavx512bf16 -E -x c - >/dev/null 2>&1 && echo yes),-mamx-tile -mamx-bf16 -mavx512bf16)
+isa_flags   = $(if $(findstring _amx,$(1)),$(ISA_amx)) $(foreach isa,$(ISA_MORE),$(if $(findstring _$(isa),$(1)),-m$(isa))) $(if $(findstring _avx512vnni,$(1)),-mavx512vnni) $(if $(findstring _avx512vbmi,$(1)),-mavx512vnni -mavx512vbmi) $(if $(findstring _avx2,$(1)),$(ISA_avx2),$(if $(findstring _avx512,$(1)),$(ISA_avx512)))
 # The fuzzers feed what reads input, the emulated builds test the CUDA half. Instrumented kernels of the CPU's take minutes to compile.
 c_flags     = $(if $(and $(filter fuzz emulated-%,$(VARIANT)),$(findstring /kernels_,$(1))),-O1 -g,$(CFLAGS))
 
@@ -195,7 +196,7 @@ lint:
 	$(PYTHON) -m ruff check -q
 	$(PYTHON) -m ruff format --check -q
 	@printf '%s\n' $(LIB_SOURCES) $(CLI_SOURCES) | xargs -P$(JOBS) -I{} sh -c \
-	    'f={}; case $$f in *_avx2*) isa="$(ISA_avx2)";; *_avx512vnni*) isa="$(ISA_avx512) -mavx512vnni";; *_avx512fp16*) isa="$(ISA_avx512) -mavx512fp16";; *_avx512bf16*) isa="$(ISA_avx512) -mavx512bf16";; *_avx512vbmi*) isa="$(ISA_avx512) -mavx512vnni -mavx512vbmi";; *_avx512*) isa="$(ISA_avx512)";; esac; \
+	    'f={}; case $$f in *_amx*) isa="$(ISA_amx)";; *_avx2*) isa="$(ISA_avx2)";; *_avx512vnni*) isa="$(ISA_avx512) -mavx512vnni";; *_avx512fp16*) isa="$(ISA_avx512) -mavx512fp16";; *_avx512bf16*) isa="$(ISA_avx512) -mavx512bf16";; *_avx512vbmi*) isa="$(ISA_avx512) -mavx512vnni -mavx512vbmi";; *_avx512*) isa="$(ISA_avx512)";; esac; \
 	    clang-tidy --quiet $$f -- -std=c11 -D_GNU_SOURCE -Isrc -DYALM_VERSION=\"0\" -DYALM_COMMIT=\"0\" $$isa 2>/dev/null || \
 	    { echo "clang-tidy: $$f"; exit 255; }'
 	@echo "lint: clean"

@@ -3,6 +3,8 @@
 #include <cpuid.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "cpu/kernels.h"
 
@@ -26,12 +28,29 @@ static bool has_avx512bf16(void)
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 5);
 }
 
+// Tiles are large, so Linux lets a process use them only if it has asked to; its threads then may, too.
+static bool has_amx(void)
+{
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 }; // arch_prctl's ARCH_REQ_XCOMP_PERM, and the component
+    const unsigned bf16 = 1u << 22, tile = 1u << 24;
+    unsigned a, b, c, d;
+    return half_kernels_amx[YALM_ACTIVATIONS_INT16] && __get_cpuid_count(7, 0, &a, &b, &c, &d) && d & bf16 && d & tile &&
+           has_avx512bf16() && syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+}
+
+static bool has_vnni(const struct cpu_kernels *kernels)
+{
+    return kernels == &cpu_kernels_avx512vnni || kernels == &cpu_kernels_amx;
+}
+
 static bool can_run(const struct cpu_kernels *kernels)
 {
     __builtin_cpu_init();
-    if (kernels == &cpu_kernels_avx512vnni && !__builtin_cpu_supports("avx512vnni"))
+    if (has_vnni(kernels) && !__builtin_cpu_supports("avx512vnni"))
         return false;
-    if (kernels == &cpu_kernels_avx512vnni || kernels == &cpu_kernels_avx512)
+    if (kernels == &cpu_kernels_amx && !has_amx())
+        return false;
+    if (has_vnni(kernels) || kernels == &cpu_kernels_avx512)
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                has_f16c();
@@ -42,9 +61,9 @@ static bool can_run(const struct cpu_kernels *kernels)
 
 const struct cpu_kernels *const *cpu_kernels_usable(void)
 {
-    // Best first: what a machine can run is always a tail of this list, for AVX-512 implies the rest.
-    static const struct cpu_kernels *const all[] = {&cpu_kernels_avx512vnni, &cpu_kernels_avx512, &cpu_kernels_avx2,
-                                                    &cpu_kernels_scalar, NULL};
+    // Best first: what a machine can run is always a tail of this list, for each implies the rest.
+    static const struct cpu_kernels *const all[] = {
+        &cpu_kernels_amx, &cpu_kernels_avx512vnni, &cpu_kernels_avx512, &cpu_kernels_avx2, &cpu_kernels_scalar, NULL};
     const struct cpu_kernels *const *list = all;
     while (!can_run(*list))
         list++;
@@ -72,13 +91,15 @@ int memory_streams(void)
 const struct nomad_kernels *nomad_kernels_select(const struct cpu_kernels *kernels)
 {
     __builtin_cpu_init();
-    if (kernels == &cpu_kernels_avx512vnni && __builtin_cpu_supports("avx512vbmi"))
+    if (has_vnni(kernels) && __builtin_cpu_supports("avx512vbmi"))
         return &nomad_kernels_avx512vbmi;
     return kernels->nomad;
 }
 
 const struct half_kernels *half_kernels_select(const struct cpu_kernels *kernels, yalm_activations activations)
 {
+    if (kernels == &cpu_kernels_amx)
+        return half_kernels_amx[activations];
     if (kernels != &cpu_kernels_avx512vnni)
         return NULL;
     if (activations == YALM_ACTIVATIONS_FP16)

@@ -10,11 +10,12 @@
 #include "model/dtype.h"
 #include "yalm.h"
 
-// Y = X Wᵀ for a range of W's rows, many tokens at once; without the rows' scales where W has any.
+// Y = X Wᵀ for a range of W's rows, many tokens at once; without the rows' scales where W has any (quantised W: with the groups').
 struct matmul_args {
     float *y; // (n, ldy): element (t, r - first_row) gets row r's product with token t
     ptrdiff_t ldy;
     const void *w;           // (rows, cols), of the type that the function is for
+    int rows;                // of W: needed of the quantised types, to find the scales
     int first_row, last_row; // of W
     int cols;
     const void *packed; // n tokens of cols values, as pack_tokens(), or half_kernels' pack(), leaves them
@@ -51,13 +52,15 @@ struct quant_kernels {
 };
 
 // Y = X Wᵀ of more tokens than matvec takes in 16 bits: by float16 multiply-adds, whose sums are carried to float32 every few columns, tokens and
-// weights rounded after powers of two have brought each block of a row's columns into range; or by bfloat16 dot products with float32 sums.
+// weights rounded after powers of two have brought each block of a row's columns into range; or by bfloat16 dot products with float32 sums; or by tiles of
+// bfloat16 with float32 sums, where tokens and weights may have several parts, and then lose nothing (kernels_amx_matmul.c).
 struct half_kernels {
     size_t (*size)(int n, int cols); // bytes of n packed tokens
     // Packs tokens, columns [first_col, last_col): both multiples of 128, or last_col = cols. x: (n, ldx).
     void (*pack)(void *to, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col);
-    void (*product[DTYPE_FLOATS])(const struct matmul_args *args); // NULL of fp32
-    size_t scratch;                                                // bytes
+    void (*product[DTYPE_WEIGHTS])(const struct matmul_args *args); // NULL of types that it does not multiply
+    size_t scratch;                                                 // bytes
+    int rows;  // of W that are multiplied together
     int least; // tokens: fewer are multiplied faster by cpu_kernels' matmul(), for converting the weights is most of the work
 
     double (*fma_loop)(long rounds); // as cpu_kernels' fma_loop(), of these multiply-adds
@@ -93,7 +96,7 @@ struct attend_args {
 #define INT8_LEAST_SCALE 0x1p-126f
 
 struct cpu_kernels {
-    const char *name; // "scalar", "avx2", "avx512", "avx512vnni"
+    const char *name; // "scalar", "avx2", "avx512", "avx512vnni", "amx"
 
     // y[t, r] = W[r] · x[t], without the row's scale where W has any, for r in [first_row, last_row), t < n, n <= matvec_max: decode, and very short prefills. W is read once.
     // y: (n, ldy), indexed by r - first_row as above; x: (n, ldx).
@@ -132,7 +135,8 @@ struct cpu_kernels {
     double (*fma_loop)(long rounds);
 };
 
-extern const struct cpu_kernels cpu_kernels_scalar, cpu_kernels_avx2, cpu_kernels_avx512, cpu_kernels_avx512vnni;
+extern const struct cpu_kernels cpu_kernels_scalar, cpu_kernels_avx2, cpu_kernels_avx512, cpu_kernels_avx512vnni,
+    cpu_kernels_amx;
 extern const struct quant_kernels quant_kernels_scalar, quant_kernels_avx2, quant_kernels_avx512, quant_kernels_avx512vnni;
 extern const struct quant_kernels quant8_kernels_scalar, quant8_kernels_avx2, quant8_kernels_avx512, quant8_kernels_avx512vnni;
 
@@ -145,11 +149,12 @@ const struct cpu_kernels *cpu_kernels_select(const char *isa);
 // Those of the instruction set, or better ones where it is the best one and the machine has more (VBMI besides VNNI).
 const struct nomad_kernels *nomad_kernels_select(const struct cpu_kernels *kernels);
 
-// For activations fp16 or bf16. NULL of others, and where these kernels' machine, or the compiler that built this, has none (AVX512-FP16 or -BF16,
-// besides VNNI).
+// For activations fp16 or bf16, and of "amx" for all: see there. NULL of others, and where these kernels' machine, or the compiler that built this,
+// has none (AVX512-FP16 or -BF16, besides VNNI).
 const struct half_kernels *half_kernels_select(const struct cpu_kernels *kernels, yalm_activations activations);
 extern const struct half_kernels *const half_kernels_avx512fp16,
     *const half_kernels_avx512bf16; // NULL where the compiler has none
+extern const struct half_kernels *const half_kernels_amx[YALM_ACTIVATIONS_BF16 + 1]; // likewise
 
 // The list, best first, NULL-terminated: those that this machine can run.
 const struct cpu_kernels *const *cpu_kernels_usable(void);

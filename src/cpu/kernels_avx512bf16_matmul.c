@@ -206,6 +206,7 @@ static const struct half_kernels kernels = {
                 [DTYPE_FP8_E5M2] = pair_matmul_fp8_e5m2},
     .scratch = PAIR_SCRATCH,
     .least = 9, // whatever matvec does not take
+    .rows = ROW_BLOCK,
     .fma_loop = pair_fma_loop,
 };
 

@@ -22,14 +22,16 @@ void matmul_pack(struct cpu_state *s, struct member *me, int forms, const float 
 {
     const int few = s->kernels->matvec_max;
     const bool halves = forms & FORM_HALVES && n >= s->half->least;
-    if (forms & (FORM_PACKED | FORM_HALVES) && s->chunk > few)
-        for (struct span span; team_claim(me, n > few && (forms & FORM_PACKED || !halves) ? cols : 0, 128, &span);)
+    const bool pack = n > few && (forms & FORM_PACKED || (forms & FORM_FEW_PACKED && !halves));
+    const bool quantise = n > 0 && (forms & FORM_QUANTISED || (forms & FORM_FEW_QUANTISED && !halves));
+    if (forms & (FORM_PACKED | FORM_FEW_PACKED) && s->packed)
+        for (struct span span; team_claim(me, pack ? cols : 0, 128, &span);)
             s->kernels->pack_tokens(s->packed, x, cols, n, cols, span.first, span.last);
     if (forms & FORM_HALVES && s->chunk >= s->half->least)
         for (struct span span; team_claim(me, halves ? cols : 0, 128, &span);)
             s->half->pack(s->halves, x, cols, n, cols, span.first, span.last);
-    if (forms & FORM_QUANTISED)
-        for (struct span span; team_claim(me, n > 0 ? cols : 0, n > few ? 128 : QUANTISE_COLS, &span);)
+    if (forms & (FORM_QUANTISED | FORM_FEW_QUANTISED))
+        for (struct span span; team_claim(me, quantise ? cols : 0, n > few ? 128 : QUANTISE_COLS, &span);)
             s->quant->quantise(s->quantised, x, cols, n, cols, span.first, span.last);
 }
 
@@ -43,7 +45,8 @@ bool matmul_claim(const struct cpu_state *s, struct member *me, const struct mat
     if (n <= s->kernels->matvec_max)
         return team_claim_share(me, rows, few_grain(w), span);
     const int even = (int)round_up((size_t)(w->rows / (4 * team_size(s->team))) + 1, ROW_UNIT); // four claims for each member
-    return team_claim(me, rows, even < BLOCK_ROWS ? even : BLOCK_ROWS, span);
+    const int block = matmul_form(s, w) & FORM_HALVES && n >= s->half->least ? s->half->rows : BLOCK_ROWS;
+    return team_claim(me, rows, even < block ? even : block, span);
 }
 
 void matmul_ahead(const struct cpu_state *s, struct member *me, const struct matrix *const *w, int n_matrices, int n)
@@ -76,8 +79,8 @@ void matmul_rows(struct cpu_state *s, const struct member *me, const struct prod
     const struct matrix *w = p->w;
     float *y = p->y + rows.first;
     const int form = matmul_form(s, w);
-    const bool halves = form == FORM_HALVES && n >= s->half->least;
-    if (form == FORM_QUANTISED)
+    const bool halves = form & FORM_HALVES && n >= s->half->least;
+    if (!halves && dtype_group_bytes[w->dtype])
         s->quant->product[w->dtype](&(struct quant_args){
             .y = y,
             .ldy = w->rows,
@@ -91,13 +94,14 @@ void matmul_rows(struct cpu_state *s, const struct member *me, const struct prod
             .streams = s->streams,
             .scratch = s->matmul_scratch + me->thread * s->matmul_scratch_bytes,
         });
-    else if (n <= kernels->matvec_max)
+    else if (!halves && n <= kernels->matvec_max)
         kernels->matvec[w->dtype](y, w->rows, w->data, rows.first, rows.last, w->cols, x, w->cols, n);
     else
         (halves ? s->half->product : kernels->matmul)[w->dtype](&(struct matmul_args){
             .y = y,
             .ldy = w->rows,
             .w = w->data,
+            .rows = w->rows,
             .first_row = rows.first,
             .last_row = rows.last,
             .cols = w->cols,

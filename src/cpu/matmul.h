@@ -23,12 +23,19 @@ void matmul_shared(struct cpu_state *state, struct member *me, const struct prod
 //
 // matmul_pack() brings x into the forms that the kernels of these matrices want, each in a step of its own: always, or, where it
 // knows for good that a form is not needed, never.
-enum { FORM_PACKED = 1, FORM_QUANTISED = 2, FORM_HALVES = 4 }; // as bits: products of one x may have matrices of several types
+enum { // as bits: products of one x may have matrices of several types
+    FORM_PACKED = 1,
+    FORM_QUANTISED = 2,
+    FORM_HALVES = 4,        // of half->least tokens and more; of fewer:
+    FORM_FEW_PACKED = 8,    // the form of floats,
+    FORM_FEW_QUANTISED = 16 // or that of quantised matrices
+};
 static inline int matmul_form(const struct cpu_state *s, const struct matrix *w)
 {
-    if (dtype_group_bytes[w->dtype])
-        return FORM_QUANTISED;
-    return s->half && s->half->product[w->dtype] ? FORM_HALVES : FORM_PACKED;
+    const bool quantised = dtype_group_bytes[w->dtype];
+    if (s->half && s->half->product[w->dtype])
+        return FORM_HALVES | (quantised ? FORM_FEW_QUANTISED : FORM_FEW_PACKED);
+    return quantised ? FORM_QUANTISED : FORM_PACKED;
 }
 void matmul_pack(struct cpu_state *state, struct member *me, int forms, const float *x, int n, int cols);
 

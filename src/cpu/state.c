@@ -146,14 +146,16 @@ static void carve_activations(struct cpu_state *s, struct carver *c)
     s->sink_cos = carve(c, half, sizeof(float));
     s->sink_sin = carve(c, half, sizeof(float));
     const size_t widest = max_size(max_size(dim, ffn), s->q_dim);
-    if (s->chunk > s->kernels->matvec_max)
-        s->packed = carve(c, s->kernels->packed_size(s->chunk, (int)widest), sizeof(float));
-    const int forms = forms_of(s, s->config, s->weights);
+    const int forms = forms_of(s, s->config, s->weights), few = s->kernels->matvec_max;
+    const int fewer = s->half && s->chunk >= s->half->least ? s->half->least - 1 : s->chunk; // tokens that are not taken as halves
+    const int most_packed = forms & FORM_PACKED ? s->chunk : fewer, most_quantised = forms & FORM_QUANTISED ? s->chunk : fewer;
+    if (forms & (FORM_PACKED | FORM_FEW_PACKED) && most_packed > few)
+        s->packed = carve(c, s->kernels->packed_size(most_packed, (int)widest), sizeof(float));
     if (forms & FORM_HALVES && s->chunk >= s->half->least)
         s->halves = carve(c, s->half->size(s->chunk, (int)widest), 1);
-    if (forms & FORM_QUANTISED) {
-        const int few = s->chunk < s->kernels->matvec_max ? s->chunk : s->kernels->matvec_max;
-        s->quantised = carve(c, max_size(s->quant->size(few, (int)widest), s->quant->size(s->chunk, (int)widest)), 1);
+    if (forms & (FORM_QUANTISED | FORM_FEW_QUANTISED)) {
+        const int least = most_quantised < few ? most_quantised : few;
+        s->quantised = carve(c, max_size(s->quant->size(least, (int)widest), s->quant->size(most_quantised, (int)widest)), 1);
     }
 }
 
@@ -234,7 +236,7 @@ static yalm_status activations_resolve(const struct model_config *config, const 
     const char *name = activations == YALM_ACTIVATIONS_FP16 ? "fp16" : "bf16";
     const struct cpu_state s = {.half = half_kernels_select(kernels, activations)};
     const int forms = forms_of(&s, config, weights);
-    if (activations == YALM_ACTIVATIONS_INT8 && !(forms & FORM_QUANTISED))
+    if (activations == YALM_ACTIVATIONS_INT8 && !(forms & (FORM_QUANTISED | FORM_FEW_QUANTISED)))
         return error_set(error, YALM_USAGE,
                          "activations: found int8, which multiplies q8 and q4 weights: this model has none of these");
     if (halves && !s.half)

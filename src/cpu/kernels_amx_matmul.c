@@ -1,0 +1,424 @@
+// Y = X Wᵀ for many tokens by tiles of bfloat16 (AMX-BF16): one instruction multiplies 16 rows of 32 columns with 16 tokens and adds to 16 x 16
+// sums in float32, 512 multiply-adds a cycle where a core's registers do 32.
+//
+// A bfloat16 has 8 bits. What has more is split: x = x₁ + x₂ + x₃, each the rest rounded to bfloat16, which is all 24 bits of a float32; and so is w: of
+// bf16 and fp8 one part, of fp16 two, of fp32 three. Products of parts i and j with i + j beyond the largest number of parts are left out: they
+// are smaller than the rounding of the largest. So float32's accuracy takes 3 tile products with bf16 weights, 5 with fp16, 6 with fp32. A quantised
+// weight, scale · q, has 18 bits: it and the tokens are taken in two parts each, 16 bits, in 3 products. The instruction takes subnormal numbers for 0.
+//
+// Bound by arithmetic: 2 rows cols n operations for each product. Blocks after Goto and van de Geijn (2008): a block of W, (TALL, DEEP), becomes tiles in
+// L2; its pairs of rows' tiles pass over a pair of panels of tokens; sums stay in L2 from block to block of columns, in tiles too.
+#include "cpu/kernels.h"
+
+#if defined __AMX_BF16__ && !defined __SANITIZE_MEMORY__
+#include "cpu/kernels_avx512.h"
+#include "cpu/vec_matmul.h"
+
+enum {
+    SIDE = 16,               // rows, pairs of columns, and tokens of a tile
+    STEP = 2 * SIDE,         // columns
+    TILE_BYTES = 64 * SIDE,  // of any tile
+    DEEP = 512,              // columns in a block
+    STEPS = DEEP / STEP,     // of it
+    TALL = 256,              // rows in a block
+    PAIR = 2 * SIDE,         // rows, and tokens, of what is summed in four tiles together
+    MANY = 512,              // tokens in a block
+    MOST_PARTS = 3,
+    SUMS_BYTES = TALL * MANY * (int)sizeof(float),
+    TILES_BYTES = TALL * DEEP * MOST_PARTS * (int)sizeof(uint16_t),
+};
+
+// A panel of packed tokens, SIDE of them: (steps, parts) tiles of (SIDE pairs of columns, SIDE tokens, 2). There is an even number of panels. Panels
+// are an odd number of blocks of 4 KiB apart, so that they do not share the sets of a cache.
+static ptrdiff_t panel_tiles(int cols, int parts)
+{
+    const ptrdiff_t tiles = ((ptrdiff_t)cols + STEP - 1) / STEP * parts, page = 4096 / TILE_BYTES;
+    return ((tiles + page - 1) / page | 1) * page;
+}
+
+VEC_INLINE size_t tiles_size(int parts, int n, int cols)
+{
+    return (size_t)((n + (ptrdiff_t)PAIR - 1) / PAIR * 2 * panel_tiles(cols, parts) * TILE_BYTES);
+}
+
+// 32 columns as bfloat16, in their order, in parts: the first is the nearest, each other the rest's.
+VEC_INLINE void split(int parts, __m512i part[MOST_PARTS], vec low, vec high)
+{
+    for (int i = 0; i < parts; i++) {
+        part[i] = (__m512i)_mm512_cvtne2ps_pbh(high, low);
+        low = vec_sub(low, vec_from_half(DTYPE_BF16, _mm512_castsi512_si256(part[i])));
+        high = vec_sub(high, vec_from_half(DTYPE_BF16, _mm512_extracti64x4_epi64(part[i], 1)));
+    }
+}
+
+// The same of elements at … at + n - 1 of an array, then zeros; n <= 32.
+VEC_INLINE void split_elements(enum dtype type, int parts, __m512i part[MOST_PARTS], const void *from, ptrdiff_t at, int n)
+{
+    if (type == DTYPE_BF16) {
+        part[0] = _mm512_maskz_loadu_epi16(n < STEP ? (__mmask32)((1u << n) - 1) : ~(__mmask32)0, (const uint16_t *)from + at);
+        return;
+    }
+    vec low, high;
+    if (n >= STEP) {
+        low = vec_load_as(type, from, at);
+        high = vec_load_as(type, from, at + VEC);
+    } else {
+        low = vec_load_part_as(type, from, at, n < VEC ? n : VEC);
+        high = n <= VEC ? vec_zero() : vec_load_part_as(type, from, at + VEC, n - VEC);
+    }
+    split(parts, part, low, high);
+}
+
+// The same of a group of quants. Of q4 there are 16 possible weights: these are split, and each column takes its own.
+VEC_INLINE void split_group(enum dtype type, int parts, __m512i part[MOST_PARTS], const uint8_t *quants, vec scale)
+{
+    if (type == DTYPE_Q8) {
+        split(parts, part, vec_mul(vec_load_int8((const int8_t *)quants), scale),
+              vec_mul(vec_load_int8((const int8_t *)quants + VEC), scale));
+        return;
+    }
+    vec rest = vec_mul(scale, _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1));
+    __m512i column = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)quants)); // a byte is two columns, the low four bits first
+    column = _mm512_and_si512(_mm512_or_si512(column, _mm512_slli_epi32(column, 12)), _mm512_set1_epi16(15));
+    for (int i = 0; i < parts; i++) {
+        const __m256i bits = (__m256i)_mm512_cvtneps_pbh(rest);
+        rest = vec_sub(rest, vec_from_half(DTYPE_BF16, bits));
+        part[i] = _mm512_permutexvar_epi16(column, _mm512_castsi256_si512(bits));
+    }
+}
+
+// ------------------------------------------------------------------------------------------ tokens
+
+VEC_INLINE void pack_parts(int parts, void *packed, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col)
+{
+    _Alignas(64) float pairs[MOST_PARTS][SIDE][SIDE]; // of bfloat16; they are only moved
+    for (ptrdiff_t t = 0; t < (n + PAIR - 1) / PAIR * PAIR; t += SIDE) {
+        char *panel = (char *)packed + t / SIDE * panel_tiles(cols, parts) * TILE_BYTES;
+        const int tokens = n - t < 0 ? 0 : n - t < SIDE ? (int)(n - t) : SIDE;
+        memset(pairs, 0, sizeof pairs);
+        for (int k = first_col; k < last_col; k += STEP) {
+            for (int i = 0; i < tokens; i++) {
+                __m512i part[MOST_PARTS];
+                split_elements(DTYPE_FP32, parts, part, x + (t + i) * ldx + k, 0, last_col - k < STEP ? last_col - k : STEP);
+                for (int p = 0; p < parts; p++)
+                    _mm512_store_si512(pairs[p][i], part[p]);
+            }
+            for (int p = 0; p < parts; p++)
+                transpose((float *)(panel + ((ptrdiff_t)k / STEP * parts + p) * TILE_BYTES), SIDE, pairs[p][0], SIDE, SIDE, SIDE);
+        }
+    }
+}
+
+// ------------------------------------------------------------------------------------------ weights
+
+// One product, and the scratch by name.
+struct tiles {
+    const struct matmul_args *m;
+    float *sums; // (TALL / SIDE, MANY / SIDE) tiles of (SIDE rows, SIDE tokens)
+    char *w;     // (TALL / SIDE, steps, parts) tiles of (SIDE rows, STEP columns)
+    ptrdiff_t panel;
+};
+
+// Bytes from row to row, and of `cols` columns; scales are elsewhere.
+static ptrdiff_t elements_bytes(enum dtype type, ptrdiff_t cols)
+{
+    if (dtype_group_bytes[type])
+        return (ptrdiff_t)quant_groups((int)cols) * (ptrdiff_t)dtype_group_bytes[type];
+    return cols * (ptrdiff_t)dtype_sizes[type];
+}
+
+// Columns [k, k + depth) of a row; `to`: its first tile's.
+VEC_INLINE void convert_row(enum dtype type, int parts, char *to, const struct matmul_args *m, ptrdiff_t row, int k, int depth)
+{
+    const uint8_t *from = (const uint8_t *)m->w + row * elements_bytes(type, m->cols) + elements_bytes(type, k);
+    float scales[STEPS];
+    if (dtype_group_bytes[type]) {
+        const ptrdiff_t groups = (ptrdiff_t)quant_groups(m->cols);
+        const uint8_t *all = (const uint8_t *)m->w + m->rows * groups * (ptrdiff_t)dtype_group_bytes[type];
+        vec_store(scales, vec_load_part_as(DTYPE_FP16, all, row * groups + k / QUANT_GROUP, (depth + STEP - 1) / STEP));
+    }
+    for (int c = 0; c < depth; c += STEP, to += parts * TILE_BYTES) {
+        __m512i part[MOST_PARTS];
+        if (dtype_group_bytes[type])
+            split_group(type, parts, part, from + c / QUANT_GROUP * (ptrdiff_t)dtype_group_bytes[type], vec_set(scales[c / STEP]));
+        else
+            split_elements(type, parts, part, from, c, depth - c < STEP ? depth - c : STEP);
+        for (int p = 0; p < parts; p++)
+            _mm512_storeu_si512(to + p * TILE_BYTES, part[p]);
+    }
+}
+
+// Rows of zeros fill the last pair.
+VEC_INLINE void convert_tiles(enum dtype type, int parts, const struct tiles *a, int r0, int rows, int k, int depth)
+{
+    const ptrdiff_t tall = (ptrdiff_t)(depth + STEP - 1) / STEP * parts * TILE_BYTES;
+    for (ptrdiff_t r = 0; r < (rows + PAIR - 1) / PAIR * PAIR; r++) {
+        char *to = a->w + r / SIDE * tall + r % SIDE * 64;
+        if (r < rows)
+            convert_row(type, parts, to, a->m, r0 + r, k, depth);
+        else
+            for (ptrdiff_t tile = 0; tile < tall; tile += TILE_BYTES)
+                memset(to + tile, 0, 64);
+    }
+}
+
+// ------------------------------------------------------------------------------------------ tiles
+
+// What is fetched while four tiles are summed, a little at each step.
+struct fetches {
+    struct block_fetch *w; // of the block of W that comes next, from memory
+    const char *panel;     // what these rows bring of the tokens that come next, from wherever they are: `lines` a step from both panels
+    ptrdiff_t apart;
+    int lines;
+    float *y; // where the sums go in the end, or NULL: (PAIR tokens, ldy)
+    ptrdiff_t ldy;
+    int tokens;
+};
+
+VEC_INLINE void fetch_step(const struct fetches *f, int step)
+{
+    fetch_block(f->w, f->w->rate);
+    for (int i = 0; i < f->lines; i++)
+        for (int j = 0; j < 2; j++)
+            __builtin_prefetch(f->panel + j * f->apart + (step * (ptrdiff_t)f->lines + i) * 64, 0, 2);
+    for (int t = 2 * step; t < 2 * step + 2 && t < f->tokens; t++) {
+        __builtin_prefetch(f->y + t * f->ldy, 1);
+        __builtin_prefetch(f->y + t * f->ldy + SIDE, 1);
+        __builtin_prefetch(f->y + t * f->ldy + PAIR - 1, 1);
+    }
+}
+
+// Four tiles of sums = or += a pair of row tiles times a pair of panels. Strides in bytes.
+struct quad {
+    float *sums[2]; // of each row tile: its first token tile; the second follows
+    bool add;
+    const char *w[2]; // (steps, parts) tiles
+    const char *x[2]; // (steps, packed parts) tiles
+    ptrdiff_t x_step;
+    int steps;
+};
+
+// The compiler does not know what memory tile loads and stores touch.
+#define MEMORY_BARRIER() __asm__ volatile("" ::: "memory")
+
+VEC_INLINE void quad_products(int w_parts, int x_parts, const struct quad *q, const struct fetches *fetches)
+{
+    const int most = w_parts > x_parts ? w_parts : x_parts;
+    MEMORY_BARRIER();
+    if (q->add) {
+        _tile_loadd(0, q->sums[0], 64);
+        _tile_loadd(1, q->sums[0] + SIDE * SIDE, 64);
+        _tile_loadd(2, q->sums[1], 64);
+        _tile_loadd(3, q->sums[1] + SIDE * SIDE, 64);
+    } else {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+    }
+    for (int s = 0; s < q->steps; s++) {
+        const ptrdiff_t w = s * (ptrdiff_t)(w_parts * TILE_BYTES), x = s * q->x_step;
+        fetch_step(fetches, s);
+#pragma GCC unroll 3
+        for (int i = 0; i < w_parts; i++) {
+            _tile_loadd(4, q->w[0] + w + i * TILE_BYTES, 64);
+            _tile_loadd(5, q->w[1] + w + i * TILE_BYTES, 64);
+#pragma GCC unroll 3
+            for (int j = 0; j < (x_parts < most - i ? x_parts : most - i); j++) {
+                _tile_loadd(6, q->x[0] + x + j * TILE_BYTES, 64);
+                _tile_dpbf16ps(0, 4, 6);
+                _tile_loadd(7, q->x[1] + x + j * TILE_BYTES, 64);
+                _tile_dpbf16ps(1, 4, 7);
+                _tile_dpbf16ps(2, 5, 6);
+                _tile_dpbf16ps(3, 5, 7);
+            }
+        }
+    }
+    _tile_stored(0, q->sums[0], 64);
+    _tile_stored(1, q->sums[0] + SIDE * SIDE, 64);
+    _tile_stored(2, q->sums[1], 64);
+    _tile_stored(3, q->sums[1] + SIDE * SIDE, 64);
+    MEMORY_BARRIER();
+}
+
+// The block after columns [k, k + depth) of rows [r0, r0 + rows), as fetch_after() has it; `turns`: at how many steps it is fetched.
+VEC_INLINE struct block_fetch fetch_tiles(enum dtype type, const struct matmul_args *m, int r0, int rows, int k, int depth, int turns)
+{
+    const bool ends = k + depth == m->cols;
+    const int first = ends ? r0 + rows : r0, left = ends ? m->last_row - first : rows;
+    const int col = ends ? 0 : k + depth, cols = m->cols - col < DEEP ? m->cols - col : DEEP;
+    struct block_fetch next = {
+        .at = (const char *)m->w + first * elements_bytes(type, m->cols) + elements_bytes(type, col),
+        .stride = elements_bytes(type, m->cols),
+        .bytes = elements_bytes(type, cols),
+        .rows = left < TALL ? left : TALL,
+    };
+    next.rate = (int)((next.rows * ((next.bytes + 63) / 64) + turns - 1) / turns);
+    return next;
+}
+
+// y (tokens, rows) = the four tiles, turned round.
+static void store_quad(const struct quad *q, float *y, ptrdiff_t ldy, int rows, int tokens)
+{
+    for (int i = 0; i * SIDE < rows; i++)
+        for (int j = 0; j * SIDE < tokens; j++)
+            transpose(y + j * SIDE * ldy + (ptrdiff_t)i * SIDE, ldy, q->sums[i] + j * SIDE * SIDE, SIDE,
+                      rows - i * SIDE < SIDE ? rows - i * SIDE : SIDE, tokens - j * SIDE < SIDE ? tokens - j * SIDE : SIDE);
+}
+
+// Rows [r0, r0 + rows), tokens [t0, t0 + tokens), columns [k, k + depth). x_parts of the `packed` parts are used.
+VEC_INLINE void tiles_block(enum dtype type, int w_parts, int x_parts, int packed, const struct tiles *a, int r0, int rows, int t0,
+                            int tokens, int k, int depth)
+{
+    const struct matmul_args *m = a->m;
+    const int steps = (depth + STEP - 1) / STEP, row_pairs = (rows + PAIR - 1) / PAIR, token_pairs = (tokens + PAIR - 1) / PAIR;
+    const bool ends = k + depth == m->cols;
+    const ptrdiff_t tall = (ptrdiff_t)steps * w_parts * TILE_BYTES;
+    const char *panels = (const char *)m->packed + t0 / SIDE * a->panel + (ptrdiff_t)k / STEP * packed * TILE_BYTES;
+    convert_tiles(type, w_parts, a, r0, rows, k, depth);
+    struct block_fetch next = fetch_tiles(type, m, r0, rows, k, depth, row_pairs * token_pairs * steps);
+    for (int t = 0; t < token_pairs; t++) {
+        const char *x = panels + 2 * t * a->panel;
+        for (int r = 0; r < row_pairs; r++) {
+            float *sums = a->sums + 2 * (r * (ptrdiff_t)(MANY / SIDE) + t) * SIDE * SIDE;
+            const struct quad quad = {
+                .sums = {sums, sums + MANY / SIDE * SIDE * SIDE},
+                .add = k > 0,
+                .w = {a->w + 2 * r * tall, a->w + (2 * r + 1) * tall},
+                .x = {x, x + a->panel},
+                .x_step = packed * TILE_BYTES,
+                .steps = steps,
+            };
+            float *y = m->y + (t0 + (ptrdiff_t)t * PAIR) * m->ldy + (r0 - m->first_row + (ptrdiff_t)r * PAIR);
+            const int left = tokens - t * PAIR < PAIR ? tokens - t * PAIR : PAIR, lines = (packed * TILE_BYTES / 64 + row_pairs - 1) / row_pairs;
+            const struct fetches fetches = {
+                .w = &next,
+                .panel = (t + 1 < token_pairs ? x + 2 * a->panel : ends ? panels - (ptrdiff_t)k / STEP * packed * TILE_BYTES : panels + steps * packed * TILE_BYTES) +
+                         (ptrdiff_t)r * lines * steps * 64,
+                .apart = a->panel,
+                .lines = lines,
+                .y = y,
+                .ldy = m->ldy,
+                .tokens = ends ? left : 0,
+            };
+            quad_products(w_parts, x_parts, &quad, &fetches);
+            if (ends)
+                store_quad(&quad, y, m->ldy, rows - r * PAIR < PAIR ? rows - r * PAIR : PAIR, left);
+        }
+    }
+}
+
+// Eight tiles of 16 rows of 64 bytes. They are given back at the end: what they hold would be saved at every switch of threads.
+static void configure_tiles(void)
+{
+    struct {
+        uint8_t palette, start_row, reserved[14];
+        uint16_t row_bytes[16];
+        uint8_t rows[16];
+    } config = {.palette = 1};
+    for (int i = 0; i < 8; i++) {
+        config.row_bytes[i] = 64;
+        config.rows[i] = SIDE;
+    }
+    MEMORY_BARRIER();
+    _tile_loadconfig(&config);
+}
+
+VEC_INLINE void tiles_matmul(enum dtype type, int w_parts, int x_parts, int packed, const struct matmul_args *m)
+{
+    const struct tiles a = {
+        .m = m,
+        .sums = m->scratch,
+        .w = (char *)m->scratch + SUMS_BYTES,
+        .panel = panel_tiles(m->cols, packed) * TILE_BYTES,
+    };
+    configure_tiles();
+    // Token blocks of about equal size, in whole pairs.
+    const int n_blocks = (m->n + MANY - 1) / MANY, pairs = (m->n + PAIR - 1) / PAIR;
+    const int per_block = n_blocks ? (pairs + n_blocks - 1) / n_blocks * PAIR : 0;
+    for (int t = 0; t < m->n; t += per_block)
+        for (int r = m->first_row; r < m->last_row; r += TALL)
+            for (int k = 0; k < m->cols; k += DEEP)
+                tiles_block(type, w_parts, x_parts, packed, &a, r, m->last_row - r < TALL ? m->last_row - r : TALL, t,
+                            m->n - t < per_block ? m->n - t : per_block, k, m->cols - k < DEEP ? m->cols - k : DEEP);
+    _tile_release();
+}
+
+static double tiles_loop(long rounds)
+{
+    configure_tiles();
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    _tile_zero(4);
+    _tile_zero(5);
+    for (long i = 0; i < rounds; i++) {
+        _tile_dpbf16ps(0, 4, 5);
+        _tile_dpbf16ps(1, 4, 5);
+        _tile_dpbf16ps(2, 4, 5);
+        _tile_dpbf16ps(3, 4, 5);
+    }
+    _tile_release();
+    return 4.0 * 2 * SIDE * SIDE * STEP * (double)rounds;
+}
+
+// ------------------------------------------------------------------------------------------ forms
+
+#define PRODUCT(form, type, dtype, w_parts, x_parts, packed)                                                                   \
+    static void form##_##type(const struct matmul_args *args)                                                                  \
+    {                                                                                                                          \
+        tiles_matmul(dtype, w_parts, x_parts, packed, args);                                                                   \
+    }
+
+// Tokens in `parts`; weights of each type in as many as are given; two of the tokens' parts at most with quantised ones.
+#define FORM(form, parts, fp32_parts, fp16_parts, quant_parts)                                                                 \
+    PRODUCT(form, fp32, DTYPE_FP32, fp32_parts, parts, parts)                                                                  \
+    PRODUCT(form, fp16, DTYPE_FP16, fp16_parts, parts, parts)                                                                  \
+    PRODUCT(form, bf16, DTYPE_BF16, 1, parts, parts)                                                                           \
+    PRODUCT(form, fp8, DTYPE_FP8, 1, parts, parts)                                                                             \
+    PRODUCT(form, fp8_e5m2, DTYPE_FP8_E5M2, 1, parts, parts)                                                                   \
+    PRODUCT(form, q8, DTYPE_Q8, quant_parts, quant_parts, parts)                                                               \
+    PRODUCT(form, q4, DTYPE_Q4, quant_parts, quant_parts, parts)                                                               \
+    static size_t form##_size(int n, int cols)                                                                                 \
+    {                                                                                                                          \
+        return tiles_size(parts, n, cols);                                                                                     \
+    }                                                                                                                          \
+    static void form##_pack(void *to, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col)             \
+    {                                                                                                                          \
+        pack_parts(parts, to, x, ldx, n, cols, first_col, last_col);                                                           \
+    }                                                                                                                          \
+    static const struct half_kernels form = {                                                                                  \
+        .size = form##_size,                                                                                                   \
+        .pack = form##_pack,                                                                                                   \
+        .product = {form##_fp32, form##_fp16, form##_bf16, form##_fp8, form##_fp8_e5m2, form##_q8, form##_q4},                 \
+        .scratch = SUMS_BYTES + TILES_BYTES,                                                                                   \
+        .least = 9,                                                                                                            \
+        .rows = TALL,                                                                                                          \
+        .fma_loop = tiles_loop,                                                                                                \
+    };
+
+FORM(tiles_of_three, 3, 3, 2, 2)
+FORM(tiles_of_two, 2, 2, 2, 2)
+FORM(tiles_of_one, 1, 1, 1, 1)
+
+// Tokens as bytes: bfloat16 rounds them no more than that, but only where they would be bytes.
+static const struct half_kernels tiles_of_bytes = {
+    .size = tiles_of_one_size,
+    .pack = tiles_of_one_pack,
+    .product = {[DTYPE_Q8] = tiles_of_one_q8, [DTYPE_Q4] = tiles_of_one_q4},
+    .scratch = SUMS_BYTES + TILES_BYTES,
+    .rows = TALL,
+    .least = 9,
+    .fma_loop = tiles_loop,
+};
+
+const struct half_kernels *const half_kernels_amx[] = {
+    [YALM_ACTIVATIONS_INT16] = &tiles_of_three, // whatever the weights have: nothing is lost
+    [YALM_ACTIVATIONS_INT8] = &tiles_of_bytes,
+    [YALM_ACTIVATIONS_FP16] = &tiles_of_two, // float16 has 11 bits, two parts have 16
+    [YALM_ACTIVATIONS_BF16] = &tiles_of_one,
+};
+#else
+const struct half_kernels *const half_kernels_amx[YALM_ACTIVATIONS_BF16 + 1];
+#endif
