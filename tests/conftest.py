@@ -22,7 +22,9 @@ def isas():
     cpu = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     flags = set(cpu.partition("\nflags")[2].partition("\n")[0].split())
     avx512 = {"avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl"}
-    needs = {"avx2": {"avx2", "fma", "f16c"}, "avx512": avx512, "avx512vnni": avx512 | {"avx512_vnni"}}
+    vnni = avx512 | {"avx512_vnni"}
+    amx = vnni | {"avx512_bf16", "amx_tile", "amx_bf16"}
+    needs = {"avx2": {"avx2", "fma", "f16c"}, "avx512": avx512, "avx512vnni": vnni, "amx": amx}
     return ["scalar", *(isa for isa, need in needs.items() if need <= flags)]
 
 

@@ -29,6 +29,7 @@ static const struct arrangement arrangements[] = {
     {"scalar", YALM_KV_INT8, 1, 16, 1},        {"avx2", YALM_KV_INT8, 2, TOKENS, TOKENS},
     {"avx2", YALM_KV_INT8, 3, 5, 1},           {"avx512", YALM_KV_INT8, 2, 41, 77},
     {"avx512", YALM_KV_INT8, 1, 7, 1},         {"avx512vnni", YALM_KV_INT8, 3, 7, 33},
+    {"amx", YALM_KV_FP32, 2, TOKENS, TOKENS},  {"amx", YALM_KV_FP32, 3, 41, 77},
 };
 
 struct scenario {

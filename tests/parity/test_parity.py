@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from harness import BUILD, VARIANT, built, convert_directory
 
-ISAS = ["scalar", "avx2", "avx512", "avx512vnni"]
+ISAS = ["scalar", "avx2", "avx512", "avx512vnni", "amx"]
 EXACT = 1e-4  # of the logits' range: float32 weights and cache
 HALF = 4e-3  # of the logits' range: keys and values rounded to 11 bits; the largest seen is half of it
 # Of the logits' range: tokens rounded to 11 bits, and sums of 64 products; tokens rounded to 8 bits. The largest seen are 1.7e-2 and 2.1e-2.
