@@ -23,7 +23,7 @@ static const size_t pool_bytes = (size_t)512 << 20; // weights and caches: far m
 
 struct bench {
     const struct cpu_kernels *kernels;
-    const struct half_kernels *half; // float16's or bfloat16's, while these are measured; else NULL
+    const struct half_kernels *half; // float16's or bfloat16's, or tiles, while these are measured; else NULL
     struct team *team;
     int n_threads, rounds;
     const char *only;
@@ -110,6 +110,7 @@ static void matmul(void *context, int thread)
         .y = b->y + rows.first,
         .ldy = b->rows,
         .w = matrix(b, (int)(atomic_load(&b->next) % matrices(b))),
+        .rows = b->rows,
         .first_row = rows.first,
         .last_row = rows.last,
         .cols = b->cols,
@@ -301,6 +302,41 @@ static void measure(struct bench *b, const char *name, void (*work)(void *contex
     fflush(stdout);
 }
 
+// Products in 16 bits, of machines that have them; on those with tiles all are tiles, and the default too.
+enum { HALVES = 3 };
+static const struct {
+    yalm_activations activations;
+    const char *name, *tiles;
+} halves[HALVES] = {{YALM_ACTIVATIONS_INT16, "", "tiles of three"},
+                    {YALM_ACTIVATIONS_FP16, "float16", "tiles of two"},
+                    {YALM_ACTIVATIONS_BF16, "bfloat16", "tiles of one"}};
+
+static void bench_halves(struct bench *b)
+{
+    char name[64];
+    for (int i = 0; i < HALVES; i++) {
+        b->half = half_kernels_select(b->kernels, halves[i].activations);
+        if (!b->half || !b->half->product[b->type])
+            continue;
+        snprintf(name, sizeof name, "matmul %s, %s, %d x %d, n %d", dtype_names[b->type],
+                 b->kernels == &cpu_kernels_amx ? halves[i].tiles : halves[i].name, b->rows, b->cols, b->n);
+        measure(b, name, matmul, 2.0 * b->rows * b->cols * b->n, false);
+    }
+    b->half = NULL;
+}
+
+static void bench_matmul(struct bench *b, enum dtype type, int rows, int cols, int n)
+{
+    char name[64];
+    b->type = type;
+    b->rows = rows;
+    b->cols = cols;
+    b->n = n;
+    snprintf(name, sizeof name, "matmul %s %d x %d, n %d", dtype_names[type], rows, cols, n);
+    measure(b, name, matmul, 2.0 * rows * cols * n, false);
+    bench_halves(b);
+}
+
 static void bench_quant(struct bench *b, enum dtype type, int rows, int cols, int n)
 {
     char name[64];
@@ -319,6 +355,7 @@ static void bench_quant(struct bench *b, enum dtype type, int rows, int cols, in
     b->quant = b->kernels->quant8;
     snprintf(name, sizeof name, "product %s, int8, %d x %d, n %d", dtype_names[type], rows, cols, n);
     measure(b, name, quant_many, 2.0 * rows * cols * n, false);
+    bench_halves(b);
 }
 
 static void bench_matvec(struct bench *b, enum dtype type, int rows, int cols, int n)
@@ -330,32 +367,6 @@ static void bench_matvec(struct bench *b, enum dtype type, int rows, int cols, i
     b->n = n;
     snprintf(name, sizeof name, "matvec %s %d x %d, n %d", dtype_names[type], rows, cols, n);
     measure(b, name, matvec, (double)matrices(b) * rows * cols * (double)dtype_sizes[type], true);
-}
-
-// Products in 16 bits, of machines that have them.
-enum { HALVES = 2 };
-static const struct {
-    yalm_activations activations;
-    const char *name;
-} halves[HALVES] = {{YALM_ACTIVATIONS_FP16, "float16"}, {YALM_ACTIVATIONS_BF16, "bfloat16"}};
-
-static void bench_matmul(struct bench *b, enum dtype type, int rows, int cols, int n)
-{
-    char name[64];
-    b->type = type;
-    b->rows = rows;
-    b->cols = cols;
-    b->n = n;
-    snprintf(name, sizeof name, "matmul %s %d x %d, n %d", dtype_names[type], rows, cols, n);
-    measure(b, name, matmul, 2.0 * rows * cols * n, false);
-    for (int i = 0; i < HALVES; i++) {
-        b->half = half_kernels_select(b->kernels, halves[i].activations);
-        if (!b->half || !b->half->product[type])
-            continue;
-        snprintf(name, sizeof name, "matmul %s, %s, %d x %d, n %d", dtype_names[type], halves[i].name, rows, cols, n);
-        measure(b, name, matmul, 2.0 * rows * cols * n, false);
-    }
-    b->half = NULL;
 }
 
 static void bench_decode(struct bench *b, enum kv_type kv, int group, int head_dim, int n_keys)

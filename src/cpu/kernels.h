@@ -60,7 +60,7 @@ struct half_kernels {
     void (*pack)(void *to, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col);
     void (*product[DTYPE_WEIGHTS])(const struct matmul_args *args); // NULL of types that it does not multiply
     size_t scratch;                                                 // bytes
-    int rows;  // of W that are multiplied together
+    int rows;                                                       // of W that are multiplied together
     int least; // tokens: fewer are multiplied faster by cpu_kernels' matmul(), for converting the weights is most of the work
 
     double (*fma_loop)(long rounds); // as cpu_kernels' fma_loop(), of these multiply-adds
@@ -153,7 +153,7 @@ const struct nomad_kernels *nomad_kernels_select(const struct cpu_kernels *kerne
 // has none (AVX512-FP16 or -BF16, besides VNNI).
 const struct half_kernels *half_kernels_select(const struct cpu_kernels *kernels, yalm_activations activations);
 extern const struct half_kernels *const half_kernels_avx512fp16,
-    *const half_kernels_avx512bf16; // NULL where the compiler has none
+    *const half_kernels_avx512bf16;                                                  // NULL where the compiler has none
 extern const struct half_kernels *const half_kernels_amx[YALM_ACTIVATIONS_BF16 + 1]; // likewise
 
 // The list, best first, NULL-terminated: those that this machine can run.

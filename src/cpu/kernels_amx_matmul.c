@@ -6,7 +6,7 @@
 // are smaller than the rounding of the largest. So float32's accuracy takes 3 tile products with bf16 weights, 5 with fp16, 6 with fp32. A quantised
 // weight, scale · q, has 18 bits: it and the tokens are taken in two parts each, 16 bits, in 3 products. The instruction takes subnormal numbers for 0.
 //
-// Bound by arithmetic: 2 rows cols n operations for each product. Blocks after Goto and van de Geijn (2008): a block of W, (TALL, DEEP), becomes tiles in
+// Bound by arithmetic: 2 rows cols n operations for each product. Blocks after Goto and van de Geijn (2008): a block of W, (TALL, DEEP()), becomes tiles in
 // L2; its pairs of rows' tiles pass over a pair of panels of tokens; sums stay in L2 from block to block of columns, in tiles too.
 #include "cpu/kernels.h"
 
@@ -15,18 +15,20 @@
 #include "cpu/vec_matmul.h"
 
 enum {
-    SIDE = 16,               // rows, pairs of columns, and tokens of a tile
-    STEP = 2 * SIDE,         // columns
-    TILE_BYTES = 64 * SIDE,  // of any tile
-    DEEP = 512,              // columns in a block
-    STEPS = DEEP / STEP,     // of it
-    TALL = 256,              // rows in a block
-    PAIR = 2 * SIDE,         // rows, and tokens, of what is summed in four tiles together
-    MANY = 512,              // tokens in a block
+    SIDE = 16,              // rows, pairs of columns, and tokens of a tile
+    STEP = 2 * SIDE,        // columns
+    TILE_BYTES = 64 * SIDE, // of any tile
+    PAIR = 2 * SIDE,        // rows, and tokens, of what is summed in four tiles together
+    MOST_DEEP = 256,        // columns in a block
+    TALL = 256,             // rows
+    MANY = 512,             // tokens
     MOST_PARTS = 3,
     SUMS_BYTES = TALL * MANY * (int)sizeof(float),
-    TILES_BYTES = TALL * DEEP * MOST_PARTS * (int)sizeof(uint16_t),
+    TILES_BYTES = TALL * MOST_DEEP * MOST_PARTS * (int)sizeof(uint16_t),
 };
+
+// Columns in a block where tokens have so many parts: a pair of panels is to stay in L1.
+#define DEEP(packed) ((packed) == 1 ? MOST_DEEP : MOST_DEEP / 2)
 
 // A panel of packed tokens, SIDE of them: (steps, parts) tiles of (SIDE pairs of columns, SIDE tokens, 2). There is an even number of panels. Panels
 // are an odd number of blocks of 4 KiB apart, so that they do not share the sets of a cache.
@@ -78,7 +80,8 @@ VEC_INLINE void split_group(enum dtype type, int parts, __m512i part[MOST_PARTS]
         return;
     }
     vec rest = vec_mul(scale, _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1));
-    __m512i column = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)quants)); // a byte is two columns, the low four bits first
+    __m512i column =
+        _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)quants)); // a byte is two columns, the low four bits first
     column = _mm512_and_si512(_mm512_or_si512(column, _mm512_slli_epi32(column, 12)), _mm512_set1_epi16(15));
     for (int i = 0; i < parts; i++) {
         const __m256i bits = (__m256i)_mm512_cvtneps_pbh(rest);
@@ -104,7 +107,8 @@ VEC_INLINE void pack_parts(int parts, void *packed, const float *x, ptrdiff_t ld
                     _mm512_store_si512(pairs[p][i], part[p]);
             }
             for (int p = 0; p < parts; p++)
-                transpose((float *)(panel + ((ptrdiff_t)k / STEP * parts + p) * TILE_BYTES), SIDE, pairs[p][0], SIDE, SIDE, SIDE);
+                transpose((float *)(panel + ((ptrdiff_t)k / STEP * parts + p) * TILE_BYTES), SIDE, pairs[p][0], SIDE, SIDE,
+                          SIDE);
         }
     }
 }
@@ -127,39 +131,34 @@ static ptrdiff_t elements_bytes(enum dtype type, ptrdiff_t cols)
     return cols * (ptrdiff_t)dtype_sizes[type];
 }
 
-// Columns [k, k + depth) of a row; `to`: its first tile's.
-VEC_INLINE void convert_row(enum dtype type, int parts, char *to, const struct matmul_args *m, ptrdiff_t row, int k, int depth)
+// Columns [col, col + n) of a row, n <= STEP, in parts.
+VEC_INLINE void split_weights(enum dtype type, int parts, __m512i part[MOST_PARTS], const struct matmul_args *m, ptrdiff_t row,
+                              int col, int n)
 {
-    const uint8_t *from = (const uint8_t *)m->w + row * elements_bytes(type, m->cols) + elements_bytes(type, k);
-    float scales[STEPS];
-    if (dtype_group_bytes[type]) {
-        const ptrdiff_t groups = (ptrdiff_t)quant_groups(m->cols);
-        const uint8_t *all = (const uint8_t *)m->w + m->rows * groups * (ptrdiff_t)dtype_group_bytes[type];
-        vec_store(scales, vec_load_part_as(DTYPE_FP16, all, row * groups + k / QUANT_GROUP, (depth + STEP - 1) / STEP));
+    if (!dtype_group_bytes[type]) {
+        split_elements(type, parts, part, m->w, row * m->cols + col, n);
+        return;
     }
-    for (int c = 0; c < depth; c += STEP, to += parts * TILE_BYTES) {
-        __m512i part[MOST_PARTS];
-        if (dtype_group_bytes[type])
-            split_group(type, parts, part, from + c / QUANT_GROUP * (ptrdiff_t)dtype_group_bytes[type], vec_set(scales[c / STEP]));
-        else
-            split_elements(type, parts, part, from, c, depth - c < STEP ? depth - c : STEP);
-        for (int p = 0; p < parts; p++)
-            _mm512_storeu_si512(to + p * TILE_BYTES, part[p]);
-    }
+    const ptrdiff_t groups = (ptrdiff_t)quant_groups(m->cols), group = row * groups + col / QUANT_GROUP,
+                    bytes = (ptrdiff_t)dtype_group_bytes[type];
+    const uint8_t *quants = m->w;
+    const uint16_t *scales = (const uint16_t *)(quants + m->rows * groups * bytes);
+    split_group(type, parts, part, quants + group * bytes, vec_set(_cvtsh_ss(scales[group])));
 }
 
-// Rows of zeros fill the last pair.
+// Columns [k, k + depth) of rows [r0, r0 + rows). Rows of zeros fill the last pair.
 VEC_INLINE void convert_tiles(enum dtype type, int parts, const struct tiles *a, int r0, int rows, int k, int depth)
 {
-    const ptrdiff_t tall = (ptrdiff_t)(depth + STEP - 1) / STEP * parts * TILE_BYTES;
-    for (ptrdiff_t r = 0; r < (rows + PAIR - 1) / PAIR * PAIR; r++) {
-        char *to = a->w + r / SIDE * tall + r % SIDE * 64;
-        if (r < rows)
-            convert_row(type, parts, to, a->m, r0 + r, k, depth);
-        else
-            for (ptrdiff_t tile = 0; tile < tall; tile += TILE_BYTES)
-                memset(to + tile, 0, 64);
-    }
+    char *to = a->w;
+    for (int r = 0; r < (rows + PAIR - 1) / PAIR * PAIR; r += SIDE)
+        for (int c = 0; c < depth; c += STEP, to += parts * TILE_BYTES)
+            for (int i = 0; i < SIDE; i++) { // in the tiles' order: stores are slow where they jump
+                __m512i part[MOST_PARTS];
+                if (r + i < rows)
+                    split_weights(type, parts, part, a->m, r0 + r + i, k + c, depth - c < STEP ? depth - c : STEP);
+                for (int p = 0; p < parts; p++)
+                    _mm512_store_si512(to + p * TILE_BYTES + i * 64, r + i < rows ? part[p] : _mm512_setzero_si512());
+            }
 }
 
 // ------------------------------------------------------------------------------------------ tiles
@@ -167,12 +166,13 @@ VEC_INLINE void convert_tiles(enum dtype type, int parts, const struct tiles *a,
 // What is fetched while four tiles are summed, a little at each step.
 struct fetches {
     struct block_fetch *w; // of the block of W that comes next, from memory
-    const char *panel;     // what these rows bring of the tokens that come next, from wherever they are: `lines` a step from both panels
+    const char
+        *panel; // what these rows bring of the tokens that come next, from wherever they are: `lines` a step from both panels
     ptrdiff_t apart;
     int lines;
     float *y; // where the sums go in the end, or NULL: (PAIR tokens, ldy)
     ptrdiff_t ldy;
-    int tokens;
+    int tokens, steps;
 };
 
 VEC_INLINE void fetch_step(const struct fetches *f, int step)
@@ -181,7 +181,7 @@ VEC_INLINE void fetch_step(const struct fetches *f, int step)
     for (int i = 0; i < f->lines; i++)
         for (int j = 0; j < 2; j++)
             __builtin_prefetch(f->panel + j * f->apart + (step * (ptrdiff_t)f->lines + i) * 64, 0, 2);
-    for (int t = 2 * step; t < 2 * step + 2 && t < f->tokens; t++) {
+    for (int t = step; t < f->tokens; t += f->steps) {
         __builtin_prefetch(f->y + t * f->ldy, 1);
         __builtin_prefetch(f->y + t * f->ldy + SIDE, 1);
         __builtin_prefetch(f->y + t * f->ldy + PAIR - 1, 1);
@@ -242,11 +242,12 @@ VEC_INLINE void quad_products(int w_parts, int x_parts, const struct quad *q, co
 }
 
 // The block after columns [k, k + depth) of rows [r0, r0 + rows), as fetch_after() has it; `turns`: at how many steps it is fetched.
-VEC_INLINE struct block_fetch fetch_tiles(enum dtype type, const struct matmul_args *m, int r0, int rows, int k, int depth, int turns)
+VEC_INLINE struct block_fetch fetch_tiles(enum dtype type, const struct matmul_args *m, int r0, int rows, int k, int depth,
+                                          int deep, int turns)
 {
     const bool ends = k + depth == m->cols;
     const int first = ends ? r0 + rows : r0, left = ends ? m->last_row - first : rows;
-    const int col = ends ? 0 : k + depth, cols = m->cols - col < DEEP ? m->cols - col : DEEP;
+    const int col = ends ? 0 : k + depth, cols = m->cols - col < deep ? m->cols - col : deep;
     struct block_fetch next = {
         .at = (const char *)m->w + first * elements_bytes(type, m->cols) + elements_bytes(type, col),
         .stride = elements_bytes(type, m->cols),
@@ -267,8 +268,8 @@ static void store_quad(const struct quad *q, float *y, ptrdiff_t ldy, int rows, 
 }
 
 // Rows [r0, r0 + rows), tokens [t0, t0 + tokens), columns [k, k + depth). x_parts of the `packed` parts are used.
-VEC_INLINE void tiles_block(enum dtype type, int w_parts, int x_parts, int packed, const struct tiles *a, int r0, int rows, int t0,
-                            int tokens, int k, int depth)
+VEC_INLINE void tiles_block(enum dtype type, int w_parts, int x_parts, int packed, const struct tiles *a, int r0, int rows,
+                            int t0, int tokens, int k, int depth)
 {
     const struct matmul_args *m = a->m;
     const int steps = (depth + STEP - 1) / STEP, row_pairs = (rows + PAIR - 1) / PAIR, token_pairs = (tokens + PAIR - 1) / PAIR;
@@ -276,7 +277,7 @@ VEC_INLINE void tiles_block(enum dtype type, int w_parts, int x_parts, int packe
     const ptrdiff_t tall = (ptrdiff_t)steps * w_parts * TILE_BYTES;
     const char *panels = (const char *)m->packed + t0 / SIDE * a->panel + (ptrdiff_t)k / STEP * packed * TILE_BYTES;
     convert_tiles(type, w_parts, a, r0, rows, k, depth);
-    struct block_fetch next = fetch_tiles(type, m, r0, rows, k, depth, row_pairs * token_pairs * steps);
+    struct block_fetch next = fetch_tiles(type, m, r0, rows, k, depth, DEEP(packed), row_pairs * token_pairs * steps);
     for (int t = 0; t < token_pairs; t++) {
         const char *x = panels + 2 * t * a->panel;
         for (int r = 0; r < row_pairs; r++) {
@@ -290,16 +291,20 @@ VEC_INLINE void tiles_block(enum dtype type, int w_parts, int x_parts, int packe
                 .steps = steps,
             };
             float *y = m->y + (t0 + (ptrdiff_t)t * PAIR) * m->ldy + (r0 - m->first_row + (ptrdiff_t)r * PAIR);
-            const int left = tokens - t * PAIR < PAIR ? tokens - t * PAIR : PAIR, lines = (packed * TILE_BYTES / 64 + row_pairs - 1) / row_pairs;
+            const int left = tokens - t * PAIR < PAIR ? tokens - t * PAIR : PAIR,
+                      lines = (packed * TILE_BYTES / 64 + row_pairs - 1) / row_pairs;
             const struct fetches fetches = {
                 .w = &next,
-                .panel = (t + 1 < token_pairs ? x + 2 * a->panel : ends ? panels - (ptrdiff_t)k / STEP * packed * TILE_BYTES : panels + steps * packed * TILE_BYTES) +
+                .panel = (t + 1 < token_pairs ? x + 2 * a->panel
+                          : ends              ? panels - (ptrdiff_t)k / STEP * packed * TILE_BYTES
+                                              : panels + steps * packed * TILE_BYTES) +
                          (ptrdiff_t)r * lines * steps * 64,
                 .apart = a->panel,
                 .lines = lines,
                 .y = y,
                 .ldy = m->ldy,
                 .tokens = ends ? left : 0,
+                .steps = steps,
             };
             quad_products(w_parts, x_parts, &quad, &fetches);
             if (ends)
@@ -338,9 +343,10 @@ VEC_INLINE void tiles_matmul(enum dtype type, int w_parts, int x_parts, int pack
     const int per_block = n_blocks ? (pairs + n_blocks - 1) / n_blocks * PAIR : 0;
     for (int t = 0; t < m->n; t += per_block)
         for (int r = m->first_row; r < m->last_row; r += TALL)
-            for (int k = 0; k < m->cols; k += DEEP)
+            for (int k = 0; k < m->cols; k += DEEP(packed))
                 tiles_block(type, w_parts, x_parts, packed, &a, r, m->last_row - r < TALL ? m->last_row - r : TALL, t,
-                            m->n - t < per_block ? m->n - t : per_block, k, m->cols - k < DEEP ? m->cols - k : DEEP);
+                            m->n - t < per_block ? m->n - t : per_block, k,
+                            m->cols - k < DEEP(packed) ? m->cols - k : DEEP(packed));
     _tile_release();
 }
 

@@ -67,7 +67,7 @@ static uint64_t avx512_read_streams(const void *data, size_t bytes, int n_stream
 }
 
 // VNNI changes the quantised products alone, AMX those of many tokens (half_kernels_select()).
-#define TABLE(isa, quants)                                                                                                             \
+#define TABLE(isa, quants)                                                                                                     \
     {                                                                                                                          \
         .name = #isa,                                                                                                          \
         .matvec = {[DTYPE_FP32] = avx512_matvec_fp32,                                                                          \
@@ -81,7 +81,7 @@ static uint64_t avx512_read_streams(const void *data, size_t bytes, int n_stream
                    [DTYPE_BF16] = avx512_matmul_bf16,                                                                          \
                    [DTYPE_FP8] = avx512_matmul_fp8,                                                                            \
                    [DTYPE_FP8_E5M2] = avx512_matmul_fp8_e5m2},                                                                 \
-        .matmul_scratch = MATMUL_SCRATCH, .quant = &quant_kernels_##quants, .quant8 = &quant8_kernels_##quants,                      \
+        .matmul_scratch = MATMUL_SCRATCH, .quant = &quant_kernels_##quants, .quant8 = &quant8_kernels_##quants,                \
         .nomad = &nomad_kernels_avx512,                                                                                        \
         .attend = {[KV_FP16] = avx512_attend_fp16, [KV_FP32] = avx512_attend_fp32, [KV_INT8] = avx512_attend_int8},            \
         .attend_scratch = ATTEND_SCRATCH, .sparse = &sparse_kernels_avx512, .rmsnorm = avx512_rmsnorm, .rope = avx512_rope,    \

@@ -147,7 +147,8 @@ static void carve_activations(struct cpu_state *s, struct carver *c)
     s->sink_sin = carve(c, half, sizeof(float));
     const size_t widest = max_size(max_size(dim, ffn), s->q_dim);
     const int forms = forms_of(s, s->config, s->weights), few = s->kernels->matvec_max;
-    const int fewer = s->half && s->chunk >= s->half->least ? s->half->least - 1 : s->chunk; // tokens that are not taken as halves
+    const int fewer =
+        s->half && s->chunk >= s->half->least ? s->half->least - 1 : s->chunk; // tokens that are not taken as halves
     const int most_packed = forms & FORM_PACKED ? s->chunk : fewer, most_quantised = forms & FORM_QUANTISED ? s->chunk : fewer;
     if (forms & (FORM_PACKED | FORM_FEW_PACKED) && most_packed > few)
         s->packed = carve(c, s->kernels->packed_size(most_packed, (int)widest), sizeof(float));

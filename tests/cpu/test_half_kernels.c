@@ -133,7 +133,7 @@ static void test_shapes(void **state)
 static void test_blocks(void **state)
 {
     struct fixture *f = fixture_of(state);
-    static const int sizes[TYPES][3] = {{275, 31, 50},   {17, 1057, 33}, {9, 70, 1300},  {140, 300, 401},
+    static const int sizes[TYPES][3] = {{275, 31, 50},  {17, 1057, 33},  {9, 70, 1300},  {140, 300, 401},
                                         {300, 530, 40}, {290, 1030, 60}, {33, 1100, 545}};
     for (int i = 0; i < TYPES; i++) {
         if (!half->product[types[i]])
@@ -239,8 +239,8 @@ static int run_form(const char *name, const char *isa, yalm_activations activati
     const bool floats = !half || half->product[DTYPE_FP16]; // else only the first two are of use
     struct CMUnitTest tests[6];
     for (int i = 0; i < 6; i++)
-        tests[i] = (struct CMUnitTest){cases[i].name, half && (floats || i < 2) ? cases[i].run : test_without, fixture_open, fixture_close,
-                                       (void *)(uintptr_t) "auto"};
+        tests[i] = (struct CMUnitTest){cases[i].name, half && (floats || i < 2) ? cases[i].run : test_without, fixture_open,
+                                       fixture_close, (void *)(uintptr_t) "auto"};
     return cmocka_run_group_tests_name(name, tests, NULL, NULL);
 }
 
