@@ -80,7 +80,14 @@ llama_cpp() {
     LLAMA_CPP_BUILD=$package/build/bin
     built "$LLAMA_CPP_BUILD" && return
     fetch llama-cpp-python 0.3.36 832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
-    build $package/vendor/llama.cpp $package/build -DLLAMA_BUILD_EXAMPLES=OFF
+    # Before gcc 13 the intrinsic that configures AMX's tiles does not say that it reads the whole configuration, and llama.cpp crashes.
+    compiler=
+    if grep -qw amx_tile /proc/cpuinfo && [ "$(gcc -dumpversion | cut -d. -f1)" -lt 13 ] && command -v clang++ >/dev/null; then
+        say "llama.cpp is built with clang: this gcc breaks its AMX"
+        compiler="-DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++"
+    fi
+    # shellcheck disable=SC2086 # two words
+    build $package/vendor/llama.cpp $package/build -DLLAMA_BUILD_EXAMPLES=OFF $compiler
 }
 
 # Its archive lacks what the Python package itself does not need: the script that writes common/build-info.cpp, which names the version.
