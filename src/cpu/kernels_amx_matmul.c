@@ -10,7 +10,16 @@
 // L2; its pairs of rows' tiles pass over a pair of panels of tokens; sums stay in L2 from block to block of columns, in tiles too.
 #include "cpu/kernels.h"
 
-#if defined __AMX_BF16__ && !defined __SANITIZE_MEMORY__
+#if defined __AMX_BF16__ || defined __AMXBF16__ // older clang's name
+#define HAS_TILES 1
+#endif
+#if defined __has_feature
+#if __has_feature(memory_sanitizer) // does not know that tiles are stored
+#undef HAS_TILES
+#endif
+#endif
+
+#ifdef HAS_TILES
 #include "cpu/kernels_avx512.h"
 #include "cpu/vec_matmul.h"
 
@@ -198,7 +207,7 @@ struct quad {
     int steps;
 };
 
-// The compiler does not know what memory tile loads and stores touch.
+// gcc 12's intrinsics do not say what memory they read.
 #define MEMORY_BARRIER() __asm__ volatile("" ::: "memory")
 
 VEC_INLINE void quad_products(int w_parts, int x_parts, const struct quad *q, const struct fetches *fetches)
@@ -377,8 +386,9 @@ static double tiles_loop(long rounds)
         tiles_matmul(dtype, w_parts, x_parts, packed, args);                                                                   \
     }
 
-// Tokens in `parts`; weights of each type in as many as are given; two of the tokens' parts at most with quantised ones.
-#define FORM(form, parts, fp32_parts, fp16_parts, quant_parts)                                                                 \
+// Tokens in `parts`, not fewer than `fewest`: these are multiplied faster without tiles. Weights of each type in as many parts as are given; two of the
+// tokens' parts at most with quantised ones.
+#define FORM(form, parts, fp32_parts, fp16_parts, quant_parts, fewest)                                                         \
     PRODUCT(form, fp32, DTYPE_FP32, fp32_parts, parts, parts)                                                                  \
     PRODUCT(form, fp16, DTYPE_FP16, fp16_parts, parts, parts)                                                                  \
     PRODUCT(form, bf16, DTYPE_BF16, 1, parts, parts)                                                                           \
@@ -399,14 +409,14 @@ static double tiles_loop(long rounds)
         .pack = form##_pack,                                                                                                   \
         .product = {form##_fp32, form##_fp16, form##_bf16, form##_fp8, form##_fp8_e5m2, form##_q8, form##_q4},                 \
         .scratch = SUMS_BYTES + TILES_BYTES,                                                                                   \
-        .least = 9,                                                                                                            \
+        .least = fewest,                                                                                                       \
         .rows = TALL,                                                                                                          \
         .fma_loop = tiles_loop,                                                                                                \
     };
 
-FORM(tiles_of_three, 3, 3, 2, 2)
-FORM(tiles_of_two, 2, 2, 2, 2)
-FORM(tiles_of_one, 1, 1, 1, 1)
+FORM(tiles_of_three, 3, 3, 2, 2, SIDE + 1)
+FORM(tiles_of_two, 2, 2, 2, 2, SIDE + 1)
+FORM(tiles_of_one, 1, 1, 1, 1, 9)
 
 // Tokens as bytes: bfloat16 rounds them no more than that, but only where they would be bytes.
 static const struct half_kernels tiles_of_bytes = {
@@ -415,7 +425,7 @@ static const struct half_kernels tiles_of_bytes = {
     .product = {[DTYPE_Q8] = tiles_of_one_q8, [DTYPE_Q4] = tiles_of_one_q4},
     .scratch = SUMS_BYTES + TILES_BYTES,
     .rows = TALL,
-    .least = 9,
+    .least = PAIR + 1, // bytes are as fast by VNNI until then
     .fma_loop = tiles_loop,
 };
 

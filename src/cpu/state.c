@@ -201,6 +201,9 @@ static yalm_status state_sizes(struct cpu_state *s, const struct backend_plan *p
         return error_set(error, YALM_USAGE, "instruction set '%s' is not one that this machine has", plan->options->isa);
     s->quant = plan->options->activations == YALM_ACTIVATIONS_INT8 ? s->kernels->quant8 : s->kernels->quant;
     s->half = half_kernels_select(s->kernels, plan->options->activations);
+    // Tiles of quantised weights take two of tokens' parts: without other weights there is no need of a third.
+    if (s->half && plan->options->activations == YALM_ACTIVATIONS_INT16 && !(forms_of(s, config, s->weights) & FORM_FEW_PACKED))
+        s->half = half_kernels_select(s->kernels, YALM_ACTIVATIONS_FP16);
     s->streams = memory_streams();
     s->q_dim = config->n_heads * config->head_dim;
     s->kv_dim = config->n_kv_heads * config->head_dim;
