@@ -161,7 +161,7 @@ VEC_INLINE void convert_tiles(enum dtype type, int parts, const struct tiles *a,
     char *to = a->w;
     for (int r = 0; r < (rows + PAIR - 1) / PAIR * PAIR; r += SIDE)
         for (int c = 0; c < depth; c += STEP, to += parts * TILE_BYTES)
-            for (int i = 0; i < SIDE; i++) { // in the tiles' order: stores are slow where they jump
+            for (int i = 0; i < SIDE; i++) {
                 __m512i part[MOST_PARTS];
                 if (r + i < rows)
                     split_weights(type, parts, part, a->m, r0 + r + i, k + c, depth - c < STEP ? depth - c : STEP);
@@ -176,10 +176,10 @@ VEC_INLINE void convert_tiles(enum dtype type, int parts, const struct tiles *a,
 struct fetches {
     struct block_fetch *w; // of the block of W that comes next, from memory
     const char
-        *panel; // what these rows bring of the tokens that come next, from wherever they are: `lines` a step from both panels
-    ptrdiff_t apart;
+        *panel;      // these rows' share of the tokens that come next, from wherever they are: `lines` a step from both panels
+    ptrdiff_t apart; // of the panels, bytes
     int lines;
-    float *y; // where the sums go in the end, or NULL: (PAIR tokens, ldy)
+    float *y; // where the sums go in the end: (tokens, ldy); in the last block, else no tokens
     ptrdiff_t ldy;
     int tokens, steps;
 };
@@ -263,7 +263,7 @@ VEC_INLINE struct block_fetch fetch_tiles(enum dtype type, const struct matmul_a
         .bytes = elements_bytes(type, cols),
         .rows = left < TALL ? left : TALL,
     };
-    next.rate = (int)((next.rows * ((next.bytes + 63) / 64) + turns - 1) / turns);
+    next.rate = turns > 0 ? (int)((next.rows * ((next.bytes + 63) / 64) + turns - 1) / turns) : 0;
     return next;
 }
 
