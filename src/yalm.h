@@ -200,7 +200,7 @@ typedef struct yalm_hybrid {
 typedef struct yalm_session_options {
     const char
         *device;     // "cpu"; "cuda", an NVIDIA GPU; "auto": cuda where a GPU can run this model with these options, else cpu
-    const char *isa; // CPU: "auto", "scalar", "avx2", "avx512", "avx512vnni"
+    const char *isa; // CPU: "auto", "scalar", "avx2", "avx512", "avx512vnni", "amx"
     int n_threads;   // 0: physical cores in the affinity mask, at most the cgroup's CPU quota
     int n_threads_batch; // for batches of several tokens, which are bound by arithmetic; 0: as n_threads
     bool pin;            // each thread stays on a core of its own; the thread that opens the session is the first
