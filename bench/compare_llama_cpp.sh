@@ -80,9 +80,10 @@ llama_cpp() {
     LLAMA_CPP_BUILD=$package/build/bin
     built "$LLAMA_CPP_BUILD" && return
     fetch llama-cpp-python 0.3.36 832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
-    # Before gcc 13 the intrinsic that configures AMX's tiles does not say that it reads the whole configuration, and llama.cpp crashes.
+    # gcc 12's intrinsic that configures AMX's tiles does not say that it reads the whole configuration, and llama.cpp crashes.
     compiler=
-    if grep -qw amx_tile /proc/cpuinfo && [ "$(gcc -dumpversion | cut -d. -f1)" -lt 13 ] && command -v clang++ >/dev/null; then
+    if grep -qw amx_tile /proc/cpuinfo && [ "$(gcc -dumpversion 2>/dev/null | cut -d. -f1)" = 12 ]; then
+        command -v clang++ >/dev/null || fail "this gcc breaks llama.cpp's AMX: install clang and libomp-dev, or try --peer ik_llama.cpp"
         say "llama.cpp is built with clang: this gcc breaks its AMX"
         compiler="-DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++"
     fi
