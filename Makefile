@@ -53,7 +53,7 @@ ISA_avx2   := -mavx2 -mfma -mf16c
 ISA_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -mprefer-vector-width=512
 # What not every compiler has, by the ends of names; such a file has no kernels then.
 ISA_MORE   := $(foreach isa,avx512fp16 avx512bf16,$(if $(shell echo | $(CC) -m$(isa) -E -x c - >/dev/null 2>&1 && echo yes),$(isa)))
-ISA_amx    := $(ISA_avx512) -mavx512vnni $(if $(shell echo | $(CC) -mamx-tile -mamx-bf16 -mavx512bf16 -E -x c - >/dev/null 2>&1 && echo yes),-mamx-tile -mamx-bf16 -mavx512bf16)
+ISA_amx    := $(ISA_avx512) -mavx512vnni $(if $(shell echo | $(CC) -mamx-tile -mamx-bf16 -mamx-int8 -mavx512bf16 -E -x c - >/dev/null 2>&1 && echo yes),-mamx-tile -mamx-bf16 -mamx-int8 -mavx512bf16)
 isa_flags   = $(if $(findstring _amx,$(1)),$(ISA_amx)) $(foreach isa,$(ISA_MORE),$(if $(findstring _$(isa),$(1)),-m$(isa))) $(if $(findstring _avx512vnni,$(1)),-mavx512vnni) $(if $(findstring _avx512vbmi,$(1)),-mavx512vnni -mavx512vbmi) $(if $(findstring _avx2,$(1)),$(ISA_avx2),$(if $(findstring _avx512,$(1)),$(ISA_avx512)))
 # The fuzzers feed what reads input, the emulated builds test the CUDA half. Instrumented kernels of the CPU's take minutes to compile.
 c_flags     = $(if $(and $(filter fuzz emulated-%,$(VARIANT)),$(findstring /kernels_,$(1))),-O1 -g,$(CFLAGS))

@@ -95,7 +95,7 @@ static void matvec(void *context, int thread)
 static void pack(void *context, int thread)
 {
     struct bench *b = context;
-    const struct span cols = share_of(b, thread, b->cols, 128);
+    const struct span cols = share_of(b, thread, b->cols, HALF_BLOCK);
     if (b->half)
         b->half->pack(b->packed, b->x, b->cols, b->n, b->cols, cols.first, cols.last);
     else
@@ -303,19 +303,21 @@ static void measure(struct bench *b, const char *name, void (*work)(void *contex
 }
 
 // Products in 16 bits, of machines that have them; on those with tiles all are tiles, and the default too.
-enum { HALVES = 3 };
+enum { HALVES = 4 };
 static const struct {
     yalm_activations activations;
+    bool quantised;
     const char *name, *tiles;
-} halves[HALVES] = {{YALM_ACTIVATIONS_INT16, "", "tiles of three"},
-                    {YALM_ACTIVATIONS_FP16, "float16", "tiles of two"},
-                    {YALM_ACTIVATIONS_BF16, "bfloat16", "tiles of one"}};
+} halves[HALVES] = {{YALM_ACTIVATIONS_INT16, false, "", "tiles of three"},
+                    {YALM_ACTIVATIONS_FP16, false, "float16", "tiles of two"},
+                    {YALM_ACTIVATIONS_BF16, false, "bfloat16", "tiles of one"},
+                    {YALM_ACTIVATIONS_INT16, true, "", "tiles of bytes"}};
 
 static void bench_halves(struct bench *b)
 {
     char name[64];
     for (int i = 0; i < HALVES; i++) {
-        b->half = half_kernels_select(b->kernels, halves[i].activations);
+        b->half = half_kernels_select(b->kernels, halves[i].activations, halves[i].quantised);
         if (!b->half || !b->half->product[b->type])
             continue;
         snprintf(name, sizeof name, "matmul %s, %s, %d x %d, n %d", dtype_names[b->type],
@@ -478,7 +480,7 @@ static bool set_up(struct bench *b, yalm_error *error)
     b->y = random_floats(MAX_TOKENS * most_rows);
     size_t of_halves = 0, half_scratch = 0;
     for (int i = 0; i < HALVES; i++) {
-        const struct half_kernels *half = half_kernels_select(b->kernels, halves[i].activations);
+        const struct half_kernels *half = half_kernels_select(b->kernels, halves[i].activations, halves[i].quantised);
         const size_t size = half ? half->size(MAX_TOKENS, (int)most_cols) : 0, scratch = half ? half->scratch : 0;
         of_halves = size > of_halves ? size : of_halves;
         half_scratch = scratch > half_scratch ? scratch : half_scratch;

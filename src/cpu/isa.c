@@ -32,10 +32,10 @@ static bool has_avx512bf16(void)
 static bool has_amx(void)
 {
     enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 }; // arch_prctl's ARCH_REQ_XCOMP_PERM, and the component
-    const unsigned bf16 = 1u << 22, tile = 1u << 24;
+    const unsigned bf16 = 1u << 22, tile = 1u << 24, int8 = 1u << 25;
     unsigned a, b, c, d;
     return half_kernels_amx[YALM_ACTIVATIONS_INT16] && __get_cpuid_count(7, 0, &a, &b, &c, &d) && d & bf16 && d & tile &&
-           has_avx512bf16() && syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+           d & int8 && has_avx512bf16() && syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
 }
 
 static bool has_vnni(const struct cpu_kernels *kernels)
@@ -96,10 +96,10 @@ const struct nomad_kernels *nomad_kernels_select(const struct cpu_kernels *kerne
     return kernels->nomad;
 }
 
-const struct half_kernels *half_kernels_select(const struct cpu_kernels *kernels, yalm_activations activations)
+const struct half_kernels *half_kernels_select(const struct cpu_kernels *kernels, yalm_activations activations, bool quantised)
 {
     if (kernels == &cpu_kernels_amx)
-        return half_kernels_amx[activations];
+        return quantised && activations == YALM_ACTIVATIONS_INT16 ? half_kernels_amx_quant : half_kernels_amx[activations];
     if (kernels != &cpu_kernels_avx512vnni)
         return NULL;
     if (activations == YALM_ACTIVATIONS_FP16)

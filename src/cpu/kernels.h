@@ -53,10 +53,12 @@ struct quant_kernels {
 
 // Y = X Wᵀ of more tokens than matvec takes in 16 bits: by float16 multiply-adds, whose sums are carried to float32 every few columns, tokens and
 // weights rounded after powers of two have brought each block of a row's columns into range; or by bfloat16 dot products with float32 sums; or by tiles of
-// bfloat16 with float32 sums, where tokens and weights may have several parts, and then lose nothing (kernels_amx_matmul.c).
+// bfloat16 with float32 sums, where tokens and weights may have several parts, and then lose nothing (kernels_amx_matmul.c); or by tiles of bytes,
+// where quantised weights and tokens are 16-bit integers (kernels_amx_quant.c).
+enum { HALF_BLOCK = 256 };
 struct half_kernels {
     size_t (*size)(int n, int cols); // bytes of n packed tokens
-    // Packs tokens, columns [first_col, last_col): both multiples of 128, or last_col = cols. x: (n, ldx).
+    // Packs tokens, columns [first_col, last_col): both multiples of HALF_BLOCK, or last_col = cols. x: (n, ldx).
     void (*pack)(void *to, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col);
     void (*product[DTYPE_WEIGHTS])(const struct matmul_args *args); // NULL of types that it does not multiply
     size_t scratch;                                                 // bytes
@@ -150,11 +152,11 @@ const struct cpu_kernels *cpu_kernels_select(const char *isa);
 const struct nomad_kernels *nomad_kernels_select(const struct cpu_kernels *kernels);
 
 // For activations fp16 or bf16, and of "amx" for all: see there. NULL of others, and where these kernels' machine, or the compiler that built this,
-// has none (AVX512-FP16 or -BF16, besides VNNI).
-const struct half_kernels *half_kernels_select(const struct cpu_kernels *kernels, yalm_activations activations);
+// has none (AVX512-FP16 or -BF16, besides VNNI). `quantised`: no weights are to be multiplied but q8's and q4's.
+const struct half_kernels *half_kernels_select(const struct cpu_kernels *kernels, yalm_activations activations, bool quantised);
 extern const struct half_kernels *const half_kernels_avx512fp16,
-    *const half_kernels_avx512bf16;                                                  // NULL where the compiler has none
-extern const struct half_kernels *const half_kernels_amx[YALM_ACTIVATIONS_BF16 + 1]; // likewise
+    *const half_kernels_avx512bf16; // NULL where the compiler has none
+extern const struct half_kernels *const half_kernels_amx[YALM_ACTIVATIONS_BF16 + 1], *const half_kernels_amx_quant; // likewise
 
 // The list, best first, NULL-terminated: those that this machine can run.
 const struct cpu_kernels *const *cpu_kernels_usable(void);

@@ -6,31 +6,13 @@
 // are smaller than the rounding of the largest. So float32's accuracy takes 3 tile products with bf16 weights, 5 with fp16, 6 with fp32. A quantised
 // weight, scale · q, has 18 bits: it and the tokens are taken in two parts each, 16 bits, in 3 products. The instruction takes subnormal numbers for 0.
 //
-// Bound by arithmetic: 2 rows cols n operations for each product. Blocks after Goto and van de Geijn (2008): a block of W, (TALL, DEEP()), becomes tiles in
-// L2; its pairs of rows' tiles pass over a pair of panels of tokens; sums stay in L2 from block to block of columns, in tiles too.
-#include "cpu/kernels.h"
-
-#if defined __AMX_BF16__ || defined __AMXBF16__ // older clang's name
-#define HAS_TILES 1
-#endif
-#if defined __has_feature
-#if __has_feature(memory_sanitizer) // does not know that tiles are stored
-#undef HAS_TILES
-#endif
-#endif
+// Bound by arithmetic: 2 rows cols n operations for each product. Blocks: vec_tiles.h; of (TALL, DEEP()) elements of W.
+#include "cpu/vec_tiles.h"
 
 #ifdef HAS_TILES
-#include "cpu/kernels_avx512.h"
-#include "cpu/vec_matmul.h"
-
 enum {
-    SIDE = 16,              // rows, pairs of columns, and tokens of a tile
-    STEP = 2 * SIDE,        // columns
-    TILE_BYTES = 64 * SIDE, // of any tile
-    PAIR = 2 * SIDE,        // rows, and tokens, of what is summed in four tiles together
-    MOST_DEEP = 256,        // columns in a block
-    TALL = 256,             // rows
-    MANY = 512,             // tokens
+    STEP = 2 * SIDE,        // columns of a tile
+    MOST_DEEP = HALF_BLOCK, // columns in a block
     MOST_PARTS = 3,
     SUMS_BYTES = TALL * MANY * (int)sizeof(float),
     TILES_BYTES = TALL * MOST_DEEP * MOST_PARTS * (int)sizeof(uint16_t),
@@ -39,17 +21,15 @@ enum {
 // Columns in a block where tokens have so many parts: a pair of panels is to stay in L1.
 #define DEEP(packed) ((packed) == 1 ? MOST_DEEP : MOST_DEEP / 2)
 
-// A panel of packed tokens, SIDE of them: (steps, parts) tiles of (SIDE pairs of columns, SIDE tokens, 2). There is an even number of panels. Panels
-// are an odd number of blocks of 4 KiB apart, so that they do not share the sets of a cache.
-static ptrdiff_t panel_tiles(int cols, int parts)
+// A panel of packed tokens, SIDE of them: (steps, parts) tiles of (SIDE pairs of columns, SIDE tokens, 2). There is an even number of panels.
+static ptrdiff_t panel_bytes(int cols, int parts)
 {
-    const ptrdiff_t tiles = ((ptrdiff_t)cols + STEP - 1) / STEP * parts, page = 4096 / TILE_BYTES;
-    return ((tiles + page - 1) / page | 1) * page;
+    return odd_pages(((ptrdiff_t)cols + STEP - 1) / STEP * parts * TILE_BYTES);
 }
 
 VEC_INLINE size_t tiles_size(int parts, int n, int cols)
 {
-    return (size_t)((n + (ptrdiff_t)PAIR - 1) / PAIR * 2 * panel_tiles(cols, parts) * TILE_BYTES);
+    return (size_t)((n + (ptrdiff_t)PAIR - 1) / PAIR * 2 * panel_bytes(cols, parts));
 }
 
 // 32 columns as bfloat16, in their order, in parts: the first is the nearest, each other the rest's.
@@ -105,7 +85,7 @@ VEC_INLINE void pack_parts(int parts, void *packed, const float *x, ptrdiff_t ld
 {
     _Alignas(64) float pairs[MOST_PARTS][SIDE][SIDE]; // of bfloat16; they are only moved
     for (ptrdiff_t t = 0; t < (n + PAIR - 1) / PAIR * PAIR; t += SIDE) {
-        char *panel = (char *)packed + t / SIDE * panel_tiles(cols, parts) * TILE_BYTES;
+        char *panel = (char *)packed + t / SIDE * panel_bytes(cols, parts);
         const int tokens = n - t < 0 ? 0 : n - t < SIDE ? (int)(n - t) : SIDE;
         memset(pairs, 0, sizeof pairs);
         for (int k = first_col; k < last_col; k += STEP) {
@@ -116,8 +96,8 @@ VEC_INLINE void pack_parts(int parts, void *packed, const float *x, ptrdiff_t ld
                     _mm512_store_si512(pairs[p][i], part[p]);
             }
             for (int p = 0; p < parts; p++)
-                transpose((float *)(panel + ((ptrdiff_t)k / STEP * parts + p) * TILE_BYTES), SIDE, pairs[p][0], SIDE, SIDE,
-                          SIDE);
+                transpose_tile((float *)(panel + ((ptrdiff_t)k / STEP * parts + p) * TILE_BYTES), SIDE, pairs[p][0], SIDE,
+                               SIDE);
         }
     }
 }
@@ -131,14 +111,6 @@ struct tiles {
     char *w;     // (TALL / SIDE, steps, parts) tiles of (SIDE rows, STEP columns)
     ptrdiff_t panel;
 };
-
-// Bytes from row to row, and of `cols` columns; scales are elsewhere.
-static ptrdiff_t elements_bytes(enum dtype type, ptrdiff_t cols)
-{
-    if (dtype_group_bytes[type])
-        return (ptrdiff_t)quant_groups((int)cols) * (ptrdiff_t)dtype_group_bytes[type];
-    return cols * (ptrdiff_t)dtype_sizes[type];
-}
 
 // Columns [col, col + n) of a row, n <= STEP, in parts.
 VEC_INLINE void split_weights(enum dtype type, int parts, __m512i part[MOST_PARTS], const struct matmul_args *m, ptrdiff_t row,
@@ -172,31 +144,6 @@ VEC_INLINE void convert_tiles(enum dtype type, int parts, const struct tiles *a,
 
 // ------------------------------------------------------------------------------------------ tiles
 
-// What is fetched while four tiles are summed, a little at each step.
-struct fetches {
-    struct block_fetch *w; // of the block of W that comes next, from memory
-    const char
-        *panel;      // these rows' share of the tokens that come next, from wherever they are: `lines` a step from both panels
-    ptrdiff_t apart; // of the panels, bytes
-    int lines;
-    float *y; // where the sums go in the end: (tokens, ldy); in the last block, else no tokens
-    ptrdiff_t ldy;
-    int tokens, steps;
-};
-
-VEC_INLINE void fetch_step(const struct fetches *f, int step)
-{
-    fetch_block(f->w, f->w->rate);
-    for (int i = 0; i < f->lines; i++)
-        for (int j = 0; j < 2; j++)
-            __builtin_prefetch(f->panel + j * f->apart + (step * (ptrdiff_t)f->lines + i) * 64, 0, 2);
-    for (int t = step; t < f->tokens; t += f->steps) {
-        __builtin_prefetch(f->y + t * f->ldy, 1);
-        __builtin_prefetch(f->y + t * f->ldy + SIDE, 1);
-        __builtin_prefetch(f->y + t * f->ldy + PAIR - 1, 1);
-    }
-}
-
 // Four tiles of sums = or += a pair of row tiles times a pair of panels. Strides in bytes.
 struct quad {
     float *sums[2]; // of each row tile: its first token tile; the second follows
@@ -206,9 +153,6 @@ struct quad {
     ptrdiff_t x_step;
     int steps;
 };
-
-// gcc 12's intrinsics do not say what memory they read.
-#define MEMORY_BARRIER() __asm__ volatile("" ::: "memory")
 
 VEC_INLINE void quad_products(int w_parts, int x_parts, const struct quad *q, const struct fetches *fetches)
 {
@@ -250,32 +194,6 @@ VEC_INLINE void quad_products(int w_parts, int x_parts, const struct quad *q, co
     MEMORY_BARRIER();
 }
 
-// The block after columns [k, k + depth) of rows [r0, r0 + rows), as fetch_after() has it; `turns`: at how many steps it is fetched.
-VEC_INLINE struct block_fetch fetch_tiles(enum dtype type, const struct matmul_args *m, int r0, int rows, int k, int depth,
-                                          int deep, int turns)
-{
-    const bool ends = k + depth == m->cols;
-    const int first = ends ? r0 + rows : r0, left = ends ? m->last_row - first : rows;
-    const int col = ends ? 0 : k + depth, cols = m->cols - col < deep ? m->cols - col : deep;
-    struct block_fetch next = {
-        .at = (const char *)m->w + first * elements_bytes(type, m->cols) + elements_bytes(type, col),
-        .stride = elements_bytes(type, m->cols),
-        .bytes = elements_bytes(type, cols),
-        .rows = left < TALL ? left : TALL,
-    };
-    next.rate = turns > 0 ? (int)((next.rows * ((next.bytes + 63) / 64) + turns - 1) / turns) : 0;
-    return next;
-}
-
-// y (tokens, rows) = the four tiles, turned round.
-static void store_quad(const struct quad *q, float *y, ptrdiff_t ldy, int rows, int tokens)
-{
-    for (int i = 0; i * SIDE < rows; i++)
-        for (int j = 0; j * SIDE < tokens; j++)
-            transpose(y + j * SIDE * ldy + (ptrdiff_t)i * SIDE, ldy, q->sums[i] + j * SIDE * SIDE, SIDE,
-                      rows - i * SIDE < SIDE ? rows - i * SIDE : SIDE, tokens - j * SIDE < SIDE ? tokens - j * SIDE : SIDE);
-}
-
 // Rows [r0, r0 + rows), tokens [t0, t0 + tokens), columns [k, k + depth). x_parts of the `packed` parts are used.
 VEC_INLINE void tiles_block(enum dtype type, int w_parts, int x_parts, int packed, const struct tiles *a, int r0, int rows,
                             int t0, int tokens, int k, int depth)
@@ -284,7 +202,21 @@ VEC_INLINE void tiles_block(enum dtype type, int w_parts, int x_parts, int packe
     const int steps = (depth + STEP - 1) / STEP, row_pairs = (rows + PAIR - 1) / PAIR, token_pairs = (tokens + PAIR - 1) / PAIR;
     const bool ends = k + depth == m->cols;
     const ptrdiff_t tall = (ptrdiff_t)steps * w_parts * TILE_BYTES;
-    const char *panels = (const char *)m->packed + t0 / SIDE * a->panel + (ptrdiff_t)k / STEP * packed * TILE_BYTES;
+    const char *first = (const char *)m->packed + t0 / SIDE * a->panel,
+               *panels = first + (ptrdiff_t)k / STEP * packed * TILE_BYTES;
+    const struct block block = {
+        .m = m,
+        .r0 = r0,
+        .rows = rows,
+        .t0 = t0,
+        .tokens = tokens,
+        .ends = ends,
+        .steps = steps,
+        .step_lines = packed * TILE_BYTES / 64,
+        .panel = a->panel,
+        .x = panels,
+        .x_after = ends ? first : panels + steps * packed * TILE_BYTES,
+    };
     convert_tiles(type, w_parts, a, r0, rows, k, depth);
     struct block_fetch next = fetch_tiles(type, m, r0, rows, k, depth, DEEP(packed), row_pairs * token_pairs * steps);
     for (int t = 0; t < token_pairs; t++) {
@@ -299,44 +231,12 @@ VEC_INLINE void tiles_block(enum dtype type, int w_parts, int x_parts, int packe
                 .x_step = packed * TILE_BYTES,
                 .steps = steps,
             };
-            float *y = m->y + (t0 + (ptrdiff_t)t * PAIR) * m->ldy + (r0 - m->first_row + (ptrdiff_t)r * PAIR);
-            const int left = tokens - t * PAIR < PAIR ? tokens - t * PAIR : PAIR,
-                      lines = (packed * TILE_BYTES / 64 + row_pairs - 1) / row_pairs;
-            const struct fetches fetches = {
-                .w = &next,
-                .panel = (t + 1 < token_pairs ? x + 2 * a->panel
-                          : ends              ? panels - (ptrdiff_t)k / STEP * packed * TILE_BYTES
-                                              : panels + steps * packed * TILE_BYTES) +
-                         (ptrdiff_t)r * lines * steps * 64,
-                .apart = a->panel,
-                .lines = lines,
-                .y = y,
-                .ldy = m->ldy,
-                .tokens = ends ? left : 0,
-                .steps = steps,
-            };
+            const struct fetches fetches = block_fetches(&block, &next, t, r);
             quad_products(w_parts, x_parts, &quad, &fetches);
-            if (ends)
-                store_quad(&quad, y, m->ldy, rows - r * PAIR < PAIR ? rows - r * PAIR : PAIR, left);
+            for (int i = 0; ends && i < 4; i++)
+                store_tile(fetches.y, m->ldy, i, quad.sums[i / 2] + i % 2 * SIDE * SIDE, rows - r * PAIR, tokens - t * PAIR);
         }
     }
-}
-
-// Eight tiles of 16 rows of 64 bytes. They are given back at the end: what they hold would be saved at every switch of threads.
-static void configure_tiles(void)
-{
-    struct {
-        uint8_t palette, start_row, reserved[14];
-        uint16_t row_bytes[16];
-        uint8_t rows[16];
-    } config = {.palette = 1};
-    for (int i = 0; i < 8; i++) {
-        config.row_bytes[i] = 64;
-        config.rows[i] = SIDE;
-    }
-    __asm__ volatile("ldtilecfg %0"
-                     :
-                     : "m"(config)); // gcc 12's intrinsic says that it reads the first 8 bytes, and the others may go unwritten
 }
 
 VEC_INLINE void tiles_matmul(enum dtype type, int w_parts, int x_parts, int packed, const struct matmul_args *m)
@@ -345,12 +245,10 @@ VEC_INLINE void tiles_matmul(enum dtype type, int w_parts, int x_parts, int pack
         .m = m,
         .sums = m->scratch,
         .w = (char *)m->scratch + SUMS_BYTES,
-        .panel = panel_tiles(m->cols, packed) * TILE_BYTES,
+        .panel = panel_bytes(m->cols, packed),
     };
     configure_tiles();
-    // Token blocks of about equal size, in whole pairs.
-    const int n_blocks = (m->n + MANY - 1) / MANY, pairs = (m->n + PAIR - 1) / PAIR;
-    const int per_block = n_blocks ? (pairs + n_blocks - 1) / n_blocks * PAIR : 0;
+    const int per_block = tokens_a_block(m->n);
     for (int t = 0; t < m->n; t += per_block)
         for (int r = m->first_row; r < m->last_row; r += TALL)
             for (int k = 0; k < m->cols; k += DEEP(packed))

@@ -28,7 +28,7 @@ void matmul_pack(struct cpu_state *s, struct member *me, int forms, const float 
         for (struct span span; team_claim(me, pack ? cols : 0, 128, &span);)
             s->kernels->pack_tokens(s->packed, x, cols, n, cols, span.first, span.last);
     if (forms & FORM_HALVES && s->chunk >= s->half->least)
-        for (struct span span; team_claim(me, halves ? cols : 0, 128, &span);)
+        for (struct span span; team_claim(me, halves ? cols : 0, HALF_BLOCK, &span);)
             s->half->pack(s->halves, x, cols, n, cols, span.first, span.last);
     if (forms & (FORM_QUANTISED | FORM_FEW_QUANTISED))
         for (struct span span; team_claim(me, quantise ? cols : 0, n > few ? 128 : QUANTISE_COLS, &span);)

@@ -200,10 +200,8 @@ static yalm_status state_sizes(struct cpu_state *s, const struct backend_plan *p
     if (!s->kernels)
         return error_set(error, YALM_USAGE, "instruction set '%s' is not one that this machine has", plan->options->isa);
     s->quant = plan->options->activations == YALM_ACTIVATIONS_INT8 ? s->kernels->quant8 : s->kernels->quant;
-    s->half = half_kernels_select(s->kernels, plan->options->activations);
-    // Tiles of quantised weights take two of tokens' parts: without other weights there is no need of a third.
-    if (s->half && plan->options->activations == YALM_ACTIVATIONS_INT16 && !(forms_of(s, config, s->weights) & FORM_FEW_PACKED))
-        s->half = half_kernels_select(s->kernels, YALM_ACTIVATIONS_FP16);
+    const bool quantised = !(forms_of(s, config, s->weights) & FORM_PACKED); // no kernels of halves yet
+    s->half = half_kernels_select(s->kernels, plan->options->activations, quantised);
     s->streams = memory_streams();
     s->q_dim = config->n_heads * config->head_dim;
     s->kv_dim = config->n_kv_heads * config->head_dim;
@@ -238,7 +236,7 @@ static yalm_status activations_resolve(const struct model_config *config, const 
 {
     const bool halves = activations == YALM_ACTIVATIONS_FP16 || activations == YALM_ACTIVATIONS_BF16;
     const char *name = activations == YALM_ACTIVATIONS_FP16 ? "fp16" : "bf16";
-    const struct cpu_state s = {.half = half_kernels_select(kernels, activations)};
+    const struct cpu_state s = {.half = half_kernels_select(kernels, activations, false)};
     const int forms = forms_of(&s, config, weights);
     if (activations == YALM_ACTIVATIONS_INT8 && !(forms & (FORM_QUANTISED | FORM_FEW_QUANTISED)))
         return error_set(error, YALM_USAGE,
@@ -246,7 +244,7 @@ static yalm_status activations_resolve(const struct model_config *config, const 
     if (halves && !s.half)
         return error_set(error, YALM_USAGE, "activations: found %s, which needs AVX512-%s: %s", name,
                          activations == YALM_ACTIVATIONS_FP16 ? "FP16" : "BF16",
-                         half_kernels_select(cpu_kernels_select("auto"), activations)
+                         half_kernels_select(cpu_kernels_select("auto"), activations, false)
                              ? "with --isa auto this machine has it"
                              : "this machine, or this build, has none");
     if (halves && !(forms & FORM_HALVES))

@@ -1,9 +1,9 @@
-// Products by float16 multiply-adds, by bfloat16 dot products, and by tiles of bfloat16 in one to three parts, against a double-precision reference, at
-// awkward sizes and magnitudes. Each is skipped where the machine has none.
+// Products by float16 multiply-adds, by bfloat16 dot products, by tiles of bfloat16 in one to three parts, and by tiles of bytes, against a double-precision
+// reference, at awkward sizes and magnitudes. Each is skipped where the machine has none.
 #include "kernels_testing.h"
 
 static yalm_activations form;
-static bool tiled;
+static bool tiled, fixed;               // by tiles; of which 16-bit integers
 static const struct half_kernels *half; // of that form
 
 static const enum dtype types[] = {DTYPE_FP16, DTYPE_BF16, DTYPE_FP8, DTYPE_FP8_E5M2, DTYPE_FP32, DTYPE_Q8, DTYPE_Q4};
@@ -44,7 +44,8 @@ static struct problem make_problem(struct fixture *f, enum dtype type, int rows,
 static void multiply(struct fixture *f, const struct problem *p, int pieces)
 {
     void *packed = guarded_scratch(f, half->size(p->n, p->cols)), *scratch = guarded_scratch(f, half->scratch);
-    for (int at = 0, step = ((p->cols + pieces - 1) / pieces + 127) / 128 * 128; at < p->cols; at += step)
+    for (int at = 0, step = ((p->cols + pieces - 1) / pieces + HALF_BLOCK - 1) / HALF_BLOCK * HALF_BLOCK; at < p->cols;
+         at += step)
         half->pack(packed, p->x, p->ldx, p->n, p->cols, at, at + step < p->cols ? at + step : p->cols);
     for (int i = 0; i < pieces; i++) { // the rows in as many claims
         const int first = p->rows * i / pieces, last = p->rows * (i + 1) / pieces;
@@ -69,6 +70,8 @@ static void multiply(struct fixture *f, const struct problem *p, int pieces)
 // at most 2^-16 of each factor, and the product of the second parts. Of three, what float32's own products lose, but for quantised weights.
 static double loss(enum dtype type, int cols)
 {
+    if (fixed)
+        return 0x1p-21; // of float32's sums: the rest is fixed_loss()
     const bool exact = type == DTYPE_BF16 || type == DTYPE_FP8 || type == DTYPE_FP8_E5M2;
     if (form == YALM_ACTIVATIONS_FP16 && !tiled)
         return 0x1p-8;
@@ -78,17 +81,41 @@ static double loss(enum dtype type, int cols)
     return (two ? 0x1.8p-15 : 0x1p-22) + cols * 0x1p-29; // errors of sums fall at random
 }
 
+static double scale_at(const struct problem *p, int r, int c) // of a quantised weight
+{
+    const size_t groups = quant_groups(p->cols);
+    uint16_t scale;
+    memcpy(&scale, (uint8_t *)p->w + p->rows * groups * dtype_group_bytes[p->type] + 2 * (r * groups + c / QUANT_GROUP),
+           sizeof scale);
+    return fp16_value(scale);
+}
+
 static double weight_at(const struct problem *p, int r, int c)
 {
-    const size_t group = dtype_group_bytes[p->type], groups = quant_groups(p->cols);
-    if (!group)
+    if (!dtype_group_bytes[p->type])
         return value_of(p->type, p->w, (size_t)r * p->cols + c);
-    const size_t at = (size_t)r * groups * QUANT_GROUP + c;
+    const size_t at = (size_t)r * quant_groups(p->cols) * QUANT_GROUP + c;
     const uint8_t *w = p->w;
-    uint16_t scale;
-    memcpy(&scale, w + p->rows * groups * group + 2 * (r * groups + c / QUANT_GROUP), sizeof scale);
     const int nibble = c % 2 ? w[at / 2] >> 4 : w[at / 2] & 15;
-    return fp16_value(scale) * (p->type == DTYPE_Q8 ? (int8_t)w[at] : nibble < 8 ? nibble : nibble - 16);
+    return scale_at(p, r, c) * (p->type == DTYPE_Q8 ? (int8_t)w[at] : nibble < 8 ? nibble : nibble - 16);
+}
+
+// What a product of 16-bit integers may lose in columns [first, last), which share a scale. In units of the scales: half a unit of a token; one of a weight, half of it by its
+// group's factor; the product of both; and that of the low bytes.
+static double fixed_loss(const struct problem *p, int r, int t, int first, int last)
+{
+    const double whole = p->type == DTYPE_Q8 ? 128 : 8; // the largest quant
+    double tokens = 0, weights = 0, most_x = 0, most_scale = 0;
+    for (int c = first; c < last; c++) {
+        const double x = fabs((double)p->x[t * p->ldx + c]), scale = fabs(scale_at(p, r, c));
+        tokens += x;
+        weights += fabs(weight_at(p, r, c));
+        most_x = x > most_x ? x : most_x;
+        most_scale = scale > most_scale ? scale : most_scale;
+    }
+    const double x_unit = most_x / 32639, w_unit = most_scale * whole / 32639;
+    const double flushed = most_x / 32639 < 0x1p-125 ? most_x * weights : 0; // such tokens are 0
+    return 0.5 * x_unit * weights + w_unit * tokens + (last - first) * x_unit * w_unit * (0.5 + 128 * 128) + flushed;
 }
 
 static void check(const struct problem *p, int r, int t)
@@ -102,7 +129,10 @@ static void check(const struct problem *p, int r, int t)
     }
     // bfloat16's instructions take subnormal tokens, parts and sums for 0.
     const double flushed = tiled || form == YALM_ACTIVATIONS_BF16 ? 0x1p-126 * (3 * weights + 6 * p->cols) : 0;
-    assert_near(p->y[t * p->ldy + r], sum, loss(p->type, p->cols) * magnitude + flushed + 1e-43, "product", t, r);
+    double lost = loss(p->type, p->cols) * magnitude;
+    for (int c = 0; fixed && c < p->cols; c += HALF_BLOCK)
+        lost += fixed_loss(p, r, t, c, c + HALF_BLOCK < p->cols ? c + HALF_BLOCK : p->cols);
+    assert_near(p->y[t * p->ldy + r], sum, lost + flushed + 1e-43, "product", t, r);
 }
 
 static void check_all(const struct problem *p)
@@ -220,36 +250,77 @@ static void test_zeros(void **state)
         assert_true(p.y[2 * p.ldy + i] == 0);
 }
 
+// Quantised weights: tokens of very different magnitudes with outliers, rows whose groups differ by thousands, and by nothing else than zeros; tokens and scales that are not
+// finite spoil their own products alone.
+static void test_scales(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    static const enum dtype quantised[] = {DTYPE_Q8, DTYPE_Q4};
+    for (int type = 0; type < 2; type++) {
+        const struct problem p = make_problem(f, quantised[type], 19, 620, 40);
+        const int groups = quant_groups(p.cols);
+        uint16_t *scales = (uint16_t *)((char *)p.w + (size_t)p.rows * groups * dtype_group_bytes[p.type]);
+        for (int t = 0; t < p.n; t++)
+            for (int c = 0; c < p.cols; c++)
+                p.x[t * p.ldx + c] *= t == 9 ? 0 : (c % 97 == 5 ? 5000.0f : 1.0f) * ldexpf(1, t * 4 - 135);
+        for (int g = 0; g < groups; g++) {
+            scales[4 * groups + g] = 0;
+            scales[8 * groups + g] = (uint16_t)(g % 5 == 2 ? 0x7bff : 0x0c00 + g); // 65504, and 2^-12 and more
+            scales[10 * groups + g] = (uint16_t)(g % 5 == 2 ? 0x8001 : 0);         // -2^-24
+        }
+        p.x[3 * p.ldx + 600] = NAN;
+        p.x[7 * p.ldx + 2] = -INFINITY;
+        scales[5 * groups + 1] = 0x7e00;
+        scales[6 * groups + 9] = 0xfc00;
+        multiply(f, &p, 2);
+        for (int t = 0; t < p.n; t++)
+            for (int r = 0; r < p.rows; r++)
+                if (t == 3 || r == 5 || t == 7 || r == 6)
+                    assert_false(isfinite(p.y[t * p.ldy + r]));
+                else
+                    check(&p, r, t);
+        release(f);
+    }
+}
+
 static void test_without(void **state)
 {
     (void)state;
     skip(); // this machine, or this build, has no such arithmetic
 }
 
-static int run_form(const char *name, const char *isa, yalm_activations activations)
+static int run_form(const char *name, const char *isa, yalm_activations activations, bool quantised)
 {
-    const struct kernel_case cases[] = {
-        {"odd shapes", test_shapes}, {"more than a block", test_blocks}, {"the largest", test_largest},
-        {"outliers", test_outliers}, {"not finite", test_not_finite},    {"zeros", test_zeros},
-    };
-    form = activations;
     const struct cpu_kernels *kernels = cpu_kernels_select(isa);
+    form = activations;
     tiled = !strcmp(isa, "amx");
-    half = kernels ? half_kernels_select(kernels, form) : NULL;
-    const bool floats = !half || half->product[DTYPE_FP16]; // else only the first two are of use
-    struct CMUnitTest tests[6];
-    for (int i = 0; i < 6; i++)
-        tests[i] = (struct CMUnitTest){cases[i].name, half && (floats || i < 2) ? cases[i].run : test_without, fixture_open,
+    fixed = tiled && quantised;
+    half = kernels ? half_kernels_select(kernels, form, quantised) : NULL;
+    const bool floats = half && half->product[DTYPE_FP16], quants = half && half->product[DTYPE_Q8];
+    const struct {
+        struct kernel_case test;
+        bool runs;
+    } cases[] = {
+        {{"odd shapes", test_shapes}, half},       {{"more than a block", test_blocks}, half},
+        {{"the largest", test_largest}, floats},   {{"outliers", test_outliers}, floats},
+        {{"not finite", test_not_finite}, floats}, {{"zeros", test_zeros}, floats},
+        {{"scales", test_scales}, quants},
+    };
+    enum { CASES = sizeof cases / sizeof *cases };
+    struct CMUnitTest tests[CASES];
+    for (int i = 0; i < CASES; i++)
+        tests[i] = (struct CMUnitTest){cases[i].test.name, cases[i].runs ? cases[i].test.run : test_without, fixture_open,
                                        fixture_close, (void *)(uintptr_t) "auto"};
     return cmocka_run_group_tests_name(name, tests, NULL, NULL);
 }
 
 int main(void)
 {
-    int failed = run_form("float16 kernels", "avx512vnni", YALM_ACTIVATIONS_FP16);
-    failed += run_form("bfloat16 kernels", "avx512vnni", YALM_ACTIVATIONS_BF16);
-    failed += run_form("tiles of three parts", "amx", YALM_ACTIVATIONS_INT16);
-    failed += run_form("tiles of two parts", "amx", YALM_ACTIVATIONS_FP16);
-    failed += run_form("tiles of one part", "amx", YALM_ACTIVATIONS_BF16);
-    return failed + run_form("tiles for bytes", "amx", YALM_ACTIVATIONS_INT8);
+    int failed = run_form("float16 kernels", "avx512vnni", YALM_ACTIVATIONS_FP16, false);
+    failed += run_form("bfloat16 kernels", "avx512vnni", YALM_ACTIVATIONS_BF16, false);
+    failed += run_form("tiles of three parts", "amx", YALM_ACTIVATIONS_INT16, false);
+    failed += run_form("tiles of two parts", "amx", YALM_ACTIVATIONS_FP16, false);
+    failed += run_form("tiles of one part", "amx", YALM_ACTIVATIONS_BF16, false);
+    failed += run_form("tiles for bytes", "amx", YALM_ACTIVATIONS_INT8, false);
+    return failed + run_form("tiles of bytes", "amx", YALM_ACTIVATIONS_INT16, true);
 }
