@@ -23,7 +23,7 @@ def isas():
     flags = set(cpu.partition("\nflags")[2].partition("\n")[0].split())
     avx512 = {"avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl"}
     vnni = avx512 | {"avx512_vnni"}
-    amx = vnni | {"avx512_bf16", "amx_tile", "amx_bf16"}
+    amx = vnni | {"avx512_bf16", "amx_tile", "amx_bf16", "amx_int8"}
     needs = {"avx2": {"avx2", "fma", "f16c"}, "avx512": avx512, "avx512vnni": vnni, "amx": amx}
     return ["scalar", *(isa for isa, need in needs.items() if need <= flags)]
 

@@ -378,7 +378,7 @@ static const struct half_kernels kernels = {
     .product = {[DTYPE_Q8] = product_q8, [DTYPE_Q4] = product_q4},
     .scratch = SUMS_BYTES + TILES_BYTES + INTEGERS_BYTES + SCALES_BYTES,
     .rows = TALL,
-    .least = SIDE + 1,
+    .least = 9,
     .fma_loop = tiles_loop,
 };
 
