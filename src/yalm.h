@@ -148,9 +148,10 @@ typedef enum yalm_kv { YALM_KV_FP16 = 0, YALM_KV_FP32 = 1, YALM_KV_INT8 = 2 } ya
 // float16, and multiplies and adds in it: half the arithmetic again, on machines with AVX512-FP16. bf16 likewise rounds to bfloat16, which bf16 and
 // fp8 weights are already, and adds in float32: as fast, on machines with AVX512-BF16, and coarser by three bits.
 // Each concerns its own types of weights; matrices of others are multiplied as by default, int16.
-// On machines with AMX (isa "amx"), where more than 16 tokens are evaluated together (8 by bf16, 32 by int8), all are multiplied by tiles of bfloat16 with sums in float32: by default in
-// as many parts as float32's accuracy takes, or 16 bits with q8 and q4; by fp16 in two, 16 bits; by bf16, and q8 and q4 by int8, in one. There fp16 and bf16
-// concern every type of weights.
+// On machines with AMX (isa "amx"), where more than 16 tokens are evaluated together (8 by bf16, 32 by int8), all are multiplied by tiles of bfloat16 with
+// sums in float32: by default in as many parts as float32's accuracy takes; by fp16 in two, 16 bits; by bf16, and q8 and q4 by int8, in one. There fp16
+// and bf16 concern every type of weights. By default q8 and q4 are multiplied by tiles of bytes, from 9 tokens on: tokens and weights as 16-bit integers with
+// a scale for 256 columns of a token or row; where other matrices of the model have other types, in two parts of bfloat16.
 typedef enum yalm_activations {
     YALM_ACTIVATIONS_INT16 = 0,
     YALM_ACTIVATIONS_INT8 = 1,

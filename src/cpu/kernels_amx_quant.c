@@ -296,6 +296,7 @@ VEC_INLINE void tiles_block(enum dtype type, const struct tiles *a, int r0, int 
     };
     struct block_fetch next = fetch_tiles(type, m, r0, rows, k, depth, DEEP, row_pairs * token_pairs * steps);
     struct quad quads[2]; // this one and the one before, in turns
+    const struct quad *before = NULL;
     int turn = 0;
     for (int t = 0; t < token_pairs; t++) {
         const char *x = x0 + 2 * t * a->panel;
@@ -315,10 +316,12 @@ VEC_INLINE void tiles_block(enum dtype type, const struct tiles *a, int r0, int 
                 .rows = rows - r * PAIR,
                 .tokens = tokens - t * PAIR,
             };
-            quad_products(&quads[turn], steps, t || r ? &quads[!turn] : NULL, a->high, m->ldy, &fetches);
+            quad_products(&quads[turn], steps, before, a->high, m->ldy, &fetches);
+            before = &quads[turn];
         }
     }
-    end_products(&quads[!turn], a->high, m->ldy);
+    if (before)
+        end_products(before, a->high, m->ldy);
 }
 
 VEC_INLINE void tiles_matmul(enum dtype type, const struct matmul_args *m)
