@@ -99,7 +99,7 @@ def count_cmocka(job, status, output):
     for line in output.splitlines():
         if re.match(r"\[=+\] Running", line):
             group += 1
-        match = re.match(r"\[ *(RUN|OK|FAILED|SKIPPED) *\] ([A-Za-z_]\w*)", line)
+        match = re.match(r"\[ *(RUN|OK|FAILED|SKIPPED) *\] ([A-Za-z_].*?) *$", line)
         if match and (match[1] != "RUN" or (group, match[2]) not in results):
             results[group, match[2]] = match[1]
     found = list(results.values())
