@@ -307,21 +307,21 @@ enum { HALVES = 4 };
 static const struct {
     yalm_activations activations;
     bool quantised;
-    const char *name, *tiles;
-} halves[HALVES] = {{YALM_ACTIVATIONS_INT16, false, "", "tiles of three"},
+    const char *name, *tiles; // NULL: none
+} halves[HALVES] = {{YALM_ACTIVATIONS_INT16, false, "integers", "tiles of three"},
                     {YALM_ACTIVATIONS_FP16, false, "float16", "tiles of two"},
                     {YALM_ACTIVATIONS_BF16, false, "bfloat16", "tiles of one"},
-                    {YALM_ACTIVATIONS_INT16, true, "", "tiles of bytes"}};
+                    {YALM_ACTIVATIONS_INT16, true, NULL, "tiles of bytes"}};
 
 static void bench_halves(struct bench *b)
 {
     char name[64];
     for (int i = 0; i < HALVES; i++) {
+        const char *form = b->kernels == &cpu_kernels_amx ? halves[i].tiles : halves[i].name;
         b->half = half_kernels_select(b->kernels, halves[i].activations, halves[i].quantised);
-        if (!b->half || !b->half->product[b->type])
+        if (!form || !b->half || !b->half->product[b->type])
             continue;
-        snprintf(name, sizeof name, "matmul %s, %s, %d x %d, n %d", dtype_names[b->type],
-                 b->kernels == &cpu_kernels_amx ? halves[i].tiles : halves[i].name, b->rows, b->cols, b->n);
+        snprintf(name, sizeof name, "matmul %s, %s, %d x %d, n %d", dtype_names[b->type], form, b->rows, b->cols, b->n);
         measure(b, name, matmul, 2.0 * b->rows * b->cols * b->n, false);
     }
     b->half = NULL;

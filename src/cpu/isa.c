@@ -98,11 +98,15 @@ const struct nomad_kernels *nomad_kernels_select(const struct cpu_kernels *kerne
 
 const struct half_kernels *half_kernels_select(const struct cpu_kernels *kernels, yalm_activations activations, bool quantised)
 {
-    if (kernels == &cpu_kernels_amx)
-        return quantised && activations == YALM_ACTIVATIONS_INT16 ? half_kernels_amx_quant : half_kernels_amx[activations];
-    if (kernels != &cpu_kernels_avx512vnni)
+    if (kernels == &cpu_kernels_amx) {
+        const yalm_activations form = activations == YALM_ACTIVATIONS_FP32 ? YALM_ACTIVATIONS_INT16 : activations; // exact too
+        return quantised && form == YALM_ACTIVATIONS_INT16 ? half_kernels_amx_quant : half_kernels_amx[form];
+    }
+    if (kernels != &cpu_kernels_avx512vnni || activations == YALM_ACTIVATIONS_FP32)
         return NULL;
     if (activations == YALM_ACTIVATIONS_FP16)
         return has_avx512fp16() ? half_kernels_avx512fp16 : NULL;
-    return activations == YALM_ACTIVATIONS_BF16 && has_avx512bf16() ? half_kernels_avx512bf16 : NULL;
+    if (activations == YALM_ACTIVATIONS_BF16)
+        return has_avx512bf16() ? half_kernels_avx512bf16 : NULL;
+    return &half_kernels_avx512vnni;
 }

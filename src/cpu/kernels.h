@@ -54,8 +54,8 @@ struct quant_kernels {
 // Columns of tokens that are packed together by the following.
 enum { HALF_BLOCK = 256 };
 
-// Y = X Wᵀ of more tokens than matvec takes in 16 bits: by float16 multiply-adds, whose sums are carried to float32 every few columns, tokens and
-// weights rounded after powers of two have brought each block of a row's columns into range; or by bfloat16 dot products with float32 sums; or by tiles of
+// Y = X Wᵀ of more tokens than matvec takes in 16 bits: as integers with a scale for each block of columns (vec_fixed.h); or by float16 multiply-adds,
+// whose sums are carried to float32 every few columns, tokens and weights rounded after powers of two have brought each block of a row's columns into range; or by bfloat16 dot products with float32 sums; or by tiles of
 // bfloat16 with float32 sums, where tokens and weights may have several parts, and then lose nothing (kernels_amx_matmul.c); or by tiles of bytes,
 // where quantised weights and tokens are 16-bit integers (kernels_amx_quant.c).
 struct half_kernels {
@@ -153,9 +153,10 @@ const struct cpu_kernels *cpu_kernels_select(const char *isa);
 // Those of the instruction set, or better ones where it is the best one and the machine has more (VBMI besides VNNI).
 const struct nomad_kernels *nomad_kernels_select(const struct cpu_kernels *kernels);
 
-// For activations fp16 or bf16, and of "amx" for all: see there. NULL of others, and where these kernels' machine, or the compiler that built this,
-// has none (AVX512-FP16 or -BF16, besides VNNI). `quantised`: no weights are to be multiplied but q8's and q4's.
+// Of "avx512vnni" for all activations but fp32, of "amx" for all: see there. NULL of others, and where these kernels' machine, or the compiler that built
+// this, has none (AVX512-FP16 or -BF16, besides VNNI). `quantised`: no weights are to be multiplied but q8's and q4's.
 const struct half_kernels *half_kernels_select(const struct cpu_kernels *kernels, yalm_activations activations, bool quantised);
+extern const struct half_kernels half_kernels_avx512vnni;
 extern const struct half_kernels *const half_kernels_avx512fp16,
     *const half_kernels_avx512bf16; // NULL where the compiler has none
 extern const struct half_kernels *const half_kernels_amx[YALM_ACTIVATIONS_BF16 + 1], *const half_kernels_amx_quant; // likewise

@@ -241,6 +241,10 @@ static yalm_status activations_resolve(const struct model_config *config, const 
     if (activations == YALM_ACTIVATIONS_INT8 && !(forms & (FORM_QUANTISED | FORM_FEW_QUANTISED)))
         return error_set(error, YALM_USAGE,
                          "activations: found int8, which multiplies q8 and q4 weights: this model has none of these");
+    if (activations == YALM_ACTIVATIONS_FP32 && !(forms & (FORM_PACKED | FORM_FEW_PACKED)))
+        return error_set(
+            error, YALM_USAGE,
+            "activations: found fp32, which multiplies fp32, fp16, bf16 and fp8 weights: this model has none of these");
     if (halves && !s.half)
         return error_set(error, YALM_USAGE, "activations: found %s, which needs AVX512-%s: %s", name,
                          activations == YALM_ACTIVATIONS_FP16 ? "FP16" : "BF16",

@@ -18,7 +18,7 @@ struct cpu_state {
     const struct model_weights *weights;
     const struct cpu_kernels *kernels;
     const struct quant_kernels *quant; // of the kernels, by the form that activations take
-    const struct half_kernels *half;   // where activations are to be float16 or bfloat16; else NULL
+    const struct half_kernels *half;   // where they have 16 bits together with floating-point weights, and for tiles; else NULL
     int streams;                       // memory_streams()
     struct team *team;
     int n_threads, n_threads_batch; // for one token, for several

@@ -272,13 +272,32 @@ enum {
 struct many_tile {
     float *sums;           // (rows, MANY_TOKENS): the products are added to these, or, where `first`, replace them
     const void *w;         // (rows, MANY_COLS) many_weight
-    const float *w_scales; // (rows, MANY_GROUPS)
+    const float *w_scales; // (rows, MANY_SCALES)
     const char *panel;     // the first panel at the block's first group; the next panel's are panel_size bytes further
-    const float *scales;   // of its tokens, of int16
+    const float *scales;   // of its tokens, where they have one in the whole block
     ptrdiff_t panel_size;
     int groups;
     bool first;
 };
+
+// c[r][j] += the products of a pair of columns, of 16-bit integers. w: (n_rows, ldw), at the pair; panel: likewise.
+VEC_INLINE void add_pair(int n_rows, int n_vecs, ivec c[QUANT_TALL_ROWS][QUANT_TILE_VECS], const int16_t *w, ptrdiff_t ldw,
+                         const char *panel, ptrdiff_t panel_size)
+{
+    ivec x[QUANT_TILE_VECS];
+#pragma GCC unroll 8
+    for (int j = 0; j < n_vecs; j++)
+        x[j] = ivec_load(panel + j * panel_size);
+#pragma GCC unroll 8
+    for (int r = 0; r < n_rows; r++) {
+        int32_t pair;
+        memcpy(&pair, w + r * ldw, sizeof pair);
+        const ivec weights = ivec_set(pair);
+#pragma GCC unroll 8
+        for (int j = 0; j < n_vecs; j++)
+            c[r][j] = ivec_dot(c[r][j], weights, x[j]);
+    }
+}
 
 VEC_INLINE double dot_loop(long rounds)
 {

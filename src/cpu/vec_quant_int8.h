@@ -18,6 +18,8 @@ typedef uint8_t many_weight;
 enum {
     MANY_COLS = 2 * QUANT_BLOCK,
     MANY_GROUPS = MANY_COLS / QUANT_GROUP,
+    MANY_SCALES = MANY_GROUPS, // of a row of a block
+    MANY_TILE_ROWS = QUANT_TILE_ROWS,
     // What a panel has for each group: (8, VEC, 4) integers, then of each token its scale, -BYTES_BASE times that (floats), and
     // BYTES_BASE's bits - 128 Σ q (int32).
     RECORD_SCALES = VEC * QUANT_GROUP,
@@ -88,6 +90,8 @@ VEC_INLINE float many_quants(enum dtype type, many_weight *to, const uint8_t *fr
     return bytes_unit(type);
 }
 
+#include "cpu/vec_quant_groups.h"
+
 // n_rows and n_vecs are constants where this is inlined.
 VEC_INLINE void many_tile(enum dtype type, int n_rows, int n_vecs, const struct many_tile *tile)
 {
@@ -126,7 +130,7 @@ VEC_INLINE void many_tile(enum dtype type, int n_rows, int n_vecs, const struct 
         }
 #pragma GCC unroll 8
         for (int r = 0; r < n_rows; r++) {
-            const vec w_scale = vec_set(a.w_scales[r * MANY_GROUPS + g]);
+            const vec w_scale = vec_set(a.w_scales[r * MANY_SCALES + g]);
 #pragma GCC unroll 8
             for (int j = 0; j < n_vecs; j++) {
                 const char *at = record + j * a.panel_size;

@@ -1,5 +1,5 @@
-// Products of quantised matrices with many tokens, for either vector width and either form of the tokens; included by
-// kernels_<isa>_quant*.c after vec_quant_int16.h or vec_quant_int8.h.
+// Products of many tokens in integers, for either vector width and any form of them; included by kernels_<isa>_*.c after vec_quant_int16.h or
+// vec_quant_int8.h (of quantised matrices), or vec_fixed.h (of others).
 //
 // Blocked as vec_matmul.h is: a block of W becomes integers as the form wants them, (MANY_ROWS, MANY_COLS), in L2; panels of VEC tokens stay in
 // L1. Two sums of each element of a tile stay in registers: the integers' over one group, and the scaled ones' over the block.
@@ -8,9 +8,9 @@
 
 enum {
     MANY_WEIGHTS = (int)sizeof(many_weight) * MANY_ROWS * MANY_COLS, // bytes
-    MANY_SCALES = (int)sizeof(float) * MANY_ROWS * MANY_GROUPS,
+    MANY_WEIGHT_SCALES = (int)sizeof(float) * MANY_ROWS * MANY_SCALES,
     MANY_SUMS = (int)sizeof(float) * MANY_ROWS * MANY_TOKENS,
-    QUANT_SCRATCH = MANY_WEIGHTS + MANY_SCALES + MANY_SUMS,
+    QUANT_SCRATCH = MANY_WEIGHTS + MANY_WEIGHT_SCALES + MANY_SUMS,
 };
 
 VEC_INLINE size_t many_size(int n, int cols)
@@ -26,32 +26,24 @@ VEC_INLINE void many_quantise(void *to, const float *x, ptrdiff_t ldx, int n, in
                            n - t < VEC ? (int)(n - t) : VEC, cols, c);
 }
 
-// One product: W's scales' place, and the scratch by name.
+// One product: the scratch by name.
 struct many {
     const struct quant_args *args;
-    const uint16_t *scales; // (rows, groups)
     ptrdiff_t groups;
     many_weight *block;  // (MANY_ROWS, MANY_COLS)
-    float *block_scales; // (MANY_ROWS, MANY_GROUPS)
+    float *block_scales; // (MANY_ROWS, MANY_SCALES)
     float *sums;         // (MANY_ROWS, MANY_TOKENS)
 };
 
 // Rows of zeros fill the last tile.
 VEC_INLINE void many_convert(enum dtype type, const struct many *m, int first_row, int rows, int first_group, int groups)
 {
-    const ptrdiff_t group_bytes = (ptrdiff_t)dtype_group_bytes[type];
-    for (int r = 0; r < rows; r++) {
-        const ptrdiff_t at = (first_row + r) * m->groups + first_group;
-        const uint8_t *from = (const uint8_t *)m->args->w + at * group_bytes;
-        const float unit = many_quants(type, m->block + r * MANY_COLS, from, groups);
-        vec scales = vec_load_part_as(DTYPE_FP16, m->scales, at, groups);
-        if (unit != 1)
-            scales = vec_mul(scales, vec_set(unit));
-        vec_store_part(m->block_scales + r * MANY_GROUPS, scales, groups);
-    }
+    for (int r = 0; r < rows; r++)
+        many_row(type, m->block + r * MANY_COLS, m->block_scales + r * MANY_SCALES, m->args, first_row + r, first_group,
+                 groups);
     for (int r = rows; r % QUANT_TALL_ROWS; r++) {
         memset(m->block + r * MANY_COLS, 0, sizeof(many_weight) * MANY_COLS);
-        memset(m->block_scales + r * MANY_GROUPS, 0, sizeof(float) * MANY_GROUPS);
+        memset(m->block_scales + r * MANY_SCALES, 0, sizeof(float) * MANY_SCALES);
     }
 }
 
@@ -63,30 +55,24 @@ struct many_next {
 // Its rows [first, last), from memory to L2.
 VEC_INLINE void many_fetch(enum dtype type, const struct many *m, const struct many_next *next, int first, int last)
 {
-    const ptrdiff_t group_bytes = (ptrdiff_t)dtype_group_bytes[type];
-    for (int r = first; r < last && r < next->rows; r++) {
-        const ptrdiff_t at = (ptrdiff_t)(next->first_row + r) * m->groups + next->first_group;
-        const char *from = (const char *)m->args->w + at * group_bytes;
-        for (ptrdiff_t b = 0; b < MANY_GROUPS * group_bytes; b += 64)
-            __builtin_prefetch(from + b, 0, 2);
-        __builtin_prefetch(m->scales + at, 0, 2);
-    }
+    for (int r = first; r < last && r < next->rows; r++)
+        many_fetch_row(type, m->args, next->first_row + r, next->first_group);
 }
 
 // Not inlined: all registers are for the tile alone.
 static __attribute__((noinline)) void many_tile_full(enum dtype type, const struct many_tile *tile)
 {
     if (type == DTYPE_Q8)
-        many_tile(DTYPE_Q8, QUANT_TILE_ROWS, QUANT_TILE_VECS, tile);
+        many_tile(DTYPE_Q8, MANY_TILE_ROWS, QUANT_TILE_VECS, tile);
     else
-        many_tile(DTYPE_Q4, QUANT_TILE_ROWS, QUANT_TILE_VECS, tile);
+        many_tile(DTYPE_Q4, MANY_TILE_ROWS, QUANT_TILE_VECS, tile);
 }
 static __attribute__((noinline)) void many_tile_two(enum dtype type, const struct many_tile *tile)
 {
     if (type == DTYPE_Q8)
-        many_tile(DTYPE_Q8, QUANT_TILE_ROWS, 2, tile);
+        many_tile(DTYPE_Q8, MANY_TILE_ROWS, 2, tile);
     else
-        many_tile(DTYPE_Q4, QUANT_TILE_ROWS, 2, tile);
+        many_tile(DTYPE_Q4, MANY_TILE_ROWS, 2, tile);
 }
 static __attribute__((noinline)) void many_tile_tall(enum dtype type, const struct many_tile *tile)
 {
@@ -135,7 +121,7 @@ VEC_INLINE void many_block(enum dtype type, const struct many *m, float *y, int 
         else
             many_panel(&after, panels, cols, next->first_group);
         const int left = (tokens - t + VEC - 1) / VEC, n = tokens - t < MANY_TILE ? tokens - t : MANY_TILE;
-        const int step = left == 1 ? QUANT_TALL_ROWS : QUANT_TILE_ROWS;
+        const int step = left == 1 ? QUANT_TALL_ROWS : MANY_TILE_ROWS;
         for (int r = 0; r < rows; r += step) {
             if (t == 0)
                 many_fetch(type, m, next, r, r + step);
@@ -144,7 +130,7 @@ VEC_INLINE void many_block(enum dtype type, const struct many *m, float *y, int 
                 many_fetch_outputs(y + t * m->args->ldy, m->args->ldy, r, step, n);
             tile.sums = m->sums + (ptrdiff_t)r * MANY_TOKENS + t;
             tile.w = m->block + r * MANY_COLS;
-            tile.w_scales = m->block_scales + r * MANY_GROUPS;
+            tile.w_scales = m->block_scales + r * MANY_SCALES;
             if (left >= QUANT_TILE_VECS)
                 many_tile_full(type, &tile);
             else if (left == 2)
@@ -179,11 +165,10 @@ VEC_INLINE void many(enum dtype type, const struct quant_args *a)
     const ptrdiff_t groups = (ptrdiff_t)quant_groups(a->cols);
     const struct many m = {
         .args = a,
-        .scales = (const uint16_t *)((const uint8_t *)a->w + a->rows * groups * (ptrdiff_t)dtype_group_bytes[type]),
         .groups = groups,
         .block = (many_weight *)scratch,
         .block_scales = (float *)(scratch + MANY_WEIGHTS),
-        .sums = (float *)(scratch + MANY_WEIGHTS + MANY_SCALES),
+        .sums = (float *)(scratch + MANY_WEIGHTS + MANY_WEIGHT_SCALES),
     };
     // Token blocks of about equal size, in whole tiles.
     const int n_blocks = (a->n + MANY_TOKENS - 1) / MANY_TOKENS, tiles = (a->n + MANY_TILE - 1) / MANY_TILE;

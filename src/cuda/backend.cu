@@ -65,7 +65,8 @@ static yalm_status cuda_resolve(const struct model_config *config, const struct 
         return error_set(error, YALM_USAGE, "device cuda: activations %s are the CPU's (-d cpu)",
                          options->activations == YALM_ACTIVATIONS_INT8   ? "int8"
                          : options->activations == YALM_ACTIVATIONS_FP16 ? "fp16"
-                                                                         : "bf16");
+                         : options->activations == YALM_ACTIVATIONS_BF16 ? "bf16"
+                                                                         : "fp32");
     const struct cuda_method *method = NULL;
     TRY(cuda_method_find(&method, options->attention, error));
     if (method)

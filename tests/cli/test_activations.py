@@ -1,4 +1,4 @@
-"""Option --activations: int8, fp16 and bf16 where they multiply, refused where they cannot, and never by default."""
+"""Option --activations: int8, fp16 and bf16 where they multiply, refused where they cannot, and never by default; int16, the default, and fp32 beside it."""
 
 import re
 
@@ -109,9 +109,54 @@ def test_what_halves_lose(floats, form, isa, tmp_path):
 def test_few_tokens_keep_floats(floats, form, isa, tmp_path, more):
     chunk = KEPT[isa][form] + more
     text = (*TEXT[:-1], 2 * chunk)
-    floats.ok(*text, "--save-logits", tmp_path / "exact", "--chunk", chunk, "--isa", isa)
+    exact = ("--activations", "fp32", "--chunk", chunk, "--isa", isa)
+    floats.ok(*text, "--save-logits", tmp_path / "exact", *exact)
     halves(floats, form, isa, "--max-tokens", 2 * chunk, "--save-logits", tmp_path / "halves", "--chunk", chunk)
     assert ((tmp_path / "exact").read_bytes() == (tmp_path / "halves").read_bytes()) == (not more)
+
+
+@pytest.fixture
+def vnni(floats, isas, tmp_path):
+    """The text's logits by avx512vnni."""
+    if "avx512vnni" not in isas:
+        pytest.skip("no avx512vnni here")
+
+    def run(*options):
+        floats.ok(*TEXT, "--isa", "avx512vnni", "--save-logits", tmp_path / "logits", *options)
+        return (tmp_path / "logits").read_bytes()
+
+    return run
+
+
+def test_integers_are_the_default_of_float_weights(vnni):
+    assert vnni() == vnni("--activations", "int16") != vnni("--activations", "fp32")
+
+
+def test_integers_do_not_depend_on_threads(vnni):
+    first = vnni("--threads", 1)
+    assert [vnni("--threads", n) == first for n in (1, 2, 3)] == [True] * 3
+
+
+def test_up_to_8_tokens_keep_float32(vnni):
+    assert vnni("--chunk", 8) == vnni("--chunk", 8, "--activations", "fp32")
+    assert vnni("--chunk", 9) != vnni("--chunk", 9, "--activations", "fp32")
+
+
+def test_integers_lose_no_more_than_the_fp16_cache(floats, vnni, tmp_path):
+    vnni("--activations", "fp32", "--kv", "fp32")
+    lost = []
+    for more in (("--kv", "fp32"), ("--activations", "fp32")):  # the integers alone, the cache alone
+        done = floats(*TEXT, "--isa", "avx512vnni", "--kl-base", tmp_path / "logits", *more)
+        lost.append(float(re.search(rb"KL divergence: mean ([0-9.e+-]+)", done.stdout + done.stderr).group(1)))
+    assert 1e-9 < lost[0] < 1.5 * lost[1] < 2e-7
+
+
+def test_float32_is_refused_where_all_weights_are_quantised(quantised):
+    line = quantised.fails(2, "-i", "x", "-d", "cpu", "--activations", "fp32")
+    assert (
+        "activations: found fp32, which multiplies fp32, fp16, bf16 and fp8 weights: this model has none of these"
+        in line
+    )
 
 
 def test_tiles_take_every_type_of_weights(program, isas, tmp_path):

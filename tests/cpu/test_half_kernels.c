@@ -1,9 +1,9 @@
-// Products by float16 multiply-adds, by bfloat16 dot products, by tiles of bfloat16 in one to three parts, and by tiles of bytes, against a double-precision
-// reference, at awkward sizes and magnitudes. Each is skipped where the machine has none.
+// Products by 16-bit integers, by float16 multiply-adds, by bfloat16 dot products, by tiles of bfloat16 in one to three parts, and by tiles of bytes,
+// against a double-precision reference, at awkward sizes and magnitudes. Each is skipped where the machine has none.
 #include "kernels_testing.h"
 
 static yalm_activations form;
-static bool tiled, fixed;               // by tiles; of which 16-bit integers
+static bool tiled, fixed;               // by tiles; as 16-bit integers
 static const struct half_kernels *half; // of that form
 
 static const enum dtype types[] = {DTYPE_FP16, DTYPE_BF16, DTYPE_FP8, DTYPE_FP8_E5M2, DTYPE_FP32, DTYPE_Q8, DTYPE_Q4};
@@ -71,7 +71,7 @@ static void multiply(struct fixture *f, const struct problem *p, int pieces)
 static double loss(enum dtype type, int cols)
 {
     if (fixed)
-        return 0x1p-21; // of float32's sums: the rest is fixed_loss()
+        return 0x1p-21; // of float32's sums: the rest is integer_loss() or bytes_loss()
     const bool exact = type == DTYPE_BF16 || type == DTYPE_FP8 || type == DTYPE_FP8_E5M2;
     if (form == YALM_ACTIVATIONS_FP16 && !tiled)
         return 0x1p-8;
@@ -100,9 +100,33 @@ static double weight_at(const struct problem *p, int r, int c)
     return scale_at(p, r, c) * (p->type == DTYPE_Q8 ? (int8_t)w[at] : nibble < 8 ? nibble : nibble - 16);
 }
 
-// What a product of 16-bit integers may lose in columns [first, last), which share a scale. In units of the scales: half a unit of a token; one of a weight, half of it by its
-// group's factor; the product of both; and that of the low bytes.
-static double fixed_loss(const struct problem *p, int r, int t, int first, int last)
+// What a product of 16-bit integers may lose in columns [first, last), which share a scale: half a unit of a token and of a weight. The unit of a
+// token is what its largest value needs, or the largest sum of magnitudes in 32 columns, from any multiple of 8 on. What is below 10^-30 counts as 0.
+static double integer_loss(const struct problem *p, int r, int t, int first, int last)
+{
+    double tokens = 0, weights = 0, most_x = 0, most_w = 0, most_sum = 0;
+    for (int c = first; c < last; c++) {
+        const double x = fabs((double)p->x[t * p->ldx + c]), w = fabs(weight_at(p, r, c));
+        tokens += x;
+        weights += w;
+        most_x = x > most_x ? x : most_x;
+        most_w = w > most_w ? w : most_w;
+    }
+    for (int from = first; from < last; from += 8) {
+        double sum = 0;
+        for (int c = from; c < from + 32 && c < last; c++)
+            sum += fabs((double)p->x[t * p->ldx + c]);
+        most_sum = sum > most_sum ? sum : most_sum;
+    }
+    if (most_x <= 1e-30 || most_w <= 1e-30)
+        return most_x * weights;
+    const double x_unit = 1.0001 * (most_x / 32767 > most_sum / 131040 ? most_x / 32767 : most_sum / 131040);
+    const double w_unit = 1.0001 * most_w / 16384;
+    return 0.5 * x_unit * weights + 0.5 * w_unit * tokens + 0.25 * (last - first) * x_unit * w_unit;
+}
+
+// The same of tiles of bytes: half a unit of a token; one of a weight, half of it by its group's factor; the product of both; and that of the low bytes.
+static double bytes_loss(const struct problem *p, int r, int t, int first, int last)
 {
     const double whole = p->type == DTYPE_Q8 ? 128 : 8; // the largest quant
     double tokens = 0, weights = 0, most_x = 0, most_scale = 0;
@@ -130,8 +154,9 @@ static void check(const struct problem *p, int r, int t)
     // bfloat16's instructions take subnormal tokens, parts and sums for 0.
     const double flushed = tiled || form == YALM_ACTIVATIONS_BF16 ? 0x1p-126 * (3 * weights + 6 * p->cols) : 0;
     double lost = loss(p->type, p->cols) * magnitude;
-    for (int c = 0; fixed && c < p->cols; c += HALF_BLOCK)
-        lost += fixed_loss(p, r, t, c, c + HALF_BLOCK < p->cols ? c + HALF_BLOCK : p->cols);
+    const int block = tiled ? HALF_BLOCK : QUANT_BLOCK;
+    for (int c = 0; fixed && c < p->cols; c += block)
+        lost += (tiled ? bytes_loss : integer_loss)(p, r, t, c, c + block < p->cols ? c + block : p->cols);
     assert_near(p->y[t * p->ldy + r], sum, lost + flushed + 1e-43, "product", t, r);
 }
 
@@ -175,16 +200,18 @@ static void test_blocks(void **state)
     }
 }
 
-// Everything of one sign and at its largest: no run of sums may leave float16's range.
+// Everything of one sign and at its largest, and then only some columns that lie together: no run of sums may leave float16's range, or 32 bits.
 static void test_largest(void **state)
 {
     struct fixture *f = fixture_of(state);
-    for (int type = 0; type < 2; type++) {
+    for (int run = 0; run < 2 * 5; run++) {
+        const int type = run % 2, from = run / 2 * 8, to = from > 0 ? from + 32 : 200;
         const struct problem p = make_problem(f, types[type], 9, 200, 40);
         for (int i = 0; i < 9 * 200; i++)
             ((uint16_t *)p.w)[i] = type == 0 ? 0x7bff : 0x6e7f; // 65504; 2 · 10^28
-        for (int i = 0; i < 39 * (int)p.ldx + 200; i++)
-            p.x[i] = 9999.0f;
+        for (int t = 0; t < 40; t++)
+            for (int c = 0; c < 200; c++)
+                p.x[t * p.ldx + c] = c >= from && c < to ? 9999.0f : 0.0f;
         multiply(f, &p, 1);
         check_all(&p);
         release(f);
@@ -238,16 +265,20 @@ static void test_not_finite(void **state)
 static void test_zeros(void **state)
 {
     struct fixture *f = fixture_of(state);
-    const struct problem p = make_problem(f, DTYPE_FP16, 10, 130, 35);
-    for (int i = 0; i < 130; i++) {
-        p.x[2 * p.ldx + i] = i % 2 ? 0.0f : -0.0f;
-        p.x[4 * p.ldx + i] = 1e-41f;
-        ((uint16_t *)p.w)[3 * 130 + i] = 0x8000;
+    for (int type = 0; type < 2; type++) {
+        const struct problem p = make_problem(f, types[type], 10, 130, 35);
+        for (int i = 0; i < 130; i++) {
+            p.x[2 * p.ldx + i] = i % 2 ? 0.0f : -0.0f;
+            p.x[4 * p.ldx + i] = 1e-41f;
+            ((uint16_t *)p.w)[3 * 130 + i] = 0x8000;
+            ((uint16_t *)p.w)[5 * 130 + i] = 3; // 2 · 10^-7; 3 · 10^-40
+        }
+        multiply(f, &p, 1);
+        check_all(&p);
+        for (int i = 0; i < 10; i++)
+            assert_true(p.y[2 * p.ldy + i] == 0);
+        release(f);
     }
-    multiply(f, &p, 1);
-    check_all(&p);
-    for (int i = 0; i < 10; i++)
-        assert_true(p.y[2 * p.ldy + i] == 0);
 }
 
 // Quantised weights: tokens of very different magnitudes with outliers, rows whose groups differ by thousands, and by nothing else than zeros; tokens and scales that are not
@@ -294,7 +325,7 @@ static int run_form(const char *name, const char *isa, yalm_activations activati
     const struct cpu_kernels *kernels = cpu_kernels_select(isa);
     form = activations;
     tiled = !strcmp(isa, "amx");
-    fixed = tiled && quantised;
+    fixed = tiled ? quantised : form == YALM_ACTIVATIONS_INT16;
     half = kernels ? half_kernels_select(kernels, form, quantised) : NULL;
     const bool floats = half && half->product[DTYPE_FP16], quants = half && half->product[DTYPE_Q8];
     const struct {
@@ -316,7 +347,8 @@ static int run_form(const char *name, const char *isa, yalm_activations activati
 
 int main(void)
 {
-    int failed = run_form("float16 kernels", "avx512vnni", YALM_ACTIVATIONS_FP16, false);
+    int failed = run_form("16-bit integer kernels", "avx512vnni", YALM_ACTIVATIONS_INT16, false);
+    failed += run_form("float16 kernels", "avx512vnni", YALM_ACTIVATIONS_FP16, false);
     failed += run_form("bfloat16 kernels", "avx512vnni", YALM_ACTIVATIONS_BF16, false);
     failed += run_form("tiles of three parts", "amx", YALM_ACTIVATIONS_INT16, false);
     failed += run_form("tiles of two parts", "amx", YALM_ACTIVATIONS_FP16, false);

@@ -34,7 +34,7 @@ static void open_both(struct pair *p)
         yalm_error error = {0};
         yalm_session_options options = p->options;
         options.device = devices[i];
-        p->sessions[i] = yalm_session_open(p->model, &options, &error);
+        p->sessions[i] = i == 0 ? open_exact(p->model, options, &error) : yalm_session_open(p->model, &options, &error);
         if (p->sessions[i] == NULL)
             quit(devices[i], &error);
         if (strcmp(yalm_session_facts(p->sessions[i])->device, devices[i]) != 0)

@@ -25,6 +25,7 @@ OPTIONS = [
     (["--activations", "int8"], "activations int8 are the CPU's (-d cpu)"),
     (["--activations", "fp16"], "activations fp16 are the CPU's (-d cpu)"),
     (["--activations", "bf16"], "activations bf16 are the CPU's (-d cpu)"),
+    (["--activations", "fp32"], "activations fp32 are the CPU's (-d cpu)"),
 ]
 
 

@@ -52,6 +52,8 @@ static bool parse(struct run *run, const char *argument)
         run->options.activations = YALM_ACTIVATIONS_FP16;
     else if (strcmp(argument, "activations=bf16") == 0)
         run->options.activations = YALM_ACTIVATIONS_BF16;
+    else if (strcmp(argument, "activations=fp32") == 0)
+        run->options.activations = YALM_ACTIVATIONS_FP32;
     else
         return false;
     return true;

@@ -13,7 +13,8 @@ import pytest
 from harness import BUILD, VARIANT, built, convert_directory
 
 ISAS = ["scalar", "avx2", "avx512", "avx512vnni", "amx"]
-EXACT = 1e-4  # of the logits' range: float32 weights and cache
+EXACT = 1e-4  # of the logits' range: float32 activations and cache
+INTEGERS = 1e-3  # of the logits' range: 16-bit integers instead, the default of 16-bit weights by VNNI; the largest seen is half of it
 HALF = 4e-3  # of the logits' range: keys and values rounded to 11 bits; the largest seen is half of it
 # Of the logits' range: tokens rounded to 11 bits, and sums of 64 products; tokens rounded to 8 bits. The largest seen are 1.7e-2 and 2.1e-2.
 HALVES = {"fp16": 2.5e-2, "bf16": 4e-2}
@@ -84,8 +85,12 @@ def test_logits_equal_transformers(driver, models, isas, tmp_path, name, isa):
         pytest.skip(f"this machine has no {isa}")
     case, out = cases.CASES[name], tmp_path / "logits"
     model, tokens = models(name)
+    integers = case.dtype != "fp32" and isa == "avx512vnni"
+    if integers:
+        found = logits(driver, model, tokens, out, case.vocab, threads=2, kv="fp32", isa=isa)
+        assert EXACT < distance(case, found) <= INTEGERS
     for chunk in CHUNKS:
-        run = dict(isa=isa, chunk=chunk)
+        run = dict(isa=isa, chunk=chunk, **({"activations": "fp32"} if integers else {}))
         found = logits(driver, model, tokens, out, case.vocab, threads=2, kv="fp32", **run)
         assert distance(case, found) <= EXACT, run
         if VARIANT == "release":
@@ -119,7 +124,7 @@ def test_16_bit_products(driver, tmp_path, name, form):
     case, ids, out = cases.CASES[name], tmp_path / "ids", tmp_path / "logits"
     model = convert_directory(cases.write_model(case, tmp_path / "source"), tmp_path / "model.bin", "--dtype", "bf16")
     cases.token_ids(case).tofile(ids)
-    exact = logits(driver, model, ids, out, case.vocab, threads=2, kv="fp32")
+    exact = logits(driver, model, ids, out, case.vocab, threads=2, kv="fp32", activations="fp32")
     done = drive(driver, model, ids, out, threads=2, kv="fp32", activations=form)
     if f"needs AVX512-{form.upper()}" in done.stderr:
         pytest.skip(f"no AVX512-{form.upper()} here")
@@ -150,7 +155,8 @@ def test_bundled_reference_logits(driver, fable, isas, tmp_path, isa):
         pytest.skip(f"this machine has no {isa}")
     for prompt in reference("logits.json")["prompts"]:
         np.array(prompt["ids"], np.int32).tofile(tmp_path / "ids")
-        found = logits(driver, fable, tmp_path / "ids", tmp_path / "logits", 4096, isa=isa, kv="fp32")
+        run = dict(isa=isa, kv="fp32", activations="fp32")
+        found = logits(driver, fable, tmp_path / "ids", tmp_path / "logits", 4096, **run)
         for row in prompt["positions"]:
             values = found[row["position"]].astype(np.float64)
             ids = [token for token, _ in row["top"]]
@@ -197,16 +203,22 @@ def test_bundled_perplexity(yalm, driver, fable, tmp_path):
     done = subprocess.run([yalm, fable, "-m", "tokenize", "--no-bos", "-f", text], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     ids = np.array(done.stdout.split(), np.int32)[: wanted["tokens"]]
-    total = {"fp32": 0.0, "fp16": 0.0}
+    runs = {
+        "exact": dict(kv="fp32", activations="fp32"),
+        "cache": dict(kv="fp16", activations="fp32"),
+        "default": dict(),
+    }
+    total = dict.fromkeys(runs, 0.0)
     for at in range(0, len(ids), wanted["chunk"]):
         part = ids[at : at + wanted["chunk"]]
         np.concatenate(([1], part[:-1])).astype(np.int32).tofile(tmp_path / "ids")
-        for kv in total:
-            found = logits(driver, fable, tmp_path / "ids", tmp_path / "out", 4096, kv=kv, threads=2).astype(np.float64)
-            total[kv] += float((np.log(np.exp(found).sum(-1)) - found[np.arange(len(part)), part]).sum())
-    assert total["fp32"] == pytest.approx(wanted["nll"], rel=1e-6)
-    assert total["fp16"] == pytest.approx(wanted["nll"], rel=1e-4)
-    assert math.exp(total["fp32"] / len(ids)) == pytest.approx(wanted["perplexity"], rel=1e-5)
+        for name, run in runs.items():
+            found = logits(driver, fable, tmp_path / "ids", tmp_path / "out", 4096, threads=2, **run).astype(np.float64)
+            total[name] += float((np.log(np.exp(found).sum(-1)) - found[np.arange(len(part)), part]).sum())
+    assert total["exact"] == pytest.approx(wanted["nll"], rel=1e-6)
+    assert total["cache"] == pytest.approx(wanted["nll"], rel=1e-4)
+    assert total["default"] == pytest.approx(wanted["nll"], rel=1e-4)
+    assert math.exp(total["exact"] / len(ids)) == pytest.approx(wanted["perplexity"], rel=1e-5)
 
 
 def test_golden_files_cover_the_cases():

@@ -346,7 +346,7 @@ static void run(const char *name, const yalm_model *model, yalm_session_options 
     yalm_error error = {YALM_OK, ""};
     for (int i = 0; i < 2; i++) {
         options.device = i == 0 ? "cpu" : "cuda";
-        sessions[i] = yalm_session_open(model, &options, &error);
+        sessions[i] = i == 0 ? open_exact(model, options, &error) : yalm_session_open(model, &options, &error);
         if (sessions[i] == NULL || yalm_eval(sessions[i], tokens, many, YALM_LOGITS_NONE, &error) != YALM_OK)
             quit(options.device, &error);
     }

@@ -1,0 +1,57 @@
+// Products of many tokens with fp16, bf16 and fp8 matrices in 16-bit integers, with AVX-512 (F, BW, DQ, VL) and VNNI.
+#include "cpu/vec_fixed.h"
+
+#include "cpu/vec_quant_many.h"
+
+static void fixed_pack(void *packed, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col)
+{
+    many_quantise(packed, x, ldx, n, cols, first_col, last_col);
+}
+
+VEC_INLINE void fixed(enum dtype type, const struct matmul_args *m)
+{
+    many(type, &(struct quant_args){
+                   .y = m->y,
+                   .ldy = m->ldy,
+                   .w = m->w,
+                   .rows = m->rows,
+                   .cols = m->cols,
+                   .first_row = m->first_row,
+                   .last_row = m->last_row,
+                   .x = m->packed,
+                   .n = m->n,
+                   .scratch = m->scratch,
+               });
+}
+static void fixed_fp16(const struct matmul_args *args)
+{
+    fixed(DTYPE_FP16, args);
+}
+static void fixed_bf16(const struct matmul_args *args)
+{
+    fixed(DTYPE_BF16, args);
+}
+static void fixed_fp8(const struct matmul_args *args)
+{
+    fixed(DTYPE_FP8, args);
+}
+static void fixed_fp8_e5m2(const struct matmul_args *args)
+{
+    fixed(DTYPE_FP8_E5M2, args);
+}
+
+static double fixed_dot_loop(long rounds)
+{
+    return dot_loop(rounds) / 2;
+}
+
+const struct half_kernels half_kernels_avx512vnni = {
+    .size = many_size,
+    .pack = fixed_pack,
+    .product =
+        {[DTYPE_FP16] = fixed_fp16, [DTYPE_BF16] = fixed_bf16, [DTYPE_FP8] = fixed_fp8, [DTYPE_FP8_E5M2] = fixed_fp8_e5m2},
+    .scratch = QUANT_SCRATCH,
+    .rows = MANY_ROWS,
+    .least = 9,
+    .fma_loop = fixed_dot_loop,
+};
