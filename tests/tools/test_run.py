@@ -1,13 +1,14 @@
 """What tests/run.py reads out of a cmocka program's lines: each test once, by its whole name, in each group."""
 
 import importlib.util
+import sys
 
 import pytest
 from harness import ROOT
 
 # Loaded by its path: bench/ has a run.py too, and other tests put that folder first.
 specification = importlib.util.spec_from_file_location("tests_run", ROOT / "tests/run.py")
-run = importlib.util.module_from_spec(specification)
+run = sys.modules["tests_run"] = importlib.util.module_from_spec(specification)
 specification.loader.exec_module(run)
 
 LINES = """\
