@@ -55,9 +55,9 @@ struct quant_kernels {
 enum { HALF_BLOCK = 256 };
 
 // Y = X Wᵀ of more tokens than matvec takes in 16 bits: as integers with a scale for each block of columns (vec_fixed.h); or by float16 multiply-adds,
-// whose sums are carried to float32 every few columns, tokens and weights rounded after powers of two have brought each block of a row's columns into range; or by bfloat16 dot products with float32 sums; or by tiles of
-// bfloat16 with float32 sums, where tokens and weights may have several parts, and then lose nothing (kernels_amx_matmul.c); or by tiles of bytes,
-// where quantised weights and tokens are 16-bit integers (kernels_amx_quant.c).
+// whose sums are carried to float32 every few columns, tokens and weights rounded after powers of two have brought each block of a row's columns into
+// range; or by bfloat16 dot products with float32 sums; or by tiles of bfloat16 with float32 sums, where tokens and weights may have several parts, and
+// then lose nothing (kernels_amx_matmul.c); or by tiles of bytes, where quantised weights and tokens are 16-bit integers (kernels_amx_quant.c).
 struct half_kernels {
     size_t (*size)(int n, int cols); // bytes of n packed tokens
     // Packs tokens, columns [first_col, last_col): both multiples of HALF_BLOCK, or last_col = cols. x: (n, ldx).

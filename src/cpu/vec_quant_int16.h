@@ -12,7 +12,6 @@ enum {
     MANY_COLS = QUANT_BLOCK,
     MANY_GROUPS = MANY_COLS / QUANT_GROUP,
     MANY_SCALES = MANY_GROUPS, // of a row of a block
-    MANY_TILE_ROWS = QUANT_TILE_ROWS,
     PANEL_BLOCK = MANY_COLS * VEC * (int)sizeof(int16_t), // bytes of a block's columns
 };
 

@@ -19,7 +19,6 @@ enum {
     MANY_COLS = 2 * QUANT_BLOCK,
     MANY_GROUPS = MANY_COLS / QUANT_GROUP,
     MANY_SCALES = MANY_GROUPS, // of a row of a block
-    MANY_TILE_ROWS = QUANT_TILE_ROWS,
     // What a panel has for each group: (8, VEC, 4) integers, then of each token its scale, -BYTES_BASE times that (floats), and
     // BYTES_BASE's bits - 128 Σ q (int32).
     RECORD_SCALES = VEC * QUANT_GROUP,

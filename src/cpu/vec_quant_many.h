@@ -63,16 +63,16 @@ VEC_INLINE void many_fetch(enum dtype type, const struct many *m, const struct m
 static __attribute__((noinline)) void many_tile_full(enum dtype type, const struct many_tile *tile)
 {
     if (type == DTYPE_Q8)
-        many_tile(DTYPE_Q8, MANY_TILE_ROWS, QUANT_TILE_VECS, tile);
+        many_tile(DTYPE_Q8, QUANT_TILE_ROWS, QUANT_TILE_VECS, tile);
     else
-        many_tile(DTYPE_Q4, MANY_TILE_ROWS, QUANT_TILE_VECS, tile);
+        many_tile(DTYPE_Q4, QUANT_TILE_ROWS, QUANT_TILE_VECS, tile);
 }
 static __attribute__((noinline)) void many_tile_two(enum dtype type, const struct many_tile *tile)
 {
     if (type == DTYPE_Q8)
-        many_tile(DTYPE_Q8, MANY_TILE_ROWS, 2, tile);
+        many_tile(DTYPE_Q8, QUANT_TILE_ROWS, 2, tile);
     else
-        many_tile(DTYPE_Q4, MANY_TILE_ROWS, 2, tile);
+        many_tile(DTYPE_Q4, QUANT_TILE_ROWS, 2, tile);
 }
 static __attribute__((noinline)) void many_tile_tall(enum dtype type, const struct many_tile *tile)
 {
@@ -121,7 +121,7 @@ VEC_INLINE void many_block(enum dtype type, const struct many *m, float *y, int 
         else
             many_panel(&after, panels, cols, next->first_group);
         const int left = (tokens - t + VEC - 1) / VEC, n = tokens - t < MANY_TILE ? tokens - t : MANY_TILE;
-        const int step = left == 1 ? QUANT_TALL_ROWS : MANY_TILE_ROWS;
+        const int step = left == 1 ? QUANT_TALL_ROWS : QUANT_TILE_ROWS;
         for (int r = 0; r < rows; r += step) {
             if (t == 0)
                 many_fetch(type, m, next, r, r + step);
