@@ -1,4 +1,4 @@
-// The CPU backend: sizes, memory, and the table of functions that a session calls.
+// The CPU backend: what it holds, and the table of functions that a session calls.
 
 #include "cpu/state.h"
 
@@ -12,28 +12,8 @@
 #include "cpu/matmul.h"
 #include "model/rope.h"
 #include "util/memory.h"
-#include "util/round.h"
 
-// Queries that one prefill task takes together: enough to use each key many times, few enough that their
-// accumulators stay in the L2 cache.
-enum { QUERIES_PER_TASK = 64, DEFAULT_CHUNK = 512, MAX_CHUNK = 1 << 16, CACHE_LINE = 64 };
-
-void *carve(struct carver *carver, size_t count, size_t size)
-{
-    const size_t at = carver->used;
-    carver->used += round_up(count * size, CACHE_LINE);
-    return carver->base ? carver->base + at : NULL;
-}
-
-static size_t max_size(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
-static int64_t min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
+enum { DEFAULT_CHUNK = 512, MAX_CHUNK = 1 << 16 };
 
 static void store_row(const struct cpu_state *s, void *rows, float *scales, int slot, const float *x)
 {
@@ -80,164 +60,13 @@ void cpu_load_value(const struct cpu_state *s, int layer, int kv_head, int slot,
     load_row(s, cpu_values(s, layer, kv_head), cpu_scales(s, s->value_scales, layer, kv_head), slot, x);
 }
 
-static void carve_kv(struct cpu_state *s, struct carver *c)
-{
-    const size_t heads = (size_t)s->config->n_layers * s->config->n_kv_heads;
-    const bool has_keys = !s->policy->decode_keys;
-    if (has_keys)
-        s->keys = carve(c, heads, cpu_kv_head_bytes(s));
-    s->values = carve(c, heads, cpu_kv_head_bytes(s));
-    if (s->kv_type == KV_INT8) {
-        if (has_keys)
-            s->key_scales = carve(c, heads * s->kv.capacity, sizeof(float));
-        s->value_scales = carve(c, heads * s->kv.capacity, sizeof(float));
-    }
-}
-
-static void carve_experts(struct cpu_state *s, struct carver *c)
-{
-    const size_t chunk = s->chunk, experts = s->config->n_experts, active = s->config->n_active_experts;
-    s->router_logits = carve(c, chunk * experts, sizeof(float));
-    s->expert_of = carve(c, chunk * active, sizeof(int));
-    s->expert_weight = carve(c, chunk * active, sizeof(float));
-    s->expert_in = carve(c, chunk * s->config->hidden_dim, sizeof(float));
-    s->expert_tokens = carve(c, experts * chunk, sizeof(int));
-    s->expert_scale = carve(c, experts * chunk, sizeof(float));
-    s->chosen_experts = carve(c, experts, sizeof *s->chosen_experts);
-    s->expert_n = carve(c, experts, sizeof *s->expert_n);
-}
-
-// What the matrices of a model want their inputs in (matmul.h).
-static int forms_of(const struct cpu_state *s, const struct model_config *config, const struct model_weights *w)
-{
-    const int n_experts = config->n_experts ? config->n_experts : 1;
-    int forms = matmul_form(s, &w->classifier);
-    for (int l = 0; l < config->n_layers; l++) {
-        const struct layer_weights *layer = &w->layers[l];
-        if (config->n_experts)
-            forms |= matmul_form(s, &layer->router);
-        forms |= matmul_form(s, &layer->q) | matmul_form(s, &layer->k) | matmul_form(s, &layer->v) | matmul_form(s, &layer->o);
-        for (int e = 0; e < n_experts; e++) {
-            const struct expert_weights *expert = &layer->experts[e];
-            forms |= matmul_form(s, &expert->gate) | matmul_form(s, &expert->up) | matmul_form(s, &expert->down);
-        }
-    }
-    return forms;
-}
-
-static void carve_activations(struct cpu_state *s, struct carver *c)
-{
-    const size_t chunk = s->chunk, dim = s->config->hidden_dim, ffn = s->config->ffn_dim, half = s->config->head_dim / 2;
-    s->inverse_frequency = carve(c, half, sizeof(double));
-    s->x = carve(c, chunk * dim, sizeof(float));
-    s->h = carve(c, chunk * dim, sizeof(float));
-    s->q = carve(c, chunk * s->q_dim, sizeof(float));
-    s->k = carve(c, chunk * s->kv_dim, sizeof(float));
-    s->v = carve(c, chunk * s->kv_dim, sizeof(float));
-    s->rotated_q = carve(c, chunk * s->q_dim, sizeof(float));
-    if (s->kv.n_sinks > 0)
-        s->sink_q = carve(c, chunk * s->q_dim, sizeof(float));
-    s->attended = carve(c, chunk * s->q_dim, sizeof(float));
-    s->branch = carve(c, chunk * dim, sizeof(float));
-    s->gate = carve(c, chunk * ffn, sizeof(float));
-    s->up = carve(c, chunk * ffn, sizeof(float));
-    s->cos = carve(c, chunk * half, sizeof(float));
-    s->sin = carve(c, chunk * half, sizeof(float));
-    s->sink_cos = carve(c, half, sizeof(float));
-    s->sink_sin = carve(c, half, sizeof(float));
-    const size_t widest = max_size(max_size(dim, ffn), s->q_dim);
-    const int forms = forms_of(s, s->config, s->weights), few = s->kernels->matvec_max;
-    const int fewer =
-        s->half && s->chunk >= s->half->least ? s->half->least - 1 : s->chunk; // tokens that are not taken as halves
-    const int most_packed = forms & FORM_PACKED ? s->chunk : fewer, most_quantised = forms & FORM_QUANTISED ? s->chunk : fewer;
-    if (forms & (FORM_PACKED | FORM_FEW_PACKED) && most_packed > few)
-        s->packed = carve(c, s->kernels->packed_size(most_packed, (int)widest), sizeof(float));
-    if (forms & FORM_HALVES && s->chunk >= s->half->least)
-        s->halves = carve(c, s->half->size(s->chunk, (int)widest), 1);
-    if (forms & (FORM_QUANTISED | FORM_FEW_QUANTISED)) {
-        const int least = most_quantised < few ? most_quantised : few;
-        s->quantised = carve(c, max_size(s->quant->size(least, (int)widest), s->quant->size(most_quantised, (int)widest)), 1);
-    }
-}
-
-static void carve_scratch(struct cpu_state *s, struct carver *c, int n_threads)
-{
-    carve_activations(s, c);
-    if (s->config->n_experts)
-        carve_experts(s, c);
-    const size_t queries = (size_t)(s->q_dim / s->kv_dim) * s->query_tokens;
-    const size_t parts = (size_t)s->config->n_kv_heads * s->key_parts * queries;
-    s->part_acc = carve(c, parts * s->config->head_dim, sizeof(float));
-    s->part_max = carve(c, parts, sizeof(float));
-    s->part_sum = carve(c, parts, sizeof(float));
-    s->matmul_scratch_bytes = round_up(max_size(s->kernels->matmul_scratch, s->quant->scratch), CACHE_LINE);
-    if (s->half)
-        s->matmul_scratch_bytes = max_size(s->matmul_scratch_bytes, round_up(s->half->scratch, CACHE_LINE));
-    s->attend_scratch_bytes = round_up(s->kernels->attend_scratch, CACHE_LINE);
-    s->task_scratch_bytes = attention_task_scratch(s);
-    s->matmul_scratch = carve(c, n_threads, s->matmul_scratch_bytes);
-    s->attend_scratch = carve(c, n_threads, s->attend_scratch_bytes);
-    s->task_scratch = carve(c, n_threads, s->task_scratch_bytes);
-    if (s->policy->decode_keys) {
-        s->decoded_keys = carve(c, n_threads, KEY_TILE * s->config->head_dim * kv_sizes[s->kv_type]);
-        s->decoded_scales = carve(c, n_threads, KEY_TILE * sizeof(float));
-    }
-    if (s->policy->carve_scratch)
-        s->policy->carve_scratch(s, c, n_threads);
-}
-
-static int most_threads(const yalm_session_options *o)
-{
-    return o->n_threads > o->n_threads_batch ? o->n_threads : o->n_threads_batch;
-}
-
-// Everything but memory and team.
-static yalm_status state_sizes(struct cpu_state *s, const struct backend_plan *plan, yalm_error *error)
-{
-    const struct model_config *config = plan->config;
-    *s = (struct cpu_state){.config = config, .weights = plan->weights, .kv = plan->kv, .cancel = plan->cancel};
-    s->kernels = cpu_kernels_select(plan->options->isa);
-    if (!s->kernels)
-        return error_set(error, YALM_USAGE, "instruction set '%s' is not one that this machine has", plan->options->isa);
-    s->quant = plan->options->activations == YALM_ACTIVATIONS_INT8 ? s->kernels->quant8 : s->kernels->quant;
-    const bool quantised = !(forms_of(s, config, s->weights) & FORM_PACKED); // no kernels of halves yet
-    s->half = half_kernels_select(s->kernels, plan->options->activations, quantised);
-    s->streams = memory_streams();
-    s->q_dim = config->n_heads * config->head_dim;
-    s->kv_dim = config->n_kv_heads * config->head_dim;
-    s->chunk = plan->options->chunk;
-    s->n_threads = plan->options->n_threads;
-    s->n_threads_batch = plan->options->n_threads_batch;
-    s->kv_type = (enum kv_type)plan->options->kv;
-    const int group = config->n_heads / config->n_kv_heads;
-    s->query_tokens = (int)min64(group < QUERIES_PER_TASK ? QUERIES_PER_TASK / group : 1, s->chunk);
-    // A length's parts are at least 256 keys long, and at most MAX_KEY_PARTS (attention_key_parts).
-    s->key_parts = (int)min64(MAX_KEY_PARTS, ((int64_t)s->kv.span + s->query_tokens + 255) / 256);
-
-    s->policy = policy_find(plan->options->attention);
-    if (s->policy->plan) {
-        const yalm_status status = s->policy->plan(s, plan, error);
-        if (status != YALM_OK)
-            return status;
-    }
-    struct carver kv = {0}, kept = {0}, scratch = {0};
-    carve_kv(s, &kv);
-    if (s->policy->carve_kept)
-        s->policy->carve_kept(s, &kept);
-    carve_scratch(s, &scratch, most_threads(plan->options));
-    s->kv_bytes = kv.used;
-    s->kept_bytes = kept.used;
-    s->scratch_bytes = scratch.used;
-    return YALM_OK;
-}
-
 static yalm_status activations_resolve(const struct model_config *config, const struct model_weights *weights,
                                        yalm_activations activations, const struct cpu_kernels *kernels, yalm_error *error)
 {
     const bool halves = activations == YALM_ACTIVATIONS_FP16 || activations == YALM_ACTIVATIONS_BF16;
     const char *name = activations == YALM_ACTIVATIONS_FP16 ? "fp16" : "bf16";
     const struct cpu_state s = {.half = half_kernels_select(kernels, activations, false)};
-    const int forms = forms_of(&s, config, weights);
+    const int forms = cpu_forms(&s, config, weights);
     if (activations == YALM_ACTIVATIONS_INT8 && !(forms & (FORM_QUANTISED | FORM_FEW_QUANTISED)))
         return error_set(error, YALM_USAGE,
                          "activations: found int8, which multiplies q8 and q4 weights: this model has none of these");
@@ -302,7 +131,7 @@ static void state_release(struct cpu_state *s)
 static yalm_status cpu_memory(const struct backend_plan *plan, yalm_memory *memory, yalm_error *error)
 {
     struct cpu_state sizes;
-    const yalm_status status = state_sizes(&sizes, plan, error);
+    const yalm_status status = cpu_sizes(&sizes, plan, error);
     if (status == YALM_OK) {
         memory->kv_cache = sizes.kv_bytes;
         memory->attention = sizes.kept_bytes;
@@ -333,7 +162,7 @@ static void *cpu_open(const struct backend_plan *plan, yalm_error *error)
         error_set(error, YALM_NO_MEMORY, "out of memory for a session");
         return NULL;
     }
-    if (state_sizes(s, plan, error) != YALM_OK) {
+    if (cpu_sizes(s, plan, error) != YALM_OK) {
         free(s);
         return NULL;
     }
@@ -348,15 +177,12 @@ static void *cpu_open(const struct backend_plan *plan, yalm_error *error)
         cpu_close(s);
         return NULL;
     }
-    s->team = team_open(most_threads(plan->options), plan->options->pin, error);
+    s->team = team_open(cpu_most_threads(s), plan->options->pin, error);
     if (!s->team) {
         cpu_close(s);
         return NULL;
     }
-    carve_kv(s, &(struct carver){.base = s->kv_block});
-    if (s->kept_bytes)
-        s->policy->carve_kept(s, &(struct carver){.base = s->kept_block});
-    carve_scratch(s, &(struct carver){.base = s->scratch_block}, most_threads(plan->options));
+    cpu_carve(s);
     s->rope_scale = rope_frequencies(s->inverse_frequency, &s->config->rope, s->config->head_dim);
     rope_angles(s->sink_cos, s->sink_sin, s->inverse_frequency, s->rope_scale, s->config->head_dim, s->kv.span - 1);
     if (s->policy->open && s->policy->open(s, plan, error) != YALM_OK) {

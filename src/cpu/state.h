@@ -96,6 +96,19 @@ struct cpu_state {
     size_t kv_bytes, kept_bytes, scratch_bytes;
 };
 
+// Everything of `s` but its memory, team, and what the policy opens, and how much memory it wants (state_memory.c). Whoever was given YALM_OK lets the
+// policy close what it has.
+yalm_status cpu_sizes(struct cpu_state *s, const struct backend_plan *plan, yalm_error *error);
+// Pointers into its blocks.
+void cpu_carve(struct cpu_state *s);
+// What the matrices of a model want their inputs in (matmul.h).
+int cpu_forms(const struct cpu_state *s, const struct model_config *config, const struct model_weights *w);
+
+static inline int cpu_most_threads(const struct cpu_state *s)
+{
+    return s->n_threads > s->n_threads_batch ? s->n_threads : s->n_threads_batch;
+}
+
 // The forward pass (forward.c): YALM_OK, or YALM_INTERRUPTED.
 yalm_status cpu_forward(struct cpu_state *state, const struct batch *batch);
 
