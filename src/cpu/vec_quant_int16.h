@@ -11,7 +11,7 @@ typedef int16_t many_weight;
 enum {
     MANY_COLS = QUANT_BLOCK,
     MANY_GROUPS = MANY_COLS / QUANT_GROUP,
-    MANY_SCALES = MANY_GROUPS, // of a row of a block
+    MANY_SCALES = MANY_GROUPS,                            // of a row of a block
     PANEL_BLOCK = MANY_COLS * VEC * (int)sizeof(int16_t), // bytes of a block's columns
 };
 
