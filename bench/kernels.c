@@ -2,7 +2,7 @@
 // each round times the kernel and then, for about as long, its limit (reading memory, or multiply-adds from registers), so that a busy
 // neighbour slows both.
 //
-//     build/release/bench/kernels [--isa NAME] [--threads N] [--rounds N] [--only TEXT] [--clock wall|cpu]
+//     build/release/bench/kernels [--isa NAME] [--threads N] [--rounds N] [--only TEXT] [--clock wall|cpu] [--fetch l1|l2]
 //
 // Printed are the best speed, and the median over the rounds of kernel / limit. On a machine that others use, `--clock cpu` counts the time
 // that the threads had a processor, so that waiting for one does not show.
@@ -37,6 +37,7 @@ struct bench {
     atomic_int next;
     atomic_ullong read; // what reading found, so that it is not in vain
     int streams, ahead; // of the reading
+    struct fetching fetching;
     long multiply_rounds;
     double (*multiply_loop)(long rounds); // an fma_loop or dot_loop
 
@@ -89,7 +90,7 @@ static void matvec(void *context, int thread)
     const struct span rows = share_of(b, thread, b->rows, 16);
     for (int i = 0; i < matrices(b); i++)
         b->kernels->matvec[b->type](b->y + rows.first, b->rows, matrix(b, i), rows.first, rows.last, b->cols, b->x, b->cols,
-                                    b->n);
+                                    b->n, b->fetching.to_l2);
 }
 
 static void pack(void *context, int thread)
@@ -140,7 +141,7 @@ static void quant_product(struct bench *b, int thread, const void *w)
         .last_row = rows.last,
         .x = b->quantised,
         .n = b->n,
-        .streams = memory_streams(),
+        .fetching = b->fetching,
         .scratch = b->scratch[thread],
     });
 }
@@ -187,7 +188,7 @@ static void attend(struct bench *b, int thread, struct queries *q, int head, int
         .head_dim = b->head_dim,
         .first = masked ? q->first : NULL,
         .last = masked ? q->last : NULL,
-        .streams = memory_streams() / 2,
+        .fetching = b->fetching,
         .scratch = b->scratch[thread],
     });
 }
@@ -406,6 +407,7 @@ static void bench_all(struct bench *b)
         bench_matvec(b, types[i], 5632, 2048, 1);
         bench_matvec(b, types[i], 2048, 5632, 1);
         bench_matvec(b, types[i], 4096, 4096, 1);
+        bench_matvec(b, types[i], 4096, 14336, 1);
     }
     for (int n = 2; n <= b->kernels->matvec_max; n *= 2)
         bench_matvec(b, DTYPE_FP16, 5632, 2048, n);
@@ -414,6 +416,7 @@ static void bench_all(struct bench *b)
         bench_quant(b, type, 5632, 2048, 1);
         bench_quant(b, type, 2048, 5632, 1);
         bench_quant(b, type, 4096, 4096, 1);
+        bench_quant(b, type, 4096, 14336, 1);
         bench_quant(b, type, 5632, 2048, 4);
         bench_quant(b, type, 5632, 2048, 64);
         bench_quant(b, type, 5632, 2048, 512);
@@ -505,11 +508,12 @@ static bool set_up(struct bench *b, yalm_error *error)
 int main(int argc, char **argv)
 {
     setvbuf(stdout, NULL, _IOLBF, 0); // each kernel's line when it is known, into a pipe as well
-    struct bench b = {.n_threads = team_default_threads(), .rounds = 15, .clock = CLOCK_MONOTONIC};
+    struct bench b = {
+        .n_threads = team_default_threads(), .rounds = 15, .clock = CLOCK_MONOTONIC, .fetching = machine_fetching()};
     const char *isa = "auto";
     for (int i = 1; i < argc; i += 2) {
         if (i + 1 == argc)
-            return fail("options come in pairs: --isa NAME --threads N --rounds N --only TEXT --clock wall|cpu");
+            return fail("options come in pairs: --isa NAME --threads N --rounds N --only TEXT --clock wall|cpu --fetch l1|l2");
         if (!strcmp(argv[i], "--isa"))
             isa = argv[i + 1];
         else if (!strcmp(argv[i], "--threads"))
@@ -520,8 +524,10 @@ int main(int argc, char **argv)
             b.only = argv[i + 1];
         else if (!strcmp(argv[i], "--clock") && (!strcmp(argv[i + 1], "wall") || !strcmp(argv[i + 1], "cpu")))
             b.clock = argv[i + 1][0] == 'c' ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC;
+        else if (!strcmp(argv[i], "--fetch") && (!strcmp(argv[i + 1], "l1") || !strcmp(argv[i + 1], "l2")))
+            b.fetching.to_l2 = argv[i + 1][1] == '2';
         else
-            return fail("unknown option: try --isa NAME --threads N --rounds N --only TEXT --clock wall|cpu");
+            return fail("unknown option: try --isa NAME --threads N --rounds N --only TEXT --clock wall|cpu --fetch l1|l2");
     }
     b.kernels = cpu_kernels_select(isa);
     if (!b.kernels)
@@ -538,7 +544,8 @@ int main(int argc, char **argv)
     printf("%s, %d threads; read %.1f GB/s, float32 multiply-adds %.0f GOP/s, 8-bit dot products %.0f GOP/s\n", b.kernels->name,
            b.n_threads, b.limits.read_gb_per_s, b.limits.fma_gop_per_s, b.limits.dot_gop_per_s);
     choose_reading(&b);
-    printf("reading by %d streams, prefetched %d bytes ahead\n", b.streams, b.ahead);
+    printf("reading by %d streams, prefetched %d bytes ahead; kernels fetch %s\n", b.streams, b.ahead,
+           b.fetching.to_l2 ? "to L2" : "to L1");
     bench_all(&b);
     reader_close(&reader);
     return 0;

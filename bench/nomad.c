@@ -82,7 +82,7 @@ static void read_keys(void *context, int thread)
     const size_t piece = (size_t)HEAD_DIM * dtype_sizes[b->type] * BLOCKS * NOMAD_BLOCK;
     for (size_t at = 0; at + piece <= bytes; at += piece)
         b->kernels->matvec[b->type](scores_of(b, thread), (ptrdiff_t)BLOCKS * NOMAD_BLOCK, keys + at, 0, BLOCKS * NOMAD_BLOCK,
-                                    HEAD_DIM, b->q, HEAD_DIM, b->n_queries);
+                                    HEAD_DIM, b->q, HEAD_DIM, b->n_queries, machine_fetching().to_l2);
 }
 
 // Each thread takes every n-th part, as tasks are claimed. The scores are the first thread's: small numbers.
@@ -103,7 +103,7 @@ static void read_values(void *context, int thread)
             .n_queries = b->n_queries,
             .n_keys = b->part_keys,
             .head_dim = HEAD_DIM,
-            .streams = memory_streams() / 2,
+            .fetching = machine_fetching(),
             .scratch = b->scratch + (size_t)thread * b->kernels->attend_scratch,
         });
 }

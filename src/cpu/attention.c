@@ -124,7 +124,7 @@ static void attend_keys(const struct task *task, const float *q, int slot, int n
         .last = masked ? task->last : NULL,
         .next_k = task->next_k,
         .next_v = task->next_v,
-        .streams = s->streams / 2,
+        .fetching = s->fetching,
         .scratch = task->kernel_scratch,
     });
 }
@@ -357,7 +357,7 @@ void attention_attend_rows(struct cpu_state *s, const struct batch *batch, int l
                 .head_dim = d,
                 .next_k = next ? cpu_keys(s, layer, next->kv_head) : NULL,
                 .next_v = next ? cpu_values(s, layer, next->kv_head) : NULL,
-                .streams = s->streams / 2,
+                .fetching = s->fetching,
                 .next_rows = next ? next->rows : NULL,
                 .n_next = next ? next->n : 0,
                 .fetched = rows->fetched || q > 0,

@@ -82,10 +82,14 @@ const struct cpu_kernels *cpu_kernels_select(const char *isa)
 }
 
 // Measured: a Zen 5 reads quantised rows at 95 to 100 % of its limit two at a time and at 87 four at a time, an Emerald Rapids is faster with four.
-int memory_streams(void)
+// A Zen 4, whose L1 is a third smaller, loses up to a fifth where all that is read passes through that (docs/kernels.md, what L1 keeps).
+struct fetching machine_fetching(void)
 {
+    enum { SMALL_L1 = 32 << 10 };
     __builtin_cpu_init();
-    return __builtin_cpu_is("amd") ? 2 : 4;
+    const bool amd = __builtin_cpu_is("amd");
+    const long l1 = sysconf(_SC_LEVEL1_DCACHE_SIZE); // 0 or -1 where it is not known
+    return (struct fetching){.streams = amd ? 2 : 4, .to_l2 = amd && l1 > 0 && l1 <= SMALL_L1};
 }
 
 const struct nomad_kernels *nomad_kernels_select(const struct cpu_kernels *kernels)

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "cpu/fetching.h"
 #include "cpu/kernels_nomad.h"
 #include "model/dtype.h"
 #include "yalm.h"
@@ -32,8 +33,8 @@ struct quant_args {
     int first_row, last_row; // of W
     const void *x;           // n tokens of cols values, as quantise() leaves them
     int n;
-    int streams; // rows of one or two tokens' product that are read at a time, 2 or 4: memory_streams(). Results do not depend on it
-    void *scratch; // this thread's own, 64-byte aligned
+    struct fetching fetching; // of one or two tokens' product: machine_fetching(). Results do not depend on it
+    void *scratch;            // this thread's own, 64-byte aligned
 };
 
 // Tokens are quantised too: to 16-bit integers with a scale for each QUANT_BLOCK columns, or, by the kernels for that and where there are more
@@ -86,8 +87,9 @@ struct attend_args {
     int n_queries, n_keys, head_dim;
     const int *first, *last;     // (n_queries): query i sees keys [first[i], last[i]) of these; NULL: all of them
     const void *next_k, *next_v; // that this thread will probably read after these, to be fetched in time; NULL: none
-    int streams; // 1: keys and values are fetched one after the other, else together: memory_streams() / 2. Only of
-                 // given rows do results depend on it (to rounding: blocks differ)
+    struct fetching
+        fetching; // 2 streams: keys and values are fetched one after the other, 4: together. machine_fetching(). Only of
+                  // given rows do results depend on it (to rounding: blocks differ)
     // Where keys lie in given rows (sparse.h): rows that this thread will probably read after these, of next_k and next_v; and whether
     // the first of its own rows have been named so before.
     const int *next_rows; // (n_next); NULL: none
@@ -103,9 +105,9 @@ struct cpu_kernels {
     const char *name; // "scalar", "avx2", "avx512", "avx512vnni", "amx"
 
     // y[t, r] = W[r] · x[t], without the row's scale where W has any, for r in [first_row, last_row), t < n, n <= matvec_max: decode, and very short prefills. W is read once.
-    // y: (n, ldy), indexed by r - first_row as above; x: (n, ldx).
+    // y: (n, ldy), indexed by r - first_row as above; x: (n, ldx). Results do not depend on to_l2, which is machine_fetching()'s.
     void (*matvec[DTYPE_FLOATS])(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
-                                 ptrdiff_t ldx, int n);
+                                 ptrdiff_t ldx, int n, bool to_l2);
     int matvec_max; // at most 8
 
     // Prefill. Tokens are packed once for all threads, each thread taking columns [first_col, last_col).
@@ -143,9 +145,6 @@ extern const struct cpu_kernels cpu_kernels_scalar, cpu_kernels_avx2, cpu_kernel
     cpu_kernels_amx;
 extern const struct quant_kernels quant_kernels_scalar, quant_kernels_avx2, quant_kernels_avx512, quant_kernels_avx512vnni;
 extern const struct quant_kernels quant8_kernels_scalar, quant8_kernels_avx2, quant8_kernels_avx512, quant8_kernels_avx512vnni;
-
-// How many streams a core of this machine reads fastest at a time: 2 or 4.
-int memory_streams(void);
 
 // "auto", or a name. NULL where the name is unknown or this machine cannot run it.
 const struct cpu_kernels *cpu_kernels_select(const char *isa);

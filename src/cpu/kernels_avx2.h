@@ -3,15 +3,15 @@
 #include "cpu/kernels.h"
 
 void avx2_matvec_fp32(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
-                      ptrdiff_t ldx, int n);
+                      ptrdiff_t ldx, int n, bool to_l2);
 void avx2_matvec_fp16(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
-                      ptrdiff_t ldx, int n);
+                      ptrdiff_t ldx, int n, bool to_l2);
 void avx2_matvec_bf16(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
-                      ptrdiff_t ldx, int n);
+                      ptrdiff_t ldx, int n, bool to_l2);
 void avx2_matvec_fp8(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
-                     ptrdiff_t ldx, int n);
+                     ptrdiff_t ldx, int n, bool to_l2);
 void avx2_matvec_fp8_e5m2(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
-                          ptrdiff_t ldx, int n);
+                          ptrdiff_t ldx, int n, bool to_l2);
 size_t avx2_packed_size(int n, int cols);
 void avx2_pack_tokens(float *packed, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col);
 void avx2_matmul_fp32(const struct matmul_args *args);

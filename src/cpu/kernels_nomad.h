@@ -21,6 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "cpu/fetching.h"
 #include "cpu/kv_type.h"
 
 enum { NOMAD_CENTROIDS = 16, NOMAD_BLOCK = 32, NOMAD_ROW = 16 }; // centroids; keys in a block; bytes of a row
@@ -73,8 +74,8 @@ struct nomad_value_args {
     const void *v;                    // (n_keys, head_dim), of the type that the function is for
     const float *v_scales;            // (n_keys) of int8
     int n_queries, n_keys, head_dim;
-    int streams;   // as of struct attend_args
-    void *scratch; // (attend_scratch) bytes, this thread's own, 64-byte aligned
+    struct fetching fetching; // as of struct attend_args
+    void *scratch;            // (attend_scratch) bytes, this thread's own, 64-byte aligned
 };
 
 struct nomad_kernels {

@@ -91,11 +91,11 @@ void matmul_rows(struct cpu_state *s, const struct member *me, const struct prod
             .last_row = rows.last,
             .x = s->quantised,
             .n = n,
-            .streams = s->streams,
+            .fetching = s->fetching,
             .scratch = s->matmul_scratch + me->thread * s->matmul_scratch_bytes,
         });
     else if (!halves && n <= kernels->matvec_max)
-        kernels->matvec[w->dtype](y, w->rows, w->data, rows.first, rows.last, w->cols, x, w->cols, n);
+        kernels->matvec[w->dtype](y, w->rows, w->data, rows.first, rows.last, w->cols, x, w->cols, n, s->fetching.to_l2);
     else
         (halves ? s->half->product : kernels->matmul)[w->dtype](&(struct matmul_args){
             .y = y,

@@ -220,7 +220,7 @@ static void attend_part(const struct pass *p, int kv_head, int part, int query, 
                                     .sum = s->part_sum + at_part,
                                     .max = max,
                                     .n_queries = n,
-                                    .streams = s->streams / 2,
+                                    .fetching = s->fetching,
                                     .scratch = scratch};
     memset(args.acc, 0, sizeof(float) * n * d);
     memset(args.sum, 0, sizeof(float) * n);

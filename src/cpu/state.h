@@ -19,7 +19,7 @@ struct cpu_state {
     const struct cpu_kernels *kernels;
     const struct quant_kernels *quant; // of the kernels, by the form that activations take
     const struct half_kernels *half;   // where they have 16 bits together with floating-point weights, and for tiles; else NULL
-    int streams;                       // memory_streams()
+    struct fetching fetching;          // machine_fetching()
     struct team *team;
     int n_threads, n_threads_batch; // for one token, for several
     struct kv_policy kv;

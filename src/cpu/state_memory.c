@@ -142,7 +142,7 @@ yalm_status cpu_sizes(struct cpu_state *s, const struct backend_plan *plan, yalm
     s->quant = plan->options->activations == YALM_ACTIVATIONS_INT8 ? s->kernels->quant8 : s->kernels->quant;
     const bool quantised = !(cpu_forms(s, config, s->weights) & FORM_PACKED); // no kernels of halves yet
     s->half = half_kernels_select(s->kernels, plan->options->activations, quantised);
-    s->streams = memory_streams();
+    s->fetching = machine_fetching();
     s->q_dim = config->n_heads * config->head_dim;
     s->kv_dim = config->n_kv_heads * config->head_dim;
     s->chunk = plan->options->chunk;

@@ -8,6 +8,15 @@
 #endif
 
 // The elements themselves.
+// To L1 and L2, or to L2 alone: struct fetching.
+VEC_INLINE void fetch_line(const char *line, bool to_l2)
+{
+    if (to_l2)
+        __builtin_prefetch(line, 0, 2);
+    else
+        __builtin_prefetch(line, 0, 3);
+}
+
 VEC_INLINE vec vec_load_as(enum dtype type, const void *p, ptrdiff_t at)
 {
     const vec x = vec_load_unit(type, p, at);

@@ -18,19 +18,20 @@ enum {
 };
 
 // The next block's keys and values, fetched by pairs of lines. In two streams, to L2: a line of keys and one of values, and so on up to `end` of the
-// keys. In one, to L1: two lines of keys; at the keys' end [then, then_end), the values, takes their place.
+// keys. In one, to L1 where that is the machine's habit: two lines of keys; at the keys' end [then, then_end), the values, takes their place.
 struct dense_fetch {
-    bool one, to_l2;                           // to_l2: one run, but to L2 all the same
+    bool one, to_l2;                           // to_l2: of consecutive keys in one run
     const char *k, *v, *end, *then, *then_end; // v NULL: rows of k alone
     const int *rows;                           // still to come
     int left, done; // rows; bytes that have been fetched of the first: in one stream of keys and then values, in two of each
 };
 
-VEC_INLINE struct dense_fetch dense_fetch_make(const void *k, const void *v, ptrdiff_t bytes, int streams)
+VEC_INLINE struct dense_fetch dense_fetch_make(const void *k, const void *v, ptrdiff_t bytes, struct fetching fetching)
 {
     const char *keys = k, *values = v;
-    if (streams == 1)
-        return (struct dense_fetch){.one = true, .k = keys, .end = keys + bytes, .then = values, .then_end = values + bytes};
+    if (fetching.streams == 2)
+        return (struct dense_fetch){
+            .one = true, .to_l2 = fetching.to_l2, .k = keys, .end = keys + bytes, .then = values, .then_end = values + bytes};
     return (struct dense_fetch){.k = keys, .v = values, .end = keys + bytes};
 }
 
@@ -92,10 +93,7 @@ VEC_INLINE void dense_fetch_step(struct dense_fetch *f, bool by_rows, ptrdiff_t 
     if (f->one) {
 #pragma GCC unroll 8
         for (int i = 0; i < 2 * pairs; i++)
-            if (f->to_l2)
-                __builtin_prefetch(f->k + 64 * i, 0, 2);
-            else
-                __builtin_prefetch(f->k + 64 * i, 0, 3);
+            fetch_line(f->k + 64 * i, f->to_l2);
         f->k += DENSE_PAIR * pairs;
         return;
     }
@@ -247,7 +245,7 @@ VEC_INLINE void attend_dense(enum kv_type type, const struct attend_args *a, con
         n = few_tile(a->n_queries - i);
         few_pack_queries(n, q + i * d, a->q + i * d, a->head_dim);
     }
-    const bool one = a->streams == 1;
+    const bool one = a->fetching.streams == 2;
     const int bytes = rows && one ? ROWS_BYTES : FEW_BYTES;
     const int block = bytes / row_bytes < FEW_KEYS ? (int)(bytes / row_bytes) : FEW_KEYS;
     for (int at = seen.first; at < seen.last; at += block) {
@@ -264,9 +262,9 @@ VEC_INLINE void attend_dense(enum kv_type type, const struct attend_args *a, con
                                             .left = a->n_next < block ? a->n_next : block};
         } else {
             next = dense_fetch_make((const char *)a->k + after * row_bytes, (const char *)a->v + after * row_bytes,
-                                    n_after * row_bytes, a->streams);
+                                    n_after * row_bytes, a->fetching);
             if (n_after == 0 && a->next_k)
-                next = dense_fetch_make(a->next_k, a->next_v, block * row_bytes, a->streams);
+                next = dense_fetch_make(a->next_k, a->next_v, block * row_bytes, a->fetching);
         }
         if (rows && at == seen.first && !a->fetched) { // rows are fetched a whole block ahead, since each is far from the last
             struct fetch first[2] = {fetch_make(a->k, rows, at, n, row_bytes), fetch_make(a->v, rows, at, n, row_bytes)};

@@ -22,7 +22,8 @@ enum {
     CHUNK_COLS = 4 * VEC,  // of q8
     NIBBLE_COLS = 8 * VEC, // of q4
     QUANT_STREAMS = 4,
-    QUANT_AHEAD = 2048, // bytes
+    QUANT_AHEAD = 2048, // bytes, to L1
+    QUANT_AHEAD_TO_L2 = 8192,
 };
 
 static const float quant_most = 32512; // of a token's values; 127 * 256
@@ -165,8 +166,9 @@ VEC_INLINE void few_chunk(enum dtype type, int n_rows, int n_tokens, vec sum[QUA
 // Rows whose quants and scales are at quants[r] and scales[r]; n_rows and n_tokens are constants where this is inlined.
 VEC_INLINE void few_rows(enum dtype type, int n_rows, int n_tokens, float *const y[QUANT_STREAMS], ptrdiff_t ldy,
                          const uint8_t *const quants[QUANT_STREAMS], const uint16_t *const scales[QUANT_STREAMS], int cols,
-                         const char *x)
+                         const char *x, bool to_l2)
 {
+    const ptrdiff_t ahead = to_l2 ? QUANT_AHEAD_TO_L2 : QUANT_AHEAD;
     const int groups = (int)quant_groups(cols);
     const ptrdiff_t size = (ptrdiff_t)few_bytes(cols), x_scales = (ptrdiff_t)(few_integers(cols) + few_nibbles(cols));
     vec sum[QUANT_STREAMS][QUANT_FEW], scale[QUANT_STREAMS][QUANT_FEW];
@@ -187,7 +189,7 @@ VEC_INLINE void few_rows(enum dtype type, int n_rows, int n_tokens, float *const
             at.quants[r] = quants[r] + g * (ptrdiff_t)dtype_group_bytes[type];
             const vec w =
                 part == VEC ? vec_load_as(DTYPE_FP16, scales[r], g) : vec_load_part_as(DTYPE_FP16, scales[r], g, part);
-            __builtin_prefetch(scales[r] + g + 256);
+            fetch_line((const char *)(scales[r] + g + 256), to_l2);
 #pragma GCC unroll 8
             for (int t = 0; t < n_tokens; t++)
                 scale[r][t] = vec_mul(w, vec_load((const float *)(x + t * size + x_scales) + g));
@@ -196,7 +198,7 @@ VEC_INLINE void few_rows(enum dtype type, int n_rows, int n_tokens, float *const
         for (int c = 0; c < n_chunks; c++) {
 #pragma GCC unroll 8
             for (int r = 0; r < n_rows; r++)
-                __builtin_prefetch(at.quants[r] + c * whole * (ptrdiff_t)dtype_group_bytes[type] + QUANT_AHEAD);
+                fetch_line((const char *)at.quants[r] + c * whole * (ptrdiff_t)dtype_group_bytes[type] + ahead, to_l2);
             few_chunk(type, n_rows, n_tokens, sum, scale, &at, c, whole);
         }
         if (part % whole)
@@ -223,7 +225,8 @@ VEC_INLINE void few_rows_from(enum dtype type, int n_rows, int n_tokens, const s
         quants[s] = all + row * row_bytes;
         scales[s] = all_scales + row * groups;
     }
-    few_rows(type, n_rows, n_tokens, y, a->ldy, quants, scales, a->cols, a->x);
+    const bool to_l2 = a->fetching.to_l2 && (ptrdiff_t)few_bytes(a->cols) * n_tokens > L1_KEEPS;
+    few_rows(type, n_rows, n_tokens, y, a->ldy, quants, scales, a->cols, a->x, to_l2);
 }
 
 // All rows, n_streams of them at a time: stream s has rows s * per_stream … (s + 1) * per_stream - 1.
@@ -242,9 +245,9 @@ VEC_INLINE void few(enum dtype type, const struct quant_args *a)
     enum { WIDE = VEC == 16 ? 4 : 2, NARROW = VEC == 16 ? 2 : 1 };
     switch (a->n) {
     case 1:
-        return a->streams == 2 ? few_streams(type, 2, 1, a) : few_streams(type, 4, 1, a);
+        return a->fetching.streams == 2 ? few_streams(type, 2, 1, a) : few_streams(type, 4, 1, a);
     case 2:
-        return a->streams == 2 ? few_streams(type, 2, 2, a) : few_streams(type, WIDE, 2, a);
+        return a->fetching.streams == 2 ? few_streams(type, 2, 2, a) : few_streams(type, WIDE, 2, a);
     case 3:
         return few_streams(type, NARROW, 3, a);
     case 4:

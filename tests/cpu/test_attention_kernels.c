@@ -94,7 +94,7 @@ static void attend(struct fixture *f, const struct problem *p, int from, int to)
         .head_dim = p->head_dim,
         .first = p->first ? first : NULL,
         .last = p->first ? last : NULL,
-        .streams = 1 + (from + to) % 2,
+        .fetching = {.streams = 2 + (from + to) % 2 * 2, .to_l2 = (from + to) / 2 % 2},
         .scratch = p->scratch,
     });
 }

@@ -46,7 +46,7 @@ static void check_margin(const struct problem *p)
 
 static void matvec(const struct fixture *f, const struct problem *p, int first, int last)
 {
-    f->kernels->matvec[p->type](p->y + first, p->ldy, p->w, first, last, p->cols, p->x, p->ldx, p->n);
+    f->kernels->matvec[p->type](p->y + first, p->ldy, p->w, first, last, p->cols, p->x, p->ldx, p->n, last % 2);
 }
 
 static void test_matvec(void **state)

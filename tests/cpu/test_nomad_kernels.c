@@ -309,7 +309,7 @@ static void check_values(struct fixture *f, enum kv_type type, int n_queries, in
                                                            .n_queries = n_queries,
                                                            .n_keys = n_keys,
                                                            .head_dim = head_dim,
-                                                           .streams = streams,
+                                                           .fetching = {.streams = streams, .to_l2 = n_keys % 2},
                                                            .scratch = guarded_scratch(f, f->kernels->attend_scratch)});
     double *exact = calloc((size_t)(n_queries * head_dim), sizeof *exact), sums[16] = {0};
     for (int j = 0; j < n_keys; j++) {
@@ -340,7 +340,7 @@ static void test_values(void **state)
     static const int dims[] = {8, 20, 33, 64, 128};
     for (int type = 0; type < KV_TYPES; type++)
         for (int i = 0; i < 5; i++)
-            for (int streams = 1; streams <= 2; streams++) {
+            for (int streams = 2; streams <= 4; streams += 2) {
                 check_values(f, (enum kv_type)type, 1, 1 + 217 * i, dims[i], LITTLE, streams);
                 for (int n = 2; n <= 8; n++)
                     check_values(f, (enum kv_type)type, n, 700, dims[i], LITTLE, streams);

@@ -88,7 +88,7 @@ static void multiply_by(const struct problem *p, int first, int last, int stream
         .last_row = last,
         .x = p->quantised,
         .n = p->n,
-        .streams = streams,
+        .fetching = {.streams = streams, .to_l2 = last % 2},
         .scratch = p->scratch,
     });
 }

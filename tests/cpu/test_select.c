@@ -358,7 +358,7 @@ static void test_gathered_attention(void **state)
             .n_queries = queries,
             .n_keys = n,
             .head_dim = d,
-            .streams = 1 + round / 15 % 2,
+            .fetching = {.streams = 2 + round / 15 % 2 * 2, .to_l2 = round % 2},
             .next_k = k,
             .next_v = v,
             .next_rows = round % 2 ? rows : NULL, // they are only fetched
