@@ -35,6 +35,12 @@ VEC_INLINE struct dense_fetch dense_fetch_make(const void *k, const void *v, ptr
     return (struct dense_fetch){.k = keys, .v = values, .end = keys + bytes};
 }
 
+// Given rows: keys and then values into L1, or both together into L2.
+VEC_INLINE bool dense_rows_to_l1(struct fetching fetching)
+{
+    return fetching.streams == 2 && !fetching.to_l2;
+}
+
 // The next two lines of a row of keys and then of values, into L1. Four lines are named in the order 0 3 1 2: where they come in ascending order a
 // Zen 5 takes them for the beginning of a stream and reads five to six lines beyond them; in this order 0.3 (docs/kernels.md). That is also why they must be in L1
 // before the loops go through them, and why a block of rows is short: what is named faster than lines arrive is dropped.
@@ -245,7 +251,7 @@ VEC_INLINE void attend_dense(enum kv_type type, const struct attend_args *a, con
         n = few_tile(a->n_queries - i);
         few_pack_queries(n, q + i * d, a->q + i * d, a->head_dim);
     }
-    const bool one = a->fetching.streams == 2;
+    const bool one = dense_rows_to_l1(a->fetching);
     const int bytes = rows && one ? ROWS_BYTES : FEW_BYTES;
     const int block = bytes / row_bytes < FEW_KEYS ? (int)(bytes / row_bytes) : FEW_KEYS;
     for (int at = seen.first; at < seen.last; at += block) {

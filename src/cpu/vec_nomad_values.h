@@ -86,11 +86,11 @@ VEC_INLINE struct nomad_piece nomad_chunk(enum kv_type type, int n_queries, floa
 VEC_INLINE struct dense_fetch nomad_fetch(const struct nomad_value_args *a, const struct nomad_piece *piece,
                                           ptrdiff_t row_bytes)
 {
-    const bool one = a->fetching.streams == 2;
     if (piece->rows)
-        return (struct dense_fetch){.one = one, .k = a->v, .rows = piece->rows, .left = piece->n};
+        return (struct dense_fetch){.one = dense_rows_to_l1(a->fetching), .k = a->v, .rows = piece->rows, .left = piece->n};
     const char *from = (const char *)a->v + piece->at * row_bytes;
-    return (struct dense_fetch){.one = true, .to_l2 = !one || a->fetching.to_l2, .k = from, .end = from + piece->n * row_bytes};
+    return (struct dense_fetch){
+        .one = true, .to_l2 = a->fetching.streams != 2 || a->fetching.to_l2, .k = from, .end = from + piece->n * row_bytes};
 }
 
 // acc of queries [query, query + n_queries) += their weights times the piece's values. n_queries: a constant, as head_dim is, or 0 for what
@@ -165,7 +165,7 @@ VEC_INLINE void nomad_values_queries(enum kv_type type, int n_queries, const str
     const ptrdiff_t row_bytes = a->head_dim * (ptrdiff_t)kv_sizes[type];
     const int wanted = (int)(FEW_BYTES / row_bytes) & -4;
     const int run = wanted > FEW_KEYS ? FEW_KEYS : wanted < FEW_KEYS_LEAST ? FEW_KEYS_LEAST : wanted;
-    const int gathered = a->fetching.streams == 2 && dense_has(type, a->head_dim) ? (int)(ROWS_BYTES / row_bytes) : run;
+    const int gathered = dense_rows_to_l1(a->fetching) && dense_has(type, a->head_dim) ? (int)(ROWS_BYTES / row_bytes) : run;
     const int keys = a->inverse_least ? FEW_KEYS : run;
     int rows[2][FEW_KEYS];
     struct nomad_piece chunks[2] = {{0}};
