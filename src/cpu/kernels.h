@@ -87,9 +87,9 @@ struct attend_args {
     int n_queries, n_keys, head_dim;
     const int *first, *last;     // (n_queries): query i sees keys [first[i], last[i]) of these; NULL: all of them
     const void *next_k, *next_v; // that this thread will probably read after these, to be fetched in time; NULL: none
-    struct fetching
-        fetching; // 2 streams: keys and values are fetched one after the other, 4: together. machine_fetching(). Only of
-                  // given rows do results depend on it (to rounding: blocks differ)
+    // machine_fetching(); 2 streams: keys and values are fetched one after the other, 4: together. Only of given rows do results depend
+    // on it (to rounding: blocks differ).
+    struct fetching fetching;
     // Where keys lie in given rows (sparse.h): rows that this thread will probably read after these, of next_k and next_v; and whether
     // the first of its own rows have been named so before.
     const int *next_rows; // (n_next); NULL: none

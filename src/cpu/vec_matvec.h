@@ -24,9 +24,7 @@ VEC_INLINE void matvec_tile(enum dtype type, int n_rows, int apart, int n_tokens
                             ptrdiff_t ldy, const char *row, int cols, const float *x, ptrdiff_t ldx)
 {
     const ptrdiff_t size = (ptrdiff_t)dtype_sizes[type], row_bytes = apart * cols * size,
-                    ahead = to_l2       ? AHEAD_TO_L2
-                            : size == 1 ? BYTES_AHEAD
-                                        : AHEAD;
+                    ahead = to_l2 ? AHEAD_TO_L2 : (size == 1 ? BYTES_AHEAD : AHEAD);
     const int step = (size == 1 ? 2 : 1) * SPLIT * VEC, lines = (int)(step * size / 64);
     vec sum[2][TOGETHER][SPLIT];
 #pragma GCC unroll 2
