@@ -6,7 +6,7 @@
 // query: with up to 4 queries of fp16 that is bound by reading. Blocks and softmax are those of vec_attend.h (Milakov and Gimelshein, 2018; Dao et al., 2022);
 // what differs is that
 // - the keys and values of the next block are fetched evenly over a block's loops, so that memory never rests and the loops' own loads find free
-//   line buffers: together, a line of each in turn, or one after the other (struct attend_args' streams);
+//   line buffers: together, a line of each in turn, or one after the other (struct fetching's streams);
 // - head_dim is a constant, so that all rows of a tile have one address with constant offsets: eight pointers beside the others do not fit
 //   into the registers. Given rows have addresses of their own, and gain from the even fetching alone.
 #pragma once

@@ -44,9 +44,14 @@ static void check_margin(const struct problem *p)
             assert_true(isnan(p->y[t * p->ldy + i])); // the poison
 }
 
+static void matvec_by(const struct fixture *f, const struct problem *p, int first, int last, bool to_l2)
+{
+    f->kernels->matvec[p->type](p->y + first, p->ldy, p->w, first, last, p->cols, p->x, p->ldx, p->n, to_l2);
+}
+
 static void matvec(const struct fixture *f, const struct problem *p, int first, int last)
 {
-    f->kernels->matvec[p->type](p->y + first, p->ldy, p->w, first, last, p->cols, p->x, p->ldx, p->n, last % 2);
+    matvec_by(f, p, first, last, last % 2);
 }
 
 static void test_matvec(void **state)
@@ -151,6 +156,27 @@ static void test_row_shares(void **state)
 }
 
 // A product is the same to the bit whichever tokens come along.
+// Tokens wide enough that `to_l2` counts.
+static void test_fetching(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    for (int type = 0; type < DTYPE_FLOATS; type++)
+        for (int n = 1; n <= f->kernels->matvec_max; n++) {
+            const struct problem p = make_problem(f, (enum dtype)type, 5, L1_KEEPS / (int)sizeof(float) + 57, n, 0);
+            const size_t bytes = sizeof(float) * (size_t)n * p.rows;
+            float *near = malloc(bytes);
+            matvec_by(f, &p, 0, p.rows, false);
+            memcpy(near, p.y, bytes);
+            memset(p.y, 0xff, bytes);
+            matvec_by(f, &p, 0, p.rows, true);
+            assert_memory_equal(p.y, near, bytes);
+            for (int r = 0; r < p.rows; r++)
+                check_row(&p, p.y, r, 0);
+            free(near);
+            release(f);
+        }
+}
+
 static void test_token_alone(void **state)
 {
     struct fixture *f = fixture_of(state);
@@ -181,6 +207,7 @@ int main(void)
         {"matmul equals the reference", test_matmul},
         {"matmul across blocks equals the reference", test_matmul_blocks},
         {"shares of rows give the same bits", test_row_shares},
+        {"fetching to L2 gives the same bits", test_fetching},
         {"other tokens do not change a product", test_token_alone},
     };
     return run_on_every_isa("matrix kernels", cases, sizeof cases / sizeof *cases);

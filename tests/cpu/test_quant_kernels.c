@@ -76,7 +76,7 @@ static void quantise(const struct problem *p, int piece)
         p->quant->quantise(p->quantised, p->x, p->ldx, p->n, p->cols, c, p->cols - c < piece ? p->cols : c + piece);
 }
 
-static void multiply_by(const struct problem *p, int first, int last, int streams)
+static void multiply_by(const struct problem *p, int first, int last, struct fetching fetching)
 {
     p->quant->product[p->type](&(struct quant_args){
         .y = p->y + first,
@@ -88,14 +88,14 @@ static void multiply_by(const struct problem *p, int first, int last, int stream
         .last_row = last,
         .x = p->quantised,
         .n = p->n,
-        .fetching = {.streams = streams, .to_l2 = last % 2},
+        .fetching = fetching,
         .scratch = p->scratch,
     });
 }
 
 static void multiply(const struct problem *p, int first, int last)
 {
-    multiply_by(p, first, last, (p->rows + p->groups) % 2 ? 2 : 4);
+    multiply_by(p, first, last, (struct fetching){.streams = (p->rows + p->groups) % 2 ? 2 : 4, .to_l2 = last % 2});
 }
 
 // What a token's values become, and their blocks' scales. (cols)
@@ -226,10 +226,32 @@ static void test_row_shares(void **state)
             for (int first = 0, last; first < p.rows; first = last) {
                 last = first + 1 + below(f, 30);
                 last = last < p.rows ? last : p.rows;
-                multiply_by(&p, first, last, first % 3 ? 2 : 4);
+                multiply_by(&p, first, last, (struct fetching){.streams = first % 3 ? 2 : 4, .to_l2 = last % 2});
             }
             assert_memory_equal(p.y, whole, bytes);
             free(whole);
+            release(f);
+        }
+}
+
+// Tokens wide enough that `to_l2` counts.
+static void test_fetching(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    for (int kind = 0; kind < KINDS; kind++)
+        for (int n = 1; n <= QUANT_FEW; n++) {
+            const struct problem p = make_kind(f, kind, 9, L1_KEEPS / (int)sizeof(int16_t) + 57, n);
+            const size_t bytes = sizeof(float) * (size_t)((n - 1) * p.ldy + p.rows);
+            float *near = malloc(bytes);
+            quantise(&p, p.cols);
+            for (int i = 0; i < 4; i++) {
+                memset(p.y, 0xff, bytes);
+                multiply_by(&p, 0, p.rows, (struct fetching){.streams = i / 2 ? 4 : 2, .to_l2 = i % 2});
+                if (i == 0)
+                    memcpy(near, p.y, bytes);
+                assert_memory_equal(p.y, near, bytes);
+            }
+            free(near);
             release(f);
         }
 }
@@ -302,6 +324,7 @@ int main(void)
         {"products across blocks equal the reference", test_blocks},
         {"the largest sums do not overflow", test_extremes},
         {"shares of rows, and streams, give the same bits", test_row_shares},
+        {"fetching to L2 gives the same bits", test_fetching},
         {"what is not a number stays none", test_not_numbers},
         {"up to 8 tokens keep 16 bits", test_forms_differ},
         {"rows become floats exactly", test_rows_to_fp32},
