@@ -141,6 +141,7 @@ def test_throughput_csv_and_markdown(program):
     for row in rows:
         reached = row["fraction_of_reads_between"]
         assert reached == "" if row["n_gen"] == "0" else float(reached) > 0
+        assert float(row["attention_ns"]) > 0
     done = program(*QUICK)
     table, below = done.stdout.decode().split("\n\n")
     lines = table.splitlines()
@@ -151,7 +152,8 @@ def test_throughput_csv_and_markdown(program):
     assert len({len(line) for line in lines}) == 1
     for row in cells[2:]:
         assert re.match(r"\d+\.\d\d ± \d+\.\d\d$", row[6]) and row[0] == "fable-4m bf16" and row[2] == "4.20 M"
-        assert float(row[10]) > 0 and re.match(r"\d+\.\d{3} \(\d+\.\d{3}\)$", row[11])
+        # To four places it may be nothing: where others have the caller's processor, the other thread may have done it all by then.
+        assert re.match(r"\d+\.\d{4}$", row[10]) and re.match(r"\d+\.\d{3} \(\d+\.\d{3}\)$", row[11])
         assert re.match(r"\d+\.\d \(\d+\.\d %\)$" if row[5].startswith("tg") else "$", row[12])
     found = [re.match(READS, line) for line in below.splitlines()]
     assert [(line[1], line[3]) for line in found] == [("tg8", "tg8"), ("tg8 @ d32", "tg8 @ d32")]
