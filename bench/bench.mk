@@ -17,6 +17,6 @@ gpu-deps:
 
 .PHONY: bench gpu-check gpu-deps
 
-$(BUILD)/bench/%: bench/%.c $(STATIC)
+$(BUILD)/bench/%: bench/%.c $(wildcard bench/*.h) $(STATIC)
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) $(THREADS) $(LINK) -o $@ $< $(STATIC) $(LIBS)

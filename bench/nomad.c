@@ -23,6 +23,7 @@ struct bench {
     const struct cpu_kernels *kernels;
     const struct nomad_kernels *nomad;
     struct team *team;
+    struct fetching fetching;
     int n_threads, rounds;
     clockid_t clock;
     char *pool;
@@ -82,7 +83,7 @@ static void read_keys(void *context, int thread)
     const size_t piece = (size_t)HEAD_DIM * dtype_sizes[b->type] * BLOCKS * NOMAD_BLOCK;
     for (size_t at = 0; at + piece <= bytes; at += piece)
         b->kernels->matvec[b->type](scores_of(b, thread), (ptrdiff_t)BLOCKS * NOMAD_BLOCK, keys + at, 0, BLOCKS * NOMAD_BLOCK,
-                                    HEAD_DIM, b->q, HEAD_DIM, b->n_queries, machine_fetching().to_l2);
+                                    HEAD_DIM, b->q, HEAD_DIM, b->n_queries, b->fetching.to_l2);
 }
 
 // Each thread takes every n-th part, as tasks are claimed. The scores are the first thread's: small numbers.
@@ -103,7 +104,7 @@ static void read_values(void *context, int thread)
             .n_queries = b->n_queries,
             .n_keys = b->part_keys,
             .head_dim = HEAD_DIM,
-            .fetching = machine_fetching(),
+            .fetching = b->fetching,
             .scratch = b->scratch + (size_t)thread * b->kernels->attend_scratch,
         });
 }
@@ -226,7 +227,8 @@ static int fail(const char *what)
 
 int main(int argc, char **argv)
 {
-    struct bench b = {.n_threads = team_default_threads(), .rounds = 9, .clock = CLOCK_MONOTONIC};
+    struct bench b = {
+        .n_threads = team_default_threads(), .rounds = 9, .clock = CLOCK_MONOTONIC, .fetching = machine_fetching()};
     const char *isa = "auto";
     for (int i = 1; i < argc; i += 2) {
         if (i + 1 == argc)

@@ -225,7 +225,8 @@ VEC_INLINE void few_rows_from(enum dtype type, int n_rows, int n_tokens, const s
         quants[s] = all + row * row_bytes;
         scales[s] = all_scales + row * groups;
     }
-    const bool to_l2 = a->fetching.to_l2 && (ptrdiff_t)few_bytes(a->cols) * n_tokens > L1_KEEPS;
+    const size_t token = type == DTYPE_Q8 ? few_integers(a->cols) : few_nibbles(a->cols); // what is read of it
+    const bool to_l2 = a->fetching.to_l2 && token * (size_t)n_tokens > L1_KEEPS;
     few_rows(type, n_rows, n_tokens, y, a->ldy, quants, scales, a->cols, a->x, to_l2);
 }
 

@@ -155,7 +155,6 @@ static void test_row_shares(void **state)
         }
 }
 
-// A product is the same to the bit whichever tokens come along.
 // Tokens wide enough that `to_l2` counts.
 static void test_fetching(void **state)
 {
@@ -177,6 +176,7 @@ static void test_fetching(void **state)
         }
 }
 
+// A product is the same to the bit whichever tokens come along.
 static void test_token_alone(void **state)
 {
     struct fixture *f = fixture_of(state);
