@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "kernel_work.h"
+#include "model/bf12.h"
 #include "naive_attention.h"
 #include "util/memory.h"
 
@@ -160,6 +161,21 @@ static void bench_quant(struct bench *b, enum dtype type, int rows, int cols, in
     bench_halves(b);
 }
 
+// Rows of bf12 in the pool as trained weights have them: one number in 8,192 an exception.
+static void write_headers(struct bench *b)
+{
+    const size_t row_bytes = bf12_row_bytes(b->cols);
+    for (size_t row = 0; row < (size_t)matrices(b) * (size_t)b->rows; row++) {
+        const struct bf12_header header = {.exponent = 126,
+                                           .n_exceptions = (uint16_t)((b->cols + (int)(row % 2) * 8191) / 8192)};
+        const struct bf12_exception exception = {.col = (uint16_t)(row % (size_t)b->cols)};
+        char *at = b->pool + row * row_bytes;
+        memset(at, 0, bf12_header_bytes(b->cols));
+        memcpy(at, &header, sizeof header);
+        memcpy(at + sizeof header, &exception, sizeof exception);
+    }
+}
+
 static void bench_matvec(struct bench *b, enum dtype type, int rows, int cols, int n)
 {
     char name[64];
@@ -168,7 +184,9 @@ static void bench_matvec(struct bench *b, enum dtype type, int rows, int cols, i
     b->cols = cols;
     b->n = n;
     snprintf(name, sizeof name, "matvec %s %d x %d, n %d", dtype_names[type], rows, cols, n);
-    measure(b, name, matvec, (double)matrices(b) * rows * cols * (double)dtype_sizes[type], true);
+    if (type == DTYPE_BF12)
+        write_headers(b);
+    measure(b, name, matvec, (double)matrices(b) * rows * (double)(dtype_row_bytes(type, cols) - dtype_row_scale[type]), true);
 }
 
 static void bench_decode(struct bench *b, enum kv_type kv, int group, int head_dim, int n_keys)
@@ -200,8 +218,8 @@ static void bench_prefill(struct bench *b, int group, int head_dim, int n_tokens
 
 static void bench_all(struct bench *b)
 {
-    static const enum dtype types[] = {DTYPE_FP16, DTYPE_BF16, DTYPE_FP32, DTYPE_FP8, DTYPE_FP8_E5M2};
-    for (int i = 0; i < 5; i++) {
+    static const enum dtype types[] = {DTYPE_FP16, DTYPE_BF16, DTYPE_FP32, DTYPE_FP8, DTYPE_FP8_E5M2, DTYPE_BF12};
+    for (int i = 0; i < 6; i++) {
         bench_matvec(b, types[i], 2048, 2048, 1);
         bench_matvec(b, types[i], 5632, 2048, 1);
         bench_matvec(b, types[i], 2048, 5632, 1);

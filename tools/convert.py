@@ -163,6 +163,10 @@ def convert(arguments: argparse.Namespace) -> int:
         warnings.append(
             f"{model_dir}: the matrices are stored as {' and '.join(types)}, and stay so; --dtype makes them one type"
         )
+    unfit = [planned.name for planned in plan if planned.unfit]
+    if unfit:
+        names = ", ".join(unfit[:3]) + (", …" if len(unfit) > 3 else "")
+        warnings.append(f"{model_dir}: {len(unfit)} of the matrices stay bf16, for 12 bits do not hold them: {names}")
     for warning in warnings:
         complain(f"warning: {warning}", 0)
     if arguments.dry_run:

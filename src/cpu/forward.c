@@ -4,6 +4,7 @@
 #include "cpu/attention.h"
 #include "cpu/experts.h"
 #include "cpu/matmul.h"
+#include "model/bf12.h"
 #include "model/rope.h"
 #include "util/clock.h"
 
@@ -42,6 +43,8 @@ static void embed_token(const struct cpu_state *s, float *x, int token)
     const struct matrix *e = &s->weights->embedding;
     if (dtype_group_bytes[e->dtype])
         quant_row_to_fp32(x, e->dtype, e->data, e->rows, e->cols, token);
+    else if (e->dtype == DTYPE_BF12)
+        bf12_row_to_fp32(x, e->data, e->cols, token);
     else
         s->kernels->to_fp32[e->dtype](x, (const uint8_t *)e->data + (size_t)token * e->cols * dtype_sizes[e->dtype], e->cols);
     if (dtype_row_scale[e->dtype]) {

@@ -105,10 +105,13 @@ struct cpu_kernels {
     const char *name; // "scalar", "avx2", "avx512", "avx512vnni", "amx"
 
     // y[t, r] = W[r] · x[t], without the row's scale where W has any, for r in [first_row, last_row), t < n, n <= matvec_max: decode, and very short prefills. W is read once.
-    // y: (n, ldy), indexed by r - first_row as above; x: (n, ldx). Results do not depend on to_l2, which is machine_fetching()'s.
-    void (*matvec[DTYPE_FLOATS])(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
-                                 ptrdiff_t ldx, int n, bool to_l2);
+    // y: (n, ldy), indexed by r - first_row as above; x: (n, ldx). Results do not depend on to_l2, which is machine_fetching()'s. Of the quantised types: NULL.
+    void (*matvec[DTYPE_WEIGHTS])(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
+                                  ptrdiff_t ldx, int n, bool to_l2);
     int matvec_max; // at most 8
+
+    // bf12's rows as the bfloat16 numbers that they are, for products of more tokens. to: (last_row - first_row, cols).
+    void (*unpack_bf12)(uint16_t *to, const void *w, int first_row, int last_row, int cols);
 
     // Prefill. Tokens are packed once for all threads, each thread taking columns [first_col, last_col).
     size_t (*packed_size)(int n, int cols); // floats

@@ -12,6 +12,9 @@ void avx2_matvec_fp8(float *y, ptrdiff_t ldy, const void *w, int first_row, int 
                      ptrdiff_t ldx, int n, bool to_l2);
 void avx2_matvec_fp8_e5m2(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
                           ptrdiff_t ldx, int n, bool to_l2);
+void avx2_matvec_bf12(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
+                      ptrdiff_t ldx, int n, bool to_l2);
+void avx2_unpack_bf12(uint16_t *to, const void *w, int first_row, int last_row, int cols);
 size_t avx2_packed_size(int n, int cols);
 void avx2_pack_tokens(float *packed, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col);
 void avx2_matmul_fp32(const struct matmul_args *args);

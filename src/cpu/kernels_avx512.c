@@ -70,12 +70,11 @@ static uint64_t avx512_read_streams(const void *data, size_t bytes, int n_stream
 #define TABLE(isa, quants)                                                                                                     \
     {                                                                                                                          \
         .name = #isa,                                                                                                          \
-        .matvec = {[DTYPE_FP32] = avx512_matvec_fp32,                                                                          \
-                   [DTYPE_FP16] = avx512_matvec_fp16,                                                                          \
-                   [DTYPE_BF16] = avx512_matvec_bf16,                                                                          \
-                   [DTYPE_FP8] = avx512_matvec_fp8,                                                                            \
-                   [DTYPE_FP8_E5M2] = avx512_matvec_fp8_e5m2},                                                                 \
-        .matvec_max = MATVEC_MAX, .packed_size = avx512_packed_size, .pack_tokens = avx512_pack_tokens,                        \
+        .matvec =                                                                                                              \
+            {[DTYPE_FP32] = avx512_matvec_fp32, [DTYPE_FP16] = avx512_matvec_fp16,         [DTYPE_BF16] = avx512_matvec_bf16,  \
+             [DTYPE_FP8] = avx512_matvec_fp8,   [DTYPE_FP8_E5M2] = avx512_matvec_fp8_e5m2, [DTYPE_BF12] = avx512_matvec_bf12}, \
+        .unpack_bf12 = avx512_unpack_bf12, .matvec_max = MATVEC_MAX, .packed_size = avx512_packed_size,                        \
+        .pack_tokens = avx512_pack_tokens,                                                                                     \
         .matmul = {[DTYPE_FP32] = avx512_matmul_fp32,                                                                          \
                    [DTYPE_FP16] = avx512_matmul_fp16,                                                                          \
                    [DTYPE_BF16] = avx512_matmul_bf16,                                                                          \

@@ -59,7 +59,7 @@ static void scalar_fp16_to_fp32(float *y, const void *x, int n)
 static void scalar_bf16_to_fp32(float *y, const void *x, int n)
 {
     for (int i = 0; i < n; i++)
-        y[i] = bf16_to_float(((const uint16_t *)x)[i]);
+        y[i] = bf16_value(((const uint16_t *)x)[i]);
 }
 
 static void scalar_fp8_to_fp32(float *y, const void *x, int n)
@@ -155,7 +155,9 @@ const struct cpu_kernels cpu_kernels_scalar = {
                [DTYPE_FP16] = scalar_matvec_fp16,
                [DTYPE_BF16] = scalar_matvec_bf16,
                [DTYPE_FP8] = scalar_matvec_fp8,
-               [DTYPE_FP8_E5M2] = scalar_matvec_fp8_e5m2},
+               [DTYPE_FP8_E5M2] = scalar_matvec_fp8_e5m2,
+               [DTYPE_BF12] = scalar_matvec_bf12},
+    .unpack_bf12 = bf12_to_bf16,
     .matvec_max = 8,
     .packed_size = scalar_packed_size,
     .pack_tokens = scalar_pack_tokens,

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cpu/kernels.h"
+#include "model/bf12.h"
 
 static inline float bits_to_float(uint32_t bits)
 {
@@ -31,11 +32,6 @@ static inline float fp16_to_float(uint16_t half)
     return bits_to_float(sign | ((magnitude << 13) + ((uint32_t)(127 - 15) << 23)));
 }
 
-static inline float bf16_to_float(uint16_t bits)
-{
-    return bits_to_float((uint32_t)bits << 16);
-}
-
 // E4M3's exponent has a bit less than a half's and a bias of 7 instead of 15: where its bits take a half's places, the half is
 // 2^-8 of the value, subnormals included.
 static inline float fp8_to_float(uint8_t bits)
@@ -56,7 +52,7 @@ static inline float element(enum dtype type, const void *x, ptrdiff_t i)
     case DTYPE_FP8_E5M2: // a half's upper byte
         return fp16_to_float((uint16_t)(((const uint8_t *)x)[i] << 8));
     default:
-        return bf16_to_float(((const uint16_t *)x)[i]);
+        return bf16_value(((const uint16_t *)x)[i]);
     }
 }
 
@@ -70,6 +66,8 @@ void scalar_matvec_fp8(float *y, ptrdiff_t ldy, const void *w, int first_row, in
                        ptrdiff_t ldx, int n, bool to_l2);
 void scalar_matvec_fp8_e5m2(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
                             ptrdiff_t ldx, int n, bool to_l2);
+void scalar_matvec_bf12(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
+                        ptrdiff_t ldx, int n, bool to_l2);
 size_t scalar_packed_size(int n, int cols);
 void scalar_pack_tokens(float *packed, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col);
 void scalar_matmul_fp32(const struct matmul_args *args);

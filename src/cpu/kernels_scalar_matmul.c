@@ -5,10 +5,25 @@
 
 enum { PIECE = 256, SUMS = 8, TOKENS = 8 };
 
-static inline __attribute__((always_inline)) void row_piece(enum dtype type, float *piece, const void *w, ptrdiff_t at, int n)
+static void bf12_piece(float *piece, const void *w, int row, int cols, int first, int n)
 {
+    const struct bf12_row at = bf12_row_at((const char *)w + (size_t)row * bf12_row_bytes(cols), cols);
     for (int c = 0; c < n; c++)
-        piece[c] = element(type, w, at + c);
+        piece[c] = bf16_value(bf12_number(&at, first + c));
+    for (int i = 0; i < at.header.n_exceptions; i++)
+        if (at.exceptions[i].col >= first && at.exceptions[i].col < first + n)
+            piece[at.exceptions[i].col - first] = bf16_value(at.exceptions[i].value);
+}
+
+// n elements of row `row`, from column `first` on.
+static inline __attribute__((always_inline)) void row_piece(enum dtype type, float *piece, const void *w, int row, int cols,
+                                                            int first, int n)
+{
+    if (type == DTYPE_BF12)
+        bf12_piece(piece, w, row, cols, first, n);
+    else
+        for (int c = 0; c < n; c++)
+            piece[c] = element(type, w, (ptrdiff_t)row * cols + first + c);
 }
 
 // sum[c mod 8] += w[c] x[c]
@@ -39,7 +54,7 @@ static inline __attribute__((always_inline)) void products(enum dtype type, floa
             for (int c = 0; c < cols; c += PIECE) {
                 float piece[PIECE];
                 const int length = cols - c < PIECE ? cols - c : PIECE;
-                row_piece(type, piece, w, (ptrdiff_t)r * cols + c, length);
+                row_piece(type, piece, w, r, cols, c, length);
                 for (int t = 0; t < n_tokens; t++)
                     dot_piece(sums[t], piece, x + (t0 + t) * ldx + c, length);
             }
@@ -81,6 +96,13 @@ void scalar_matvec_fp8_e5m2(float *y, ptrdiff_t ldy, const void *w, int first_ro
 {
     (void)to_l2;
     products(DTYPE_FP8_E5M2, y, ldy, w, first_row, last_row, cols, x, ldx, n);
+}
+
+void scalar_matvec_bf12(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
+                        ptrdiff_t ldx, int n, bool to_l2)
+{
+    (void)to_l2;
+    products(DTYPE_BF12, y, ldy, w, first_row, last_row, cols, x, ldx, n);
 }
 
 // Packed tokens are just tokens here: (n, cols).

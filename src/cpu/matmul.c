@@ -49,6 +49,11 @@ bool matmul_claim(const struct cpu_state *s, struct member *me, const struct mat
     return team_claim(me, rows, even < block ? even : block, span);
 }
 
+int matmul_most_rows(const struct cpu_state *s)
+{
+    return s->half && s->half->rows > BLOCK_ROWS ? s->half->rows : BLOCK_ROWS;
+}
+
 void matmul_ahead(const struct cpu_state *s, struct member *me, const struct matrix *const *w, int n_matrices, int n)
 {
     me->ahead.bytes = 0;
@@ -73,15 +78,44 @@ static void scale_rows(float *y, const struct matrix *w, struct span rows, int n
             y[t * w->rows + (r - rows.first)] *= matrix_row_scale(w, r);
 }
 
+// Of more tokens than matvec takes, by `product`, which is of matmul_type(w's type).
+static void many_rows(struct cpu_state *s, const struct member *me, const struct product *p, struct span rows,
+                      void (*product)(const struct matmul_args *args), const float *packed, int n)
+{
+    const struct matrix *w = p->w;
+    struct matmul_args args = {
+        .y = p->y + rows.first,
+        .ldy = w->rows,
+        .w = w->data,
+        .rows = w->rows,
+        .first_row = rows.first,
+        .last_row = rows.last,
+        .cols = w->cols,
+        .packed = packed,
+        .n = n,
+        .scratch = s->matmul_scratch + me->thread * s->matmul_scratch_bytes,
+    };
+    if (w->dtype == DTYPE_BF12) {
+        uint16_t *unpacked = s->unpacked + me->thread * s->unpacked_numbers;
+        s->kernels->unpack_bf12(unpacked, w->data, rows.first, rows.last, w->cols);
+        args.w = unpacked;
+        args.first_row = 0;
+        args.rows = args.last_row = rows.last - rows.first;
+    }
+    product(&args);
+}
+
 void matmul_rows(struct cpu_state *s, const struct member *me, const struct product *p, struct span rows, const float *x, int n)
 {
     const struct cpu_kernels *kernels = s->kernels;
     const struct matrix *w = p->w;
     float *y = p->y + rows.first;
     const int form = matmul_form(s, w);
-    const bool halves = form & FORM_HALVES && n >= s->half->least;
-    if (!halves && dtype_group_bytes[w->dtype])
-        s->quant->product[w->dtype](&(struct quant_args){
+    const enum dtype type = matmul_type(w->dtype);
+    if (form & FORM_HALVES && n >= s->half->least)
+        many_rows(s, me, p, rows, s->half->product[type], s->halves, n);
+    else if (dtype_group_bytes[type])
+        s->quant->product[type](&(struct quant_args){
             .y = y,
             .ldy = w->rows,
             .w = w->data,
@@ -94,21 +128,10 @@ void matmul_rows(struct cpu_state *s, const struct member *me, const struct prod
             .fetching = s->fetching,
             .scratch = s->matmul_scratch + me->thread * s->matmul_scratch_bytes,
         });
-    else if (!halves && n <= kernels->matvec_max)
+    else if (n <= kernels->matvec_max)
         kernels->matvec[w->dtype](y, w->rows, w->data, rows.first, rows.last, w->cols, x, w->cols, n, s->fetching.to_l2);
     else
-        (halves ? s->half->product : kernels->matmul)[w->dtype](&(struct matmul_args){
-            .y = y,
-            .ldy = w->rows,
-            .w = w->data,
-            .rows = w->rows,
-            .first_row = rows.first,
-            .last_row = rows.last,
-            .cols = w->cols,
-            .packed = halves ? s->halves : s->packed,
-            .n = n,
-            .scratch = s->matmul_scratch + me->thread * s->matmul_scratch_bytes,
-        });
+        many_rows(s, me, p, rows, kernels->matmul[type], s->packed, n);
     if (dtype_row_scale[w->dtype])
         scale_rows(y, w, rows, n);
     if (p->bias)

@@ -26,16 +26,25 @@ void matmul_shared(struct cpu_state *state, struct member *me, const struct prod
 enum { // as bits: products of one x may have matrices of several types
     FORM_PACKED = 1,
     FORM_QUANTISED = 2,
-    FORM_HALVES = 4,        // of half->least tokens and more; of fewer:
-    FORM_FEW_PACKED = 8,    // the form of floats,
-    FORM_FEW_QUANTISED = 16 // or that of quantised matrices
+    FORM_HALVES = 4,         // of half->least tokens and more; of fewer:
+    FORM_FEW_PACKED = 8,     // the form of floats,
+    FORM_FEW_QUANTISED = 16, // or that of quantised matrices
+    FORM_UNPACKED = 32       // not of x: rows of the matrix are unpacked first
 };
+
+// What the kernels of many tokens multiply instead of a type: bf12's rows are unpacked for them.
+static inline enum dtype matmul_type(enum dtype type)
+{
+    return type == DTYPE_BF12 ? DTYPE_BF16 : type;
+}
+
 static inline int matmul_form(const struct cpu_state *s, const struct matrix *w)
 {
     const bool quantised = dtype_group_bytes[w->dtype];
-    if (s->half && s->half->product[w->dtype])
-        return FORM_HALVES | (quantised ? FORM_FEW_QUANTISED : FORM_FEW_PACKED);
-    return quantised ? FORM_QUANTISED : FORM_PACKED;
+    const int unpacked = w->dtype == DTYPE_BF12 ? FORM_UNPACKED : 0;
+    if (s->half && s->half->product[matmul_type(w->dtype)])
+        return unpacked | FORM_HALVES | (quantised ? FORM_FEW_QUANTISED : FORM_FEW_PACKED);
+    return unpacked | (quantised ? FORM_QUANTISED : FORM_PACKED);
 }
 void matmul_pack(struct cpu_state *state, struct member *me, int forms, const float *x, int n, int cols);
 
@@ -44,6 +53,9 @@ bool matmul_claim(const struct cpu_state *state, struct member *me, const struct
 
 // What the member will read next (n_matrices matrices in one step), to be fetched while it waits for others. Before the claims of the step before.
 void matmul_ahead(const struct cpu_state *state, struct member *me, const struct matrix *const *w, int n_matrices, int n);
+
+// Rows that a claim of many tokens' has at most, whatever the matrix.
+int matmul_most_rows(const struct cpu_state *s);
 
 void matmul_rows(struct cpu_state *state, const struct member *me, const struct product *product, struct span rows,
                  const float *x, int n);

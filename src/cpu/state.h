@@ -82,6 +82,8 @@ struct cpu_state {
     // Of each thread: (n_threads, bytes), each 64-byte aligned.
     uint8_t *matmul_scratch, *attend_scratch, *task_scratch;
     size_t matmul_scratch_bytes, attend_scratch_bytes, task_scratch_bytes;
+    uint16_t *unpacked;      // each thread's (unpacked_numbers): rows of bf12 as bfloat16; NULL: not needed
+    size_t unpacked_numbers; // matmul_most_rows() of the widest matrix
 
     // Keys that the policy decodes for dense attention, of each thread: (n_threads, KEY_TILE, head_dim) of kv_type, and scales.
     uint8_t *decoded_keys;

@@ -122,6 +122,11 @@ static void carve_scratch(struct cpu_state *s, struct carver *c)
     s->attend_scratch_bytes = round_up(s->kernels->attend_scratch, CACHE_LINE);
     s->task_scratch_bytes = attention_task_scratch(s);
     s->matmul_scratch = carve(c, n_threads, s->matmul_scratch_bytes);
+    if (cpu_forms(s, s->config, s->weights) & FORM_UNPACKED && (int)s->chunk > s->kernels->matvec_max) {
+        const size_t widest = max_size(max_size(s->config->hidden_dim, s->config->ffn_dim), s->q_dim);
+        s->unpacked_numbers = round_up(matmul_most_rows(s) * widest, CACHE_LINE);
+        s->unpacked = carve(c, n_threads, s->unpacked_numbers * sizeof *s->unpacked);
+    }
     s->attend_scratch = carve(c, n_threads, s->attend_scratch_bytes);
     s->task_scratch = carve(c, n_threads, s->task_scratch_bytes);
     if (s->policy->decode_keys) {

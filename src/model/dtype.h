@@ -11,37 +11,55 @@ enum dtype {
     DTYPE_FP8_E5M2,
     DTYPE_Q8,
     DTYPE_Q4,
+    DTYPE_BF12, // bfloat16 without loss, in 12 bits: model/bf12.h
     DTYPE_U8,
     DTYPE_U32,
     DTYPE_COUNT
 };
 
-// The types that a weight matrix can have come first, and of these the floating-point ones.
-enum { DTYPE_FLOATS = DTYPE_FP8_E5M2 + 1, DTYPE_WEIGHTS = DTYPE_Q4 + 1 };
+// The types that a weight matrix can have come first, and of these the ones that are arrays of floating-point numbers.
+enum { DTYPE_FLOATS = DTYPE_FP8_E5M2 + 1, DTYPE_WEIGHTS = DTYPE_BF12 + 1 };
 
 // The quantised types: each group of QUANT_GROUP columns in a row has one fp16 scale. All rows' quants come first, then all rows' scales
 // (docs/format.md, "Quantised matrices").
 enum { QUANT_GROUP = 32 };
 
-static const char *const dtype_names[DTYPE_COUNT] = {"fp32", "fp16", "bf16", "fp8", "fp8_e5m2", "q8", "q4", "u8", "u32"};
+static const char *const dtype_names[DTYPE_COUNT] = {"fp32", "fp16", "bf16", "fp8", "fp8_e5m2",
+                                                     "q8",   "q4",   "bf12", "u8",  "u32"};
 
-// Bytes of an element; of the quantised types, 0.
-static const uint64_t dtype_sizes[DTYPE_COUNT] = {4, 2, 2, 1, 1, 0, 0, 1, 4};
+// Bytes of an element; of the quantised types and bf12, 0.
+static const uint64_t dtype_sizes[DTYPE_COUNT] = {4, 2, 2, 1, 1, 0, 0, 0, 1, 4};
 
 // Bytes of a group's quants; 0 for types that are not quantised. (In order: C++ reads this too.)
-static const uint64_t dtype_group_bytes[DTYPE_COUNT] = {0, 0, 0, 0, 0, QUANT_GROUP, QUANT_GROUP / 2, 0, 0};
+static const uint64_t dtype_group_bytes[DTYPE_COUNT] = {0, 0, 0, 0, 0, QUANT_GROUP, QUANT_GROUP / 2, 0, 0, 0};
 
 // Bytes of a row's scale, a float: after all rows' elements follow all rows' scales, which need not be aligned.
-static const uint64_t dtype_row_scale[DTYPE_COUNT] = {0, 0, 0, sizeof(float), 0, 0, 0, 0, 0};
+static const uint64_t dtype_row_scale[DTYPE_COUNT] = {0, 0, 0, sizeof(float), 0, 0, 0, 0, 0, 0};
 
 static inline size_t quant_groups(int cols) // in a row; the last one is filled up with zeros
 {
     return ((size_t)cols + QUANT_GROUP - 1) / QUANT_GROUP;
 }
 
+// bf12: a row is a header, a cache line for each BF12_HEADER_COLS columns, and then blocks of BF12_BLOCK columns (docs/format.md, "bfloat16 in
+// 12 bits").
+enum { BF12_BLOCK = 128, BF12_BLOCK_BYTES = BF12_BLOCK * 12 / 8, BF12_HEADER_COLS = 4096, BF12_MOST_COLS = 65536 };
+
+static inline size_t bf12_header_bytes(int cols)
+{
+    return ((size_t)cols + BF12_HEADER_COLS - 1) / BF12_HEADER_COLS * 64;
+}
+
+static inline size_t bf12_row_bytes(int cols)
+{
+    return bf12_header_bytes(cols) + ((size_t)cols + BF12_BLOCK - 1) / BF12_BLOCK * BF12_BLOCK_BYTES;
+}
+
 // Bytes that a matrix of this type has for each row, scales included.
 static inline size_t dtype_row_bytes(enum dtype type, int cols)
 {
     const size_t group = dtype_group_bytes[type];
+    if (type == DTYPE_BF12)
+        return bf12_row_bytes(cols);
     return group ? quant_groups(cols) * (group + sizeof(uint16_t)) : (size_t)cols * dtype_sizes[type] + dtype_row_scale[type];
 }

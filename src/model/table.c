@@ -103,6 +103,8 @@ static bool tensor_bytes(const struct tensor *t, uint64_t *bytes)
         const uint64_t groups = cols / QUANT_GROUP + (cols % QUANT_GROUP != 0);
         if (!mul_checked(groups, dtype_group_bytes[t->dtype] + sizeof(uint16_t), bytes))
             return false;
+    } else if (t->dtype == DTYPE_BF12) {
+        *bytes = bf12_row_bytes((int)t->shape[--rank]); // at most BF12_MOST_COLS
     } else if (dtype_row_scale[t->dtype]) {
         const uint64_t cols = (uint64_t)t->shape[--rank]; // below 2^53, as all of the table's numbers
         *bytes = cols * dtype_sizes[t->dtype] + dtype_row_scale[t->dtype];
@@ -126,9 +128,12 @@ static yalm_status read_place(struct entry *e, uint64_t end)
     t->offset = (uint64_t)offset;
     t->length = (uint64_t)length;
     uint64_t bytes;
-    if ((dtype_group_bytes[t->dtype] || dtype_row_scale[t->dtype]) && t->rank != 2)
+    if ((dtype_group_bytes[t->dtype] || dtype_row_scale[t->dtype] || t->dtype == DTYPE_BF12) && t->rank != 2)
         return error_set(e->error, YALM_BAD_MODEL, "%s: tensor '%s': dtype %s: found %d dimensions, expected 2", e->object.path,
                          t->name, dtype_names[t->dtype], t->rank);
+    if (t->dtype == DTYPE_BF12 && t->shape[1] > BF12_MOST_COLS)
+        return error_set(e->error, YALM_BAD_MODEL, "%s: tensor '%s': dtype bf12: found %lld columns, expected at most %d",
+                         e->object.path, t->name, (long long)t->shape[1], BF12_MOST_COLS);
     if (!tensor_bytes(t, &bytes))
         return error_set(e->error, YALM_BAD_MODEL, "%s: tensor '%s': shape too large: its bytes overflow 64 bits",
                          e->object.path, t->name);

@@ -46,7 +46,7 @@ static const struct tensor *take(struct binder *b, const char *name, int64_t row
     if (weights ? (int)t->dtype >= DTYPE_WEIGHTS : t->dtype != DTYPE_FP32) {
         b->status =
             error_set(b->error, YALM_BAD_MODEL, "%s: tensor '%s': dtype: found %s, expected %s", b->container->mapping.path,
-                      name, dtype_names[t->dtype], weights ? "fp32, fp16, bf16, fp8, fp8_e5m2, q8 or q4" : "fp32");
+                      name, dtype_names[t->dtype], weights ? "fp32, fp16, bf16, bf12, fp8, fp8_e5m2, q8 or q4" : "fp32");
         return NULL;
     }
     struct model_weights *w = b->weights;

@@ -25,6 +25,7 @@ TYPES = {
     "F16": np.dtype("<f2"),
     "BF16": np.dtype(ml_dtypes.bfloat16),
 }
+NAMES = {TYPES["F32"]: "fp32", TYPES["F16"]: "fp16", TYPES["BF16"]: "bf16"}  # in the model file
 
 
 @dataclass(frozen=True)
@@ -172,3 +173,47 @@ def pieces(tensor: Stored) -> Iterator[np.ndarray]:
                 done += n
             left -= done
             yield np.frombuffer(view, tensor.dtype)
+
+
+def row_blocks(source: Stored, at_once: int, piece: int = PIECE) -> Iterator[tuple]:
+    """(first row, (rows, columns) values) of at most at_once rows, read about `piece` bytes at a time."""
+    rows, columns = source.shape
+    per_read = max(1, piece // (columns * source.dtype.itemsize))
+    for start in range(0, rows, per_read):
+        n = min(per_read, rows - start)
+        read = [piece.copy() for piece in pieces(source.part(start * columns, (n, columns)))]
+        values = (read[0] if len(read) == 1 else np.concatenate(read)).reshape(n, columns)
+        for at in range(0, n, at_once):
+            yield start + at, values[at : at + at_once]
+
+
+def rounded(source: Stored, values: np.ndarray, dtype: np.dtype, check_finite: bool = False) -> np.ndarray:
+    """Values of `source` in another type. ModelError where one does not fit, or, if that is to be checked, is not finite."""
+    if check_finite and _has_nonfinite(values):
+        raise ModelError(f"{source.path}: tensor {shown(source.name)} has a value that is NaN or infinite")
+    if values.dtype == dtype:
+        return values
+    with np.errstate(over="ignore", invalid="ignore"):
+        result = values.astype(dtype)
+    if _has_nonfinite(result):
+        _refuse_overflow(source, values, result, NAMES[dtype])
+    return result
+
+
+def _has_nonfinite(values: np.ndarray) -> bool:
+    """By bits, since that is several times faster than by value: the exponent is all ones in NaN and infinity alone."""
+    if values.dtype == TYPES["F32"]:
+        bits, magnitude, infinity = values.view("<u4"), 0x7FFFFFFF, 0x7F800000
+    else:
+        bits, magnitude, infinity = values.view("<u2"), 0x7FFF, 0x7F80 if values.dtype == TYPES["BF16"] else 0x7C00
+    return values.size > 0 and int((bits & bits.dtype.type(magnitude)).max()) >= infinity
+
+
+def _refuse_overflow(source: Stored, piece: np.ndarray, result: np.ndarray, dtype: str) -> None:
+    before, after = piece.astype(np.float32), result.astype(np.float32)
+    lost = np.isfinite(before) & ~np.isfinite(after)
+    if lost.any():
+        value = float(before[lost][0])
+        raise ModelError(
+            f"{source.path}: tensor {shown(source.name)}: value {value:g} does not fit in {dtype}; --dtype bf16 or fp32 holds it"
+        )

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import ml_dtypes
 import numpy as np
 
-from .checkpoint import PIECE, Stored, pieces
+from .checkpoint import PIECE, Stored, row_blocks
 from .errors import ModelError
 from .source import shown
 
@@ -29,25 +29,13 @@ def to_fp8(source: Stored, dtype: str) -> Iterator[np.ndarray]:
     rows, columns = source.shape
     scales = np.empty(rows, "<f4")
     at_once = max(1, min(STEP, PIECE // source.dtype.itemsize) // columns)
-    for first, values in _row_blocks(source, at_once):
+    for first, values in row_blocks(source, at_once, PIECE):
         elements, scales[first : first + len(values)] = round_rows(values.astype(np.float32), dtype)
         if not np.isfinite(scales[first : first + len(values)]).all():
             raise ModelError(f"{source.path}: tensor {shown(source.name)} has a value that is NaN or infinite")
         yield elements.view(np.uint8).reshape(-1)
     if SCALE_BYTES[dtype]:
         yield scales
-
-
-def _row_blocks(source: Stored, at_once: int) -> Iterator[tuple]:
-    """(first row, (rows, columns) values) of at most at_once rows."""
-    rows, columns = source.shape
-    per_read = max(1, PIECE // (columns * source.dtype.itemsize))
-    for start in range(0, rows, per_read):
-        n = min(per_read, rows - start)
-        read = [piece.copy() for piece in pieces(source.part(start * columns, (n, columns)))]
-        values = (read[0] if len(read) == 1 else np.concatenate(read)).reshape(n, columns)
-        for at in range(0, n, at_once):
-            yield start + at, values[at : at + at_once]
 
 
 def round_rows(values: np.ndarray, dtype: str) -> tuple:

@@ -7,15 +7,15 @@ from typing import Optional, Union
 
 import numpy as np
 
-from .checkpoint import TYPES, Stored, pieces
+from .bf12 import bf12_size, fits, to_bf12
+from .checkpoint import NAMES, TYPES, Stored, pieces, rounded
 from .errors import ModelError
 from .fp8 import SCALE_BYTES, fp8_size, to_fp8
 from .quantise import GROUP_BYTES, quantise, quantised_size
 from .source import shown
 
-NAMES = {TYPES["F32"]: "fp32", TYPES["F16"]: "fp16", TYPES["BF16"]: "bf16"}
 DTYPES = {name: dtype for dtype, name in NAMES.items()}
-MATRIX_TYPES = (*DTYPES, *SCALE_BYTES, *GROUP_BYTES)
+MATRIX_TYPES = (*DTYPES, "bf12", *SCALE_BYTES, *GROUP_BYTES)
 # What --dtype makes of the matrices outside the layers, where that is not itself: they are more sensitive, and few.
 OUTSIDE = {"q4": "q8"}
 IGNORED = (".rotary_emb.inv_freq",)  # follows from config.json
@@ -27,6 +27,7 @@ class Planned:
     dtype: np.dtype
     source: Union[Stored, np.ndarray]  # an array is a tokenizer's, written as it is
     quantised: str = ""  # to which type, if to any; dtype is the source's then
+    unfit: bool = False  # to be bf12, but its numbers need all 16 bits
 
     @property
     def shape(self) -> tuple:
@@ -34,6 +35,8 @@ class Planned:
 
     @property
     def size(self) -> int:
+        if self.quantised == "bf12":
+            return bf12_size(self.shape)
         if self.quantised:
             return (fp8_size if self.quantised in SCALE_BYTES else quantised_size)(self.quantised, self.shape)
         return int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
@@ -72,7 +75,9 @@ class Planner:
             if fnmatchcase(name, pattern):
                 dtype = kept
                 self.unused = [p for p in self.unused if p != pattern]
-        if dtype in GROUP_BYTES or dtype in SCALE_BYTES:
+        if dtype == "bf12" and not fits(source):
+            self.plan.append(Planned(name, TYPES["BF16"], source, unfit=True))
+        elif dtype == "bf12" or dtype in GROUP_BYTES or dtype in SCALE_BYTES:
             self.plan.append(Planned(name, source.dtype, source, dtype))
         else:
             self.plan.append(Planned(name, DTYPES[dtype] if dtype else source.dtype, source))
@@ -178,36 +183,11 @@ def data(planned: Planned, check_finite: bool) -> Iterator[np.ndarray]:
         yield np.ascontiguousarray(planned.source).reshape(-1)
         return
     source = planned.source
+    if planned.quantised == "bf12":
+        yield from to_bf12(source, check_finite)
+        return
     if planned.quantised:
         yield from (to_fp8 if planned.quantised in SCALE_BYTES else quantise)(source, planned.quantised)
         return
     for piece in pieces(source):
-        if check_finite and _has_nonfinite(piece):
-            raise ModelError(f"{source.path}: tensor {shown(source.name)} has a value that is NaN or infinite")
-        if piece.dtype == planned.dtype:
-            yield piece
-            continue
-        with np.errstate(over="ignore", invalid="ignore"):
-            result = piece.astype(planned.dtype)
-        if _has_nonfinite(result):
-            _refuse_overflow(source, piece, result, planned.dtype_name)
-        yield result
-
-
-def _has_nonfinite(values: np.ndarray) -> bool:
-    """By bits, since that is several times faster than by value: the exponent is all ones in NaN and infinity alone."""
-    if values.dtype == TYPES["F32"]:
-        bits, magnitude, infinity = values.view("<u4"), 0x7FFFFFFF, 0x7F800000
-    else:
-        bits, magnitude, infinity = values.view("<u2"), 0x7FFF, 0x7F80 if values.dtype == TYPES["BF16"] else 0x7C00
-    return values.size > 0 and int((bits & bits.dtype.type(magnitude)).max()) >= infinity
-
-
-def _refuse_overflow(source: Stored, piece: np.ndarray, result: np.ndarray, dtype: str) -> None:
-    before, after = piece.astype(np.float32), result.astype(np.float32)
-    lost = np.isfinite(before) & ~np.isfinite(after)
-    if lost.any():
-        value = float(before[lost][0])
-        raise ModelError(
-            f"{source.path}: tensor {shown(source.name)}: value {value:g} does not fit in {dtype}; --dtype bf16 or fp32 holds it"
-        )
+        yield rounded(source, piece, planned.dtype, check_finite)
