@@ -14,8 +14,19 @@ static const size_t buffer_bytes = (size_t)64 << 20;
 // A tensor: where it lies in the mapping, and in the block.
 struct piece {
     const uint8_t *from;
-    size_t bytes, at;
+    size_t bytes, at; // in the block
+    int cols;         // of bf12, which is bfloat16 in the block; else 0
 };
+
+// What is copied whole: a row of bf12, or a byte.
+static size_t unit_in_block(int cols)
+{
+    return cols ? cols * sizeof(uint16_t) : 1;
+}
+static size_t unit_in_file(int cols)
+{
+    return cols ? bf12_row_bytes(cols) : 1;
+}
 
 struct layout {
     uint8_t *base;        // NULL: sizes only
@@ -26,7 +37,7 @@ struct layout {
 };
 
 // Gives the tensor a place with room for `extra` bytes behind it, and makes the pointer that one.
-template <typename T> static void place(struct layout *l, T *&pointer, uint64_t bytes, uint64_t extra = 0)
+template <typename T> static void place(struct layout *l, T *&pointer, uint64_t bytes, uint64_t extra = 0, int cols = 0)
 {
     if (!pointer)
         return;
@@ -40,15 +51,19 @@ template <typename T> static void place(struct layout *l, T *&pointer, uint64_t 
         l->pieces = static_cast<struct piece *>(grown);
         l->room = room;
     }
-    l->pieces[l->n++] = {reinterpret_cast<const uint8_t *>(pointer), bytes, l->bytes};
+    l->pieces[l->n++] = {reinterpret_cast<const uint8_t *>(pointer), bytes, l->bytes, cols};
     pointer = reinterpret_cast<T *>(l->base + l->bytes);
     l->bytes += round_up(bytes + extra, ALIGNMENT);
 }
 
 static void place_matrix(struct layout *l, struct matrix *m)
 {
+    const bool unpacked = m->dtype == DTYPE_BF12;
+    if (unpacked)
+        m->dtype = DTYPE_BF16;
     const size_t bytes = m->rows * dtype_row_bytes(m->dtype, m->cols);
-    place(l, m->data, bytes, matrix_is_quantised(m) ? factors_at(m) + sizeof(struct product_factors) - bytes : 0);
+    place(l, m->data, bytes, matrix_is_quantised(m) ? factors_at(m) + sizeof(struct product_factors) - bytes : 0,
+          unpacked ? m->cols : 0);
 }
 
 static void place_vector(struct layout *l, const float *&vector, int n)
@@ -91,7 +106,7 @@ static void place_all(struct layout *l, struct model_weights *w, const struct mo
         place_layer(l, &w->layers[i], c);
     place_vector(l, w->norm, c->hidden_dim);
     if (tied)
-        w->classifier.data = w->embedding.data;
+        w->classifier = w->embedding;
     else
         place_matrix(l, &w->classifier);
 }
@@ -162,7 +177,8 @@ size_t weights_bytes(const struct model_config *config, const struct model_weigh
 struct slice {
     uint8_t *to;
     const uint8_t *from;
-    size_t bytes;
+    size_t units;
+    int cols; // as in struct piece
 };
 
 static void *fill_slice(void *argument)
@@ -171,22 +187,28 @@ static void *fill_slice(void *argument)
 #ifdef MADV_POPULATE_READ
     // One call maps the slice's pages, which single faults would do at a fraction of the speed. A hint: it may fail.
     const uintptr_t page = 4096, first = reinterpret_cast<uintptr_t>(s->from) / page * page;
-    madvise(reinterpret_cast<void *>(first), reinterpret_cast<uintptr_t>(s->from) + s->bytes - first, MADV_POPULATE_READ);
+    const uintptr_t end = reinterpret_cast<uintptr_t>(s->from) + s->units * unit_in_file(s->cols);
+    madvise(reinterpret_cast<void *>(first), end - first, MADV_POPULATE_READ);
 #endif
-    memcpy(s->to, s->from, s->bytes);
+    if (s->cols)
+        bf12_to_bf16(reinterpret_cast<uint16_t *>(s->to), s->from, 0, static_cast<int>(s->units), s->cols);
+    else
+        memcpy(s->to, s->from, s->units);
     return NULL;
 }
 
-// Fills a buffer by several threads. Starting them costs far less than they save, once in buffer_bytes.
-static void fill(void *to, const uint8_t *from, size_t bytes, int n_threads)
+// Fills a buffer with `units` of a piece by several threads. Starting them costs far less than they save, once in buffer_bytes.
+static void fill(void *to, const uint8_t *from, size_t units, int cols, int n_threads)
 {
     struct slice slices[MAX_THREADS];
     pthread_t threads[MAX_THREADS];
     bool started[MAX_THREADS] = {};
-    const size_t share = round_up((bytes + n_threads - 1) / n_threads, 1 << 20);
+    const size_t least = ((1 << 20) + unit_in_block(cols) - 1) / unit_in_block(cols);
+    const size_t share = round_up((units + n_threads - 1) / n_threads, least);
     int n = 0;
-    for (size_t at = 0; at < bytes; at += share, n++)
-        slices[n] = {static_cast<uint8_t *>(to) + at, from + at, share < bytes - at ? share : bytes - at};
+    for (size_t at = 0; at < units; at += share, n++)
+        slices[n] = {static_cast<uint8_t *>(to) + at * unit_in_block(cols), from + at * unit_in_file(cols),
+                     share < units - at ? share : units - at, cols};
     for (int i = 1; i < n; i++)
         started[i] = pthread_create(&threads[i], NULL, fill_slice, &slices[i]) == 0;
     for (int i = 0; i < n; i++)
@@ -233,11 +255,13 @@ static yalm_status copy_pieces(struct upload *u, const struct layout *l, const y
     int next = 0;
     for (int i = 0; i < l->n; i++) {
         const struct piece *p = &l->pieces[i];
-        for (size_t at = 0, bytes; at < p->bytes; at += bytes, next = (next + 1) % N_BUFFERS) {
-            bytes = p->bytes - at < buffer_bytes ? p->bytes - at : buffer_bytes;
+        const size_t unit = unit_in_block(p->cols), n_units = p->bytes / unit, most = buffer_bytes / unit;
+        for (size_t at = 0, units; at < n_units; at += units, next = (next + 1) % N_BUFFERS) {
+            units = n_units - at < most ? n_units - at : most;
+            const size_t bytes = units * unit;
             TRY_CUDA(cudaEventSynchronize(u->drained[next])); // at once for one that was never recorded
-            fill(u->buffers[next], p->from + at, bytes, u->n_threads);
-            TRY_CUDA(cudaMemcpyAsync(l->base + p->at + at, u->buffers[next], bytes, cudaMemcpyHostToDevice, u->stream));
+            fill(u->buffers[next], p->from + at * unit_in_file(p->cols), units, p->cols, u->n_threads);
+            TRY_CUDA(cudaMemcpyAsync(l->base + p->at + at * unit, u->buffers[next], bytes, cudaMemcpyHostToDevice, u->stream));
             TRY_CUDA(cudaEventRecord(u->drained[next], u->stream));
             done += bytes;
             if (o->progress)

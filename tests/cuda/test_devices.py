@@ -73,6 +73,7 @@ BRIEF_SCENARIOS = {"singles", "prefill", "pieces", "decode", "rollback"}
 # Every preset with quantised weights and with an int8 cache: fewer tokens, and no rollback. (A GPU runs the formats in full, above.)
 SHORT = [(name, dtype, "fp16") for dtype in ("q8", "q4", "fp8", "fp8_e5m2") for name in (*TINY, "bundled")]
 SHORT += [(name, "fp32", "int8") for name in (*TINY, "bundled")]
+SHORT += [(name, "bf12", "fp16") for name in ("tiny-gqa", "tiny-mixtral", "bundled")]
 SHORT = SHORT if EMULATED else []
 # Bounds of both, largest and median, one and a half times the worst of these runs at most. Many tokens' products round weights and their inputs to
 # fp16: e5m2 is fp16 already, of what q8, q4 and fp8 stand for the twelfth bit is lost. Attention to an int8 cache has its weights in fp16.
@@ -80,6 +81,7 @@ MANY = {
     "fp32": (EXACT, EXACT),
     "fp16": (HALF, HALF_MEDIAN),
     "bf16": (HALF, HALF_MEDIAN),
+    "bf12": (HALF, HALF_MEDIAN),
     "q8": (4e-3, 1.7e-3),
     "q4": (4e-3, 1.7e-3),
     "fp8": (4.5e-3, 1.7e-3),

@@ -51,12 +51,24 @@ def test_options(fable, words, text):
     refuses(yalm(fable, "-d", "cuda", *words), 2, text)
 
 
-@pytest.mark.parametrize("dtype", ["q8", "q4", "fp8", "fp8_e5m2"])
+@pytest.mark.parametrize("dtype", ["q8", "q4", "fp8", "fp8_e5m2", "bf12"])
 def test_quantised_weights_are_not_refused(tmp_path, dtype):
     model = convert_directory(ROOT / "models/fable-4m", tmp_path / "model.bin", "--dtype", dtype)
     done = yalm(model, "-d", "auto")
     assert done.returncode == 0 and "\ncuda: Emulated GPU, " in done.stderr and "(not cuda: " not in done.stderr
     assert done.stdout == yalm(model, "-d", "cpu").stdout
+
+
+def test_bf12_weights_are_bf16_there(tmp_path):
+    logits = []
+    for dtype in ("bf16", "bf12"):
+        model = convert_directory(ROOT / "models/fable-4m", tmp_path / f"{dtype}.bin", "--dtype", dtype)
+        text = ["-m", "perplexity", "-f", ROOT / "models/fable-4m/heldout.txt", "--ctx", "64", "--max-tokens", "128"]
+        command = [built(BUILD / "yalm"), model, "-d", "cuda", *text, "--save-logits", tmp_path / dtype]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        logits.append((tmp_path / dtype).read_bytes())
+    assert logits[0] == logits[1]
 
 
 def test_too_little_memory(fable):

@@ -60,6 +60,9 @@ def read_model(path):
         if entry["dtype"] in GROUP_SIZE:
             require(len(entry["shape"]) == 2, f"{name}: rank")
             size = entry["shape"][0] * -(-entry["shape"][1] // 32) * GROUP_SIZE[entry["dtype"]]
+        elif entry["dtype"] == "bf12":
+            require(len(entry["shape"]) == 2 and entry["shape"][1] <= 65536, f"{name}: rank or columns")
+            size = entry["shape"][0] * sum(bf12_row(entry["shape"][1]))
         else:
             size = count * ITEM_SIZE[entry["dtype"]] + ROW_SCALE.get(entry["dtype"], 0) * entry["shape"][0]
             require(entry["dtype"] not in ROW_SCALE or len(entry["shape"]) == 2, f"{name}: rank")
@@ -109,6 +112,40 @@ def from_fp8(entry, data):
     return values * scales[:, None]
 
 
+def bf12_row(columns):
+    """Bytes of a row's header and of its blocks."""
+    return 64 * -(-columns // 4096), 192 * -(-columns // 128)
+
+
+def from_bf12(entry, data):
+    """(rows, cols) bfloat16 numbers, as uint16, of a bf12 tensor."""
+    rows, columns = entry["shape"]
+    header_bytes, blocks_bytes = bf12_row(columns)
+    data = np.frombuffer(data, np.uint8).reshape(rows, header_bytes + blocks_bytes)
+    headers = np.ascontiguousarray(data[:, :header_bytes]).view("<u2").reshape(rows, -1, 2)
+    words = np.ascontiguousarray(data[:, header_bytes:]).view("<u4").reshape(rows, -1, 48).astype(np.uint64)
+    largest, count = headers[:, 0, 0] & 255, headers[:, 0, 1]
+    require((headers[:, 0, 0] < 256).all() and (count < headers.shape[1]).all(), "header")
+    c = np.arange(blocks_bytes // 192 * 128)
+    block, lane, turn = c // 128, c % 16, (c % 64 // 16 * 8).astype(np.uint64)
+    word = words[:, block, c % 128 // 64 * 16 + lane]
+    code = (words[:, block, 32 + lane] >> (c % 128 // 16 * 4).astype(np.uint64) & np.uint64(15)).astype(int)
+    turned = word << turn | word >> (np.uint64(32) - turn)
+    exponent = np.where(code == 15, 0, largest[:, None].astype(int) - code)
+    require((exponent >= 0).all() and not ((exponent == 0) & (code < 15)).any(), "codes")
+    numbers = ((turned >> np.uint64(16)).astype(int) & 0x807F | exponent << 7).astype(np.uint16)
+    require((numbers[:, columns:] == 0).all() and (code[:, columns:] == 15).all(), "what fills the last block")
+    for r in range(rows):
+        exceptions = headers[r, 1 : count[r] + 1]
+        require((np.diff(exceptions[:, 0].astype(int)) > 0).all(), "order of exceptions")
+        require(
+            (numbers[r, exceptions[:, 0]] == 0).all() and (exceptions[:, 0] < columns).all(), "place of an exception"
+        )
+        require((headers[r, count[r] + 1 :] == 0).all(), "rest of a header")
+        numbers[r, exceptions[:, 0]] = exceptions[:, 1]
+    return numbers[:, :columns]
+
+
 def unique(pairs):
     require(len(dict(pairs)) == len(pairs), "duplicate keys")
     return dict(pairs)
@@ -123,7 +160,7 @@ def check_config(c):
 
 def expected_tensors(c):
     """{name: (shape, possible types)} of the doc's table."""
-    weights, exact = ("fp32", "fp16", "bf16", "fp8", "fp8_e5m2", "q8", "q4"), ("fp32",)
+    weights, exact = ("fp32", "fp16", "bf16", "bf12", "fp8", "fp8_e5m2", "q8", "q4"), ("fp32",)
     dim, ffn, vocab = c["hidden_dim"], c["ffn_dim"], c["vocab_size"]
     q, kv = c["n_heads"] * c["head_dim"], c["n_kv_heads"] * c["head_dim"]
     table = {"embedding": ((vocab, dim), weights), "norm": ((dim,), exact)}

@@ -169,7 +169,7 @@ def test_keep(convert):
         ("norm=q8", "option '--keep': norm: the model has no matrix of that name"),
         (
             "embedding=q5",
-            "found 'embedding=q5', expected NAME=DTYPE with one of fp32, fp16, bf16, fp8, fp8_e5m2, q8, q4",
+            "found 'embedding=q5', expected NAME=DTYPE with one of fp32, fp16, bf16, bf12, fp8, fp8_e5m2, q8, q4",
         ),
         ("embedding", "found 'embedding', expected NAME=DTYPE"),
         ("=q8", "found '=q8', expected NAME=DTYPE"),
