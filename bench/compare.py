@@ -35,8 +35,9 @@ from models import (
     run_tool,
 )
 
-# llama.cpp's type: yalm's.
-TYPES = {"f16": "fp16", "bf16": "bf16", "q8_0": "q8", "q4_0": "q4"}
+# llama.cpp's type: yalm's. bf12 is the numbers of bf16 in fewer bits, for which the peers have no type: they read bf16.
+TYPES = {"f16": "fp16", "bf16": "bf16", "bf12": "bf12", "q8_0": "q8", "q4_0": "q4"}
+PEERS_TYPES = {**{kind: kind for kind in TYPES}, "bf12": "bf16"}
 QUANTISED = ("q8_0", "q4_0")
 
 
@@ -45,7 +46,8 @@ QUANTISED = ("q8_0", "q4_0")
 SETTINGS = {"yalm": [(), ("--hugepages",)], "llama.cpp": [()], "ik_llama.cpp": [(), ("-rtr", "1")]}
 PEERS = [name for name in SETTINGS if name != "yalm"]
 # What the peers do with many tokens at once, where yalm loses nothing unless it is told to: the first that the machine has.
-ROUNDED = {"f16": ("fp16", "bf16"), "bf16": ("fp16", "bf16"), "q8_0": ("int8",), "q4_0": ("int8",)}
+SIXTEEN_BITS = ("fp16", "bf16")
+ROUNDED = {"f16": SIXTEEN_BITS, "bf16": SIXTEEN_BITS, "bf12": SIXTEEN_BITS, "q8_0": ("int8",), "q4_0": ("int8",)}
 
 
 class Engine:
@@ -104,7 +106,8 @@ class Peer(Engine):
 
 def pair_paths(directory, kind):
     """(yalm's file, llama.cpp's file), beside the directory."""
-    return tuple(directory.with_name(f"{directory.name}-{end}") for end in (f"{TYPES[kind]}.bin", f"{kind}.gguf"))
+    ends = (f"{TYPES[kind]}.bin", f"{PEERS_TYPES[kind]}.gguf")
+    return tuple(directory.with_name(f"{directory.name}-{end}") for end in ends)
 
 
 @contextlib.contextmanager
@@ -136,7 +139,7 @@ def make_pair(directory, peer, kind):
     plain = pair_paths(directory, "f16")[1] if kind in QUANTISED else theirs
     existed = plain.exists()
     if not existed:
-        dtype = "f16" if kind in QUANTISED else kind
+        dtype = "f16" if kind in QUANTISED else PEERS_TYPES[kind]
         with finished(plain) as temporary:
             run_tool([sys.executable, ROOT / "bench/write_gguf.py", directory, temporary, "--dtype", dtype])
     if kind in QUANTISED:
