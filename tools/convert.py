@@ -88,7 +88,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--dtype",
         choices=MATRIX_TYPES,
-        help="of the weight matrices (default: as stored); with q4, embedding and classifier become q8",
+        help="of the weight matrices (default: as stored); bf12 is bf16 without loss in 12 bits; with q4, embedding and classifier become q8",
     )
     parser.add_argument(
         "--keep",
