@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from harness import ROOT, convert_directory
 
-TEXT = ("-m", "perplexity", "-f", ROOT / "models/fable-4m/heldout.txt", "--ctx", 128, "--max-tokens", 256)
+TEXT = ("-m", "perplexity", "-f", ROOT / "models/fable-4m/heldout.txt", "--ctx", 64, "--max-tokens", 64)
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def logits(model, path, *options):
     return path.read_bytes()
 
 
-@pytest.mark.parametrize("chunk", [16, 32, 128])
+@pytest.mark.parametrize("chunk", [16, 64])
 def test_prompts_give_the_same_bits(models, isa, chunk, tmp_path):
     options = ("--isa", isa, "--chunk", chunk)
     bf16, bf12 = (logits(model, tmp_path / "logits", *options) for model in models)
@@ -45,7 +45,7 @@ def test_float32_prompts_too(models, isa, tmp_path):
     assert bf16 == bf12
 
 
-@pytest.mark.parametrize("chunk", [1, 2, 5, 8])
+@pytest.mark.parametrize("chunk", [1, 5, 8])
 def test_few_tokens_give_the_same_but_for_the_order_of_sums(models, isa, chunk, tmp_path):
     options = ("--isa", isa, "--chunk", chunk, "--kv", "fp32")
     found = [np.frombuffer(logits(model, tmp_path / "logits", *options), np.float32) for model in models]
