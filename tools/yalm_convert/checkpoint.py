@@ -181,7 +181,7 @@ def row_blocks(source: Stored, at_once: int, piece: int = PIECE) -> Iterator[tup
     per_read = max(1, piece // (columns * source.dtype.itemsize))
     for start in range(0, rows, per_read):
         n = min(per_read, rows - start)
-        read = [piece.copy() for piece in pieces(source.part(start * columns, (n, columns)))]
+        read = [part.copy() for part in pieces(source.part(start * columns, (n, columns)))]
         values = (read[0] if len(read) == 1 else np.concatenate(read)).reshape(n, columns)
         for at in range(0, n, at_once):
             yield start + at, values[at : at + at_once]
