@@ -44,7 +44,7 @@ static void embed_token(const struct cpu_state *s, float *x, int token)
     if (dtype_group_bytes[e->dtype])
         quant_row_to_fp32(x, e->dtype, e->data, e->rows, e->cols, token);
     else if (e->dtype == DTYPE_BF12)
-        bf12_row_to_fp32(x, e->data, e->cols, token);
+        bf12_to_fp32(x, e->data, e->cols, token, 0, e->cols);
     else
         s->kernels->to_fp32[e->dtype](x, (const uint8_t *)e->data + (size_t)token * e->cols * dtype_sizes[e->dtype], e->cols);
     if (dtype_row_scale[e->dtype]) {

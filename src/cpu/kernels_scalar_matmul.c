@@ -5,22 +5,12 @@
 
 enum { PIECE = 256, SUMS = 8, TOKENS = 8 };
 
-static void bf12_piece(float *piece, const void *w, int row, int cols, int first, int n)
-{
-    const struct bf12_row at = bf12_row_at((const char *)w + (size_t)row * bf12_row_bytes(cols), cols);
-    for (int c = 0; c < n; c++)
-        piece[c] = bf16_value(bf12_number(&at, first + c));
-    for (int i = 0; i < at.header.n_exceptions; i++)
-        if (at.exceptions[i].col >= first && at.exceptions[i].col < first + n)
-            piece[at.exceptions[i].col - first] = bf16_value(at.exceptions[i].value);
-}
-
 // n elements of row `row`, from column `first` on.
 static inline __attribute__((always_inline)) void row_piece(enum dtype type, float *piece, const void *w, int row, int cols,
                                                             int first, int n)
 {
     if (type == DTYPE_BF12)
-        bf12_piece(piece, w, row, cols, first, n);
+        bf12_to_fp32(piece, w, cols, row, first, n);
     else
         for (int c = 0; c < n; c++)
             piece[c] = element(type, w, (ptrdiff_t)row * cols + first + c);

@@ -65,8 +65,8 @@ static inline uint16_t bf12_number(const struct bf12_row *row, int c)
 // The bfloat16 numbers of rows [first_row, last_row) of w (rows, cols), in plain C. to: (last_row - first_row, cols).
 void bf12_to_bf16(uint16_t *to, const void *w, int first_row, int last_row, int cols);
 
-// Row `row` alone. y: (cols).
-void bf12_row_to_fp32(float *y, const void *w, int cols, int row);
+// Columns first … first + n - 1 of row `row` of w (rows, cols). y: (n).
+void bf12_to_fp32(float *y, const void *w, int cols, int row, int first, int n);
 
 // Into a row of bfloat16 numbers, (cols), the exceptions'.
 static inline void bf12_put_exceptions(uint16_t *to, const struct bf12_row *row, int cols)
