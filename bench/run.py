@@ -25,7 +25,7 @@ from plan import announce, make_plan, state_needs
 from models import BITS, PRESETS, ROOT, BenchError, cleaned, convert, make_models
 
 DISTURBED = 0.05  # of the processors taken by others: more is said below the tables
-
+FABLE = {"generate": 256, "repetitions": 10}  # 256 tokens take it 20 ms, which one interruption by others can double
 
 KERNEL = re.compile(r"(\S.*?) +([\d.]+) (G\w+/s) +([\d.]+) % +\(rounds (-?\d+) to (\d+) %\)")
 
@@ -79,9 +79,9 @@ def depth_section(plan, run, model):
 
 
 def small_section(plan, run, model):
-    """The bundled model, whose weights lie in the caches: what is left is the engine itself. And with another process on one core."""
+    """The bundled model, whose weights lie in the caches: what is left is the engine itself."""
     threads = sorted({1, machine()["cores"], plan["threads"]} - {0})
-    cases = {f"{n} threads": partial(run, model, generate=256, threads=n) for n in threads}
+    cases = {f"{n} threads": partial(run, model, **FABLE, threads=n) for n in threads}
     records = []
     for rows in alternate(cases, plan["rounds"], "fable-4m").values():
         records.append(summary(rows, section="small", shape="fable-4m", dtype="bf16"))
@@ -91,15 +91,18 @@ def small_section(plan, run, model):
 def busy_section(plan, run, models):
     """Decode alone, and with a busy process pinned to one of the cores, in turns."""
 
-    def disturbed(path, n):
+    def alone(path, **what):
+        return run(path, warmup=False, **what)
+
+    def disturbed(path, **what):
         with busy_process():
-            return run(path, generate=n, warmup=False)
+            return alone(path, **what)
 
     records = []
-    for shape, (path, n) in models.items():
+    for shape, (path, what) in models.items():
         cases = {
-            "alone": partial(run, path, generate=n, warmup=False),
-            "beside a busy process": partial(disturbed, path, n),
+            "alone": partial(alone, path, **what),
+            "beside a busy process": partial(disturbed, path, **what),
         }
         for how, rows in alternate(cases, plan["rounds"], shape).items():
             records.append(summary(rows, section="busy", shape=shape, how=how))
@@ -240,7 +243,7 @@ def measure_all(plan, yalm, folder):
     records += small_section(plan, run, small)
     if machine()["cores"] > 1:
         first = next(iter(models.values()))
-        timed = {"fable-4m": (small, 256), plan["shape"]: (first, 16)}
+        timed = {"fable-4m": (small, FABLE), plan["shape"]: (first, {"generate": 16})}
         records += busy_section(plan, run, {shape: timed[shape] for shape in plan["busy_shapes"]})
     deep = make_models(folder, plan["depth_shape"], [plan["depth_dtype"]])
     records += depth_section(plan, run, deep[plan["depth_dtype"]])
