@@ -43,8 +43,9 @@ $(BUILD)/$(EMULATOR)/%.o: $(EMULATOR)/%.cc $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(CXX) $(CXX_BASE) $(CFLAGS) $(THREADS) -c -o $@ $<
 
-$(CUDA_LIBRARY): $(CUDA_OBJECTS) $(CUDA_SHARED_OBJECTS)
-	$(CXX) -shared $(LINK) $(LDFLAGS) -o $@ $^ $(THREADS) $(CUDA_SHARES_LIBS) -lm
+# On this file too, whose list of shared objects may have changed.
+$(CUDA_LIBRARY): $(CUDA_OBJECTS) $(CUDA_SHARED_OBJECTS) src/cuda/cuda.mk
+	$(CXX) -shared $(LINK) $(LDFLAGS) -o $@ $(filter %.o,$^) $(THREADS) $(CUDA_SHARES_LIBS) -lm
 
 # For the tests, which call kernels directly.
 $(CUDA_STATIC): $(CUDA_OBJECTS)
@@ -121,8 +122,8 @@ $(CUDA_BUILD)/ptxas.txt: $(CUDA_OBJECTS)
 
 CUDA_LINK = -cudart static $(foreach arch,$(CUDA_ARCHS),-gencode arch=compute_$(arch),code=sm_$(arch))
 CUDA_LIBS = -L$(CUDA_HOME)/lib64 -lcublasLt -Xlinker -rpath,$(CUDA_HOME)/lib64,-rpath,'$$ORIGIN' $(CUDA_SHARES_LIBS) -lm
-$(CUDA_LIBRARY): $(CUDA_OBJECTS) $(CUDA_SHARED_OBJECTS)
-	$(NVCC) -shared $(CUDA_LINK) -o $@ $^ $(CUDA_LIBS)
+$(CUDA_LIBRARY): $(CUDA_OBJECTS) $(CUDA_SHARED_OBJECTS) src/cuda/cuda.mk
+	$(NVCC) -shared $(CUDA_LINK) -o $@ $(filter %.o,$^) $(CUDA_LIBS)
 
 # For tools/gpu_check.py, on a machine with a GPU: the kernels' tests as they run in the emulator, and their bench.
 CUDA_BENCHES := $(patsubst bench/%.cu,$(CUDA_BUILD)/bench/%,$(wildcard bench/cuda_*.cu))
