@@ -10,6 +10,7 @@ examples:
 
 import argparse
 import errno
+import math
 import os
 import shutil
 import signal
@@ -163,10 +164,7 @@ def convert(arguments: argparse.Namespace) -> int:
         warnings.append(
             f"{model_dir}: the matrices are stored as {' and '.join(types)}, and stay so; --dtype makes them one type"
         )
-    unfit = [planned.name for planned in plan if planned.unfit]
-    if unfit:
-        names = ", ".join(unfit[:3]) + (", …" if len(unfit) > 3 else "")
-        warnings.append(f"{model_dir}: {len(unfit)} of the matrices stay bf16, for 12 bits do not hold them: {names}")
+    warnings += bf12_warnings(model_dir, plan)
     for warning in warnings:
         complain(f"warning: {warning}", 0)
     if arguments.dry_run:
@@ -191,6 +189,22 @@ def convert(arguments: argparse.Namespace) -> int:
         file=sys.stderr,
     )
     return 0
+
+
+def bf12_warnings(model_dir: Path, plan: list) -> list:
+    """What of a model that is to be bf12 is not, or is so only by rounding."""
+    warnings = []
+    unfit = [planned.name for planned in plan if planned.unfit]
+    if unfit:
+        names = ", ".join(unfit[:3]) + (", …" if len(unfit) > 3 else "")
+        warnings.append(f"{model_dir}: {len(unfit)} of the matrices stay bf16, for 12 bits do not hold them: {names}")
+    rounded = sum(planned.rounded for planned in plan)
+    if rounded:
+        total = sum(math.prod(planned.shape) for planned in plan if planned.unfit or planned.quantised == "bf12")
+        warnings.append(
+            f"{model_dir}: bf12 keeps bfloat16 numbers; {rounded} of the {total} weights ({100 * rounded / total:.3g} %) are none, and are rounded"
+        )
+    return warnings
 
 
 def print_plan(layout: Layout, config: dict, types: list) -> None:

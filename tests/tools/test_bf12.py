@@ -60,6 +60,7 @@ def test_whole_models(preset, kind, tmp_path, monkeypatch, capsys):
     for dtype in ("bf16", "bf12"):
         code, out, err = hf.call(monkeypatch, capsys, directory, tmp_path / f"{dtype}.bin", "--dtype", dtype)
         assert (code, out) == (0, "") and "stay bf16" not in err, err
+        assert ("and are rounded" in err) == (dtype == "bf12" and kind != "bf16"), err
     plain, packed = (read_model(tmp_path / f"{dtype}.bin")[1] for dtype in ("bf16", "bf12"))
     stored = hf.read_tensors(directory)
     for name, (entry, data) in packed.items():
@@ -100,6 +101,25 @@ def test_matrices_that_do_not_fit_stay(tmp_path, monkeypatch, capsys):
     assert code == 0 and "1 of the matrices stay bf16, for 12 bits do not hold them: layers.1.down" in err
     types = {n: entry["dtype"] for n, (entry, _) in read_model(tmp_path / "out.bin")[1].items()}
     assert types["layers.1.down"] == "bf16" and types["layers.0.down"] == types["embedding"] == "bf12"
+
+
+@pytest.mark.parametrize("changed", [0, 3])
+def test_what_is_rounded_is_counted(changed, tmp_path, monkeypatch, capsys):
+    """Numbers of bfloat16 that are stored as fp32 are kept, all of them; others are rounded, and the converter says how many."""
+    directory = hf.make("tiny-llama", tmp_path / "tiny", "--dtype", "bf16")
+    (path,) = directory.glob("*.safetensors")
+    tensors = hf.read_tensors(path)
+    for entry in tensors.values():
+        values = np.frombuffer(entry[2], np.uint16).astype(np.uint32) << 16
+        entry[0], entry[2] = "F32", values.tobytes()
+    down = tensors["model.layers.1.mlp.down_proj.weight"]
+    bits = np.frombuffer(down[2], np.uint32).copy()
+    bits[10 : 10 + changed] |= 1
+    down[2] = bits.tobytes()
+    hf.write_tensors(path, tensors)
+    code, _, err = hf.call(monkeypatch, capsys, directory, tmp_path / "out.bin", "--dtype", "bf12")
+    assert code == 0 and ("are rounded" in err) == bool(changed), err
+    assert not changed or f"; {changed} of the " in err, err
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

@@ -5,6 +5,7 @@ ten thousand of trained weights, stands in the row's header; a matrix with a row
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,25 +25,34 @@ def bf12_size(shape: tuple) -> int:
     return rows * (header_bytes(columns) + -(-columns // BLOCK) * BLOCK_BYTES)
 
 
-def fits(source: Stored) -> bool:
-    """Whether each row's header holds the row's exceptions. Reads the whole tensor."""
-    if source.shape[1] > MOST_COLUMNS:
-        return False
-    return all(find_exponents(numbers)[1].all() for numbers in _number_blocks(source))
+class Survey(NamedTuple):
+    fits: bool  # each row's header holds the row's exceptions
+    rounded: int  # numbers that are no bfloat16 before
+
+
+def survey(source: Stored) -> Survey:
+    """Reads the whole tensor."""
+    fits, n_rounded = source.shape[1] <= MOST_COLUMNS, 0
+    for values, numbers in _blocks(source):
+        fits = fits and bool(find_exponents(numbers.view("<u2"))[1].all())
+        if values.dtype != numbers.dtype:
+            n_rounded += np.count_nonzero(values.astype(np.float32) != numbers.astype(np.float32))
+    return Survey(fits, n_rounded)
 
 
 def to_bf12(source: Stored, check_finite: bool) -> Iterator[np.ndarray]:
     """The tensor's bytes, rows after rows. It must fit."""
-    for numbers in _number_blocks(source, check_finite):
+    for _, values in _blocks(source, check_finite):
+        numbers = values.view("<u2")
         largest, _ = find_exponents(numbers)
         yield pack_rows(numbers, largest).reshape(-1)
 
 
-def _number_blocks(source: Stored, check_finite: bool = False) -> Iterator[np.ndarray]:
-    """(rows, columns) bfloat16 as uint16, a few rows at a time."""
+def _blocks(source: Stored, check_finite: bool = False) -> Iterator[tuple]:
+    """(rows, columns) values as they are stored, and as bfloat16, a few rows at a time."""
     at_once = max(1, min(STEP, PIECE // source.dtype.itemsize) // source.shape[1])
     for _, values in row_blocks(source, at_once, PIECE):
-        yield rounded(source, values, TYPES["BF16"], check_finite).view("<u2")
+        yield values, rounded(source, values, TYPES["BF16"], check_finite)
 
 
 def find_exponents(numbers: np.ndarray) -> tuple:

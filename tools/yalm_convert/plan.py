@@ -7,7 +7,7 @@ from typing import Optional, Union
 
 import numpy as np
 
-from .bf12 import bf12_size, fits, to_bf12
+from .bf12 import bf12_size, survey, to_bf12
 from .checkpoint import NAMES, TYPES, Stored, pieces, rounded
 from .errors import ModelError
 from .fp8 import SCALE_BYTES, fp8_size, to_fp8
@@ -28,6 +28,7 @@ class Planned:
     source: Union[Stored, np.ndarray]  # an array is a tokenizer's, written as it is
     quantised: str = ""  # to which type, if to any; dtype is the source's then
     unfit: bool = False  # to be bf12, but its numbers need all 16 bits
+    rounded: int = 0  # of a matrix that is to be bf12: how many numbers are no bfloat16 as they are stored
 
     @property
     def shape(self) -> tuple:
@@ -75,9 +76,11 @@ class Planner:
             if fnmatchcase(name, pattern):
                 dtype = kept
                 self.unused = [p for p in self.unused if p != pattern]
-        if dtype == "bf12" and not fits(source):
-            self.plan.append(Planned(name, TYPES["BF16"], source, unfit=True))
-        elif dtype == "bf12" or dtype in GROUP_BYTES or dtype in SCALE_BYTES:
+        if dtype == "bf12":
+            found = survey(source)
+            stored, quantised = (source.dtype, dtype) if found.fits else (TYPES["BF16"], "")
+            self.plan.append(Planned(name, stored, source, quantised, not found.fits, found.rounded))
+        elif dtype in GROUP_BYTES or dtype in SCALE_BYTES:
             self.plan.append(Planned(name, source.dtype, source, dtype))
         else:
             self.plan.append(Planned(name, DTYPES[dtype] if dtype else source.dtype, source))
