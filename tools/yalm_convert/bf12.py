@@ -27,7 +27,7 @@ def bf12_size(shape: tuple) -> int:
 
 class Survey(NamedTuple):
     fits: bool  # each row's header holds the row's exceptions
-    rounded: int  # numbers that are no bfloat16 before
+    rounded: int  # how many numbers are no bfloat16 as they are stored
 
 
 def survey(source: Stored) -> Survey:
