@@ -254,6 +254,8 @@ static void bench_all(struct bench *b)
         bench_quant(b, type, 4096, 4096, 1);
         bench_quant(b, type, 4096, 14336, 1);
         bench_quant(b, type, 5632, 2048, 4);
+        bench_quant(b, type, 5632, 2048, 16);
+        bench_quant(b, type, 5632, 2048, 32);
         bench_quant(b, type, 5632, 2048, 64);
         bench_quant(b, type, 5632, 2048, 512);
         bench_quant(b, type, 2048, 5632, 512);

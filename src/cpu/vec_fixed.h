@@ -8,6 +8,8 @@
 // that makes them 12 bits long, where one value stands out up to 15. On a sum of products of normal numbers the two roundings together
 // cost 8e-5 of its size, a twentieth of what rounding tokens to bfloat16 does.
 #pragma once
+#include <float.h>
+
 #include "cpu/vec_quant.h"
 
 typedef int16_t many_weight;
@@ -26,11 +28,15 @@ enum {
 };
 _Static_assert((int64_t)LARGEST_WEIGHT *(LARGEST_SUM + QUANT_GROUP / 2) <= INT32_MAX, "sums fit in 32 bits");
 
-static const float least_magnitude = 1e-30f; // what is smaller counts as 0
-
 // A block's elements from `at` on, n of them and zeros.
 VEC_INLINE void load_block(enum dtype type, vec to[FIXED_VECS], const void *from, ptrdiff_t at, int n)
 {
+    if (n >= MANY_COLS) {
+#pragma GCC unroll 8
+        for (int i = 0; i < FIXED_VECS; i++)
+            to[i] = vec_load_unit(type, from, at + i * VEC);
+        return;
+    }
     for (int i = 0; i < FIXED_VECS; i++) {
         const int left = n - i * VEC;
         to[i] = left >= VEC ? vec_load_unit(type, from, at + i * VEC)
@@ -39,40 +45,49 @@ VEC_INLINE void load_block(enum dtype type, vec to[FIXED_VECS], const void *from
     }
 }
 
-VEC_INLINE void store_block(int16_t to[MANY_COLS], const vec x[FIXED_VECS], float factor)
+// Columns are in pairs that are VEC apart: so two vectors of a row need not be taken apart.
+VEC_INLINE int pair_first(int pair)
 {
-    for (int i = 0; i < FIXED_VECS; i++)
-        ivec_store_narrow(to + i * VEC, ivec_round(vec_mul(x[i], vec_set(factor))));
+    return pair / VEC * 2 * VEC + pair % VEC;
+}
+VEC_INLINE int pair_second(int pair)
+{
+    return pair_first(pair) + VEC;
 }
 
-// The largest sum of |x| * factor over as many columns as go into an integer sum, wherever a turn may begin it.
-VEC_INLINE float largest_sum(const vec x[FIXED_VECS], float factor)
+// A row's, as above.
+VEC_INLINE void store_block(int16_t to[MANY_COLS], const vec x[FIXED_VECS], float factor)
 {
-    float magnitudes[MANY_COLS], sums[MANY_COLS / TURN_COLS] = {0}, largest = 0;
-    for (int i = 0; i < FIXED_VECS; i++)
-        vec_store(magnitudes + i * VEC, vec_abs(vec_mul(x[i], vec_set(factor))));
-    for (int c = 0; c < TURN_COLS; c++)
-        for (int i = 0; i < MANY_COLS / TURN_COLS; i++)
-            sums[i] += magnitudes[i * TURN_COLS + c];
-    for (int i = 0; i + TURNS <= MANY_COLS / TURN_COLS; i++) {
-        const float sum = (sums[i] + sums[i + 1]) + (sums[i + 2] + sums[i + 3]);
-        largest = sum > largest ? sum : largest;
+    const vec by = vec_set(factor), base = vec_set(0x1.8p23f); // as in nearest_bits(), but a power of two rounds nothing
+#pragma GCC unroll 4
+    for (int i = 0; i < FIXED_VECS; i += 2)
+        ivec_store(to + i * VEC, ivec_low_halves(vec_fma(x[i], by, base), vec_fma(x[i + 1], by, base)));
+}
+
+// Of each token the largest sum of |x| * inverse over as many columns as go into an integer sum, wherever a turn may begin it.
+VEC_INLINE vec largest_sums(const float columns[MANY_COLS][VEC], vec inverse)
+{
+    vec sums[MANY_COLS / TURN_COLS], largest = vec_zero();
+    for (int i = 0; i < MANY_COLS / TURN_COLS; i++) {
+        sums[i] = vec_zero();
+        for (int pair = i * TURN_COLS / 2; pair < (i + 1) * TURN_COLS / 2; pair++) {
+            sums[i] = vec_fma(vec_abs(vec_load(columns[pair_first(pair)])), inverse, sums[i]);
+            sums[i] = vec_fma(vec_abs(vec_load(columns[pair_second(pair)])), inverse, sums[i]);
+        }
     }
+    for (int i = 0; i + TURNS <= MANY_COLS / TURN_COLS; i++)
+        largest = vec_max(largest, vec_add(vec_add(sums[i], sums[i + 1]), vec_add(sums[i + 2], sums[i + 3])));
     return largest;
 }
 
-// A token's values from column `first` on; returns their scale. Of values that are not numbers, or infinite, it is such a scale.
-VEC_INLINE float token_block(int16_t to[MANY_COLS], const float *x, int first, int cols)
+VEC_INLINE struct token_scales token_scales(const float columns[MANY_COLS][VEC])
 {
-    vec v[FIXED_VECS];
-    load_block(DTYPE_FP32, v, x, first, cols - first);
-    const float most = largest_magnitude(v, FIXED_VECS);
-    const float inverse = most > least_magnitude ? 1 / most : 0;
-    const float needed = largest_sum(v, inverse),
-                least = (float)LARGEST_SUM / LARGEST_VALUE; // so that none passes LARGEST_VALUE
-    const float largest = needed > least ? needed : least;
-    store_block(to, v, LARGEST_SUM / largest * inverse);
-    return most * (largest / LARGEST_SUM);
+    const struct token_scales of_one = scales_to(largest_of_columns(columns[0], MANY_COLS), 1);
+    // Of sums that are not numbers, since a value is none or infinite, the second: then the unit is none or infinite.
+    const vec least = vec_set((float)LARGEST_SUM / LARGEST_VALUE); // so that no value passes LARGEST_VALUE
+    const vec largest = vec_max(largest_sums(columns, of_one.inverse), least);
+    return (struct token_scales){.unit = vec_mul(of_one.unit, vec_mul(largest, vec_set(1.0f / LARGEST_SUM))),
+                                 .inverse = vec_mul(of_one.inverse, vec_div(vec_set(LARGEST_SUM), largest))};
 }
 
 // f += the tile's sums. Its rows go over to float32 in turns, a quarter of them each quarter of a group: all at once would keep the dot products waiting.
@@ -81,17 +96,17 @@ VEC_INLINE void tile_sums(int n_rows, int n_vecs, vec f[QUANT_TALL_ROWS][QUANT_T
     const many_weight *w = a->w;
     const char *panel = a->panel;
     ivec c[QUANT_TALL_ROWS][QUANT_TILE_VECS];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int r = 0; r < n_rows; r++)
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int j = 0; j < n_vecs; j++)
             c[r][j] = ivec_zero();
     for (int g = 0; g < a->groups; g++) {
 #pragma GCC unroll 4
         for (int turn = 0; turn < TURNS; turn++) {
-#pragma GCC unroll 8
+#pragma GCC unroll 16
             for (int r = turn * n_rows / TURNS; r < (turn + 1) * n_rows / TURNS; r++)
-#pragma GCC unroll 8
+#pragma GCC unroll 16
                 for (int j = 0; j < n_vecs; j++) {
                     f[r][j] = vec_add(f[r][j], ivec_to_float(c[r][j]));
                     c[r][j] = ivec_zero();
@@ -104,9 +119,9 @@ VEC_INLINE void tile_sums(int n_rows, int n_vecs, vec f[QUANT_TALL_ROWS][QUANT_T
             }
         }
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int r = 0; r < n_rows; r++)
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int j = 0; j < n_vecs; j++)
             f[r][j] = vec_add(f[r][j], ivec_to_float(c[r][j]));
 }
@@ -116,17 +131,39 @@ VEC_INLINE vec both_scales(vec tokens, const float *scales)
     return vec_mul(tokens, vec_set(scales[0]));
 }
 
-// A row's block of columns, from group `first_group` on, as integers, and its scale.
+// The power of two at or below 2^-13 x, and its inverse, for x in 2^-113 … 2^127: by the exponents' bits, as a division would keep many rows waiting.
+struct unit {
+    float size, inverse;
+};
+VEC_INLINE struct unit unit_below(float x)
+{
+    uint32_t size, inverse;
+    struct unit unit;
+    memcpy(&size, &x, sizeof size);
+    size = (size & 0x7f800000) - (13u << 23);
+    inverse = (254u << 23) - size;
+    memcpy(&unit.size, &size, sizeof size);
+    memcpy(&unit.inverse, &inverse, sizeof inverse);
+    return unit;
+}
+
+// A row's block of columns, from group `first_group` on, as integers, and its scale: a power of two, so that numbers of 11 bits and fewer mostly stay
+// as they are.
 VEC_INLINE void many_row(enum dtype type, many_weight to[MANY_COLS], float scales[MANY_SCALES], const struct quant_args *a,
                          ptrdiff_t row, int first_group, int groups)
 {
     (void)groups;
-    const int first = first_group * QUANT_GROUP;
+    const int first = first_group * QUANT_GROUP, n = a->cols - first;
+    const ptrdiff_t at = row * a->cols + first;
     vec v[FIXED_VECS];
-    load_block(type, v, a->w, row * a->cols + first, a->cols - first);
-    const float most = largest_magnitude(v, FIXED_VECS);
-    store_block(to, v, most > least_magnitude ? LARGEST_WEIGHT / most : 0);
-    *scales = most / LARGEST_WEIGHT * (type == DTYPE_FP8 ? fp8_unit(type) : 1);
+    load_block(type, v, a->w, at, n);
+    const float most = n >= MANY_COLS && dtype_sizes[type] == 2 ? largest_half(type, (const uint16_t *)a->w + at, MANY_COLS)
+                                                                : largest_magnitude(v, FIXED_VECS);
+    struct unit unit = unit_below(most); // most is 2^13 … 2^14 of these
+    if (!(most > least_magnitude && most <= FLT_MAX))
+        unit = (struct unit){most > least_magnitude || most != most ? most : 0, 0};
+    store_block(to, v, unit.inverse);
+    *scales = unit.size * (type == DTYPE_FP8 ? fp8_unit(type) : 1);
 }
 
 VEC_INLINE void many_fetch_row(enum dtype type, const struct quant_args *a, ptrdiff_t row, int first_group)

@@ -1,5 +1,5 @@
 // Panels and tiles of 16-bit integers, for vec_quant_many.h; included by vec_quant_int16.h and vec_fixed.h, which say how a block of a token becomes such
-// integers (token_block()), how a tile's sums over a block are gathered in float32 (tile_sums()), and what these are multiplied by (both_scales()).
+// integers (pair_first(), pair_second(), token_scales()), how a tile's sums over a block are gathered in float32 (tile_sums()), and what these are multiplied by (both_scales()).
 #pragma once
 #include "cpu/vec_quant.h"
 
@@ -22,18 +22,17 @@ VEC_INLINE void many_panel(struct many_tile *tile, const char *panel, int cols, 
     tile->scales = panel_scales(panel, cols) + group / MANY_GROUPS * VEC;
 }
 
-// One block of up to VEC tokens.
+// One block of up to VEC tokens: a vector has a column of all of them, so that nothing is summed across lanes.
 VEC_INLINE void quantise_panel(char *panel, const float *x, ptrdiff_t ldx, int tokens, int cols, int first)
 {
-    float pairs[VEC][MANY_COLS / 2]; // of 16-bit integers; they are only moved
-    float *scales = panel_scales(panel, cols) + first / MANY_COLS * VEC;
-    memset(pairs, 0, sizeof pairs);
-    for (int t = 0; t < VEC; t++) {
-        int16_t block[MANY_COLS] = {0};
-        scales[t] = t < tokens ? token_block(block, x + t * ldx, first, cols) : 0;
-        memcpy(pairs[t], block, sizeof block);
-    }
-    transpose((float *)panel + (ptrdiff_t)first / 2 * VEC, VEC, pairs[0], MANY_COLS / 2, VEC, MANY_COLS / 2);
+    float columns[MANY_COLS][VEC];
+    load_columns(columns[0], MANY_COLS, x + first, ldx, tokens, cols - first);
+    const struct token_scales scales = token_scales(columns);
+    vec_store(panel_scales(panel, cols) + first / MANY_COLS * VEC, scales.unit);
+    int32_t *pairs = (int32_t *)panel + (ptrdiff_t)first / 2 * VEC;
+    for (int i = 0; i < MANY_COLS / 2; i++)
+        ivec_store(pairs + i * VEC, ivec_low_halves(nearest_bits(vec_load(columns[pair_first(i)]), scales.inverse),
+                                                    nearest_bits(vec_load(columns[pair_second(i)]), scales.inverse)));
 }
 
 // n_rows and n_vecs are constants where this is inlined.
@@ -42,18 +41,18 @@ VEC_INLINE void many_tile(enum dtype type, int n_rows, int n_vecs, const struct 
     (void)type;
     const struct many_tile a = *tile;
     vec f[QUANT_TALL_ROWS][QUANT_TILE_VECS];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int r = 0; r < n_rows; r++)
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int j = 0; j < n_vecs; j++) {
             f[r][j] = vec_zero();
             __builtin_prefetch(a.sums + r * MANY_TOKENS + j * VEC); // needed at the end: time enough to come from L2
         }
     tile_sums(n_rows, n_vecs, f, &a);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int j = 0; j < n_vecs; j++) {
         const vec scale = vec_load((const float *)((const char *)a.scales + j * a.panel_size));
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int r = 0; r < n_rows; r++) {
             float *sum = a.sums + r * MANY_TOKENS + j * VEC;
             const vec both = both_scales(scale, a.w_scales + r * MANY_SCALES);

@@ -141,14 +141,14 @@ VEC_INLINE void few_chunk(enum dtype type, int n_rows, int n_tokens, vec sum[QUA
                           const vec scales[QUANT_STREAMS][QUANT_FEW], const struct few_at *at, int chunk, int groups)
 {
     const ptrdiff_t offset = chunk * chunk_groups(type) * (ptrdiff_t)dtype_group_bytes[type];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int r = 0; r < n_rows; r++) {
         ivec even, odd;
         if (type == DTYPE_Q8)
             bytes_apart(at->quants[r] + offset, groups, &even, &odd);
         else
             nibbles_apart(at->quants[r] + offset, groups, &even, &odd);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int t = 0; t < n_tokens; t++) {
             ivec products;
             if (type == DTYPE_Q8) {
@@ -172,9 +172,9 @@ VEC_INLINE void few_rows(enum dtype type, int n_rows, int n_tokens, float *const
     const int groups = (int)quant_groups(cols);
     const ptrdiff_t size = (ptrdiff_t)few_bytes(cols), x_scales = (ptrdiff_t)(few_integers(cols) + few_nibbles(cols));
     vec sum[QUANT_STREAMS][QUANT_FEW], scale[QUANT_STREAMS][QUANT_FEW];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int r = 0; r < n_rows; r++)
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int t = 0; t < n_tokens; t++)
             sum[r][t] = vec_zero();
     for (int g = 0; g < groups; g += VEC) {
@@ -184,19 +184,19 @@ VEC_INLINE void few_rows(enum dtype type, int n_rows, int n_tokens, float *const
             .nibbles = (const struct nibble_chunk *)(x + few_integers(cols)) + (ptrdiff_t)g * QUANT_GROUP / NIBBLE_COLS,
             .ldx = size,
         };
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int r = 0; r < n_rows; r++) {
             at.quants[r] = quants[r] + g * (ptrdiff_t)dtype_group_bytes[type];
             const vec w =
                 part == VEC ? vec_load_as(DTYPE_FP16, scales[r], g) : vec_load_part_as(DTYPE_FP16, scales[r], g, part);
             fetch_line((const char *)(scales[r] + g + 256), to_l2);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
             for (int t = 0; t < n_tokens; t++)
                 scale[r][t] = vec_mul(w, vec_load((const float *)(x + t * size + x_scales) + g));
         }
         const int whole = chunk_groups(type), n_chunks = part / whole;
         for (int c = 0; c < n_chunks; c++) {
-#pragma GCC unroll 8
+#pragma GCC unroll 16
             for (int r = 0; r < n_rows; r++)
                 fetch_line((const char *)at.quants[r] + c * whole * (ptrdiff_t)dtype_group_bytes[type] + ahead, to_l2);
             few_chunk(type, n_rows, n_tokens, sum, scale, &at, c, whole);
@@ -204,9 +204,9 @@ VEC_INLINE void few_rows(enum dtype type, int n_rows, int n_tokens, float *const
         if (part % whole)
             few_chunk(type, n_rows, n_tokens, sum, scale, &at, n_chunks, part % whole);
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int r = 0; r < n_rows; r++)
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int t = 0; t < n_tokens; t++)
             y[r][t * ldy] = vec_total(sum[r][t]);
 }
@@ -272,6 +272,46 @@ enum {
     MANY_TOKENS = 11 * MANY_TILE,
 };
 
+// Tokens become integers VEC at a time, a vector for each column.
+
+static const float least_magnitude = 1e-30f; // what is smaller counts as 0
+
+// The integer nearest to x * factor, below 2^22, in the last bits: those of its sum with 1.5 * 2^23.
+VEC_INLINE vec nearest_bits(vec x, vec factor)
+{
+    return vec_add(vec_mul(x, factor), vec_set(0x1.8p23f));
+}
+
+// Columns [0, n) of `tokens` tokens, and zeros: to (most, VEC).
+VEC_INLINE void load_columns(float *to, int most, const float *x, ptrdiff_t ldx, int tokens, int n)
+{
+    if (tokens < VEC || n < most)
+        memset(to, 0, sizeof *to * (size_t)most * VEC);
+    transpose(to, VEC, x, ldx, tokens < VEC ? tokens : VEC, n < most ? n : most);
+}
+
+// Of each token the largest magnitude, compared as bits: NaN is larger than any number.
+VEC_INLINE vec largest_of_columns(const float *columns, int n)
+{
+    ivec most[4] = {ivec_zero(), ivec_zero(), ivec_zero(), ivec_zero()};
+    for (int c = 0; c < n; c += 4)
+        for (int i = 0; i < 4; i++)
+            most[i] = ivec_larger(most[i], vec_abs(vec_load(columns + (ptrdiff_t)(c + i) * VEC)));
+    return ivec_as_floats(ivec_larger(ivec_larger(most[0], ivec_as_floats(most[1])),
+                                      ivec_as_floats(ivec_larger(most[2], ivec_as_floats(most[3])))));
+}
+
+struct token_scales {
+    vec unit, inverse; // a token's values are multiplied by the inverse, and their integers then count units
+};
+
+// So that the largest becomes `whole`. Where a value is not a number, or infinite, the unit is such a one.
+VEC_INLINE struct token_scales scales_to(vec most, float whole)
+{
+    return (struct token_scales){.unit = vec_mul(most, vec_set(1 / whole)),
+                                 .inverse = vec_where_above(most, least_magnitude, vec_div(vec_set(whole), most))};
+}
+
 // A block's rows, a few of them, with the tokens of a few panels, over `groups` groups.
 struct many_tile {
     float *sums;           // (rows, MANY_TOKENS): the products are added to these, or, where `first`, replace them
@@ -289,15 +329,15 @@ VEC_INLINE void add_pair(int n_rows, int n_vecs, ivec c[QUANT_TALL_ROWS][QUANT_T
                          const char *panel, ptrdiff_t panel_size)
 {
     ivec x[QUANT_TILE_VECS];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int j = 0; j < n_vecs; j++)
         x[j] = ivec_load(panel + j * panel_size);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int r = 0; r < n_rows; r++) {
         int32_t pair;
         memcpy(&pair, w + r * ldw, sizeof pair);
         const ivec weights = ivec_set(pair);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int j = 0; j < n_vecs; j++)
             c[r][j] = ivec_dot(c[r][j], weights, x[j]);
     }

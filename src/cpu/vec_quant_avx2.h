@@ -7,6 +7,7 @@ typedef __m256i ivec;
 enum {
     QUANT_TILE_ROWS = 4,
     QUANT_TILE_VECS = 2,
+    QUANT_TWO_ROWS = 4,
     QUANT_TALL_ROWS = 8
 }; // 8 integer sums in 16 registers; 8 float ones, some of them in L1
 
@@ -71,6 +72,38 @@ VEC_INLINE float largest_magnitude(const vec *x, int n)
     four = _mm_max_epi32(four, _mm_shuffle_epi32(four, _MM_SHUFFLE(1, 0, 3, 2)));
     four = _mm_max_epi32(four, _mm_shuffle_epi32(four, _MM_SHUFFLE(2, 3, 0, 1)));
     return _mm_cvtss_f32(_mm_castsi128_ps(four));
+}
+
+// The larger of each pair, compared as bits, of numbers without sign.
+VEC_INLINE ivec ivec_larger(ivec a, vec b)
+{
+    return _mm256_max_epi32(a, _mm256_castps_si256(b));
+}
+VEC_INLINE vec ivec_as_floats(ivec bits)
+{
+    return _mm256_castsi256_ps(bits);
+}
+
+VEC_INLINE vec vec_where_above(vec x, float least, vec y) // y where x is above, else 0
+{
+    return _mm256_and_ps(_mm256_cmp_ps(x, vec_set(least), _CMP_GT_OQ), y);
+}
+
+// The lowest 8 bits of each element of four.
+VEC_INLINE ivec ivec_low_bytes(const vec x[4])
+{
+    const ivec lowest = _mm256_set1_epi32(0xff);
+    const ivec first = _mm256_and_si256(_mm256_castps_si256(x[0]), lowest),
+               second = _mm256_and_si256(_mm256_castps_si256(x[1]), lowest),
+               third = _mm256_and_si256(_mm256_castps_si256(x[2]), lowest);
+    return _mm256_or_si256(_mm256_or_si256(first, _mm256_slli_epi32(second, 8)),
+                           _mm256_or_si256(_mm256_slli_epi32(third, 16), _mm256_slli_epi32(_mm256_castps_si256(x[3]), 24)));
+}
+
+// The lower 16 bits of each element of a, and above them those of b.
+VEC_INLINE ivec ivec_low_halves(vec a, vec b)
+{
+    return _mm256_blend_epi16(_mm256_castps_si256(a), _mm256_slli_epi32(_mm256_castps_si256(b), 16), 0xaa);
 }
 
 // q8's quants as 16-bit numbers, even and odd columns apart, of the group at p.

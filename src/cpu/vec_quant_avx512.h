@@ -5,7 +5,9 @@
 
 typedef __m512i ivec;
 
-enum { QUANT_TILE_ROWS = 4, QUANT_TILE_VECS = 3, QUANT_TALL_ROWS = 8 }; // 12 integer sums and 12 float ones in 32 registers
+// 12 integer sums and 12 float ones in 32 registers; with two vectors of tokens, or one, 16 integer sums, whose float ones are in L1: each is added to only
+// every 5 cycles, and 8 sums would keep one of two units waiting.
+enum { QUANT_TILE_ROWS = 4, QUANT_TILE_VECS = 3, QUANT_TWO_ROWS = 8, QUANT_TALL_ROWS = 16 };
 
 VEC_INLINE ivec ivec_zero(void)
 {
@@ -78,6 +80,52 @@ VEC_INLINE float largest_magnitude(const vec *x, int n)
     float value;
     memcpy(&value, &bits, sizeof value);
     return value;
+}
+
+// The same of n numbers of a 16-bit type, a multiple of 32.
+VEC_INLINE float largest_half(enum dtype type, const uint16_t *x, int n)
+{
+    ivec most = ivec_zero();
+    for (int i = 0; i < n; i += 32)
+        most = _mm512_max_epu16(most, _mm512_and_si512(ivec_load(x + i), _mm512_set1_epi16(0x7fff)));
+    const __m256i half = _mm256_max_epu16(_mm512_castsi512_si256(most), _mm512_extracti64x4_epi64(most, 1));
+    const __m128i quarter = _mm_max_epu16(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+    // There is an instruction for the least of eight.
+    const __m128i largest = _mm_xor_si128(_mm_minpos_epu16(_mm_xor_si128(quarter, _mm_set1_epi16(-1))), _mm_set1_epi16(-1));
+    return _mm512_cvtss_f32(vec_from_half(type, _mm256_castsi128_si256(largest)));
+}
+
+// The larger of each pair, compared as bits, of numbers without sign.
+VEC_INLINE ivec ivec_larger(ivec a, vec b)
+{
+    return _mm512_max_epi32(a, _mm512_castps_si512(b));
+}
+VEC_INLINE vec ivec_as_floats(ivec bits)
+{
+    return _mm512_castsi512_ps(bits);
+}
+
+VEC_INLINE vec vec_where_above(vec x, float least, vec y) // y where x is above, else 0
+{
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, vec_set(least), _CMP_GT_OQ), y);
+}
+
+// The lowest 8 bits of each element of four.
+VEC_INLINE ivec ivec_low_bytes(const vec x[4])
+{
+    enum { OR_AND = 0xf8 }; // of bits a, b, c: a | (b & c)
+    const ivec first = _mm512_and_si512(_mm512_castps_si512(x[0]), _mm512_set1_epi32(0xff));
+    const ivec second =
+        _mm512_ternarylogic_epi32(first, _mm512_slli_epi32(_mm512_castps_si512(x[1]), 8), _mm512_set1_epi32(0xff00), OR_AND);
+    const ivec third = _mm512_ternarylogic_epi32(second, _mm512_slli_epi32(_mm512_castps_si512(x[2]), 16),
+                                                 _mm512_set1_epi32(0xff0000), OR_AND);
+    return _mm512_or_si512(third, _mm512_slli_epi32(_mm512_castps_si512(x[3]), 24));
+}
+
+// The lower 16 bits of each element of a, and above them those of b.
+VEC_INLINE ivec ivec_low_halves(vec a, vec b)
+{
+    return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_castps_si512(a), _mm512_slli_epi32(_mm512_castps_si512(b), 16));
 }
 
 // q8's quants as 16-bit numbers, even and odd columns apart: of the two groups at p, or of one, then zeros.

@@ -15,9 +15,18 @@ enum {
     PANEL_BLOCK = MANY_COLS * VEC * (int)sizeof(int16_t), // bytes of a block's columns
 };
 
-VEC_INLINE float token_block(int16_t to[MANY_COLS], const float *x, int first, int cols)
+VEC_INLINE int pair_first(int pair)
 {
-    return quantise_block(to, x, first, cols);
+    return 2 * pair;
+}
+VEC_INLINE int pair_second(int pair)
+{
+    return 2 * pair + 1;
+}
+
+VEC_INLINE struct token_scales token_scales(const float columns[MANY_COLS][VEC])
+{
+    return scales_to(largest_of_columns(columns[0], MANY_COLS), quant_most);
 }
 
 // f += the tile's sums of a group, times the group's scale, for each.
@@ -26,17 +35,17 @@ VEC_INLINE void tile_sums(int n_rows, int n_vecs, vec f[QUANT_TALL_ROWS][QUANT_T
     const many_weight *w = a->w;
     for (int g = 0; g < a->groups; g++) {
         ivec c[QUANT_TALL_ROWS][QUANT_TILE_VECS];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int r = 0; r < n_rows; r++)
-#pragma GCC unroll 8
+#pragma GCC unroll 16
             for (int j = 0; j < n_vecs; j++)
                 c[r][j] = ivec_zero();
         for (ptrdiff_t k = (ptrdiff_t)g * QUANT_GROUP; k < (ptrdiff_t)(g + 1) * QUANT_GROUP; k += 2)
             add_pair(n_rows, n_vecs, c, w + k, MANY_COLS, a->panel + k * VEC * (ptrdiff_t)sizeof *w, a->panel_size);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int r = 0; r < n_rows; r++) {
             const vec scale = vec_set(a->w_scales[r * MANY_SCALES + g]);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
             for (int j = 0; j < n_vecs; j++)
                 f[r][j] = vec_fma(ivec_to_float(c[r][j]), scale, f[r][j]);
         }

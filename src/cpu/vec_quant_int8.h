@@ -38,44 +38,27 @@ VEC_INLINE void many_panel(struct many_tile *tile, const char *panel, int cols, 
     tile->panel = panel + (ptrdiff_t)group * RECORD;
 }
 
-// As quantise_block(), of a group.
-VEC_INLINE float quantise_group(int8_t to[QUANT_GROUP], const float *x, int n)
-{
-    enum { N = QUANT_GROUP / VEC };
-    vec v[N];
-#pragma GCC unroll 4
-    for (int i = 0; i < N; i++) {
-        const int left = n - i * VEC;
-        v[i] = left >= VEC ? vec_load(x + i * VEC) : vec_load_part(x + i * VEC, left > 0 ? left : 0);
-    }
-    const float most = largest_magnitude(v, N);
-    const vec inverse = vec_set(most > 1e-30f ? 127 / most : 0); // what is smaller counts as 0
-#pragma GCC unroll 4
-    for (int i = 0; i < N; i++)
-        ivec_store_bytes(to + i * VEC, ivec_round(vec_mul(v[i], inverse)));
-    return most / 127;
-}
-
-// QUANT_BLOCK columns, or what there is, of up to VEC tokens.
+// QUANT_BLOCK columns, or what there is, of up to VEC tokens: as vec_panels16.h's.
 VEC_INLINE void quantise_panel(char *panel, const float *x, ptrdiff_t ldx, int tokens, int cols, int first)
 {
     for (int c = first; c < first + QUANT_BLOCK && c < cols; c += QUANT_GROUP) {
         char *record = panel + (ptrdiff_t)(c / QUANT_GROUP) * RECORD;
-        float quads[VEC][QUANT_GROUP / 4]; // of bytes; they are only moved
-        float *scales = (float *)(record + RECORD_SCALES);
-        for (int t = 0; t < VEC; t++) {
-            int8_t group[QUANT_GROUP] = {0};
-            scales[t] = t < tokens ? quantise_group(group, x + t * ldx + c, cols - c) : 0;
-            memcpy(quads[t], group, sizeof group);
-        }
-        transpose((float *)record, VEC, quads[0], QUANT_GROUP / 4, VEC, QUANT_GROUP / 4);
+        float columns[QUANT_GROUP][VEC];
+        load_columns(columns[0], QUANT_GROUP, x + c, ldx, tokens, cols - c);
+        const struct token_scales scales = scales_to(largest_of_columns(columns[0], QUANT_GROUP), 127);
         ivec sum = ivec_zero();
-        for (int k = 0; k < QUANT_GROUP / 4; k++)
-            sum = ivec_dot8(sum, ivec_set((int32_t)0x80808080), ivec_load(record + k * VEC * 4));
+        for (int k = 0; k < QUANT_GROUP; k += 4) {
+            vec quad[4];
+            for (int i = 0; i < 4; i++)
+                quad[i] = nearest_bits(vec_load(columns[k + i]), scales.inverse);
+            const ivec bytes = ivec_low_bytes(quad);
+            ivec_store(record + k * VEC, bytes);
+            sum = ivec_dot8(sum, ivec_set((int32_t)0x80808080), bytes);
+        }
         ivec_store(record + RECORD_STARTS, ivec_sub(ivec_set(BYTES_BASE_BITS), sum));
-        const vec scale = vec_fours(vec_load(scales));
-        vec_store(scales, scale);
-        vec_store((float *)(record + RECORD_OFFSETS), vec_mul(scale, vec_set(-BYTES_BASE)));
+        const vec unit = vec_fours(scales.unit);
+        vec_store((float *)(record + RECORD_SCALES), unit);
+        vec_store((float *)(record + RECORD_OFFSETS), vec_mul(unit, vec_set(-BYTES_BASE)));
     }
 }
 
@@ -97,9 +80,9 @@ VEC_INLINE void many_tile(enum dtype type, int n_rows, int n_vecs, const struct 
     const struct many_tile a = *tile;
     const many_weight *w = a.w;
     vec f[QUANT_TALL_ROWS][QUANT_TILE_VECS];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int r = 0; r < n_rows; r++)
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int j = 0; j < n_vecs; j++) {
             f[r][j] = vec_zero();
             __builtin_prefetch(a.sums + r * MANY_TOKENS + j * VEC); // needed at the end: time enough to come from L2
@@ -107,30 +90,30 @@ VEC_INLINE void many_tile(enum dtype type, int n_rows, int n_vecs, const struct 
     for (int g = 0; g < a.groups; g++) {
         const char *record = a.panel + (ptrdiff_t)g * RECORD;
         ivec c[QUANT_TALL_ROWS][QUANT_TILE_VECS];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int r = 0; r < n_rows; r++)
-#pragma GCC unroll 8
+#pragma GCC unroll 16
             for (int j = 0; j < n_vecs; j++)
                 c[r][j] = bytes_start(record + j * a.panel_size + RECORD_STARTS);
         for (int k = 0; k < QUANT_GROUP / 4; k++) {
             ivec x[QUANT_TILE_VECS];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
             for (int j = 0; j < n_vecs; j++)
                 x[j] = ivec_load(record + j * a.panel_size + k * VEC * 4);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
             for (int r = 0; r < n_rows; r++) {
                 int32_t quad;
                 memcpy(&quad, w + r * MANY_COLS + g * QUANT_GROUP + k * 4, sizeof quad);
                 const ivec weights = ivec_set(quad);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
                 for (int j = 0; j < n_vecs; j++)
                     c[r][j] = bytes_dot(type, c[r][j], weights, x[j]);
             }
         }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int r = 0; r < n_rows; r++) {
             const vec w_scale = vec_set(a.w_scales[r * MANY_SCALES + g]);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
             for (int j = 0; j < n_vecs; j++) {
                 const char *at = record + j * a.panel_size;
                 const vec scale = vec_load((const float *)(at + RECORD_SCALES));
@@ -139,9 +122,9 @@ VEC_INLINE void many_tile(enum dtype type, int n_rows, int n_vecs, const struct 
             }
         }
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int r = 0; r < n_rows; r++)
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int j = 0; j < n_vecs; j++) {
             float *sum = a.sums + r * MANY_TOKENS + j * VEC;
             vec_store(sum, a.first ? f[r][j] : vec_add(f[r][j], vec_load(sum)));

@@ -7,6 +7,8 @@
 #include "cpu/vec_quant.h"
 
 enum {
+    // Of so many tokens half of the rows make a block: converting is much of the work then, and goes faster where what comes next is nearer.
+    NARROW_TOKENS = 4 * MANY_TILE,
     MANY_WEIGHTS = (int)sizeof(many_weight) * MANY_ROWS * MANY_COLS, // bytes
     MANY_WEIGHT_SCALES = (int)sizeof(float) * MANY_ROWS * MANY_SCALES,
     MANY_SUMS = (int)sizeof(float) * MANY_ROWS * MANY_TOKENS,
@@ -30,6 +32,7 @@ VEC_INLINE void many_quantise(void *to, const float *x, ptrdiff_t ldx, int n, in
 struct many {
     const struct quant_args *args;
     ptrdiff_t groups;
+    int rows;            // of a block, at most MANY_ROWS
     many_weight *block;  // (MANY_ROWS, MANY_COLS)
     float *block_scales; // (MANY_ROWS, MANY_SCALES)
     float *sums;         // (MANY_ROWS, MANY_TOKENS)
@@ -70,9 +73,9 @@ static __attribute__((noinline)) void many_tile_full(enum dtype type, const stru
 static __attribute__((noinline)) void many_tile_two(enum dtype type, const struct many_tile *tile)
 {
     if (type == DTYPE_Q8)
-        many_tile(DTYPE_Q8, QUANT_TILE_ROWS, 2, tile);
+        many_tile(DTYPE_Q8, QUANT_TWO_ROWS, 2, tile);
     else
-        many_tile(DTYPE_Q4, QUANT_TILE_ROWS, 2, tile);
+        many_tile(DTYPE_Q4, QUANT_TWO_ROWS, 2, tile);
 }
 static __attribute__((noinline)) void many_tile_tall(enum dtype type, const struct many_tile *tile)
 {
@@ -83,9 +86,9 @@ static __attribute__((noinline)) void many_tile_tall(enum dtype type, const stru
 }
 
 // The panels that the next tiles want, from wherever they are to L2, while rows [row, row + rows) are multiplied.
-VEC_INLINE void many_fetch_panels(const struct many_tile *next, int row, int rows)
+VEC_INLINE void many_fetch_panels(const struct many *m, const struct many_tile *next, int row, int rows)
 {
-    const ptrdiff_t share = (PANEL_BLOCK * (ptrdiff_t)rows / MANY_ROWS + 63) / 64 * 64;
+    const ptrdiff_t share = (PANEL_BLOCK * (ptrdiff_t)rows / m->rows + 63) / 64 * 64;
     for (int j = 0; j < QUANT_TILE_VECS; j++)
         for (ptrdiff_t b = 0; b < share; b += 64)
             __builtin_prefetch(next->panel + j * next->panel_size + row / rows * share + b, 0, 2);
@@ -101,6 +104,12 @@ VEC_INLINE void many_fetch_outputs(float *y, ptrdiff_t ldy, int row, int rows, i
         __builtin_prefetch(y + t * ldy + row / LINE * LINE, 1);
 }
 
+// How many of `left` vectors of tokens the next tile takes. Of four two: tiles of one have to load a weight for each product.
+VEC_INLINE int tile_vecs(int left)
+{
+    return left < QUANT_TILE_VECS ? left : QUANT_TILE_VECS == 3 && left == 4 ? 2 : QUANT_TILE_VECS;
+}
+
 // `y`, or NULL: where the sums go in the end.
 VEC_INLINE void many_block(enum dtype type, const struct many *m, float *y, int rows, int first_token, int tokens,
                            int first_group, int groups, const struct many_next *next)
@@ -108,32 +117,36 @@ VEC_INLINE void many_block(enum dtype type, const struct many *m, float *y, int 
     const int cols = m->args->cols;
     const ptrdiff_t size = (ptrdiff_t)panel_bytes(cols);
     const char *panels = (const char *)m->args->x + first_token / VEC * size;
-    for (int t = 0; t < tokens; t += MANY_TILE) {
+    for (int t = 0, vecs; t < tokens; t += vecs * VEC) {
+        vecs = tile_vecs((tokens - t + VEC - 1) / VEC);
         struct many_tile tile = {
             .panel_size = size,
             .groups = groups,
             .first = first_group == 0,
         };
         struct many_tile after = tile;
+        const int next_token = t + vecs * VEC;
         many_panel(&tile, panels + t / VEC * size, cols, first_group);
-        if (t + MANY_TILE < tokens)
-            many_panel(&after, panels + (t + MANY_TILE) / VEC * size, cols, first_group);
+        if (next_token < tokens)
+            many_panel(&after, panels + next_token / VEC * size, cols, first_group);
         else
             many_panel(&after, panels, cols, next->first_group);
-        const int left = (tokens - t + VEC - 1) / VEC, n = tokens - t < MANY_TILE ? tokens - t : MANY_TILE;
-        const int step = left == 1 ? QUANT_TALL_ROWS : QUANT_TILE_ROWS;
+        const int step = vecs == 1                 ? QUANT_TALL_ROWS
+                         : vecs == QUANT_TILE_VECS ? QUANT_TILE_ROWS
+                                                   : QUANT_TWO_ROWS,
+                  n = tokens < next_token ? tokens - t : vecs * VEC;
         for (int r = 0; r < rows; r += step) {
             if (t == 0)
                 many_fetch(type, m, next, r, r + step);
-            many_fetch_panels(&after, r, step);
+            many_fetch_panels(m, &after, r, step);
             if (y)
                 many_fetch_outputs(y + t * m->args->ldy, m->args->ldy, r, step, n);
             tile.sums = m->sums + (ptrdiff_t)r * MANY_TOKENS + t;
             tile.w = m->block + r * MANY_COLS;
             tile.w_scales = m->block_scales + r * MANY_SCALES;
-            if (left >= QUANT_TILE_VECS)
+            if (vecs == QUANT_TILE_VECS)
                 many_tile_full(type, &tile);
-            else if (left == 2)
+            else if (vecs == 2)
                 many_tile_two(type, &tile);
             else
                 many_tile_tall(type, &tile);
@@ -153,7 +166,7 @@ VEC_INLINE void many_rows(enum dtype type, const struct many *m, int first_row, 
         struct many_next next = {first_row, rows, g + groups};
         if (next.first_group == m->groups) {
             const int left = a->last_row - first_row - rows;
-            next = (struct many_next){first_row + rows, left < MANY_ROWS ? left : MANY_ROWS, 0};
+            next = (struct many_next){first_row + rows, left < m->rows ? left : m->rows, 0};
         }
         many_block(type, m, g + groups == m->groups ? y : NULL, rows, first_token, tokens, g, groups, &next);
     }
@@ -166,6 +179,7 @@ VEC_INLINE void many(enum dtype type, const struct quant_args *a)
     const struct many m = {
         .args = a,
         .groups = groups,
+        .rows = a->n <= NARROW_TOKENS ? MANY_ROWS / 2 : MANY_ROWS,
         .block = (many_weight *)scratch,
         .block_scales = (float *)(scratch + MANY_WEIGHTS),
         .sums = (float *)(scratch + MANY_WEIGHTS + MANY_WEIGHT_SCALES),
@@ -174,7 +188,7 @@ VEC_INLINE void many(enum dtype type, const struct quant_args *a)
     const int n_blocks = (a->n + MANY_TOKENS - 1) / MANY_TOKENS, tiles = (a->n + MANY_TILE - 1) / MANY_TILE;
     const int per_block = (tiles + n_blocks - 1) / n_blocks * MANY_TILE;
     for (int t = 0; t < a->n; t += per_block)
-        for (int r = a->first_row; r < a->last_row; r += MANY_ROWS)
-            many_rows(type, &m, r, a->last_row - r < MANY_ROWS ? a->last_row - r : MANY_ROWS, t,
+        for (int r = a->first_row; r < a->last_row; r += m.rows)
+            many_rows(type, &m, r, a->last_row - r < m.rows ? a->last_row - r : m.rows, t,
                       a->n - t < per_block ? a->n - t : per_block);
 }

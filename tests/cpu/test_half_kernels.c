@@ -100,29 +100,39 @@ static double weight_at(const struct problem *p, int r, int c)
     return scale_at(p, r, c) * (p->type == DTYPE_Q8 ? (int8_t)w[at] : nibble < 8 ? nibble : nibble - 16);
 }
 
-// What a product of 16-bit integers may lose in columns [first, last), which share a scale: half a unit of a token and of a weight. The unit of a
-// token is what its largest value needs, or the largest sum of magnitudes in 32 columns, from any multiple of 8 on. What is below 10^-30 counts as 0.
+// The column at a place of a token of 16-bit integers: of each 32 columns, i and 16 + i are neighbours.
+static int column_at(int place)
+{
+    return place / 32 * 32 + place % 32 / 2 + place % 2 * 16;
+}
+
+// What a product of 16-bit integers may lose in columns [first, last), which share a scale: half a unit of a token, and of a weight that is no multiple
+// of its own. The unit of a token is what its largest value needs, or the largest sum of magnitudes in 32 places, from any multiple of 8 on; that of
+// a weight the power of two of which the largest one is 2^13 to 2^14. What is below 10^-30 counts as 0.
 static double integer_loss(const struct problem *p, int r, int t, int first, int last)
 {
-    double tokens = 0, weights = 0, most_x = 0, most_w = 0, most_sum = 0;
+    double rounded = 0, weights = 0, most_x = 0, most_w = 0, most_sum = 0;
     for (int c = first; c < last; c++) {
         const double x = fabs((double)p->x[t * p->ldx + c]), w = fabs(weight_at(p, r, c));
-        tokens += x;
         weights += w;
         most_x = x > most_x ? x : most_x;
         most_w = w > most_w ? w : most_w;
     }
     for (int from = first; from < last; from += 8) {
         double sum = 0;
-        for (int c = from; c < from + 32 && c < last; c++)
-            sum += fabs((double)p->x[t * p->ldx + c]);
+        for (int place = from; place < from + 32; place++)
+            if (column_at(place) < last)
+                sum += fabs((double)p->x[t * p->ldx + column_at(place)]);
         most_sum = sum > most_sum ? sum : most_sum;
     }
     if (most_x <= 1e-30 || most_w <= 1e-30)
         return most_x * weights;
     const double x_unit = 1.0001 * (most_x / 32767 > most_sum / 131040 ? most_x / 32767 : most_sum / 131040);
-    const double w_unit = 1.0001 * most_w / 16384;
-    return 0.5 * x_unit * weights + 0.5 * w_unit * tokens + 0.25 * (last - first) * x_unit * w_unit;
+    const double w_unit = ldexp(1, ilogb(most_w) - 13);
+    for (int c = first; c < last; c++)
+        if (fmod(weight_at(p, r, c), w_unit) != 0)
+            rounded += fabs((double)p->x[t * p->ldx + c]) + 0.5 * x_unit;
+    return 0.5 * x_unit * weights + 0.5 * w_unit * rounded;
 }
 
 // The same of tiles of bytes: half a unit of a token; one of a weight, half of it by its group's factor; the product of both; and that of the low bytes.
@@ -200,18 +210,22 @@ static void test_blocks(void **state)
     }
 }
 
-// Everything of one sign and at its largest, and then only some columns that lie together: no run of sums may leave float16's range, or 32 bits.
+// Everything of one sign and at its largest, and then only some columns that lie together, or do so as integers: no run of sums may leave float16's
+// range, or 32 bits.
 static void test_largest(void **state)
 {
     struct fixture *f = fixture_of(state);
-    for (int run = 0; run < 2 * 5; run++) {
-        const int type = run % 2, from = run / 2 * 8, to = from > 0 ? from + 32 : 200;
+    for (int run = 0; run < 2 * 2 * 5; run++) {
+        const int type = run % 2, apart = run / 2 % 2, from = run / 4 * 8, to = from > 0 ? from + 32 : 200;
         const struct problem p = make_problem(f, types[type], 9, 200, 40);
         for (int i = 0; i < 9 * 200; i++)
             ((uint16_t *)p.w)[i] = type == 0 ? 0x7bff : 0x6e7f; // 65504; 2 · 10^28
-        for (int t = 0; t < 40; t++)
+        for (int t = 0; t < 40; t++) {
             for (int c = 0; c < 200; c++)
-                p.x[t * p.ldx + c] = c >= from && c < to ? 9999.0f : 0.0f;
+                p.x[t * p.ldx + c] = 0;
+            for (int place = from; place < to; place++)
+                p.x[t * p.ldx + (apart && from > 0 ? column_at(place) : place)] = 9999;
+        }
         multiply(f, &p, 1);
         check_all(&p);
         release(f);
