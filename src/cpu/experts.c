@@ -11,13 +11,11 @@ void gated_units(struct cpu_state *s, const struct expert_weights *w, int forms,
     matmul_pack(s, me, forms, h, n, w->gate.cols);
     const int needed = n > 0 ? ffn_dim : 0;
     for (struct span rows; matmul_claim(s, me, &w->gate, needed, n, &rows);) {
-        // The same rows of gate and up: the claim goes on with what it has just computed.
+        const int n_rows = rows.last - rows.first;
         matmul_rows(s, me, &(struct product){&w->gate, w->gate_bias, s->gate}, rows, h, n);
-        matmul_rows(s, me, &(struct product){&w->up, w->up_bias, s->up}, rows, h, n);
-        for (int t = 0; t < n; t++) {
-            const size_t at = (size_t)t * ffn_dim + rows.first;
-            s->kernels->silu_multiply(s->gate + at, s->up + at, rows.last - rows.first);
-        }
+        const float *up = matmul_rows_here(s, me, &w->up, w->up_bias, rows, h, n);
+        for (ptrdiff_t t = 0; t < n; t++)
+            s->kernels->silu_multiply(s->gate + t * ffn_dim + rows.first, up + t * n_rows, n_rows);
     }
 }
 
@@ -94,10 +92,10 @@ static void expert(struct cpu_state *s, const struct expert_weights *w, struct e
     matmul_pack(s, me, forms.down, s->gate, n, w->down.cols);
     const int needed = n > 0 ? dim : 0;
     for (struct span rows; matmul_claim(s, me, &w->down, needed, n, &rows);) {
-        matmul_rows(s, me, &(struct product){&w->down, w->down_bias, s->branch}, rows, s->gate, n);
-        for (int i = 0; i < n; i++)
-            s->kernels->add_scaled(s->x + (size_t)tokens[i] * dim + rows.first, s->branch + (size_t)i * dim + rows.first,
-                                   scale[i], rows.last - rows.first);
+        const int n_rows = rows.last - rows.first;
+        const float *branch = matmul_rows_here(s, me, &w->down, w->down_bias, rows, s->gate, n);
+        for (ptrdiff_t i = 0; i < n; i++)
+            s->kernels->add_scaled(s->x + (size_t)tokens[i] * dim + rows.first, branch + i * n_rows, scale[i], n_rows);
     }
 }
 

@@ -27,14 +27,12 @@ static void normalise(struct cpu_state *s, struct member *me, float *y, const fl
 static void project_residual(struct cpu_state *s, struct member *me, const struct matrix *w, const float *bias, const float *y,
                              int n)
 {
-    const struct product product = {w, bias, s->branch};
     matmul_pack(s, me, matmul_form(s, w), y, n, w->cols);
     for (struct span rows; matmul_claim(s, me, w, w->rows, n, &rows);) {
-        matmul_rows(s, me, &product, rows, y, n);
-        for (int t = 0; t < n; t++) {
-            const size_t at = (size_t)t * w->rows + rows.first;
-            s->kernels->add(s->x + at, s->branch + at, rows.last - rows.first);
-        }
+        const int n_rows = rows.last - rows.first;
+        const float *branch = matmul_rows_here(s, me, w, bias, rows, y, n);
+        for (ptrdiff_t t = 0; t < n; t++)
+            s->kernels->add(s->x + t * w->rows + rows.first, branch + t * n_rows, n_rows);
     }
 }
 

@@ -70,22 +70,21 @@ void matmul_ahead(const struct cpu_state *s, struct member *me, const struct mat
     me->ahead.bytes = left < AHEAD_BYTES ? (ptrdiff_t)left : AHEAD_BYTES;
 }
 
-// y (n, w->rows) *= the rows' scales, in rows' columns.
-static void scale_rows(float *y, const struct matrix *w, struct span rows, int n)
+// y (n, ldy) *= the rows' scales.
+static void scale_rows(float *y, ptrdiff_t ldy, const struct matrix *w, struct span rows, int n)
 {
     for (ptrdiff_t t = 0; t < n; t++)
         for (int r = rows.first; r < rows.last; r++)
-            y[t * w->rows + (r - rows.first)] *= matrix_row_scale(w, r);
+            y[t * ldy + (r - rows.first)] *= matrix_row_scale(w, r);
 }
 
 // Of more tokens than matvec takes, by `product`, which is of matmul_type(w's type).
-static void many_rows(struct cpu_state *s, const struct member *me, const struct product *p, struct span rows,
-                      void (*product)(const struct matmul_args *args), const float *packed, int n)
+static void many_rows(struct cpu_state *s, const struct member *me, const struct matrix *w, struct span rows, float *y,
+                      ptrdiff_t ldy, void (*product)(const struct matmul_args *args), const float *packed, int n)
 {
-    const struct matrix *w = p->w;
     struct matmul_args args = {
-        .y = p->y + rows.first,
-        .ldy = w->rows,
+        .y = y,
+        .ldy = ldy,
         .w = w->data,
         .rows = w->rows,
         .first_row = rows.first,
@@ -105,19 +104,19 @@ static void many_rows(struct cpu_state *s, const struct member *me, const struct
     product(&args);
 }
 
-void matmul_rows(struct cpu_state *s, const struct member *me, const struct product *p, struct span rows, const float *x, int n)
+// y: (n, ldy), from row rows.first on.
+static void multiply_rows(struct cpu_state *s, const struct member *me, const struct matrix *w, const float *bias,
+                          struct span rows, float *y, ptrdiff_t ldy, const float *x, int n)
 {
     const struct cpu_kernels *kernels = s->kernels;
-    const struct matrix *w = p->w;
-    float *y = p->y + rows.first;
     const int form = matmul_form(s, w);
     const enum dtype type = matmul_type(w->dtype);
     if (form & FORM_HALVES && n >= s->half->least)
-        many_rows(s, me, p, rows, s->half->product[type], s->halves, n);
+        many_rows(s, me, w, rows, y, ldy, s->half->product[type], s->halves, n);
     else if (dtype_group_bytes[type])
         s->quant->product[type](&(struct quant_args){
             .y = y,
-            .ldy = w->rows,
+            .ldy = ldy,
             .w = w->data,
             .rows = w->rows,
             .cols = w->cols,
@@ -129,14 +128,35 @@ void matmul_rows(struct cpu_state *s, const struct member *me, const struct prod
             .scratch = s->matmul_scratch + me->thread * s->matmul_scratch_bytes,
         });
     else if (n <= kernels->matvec_max)
-        kernels->matvec[w->dtype](y, w->rows, w->data, rows.first, rows.last, w->cols, x, w->cols, n, s->fetching.to_l2);
+        kernels->matvec[w->dtype](y, ldy, w->data, rows.first, rows.last, w->cols, x, w->cols, n, s->fetching.to_l2);
     else
-        many_rows(s, me, p, rows, kernels->matmul[type], s->packed, n);
+        many_rows(s, me, w, rows, y, ldy, kernels->matmul[type], s->packed, n);
     if (dtype_row_scale[w->dtype])
-        scale_rows(y, w, rows, n);
-    if (p->bias)
+        scale_rows(y, ldy, w, rows, n);
+    if (bias)
         for (int t = 0; t < n; t++)
-            kernels->add(y + (ptrdiff_t)t * w->rows, p->bias + rows.first, rows.last - rows.first);
+            kernels->add(y + t * ldy, bias + rows.first, rows.last - rows.first);
+}
+
+void matmul_rows(struct cpu_state *s, const struct member *me, const struct product *p, struct span rows, const float *x, int n)
+{
+    multiply_rows(s, me, p->w, p->bias, rows, p->y + rows.first, p->w->rows, x, n);
+}
+
+size_t matmul_rows_here_floats(const struct cpu_state *s)
+{
+    const size_t widest = (size_t)(s->config->hidden_dim > s->config->ffn_dim ? s->config->hidden_dim : s->config->ffn_dim);
+    const size_t few = (size_t)(s->chunk < s->kernels->matvec_max ? s->chunk : s->kernels->matvec_max) * widest,
+                 many = (size_t)s->chunk * (size_t)matmul_most_rows(s);
+    return few > many ? few : many;
+}
+
+float *matmul_rows_here(struct cpu_state *s, const struct member *me, const struct matrix *w, const float *bias,
+                        struct span rows, const float *x, int n)
+{
+    float *y = s->rows_here + me->thread * s->rows_here_floats;
+    multiply_rows(s, me, w, bias, rows, y, rows.last - rows.first, x, n);
+    return y;
 }
 
 void matmul_shared(struct cpu_state *s, struct member *me, const struct product *products, int n_products, const float *x,

@@ -56,8 +56,7 @@ struct cpu_state {
     float *rotated_q;           // (n_kv_heads, chunk, group, head_dim), scaled by 1 / sqrt(head_dim)
     float *sink_q;              // likewise, as the sinks see them; NULL where there are no sinks
     float *attended;            // (chunk, q_dim)
-    float *branch;              // (chunk, hidden_dim), what a block adds to x
-    float *gate, *up;           // (chunk, ffn_dim)
+    float *gate;                // (chunk, ffn_dim)
     float *cos, *sin;           // (chunk, head_dim / 2)
     float *sink_cos, *sink_sin; // (head_dim / 2) at position span - 1
     float *packed;              // kernels->packed_size() for the widest product
@@ -82,6 +81,8 @@ struct cpu_state {
     // Of each thread: (n_threads, bytes), each 64-byte aligned.
     uint8_t *matmul_scratch, *attend_scratch, *task_scratch;
     size_t matmul_scratch_bytes, attend_scratch_bytes, task_scratch_bytes;
+    float *rows_here; // each thread's (rows_here_floats): matmul_rows_here()
+    size_t rows_here_floats;
     uint16_t *unpacked;      // each thread's (unpacked_numbers): rows of bf12 as bfloat16; NULL: not needed
     size_t unpacked_numbers; // matmul_most_rows() of the widest matrix
 

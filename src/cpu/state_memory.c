@@ -83,9 +83,7 @@ static void carve_activations(struct cpu_state *s, struct carver *c)
     if (s->kv.n_sinks > 0)
         s->sink_q = carve(c, chunk * s->q_dim, sizeof(float));
     s->attended = carve(c, chunk * s->q_dim, sizeof(float));
-    s->branch = carve(c, chunk * dim, sizeof(float));
     s->gate = carve(c, chunk * ffn, sizeof(float));
-    s->up = carve(c, chunk * ffn, sizeof(float));
     s->cos = carve(c, chunk * half, sizeof(float));
     s->sin = carve(c, chunk * half, sizeof(float));
     s->sink_cos = carve(c, half, sizeof(float));
@@ -122,6 +120,8 @@ static void carve_scratch(struct cpu_state *s, struct carver *c)
     s->attend_scratch_bytes = round_up(s->kernels->attend_scratch, CACHE_LINE);
     s->task_scratch_bytes = attention_task_scratch(s);
     s->matmul_scratch = carve(c, n_threads, s->matmul_scratch_bytes);
+    s->rows_here_floats = round_up(matmul_rows_here_floats(s), CACHE_LINE);
+    s->rows_here = carve(c, n_threads, s->rows_here_floats * sizeof *s->rows_here);
     if (cpu_forms(s, s->config, s->weights) & FORM_UNPACKED && (int)s->chunk > s->kernels->matvec_max) {
         const size_t widest = max_size(max_size(s->config->hidden_dim, s->config->ffn_dim), s->q_dim);
         s->unpacked_numbers = round_up(matmul_most_rows(s) * widest, CACHE_LINE);
