@@ -27,11 +27,6 @@ VEC_INLINE void ivec_store_narrow(int16_t *to, ivec x) // no value is beyond 16 
 {
     _mm_storeu_si128((__m128i *)to, _mm_packs_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1)));
 }
-VEC_INLINE void ivec_store_bytes(int8_t *to, ivec x) // no value is beyond 8 bits
-{
-    const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
-    _mm_storel_epi64((__m128i *)to, _mm_packs_epi16(words, words));
-}
 VEC_INLINE ivec ivec_sub(ivec a, ivec b)
 {
     return _mm256_sub_epi32(a, b);

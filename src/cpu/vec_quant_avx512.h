@@ -25,10 +25,6 @@ VEC_INLINE void ivec_store_narrow(int16_t *to, ivec x) // no value is beyond 16 
 {
     _mm256_storeu_si256((__m256i *)to, _mm512_cvtepi32_epi16(x));
 }
-VEC_INLINE void ivec_store_bytes(int8_t *to, ivec x) // no value is beyond 8 bits
-{
-    _mm_storeu_si128((__m128i *)to, _mm512_cvtepi32_epi8(x));
-}
 VEC_INLINE ivec ivec_sub(ivec a, ivec b)
 {
     return _mm512_sub_epi32(a, b);
