@@ -61,7 +61,7 @@ void matmul_rows(struct cpu_state *state, const struct member *me, const struct 
                  const float *x, int n);
 
 // The same, where what the rows give is wanted by this member at once, and by nobody later: y (n, rows.last - rows.first), in memory of the member's
-// own, which stays in its cache. Until the next such call.
+// own, which stays in its cache. It lasts until the next such call.
 float *matmul_rows_here(struct cpu_state *state, const struct member *me, const struct matrix *w, const float *bias,
                         struct span rows, const float *x, int n);
 size_t matmul_rows_here_floats(const struct cpu_state *state); // a member's

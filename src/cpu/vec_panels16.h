@@ -1,5 +1,6 @@
 // Panels and tiles of 16-bit integers, for vec_quant_many.h; included by vec_quant_int16.h and vec_fixed.h, which say how a block of a token becomes such
-// integers (pair_first(), pair_second(), token_scales()), how a tile's sums over a block are gathered in float32 (tile_sums()), and what these are multiplied by (both_scales()).
+// integers (token_scales(), and which columns are a pair: pair_first(), pair_second()), how a tile's sums over a block are gathered in float32
+// (tile_sums()), and what these are multiplied by (both_scales()).
 #pragma once
 #include "cpu/vec_quant.h"
 
