@@ -7,13 +7,14 @@
 
 #include "cpu/limits.h"
 
-enum { MAX_TOKENS = 512 };
+enum { MAX_TOKENS = 512, MAX_QUERIES = 256 };
 
 static const size_t pool_bytes = (size_t)512 << 20; // weights and caches: far more than the last-level cache
 
 struct bench {
     const struct cpu_kernels *kernels;
     const struct half_kernels *half; // float16's or bfloat16's, or tiles, while these are measured; else NULL
+    const struct fixed_attention *fixed; // likewise
     struct team *team;
     int n_threads, rounds;
     const char *only;
@@ -150,8 +151,8 @@ static void quant_many(void *context, int thread)
 }
 
 struct queries { // on a thread's stack
-    float acc[128 * 256], max[128], sum[128];
-    int first[128], last[128];
+    float acc[MAX_QUERIES * 128], max[MAX_QUERIES], sum[MAX_QUERIES];
+    int first[MAX_QUERIES], last[MAX_QUERIES];
 };
 
 static void attend(struct bench *b, int thread, struct queries *q, int head, int n_queries, int n_keys, bool masked)
@@ -164,7 +165,7 @@ static void attend(struct bench *b, int thread, struct queries *q, int head, int
         q->max[i] = -INFINITY;
         q->sum[i] = 0;
     }
-    b->kernels->attend[b->kv](&(struct attend_args){
+    (b->fixed ? b->fixed->attend : b->kernels->attend)[b->kv](&(struct attend_args){
         .acc = q->acc,
         .max = q->max,
         .sum = q->sum,

@@ -83,7 +83,10 @@ static void measure(struct bench *b, const char *name, void (*work)(void *contex
 {
     if (b->only && !strstr(name, b->only))
         return;
-    b->multiply_loop = work == quant_many ? b->kernels->quant->dot_loop : b->half ? b->half->fma_loop : b->kernels->fma_loop;
+    b->multiply_loop = work == quant_many ? b->kernels->quant->dot_loop
+                       : b->half          ? b->half->fma_loop
+                       : b->fixed         ? b->fixed->dot_loop
+                                          : b->kernels->fma_loop;
     double best = 0, ratios[MAX_ROUNDS] = {0};
     for (int i = -1; i < b->rounds; i++) { // the first one warms up
         if (work != matmul && work != quant_many)
@@ -231,8 +234,16 @@ static void bench_prefill(struct bench *b, int group, int head_dim, int n_tokens
     b->n_keys = n_tokens;
     b->n_heads = 8;
     b->query_tokens = 128 / group;
+    const double ops = 4.0 * head_dim * group * b->n_heads * (0.5 * n_tokens * (n_tokens + 1));
     snprintf(name, sizeof name, "attend fp16 prefill %d, group %d, d %d", n_tokens, group, head_dim);
-    measure(b, name, attend_prefill, 4.0 * head_dim * group * b->n_heads * (0.5 * n_tokens * (n_tokens + 1)), false);
+    measure(b, name, attend_prefill, ops, false);
+    b->fixed = fixed_attention_select(b->kernels, YALM_ACTIVATIONS_INT16);
+    if (!b->fixed)
+        return;
+    b->query_tokens = b->fixed->queries / group;
+    snprintf(name, sizeof name, "attend fp16 prefill, integers, %d, group %d, d %d", n_tokens, group, head_dim);
+    measure(b, name, attend_prefill, ops, false);
+    b->fixed = NULL;
 }
 
 static void bench_all(struct bench *b)
@@ -322,7 +333,9 @@ static bool set_up(struct bench *b, yalm_error *error)
     b->quantised = memory_pages(of_int16 > of_int8 ? of_int16 : of_int8);
     const size_t float_scratch = b->kernels->matmul_scratch;
     const size_t of_floats = half_scratch > float_scratch ? half_scratch : float_scratch,
-                 attend_bytes = b->kernels->attend_scratch;
+                 float_attend = b->kernels->attend_scratch;
+    const struct fixed_attention *fixed = fixed_attention_select(b->kernels, YALM_ACTIVATIONS_INT16);
+    const size_t attend_bytes = fixed && fixed->scratch > float_attend ? fixed->scratch : float_attend;
     const size_t of_quants =
         b->kernels->quant->scratch > b->kernels->quant8->scratch ? b->kernels->quant->scratch : b->kernels->quant8->scratch;
     const size_t matmul_bytes = of_floats > of_quants ? of_floats : of_quants;

@@ -27,7 +27,7 @@ static int group_size(const struct cpu_state *s)
 
 size_t attention_task_scratch(const struct cpu_state *s)
 {
-    const size_t queries = (size_t)group_size(s) * s->query_tokens;
+    const size_t queries = (size_t)group_size(s) * s->block_tokens;
     return round_up(queries * (s->config->head_dim + 2) * sizeof(float) + 2 * queries * sizeof(int), 64);
 }
 
@@ -108,7 +108,8 @@ static void attend_keys(const struct task *task, const float *q, int slot, int n
         masked = task->first[i] > 0 || task->last[i] < n_keys;
     const size_t at = (size_t)slot * d * kv_sizes[s->kv_type];
     const float *v_scales = cpu_scales(s, s->value_scales, task->layer, task->kv_head);
-    s->kernels->attend[s->kv_type](&(struct attend_args){
+    const bool fixed = s->fixed && task->n_queries >= s->fixed->least;
+    (fixed ? s->fixed->attend : s->kernels->attend)[s->kv_type](&(struct attend_args){
         .acc = task->acc,
         .max = task->max,
         .sum = task->sum,
@@ -220,7 +221,7 @@ static float *write_output(struct cpu_state *s, int kv_head, int first_token, in
 static struct task task_make(struct cpu_state *s, const struct batch *batch, int layer, const struct member *me)
 {
     struct task task = {.s = s, .batch = batch, .layer = layer, .thread = me->thread};
-    const size_t most = (size_t)group_size(s) * s->query_tokens;
+    const size_t most = (size_t)group_size(s) * s->block_tokens;
     task.acc = (float *)(s->task_scratch + me->thread * s->task_scratch_bytes);
     task.max = task.acc + most * s->config->head_dim;
     task.sum = task.max + most;
@@ -230,13 +231,13 @@ static struct task task_make(struct cpu_state *s, const struct batch *batch, int
     return task;
 }
 
-// The queries of block `i` of the batch's tokens, of one KV head.
-static void attend_block(struct task *task, int block)
+// The queries of a block of the batch's tokens, of one KV head.
+static void attend_block(struct task *task, int first_token, int tokens)
 {
     struct cpu_state *s = task->s;
     const struct batch *batch = task->batch;
-    task->first_token = block * s->query_tokens;
-    task->n_tokens = batch->n - task->first_token < s->query_tokens ? batch->n - task->first_token : s->query_tokens;
+    task->first_token = first_token;
+    task->n_tokens = batch->n - first_token < tokens ? batch->n - first_token : tokens;
     task->n_queries = task->n_tokens * group_size(s);
     const int64_t position = batch->position + task->first_token;
     task_begin(task);
@@ -247,16 +248,25 @@ static void attend_block(struct task *task, int block)
                      task->sum[q] > 0 ? 1.0f / task->sum[q] : 0.0f);
 }
 
-// Prefill: each claim takes query_tokens tokens of a KV head and all the keys that they see. The longest come first.
+// As many tokens as the kernel likes, but fewer of a short batch, so that it has work for many threads. Not a matter of how many there are, for a result
+// may depend on its block: the integers that keys and values become have units that the block's keys have together.
+static int tokens_in_block(const struct cpu_state *s, const struct batch *batch)
+{
+    enum { TASKS = 32 };
+    const int share = (int)((int64_t)batch->n * s->config->n_kv_heads / TASKS);
+    return share < s->query_tokens ? s->query_tokens : share < s->block_tokens ? share : s->block_tokens;
+}
+
+// Prefill: each claim takes a block of tokens of a KV head and all the keys that they see. The longest come first.
 static void attend_blocks(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
 {
-    const int n_kv_heads = s->config->n_kv_heads;
-    const int n_blocks = (batch->n + s->query_tokens - 1) / s->query_tokens;
+    const int n_kv_heads = s->config->n_kv_heads, tokens = tokens_in_block(s, batch);
+    const int n_blocks = (batch->n + tokens - 1) / tokens;
     struct task task = task_make(s, batch, layer, me);
     for (struct span span; team_claim(me, n_blocks * n_kv_heads, 1, &span);)
         for (int i = span.first; i < span.last; i++) {
             task.kv_head = i % n_kv_heads;
-            attend_block(&task, n_blocks - 1 - i / n_kv_heads);
+            attend_block(&task, (n_blocks - 1 - i / n_kv_heads) * tokens, tokens);
         }
 }
 

@@ -114,3 +114,8 @@ const struct half_kernels *half_kernels_select(const struct cpu_kernels *kernels
         return has_avx512bf16() ? half_kernels_avx512bf16 : NULL;
     return &half_kernels_avx512vnni;
 }
+
+const struct fixed_attention *fixed_attention_select(const struct cpu_kernels *kernels, yalm_activations activations)
+{
+    return has_vnni(kernels) && activations != YALM_ACTIVATIONS_FP32 ? &fixed_attention_avx512vnni : NULL;
+}

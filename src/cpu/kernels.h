@@ -101,6 +101,16 @@ struct attend_args {
 // Smaller scales count as 0: their inverses would overflow.
 #define INT8_LEAST_SCALE 0x1p-126f
 
+// attend() for many queries in 16-bit integers (kernels_avx512vnni_attend.c): queries, keys, weights and values are each rounded once more.
+struct fixed_attention {
+    void (*attend[KV_TYPES])(const struct attend_args *args); // NULL of types that it does not have: fp32's precision would be in vain
+    size_t scratch;                                           // bytes
+    int most_dim;                                             // head_dim at most
+    int least, queries; // fewer are faster by cpu_kernels' attend(); so many are taken together
+
+    double (*dot_loop)(long rounds); // as cpu_kernels' fma_loop(), of these multiply-adds
+};
+
 struct cpu_kernels {
     const char *name; // "scalar", "avx2", "avx512", "avx512vnni", "amx"
 
@@ -158,6 +168,9 @@ const struct nomad_kernels *nomad_kernels_select(const struct cpu_kernels *kerne
 // Of "avx512vnni" for all activations but fp32, of "amx" for all: see there. NULL of others, and where these kernels' machine, or the compiler that built
 // this, has none (AVX512-FP16 or -BF16, besides VNNI). `quantised`: no weights are to be multiplied but q8's and q4's.
 const struct half_kernels *half_kernels_select(const struct cpu_kernels *kernels, yalm_activations activations, bool quantised);
+// NULL where there is no VNNI, or activations are fp32.
+const struct fixed_attention *fixed_attention_select(const struct cpu_kernels *kernels, yalm_activations activations);
+extern const struct fixed_attention fixed_attention_avx512vnni;
 extern const struct half_kernels half_kernels_avx512vnni;
 extern const struct half_kernels *const half_kernels_avx512fp16,
     *const half_kernels_avx512bf16; // NULL where the compiler has none

@@ -19,7 +19,8 @@ struct cpu_state {
     const struct cpu_kernels *kernels;
     const struct quant_kernels *quant; // of the kernels, by the form that activations take
     const struct half_kernels *half;   // where they have 16 bits together with floating-point weights, and for tiles; else NULL
-    struct fetching fetching;          // machine_fetching()
+    const struct fixed_attention *fixed; // of many queries, where the cache's type and head_dim have it; else NULL
+    struct fetching fetching;            // machine_fetching()
     struct team *team;
     int n_threads, n_threads_batch; // for one token, for several
     struct kv_policy kv;
@@ -37,7 +38,8 @@ struct cpu_state {
 
     int q_dim, kv_dim; // n_heads * head_dim, n_kv_heads * head_dim
     int chunk;         // most tokens in a batch
-    int query_tokens;  // most tokens whose queries one attention task takes together
+    int query_tokens;  // most tokens whose queries one attention task takes together where keys are cut into parts
+    int block_tokens;  // likewise where tokens are cut into blocks
     int key_parts;     // most parts that one task's keys are cut into
 
     // KV cache: what the kernels read, where the appends write.

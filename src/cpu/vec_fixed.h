@@ -56,13 +56,11 @@ VEC_INLINE int pair_second(int pair)
     return pair_first(pair) + VEC;
 }
 
-// A row's, as above.
-VEC_INLINE void store_block(int16_t to[MANY_COLS], const vec x[FIXED_VECS], float factor)
+// Two vectors of numbers as pairs of integers. Of powers of two the products are exact, so that this rounds once, as nearest_bits() does.
+VEC_INLINE void store_pairs(int16_t to[2 * VEC], vec first, vec second, vec power_of_two)
 {
-    const vec by = vec_set(factor), base = vec_set(0x1.8p23f); // as in nearest_bits(), but a power of two rounds nothing
-#pragma GCC unroll 4
-    for (int i = 0; i < FIXED_VECS; i += 2)
-        ivec_store(to + i * VEC, ivec_low_halves(vec_fma(x[i], by, base), vec_fma(x[i + 1], by, base)));
+    const vec base = vec_set(0x1.8p23f);
+    ivec_store(to, ivec_low_halves(vec_fma(first, power_of_two, base), vec_fma(second, power_of_two, base)));
 }
 
 // Of each token the largest sum of |x| * inverse over as many columns as go into an integer sum, wherever a turn may begin it.
@@ -81,14 +79,20 @@ VEC_INLINE vec largest_sums(const float columns[MANY_COLS][VEC], vec inverse)
     return largest;
 }
 
+// of_one: scales_to(…, 1); sums: the largest of |x| * inverse.
+VEC_INLINE struct token_scales scales_of_sums(struct token_scales of_one, vec sums)
+{
+    // Of sums that are not numbers, since a value is none or infinite, the second: then the unit is none or infinite.
+    const vec least = vec_set((float)LARGEST_SUM / LARGEST_VALUE); // so that no value passes LARGEST_VALUE
+    const vec largest = vec_max(sums, least);
+    return (struct token_scales){.unit = vec_mul(of_one.unit, vec_mul(largest, vec_set(1.0f / LARGEST_SUM))),
+                                 .inverse = vec_mul(of_one.inverse, vec_div(vec_set(LARGEST_SUM), largest))};
+}
+
 VEC_INLINE struct token_scales token_scales(const float columns[MANY_COLS][VEC])
 {
     const struct token_scales of_one = scales_to(largest_of_columns(columns[0], MANY_COLS), 1);
-    // Of sums that are not numbers, since a value is none or infinite, the second: then the unit is none or infinite.
-    const vec least = vec_set((float)LARGEST_SUM / LARGEST_VALUE); // so that no value passes LARGEST_VALUE
-    const vec largest = vec_max(largest_sums(columns, of_one.inverse), least);
-    return (struct token_scales){.unit = vec_mul(of_one.unit, vec_mul(largest, vec_set(1.0f / LARGEST_SUM))),
-                                 .inverse = vec_mul(of_one.inverse, vec_div(vec_set(LARGEST_SUM), largest))};
+    return scales_of_sums(of_one, largest_sums(columns, of_one.inverse));
 }
 
 // f += the tile's sums. Its rows go over to float32 in turns, a quarter of them each quarter of a group: all at once would keep the dot products waiting.
@@ -148,6 +152,14 @@ VEC_INLINE struct unit unit_below(float x)
     return unit;
 }
 
+// A row's, whose largest magnitude is `most`, compared as bits: 2^13 … 2^14 of them. Where that is not a number, or infinite, the unit is such a one.
+VEC_INLINE struct unit row_unit(float most)
+{
+    if (most > least_magnitude && most <= FLT_MAX)
+        return unit_below(most);
+    return (struct unit){most > least_magnitude || most != most ? most : 0, 0};
+}
+
 // A row's block of columns, from group `first_group` on, as integers, and its scale: a power of two, so that numbers of 11 bits and fewer mostly stay
 // as they are.
 VEC_INLINE void many_row(enum dtype type, many_weight to[MANY_COLS], float scales[MANY_SCALES], const struct quant_args *a,
@@ -160,10 +172,11 @@ VEC_INLINE void many_row(enum dtype type, many_weight to[MANY_COLS], float scale
     load_block(type, v, a->w, at, n);
     const float most = n >= MANY_COLS && dtype_sizes[type] == 2 ? largest_half(type, (const uint16_t *)a->w + at, MANY_COLS)
                                                                 : largest_magnitude(v, FIXED_VECS);
-    struct unit unit = unit_below(most); // most is 2^13 … 2^14 of these
-    if (!(most > least_magnitude && most <= FLT_MAX))
-        unit = (struct unit){most > least_magnitude || most != most ? most : 0, 0};
-    store_block(to, v, unit.inverse);
+    const struct unit unit = row_unit(most);
+    const vec inverse = vec_set(unit.inverse);
+#pragma GCC unroll 4
+    for (int i = 0; i < FIXED_VECS; i += 2)
+        store_pairs(to + i * VEC, v[i], v[i + 1], inverse);
     *scales = unit.size * (type == DTYPE_FP8 ? fp8_unit(type) : 1);
 }
 
