@@ -7,13 +7,13 @@
 
 #include "cpu/limits.h"
 
-enum { MAX_TOKENS = 512, MAX_QUERIES = 256 };
+enum { MAX_TOKENS = 512, MAX_QUERIES = 384 };
 
 static const size_t pool_bytes = (size_t)512 << 20; // weights and caches: far more than the last-level cache
 
 struct bench {
     const struct cpu_kernels *kernels;
-    const struct half_kernels *half; // float16's or bfloat16's, or tiles, while these are measured; else NULL
+    const struct half_kernels *half;     // float16's or bfloat16's, or tiles, while these are measured; else NULL
     const struct fixed_attention *fixed; // likewise
     struct team *team;
     int n_threads, rounds;

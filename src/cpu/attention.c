@@ -252,7 +252,7 @@ static void attend_block(struct task *task, int first_token, int tokens)
 // may depend on its block: the integers that keys and values become have units that the block's keys have together.
 static int tokens_in_block(const struct cpu_state *s, const struct batch *batch)
 {
-    enum { TASKS = 32 };
+    enum { TASKS = 64 };
     const int share = (int)((int64_t)batch->n * s->config->n_kv_heads / TASKS);
     return share < s->query_tokens ? s->query_tokens : share < s->block_tokens ? share : s->block_tokens;
 }

@@ -103,10 +103,11 @@ struct attend_args {
 
 // attend() for many queries in 16-bit integers (kernels_avx512vnni_attend.c): queries, keys, weights and values are each rounded once more.
 struct fixed_attention {
-    void (*attend[KV_TYPES])(const struct attend_args *args); // NULL of types that it does not have: fp32's precision would be in vain
-    size_t scratch;                                           // bytes
-    int most_dim;                                             // head_dim at most
-    int least, queries; // fewer are faster by cpu_kernels' attend(); so many are taken together
+    void (*attend[KV_TYPES])(
+        const struct attend_args *args); // NULL of types that it does not have: fp32's precision would be in vain
+    size_t scratch;                      // bytes
+    int most_dim;                        // head_dim at most
+    int least, queries;                  // fewer are faster by cpu_kernels' attend(); so many are taken together
 
     double (*dot_loop)(long rounds); // as cpu_kernels' fma_loop(), of these multiply-adds
 };

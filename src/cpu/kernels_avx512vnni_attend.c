@@ -12,7 +12,7 @@
 #include "cpu/vec_fixed.h"
 
 enum {
-    FIXED_QUERIES = 192,    // in a block
+    FIXED_QUERIES = 240,    // in a block
     FIXED_KEYS = MANY_COLS, // likewise: one unit of a component's values, and of a query's weights
     FIXED_DIMS = 256,       // components at most
     DIM_BLOCKS = FIXED_DIMS / MANY_COLS,
@@ -157,7 +157,7 @@ struct fixed_tile {
     struct many_tile in; // w, panel, panel_size, groups
     const float *w_units, *panel_units;
     ptrdiff_t panel_units_apart; // floats
-    const float *shrink;         // (n_vecs, VEC), what `to` is multiplied by before the product is added; NULL: it becomes the product
+    const float *shrink; // (n_vecs, VEC), what `to` is multiplied by before the product is added; NULL: it becomes the product
     float *to;
     ptrdiff_t row, panel; // floats, from one row of `to` to the next, and likewise
 };
@@ -302,6 +302,16 @@ VEC_INLINE vec fixed_shrink(struct fixed_scratch *s, int panel, int at, vec most
     return now;
 }
 
+// e^x for x of at most about 0, as vec_exp(), but e^-64 for less, and in fewer instructions: the power of two is read from the bits of a sum, and added
+// to those of a float. NaN stays NaN.
+VEC_INLINE vec exp_below(vec x)
+{
+    const vec base = vec_set(0x1.8p23f), held = vec_max(vec_set(-64), x);
+    const vec n = vec_fma(held, vec_set(0x1.715476p+0f), base);
+    const vec r = vec_fma(vec_sub(n, base), vec_set(-0x1.62e430p-1f), held);
+    return ivec_as_floats(_mm512_add_epi32(_mm512_castps_si512(exp_of_rest(r)), _mm512_slli_epi32(_mm512_castps_si512(n), 23)));
+}
+
 // scores = e^(scores - max); `turns` are the sums of each TURN_COLS / 2 pairs of keys. Returns their sum.
 VEC_INLINE vec fixed_exponentials(bool all, const struct lanes *l, float scores[FIXED_KEYS][VEC], vec max,
                                   vec turns[FIXED_KEYS / TURN_COLS], int from, int to)
@@ -312,7 +322,7 @@ VEC_INLINE vec fixed_exponentials(bool all, const struct lanes *l, float scores[
 #pragma GCC unroll 8
         for (int i = 0; i < TURN_COLS; i++) {
             const int pair = turn * (TURN_COLS / 2) + i / 2, j = i % 2 ? pair_second(pair) : pair_first(pair);
-            const vec e = _mm512_maskz_mov_ps(sees(all, l, j), vec_exp(vec_sub(vec_load(scores[j]), max)));
+            const vec e = _mm512_maskz_mov_ps(sees(all, l, j), exp_below(vec_sub(vec_load(scores[j]), max)));
             vec_store(scores[j], e);
             sum = vec_add(sum, e);
         }
@@ -334,13 +344,13 @@ VEC_INLINE void fixed_softmax(bool all, const struct fixed_block *b, int panel, 
     for (int i = from / TURN_COLS; i + TURNS <= to / TURN_COLS; i++)
         largest = vec_max(largest, vec_add(vec_add(turns[i], turns[i + 1]), vec_add(turns[i + 2], turns[i + 3])));
     // The largest weight: 0 of queries that see none of these keys.
-    const vec weight = _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(most, vec_set(-INFINITY), _CMP_GT_OQ), vec_exp(vec_sub(most, max)));
+    const vec weight =
+        _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(most, vec_set(-INFINITY), _CMP_GT_OQ), exp_below(vec_sub(most, max)));
     const struct token_scales of_one = scales_to(weight, 1), scales = scales_of_sums(of_one, vec_mul(largest, of_one.inverse));
     vec_store(s->weight_units[at], scales.unit);
     for (int pair = from / 2; pair < to / 2; pair++)
-        ivec_store(s->weights[at] + (ptrdiff_t)pair * 2 * VEC,
-                   ivec_low_halves(nearest_bits(vec_load(scores[pair_first(pair)]), scales.inverse),
-                                   nearest_bits(vec_load(scores[pair_second(pair)]), scales.inverse)));
+        store_pairs(s->weights[at] + (ptrdiff_t)pair * 2 * VEC, vec_load(scores[pair_first(pair)]),
+                    vec_load(scores[pair_second(pair)]), scales.inverse);
 }
 
 // ------------------------------------------------------------------------------------------ blocks
@@ -426,7 +436,7 @@ const struct fixed_attention fixed_attention_avx512vnni = {
     .attend = {[KV_FP16] = fixed_fp16, [KV_INT8] = fixed_int8},
     .scratch = sizeof(struct fixed_scratch),
     .most_dim = FIXED_DIMS,
-    .least = 9,
+    .least = VEC,
     .queries = FIXED_QUERIES,
     .dot_loop = fixed_dot_loop,
 };

@@ -56,11 +56,11 @@ VEC_INLINE int pair_second(int pair)
     return pair_first(pair) + VEC;
 }
 
-// Two vectors of numbers as pairs of integers. Of powers of two the products are exact, so that this rounds once, as nearest_bits() does.
-VEC_INLINE void store_pairs(int16_t to[2 * VEC], vec first, vec second, vec power_of_two)
+// Two vectors of numbers, times a factor, as pairs of integers, rounded once: see nearest_bits().
+VEC_INLINE void store_pairs(int16_t to[2 * VEC], vec first, vec second, vec factor)
 {
     const vec base = vec_set(0x1.8p23f);
-    ivec_store(to, ivec_low_halves(vec_fma(first, power_of_two, base), vec_fma(second, power_of_two, base)));
+    ivec_store(to, ivec_low_halves(vec_fma(first, factor, base), vec_fma(second, factor, base)));
 }
 
 // Of each token the largest sum of |x| * inverse over as many columns as go into an integer sum, wherever a turn may begin it.

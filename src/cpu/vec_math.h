@@ -6,15 +6,19 @@
 // products with values would be subnormal, which some processors take a hundred cycles for. NaN stays NaN. Of greater x the result is anything.
 // x = n ln 2 + r with |r| <= ln 2 / 2, and e^r = 1 + r (1 + r p(r)), p of degree 3 through the Chebyshev nodes. By Horner's rule, since it takes the
 // fewest instructions: where this is called, there are always several vectors under way.
-VEC_INLINE vec vec_exp(vec x)
+VEC_INLINE vec exp_of_rest(vec r)
 {
-    const vec n = vec_round(vec_mul(x, vec_set(0x1.715476p+0f)));
-    const vec r = vec_fma(n, vec_set(-0x1.62e430p-1f), x);
     vec p = vec_fma(r, vec_set(0x1.11d9aep-7f), vec_set(0x1.56b48cp-5f));
     p = vec_fma(r, p, vec_set(0x1.555526p-3f));
     p = vec_fma(r, p, vec_set(0x1.ffff56p-2f));
     p = vec_fma(r, p, vec_set(1.0f));
-    return vec_scale2_from(vec_set(-64.0f), x, vec_fma(r, p, vec_set(1.0f)), n);
+    return vec_fma(r, p, vec_set(1.0f));
+}
+VEC_INLINE vec vec_exp(vec x)
+{
+    const vec n = vec_round(vec_mul(x, vec_set(0x1.715476p+0f)));
+    const vec r = vec_fma(n, vec_set(-0x1.62e430p-1f), x);
+    return vec_scale2_from(vec_set(-64.0f), x, exp_of_rest(r), n);
 }
 
 // c[r][j] += Σ_k a[r, k] b[j][k], the inner loop of every large product here. a: (TILE_ROWS, lda); b: n_vecs panels, `panel` floats

@@ -62,6 +62,11 @@ def floats(request, program, tmp_path_factory):
     return type(program)(program.binary, convert_directory(ROOT / "models/fable-4m", path, "--dtype", request.param))
 
 
+def kl(done):
+    assert done.returncode == 0, done.stderr
+    return float(re.search(rb"KL divergence: mean ([0-9.e+-]+)", done.stdout + done.stderr).group(1))
+
+
 KL_HALVES = {"fp16": 2e-5, "bf16": 3e-5}
 NEEDS = {"fp16": "AVX512-FP16", "bf16": "AVX512-BF16"}
 KEPT = {"avx512vnni": {"fp16": 31, "bf16": 8}, "amx": {"fp16": 16, "bf16": 8}}  # so many tokens at once stay float32
@@ -80,8 +85,8 @@ def isa(request, isas):
 
 
 def halves(model, form, isa, *options):
-    """The text's logits by 16-bit products; skips where the machine has none."""
-    done = model(*TEXT, "--activations", form, "--isa", isa, *options)
+    """The text's logits by 16-bit products; skips where the machine has none. By an fp32 cache, which attention keeps float32 for."""
+    done = model(*TEXT, "--kv", "fp32", "--activations", form, "--isa", isa, *options)
     if f"needs {NEEDS[form]}".encode() in done.stderr:
         assert done.returncode == 2 and isa != "amx"
         pytest.skip(f"no {NEEDS[form]} here")
@@ -98,7 +103,7 @@ def test_halves_do_not_depend_on_threads_or_runs(floats, form, isa, tmp_path):
 
 
 def test_what_halves_lose(floats, form, isa, tmp_path):
-    floats.ok(*TEXT, "--save-logits", tmp_path / "base", "--isa", isa)
+    floats.ok(*TEXT, "--kv", "fp32", "--save-logits", tmp_path / "base", "--isa", isa)
     done = halves(floats, form, isa, "--kl-base", tmp_path / "base")
     mean = float(re.search(rb"KL divergence: mean ([0-9.e+-]+)", done.stdout + done.stderr).group(1))
     two_parts = isa == "amx" and form == "fp16"
@@ -109,7 +114,7 @@ def test_what_halves_lose(floats, form, isa, tmp_path):
 def test_few_tokens_keep_floats(floats, form, isa, tmp_path, more):
     chunk = KEPT[isa][form] + more
     text = (*TEXT[:-1], 2 * chunk)
-    exact = ("--activations", "fp32", "--chunk", chunk, "--isa", isa)
+    exact = ("--activations", "fp32", "--kv", "fp32", "--chunk", chunk, "--isa", isa)
     floats.ok(*text, "--save-logits", tmp_path / "exact", *exact)
     halves(floats, form, isa, "--max-tokens", 2 * chunk, "--save-logits", tmp_path / "halves", "--chunk", chunk)
     assert ((tmp_path / "exact").read_bytes() == (tmp_path / "halves").read_bytes()) == (not more)
@@ -138,8 +143,28 @@ def test_integers_do_not_depend_on_threads(vnni):
 
 
 def test_up_to_8_tokens_keep_float32(vnni):
-    assert vnni("--chunk", 8) == vnni("--chunk", 8, "--activations", "fp32")
-    assert vnni("--chunk", 9) != vnni("--chunk", 9, "--activations", "fp32")
+    kept = ("--kv", "fp32")
+    assert vnni("--chunk", 8, *kept) == vnni("--chunk", 8, "--activations", "fp32", *kept)
+    assert vnni("--chunk", 9, *kept) != vnni("--chunk", 9, "--activations", "fp32", *kept)
+
+
+def test_attention_is_in_integers_from_16_queries_on(vnni):
+    """Two heads of the bundled model share a KV head; up to 8 tokens have float32 products either way."""
+    assert vnni("--chunk", 7) == vnni("--chunk", 7, "--activations", "fp32")
+    assert vnni("--chunk", 8) != vnni("--chunk", 8, "--activations", "fp32")
+    for chunk in (7, 8):
+        quants = ("--chunk", chunk, "--kv", "int8")
+        assert (vnni(*quants) == vnni(*quants, "--activations", "fp32")) == (chunk == 7)
+
+
+def test_attention_in_integers_loses_no_more_than_the_fp16_cache(floats, vnni, tmp_path):
+    """Chunks of 8 tokens, so that products are float32's, and attention alone differs."""
+    chunk = ("--chunk", 8)
+    vnni("--activations", "fp32", "--kv", "fp32", *chunk)
+    cache = kl(floats(*TEXT, "--isa", "avx512vnni", "--kl-base", tmp_path / "logits", "--activations", "fp32", *chunk))
+    vnni("--activations", "fp32", *chunk)
+    integers = kl(floats(*TEXT, "--isa", "avx512vnni", "--kl-base", tmp_path / "logits", *chunk))
+    assert 1e-9 < integers < cache < 2e-7
 
 
 def test_integers_lose_no_more_than_the_fp16_cache(floats, vnni, tmp_path):

@@ -33,7 +33,8 @@ static inline void random_int8(struct fixture *f, int n_keys, int head_dim, void
     *exact = y;
 }
 
-static inline struct problem make_problem(struct fixture *f, enum kv_type kv, int n_queries, int n_keys, int head_dim, double range)
+static inline struct problem make_problem(struct fixture *f, enum kv_type kv, int n_queries, int n_keys, int head_dim,
+                                          double range)
 {
     struct problem p = {.kv = kv, .type = kv == KV_FP16 ? DTYPE_FP16 : DTYPE_FP32};
     p.n_queries = n_queries;

@@ -59,7 +59,8 @@ static struct score score_of(const struct problem *p, int i, int j)
 
 // Weights are off by their scores' errors and by half a unit, which is at most that of weights that are all 1; values by half a unit of their
 // component's largest.
-static void check_outputs(const struct problem *p, int i, int first, int last, const double *weights, double sum, double relative)
+static void check_outputs(const struct problem *p, int i, int first, int last, const double *weights, double sum,
+                          double relative)
 {
     const int d = p->head_dim;
     const double of_weight = fmax(1 / largest_value, fmin(GROUP, sum) / largest_sum) / 2 * (1 + 1e-5);
@@ -141,7 +142,8 @@ static void test_shapes(void **state)
 static void test_blocks(void **state)
 {
     struct fixture *f = fixture_of(state);
-    static const int sizes[][3] = {{192, 130, 24}, {200, 300, 20}, {17, 650, 128}, {385, 129, 8}, {20, 256, 256}, {100, 31, 64}};
+    static const int sizes[][3] = {{192, 130, 24}, {200, 300, 20}, {17, 650, 128},
+                                   {385, 129, 8},  {20, 256, 256}, {100, 31, 64}};
     for (int i = 0; i < 2 * (int)(sizeof sizes / sizeof *sizes); i++) {
         const int *size = sizes[i / 2];
         struct problem p = fixed_problem(f, types[i % 2], size[0], size[1], size[2], 1.0);
