@@ -1,8 +1,8 @@
 // Attention for many queries (prefill) in 16-bit integers, with AVX-512 (F, BW, DQ, VL) and VNNI.
 //
-// As vec_attend_many.h: blocks of keys, online softmax. But an instruction does twice as many multiply-adds of 16-bit integers as of float32 numbers, so
-// queries, keys, weights and values all become such, as vec_fixed.h has them: the factor that comes with all its bits (keys, values) has a power of two
-// for a unit, at most 2^14 of them, and of the other (queries, e^score) any 32 that are summed in integers have magnitudes of at most 2^17 together.
+// As vec_attend_many.h: blocks of keys, online softmax. But VNNI multiplies and adds twice as many 16-bit integers as float32 numbers, so all four factors
+// become such, by vec_fixed.h's rules: keys and values have a power of two for a unit, and at most 2^14 of them; of queries, and of the weights
+// e^(score - max), any 32 that are summed in integers have magnitudes of at most 2^17 together, and none is beyond 2^15. An int8 cache's keys stay as they are.
 //
 // A vector has one thing of 16 queries: so the largest score, the sums and a change of the maximum are a vector's affair, no sum goes across lanes, and
 // the weights e^(score - max) are the next product's panel as they come. Keys are the rows of the first product as they lie in the cache; values
