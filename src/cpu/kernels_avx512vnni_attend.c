@@ -388,7 +388,8 @@ VEC_INLINE void fixed_next(enum kv_type type, struct fixed_block *b, int last)
 {
     const ptrdiff_t row_bytes = b->a->head_dim * (ptrdiff_t)kv_sizes[type];
     const int after = b->key + b->n_keys, n = last - after < FIXED_KEYS ? last - after : FIXED_KEYS;
-    const int tiles = (b->n_keys + b->a->head_dim) / QUANT_TILE_ROWS * ((b->n_queries + MANY_TILE - 1) / MANY_TILE);
+    const int tiles =
+        (b->n_keys + b->a->head_dim + QUANT_TILE_ROWS - 1) / QUANT_TILE_ROWS * ((b->n_queries + MANY_TILE - 1) / MANY_TILE);
     b->next_keys = fetch_make(b->a->k, NULL, after, n, row_bytes);
     b->next_values = fetch_make(b->a->v, NULL, after, n, row_bytes);
     b->rate = fetch_rate(&b->next_keys, tiles);
