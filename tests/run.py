@@ -32,7 +32,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 LOGS = ROOT / "build/test"
 PARTS = ("release", "openmp", "asan", "tsan", "fuzz", "cuda")
-TIME_LIMIT = 900  # seconds, for each job
+TIME_LIMIT = 1200  # seconds, for each job
 THREADED_ROOMS = ("engine", "cpu")  # what runs on several threads, for ThreadSanitizer
 THREADED_TESTS = "rollback or tiny-llama- or tiny-mixtral-"  # of the parity tests, likewise
 CUDA_ROOM = "cuda"  # tested in builds of its own

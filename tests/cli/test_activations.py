@@ -6,6 +6,7 @@ import pytest
 from harness import ROOT, convert_directory
 
 TEXT = ("-m", "perplexity", "-f", ROOT / "models/fable-4m/heldout.txt", "--ctx", 256, "--max-tokens", 1024)
+BRIEF = ("--max-tokens", 128)  # where bits are compared
 
 
 @pytest.fixture(scope="module", params=["q8", "q4"])
@@ -35,8 +36,8 @@ def test_the_default_is_int16(logits):
 
 
 def test_up_to_8_tokens_keep_16_bits(logits):
-    assert logits("--activations", "int8", "--chunk", 8) == logits("--chunk", 8)
-    assert logits("--activations", "int8", "--chunk", 9) != logits("--chunk", 9)
+    assert logits(*BRIEF, "--activations", "int8", "--chunk", 8) == logits(*BRIEF, "--chunk", 8)
+    assert logits(*BRIEF, "--activations", "int8", "--chunk", 9) != logits(*BRIEF, "--chunk", 9)
 
 
 @pytest.mark.parametrize("isa", ["auto", "avx512vnni", "avx2", "scalar"])
@@ -143,27 +144,32 @@ def test_integers_do_not_depend_on_threads(vnni):
 
 
 def test_up_to_8_tokens_keep_float32(vnni):
-    kept = ("--kv", "fp32")
+    kept = (*BRIEF, "--kv", "fp32")
     assert vnni("--chunk", 8, *kept) == vnni("--chunk", 8, "--activations", "fp32", *kept)
     assert vnni("--chunk", 9, *kept) != vnni("--chunk", 9, "--activations", "fp32", *kept)
 
 
-def test_attention_is_in_integers_from_16_queries_on(vnni):
+@pytest.mark.parametrize("kv", ["fp16", "int8"])
+@pytest.mark.parametrize("chunk", [7, 8])
+def test_attention_is_in_integers_from_16_queries_on(program, isas, tmp_path, kv, chunk):
     """Two heads of the bundled model share a KV head; up to 8 tokens have float32 products either way."""
-    assert vnni("--chunk", 7) == vnni("--chunk", 7, "--activations", "fp32")
-    assert vnni("--chunk", 8) != vnni("--chunk", 8, "--activations", "fp32")
-    for chunk in (7, 8):
-        quants = ("--chunk", chunk, "--kv", "int8")
-        assert (vnni(*quants) == vnni(*quants, "--activations", "fp32")) == (chunk == 7)
+    if "avx512vnni" not in isas:
+        pytest.skip("no avx512vnni here")
+    for form in ("int16", "fp32"):
+        how = ("--isa", "avx512vnni", "--kv", kv, "--chunk", chunk, "--activations", form)
+        program.ok(*TEXT, *BRIEF, *how, "--save-logits", tmp_path / form)
+    assert ((tmp_path / "int16").read_bytes() == (tmp_path / "fp32").read_bytes()) == (chunk == 7)
 
 
-def test_attention_in_integers_loses_no_more_than_the_fp16_cache(floats, vnni, tmp_path):
+def test_attention_in_integers_loses_no_more_than_the_fp16_cache(program, isas, tmp_path):
     """Chunks of 8 tokens, so that products are float32's, and attention alone differs."""
-    chunk = ("--chunk", 8)
-    vnni("--activations", "fp32", "--kv", "fp32", *chunk)
-    cache = kl(floats(*TEXT, "--isa", "avx512vnni", "--kl-base", tmp_path / "logits", "--activations", "fp32", *chunk))
-    vnni("--activations", "fp32", *chunk)
-    integers = kl(floats(*TEXT, "--isa", "avx512vnni", "--kl-base", tmp_path / "logits", *chunk))
+    if "avx512vnni" not in isas:
+        pytest.skip("no avx512vnni here")
+    text = (*TEXT, "--max-tokens", 256, "--isa", "avx512vnni", "--chunk", 8)
+    program.ok(*text, "--activations", "fp32", "--kv", "fp32", "--save-logits", tmp_path / "exact")
+    cache = kl(program(*text, "--activations", "fp32", "--kl-base", tmp_path / "exact"))
+    program.ok(*text, "--activations", "fp32", "--save-logits", tmp_path / "floats")
+    integers = kl(program(*text, "--kl-base", tmp_path / "floats"))
     assert 1e-9 < integers < cache < 2e-7
 
 
