@@ -1,6 +1,9 @@
 // SparQ attention in the engine's own state, against double precision, step by step: the copy of the keys, the approximate scores, which
 // rows they select, the share of the selected, the mean of the values, and the output. Queries, keys and values are random here and not
 // rotated; batches of one token and of several, windows, rings that have wrapped, sinks and rollbacks.
+#include <sched.h>
+#include <stdatomic.h>
+
 #include "sparq_rig.h"
 
 // ------------------------------------------------------------------------------------------ the steps
@@ -249,6 +252,16 @@ static void test_every_step(void **state)
 }
 
 // More keys than a part of the scores has, and parts of several blocks, the last of them short; also where the ring begins again within one.
+// Each of two members takes one, and waits for the other: so both have left whatever went before.
+static void meet(void *context, int i)
+{
+    (void)i;
+    atomic_int *arrived = context;
+    atomic_fetch_add(arrived, 1);
+    while (atomic_load(arrived) < 2)
+        sched_yield();
+}
+
 static void test_several_parts(void **state)
 {
     (void)state;
@@ -268,6 +281,8 @@ static void test_several_parts(void **state)
         check_step(r, position);
         float attended[MAX_HEADS * MAX_DIM]; // the same token once more, by a member that takes whole KV heads
         memcpy(attended, r->s->attended, sizeof(float) * (size_t)r->s->q_dim);
+        atomic_int arrived = 0;
+        team_for(r->s->team, 2, meet, &arrived); // a late member may still look at what changes now
         r->s->selective.keep_all = false;
         r->options.n_threads = 1;
         rig_step(r, position, 1);
