@@ -2,10 +2,8 @@
 #pragma once
 #include "cpu/vec.h"
 
-// e^x with a relative error below 1e-6 for x in [-64, 88.3]; less gives 0: beside the 1 of the likeliest key a weight of 1e-28 is nothing, but its
-// products with values would be subnormal, which some processors take a hundred cycles for. NaN stays NaN. Of greater x the result is anything.
-// x = n ln 2 + r with |r| <= ln 2 / 2, and e^r = 1 + r (1 + r p(r)), p of degree 3 through the Chebyshev nodes. By Horner's rule, since it takes the
-// fewest instructions: where this is called, there are always several vectors under way.
+// e^r for |r| <= ln 2 / 2: 1 + r (1 + r p(r)), p of degree 3 through the Chebyshev nodes. By Horner's rule, since it takes the fewest instructions:
+// where this is called, there are always several vectors under way.
 VEC_INLINE vec exp_of_rest(vec r)
 {
     vec p = vec_fma(r, vec_set(0x1.11d9aep-7f), vec_set(0x1.56b48cp-5f));
@@ -14,6 +12,10 @@ VEC_INLINE vec exp_of_rest(vec r)
     p = vec_fma(r, p, vec_set(1.0f));
     return vec_fma(r, p, vec_set(1.0f));
 }
+
+// e^x with a relative error below 1e-6 for x in [-64, 88.3]; less gives 0: beside the 1 of the likeliest key a weight of 1e-28 is nothing, but its
+// products with values would be subnormal, which some processors take a hundred cycles for. NaN stays NaN. Of greater x the result is anything.
+// x = n ln 2 + r.
 VEC_INLINE vec vec_exp(vec x)
 {
     const vec n = vec_round(vec_mul(x, vec_set(0x1.715476p+0f)));

@@ -251,7 +251,6 @@ static void test_every_step(void **state)
         }
 }
 
-// More keys than a part of the scores has, and parts of several blocks, the last of them short; also where the ring begins again within one.
 // Each of two members takes one, and waits for the other: so both have left whatever went before.
 static void meet(void *context, int i)
 {
@@ -262,6 +261,7 @@ static void meet(void *context, int i)
         sched_yield();
 }
 
+// More keys than a part of the scores has, and parts of several blocks, the last of them short; also where the ring begins again within one.
 static void test_several_parts(void **state)
 {
     (void)state;
