@@ -15,6 +15,7 @@ struct bench {
     const struct cpu_kernels *kernels;
     const struct half_kernels *half;     // float16's or bfloat16's, or tiles, while these are measured; else NULL
     const struct fixed_attention *fixed; // likewise
+    const struct few_attention *few;     // likewise
     struct team *team;
     int n_threads, rounds;
     const char *only;
@@ -165,7 +166,7 @@ static void attend(struct bench *b, int thread, struct queries *q, int head, int
         q->max[i] = -INFINITY;
         q->sum[i] = 0;
     }
-    (b->fixed ? b->fixed->attend : b->kernels->attend)[b->kv](&(struct attend_args){
+    (b->fixed ? b->fixed->attend : b->few ? b->few->attend : b->kernels->attend)[b->kv](&(struct attend_args){
         .acc = q->acc,
         .max = q->max,
         .sum = q->sum,

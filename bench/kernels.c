@@ -223,6 +223,12 @@ static void bench_decode(struct bench *b, enum kv_type kv, int group, int head_d
     b->n_heads = (int)(pool_bytes / head);
     snprintf(name, sizeof name, "attend %s decode, %d queries, d %d", names[kv], group, head_dim);
     measure(b, name, attend_decode, (double)head * b->n_heads, true);
+    b->few = few_attention_select(b->kernels, YALM_ACTIVATIONS_INT16, kv, head_dim);
+    if (!b->few)
+        return;
+    snprintf(name, sizeof name, "attend %s decode, integers, %d queries, d %d", names[kv], group, head_dim);
+    measure(b, name, attend_decode, (double)head * b->n_heads, true);
+    b->few = NULL;
 }
 
 static void bench_prefill(struct bench *b, int group, int head_dim, int n_tokens)
@@ -288,6 +294,7 @@ static void bench_all(struct bench *b)
     for (int group = 1; group <= 8; group *= 2)
         bench_decode(b, KV_INT8, group, 128, 16384);
     bench_decode(b, KV_INT8, 4, 64, 16384);
+    bench_decode(b, KV_INT8, 8, 64, 16384);
     bench_prefill(b, 1, 128, 1975);
     bench_prefill(b, 4, 128, 1975);
     bench_prefill(b, 8, 64, 1975);
@@ -335,7 +342,7 @@ static bool set_up(struct bench *b, yalm_error *error)
     const size_t of_floats = half_scratch > float_scratch ? half_scratch : float_scratch,
                  float_attend = b->kernels->attend_scratch;
     const struct fixed_attention *fixed = fixed_attention_select(b->kernels, YALM_ACTIVATIONS_INT16);
-    const size_t attend_bytes = fixed && fixed->scratch > float_attend ? fixed->scratch : float_attend;
+    const size_t attend_bytes = fixed && fixed->scratch > float_attend ? fixed->scratch : float_attend; // the largest there is
     const size_t of_quants =
         b->kernels->quant->scratch > b->kernels->quant8->scratch ? b->kernels->quant->scratch : b->kernels->quant8->scratch;
     const size_t matmul_bytes = of_floats > of_quants ? of_floats : of_quants;

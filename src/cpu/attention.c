@@ -97,6 +97,12 @@ void attention_append(struct cpu_state *s, const struct batch *batch, int layer,
         s->policy->appended(s, batch->position, batch->n, layer, me);
 }
 
+// Whether the kernels for a few queries in integers take n of them.
+static bool has_few(const struct cpu_state *s, int n)
+{
+    return s->few && n >= s->few->least && n <= s->few->most;
+}
+
 // The kernel on a run of consecutive slots, of which each query sees [first, last). k: (n_keys, head_dim), k_scales: (n_keys) of
 // int8.
 static void attend_keys(const struct task *task, const float *q, int slot, int n_keys, const void *k, const float *k_scales)
@@ -108,8 +114,10 @@ static void attend_keys(const struct task *task, const float *q, int slot, int n
         masked = task->first[i] > 0 || task->last[i] < n_keys;
     const size_t at = (size_t)slot * d * kv_sizes[s->kv_type];
     const float *v_scales = cpu_scales(s, s->value_scales, task->layer, task->kv_head);
-    const bool fixed = s->fixed && task->n_queries >= s->fixed->least;
-    (fixed ? s->fixed->attend : s->kernels->attend)[s->kv_type](&(struct attend_args){
+    const bool many = s->fixed && task->n_queries >= s->fixed->least;
+    (many                      ? s->fixed->attend
+     : has_few(s, task->n_queries) ? s->few->attend
+                               : s->kernels->attend)[s->kv_type](&(struct attend_args){
         .acc = task->acc,
         .max = task->max,
         .sum = task->sum,
@@ -351,8 +359,9 @@ void attention_attend_rows(struct cpu_state *s, const struct batch *batch, int l
     task_begin(&task);
     if (rows->part == 0)
         attend_sinks(&task);
-    for (int q = 0; q < group; q += AT_ONCE)
-        s->kernels->sparse->attend_rows[s->kv_type](
+    for (int q = 0; q < group; q += AT_ONCE) {
+        const int n = group - q < AT_ONCE ? group - q : AT_ONCE;
+        (has_few(s, n) ? s->few->attend_rows : s->kernels->sparse->attend_rows)[s->kv_type](
             &(struct attend_args){
                 .acc = task.acc + (size_t)q * d,
                 .max = task.max + q,
@@ -362,7 +371,7 @@ void attention_attend_rows(struct cpu_state *s, const struct batch *batch, int l
                 .v = cpu_values(s, layer, kv_head),
                 .k_scales = cpu_scales(s, s->key_scales, layer, kv_head),
                 .v_scales = cpu_scales(s, s->value_scales, layer, kv_head),
-                .n_queries = group - q < AT_ONCE ? group - q : AT_ONCE,
+                .n_queries = n,
                 .n_keys = rows->n,
                 .head_dim = d,
                 .next_k = next ? cpu_keys(s, layer, next->kv_head) : NULL,
@@ -374,6 +383,7 @@ void attention_attend_rows(struct cpu_state *s, const struct batch *batch, int l
                 .scratch = task.kernel_scratch,
             },
             rows->rows);
+    }
 }
 
 void attention_merge(struct cpu_state *s, int n_parts, int kv_head, int q, float alpha, const float *mean)

@@ -119,3 +119,12 @@ const struct fixed_attention *fixed_attention_select(const struct cpu_kernels *k
 {
     return has_vnni(kernels) && activations != YALM_ACTIVATIONS_FP32 ? &fixed_attention_avx512vnni : NULL;
 }
+
+const struct few_attention *few_attention_select(const struct cpu_kernels *kernels, yalm_activations activations,
+                                                 enum kv_type type, int head_dim)
+{
+    const struct few_attention *few = &few_attention_avx512vnni;
+    const bool has = has_vnni(kernels) && activations != YALM_ACTIVATIONS_FP32 && few->attend[type] &&
+                     head_dim <= few->most_dim && head_dim % few->dim_step == 0;
+    return has ? few : NULL;
+}

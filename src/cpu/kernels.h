@@ -112,6 +112,15 @@ struct fixed_attention {
     double (*dot_loop)(long rounds); // as cpu_kernels' fma_loop(), of these multiply-adds
 };
 
+// attend() of a few queries in integers (kernels_avx512vnni_bytes.c): queries and weights are rounded to 16 bits, keys and values are what the cache has.
+struct few_attention {
+    void (*attend[KV_TYPES])(const struct attend_args *args);                        // NULL of types that it does not have
+    void (*attend_rows[KV_TYPES])(const struct attend_args *args, const int *rows); // as sparse_kernels'
+    size_t scratch;                                                                 // bytes
+    int least, most;                                                                // queries
+    int dim_step, most_dim; // head_dim is a multiple of the one, and at most the other
+};
+
 struct cpu_kernels {
     const char *name; // "scalar", "avx2", "avx512", "avx512vnni", "amx"
 
@@ -172,6 +181,11 @@ const struct half_kernels *half_kernels_select(const struct cpu_kernels *kernels
 // NULL where there is no VNNI, or activations are fp32.
 const struct fixed_attention *fixed_attention_select(const struct cpu_kernels *kernels, yalm_activations activations);
 extern const struct fixed_attention fixed_attention_avx512vnni;
+
+// Likewise, also of a machine that has some, where heads are not of such a size.
+const struct few_attention *few_attention_select(const struct cpu_kernels *kernels, yalm_activations activations,
+                                                 enum kv_type type, int head_dim);
+extern const struct few_attention few_attention_avx512vnni;
 extern const struct half_kernels half_kernels_avx512vnni;
 extern const struct half_kernels *const half_kernels_avx512fp16,
     *const half_kernels_avx512bf16; // NULL where the compiler has none

@@ -20,6 +20,7 @@ struct cpu_state {
     const struct quant_kernels *quant; // of the kernels, by the form that activations take
     const struct half_kernels *half;   // where they have 16 bits together with floating-point weights, and for tiles; else NULL
     const struct fixed_attention *fixed; // of many queries, where the cache's type and head_dim have it; else NULL
+    const struct few_attention *few;     // of few queries, likewise
     struct fetching fetching;            // machine_fetching()
     struct team *team;
     int n_threads, n_threads_batch; // for one token, for several

@@ -117,7 +117,8 @@ static void carve_scratch(struct cpu_state *s, struct carver *c)
     s->matmul_scratch_bytes = round_up(max_size(s->kernels->matmul_scratch, s->quant->scratch), CACHE_LINE);
     if (s->half)
         s->matmul_scratch_bytes = max_size(s->matmul_scratch_bytes, round_up(s->half->scratch, CACHE_LINE));
-    s->attend_scratch_bytes = round_up(max_size(s->kernels->attend_scratch, s->fixed ? s->fixed->scratch : 0), CACHE_LINE);
+    const size_t of_integers = max_size(s->fixed ? s->fixed->scratch : 0, s->few ? s->few->scratch : 0);
+    s->attend_scratch_bytes = round_up(max_size(s->kernels->attend_scratch, of_integers), CACHE_LINE);
     s->task_scratch_bytes = attention_task_scratch(s);
     s->matmul_scratch = carve(c, n_threads, s->matmul_scratch_bytes);
     s->rows_here_floats = round_up(matmul_rows_here_floats(s), CACHE_LINE);
@@ -159,6 +160,7 @@ yalm_status cpu_sizes(struct cpu_state *s, const struct backend_plan *plan, yalm
     s->fixed = fixed_attention_select(s->kernels, plan->options->activations);
     if (s->fixed && (!s->fixed->attend[s->kv_type] || config->head_dim > s->fixed->most_dim))
         s->fixed = NULL;
+    s->few = few_attention_select(s->kernels, plan->options->activations, s->kv_type, config->head_dim);
     s->block_tokens = s->fixed ? (int)min64(max_size(s->fixed->queries / group, s->query_tokens), s->chunk) : s->query_tokens;
     // A length's parts are at least 256 keys long, and at most MAX_KEY_PARTS (attention_key_parts).
     s->key_parts = (int)min64(MAX_KEY_PARTS, ((int64_t)s->kv.span + s->query_tokens + 255) / 256);

@@ -239,6 +239,41 @@ VEC_INLINE bool dense_has(enum kv_type type, int head_dim)
     return type != KV_FP32 && (head_dim == 64 || head_dim == 128);
 }
 
+// What a block is followed by: n_after keys from key `after` on, or, where there are none, what the thread goes on with.
+VEC_INLINE struct dense_fetch dense_next(const struct attend_args *a, const int *rows, ptrdiff_t row_bytes, int block, int after,
+                                         int n_after)
+{
+    const bool others = n_after == 0;
+    if (!rows)
+        return others && a->next_k ? dense_fetch_make(a->next_k, a->next_v, block * row_bytes, a->fetching)
+                                   : dense_fetch_make((const char *)a->k + after * row_bytes,
+                                                      (const char *)a->v + after * row_bytes, n_after * row_bytes, a->fetching);
+    struct dense_fetch next = {
+        .one = dense_rows_to_l1(a->fetching), .k = a->k, .v = a->v, .rows = rows + after, .left = n_after};
+    if (others && a->next_rows) {
+        next.k = a->next_k;
+        next.v = a->next_v;
+        next.rows = a->next_rows;
+        next.left = a->n_next < block ? a->n_next : block;
+    }
+    return next;
+}
+
+// Rows are fetched a whole block ahead, since each is far from the last; the first n have nothing before them.
+VEC_INLINE void dense_fetch_first(const struct attend_args *a, const int *rows, ptrdiff_t row_bytes, int n)
+{
+    struct fetch first[2] = {fetch_make(a->k, rows, 0, n, row_bytes), fetch_make(a->v, rows, 0, n, row_bytes)};
+    fetch_lines(&first[0], INT_MAX);
+    fetch_lines(&first[1], INT_MAX);
+}
+
+// Keys in a block.
+VEC_INLINE int dense_keys(const struct attend_args *a, const int *rows, ptrdiff_t row_bytes)
+{
+    const ptrdiff_t keys = (rows && dense_rows_to_l1(a->fetching) ? ROWS_BYTES : FEW_BYTES) / row_bytes;
+    return keys < FEW_KEYS ? (int)keys : FEW_KEYS;
+}
+
 VEC_INLINE void attend_dense(enum kv_type type, const struct attend_args *a, const int *rows)
 {
     const ptrdiff_t d = a->head_dim, row_bytes = d * (ptrdiff_t)kv_sizes[type];
@@ -251,32 +286,13 @@ VEC_INLINE void attend_dense(enum kv_type type, const struct attend_args *a, con
         n = few_tile(a->n_queries - i);
         few_pack_queries(n, q + i * d, a->q + i * d, a->head_dim);
     }
-    const bool one = dense_rows_to_l1(a->fetching);
-    const int bytes = rows && one ? ROWS_BYTES : FEW_BYTES;
-    const int block = bytes / row_bytes < FEW_KEYS ? (int)(bytes / row_bytes) : FEW_KEYS;
+    const int block = dense_keys(a, rows, row_bytes);
     for (int at = seen.first; at < seen.last; at += block) {
         const int n = seen.last - at < block ? seen.last - at : block, after = at + n;
         const int n_after = seen.last - after < block ? seen.last - after : block;
-        struct dense_fetch next;
-        if (rows) {
-            next = (struct dense_fetch){.one = one, .k = a->k, .v = a->v, .rows = rows + after, .left = n_after};
-            if (n_after == 0 && a->next_rows)
-                next = (struct dense_fetch){.one = one,
-                                            .k = a->next_k,
-                                            .v = a->next_v,
-                                            .rows = a->next_rows,
-                                            .left = a->n_next < block ? a->n_next : block};
-        } else {
-            next = dense_fetch_make((const char *)a->k + after * row_bytes, (const char *)a->v + after * row_bytes,
-                                    n_after * row_bytes, a->fetching);
-            if (n_after == 0 && a->next_k)
-                next = dense_fetch_make(a->next_k, a->next_v, block * row_bytes, a->fetching);
-        }
-        if (rows && at == seen.first && !a->fetched) { // rows are fetched a whole block ahead, since each is far from the last
-            struct fetch first[2] = {fetch_make(a->k, rows, at, n, row_bytes), fetch_make(a->v, rows, at, n, row_bytes)};
-            fetch_lines(&first[0], INT_MAX);
-            fetch_lines(&first[1], INT_MAX);
-        }
+        struct dense_fetch next = dense_next(a, rows, row_bytes, block, after, n_after);
+        if (rows && at == seen.first && !a->fetched)
+            dense_fetch_first(a, rows, row_bytes, n);
         if (d == 128)
             dense_block(type, a, rows, at, n, 128, &next);
         else

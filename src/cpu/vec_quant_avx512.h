@@ -65,6 +65,15 @@ VEC_INLINE ivec ivec_dot8(ivec sum, ivec a, ivec b)
 #endif
 }
 
+// The largest of numbers without sign, compared as bits.
+VEC_INLINE float ivec_most(ivec magnitudes)
+{
+    const int32_t bits = _mm512_reduce_max_epi32(magnitudes);
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
 // The largest magnitude of n vectors, compared as bits: a NaN is larger than any number.
 VEC_INLINE float largest_magnitude(const vec *x, int n)
 {
@@ -72,10 +81,7 @@ VEC_INLINE float largest_magnitude(const vec *x, int n)
     ivec most = ivec_zero();
     for (int i = 0; i < n; i++)
         most = _mm512_max_epi32(most, _mm512_and_si512(_mm512_castps_si512(x[i]), magnitude));
-    const int32_t bits = _mm512_reduce_max_epi32(most);
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
+    return ivec_most(most);
 }
 
 // The same of n numbers of a 16-bit type, a multiple of 32.
