@@ -302,16 +302,6 @@ VEC_INLINE vec fixed_shrink(struct fixed_scratch *s, int panel, int at, vec most
     return now;
 }
 
-// e^x for x of at most about 0, as vec_exp(), but e^-64 for less, and in fewer instructions: the power of two is read from the bits of a sum, and added
-// to those of a float. NaN stays NaN.
-VEC_INLINE vec exp_below(vec x)
-{
-    const vec base = vec_set(0x1.8p23f), held = vec_max(vec_set(-64), x);
-    const vec n = vec_fma(held, vec_set(0x1.715476p+0f), base);
-    const vec r = vec_fma(vec_sub(n, base), vec_set(-0x1.62e430p-1f), held);
-    return ivec_as_floats(_mm512_add_epi32(_mm512_castps_si512(exp_of_rest(r)), _mm512_slli_epi32(_mm512_castps_si512(n), 23)));
-}
-
 // scores = e^(scores - max); `turns` are the sums of each TURN_COLS / 2 pairs of keys. Returns their sum.
 VEC_INLINE vec fixed_exponentials(bool all, const struct lanes *l, float scores[FIXED_KEYS][VEC], vec max,
                                   vec turns[FIXED_KEYS / TURN_COLS], int from, int to)

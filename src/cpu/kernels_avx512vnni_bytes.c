@@ -13,11 +13,12 @@
 enum {
     BYTES_DIMS = 256,              // components at most
     DIM_STEP = 64,                 // of which head_dim is a multiple: bytes of a vector
+    BYTES_KEYS = 128,              // in a block, at most: so that it stays in L1 beside its lanes
     LANES = 4,                     // vectors of lanes that are prepared together
     LANE_BYTES = BYTES_DIMS * VEC + 64, // of one, at most, and a line, so that they do not all lie in the same sets of the cache
     BYTES_MOST = 127 * 256,        // of a query's, or of a weight's integers
 };
-_Static_assert(FEW_KEYS <= BYTES_DIMS, "a block's weights have room");
+_Static_assert((int)BYTES_KEYS <= (int)BYTES_DIMS, "a block's weights have room");
 
 // 16-bit integers of a few rows, as bytes, and what is subtracted from their products: 128 Σ x.
 struct byte_rows {
@@ -27,59 +28,81 @@ struct byte_rows {
 };
 
 struct bytes_scratch {
-    float scores[FEW_QUERIES][FEW_KEYS];
+    float scores[FEW_QUERIES][BYTES_KEYS]; // and then weights times values' scales
+    float k_scales[BYTES_KEYS], v_scales[BYTES_KEYS]; // of a block, with zeros up to whole vectors
     struct byte_rows queries, weights;
     uint8_t lanes[LANES][LANE_BYTES]; // (depth / 4, VEC, 4)
     int32_t products[FEW_QUERIES][LANES * VEC];
 };
 
+// What is fetched of the next block meanwhile, in pairs of lines: half of it while products are computed, the rest wherever something else is done, so
+// that memory never rests.
+struct byte_fetch {
+    struct dense_fetch next;
+    bool by_rows;
+    ptrdiff_t row_bytes;
+};
+VEC_INLINE void fetch_pairs(struct byte_fetch *f, int n)
+{
+    dense_fetch_step(&f->next, f->by_rows, f->row_bytes, n * DENSE_PAIR, 0);
+}
+
 // ------------------------------------------------------------------------------------------ integers
 
-// Row `row` of `to`: x (n), and zeros up to whole vectors.
-VEC_INLINE void to_bytes(struct byte_rows *to, int row, const float *x, int n)
+// Row `row` of `to`: x (n), whose largest magnitude is `largest`, in whole steps of 64.
+VEC_INLINE void to_bytes(struct byte_rows *to, int row, const float *x, int n, float largest)
 {
-    ivec most = ivec_zero(), sum = ivec_zero();
-    for (int i = 0; i < n; i += VEC)
-        most = ivec_larger(most, vec_abs(vec_load(x + i)));
-    const float largest = ivec_most(most);
+    // Packing goes by 128 bits: this is the way back to the order of x.
+    const ivec order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     const vec inverse = vec_set(largest > 1e-30f ? BYTES_MOST / largest : 0); // NaN or infinite: the unit is
-    for (int i = 0; i < n; i += VEC) {
-        const ivec integers = ivec_round(vec_mul(vec_load(x + i), inverse));
-        sum = _mm512_add_epi32(sum, integers);
-        const ivec high = _mm512_srai_epi32(_mm512_add_epi32(integers, ivec_set(128)), 8);
-        _mm_storeu_si128((__m128i *)(to->bytes[row][0] + i), _mm512_cvtepi32_epi8(high));
-        _mm_storeu_si128((__m128i *)(to->bytes[row][1] + i), _mm512_cvtepi32_epi8(integers));
+    ivec sum = ivec_zero();
+    for (int i = 0; i < n; i += DIM_STEP) {
+        ivec words[2];
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; half++) {
+            const float *from = x + i + half * 2 * VEC;
+            words[half] = _mm512_packs_epi32(ivec_round(vec_mul(vec_load(from), inverse)),
+                                             ivec_round(vec_mul(vec_load(from + VEC), inverse)));
+            sum = ivec_dot(sum, words[half], _mm512_set1_epi16(1));
+        }
+        const ivec round = _mm512_set1_epi16(128), low = _mm512_set1_epi16(255);
+        const ivec high = _mm512_packs_epi16(_mm512_srai_epi16(_mm512_add_epi16(words[0], round), 8),
+                                             _mm512_srai_epi16(_mm512_add_epi16(words[1], round), 8));
+        ivec_store(to->bytes[row][0] + i, _mm512_permutexvar_epi32(order, high));
+        ivec_store(to->bytes[row][1] + i,
+                   _mm512_permutexvar_epi32(order, _mm512_packus_epi16(_mm512_and_si512(words[0], low),
+                                                                       _mm512_and_si512(words[1], low))));
     }
     to->less[row] = 128 * _mm512_reduce_add_epi32(sum);
     to->units[row] = largest / BYTES_MOST;
 }
 
-// (16, 16) numbers of 32 bits in place: row[i][j] becomes row[j][i].
-VEC_INLINE void transpose_16x16(ivec row[VEC])
+VEC_INLINE float largest_of(const float *x, int n)
 {
-    ivec pair[VEC], quad[VEC];
-#pragma GCC unroll 8
-    for (int i = 0; i < VEC; i += 2) {
-        pair[i] = _mm512_unpacklo_epi32(row[i], row[i + 1]);
-        pair[i + 1] = _mm512_unpackhi_epi32(row[i], row[i + 1]);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < VEC; i += 4) // quad[i + j]: of each 128 bits the number j, of rows i to i + 3
-#pragma GCC unroll 2
-        for (int j = 0; j < 2; j++) {
-            quad[i + 2 * j] = _mm512_unpacklo_epi64(pair[i + j], pair[i + j + 2]);
-            quad[i + 2 * j + 1] = _mm512_unpackhi_epi64(pair[i + j], pair[i + j + 2]);
-        }
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; j++) {
-        const ivec ab = _mm512_shuffle_i32x4(quad[j], quad[j + 4], 0x44), ab2 = _mm512_shuffle_i32x4(quad[j], quad[j + 4], 0xee);
-        const ivec cd = _mm512_shuffle_i32x4(quad[j + 8], quad[j + 12], 0x44),
-                   cd2 = _mm512_shuffle_i32x4(quad[j + 8], quad[j + 12], 0xee);
-        row[j] = _mm512_shuffle_i32x4(ab, cd, 0x88);
-        row[j + 4] = _mm512_shuffle_i32x4(ab, cd, 0xdd);
-        row[j + 8] = _mm512_shuffle_i32x4(ab2, cd2, 0x88);
-        row[j + 12] = _mm512_shuffle_i32x4(ab2, cd2, 0xdd);
-    }
+    ivec most = ivec_zero();
+    for (int i = 0; i < n; i += VEC)
+        most = ivec_larger(most, vec_abs(vec_load(x + i)));
+    return ivec_most(most);
+}
+
+// In each 128 bits a square of (4, 4) numbers of 32 bits, in place: row[i][j] becomes row[j][i].
+VEC_INLINE void transpose_quarters(ivec row[4])
+{
+    const ivec ab = _mm512_unpacklo_epi32(row[0], row[1]), ab2 = _mm512_unpackhi_epi32(row[0], row[1]);
+    const ivec cd = _mm512_unpacklo_epi32(row[2], row[3]), cd2 = _mm512_unpackhi_epi32(row[2], row[3]);
+    row[0] = _mm512_unpacklo_epi64(ab, cd);
+    row[1] = _mm512_unpackhi_epi64(ab, cd);
+    row[2] = _mm512_unpacklo_epi64(ab2, cd2);
+    row[3] = _mm512_unpackhi_epi64(ab2, cd2);
+}
+
+// 16 bytes from each of four keys: one instruction loads and inserts them, which two units can do; to shuffle there is but one.
+VEC_INLINE ivec load_quarters(const char *const keys[VEC], int at)
+{
+    ivec x = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(keys[0] + at)));
+    x = _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i *)(keys[4] + at)), 1);
+    x = _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i *)(keys[8] + at)), 2);
+    return _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i *)(keys[12] + at)), 3);
 }
 
 // Where some keys are, from key j of n on.
@@ -104,16 +127,17 @@ VEC_INLINE void store_lanes(uint8_t *to, ivec bytes)
 }
 
 // 16 keys, which become the lanes.
-VEC_INLINE void lanes_of_keys(uint8_t *to, const char *const keys[VEC], int head_dim)
+VEC_INLINE void lanes_of_keys(uint8_t *to, const char *const keys[VEC], int head_dim, struct byte_fetch *fetch)
 {
-    for (int c = 0; c < head_dim; c += DIM_STEP, to += DIM_STEP * VEC) {
-        ivec key[VEC];
-#pragma GCC unroll 16
-        for (int i = 0; i < VEC; i++)
-            key[i] = ivec_load(keys[i] + c);
-        transpose_16x16(key);
-#pragma GCC unroll 16
-        for (int i = 0; i < VEC; i++)
+    for (int c = 0; c < head_dim; c += 16, to += 16 * VEC) {
+        ivec key[4];
+        fetch_pairs(fetch, 1);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++)
+            key[i] = load_quarters(keys + i, c);
+        transpose_quarters(key);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++)
             store_lanes(to + i * 4 * VEC, key[i]);
     }
 }
@@ -158,9 +182,7 @@ struct byte_product {
     const struct byte_rows *rows; // from row `row` on
     int row, depth;              // components, or keys
     int32_t *to;                 // (queries, LANES * VEC)
-    struct dense_fetch *next;
-    bool by_rows;
-    ptrdiff_t row_bytes;
+    struct byte_fetch *fetch;
 };
 
 // sum += lanes times the four bytes at p.
@@ -180,7 +202,8 @@ VEC_INLINE void byte_product(int n_queries, int n_vecs, const struct byte_produc
     const int8_t *bytes = p->rows->bytes[p->row][0];
 #pragma GCC unroll 1
     for (int c = 0; c < p->depth; c += 4) {
-        dense_fetch_step(p->next, p->by_rows, p->row_bytes, n_vecs * 64 / 2, c / 4);
+        if (c / 4 % (4 / n_vecs) == 0)
+            fetch_pairs(p->fetch, 1);
         ivec lane[LANES];
 #pragma GCC unroll 4
         for (int i = 0; i < n_vecs; i++)
@@ -245,7 +268,7 @@ struct byte_block {
     const int *rows; // the block's, or NULL
     const char *k, *v;
     int at, n;
-    struct dense_fetch next;
+    struct byte_fetch fetch;
 };
 
 // The product of the prepared lanes with the queries, or weights, of a tile.
@@ -256,12 +279,20 @@ VEC_INLINE struct byte_product block_product(struct byte_block *b, const struct 
                                  .row = row,
                                  .depth = depth,
                                  .to = b->s->products[0],
-                                 .next = &b->next,
-                                 .by_rows = b->rows,
-                                 .row_bytes = b->a->head_dim};
+                                 .fetch = &b->fetch};
 }
 
-// scores = q Kᵀ, without the keys' scales.
+// The scales of the block's keys, or values.
+VEC_INLINE void block_scales(float to[BYTES_KEYS], const struct byte_block *b, const float *scales)
+{
+    for (int j = 0; j < b->n; j += VEC) {
+        const int n = b->n - j < VEC ? b->n - j : VEC;
+        vec_store(to + j, b->rows ? _mm512_mask_i32gather_ps(vec_zero(), vec_mask(n), _mm512_maskz_loadu_epi32(vec_mask(n), b->rows + j), scales, 4)
+                                  : vec_load_part(scales + b->at + j, n));
+    }
+}
+
+// scores = q Kᵀ
 VEC_INLINE void byte_scores(struct byte_block *b)
 {
     struct bytes_scratch *s = b->s;
@@ -271,18 +302,59 @@ VEC_INLINE void byte_scores(struct byte_block *b)
         for (int i = 0; i < n_lanes; i++) {
             const char *keys[VEC];
             bytes_rows(VEC, keys, b->k, b->rows, j + i * VEC, b->n, d);
-            lanes_of_keys(s->lanes[i], keys, d);
-            dense_fetch_step(&b->next, b->rows, d, VEC * d / 2, 0);
+            lanes_of_keys(s->lanes[i], keys, d, &b->fetch);
         }
         for (int q = 0, tile; q < n_queries; q += tile) {
             tile = few_tile(n_queries - q);
             lanes_product(tile, n_lanes, block_product(b, &s->queries, q, d));
-            for (int i = 0; i < tile; i++)
-                for (int c = 0; c < n_lanes * VEC; c += VEC)
-                    vec_store(s->scores[q + i] + j + c,
-                              vec_mul(vec_set(s->queries.units[q + i]), ivec_to_float(ivec_load(s->products[i] + c))));
+            for (int c = 0; c < n_lanes * VEC; c += VEC) {
+                const vec scale = vec_load(s->k_scales + j + c);
+                for (int i = 0; i < tile; i++)
+                    vec_store(s->scores[q + i] + j + c, vec_mul(vec_mul(vec_set(s->queries.units[q + i]), scale),
+                                                                ivec_to_float(ivec_load(s->products[i] + c))));
+            }
         }
     }
+}
+
+// Scores become weights times values' scales, and these integers. As softmax_rows(), step by step for all queries.
+VEC_INLINE void byte_weights(bool all, struct byte_block *b)
+{
+    const struct attend_args *a = b->a;
+    struct bytes_scratch *s = b->s;
+    struct view views[FEW_QUERIES];
+    float largest[FEW_QUERIES];
+    const int pairs = (VEC * a->head_dim / 4 / DENSE_PAIR + a->n_queries - 1) / a->n_queries; // a quarter of the values
+    for (int q = 0; q < a->n_queries; q++) {
+        vec most = vec_set(a->max[q]);
+        views[q] = view_of(a, q, b->at, b->n);
+        for (int j = 0; j < b->n; j += VEC) {
+            const vec scores = vec_load(s->scores[q] + j);
+            most = vec_max(all ? scores : seen_scores(scores, vec_set(-INFINITY), views[q], j), most);
+        }
+        largest[q] = vec_largest(most);
+    }
+    softmax_shrink(a->n_queries, largest, a->acc, a->head_dim, a->max, a->sum);
+    for (int q = 0; q < a->n_queries; q++) {
+        const vec max = vec_set(largest[q]);
+        vec total = vec_zero();
+        ivec most = ivec_zero();
+        for (int j = 0; j < b->n; j += VEC) {
+            vec e = exp_below(vec_sub(vec_load(s->scores[q] + j), max));
+            e = all ? e : seen_scores(e, vec_zero(), views[q], j);
+            total = vec_add(total, e);
+            e = vec_mul(e, vec_load(s->v_scales + j));
+            most = ivec_larger(most, vec_abs(e));
+            vec_store(s->scores[q] + j, e);
+            fetch_pairs(&b->fetch, pairs);
+        }
+        for (int j = (b->n + VEC - 1) / VEC * VEC; j % DIM_STEP; j += VEC)
+            vec_store(s->scores[q] + j, vec_zero());
+        a->sum[q] += vec_total(total);
+        largest[q] = ivec_most(most);
+    }
+    for (int q = 0; q < a->n_queries; q++)
+        to_bytes(&s->weights, q, s->scores[q], b->n, largest[q]);
 }
 
 // acc += weights V, in the order of lanes_of_values().
@@ -295,7 +367,8 @@ VEC_INLINE void byte_outputs(struct byte_block *b)
             const char *values[VEC];
             bytes_rows(4, values, b->v + c, b->rows, j, b->n, d);
             lanes_of_values(s->lanes[0] + j * VEC, values);
-            dense_fetch_step(&b->next, b->rows, d, 4 * DIM_STEP / 2, 0);
+            if (j % 8 == 0)
+                fetch_pairs(&b->fetch, 1);
         }
         for (int q = 0, tile; q < n_queries; q += tile) {
             tile = few_tile(n_queries - q);
@@ -313,16 +386,13 @@ VEC_INLINE void byte_outputs(struct byte_block *b)
 VEC_INLINE void bytes_block(struct byte_block *b)
 {
     const struct attend_args *a = b->a;
-    struct bytes_scratch *s = b->s;
-    struct view views[FEW_QUERIES];
+    block_scales(b->s->k_scales, b, a->k_scales);
+    block_scales(b->s->v_scales, b, a->v_scales);
     byte_scores(b);
-    few_scale(a->n_queries, s->scores[0], a->k_scales, b->rows ? b->rows - b->at : NULL, b->at, b->n);
-    for (int i = 0; i < a->n_queries; i++)
-        views[i] = view_of(a, i, b->at, b->n);
-    softmax_rows(s->scores[0], FEW_KEYS, a->n_queries, (struct view){0, b->n}, views, a->acc, a->head_dim, a->max, a->sum, NULL);
-    few_scale(a->n_queries, s->scores[0], a->v_scales, b->rows ? b->rows - b->at : NULL, b->at, b->n);
-    for (int i = 0; i < a->n_queries; i++)
-        to_bytes(&s->weights, i, s->scores[i], b->n);
+    if (!a->first && b->n % VEC == 0)
+        byte_weights(true, b);
+    else
+        byte_weights(false, b);
     byte_outputs(b);
 }
 
@@ -333,15 +403,15 @@ VEC_INLINE void bytes_attend(const struct attend_args *a, const int *rows)
     struct view views[FEW_QUERIES];
     for (int i = 0; i < a->n_queries; i++) {
         views[i] = view_of(a, i, 0, a->n_keys);
-        to_bytes(&b.s->queries, i, a->q + i * d, a->head_dim);
+        to_bytes(&b.s->queries, i, a->q + i * d, a->head_dim, largest_of(a->q + i * d, a->head_dim));
         natural_order(a->acc + i * d, a->head_dim);
     }
     const struct view seen = view_union(views, a->n_queries);
-    const int block = dense_keys(a, rows, d);
+    const int most = dense_keys(a, rows, d), block = most < BYTES_KEYS ? most : BYTES_KEYS;
     for (b.at = seen.first; b.at < seen.last; b.at += b.n) {
         b.n = seen.last - b.at < block ? seen.last - b.at : block;
         const int after = b.at + b.n, n_after = seen.last - after < block ? seen.last - after : block;
-        b.next = dense_next(a, rows, d, block, after, n_after);
+        b.fetch = (struct byte_fetch){dense_next(a, rows, d, block, after, n_after), rows, d};
         if (rows && b.at == 0 && !a->fetched)
             dense_fetch_first(a, rows, d, b.n);
         b.rows = rows ? rows + b.at : NULL;
@@ -366,7 +436,7 @@ const struct few_attention few_attention_avx512vnni = {
     .attend = {[KV_INT8] = bytes_run},
     .attend_rows = {[KV_INT8] = bytes_given},
     .scratch = sizeof(struct bytes_scratch),
-    .least = 1,
+    .least = 3,
     .most = FEW_QUERIES,
     .dim_step = DIM_STEP,
     .most_dim = BYTES_DIMS,

@@ -121,6 +121,18 @@ VEC_INLINE void fetch_lines(struct fetch *f, int n)
         __builtin_prefetch(f->at, 0, 2);
 }
 
+// Where the largest of a query's scores is more than any before, its sum and output shrink.
+VEC_INLINE void softmax_shrink(int n_rows, const float largest[8], float *acc, int head_dim, float *max, float *sum)
+{
+    for (int s = 0; s < n_rows; s++)
+        if (largest[s] > max[s]) {
+            const vec shrink = vec_exp(vec_set(max[s] - largest[s]));
+            scale_by(acc + s * (ptrdiff_t)head_dim, head_dim, shrink);
+            sum[s] *= vec_first(shrink);
+            max[s] = largest[s];
+        }
+}
+
 // Of each of n_rows <= 8 rows of scores, those that the query sees become e^(score - max), the others of `all` 0; there is room for whole
 // vectors. A larger maximum shrinks the query's sum and output. Step by step for all rows together, since one row alone is a
 // chain of latencies. `next`, where not NULL, is fetched meanwhile.
@@ -135,13 +147,7 @@ VEC_INLINE void softmax_rows(float *scores, ptrdiff_t ld, int n_rows, struct vie
             most = vec_max(most, seen_scores(vec_load(scores + s * ld + j), vec_set(-INFINITY), views[s], j));
         largest[s] = vec_largest(most);
     }
-    for (int s = 0; s < n_rows; s++)
-        if (largest[s] > max[s]) {
-            const vec shrink = vec_exp(vec_set(max[s] - largest[s]));
-            scale_by(acc + s * (ptrdiff_t)head_dim, head_dim, shrink);
-            sum[s] *= vec_first(shrink);
-            max[s] = largest[s];
-        }
+    softmax_shrink(n_rows, largest, acc, head_dim, max, sum);
     for (int s = 0; s < n_rows; s++) {
         const vec base = vec_set(largest[s]);
         vec total = vec_zero();

@@ -23,6 +23,19 @@ VEC_INLINE vec vec_exp(vec x)
     return vec_scale2_from(vec_set(-64.0f), x, exp_of_rest(r), n);
 }
 
+#ifdef __AVX512F__
+// e^x for x of at most about 0, as vec_exp(), but e^-64 for less, and in fewer instructions: the power of two is read from the bits of a sum, and added
+// to those of a float. NaN stays NaN.
+VEC_INLINE vec exp_below(vec x)
+{
+    const vec base = vec_set(0x1.8p23f), held = vec_max(vec_set(-64), x);
+    const vec n = vec_fma(held, vec_set(0x1.715476p+0f), base);
+    const vec r = vec_fma(vec_sub(n, base), vec_set(-0x1.62e430p-1f), held);
+    return _mm512_castsi512_ps(
+        _mm512_add_epi32(_mm512_castps_si512(exp_of_rest(r)), _mm512_slli_epi32(_mm512_castps_si512(n), 23)));
+}
+#endif
+
 // c[r][j] += Σ_k a[r, k] b[j][k], the inner loop of every large product here. a: (TILE_ROWS, lda); b: n_vecs panels, `panel` floats
 // apart, each (depth, VEC). n_vecs and lda are constants where this is inlined, and c lives in registers.
 VEC_INLINE void tile_multiply(vec c[TILE_ROWS][TILE_VECS], int n_vecs, const float *a, ptrdiff_t lda, const float *b,
