@@ -1,4 +1,4 @@
-// Attention's problems, of which test_attention_kernels.c and test_fixed_attention.c check the answers.
+// Attention's problems, of which test_attention_kernels.c, test_fixed_attention.c and test_byte_attention.c check the answers.
 #pragma once
 #include "kernels_testing.h"
 
@@ -12,7 +12,8 @@ struct problem {
     void *k_exact, *v_exact;    // what the cache stands for, of `type`: k and v themselves, or each row times its scale
     int *first, *last;          // or NULL
     void *scratch;
-    const struct fixed_attention *fixed; // whose kernel it is; NULL: f->kernels'
+    const struct fixed_attention *fixed; // whose kernel it is
+    const struct few_attention *few;     // likewise; both NULL: f->kernels'
 };
 
 // Rows of int8 that use the whole range, with scales of very different sizes, one of them 0; and what they stand for.
@@ -79,7 +80,7 @@ static inline void attend(struct fixture *f, const struct problem *p, int from, 
         first[i] = p->first[i] < from ? 0 : p->first[i] > to ? to - from : p->first[i] - from;
         last[i] = p->last[i] < from ? 0 : p->last[i] > to ? to - from : p->last[i] - from;
     }
-    (p->fixed ? p->fixed->attend : f->kernels->attend)[p->kv](&(struct attend_args){
+    (p->fixed ? p->fixed->attend : p->few ? p->few->attend : f->kernels->attend)[p->kv](&(struct attend_args){
         .acc = p->acc,
         .max = p->max,
         .sum = p->sum,
