@@ -174,6 +174,19 @@ def test_attention_in_integers_loses_no_more_than_the_fp16_cache(program, isas, 
     assert 1e-9 < integers < cache < 2e-7
 
 
+def test_few_queries_of_an_int8_cache_are_in_integers_and_lose_a_hundredth_of_it(program, isas, tmp_path):
+    """Two heads share a KV head, and from 3 queries on they are multiplied as bytes: chunks of one token keep float32."""
+    if "avx512vnni" not in isas:
+        pytest.skip("no avx512vnni here")
+    for chunk in (1, 4):
+        text = (*TEXT, *BRIEF, "--isa", "avx512vnni", "--chunk", chunk)
+        program.ok(*text, "--activations", "fp32", "--kv", "fp32", "--save-logits", tmp_path / "exact")
+        cache = kl(program(*text, "--activations", "fp32", "--kv", "int8", "--kl-base", tmp_path / "exact"))
+        program.ok(*text, "--activations", "fp32", "--kv", "int8", "--save-logits", tmp_path / "floats")
+        integers = kl(program(*text, "--kv", "int8", "--kl-base", tmp_path / "floats"))
+        assert integers == 0 if chunk == 1 else 1e-11 < integers < cache / 100, (integers, cache)
+
+
 def test_integers_lose_no_more_than_the_fp16_cache(floats, vnni, tmp_path):
     vnni("--activations", "fp32", "--kv", "fp32")
     lost = []
