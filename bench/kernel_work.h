@@ -166,7 +166,9 @@ static void attend(struct bench *b, int thread, struct queries *q, int head, int
         q->max[i] = -INFINITY;
         q->sum[i] = 0;
     }
-    (b->fixed ? b->fixed->attend : b->few ? b->few->attend : b->kernels->attend)[b->kv](&(struct attend_args){
+    (b->fixed ? b->fixed->attend
+     : b->few ? b->few->attend
+              : b->kernels->attend)[b->kv](&(struct attend_args){
         .acc = q->acc,
         .max = q->max,
         .sum = q->sum,

@@ -115,9 +115,9 @@ static void attend_keys(const struct task *task, const float *q, int slot, int n
     const size_t at = (size_t)slot * d * kv_sizes[s->kv_type];
     const float *v_scales = cpu_scales(s, s->value_scales, task->layer, task->kv_head);
     const bool many = s->fixed && task->n_queries >= s->fixed->least;
-    (many                      ? s->fixed->attend
+    (many                          ? s->fixed->attend
      : has_few(s, task->n_queries) ? s->few->attend
-                               : s->kernels->attend)[s->kv_type](&(struct attend_args){
+                                   : s->kernels->attend)[s->kv_type](&(struct attend_args){
         .acc = task->acc,
         .max = task->max,
         .sum = task->sum,

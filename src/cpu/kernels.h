@@ -114,7 +114,7 @@ struct fixed_attention {
 
 // attend() of a few queries in integers (kernels_avx512vnni_bytes.c): queries and weights are rounded to 16 bits, keys and values are what the cache has.
 struct few_attention {
-    void (*attend[KV_TYPES])(const struct attend_args *args);                        // NULL of types that it does not have
+    void (*attend[KV_TYPES])(const struct attend_args *args);                       // NULL of types that it does not have
     void (*attend_rows[KV_TYPES])(const struct attend_args *args, const int *rows); // as sparse_kernels'
     size_t scratch;                                                                 // bytes
     int least, most;                                                                // queries

@@ -11,12 +11,13 @@
 #include "cpu/vec_quant_avx512.h"
 
 enum {
-    BYTES_DIMS = 256,              // components at most
-    DIM_STEP = 64,                 // of which head_dim is a multiple: bytes of a vector
-    BYTES_KEYS = 128,              // in a block, at most: so that it stays in L1 beside its lanes
-    LANES = 4,                     // vectors of lanes that are prepared together
-    LANE_BYTES = BYTES_DIMS * VEC + 64, // of one, at most, and a line, so that they do not all lie in the same sets of the cache
-    BYTES_MOST = 127 * 256,        // of a query's, or of a weight's integers
+    BYTES_DIMS = 256, // components at most
+    DIM_STEP = 64,    // of which head_dim is a multiple: bytes of a vector
+    BYTES_KEYS = 128, // in a block, at most: so that it stays in L1 beside its lanes
+    LANES = 4,        // vectors of lanes that are prepared together
+    LANE_BYTES =
+        BYTES_DIMS * VEC + 64, // of one, at most, and a line, so that they do not all lie in the same sets of the cache
+    BYTES_MOST = 127 * 256,    // of a query's, or of a weight's integers
 };
 _Static_assert((int)BYTES_KEYS <= (int)BYTES_DIMS, "a block's weights have room");
 
@@ -28,7 +29,7 @@ struct byte_rows {
 };
 
 struct bytes_scratch {
-    float scores[FEW_QUERIES][BYTES_KEYS]; // and then weights times values' scales
+    float scores[FEW_QUERIES][BYTES_KEYS];            // and then weights times values' scales
     float k_scales[BYTES_KEYS], v_scales[BYTES_KEYS]; // of a block, with zeros up to whole vectors
     struct byte_rows queries, weights;
     uint8_t lanes[LANES][LANE_BYTES]; // (depth / 4, VEC, 4)
@@ -70,8 +71,8 @@ VEC_INLINE void to_bytes(struct byte_rows *to, int row, const float *x, int n, f
                                              _mm512_srai_epi16(_mm512_add_epi16(words[1], round), 8));
         ivec_store(to->bytes[row][0] + i, _mm512_permutexvar_epi32(order, high));
         ivec_store(to->bytes[row][1] + i,
-                   _mm512_permutexvar_epi32(order, _mm512_packus_epi16(_mm512_and_si512(words[0], low),
-                                                                       _mm512_and_si512(words[1], low))));
+                   _mm512_permutexvar_epi32(
+                       order, _mm512_packus_epi16(_mm512_and_si512(words[0], low), _mm512_and_si512(words[1], low))));
     }
     to->less[row] = 128 * _mm512_reduce_add_epi32(sum);
     to->units[row] = largest / BYTES_MOST;
@@ -178,10 +179,10 @@ VEC_INLINE void natural_order(float *x, int n)
 
 // Of some of a scratch's lanes with a tile's queries, or weights. The next block is fetched meanwhile.
 struct byte_product {
-    const uint8_t *lanes;        // the first vector's
+    const uint8_t *lanes;         // the first vector's
     const struct byte_rows *rows; // from row `row` on
-    int row, depth;              // components, or keys
-    int32_t *to;                 // (queries, LANES * VEC)
+    int row, depth;               // components, or keys
+    int32_t *to;                  // (queries, LANES * VEC)
     struct byte_fetch *fetch;
 };
 
@@ -274,12 +275,8 @@ struct byte_block {
 // The product of the prepared lanes with the queries, or weights, of a tile.
 VEC_INLINE struct byte_product block_product(struct byte_block *b, const struct byte_rows *rows, int row, int depth)
 {
-    return (struct byte_product){.lanes = b->s->lanes[0],
-                                 .rows = rows,
-                                 .row = row,
-                                 .depth = depth,
-                                 .to = b->s->products[0],
-                                 .fetch = &b->fetch};
+    return (struct byte_product){
+        .lanes = b->s->lanes[0], .rows = rows, .row = row, .depth = depth, .to = b->s->products[0], .fetch = &b->fetch};
 }
 
 // The scales of the block's keys, or values.
@@ -287,7 +284,8 @@ VEC_INLINE void block_scales(float to[BYTES_KEYS], const struct byte_block *b, c
 {
     for (int j = 0; j < b->n; j += VEC) {
         const int n = b->n - j < VEC ? b->n - j : VEC;
-        vec_store(to + j, b->rows ? _mm512_mask_i32gather_ps(vec_zero(), vec_mask(n), _mm512_maskz_loadu_epi32(vec_mask(n), b->rows + j), scales, 4)
+        vec_store(to + j, b->rows ? _mm512_mask_i32gather_ps(vec_zero(), vec_mask(n),
+                                                             _mm512_maskz_loadu_epi32(vec_mask(n), b->rows + j), scales, 4)
                                   : vec_load_part(scales + b->at + j, n));
     }
 }

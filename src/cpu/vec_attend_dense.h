@@ -240,8 +240,8 @@ VEC_INLINE bool dense_has(enum kv_type type, int head_dim)
 }
 
 // What a block is followed by: n_after keys from key `after` on, or, where there are none, what the thread goes on with.
-VEC_INLINE struct dense_fetch dense_next(const struct attend_args *a, const int *rows, ptrdiff_t row_bytes, int block, int after,
-                                         int n_after)
+VEC_INLINE struct dense_fetch dense_next(const struct attend_args *a, const int *rows, ptrdiff_t row_bytes, int block,
+                                         int after, int n_after)
 {
     const bool others = n_after == 0;
     if (!rows)

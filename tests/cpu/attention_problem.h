@@ -80,7 +80,9 @@ static inline void attend(struct fixture *f, const struct problem *p, int from, 
         first[i] = p->first[i] < from ? 0 : p->first[i] > to ? to - from : p->first[i] - from;
         last[i] = p->last[i] < from ? 0 : p->last[i] > to ? to - from : p->last[i] - from;
     }
-    (p->fixed ? p->fixed->attend : p->few ? p->few->attend : f->kernels->attend)[p->kv](&(struct attend_args){
+    (p->fixed ? p->fixed->attend
+     : p->few ? p->few->attend
+              : f->kernels->attend)[p->kv](&(struct attend_args){
         .acc = p->acc,
         .max = p->max,
         .sum = p->sum,
