@@ -304,6 +304,15 @@ static int64_t part_start(int64_t from, int64_t to, int part, int n_parts)
     return from + (to - from) * part / n_parts;
 }
 
+// Parts of consecutive keys: four times as long as attention_key_parts() would have them. With parts of 256 keys of 64 components a fifth of the time went into
+// their beginnings and ends (llama-3.2-1b, 16,384 tokens).
+static int run_parts(int n_visible)
+{
+    enum { LEAST = 1024 };
+    const int n = (n_visible + LEAST - 1) / LEAST, most = attention_key_parts(n_visible);
+    return n < most ? n : most;
+}
+
 // One part of the keys, all the batch's queries of one KV head. Parts lie (n_kv_heads, n_parts), and are mostly taken one after another.
 static void attend_part(struct task *task, int i, int n_parts)
 {
@@ -332,7 +341,7 @@ static void attend_part(struct task *task, int i, int n_parts)
 static void attend_parts(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
 {
     const int n_kv_heads = s->config->n_kv_heads, n_queries = batch->n * group_size(s);
-    const int n_parts = attention_key_parts((int)(batch->position + batch->n - kv_first_visible(&s->kv, batch->position)));
+    const int n_parts = run_parts((int)(batch->position + batch->n - kv_first_visible(&s->kv, batch->position)));
     struct task task = task_make(s, batch, layer, me);
     task.n_tokens = batch->n;
     task.n_queries = n_queries;
