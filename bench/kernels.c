@@ -342,7 +342,8 @@ static bool set_up(struct bench *b, yalm_error *error)
     const size_t of_floats = half_scratch > float_scratch ? half_scratch : float_scratch,
                  float_attend = b->kernels->attend_scratch;
     const struct fixed_attention *fixed = fixed_attention_select(b->kernels, YALM_ACTIVATIONS_INT16);
-    const size_t attend_bytes = fixed && fixed->scratch > float_attend ? fixed->scratch : float_attend; // the largest there is
+    const size_t attend_bytes =
+        fixed && fixed->scratch > float_attend ? fixed->scratch : float_attend; // few_attention needs less
     const size_t of_quants =
         b->kernels->quant->scratch > b->kernels->quant8->scratch ? b->kernels->quant->scratch : b->kernels->quant8->scratch;
     const size_t matmul_bytes = of_floats > of_quants ? of_floats : of_quants;

@@ -304,8 +304,8 @@ static int64_t part_start(int64_t from, int64_t to, int part, int n_parts)
     return from + (to - from) * part / n_parts;
 }
 
-// Parts of consecutive keys: four times as long as attention_key_parts() would have them. With parts of 256 keys of 64 components a fifth of the time went into
-// their beginnings and ends (llama-3.2-1b, 16,384 tokens).
+// Parts of consecutive keys: at least 1,024, where given rows have 256. With 256 keys of 64 components a part's beginning and end took a seventh of
+// attention's time (llama-3.2-1b, 16,384 tokens).
 static int run_parts(int n_visible)
 {
     enum { LEAST = 1024 };

@@ -34,6 +34,16 @@ static inline void random_int8(struct fixture *f, int n_keys, int head_dim, void
     *exact = y;
 }
 
+// As if no key had been seen yet.
+static inline void start_again(const struct problem *p)
+{
+    memset(p->acc, 0, sizeof(float) * (size_t)p->n_queries * p->head_dim);
+    for (int i = 0; i < p->n_queries; i++) {
+        p->max[i] = -INFINITY;
+        p->sum[i] = 0;
+    }
+}
+
 static inline struct problem make_problem(struct fixture *f, enum kv_type kv, int n_queries, int n_keys, int head_dim,
                                           double range)
 {
@@ -52,11 +62,7 @@ static inline struct problem make_problem(struct fixture *f, enum kv_type kv, in
     p.acc = guarded(f, sizeof(float) * (size_t)n_queries * head_dim);
     p.max = guarded(f, sizeof(float) * (size_t)n_queries);
     p.sum = guarded(f, sizeof(float) * (size_t)n_queries);
-    memset(p.acc, 0, sizeof(float) * (size_t)n_queries * head_dim);
-    for (int i = 0; i < n_queries; i++) {
-        p.max[i] = -INFINITY;
-        p.sum[i] = 0;
-    }
+    start_again(&p);
     p.scratch = guarded_scratch(f, f->kernels->attend_scratch);
     return p;
 }
@@ -99,4 +105,14 @@ static inline void attend(struct fixture *f, const struct problem *p, int from, 
         .fetching = {.streams = 2 + (from + to) % 2 * 2, .to_l2 = (from + to) / 2 % 2},
         .scratch = p->scratch,
     });
+}
+
+// In pieces of up to `most` keys, as a ring buffer and the cache's parts are read.
+static inline void attend_pieces(struct fixture *f, const struct problem *p, int most)
+{
+    for (int from = 0, to; from < p->n_keys; from = to) {
+        to = from + 1 + below(f, most);
+        to = to < p->n_keys ? to : p->n_keys;
+        attend(f, p, from, to);
+    }
 }

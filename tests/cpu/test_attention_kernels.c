@@ -149,7 +149,6 @@ static void test_large_scores(void **state)
     }
 }
 
-// In pieces, as a ring buffer and the cache's parts are read.
 static void test_pieces(void **state)
 {
     struct fixture *f = fixture_of(state);
@@ -157,11 +156,7 @@ static void test_pieces(void **state)
         struct problem p = make_problem(f, (enum kv_type)(round % KV_TYPES), 1 + below(f, round % 2 ? 8 : 50),
                                         2 + below(f, 500), head_dims[below(f, 7)], 1.0);
         random_masks(f, &p);
-        for (int from = 0, to; from < p.n_keys; from = to) {
-            to = from + 1 + below(f, 150);
-            to = to < p.n_keys ? to : p.n_keys;
-            attend(f, &p, from, to);
-        }
+        attend_pieces(f, &p, 150);
         for (int i = 0; i < p.n_queries; i++)
             check_query(&p, i);
         release(f);
@@ -177,11 +172,7 @@ static void test_repeatable(void **state)
         float *before = malloc(bytes);
         attend(f, &p, 0, 400);
         memcpy(before, p.acc, bytes);
-        memset(p.acc, 0, bytes);
-        for (int i = 0; i < n; i++) {
-            p.max[i] = -INFINITY;
-            p.sum[i] = 0;
-        }
+        start_again(&p);
         attend(f, &p, 0, 400);
         assert_memory_equal(before, p.acc, bytes);
         free(before);

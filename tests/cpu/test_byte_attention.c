@@ -128,18 +128,13 @@ static void test_blocks(void **state)
     }
 }
 
-// In pieces, as a ring buffer and the cache's parts are read.
 static void test_pieces(void **state)
 {
     struct fixture *f = fixture_of(state);
     for (int round = 0; round < 20; round++) {
         struct problem p = byte_problem(f, 1 + below(f, 8), 2 + below(f, 500), head_dims[below(f, N_HEAD_DIMS)], 1.0);
         random_masks(f, &p);
-        for (int from = 0, to; from < p.n_keys; from = to) {
-            to = from + 1 + below(f, 200);
-            to = to < p.n_keys ? to : p.n_keys;
-            attend(f, &p, from, to);
-        }
+        attend_pieces(f, &p, 200);
         for (int i = 0; i < p.n_queries; i++)
             check_query(&p, i);
         release(f);
@@ -259,15 +254,6 @@ static void test_rows(void **state)
         for (int i = 0; i < p.n_queries; i++)
             check_query(&p, i);
         release(f);
-    }
-}
-
-static void start_again(const struct problem *p)
-{
-    memset(p->acc, 0, sizeof(float) * (size_t)p->n_queries * p->head_dim);
-    for (int i = 0; i < p->n_queries; i++) {
-        p->max[i] = -INFINITY;
-        p->sum[i] = 0;
     }
 }
 

@@ -187,7 +187,6 @@ static void test_nothing_seen(void **state)
     check(f, &p);
 }
 
-// In pieces, as a ring buffer is read.
 static void test_pieces(void **state)
 {
     struct fixture *f = fixture_of(state);
@@ -195,11 +194,7 @@ static void test_pieces(void **state)
         struct problem p =
             fixed_problem(f, types[round % 2], 9 + below(f, 60), 2 + below(f, 500), head_dims[below(f, N_HEAD_DIMS)], 1.0);
         random_masks(f, &p);
-        for (int from = 0, to; from < p.n_keys; from = to) {
-            to = from + 1 + below(f, 200);
-            to = to < p.n_keys ? to : p.n_keys;
-            attend(f, &p, from, to);
-        }
+        attend_pieces(f, &p, 200);
         for (int i = 0; i < p.n_queries; i++)
             check_query(&p, i);
         release(f);
@@ -310,11 +305,7 @@ static void test_usual_loss(void **state)
         found[i] = p.acc[i] / p.sum[i / D];
     exact.fixed = NULL;
     exact.scratch = guarded_scratch(f, f->kernels->attend_scratch);
-    memset(p.acc, 0, bytes);
-    for (int i = 0; i < N; i++) {
-        p.max[i] = -INFINITY;
-        p.sum[i] = 0;
-    }
+    start_again(&p);
     attend(f, &exact, 0, KEYS);
     for (int i = 0; i < N * D; i++) {
         const double y = p.acc[i] / p.sum[i / D];
@@ -336,11 +327,7 @@ static void test_repeatable(void **state)
     assert_non_null(before);
     attend(f, &p, 0, 400);
     memcpy(before, p.acc, bytes);
-    memset(p.acc, 0, bytes);
-    for (int i = 0; i < 50; i++) {
-        p.max[i] = -INFINITY;
-        p.sum[i] = 0;
-    }
+    start_again(&p);
     memset(p.scratch, 0xff, p.fixed->scratch); // whatever was there
     attend(f, &p, 0, 400);
     assert_memory_equal(before, p.acc, bytes);
