@@ -304,12 +304,13 @@ static int64_t part_start(int64_t from, int64_t to, int part, int n_parts)
     return from + (to - from) * part / n_parts;
 }
 
-// Parts of consecutive keys: at least 1,024, where given rows have 256. With 256 keys of 64 components a part's beginning and end took a seventh of
-// attention's time (llama-3.2-1b, 16,384 tokens).
-static int run_parts(int n_visible)
+// Parts of consecutive keys: of 1,024, where given rows have 256, but as many as make PIECES with all KV heads, so that there is work for many threads. With
+// 256 keys of 64 components a part's beginning and end took a seventh of attention's time (llama-3.2-1b, 16,384 tokens).
+static int run_parts(const struct cpu_state *s, int n_visible)
 {
-    enum { LEAST = 1024 };
-    const int n = (n_visible + LEAST - 1) / LEAST, most = attention_key_parts(n_visible);
+    enum { KEYS = 1024, PIECES = 64 };
+    const int long_parts = (n_visible + KEYS - 1) / KEYS, wanted = (PIECES + s->config->n_kv_heads - 1) / s->config->n_kv_heads;
+    const int n = long_parts > wanted ? long_parts : wanted, most = attention_key_parts(n_visible);
     return n < most ? n : most;
 }
 
@@ -341,7 +342,7 @@ static void attend_part(struct task *task, int i, int n_parts)
 static void attend_parts(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
 {
     const int n_kv_heads = s->config->n_kv_heads, n_queries = batch->n * group_size(s);
-    const int n_parts = run_parts((int)(batch->position + batch->n - kv_first_visible(&s->kv, batch->position)));
+    const int n_parts = run_parts(s, (int)(batch->position + batch->n - kv_first_visible(&s->kv, batch->position)));
     struct task task = task_make(s, batch, layer, me);
     task.n_tokens = batch->n;
     task.n_queries = n_queries;
