@@ -298,10 +298,12 @@ static float *merge_query(struct cpu_state *s, int n_parts, int n_queries, int k
     return write_output(s, kv_head, 0, q, total, sum > 0 ? alpha / sum : 0.0f);
 }
 
-// Where part `part` of `n_parts` of the positions [from, to) begins.
+// Where part `part` of `n_parts` of the positions [from, to) begins: at whole vectors of keys.
 static int64_t part_start(int64_t from, int64_t to, int part, int n_parts)
 {
-    return from + (to - from) * part / n_parts;
+    enum { UNIT = 64 };
+    const int64_t units = (to - from + UNIT - 1) / UNIT, start = from + units * part / n_parts * UNIT;
+    return start < to ? start : to;
 }
 
 // Parts of consecutive keys: of 1,024, where given rows have 256, but as many as make PIECES with all KV heads, so that there is work for many threads. With
@@ -349,7 +351,7 @@ static void attend_parts(struct cpu_state *s, const struct batch *batch, int lay
     for (struct span span; team_claim_share(me, n_parts * n_kv_heads, 1, &span);)
         for (int i = span.first; i < span.last; i++)
             attend_part(&task, i, n_parts);
-    for (struct span span; team_claim(me, n_kv_heads * n_queries, 4, &span);)
+    for (struct span span; team_claim_share(me, n_kv_heads * n_queries, 4, &span);) // whose parts it has mostly computed itself
         for (int i = span.first; i < span.last; i++)
             merge_query(s, n_parts, n_queries, i / n_queries, i % n_queries, 1);
 }

@@ -407,8 +407,8 @@ VEC_INLINE void bytes_attend(const struct attend_args *a, const int *rows)
     const struct view seen = view_union(views, a->n_queries);
     const int most = dense_keys(a, rows, d), block = most < BYTES_KEYS ? most : BYTES_KEYS;
     for (b.at = seen.first; b.at < seen.last; b.at += b.n) {
-        b.n = seen.last - b.at < block ? seen.last - b.at : block;
-        const int after = b.at + b.n, n_after = seen.last - after < block ? seen.last - after : block;
+        b.n = few_block_keys(seen.last - b.at, block);
+        const int after = b.at + b.n, n_after = few_block_keys(seen.last - after, block);
         b.fetch = (struct byte_fetch){dense_next(a, rows, d, block, after, n_after), rows, d};
         if (rows && b.at == 0 && !a->fetched)
             dense_fetch_first(a, rows, d, b.n);

@@ -355,6 +355,15 @@ VEC_INLINE void few_queries(enum kv_type type, int n_queries, const struct atten
     few_outputs(type, n_queries, a->acc + i * d, scores, (const char *)a->v + offset, block_rows, n, a->head_dim, keys);
 }
 
+// How many of `left` keys the next block has: all blocks about the same, in whole vectors, at most `most`, a multiple of VEC. The next block is fetched while this one is read, so
+// what a short one at the end of a part leaves unfetched is waited for at the beginning of the next part.
+VEC_INLINE int few_block_keys(int left, int most)
+{
+    const int vecs = (left + VEC - 1) / VEC, blocks = (vecs + most / VEC - 1) / (most / VEC);
+    const int n = blocks ? (vecs + blocks - 1) / blocks * VEC : 0;
+    return n < left ? n : left;
+}
+
 VEC_INLINE void attend_few(enum kv_type type, const struct attend_args *a, const int *rows)
 {
     const ptrdiff_t row_bytes = a->head_dim * (ptrdiff_t)kv_sizes[type];
@@ -368,11 +377,11 @@ VEC_INLINE void attend_few(enum kv_type type, const struct attend_args *a, const
         n = few_tile(a->n_queries - i);
         few_pack_queries(n, q + i * ((a->head_dim + VEC - 1) / VEC * VEC), a->q + i * (ptrdiff_t)a->head_dim, a->head_dim);
     }
-    int block = (int)(FEW_BYTES / row_bytes) & -4;
+    int block = (int)(FEW_BYTES / row_bytes) & -VEC;
     block = block > FEW_KEYS ? FEW_KEYS : block < FEW_KEYS_LEAST ? FEW_KEYS_LEAST : block;
-    for (int at = seen.first; at < seen.last; at += block) {
-        const int n = seen.last - at < block ? seen.last - at : block, after = at + n;
-        const int n_after = seen.last - after < block ? seen.last - after : block;
+    for (int at = seen.first, n; at < seen.last; at += n) {
+        n = few_block_keys(seen.last - at, block);
+        const int after = at + n, n_after = few_block_keys(seen.last - after, block);
         struct fetch values = rows ? fetch_make(v, rows, after, n_after, row_bytes) : fetch_make(v, rows, at, n, row_bytes);
         struct fetch keys = fetch_make(k, rows, after, n_after, row_bytes);
         if (!rows && n_after == 0 && a->next_k)

@@ -287,9 +287,9 @@ VEC_INLINE void attend_dense(enum kv_type type, const struct attend_args *a, con
         few_pack_queries(n, q + i * d, a->q + i * d, a->head_dim);
     }
     const int block = dense_keys(a, rows, row_bytes);
-    for (int at = seen.first; at < seen.last; at += block) {
-        const int n = seen.last - at < block ? seen.last - at : block, after = at + n;
-        const int n_after = seen.last - after < block ? seen.last - after : block;
+    for (int at = seen.first, n; at < seen.last; at += n) {
+        n = few_block_keys(seen.last - at, block);
+        const int after = at + n, n_after = few_block_keys(seen.last - after, block);
         struct dense_fetch next = dense_next(a, rows, row_bytes, block, after, n_after);
         if (rows && at == seen.first && !a->fetched)
             dense_fetch_first(a, rows, row_bytes, n);
