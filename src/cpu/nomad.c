@@ -6,6 +6,9 @@
 //                               is below skip / n_keys in all of the group's heads are not read: together they have at most `skip`
 //     merge    (head)
 //
+// Where KV heads can be shared out evenly, a member takes each of its own through the first three steps, in one place for the scores of all of them, which so stay in
+// its cache, and nobody waits between the steps. The parts are the same, and so are the results.
+//
 // Attention sinks that stand apart (kv_cache.h) are scored by their decoded keys, and always read.
 
 #include "cpu/nomad.h"
@@ -122,7 +125,14 @@ struct pass {
     int64_t from; // the oldest position that it sees
     int n_keys, n_sinks;
     int n_parts, n_value_parts;
+    int place; // of the scores of this member where it takes whole KV heads; else −1: each KV head's have their own
 };
+
+// In which head's place the scores of a KV head's first query are.
+static size_t place_of(const struct pass *p, int kv_head)
+{
+    return (size_t)(p->place < 0 ? kv_head : p->place) * group_size(p->s);
+}
 
 static const float *rotated_query(const struct cpu_state *s, const float *q, int kv_head) // of the batch's only token
 {
@@ -141,7 +151,7 @@ static void score_sinks(const struct pass *p, int kv_head)
             double sum = 0;
             for (int c = 0; c < d; c++)
                 sum += (double)q[c] * (double)key[c];
-            s->nomad.sink_scores[((size_t)kv_head * group + i) * s->kv.n_sinks + sink] = (float)sum;
+            s->nomad.sink_scores[(place_of(p, kv_head) + i) * s->kv.n_sinks + sink] = (float)sum;
         }
     }
 }
@@ -158,7 +168,7 @@ static void score_part(const struct pass *p, int kv_head, int part)
     const struct nomad *m = &s->nomad;
     const int group = group_size(s), first = part_begin(p->n_keys, part, p->n_parts),
               last = part_begin(p->n_keys, part + 1, p->n_parts);
-    const size_t head = (size_t)kv_head * group;
+    const size_t head = place_of(p, kv_head);
     if (part == 0)
         score_sinks(p, kv_head);
     for (int at = first, n; at < last; at += n) {
@@ -202,13 +212,13 @@ static void add_values(const struct pass *p, struct nomad_value_args args, int k
 }
 
 // Queries [query, query + n) of one KV head against one part of the values.
-static void attend_part(const struct pass *p, int kv_head, int part, int query, int n, void *scratch)
+static void add_part(const struct pass *p, int kv_head, int part, int query, int n, void *scratch)
 {
-    enum { AT_ONCE = 8 };
+    enum { AT_ONCE = 8 }; // queries that the kernel takes
     struct cpu_state *s = p->s;
     const struct nomad *m = &s->nomad;
     const int d = s->config->head_dim, group = group_size(s);
-    const size_t head = (size_t)kv_head * group + query;
+    const size_t head = place_of(p, kv_head) + query;
     const size_t at_part = ((size_t)kv_head * p->n_value_parts + part) * group + query;
     float *max = s->part_max + at_part, inverse_least[AT_ONCE];
     for (int i = 0; i < n; i++) {
@@ -240,30 +250,59 @@ static void attend_part(const struct pass *p, int kv_head, int part, int query, 
     }
 }
 
-static void nomad_attend(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
+static void attend_part(const struct pass *p, int kv_head, int part, const struct member *me)
 {
     enum { AT_ONCE = 8 };
-    const int n_kv_heads = s->config->n_kv_heads, group = group_size(s);
+    const int group = group_size(p->s);
+    void *scratch = p->s->attend_scratch + me->thread * p->s->attend_scratch_bytes;
+    for (int query = 0; query < group; query += AT_ONCE)
+        add_part(p, kv_head, part, query, group - query < AT_ONCE ? group - query : AT_ONCE, scratch);
+}
+
+static void attend_by_heads(const struct pass *p, struct member *me)
+{
+    struct cpu_state *s = p->s;
+    for (struct span span; team_claim_share(me, s->config->n_kv_heads, 1, &span);)
+        for (int i = span.first; i < span.last; i++) {
+            nomad_prepare(s, p->layer, i, rotated_query(s, s->rotated_q, i));
+            for (int part = 0; part < p->n_parts; part++)
+                score_part(p, i, part);
+            for (int part = 0; part < p->n_value_parts; part++)
+                attend_part(p, i, part, me);
+        }
+}
+
+// The same steps, each shared among all members.
+static void attend_by_parts(const struct pass *p, struct member *me)
+{
+    struct cpu_state *s = p->s;
+    const int n_kv_heads = s->config->n_kv_heads;
+    struct span span;
+    while (team_claim_share(me, n_kv_heads, 1, &span))
+        for (int i = span.first; i < span.last; i++)
+            nomad_prepare(s, p->layer, i, rotated_query(s, s->rotated_q, i));
+    while (team_claim_share(me, n_kv_heads * p->n_parts, 1, &span))
+        for (int i = span.first; i < span.last; i++)
+            score_part(p, i / p->n_parts, i % p->n_parts);
+    while (team_claim_share(me, n_kv_heads * p->n_value_parts, 1, &span))
+        for (int i = span.first; i < span.last; i++)
+            attend_part(p, i / p->n_value_parts, i % p->n_value_parts, me);
+}
+
+static void nomad_attend(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
+{
+    const int group = group_size(s);
     struct pass p = {.s = s, .layer = layer, .from = kv_first_visible(&s->kv, batch->position)};
     p.n_keys = n_visible(s, batch->position);
     p.n_sinks = kv_sinks_apart(&s->kv, batch->position) ? s->kv.n_sinks : 0;
     p.n_parts = part_count(s, p.n_keys, SCORES_LEAST, SCORES_MOST);
     p.n_value_parts = value_part_count(s, p.n_keys);
-    struct span span;
-
-    while (team_claim(me, n_kv_heads, 1, &span))
-        for (int i = span.first; i < span.last; i++)
-            nomad_prepare(s, layer, i, rotated_query(s, s->rotated_q, i));
-    while (team_claim(me, n_kv_heads * p.n_parts, 1, &span))
-        for (int i = span.first; i < span.last; i++)
-            score_part(&p, i / p.n_parts, i % p.n_parts);
-    while (team_claim(me, n_kv_heads * p.n_value_parts, 1, &span))
-        for (int i = span.first; i < span.last; i++)
-            for (int query = 0; query < group; query += AT_ONCE)
-                attend_part(&p, i / p.n_value_parts, i % p.n_value_parts, query,
-                            group - query < AT_ONCE ? group - query : AT_ONCE,
-                            s->attend_scratch + me->thread * s->attend_scratch_bytes);
-    while (team_claim(me, s->config->n_heads, 4, &span))
+    p.place = team_shares_evenly(me, s->config->n_kv_heads) ? me->thread : -1;
+    if (p.place >= 0)
+        attend_by_heads(&p, me);
+    else
+        attend_by_parts(&p, me);
+    for (struct span span; team_claim_share(me, s->config->n_heads, 4, &span);)
         for (int i = span.first; i < span.last; i++)
             attention_merge(s, p.n_value_parts, i / group, i % group, 1, NULL);
 }

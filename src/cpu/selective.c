@@ -431,13 +431,6 @@ static void select_by_parts(const struct pass *p, struct member *me)
             select_rows(p, i);
 }
 
-// Two or more for each, and the same number, since the slowest member has all wait.
-static bool takes_whole_heads(const struct cpu_state *s, const struct member *me)
-{
-    const int n = s->config->n_kv_heads;
-    return !s->selective.keep_all && n >= 2 * me->n_members && n % me->n_members == 0;
-}
-
 // The same steps, each member with whole KV heads. What is written for one is overwritten for the next, and never leaves the cache, as far as it fits: 4 bytes for
 // each score of a head would otherwise be fetched, written back and read again, a quarter of the bytes of the codes with four queries.
 static void select_by_heads(const struct pass *p, struct member *me)
@@ -464,7 +457,7 @@ void selective_attend(struct cpu_state *s, const struct batch *batch, int layer,
     p.n_parts = part_count(p.n_keys);
     p.n_sinks = kv_sinks_apart(&s->kv, p.position) ? s->kv.n_sinks : 0;
     p.choice = s->policy->selector->choice(s, layer, p.n_keys);
-    p.place = takes_whole_heads(s, me) ? me->thread : -1;
+    p.place = !s->selective.keep_all && team_shares_evenly(me, s->config->n_kv_heads) ? me->thread : -1;
     const int n_gather = attention_key_parts(most_rows(&p));
     struct span span;
 

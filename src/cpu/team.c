@@ -245,6 +245,11 @@ int team_share(const struct member *me, int n, int grain)
     return (int)(grains * me->thread / me->n_members) * grain;
 }
 
+bool team_shares_evenly(const struct member *me, int n)
+{
+    return n >= 2 * me->n_members && n % me->n_members == 0;
+}
+
 bool team_claim_share(struct member *me, int n, int grain, struct span *span)
 {
     grain = fewer_grains(n, grain);

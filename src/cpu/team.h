@@ -64,6 +64,9 @@ bool team_claim_share(struct member *me, int n, int grain, struct span *span);
 // The first item of the member's own share.
 int team_share(const struct member *me, int n, int grain);
 
+// Whether n items can be had by all members alike, two or more by each: then nobody waits much for the slowest.
+bool team_shares_evenly(const struct member *me, int n);
+
 // A run of a single step, of all members: item(context, i) for 0 <= i < n, shared out one by one.
 void team_for(struct team *team, int n, void (*item)(void *context, int i), void *context);
 
