@@ -166,6 +166,7 @@ VEC_INLINE void softmax_rows(float *scores, ptrdiff_t ld, int n_rows, struct vie
 // Lines, or rows, to fetch at each of `steps` steps.
 VEC_INLINE int fetch_rate(const struct fetch *f, int steps)
 {
+    steps = steps > 0 ? steps : 1;
     if (f->rows)
         return (f->left + steps - 1) / steps;
     return (int)((f->end - f->at + 63) / 64 + steps - 1) / steps;
@@ -184,10 +185,9 @@ VEC_INLINE const char *few_row(const char *base, const int *rows, int j, ptrdiff
     return base + (rows ? rows[j] : j) * row_bytes;
 }
 
-// scores (n_queries, FEW_KEYS) = q Kᵀ for `keys` keys from key j on, q as packed; n_queries and keys are constants where this is inlined, their product is at
-// most SUMS.
-VEC_INLINE void few_scores_keys(enum kv_type type, int n_queries, int keys, float *scores, const float *q, const char *base,
-                                const int *rows, int j, int head_dim)
+// q Kᵀ (n_queries, keys) for `keys` keys from key j on, q as packed; n_queries and keys are constants where this is inlined, their product is at most SUMS.
+VEC_INLINE vec few_totals(enum kv_type type, int n_queries, int keys, const float *q, const char *base, const int *rows, int j,
+                          int head_dim)
 {
     const ptrdiff_t d = head_dim, row_bytes = d * (ptrdiff_t)kv_sizes[type];
     vec sum[SUMS]; // (n_queries, keys)
@@ -222,8 +222,15 @@ VEC_INLINE void few_scores_keys(enum kv_type type, int n_queries, int keys, floa
                 sum[s * keys + i] = vec_fma(vec_load(q + c * n_queries + s * VEC), key, sum[s * keys + i]);
         }
     }
-    float totals[SUMS];
-    vec_store(totals, vec_totals(sum));
+    return vec_totals(sum);
+}
+
+// The same into scores (n_queries, FEW_KEYS).
+VEC_INLINE void few_scores_keys(enum kv_type type, int n_queries, int keys, float *scores, const float *q, const char *base,
+                                const int *rows, int j, int head_dim)
+{
+    float totals[VEC];
+    vec_store(totals, few_totals(type, n_queries, keys, q, base, rows, j, head_dim));
 #pragma GCC unroll 16
     for (int s = 0; s < n_queries; s++)
         memcpy(scores + s * FEW_KEYS + j, totals + s * keys, sizeof(float) * (size_t)keys);
@@ -360,7 +367,9 @@ VEC_INLINE void few_queries(enum kv_type type, int n_queries, const struct atten
 VEC_INLINE int few_block_keys(int left, int most)
 {
     const int vecs = (left + VEC - 1) / VEC, blocks = (vecs + most / VEC - 1) / (most / VEC);
-    const int n = blocks ? (vecs + blocks - 1) / blocks * VEC : 0;
+    if (blocks == 0)
+        return 0;
+    const int n = (vecs + blocks - 1) / blocks * VEC;
     return n < left ? n : left;
 }
 

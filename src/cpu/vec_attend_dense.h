@@ -119,7 +119,21 @@ VEC_INLINE vec dense_loaded(vec x)
     return x;
 }
 
-// scores (n_queries, FEW_KEYS) = q Kᵀ, q as few_pack_queries() leaves it.
+// Scores of several queries lie in tiles, as vec_totals() leaves them: of few_score_keys() keys each, a vector of (n_queries, keys), of which the last lanes may be idle. So a tile is one
+// store, where rows of queries would take one for each query, and the softmax needs sums across lanes but once a block. A single query's tile is part of its row.
+VEC_INLINE bool dense_tiled(int n_queries)
+{
+    return n_queries > 1;
+}
+
+// Where query s's score of key j is.
+VEC_INLINE ptrdiff_t dense_score_at(bool tiled, int n_queries, int s, int j)
+{
+    const int keys = few_score_keys(n_queries); // a power of two
+    return tiled ? (ptrdiff_t)(j & -keys) * (VEC / keys) + s * keys + (j & (keys - 1)) : s * FEW_KEYS + j;
+}
+
+// scores = q Kᵀ, q as few_pack_queries() leaves it. Keys that the last tile lacks have −∞.
 VEC_INLINE void dense_scores(enum kv_type type, int n_queries, float *scores, const float *q, const char *k, const int *rows,
                              int n_keys, int head_dim, struct dense_fetch *next)
 {
@@ -150,19 +164,79 @@ VEC_INLINE void dense_scores(enum kv_type type, int n_queries, float *scores, co
                     sum[s * keys + i] = vec_fma(x, key[i], sum[s * keys + i]);
             }
         }
-        float totals[SUMS];
-        vec_store(totals, vec_totals(sum));
-#pragma GCC unroll 16
-        for (int s = 0; s < n_queries; s++)
-            memcpy(scores + s * FEW_KEYS + j, totals + s * keys, sizeof(float) * (size_t)keys);
+        vec_store(scores + dense_score_at(dense_tiled(n_queries), n_queries, 0, j), vec_totals(sum));
     }
-    for (; j < n_keys; j++)
-        few_scores_keys(type, n_queries, 1, scores, q, k, rows, j, head_dim);
+    if (dense_tiled(n_queries) && j < n_keys)
+        vec_store(scores + dense_score_at(true, n_queries, 0, j), vec_set(-INFINITY));
+    for (; j < n_keys; j++) {
+        float totals[VEC];
+        vec_store(totals, few_totals(type, n_queries, 1, q, k, rows, j, head_dim));
+        for (int s = 0; s < n_queries; s++)
+            scores[dense_score_at(dense_tiled(n_queries), n_queries, s, j)] = totals[s];
+    }
 }
 
-// acc[s][0 … n_vecs * VEC) += Σ_j scores[s, j] v[j]; acc and v point at the first component.
-VEC_INLINE void dense_values(enum kv_type type, int n_queries, int n_vecs, float *acc, const float *scores, const char *v,
-                             const int *rows, int n_keys, int head_dim, struct dense_fetch *next)
+// scales of n keys from key `at` on, and ones up to whole tiles.
+VEC_INLINE void dense_scales(float to[FEW_KEYS + VEC], const float *scales, const int *rows, int at, int n)
+{
+    for (int j = 0; rows && j < n; j++)
+        to[j] = scales[rows[at + j]];
+    if (!rows)
+        memcpy(to, scales + at, sizeof(float) * (size_t)n);
+    for (int j = n; j < n + VEC && j % VEC; j++)
+        to[j] = 1;
+}
+
+// Keys that a query does not see have −∞ in its tiles.
+VEC_INLINE void dense_hide(int n_queries, float *scores, const struct view *views, int n)
+{
+    for (int s = 0; s < n_queries; s++) {
+        for (int j = 0; j < views[s].first; j++)
+            scores[dense_score_at(true, n_queries, s, j)] = -INFINITY;
+        for (int j = views[s].last; j < n; j++)
+            scores[dense_score_at(true, n_queries, s, j)] = -INFINITY;
+    }
+}
+
+// softmax_rows() of scores in tiles. k_scales, v_scales: (n) and ones up to whole tiles, or NULL; the scores are multiplied by the former before, the weights by the
+// latter after they were added up.
+VEC_INLINE void dense_softmax(int n_queries, float *scores, int n, bool hidden, const struct view *views, const float *k_scales,
+                              const float *v_scales, float *acc, int head_dim, float *max, float *sum)
+{
+    const int keys = few_score_keys(n_queries), tiles = (n + keys - 1) / keys;
+    float lanes[VEC], bases[VEC] = {0}, largest[FEW_QUERIES];
+    for (int t = 0; k_scales && t < tiles; t++)
+        vec_store(scores + t * VEC, vec_mul(vec_load(scores + t * VEC), vec_repeat(k_scales + t * keys, keys)));
+    if (hidden)
+        dense_hide(n_queries, scores, views, n);
+    vec most = vec_set(-INFINITY);
+    for (int t = 0; t < tiles; t++)
+        most = vec_max(most, vec_load(scores + t * VEC));
+    vec_store(lanes, most);
+    for (int s = 0; s < n_queries; s++) {
+        largest[s] = max[s];
+        for (int i = 0; i < keys; i++)
+            largest[s] = lanes[s * keys + i] > largest[s] ? lanes[s * keys + i] : largest[s];
+        for (int i = 0; i < keys; i++)
+            bases[s * keys + i] = largest[s] > -INFINITY ? largest[s] : 0; // that sees none so far: e^−∞ is 0 all the same
+    }
+    softmax_shrink(n_queries, largest, acc, head_dim, max, sum);
+    const vec base = vec_load(bases);
+    vec total = vec_zero();
+    for (int t = 0; t < tiles; t++) {
+        const vec e = vec_exp(vec_sub(vec_load(scores + t * VEC), base));
+        total = vec_add(total, e);
+        vec_store(scores + t * VEC, v_scales ? vec_mul(e, vec_repeat(v_scales + t * keys, keys)) : e);
+    }
+    vec_store(lanes, total);
+    for (int s = 0; s < n_queries; s++)
+        for (int i = 0; i < keys; i++)
+            sum[s] += lanes[s * keys + i];
+}
+
+// acc[s][0 … n_vecs * VEC) += Σ_j scores[s, j] v[j]; acc and v point at the first component. tiled: a constant where this is inlined.
+VEC_INLINE void dense_values(enum kv_type type, bool tiled, int n_queries, int n_vecs, float *acc, const float *scores,
+                             const char *v, const int *rows, int n_keys, int head_dim, struct dense_fetch *next)
 {
     const ptrdiff_t row_bytes = head_dim * (ptrdiff_t)kv_sizes[type];
     vec sum[SUMS]; // (n_queries, n_vecs)
@@ -179,7 +253,7 @@ VEC_INLINE void dense_values(enum kv_type type, int n_queries, int n_vecs, float
             value[i] = kv_load(type, row, i * VEC);
 #pragma GCC unroll 16
         for (int s = 0; s < n_queries; s++) {
-            const vec p = vec_set(scores[s * FEW_KEYS + j]);
+            const vec p = vec_set(scores[dense_score_at(tiled, n_queries, s, j)]);
 #pragma GCC unroll 16
             for (int i = 0; i < n_vecs; i++)
                 sum[s * n_vecs + i] = vec_fma(p, value[i], sum[s * n_vecs + i]);
@@ -188,6 +262,35 @@ VEC_INLINE void dense_values(enum kv_type type, int n_queries, int n_vecs, float
 #pragma GCC unroll 16
     for (int i = 0; i < n_queries * n_vecs; i++)
         vec_store(acc + i / n_vecs * (ptrdiff_t)head_dim + i % n_vecs * VEC, sum[i]);
+}
+
+// Scores of queries [i, i + n_queries) become weights.
+VEC_INLINE void dense_weights(enum kv_type type, int n_queries, const struct attend_args *a, const int *rows, int i, int at,
+                              int n, int head_dim)
+{
+    float *scores = a->scratch, *acc = a->acc + i * head_dim;
+    struct view views[FEW_QUERIES];
+    bool hidden = false;
+    for (int s = 0; s < n_queries; s++) {
+        views[s] = view_of(a, i + s, at, n);
+        hidden = hidden || views[s].first > 0 || views[s].last < n;
+    }
+    if (dense_tiled(n_queries)) {
+        float k_scales[FEW_KEYS + VEC], v_scales[FEW_KEYS + VEC];
+        if (type == KV_INT8) {
+            dense_scales(k_scales, a->k_scales, rows, at, n);
+            dense_scales(v_scales, a->v_scales, rows, at, n);
+        }
+        const bool scaled = type == KV_INT8;
+        dense_softmax(n_queries, scores, n, hidden, views, scaled ? k_scales : NULL, scaled ? v_scales : NULL, acc, head_dim,
+                      a->max + i, a->sum + i);
+        return;
+    }
+    if (type == KV_INT8)
+        few_scale(n_queries, scores, a->k_scales, rows, at, n);
+    softmax_rows(scores, FEW_KEYS, n_queries, (struct view){0, n}, views, acc, head_dim, a->max + i, a->sum + i, NULL);
+    if (type == KV_INT8)
+        few_scale(n_queries, scores, a->v_scales, rows, at, n);
 }
 
 // Queries [i, i + n_queries) of the n keys from key `at` on.
@@ -199,19 +302,12 @@ VEC_INLINE void dense_queries(enum kv_type type, int n_queries, const struct att
     float *scores = a->scratch, *acc = a->acc + i * head_dim;
     dense_scores(type, n_queries, scores, scores + FEW_QUERIES * FEW_KEYS + i * head_dim, (const char *)a->k + offset,
                  block_rows, n, head_dim, next);
-    if (type == KV_INT8)
-        few_scale(n_queries, scores, a->k_scales, rows, at, n);
-    struct view views[FEW_QUERIES];
-    for (int s = 0; s < n_queries; s++)
-        views[s] = view_of(a, i + s, at, n);
-    softmax_rows(scores, FEW_KEYS, n_queries, (struct view){0, n}, views, acc, head_dim, a->max + i, a->sum + i, NULL);
-    if (type == KV_INT8)
-        few_scale(n_queries, scores, a->v_scales, rows, at, n);
+    dense_weights(type, n_queries, a, rows, i, at, n, head_dim);
     const int n_vecs = n_queries == 1 ? 8 : n_queries == 2 ? SUMS / 2 : n_queries <= 4 ? SUMS / 4 : SUMS / 8;
     const int taken = n_vecs * VEC < head_dim ? n_vecs : head_dim / VEC;
     for (int c = 0; c < head_dim; c += taken * VEC)
-        dense_values(type, n_queries, taken, acc + c, scores, (const char *)a->v + offset + c * size, block_rows, n, head_dim,
-                     next);
+        dense_values(type, dense_tiled(n_queries), n_queries, taken, acc + c, scores, (const char *)a->v + offset + c * size,
+                     block_rows, n, head_dim, next);
 }
 
 // The n keys from key `at` on. head_dim is a constant where this is inlined.

@@ -14,6 +14,15 @@ VEC_INLINE vec vec_set(float x)
 {
     return _mm512_set1_ps(x);
 }
+// p[0 … n), n = 2, 4 or 8, again and again
+VEC_INLINE vec vec_repeat(const float *p, int n)
+{
+    double two;
+    memcpy(&two, p, sizeof two);
+    return n == 2   ? _mm512_castpd_ps(_mm512_set1_pd(two))
+           : n == 4 ? _mm512_broadcast_f32x4(_mm_loadu_ps(p))
+                    : _mm512_castpd_ps(_mm512_broadcast_f64x4(_mm256_castps_pd(_mm256_loadu_ps(p))));
+}
 VEC_INLINE vec vec_add(vec a, vec b)
 {
     return _mm512_add_ps(a, b);

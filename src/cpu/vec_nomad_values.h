@@ -109,7 +109,7 @@ VEC_INLINE void nomad_tile(enum kv_type type, int n_queries, int head_dim, const
     const int n_vecs = n_queries == 1 ? 8 : n_queries == 2 ? SUMS / 2 : n_queries <= 4 ? SUMS / 4 : SUMS / 8;
     const int taken = n_vecs * VEC < head_dim ? n_vecs : head_dim / VEC;
     for (int c = 0; c < head_dim; c += taken * VEC)
-        dense_values(type, n_queries, taken, acc + c, weights, v + c * size, rows, piece->n, head_dim, next);
+        dense_values(type, false, n_queries, taken, acc + c, weights, v + c * size, rows, piece->n, head_dim, next);
 }
 
 VEC_INLINE void nomad_tiles(enum kv_type type, int n_queries, int head_dim, const struct nomad_value_args *a, int query,
