@@ -298,7 +298,7 @@ static float *merge_query(struct cpu_state *s, int n_parts, int n_queries, int k
     return write_output(s, kv_head, 0, q, total, sum > 0 ? alpha / sum : 0.0f);
 }
 
-// Where part `part` of `n_parts` of the positions [from, to) begins: at whole vectors of keys, since a remainder is a short block, while which little is fetched.
+// Where part `part` of `n_parts` of the positions [from, to) begins: at whole vectors of keys (few_block_keys).
 static int64_t part_start(int64_t from, int64_t to, int part, int n_parts)
 {
     enum { UNIT = 64 };

@@ -6,8 +6,8 @@
 //                               is below skip / n_keys in all of the group's heads are not read: together they have at most `skip`
 //     merge    (head)
 //
-// Where KV heads can be shared out evenly, a member takes each of its own through the first three steps, in one place for the scores of all of them, which so stay in
-// its cache, and nobody waits between the steps. The parts are the same, and so are the results.
+// Where KV heads can be shared out evenly, a member takes each of its own through the first three steps, in one place for the scores of all of them, which so
+// stay in its cache, and nobody waits between the steps. The parts are the same, and so are the results.
 //
 // Attention sinks that stand apart (kv_cache.h) are scored by their decoded keys, and always read.
 

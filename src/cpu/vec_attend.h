@@ -362,8 +362,8 @@ VEC_INLINE void few_queries(enum kv_type type, int n_queries, const struct atten
     few_outputs(type, n_queries, a->acc + i * d, scores, (const char *)a->v + offset, block_rows, n, a->head_dim, keys);
 }
 
-// How many of `left` keys the next block has: all blocks about the same, in whole vectors, at most `most`, a multiple of VEC. The next block is fetched while this one is read, so
-// what a short one at the end of a part leaves unfetched is waited for at the beginning of the next part.
+// How many of `left` keys the next block has: all blocks about the same, in whole vectors, at most `most`, a multiple of VEC. The next block is fetched while
+// this one is read, so what a short one at the end of a part leaves unfetched is waited for at the beginning of the next part.
 VEC_INLINE int few_block_keys(int left, int most)
 {
     const int vecs = (left + VEC - 1) / VEC, blocks = (vecs + most / VEC - 1) / (most / VEC);

@@ -119,8 +119,9 @@ VEC_INLINE vec dense_loaded(vec x)
     return x;
 }
 
-// Scores of several queries lie in tiles, as vec_totals() leaves them: of few_score_keys() keys each, a vector of (n_queries, keys), of which the last lanes may be idle. So a tile is one
-// store, where rows of queries would take one for each query, and the softmax needs sums across lanes but once a block. A single query's tile is part of its row.
+// Scores of several queries lie in tiles, as vec_totals() leaves them: of few_score_keys() keys each, a vector of (n_queries, keys), of which the last lanes
+// may be idle. So a tile is one store, where rows of queries would take one for each query, and the softmax needs sums across lanes but once a block. A single
+// query's tile is part of its row.
 VEC_INLINE bool dense_tiled(int n_queries)
 {
     return n_queries > 1;
@@ -183,7 +184,7 @@ VEC_INLINE void dense_scales(float to[FEW_KEYS + VEC], const float *scales, cons
         to[j] = scales[rows[at + j]];
     if (!rows)
         memcpy(to, scales + at, sizeof(float) * (size_t)n);
-    for (int j = n; j < n + VEC && j % VEC; j++)
+    for (int j = n; j % VEC; j++)
         to[j] = 1;
 }
 
@@ -198,8 +199,8 @@ VEC_INLINE void dense_hide(int n_queries, float *scores, const struct view *view
     }
 }
 
-// softmax_rows() of scores in tiles. k_scales, v_scales: (n) and ones up to whole tiles, or NULL; the scores are multiplied by the former before, the weights by the
-// latter after they were added up.
+// softmax_rows() of scores in tiles. k_scales, v_scales: (n) and ones up to whole tiles, or NULL; the scores are multiplied by the former before, the weights
+// by the latter after they were added up.
 VEC_INLINE void dense_softmax(int n_queries, float *scores, int n, bool hidden, const struct view *views, const float *k_scales,
                               const float *v_scales, float *acc, int head_dim, float *max, float *sum)
 {
