@@ -142,8 +142,8 @@ static void attend_keys(const struct task *task, const float *q, int slot, int n
 static void attend_decoded(const struct task *task, const float *q, int slot, int n_keys)
 {
     const struct cpu_state *s = task->s;
-    void *keys = s->decoded_keys + task->thread * (size_t)KEY_TILE * s->config->head_dim * kv_sizes[s->kv_type];
-    float *scales = s->kv_type == KV_INT8 ? s->decoded_scales + (size_t)task->thread * KEY_TILE : NULL;
+    void *keys = cpu_own(s, s->decoded_keys, task->thread);
+    float *scales = s->kv_type == KV_INT8 ? cpu_own(s, s->decoded_scales, task->thread) : NULL;
     for (int at = 0; at < n_keys; at += KEY_TILE) {
         const int n = n_keys - at < KEY_TILE ? n_keys - at : KEY_TILE;
         s->policy->decode_keys(s, task->layer, task->kv_head, slot + at, n, keys, scales);
@@ -230,12 +230,12 @@ static struct task task_make(struct cpu_state *s, const struct batch *batch, int
 {
     struct task task = {.s = s, .batch = batch, .layer = layer, .thread = me->thread};
     const size_t most = (size_t)group_size(s) * s->block_tokens;
-    task.acc = (float *)(s->task_scratch + me->thread * s->task_scratch_bytes);
+    task.acc = cpu_own(s, s->task_scratch, me->thread);
     task.max = task.acc + most * s->config->head_dim;
     task.sum = task.max + most;
     task.first = (int *)(task.sum + most);
     task.last = task.first + most;
-    task.kernel_scratch = s->attend_scratch + me->thread * s->attend_scratch_bytes;
+    task.kernel_scratch = cpu_own(s, s->attend_scratch, me->thread);
     return task;
 }
 

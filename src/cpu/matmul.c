@@ -92,10 +92,10 @@ static void many_rows(struct cpu_state *s, const struct member *me, const struct
         .cols = w->cols,
         .packed = packed,
         .n = n,
-        .scratch = s->matmul_scratch + me->thread * s->matmul_scratch_bytes,
+        .scratch = cpu_own(s, s->matmul_scratch, me->thread),
     };
     if (w->dtype == DTYPE_BF12) {
-        uint16_t *unpacked = s->unpacked + me->thread * s->unpacked_numbers;
+        uint16_t *unpacked = cpu_own(s, s->unpacked, me->thread);
         s->kernels->unpack_bf12(unpacked, w->data, rows.first, rows.last, w->cols);
         args.w = unpacked;
         args.first_row = 0;
@@ -125,7 +125,7 @@ static void multiply_rows(struct cpu_state *s, const struct member *me, const st
             .x = s->quantised,
             .n = n,
             .fetching = s->fetching,
-            .scratch = s->matmul_scratch + me->thread * s->matmul_scratch_bytes,
+            .scratch = cpu_own(s, s->matmul_scratch, me->thread),
         });
     else if (n <= kernels->matvec_max)
         kernels->matvec[w->dtype](y, ldy, w->data, rows.first, rows.last, w->cols, x, w->cols, n, s->fetching.to_l2);
@@ -154,7 +154,7 @@ size_t matmul_rows_here_floats(const struct cpu_state *s)
 float *matmul_rows_here(struct cpu_state *s, const struct member *me, const struct matrix *w, const float *bias,
                         struct span rows, const float *x, int n)
 {
-    float *y = s->rows_here + me->thread * s->rows_here_floats;
+    float *y = cpu_own(s, s->rows_here, me->thread);
     multiply_rows(s, me, w, bias, rows, y, rows.last - rows.first, x, n);
     return y;
 }

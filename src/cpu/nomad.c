@@ -254,7 +254,7 @@ static void attend_part(const struct pass *p, int kv_head, int part, const struc
 {
     enum { AT_ONCE = 8 };
     const int group = group_size(p->s);
-    void *scratch = p->s->attend_scratch + me->thread * p->s->attend_scratch_bytes;
+    void *scratch = cpu_own(p->s, p->s->attend_scratch, me->thread);
     for (int query = 0; query < group; query += AT_ONCE)
         add_part(p, kv_head, part, query, group - query < AT_ONCE ? group - query : AT_ONCE, scratch);
 }

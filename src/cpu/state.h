@@ -81,17 +81,13 @@ struct cpu_state {
     float *part_acc;            // (n_kv_heads, key_parts, group * query_tokens, head_dim)
     float *part_max, *part_sum; // (n_kv_heads, key_parts, group * query_tokens)
 
-    // Of each thread: (n_threads, bytes), each 64-byte aligned.
-    uint8_t *matmul_scratch, *attend_scratch, *task_scratch;
-    size_t matmul_scratch_bytes, attend_scratch_bytes, task_scratch_bytes;
-    float *rows_here; // each thread's (rows_here_floats): matmul_rows_here()
-    size_t rows_here_floats;
-    uint16_t *unpacked;      // each thread's (unpacked_numbers): rows of bf12 as bfloat16; NULL: not needed
-    size_t unpacked_numbers; // matmul_most_rows() of the widest matrix
-
-    // Keys that the policy decodes for dense attention, of each thread: (n_threads, KEY_TILE, head_dim) of kv_type, and scales.
-    uint8_t *decoded_keys;
-    float *decoded_scales; // (n_threads, KEY_TILE)
+    // Each thread's own, 64-byte aligned: here the first one's; cpu_own() finds the others'.
+    void *matmul_scratch, *attend_scratch, *task_scratch;
+    float *rows_here;      // matmul_rows_here()
+    uint16_t *unpacked;    // rows of bf12 as bfloat16, matmul_most_rows() of the widest matrix; NULL: not needed
+    void *decoded_keys;    // (KEY_TILE, head_dim) of kv_type, that the policy decodes for dense attention; NULL: it has none to decode
+    float *decoded_scales; // (KEY_TILE)
+    size_t own_bytes;      // from a thread's to the next one's
 
     struct selective selective; // of policies that select
     struct sparq sparq;
@@ -113,6 +109,12 @@ int cpu_forms(const struct cpu_state *s, const struct model_config *config, cons
 static inline int cpu_most_threads(const struct cpu_state *s)
 {
     return s->n_threads > s->n_threads_batch ? s->n_threads : s->n_threads_batch;
+}
+
+// A thread's own memory, given the first one's.
+static inline void *cpu_own(const struct cpu_state *s, void *of_first, int thread)
+{
+    return (uint8_t *)of_first + (size_t)thread * s->own_bytes;
 }
 
 // The forward pass (forward.c): YALM_OK, or YALM_INTERRUPTED.

@@ -9,6 +9,11 @@
 // accumulators stay in the L2 cache.
 enum { QUERIES_PER_TASK = 64, CACHE_LINE = 64 };
 
+// Between what one thread writes and what the next one does. Kernels go over their scratch in long strides, and the processor fetches ahead of them,
+// past the end as well: lines of a neighbour's scratch, who must get them back for each write. Between cores of two chiplets that took a fifth of a prompt's
+// speed (docs/engine.md).
+enum { OWN_GAP = 256 << 10 };
+
 void *carve(struct carver *carver, size_t count, size_t size)
 {
     const size_t at = carver->used;
@@ -103,9 +108,31 @@ static void carve_activations(struct cpu_state *s, struct carver *c)
     }
 }
 
+static void carve_own(struct cpu_state *s, struct carver *c, int n_threads)
+{
+    const size_t of_integers = max_size(s->fixed ? s->fixed->scratch : 0, s->few ? s->few->scratch : 0);
+    carve(c, OWN_GAP, 1);
+    const size_t begin = c->used;
+    s->matmul_scratch =
+        carve(c, max_size(max_size(s->kernels->matmul_scratch, s->quant->scratch), s->half ? s->half->scratch : 0), 1);
+    s->rows_here = carve(c, matmul_rows_here_floats(s), sizeof *s->rows_here);
+    if (cpu_forms(s, s->config, s->weights) & FORM_UNPACKED && (int)s->chunk > s->kernels->matvec_max) {
+        const size_t widest = max_size(max_size(s->config->hidden_dim, s->config->ffn_dim), s->q_dim);
+        s->unpacked = carve(c, matmul_most_rows(s) * widest, sizeof *s->unpacked);
+    }
+    s->attend_scratch = carve(c, max_size(s->kernels->attend_scratch, of_integers), 1);
+    s->task_scratch = carve(c, attention_task_scratch(s), 1);
+    if (s->policy->decode_keys) {
+        s->decoded_keys = carve(c, KEY_TILE * s->config->head_dim, kv_sizes[s->kv_type]);
+        s->decoded_scales = carve(c, KEY_TILE, sizeof(float));
+    }
+    carve(c, OWN_GAP, 1);
+    s->own_bytes = c->used - begin;
+    carve(c, n_threads - 1, s->own_bytes);
+}
+
 static void carve_scratch(struct cpu_state *s, struct carver *c)
 {
-    const int n_threads = cpu_most_threads(s);
     carve_activations(s, c);
     if (s->config->n_experts)
         carve_experts(s, c);
@@ -114,28 +141,9 @@ static void carve_scratch(struct cpu_state *s, struct carver *c)
     s->part_acc = carve(c, parts * s->config->head_dim, sizeof(float));
     s->part_max = carve(c, parts, sizeof(float));
     s->part_sum = carve(c, parts, sizeof(float));
-    s->matmul_scratch_bytes = round_up(max_size(s->kernels->matmul_scratch, s->quant->scratch), CACHE_LINE);
-    if (s->half)
-        s->matmul_scratch_bytes = max_size(s->matmul_scratch_bytes, round_up(s->half->scratch, CACHE_LINE));
-    const size_t of_integers = max_size(s->fixed ? s->fixed->scratch : 0, s->few ? s->few->scratch : 0);
-    s->attend_scratch_bytes = round_up(max_size(s->kernels->attend_scratch, of_integers), CACHE_LINE);
-    s->task_scratch_bytes = attention_task_scratch(s);
-    s->matmul_scratch = carve(c, n_threads, s->matmul_scratch_bytes);
-    s->rows_here_floats = round_up(matmul_rows_here_floats(s), CACHE_LINE);
-    s->rows_here = carve(c, n_threads, s->rows_here_floats * sizeof *s->rows_here);
-    if (cpu_forms(s, s->config, s->weights) & FORM_UNPACKED && (int)s->chunk > s->kernels->matvec_max) {
-        const size_t widest = max_size(max_size(s->config->hidden_dim, s->config->ffn_dim), s->q_dim);
-        s->unpacked_numbers = round_up(matmul_most_rows(s) * widest, CACHE_LINE);
-        s->unpacked = carve(c, n_threads, s->unpacked_numbers * sizeof *s->unpacked);
-    }
-    s->attend_scratch = carve(c, n_threads, s->attend_scratch_bytes);
-    s->task_scratch = carve(c, n_threads, s->task_scratch_bytes);
-    if (s->policy->decode_keys) {
-        s->decoded_keys = carve(c, n_threads, KEY_TILE * s->config->head_dim * kv_sizes[s->kv_type]);
-        s->decoded_scales = carve(c, n_threads, KEY_TILE * sizeof(float));
-    }
+    carve_own(s, c, cpu_most_threads(s));
     if (s->policy->carve_scratch)
-        s->policy->carve_scratch(s, c, n_threads);
+        s->policy->carve_scratch(s, c, cpu_most_threads(s));
 }
 
 yalm_status cpu_sizes(struct cpu_state *s, const struct backend_plan *plan, yalm_error *error)
