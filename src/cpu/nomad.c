@@ -297,7 +297,7 @@ static void nomad_attend(struct cpu_state *s, const struct batch *batch, int lay
     p.n_sinks = kv_sinks_apart(&s->kv, batch->position) ? s->kv.n_sinks : 0;
     p.n_parts = part_count(s, p.n_keys, SCORES_LEAST, SCORES_MOST);
     p.n_value_parts = value_part_count(s, p.n_keys);
-    p.place = team_shares_evenly(me, s->config->n_kv_heads) ? me->thread : -1;
+    p.place = team_shares_evenly(me, s->config->n_kv_heads) ? team_share(me, s->config->n_kv_heads, 1) : -1;
     if (p.place >= 0)
         attend_by_heads(&p, me);
     else
