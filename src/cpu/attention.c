@@ -86,10 +86,9 @@ static void append_one(struct cpu_state *s, const struct batch *batch, int layer
 
 void attention_append(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
 {
-    const int n_kv_heads = s->config->n_kv_heads;
-    for (struct span items; team_claim(me, batch->n * n_kv_heads, 4, &items);) {
+    for (struct span items; team_claim_near(me, batch->n * s->config->n_kv_heads, 4, &items);) {
         for (int i = items.first; i < items.last; i++)
-            append_one(s, batch, layer, i / n_kv_heads, i % n_kv_heads);
+            append_one(s, batch, layer, i % batch->n, i / batch->n);
         if (items.first == 0 && atomic_load_explicit(s->cancel, memory_order_relaxed))
             atomic_store_explicit(&s->stopped, s->run, memory_order_relaxed);
     }
@@ -265,16 +264,17 @@ static int tokens_in_block(const struct cpu_state *s, const struct batch *batch)
     return share < s->query_tokens ? s->query_tokens : share < s->block_tokens ? share : s->block_tokens;
 }
 
-// Prefill: each claim takes a block of tokens of a KV head and all the keys that they see. The longest come first.
+// Prefill: each claim takes a block of tokens of a KV head and all the keys that they see. Of a head's the longest come first, and so are not what is left to
+// others at the end.
 static void attend_blocks(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
 {
     const int n_kv_heads = s->config->n_kv_heads, tokens = tokens_in_block(s, batch);
     const int n_blocks = (batch->n + tokens - 1) / tokens;
     struct task task = task_make(s, batch, layer, me);
-    for (struct span span; team_claim(me, n_blocks * n_kv_heads, 1, &span);)
+    for (struct span span; team_claim_near(me, n_blocks * n_kv_heads, 1, &span);)
         for (int i = span.first; i < span.last; i++) {
-            task.kv_head = i % n_kv_heads;
-            attend_block(&task, (n_blocks - 1 - i / n_kv_heads) * tokens, tokens);
+            task.kv_head = i / n_blocks;
+            attend_block(&task, (n_blocks - 1 - i % n_blocks) * tokens, tokens);
         }
 }
 

@@ -25,13 +25,13 @@ void matmul_pack(struct cpu_state *s, struct member *me, int forms, const float 
     const bool pack = n > few && (forms & FORM_PACKED || (forms & FORM_FEW_PACKED && !halves));
     const bool quantise = n > 0 && (forms & FORM_QUANTISED || (forms & FORM_FEW_QUANTISED && !halves));
     if (forms & (FORM_PACKED | FORM_FEW_PACKED) && s->packed)
-        for (struct span span; team_claim(me, pack ? cols : 0, 128, &span);)
+        for (struct span span; team_claim_near(me, pack ? cols : 0, 128, &span);)
             s->kernels->pack_tokens(s->packed, x, cols, n, cols, span.first, span.last);
     if (forms & FORM_HALVES && s->chunk >= s->half->least)
-        for (struct span span; team_claim(me, halves ? cols : 0, HALF_BLOCK, &span);)
+        for (struct span span; team_claim_near(me, halves ? cols : 0, HALF_BLOCK, &span);)
             s->half->pack(s->halves, x, cols, n, cols, span.first, span.last);
     if (forms & (FORM_QUANTISED | FORM_FEW_QUANTISED))
-        for (struct span span; team_claim(me, quantise ? cols : 0, n > few ? 128 : QUANTISE_COLS, &span);)
+        for (struct span span; team_claim_near(me, quantise ? cols : 0, n > few ? 128 : QUANTISE_COLS, &span);)
             s->quant->quantise(s->quantised, x, cols, n, cols, span.first, span.last);
 }
 
@@ -46,7 +46,7 @@ bool matmul_claim(const struct cpu_state *s, struct member *me, const struct mat
         return team_claim_share(me, rows, few_grain(w), span);
     const int even = (int)round_up((size_t)(w->rows / (4 * team_size(s->team))) + 1, ROW_UNIT); // four claims for each member
     const int block = matmul_form(s, w) & FORM_HALVES && n >= s->half->least ? s->half->rows : BLOCK_ROWS;
-    return team_claim(me, rows, even < block ? even : block, span);
+    return team_claim_near(me, rows, even < block ? even : block, span);
 }
 
 int matmul_most_rows(const struct cpu_state *s)

@@ -2,6 +2,7 @@
 
 #include "cpu/team.h"
 
+#include <limits.h>
 #include <linux/futex.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -200,9 +201,9 @@ bool team_claim(struct member *me, int n, int grain, struct span *span)
     return false;
 }
 
-// Takes from member `of`'s share of this step: half of what is left from the front where it is one's own, a part for each member from the
-// back where it is another's. False where nothing is left, or the step is over.
-static bool take(struct member *me, unsigned grains, int of, struct span *taken)
+// Takes at most so many grains from member `of`'s share of this step: half of what is left from the front where it is one's own, a part for each member
+// from the back where it is another's. False where nothing is left, or the step is over.
+static bool take(struct member *me, unsigned grains, unsigned most, int of, struct span *taken)
 {
     const uint64_t mask = GRAINS_MAX, tag = me->step >> CLAIM_BITS << 2 * GRAIN_BITS;
     _Atomic uint64_t *share = &me->team->shares[of].word;
@@ -221,7 +222,7 @@ static bool take(struct member *me, unsigned grains, int of, struct span *taken)
         if (left == 0)
             return false;
         const bool own = of == me->thread;
-        const unsigned n = (left + (own ? 1 : members - 1)) / (own ? 2 : members);
+        const unsigned wanted = (left + (own ? 1 : members - 1)) / (own ? 2 : members), n = wanted < most ? wanted : most;
         const unsigned from = own ? first : last - n;
         const uint64_t rest = own ? (uint64_t)(first + n) << GRAIN_BITS | last : (uint64_t)first << GRAIN_BITS | from;
         if (atomic_compare_exchange_strong(share, &word, tag | rest)) {
@@ -250,20 +251,31 @@ bool team_shares_evenly(const struct member *me, int n)
     return n >= 2 * me->n_members && n % me->n_members == 0;
 }
 
-bool team_claim_share(struct member *me, int n, int grain, struct span *span)
+// At most so many grains: of its own share, then of the others'.
+static bool claim_of_shares(struct member *me, int n, int grain, unsigned most, struct span *span)
 {
     grain = fewer_grains(n, grain);
     const unsigned grains = ((unsigned)n + (unsigned)grain - 1) / (unsigned)grain;
     finish_claim(me, grains);
     struct span taken;
     for (int i = 0; i < me->n_members && grains > 0; i++)
-        if (take(me, grains, (me->thread + i) % me->n_members, &taken)) {
+        if (take(me, grains, most, (me->thread + i) % me->n_members, &taken)) {
             *span = (struct span){taken.first * grain, taken.last * grain < n ? taken.last * grain : n};
             me->holds = taken.last - taken.first;
             return true;
         }
     wait_for_step(me, grains);
     return false;
+}
+
+bool team_claim_share(struct member *me, int n, int grain, struct span *span)
+{
+    return claim_of_shares(me, n, grain, UINT_MAX, span);
+}
+
+bool team_claim_near(struct member *me, int n, int grain, struct span *span)
+{
+    return claim_of_shares(me, n, grain, 1, span);
 }
 
 // ------------------------------------------------------------------------------------------ runs

@@ -23,7 +23,7 @@ struct work {
     int lazy;            // this member sleeps before each step; -1: none
     atomic_int *early;   // items that began before the step before was over
     atomic_int *highest; // thread that took part
-    bool shares;         // every other step is claimed by shares
+    bool (*other)(struct member *me, int n, int grain, struct span *span); // claims every other step
 };
 
 static void do_steps(struct member *me, const void *arguments)
@@ -32,7 +32,7 @@ static void do_steps(struct member *me, const void *arguments)
     for (int step = 0; step < STEPS; step++) {
         if (me->thread == w->lazy)
             usleep(300);
-        bool (*claim)(struct member *, int, int, struct span *) = w->shares && step % 2 ? team_claim_share : team_claim;
+        bool (*claim)(struct member *, int, int, struct span *) = step % 2 ? w->other : team_claim;
         static const char some[1 << 12];
         me->ahead.at = some; // fetched by those who wait
         me->ahead.bytes = step % 3 ? (ptrdiff_t)sizeof some : 0;
@@ -47,11 +47,12 @@ static void do_steps(struct member *me, const void *arguments)
     }
 }
 
-static void check_with(bool shares, int n_threads, int n_running, int n, int grain, int lazy)
+static void check_with(bool (*other)(struct member *, int, int, struct span *), int n_threads, int n_running, int n, int grain,
+                       int lazy)
 {
     struct team *team = team_open(n_threads, false, NULL);
     assert_non_null(team);
-    struct work w = {.n = n, .grain = grain, .lazy = lazy, .shares = shares};
+    struct work w = {.n = n, .grain = grain, .lazy = lazy, .other = other};
     w.counts = malloc(sizeof *w.counts * STEPS);
     atomic_int early = 0, highest = 0;
     w.early = &early;
@@ -71,8 +72,9 @@ static void check_with(bool shares, int n_threads, int n_running, int n, int gra
 
 static void check(int n_threads, int n_running, int n, int grain, int lazy)
 {
-    check_with(false, n_threads, n_running, n, grain, lazy);
-    check_with(true, n_threads, n_running, n, grain, lazy);
+    check_with(team_claim, n_threads, n_running, n, grain, lazy);
+    check_with(team_claim_share, n_threads, n_running, n, grain, lazy);
+    check_with(team_claim_near, n_threads, n_running, n, grain, lazy);
 }
 
 static void test_every_item_once_and_in_order(void **state)
@@ -125,7 +127,20 @@ static void take_alone(struct member *me, const void *arguments)
     }
 }
 
+// The same a grain at a time.
+static void take_alone_near(struct member *me, const void *arguments)
+{
+    atomic_int *seen = *(atomic_int *const *)arguments;
+    int from = 0;
+    for (struct span span; team_claim_near(me, 103, 10, &span); from = span.last) {
+        assert_int_equal(span.first, from);
+        assert_int_equal(span.last, from < 100 ? from + 10 : 103);
+        atomic_fetch_add(seen, span.last - span.first);
+    }
+}
+
 struct shares {
+    bool (*claim)(struct member *me, int n, int grain, struct span *span);
     atomic_int *by; // (n): how often an item was taken
     int n, grain, absent;
 };
@@ -135,9 +150,10 @@ static void take_shares(struct member *me, const void *arguments)
     const struct shares *w = arguments;
     if (me->thread == w->absent)
         usleep(20000);
-    for (struct span span; team_claim_share(me, w->n, w->grain, &span);) {
+    for (struct span span; w->claim(me, w->n, w->grain, &span);) {
+        const bool too_long = w->claim == team_claim_near && span.last - span.first > w->grain;
         for (int i = span.first; i < span.last; i++)
-            atomic_fetch_add(&w->by[i], 1);
+            atomic_fetch_add(&w->by[i], too_long ? 100 : 1);
         usleep(50);
     }
 }
@@ -149,6 +165,8 @@ static void test_shares(void **state)
     struct team *team = team_open(1, false, NULL);
     team_run(team, 1, take_alone, &at, sizeof at);
     assert_int_equal(seen, 103);
+    team_run(team, 1, take_alone_near, &at, sizeof at);
+    assert_int_equal(seen, 206);
     team_close(team);
 
     // Shares follow one another, in whole grains.
@@ -159,14 +177,16 @@ static void test_shares(void **state)
     enum { N = 5000 };
     static atomic_int by[N];
     team = team_open(3, false, NULL);
-    const struct shares w = {by, N, 16, 2}; // the last member's share is done by the others
+    const struct shares w = {team_claim_share, by, N, 16, 2}; // the last member's share is done by the others
     team_run(team, 3, take_shares, &w, sizeof w);
+    const struct shares near = {team_claim_near, by, N, 16, 2};
+    team_run(team, 3, take_shares, &near, sizeof near);
     for (int i = 0; i < N; i++)
-        assert_int_equal(by[i], 1);
+        assert_int_equal(by[i], 2);
     team_close(team);
 
     team = team_open(2, false, NULL);
-    const struct shares many = {calloc(1 << 20, sizeof(atomic_int)), 1 << 20, 1, -1}; // more grains than a share counts
+    const struct shares many = {team_claim_share, calloc(1 << 20, sizeof(atomic_int)), 1 << 20, 1, -1}; // more grains than a share counts
     team_run(team, 2, take_shares, &many, sizeof many);
     for (int i = 0; i < 1 << 20; i++)
         assert_int_equal(many.by[i], 1);
