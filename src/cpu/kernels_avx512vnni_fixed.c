@@ -3,25 +3,42 @@
 
 #include "cpu/vec_quant_many.h"
 
+#include "cpu/vec_fixed_short.h"
+
+static size_t fixed_size(int n, int cols) // of up to so many
+{
+    const size_t many = many_size(n, cols), few = short_size(n < SHORT_TOKENS ? n : SHORT_TOKENS, cols);
+    return many > few ? many : few;
+}
+
 static void fixed_pack(void *packed, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col)
 {
-    many_quantise(packed, x, ldx, n, cols, first_col, last_col);
+    if (n <= SHORT_TOKENS)
+        short_pack(packed, x, ldx, n, cols, first_col, last_col);
+    else
+        many_quantise(packed, x, ldx, n, cols, first_col, last_col);
 }
 
 VEC_INLINE void fixed(enum dtype type, const struct matmul_args *m)
 {
-    many(type, &(struct quant_args){
-                   .y = m->y,
-                   .ldy = m->ldy,
-                   .w = m->w,
-                   .rows = m->rows,
-                   .cols = m->cols,
-                   .first_row = m->first_row,
-                   .last_row = m->last_row,
-                   .x = m->packed,
-                   .n = m->n,
-                   .scratch = m->scratch,
-               });
+    const struct quant_args a = {
+        .y = m->y,
+        .ldy = m->ldy,
+        .w = m->w,
+        .rows = m->rows,
+        .cols = m->cols,
+        .first_row = m->first_row,
+        .last_row = m->last_row,
+        .x = m->packed,
+        .n = m->n,
+        .scratch = m->scratch,
+    };
+    if (m->n > SHORT_TOKENS) {
+        many(type, &a);
+        return;
+    }
+    for (int row = m->first_row; row < m->last_row; row += SHORT_ROWS)
+        short_rows(type, &a, row);
 }
 static void fixed_fp16(const struct matmul_args *args)
 {
@@ -46,12 +63,12 @@ static double fixed_dot_loop(long rounds)
 }
 
 const struct half_kernels half_kernels_avx512vnni = {
-    .size = many_size,
+    .size = fixed_size,
     .pack = fixed_pack,
     .product =
         {[DTYPE_FP16] = fixed_fp16, [DTYPE_BF16] = fixed_bf16, [DTYPE_FP8] = fixed_fp8, [DTYPE_FP8_E5M2] = fixed_fp8_e5m2},
     .scratch = QUANT_SCRATCH,
     .rows = MANY_ROWS,
-    .least = 9,
+    .least = 5,
     .fma_loop = fixed_dot_loop,
 };

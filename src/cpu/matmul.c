@@ -40,9 +40,15 @@ static int few_grain(const struct matrix *w)
     return (int)round_up(LAST_BYTES / dtype_row_bytes(w->dtype, w->cols) + 1, ROW_UNIT);
 }
 
+int matmul_most_few(const struct cpu_state *s)
+{
+    const int few = s->kernels->matvec_max;
+    return s->half && s->half->least <= few ? s->half->least - 1 : few;
+}
+
 bool matmul_claim(const struct cpu_state *s, struct member *me, const struct matrix *w, int rows, int n, struct span *span)
 {
-    if (n <= s->kernels->matvec_max)
+    if (n <= matmul_most_few(s))
         return team_claim_share(me, rows, few_grain(w), span);
     const int even = (int)round_up((size_t)(w->rows / (4 * team_size(s->team))) + 1, ROW_UNIT); // four claims for each member
     const int block = matmul_form(s, w) & FORM_HALVES && n >= s->half->least ? s->half->rows : BLOCK_ROWS;
@@ -57,7 +63,7 @@ int matmul_most_rows(const struct cpu_state *s)
 void matmul_ahead(const struct cpu_state *s, struct member *me, const struct matrix *const *w, int n_matrices, int n)
 {
     me->ahead.bytes = 0;
-    if (n > s->kernels->matvec_max)
+    if (n > matmul_most_few(s))
         return;
     int total = 0;
     for (int i = 0; i < n_matrices; i++)

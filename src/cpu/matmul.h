@@ -54,6 +54,9 @@ bool matmul_claim(const struct cpu_state *state, struct member *me, const struct
 // What the member will read next (n_matrices matrices in one step), to be fetched while it waits for others. Before the claims of the step before.
 void matmul_ahead(const struct cpu_state *state, struct member *me, const struct matrix *const *w, int n_matrices, int n);
 
+// Tokens that are few, whatever the matrix: their products read it as decode's do, in long claims. Some matrices' do with some more, too.
+int matmul_most_few(const struct cpu_state *s);
+
 // Rows that a claim of many tokens' has at most, whatever the matrix.
 int matmul_most_rows(const struct cpu_state *s);
 

@@ -457,7 +457,8 @@ void selective_attend(struct cpu_state *s, const struct batch *batch, int layer,
     p.n_parts = part_count(p.n_keys);
     p.n_sinks = kv_sinks_apart(&s->kv, p.position) ? s->kv.n_sinks : 0;
     p.choice = s->policy->selector->choice(s, layer, p.n_keys);
-    p.place = !s->selective.keep_all && team_shares_evenly(me, s->config->n_kv_heads) ? team_share(me, s->config->n_kv_heads, 1) : -1;
+    p.place =
+        !s->selective.keep_all && team_shares_evenly(me, s->config->n_kv_heads) ? team_share(me, s->config->n_kv_heads, 1) : -1;
     const int n_gather = attention_key_parts(most_rows(&p));
     struct span span;
 

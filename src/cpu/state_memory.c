@@ -116,7 +116,7 @@ static void carve_own(struct cpu_state *s, struct carver *c, int n_threads)
     s->matmul_scratch =
         carve(c, max_size(max_size(s->kernels->matmul_scratch, s->quant->scratch), s->half ? s->half->scratch : 0), 1);
     s->rows_here = carve(c, matmul_rows_here_floats(s), sizeof *s->rows_here);
-    if (cpu_forms(s, s->config, s->weights) & FORM_UNPACKED && (int)s->chunk > s->kernels->matvec_max) {
+    if (cpu_forms(s, s->config, s->weights) & FORM_UNPACKED && (int)s->chunk > matmul_most_few(s)) {
         const size_t widest = max_size(max_size(s->config->hidden_dim, s->config->ffn_dim), s->q_dim);
         s->unpacked = carve(c, matmul_most_rows(s) * widest, sizeof *s->unpacked);
     }

@@ -160,24 +160,37 @@ VEC_INLINE struct unit row_unit(float most)
     return (struct unit){most > least_magnitude || most != most ? most : 0, 0};
 }
 
-// A row's block of columns, from group `first_group` on, as integers, and its scale: a power of two, so that numbers of 11 bits and fewer mostly stay
-// as they are.
-VEC_INLINE void many_row(enum dtype type, many_weight to[MANY_COLS], float scales[MANY_SCALES], const struct quant_args *a,
-                         ptrdiff_t row, int first_group, int groups)
+// The unit of a row's block of columns from `first` on: a power of two, so that numbers of 11 bits and fewer mostly stay as they are.
+VEC_INLINE struct unit block_unit(enum dtype type, const struct quant_args *a, ptrdiff_t row, int first)
 {
-    (void)groups;
-    const int first = first_group * QUANT_GROUP, n = a->cols - first;
+    const int n = a->cols - first;
     const ptrdiff_t at = row * a->cols + first;
+    if (n >= MANY_COLS && dtype_sizes[type] == 2)
+        return row_unit(largest_half(type, (const uint16_t *)a->w + at, MANY_COLS));
     vec v[FIXED_VECS];
     load_block(type, v, a->w, at, n);
-    const float most = n >= MANY_COLS && dtype_sizes[type] == 2 ? largest_half(type, (const uint16_t *)a->w + at, MANY_COLS)
-                                                                : largest_magnitude(v, FIXED_VECS);
-    const struct unit unit = row_unit(most);
+    return row_unit(largest_magnitude(v, FIXED_VECS));
+}
+
+// The block as integers, and its scale.
+VEC_INLINE void block_integers(enum dtype type, many_weight to[MANY_COLS], float *scale, struct unit unit,
+                               const struct quant_args *a, ptrdiff_t row, int first)
+{
+    vec v[FIXED_VECS];
+    load_block(type, v, a->w, row * a->cols + first, a->cols - first);
     const vec inverse = vec_set(unit.inverse);
 #pragma GCC unroll 4
     for (int i = 0; i < FIXED_VECS; i += 2)
         store_pairs(to + i * VEC, v[i], v[i + 1], inverse);
-    *scales = unit.size * (type == DTYPE_FP8 ? fp8_unit(type) : 1);
+    *scale = unit.size * (type == DTYPE_FP8 ? fp8_unit(type) : 1);
+}
+
+VEC_INLINE void many_row(enum dtype type, many_weight to[MANY_COLS], float scales[MANY_SCALES], const struct quant_args *a,
+                         ptrdiff_t row, int first_group, int groups)
+{
+    (void)groups;
+    const int first = first_group * QUANT_GROUP;
+    block_integers(type, to, scales, block_unit(type, a, row, first), a, row, first);
 }
 
 VEC_INLINE void many_fetch_row(enum dtype type, const struct quant_args *a, ptrdiff_t row, int first_group)

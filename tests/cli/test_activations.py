@@ -144,33 +144,39 @@ def test_integers_do_not_depend_on_threads(vnni):
     assert [vnni("--threads", n) == first for n in (1, 2, 3)] == [True] * 3
 
 
-def test_up_to_8_tokens_keep_float32(vnni):
+def test_up_to_4_tokens_keep_float32(vnni):
     kept = (*BRIEF, "--kv", "fp32")
-    assert vnni("--chunk", 8, *kept) == vnni("--chunk", 8, "--activations", "fp32", *kept)
-    assert vnni("--chunk", 9, *kept) != vnni("--chunk", 9, "--activations", "fp32", *kept)
+    assert vnni("--chunk", 4, *kept) == vnni("--chunk", 4, "--activations", "fp32", *kept)
+    assert vnni("--chunk", 5, *kept) != vnni("--chunk", 5, "--activations", "fp32", *kept)
+
+
+@pytest.fixture(scope="module")
+def exact_weights(program, tmp_path_factory):
+    """The bundled model in fp32, whose products are in float32 always: so attention alone differs."""
+    path = tmp_path_factory.mktemp("fp32") / "model.bin"
+    return type(program)(program.binary, convert_directory(ROOT / "models/fable-4m", path, "--dtype", "fp32"))
 
 
 @pytest.mark.parametrize("kv", ["fp16", "int8"])
 @pytest.mark.parametrize("chunk", [7, 8])
-def test_attention_is_in_integers_from_16_queries_on(program, isas, tmp_path, kv, chunk):
-    """Two heads of the bundled model share a KV head; up to 8 tokens have float32 products either way."""
+def test_attention_is_in_integers_from_16_queries_on(exact_weights, isas, tmp_path, kv, chunk):
+    """Two heads of the bundled model share a KV head."""
     if "avx512vnni" not in isas:
         pytest.skip("no avx512vnni here")
     for form in ("int16", "fp32"):
         how = ("--isa", "avx512vnni", "--kv", kv, "--chunk", chunk, "--activations", form)
-        program.ok(*TEXT, *BRIEF, *how, "--save-logits", tmp_path / form)
+        exact_weights.ok(*TEXT, *BRIEF, *how, "--save-logits", tmp_path / form)
     assert ((tmp_path / "int16").read_bytes() == (tmp_path / "fp32").read_bytes()) == (chunk == 7)
 
 
-def test_attention_in_integers_loses_no_more_than_the_fp16_cache(program, isas, tmp_path):
-    """Chunks of 8 tokens, so that products are float32's, and attention alone differs."""
+def test_attention_in_integers_loses_no_more_than_the_fp16_cache(exact_weights, isas, tmp_path):
     if "avx512vnni" not in isas:
         pytest.skip("no avx512vnni here")
     text = (*TEXT, "--max-tokens", 256, "--isa", "avx512vnni", "--chunk", 8)
-    program.ok(*text, "--activations", "fp32", "--kv", "fp32", "--save-logits", tmp_path / "exact")
-    cache = kl(program(*text, "--activations", "fp32", "--kl-base", tmp_path / "exact"))
-    program.ok(*text, "--activations", "fp32", "--save-logits", tmp_path / "floats")
-    integers = kl(program(*text, "--kl-base", tmp_path / "floats"))
+    exact_weights.ok(*text, "--activations", "fp32", "--kv", "fp32", "--save-logits", tmp_path / "exact")
+    cache = kl(exact_weights(*text, "--activations", "fp32", "--kl-base", tmp_path / "exact"))
+    exact_weights.ok(*text, "--activations", "fp32", "--save-logits", tmp_path / "floats")
+    integers = kl(exact_weights(*text, "--kl-base", tmp_path / "floats"))
     assert 1e-9 < integers < cache < 2e-7
 
 
@@ -187,11 +193,12 @@ def test_few_queries_of_an_int8_cache_are_in_integers_and_lose_a_hundredth_of_it
         assert integers == 0 if chunk == 1 else 1e-11 < integers < cache / 100, (integers, cache)
 
 
-def test_integers_lose_no_more_than_the_fp16_cache(floats, vnni, tmp_path):
-    vnni("--activations", "fp32", "--kv", "fp32")
+@pytest.mark.parametrize("chunk", [8, 512])
+def test_integers_lose_no_more_than_the_fp16_cache(floats, vnni, tmp_path, chunk):
+    vnni("--activations", "fp32", "--kv", "fp32", "--chunk", chunk)
     lost = []
     for more in (("--kv", "fp32"), ("--activations", "fp32")):  # the integers alone, the cache alone
-        done = floats(*TEXT, "--isa", "avx512vnni", "--kl-base", tmp_path / "logits", *more)
+        done = floats(*TEXT, "--isa", "avx512vnni", "--chunk", chunk, "--kl-base", tmp_path / "logits", *more)
         lost.append(float(re.search(rb"KL divergence: mean ([0-9.e+-]+)", done.stdout + done.stderr).group(1)))
     assert 1e-9 < lost[0] < 1.5 * lost[1] < 2e-7
 

@@ -106,9 +106,11 @@ static int column_at(int place)
     return place / 32 * 32 + place % 32 / 2 + place % 2 * 16;
 }
 
+enum { SHORT = 24 }; // tokens, and fewer, that are multiplied along their columns
+
 // What a product of 16-bit integers may lose in columns [first, last), which share a scale: half a unit of a token, and of a weight that is no multiple
-// of its own. The unit of a token is what its largest value needs, or the largest sum of magnitudes in 32 places, from any multiple of 8 on; that of
-// a weight the power of two of which the largest one is 2^13 to 2^14. What is below 10^-30 counts as 0.
+// of its own. The unit of a token is what its largest value needs, or the largest sum of magnitudes in 32 places, from any multiple of 8 on, but of a short prompt's
+// a 2^14th of its largest value; that of a weight the power of two of which the largest one is 2^13 to 2^14. What is below 10^-30 counts as 0.
 static double integer_loss(const struct problem *p, int r, int t, int first, int last)
 {
     double rounded = 0, weights = 0, most_x = 0, most_w = 0, most_sum = 0;
@@ -127,7 +129,8 @@ static double integer_loss(const struct problem *p, int r, int t, int first, int
     }
     if (most_x <= 1e-30 || most_w <= 1e-30)
         return most_x * weights;
-    const double x_unit = 1.0001 * (most_x / 32767 > most_sum / 131040 ? most_x / 32767 : most_sum / 131040);
+    const double longer = most_x / 32767 > most_sum / 131040 ? most_x / 32767 : most_sum / 131040;
+    const double x_unit = 1.0001 * (p->n <= SHORT ? most_x / 16383 : longer);
     const double w_unit = ldexp(1, ilogb(most_w) - 13);
     for (int c = first; c < last; c++)
         if (fmod(weight_at(p, r, c), w_unit) != 0)
@@ -183,10 +186,11 @@ static void check_all(const struct problem *p)
 static void test_shapes(void **state)
 {
     struct fixture *f = fixture_of(state);
-    static const int cols[] = {1, 2, 31, 63, 64, 65, 127, 128, 129, 191, 300}, tokens[] = {1, 9, 31, 32, 33, 64, 65, 100, 129};
+    static const int cols[] = {1, 2, 31, 63, 64, 65, 127, 128, 129, 191, 300},
+                     tokens[] = {1, 9, 31, 32, 33, 64, 65, 100, 129, 5, 12, 22, 24, 25};
     for (int type = 0; type < TYPES; type++)
         for (int i = 0; i < 11 && half->product[types[type]]; i++)
-            for (int j = 0; j < 9; j++) {
+            for (int j = 0; j < (int)(sizeof tokens / sizeof *tokens); j++) {
                 const struct problem p = make_problem(f, types[type], 1 + (i * 5 + j * 11) % 30, cols[i], tokens[j]);
                 multiply(f, &p, 1 + j % 3);
                 check_all(&p);
@@ -200,10 +204,11 @@ static void test_blocks(void **state)
     struct fixture *f = fixture_of(state);
     static const int sizes[TYPES][3] = {{275, 31, 50},  {17, 1057, 33},  {9, 70, 1300},  {140, 300, 401},
                                         {300, 530, 40}, {290, 1030, 60}, {33, 1100, 545}};
-    for (int i = 0; i < TYPES; i++) {
-        if (!half->product[types[i]])
+    for (int i = 0; i < 2 * TYPES; i++) {
+        const int type = i % TYPES, n = i < TYPES ? sizes[type][2] : 6 + 3 * type;
+        if (!half->product[types[type]])
             continue;
-        const struct problem p = make_problem(f, types[i], sizes[i][0], sizes[i][1], sizes[i][2]);
+        const struct problem p = make_problem(f, types[type], sizes[type][0], sizes[type][1], n);
         multiply(f, &p, 2);
         check_all(&p);
         release(f);
@@ -215,12 +220,12 @@ static void test_blocks(void **state)
 static void test_largest(void **state)
 {
     struct fixture *f = fixture_of(state);
-    for (int run = 0; run < 2 * 2 * 5; run++) {
-        const int type = run % 2, apart = run / 2 % 2, from = run / 4 * 8, to = from > 0 ? from + 32 : 200;
-        const struct problem p = make_problem(f, types[type], 9, 200, 40);
+    for (int run = 0; run < 2 * 2 * 5 * 2; run++) {
+        const int type = run % 2, apart = run / 2 % 2, from = run / 4 % 5 * 8, to = from > 0 ? from + 32 : 200;
+        const struct problem p = make_problem(f, types[type], 9, 200, run < 2 * 2 * 5 ? 40 : 10);
         for (int i = 0; i < 9 * 200; i++)
             ((uint16_t *)p.w)[i] = type == 0 ? 0x7bff : 0x6e7f; // 65504; 2 · 10^28
-        for (int t = 0; t < 40; t++) {
+        for (int t = 0; t < p.n; t++) {
             for (int c = 0; c < 200; c++)
                 p.x[t * p.ldx + c] = 0;
             for (int place = from; place < to; place++)
@@ -236,8 +241,9 @@ static void test_largest(void **state)
 static void test_outliers(void **state)
 {
     struct fixture *f = fixture_of(state);
-    for (int type = 0; type < 2; type++) {
-        const struct problem p = make_problem(f, types[type], 20, 260, 50);
+    for (int i = 0; i < 4; i++) {
+        const int type = i % 2;
+        const struct problem p = make_problem(f, types[type], 20, 260, i < 2 ? 50 : 20);
         for (int t = 0; t < p.n; t++)
             for (int c = 0; c < p.cols; c++)
                 p.x[t * p.ldx + c] *= (c % 97 == 5 ? 5000.0f : 1.0f) * ldexpf(1, t * 2 - 50);
@@ -259,38 +265,41 @@ static void test_outliers(void **state)
 static void test_not_finite(void **state)
 {
     struct fixture *f = fixture_of(state);
-    const struct problem p = make_problem(f, DTYPE_FP16, 12, 150, 40);
-    p.x[3 * p.ldx + 140] = NAN;
-    p.x[7 * p.ldx + 2] = INFINITY;
-    ((uint16_t *)p.w)[5 * 150 + 9] = 0x7e00;
-    ((uint16_t *)p.w)[6 * 150 + 149] = 0xfc00;
-    multiply(f, &p, 1);
-    for (int t = 0; t < p.n; t++)
-        for (int r = 0; r < p.rows; r++)
-            if (t == 3 || r == 5)
-                assert_true(isnan(p.y[t * p.ldy + r]));
-            else if (t == 7 || r == 6)
-                assert_false(isfinite(p.y[t * p.ldy + r]));
-            else
-                check(&p, r, t);
+    for (int n = 8; n <= 40; n += 32) {
+        const struct problem p = make_problem(f, DTYPE_FP16, 12, 150, n);
+        p.x[3 * p.ldx + 140] = NAN;
+        p.x[7 * p.ldx + 2] = INFINITY;
+        ((uint16_t *)p.w)[5 * 150 + 9] = 0x7e00;
+        ((uint16_t *)p.w)[6 * 150 + 149] = 0xfc00;
+        multiply(f, &p, 1);
+        for (int t = 0; t < p.n; t++)
+            for (int r = 0; r < p.rows; r++)
+                if (t == 3 || r == 5)
+                    assert_true(isnan(p.y[t * p.ldy + r]));
+                else if (t == 7 || r == 6)
+                    assert_false(isfinite(p.y[t * p.ldy + r]));
+                else
+                    check(&p, r, t);
+        release(f);
+    }
 }
 
 // All zero; and what is below float32's normal numbers.
 static void test_zeros(void **state)
 {
     struct fixture *f = fixture_of(state);
-    for (int type = 0; type < 2; type++) {
-        const struct problem p = make_problem(f, types[type], 10, 130, 35);
-        for (int i = 0; i < 130; i++) {
-            p.x[2 * p.ldx + i] = i % 2 ? 0.0f : -0.0f;
-            p.x[4 * p.ldx + i] = 1e-41f;
-            ((uint16_t *)p.w)[3 * 130 + i] = 0x8000;
-            ((uint16_t *)p.w)[5 * 130 + i] = 3; // 2 · 10^-7; 3 · 10^-40
+    for (int i = 0; i < 4; i++) {
+        const struct problem p = make_problem(f, types[i % 2], 10, 130, i < 2 ? 35 : 7);
+        for (int c = 0; c < 130; c++) {
+            p.x[2 * p.ldx + c] = c % 2 ? 0.0f : -0.0f;
+            p.x[4 * p.ldx + c] = 1e-41f;
+            ((uint16_t *)p.w)[3 * 130 + c] = 0x8000;
+            ((uint16_t *)p.w)[5 * 130 + c] = 3; // 2 · 10^-7; 3 · 10^-40
         }
         multiply(f, &p, 1);
         check_all(&p);
-        for (int i = 0; i < 10; i++)
-            assert_true(p.y[2 * p.ldy + i] == 0);
+        for (int r = 0; r < 10; r++)
+            assert_true(p.y[2 * p.ldy + r] == 0);
         release(f);
     }
 }

@@ -20,9 +20,9 @@ enum { ITEMS = 1000, STEPS = 50 };
 struct work {
     atomic_int (*counts)[ITEMS]; // (STEPS, ITEMS): how often item i of a step was done
     int n, grain;
-    int lazy;            // this member sleeps before each step; -1: none
-    atomic_int *early;   // items that began before the step before was over
-    atomic_int *highest; // thread that took part
+    int lazy;                                                              // this member sleeps before each step; -1: none
+    atomic_int *early;                                                     // items that began before the step before was over
+    atomic_int *highest;                                                   // thread that took part
     bool (*other)(struct member *me, int n, int grain, struct span *span); // claims every other step
 };
 
@@ -186,7 +186,8 @@ static void test_shares(void **state)
     team_close(team);
 
     team = team_open(2, false, NULL);
-    const struct shares many = {team_claim_share, calloc(1 << 20, sizeof(atomic_int)), 1 << 20, 1, -1}; // more grains than a share counts
+    const struct shares many = {team_claim_share, calloc(1 << 20, sizeof(atomic_int)), 1 << 20, 1,
+                                -1}; // more grains than a share counts
     team_run(team, 2, take_shares, &many, sizeof many);
     for (int i = 0; i < 1 << 20; i++)
         assert_int_equal(many.by[i], 1);
