@@ -172,9 +172,14 @@ VEC_INLINE struct unit block_unit(enum dtype type, const struct quant_args *a, p
     return row_unit(largest_magnitude(v, FIXED_VECS));
 }
 
-// The block as integers, and its scale.
-VEC_INLINE void block_integers(enum dtype type, many_weight to[MANY_COLS], float *scale, struct unit unit,
-                               const struct quant_args *a, ptrdiff_t row, int first)
+// What the block's integers count.
+VEC_INLINE float block_scale(enum dtype type, struct unit unit)
+{
+    return unit.size * (type == DTYPE_FP8 ? fp8_unit(type) : 1);
+}
+
+VEC_INLINE void block_integers(enum dtype type, many_weight to[MANY_COLS], struct unit unit, const struct quant_args *a,
+                               ptrdiff_t row, int first)
 {
     vec v[FIXED_VECS];
     load_block(type, v, a->w, row * a->cols + first, a->cols - first);
@@ -182,7 +187,6 @@ VEC_INLINE void block_integers(enum dtype type, many_weight to[MANY_COLS], float
 #pragma GCC unroll 4
     for (int i = 0; i < FIXED_VECS; i += 2)
         store_pairs(to + i * VEC, v[i], v[i + 1], inverse);
-    *scale = unit.size * (type == DTYPE_FP8 ? fp8_unit(type) : 1);
 }
 
 VEC_INLINE void many_row(enum dtype type, many_weight to[MANY_COLS], float scales[MANY_SCALES], const struct quant_args *a,
@@ -190,7 +194,9 @@ VEC_INLINE void many_row(enum dtype type, many_weight to[MANY_COLS], float scale
 {
     (void)groups;
     const int first = first_group * QUANT_GROUP;
-    block_integers(type, to, scales, block_unit(type, a, row, first), a, row, first);
+    const struct unit unit = block_unit(type, a, row, first);
+    block_integers(type, to, unit, a, row, first);
+    *scales = block_scale(type, unit);
 }
 
 VEC_INLINE void many_fetch_row(enum dtype type, const struct quant_args *a, ptrdiff_t row, int first_group)

@@ -70,8 +70,7 @@ VEC_INLINE void short_pack(void *packed, const float *x, ptrdiff_t ldx, int n, i
 // SHORT_ROWS rows' next blocks, as integers.
 struct short_weights {
     _Alignas(64) int16_t integers[SHORT_BLOCKS][SHORT_ROWS][MANY_COLS];
-    float scales[SHORT_BLOCKS][SHORT_ROWS];
-    // Times a token's: (tiles, tokens, rows) of each block. In memory, from where a multiply-add takes a number for all lanes.
+    // Their scales times a token's: (tiles, tokens, rows) of each block. In memory, from where a multiply-add takes a number for all lanes.
     _Alignas(64) float products[SHORT_BLOCKS][SHORT_TILES][VEC];
 };
 
@@ -157,8 +156,9 @@ VEC_INLINE void short_convert(enum dtype type, struct short_weights *to, int b, 
     }
 #pragma GCC unroll 4
     for (int r = 0; r < SHORT_ROWS; r++)
-        block_integers(type, to->integers[b][r], &to->scales[b][r], units[r], a, row + r < last ? row + r : last, first);
-    const vec scales = vec_repeat(to->scales[b], SHORT_ROWS);
+        block_integers(type, to->integers[b][r], units[r], a, row + r < last ? row + r : last, first);
+    const vec scales = vec_repeat_four(block_scale(type, units[0]), block_scale(type, units[1]), block_scale(type, units[2]),
+                                       block_scale(type, units[3]));
     for (int tile = 0; tile * SHORT_TILE < a->n; tile++)
         vec_store(to->products[b][tile], vec_mul(vec_load(x_scales + tile * SHORT_SUMS), scales));
 }
