@@ -83,10 +83,9 @@ struct cpu_state {
 
     // Each thread's own, 64-byte aligned: here the first one's; cpu_own() finds the others'.
     void *matmul_scratch, *attend_scratch, *task_scratch;
-    float *rows_here;   // matmul_rows_here()
-    uint16_t *unpacked; // rows of bf12 as bfloat16, matmul_most_rows() of the widest matrix; NULL: not needed
-    void *
-        decoded_keys; // (KEY_TILE, head_dim) of kv_type, that the policy decodes for dense attention; NULL: it has none to decode
+    float *rows_here;      // matmul_rows_here()
+    uint16_t *unpacked;    // rows of bf12 as bfloat16, matmul_most_rows() of the widest matrix; NULL: not needed
+    void *decoded_keys;    // (KEY_TILE, head_dim) of kv_type, for dense attention; NULL where the policy decodes none
     float *decoded_scales; // (KEY_TILE)
     size_t own_bytes;      // from a thread's to the next one's
 

@@ -10,8 +10,8 @@
 enum { QUERIES_PER_TASK = 64, CACHE_LINE = 64 };
 
 // Between what one thread writes and what the next one does. Kernels go over their scratch in long strides, and the processor fetches ahead of them,
-// past the end as well: lines of a neighbour's scratch, who must get them back for each write. Between cores of two chiplets that took a fifth of a prompt's
-// speed (docs/engine.md).
+// past the end as well: lines of a neighbour's scratch, who must get them back for each write. So it seems, at least: between cores of two
+// chiplets that took a sixth of a prompt's speed (docs/engine.md).
 enum { OWN_GAP = 256 << 10 };
 
 void *carve(struct carver *carver, size_t count, size_t size)
@@ -108,6 +108,7 @@ static void carve_activations(struct cpu_state *s, struct carver *c)
     }
 }
 
+// What is each thread's own: the first one's, then as much again for each of the others.
 static void carve_own(struct cpu_state *s, struct carver *c, int n_threads)
 {
     const size_t of_integers = max_size(s->fixed ? s->fixed->scratch : 0, s->few ? s->few->scratch : 0);
