@@ -45,7 +45,7 @@ struct selector {
 };
 
 // Scratch, and the running sums of the values. The last dimension of (…, ld) has room for every key. Members that take whole KV heads, from prepare to select,
-// keep scores, bases, maxima, sums, weights and values of but one each, in the place of the KV head of the member's number.
+// keep scores, bases, maxima, sums, weights and values of but one each, in the place of the first KV head of the member's share.
 struct selective {
     bool keep_all; // for tests: every KV head's stay in its own place, and can be looked at afterwards
     ptrdiff_t ld;

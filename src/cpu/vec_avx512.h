@@ -23,8 +23,8 @@ VEC_INLINE vec vec_repeat(const float *p, int n)
            : n == 4 ? _mm512_broadcast_f32x4(_mm_loadu_ps(p))
                     : _mm512_castpd_ps(_mm512_broadcast_f64x4(_mm256_castps_pd(_mm256_loadu_ps(p))));
 }
-VEC_INLINE vec vec_repeat_four(float a, float b, float c,
-                               float d) // not from memory, where four single stores would have to be waited for
+// Not from memory, where four single stores would have to be waited for.
+VEC_INLINE vec vec_repeat_four(float a, float b, float c, float d)
 {
     return _mm512_broadcast_f32x4(_mm_setr_ps(a, b, c, d));
 }

@@ -14,8 +14,7 @@ enum {
     SHORT_TILE = 3,    // tokens, that are multiplied together: 12 sums in integers and 12 in float32
     SHORT_TILES = (SHORT_TOKENS + SHORT_TILE - 1) / SHORT_TILE,
     SHORT_SUMS = SHORT_ROWS * SHORT_TILE,
-    SHORT_BLOCKS =
-        2, // of MANY_COLS columns that are converted before they are multiplied: more would come from memory in bursts
+    SHORT_BLOCKS = 2, // of columns that are converted before they are multiplied: more would come from memory in bursts
     SHORT_LARGEST = (1 << 14) - 1,
     SHORT_AHEAD = 2048, // bytes of each row that are fetched before they are needed
 };

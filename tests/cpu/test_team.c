@@ -17,13 +17,15 @@
 
 enum { ITEMS = 1000, STEPS = 50 };
 
+typedef bool claim_function(struct member *me, int n, int grain, struct span *span);
+
 struct work {
     atomic_int (*counts)[ITEMS]; // (STEPS, ITEMS): how often item i of a step was done
     int n, grain;
-    int lazy;                                                              // this member sleeps before each step; -1: none
-    atomic_int *early;                                                     // items that began before the step before was over
-    atomic_int *highest;                                                   // thread that took part
-    bool (*other)(struct member *me, int n, int grain, struct span *span); // claims every other step
+    int lazy;              // this member sleeps before each step; -1: none
+    atomic_int *early;     // items that began before the step before was over
+    atomic_int *highest;   // thread that took part
+    claim_function *other; // claims every other step
 };
 
 static void do_steps(struct member *me, const void *arguments)
@@ -32,7 +34,7 @@ static void do_steps(struct member *me, const void *arguments)
     for (int step = 0; step < STEPS; step++) {
         if (me->thread == w->lazy)
             usleep(300);
-        bool (*claim)(struct member *, int, int, struct span *) = step % 2 ? w->other : team_claim;
+        claim_function *claim = step % 2 ? w->other : team_claim;
         static const char some[1 << 12];
         me->ahead.at = some; // fetched by those who wait
         me->ahead.bytes = step % 3 ? (ptrdiff_t)sizeof some : 0;
@@ -47,8 +49,7 @@ static void do_steps(struct member *me, const void *arguments)
     }
 }
 
-static void check_with(bool (*other)(struct member *, int, int, struct span *), int n_threads, int n_running, int n, int grain,
-                       int lazy)
+static void check_with(claim_function *other, int n_threads, int n_running, int n, int grain, int lazy)
 {
     struct team *team = team_open(n_threads, false, NULL);
     assert_non_null(team);
@@ -140,7 +141,7 @@ static void take_alone_near(struct member *me, const void *arguments)
 }
 
 struct shares {
-    bool (*claim)(struct member *me, int n, int grain, struct span *span);
+    claim_function *claim;
     atomic_int *by; // (n): how often an item was taken
     int n, grain, absent;
 };
@@ -186,8 +187,8 @@ static void test_shares(void **state)
     team_close(team);
 
     team = team_open(2, false, NULL);
-    const struct shares many = {team_claim_share, calloc(1 << 20, sizeof(atomic_int)), 1 << 20, 1,
-                                -1}; // more grains than a share counts
+    // More grains than a share counts.
+    const struct shares many = {team_claim_share, calloc(1 << 20, sizeof(atomic_int)), 1 << 20, 1, -1};
     team_run(team, 2, take_shares, &many, sizeof many);
     for (int i = 0; i < 1 << 20; i++)
         assert_int_equal(many.by[i], 1);
