@@ -3,30 +3,38 @@
 
 #include "cpu/vec_quant_many.h"
 
-static size_t avx512vnni_size(int n, int cols)
+enum {
+    DIGITS = 2,
+    FEW_TOKENS = 6, // of these few() reads W faster: digits() takes as long as of 8
+};
+#include "cpu/vec_quant_digits.h"
+
+static size_t avx512vnni_size(int n, int cols) // of up to so many
 {
-    return n <= QUANT_FEW ? few_size(n, cols) : many_size(n, cols);
+    const size_t of_few = few_size(n < FEW_TOKENS ? n : FEW_TOKENS, cols);
+    const size_t of_more = digits_or_many_size(n, cols);
+    return of_few > of_more ? of_few : of_more;
 }
 static void avx512vnni_quantise(void *to, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col)
 {
-    if (n <= QUANT_FEW)
+    if (n <= FEW_TOKENS)
         few_quantise(to, x, ldx, n, cols, first_col, last_col);
     else
-        many_quantise(to, x, ldx, n, cols, first_col, last_col);
+        digits_or_many_quantise(to, x, ldx, n, cols, first_col, last_col);
 }
 static void avx512vnni_q8(const struct quant_args *args)
 {
-    if (args->n <= QUANT_FEW)
+    if (args->n <= FEW_TOKENS)
         few(DTYPE_Q8, args);
     else
-        many(DTYPE_Q8, args);
+        digits_or_many(DTYPE_Q8, args);
 }
 static void avx512vnni_q4(const struct quant_args *args)
 {
-    if (args->n <= QUANT_FEW)
+    if (args->n <= FEW_TOKENS)
         few(DTYPE_Q4, args);
     else
-        many(DTYPE_Q4, args);
+        digits_or_many(DTYPE_Q4, args);
 }
 static double avx512vnni_dot_loop(long rounds)
 {

@@ -3,30 +3,33 @@
 
 #include "cpu/vec_quant_many.h"
 
+enum { DIGITS = 1 };
+#include "cpu/vec_quant_digits.h"
+
 static size_t avx512vnni_int8_size(int n, int cols)
 {
-    return n <= QUANT_FEW ? quant_kernels_avx512vnni.size(n, cols) : many_size(n, cols);
+    return n <= QUANT_FEW ? quant_kernels_avx512vnni.size(n, cols) : digits_or_many_size(n, cols);
 }
 static void avx512vnni_int8_quantise(void *to, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col)
 {
     if (n <= QUANT_FEW)
         quant_kernels_avx512vnni.quantise(to, x, ldx, n, cols, first_col, last_col);
     else
-        many_quantise(to, x, ldx, n, cols, first_col, last_col);
+        digits_or_many_quantise(to, x, ldx, n, cols, first_col, last_col);
 }
 static void avx512vnni_int8_q8(const struct quant_args *args)
 {
     if (args->n <= QUANT_FEW)
         quant_kernels_avx512vnni.product[DTYPE_Q8](args);
     else
-        many(DTYPE_Q8, args);
+        digits_or_many(DTYPE_Q8, args);
 }
 static void avx512vnni_int8_q4(const struct quant_args *args)
 {
     if (args->n <= QUANT_FEW)
         quant_kernels_avx512vnni.product[DTYPE_Q4](args);
     else
-        many(DTYPE_Q4, args);
+        digits_or_many(DTYPE_Q4, args);
 }
 static double avx512vnni_int8_dot_loop(long rounds)
 {

@@ -166,10 +166,11 @@ static void test_few(void **state)
 static void test_many(void **state)
 {
     struct fixture *f = fixture_of(state);
-    static const int counts[] = {9, 16, 17, 31, 33, 48, 49, 100};
+    static const int counts[] = {9, 16, 17, 23, 25, 31, 33, 48, 49, 64, 65, 100};
+    enum { COUNTS = sizeof counts / sizeof *counts };
     for (int kind = 0; kind < KINDS; kind++)
         for (int i = 0; i < N_WIDTHS; i++)
-            for (int j = 0; j < 8; j++) {
+            for (int j = 0; j < COUNTS; j++) {
                 const struct problem p = make_kind(f, kind, 1 + (i * 7 + j * 11) % 34, widths[i], counts[j]);
                 quantise(&p, j % 2 ? 128 : 1024);
                 multiply(&p, 0, p.rows);
@@ -182,10 +183,11 @@ static void test_many(void **state)
 static void test_blocks(void **state)
 {
     struct fixture *f = fixture_of(state);
-    static const int sizes[][3] = {{150, 40, 9}, {275, 32, 50}, {33, 70, 1000}, {9, 300, 401}, {135, 600, 35}};
-    for (int i = 0; i < 10; i++) {
-        const int *size = sizes[i % 5];
-        const struct problem p = make_kind(f, i / 5 * 2 + i % 2, size[0], size[1], size[2]);
+    static const int sizes[][3] = {{150, 40, 9},   {275, 32, 50},  {33, 70, 1000}, {9, 300, 401},
+                                   {135, 600, 35}, {75, 1100, 64}, {21, 2100, 12}};
+    for (int i = 0; i < 14; i++) {
+        const int *size = sizes[i % 7];
+        const struct problem p = make_kind(f, i / 7 * 2 + i % 2, size[0], size[1], size[2]);
         quantise(&p, 128);
         multiply(&p, 0, p.rows);
         check(&p);
@@ -198,7 +200,7 @@ static void test_extremes(void **state)
 {
     struct fixture *f = fixture_of(state);
     for (int kind = 0; kind < KINDS; kind++)
-        for (int n = 1; n <= 20; n += 19)
+        for (int n = 1; n <= 120; n = n < 8 ? n + 7 : 6 * n - 28) // 1, 8, 20, 92
             for (int sign = -1; sign <= 1; sign += 2) {
                 const struct problem p = make_kind(f, kind, 5, 480, n);
                 memset(p.w, p.type == DTYPE_Q8 ? 0x80 : 0x88, (size_t)p.rows * 15 * (p.type == DTYPE_Q8 ? 32 : 16));
@@ -262,7 +264,7 @@ static void test_not_numbers(void **state)
     struct fixture *f = fixture_of(state);
     static const float values[] = {NAN, INFINITY, -INFINITY};
     for (int kind = 0; kind < KINDS; kind++)
-        for (int n = 3; n <= 20; n += 17)
+        for (int n = 3; n <= 71; n += 17) // 3, 20, 37, 54, 71
             for (int v = 0; v < 3; v++) {
                 const struct problem p = make_kind(f, kind, 4, 100, n);
                 p.x[1 * p.ldx + 70] = values[v];
