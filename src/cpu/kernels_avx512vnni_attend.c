@@ -61,7 +61,7 @@ VEC_INLINE void fixed_key(enum kv_type type, int16_t to[MANY_COLS], float *unit,
                : left > 0  ? kv_load_part(type, keys, at + i * VEC, left)
                            : vec_zero();
     }
-    struct unit by = {1, 1};
+    struct unit by = {.size = 1, .inverse = 1};
     if (type != KV_INT8)
         by = row_unit(largest_magnitude(v, n_vecs));
     for (int i = 0; i < n_vecs; i += 2)

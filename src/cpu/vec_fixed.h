@@ -10,8 +10,9 @@
 // roundings together cost 8e-5 of its size with float16, 7e-5 with bfloat16, a twentieth of what rounding tokens to bfloat16 does.
 #pragma once
 #include <float.h>
+#include <math.h>
 
-#include "cpu/vec_quant.h"
+#include "cpu/vec_fixed_fp8.h"
 
 typedef int16_t many_weight;
 
@@ -139,6 +140,7 @@ VEC_INLINE vec both_scales(vec tokens, const float *scales)
 // The power of two at or below 2^-13 x, and its inverse, for x in 2^-113 … 2^127: by the exponents' bits, as a division would keep many rows waiting.
 struct unit {
     float size, inverse;
+    int exponent; // of fp8, in the inverse's place: the block's largest
 };
 VEC_INLINE struct unit unit_below(float x)
 {
@@ -157,7 +159,19 @@ VEC_INLINE struct unit row_unit(float most)
 {
     if (most > least_magnitude && most <= FLT_MAX)
         return unit_below(most);
-    return (struct unit){most > least_magnitude || most != most ? most : 0, 0};
+    return (struct unit){.size = most > least_magnitude || most != most ? most : 0};
+}
+
+VEC_INLINE struct unit fp8_block_unit(enum dtype type, const ivec codes[2])
+{
+    const struct fp8_code code = fp8_code(type);
+    const int largest = fp8_largest(codes), exponent = largest >> code.bits;
+    struct unit unit = {.exponent = exponent > 0 ? exponent : 1};
+    const uint32_t size = (uint32_t)(127 + unit.exponent - 1 + code.least - (13 - code.bits)) << 23;
+    memcpy(&unit.size, &size, sizeof size);
+    if (largest >= code.not_number)
+        unit.size = NAN;
+    return unit;
 }
 
 // The unit of a row's block of columns from `first` on: a power of two, so that numbers of 11 bits and fewer mostly stay as they are.
@@ -167,22 +181,31 @@ VEC_INLINE struct unit block_unit(enum dtype type, const struct quant_args *a, p
     const ptrdiff_t at = row * a->cols + first;
     if (n >= MANY_COLS && dtype_sizes[type] == 2)
         return row_unit(largest_half(type, (const uint16_t *)a->w + at, MANY_COLS));
+    if (dtype_sizes[type] == 1) {
+        ivec codes[2];
+        fp8_load(codes, (const uint8_t *)a->w + at, n);
+        return fp8_block_unit(type, codes);
+    }
     vec v[FIXED_VECS];
     load_block(type, v, a->w, at, n);
     return row_unit(largest_magnitude(v, FIXED_VECS));
 }
 
-// What the block's integers count.
-VEC_INLINE float block_scale(enum dtype type, struct unit unit)
-{
-    return unit.size * (type == DTYPE_FP8 ? fp8_unit(type) : 1);
-}
-
 VEC_INLINE void block_integers(enum dtype type, many_weight to[MANY_COLS], struct unit unit, const struct quant_args *a,
                                ptrdiff_t row, int first)
 {
+    const ptrdiff_t at = row * a->cols + first;
+    if (dtype_sizes[type] == 1) {
+        ivec codes[2];
+        fp8_load(codes, (const uint8_t *)a->w + at, a->cols - first);
+        for (int i = 0; i < 2; i++) {
+            ivec_store(to + 64 * i, fp8_pairs(type, _mm512_castsi512_si256(codes[i]), unit.exponent));
+            ivec_store(to + 64 * i + 32, fp8_pairs(type, _mm512_extracti64x4_epi64(codes[i], 1), unit.exponent));
+        }
+        return;
+    }
     vec v[FIXED_VECS];
-    load_block(type, v, a->w, row * a->cols + first, a->cols - first);
+    load_block(type, v, a->w, at, a->cols - first);
     const vec inverse = vec_set(unit.inverse);
 #pragma GCC unroll 4
     for (int i = 0; i < FIXED_VECS; i += 2)
@@ -196,7 +219,7 @@ VEC_INLINE void many_row(enum dtype type, many_weight to[MANY_COLS], float scale
     const int first = first_group * QUANT_GROUP;
     const struct unit unit = block_unit(type, a, row, first);
     block_integers(type, to, unit, a, row, first);
-    *scales = block_scale(type, unit);
+    *scales = unit.size;
 }
 
 VEC_INLINE void many_fetch_row(enum dtype type, const struct quant_args *a, ptrdiff_t row, int first_group)

@@ -156,8 +156,7 @@ VEC_INLINE void short_convert(enum dtype type, struct short_weights *to, int b, 
 #pragma GCC unroll 4
     for (int r = 0; r < SHORT_ROWS; r++)
         block_integers(type, to->integers[b][r], units[r], a, row + r < last ? row + r : last, first);
-    const vec scales = vec_repeat_four(block_scale(type, units[0]), block_scale(type, units[1]), block_scale(type, units[2]),
-                                       block_scale(type, units[3]));
+    const vec scales = vec_repeat_four(units[0].size, units[1].size, units[2].size, units[3].size);
     for (int tile = 0; tile * SHORT_TILE < a->n; tile++)
         vec_store(to->products[b][tile], vec_mul(vec_load(x_scales + tile * SHORT_SUMS), scales));
 }
