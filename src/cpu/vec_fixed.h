@@ -169,7 +169,7 @@ VEC_INLINE struct unit fp8_block_unit(enum dtype type, const ivec codes[2])
     struct unit unit = {.exponent = exponent > 0 ? exponent : 1};
     const uint32_t size = (uint32_t)(127 + unit.exponent - 1 + code.least - (13 - code.bits)) << 23;
     memcpy(&unit.size, &size, sizeof size);
-    if (largest >= code.not_number)
+    if (largest >= code.not_finite)
         unit.size = NAN;
     return unit;
 }

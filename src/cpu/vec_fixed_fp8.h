@@ -10,12 +10,12 @@ struct fp8_code {
     int bits;       // of the fraction
     int exponents;  // the largest that there is
     int least;      // the least number is 2^this
-    int not_number; // codes of magnitudes from this on are not finite
+    int not_finite; // codes of magnitudes from this on are not; E4M3 has none that the format allows (docs/format.md)
 };
 VEC_INLINE struct fp8_code fp8_code(enum dtype type)
 {
-    return type == DTYPE_FP8 ? (struct fp8_code){.bits = 3, .exponents = 15, .least = -9, .not_number = 0x7f}
-                             : (struct fp8_code){.bits = 2, .exponents = 31, .least = -16, .not_number = 0x7c};
+    return type == DTYPE_FP8 ? (struct fp8_code){.bits = 3, .exponents = 15, .least = -9, .not_finite = 0x80}
+                             : (struct fp8_code){.bits = 2, .exponents = 31, .least = -16, .not_finite = 0x7c};
 }
 
 // A block's codes from `from` on, n of them and zeros.

@@ -261,16 +261,29 @@ static void test_outliers(void **state)
     }
 }
 
+static void put_bits(const struct problem *p, int row, int col, unsigned bits)
+{
+    const size_t at = (size_t)row * p->cols + col;
+    if (dtype_sizes[p->type] == 1)
+        ((uint8_t *)p->w)[at] = (uint8_t)bits;
+    else
+        ((uint16_t *)p->w)[at] = (uint16_t)bits;
+}
+
 // A token, or a row, with NaN or infinity: its products are not finite, the others' are untouched.
 static void test_not_finite(void **state)
 {
     struct fixture *f = fixture_of(state);
-    for (int n = 8; n <= 40; n += 32) {
-        const struct problem p = make_problem(f, DTYPE_FP16, 12, 150, n);
+    static const struct {
+        enum dtype type;
+        unsigned none, infinite;
+    } kinds[] = {{DTYPE_FP16, 0x7e00, 0xfc00}, {DTYPE_BF16, 0xffc0, 0x7f80}, {DTYPE_FP8_E5M2, 0xfe, 0x7c}};
+    for (int i = 0; i < 6; i++) {
+        const struct problem p = make_problem(f, kinds[i / 2].type, 12, 150, i % 2 ? 8 : 40);
         p.x[3 * p.ldx + 140] = NAN;
         p.x[7 * p.ldx + 2] = INFINITY;
-        ((uint16_t *)p.w)[5 * 150 + 9] = 0x7e00;
-        ((uint16_t *)p.w)[6 * 150 + 149] = 0xfc00;
+        put_bits(&p, 5, 9, kinds[i / 2].none);
+        put_bits(&p, 6, 149, kinds[i / 2].infinite);
         multiply(f, &p, 1);
         for (int t = 0; t < p.n; t++)
             for (int r = 0; r < p.rows; r++)
@@ -280,6 +293,25 @@ static void test_not_finite(void **state)
                     assert_false(isfinite(p.y[t * p.ldy + r]));
                 else
                     check(&p, r, t);
+        release(f);
+    }
+}
+
+// fp8: all finite codes, in rows (for each exponent one) whose largest are of that exponent.
+static void test_codes(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    for (int i = 0; i < 4; i++) {
+        const enum dtype type = i % 2 ? DTYPE_FP8 : DTYPE_FP8_E5M2;
+        const int bits = type == DTYPE_FP8 ? 3 : 2, most = type == DTYPE_FP8 ? 0x7e : 0x7b, rows = (most >> bits) + 1;
+        const struct problem p = make_problem(f, type, rows, 400, i < 2 ? 35 : 7);
+        for (int r = 0; r < rows; r++)
+            for (int c = 0; c < 400; c++) {
+                const int largest = ((r + 1) << bits) - 1 < most ? ((r + 1) << bits) - 1 : most;
+                put_bits(&p, r, c, (unsigned)(c % 5 ? below(f, largest + 1) : largest) | (uniform(f) < 0 ? 0x80 : 0));
+            }
+        multiply(f, &p, 1);
+        check_all(&p);
         release(f);
     }
 }
@@ -358,7 +390,7 @@ static int run_form(const char *name, const char *isa, yalm_activations activati
         {{"odd shapes", test_shapes}, half},       {{"more than a block", test_blocks}, half},
         {{"the largest", test_largest}, floats},   {{"outliers", test_outliers}, floats},
         {{"not finite", test_not_finite}, floats}, {{"zeros", test_zeros}, floats},
-        {{"scales", test_scales}, quants},
+        {{"codes", test_codes}, floats},           {{"scales", test_scales}, quants},
     };
     enum { CASES = sizeof cases / sizeof *cases };
     struct CMUnitTest tests[CASES];
