@@ -13,8 +13,8 @@
 enum {
     DIGITS_MOST = 64,      // tokens; of more vec_quant_many.h is as fast, and then faster
     DIGIT_ROWS = 8,        // of W that are multiplied together
-    DIGIT_FEW_TOKENS = 32, // of so many the next 8 rows come after the whole of these, of more after a part,
-    DIGIT_MOST_ROWS = 16,  // of so many rows, so that the panels stay in L1
+    DIGIT_FEW_TOKENS = 32, // with more, DIGIT_MOST_ROWS are read together, and a panel's part, once in L1, is used twice
+    DIGIT_MOST_ROWS = 16,
     DIGIT_GROUPS = VEC,    // of a row that are in L1 at once
     DIGIT_BYTES = 4 * VEC, // of one digit of a quad of columns
     DIGIT_SCALE_COLS = DIGITS == 2 ? QUANT_BLOCK : QUANT_GROUP,
