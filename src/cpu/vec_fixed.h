@@ -162,12 +162,13 @@ VEC_INLINE struct unit row_unit(float most)
     return (struct unit){.size = most > least_magnitude || most != most ? most : 0};
 }
 
+// So that the least number of the largest exponent is 2^13 units, as fp8_pairs() has it.
 VEC_INLINE struct unit fp8_block_unit(enum dtype type, const ivec codes[2])
 {
     const struct fp8_code code = fp8_code(type);
     const int largest = fp8_largest(codes), exponent = largest >> code.bits;
     struct unit unit = {.exponent = exponent > 0 ? exponent : 1};
-    const uint32_t size = (uint32_t)(127 + unit.exponent - 1 + code.least - (13 - code.bits)) << 23;
+    const uint32_t size = (uint32_t)(127 + code.least + code.bits + unit.exponent - 1 - 13) << 23;
     memcpy(&unit.size, &size, sizeof size);
     if (largest >= code.not_finite)
         unit.size = NAN;

@@ -131,14 +131,12 @@ VEC_INLINE void short_outputs(float *y, ptrdiff_t ldy, const float *sums, int ro
     }
 }
 
-// What is SHORT_AHEAD bytes further in a row that is read SHORT_ROWS at a time: where it ends, in the row that comes in its place.
+// What is SHORT_AHEAD bytes further in a row that is read SHORT_ROWS at a time.
 VEC_INLINE void short_fetch(const char *row, ptrdiff_t row_bytes, ptrdiff_t at, ptrdiff_t bytes)
 {
-    ptrdiff_t ahead = at + SHORT_AHEAD;
-    if (ahead >= row_bytes)
-        ahead += (SHORT_ROWS - 1) * row_bytes;
+    const char *from = row + at + rows_further(at, SHORT_AHEAD, row_bytes, SHORT_ROWS);
     for (ptrdiff_t b = 0; b < bytes; b += 64)
-        __builtin_prefetch(row + ahead + b);
+        __builtin_prefetch(from + b);
 }
 
 // The rows' units first, then their integers: each unit is a chain of latencies. Of fewer than SHORT_ROWS rows the last stands for the others.

@@ -45,6 +45,13 @@ VEC_INLINE float quantise_block(int16_t to[QUANT_BLOCK], const float *x, int fir
     return most / quant_most;
 }
 
+// How much further in memory that is which is read `ahead` after what stands at `at` of a row of `length`, where `rows` rows are read together from their beginning
+// to their end: where a row ends, it is in the one that comes in its place.
+VEC_INLINE ptrdiff_t rows_further(ptrdiff_t at, ptrdiff_t ahead, ptrdiff_t length, int rows)
+{
+    return at + ahead < length ? ahead : ahead + (rows - 1) * length;
+}
+
 // ------------------------------------------------------------------------------------------ few tokens
 
 // What a chunk of q4 is multiplied with: columns' high and low bytes, and what is subtracted from each sum.

@@ -6,7 +6,7 @@
 // (Lines that are named in bursts, faster than memory gives them, are dropped.) Their quants become bytes without sign in L1, where each product
 // broadcasts four of them. A token's sums stay in registers for the whole row, or as much of it as is in L1 at once.
 //
-// A panel is VEC tokens, a lane for each; or, at the end, VEC / 2, of which a lane has one digit and another lane the other: 8 tokens at half the price of 16.
+// A panel is VEC tokens, a lane for each; or, at the end, VEC / 2, of which a lane has one digit and another lane the other: 8 tokens with half the products of 16.
 #pragma once
 #include "cpu/vec_quant.h"
 
@@ -119,8 +119,8 @@ VEC_INLINE void digits_quantise(void *to, const float *x, ptrdiff_t ldx, int n, 
                           n - p * VEC < VEC ? n - p * VEC : VEC, cols, c);
 }
 
-// Rows' next groups, as bytes without sign, and their scales.
-struct digit_weights {
+// Rows' next groups, as bytes without sign, and their scales; the panels' sums so far.
+struct digit_scratch {
     _Alignas(64) uint8_t quants[DIGIT_MOST_ROWS][DIGIT_GROUPS * QUANT_GROUP];
     _Alignas(64) float scales[DIGIT_MOST_ROWS][DIGIT_GROUPS];
     float sums[(DIGITS_MOST + VEC - 1) / VEC][DIGIT_MOST_ROWS][VEC];
@@ -207,15 +207,8 @@ static __attribute__((noinline)) void digit_tile_most(const struct digit_tile *t
     digit_tile(DIGITS, tile);
 }
 
-// Where what is to be fetched meanwhile begins, `ahead` further than `at`, in a row of `length` that is read with rows - 1 others: where it ends, in the row that
-// comes in its place.
-VEC_INLINE ptrdiff_t digit_further(ptrdiff_t at, ptrdiff_t ahead, ptrdiff_t length, int rows)
-{
-    return at + ahead < length ? ahead : ahead + (rows - 1) * length;
-}
-
 // Rows of zeros fill the last tile.
-VEC_INLINE void digit_convert(enum dtype type, struct digit_weights *to, const struct quant_args *a, int first_row, int rows,
+VEC_INLINE void digit_convert(enum dtype type, struct digit_scratch *to, const struct quant_args *a, int first_row, int rows,
                               int first_group, int groups)
 {
     const ptrdiff_t all = (ptrdiff_t)quant_groups(a->cols), bytes = (ptrdiff_t)dtype_group_bytes[type];
@@ -230,7 +223,7 @@ VEC_INLINE void digit_convert(enum dtype type, struct digit_weights *to, const s
         const vec scales =
             groups == VEC ? vec_load_as(DTYPE_FP16, all_scales, at) : vec_load_part_as(DTYPE_FP16, all_scales, at, groups);
         vec_store(to->scales[r], vec_mul(scales, unit));
-        __builtin_prefetch(all_scales + at + digit_further(first_group, SCALES_AHEAD, all, rows));
+        __builtin_prefetch(all_scales + at + rows_further(first_group, SCALES_AHEAD, all, rows));
     }
     for (int r = rows; r % DIGIT_ROWS; r++) {
         memset(to->quants[r], 0, sizeof to->quants[r]);
@@ -239,12 +232,12 @@ VEC_INLINE void digit_convert(enum dtype type, struct digit_weights *to, const s
 }
 
 // The panels with rows whose groups from first_group on are in `w`.
-VEC_INLINE void digit_multiply(enum dtype type, struct digit_weights *w, const struct quant_args *a, int first_row, int rows,
+VEC_INLINE void digit_multiply(enum dtype type, struct digit_scratch *w, const struct quant_args *a, int first_row, int rows,
                                int first_group, int groups)
 {
     const ptrdiff_t bytes = (ptrdiff_t)dtype_group_bytes[type], row_bytes = (ptrdiff_t)quant_groups(a->cols) * bytes;
     const ptrdiff_t at = first_row * row_bytes + first_group * bytes;
-    const uint8_t *ahead = (const uint8_t *)a->w + at + digit_further(first_group * bytes, DIGIT_AHEAD, row_bytes, rows);
+    const uint8_t *ahead = (const uint8_t *)a->w + at + rows_further(first_group * bytes, DIGIT_AHEAD, row_bytes, rows);
     for (int p = 0; p < digit_panels(a->n); p++) {
         const int digits = panel_digits(a->n, p);
         for (int r = 0; r < rows; r += DIGIT_ROWS) {
@@ -267,7 +260,7 @@ VEC_INLINE void digit_multiply(enum dtype type, struct digit_weights *w, const s
     }
 }
 
-VEC_INLINE void digit_outputs(struct digit_weights *w, const struct quant_args *a, int first_row, int rows)
+VEC_INLINE void digit_outputs(struct digit_scratch *w, const struct quant_args *a, int first_row, int rows)
 {
     float *y = a->y + (first_row - a->first_row);
     for (int p = 0; p < digit_panels(a->n); p++) {
@@ -280,7 +273,7 @@ VEC_INLINE void digit_outputs(struct digit_weights *w, const struct quant_args *
 
 VEC_INLINE void digits(enum dtype type, const struct quant_args *a)
 {
-    struct digit_weights *w = a->scratch;
+    struct digit_scratch *w = a->scratch;
     const int all = (int)quant_groups(a->cols), most_rows = a->n <= DIGIT_FEW_TOKENS ? DIGIT_ROWS : DIGIT_MOST_ROWS;
     for (int row = a->first_row, rows; row < a->last_row; row += rows) {
         rows = a->last_row - row < most_rows ? a->last_row - row : most_rows;
@@ -292,7 +285,7 @@ VEC_INLINE void digits(enum dtype type, const struct quant_args *a)
         digit_outputs(w, a, row, rows);
     }
 }
-_Static_assert(sizeof(struct digit_weights) <= QUANT_SCRATCH, "it is the scratch");
+_Static_assert(sizeof(struct digit_scratch) <= QUANT_SCRATCH, "it is the scratch");
 
 // These, or, of more than DIGITS_MOST tokens, vec_quant_many.h.
 VEC_INLINE size_t digits_or_many_size(int n, int cols) // of up to so many
