@@ -68,6 +68,7 @@ const struct option option_table[] = {
     {"Attention", 0, "hybrid-min-k", "N", NULL, OPTION_INT, SESSION, AT(hybrid.min_k), 0, INT_MAX / 2, NULL},
     {"Attention", 0, "hybrid-local", "N", NULL, OPTION_INT, SESSION, AT(hybrid.local), 0, INT_MAX / 2, NULL},
     {"Attention", 0, "hybrid-top-p", "X", NULL, OPTION_FLOAT, SESSION, AT(hybrid.top_p), 0, 1, NULL},
+    {"Attention", 0, "hybrid-codes", "1/N", NULL, OPTION_RATIO, SESSION, AT(hybrid.codes), 0, 1, NULL},
     {"Attention", 0, "hybrid-dense-layers", "N", NULL, OPTION_INT, SESSION, AT(hybrid.dense_layers), 0, 65536, NULL},
     {"Attention", 0, "hybrid-reuse-layers", "N", NULL, OPTION_INT, SESSION, AT(hybrid.reuse_layers), 0, INT_MAX / 2, NULL},
     {"Attention", 0, "hybrid-reuse-steps", "N", NULL, OPTION_INT, SESSION, AT(hybrid.reuse_steps), 0, INT_MAX / 2, NULL},

@@ -1,6 +1,6 @@
 // Hybrid attention: what it is, and its options, is in engine/hybrid.h.
 
-#include "cpu/nomad.h"
+#include "cpu/code_runs.h"
 #include "cpu/selective.h"
 #include "cpu/state.h"
 
@@ -21,8 +21,7 @@ static double selective_bytes(const struct cpu_state *s, int n)
     const struct hybrid *h = &s->hybrid;
     const int steps = s->selective.reuse.steps;
     const double rows = hybrid_selected(h, n) + (steps > 1 ? (steps - 1) / 2.0 : 0);
-    return reuse_scored(s) * n * (double)nomad_block_bytes(s->nomad.n_sub) / NOMAD_BLOCK +
-           (rows < n ? rows : n) * row_bytes(s) + (h->tail ? s->config->head_dim * (double)sizeof(double) : 0);
+    return reuse_scored(s) * n * code_runs_key_bytes(s) + (rows < n ? rows : n) * row_bytes(s) + (h->tail ? s->config->head_dim * (double)sizeof(double) : 0);
 }
 
 static yalm_status hybrid_plan(struct cpu_state *s, const struct backend_plan *plan, yalm_error *error)
@@ -33,6 +32,7 @@ static yalm_status hybrid_plan(struct cpu_state *s, const struct backend_plan *p
         status = nomad_open(s, plan, error);
     if (status != YALM_OK)
         return status;
+    code_runs_plan(s, s->hybrid.codes);
     reuse_plan(s, o->dense_layers, o->reuse_layers, o->reuse_steps);
     if (s->hybrid.from == 0)
         s->hybrid.from = selective_break_even(s, selective_bytes, STEP_BYTES);
@@ -41,7 +41,7 @@ static yalm_status hybrid_plan(struct cpu_state *s, const struct backend_plan *p
 
 static void hybrid_carve_kept(struct cpu_state *s, struct carver *c)
 {
-    nomad_carve_codes(s, c);
+    code_runs_carve_kept(s, c);
     if (s->hybrid.tail)
         selective_carve_kept(s, c);
     reuse_carve_kept(s, c);
@@ -50,7 +50,7 @@ static void hybrid_carve_kept(struct cpu_state *s, struct carver *c)
 static void hybrid_carve_scratch(struct cpu_state *s, struct carver *c, int n_threads)
 {
     (void)n_threads;
-    nomad_carve_tables(s, c);
+    code_runs_carve_scratch(s, c);
     selective_carve_scratch(s, c);
 }
 
@@ -60,16 +60,9 @@ static void hybrid_append(struct cpu_state *s, const struct append *row)
 {
     cpu_store_key(s, row->layer, row->kv_head, row->slot, row->k);
     if (!reuse_layer(s, row->layer)) // it never scores
-        nomad_append_key(s, row);
+        code_runs_append(s, row);
     reuse_append(s, row);
     value_sums_append(s, &s->selective.sums, row);
-}
-
-static void hybrid_score(const struct cpu_state *s, int layer, int kv_head, int64_t position, int slot, int n, float *scores,
-                         ptrdiff_t ld)
-{
-    (void)position;
-    nomad_score(s, layer, kv_head, slot, n, scores, ld);
 }
 
 static struct choice hybrid_choice(const struct cpu_state *s, int layer, int n)
@@ -98,7 +91,7 @@ static double hybrid_bytes(const struct cpu_state *s, int64_t position)
     return s->config->n_kv_heads * (selective_bytes(s, selective_n_keys(s, position)) + sinks * row_bytes(s));
 }
 
-static const struct selector selector = {.prepare = nomad_prepare, .score = hybrid_score, .choice = hybrid_choice};
+static const struct selector selector = {.prepare = code_runs_prepare, .score = code_runs_score, .choice = hybrid_choice};
 
 const struct policy policy_hybrid = {
     .name = "hybrid",

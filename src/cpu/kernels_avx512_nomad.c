@@ -1,19 +1,28 @@
 // NoMAD's kernels with AVX-512 (F, BW, DQ, VL).
 #include "cpu/kernels_avx512.h"
 #include "cpu/vec_nomad_avx512.h"
+#include "cpu/vec_nomad_runs.h"
 #include "cpu/vec_nomad_values.h"
 
 static void avx512_encode(uint8_t *codes, const float *key, const struct nomad_book *book)
 {
     nomad_encode_any(codes, key, book);
 }
-static void avx512_table(const struct nomad_table *table, const float *q, const struct nomad_book *book, float *scratch)
+static void avx512_products(const struct nomad_products *to, const float *q, const struct nomad_book *book)
 {
-    nomad_table(table, q, book, scratch);
+    nomad_products(to, q, book);
+}
+static void avx512_entries(uint8_t *entries, int rows, const struct nomad_products *of, const int *subs, int n, float a)
+{
+    nomad_entries(entries, rows, of, subs, n, a);
 }
 static void avx512_scores(const struct nomad_score_args *args)
 {
     nomad_scores(args);
+}
+static void avx512_run_scores(const struct nomad_run_args *args)
+{
+    nomad_run_scores(args);
 }
 static void avx512_decode(float *y, const uint8_t *block, const struct nomad_book *book)
 {
@@ -35,8 +44,10 @@ void avx512_nomad_values_int8(const struct nomad_value_args *args)
 const struct nomad_kernels nomad_kernels_avx512 = {
     .name = "avx512",
     .encode = avx512_encode,
-    .table = avx512_table,
+    .products = avx512_products,
+    .entries = avx512_entries,
     .scores = avx512_scores,
+    .run_scores = avx512_run_scores,
     .decode = avx512_decode,
     .values =
         {[KV_FP16] = avx512_nomad_values_fp16, [KV_FP32] = avx512_nomad_values_fp32, [KV_INT8] = avx512_nomad_values_int8},

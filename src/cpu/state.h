@@ -1,5 +1,6 @@
 // A session's memory on the CPU: KV cache, activations, scratch. Sizes are known before anything is taken.
 #pragma once
+#include "cpu/code_runs.h"
 #include "cpu/kernels.h"
 #include "cpu/nomad.h"
 #include "cpu/policy.h"
@@ -92,6 +93,7 @@ struct cpu_state {
     struct selective selective; // of policies that select
     struct sparq sparq;
     struct nomad nomad; // of policies that keep codes
+    struct code_runs code_runs;
     struct hybrid hybrid;
 
     void *kv_block, *kept_block, *scratch_block; // what the pointers above, and the policy's, lie in

@@ -52,6 +52,9 @@ static yalm_status hybrid_check(const struct model_config *config, const yalm_se
         return error_set(error, YALM_USAGE,
                          "hybrid reuse steps: found %d: a selection is not used again in later steps on the GPU (-d cpu does)",
                          options->hybrid.reuse_steps);
+    if (hybrid.codes > 0 && hybrid.codes < 1)
+        return error_set(error, YALM_USAGE, "hybrid codes: found %g: scores read all codes on the GPU (-d cpu does with fewer)",
+                         (double)hybrid.codes);
     return YALM_OK;
 }
 

@@ -18,6 +18,8 @@ static yalm_status check(const yalm_hybrid *o, int n_layers, yalm_error *error)
         return error_set(error, YALM_USAGE, "hybrid ratio: found %g, expected above 0 to 1 (0: chosen)", (double)o->ratio);
     if (!(o->top_p >= 0 && o->top_p <= 1))
         return error_set(error, YALM_USAGE, "hybrid top-p: found %g, expected 0 (off) to 1", (double)o->top_p);
+    if (!(o->codes >= 0 && o->codes <= 1))
+        return error_set(error, YALM_USAGE, "hybrid codes: found %g, expected above 0 to 1 (0: chosen)", (double)o->codes);
     const struct {
         const char *name;
         int value;
@@ -49,6 +51,7 @@ yalm_status hybrid_resolve(struct hybrid *hybrid, const yalm_hybrid *o, int n_la
             .first = FIRST_KEYS,
             .mass = o->top_p,
             .tail = o->tail != YALM_OFF,
+            .codes = o->codes,
             .from = o->from,
             .first_layer = o->dense_layers,
         };

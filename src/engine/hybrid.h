@@ -4,8 +4,8 @@
 //
 //     y = α y₂ + (1 − α) v̄,   y₂ exact over the selected keys, α the share of the codes' softmax that they have
 //
-// For each key and KV head the codes are d / (2 d_sub) bytes; of the selected ones, key and value are read besides. At d = 128, d_sub = 1, an
-// fp16 cache and 1/32 of the keys selected that is 64 + 16 bytes where dense attention reads 512.
+// For each key and KV head the codes are d / (2 d_sub) bytes, of which half are read by default on a CPU where d_sub is 1; of the selected ones, key and value are read
+// besides. At d = 128, d_sub = 1, an fp16 cache and 1/32 of the keys selected that is 32 + 16 bytes where dense attention reads 512.
 #pragma once
 #include <stdbool.h>
 
@@ -18,6 +18,7 @@ struct hybrid {
     int first;       // the oldest, likewise
     float mass;      // fewer once they have this share of the codes' softmax; 0: always all
     bool tail;       // the rest counts as its mean value
+    float codes;     // of a key's codes, the share that its score reads; 0: the backend's to say
     int from;        // visible keys: with fewer, attention is dense; 0: the backend's to say
     int first_layer; // layers before it are dense
 };
