@@ -7,67 +7,122 @@
 #include "cpu/select.h"
 #include "cpu/state.h"
 
-enum { TILE = NOMAD_BLOCK };
+enum {
+    TILE = 32,             // slots of the open block, in each sub-quantiser's …
+    ROW = TILE / 2,        // … bytes, two slots a byte
+    CENTRE = 128,          // of values
+    MOST_LISTED = NOMAD_DIMS + CODE_LIST,
+};
 
 static int group_size(const struct cpu_state *s)
 {
     return s->config->n_heads / s->config->n_kv_heads;
 }
 
-static int together(int n) // in whole lists
+static int multiple(int n, int of)
 {
-    return (n + NOMAD_TOGETHER - 1) / NOMAD_TOGETHER * NOMAD_TOGETHER;
+    return (n + of - 1) / of * of;
 }
 
 // ------------------------------------------------------------------------------------------ sizes
 
-// Reading one sub-quantiser costs as much as reading none in its place, so all that are listed are read, if there are so many.
 void code_runs_plan(struct cpu_state *s, float share)
 {
     struct code_runs *r = &s->code_runs;
+    const int d_sub = s->nomad.book.d_sub;
     r->n_sub = s->nomad.n_sub;
     if (share <= 0)
-        share = s->nomad.book.d_sub == 1 ? 0.5f : 1;
-    r->n_listed = together((int)ceilf(share * (float)r->n_sub));
-    r->n_read = r->n_listed < r->n_sub ? r->n_listed : r->n_sub;
-    r->stride = nomad_run_stride(s->kv.capacity);
+        share = d_sub == 1 ? 0.5f : 1;
+    const int wanted = multiple((int)ceilf(share * (float)r->n_sub), CODE_LIST / d_sub); // a list of whole groups: as good as free
+    r->n_read = wanted < r->n_sub ? wanted : r->n_sub;
+    r->n_listed = multiple(r->n_read * d_sub, CODE_LIST);
+    r->stride = code_stride(s->kv.capacity);
+    r->open_bytes = (size_t)r->n_sub * ROW + CODE_GROUP_BYTES - ROW; // the last row is read as a whole group
 }
 
 void code_runs_carve_kept(struct cpu_state *s, struct carver *c)
 {
     struct code_runs *r = &s->code_runs;
-    const size_t heads = (size_t)s->config->n_layers * s->config->n_kv_heads;
+    const size_t heads = (size_t)s->config->n_layers * s->config->n_kv_heads, components = heads * s->config->head_dim;
     r->runs = carve(c, heads * r->n_sub, (size_t)r->stride);
-    r->open = carve(c, heads, nomad_block_bytes(r->n_sub));
+    r->open = carve(c, heads, r->open_bytes);
     r->open_tile = carve(c, heads, sizeof *r->open_tile);
+    r->tables.values = carve(c, components, CODE_VALUES);
+    r->tables.scale = carve(c, components, sizeof(float));
+    r->tables.middle = carve(c, components, sizeof(float));
+    r->tables.mean = carve(c, components, sizeof(float));
 }
 
 void code_runs_carve_scratch(struct cpu_state *s, struct carver *c)
 {
     struct code_runs *r = &s->code_runs;
-    nomad_carve_tables(s, c);
-    r->subs = carve(c, (size_t)s->config->n_kv_heads * r->n_listed, sizeof(int));
-    r->entries = carve(c, (size_t)s->config->n_heads * r->n_listed, NOMAD_ROW);
+    const size_t n_heads = s->config->n_heads, n_kv_heads = s->config->n_kv_heads;
+    r->run_of = carve(c, n_kv_heads * r->n_listed, sizeof(int));
+    r->values = carve(c, n_kv_heads * r->n_listed, CODE_VALUES);
+    r->weights = carve(c, n_heads * r->n_listed, 1);
+    r->offset = carve(c, n_heads, sizeof(int));
+    r->base = carve(c, n_heads, sizeof(float));
+    r->step = carve(c, n_heads, sizeof(float));
 }
 
 double code_runs_key_bytes(const struct cpu_state *s)
 {
-    return s->code_runs.n_read * (double)NOMAD_GROUP_BYTES / NOMAD_GROUP;
+    return s->code_runs.n_read * (double)CODE_GROUP_BYTES / CODE_GROUP;
 }
 
-// ------------------------------------------------------------------------------------------ codes
+// ------------------------------------------------------------------------------------------ tables
 
 static size_t head_of(const struct cpu_state *s, int layer, int kv_head)
 {
     return (size_t)layer * s->config->n_kv_heads + kv_head;
 }
+
+static struct code_tables tables_of(const struct cpu_state *s, size_t head)
+{
+    const struct code_tables *t = &s->code_runs.tables;
+    const size_t first = head * s->config->head_dim;
+    return (struct code_tables){t->values + first * CODE_VALUES, t->scale + first, t->middle + first, t->mean + first};
+}
+
+// Component c's, of its 16 centroids: value = round((x − middle) / scale), scale a 254th of their span.
+static void make_table(const struct code_tables *t, int c, const float *x)
+{
+    float least = x[0], largest = x[0];
+    double sum = 0;
+    for (int i = 0; i < CODE_VALUES; i++) {
+        least = fminf(least, x[i]);
+        largest = fmaxf(largest, x[i]);
+        sum += (double)x[i];
+    }
+    const float middle = 0.5f * least + 0.5f * largest, reach = largest - middle;
+    const float factor = reach >= 1e-30f ? 127 / reach : 0;
+    t->scale[c] = factor > 0 ? reach / 127 : 0;
+    t->middle[c] = middle;
+    t->mean[c] = (float)(sum / CODE_VALUES);
+    for (int i = 0; i < CODE_VALUES; i++)
+        t->values[c * CODE_VALUES + i] = (uint8_t)(CENTRE + lrintf((x[i] - middle) * factor));
+}
+
+void code_runs_open(struct cpu_state *s)
+{
+    const int d = s->config->head_dim, n_kv_heads = s->config->n_kv_heads;
+    for (int i = 0; i < s->config->n_layers * n_kv_heads; i++) {
+        const float *centroids = codebook_of(&s->nomad.book, s->config, i / n_kv_heads, i % n_kv_heads);
+        const struct code_tables t = tables_of(s, (size_t)i);
+        for (int c = 0; c < d; c++)
+            make_table(&t, c, centroids + (size_t)c * CODE_VALUES);
+    }
+}
+
+// ------------------------------------------------------------------------------------------ codes
+
 static uint8_t *runs_of(const struct cpu_state *s, size_t head)
 {
     return s->code_runs.runs + head * s->code_runs.n_sub * s->code_runs.stride;
 }
 static uint8_t *open_of(const struct cpu_state *s, size_t head)
 {
-    return s->code_runs.open + head * nomad_block_bytes(s->code_runs.n_sub);
+    return s->code_runs.open + head * s->code_runs.open_bytes;
 }
 static int open_tile(const struct cpu_state *s, size_t head) // -1: none
 {
@@ -78,15 +133,30 @@ static void set_open_tile(struct cpu_state *s, size_t head, int tile)
     atomic_store_explicit(&s->code_runs.open_tile[head], tile + 1, memory_order_relaxed);
 }
 
+static uint8_t *place_in_runs(const struct cpu_state *s, size_t head, int slot)
+{
+    return runs_of(s, head) + code_offset(slot) + code_byte(slot);
+}
+// In a row byte i has slot i of the tile in its low half, and slot i + ROW in the high one.
+static uint8_t *place_in_block(const struct cpu_state *s, size_t head, int slot)
+{
+    return open_of(s, head) + slot % ROW;
+}
+static int shift_in_block(int slot)
+{
+    return slot % TILE < ROW ? 0 : 4;
+}
+
 // Slots [first, last) of one tile: from the runs to the block, or back.
 static void open_slots(struct cpu_state *s, size_t head, int first, int last)
 {
     const struct code_runs *r = &s->code_runs;
     uint8_t codes[NOMAD_DIMS];
     for (int slot = first; slot < last; slot++) {
+        const uint8_t *from = place_in_runs(s, head, slot);
         for (int i = 0; i < r->n_sub; i++)
-            codes[i] = (uint8_t)nomad_run_code(runs_of(s, head), r->stride, slot, i);
-        nomad_place(open_of(s, head), slot % TILE, codes, r->n_sub, false);
+            codes[i] = from[i * r->stride] >> code_shift(slot) & 15;
+        codes_place(place_in_block(s, head, slot), ROW, shift_in_block(slot), codes, r->n_sub, false);
     }
 }
 static void close_slots(struct cpu_state *s, size_t head, int first, int last)
@@ -94,9 +164,10 @@ static void close_slots(struct cpu_state *s, size_t head, int first, int last)
     const struct code_runs *r = &s->code_runs;
     uint8_t codes[NOMAD_DIMS];
     for (int slot = first; slot < last; slot++) {
+        const uint8_t *from = place_in_block(s, head, slot);
         for (int i = 0; i < r->n_sub; i++)
-            codes[i] = (uint8_t)nomad_code(open_of(s, head), slot % TILE, i);
-        nomad_place_run(runs_of(s, head), r->stride, slot, codes, r->n_sub, false);
+            codes[i] = from[i * ROW] >> shift_in_block(slot) & 15;
+        codes_place(place_in_runs(s, head, slot), r->stride, code_shift(slot), codes, r->n_sub, false);
     }
 }
 
@@ -109,15 +180,15 @@ void code_runs_append(struct cpu_state *s, const struct append *row)
     uint8_t codes[NOMAD_DIMS];
     nomad_encode_key(s, row, codes);
     if (row->n > 1) {
-        nomad_place_run(runs_of(s, head), r->stride, slot, codes, r->n_sub, true);
+        codes_place(place_in_runs(s, head, slot), r->stride, code_shift(slot), codes, r->n_sub, true);
         set_open_tile(s, head, -1);
         return;
     }
-    if (open_tile(s, head) != tile) { // a new one, or one that a rollback or a batch has left half full
+    if (open_tile(s, head) != tile) { // a new one, or one that a batch, or what a rollback has taken back, has begun
         open_slots(s, head, tile * TILE, slot);
         set_open_tile(s, head, tile);
     }
-    nomad_place(open_of(s, head), slot % TILE, codes, r->n_sub, false);
+    codes_place(place_in_block(s, head, slot), ROW, shift_in_block(slot), codes, r->n_sub, false);
     if (slot % TILE == TILE - 1 || slot + 1 == s->kv.capacity) {
         close_slots(s, head, tile * TILE, slot + 1);
         set_open_tile(s, head, -1);
@@ -127,154 +198,151 @@ void code_runs_append(struct cpu_state *s, const struct append *row)
 int code_runs_code(const struct cpu_state *s, int layer, int kv_head, int newest, int slot, int sub)
 {
     const size_t head = head_of(s, layer, kv_head);
-    const int tile = open_tile(s, head);
-    if (tile >= 0 && slot / TILE == tile && slot <= newest)
-        return nomad_code(open_of(s, head), slot % TILE, sub);
-    return nomad_run_code(runs_of(s, head), s->code_runs.stride, slot, sub);
+    if (slot / TILE == open_tile(s, head) && slot <= newest)
+        return place_in_block(s, head, slot)[sub * ROW] >> shift_in_block(slot) & 15;
+    return place_in_runs(s, head, slot)[sub * s->code_runs.stride] >> code_shift(slot) & 15;
+}
+
+// ------------------------------------------------------------------------------------------ queries
+
+// subs: the n_read sub-quantisers to read, ascending.
+static void choose_subs(const struct cpu_state *s, const struct code_tables *t, const float *q, int subs[NOMAD_DIMS])
+{
+    const struct code_runs *r = &s->code_runs;
+    const int group = group_size(s), d = s->config->head_dim, d_sub = d / r->n_sub;
+    float parts[NOMAD_DIMS];
+    struct candidates c = {subs, parts, r->n_sub};
+    for (int i = 0; i < r->n_sub; i++) {
+        subs[i] = i;
+        parts[i] = 0;
+    }
+    for (int j = 0; j < group && r->n_read < r->n_sub; j++)
+        for (int i = 0; i < d; i++) {
+            const float part = q[j * d + i] * t->scale[i];
+            parts[i / d_sub] += part * part;
+        }
+    for (int i = 0; i < r->n_sub; i++) // no NaN: exactly n_read are wanted
+        parts[i] = parts[i] < FLT_MAX ? parts[i] : FLT_MAX;
+    select_largest(s->kernels->sparse, &c, r->n_read);
+}
+
+// One query's integers, of n listed components.
+static void weigh_query(struct cpu_state *s, const struct code_tables *t, int head, const float *q, const int *listed, int n)
+{
+    const struct code_runs *r = &s->code_runs;
+    const int d = s->config->head_dim;
+    int8_t *weights = r->weights + (size_t)head * r->n_listed;
+    float scaled[MOST_LISTED];
+    double base = 0;
+    int total = 0;
+    for (int c = 0; c < d; c++)
+        base += (double)(q[c] * t->mean[c]);
+    for (int i = 0; i < n; i++) {
+        const int c = listed[i];
+        scaled[i] = q[c] * t->scale[c];
+        base += (double)(q[c] * (t->middle[c] - t->mean[c]));
+    }
+    r->step[head] = s->kernels->to_int8(weights, scaled, n);
+    memset(weights + n, 0, (size_t)(r->n_listed - n));
+    for (int i = 0; i < n; i++)
+        total += weights[i];
+    r->offset[head] = -CENTRE * total;
+    r->base[head] = (float)base;
+}
+
+void code_runs_prepare(struct cpu_state *s, int layer, int kv_head, const float *q)
+{
+    const struct code_runs *r = &s->code_runs;
+    const struct code_tables t = tables_of(s, head_of(s, layer, kv_head));
+    const int group = group_size(s), d = s->config->head_dim, d_sub = d / r->n_sub, n = r->n_read * d_sub;
+    int subs[NOMAD_DIMS], listed[NOMAD_DIMS];
+    int *run_of = r->run_of + (size_t)kv_head * r->n_listed;
+    uint8_t *values = r->values + (size_t)kv_head * r->n_listed * CODE_VALUES;
+    choose_subs(s, &t, q, subs);
+    for (int i = 0; i < r->n_listed; i++) {
+        const int sub = subs[(i < n ? i : n - 1) / d_sub], c = sub * d_sub + i % d_sub;
+        run_of[i] = sub;
+        memcpy(values + (size_t)i * CODE_VALUES, t.values + (size_t)c * CODE_VALUES, CODE_VALUES);
+        if (i < n)
+            listed[i] = c;
+    }
+    for (int i = 0; i < group; i++)
+        weigh_query(s, &t, kv_head * group + i, q + (size_t)i * d, listed, n);
 }
 
 // ------------------------------------------------------------------------------------------ scores
 
-// subs: the n_read sub-quantisers in which Σ_group span² is largest, ascending, and as often as it takes the last of them.
-static void choose_subs(const struct cpu_state *s, int kv_head, int *subs)
-{
-    const struct code_runs *r = &s->code_runs;
-    const int group = group_size(s), n_sub = r->n_sub;
-    float spans[NOMAD_DIMS];
-    int indices[NOMAD_DIMS];
-    struct candidates c = {indices, spans, n_sub};
-    for (int i = 0; i < n_sub; i++) {
-        indices[i] = i;
-        spans[i] = 0;
-    }
-    for (int j = 0; j < group; j++) {
-        const struct nomad_products p = nomad_products_of(s, kv_head * group + j);
-        for (int i = 0; i < n_sub; i++) {
-            const float span = p.largest[i] - p.least[i];
-            spans[i] += span * span;
-        }
-    }
-    for (int i = 0; i < n_sub; i++) // no NaN: exactly so many are wanted
-        spans[i] = spans[i] < FLT_MAX ? spans[i] : FLT_MAX;
-    select_largest(s->kernels->sparse, &c, r->n_read);
-    for (int i = 0; i < r->n_listed; i++)
-        subs[i] = indices[i < r->n_read ? i : r->n_read - 1];
-}
-
-// Σ over the sub-quantisers that are not among subs[0 … n_read) of the mean of their products.
-static float mean_of_others(const struct code_runs *r, const struct nomad_products *p, const int *subs)
-{
-    double total = 0;
-    for (int i = 0, next = 0; i < r->n_sub; i++) {
-        if (next < r->n_read && subs[next] == i) {
-            next++;
-            continue;
-        }
-        float sum = 0;
-        for (int c = 0; c < NOMAD_CENTROIDS; c++)
-            sum += p->rows[i * NOMAD_CENTROIDS + c];
-        total += (double)sum / NOMAD_CENTROIDS;
-    }
-    return (float)total;
-}
-
-// Tables twice: of the listed sub-quantisers for the runs, and by row, zeros where a sub-quantiser is not read, for the block.
-void code_runs_prepare(struct cpu_state *s, int layer, int kv_head, const float *q)
-{
-    const struct code_runs *r = &s->code_runs;
-    const struct nomad *m = &s->nomad;
-    const int group = group_size(s);
-    const size_t block_bytes = nomad_block_bytes(r->n_sub);
-    int *subs = r->subs + (size_t)kv_head * r->n_listed;
-    nomad_multiply(s, layer, kv_head, q);
-    choose_subs(s, kv_head, subs);
-    for (int head = kv_head * group; head < (kv_head + 1) * group; head++) {
-        const struct nomad_products p = nomad_products_of(s, head);
-        uint8_t *entries = r->entries + (size_t)head * r->n_listed * NOMAD_ROW, *by_row = m->entries + head * block_bytes;
-        const float a = nomad_factor(&p, subs, r->n_read, &m->base[head], &m->step[head]);
-        m->base[head] += mean_of_others(r, &p, subs);
-        m->kernels->entries(entries, r->n_listed, &p, subs, r->n_read, a);
-        memset(by_row, 0, block_bytes);
-        for (int i = 0; i < r->n_read; i++)
-            memcpy(by_row + (size_t)subs[i] * NOMAD_ROW, entries + (size_t)i * NOMAD_ROW, NOMAD_ROW);
-    }
-}
-
-// Whole groups from the one of `slot` on, queries [first, first + n_queries) of the KV head's.
-static void score_groups(const struct cpu_state *s, int layer, int kv_head, int slot, int n_groups, int first, int n_queries,
-                         float *scores, ptrdiff_t ld)
+// Whole groups of these runs, queries [first, first + n_queries) of the KV head's.
+static void score_groups(const struct cpu_state *s, int kv_head, const uint8_t *runs, ptrdiff_t stride, int n_groups, int first,
+                         int n_queries, float *scores, ptrdiff_t ld)
 {
     const struct code_runs *r = &s->code_runs;
     const size_t head = (size_t)kv_head * group_size(s) + first;
-    s->nomad.kernels->run_scores(&(struct nomad_run_args){
+    s->nomad.kernels->code_scores(&(struct code_score_args){
         .scores = scores,
         .ld = ld,
-        .runs = runs_of(s, head_of(s, layer, kv_head)) + nomad_run_offset(slot),
-        .stride = r->stride,
-        .subs = r->subs + (size_t)kv_head * r->n_listed,
-        .entries = r->entries + head * r->n_listed * NOMAD_ROW,
-        .base = s->nomad.base + head,
-        .step = s->nomad.step + head,
+        .runs = runs,
+        .stride = stride,
+        .run_of = r->run_of + (size_t)kv_head * r->n_listed,
+        .values = r->values + (size_t)kv_head * r->n_listed * CODE_VALUES,
+        .weights = r->weights + head * r->n_listed,
+        .offset = r->offset + head,
+        .base = r->base + head,
+        .step = r->step + head,
         .n_queries = n_queries,
-        .n_subs = r->n_listed,
+        .n = r->n_listed,
         .n_groups = n_groups,
     });
 }
 
-enum { AT_ONCE = 8 }; // queries whose scores of a group, or block, of which only some slots are wanted, are computed
+enum { AT_ONCE = 8 }; // queries whose scores of a group are computed where only some slots are wanted
 
-static void score_some(const struct cpu_state *s, int layer, int kv_head, int slot, int n, float *scores, ptrdiff_t ld)
+// n slots of one group.
+static void score_some(const struct cpu_state *s, int kv_head, const uint8_t *runs, int slot, int n, float *scores, ptrdiff_t ld)
 {
-    float part[AT_ONCE * NOMAD_GROUP];
+    float part[AT_ONCE * CODE_GROUP];
     const int group = group_size(s);
     for (int first = 0; first < group; first += AT_ONCE) {
         const int n_queries = group - first < AT_ONCE ? group - first : AT_ONCE;
-        score_groups(s, layer, kv_head, slot, 1, first, n_queries, part, NOMAD_GROUP);
+        score_groups(s, kv_head, runs, s->code_runs.stride, 1, first, n_queries, part, CODE_GROUP);
         for (int i = 0; i < n_queries; i++)
-            memcpy(scores + (first + i) * ld, part + (size_t)i * NOMAD_GROUP + slot % NOMAD_GROUP, sizeof(float) * n);
+            memcpy(scores + (first + i) * ld, part + (size_t)i * CODE_GROUP + slot % CODE_GROUP, sizeof(float) * n);
     }
 }
 
-// Slots of the tile that is open: from its block.
-static void score_open(const struct cpu_state *s, int layer, int kv_head, int slot, int n, float *scores, ptrdiff_t ld)
+// n slots of the tile that is open. Its rows are read as if each were a whole group, whose first 16 bytes count: code_byte() says where their scores are.
+static void score_open(const struct cpu_state *s, size_t head, int kv_head, int slot, int n, float *scores, ptrdiff_t ld)
 {
-    float part[AT_ONCE * NOMAD_BLOCK];
-    const struct nomad *m = &s->nomad;
+    float part[AT_ONCE * CODE_GROUP];
     const int group = group_size(s);
     for (int first = 0; first < group; first += AT_ONCE) {
-        const size_t head = (size_t)kv_head * group + first;
         const int n_queries = group - first < AT_ONCE ? group - first : AT_ONCE;
-        m->kernels->scores(&(struct nomad_score_args){
-            .scores = part,
-            .ld = NOMAD_BLOCK,
-            .codes = open_of(s, head_of(s, layer, kv_head)),
-            .entries = m->entries + head * nomad_block_bytes(m->n_sub),
-            .base = m->base + head,
-            .step = m->step + head,
-            .n_queries = n_queries,
-            .rows = nomad_rows(m->n_sub),
-            .n_blocks = 1,
-        });
-        for (int i = 0; i < n_queries; i++)
-            memcpy(scores + (first + i) * ld, part + (size_t)i * NOMAD_BLOCK + slot % TILE, sizeof(float) * n);
+        score_groups(s, kv_head, open_of(s, head), ROW, 1, first, n_queries, part, CODE_GROUP);
+        for (int j = 0; j < n; j++) {
+            const int byte = (slot + j) % ROW, at = byte / 4 * 16 + byte % 4 + (shift_in_block(slot + j) ? CODE_GROUP / 2 : 0);
+            for (int i = 0; i < n_queries; i++)
+                scores[(first + i) * ld + j] = part[i * CODE_GROUP + at];
+        }
     }
 }
 
 void code_runs_score(const struct cpu_state *s, int layer, int kv_head, int64_t position, int slot, int n, float *scores,
                      ptrdiff_t ld)
 {
+    const size_t head = head_of(s, layer, kv_head);
     for (int done = 0, piece; done < n; done += piece) {
-        const int at = (slot + done) % NOMAD_GROUP, left = n - done;
-        piece = at == 0 && left >= NOMAD_GROUP   ? left / NOMAD_GROUP * NOMAD_GROUP
-                : NOMAD_GROUP - at < left        ? NOMAD_GROUP - at
-                                                 : left;
-        if (at == 0 && left >= NOMAD_GROUP)
-            score_groups(s, layer, kv_head, slot + done, piece / NOMAD_GROUP, 0, group_size(s), scores + done, ld);
-        else
-            score_some(s, layer, kv_head, slot + done, piece, scores + done, ld);
+        const uint8_t *runs = runs_of(s, head) + code_offset(slot + done);
+        const int at = (slot + done) % CODE_GROUP, left = n - done;
+        if (at == 0 && left >= CODE_GROUP) {
+            piece = left / CODE_GROUP * CODE_GROUP;
+            score_groups(s, kv_head, runs, s->code_runs.stride, piece / CODE_GROUP, 0, group_size(s), scores + done, ld);
+        } else {
+            piece = CODE_GROUP - at < left ? CODE_GROUP - at : left;
+            score_some(s, kv_head, runs, slot + done, piece, scores + done, ld);
+        }
     }
-    const int newest = kv_slot(&s->kv, position), tile = open_tile(s, head_of(s, layer, kv_head));
+    const int newest = kv_slot(&s->kv, position), tile = open_tile(s, head);
     const int first = tile * TILE > slot ? tile * TILE : slot, last = newest + 1 < slot + n ? newest + 1 : slot + n;
     if (tile >= 0 && first < last)
-        score_open(s, layer, kv_head, first, last - first, scores + (first - slot), ld);
+        score_open(s, head, kv_head, first, last - first, scores + (first - slot), ld);
 }

@@ -39,6 +39,13 @@ static yalm_status hybrid_plan(struct cpu_state *s, const struct backend_plan *p
     return YALM_OK;
 }
 
+static yalm_status hybrid_open(struct cpu_state *s, const struct backend_plan *plan, yalm_error *error)
+{
+    (void)plan, (void)error;
+    code_runs_open(s);
+    return YALM_OK;
+}
+
 static void hybrid_carve_kept(struct cpu_state *s, struct carver *c)
 {
     code_runs_carve_kept(s, c);
@@ -98,6 +105,7 @@ const struct policy policy_hybrid = {
     .plan = hybrid_plan,
     .carve_kept = hybrid_carve_kept,
     .carve_scratch = hybrid_carve_scratch,
+    .open = hybrid_open,
     .close = nomad_close,
     .append = hybrid_append,
     .applies = hybrid_applies,

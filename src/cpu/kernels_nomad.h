@@ -14,18 +14,15 @@
 // The second bound keeps the sum of all rows' largest entries within 16 bits, whatever head_dim is. The sums are exact integers,
 // so that scores are the same to the bit on every instruction set.
 //
-// NoMAD reads all codes of a key. They lie in blocks of 32 keys: (n_blocks, rows, 16) bytes, row s of a block for sub-quantiser s, whose byte j has
-// key j in its low and key j + 16 in its high four bits. `rows` is n_sub rounded up to whole groups of four, the others zero.
-//
-// The hybrid reads those of some sub-quantisers, which differ from query to query. Its codes lie in runs: (n_sub, stride) bytes, in which each 128 slots of the
-// cache are 64 bytes, a cache line. nomad_run_byte() says which of them a slot has half of: when four lines of four sub-quantisers are interleaved
-// byte by byte, as vectors do it within each 16 bytes, 16 slots' bytes come out together, in their order.
+// Codes lie in blocks of 32 keys: (n_blocks, rows, 16) bytes, row s of a block for sub-quantiser s, whose byte j has key j in its
+// low and key j + 16 in its high four bits. `rows` is n_sub rounded up to whole groups of four, the others zero.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "cpu/fetching.h"
+#include "cpu/kernels_codes.h"
 #include "cpu/kv_type.h"
 
 enum { NOMAD_CENTROIDS = 16, NOMAD_BLOCK = 32, NOMAD_ROW = 16 }; // centroids; keys in a block; bytes of a row
@@ -51,10 +48,10 @@ struct nomad_codes {
     struct nomad_book book;
 };
 
-// Of a query: the rows of its table as floats, and the range of each.
-struct nomad_products {
-    float *rows;            // (n_sub, 16)
-    float *least, *largest; // (n_sub)
+// The tables of a query, as described above.
+struct nomad_table {
+    uint8_t *entries;   // (rows, 16), 64-byte aligned
+    float *base, *step; // Σ_s min_s, 1 / a
 };
 
 // scores[i, j] = base[i] + step[i] Σ_s entries[i, s, code_s of key j]. Reads each code once for all queries: rows * 16 bytes for 32 keys.
@@ -65,46 +62,6 @@ struct nomad_score_args {
     const uint8_t *entries;   // (n_queries, rows, 16), 64-byte aligned
     const float *base, *step; // (n_queries)
     int n_queries, rows, n_blocks;
-};
-
-enum {
-    NOMAD_GROUP = 128,      // slots whose codes are …
-    NOMAD_GROUP_BYTES = 64, // … so many bytes of a run
-    NOMAD_TOGETHER = 8,     // sub-quantisers are listed in multiples of so many
-};
-
-// Of a run, the bytes before the group of a slot.
-static inline ptrdiff_t nomad_run_offset(int slot)
-{
-    return (ptrdiff_t)(slot / NOMAD_GROUP) * NOMAD_GROUP_BYTES;
-}
-// Which byte of its group a slot shares, and with how many bits below its own.
-static inline int nomad_run_byte(int slot)
-{
-    return slot / 4 % 4 * 16 + slot % 64 / 16 * 4 + slot % 4;
-}
-static inline int nomad_run_shift(int slot)
-{
-    return slot % NOMAD_GROUP < NOMAD_GROUP / 2 ? 0 : 4;
-}
-// Bytes from one run to the next, with room for so many slots: an odd number of cache lines, so that the same slots of different sub-quantisers
-// lie in different sets of the caches.
-static inline ptrdiff_t nomad_run_stride(int slots)
-{
-    const ptrdiff_t groups = (slots + NOMAD_GROUP - 1) / NOMAD_GROUP;
-    return (groups | 1) * NOMAD_GROUP_BYTES;
-}
-
-// scores[i, j] = base[i] + step[i] Σ_s entries[i, s, code of slot j and sub-quantiser subs[s]]. Reads n_subs * 64 bytes for each 128 slots.
-struct nomad_run_args {
-    float *scores; // (n_queries, ld), of which n_groups * 128 are written
-    ptrdiff_t ld;
-    const uint8_t *runs; // (n_sub, stride), from the first slot on, where a group begins
-    ptrdiff_t stride;
-    const int *subs;          // (n_subs), ascending, a multiple of NOMAD_TOGETHER; what is too many has entries of 0
-    const uint8_t *entries;   // (n_queries, n_subs, 16), 64-byte aligned
-    const float *base, *step; // (n_queries)
-    int n_queries, n_subs, n_groups;
 };
 
 // For query i and w_j = e^(scores[i, j] - max[i]):  acc[i] += Σ_j w_j v_j,  sum[i] += Σ_j w_j, over the keys for which some of
@@ -129,13 +86,11 @@ struct nomad_kernels {
     // codes: (n_sub), a byte each; key: (head_dim).
     void (*encode)(uint8_t *codes, const float *key, const struct nomad_book *book);
 
-    // q: (head_dim), already scaled by 1 / sqrt(head_dim).
-    void (*products)(const struct nomad_products *to, const float *q, const struct nomad_book *book);
-    // entries (rows, 16): round((row - its least) a) for the rows subs[0 … n), NULL: the first n; then zeros. a 0: all are zeros.
-    void (*entries)(uint8_t *entries, int rows, const struct nomad_products *of, const int *subs, int n, float a);
+    // q: (head_dim), already scaled by 1 / sqrt(head_dim). scratch: (n_sub, 16) floats.
+    void (*table)(const struct nomad_table *table, const float *q, const struct nomad_book *book, float *scratch);
 
     void (*scores)(const struct nomad_score_args *args);
-    void (*run_scores)(const struct nomad_run_args *args);
+    void (*code_scores)(const struct code_score_args *args); // of codes in runs
 
     // y: (32, head_dim), the keys of a block.
     void (*decode)(float *y, const uint8_t *block, const struct nomad_book *book);
@@ -147,7 +102,7 @@ extern const struct nomad_kernels nomad_kernels_scalar, nomad_kernels_avx2, noma
 
 // Puts a key's codes (n_sub) into four bits, from `shift` on, of a byte in each of n_sub rows. Where keys whose codes share bytes are placed by several threads
 // at the same time, `shared`: a byte is changed at once.
-static inline void nomad_place_in(uint8_t *p, ptrdiff_t stride, int shift, const uint8_t *codes, int n_sub, bool shared)
+static inline void codes_place(uint8_t *p, ptrdiff_t stride, int shift, const uint8_t *codes, int n_sub, bool shared)
 {
     for (int s = 0; s < n_sub; s++, p += stride) {
         const uint8_t byte = __atomic_load_n(p, __ATOMIC_RELAXED);
@@ -162,13 +117,7 @@ static inline void nomad_place_in(uint8_t *p, ptrdiff_t stride, int shift, const
 // Puts a key's codes into place `at` (0 … 31) of its block.
 static inline void nomad_place(uint8_t *block, int at, const uint8_t *codes, int n_sub, bool shared)
 {
-    nomad_place_in(block + at % NOMAD_ROW, NOMAD_ROW, at < NOMAD_ROW ? 0 : 4, codes, n_sub, shared);
-}
-
-// Puts a key's codes into its place in the runs.
-static inline void nomad_place_run(uint8_t *runs, ptrdiff_t stride, int slot, const uint8_t *codes, int n_sub, bool shared)
-{
-    nomad_place_in(runs + nomad_run_offset(slot) + nomad_run_byte(slot), stride, nomad_run_shift(slot), codes, n_sub, shared);
+    codes_place(block + at % NOMAD_ROW, NOMAD_ROW, at < NOMAD_ROW ? 0 : 4, codes, n_sub, shared);
 }
 
 static inline int nomad_code(const uint8_t *block, int at, int s)
@@ -176,29 +125,28 @@ static inline int nomad_code(const uint8_t *block, int at, int s)
     return block[s * NOMAD_ROW + at % NOMAD_ROW] >> (at < NOMAD_ROW ? 0 : 4) & 15;
 }
 
-static inline int nomad_run_code(const uint8_t *runs, ptrdiff_t stride, int slot, int s)
+// The factor `a` of a query's tables, and their base and step, from rows whose least and largest entries are known. The same code for all
+// instruction sets. A query whose spans are not numbers, or all (nearly) zero, gets a = 0: its scores are all the base.
+struct nomad_range {
+    double least, spans; // sums over the rows
+    float most;          // the largest span
+};
+
+static inline void nomad_range_add(struct nomad_range *range, float least, float largest)
 {
-    return runs[s * stride + nomad_run_offset(slot) + nomad_run_byte(slot)] >> nomad_run_shift(slot) & 15;
+    const float span = largest - least;
+    range->least += (double)least;
+    range->spans += (double)span;
+    range->most = span > range->most ? span : range->most;
 }
 
-// The factor `a` of a query's table of the rows subs[0 … n), NULL: the first n; and what its scores have besides: base = Σ_s min_s, step = 1 / a. The same code
-// for all instruction sets. A query whose spans are not numbers, or all (nearly) zero, gets a = 0: its scores are all the base.
-static inline float nomad_factor(const struct nomad_products *of, const int *subs, int n, float *base, float *step)
+static inline float nomad_factor(const struct nomad_range *range, int n_sub, float *base, float *step)
 {
-    double least = 0, spans = 0;
-    float most = 0;
-    for (int i = 0; i < n; i++) {
-        const int s = subs ? subs[i] : i;
-        const float span = of->largest[s] - of->least[s];
-        least += (double)of->least[s];
-        spans += (double)span;
-        most = span > most ? span : most;
-    }
-    *base = (float)least;
+    *base = (float)range->least;
     *step = 0;
-    if (!(most >= 1e-30f && spans <= 1e30))
+    if (!(range->most >= 1e-30f && range->spans <= 1e30))
         return 0;
-    const double by_row = 255 / (double)most, by_sum = (65535 - n) / spans;
+    const double by_row = 255 / (double)range->most, by_sum = (65535 - n_sub) / range->spans;
     const float a = (float)(by_row < by_sum ? by_row : by_sum);
     *step = (float)(1 / (double)a);
     return a;

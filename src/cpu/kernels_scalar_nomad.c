@@ -20,11 +20,12 @@ static void scalar_encode(uint8_t *codes, const float *key, const struct nomad_b
     }
 }
 
-static void scalar_products(const struct nomad_products *to, const float *q, const struct nomad_book *book)
+static void scalar_table(const struct nomad_table *table, const float *q, const struct nomad_book *book, float *scratch)
 {
-    const int d_sub = book->d_sub;
-    for (int s = 0; s < book->n_sub; s++) {
-        float *row = to->rows + s * NOMAD_CENTROIDS;
+    struct nomad_range range = {0};
+    const int n_sub = book->n_sub, d_sub = book->d_sub;
+    for (int s = 0; s < n_sub; s++) {
+        float *row = scratch + s * NOMAD_CENTROIDS;
         for (int c = 0; c < NOMAD_CENTROIDS; c++) {
             row[c] = 0;
             for (int i = 0; i < d_sub; i++)
@@ -35,19 +36,14 @@ static void scalar_products(const struct nomad_products *to, const float *q, con
             least = row[c] < least ? row[c] : least;
             largest = row[c] > largest ? row[c] : largest;
         }
-        to->least[s] = least;
-        to->largest[s] = largest;
-    }
-}
-
-static void scalar_entries(uint8_t *entries, int rows, const struct nomad_products *of, const int *subs, int n, float a)
-{
-    memset(entries, 0, (size_t)rows * NOMAD_ROW);
-    for (int i = 0; a > 0 && i < n; i++) {
-        const int s = subs ? subs[i] : i;
+        nomad_range_add(&range, least, largest);
         for (int c = 0; c < NOMAD_CENTROIDS; c++)
-            entries[i * NOMAD_ROW + c] = (uint8_t)rintf((of->rows[s * NOMAD_CENTROIDS + c] - of->least[s]) * a);
+            row[c] -= least;
     }
+    const float a = nomad_factor(&range, n_sub, table->base, table->step);
+    memset(table->entries, 0, nomad_block_bytes(n_sub));
+    for (int i = 0; a > 0 && i < n_sub * NOMAD_CENTROIDS; i++)
+        table->entries[i] = (uint8_t)rintf(scratch[i] * a);
 }
 
 static void scalar_scores(const struct nomad_score_args *a)
@@ -65,17 +61,17 @@ static void scalar_scores(const struct nomad_score_args *a)
         }
 }
 
-static void scalar_run_scores(const struct nomad_run_args *a)
+static void scalar_code_scores(const struct code_score_args *a)
 {
-    for (int q = 0; q < a->n_queries; q++) {
-        const uint8_t *entries = a->entries + (size_t)q * a->n_subs * NOMAD_ROW;
-        for (int j = 0; j < a->n_groups * NOMAD_GROUP; j++) {
-            int sum = 0;
-            for (int s = 0; s < a->n_subs; s++)
-                sum += entries[s * NOMAD_ROW + nomad_run_code(a->runs, a->stride, j, a->subs[s])];
+    for (int q = 0; q < a->n_queries; q++)
+        for (int j = 0; j < a->n_groups * CODE_GROUP; j++) {
+            int sum = a->offset[q];
+            for (int c = 0; c < a->n; c++) {
+                const uint8_t byte = a->runs[a->run_of[c] * a->stride + code_offset(j) + code_byte(j)];
+                sum += a->weights[q * a->n + c] * a->values[c * CODE_VALUES + (byte >> code_shift(j) & 15)];
+            }
             a->scores[q * a->ld + j] = fmaf((float)sum, a->step[q], a->base[q]);
         }
-    }
 }
 
 static void scalar_decode(float *y, const uint8_t *block, const struct nomad_book *book)
@@ -120,10 +116,9 @@ static void scalar_values_int8(const struct nomad_value_args *args)
 const struct nomad_kernels nomad_kernels_scalar = {
     .name = "scalar",
     .encode = scalar_encode,
-    .products = scalar_products,
-    .entries = scalar_entries,
+    .table = scalar_table,
     .scores = scalar_scores,
-    .run_scores = scalar_run_scores,
+    .code_scores = scalar_code_scores,
     .decode = scalar_decode,
     .values = {[KV_FP16] = scalar_values_fp16, [KV_FP32] = scalar_values_fp32, [KV_INT8] = scalar_values_int8},
 };

@@ -1,7 +1,7 @@
 // NoMAD attention (Zhang et al., arXiv 2403.01273): keys are kept as 4-bit codes instead of the key cache (kernels_nomad.h has formulas and layout).
 // One token alone attends from the codes, by look-ups in registers; larger batches attend to decoded keys with the fused kernel.
 //
-// Codebooks, codes of a key and products of a query serve another method too, which keeps keys beside the codes, and these elsewhere (code_runs.h).
+// Codebooks and the codes of a key serve another method too, which keeps keys beside the codes, and these elsewhere (code_runs.h).
 #pragma once
 #include "cpu/kernels_nomad.h"
 #include "cpu/policy.h"
@@ -17,9 +17,9 @@ struct nomad {
     uint8_t *codes;    // (n_layers, n_kv_heads, n_blocks, rows, 16), by slots; kept
 
     // Of one token's queries in one layer.
-    float *products, *least, *largest; // (n_heads, n_sub, 16), (n_heads, n_sub): see struct nomad_products
-    uint8_t *entries;                  // (n_heads, rows, 16)
-    float *base, *step;                // (n_heads)
+    uint8_t *entries;   // (n_heads, rows, 16)
+    float *base, *step; // (n_heads)
+    float *tables;      // (n_heads, n_sub, 16), on their way to entries
 
     // The policy's own.
     float skip;                 // of a token's attention, what rows that are not read may have in all; 0: all rows are read
@@ -42,10 +42,7 @@ void nomad_encode_key(const struct cpu_state *s, const struct append *row, uint8
 // Stores a key's codes. Tokens of one batch may be stored at the same time.
 void nomad_append_key(struct cpu_state *s, const struct append *row);
 
-// The products of one KV head's queries: q (group, head_dim), rotated and scaled.
-void nomad_multiply(struct cpu_state *s, int layer, int kv_head, const float *q);
-struct nomad_products nomad_products_of(const struct cpu_state *s, int head);
-// Those, and the tables of all sub-quantisers.
+// Builds the tables of one KV head's queries: q (group, head_dim), rotated and scaled.
 void nomad_prepare(struct cpu_state *s, int layer, int kv_head, const float *q);
 // scores[i * ld + j] = query i's score of slot + j, j < n, by the tables.
 void nomad_score(const struct cpu_state *s, int layer, int kv_head, int slot, int n, float *scores, ptrdiff_t ld);

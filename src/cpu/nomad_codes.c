@@ -44,9 +44,7 @@ void nomad_carve_tables(struct cpu_state *s, struct carver *c)
     m->entries = carve(c, n_heads, nomad_block_bytes(m->n_sub));
     m->base = carve(c, n_heads, sizeof(float));
     m->step = carve(c, n_heads, sizeof(float));
-    m->products = carve(c, n_heads * m->n_sub * NOMAD_CENTROIDS, sizeof(float));
-    m->least = carve(c, n_heads * m->n_sub, sizeof(float));
-    m->largest = carve(c, n_heads * m->n_sub, sizeof(float));
+    m->tables = carve(c, n_heads * m->n_sub * NOMAD_CENTROIDS, sizeof(float));
 }
 
 static struct nomad_book book_of(const struct cpu_state *s, int layer, int kv_head)
@@ -74,32 +72,16 @@ void nomad_append_key(struct cpu_state *s, const struct append *row)
                 row->n > 1);
 }
 
-struct nomad_products nomad_products_of(const struct cpu_state *s, int head)
-{
-    const struct nomad *m = &s->nomad;
-    const size_t rows = (size_t)head * m->n_sub;
-    return (struct nomad_products){m->products + rows * NOMAD_CENTROIDS, m->least + rows, m->largest + rows};
-}
-
-void nomad_multiply(struct cpu_state *s, int layer, int kv_head, const float *q)
-{
-    const int group = group_size(s);
-    const struct nomad_book book = book_of(s, layer, kv_head);
-    for (int i = 0; i < group; i++) {
-        const struct nomad_products products = nomad_products_of(s, kv_head * group + i);
-        s->nomad.kernels->products(&products, q + (size_t)i * s->config->head_dim, &book);
-    }
-}
-
 void nomad_prepare(struct cpu_state *s, int layer, int kv_head, const float *q)
 {
     const struct nomad *m = &s->nomad;
     const int group = group_size(s);
-    nomad_multiply(s, layer, kv_head, q);
-    for (int head = kv_head * group; head < (kv_head + 1) * group; head++) {
-        const struct nomad_products products = nomad_products_of(s, head);
-        const float a = nomad_factor(&products, NULL, m->n_sub, &m->base[head], &m->step[head]);
-        m->kernels->entries(m->entries + head * nomad_block_bytes(m->n_sub), nomad_rows(m->n_sub), &products, NULL, m->n_sub, a);
+    const struct nomad_book book = book_of(s, layer, kv_head);
+    for (int i = 0; i < group; i++) {
+        const size_t head = (size_t)kv_head * group + i;
+        m->kernels->table(
+            &(struct nomad_table){m->entries + head * nomad_block_bytes(m->n_sub), m->base + head, m->step + head},
+            q + (size_t)i * s->config->head_dim, &book, m->tables + head * m->n_sub * NOMAD_CENTROIDS);
     }
 }
 

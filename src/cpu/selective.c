@@ -6,6 +6,7 @@
 #include "cpu/attention.h"
 #include "cpu/select.h"
 #include "cpu/state.h"
+#include "util/round.h"
 
 enum {
     PART_KEYS = 4096, // a part of the scores is at least so long: each begins without anything fetched
@@ -55,7 +56,7 @@ void selective_carve_scratch(struct cpu_state *s, struct carver *c)
     struct selective *t = &s->selective;
     const size_t n_heads = s->config->n_heads, n_kv_heads = s->config->n_kv_heads;
     t->blocks = (s->kv.span + SELECTIVE_BLOCK - 1) / SELECTIVE_BLOCK;
-    t->ld = (ptrdiff_t)s->kv.span + 16; // whole vectors may be written
+    t->ld = (ptrdiff_t)round_up((size_t)s->kv.span + 16, 16); // whole vectors may be written, and each row begins a cache line
     t->parts = part_count(s->kv.span);
     t->scores = carve(c, n_heads * t->ld, sizeof(float));
     t->part_max = carve(c, n_heads * t->parts, sizeof(float));

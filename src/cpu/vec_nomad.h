@@ -67,10 +67,11 @@ VEC_INLINE void nomad_encode_any(uint8_t *codes, const float *key, const struct 
         nomad_encode(4, codes, key, book);
 }
 
-VEC_INLINE void nomad_products(const struct nomad_products *to, const float *q, const struct nomad_book *book)
+VEC_INLINE void nomad_table(const struct nomad_table *table, const float *q, const struct nomad_book *book, float *scratch)
 {
-    const int d_sub = book->d_sub;
-    for (int s = 0; s < book->n_sub; s++) {
+    struct nomad_range range = {0};
+    const int n_sub = book->n_sub, d_sub = book->d_sub;
+    for (int s = 0; s < n_sub; s++) {
         vec row[PIECES], least = vec_set(INFINITY), largest = vec_set(-INFINITY);
         for (int p = 0; p < PIECES; p++) {
             row[p] = vec_zero();
@@ -79,23 +80,16 @@ VEC_INLINE void nomad_products(const struct nomad_products *to, const float *q, 
                                  vec_load(book->centroids + (s * d_sub + i) * NOMAD_CENTROIDS + p * VEC), row[p]);
             least = vec_min(least, row[p]);
             largest = vec_max(largest, row[p]);
-            vec_store(to->rows + s * NOMAD_CENTROIDS + p * VEC, row[p]);
         }
-        to->least[s] = vec_least(least);
-        to->largest[s] = vec_largest(largest);
+        const float low = vec_least(least);
+        nomad_range_add(&range, low, vec_largest(largest));
+        for (int p = 0; p < PIECES; p++)
+            vec_store(scratch + s * NOMAD_CENTROIDS + p * VEC, vec_sub(row[p], vec_set(low)));
     }
-}
-
-VEC_INLINE void nomad_entries(uint8_t *entries, int rows, const struct nomad_products *of, const int *subs, int n, float a)
-{
-    const int filled = a > 0 ? n : 0;
-    for (int i = 0; i < filled; i++) {
-        const int s = subs ? subs[i] : i;
-        for (int p = 0; p < NOMAD_CENTROIDS; p += VEC)
-            vec_store_bytes(entries + i * NOMAD_ROW + p,
-                            vec_mul(vec_sub(vec_load(of->rows + s * NOMAD_CENTROIDS + p), vec_set(of->least[s])), vec_set(a)));
-    }
-    memset(entries + (ptrdiff_t)filled * NOMAD_ROW, 0, (size_t)(rows - filled) * NOMAD_ROW);
+    const float a = nomad_factor(&range, n_sub, table->base, table->step);
+    memset(table->entries, 0, nomad_block_bytes(n_sub));
+    for (int i = 0; a > 0 && i < n_sub * NOMAD_CENTROIDS; i += VEC)
+        vec_store_bytes(table->entries + i, vec_mul(vec_load(scratch + i), vec_set(a)));
 }
 
 // The VEC values that VEC numbers (0 … 15) stand for.

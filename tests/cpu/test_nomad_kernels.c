@@ -113,16 +113,6 @@ static void test_decode(void **state)
     }
 }
 
-static struct nomad_products products_of(struct fixture *f, const struct nomad_kernels *k, const float *q,
-                                         const struct nomad_book *book)
-{
-    const size_t n_sub = (size_t)book->n_sub;
-    const struct nomad_products p = {guarded(f, sizeof(float) * n_sub * NOMAD_CENTROIDS), guarded(f, sizeof(float) * n_sub),
-                                     guarded(f, sizeof(float) * n_sub)};
-    k->products(&p, q, book);
-    return p;
-}
-
 // Tables of n queries and what scores are computed from.
 struct tables {
     uint8_t *entries;
@@ -135,11 +125,10 @@ static struct tables make_tables(struct fixture *f, const struct nomad_kernels *
     const size_t bytes = nomad_block_bytes(book->n_sub);
     struct tables t = {guarded_scratch(f, bytes * (size_t)n), guarded(f, sizeof(float) * (size_t)n),
                        guarded(f, sizeof(float) * (size_t)n)};
-    for (int i = 0; i < n; i++) {
-        const struct nomad_products p = products_of(f, k, q + i * book->n_sub * book->d_sub, book);
-        const float a = nomad_factor(&p, NULL, book->n_sub, t.base + i, t.step + i);
-        k->entries(t.entries + (size_t)i * bytes, nomad_rows(book->n_sub), &p, NULL, book->n_sub, a);
-    }
+    float *scratch = guarded_scratch(f, sizeof(float) * (size_t)book->n_sub * NOMAD_CENTROIDS);
+    for (int i = 0; i < n; i++)
+        k->table(&(struct nomad_table){t.entries + (size_t)i * bytes, t.base + i, t.step + i},
+                 q + i * book->n_sub * book->d_sub, book, scratch);
     return t;
 }
 
