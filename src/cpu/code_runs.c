@@ -159,7 +159,7 @@ static void open_slots(struct cpu_state *s, size_t head, int first, int last)
         codes_place(place_in_block(s, head, slot), ROW, shift_in_block(slot), codes, r->n_sub, false);
     }
 }
-static void close_slots(struct cpu_state *s, size_t head, int first, int last)
+static void close_slots(struct cpu_state *s, size_t head, int first, int last, bool shared)
 {
     const struct code_runs *r = &s->code_runs;
     uint8_t codes[NOMAD_DIMS];
@@ -167,11 +167,11 @@ static void close_slots(struct cpu_state *s, size_t head, int first, int last)
         const uint8_t *from = place_in_block(s, head, slot);
         for (int i = 0; i < r->n_sub; i++)
             codes[i] = from[i * ROW] >> shift_in_block(slot) & 15;
-        codes_place(place_in_runs(s, head, slot), r->stride, code_shift(slot), codes, r->n_sub, false);
+        codes_place(place_in_runs(s, head, slot), r->stride, code_shift(slot), codes, r->n_sub, shared);
     }
 }
 
-// Tokens of one batch may be appended at the same time.
+// Tokens of one batch may be appended at the same time. The first of them sees to it that codes of the tokens before are in the runs too.
 void code_runs_append(struct cpu_state *s, const struct append *row)
 {
     const struct code_runs *r = &s->code_runs;
@@ -181,6 +181,10 @@ void code_runs_append(struct cpu_state *s, const struct append *row)
     nomad_encode_key(s, row, codes);
     if (row->n > 1) {
         codes_place(place_in_runs(s, head, slot), r->stride, code_shift(slot), codes, r->n_sub, true);
+        if (row->token > 0)
+            return;
+        if (open_tile(s, head) == tile)
+            close_slots(s, head, tile * TILE, slot, true);
         set_open_tile(s, head, -1);
         return;
     }
@@ -190,7 +194,7 @@ void code_runs_append(struct cpu_state *s, const struct append *row)
     }
     codes_place(place_in_block(s, head, slot), ROW, shift_in_block(slot), codes, r->n_sub, false);
     if (slot % TILE == TILE - 1 || slot + 1 == s->kv.capacity) {
-        close_slots(s, head, tile * TILE, slot + 1);
+        close_slots(s, head, tile * TILE, slot + 1, false);
         set_open_tile(s, head, -1);
     }
 }

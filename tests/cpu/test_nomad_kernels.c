@@ -217,6 +217,94 @@ static void test_no_overflow(void **state)
     release(f);
 }
 
+// Runs of random bytes, the last of which ends where memory does; n_groups groups of slots.
+static uint8_t *random_runs(struct fixture *f, int n_sub, ptrdiff_t stride, int n_groups)
+{
+    const size_t bytes = (size_t)(n_sub - 1) * (size_t)stride + (size_t)n_groups * CODE_GROUP_BYTES;
+    uint8_t *runs = guarded(f, bytes);
+    for (size_t i = 0; i < bytes; i++)
+        runs[i] = (uint8_t)below(f, 256);
+    return runs;
+}
+
+// What a score is, of which the sum is exact.
+static double code_score(const struct code_score_args *a, int query, int slot)
+{
+    double sum = 0;
+    for (int c = 0; c < a->n; c++) {
+        const uint8_t byte = a->runs[a->run_of[c] * a->stride + slot / 128 * 64 + code_byte(slot)];
+        const int code = slot % 128 < 64 ? byte & 15 : byte >> 4;
+        sum += a->weights[query * a->n + c] * (a->values[c * CODE_VALUES + code] - 128.0);
+    }
+    return a->base[query] + a->step[query] * sum;
+}
+
+// All codes of a line of a run: each byte has two slots.
+static void test_code_places(void **state)
+{
+    (void)state;
+    int seen[64] = {0};
+    for (int slot = 256; slot < 384; slot++) {
+        assert_true(code_byte(slot) >= 0 && code_byte(slot) < 64 && code_offset(slot) == 128);
+        seen[code_byte(slot)] |= code_shift(slot) == 0 ? 1 : code_shift(slot) == 4 ? 2 : 4;
+    }
+    for (int i = 0; i < 64; i++)
+        assert_int_equal(seen[i], 3);
+    assert_true(code_stride(1) == 64 && code_stride(129) == 192 && code_stride(257) == 192);
+}
+
+// Some of the components, in ascending order, one of them twice; one and several blocks of groups, 1 to 9 queries; the largest sums.
+static void test_code_scores(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    static const int groups[] = {1, 3, 8, 9, 17}, listed[] = {8, 16, 40, 512};
+    enum { N_SUB = 70 };
+    for (int round = 0; round < 36; round++) {
+        const int n_queries = 1 + round % 9, n_groups = groups[round % 5], n = listed[round % 4], n_slots = n_groups * CODE_GROUP;
+        const ptrdiff_t stride = code_stride(n_slots + round % 3 * 128);
+        int *run_of = guarded(f, sizeof(int) * (size_t)n), *offset = guarded(f, sizeof(int) * (size_t)n_queries);
+        uint8_t *values = guarded_scratch(f, (size_t)n * CODE_VALUES);
+        int8_t *weights = guarded(f, (size_t)n_queries * (size_t)n);
+        const bool extreme = round % 6 == 5;
+        for (int i = 0; i < n; i++)
+            run_of[i] = i * N_SUB / n;
+        for (int i = 0; i < n * CODE_VALUES; i++)
+            values[i] = (uint8_t)(extreme ? 255 - 254 * (round % 4 == 1) : 1 + below(f, 255));
+        for (int q = 0; q < n_queries; q++) {
+            offset[q] = 0;
+            for (int i = 0; i < n; i++) {
+                weights[q * n + i] = (int8_t)(extreme ? 127 - 254 * (q % 2) : below(f, 255) - 127);
+                offset[q] -= 128 * weights[q * n + i];
+            }
+        }
+        float *scores = guarded(f, sizeof(float) * (size_t)(n_queries * n_slots)),
+              *same = guarded(f, sizeof(float) * (size_t)(n_queries * n_slots));
+        struct code_score_args args = {.scores = scores,
+                                       .ld = n_slots,
+                                       .runs = random_runs(f, N_SUB, stride, n_groups),
+                                       .stride = stride,
+                                       .run_of = run_of,
+                                       .values = values,
+                                       .weights = weights,
+                                       .offset = offset,
+                                       .base = random_floats(f, (size_t)n_queries, 5.0),
+                                       .step = random_floats(f, (size_t)n_queries, 0.01),
+                                       .n_queries = n_queries,
+                                       .n = n,
+                                       .n_groups = n_groups};
+        kernels_of(f)->code_scores(&args);
+        for (int q = 0; q < n_queries; q++)
+            for (int j = 0; j < n_slots; j++) {
+                const double exact = code_score(&args, q, j);
+                assert_near(scores[q * n_slots + j], exact, 1e-6 * (fabs(exact) + 5), "score", q, j);
+            }
+        args.scores = same;
+        nomad_kernels_scalar.code_scores(&args);
+        assert_memory_equal(scores, same, sizeof(float) * (size_t)(n_queries * n_slots));
+        release(f);
+    }
+}
+
 // More sub-quantisers than 16 bits hold at 255 each: the tables' scale gives way.
 static void test_long_keys(void **state)
 {
@@ -360,6 +448,8 @@ int main(void)
         {"tables reach their bounds, the same on every instruction set", test_tables},
         {"scores: within the bound, the same to the bit on every instruction set", test_scores},
         {"no overflow with 256 rows of 255", test_no_overflow},
+        {"each slot has half a byte of its run", test_code_places},
+        {"scores from runs: exact sums, the same to the bit on every instruction set", test_code_scores},
         {"more rows than 16 bits hold", test_long_keys},
         {"queries without a span", test_no_span},
         {"values, all rows and those of some weight", test_values},

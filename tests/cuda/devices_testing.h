@@ -78,6 +78,7 @@ static inline void read_option(yalm_session_options *options, int *d_sub, const 
                       &tail, &hybrid->dense_layers, &hybrid->reuse_layers, d_sub) == 8) {
         options->attention = "hybrid";
         hybrid->from = 1;
+        hybrid->codes = 1; // as the GPU's scores
         hybrid->tail = (yalm_switch)tail;
     } else if (strncmp(text, "codebooks=", 10) == 0) {
         options->nomad.codebooks = text + 10;

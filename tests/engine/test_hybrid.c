@@ -187,8 +187,8 @@ static void test_dense_where_it_does_not_apply(void **state)
     assert_true(off_dense(options, 200) == 0);
 }
 
-// By default that is where reading less does not pay: rows of 160 bytes, codes of 10, the 64 best rows, sums of 8 bytes a component and 192 kB for the steps
-// are less than all rows from 1,380 keys on, and lengths are tried in steps of 64.
+// By default that is where reading less does not pay: rows of 160 bytes, 8 bytes of codes, the 64 best rows, sums of 8 bytes a component and 192 kB for the steps
+// are less than all rows from 1,362 keys on, and lengths are tried in steps of 64.
 static void test_the_break_even_length(void **state)
 {
     (void)state;
@@ -259,11 +259,13 @@ static void test_memory_and_cost(void **state)
     options.hybrid.tail = YALM_OFF;
     assert_int_equal(yalm_session_memory(&the_model->model, &options, &hybrid, &error), YALM_OK);
     assert_int_equal(hybrid.kv_cache, dense.kv_cache); // keys stay
-    assert_int_equal(hybrid.attention, LAYERS * KV_HEADS * 384 * DIM / 2);
+    // Codes of 384 slots in runs and of 32 in a block, a line's rest behind that, and which tile it is of; what codes stand for; whole cache lines of each.
+    enum { RUNS = DIM * 384 / 2, BLOCK = DIM * 16 + 48, TABLES = DIM * 16, RANGES = DIM * 3 * 4 };
+    assert_int_equal(hybrid.attention, LAYERS * KV_HEADS * (RUNS + BLOCK + TABLES + RANGES) + 64);
     yalm_session *session = open_with(options);
     const double saved = yalm_session_cost(plain, 1, 300).bytes - yalm_session_cost(session, 1, 300).bytes;
-    // Of 301 keys and values in fp16, ten are read, and half a byte for each component of all keys.
-    assert_true(fabs(saved - LAYERS * KV_HEADS * DIM * (291 * 4 - 301 * 0.5)) < 1);
+    // Of 301 keys and values in fp16, ten are read, and half a byte for each of 16 components of all keys.
+    assert_true(fabs(saved - LAYERS * KV_HEADS * (DIM * 291 * 4 - 301 * 16 * 0.5)) < 1);
     yalm_session_close(plain);
     yalm_session_close(session);
 }
@@ -284,6 +286,8 @@ static void test_refusals(void **state)
     assert_refused((yalm_hybrid){.ratio = 1.5f}, "hybrid ratio: found 1.5");
     assert_refused((yalm_hybrid){.ratio = NAN}, "hybrid ratio: found nan");
     assert_refused((yalm_hybrid){.top_p = -1}, "hybrid top-p: found -1");
+    assert_refused((yalm_hybrid){.codes = 1.5f}, "hybrid codes: found 1.5");
+    assert_refused((yalm_hybrid){.codes = NAN}, "hybrid codes: found nan");
     assert_refused((yalm_hybrid){.min_k = -2}, "hybrid min k: found -2");
     assert_refused((yalm_hybrid){.local = -2}, "hybrid local: found -2");
     assert_refused((yalm_hybrid){.from = -2}, "hybrid from: found -2");

@@ -61,15 +61,14 @@ static double sparq_rounding(const struct cpu_state *s, int layer, int head, int
     return FLOATS * plain + (key >= n_keys - NEWEST ? DEVIATIONS * sqrt(squares) : 0);
 }
 
-// The hybrid: score = Σ_c q_c centroid[c, code]. The CPU rounds table[s, c] = q_s · centroid[s, c] to a common step; the other device rounds the
-// centroids' components to 1/254 of their span and each q_c times that to 1/127 of the largest.
+// The hybrid: score = Σ_c q_c centroid[c, code]. Both round the centroids' components to 1/254 of their span and each q_c times that to 1/127 of the largest, so that
+// most scores differ by what floats do alone; one that is as near to the middle between two integers may become either.
 static double hybrid_rounding(const struct cpu_state *s, int layer, int head)
 {
-    const int kv_head = head / group_size(s), d = s->config->head_dim, d_sub = s->nomad.book.d_sub;
+    const int kv_head = head / group_size(s), d = s->config->head_dim;
     const float *q = s->rotated_q + ((size_t)kv_head * s->chunk * group_size(s) + head % group_size(s)) * d;
     const float *centroids = codebook_of(&s->nomad.book, s->config, layer, kv_head);
-    const double table_step = (double)s->nomad.step[head];
-    double squares = d / d_sub * table_step * table_step / 12, most = 0, plain = 0, bytes = 0;
+    double squares = 0, most = 0, plain = 0, bytes = 0;
     for (int c = 0; c < d; c++) {
         const float *values = centroids + (size_t)c * CODEBOOK_CENTROIDS;
         double least = INFINITY, largest = -INFINITY, square = 0;
