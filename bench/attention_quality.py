@@ -46,17 +46,19 @@ def cases(books):
     for d_sub in (1, 2, 4):
         options = ["--attention", "nomad", "--nomad-codebooks", books[d_sub]]
         found.append(("nomad", f"d_sub {d_sub}", 0.5 + 0.125 / d_sub, options))
-    for d_sub in (1, 2, 4):
+    for d_sub, codes in ((1, 1), (1, 0.5), (1, 0.375), (2, 1), (4, 1)):  # 0.5: the default with d_sub 1
+        read = {1: "", 0.5: ", half of the codes", 0.375: ", 3/8 of the codes"}[codes]
         for n, least in ((16, 64), (32, 32), (64, 16)):
-            options = ["--attention", "hybrid", "--nomad-codebooks", books[d_sub]]
+            options = ["--attention", "hybrid", "--nomad-codebooks", books[d_sub], "--hybrid-codes", codes]
             options += ["--hybrid-from", 1, "--hybrid-ratio", f"1/{n}", "--hybrid-min-k", least]
-            found.append(("hybrid", f"d_sub {d_sub}, S/{n}, k ≥ {least}", 0.125 / d_sub + 1 / n, options))
+            share = codes * 0.125 / d_sub + 1 / n
+            found.append(("hybrid", f"d_sub {d_sub}, S/{n}, k ≥ {least}{read}", share, options))
     off = ["--hybrid-from", 1, "--hybrid-ratio", "1/16", "--hybrid-min-k", 64, "--hybrid-tail", "off"]
     found.append(
         (
             "hybrid",
-            "d_sub 1, S/16, k ≥ 64, no tail",
-            0.1875,
+            "d_sub 1, S/16, k ≥ 64, half of the codes, no tail",
+            0.125,
             ["--attention", "hybrid", "--nomad-codebooks", books[1], *off],
         )
     )

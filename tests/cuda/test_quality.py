@@ -13,6 +13,7 @@ pytestmark = pytest.mark.skipif(VARIANT != "emulated", reason="of the emulated G
 
 SPARQ = ("--attention", "sparq", "--sparq-from", "1", "--sparq-min-k", "32")
 HYBRID = ("--attention", "hybrid", "--nomad-codebooks", "CODEBOOKS", "--hybrid-from", "1", "--hybrid-min-k", "10")
+HYBRID += ("--hybrid-codes", "1")  # as the GPU
 # Way -> (type of the matrices, options, how far the devices' nats a token may be apart). Found: 3e-6 with 16-bit weights and caches, 6e-6 with q8 and
 # q4; 3e-5 with an int8 cache, in which integers become the next one. Where a method selects, keys at the cut change places: SparQ 4.4e-4, with
 # an int8 copy, which the CPU makes later; the hybrid, whose scores either device rounds to eight bits in its own way, 1.3e-3, with codebooks of six other
