@@ -1,6 +1,7 @@
 // NoMAD's scores beside the dot products that they stand for, out of the caches: keys a second, on all threads together. Each round times the codes, then the same
 // number of keys in float32 and in fp16 (the product of a matrix with one or several vectors, which runs at memory bandwidth), then plain
-// reading, so that a busy neighbour slows all of them. Then values, weighted by scores that are known, in parts as a layer's tasks have them.
+// reading, so that a busy neighbour slows all of them. Then the hybrid's scores, from half of the codes in runs, beside plain reading; and values, weighted by scores
+// that are known, in parts as a layer's tasks have them.
 //
 //     build/release/bench/nomad [--isa NAME] [--threads N] [--rounds N] [--clock wall|cpu]
 //
@@ -16,6 +17,8 @@
 #include "util/memory.h"
 
 enum { MAX_ROUNDS = 200, MAX_QUERIES = 8, BLOCKS = 256, HEAD_DIM = 128 }; // BLOCKS: blocks of keys in one call
+
+enum { RUN_SLOTS = 16384, RUN_BLOCK = 1024, RUN_LISTED = HEAD_DIM / 2 };
 
 static const size_t pool_bytes = (size_t)512 << 20; // of codes, and of keys: far more than the last-level cache
 
@@ -36,6 +39,9 @@ struct bench {
     float *acc;     // (n_threads, MAX_QUERIES, HEAD_DIM + 1)
     char *scratch;  // (n_threads, attend_scratch)
 
+    int run_of[RUN_LISTED], offset[MAX_QUERIES];
+    int8_t bytes[MAX_QUERIES * RUN_LISTED];
+
     int n_queries, d_sub;
     enum dtype type;
 
@@ -47,6 +53,11 @@ static char *share_of(const struct bench *b, int thread, size_t *bytes)
 {
     *bytes = pool_bytes / (size_t)b->n_threads / 65536 * 65536;
     return b->pool + (size_t)thread * *bytes;
+}
+
+static size_t run_bytes(void) // of a KV head
+{
+    return (size_t)code_stride(RUN_SLOTS) * HEAD_DIM;
 }
 
 static float *scores_of(const struct bench *b, int thread)
@@ -73,6 +84,32 @@ static void read_codes(void *context, int thread)
             .rows = rows,
             .n_blocks = BLOCKS,
         });
+}
+
+// KV heads of RUN_SLOTS slots; of each those components that are listed, block by block as attention does.
+static void read_runs(void *context, int thread)
+{
+    struct bench *b = context;
+    size_t bytes;
+    const uint8_t *pool = (const uint8_t *)share_of(b, thread, &bytes);
+    const ptrdiff_t stride = code_stride(RUN_SLOTS);
+    for (size_t at = 0; at + run_bytes() <= bytes; at += run_bytes())
+        for (int slot = 0; slot < RUN_SLOTS; slot += RUN_BLOCK)
+            b->nomad->code_scores(&(struct code_score_args){
+                .scores = scores_of(b, thread),
+                .ld = RUN_BLOCK,
+                .runs = pool + at + code_offset(slot),
+                .stride = stride,
+                .run_of = b->run_of,
+                .values = b->entries,
+                .weights = b->bytes,
+                .offset = b->offset,
+                .base = b->base,
+                .step = b->step,
+                .n_queries = b->n_queries,
+                .n = RUN_LISTED,
+                .n_groups = RUN_BLOCK / CODE_GROUP,
+            });
 }
 
 static void read_keys(void *context, int thread)
@@ -165,6 +202,27 @@ static void measure(struct bench *b, int d_sub, int n_queries)
     fflush(stdout);
 }
 
+// GB/s of the codes that are read.
+static void measure_runs(struct bench *b, int n_queries)
+{
+    static double speed[MAX_ROUNDS], of_limit[MAX_ROUNDS];
+    size_t share;
+    share_of(b, 0, &share);
+    const double heads = (double)(share / run_bytes()) * b->n_threads;
+    const double read = heads * RUN_SLOTS * RUN_LISTED * CODE_GROUP_BYTES / CODE_GROUP, all = (double)share * b->n_threads;
+    b->n_queries = n_queries;
+    for (int i = -1; i < b->rounds; i++) {
+        const double scores = seconds_of(b, read_runs), limit = seconds_of(b, read_plainly);
+        if (i < 0)
+            continue;
+        speed[i] = 1e-9 * read / scores;
+        of_limit[i] = read / scores / (all / limit);
+    }
+    printf("half of the codes in runs, %d quer%s: %6.1f GB/s of these, %5.1f %% of reading\n", n_queries,
+           n_queries == 1 ? "y  " : "ies", median(speed, b->rounds), 100 * median(of_limit, b->rounds));
+    fflush(stdout);
+}
+
 static void measure_values(struct bench *b, enum kv_type kv, const char *name, int part_keys, int n_queries)
 {
     static double speed[MAX_ROUNDS], of_limit[MAX_ROUNDS];
@@ -216,6 +274,10 @@ static bool set_up(struct bench *b, yalm_error *error)
         b->entries[i] = (uint8_t)(i * 37);
     for (int i = 0; i < MAX_QUERIES; i++)
         b->step[i] = 0.01f;
+    for (int i = 0; i < RUN_LISTED; i++)
+        b->run_of[i] = 2 * i + (int)((uint32_t)i * 2654435761u >> 31); // one of each two
+    for (int i = 0; i < MAX_QUERIES * RUN_LISTED; i++)
+        b->bytes[i] = (int8_t)(i % 200 - 100);
     return true;
 }
 
@@ -257,6 +319,8 @@ int main(int argc, char **argv)
     for (int d_sub = 1; d_sub <= 4; d_sub *= 2)
         for (int n = 1; n <= MAX_QUERIES; n *= 2)
             measure(&b, d_sub, n);
+    for (int n = 1; n <= MAX_QUERIES; n *= 2)
+        measure_runs(&b, n);
     for (int part_keys = 256; part_keys <= 4096; part_keys *= 4)
         for (int n = 1; n <= 4; n *= 4) {
             measure_values(&b, KV_FP16, "fp16", part_keys, n);

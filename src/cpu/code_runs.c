@@ -8,10 +8,9 @@
 #include "cpu/state.h"
 
 enum {
-    TILE = 32,             // slots of the open block, in each sub-quantiser's …
-    ROW = TILE / 2,        // … bytes, two slots a byte
-    CENTRE = 128,          // of values
-    MOST_LISTED = NOMAD_DIMS + CODE_LIST,
+    TILE = 32,      // slots of the open block, in each sub-quantiser's …
+    ROW = TILE / 2, // … bytes, two slots a byte
+    CENTRE = 128,   // of values
 };
 
 static int group_size(const struct cpu_state *s)
@@ -33,7 +32,8 @@ void code_runs_plan(struct cpu_state *s, float share)
     r->n_sub = s->nomad.n_sub;
     if (share <= 0)
         share = d_sub == 1 ? 0.5f : 1;
-    const int wanted = multiple((int)ceilf(share * (float)r->n_sub), CODE_LIST / d_sub); // a list of whole groups: as good as free
+    const int wanted =
+        multiple((int)ceilf(share * (float)r->n_sub), CODE_LIST / d_sub); // a list of whole groups: as good as free
     r->n_read = wanted < r->n_sub ? wanted : r->n_sub;
     r->n_listed = multiple(r->n_read * d_sub, CODE_LIST);
     r->stride = code_stride(s->kv.capacity);
@@ -213,39 +213,38 @@ int code_runs_code(const struct cpu_state *s, int layer, int kv_head, int newest
 static void choose_subs(const struct cpu_state *s, const struct code_tables *t, const float *q, int subs[NOMAD_DIMS])
 {
     const struct code_runs *r = &s->code_runs;
-    const int group = group_size(s), d = s->config->head_dim, d_sub = d / r->n_sub;
-    float parts[NOMAD_DIMS];
+    const int group = group_size(s), d = s->config->head_dim, d_sub = s->nomad.book.d_sub;
+    float parts[NOMAD_DIMS] = {0}; // of components, then of sub-quantisers
     struct candidates c = {subs, parts, r->n_sub};
-    for (int i = 0; i < r->n_sub; i++) {
-        subs[i] = i;
-        parts[i] = 0;
-    }
-    for (int j = 0; j < group && r->n_read < r->n_sub; j++)
+    for (int j = 0; j < group; j++)
         for (int i = 0; i < d; i++) {
             const float part = q[j * d + i] * t->scale[i];
-            parts[i / d_sub] += part * part;
+            parts[i] += part * part;
         }
-    for (int i = 0; i < r->n_sub; i++) // no NaN: exactly n_read are wanted
-        parts[i] = parts[i] < FLT_MAX ? parts[i] : FLT_MAX;
+    for (int i = 0; i < r->n_sub; i++) {
+        float sum = 0;
+        for (int j = 0; j < d_sub; j++)
+            sum += parts[i * d_sub + j];
+        parts[i] = sum < FLT_MAX ? sum : FLT_MAX; // no NaN: exactly n_read are wanted
+        subs[i] = i;
+    }
     select_largest(s->kernels->sparse, &c, r->n_read);
 }
 
-// One query's integers, of n listed components.
-static void weigh_query(struct cpu_state *s, const struct code_tables *t, int head, const float *q, const int *listed, int n)
+// One query's integers, of n listed components. centre (head_dim): what the integers are offsets from, or stands for what is not read.
+static void weigh_query(struct cpu_state *s, const struct code_tables *t, int head, const float *q, const int *listed, int n,
+                        const float *centre)
 {
     const struct code_runs *r = &s->code_runs;
     const int d = s->config->head_dim;
     int8_t *weights = r->weights + (size_t)head * r->n_listed;
-    float scaled[MOST_LISTED];
+    float scaled[NOMAD_DIMS];
     double base = 0;
     int total = 0;
     for (int c = 0; c < d; c++)
-        base += (double)(q[c] * t->mean[c]);
-    for (int i = 0; i < n; i++) {
-        const int c = listed[i];
-        scaled[i] = q[c] * t->scale[c];
-        base += (double)(q[c] * (t->middle[c] - t->mean[c]));
-    }
+        base += (double)(q[c] * centre[c]);
+    for (int i = 0; i < n; i++)
+        scaled[i] = q[listed[i]] * t->scale[listed[i]];
     r->step[head] = s->kernels->to_int8(weights, scaled, n);
     memset(weights + n, 0, (size_t)(r->n_listed - n));
     for (int i = 0; i < n; i++)
@@ -258,20 +257,24 @@ void code_runs_prepare(struct cpu_state *s, int layer, int kv_head, const float 
 {
     const struct code_runs *r = &s->code_runs;
     const struct code_tables t = tables_of(s, head_of(s, layer, kv_head));
-    const int group = group_size(s), d = s->config->head_dim, d_sub = d / r->n_sub, n = r->n_read * d_sub;
-    int subs[NOMAD_DIMS], listed[NOMAD_DIMS];
+    const int group = group_size(s), d = s->config->head_dim, d_sub = s->nomad.book.d_sub, n = r->n_read * d_sub;
+    int subs[NOMAD_DIMS] = {0}, listed[NOMAD_DIMS] = {0};
+    float centre[NOMAD_DIMS];
     int *run_of = r->run_of + (size_t)kv_head * r->n_listed;
     uint8_t *values = r->values + (size_t)kv_head * r->n_listed * CODE_VALUES;
     choose_subs(s, &t, q, subs);
+    memcpy(centre, t.mean, sizeof(float) * (size_t)d);
     for (int i = 0; i < r->n_listed; i++) {
         const int sub = subs[(i < n ? i : n - 1) / d_sub], c = sub * d_sub + i % d_sub;
         run_of[i] = sub;
         memcpy(values + (size_t)i * CODE_VALUES, t.values + (size_t)c * CODE_VALUES, CODE_VALUES);
-        if (i < n)
+        if (i < n) {
             listed[i] = c;
+            centre[c] = t.middle[c];
+        }
     }
     for (int i = 0; i < group; i++)
-        weigh_query(s, &t, kv_head * group + i, q + (size_t)i * d, listed, n);
+        weigh_query(s, &t, kv_head * group + i, q + (size_t)i * d, listed, n, centre);
 }
 
 // ------------------------------------------------------------------------------------------ scores
@@ -302,7 +305,8 @@ static void score_groups(const struct cpu_state *s, int kv_head, const uint8_t *
 enum { AT_ONCE = 8 }; // queries whose scores of a group are computed where only some slots are wanted
 
 // n slots of one group.
-static void score_some(const struct cpu_state *s, int kv_head, const uint8_t *runs, int slot, int n, float *scores, ptrdiff_t ld)
+static void score_some(const struct cpu_state *s, int kv_head, const uint8_t *runs, int slot, int n, float *scores,
+                       ptrdiff_t ld)
 {
     float part[AT_ONCE * CODE_GROUP];
     const int group = group_size(s);

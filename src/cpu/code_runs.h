@@ -19,7 +19,7 @@
 
 // What codes stand for, by component: of one KV head, or of all.
 struct code_tables {
-    uint8_t *values;             // (head_dim, 16), each increased by 128
+    uint8_t *values;              // (head_dim, 16), each increased by 128
     float *scale, *middle, *mean; // (head_dim); mean: of the 16
 };
 
@@ -34,7 +34,8 @@ struct code_runs {
     uint8_t *runs;             // (n_layers, n_kv_heads, n_sub, stride)
     uint8_t *open;             // (n_layers, n_kv_heads, open_bytes): of the tile that single keys are appended to
     size_t open_bytes;
-    atomic_int *open_tile; // (n_layers, n_kv_heads): 1 + which tile; 0: none. Of its slots those up to the newest are in the block
+    atomic_int
+        *open_tile; // (n_layers, n_kv_heads): 1 + which tile; 0: none. Of its slots those up to the newest are in the block
 
     // Of one token's queries in one layer.
     int *run_of;        // (n_kv_heads, n_listed)

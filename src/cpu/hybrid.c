@@ -21,7 +21,8 @@ static double selective_bytes(const struct cpu_state *s, int n)
     const struct hybrid *h = &s->hybrid;
     const int steps = s->selective.reuse.steps;
     const double rows = hybrid_selected(h, n) + (steps > 1 ? (steps - 1) / 2.0 : 0);
-    return reuse_scored(s) * n * code_runs_key_bytes(s) + (rows < n ? rows : n) * row_bytes(s) + (h->tail ? s->config->head_dim * (double)sizeof(double) : 0);
+    return reuse_scored(s) * n * code_runs_key_bytes(s) + (rows < n ? rows : n) * row_bytes(s) +
+           (h->tail ? s->config->head_dim * (double)sizeof(double) : 0);
 }
 
 static yalm_status hybrid_plan(struct cpu_state *s, const struct backend_plan *plan, yalm_error *error)

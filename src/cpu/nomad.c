@@ -71,7 +71,7 @@ static void nomad_carve_scratch(struct cpu_state *s, struct carver *c, int n_thr
     const size_t n_heads = s->config->n_heads;
     nomad_carve_tables(s, c);
     m->ld = (ptrdiff_t)round_up((size_t)s->kv.span + NOMAD_BLOCK, 16); // each row begins a cache line
-    m->parts = part_count(s, s->kv.span, SCORES_LEAST, SCORES_LEAST); // as many as any length has
+    m->parts = part_count(s, s->kv.span, SCORES_LEAST, SCORES_LEAST);  // as many as any length has
     m->scores = carve(c, n_heads * m->ld, sizeof(float));
     m->part_max = carve(c, n_heads * m->parts, sizeof(float));
     m->part_sum = carve(c, n_heads * m->parts, sizeof(float));

@@ -42,7 +42,8 @@ VEC_INLINE void code_interleave(__m512i x[4])
 // The values of four components' codes, in the low halves of the bytes. (x & 15) | the number of the table in bits 4 and 5; vpermb looks at no more.
 VEC_INLINE __m512i code_values(__m512i x, __m512i table)
 {
-    return _mm512_permutexvar_epi8(_mm512_ternarylogic_epi32(x, _mm512_set1_epi8(15), _mm512_set1_epi32(0x30201000), 0xea), table);
+    return _mm512_permutexvar_epi8(_mm512_ternarylogic_epi32(x, _mm512_set1_epi8(15), _mm512_set1_epi32(0x30201000), 0xea),
+                                   table);
 }
 
 VEC_INLINE __m512i four_weights(const int8_t *w)
@@ -92,8 +93,8 @@ VEC_INLINE void code_pass(int n_queries, bool last, const struct code_pass *pass
                     for (int f = 0; f < CODE_FOURS; f++)
                         sum = _mm512_dpbusd_epi32(sum, values[f], weights[q][f]);
                     if (last)
-                        _mm512_storeu_ps(to, _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_set1_ps(p.step[q]),
-                                                             _mm512_set1_ps(p.base[q])));
+                        _mm512_storeu_ps(
+                            to, _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_set1_ps(p.step[q]), _mm512_set1_ps(p.base[q])));
                     else
                         _mm512_storeu_si512(to, sum);
                 }

@@ -260,7 +260,8 @@ static void test_code_scores(void **state)
     static const int groups[] = {1, 3, 8, 9, 17}, listed[] = {8, 16, 40, 512};
     enum { N_SUB = 70 };
     for (int round = 0; round < 36; round++) {
-        const int n_queries = 1 + round % 9, n_groups = groups[round % 5], n = listed[round % 4], n_slots = n_groups * CODE_GROUP;
+        const int n_queries = 1 + round % 9, n_groups = groups[round % 5], n = listed[round % 4],
+                  n_slots = n_groups * CODE_GROUP;
         const ptrdiff_t stride = code_stride(n_slots + round % 3 * 128);
         int *run_of = guarded(f, sizeof(int) * (size_t)n), *offset = guarded(f, sizeof(int) * (size_t)n_queries);
         uint8_t *values = guarded_scratch(f, (size_t)n * CODE_VALUES);

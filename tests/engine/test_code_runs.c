@@ -109,7 +109,8 @@ static void assert_codes(yalm_session *session)
     const int64_t newest = yalm_position(session) - 1;
     for (int layer = 0; layer < LAYERS; layer++)
         for (int h = 0; h < KV_HEADS; h++) {
-            const struct nomad_book book = {codebook_of(&s->nomad.book, s->config, layer, h), s->nomad.n_sub, s->nomad.book.d_sub};
+            const struct nomad_book book = {codebook_of(&s->nomad.book, s->config, layer, h), s->nomad.n_sub,
+                                            s->nomad.book.d_sub};
             for (int64_t at = kv_first_visible(&s->kv, newest); at <= newest; at++) {
                 const int slot = kv_slot(&s->kv, at);
                 float key[DIM];
@@ -118,8 +119,10 @@ static void assert_codes(yalm_session *session)
                 nomad_kernels_scalar.encode(codes, key, &book);
                 for (int i = 0; i < book.n_sub; i++)
                     if (code_runs_code(s, layer, h, kv_slot(&s->kv, newest), slot, i) != codes[i])
-                        fail_msg("layer %d, KV head %d, position %d, slot %d, newest %d, sub-quantiser %d: code %d, expected %d", layer, h, (int)at, slot, (int)newest, i, code_runs_code(s, layer, h, kv_slot(&s->kv, newest), slot, i),
-                                 codes[i]);
+                        fail_msg(
+                            "layer %d, KV head %d, position %d, slot %d, newest %d, sub-quantiser %d: code %d, expected %d",
+                            layer, h, (int)at, slot, (int)newest, i,
+                            code_runs_code(s, layer, h, kv_slot(&s->kv, newest), slot, i), codes[i]);
             }
         }
 }
@@ -130,7 +133,8 @@ static void test_codes_are_those_of_the_keys(void **state)
     yalm_error error = {0};
     for (int book = 0; book < D_SUBS; book++) {
         yalm_session *session = open_with(options_of(book, "hybrid"));
-        static const int pieces[][2] = {{1, 1}, {30, 1}, {1, 1}, {1, 1}, {100, 50}, {3, 1}, {61, 61}, {1, 1}, {128, 37}, {70, 1}};
+        static const int pieces[][2] = {{1, 1}, {30, 1},  {1, 1}, {1, 1},    {100, 50},
+                                        {3, 1}, {61, 61}, {1, 1}, {128, 37}, {70, 1}};
         for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
             eval(session, (int)i, pieces[i][0], pieces[i][1]);
             assert_codes(session);
@@ -233,7 +237,8 @@ static void assert_scores(yalm_session *session, int seed)
         q[i] = (float)(((i + seed) * 7919 % 1009) / 500.0 - 1) * (i % 3 ? 0.2f : 1.0f);
     for (int layer = 0; layer < LAYERS; layer++)
         for (int h = 0; h < KV_HEADS; h++) {
-            const struct nomad_book book = {codebook_of(&s->nomad.book, s->config, layer, h), s->nomad.n_sub, s->nomad.book.d_sub};
+            const struct nomad_book book = {codebook_of(&s->nomad.book, s->config, layer, h), s->nomad.n_sub,
+                                            s->nomad.book.d_sub};
             code_runs_prepare(s, layer, h, q);
             assert_chosen(s, &book, h, q);
             for (int first = 0; first <= slot; first += 1 + first * 2) { // runs that begin and end anywhere
@@ -245,8 +250,8 @@ static void assert_scores(yalm_session *session, int seed)
                         const double step = (double)s->code_runs.step[h * GROUP + i],
                                      exact = score_of(s, &book, layer, h, slot, first + j, q + i * DIM, step, &bound);
                         if (fabs((double)scores[i * capacity + j] - exact) > bound)
-                            fail_msg("layer %d, KV head %d, query %d, slot %d: %.7g, expected %.7g ± %.3g", layer, h, i, first + j,
-                                     (double)scores[i * capacity + j], exact, bound);
+                            fail_msg("layer %d, KV head %d, query %d, slot %d: %.7g, expected %.7g ± %.3g", layer, h, i,
+                                     first + j, (double)scores[i * capacity + j], exact, bound);
                     }
             }
         }
@@ -322,8 +327,10 @@ static void test_no_numbers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_codes_are_those_of_the_keys), cmocka_unit_test(test_codes_in_a_ring),
-        cmocka_unit_test(test_scores),                      cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_codes_are_those_of_the_keys),
+        cmocka_unit_test(test_codes_in_a_ring),
+        cmocka_unit_test(test_scores),
+        cmocka_unit_test(test_shares),
         cmocka_unit_test(test_no_numbers),
     };
     return cmocka_run_group_tests_name("codes in runs", tests, set_up, tear_down);

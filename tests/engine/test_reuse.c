@@ -272,7 +272,7 @@ static void test_cost(void **state)
 {
     (void)state;
     const double codes = KV_HEADS * 16 / 2.0 * 301, // half of a key's 20, in whole eights
-                 row = KV_HEADS * DIM * 2.0 * sizeof(float); // of a layer; of a key and its value
+        row = KV_HEADS * DIM * 2.0 * sizeof(float); // of a layer; of a key and its value
     assert_true(bytes(0, 0) == bytes(1, 1));
     assert_true(fabs(bytes(1, 1) - bytes(2, 1) - 2 * codes) < 1); // three layers of five score
     assert_true(fabs(bytes(1, 1) - bytes(1, 5) - LAYERS * (codes * 4 / 5 - 2 * row)) < 1);
