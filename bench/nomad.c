@@ -274,8 +274,9 @@ static bool set_up(struct bench *b, yalm_error *error)
         b->entries[i] = (uint8_t)(i * 37);
     for (int i = 0; i < MAX_QUERIES; i++)
         b->step[i] = 0.01f;
-    for (int i = 0; i < RUN_LISTED; i++)
-        b->run_of[i] = 2 * i + (int)((uint32_t)i * 2654435761u >> 31); // one of each two
+    for (int i = 0, n = 0; n < RUN_LISTED; i++) // half of them, here closer and there farther apart
+        if (RUN_LISTED - n == HEAD_DIM - i || (uint32_t)i * 2654435761u >> 16 & 1)
+            b->run_of[n++] = i;
     for (int i = 0; i < MAX_QUERIES * RUN_LISTED; i++)
         b->bytes[i] = (int8_t)(i % 200 - 100);
     return true;
