@@ -54,7 +54,7 @@ VEC_INLINE __m512i four_weights(const int8_t *w)
 }
 
 // The pass's further variables are the function's own: what is stored could else have changed them. Its pointers are better read again than kept in vectors.
-VEC_INLINE void code_pass(int n_queries, bool last, const struct code_pass *pass)
+VEC_INLINE void code_pass_add(int n_queries, bool last, const struct code_pass *pass)
 {
     const struct code_pass p = *pass;
     const __mmask16 before = p.first ? 0 : 0xffff;
@@ -102,16 +102,16 @@ VEC_INLINE void code_pass(int n_queries, bool last, const struct code_pass *pass
     }
 }
 
-static __attribute__((noinline)) void code_pass_of(int n_queries, const struct code_pass *p)
+static __attribute__((noinline)) void code_pass_run(int n_queries, const struct code_pass *p)
 {
     if (n_queries == 4)
-        p->last ? code_pass(4, true, p) : code_pass(4, false, p);
+        p->last ? code_pass_add(4, true, p) : code_pass_add(4, false, p);
     else if (n_queries == 3)
-        p->last ? code_pass(3, true, p) : code_pass(3, false, p);
+        p->last ? code_pass_add(3, true, p) : code_pass_add(3, false, p);
     else if (n_queries == 2)
-        p->last ? code_pass(2, true, p) : code_pass(2, false, p);
+        p->last ? code_pass_add(2, true, p) : code_pass_add(2, false, p);
     else
-        p->last ? code_pass(1, true, p) : code_pass(1, false, p);
+        p->last ? code_pass_add(1, true, p) : code_pass_add(1, false, p);
 }
 
 // A block, and up to CODE_QUERIES queries from `query` on; `next`: the block that is read next.
@@ -134,7 +134,7 @@ VEC_INLINE void code_scores_block(const struct code_score_args *a, int block, in
             p.runs[i] = a->runs + a->run_of[c + i] * a->stride + (ptrdiff_t)block * CODE_GROUP_BYTES;
             p.next[i] = a->runs + a->run_of[then % a->n + i] * a->stride + then_block * CODE_GROUP_BYTES;
         }
-        code_pass_of(n_queries, &p);
+        code_pass_run(n_queries, &p);
         p.values += (ptrdiff_t)CODE_LIST * CODE_VALUES;
         for (int q = 0; q < n_queries; q++)
             p.weights[q] += CODE_LIST;
