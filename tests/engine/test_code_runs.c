@@ -152,24 +152,6 @@ static void test_codes_are_those_of_the_keys(void **state)
     }
 }
 
-// The ring goes round, with slots that are no multiple of anything.
-static void test_codes_in_a_ring(void **state)
-{
-    (void)state;
-    for (int sinks = 0; sinks <= 5; sinks += 5) {
-        yalm_session_options options = options_of(0, "hybrid");
-        options.context = 171;
-        options.endless = true;
-        options.n_sinks = sinks;
-        yalm_session *session = open_with(options);
-        for (int i = 0; i < 60; i++) {
-            eval(session, i, i % 7 == 3 ? 23 : 9, i % 5 == 2 ? 9 : 1);
-            assert_codes(session);
-        }
-        yalm_session_close(session);
-    }
-}
-
 // ------------------------------------------------------------------------------------------ scores
 
 // The sub-quantisers that a score reads, by the formula: those in which no other has more than one of these has.
@@ -227,11 +209,12 @@ static double score_of(const struct cpu_state *s, const struct nomad_book *book,
     return score;
 }
 
+// Of all slots that have keys: those up to the newest, or all once a ring has gone round.
 static void assert_scores(yalm_session *session, int seed)
 {
     struct cpu_state *s = state_of(session);
     const int64_t newest = yalm_position(session) - 1;
-    const int slot = kv_slot(&s->kv, newest), capacity = s->kv.capacity;
+    const int slot = kv_slot(&s->kv, newest), capacity = s->kv.capacity, n_slots = newest < capacity ? slot + 1 : capacity;
     float *scores = malloc(sizeof(float) * (size_t)(GROUP * capacity)), q[GROUP * DIM];
     for (int i = 0; i < GROUP * DIM; i++)
         q[i] = (float)(((i + seed) * 7919 % 1009) / 500.0 - 1) * (i % 3 ? 0.2f : 1.0f);
@@ -241,8 +224,8 @@ static void assert_scores(yalm_session *session, int seed)
                                             s->nomad.book.d_sub};
             code_runs_prepare(s, layer, h, q);
             assert_chosen(s, &book, h, q);
-            for (int first = 0; first <= slot; first += 1 + first * 2) { // runs that begin and end anywhere
-                const int n = slot + 1 - first;
+            for (int first = 0; first < n_slots; first += 1 + first * 2) { // runs that begin and end anywhere
+                const int n = n_slots - first;
                 code_runs_score(s, layer, h, newest, first, n, scores, capacity);
                 for (int i = 0; i < GROUP; i++)
                     for (int j = 0; j < n; j++) {
@@ -277,6 +260,26 @@ static void test_scores(void **state)
             }
             yalm_session_close(session);
         }
+}
+
+// The ring goes round, with slots that are no multiple of anything.
+static void test_codes_in_a_ring(void **state)
+{
+    (void)state;
+    for (int sinks = 0; sinks <= 5; sinks += 5) {
+        yalm_session_options options = options_of(0, "hybrid");
+        options.context = 171;
+        options.endless = true;
+        options.n_sinks = sinks;
+        yalm_session *session = open_with(options);
+        for (int i = 0; i < 60; i++) {
+            eval(session, i, i % 7 == 3 ? 23 : 9, i % 5 == 2 ? 9 : 1);
+            assert_codes(session);
+            if (i % 9 == 0 || i > 55)
+                assert_scores(session, i);
+        }
+        yalm_session_close(session);
+    }
 }
 
 // Fewer codes: other scores, fewer bytes.
