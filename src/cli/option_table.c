@@ -36,7 +36,7 @@ const struct option option_table[] = {
 
     {"Input", 'i', "prompt", "TEXT", "the text itself; - is stdin", OPTION_TEXT, TEXT, AT(prompt), 0, 0, NULL},
     {"Input", 'f', "file", "FILE", "text from a file, any bytes; - is stdin", OPTION_TEXT, TEXT, AT(file), 0, 0, NULL},
-    {"Input", 0, "tokens", "FILE", "token ids, used as they are", OPTION_TEXT, SESSION | W, AT(tokens), 0, 0, NULL},
+    {"Input", 0, "tokens", "ID-FILE", NULL, OPTION_TEXT, SESSION | W, AT(tokens), 0, 0, NULL},
     {"Input", 0, "special", NULL, NULL, OPTION_FLAG, TEXT, AT(special), 0, 0, NULL},
     {"Input", 0, "no-bos", NULL, NULL, OPTION_FLAG, TEXT, AT(no_bos), 0, 0, NULL},
     {"Input", 0, "truncate-prompt", NULL, NULL, OPTION_FLAG, C, AT(truncate_prompt), 0, 0, NULL},
