@@ -198,9 +198,7 @@ typedef struct yalm_hybrid {
     int local;        // the most recent keys, which always belong; 0: a quarter of the selected
     float top_p;      // fewer once they have this share of the probability, by the codes' scores; 0: off
     yalm_switch tail; // what was not selected counts as its mean value; auto: yes
-    float
-        codes; // which share of a key's codes its score reads, those that matter most to the query; 0: on the CPU half if each is of one component, else
-               // all. The GPU reads all
+    float codes;      // which share of a key's codes its score reads; 0: on the CPU half at d_sub 1, else all
     int dense_layers; // the first layers, in which attention stays dense
     int from;         // with fewer visible positions attention is dense; 0: the length from which on it should be faster
     int reuse_layers; // one layer in so many selects, the others attend to the same keys; 0 or 1: all select

@@ -32,8 +32,7 @@ void code_runs_plan(struct cpu_state *s, float share)
     r->n_sub = s->nomad.n_sub;
     if (share <= 0)
         share = d_sub == 1 ? 0.5f : 1;
-    const int wanted =
-        multiple((int)ceilf(share * (float)r->n_sub), CODE_LIST / d_sub); // a list of whole groups: as good as free
+    const int wanted = multiple((int)ceilf(share * (float)r->n_sub), CODE_LIST / d_sub); // what fills the list is read anyway
     r->n_read = wanted < r->n_sub ? wanted : r->n_sub;
     r->n_listed = multiple(r->n_read * d_sub, CODE_LIST);
     r->stride = code_stride(s->kv.capacity);

@@ -60,5 +60,5 @@ void code_runs_prepare(struct cpu_state *s, int layer, int kv_head, const float 
 void code_runs_score(const struct cpu_state *s, int layer, int kv_head, int64_t position, int slot, int n, float *scores,
                      ptrdiff_t ld);
 
-// The code of a slot's key, the newest key being in slot `newest`.
+// For tests: the code of a slot's key, the newest key being in slot `newest`.
 int code_runs_code(const struct cpu_state *s, int layer, int kv_head, int newest, int slot, int sub);

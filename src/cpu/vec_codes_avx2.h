@@ -38,7 +38,7 @@ VEC_INLINE void code_look_up(__m256i x[4], const struct code_score_args *a, int 
 VEC_INLINE void code_scores_quarter(int n_queries, const struct code_score_args *a, int query, ptrdiff_t group, int half,
                                     bool high)
 {
-    enum { AHEAD = 512 };
+    enum { AHEAD = 512 }; // bytes of each run
     const __m256i byte = _mm256_set1_epi16(255);
     const ptrdiff_t at = group * CODE_GROUP_BYTES + half * 32;
     __m256i sums[2][4];
