@@ -179,7 +179,7 @@ def test_models(check):
     if check.emulated:
         words += ["-k", "tiny-oddvocab"]
     elif importlib.util.find_spec("xdist"):
-        words += ["-n", "4"]
+        words += ["-n", str(max(4, len(os.sched_getaffinity(0)) // 2))]
     environment = {"YALM_VARIANT": "emulated" if check.emulated else "release"}
     done = check.try_run("models", [*words, "tests/cuda/test_devices.py"], environment=environment)
     if not report.exists():
