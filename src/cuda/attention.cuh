@@ -294,39 +294,49 @@ __device__ static void merge_splits(const struct attend &a, int kv_head, int uni
     weights += warp * n_splits;
     for (int row = warp; row < n_rows; row += blockDim.x / 32) {
         const float2 *state = a.part_state + ((int64_t)unit * a.n_splits) * ROWS + row;
-        float max = -INFINITY, sum = 0.0f;
+        float own_max = -INFINITY, sum = 0.0f;
+#pragma unroll 4
         for (int s = lane; s < n_splits; s += 32) {
-            max = fmaxf(max, __ldcg(state + s * ROWS).x);
+            const float2 part = __ldcg(state + s * ROWS);
+            const float larger = fmaxf(own_max, part.x);
+            weights[s] = part.x;
+            sum = sum * softmax_weight(own_max, larger) + part.y * softmax_weight(part.x, larger);
+            own_max = larger;
         }
+        float max = own_max;
         for (int step = 16; step > 0; step /= 2) {
             max = fmaxf(max, __shfl_xor_sync(0xffffffff, max, step));
         }
-        for (int s = lane; s < n_splits; s += 32) {
-            const float2 part = __ldcg(state + s * ROWS);
-            weights[s] = softmax_weight(part.x, max);
-            sum = fmaf(weights[s], part.y, sum);
-        }
+        sum *= softmax_weight(own_max, max);
         for (int step = 16; step > 0; step /= 2) {
             sum += __shfl_xor_sync(0xffffffff, sum, step);
+        }
+        for (int s = lane; s < n_splits; s += 32) {
+            weights[s] = softmax_weight(weights[s], max);
         }
         __syncwarp();
         const float *acc = a.part_acc + ((int64_t)unit * a.n_splits * ROWS + row) * a.head_dim;
         const int64_t stride = (int64_t)ROWS * a.head_dim, to = row_offset(a, kv_head, first_row + row);
         const float scale = sum > 0.0f ? 1.0f / sum : 0.0f;
         const float alpha = TAIL && a.gathered.sums ? alpha_of<ROWS>(a, kv_head, unit, first_row, row, n_splits) : 1.0f;
+        float2 totals[PAIRS] = {};
+#pragma unroll 16
+        for (int s = 0; s < n_splits; s++) { // what counts is how many loads are on their way
+#pragma unroll
+            for (int k = 0; k < PAIRS; k++) {
+                const int c = k * 64 + lane * 2;
+                if (c < a.head_dim) {
+                    const float2 x = __ldcg(reinterpret_cast<const float2 *>(acc + s * stride + c));
+                    totals[k].x = fmaf(weights[s], x.x, totals[k].x);
+                    totals[k].y = fmaf(weights[s], x.y, totals[k].y);
+                }
+            }
+        }
 #pragma unroll
         for (int k = 0; k < PAIRS; k++) {
             const int c = k * 64 + lane * 2;
             if (c < a.head_dim) {
-                float2 total = {0.0f, 0.0f};
-#pragma unroll 8
-                for (int s = 0; s < n_splits; s++) {
-                    const float2 x = __ldcg(reinterpret_cast<const float2 *>(acc + s * stride + c));
-                    total.x = fmaf(weights[s], x.x, total.x);
-                    total.y = fmaf(weights[s], x.y, total.y);
-                }
-                total.x *= scale;
-                total.y *= scale;
+                float2 total = {totals[k].x * scale, totals[k].y * scale};
                 if (TAIL && a.gathered.sums) {
                     total.x = with_tail(a, kv_head, c, total.x, alpha);
                     total.y = with_tail(a, kv_head, c + 1, total.y, alpha);
@@ -339,7 +349,8 @@ __device__ static void merge_splits(const struct attend &a, int kv_head, int uni
     }
 }
 
-// The end of a block, all threads together: merges its warps' parts; where it is the only split that writes the outputs, otherwise a part, and the
+// The end of a block, all threads together; only now may the next kernel begin, whose blocks would otherwise gather on the multiprocessors that
+// are done first (matvec.cuh): merges its warps' parts; where it is the only split that writes the outputs, otherwise a part, and the
 // last split to arrive merges them all. Only __threadfence() and the ticket order the blocks, so nobody waits.
 template <class SEEN = struct seen, int PARTS, int ROWS>
 __device__ static void finish_rows(const struct attend &a, const struct block_parts<PARTS, ROWS> &parts, int kv_head, int unit,
@@ -375,6 +386,7 @@ __device__ static void finish_rows(const struct attend &a, const struct block_pa
     SHARED_ARRAY(unsigned, ticket, 1);
     __threadfence();
     __syncthreads();
+    grid_dependency_launch();
     if (threadIdx.x == 0) {
         ticket[0] = atomicAdd(a.tickets + unit, 1u);
     }

@@ -345,7 +345,6 @@ __global__ void __launch_bounds__(int8_shape<D>::WARPS * 32) attend_decode_int8(
     SHARED_DYNAMIC(uint8_t, shared);
     SHARED_ARRAY(float2, states, WARPS * HEADS);
     grid_dependency_wait();
-    grid_dependency_launch();
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, split = blockIdx.y, kv_head = blockIdx.z;
     const int first_head = blockIdx.x * HEADS, n_heads = min(HEADS, a.group - first_head);
     const int64_t position = a.step->position, q_offset = row_offset(a, kv_head, first_head);
@@ -383,6 +382,12 @@ __global__ void __launch_bounds__(int8_shape<D>::WARPS * 32) attend_decode_int8(
     const float *loaded = NULL;
     int stage = 0;
     for (int tile = first + warp; tile < last; tile += WARPS) {
+        const struct key_tile keys = seen_tile(seen, tile, shape::KEYS);
+        const float *q = keys.sinks ? a.sink_q : a.q;
+        if (q != loaded) {
+            load_queries(rows, q + q_offset, n_heads, a.head_dim);
+            loaded = q;
+        }
         copy_async_wait<STAGES - 2>();
         __syncwarp(); // all lanes' copies have come, and all have read the stage that is filled next
         const int ahead = tile + (STAGES - 1) * WARPS, free_stage = stage == 0 ? STAGES - 1 : stage - 1;
@@ -390,12 +395,6 @@ __global__ void __launch_bounds__(int8_shape<D>::WARPS * 32) attend_decode_int8(
             copy_tile<D>(stages + free_stage * shape::STAGE, from, seen, ahead);
         }
         copy_async_commit();
-        const struct key_tile keys = seen_tile(seen, tile, shape::KEYS);
-        const float *q = keys.sinks ? a.sink_q : a.q;
-        if (q != loaded) {
-            load_queries(rows, q + q_offset, n_heads, a.head_dim);
-            loaded = q;
-        }
         attend_tile(rows, stages + stage * shape::STAGE, keys.n);
         stage = stage == STAGES - 1 ? 0 : stage + 1;
     }

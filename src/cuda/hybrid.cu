@@ -67,6 +67,7 @@ static yalm_status hybrid_plan(struct cuda_state *s, const struct backend_plan *
     h->reuse_layers = o->reuse_layers > 1 ? o->reuse_layers : 1;
     codes_shape(&h->codes, s->config->n_layers - h->options.first_layer, &s->cache, h->book.d_sub);
     s->selective.tail = h->options.tail;
+    s->selective.shares = h->options.mass > 0;
     const double steps = (double)STEP_BYTES * s->device.n_sms / s->config->n_kv_heads; // of a KV head
     s->selective.from = h->options.from ? h->options.from : selective_break_even(s, head_bytes, steps);
     return YALM_OK;

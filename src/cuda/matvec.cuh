@@ -1,30 +1,32 @@
 // y = W x for one vector: decode's products, bound by reading W once.
 //
-// Two blocks for each multiprocessor, which take about as many rows as all others. A row is cut into segments of up to DEPTH steps, a step
+// One block for each multiprocessor, which takes about as many rows as all others. A row is cut into segments of up to DEPTH steps, a step
 // being one 16-byte pack for each lane of a warp: 512 bytes. A row's segment is a tile, and the block's warps take its tiles in turn,
 // whatever row they belong to, so that a matrix of few long rows keeps them as busy as one of many short ones.
 //
 // A warp always has DEPTH steps on their way from memory (cp.async): as soon as one has been used, its place in shared memory waits for the
 // same step of the warp's next tile. By Little's law an H200 needs about 4.3 TB/s * 0.7 us / 132 = 23 KB in flight on each multiprocessor;
-// 2 blocks * WARPS * 32 lanes * DEPTH * 16 bytes are 64 KB. (Loads to registers would do without shared memory, but the compiler waits for
+// WARPS * 32 lanes * DEPTH * 16 bytes are 64 KB. (Loads to registers would do without shared memory, but the compiler waits for
 // loads by six counters only, and shares them: a wait for the oldest load then is one for the youngest, too.)
 //
 // x lies in shared memory as floats, in the order in which lanes read it without conflicts, zeros beyond its end. Its normalisation is one
 // factor, which the results get: W rmsnorm(x) = 1 / rms(x) * W (x ∘ norm).
 //
-// The weights depend on no earlier kernel: the first tiles are asked for before the dependency is waited for, and arrive meanwhile.
+// The weights depend on no earlier kernel: the first tiles are asked for before the dependency is waited for, and arrive meanwhile. For that a
+// block comes to its multiprocessor while the kernel before still runs there, and blocks are as large as they are so that there is room for
+// exactly one: with several smaller ones, the multiprocessors that were done first got most of the next kernel's, and the others none (measured
+// on an H100: a sixth of a token's time).
 #pragma once
 #include "cuda/kernels.h"
 #include "cuda/reduce.cuh"
 #include "cuda/vec.cuh"
 
 enum {
-    MATVEC_WARPS = 8,
+    MATVEC_WARPS = 16,
     MATVEC_THREADS = 32 * MATVEC_WARPS,
-    MATVEC_BLOCKS = 2, // for each multiprocessor
     MATVEC_DEPTH = 8,
     MATVEC_RING = MATVEC_WARPS * MATVEC_DEPTH * 512, // bytes
-    MATVEC_MAX_TILES = 2048,                         // of a block
+    MATVEC_MAX_TILES = 4096,                         // of a block
 };
 
 // What becomes of the sums.
@@ -217,15 +219,13 @@ template <enum matvec_kind KIND> __device__ static inline bool resolve_expert(st
     return expert_has<KIND>(e, m.type);
 }
 
-// Blocks that registers leave room for on a multiprocessor: the next kernel's should fit beside this one's.
-// For Hopper the kernel fits into what that leaves; for the others the compiler wants a few registers more, and gets them.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
-enum { MATVEC_FEWER = 1 };
+// Blocks that registers leave room for on a multiprocessor: the next kernel's should fit beside this one's where kernels overlap.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+enum { MATVEC_RESIDENTS = 1 };
 #else
-enum { MATVEC_FEWER = 0 };
+enum { MATVEC_RESIDENTS = 2 };
 #endif
-template <class T, bool ALIGNED>
-constexpr int matvec_residents = (ALIGNED && sizeof(T) < sizeof(float) ? 2 * MATVEC_BLOCKS : MATVEC_BLOCKS) - MATVEC_FEWER;
+template <class T, bool ALIGNED> constexpr int matvec_residents = ALIGNED && sizeof(T) < sizeof(float) ? MATVEC_RESIDENTS : 1;
 
 // Dynamic shared memory: the ring, x, the tiles' sums.
 template <class T, bool ALIGNED, enum matvec_kind KIND, bool EXPERT>
@@ -325,7 +325,7 @@ static yalm_status matvec_launch(struct matvec m, cudaStream_t stream, yalm_erro
     m.n_rows = m.rows[0] + m.rows[1] + m.rows[2];
     const int together = KIND == MATVEC_GATED ? 2 : 1, units = m.n_rows / together;
     const int most_units = MATVEC_MAX_TILES / (together * m.segments), needed = (units + most_units - 1) / most_units;
-    int blocks = n_multiprocessors * MATVEC_BLOCKS < units ? n_multiprocessors * MATVEC_BLOCKS : units;
+    int blocks = n_multiprocessors < units ? n_multiprocessors : units;
     blocks = blocks > needed ? blocks : needed;
     const size_t tiles = (size_t)(units + blocks - 1) / blocks * together * m.segments;
     const size_t shared = MATVEC_RING + sizeof(float) * (padded_cols<T>(m) + tiles);

@@ -317,7 +317,7 @@ template <class T> constexpr int RING_PLACES = MATVEC_DEPTH + (GROUPED<T> ? 2 : 
 
 // Dynamic shared memory: the rings, x, the tiles' sums (rows, segments), the rows' factors (rows).
 template <class T, int ROWS, bool ALIGNED>
-static __global__ void __launch_bounds__(MATVEC_THREADS, (ALIGNED ? 2 * MATVEC_BLOCKS : MATVEC_BLOCKS) - MATVEC_FEWER)
+static __global__ void __launch_bounds__(MATVEC_THREADS, ALIGNED ? MATVEC_RESIDENTS : 1)
     quant_matvec_kernel(struct quant_matvec q)
 {
     SHARED_DYNAMIC(uint4, rings); // (WARPS, RING_PLACES, 32)
@@ -448,7 +448,7 @@ static yalm_status quant_launch(struct quant_matvec q, cudaStream_t stream, yalm
     m->n_rows = m->rows[0] + m->rows[1] + m->rows[2];
     const int together = q.kind == MATVEC_GATED ? 2 : 1, units = m->n_rows / together;
     const int most_units = MATVEC_MAX_TILES / (together * (m->segments + 1)), needed = (units + most_units - 1) / most_units;
-    int blocks = n_multiprocessors * MATVEC_BLOCKS < units ? n_multiprocessors * MATVEC_BLOCKS : units;
+    int blocks = n_multiprocessors < units ? n_multiprocessors : units;
     blocks = blocks > needed ? blocks : needed;
     const size_t rows = (size_t)(units + blocks - 1) / blocks * together;
     const size_t shared = (size_t)MATVEC_WARPS * RING_PLACES<T> * 512 + x_bytes<T>(m->segments * m->steps * step) +

@@ -4,12 +4,13 @@
 //     rope_append     (kernels.h)                 rows of K and V, the queries rotated
 //     method->prepare (kv_head)                   the token's own copies or codes; what score() wants to know of the queries
 //     method->score   (part, kv_head)             approximate scores of all slots, and of each part max and sum
-//     weigh           (part, kv_head)             w_j = Σ_group ŝ_j, ŝ the softmax over all keys; a guess at the threshold     (select.cu)
-//     collect         (part, kv_head)             candidates above the guess; the last block selects exactly, ascending         (select.cu)
+//     weigh           (part, kv_head)             w_j = Σ_group ŝ_j, ŝ the softmax over all keys; a histogram                  (select.cu)
+//     collect         (part, kv_head)             what may be the k-th; the last block finds it                                 (select.cu)
+//     place           (part, kv_head)             the selected slots, ascending                                                 (select.cu)
 //     gather          (split, kv_head)            softmax(q · K[rows]ᵀ / √d) · V[rows] in parts; the last one merges them, and
 //                                                 y = α y + (1 − α) v̄ where the tail is wanted                                  (gather.cu)
 //
-// so six launches, all of which read position and choice from the device's struct step: one captured graph serves every step. Below the method's
+// so seven launches, all of which read position and choice from the device's struct step: one captured graph serves every step. Below the method's
 // length (`from`) decoding is dense, which is another graph: the host knows the position and launches the one or the other (forward.cu).
 // Batches of several tokens are dense too; they, and dense steps, call method->append.
 //
@@ -24,7 +25,8 @@ struct cuda_blocks;
 struct backend_plan;
 
 enum {
-    PART_KEYS = 1024, // slots that one block scores, weighs and collects from
+    PART_KEYS = 1024,   // slots that one block scores, weighs and collects from
+    SELECT_BINS = 2048, // first digits of weights
 };
 
 // Scratch of a session, on the device; all layers use the same. The last dimension of (…, ld) has room for every slot, in whole parts.
@@ -38,13 +40,16 @@ struct selective {
         sink_scores; // (n_heads, n_sinks), exact: by method->score (score_sinks(), selective.cuh); unused where sinks are not apart
     float2 *stats;     // (n_heads): of all keys, the sinks' included: by weigh
     float *weights;    // (n_kv_heads, ld); -1 where the token sees no key
-    float *guess;      // (n_kv_heads)
-    int *candidates;   // (n_kv_heads, ld): each part's, from its own first slot on
-    int *n_candidates; // (n_kv_heads, n_parts)
+    unsigned *digits;  // (n_kv_heads, SELECT_BINS): how many weights have it; 0 between launches
+    float *candidates; // (n_kv_heads, ld): each part's, from its own first slot on
+    int2 *part_counts; // (n_kv_heads, n_parts): candidates; slots that are selected whatever becomes of these
+    int2 *part_places; // (n_kv_heads, n_parts): number of the part's first row; how many are selected that equal the threshold
+    float *thresholds; // (n_kv_heads)
     int *rows;         // (n_kv_heads, ld): slots of the selected keys, ascending
     float *values;     // (n_kv_heads, ld)
     int *n_rows;       // (n_kv_heads)
-    unsigned *tickets; // (2, n_kv_heads): blocks that are done; 0 between launches
+    unsigned *tickets; // (n_kv_heads): blocks that are done; 0 between launches
+    bool shares;       // a share of the softmax may be wanted (choice.mass): constant for a session
 
     // Kept, where the method has a tail: running sums of the values (mean.cu).
     double *sums;     // (n_layers, n_kv_heads, head_dim): of positions [from, to)

@@ -89,6 +89,7 @@ static void check_selection(const struct selection_case &c)
     write_step(&a, c.position, 1, c.choice);
     struct selective_fixture f;
     selective_begin_fixture(&f, &a, false);
+    f.s.selective.shares = c.choice.mass > 0;
     selective_take(&f, NULL);
     const struct kv_policy *policy = &a.cache.policy;
     const std::vector<int> slots = slots_by_age(policy, c.position);

@@ -1,0 +1,141 @@
+// What selection's kernels share (select.cu, select_mass.cu): which keys are chosen from, sums over a block, the k-th of some values.
+#pragma once
+#include "cuda/selective.cuh"
+
+enum {
+    SELECT_THREADS = PART_KEYS / 4, // four neighbouring slots each
+    SELECT_WARPS = SELECT_THREADS / 32,
+};
+
+// Weights are positive or 0, so that their bits are in their order. A weight's first digit are its bits from DIGIT_SHIFT on.
+enum { INFINITE_BITS = 0x7f800000, DIGIT_SHIFT = 20, DIGIT_EACH = SELECT_BINS / SELECT_THREADS };
+static_assert(INFINITE_BITS >> DIGIT_SHIFT < SELECT_BINS, "all first digits have a bin");
+static constexpr unsigned SIGN_BIT = 0x80000000u; // of a value: the key belongs whatever its weight
+
+struct selecting {
+    const struct step *step;
+    struct kv_policy policy;
+    struct selective t;
+    int group;
+};
+
+// What a block works on: the keys that the token sees; of them the candidates proper are those with numbers [first, n - local).
+struct wanted {
+    struct visible v;
+    int k, first, local; // clamped: first + local <= k <= v.n
+};
+
+__device__ static inline struct wanted wanted_of(const struct selecting &s)
+{
+    struct wanted w;
+    const struct choice c = s.step->choice;
+    w.v = visible_at(s.policy, s.step->position);
+    w.k = min(c.k, w.v.n);
+    w.local = min(c.local, w.k);
+    w.first = min(c.first, w.k - w.local);
+    return w;
+}
+
+__device__ static inline bool always_kept(const struct wanted &w, int number)
+{
+    return number < w.first || number >= w.v.n - w.local;
+}
+
+__device__ static inline int slot_of(const struct visible &v, int number)
+{
+    const int slot = v.slot + number;
+    return slot < v.capacity ? slot : slot - v.ring;
+}
+
+// ------------------------------------------------------------------------------------------ of a block
+
+// The sum over threads with smaller numbers of x, and *total of all.
+__device__ __forceinline__ int block_sum_before(int x, int *sums, int *total)
+{
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    int through = x;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+        const int below = __shfl_up_sync(0xffffffffu, through, step);
+        through += lane >= step ? below : 0;
+    }
+    __syncthreads();
+    if (lane == 31)
+        sums[warp] = through;
+    __syncthreads();
+    int before = through - x;
+    *total = 0;
+#pragma unroll
+    for (int w = 0; w < SELECT_WARPS; w++) {
+        before += w < warp ? sums[w] : 0;
+        *total += sums[w];
+    }
+    return before;
+}
+
+// The digit, from the largest on, at which the k-th of what the bins count is, 1 <= k <= their sum, to found[0], and its rank among those that have it to
+// found[1]. bins: of SELECT_BINS this thread's own; shared: (SELECT_WARPS).
+__device__ __forceinline__ void find_digit(const unsigned (&bins)[DIGIT_EACH], int k, int *found, int *shared)
+{
+    int own = 0, total;
+#pragma unroll
+    for (int i = 0; i < DIGIT_EACH; i++)
+        own += (int)bins[i];
+    int before = block_sum_before(own, shared, &total);
+    if (before < k && k <= before + own) {
+        int digit = SELECT_BINS - 1 - DIGIT_EACH * (int)threadIdx.x;
+        bool there = false;
+#pragma unroll
+        for (int i = 0; i < DIGIT_EACH; i++) {
+            there = there || before + (int)bins[i] >= k;
+            before += there ? 0 : (int)bins[i];
+            digit -= there ? 0 : 1;
+        }
+        found[0] = digit;
+        found[1] = k - before;
+    }
+    __syncthreads();
+}
+
+// This thread's bins, the first thread's the largest.
+template <class Load> __device__ __forceinline__ void own_bins(unsigned (&bins)[DIGIT_EACH], Load load)
+{
+#pragma unroll
+    for (int i = 0; i < DIGIT_EACH; i++)
+        bins[i] = load(SELECT_BINS - 1 - DIGIT_EACH * (int)threadIdx.x - i);
+}
+
+// The k-th largest of the values whose bits from `known` on are those of prefix, 1 <= k <= how many there are: by histograms of the next 10 bits
+// in turn. *ties: its rank among those that equal it. Values with the sign bit take no part. bins: (SELECT_BINS), shared: (SELECT_WARPS + 2).
+__device__ __forceinline__ unsigned kth_bits(const float *values, int n, unsigned prefix, int known, int k, int *ties,
+                                             unsigned *bins, int *shared)
+{
+    int *const found = shared + SELECT_WARPS;
+    __syncthreads(); // what was found before has been read
+#pragma unroll 1
+    for (int shift = known - 10; known > 0; shift -= 10) {
+        shift = shift < 0 ? 0 : shift;
+        for (int i = (int)threadIdx.x; i < SELECT_BINS; i += SELECT_THREADS)
+            bins[i] = 0;
+        __syncthreads();
+#pragma unroll 4
+        for (int i = (int)threadIdx.x; i < n; i += SELECT_THREADS) {
+            const unsigned bits = __float_as_uint(values[i]);
+            if (bits <= INFINITE_BITS && bits >> known == prefix)
+                atomicAdd(&bins[bits >> shift & ((1u << (known - shift)) - 1)], 1u);
+        }
+        __syncthreads();
+        unsigned own[DIGIT_EACH];
+        own_bins(own, [=](int digit) { return bins[digit]; });
+        find_digit(own, k, found, shared);
+        prefix = prefix << (known - shift) | (unsigned)found[0];
+        k = found[1];
+        known = shift;
+        __syncthreads();
+    }
+    *ties = k;
+    return prefix;
+}
+
+// rows, of which the k best are those of a KV head, to as many as the wanted share of the softmax takes (select_mass.cu).
+yalm_status select_mass_rows(const struct selecting *s, int n_kv_heads, cudaStream_t stream, yalm_error *error);
