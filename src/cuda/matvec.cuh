@@ -1,6 +1,7 @@
 // y = W x for one vector: decode's products, bound by reading W once.
 //
-// One block for each multiprocessor, which takes about as many rows as all others. A row is cut into segments of up to DEPTH steps, a step
+// Blocks of 16 warps, one for each multiprocessor, which take about as many rows as all others; where shared memory is too small for these, two of
+// 8 warps. A row is cut into segments of up to DEPTH steps, a step
 // being one 16-byte pack for each lane of a warp: 512 bytes. A row's segment is a tile, and the block's warps take its tiles in turn,
 // whatever row they belong to, so that a matrix of few long rows keeps them as busy as one of many short ones.
 //
@@ -22,11 +23,10 @@
 #include "cuda/vec.cuh"
 
 enum {
-    MATVEC_WARPS = 16,
-    MATVEC_THREADS = 32 * MATVEC_WARPS,
+    MATVEC_WARPS = 16, // of a block, at most
     MATVEC_DEPTH = 8,
-    MATVEC_RING = MATVEC_WARPS * MATVEC_DEPTH * 512, // bytes
-    MATVEC_MAX_TILES = 4096,                         // of a block
+    MATVEC_RING = MATVEC_DEPTH * 512, // bytes, of a warp
+    MATVEC_MAX_TILES = 4096,          // of a block
 };
 
 // What becomes of the sums.
@@ -127,7 +127,7 @@ template <class T, bool ALIGNED> __device__ __forceinline__ float stage_x(float 
     const int padded = padded_cols<T>(m);
     float squares = 0;
     if (ALIGNED) {
-        for (int c = 4 * (int)threadIdx.x; c < padded; c += 4 * MATVEC_THREADS) {
+        for (int c = 4 * (int)threadIdx.x; c < padded; c += 4 * (int)blockDim.x) {
             float4 factor = {1.0f, 1.0f, 1.0f, 1.0f};
             if (m.norm && c < m.cols)
                 factor = *reinterpret_cast<const float4 *>(m.norm + c);
@@ -135,7 +135,7 @@ template <class T, bool ALIGNED> __device__ __forceinline__ float stage_x(float 
         }
         grid_dependency_wait();
 #pragma unroll 4
-        for (int c = 4 * (int)threadIdx.x; c < padded; c += 4 * MATVEC_THREADS) {
+        for (int c = 4 * (int)threadIdx.x; c < padded; c += 4 * (int)blockDim.x) {
             float4 x = {0, 0, 0, 0};
             if (c < m.cols)
                 x = __ldcg(reinterpret_cast<const float4 *>(m.x + c));
@@ -146,7 +146,7 @@ template <class T, bool ALIGNED> __device__ __forceinline__ float stage_x(float 
         return squares;
     }
     grid_dependency_wait();
-    for (int c = (int)threadIdx.x; c < padded; c += MATVEC_THREADS) {
+    for (int c = (int)threadIdx.x; c < padded; c += (int)blockDim.x) {
         const float x = c < m.cols ? __ldcg(m.x + c) : 0.0f;
         squares = fmaf(x, x, squares);
         xs[x_index<T>(c)] = m.norm && c < m.cols ? x * m.norm[c] : x;
@@ -229,13 +229,13 @@ template <class T, bool ALIGNED> constexpr int matvec_residents = ALIGNED && siz
 
 // Dynamic shared memory: the ring, x, the tiles' sums.
 template <class T, bool ALIGNED, enum matvec_kind KIND, bool EXPERT>
-static __global__ void __launch_bounds__(MATVEC_THREADS, matvec_residents<T, ALIGNED>) matvec_kernel(struct matvec m)
+static __global__ void __launch_bounds__(32 * MATVEC_WARPS, matvec_residents<T, ALIGNED>) matvec_kernel(struct matvec m)
 {
     SHARED_DYNAMIC(uint4, rings); // (WARPS, DEPTH, 32)
     SHARED_ARRAY(float, squares, MATVEC_WARPS);
     constexpr int step = 32 * PACK<T>;
     constexpr int together = KIND == MATVEC_GATED ? 2 : 1; // rows that stay in one block
-    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, n_warps = (int)blockDim.x / 32;
     float weight = 1;
     grid_dependency_launch();
     if (EXPERT) {
@@ -248,7 +248,7 @@ static __global__ void __launch_bounds__(MATVEC_THREADS, matvec_residents<T, ALI
     const int first_row = (int)(units * blockIdx.x / gridDim.x) * together;
     const int last_row = (int)(units * (blockIdx.x + 1) / gridDim.x) * together;
     const int n_tiles = (last_row - first_row) * m.segments;
-    float *xs = reinterpret_cast<float *>(rings + MATVEC_RING / sizeof(uint4)), *sums = xs + padded_cols<T>(m);
+    float *xs = reinterpret_cast<float *>(rings + n_warps * (MATVEC_RING / sizeof(uint4))), *sums = xs + padded_cols<T>(m);
     uint4 *ring = rings + warp * MATVEC_DEPTH * 32 + lane; // this lane's place of step 0
 
     struct tile<T> tile = tile_of<T, KIND>(m, warp, n_tiles, first_row);
@@ -264,9 +264,9 @@ static __global__ void __launch_bounds__(MATVEC_THREADS, matvec_residents<T, ALI
         squares[warp] = own_squares;
     __syncthreads();
 
-    for (int number = warp; number < n_tiles; number += MATVEC_WARPS) {
+    for (int number = warp; number < n_tiles; number += n_warps) {
         const float *x = xs + number % m.segments * m.steps * step + 4 * lane;
-        tile = tile_of<T, KIND>(m, number + MATVEC_WARPS, n_tiles, first_row);
+        tile = tile_of<T, KIND>(m, number + n_warps, n_tiles, first_row);
         float sum[2] = {0, 0};
 #pragma unroll
         for (int j = 0; j < MATVEC_DEPTH; j++) {
@@ -286,24 +286,35 @@ static __global__ void __launch_bounds__(MATVEC_THREADS, matvec_residents<T, ALI
     float scale = 1;
     if (m.norm) {
         float all = 0;
-        for (int w = 0; w < MATVEC_WARPS; w++)
+        for (int w = 0; w < n_warps; w++)
             all += squares[w];
         scale = 1.0f / sqrtf(all / (float)m.cols + m.eps);
     }
-    for (int row = first_row / together + (int)threadIdx.x; row < last_row / together; row += MATVEC_THREADS)
+    for (int row = first_row / together + (int)threadIdx.x; row < last_row / together; row += (int)blockDim.x)
         finish_row<KIND>(m, row, sums + (row * together - first_row) * m.segments, scale, weight);
 }
 
-// How many multiprocessors the device has, and floats of x its blocks' shared memory has room for, in whole tiles of every type.
-static inline yalm_status matvec_room(int *n_multiprocessors, int *most_cols, yalm_error *error)
+// What a device has room for.
+struct matvec_room {
+    int blocks, warps, most_tiles; // of a launch, at least where there are rows enough; of a block
+    size_t bytes;                  // of a block's dynamic shared memory
+    int most_cols;                 // floats of x in that, in whole tiles of every type
+};
+
+static inline yalm_status matvec_room(struct matvec_room *room, yalm_error *error)
 {
-    int device = 0, bytes = 0;
+    int device = 0, bytes = 0, n_multiprocessors = 0;
     TRY_CUDA(cudaGetDevice(&device));
-    TRY_CUDA(cudaDeviceGetAttribute(n_multiprocessors, cudaDevAttrMultiProcessorCount, device));
+    TRY_CUDA(cudaDeviceGetAttribute(&n_multiprocessors, cudaDevAttrMultiProcessorCount, device));
     TRY_CUDA(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+    const bool large = bytes >= 200 << 10;
+    room->warps = large ? MATVEC_WARPS : MATVEC_WARPS / 2;
+    room->blocks = large ? n_multiprocessors : 2 * n_multiprocessors;
+    room->most_tiles = MATVEC_MAX_TILES / (large ? 1 : 2);
+    room->bytes = bytes - 512; // the rest is static
     const int widest = MATVEC_DEPTH * 32 * PACK<half>,
-              others = MATVEC_RING + (int)sizeof(float) * (MATVEC_MAX_TILES + MATVEC_WARPS);
-    *most_cols = (bytes - others) / (int)sizeof(float) / widest * widest;
+              others = room->warps * MATVEC_RING + (int)sizeof(float) * room->most_tiles;
+    room->most_cols = ((int)room->bytes - others) / (int)sizeof(float) / widest * widest;
     return YALM_OK;
 }
 
@@ -315,27 +326,28 @@ yalm_status quant_matvec_run(const struct matvec *m, enum matvec_kind kind, enum
 template <class T, enum matvec_kind KIND, bool EXPERT>
 static yalm_status matvec_launch(struct matvec m, cudaStream_t stream, yalm_error *error)
 {
-    int n_multiprocessors = 0, most_cols = 0;
-    TRY(matvec_room(&n_multiprocessors, &most_cols, error));
-    if (m.cols > most_cols)
-        return error_set(error, YALM_FAILED, "CUDA: found a product of %d columns, expected at most %d", m.cols, most_cols);
+    struct matvec_room room;
+    TRY(matvec_room(&room, error));
+    if (m.cols > room.most_cols)
+        return error_set(error, YALM_FAILED, "CUDA: found a product of %d columns, expected at most %d", m.cols,
+                         room.most_cols);
     const int step = 32 * PACK<T>, all_steps = (m.cols + step - 1) / step;
     m.segments = (all_steps + MATVEC_DEPTH - 1) / MATVEC_DEPTH;
     m.steps = (all_steps + m.segments - 1) / m.segments;
     m.n_rows = m.rows[0] + m.rows[1] + m.rows[2];
     const int together = KIND == MATVEC_GATED ? 2 : 1, units = m.n_rows / together;
-    const int most_units = MATVEC_MAX_TILES / (together * m.segments), needed = (units + most_units - 1) / most_units;
-    int blocks = n_multiprocessors < units ? n_multiprocessors : units;
+    const int most_units = room.most_tiles / (together * m.segments), needed = (units + most_units - 1) / most_units;
+    int blocks = room.blocks < units ? room.blocks : units;
     blocks = blocks > needed ? blocks : needed;
     const size_t tiles = (size_t)(units + blocks - 1) / blocks * together * m.segments;
-    const size_t shared = MATVEC_RING + sizeof(float) * (padded_cols<T>(m) + tiles);
+    const size_t shared = room.warps * MATVEC_RING + sizeof(float) * (padded_cols<T>(m) + tiles);
 
     bool aligned = m.stride * sizeof(T) % 16 == 0 && m.cols * sizeof(T) % 16 == 0 && reinterpret_cast<uintptr_t>(m.x) % 16 == 0;
     for (int i = 0; i < 3; i++)
         aligned = aligned && reinterpret_cast<uintptr_t>(m.w[i]) % 16 == 0;
     if (aligned)
-        return LAUNCH(error, (matvec_kernel<T, true, KIND, EXPERT>), blocks, MATVEC_THREADS, shared, stream, m);
-    return LAUNCH(error, (matvec_kernel<T, false, KIND, EXPERT>), blocks, MATVEC_THREADS, shared, stream, m);
+        return LAUNCH(error, (matvec_kernel<T, true, KIND, EXPERT>), blocks, 32 * room.warps, shared, stream, m);
+    return LAUNCH(error, (matvec_kernel<T, false, KIND, EXPERT>), blocks, 32 * room.warps, shared, stream, m);
 }
 
 template <enum matvec_kind KIND, bool EXPERT>
@@ -357,12 +369,12 @@ static yalm_status matvec_run(const struct matvec *m, enum dtype type, cudaStrea
 template <bool EXPERT>
 static yalm_status matvec_add(const struct matvec *whole, enum dtype type, cudaStream_t stream, yalm_error *error)
 {
-    int n_multiprocessors = 0, most_cols = 0;
-    TRY(matvec_room(&n_multiprocessors, &most_cols, error));
-    for (int col = 0; col < whole->cols; col += most_cols) {
+    struct matvec_room room;
+    TRY(matvec_room(&room, error));
+    for (int col = 0; col < whole->cols; col += room.most_cols) {
         struct matvec m = *whole;
         m.first_col = col;
-        m.cols = whole->cols - col < most_cols ? whole->cols - col : most_cols;
+        m.cols = whole->cols - col < room.most_cols ? whole->cols - col : room.most_cols;
         m.x = whole->x + col;
         TRY((matvec_run<MATVEC_ADD, EXPERT>(&m, type, stream, error)));
     }

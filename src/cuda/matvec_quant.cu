@@ -179,28 +179,29 @@ template <class T> __device__ __forceinline__ void quantise_block(uint8_t *xs, i
 // L2 cache before the wait.
 template <class T> __device__ __forceinline__ float stage_integers(uint8_t *xs, const struct matvec &m, int padded)
 {
-    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, n_blocks = padded / X_BLOCK;
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, n_warps = (int)blockDim.x / 32;
+    const int n_blocks = padded / X_BLOCK;
     const bool aligned = reinterpret_cast<uintptr_t>(m.x) % 16 == 0;
     float squares = 0;
     if (m.norm)
-        for (int c = 32 * (int)threadIdx.x; c < m.cols; c += 32 * MATVEC_THREADS)
+        for (int c = 32 * (int)threadIdx.x; c < m.cols; c += 32 * (int)blockDim.x)
             prefetch_l2(m.norm + c);
     grid_dependency_wait();
-    for (int first = warp; first < n_blocks; first += X_BATCH * MATVEC_WARPS) {
+    for (int first = warp; first < n_blocks; first += X_BATCH * n_warps) {
         float4 x[X_BATCH], norm[X_BATCH];
 #pragma unroll
         for (int i = 0; i < X_BATCH; i++) {
-            const int col = X_BLOCK * (first + i * MATVEC_WARPS) + 4 * lane;
+            const int col = X_BLOCK * (first + i * n_warps) + 4 * lane;
             x[i] = load_four(m.x, col, m.cols, aligned);
             norm[i] = m.norm ? load_four(m.norm, col, m.cols, true) : float4{1, 1, 1, 1};
         }
 #pragma unroll
         for (int i = 0; i < X_BATCH; i++) {
-            if (first + i * MATVEC_WARPS >= n_blocks)
+            if (first + i * n_warps >= n_blocks)
                 break;
             squares = fmaf(x[i].x, x[i].x, fmaf(x[i].y, x[i].y, fmaf(x[i].z, x[i].z, fmaf(x[i].w, x[i].w, squares))));
             x[i] = {x[i].x * norm[i].x, x[i].y * norm[i].y, x[i].z * norm[i].z, x[i].w * norm[i].w};
-            quantise_block<T>(xs, padded, first + i * MATVEC_WARPS, x[i]);
+            quantise_block<T>(xs, padded, first + i * n_warps, x[i]);
         }
     }
     return squares;
@@ -299,7 +300,7 @@ __device__ static inline void finish_rows(const struct matvec &of, enum matvec_k
                                           const float *sums, float scale, float weight)
 {
     const int together = kind == MATVEC_GATED ? 2 : 1;
-    for (int row = first_row / together + (int)threadIdx.x; row < last_row / together; row += MATVEC_THREADS) {
+    for (int row = first_row / together + (int)threadIdx.x; row < last_row / together; row += (int)blockDim.x) {
         const float *at = sums + (row * together - first_row) * of.segments;
         if (kind == MATVEC_STORE)
             finish_row<MATVEC_STORE>(of, row, at, scale, weight);
@@ -317,7 +318,7 @@ template <class T> constexpr int RING_PLACES = MATVEC_DEPTH + (GROUPED<T> ? 2 : 
 
 // Dynamic shared memory: the rings, x, the tiles' sums (rows, segments), the rows' factors (rows).
 template <class T, int ROWS, bool ALIGNED>
-static __global__ void __launch_bounds__(MATVEC_THREADS, ALIGNED ? MATVEC_RESIDENTS : 1)
+static __global__ void __launch_bounds__(32 * MATVEC_WARPS, ALIGNED ? MATVEC_RESIDENTS : 1)
     quant_matvec_kernel(struct quant_matvec q)
 {
     SHARED_DYNAMIC(uint4, rings); // (WARPS, RING_PLACES, 32)
@@ -347,7 +348,7 @@ static __global__ void __launch_bounds__(MATVEC_THREADS, ALIGNED ? MATVEC_RESIDE
     const int last_row = (int)(units * (blockIdx.x + 1) / gridDim.x) * together;
     const int n_tiles = (last_row - first_row + ROWS - 1) / ROWS * m.segments,
               padded = m.segments * m.steps * 32 * PACK_COLS<T>;
-    uint8_t *xs = reinterpret_cast<uint8_t *>(rings + MATVEC_WARPS * RING_PLACES<T> * 32);
+    uint8_t *xs = reinterpret_cast<uint8_t *>(rings + blockDim.x / 32 * RING_PLACES<T> * 32);
     float *sums = reinterpret_cast<float *>(xs + x_bytes<T>(padded));
     float *factors = sums + (last_row - first_row) * m.segments;
     uint4 *ring = rings + warp * RING_PLACES<T> * 32 + lane; // this lane's place of pack 0
@@ -363,7 +364,7 @@ static __global__ void __launch_bounds__(MATVEC_THREADS, ALIGNED ? MATVEC_RESIDE
         copy_async_commit();
     }
     if (!GROUPED<T>)
-        for (int row = first_row + (int)threadIdx.x; row < last_row; row += MATVEC_THREADS) {
+        for (int row = first_row + (int)threadIdx.x; row < last_row; row += (int)blockDim.x) {
             const struct quant_row of = find_row(q, w, row);
             factors[row - first_row] = row_factor<T>(of.w, of.rows, m.stride, of.row);
         }
@@ -379,9 +380,9 @@ static __global__ void __launch_bounds__(MATVEC_THREADS, ALIGNED ? MATVEC_RESIDE
     __syncthreads();
 
     int other = 32; // where the next tile's scales are
-    for (int number = warp; number < n_tiles; number += MATVEC_WARPS) {
+    for (int number = warp; number < n_tiles; number += (int)blockDim.x / 32) {
         const int tile_row = number / m.segments * ROWS, segment = number % m.segments;
-        tile = quant_tile_of<T, ROWS>(q, w, number + MATVEC_WARPS, n_tiles, first_row, last_row);
+        tile = quant_tile_of<T, ROWS>(q, w, number + (int)blockDim.x / 32, n_tiles, first_row, last_row);
         float sum[ROWS] = {};
 #pragma unroll
         for (int s = 0; s < most_steps; s++) {
@@ -421,7 +422,7 @@ static __global__ void __launch_bounds__(MATVEC_THREADS, ALIGNED ? MATVEC_RESIDE
     float scale = 1;
     if (m.norm) {
         float all = 0;
-        for (int i = 0; i < MATVEC_WARPS; i++)
+        for (int i = 0; i < (int)blockDim.x / 32; i++)
             all += squares[i];
         scale = 1.0f / sqrtf(all / (float)m.cols + m.eps);
     }
@@ -436,10 +437,8 @@ static __global__ void __launch_bounds__(MATVEC_THREADS, ALIGNED ? MATVEC_RESIDE
 template <class T, int ROWS, bool ALIGNED>
 static yalm_status quant_launch(struct quant_matvec q, cudaStream_t stream, yalm_error *error)
 {
-    int device = 0, n_multiprocessors = 0, most_bytes = 0;
-    TRY_CUDA(cudaGetDevice(&device));
-    TRY_CUDA(cudaDeviceGetAttribute(&n_multiprocessors, cudaDevAttrMultiProcessorCount, device));
-    TRY_CUDA(cudaDeviceGetAttribute(&most_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+    struct matvec_room room;
+    TRY(matvec_room(&room, error));
     struct matvec *m = &q.m;
     constexpr int step = 32 * PACK_COLS<T>, most_steps = MATVEC_DEPTH / ROWS;
     const int all_steps = (m->cols + step - 1) / step;
@@ -447,17 +446,17 @@ static yalm_status quant_launch(struct quant_matvec q, cudaStream_t stream, yalm
     m->steps = (all_steps + m->segments - 1) / m->segments;
     m->n_rows = m->rows[0] + m->rows[1] + m->rows[2];
     const int together = q.kind == MATVEC_GATED ? 2 : 1, units = m->n_rows / together;
-    const int most_units = MATVEC_MAX_TILES / (together * (m->segments + 1)), needed = (units + most_units - 1) / most_units;
-    int blocks = n_multiprocessors < units ? n_multiprocessors : units;
+    const int most_units = room.most_tiles / (together * (m->segments + 1)), needed = (units + most_units - 1) / most_units;
+    int blocks = room.blocks < units ? room.blocks : units;
     blocks = blocks > needed ? blocks : needed;
     const size_t rows = (size_t)(units + blocks - 1) / blocks * together;
-    const size_t shared = (size_t)MATVEC_WARPS * RING_PLACES<T> * 512 + x_bytes<T>(m->segments * m->steps * step) +
+    const size_t shared = (size_t)room.warps * RING_PLACES<T> * 512 + x_bytes<T>(m->segments * m->steps * step) +
                           sizeof(float) * rows * (m->segments + 1);
-    if (shared + sizeof(float) * MATVEC_WARPS > (size_t)most_bytes)
+    if (shared > room.bytes)
         return error_set(error, YALM_FAILED,
                          "CUDA: found a product of %d columns, which needs %zu bytes of shared memory, expected at most %d",
-                         m->cols, shared, most_bytes);
-    return LAUNCH(error, (quant_matvec_kernel<T, ROWS, ALIGNED>), blocks, MATVEC_THREADS, shared, stream, q);
+                         m->cols, shared, (int)room.bytes);
+    return LAUNCH(error, (quant_matvec_kernel<T, ROWS, ALIGNED>), blocks, 32 * room.warps, shared, stream, q);
 }
 
 // Two rows for a tile; four where a row of q4 is so short that two would leave half of the copies unused.
