@@ -257,11 +257,12 @@ static struct decode_units units_make(const struct kv_cache *cache, int n_heads,
     return u;
 }
 
-// Two blocks for each multiprocessor, all of them resident at once; but no more splits than the longest run of keys has work for.
+// Two blocks for each multiprocessor, of an int8 cache three, all of them resident at once; but no more splits than the longest run of keys has work
+// for. (Registers are made of integers there, which takes time that another block fills.)
 struct decode_plan attention_decode_plan(const struct kv_cache *cache, int n_heads, int n_sms)
 {
     const int keys_each = 2 * 4 * DECODE_KEYS, most = (cache->policy.span + keys_each - 1) / keys_each;
-    const int wanted = 2 * n_sms / units_make(cache, n_heads, 1).units;
+    const int wanted = (cache->type == YALM_KV_INT8 ? 3 : 2) * n_sms / units_make(cache, n_heads, 1).units;
     struct decode_plan plan;
     plan.n_splits = wanted < 1 || most < 1 ? 1 : wanted < most ? wanted : most;
     plan.scratch_bytes = units_make(cache, n_heads, plan.n_splits).bytes;

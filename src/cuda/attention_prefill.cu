@@ -108,6 +108,7 @@ __device__ static inline void score_tile(float (&scores)[TILES][KEYS / 8][4], co
     const int lane = threadIdx.x % 32, key = lane % 8 + lane / 16 * 8, half_step = lane / 8 % 2;
     // More steps together would take more registers than there are.
     [[maybe_unused]] constexpr int STEPS = D > 96 ? 4 : D / 16;
+    constexpr int FRAGMENTS = KEYS % 32 == 0 ? 2 : 1;
 #pragma unroll STEPS
     for (int step = 0; step < D / 16; step++) {
         unsigned rows[2][TILES][4]; // high parts, low parts
@@ -117,15 +118,25 @@ __device__ static inline void score_tile(float (&scores)[TILES][KEYS / 8][4], co
             ldmatrix_x4(rows[0][t], at);
             ldmatrix_x4(rows[1][t], at + prefill_shape<D>::Q);
         }
+        // Two fragments of K at a time, and products with the high parts before those with the low ones: a product waits for the one before it
+        // that added to the same sums, so as many others as registers allow come between.
 #pragma unroll
-        for (int n = 0; n < KEYS / 16; n++) {
-            unsigned b[4];
-            ldmatrix_x4(b, k + prefill_tile<D>::at(n * 16 + key, step * 2 + half_step));
-            const unsigned low[2] = {b[0], b[1]}, high[2] = {b[2], b[3]};
+        for (int first = 0; first < KEYS / 16; first += FRAGMENTS) {
+            unsigned b[FRAGMENTS][4];
 #pragma unroll
-            for (int i = 0; i < 2 * TILES; i++) {
-                mma_m16n8k16<half>(scores[i % TILES][2 * n], rows[i / TILES][i % TILES], low);
-                mma_m16n8k16<half>(scores[i % TILES][2 * n + 1], rows[i / TILES][i % TILES], high);
+            for (int f = 0; f < FRAGMENTS; f++)
+                ldmatrix_x4(b[f], k + prefill_tile<D>::at((first + f) * 16 + key, step * 2 + half_step));
+#pragma unroll
+            for (int part = 0; part < 2; part++) {
+#pragma unroll
+                for (int f = 0; f < FRAGMENTS; f++) {
+                    const unsigned low[2] = {b[f][0], b[f][1]}, high[2] = {b[f][2], b[f][3]};
+#pragma unroll
+                    for (int t = 0; t < TILES; t++) {
+                        mma_m16n8k16<half>(scores[t][2 * (first + f)], rows[part][t], low);
+                        mma_m16n8k16<half>(scores[t][2 * (first + f) + 1], rows[part][t], high);
+                    }
+                }
             }
         }
     }

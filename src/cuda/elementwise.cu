@@ -73,6 +73,43 @@ yalm_status embed(float *x, const struct matrix *embedding, const int32_t *token
 
 // ------------------------------------------------------------------------------------------ normalisation
 
+// Four neighbours as one access, where `quads`: they begin at a multiple of 4 elements and there are four.
+template <class T> __device__ __forceinline__ void store_quad(T *to, const float (&x)[4])
+{
+    alignas(4 * sizeof(T)) T four[4];
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+        four[j] = from_float<T>(x[j]);
+    memcpy(__builtin_assume_aligned(to, 4 * sizeof(T)), four, sizeof four);
+}
+
+// rmsnorm_kernel where rows are whole quads.
+template <class T>
+__device__ __forceinline__ void normalise_quads(T *to, const float *from, const float *weight, float eps, int dim, size_t rest,
+                                                float *sums)
+{
+    const float4 *x = reinterpret_cast<const float4 *>(from), *w = reinterpret_cast<const float4 *>(weight);
+    float squares = 0;
+#pragma unroll 4
+    for (int i = (int)threadIdx.x; i < dim / 4; i += (int)blockDim.x) {
+        const float4 four = x[i];
+        squares = fmaf(four.x, four.x, fmaf(four.y, four.y, fmaf(four.z, four.z, fmaf(four.w, four.w, squares))));
+    }
+    const float scale = 1.0f / sqrtf(block_sum(squares, sums) / (float)dim + eps);
+#pragma unroll 4
+    for (int i = (int)threadIdx.x; i < dim / 4; i += (int)blockDim.x) {
+        const float4 four = x[i], by = w[i];
+        float value[4] = {four.x * scale * by.x, four.y * scale * by.y, four.z * scale * by.z, four.w * scale * by.w};
+        store_quad(to + 4 * i, value);
+        if (rest > 0) {
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                value[j] -= to_float(from_float<T>(value[j]));
+            store_quad(to + rest + 4 * i, value);
+        }
+    }
+}
+
 // Block t normalises token t; the second reading of x is served by the caches. rest: elements from y to what rounding loses; 0: not wanted.
 template <class T>
 static __global__ void rmsnorm_kernel(void *y, const float *x, const float *weight, float eps, int dim, size_t rest)
@@ -82,6 +119,10 @@ static __global__ void rmsnorm_kernel(void *y, const float *x, const float *weig
     grid_dependency_wait();
     const float *from = x + (size_t)blockIdx.x * dim;
     T *to = static_cast<T *>(y) + (size_t)blockIdx.x * dim;
+    if (dim % 4 == 0) {
+        normalise_quads(to, from, weight, eps, dim, rest, sums);
+        return;
+    }
     float squares = 0;
     for (int i = (int)threadIdx.x; i < dim; i += (int)blockDim.x)
         squares = fmaf(from[i], from[i], squares);
@@ -109,19 +150,32 @@ yalm_status rmsnorm_split(void *y, enum dtype type, const float *x, const float 
 
 // ------------------------------------------------------------------------------------------ activation
 
+__device__ __forceinline__ float gated_unit(float gate, float up)
+{
+    return gate / (1.0f + expf(-gate)) * up;
+}
+
+// A thread has four neighbours.
 template <class T> static __global__ void silu_multiply_kernel(void *y, const float *gate, const float *up, size_t n)
 {
     grid_dependency_launch();
     grid_dependency_wait();
-    const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n)
-        static_cast<T *>(y)[i] = from_float<T>(gate[i] / (1.0f + expf(-gate[i])) * up[i]);
+    const size_t at = 4 * ((size_t)blockIdx.x * blockDim.x + threadIdx.x);
+    T *to = static_cast<T *>(y);
+    if (at + 4 <= n) {
+        const float4 g = *reinterpret_cast<const float4 *>(gate + at), u = *reinterpret_cast<const float4 *>(up + at);
+        const float four[4] = {gated_unit(g.x, u.x), gated_unit(g.y, u.y), gated_unit(g.z, u.z), gated_unit(g.w, u.w)};
+        store_quad(to + at, four);
+        return;
+    }
+    for (size_t i = at; i < n; i++)
+        to[i] = from_float<T>(gated_unit(gate[i], up[i]));
 }
 
 yalm_status silu_multiply(void *y, enum dtype type, const float *gate, const float *up, size_t n, cudaStream_t stream,
                           yalm_error *error)
 {
-    return LAUNCH_TYPE(type, error, silu_multiply_kernel, blocks_for(n), ELEMENT_THREADS, 0, stream, y, gate, up, n);
+    return LAUNCH_TYPE(type, error, silu_multiply_kernel, blocks_for((n + 3) / 4), ELEMENT_THREADS, 0, stream, y, gate, up, n);
 }
 
 // ------------------------------------------------------------------------------------------ rotation
@@ -180,23 +234,11 @@ __device__ static inline void append(const struct rotation &r, const float *k, c
     }
 }
 
-// Block (t, kv_head): of token t the query heads that share a KV head, and its key and value. Dynamic shared memory:
-// (head_dim / 2) turns at the token's position, and as many at the sinks' distance.
-template <class T> static __global__ void rope_append_kernel(struct rotation r)
+// What a token has of one KV head.
+template <class T>
+__device__ static inline void rotate_heads(const struct rotation &r, int t, int kv_head, int64_t position, const float2 *turns)
 {
-    SHARED_DYNAMIC(float2, turns);
-    grid_dependency_launch();
-    grid_dependency_wait();
-    const int half_dim = r.head_dim / 2, t = (int)blockIdx.x, kv_head = (int)blockIdx.y;
-    const int64_t position = r.step->position + t, furthest = r.policy.span - 1;
-    for (int i = (int)threadIdx.x; i < half_dim; i += (int)blockDim.x) {
-        turns[i] = rotation_of(position, r.rope.inverse_frequency[i], r.rope.scale);
-        if (r.sink_q)
-            turns[half_dim + i] =
-                rotation_of(position < furthest ? position : furthest, r.rope.inverse_frequency[i], r.rope.scale);
-    }
-    __syncthreads();
-
+    const int half_dim = r.head_dim / 2;
     const float scale = 1.0f / sqrtf((float)r.head_dim);
     const size_t q_at = ((size_t)t * r.n_kv_heads + kv_head) * r.group * r.head_dim;
     for (int j = (int)threadIdx.x; j < r.group * half_dim; j += (int)blockDim.x) {
@@ -221,6 +263,26 @@ template <class T> static __global__ void rope_append_kernel(struct rotation r)
     }
 }
 
+// Block (t, y): of token t the query heads that share KV head y, y + gridDim.y, …, and its keys and values. Dynamic shared memory:
+// (head_dim / 2) turns at the token's position, and as many at the sinks' distance.
+template <class T> static __global__ void rope_append_kernel(struct rotation r)
+{
+    SHARED_DYNAMIC(float2, turns);
+    grid_dependency_launch();
+    grid_dependency_wait();
+    const int half_dim = r.head_dim / 2, t = (int)blockIdx.x;
+    const int64_t position = r.step->position + t, furthest = r.policy.span - 1;
+    for (int i = (int)threadIdx.x; i < half_dim; i += (int)blockDim.x) {
+        turns[i] = rotation_of(position, r.rope.inverse_frequency[i], r.rope.scale);
+        if (r.sink_q)
+            turns[half_dim + i] =
+                rotation_of(position < furthest ? position : furthest, r.rope.inverse_frequency[i], r.rope.scale);
+    }
+    __syncthreads();
+    for (int kv_head = (int)blockIdx.y; kv_head < r.n_kv_heads; kv_head += (int)gridDim.y)
+        rotate_heads<T>(r, t, kv_head, position, turns);
+}
+
 yalm_status rope_append(const struct rope_append *r, int n, cudaStream_t stream, yalm_error *error)
 {
     const struct kv_cache *cache = r->cache;
@@ -239,7 +301,8 @@ yalm_status rope_append(const struct rope_append *r, int n, cudaStream_t stream,
         .group = r->n_heads / cache->n_kv_heads,
         .head_dim = cache->head_dim,
     };
-    const dim3 grid(n, cache->n_kv_heads);
+    // The angles, in double, are most of the work of one head: those of a batch's token are made once.
+    const dim3 grid(n, n < 16 ? cache->n_kv_heads : 1);
     const size_t shared = sizeof(float2) * cache->head_dim;
     return LAUNCH_KV(cache->type, error, rope_append_kernel, grid, ELEMENT_THREADS, shared, stream, rotation);
 }

@@ -39,6 +39,7 @@ SANITIZED = [
     ("sparq", "tiny-gqa", "fp16", ["--attention", "sparq", "--sparq-from", "8", "--sparq-min-k", "8"], True),
     ("hybrid", "tiny-gqa", "fp16", ["--attention", "hybrid", "--hybrid-from", "8", "--hybrid-min-k", "8"], True),
 ]
+SANITIZED_TESTS = ("test_attention_prefill", "test_experts", "test_quant", "test_selective")
 
 
 # ------------------------------------------------------------------------------------------- machine and build
@@ -196,10 +197,17 @@ def test_models(check):
 # ------------------------------------------------------------------------------------------- compute-sanitizer
 
 
-def sanitize_one(check, tool, checker, case):
+def sanitize_engine(check, tool, checker, case):
+    """memcheck on some tokens together and some one by one; the others, which do not know what the library's kernels write, on single tokens alone."""
     name, preset, dtype, options, _ = case
+    together = checker == "memcheck"
+    ids = check.out / ("ids.txt" if together else "id.txt")
     model = make_model(check, preset, dtype, SANITIZED_CONTEXT)
-    run = [check.yalm, model, "-d", "cuda", "--tokens", check.out / "ids.txt", "-n", "6", "--seed", "1", *options]
+    run = [check.yalm, model, "-d", "cuda", "--tokens", ids, "-n", "6" if together else "40", "--seed", "1", *options]
+    return sanitize_one(check, tool, checker, name, run)
+
+
+def sanitize_one(check, tool, checker, name, run):
     log = f"{checker}-{name.replace(' ', '-')}"
     done = check.try_run(log, [tool, "--tool", checker, "--error-exitcode", "9", *run], limit=60)
     said = done.stdout + done.stderr
@@ -216,20 +224,25 @@ def sanitize_one(check, tool, checker, case):
 
 
 def sanitize(check):
-    """compute-sanitizer's tools on a few tokens of small models: of each kind of kernel one."""
+    """compute-sanitizer's tools on a few tokens of small models, of each kind of kernel one, and racecheck on tests of kernels that only batches run."""
     tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
     if not Path(tool).exists():
         raise Skipped("compute-sanitizer is not installed")
     (check.out / "ids.txt").write_text(" ".join(str(7 * i % 300) for i in range(60)), encoding="ascii")
+    (check.out / "id.txt").write_text("7", encoding="ascii")
     cases = SANITIZED[:1] if check.emulated else SANITIZED
-    jobs = [(checker, case) for case in cases for checker in ("memcheck", "racecheck", "initcheck")]
+    jobs = [(checker, case) for checker in ("memcheck", "racecheck", "initcheck") for case in cases]
     jobs = [(checker, case) for checker, case in jobs if checker == "memcheck" or case[4]]
     for _, preset, dtype, _, _ in cases:
         make_model(check, preset, dtype, SANITIZED_CONTEXT)
+    works = {f"{checker}: {case[0]}": (sanitize_engine, checker, case) for checker, case in jobs}
+    for name in () if check.emulated else SANITIZED_TESTS:
+        works[f"racecheck: {name}"] = (sanitize_one, "racecheck", name, [check.programs / "tests" / name])
     results = check.found["sanitizer"] = {}
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        for (checker, case), result in zip(jobs, pool.map(lambda job: sanitize_one(check, tool, *job), jobs)):
-            results[f"{checker}: {case[0]}"] = result
+    with concurrent.futures.ThreadPoolExecutor(max(4, len(os.sched_getaffinity(0)) // 2)) as pool:
+        found = pool.map(lambda work: work[0](check, tool, *work[1:]), works.values())
+        for name, result in zip(works, found):
+            results[name] = result
     if all("refuses this device" in text for text in results.values()):
         raise Skipped("compute-sanitizer refuses this device")
     wrong = [name for name, text in results.items() if text.startswith(("FOUND", "no end"))]
