@@ -73,14 +73,29 @@ yalm_status embed(float *x, const struct matrix *embedding, const int32_t *token
 
 // ------------------------------------------------------------------------------------------ normalisation
 
-// Four neighbours as one access, where `quads`: they begin at a multiple of 4 elements and there are four.
-template <class T> __device__ __forceinline__ void store_quad(T *to, const float (&x)[4])
+// Four neighbours, which begin at a multiple of four elements, by one access.
+__device__ __forceinline__ void store_quad(float *to, const float (&x)[4])
 {
-    alignas(4 * sizeof(T)) T four[4];
-#pragma unroll
-    for (int j = 0; j < 4; j++)
-        four[j] = from_float<T>(x[j]);
-    memcpy(__builtin_assume_aligned(to, 4 * sizeof(T)), four, sizeof four);
+    *reinterpret_cast<float4 *>(to) = make_float4(x[0], x[1], x[2], x[3]);
+}
+
+template <class PAIR> __device__ __forceinline__ void store_pairs(void *to, PAIR first, PAIR second)
+{
+    static_assert(sizeof(PAIR) == sizeof(unsigned), "two elements of 16 bits");
+    uint2 words;
+    memcpy(&words.x, &first, sizeof first);
+    memcpy(&words.y, &second, sizeof second);
+    *static_cast<uint2 *>(to) = words;
+}
+
+__device__ __forceinline__ void store_quad(half *to, const float (&x)[4])
+{
+    store_pairs(to, __float22half2_rn(make_float2(x[0], x[1])), __float22half2_rn(make_float2(x[2], x[3])));
+}
+
+__device__ __forceinline__ void store_quad(__nv_bfloat16 *to, const float (&x)[4])
+{
+    store_pairs(to, __float22bfloat162_rn(make_float2(x[0], x[1])), __float22bfloat162_rn(make_float2(x[2], x[3])));
 }
 
 // rmsnorm_kernel where rows are whole quads.
