@@ -9,7 +9,7 @@
 
 // What the further launches of a layer cost, in bytes that each multiprocessor could read meanwhile: an estimate of four launches of 2 us each, at
 // 32 KB a microsecond (an H200's 4.3 TB/s for each of its 132). Not measured.
-enum { STEP_BYTES = 1 << 18 };
+enum { STEP_BYTES = 1 << 20 };
 
 // ------------------------------------------------------------------------------------------ sizes
 

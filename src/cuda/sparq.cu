@@ -23,7 +23,7 @@ enum {
 };
 
 // Bytes that a layer's further steps cost, as reading: five launches more, some 8 µs at 4 TB/s. An estimate, to be measured.
-static constexpr double STEP_BYTES = 32e6;
+static constexpr double STEP_BYTES = 110e6;
 
 // Arguments of all kernels here; pointers are the layer's.
 struct sparq_args {

@@ -203,7 +203,7 @@ def sanitize_engine(check, tool, checker, case):
     together = checker == "memcheck"
     ids = check.out / ("ids.txt" if together else "id.txt")
     model = make_model(check, preset, dtype, SANITIZED_CONTEXT)
-    run = [check.yalm, model, "-d", "cuda", "--tokens", ids, "-n", "6" if together else "40", "--seed", "1", *options]
+    run = [check.yalm, model, "-d", "cuda", "--tokens", ids, "-n", "6" if together else "12", "--seed", "1", *options]
     return sanitize_one(check, tool, checker, name, run)
 
 
