@@ -33,6 +33,18 @@ yalm_status cuda_check(cudaError_t code, const char *call, yalm_error *error)
                      hint(code));
 }
 
+static thread_local bool overlap_allowed = true;
+
+void cuda_allow_overlap(bool allowed)
+{
+    overlap_allowed = allowed;
+}
+
+bool cuda_overlaps(void)
+{
+    return overlap_allowed && !cuda_without("overlap");
+}
+
 bool cuda_without(const char *what)
 {
     const char *without = getenv("YALM_CUDA_WITHOUT");

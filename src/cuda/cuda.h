@@ -23,6 +23,10 @@ yalm_status cuda_check(cudaError_t code, const char *call, yalm_error *error);
 // the one before it has ended). For measuring what these are worth.
 bool cuda_without(const char *what);
 
+// Whether the kernels that this thread launches from now on may start before those before them have ended: where not otherwise said they may.
+void cuda_allow_overlap(bool allowed);
+bool cuda_overlaps(void); // so it was said, and YALM_CUDA_WITHOUT does not name "overlap"
+
 // Leaves the enclosing function, whose yalm_error * is called `error`, where the call fails.
 #define TRY_CUDA(call)                                                                                                         \
     do {                                                                                                                       \
@@ -79,7 +83,7 @@ static yalm_status launch_kernel(yalm_error *error, const char *name, void (*ker
         config.dynamicSmemBytes = shared_bytes;
         config.stream = stream;
         config.attrs = &overlap;
-        config.numAttrs = major >= 9 && !cuda_without("overlap");
+        config.numAttrs = major >= 9 && cuda_overlaps();
         code = cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
     }
     return cuda_check(code, name, error);

@@ -203,6 +203,7 @@ struct rotation {
     struct kv_policy policy;
     struct rope rope;
     int n_kv_heads, group, head_dim;
+    int q_pitch, kv_pitch; // of q; of k and v
 };
 
 // cos and sin of position * frequency radians, times scale. The product is a double's, as the CPU's is; in half turns its reduction is
@@ -256,25 +257,27 @@ __device__ static inline void rotate_heads(const struct rotation &r, int t, int 
     const int half_dim = r.head_dim / 2;
     const float scale = 1.0f / sqrtf((float)r.head_dim);
     const size_t q_at = ((size_t)t * r.n_kv_heads + kv_head) * r.group * r.head_dim;
+    const float *own_q = r.q + (size_t)t * r.q_pitch + (size_t)kv_head * r.group * r.head_dim;
     for (int j = (int)threadIdx.x; j < r.group * half_dim; j += (int)blockDim.x) {
         const int i = j % half_dim;
-        const size_t head = q_at + (size_t)(j / half_dim) * r.head_dim;
-        const float2 q = rotate(r.q + head, i, half_dim, turns[i], scale);
+        const size_t in_group = (size_t)(j / half_dim) * r.head_dim, head = q_at + in_group;
+        const float2 q = rotate(own_q + in_group, i, half_dim, turns[i], scale);
         r.rotated_q[head + i] = q.x;
         r.rotated_q[head + i + half_dim] = q.y;
         if (r.sink_q) {
-            const float2 sink = rotate(r.q + head, i, half_dim, turns[half_dim + i], scale);
+            const float2 sink = rotate(own_q + in_group, i, half_dim, turns[half_dim + i], scale);
             r.sink_q[head + i] = sink.x;
             r.sink_q[head + i + half_dim] = sink.y;
         }
     }
 
-    const size_t from = ((size_t)t * r.n_kv_heads + kv_head) * r.head_dim;
+    const size_t from = (size_t)t * r.kv_pitch + (size_t)kv_head * r.head_dim;
     append<T>(r, r.k + from, r.v + from, (size_t)kv_head * r.policy.capacity + policy_slot(r.policy, position), turns);
+    const size_t to = ((size_t)t * r.n_kv_heads + kv_head) * r.head_dim;
     for (int i = (int)threadIdx.x; r.rotated_k && i < half_dim; i += (int)blockDim.x) {
         const float2 k = rotate(r.k + from, i, half_dim, turns[i], 1.0f);
-        r.rotated_k[from + i] = k.x;
-        r.rotated_k[from + i + half_dim] = k.y;
+        r.rotated_k[to + i] = k.x;
+        r.rotated_k[to + i + half_dim] = k.y;
     }
 }
 
@@ -315,6 +318,8 @@ yalm_status rope_append(const struct rope_append *r, int n, cudaStream_t stream,
         .n_kv_heads = cache->n_kv_heads,
         .group = r->n_heads / cache->n_kv_heads,
         .head_dim = cache->head_dim,
+        .q_pitch = r->pitch ? r->pitch : r->n_heads * cache->head_dim,
+        .kv_pitch = r->pitch ? r->pitch : cache->n_kv_heads * cache->head_dim,
     };
     // The angles, in double, are most of the work of one head: those of a batch's token are made once.
     const dim3 grid(n, n < 16 ? cache->n_kv_heads : 1);

@@ -53,6 +53,14 @@ struct product {
     float *y;
 };
 
+// Matrices of which the product after this one will read some rows with each of its blocks: while this one ends and that one begins, the L2 cache
+// is asked for the first of these rows (matvec.cuh).
+struct upcoming {
+    const void *data[3]; // NULL: no further one
+    size_t bytes[3];     // of all rows
+    bool side_by_side;   // a block has rows of each, as of gate and up; else of all of them one after the other
+};
+
 // Weights of fewer than 16 bits.
 static inline bool matrix_is_quantised(const struct matrix *m)
 {
@@ -93,6 +101,7 @@ struct rope_append {
     struct rope rope;
     int layer, n_heads;
     float *rotated_k = NULL; // (n, n_kv_heads, head_dim), as they are before the cache rounds them; NULL: not wanted
+    int pitch = 0;           // floats from token to token in each of q, k and v; 0: as many as a token has there
 };
 yalm_status rope_append(const struct rope_append *r, int n, cudaStream_t stream, yalm_error *error);
 
@@ -103,17 +112,17 @@ yalm_status fill_noise(const struct kv_cache *cache, int64_t position, int n, ui
 // ------------------------------------------------------------------------------------------ one token (matvec.cu)
 
 // y_i = w_i h + bias_i, h = rmsnorm(x) * norm, for up to three matrices of the same `cols` in one launch: q, k, v; or the classifier.
-// Reads the matrices once.
+// Reads the matrices once. next: NULL, or what the product after this one reads; as of the others.
 yalm_status matvec_norm(const struct product *products, int n_products, const float *x, const float *norm, float eps,
-                        cudaStream_t stream, yalm_error *error);
+                        cudaStream_t stream, yalm_error *error, const struct upcoming *next = NULL);
 
 // y = silu(gate h + gate_bias) ∘ (up h + up_bias), h = rmsnorm(x) * norm; y: (gate.rows).
 yalm_status matvec_gated(float *y, const struct expert_weights *ffn, const float *x, const float *norm, float eps,
-                         cudaStream_t stream, yalm_error *error);
+                         cudaStream_t stream, yalm_error *error, const struct upcoming *next = NULL);
 
 // x (w->rows) += w y + bias.
 yalm_status matvec_residual(float *x, const struct matrix *w, const float *bias, const float *y, cudaStream_t stream,
-                            yalm_error *error);
+                            yalm_error *error, const struct upcoming *next = NULL);
 
 // ------------------------------------------------------------------------------------------ experts (experts.cu)
 

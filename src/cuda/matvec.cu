@@ -3,9 +3,11 @@
 
 // Products [first, last), which are of one type.
 static yalm_status stacked(const struct product *products, int first, int last, const float *x, const float *norm, float eps,
-                           cudaStream_t stream, yalm_error *error)
+                           const struct upcoming *next, cudaStream_t stream, yalm_error *error)
 {
     struct matvec m = {};
+    if (next)
+        m.next = *next;
     for (int i = 0; i < last - first; i++) {
         const struct product *p = &products[first + i];
         m.w[i] = p->w.data;
@@ -21,20 +23,22 @@ static yalm_status stacked(const struct product *products, int first, int last, 
 }
 
 yalm_status matvec_norm(const struct product *products, int n_products, const float *x, const float *norm, float eps,
-                        cudaStream_t stream, yalm_error *error)
+                        cudaStream_t stream, yalm_error *error, const struct upcoming *next)
 {
     for (int first = 0, last; first < n_products; first = last) {
         for (last = first + 1; last < n_products && products[last].w.dtype == products[first].w.dtype;)
             last++;
-        TRY(stacked(products, first, last, x, norm, eps, stream, error));
+        TRY(stacked(products, first, last, x, norm, eps, last == n_products ? next : NULL, stream, error));
     }
     return YALM_OK;
 }
 
 yalm_status matvec_gated(float *y, const struct expert_weights *ffn, const float *x, const float *norm, float eps,
-                         cudaStream_t stream, yalm_error *error)
+                         cudaStream_t stream, yalm_error *error, const struct upcoming *next)
 {
     struct matvec m = {};
+    if (next)
+        m.next = *next;
     m.w[0] = ffn->gate.data;
     m.w[1] = ffn->up.data;
     m.rows[0] = m.rows[1] = ffn->gate.rows;
@@ -56,9 +60,11 @@ yalm_status matvec_gated(float *y, const struct expert_weights *ffn, const float
 }
 
 yalm_status matvec_residual(float *x, const struct matrix *w, const float *bias, const float *y, cudaStream_t stream,
-                            yalm_error *error)
+                            yalm_error *error, const struct upcoming *next)
 {
     struct matvec m = {};
+    if (next)
+        m.next = *next;
     m.w[0] = w->data;
     m.rows[0] = w->rows;
     m.bias[0] = bias;

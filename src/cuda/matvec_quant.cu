@@ -417,6 +417,7 @@ static __global__ void __launch_bounds__(32 * MATVEC_WARPS, ALIGNED ? MATVEC_RES
                 sums[(tile_row + r) * m.segments + segment] = GROUPED<T> ? total : total * factors[tile_row + r];
         }
     }
+    prefetch_next(m);
     __syncthreads();
 
     float scale = 1;

@@ -6,7 +6,7 @@
 //     the k-th weight among the candidates, and where each part's rows begin                                  (collect's last block)
 //     rows = the slots above it, of those that equal it the first, and those that always belong                                  (place)
 //
-// A KV head's slots are shared among blocks in parts of PART_KEYS; "last" is by a ticket, so nobody waits. A weight's first digit is its exponent
+// A KV head's slots are shared among blocks in parts of PART_KEYS, which they take in turns; "last" is by a ticket, so nobody waits. A weight's first digit is its exponent
 // and three bits of its mantissa, so candidates are those within an eighth of the k-th weight: a hundredth of the keys where weights
 // differ as a softmax's do, all of them where all are equal. Bytes, of a KV head with S keys and g queries: 4 g S read and 4 S written (weigh), 4 S read
 // (collect), 4 S read (place), all of which the L2 cache holds.
@@ -49,28 +49,10 @@ __device__ __forceinline__ float2 merge_stats(const struct selecting &s, int hea
     return make_float2(max, 1.0f / warp_sum(sum));
 }
 
-// Block (part, kv_head). Dynamic shared memory: (group) pairs.
-static __global__ void __launch_bounds__(SELECT_THREADS, 4) weigh_kernel(struct selecting s)
+// A part's weights, and their first digits into the block's histogram.
+__device__ __forceinline__ void weigh_part(const struct selecting &s, const struct wanted &wanted, int kv_head, int part,
+                                           const float2 *stats, unsigned *bins)
 {
-    SHARED_DYNAMIC(float2, stats);
-    SHARED_ARRAY(unsigned, bins, SELECT_BINS);
-    for (int i = (int)threadIdx.x; i < SELECT_BINS; i += SELECT_THREADS)
-        bins[i] = 0;
-    grid_dependency_launch();
-    grid_dependency_wait();
-    const int part = (int)blockIdx.x, kv_head = (int)blockIdx.y, warp = (int)threadIdx.x / 32;
-    const struct wanted wanted = wanted_of(s);
-    if (part != 0 && !part_has_keys(wanted.v, part))
-        return;
-    for (int i = warp; i < s.group; i += SELECT_WARPS) {
-        const float2 of_head = merge_stats(s, kv_head * s.group + i, wanted.v.sinks);
-        if (threadIdx.x % 32 == 0) {
-            stats[i] = of_head;
-            if (part == 0)
-                s.t.stats[kv_head * s.group + i] = of_head;
-        }
-    }
-    __syncthreads();
     const int slot = part * PART_KEYS + (int)threadIdx.x * 4;
     const float *scores = s.t.scores + (size_t)kv_head * s.group * s.t.ld + slot;
     float w[4] = {};
@@ -90,6 +72,31 @@ static __global__ void __launch_bounds__(SELECT_THREADS, 4) weigh_kernel(struct 
             atomicAdd(&bins[__float_as_uint(w[j]) >> DIGIT_SHIFT], 1u);
     }
     *reinterpret_cast<float4 *>(s.t.weights + (size_t)kv_head * s.t.ld + slot) = make_float4(w[0], w[1], w[2], w[3]);
+}
+
+// Block (i, kv_head): parts i, i + n_blocks, …; as of the next two kernels. Dynamic shared memory: (group) pairs.
+static __global__ void __launch_bounds__(SELECT_THREADS, 4) weigh_kernel(struct selecting s)
+{
+    SHARED_DYNAMIC(float2, stats);
+    SHARED_ARRAY(unsigned, bins, SELECT_BINS);
+    for (int i = (int)threadIdx.x; i < SELECT_BINS; i += SELECT_THREADS)
+        bins[i] = 0;
+    grid_dependency_launch();
+    grid_dependency_wait();
+    const int kv_head = (int)blockIdx.y, warp = (int)threadIdx.x / 32;
+    const struct wanted wanted = wanted_of(s);
+    for (int i = warp; i < s.group; i += SELECT_WARPS) {
+        const float2 of_head = merge_stats(s, kv_head * s.group + i, wanted.v.sinks);
+        if (threadIdx.x % 32 == 0) {
+            stats[i] = of_head;
+            if (blockIdx.x == 0)
+                s.t.stats[kv_head * s.group + i] = of_head;
+        }
+    }
+    __syncthreads();
+    for (int part = (int)blockIdx.x; part < s.t.n_parts; part += (int)gridDim.x)
+        if (part_has_keys(wanted.v, part))
+            weigh_part(s, wanted, kv_head, part, stats, bins);
     __syncthreads();
     unsigned *all = s.t.digits + (size_t)kv_head * SELECT_BINS;
     for (int i = (int)threadIdx.x; i < SELECT_BINS; i += SELECT_THREADS)
@@ -219,7 +226,6 @@ __device__ __forceinline__ void place_parts(const struct selecting &s, int kv_he
         s.t.n_rows[kv_head] = n;
 }
 
-// Block (part, kv_head).
 static __global__ void __launch_bounds__(SELECT_THREADS, 4) collect_kernel(struct selecting s)
 {
     SHARED_ARRAY(unsigned, bins, SELECT_BINS);
@@ -229,13 +235,15 @@ static __global__ void __launch_bounds__(SELECT_THREADS, 4) collect_kernel(struc
     SHARED_ARRAY(unsigned, ticket, 1);
     grid_dependency_launch();
     grid_dependency_wait();
-    const int part = (int)blockIdx.x, kv_head = (int)blockIdx.y;
+    const int kv_head = (int)blockIdx.y;
     const struct wanted w = wanted_of(s);
     const struct sieve sieve = find_sieve(s, w, kv_head, shared);
-    if (part_has_keys(w.v, part))
-        collect_part(s, w, sieve, kv_head, part, shared);
-    else if (threadIdx.x == 0)
-        s.t.part_counts[kv_head * s.t.n_parts + part] = make_int2(0, 0);
+    for (int part = (int)blockIdx.x; part < s.t.n_parts; part += (int)gridDim.x) {
+        if (part_has_keys(w.v, part))
+            collect_part(s, w, sieve, kv_head, part, shared);
+        else if (threadIdx.x == 0)
+            s.t.part_counts[kv_head * s.t.n_parts + part] = make_int2(0, 0);
+    }
     if (!last_block(s.t.tickets + kv_head, gridDim.x, ticket))
         return;
 
@@ -253,18 +261,10 @@ static __global__ void __launch_bounds__(SELECT_THREADS, 4) collect_kernel(struc
 
 // ------------------------------------------------------------------------------------------ rows
 
-// Block (part, kv_head).
-static __global__ void __launch_bounds__(SELECT_THREADS, 4) place_kernel(struct selecting s)
+// A part's rows.
+__device__ __forceinline__ void place_part(const struct selecting &s, const struct wanted &w, int kv_head, int part,
+                                           int *shared)
 {
-    SHARED_ARRAY(int, shared, SELECT_WARPS);
-    grid_dependency_launch();
-    grid_dependency_wait();
-    const int part = (int)blockIdx.x, kv_head = (int)blockIdx.y;
-    const struct wanted w = wanted_of(s);
-    for (unsigned i = part * SELECT_THREADS + threadIdx.x; i < SELECT_BINS; i += gridDim.x * SELECT_THREADS)
-        s.t.digits[(size_t)kv_head * SELECT_BINS + i] = 0; // for the next time
-    if (!part_has_keys(w.v, part))
-        return;
     const int slot = part * PART_KEYS + (int)threadIdx.x * 4;
     const float4 four = *reinterpret_cast<const float4 *>(s.t.weights + (size_t)kv_head * s.t.ld + slot);
     const float x[4] = {four.x, four.y, four.z, four.w};
@@ -300,10 +300,24 @@ static __global__ void __launch_bounds__(SELECT_THREADS, 4) place_kernel(struct 
         }
 }
 
+static __global__ void __launch_bounds__(SELECT_THREADS, 4) place_kernel(struct selecting s)
+{
+    SHARED_ARRAY(int, shared, SELECT_WARPS);
+    grid_dependency_launch();
+    grid_dependency_wait();
+    const int kv_head = (int)blockIdx.y;
+    const struct wanted w = wanted_of(s);
+    for (unsigned i = blockIdx.x * SELECT_THREADS + threadIdx.x; i < SELECT_BINS; i += gridDim.x * SELECT_THREADS)
+        s.t.digits[(size_t)kv_head * SELECT_BINS + i] = 0; // for the next time
+    for (int part = (int)blockIdx.x; part < s.t.n_parts; part += (int)gridDim.x)
+        if (part_has_keys(w.v, part))
+            place_part(s, w, kv_head, part, shared);
+}
+
 yalm_status select_rows(const struct selective *t, const struct attention *a, cudaStream_t stream, yalm_error *error)
 {
     const struct selecting s = {a->step, a->cache->policy, *t, a->n_heads / a->cache->n_kv_heads};
-    const dim3 grid(t->n_parts, a->cache->n_kv_heads);
+    const dim3 grid(t->n_blocks, a->cache->n_kv_heads);
     TRY(LAUNCH(error, weigh_kernel, grid, SELECT_THREADS, s.group * sizeof(float2), stream, s));
     TRY(LAUNCH(error, collect_kernel, grid, SELECT_THREADS, 0, stream, s));
     TRY(LAUNCH(error, place_kernel, grid, SELECT_THREADS, 0, stream, s));

@@ -47,6 +47,9 @@ void selective_plan(struct cuda_state *s)
 {
     s->selective.n_parts = (s->cache.policy.capacity + PART_KEYS - 1) / PART_KEYS;
     s->selective.ld = s->selective.n_parts * PART_KEYS;
+    // As many as are resident at once: each begins with an empty histogram and with all parts' statistics.
+    const int resident = 4 * s->device.n_sms / s->cache.n_kv_heads;
+    s->selective.n_blocks = resident < 1 ? 1 : resident < s->selective.n_parts ? resident : s->selective.n_parts;
 }
 
 void selective_take_kept(struct cuda_state *s, struct cuda_blocks *b)

@@ -4,9 +4,9 @@
 //     rope_append     (kernels.h)                 rows of K and V, the queries rotated
 //     method->prepare (kv_head)                   the token's own copies or codes; what score() wants to know of the queries
 //     method->score   (part, kv_head)             approximate scores of all slots, and of each part max and sum
-//     weigh           (part, kv_head)             w_j = Σ_group ŝ_j, ŝ the softmax over all keys; a histogram                  (select.cu)
-//     collect         (part, kv_head)             what may be the k-th; the last block finds it                                 (select.cu)
-//     place           (part, kv_head)             the selected slots, ascending                                                 (select.cu)
+//     weigh           (block, kv_head)            w_j = Σ_group ŝ_j, ŝ the softmax over all keys; a histogram                  (select.cu)
+//     collect         (block, kv_head)            what may be the k-th; the last block finds it                                 (select.cu)
+//     place           (block, kv_head)            the selected slots, ascending                                                 (select.cu)
 //     gather          (split, kv_head)            softmax(q · K[rows]ᵀ / √d) · V[rows] in parts; the last one merges them, and
 //                                                 y = α y + (1 − α) v̄ where the tail is wanted                                  (gather.cu)
 //
@@ -25,7 +25,7 @@ struct cuda_blocks;
 struct backend_plan;
 
 enum {
-    PART_KEYS = 1024,   // slots that one block scores, weighs and collects from
+    PART_KEYS = 1024,   // slots that one block scores, weighs and collects from at a time
     SELECT_BINS = 2048, // first digits of weights
 };
 
@@ -33,6 +33,7 @@ enum {
 // What a part's block writes for slots that the token does not see is -inf for scores.
 struct selective {
     int ld, n_parts; // ld = n_parts * PART_KEYS >= capacity
+    int n_blocks;    // that share a KV head's parts when it is selected from, in turns
     float *scores;   // (n_heads, ld): by method->score
     float2 *
         part_stats; // (n_heads, n_parts): max x and Σ e^(x - max) of a part's visible keys; (-inf, 0) where it has none: by method->score

@@ -45,6 +45,7 @@ struct cuda_state {
     int q_dim, kv_dim; // n_heads * head_dim, n_kv_heads * head_dim
     int chunk;         // most tokens in a batch
     size_t slab_bytes; // of quantised weights, see dequantise.cu
+    bool overlaps;     // one token's kernels (state.cu)
 
     cudaStream_t stream;
     struct matmul *matmul;
@@ -69,16 +70,16 @@ struct cuda_state {
     const float *fetched;          // where the last token's logits have been copied to; NULL: nowhere yet
 
     // Activations, token-major.
-    float *x;                // (chunk, hidden_dim), the residual stream
-    void *h;                 // (2, chunk, hidden_dim) of 16 bits or (chunk, hidden_dim) of 32, normalised
-    float *q, *k, *v;        // (chunk, q_dim), (chunk, kv_dim) twice
-    float *rotated_q;        // (chunk, q_dim), scaled by 1 / sqrt(head_dim)
-    float *sink_q;           // likewise, as the sinks see them; NULL where there are none
-    void *attended;          // (chunk, q_dim) of the next matrix's type
-    float *gate, *up;        // (chunk, ffn_dim); NULL where layers have experts
-    void *gated;             // (chunk, ffn_dim) of the next matrix's type
-    float *logits;           // (vocab_size), the last token's
-    float *many_logits;      // (LOGITS_AT_ONCE, vocab_size)
+    float *x;           // (chunk, hidden_dim), the residual stream
+    void *h;            // (2, chunk, hidden_dim) of 16 bits or (chunk, hidden_dim) of 32, normalised
+    float *q, *k, *v;   // (chunk, q_dim), (chunk, kv_dim) twice, one behind the other; or all in one: (chunk, q_dim + 2 kv_dim)
+    float *rotated_q;   // (chunk, q_dim), scaled by 1 / sqrt(head_dim)
+    float *sink_q;      // likewise, as the sinks see them; NULL where there are none
+    void *attended;     // (chunk, q_dim) of the next matrix's type
+    float *gate, *up;   // (chunk, ffn_dim); NULL where layers have experts
+    void *gated;        // (chunk, ffn_dim) of the next matrix's type
+    float *logits;      // (vocab_size), the last token's
+    float *many_logits; // (LOGITS_AT_ONCE, vocab_size)
     void *attention_scratch; // attention_plan.scratch_bytes
     void *experts_scratch, *sample_scratch;
     void *slab; // (slab_bytes)

@@ -25,6 +25,7 @@ static inline void selective_begin_fixture(struct selective_fixture *f, const st
     f->s.cache = a->cache;
     f->s.step = a->step;
     f->s.attention_plan = attention_decode_plan(&f->s.cache, a->c.n_heads, 4);
+    f->s.device.n_sms = 1; // few blocks, so that they have several parts each
     selective_plan(&f->s);
     f->s.selective.tail = tail;
     f->s.blocks.taking = true;

@@ -209,7 +209,7 @@ def sanitize_engine(check, tool, checker, case):
 
 def sanitize_one(check, tool, checker, name, run):
     log = f"{checker}-{name.replace(' ', '-')}"
-    done = check.try_run(log, [tool, "--tool", checker, "--error-exitcode", "9", *run], limit=60)
+    done = check.try_run(log, [tool, "--tool", checker, "--error-exitcode", "9", *run], limit=120)
     said = done.stdout + done.stderr
     if "not supported" in said and "Device" in said:
         return "refuses this device"
@@ -253,8 +253,8 @@ def sanitize(check):
 # (name, what it does, its share of the ten minutes in seconds)
 STEPS = [
     ("machine", look_at_machine, 10),
-    ("build", build, 120),
-    ("build-programs", build_programs, 70),
+    ("build", build, 100),
+    ("build-programs", build_programs, 60),
     ("kernel-tests", test_kernels, 40),
     ("kernels", bench_kernels, 35),
     ("ladders", bench_ladders, 20),
@@ -263,6 +263,6 @@ STEPS = [
     ("quantised", bench_quantised, 45),
     ("attention", bench_attention, 45),
     ("long", bench_long, 40),
-    ("model-tests", test_models, 50),
-    ("sanitizer", sanitize, 40),
+    ("model-tests", test_models, 60),
+    ("sanitizer", sanitize, 60),
 ]
