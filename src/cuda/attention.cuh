@@ -349,8 +349,7 @@ __device__ static void merge_splits(const struct attend &a, int kv_head, int uni
     }
 }
 
-// The end of a block, all threads together; only now may the next kernel begin, whose blocks would otherwise gather on the multiprocessors that
-// are done first (matvec.cuh): merges its warps' parts; where it is the only split that writes the outputs, otherwise a part, and the
+// The end of a block, all threads together: merges its warps' parts; where it is the only split that writes the outputs, otherwise a part, and the
 // last split to arrive merges them all. Only __threadfence() and the ticket order the blocks, so nobody waits.
 template <class SEEN = struct seen, int PARTS, int ROWS>
 __device__ static void finish_rows(const struct attend &a, const struct block_parts<PARTS, ROWS> &parts, int kv_head, int unit,
@@ -386,7 +385,6 @@ __device__ static void finish_rows(const struct attend &a, const struct block_pa
     SHARED_ARRAY(unsigned, ticket, 1);
     __threadfence();
     __syncthreads();
-    grid_dependency_launch();
     if (threadIdx.x == 0) {
         ticket[0] = atomicAdd(a.tickets + unit, 1u);
     }

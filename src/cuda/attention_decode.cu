@@ -164,6 +164,7 @@ __global__ void __launch_bounds__(decode_shape<D>::WARPS * 32, SEEN::LEAST_BLOCK
     SHARED_DYNAMIC(half, shared);
     SHARED_ARRAY(float2, states, WARPS * HEADS);
     grid_dependency_wait();
+    grid_dependency_launch();
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, split = blockIdx.y, kv_head = blockIdx.z;
     const int first_head = blockIdx.x * HEADS, n_heads = min(HEADS, a.group - first_head);
     const int64_t position = a.step->position, q_offset = row_offset(a, kv_head, first_head);

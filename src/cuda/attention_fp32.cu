@@ -122,6 +122,7 @@ __global__ void __launch_bounds__(FP32_WARPS * 32, SEEN::LEAST_BLOCKS) attend_fp
     SHARED_ARRAY(float, acc, FP32_PARTS *ROWS *D);
     SHARED_ARRAY(float2, states, FP32_PARTS * ROWS);
     grid_dependency_wait();
+    grid_dependency_launch();
     const int split = blockIdx.y, kv_head = blockIdx.z, first_row = blockIdx.x * ROWS,
               n_rows = min(ROWS, n * a.group - first_row);
     const int64_t position = a.step->position;

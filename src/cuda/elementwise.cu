@@ -281,7 +281,7 @@ __device__ static inline void rotate_heads(const struct rotation &r, int t, int 
     }
 }
 
-// Block (t, y): of token t the query heads that share KV head y, y + gridDim.y, …, and its keys and values. Dynamic shared memory:
+// Block (t, kv_head): of token t the query heads that share a KV head, and its key and value. Dynamic shared memory:
 // (head_dim / 2) turns at the token's position, and as many at the sinks' distance.
 template <class T> static __global__ void rope_append_kernel(struct rotation r)
 {
@@ -297,8 +297,7 @@ template <class T> static __global__ void rope_append_kernel(struct rotation r)
                 rotation_of(position < furthest ? position : furthest, r.rope.inverse_frequency[i], r.rope.scale);
     }
     __syncthreads();
-    for (int kv_head = (int)blockIdx.y; kv_head < r.n_kv_heads; kv_head += (int)gridDim.y)
-        rotate_heads<T>(r, t, kv_head, position, turns);
+    rotate_heads<T>(r, t, (int)blockIdx.y, position, turns);
 }
 
 yalm_status rope_append(const struct rope_append *r, int n, cudaStream_t stream, yalm_error *error)
@@ -321,8 +320,7 @@ yalm_status rope_append(const struct rope_append *r, int n, cudaStream_t stream,
         .q_pitch = r->pitch ? r->pitch : r->n_heads * cache->head_dim,
         .kv_pitch = r->pitch ? r->pitch : cache->n_kv_heads * cache->head_dim,
     };
-    // The angles, in double, are most of the work of one head: those of a batch's token are made once.
-    const dim3 grid(n, n < 16 ? cache->n_kv_heads : 1);
+    const dim3 grid(n, cache->n_kv_heads);
     const size_t shared = sizeof(float2) * cache->head_dim;
     return LAUNCH_KV(cache->type, error, rope_append_kernel, grid, ELEMENT_THREADS, shared, stream, rotation);
 }
