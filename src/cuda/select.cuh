@@ -41,12 +41,6 @@ __device__ static inline bool always_kept(const struct wanted &w, int number)
     return number < w.first || number >= w.v.n - w.local;
 }
 
-__device__ static inline int slot_of(const struct visible &v, int number)
-{
-    const int slot = v.slot + number;
-    return slot < v.capacity ? slot : slot - v.ring;
-}
-
 // ------------------------------------------------------------------------------------------ of a block
 
 // The sum over threads with smaller numbers of x, and *total of all.

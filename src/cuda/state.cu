@@ -71,7 +71,6 @@ static void take_scratch(struct cuda_state *s, struct cuda_blocks *b)
     }
 }
 
-// Everything but memory.
 static size_t matrix_bytes(const struct matrix *m)
 {
     return m->rows * dtype_row_bytes(m->dtype, m->cols);
@@ -89,6 +88,7 @@ static bool products_are_short(const struct model_config *c, const struct model_
     return c->n_layers == 0 || (units <= most && qkv <= most);
 }
 
+// Everything but memory.
 static yalm_status state_shape(struct cuda_state *s, const struct backend_plan *plan, const struct cuda_device *device,
                                yalm_error *error)
 {
