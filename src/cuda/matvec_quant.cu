@@ -417,7 +417,6 @@ static __global__ void __launch_bounds__(32 * MATVEC_WARPS, ALIGNED ? MATVEC_RES
                 sums[(tile_row + r) * m.segments + segment] = GROUPED<T> ? total : total * factors[tile_row + r];
         }
     }
-    prefetch_next(m);
     __syncthreads();
 
     float scale = 1;
@@ -431,6 +430,7 @@ static __global__ void __launch_bounds__(32 * MATVEC_WARPS, ALIGNED ? MATVEC_RES
     if (m.table)
         resolve_kind(q.kind, of, &weight);
     finish_rows(of, q.kind, first_row, last_row, sums, scale, weight);
+    prefetch_next(m); // here, where registers are free for it
 }
 
 // ------------------------------------------------------------------------------------------ launches

@@ -38,7 +38,6 @@ SPILLS = {
     "attend_decode_int8ILi64ELi8E9seen_rows": 12,
     "attend_decode_int8ILi64ELi16E9seen_rows": 72,
     "attend_decode_int8ILi256ELi8E": 40,
-    "quant_matvec_kernelI2q8Li2ELb1E": 4,
 }
 
 
