@@ -13,11 +13,9 @@ static struct upcoming upcoming_of(const struct matrix *a, const struct matrix *
     next.side_by_side = side_by_side;
     for (int i = 0; i < 3 && all[i]; i++) {
         const struct matrix *m = all[i];
-        const size_t groups = (m->cols + QUANT_GROUP - 1) / QUANT_GROUP;
+        const size_t group = dtype_group_bytes[m->dtype]; // without its scale: scales lie behind all rows
         next.data[i] = m->data;
-        next.bytes[i] = m->rows * (m->dtype == DTYPE_Q8   ? groups * QUANT_GROUP
-                                   : m->dtype == DTYPE_Q4 ? groups * QUANT_GROUP / 2
-                                                          : dtype_row_bytes(m->dtype, m->cols)); // scales lie behind all quants
+        next.bytes[i] = m->rows * (group ? quant_groups(m->cols) * group : m->cols * dtype_sizes[m->dtype]);
     }
     return next;
 }
