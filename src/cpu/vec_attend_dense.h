@@ -23,7 +23,7 @@ struct dense_fetch {
     bool one, to_l2;                           // to_l2: of consecutive keys in one run
     const char *k, *v, *end, *then, *then_end; // v NULL: rows of k alone
     const int *rows;                           // still to come
-    int left, done; // rows; bytes that have been fetched of the first: in one stream of keys and then values, in two of each
+    int n, left, done; // rows, of each kind; of those to come; bytes of the first that have been fetched
 };
 
 VEC_INLINE struct dense_fetch dense_fetch_make(const void *k, const void *v, ptrdiff_t bytes, struct fetching fetching)
@@ -41,22 +41,24 @@ VEC_INLINE bool dense_rows_to_l1(struct fetching fetching)
     return fetching.streams == 2 && !fetching.to_l2;
 }
 
-// The next two lines of a row of keys and then of values, into L1. Four lines are named in the order 0 3 1 2: where they come in ascending order a
-// Zen 5 takes them for the beginning of a stream and reads five to six lines beyond them; in this order 0.3 (docs/kernels.md). That is also why they must be in L1
-// before the loops go through them, and why a block of rows is short: what is named faster than lines arrive is dropped.
-VEC_INLINE void dense_fetch_row(struct dense_fetch *f, ptrdiff_t row_bytes)
+// The next line of the rows' keys or, when these are done, of their values, into L1: in the order in which the next block's loops will want them, so that all
+// have about a block's time to come. (Keys and values row by row, the last keys had a third of it.) Four lines are named in the order 0 3 1 2: where they come in
+// ascending order a Zen 5 takes them for the beginning of a stream and reads five to six lines beyond them; in this order 0.3 (docs/kernels.md). That is also why
+// they must be in L1 before the loops go through them, and why a block of rows is short: what is named faster than lines arrive is dropped.
+VEC_INLINE void dense_fetch_line(struct dense_fetch *f, ptrdiff_t row_bytes)
 {
-    const ptrdiff_t row = *f->rows * row_bytes, end = f->v ? 2 * row_bytes : row_bytes;
-    for (int i = 0; i < 2 && f->done < end; i++, f->done += 64) {
-        const bool values = f->done >= row_bytes;
-        const int line = f->done - (values ? (int)row_bytes : 0);
-        const int named = row_bytes != 256 || line == 0 ? line : line == 64 ? 192 : line - 64;
-        __builtin_prefetch((values ? f->v : f->k) + row + named, 0, 3);
-    }
-    if (f->done >= end) {
-        f->done = 0;
-        f->rows++;
-        f->left--;
+    const int line = f->done, named = row_bytes != 256 || line == 0 ? line : line == 64 ? 192 : line - 64;
+    __builtin_prefetch(f->k + *f->rows * row_bytes + named, 0, 3);
+    f->done += 64;
+    if (f->done < row_bytes)
+        return;
+    f->done = 0;
+    f->rows++;
+    if (--f->left == 0 && f->v) {
+        f->rows -= f->n;
+        f->left = f->n;
+        f->k = f->v;
+        f->v = NULL;
     }
 }
 
@@ -64,7 +66,9 @@ VEC_INLINE void dense_fetch_rows(struct dense_fetch *f, ptrdiff_t row_bytes, int
 {
     for (int i = 0; i < pairs && f->left > 0; i++) {
         if (f->one) {
-            dense_fetch_row(f, row_bytes);
+            dense_fetch_line(f, row_bytes);
+            if (f->left > 0)
+                dense_fetch_line(f, row_bytes);
             continue;
         }
         const ptrdiff_t at = *f->rows * row_bytes + f->done;
@@ -353,6 +357,7 @@ VEC_INLINE struct dense_fetch dense_next(const struct attend_args *a, const int 
         next.rows = a->next_rows;
         next.left = a->n_next < block ? a->n_next : block;
     }
+    next.n = next.left;
     return next;
 }
 
