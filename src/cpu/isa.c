@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "cpu/kernels.h"
+#include "cpu/sparse.h"
 
 // Conversion of fp16, which not every compiler's run-time checks know by name.
 static bool has_f16c(void)
@@ -127,4 +128,11 @@ const struct few_attention *few_attention_select(const struct cpu_kernels *kerne
     const bool has = has_vnni(kernels) && activations != YALM_ACTIVATIONS_FP32 && few->attend[type] &&
                      head_dim <= few->most_dim && head_dim % few->dim_step == 0;
     return has ? few : NULL;
+}
+
+void (*score_select(const struct cpu_kernels *kernels, yalm_activations activations,
+                    enum copy_type type))(const struct score_args *args)
+{
+    const bool bytes = type == COPY_INT8 && has_vnni(kernels) && activations != YALM_ACTIVATIONS_FP32;
+    return bytes ? avx512vnni_sparq_score : kernels->sparse->score[type];
 }

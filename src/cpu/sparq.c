@@ -77,6 +77,7 @@ static yalm_status sparq_plan(struct cpu_state *s, const struct backend_plan *pl
     struct sparq *p = &s->sparq;
     const int d = s->config->head_dim;
     p->copy = (enum copy_type)o->copy;
+    p->score = score_select(s->kernels, plan->options->activations, p->copy);
     p->r = o->r ? o->r : max_int(1, o->ratio > 0 ? (int)lrintf(o->ratio * (float)d) : d / 4);
     p->share = o->ratio > 0 ? (double)o->ratio / 2 : 1.0 / 16;
     p->k = o->k;
@@ -252,7 +253,7 @@ static void score_rows(const struct cpu_state *s, int layer, int kv_head, int sl
 static void score_copied(const struct cpu_state *s, int layer, int kv_head, int slot, int n, float *scores, ptrdiff_t ld)
 {
     const struct sparq *p = &s->sparq;
-    s->kernels->sparse->score[p->copy](&(struct score_args){
+    p->score(&(struct score_args){
         .scores = scores,
         .ld = ld,
         .copy = copy_of(s, layer, kv_head),

@@ -16,6 +16,7 @@ struct sparq {
     int from; // keys, below which attention is dense
     bool tail;
     enum copy_type copy;
+    void (*score)(const struct score_args *args);
 
     int copy_slots;        // capacity, in whole groups
     ptrdiff_t copy_stride; // of a component's run of slots, in bytes

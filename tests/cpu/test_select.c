@@ -391,6 +391,14 @@ static double copied(enum copy_type type, const uint8_t *copy, ptrdiff_t stride,
     return (slot % 256 < 128 ? pair & 15 : pair >> 4) - 8;
 }
 
+static double largest_magnitude(const float *x, int n)
+{
+    double largest = 0;
+    for (int i = 0; i < n; i++)
+        largest = fmax(largest, fabs((double)x[i]));
+    return largest;
+}
+
 static void test_component_scores(void **state)
 {
     struct fixture *f = fixture_of(state);
@@ -408,29 +416,48 @@ static void test_component_scores(void **state)
         int *components = guarded(f, sizeof *components * (size_t)r);
         for (int c = 0; c < r; c++)
             components[c] = (int)((long)c * d / r);
-        float *scores = guarded(f, sizeof *scores * ((size_t)(queries - 1) * ld + n));
-        f->kernels->sparse->score[type](&(struct score_args){.scores = scores,
-                                                             .ld = ld,
-                                                             .copy = copy,
-                                                             .stride = stride,
-                                                             .scales = type == COPY_FP16 ? NULL : scales,
-                                                             .q = q,
-                                                             .components = components,
-                                                             .n_queries = queries,
-                                                             .r = r,
-                                                             .slot = slot,
-                                                             .n = n});
-        for (int i = 0; i < queries; i++)
+        const size_t n_scores = (size_t)(queries - 1) * ld + n;
+        float *scores = guarded(f, sizeof *scores * n_scores), *again = guarded(f, sizeof *again * n_scores);
+        const yalm_activations activations = below(f, 2) ? YALM_ACTIVATIONS_INT16 : YALM_ACTIVATIONS_FP32;
+        void (*const score)(const struct score_args *) = score_select(f->kernels, activations, type);
+        struct score_args args = {.scores = scores,
+                                  .ld = ld,
+                                  .copy = copy,
+                                  .stride = stride,
+                                  .scales = type == COPY_FP16 ? NULL : scales,
+                                  .q = q,
+                                  .components = components,
+                                  .n_queries = queries,
+                                  .r = r,
+                                  .slot = slot,
+                                  .n = n};
+        score(&args);
+        for (int i = 0; i < queries; i++) {
+            const double unit = score == f->kernels->sparse->score[type] ? 0 : largest_magnitude(q + (size_t)i * r, r) / 127;
             for (int j = 0; j < n; j++) {
-                double sum = 0, magnitude = 0;
+                double sum = 0, magnitude = 0, rounded = 0;
                 const double scale = type == COPY_FP16 ? 1 : (double)scales[slot + j];
                 for (int c = 0; c < r; c++) {
-                    const double term = scale * (double)q[i * r + c] * copied(type, copy, stride, slot + j, components[c]);
+                    const double key = copied(type, copy, stride, slot + j, components[c]);
+                    const double term = scale * (double)q[i * r + c] * key;
                     sum += term;
                     magnitude += fabs(term);
+                    rounded += fabs(scale * key) * unit / 2;
                 }
-                assert_near(scores[i * ld + j], sum, (r + 2) * 0x1p-24 * magnitude, "score", i, j);
+                assert_near(scores[i * ld + j], sum, (r + 2) * 0x1p-24 * magnitude + rounded * 1.0001, "score", i, j);
             }
+        }
+        // A slot's score is the same to the bit whatever slots are scored with it.
+        const int before = below(f, n + 1);
+        args.scores = again;
+        args.n = before;
+        score(&args);
+        args.scores += before;
+        args.slot += before;
+        args.n = n - before;
+        score(&args);
+        for (int i = 0; i < queries; i++)
+            assert_memory_equal(again + (size_t)i * ld, scores + (size_t)i * ld, sizeof *scores * (size_t)n);
         release(f);
     }
 }

@@ -43,6 +43,18 @@ static double engine_score(const struct rig *r, int head, int64_t position, int 
     return r->group == 1 ? found : log(found) + (double)t->bases[head * t->blocks + (i - apart) / SELECTIVE_BLOCK];
 }
 
+// What half a unit of each of a query's chosen components does to a key's score, where they become bytes.
+static double query_error(const struct rig *r, const float *q, const double *key, const bool *chosen)
+{
+    double largest = 0, sum = 0;
+    for (int c = 0; c < r->d && r->s->sparq.score == avx512vnni_sparq_score; c++)
+        if (chosen[c]) {
+            largest = fmax(largest, fabs((double)q[c]));
+            sum += fabs(key[c]) + copy_error(r, key);
+        }
+    return largest * 0.51 / 127 * sum;
+}
+
 // Approximate scores of the last layer, as the engine has them, against the formula: ŝ = q[i1] · K[:, i1]ᵀ / τ.
 static void check_scores(const struct rig *r, int head, int64_t position)
 {
@@ -62,7 +74,7 @@ static void check_scores(const struct rig *r, int head, int64_t position)
         double expected = 0;
         for (int c = 0; c < r->d; c++)
             expected += chosen[c] ? (double)q[c] * key[c] / tau : 0;
-        const double tolerance = share / tau * copy_error(r, key) + 1e-5;
+        const double tolerance = (share * copy_error(r, key) + query_error(r, q, key, chosen)) / tau + 1e-5;
         const double found = engine_score(r, head, position, i);
         if (i < apart)
             expected = exact_score(r, head, i);

@@ -1,0 +1,209 @@
+// SparQ's scores from an int8 copy of the keys (sparse.h) by dot products of bytes, with AVX-512 (F, BW, DQ, VL) and VNNI.
+//
+// In float32 the copy's bytes are converted, and 16 of them take a multiply-add for each query: with four queries and 32 components that is as long as reading. Here
+// the queries become bytes too, q_c ≈ unit · byte_c, four components' lines are interleaved so that a slot's four bytes lie together, and an instruction multiplies
+// 64 bytes of one kind without sign by 64 with sign and adds up fours of products. 128 is added to the copy's, and 128 times the sum of the query's is subtracted;
+// sums are exact. Lost is half a unit of each of the query's components, which are its largest, as half a unit of the key's was when it was copied.
+//
+// A block of 1,024 slots goes through 16 components at a time, each a stream of its own, while the lines of the 16 after them are fetched. (All components of a few slots
+// at a time, as elsewhere, have one instruction load from one run after the other: in a model that was up to twice as slow.) Between, sums are in the scores' place.
+#include <string.h>
+
+#include "cpu/sparse.h"
+#include "cpu/vec_elementwise.h"
+
+enum {
+    TILE = 64,    // slots: a line of each component
+    BLOCK = 1024, // slots
+    WIDE = 16,    // components in a pass, or, of those that are left, …
+    NARROW = 4,
+    QUERIES = 4, // at a time
+    MOST = 512,  // components: of SELECTIVE_DIMS
+};
+
+struct query_bytes {
+    int8_t bytes[QUERIES][MOST + NARROW]; // and zeros up to whole fours
+    int offset[QUERIES];                  // −128 Σ bytes
+    float unit[QUERIES];
+};
+
+// Slots, whole tiles of them, and all components. lines (r + WIDE): of each component the first slot's byte, and then what is to be fetched.
+struct run {
+    const uint8_t **lines;
+    int r, n; // r: whole fours
+    const struct query_bytes *q;
+    float *scores; // (n_queries, ld)
+    ptrdiff_t ld;
+    const float *scales;
+};
+
+static void query_to_bytes(struct query_bytes *to, const float *q, int r, int n_queries)
+{
+    for (int i = 0; i < n_queries; i++) {
+        int sum = 0;
+        to->unit[i] = to_int8(to->bytes[i], q + i * (ptrdiff_t)r, r);
+        memset(to->bytes[i] + r, 0, NARROW - 1);
+        for (int c = 0; c < r; c++)
+            sum += to->bytes[i][c];
+        to->offset[i] = -128 * sum;
+    }
+}
+
+// x: the lines of four components; then x[i] has in each lane of 128 bits the four bytes of each of four slots: of lane l, slots 16 l + 4 i and the next ones.
+VEC_INLINE void interleave(__m512i x[4])
+{
+    const __m512i a = _mm512_unpacklo_epi8(x[0], x[1]), b = _mm512_unpackhi_epi8(x[0], x[1]);
+    const __m512i c = _mm512_unpacklo_epi8(x[2], x[3]), d = _mm512_unpackhi_epi8(x[2], x[3]);
+    x[0] = _mm512_unpacklo_epi16(a, c);
+    x[1] = _mm512_unpackhi_epi16(a, c);
+    x[2] = _mm512_unpacklo_epi16(b, d);
+    x[3] = _mm512_unpackhi_epi16(b, d);
+}
+
+// Lanes l of x[0] … x[3] become x[l]: slots in their order.
+VEC_INLINE void turn_lanes(__m512i x[4])
+{
+    const __m512i a = _mm512_shuffle_i32x4(x[0], x[1], 0x44), b = _mm512_shuffle_i32x4(x[0], x[1], 0xee);
+    const __m512i c = _mm512_shuffle_i32x4(x[2], x[3], 0x44), d = _mm512_shuffle_i32x4(x[2], x[3], 0xee);
+    x[0] = _mm512_shuffle_i32x4(a, c, 0x88);
+    x[1] = _mm512_shuffle_i32x4(a, c, 0xdd);
+    x[2] = _mm512_shuffle_i32x4(b, d, 0x88);
+    x[3] = _mm512_shuffle_i32x4(b, d, 0xdd);
+}
+
+VEC_INLINE __m512i four_bytes(const int8_t *bytes)
+{
+    int32_t four;
+    memcpy(&four, bytes, sizeof four);
+    return _mm512_set1_epi32(four);
+}
+
+// Components [c, c + n) of all tiles; n_queries, n: constants where this is inlined.
+VEC_INLINE void pass(int n_queries, int n, const struct run *run, int c)
+{
+    const uint8_t *const *lines = run->lines + c;
+    const struct query_bytes *q = run->q;
+    const bool first = c == 0, last = c + n == run->r;
+    for (ptrdiff_t at = 0; at < run->n; at += TILE) {
+        float *to = run->scores + at;
+        __m512i sum[QUERIES][4];
+#pragma GCC unroll 4
+        for (int i = 0; i < n_queries; i++)
+#pragma GCC unroll 4
+            for (int j = 0; j < 4; j++)
+                sum[i][j] = first ? _mm512_set1_epi32(q->offset[i]) : _mm512_loadu_si512(to + i * run->ld + j * VEC);
+#pragma GCC unroll 4
+        for (int k = 0; k < n; k += 4) {
+            __m512i x[4];
+#pragma GCC unroll 4
+            for (int j = 0; j < 4; j++) {
+                __builtin_prefetch(lines[WIDE + k + j] + at);
+                x[j] = _mm512_xor_si512(_mm512_loadu_si512(lines[k + j] + at), _mm512_set1_epi8(-128));
+            }
+            interleave(x);
+#pragma GCC unroll 4
+            for (int i = 0; i < n_queries; i++) {
+                const __m512i four = four_bytes(q->bytes[i] + c + k);
+#pragma GCC unroll 4
+                for (int j = 0; j < 4; j++)
+                    sum[i][j] = _mm512_dpbusd_epi32(sum[i][j], x[j], four);
+            }
+        }
+#pragma GCC unroll 4
+        for (int i = 0; i < n_queries; i++) {
+            if (last)
+                turn_lanes(sum[i]);
+#pragma GCC unroll 4
+            for (int j = 0; j < 4; j++) {
+                const vec scale = vec_mul(vec_load(run->scales + at + j * VEC), vec_set(q->unit[i]));
+                if (last)
+                    vec_store(to + i * run->ld + j * VEC, vec_mul(_mm512_cvtepi32_ps(sum[i][j]), scale));
+                else
+                    _mm512_storeu_si512(to + i * run->ld + j * VEC, sum[i][j]);
+            }
+        }
+    }
+}
+
+static __attribute__((noinline)) void pass_run(int n_queries, bool wide, const struct run *run, int c)
+{
+    if (n_queries == 4)
+        wide ? pass(4, WIDE, run, c) : pass(4, NARROW, run, c);
+    else if (n_queries == 3)
+        wide ? pass(3, WIDE, run, c) : pass(3, NARROW, run, c);
+    else if (n_queries == 2)
+        wide ? pass(2, WIDE, run, c) : pass(2, NARROW, run, c);
+    else
+        wide ? pass(1, WIDE, run, c) : pass(1, NARROW, run, c);
+}
+
+// next: how many slots further on is what is read after this.
+static void run_scores(int n_queries, const struct run *run, int next)
+{
+    for (int i = 0; i < WIDE; i++)
+        run->lines[run->r + i] = run->lines[i % run->r] + next;
+    for (int c = 0, n; c < run->r; c += n) {
+        n = run->r - c >= WIDE ? WIDE : NARROW;
+        pass_run(n_queries, n == WIDE, run, c);
+    }
+}
+
+// Fewer slots than a tile has, by way of a copy.
+static void score_part(int n_queries, const struct run *run)
+{
+    _Alignas(64) uint8_t bytes[MOST][TILE];
+    float scores[QUERIES][TILE], scales[TILE];
+    const uint8_t *lines[MOST + WIDE];
+    const __mmask64 live = ((__mmask64)1 << run->n) - 1;
+    for (int c = 0; c < run->r; c++) {
+        _mm512_store_si512(bytes[c], _mm512_maskz_loadu_epi8(live, run->lines[c]));
+        lines[c] = bytes[c];
+    }
+    memset(scales, 0, sizeof scales);
+    memcpy(scales, run->scales, sizeof *scales * (size_t)run->n);
+    const struct run tile = {
+        .lines = lines, .r = run->r, .n = TILE, .q = run->q, .scores = scores[0], .ld = TILE, .scales = scales};
+    run_scores(n_queries, &tile, 0);
+    for (int i = 0; i < n_queries; i++)
+        memcpy(run->scores + i * run->ld, scores[i], sizeof *scores[i] * (size_t)run->n);
+}
+
+// Up to four queries, from `query` on, of n slots.
+static void score_queries(const struct score_args *a, const uint8_t **lines, int r, int at, int n, int query)
+{
+    const int left = a->n_queries - query, n_queries = left < QUERIES ? left : QUERIES, whole = n / TILE * TILE;
+    struct query_bytes q;
+    query_to_bytes(&q, a->q + query * (ptrdiff_t)a->r, a->r, n_queries);
+    struct run run = {.lines = lines,
+                      .r = r,
+                      .n = whole,
+                      .q = &q,
+                      .scores = a->scores + query * a->ld + at,
+                      .ld = a->ld,
+                      .scales = a->scales + a->slot + at};
+    if (whole > 0)
+        run_scores(n_queries, &run, left > QUERIES ? 0 : n);
+    if (n == whole)
+        return;
+    const uint8_t *rest[MOST];
+    for (int c = 0; c < r; c++)
+        rest[c] = lines[c] + whole;
+    run.lines = rest;
+    run.n = n - whole;
+    run.scores += whole;
+    run.scales += whole;
+    score_part(n_queries, &run);
+}
+
+void avx512vnni_sparq_score(const struct score_args *a)
+{
+    const int r = (a->r + NARROW - 1) / NARROW * NARROW;
+    const uint8_t *lines[MOST + WIDE];
+    for (int at = 0, n; at < a->n; at += n) {
+        n = a->n - at < BLOCK ? a->n - at : BLOCK;
+        for (int c = 0; c < r; c++) // what is too many has weights of 0
+            lines[c] = (const uint8_t *)a->copy + a->components[c < a->r ? c : 0] * a->stride + a->slot + at;
+        for (int query = 0; query < a->n_queries; query += QUERIES)
+            score_queries(a, lines, r, at, n, query);
+    }
+}
