@@ -1,8 +1,8 @@
 // Scores from codes in runs (kernels_codes.h) with AVX-512, VBMI and VNNI. Four components' lines are interleaved so that a slot's four bytes lie together; `vpermb`
 // looks them up in the four tables, once for all queries, and `vpdpbusd` multiplies them with a query's weights and adds them up.
 //
-// Memory gives a run's bytes the faster, the more of them are read one after another. So a block of 1,024 slots goes through eight components at a time, 512 bytes of
-// each, while those of the pass after the next one are fetched. Between, the sums are in the scores' place, in the L1 cache.
+// Memory gives a run's bytes the faster, the more of them are read one after another. So a block of 1,024 slots goes through 16 components at a time (or 8, of those
+// that are left), 512 bytes of each, while those of the 16 after them are fetched. Between, the sums are in the scores' place, in the L1 cache.
 #pragma once
 #include <string.h>
 
@@ -12,20 +12,19 @@
 enum {
     CODE_BLOCK = 8,   // groups
     CODE_QUERIES = 4, // at a time
-    CODE_AHEAD = 2,   // passes whose bytes are fetched before they are needed: one takes 50 to 130 ns
-    CODE_FOURS = CODE_LIST / 4,
+    CODE_WIDE =
+        2 *
+        CODE_LIST, // components of a pass: half as many sums are loaded and stored as with CODE_LIST, which are more than the loop has time for
+    CODE_MOST = 512, // components
+    CODE_FOURS = CODE_WIDE / 4,
 };
 
-// What a block's pass through CODE_LIST components reads and adds to.
+// What a block's pass through components [c, c + CODE_WIDE), or fewer, reads and adds to.
 struct code_pass {
-    int groups; // of the block
-    bool first, last;
-    const uint8_t *runs[CODE_LIST], *next[CODE_LIST]; // of the block, and what is fetched
-    const uint8_t *values;
-    float *scores[CODE_QUERIES];
-    const int8_t *weights[CODE_QUERIES];
-    int offset[CODE_QUERIES];
-    float step[CODE_QUERIES], base[CODE_QUERIES];
+    const struct code_score_args *a;
+    const uint8_t *const *lines; // of these components, the block's first; and then of those that are to be fetched
+    float *scores;               // of the block, of query `query`
+    int c, query, groups;
 };
 
 // x: the lines of four components; then their bytes of 16 slots each, together.
@@ -53,100 +52,119 @@ VEC_INLINE __m512i four_weights(const int8_t *w)
     return _mm512_set1_epi32(four);
 }
 
-// The pass's further variables are the function's own: what is stored could else have changed them. Its pointers are better read again than kept in vectors.
-VEC_INLINE void code_pass_add(int n_queries, bool last, const struct code_pass *pass)
+// n_queries, fours: constants where this is inlined, and, but for the few components of a narrow pass, first and last. Lines are named between the products: sixteen at
+// once are more than a core keeps in mind.
+VEC_INLINE void code_pass_add(int n_queries, int fours, bool first, bool last, const struct code_pass *pass)
 {
-    const struct code_pass p = *pass;
-    const __mmask16 before = p.first ? 0 : 0xffff;
+    const struct code_score_args *a = pass->a;
+    const uint8_t *const *lines = pass->lines; // pointers are better read again than kept in vectors
+    const ptrdiff_t end = (ptrdiff_t)pass->groups * CODE_GROUP_BYTES;
     __m512i tables[CODE_FOURS], weights[CODE_QUERIES][CODE_FOURS];
-#pragma GCC unroll 2
-    for (int f = 0; f < CODE_FOURS; f++) {
-        tables[f] = _mm512_load_si512(p.values + (ptrdiff_t)f * 4 * CODE_VALUES);
+    float *scores[CODE_QUERIES], step[CODE_QUERIES], base[CODE_QUERIES]; // own: what is stored could else have changed them
+    int offset[CODE_QUERIES];
 #pragma GCC unroll 4
-        for (int q = 0; q < n_queries; q++)
-            weights[q][f] = four_weights(p.weights[q] + (ptrdiff_t)f * 4);
+    for (int f = 0; f < fours; f++)
+        tables[f] = _mm512_load_si512(a->values + (pass->c + (ptrdiff_t)f * 4) * CODE_VALUES);
+#pragma GCC unroll 4
+    for (int q = 0; q < n_queries; q++) {
+        const int query = pass->query + q;
+        scores[q] = pass->scores + q * a->ld;
+        step[q] = a->step[query];
+        base[q] = a->base[query];
+        offset[q] = a->offset[query];
+#pragma GCC unroll 4
+        for (int f = 0; f < fours; f++)
+            weights[q][f] = four_weights(a->weights + (ptrdiff_t)query * a->n + pass->c + (ptrdiff_t)f * 4);
     }
-    for (ptrdiff_t group = 0; group < p.groups; group++) {
+    for (ptrdiff_t at = 0; at < end; at += CODE_GROUP_BYTES) {
         __m512i x[CODE_FOURS][4];
-#pragma GCC unroll 2
-        for (int f = 0; f < CODE_FOURS; f++) {
 #pragma GCC unroll 4
-            for (int i = 0; i < 4; i++) {
-                __builtin_prefetch(pass->next[f * 4 + i] + group * CODE_GROUP_BYTES);
-                x[f][i] = _mm512_loadu_si512(pass->runs[f * 4 + i] + group * CODE_GROUP_BYTES);
-            }
+        for (int f = 0; f < fours; f++) {
+#pragma GCC unroll 4
+            for (int i = 0; i < 4; i++)
+                x[f][i] = _mm512_loadu_si512(lines[f * 4 + i] + at);
             code_interleave(x[f]);
         }
+#pragma GCC unroll 8
+        for (int part = 0; part < 8; part++) { // of the group, 16 slots each
+            const bool high = part >= 4;
+            __m512i values[CODE_FOURS];
+#pragma GCC unroll 2
+            for (int f = 0; f < fours / 2; f++)
+                __builtin_prefetch(lines[CODE_WIDE + part * (fours / 2) + f] + at);
 #pragma GCC unroll 4
-        for (int i = 0; i < 4; i++)
-#pragma GCC unroll 2
-            for (int high = 0; high < 2; high++) {
-                __m512i values[CODE_FOURS];
-#pragma GCC unroll 2
-                for (int f = 0; f < CODE_FOURS; f++)
-                    values[f] = code_values(high ? _mm512_srli_epi16(x[f][i], 4) : x[f][i], tables[f]);
+            for (int f = 0; f < fours; f++)
+                values[f] = code_values(high ? _mm512_srli_epi16(x[f][part % 4], 4) : x[f][part % 4], tables[f]);
 #pragma GCC unroll 4
-                for (int q = 0; q < n_queries; q++) {
-                    float *to = p.scores[q] + group * CODE_GROUP + high * (CODE_GROUP / 2) + i * 16;
-                    __m512i sum = _mm512_mask_loadu_epi32(_mm512_set1_epi32(p.offset[q]), before, to);
-#pragma GCC unroll 2
-                    for (int f = 0; f < CODE_FOURS; f++)
-                        sum = _mm512_dpbusd_epi32(sum, values[f], weights[q][f]);
-                    if (last)
-                        _mm512_storeu_ps(
-                            to, _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_set1_ps(p.step[q]), _mm512_set1_ps(p.base[q])));
-                    else
-                        _mm512_storeu_si512(to, sum);
-                }
+            for (int q = 0; q < n_queries; q++) {
+                float *to = scores[q] + at / CODE_GROUP_BYTES * CODE_GROUP + part * VEC;
+                __m512i sum = first ? _mm512_set1_epi32(offset[q]) : _mm512_loadu_si512(to);
+#pragma GCC unroll 4
+                for (int f = 0; f < fours; f++)
+                    sum = _mm512_dpbusd_epi32(sum, values[f], weights[q][f]);
+                if (last)
+                    vec_store(to, vec_fma(_mm512_cvtepi32_ps(sum), vec_set(step[q]), vec_set(base[q])));
+                else
+                    _mm512_storeu_si512(to, sum);
             }
+        }
     }
 }
 
-static __attribute__((noinline)) void code_pass_run(int n_queries, const struct code_pass *p)
+VEC_INLINE void code_pass_any(int n_queries, int n, const struct code_pass *p)
+{
+    const bool first = p->c == 0, last = p->c + n == p->a->n;
+    if (n < CODE_WIDE)
+        code_pass_add(n_queries, CODE_LIST / 4, first, last, p);
+    else if (first)
+        code_pass_add(n_queries, CODE_FOURS, true, false, p);
+    else if (last)
+        code_pass_add(n_queries, CODE_FOURS, false, true, p);
+    else
+        code_pass_add(n_queries, CODE_FOURS, false, false, p);
+}
+
+static __attribute__((noinline)) void code_pass_run(int n_queries, int n, const struct code_pass *p)
 {
     if (n_queries == 4)
-        p->last ? code_pass_add(4, true, p) : code_pass_add(4, false, p);
+        code_pass_any(4, n, p);
     else if (n_queries == 3)
-        p->last ? code_pass_add(3, true, p) : code_pass_add(3, false, p);
+        code_pass_any(3, n, p);
     else if (n_queries == 2)
-        p->last ? code_pass_add(2, true, p) : code_pass_add(2, false, p);
+        code_pass_any(2, n, p);
     else
-        p->last ? code_pass_add(1, true, p) : code_pass_add(1, false, p);
+        code_pass_any(1, n, p);
 }
 
-// A block, and up to CODE_QUERIES queries from `query` on; `next`: the block that is read next.
-VEC_INLINE void code_scores_block(const struct code_score_args *a, int block, int groups, int query, int next)
+// Up to CODE_QUERIES queries, from `query` on, of a block. lines: (n + CODE_WIDE), of which the last are made here; next: the bytes between the block's lines and those
+// that are read after them.
+VEC_INLINE void code_scores_block(const struct code_score_args *a, const uint8_t **lines, int block, int groups, int query,
+                                  ptrdiff_t next)
 {
     const int n_queries = a->n_queries - query < CODE_QUERIES ? a->n_queries - query : CODE_QUERIES;
-    struct code_pass p = {.groups = groups, .first = true, .values = a->values};
-    for (int q = 0; q < n_queries; q++) {
-        p.scores[q] = a->scores + (query + q) * a->ld + (ptrdiff_t)block * CODE_GROUP;
-        p.weights[q] = a->weights + (ptrdiff_t)(query + q) * a->n;
-        p.offset[q] = a->offset[query + q];
-        p.step[q] = a->step[query + q];
-        p.base[q] = a->base[query + q];
-    }
-    for (int c = 0; c < a->n; c += CODE_LIST, p.first = false) {
-        const int then = c + CODE_AHEAD * CODE_LIST;
-        const ptrdiff_t then_block = then < a->n ? block : next;
-        p.last = c + CODE_LIST == a->n;
-        for (int i = 0; i < CODE_LIST; i++) {
-            p.runs[i] = a->runs + a->run_of[c + i] * a->stride + (ptrdiff_t)block * CODE_GROUP_BYTES;
-            p.next[i] = a->runs + a->run_of[then % a->n + i] * a->stride + then_block * CODE_GROUP_BYTES;
-        }
-        code_pass_run(n_queries, &p);
-        p.values += (ptrdiff_t)CODE_LIST * CODE_VALUES;
-        for (int q = 0; q < n_queries; q++)
-            p.weights[q] += CODE_LIST;
+    struct code_pass p = {
+        .a = a, .scores = a->scores + query * a->ld + (ptrdiff_t)block * CODE_GROUP, .query = query, .groups = groups};
+    for (int i = 0; i < CODE_WIDE; i++)
+        lines[a->n + i] = lines[i % a->n] + next;
+    for (int n; p.c < a->n; p.c += n) {
+        n = a->n > CODE_WIDE && a->n - p.c >= CODE_WIDE ? CODE_WIDE : CODE_LIST;
+        p.lines = lines + p.c;
+        code_pass_run(n_queries, n, &p);
     }
 }
 
 // Slots are mostly scored a run after another: what is fetched beyond the end is where the next one begins.
 VEC_INLINE void code_scores(const struct code_score_args *a)
 {
+    const uint8_t *lines[CODE_MOST + CODE_WIDE];
+    for (int c = 0; c < a->n; c++)
+        lines[c] = a->runs + a->run_of[c] * a->stride;
     for (int block = 0, n; block < a->n_groups; block += n) {
         n = a->n_groups - block < CODE_BLOCK ? a->n_groups - block : CODE_BLOCK;
+        const ptrdiff_t bytes = (ptrdiff_t)n * CODE_GROUP_BYTES;
         for (int query = 0; query < a->n_queries; query += CODE_QUERIES)
-            code_scores_block(a, block, n, query, query + CODE_QUERIES < a->n_queries ? block : block + n);
+            code_scores_block(a, lines, block, n, query, query + CODE_QUERIES < a->n_queries ? 0 : bytes);
+        for (int c = 0; c < a->n; c++)
+            lines[c] += bytes;
     }
 }
