@@ -155,10 +155,11 @@ static void score_part(int n_queries, const struct run *run)
     float scores[QUERIES][TILE], scales[TILE];
     const uint8_t *lines[MOST + WIDE];
     const __mmask64 live = ((__mmask64)1 << run->n) - 1;
-    for (int c = 0; c < run->r; c++) {
+    int c = 0;
+    do {
         _mm512_store_si512(bytes[c], _mm512_maskz_loadu_epi8(live, run->lines[c]));
         lines[c] = bytes[c];
-    }
+    } while (++c < run->r);
     memset(scales, 0, sizeof scales);
     memcpy(scales, run->scales, sizeof *scales * (size_t)run->n);
     const struct run tile = {
@@ -201,8 +202,10 @@ void avx512vnni_sparq_score(const struct score_args *a)
     const uint8_t *lines[MOST + WIDE];
     for (int at = 0, n; at < a->n; at += n) {
         n = a->n - at < BLOCK ? a->n - at : BLOCK;
-        for (int c = 0; c < r; c++) // what is too many has weights of 0
+        int c = 0;
+        do // what is too many has weights of 0
             lines[c] = (const uint8_t *)a->copy + a->components[c < a->r ? c : 0] * a->stride + a->slot + at;
+        while (++c < r);
         for (int query = 0; query < a->n_queries; query += QUERIES)
             score_queries(a, lines, r, at, n, query);
     }

@@ -157,14 +157,16 @@ VEC_INLINE void code_scores_block(const struct code_score_args *a, const uint8_t
 VEC_INLINE void code_scores(const struct code_score_args *a)
 {
     const uint8_t *lines[CODE_MOST + CODE_WIDE];
-    for (int c = 0; c < a->n; c++)
+    int c = 0;
+    do
         lines[c] = a->runs + a->run_of[c] * a->stride;
+    while (++c < a->n); // one at least
     for (int block = 0, n; block < a->n_groups; block += n) {
         n = a->n_groups - block < CODE_BLOCK ? a->n_groups - block : CODE_BLOCK;
         const ptrdiff_t bytes = (ptrdiff_t)n * CODE_GROUP_BYTES;
         for (int query = 0; query < a->n_queries; query += CODE_QUERIES)
             code_scores_block(a, lines, block, n, query, query + CODE_QUERIES < a->n_queries ? 0 : bytes);
-        for (int c = 0; c < a->n; c++)
+        for (c = 0; c < a->n; c++)
             lines[c] += bytes;
     }
 }
