@@ -399,17 +399,39 @@ static double largest_magnitude(const float *x, int n)
     return largest;
 }
 
+// Against the formula in double; bytes: the queries have been rounded to 127ths of their largest component.
+static void check_component_scores(const struct score_args *a, enum copy_type type, bool bytes)
+{
+    for (int i = 0; i < a->n_queries; i++) {
+        const float *q = a->q + (ptrdiff_t)i * a->r;
+        const double unit = bytes ? largest_magnitude(q, a->r) / 127 : 0;
+        for (int j = 0; j < a->n; j++) {
+            double sum = 0, magnitude = 0, rounded = 0;
+            const double scale = type == COPY_FP16 ? 1 : (double)a->scales[a->slot + j];
+            for (int c = 0; c < a->r; c++) {
+                const double key = copied(type, a->copy, a->stride, a->slot + j, a->components[c]);
+                const double term = scale * (double)q[c] * key;
+                sum += term;
+                magnitude += fabs(term);
+                rounded += fabs(scale * key) * unit / 2;
+            }
+            assert_near(a->scores[i * a->ld + j], sum, (a->r + 2) * 0x1p-24 * magnitude + rounded * 1.0001, "score", i, j);
+        }
+    }
+}
+
 static void test_component_scores(void **state)
 {
     struct fixture *f = fixture_of(state);
+    const bool vnni = !strcmp(f->kernels->name, "avx512vnni") || !strcmp(f->kernels->name, "amx");
     for (int round = 0; round < 240; round++) {
         const enum copy_type type = (enum copy_type)(round % COPY_TYPES);
         const int d = 1 + below(f, 40), r = 1 + below(f, d), queries = 1 + below(f, 9), blocks = 1 + below(f, 7);
         const int slot = below(f, blocks * COPY_GROUP), n = 1 + below(f, blocks * COPY_GROUP - slot), ld = n + below(f, 5);
         const ptrdiff_t stride = copy_stride(type, blocks * COPY_GROUP);
-        const size_t bytes = (size_t)(stride * d);
-        uint8_t *copy = type == COPY_FP16 ? random_elements(f, DTYPE_FP16, bytes / 2) : guarded(f, bytes);
-        for (size_t i = 0; type != COPY_FP16 && i < bytes; i++)
+        const size_t size = (size_t)(stride * d);
+        uint8_t *copy = type == COPY_FP16 ? random_elements(f, DTYPE_FP16, size / 2) : guarded(f, size);
+        for (size_t i = 0; type != COPY_FP16 && i < size; i++)
             copy[i] = (uint8_t)below(f, 256);
         const float *scales = random_floats(f, (size_t)blocks * COPY_GROUP, 0.02);
         const float *q = random_floats(f, (size_t)queries * r, 1);
@@ -420,6 +442,8 @@ static void test_component_scores(void **state)
         float *scores = guarded(f, sizeof *scores * n_scores), *again = guarded(f, sizeof *again * n_scores);
         const yalm_activations activations = below(f, 2) ? YALM_ACTIVATIONS_INT16 : YALM_ACTIVATIONS_FP32;
         void (*const score)(const struct score_args *) = score_select(f->kernels, activations, type);
+        const bool bytes = score != f->kernels->sparse->score[type];
+        assert_true(bytes == (vnni && type == COPY_INT8 && activations != YALM_ACTIVATIONS_FP32));
         struct score_args args = {.scores = scores,
                                   .ld = ld,
                                   .copy = copy,
@@ -432,21 +456,7 @@ static void test_component_scores(void **state)
                                   .slot = slot,
                                   .n = n};
         score(&args);
-        for (int i = 0; i < queries; i++) {
-            const double unit = score == f->kernels->sparse->score[type] ? 0 : largest_magnitude(q + (size_t)i * r, r) / 127;
-            for (int j = 0; j < n; j++) {
-                double sum = 0, magnitude = 0, rounded = 0;
-                const double scale = type == COPY_FP16 ? 1 : (double)scales[slot + j];
-                for (int c = 0; c < r; c++) {
-                    const double key = copied(type, copy, stride, slot + j, components[c]);
-                    const double term = scale * (double)q[i * r + c] * key;
-                    sum += term;
-                    magnitude += fabs(term);
-                    rounded += fabs(scale * key) * unit / 2;
-                }
-                assert_near(scores[i * ld + j], sum, (r + 2) * 0x1p-24 * magnitude + rounded * 1.0001, "score", i, j);
-            }
-        }
+        check_component_scores(&args, type, bytes);
         // A slot's score is the same to the bit whatever slots are scored with it.
         const int before = below(f, n + 1);
         args.scores = again;
