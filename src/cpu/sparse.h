@@ -67,8 +67,8 @@ struct sparse_kernels {
 
 extern const struct sparse_kernels sparse_kernels_scalar, sparse_kernels_avx2, sparse_kernels_avx512;
 
-// By which the scores of a copy are computed: the table's function, or where the machine has VNNI and `activations` is not fp32, of an int8 copy, dot products of bytes
-// (kernels_avx512vnni_sparq.c): the queries are rounded to 127ths of their largest component.
+// By what the scores of a copy are computed: the table's function; of an int8 copy, where the machine has VNNI and `activations` is not fp32, dot products of
+// bytes (kernels_avx512vnni_sparq.c), for which each query is rounded to 127ths of its largest component.
 void (*score_select(const struct cpu_kernels *kernels, yalm_activations activations,
                     enum copy_type type))(const struct score_args *args);
 void avx512vnni_sparq_score(const struct score_args *args);

@@ -10,12 +10,10 @@
 #include "cpu/vec.h"
 
 enum {
-    CODE_BLOCK = 8,   // groups
-    CODE_QUERIES = 4, // at a time
-    CODE_WIDE =
-        2 *
-        CODE_LIST, // components of a pass: half as many sums are loaded and stored as with CODE_LIST, which are more than the loop has time for
-    CODE_MOST = 512, // components
+    CODE_BLOCK = 8,            // groups
+    CODE_QUERIES = 4,          // at a time
+    CODE_WIDE = 2 * CODE_LIST, // components of a pass: with CODE_LIST the sums' stores take as long as the products
+    CODE_MOST = 512,           // components
     CODE_FOURS = CODE_WIDE / 4,
 };
 

@@ -1,7 +1,8 @@
 // Scores from SparQ's component-major copy of the keys, for either vector width; included by kernels_<isa>_sparse.c. See struct score_args.
 //
 // Bound by reading r runs, once for all queries of a group. The scores of some slots stay in registers while all r components go by, and the
-// runs are fetched from memory some way ahead, into the L2 cache: more can be under way there than to the L1 cache.
+// runs are fetched from memory some way ahead, into the L2 cache: more can be under way there than to the L1 cache. With VNNI an int8 copy goes another way
+// (kernels_avx512vnni_sparq.c).
 #pragma once
 #include "cpu/sparse.h"
 #include "cpu/vec_math.h"
