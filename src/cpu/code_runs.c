@@ -12,6 +12,7 @@ enum {
     ROW = TILE / 2, // … bytes, two slots a byte
     CENTRE = 128,   // of values
 };
+_Static_assert((int)NOMAD_DIMS <= (int)CODE_MOST, "all components of a head can be listed");
 
 static int group_size(const struct cpu_state *s)
 {

@@ -6,13 +6,13 @@
 // the query's is subtracted; sums are exact. Lost is half a unit of each of the query's components, which are its largest, as half a unit of the key's was
 // when it was copied.
 //
-// A block of 1,024 slots goes through 16 components at a time, each a stream of its own, while the lines of the 16 after them are fetched. (All components of
-// a few slots at a time, as in vec_sparq.h, have one instruction load from one run after the other: in a model that was up to twice as slow.) Between, sums are
-// in the scores' place.
+// A block of 1,024 slots goes through 16 components at a time, each a stream with a load instruction of its own, while the lines of the 16 after them are
+// fetched; between, sums are in the scores' place. (In vec_sparq.h one instruction loads from one run after the other.)
 #include <string.h>
 
 #include "cpu/sparse.h"
 #include "cpu/vec_elementwise.h"
+#include "cpu/vec_fours.h"
 
 enum {
     TILE = 64,    // slots: a line of each component
@@ -20,12 +20,11 @@ enum {
     WIDE = 16,    // components in a pass, or, of those that are left, …
     NARROW = 4,
     QUERIES = 4, // at a time
-    MOST = 512,  // components: of SELECTIVE_DIMS
 };
 
 struct query_bytes {
-    int8_t bytes[QUERIES][MOST + NARROW]; // and zeros up to whole fours
-    int offset[QUERIES];                  // −128 Σ bytes
+    int8_t bytes[QUERIES][SPARSE_DIMS + NARROW]; // and zeros up to whole fours
+    int offset[QUERIES];                         // −128 Σ bytes
     float unit[QUERIES];
 };
 
@@ -51,17 +50,6 @@ static void query_to_bytes(struct query_bytes *to, const float *q, int r, int n_
     }
 }
 
-// x: the lines of four components; then x[i] has in each lane of 128 bits the four bytes of each of four slots: of lane l, slots 16 l + 4 i and the next ones.
-VEC_INLINE void interleave(__m512i x[4])
-{
-    const __m512i a = _mm512_unpacklo_epi8(x[0], x[1]), b = _mm512_unpackhi_epi8(x[0], x[1]);
-    const __m512i c = _mm512_unpacklo_epi8(x[2], x[3]), d = _mm512_unpackhi_epi8(x[2], x[3]);
-    x[0] = _mm512_unpacklo_epi16(a, c);
-    x[1] = _mm512_unpackhi_epi16(a, c);
-    x[2] = _mm512_unpacklo_epi16(b, d);
-    x[3] = _mm512_unpackhi_epi16(b, d);
-}
-
 // Lanes l of x[0] … x[3] become x[l]: slots in their order.
 VEC_INLINE void turn_lanes(__m512i x[4])
 {
@@ -73,11 +61,12 @@ VEC_INLINE void turn_lanes(__m512i x[4])
     x[3] = _mm512_shuffle_i32x4(b, d, 0xdd);
 }
 
-VEC_INLINE __m512i four_bytes(const int8_t *bytes)
+VEC_INLINE void store_scores(float *to, __m512i sum[4], const float *scales, float unit)
 {
-    int32_t four;
-    memcpy(&four, bytes, sizeof four);
-    return _mm512_set1_epi32(four);
+    turn_lanes(sum);
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++)
+        vec_store(to + j * VEC, vec_mul(_mm512_cvtepi32_ps(sum[j]), vec_mul(vec_load(scales + j * VEC), vec_set(unit))));
 }
 
 // Components [c, c + n) of all tiles; n_queries, n: constants where this is inlined.
@@ -102,10 +91,10 @@ VEC_INLINE void pass(int n_queries, int n, const struct run *run, int c)
                 __builtin_prefetch(lines[WIDE + k + j] + at);
                 x[j] = _mm512_xor_si512(_mm512_loadu_si512(lines[k + j] + at), _mm512_set1_epi8(-128));
             }
-            interleave(x);
+            interleave_fours(x);
 #pragma GCC unroll 4
             for (int i = 0; i < n_queries; i++) {
-                const __m512i four = four_bytes(q->bytes[i] + c + k);
+                const __m512i four = repeat_four(q->bytes[i] + c + k);
 #pragma GCC unroll 4
                 for (int j = 0; j < 4; j++)
                     sum[i][j] = _mm512_dpbusd_epi32(sum[i][j], x[j], four);
@@ -113,16 +102,13 @@ VEC_INLINE void pass(int n_queries, int n, const struct run *run, int c)
         }
 #pragma GCC unroll 4
         for (int i = 0; i < n_queries; i++) {
+            float *row = to + i * run->ld;
             if (last)
-                turn_lanes(sum[i]);
+                store_scores(row, sum[i], run->scales + at, q->unit[i]);
+            else
 #pragma GCC unroll 4
-            for (int j = 0; j < 4; j++) {
-                const vec scale = vec_mul(vec_load(run->scales + at + j * VEC), vec_set(q->unit[i]));
-                if (last)
-                    vec_store(to + i * run->ld + j * VEC, vec_mul(_mm512_cvtepi32_ps(sum[i][j]), scale));
-                else
-                    _mm512_storeu_si512(to + i * run->ld + j * VEC, sum[i][j]);
-            }
+                for (int j = 0; j < 4; j++)
+                    _mm512_storeu_si512(row + j * VEC, sum[i][j]);
         }
     }
 }
@@ -153,9 +139,9 @@ static void run_scores(int n_queries, const struct run *run, int next)
 // Fewer slots than a tile has, by way of a copy.
 static void score_part(int n_queries, const struct run *run)
 {
-    _Alignas(64) uint8_t bytes[MOST][TILE];
+    _Alignas(64) uint8_t bytes[SPARSE_DIMS][TILE];
     float scores[QUERIES][TILE], scales[TILE];
-    const uint8_t *lines[MOST + WIDE];
+    const uint8_t *lines[SPARSE_DIMS + WIDE];
     const __mmask64 live = ((__mmask64)1 << run->n) - 1;
     int c = 0;
     do {
@@ -188,7 +174,7 @@ static void score_queries(const struct score_args *a, const uint8_t **lines, int
         run_scores(n_queries, &run, left > QUERIES ? 0 : n);
     if (n == whole)
         return;
-    const uint8_t *rest[MOST];
+    const uint8_t *rest[SPARSE_DIMS];
     for (int c = 0; c < r; c++)
         rest[c] = lines[c] + whole;
     run.lines = rest;
@@ -201,7 +187,7 @@ static void score_queries(const struct score_args *a, const uint8_t **lines, int
 void avx512vnni_sparq_score(const struct score_args *a)
 {
     const int r = (a->r + NARROW - 1) / NARROW * NARROW;
-    const uint8_t *lines[MOST + WIDE];
+    const uint8_t *lines[SPARSE_DIMS + WIDE];
     for (int at = 0, n; at < a->n; at += n) {
         n = a->n - at < BLOCK ? a->n - at : BLOCK;
         int c = 0;

@@ -19,7 +19,8 @@ enum {
     CODE_GROUP = 128,      // slots whose codes are …
     CODE_GROUP_BYTES = 64, // … so many bytes of a run
     CODE_VALUES = 16,      // that a code can stand for
-    CODE_LIST = 8,         // components are listed in multiples of so many
+    CODE_LIST = 8,         // components are listed in multiples of so many, and …
+    CODE_MOST = 512,       // … so many at most
 };
 
 // Of a run, the bytes before the group of a slot.
@@ -50,7 +51,7 @@ struct code_score_args {
     ptrdiff_t ld;
     const uint8_t *runs; // (n_sub, stride), from the first slot on, where a group begins
     ptrdiff_t stride;
-    const int *run_of;        // (n), ascending; n is a multiple of CODE_LIST, and what is too many has weights of 0
+    const int *run_of;        // (n), ascending; n is a positive multiple of CODE_LIST, and what is too many has weights of 0
     const uint8_t *values;    // (n, 16), each increased by 128; 64-byte aligned
     const int8_t *weights;    // (n_queries, n)
     const int *offset;        // (n_queries): −128 Σ_c weights

@@ -20,10 +20,11 @@
 #include "cpu/mean.h"
 #include "cpu/policy.h"
 #include "cpu/reuse.h"
+#include "cpu/sparse.h"
 
 enum {
-    SELECTIVE_DIMS = 512,   // components at most: what the kernels of sparse.h take
-    SELECTIVE_BLOCK = 1024, // keys of a block, whose exponentials have a base of their own
+    SELECTIVE_DIMS = SPARSE_DIMS, // components at most
+    SELECTIVE_BLOCK = 1024,       // keys of a block, whose exponentials have a base of their own
 };
 
 // How many keys of n to attend to.

@@ -3,6 +3,8 @@
 #pragma once
 #include "cpu/kernels.h"
 
+enum { SPARSE_DIMS = 512 }; // components of a head that these kernels take
+
 // Elements of SparQ's second copy of the keys, in the order of yalm_copy.
 enum copy_type { COPY_INT8, COPY_FP16, COPY_Q4, COPY_TYPES };
 
@@ -32,15 +34,15 @@ struct score_args {
     float *scores; // (n_queries, ld)
     ptrdiff_t ld;
     const void *copy;
-    ptrdiff_t stride;      // of its runs, in bytes
-    const float *scales;   // of all slots: of int8 and q4; else NULL
-    const float *q;        // (n_queries, r)
-    const int *components; // (r)
-    int n_queries, r, slot, n;
+    ptrdiff_t stride;          // of its runs, in bytes
+    const float *scales;       // of all slots: of int8 and q4; else NULL
+    const float *q;            // (n_queries, r)
+    const int *components;     // (r)
+    int n_queries, r, slot, n; // 1 <= r <= SPARSE_DIMS
 };
 
 struct sparse_kernels {
-    // As cpu_kernels.attend for at most 8 queries and 512 components, with rows rows[0 … n_keys) of k, v and their scales for the keys; no masks.
+    // As cpu_kernels.attend for at most 8 queries and SPARSE_DIMS components, with rows rows[0 … n_keys) of k, v and their scales for the keys; no masks.
     void (*attend_rows[KV_TYPES])(const struct attend_args *args, const int *rows);
     void (*score[COPY_TYPES])(const struct score_args *args);
 

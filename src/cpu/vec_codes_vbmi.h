@@ -4,16 +4,13 @@
 // Memory gives a run's bytes the faster, the more of them are read one after another. So a block of 1,024 slots goes through 16 components at a time (or 8, of those
 // that are left), 512 bytes of each, while those of the 16 after them are fetched. Between, the sums are in the scores' place, in the L1 cache.
 #pragma once
-#include <string.h>
-
 #include "cpu/kernels_codes.h"
-#include "cpu/vec.h"
+#include "cpu/vec_fours.h"
 
 enum {
     CODE_BLOCK = 8,            // groups
     CODE_QUERIES = 4,          // at a time
     CODE_WIDE = 2 * CODE_LIST, // components of a pass: with CODE_LIST the sums' stores take as long as the products
-    CODE_MOST = 512,           // components
     CODE_FOURS = CODE_WIDE / 4,
 };
 
@@ -25,29 +22,11 @@ struct code_pass {
     int c, query, groups;
 };
 
-// x: the lines of four components; then their bytes of 16 slots each, together.
-VEC_INLINE void code_interleave(__m512i x[4])
-{
-    const __m512i a = _mm512_unpacklo_epi8(x[0], x[1]), b = _mm512_unpackhi_epi8(x[0], x[1]);
-    const __m512i c = _mm512_unpacklo_epi8(x[2], x[3]), d = _mm512_unpackhi_epi8(x[2], x[3]);
-    x[0] = _mm512_unpacklo_epi16(a, c);
-    x[1] = _mm512_unpackhi_epi16(a, c);
-    x[2] = _mm512_unpacklo_epi16(b, d);
-    x[3] = _mm512_unpackhi_epi16(b, d);
-}
-
 // The values of four components' codes, in the low halves of the bytes. (x & 15) | the number of the table in bits 4 and 5; vpermb looks at no more.
 VEC_INLINE __m512i code_values(__m512i x, __m512i table)
 {
     return _mm512_permutexvar_epi8(_mm512_ternarylogic_epi32(x, _mm512_set1_epi8(15), _mm512_set1_epi32(0x30201000), 0xea),
                                    table);
-}
-
-VEC_INLINE __m512i four_weights(const int8_t *w)
-{
-    int32_t four;
-    memcpy(&four, w, sizeof four);
-    return _mm512_set1_epi32(four);
 }
 
 // n_queries, fours: constants where this is inlined, and, but for the few components of a narrow pass, first and last. Lines are named between the products: sixteen at
@@ -72,7 +51,7 @@ VEC_INLINE void code_pass_add(int n_queries, int fours, bool first, bool last, c
         offset[q] = a->offset[query];
 #pragma GCC unroll 4
         for (int f = 0; f < fours; f++)
-            weights[q][f] = four_weights(a->weights + (ptrdiff_t)query * a->n + pass->c + (ptrdiff_t)f * 4);
+            weights[q][f] = repeat_four(a->weights + (ptrdiff_t)query * a->n + pass->c + (ptrdiff_t)f * 4);
     }
     for (ptrdiff_t at = 0; at < end; at += CODE_GROUP_BYTES) {
         __m512i x[CODE_FOURS][4];
@@ -81,7 +60,7 @@ VEC_INLINE void code_pass_add(int n_queries, int fours, bool first, bool last, c
 #pragma GCC unroll 4
             for (int i = 0; i < 4; i++)
                 x[f][i] = _mm512_loadu_si512(lines[f * 4 + i] + at);
-            code_interleave(x[f]);
+            interleave_fours(x[f]);
         }
 #pragma GCC unroll 8
         for (int part = 0; part < 8; part++) { // of the group, 16 slots each
