@@ -53,20 +53,17 @@ struct fixed_block {
 VEC_INLINE void fixed_key(enum kv_type type, int16_t to[MANY_COLS], float *unit, const void *keys, ptrdiff_t at, int n,
                           float scale)
 {
-    vec v[FIXED_VECS];
-    const int n_vecs = n < MANY_COLS ? (n + 2 * VEC - 1) / (2 * VEC) * 2 : FIXED_VECS; // whole groups
-    for (int i = 0; i < n_vecs; i++) {
-        const int left = n - i * VEC;
-        v[i] = left >= VEC ? kv_load(type, keys, at + i * VEC)
-               : left > 0  ? kv_load_part(type, keys, at + i * VEC, left)
-                           : vec_zero();
+    const int cols = n < MANY_COLS ? (n + QUANT_GROUP - 1) / QUANT_GROUP * QUANT_GROUP : MANY_COLS;
+    if (type == KV_FP16) {
+        const uint16_t *from = (const uint16_t *)keys + at;
+        *unit = half_block(DTYPE_FP16, to, from, n, cols, half_largest(from, n, cols)) * scale;
+        return;
     }
-    struct unit by = {.size = 1, .inverse = 1};
-    if (type != KV_INT8)
-        by = row_unit(largest_magnitude(v, n_vecs));
-    for (int i = 0; i < n_vecs; i += 2)
-        store_pairs(to + i * VEC, v[i], v[i + 1], vec_set(by.inverse));
-    *unit = by.size * scale;
+    for (int i = 0; i < cols; i += 32) {
+        const __mmask32 mask = n - i < 32 ? ~0u >> (32 - (n - i)) : ~0u;
+        ivec_store(to + i, _mm512_cvtepi8_epi16(_mm256_maskz_loadu_epi8(mask, (const int8_t *)keys + at + i)));
+    }
+    *unit = scale;
 }
 
 // Rows of zeros fill the last tile.
@@ -86,7 +83,7 @@ VEC_INLINE void fixed_keys(enum kv_type type, const struct fixed_block *b)
     }
 }
 
-// As row_unit(), of a vector of them.
+// Units, and their inverses, of components whose largest magnitudes these are: powers of two, of which the largest are 2^13 to 2^14.
 VEC_INLINE struct token_scales value_units(vec most)
 {
     const __mmask16 counts = _mm512_cmp_ps_mask(most, vec_set(least_magnitude), _CMP_NLE_UQ),

@@ -33,12 +33,10 @@ VEC_INLINE void fixed(enum dtype type, const struct matmul_args *m)
         .n = m->n,
         .scratch = m->scratch,
     };
-    if (m->n > SHORT_TOKENS) {
+    if (m->n > SHORT_TOKENS)
         many(type, &a);
-        return;
-    }
-    for (int row = m->first_row; row < m->last_row; row += SHORT_ROWS)
-        short_rows(type, &a, row);
+    else if (m->first_row < m->last_row)
+        short_product(type, &a);
 }
 static void fixed_fp16(const struct matmul_args *args)
 {

@@ -13,6 +13,7 @@
 #include <math.h>
 
 #include "cpu/vec_fixed_fp8.h"
+#include "cpu/vec_fixed_half.h"
 
 typedef int16_t many_weight;
 
@@ -30,31 +31,13 @@ enum {
 };
 _Static_assert((int64_t)LARGEST_WEIGHT *(LARGEST_SUM + QUANT_GROUP / 2) <= INT32_MAX, "sums fit in 32 bits");
 
-// A block's elements from `at` on, n of them and zeros.
-VEC_INLINE void load_block(enum dtype type, vec to[FIXED_VECS], const void *from, ptrdiff_t at, int n)
-{
-    if (n >= MANY_COLS) {
-#pragma GCC unroll 8
-        for (int i = 0; i < FIXED_VECS; i++)
-            to[i] = vec_load_unit(type, from, at + i * VEC);
-        return;
-    }
-    for (int i = 0; i < FIXED_VECS; i++) {
-        const int left = n - i * VEC;
-        to[i] = left >= VEC ? vec_load_unit(type, from, at + i * VEC)
-                : left > 0  ? vec_load_part_unit(type, from, at + i * VEC, left)
-                            : vec_zero();
-    }
-}
-
-// Columns are in pairs that are VEC apart: so two vectors of a row need not be taken apart.
 VEC_INLINE int pair_first(int pair)
 {
-    return pair / VEC * 2 * VEC + pair % VEC;
+    return 2 * pair;
 }
 VEC_INLINE int pair_second(int pair)
 {
-    return pair_first(pair) + VEC;
+    return 2 * pair + 1;
 }
 
 // Two vectors of numbers, times a factor, as pairs of integers, rounded once: see nearest_bits().
@@ -62,6 +45,16 @@ VEC_INLINE void store_pairs(int16_t to[2 * VEC], vec first, vec second, vec fact
 {
     const vec base = vec_set(0x1.8p23f);
     ivec_store(to, ivec_low_halves(vec_fma(first, factor, base), vec_fma(second, factor, base)));
+}
+
+// The same, the second vector's after the first's.
+VEC_INLINE void store_in_order(int16_t to[2 * VEC], vec first, vec second, vec factor)
+{
+    static const _Alignas(64) int16_t lower[2 * VEC] = {0,  2,  4,  6,  8,  10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30,
+                                                        32, 34, 36, 38, 40, 42, 44, 46, 48, 50, 52, 54, 56, 58, 60, 62};
+    const vec base = vec_set(0x1.8p23f);
+    ivec_store(to, _mm512_permutex2var_epi16(_mm512_castps_si512(vec_fma(first, factor, base)), ivec_load(lower),
+                                             _mm512_castps_si512(vec_fma(second, factor, base))));
 }
 
 // Of each token the largest sum of |x| * inverse over as many columns as go into an integer sum, wherever a turn may begin it.
@@ -137,80 +130,20 @@ VEC_INLINE vec both_scales(vec tokens, const float *scales)
     return vec_mul(tokens, vec_set(scales[0]));
 }
 
-// The power of two at or below 2^-13 x, and its inverse, for x in 2^-113 … 2^127: by the exponents' bits, as a division would keep many rows waiting.
-struct unit {
-    float size, inverse;
-    int exponent; // of fp8, in the inverse's place: the block's largest
-};
-VEC_INLINE struct unit unit_below(float x)
+// Of `cols` columns of a row, n of them and zeros, the largest magnitude, as bits; by which these become integers.
+VEC_INLINE int block_largest(enum dtype type, const void *from, int n, int cols)
 {
-    uint32_t size, inverse;
-    struct unit unit;
-    memcpy(&size, &x, sizeof size);
-    size = (size & 0x7f800000) - (13u << 23);
-    inverse = (254u << 23) - size;
-    memcpy(&unit.size, &size, sizeof size);
-    memcpy(&unit.inverse, &inverse, sizeof inverse);
-    return unit;
+    return dtype_sizes[type] == 1 ? fp8_largest(from, n, cols) : half_largest(from, n, cols);
+}
+// Returns the integers' unit, so that the least number with the largest one's exponent is 2^13 units.
+VEC_INLINE float block_integers(enum dtype type, int16_t *to, const void *from, int n, int cols, int largest)
+{
+    return dtype_sizes[type] == 1 ? fp8_block(type, to, from, n, cols, largest) : half_block(type, to, from, n, cols, largest);
 }
 
-// A row's, whose largest magnitude is `most`, compared as bits: 2^13 … 2^14 of them. Where that is not a number, or infinite, the unit is such a one.
-VEC_INLINE struct unit row_unit(float most)
+VEC_INLINE const char *block_at(enum dtype type, const struct quant_args *a, ptrdiff_t row, int col)
 {
-    if (most > least_magnitude && most <= FLT_MAX)
-        return unit_below(most);
-    return (struct unit){.size = most > least_magnitude || most != most ? most : 0};
-}
-
-// So that the least number of the largest exponent is 2^13 units, as fp8_pairs() has it.
-VEC_INLINE struct unit fp8_block_unit(enum dtype type, const ivec codes[2])
-{
-    const struct fp8_code code = fp8_code(type);
-    const int largest = fp8_largest(codes), exponent = largest >> code.bits;
-    struct unit unit = {.exponent = exponent > 0 ? exponent : 1};
-    const uint32_t size = (uint32_t)(127 + code.least + code.bits + unit.exponent - 1 - 13) << 23;
-    memcpy(&unit.size, &size, sizeof size);
-    if (largest >= code.not_finite)
-        unit.size = NAN;
-    return unit;
-}
-
-// The unit of a row's block of columns from `first` on: a power of two, so that numbers of 11 bits and fewer mostly stay as they are.
-VEC_INLINE struct unit block_unit(enum dtype type, const struct quant_args *a, ptrdiff_t row, int first)
-{
-    const int n = a->cols - first;
-    const ptrdiff_t at = row * a->cols + first;
-    if (n >= MANY_COLS && dtype_sizes[type] == 2)
-        return row_unit(largest_half(type, (const uint16_t *)a->w + at, MANY_COLS));
-    if (dtype_sizes[type] == 1) {
-        ivec codes[2];
-        fp8_load(codes, (const uint8_t *)a->w + at, n);
-        return fp8_block_unit(type, codes);
-    }
-    vec v[FIXED_VECS];
-    load_block(type, v, a->w, at, n);
-    return row_unit(largest_magnitude(v, FIXED_VECS));
-}
-
-VEC_INLINE void block_integers(enum dtype type, many_weight to[MANY_COLS], struct unit unit, const struct quant_args *a,
-                               ptrdiff_t row, int first)
-{
-    const ptrdiff_t at = row * a->cols + first;
-    if (dtype_sizes[type] == 1) {
-        ivec codes[2];
-        fp8_load(codes, (const uint8_t *)a->w + at, a->cols - first);
-        for (int i = 0; i < 2; i++) {
-            ivec_store(to + 64 * i, fp8_pairs(type, _mm512_castsi512_si256(codes[i]), unit.exponent));
-            ivec_store(to + 64 * i + 32, fp8_pairs(type, _mm512_extracti64x4_epi64(codes[i], 1), unit.exponent));
-        }
-        return;
-    }
-    vec v[FIXED_VECS];
-    load_block(type, v, a->w, at, a->cols - first);
-    const vec inverse = vec_set(unit.inverse);
-#pragma GCC unroll 4
-    for (int i = 0; i < FIXED_VECS; i += 2)
-        store_pairs(to + i * VEC, v[i], v[i + 1], inverse);
+    return (const char *)a->w + (row * a->cols + col) * (ptrdiff_t)dtype_sizes[type];
 }
 
 VEC_INLINE void many_row(enum dtype type, many_weight to[MANY_COLS], float scales[MANY_SCALES], const struct quant_args *a,
@@ -218,16 +151,15 @@ VEC_INLINE void many_row(enum dtype type, many_weight to[MANY_COLS], float scale
 {
     (void)groups;
     const int first = first_group * QUANT_GROUP;
-    const struct unit unit = block_unit(type, a, row, first);
-    block_integers(type, to, unit, a, row, first);
-    *scales = unit.size;
+    const char *from = block_at(type, a, row, first);
+    const int n = a->cols - first;
+    *scales = block_integers(type, to, from, n, MANY_COLS, block_largest(type, from, n, MANY_COLS));
 }
 
 VEC_INLINE void many_fetch_row(enum dtype type, const struct quant_args *a, ptrdiff_t row, int first_group)
 {
-    const ptrdiff_t size = (ptrdiff_t)dtype_sizes[type];
-    const char *from = (const char *)a->w + (row * a->cols + first_group * QUANT_GROUP) * size;
-    for (ptrdiff_t b = 0; b < MANY_COLS * size; b += 64)
+    const char *from = block_at(type, a, row, first_group * QUANT_GROUP);
+    for (ptrdiff_t b = 0; b < MANY_COLS * (ptrdiff_t)dtype_sizes[type]; b += 64)
         __builtin_prefetch(from + b, 0, 2);
 }
 

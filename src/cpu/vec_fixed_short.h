@@ -2,180 +2,243 @@
 // it has.
 //
 // A tile of many tokens (vec_quant_many.h) multiplies a vector of them at a time, from blocks of W that are converted before. Of a few tokens most of the work is converting
-// and waiting for memory. So here W is read as in decode: a few rows together from their beginning to their end. A block of 128 columns is converted into the L1 cache and
-// multiplied at once with all tokens, along the columns: a lane has columns of its own, and its sum over a block is of 8 products only, whatever the columns are. So it
-// stays in integers for the whole block, and a token's integers can be up to 2^14.
+// and waiting for memory. So here W is read as in decode: a few rows together from their beginning to their end. A block of 256 columns is converted into the L1 cache and
+// multiplied at once with all tokens, along the columns: a lane has columns of its own, and its sum over a block is of 16 products only, whatever the columns are. So it
+// stays in integers for the whole block, and a token's integers can be up to 2^13.
 #pragma once
 #include "cpu/vec_fixed.h"
 
 enum {
-    SHORT_TOKENS = 24, // at most
+    SHORT_TOKENS = 28, // at most
     SHORT_ROWS = 4,    // of W, and
-    SHORT_TILE = 3,    // tokens, that are multiplied together: 12 sums in integers and 12 in float32
-    SHORT_TILES = (SHORT_TOKENS + SHORT_TILE - 1) / SHORT_TILE,
-    SHORT_SUMS = SHORT_ROWS * SHORT_TILE,
-    SHORT_BLOCKS = 2, // of columns that are converted before they are multiplied: more would come from memory in bursts
-    SHORT_LARGEST = (1 << 14) - 1,
-    SHORT_AHEAD = 2048, // bytes of each row that are fetched before they are needed
+    SHORT_TILE = 3,    // tokens, or one less, that are multiplied together: 12 sums in integers and 12 in float32
+    SHORT_COLS = 256,  // of a block
+    SHORT_VECS = SHORT_COLS / VEC,
+    SHORT_LARGEST = (1 << 13) - 1,
+    SHORT_AHEAD = 2048,         // bytes of each row that are fetched before they are needed
+    AT_ONCE = VEC / SHORT_ROWS, // tokens whose totals, or scales, of these rows are a vector
 };
-_Static_assert((int)SHORT_SUMS <= (int)VEC, "a tile's totals are a vector, and so are its scales");
-_Static_assert((int64_t)LARGEST_WEIGHT *SHORT_LARGEST *(MANY_COLS / VEC) <= INT32_MAX, "sums fit in 32 bits");
+_Static_assert((int64_t)LARGEST_WEIGHT *SHORT_LARGEST *(SHORT_COLS / VEC) <= INT32_MAX, "sums fit in 32 bits");
 
-// n tokens, in whole tiles: (blocks, tokens, MANY_COLS) integers, then (blocks, tokens, SHORT_ROWS) scales, each token's again and again.
+// n tokens, two at least: (blocks, tokens, SHORT_COLS) integers, then (blocks, tokens, SHORT_ROWS) scales, each token's again and again.
 VEC_INLINE int short_tokens(int n)
 {
-    return (n + SHORT_TILE - 1) / SHORT_TILE * SHORT_TILE;
+    return n > 2 ? n : 2;
+}
+VEC_INLINE size_t short_blocks(int cols)
+{
+    return ((size_t)cols + SHORT_COLS - 1) / SHORT_COLS;
 }
 VEC_INLINE float *short_scales(const void *packed, int n, int cols)
 {
-    return (float *)((char *)packed + panel_blocks(cols) * (size_t)short_tokens(n) * MANY_COLS * sizeof(int16_t));
+    return (float *)((char *)packed + short_blocks(cols) * (size_t)short_tokens(n) * SHORT_COLS * sizeof(int16_t));
 }
 
 VEC_INLINE size_t short_size(int n, int cols)
 {
-    return panel_blocks(cols) * (size_t)short_tokens(n) * (MANY_COLS * sizeof(int16_t) + SHORT_ROWS * sizeof(float)) +
-           sizeof(float) * VEC; // a whole vector is read of the last tile's scales
+    return short_blocks(cols) * (size_t)short_tokens(n) * (SHORT_COLS * sizeof(int16_t) + SHORT_ROWS * sizeof(float)) +
+           sizeof(float) * VEC; // a whole vector is read of the last tokens' scales
 }
 
 // One block of a token; returns its scale. Where a value is not a number, or infinite, its scale is such a one.
-VEC_INLINE float short_quantise(int16_t to[MANY_COLS], const float *x, int first, int cols)
+VEC_INLINE float short_quantise(int16_t to[SHORT_COLS], const float *x, int first, int cols)
 {
-    vec v[FIXED_VECS];
-    load_block(DTYPE_FP32, v, x, first, cols - first);
-    const float most = largest_magnitude(v, FIXED_VECS);
+    vec v[SHORT_VECS];
+    for (int i = 0; i < SHORT_VECS; i++) {
+        const int left = cols - first - i * VEC;
+        v[i] = left >= VEC ? vec_load(x + first + i * VEC) : left > 0 ? vec_load_part(x + first + i * VEC, left) : vec_zero();
+    }
+    const float most = largest_magnitude(v, SHORT_VECS);
     const vec inverse = vec_set(most > least_magnitude ? SHORT_LARGEST / most : 0);
-    for (int i = 0; i < FIXED_VECS; i += 2)
-        store_pairs(to + i * VEC, v[i], v[i + 1], inverse);
+    for (int i = 0; i < SHORT_VECS; i += 2)
+        store_in_order(to + i * VEC, v[i], v[i + 1], inverse);
     return most / SHORT_LARGEST;
 }
 
 VEC_INLINE void short_pack(void *packed, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col)
 {
     const int tokens = short_tokens(n);
-    for (int first = first_col; first < last_col; first += MANY_COLS) {
-        const ptrdiff_t at = (ptrdiff_t)(first / MANY_COLS) * tokens;
-        int16_t *to = (int16_t *)packed + at * MANY_COLS;
+    for (int first = first_col; first < last_col; first += SHORT_COLS) {
+        const ptrdiff_t at = (ptrdiff_t)(first / SHORT_COLS) * tokens;
+        int16_t *to = (int16_t *)packed + at * SHORT_COLS;
         float *scales = short_scales(packed, n, cols) + at * SHORT_ROWS;
-        memset(to + (ptrdiff_t)n * MANY_COLS, 0, sizeof *to * (size_t)(tokens - n) * MANY_COLS);
+        memset(to + (ptrdiff_t)n * SHORT_COLS, 0, sizeof *to * (size_t)(tokens - n) * SHORT_COLS);
         memset(scales + (ptrdiff_t)n * SHORT_ROWS, 0, sizeof *scales * (size_t)(tokens - n) * SHORT_ROWS);
         for (int t = 0; t < n; t++) {
-            const float scale = short_quantise(to + (ptrdiff_t)t * MANY_COLS, x + t * ldx, first, cols);
+            const float scale = short_quantise(to + (ptrdiff_t)t * SHORT_COLS, x + t * ldx, first, cols);
             for (int r = 0; r < SHORT_ROWS; r++)
                 scales[t * SHORT_ROWS + r] = scale;
         }
     }
 }
 
-// SHORT_ROWS rows' next blocks, as integers.
+// A block of SHORT_ROWS rows as integers.
 struct short_weights {
-    _Alignas(64) int16_t integers[SHORT_BLOCKS][SHORT_ROWS][MANY_COLS];
-    // Their scales times a token's: (tiles, tokens, rows) of each block. In memory, from where a multiply-add takes a number for all lanes.
-    _Alignas(64) float products[SHORT_BLOCKS][SHORT_TILES][VEC];
+    _Alignas(64) int16_t integers[SHORT_ROWS][SHORT_COLS];
+    // Their units times the tokens' scales: (tokens, rows). In memory, from where a multiply-add takes a number for all lanes.
+    _Alignas(64) float scales[SHORT_TOKENS * SHORT_ROWS];
 };
 
-// c (tokens, rows) += a block's products.
-VEC_INLINE void short_products(ivec c[SHORT_SUMS], const int16_t w[SHORT_ROWS][MANY_COLS], const int16_t *x)
+// sums (tokens, rows, VEC) += the products of n_tokens tokens and the block, or, where `first`, replace them. n_tokens is a constant where this is inlined.
+VEC_INLINE void short_tile(int n_tokens, float *sums, bool first, const int16_t w[SHORT_ROWS][SHORT_COLS], const float *scales,
+                           const int16_t *x)
 {
-#pragma GCC unroll 4
-    for (int k = 0; k < MANY_COLS; k += 2 * VEC) {
+    ivec c[SHORT_TILE * SHORT_ROWS];
+#pragma GCC unroll 16
+    for (int i = 0; i < n_tokens * SHORT_ROWS; i++)
+        c[i] = ivec_zero();
+#pragma GCC unroll 2
+    for (int k = 0; k < SHORT_COLS; k += 2 * VEC) {
         ivec weights[SHORT_ROWS];
 #pragma GCC unroll 4
         for (int r = 0; r < SHORT_ROWS; r++)
             weights[r] = ivec_load(w[r] + k);
 #pragma GCC unroll 4
-        for (int t = 0; t < SHORT_TILE; t++) {
-            const ivec token = ivec_load(x + (ptrdiff_t)t * MANY_COLS + k);
+        for (int t = 0; t < n_tokens; t++) {
+            const ivec token = ivec_load(x + (ptrdiff_t)t * SHORT_COLS + k);
 #pragma GCC unroll 4
             for (int r = 0; r < SHORT_ROWS; r++)
                 c[t * SHORT_ROWS + r] = ivec_dot(c[t * SHORT_ROWS + r], weights[r], token);
         }
     }
-}
-
-// sums (SHORT_SUMS, VEC), of (tokens, rows), += the products of a tile of tokens and these blocks, or, where `first`, replace them. x: the tile's in the first
-// block; the next block's are `tokens` tokens further. Not inlined: all registers are for the tile alone.
-static __attribute__((noinline)) void short_tile(float *sums, bool first, const struct short_weights *w, int tile, int blocks,
-                                                 const int16_t *x, ptrdiff_t tokens)
-{
-    vec f[SHORT_SUMS];
 #pragma GCC unroll 16
-    for (int i = 0; i < SHORT_SUMS; i++)
-        f[i] = first ? vec_zero() : vec_load(sums + i * VEC);
-    for (int b = 0; b < blocks; b++, x += tokens * MANY_COLS) {
-        ivec c[SHORT_SUMS];
-#pragma GCC unroll 16
-        for (int i = 0; i < SHORT_SUMS; i++)
-            c[i] = ivec_zero();
-        short_products(c, w->integers[b], x);
-#pragma GCC unroll 16
-        for (int i = 0; i < SHORT_SUMS; i++)
-            f[i] = vec_fma(ivec_to_float(c[i]), vec_set(w->products[b][tile][i]), f[i]);
+    for (int i = 0; i < n_tokens * SHORT_ROWS; i++) {
+        const vec sum = first ? vec_zero() : vec_load(sums + i * VEC);
+        vec_store(sums + i * VEC, vec_fma(ivec_to_float(c[i]), vec_set(scales[i]), sum));
     }
-#pragma GCC unroll 16
-    for (int i = 0; i < SHORT_SUMS; i++)
-        vec_store(sums + i * VEC, f[i]);
 }
 
 // y (n, ldy), at the first of `rows` rows = the sums' totals.
 VEC_INLINE void short_outputs(float *y, ptrdiff_t ldy, const float *sums, int rows, int n)
 {
-    for (int t = 0; t < n; t += SHORT_TILE, sums += SHORT_SUMS * VEC) {
+    for (int t = 0; t < n; t += AT_ONCE, sums += VEC * VEC) {
         vec sum[VEC];
         float totals[VEC];
 #pragma GCC unroll 16
         for (int i = 0; i < VEC; i++)
-            sum[i] = i < SHORT_SUMS ? vec_load(sums + i * VEC) : vec_zero();
+            sum[i] = t + i / SHORT_ROWS < n ? vec_load(sums + i * VEC) : vec_zero();
         vec_store(totals, vec_totals(sum));
-        for (int i = 0; i < SHORT_TILE && t + i < n; i++)
+        for (int i = 0; i < AT_ONCE && t + i < n; i++)
             memcpy(y + (t + i) * ldy, totals + i * SHORT_ROWS, sizeof *y * (size_t)rows);
     }
 }
 
-// What is SHORT_AHEAD bytes further in a row that is read SHORT_ROWS at a time.
-VEC_INLINE void short_fetch(const char *row, ptrdiff_t row_bytes, ptrdiff_t at, ptrdiff_t bytes)
+// A block of SHORT_ROWS rows, in memory.
+struct short_rows {
+    const char *at;  // the first row's
+    ptrdiff_t apart; // bytes from row to row
+    int n;           // rows that there are: of fewer than SHORT_ROWS the last stands for the others
+    int cols;        // columns that are left
+};
+VEC_INLINE struct short_rows short_rows_at(enum dtype type, const struct quant_args *a, int row, int col)
 {
-    const char *from = row + at + rows_further(at, SHORT_AHEAD, row_bytes, SHORT_ROWS);
-    for (ptrdiff_t b = 0; b < bytes; b += 64)
-        __builtin_prefetch(from + b);
+    return (struct short_rows){.at = block_at(type, a, row, col),
+                               .apart = a->cols * (ptrdiff_t)dtype_sizes[type],
+                               .n = a->last_row - row,
+                               .cols = a->cols - col};
+}
+VEC_INLINE const char *short_row(const struct short_rows *rows, int r)
+{
+    return rows->at + (r < rows->n ? r : rows->n - 1) * rows->apart;
 }
 
-// The rows' units first, then their integers: each unit is a chain of latencies. Of fewer than SHORT_ROWS rows the last stands for the others.
-VEC_INLINE void short_convert(enum dtype type, struct short_weights *to, int b, const struct quant_args *a, int row, int first,
-                              const float *x_scales)
+VEC_INLINE void short_look(enum dtype type, int largest[SHORT_ROWS], const struct short_rows *rows)
 {
-    const ptrdiff_t size = (ptrdiff_t)dtype_sizes[type], row_bytes = a->cols * size, last = a->last_row - 1;
-    struct unit units[SHORT_ROWS];
-#pragma GCC unroll 4
-    for (int r = 0; r < SHORT_ROWS; r++) {
-        const ptrdiff_t this = row + r < last ? row + r : last;
-        short_fetch((const char *)a->w + this * row_bytes, row_bytes, first * size, MANY_COLS * size);
-        units[r] = block_unit(type, a, this, first);
-    }
 #pragma GCC unroll 4
     for (int r = 0; r < SHORT_ROWS; r++)
-        block_integers(type, to->integers[b][r], units[r], a, row + r < last ? row + r : last, first);
-    const vec scales = vec_repeat_four(units[0].size, units[1].size, units[2].size, units[3].size);
-    for (int tile = 0; tile * SHORT_TILE < a->n; tile++)
-        vec_store(to->products[b][tile], vec_mul(vec_load(x_scales + tile * SHORT_SUMS), scales));
+        largest[r] = block_largest(type, short_row(rows, r), rows->cols, SHORT_COLS);
 }
 
-// Rows from `row` on, at most SHORT_ROWS of them.
-VEC_INLINE void short_rows(enum dtype type, const struct quant_args *a, int row)
+// The rows as integers; returns their units, again and again. largest: theirs, and then those of the rows that come next: each is a chain of latencies, which pass while this
+// block is multiplied. `ahead` bytes from each row are fetched.
+VEC_INLINE vec short_convert(enum dtype type, int16_t to[SHORT_ROWS][SHORT_COLS], int largest[SHORT_ROWS],
+                             const struct short_rows *rows, const struct short_rows *next, ptrdiff_t ahead)
 {
-    enum { CHUNK = SHORT_BLOCKS * MANY_COLS };
-    _Alignas(64) float sums[SHORT_TILES * SHORT_SUMS * VEC];
-    struct short_weights w;
-    const ptrdiff_t tokens = short_tokens(a->n);
-    const int16_t *x = a->x;
-    const float *x_scales = short_scales(a->x, a->n, a->cols);
-    for (int from = 0, blocks; from < a->cols; from += CHUNK, x += blocks * tokens * MANY_COLS) {
-        blocks = 0;
-        for (int first = from; first < a->cols && blocks < SHORT_BLOCKS; first += MANY_COLS, x_scales += tokens * SHORT_ROWS)
-            short_convert(type, &w, blocks++, a, row, first, x_scales);
-        for (int tile = 0; tile * SHORT_TILE < a->n; tile++)
-            short_tile(sums + (ptrdiff_t)tile * SHORT_SUMS * VEC, from == 0, &w, tile, blocks,
-                       x + (ptrdiff_t)tile * SHORT_TILE * MANY_COLS, tokens);
+    float units[SHORT_ROWS];
+#pragma GCC unroll 4
+    for (int r = 0; r < SHORT_ROWS; r++) {
+        const char *at = short_row(rows, r);
+#pragma GCC unroll 8
+        for (ptrdiff_t b = 0; b < SHORT_COLS * (ptrdiff_t)dtype_sizes[type]; b += 64)
+            __builtin_prefetch(at + ahead + b);
+        units[r] = block_integers(type, to[r], at, rows->cols, SHORT_COLS, largest[r]);
     }
-    const int rows = a->last_row - row < SHORT_ROWS ? a->last_row - row : SHORT_ROWS;
-    short_outputs(a->y + (row - a->first_row), a->ldy, sums, rows, a->n);
+    short_look(type, largest, next);
+    return vec_repeat_four(units[0], units[1], units[2], units[3]);
+}
+
+// Not inlined: what is constant has a register then.
+static __attribute__((noinline)) vec short_convert_fp16(int16_t to[SHORT_ROWS][SHORT_COLS], int largest[SHORT_ROWS],
+                                                        const struct short_rows *rows, const struct short_rows *next,
+                                                        ptrdiff_t ahead)
+{
+    return short_convert(DTYPE_FP16, to, largest, rows, next, ahead);
+}
+static __attribute__((noinline)) vec short_convert_bf16(int16_t to[SHORT_ROWS][SHORT_COLS], int largest[SHORT_ROWS],
+                                                        const struct short_rows *rows, const struct short_rows *next,
+                                                        ptrdiff_t ahead)
+{
+    return short_convert(DTYPE_BF16, to, largest, rows, next, ahead);
+}
+static __attribute__((noinline)) vec short_convert_fp8(int16_t to[SHORT_ROWS][SHORT_COLS], int largest[SHORT_ROWS],
+                                                       const struct short_rows *rows, const struct short_rows *next,
+                                                       ptrdiff_t ahead)
+{
+    return short_convert(DTYPE_FP8, to, largest, rows, next, ahead);
+}
+static __attribute__((noinline)) vec short_convert_fp8_e5m2(int16_t to[SHORT_ROWS][SHORT_COLS], int largest[SHORT_ROWS],
+                                                            const struct short_rows *rows, const struct short_rows *next,
+                                                            ptrdiff_t ahead)
+{
+    return short_convert(DTYPE_FP8_E5M2, to, largest, rows, next, ahead);
+}
+VEC_INLINE vec short_convert_any(enum dtype type, int16_t to[SHORT_ROWS][SHORT_COLS], int largest[SHORT_ROWS],
+                                 const struct short_rows *rows, const struct short_rows *next, ptrdiff_t ahead)
+{
+    return type == DTYPE_FP16   ? short_convert_fp16(to, largest, rows, next, ahead)
+           : type == DTYPE_BF16 ? short_convert_bf16(to, largest, rows, next, ahead)
+           : type == DTYPE_FP8  ? short_convert_fp8(to, largest, rows, next, ahead)
+                                : short_convert_fp8_e5m2(to, largest, rows, next, ahead);
+}
+
+// All tokens' tiles of a block: of three tokens, and what is left over of two. Not inlined: all registers are for a tile alone.
+static __attribute__((noinline)) void short_block(float *sums, const struct short_weights *w, bool first, const int16_t *x,
+                                                  int tokens)
+{
+    const int twos = (SHORT_TILE - tokens % SHORT_TILE) % SHORT_TILE, in_threes = tokens - 2 * twos;
+    int t = 0;
+    for (; t < in_threes; t += SHORT_TILE)
+        short_tile(SHORT_TILE, sums + t * SHORT_ROWS * VEC, first, w->integers, w->scales + t * SHORT_ROWS,
+                   x + (ptrdiff_t)t * SHORT_COLS);
+    for (; t < tokens; t += SHORT_TILE - 1)
+        short_tile(SHORT_TILE - 1, sums + t * SHORT_ROWS * VEC, first, w->integers, w->scales + t * SHORT_ROWS,
+                   x + (ptrdiff_t)t * SHORT_COLS);
+}
+
+// Rows [first_row, last_row), one at least.
+VEC_INLINE void short_product(enum dtype type, const struct quant_args *a)
+{
+    _Alignas(64) float sums[SHORT_TOKENS * SHORT_ROWS * VEC];
+    struct short_weights w;
+    int largest[SHORT_ROWS];
+    const ptrdiff_t tokens = short_tokens(a->n), size = (ptrdiff_t)dtype_sizes[type], row_bytes = a->cols * size;
+    struct short_rows rows = short_rows_at(type, a, a->first_row, 0);
+    short_look(type, largest, &rows);
+    for (int row = a->first_row; row < a->last_row; row += SHORT_ROWS) {
+        const int16_t *x = a->x;
+        const float *x_scales = short_scales(a->x, a->n, a->cols);
+        for (int col = 0; col < a->cols; col += SHORT_COLS, x += tokens * SHORT_COLS, x_scales += tokens * SHORT_ROWS) {
+            const struct short_rows next = col + SHORT_COLS < a->cols       ? short_rows_at(type, a, row, col + SHORT_COLS)
+                                           : row + SHORT_ROWS < a->last_row ? short_rows_at(type, a, row + SHORT_ROWS, 0)
+                                                                            : rows;
+            const vec units = short_convert_any(type, w.integers, largest, &rows, &next,
+                                                rows_further(col * size, SHORT_AHEAD, row_bytes, SHORT_ROWS));
+            for (int t = 0; t < a->n; t += AT_ONCE)
+                vec_store(w.scales + t * SHORT_ROWS, vec_mul(vec_load(x_scales + t * SHORT_ROWS), units));
+            short_block(sums, &w, col == 0, x, (int)tokens);
+            rows = next;
+        }
+        short_outputs(a->y + (row - a->first_row), a->ldy, sums,
+                      a->last_row - row < SHORT_ROWS ? a->last_row - row : SHORT_ROWS, a->n);
+    }
 }
