@@ -25,6 +25,7 @@ enum {
     FIXED_VECS = MANY_COLS / VEC,
     TURNS = 4, // see tile_sums()
     TURN_COLS = QUANT_GROUP / TURNS,
+    LINES = MANY_COLS * (int)sizeof(uint16_t) / 64, // of a row of a block of fp16 or bf16
     LARGEST_WEIGHT = 1 << 14,
     LARGEST_SUM = (1 << 17) - QUANT_GROUP, // of a token's magnitudes in 32 columns, before they are rounded
     LARGEST_VALUE = INT16_MAX,
@@ -89,6 +90,16 @@ VEC_INLINE struct token_scales token_scales(const float columns[MANY_COLS][VEC])
     return scales_of_sums(of_one, largest_sums(columns, of_one.inverse));
 }
 
+// Some of the lines that come next of W, four of each row, in turn `turn` of a whole tile: all at once are more than a core keeps in mind.
+VEC_INLINE void name_lines(const struct many_tile *a, int n_rows, int turn)
+{
+#pragma GCC unroll 4
+    for (int i = 0; i < n_rows / TURNS; i++) {
+        const int line = turn * (n_rows / TURNS) + i;
+        __builtin_prefetch(a->next.at + line / LINES * a->next.apart + line % LINES * 64, 0, 2);
+    }
+}
+
 // f += the tile's sums. Its rows go over to float32 in turns, a quarter of them each quarter of a group: all at once would keep the dot products waiting.
 VEC_INLINE void tile_sums(int n_rows, int n_vecs, vec f[QUANT_TALL_ROWS][QUANT_TILE_VECS], const struct many_tile *a)
 {
@@ -110,6 +121,8 @@ VEC_INLINE void tile_sums(int n_rows, int n_vecs, vec f[QUANT_TALL_ROWS][QUANT_T
                     f[r][j] = vec_add(f[r][j], ivec_to_float(c[r][j]));
                     c[r][j] = ivec_zero();
                 }
+            if (n_vecs == 2 && a->next.at)
+                name_lines(a, n_rows, g * TURNS + turn);
 #pragma GCC unroll 1
             for (int k = 0; k < TURN_COLS; k += 2) {
                 add_pair(n_rows, n_vecs, c, w, MANY_COLS, panel, a->panel_size);
@@ -161,6 +174,14 @@ VEC_INLINE void many_fetch_row(enum dtype type, const struct quant_args *a, ptrd
     const char *from = block_at(type, a, row, first_group * QUANT_GROUP);
     for (ptrdiff_t b = 0; b < MANY_COLS * (ptrdiff_t)dtype_sizes[type]; b += 64)
         __builtin_prefetch(from + b, 0, 2);
+}
+
+// fp8's rows, which are half as long, are fetched at once.
+VEC_INLINE struct many_lines many_lines_at(enum dtype type, const struct quant_args *a, ptrdiff_t row, int first_group)
+{
+    if (dtype_sizes[type] == 1)
+        return (struct many_lines){NULL, 0};
+    return (struct many_lines){block_at(type, a, row, first_group * QUANT_GROUP), a->cols * (ptrdiff_t)sizeof(uint16_t)};
 }
 
 #include "cpu/vec_panels16.h"

@@ -319,6 +319,12 @@ VEC_INLINE struct token_scales scales_to(vec most, float whole)
                                  .inverse = vec_where_above(most, least_magnitude, vec_div(vec_set(whole), most))};
 }
 
+// As many rows of W as a tile has, of the block that comes next: what a tile of vec_fixed.h names a few lines of at a time. NULL: nothing.
+struct many_lines {
+    const char *at;
+    ptrdiff_t apart; // bytes from row to row
+};
+
 // A block's rows, a few of them, with the tokens of a few panels, over `groups` groups.
 struct many_tile {
     float *sums;           // (rows, MANY_TOKENS): the products are added to these, or, where `first`, replace them
@@ -329,6 +335,7 @@ struct many_tile {
     ptrdiff_t panel_size;
     int groups;
     bool first;
+    struct many_lines next;
 };
 
 // c[r][j] += the products of a pair of columns, of 16-bit integers. w: (n_rows, ldw), at the pair; panel: likewise.

@@ -55,11 +55,16 @@ struct many_next {
     int first_row, rows, first_group;
 };
 
-// Its rows [first, last), from memory to L2.
-VEC_INLINE void many_fetch(enum dtype type, const struct many *m, const struct many_next *next, int first, int last)
+// Its rows [first, last), from memory to L2: by the tile that returned lines are for, or at once.
+VEC_INLINE struct many_lines many_fetch(enum dtype type, const struct many *m, const struct many_next *next, int first,
+                                        int last, bool by_tile)
 {
+    const struct many_lines lines = many_lines_at(type, m->args, next->first_row + first, next->first_group);
+    if (by_tile && lines.at && last <= next->rows)
+        return lines;
     for (int r = first; r < last && r < next->rows; r++)
         many_fetch_row(type, m->args, next->first_row + r, next->first_group);
+    return (struct many_lines){NULL, 0};
 }
 
 // Not inlined: all registers are for the tile alone.
@@ -136,8 +141,7 @@ VEC_INLINE void many_block(enum dtype type, const struct many *m, float *y, int 
                                                    : QUANT_TWO_ROWS,
                   n = tokens < next_token ? tokens - t : vecs * VEC;
         for (int r = 0; r < rows; r += step) {
-            if (t == 0)
-                many_fetch(type, m, next, r, r + step);
+            tile.next = t == 0 ? many_fetch(type, m, next, r, r + step, vecs == 2) : (struct many_lines){NULL, 0};
             many_fetch_panels(m, &after, r, step);
             if (y)
                 many_fetch_outputs(y + t * m->args->ldy, m->args->ldy, r, step, n);
