@@ -322,6 +322,7 @@ static const struct half_kernels kernels = {
                 [DTYPE_FP8_E5M2] = half_matmul_fp8_e5m2},
     .scratch = HALF_SCRATCH,
     .least = LANES,
+    .few = &half_kernels_avx512vnni,
     .rows = ROW_BLOCK,
     .fma_loop = half_fma_loop,
 };

@@ -21,15 +21,15 @@ enum { BLOCK_ROWS = 128 };
 void matmul_pack(struct cpu_state *s, struct member *me, int forms, const float *x, int n, int cols)
 {
     const int few = s->kernels->matvec_max;
-    const bool halves = forms & FORM_HALVES && n >= s->half->least;
+    const bool halves = forms & FORM_HALVES && matmul_halves(s, n);
     const bool pack = n > few && (forms & FORM_PACKED || (forms & FORM_FEW_PACKED && !halves));
     const bool quantise = n > 0 && (forms & FORM_QUANTISED || (forms & FORM_FEW_QUANTISED && !halves));
     if (forms & (FORM_PACKED | FORM_FEW_PACKED) && s->packed)
         for (struct span span; team_claim_near(me, pack ? cols : 0, 128, &span);)
             s->kernels->pack_tokens(s->packed, x, cols, n, cols, span.first, span.last);
-    if (forms & FORM_HALVES && s->chunk >= s->half->least)
+    if (forms & FORM_HALVES && s->chunk >= matmul_least_halves(s))
         for (struct span span; team_claim_near(me, halves ? cols : 0, HALF_BLOCK, &span);)
-            s->half->pack(s->halves, x, cols, n, cols, span.first, span.last);
+            matmul_halves(s, n)->pack(s->halves, x, cols, n, cols, span.first, span.last);
     if (forms & (FORM_QUANTISED | FORM_FEW_QUANTISED))
         for (struct span span; team_claim_near(me, quantise ? cols : 0, n > few ? 128 : QUANTISE_COLS, &span);)
             s->quant->quantise(s->quantised, x, cols, n, cols, span.first, span.last);
@@ -43,7 +43,8 @@ static int few_grain(const struct matrix *w)
 int matmul_most_few(const struct cpu_state *s)
 {
     const int few = s->kernels->matvec_max;
-    return s->half && s->half->least <= few ? s->half->least - 1 : few;
+    const int least = matmul_least_halves(s);
+    return least <= few ? least - 1 : few;
 }
 
 bool matmul_claim(const struct cpu_state *s, struct member *me, const struct matrix *w, int rows, int n, struct span *span)
@@ -51,7 +52,8 @@ bool matmul_claim(const struct cpu_state *s, struct member *me, const struct mat
     if (n <= matmul_most_few(s))
         return team_claim_share(me, rows, few_grain(w), span);
     const int even = (int)round_up((size_t)(w->rows / (4 * team_size(s->team))) + 1, ROW_UNIT); // four claims for each member
-    const int block = matmul_form(s, w) & FORM_HALVES && n >= s->half->least ? s->half->rows : BLOCK_ROWS;
+    const struct half_kernels *half = matmul_form(s, w) & FORM_HALVES ? matmul_halves(s, n) : NULL;
+    const int block = half ? half->rows : BLOCK_ROWS;
     return team_claim_near(me, rows, even < block ? even : block, span);
 }
 
@@ -117,8 +119,9 @@ static void multiply_rows(struct cpu_state *s, const struct member *me, const st
     const struct cpu_kernels *kernels = s->kernels;
     const int form = matmul_form(s, w);
     const enum dtype type = matmul_type(w->dtype);
-    if (form & FORM_HALVES && n >= s->half->least)
-        many_rows(s, me, w, rows, y, ldy, s->half->product[type], s->halves, n);
+    const struct half_kernels *half = form & FORM_HALVES ? matmul_halves(s, n) : NULL;
+    if (half)
+        many_rows(s, me, w, rows, y, ldy, half->product[type], s->halves, n);
     else if (dtype_group_bytes[type])
         s->quant->product[type](&(struct quant_args){
             .y = y,

@@ -1,5 +1,7 @@
 // Matrix products shared among the team. Each function is one or two steps of a run (team.h), and returns when they are over.
 #pragma once
+#include <limits.h>
+
 #include "cpu/state.h"
 
 struct product { // y = W x + bias
@@ -26,7 +28,7 @@ void matmul_shared(struct cpu_state *state, struct member *me, const struct prod
 enum { // as bits: products of one x may have matrices of several types
     FORM_PACKED = 1,
     FORM_QUANTISED = 2,
-    FORM_HALVES = 4,         // of half->least tokens and more; of fewer:
+    FORM_HALVES = 4,         // of matmul_least_halves() tokens and more; of fewer:
     FORM_FEW_PACKED = 8,     // the form of floats,
     FORM_FEW_QUANTISED = 16, // or that of quantised matrices
     FORM_UNPACKED = 32       // not of x: rows of the matrix are unpacked first
@@ -36,6 +38,20 @@ enum { // as bits: products of one x may have matrices of several types
 static inline enum dtype matmul_type(enum dtype type)
 {
     return type == DTYPE_BF12 ? DTYPE_BF16 : type;
+}
+
+// What multiplies n tokens in 16 bits; NULL where too few for any.
+static inline const struct half_kernels *matmul_halves(const struct cpu_state *s, int n)
+{
+    const struct half_kernels *half = s->half;
+    while (half && n < half->least)
+        half = half->few;
+    return half;
+}
+// From how many tokens on there are such; INT_MAX: never.
+static inline int matmul_least_halves(const struct cpu_state *s)
+{
+    return !s->half ? INT_MAX : s->half->few ? s->half->few->least : s->half->least;
 }
 
 static inline int matmul_form(const struct cpu_state *s, const struct matrix *w)

@@ -75,6 +75,19 @@ int cpu_forms(const struct cpu_state *s, const struct model_config *config, cons
     return forms;
 }
 
+// Of up to `chunk` tokens, by whichever kernels take them.
+static size_t halves_size(const struct cpu_state *s, int cols)
+{
+    size_t size = 0;
+    int most = s->chunk;
+    for (const struct half_kernels *half = s->half; half; half = half->few) {
+        if (most >= half->least)
+            size = max_size(size, half->size(most, cols));
+        most = most < half->least ? most : half->least - 1;
+    }
+    return size;
+}
+
 static void carve_activations(struct cpu_state *s, struct carver *c)
 {
     const size_t chunk = s->chunk, dim = s->config->hidden_dim, ffn = s->config->ffn_dim, half = s->config->head_dim / 2;
@@ -95,13 +108,13 @@ static void carve_activations(struct cpu_state *s, struct carver *c)
     s->sink_sin = carve(c, half, sizeof(float));
     const size_t widest = max_size(max_size(dim, ffn), s->q_dim);
     const int forms = cpu_forms(s, s->config, s->weights), few = s->kernels->matvec_max;
-    const int fewer =
-        s->half && s->chunk >= s->half->least ? s->half->least - 1 : s->chunk; // tokens that are not taken as halves
+    const int least_halves = matmul_least_halves(s),
+              fewer = s->chunk >= least_halves ? least_halves - 1 : s->chunk; // not taken as halves
     const int most_packed = forms & FORM_PACKED ? s->chunk : fewer, most_quantised = forms & FORM_QUANTISED ? s->chunk : fewer;
     if (forms & (FORM_PACKED | FORM_FEW_PACKED) && most_packed > few)
         s->packed = carve(c, s->kernels->packed_size(most_packed, (int)widest), sizeof(float));
-    if (forms & FORM_HALVES && s->chunk >= s->half->least)
-        s->halves = carve(c, s->half->size(s->chunk, (int)widest), 1);
+    if (forms & FORM_HALVES && s->chunk >= least_halves)
+        s->halves = carve(c, halves_size(s, (int)widest), 1);
     if (forms & (FORM_QUANTISED | FORM_FEW_QUANTISED)) {
         const int least = most_quantised < few ? most_quantised : few;
         s->quantised = carve(c, max_size(s->quant->size(least, (int)widest), s->quant->size(most_quantised, (int)widest)), 1);
@@ -114,8 +127,10 @@ static void carve_own(struct cpu_state *s, struct carver *c, int n_threads)
     const size_t of_integers = max_size(s->fixed ? s->fixed->scratch : 0, s->few ? s->few->scratch : 0);
     carve(c, OWN_GAP, 1);
     const size_t begin = c->used;
-    s->matmul_scratch =
-        carve(c, max_size(max_size(s->kernels->matmul_scratch, s->quant->scratch), s->half ? s->half->scratch : 0), 1);
+    size_t of_products = max_size(s->kernels->matmul_scratch, s->quant->scratch);
+    for (const struct half_kernels *half = s->half; half; half = half->few)
+        of_products = max_size(of_products, half->scratch);
+    s->matmul_scratch = carve(c, of_products, 1);
     s->rows_here = carve(c, matmul_rows_here_floats(s), sizeof *s->rows_here);
     if (cpu_forms(s, s->config, s->weights) & FORM_UNPACKED && (int)s->chunk > matmul_most_few(s)) {
         const size_t widest = max_size(max_size(s->config->hidden_dim, s->config->ffn_dim), s->q_dim);
