@@ -3,8 +3,8 @@
 //
 // A tile of many tokens (vec_quant_many.h) multiplies a vector of them at a time, from blocks of W that are converted before. Of a few tokens most of the work is converting
 // and waiting for memory. So here W is read as in decode: a few rows together from their beginning to their end. A block of 256 columns is converted into the L1 cache and
-// multiplied at once with all tokens, along the columns: a lane has columns of its own, and its sum over a block is of 16 products only, whatever the columns are. So it
-// stays in integers for the whole block, and a token's integers can be up to 2^13.
+// multiplied at once with all tokens, along the columns: a lane has 16 columns of its own, whose sum stays in integers. So a token's magnitudes may add up to 2^17 in any
+// lane's columns, as they may in any 32 columns there.
 #pragma once
 #include "cpu/vec_fixed.h"
 
@@ -14,11 +14,10 @@ enum {
     SHORT_TILE = 3,    // tokens, or one less, that are multiplied together: 12 sums in integers and 12 in float32
     SHORT_COLS = 256,  // of a block
     SHORT_VECS = SHORT_COLS / VEC,
-    SHORT_LARGEST = (1 << 13) - 1,
     SHORT_AHEAD = 2048,         // bytes of each row that are fetched before they are needed
     AT_ONCE = VEC / SHORT_ROWS, // tokens whose totals, or scales, of these rows are a vector
 };
-_Static_assert((int64_t)LARGEST_WEIGHT *SHORT_LARGEST *(SHORT_COLS / VEC) <= INT32_MAX, "sums fit in 32 bits");
+_Static_assert((int64_t)LARGEST_WEIGHT *(LARGEST_SUM + SHORT_COLS / VEC / 2) <= INT32_MAX, "sums fit in 32 bits");
 
 // n tokens, two at least: (blocks, tokens, SHORT_COLS) integers, then (blocks, tokens, SHORT_ROWS) scales, each token's again and again.
 VEC_INLINE int short_tokens(int n)
@@ -40,7 +39,19 @@ VEC_INLINE size_t short_size(int n, int cols)
            sizeof(float) * VEC; // a whole vector is read of the last tokens' scales
 }
 
-// One block of a token; returns its scale. Where a value is not a number, or infinite, its scale is such a one.
+// The largest sum of |x| inverse that a lane's products have: of neighbouring columns in each 32.
+VEC_INLINE float short_largest_sum(const vec v[SHORT_VECS], vec inverse)
+{
+    vec sums[2] = {vec_zero(), vec_zero()};
+#pragma GCC unroll 16
+    for (int i = 0; i < SHORT_VECS; i++)
+        sums[i % 2] = vec_fma(vec_abs(v[i]), inverse, sums[i % 2]);
+    for (int i = 0; i < 2; i++)
+        sums[i] = vec_add(sums[i], _mm512_permute_ps(sums[i], 0xb1));
+    return _mm512_reduce_max_ps(vec_max(sums[0], sums[1]));
+}
+
+// One block of a token; returns its unit. Where a value is not a number, or infinite, its unit is such a one.
 VEC_INLINE float short_quantise(int16_t to[SHORT_COLS], const float *x, int first, int cols)
 {
     vec v[SHORT_VECS];
@@ -48,11 +59,14 @@ VEC_INLINE float short_quantise(int16_t to[SHORT_COLS], const float *x, int firs
         const int left = cols - first - i * VEC;
         v[i] = left >= VEC ? vec_load(x + first + i * VEC) : left > 0 ? vec_load_part(x + first + i * VEC, left) : vec_zero();
     }
-    const float most = largest_magnitude(v, SHORT_VECS);
-    const vec inverse = vec_set(most > least_magnitude ? SHORT_LARGEST / most : 0);
+    const float most = largest_magnitude(v, SHORT_VECS), of_one = most > least_magnitude ? 1 / most : 0;
+    const float sum = short_largest_sum(v, vec_set(of_one)),
+                least = (float)LARGEST_SUM / LARGEST_VALUE; // so that no value passes LARGEST_VALUE
+    const float largest = sum > least ? sum : least;
+    const vec inverse = vec_set(of_one * (LARGEST_SUM / largest));
     for (int i = 0; i < SHORT_VECS; i += 2)
         store_in_order(to + i * VEC, v[i], v[i + 1], inverse);
-    return most / SHORT_LARGEST;
+    return most * (largest * (1.0f / LARGEST_SUM));
 }
 
 VEC_INLINE void short_pack(void *packed, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col)

@@ -102,28 +102,37 @@ static double weight_at(const struct problem *p, int r, int c)
 
 enum { SHORT = 28 }; // tokens, and fewer, that are multiplied along their columns
 
+// The largest sum of magnitudes in columns of [first, last) that are summed in integers: any 32, from a multiple of 8 on; of a short prompt every 16th pair.
+static double most_sum(const float *x, bool is_short, int first, int last)
+{
+    double most = 0;
+    for (int from = first; from < (is_short ? first + 32 : last); from += is_short ? 2 : 8) {
+        double sum = 0;
+        for (int i = 0; i < (is_short ? HALF_BLOCK / 16 : 32); i++) {
+            const int c = is_short ? from + i / 2 * 32 + i % 2 : from + i;
+            sum += c < last ? fabs((double)x[c]) : 0;
+        }
+        most = sum > most ? sum : most;
+    }
+    return most;
+}
+
 // What a product of 16-bit integers may lose in columns [first, last), which share a scale: half a unit of a token, and of a weight that is no multiple
-// of its own. The unit of a token is what its largest value needs, or the largest sum of magnitudes in 32 columns, from any multiple of 8 on, but of a short prompt's
-// a 2^13th of its largest value; that of a weight the power of two of which the largest one is 2^13 to 2^14. What is below 10^-30 counts as 0.
+// of its own. The unit of a token is what its largest value needs, or the largest sum of magnitudes in columns that are summed in integers; that of a weight the power of
+// two of which the largest one is 2^13 to 2^14. What is below 10^-30 counts as 0.
 static double integer_loss(const struct problem *p, int r, int t, int first, int last)
 {
-    double rounded = 0, weights = 0, most_x = 0, most_w = 0, most_sum = 0;
+    double rounded = 0, weights = 0, most_x = 0, most_w = 0;
     for (int c = first; c < last; c++) {
         const double x = fabs((double)p->x[t * p->ldx + c]), w = fabs(weight_at(p, r, c));
         weights += w;
         most_x = x > most_x ? x : most_x;
         most_w = w > most_w ? w : most_w;
     }
-    for (int from = first; from < last; from += 8) {
-        double sum = 0;
-        for (int c = from; c < from + 32 && c < last; c++)
-            sum += fabs((double)p->x[t * p->ldx + c]);
-        most_sum = sum > most_sum ? sum : most_sum;
-    }
     if (most_x <= 1e-30 || most_w <= 1e-30)
         return most_x * weights;
-    const double longer = most_x / 32767 > most_sum / 131040 ? most_x / 32767 : most_sum / 131040;
-    const double x_unit = 1.0001 * (p->n <= SHORT ? most_x / 8191 : longer);
+    const double of_sums = most_sum(p->x + t * p->ldx, p->n <= SHORT, first, last) / 131040;
+    const double x_unit = 1.0001 * (most_x / 32767 > of_sums ? most_x / 32767 : of_sums);
     const double w_unit = ldexp(1, ilogb(most_w) - 13);
     for (int c = first; c < last; c++)
         if (fmod(weight_at(p, r, c), w_unit) != 0)
@@ -208,19 +217,22 @@ static void test_blocks(void **state)
     }
 }
 
-// Everything of one sign and at its largest, and then only some columns that lie together: no run of sums may leave float16's range, or 32 bits.
+// Everything of one sign and at its largest, and then only columns that are summed in integers: 32 that lie together, or every 16th pair. No run of sums may leave
+// float16's range, or 32 bits.
 static void test_largest(void **state)
 {
+    enum { COLS = 260, KINDS = 6 };
     struct fixture *f = fixture_of(state);
-    for (int run = 0; run < 2 * 5 * 2; run++) {
-        const int type = run % 2, from = run / 2 % 5 * 8, to = from > 0 ? from + 32 : 200;
-        const struct problem p = make_problem(f, types[type], 9, 200, run < 2 * 5 ? 40 : 10);
-        for (int i = 0; i < 9 * 200; i++)
+    for (int run = 0; run < 2 * KINDS * 2; run++) {
+        const int type = run % 2, kind = run / 2 % KINDS;
+        const struct problem p = make_problem(f, types[type], 9, COLS, run < 2 * KINDS ? 40 : 10);
+        for (int i = 0; i < 9 * COLS; i++)
             ((uint16_t *)p.w)[i] = type == 0 ? 0x7bff : 0x6e7f; // 65504; 2 · 10^28
-        for (int t = 0; t < p.n; t++) {
-            for (int c = 0; c < 200; c++)
-                p.x[t * p.ldx + c] = c >= from && c < to ? 9999 : 0;
-        }
+        for (int t = 0; t < p.n; t++)
+            for (int c = 0; c < COLS; c++) {
+                const bool chosen = kind == 0 || (kind < KINDS - 1 ? c >= 8 * kind && c < 8 * kind + 32 : c % 32 < 2);
+                p.x[t * p.ldx + c] = chosen ? 9999 : 0;
+            }
         multiply(f, &p, 1);
         check_all(&p);
         release(f);
