@@ -11,13 +11,14 @@
 #include "cpu/vec_quant.h"
 
 enum {
-    DIGITS_MOST = 64,      // tokens; of more vec_quant_many.h is as fast, and then faster
+    DIGITS_MOST = 64,    // tokens; of more vec_quant_many.h is as fast, and then faster
     DIGIT_ROWS = 8,        // of W that are multiplied together
     DIGIT_FEW_TOKENS = 32, // with more, DIGIT_MOST_ROWS are read together, and a panel's part, once in L1, is used twice
     DIGIT_MOST_ROWS = 16,
     DIGIT_GROUPS = VEC,    // of a row that are in L1 at once
     DIGIT_BYTES = 4 * VEC, // of one digit of a quad of columns
     DIGIT_SCALE_COLS = DIGITS == 2 ? QUANT_BLOCK : QUANT_GROUP,
+    DIGIT_SCALE_GROUPS = DIGIT_SCALE_COLS / QUANT_GROUP,
     DIGIT_AHEAD = 2048, // bytes of each row that are fetched before they are needed
 };
 
@@ -168,33 +169,49 @@ VEC_INLINE void digit_products(ivec c[DIGIT_ROWS][DIGITS], int digits, const str
     }
 }
 
-VEC_INLINE void digit_tile(int digits, const struct digit_tile *tile)
+// f += the products of groups [group, end), which share the tokens' scales, times the weights' scales.
+VEC_INLINE void digit_block(vec f[DIGIT_ROWS], int digits, const struct digit_tile *a, const char *record, int group, int end)
 {
-    const struct digit_tile a = *tile;
-    const char *record = a.record;
-    vec f[DIGIT_ROWS];
-#pragma GCC unroll 8
-    for (int r = 0; r < DIGIT_ROWS; r++)
-        f[r] = a.first ? vec_zero() : vec_load(a.sums[r]);
-    for (int g = 0; g < a.groups; g++, record += digit_record(digits)) {
-        digit_fetch(&a, g);
+    for (; group < end; group++, record += digit_record(digits)) {
+        digit_fetch(a, group);
         ivec c[DIGIT_ROWS][DIGITS];
 #pragma GCC unroll 8
         for (int r = 0; r < DIGIT_ROWS; r++)
 #pragma GCC unroll 2
             for (int d = 0; d < digits; d++)
                 c[r][d] = ivec_load(record + digit_sums_at(digits) + d * DIGIT_BYTES);
-        digit_products(c, digits, &a, record, g);
-        const vec scale = vec_load((const float *)(record + digit_scales_at(digits)));
+        digit_products(c, digits, a, record, group);
 #pragma GCC unroll 8
         for (int r = 0; r < DIGIT_ROWS; r++) {
             const ivec sum = digits == 2 ? _mm512_add_epi32(_mm512_slli_epi32(c[r][0], 8), c[r][DIGITS - 1]) : c[r][0];
-            f[r] = vec_fma(ivec_to_float(sum), vec_mul(scale, vec_set(a.scales[r][g])), f[r]);
+            f[r] = vec_fma(ivec_to_float(sum), vec_set(a->scales[r][group]), f[r]);
         }
+    }
+}
+
+VEC_INLINE void digit_tile(int digits, const struct digit_tile *tile)
+{
+    const struct digit_tile a = *tile;
+    const char *record = a.record;
+    vec sums[DIGIT_ROWS];
+#pragma GCC unroll 8
+    for (int r = 0; r < DIGIT_ROWS; r++)
+        sums[r] = a.first ? vec_zero() : vec_load(a.sums[r]);
+    for (int g = 0, n; g < a.groups; g += n, record += n * digit_record(digits)) {
+        n = a.groups - g < DIGIT_SCALE_GROUPS ? a.groups - g : DIGIT_SCALE_GROUPS;
+        vec f[DIGIT_ROWS];
+#pragma GCC unroll 8
+        for (int r = 0; r < DIGIT_ROWS; r++)
+            f[r] = vec_zero();
+        digit_block(f, digits, &a, record, g, g + n);
+        const vec scale = vec_load((const float *)(record + digit_scales_at(digits)));
+#pragma GCC unroll 8
+        for (int r = 0; r < DIGIT_ROWS; r++)
+            sums[r] = vec_fma(f[r], scale, sums[r]);
     }
 #pragma GCC unroll 8
     for (int r = 0; r < DIGIT_ROWS; r++)
-        vec_store(a.sums[r], f[r]);
+        vec_store(a.sums[r], sums[r]);
 }
 
 // Not inlined: all registers are for the tile alone.
