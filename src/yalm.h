@@ -144,11 +144,11 @@ typedef enum yalm_kv { YALM_KV_FP16 = 0, YALM_KV_FP32 = 1, YALM_KV_INT8 = 2 } ya
 
 // What the activations become that are multiplied with q8 and q4 weights. int16 loses next to nothing: logits are those of the weights, within
 // 0.03 % of their range. int8 takes half the arithmetic where more than 8 tokens are evaluated together, as in a prompt, and loses more than q8 does.
-// With fp16, bf16 (bf12, which is that) and fp8 weights, too, int16 makes them and the weights 16-bit integers, with a scale for 128 columns of a token or row, where more
-// than 4 tokens are evaluated together on machines with AVX512-VNNI: half of float32's arithmetic, and about as much is lost as to the fp16 cache. Elsewhere, and
+// With fp16, bf16 (bf12, which is that) and fp8 weights, too, int16 makes them and the weights 16-bit integers, with a scale for 128 or 256 columns of a token or row, where
+// more than 4 tokens are evaluated together on machines with AVX512-VNNI: half of float32's arithmetic, and about as much is lost as to the fp16 cache. Elsewhere, and
 // by fp32, they stay float32. Where 32 tokens or more are evaluated together, fp16 rounds both to float16, and multiplies and adds in it: as
-// fast, on machines with AVX512-FP16, and coarser. bf16 likewise rounds to bfloat16, which bf16 and fp8 weights are already, and adds
-// in float32: as fast, on machines with AVX512-BF16, and coarser by three bits than fp16.
+// fast, on machines with AVX512-FP16, and coarser. bf16, from 25 tokens on, rounds to bfloat16, which bf16 and fp8 weights are already, and adds
+// in float32: as fast, on machines with AVX512-BF16, and coarser by three bits than fp16. Fewer tokens are multiplied as by int16.
 // Each concerns its own types of weights; matrices of others are multiplied as by default, int16.
 // On machines with AMX (isa "amx"), where more than 16 tokens are evaluated together (8 by bf16, 32 by int8), all are multiplied by tiles of bfloat16 with
 // sums in float32: by default in as many parts as float32's accuracy takes; by fp16 in two, 16 bits; by bf16, and q8 and q4 by int8, in one. There fp16

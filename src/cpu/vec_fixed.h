@@ -22,12 +22,12 @@ enum {
     MANY_GROUPS = MANY_COLS / QUANT_GROUP,                // whose sums are in integers
     MANY_SCALES = 1,                                      // of a row of a block
     PANEL_BLOCK = MANY_COLS * VEC * (int)sizeof(int16_t), // bytes of a block's columns
-    FIXED_VECS = MANY_COLS / VEC,
-    TURNS = 4, // see tile_sums()
+    TURNS = 4,                                            // see tile_sums()
     TURN_COLS = QUANT_GROUP / TURNS,
     LINES = MANY_COLS * (int)sizeof(uint16_t) / 64, // of a row of a block of fp16 or bf16
     LARGEST_WEIGHT = 1 << 14,
-    LARGEST_SUM = (1 << 17) - QUANT_GROUP, // of a token's magnitudes in 32 columns, before they are rounded
+    LARGEST_SUM =
+        (1 << 17) - QUANT_GROUP, // of a token's magnitudes in columns that are summed in integers, before they are rounded
     LARGEST_VALUE = INT16_MAX,
 };
 _Static_assert((int64_t)LARGEST_WEIGHT *(LARGEST_SUM + QUANT_GROUP / 2) <= INT32_MAX, "sums fit in 32 bits");

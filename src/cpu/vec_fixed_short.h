@@ -11,7 +11,7 @@
 enum {
     SHORT_TOKENS = 28, // at most
     SHORT_ROWS = 4,    // of W, and
-    SHORT_TILE = 3,    // tokens, or one less, that are multiplied together: 12 sums in integers and 12 in float32
+    SHORT_TILE = 3,    // tokens, or one less, that are multiplied together: 12 sums
     SHORT_COLS = 256,  // of a block
     SHORT_VECS = SHORT_COLS / VEC,
     SHORT_AHEAD = 2048,         // bytes of each row that are fetched before they are needed

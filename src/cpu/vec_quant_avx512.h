@@ -84,19 +84,6 @@ VEC_INLINE float largest_magnitude(const vec *x, int n)
     return ivec_most(most);
 }
 
-// The same of n numbers of a 16-bit type, a multiple of 32.
-VEC_INLINE float largest_half(enum dtype type, const uint16_t *x, int n)
-{
-    ivec most = ivec_zero();
-    for (int i = 0; i < n; i += 32)
-        most = _mm512_max_epu16(most, _mm512_and_si512(ivec_load(x + i), _mm512_set1_epi16(0x7fff)));
-    const __m256i half = _mm256_max_epu16(_mm512_castsi512_si256(most), _mm512_extracti64x4_epi64(most, 1));
-    const __m128i quarter = _mm_max_epu16(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
-    // There is an instruction for the least of eight.
-    const __m128i largest = _mm_xor_si128(_mm_minpos_epu16(_mm_xor_si128(quarter, _mm_set1_epi16(-1))), _mm_set1_epi16(-1));
-    return _mm512_cvtss_f32(vec_from_half(type, _mm256_castsi128_si256(largest)));
-}
-
 // The larger of each pair, compared as bits, of numbers without sign.
 VEC_INLINE ivec ivec_larger(ivec a, vec b)
 {
