@@ -11,7 +11,7 @@
 #include "cpu/vec_quant.h"
 
 enum {
-    DIGITS_MOST = 64,    // tokens; of more vec_quant_many.h is as fast, and then faster
+    DIGITS_MOST = 64,      // tokens; of more vec_quant_many.h is as fast, and then faster
     DIGIT_ROWS = 8,        // of W that are multiplied together
     DIGIT_FEW_TOKENS = 32, // with more, DIGIT_MOST_ROWS are read together, and a panel's part, once in L1, is used twice
     DIGIT_MOST_ROWS = 16,
