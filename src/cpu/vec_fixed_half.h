@@ -8,7 +8,7 @@
 enum {
     FP16_BITS = 10,
     BF16_BITS = 7,
-    // Of bfloat16, blocks with a smaller largest exponent, below 2^-100, count as 0: half_integers() wants 16 at least.
+    // Blocks of bfloat16 whose largest exponent is smaller, below 2^-100, count as 0. half_integers() wants 16 at least.
     BF16_LEAST = 27,
     AND_OR = 0xea, // of bits a, b, c: (a & b) | c
 };
@@ -22,8 +22,8 @@ VEC_INLINE ivec ivec_once(ivec x)
 
 // What half_integers() wants to know of a block.
 struct half_scale {
-    ivec powers,
-        negated; // of fp16: for each exponent what its numbers are to be multiplied by; of bf16: E above a fraction of ones
+    ivec powers;  // fp16: for each exponent, what its numbers are to be multiplied by. bf16: E, above a fraction of ones
+    ivec negated; // fp16: these for negative numbers
 };
 
 // 32 numbers from the i-th 32 of `from` on, of which there are n in all, and zeros.
@@ -87,11 +87,13 @@ VEC_INLINE struct half_scale half_scale(enum dtype type, int exponent)
 // 32 numbers.
 VEC_INLINE ivec half_integers(enum dtype type, ivec w, const struct half_scale *s)
 {
-    if (type == DTYPE_BF16) { // zeros and subnormal numbers are shifted by E, which is 16 at least
+    if (type == DTYPE_BF16) {
+        // As if of exponent E, with its sign, in halves of units; shifted down by as many exponents as it is below E (zeros and subnormal numbers by E, which is 16
+        // at least, so that nothing is left); and rounded.
         const ivec whole = _mm512_ternarylogic_epi32(w, _mm512_set1_epi16(0x7f), _mm512_set1_epi16(0x80), AND_OR);
-        const ivec sign = _mm512_srai_epi16(w, 15), // of −128 or 128 units, halves of them
-            factor = _mm512_ternarylogic_epi32(sign, _mm512_set1_epi16(-256), _mm512_set1_epi16(128), AND_OR);
-        const ivec below = _mm512_srli_epi16(_mm512_sub_epi16(s->powers, _mm512_add_epi16(w, w)), 8); // by so many exponents
+        const ivec factor =
+            _mm512_ternarylogic_epi32(_mm512_srai_epi16(w, 15), _mm512_set1_epi16(-256), _mm512_set1_epi16(128), AND_OR);
+        const ivec below = _mm512_srli_epi16(_mm512_sub_epi16(s->powers, _mm512_add_epi16(w, w)), 8);
         return _mm512_mulhrs_epi16(_mm512_srav_epi16(_mm512_mullo_epi16(whole, factor), below), _mm512_set1_epi16(0x4000));
     }
     const ivec power = _mm512_permutex2var_epi16(s->powers, _mm512_srli_epi16(w, FP16_BITS), s->negated);

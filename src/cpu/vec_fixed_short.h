@@ -163,8 +163,8 @@ VEC_INLINE void short_look(enum dtype type, int largest[SHORT_ROWS], const struc
         largest[r] = block_largest(type, short_row(rows, r), rows->cols, SHORT_COLS);
 }
 
-// The rows as integers; returns their units, again and again. largest: theirs, and then those of the rows that come next: each is a chain of latencies, which pass while this
-// block is multiplied. `ahead` bytes from each row are fetched.
+// The rows as integers; returns their units, again and again. largest: short_look() at them, and afterwards at `next`, which comes after them: each is a chain of latencies,
+// which pass while this block is multiplied. What is `ahead` bytes further in each row is fetched.
 VEC_INLINE vec short_convert(enum dtype type, int16_t to[SHORT_ROWS][SHORT_COLS], int largest[SHORT_ROWS],
                              const struct short_rows *rows, const struct short_rows *next, ptrdiff_t ahead)
 {
