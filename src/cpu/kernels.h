@@ -66,9 +66,10 @@ struct half_kernels {
     void (*product[DTYPE_WEIGHTS])(const struct matmul_args *args); // NULL of types that it does not multiply
     size_t scratch;                                                 // bytes
     int rows;                                                       // of W that are multiplied together
-    int least; // tokens: fewer are multiplied faster by others, for converting the weights is most of the work: by …
-    const struct half_kernels
-        *few; // … these, of the same types, or, where this is NULL or `least` of theirs are more, by cpu_kernels' matmul()
+    // Tokens: fewer are multiplied faster by others, for converting the weights is most of the work: by `few`, which take the same types, or, where
+    // that is NULL or they want more, by cpu_kernels' matmul().
+    int least;
+    const struct half_kernels *few;
 
     double (*fma_loop)(long rounds); // as cpu_kernels' fma_loop(), of these multiply-adds
 };

@@ -99,7 +99,7 @@ VEC_INLINE ivec half_integers(enum dtype type, ivec w, const struct half_scale *
     const ivec power = _mm512_permutex2var_epi16(s->powers, _mm512_srli_epi16(w, FP16_BITS), s->negated);
     const ivec first = _mm512_min_epu16(_mm512_and_si512(w, _mm512_set1_epi16(0x7c00)), _mm512_set1_epi16(0x0400));
     const ivec whole = _mm512_ternarylogic_epi32(w, _mm512_set1_epi16(0x03ff), first, AND_OR);
-    return _mm512_mulhrs_epi16(_mm512_mullo_epi16(whole, _mm512_set1_epi16(16)), power);
+    return _mm512_mulhrs_epi16(_mm512_slli_epi16(whole, 4), power);
 }
 
 VEC_INLINE float half_block_of(enum dtype type, int16_t *to, const uint16_t *from, int n, int cols, int largest)

@@ -182,37 +182,14 @@ VEC_INLINE vec short_convert(enum dtype type, int16_t to[SHORT_ROWS][SHORT_COLS]
 }
 
 // Not inlined: what is constant has a register then.
-static __attribute__((noinline)) vec short_convert_fp16(int16_t to[SHORT_ROWS][SHORT_COLS], int largest[SHORT_ROWS],
-                                                        const struct short_rows *rows, const struct short_rows *next,
-                                                        ptrdiff_t ahead)
+static __attribute__((noinline)) vec short_convert_any(enum dtype type, int16_t to[SHORT_ROWS][SHORT_COLS],
+                                                       int largest[SHORT_ROWS], const struct short_rows *rows,
+                                                       const struct short_rows *next, ptrdiff_t ahead)
 {
-    return short_convert(DTYPE_FP16, to, largest, rows, next, ahead);
-}
-static __attribute__((noinline)) vec short_convert_bf16(int16_t to[SHORT_ROWS][SHORT_COLS], int largest[SHORT_ROWS],
-                                                        const struct short_rows *rows, const struct short_rows *next,
-                                                        ptrdiff_t ahead)
-{
-    return short_convert(DTYPE_BF16, to, largest, rows, next, ahead);
-}
-static __attribute__((noinline)) vec short_convert_fp8(int16_t to[SHORT_ROWS][SHORT_COLS], int largest[SHORT_ROWS],
-                                                       const struct short_rows *rows, const struct short_rows *next,
-                                                       ptrdiff_t ahead)
-{
-    return short_convert(DTYPE_FP8, to, largest, rows, next, ahead);
-}
-static __attribute__((noinline)) vec short_convert_fp8_e5m2(int16_t to[SHORT_ROWS][SHORT_COLS], int largest[SHORT_ROWS],
-                                                            const struct short_rows *rows, const struct short_rows *next,
-                                                            ptrdiff_t ahead)
-{
-    return short_convert(DTYPE_FP8_E5M2, to, largest, rows, next, ahead);
-}
-VEC_INLINE vec short_convert_any(enum dtype type, int16_t to[SHORT_ROWS][SHORT_COLS], int largest[SHORT_ROWS],
-                                 const struct short_rows *rows, const struct short_rows *next, ptrdiff_t ahead)
-{
-    return type == DTYPE_FP16   ? short_convert_fp16(to, largest, rows, next, ahead)
-           : type == DTYPE_BF16 ? short_convert_bf16(to, largest, rows, next, ahead)
-           : type == DTYPE_FP8  ? short_convert_fp8(to, largest, rows, next, ahead)
-                                : short_convert_fp8_e5m2(to, largest, rows, next, ahead);
+    return type == DTYPE_FP16   ? short_convert(DTYPE_FP16, to, largest, rows, next, ahead)
+           : type == DTYPE_BF16 ? short_convert(DTYPE_BF16, to, largest, rows, next, ahead)
+           : type == DTYPE_FP8  ? short_convert(DTYPE_FP8, to, largest, rows, next, ahead)
+                                : short_convert(DTYPE_FP8_E5M2, to, largest, rows, next, ahead);
 }
 
 // All tokens' tiles of a block: of three tokens, and what is left over of two. Not inlined: all registers are for a tile alone.

@@ -55,7 +55,7 @@ struct many_next {
     int first_row, rows, first_group;
 };
 
-// Its rows [first, last), from memory to L2: by the tile that returned lines are for, or at once.
+// Its rows [first, last), from memory to L2: at once, or, where by_tile and their form can, by the tile that is given what this returns.
 VEC_INLINE struct many_lines many_fetch(enum dtype type, const struct many *m, const struct many_next *next, int first,
                                         int last, bool by_tile)
 {
