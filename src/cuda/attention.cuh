@@ -213,22 +213,27 @@ __device__ static inline void part_alphas_of(const struct attend &a, const struc
     }
 }
 
-// Which share of the scores' softmax the selected keys and the sinks have.
-template <int ROWS>
-__device__ static inline float alpha_of(const struct attend &a, int kv_head, int unit, int first_row, int row, int n_splits)
+// Which share of the scores' softmax the selected keys and the sinks have, of which the keys' is the splits' sum.
+__device__ static inline float alpha_of(const struct attend &a, int head, float sum)
 {
-    const int head = kv_head * a.group + first_row + row;
     const float2 stats = a.gathered.stats[head];
-    float sum = 0.0f;
-    for (int s = 0; s < n_splits; s++) {
-        sum += __ldcg(a.gathered.part_alpha + ((int64_t)unit * a.n_splits + s) * ROWS + row);
-    }
     if (policy_sinks_apart(a.policy, a.step->position)) {
         for (int i = 0; i < a.policy.n_sinks; i++) {
             sum += softmax_weight(a.gathered.sink_scores[(int64_t)head * a.policy.n_sinks + i], stats.x);
         }
     }
     return fminf(sum * stats.y, 1.0f);
+}
+
+// A row's sum of the splits [first, n_splits), every step-th.
+template <int ROWS>
+__device__ static inline float sum_of_alphas(const struct attend &a, int unit, int row, int n_splits, int first, int step)
+{
+    float sum = 0.0f;
+    for (int s = first; s < n_splits; s += step) {
+        sum += __ldcg(a.gathered.part_alpha + ((int64_t)unit * a.n_splits + s) * ROWS + row);
+    }
+    return sum;
 }
 
 __device__ static inline double value_at(const struct attend &a, int kv_head, int slot, int c)
@@ -318,7 +323,14 @@ __device__ static void merge_splits(const struct attend &a, int kv_head, int uni
         const float *acc = a.part_acc + ((int64_t)unit * a.n_splits * ROWS + row) * a.head_dim;
         const int64_t stride = (int64_t)ROWS * a.head_dim, to = row_offset(a, kv_head, first_row + row);
         const float scale = sum > 0.0f ? 1.0f / sum : 0.0f;
-        const float alpha = TAIL && a.gathered.sums ? alpha_of<ROWS>(a, kv_head, unit, first_row, row, n_splits) : 1.0f;
+        float alpha = 1.0f;
+        if (TAIL && a.gathered.sums) {
+            float selected = sum_of_alphas<ROWS>(a, unit, row, n_splits, lane, 32);
+            for (int step = 16; step > 0; step /= 2) {
+                selected += __shfl_xor_sync(0xffffffff, selected, step);
+            }
+            alpha = alpha_of(a, kv_head * a.group + first_row + row, selected);
+        }
         float2 totals[PAIRS] = {};
 #pragma unroll 16
         for (int s = 0; s < n_splits; s++) { // what counts is how many loads are on their way
@@ -369,7 +381,8 @@ __device__ static void finish_rows(const struct attend &a, const struct block_pa
         if (n_splits == 1) {
             float y = state.y > 0.0f ? total / state.y : 0.0f;
             if (TAIL && a.gathered.sums) {
-                y = with_tail(a, kv_head, c, y, alpha_of<ROWS>(a, kv_head, unit, first_row, row, 1));
+                y = with_tail(a, kv_head, c, y,
+                              alpha_of(a, kv_head * a.group + first_row + row, sum_of_alphas<ROWS>(a, unit, row, 1, 0, 1)));
             }
             store_as(a.attended, a.type, row_offset(a, kv_head, first_row + row) + c, y);
         } else {

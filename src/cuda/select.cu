@@ -6,10 +6,10 @@
 //     the k-th weight among the candidates, and where each part's rows begin                                  (collect's last block)
 //     rows = the slots above it, of those that equal it the first, and those that always belong                                  (place)
 //
-// A KV head's slots are shared among blocks in parts of PART_KEYS, which they take in turns; "last" is by a ticket, so nobody waits. A weight's first digit is its exponent
-// and three bits of its mantissa, so candidates are those within an eighth of the k-th weight: a hundredth of the keys where weights
-// differ as a softmax's do, all of them where all are equal. Bytes, of a KV head with S keys and g queries: 4 g S read and 4 S written (weigh), 4 S read
-// (collect), 4 S read (place), all of which the L2 cache holds.
+// A KV head's slots are shared among blocks in parts of PART_KEYS, which they take in turns; "last" is by a ticket, so nobody waits. First digits are
+// a 128th apart about the weights' mean (struct digits): candidates are a few of a thousand keys where weights differ as a softmax's do, some of a
+// hundred where scores differ by a twentieth, all of them where all are equal. Bytes, of a KV head with S keys and g queries: 4 g S read and 4 S
+// written (weigh), 4 S read (collect), 4 S read (place), all of which the L2 cache holds.
 #include "cuda/select.cuh"
 
 // True in all threads of the block that is the last of `n_blocks` to come here; what the others wrote can then be read with __ldcg().
@@ -37,11 +37,13 @@ __device__ __forceinline__ float2 merge_stats(const struct selecting &s, int hea
     const float2 *parts = s.t.part_stats + (size_t)head * s.t.n_parts;
     const float *sinks = s.t.sink_scores + (size_t)head * s.policy.n_sinks;
     float max = -INFINITY, sum = 0.0f;
+#pragma unroll 4
     for (int p = lane; p < s.t.n_parts; p += 32)
         max = fmaxf(max, parts[p].x);
     for (int i = lane; i < n_sinks; i += 32)
         max = fmaxf(max, sinks[i]);
     max = warp_max(max);
+#pragma unroll 4
     for (int p = lane; p < s.t.n_parts; p += 32)
         sum = fmaf(softmax_weight(parts[p].x, max), parts[p].y, sum);
     for (int i = lane; i < n_sinks; i += 32)
@@ -53,6 +55,7 @@ __device__ __forceinline__ float2 merge_stats(const struct selecting &s, int hea
 __device__ __forceinline__ void weigh_part(const struct selecting &s, const struct wanted &wanted, int kv_head, int part,
                                            const float2 *stats, unsigned *bins)
 {
+    const struct digits digits = digits_of(s, wanted);
     const int slot = part * PART_KEYS + (int)threadIdx.x * 4;
     const float *scores = s.t.scores + (size_t)kv_head * s.group * s.t.ld + slot;
     float w[4] = {};
@@ -69,7 +72,7 @@ __device__ __forceinline__ void weigh_part(const struct selecting &s, const stru
         const int number = key_number(wanted.v, slot + j);
         w[j] = number < 0 ? -1.0f : w[j] > 0.0f ? w[j] : 0.0f; // NaN is less than everything
         if (number >= 0 && !always_kept(wanted, number))
-            atomicAdd(&bins[__float_as_uint(w[j]) >> DIGIT_SHIFT], 1u);
+            atomicAdd(&bins[digits.of(w[j])], 1u);
     }
     *reinterpret_cast<float4 *>(s.t.weights + (size_t)kv_head * s.t.ld + slot) = make_float4(w[0], w[1], w[2], w[3]);
 }
@@ -126,9 +129,37 @@ __device__ __forceinline__ struct sieve find_sieve(const struct selecting &s, co
     return {shared[SELECT_WARPS], shared[SELECT_WARPS + 1]};
 }
 
-// A part's candidates, ascending, and how many of its keys are selected whatever becomes of these.
-__device__ __forceinline__ void collect_part(const struct selecting &s, const struct wanted &w, const struct sieve &sieve,
-                                             int kv_head, int part, int *shared)
+enum { STAGED = PART_KEYS };
+
+// Candidates on their way from a block's parts to the KV head's list.
+struct staged {
+    float *weights; // (STAGED), shared; so is
+    int *parts;     // (STAGED)
+    int n;          // the same in all threads
+};
+
+// The staged candidates to the end of the list.
+__device__ __forceinline__ void flush_candidates(const struct selecting &s, int kv_head, struct staged &staged, int *shared)
+{
+    if (staged.n == 0)
+        return;
+    __syncthreads();
+    if (threadIdx.x == 0)
+        shared[0] = atomicAdd(s.t.n_candidates + kv_head, staged.n);
+    __syncthreads();
+    const size_t to = (size_t)kv_head * s.t.ld + shared[0];
+    for (int i = (int)threadIdx.x; i < staged.n; i += SELECT_THREADS) {
+        s.t.candidates[to + i] = staged.weights[i];
+        s.t.rows[to + i] = staged.parts[i];
+    }
+    staged.n = 0;
+    __syncthreads();
+}
+
+// A part's candidates, and how many of its keys are selected whatever becomes of these.
+__device__ __forceinline__ void collect_part(const struct selecting &s, const struct wanted &w, const struct digits &digits,
+                                             const struct sieve &sieve, int kv_head, int part, struct staged &staged,
+                                             int *shared)
 {
     const int slot = part * PART_KEYS + (int)threadIdx.x * 4;
     const float4 four = *reinterpret_cast<const float4 *>(s.t.weights + (size_t)kv_head * s.t.ld + slot);
@@ -137,126 +168,115 @@ __device__ __forceinline__ void collect_part(const struct selecting &s, const st
     int counts = 0, total; // candidates, and 65536 times the selected
 #pragma unroll
     for (int j = 0; j < 4; j++) {
-        const int number = key_number(w.v, slot + j), digit = (int)(__float_as_uint(x[j]) >> DIGIT_SHIFT);
+        const int number = key_number(w.v, slot + j), digit = number >= 0 ? digits.of(x[j]) : -1;
         const bool always = number >= 0 && always_kept(w, number);
         candidate[j] = number >= 0 && !always && digit == sieve.digit;
         counts += candidate[j] + (always || (number >= 0 && digit > sieve.digit)) * 65536;
     }
-    float *to = s.t.candidates + (size_t)kv_head * s.t.ld + part * PART_KEYS + block_sum_before(counts, shared, &total) % 65536;
+    const int before = block_sum_before(counts, shared, &total) % 65536;
+    if (staged.n + total % 65536 > STAGED)
+        flush_candidates(s, kv_head, staged, shared);
+    int at = staged.n + before;
 #pragma unroll
     for (int j = 0; j < 4; j++)
-        if (candidate[j])
-            *to++ = x[j];
+        if (candidate[j]) {
+            staged.weights[at] = x[j];
+            staged.parts[at++] = part;
+        }
+    staged.n += total % 65536;
     if (threadIdx.x == 0)
-        s.t.part_counts[kv_head * s.t.n_parts + part] = make_int2(total % 65536, total / 65536);
+        s.t.part_counts[kv_head * s.t.n_parts + part] = total / 65536;
 }
 
-// All parts' candidates one after the other into values. Returns how many.
-__device__ __forceinline__ int join_candidates(const struct selecting &s, int kv_head, int *counts, int *places, int *shared)
+// How many of each part's candidates are above the threshold, and equal it: (n_parts) each, shared memory. Neighbours in the list are mostly of one
+// part, so a warp's are added at once.
+__device__ __forceinline__ void count_candidates(const struct selecting &s, int kv_head, int n, float threshold, int *above,
+                                                 int *equal)
 {
-    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     const float *candidates = s.t.candidates + (size_t)kv_head * s.t.ld;
-    float *values = s.t.values + (size_t)kv_head * s.t.ld;
-    int n = 0;
-    for (int first = 0; first < s.t.n_parts; first += SELECT_THREADS) {
-        const int part = first + (int)threadIdx.x;
-        const int count = part < s.t.n_parts ? __ldcg(&s.t.part_counts[kv_head * s.t.n_parts + part].x) : 0;
-        int total;
-        const int before = block_sum_before(count, shared, &total);
-        counts[threadIdx.x] = count;
-        places[threadIdx.x] = n + before;
-        __syncthreads();
-        for (int p = warp; p < SELECT_THREADS && first + p < s.t.n_parts; p += SELECT_WARPS)
-#pragma unroll 4
-            for (int i = lane; i < counts[p]; i += 32)
-                values[places[p] + i] = __ldcg(candidates + (size_t)(first + p) * PART_KEYS + i);
-        n += total;
-        __syncthreads();
+    const int *parts = s.t.rows + (size_t)kv_head * s.t.ld, lane = (int)threadIdx.x % 32;
+    for (int i = (int)threadIdx.x; i < s.t.n_parts; i += SELECT_THREADS)
+        above[i] = equal[i] = 0;
+    __syncthreads();
+    for (int first = (int)threadIdx.x - lane; first < n; first += SELECT_THREADS) {
+        const int i = first + lane, part = i < n ? __ldcg(parts + i) : -1;
+        const float x = i < n ? __ldcg(candidates + i) : -1.0f;
+        const unsigned same = __match_any_sync(0xffffffffu, part);
+        const int n_above = __popc(same & __ballot_sync(0xffffffffu, x > threshold)),
+                  n_equal = __popc(same & __ballot_sync(0xffffffffu, x == threshold));
+        if (part >= 0 && __ffs((int)same) - 1 == lane) {
+            atomicAdd(above + part, n_above);
+            atomicAdd(equal + part, n_equal);
+        }
     }
-    return n;
-}
-
-// How many of a part's candidates are above the threshold, .x, and equal it, .y: by a warp.
-__device__ __forceinline__ int2 count_part(const float *candidates, int n, float threshold)
-{
-    int above = 0, equal = 0;
-#pragma unroll 4
-    for (int i = (int)threadIdx.x % 32; i < n; i += 32) {
-        const float x = __ldcg(candidates + i);
-        above += x > threshold;
-        equal += x == threshold;
-    }
-    return make_int2(__reduce_add_sync(0xffffffffu, above), __reduce_add_sync(0xffffffffu, equal));
+    __syncthreads();
 }
 
 // Where each part's rows begin, and how many of its candidates that equal the threshold are among them, of which `ties` are in all.
-__device__ __forceinline__ void place_parts(const struct selecting &s, int kv_head, float threshold, int ties, int *counts,
-                                            int *equals, int *shared)
+__device__ __forceinline__ void place_parts(const struct selecting &s, int kv_head, int ties, const int *above,
+                                            const int *equal, int *shared)
 {
-    const int warp = (int)threadIdx.x / 32;
-    const float *candidates = s.t.candidates + (size_t)kv_head * s.t.ld;
     int n = 0, equal_before = 0;
     for (int first = 0; first < s.t.n_parts; first += SELECT_THREADS) {
         const int part = first + (int)threadIdx.x;
-        const int2 own = part < s.t.n_parts ? __ldcg(s.t.part_counts + kv_head * s.t.n_parts + part) : make_int2(0, 0);
-        counts[threadIdx.x] = own.x;
-        __syncthreads();
-        for (int p = warp; p < SELECT_THREADS && first + p < s.t.n_parts; p += SELECT_WARPS) {
-            const int2 of_part = count_part(candidates + (size_t)(first + p) * PART_KEYS, counts[p], threshold);
-            __syncwarp();
-            if (threadIdx.x % 32 == 0) {
-                counts[p] = of_part.x;
-                equals[p] = of_part.y;
-            }
-        }
-        __syncthreads();
+        const bool there = part < s.t.n_parts;
+        const int selected = there ? __ldcg(s.t.part_counts + kv_head * s.t.n_parts + part) : 0;
         int all_equal, all;
-        const int equal = part < s.t.n_parts ? equals[threadIdx.x] : 0;
-        const int before = equal_before + block_sum_before(equal, shared, &all_equal);
-        const int kept = min(equal, max(ties - before, 0));
-        const int mine = part < s.t.n_parts ? own.y + counts[threadIdx.x] + kept : 0;
+        const int of_part = there ? equal[part] : 0;
+        const int before = equal_before + block_sum_before(of_part, shared, &all_equal);
+        const int kept = min(of_part, max(ties - before, 0));
+        const int mine = there ? selected + above[part] + kept : 0;
         const int at = n + block_sum_before(mine, shared, &all);
-        if (part < s.t.n_parts)
+        if (there)
             s.t.part_places[kv_head * s.t.n_parts + part] = make_int2(at, kept);
         n += all;
         equal_before += all_equal;
-        __syncthreads();
     }
     if (threadIdx.x == 0)
         s.t.n_rows[kv_head] = n;
 }
 
+// Dynamic shared memory: two counts of each part.
 static __global__ void __launch_bounds__(SELECT_THREADS, 4) collect_kernel(struct selecting s)
 {
+    SHARED_DYNAMIC(int, counts);
     SHARED_ARRAY(unsigned, bins, SELECT_BINS);
-    SHARED_ARRAY(int, shared, 3 * SELECT_WARPS);
-    SHARED_ARRAY(int, counts, SELECT_THREADS);
-    SHARED_ARRAY(int, places, SELECT_THREADS);
+    SHARED_ARRAY(int, shared, SELECT_WARPS + 2);
+    SHARED_ARRAY(float, staged_weights, STAGED);
+    SHARED_ARRAY(int, staged_parts, STAGED);
     SHARED_ARRAY(unsigned, ticket, 1);
     grid_dependency_launch();
     grid_dependency_wait();
     const int kv_head = (int)blockIdx.y;
     const struct wanted w = wanted_of(s);
+    const struct digits digits = digits_of(s, w);
     const struct sieve sieve = find_sieve(s, w, kv_head, shared);
+    struct staged staged = {staged_weights, staged_parts, 0};
     for (int part = (int)blockIdx.x; part < s.t.n_parts; part += (int)gridDim.x) {
         if (part_has_keys(w.v, part))
-            collect_part(s, w, sieve, kv_head, part, shared);
+            collect_part(s, w, digits, sieve, kv_head, part, staged, shared);
         else if (threadIdx.x == 0)
-            s.t.part_counts[kv_head * s.t.n_parts + part] = make_int2(0, 0);
+            s.t.part_counts[kv_head * s.t.n_parts + part] = 0;
     }
+    flush_candidates(s, kv_head, staged, shared);
     if (!last_block(s.t.tickets + kv_head, gridDim.x, ticket))
         return;
 
+    const int n = __ldcg(s.t.n_candidates + kv_head);
     float threshold = sieve.digit < 0 ? -1.0f : INFINITY;
     int ties = 0;
     if (sieve.rank > 0) {
-        const int n = join_candidates(s, kv_head, counts, places, shared);
-        threshold = __uint_as_float(kth_bits(s.t.values + (size_t)kv_head * s.t.ld, n, (unsigned)sieve.digit, DIGIT_SHIFT,
-                                             sieve.rank, &ties, bins, shared));
+        const float *candidates = s.t.candidates + (size_t)kv_head * s.t.ld;
+        const int known = digits.bits_below(sieve.digit);
+        threshold = __uint_as_float(
+            kth_bits(candidates, n, digits.least(sieve.digit) >> known, known, sieve.rank, &ties, bins, shared));
     }
-    if (threadIdx.x == 0)
+    count_candidates(s, kv_head, n, threshold, counts, counts + s.t.n_parts);
+    place_parts(s, kv_head, ties, counts, counts + s.t.n_parts, shared);
+    if (threadIdx.x == 0) {
         s.t.thresholds[kv_head] = threshold;
-    place_parts(s, kv_head, threshold, ties, counts, places, shared);
+        s.t.n_candidates[kv_head] = 0; // for the next time
+    }
 }
 
 // ------------------------------------------------------------------------------------------ rows
@@ -319,7 +339,7 @@ yalm_status select_rows(const struct selective *t, const struct attention *a, cu
     const struct selecting s = {a->step, a->cache->policy, *t, a->n_heads / a->cache->n_kv_heads};
     const dim3 grid(t->n_blocks, a->cache->n_kv_heads);
     TRY(LAUNCH(error, weigh_kernel, grid, SELECT_THREADS, s.group * sizeof(float2), stream, s));
-    TRY(LAUNCH(error, collect_kernel, grid, SELECT_THREADS, 0, stream, s));
+    TRY(LAUNCH(error, collect_kernel, grid, SELECT_THREADS, 2 * t->n_parts * sizeof(int), stream, s));
     TRY(LAUNCH(error, place_kernel, grid, SELECT_THREADS, 0, stream, s));
     return t->shares ? select_mass_rows(&s, a->cache->n_kv_heads, stream, error) : YALM_OK;
 }

@@ -7,9 +7,18 @@ enum {
     SELECT_WARPS = SELECT_THREADS / 32,
 };
 
-// Weights are positive or 0, so that their bits are in their order. A weight's first digit are its bits from DIGIT_SHIFT on.
-enum { INFINITE_BITS = 0x7f800000, DIGIT_SHIFT = 20, DIGIT_EACH = SELECT_BINS / SELECT_THREADS };
-static_assert(INFINITE_BITS >> DIGIT_SHIFT < SELECT_BINS, "all first digits have a bin");
+// Weights are positive or 0, so that their bits are in their order.
+enum {
+    INFINITE_BITS = 0x7f800000,
+    COARSE_SHIFT = 21, // coarse digits are the bits from there on: exponent and two bits of the mantissa
+    FINE_SHIFT = 16,   // fine ones have seven bits of the mantissa
+    MANTISSA_BITS = 23,
+    FINE_OCTAVES = 8,
+    COARSE_OF_FINE = FINE_OCTAVES << (MANTISSA_BITS - COARSE_SHIFT), // coarse digits whose place the fine ones take,
+    N_FINE = FINE_OCTAVES << (MANTISSA_BITS - FINE_SHIFT),           // of which there are
+    DIGIT_EACH = SELECT_BINS / SELECT_THREADS,
+};
+static_assert((INFINITE_BITS >> COARSE_SHIFT) - COARSE_OF_FINE + N_FINE < SELECT_BINS, "all first digits have a bin");
 static constexpr unsigned SIGN_BIT = 0x80000000u; // of a value: the key belongs whatever its weight
 
 struct selecting {
@@ -39,6 +48,40 @@ __device__ static inline struct wanted wanted_of(const struct selecting &s)
 __device__ static inline bool always_kept(const struct wanted &w, int number)
 {
     return number < w.first || number >= w.v.n - w.local;
+}
+
+// Weights' first digits: coarse, but for those from a 16th of the mean to 16 times it, a finer 1024. (A query's weights sum to 1, so the mean is known; and
+// where weights hardly differ all are close to it.)
+struct digits {
+    unsigned low; // bits of the least weight that has a fine digit; a multiple of 2^COARSE_SHIFT
+
+    __device__ __forceinline__ int of(float weight) const
+    {
+        const unsigned bits = __float_as_uint(weight), above = bits - low;
+        return bits < low                                        ? (int)(bits >> COARSE_SHIFT)
+               : above < (unsigned)FINE_OCTAVES << MANTISSA_BITS ? (int)((low >> COARSE_SHIFT) + (above >> FINE_SHIFT))
+                                                                 : (int)(bits >> COARSE_SHIFT) - COARSE_OF_FINE + N_FINE;
+    }
+    __device__ __forceinline__ bool is_fine(int digit) const
+    {
+        return (unsigned)digit - (low >> COARSE_SHIFT) < (unsigned)N_FINE;
+    }
+    // How many bits a digit leaves open, and the least bits that have it.
+    __device__ __forceinline__ int bits_below(int digit) const { return is_fine(digit) ? FINE_SHIFT : COARSE_SHIFT; }
+    __device__ __forceinline__ unsigned least(int digit) const
+    {
+        const unsigned fine = (unsigned)digit - (low >> COARSE_SHIFT);
+        return is_fine(digit)
+                   ? low + (fine << FINE_SHIFT)
+                   : (unsigned)(fine < (unsigned)SELECT_BINS ? digit + COARSE_OF_FINE - N_FINE : digit) << COARSE_SHIFT;
+    }
+};
+
+__device__ static inline struct digits digits_of(const struct selecting &s, const struct wanted &w)
+{
+    const float mean = (float)s.group / (float)(w.v.n + w.v.sinks);
+    const unsigned coarse = __float_as_uint(mean) >> COARSE_SHIFT, half = COARSE_OF_FINE / 2;
+    return {(coarse - half) << COARSE_SHIFT};
 }
 
 // ------------------------------------------------------------------------------------------ of a block
@@ -99,7 +142,7 @@ template <class Load> __device__ __forceinline__ void own_bins(unsigned (&bins)[
         bins[i] = load(SELECT_BINS - 1 - DIGIT_EACH * (int)threadIdx.x - i);
 }
 
-// The k-th largest of the values whose bits from `known` on are those of prefix, 1 <= k <= how many there are: by histograms of the next 10 bits
+// The k-th largest of the values whose bits from `known` on are those of prefix, 1 <= k <= how many there are: by histograms of the next 11 bits
 // in turn. *ties: its rank among those that equal it. Values with the sign bit take no part. bins: (SELECT_BINS), shared: (SELECT_WARPS + 2).
 __device__ __forceinline__ unsigned kth_bits(const float *values, int n, unsigned prefix, int known, int k, int *ties,
                                              unsigned *bins, int *shared)
@@ -107,14 +150,14 @@ __device__ __forceinline__ unsigned kth_bits(const float *values, int n, unsigne
     int *const found = shared + SELECT_WARPS;
     __syncthreads(); // what was found before has been read
 #pragma unroll 1
-    for (int shift = known - 10; known > 0; shift -= 10) {
+    for (int shift = known - 11; known > 0; shift -= 11) {
         shift = shift < 0 ? 0 : shift;
         for (int i = (int)threadIdx.x; i < SELECT_BINS; i += SELECT_THREADS)
             bins[i] = 0;
         __syncthreads();
 #pragma unroll 4
         for (int i = (int)threadIdx.x; i < n; i += SELECT_THREADS) {
-            const unsigned bits = __float_as_uint(values[i]);
+            const unsigned bits = __float_as_uint(__ldcg(values + i)); // other blocks may have written it
             if (bits <= INFINITE_BITS && bits >> known == prefix)
                 atomicAdd(&bins[bits >> shift & ((1u << (known - shift)) - 1)], 1u);
         }

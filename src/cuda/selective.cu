@@ -72,7 +72,8 @@ void selective_take_scratch(struct cuda_state *s, struct cuda_blocks *b)
     take(b, t->weights, n_kv_heads * ld, sizeof(float));
     take(b, t->digits, n_kv_heads * SELECT_BINS, sizeof(unsigned));
     take(b, t->candidates, n_kv_heads * ld, sizeof(float));
-    take(b, t->part_counts, n_kv_heads * parts, sizeof(int2));
+    take(b, t->n_candidates, n_kv_heads, sizeof(int));
+    take(b, t->part_counts, n_kv_heads * parts, sizeof(int));
     take(b, t->part_places, n_kv_heads * parts, sizeof(int2));
     take(b, t->thresholds, n_kv_heads, sizeof(float));
     take(b, t->rows, n_kv_heads * ld, sizeof(int));
@@ -85,6 +86,7 @@ yalm_status selective_open(struct cuda_state *s, yalm_error *error)
 {
     const size_t heads = (size_t)s->config->n_layers * s->config->n_kv_heads;
     TRY_CUDA(cudaMemset(s->selective.tickets, 0, s->config->n_kv_heads * sizeof(unsigned)));
+    TRY_CUDA(cudaMemset(s->selective.n_candidates, 0, s->config->n_kv_heads * sizeof(int)));
     TRY_CUDA(cudaMemset(s->selective.digits, 0, (size_t)s->config->n_kv_heads * SELECT_BINS * sizeof(unsigned)));
     if (s->selective.tail) {
         TRY_CUDA(cudaMemset(s->selective.sums, 0, heads * s->config->head_dim * sizeof(double)));

@@ -39,11 +39,13 @@ struct selective {
         part_stats; // (n_heads, n_parts): max x and Σ e^(x - max) of a part's visible keys; (-inf, 0) where it has none: by method->score
     float *
         sink_scores; // (n_heads, n_sinks), exact: by method->score (score_sinks(), selective.cuh); unused where sinks are not apart
-    float2 *stats;     // (n_heads): of all keys, the sinks' included: by weigh
-    float *weights;    // (n_kv_heads, ld); -1 where the token sees no key
-    unsigned *digits;  // (n_kv_heads, SELECT_BINS): how many weights have it; 0 between launches
-    float *candidates; // (n_kv_heads, ld): each part's, from its own first slot on
-    int2 *part_counts; // (n_kv_heads, n_parts): candidates; slots that are selected whatever becomes of these
+    float2 *stats;    // (n_heads): of all keys, the sinks' included: by weigh
+    float *weights;   // (n_kv_heads, ld); -1 where the token sees no key
+    unsigned *digits; // (n_kv_heads, SELECT_BINS): how many weights have it; 0 between launches
+    float *
+        candidates; // (n_kv_heads, ld): weights that may be the k-th, the parts in any order; their parts are in rows meanwhile
+    int *n_candidates; // (n_kv_heads); 0 between launches
+    int *part_counts;  // (n_kv_heads, n_parts): slots that are selected whatever becomes of the candidates
     int2 *part_places; // (n_kv_heads, n_parts): number of the part's first row; how many are selected that equal the threshold
     float *thresholds; // (n_kv_heads)
     int *rows;         // (n_kv_heads, ld): slots of the selected keys, ascending

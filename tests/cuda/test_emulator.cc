@@ -50,7 +50,7 @@ static __global__ void shuffles_kernel(int *out)
 {
     grid_dependency_wait();
     int lane = (int)threadIdx.x;
-    int *row = out + lane * 8;
+    int *row = out + lane * 9;
     row[0] = __shfl_sync(0xffffffff, lane, 5);
     row[1] = __shfl_sync(0xffffffff, lane, 9, 8);
     row[2] = __shfl_up_sync(0xffffffff, lane, 3);
@@ -59,11 +59,12 @@ static __global__ void shuffles_kernel(int *out)
     row[5] = (int)__ballot_sync(0xffffffff, lane % 3 == 0);
     row[6] = __reduce_max_sync(0xffffffff, lane * 7 % 32);
     row[7] = lane < 8 ? __shfl_xor_sync(0xff, lane, 7) : -1;
+    row[8] = (int)__match_any_sync(0xffffffff, lane % 16);
 }
 
 static void test_shuffles(void **)
 {
-    int *out = device_array<int>(32 * 8), host[32][8];
+    int *out = device_array<int>(32 * 9), host[32][9];
     expect_run(LAUNCH(&failure, shuffles_kernel, 1, 32, 0, nullptr, out));
     cudaMemcpy(host, out, sizeof(host), cudaMemcpyDeviceToHost);
     for (int lane = 0; lane < 32; lane++) {
@@ -75,6 +76,7 @@ static void test_shuffles(void **)
         assert_int_equal((unsigned)host[lane][5], 0x49249249);
         assert_int_equal(host[lane][6], 31);
         assert_int_equal(host[lane][7], lane < 8 ? 7 - lane : -1);
+        assert_int_equal((unsigned)host[lane][8], 0x10001u << lane % 16);
     }
     cudaFree(out);
 }

@@ -2,7 +2,7 @@
 // the running sums of values against double.
 #include "selective_testing.h"
 
-enum scores { PLAIN, TIED, EQUAL, CLUSTERED, ODD }; // how they are distributed
+enum scores { PLAIN, TIED, EQUAL, CLUSTERED, ODD, FLAT, WIDE }; // how they are distributed
 
 struct selection_case {
     int n_heads, n_kv_heads;
@@ -23,6 +23,8 @@ static float next_score(enum scores scores, uint64_t *seed, int slot)
     return (float)(scores == PLAIN       ? 6 * x
                    : scores == TIED      ? floor(4 * x)
                    : scores == EQUAL     ? 0.25
+                   : scores == FLAT      ? 0.01 * x // weights within a few fine digits
+                   : scores == WIDE      ? 40 * x   // the k-th far from the mean: coarse digits, above it and below
                    : scores == CLUSTERED ? (slot % 3 == 0 ? 3 + x : x) // every third one: what a sample takes for the whole
                                          : (slot % 17 == 3   ? -INFINITY
                                             : slot % 13 == 5 ? -200.0
@@ -158,12 +160,20 @@ static void selects_past_the_ring(void **)
     check_selection({2, 1, 2500, 0, 4, 300, 5303, choice_of(100, 2, 25), PLAIN}); // parts whose keys the token does not see
 }
 
-// From 2 * 4,096 keys on candidates are those above a guess; where every third key is high, which is all that the sample looks at, the guess fails.
-static void guesses(void **)
+// Few candidates, or so many that a block's do not fit where they are kept before they go to the list, from several parts at a time.
+static void selects_from_many(void **)
 {
-    for (enum scores scores : {PLAIN, TIED, EQUAL, CLUSTERED})
-        check_selection({2, 1, 10240, 0, 0, 8, 9999, choice_of(800, 2, 200), scores});
-    check_selection({1, 1, 10240, 0, 0, 8, 8400, choice_of(5000, 0, 10), PLAIN}); // nearly all are candidates
+    for (enum scores scores : {PLAIN, TIED, EQUAL, CLUSTERED, FLAT, WIDE})
+        for (int k : {12, 800, 5000})
+            check_selection({2, 1, 10240, 0, 0, 8, 9999, choice_of(k, 2, k / 4), scores});
+    check_selection({32, 32, 10240, 0, 0, 8, 10200, choice_of(700, 0, 10), EQUAL}); // a block has several parts
+}
+
+// The k-th at every digit that there is: one key an octave and less, from far above the mean to 0.
+static void finds_every_digit(void **)
+{
+    for (int k = 1; k <= 2000; k += k < 40 ? 1 : 173)
+        check_selection({1, 1, 2048, 0, 0, 8, 2000, choice_of(k, 0, 0), WIDE});
 }
 
 static void keeps_mass(void **)
@@ -377,13 +387,10 @@ static void sums_follow(void **)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(selects_as_the_cpu),
-        cmocka_unit_test(selects_past_the_ring),
-        cmocka_unit_test(guesses),
-        cmocka_unit_test(keeps_mass),
-        cmocka_unit_test(gathers),
-        cmocka_unit_test(all_rows_are_dense),
-        cmocka_unit_test(sums_follow),
+        cmocka_unit_test(selects_as_the_cpu), cmocka_unit_test(selects_past_the_ring),
+        cmocka_unit_test(selects_from_many),  cmocka_unit_test(finds_every_digit),
+        cmocka_unit_test(keeps_mass),         cmocka_unit_test(gathers),
+        cmocka_unit_test(all_rows_are_dense), cmocka_unit_test(sums_follow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

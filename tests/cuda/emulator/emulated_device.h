@@ -150,6 +150,31 @@ inline int __all_sync(unsigned mask, int predicate, EMULATED_WHERE)
     return __ballot_sync(mask, predicate, file, line) == mask;
 }
 
+// The lanes whose value is this one's.
+inline void emulated_match_complete(void *const operands[32])
+{
+    unsigned values[32] = {};
+    for (int lane = 0; lane < 32; lane++) {
+        if (operands[lane]) {
+            values[lane] = *static_cast<unsigned *>(operands[lane]);
+        }
+    }
+    for (int lane = 0; lane < 32; lane++) {
+        unsigned same = 0;
+        for (int other = 0; operands[lane] && other < 32; other++) {
+            same |= operands[other] && values[other] == values[lane] ? 1u << other : 0;
+        }
+        if (operands[lane]) {
+            *static_cast<unsigned *>(operands[lane]) = same;
+        }
+    }
+}
+inline unsigned __match_any_sync(unsigned mask, unsigned value, EMULATED_WHERE)
+{
+    emulated_collective("__match_any_sync", mask, &value, emulated_match_complete, file, line);
+    return value;
+}
+
 template <class T, T (*combine)(T, T)> void emulated_reduce_complete(void *const operands[32])
 {
     bool any = false;
