@@ -8,7 +8,8 @@
 //
 // A KV head's slots are shared among blocks in parts of PART_KEYS, which they take in turns; "last" is by a ticket, so nobody waits. First digits are
 // a 128th apart about the weights' mean (struct digits): candidates are a few of a thousand keys where weights differ as a softmax's do, some of a
-// hundred where scores differ by a twentieth, all of them where all are equal. Bytes, of a KV head with S keys and g queries: 4 g S read and 4 S
+// hundred where scores differ by a twentieth, all of them where all are equal. Those of weight 0 are counted only: where a few scores are far above all
+// others, as random models have them, they are most keys. Bytes, of a KV head with S keys and g queries: 4 g S read and 4 S
 // written (weigh), 4 S read (collect), 4 S read (place), all of which the L2 cache holds.
 #include "cuda/select.cuh"
 
@@ -70,7 +71,7 @@ __device__ __forceinline__ void weigh_part(const struct selecting &s, const stru
 #pragma unroll
     for (int j = 0; j < 4; j++) {
         const int number = key_number(wanted.v, slot + j);
-        w[j] = number < 0 ? -1.0f : w[j] > 0.0f ? w[j] : 0.0f; // NaN is less than everything
+        w[j] = number < 0 ? -1.0f : w[j] >= FLT_MIN ? w[j] : 0.0f; // so is NaN
         if (number >= 0 && !always_kept(wanted, number))
             atomicAdd(&bins[digits.of(w[j])], 1u);
     }
@@ -156,7 +157,7 @@ __device__ __forceinline__ void flush_candidates(const struct selecting &s, int 
     __syncthreads();
 }
 
-// A part's candidates, and how many of its keys are selected whatever becomes of these.
+// A part's candidates, and how many of its keys are selected whatever becomes of these. Zeros are all equal: nobody needs to look at them again.
 __device__ __forceinline__ void collect_part(const struct selecting &s, const struct wanted &w, const struct digits &digits,
                                              const struct sieve &sieve, int kv_head, int part, struct staged &staged,
                                              int *shared)
@@ -174,6 +175,10 @@ __device__ __forceinline__ void collect_part(const struct selecting &s, const st
         counts += candidate[j] + (always || (number >= 0 && digit > sieve.digit)) * 65536;
     }
     const int before = block_sum_before(counts, shared, &total) % 65536;
+    if (threadIdx.x == 0)
+        s.t.part_counts[kv_head * s.t.n_parts + part] = make_int2(total % 65536, total / 65536);
+    if (sieve.digit == 0)
+        return;
     if (staged.n + total % 65536 > STAGED)
         flush_candidates(s, kv_head, staged, shared);
     int at = staged.n + before;
@@ -184,8 +189,6 @@ __device__ __forceinline__ void collect_part(const struct selecting &s, const st
             staged.parts[at++] = part;
         }
     staged.n += total % 65536;
-    if (threadIdx.x == 0)
-        s.t.part_counts[kv_head * s.t.n_parts + part] = total / 65536;
 }
 
 // How many of each part's candidates are above the threshold, and equal it: (n_parts) each, shared memory. Neighbours in the list are mostly of one
@@ -212,20 +215,21 @@ __device__ __forceinline__ void count_candidates(const struct selecting &s, int 
     __syncthreads();
 }
 
-// Where each part's rows begin, and how many of its candidates that equal the threshold are among them, of which `ties` are in all.
-__device__ __forceinline__ void place_parts(const struct selecting &s, int kv_head, int ties, const int *above,
+// Where each part's rows begin, and how many of its candidates that equal the threshold are among them, of which `ties` are in all. zeros: all
+// candidates do.
+__device__ __forceinline__ void place_parts(const struct selecting &s, int kv_head, int ties, bool zeros, const int *above,
                                             const int *equal, int *shared)
 {
     int n = 0, equal_before = 0;
     for (int first = 0; first < s.t.n_parts; first += SELECT_THREADS) {
         const int part = first + (int)threadIdx.x;
         const bool there = part < s.t.n_parts;
-        const int selected = there ? __ldcg(s.t.part_counts + kv_head * s.t.n_parts + part) : 0;
+        const int2 counts = there ? __ldcg(s.t.part_counts + kv_head * s.t.n_parts + part) : make_int2(0, 0);
         int all_equal, all;
-        const int of_part = there ? equal[part] : 0;
+        const int of_part = !there ? 0 : zeros ? counts.x : equal[part];
         const int before = equal_before + block_sum_before(of_part, shared, &all_equal);
         const int kept = min(of_part, max(ties - before, 0));
-        const int mine = there ? selected + above[part] + kept : 0;
+        const int mine = there ? counts.y + (zeros ? 0 : above[part]) + kept : 0;
         const int at = n + block_sum_before(mine, shared, &all);
         if (there)
             s.t.part_places[kv_head * s.t.n_parts + part] = make_int2(at, kept);
@@ -256,23 +260,24 @@ static __global__ void __launch_bounds__(SELECT_THREADS, 4) collect_kernel(struc
         if (part_has_keys(w.v, part))
             collect_part(s, w, digits, sieve, kv_head, part, staged, shared);
         else if (threadIdx.x == 0)
-            s.t.part_counts[kv_head * s.t.n_parts + part] = 0;
+            s.t.part_counts[kv_head * s.t.n_parts + part] = make_int2(0, 0);
     }
     flush_candidates(s, kv_head, staged, shared);
     if (!last_block(s.t.tickets + kv_head, gridDim.x, ticket))
         return;
 
-    const int n = __ldcg(s.t.n_candidates + kv_head);
-    float threshold = sieve.digit < 0 ? -1.0f : INFINITY;
-    int ties = 0;
-    if (sieve.rank > 0) {
+    int *const above = counts, *const equal = counts + s.t.n_parts, ties = sieve.rank;
+    const bool zeros = sieve.digit == 0;
+    float threshold = sieve.digit < 0 ? -1.0f : zeros ? 0.0f : INFINITY;
+    if (!zeros) {
+        const int n = __ldcg(s.t.n_candidates + kv_head), known = digits.bits_below(sieve.digit);
         const float *candidates = s.t.candidates + (size_t)kv_head * s.t.ld;
-        const int known = digits.bits_below(sieve.digit);
-        threshold = __uint_as_float(
-            kth_bits(candidates, n, digits.least(sieve.digit) >> known, known, sieve.rank, &ties, bins, shared));
+        if (sieve.rank > 0)
+            threshold = __uint_as_float(
+                kth_bits(candidates, n, digits.least(sieve.digit) >> known, known, sieve.rank, &ties, bins, shared));
+        count_candidates(s, kv_head, n, threshold, above, equal);
     }
-    count_candidates(s, kv_head, n, threshold, counts, counts + s.t.n_parts);
-    place_parts(s, kv_head, ties, counts, counts + s.t.n_parts, shared);
+    place_parts(s, kv_head, ties, zeros, above, equal, shared);
     if (threadIdx.x == 0) {
         s.t.thresholds[kv_head] = threshold;
         s.t.n_candidates[kv_head] = 0; // for the next time

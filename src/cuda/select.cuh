@@ -50,7 +50,8 @@ __device__ static inline bool always_kept(const struct wanted &w, int number)
     return number < w.first || number >= w.v.n - w.local;
 }
 
-// Weights' first digits: coarse, but for those from a 16th of the mean to 16 times it, a finer 1024. (A query's weights sum to 1, so the mean is known; and
+// Weights' first digits: coarse, but for those from a 16th of the mean to 16 times it, a finer 1024. None is below the least normal number but 0, which
+// is digit 0. (A query's weights sum to 1, so the mean is known; and
 // where weights hardly differ all are close to it.)
 struct digits {
     unsigned low; // bits of the least weight that has a fine digit; a multiple of 2^COARSE_SHIFT

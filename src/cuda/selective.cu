@@ -73,7 +73,7 @@ void selective_take_scratch(struct cuda_state *s, struct cuda_blocks *b)
     take(b, t->digits, n_kv_heads * SELECT_BINS, sizeof(unsigned));
     take(b, t->candidates, n_kv_heads * ld, sizeof(float));
     take(b, t->n_candidates, n_kv_heads, sizeof(int));
-    take(b, t->part_counts, n_kv_heads * parts, sizeof(int));
+    take(b, t->part_counts, n_kv_heads * parts, sizeof(int2));
     take(b, t->part_places, n_kv_heads * parts, sizeof(int2));
     take(b, t->thresholds, n_kv_heads, sizeof(float));
     take(b, t->rows, n_kv_heads * ld, sizeof(int));

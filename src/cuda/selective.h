@@ -45,7 +45,7 @@ struct selective {
     float *
         candidates; // (n_kv_heads, ld): weights that may be the k-th, the parts in any order; their parts are in rows meanwhile
     int *n_candidates; // (n_kv_heads); 0 between launches
-    int *part_counts;  // (n_kv_heads, n_parts): slots that are selected whatever becomes of the candidates
+    int2 *part_counts; // (n_kv_heads, n_parts): candidates; slots that are selected whatever becomes of these
     int2 *part_places; // (n_kv_heads, n_parts): number of the part's first row; how many are selected that equal the threshold
     float *thresholds; // (n_kv_heads)
     int *rows;         // (n_kv_heads, ld): slots of the selected keys, ascending

@@ -2,7 +2,7 @@
 // the running sums of values against double.
 #include "selective_testing.h"
 
-enum scores { PLAIN, TIED, EQUAL, CLUSTERED, ODD, FLAT, WIDE }; // how they are distributed
+enum scores { PLAIN, TIED, EQUAL, CLUSTERED, ODD, FLAT, WIDE, LONELY }; // how they are distributed
 
 struct selection_case {
     int n_heads, n_kv_heads;
@@ -25,6 +25,9 @@ static float next_score(enum scores scores, uint64_t *seed, int slot)
                    : scores == EQUAL     ? 0.25
                    : scores == FLAT      ? 0.01 * x // weights within a few fine digits
                    : scores == WIDE      ? 40 * x   // the k-th far from the mean: coarse digits, above it and below
+                   : scores == LONELY    ? (slot % 100 == 37 ? 0
+                                            : x > 0.4        ? -86.0
+                                                             : -140)          // most weights are 0
                    : scores == CLUSTERED ? (slot % 3 == 0 ? 3 + x : x) // every third one: what a sample takes for the whole
                                          : (slot % 17 == 3   ? -INFINITY
                                             : slot % 13 == 5 ? -200.0
@@ -163,7 +166,7 @@ static void selects_past_the_ring(void **)
 // Few candidates, or so many that a block's do not fit where they are kept before they go to the list, from several parts at a time.
 static void selects_from_many(void **)
 {
-    for (enum scores scores : {PLAIN, TIED, EQUAL, CLUSTERED, FLAT, WIDE})
+    for (enum scores scores : {PLAIN, TIED, EQUAL, CLUSTERED, FLAT, WIDE, LONELY})
         for (int k : {12, 800, 5000})
             check_selection({2, 1, 10240, 0, 0, 8, 9999, choice_of(k, 2, k / 4), scores});
     check_selection({32, 32, 10240, 0, 0, 8, 10200, choice_of(700, 0, 10), EQUAL}); // a block has several parts
