@@ -218,6 +218,7 @@ static void time_hybrid(struct bench *b, int depth)
     MUST_CUDA(cudaMemset(h->codes.codes, 0, heads * codes_head_words(&h->codes) * sizeof *h->codes.codes));
     MUST_CUDA(cudaMemset(h->rotated_k, 0,
                          s->kv_dim * sizeof *h->rotated_k)); // the token's own key, on which the time does not depend
+    MUST_CUDA(cudaDeviceSynchronize());                      // the stream does not wait for these
     MUST(codes_tables(&h->codes, s->stream, error));
     append_all(b, depth);
     time_steps(b, depth, codes_key_bytes(&h->codes));

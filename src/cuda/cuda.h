@@ -20,7 +20,7 @@
 yalm_status cuda_check(cudaError_t code, const char *call, yalm_error *error);
 
 // True where the environment's YALM_CUDA_WITHOUT names `what`: "graph" (a token's kernels are launched one by one), "overlap" (each kernel starts when
-// the one before it has ended). For measuring what these are worth.
+// the one before it has ended), "turns" (all overlap; it is not measured whether that is faster). For measuring what these are worth.
 bool cuda_without(const char *what);
 
 // Whether the kernels that this thread launches from now on may start before those before them have ended: where not otherwise said they may.

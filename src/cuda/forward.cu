@@ -1,6 +1,6 @@
 // The forward pass: what a Llama does to a batch of tokens, as kernels queued on the session's stream. One token's products read each
 // matrix once, as vectors; many tokens' are cuBLASLt's. Position, length and tokens lie in device memory, so that one token's pass is
-// captured once, as a graph, and launched for every step. Where the session has an attention method (selective.h) there are two such graphs, and
+// captured as a graph, and launched for every step. Where the session has an attention method (selective.h) there are two such graphs, and
 // the host, which knows the position, launches the dense one or the other.
 #include "cuda/state.h"
 
@@ -173,32 +173,71 @@ static yalm_status instantiate(cudaGraphExec_t *exec, cudaGraph_t graph, yalm_er
     return YALM_OK;
 }
 
-static yalm_status capture(struct cuda_state *s, bool selective, yalm_error *error)
+static yalm_status capture(struct cuda_state *s, cudaGraphExec_t *exec, bool selective, bool overlapping, yalm_error *error)
 {
     cudaGraph_t graph = NULL;
     TRY_CUDA(cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeThreadLocal));
+    cuda_allow_overlap(overlapping);
     yalm_status status = one_token(s, selective, error);
+    cuda_allow_overlap(true);
     const cudaError_t ended = cudaStreamEndCapture(s->stream, &graph); // also after a failure, so that the stream is one again
     if (status == YALM_OK)
         status = cuda_check(ended, "cudaStreamEndCapture", error);
     if (status == YALM_OK)
-        status = instantiate(&s->decode[selective], graph, error);
+        status = instantiate(exec, graph, error);
     if (graph)
         cudaGraphDestroy(graph);
     return status;
 }
 
-// The first token goes kernel by kernel, which loads them; the second one is captured.
+// The last step's time, where it has ended.
+static void take_time(struct cuda_state *s)
+{
+    float milliseconds = 0.0f;
+    if (!s->step_time)
+        return;
+    if (cudaEventElapsedTime(&milliseconds, s->step_began, s->step_ended) != cudaSuccess)
+        cudaGetLastError();
+    else if (*s->step_time == 0.0f || milliseconds < *s->step_time)
+        *s->step_time = milliseconds;
+    s->step_time = NULL;
+}
+
+// Which form the next step has: 1 overlaps. Each one's first step, which brings its graph to the device, is not timed.
+static int next_form(struct cuda_state *s, struct step_forms *forms)
+{
+    enum { TURNS = 6 };
+    if (s->device.capability < 90 || cuda_without("overlap"))
+        return 0;
+    if (cuda_without("turns"))
+        return 1;
+    if (forms->launched == 2 * TURNS)
+        return forms->least[1] < forms->least[0];
+    const int form = forms->launched % 2;
+    if (forms->launched++ >= 2)
+        s->step_time = &forms->least[form];
+    return form;
+}
+
+// The first token goes kernel by kernel, which loads them; the next ones as a graph.
 static yalm_status decode(struct cuda_state *s, bool selective, yalm_error *error)
 {
-    if (!s->decoded[selective] || cuda_without("graph")) {
+    struct step_forms *forms = &s->decode[selective];
+    if (!forms->loaded || cuda_without("graph")) {
         TRY(one_token(s, selective, error));
-        s->decoded[selective] = true;
+        forms->loaded = true;
         return YALM_OK;
     }
-    if (!s->decode[selective])
-        TRY(capture(s, selective, error));
-    TRY_CUDA(cudaGraphLaunch(s->decode[selective], s->stream));
+    take_time(s);
+    const int form = next_form(s, forms);
+    if (!forms->graphs[form])
+        TRY(capture(s, &forms->graphs[form], selective, form == 1, error));
+    const bool timed = s->step_time != NULL;
+    if (timed)
+        TRY_CUDA(cudaEventRecord(s->step_began, s->stream));
+    TRY_CUDA(cudaGraphLaunch(forms->graphs[form], s->stream));
+    if (timed)
+        TRY_CUDA(cudaEventRecord(s->step_ended, s->stream));
     return YALM_OK;
 }
 
@@ -235,7 +274,6 @@ static yalm_status classify_all(struct cuda_state *s, const struct batch *batch,
 yalm_status cuda_forward(struct cuda_state *s, const struct batch *batch, yalm_error *error)
 {
     TRY(copy_step(s, batch, error));
-    cuda_allow_overlap(batch->n > 1 || s->overlaps);
     const bool last = batch->logits && !batch->all_logits, selective = selective_applies(s, batch->n, batch->position);
     if (last)
         s->fetched = NULL;

@@ -343,7 +343,8 @@ yalm_status select_rows(const struct selective *t, const struct attention *a, cu
 {
     const struct selecting s = {a->step, a->cache->policy, *t, a->n_heads / a->cache->n_kv_heads};
     const dim3 grid(t->n_blocks, a->cache->n_kv_heads);
-    TRY(LAUNCH(error, weigh_kernel, grid, SELECT_THREADS, s.group * sizeof(float2), stream, s));
+    const size_t pairs = (s.group + 1) / 2 * 2; // which the compiler reads by two
+    TRY(LAUNCH(error, weigh_kernel, grid, SELECT_THREADS, pairs * sizeof(float2), stream, s));
     TRY(LAUNCH(error, collect_kernel, grid, SELECT_THREADS, 2 * t->n_parts * sizeof(int), stream, s));
     TRY(LAUNCH(error, place_kernel, grid, SELECT_THREADS, 0, stream, s));
     return t->shares ? select_mass_rows(&s, a->cache->n_kv_heads, stream, error) : YALM_OK;

@@ -92,6 +92,7 @@ yalm_status selective_open(struct cuda_state *s, yalm_error *error)
         TRY_CUDA(cudaMemset(s->selective.sums, 0, heads * s->config->head_dim * sizeof(double)));
         TRY_CUDA(cudaMemset(s->selective.covered, 0, heads * 2 * sizeof(int64_t)));
     }
+    TRY_CUDA(cudaDeviceSynchronize()); // the session's stream does not wait for these
     return YALM_OK;
 }
 

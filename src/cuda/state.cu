@@ -71,23 +71,6 @@ static void take_scratch(struct cuda_state *s, struct cuda_blocks *b)
     }
 }
 
-static size_t matrix_bytes(const struct matrix *m)
-{
-    return m->rows * dtype_row_bytes(m->dtype, m->cols);
-}
-
-// Whether a token's kernels start while those before them end (programmatic dependent launch). Measured on an H100: + 4 to 8 % where gate and up have
-// 66 MB together (llama-3.2-1b bf16, mistral-7b q4), - 6 to 8 % where they have 235 MB (mistral-7b fp16), for which no reason was found.
-// Between these is a guess.
-static bool products_are_short(const struct model_weights *w)
-{
-    const size_t most = (size_t)100 << 20;
-    const struct layer_weights *l = &w->layers[0];
-    const size_t units = matrix_bytes(&l->experts[0].gate) + matrix_bytes(&l->experts[0].up),
-                 qkv = matrix_bytes(&l->q) + matrix_bytes(&l->k) + matrix_bytes(&l->v);
-    return units <= most && qkv <= most;
-}
-
 // Everything but memory.
 static yalm_status state_shape(struct cuda_state *s, const struct backend_plan *plan, const struct cuda_device *device,
                                yalm_error *error)
@@ -99,7 +82,6 @@ static yalm_status state_shape(struct cuda_state *s, const struct backend_plan *
     s->q_dim = c->n_heads * c->head_dim;
     s->kv_dim = c->n_kv_heads * c->head_dim;
     s->chunk = plan->options->chunk;
-    s->overlaps = products_are_short(plan->weights);
     s->slab_bytes = s->chunk > 1 ? slab_bytes(c, plan->weights) : 0;
     s->cache.type = plan->options->kv;
     s->cache.n_layers = c->n_layers;
@@ -168,6 +150,7 @@ static yalm_status state_fill(struct cuda_state *s, yalm_error *error)
     TRY_CUDA(copied);
     TRY_CUDA(cudaMemset(s->attention_scratch, 0, s->attention_plan.scratch_bytes));
     TRY_CUDA(cudaMemset(s->sample_scratch, 0, sample_scratch_bytes(s->config->vocab_size, s->cache.policy.context)));
+    TRY_CUDA(cudaDeviceSynchronize()); // the session's stream does not wait for these
     return s->method ? selective_open(s, error) : YALM_OK;
 }
 
@@ -176,6 +159,8 @@ static yalm_status state_take(struct cuda_state *s, const struct backend_plan *p
     TRY(share_weights(s, plan, error));
     TRY_CUDA(cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking));
     TRY_CUDA(cudaEventCreateWithFlags(&s->copied, cudaEventDisableTiming));
+    TRY_CUDA(cudaEventCreate(&s->step_began));
+    TRY_CUDA(cudaEventCreate(&s->step_ended));
     TRY(matmul_open(&s->matmul, error));
     s->blocks.taking = true;
     s->blocks.error = error;
@@ -215,9 +200,10 @@ void cuda_state_close(struct cuda_state *s)
         return;
     if (s->stream)
         cudaStreamSynchronize(s->stream); // what is under way still uses what is freed here
-    for (cudaGraphExec_t graph : s->decode)
-        if (graph)
-            cudaGraphExecDestroy(graph);
+    for (const struct step_forms &forms : s->decode)
+        for (cudaGraphExec_t graph : forms.graphs)
+            if (graph)
+                cudaGraphExecDestroy(graph);
     method_close(s);
     matmul_close(s->matmul);
     for (int i = 0; i < s->blocks.n; i++)
@@ -226,8 +212,10 @@ void cuda_state_close(struct cuda_state *s)
     for (void *p : pinned)
         if (p)
             cudaFreeHost(p);
-    if (s->copied)
-        cudaEventDestroy(s->copied);
+    const cudaEvent_t events[] = {s->copied, s->step_began, s->step_ended};
+    for (cudaEvent_t event : events)
+        if (event)
+            cudaEventDestroy(event);
     if (s->stream)
         cudaStreamDestroy(s->stream);
     free(s);

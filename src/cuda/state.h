@@ -38,6 +38,16 @@ template <typename T> static inline void take(struct cuda_blocks *b, T *&pointer
     pointer = static_cast<T *>(take_block(b, count, size));
 }
 
+// One token's step as it was captured, in two forms: each kernel starts when the one before it has ended, or earlier (programmatic dependent launch).
+// Which one is faster differs by GPU and model, by up to a tenth either way, and no rule was found; both give the same bits. So the first
+// steps take turns and are timed, and what was faster stays.
+struct step_forms {
+    bool loaded; // it went without a graph once: all its kernels are loaded, which must not happen while capturing
+    cudaGraphExec_t graphs[2]; // [1]: overlapping; NULL: not captured yet
+    float least[2];            // milliseconds of those steps that were timed
+    int launched;              // while they take turns
+};
+
 struct cuda_state {
     const struct model_config *config;
     const struct cuda_weights *weights;
@@ -45,14 +55,12 @@ struct cuda_state {
     int q_dim, kv_dim; // n_heads * head_dim, n_kv_heads * head_dim
     int chunk;         // most tokens in a batch
     size_t slab_bytes; // of quantised weights, see dequantise.cu
-    bool overlaps;     // one token's kernels (state.cu)
 
     cudaStream_t stream;
     struct matmul *matmul;
-    // One token's step as it was captured, [1] where it attends by the method; NULL until then. It has gone without the graph once before: all its
-    // kernels are loaded, which must not happen while capturing.
-    cudaGraphExec_t decode[2];
-    bool decoded[2];
+    struct step_forms decode[2]; // one token's; [1] where it attends by the method
+    cudaEvent_t step_began, step_ended;
+    float *step_time; // where the last step's time belongs; NULL: nowhere
 
     struct kv_cache cache;
     struct rope rope;

@@ -93,7 +93,7 @@ def test_the_sanitizers_summaries_are_read(found):
 
 
 def test_how_kernels_are_launched_changes_nothing(fable):
-    command = [built(BUILD / "yalm"), fable, "-d", "cuda", "-i", "Once upon a time", "-n", "6", "--seed", "3", "-q"]
+    command = [built(BUILD / "yalm"), fable, "-d", "cuda", "-i", "Once upon a time", "-n", "20", "--seed", "3", "-q"]
     texts = {
         subprocess.run(
             command,
@@ -103,6 +103,6 @@ def test_how_kernels_are_launched_changes_nothing(fable):
             check=True,
             env={**os.environ, "YALM_CUDA_WITHOUT": without},
         ).stdout
-        for without in ("", "graph", "overlap", "graph,overlap")
+        for without in ("", "turns", "graph", "overlap", "graph,overlap")
     }
     assert len(texts) == 1 and texts != {""}
