@@ -33,16 +33,16 @@ yalm_status cuda_check(cudaError_t code, const char *call, yalm_error *error)
                      hint(code));
 }
 
-static thread_local bool overlap_allowed = true;
+static thread_local enum cuda_overlap overlap_allowed = OVERLAP_ALL;
 
-void cuda_allow_overlap(bool allowed)
+void cuda_allow_overlap(enum cuda_overlap allowed)
 {
     overlap_allowed = allowed;
 }
 
-bool cuda_overlaps(void)
+bool cuda_may_overlap(enum cuda_overlap least_that_may)
 {
-    return overlap_allowed && !cuda_without("overlap");
+    return overlap_allowed >= least_that_may && !cuda_without("overlap");
 }
 
 bool cuda_without(const char *what)

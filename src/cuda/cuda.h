@@ -20,12 +20,15 @@
 yalm_status cuda_check(cudaError_t code, const char *call, yalm_error *error);
 
 // True where the environment's YALM_CUDA_WITHOUT names `what`: "graph" (a token's kernels are launched one by one), "overlap" (each kernel starts when
-// the one before it has ended), "turns" (all overlap; it is not measured whether that is faster). For measuring what these are worth.
+// the one before it has ended), "turns" (all overlap, or with "products" besides all others: what is faster is not measured). For measuring what these
+// are worth.
 bool cuda_without(const char *what);
 
-// Whether the kernels that this thread launches from now on may start before those before them have ended: where not otherwise said they may.
-void cuda_allow_overlap(bool allowed);
-bool cuda_overlaps(void); // so it was said, and YALM_CUDA_WITHOUT does not name "overlap"
+// Which kernels may start before those before them have ended: where not otherwise said all may. Vectors' products fill a device, others do not.
+enum cuda_overlap { OVERLAP_NONE, OVERLAP_OTHERS, OVERLAP_ALL };
+void cuda_allow_overlap(enum cuda_overlap allowed); // of those that this thread launches from now on
+bool cuda_may_overlap(
+    enum cuda_overlap least_that_may); // at least so many are allowed to, and YALM_CUDA_WITHOUT does not name "overlap"
 
 // Leaves the enclosing function, whose yalm_error * is called `error`, where the call fails.
 #define TRY_CUDA(call)                                                                                                         \
@@ -50,7 +53,10 @@ bool cuda_overlaps(void); // so it was said, and YALM_CUDA_WITHOUT does not name
 // grid_dependency_wait() before it reads what an earlier kernel wrote or writes anything at all, and before it returns. What no kernel
 // writes (weights) may be read before. A template's instance goes in parentheses: LAUNCH(error, (kernel<float, 4>), …).
 #define LAUNCH(error, kernel, grid, block, shared_bytes, stream, ...)                                                          \
-    launch_kernel(error, #kernel, kernel, dim3(grid), dim3(block), shared_bytes, stream, ##__VA_ARGS__)
+    launch_kernel(OVERLAP_OTHERS, error, #kernel, kernel, dim3(grid), dim3(block), shared_bytes, stream, ##__VA_ARGS__)
+// The same of a vector's product.
+#define LAUNCH_PRODUCT(error, kernel, grid, block, shared_bytes, stream, ...)                                                  \
+    launch_kernel(OVERLAP_ALL, error, #kernel, kernel, dim3(grid), dim3(block), shared_bytes, stream, ##__VA_ARGS__)
 
 // Shared memory, the only ways to have it. SHARED_ARRAY(float, sums, 32): float sums[32], 16-byte aligned. SHARED_DYNAMIC(float, rows):
 // float *rows, the launch's shared_bytes.
@@ -61,8 +67,8 @@ bool cuda_overlaps(void); // so it was said, and YALM_CUDA_WITHOUT does not name
     type *const name = reinterpret_cast<type *>(shared_dynamic_bytes)
 
 template <class... Parameters, class... Arguments>
-static yalm_status launch_kernel(yalm_error *error, const char *name, void (*kernel)(Parameters...), dim3 grid, dim3 block,
-                                 size_t shared_bytes, cudaStream_t stream, Arguments... arguments)
+static yalm_status launch_kernel(enum cuda_overlap overlaps, yalm_error *error, const char *name, void (*kernel)(Parameters...),
+                                 dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream, Arguments... arguments)
 {
     int device = 0, major = 0;
     cudaError_t code = cudaGetDevice(&device);
@@ -83,7 +89,7 @@ static yalm_status launch_kernel(yalm_error *error, const char *name, void (*ker
         config.dynamicSmemBytes = shared_bytes;
         config.stream = stream;
         config.attrs = &overlap;
-        config.numAttrs = major >= 9 && cuda_overlaps();
+        config.numAttrs = major >= 9 && cuda_may_overlap(overlaps);
         code = cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
     }
     return cuda_check(code, name, error);
@@ -95,9 +101,10 @@ static yalm_status launch_kernel(yalm_error *error, const char *name, void (*ker
 #define SHARED_DYNAMIC(type, name) type *const name = static_cast<type *>(emulated_shared_dynamic())
 
 template <class... Parameters, class... Arguments>
-static yalm_status launch_kernel(yalm_error *error, const char *name, void (*kernel)(Parameters...), dim3 grid, dim3 block,
-                                 size_t shared_bytes, cudaStream_t stream, Arguments... arguments)
+static yalm_status launch_kernel(enum cuda_overlap overlaps, yalm_error *error, const char *name, void (*kernel)(Parameters...),
+                                 dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream, Arguments... arguments)
 {
+    (void)overlaps;
     return cuda_check(emulated_launch(name, kernel, grid, block, shared_bytes, stream, static_cast<Parameters>(arguments)...),
                       name, error);
 }

@@ -173,13 +173,14 @@ static yalm_status instantiate(cudaGraphExec_t *exec, cudaGraph_t graph, yalm_er
     return YALM_OK;
 }
 
-static yalm_status capture(struct cuda_state *s, cudaGraphExec_t *exec, bool selective, bool overlapping, yalm_error *error)
+static yalm_status capture(struct cuda_state *s, cudaGraphExec_t *exec, bool selective, enum cuda_overlap overlap,
+                           yalm_error *error)
 {
     cudaGraph_t graph = NULL;
     TRY_CUDA(cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeThreadLocal));
-    cuda_allow_overlap(overlapping);
+    cuda_allow_overlap(overlap);
     yalm_status status = one_token(s, selective, error);
-    cuda_allow_overlap(true);
+    cuda_allow_overlap(OVERLAP_ALL);
     const cudaError_t ended = cudaStreamEndCapture(s->stream, &graph); // also after a failure, so that the stream is one again
     if (status == YALM_OK)
         status = cuda_check(ended, "cudaStreamEndCapture", error);
@@ -203,20 +204,23 @@ static void take_time(struct cuda_state *s)
     s->step_time = NULL;
 }
 
-// Which form the next step has: 1 overlaps. Each one's first step, which brings its graph to the device, is not timed.
-static int next_form(struct cuda_state *s, struct step_forms *forms)
+// The next step's form. Each one's first step, which brings its graph to the device, is not timed.
+static enum cuda_overlap next_form(struct cuda_state *s, struct step_forms *forms)
 {
     enum { TURNS = 6 };
     if (s->device.capability < 90 || cuda_without("overlap"))
-        return 0;
+        return OVERLAP_NONE;
     if (cuda_without("turns"))
-        return 1;
-    if (forms->launched == 2 * TURNS)
-        return forms->least[1] < forms->least[0];
-    const int form = forms->launched % 2;
-    if (forms->launched++ >= 2)
-        s->step_time = &forms->least[form];
-    return form;
+        return cuda_without("products") ? OVERLAP_OTHERS : OVERLAP_ALL;
+    int form = forms->launched % STEP_FORMS;
+    if (forms->launched < TURNS * STEP_FORMS) {
+        s->step_time = forms->launched++ < STEP_FORMS ? NULL : &forms->least[form];
+        return (enum cuda_overlap)form;
+    }
+    form = 0;
+    for (int i = 1; i < STEP_FORMS; i++)
+        form = forms->least[i] < forms->least[form] ? i : form;
+    return (enum cuda_overlap)form;
 }
 
 // The first token goes kernel by kernel, which loads them; the next ones as a graph.
@@ -229,9 +233,9 @@ static yalm_status decode(struct cuda_state *s, bool selective, yalm_error *erro
         return YALM_OK;
     }
     take_time(s);
-    const int form = next_form(s, forms);
+    const enum cuda_overlap form = next_form(s, forms);
     if (!forms->graphs[form])
-        TRY(capture(s, &forms->graphs[form], selective, form == 1, error));
+        TRY(capture(s, &forms->graphs[form], selective, form, error));
     const bool timed = s->step_time != NULL;
     if (timed)
         TRY_CUDA(cudaEventRecord(s->step_began, s->stream));

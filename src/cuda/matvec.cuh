@@ -376,8 +376,8 @@ static yalm_status matvec_launch(struct matvec m, cudaStream_t stream, yalm_erro
     for (int i = 0; i < 3; i++)
         aligned = aligned && reinterpret_cast<uintptr_t>(m.w[i]) % 16 == 0;
     if (aligned)
-        return LAUNCH(error, (matvec_kernel<T, true, KIND, EXPERT>), blocks, 32 * room.warps, shared, stream, m);
-    return LAUNCH(error, (matvec_kernel<T, false, KIND, EXPERT>), blocks, 32 * room.warps, shared, stream, m);
+        return LAUNCH_PRODUCT(error, (matvec_kernel<T, true, KIND, EXPERT>), blocks, 32 * room.warps, shared, stream, m);
+    return LAUNCH_PRODUCT(error, (matvec_kernel<T, false, KIND, EXPERT>), blocks, 32 * room.warps, shared, stream, m);
 }
 
 template <enum matvec_kind KIND, bool EXPERT>

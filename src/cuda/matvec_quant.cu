@@ -457,7 +457,7 @@ static yalm_status quant_launch(struct quant_matvec q, cudaStream_t stream, yalm
         return error_set(error, YALM_FAILED,
                          "CUDA: found a product of %d columns, which needs %zu bytes of shared memory, expected at most %d",
                          m->cols, shared, (int)room.bytes);
-    return LAUNCH(error, (quant_matvec_kernel<T, ROWS, ALIGNED>), blocks, 32 * room.warps, shared, stream, q);
+    return LAUNCH_PRODUCT(error, (quant_matvec_kernel<T, ROWS, ALIGNED>), blocks, 32 * room.warps, shared, stream, q);
 }
 
 // Two rows for a tile; four where a row of q4 is so short that two would leave half of the copies unused.

@@ -38,14 +38,14 @@ template <typename T> static inline void take(struct cuda_blocks *b, T *&pointer
     pointer = static_cast<T *>(take_block(b, count, size));
 }
 
-// One token's step as it was captured, in two forms: each kernel starts when the one before it has ended, or earlier (programmatic dependent launch).
-// Which one is faster differs by GPU and model, by up to a tenth either way, and no rule was found; both give the same bits. So the first
-// steps take turns and are timed, and what was faster stays.
+// One token's step as it was captured, in a form for each enum cuda_overlap. Which one is fastest differs by GPU and model, by a tenth and more, and no
+// rule was found; all give the same bits. So the first steps take turns and are timed, and what was fastest stays.
+enum { STEP_FORMS = OVERLAP_ALL + 1 };
 struct step_forms {
     bool loaded; // it went without a graph once: all its kernels are loaded, which must not happen while capturing
-    cudaGraphExec_t graphs[2]; // [1]: overlapping; NULL: not captured yet
-    float least[2];            // milliseconds of those steps that were timed
-    int launched;              // while they take turns
+    cudaGraphExec_t graphs[STEP_FORMS]; // NULL: not captured yet
+    float least[STEP_FORMS];            // milliseconds of those steps that were timed
+    int launched;                       // while they take turns
 };
 
 struct cuda_state {

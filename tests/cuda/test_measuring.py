@@ -80,6 +80,7 @@ def test_models_are_timed(found):
     assert {row[5] for row in rows if row[0] == "tiny-gqa"} == {
         "",
         "graph, overlapped",
+        "graph, all but products overlapped",
         "graph",
         "overlapped",
         "one by one",
@@ -103,6 +104,6 @@ def test_how_kernels_are_launched_changes_nothing(fable):
             check=True,
             env={**os.environ, "YALM_CUDA_WITHOUT": without},
         ).stdout
-        for without in ("", "turns", "graph", "overlap", "graph,overlap")
+        for without in ("", "turns", "turns,products", "graph", "overlap", "graph,overlap")
     }
     assert len(texts) == 1 and texts != {""}

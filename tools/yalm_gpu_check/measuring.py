@@ -21,7 +21,13 @@ DEPTHS, PROMPTS, GENERATED, LONG = [0, 4096, 32768], [512, 4096], 64, [32768, 65
 SMALL_DEPTHS, SMALL_PROMPTS, SMALL_GENERATED, SMALL_LONG = [0, 16], [8, 16], 2, [80]
 
 # What decides how a token's kernels are launched: YALM_CUDA_WITHOUT leaves it out.
-LAUNCHES = {"graph, overlapped": "turns", "graph": "overlap", "overlapped": "graph", "one by one": "graph,overlap"}
+LAUNCHES = {
+    "graph, overlapped": "turns",
+    "graph, all but products overlapped": "turns,products",
+    "graph": "overlap",
+    "overlapped": "graph",
+    "one by one": "graph,overlap",
+}
 
 
 def lists(check):
