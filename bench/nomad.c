@@ -109,6 +109,7 @@ static void read_runs(void *context, int thread)
                 .n_queries = b->n_queries,
                 .n = RUN_LISTED,
                 .n_groups = RUN_BLOCK / CODE_GROUP,
+                .to_l2 = b->fetching.runs_to_l2,
             });
 }
 

@@ -299,6 +299,7 @@ static void score_groups(const struct cpu_state *s, int kv_head, const uint8_t *
         .n_queries = n_queries,
         .n = r->n_listed,
         .n_groups = n_groups,
+        .to_l2 = s->fetching.runs_to_l2,
     });
 }
 

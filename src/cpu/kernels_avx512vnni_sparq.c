@@ -36,6 +36,7 @@ struct run {
     float *scores; // (n_queries, ld)
     ptrdiff_t ld;
     const float *scales;
+    bool to_l2;
 };
 
 static void query_to_bytes(struct query_bytes *to, const float *q, int r, int n_queries)
@@ -69,8 +70,8 @@ VEC_INLINE void store_scores(float *to, __m512i sum[4], const float *scales, flo
         vec_store(to + j * VEC, vec_mul(_mm512_cvtepi32_ps(sum[j]), vec_mul(vec_load(scales + j * VEC), vec_set(unit))));
 }
 
-// Components [c, c + n) of all tiles; n_queries, n: constants where this is inlined.
-VEC_INLINE void pass(int n_queries, int n, const struct run *run, int c)
+// Components [c, c + n) of all tiles; n_queries, n, to_l2: constants where this is inlined.
+VEC_INLINE void pass(int n_queries, int n, bool to_l2, const struct run *run, int c)
 {
     const uint8_t *const *lines = run->lines + c;
     const struct query_bytes *q = run->q;
@@ -88,7 +89,7 @@ VEC_INLINE void pass(int n_queries, int n, const struct run *run, int c)
             __m512i x[4];
 #pragma GCC unroll 4
             for (int j = 0; j < 4; j++) {
-                __builtin_prefetch(lines[WIDE + k + j] + at);
+                fetch_line((const char *)lines[WIDE + k + j] + at, to_l2);
                 x[j] = _mm512_xor_si512(_mm512_loadu_si512(lines[k + j] + at), _mm512_set1_epi8(-128));
             }
             interleave_fours(x);
@@ -113,16 +114,25 @@ VEC_INLINE void pass(int n_queries, int n, const struct run *run, int c)
     }
 }
 
-static __attribute__((noinline)) void pass_run(int n_queries, bool wide, const struct run *run, int c)
+VEC_INLINE void pass_run(int n_queries, bool wide, bool to_l2, const struct run *run, int c)
 {
     if (n_queries == 4)
-        wide ? pass(4, WIDE, run, c) : pass(4, NARROW, run, c);
+        wide ? pass(4, WIDE, to_l2, run, c) : pass(4, NARROW, to_l2, run, c);
     else if (n_queries == 3)
-        wide ? pass(3, WIDE, run, c) : pass(3, NARROW, run, c);
+        wide ? pass(3, WIDE, to_l2, run, c) : pass(3, NARROW, to_l2, run, c);
     else if (n_queries == 2)
-        wide ? pass(2, WIDE, run, c) : pass(2, NARROW, run, c);
+        wide ? pass(2, WIDE, to_l2, run, c) : pass(2, NARROW, to_l2, run, c);
     else
-        wide ? pass(1, WIDE, run, c) : pass(1, NARROW, run, c);
+        wide ? pass(1, WIDE, to_l2, run, c) : pass(1, NARROW, to_l2, run, c);
+}
+
+static __attribute__((noinline)) void pass_near(int n_queries, bool wide, const struct run *run, int c)
+{
+    pass_run(n_queries, wide, false, run, c);
+}
+static __attribute__((noinline)) void pass_far(int n_queries, bool wide, const struct run *run, int c)
+{
+    pass_run(n_queries, wide, true, run, c);
 }
 
 // next: how many slots further on is what is read after this.
@@ -132,7 +142,7 @@ static void run_scores(int n_queries, const struct run *run, int next)
         run->lines[run->r + i] = run->lines[i % run->r] + next;
     for (int c = 0, n; c < run->r; c += n) {
         n = run->r - c >= WIDE ? WIDE : NARROW;
-        pass_run(n_queries, n == WIDE, run, c);
+        (run->to_l2 ? pass_far : pass_near)(n_queries, n == WIDE, run, c);
     }
 }
 
@@ -169,7 +179,8 @@ static void score_queries(const struct score_args *a, const uint8_t **lines, int
                       .q = &q,
                       .scores = a->scores + query * a->ld + at,
                       .ld = a->ld,
-                      .scales = a->scales + a->slot + at};
+                      .scales = a->scales + a->slot + at,
+                      .to_l2 = a->to_l2};
     if (whole > 0)
         run_scores(n_queries, &run, left > QUERIES ? 0 : n);
     if (n == whole)

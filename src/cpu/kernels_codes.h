@@ -12,6 +12,7 @@
 //
 // The sum is an exact integer, so scores are the same to the bit on every instruction set. A score is off by at most Σ_c |q_c| scale_c / 2 + step / 2 Σ_c |value_c|.
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -57,4 +58,5 @@ struct code_score_args {
     const int *offset;        // (n_queries): −128 Σ_c weights
     const float *base, *step; // (n_queries)
     int n_queries, n, n_groups;
+    bool to_l2; // machine_fetching()'s runs_to_l2; results do not depend on it
 };

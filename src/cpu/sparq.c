@@ -265,6 +265,7 @@ static void score_copied(const struct cpu_state *s, int layer, int kv_head, int 
         .r = p->r,
         .slot = slot,
         .n = n,
+        .to_l2 = s->fetching.runs_to_l2,
     });
 }
 

@@ -39,6 +39,7 @@ struct score_args {
     const float *q;            // (n_queries, r)
     const int *components;     // (r)
     int n_queries, r, slot, n; // 1 <= r <= SPARSE_DIMS
+    bool to_l2;                // machine_fetching()'s runs_to_l2; results do not depend on it
 };
 
 struct sparse_kernels {

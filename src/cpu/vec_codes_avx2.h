@@ -51,7 +51,7 @@ VEC_INLINE void code_scores_quarter(int n_queries, const struct code_score_args 
         code_look_up(x, a, c, at, high);
         if (half == 0 && !high)
             for (int i = 0; i < 4; i++)
-                __builtin_prefetch(a->runs + a->run_of[c + i] * a->stride + at + AHEAD);
+                fetch_line((const char *)a->runs + a->run_of[c + i] * a->stride + at + AHEAD, a->to_l2);
 #pragma GCC unroll 2
         for (int q = 0; q < n_queries; q++) {
             const struct code_weights w = code_weights(a->weights + (ptrdiff_t)(query + q) * a->n + c);

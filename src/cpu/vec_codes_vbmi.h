@@ -29,9 +29,9 @@ VEC_INLINE __m512i code_values(__m512i x, __m512i table)
                                    table);
 }
 
-// n_queries, fours: constants where this is inlined, and, but for the few components of a narrow pass, first and last. Lines are named between the products: sixteen at
+// n_queries, fours, to_l2: constants where this is inlined, and, but for the few components of a narrow pass, first and last. Lines are named between the products: sixteen at
 // once are more than a core keeps in mind.
-VEC_INLINE void code_pass_add(int n_queries, int fours, bool first, bool last, const struct code_pass *pass)
+VEC_INLINE void code_pass_add(int n_queries, int fours, bool first, bool last, bool to_l2, const struct code_pass *pass)
 {
     const struct code_score_args *a = pass->a;
     const uint8_t *const *lines = pass->lines; // pointers are better read again than kept in vectors
@@ -68,7 +68,7 @@ VEC_INLINE void code_pass_add(int n_queries, int fours, bool first, bool last, c
             __m512i values[CODE_FOURS];
 #pragma GCC unroll 2
             for (int f = 0; f < fours / 2; f++)
-                __builtin_prefetch(lines[CODE_WIDE + part * (fours / 2) + f] + at);
+                fetch_line((const char *)lines[CODE_WIDE + part * (fours / 2) + f] + at, to_l2);
 #pragma GCC unroll 4
             for (int f = 0; f < fours; f++)
                 values[f] = code_values(high ? _mm512_srli_epi16(x[f][part % 4], 4) : x[f][part % 4], tables[f]);
@@ -88,29 +88,38 @@ VEC_INLINE void code_pass_add(int n_queries, int fours, bool first, bool last, c
     }
 }
 
-VEC_INLINE void code_pass_any(int n_queries, int n, const struct code_pass *p)
+VEC_INLINE void code_pass_any(int n_queries, int n, bool to_l2, const struct code_pass *p)
 {
     const bool first = p->c == 0, last = p->c + n == p->a->n;
     if (n < CODE_WIDE)
-        code_pass_add(n_queries, CODE_LIST / 4, first, last, p);
+        code_pass_add(n_queries, CODE_LIST / 4, first, last, to_l2, p);
     else if (first)
-        code_pass_add(n_queries, CODE_FOURS, true, false, p);
+        code_pass_add(n_queries, CODE_FOURS, true, false, to_l2, p);
     else if (last)
-        code_pass_add(n_queries, CODE_FOURS, false, true, p);
+        code_pass_add(n_queries, CODE_FOURS, false, true, to_l2, p);
     else
-        code_pass_add(n_queries, CODE_FOURS, false, false, p);
+        code_pass_add(n_queries, CODE_FOURS, false, false, to_l2, p);
 }
 
-static __attribute__((noinline)) void code_pass_run(int n_queries, int n, const struct code_pass *p)
+VEC_INLINE void code_pass_run(int n_queries, int n, bool to_l2, const struct code_pass *p)
 {
     if (n_queries == 4)
-        code_pass_any(4, n, p);
+        code_pass_any(4, n, to_l2, p);
     else if (n_queries == 3)
-        code_pass_any(3, n, p);
+        code_pass_any(3, n, to_l2, p);
     else if (n_queries == 2)
-        code_pass_any(2, n, p);
+        code_pass_any(2, n, to_l2, p);
     else
-        code_pass_any(1, n, p);
+        code_pass_any(1, n, to_l2, p);
+}
+
+static __attribute__((noinline)) void code_pass_near(int n_queries, int n, const struct code_pass *p)
+{
+    code_pass_run(n_queries, n, false, p);
+}
+static __attribute__((noinline)) void code_pass_far(int n_queries, int n, const struct code_pass *p)
+{
+    code_pass_run(n_queries, n, true, p);
 }
 
 // Up to CODE_QUERIES queries, from `query` on, of a block. lines: (n + CODE_WIDE), of which the last are made here; next: the bytes between the block's lines and those
@@ -126,7 +135,7 @@ VEC_INLINE void code_scores_block(const struct code_score_args *a, const uint8_t
     for (int n; p.c < a->n; p.c += n) {
         n = a->n > CODE_WIDE && a->n - p.c >= CODE_WIDE ? CODE_WIDE : CODE_LIST;
         p.lines = lines + p.c;
-        code_pass_run(n_queries, n, &p);
+        (a->to_l2 ? code_pass_far : code_pass_near)(n_queries, n, &p);
     }
 }
 
