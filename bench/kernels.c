@@ -110,19 +110,19 @@ static void measure(struct bench *b, const char *name, void (*work)(void *contex
 enum { HALVES = 4 };
 static const struct {
     yalm_activations activations;
-    bool quantised;
+    enum matrices matrices;
     const char *name, *tiles; // NULL: none
-} halves[HALVES] = {{YALM_ACTIVATIONS_INT16, false, "integers", "tiles of three"},
-                    {YALM_ACTIVATIONS_FP16, false, "float16", "tiles of two"},
-                    {YALM_ACTIVATIONS_BF16, false, "bfloat16", "tiles of one"},
-                    {YALM_ACTIVATIONS_INT16, true, NULL, "tiles of bytes"}};
+} halves[HALVES] = {{YALM_ACTIVATIONS_INT16, MATRICES_ANY, "integers", "tiles of three"},
+                    {YALM_ACTIVATIONS_FP16, MATRICES_ANY, "float16", "tiles of two"},
+                    {YALM_ACTIVATIONS_BF16, MATRICES_ANY, "bfloat16", "tiles of one"},
+                    {YALM_ACTIVATIONS_INT16, MATRICES_QUANTISED, NULL, "tiles of bytes"}};
 
 static void bench_halves(struct bench *b)
 {
     char name[64];
     for (int i = 0; i < HALVES; i++) {
         const char *form = b->kernels == &cpu_kernels_amx ? halves[i].tiles : halves[i].name;
-        b->half = half_kernels_select(b->kernels, halves[i].activations, halves[i].quantised);
+        b->half = half_kernels_select(b->kernels, halves[i].activations, halves[i].matrices);
         if (!form || !b->half || !b->half->product[b->type])
             continue;
         snprintf(name, sizeof name, "matmul %s, %s, %d x %d, n %d", dtype_names[b->type], form, b->rows, b->cols, b->n);
@@ -327,7 +327,7 @@ static bool set_up(struct bench *b, yalm_error *error)
     b->y = random_floats(MAX_TOKENS * most_rows);
     size_t of_halves = 0, half_scratch = 0;
     for (int i = 0; i < HALVES; i++) {
-        const struct half_kernels *half = half_kernels_select(b->kernels, halves[i].activations, halves[i].quantised);
+        const struct half_kernels *half = half_kernels_select(b->kernels, halves[i].activations, halves[i].matrices);
         const size_t size = half ? half->size(MAX_TOKENS, (int)most_cols) : 0, scratch = half ? half->scratch : 0;
         of_halves = size > of_halves ? size : of_halves;
         half_scratch = scratch > half_scratch ? scratch : half_scratch;

@@ -35,8 +35,8 @@ static bool has_amx(void)
     enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 }; // arch_prctl's ARCH_REQ_XCOMP_PERM, and the component
     const unsigned bf16 = 1u << 22, tile = 1u << 24, int8 = 1u << 25;
     unsigned a, b, c, d;
-    return half_kernels_amx[YALM_ACTIVATIONS_INT16] && __get_cpuid_count(7, 0, &a, &b, &c, &d) && d & bf16 && d & tile &&
-           d & int8 && has_avx512bf16() && syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+    return half_kernels_amx[MATRICES_ANY][YALM_ACTIVATIONS_INT16] && __get_cpuid_count(7, 0, &a, &b, &c, &d) && d & bf16 &&
+           d & tile && d & int8 && has_avx512bf16() && syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
 }
 
 static bool has_vnni(const struct cpu_kernels *kernels)
@@ -102,11 +102,15 @@ const struct nomad_kernels *nomad_kernels_select(const struct cpu_kernels *kerne
     return kernels->nomad;
 }
 
-const struct half_kernels *half_kernels_select(const struct cpu_kernels *kernels, yalm_activations activations, bool quantised)
+const struct half_kernels *half_kernels_select(const struct cpu_kernels *kernels, yalm_activations activations,
+                                               enum matrices matrices)
 {
     if (kernels == &cpu_kernels_amx) {
-        const yalm_activations form = activations == YALM_ACTIVATIONS_FP32 ? YALM_ACTIVATIONS_INT16 : activations; // exact too
-        return quantised && form == YALM_ACTIVATIONS_INT16 ? half_kernels_amx_quant : half_kernels_amx[form];
+        if (activations == YALM_ACTIVATIONS_FP32 && matrices != MATRICES_QUANTISED)
+            return half_kernels_amx[MATRICES_ANY][YALM_ACTIVATIONS_INT16]; // exact too, and so are fewer tokens without tiles
+        const yalm_activations form = activations == YALM_ACTIVATIONS_FP32 ? YALM_ACTIVATIONS_INT16 : activations;
+        return matrices == MATRICES_QUANTISED && form == YALM_ACTIVATIONS_INT16 ? half_kernels_amx_quant
+                                                                                : half_kernels_amx[matrices][form];
     }
     if (kernels != &cpu_kernels_avx512vnni || activations == YALM_ACTIVATIONS_FP32)
         return NULL;

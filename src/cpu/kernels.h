@@ -52,6 +52,9 @@ struct quant_kernels {
     double (*dot_loop)(long rounds); // for limits.c: as fma_loop(), of 8-bit multiply-adds with 32-bit sums
 };
 
+// What all of a model's matrices are, by which kernels of many tokens are chosen: of any types; quantised; of 16 or 8 bits; the same without fp16.
+enum matrices { MATRICES_ANY, MATRICES_QUANTISED, MATRICES_FP16, MATRICES_BF16, MATRICES_KINDS };
+
 // Columns of tokens that are packed together by the following.
 enum { HALF_BLOCK = 256 };
 
@@ -180,7 +183,8 @@ const struct nomad_kernels *nomad_kernels_select(const struct cpu_kernels *kerne
 
 // Of "avx512vnni" for all activations but fp32, of "amx" for all: see there. NULL of others, and where these kernels' machine, or the compiler that built
 // this, has none (AVX512-FP16 or -BF16, besides VNNI). `quantised`: no weights are to be multiplied but q8's and q4's.
-const struct half_kernels *half_kernels_select(const struct cpu_kernels *kernels, yalm_activations activations, bool quantised);
+const struct half_kernels *half_kernels_select(const struct cpu_kernels *kernels, yalm_activations activations,
+                                               enum matrices matrices);
 // NULL where there is no VNNI, or activations are fp32.
 const struct fixed_attention *fixed_attention_select(const struct cpu_kernels *kernels, yalm_activations activations);
 extern const struct fixed_attention fixed_attention_avx512vnni;
@@ -192,7 +196,8 @@ extern const struct few_attention few_attention_avx512vnni;
 extern const struct half_kernels half_kernels_avx512vnni;
 extern const struct half_kernels *const half_kernels_avx512fp16,
     *const half_kernels_avx512bf16; // NULL where the compiler has none
-extern const struct half_kernels *const half_kernels_amx[YALM_ACTIVATIONS_BF16 + 1], *const half_kernels_amx_quant; // likewise
+extern const struct half_kernels *const half_kernels_amx[MATRICES_KINDS][YALM_ACTIVATIONS_BF16 + 1]; // likewise
+extern const struct half_kernels *const half_kernels_amx_quant;                                      // likewise
 
 // The list, best first, NULL-terminated: those that this machine can run.
 const struct cpu_kernels *const *cpu_kernels_usable(void);

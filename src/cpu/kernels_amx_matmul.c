@@ -328,12 +328,45 @@ static const struct half_kernels tiles_of_bytes = {
     .fma_loop = tiles_loop,
 };
 
-const struct half_kernels *const half_kernels_amx[] = {
-    [YALM_ACTIVATIONS_INT16] = &tiles_of_three, // whatever the weights have: nothing is lost
-    [YALM_ACTIVATIONS_INT8] = &tiles_of_bytes,
-    [YALM_ACTIVATIONS_FP16] = &tiles_of_two, // float16 has 11 bits, two parts have 16
-    [YALM_ACTIVATIONS_BF16] = &tiles_of_one,
+// The same of weights that 16-bit integers by VNNI take too (kernels_avx512vnni_fixed.c), which are faster with fewer tokens: those need no sums of
+// tiles, and half the conversions.
+#define FEW_BY_INTEGERS(name, form, fewest)                                                                                    \
+    static const struct half_kernels name = {                                                                                  \
+        .size = form##_size,                                                                                                   \
+        .pack = form##_pack,                                                                                                   \
+        .product = {[DTYPE_FP16] = form##_fp16,                                                                                \
+                    [DTYPE_BF16] = form##_bf16,                                                                                \
+                    [DTYPE_FP8] = form##_fp8,                                                                                  \
+                    [DTYPE_FP8_E5M2] = form##_fp8_e5m2},                                                                       \
+        .scratch = SUMS_BYTES + TILES_BYTES,                                                                                   \
+        .least = fewest,                                                                                                       \
+        .few = &half_kernels_avx512vnni,                                                                                       \
+        .rows = TALL,                                                                                                          \
+        .fma_loop = tiles_loop,                                                                                                \
+    };
+
+FEW_BY_INTEGERS(three_of_fp16, tiles_of_three, 129)
+FEW_BY_INTEGERS(three_of_bf16, tiles_of_three, 65)
+FEW_BY_INTEGERS(two_of_halves, tiles_of_two, 33)
+FEW_BY_INTEGERS(one_of_halves, tiles_of_one, 17)
+
+// Three parts: whatever the weights have, nothing is lost. Two: float16 has 11 bits, two parts have 16.
+#define ANY                                                                                                                    \
+    {                                                                                                                          \
+        [YALM_ACTIVATIONS_INT16] = &tiles_of_three, [YALM_ACTIVATIONS_INT8] = &tiles_of_bytes,                                 \
+        [YALM_ACTIVATIONS_FP16] = &tiles_of_two, [YALM_ACTIVATIONS_BF16] = &tiles_of_one                                       \
+    }
+#define HALVES(three)                                                                                                          \
+    {                                                                                                                          \
+        [YALM_ACTIVATIONS_INT16] = &(three), [YALM_ACTIVATIONS_FP16] = &two_of_halves,                                         \
+        [YALM_ACTIVATIONS_BF16] = &one_of_halves                                                                               \
+    }
+const struct half_kernels *const half_kernels_amx[MATRICES_KINDS][YALM_ACTIVATIONS_BF16 + 1] = {
+    [MATRICES_ANY] = ANY,
+    [MATRICES_QUANTISED] = ANY, // but of int16 (kernels_amx_quant.c)
+    [MATRICES_FP16] = HALVES(three_of_fp16),
+    [MATRICES_BF16] = HALVES(three_of_bf16),
 };
 #else
-const struct half_kernels *const half_kernels_amx[YALM_ACTIVATIONS_BF16 + 1];
+const struct half_kernels *const half_kernels_amx[MATRICES_KINDS][YALM_ACTIVATIONS_BF16 + 1];
 #endif

@@ -381,7 +381,7 @@ static const struct half_kernels kernels = {
     .product = {[DTYPE_Q8] = product_q8, [DTYPE_Q4] = product_q4},
     .scratch = SUMS_BYTES + TILES_BYTES + INTEGERS_BYTES + SCALES_BYTES,
     .rows = TALL,
-    .least = 9,
+    .least = 33,
     .fma_loop = tiles_loop,
 };
 

@@ -31,7 +31,9 @@ enum { // as bits: products of one x may have matrices of several types
     FORM_HALVES = 4,         // of matmul_least_halves() tokens and more; of fewer:
     FORM_FEW_PACKED = 8,     // the form of floats,
     FORM_FEW_QUANTISED = 16, // or that of quantised matrices
-    FORM_UNPACKED = 32       // not of x: rows of the matrix are unpacked first
+    FORM_UNPACKED = 32,      // not of x: rows of the matrix are unpacked first
+    FORM_OF_FP32 = 64,       // likewise: of which types matrices there are
+    FORM_OF_FP16 = 128
 };
 
 // What the kernels of many tokens multiply instead of a type: bf12's rows are unpacked for them.
@@ -57,10 +59,13 @@ static inline int matmul_least_halves(const struct cpu_state *s)
 static inline int matmul_form(const struct cpu_state *s, const struct matrix *w)
 {
     const bool quantised = dtype_group_bytes[w->dtype];
-    const int unpacked = w->dtype == DTYPE_BF12 ? FORM_UNPACKED : 0;
+    const int of_matrix = w->dtype == DTYPE_BF12   ? FORM_UNPACKED
+                          : w->dtype == DTYPE_FP32 ? FORM_OF_FP32
+                          : w->dtype == DTYPE_FP16 ? FORM_OF_FP16
+                                                   : 0;
     if (s->half && s->half->product[matmul_type(w->dtype)])
-        return unpacked | FORM_HALVES | (quantised ? FORM_FEW_QUANTISED : FORM_FEW_PACKED);
-    return unpacked | (quantised ? FORM_QUANTISED : FORM_PACKED);
+        return of_matrix | FORM_HALVES | (quantised ? FORM_FEW_QUANTISED : FORM_FEW_PACKED);
+    return of_matrix | (quantised ? FORM_QUANTISED : FORM_PACKED);
 }
 void matmul_pack(struct cpu_state *state, struct member *me, int forms, const float *x, int n, int cols);
 

@@ -75,6 +75,16 @@ int cpu_forms(const struct cpu_state *s, const struct model_config *config, cons
     return forms;
 }
 
+// Of cpu_forms() while no kernels of halves are chosen.
+static enum matrices matrices_of(int forms)
+{
+    if (!(forms & FORM_PACKED))
+        return MATRICES_QUANTISED;
+    if (forms & (FORM_QUANTISED | FORM_OF_FP32))
+        return MATRICES_ANY;
+    return forms & FORM_OF_FP16 ? MATRICES_FP16 : MATRICES_BF16;
+}
+
 // Of up to `chunk` tokens, by whichever kernels take them.
 static size_t halves_size(const struct cpu_state *s, int cols)
 {
@@ -170,8 +180,7 @@ yalm_status cpu_sizes(struct cpu_state *s, const struct backend_plan *plan, yalm
     if (!s->kernels)
         return error_set(error, YALM_USAGE, "instruction set '%s' is not one that this machine has", plan->options->isa);
     s->quant = plan->options->activations == YALM_ACTIVATIONS_INT8 ? s->kernels->quant8 : s->kernels->quant;
-    const bool quantised = !(cpu_forms(s, config, s->weights) & FORM_PACKED); // no kernels of halves yet
-    s->half = half_kernels_select(s->kernels, plan->options->activations, quantised);
+    s->half = half_kernels_select(s->kernels, plan->options->activations, matrices_of(cpu_forms(s, config, s->weights)));
     s->fetching = machine_fetching();
     s->q_dim = config->n_heads * config->head_dim;
     s->kv_dim = config->n_kv_heads * config->head_dim;

@@ -383,7 +383,7 @@ static int run_form(const char *name, const char *isa, yalm_activations activati
     form = activations;
     tiled = !strcmp(isa, "amx");
     fixed = tiled ? quantised : form == YALM_ACTIVATIONS_INT16;
-    half = kernels ? half_kernels_select(kernels, form, quantised) : NULL;
+    half = kernels ? half_kernels_select(kernels, form, quantised ? MATRICES_QUANTISED : MATRICES_ANY) : NULL;
     const bool floats = half && half->product[DTYPE_FP16], quants = half && half->product[DTYPE_Q8];
     const struct {
         struct kernel_case test;
