@@ -150,10 +150,11 @@ typedef enum yalm_kv { YALM_KV_FP16 = 0, YALM_KV_FP32 = 1, YALM_KV_INT8 = 2 } ya
 // fast, on machines with AVX512-FP16, and coarser. bf16, from 25 tokens on, rounds to bfloat16, which bf16 and fp8 weights are already, and adds
 // in float32: as fast, on machines with AVX512-BF16, and coarser by three bits than fp16. Fewer tokens are multiplied as by int16.
 // Each concerns its own types of weights; matrices of others are multiplied as by default, int16.
-// On machines with AMX (isa "amx"), where more than 16 tokens are evaluated together (8 by bf16, 32 by int8), all are multiplied by tiles of bfloat16 with
-// sums in float32: by default in as many parts as float32's accuracy takes; by fp16 in two, 16 bits; by bf16, and q8 and q4 by int8, in one. There fp16
-// and bf16 concern every type of weights. By default q8 and q4 are multiplied by tiles of bytes, from 9 tokens on: tokens and weights as 16-bit integers with
-// a scale for 256 columns of a token or row; where other matrices of the model have other types, in two parts of bfloat16.
+// On machines with AMX (isa "amx") more tokens are multiplied by tiles of bfloat16 with sums in float32: by default, and by fp32, in as many parts as
+// float32's accuracy takes; by fp16 in two, 16 bits; by bf16, and q8 and q4 by int8, in one. That is where more than 128 tokens are evaluated together, 64 if
+// no matrix is fp16, by fp16 32, by bf16 16; fewer are multiplied as with AVX512-VNNI. By fp32, and in models with fp32 matrices, or with q8 or q4 ones among
+// others, tiles begin above 16 tokens (8 by bf16, 32 by int8), and fewer stay float32; there fp16 and bf16 concern every type of weights. Models all of whose
+// matrices are q8 and q4 are multiplied by tiles of bytes above 32 tokens: tokens and weights as 16-bit integers with a scale for 256 columns of a token or row.
 // With AVX512-VNNI the attention of a prompt, from 16 queries to a KV head on, is computed in 16-bit integers too, by all but fp32, with heads of up to
 // 256 components; what that loses is less than the fp16 cache's rounding. An fp32 cache keeps it in float32. So is that of 3 to 8 queries to a KV head of an
 // int8 cache, as in decode, with heads of 64, 128, 192 and 256 components: it loses less than a hundredth of what that cache does.

@@ -78,7 +78,8 @@ static double loss(enum dtype type, int cols)
     if (form == YALM_ACTIVATIONS_BF16 || form == YALM_ACTIVATIONS_INT8)
         return (exact ? 0x1p-8 : 0x1p-7) + 0x1p-15;
     const bool two = form == YALM_ACTIVATIONS_FP16 || dtype_group_bytes[type];
-    return (two ? 0x1.8p-15 : 0x1p-22) + cols * 0x1p-29; // errors of sums fall at random
+    return (two ? 0x1.8p-15 : 0x1.8p-22) +
+           cols * 0x1p-29; // up to six products of parts, a rounding each; errors of sums fall at random
 }
 
 static double scale_at(const struct problem *p, int r, int c) // of a quantised weight

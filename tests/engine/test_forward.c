@@ -142,7 +142,8 @@ static int32_t token_at(int i, int vocab)
 static double tolerance_of(const struct scenario *s, const struct arrangement *a)
 {
     const bool quantised = dtype_group_bytes[s->dtype] != 0, half = !quantised && s->dtype != DTYPE_FP32;
-    const bool integers = half && !strcmp(a->isa, "avx512vnni") && activations == YALM_ACTIVATIONS_INT16;
+    const bool vnni = !strcmp(a->isa, "avx512vnni") || !strcmp(a->isa, "amx");
+    const bool integers = half && vnni && activations == YALM_ACTIVATIONS_INT16;
     if (a->kv == YALM_KV_FP32)
         return quantised ? 3e-4 : integers ? 1e-3 : 1e-5;
     return a->kv == YALM_KV_INT8 && quantised ? 1e-2 : 3e-3;
