@@ -77,7 +77,7 @@ template <class Kernel> static int n_right(const char *name, Kernel kernel, int 
     int right = 0;
     for (int run = 0; run < n_runs; run++) {
         float *x = device_array<float>((size_t)n_threads);
-        expect_run(launch_kernel(&failure, name, kernel, dim3(1), dim3((unsigned)n_threads), 0, nullptr, x));
+        expect_run(launch_kernel(OVERLAP_OTHERS, &failure, name, kernel, dim3(1), dim3((unsigned)n_threads), 0, nullptr, x));
         bool all = true;
         for (float value : host_copy(x, (size_t)n_threads)) {
             all = all && value == wanted;
@@ -259,7 +259,8 @@ static void test_bounds(void **)
     auto dies = [&](auto kernel, int index) {
         expect_death(
             [&] {
-                launch_kernel(&failure, "kernel", kernel, dim3(1), dim3(1), 5 * sizeof(float), nullptr, x, index);
+                launch_kernel(OVERLAP_OTHERS, &failure, "kernel", kernel, dim3(1), dim3(1), 5 * sizeof(float), nullptr, x,
+                              index);
                 cudaDeviceSynchronize();
             },
             EMULATED_ASAN ? "AddressSanitizer" : "emulated GPU: kernel, block (0, 0, 0), thread (0, 0, 0)");
@@ -348,7 +349,7 @@ template <int left_first, int left_second> static __global__ void copies_kernel(
 template <class Kernel> static bool copies_arrive(Kernel kernel)
 {
     float *x = device_array<float>(128);
-    expect_run(launch_kernel(&failure, "copies_kernel", kernel, dim3(1), dim3(32), 0, nullptr, x));
+    expect_run(launch_kernel(OVERLAP_OTHERS, &failure, "copies_kernel", kernel, dim3(1), dim3(32), 0, nullptr, x));
     bool arrived = host_copy(x, 128)[5] == 2;
     cudaFree(x);
     return arrived;
