@@ -6,10 +6,9 @@
 enum { L1_KEEPS = 10 << 10 };
 
 struct fetching {
-    int streams; // at a time: 2 or 4
-    bool to_l2;  // keys and values, and weights beside more than L1_KEEPS of tokens, are fetched to L2 and no nearer
-    bool
-        runs_to_l2; // likewise what lies in many runs, of which some hundred bytes each are read in turn: the hybrid's codes, SparQ's copy
+    int streams;     // at a time: 2 or 4
+    bool to_l2;      // keys and values, and weights beside more than L1_KEEPS of tokens, are fetched to L2 and no nearer
+    bool runs_to_l2; // so is what lies in many runs, read some hundred bytes of each in turn: the hybrid's codes, SparQ's copy
 };
 
 struct fetching machine_fetching(void);

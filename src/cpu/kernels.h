@@ -182,7 +182,7 @@ const struct cpu_kernels *cpu_kernels_select(const char *isa);
 const struct nomad_kernels *nomad_kernels_select(const struct cpu_kernels *kernels);
 
 // Of "avx512vnni" for all activations but fp32, of "amx" for all: see there. NULL of others, and where these kernels' machine, or the compiler that built
-// this, has none (AVX512-FP16 or -BF16, besides VNNI). `quantised`: no weights are to be multiplied but q8's and q4's.
+// this, has none (AVX512-FP16 or -BF16, besides VNNI). matrices: what all that they are to multiply are.
 const struct half_kernels *half_kernels_select(const struct cpu_kernels *kernels, yalm_activations activations,
                                                enum matrices matrices);
 // NULL where there is no VNNI, or activations are fp32.
