@@ -4,83 +4,46 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <stdio.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "cpu/state.h"
-#include "engine/random_model.h"
 #include "engine/session.h"
+#include "engine/sessions.h"
 
-enum { LAYERS = 2, HEADS = 6, KV_HEADS = 2, GROUP = HEADS / KV_HEADS, DIM = 40, VOCAB = 53, CONTEXT = 700, D_SUBS = 3 };
+enum { LAYERS = 2, GROUP = HEADS / KV_HEADS, DIM = 40, CONTEXT = 700, D_SUBS = 3 };
 
-static struct random_model *the_model;
-static char directory[] = "/tmp/yalm-codes-XXXXXX", book_paths[D_SUBS][64];
+static char book_paths[D_SUBS][64];
 static const int d_subs[D_SUBS] = {1, 2, 4};
-
-static yalm_session_options options_of(int book, const char *attention)
-{
-    yalm_session_options options = yalm_session_defaults();
-    options.device = "cpu";
-    options.context = CONTEXT;
-    options.n_threads = 2;
-    options.chunk = 50;
-    options.kv = YALM_KV_FP32;
-    options.attention = attention;
-    options.nomad.codebooks = book_paths[book];
-    options.hybrid.from = 1;
-    return options;
-}
-
-static yalm_session *open_with(yalm_session_options options)
-{
-    yalm_error error = {0};
-    yalm_session *session = yalm_session_open(&the_model->model, &options, &error);
-    if (!session)
-        fail_msg("%s", error.text);
-    return session;
-}
 
 static int set_up(void **state)
 {
     (void)state;
-    the_model = random_model_make((struct model_config){.n_layers = LAYERS,
-                                                        .hidden_dim = 48,
-                                                        .ffn_dim = 71,
-                                                        .n_heads = HEADS,
-                                                        .n_kv_heads = KV_HEADS,
-                                                        .head_dim = DIM,
-                                                        .vocab_size = VOCAB,
-                                                        .context_length = CONTEXT,
-                                                        .bos = -1},
-                                  DTYPE_FP32, 5);
-    if (!mkdtemp(directory))
+    the_model = small_model(LAYERS, DIM, CONTEXT);
+    if (make_directory())
         return 1;
-    the_model->model.container.mapping.path = "the model";
-    int32_t tokens[600];
-    for (int i = 0; i < 600; i++)
-        tokens[i] = i * i % VOCAB;
-    bool done = true;
     for (int i = 0; i < D_SUBS; i++) {
         snprintf(book_paths[i], sizeof book_paths[i], "%s/%d.nomad", directory, d_subs[i]);
-        yalm_session *session = open_with(options_of(i, "dense"));
-        yalm_calibration how = yalm_calibration_defaults();
-        how.d_sub = d_subs[i];
-        yalm_error error = {0};
-        done &= yalm_calibrate(session, tokens, 600, &how, book_paths[i], NULL, &error) == YALM_OK;
-        yalm_session_close(session);
+        calibrate(CONTEXT, d_subs[i], book_paths[i]);
     }
-    return !done;
+    return 0;
 }
 
 static int tear_down(void **state)
 {
     (void)state;
-    random_model_free(the_model);
     for (int i = 0; i < D_SUBS; i++)
         unlink(book_paths[i]);
-    return rmdir(directory);
+    return end_sessions();
+}
+
+static yalm_session_options options_of(int book, const char *attention)
+{
+    yalm_session_options options = small_options(attention, CONTEXT);
+    options.chunk = 50;
+    options.nomad.codebooks = book_paths[book];
+    options.hybrid.from = 1;
+    return options;
 }
 
 static struct cpu_state *state_of(yalm_session *session)
@@ -89,7 +52,7 @@ static struct cpu_state *state_of(yalm_session *session)
 }
 
 // n tokens of a text that `seed` says, `by` at a time.
-static void eval(yalm_session *session, int seed, int n, int by)
+static void feed(yalm_session *session, int seed, int n, int by)
 {
     yalm_error error = {0};
     int32_t tokens[CONTEXT];
@@ -136,16 +99,16 @@ static void test_codes_are_those_of_the_keys(void **state)
         static const int pieces[][2] = {{1, 1}, {30, 1},  {1, 1}, {1, 1},    {100, 50},
                                         {3, 1}, {61, 61}, {1, 1}, {128, 37}, {70, 1}};
         for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
-            eval(session, (int)i, pieces[i][0], pieces[i][1]);
+            feed(session, (int)i, pieces[i][0], pieces[i][1]);
             assert_codes(session);
         }
         static const int backs[] = {390, 384, 383, 379, 350, 320, 321, 130, 128, 127, 5, 0}; // into tiles of all kinds
         for (size_t i = 0; i < sizeof backs / sizeof *backs; i++) {
-            eval(session, 9, 396 - (int)yalm_position(session), i % 2 ? 1 : 50);
+            feed(session, 9, 396 - (int)yalm_position(session), i % 2 ? 1 : 50);
             assert_int_equal(yalm_rollback(session, backs[i], &error), YALM_OK);
-            eval(session, 20 + (int)i, 1, 1);
+            feed(session, 20 + (int)i, 1, 1);
             assert_codes(session);
-            eval(session, 21 + (int)i, 5, 1);
+            feed(session, 21 + (int)i, 5, 1);
             assert_codes(session);
         }
         yalm_session_close(session);
@@ -254,8 +217,8 @@ static void test_scores(void **state)
             assert_int_equal(r->n_read * d_sub, wanted);          // whole eights of components
             static const int lengths[] = {1, 20, 30, 7, 96, 130}; // newest slots in all parts of a tile
             for (int i = 0; i < 6; i++) {
-                eval(session, i, lengths[i] - 1, 40);
-                eval(session, i, 1, 1);
+                feed(session, i, lengths[i] - 1, 40);
+                feed(session, i, 1, 1);
                 assert_scores(session, i);
             }
             yalm_session_close(session);
@@ -273,7 +236,7 @@ static void test_codes_in_a_ring(void **state)
         options.n_sinks = sinks;
         yalm_session *session = open_with(options);
         for (int i = 0; i < 60; i++) {
-            eval(session, i, i % 7 == 3 ? 23 : 9, i % 5 == 2 ? 9 : 1);
+            feed(session, i, i % 7 == 3 ? 23 : 9, i % 5 == 2 ? 9 : 1);
             assert_codes(session);
             if (i % 9 == 0 || i > 55)
                 assert_scores(session, i);
@@ -296,7 +259,7 @@ static void test_shares(void **state)
         options.hybrid.min_k = 16;
         yalm_session *session = open_with(options);
         assert_int_equal(yalm_fill_random(session, 500, 3, &error), YALM_OK);
-        eval(session, 1, 1, 1);
+        feed(session, 1, 1, 1);
         memcpy(logits[i], yalm_logits(session, 0), sizeof logits[i]);
         bytes[i] = yalm_session_cost(session, 1, 500).bytes;
         yalm_session_close(session);
@@ -313,8 +276,8 @@ static void test_no_numbers(void **state)
 {
     (void)state;
     yalm_session *session = open_with(options_of(0, "hybrid"));
-    eval(session, 1, 200, 50);
-    eval(session, 1, 1, 1);
+    feed(session, 1, 200, 50);
+    feed(session, 1, 1, 1);
     struct cpu_state *s = state_of(session);
     float q[GROUP * DIM] = {0}, scores[GROUP * 201];
     q[3] = NAN;

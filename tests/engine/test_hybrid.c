@@ -4,103 +4,39 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <stdio.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
-#include "engine/random_model.h"
-#include "engine/session.h"
+#include "engine/sessions.h"
 
-enum { LAYERS = 2, HEADS = 6, KV_HEADS = 2, DIM = 20, VOCAB = 53, CONTEXT = 400 };
+enum { LAYERS = 2, DIM = 20, CONTEXT = 400 };
 
-static struct random_model *the_model;
-static char directory[] = "/tmp/yalm-hybrid-XXXXXX", book_path[64];
-
-static yalm_session_options options_of(const char *attention, int context)
-{
-    yalm_session_options options = yalm_session_defaults();
-    options.device = "cpu";
-    options.context = context;
-    options.n_threads = 2;
-    options.chunk = 16;
-    options.kv = YALM_KV_FP32;
-    options.attention = attention;
-    options.nomad.codebooks = book_path;
-    options.hybrid.from = 1;
-    return options;
-}
-
-static yalm_session *open_with(yalm_session_options options)
-{
-    yalm_error error = {0};
-    yalm_session *session = yalm_session_open(&the_model->model, &options, &error);
-    if (!session)
-        fail_msg("%s", error.text);
-    return session;
-}
-
-static void eval(yalm_session *session, int from, int n)
-{
-    int32_t tokens[CONTEXT];
-    yalm_error error = {0};
-    for (int i = 0; i < n; i++)
-        tokens[i] = ((from + i) * 37 + (from + i) * (from + i)) % VOCAB;
-    if (yalm_eval(session, tokens, n, YALM_LOGITS_LAST, &error) != YALM_OK)
-        fail_msg("%s", error.text);
-}
+static char book_path[64];
 
 static int set_up(void **state)
 {
     (void)state;
-    the_model = random_model_make((struct model_config){.n_layers = LAYERS,
-                                                        .hidden_dim = 48,
-                                                        .ffn_dim = 71,
-                                                        .n_heads = HEADS,
-                                                        .n_kv_heads = KV_HEADS,
-                                                        .head_dim = DIM,
-                                                        .vocab_size = VOCAB,
-                                                        .context_length = CONTEXT,
-                                                        .bos = -1},
-                                  DTYPE_FP32, 3);
-    if (!mkdtemp(directory))
+    the_model = small_model(LAYERS, DIM, CONTEXT);
+    if (make_directory())
         return 1;
-    the_model->model.container.mapping.path = "the model";
     snprintf(book_path, sizeof book_path, "%s/a.nomad", directory);
-    int32_t tokens[600];
-    for (int i = 0; i < 600; i++)
-        tokens[i] = i * i % VOCAB;
-    yalm_session *session = open_with(options_of("dense", CONTEXT));
-    const yalm_calibration how = yalm_calibration_defaults();
-    yalm_error error = {0};
-    const yalm_status status = yalm_calibrate(session, tokens, 600, &how, book_path, NULL, &error);
-    yalm_session_close(session);
-    return status != YALM_OK;
+    calibrate(CONTEXT, 1, book_path);
+    return 0;
 }
 
 static int tear_down(void **state)
 {
     (void)state;
-    random_model_free(the_model);
     unlink(book_path);
-    return rmdir(directory);
+    return end_sessions();
 }
 
-// The largest difference of the last logits, in parts of the largest.
-static double distance(const yalm_session *a, const yalm_session *b)
+static yalm_session_options options_of(const char *attention, int context)
 {
-    const float *x = yalm_logits(a, 0), *y = yalm_logits(b, 0);
-    double most = 0, range = 0;
-    for (int i = 0; i < VOCAB; i++) {
-        most = fmax(most, fabs((double)x[i] - (double)y[i]));
-        range = fmax(range, fabs((double)y[i]));
-    }
-    return most / range;
-}
-
-static void assert_same(const yalm_session *a, const yalm_session *b)
-{
-    assert_memory_equal(yalm_logits(a, 0), yalm_logits(b, 0), sizeof(float) * VOCAB);
+    yalm_session_options options = small_options(attention, context);
+    options.nomad.codebooks = book_path;
+    options.hybrid.from = 1;
+    return options;
 }
 
 // One token behind `depth` random positions, by dense attention and by these options.
@@ -108,10 +44,9 @@ static double off_dense(yalm_session_options options, int depth)
 {
     yalm_session_options plain = options;
     plain.attention = "dense";
-    yalm_error error = {0};
     yalm_session *dense = open_with(plain), *hybrid = open_with(options);
-    assert_int_equal(yalm_fill_random(dense, depth, 7, &error), YALM_OK);
-    assert_int_equal(yalm_fill_random(hybrid, depth, 7, &error), YALM_OK);
+    fill(dense, depth);
+    fill(hybrid, depth);
     eval(dense, 1, 1);
     eval(hybrid, 1, 1);
     const double found = distance(hybrid, dense);

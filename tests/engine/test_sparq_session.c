@@ -1,52 +1,23 @@
 // Sessions with SparQ attention: against dense attention where it must be equal, against themselves on other ways to the same cache, and
 // what they say and refuse.
 
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <stdio.h>
-#include <string.h>
 
 #include <cmocka.h>
 
 #include "cpu/kernels.h"
-#include "engine/random_model.h"
+#include "engine/sessions.h"
 
-enum { LAYERS = 2, HEADS = 6, KV_HEADS = 2, DIM = 20, VOCAB = 53 };
-
-static struct random_model *the_model;
+enum { LAYERS = 2, DIM = 20 };
 
 static yalm_session_options options_of(const char *attention, yalm_sparq sparq)
 {
-    yalm_session_options o = yalm_session_defaults();
-    o.device = "cpu", o.n_threads = 2, o.context = 400, o.chunk = 33, o.kv = YALM_KV_FP32;
-    o.attention = attention, o.sparq = sparq;
+    yalm_session_options o = small_options(attention, 400);
+    o.chunk = 33;
+    o.sparq = sparq;
     return o;
-}
-
-static yalm_session *open_with(yalm_session_options o)
-{
-    yalm_error error = {0};
-    yalm_session *session = yalm_session_open(&the_model->model, &o, &error);
-    if (!session)
-        fail_msg("%s", error.text);
-    return session;
-}
-
-static void eval(yalm_session *session, int from, int n)
-{
-    int32_t tokens[400];
-    yalm_error error = {0};
-    for (int i = 0; i < n; i++)
-        tokens[i] = ((from + i) * 37 + (from + i) * (from + i)) % VOCAB;
-    if (yalm_eval(session, tokens, n, YALM_LOGITS_LAST, &error) != YALM_OK)
-        fail_msg("%s", error.text);
-}
-
-static void assert_same(const yalm_session *a, const yalm_session *b)
-{
-    assert_memory_equal(yalm_logits(a, 0), yalm_logits(b, 0), sizeof(float) * VOCAB);
 }
 
 static void assert_close(const yalm_session *a, const yalm_session *b, double tolerance)
@@ -199,15 +170,7 @@ static void test_bad_options_are_refused(void **state)
 
 int main(void)
 {
-    const struct model_config config = {.n_layers = LAYERS,
-                                        .hidden_dim = 48,
-                                        .ffn_dim = 64,
-                                        .n_heads = HEADS,
-                                        .n_kv_heads = KV_HEADS,
-                                        .head_dim = DIM,
-                                        .vocab_size = VOCAB,
-                                        .context_length = 4096};
-    the_model = random_model_make(config, DTYPE_FP32, 21);
+    the_model = small_model(LAYERS, DIM, 4096);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_everything_is_dense),      cmocka_unit_test(test_short_contexts_are_dense),
         cmocka_unit_test(test_the_break_even_length),    cmocka_unit_test(test_history_leaves_no_trace),
