@@ -66,18 +66,14 @@ yalm_status logits_finish(struct logits_writer *writer, bool keep, yalm_error *e
 
 // -------------------------------------------------------------------------------- comparing
 
-double log_sum_exp(const float *logits, int n, int *top)
+// Of equals the first.
+static int likeliest(const float *logits, int n)
 {
     int best = 0;
     for (int i = 1; i < n; i++)
         if (logits[i] > logits[best])
             best = i;
-    double sum = 0;
-    for (int i = 0; i < n; i++)
-        sum += exp((double)logits[i] - logits[best]);
-    if (top)
-        *top = best;
-    return logits[best] + log(sum);
+    return best;
 }
 
 yalm_status divergence_open(struct divergence *divergence, const char *path, int64_t n_rows, int n_vocab, yalm_error *error)
@@ -113,8 +109,7 @@ yalm_status divergence_add(struct divergence *divergence, const float *logits, y
     const float *base = divergence->base;
     if (fread(divergence->base, sizeof *base, (size_t)n, divergence->file) != (size_t)n)
         return cli_error(error, YALM_FAILED, "%s: row %lld cannot be read", divergence->path, (long long)divergence->n);
-    int base_top, top;
-    const double base_sum = log_sum_exp(base, n, &base_top), sum = log_sum_exp(logits, n, &top);
+    const double base_sum = yalm_log_sum_exp(base, n), sum = yalm_log_sum_exp(logits, n);
     double kl = 0; // sum of p_base (log p_base - log p)
     for (int i = 0; i < n; i++) {
         const double log_base = base[i] - base_sum, p = exp(log_base);
@@ -125,7 +120,7 @@ yalm_status divergence_add(struct divergence *divergence, const float *logits, y
         return cli_error(error, YALM_FAILED, "%s: row %lld has logits that are not finite", divergence->path,
                          (long long)divergence->n);
     divergence->kl[divergence->n++] = kl > 0 ? kl : 0; // rounding may leave it just below
-    divergence->same_top += base_top == top;
+    divergence->same_top += likeliest(base, n) == likeliest(logits, n);
     return YALM_OK;
 }
 

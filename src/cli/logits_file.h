@@ -33,6 +33,3 @@ yalm_status divergence_add(struct divergence *divergence, const float *logits, y
 double divergence_mean(const struct divergence *divergence);
 double divergence_quantile(struct divergence *divergence, double q); // sorts
 void divergence_close(struct divergence *divergence);
-
-// log of the sum of exp over (n) logits, in double; NaN where one is NaN. *top gets the index of the largest, the lowest of equals.
-double log_sum_exp(const float *logits, int n, int *top);

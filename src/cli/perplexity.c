@@ -12,14 +12,15 @@
 #include "cli/cli.h"
 #include "cli/logits_file.h"
 
-enum { PIECE = 64 }; // tokens whose logits are held at once
+// Of at most so many tokens, and so many bytes where that is fewer, logits are held at once: what is evaluated together is the faster the more it is.
+enum { PIECE = 512, PIECE_LEAST = 64, PIECE_BYTES = 64 << 20 };
 
 struct perplexity {
     const struct options *options;
     yalm_session *session;
     struct tokens tokens;
-    int n_vocab;
-    int32_t bos; // -1: windows begin without
+    int n_vocab, piece; // tokens that are evaluated together
+    int32_t bos;        // -1: windows begin without
     int64_t window, stride;
     int64_t prompt; // inputs of each window before those that are fed one by one; 0: all go many at once
 
@@ -76,7 +77,7 @@ static yalm_status score_row(struct perplexity *run, const float *logits, const 
     }
     if (predicted < window->first || predicted >= window->end)
         return YALM_OK;
-    const double nll = log_sum_exp(logits, run->n_vocab, NULL) - logits[run->tokens.ids[predicted]];
+    const double nll = yalm_log_sum_exp(logits, run->n_vocab) - logits[run->tokens.ids[predicted]];
     if (!isfinite(nll))
         return cli_error(error, YALM_FAILED, "the logits that predict token %lld are not finite", (long long)predicted);
     run->nll += nll;
@@ -135,7 +136,7 @@ static yalm_status run_windows(struct perplexity *run, int64_t windows, yalm_err
         status = yalm_rollback(run->session, 0, error);
         const int64_t n = window_inputs(run, &window);
         for (int64_t at = 0, piece; at < n && status == YALM_OK; at += piece) {
-            piece = run->prompt && at >= run->prompt ? 1 : PIECE;
+            piece = run->prompt && at >= run->prompt ? 1 : run->piece;
             const int64_t end = at < run->prompt && run->prompt < n ? run->prompt : n;
             piece = end - at < piece ? end - at : piece;
             status = run_piece(run, &window, at, (int)piece, error);
@@ -205,13 +206,19 @@ static yalm_status measure(struct perplexity *run, const yalm_model *model, yalm
     return status;
 }
 
+static int piece_of(int n_vocab)
+{
+    const int most = PIECE_BYTES / (int)sizeof(float) / n_vocab;
+    return most > PIECE ? PIECE : most < PIECE_LEAST ? PIECE_LEAST : most;
+}
+
 yalm_status run_perplexity(const struct options *options, yalm_error *error)
 {
     yalm_model *model = open_model(options, error);
     if (model == NULL)
         return error->status;
     const yalm_model_info *facts = yalm_model_facts(model);
-    struct perplexity run = {.options = options, .n_vocab = facts->vocab_size, .bos = -1};
+    struct perplexity run = {.options = options, .n_vocab = facts->vocab_size, .piece = piece_of(facts->vocab_size), .bos = -1};
     if (!options->tokens && !options->no_bos && facts->add_bos)
         run.bos = facts->bos;
     struct text text;

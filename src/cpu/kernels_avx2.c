@@ -56,6 +56,10 @@ static float avx2_to_int8(int8_t *y, const float *x, int n)
 {
     return to_int8(y, x, n);
 }
+static double avx2_log_sum_exp(const float *x, int n)
+{
+    return log_sum_exp(x, n);
+}
 static double avx2_fma_loop(long rounds)
 {
     return fma_loop(rounds);
@@ -102,6 +106,7 @@ const struct cpu_kernels cpu_kernels_avx2 = {
                 [DTYPE_FP8_E5M2] = avx2_fp8_e5m2_to_fp32},
     .to_fp16 = avx2_to_fp16,
     .to_int8 = avx2_to_int8,
+    .log_sum_exp = avx2_log_sum_exp,
     .read_streams = avx2_read_streams,
     .fma_loop = avx2_fma_loop,
 };

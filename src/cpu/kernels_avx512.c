@@ -56,6 +56,10 @@ static float avx512_to_int8(int8_t *y, const float *x, int n)
 {
     return to_int8(y, x, n);
 }
+static double avx512_log_sum_exp(const float *x, int n)
+{
+    return log_sum_exp(x, n);
+}
 static double avx512_fma_loop(long rounds)
 {
     return fma_loop(rounds);
@@ -90,8 +94,8 @@ static uint64_t avx512_read_streams(const void *data, size_t bytes, int n_stream
                     [DTYPE_BF16] = avx512_bf16_to_fp32,                                                                        \
                     [DTYPE_FP8] = avx512_fp8_to_fp32,                                                                          \
                     [DTYPE_FP8_E5M2] = avx512_fp8_e5m2_to_fp32},                                                               \
-        .to_fp16 = avx512_to_fp16, .to_int8 = avx512_to_int8, .read_streams = avx512_read_streams,                             \
-        .fma_loop = avx512_fma_loop,                                                                                           \
+        .to_fp16 = avx512_to_fp16, .to_int8 = avx512_to_int8, .log_sum_exp = avx512_log_sum_exp,                               \
+        .read_streams = avx512_read_streams, .fma_loop = avx512_fma_loop,                                                      \
     }
 
 const struct cpu_kernels cpu_kernels_avx512 = TABLE(avx512, avx512);

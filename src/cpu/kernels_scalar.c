@@ -131,6 +131,17 @@ static float scalar_to_int8(int8_t *y, const float *x, int n)
     return usable ? scale : finite ? 0 : NAN;
 }
 
+static double scalar_log_sum_exp(const float *x, int n)
+{
+    float largest = -INFINITY;
+    for (int i = 0; i < n; i++)
+        largest = x[i] > largest ? x[i] : largest;
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += exp((double)x[i] - largest);
+    return largest + log(sum);
+}
+
 static double scalar_fma_loop(long rounds)
 {
     enum { LANES = 32 }; // SSE's width times enough chains to hide the latency of the addition
@@ -185,6 +196,7 @@ const struct cpu_kernels cpu_kernels_scalar = {
                 [DTYPE_FP8_E5M2] = scalar_fp8_e5m2_to_fp32},
     .to_fp16 = scalar_to_fp16,
     .to_int8 = scalar_to_int8,
+    .log_sum_exp = scalar_log_sum_exp,
     .read_streams = scalar_read_streams,
     .fma_loop = scalar_fma_loop,
 };

@@ -1,4 +1,4 @@
-// Normalisation, rotation, activation and conversions, for either vector width; included by kernels_<isa>.c. Each reads its
+// Normalisation, rotation, activation, conversions and the log of a softmax's sum, for either vector width; included by kernels_<isa>.c. Each reads its
 // input once or twice from L1 or L2; tails are partial vectors, so any length is welcome.
 #pragma once
 #include <math.h>
@@ -135,6 +135,55 @@ VEC_INLINE float to_int8(int8_t *y, const float *x, int n)
         vec_store_int8_part(y + i, vec_mul(inverse, vec_load_part(x + i, part)), part);
     }
     return scale < INT8_LEAST_SCALE ? 0 : scale;
+}
+
+// e^x for x <= 0, in double: within 1e-14 of it down to x = -700, e^-708 at most below; NaN stays NaN. As exp_below(): x = n ln 2 + r, n from the last bits of
+// a sum, and Taylor's polynomial in r, |r| <= ln 2 / 2, whose next term is below 2^-52 / 100. In plain C: the loops that it is in become vectors.
+VEC_INLINE double double_exp_below(double x)
+{
+    static const double inverses[] = {1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720,
+                                      1.0 / 120,      1.0 / 24,      1.0 / 6,      1.0 / 2,     1.0,        1.0};
+    const double base = 0x1.8p52, held = x < -708 ? -708 : x;
+    const double shifted = fma(held, 0x1.71547652b82fep0, base), n = shifted - base;
+    const double r = fma(n, -0x1.cf79abc9e3b3ap-40, fma(n, -0x1.62e42fefa0000p-1, held)); // ln 2 in two parts
+    double p = 1.0 / 479001600;
+#pragma GCC unroll 12
+    for (int i = 0; i < 12; i++)
+        p = fma(p, r, inverses[i]);
+    uint64_t bits, power;
+    memcpy(&bits, &p, sizeof bits);
+    memcpy(&power, &shifted, sizeof power);
+    bits += power << 52;
+    memcpy(&p, &bits, sizeof p);
+    return p;
+}
+
+VEC_INLINE double log_sum_exp(const float *x, int n)
+{
+    enum { LANES = 2 * VEC };
+    float most[LANES], largest = -INFINITY;
+    double sum[LANES], all = 0;
+    int i = 0;
+    for (int j = 0; j < LANES; j++)
+        most[j] = -INFINITY;
+    for (; i + LANES <= n; i += LANES)
+        for (int j = 0; j < LANES; j++)
+            most[j] = x[i + j] > most[j] ? x[i + j] : most[j];
+    for (int j = 0; j < LANES; j++)
+        largest = most[j] > largest ? most[j] : largest;
+    for (; i < n; i++)
+        largest = x[i] > largest ? x[i] : largest;
+    const double top = (double)largest;
+    for (int j = 0; j < LANES; j++)
+        sum[j] = 0;
+    for (i = 0; i + LANES <= n; i += LANES)
+        for (int j = 0; j < LANES; j++)
+            sum[j] += double_exp_below((double)x[i + j] - top);
+    for (; i < n; i++)
+        all += double_exp_below((double)x[i] - top);
+    for (int j = 0; j < LANES; j++)
+        all += sum[j];
+    return top + log(all);
 }
 
 VEC_INLINE uint64_t read_streams(const void *data, size_t bytes, int n_streams, int ahead)

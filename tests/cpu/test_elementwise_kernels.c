@@ -234,6 +234,39 @@ static void test_to_int8(void **state)
     }
 }
 
+static void test_log_sum_exp(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    static const double spreads[] = {0, 1, 30, 400, 1e30}; // the largest's neighbours count; it alone does
+    for (int l = 0; l < N_LENGTHS; l++)
+        for (int s = 0; s < 5; s++) {
+            const int n = lengths[l];
+            float *x = random_floats(f, (size_t)n, spreads[s]), largest = x[0];
+            for (int i = 1; i < n; i++)
+                largest = fmaxf(largest, x[i]);
+            double sum = 0;
+            for (int i = 0; i < n; i++)
+                sum += exp((double)x[i] - (double)largest);
+            const double expected = (double)largest + log(sum), found = f->kernels->log_sum_exp(x, n);
+            if (!(fabs(found - expected) <= 1e-13 * (1 + fabs(expected))))
+                fail_msg("log_sum_exp, n %d, spread %g: %.17g, expected %.17g", n, spreads[s], found, expected);
+            x[n / 2] = -INFINITY; // a token that cannot be
+            assert_true(n == 1 ? isnan(f->kernels->log_sum_exp(x, n)) : isfinite(f->kernels->log_sum_exp(x, n)));
+            for (int at = 0; at < n; at++) {
+                const float before = x[at];
+                x[at] = at % 2 ? NAN : INFINITY;
+                assert_true(isnan(f->kernels->log_sum_exp(x, n)));
+                x[at] = before;
+            }
+            release(f);
+        }
+    float same[1000]; // e^0 is 1 to the bit, so their logarithm is that of their number
+    for (int i = 0; i < 1000; i++)
+        same[i] = -3;
+    for (int n = 1; n <= 1000; n++)
+        assert_true(f->kernels->log_sum_exp(same, n) == -3 + log(n));
+}
+
 static void test_limit_loops(void **state)
 {
     struct fixture *f = fixture_of(state);
@@ -277,6 +310,7 @@ int main(void)
         {"every pattern to float32", test_to_fp32},
         {"float32 to fp16, to the nearest", test_to_fp16},
         {"float32 to int8 with a scale", test_to_int8},
+        {"log of a sum of exponentials", test_log_sum_exp},
         {"loops that measure limits", test_limit_loops},
     };
     const struct CMUnitTest select_tests[] = {cmocka_unit_test(test_select)};

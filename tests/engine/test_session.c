@@ -235,6 +235,10 @@ static void test_logits_of_all_of_the_last_of_none(void **state)
     assert_non_null(yalm_logits(session, 19));
     assert_null(yalm_logits(session, 20));
     assert_null(yalm_logits(session, -1));
+    double all = 0; // probability
+    for (int i = 0; i < 53; i++)
+        all += exp((double)yalm_logits(session, 7)[i] - yalm_log_sum_exp(yalm_logits(session, 7), 53));
+    assert_true(fabs(all - 1) < 1e-12);
     float last[53];
     memcpy(last, yalm_logits(session, 19), sizeof last);
     assert_int_equal(yalm_rollback(session, 0, NULL), YALM_OK);
