@@ -55,12 +55,13 @@ ISA_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -mprefer-v
 ISA_MORE   := $(foreach isa,avx512fp16 avx512bf16,$(if $(shell echo | $(CC) -m$(isa) -E -x c - >/dev/null 2>&1 && echo yes),$(isa)))
 ISA_amx    := $(ISA_avx512) -mavx512vnni $(if $(shell echo | $(CC) -mamx-tile -mamx-bf16 -mamx-int8 -mavx512bf16 -E -x c - >/dev/null 2>&1 && echo yes),-mamx-tile -mamx-bf16 -mamx-int8 -mavx512bf16)
 isa_flags   = $(if $(findstring _amx,$(1)),$(ISA_amx)) $(foreach isa,$(ISA_MORE),$(if $(findstring _$(isa),$(1)),-m$(isa))) $(if $(findstring _avx512vnni,$(1)),-mavx512vnni) $(if $(findstring _avx512vbmi,$(1)),-mavx512vnni -mavx512vbmi) $(if $(findstring _avx2,$(1)),$(ISA_avx2),$(if $(findstring _avx512,$(1)),$(ISA_avx512)))
-# The fuzzers feed what reads input, the emulated builds test the CUDA half. Instrumented kernels of the CPU's take minutes to compile.
-c_flags     = $(if $(and $(filter fuzz emulated-%,$(VARIANT)),$(findstring /kernels_,$(1))),-O1 -g,$(CFLAGS))
+# Kernels take minutes to compile. They start no threads, and neither the fuzzers, which feed what reads input, nor the emulated builds, which test the
+# CUDA half, look at them: these builds take the release's.
+KERNELS    := $(if $(filter openmp fuzz emulated%,$(VARIANT)),build/release,$(BUILD))
 
 LIB_SOURCES := $(wildcard src/util/*.c src/model/*.c src/text/*.c src/engine/*.c src/cpu/*.c)
 CLI_SOURCES := src/main.c $(wildcard src/cli/*.c)
-LIB_OBJECTS := $(LIB_SOURCES:%.c=$(BUILD)/%.o)
+LIB_OBJECTS := $(foreach file,$(LIB_SOURCES:.c=.o),$(if $(findstring /kernels_,$(file)),$(KERNELS),$(BUILD))/$(file))
 CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o)
 # tests/ROOM/test_*.c are cmocka programs, tests/fuzz/fuzz_*.c fuzzers; other tests/ROOM/*.c are programs that the Python tests run.
 TEST_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/*/test_*.c))
@@ -98,7 +99,15 @@ libyalm.so.0 libyalm.so: libyalm.so.$(VERSION)
 
 $(BUILD)/src/%.o: src/%.c $(BUILD)/settings | $(BUILD)/requirements
 	@mkdir -p $(@D)
-	$(CC) $(BASE) $(call c_flags,$<) $(THREADS) $(call isa_flags,$<) -c -o $@ $<
+	$(CC) $(BASE) $(CFLAGS) $(THREADS) $(call isa_flags,$<) -c -o $@ $<
+
+ifneq ($(KERNELS),$(BUILD))
+$(filter $(KERNELS)/%,$(LIB_OBJECTS)): release-kernels ;
+release-kernels:
+	@$(MAKE) --no-print-directory -s VARIANT=release kernels
+else
+kernels: $(filter %.o,$(foreach file,$(LIB_OBJECTS),$(if $(findstring /kernels_,$(file)),$(file))))
+endif
 
 # The version string changes with every commit; only this file is built again for it.
 $(BUILD)/src/util/version.o: BASE += -DYALM_VERSION='"$(VERSION)"' -DYALM_COMMIT='"$(COMMIT)"'
@@ -243,6 +252,6 @@ help:
 	@echo
 	@echo "VARIANT=openmp|asan|tsan|fuzz|emulated|emulated-asan|emulated-msan builds into build/VARIANT; CC, CFLAGS, LDFLAGS are honoured."
 
-.PHONY: all cpu clean demo test-programs fuzzers test-builds test check openmp asan tsan fuzz cuda cpu-only cuda-check-programs cuda-test-programs cuda-test-builds test-cuda lint install uninstall help FORCE
+.PHONY: all cpu kernels release-kernels clean demo test-programs fuzzers test-builds test check openmp asan tsan fuzz cuda cpu-only cuda-check-programs cuda-test-programs cuda-test-builds test-cuda lint install uninstall help FORCE
 .DELETE_ON_ERROR:
 -include $(LIB_OBJECTS:.o=.d) $(CLI_OBJECTS:.o=.d) $(TEST_PROGRAMS:=.d) $(TEST_HELPERS:=.d) $(FUZZERS:=.d)
