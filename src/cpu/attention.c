@@ -20,14 +20,9 @@ struct task {
     void *kernel_scratch;
 };
 
-static int group_size(const struct cpu_state *s)
-{
-    return s->config->n_heads / s->config->n_kv_heads;
-}
-
 size_t attention_task_scratch(const struct cpu_state *s)
 {
-    const size_t queries = (size_t)group_size(s) * s->block_tokens;
+    const size_t queries = (size_t)cpu_group(s) * s->block_tokens;
     return round_up(queries * (s->config->head_dim + 2) * sizeof(float) + 2 * queries * sizeof(int), 64);
 }
 
@@ -50,7 +45,7 @@ static void rotate_query(const struct cpu_state *s, float *y, const float *x, co
 
 static void append_one(struct cpu_state *s, const struct batch *batch, int layer, int token, int kv_head)
 {
-    const int d = s->config->head_dim, group = group_size(s);
+    const int d = s->config->head_dim, group = cpu_group(s);
     const int64_t position = batch->position + token;
     const float *cos = s->cos + (size_t)token * (d / 2), *sin = s->sin + (size_t)token * (d / 2);
 
@@ -176,7 +171,7 @@ static int clamp_to(int64_t x, int n)
 static void attend_positions(const struct task *task, int64_t from, int64_t to)
 {
     const struct cpu_state *s = task->s;
-    const int group = group_size(s);
+    const int group = cpu_group(s);
     const float *q = s->rotated_q + ((size_t)task->kv_head * s->chunk + task->first_token) * group * s->config->head_dim;
     for (int64_t end; from < to; from = end) {
         end = kv_run_end(&s->kv, from, to);
@@ -194,7 +189,7 @@ static void attend_positions(const struct task *task, int64_t from, int64_t to)
 static void attend_sinks(const struct task *task)
 {
     const struct cpu_state *s = task->s;
-    const int group = group_size(s);
+    const int group = cpu_group(s);
     if (!kv_sinks_apart(&s->kv, task->batch->position + task->first_token + task->n_tokens - 1))
         return;
     for (int i = 0; i < task->n_queries; i++) {
@@ -218,7 +213,7 @@ static void task_begin(const struct task *task)
 // Query i's output: scale * acc, into its token's and head's place, which is returned.
 static float *write_output(struct cpu_state *s, int kv_head, int first_token, int i, const float *acc, float scale)
 {
-    const int d = s->config->head_dim, group = group_size(s);
+    const int d = s->config->head_dim, group = cpu_group(s);
     float *y = s->attended + (size_t)(first_token + i / group) * s->q_dim + ((size_t)kv_head * group + i % group) * d;
     for (int c = 0; c < d; c++)
         y[c] = scale * acc[c];
@@ -228,7 +223,7 @@ static float *write_output(struct cpu_state *s, int kv_head, int first_token, in
 static struct task task_make(struct cpu_state *s, const struct batch *batch, int layer, const struct member *me)
 {
     struct task task = {.s = s, .batch = batch, .layer = layer, .thread = me->thread};
-    const size_t most = (size_t)group_size(s) * s->block_tokens;
+    const size_t most = (size_t)cpu_group(s) * s->block_tokens;
     task.acc = cpu_own(s, s->task_scratch, me->thread);
     task.max = task.acc + most * s->config->head_dim;
     task.sum = task.max + most;
@@ -245,7 +240,7 @@ static void attend_block(struct task *task, int first_token, int tokens)
     const struct batch *batch = task->batch;
     task->first_token = first_token;
     task->n_tokens = batch->n - first_token < tokens ? batch->n - first_token : tokens;
-    task->n_queries = task->n_tokens * group_size(s);
+    task->n_queries = task->n_tokens * cpu_group(s);
     const int64_t position = batch->position + task->first_token;
     task_begin(task);
     attend_sinks(task);
@@ -343,7 +338,7 @@ static void attend_part(struct task *task, int i, int n_parts)
 // Decode, and short batches: the keys are cut into parts, so that one token can use the whole machine.
 static void attend_parts(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
 {
-    const int n_kv_heads = s->config->n_kv_heads, n_queries = batch->n * group_size(s);
+    const int n_kv_heads = s->config->n_kv_heads, n_queries = batch->n * cpu_group(s);
     const int n_parts = run_parts(s, (int)(batch->position + batch->n - kv_first_visible(&s->kv, batch->position)));
     struct task task = task_make(s, batch, layer, me);
     task.n_tokens = batch->n;
@@ -360,7 +355,7 @@ void attention_attend_rows(struct cpu_state *s, const struct batch *batch, int l
                            const struct row_part *next, struct member *me)
 {
     enum { AT_ONCE = 8 }; // queries that the kernel takes
-    const int d = s->config->head_dim, group = group_size(s), kv_head = rows->kv_head, i = kv_head * n_parts + rows->part;
+    const int d = s->config->head_dim, group = cpu_group(s), kv_head = rows->kv_head, i = kv_head * n_parts + rows->part;
     struct task task = task_make(s, batch, layer, me);
     task.kv_head = kv_head;
     task.n_tokens = 1;
@@ -378,7 +373,7 @@ void attention_attend_rows(struct cpu_state *s, const struct batch *batch, int l
                 .acc = task.acc + (size_t)q * d,
                 .max = task.max + q,
                 .sum = task.sum + q,
-                .q = s->rotated_q + ((size_t)kv_head * s->chunk * group + q) * d,
+                .q = cpu_rotated_query(s, s->rotated_q, kv_head) + (size_t)q * d,
                 .k = cpu_keys(s, layer, kv_head),
                 .v = cpu_values(s, layer, kv_head),
                 .k_scales = cpu_scales(s, s->key_scales, layer, kv_head),
@@ -400,7 +395,7 @@ void attention_attend_rows(struct cpu_state *s, const struct batch *batch, int l
 
 void attention_merge(struct cpu_state *s, int n_parts, int kv_head, int q, float alpha, const float *mean)
 {
-    float *y = merge_query(s, n_parts, group_size(s), kv_head, q, alpha);
+    float *y = merge_query(s, n_parts, cpu_group(s), kv_head, q, alpha);
     if (alpha < 1)
         s->kernels->add_scaled(y, mean, 1 - alpha, s->config->head_dim);
 }

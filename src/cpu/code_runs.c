@@ -14,11 +14,6 @@ enum {
 };
 _Static_assert((int)NOMAD_DIMS <= (int)CODE_MOST, "all components of a head can be listed");
 
-static int group_size(const struct cpu_state *s)
-{
-    return s->config->n_heads / s->config->n_kv_heads;
-}
-
 static int multiple(int n, int of)
 {
     return (n + of - 1) / of * of;
@@ -213,7 +208,7 @@ int code_runs_code(const struct cpu_state *s, int layer, int kv_head, int newest
 static void choose_subs(const struct cpu_state *s, const struct code_tables *t, const float *q, int subs[NOMAD_DIMS])
 {
     const struct code_runs *r = &s->code_runs;
-    const int group = group_size(s), d = s->config->head_dim, d_sub = s->nomad.book.d_sub;
+    const int group = cpu_group(s), d = s->config->head_dim, d_sub = s->nomad.book.d_sub;
     float parts[NOMAD_DIMS] = {0}; // of components, then of sub-quantisers
     struct candidates c = {subs, parts, r->n_sub};
     for (int j = 0; j < group; j++)
@@ -257,7 +252,7 @@ void code_runs_prepare(struct cpu_state *s, int layer, int kv_head, const float 
 {
     const struct code_runs *r = &s->code_runs;
     const struct code_tables t = tables_of(s, head_of(s, layer, kv_head));
-    const int group = group_size(s), d = s->config->head_dim, d_sub = s->nomad.book.d_sub, n = r->n_read * d_sub;
+    const int group = cpu_group(s), d = s->config->head_dim, d_sub = s->nomad.book.d_sub, n = r->n_read * d_sub;
     int subs[NOMAD_DIMS] = {0}, listed[NOMAD_DIMS] = {0};
     float centre[NOMAD_DIMS];
     int *run_of = r->run_of + (size_t)kv_head * r->n_listed;
@@ -284,7 +279,7 @@ static void score_groups(const struct cpu_state *s, int kv_head, const uint8_t *
                          int n_queries, float *scores, ptrdiff_t ld)
 {
     const struct code_runs *r = &s->code_runs;
-    const size_t head = (size_t)kv_head * group_size(s) + first;
+    const size_t head = (size_t)kv_head * cpu_group(s) + first;
     s->nomad.kernels->code_scores(&(struct code_score_args){
         .scores = scores,
         .ld = ld,
@@ -310,7 +305,7 @@ static void score_some(const struct cpu_state *s, int kv_head, const uint8_t *ru
                        ptrdiff_t ld)
 {
     float part[AT_ONCE * CODE_GROUP];
-    const int group = group_size(s);
+    const int group = cpu_group(s);
     for (int first = 0; first < group; first += AT_ONCE) {
         const int n_queries = group - first < AT_ONCE ? group - first : AT_ONCE;
         score_groups(s, kv_head, runs, s->code_runs.stride, 1, first, n_queries, part, CODE_GROUP);
@@ -323,7 +318,7 @@ static void score_some(const struct cpu_state *s, int kv_head, const uint8_t *ru
 static void score_open(const struct cpu_state *s, size_t head, int kv_head, int slot, int n, float *scores, ptrdiff_t ld)
 {
     float part[AT_ONCE * CODE_GROUP];
-    const int group = group_size(s);
+    const int group = cpu_group(s);
     for (int first = 0; first < group; first += AT_ONCE) {
         const int n_queries = group - first < AT_ONCE ? group - first : AT_ONCE;
         score_groups(s, kv_head, open_of(s, head), ROW, 1, first, n_queries, part, CODE_GROUP);
@@ -344,7 +339,7 @@ void code_runs_score(const struct cpu_state *s, int layer, int kv_head, int64_t 
         const int at = (slot + done) % CODE_GROUP, left = n - done;
         if (at == 0 && left >= CODE_GROUP) {
             piece = left / CODE_GROUP * CODE_GROUP;
-            score_groups(s, kv_head, runs, s->code_runs.stride, piece / CODE_GROUP, 0, group_size(s), scores + done, ld);
+            score_groups(s, kv_head, runs, s->code_runs.stride, piece / CODE_GROUP, 0, cpu_group(s), scores + done, ld);
         } else {
             piece = CODE_GROUP - at < left ? CODE_GROUP - at : left;
             score_some(s, kv_head, runs, slot + done, piece, scores + done, ld);

@@ -361,6 +361,7 @@ FEW_BY_INTEGERS(one_of_halves, tiles_of_one, 17)
         [YALM_ACTIVATIONS_INT16] = &(three), [YALM_ACTIVATIONS_FP16] = &two_of_halves,                                         \
         [YALM_ACTIVATIONS_BF16] = &one_of_halves                                                                               \
     }
+
 const struct half_kernels *const half_kernels_amx[MATRICES_KINDS][YALM_ACTIVATIONS_BF16 + 1] = {
     [MATRICES_ANY] = ANY,
     [MATRICES_QUANTISED] = ANY, // but of int16 (kernels_amx_quant.c)

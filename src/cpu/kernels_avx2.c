@@ -8,26 +8,6 @@
 #include "cpu/vec_matmul.h"
 #include "cpu/vec_matvec.h"
 
-static void avx2_rmsnorm(float *y, const float *x, const float *w, int n, float eps)
-{
-    rmsnorm(y, x, w, n, eps);
-}
-static void avx2_rope(float *x, const float *cos, const float *sin, int head_dim)
-{
-    rope(x, cos, sin, head_dim);
-}
-static void avx2_silu_multiply(float *gate, const float *up, int n)
-{
-    silu_multiply(gate, up, n);
-}
-static void avx2_add(float *x, const float *y, int n)
-{
-    add(x, y, n);
-}
-static void avx2_add_scaled(float *x, const float *y, float scale, int n)
-{
-    add_scaled(x, y, scale, n);
-}
 static void avx2_fp32_to_fp32(float *y, const void *x, int n)
 {
     to_fp32(DTYPE_FP32, y, x, n);
@@ -47,27 +27,6 @@ static void avx2_fp8_to_fp32(float *y, const void *x, int n)
 static void avx2_fp8_e5m2_to_fp32(float *y, const void *x, int n)
 {
     to_fp32(DTYPE_FP8_E5M2, y, x, n);
-}
-static void avx2_to_fp16(uint16_t *y, const float *x, int n)
-{
-    to_fp16(y, x, n);
-}
-static float avx2_to_int8(int8_t *y, const float *x, int n)
-{
-    return to_int8(y, x, n);
-}
-static double avx2_log_sum_exp(const float *x, int n)
-{
-    return log_sum_exp(x, n);
-}
-static double avx2_fma_loop(long rounds)
-{
-    return fma_loop(rounds);
-}
-
-static uint64_t avx2_read_streams(const void *data, size_t bytes, int n_streams, int ahead)
-{
-    return read_streams(data, bytes, n_streams, ahead);
 }
 
 const struct cpu_kernels cpu_kernels_avx2 = {
@@ -94,19 +53,19 @@ const struct cpu_kernels cpu_kernels_avx2 = {
     .attend = {[KV_FP16] = avx2_attend_fp16, [KV_FP32] = avx2_attend_fp32, [KV_INT8] = avx2_attend_int8},
     .attend_scratch = ATTEND_SCRATCH,
     .sparse = &sparse_kernels_avx2,
-    .rmsnorm = avx2_rmsnorm,
-    .rope = avx2_rope,
-    .silu_multiply = avx2_silu_multiply,
-    .add = avx2_add,
-    .add_scaled = avx2_add_scaled,
+    .rmsnorm = rmsnorm,
+    .rope = rope,
+    .silu_multiply = silu_multiply,
+    .add = add,
+    .add_scaled = add_scaled,
     .to_fp32 = {[DTYPE_FP32] = avx2_fp32_to_fp32,
                 [DTYPE_FP16] = avx2_fp16_to_fp32,
                 [DTYPE_BF16] = avx2_bf16_to_fp32,
                 [DTYPE_FP8] = avx2_fp8_to_fp32,
                 [DTYPE_FP8_E5M2] = avx2_fp8_e5m2_to_fp32},
-    .to_fp16 = avx2_to_fp16,
-    .to_int8 = avx2_to_int8,
-    .log_sum_exp = avx2_log_sum_exp,
-    .read_streams = avx2_read_streams,
-    .fma_loop = avx2_fma_loop,
+    .to_fp16 = to_fp16,
+    .to_int8 = to_int8,
+    .log_sum_exp = log_sum_exp,
+    .read_streams = read_streams,
+    .fma_loop = fma_loop,
 };

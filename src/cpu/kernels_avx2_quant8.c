@@ -28,15 +28,11 @@ static void avx2_int8_q4(const struct quant_args *args)
     else
         many(DTYPE_Q4, args);
 }
-static double avx2_int8_dot_loop(long rounds)
-{
-    return dot_loop(rounds);
-}
 
 const struct quant_kernels quant8_kernels_avx2 = {
     .size = avx2_int8_size,
     .quantise = avx2_int8_quantise,
     .product = {[DTYPE_Q8] = avx2_int8_q8, [DTYPE_Q4] = avx2_int8_q4},
     .scratch = QUANT_SCRATCH,
-    .dot_loop = avx2_int8_dot_loop,
+    .dot_loop = dot_loop,
 };

@@ -8,26 +8,6 @@
 #include "cpu/vec_matmul.h"
 #include "cpu/vec_matvec.h"
 
-static void avx512_rmsnorm(float *y, const float *x, const float *w, int n, float eps)
-{
-    rmsnorm(y, x, w, n, eps);
-}
-static void avx512_rope(float *x, const float *cos, const float *sin, int head_dim)
-{
-    rope(x, cos, sin, head_dim);
-}
-static void avx512_silu_multiply(float *gate, const float *up, int n)
-{
-    silu_multiply(gate, up, n);
-}
-static void avx512_add(float *x, const float *y, int n)
-{
-    add(x, y, n);
-}
-static void avx512_add_scaled(float *x, const float *y, float scale, int n)
-{
-    add_scaled(x, y, scale, n);
-}
 static void avx512_fp32_to_fp32(float *y, const void *x, int n)
 {
     to_fp32(DTYPE_FP32, y, x, n);
@@ -48,27 +28,6 @@ static void avx512_fp8_e5m2_to_fp32(float *y, const void *x, int n)
 {
     to_fp32(DTYPE_FP8_E5M2, y, x, n);
 }
-static void avx512_to_fp16(uint16_t *y, const float *x, int n)
-{
-    to_fp16(y, x, n);
-}
-static float avx512_to_int8(int8_t *y, const float *x, int n)
-{
-    return to_int8(y, x, n);
-}
-static double avx512_log_sum_exp(const float *x, int n)
-{
-    return log_sum_exp(x, n);
-}
-static double avx512_fma_loop(long rounds)
-{
-    return fma_loop(rounds);
-}
-
-static uint64_t avx512_read_streams(const void *data, size_t bytes, int n_streams, int ahead)
-{
-    return read_streams(data, bytes, n_streams, ahead);
-}
 
 // VNNI changes the quantised products alone, AMX those of many tokens (half_kernels_select()).
 #define TABLE(isa, quants)                                                                                                     \
@@ -87,15 +46,15 @@ static uint64_t avx512_read_streams(const void *data, size_t bytes, int n_stream
         .matmul_scratch = MATMUL_SCRATCH, .quant = &quant_kernels_##quants, .quant8 = &quant8_kernels_##quants,                \
         .nomad = &nomad_kernels_avx512,                                                                                        \
         .attend = {[KV_FP16] = avx512_attend_fp16, [KV_FP32] = avx512_attend_fp32, [KV_INT8] = avx512_attend_int8},            \
-        .attend_scratch = ATTEND_SCRATCH, .sparse = &sparse_kernels_avx512, .rmsnorm = avx512_rmsnorm, .rope = avx512_rope,    \
-        .silu_multiply = avx512_silu_multiply, .add = avx512_add, .add_scaled = avx512_add_scaled,                             \
+        .attend_scratch = ATTEND_SCRATCH, .sparse = &sparse_kernels_avx512, .rmsnorm = rmsnorm, .rope = rope,                  \
+        .silu_multiply = silu_multiply, .add = add, .add_scaled = add_scaled,                                                  \
         .to_fp32 = {[DTYPE_FP32] = avx512_fp32_to_fp32,                                                                        \
                     [DTYPE_FP16] = avx512_fp16_to_fp32,                                                                        \
                     [DTYPE_BF16] = avx512_bf16_to_fp32,                                                                        \
                     [DTYPE_FP8] = avx512_fp8_to_fp32,                                                                          \
                     [DTYPE_FP8_E5M2] = avx512_fp8_e5m2_to_fp32},                                                               \
-        .to_fp16 = avx512_to_fp16, .to_int8 = avx512_to_int8, .log_sum_exp = avx512_log_sum_exp,                               \
-        .read_streams = avx512_read_streams, .fma_loop = avx512_fma_loop,                                                      \
+        .to_fp16 = to_fp16, .to_int8 = to_int8, .log_sum_exp = log_sum_exp, .read_streams = read_streams,                      \
+        .fma_loop = fma_loop,                                                                                                  \
     }
 
 const struct cpu_kernels cpu_kernels_avx512 = TABLE(avx512, avx512);

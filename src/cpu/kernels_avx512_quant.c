@@ -28,15 +28,11 @@ static void avx512_q4(const struct quant_args *args)
     else
         many(DTYPE_Q4, args);
 }
-static double avx512_dot_loop(long rounds)
-{
-    return dot_loop(rounds);
-}
 
 const struct quant_kernels quant_kernels_avx512 = {
     .size = avx512_size,
     .quantise = avx512_quantise,
     .product = {[DTYPE_Q8] = avx512_q8, [DTYPE_Q4] = avx512_q4},
     .scratch = QUANT_SCRATCH,
-    .dot_loop = avx512_dot_loop,
+    .dot_loop = dot_loop,
 };

@@ -425,14 +425,10 @@ static void bytes_run(const struct attend_args *args)
 {
     bytes_attend(args, NULL);
 }
-static void bytes_given(const struct attend_args *args, const int *rows)
-{
-    bytes_attend(args, rows);
-}
 
 const struct few_attention few_attention_avx512vnni = {
     .attend = {[KV_INT8] = bytes_run},
-    .attend_rows = {[KV_INT8] = bytes_given},
+    .attend_rows = {[KV_INT8] = bytes_attend},
     .scratch = sizeof(struct bytes_scratch),
     .least = 3,
     .most = FEW_QUERIES,

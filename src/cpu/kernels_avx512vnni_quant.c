@@ -36,15 +36,11 @@ static void avx512vnni_q4(const struct quant_args *args)
     else
         digits_or_many(DTYPE_Q4, args);
 }
-static double avx512vnni_dot_loop(long rounds)
-{
-    return dot_loop(rounds);
-}
 
 const struct quant_kernels quant_kernels_avx512vnni = {
     .size = avx512vnni_size,
     .quantise = avx512vnni_quantise,
     .product = {[DTYPE_Q8] = avx512vnni_q8, [DTYPE_Q4] = avx512vnni_q4},
     .scratch = QUANT_SCRATCH,
-    .dot_loop = avx512vnni_dot_loop,
+    .dot_loop = dot_loop,
 };

@@ -26,11 +26,6 @@
 // together have some 64 parts to share out.
 enum { PARTS_WANTED = 64, SCORES_LEAST = 1024, SCORES_MOST = 4096, VALUES_LEAST = 256, VALUES_MOST = 2048 };
 
-static int group_size(const struct cpu_state *s)
-{
-    return s->config->n_heads / s->config->n_kv_heads;
-}
-
 static int clamp(int64_t x, int least, int most)
 {
     return x < least ? least : x > most ? most : (int)x;
@@ -132,23 +127,18 @@ struct pass {
 // In which head's place the scores of a KV head's first query are.
 static size_t place_of(const struct pass *p, int kv_head)
 {
-    return (size_t)(p->place < 0 ? kv_head : p->place) * group_size(p->s);
-}
-
-static const float *rotated_query(const struct cpu_state *s, const float *q, int kv_head) // of the batch's only token
-{
-    return q + (size_t)kv_head * s->chunk * group_size(s) * s->config->head_dim;
+    return (size_t)(p->place < 0 ? kv_head : p->place) * cpu_group(p->s);
 }
 
 static void score_sinks(const struct pass *p, int kv_head)
 {
     const struct cpu_state *s = p->s;
-    const int d = s->config->head_dim, group = group_size(s);
+    const int d = s->config->head_dim, group = cpu_group(s);
     float key[NOMAD_DIMS];
     for (int sink = 0; sink < p->n_sinks; sink++) {
         nomad_decode(s, p->layer, kv_head, sink, 1, key);
         for (int i = 0; i < group; i++) {
-            const float *q = rotated_query(s, s->sink_q, kv_head) + (size_t)i * d;
+            const float *q = cpu_rotated_query(s, s->sink_q, kv_head) + (size_t)i * d;
             double sum = 0;
             for (int c = 0; c < d; c++)
                 sum += (double)q[c] * (double)key[c];
@@ -167,7 +157,7 @@ static void score_part(const struct pass *p, int kv_head, int part)
 {
     const struct cpu_state *s = p->s;
     const struct nomad *m = &s->nomad;
-    const int group = group_size(s), first = part_begin(p->n_keys, part, p->n_parts),
+    const int group = cpu_group(s), first = part_begin(p->n_keys, part, p->n_parts),
               last = part_begin(p->n_keys, part + 1, p->n_parts);
     const size_t head = place_of(p, kv_head);
     if (part == 0)
@@ -218,7 +208,7 @@ static void add_part(const struct pass *p, int kv_head, int part, int query, int
     enum { AT_ONCE = 8 }; // queries that the kernel takes
     struct cpu_state *s = p->s;
     const struct nomad *m = &s->nomad;
-    const int d = s->config->head_dim, group = group_size(s);
+    const int d = s->config->head_dim, group = cpu_group(s);
     const size_t head = place_of(p, kv_head) + query;
     const size_t at_part = ((size_t)kv_head * p->n_value_parts + part) * group + query;
     float *max = s->part_max + at_part, inverse_least[AT_ONCE];
@@ -254,7 +244,7 @@ static void add_part(const struct pass *p, int kv_head, int part, int query, int
 static void attend_part(const struct pass *p, int kv_head, int part, const struct member *me)
 {
     enum { AT_ONCE = 8 };
-    const int group = group_size(p->s);
+    const int group = cpu_group(p->s);
     void *scratch = cpu_own(p->s, p->s->attend_scratch, me->thread);
     for (int query = 0; query < group; query += AT_ONCE)
         add_part(p, kv_head, part, query, group - query < AT_ONCE ? group - query : AT_ONCE, scratch);
@@ -265,7 +255,7 @@ static void attend_by_heads(const struct pass *p, struct member *me)
     struct cpu_state *s = p->s;
     for (struct span span; team_claim_share(me, s->config->n_kv_heads, 1, &span);)
         for (int i = span.first; i < span.last; i++) {
-            nomad_prepare(s, p->layer, i, rotated_query(s, s->rotated_q, i));
+            nomad_prepare(s, p->layer, i, cpu_rotated_query(s, s->rotated_q, i));
             for (int part = 0; part < p->n_parts; part++)
                 score_part(p, i, part);
             for (int part = 0; part < p->n_value_parts; part++)
@@ -281,7 +271,7 @@ static void attend_by_parts(const struct pass *p, struct member *me)
     struct span span;
     while (team_claim_share(me, n_kv_heads, 1, &span))
         for (int i = span.first; i < span.last; i++)
-            nomad_prepare(s, p->layer, i, rotated_query(s, s->rotated_q, i));
+            nomad_prepare(s, p->layer, i, cpu_rotated_query(s, s->rotated_q, i));
     while (team_claim_share(me, n_kv_heads * p->n_parts, 1, &span))
         for (int i = span.first; i < span.last; i++)
             score_part(p, i / p->n_parts, i % p->n_parts);
@@ -292,7 +282,7 @@ static void attend_by_parts(const struct pass *p, struct member *me)
 
 static void nomad_attend(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
 {
-    const int group = group_size(s);
+    const int group = cpu_group(s);
     struct pass p = {.s = s, .layer = layer, .from = kv_first_visible(&s->kv, batch->position)};
     p.n_keys = n_visible(s, batch->position);
     p.n_sinks = kv_sinks_apart(&s->kv, batch->position) ? s->kv.n_sinks : 0;

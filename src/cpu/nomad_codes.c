@@ -6,11 +6,6 @@
 #include "cpu/state.h"
 #include "util/error.h"
 
-static int group_size(const struct cpu_state *s)
-{
-    return s->config->n_heads / s->config->n_kv_heads;
-}
-
 yalm_status nomad_open(struct cpu_state *s, const struct backend_plan *plan, yalm_error *error)
 {
     struct nomad *m = &s->nomad;
@@ -75,7 +70,7 @@ void nomad_append_key(struct cpu_state *s, const struct append *row)
 void nomad_prepare(struct cpu_state *s, int layer, int kv_head, const float *q)
 {
     const struct nomad *m = &s->nomad;
-    const int group = group_size(s);
+    const int group = cpu_group(s);
     const struct nomad_book book = book_of(s, layer, kv_head);
     for (int i = 0; i < group; i++) {
         const size_t head = (size_t)kv_head * group + i;
@@ -90,7 +85,7 @@ static void score_blocks(const struct cpu_state *s, int layer, int kv_head, int 
                          float *scores, ptrdiff_t ld)
 {
     const struct nomad *m = &s->nomad;
-    const size_t head = (size_t)kv_head * group_size(s) + first;
+    const size_t head = (size_t)kv_head * cpu_group(s) + first;
     m->kernels->scores(&(struct nomad_score_args){
         .scores = scores,
         .ld = ld,
@@ -107,7 +102,7 @@ static void score_blocks(const struct cpu_state *s, int layer, int kv_head, int 
 void nomad_score(const struct cpu_state *s, int layer, int kv_head, int slot, int n, float *scores, ptrdiff_t ld)
 {
     enum { AT_ONCE = 8 };
-    const int group = group_size(s);
+    const int group = cpu_group(s);
     float part[AT_ONCE * NOMAD_BLOCK]; // of a block at either end, of which some slots are wanted
     for (int done = 0, piece; done < n; done += piece) {
         const int at = (slot + done) % NOMAD_BLOCK, block = (slot + done) / NOMAD_BLOCK, left = n - done;

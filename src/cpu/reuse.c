@@ -88,7 +88,7 @@ void reuse_keep(const struct cpu_state *s, int layer, int kv_head, int64_t posit
         return;
     const struct reuse *r = reuse_of(s);
     const struct selective *t = &s->selective;
-    const size_t at = head_index(s, layer, kv_head), group = s->config->n_heads / s->config->n_kv_heads;
+    const size_t at = head_index(s, layer, kv_head), group = (size_t)cpu_group(s);
     r->n_rows[at] = t->n_rows[kv_head];
     memcpy(r->rows + at * r->room, t->rows + (size_t)kv_head * t->ld, sizeof(int) * t->n_rows[kv_head]);
     memcpy(r->alpha + at * group, t->alpha + (size_t)kv_head * group, sizeof(float) * group);
@@ -99,7 +99,7 @@ void reuse_recall(const struct cpu_state *s, int layer, int kv_head, int64_t pos
 {
     const struct reuse *r = reuse_of(s);
     const struct selective *t = &s->selective;
-    const size_t at = head_index(s, layer, kv_head), group = s->config->n_heads / s->config->n_kv_heads;
+    const size_t at = head_index(s, layer, kv_head), group = (size_t)cpu_group(s);
     const int64_t next = atomic_load_explicit(&r->next[at], memory_order_relaxed), from = kv_first_visible(&s->kv, position);
     const int moved = (int)(from - kv_first_visible(&s->kv, next - 1)); // what was number `moved` is number 0 now
     const int n_keys = selective_n_keys(s, position), *kept = r->rows + at * r->room;

@@ -13,11 +13,6 @@ enum {
     AT_ONCE = 8,      // queries of a group
 };
 
-static int group_size(const struct cpu_state *s)
-{
-    return s->config->n_heads / s->config->n_kv_heads;
-}
-
 int selective_n_keys(const struct cpu_state *s, int64_t position)
 {
     return (int)(position + 1 - kv_first_visible(&s->kv, position));
@@ -90,21 +85,16 @@ static size_t place_of(const struct pass *p, int kv_head)
     return (size_t)(p->place < 0 ? kv_head : p->place);
 }
 
-static const float *rotated_query(const struct cpu_state *s, const float *q, int kv_head) // the batch's first, and only, token
-{
-    return q + (size_t)kv_head * s->chunk * group_size(s) * s->config->head_dim;
-}
-
 // Exact scores of the sinks.
 static void score_sinks(const struct pass *p, int kv_head)
 {
     const struct cpu_state *s = p->s;
-    const int d = s->config->head_dim, group = group_size(s);
+    const int d = s->config->head_dim, group = cpu_group(s);
     float key[SELECTIVE_DIMS];
     for (int sink = 0; sink < p->n_sinks; sink++) {
         cpu_load_key(s, p->layer, kv_head, sink, key);
         for (int i = 0; i < group; i++) {
-            const float *q = rotated_query(s, s->sink_q, kv_head) + (size_t)i * d;
+            const float *q = cpu_rotated_query(s, s->sink_q, kv_head) + (size_t)i * d;
             double sum = 0;
             for (int c = 0; c < d; c++)
                 sum += (double)q[c] * (double)key[c];
@@ -124,7 +114,7 @@ static void score_keys(const struct pass *p, int kv_head, int first, int last)
 {
     const struct cpu_state *s = p->s;
     const struct selective *t = &s->selective;
-    float *scores = t->scores + place_of(p, kv_head) * group_size(s) * t->ld;
+    float *scores = t->scores + place_of(p, kv_head) * cpu_group(s) * t->ld;
     for (int at = first, n; at < last; at += n) {
         n = (int)(kv_run_end(&s->kv, p->from + at, p->from + last) - p->from) - at;
         s->policy->selector->score(s, p->layer, kv_head, p->position, kv_slot(&s->kv, p->from + at), n, scores + at, t->ld);
@@ -150,7 +140,7 @@ static void score_part(const struct pass *p, int kv_head, int part)
 {
     const struct cpu_state *s = p->s;
     const struct selective *t = &s->selective;
-    const int group = group_size(s), last = part_begin(p, part + 1);
+    const int group = cpu_group(s), last = part_begin(p, part + 1);
     const size_t head = place_of(p, kv_head) * group;
     const bool stats = p->choice.tail || p->choice.mass > 0 || grouped(s);
     for (int i = 0; i < group; i++) {
@@ -194,7 +184,7 @@ static void weigh_part(const struct pass *p, int kv_head, int part)
 {
     const struct cpu_state *s = p->s;
     const struct selective *t = &s->selective;
-    const int group = group_size(s), first = part_begin(p, part), last = part_begin(p, part + 1);
+    const int group = cpu_group(s), first = part_begin(p, part), last = part_begin(p, part + 1);
     const size_t head = place_of(p, kv_head) * group;
     float max[AT_ONCE], sum[AT_ONCE], factor[AT_ONCE];
     for (int i = 0; i < group; i += AT_ONCE) {
@@ -271,7 +261,7 @@ static float sinks_share(const struct pass *p, size_t head, float max, float sum
 // α of a KV head's queries: which share of ŝ the selected keys and the sinks have. scratch: (n)
 static void selected_shares(const struct pass *p, int kv_head, const int *rows, int n, float *scratch)
 {
-    const int group = group_size(p->s);
+    const int group = cpu_group(p->s);
     const size_t first = place_of(p, kv_head) * group;
     float *alpha = p->s->selective.alpha + (size_t)kv_head * group, max[AT_ONCE], sum[AT_ONCE];
     for (int i = 0; i < group; i += AT_ONCE) {
@@ -294,7 +284,7 @@ static void keep_mass(const struct pass *p, int kv_head, struct candidates *c, i
 {
     const struct cpu_state *s = p->s;
     const struct selective *t = &s->selective;
-    const int group = group_size(s);
+    const int group = cpu_group(s);
     const size_t head = place_of(p, kv_head) * group;
     const float *x = grouped(s) ? t->weights + place_of(p, kv_head) * t->ld : t->scores + head * t->ld;
     float max = 0, sum = 1; // of the last query: where there is but one, of its scores
@@ -419,7 +409,7 @@ static void select_by_parts(const struct pass *p, struct member *me)
     struct span span;
     while (team_claim_share(me, items_of(p, n_kv_heads), 1, &span))
         for (int i = span.first; i < span.last; i++)
-            s->policy->selector->prepare(s, p->layer, i, rotated_query(s, s->rotated_q, i));
+            s->policy->selector->prepare(s, p->layer, i, cpu_rotated_query(s, s->rotated_q, i));
     while (team_claim_share(me, items_of(p, n_kv_heads * p->n_parts), 1, &span))
         for (int i = span.first; i < span.last; i++)
             score_part(p, i / p->n_parts, i % p->n_parts);
@@ -440,7 +430,7 @@ static void select_by_heads(const struct pass *p, struct member *me)
     for (struct span span; team_claim_share(me, s->config->n_kv_heads, 1, &span);)
         for (int i = span.first; i < span.last; i++) {
             if (items_of(p, 1) > 0)
-                s->policy->selector->prepare(s, p->layer, i, rotated_query(s, s->rotated_q, i));
+                s->policy->selector->prepare(s, p->layer, i, cpu_rotated_query(s, s->rotated_q, i));
             for (int part = 0; part < items_of(p, p->n_parts); part++)
                 score_part(p, i, part);
             for (int part = 0; grouped(s) && part < items_of(p, p->n_parts); part++)
@@ -451,7 +441,7 @@ static void select_by_heads(const struct pass *p, struct member *me)
 
 void selective_attend(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
 {
-    const int group = group_size(s);
+    const int group = cpu_group(s);
     struct pass p = {.s = s, .layer = layer, .position = batch->position};
     p.from = kv_first_visible(&s->kv, p.position);
     p.n_keys = selective_n_keys(s, p.position);

@@ -13,11 +13,6 @@ enum {
     STEP_BYTES = 4 << 16, // what a KV head's further steps cost, in bytes of traffic (measured)
 };
 
-static int group_size(const struct cpu_state *s)
-{
-    return s->config->n_heads / s->config->n_kv_heads;
-}
-
 static int max_int(int a, int b)
 {
     return a > b ? a : b;
@@ -83,7 +78,7 @@ static yalm_status sparq_plan(struct cpu_state *s, const struct backend_plan *pl
     p->k = o->k;
     p->min_k = o->min_k ? o->min_k : MIN_KEYS;
     p->local = o->local;
-    p->tail = o->tail == YALM_ON || (o->tail == YALM_AUTO && group_size(s) == 1);
+    p->tail = o->tail == YALM_ON || (o->tail == YALM_AUTO && cpu_group(s) == 1);
     p->from = o->from ? o->from : selective_break_even(s, selective_bytes, STEP_BYTES);
     p->copy_slots = (int)round_up((size_t)s->kv.capacity, COPY_GROUP);
     p->copy_stride = copy_stride(p->copy, p->copy_slots);
@@ -207,7 +202,7 @@ static void sparq_append(struct cpu_state *s, const struct append *row)
 static void sparq_prepare(struct cpu_state *s, int layer, int kv_head, const float *q)
 {
     (void)layer;
-    const int d = s->config->head_dim, group = group_size(s), r = s->sparq.r;
+    const int d = s->config->head_dim, group = cpu_group(s), r = s->sparq.r;
     float sums[SELECTIVE_DIMS];
     int indices[SELECTIVE_DIMS];
     struct candidates c = {indices, sums, d};
@@ -235,7 +230,7 @@ static void sparq_prepare(struct cpu_state *s, int layer, int kv_head, const flo
 // The same scores from the rows, of keys that wait to be copied.
 static void score_rows(const struct cpu_state *s, int layer, int kv_head, int slot, int n, float *scores, ptrdiff_t ld)
 {
-    const int group = group_size(s), r = s->sparq.r;
+    const int group = cpu_group(s), r = s->sparq.r;
     const int *components = s->sparq.components + (size_t)kv_head * r;
     float key[SELECTIVE_DIMS];
     for (int j = 0; j < n; j++) {
@@ -259,9 +254,9 @@ static void score_copied(const struct cpu_state *s, int layer, int kv_head, int 
         .copy = copy_of(s, layer, kv_head),
         .stride = p->copy_stride,
         .scales = p->copy_scales ? p->copy_scales + head_slots(s, layer, kv_head) : NULL,
-        .q = p->q + (size_t)kv_head * group_size(s) * p->r,
+        .q = p->q + (size_t)kv_head * cpu_group(s) * p->r,
         .components = p->components + (size_t)kv_head * p->r,
-        .n_queries = group_size(s),
+        .n_queries = cpu_group(s),
         .r = p->r,
         .slot = slot,
         .n = n,

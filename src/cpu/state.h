@@ -119,6 +119,16 @@ static inline void *cpu_own(const struct cpu_state *s, void *of_first, int threa
     return (uint8_t *)of_first + (size_t)thread * s->own_bytes;
 }
 
+static inline int cpu_group(const struct cpu_state *s) // query heads that share a KV head
+{
+    return s->config->n_heads / s->config->n_kv_heads;
+}
+// Of a KV head's rotated queries, those of the batch's first token: (group, head_dim).
+static inline const float *cpu_rotated_query(const struct cpu_state *s, const float *q, int kv_head)
+{
+    return q + (size_t)kv_head * s->chunk * cpu_group(s) * s->config->head_dim;
+}
+
 // The forward pass (forward.c): YALM_OK, or YALM_INTERRUPTED.
 yalm_status cpu_forward(struct cpu_state *state, const struct batch *batch);
 
