@@ -32,7 +32,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 LOGS = ROOT / "build/test"
 PARTS = ("release", "openmp", "asan", "tsan", "fuzz", "cuda")
-TIME_LIMIT = 1200  # seconds, for each job
+TIME_LIMIT = 1800  # seconds, for each job
 THREADED_ROOMS = ("engine", "cpu")  # what runs on several threads, for ThreadSanitizer
 THREADED_TESTS = "rollback or tiny-llama- or tiny-mixtral-"  # of the parity tests, likewise
 CUDA_ROOM = "cuda"  # tested in builds of its own
@@ -158,7 +158,15 @@ def pytest_jobs(variant, *options, leave_out=(), rooms=None, prefix=(), label=""
         if room in leave_out or (rooms and room not in rooms):
             continue
         job = Job(f"{variant}/{room}{label}.py", [], count_pytest, {"YALM_VARIANT": variant})
-        pytest = [sys.executable, "-m", "pytest", "-q", "--tb=short", f"--basetemp={job.folder}/temporary"]
+        pytest = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "--tb=short",
+            "--durations=12",
+            f"--basetemp={job.folder}/temporary",
+        ]
         job.command = [*prefix, *pytest, f"--junitxml={job.folder}/results.xml", *options, f"tests/{room}"]
         yield job
 
