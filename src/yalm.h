@@ -270,7 +270,7 @@ YALM_API yalm_status yalm_finish(yalm_session *session, yalm_error *error);
 // NULL where there are none, or the device failed. Valid until the next call that changes the session.
 YALM_API const float *yalm_logits(const yalm_session *session, int i);
 
-// log Σ e^logits[i] over (n) logits, in double precision: token t has the log probability logits[t] - that. NaN where one is NaN or +∞.
+// log Σ e^logits[i] over (n) logits, in double precision: token t has the log probability logits[t] - that. NaN where one is NaN or +∞, or all are −∞.
 YALM_API double yalm_log_sum_exp(const float *logits, int n);
 
 YALM_API int64_t yalm_position(const yalm_session *session); // tokens so far

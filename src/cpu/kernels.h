@@ -162,8 +162,8 @@ struct cpu_kernels {
     void (*to_fp16)(uint16_t *y, const float *x, int n); // to nearest even; beyond ±65504: ±65504, NaN stays
     // x ≈ scale * y with y in [-127, 127], to nearest; returns scale = max |x| / 127. All zero: 0; where any x is NaN or infinite: NaN.
     float (*to_int8)(int8_t *y, const float *x, int n);
-    double (*log_sum_exp)(const float *x,
-                          int n); // log Σ e^x, within 1e-13 (1 + its magnitude); NaN where any x is NaN or +∞, or all are −∞
+    // log Σ e^x, within 1e-13 (1 + its magnitude); NaN where any x is NaN or +∞, or all are −∞.
+    double (*log_sum_exp)(const float *x, int n);
 
     // For limits.c and reading.c. read_streams() reads `bytes` (a multiple of 4096 * n_streams) as n_streams interleaved streams, prefetching
     // `ahead` bytes ahead (0: not at all), and returns a value that depends on all of it; fma_loop() does `rounds` rounds of independent
