@@ -39,8 +39,8 @@ METHODS = {
     "sparq 1/2": ["--attention", "sparq", "--sparq-ratio", "1/2"],  # whose quality is nearest to the hybrid's
     "nomad": ["--attention", "nomad"],
     "nomad int8": ["--attention", "nomad", "--kv", "int8"],
-    "nomad skip": ["--attention", "nomad", "--nomad-skip", "0.4"],
-    "nomad int8 skip": ["--attention", "nomad", "--kv", "int8", "--nomad-skip", "0.4"],
+    "nomad skip": ["--attention", "nomad", "--nomad-skip", "0.6"],
+    "nomad int8 skip": ["--attention", "nomad", "--kv", "int8", "--nomad-skip", "0.6"],
     "hybrid": ["--attention", "hybrid"],
 }
 LAYERS = 2
