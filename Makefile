@@ -167,20 +167,22 @@ $(BUILD)/tests/%: tests/%.c $(STATIC)
 test-programs: $(TEST_PROGRAMS) $(TEST_HELPERS)
 fuzzers: $(FUZZERS)
 
-# Everything that tests/run.py runs, in each of its builds: the release first, whose kernels others take, then several at a time.
-TEST_BUILDS := cuda asan tsan openmp emulated-msan emulated-asan emulated fuzz
+# Everything that tests/run.py runs, in each of its builds: the release's program first, whose kernels others take, then several at a time.
+TEST_BUILDS := cuda release asan tsan openmp emulated-msan emulated-asan emulated fuzz
 test-builds: $(TEST_BUILDS:%=test-build-%)
-test-build-release:
-	@$(MAKE) --no-print-directory -s VARIANT=release cpu test-programs
-test-build-asan test-build-tsan test-build-openmp: test-build-%: test-build-release
+test-build-first:
+	@$(MAKE) --no-print-directory -s VARIANT=release cpu
+test-build-release: test-build-first
+	@$(MAKE) --no-print-directory -s VARIANT=release test-programs
+test-build-asan test-build-tsan test-build-openmp: test-build-%: test-build-first
 	@$(MAKE) --no-print-directory -s VARIANT=$* all test-programs
-test-build-emulated test-build-emulated-asan: test-build-%: test-build-release
+test-build-emulated test-build-emulated-asan: test-build-%: test-build-first
 	@$(MAKE) --no-print-directory -s VARIANT=$* all cuda-test-programs
-test-build-emulated-msan: test-build-release
+test-build-emulated-msan: test-build-first
 	@$(MAKE) --no-print-directory -s VARIANT=emulated-msan cuda-test-programs
-test-build-fuzz: test-build-release
+test-build-fuzz: test-build-first
 	@$(MAKE) --no-print-directory -s VARIANT=fuzz fuzzers
-test-build-cuda: test-build-release
+test-build-cuda: test-build-first
 	$(if $(NVCC),@$(MAKE) --no-print-directory -s VARIANT=release cuda CUDA_ARCHS=all)
 
 test:
@@ -256,6 +258,6 @@ help:
 	@echo
 	@echo "VARIANT=openmp|asan|tsan|fuzz|emulated|emulated-asan|emulated-msan builds into build/VARIANT; CC, CFLAGS, LDFLAGS are honoured."
 
-.PHONY: all cpu kernels release-kernels clean demo test-programs fuzzers test-builds $(TEST_BUILDS:%=test-build-%) test-build-release test check openmp asan tsan fuzz cuda cpu-only cuda-check-programs cuda-test-programs cuda-test-builds test-cuda lint install uninstall help FORCE
+.PHONY: all cpu kernels release-kernels clean demo test-programs fuzzers test-builds $(TEST_BUILDS:%=test-build-%) test-build-first test check openmp asan tsan fuzz cuda cpu-only cuda-check-programs cuda-test-programs cuda-test-builds test-cuda lint install uninstall help FORCE
 .DELETE_ON_ERROR:
 -include $(LIB_OBJECTS:.o=.d) $(CLI_OBJECTS:.o=.d) $(TEST_PROGRAMS:=.d) $(TEST_HELPERS:=.d) $(FUZZERS:=.d)
