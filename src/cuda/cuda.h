@@ -25,7 +25,7 @@ yalm_status cuda_check(cudaError_t code, const char *call, yalm_error *error);
 bool cuda_without(const char *what);
 
 // Which kernels may start before those before them have ended: where not otherwise said all may. Vectors' products fill a device, others do not.
-enum cuda_overlap { OVERLAP_NONE, OVERLAP_OTHERS, OVERLAP_ALL };
+enum cuda_overlap { OVERLAP_NONE, OVERLAP_OTHERS, OVERLAP_ALL, ALL_TOGETHER };
 void cuda_allow_overlap(enum cuda_overlap allowed); // of those that this thread launches from now on
 bool cuda_may_overlap(
     enum cuda_overlap least_that_may); // at least so many are allowed to, and YALM_CUDA_WITHOUT does not name "overlap"
@@ -58,6 +58,10 @@ bool cuda_may_overlap(
 #define LAUNCH_PRODUCT(error, kernel, grid, block, shared_bytes, stream, ...)                                                  \
     launch_kernel(OVERLAP_ALL, error, #kernel, kernel, dim3(grid), dim3(block), shared_bytes, stream, ##__VA_ARGS__)
 
+// The same of a grid whose blocks wait for each other (counter_wait): the launch fails where not all of them can be there at once.
+#define LAUNCH_TOGETHER(error, kernel, grid, block, shared_bytes, stream, ...)                                                 \
+    launch_kernel(ALL_TOGETHER, error, #kernel, kernel, dim3(grid), dim3(block), shared_bytes, stream, ##__VA_ARGS__)
+
 // Shared memory, the only ways to have it. SHARED_ARRAY(float, sums, 32): float sums[32], 16-byte aligned. SHARED_DYNAMIC(float, rows):
 // float *rows, the launch's shared_bytes.
 #ifdef __CUDACC__
@@ -80,16 +84,20 @@ static yalm_status launch_kernel(enum cuda_overlap overlaps, yalm_error *error, 
                                     (int)shared_bytes);
     }
     if (code == cudaSuccess) {
-        cudaLaunchAttribute overlap = {};
-        overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-        overlap.val.programmaticStreamSerializationAllowed = 1;
+        const bool together = overlaps == ALL_TOGETHER;
+        cudaLaunchAttribute attribute = {};
+        attribute.id = together ? cudaLaunchAttributeCooperative : cudaLaunchAttributeProgrammaticStreamSerialization;
+        if (together)
+            attribute.val.cooperative = 1;
+        else
+            attribute.val.programmaticStreamSerializationAllowed = 1;
         cudaLaunchConfig_t config = {};
         config.gridDim = grid;
         config.blockDim = block;
         config.dynamicSmemBytes = shared_bytes;
         config.stream = stream;
-        config.attrs = &overlap;
-        config.numAttrs = major >= 9 && cuda_may_overlap(overlaps);
+        config.attrs = &attribute;
+        config.numAttrs = together || (major >= 9 && cuda_may_overlap(overlaps));
         code = cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
     }
     return cuda_check(code, name, error);
@@ -104,8 +112,8 @@ template <class... Parameters, class... Arguments>
 static yalm_status launch_kernel(enum cuda_overlap overlaps, yalm_error *error, const char *name, void (*kernel)(Parameters...),
                                  dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream, Arguments... arguments)
 {
-    (void)overlaps;
-    return cuda_check(emulated_launch(name, kernel, grid, block, shared_bytes, stream, static_cast<Parameters>(arguments)...),
+    return cuda_check(emulated_launch(name, kernel, overlaps == ALL_TOGETHER, grid, block, shared_bytes, stream,
+                                      static_cast<Parameters>(arguments)...),
                       name, error);
 }
 #endif

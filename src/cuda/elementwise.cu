@@ -2,6 +2,7 @@
 #include "cuda/kernels.h"
 #include "cuda/kv_rows.cuh"
 #include "cuda/reduce.cuh"
+#include "cuda/rotation.cuh"
 #include "cuda/vec_quant.cuh"
 
 enum { ELEMENT_THREADS = 256 };
@@ -205,22 +206,6 @@ struct rotation {
     int n_kv_heads, group, head_dim;
     int q_pitch, kv_pitch; // of q; of k and v
 };
-
-// cos and sin of position * frequency radians, times scale. The product is a double's, as the CPU's is; in half turns its reduction is
-// exact, and needs none of the tables (in local memory) that sincos() has for large arguments.
-__device__ static inline float2 rotation_of(int64_t position, double frequency, double scale)
-{
-    double sine, cosine;
-    sincospi((double)position * frequency * 0.31830988618379067154, &sine, &cosine);
-    return {(float)(cosine * scale), (float)(sine * scale)};
-}
-
-// Components i and i + half of one head.
-__device__ static inline float2 rotate(const float *x, int i, int half_dim, float2 turn, float scale)
-{
-    const float re = scale * x[i], im = scale * x[i + half_dim];
-    return {re * turn.x - im * turn.y, re * turn.y + im * turn.x};
-}
 
 // Puts a token's key, rotated, and value into their slots. A row of int8 needs its largest magnitude first: one warp makes it, which
 // rotates twice rather than keep what it rotated; other rows are made by all threads, a pair of components each.

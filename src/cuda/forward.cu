@@ -3,6 +3,7 @@
 // captured as a graph, and launched for every step. Where the session has an attention method (selective.h) there are two such graphs, and
 // the host, which knows the position, launches the dense one or the other.
 #include "cuda/state.h"
+#include "cuda/step.h"
 
 // What a product with these matrices will read.
 static struct upcoming upcoming_of(const struct matrix *a, const struct matrix *b = NULL, const struct matrix *c = NULL,
@@ -281,6 +282,8 @@ yalm_status cuda_forward(struct cuda_state *s, const struct batch *batch, yalm_e
     const bool last = batch->logits && !batch->all_logits, selective = selective_applies(s, batch->n, batch->position);
     if (last)
         s->fetched = NULL;
+    if (batch->n == 1 && last && step_runs(s, batch->position))
+        return step_run(s, error);
     if (batch->n == 1 && last)
         return decode(s, selective, error);
     TRY(layers(s, batch->n, selective, error));

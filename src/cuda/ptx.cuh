@@ -131,4 +131,78 @@ static __device__ __forceinline__ void mma_m16n8k32_s8(int (&sum)[4], const unsi
         : "+r"(sum[0]), "+r"(sum[1]), "+r"(sum[2]), "+r"(sum[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
+
+// ------------------------------------------------------------------------------------------ arrivals, bulk copies (capability 9.0)
+
+// A barrier in shared memory for n_arrivals in each of its phases [mbarrier.init]. One thread makes it; others use it behind a barrier of the block.
+static __device__ __forceinline__ void arrivals_init(uint64_t *barrier, unsigned n_arrivals)
+{
+#if __CUDA_ARCH__ >= 900
+    const unsigned address = (unsigned)__cvta_generic_to_shared(barrier);
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address), "r"(n_arrivals) : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
+
+static __device__ __forceinline__ void arrivals_arrive(uint64_t *barrier)
+{
+#if __CUDA_ARCH__ >= 900
+    const unsigned address = (unsigned)__cvta_generic_to_shared(barrier);
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address) : "memory");
+#endif
+}
+
+// Arrives, and the phase besides waits for `bytes` of copies [mbarrier.arrive.expect_tx].
+static __device__ __forceinline__ void arrivals_expect(uint64_t *barrier, unsigned bytes)
+{
+#if __CUDA_ARCH__ >= 900
+    const unsigned address = (unsigned)__cvta_generic_to_shared(barrier);
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address), "r"(bytes) : "memory");
+#endif
+}
+
+// Until the phase of this parity has ended: phases are 0, 1, 0, … [mbarrier.try_wait]. What arrived before can be read then.
+static __device__ __forceinline__ void arrivals_wait(uint64_t *barrier, unsigned parity)
+{
+#if __CUDA_ARCH__ >= 900
+    const unsigned address = (unsigned)__cvta_generic_to_shared(barrier);
+    asm volatile("{\n"
+                 ".reg .pred done;\n"
+                 "again:\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                 "@!done bra again;\n"
+                 "}" ::"r"(address),
+                 "r"(parity)
+                 : "memory");
+#endif
+}
+
+// Copies `bytes`, which like both addresses is a multiple of 16, from global to shared memory, and lets the barrier's phase know [cp.async.bulk].
+static __device__ __forceinline__ void copy_bulk(void *shared, const void *global, unsigned bytes, uint64_t *barrier)
+{
+#if __CUDA_ARCH__ >= 900
+    const unsigned to = (unsigned)__cvta_generic_to_shared(shared), told = (unsigned)__cvta_generic_to_shared(barrier);
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(global),
+                 "r"(bytes), "r"(told)
+                 : "memory");
+#endif
+}
+
+// ------------------------------------------------------------------------------------------ between blocks
+
+// One more has come to a counter in global memory; what this thread has seen written before, others see who waited for it [red.release].
+static __device__ __forceinline__ void counter_signal(unsigned *counter)
+{
+    __threadfence();
+    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+}
+
+// Until at least `least` have come [ld.acquire]. All blocks of the grid must be there: LAUNCH_TOGETHER.
+static __device__ __forceinline__ void counter_wait(const unsigned *counter, unsigned least)
+{
+    unsigned now;
+    do {
+        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
+    } while (now < least);
+}
 #endif

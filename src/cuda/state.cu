@@ -1,6 +1,7 @@
 #include "cuda/state.h"
 
 #include "cuda/kv_rows.cuh"
+#include "cuda/step.h"
 #include "cuda/upload.h"
 
 enum { GRANULE = 512 }; // bytes that every block is rounded up to: the driver's own alignment
@@ -65,6 +66,7 @@ static void take_scratch(struct cuda_state *s, struct cuda_blocks *b)
     take(b, s->sample_scratch, sample_scratch_bytes(c->vocab_size, s->cache.policy.context), 1);
     take(b, s->slab, s->slab_bytes, 1);
     take(b, s->sampled_token, 1, sizeof *s->sampled_token);
+    step_take(s, b);
     if (s->method) {
         selective_take_scratch(s, b);
         s->method->take_scratch(s, b);
@@ -150,6 +152,7 @@ static yalm_status state_fill(struct cuda_state *s, yalm_error *error)
     TRY_CUDA(copied);
     TRY_CUDA(cudaMemset(s->attention_scratch, 0, s->attention_plan.scratch_bytes));
     TRY_CUDA(cudaMemset(s->sample_scratch, 0, sample_scratch_bytes(s->config->vocab_size, s->cache.policy.context)));
+    TRY(step_open(s, error));
     TRY_CUDA(cudaDeviceSynchronize()); // the session's stream does not wait for these
     return s->method ? selective_open(s, error) : YALM_OK;
 }
@@ -205,6 +208,7 @@ void cuda_state_close(struct cuda_state *s)
             if (graph)
                 cudaGraphExecDestroy(graph);
     method_close(s);
+    step_close(s);
     matmul_close(s->matmul);
     for (int i = 0; i < s->blocks.n; i++)
         cudaFree(s->blocks.taken[i]);

@@ -92,6 +92,13 @@ struct cuda_state {
     void *experts_scratch, *sample_scratch;
     void *slab; // (slab_bytes)
     int32_t *sampled_token;
+
+    struct step_kernel_plan *step_plan; // NULL: a step is many kernels
+    struct step_phase *step_phases;     // what it does, one thing after the other
+    unsigned *step_counters;            // phases, blocks, and attention's tickets
+    float2 *step_part_state;
+    float *step_part_acc;
+
     double *inverse_frequency; // (head_dim / 2)
 
     struct cuda_blocks blocks;

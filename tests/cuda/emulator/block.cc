@@ -10,7 +10,8 @@
 emulated_thread *emulated_self;
 emulated_grid emulated_shape;
 
-enum { N_BLOCKS = 3 }; // a kernel's own, and those begun early, one in each of two streams
+// A kernel's own, and those begun early, one in each of two streams; or all of a grid whose blocks wait for each other.
+enum { N_BLOCKS = 8 };
 static block_state blocks[N_BLOCKS];
 block_state *block = blocks;
 static uint64_t random_state;
@@ -195,7 +196,7 @@ void wait_in(thread_state state, const char *what, const char *file, int line)
     thread *next = next_thread();
     if (next) {
         go_on_with(next);
-    } else if (block->early) {
+    } else if (block->early || block->together) {
         go_outside();
     } else {
         report_stuck();
@@ -235,7 +236,7 @@ static void fibre_body(void)
         park(self);
         if (next) {
             go_on_with(next);
-        } else if (block->n_ended < block->n_threads) {
+        } else if (block->n_ended < block->n_threads && !block->together) {
             report_stuck();
         } else {
             go_outside();
@@ -261,6 +262,7 @@ static void begin_threads(void)
         list[i] = i;
     }
     block->first = block->n_ready = block->n_ended = 0;
+    block->arrivals_made.clear();
     ready_shuffled(list, block->n_threads, false);
 }
 
@@ -274,7 +276,7 @@ static void abandon(void)
     }
     for (block_state &any : blocks) {
         any.kernel = nullptr;
-        any.early = false;
+        any.early = any.together = false;
         any.running = nullptr;
         memset(any.gathers, 0, sizeof(any.gathers));
         memset(any.barriers, 0, sizeof(any.barriers));
@@ -361,6 +363,15 @@ static block_state *find_block(const emulated_kernel *kernel)
     return nullptr;
 }
 
+static uint64_t n_blocks_free(void)
+{
+    uint64_t n = 0;
+    for (const block_state &any : blocks) {
+        n += !any.kernel;
+    }
+    return n;
+}
+
 // False where all are taken.
 static bool take_block(const emulated_kernel &kernel)
 {
@@ -374,9 +385,71 @@ static bool take_block(const emulated_kernel &kernel)
     return found;
 }
 
+// Threads that wait for a counter which has come so far go on.
+static void wake_for_counters(void)
+{
+    int list[MAX_THREADS], n = 0;
+    for (int i = 0; i < block->n_threads; i++) {
+        const thread &t = block->threads[i];
+        if (t.state == IN_COUNTER && __atomic_load_n(t.counter, __ATOMIC_ACQUIRE) >= t.least) {
+            list[n++] = i;
+        }
+    }
+    ready_shuffled(list, n, false);
+}
+
+// All blocks of a grid at once: each runs until none of its threads can go on, in an order that is drawn anew every time.
+static void run_together(const emulated_kernel &kernel, unsigned n)
+{
+    block_state *all[N_BLOCKS];
+    for (unsigned i = 0; i < n; i++) {
+        take_block(kernel);
+        all[i] = block;
+        block->together = true;
+        enter_block(i);
+        shared_begin();
+        order_all_warps();
+        begin_threads();
+    }
+    for (bool left = true, moved = true; left;) {
+        if (!moved) {
+            report_stuck();
+        }
+        left = moved = false;
+        walk order = walk_begin(n);
+        for (unsigned i = 0; i < n && !emulated_faulted(); i++) {
+            block_state *next = all[walk_next(&order)];
+            if (next->n_ended == next->n_threads) {
+                continue;
+            }
+            left = true;
+            block = next;
+            enter_block(block->number);
+            wake_for_counters();
+            thread *first = next_thread();
+            if (first) {
+                moved = true;
+                go_on_from_outside(first);
+                emulated_self = nullptr;
+            }
+        }
+        if (emulated_faulted()) {
+            abandon();
+            return;
+        }
+    }
+    for (unsigned i = 0; i < n; i++) {
+        block = all[i];
+        enter_block(block->number);
+        shared_check();
+        block->together = false;
+        block->kernel = nullptr;
+    }
+}
+
 void emulated_begin_early(const emulated_kernel &kernel)
 {
-    if (sizes_fit(kernel) && !find_block(&kernel) && take_block(kernel)) {
+    if (!kernel.together && sizes_fit(kernel) && !find_block(&kernel) && take_block(kernel)) {
         block->early = true;
         uint64_t n = n_blocks(kernel);
         run_block(n > UINT32_MAX ? 0 : random_below((unsigned)n));
@@ -392,6 +465,12 @@ void emulated_run_grid(const emulated_kernel &kernel)
         return;
     }
     uint64_t n = n_blocks(kernel), begun = n;
+    if (kernel.together) {
+        n_blocks_free() < n ? emulated_fault("%s: %llu blocks wait for each other, which do not fit the device", kernel.name,
+                                             (unsigned long long)n)
+                            : run_together(kernel, (unsigned)n);
+        return;
+    }
     block_state *early = find_block(&kernel);
     if (early) {
         block = early;

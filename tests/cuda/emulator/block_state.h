@@ -6,7 +6,7 @@
 enum { MAX_THREADS = 1024, MAX_WARPS = MAX_THREADS / 32, MAX_BARRIERS = 16, MAX_GATHERS = 32 };
 enum { ARENA_BYTES = 512 << 10, RED_ZONE = 64, RED_BYTE = 0xA5 };
 
-enum thread_state { READY, IN_WARP, IN_BARRIER, IN_DEPENDENCY, ENDED };
+enum thread_state { READY, IN_WARP, IN_BARRIER, IN_DEPENDENCY, IN_ARRIVALS, IN_COUNTER, ENDED };
 
 struct copy_async {
     void *shared;
@@ -24,6 +24,23 @@ struct thread : emulated_thread {
     int line;
     unsigned n_groups;              // of copies committed
     std::vector<copy_async> copies; // under way
+    const unsigned *counter;        // IN_COUNTER: until it is at least `least`
+    unsigned least;
+};
+
+// A barrier in shared memory that copies can arrive at (mbarrier). They land when the phase ends: the last moment that the device allows.
+struct bulk_copy {
+    void *shared;
+    const void *global;
+    unsigned bytes;
+};
+struct arrivals {
+    const void *at;
+    unsigned expected, missing;    // threads
+    unsigned expected_bytes, bytes; // announced; of the phase's copies
+    unsigned phase;
+    std::vector<bulk_copy> copies;
+    std::vector<int> waiting;
 };
 
 // Lanes of one warp that have come to one operation.
@@ -62,6 +79,7 @@ struct block_state {
     const emulated_kernel *kernel; // null: free
     uint64_t number;               // of the block in the grid
     bool early;                    // up to grid_dependency_wait() only
+    bool together;                 // with all others of its grid
     int n_threads, n_ended;
     thread threads[MAX_THREADS];
     gather gathers[MAX_WARPS][MAX_GATHERS];
@@ -73,6 +91,7 @@ struct block_state {
     fibre outside;  // the caller of the kernel
     fibre *running; // null: outside
     std::vector<shared_array> arrays;
+    std::vector<arrivals> arrivals_made;
     char *arena;
     size_t arena_used, shared_bytes;
 };

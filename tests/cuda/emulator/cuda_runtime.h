@@ -207,15 +207,16 @@ struct emulated_kernel {
     const char *name;
     dim3 grid, block;
     size_t shared_bytes;
+    bool together; // blocks wait for each other
     std::function<void()> run;
 };
 cudaError_t emulated_enqueue(const emulated_kernel &kernel, cudaStream_t stream);
 
 template <class... Parameters>
-cudaError_t emulated_launch(const char *name, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
-                            cudaStream_t stream, Parameters... arguments)
+cudaError_t emulated_launch(const char *name, void (*kernel)(Parameters...), bool together, dim3 grid, dim3 block,
+                            size_t shared_bytes, cudaStream_t stream, Parameters... arguments)
 {
-    return emulated_enqueue({name, grid, block, shared_bytes, [=] { kernel(arguments...); }}, stream);
+    return emulated_enqueue({name, grid, block, shared_bytes, together, [=] { kernel(arguments...); }}, stream);
 }
 
 // For tests: the last fault's line ("" where there was none), and whether faults are printed.

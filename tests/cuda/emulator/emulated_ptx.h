@@ -153,3 +153,37 @@ inline void mma_m16n8k32_s8(int (&sum)[4], const unsigned (&a)[4], const unsigne
     emulated_mma_s8 operand = {sum, a, b};
     emulated_collective("mma_m16n8k32_s8", 0xffffffff, &operand, emulated_mma_s8_complete, file, line);
 }
+
+// Barriers that copies arrive at, and waiting for other blocks (arrivals.cc).
+void emulated_arrivals_init(uint64_t *barrier, unsigned n_arrivals, const char *file, int line);
+void emulated_arrivals_arrive(uint64_t *barrier, const char *file, int line);
+void emulated_arrivals_expect(uint64_t *barrier, unsigned bytes, const char *file, int line);
+void emulated_arrivals_wait(uint64_t *barrier, unsigned parity, const char *file, int line);
+void emulated_copy_bulk(void *shared, const void *global, unsigned bytes, uint64_t *barrier, const char *file, int line);
+void emulated_counter_wait(const unsigned *counter, unsigned least, const char *file, int line);
+void counter_signal(unsigned *counter);
+
+inline void arrivals_init(uint64_t *barrier, unsigned n_arrivals, EMULATED_WHERE)
+{
+    emulated_arrivals_init(barrier, n_arrivals, file, line);
+}
+inline void arrivals_arrive(uint64_t *barrier, EMULATED_WHERE)
+{
+    emulated_arrivals_arrive(barrier, file, line);
+}
+inline void arrivals_expect(uint64_t *barrier, unsigned bytes, EMULATED_WHERE)
+{
+    emulated_arrivals_expect(barrier, bytes, file, line);
+}
+inline void arrivals_wait(uint64_t *barrier, unsigned parity, EMULATED_WHERE)
+{
+    emulated_arrivals_wait(barrier, parity, file, line);
+}
+inline void copy_bulk(void *shared, const void *global, unsigned bytes, uint64_t *barrier, EMULATED_WHERE)
+{
+    emulated_copy_bulk(shared, global, bytes, barrier, file, line);
+}
+inline void counter_wait(const unsigned *counter, unsigned least, EMULATED_WHERE)
+{
+    emulated_counter_wait(counter, least, file, line);
+}
