@@ -276,16 +276,29 @@ static yalm_status classify_all(struct cuda_state *s, const struct batch *batch,
     return YALM_OK;
 }
 
+// One token's logits: as one kernel where the session has it, else as a graph.
+static yalm_status generate(struct cuda_state *s, const struct batch *batch, bool selective, yalm_error *error)
+{
+    s->fetched = NULL;
+    if (step_runs(s, batch->position))
+        TRY(step_run(s, error));
+    else
+        TRY(decode(s, selective, error));
+    if (!batch->all_logits)
+        return YALM_OK;
+    TRY_CUDA(cudaMemcpyAsync(batch->logits, s->logits, s->config->vocab_size * sizeof(float), cudaMemcpyDeviceToHost, s->stream));
+    TRY_CUDA(cudaStreamSynchronize(s->stream));
+    return YALM_OK;
+}
+
 yalm_status cuda_forward(struct cuda_state *s, const struct batch *batch, yalm_error *error)
 {
     TRY(copy_step(s, batch, error));
     const bool last = batch->logits && !batch->all_logits, selective = selective_applies(s, batch->n, batch->position);
     if (last)
         s->fetched = NULL;
-    if (batch->n == 1 && last && step_runs(s, batch->position))
-        return step_run(s, error);
-    if (batch->n == 1 && last)
-        return decode(s, selective, error);
+    if (batch->n == 1 && batch->logits)
+        return generate(s, batch, selective, error);
     TRY(layers(s, batch->n, selective, error));
     if (last)
         return classify(s, s->logits, s->x + (size_t)(batch->n - 1) * s->config->hidden_dim, 1, error);
