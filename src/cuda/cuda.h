@@ -58,7 +58,7 @@ bool cuda_may_overlap(
 #define LAUNCH_PRODUCT(error, kernel, grid, block, shared_bytes, stream, ...)                                                  \
     launch_kernel(OVERLAP_ALL, error, #kernel, kernel, dim3(grid), dim3(block), shared_bytes, stream, ##__VA_ARGS__)
 
-// The same of a grid whose blocks wait for each other (counter_wait): the launch fails where not all of them can be there at once.
+// The same of a grid whose blocks wait for each other (told_wait and its like): the launch fails where not all of them can be there at once.
 #define LAUNCH_TOGETHER(error, kernel, grid, block, shared_bytes, stream, ...)                                                 \
     launch_kernel(ALL_TOGETHER, error, #kernel, kernel, dim3(grid), dim3(block), shared_bytes, stream, ##__VA_ARGS__)
 

@@ -188,21 +188,98 @@ static __device__ __forceinline__ void copy_bulk(void *shared, const void *globa
 #endif
 }
 
-// ------------------------------------------------------------------------------------------ between blocks
+// ------------------------------------------------------------------------------------------ words that tell when they are there
 
-// One more has come to a counter in global memory; what this thread has seen written before, others see who waited for it [red.release].
-static __device__ __forceinline__ void counter_signal(unsigned *counter)
+// Between blocks of one grid, all of which are there at once (LAUNCH_TOGETHER): each word in global memory carries its own news, so neither fences nor
+// counters are needed. A float's lowest bit is the parity of how often it has been written: who reads it knows the parity that he waits for.
+static __device__ __forceinline__ void told_store(float *to, float value, unsigned parity)
 {
-    __threadfence();
-    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+    const unsigned word = (__float_as_uint(value) & ~1u) | parity;
+    asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(word) : "memory");
 }
 
-// Until at least `least` have come [ld.acquire]. All blocks of the grid must be there: LAUNCH_TOGETHER.
-static __device__ __forceinline__ void counter_wait(const unsigned *counter, unsigned least)
+static __device__ __forceinline__ float told_wait(const float *from, unsigned parity)
 {
-    unsigned now;
+    unsigned word;
     do {
-        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
-    } while (now < least);
+        asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(word) : "l"(from) : "memory");
+    } while ((word & 1) != parity);
+    return __uint_as_float(word);
+}
+
+// N times four words, each at a multiple of 16 bytes; zeros from NULL. All loads are on their way together.
+template <int N>
+static __device__ __forceinline__ void told_wait_fours(float4 (&to)[N], const float *const (&from)[N], unsigned parity)
+{
+    unsigned missing;
+    do {
+        uint4 words[N];
+        missing = 0;
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            words[i] = {parity, parity, parity, parity};
+            if (from[i])
+                asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                             : "=r"(words[i].x), "=r"(words[i].y), "=r"(words[i].z), "=r"(words[i].w)
+                             : "l"(from[i])
+                             : "memory");
+        }
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            missing |= (words[i].x ^ parity) | (words[i].y ^ parity) | (words[i].z ^ parity) | (words[i].w ^ parity);
+            to[i] = {__uint_as_float(words[i].x), __uint_as_float(words[i].y), __uint_as_float(words[i].z),
+                     __uint_as_float(words[i].w)};
+            if (!from[i])
+                to[i] = {0, 0, 0, 0};
+        }
+    } while (missing & 1);
+}
+
+// Three floats and a number that says which writing this is, 16 bytes at once [ld and st .b128].
+static __device__ __forceinline__ void told_store_part(float4 *to, float a, float b, float c, unsigned number)
+{
+#if __CUDA_ARCH__ >= 900
+    const uint64_t low = __float_as_uint(a) | (uint64_t)__float_as_uint(b) << 32, high = __float_as_uint(c) | (uint64_t)number << 32;
+    asm volatile("{\n"
+                 ".reg .b128 part;\n"
+                 "mov.b128 part, {%1, %2};\n"
+                 "st.relaxed.gpu.global.b128 [%0], part;\n"
+                 "}" ::"l"(to),
+                 "l"(low), "l"(high)
+                 : "memory");
+#endif
+}
+
+// N of them, `stride` float4s apart; those beyond n are zeros.
+template <int N>
+static __device__ __forceinline__ void told_wait_parts(float4 (&to)[N], const float4 *from, size_t stride, int n, unsigned number)
+{
+#if __CUDA_ARCH__ >= 900
+    bool missing;
+    do {
+        uint64_t low[N], high[N];
+        missing = false;
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            low[i] = 0;
+            high[i] = (uint64_t)number << 32;
+            if (i < n)
+                asm volatile("{\n"
+                             ".reg .b128 part;\n"
+                             "ld.relaxed.gpu.global.b128 part, [%2];\n"
+                             "mov.b128 {%0, %1}, part;\n"
+                             "}"
+                             : "=l"(low[i]), "=l"(high[i])
+                             : "l"(from + i * stride)
+                             : "memory");
+        }
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            missing = missing || (unsigned)(high[i] >> 32) != number;
+            to[i] = {__uint_as_float((unsigned)low[i]), __uint_as_float((unsigned)(low[i] >> 32)),
+                     __uint_as_float((unsigned)high[i]), 0};
+        }
+    } while (missing);
+#endif
 }
 #endif

@@ -48,6 +48,12 @@ struct step_forms {
     int launched;                       // while they take turns
 };
 
+// What the blocks of a step's kernel hand each other (step.cuh).
+struct step_words_memory {
+    float *x, *q, *k, *v, *attended, *gated; // one behind the other
+    float4 *parts;
+};
+
 struct cuda_state {
     const struct model_config *config;
     const struct cuda_weights *weights;
@@ -95,9 +101,7 @@ struct cuda_state {
 
     struct step_kernel_plan *step_plan; // NULL: a step is many kernels
     struct step_phase *step_phases;     // what it does, one thing after the other
-    unsigned *step_counters;            // phases, blocks, and attention's tickets
-    float2 *step_part_state;
-    float *step_part_acc;
+    struct step_words_memory step_words;
 
     double *inverse_frequency; // (head_dim / 2)
 

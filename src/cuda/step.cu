@@ -5,69 +5,76 @@
 #include "cuda/step_attention.cuh"
 #include "cuda/step_products.cuh"
 
-// The warp that copies weights, one thread of it.
-__device__ static inline void step_reader(const struct step_launch &l, const struct step_memory &m)
+#ifdef STEP_TIMES
+__device__ long long times[256][6][9];
+#endif
+
+// The warp that copies weights, one thread of it. All of it sets out for the L2 cache what a phase reads besides: the block's share of a norm, which all
+// blocks read, and keys and values.
+__device__ __forceinline__ void step_reader(const struct step_launch &l, const struct step_memory &m)
 {
-    struct step_ring ring = {0, 0};
-    if (threadIdx.x % 32 != 0)
-        return;
-    for (int i = 0; i < l.n_phases; i++)
-        if (l.phases[i].work != STEP_ATTEND)
-            step_read(l.phases[i], i, ring, l, m);
+    struct step_ring ring = {0, 0}, landed = {0, 0};
+    const int64_t position = l.step->position;
+    const int lane = (int)threadIdx.x % 32;
+    int ahead = 0;
+    for (int i = 0; i < l.n_phases; i++) {
+        const struct step_phase &p = l.phases[i];
+        if (p.work == STEP_ATTEND) {
+            step_prefetch_keys(p, l, position);
+            continue;
+        }
+        for (int line = (int)blockIdx.x + (int)gridDim.x * lane; p.norm && 32 * line < p.cols; line += 32 * (int)gridDim.x)
+            prefetch_l2(p.norm + 32 * line);
+        if (lane == 0)
+            step_read(p, i, ring, landed, ahead, l, m);
+        __syncwarp();
+    }
 }
 
-// The launch's next phase to shared memory, by the last warp, while this one runs.
-__device__ static inline void step_fetch_phase(const struct step_launch &l, const struct step_memory &m, int number)
-{
-    const int i = (int)threadIdx.x - (STEP_THREADS - 32);
-    static_assert(sizeof(struct step_phase) % 16 == 0 && sizeof(struct step_phase) <= 32 * 16, "16 bytes for each lane");
-    if (i >= 0 && i < (int)sizeof(struct step_phase) / 16 && number < l.n_phases)
-        reinterpret_cast<uint4 *>(m.phases + number % 2)[i] = reinterpret_cast<const uint4 *>(l.phases + number)[i];
-}
-
-// A product's norm and biases set out for the L2 cache while the block still waits for its input.
-__device__ static inline void step_prefetch(const struct step_phase &p)
-{
-    if (p.work != STEP_ATTEND && p.norm)
-        for (int c = 32 * (int)threadIdx.x; c < p.cols; c += 32 * STEP_THREADS)
-            prefetch_l2(p.norm + c);
-}
-
-__device__ static inline void step_compute(const struct step_launch &l, const struct step_memory &m)
+__device__ __forceinline__ void step_compute(const struct step_launch &l, const struct step_memory &m)
 {
     struct step_ring ring = {0, 0};
     const int64_t position = l.step->position;
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    int batches = 0;
     for (int i = (int)threadIdx.x; i < l.head_dim / 2; i += STEP_THREADS)
         m.turns[i] = rotation_of(position, l.rope.inverse_frequency[i], l.rope.scale);
-    step_fetch_phase(l, m, 0);
+    // Each warp has a copy of the phase that it is at, and the next one on its way to registers.
+    constexpr int words = sizeof(struct step_phase) / 16;
+    static_assert(sizeof(struct step_phase) % 16 == 0 && words <= 32, "16 bytes for each lane");
+    struct step_phase &p = m.phases[warp];
+    uint4 next = {0, 0, 0, 0};
+    if (lane < words)
+        next = __ldg(reinterpret_cast<const uint4 *>(l.phases) + lane);
     barrier_sync(STEP_BARRIER, STEP_THREADS);
     for (int i = 0; i < l.n_phases; i++) {
-        const struct step_phase &p = m.phases[i % 2];
-        step_prefetch(p);
-        if (i > 0) {
-            if (threadIdx.x == 0)
-                counter_wait(l.counter, (unsigned)i * gridDim.x);
-            barrier_sync(STEP_BARRIER, STEP_THREADS);
+#ifdef STEP_TIMES
+        const long long t1 = clock64();
+#endif
+        __syncwarp();
+        if (lane < words) {
+            reinterpret_cast<uint4 *>(&p)[lane] = next;
+            if (i + 1 < l.n_phases)
+                next = __ldg(reinterpret_cast<const uint4 *>(l.phases + i + 1) + lane);
         }
-        step_fetch_phase(l, m, i + 1);
+        __syncwarp();
         if (p.work == STEP_ATTEND)
-            step_attend(p, l, m);
+            step_attend(p, l, m, position);
         else
-            step_product(p, i, ring, l, m);
-        barrier_sync(STEP_BARRIER, STEP_THREADS); // all that this block writes is written
-        if (threadIdx.x == 0)
-            counter_signal(l.counter);
-    }
-    if (threadIdx.x == 0) { // the last block to end leaves the counters as it found them
-        const unsigned ended = atomicAdd(l.counter + 1, 1u) + 1;
-        if (ended == gridDim.x) {
-            counter_wait(l.counter, (unsigned)l.n_phases * gridDim.x);
-            l.counter[0] = l.counter[1] = 0;
+            step_product(p, i, ring, batches, l, m);
+#ifdef STEP_TIMES
+        if (threadIdx.x == 0) {
+            const int kind = i == l.n_phases - 1 ? 5 : i % 5;
+            times[blockIdx.x][kind][1] += clock64() - t1;
+            times[blockIdx.x][kind][2] += 1;
+            for (int k = 0; k < 6; k++)
+                times[blockIdx.x][kind][3 + k] += step_marks[blockIdx.x][k] - t1;
         }
+#endif
     }
 }
 
-static __global__ void __launch_bounds__(STEP_THREADS + 32, 1) step_kernel(const struct step_launch l)
+static __global__ void __launch_bounds__(STEP_THREADS + 32, 1) step_kernel(const __grid_constant__ struct step_launch l)
 {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     SHARED_DYNAMIC(uint8_t, shared);
@@ -105,8 +112,14 @@ static int pack_cols(enum dtype type)
     return type == DTYPE_Q4 ? 32 : dtype_sizes[type] == 2 ? 8 : 16;
 }
 
+struct step_planner {
+    struct step_phase *phases;
+    int n, slot_bytes, x_bytes;
+    bool fits;
+};
+
 // How a product of `cols` columns is spread; false where no instance is for it. Bulk copies take multiples of 16 bytes from such addresses.
-static bool shape_make(struct step_shape *shape, enum dtype type, int cols, int *slot_bytes)
+static bool shape_make(struct step_shape *shape, enum dtype type, int cols, struct step_planner *planner)
 {
     const bool grouped = dtype_group_bytes[type] > 0;
     if (!type_runs(type) || cols % (grouped ? 8 * QUANT_GROUP : pack_cols(type)) != 0)
@@ -119,31 +132,43 @@ static bool shape_make(struct step_shape *shape, enum dtype type, int cols, int 
     shape->row_bytes = cols / pack_cols(type) * 16;
     shape->scale_bytes = grouped ? cols / QUANT_GROUP * 2 : 0;
     const int row = shape->row_bytes + shape->scale_bytes;
+    const int STEP_SLOT = getenv("STEP_SLOT") ? atoi(getenv("STEP_SLOT")) << 10 : ::STEP_SLOT;
     const int together = step_rows_each(in_warp) * shape->groups;
     shape->rows = together * row < STEP_SLOT ? STEP_SLOT / (together * row) * together : STEP_SLOT > row ? STEP_SLOT / row : 1;
     const int bytes = (int)round_up(shape->rows * row, 128);
-    *slot_bytes = bytes > *slot_bytes ? bytes : *slot_bytes;
+    planner->slot_bytes = bytes > planner->slot_bytes ? bytes : planner->slot_bytes;
+    const int x = type == DTYPE_Q8   ? (int)x_bytes<q8>(shape->chunks * chunk)
+                  : type == DTYPE_Q4 ? (int)x_bytes<q4>(shape->chunks * chunk)
+                                     : 0;
+    planner->x_bytes = x > planner->x_bytes ? x : planner->x_bytes;
     return in_warp <= (dtype_sizes[type] == 2 || type == DTYPE_Q8 ? STEP_MOST_CHUNKS<half> : STEP_MOST_CHUNKS<q4>);
 }
 
-struct step_planner {
-    struct step_phase *phases;
-    int n, slot_bytes;
-    bool fits;
+// What a product reads and writes beside weights.
+struct step_ends {
+    const float *x, *norm;
+    enum step_words x_words, y_words;
+    const float *old; // of STEP_ADD
+    enum step_words old_words;
 };
 
-static void add_product(struct step_planner *planner, enum step_work work, const struct product *products, int n_products,
-                        const float *x, const float *norm, float eps)
+static void add_product(struct step_planner *planner, enum step_work work, int layer, const struct product *products,
+                        int n_products, const struct step_ends &ends, float eps)
 {
     struct step_phase p = {};
     const struct matrix *first = &products[0].w;
     p.work = work;
+    p.layer = layer;
     p.type = first->dtype;
     p.cols = first->cols;
-    p.x = x;
-    p.norm = norm;
+    p.x = ends.x;
+    p.norm = ends.norm;
     p.eps = eps;
-    planner->fits = planner->fits && shape_make(&p.shape, p.type, p.cols, &planner->slot_bytes);
+    p.old = ends.old;
+    p.x_words = ends.x_words;
+    p.y_words = ends.y_words;
+    p.old_words = ends.old_words;
+    planner->fits = planner->fits && shape_make(&p.shape, p.type, p.cols, planner);
     for (int i = 0; i < n_products; i++) {
         const struct matrix *w = &products[i].w;
         planner->fits = planner->fits && w->dtype == p.type && w->cols == p.cols;
@@ -163,18 +188,20 @@ static void plan_layer(struct step_planner *planner, struct cuda_state *s, int l
     const struct layer_weights *w = &s->weights->weights.layers[layer];
     const struct expert_weights *ffn = &w->experts[0];
     const float eps = s->config->norm_eps;
-    float *attended = static_cast<float *>(s->attended), *gated = static_cast<float *>(s->gated);
-    const struct product qkv[] = {{w->q, w->q_bias, s->q}, {w->k, w->k_bias, s->k}, {w->v, w->v_bias, s->v}};
-    const struct product o = {w->o, w->o_bias, s->x}, down = {ffn->down, ffn->down_bias, s->x};
-    const struct product units[] = {{ffn->gate, ffn->gate_bias, gated}, {ffn->up, ffn->up_bias, NULL}};
-    add_product(planner, STEP_STORE, qkv, 3, s->x, w->attention_norm, eps);
+    const struct step_words_memory *own = &s->step_words;
+    const float *x = layer == 0 ? s->x : own->x; // as it was embedded
+    const enum step_words x_words = layer == 0 ? STEP_PLAIN : STEP_EVEN;
+    const struct product qkv[] = {{w->q, w->q_bias, own->q}, {w->k, w->k_bias, own->k}, {w->v, w->v_bias, own->v}};
+    const struct product o = {w->o, w->o_bias, own->x}, down = {ffn->down, ffn->down_bias, own->x};
+    const struct product units[] = {{ffn->gate, ffn->gate_bias, own->gated}, {ffn->up, ffn->up_bias, NULL}};
+    add_product(planner, STEP_STORE, layer, qkv, 3, {x, w->attention_norm, x_words, STEP_BY_LAYER, NULL, STEP_PLAIN}, eps);
     struct step_phase attend = {};
     attend.work = STEP_ATTEND;
     attend.layer = layer;
     planner->phases[planner->n++] = attend;
-    add_product(planner, STEP_ADD, &o, 1, attended, NULL, eps);
-    add_product(planner, STEP_GATED, units, 2, s->x, w->ffn_norm, eps);
-    add_product(planner, STEP_ADD, &down, 1, gated, NULL, eps);
+    add_product(planner, STEP_ADD, layer, &o, 1, {own->attended, NULL, STEP_BY_LAYER, STEP_ODD, x, x_words}, eps);
+    add_product(planner, STEP_GATED, layer, units, 2, {own->x, w->ffn_norm, STEP_ODD, STEP_BY_LAYER, NULL, STEP_PLAIN}, eps);
+    add_product(planner, STEP_ADD, layer, &down, 1, {own->gated, NULL, STEP_BY_LAYER, STEP_EVEN, own->x, STEP_ODD}, eps);
 }
 
 int step_most_phases(const struct model_config *config)
@@ -187,23 +214,40 @@ static bool session_fits(const struct cuda_state *s)
 {
     const struct model_config *c = s->config;
     return s->device.capability >= 90 && !s->method && c->n_experts == 0 && s->cache.type == YALM_KV_FP16 &&
-           c->head_dim % 8 == 0 && c->head_dim <= ATTENTION_MAX_DIM && !cuda_without("step");
+           c->head_dim % 8 == 0 && c->head_dim <= ATTENTION_MAX_DIM && c->hidden_dim % 4 == 0 && !cuda_without("step");
+}
+
+// What blocks hand each other: one block of words, one part for each split of attention.
+static size_t words_of(const struct cuda_state *s)
+{
+    return s->config->hidden_dim + 2 * (size_t)s->q_dim + 2 * (size_t)s->kv_dim + s->config->ffn_dim;
+}
+static size_t parts_of(const struct cuda_state *s)
+{
+    return (size_t)(s->config->n_heads + s->device.n_sms) * STEP_HEADS * s->config->head_dim; // more than there can be
 }
 
 void step_take(struct cuda_state *s, struct cuda_blocks *b)
 {
     if (!session_fits(s))
         return;
-    const size_t numbers = s->config->n_heads, units = numbers + s->device.n_sms; // more than there can be
+    struct step_words_memory *w = &s->step_words;
     take(b, s->step_phases, step_most_phases(s->config), sizeof(struct step_phase));
-    take(b, s->step_counters, 2 + numbers, sizeof(unsigned));
-    take(b, s->step_part_state, units * STEP_HEADS, sizeof(float2));
-    take(b, s->step_part_acc, units * STEP_HEADS * s->config->head_dim, sizeof(float));
+    take(b, w->x, words_of(s), sizeof(float));
+    take(b, w->parts, parts_of(s), sizeof(float4));
+    if (!w->x)
+        return;
+    w->q = w->x + s->config->hidden_dim;
+    w->k = w->q + s->q_dim;
+    w->v = w->k + s->kv_dim;
+    w->attended = w->v + s->kv_dim;
+    w->gated = w->attended + s->q_dim;
 }
 
 static yalm_status upload_plan(struct cuda_state *s, const struct step_planner *planner, yalm_error *error)
 {
-    TRY_CUDA(cudaMemset(s->step_counters, 0, (2 + s->config->n_heads) * sizeof(unsigned)));
+    TRY_CUDA(cudaMemset(s->step_words.x, 0, words_of(s) * sizeof(float)));
+    TRY_CUDA(cudaMemset(s->step_words.parts, 0, parts_of(s) * sizeof(float4)));
     TRY_CUDA(cudaMemcpy(s->step_phases, planner->phases, planner->n * sizeof *planner->phases, cudaMemcpyHostToDevice));
     return YALM_OK;
 }
@@ -215,11 +259,15 @@ static void make_launch(struct cuda_state *s, struct step_launch *l, const struc
     l->n_phases = planner->n;
     l->n_slots = n_slots;
     l->slot_bytes = planner->slot_bytes;
-    l->counter = s->step_counters;
+    l->x_bytes = planner->x_bytes;
+    l->n_ahead = STEP_AHEAD / planner->slot_bytes > 0 ? STEP_AHEAD / planner->slot_bytes : 1;
+    if (getenv("STEP_AHEAD"))
+        l->n_ahead = atoi(getenv("STEP_AHEAD"));
+    l->n_ahead = l->n_ahead < n_slots ? l->n_ahead : n_slots;
     l->step = s->step;
-    l->q = s->q;
-    l->k = s->k;
-    l->v = s->v;
+    l->q = s->step_words.q;
+    l->k = s->step_words.k;
+    l->v = s->step_words.v;
     l->keys = static_cast<half *>(s->cache.keys);
     l->values = static_cast<half *>(s->cache.values);
     l->policy = s->cache.policy;
@@ -227,10 +275,8 @@ static void make_launch(struct cuda_state *s, struct step_launch *l, const struc
     l->n_heads = s->config->n_heads;
     l->n_kv_heads = s->config->n_kv_heads;
     l->head_dim = s->config->head_dim;
-    l->attended = static_cast<float *>(s->attended);
-    l->part_acc = s->step_part_acc;
-    l->part_state = s->step_part_state;
-    l->tickets = s->step_counters + 2;
+    l->attended = s->step_words.attended;
+    l->parts = s->step_words.parts;
 }
 
 yalm_status step_open(struct cuda_state *s, yalm_error *error)
@@ -248,8 +294,9 @@ yalm_status step_open(struct cuda_state *s, yalm_error *error)
     for (int layer = 0; layer < s->config->n_layers; layer++)
         plan_layer(&planner, s, layer);
     const struct product classifier = {s->weights->weights.classifier, NULL, s->logits};
-    add_product(&planner, STEP_STORE, &classifier, 1, s->x, s->weights->weights.norm, s->config->norm_eps);
-    const int fixed = (int)step_fixed_bytes(s->config->head_dim) + 256, // and what is static
+    add_product(&planner, STEP_STORE, 0, &classifier, 1,
+                {s->step_words.x, s->weights->weights.norm, STEP_EVEN, STEP_PLAIN, NULL, STEP_PLAIN}, s->config->norm_eps);
+    const int fixed = (int)step_fixed_bytes(s->config->head_dim, planner.x_bytes) + 256, // and what is static
         slots = planner.slot_bytes > 0 ? (room - fixed) / planner.slot_bytes : 0;
     const int n_slots = slots < STEP_MOST_SLOTS ? slots : STEP_MOST_SLOTS;
     yalm_status status = YALM_OK;
@@ -260,7 +307,7 @@ yalm_status step_open(struct cuda_state *s, yalm_error *error)
             status = error_set(error, YALM_NO_MEMORY, "out of memory for a session");
         if (plan) {
             make_launch(s, &plan->launch, &planner, n_slots);
-            plan->shared_bytes = (size_t)n_slots * planner.slot_bytes + step_fixed_bytes(s->config->head_dim);
+            plan->shared_bytes = (size_t)n_slots * planner.slot_bytes + step_fixed_bytes(s->config->head_dim, planner.x_bytes);
             plan->n_blocks = s->device.n_sms;
             s->step_plan = plan;
         }
@@ -271,6 +318,24 @@ yalm_status step_open(struct cuda_state *s, yalm_error *error)
 
 void step_close(struct cuda_state *s)
 {
+#ifdef STEP_TIMES
+    static long long t[256][6][9];
+    if (s->step_plan && cudaMemcpyFromSymbol(t, times, sizeof t) == cudaSuccess)
+        for (int k = 0; k < 6; k++) {
+            double wait = 0, work = 0, least = 1e30, most = 0;
+            for (int b = 0; b < s->device.n_sms; b++) {
+                const double n = (double)t[b][k][2] + 1e-9, own = t[b][k][1] / n;
+                wait += t[b][k][0] / n / s->device.n_sms;
+                work += own / s->device.n_sms;
+                least = own < least ? own : least;
+                most = own > most ? own : most;
+            }
+            fprintf(stderr, "phase %d: wait %.0f work %.0f (%.0f to %.0f) clocks; block 0:", k, wait, work, least, most);
+            for (int i = 3; i < 9; i++)
+                fprintf(stderr, " %.0f", t[0][k][i] / (t[0][k][2] + 1e-9));
+            fprintf(stderr, "\n");
+        }
+#endif
     free(s->step_plan);
 }
 
@@ -281,7 +346,9 @@ bool step_runs(const struct cuda_state *s, int64_t position)
 
 yalm_status step_run(struct cuda_state *s, yalm_error *error)
 {
-    const struct step_kernel_plan *plan = s->step_plan;
+    struct step_kernel_plan *plan = s->step_plan;
     TRY(embed(s->x, &s->weights->weights.embedding, s->tokens, 1, s->stream, error));
-    return LAUNCH_TOGETHER(error, step_kernel, plan->n_blocks, STEP_THREADS + 32, plan->shared_bytes, s->stream, plan->launch);
+    const struct step_launch launch = plan->launch;
+    plan->launch.first_layer += s->config->n_layers;
+    return LAUNCH_TOGETHER(error, step_kernel, plan->n_blocks, STEP_THREADS + 32, plan->shared_bytes, s->stream, launch);
 }

@@ -6,21 +6,30 @@
 // for each other the ring fills with what comes next, 132 * 190 KB on an H100: as much as memory gives in 8 us, longer than any wait.
 // The idea: Spector et al., "Look Ma, No Bubbles! Designing a Low-Latency Megakernel for Llama-1B", 2025.
 //
-// Blocks order their work by one counter in global memory: each adds 1 when it has ended a phase, and begins the next one when all have.
+// Blocks hand each other what they have computed word by word: each word tells by its lowest bit that it is there (told_wait), so that nobody waits for
+// more than he needs, and for no fence. (A release at a phase's end took 1.5 us, since it waited for the copies under way.)
 #pragma once
 #include "cuda/attention.cuh"
 #include "cuda/kernels.h"
-#include "cuda/vec_quant.cuh"
+#include "cuda/quant_x.cuh"
+
+#ifdef STEP_TIMES
+__device__ long long step_marks[256][8];
+#define MARK(k) do { if (threadIdx.x == 0) step_marks[blockIdx.x][k] = clock64(); } while (0)
+#else
+#define MARK(k)
+#endif
 
 enum {
     STEP_WARPS = 8,                          // that compute: with the reader's, as many as leave each thread 168 registers
     STEP_THREADS = 32 * STEP_WARPS,          // likewise
     STEP_SUMS = 128,                         // rows whose sums are in shared memory at a time
     STEP_MOST_SLOTS = 16,                    // of the ring
-    STEP_SLOT = 37 << 10,                    // bytes that a slot has, but where one row is longer
+    STEP_SLOT = 18 << 10,                    // bytes that a slot has, but where one row is longer
+    STEP_AHEAD = 48 << 10,                   // bytes that are on their way at a time
     STEP_HEADS = 4,                          // query heads that attend together
     STEP_KEYS = 128,                         // at least, of a split
-    STEP_BARRIER = 1, STEP_BARRIER_SUMS = 2, // of the block (barrier_sync)
+    STEP_BARRIER = 1,                        // of the computing warps (barrier_sync)
 };
 
 enum step_work {
@@ -44,25 +53,33 @@ static inline constexpr __host__ __device__ int step_rows_each(int chunks)
     return chunks <= 2 ? 4 : chunks <= 4 ? 2 : 1;
 }
 
+// The parity of words that a phase reads or writes: how often they had been written. The residual stream is written twice in a layer, and so has the same
+// parity in every layer; what is written once has another one in every layer (step_parity).
+enum step_words { STEP_EVEN, STEP_ODD, STEP_BY_LAYER, STEP_PLAIN };
+
 struct alignas(16) step_phase {
     enum step_work work;
     enum dtype type;
+    int layer;
     struct step_shape shape;
     const uint8_t *w[3];
     const float *bias[3]; // (rows[i]); NULL: none
     float *y[3];          // (rows[i])
+    const float *old;     // (rows[0]): of STEP_ADD, what is added to
     int rows[3], units;   // of each; in all, or of STEP_GATED pairs
     int cols;
     const float *x, *norm; // (cols); norm NULL: x as it is
     float eps;
-    int layer; // of STEP_ATTEND
+    enum step_words x_words, y_words, old_words;
 };
 
 // Everything that a launch needs to know.
 struct step_launch {
     const struct step_phase *phases; // (n_phases)
     int n_phases, n_slots, slot_bytes;
-    unsigned *counter; // phases that blocks have ended, and then blocks that have ended; 0 between launches
+    int n_ahead; // slots that are on their way at a time, at most
+    int x_bytes; // of shared memory: the longest x as integers
+    unsigned first_layer; // layers that this session's launches before have computed
     const struct step *step;
 
     // Attention.
@@ -71,20 +88,25 @@ struct step_launch {
     struct kv_policy policy;
     struct rope rope;
     int n_heads, n_kv_heads, head_dim;
-    float *attended;    // (n_heads, head_dim)
-    float *part_acc;    // (units, STEP_HEADS, head_dim)
-    float2 *part_state; // (units, STEP_HEADS)
-    unsigned *tickets;  // (n_kv_heads * groups of heads); 0 between launches
+    float *attended; // (n_heads, head_dim)
+    float4 *parts;   // (units, STEP_HEADS, head_dim): sum, max, sum of weights
 };
+
+__device__ __forceinline__ unsigned step_parity(enum step_words words, const struct step_launch &l, int layer)
+{
+    return words == STEP_BY_LAYER ? ~(l.first_layer + layer) & 1 : words;
+}
 
 // ------------------------------------------------------------------------------------------ shared memory
 
-// Behind the ring. `work` is the sums' of products, and attention's.
+// Behind the ring. Sums and x are products', and lie where attention has its own.
 struct step_memory {
-    uint8_t *ring; // (n_slots, slot_bytes)
-    float *work;
+    uint8_t *ring;             // (n_slots, slot_bytes)
+    float *sums;               // (2, STEP_WARPS, STEP_SUMS + 1)
+    uint8_t *x;                // (x_bytes)
+    float *attention;          // (step_attention_floats)
     float2 *turns;             // (head_dim / 2)
-    struct step_phase *phases; // (2): this one, the next one
+    struct step_phase *phases; // (STEP_WARPS): each warp's own copy of the one that it is at
     float *squares;            // (2, STEP_WARPS)
     uint64_t *full, *empty;    // (n_slots)
 };
@@ -95,28 +117,36 @@ static inline __host__ __device__ int step_attention_floats(int head_dim)
     const int heads = head_dim > 128 ? STEP_HEADS / 2 : STEP_HEADS;
     return STEP_WARPS * heads * (head_dim + 2) + heads * head_dim + 2 * head_dim;
 }
-static inline __host__ __device__ size_t step_work_bytes(int head_dim)
+static inline __host__ __device__ size_t step_sums_bytes(void)
 {
-    const size_t sums = sizeof(float) * 2 * STEP_WARPS * (STEP_SUMS + 1);
-    const size_t attention = sizeof(float) * step_attention_floats(head_dim);
-    return ((sums > attention ? sums : attention) + 15) / 16 * 16;
+    return sizeof(float) * 2 * STEP_WARPS * (STEP_SUMS + 1);
 }
-static inline __host__ __device__ size_t step_fixed_bytes(int head_dim)
+static inline __host__ __device__ size_t step_work_bytes(int head_dim, int x_bytes)
 {
-    return step_work_bytes(head_dim) + (sizeof(float2) * (head_dim / 2) + 15) / 16 * 16 + 2 * sizeof(struct step_phase) +
+    const size_t products = step_sums_bytes() + x_bytes, attention = sizeof(float) * step_attention_floats(head_dim);
+    return ((products > attention ? products : attention) + 15) / 16 * 16;
+}
+static inline __host__ __device__ size_t step_turns_bytes(int head_dim)
+{
+    return (sizeof(float2) * (head_dim / 2) + 15) / 16 * 16;
+}
+static inline __host__ __device__ size_t step_fixed_bytes(int head_dim, int x_bytes)
+{
+    return step_work_bytes(head_dim, x_bytes) + step_turns_bytes(head_dim) + STEP_WARPS * sizeof(struct step_phase) +
            sizeof(float) * 2 * STEP_WARPS + sizeof(uint64_t) * 2 * STEP_MOST_SLOTS;
 }
 
-__device__ static inline struct step_memory step_memory_of(uint8_t *shared, const struct step_launch &l) {
+__device__ __forceinline__ struct step_memory step_memory_of(uint8_t *shared, const struct step_launch &l) {
     struct step_memory m;
     m.ring = shared;
-    uint8_t *at = shared + (size_t)l.n_slots * l.slot_bytes;
-    m.work = reinterpret_cast<float *>(at);
-    at += step_work_bytes(l.head_dim);
+    uint8_t *at = shared + l.n_slots * l.slot_bytes;
+    m.sums = m.attention = reinterpret_cast<float *>(at);
+    m.x = at + step_sums_bytes();
+    at += step_work_bytes(l.head_dim, l.x_bytes);
     m.turns = reinterpret_cast<float2 *>(at);
-    at += (sizeof(float2) * (l.head_dim / 2) + 15) / 16 * 16;
+    at += step_turns_bytes(l.head_dim);
     m.phases = reinterpret_cast<struct step_phase *>(at);
-    at += 2 * sizeof(struct step_phase);
+    at += STEP_WARPS * sizeof(struct step_phase);
     m.squares = reinterpret_cast<float *>(at);
     at += sizeof(float) * 2 * STEP_WARPS;
     m.full = reinterpret_cast<uint64_t *>(at);
@@ -129,7 +159,7 @@ struct step_ring {
     int slot;
     unsigned parity; // of the slot's phase: how often the ring has come round
 };
-__device__ static inline void step_ring_next(struct step_ring &ring, int n_slots)
+__device__ __forceinline__ void step_ring_next(struct step_ring &ring, int n_slots)
 {
     if (++ring.slot == n_slots) {
         ring.slot = 0;
@@ -139,63 +169,63 @@ __device__ static inline void step_ring_next(struct step_ring &ring, int n_slots
 
 // ------------------------------------------------------------------------------------------ stages
 
-// A block's share of a product, in batches of at most STEP_SUMS rows, in stages of rows that lie one behind the other. With STEP_GATED a batch has rows of
-// the first matrix and then the same of the second.
-struct step_stages {
-    int first, n;   // the batch's units
-    int last;       // unit of the block
-    int at, n_rows; // the batch's row that is next; how many it has
+// A block's share of a product, in batches of at most STEP_SUMS rows, a batch in runs of rows that lie one behind the other, a run in stages. With
+// STEP_GATED a batch has rows of the first matrix and then the same of the second.
+struct step_batch {
+    int first, n; // units; n 0: there is none
+    int last;     // unit of the block
 };
-struct step_stage {
+struct step_run {
     int part, row, n; // rows [row, row + n) of matrix `part`
     int at;           // the first one's number in the batch
 };
 
-__device__ static inline void step_batch(struct step_stages &s, bool gated)
+__device__ __forceinline__ void step_batch_set(struct step_batch &b, int first, bool gated)
 {
-    const int most = gated ? STEP_SUMS / 2 : STEP_SUMS;
-    s.n = min(most, s.last - s.first);
-    s.n_rows = gated ? 2 * s.n : s.n;
-    s.at = 0;
+    b.first = first;
+    b.n = min(gated ? STEP_SUMS / 2 : STEP_SUMS, b.last - first);
 }
 
 // Which blocks have one unit more than others changes from phase to phase.
-__device__ static inline struct step_stages step_stages_of(const struct step_phase &p, int number) {
-    const int64_t block = (blockIdx.x + 61u * (unsigned)number) % gridDim.x;
-    struct step_stages s;
-    s.first = (int)(p.units * block / gridDim.x);
-    s.last = (int)(p.units * (block + 1) / gridDim.x);
-    step_batch(s, p.work == STEP_GATED);
-    return s;
+__device__ __forceinline__ struct step_batch step_first_batch(const struct step_phase &p, int number) {
+    const unsigned block = (blockIdx.x + 61u * (unsigned)number) % gridDim.x;
+    struct step_batch b;
+    b.last = (int)((unsigned)p.units * (block + 1) / gridDim.x);
+    step_batch_set(b, (int)((unsigned)p.units * block / gridDim.x), p.work == STEP_GATED);
+    return b;
 }
 
 // A row of the launch: in which matrix, and where there.
-__device__ static inline void step_find_row(const struct step_phase &p, int row, int *part, int *in_part)
+__device__ __forceinline__ void step_find_row(const struct step_phase &p, int row, int *part, int *in_part)
 {
     *part = 0;
-    while (*part < 2 && row >= p.rows[*part]) {
-        row -= p.rows[*part];
-        ++*part;
+    if (row >= p.rows[0]) {
+        row -= p.rows[0];
+        *part = 1;
+        if (row >= p.rows[1]) {
+            row -= p.rows[1];
+            *part = 2;
+        }
     }
     *in_part = row;
 }
 
-// The batch's next stage; there is one where at < n_rows.
-__device__ static inline struct step_stage step_next_stage(const struct step_phase &p, struct step_stages &s) {
-    struct step_stage stage;
-    int left = s.n_rows - s.at;
+// The batch's run that begins with its row `at`.
+__device__ __forceinline__ struct step_run step_run_at(const struct step_phase &p, const struct step_batch &b, int at) {
+    struct step_run run;
+    run.at = at;
     if (p.work == STEP_GATED) {
-        stage.part = s.at >= s.n;
-        const int within = stage.part ? s.at - s.n : s.at;
-        stage.row = s.first + within;
-        left = s.n - within;
+        run.part = at >= b.n;
+        run.row = b.first;
+        run.n = b.n;
     } else {
-        step_find_row(p, s.first + s.at, &stage.part, &stage.row);
-        left = min(left, p.rows[stage.part] - stage.row);
+        step_find_row(p, b.first + at, &run.part, &run.row);
+        run.n = min(b.n - at, p.rows[run.part] - run.row);
     }
-    stage.n = min(left, p.shape.rows);
-    stage.at = s.at;
-    s.at += stage.n;
-    return stage;
+    return run;
 }
 
+__device__ __forceinline__ int step_batch_rows(const struct step_phase &p, const struct step_batch &b)
+{
+    return p.work == STEP_GATED ? 2 * b.n : b.n;
+}

@@ -1,4 +1,4 @@
-// Where threads wait for bulk copies and for other blocks: barriers in shared memory, counters in global memory.
+// Where threads wait for bulk copies and for other blocks: barriers in shared memory, words in global memory.
 #include <cstring>
 
 #include "block_state.h"
@@ -104,19 +104,14 @@ void emulated_copy_bulk(void *shared, const void *global, unsigned bytes, uint64
     }
 }
 
-void counter_signal(unsigned *counter)
-{
-    __atomic_add_fetch(counter, 1, __ATOMIC_ACQ_REL);
-}
-
-void emulated_counter_wait(const unsigned *counter, unsigned least, const char *file, int line)
+void emulated_words_wait(bool (*told)(const void *news), const void *news, const char *file, int line)
 {
     if (!block->together) {
-        emulated_fault("%s:%d: counter_wait in a grid whose blocks need not run at once", file, line);
+        emulated_fault("%s:%d: waits for another block in a grid whose blocks need not run at once", file, line);
     }
-    while (__atomic_load_n(counter, __ATOMIC_ACQUIRE) < least) {
-        current()->counter = counter;
-        current()->least = least;
-        wait_in(IN_COUNTER, "counter_wait", file, line);
+    while (!told(news)) {
+        current()->told = told;
+        current()->news = news;
+        wait_in(IN_WORDS, "words of another block", file, line);
     }
 }

@@ -385,13 +385,13 @@ static bool take_block(const emulated_kernel &kernel)
     return found;
 }
 
-// Threads that wait for a counter which has come so far go on.
-static void wake_for_counters(void)
+// Threads that wait for words which are there now go on.
+static void wake_for_words(void)
 {
     int list[MAX_THREADS], n = 0;
     for (int i = 0; i < block->n_threads; i++) {
         const thread &t = block->threads[i];
-        if (t.state == IN_COUNTER && __atomic_load_n(t.counter, __ATOMIC_ACQUIRE) >= t.least) {
+        if (t.state == IN_WORDS && t.told(t.news)) {
             list[n++] = i;
         }
     }
@@ -425,7 +425,7 @@ static void run_together(const emulated_kernel &kernel, unsigned n)
             left = true;
             block = next;
             enter_block(block->number);
-            wake_for_counters();
+            wake_for_words();
             thread *first = next_thread();
             if (first) {
                 moved = true;

@@ -6,7 +6,7 @@
 enum { MAX_THREADS = 1024, MAX_WARPS = MAX_THREADS / 32, MAX_BARRIERS = 16, MAX_GATHERS = 32 };
 enum { ARENA_BYTES = 512 << 10, RED_ZONE = 64, RED_BYTE = 0xA5 };
 
-enum thread_state { READY, IN_WARP, IN_BARRIER, IN_DEPENDENCY, IN_ARRIVALS, IN_COUNTER, ENDED };
+enum thread_state { READY, IN_WARP, IN_BARRIER, IN_DEPENDENCY, IN_ARRIVALS, IN_WORDS, ENDED };
 
 struct copy_async {
     void *shared;
@@ -24,8 +24,8 @@ struct thread : emulated_thread {
     int line;
     unsigned n_groups;              // of copies committed
     std::vector<copy_async> copies; // under way
-    const unsigned *counter;        // IN_COUNTER: until it is at least `least`
-    unsigned least;
+    bool (*told)(const void *news); // IN_WORDS: until this is true
+    const void *news;
 };
 
 // A barrier in shared memory that copies can arrive at (mbarrier). They land when the phase ends: the last moment that the device allows.

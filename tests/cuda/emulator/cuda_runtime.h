@@ -16,6 +16,7 @@
 #define __host__
 #define __constant__
 #define __forceinline__ inline __attribute__((always_inline))
+#define __grid_constant__
 #define __launch_bounds__(...)
 #define __align__(n)      alignas(n)
 #define __CUDA_EMULATED__ 1

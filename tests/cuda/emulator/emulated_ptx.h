@@ -154,14 +154,13 @@ inline void mma_m16n8k32_s8(int (&sum)[4], const unsigned (&a)[4], const unsigne
     emulated_collective("mma_m16n8k32_s8", 0xffffffff, &operand, emulated_mma_s8_complete, file, line);
 }
 
-// Barriers that copies arrive at, and waiting for other blocks (arrivals.cc).
+// Barriers that copies arrive at, and words of other blocks (arrivals.cc).
 void emulated_arrivals_init(uint64_t *barrier, unsigned n_arrivals, const char *file, int line);
 void emulated_arrivals_arrive(uint64_t *barrier, const char *file, int line);
 void emulated_arrivals_expect(uint64_t *barrier, unsigned bytes, const char *file, int line);
 void emulated_arrivals_wait(uint64_t *barrier, unsigned parity, const char *file, int line);
 void emulated_copy_bulk(void *shared, const void *global, unsigned bytes, uint64_t *barrier, const char *file, int line);
-void emulated_counter_wait(const unsigned *counter, unsigned least, const char *file, int line);
-void counter_signal(unsigned *counter);
+void emulated_words_wait(bool (*told)(const void *news), const void *news, const char *file, int line);
 
 inline void arrivals_init(uint64_t *barrier, unsigned n_arrivals, EMULATED_WHERE)
 {
@@ -183,7 +182,68 @@ inline void copy_bulk(void *shared, const void *global, unsigned bytes, uint64_t
 {
     emulated_copy_bulk(shared, global, bytes, barrier, file, line);
 }
-inline void counter_wait(const unsigned *counter, unsigned least, EMULATED_WHERE)
+
+struct emulated_words {
+    const float *const *from;
+    int n, each; // `each` words from every one that is not null
+    unsigned parity;
+};
+inline bool emulated_words_told(const void *news)
 {
-    emulated_counter_wait(counter, least, file, line);
+    auto words = static_cast<const emulated_words *>(news);
+    for (int i = 0; i < words->n; i++) {
+        for (int j = 0; words->from[i] && j < words->each; j++) {
+            if ((__float_as_uint(words->from[i][j]) & 1) != words->parity) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+inline void told_store(float *to, float value, unsigned parity)
+{
+    *to = __uint_as_float((__float_as_uint(value) & ~1u) | parity);
+}
+inline float told_wait(const float *from, unsigned parity, EMULATED_WHERE)
+{
+    emulated_words words = {&from, 1, 1, parity};
+    emulated_words_wait(emulated_words_told, &words, file, line);
+    return *from;
+}
+template <int N> void told_wait_fours(float4 (&to)[N], const float *const (&from)[N], unsigned parity, EMULATED_WHERE)
+{
+    emulated_words words = {from, N, 4, parity};
+    emulated_words_wait(emulated_words_told, &words, file, line);
+    for (int i = 0; i < N; i++) {
+        to[i] = from[i] ? float4{from[i][0], from[i][1], from[i][2], from[i][3]} : float4{0, 0, 0, 0};
+    }
+}
+
+struct emulated_parts {
+    const float4 *from;
+    size_t stride;
+    int n;
+    unsigned number;
+};
+inline bool emulated_parts_told(const void *news)
+{
+    auto parts = static_cast<const emulated_parts *>(news);
+    for (int i = 0; i < parts->n; i++) {
+        if (__float_as_uint(parts->from[i * parts->stride].w) != parts->number) {
+            return false;
+        }
+    }
+    return true;
+}
+inline void told_store_part(float4 *to, float a, float b, float c, unsigned number)
+{
+    *to = {a, b, c, __uint_as_float(number)};
+}
+template <int N> void told_wait_parts(float4 (&to)[N], const float4 *from, size_t stride, int n, unsigned number, EMULATED_WHERE)
+{
+    emulated_parts parts = {from, stride, n < N ? n : N, number};
+    emulated_words_wait(emulated_parts_told, &parts, file, line);
+    for (int i = 0; i < N; i++) {
+        to[i] = i < n ? float4{from[i * stride].x, from[i * stride].y, from[i * stride].z, 0} : float4{0, 0, 0, 0};
+    }
 }
