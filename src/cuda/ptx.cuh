@@ -201,18 +201,24 @@ static __device__ __forceinline__ void told_store(float *to, float value, unsign
 static __device__ __forceinline__ float told_wait(const float *from, unsigned parity)
 {
     unsigned word;
-    do {
+    for (;;) {
         asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(word) : "l"(from) : "memory");
-    } while ((word & 1) != parity);
+        if ((word & 1) == parity)
+            break;
+        __nanosleep(20);
+    }
     return __uint_as_float(word);
 }
 
-// N times four words, each at a multiple of 16 bytes; zeros from NULL. All loads are on their way together.
+// N times four words, each at a multiple of 16 bytes; zeros from NULL. All loads are on their way together; until the last word is there it alone is
+// asked for, lest asking takes what bandwidth the others need.
 template <int N>
 static __device__ __forceinline__ void told_wait_fours(float4 (&to)[N], const float *const (&from)[N], unsigned parity)
 {
     unsigned missing;
     do {
+        if (from[N - 1])
+            told_wait(from[N - 1] + 3, parity);
         uint4 words[N];
         missing = 0;
 #pragma unroll

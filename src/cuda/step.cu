@@ -36,6 +36,7 @@ __device__ __forceinline__ void step_compute(const struct step_launch &l, const 
     struct step_ring ring = {0, 0};
     const int64_t position = l.step->position;
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    const struct step_cut cut = step_cut_of(l, position);
     int batches = 0;
     for (int i = (int)threadIdx.x; i < l.head_dim / 2; i += STEP_THREADS)
         m.turns[i] = rotation_of(position, l.rope.inverse_frequency[i], l.rope.scale);
@@ -59,7 +60,7 @@ __device__ __forceinline__ void step_compute(const struct step_launch &l, const 
         }
         __syncwarp();
         if (p.work == STEP_ATTEND)
-            step_attend(p, l, m, position);
+            step_attend(p, l, m, cut, position);
         else
             step_product(p, i, ring, batches, l, m);
 #ifdef STEP_TIMES

@@ -17,7 +17,7 @@
 __device__ long long step_marks[256][8];
 #define MARK(k) do { if (threadIdx.x == 0) step_marks[blockIdx.x][k] = clock64(); } while (0)
 #else
-#define MARK(k)
+#define MARK(k) do { } while (0)
 #endif
 
 enum {
@@ -27,7 +27,7 @@ enum {
     STEP_MOST_SLOTS = 16,                    // of the ring
     STEP_SLOT = 18 << 10,                    // bytes that a slot has, but where one row is longer
     STEP_AHEAD = 48 << 10,                   // bytes that are on their way at a time
-    STEP_HEADS = 4,                          // query heads that attend together
+    STEP_HEADS = STEP_WARPS,                 // query heads that attend together, at most
     STEP_KEYS = 128,                         // at least, of a split
     STEP_BARRIER = 1,                        // of the computing warps (barrier_sync)
 };
@@ -94,7 +94,7 @@ struct step_launch {
 
 __device__ __forceinline__ unsigned step_parity(enum step_words words, const struct step_launch &l, int layer)
 {
-    return words == STEP_BY_LAYER ? ~(l.first_layer + layer) & 1 : words;
+    return words == STEP_BY_LAYER ? ~(l.first_layer + layer) & 1 : (unsigned)words;
 }
 
 // ------------------------------------------------------------------------------------------ shared memory
@@ -114,8 +114,7 @@ struct step_memory {
 // Floats of attention: what the warps leave, the queries, the newest key and value.
 static inline __host__ __device__ int step_attention_floats(int head_dim)
 {
-    const int heads = head_dim > 128 ? STEP_HEADS / 2 : STEP_HEADS;
-    return STEP_WARPS * heads * (head_dim + 2) + heads * head_dim + 2 * head_dim;
+    return (STEP_WARPS + STEP_HEADS + 1) * head_dim + 2 * STEP_WARPS;
 }
 static inline __host__ __device__ size_t step_sums_bytes(void)
 {

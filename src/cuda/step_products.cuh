@@ -153,8 +153,7 @@ struct step_row {
     float bias, factor, old;
 };
 
-__device__ __forceinline__ struct step_row step_row_of(const struct step_phase &p, const struct step_launch &l,
-                                                     const struct step_batch &b, int part) {
+__device__ __forceinline__ struct step_row step_row_of(const struct step_phase &p, const struct step_batch &b, int part) {
     struct step_row r = {part, -1, 0, 1, 0};
     const int i = (int)threadIdx.x;
     if (i >= b.n)
@@ -235,9 +234,9 @@ __device__ __forceinline__ void step_rows(const struct step_phase &p, int number
     struct step_batch b = step_first_batch(p, number);
     if (b.n <= 0)
         return;
-    struct step_row row = step_row_of(p, l, b, 0), up = row;
+    struct step_row row = step_row_of(p, b, 0), up = row;
     if (p.work == STEP_GATED)
-        up = step_row_of(p, l, b, 1);
+        up = step_row_of(p, b, 1);
 
     step_x<T> x[CHUNKS];
     float *squares = m.squares + number % 2 * STEP_WARPS, own_squares = 0;
@@ -252,9 +251,9 @@ __device__ __forceinline__ void step_rows(const struct step_phase &p, int number
     for (bool first_batch = true; b.n > 0; step_batch_set(b, b.first + b.n, p.work == STEP_GATED), batches++) {
         float *sums = m.sums + batches % 2 * STEP_WARPS * (STEP_SUMS + 1);
         if (!first_batch) {
-            row = step_row_of(p, l, b, 0);
+            row = step_row_of(p, b, 0);
             if (p.work == STEP_GATED)
-                up = step_row_of(p, l, b, 1);
+                up = step_row_of(p, b, 1);
         }
         first_batch = false;
         const int n_rows = step_batch_rows(p, b);
