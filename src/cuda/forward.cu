@@ -250,7 +250,7 @@ static yalm_status decode(struct cuda_state *s, bool selective, yalm_error *erro
 static yalm_status copy_step(struct cuda_state *s, const struct batch *batch, yalm_error *error)
 {
     TRY_CUDA(cudaEventSynchronize(s->copied)); // the last batch's copies are over
-    *s->step_host = {batch->position, batch->n, 0};
+    *s->step_host = {batch->position, batch->n, s->step_words.first_layer};
     if (selective_applies(s, batch->n, batch->position))
         s->step_host->choice = s->method->choice(s, selective_n_keys(&s->cache.policy, batch->position));
     TRY_CUDA(cudaMemcpyAsync(s->step, s->step_host, sizeof *s->step, cudaMemcpyHostToDevice, s->stream));

@@ -210,14 +210,14 @@ static __device__ __forceinline__ float told_wait(const float *from, unsigned pa
     return __uint_as_float(word);
 }
 
-// N times four words, each at a multiple of 16 bytes; zeros from NULL. All loads are on their way together; until the last word is there it alone is
-// asked for, lest asking takes what bandwidth the others need.
+// N times four words, each at a multiple of 16 bytes; zeros from NULL. All loads are on their way together; where they are many the last word alone is
+// asked for until it is there, lest asking takes what bandwidth the others need.
 template <int N>
 static __device__ __forceinline__ void told_wait_fours(float4 (&to)[N], const float *const (&from)[N], unsigned parity)
 {
     unsigned missing;
     do {
-        if (from[N - 1])
+        if (N > 4 && from[N - 1])
             told_wait(from[N - 1] + 3, parity);
         uint4 words[N];
         missing = 0;

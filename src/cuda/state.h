@@ -52,6 +52,7 @@ struct step_forms {
 struct step_words_memory {
     float *x, *q, *k, *v, *attended, *gated; // one behind the other
     float4 *parts;
+    uint32_t first_layer; // layers that steps have computed
 };
 
 struct cuda_state {

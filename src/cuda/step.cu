@@ -6,6 +6,8 @@
 #include "cuda/step_products.cuh"
 
 #ifdef STEP_TIMES
+__device__ long long whole[6];
+__device__ __forceinline__ long long now_ns() { long long t; asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t)); return t; }
 __device__ long long times[256][6][9];
 #endif
 
@@ -35,12 +37,16 @@ __device__ __forceinline__ void step_compute(const struct step_launch &l, const 
 {
     struct step_ring ring = {0, 0};
     const int64_t position = l.step->position;
+    const unsigned first_layer = l.step->first_layer;
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     const struct step_cut cut = step_cut_of(l, position);
     int batches = 0;
     for (int i = (int)threadIdx.x; i < l.head_dim / 2; i += STEP_THREADS)
         m.turns[i] = rotation_of(position, l.rope.inverse_frequency[i], l.rope.scale);
     // Each warp has a copy of the phase that it is at, and the next one on its way to registers.
+#ifdef STEP_TIMES
+    const long long g0 = now_ns(), c0 = clock64();
+#endif
     constexpr int words = sizeof(struct step_phase) / 16;
     static_assert(sizeof(struct step_phase) % 16 == 0 && words <= 32, "16 bytes for each lane");
     struct step_phase &p = m.phases[warp];
@@ -59,6 +65,9 @@ __device__ __forceinline__ void step_compute(const struct step_launch &l, const 
                 next = __ldg(reinterpret_cast<const uint4 *>(l.phases + i + 1) + lane);
         }
         __syncwarp();
+        if (lane == 0)
+            p.turn = first_layer + p.layer;
+        __syncwarp();
         if (p.work == STEP_ATTEND)
             step_attend(p, l, m, cut, position);
         else
@@ -73,6 +82,17 @@ __device__ __forceinline__ void step_compute(const struct step_launch &l, const 
         }
 #endif
     }
+#ifdef STEP_TIMES
+    if (threadIdx.x == 0 && blockIdx.x == 0) {
+        const long long g1 = now_ns();
+        whole[0] += g1 - g0;
+        whole[1] += clock64() - c0;
+        if (whole[3])
+            whole[4] += g0 - whole[3];
+        whole[3] = g1;
+        whole[2]++;
+    }
+#endif
 }
 
 static __global__ void __launch_bounds__(STEP_THREADS + 32, 1) step_kernel(const __grid_constant__ struct step_launch l)
@@ -321,6 +341,10 @@ void step_close(struct cuda_state *s)
 {
 #ifdef STEP_TIMES
     static long long t[256][6][9];
+    static long long w[6];
+    cudaMemcpyFromSymbol(w, whole, sizeof w);
+    if (s->step_plan && w[2])
+        fprintf(stderr, "phase whole: %.1f us, %.0f clocks, between %.1f us\n", w[0] / 1e3 / w[2], (double)w[1] / w[2], w[4] / 1e3 / w[2]);
     if (s->step_plan && cudaMemcpyFromSymbol(t, times, sizeof t) == cudaSuccess)
         for (int k = 0; k < 6; k++) {
             double wait = 0, work = 0, least = 1e30, most = 0;
@@ -349,7 +373,10 @@ yalm_status step_run(struct cuda_state *s, yalm_error *error)
 {
     struct step_kernel_plan *plan = s->step_plan;
     TRY(embed(s->x, &s->weights->weights.embedding, s->tokens, 1, s->stream, error));
-    const struct step_launch launch = plan->launch;
-    plan->launch.first_layer += s->config->n_layers;
-    return LAUNCH_TOGETHER(error, step_kernel, plan->n_blocks, STEP_THREADS + 32, plan->shared_bytes, s->stream, launch);
+    s->step_words.first_layer += s->config->n_layers;
+#ifdef STEP_TIMES
+    if (getenv("STEP_PLAIN"))
+        return LAUNCH_PRODUCT(error, step_kernel, plan->n_blocks, STEP_THREADS + 32, plan->shared_bytes, s->stream, plan->launch);
+#endif
+    return LAUNCH_TOGETHER(error, step_kernel, plan->n_blocks, STEP_THREADS + 32, plan->shared_bytes, s->stream, plan->launch);
 }

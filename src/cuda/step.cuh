@@ -61,6 +61,7 @@ struct alignas(16) step_phase {
     enum step_work work;
     enum dtype type;
     int layer;
+    unsigned turn; // of all layers that the session's steps have computed this is which
     struct step_shape shape;
     const uint8_t *w[3];
     const float *bias[3]; // (rows[i]); NULL: none
@@ -79,7 +80,6 @@ struct step_launch {
     int n_phases, n_slots, slot_bytes;
     int n_ahead; // slots that are on their way at a time, at most
     int x_bytes; // of shared memory: the longest x as integers
-    unsigned first_layer; // layers that this session's launches before have computed
     const struct step *step;
 
     // Attention.
@@ -92,9 +92,9 @@ struct step_launch {
     float4 *parts;   // (units, STEP_HEADS, head_dim): sum, max, sum of weights
 };
 
-__device__ __forceinline__ unsigned step_parity(enum step_words words, const struct step_launch &l, int layer)
+__device__ __forceinline__ unsigned step_parity(enum step_words words, unsigned turn)
 {
-    return words == STEP_BY_LAYER ? ~(l.first_layer + layer) & 1 : (unsigned)words;
+    return words == STEP_BY_LAYER ? ~turn & 1 : (unsigned)words;
 }
 
 // ------------------------------------------------------------------------------------------ shared memory

@@ -29,7 +29,7 @@ __device__ __forceinline__ void step_fetch_x(float4 (&to)[N], const struct step_
     for (int i = 0; i < N; i++)
         from[i] = col[i] < p.cols ? p.x + col[i] : NULL;
     if (p.x_words != STEP_PLAIN)
-        return told_wait_fours(to, from, step_parity(p.x_words, l, p.layer));
+        return told_wait_fours(to, from, step_parity(p.x_words, p.turn));
 #pragma unroll
     for (int i = 0; i < N; i++)
         to[i] = from[i] ? __ldcg(reinterpret_cast<const float4 *>(from[i])) : float4{0, 0, 0, 0};
@@ -82,14 +82,23 @@ __device__ __forceinline__ void step_load_x(struct quant_x<T> (&x)[CHUNKS], cons
     constexpr int AT_ONCE = 4;
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     const int padded = p.shape.chunks * 32 * PACK_COLS<T>, n_blocks = padded / X_BLOCK;
+    float4 next[AT_ONCE];
+    int col[AT_ONCE];
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; i++)
+        col[i] = X_BLOCK * (warp + i * STEP_WARPS) + 4 * lane;
+    step_fetch_x(next, p, l, col);
     for (int first = warp; first < n_blocks; first += AT_ONCE * STEP_WARPS) {
         float4 fours[AT_ONCE];
-        int col[AT_ONCE];
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++)
-            col[i] = X_BLOCK * (first + i * STEP_WARPS) + 4 * lane;
-        step_fetch_x(fours, p, l, col);
+            fours[i] = next[i];
         step_normalise(fours, p, col, squares);
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            col[i] += AT_ONCE * X_BLOCK * STEP_WARPS;
+        if (first + AT_ONCE * STEP_WARPS < n_blocks)
+            step_fetch_x(next, p, l, col);
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++)
             if (first + i * STEP_WARPS < n_blocks)
@@ -209,7 +218,7 @@ __device__ __forceinline__ void step_finish_row(const struct step_phase &p, cons
     if (p.y_words == STEP_PLAIN)
         *y = r.old + value;
     else
-        told_store(y, r.old + value, step_parity(p.y_words, l, p.layer));
+        told_store(y, r.old + value, step_parity(p.y_words, p.turn));
 }
 
 // ------------------------------------------------------------------------------------------ a product
