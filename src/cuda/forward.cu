@@ -250,7 +250,7 @@ static yalm_status decode(struct cuda_state *s, bool selective, yalm_error *erro
 static yalm_status copy_step(struct cuda_state *s, const struct batch *batch, yalm_error *error)
 {
     TRY_CUDA(cudaEventSynchronize(s->copied)); // the last batch's copies are over
-    *s->step_host = {batch->position, batch->n, s->step_words.first_layer};
+    *s->step_host = {batch->position, batch->n, 0};
     if (selective_applies(s, batch->n, batch->position))
         s->step_host->choice = s->method->choice(s, selective_n_keys(&s->cache.policy, batch->position));
     TRY_CUDA(cudaMemcpyAsync(s->step, s->step_host, sizeof *s->step, cudaMemcpyHostToDevice, s->stream));
@@ -280,10 +280,12 @@ static yalm_status classify_all(struct cuda_state *s, const struct batch *batch,
 static yalm_status generate(struct cuda_state *s, const struct batch *batch, bool selective, yalm_error *error)
 {
     s->fetched = NULL;
-    if (step_runs(s, batch->position))
-        TRY(step_run(s, error));
-    else
+    if (step_runs(s, batch->position)) {
+        TRY(step_run(s, batch->position, batch->tokens[0], error));
+    } else {
+        TRY(copy_step(s, batch, error));
         TRY(decode(s, selective, error));
+    }
     if (!batch->all_logits)
         return YALM_OK;
     TRY_CUDA(cudaMemcpyAsync(batch->logits, s->logits, s->config->vocab_size * sizeof(float), cudaMemcpyDeviceToHost, s->stream));
@@ -293,12 +295,12 @@ static yalm_status generate(struct cuda_state *s, const struct batch *batch, boo
 
 yalm_status cuda_forward(struct cuda_state *s, const struct batch *batch, yalm_error *error)
 {
-    TRY(copy_step(s, batch, error));
     const bool last = batch->logits && !batch->all_logits, selective = selective_applies(s, batch->n, batch->position);
-    if (last)
-        s->fetched = NULL;
     if (batch->n == 1 && batch->logits)
         return generate(s, batch, selective, error);
+    TRY(copy_step(s, batch, error));
+    if (last)
+        s->fetched = NULL;
     TRY(layers(s, batch->n, selective, error));
     if (last)
         return classify(s, s->logits, s->x + (size_t)(batch->n - 1) * s->config->hidden_dim, 1, error);

@@ -22,7 +22,7 @@ struct choice {
 struct step {
     int64_t position; // of the first token
     int32_t n;        // tokens
-    uint32_t first_layer;      // layers that the session's one-kernel steps have computed before (step.cuh)
+    int32_t pad;
     struct choice choice = {}; // of a token that attends by a method
 };
 

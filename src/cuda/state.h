@@ -50,9 +50,9 @@ struct step_forms {
 
 // What the blocks of a step's kernel hand each other (step.cuh).
 struct step_words_memory {
-    float *x, *q, *k, *v, *attended, *gated; // one behind the other
+    float *embedded, *x, *q, *k, *v, *attended, *gated; // one behind the other
     float4 *parts;
-    uint32_t first_layer; // layers that steps have computed
+    unsigned launches; // before the next one
 };
 
 struct cuda_state {

@@ -5,24 +5,18 @@
 #include "cuda/step_attention.cuh"
 #include "cuda/step_products.cuh"
 
-#ifdef STEP_TIMES
-__device__ long long whole[6];
-__device__ __forceinline__ long long now_ns() { long long t; asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t)); return t; }
-__device__ long long times[256][6][9];
-#endif
 
 // The warp that copies weights, one thread of it. All of it sets out for the L2 cache what a phase reads besides: the block's share of a norm, which all
 // blocks read, and keys and values.
-__device__ __forceinline__ void step_reader(const struct step_launch &l, const struct step_memory &m)
+__device__ __forceinline__ void step_reader(const struct step_launch &l, const struct step_now &now, const struct step_memory &m)
 {
     struct step_ring ring = {0, 0}, landed = {0, 0};
-    const int64_t position = l.step->position;
     const int lane = (int)threadIdx.x % 32;
     int ahead = 0;
     for (int i = 0; i < l.n_phases; i++) {
         const struct step_phase &p = l.phases[i];
         if (p.work == STEP_ATTEND) {
-            step_prefetch_keys(p, l, position);
+            step_prefetch_keys(p, l, now.position);
             continue;
         }
         for (int line = (int)blockIdx.x + (int)gridDim.x * lane; p.norm && 32 * line < p.cols; line += 32 * (int)gridDim.x)
@@ -33,20 +27,33 @@ __device__ __forceinline__ void step_reader(const struct step_launch &l, const s
     }
 }
 
-__device__ __forceinline__ void step_compute(const struct step_launch &l, const struct step_memory &m)
+// The token's embedding, this block's share.
+__device__ __forceinline__ void step_embed(const struct step_launch &l, const struct step_now &now)
+{
+    const struct matrix &e = l.embedding;
+    for (int col = (int)(blockIdx.x + gridDim.x * threadIdx.x); col < e.cols; col += (int)gridDim.x * STEP_THREADS) {
+        const size_t at = (size_t)now.token * e.cols + col;
+        const float x = e.dtype == DTYPE_FP32   ? static_cast<const float *>(e.data)[at]
+                        : e.dtype == DTYPE_FP16 ? to_float(static_cast<const half *>(e.data)[at])
+                        : e.dtype == DTYPE_BF16 ? to_float(static_cast<const __nv_bfloat16 *>(e.data)[at])
+                        : e.dtype == DTYPE_Q8   ? quant_value<q8>(e.data, e.rows, e.cols, now.token, col)
+                        : e.dtype == DTYPE_Q4   ? quant_value<q4>(e.data, e.rows, e.cols, now.token, col)
+                        : e.dtype == DTYPE_FP8  ? quant_value<fp8_e4m3>(e.data, e.rows, e.cols, now.token, col)
+                                                : quant_value<fp8_e5m2>(e.data, e.rows, e.cols, now.token, col);
+        told_store(l.embedded + col, x, ~now.launch & 1);
+    }
+}
+
+__device__ __forceinline__ void step_compute(const struct step_launch &l, const struct step_now &now, const struct step_memory &m)
 {
     struct step_ring ring = {0, 0};
-    const int64_t position = l.step->position;
-    const unsigned first_layer = l.step->first_layer;
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    const struct step_cut cut = step_cut_of(l, position);
+    const struct step_cut cut = step_cut_of(l, now.position);
     int batches = 0;
+    step_embed(l, now);
     for (int i = (int)threadIdx.x; i < l.head_dim / 2; i += STEP_THREADS)
-        m.turns[i] = rotation_of(position, l.rope.inverse_frequency[i], l.rope.scale);
+        m.turns[i] = rotation_of(now.position, l.rope.inverse_frequency[i], l.rope.scale);
     // Each warp has a copy of the phase that it is at, and the next one on its way to registers.
-#ifdef STEP_TIMES
-    const long long g0 = now_ns(), c0 = clock64();
-#endif
     constexpr int words = sizeof(struct step_phase) / 16;
     static_assert(sizeof(struct step_phase) % 16 == 0 && words <= 32, "16 bytes for each lane");
     struct step_phase &p = m.phases[warp];
@@ -55,9 +62,6 @@ __device__ __forceinline__ void step_compute(const struct step_launch &l, const 
         next = __ldg(reinterpret_cast<const uint4 *>(l.phases) + lane);
     barrier_sync(STEP_BARRIER, STEP_THREADS);
     for (int i = 0; i < l.n_phases; i++) {
-#ifdef STEP_TIMES
-        const long long t1 = clock64();
-#endif
         __syncwarp();
         if (lane < words) {
             reinterpret_cast<uint4 *>(&p)[lane] = next;
@@ -66,36 +70,16 @@ __device__ __forceinline__ void step_compute(const struct step_launch &l, const 
         }
         __syncwarp();
         if (lane == 0)
-            p.turn = first_layer + p.layer;
+            p.turn = now.launch * l.n_layers + p.layer, p.launch = now.launch;
         __syncwarp();
         if (p.work == STEP_ATTEND)
-            step_attend(p, l, m, cut, position);
+            step_attend(p, l, m, cut, now.position);
         else
             step_product(p, i, ring, batches, l, m);
-#ifdef STEP_TIMES
-        if (threadIdx.x == 0) {
-            const int kind = i == l.n_phases - 1 ? 5 : i % 5;
-            times[blockIdx.x][kind][1] += clock64() - t1;
-            times[blockIdx.x][kind][2] += 1;
-            for (int k = 0; k < 6; k++)
-                times[blockIdx.x][kind][3 + k] += step_marks[blockIdx.x][k] - t1;
-        }
-#endif
     }
-#ifdef STEP_TIMES
-    if (threadIdx.x == 0 && blockIdx.x == 0) {
-        const long long g1 = now_ns();
-        whole[0] += g1 - g0;
-        whole[1] += clock64() - c0;
-        if (whole[3])
-            whole[4] += g0 - whole[3];
-        whole[3] = g1;
-        whole[2]++;
-    }
-#endif
 }
 
-static __global__ void __launch_bounds__(STEP_THREADS + 32, 1) step_kernel(const __grid_constant__ struct step_launch l)
+static __global__ void __launch_bounds__(STEP_THREADS + 32, 1) step_kernel(const __grid_constant__ struct step_launch l, const struct step_now now)
 {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     SHARED_DYNAMIC(uint8_t, shared);
@@ -108,13 +92,17 @@ static __global__ void __launch_bounds__(STEP_THREADS + 32, 1) step_kernel(const
         }
     __syncthreads();
     if (threadIdx.x >= STEP_THREADS)
-        step_reader(l, m);
+        step_reader(l, now, m);
     else
-        step_compute(l, m);
+        step_compute(l, now, m);
 #endif
 }
 
 // ------------------------------------------------------------------------------------------ the plan
+
+// A layer of more bytes takes so long that more of it on its way costs nothing; of a smaller one blocks wait for each other in a larger part of the time,
+// and what they tell each other waits behind the weights under way.
+enum { LARGE_LAYER = 256 << 20 };
 
 struct step_kernel_plan {
     struct step_launch launch;
@@ -136,6 +124,7 @@ static int pack_cols(enum dtype type)
 struct step_planner {
     struct step_phase *phases;
     int n, slot_bytes, x_bytes;
+    size_t layer_bytes; // of the first one's weights
     bool fits;
 };
 
@@ -153,7 +142,6 @@ static bool shape_make(struct step_shape *shape, enum dtype type, int cols, stru
     shape->row_bytes = cols / pack_cols(type) * 16;
     shape->scale_bytes = grouped ? cols / QUANT_GROUP * 2 : 0;
     const int row = shape->row_bytes + shape->scale_bytes;
-    const int STEP_SLOT = getenv("STEP_SLOT") ? atoi(getenv("STEP_SLOT")) << 10 : ::STEP_SLOT;
     const int together = step_rows_each(in_warp) * shape->groups;
     shape->rows = together * row < STEP_SLOT ? STEP_SLOT / (together * row) * together : STEP_SLOT > row ? STEP_SLOT / row : 1;
     const int bytes = (int)round_up(shape->rows * row, 128);
@@ -198,6 +186,7 @@ static void add_product(struct step_planner *planner, enum step_work work, int l
         p.y[i] = products[i].y;
         p.rows[i] = w->rows;
         p.units += w->rows;
+        planner->layer_bytes += layer == 0 ? (size_t)w->rows * dtype_row_bytes(w->dtype, w->cols) : 0;
     }
     if (work == STEP_GATED)
         p.units = p.rows[0];
@@ -210,8 +199,8 @@ static void plan_layer(struct step_planner *planner, struct cuda_state *s, int l
     const struct expert_weights *ffn = &w->experts[0];
     const float eps = s->config->norm_eps;
     const struct step_words_memory *own = &s->step_words;
-    const float *x = layer == 0 ? s->x : own->x; // as it was embedded
-    const enum step_words x_words = layer == 0 ? STEP_PLAIN : STEP_EVEN;
+    const float *x = layer == 0 ? own->embedded : own->x;
+    const enum step_words x_words = layer == 0 ? STEP_BY_LAUNCH : STEP_EVEN;
     const struct product qkv[] = {{w->q, w->q_bias, own->q}, {w->k, w->k_bias, own->k}, {w->v, w->v_bias, own->v}};
     const struct product o = {w->o, w->o_bias, own->x}, down = {ffn->down, ffn->down_bias, own->x};
     const struct product units[] = {{ffn->gate, ffn->gate_bias, own->gated}, {ffn->up, ffn->up_bias, NULL}};
@@ -241,7 +230,7 @@ static bool session_fits(const struct cuda_state *s)
 // What blocks hand each other: one block of words, one part for each split of attention.
 static size_t words_of(const struct cuda_state *s)
 {
-    return s->config->hidden_dim + 2 * (size_t)s->q_dim + 2 * (size_t)s->kv_dim + s->config->ffn_dim;
+    return 2 * (size_t)s->config->hidden_dim + 2 * (size_t)s->q_dim + 2 * (size_t)s->kv_dim + s->config->ffn_dim;
 }
 static size_t parts_of(const struct cuda_state *s)
 {
@@ -254,10 +243,11 @@ void step_take(struct cuda_state *s, struct cuda_blocks *b)
         return;
     struct step_words_memory *w = &s->step_words;
     take(b, s->step_phases, step_most_phases(s->config), sizeof(struct step_phase));
-    take(b, w->x, words_of(s), sizeof(float));
+    take(b, w->embedded, words_of(s), sizeof(float));
     take(b, w->parts, parts_of(s), sizeof(float4));
-    if (!w->x)
+    if (!w->embedded)
         return;
+    w->x = w->embedded + s->config->hidden_dim;
     w->q = w->x + s->config->hidden_dim;
     w->k = w->q + s->q_dim;
     w->v = w->k + s->kv_dim;
@@ -267,7 +257,7 @@ void step_take(struct cuda_state *s, struct cuda_blocks *b)
 
 static yalm_status upload_plan(struct cuda_state *s, const struct step_planner *planner, yalm_error *error)
 {
-    TRY_CUDA(cudaMemset(s->step_words.x, 0, words_of(s) * sizeof(float)));
+    TRY_CUDA(cudaMemset(s->step_words.embedded, 0, words_of(s) * sizeof(float)));
     TRY_CUDA(cudaMemset(s->step_words.parts, 0, parts_of(s) * sizeof(float4)));
     TRY_CUDA(cudaMemcpy(s->step_phases, planner->phases, planner->n * sizeof *planner->phases, cudaMemcpyHostToDevice));
     return YALM_OK;
@@ -281,11 +271,10 @@ static void make_launch(struct cuda_state *s, struct step_launch *l, const struc
     l->n_slots = n_slots;
     l->slot_bytes = planner->slot_bytes;
     l->x_bytes = planner->x_bytes;
-    l->n_ahead = STEP_AHEAD / planner->slot_bytes > 0 ? STEP_AHEAD / planner->slot_bytes : 1;
-    if (getenv("STEP_AHEAD"))
-        l->n_ahead = atoi(getenv("STEP_AHEAD"));
-    l->n_ahead = l->n_ahead < n_slots ? l->n_ahead : n_slots;
-    l->step = s->step;
+    l->n_ahead = planner->layer_bytes > LARGE_LAYER ? 2 : 1;
+    l->n_layers = s->config->n_layers;
+    l->embedding = s->weights->weights.embedding;
+    l->embedded = s->step_words.embedded;
     l->q = s->step_words.q;
     l->k = s->step_words.k;
     l->v = s->step_words.v;
@@ -339,28 +328,6 @@ yalm_status step_open(struct cuda_state *s, yalm_error *error)
 
 void step_close(struct cuda_state *s)
 {
-#ifdef STEP_TIMES
-    static long long t[256][6][9];
-    static long long w[6];
-    cudaMemcpyFromSymbol(w, whole, sizeof w);
-    if (s->step_plan && w[2])
-        fprintf(stderr, "phase whole: %.1f us, %.0f clocks, between %.1f us\n", w[0] / 1e3 / w[2], (double)w[1] / w[2], w[4] / 1e3 / w[2]);
-    if (s->step_plan && cudaMemcpyFromSymbol(t, times, sizeof t) == cudaSuccess)
-        for (int k = 0; k < 6; k++) {
-            double wait = 0, work = 0, least = 1e30, most = 0;
-            for (int b = 0; b < s->device.n_sms; b++) {
-                const double n = (double)t[b][k][2] + 1e-9, own = t[b][k][1] / n;
-                wait += t[b][k][0] / n / s->device.n_sms;
-                work += own / s->device.n_sms;
-                least = own < least ? own : least;
-                most = own > most ? own : most;
-            }
-            fprintf(stderr, "phase %d: wait %.0f work %.0f (%.0f to %.0f) clocks; block 0:", k, wait, work, least, most);
-            for (int i = 3; i < 9; i++)
-                fprintf(stderr, " %.0f", t[0][k][i] / (t[0][k][2] + 1e-9));
-            fprintf(stderr, "\n");
-        }
-#endif
     free(s->step_plan);
 }
 
@@ -369,14 +336,10 @@ bool step_runs(const struct cuda_state *s, int64_t position)
     return s->step_plan && !policy_sinks_apart(s->cache.policy, position);
 }
 
-yalm_status step_run(struct cuda_state *s, yalm_error *error)
+yalm_status step_run(struct cuda_state *s, int64_t position, int32_t token, yalm_error *error)
 {
-    struct step_kernel_plan *plan = s->step_plan;
-    TRY(embed(s->x, &s->weights->weights.embedding, s->tokens, 1, s->stream, error));
-    s->step_words.first_layer += s->config->n_layers;
-#ifdef STEP_TIMES
-    if (getenv("STEP_PLAIN"))
-        return LAUNCH_PRODUCT(error, step_kernel, plan->n_blocks, STEP_THREADS + 32, plan->shared_bytes, s->stream, plan->launch);
-#endif
-    return LAUNCH_TOGETHER(error, step_kernel, plan->n_blocks, STEP_THREADS + 32, plan->shared_bytes, s->stream, plan->launch);
+    const struct step_kernel_plan *plan = s->step_plan;
+    const struct step_now now = {position, token, s->step_words.launches++};
+    return LAUNCH_TOGETHER(error, step_kernel, plan->n_blocks, STEP_THREADS + 32, plan->shared_bytes, s->stream, plan->launch,
+                           now);
 }

@@ -13,20 +13,12 @@
 #include "cuda/kernels.h"
 #include "cuda/quant_x.cuh"
 
-#ifdef STEP_TIMES
-__device__ long long step_marks[256][8];
-#define MARK(k) do { if (threadIdx.x == 0) step_marks[blockIdx.x][k] = clock64(); } while (0)
-#else
-#define MARK(k) do { } while (0)
-#endif
-
 enum {
     STEP_WARPS = 8,                          // that compute: with the reader's, as many as leave each thread 168 registers
     STEP_THREADS = 32 * STEP_WARPS,          // likewise
     STEP_SUMS = 128,                         // rows whose sums are in shared memory at a time
     STEP_MOST_SLOTS = 16,                    // of the ring
-    STEP_SLOT = 18 << 10,                    // bytes that a slot has, but where one row is longer
-    STEP_AHEAD = 48 << 10,                   // bytes that are on their way at a time
+    STEP_SLOT = 37 << 10,                    // bytes that a slot has, but where one row is longer
     STEP_HEADS = STEP_WARPS,                 // query heads that attend together, at most
     STEP_KEYS = 128,                         // at least, of a split
     STEP_BARRIER = 1,                        // of the computing warps (barrier_sync)
@@ -54,14 +46,14 @@ static inline constexpr __host__ __device__ int step_rows_each(int chunks)
 }
 
 // The parity of words that a phase reads or writes: how often they had been written. The residual stream is written twice in a layer, and so has the same
-// parity in every layer; what is written once has another one in every layer (step_parity).
-enum step_words { STEP_EVEN, STEP_ODD, STEP_BY_LAYER, STEP_PLAIN };
+// parity in every layer; what is written once in a layer, or in a launch, has another one every time.
+enum step_words { STEP_EVEN, STEP_ODD, STEP_BY_LAYER, STEP_BY_LAUNCH, STEP_PLAIN };
 
 struct alignas(16) step_phase {
     enum step_work work;
     enum dtype type;
     int layer;
-    unsigned turn; // of all layers that the session's steps have computed this is which
+    unsigned turn, launch; // which one of all layers, and of all launches of this session: set on the device
     struct step_shape shape;
     const uint8_t *w[3];
     const float *bias[3]; // (rows[i]); NULL: none
@@ -77,10 +69,11 @@ struct alignas(16) step_phase {
 // Everything that a launch needs to know.
 struct step_launch {
     const struct step_phase *phases; // (n_phases)
-    int n_phases, n_slots, slot_bytes;
+    int n_phases, n_layers, n_slots, slot_bytes;
     int n_ahead; // slots that are on their way at a time, at most
     int x_bytes; // of shared memory: the longest x as integers
-    const struct step *step;
+    struct matrix embedding;
+    float *embedded; // (hidden_dim)
 
     // Attention.
     const float *q, *k, *v; // (n_heads, head_dim), (n_kv_heads, head_dim) twice
@@ -92,9 +85,16 @@ struct step_launch {
     float4 *parts;   // (units, STEP_HEADS, head_dim): sum, max, sum of weights
 };
 
-__device__ __forceinline__ unsigned step_parity(enum step_words words, unsigned turn)
+// What changes from launch to launch.
+struct step_now {
+    int64_t position;
+    int32_t token;
+    unsigned launch; // how many there were before
+};
+
+__device__ __forceinline__ unsigned step_parity(enum step_words words, const struct step_phase &p)
 {
-    return words == STEP_BY_LAYER ? ~turn & 1 : (unsigned)words;
+    return words == STEP_BY_LAYER ? ~p.turn & 1 : words == STEP_BY_LAUNCH ? ~p.launch & 1 : (unsigned)words;
 }
 
 // ------------------------------------------------------------------------------------------ shared memory

@@ -12,5 +12,5 @@ void step_close(struct cuda_state *s);
 
 // Whether it computes the token at a position.
 bool step_runs(const struct cuda_state *s, int64_t position);
-// From s->tokens[0] to s->logits, queued.
-yalm_status step_run(struct cuda_state *s, yalm_error *error);
+// From a token to s->logits, queued.
+yalm_status step_run(struct cuda_state *s, int64_t position, int32_t token, yalm_error *error);

@@ -118,8 +118,8 @@ __device__ __forceinline__ void step_store_halves(half *shared, half *cache, flo
 
 // Four components and their partners of the rotation: of query head `head` of the unit, or beyond these of the newest key and value, which are not rotated.
 __device__ __forceinline__ void step_prepare_fours(const struct step_launch &l, const struct step_unit &u,
-                                                   const struct step_attention &a, const float2 *turns, unsigned turn, int64_t row,
-                                                   int head, int i, int heads)
+                                                   const struct step_attention &a, const float2 *turns,
+                                                   const struct step_phase &p, int64_t row, int head, int i, int heads)
 {
     const int half_dim = l.head_dim / 2, group = l.n_heads / l.n_kv_heads;
     const bool of_key = head == heads, of_value = head == heads + 1;
@@ -130,7 +130,7 @@ __device__ __forceinline__ void step_prepare_fours(const struct step_launch &l, 
                                    : l.q + (int64_t)(u.kv_head * group + u.first_head + head) * l.head_dim;
     const float *const both[2] = {from + i, from + i + half_dim};
     float4 x[2];
-    told_wait_fours(x, both, step_parity(STEP_BY_LAYER, turn));
+    told_wait_fours(x, both, step_parity(STEP_BY_LAYER, p));
     const float scale = of_key ? 1.0f : 1.0f / sqrtf((float)l.head_dim);
     if (!of_value) {
         const float4 re = step_turn(x[0], x[1], turns + i, scale, false);
@@ -148,11 +148,12 @@ __device__ __forceinline__ void step_prepare_fours(const struct step_launch &l, 
 
 // Queries, and the newest key and value, to shared memory; the latter to the cache, too, by the unit of the group's first heads.
 __device__ __forceinline__ void step_prepare(const struct step_launch &l, const struct step_unit &u,
-                                             const struct step_attention &a, const float2 *turns, unsigned turn, int64_t row, int heads)
+                                             const struct step_attention &a, const float2 *turns,
+                                             const struct step_phase &p, int64_t row, int heads)
 {
     const int quarter = l.head_dim / 8;
     for (int j = (int)threadIdx.x; j < (heads + 2) * quarter; j += STEP_THREADS)
-        step_prepare_fours(l, u, a, turns, turn, row, j / quarter, j % quarter * 4, heads);
+        step_prepare_fours(l, u, a, turns, p, row, j / quarter, j % quarter * 4, heads);
 }
 
 // A softmax's part: the largest score, the sum of weights, and of weighted values one component.
@@ -274,7 +275,7 @@ __device__ __forceinline__ void step_leave(struct step_softmax &s, const struct 
 
 // A head's warps become one. Where there are several splits the one with the newest key waits for the others', and merges them.
 __device__ __forceinline__ void step_finish_unit(const struct step_launch &l, const struct step_unit &u,
-                                                 const struct step_attention &a, unsigned turn, int heads)
+                                                 const struct step_attention &a, const struct step_phase &p, int heads)
 {
     enum { AT_ONCE = 8 };
     const int group = l.n_heads / l.n_kv_heads, row = STEP_HEADS * l.head_dim;
@@ -286,18 +287,18 @@ __device__ __forceinline__ void step_finish_unit(const struct step_launch &l, co
             step_merge(all, {a.acc[w * l.head_dim + c], a.state[w].x, a.state[w].y});
         float4 *parts = l.parts + (int64_t)u.number * u.n_splits * row + i;
         if (!u.newest) {
-            told_store_part(parts + u.split * row, all.y, all.max, all.sum, turn + 1);
+            told_store_part(parts + u.split * row, all.y, all.max, all.sum, p.turn + 1);
             continue;
         }
         for (int split = 0; split < u.n_splits - 1; split += AT_ONCE) {
             float4 others[AT_ONCE];
-            told_wait_parts(others, parts + split * row, row, u.n_splits - 1 - split, turn + 1);
+            told_wait_parts(others, parts + split * row, row, u.n_splits - 1 - split, p.turn + 1);
 #pragma unroll
             for (int j = 0; j < AT_ONCE; j++)
                 if (split + j < u.n_splits - 1)
                     step_merge(all, {others[j].x, others[j].y, others[j].z});
         }
-        told_store(to + i, all.y / all.sum, step_parity(STEP_BY_LAYER, turn));
+        told_store(to + i, all.y / all.sum, step_parity(STEP_BY_LAYER, p));
     }
 }
 
@@ -318,10 +319,8 @@ __device__ __forceinline__ void step_attend_unit(const struct step_launch &l, co
     struct step_keys keys;
     step_fetch_keys<LANES>(keys, l, u, base, first_slot, key);
     barrier_sync(STEP_BARRIER, STEP_THREADS); // nobody reads any more what lies where attention has its own
-    step_prepare(l, u, a, m.turns, p.turn, base + policy_slot(l.policy, position), cut.heads);
-    MARK(0);
+    step_prepare(l, u, a, m.turns, p, base + policy_slot(l.policy, position), cut.heads);
     barrier_sync(STEP_BARRIER, STEP_THREADS);
-    MARK(1);
     struct step_softmax s = {};
     s.max = -INFINITY;
 #pragma unroll
@@ -344,12 +343,9 @@ __device__ __forceinline__ void step_attend_unit(const struct step_launch &l, co
         const bool counts[1] = {lane < LANES};
         step_add_keys<LANES>(s, k, v, counts);
     }
-    MARK(2);
     step_leave<LANES>(s, a, l.head_dim);
     barrier_sync(STEP_BARRIER, STEP_THREADS);
-    MARK(3);
-    step_finish_unit(l, u, a, p.turn, cut.heads);
-    MARK(4);
+    step_finish_unit(l, u, a, p, cut.heads);
     barrier_sync(STEP_BARRIER, STEP_THREADS);
 }
 

@@ -19,53 +19,51 @@ template <class T> struct float_chunk {
 };
 template <class T> using step_x = std::conditional_t<GROUPED<T>, quant_x<T>, float_chunk<T>>;
 
-// N times four columns of x, from columns col[i] on; zeros where there are none.
+// Fours of columns whose norm is under way before x is waited for: more have no room in registers.
+enum { STEP_NORM_AHEAD = 8 };
+
+__device__ __forceinline__ float4 step_norm_of(const struct step_phase &p, int col)
+{
+    return p.norm && col < p.cols ? __ldg(reinterpret_cast<const float4 *>(p.norm + col)) : float4{1, 1, 1, 1};
+}
+
+// N times four columns of x, from columns col[i] on, and of the norm; zeros where there are none.
 template <int N>
-__device__ __forceinline__ void step_fetch_x(float4 (&to)[N], const struct step_phase &p, const struct step_launch &l,
-                                             const int (&col)[N])
+__device__ __forceinline__ void step_fetch_x(float4 (&x)[N], float4 (&norm)[N], const struct step_phase &p, const int (&col)[N])
 {
     const float *from[N];
 #pragma unroll
-    for (int i = 0; i < N; i++)
+    for (int i = 0; i < N; i++) {
         from[i] = col[i] < p.cols ? p.x + col[i] : NULL;
-    if (p.x_words != STEP_PLAIN)
-        return told_wait_fours(to, from, step_parity(p.x_words, p.turn));
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        to[i] = from[i] ? __ldcg(reinterpret_cast<const float4 *>(from[i])) : float4{0, 0, 0, 0};
+        if (N <= STEP_NORM_AHEAD)
+            norm[i] = step_norm_of(p, col[i]);
+    }
+    told_wait_fours(x, from, step_parity(p.x_words, p));
 }
 
-// Those times the norm; the sum of their squares, without it, is added to `squares`.
-template <int N>
-__device__ __forceinline__ void step_normalise(float4 (&x)[N], const struct step_phase &p, const int (&col)[N], float &squares)
+// x ∘ norm; the sum of the squares of x is added to `squares`.
+__device__ __forceinline__ float4 step_normalise(float4 x, float4 norm, float &squares)
 {
-#pragma unroll
-    for (int i = 0; i < N; i++) {
-        squares = fmaf(x[i].x, x[i].x, fmaf(x[i].y, x[i].y, fmaf(x[i].z, x[i].z, fmaf(x[i].w, x[i].w, squares))));
-        if (p.norm && col[i] < p.cols) {
-            const float4 norm = __ldg(reinterpret_cast<const float4 *>(p.norm + col[i]));
-            x[i] = {x[i].x * norm.x, x[i].y * norm.y, x[i].z * norm.z, x[i].w * norm.w};
-        }
-    }
+    squares = fmaf(x.x, x.x, fmaf(x.y, x.y, fmaf(x.z, x.z, fmaf(x.w, x.w, squares))));
+    return {x.x * norm.x, x.y * norm.y, x.z * norm.z, x.w * norm.w};
 }
 
 // The lane's columns of each chunk.
 template <class T, int CHUNKS>
 __device__ __forceinline__ void step_load_x(struct float_chunk<T> (&x)[CHUNKS], const struct step_phase &p,
-                                            const struct step_launch &l, const struct step_memory &, int first_chunk, bool active,
-                                            float &squares)
+                                            const struct step_memory &, int first_chunk, bool active, float &squares)
 {
     constexpr int FOURS = PACK_COLS<T> / 4, N = CHUNKS * FOURS;
-    float4 fours[N];
+    float4 fours[N], norm[N];
     int col[N];
 #pragma unroll
     for (int i = 0; i < N; i++)
         col[i] = active ? ((first_chunk + i / FOURS) * 32 + (int)threadIdx.x % 32) * PACK_COLS<T> + i % FOURS * 4 : p.cols;
-    step_fetch_x(fours, p, l, col);
-    step_normalise(fours, p, col, squares);
+    step_fetch_x(fours, norm, p, col);
 #pragma unroll
     for (int i = 0; i < N; i++) {
         float *to = x[i / FOURS].x + i % FOURS * 4;
+        fours[i] = step_normalise(fours[i], N <= STEP_NORM_AHEAD ? norm[i] : step_norm_of(p, col[i]), squares);
         to[0] = fours[i].x;
         to[1] = fours[i].y;
         to[2] = fours[i].z;
@@ -73,36 +71,33 @@ __device__ __forceinline__ void step_load_x(struct float_chunk<T> (&x)[CHUNKS], 
     }
 }
 
-// The same as integers: all warps together round all of x, in shared memory.
+// The same as integers: all warps together round all of x, in shared memory. What comes next is under way meanwhile.
 template <class T, int CHUNKS>
 __device__ __forceinline__ void step_load_x(struct quant_x<T> (&x)[CHUNKS], const struct step_phase &p,
-                                            const struct step_launch &l, const struct step_memory &m, int first_chunk, bool,
-                                            float &squares)
+                                            const struct step_memory &m, int first_chunk, bool, float &squares)
 {
-    constexpr int AT_ONCE = 4;
+    constexpr int AT_ONCE = 4, STRIDE = AT_ONCE * STEP_WARPS;
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     const int padded = p.shape.chunks * 32 * PACK_COLS<T>, n_blocks = padded / X_BLOCK;
-    float4 next[AT_ONCE];
+    float4 next[AT_ONCE], norm[AT_ONCE];
     int col[AT_ONCE];
 #pragma unroll
     for (int i = 0; i < AT_ONCE; i++)
         col[i] = X_BLOCK * (warp + i * STEP_WARPS) + 4 * lane;
-    step_fetch_x(next, p, l, col);
-    for (int first = warp; first < n_blocks; first += AT_ONCE * STEP_WARPS) {
-        float4 fours[AT_ONCE];
+    step_fetch_x(next, norm, p, col);
+    for (int first = warp; first < n_blocks; first += STRIDE) {
+        float4 now[AT_ONCE];
 #pragma unroll
-        for (int i = 0; i < AT_ONCE; i++)
-            fours[i] = next[i];
-        step_normalise(fours, p, col, squares);
-#pragma unroll
-        for (int i = 0; i < AT_ONCE; i++)
-            col[i] += AT_ONCE * X_BLOCK * STEP_WARPS;
-        if (first + AT_ONCE * STEP_WARPS < n_blocks)
-            step_fetch_x(next, p, l, col);
+        for (int i = 0; i < AT_ONCE; i++) {
+            now[i] = step_normalise(next[i], norm[i], squares);
+            col[i] += X_BLOCK * STRIDE;
+        }
+        if (first + STRIDE < n_blocks)
+            step_fetch_x(next, norm, p, col);
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++)
             if (first + i * STEP_WARPS < n_blocks)
-                quantise_block<T>(m.x, padded, first + i * STEP_WARPS, fours[i]);
+                quantise_block<T>(m.x, padded, first + i * STEP_WARPS, now[i]);
     }
     barrier_sync(STEP_BARRIER, STEP_THREADS);
 #pragma unroll
@@ -176,7 +171,7 @@ __device__ __forceinline__ struct step_row step_row_of(const struct step_phase &
     if (p.type == DTYPE_FP8)
         r.factor = row_factor<fp8_e4m3>(p.w[r.part], p.rows[r.part], p.cols, r.row);
     if (p.work == STEP_ADD)
-        r.old = p.old_words == STEP_PLAIN ? __ldcg(p.old + r.row) : told_wait(p.old + r.row, p.old_words);
+        r.old = told_wait(p.old + r.row, step_parity(p.old_words, p));
     return r;
 }
 
@@ -204,8 +199,7 @@ __device__ __forceinline__ float step_norm_scale(const struct step_phase &p, con
     return p.norm ? 1.0f / sqrtf(all / (float)p.cols + p.eps) : 1.0f;
 }
 
-__device__ __forceinline__ void step_finish_row(const struct step_phase &p, const struct step_launch &l, int n,
-                                                const struct step_row &r, const struct step_row &up, const float *sums,
+__device__ __forceinline__ void step_finish_row(const struct step_phase &p, int n, const struct step_row &r, const struct step_row &up, const float *sums,
                                                 const float *squares)
 {
     if (r.row < 0)
@@ -218,7 +212,7 @@ __device__ __forceinline__ void step_finish_row(const struct step_phase &p, cons
     if (p.y_words == STEP_PLAIN)
         *y = r.old + value;
     else
-        told_store(y, r.old + value, step_parity(p.y_words, p.turn));
+        told_store(y, r.old + value, step_parity(p.y_words, p));
 }
 
 // ------------------------------------------------------------------------------------------ a product
@@ -249,8 +243,7 @@ __device__ __forceinline__ void step_rows(const struct step_phase &p, int number
 
     step_x<T> x[CHUNKS];
     float *squares = m.squares + number % 2 * STEP_WARPS, own_squares = 0;
-    step_load_x(x, p, l, m, chunk, active, own_squares);
-    MARK(0);
+    step_load_x(x, p, m, chunk, active, own_squares);
 #pragma unroll
     for (int step = 16; step > 0; step /= 2)
         own_squares += __shfl_xor_sync(0xffffffffu, own_squares, step);
@@ -274,7 +267,6 @@ __device__ __forceinline__ void step_rows(const struct step_phase &p, int number
                 const half *scales = reinterpret_cast<const half *>(slot + n * row_bytes);
                 float *to = sums + column * (STEP_SUMS + 1) + at;
                 arrivals_wait(m.full + ring.slot, ring.parity);
-                if (at == 0) MARK(1);
                 for (int first = first_row; first < n; first += next_row) {
                     float value[EACH] = {};
 #pragma unroll
@@ -301,11 +293,8 @@ __device__ __forceinline__ void step_rows(const struct step_phase &p, int number
                 at += n;
             }
         }
-        MARK(2);
         barrier_sync(STEP_BARRIER, STEP_THREADS);
-        MARK(3);
-        step_finish_row(p, l, b.n, row, up, sums, squares);
-        MARK(4);
+        step_finish_row(p, b.n, row, up, sums, squares);
     }
 }
 
