@@ -121,8 +121,10 @@ static void close_state(void *state)
 
 static void cuda_describe(const void *state, char *text, size_t room)
 {
-    const struct cuda_device *d = &static_cast<const struct cuda_state *>(state)->device;
-    snprintf(text, room, "%s, sm_%d, driver for CUDA %d.%d", d->name, d->capability, d->driver / 1000, d->driver % 1000 / 10);
+    const struct cuda_state *s = static_cast<const struct cuda_state *>(state);
+    const struct cuda_device *d = &s->device;
+    snprintf(text, room, "%s, sm_%d, driver for CUDA %d.%d%s", d->name, d->capability, d->driver / 1000, d->driver % 1000 / 10,
+             s->step_plan ? ", one kernel a token" : "");
 }
 
 static yalm_status cuda_evaluate(void *state, const struct batch *batch, yalm_error *error)

@@ -288,7 +288,8 @@ static yalm_status generate(struct cuda_state *s, const struct batch *batch, boo
     }
     if (!batch->all_logits)
         return YALM_OK;
-    TRY_CUDA(cudaMemcpyAsync(batch->logits, s->logits, s->config->vocab_size * sizeof(float), cudaMemcpyDeviceToHost, s->stream));
+    TRY_CUDA(
+        cudaMemcpyAsync(batch->logits, s->logits, s->config->vocab_size * sizeof(float), cudaMemcpyDeviceToHost, s->stream));
     TRY_CUDA(cudaStreamSynchronize(s->stream));
     return YALM_OK;
 }

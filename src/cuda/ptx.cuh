@@ -182,8 +182,8 @@ static __device__ __forceinline__ void copy_bulk(void *shared, const void *globa
 {
 #if __CUDA_ARCH__ >= 900
     const unsigned to = (unsigned)__cvta_generic_to_shared(shared), told = (unsigned)__cvta_generic_to_shared(barrier);
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(global),
-                 "r"(bytes), "r"(told)
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(global), "r"(bytes), "r"(told)
                  : "memory");
 #endif
 }
@@ -245,7 +245,8 @@ static __device__ __forceinline__ void told_wait_fours(float4 (&to)[N], const fl
 static __device__ __forceinline__ void told_store_part(float4 *to, float a, float b, float c, unsigned number)
 {
 #if __CUDA_ARCH__ >= 900
-    const uint64_t low = __float_as_uint(a) | (uint64_t)__float_as_uint(b) << 32, high = __float_as_uint(c) | (uint64_t)number << 32;
+    const uint64_t low = __float_as_uint(a) | (uint64_t)__float_as_uint(b) << 32,
+                   high = __float_as_uint(c) | (uint64_t)number << 32;
     asm volatile("{\n"
                  ".reg .b128 part;\n"
                  "mov.b128 part, {%1, %2};\n"
@@ -258,7 +259,8 @@ static __device__ __forceinline__ void told_store_part(float4 *to, float a, floa
 
 // N of them, `stride` float4s apart; those beyond n are zeros.
 template <int N>
-static __device__ __forceinline__ void told_wait_parts(float4 (&to)[N], const float4 *from, size_t stride, int n, unsigned number)
+static __device__ __forceinline__ void told_wait_parts(float4 (&to)[N], const float4 *from, size_t stride, int n,
+                                                       unsigned number)
 {
 #if __CUDA_ARCH__ >= 900
     bool missing;

@@ -5,10 +5,10 @@
 #include "cuda/step_attention.cuh"
 #include "cuda/step_products.cuh"
 
-
 // The warp that copies weights, one thread of it. All of it sets out for the L2 cache what a phase reads besides: the block's share of a norm, which all
 // blocks read, and keys and values.
-__device__ __forceinline__ void step_reader(const struct step_launch &l, const struct step_now &now, const struct step_memory &m)
+__device__ __forceinline__ void step_reader(const struct step_launch &l, const struct step_now &now,
+                                            const struct step_memory &m)
 {
     struct step_ring ring = {0, 0}, landed = {0, 0};
     const int lane = (int)threadIdx.x % 32;
@@ -44,7 +44,8 @@ __device__ __forceinline__ void step_embed(const struct step_launch &l, const st
     }
 }
 
-__device__ __forceinline__ void step_compute(const struct step_launch &l, const struct step_now &now, const struct step_memory &m)
+__device__ __forceinline__ void step_compute(const struct step_launch &l, const struct step_now &now,
+                                             const struct step_memory &m)
 {
     struct step_ring ring = {0, 0};
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
@@ -79,7 +80,8 @@ __device__ __forceinline__ void step_compute(const struct step_launch &l, const 
     }
 }
 
-static __global__ void __launch_bounds__(STEP_THREADS + 32, 1) step_kernel(const __grid_constant__ struct step_launch l, const struct step_now now)
+static __global__ void __launch_bounds__(STEP_THREADS + 32, 1)
+    step_kernel(const __grid_constant__ struct step_launch l, const struct step_now now)
 {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     SHARED_DYNAMIC(uint8_t, shared);
@@ -103,6 +105,8 @@ static __global__ void __launch_bounds__(STEP_THREADS + 32, 1) step_kernel(const
 // A layer of more bytes takes so long that more of it on its way costs nothing; of a smaller one blocks wait for each other in a larger part of the time,
 // and what they tell each other waits behind the weights under way.
 enum { LARGE_LAYER = 256 << 20 };
+// Bytes of a layer's keys and values: more than the L2 cache holds are read faster by a kernel of their own, whose blocks have all of shared memory.
+enum { MOST_KEYS = 48 << 20 };
 
 struct step_kernel_plan {
     struct step_launch launch;
@@ -333,7 +337,9 @@ void step_close(struct cuda_state *s)
 
 bool step_runs(const struct cuda_state *s, int64_t position)
 {
-    return s->step_plan && !policy_sinks_apart(s->cache.policy, position);
+    const double keys = policy_n_visible(s->cache.policy, position);
+    return s->step_plan && !policy_sinks_apart(s->cache.policy, position) &&
+           keys * 2 * s->config->n_kv_heads * kv_row_bytes(&s->cache) <= MOST_KEYS;
 }
 
 yalm_status step_run(struct cuda_state *s, int64_t position, int32_t token, yalm_error *error)

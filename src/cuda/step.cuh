@@ -14,14 +14,14 @@
 #include "cuda/quant_x.cuh"
 
 enum {
-    STEP_WARPS = 8,                          // that compute: with the reader's, as many as leave each thread 168 registers
-    STEP_THREADS = 32 * STEP_WARPS,          // likewise
-    STEP_SUMS = 128,                         // rows whose sums are in shared memory at a time
-    STEP_MOST_SLOTS = 16,                    // of the ring
-    STEP_SLOT = 37 << 10,                    // bytes that a slot has, but where one row is longer
-    STEP_HEADS = STEP_WARPS,                 // query heads that attend together, at most
-    STEP_KEYS = 128,                         // at least, of a split
-    STEP_BARRIER = 1,                        // of the computing warps (barrier_sync)
+    STEP_WARPS = 8,                 // that compute: with the reader's, as many as leave each thread 168 registers
+    STEP_THREADS = 32 * STEP_WARPS, // likewise
+    STEP_SUMS = 128,                // rows whose sums are in shared memory at a time
+    STEP_MOST_SLOTS = 16,           // of the ring
+    STEP_SLOT = 37 << 10,           // bytes that a slot has, but where one row is longer
+    STEP_HEADS = STEP_WARPS,        // query heads that attend together, at most
+    STEP_KEYS = 128,                // at least, of a split
+    STEP_BARRIER = 1,               // of the computing warps (barrier_sync)
 };
 
 enum step_work {
@@ -135,7 +135,8 @@ static inline __host__ __device__ size_t step_fixed_bytes(int head_dim, int x_by
            sizeof(float) * 2 * STEP_WARPS + sizeof(uint64_t) * 2 * STEP_MOST_SLOTS;
 }
 
-__device__ __forceinline__ struct step_memory step_memory_of(uint8_t *shared, const struct step_launch &l) {
+__device__ __forceinline__ struct step_memory step_memory_of(uint8_t *shared, const struct step_launch &l)
+{
     struct step_memory m;
     m.ring = shared;
     uint8_t *at = shared + l.n_slots * l.slot_bytes;
@@ -186,7 +187,8 @@ __device__ __forceinline__ void step_batch_set(struct step_batch &b, int first, 
 }
 
 // Which blocks have one unit more than others changes from phase to phase.
-__device__ __forceinline__ struct step_batch step_first_batch(const struct step_phase &p, int number) {
+__device__ __forceinline__ struct step_batch step_first_batch(const struct step_phase &p, int number)
+{
     const unsigned block = (blockIdx.x + 61u * (unsigned)number) % gridDim.x;
     struct step_batch b;
     b.last = (int)((unsigned)p.units * (block + 1) / gridDim.x);
@@ -210,7 +212,8 @@ __device__ __forceinline__ void step_find_row(const struct step_phase &p, int ro
 }
 
 // The batch's run that begins with its row `at`.
-__device__ __forceinline__ struct step_run step_run_at(const struct step_phase &p, const struct step_batch &b, int at) {
+__device__ __forceinline__ struct step_run step_run_at(const struct step_phase &p, const struct step_batch &b, int at)
+{
     struct step_run run;
     run.at = at;
     if (p.work == STEP_GATED) {

@@ -25,7 +25,8 @@ struct step_cut {
     int n_numbers, n_splits; // units are as many as their product
 };
 
-__device__ __forceinline__ struct step_cut step_cut_of(const struct step_launch &l, int64_t position) {
+__device__ __forceinline__ struct step_cut step_cut_of(const struct step_launch &l, int64_t position)
+{
     struct step_cut cut;
     cut.first_key = policy_first_visible(l.policy, position);
     cut.n_keys = (int)(position - cut.first_key);
@@ -37,7 +38,8 @@ __device__ __forceinline__ struct step_cut step_cut_of(const struct step_launch 
     return cut;
 }
 
-__device__ __forceinline__ struct step_unit step_unit_of(const struct step_launch &l, const struct step_cut &cut, int number) {
+__device__ __forceinline__ struct step_unit step_unit_of(const struct step_launch &l, const struct step_cut &cut, int number)
+{
     struct step_unit u;
     const int n_groups = cut.n_numbers / l.n_kv_heads;
     u.number = number % cut.n_numbers;
@@ -86,7 +88,8 @@ struct step_attention {
     half *k, *v;   // (head_dim): the token's own, as the cache has them
 };
 
-__device__ __forceinline__ struct step_attention step_attention_of(float *work, int head_dim) {
+__device__ __forceinline__ struct step_attention step_attention_of(float *work, int head_dim)
+{
     struct step_attention a;
     a.acc = work;
     a.q = a.acc + STEP_WARPS * head_dim;
@@ -148,8 +151,8 @@ __device__ __forceinline__ void step_prepare_fours(const struct step_launch &l, 
 
 // Queries, and the newest key and value, to shared memory; the latter to the cache, too, by the unit of the group's first heads.
 __device__ __forceinline__ void step_prepare(const struct step_launch &l, const struct step_unit &u,
-                                             const struct step_attention &a, const float2 *turns,
-                                             const struct step_phase &p, int64_t row, int heads)
+                                             const struct step_attention &a, const float2 *turns, const struct step_phase &p,
+                                             int64_t row, int heads)
 {
     const int quarter = l.head_dim / 8;
     for (int j = (int)threadIdx.x; j < (heads + 2) * quarter; j += STEP_THREADS)
@@ -311,7 +314,8 @@ __device__ __forceinline__ void step_attend_unit(const struct step_launch &l, co
     constexpr int keys_each = STEP_AHEAD_KEYS * 32 / LANES;
     const struct step_attention a = step_attention_of(m.attention, l.head_dim);
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, part = lane % LANES * 8;
-    const int head = warp % cut.heads, stride = STEP_WARPS / cut.heads * keys_each, first_slot = policy_slot(l.policy, cut.first_key);
+    const int head = warp % cut.heads, stride = STEP_WARPS / cut.heads * keys_each,
+              first_slot = policy_slot(l.policy, cut.first_key);
     const struct step_unit u = step_unit_of(l, cut, number);
     const int64_t base = ((int64_t)p.layer * l.n_kv_heads + u.kv_head) * l.policy.capacity;
     const int last = head < u.n_heads ? u.last : u.first;
@@ -350,8 +354,8 @@ __device__ __forceinline__ void step_attend_unit(const struct step_launch &l, co
 }
 
 // The block's units; where it has none it goes on.
-__device__ __forceinline__ void step_attend(const struct step_phase &p, const struct step_launch &l, const struct step_memory &m,
-                                            const struct step_cut &cut, int64_t position)
+__device__ __forceinline__ void step_attend(const struct step_phase &p, const struct step_launch &l,
+                                            const struct step_memory &m, const struct step_cut &cut, int64_t position)
 {
     for (int number = (int)blockIdx.x; number < cut.n_numbers * cut.n_splits; number += (int)gridDim.x) {
         if (l.head_dim <= 64)

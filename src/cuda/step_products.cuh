@@ -118,7 +118,8 @@ template <class T> __device__ __forceinline__ float add_pack(float sum, uint4 pa
             sum = fmaf(both.x, x.x[2 * i], sum);
             other = fmaf(both.y, x.x[2 * i + 1], other);
         } else {
-            const float2 even = word_to_floats<half>(even_bytes<T>(words[i])), odd = word_to_floats<half>(odd_bytes<T>(words[i]));
+            const float2 even = word_to_floats<half>(even_bytes<T>(words[i])),
+                         odd = word_to_floats<half>(odd_bytes<T>(words[i]));
             sum = fmaf(even.x, x.x[4 * i], sum);
             other = fmaf(odd.x, x.x[4 * i + 1], other);
             sum = fmaf(even.y, x.x[4 * i + 2], sum);
@@ -157,7 +158,8 @@ struct step_row {
     float bias, factor, old;
 };
 
-__device__ __forceinline__ struct step_row step_row_of(const struct step_phase &p, const struct step_batch &b, int part) {
+__device__ __forceinline__ struct step_row step_row_of(const struct step_phase &p, const struct step_batch &b, int part)
+{
     struct step_row r = {part, -1, 0, 1, 0};
     const int i = (int)threadIdx.x;
     if (i >= b.n)
@@ -199,8 +201,8 @@ __device__ __forceinline__ float step_norm_scale(const struct step_phase &p, con
     return p.norm ? 1.0f / sqrtf(all / (float)p.cols + p.eps) : 1.0f;
 }
 
-__device__ __forceinline__ void step_finish_row(const struct step_phase &p, int n, const struct step_row &r, const struct step_row &up, const float *sums,
-                                                const float *squares)
+__device__ __forceinline__ void step_finish_row(const struct step_phase &p, int n, const struct step_row &r,
+                                                const struct step_row &up, const float *sums, const float *squares)
 {
     if (r.row < 0)
         return;
@@ -331,7 +333,7 @@ __device__ __forceinline__ void step_product_of(const struct step_phase &p, int 
 }
 
 __device__ __forceinline__ void step_product(const struct step_phase &p, int number, struct step_ring &ring, int &batches,
-                                           const struct step_launch &l, const struct step_memory &m)
+                                             const struct step_launch &l, const struct step_memory &m)
 {
     switch (p.type) {
     case DTYPE_FP16:
@@ -353,8 +355,9 @@ __device__ __forceinline__ void step_product(const struct step_phase &p, int num
 
 // What the reader does of it: one thread. Only so much is on its way at a time as memory needs to be busy: what waits in its queues would make all else
 // wait that blocks tell each other. landed: the oldest stage that may still be on its way; ahead: how many there are since.
-__device__ __forceinline__ void step_read(const struct step_phase &p, int number, struct step_ring &ring, struct step_ring &landed,
-                                        int &ahead, const struct step_launch &l, const struct step_memory &m)
+__device__ __forceinline__ void step_read(const struct step_phase &p, int number, struct step_ring &ring,
+                                          struct step_ring &landed, int &ahead, const struct step_launch &l,
+                                          const struct step_memory &m)
 {
     const unsigned row_bytes = p.shape.row_bytes, scale_bytes = p.shape.scale_bytes;
     const int stage_rows = p.shape.rows;

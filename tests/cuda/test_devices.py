@@ -110,6 +110,12 @@ MORE_SELECTED = ("tiny-llama", "tiny-window", "tiny-mixtral", "tiny-oddvocab") i
 DIFFERING = {"sparq-fp16": (0.004, 1), "sparq-int8": (0.02, 2), "sparq-q4": (0.055, 2), "hybrid": (0.004, 1)}
 ODD = 0.014
 N_TOKENS = 56 if EMULATED else 144  # past the windows
+# A token as one kernel (src/cuda/step.cuh), which capability 9.0 and later have: every type of weights, and heads, groups, biases and windows of all kinds
+# whose rows are whole packs. On a GPU that has it, all of the above run it too.
+ONE_KERNEL = [("bundled", dtype) for dtype in ("q8", "q4", "fp8", "fp8_e5m2")] + [("tiny-gqa", "bf16")]
+ONE_KERNEL += [
+    (name, "fp16") for name in ("tiny-bias", "tiny-window", "tiny-headdim", "tiny-oddvocab", "headdim-80-mha")
+]
 
 
 def has_gpu():
@@ -140,11 +146,13 @@ def models(tmp_path_factory):
     return get
 
 
-def run(compare, models, name, dtype, kv, *options, expected=SCENARIOS | DRAWS):
-    """Scenario -> (largest difference, median, rows), or of draws (differing, drawn)."""
+def run(compare, models, name, dtype, kv, *options, expected=SCENARIOS | DRAWS, capability=None):
+    """Scenario -> (largest difference, median, rows), or of draws (differing, drawn). capability: the emulated GPU's."""
     model, ids = models(name, dtype)
     library = built(BUILD / "libyalm-cuda.so" if EMULATED else ROOT / "libyalm-cuda.so")
     environment = {**os.environ, "YALM_CUDA_LIBRARY": str(library)}
+    if capability:
+        environment["YALM_EMULATED_CAPABILITY"] = capability
     done = subprocess.run(
         [compare, model, ids, f"kv={kv}", *options], capture_output=True, text=True, timeout=900, env=environment
     )
@@ -202,6 +210,13 @@ def test_logits_equal_the_cpus_briefly(compare, models, name, dtype, kv):
 def test_quantised_logits_equal_the_cpus_briefly(compare, models, name, dtype, kv):
     found = run(compare, models, name, dtype, kv, "short", expected=BRIEF_SCENARIOS - {"rollback"})
     assert_equal_briefly(found, kind_of(dtype, kv))
+
+
+@pytest.mark.skipif(not EMULATED, reason="a GPU that has it runs it above")
+@pytest.mark.parametrize("name, dtype", ONE_KERNEL, ids=lambda value: str(value))
+def test_one_kernel_steps_equal_the_cpus(compare, models, name, dtype):
+    found = run(compare, models, name, dtype, "fp16", "brief", expected=BRIEF_SCENARIOS, capability="9.0")
+    assert_equal_briefly(found, dtype)
 
 
 @pytest.mark.parametrize("name, dtype, kv, sparq", SPARQ, ids=lambda value: str(value))

@@ -389,6 +389,83 @@ static void test_unordered_copies(void **)
     cudaFree(x);
 }
 
+// ------------------------------------------------------------------------------------------ bulk copies, and blocks that wait for each other
+
+enum bulk_mistake { NO_MISTAKE, NOT_WAITED, ONE_ARRIVAL_MORE, ODD_BYTES, TOO_FEW_BYTES };
+
+// A copy to shared memory, whose barrier has one arrival.
+template <enum bulk_mistake MISTAKE> static __global__ void bulk_kernel(const float *x, float *y)
+{
+    grid_dependency_wait();
+    SHARED_ARRAY(float, row, 64);
+    SHARED_ARRAY(uint64_t, barrier, 1);
+    if (threadIdx.x == 0) {
+        arrivals_init(barrier, 1);
+        for (int i = 0; MISTAKE == ONE_ARRIVAL_MORE && i < 2; i++) {
+            arrivals_arrive(barrier);
+        }
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        arrivals_expect(barrier, MISTAKE == TOO_FEW_BYTES ? 128 : 256);
+        copy_bulk(row, x, MISTAKE == ODD_BYTES ? 250 : 256, barrier);
+    }
+    if (MISTAKE != NOT_WAITED) {
+        arrivals_wait(barrier, 0);
+    }
+    y[threadIdx.x] = row[threadIdx.x];
+}
+
+template <enum bulk_mistake MISTAKE> static void expect_bulk_fault(const char *words)
+{
+    float *x = device_copy(std::vector<float>(64, 3.0f)), *y = device_array<float>(64);
+    expect_fault(LAUNCH(&failure, bulk_kernel<MISTAKE>, 1, 64, 0, nullptr, x, y), words);
+    cudaFree(x);
+    cudaFree(y);
+}
+
+static void test_bulk_copies(void **)
+{
+    float *x = device_copy(std::vector<float>(64, 3.0f)), *y = device_array<float>(64);
+    expect_run(LAUNCH(&failure, bulk_kernel<NO_MISTAKE>, 1, 64, 0, nullptr, x, y));
+    assert_true(host_copy(y, 64)[63] == 3.0f);
+    expect_run(LAUNCH(&failure, bulk_kernel<NOT_WAITED>, 1, 64, 0, nullptr, x, y));
+    assert_true(host_copy(y, 64)[63] != 3.0f); // a copy lands when it is waited for
+    cudaFree(x);
+    cudaFree(y);
+    expect_bulk_fault<ODD_BYTES>("expected a multiple of 16");
+    expect_bulk_fault<ONE_ARRIVAL_MORE>("one arrival more");
+    expect_bulk_fault<TOO_FEW_BYTES>("deadlock");
+}
+
+// Each block adds 1 to what the one before it in a ring hands it; the first begins. `told`: it says so, too.
+static __global__ void ring_kernel(float *words, bool told)
+{
+    grid_dependency_wait();
+    if (blockIdx.x > 0) {
+        const float before = told_wait(words + blockIdx.x - 1, 1);
+        told_store(words + blockIdx.x, before + 1024, 1);
+    } else if (told) {
+        told_store(words, 1024, 1);
+    }
+}
+
+static void test_blocks_together(void **)
+{
+    float *words = device_copy(std::vector<float>(3));
+    expect_run(LAUNCH_TOGETHER(&failure, ring_kernel, 3, 32, 0, nullptr, words, true));
+    assert_true(fabsf(host_copy(words, 3)[2] - 3072) < 0.01f);
+    cudaMemset(words, 0, 3 * sizeof(float));
+    expect_fault(LAUNCH_TOGETHER(&failure, ring_kernel, 3, 32, 0, nullptr, words, false), "words of another block");
+    cudaFree(words);
+    words = device_copy(std::vector<float>(3));
+    expect_fault(LAUNCH(&failure, ring_kernel, 3, 32, 0, nullptr, words, true), "need not run at once");
+    cudaFree(words);
+    words = device_copy(std::vector<float>(100));
+    expect_fault(LAUNCH_TOGETHER(&failure, ring_kernel, 100, 32, 0, nullptr, words, true), "do not fit the device");
+    cudaFree(words);
+}
+
 // ------------------------------------------------------------------------------------------ one kernel after another
 
 static __global__ void no_wait_kernel(float *x)
@@ -524,7 +601,8 @@ int main(void)
         cmocka_unit_test_teardown(test_unwritten, reset),        cmocka_unit_test_teardown(test_copies, reset),
         cmocka_unit_test_teardown(test_dependencies, reset),     cmocka_unit_test_teardown(test_missing_synchronisation, reset),
         cmocka_unit_test_teardown(test_capture, reset),          cmocka_unit_test_teardown(test_calls, reset),
-        cmocka_unit_test_teardown(test_unordered_copies, reset),
+        cmocka_unit_test_teardown(test_unordered_copies, reset), cmocka_unit_test_teardown(test_bulk_copies, reset),
+        cmocka_unit_test_teardown(test_blocks_together, reset),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -29,6 +29,7 @@ HOT = (
     "dequantise_kernel",
     "score_kernel",
     "router",
+    "step_kernel",
 )
 # Bytes for each thread, at most, on the architecture that needs most; no other kernel spills any. Heads of 256 components, 16 heads of 128 that
 # attend to selected rows, and bounds that let another block live beside this one, want a few registers more than there are.
@@ -38,6 +39,7 @@ SPILLS = {
     "attend_decode_int8ILi64ELi8E9seen_rows": 12,
     "attend_decode_int8ILi64ELi16E9seen_rows": 72,
     "attend_decode_int8ILi256ELi8E": 40,
+    "step_kernel": 96,  # where a phase begins, not in its loops
 }
 
 

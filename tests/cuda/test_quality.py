@@ -3,6 +3,7 @@ and says the same where it finds none, and has the same perplexity within roundi
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 
@@ -42,13 +43,14 @@ def folder(tmp_path_factory):
     return folder
 
 
-def run(folder, way, *words, codes=(0,)):
+def run(folder, way, *words, codes=(0,), **environment):
     dtype, options, _ = WAYS[way]
     options = [folder / "codebooks.nomad" if word == "CODEBOOKS" else word for word in options]
     if "cpu" in words and dtype == "bf16":  # whose own rounding would add to the GPU's
         options += ["--activations", "fp32"]
     command = [built(BUILD / "yalm"), folder / f"{dtype}.bin", *words, "-q"]
-    done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=600)
+    environment = {**os.environ, **environment}
+    done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=600, env=environment)
     assert done.returncode in codes, done.stderr
     return done.stdout
 
@@ -66,6 +68,33 @@ def test_perplexity_is_the_cpus(folder, way):
     assert abs(cuda - cpu) <= bound
     if way != "dense":  # else another way could have gone on the GPU, and nobody would see it
         assert abs(cpu - nats(folder, "dense", "cpu")) > 2 * bound
+
+
+def test_one_kernel_merges_splits_of_keys(folder):
+    """Behind 300 tokens, with so many multiprocessors that each KV head's keys are split between two of them."""
+    gpu = {"YALM_EMULATED_CAPABILITY": "9.0", "YALM_EMULATED_MULTIPROCESSORS": "5"}
+    said = subprocess.run(
+        [built(BUILD / "yalm"), folder / "bf16.bin", "-d", "cuda", "-i", "Once", "-n", "1"],
+        capture_output=True, text=True, timeout=600, env={**os.environ, **gpu},
+    )  # fmt: skip
+    assert "one kernel a token" in said.stderr
+    words = (
+        "-m",
+        "perplexity",
+        "-f",
+        folder / "measured.txt",
+        "--ctx",
+        "320",
+        "--max-tokens",
+        "320",
+        "--decode-from",
+        "300",
+    )
+    nats = [
+        float(re.search(r"over 20 tokens, ([\d.]+) each", run(folder, "dense", *words, "-d", device, **environment))[1])
+        for device, environment in (("cpu", {}), ("cuda", gpu))
+    ]
+    assert abs(nats[0] - nats[1]) <= WAYS["dense"][2]
 
 
 @pytest.mark.parametrize("ctx", (256, 512))

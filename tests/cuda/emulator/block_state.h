@@ -36,7 +36,7 @@ struct bulk_copy {
 };
 struct arrivals {
     const void *at;
-    unsigned expected, missing;    // threads
+    unsigned expected, missing;     // threads
     unsigned expected_bytes, bytes; // announced; of the phase's copies
     unsigned phase;
     std::vector<bulk_copy> copies;

@@ -179,7 +179,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device)
         properties->warpSize = 32;
         properties->maxThreadsPerBlock = 1024;
         properties->maxThreadsPerMultiProcessor = 1536;
-        properties->multiProcessorCount = N_MULTIPROCESSORS;
+        properties->multiProcessorCount = (int)runtime_setting("YALM_EMULATED_MULTIPROCESSORS", N_MULTIPROCESSORS);
         properties->memoryBusWidth = 128;
         properties->l2CacheSize = 1 << 20;
     }

@@ -239,7 +239,8 @@ inline void told_store_part(float4 *to, float a, float b, float c, unsigned numb
 {
     *to = {a, b, c, __uint_as_float(number)};
 }
-template <int N> void told_wait_parts(float4 (&to)[N], const float4 *from, size_t stride, int n, unsigned number, EMULATED_WHERE)
+template <int N>
+void told_wait_parts(float4 (&to)[N], const float4 *from, size_t stride, int n, unsigned number, EMULATED_WHERE)
 {
     emulated_parts parts = {from, stride, n < N ? n : N, number};
     emulated_words_wait(emulated_parts_told, &parts, file, line);
