@@ -19,7 +19,8 @@
 // YALM_OK, or a line that says which call failed, how, and what to do about it.
 yalm_status cuda_check(cudaError_t code, const char *call, yalm_error *error);
 
-// True where the environment's YALM_CUDA_WITHOUT names `what`: "graph" (a token's kernels are launched one by one), "overlap" (each kernel starts when
+// True where the environment's YALM_CUDA_WITHOUT names `what`: "step" (a token is a graph, not one kernel), "graph" (its kernels are launched one by
+// one), "overlap" (each kernel starts when
 // the one before it has ended), "turns" (all overlap, or with "products" besides all others: what is faster is not measured). For measuring what these
 // are worth.
 bool cuda_without(const char *what);

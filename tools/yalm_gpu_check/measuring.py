@@ -22,11 +22,12 @@ SMALL_DEPTHS, SMALL_PROMPTS, SMALL_GENERATED, SMALL_LONG = [0, 16], [8, 16], 2, 
 
 # What decides how a token's kernels are launched: YALM_CUDA_WITHOUT leaves it out.
 LAUNCHES = {
-    "graph, overlapped": "turns",
-    "graph, all but products overlapped": "turns,products",
-    "graph": "overlap",
-    "overlapped": "graph",
-    "one by one": "graph,overlap",
+    "graph, the fastest form": "step",
+    "graph, overlapped": "step,turns",
+    "graph, all but products overlapped": "step,turns,products",
+    "graph": "step,overlap",
+    "overlapped": "step,graph",
+    "one by one": "step,graph,overlap",
 }
 
 
