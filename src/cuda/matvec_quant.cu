@@ -153,7 +153,7 @@ template <class T> __device__ __forceinline__ void store_integers(uint8_t *xs, i
     to[3 * plane] = (uint16_t)two_bytes(low[1], low[3]);
 }
 
-// A warp rounds a block: by the rule of cpu/kernels_scalar_quant.c. A NaN's magnitude, as bits, is above all numbers': its block's scale is NaN.
+// A warp rounds a block: by the rule of cpu/kernels/ref/quant.c. A NaN's magnitude, as bits, is above all numbers': its block's scale is NaN.
 template <class T> __device__ __forceinline__ void quantise_block(uint8_t *xs, int padded, int block, float4 x)
 {
     const int lane = (int)threadIdx.x % 32;

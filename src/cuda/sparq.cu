@@ -417,7 +417,7 @@ static yalm_status sparq_check(const struct model_config *config, const yalm_ses
     return YALM_OK;
 }
 
-// Traffic in elements is S r + 2 k d of the dense 2 S d: half of the wanted ratio for each term, r = ratio d and k = ratio S / 2 (as cpu/sparq.c).
+// Traffic in elements is S r + 2 k d of the dense 2 S d: half of the wanted ratio for each term, r = ratio d and k = ratio S / 2 (as cpu/long/sparq.c).
 static yalm_status sparq_plan(struct cuda_state *s, const struct backend_plan *plan, yalm_error *error)
 {
     (void)error;

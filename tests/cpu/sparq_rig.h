@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "cpu/attention.h"
-#include "cpu/select.h"
+#include "cpu/long/select.h"
 #include "cpu/state.h"
 #include "engine/random_model.h"
 

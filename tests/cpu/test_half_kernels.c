@@ -1,5 +1,6 @@
 // Products by 16-bit integers, by float16 multiply-adds, by bfloat16 dot products, by tiles of bfloat16 in one to three parts, and by tiles of bytes,
 // against a double-precision reference, at awkward sizes and magnitudes. Each is skipped where the machine has none.
+#include "cpu/machine/isa.h"
 #include "kernels_testing.h"
 
 static yalm_activations form;

@@ -89,7 +89,7 @@ static struct copies fetch_copies(const struct sparq_fixture *x)
     return c;
 }
 
-// 4 bits as the CPU rounds them (to_q4, cpu/sparq.c), to the bit.
+// 4 bits as the CPU rounds them (to_q4, cpu/long/sparq.c), to the bit.
 static void expect_q4(const struct sparq_fixture *x, const struct copies &copies, int kv_head, int slot, const float *key)
 {
     const int d = x->a.c.head_dim;

@@ -7,7 +7,8 @@
 
 #include <cmocka.h>
 
-#include "cpu/kernels.h"
+#include "cpu/kernels/kernels.h"
+#include "cpu/machine/isa.h"
 #include "engine/calibrate.h"
 #include "engine/session.h"
 #include "engine/sessions.h"

@@ -7,7 +7,8 @@
 
 #include <cmocka.h>
 
-#include "cpu/kernels.h"
+#include "cpu/kernels/kernels.h"
+#include "cpu/machine/isa.h"
 #include "engine/sessions.h"
 
 enum { LAYERS = 2, DIM = 20 };
