@@ -56,8 +56,6 @@ ISA_vnni   := $(ISA_avx512) -mavx512vnni
 ISA_vbmi   := $(ISA_vnni) -mavx512vbmi
 # What not every compiler has: such a folder has no kernels then.
 compiler_has = $(shell echo | $(CC) $(1) -E -x c - >/dev/null 2>&1 && echo $(1))
-ISA_fp16   := $(ISA_avx512) $(call compiler_has,-mavx512fp16)
-ISA_bf16   := $(ISA_avx512) $(call compiler_has,-mavx512bf16)
 ISA_amx    := $(ISA_vnni) $(call compiler_has,-mamx-tile -mamx-bf16 -mamx-int8 -mavx512bf16)
 isa_flags   = $(ISA_$(notdir $(patsubst %/,%,$(dir $(1)))))
 # Kernels take minutes to compile. They start no threads, and neither the fuzzers, which feed what reads input, nor the emulated builds, which test the

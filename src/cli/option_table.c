@@ -50,7 +50,7 @@ const struct option option_table[] = {
     {"Machine", 0, "hugepages", NULL, NULL, OPTION_FLAG, SESSION, AT(hugepages), 0, 0, NULL},
     {"Machine", 0, "isa", "auto|scalar|avx2|avx512|avx512vnni|amx", NULL, OPTION_WORD, SESSION, AT(isa), 0, 0, ISAS},
     {"Machine", 0, "kv,cache-type", "fp16|fp32|int8", NULL, OPTION_CHOICE, SESSION, AT(kv), 0, 0, "fp16,fp32,int8"},
-    {"Machine", 0, "activations", "int16|int8|fp16|bf16|fp32", NULL, OPTION_CHOICE, SESSION, AT(activations), 0, 0, "int16,int8,fp16,bf16,fp32"},
+    {"Machine", 0, "activations", "int16|int8|fp32", NULL, OPTION_CHOICE, SESSION, AT(activations), 0, 0, "int16,int8,fp32"},
     {"Machine", 0, "chunk,batch,batch-size,ubatch-size", "N", NULL, OPTION_INT, SESSION, AT(chunk), 0, 65536, NULL},
 
     {"Attention", 0, "attention", "A", "dense, sparq, nomad or hybrid", OPTION_WORD, SESSION, AT(attention), 0, 0, ATTENTIONS},
@@ -68,9 +68,6 @@ const struct option option_table[] = {
     {"Attention", 0, "hybrid-min-k", "N", NULL, OPTION_INT, SESSION, AT(hybrid.min_k), 0, INT_MAX / 2, NULL},
     {"Attention", 0, "hybrid-local", "N", NULL, OPTION_INT, SESSION, AT(hybrid.local), 0, INT_MAX / 2, NULL},
     {"Attention", 0, "hybrid-top-p", "X", NULL, OPTION_FLOAT, SESSION, AT(hybrid.top_p), 0, 1, NULL},
-    {"Attention", 0, "hybrid-dense-layers", "N", NULL, OPTION_INT, SESSION, AT(hybrid.dense_layers), 0, 65536, NULL},
-    {"Attention", 0, "hybrid-reuse-layers", "N", NULL, OPTION_INT, SESSION, AT(hybrid.reuse_layers), 0, INT_MAX / 2, NULL},
-    {"Attention", 0, "hybrid-reuse-steps", "N", NULL, OPTION_INT, SESSION, AT(hybrid.reuse_steps), 0, INT_MAX / 2, NULL},
     {"Attention", 0, "hybrid-codes", "1/N", NULL, OPTION_RATIO, SESSION, AT(hybrid.codes), 0, 1, NULL},
     {"Attention", 0, "hybrid-from", "N", NULL, OPTION_INT, SESSION, AT(hybrid.from), 0, INT_MAX / 2, NULL},
     {"Attention", 0, "hybrid-tail", "auto|on|off", NULL, OPTION_CHOICE, SESSION, AT(hybrid.tail), 0, 0, SWITCHES},

@@ -90,8 +90,6 @@ yalm_session *open_session(const struct options *options, const yalm_model *mode
     const bool dense = strcmp(facts->attention, "dense") == 0;
     static const char *const activations[] = {[YALM_ACTIVATIONS_INT16] = "", // as ever
                                               [YALM_ACTIVATIONS_INT8] = ", activations int8",
-                                              [YALM_ACTIVATIONS_FP16] = ", activations fp16",
-                                              [YALM_ACTIVATIONS_BF16] = ", activations bf16",
                                               [YALM_ACTIVATIONS_FP32] = ", activations fp32"};
     static const char *const caches[] = {[YALM_KV_FP16] = "fp16", [YALM_KV_FP32] = "fp32", [YALM_KV_INT8] = "int8"};
     if (!quiet)

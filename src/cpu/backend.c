@@ -18,8 +18,6 @@ enum { DEFAULT_CHUNK = 512, MAX_CHUNK = 1 << 16 };
 static yalm_status activations_resolve(const struct model_config *config, const struct model_weights *weights,
                                        yalm_activations activations, const struct cpu_kernels *kernels, yalm_error *error)
 {
-    const bool halves = activations == YALM_ACTIVATIONS_FP16 || activations == YALM_ACTIVATIONS_BF16;
-    const char *name = activations == YALM_ACTIVATIONS_FP16 ? "fp16" : "bf16";
     const struct cpu_state s = {.half = half_kernels_select(kernels, activations, MATRICES_ANY)};
     const int forms = cpu_forms(&s, config, weights);
     if (activations == YALM_ACTIVATIONS_INT8 && !(forms & (FORM_QUANTISED | FORM_FEW_QUANTISED)))
@@ -29,16 +27,6 @@ static yalm_status activations_resolve(const struct model_config *config, const 
         return error_set(
             error, YALM_USAGE,
             "activations: found fp32, which multiplies fp32, fp16, bf16 and fp8 weights: this model has none of these");
-    if (halves && !s.half)
-        return error_set(error, YALM_USAGE, "activations: found %s, which needs AVX512-%s: %s", name,
-                         activations == YALM_ACTIVATIONS_FP16 ? "FP16" : "BF16",
-                         half_kernels_select(cpu_kernels_select("auto"), activations, MATRICES_ANY)
-                             ? "with --isa auto this machine has it"
-                             : "this machine, or this build, has none");
-    if (halves && !(forms & FORM_HALVES))
-        return error_set(error, YALM_USAGE,
-                         "activations: found %s, which multiplies fp16, bf16 and fp8 weights: this model has none of these",
-                         name);
     return YALM_OK;
 }
 

@@ -69,10 +69,8 @@ static yalm_status resolve(const yalm_model *model, const yalm_session_options *
     if (options->kv != YALM_KV_FP16 && options->kv != YALM_KV_FP32 && options->kv != YALM_KV_INT8)
         return error_set(error, YALM_USAGE, "KV cache type: found %d, expected fp16, fp32 or int8", (int)options->kv);
     if (options->activations != YALM_ACTIVATIONS_INT16 && options->activations != YALM_ACTIVATIONS_INT8 &&
-        options->activations != YALM_ACTIVATIONS_FP16 && options->activations != YALM_ACTIVATIONS_BF16 &&
         options->activations != YALM_ACTIVATIONS_FP32)
-        return error_set(error, YALM_USAGE, "activations: found %d, expected int16, int8, fp16, bf16 or fp32",
-                         (int)options->activations);
+        return error_set(error, YALM_USAGE, "activations: found %d, expected int16, int8 or fp32", (int)options->activations);
     return device_choose(model, options, choice, error);
 }
 

@@ -56,7 +56,7 @@ static inline void learn(const yalm_model *model, const int32_t *tokens, int n, 
     yalm_session_close(session);
 }
 
-// One argument: chunk=, kv=, sparq=R,K,LOCAL,COPY,TAIL, hybrid=RATIO,MIN_K,LOCAL,TOP_P,TAIL,DENSE_LAYERS,REUSE_LAYERS,D_SUB or codebooks=. The methods
+// One argument: chunk=, kv=, sparq=R,K,LOCAL,COPY,TAIL, hybrid=RATIO,MIN_K,LOCAL,TOP_P,TAIL,D_SUB or codebooks=. The methods
 // attend from the first key on.
 static inline void read_option(yalm_session_options *options, int *d_sub, const char *text)
 {
@@ -74,8 +74,8 @@ static inline void read_option(yalm_session_options *options, int *d_sub, const 
         sparq->from = 1;
         sparq->copy = (yalm_copy)copy;
         sparq->tail = (yalm_switch)tail;
-    } else if (sscanf(text, "hybrid=%f,%d,%d,%f,%d,%d,%d,%d", &hybrid->ratio, &hybrid->min_k, &hybrid->local, &hybrid->top_p,
-                      &tail, &hybrid->dense_layers, &hybrid->reuse_layers, d_sub) == 8) {
+    } else if (sscanf(text, "hybrid=%f,%d,%d,%f,%d,%d", &hybrid->ratio, &hybrid->min_k, &hybrid->local, &hybrid->top_p, &tail,
+                      d_sub) == 6) {
         options->attention = "hybrid";
         hybrid->from = 1;
         hybrid->codes = 1; // as the GPU's scores

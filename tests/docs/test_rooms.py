@@ -12,8 +12,8 @@ ROOMS = {
     "model": ("util",),
     "text": ("yalm.h", "util", "model"),
     "engine": ("yalm.h", "util", "model", "text"),
-    "cpu/kernels": ("yalm.h", "model"),
-    "cpu/machine": ("util", "cpu/kernels"),
+    "cpu/kernels": ("model",),
+    "cpu/machine": ("yalm.h", "util", "cpu/kernels"),
     "cpu": ("yalm.h", "util", "model", "engine", "cpu/kernels", "cpu/machine"),
     "cpu/long": ("yalm.h", "util", "model", "engine", "cpu/kernels", "cpu/machine", "cpu"),
     "cuda": ("util", "model", "engine"),
@@ -66,5 +66,7 @@ def test_includes_are_written_from_src():
 
 
 def test_only_kernels_name_instructions():
-    users = [str(source.relative_to(ROOT / "src")) for source in SOURCES if "<immintrin.h>" in source.read_text("utf-8")]
+    users = [
+        str(source.relative_to(ROOT / "src")) for source in SOURCES if "<immintrin.h>" in source.read_text("utf-8")
+    ]
     assert users and [name for name in users if room_of(name) != "cpu/kernels"] == []

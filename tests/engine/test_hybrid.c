@@ -114,9 +114,6 @@ static void test_dense_where_it_does_not_apply(void **state)
     options.hybrid.from = 200;
     assert_true(off_dense(options, 198) == 0 && off_dense(options, 199) > 0);
     options.hybrid.from = 1;
-    options.hybrid.dense_layers = LAYERS;
-    assert_true(off_dense(options, 300) == 0);
-    options.hybrid.dense_layers = 1;
     assert_true(off_dense(options, 300) > 0);
     options.hybrid = (yalm_hybrid){0}; // below the length at which reading less pays
     assert_true(off_dense(options, 200) == 0);
@@ -226,7 +223,6 @@ static void test_refusals(void **state)
     assert_refused((yalm_hybrid){.min_k = -2}, "hybrid min k: found -2");
     assert_refused((yalm_hybrid){.local = -2}, "hybrid local: found -2");
     assert_refused((yalm_hybrid){.from = -2}, "hybrid from: found -2");
-    assert_refused((yalm_hybrid){.dense_layers = 3}, "hybrid dense layers: found 3, expected 0 to the model's 2");
     assert_refused((yalm_hybrid){.tail = (yalm_switch)7}, "hybrid tail: found 7");
     yalm_error error = {0};
     yalm_session_options options = options_of("hybrid", CONTEXT);

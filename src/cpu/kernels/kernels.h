@@ -9,7 +9,6 @@
 #include "cpu/kernels/fetching.h"
 #include "cpu/kernels/nomad.h"
 #include "model/dtype.h"
-#include "yalm.h"
 
 // Y = X Wᵀ for a range of W's rows, many tokens at once; without the rows' scales where W has any (quantised W: with the groups').
 struct matmul_args {
@@ -58,10 +57,9 @@ enum matrices { MATRICES_ANY, MATRICES_QUANTISED, MATRICES_FP16, MATRICES_BF16, 
 // Columns of tokens that are packed together by the following.
 enum { HALF_BLOCK = 256 };
 
-// Y = X Wᵀ of more tokens than matvec takes in 16 bits: as integers with a scale for each block of columns (vnni/fixed.h); or by float16 multiply-adds,
-// whose sums are carried to float32 every few columns, tokens and weights rounded after powers of two have brought each block of a row's columns into
-// range; or by bfloat16 dot products with float32 sums; or by tiles of bfloat16 with float32 sums, where tokens and weights may have several parts, and
-// then lose nothing (amx/matmul.c); or by tiles of bytes, where quantised weights and tokens are 16-bit integers (amx/quant.c).
+// Y = X Wᵀ of more tokens than matvec takes in 16 bits: as integers with a scale for each block of columns (vnni/fixed.h); or by tiles of bfloat16 with
+// float32 sums, where tokens and weights may have several parts, and then lose nothing (amx/matmul.c); or by tiles of bytes, where quantised weights and
+// tokens are 16-bit integers (amx/quant.c).
 struct half_kernels {
     size_t (*size)(int n, int cols); // bytes of n packed tokens
     // Packs tokens, columns [first_col, last_col): both multiples of HALF_BLOCK, or last_col = cols. x: (n, ldx).
@@ -180,7 +178,7 @@ extern const struct quant_kernels quant8_kernels_scalar, quant8_kernels_avx2, qu
 extern const struct fixed_attention fixed_attention_avx512vnni;
 extern const struct few_attention few_attention_avx512vnni;
 extern const struct half_kernels half_kernels_avx512vnni;
-extern const struct half_kernels *const half_kernels_avx512fp16,
-    *const half_kernels_avx512bf16; // NULL where the compiler has none
-extern const struct half_kernels *const half_kernels_amx[MATRICES_KINDS][YALM_ACTIVATIONS_BF16 + 1]; // likewise
-extern const struct half_kernels *const half_kernels_amx_quant;                                      // likewise
+// NULL where the compiler has no AMX.
+extern const struct half_kernels *const half_kernels_amx[MATRICES_KINDS]; // of all but MATRICES_QUANTISED, which are
+extern const struct half_kernels *const half_kernels_amx_quant;
+extern const struct half_kernels *const half_kernels_amx_int8; // of q8 and q4, with tokens as 8-bit integers

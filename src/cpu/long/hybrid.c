@@ -14,27 +14,23 @@ static double row_bytes(const struct cpu_state *s)
     return 2.0 * ((double)(s->config->head_dim * kv_sizes[s->kv_type]) + (s->kv_type == KV_INT8 ? sizeof(float) : 0));
 }
 
-// Of one KV head with n keys: codes, keys and values of the selected and of those since the selection, the sums that the mean is made of. On
-// average over layers and positions where selections are used again.
+// Of one KV head with n keys: codes, keys and values of the selected, the sums that the mean is made of.
 static double selective_bytes(const struct cpu_state *s, int n)
 {
     const struct hybrid *h = &s->method->hybrid;
-    const int steps = s->method->selective.reuse.steps;
-    const double rows = hybrid_selected(h, n) + (steps > 1 ? (steps - 1) / 2.0 : 0);
-    return reuse_scored(s) * n * code_runs_key_bytes(s) + (rows < n ? rows : n) * row_bytes(s) +
+    const double rows = hybrid_selected(h, n);
+    return n * code_runs_key_bytes(s) + (rows < n ? rows : n) * row_bytes(s) +
            (h->tail ? s->config->head_dim * (double)sizeof(double) : 0);
 }
 
 static yalm_status hybrid_plan(struct cpu_state *s, const struct backend_plan *plan, yalm_error *error)
 {
-    const yalm_hybrid *o = &plan->options->hybrid;
-    yalm_status status = hybrid_resolve(&s->method->hybrid, o, s->config->n_layers, error);
+    yalm_status status = hybrid_resolve(&s->method->hybrid, &plan->options->hybrid, error);
     if (status == YALM_OK)
         status = nomad_open(s, plan, error);
     if (status != YALM_OK)
         return status;
     code_runs_plan(s, s->method->hybrid.codes);
-    reuse_plan(s, o->dense_layers, o->reuse_layers, o->reuse_steps);
     if (s->method->hybrid.from == 0)
         s->method->hybrid.from = selective_break_even(s, selective_bytes, STEP_BYTES);
     return YALM_OK;
@@ -52,7 +48,6 @@ static void hybrid_carve_kept(struct cpu_state *s, struct carver *c)
     code_runs_carve_kept(s, c);
     if (s->method->hybrid.tail)
         selective_carve_kept(s, c);
-    reuse_carve_kept(s, c);
 }
 
 static void hybrid_carve_scratch(struct cpu_state *s, struct carver *c, int n_threads)
@@ -67,9 +62,7 @@ static void hybrid_carve_scratch(struct cpu_state *s, struct carver *c, int n_th
 static void hybrid_append(struct cpu_state *s, const struct append *row)
 {
     cpu_store_key(s, row->layer, row->kv_head, row->slot, row->k);
-    if (!reuse_layer(s, row->layer)) // it never scores
-        code_runs_append(s, row);
-    reuse_append(s, row);
+    code_runs_append(s, row);
     value_sums_append(s, &s->method->selective.sums, row);
 }
 
@@ -90,7 +83,8 @@ static struct choice hybrid_choice(const struct cpu_state *s, int layer, int n)
 
 static bool hybrid_applies(const struct cpu_state *s, int n, int64_t position, int layer)
 {
-    return n == 1 && layer >= s->method->hybrid.first_layer && selective_n_keys(s, position) >= s->method->hybrid.from;
+    (void)layer;
+    return n == 1 && selective_n_keys(s, position) >= s->method->hybrid.from;
 }
 
 static double hybrid_bytes(const struct cpu_state *s, int64_t position)

@@ -344,37 +344,15 @@ static void rows_to_slots(const struct pass *p, int kv_head)
         rows[i] += rows[i] < before ? slot : again;
 }
 
-// The rows, α and v̄. In a layer that has rows and α of the layer before that is v̄, which is always a layer's own.
+// The rows, α and v̄.
 static void select_rows(const struct pass *p, int kv_head)
 {
     struct cpu_state *s = p->s;
     struct selective *t = &s->method->selective;
-    if (!reuse_layer(s, p->layer)) {
-        if (reuse_step(s, p->layer, kv_head, p->position)) {
-            reuse_recall(s, p->layer, kv_head, p->position);
-        } else {
-            select_keys(p, kv_head);
-            reuse_keep(s, p->layer, kv_head, p->position);
-        }
-        rows_to_slots(p, kv_head);
-    }
+    select_keys(p, kv_head);
+    rows_to_slots(p, kv_head);
     if (p->choice.tail)
         value_mean(s, &t->sums, p->layer, kv_head, p->position, t->mean + (size_t)kv_head * s->config->head_dim);
-}
-
-// Keys that a KV head may attend to: an earlier selection comes with all keys since.
-static int most_rows(const struct pass *p)
-{
-    const int steps = p->s->method->selective.reuse.steps;
-    const int64_t most = (int64_t)p->choice.k + (steps > 1 ? steps - 1 : 0);
-    return most < p->n_keys ? (int)most : p->n_keys;
-}
-
-// 0 where an earlier selection is attended to, in whose steps nothing is to be done; else n. All KV heads of a layer have selected at the same
-// positions.
-static int items_of(const struct pass *p, int n)
-{
-    return reuse_layer(p->s, p->layer) || reuse_step(p->s, p->layer, 0, p->position) ? 0 : n;
 }
 
 // Part i of all KV heads' selected rows.
@@ -410,14 +388,14 @@ static void select_by_parts(const struct pass *p, struct member *me)
     struct cpu_state *s = p->s;
     const int n_kv_heads = s->config->n_kv_heads;
     struct span span;
-    while (team_claim_share(me, items_of(p, n_kv_heads), 1, &span))
+    while (team_claim_share(me, n_kv_heads, 1, &span))
         for (int i = span.first; i < span.last; i++)
             s->policy->selector->prepare(s, p->layer, i, cpu_rotated_query(s, s->rotated_q, i));
-    while (team_claim_share(me, items_of(p, n_kv_heads * p->n_parts), 1, &span))
+    while (team_claim_share(me, n_kv_heads * p->n_parts, 1, &span))
         for (int i = span.first; i < span.last; i++)
             score_part(p, i / p->n_parts, i % p->n_parts);
     if (grouped(s))
-        while (team_claim_share(me, items_of(p, n_kv_heads * p->n_parts), 1, &span))
+        while (team_claim_share(me, n_kv_heads * p->n_parts, 1, &span))
             for (int i = span.first; i < span.last; i++)
                 weigh_part(p, i / p->n_parts, i % p->n_parts);
     while (team_claim_share(me, n_kv_heads, 1, &span))
@@ -432,11 +410,10 @@ static void select_by_heads(const struct pass *p, struct member *me)
     struct cpu_state *s = p->s;
     for (struct span span; team_claim_share(me, s->config->n_kv_heads, 1, &span);)
         for (int i = span.first; i < span.last; i++) {
-            if (items_of(p, 1) > 0)
-                s->policy->selector->prepare(s, p->layer, i, cpu_rotated_query(s, s->rotated_q, i));
-            for (int part = 0; part < items_of(p, p->n_parts); part++)
+            s->policy->selector->prepare(s, p->layer, i, cpu_rotated_query(s, s->rotated_q, i));
+            for (int part = 0; part < p->n_parts; part++)
                 score_part(p, i, part);
-            for (int part = 0; grouped(s) && part < items_of(p, p->n_parts); part++)
+            for (int part = 0; grouped(s) && part < p->n_parts; part++)
                 weigh_part(p, i, part);
             select_rows(p, i);
         }
@@ -454,7 +431,7 @@ void selective_attend(struct cpu_state *s, const struct batch *batch, int layer,
     p.place = !s->method->selective.keep_all && team_shares_evenly(me, s->config->n_kv_heads)
                   ? team_share(me, s->config->n_kv_heads, 1)
                   : -1;
-    const int n_gather = attention_key_parts(most_rows(&p));
+    const int n_gather = attention_key_parts(p.choice.k < p.n_keys ? p.choice.k : p.n_keys);
     struct span span;
 
     if (p.place >= 0)

@@ -14,12 +14,9 @@
 //
 // The first four go KV head by KV head where these can be shared out evenly, so that a member's scores are still in its cache when they are weighed and selected
 // from; else each step is shared out among all members. Results are the same to the bit.
-//
-// Where an earlier selection is attended to again (reuse.h), the first three steps have no items.
 #pragma once
 #include "cpu/kernels/sparse.h"
 #include "cpu/long/mean.h"
-#include "cpu/long/reuse.h"
 #include "cpu/policy.h"
 
 enum {
@@ -63,7 +60,6 @@ struct selective {
     float *alpha;               // (n_heads)
     float *mean;                // (n_kv_heads, head_dim)
     struct value_sums sums;     // kept
-    struct reuse reuse;
 };
 
 void selective_carve_kept(struct cpu_state *s, struct carver *c); // the running sums

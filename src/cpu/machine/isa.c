@@ -17,13 +17,7 @@ static bool has_f16c(void)
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
-// Nor these.
-static bool has_avx512fp16(void)
-{
-    unsigned a, b, c, d;
-    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & 1u << 23);
-}
-
+// Nor this.
 static bool has_avx512bf16(void)
 {
     unsigned a, b, c, d;
@@ -36,8 +30,8 @@ static bool has_amx(void)
     enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 }; // arch_prctl's ARCH_REQ_XCOMP_PERM, and the component
     const unsigned bf16 = 1u << 22, tile = 1u << 24, int8 = 1u << 25;
     unsigned a, b, c, d;
-    return half_kernels_amx[MATRICES_ANY][YALM_ACTIVATIONS_INT16] && __get_cpuid_count(7, 0, &a, &b, &c, &d) && d & bf16 &&
-           d & tile && d & int8 && has_avx512bf16() && syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+    return half_kernels_amx[MATRICES_ANY] && __get_cpuid_count(7, 0, &a, &b, &c, &d) && d & bf16 && d & tile && d & int8 &&
+           has_avx512bf16() && syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
 }
 
 static bool has_vnni(const struct cpu_kernels *kernels)
@@ -106,20 +100,15 @@ const struct nomad_kernels *nomad_kernels_select(const struct cpu_kernels *kerne
 const struct half_kernels *half_kernels_select(const struct cpu_kernels *kernels, yalm_activations activations,
                                                enum matrices matrices)
 {
+    const bool int8 = activations == YALM_ACTIVATIONS_INT8, fp32 = activations == YALM_ACTIVATIONS_FP32;
     if (kernels == &cpu_kernels_amx) {
-        if (activations == YALM_ACTIVATIONS_FP32 && matrices != MATRICES_QUANTISED)
-            return half_kernels_amx[MATRICES_ANY][YALM_ACTIVATIONS_INT16]; // exact too, and so are fewer tokens without tiles
-        const yalm_activations form = activations == YALM_ACTIVATIONS_FP32 ? YALM_ACTIVATIONS_INT16 : activations;
-        return matrices == MATRICES_QUANTISED && form == YALM_ACTIVATIONS_INT16 ? half_kernels_amx_quant
-                                                                                : half_kernels_amx[matrices][form];
+        if (matrices == MATRICES_QUANTISED)
+            return int8 ? half_kernels_amx_int8 : half_kernels_amx_quant;
+        if (int8)
+            return matrices == MATRICES_ANY ? half_kernels_amx_int8 : NULL;
+        return half_kernels_amx[fp32 ? MATRICES_ANY : matrices]; // exact, and by fp32 so are fewer tokens, without tiles
     }
-    if (kernels != &cpu_kernels_avx512vnni || activations == YALM_ACTIVATIONS_FP32)
-        return NULL;
-    if (activations == YALM_ACTIVATIONS_FP16)
-        return has_avx512fp16() ? half_kernels_avx512fp16 : NULL;
-    if (activations == YALM_ACTIVATIONS_BF16)
-        return has_avx512bf16() ? half_kernels_avx512bf16 : NULL;
-    return &half_kernels_avx512vnni;
+    return kernels == &cpu_kernels_avx512vnni && !fp32 ? &half_kernels_avx512vnni : NULL;
 }
 
 const struct fixed_attention *fixed_attention_select(const struct cpu_kernels *kernels, yalm_activations activations)

@@ -2,6 +2,7 @@
 #pragma once
 #include "cpu/kernels/kernels.h"
 #include "cpu/kernels/sparse.h"
+#include "yalm.h"
 
 // "auto", or a name. NULL where the name is unknown or this machine cannot run it.
 const struct cpu_kernels *cpu_kernels_select(const char *isa);
@@ -12,8 +13,8 @@ const struct cpu_kernels *const *cpu_kernels_usable(void);
 // Those of the instruction set, or better ones where it is the best one and the machine has more (VBMI besides VNNI).
 const struct nomad_kernels *nomad_kernels_select(const struct cpu_kernels *kernels);
 
-// Of "avx512vnni" for all activations but fp32, of "amx" for all: see there. NULL of others, and where these kernels' machine, or the compiler that built
-// this, has none (AVX512-FP16 or -BF16, besides VNNI). matrices: what all that they are to multiply are.
+// Of "avx512vnni" for all activations but fp32, of "amx" for all: see there. NULL of others. `matrices`: the common
+// type of the model's matrices.
 const struct half_kernels *half_kernels_select(const struct cpu_kernels *kernels, yalm_activations activations,
                                                enum matrices matrices);
 

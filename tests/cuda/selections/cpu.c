@@ -155,9 +155,7 @@ static void keep_keys(const struct cpu_state *s, int layer, struct cpu_selection
 static void attend(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
 {
     original->attend(s, batch, layer, me);
-    selected[layer] = !reuse_layer(s, layer);
-    if (!selected[layer])
-        return;
+    selected[layer] = true;
     struct cpu_selection *l = &layers[layer];
     forget(l);
     l->position = batch->position;

@@ -284,17 +284,7 @@ static double tiles_loop(long rounds)
     {                                                                                                                          \
         tiles_matmul(dtype, w_parts, x_parts, packed, args);                                                                   \
     }
-
-// Tokens in `parts`, not fewer than `fewest`: these are multiplied faster without tiles. Weights of each type in as many parts as are given; two of the
-// tokens' parts at most with quantised ones.
-#define FORM(form, parts, fp32_parts, fp16_parts, quant_parts, fewest)                                                         \
-    PRODUCT(form, fp32, DTYPE_FP32, fp32_parts, parts, parts)                                                                  \
-    PRODUCT(form, fp16, DTYPE_FP16, fp16_parts, parts, parts)                                                                  \
-    PRODUCT(form, bf16, DTYPE_BF16, 1, parts, parts)                                                                           \
-    PRODUCT(form, fp8, DTYPE_FP8, 1, parts, parts)                                                                             \
-    PRODUCT(form, fp8_e5m2, DTYPE_FP8_E5M2, 1, parts, parts)                                                                   \
-    PRODUCT(form, q8, DTYPE_Q8, quant_parts, quant_parts, parts)                                                               \
-    PRODUCT(form, q4, DTYPE_Q4, quant_parts, quant_parts, parts)                                                               \
+#define PACK(form, parts)                                                                                                      \
     static size_t form##_size(int n, int cols)                                                                                 \
     {                                                                                                                          \
         return tiles_size(parts, n, cols);                                                                                     \
@@ -302,42 +292,53 @@ static double tiles_loop(long rounds)
     static void form##_pack(void *to, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col)             \
     {                                                                                                                          \
         pack_parts(parts, to, x, ldx, n, cols, first_col, last_col);                                                           \
-    }                                                                                                                          \
-    static const struct half_kernels form = {                                                                                  \
-        .size = form##_size,                                                                                                   \
-        .pack = form##_pack,                                                                                                   \
-        .product = {form##_fp32, form##_fp16, form##_bf16, form##_fp8, form##_fp8_e5m2, form##_q8, form##_q4},                 \
-        .scratch = SUMS_BYTES + TILES_BYTES,                                                                                   \
-        .least = fewest,                                                                                                       \
-        .rows = TALL,                                                                                                          \
-        .fma_loop = tiles_loop,                                                                                                \
-    };
+    }
 
-FORM(tiles_of_three, 3, 3, 2, 2, SIDE + 1)
-FORM(tiles_of_two, 2, 2, 2, 2, SIDE + 1)
-FORM(tiles_of_one, 1, 1, 1, 1, 9)
+// Tokens in three parts: whatever the weights have, nothing is lost. Two of them are multiplied with quantised weights.
+PACK(three, 3)
+PRODUCT(three, fp32, DTYPE_FP32, 3, 3, 3)
+PRODUCT(three, fp16, DTYPE_FP16, 2, 3, 3)
+PRODUCT(three, bf16, DTYPE_BF16, 1, 3, 3)
+PRODUCT(three, fp8, DTYPE_FP8, 1, 3, 3)
+PRODUCT(three, fp8_e5m2, DTYPE_FP8_E5M2, 1, 3, 3)
+PRODUCT(three, q8, DTYPE_Q8, 2, 2, 3)
+PRODUCT(three, q4, DTYPE_Q4, 2, 2, 3)
+
+static const struct half_kernels three_of_any = {
+    .size = three_size,
+    .pack = three_pack,
+    .product = {three_fp32, three_fp16, three_bf16, three_fp8, three_fp8_e5m2, three_q8, three_q4},
+    .scratch = SUMS_BYTES + TILES_BYTES,
+    .least = SIDE + 1, // fewer are multiplied faster without tiles
+    .rows = TALL,
+    .fma_loop = tiles_loop,
+};
 
 // Where tokens would be bytes, and there alone. Both factors are rounded to bfloat16, which together loses less (docs/quantisation.md).
-static const struct half_kernels tiles_of_bytes = {
-    .size = tiles_of_one_size,
-    .pack = tiles_of_one_pack,
-    .product = {[DTYPE_Q8] = tiles_of_one_q8, [DTYPE_Q4] = tiles_of_one_q4},
+PACK(one, 1)
+PRODUCT(one, q8, DTYPE_Q8, 1, 1, 1)
+PRODUCT(one, q4, DTYPE_Q4, 1, 1, 1)
+
+static const struct half_kernels one_of_quants = {
+    .size = one_size,
+    .pack = one_pack,
+    .product = {[DTYPE_Q8] = one_q8, [DTYPE_Q4] = one_q4},
     .scratch = SUMS_BYTES + TILES_BYTES,
     .rows = TALL,
     .least = PAIR + 1, // until then bytes by VNNI are faster with q8, and 0.8 to 0.9 times as fast with q4
     .fma_loop = tiles_loop,
 };
 
-// The same of weights that 16-bit integers by VNNI take too (vnni/fixed.c), which are faster with fewer tokens: those need no sums of
+// Tokens in three parts and weights that 16-bit integers by VNNI take too (vnni/fixed.c), which are faster with fewer tokens: those need no sums of
 // tiles, and half the conversions.
-#define FEW_BY_INTEGERS(name, form, fewest)                                                                                    \
+#define FEW_BY_INTEGERS(name, fewest)                                                                                          \
     static const struct half_kernels name = {                                                                                  \
-        .size = form##_size,                                                                                                   \
-        .pack = form##_pack,                                                                                                   \
-        .product = {[DTYPE_FP16] = form##_fp16,                                                                                \
-                    [DTYPE_BF16] = form##_bf16,                                                                                \
-                    [DTYPE_FP8] = form##_fp8,                                                                                  \
-                    [DTYPE_FP8_E5M2] = form##_fp8_e5m2},                                                                       \
+        .size = three_size,                                                                                                    \
+        .pack = three_pack,                                                                                                    \
+        .product = {[DTYPE_FP16] = three_fp16,                                                                                 \
+                    [DTYPE_BF16] = three_bf16,                                                                                 \
+                    [DTYPE_FP8] = three_fp8,                                                                                   \
+                    [DTYPE_FP8_E5M2] = three_fp8_e5m2},                                                                        \
         .scratch = SUMS_BYTES + TILES_BYTES,                                                                                   \
         .least = fewest,                                                                                                       \
         .few = &half_kernels_avx512vnni,                                                                                       \
@@ -345,29 +346,16 @@ static const struct half_kernels tiles_of_bytes = {
         .fma_loop = tiles_loop,                                                                                                \
     };
 
-FEW_BY_INTEGERS(three_of_fp16, tiles_of_three, 129)
-FEW_BY_INTEGERS(three_of_bf16, tiles_of_three, 65)
-FEW_BY_INTEGERS(two_of_halves, tiles_of_two, 33)
-FEW_BY_INTEGERS(one_of_halves, tiles_of_one, 17)
+FEW_BY_INTEGERS(three_of_fp16, 129)
+FEW_BY_INTEGERS(three_of_bf16, 65)
 
-// Three parts: whatever the weights have, nothing is lost. Two: float16 has 11 bits, two parts have 16.
-#define ANY                                                                                                                    \
-    {                                                                                                                          \
-        [YALM_ACTIVATIONS_INT16] = &tiles_of_three, [YALM_ACTIVATIONS_INT8] = &tiles_of_bytes,                                 \
-        [YALM_ACTIVATIONS_FP16] = &tiles_of_two, [YALM_ACTIVATIONS_BF16] = &tiles_of_one                                       \
-    }
-#define HALVES(three)                                                                                                          \
-    {                                                                                                                          \
-        [YALM_ACTIVATIONS_INT16] = &(three), [YALM_ACTIVATIONS_FP16] = &two_of_halves,                                         \
-        [YALM_ACTIVATIONS_BF16] = &one_of_halves                                                                               \
-    }
-
-const struct half_kernels *const half_kernels_amx[MATRICES_KINDS][YALM_ACTIVATIONS_BF16 + 1] = {
-    [MATRICES_ANY] = ANY,
-    [MATRICES_QUANTISED] = ANY, // but of int16 (amx/quant.c)
-    [MATRICES_FP16] = HALVES(three_of_fp16),
-    [MATRICES_BF16] = HALVES(three_of_bf16),
+const struct half_kernels *const half_kernels_amx[MATRICES_KINDS] = {
+    [MATRICES_ANY] = &three_of_any,
+    [MATRICES_FP16] = &three_of_fp16,
+    [MATRICES_BF16] = &three_of_bf16,
 };
+const struct half_kernels *const half_kernels_amx_int8 = &one_of_quants;
 #else
-const struct half_kernels *const half_kernels_amx[MATRICES_KINDS][YALM_ACTIVATIONS_BF16 + 1];
+const struct half_kernels *const half_kernels_amx[MATRICES_KINDS];
+const struct half_kernels *const half_kernels_amx_int8;
 #endif
