@@ -178,7 +178,7 @@ static void time_sparq(struct bench *b, int depth)
     struct cuda_state *s = &b->s;
     yalm_session_options options = {};
     options.attention = "sparq";
-    options.sparq.ratio = 0.125f;
+    options.attention_ratio = 0.125f;
     struct backend_plan plan = {};
     plan.config = &b->config;
     plan.options = &options;
@@ -188,7 +188,7 @@ static void time_sparq(struct bench *b, int depth)
     MUST(s->method->plan(s, &plan, error));
     take_method(b, depth);
     append_all(b, depth);
-    time_steps(b, depth, s->sparq.copy == YALM_COPY_INT8 ? s->sparq.r + 4.0 : 2.0 * s->sparq.r);
+    time_steps(b, depth, s->sparq.copy == SPARQ_COPY_INT8 ? s->sparq.r + 4.0 : 2.0 * s->sparq.r);
     close_depth(b);
 }
 
@@ -197,8 +197,8 @@ static void time_hybrid(struct bench *b, int depth)
 {
     struct cuda_state *s = &b->s;
     struct cuda_hybrid *h = &s->hybrid;
-    yalm_hybrid options = {};
-    options.ratio = 1.0f / 32;
+    yalm_session_options options = {};
+    options.attention_ratio = 1.0f / 32;
     open_depth(b, YALM_KV_FP16, depth);
     MUST(cuda_method_find(&s->method, "hybrid", error));
     selective_plan(s);

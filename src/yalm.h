@@ -151,43 +151,6 @@ typedef enum yalm_activations {
     YALM_ACTIVATIONS_FP32 = 2,
 } yalm_activations;
 
-// How a token that is decoded alone attends to a long context. "dense" reads every key and value; the others read less, and differ in
-// what they compute. Zeros are the defaults, chosen for the model.
-typedef enum yalm_switch { YALM_AUTO = 0, YALM_ON = 1, YALM_OFF = 2 } yalm_switch;
-typedef enum yalm_copy { YALM_COPY_INT8 = 0, YALM_COPY_FP16 = 1, YALM_COPY_Q4 = 2 } yalm_copy;
-
-// SparQ attention (Ribar et al., arXiv 2312.04985): all keys are scored by the r largest components of the query, k keys attended to.
-typedef struct yalm_sparq {
-    float ratio;      // of the dense traffic, in elements, which chooses r and k; 0: r = head_dim / 4, k = 1/16 of the keys
-    int r;            // components; 0: by the ratio
-    int k;            // keys; 0: by the ratio and the length, at least min_k
-    int min_k;        // 0: 128
-    int local;        // the most recent keys, which always belong; 0: k / 4
-    int from;         // with fewer visible keys, attention is dense; 0: where reading less begins to pay
-    yalm_copy copy;   // elements of the second copy of the keys, component-major, that scores are computed from
-    yalm_switch tail; // what was not selected counts as its mean value; auto: where each query head has its own keys
-} yalm_sparq;
-
-// NoMAD attention (Zhang et al., arXiv 2403.01273): keys are kept as 4-bit codes instead of the key cache, by codebooks that
-// yalm_calibrate() has learned.
-typedef struct yalm_nomad {
-    const char *codebooks; // file; NULL: yalm_codebooks_path(). Needed until the session is open
-    float skip; // rows of values are not read whose probability is below skip / (number of keys): together they have less
-                // than `skip`. 0: all are read
-} yalm_nomad;
-
-// All keys are scored from NoMAD's codes (yalm_nomad.codebooks), which are kept beside them; a few are attended to exactly, and the rest
-// counts as its mean value (SparQ's third step).
-typedef struct yalm_hybrid {
-    float ratio;      // which share of the keys is attended to; 0: 1/32
-    int min_k;        // but at least so many; 0: 64
-    int local;        // the most recent keys, which always belong; 0: a quarter of the selected
-    float top_p;      // fewer once they have this share of the probability, by the codes' scores; 0: off
-    yalm_switch tail; // what was not selected counts as its mean value; auto: yes
-    float codes;      // which share of a key's codes its score reads; 0: on the CPU half at d_sub 1, else all
-    int from;         // with fewer visible positions attention is dense; 0: the length from which on it should be faster
-} yalm_hybrid;
-
 typedef struct yalm_session_options {
     const char
         *device;     // "cpu"; "cuda", an NVIDIA GPU; "auto": cuda where a GPU can run this model with these options, else cpu
@@ -202,10 +165,14 @@ typedef struct yalm_session_options {
     yalm_kv kv;
     yalm_activations activations; // CPU
     int chunk;                    // prefill is done in pieces of at most so many tokens; 0: chosen
-    const char *attention;        // "dense", "sparq", "nomad", "hybrid"
-    yalm_sparq sparq;
-    yalm_nomad nomad;
-    yalm_hybrid hybrid;
+    // How a token that is decoded alone attends to a long context: "dense" reads every key and value; "sparq", "nomad" and "hybrid" read less, and differ
+    // in what they compute.
+    const char *attention;
+    float attention_ratio; // sparq: of dense attention's traffic; hybrid: of the keys. 0: chosen
+    // Of nomad and hybrid: a file that yalm_calibrate() has written; NULL: yalm_codebooks_path(). Needed until the session is open.
+    const char *codebooks;
+    const char *const *settings; // (n_settings) "KEY=VALUE", what only measurements need. Needed until the session is open
+    int n_settings;
     // Called now and then by yalm_session_open(), where it copies weights to a device: bytes done, and in all. NULL is welcome.
     void (*progress)(void *context, uint64_t done, uint64_t total);
     void *progress_context;

@@ -22,7 +22,6 @@ enum {
 #define DEVICES    "auto,cpu,cuda"
 #define ISAS       "auto,scalar,avx2,avx512,avx512vnni,amx"
 #define ATTENTIONS "dense,sparq,nomad,hybrid"
-#define SWITCHES   "auto,on,off"
 
 // clang-format off
 const struct option option_table[] = {
@@ -54,23 +53,9 @@ const struct option option_table[] = {
     {"Machine", 0, "chunk,batch,batch-size,ubatch-size", "N", NULL, OPTION_INT, SESSION, AT(chunk), 0, 65536, NULL},
 
     {"Attention", 0, "attention", "A", "dense, sparq, nomad or hybrid", OPTION_WORD, SESSION, AT(attention), 0, 0, ATTENTIONS},
-    {"Attention", 0, "sparq-ratio", "1/N", NULL, OPTION_RATIO, SESSION, AT(sparq.ratio), 0, 1, NULL},
-    {"Attention", 0, "sparq-r", "N", NULL, OPTION_INT, SESSION, AT(sparq.r), 0, 65536, NULL},
-    {"Attention", 0, "sparq-k", "N", NULL, OPTION_INT, SESSION, AT(sparq.k), 0, INT_MAX / 2, NULL},
-    {"Attention", 0, "sparq-min-k", "N", NULL, OPTION_INT, SESSION, AT(sparq.min_k), 0, INT_MAX / 2, NULL},
-    {"Attention", 0, "sparq-local", "N", NULL, OPTION_INT, SESSION, AT(sparq.local), 0, INT_MAX / 2, NULL},
-    {"Attention", 0, "sparq-from", "N", NULL, OPTION_INT, SESSION, AT(sparq.from), 0, INT_MAX / 2, NULL},
-    {"Attention", 0, "sparq-copy", "int8|fp16|q4", NULL, OPTION_CHOICE, SESSION, AT(sparq.copy), 0, 0, "int8,fp16,q4"},
-    {"Attention", 0, "sparq-tail", "auto|on|off", NULL, OPTION_CHOICE, SESSION, AT(sparq.tail), 0, 0, SWITCHES},
-    {"Attention", 0, "nomad-codebooks", "FILE", NULL, OPTION_TEXT, SESSION, AT(nomad.codebooks), 0, 0, NULL},
-    {"Attention", 0, "nomad-skip", "X", NULL, OPTION_FLOAT, SESSION, AT(nomad.skip), 0, 0.99, NULL},
-    {"Attention", 0, "hybrid-ratio", "1/N", NULL, OPTION_RATIO, SESSION, AT(hybrid.ratio), 0, 1, NULL},
-    {"Attention", 0, "hybrid-min-k", "N", NULL, OPTION_INT, SESSION, AT(hybrid.min_k), 0, INT_MAX / 2, NULL},
-    {"Attention", 0, "hybrid-local", "N", NULL, OPTION_INT, SESSION, AT(hybrid.local), 0, INT_MAX / 2, NULL},
-    {"Attention", 0, "hybrid-top-p", "X", NULL, OPTION_FLOAT, SESSION, AT(hybrid.top_p), 0, 1, NULL},
-    {"Attention", 0, "hybrid-codes", "1/N", NULL, OPTION_RATIO, SESSION, AT(hybrid.codes), 0, 1, NULL},
-    {"Attention", 0, "hybrid-from", "N", NULL, OPTION_INT, SESSION, AT(hybrid.from), 0, INT_MAX / 2, NULL},
-    {"Attention", 0, "hybrid-tail", "auto|on|off", NULL, OPTION_CHOICE, SESSION, AT(hybrid.tail), 0, 0, SWITCHES},
+    {"Attention", 0, "attention-ratio", "1/N", NULL, OPTION_RATIO, SESSION, AT(attention_ratio), 0, 1, NULL},
+    {"Attention", 0, "codebooks", "FILE", NULL, OPTION_TEXT, SESSION, AT(book), 0, 0, NULL},
+    {"Attention", 0, "set", "KEY=VALUE", NULL, OPTION_TEXTS, SESSION, AT(settings), 0, 0, NULL},
 
     {"Completion", 'n', "n-predict,predict", "N", "tokens to generate; -1 is endless", OPTION_INT, C, AT(n_predict), -2, INT_MAX / 2, NULL},
     {"Completion", 'r', "stop,reverse-prompt", "TEXT", "end before this text; may be repeated", OPTION_TEXTS, C, AT(stops), 0, 0, NULL},
@@ -133,8 +118,6 @@ void options_defaults(struct options *options)
     options->kv = session.kv;
     options->activations = session.activations;
     options->attention = session.attention;
-    options->sparq = session.sparq;
-    options->hybrid = session.hybrid;
     options->n_sinks = session.n_sinks;
     options->n_prompt = (struct int_list){1, {512}};
     options->n_gen = (struct int_list){1, {128}};

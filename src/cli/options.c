@@ -416,9 +416,10 @@ void options_free(struct options *options)
 {
     free((void *)options->sampling.biases);
     free((void *)options->stops.texts);
+    free((void *)options->settings.texts);
     options->sampling.biases = NULL;
     options->sampling.n_biases = 0;
-    options->stops = (struct text_list){0};
+    options->stops = options->settings = (struct text_list){0};
 }
 
 bool options_given(const struct options *options, const char *name)

@@ -62,9 +62,10 @@ yalm_session_options session_options(const struct options *options)
     how.activations = (yalm_activations)options->activations;
     how.chunk = options->chunk;
     how.attention = options->attention;
-    how.sparq = options->sparq;
-    how.nomad = options->nomad;
-    how.hybrid = options->hybrid;
+    how.attention_ratio = options->attention_ratio;
+    how.codebooks = options->book;
+    how.settings = options->settings.texts;
+    how.n_settings = options->settings.n;
     how.progress = show_upload;
     return how;
 }

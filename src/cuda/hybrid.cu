@@ -32,12 +32,12 @@ static double hybrid_bytes(const struct cuda_state *s, int64_t position)
 static yalm_status hybrid_check(const struct model_config *config, const yalm_session_options *options, yalm_error *error)
 {
     struct hybrid hybrid;
-    TRY(hybrid_resolve(&hybrid, &options->hybrid, error));
+    TRY(hybrid_resolve(&hybrid, options, error));
     if (config->head_dim > ATTENTION_MAX_DIM)
         return error_set(error, YALM_USAGE, "hybrid attention on the GPU: found heads of %d components, expected at most %d",
                          config->head_dim, (int)ATTENTION_MAX_DIM);
     if (hybrid.codes > 0 && hybrid.codes < 1)
-        return error_set(error, YALM_USAGE, "hybrid codes: found %g: scores read all codes on the GPU (-d cpu does with fewer)",
+        return error_set(error, YALM_USAGE, "hybrid.codes: found %g: scores read all codes on the GPU (-d cpu does with fewer)",
                          (double)hybrid.codes);
     return YALM_OK;
 }
@@ -45,8 +45,8 @@ static yalm_status hybrid_check(const struct model_config *config, const yalm_se
 static yalm_status hybrid_plan(struct cuda_state *s, const struct backend_plan *plan, yalm_error *error)
 {
     struct cuda_hybrid *h = &s->hybrid;
-    TRY(hybrid_resolve(&h->options, &plan->options->hybrid, error));
-    TRY(codebook_find(&h->book, plan->options->nomad.codebooks, plan->container, s->config, error));
+    TRY(hybrid_resolve(&h->options, plan->options, error));
+    TRY(codebook_find(&h->book, plan->options->codebooks, plan->container, s->config, error));
     codes_shape(&h->codes, s->config->n_layers, &s->cache, h->book.d_sub);
     s->selective.tail = h->options.tail;
     s->selective.shares = h->options.mass > 0;

@@ -23,7 +23,7 @@ struct hybrid {
 };
 
 // Checks the options, and fills in what they leave open.
-yalm_status hybrid_resolve(struct hybrid *hybrid, const yalm_hybrid *options, yalm_error *error);
+yalm_status hybrid_resolve(struct hybrid *hybrid, const yalm_session_options *options, yalm_error *error);
 
 // How many of n keys are selected, at most.
 static inline int hybrid_selected(const struct hybrid *h, int n)

@@ -74,7 +74,7 @@ def test_throughput_json(program):
 def test_throughput_tells_attention_from_the_rest(program):
     """Keys and values of 64 in fp16, 2 KV heads, 4 layers; SparQ with 8 components of 1 byte and a scale for each key, and 128 keys."""
     args = "-m throughput -p 0 -n 4 -r 5 --depth 0,1021 --fill-depth random -o json".split()
-    for more in ([], "--attention sparq --sparq-ratio 1/8 --sparq-from 1000 --sparq-tail off".split()):
+    for more in ([], "--attention sparq --attention-ratio 1/8 --set sparq.from=1000 --set sparq.tail=off".split()):
         short, deep = json.loads(program.ok(*args, *more))
         for row in (short, deep):
             assert row["attention_ns"] == pytest.approx(np.mean(row["samples_attention_ns"]), rel=1e-6)
@@ -107,7 +107,7 @@ def test_throughput_names_and_counts_the_cache(program, kv, name, row_bytes):
 def test_throughput_counts_what_sparq_reads(program, copy, component_bytes, scale_bytes):
     """At 1/8 of 64 components and 1,025 keys: 8 components of each, and keys and values of 128 in fp16."""
     args = "-m throughput -p 0 -n 1 -r 1 --depth 0,1024 --fill-depth random -o json".split()
-    sparq = [*"--attention sparq --sparq-ratio 1/8 --sparq-from 1000 --sparq-tail off --sparq-copy".split(), copy]
+    sparq = f"--attention sparq --attention-ratio 1/8 --set sparq.from=1000 --set sparq.tail=off --set sparq.copy={copy}".split()
     at0, deep = (row["gb_per_s"] * row["avg_ns"] for row in json.loads(program.ok(*args, *sparq)))
     expected = 1025 * (8 * component_bytes + scale_bytes) + 2 * 128 * 64 * 2
     assert deep - at0 == pytest.approx(4 * 2 * (expected - 2 * 64 * 2), rel=0.02)
@@ -127,9 +127,9 @@ def test_perplexity_through_sparq(program):
         "--decode-from",
         "512",
     ]
-    sparq = ["--attention", "sparq", "--sparq-from", "1", "--sparq-ratio"]
+    sparq = ["--attention", "sparq", "--set", "sparq.from=1", "--attention-ratio"]
     for ratio, min_k, expected in [("1/4", 64, 33.23), ("1/8", 32, 34.17), ("0.125", 128, 33.28), ("1/16", 32, 36.79)]:
-        text = program.ok(*args, *sparq, ratio, "--sparq-min-k", min_k).decode()
+        text = program.ok(*args, *sparq, ratio, "--set", f"sparq.min_k={min_k}").decode()
         found = float(re.search(r"PPL = ([0-9.]+)", text).group(1))
         assert found == pytest.approx(expected, rel=0.005)
 

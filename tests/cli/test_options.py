@@ -59,13 +59,14 @@ USAGE = [
     (["--info", "-o", "csv"], "option '-o': expected one of text,json"),
     (["-m", "throughput", "-"], "mode throughput reads no text"),
     (["-i", "x", "--attention", "sparks"], "option '--attention': expected one of dense,sparq"),
-    (["-i", "x", "--sparq-ratio", "1/0"], "option '--sparq-ratio': expected a fraction, as 1/8 or 0.125"),
-    (["-i", "x", "--sparq-ratio", "2"], "option '--sparq-ratio': expected a fraction, as 1/8 or 0.125"),
-    (["-i", "x", "--sparq-ratio", "1/"], "option '--sparq-ratio': expected a fraction, as 1/8 or 0.125"),
-    (["-i", "x", "--sparq-copy", "fp32"], "option '--sparq-copy': expected one of int8,fp16,q4"),
+    (["-i", "x", "--attention-ratio", "1/0"], "option '--attention-ratio': expected a fraction, as 1/8 or 0.125"),
+    (["-i", "x", "--attention-ratio", "2"], "option '--attention-ratio': expected a fraction, as 1/8 or 0.125"),
+    (["-i", "x", "--attention-ratio", "1/"], "option '--attention-ratio': expected a fraction, as 1/8 or 0.125"),
+    (["-i", "x", "--set", "sparq.cops=int8"], "setting 'sparq.cops=int8': expected KEY=VALUE with a key that"),
+    (["-i", "x", "--set", "sparq.copy=fp32"], "setting 'sparq.copy=fp32': expected one of int8,fp16,q4"),
     (
-        ["-i", "x", "--attention", "sparq", "--sparq-r", "65"],
-        "sparq r: found 65, expected 1 to the model's head_dim, 64",
+        ["-i", "x", "--attention", "sparq", "--set", "sparq.r=65"],
+        "sparq.r: found 65, expected at most the model's head_dim, 64",
     ),
 ]
 

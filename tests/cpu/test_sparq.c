@@ -253,13 +253,13 @@ static void test_every_step(void **state)
     int run = 0;
     for (size_t isa = 0; isa < sizeof isas / sizeof *isas; isa++)
         for (int i = 0; i < N_LAYOUTS && cpu_kernels_select(isas[isa]); i++, run++) {
-            const yalm_sparq sparq = {.r = layouts[i].d / (1 + run % 4),
-                                      .k = run % 3 ? 40 + run : 0,
-                                      .min_k = 30,
-                                      .local = run % 5 == 4 ? 1 : 0,
-                                      .from = 60,
-                                      .copy = (yalm_copy)(run % 3),
-                                      .tail = run % 2 ? YALM_ON : YALM_OFF};
+            const struct sparq_settings sparq = {.r = layouts[i].d / (1 + run % 4),
+                                                 .k = run % 3 ? 40 + run : 0,
+                                                 .min_k = 30,
+                                                 .local = run % 5 == 4 ? 1 : 0,
+                                                 .from = 60,
+                                                 .copy = run % 3,
+                                                 .tail = run % 2 ? SWITCH_ON : SWITCH_OFF};
             struct rig *r = rig_open(&layouts[i], isas[isa], (yalm_kv)((run + run / 3) % 3), 1 + run % 3, &sparq);
             r->s->method->selective.keep_all = true;
             go_through(r, &layouts[i]);
@@ -287,7 +287,7 @@ static void test_several_parts(void **state)
         if (!cpu_kernels_select(isas[isa]))
             continue;
         const struct layout *l = &long_ones[isa % 3]; // one for each: what is looked at here is the same code
-        const yalm_sparq sparq = {.r = l->d / 2, .k = 300, .min_k = 30, .from = 60, .tail = YALM_ON};
+        const struct sparq_settings sparq = {.r = l->d / 2, .k = 300, .min_k = 30, .from = 60, .tail = SWITCH_ON};
         struct rig *r = rig_open(l, isas[isa], YALM_KV_FP16, 2, &sparq);
         int64_t position = 0;
         for (; position + l->chunk < 5290; position += l->chunk)
@@ -315,7 +315,7 @@ static void test_all_keys_are_dense_attention(void **state)
     for (size_t isa = 0; isa < sizeof isas / sizeof *isas; isa++)
         for (size_t g = 0; g < sizeof groups / sizeof *groups && cpu_kernels_select(isas[isa]); g++) {
             const struct layout l = {groups[g], 1, 24, 600, 0, false, 0, 100};
-            const yalm_sparq sparq = {.r = 24, .k = 5000, .from = 1, .tail = g % 2 ? YALM_ON : YALM_OFF};
+            const struct sparq_settings sparq = {.r = 24, .k = 5000, .from = 1, .tail = g % 2 ? SWITCH_ON : SWITCH_OFF};
             struct rig *r = rig_open(&l, isas[isa], YALM_KV_FP32, 2, &sparq);
             rig_step(r, 0, 1); // alone
             for (int64_t position = 1; position < 561; position += 100 + (position == 501))
@@ -339,7 +339,8 @@ static void test_all_components_select_the_true_top(void **state)
         if (!cpu_kernels_select(isas[isa]))
             continue;
         const struct layout l = {3, 3, 32, LENGTH, 0, false, 0, 300};
-        const yalm_sparq sparq = {.r = 32, .k = K, .local = 1, .from = 1, .copy = YALM_COPY_FP16, .tail = YALM_OFF};
+        const struct sparq_settings sparq = {
+            .r = 32, .k = K, .local = 1, .from = 1, .copy = SPARQ_COPY_FP16, .tail = SWITCH_OFF};
         struct rig *r = rig_open(&l, isas[isa], YALM_KV_FP16, 2, &sparq);
         for (int64_t position = 0; position < LENGTH - 1; position += 899 / 29)
             rig_step(r, position, 31);
@@ -364,7 +365,7 @@ static void test_scaling_a_query_changes_no_component(void **state)
 {
     (void)state;
     const struct layout l = {6, 2, 40, 100, 0, false, 0, 10};
-    const yalm_sparq sparq = {.r = 11, .from = 1};
+    const struct sparq_settings sparq = {.r = 11, .from = 1};
     struct rig *r = rig_open(&l, "auto", YALM_KV_FP32, 1, &sparq);
     for (int round = 0; round < 50; round++) {
         float q[3 * 40], scaled[3 * 40];
@@ -388,7 +389,7 @@ static void test_threads_do_not_change_a_bit(void **state)
     (void)state;
     for (int i = 0; i < N_LAYOUTS; i++) {
         float outputs[2][MAX_HEADS * MAX_DIM];
-        const yalm_sparq sparq = {.r = 4, .k = 60, .from = 60, .tail = YALM_ON};
+        const struct sparq_settings sparq = {.r = 4, .k = 60, .from = 60, .tail = SWITCH_ON};
         for (int threads = 1; threads <= 5; threads += 2) {
             struct rig *r = rig_open(&layouts[i], "auto", YALM_KV_FP16, threads, &sparq);
             for (int64_t position = 0; position < 280; position++)
@@ -406,7 +407,7 @@ static void test_nan_passes(void **state)
 {
     (void)state;
     const struct layout l = {4, 2, 16, 400, 0, false, 0, 20};
-    const yalm_sparq sparq = {.r = 4, .k = 40, .from = 60, .tail = YALM_ON};
+    const struct sparq_settings sparq = {.r = 4, .k = 40, .from = 60, .tail = SWITCH_ON};
     struct rig *r = rig_open(&l, "auto", YALM_KV_FP16, 2, &sparq);
     for (int64_t position = 0; position < 200; position++)
         rig_step(r, position, 1);

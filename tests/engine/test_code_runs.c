@@ -10,6 +10,7 @@
 #include "cpu/long/method.h"
 #include "engine/session.h"
 #include "engine/sessions.h"
+#include "settings_testing.h"
 
 enum { LAYERS = 2, GROUP = HEADS / KV_HEADS, DIM = 40, CONTEXT = 700, D_SUBS = 3 };
 
@@ -41,8 +42,9 @@ static yalm_session_options options_of(int book, const char *attention)
 {
     yalm_session_options options = small_options(attention, CONTEXT);
     options.chunk = 50;
-    options.nomad.codebooks = book_paths[book];
-    options.hybrid.from = 1;
+    options.codebooks = book_paths[book];
+    SET_NONE(options);
+    SET(options, hybrid.from, 1);
     return options;
 }
 
@@ -210,7 +212,7 @@ static void test_scores(void **state)
     for (int book = 0; book < D_SUBS; book++)
         for (int share = 0; share < 4; share++) {
             yalm_session_options options = options_of(book, "hybrid");
-            options.hybrid.codes = share == 0 ? 0 : share == 1 ? 1 : share == 2 ? 0.25f : 0.6f;
+            SET(options, hybrid.codes, share == 0 ? 0 : share == 1 ? 1 : share == 2 ? 0.25f : 0.6f);
             yalm_session *session = open_with(options);
             const struct code_runs *r = &state_of(session)->method->code_runs;
             const int d_sub = d_subs[book], wanted = share == 0 && d_sub == 1 ? 24 : share == 2 ? 16 : share == 3 ? 24 : DIM;
@@ -255,8 +257,8 @@ static void test_shares(void **state)
     yalm_error error = {0};
     for (int i = 0; i < 3; i++) {
         yalm_session_options options = options_of(0, "hybrid");
-        options.hybrid.codes = shares[i];
-        options.hybrid.min_k = 16;
+        SET(options, hybrid.codes, shares[i]);
+        SET(options, hybrid.min_k, 16);
         yalm_session *session = open_with(options);
         assert_int_equal(yalm_fill_random(session, 500, 3, &error), YALM_OK);
         feed(session, 1, 1, 1);

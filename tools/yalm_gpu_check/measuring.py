@@ -240,8 +240,8 @@ def forget_models(check):
 WAYS = {
     "dense": [],
     "int8 cache": ["--kv", "int8"],
-    "sparq 1/8": ["--attention", "sparq", "--sparq-ratio", "1/8"],
-    "hybrid 1/32": ["--attention", "hybrid", "--hybrid-ratio", "1/32"],
+    "sparq 1/8": ["--attention", "sparq", "--attention-ratio", "1/8"],
+    "hybrid 1/32": ["--attention", "hybrid", "--attention-ratio", "1/32"],
 }
 
 

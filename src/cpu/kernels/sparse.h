@@ -5,7 +5,7 @@
 
 enum { SPARSE_DIMS = 512 }; // components of a head that these kernels take
 
-// Elements of SparQ's second copy of the keys, in the order of yalm_copy.
+// Elements of SparQ's second copy of the keys, in the order of sparq_copy.
 enum copy_type { COPY_INT8, COPY_FP16, COPY_Q4, COPY_TYPES };
 
 // The copy of one layer's one KV head is component-major: each component of all slots is one run of memory, so that a few components are read

@@ -19,6 +19,7 @@
 #include "cpu/attention.h"
 #include "cpu/kernels/sparse.h"
 #include "cpu/long/method.h"
+#include "engine/settings.h"
 #include "util/error.h"
 #include "util/round.h"
 
@@ -53,9 +54,11 @@ static int n_visible(const struct cpu_state *s, int64_t position) // the sinks a
 
 static yalm_status nomad_plan(struct cpu_state *s, const struct backend_plan *plan, yalm_error *error)
 {
-    s->method->nomad.skip = plan->options->nomad.skip;
-    if (!(s->method->nomad.skip >= 0 && s->method->nomad.skip < 1))
-        return error_set(error, YALM_USAGE, "nomad skip: found %g, expected 0 to below 1", (double)s->method->nomad.skip);
+    struct settings settings;
+    const yalm_status status = settings_read(&settings, plan->options, error);
+    if (status != YALM_OK)
+        return status;
+    s->method->nomad.skip = settings.nomad.skip;
     return nomad_open(s, plan, error);
 }
 

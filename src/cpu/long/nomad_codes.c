@@ -14,7 +14,7 @@ yalm_status nomad_open(struct cpu_state *s, const struct backend_plan *plan, yal
     if (d > NOMAD_DIMS)
         return error_set(error, YALM_USAGE, "attention by codes: found heads of %d components, expected at most %d", d,
                          NOMAD_DIMS);
-    const yalm_status status = codebook_find(&m->book, plan->options->nomad.codebooks, plan->container, s->config, error);
+    const yalm_status status = codebook_find(&m->book, plan->options->codebooks, plan->container, s->config, error);
     if (status != YALM_OK)
         return status;
     m->kernels = nomad_kernels_select(s->kernels);

@@ -6,6 +6,7 @@
 
 #include "cpu/long/method.h"
 #include "cpu/long/select.h"
+#include "engine/settings.h"
 #include "util/round.h"
 
 enum {
@@ -38,40 +39,21 @@ static double selective_bytes(const struct cpu_state *s, int n)
            (p->tail ? s->config->head_dim * (double)sizeof(double) : 0);
 }
 
-static yalm_status check(const struct cpu_state *s, const yalm_sparq *o, yalm_error *error)
+// Traffic in elements is S r + 2 k d of the dense 2 S d: half of the wanted ratio for each term, r = ratio d and k = ratio S / 2.
+static yalm_status sparq_plan(struct cpu_state *s, const struct backend_plan *plan, yalm_error *error)
 {
+    struct settings settings;
+    const yalm_status status = settings_read(&settings, plan->options, error);
+    if (status != YALM_OK)
+        return status;
+    const struct sparq_settings *o = &settings.sparq;
+    struct sparq *p = &s->method->sparq;
     const int d = s->config->head_dim;
     if (d > SELECTIVE_DIMS)
         return error_set(error, YALM_USAGE, "sparq attention: found heads of %d components, expected at most %d", d,
                          SELECTIVE_DIMS);
-    if (!(o->ratio >= 0 && o->ratio <= 1))
-        return error_set(error, YALM_USAGE, "sparq ratio: found %g, expected above 0 to 1 (0: chosen)", (double)o->ratio);
-    if (o->r < 0 || o->r > d)
-        return error_set(error, YALM_USAGE, "sparq r: found %d, expected 1 to the model's head_dim, %d (0: chosen)", o->r, d);
-    const struct {
-        const char *name;
-        int value;
-    } numbers[] = {{"k", o->k}, {"min k", o->min_k}, {"local", o->local}, {"from", o->from}};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        if (numbers[i].value < 0)
-            return error_set(error, YALM_USAGE, "sparq %s: found %d, expected 1 or more (0: chosen)", numbers[i].name,
-                             numbers[i].value);
-    if (o->copy < YALM_COPY_INT8 || o->copy > YALM_COPY_Q4)
-        return error_set(error, YALM_USAGE, "sparq copy: found %d, expected int8, fp16 or q4", (int)o->copy);
-    if (o->tail < YALM_AUTO || o->tail > YALM_OFF)
-        return error_set(error, YALM_USAGE, "sparq tail: found %d, expected auto, on or off", (int)o->tail);
-    return YALM_OK;
-}
-
-// Traffic in elements is S r + 2 k d of the dense 2 S d: half of the wanted ratio for each term, r = ratio d and k = ratio S / 2.
-static yalm_status sparq_plan(struct cpu_state *s, const struct backend_plan *plan, yalm_error *error)
-{
-    const yalm_sparq *o = &plan->options->sparq;
-    const yalm_status status = check(s, o, error);
-    if (status != YALM_OK)
-        return status;
-    struct sparq *p = &s->method->sparq;
-    const int d = s->config->head_dim;
+    if (o->r > d)
+        return error_set(error, YALM_USAGE, "sparq.r: found %d, expected at most the model's head_dim, %d", o->r, d);
     p->copy = (enum copy_type)o->copy;
     p->score = score_select(s->kernels, plan->options->activations, p->copy);
     p->r = o->r ? o->r : max_int(1, o->ratio > 0 ? (int)lrintf(o->ratio * (float)d) : d / 4);
@@ -79,7 +61,7 @@ static yalm_status sparq_plan(struct cpu_state *s, const struct backend_plan *pl
     p->k = o->k;
     p->min_k = o->min_k ? o->min_k : MIN_KEYS;
     p->local = o->local;
-    p->tail = o->tail == YALM_ON || (o->tail == YALM_AUTO && cpu_group(s) == 1);
+    p->tail = o->tail == SWITCH_ON || (o->tail == SWITCH_AUTO && cpu_group(s) == 1);
     p->from = o->from ? o->from : selective_break_even(s, selective_bytes, STEP_BYTES);
     p->copy_slots = (int)round_up((size_t)s->kv.capacity, COPY_GROUP);
     p->copy_stride = copy_stride(p->copy, p->copy_slots);

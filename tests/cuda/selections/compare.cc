@@ -399,7 +399,7 @@ int main(int argc, char **argv)
         if (strncmp(argv[i], "codebooks=", 10) == 0)
             continue;
         if (strcmp(options.attention, "hybrid") == 0)
-            learn(model, tokens, n, d_sub, options.nomad.codebooks);
+            learn(model, tokens, n, d_sub, options.codebooks);
         options.context = n;
         options.endless = false;
         run("context", model, options, tokens, n, n - 5);
