@@ -49,7 +49,8 @@ else ifeq ($(VARIANT),fuzz)
   LINK   := -fsanitize=fuzzer,address,undefined
 endif
 
-# src/cpu/kernels/ISA/ is compiled for that instruction set; nothing outside such a folder may use one.
+# src/cpu/kernels/*.c are compiled once for each of VECTOR_ISAS, src/cpu/kernels/ISA/*.c for that instruction set; nothing else may use one.
+VECTOR_ISAS := avx2 avx512
 ISA_avx2   := -mavx2 -mfma -mf16c
 ISA_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -mprefer-vector-width=512
 ISA_vnni   := $(ISA_avx512) -mavx512vnni
@@ -64,7 +65,9 @@ KERNELS    := $(if $(filter openmp fuzz emulated%,$(VARIANT)),build/release,$(BU
 
 LIB_SOURCES := $(wildcard $(addsuffix /*.c,$(addprefix src/,util model text engine cpu cpu/machine cpu/long cpu/kernels/*)))
 CLI_SOURCES := src/main.c $(wildcard src/cli/*.c)
-LIB_OBJECTS := $(foreach file,$(LIB_SOURCES:.c=.o),$(if $(findstring /kernels/,$(file)),$(KERNELS),$(BUILD))/$(file))
+VECTOR_SOURCES := $(wildcard src/cpu/kernels/*.c)
+VECTOR_OBJECTS := $(foreach isa,$(VECTOR_ISAS),$(VECTOR_SOURCES:src/cpu/kernels/%.c=src/cpu/kernels/$(isa)/%.o))
+LIB_OBJECTS := $(foreach file,$(VECTOR_OBJECTS) $(LIB_SOURCES:.c=.o),$(if $(findstring /kernels/,$(file)),$(KERNELS),$(BUILD))/$(file))
 CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o)
 # tests/ROOM/test_*.c are cmocka programs, tests/fuzz/fuzz_*.c fuzzers; other tests/ROOM/*.c are programs that the Python tests run.
 TEST_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/*/test_*.c))
@@ -103,6 +106,13 @@ libyalm.so.0 libyalm.so: libyalm.so.$(VERSION)
 $(BUILD)/src/%.o: src/%.c $(BUILD)/settings | $(BUILD)/requirements
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) $(THREADS) $(call isa_flags,$<) -c -o $@ $<
+
+define VECTOR_RULE
+$(BUILD)/src/cpu/kernels/$(1)/%.o: src/cpu/kernels/%.c $(BUILD)/settings | $(BUILD)/requirements
+	@mkdir -p $$(@D)
+	$$(CC) $$(BASE) $$(CFLAGS) $$(THREADS) $(ISA_$(1)) -c -o $$@ $$<
+endef
+$(foreach isa,$(VECTOR_ISAS),$(eval $(call VECTOR_RULE,$(isa))))
 
 ifneq ($(KERNELS),$(BUILD))
 $(filter $(KERNELS)/%,$(LIB_OBJECTS)): release-kernels ;
@@ -212,7 +222,8 @@ lint:
 	@clang-format --dry-run -Werror $(C_FILES)
 	$(PYTHON) -m ruff check -q
 	$(PYTHON) -m ruff format --check -q
-	@printf '%s\n' $(foreach file,$(LIB_SOURCES) $(CLI_SOURCES),'$(file) $(call isa_flags,$(file))') | xargs -P$(JOBS) -L1 sh -c \
+	@printf '%s\n' $(foreach file,$(LIB_SOURCES) $(CLI_SOURCES),'$(file) $(call isa_flags,$(file))') \
+	    $(foreach isa,$(VECTOR_ISAS),$(foreach file,$(VECTOR_SOURCES),'$(file) $(ISA_$(isa))')) | xargs -P$(JOBS) -L1 sh -c \
 	    'f=$$0; clang-tidy --quiet $$f -- -std=c11 -D_GNU_SOURCE -Isrc -DYALM_VERSION=\"0\" -DYALM_COMMIT=\"0\" "$$@" 2>/dev/null || \
 	    { echo "clang-tidy: $$f"; exit 255; }'
 	@echo "lint: clean"

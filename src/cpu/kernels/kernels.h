@@ -1,5 +1,5 @@
-// The CPU's kernels: one table of functions for each instruction set, in *.c. Each function works on its
-// caller's thread alone; how rows, heads and keys are shared among threads is decided above (matmul.c, attention.c).
+// The CPU's kernels: one table of functions for each instruction set (table.c). Each function works on its
+// caller's thread alone; how rows, heads and keys are shared among threads is decided above (cpu/matmul.c, cpu/attention.c).
 // No kernel allocates. Sizes are arbitrary: no dimension need be a multiple of anything.
 #pragma once
 #include <stdbool.h>
@@ -125,28 +125,36 @@ struct few_attention {
     int dim_step, most_dim; // head_dim is a multiple of the one, and at most the other
 };
 
+typedef void matvec_function(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
+                             ptrdiff_t ldx, int n, bool to_l2);
+typedef void unpack_function(uint16_t *to, const void *w, int first_row, int last_row, int cols);
+typedef size_t packed_size_function(int n, int cols);
+typedef void pack_function(float *packed, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col);
+typedef void matmul_function(const struct matmul_args *args);
+typedef void attend_function(const struct attend_args *args);
+typedef void attend_rows_function(const struct attend_args *args, const int *rows);
+
 struct cpu_kernels {
     const char *name; // "scalar", "avx2", "avx512", "avx512vnni", "amx"
 
     // y[t, r] = W[r] · x[t], without the row's scale where W has any, for r in [first_row, last_row), t < n, n <= matvec_max: decode, and very short prefills. W is read once.
     // y: (n, ldy), indexed by r - first_row as above; x: (n, ldx). Results do not depend on to_l2, which is machine_fetching()'s. Of the quantised types: NULL.
-    void (*matvec[DTYPE_WEIGHTS])(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
-                                  ptrdiff_t ldx, int n, bool to_l2);
+    matvec_function *matvec[DTYPE_WEIGHTS];
     int matvec_max; // at most 8
 
     // bf12's rows as the bfloat16 numbers that they are, for products of more tokens. to: (last_row - first_row, cols).
-    void (*unpack_bf12)(uint16_t *to, const void *w, int first_row, int last_row, int cols);
+    unpack_function *unpack_bf12;
 
     // Prefill. Tokens are packed once for all threads, each thread taking columns [first_col, last_col).
-    size_t (*packed_size)(int n, int cols); // floats
-    void (*pack_tokens)(float *packed, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col);
-    void (*matmul[DTYPE_FLOATS])(const struct matmul_args *args);
+    packed_size_function *packed_size; // floats
+    pack_function *pack_tokens;
+    matmul_function *matmul[DTYPE_FLOATS];
     size_t matmul_scratch; // bytes
 
     const struct quant_kernels *quant, *quant8; // tokens as 16-bit integers; as 8-bit ones
     const struct nomad_kernels *nomad; // those that every machine with this instruction set runs: see nomad_kernels_select()
 
-    void (*attend[KV_TYPES])(const struct attend_args *args);
+    attend_function *attend[KV_TYPES];
     size_t attend_scratch; // bytes
 
     const struct sparse_kernels *sparse; // of attention methods that select keys (sparse.h)

@@ -79,6 +79,8 @@ struct nomad_value_args {
     void *scratch;            // (attend_scratch) bytes, this thread's own, 64-byte aligned
 };
 
+typedef void nomad_values_function(const struct nomad_value_args *args);
+
 struct nomad_kernels {
     const char *name;
 
@@ -95,7 +97,7 @@ struct nomad_kernels {
     // y: (32, head_dim), the keys of a block.
     void (*decode)(float *y, const uint8_t *block, const struct nomad_book *book);
 
-    void (*values[KV_TYPES])(const struct nomad_value_args *args);
+    nomad_values_function *values[KV_TYPES];
 };
 
 extern const struct nomad_kernels nomad_kernels_scalar, nomad_kernels_avx2, nomad_kernels_avx512, nomad_kernels_avx512vbmi;

@@ -1,4 +1,4 @@
-// Kernels of the attention methods that select keys: one table for each instruction set, in sparse.c. As in kernels.h,
+// Kernels of the attention methods that select keys: one table for each instruction set, (sparse.c). As in kernels.h,
 // each works on its caller's thread alone, allocates nothing, and takes sizes that need be no multiple of anything.
 #pragma once
 #include "cpu/kernels/kernels.h"
@@ -44,7 +44,7 @@ struct score_args {
 
 struct sparse_kernels {
     // As cpu_kernels.attend for at most 8 queries and SPARSE_DIMS components, with rows rows[0 … n_keys) of k, v and their scales for the keys; no masks.
-    void (*attend_rows[KV_TYPES])(const struct attend_args *args, const int *rows);
+    attend_rows_function *attend_rows[KV_TYPES];
     void (*score[COPY_TYPES])(const struct score_args *args);
 
     // As a softmax goes on: max' = max(max, x…), sum' = sum e^(max - max') + Σ e^(x - max').

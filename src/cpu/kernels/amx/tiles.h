@@ -15,7 +15,6 @@
 #endif
 
 #ifdef HAS_TILES
-#include "cpu/kernels/avx512/kernels.h"
 #include "cpu/kernels/vec/matmul.h"
 
 enum {

@@ -56,25 +56,9 @@ static inline float element(enum dtype type, const void *x, ptrdiff_t i)
     }
 }
 
-void scalar_matvec_fp32(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
-                        ptrdiff_t ldx, int n, bool to_l2);
-void scalar_matvec_fp16(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
-                        ptrdiff_t ldx, int n, bool to_l2);
-void scalar_matvec_bf16(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
-                        ptrdiff_t ldx, int n, bool to_l2);
-void scalar_matvec_fp8(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
-                       ptrdiff_t ldx, int n, bool to_l2);
-void scalar_matvec_fp8_e5m2(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
-                            ptrdiff_t ldx, int n, bool to_l2);
-void scalar_matvec_bf12(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
-                        ptrdiff_t ldx, int n, bool to_l2);
-size_t scalar_packed_size(int n, int cols);
-void scalar_pack_tokens(float *packed, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col);
-void scalar_matmul_fp32(const struct matmul_args *args);
-void scalar_matmul_fp16(const struct matmul_args *args);
-void scalar_matmul_bf16(const struct matmul_args *args);
-void scalar_matmul_fp8(const struct matmul_args *args);
-void scalar_matmul_fp8_e5m2(const struct matmul_args *args);
-void scalar_attend_fp16(const struct attend_args *args);
-void scalar_attend_fp32(const struct attend_args *args);
-void scalar_attend_int8(const struct attend_args *args);
+matvec_function scalar_matvec_fp32, scalar_matvec_fp16, scalar_matvec_bf16, scalar_matvec_fp8, scalar_matvec_fp8_e5m2,
+    scalar_matvec_bf12;
+packed_size_function scalar_packed_size;
+pack_function scalar_pack_tokens;
+matmul_function scalar_matmul_fp32, scalar_matmul_fp16, scalar_matmul_bf16, scalar_matmul_fp8, scalar_matmul_fp8_e5m2;
+attend_function scalar_attend_fp16, scalar_attend_fp32, scalar_attend_int8;

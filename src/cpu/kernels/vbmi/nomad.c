@@ -1,7 +1,7 @@
 // NoMAD's kernels with AVX-512 (F, BW, DQ, VL), VNNI and VBMI.
-#include "cpu/kernels/avx512/kernels.h"
 #include "cpu/kernels/vbmi/codes.h"
 #include "cpu/kernels/vec/nomad_avx512.h"
+#include "cpu/kernels/vec/parts.h"
 
 const struct nomad_kernels nomad_kernels_avx512vbmi = {
     .name = "avx512vbmi",
@@ -10,6 +10,5 @@ const struct nomad_kernels nomad_kernels_avx512vbmi = {
     .scores = nomad_scores,
     .code_scores = code_scores,
     .decode = nomad_decode,
-    .values =
-        {[KV_FP16] = avx512_nomad_values_fp16, [KV_FP32] = avx512_nomad_values_fp32, [KV_INT8] = avx512_nomad_values_int8},
+    .values = {[KV_FP16] = ISA(nomad_values_fp16), [KV_FP32] = ISA(nomad_values_fp32), [KV_INT8] = ISA(nomad_values_int8)},
 };

@@ -1,4 +1,4 @@
-// Attention over a run of keys, for either vector width; included by attend.c. Online softmax by blocks of keys
+// Attention over a run of keys, for either vector width; included by attend_*.c. Online softmax by blocks of keys
 // (Milakov and Gimelshein, 2018; Dao et al., 2022), see struct attend_args. Here is what is common to both forms, and
 // the form for a few queries, the heads that share a KV head at decode; vec/attend_many.h has the one for prefill.
 //

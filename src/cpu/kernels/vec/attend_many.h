@@ -1,4 +1,4 @@
-// Attention for many queries (prefill), for either vector width; included by attend.c after vec/attend.h.
+// Attention for many queries (prefill), for either vector width; included by attend_*.c.
 //
 // Bound by arithmetic: 4 head_dim operations for each query and key that it sees. A block of keys is turned to panels of VEC keys, its
 // values to panels of VEC components, both in float32, once for MANY_ROWS queries; then scores = q Kᵀ and acc += e^(scores - max) V are

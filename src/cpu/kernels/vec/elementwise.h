@@ -1,4 +1,4 @@
-// Normalisation, rotation, activation, conversions and the log of a softmax's sum, for either vector width; included by kernels.c. Each reads its
+// Normalisation, rotation, activation, conversions and the log of a softmax's sum, for either vector width; included by table.c. Each reads its
 // input once or twice from L1 or L2; tails are partial vectors, so any length is welcome.
 #pragma once
 #include <math.h>

@@ -1,4 +1,4 @@
-// The vectors of the instruction set that this file is compiled for (by its name: see the Makefile).
+// The vectors of the instruction set that this file is compiled for.
 #pragma once
 
 #ifdef __AVX512F__
