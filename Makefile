@@ -222,7 +222,7 @@ lint:
 	@clang-format --dry-run -Werror $(C_FILES)
 	$(PYTHON) -m ruff check -q
 	$(PYTHON) -m ruff format --check -q
-	@printf '%s\n' $(foreach file,$(LIB_SOURCES) $(CLI_SOURCES),'$(file) $(call isa_flags,$(file))') \
+	@printf '%s\n' $(foreach file,$(LIB_SOURCES) $(CLI_SOURCES),'$(strip $(file) $(call isa_flags,$(file)))') \
 	    $(foreach isa,$(VECTOR_ISAS),$(foreach file,$(VECTOR_SOURCES),'$(file) $(ISA_$(isa))')) | xargs -P$(JOBS) -L1 sh -c \
 	    'f=$$0; clang-tidy --quiet $$f -- -std=c11 -D_GNU_SOURCE -Isrc -DYALM_VERSION=\"0\" -DYALM_COMMIT=\"0\" "$$@" 2>/dev/null || \
 	    { echo "clang-tidy: $$f"; exit 255; }'

@@ -2,7 +2,7 @@
 // made of the others' parts.
 #pragma once
 #include "cpu/long/code_runs.h"
-#include "cpu/long/nomad.h"
+#include "cpu/long/nomad_codes.h"
 #include "cpu/long/selective.h"
 #include "cpu/long/sparq.h"
 #include "cpu/policy.h"

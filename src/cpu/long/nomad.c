@@ -11,7 +11,7 @@
 //
 // Attention sinks that stand apart (kv_cache.h) are scored by their decoded keys, and always read.
 
-#include "cpu/long/nomad.h"
+#include "cpu/long/nomad_codes.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,9 +1,9 @@
-// Codes of keys: where NoMAD's lie, how they are written, scored and decoded. See nomad.h.
+// Codes of keys: where NoMAD's lie, how they are written, scored and decoded. See nomad_codes.h.
 
 #include <string.h>
 
 #include "cpu/long/method.h"
-#include "cpu/long/nomad.h"
+#include "cpu/long/nomad_codes.h"
 #include "cpu/machine/isa.h"
 #include "util/error.h"
 
