@@ -100,7 +100,19 @@ class Engine:
 
 
 def perplexity(engine, options, window, prompt, tokens, base=None, save=None):
-    command = ["-m", "perplexity", "-q", "-f", TEXT, "--ctx", window, "--decode-from", prompt, "--max-tokens", tokens]
+    command = [
+        "-m",
+        "perplexity",
+        "-q",
+        "-f",
+        TEXT,
+        "--ctx",
+        window,
+        "--set",
+        f"perplexity.decode_from={prompt}",
+        "--max-tokens",
+        tokens,
+    ]
     command += ["--kl-base", base] if base else ["--save-logits", save] if save else []
     out = engine.run(*command, *options)
     found = {"perplexity": float(re.search(r"PPL = ([\d.]+)", out)[1])}
@@ -141,7 +153,7 @@ def passkeys(engine, options, files):
     """{name of the file: found, in per cent}"""
     found = {}
     for name, path in files.items():
-        command = ["-m", "passkey", "-q", "--tokens", path, "--decode-last", 24]
+        command = ["-m", "passkey", "-q", "--tokens", path, "--set", "passkey.decode_last=24"]
         out = engine.run(*command, *options, statuses=(0, 1))  # 1: some were missed
         hits, trials = map(int, re.search(r"found (\d+)/(\d+)", out).groups())
         found[name] = 100 * hits / trials
@@ -154,7 +166,7 @@ def calibrate(engine, folder):
     books = {}
     for d_sub in (1, 2, 4):
         books[d_sub] = folder / f"d{d_sub}.nomad"
-        engine.run("-m", "calibrate", "-f", text, "--d-sub", d_sub, "-o", books[d_sub], "-q")
+        engine.run("-m", "calibrate", "-f", text, "--set", f"calibrate.d_sub={d_sub}", "-o", books[d_sub], "-q")
     return books
 
 

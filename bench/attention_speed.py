@@ -52,7 +52,7 @@ def calibrate(yalm, model, folder, tokens):
     ids = folder / "ids"
     ids.write_text(" ".join(str(rnd.randrange(3, 500)) for _ in range(tokens)), encoding="ascii")
     out = folder / (model.stem + ".nomad")
-    command = [yalm, model, "-m", "calibrate", "--tokens", ids, "--samples", tokens, "-o", out, "-q"]
+    command = [yalm, model, "-m", "calibrate", "--tokens", ids, "--set", f"calibrate.samples={tokens}", "-o", out, "-q"]
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise BenchError(done.stderr.strip().splitlines()[-1])

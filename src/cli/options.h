@@ -60,7 +60,7 @@ struct options {
 
     struct int_list n_prompt, n_gen, depth;
     int repetitions;
-    bool no_warmup;
+    int cold; // 1: without a warm-up
     int fill, format, info_format;
 
     int stride, max_tokens, decode_from; // 0: off

@@ -16,12 +16,21 @@ def books(program, tmp_path_factory):
     (folder / "measured.txt").write_text(heldout[:40000], encoding="utf-8")
     (folder / "learned.txt").write_text(heldout[160000:], encoding="utf-8")
     for d_sub in (1, 2):
-        program.ok("-m", "calibrate", "-f", folder / "learned.txt", "-o", folder / f"{d_sub}.nomad", "--d-sub", d_sub)
+        program.ok(
+            "-m",
+            "calibrate",
+            "-f",
+            folder / "learned.txt",
+            "-o",
+            folder / f"{d_sub}.nomad",
+            "--set",
+            f"calibrate.d_sub={d_sub}",
+        )
     return folder
 
 
 def perplexity(program, books, *args):
-    window = ("--ctx", "1536", "--max-tokens", "1536", "--decode-from", "512", "-q")
+    window = ("--ctx", "1536", "--max-tokens", "1536", "--set", "perplexity.decode_from=512", "-q")
     text = program.ok("-m", "perplexity", "-f", books / "measured.txt", *window, *args).decode()
     return float(re.search(r"PPL = ([\d.]+)", text)[1])
 
@@ -71,8 +80,8 @@ def test_memory_is_said(program, books):
         "1",
         "--depth",
         "1000",
-        "--fill-depth",
-        "random",
+        "--set",
+        "throughput.fill=random",
         "-T",
         "1024",
         "-o",

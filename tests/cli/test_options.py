@@ -51,8 +51,8 @@ USAGE = [
     (["-i", "x", "--pieces"], "option '--pieces' does not belong to mode completion (only to tokenize)"),
     (["-m", "perplexity", "-i", "x", "--ctx", "8", "--stride", "9"], "option '--stride': 9 is longer than the window"),
     (
-        ["-m", "perplexity", "-i", "x", "--ctx", "8", "--decode-from", "8"],
-        "option '--decode-from': found 8, expected less",
+        ["-m", "perplexity", "-i", "x", "--ctx", "8", "--set", "perplexity.decode_from=8"],
+        "perplexity.decode_from: found 8, expected less",
     ),
     (["-m", "passkey", "-n", "5", "-l", "6"], "option '-l': the key's position 6 is past the 5 junk lines"),
     (["--info", "-i", "x"], "option '-i' does not belong to mode info"),
@@ -62,6 +62,9 @@ USAGE = [
     (["-i", "x", "--attention-ratio", "1/0"], "option '--attention-ratio': expected a fraction, as 1/8 or 0.125"),
     (["-i", "x", "--attention-ratio", "2"], "option '--attention-ratio': expected a fraction, as 1/8 or 0.125"),
     (["-i", "x", "--attention-ratio", "1/"], "option '--attention-ratio': expected a fraction, as 1/8 or 0.125"),
+    (["-i", "x", "--set", "throughput.fill=random"], "setting 'throughput.fill=random' does not belong to mode"),
+    (["-m", "throughput", "--set", "throughput.fill=x"], "option 'throughput.fill': expected one of prefill,random"),
+    (["-m", "throughput", "--throughput.fill", "random"], "unknown option '--throughput.fill'"),
     (["-i", "x", "--set", "sparq.cops=int8"], "setting 'sparq.cops=int8': expected KEY=VALUE with a key that"),
     (["-i", "x", "--set", "sparq.copy=fp32"], "setting 'sparq.copy=fp32': expected one of int8,fp16,q4"),
     (

@@ -55,7 +55,7 @@ def run(folder, way, *words, codes=(0,)):
 
 def nats(folder, way, device):
     """Of 128 tokens of a text, each evaluated alone, behind a prompt of 64."""
-    window = ("--ctx", "192", "--max-tokens", "192", "--decode-from", "64")
+    window = ("--ctx", "192", "--max-tokens", "192", "--set", "perplexity.decode_from=64")
     found = run(folder, way, "-m", "perplexity", "-f", folder / "measured.txt", *window, "-d", device)
     return float(re.search(r"over 128 tokens, ([\d.]+) each", found)[1])
 
@@ -71,7 +71,7 @@ def test_perplexity_is_the_cpus(folder, way):
 @pytest.mark.parametrize("ctx", (256, 512))
 @pytest.mark.parametrize("way", WAYS)
 def test_pass_keys_are_the_cpus(folder, way, ctx):
-    words = ("-m", "passkey", "--ctx", str(ctx), "--trials", "1", "--seed", str(ctx), "--decode-last", "12")
+    words = ("-m", "passkey", "--ctx", str(ctx), "--trials", "1", "--seed", str(ctx), "--set", "passkey.decode_last=12")
     cpu, cuda = (run(folder, way, *words, "-d", device, codes=(0, 1)) for device in ("cpu", "cuda"))
     assert cpu == cuda and "trial 1: key " in cpu
     if way == "dense":  # the model can

@@ -148,7 +148,7 @@ def throughput(check, name, model, *words, environment=None, **about):
 
 def decode_words(check, depths, generated):
     repetitions = 1 if check.emulated else 3
-    return ["-p", 0, "-n", generated, "-r", repetitions, "--depth", comma(depths), "--fill-depth", "random"]
+    return ["-p", 0, "-n", generated, "-r", repetitions, "--depth", comma(depths), "--set", "throughput.fill=random"]
 
 
 def bench_model(check, preset, dtype, depths, prompts):
