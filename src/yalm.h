@@ -171,7 +171,7 @@ typedef struct yalm_session_options {
     float attention_ratio; // sparq: of dense attention's traffic; hybrid: of the keys. 0: chosen
     // Of nomad and hybrid: a file that yalm_calibrate() has written; NULL: yalm_codebooks_path(). Needed until the session is open.
     const char *codebooks;
-    const char *const *settings; // (n_settings) "KEY=VALUE", what only measurements need. Needed until the session is open
+    const char *const *settings; // "KEY=VALUE", what only measurements need (docs/attention.md#settings). Needed likewise
     int n_settings;
     // Called now and then by yalm_session_open(), where it copies weights to a device: bytes done, and in all. NULL is welcome.
     void (*progress)(void *context, uint64_t done, uint64_t total);

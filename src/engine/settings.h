@@ -14,8 +14,8 @@ struct sparq_settings {
     int min_k;   // where k is by the ratio; 0: 128
     int local;   // the most recent keys, which always belong; 0: k / 4
     int from;    // with fewer visible keys, attention is dense; 0: where reading less begins to pay
-    int copy;    // enum sparq_copy: elements of the second copy of the keys, component-major, that scores are computed from
-    int tail; // enum setting_switch: what was not selected counts as its mean value; auto: where each query head has its own keys
+    int copy;    // enum sparq_copy: elements of the second copy of the keys, that scores are computed from
+    int tail;    // enum setting_switch: the rest counts as its mean value; auto: where each query head has its own keys
 };
 
 struct hybrid_settings {
@@ -23,14 +23,14 @@ struct hybrid_settings {
     int min_k;   // but at least so many; 0: 64
     int local;   // the most recent keys, which always belong; 0: a quarter of the selected
     int from;    // with fewer visible positions attention is dense; 0: the length from which on it should be faster
-    int tail;    // enum setting_switch: what was not selected counts as its mean value; auto: yes
+    int tail;    // enum setting_switch: the rest counts as its mean value; auto: yes
     float top_p; // fewer once they have this share of the probability, by the codes' scores; 0: off
     float codes; // which share of a key's codes its score reads; 0: on the CPU half at d_sub 1, else all
 };
 
 struct nomad_settings {
-    float
-        skip; // rows of values are not read whose probability is below skip / (number of keys): together they have less than `skip`
+    // Rows of values whose probability is below skip / (number of keys) are not read: together they have less than `skip`.
+    float skip;
 };
 
 struct settings {
