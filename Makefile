@@ -49,7 +49,7 @@ else ifeq ($(VARIANT),fuzz)
   LINK   := -fsanitize=fuzzer,address,undefined
 endif
 
-# src/cpu/kernels/*.c are compiled once for each of VECTOR_ISAS, src/cpu/kernels/ISA/*.c for that instruction set; nothing else may use one.
+# src/cpu/kernels/vec/*.c are compiled once for each of VECTOR_ISAS, src/cpu/kernels/ISA/*.c for that instruction set; nothing else may use one.
 VECTOR_ISAS := avx2 avx512
 ISA_avx2   := -mavx2 -mfma -mf16c
 ISA_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -mprefer-vector-width=512
@@ -63,10 +63,10 @@ isa_flags   = $(ISA_$(notdir $(patsubst %/,%,$(dir $(1)))))
 # CUDA half, look at them: these builds take the release's.
 KERNELS    := $(if $(filter openmp fuzz emulated%,$(VARIANT)),build/release,$(BUILD))
 
-LIB_SOURCES := $(wildcard $(addsuffix /*.c,$(addprefix src/,util model text engine cpu cpu/machine cpu/long cpu/kernels/*)))
+VECTOR_SOURCES := $(wildcard src/cpu/kernels/vec/*.c)
+VECTOR_OBJECTS := $(foreach isa,$(VECTOR_ISAS),$(VECTOR_SOURCES:src/cpu/kernels/vec/%.c=src/cpu/kernels/$(isa)/%.o))
+LIB_SOURCES := $(filter-out $(VECTOR_SOURCES),$(wildcard $(addsuffix /*.c,$(addprefix src/,util model text engine cpu cpu/machine cpu/long cpu/kernels/*))))
 CLI_SOURCES := src/main.c $(wildcard src/cli/*.c)
-VECTOR_SOURCES := $(wildcard src/cpu/kernels/*.c)
-VECTOR_OBJECTS := $(foreach isa,$(VECTOR_ISAS),$(VECTOR_SOURCES:src/cpu/kernels/%.c=src/cpu/kernels/$(isa)/%.o))
 LIB_OBJECTS := $(foreach file,$(VECTOR_OBJECTS) $(LIB_SOURCES:.c=.o),$(if $(findstring /kernels/,$(file)),$(KERNELS),$(BUILD))/$(file))
 CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o)
 # tests/ROOM/test_*.c are cmocka programs, tests/fuzz/fuzz_*.c fuzzers; other tests/ROOM/*.c are programs that the Python tests run.
@@ -108,7 +108,7 @@ $(BUILD)/src/%.o: src/%.c $(BUILD)/settings | $(BUILD)/requirements
 	$(CC) $(BASE) $(CFLAGS) $(THREADS) $(call isa_flags,$<) -c -o $@ $<
 
 define VECTOR_RULE
-$(BUILD)/src/cpu/kernels/$(1)/%.o: src/cpu/kernels/%.c $(BUILD)/settings | $(BUILD)/requirements
+$(BUILD)/src/cpu/kernels/$(1)/%.o: src/cpu/kernels/vec/%.c $(BUILD)/settings | $(BUILD)/requirements
 	@mkdir -p $$(@D)
 	$$(CC) $$(BASE) $$(CFLAGS) $$(THREADS) $(ISA_$(1)) -c -o $$@ $$<
 endef

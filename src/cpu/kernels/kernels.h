@@ -1,4 +1,4 @@
-// The CPU's kernels: one table of functions for each instruction set (table.c). Each function works on its
+// The CPU's kernels: one table of functions for each instruction set (vec/table.c). Each function works on its
 // caller's thread alone; how rows, heads and keys are shared among threads is decided above (cpu/matmul.c, cpu/attention.c).
 // No kernel allocates. Sizes are arbitrary: no dimension need be a multiple of anything.
 #pragma once

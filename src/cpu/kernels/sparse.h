@@ -1,4 +1,4 @@
-// Kernels of the attention methods that select keys: one table for each instruction set, (sparse.c). As in kernels.h,
+// Kernels of the attention methods that select keys: one table for each instruction set, (vec/sparse.c). As in kernels.h,
 // each works on its caller's thread alone, allocates nothing, and takes sizes that need be no multiple of anything.
 #pragma once
 #include "cpu/kernels/kernels.h"
