@@ -49,20 +49,25 @@ else ifeq ($(VARIANT),fuzz)
   LINK   := -fsanitize=fuzzer,address,undefined
 endif
 
-# Each instruction set is one set of files; nothing outside them may use it.
+# src/cpu/kernels/vec/*.c are compiled once for each of VECTOR_ISAS, src/cpu/kernels/ISA/*.c for that instruction set; nothing else may use one.
+VECTOR_ISAS := avx2 avx512
 ISA_avx2   := -mavx2 -mfma -mf16c
 ISA_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -mprefer-vector-width=512
-# What not every compiler has, by the ends of names; such a file has no kernels then.
-ISA_MORE   := $(foreach isa,avx512fp16 avx512bf16,$(if $(shell echo | $(CC) -m$(isa) -E -x c - >/dev/null 2>&1 && echo yes),$(isa)))
-ISA_amx    := $(ISA_avx512) -mavx512vnni $(if $(shell echo | $(CC) -mamx-tile -mamx-bf16 -mamx-int8 -mavx512bf16 -E -x c - >/dev/null 2>&1 && echo yes),-mamx-tile -mamx-bf16 -mamx-int8 -mavx512bf16)
-isa_flags   = $(if $(findstring _amx,$(1)),$(ISA_amx)) $(foreach isa,$(ISA_MORE),$(if $(findstring _$(isa),$(1)),-m$(isa))) $(if $(findstring _avx512vnni,$(1)),-mavx512vnni) $(if $(findstring _avx512vbmi,$(1)),-mavx512vnni -mavx512vbmi) $(if $(findstring _avx2,$(1)),$(ISA_avx2),$(if $(findstring _avx512,$(1)),$(ISA_avx512)))
+ISA_vnni   := $(ISA_avx512) -mavx512vnni
+ISA_vbmi   := $(ISA_vnni) -mavx512vbmi
+# What not every compiler has: such a folder has no kernels then.
+compiler_has = $(shell echo | $(CC) $(1) -E -x c - >/dev/null 2>&1 && echo $(1))
+ISA_amx    := $(ISA_vnni) $(call compiler_has,-mamx-tile -mamx-bf16 -mamx-int8 -mavx512bf16)
+isa_flags   = $(ISA_$(notdir $(patsubst %/,%,$(dir $(1)))))
 # Kernels take minutes to compile. They start no threads, and neither the fuzzers, which feed what reads input, nor the emulated builds, which test the
 # CUDA half, look at them: these builds take the release's.
 KERNELS    := $(if $(filter openmp fuzz emulated%,$(VARIANT)),build/release,$(BUILD))
 
-LIB_SOURCES := $(wildcard src/util/*.c src/model/*.c src/text/*.c src/engine/*.c src/cpu/*.c)
+VECTOR_SOURCES := $(wildcard src/cpu/kernels/vec/*.c)
+VECTOR_OBJECTS := $(foreach isa,$(VECTOR_ISAS),$(VECTOR_SOURCES:src/cpu/kernels/vec/%.c=src/cpu/kernels/$(isa)/%.o))
+LIB_SOURCES := $(filter-out $(VECTOR_SOURCES),$(wildcard $(addsuffix /*.c,$(addprefix src/,util model text engine cpu cpu/machine cpu/long cpu/kernels/*))))
 CLI_SOURCES := src/main.c $(wildcard src/cli/*.c)
-LIB_OBJECTS := $(foreach file,$(LIB_SOURCES:.c=.o),$(if $(findstring /kernels_,$(file)),$(KERNELS),$(BUILD))/$(file))
+LIB_OBJECTS := $(foreach file,$(VECTOR_OBJECTS) $(LIB_SOURCES:.c=.o),$(if $(findstring /kernels/,$(file)),$(KERNELS),$(BUILD))/$(file))
 CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o)
 # tests/ROOM/test_*.c are cmocka programs, tests/fuzz/fuzz_*.c fuzzers; other tests/ROOM/*.c are programs that the Python tests run.
 TEST_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/*/test_*.c))
@@ -102,12 +107,19 @@ $(BUILD)/src/%.o: src/%.c $(BUILD)/settings | $(BUILD)/requirements
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) $(THREADS) $(call isa_flags,$<) -c -o $@ $<
 
+define VECTOR_RULE
+$(BUILD)/src/cpu/kernels/$(1)/%.o: src/cpu/kernels/vec/%.c $(BUILD)/settings | $(BUILD)/requirements
+	@mkdir -p $$(@D)
+	$$(CC) $$(BASE) $$(CFLAGS) $$(THREADS) $(ISA_$(1)) -c -o $$@ $$<
+endef
+$(foreach isa,$(VECTOR_ISAS),$(eval $(call VECTOR_RULE,$(isa))))
+
 ifneq ($(KERNELS),$(BUILD))
 $(filter $(KERNELS)/%,$(LIB_OBJECTS)): release-kernels ;
 release-kernels:
 	@$(MAKE) --no-print-directory -s VARIANT=release kernels
 else
-kernels: $(filter %.o,$(foreach file,$(LIB_OBJECTS),$(if $(findstring /kernels_,$(file)),$(file))))
+kernels: $(filter %.o,$(foreach file,$(LIB_OBJECTS),$(if $(findstring /kernels/,$(file)),$(file))))
 endif
 
 # The version string changes with every commit; only this file is built again for it.
@@ -210,9 +222,9 @@ lint:
 	@clang-format --dry-run -Werror $(C_FILES)
 	$(PYTHON) -m ruff check -q
 	$(PYTHON) -m ruff format --check -q
-	@printf '%s\n' $(LIB_SOURCES) $(CLI_SOURCES) | xargs -P$(JOBS) -I{} sh -c \
-	    'f={}; case $$f in *_amx*) isa="$(ISA_amx)";; *_avx2*) isa="$(ISA_avx2)";; *_avx512vnni*) isa="$(ISA_avx512) -mavx512vnni";; *_avx512fp16*) isa="$(ISA_avx512) -mavx512fp16";; *_avx512bf16*) isa="$(ISA_avx512) -mavx512bf16";; *_avx512vbmi*) isa="$(ISA_avx512) -mavx512vnni -mavx512vbmi";; *_avx512*) isa="$(ISA_avx512)";; esac; \
-	    clang-tidy --quiet $$f -- -std=c11 -D_GNU_SOURCE -Isrc -DYALM_VERSION=\"0\" -DYALM_COMMIT=\"0\" $$isa 2>/dev/null || \
+	@printf '%s\n' $(foreach file,$(LIB_SOURCES) $(CLI_SOURCES),'$(strip $(file) $(call isa_flags,$(file)))') \
+	    $(foreach isa,$(VECTOR_ISAS),$(foreach file,$(VECTOR_SOURCES),'$(file) $(ISA_$(isa))')) | xargs -P$(JOBS) -L1 sh -c \
+	    'f=$$0; clang-tidy --quiet $$f -- -std=c11 -D_GNU_SOURCE -Isrc -DYALM_VERSION=\"0\" -DYALM_COMMIT=\"0\" "$$@" 2>/dev/null || \
 	    { echo "clang-tidy: $$f"; exit 255; }'
 	@echo "lint: clean"
 

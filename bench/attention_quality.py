@@ -41,25 +41,43 @@ def cases(books):
     found = [("dense", "", 1.0, [])]
     for n in (2, 4, 8, 16):
         for least in (32, 64, 128):
-            options = ["--attention", "sparq", "--sparq-from", 1, "--sparq-ratio", f"1/{n}", "--sparq-min-k", least]
+            options = [
+                "--attention",
+                "sparq",
+                "--set",
+                "sparq.from=1",
+                "--attention-ratio",
+                f"1/{n}",
+                "--set",
+                f"sparq.min_k={least}",
+            ]
             found.append(("sparq", f"ratio 1/{n}, k ≥ {least}", 1 / n, options))
     for d_sub in (1, 2, 4):
-        options = ["--attention", "nomad", "--nomad-codebooks", books[d_sub]]
+        options = ["--attention", "nomad", "--codebooks", books[d_sub]]
         found.append(("nomad", f"d_sub {d_sub}", 0.5 + 0.125 / d_sub, options))
     for d_sub, codes in ((1, 1), (1, 0.5), (1, 0.375), (2, 1), (4, 1)):  # 0.5: the default with d_sub 1
         read = {1: "", 0.5: ", half of the codes", 0.375: ", 3/8 of the codes"}[codes]
         for n, least in ((16, 64), (32, 32), (64, 16)):
-            options = ["--attention", "hybrid", "--nomad-codebooks", books[d_sub], "--hybrid-codes", codes]
-            options += ["--hybrid-from", 1, "--hybrid-ratio", f"1/{n}", "--hybrid-min-k", least]
+            options = ["--attention", "hybrid", "--codebooks", books[d_sub], "--set", f"hybrid.codes={codes}"]
+            options += ["--set", "hybrid.from=1", "--attention-ratio", f"1/{n}", "--set", f"hybrid.min_k={least}"]
             share = codes * 0.125 / d_sub + 1 / n
             found.append(("hybrid", f"d_sub {d_sub}, S/{n}, k ≥ {least}{read}", share, options))
-    off = ["--hybrid-from", 1, "--hybrid-ratio", "1/16", "--hybrid-min-k", 64, "--hybrid-tail", "off"]
+    off = [
+        "--set",
+        "hybrid.from=1",
+        "--attention-ratio",
+        "1/16",
+        "--set",
+        "hybrid.min_k=64",
+        "--set",
+        "hybrid.tail=off",
+    ]
     found.append(
         (
             "hybrid",
             "d_sub 1, S/16, k ≥ 64, half of the codes, no tail",
             0.125,
-            ["--attention", "hybrid", "--nomad-codebooks", books[1], *off],
+            ["--attention", "hybrid", "--codebooks", books[1], *off],
         )
     )
     return found
@@ -82,7 +100,19 @@ class Engine:
 
 
 def perplexity(engine, options, window, prompt, tokens, base=None, save=None):
-    command = ["-m", "perplexity", "-q", "-f", TEXT, "--ctx", window, "--decode-from", prompt, "--max-tokens", tokens]
+    command = [
+        "-m",
+        "perplexity",
+        "-q",
+        "-f",
+        TEXT,
+        "--ctx",
+        window,
+        "--set",
+        f"perplexity.decode_from={prompt}",
+        "--max-tokens",
+        tokens,
+    ]
     command += ["--kl-base", base] if base else ["--save-logits", save] if save else []
     out = engine.run(*command, *options)
     found = {"perplexity": float(re.search(r"PPL = ([\d.]+)", out)[1])}
@@ -123,7 +153,7 @@ def passkeys(engine, options, files):
     """{name of the file: found, in per cent}"""
     found = {}
     for name, path in files.items():
-        command = ["-m", "passkey", "-q", "--tokens", path, "--decode-last", 24]
+        command = ["-m", "passkey", "-q", "--tokens", path, "--set", "passkey.decode_last=24"]
         out = engine.run(*command, *options, statuses=(0, 1))  # 1: some were missed
         hits, trials = map(int, re.search(r"found (\d+)/(\d+)", out).groups())
         found[name] = 100 * hits / trials
@@ -136,7 +166,7 @@ def calibrate(engine, folder):
     books = {}
     for d_sub in (1, 2, 4):
         books[d_sub] = folder / f"d{d_sub}.nomad"
-        engine.run("-m", "calibrate", "-f", text, "--d-sub", d_sub, "-o", books[d_sub], "-q")
+        engine.run("-m", "calibrate", "-f", text, "--set", f"calibrate.d_sub={d_sub}", "-o", books[d_sub], "-q")
     return books
 
 

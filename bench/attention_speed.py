@@ -9,7 +9,7 @@ those that the method reads. --end-to-end times a whole model in q4 besides. Pri
 against length, theory dashed. 4k to 128k take about 10 minutes and 6 GB of memory. --rows FILE keeps what has been measured after every run, so that a
 later call with the same file goes on where this one ended. The layers' norms are a quarter, not one: with random weights a token's own key would
 otherwise have all of the second layer's attention, every other weight would be 0, and the selected rows the oldest, one after another. So attention is
-nearly even, which concerns --nomad-skip alone: --spread makes it less so.
+nearly even, which concerns --set nomad.skip=alone: --spread makes it less so.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from models import ROOT, BenchError, cache_bytes, check_room, make_models, model
 
 METHODS = {
     "dense": [],
-    "sparq": ["--attention", "sparq", "--sparq-ratio", "1/8"],
-    "sparq 1/2": ["--attention", "sparq", "--sparq-ratio", "1/2"],  # whose quality is nearest to the hybrid's
+    "sparq": ["--attention", "sparq", "--attention-ratio", "1/8"],
+    "sparq 1/2": ["--attention", "sparq", "--attention-ratio", "1/2"],  # whose quality is nearest to the hybrid's
     "nomad": ["--attention", "nomad"],
     "nomad int8": ["--attention", "nomad", "--kv", "int8"],
-    "nomad skip": ["--attention", "nomad", "--nomad-skip", "0.6"],
-    "nomad int8 skip": ["--attention", "nomad", "--kv", "int8", "--nomad-skip", "0.6"],
+    "nomad skip": ["--attention", "nomad", "--set", "nomad.skip=0.6"],
+    "nomad int8 skip": ["--attention", "nomad", "--kv", "int8", "--set", "nomad.skip=0.6"],
     "hybrid": ["--attention", "hybrid"],
 }
 LAYERS = 2
@@ -52,7 +52,7 @@ def calibrate(yalm, model, folder, tokens):
     ids = folder / "ids"
     ids.write_text(" ".join(str(rnd.randrange(3, 500)) for _ in range(tokens)), encoding="ascii")
     out = folder / (model.stem + ".nomad")
-    command = [yalm, model, "-m", "calibrate", "--tokens", ids, "--samples", tokens, "-o", out, "-q"]
+    command = [yalm, model, "-m", "calibrate", "--tokens", ids, "--set", f"calibrate.samples={tokens}", "-o", out, "-q"]
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise BenchError(done.stderr.strip().splitlines()[-1])
@@ -116,7 +116,7 @@ def run_all(yalm, model, depths, plan, label, book, kept):
         for i in range(plan["rounds"]):
             for method in plan["methods"]:
                 name = f"{label}, {depth}, {method}, {plan['generate']} tokens x {plan['repetitions']}, round {i + 1}"
-                options = METHODS[method] + (["--nomad-codebooks", str(book)] if needs_codes(method) else [])
+                options = METHODS[method] + (["--codebooks", str(book)] if needs_codes(method) else [])
                 counts = {"generate": plan["generate"], "repetitions": plan["repetitions"]}
                 measure = functools.partial(throughput, yalm, model, depth=depth, options=options, **counts)
                 found.setdefault((method, depth), []).extend(kept.get(name, measure))

@@ -5,8 +5,7 @@ ratios. Usually called by compare_llama_cpp.sh, which builds the peers.
 The ratio of a round is taken between runs that followed each other; printed is the median of the rounds' ratios, so that a machine
 that others use as well wrongs no engine. All take the same number of threads, an fp16 cache, and their own defaults otherwise. yalm and the fork
 have settings besides that change their speed and nothing else: these are tried before a type's rounds, and the fastest of each test is kept.
-In prefill yalm has a second row, with tokens rounded as the peers round them (--activations): to 8 bits for quantised weights, else to float16 or,
-on machines without its arithmetic, bfloat16.
+In prefill of quantised weights yalm has a second row, with tokens rounded to 8 bits as the peers round them (--activations int8).
 """
 
 from __future__ import annotations
@@ -45,9 +44,6 @@ QUANTISED = ("q8_0", "q4_0")
 # --hugepages copies the file into pages of 2 MiB.
 SETTINGS = {"yalm": [(), ("--hugepages",)], "llama.cpp": [()], "ik_llama.cpp": [(), ("-rtr", "1")]}
 PEERS = [name for name in SETTINGS if name != "yalm"]
-# What the peers do with many tokens at once, where yalm loses nothing unless it is told to: the first that the machine has.
-SIXTEEN_BITS = ("fp16", "bf16")
-ROUNDED = {"f16": SIXTEEN_BITS, "bf16": SIXTEEN_BITS, "bf12": SIXTEEN_BITS, "q8_0": ("int8",), "q4_0": ("int8",)}
 
 
 class Engine:
@@ -250,18 +246,6 @@ def print_table(records, facts, name, peers):
                 print(f"{r['type']}, {r['case']}: {name} with {found['settings']}")
 
 
-def measure_rounded(options, kind, pair, test):
-    """The record of prefill with rounded tokens."""
-    for activations in ROUNDED[kind]:
-        try:
-            rounds = compare(options, kind, pair, test, ("--activations", activations))
-        except BenchError as error:  # not every processor has float16's arithmetic
-            print(f"compare: {kind}, {activations} tokens left out: {error}", file=sys.stderr)
-        else:
-            yield report(sum_up(kind, rounds, busy=False))
-            return
-
-
 def measure_type(options, directory, kind):
     """Records of one type, as they come."""
     pair = make_pair(directory, options.peers[0].folder, kind)
@@ -271,8 +255,8 @@ def measure_type(options, directory, kind):
     for test in list_tests(options):
         print(f"compare: {kind}, {test}", file=sys.stderr)
         yield report(sum_up(kind, compare(options, kind, pair, test), busy=False))
-        if "prompt" in test:
-            yield from measure_rounded(options, kind, pair, test)
+        if "prompt" in test and kind in QUANTISED:
+            yield report(sum_up(kind, compare(options, kind, pair, test, ("--activations", "int8")), busy=False))
     if options.busy:
         with busy_process():
             test = {"generate": options.generate}

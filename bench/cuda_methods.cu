@@ -19,7 +19,7 @@ struct bench {
     struct cuda_state s; // as far as attention needs it
     yalm_error error;    // of its blocks
     float *q, *keys, *attended;
-    int turn, first_layer;
+    int turn;
 };
 
 // ------------------------------------------------------------------------------------------ memory
@@ -40,7 +40,7 @@ static void open_depth(struct bench *b, yalm_kv type, int depth)
     const struct shape_arguments *shape = &b->shape;
     const double row = shape->head_dim * (type == YALM_KV_INT8 ? 1.0 : 2.0);
     const int n_keys = depth + 1;
-    b->first_layer = b->turn = 0;
+    b->turn = 0;
     b->config.n_layers = layers_for(b, n_keys, row);
     s->blocks = {};
     s->blocks.taking = true;
@@ -83,8 +83,7 @@ static void close_depth(struct bench *b)
 
 static struct attention next_layer(struct bench *b)
 {
-    const int n = b->config.n_layers - b->first_layer;
-    return {b->s.step, b->q, NULL, &b->s.cache, b->first_layer + b->turn++ % n, b->shape.heads};
+    return {b->s.step, b->q, NULL, &b->s.cache, b->turn++ % b->config.n_layers, b->shape.heads};
 }
 
 static void print(const struct bench *b, const char *kernel, int depth, double seconds, double bytes)
@@ -179,7 +178,7 @@ static void time_sparq(struct bench *b, int depth)
     struct cuda_state *s = &b->s;
     yalm_session_options options = {};
     options.attention = "sparq";
-    options.sparq.ratio = 0.125f;
+    options.attention_ratio = 0.125f;
     struct backend_plan plan = {};
     plan.config = &b->config;
     plan.options = &options;
@@ -189,7 +188,7 @@ static void time_sparq(struct bench *b, int depth)
     MUST(s->method->plan(s, &plan, error));
     take_method(b, depth);
     append_all(b, depth);
-    time_steps(b, depth, s->sparq.copy == YALM_COPY_INT8 ? s->sparq.r + 4.0 : 2.0 * s->sparq.r);
+    time_steps(b, depth, s->sparq.copy == SPARQ_COPY_INT8 ? s->sparq.r + 4.0 : 2.0 * s->sparq.r);
     close_depth(b);
 }
 
@@ -198,14 +197,12 @@ static void time_hybrid(struct bench *b, int depth)
 {
     struct cuda_state *s = &b->s;
     struct cuda_hybrid *h = &s->hybrid;
-    yalm_hybrid options = {};
-    options.ratio = 1.0f / 32;
+    yalm_session_options options = {};
+    options.attention_ratio = 1.0f / 32;
     open_depth(b, YALM_KV_FP16, depth);
     MUST(cuda_method_find(&s->method, "hybrid", error));
     selective_plan(s);
-    MUST(hybrid_resolve(&h->options, &options, b->config.n_layers, error));
-    h->options.first_layer = 0;
-    h->reuse_layers = 1;
+    MUST(hybrid_resolve(&h->options, &options, error));
     codes_shape(&h->codes, b->config.n_layers, &s->cache, 1);
     s->selective.tail = h->options.tail;
     take_method(b, depth);

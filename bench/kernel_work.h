@@ -5,7 +5,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "cpu/limits.h"
+#include "cpu/machine/isa.h"
+#include "cpu/machine/limits.h"
 
 enum { MAX_TOKENS = 512, MAX_QUERIES = 384 };
 

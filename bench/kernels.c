@@ -107,14 +107,12 @@ static void measure(struct bench *b, const char *name, void (*work)(void *contex
 }
 
 // Products in 16 bits, of machines that have them; on those with tiles all are tiles, and the default too.
-enum { HALVES = 4 };
+enum { HALVES = 2 };
 static const struct {
     yalm_activations activations;
     enum matrices matrices;
     const char *name, *tiles; // NULL: none
 } halves[HALVES] = {{YALM_ACTIVATIONS_INT16, MATRICES_ANY, "integers", "tiles of three"},
-                    {YALM_ACTIVATIONS_FP16, MATRICES_ANY, "float16", "tiles of two"},
-                    {YALM_ACTIVATIONS_BF16, MATRICES_ANY, "bfloat16", "tiles of one"},
                     {YALM_ACTIVATIONS_INT16, MATRICES_QUANTISED, NULL, "tiles of bytes"}};
 
 static void bench_halves(struct bench *b)

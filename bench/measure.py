@@ -37,7 +37,7 @@ def throughput(yalm, model, prompt=0, generate=0, depth=0, repetitions=1, thread
         return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
     command = [str(yalm), str(model), "-m", "throughput", "-o", "json", "-q", "-p", text(prompt), "-n", text(generate)]
-    command += ["--depth", text(depth), "--fill-depth", "random", "-r", str(repetitions), *options]
+    command += ["--depth", text(depth), "--set", "throughput.fill=random", "-r", str(repetitions), *options]
     if threads:
         command += ["--threads", str(threads)]
     everybody, mine, start = *busy_seconds(), time.monotonic()

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "cpu/kernels.h"
+#include "cpu/kernels/kernels.h"
 #include "util/memory.h"
 
 enum { QUERY_BLOCK = 128 }; // queries that the engine gives the kernel at once

@@ -12,8 +12,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "cpu/kernels.h"
-#include "cpu/team.h"
+#include "cpu/kernels/kernels.h"
+#include "cpu/machine/isa.h"
+#include "cpu/machine/team.h"
 #include "util/memory.h"
 
 enum { MAX_ROUNDS = 200, MAX_QUERIES = 8, BLOCKS = 256, HEAD_DIM = 128 }; // BLOCKS: blocks of keys in one call

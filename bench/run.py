@@ -230,7 +230,7 @@ def measure_all(plan, yalm, folder):
     """All records, section after section; the models are made as they are needed."""
 
     def run(model, warmup=True, threads=None, **what):
-        options = () if warmup else ("--no-warmup",)
+        options = () if warmup else ("--set", "throughput.warmup=off")
         return throughput(yalm, model, threads=plan["threads"] if threads is None else threads, options=options, **what)
 
     records = []

@@ -142,69 +142,14 @@ typedef struct yalm_session yalm_session;
 // Elements of the KV cache. int8: each key and value of a head has a scale of its own, about half the memory of fp16.
 typedef enum yalm_kv { YALM_KV_FP16 = 0, YALM_KV_FP32 = 1, YALM_KV_INT8 = 2 } yalm_kv;
 
-// What the activations become that are multiplied with q8 and q4 weights. int16 loses next to nothing: logits are those of the weights, within
-// 0.03 % of their range. int8 takes half the arithmetic where more than 8 tokens are evaluated together, as in a prompt, and loses more than q8 does.
-// With fp16, bf16 (bf12, which is that) and fp8 weights, too, int16 makes them and the weights 16-bit integers, with a scale for 128 or 256 columns of a token or row, where
-// more than 4 tokens are evaluated together on machines with AVX512-VNNI: half of float32's arithmetic, and about as much is lost as to the fp16 cache. Elsewhere, and
-// by fp32, they stay float32. Where 32 tokens or more are evaluated together, fp16 rounds both to float16, and multiplies and adds in it: as
-// fast, on machines with AVX512-FP16, and coarser. bf16, from 25 tokens on, rounds to bfloat16, which bf16 and fp8 weights are already, and adds
-// in float32: as fast, on machines with AVX512-BF16, and coarser by three bits than fp16. Fewer tokens are multiplied as by int16.
-// Each concerns its own types of weights; matrices of others are multiplied as by default, int16.
-// On machines with AMX (isa "amx") more tokens are multiplied by tiles of bfloat16 with sums in float32: by default, and by fp32, in as many parts as
-// float32's accuracy takes; by fp16 in two, 16 bits; by bf16, and q8 and q4 by int8, in one. That is where more than 128 tokens are evaluated together, 64 if
-// no matrix is fp16, by fp16 32, by bf16 16; fewer are multiplied as with AVX512-VNNI. By fp32, and in models with fp32 matrices, or with q8 or q4 ones among
-// others, tiles begin above 16 tokens (8 by bf16, 32 by int8), and fewer stay float32; there fp16 and bf16 concern every type of weights. Models all of whose
-// matrices are q8 and q4 are multiplied by tiles of bytes above 32 tokens: tokens and weights as 16-bit integers with a scale for 256 columns of a token or row.
-// With AVX512-VNNI the attention of a prompt, from 16 queries to a KV head on, is computed in 16-bit integers too, by all but fp32, with heads of up to
-// 256 components; what that loses is less than the fp16 cache's rounding. An fp32 cache keeps it in float32. So is that of 3 to 8 queries to a KV head of an
-// int8 cache, as in decode, with heads of 64, 128, 192 and 256 components: it loses less than a hundredth of what that cache does.
+// What tokens become where they are multiplied with weights (docs/kernels.md says from how many tokens on, and by which instruction sets). int16, the
+// default, loses less than an fp16 cache does. int8 takes half the arithmetic where more than 8 tokens meet q8 or q4 weights, and loses more than q8 does.
+// fp32 keeps them in float32, as far as weights are not quantised. Refused where no weights are of the types that it concerns.
 typedef enum yalm_activations {
     YALM_ACTIVATIONS_INT16 = 0,
     YALM_ACTIVATIONS_INT8 = 1,
-    YALM_ACTIVATIONS_FP16 = 2,
-    YALM_ACTIVATIONS_BF16 = 3,
-    YALM_ACTIVATIONS_FP32 = 4,
+    YALM_ACTIVATIONS_FP32 = 2,
 } yalm_activations;
-
-// How a token that is decoded alone attends to a long context. "dense" reads every key and value; the others read less, and differ in
-// what they compute. Zeros are the defaults, chosen for the model.
-typedef enum yalm_switch { YALM_AUTO = 0, YALM_ON = 1, YALM_OFF = 2 } yalm_switch;
-typedef enum yalm_copy { YALM_COPY_INT8 = 0, YALM_COPY_FP16 = 1, YALM_COPY_Q4 = 2 } yalm_copy;
-
-// SparQ attention (Ribar et al., arXiv 2312.04985): all keys are scored by the r largest components of the query, k keys attended to.
-typedef struct yalm_sparq {
-    float ratio;      // of the dense traffic, in elements, which chooses r and k; 0: r = head_dim / 4, k = 1/16 of the keys
-    int r;            // components; 0: by the ratio
-    int k;            // keys; 0: by the ratio and the length, at least min_k
-    int min_k;        // 0: 128
-    int local;        // the most recent keys, which always belong; 0: k / 4
-    int from;         // with fewer visible keys, attention is dense; 0: where reading less begins to pay
-    yalm_copy copy;   // elements of the second copy of the keys, component-major, that scores are computed from
-    yalm_switch tail; // what was not selected counts as its mean value; auto: where each query head has its own keys
-} yalm_sparq;
-
-// NoMAD attention (Zhang et al., arXiv 2403.01273): keys are kept as 4-bit codes instead of the key cache, by codebooks that
-// yalm_calibrate() has learned.
-typedef struct yalm_nomad {
-    const char *codebooks; // file; NULL: yalm_codebooks_path(). Needed until the session is open
-    float skip; // rows of values are not read whose probability is below skip / (number of keys): together they have less
-                // than `skip`. 0: all are read
-} yalm_nomad;
-
-// All keys are scored from NoMAD's codes (yalm_nomad.codebooks), which are kept beside them; a few are attended to exactly, and the rest
-// counts as its mean value (SparQ's third step).
-typedef struct yalm_hybrid {
-    float ratio;      // which share of the keys is attended to; 0: 1/32
-    int min_k;        // but at least so many; 0: 64
-    int local;        // the most recent keys, which always belong; 0: a quarter of the selected
-    float top_p;      // fewer once they have this share of the probability, by the codes' scores; 0: off
-    yalm_switch tail; // what was not selected counts as its mean value; auto: yes
-    float codes;      // which share of a key's codes its score reads; 0: on the CPU half at d_sub 1, else all
-    int dense_layers; // the first layers, in which attention stays dense
-    int from;         // with fewer visible positions attention is dense; 0: the length from which on it should be faster
-    int reuse_layers; // one layer in so many selects, the others attend to the same keys; 0 or 1: all select
-    int reuse_steps; // likewise of positions: the others attend to the last selection's keys, and to all since; 0 or 1: all select
-} yalm_hybrid;
 
 typedef struct yalm_session_options {
     const char
@@ -218,13 +163,16 @@ typedef struct yalm_session_options {
     bool endless;        // past the context, go on: the first n_sinks tokens and the most recent ones stay visible
     int n_sinks;         // attention sinks (Xiao et al., arXiv 2309.17453); used when endless and the model has no window
     yalm_kv kv;
-    // CPU; int8 and fp16 are refused where no weights are of their types, fp16 also where the machine has no AVX512-FP16.
-    yalm_activations activations;
-    int chunk;             // prefill is done in pieces of at most so many tokens; 0: chosen
-    const char *attention; // "dense", "sparq", "nomad", "hybrid"
-    yalm_sparq sparq;
-    yalm_nomad nomad;
-    yalm_hybrid hybrid;
+    yalm_activations activations; // CPU
+    int chunk;                    // prefill is done in pieces of at most so many tokens; 0: chosen
+    // How a token that is decoded alone attends to a long context: "dense" reads every key and value; "sparq", "nomad" and "hybrid" read less, and differ
+    // in what they compute.
+    const char *attention;
+    float attention_ratio; // sparq: of dense attention's traffic; hybrid: of the keys. 0: chosen
+    // Of nomad and hybrid: a file that yalm_calibrate() has written; NULL: yalm_codebooks_path(). Needed until the session is open.
+    const char *codebooks;
+    const char *const *settings; // "KEY=VALUE", what only measurements need (docs/attention.md#settings). Needed likewise
+    int n_settings;
     // Called now and then by yalm_session_open(), where it copies weights to a device: bytes done, and in all. NULL is welcome.
     void (*progress)(void *context, uint64_t done, uint64_t total);
     void *progress_context;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs yalm's tests, as many at once as there are cores, and adds up their counts. Its last line is
+"""Runs yalm's tests, as many at once as there are cores, the longest first, and adds up their counts. Its last line is
 
     N passed, N failed, N skipped
 
@@ -18,6 +18,7 @@ import argparse
 import concurrent.futures
 import dataclasses
 import functools
+import json
 import os
 import re
 import shutil
@@ -31,8 +32,24 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LOGS = ROOT / "build/test"
+TIMES = LOGS / "seconds.json"  # what each job took when it ran last
 PARTS = ("release", "openmp", "asan", "tsan", "fuzz", "cuda")
 TIME_LIMIT = 1800  # seconds, for each job
+# What a job takes that has not run here yet, about: by the beginning of its name.
+GUESSES = (
+    ("emulated/cuda-", 1200),
+    ("emulated-", 400),
+    ("emulated/", 200),
+    ("asan/parity", 600),
+    ("asan/cli", 600),
+    ("tsan/parity", 400),
+    ("release/cli", 250),
+    ("release/parity", 250),
+    ("asan/cpu", 60),
+    ("asan/engine", 60),
+    ("tsan/", 60),
+    ("", 20),
+)
 THREADED_ROOMS = ("engine", "cpu")  # what runs on several threads, for ThreadSanitizer
 THREADED_TESTS = "rollback or tiny-llama- or tiny-mixtral-"  # of the parity tests, likewise
 CUDA_ROOM = "cuda"  # tested in builds of its own
@@ -192,7 +209,7 @@ def fuzz_jobs(seconds):
 
 
 def plan(parts, fuzz_seconds):
-    """The jobs, the longest first; and counts of what cannot run here."""
+    """The jobs, and counts of what cannot run here."""
     jobs, beforehand = [], Counts()
     if "fuzz" in parts:
         jobs += fuzz_jobs(fuzz_seconds)
@@ -221,8 +238,26 @@ def plan(parts, fuzz_seconds):
 # ------------------------------------------------------------------------------------------- running
 
 
-def run(job, stopped):
-    """Runs one job; returns its counts. Its output goes to its log, and to the terminal where it failed."""
+def known_times():
+    try:
+        return json.loads(TIMES.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+def longest_first(jobs, fuzz_seconds):
+    """So that no core is idle while another one ends a long job that was begun last."""
+    known = known_times()
+
+    def expected(job):
+        guess = next(seconds for name, seconds in GUESSES if job.name.startswith(name))
+        return known.get(job.name, fuzz_seconds if job.name.startswith("fuzz/") else guess)
+
+    return sorted(jobs, key=expected, reverse=True)
+
+
+def run(job, stopped, seconds):
+    """Runs one job; returns its counts, and notes its time. Its output goes to its log, and to the terminal where it failed."""
     if stopped.is_set():
         return Counts(failed=1)
     shutil.rmtree(job.folder, ignore_errors=True)
@@ -245,7 +280,8 @@ def run(job, stopped):
         status = 127
     output = job.log.read_text(encoding="utf-8", errors="replace")
     counts = job.count(job, status, output)
-    line = f"{job.name:36} {counts}  ({time.monotonic() - began:.1f} s)"
+    seconds[job.name] = round(time.monotonic() - began, 1)
+    line = f"{job.name:36} {counts}  ({seconds[job.name]} s)"
     if counts.failed:
         line += (
             f"\n--- exit status {status}; the end of {job.log.relative_to(ROOT)}:\n" + output[-6000:].rstrip() + "\n---"
@@ -278,14 +314,16 @@ def main():
 
     LOGS.mkdir(parents=True, exist_ok=True)
     jobs, counts = plan(parts, options.fuzz_seconds)
+    jobs, seconds = longest_first(jobs, options.fuzz_seconds), known_times()
     stopped = threading.Event()
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         try:
-            for result in pool.map(lambda job: run(job, stopped), jobs):
+            for result in pool.map(lambda job: run(job, stopped, seconds), jobs):
                 counts += result
         except KeyboardInterrupt:
             stopped.set()
             return 130
+    TIMES.write_text(json.dumps(seconds, indent=1, sort_keys=True), encoding="utf-8")
     print(counts, flush=True)
     return 1 if counts.failed or not counts.passed else 0
 

@@ -22,7 +22,6 @@ enum {
 #define DEVICES    "auto,cpu,cuda"
 #define ISAS       "auto,scalar,avx2,avx512,avx512vnni,amx"
 #define ATTENTIONS "dense,sparq,nomad,hybrid"
-#define SWITCHES   "auto,on,off"
 
 // clang-format off
 const struct option option_table[] = {
@@ -50,30 +49,13 @@ const struct option option_table[] = {
     {"Machine", 0, "hugepages", NULL, NULL, OPTION_FLAG, SESSION, AT(hugepages), 0, 0, NULL},
     {"Machine", 0, "isa", "auto|scalar|avx2|avx512|avx512vnni|amx", NULL, OPTION_WORD, SESSION, AT(isa), 0, 0, ISAS},
     {"Machine", 0, "kv,cache-type", "fp16|fp32|int8", NULL, OPTION_CHOICE, SESSION, AT(kv), 0, 0, "fp16,fp32,int8"},
-    {"Machine", 0, "activations", "int16|int8|fp16|bf16|fp32", NULL, OPTION_CHOICE, SESSION, AT(activations), 0, 0, "int16,int8,fp16,bf16,fp32"},
+    {"Machine", 0, "activations", "int16|int8|fp32", NULL, OPTION_CHOICE, SESSION, AT(activations), 0, 0, "int16,int8,fp32"},
     {"Machine", 0, "chunk,batch,batch-size,ubatch-size", "N", NULL, OPTION_INT, SESSION, AT(chunk), 0, 65536, NULL},
 
     {"Attention", 0, "attention", "A", "dense, sparq, nomad or hybrid", OPTION_WORD, SESSION, AT(attention), 0, 0, ATTENTIONS},
-    {"Attention", 0, "sparq-ratio", "1/N", NULL, OPTION_RATIO, SESSION, AT(sparq.ratio), 0, 1, NULL},
-    {"Attention", 0, "sparq-r", "N", NULL, OPTION_INT, SESSION, AT(sparq.r), 0, 65536, NULL},
-    {"Attention", 0, "sparq-k", "N", NULL, OPTION_INT, SESSION, AT(sparq.k), 0, INT_MAX / 2, NULL},
-    {"Attention", 0, "sparq-min-k", "N", NULL, OPTION_INT, SESSION, AT(sparq.min_k), 0, INT_MAX / 2, NULL},
-    {"Attention", 0, "sparq-local", "N", NULL, OPTION_INT, SESSION, AT(sparq.local), 0, INT_MAX / 2, NULL},
-    {"Attention", 0, "sparq-from", "N", NULL, OPTION_INT, SESSION, AT(sparq.from), 0, INT_MAX / 2, NULL},
-    {"Attention", 0, "sparq-copy", "int8|fp16|q4", NULL, OPTION_CHOICE, SESSION, AT(sparq.copy), 0, 0, "int8,fp16,q4"},
-    {"Attention", 0, "sparq-tail", "auto|on|off", NULL, OPTION_CHOICE, SESSION, AT(sparq.tail), 0, 0, SWITCHES},
-    {"Attention", 0, "nomad-codebooks", "FILE", NULL, OPTION_TEXT, SESSION, AT(nomad.codebooks), 0, 0, NULL},
-    {"Attention", 0, "nomad-skip", "X", NULL, OPTION_FLOAT, SESSION, AT(nomad.skip), 0, 0.99, NULL},
-    {"Attention", 0, "hybrid-ratio", "1/N", NULL, OPTION_RATIO, SESSION, AT(hybrid.ratio), 0, 1, NULL},
-    {"Attention", 0, "hybrid-min-k", "N", NULL, OPTION_INT, SESSION, AT(hybrid.min_k), 0, INT_MAX / 2, NULL},
-    {"Attention", 0, "hybrid-local", "N", NULL, OPTION_INT, SESSION, AT(hybrid.local), 0, INT_MAX / 2, NULL},
-    {"Attention", 0, "hybrid-top-p", "X", NULL, OPTION_FLOAT, SESSION, AT(hybrid.top_p), 0, 1, NULL},
-    {"Attention", 0, "hybrid-dense-layers", "N", NULL, OPTION_INT, SESSION, AT(hybrid.dense_layers), 0, 65536, NULL},
-    {"Attention", 0, "hybrid-reuse-layers", "N", NULL, OPTION_INT, SESSION, AT(hybrid.reuse_layers), 0, INT_MAX / 2, NULL},
-    {"Attention", 0, "hybrid-reuse-steps", "N", NULL, OPTION_INT, SESSION, AT(hybrid.reuse_steps), 0, INT_MAX / 2, NULL},
-    {"Attention", 0, "hybrid-codes", "1/N", NULL, OPTION_RATIO, SESSION, AT(hybrid.codes), 0, 1, NULL},
-    {"Attention", 0, "hybrid-from", "N", NULL, OPTION_INT, SESSION, AT(hybrid.from), 0, INT_MAX / 2, NULL},
-    {"Attention", 0, "hybrid-tail", "auto|on|off", NULL, OPTION_CHOICE, SESSION, AT(hybrid.tail), 0, 0, SWITCHES},
+    {"Attention", 0, "attention-ratio", "1/N", NULL, OPTION_RATIO, SESSION, AT(attention_ratio), 0, 1, NULL},
+    {"Attention", 0, "codebooks", "FILE", NULL, OPTION_TEXT, SESSION, AT(book), 0, 0, NULL},
+    {"Attention", 0, "set", "KEY=VALUE", NULL, OPTION_SET, SESSION, AT(settings), 0, 0, NULL},
 
     {"Completion", 'n', "n-predict,predict", "N", "tokens to generate; -1 is endless", OPTION_INT, C, AT(n_predict), -2, INT_MAX / 2, NULL},
     {"Completion", 'r', "stop,reverse-prompt", "TEXT", "end before this text; may be repeated", OPTION_TEXTS, C, AT(stops), 0, 0, NULL},
@@ -94,30 +76,32 @@ const struct option option_table[] = {
     {"Throughput", 'p', "n-prompt", "N,…", "prompt lengths to time", OPTION_INTS, T, AT(n_prompt), 0, 1 << 24, NULL},
     {"Throughput", 'n', "n-gen", "N,…", "numbers of tokens to decode", OPTION_INTS, T, AT(n_gen), 0, 1 << 24, NULL},
     {"Throughput", 0, "depth,n-depth", "N,…", "positions in the cache before that", OPTION_INTS, T, AT(depth), 0, 1 << 24, NULL},
-    {"Throughput", 0, "fill-depth", "prefill|random", NULL, OPTION_CHOICE, T, AT(fill), 0, 0, "prefill,random"},
     {"Throughput", 'r', "repetitions", "N", NULL, OPTION_INT, T, AT(repetitions), 1, 10000, NULL},
     {"Throughput", 'o', "output", "md|csv|json", NULL, OPTION_CHOICE, T, AT(format), 0, 0, "md,csv,json"},
-    {"Throughput", 0, "no-warmup", NULL, NULL, OPTION_FLAG, T, AT(no_warmup), 0, 0, NULL},
 
     {"Perplexity", 0, "stride", "N", "a window of --ctx tokens every N; 0 is --ctx", OPTION_INT, P, AT(stride), 0, INT_MAX, NULL},
     {"Perplexity", 0, "max-tokens", "N", NULL, OPTION_INT, P, AT(max_tokens), 0, INT_MAX, NULL},
-    {"Perplexity", 0, "decode-from", "N", NULL, OPTION_INT, P, AT(decode_from), 0, INT_MAX, NULL},
     {"Perplexity", 0, "save-logits", "FILE", NULL, OPTION_TEXT, P, AT(save_logits), 0, 0, NULL},
     {"Perplexity", 0, "kl-base", "FILE", NULL, OPTION_TEXT, P, AT(kl_base), 0, 0, NULL},
 
     {"Passkey", 'n', "junk", "N", "junk lines; -1 is what fits, at most 250", OPTION_INT, K, AT(junk), -1, 1000000, NULL},
     {"Passkey", 'l', "position", "N", "lines before the key; -1 is random", OPTION_INT, K, AT(position), -1, 1000000, NULL},
     {"Passkey", 0, "trials", "N", NULL, OPTION_INT, K, AT(trials), 1, 100000, NULL},
-    {"Passkey", 0, "decode-last", "N", NULL, OPTION_INT, K, AT(decode_last), 0, INT_MAX, NULL},
 
     {"Calibrate", 'o', "output", "FILE", "learned codebooks (the model's path, .nomad)", OPTION_TEXT, B, AT(codebooks), 0, 0, NULL},
-    {"Calibrate", 0, "d-sub", "1|2|4", NULL, OPTION_INT, B, AT(d_sub), 1, 4, NULL},
-    {"Calibrate", 0, "samples", "N", NULL, OPTION_INT, B, AT(samples), 16, 1 << 24, NULL},
 
     {"Tokenize", 0, "tokenize", NULL, NULL, OPTION_MODE, ALL, 0, MODE_TOKENIZE, 0, NULL},
     {"Tokenize", 0, "pieces", NULL, NULL, OPTION_FLAG, W, AT(pieces), 0, 0, NULL},
     {"Tokenize", 0, "detokenize", NULL, NULL, OPTION_FLAG, W, AT(detokenize), 0, 0, NULL},
     {NULL, 'o', "output", "text|json", NULL, OPTION_CHOICE, I, AT(info_format), 0, 0, "text,json"},
+
+    // By --set alone.
+    {NULL, 0, "throughput.fill", "prefill|random", NULL, OPTION_CHOICE, T, AT(fill), 0, 0, "prefill,random"},
+    {NULL, 0, "throughput.warmup", "on|off", NULL, OPTION_CHOICE, T, AT(cold), 0, 0, "on,off"},
+    {NULL, 0, "perplexity.decode_from", "N", NULL, OPTION_INT, P, AT(decode_from), 0, INT_MAX, NULL},
+    {NULL, 0, "passkey.decode_last", "N", NULL, OPTION_INT, K, AT(decode_last), 0, INT_MAX, NULL},
+    {NULL, 0, "calibrate.d_sub", "1|2|4", NULL, OPTION_INT, B, AT(d_sub), 1, 4, NULL},
+    {NULL, 0, "calibrate.samples", "N", NULL, OPTION_INT, B, AT(samples), 16, 1 << 24, NULL},
 };
 // clang-format on
 
@@ -136,8 +120,6 @@ void options_defaults(struct options *options)
     options->kv = session.kv;
     options->activations = session.activations;
     options->attention = session.attention;
-    options->sparq = session.sparq;
-    options->hybrid = session.hybrid;
     options->n_sinks = session.n_sinks;
     options->n_prompt = (struct int_list){1, {512}};
     options->n_gen = (struct int_list){1, {128}};

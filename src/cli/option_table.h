@@ -16,6 +16,7 @@ enum option_kind {
     OPTION_CHOICE, // int: index into `choices`
     OPTION_WORD,   // const char *: one of `choices`
     OPTION_BIAS,   // appended to sampling.biases, repeatable
+    OPTION_SET,    // KEY=VALUE, repeatable: a row of this table whose name has a dot, or else a setting of the session
 };
 
 struct option {

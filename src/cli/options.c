@@ -40,12 +40,17 @@ static bool has_name(const struct option *option, const char *name, size_t lengt
     return false;
 }
 
+static bool is_key(const struct option *option) // of --set
+{
+    return strchr(option->names, '.') != NULL;
+}
+
 // The table's next option that `word` names, from index `from` on; -1: none.
 static int find_option(const struct word *word, int from)
 {
     for (int i = from; i < n_options; i++) {
         const struct option *option = &option_table[i];
-        if (word->letter ? option->letter == word->letter : has_name(option, word->name, word->name_length))
+        if (word->letter ? option->letter == word->letter : !is_key(option) && has_name(option, word->name, word->name_length))
             return i;
     }
     return -1;
@@ -259,6 +264,25 @@ static yalm_status read_text(const struct word *word, struct text_list *list, ya
     return YALM_OK;
 }
 
+static yalm_status set_value(struct options *options, const struct option *option, const struct word *word, yalm_error *error);
+
+// What is no key of the table is the session's to judge.
+static yalm_status read_setting(struct options *options, const struct word *word, yalm_error *error)
+{
+    const size_t length = strcspn(word->value, "=");
+    for (int i = 0; i < n_options && word->value[length]; i++) {
+        const struct option *option = &option_table[i];
+        if (!is_key(option) || !has_name(option, word->value, length))
+            continue;
+        if (!(option->modes >> options->mode & 1))
+            return cli_error(error, YALM_USAGE, "setting '%s' does not belong to mode %s", word->value,
+                             mode_names[options->mode]);
+        const struct word setting = {.shown = word->value, .length = (int)length, .value = word->value + length + 1};
+        return set_value(options, option, &setting, error);
+    }
+    return read_text(word, &options->settings, error);
+}
+
 static yalm_status set_value(struct options *options, const struct option *option, const struct word *word, yalm_error *error)
 {
     void *field = (char *)options + option->offset;
@@ -287,6 +311,8 @@ static yalm_status set_value(struct options *options, const struct option *optio
     case OPTION_WORD:
         *(const char **)field = word->value;
         return read_choice(option, word, &index, error);
+    case OPTION_SET:
+        return read_setting(options, word, error);
     case OPTION_BIAS:
         return read_bias(word, &options->sampling, error);
     case OPTION_MODE:
@@ -416,9 +442,10 @@ void options_free(struct options *options)
 {
     free((void *)options->sampling.biases);
     free((void *)options->stops.texts);
+    free((void *)options->settings.texts);
     options->sampling.biases = NULL;
     options->sampling.n_biases = 0;
-    options->stops = (struct text_list){0};
+    options->stops = options->settings = (struct text_list){0};
 }
 
 bool options_given(const struct options *options, const char *name)

@@ -54,13 +54,13 @@ struct options {
     int kv;          // yalm_kv
     int activations; // yalm_activations
     const char *attention;
-    yalm_sparq sparq;
-    yalm_nomad nomad;
-    yalm_hybrid hybrid;
+    float attention_ratio;
+    const char *book; // codebooks that attention is by
+    struct text_list settings;
 
     struct int_list n_prompt, n_gen, depth;
     int repetitions;
-    bool no_warmup;
+    int cold; // 1: without a warm-up
     int fill, format, info_format;
 
     int stride, max_tokens, decode_from; // 0: off

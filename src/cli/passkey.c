@@ -136,7 +136,7 @@ static bool says_key(const char *said, int key)
     return strncmp(said, digits, (size_t)n) == 0 && !isdigit((unsigned char)said[n]);
 }
 
-// The prompt, its last --decode-last tokens one by one: so a sparse way of attending has read the question when it answers.
+// The prompt, its last passkey.decode_last tokens one by one: so a sparse way of attending has read the question when it answers.
 static yalm_status read_prompt(const struct passkey *run, const struct tokens *prompt, yalm_error *error)
 {
     const size_t last = (size_t)run->options->decode_last < prompt->n ? (size_t)run->options->decode_last : prompt->n;

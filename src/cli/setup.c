@@ -62,9 +62,10 @@ yalm_session_options session_options(const struct options *options)
     how.activations = (yalm_activations)options->activations;
     how.chunk = options->chunk;
     how.attention = options->attention;
-    how.sparq = options->sparq;
-    how.nomad = options->nomad;
-    how.hybrid = options->hybrid;
+    how.attention_ratio = options->attention_ratio;
+    how.codebooks = options->book;
+    how.settings = options->settings.texts;
+    how.n_settings = options->settings.n;
     how.progress = show_upload;
     return how;
 }
@@ -90,8 +91,6 @@ yalm_session *open_session(const struct options *options, const yalm_model *mode
     const bool dense = strcmp(facts->attention, "dense") == 0;
     static const char *const activations[] = {[YALM_ACTIVATIONS_INT16] = "", // as ever
                                               [YALM_ACTIVATIONS_INT8] = ", activations int8",
-                                              [YALM_ACTIVATIONS_FP16] = ", activations fp16",
-                                              [YALM_ACTIVATIONS_BF16] = ", activations bf16",
                                               [YALM_ACTIVATIONS_FP32] = ", activations fp32"};
     static const char *const caches[] = {[YALM_KV_FP16] = "fp16", [YALM_KV_FP32] = "fp32", [YALM_KV_INT8] = "int8"};
     if (!quiet)

@@ -111,7 +111,7 @@ static bool take_reading(struct test *test, yalm_session *session)
 static yalm_status run_repetition(struct bench *bench, struct test *test, yalm_session *session, yalm_error *error)
 {
     const int n = test->n_prompt + test->n_gen;
-    const bool cold = test->n == 0 && bench->options->no_warmup;
+    const bool cold = test->n == 0 && bench->options->cold;
     yalm_status status = YALM_OK;
     double ignored;
     progress("%s%d @ d%d: %d of %d", test->n_gen ? "tg" : "pp", n, test->depth, test->n + 1, bench->options->repetitions);
@@ -129,7 +129,7 @@ static yalm_status repeat(struct bench *bench, struct test *test, yalm_session *
     const int n = test->n_prompt + test->n_gen;
     yalm_status status = go_to_depth(bench, test, session, error);
     double ignored;
-    if (status == YALM_OK && !bench->options->no_warmup) // decode is warm after a few tokens
+    if (status == YALM_OK && !bench->options->cold) // decode is warm after a few tokens
         status = run_once(bench, test, session, test->n_gen > 8 ? 8 : n, &ignored, NULL, error);
     const time_t now = time(NULL);
     struct tm utc;

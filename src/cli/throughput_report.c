@@ -178,11 +178,8 @@ static void read_commit(char *commit, size_t room)
 static void add_machine(cJSON *row, const struct report *report)
 {
     static const char *const caches[] = {[YALM_KV_FP16] = "f16", [YALM_KV_FP32] = "f32", [YALM_KV_INT8] = "i8"}; // ggml's names
-    static const char *const activations[] = {[YALM_ACTIVATIONS_INT16] = "int16",
-                                              [YALM_ACTIVATIONS_INT8] = "int8",
-                                              [YALM_ACTIVATIONS_FP16] = "fp16",
-                                              [YALM_ACTIVATIONS_BF16] = "bf16",
-                                              [YALM_ACTIVATIONS_FP32] = "fp32"};
+    static const char *const activations[] = {
+        [YALM_ACTIVATIONS_INT16] = "int16", [YALM_ACTIVATIONS_INT8] = "int8", [YALM_ACTIVATIONS_FP32] = "fp32"};
     char text[256];
     const bool cuda = strcmp(report->how.device, "cuda") == 0;
     read_commit(text, sizeof text);

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "cpu/sparse.h"
+#include "cpu/kernels/sparse.h"
 #include "engine/calibrate.h"
 #include "util/round.h"
 

@@ -6,6 +6,7 @@
 // in one order, with a random sequence of its own.
 
 #include "cpu/learn.h"
+#include "cpu/machine/isa.h"
 
 #include <math.h>
 #include <string.h>

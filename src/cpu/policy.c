@@ -18,8 +18,6 @@ static bool dense_applies(const struct cpu_state *s, int n, int64_t position, in
 
 const struct policy policy_dense = {.name = "dense", .append = dense_append, .applies = dense_applies};
 
-const struct policy *const policies[] = {&policy_dense, &policy_sparq, &policy_nomad, &policy_hybrid, NULL};
-
 const struct policy *policy_find(const char *name)
 {
     for (const struct policy *const *p = policies; *p; p++)

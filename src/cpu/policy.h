@@ -8,6 +8,9 @@
 // Whatever runs in a team's step obeys team.h: outside a claim only arguments and what never changes. So whether a method
 // applies, and in how many steps, may depend on batch and layer, not on anything that a step has written.
 #pragma once
+#include <stddef.h>
+#include <stdint.h>
+
 #include "yalm.h"
 
 struct cpu_state;
@@ -33,6 +36,7 @@ struct append {
 
 struct policy {
     const char *name;
+    size_t method_size; // bytes of state->method, all 0 before plan()
 
     // Reads the options into the state (which has kernels, config, kv, kv_type, chunk), or refuses them in one line. It may read the head of
     // a file, and is also called where only sizes are wanted.
@@ -66,9 +70,9 @@ struct policy {
 
 enum { KEY_TILE = 256 };
 
-extern const struct policy policy_dense, policy_sparq, policy_nomad, policy_hybrid;
+extern const struct policy policy_dense;
 
-// NULL-terminated.
+// All methods, NULL-terminated. What stands above fills it in (long/policies.c).
 extern const struct policy *const policies[];
 // NULL where there is none of that name.
 const struct policy *policy_find(const char *name);

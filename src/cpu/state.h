@@ -1,15 +1,10 @@
 // A session's memory on the CPU: KV cache, activations, scratch. Sizes are known before anything is taken.
 #pragma once
-#include "cpu/code_runs.h"
-#include "cpu/kernels.h"
-#include "cpu/nomad.h"
+#include "cpu/kernels/kernels.h"
+#include "cpu/machine/reading.h"
+#include "cpu/machine/team.h"
 #include "cpu/policy.h"
-#include "cpu/reading.h"
-#include "cpu/selective.h"
-#include "cpu/sparq.h"
-#include "cpu/team.h"
 #include "engine/backend.h"
-#include "engine/hybrid.h"
 
 // Attention's work on one KV head is cut along the keys into at most so many parts (see attention.h).
 enum { MAX_KEY_PARTS = 64 };
@@ -27,6 +22,7 @@ struct cpu_state {
     int n_threads, n_threads_batch; // for one token, for several
     struct kv_policy kv;
     const struct policy *policy;     // how one token attends
+    struct method *method;           // what that has for itself (long/method.h); NULL of dense attention
     const struct key_record *record; // where keys go that calibration records; else NULL
     const atomic_bool *cancel;
     int64_t run; // forward passes so far
@@ -90,18 +86,12 @@ struct cpu_state {
     float *decoded_scales; // (KEY_TILE)
     size_t own_bytes;      // from a thread's to the next one's
 
-    struct selective selective; // of policies that select
-    struct sparq sparq;
-    struct nomad nomad; // of policies that keep codes
-    struct code_runs code_runs;
-    struct hybrid hybrid;
-
     void *kv_block, *kept_block, *scratch_block; // what the pointers above, and the policy's, lie in
     size_t kv_bytes, kept_bytes, scratch_bytes;
 };
 
-// Everything of `s` but its memory, team, and what the policy opens, and how much memory it wants (state_memory.c). Whoever was given YALM_OK lets the
-// policy close what it has.
+// Everything of `s` but its memory, team, and what the policy opens, and how much memory it wants (state_memory.c). After YALM_OK the caller
+// must call policy->close() and free the method.
 yalm_status cpu_sizes(struct cpu_state *s, const struct backend_plan *plan, yalm_error *error);
 // Pointers into its blocks.
 void cpu_carve(struct cpu_state *s);

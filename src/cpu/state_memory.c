@@ -1,6 +1,9 @@
 // The CPU backend's sizes, and where in its memory everything lies.
 
+#include <stdlib.h>
+
 #include "cpu/attention.h"
+#include "cpu/machine/isa.h"
 #include "cpu/matmul.h"
 #include "cpu/state.h"
 #include "util/round.h"
@@ -172,6 +175,20 @@ static void carve_scratch(struct cpu_state *s, struct carver *c)
         s->policy->carve_scratch(s, c, cpu_most_threads(s));
 }
 
+static yalm_status policy_open(struct cpu_state *s, const struct backend_plan *plan, yalm_error *error)
+{
+    s->policy = policy_find(plan->options->attention);
+    if (!s->policy->plan)
+        return YALM_OK;
+    s->method = calloc(1, s->policy->method_size);
+    if (!s->method)
+        return error_set(error, YALM_NO_MEMORY, "out of memory for an attention method");
+    const yalm_status status = s->policy->plan(s, plan, error);
+    if (status != YALM_OK)
+        free(s->method);
+    return status;
+}
+
 yalm_status cpu_sizes(struct cpu_state *s, const struct backend_plan *plan, yalm_error *error)
 {
     const struct model_config *config = plan->config;
@@ -198,12 +215,9 @@ yalm_status cpu_sizes(struct cpu_state *s, const struct backend_plan *plan, yalm
     // A length's parts are at least 256 keys long, and at most MAX_KEY_PARTS (attention_key_parts).
     s->key_parts = (int)min64(MAX_KEY_PARTS, ((int64_t)s->kv.span + s->query_tokens + 255) / 256);
 
-    s->policy = policy_find(plan->options->attention);
-    if (s->policy->plan) {
-        const yalm_status status = s->policy->plan(s, plan, error);
-        if (status != YALM_OK)
-            return status;
-    }
+    const yalm_status status = policy_open(s, plan, error);
+    if (status != YALM_OK)
+        return status;
     struct carver kv = {0}, kept = {0}, scratch = {0};
     carve_kv(s, &kv);
     if (s->policy->carve_kept)

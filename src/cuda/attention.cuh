@@ -1,7 +1,7 @@
 // What the attention kernels share: which keys a block's queries see, and how partial results become one.
 //
 // A block has some rows: queries of heads that share a KV head, of one token (decode) or of several (prefill). Row i of a KV head is
-// query head i % group of token i / group. Each row keeps the running softmax's (max, sum, acc); see attend_args in cpu/kernels.h.
+// query head i % group of token i / group. Each row keeps the running softmax's (max, sum, acc); see attend_args in cpu/kernels/kernels.h.
 #pragma once
 #include <type_traits>
 

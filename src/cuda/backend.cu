@@ -63,10 +63,7 @@ static yalm_status cuda_resolve(const struct model_config *config, const struct 
         return error_set(error, YALM_USAGE, "isa: found '%s': instruction sets are the CPU's (-d cpu)", options->isa);
     if (options->activations != YALM_ACTIVATIONS_INT16)
         return error_set(error, YALM_USAGE, "device cuda: activations %s are the CPU's (-d cpu)",
-                         options->activations == YALM_ACTIVATIONS_INT8   ? "int8"
-                         : options->activations == YALM_ACTIVATIONS_FP16 ? "fp16"
-                         : options->activations == YALM_ACTIVATIONS_BF16 ? "bf16"
-                                                                         : "fp32");
+                         options->activations == YALM_ACTIVATIONS_INT8 ? "int8" : "fp32");
     const struct cuda_method *method = NULL;
     TRY(cuda_method_find(&method, options->attention, error));
     if (method)
@@ -144,11 +141,7 @@ static double cuda_step_bytes(const void *state, int n, int64_t position)
     const int64_t first = policy_first_visible(s->cache.policy, position), last = position + n;
     const double dense =
         row * (double)(last - first + (policy_sinks_apart(s->cache.policy, last - 1) ? s->cache.policy.n_sinks : 0));
-    const bool selective = selective_applies(s, n, position);
-    double bytes = 0;
-    for (int layer = 0; layer < s->config->n_layers; layer++)
-        bytes += selective && (!s->method->applies || s->method->applies(s, layer)) ? s->method->bytes(s, position) : dense;
-    return bytes;
+    return s->config->n_layers * (selective_applies(s, n, position) ? s->method->bytes(s, position) : dense);
 }
 
 static yalm_status cuda_measure_limits(void *state, double seconds, yalm_limits *limits, yalm_error *error)

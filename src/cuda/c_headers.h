@@ -14,6 +14,7 @@
 extern "C" {
 #include "engine/backend.h"
 #include "engine/hybrid.h"
+#include "engine/settings.h"
 #include "model/bf12.h"
 #include "model/codebook.h"
 #include "model/rope.h"

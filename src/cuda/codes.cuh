@@ -24,7 +24,7 @@ __host__ __device__ static inline struct code_place code_place(int rows, int slo
 }
 
 // The nearest of a sub-quantiser's centroids, (d_sub, 16), to x by L2, the lower one of equals; 0 where no distance is a number: as the CPU's, to the
-// bit (cpu/kernels_nomad.h).
+// bit (cpu/kernels/nomad.h).
 template <int D_SUB> __device__ static inline int nearest_centroid(const float (&x)[D_SUB], const float4 *centroids)
 {
     float least = INFINITY;

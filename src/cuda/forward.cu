@@ -95,10 +95,9 @@ static yalm_status attention_block(struct cuda_state *s, int layer, int n, bool 
     const struct upcoming o = upcoming_of(&w->o), units = upcoming_of(&ffn->gate, &ffn->up, NULL, true);
     TRY(make_qkv(s, layer, n, &o, error));
     const struct attention attention = {s->step, s->rotated_q, s->sink_q, &s->cache, layer, n_heads};
-    const bool selects = selective && (!s->method->applies || s->method->applies(s, layer));
-    if (s->method && !selects)
+    if (s->method && !selective)
         TRY(s->method->append(s, &attention, n, error));
-    if (selects)
+    if (selective)
         TRY(selective_attend(s, &attention, static_cast<float *>(s->attended), error));
     else if (n == 1)
         TRY(attention_decode(&attention, &s->attention_plan, static_cast<float *>(s->attended), s->attention_scratch, s->stream,

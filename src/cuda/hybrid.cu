@@ -13,24 +13,12 @@ enum { STEP_BYTES = 1 << 20 };
 
 // ------------------------------------------------------------------------------------------ sizes
 
-static bool selects(const struct cuda_state *s, int layer)
-{
-    const struct cuda_hybrid *h = &s->hybrid;
-    return (layer - h->options.first_layer) % h->reuse_layers == 0;
-}
-
-static bool applies(const struct cuda_state *s, int layer)
-{
-    return layer >= s->hybrid.options.first_layer;
-}
-
-// Of one KV head with n keys, on average over the layers that the method applies to.
+// Of one KV head with n keys.
 static double head_bytes(const struct cuda_state *s, int n)
 {
     const struct cuda_hybrid *h = &s->hybrid;
-    const int layers = s->config->n_layers - h->options.first_layer, rows = hybrid_selected(&h->options, n);
-    const double selecting = layers > 0 ? (double)((layers + h->reuse_layers - 1) / h->reuse_layers) / layers : 0;
-    return selecting * n * codes_key_bytes(&h->codes) + (rows < n ? rows : n) * 2 * kv_row_bytes(&s->cache) +
+    const int rows = hybrid_selected(&h->options, n);
+    return n * codes_key_bytes(&h->codes) + (rows < n ? rows : n) * 2 * kv_row_bytes(&s->cache) +
            (h->options.tail ? s->config->head_dim * (double)sizeof(double) : 0);
 }
 
@@ -44,16 +32,12 @@ static double hybrid_bytes(const struct cuda_state *s, int64_t position)
 static yalm_status hybrid_check(const struct model_config *config, const yalm_session_options *options, yalm_error *error)
 {
     struct hybrid hybrid;
-    TRY(hybrid_resolve(&hybrid, &options->hybrid, config->n_layers, error));
+    TRY(hybrid_resolve(&hybrid, options, error));
     if (config->head_dim > ATTENTION_MAX_DIM)
         return error_set(error, YALM_USAGE, "hybrid attention on the GPU: found heads of %d components, expected at most %d",
                          config->head_dim, (int)ATTENTION_MAX_DIM);
-    if (options->hybrid.reuse_steps > 1)
-        return error_set(error, YALM_USAGE,
-                         "hybrid reuse steps: found %d: a selection is not used again in later steps on the GPU (-d cpu does)",
-                         options->hybrid.reuse_steps);
     if (hybrid.codes > 0 && hybrid.codes < 1)
-        return error_set(error, YALM_USAGE, "hybrid codes: found %g: scores read all codes on the GPU (-d cpu does with fewer)",
+        return error_set(error, YALM_USAGE, "hybrid.codes: found %g: scores read all codes on the GPU (-d cpu does with fewer)",
                          (double)hybrid.codes);
     return YALM_OK;
 }
@@ -61,11 +45,9 @@ static yalm_status hybrid_check(const struct model_config *config, const yalm_se
 static yalm_status hybrid_plan(struct cuda_state *s, const struct backend_plan *plan, yalm_error *error)
 {
     struct cuda_hybrid *h = &s->hybrid;
-    const yalm_hybrid *o = &plan->options->hybrid;
-    TRY(hybrid_resolve(&h->options, o, s->config->n_layers, error));
-    TRY(codebook_find(&h->book, plan->options->nomad.codebooks, plan->container, s->config, error));
-    h->reuse_layers = o->reuse_layers > 1 ? o->reuse_layers : 1;
-    codes_shape(&h->codes, s->config->n_layers - h->options.first_layer, &s->cache, h->book.d_sub);
+    TRY(hybrid_resolve(&h->options, plan->options, error));
+    TRY(codebook_find(&h->book, plan->options->codebooks, plan->container, s->config, error));
+    codes_shape(&h->codes, s->config->n_layers, &s->cache, h->book.d_sub);
     s->selective.tail = h->options.tail;
     s->selective.shares = h->options.mass > 0;
     const double steps = (double)STEP_BYTES * s->device.n_sms / s->config->n_kv_heads; // of a KV head
@@ -95,7 +77,7 @@ static yalm_status hybrid_open(struct cuda_state *s, const struct backend_plan *
     const struct key_codes *c = &h->codes;
     const size_t heads = (size_t)c->n_layers * c->n_kv_heads;
     if (heads > 0) {
-        const float *centroids = codebook_of(&h->book, s->config, h->options.first_layer, 0);
+        const float *centroids = codebook_of(&h->book, s->config, 0, 0);
         const size_t floats = heads * c->head_dim * CODES_CENTROIDS;
         TRY_CUDA(cudaMemcpy(c->centroids, centroids, floats * sizeof(float), cudaMemcpyHostToDevice));
         TRY_CUDA(cudaMemset(c->codes, 0, heads * codes_head_words(c) * sizeof *c->codes));
@@ -117,10 +99,7 @@ static void hybrid_close(struct cuda_state *s)
 static yalm_status hybrid_append(struct cuda_state *s, const struct attention *a, int n, yalm_error *error)
 {
     const struct cuda_hybrid *h = &s->hybrid;
-    if (!applies(s, a->layer) || !selects(s, a->layer)) // it never scores
-        return YALM_OK;
-    return codes_append(&h->codes, a->layer - h->options.first_layer, s->step, a->q ? h->rotated_k : NULL, &s->cache, a->layer,
-                        n, s->stream, error);
+    return codes_append(&h->codes, a->layer, s->step, a->q ? h->rotated_k : NULL, &s->cache, a->layer, n, s->stream, error);
 }
 
 // Nothing: the scores' kernel encodes the token's key, and makes its queries' bytes.
@@ -140,7 +119,7 @@ static yalm_status hybrid_score(struct cuda_state *s, const struct attention *a,
         .sink_q = a->sink_q,
         .key = h->rotated_k,
         .cache = &s->cache,
-        .layer = a->layer - h->options.first_layer,
+        .layer = a->layer,
         .cache_layer = a->layer,
         .n_heads = a->n_heads,
         .scores = t->scores,
@@ -180,8 +159,6 @@ static struct cuda_method make_method(void)
     m.prepare = hybrid_prepare;
     m.score = hybrid_score;
     m.choice = hybrid_choice;
-    m.applies = applies;
-    m.selects = selects;
     m.bytes = hybrid_bytes;
     return m;
 }

@@ -6,9 +6,8 @@ struct cuda_method;
 
 struct cuda_hybrid {
     struct hybrid options;
-    int reuse_layers;       // of so many layers one selects; 1: all
     struct codebook book;   // the file, until its centroids are on the device
-    struct key_codes codes; // of the layers from options.first_layer on
+    struct key_codes codes; // of all layers
     float *
         rotated_k; // (chunk, n_kv_heads, head_dim): a batch's keys, before the cache rounds them; NULL: the session's method is another
 };

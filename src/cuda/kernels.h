@@ -10,7 +10,7 @@
 
 // ------------------------------------------------------------------------------------------ what they share
 
-// How many keys of those that a token sees an attention method attends to (selective.h); as on the CPU (cpu/selective.h).
+// How many keys of those that a token sees an attention method attends to (selective.h); as on the CPU (cpu/long/selective.h).
 struct choice {
     int32_t k;            // at most; those of `first` and `local` among them
     int32_t first, local; // the oldest and the most recent that always belong

@@ -1,7 +1,7 @@
 // Rows of the KV cache, of any of its types: fp16, fp32, or int8 with a scale for each row.
 //
 // A row is one key or one value of one KV head, head_dim elements of T (half, float, int8_t); head_dim is even. An int8 row stands for
-// scale * x[c], with x in [-127, 127] and scale = its largest magnitude / 127, as the CPU's does (to_int8 in cpu/kernels.h). So what is
+// scale * x[c], with x in [-127, 127] and scale = its largest magnitude / 127, as the CPU's does (to_int8 in cpu/kernels/kernels.h). So what is
 // linear in a row (a score, a weighted value) takes the integers as they are and is multiplied by the scale once.
 //
 // To read, a kernel is a template of T:

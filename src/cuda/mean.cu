@@ -1,6 +1,6 @@
 // The mean v̄ of the values that a token sees, as running sums: what has come into sight is added, what is out of sight (a sliding window),
 // or was rolled back, is taken away. A sum is of multiples of 2^-24 in double precision, and so exact while it stays below 2^29: it depends on
-// which positions it covers alone, not on the way there, nor on the order in which threads add. As cpu/mean.c.
+// which positions it covers alone, not on the way there, nor on the order in which threads add. As cpu/long/mean.c.
 #include "cuda/kv_policy.cuh"
 #include "cuda/kv_rows.cuh"
 #include "cuda/selective.h"

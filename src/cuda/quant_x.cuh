@@ -1,5 +1,5 @@
 // One token's x as 16-bit integers, for products with q8 and q4: x = scale * (256 high + low), both signed bytes, with one scale for each X_BLOCK
-// columns, by the rule of cpu/kernels_scalar_quant.c. How they lie in shared memory, and what a lane multiplies.
+// columns, by the rule of cpu/kernels/ref/quant.c. How they lie in shared memory, and what a lane multiplies.
 #pragma once
 #include "cuda/vec_quant.cuh"
 
@@ -42,7 +42,7 @@ template <class T> __device__ __forceinline__ void store_integers(uint8_t *xs, i
     to[3 * plane] = (uint16_t)two_bytes(low[1], low[3]);
 }
 
-// A warp rounds a block: by the rule of cpu/kernels_scalar_quant.c. A NaN's magnitude, as bits, is above all numbers': its block's scale is NaN.
+// A warp rounds a block: by the rule of cpu/kernels/ref/quant.c. A NaN's magnitude, as bits, is above all numbers': its block's scale is NaN.
 template <class T> __device__ __forceinline__ void quantise_block(uint8_t *xs, int padded, int block, float4 x)
 {
     const int lane = (int)threadIdx.x % 32;

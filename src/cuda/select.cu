@@ -1,5 +1,5 @@
 // From approximate scores to the selected keys, exactly: the k slots of a KV head with the largest weights, of equal ones those with the lower
-// slot, ascending; as cpu/select.c. Nothing is sorted, and all of the device looks at the keys:
+// slot, ascending; as cpu/long/select.c. Nothing is sorted, and all of the device looks at the keys:
 //
 //     w_j = Σ_group ŝ_j = Σ_i e^(x_ij - max_i) / sum_i          over all visible slots j, and how many have each first digit       (weigh)
 //     the k-th weight's first digit d; slots with larger ones are counted, those with d become candidates                        (collect)

@@ -119,10 +119,8 @@ yalm_status selective_gather(struct cuda_state *s, const struct attention *a, fl
 
 yalm_status selective_attend(struct cuda_state *s, const struct attention *a, float *attended, yalm_error *error)
 {
-    if (!s->method->selects || s->method->selects(s, a->layer)) {
-        TRY(s->method->prepare(s, a, error));
-        TRY(s->method->score(s, a, error));
-        TRY(selective_select(s, a, error));
-    }
+    TRY(s->method->prepare(s, a, error));
+    TRY(s->method->score(s, a, error));
+    TRY(selective_select(s, a, error));
     return selective_gather(s, a, attended, error);
 }

@@ -100,9 +100,6 @@ struct cuda_method {
 
     // Of a token with n_keys to select from: put into struct step by the host, so the same function as the CPU's.
     struct choice (*choice)(const struct cuda_state *s, int n_keys);
-    bool (*applies)(const struct cuda_state *s, int layer); // false: a layer that stays dense. NULL: all apply
-    bool (*selects)(const struct cuda_state *s,
-                    int layer); // false: prepare and score are left out, the rows of the layer before serve. NULL: all do
     // Bytes of the cache and of what the method keeps that one token at `position` must read in one layer.
     double (*bytes)(const struct cuda_state *s, int64_t position);
 };
@@ -114,7 +111,7 @@ yalm_status cuda_method_find(const struct cuda_method **method, const char *name
 
 // Keys that the token at `position` selects from: the sinks apart are not among them.
 int selective_n_keys(const struct kv_policy *policy, int64_t position);
-// True where a batch attends by the session's method, in those layers to which it applies.
+// True where a batch attends by the session's method.
 bool selective_applies(const struct cuda_state *s, int n, int64_t position);
 
 // The least number of keys, to 64, at which bytes() of one KV head and what its further steps cost are less than dense attention's; beyond the keys

@@ -319,9 +319,9 @@ static struct sparq_args args_of(const struct cuda_state *s, const struct attent
 
 // LAUNCH of the instance for the cache's type and the copy's: kernel is a template of both.
 #define LAUNCH_COPY_OF(s, error, kernel, type, ...)                                                                            \
-    ((s)->sparq.copy == YALM_COPY_INT8 ? LAUNCH(error, (kernel<type, int8_t>), __VA_ARGS__)                                    \
-     : (s)->sparq.copy == YALM_COPY_Q4 ? LAUNCH(error, (kernel<type, nibble>), __VA_ARGS__)                                    \
-                                       : LAUNCH(error, (kernel<type, half>), __VA_ARGS__))
+    ((s)->sparq.copy == SPARQ_COPY_INT8 ? LAUNCH(error, (kernel<type, int8_t>), __VA_ARGS__)                                   \
+     : (s)->sparq.copy == SPARQ_COPY_Q4 ? LAUNCH(error, (kernel<type, nibble>), __VA_ARGS__)                                   \
+                                        : LAUNCH(error, (kernel<type, half>), __VA_ARGS__))
 #define LAUNCH_COPY(s, error, kernel, ...)                                                                                     \
     ((s)->cache.type == YALM_KV_FP32   ? LAUNCH_COPY_OF(s, error, kernel, float, __VA_ARGS__)                                  \
      : (s)->cache.type == YALM_KV_INT8 ? LAUNCH_COPY_OF(s, error, kernel, int8_t, __VA_ARGS__)                                 \
@@ -352,9 +352,9 @@ template <class COPY> static yalm_status launch_score(struct cuda_state *s, cons
 static yalm_status sparq_score(struct cuda_state *s, const struct attention *a, yalm_error *error)
 {
     const struct sparq_args args = args_of(s, a);
-    return s->sparq.copy == YALM_COPY_INT8 ? launch_score<int8_t>(s, args, error)
-           : s->sparq.copy == YALM_COPY_Q4 ? launch_score<nibble>(s, args, error)
-                                           : launch_score<half>(s, args, error);
+    return s->sparq.copy == SPARQ_COPY_INT8 ? launch_score<int8_t>(s, args, error)
+           : s->sparq.copy == SPARQ_COPY_Q4 ? launch_score<nibble>(s, args, error)
+                                            : launch_score<half>(s, args, error);
 }
 
 // ------------------------------------------------------------------------------------------ sizes
@@ -365,9 +365,9 @@ static int selected(const struct sparq *p, int n)
     return p->k ? p->k : k > p->min_k ? k : p->min_k;
 }
 
-static double element_bytes(yalm_copy copy)
+static double element_bytes(enum sparq_copy copy)
 {
-    return copy == YALM_COPY_INT8 ? sizeof(int8_t) : copy == YALM_COPY_Q4 ? 0.5 : sizeof(half);
+    return copy == SPARQ_COPY_INT8 ? sizeof(int8_t) : copy == SPARQ_COPY_Q4 ? 0.5 : sizeof(half);
 }
 
 // Of one KV head with n keys: the runs that scores are computed from, keys and values of the selected.
@@ -375,7 +375,7 @@ static double head_bytes(const struct cuda_state *s, int n)
 {
     const struct sparq *p = &s->sparq;
     const int k = selected(p, n) < n ? selected(p, n) : n;
-    return n * (p->r * element_bytes(p->copy) + (p->copy == YALM_COPY_FP16 ? 0 : sizeof(float))) +
+    return n * (p->r * element_bytes(p->copy) + (p->copy == SPARQ_COPY_FP16 ? 0 : sizeof(float))) +
            2.0 * k * kv_row_bytes(&s->cache) + (s->selective.tail ? s->config->head_dim * 8.0 : 0);
 }
 
@@ -396,42 +396,34 @@ static struct choice sparq_choice(const struct cuda_state *s, int n)
 
 static yalm_status sparq_check(const struct model_config *config, const yalm_session_options *options, yalm_error *error)
 {
-    const yalm_sparq *o = &options->sparq;
+    struct settings settings;
+    TRY(settings_read(&settings, options, error));
+    const struct sparq_settings *o = &settings.sparq;
     const int d = config->head_dim;
     if (d > ATTENTION_MAX_DIM)
         return error_set(error, YALM_USAGE, "sparq attention on the GPU: found heads of %d components, expected at most %d", d,
                          (int)ATTENTION_MAX_DIM);
-    if (!(o->ratio >= 0 && o->ratio <= 1))
-        return error_set(error, YALM_USAGE, "sparq ratio: found %g, expected above 0 to 1 (0: chosen)", (double)o->ratio);
-    if (o->r < 0 || o->r > d)
-        return error_set(error, YALM_USAGE, "sparq r: found %d, expected 1 to the model's head_dim, %d (0: chosen)", o->r, d);
-    const char *const names[] = {"k", "min k", "local", "from"};
-    const int values[] = {o->k, o->min_k, o->local, o->from};
-    for (int i = 0; i < 4; i++)
-        if (values[i] < 0)
-            return error_set(error, YALM_USAGE, "sparq %s: found %d, expected 1 or more (0: chosen)", names[i], values[i]);
-    if (o->copy < YALM_COPY_INT8 || o->copy > YALM_COPY_Q4)
-        return error_set(error, YALM_USAGE, "sparq copy: found %d, expected int8, fp16 or q4", (int)o->copy);
-    if (o->tail < YALM_AUTO || o->tail > YALM_OFF)
-        return error_set(error, YALM_USAGE, "sparq tail: found %d, expected auto, on or off", (int)o->tail);
+    if (o->r > d)
+        return error_set(error, YALM_USAGE, "sparq.r: found %d, expected at most the model's head_dim, %d", o->r, d);
     return YALM_OK;
 }
 
-// Traffic in elements is S r + 2 k d of the dense 2 S d: half of the wanted ratio for each term, r = ratio d and k = ratio S / 2 (as cpu/sparq.c).
+// Traffic in elements is S r + 2 k d of the dense 2 S d: half of the wanted ratio for each term, r = ratio d and k = ratio S / 2 (as cpu/long/sparq.c).
 static yalm_status sparq_plan(struct cuda_state *s, const struct backend_plan *plan, yalm_error *error)
 {
-    (void)error;
-    const yalm_sparq *o = &plan->options->sparq;
+    struct settings settings;
+    TRY(settings_read(&settings, plan->options, error));
+    const struct sparq_settings *o = &settings.sparq;
     struct sparq *p = &s->sparq;
     const int d = s->config->head_dim, by_ratio = o->ratio > 0 ? (int)lrintf(o->ratio * (float)d) : d / 4;
-    p->copy = o->copy;
+    p->copy = (enum sparq_copy)o->copy;
     p->r = o->r ? o->r : by_ratio > 1 ? by_ratio : 1;
     p->share = o->ratio > 0 ? (double)o->ratio / 2 : 1.0 / 16;
     p->k = o->k;
     p->min_k = o->min_k ? o->min_k : (int)MIN_KEYS;
     p->local = o->local;
     p->stride = (size_t)(s->selective.ld * element_bytes(p->copy));
-    s->selective.tail = o->tail == YALM_ON || (o->tail == YALM_AUTO && s->config->n_heads == s->config->n_kv_heads);
+    s->selective.tail = o->tail == SWITCH_ON || (o->tail == SWITCH_AUTO && s->config->n_heads == s->config->n_kv_heads);
     s->selective.from = o->from ? o->from : selective_break_even(s, head_bytes, STEP_BYTES / s->config->n_kv_heads);
     return YALM_OK;
 }
@@ -440,7 +432,7 @@ static void sparq_take_kept(struct cuda_state *s, struct cuda_blocks *b)
 {
     const size_t heads = (size_t)s->config->n_layers * s->config->n_kv_heads;
     take(b, s->sparq.copied, heads * s->config->head_dim, s->sparq.stride);
-    if (s->sparq.copy != YALM_COPY_FP16)
+    if (s->sparq.copy != SPARQ_COPY_FP16)
         take(b, s->sparq.scales, heads * s->selective.ld, sizeof(float));
 }
 

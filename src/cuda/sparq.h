@@ -11,7 +11,7 @@ struct sparq {
     int k, min_k; // k = 0: share * length, at least min_k
     int local;    // 0: k / 4
     double share;
-    yalm_copy copy;
+    enum sparq_copy copy;
 
     size_t stride;   // bytes of a component's run: selective.ld elements
     char *copied;    // (n_layers, n_kv_heads, head_dim, stride)

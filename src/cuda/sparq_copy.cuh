@@ -2,7 +2,7 @@
 //
 // Of a KV head it is (head_dim, ld): each component of all slots is one run. A run's elements are of COPY: half; int8_t; or nibble, of which groups of
 // NIBBLE_GROUP slots are NIBBLE_GROUP / 2 bytes, byte j with slot j of the group in its low half and slot j + NIBBLE_GROUP / 2 in the high one, each
-// increased by 8 (as the CPU's: cpu/sparse.h). int8 and 4 bits have a scale a key, the largest magnitude being 127 and 7.
+// increased by 8 (as the CPU's: cpu/kernels/sparse.h). int8 and 4 bits have a scale a key, the largest magnitude being 127 and 7.
 #pragma once
 #include "cuda/kv_rows.cuh"
 #include "cuda/reduce.cuh"

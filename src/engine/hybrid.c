@@ -1,8 +1,6 @@
 #include "engine/hybrid.h"
 
-#include <stddef.h>
-
-#include "util/error.h"
+#include "engine/settings.h"
 
 // Defaults, for quality: 1/32 of the keys and the mean value for the rest stay within a quarter of a per cent of dense attention's perplexity on
 // the bundled model (docs/attention.md).
@@ -12,37 +10,11 @@ enum {
     FIRST_KEYS = 2, // of a text: they draw attention whatever they say (attention sinks: Xiao et al., arXiv 2309.17453)
 };
 
-static yalm_status check(const yalm_hybrid *o, int n_layers, yalm_error *error)
+yalm_status hybrid_resolve(struct hybrid *hybrid, const yalm_session_options *options, yalm_error *error)
 {
-    if (!(o->ratio >= 0 && o->ratio <= 1))
-        return error_set(error, YALM_USAGE, "hybrid ratio: found %g, expected above 0 to 1 (0: chosen)", (double)o->ratio);
-    if (!(o->top_p >= 0 && o->top_p <= 1))
-        return error_set(error, YALM_USAGE, "hybrid top-p: found %g, expected 0 (off) to 1", (double)o->top_p);
-    if (!(o->codes >= 0 && o->codes <= 1))
-        return error_set(error, YALM_USAGE, "hybrid codes: found %g, expected above 0 to 1 (0: chosen)", (double)o->codes);
-    const struct {
-        const char *name;
-        int value;
-    } numbers[] = {{"min k", o->min_k},
-                   {"local", o->local},
-                   {"from", o->from},
-                   {"reuse layers", o->reuse_layers},
-                   {"reuse steps", o->reuse_steps}};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        if (numbers[i].value < 0)
-            return error_set(error, YALM_USAGE, "hybrid %s: found %d, expected 1 or more (0: chosen)", numbers[i].name,
-                             numbers[i].value);
-    if (o->dense_layers < 0 || o->dense_layers > n_layers)
-        return error_set(error, YALM_USAGE, "hybrid dense layers: found %d, expected 0 to the model's %d", o->dense_layers,
-                         n_layers);
-    if (o->tail < YALM_AUTO || o->tail > YALM_OFF)
-        return error_set(error, YALM_USAGE, "hybrid tail: found %d, expected auto, on or off", (int)o->tail);
-    return YALM_OK;
-}
-
-yalm_status hybrid_resolve(struct hybrid *hybrid, const yalm_hybrid *o, int n_layers, yalm_error *error)
-{
-    const yalm_status status = check(o, n_layers, error);
+    struct settings settings;
+    const yalm_status status = settings_read(&settings, options, error);
+    const struct hybrid_settings *o = &settings.hybrid;
     if (status == YALM_OK)
         *hybrid = (struct hybrid){
             .share = o->ratio > 0 ? o->ratio : SHARE,
@@ -50,10 +22,9 @@ yalm_status hybrid_resolve(struct hybrid *hybrid, const yalm_hybrid *o, int n_la
             .local = o->local,
             .first = FIRST_KEYS,
             .mass = o->top_p,
-            .tail = o->tail != YALM_OFF,
+            .tail = o->tail != SWITCH_OFF,
             .codes = o->codes,
             .from = o->from,
-            .first_layer = o->dense_layers,
         };
     return status;
 }

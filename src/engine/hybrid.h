@@ -12,19 +12,18 @@
 #include "yalm.h"
 
 struct hybrid {
-    float share;     // of the keys, selected …
-    int min_k;       // … but at least so many
-    int local;       // the most recent, which always belong; 0: a quarter of the selected
-    int first;       // the oldest, likewise
-    float mass;      // fewer once they have this share of the codes' softmax; 0: always all
-    bool tail;       // the rest counts as its mean value
-    float codes;     // of a key's codes, the share that its score reads; 0: the backend's to say
-    int from;        // visible keys: with fewer, attention is dense; 0: the backend's to say
-    int first_layer; // layers before it are dense
+    float share; // of the keys, selected …
+    int min_k;   // … but at least so many
+    int local;   // the most recent, which always belong; 0: a quarter of the selected
+    int first;   // the oldest, likewise
+    float mass;  // fewer once they have this share of the codes' softmax; 0: always all
+    bool tail;   // the rest counts as its mean value
+    float codes; // of a key's codes, the share that its score reads; 0: the backend's to say
+    int from;    // visible keys: with fewer, attention is dense; 0: the backend's to say
 };
 
-// Checks the options of a model of n_layers, and fills in what they leave open.
-yalm_status hybrid_resolve(struct hybrid *hybrid, const yalm_hybrid *options, int n_layers, yalm_error *error);
+// Checks the options, and fills in what they leave open.
+yalm_status hybrid_resolve(struct hybrid *hybrid, const yalm_session_options *options, yalm_error *error);
 
 // How many of n keys are selected, at most.
 static inline int hybrid_selected(const struct hybrid *h, int n)

@@ -7,6 +7,7 @@
 
 #include "engine/device.h"
 #include "engine/session.h"
+#include "engine/settings.h"
 #include "text/sampler.h"
 #include "util/checked.h"
 #include "util/memory.h"
@@ -69,11 +70,11 @@ static yalm_status resolve(const yalm_model *model, const yalm_session_options *
     if (options->kv != YALM_KV_FP16 && options->kv != YALM_KV_FP32 && options->kv != YALM_KV_INT8)
         return error_set(error, YALM_USAGE, "KV cache type: found %d, expected fp16, fp32 or int8", (int)options->kv);
     if (options->activations != YALM_ACTIVATIONS_INT16 && options->activations != YALM_ACTIVATIONS_INT8 &&
-        options->activations != YALM_ACTIVATIONS_FP16 && options->activations != YALM_ACTIVATIONS_BF16 &&
         options->activations != YALM_ACTIVATIONS_FP32)
-        return error_set(error, YALM_USAGE, "activations: found %d, expected int16, int8, fp16, bf16 or fp32",
-                         (int)options->activations);
-    return device_choose(model, options, choice, error);
+        return error_set(error, YALM_USAGE, "activations: found %d, expected int16, int8 or fp32", (int)options->activations);
+    struct settings settings; // a mistake is one whether the attention method wants them or not
+    const yalm_status status = settings_read(&settings, options, error);
+    return status == YALM_OK ? device_choose(model, options, choice, error) : status;
 }
 
 yalm_status yalm_session_memory(const yalm_model *model, const yalm_session_options *given, yalm_memory *memory,

@@ -14,7 +14,9 @@ BYTES = 64 + 4 * 2 * 64 * 16 * 4  # layers, KV heads, head_dim, centroids, float
 
 def test_writes_codebooks(program, tmp_path):
     book = tmp_path / "a.nomad"
-    text = program.ok("-m", "calibrate", "-f", HELDOUT, "-o", book, "--samples", "600", "--ctx", "256").decode()
+    text = program.ok(
+        "-m", "calibrate", "-f", HELDOUT, "-o", book, "--set", "calibrate.samples=600", "--ctx", "256"
+    ).decode()
     assert text.startswith(f"{book}: 4 layers, 2 KV heads, 64 x 1 components of 4 bits; learned from 600 keys of each")
     data = book.read_bytes()
     assert len(data) == BYTES and data[:4] == b"NMAD"
@@ -26,11 +28,37 @@ def test_same_on_any_number_of_threads(program, tmp_path):
     made = []
     for threads in (1, 3):
         book = tmp_path / f"{threads}.nomad"
-        program.ok("-m", "ca", "-f", HELDOUT, "-o", book, "--samples", "300", "--d-sub", "2", "--threads", threads)
+        program.ok(
+            "-m",
+            "ca",
+            "-f",
+            HELDOUT,
+            "-o",
+            book,
+            "--set",
+            "calibrate.samples=300",
+            "--set",
+            "calibrate.d_sub=2",
+            "--threads",
+            threads,
+        )
         made.append(book.read_bytes())
     assert made[0] == made[1]
     other = tmp_path / "seed.nomad"
-    program.ok("-m", "ca", "-f", HELDOUT, "-o", other, "--samples", "300", "--d-sub", "2", "--seed", "5")
+    program.ok(
+        "-m",
+        "ca",
+        "-f",
+        HELDOUT,
+        "-o",
+        other,
+        "--set",
+        "calibrate.samples=300",
+        "--set",
+        "calibrate.d_sub=2",
+        "--seed",
+        "5",
+    )
     assert other.read_bytes() != made[0]
 
 
@@ -38,13 +66,17 @@ def test_same_on_any_number_of_threads(program, tmp_path):
     "args, code, message",
     [
         (("-i", "too short"), 2, "the calibration text: found"),
-        (("-i", "x", "--d-sub", "3"), 2, "d_sub: found 3, expected 1, 2 or 4"),
-        (("-i", "x", "--samples", "15"), 2, "option '--samples': expected an integer from 16"),
+        (("-i", "x", "--set", "calibrate.d_sub=3"), 2, "d_sub: found 3, expected 1, 2 or 4"),
+        (("-i", "x", "--set", "calibrate.samples=15"), 2, "option 'calibrate.samples': expected an integer from 16"),
         (("-i", "x", "--max-tokens", "5"), 2, "option '--max-tokens' does not belong to mode calibrate"),
         ((), 2, "mode calibrate needs input"),
         (("-f", HELDOUT, "-o", "/nonexistent/a.nomad"), 1, "/nonexistent/a.nomad: No such file or directory"),
         (("-f", HELDOUT, "-o", "/dev/null"), 1, "/dev/null: not a regular file"),
-        (("-f", HELDOUT, "-o", "/tmp/no.nomad", "--samples", "16000000", "--ctx", "1"), 2, "context: found 1"),
+        (
+            ("-f", HELDOUT, "-o", "/tmp/no.nomad", "--set", "calibrate.samples=16000000", "--ctx", "1"),
+            2,
+            "context: found 1",
+        ),
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else None,
 )
@@ -67,13 +99,15 @@ def test_replaces_codebooks_but_no_other_file(program, tmp_path):
     book.touch()
     for seed in (1, 2):
         before = book.read_bytes()
-        its_own.ok("-m", "calibrate", "-f", text, "-o", book, "--samples", "300", "--seed", seed)
+        its_own.ok("-m", "calibrate", "-f", text, "-o", book, "--set", "calibrate.samples=300", "--seed", seed)
         assert len(book.read_bytes()) == BYTES and book.read_bytes() != before
 
 
 def test_interrupted_leaves_no_file(program, tmp_path):
     book = tmp_path / "a.nomad"
-    command = program.command("-m", "calibrate", "-f", HELDOUT, "-o", book, "--samples", "100000", "--threads", "1")
+    command = program.command(
+        "-m", "calibrate", "-f", HELDOUT, "-o", book, "--set", "calibrate.samples=100000", "--threads", "1"
+    )
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
         for _ in range(2000):  # until it writes to its temporary file, and a little further
             if list(tmp_path.iterdir()):

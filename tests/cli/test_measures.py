@@ -73,8 +73,8 @@ def test_throughput_json(program):
 
 def test_throughput_tells_attention_from_the_rest(program):
     """Keys and values of 64 in fp16, 2 KV heads, 4 layers; SparQ with 8 components of 1 byte and a scale for each key, and 128 keys."""
-    args = "-m throughput -p 0 -n 4 -r 5 --depth 0,1021 --fill-depth random -o json".split()
-    for more in ([], "--attention sparq --sparq-ratio 1/8 --sparq-from 1000 --sparq-tail off".split()):
+    args = "-m throughput -p 0 -n 4 -r 5 --depth 0,1021 --set throughput.fill=random -o json".split()
+    for more in ([], "--attention sparq --attention-ratio 1/8 --set sparq.from=1000 --set sparq.tail=off".split()):
         short, deep = json.loads(program.ok(*args, *more))
         for row in (short, deep):
             assert row["attention_ns"] == pytest.approx(np.mean(row["samples_attention_ns"]), rel=1e-6)
@@ -106,8 +106,8 @@ def test_throughput_names_and_counts_the_cache(program, kv, name, row_bytes):
 @pytest.mark.parametrize("copy, component_bytes, scale_bytes", [("int8", 1, 4), ("fp16", 2, 0), ("q4", 0.5, 4)])
 def test_throughput_counts_what_sparq_reads(program, copy, component_bytes, scale_bytes):
     """At 1/8 of 64 components and 1,025 keys: 8 components of each, and keys and values of 128 in fp16."""
-    args = "-m throughput -p 0 -n 1 -r 1 --depth 0,1024 --fill-depth random -o json".split()
-    sparq = [*"--attention sparq --sparq-ratio 1/8 --sparq-from 1000 --sparq-tail off --sparq-copy".split(), copy]
+    args = "-m throughput -p 0 -n 1 -r 1 --depth 0,1024 --set throughput.fill=random -o json".split()
+    sparq = f"--attention sparq --attention-ratio 1/8 --set sparq.from=1000 --set sparq.tail=off --set sparq.copy={copy}".split()
     at0, deep = (row["gb_per_s"] * row["avg_ns"] for row in json.loads(program.ok(*args, *sparq)))
     expected = 1025 * (8 * component_bytes + scale_bytes) + 2 * 128 * 64 * 2
     assert deep - at0 == pytest.approx(4 * 2 * (expected - 2 * 64 * 2), rel=0.02)
@@ -124,12 +124,12 @@ def test_perplexity_through_sparq(program):
         "1536",
         "--max-tokens",
         "3072",
-        "--decode-from",
-        "512",
+        "--set",
+        "perplexity.decode_from=512",
     ]
-    sparq = ["--attention", "sparq", "--sparq-from", "1", "--sparq-ratio"]
+    sparq = ["--attention", "sparq", "--set", "sparq.from=1", "--attention-ratio"]
     for ratio, min_k, expected in [("1/4", 64, 33.23), ("1/8", 32, 34.17), ("0.125", 128, 33.28), ("1/16", 32, 36.79)]:
-        text = program.ok(*args, *sparq, ratio, "--sparq-min-k", min_k).decode()
+        text = program.ok(*args, *sparq, ratio, "--set", f"sparq.min_k={min_k}").decode()
         found = float(re.search(r"PPL = ([0-9.]+)", text).group(1))
         assert found == pytest.approx(expected, rel=0.005)
 
@@ -176,8 +176,24 @@ def test_throughput_of_a_prefill_alone_says_nothing_of_reading(program):
 def test_throughput_fills_and_lists(program, tmp_path):
     ids = tmp_path / "ids"
     ids.write_text("1 2 3")
-    args = ("-m", "t", "-p", "8,16", "-n", "0", "-r", "1", "--depth", "40", "--no-warmup", "-o", "json", "-q")
-    for more in (("--fill-depth", "random"), ("--tokens", ids)):
+    args = (
+        "-m",
+        "t",
+        "-p",
+        "8,16",
+        "-n",
+        "0",
+        "-r",
+        "1",
+        "--depth",
+        "40",
+        "--set",
+        "throughput.warmup=off",
+        "-o",
+        "json",
+        "-q",
+    )
+    for more in (("--set", "throughput.fill=random"), ("--tokens", ids)):
         rows = json.loads(program.ok(*args, *more))
         assert [row["n_prompt"] for row in rows] == [8, 16] and rows[0]["n_depth"] == 40
 
@@ -275,7 +291,7 @@ def test_decoding_from_a_position(program, ids, tmp_path):
     common = ("-m", "perplexity", "--tokens", ids, "--ctx", 64)
     saved, decoded = tmp_path / "saved", tmp_path / "decoded"
     program.ok(*common, "--save-logits", saved)
-    *_, nll, n = results(program.ok(*common, "--decode-from", 40, "--save-logits", decoded))
+    *_, nll, n = results(program.ok(*common, "--set", "perplexity.decode_from=40", "--save-logits", decoded))
     tokens = np.array(ids.read_text().split(), dtype=int)
     rows = np.fromfile(saved, dtype="<f4").reshape(200, 4096)
     behind = [i for i in range(200) if i % 64 >= 40]
@@ -285,7 +301,7 @@ def test_decoding_from_a_position(program, ids, tmp_path):
     )
     alone = np.fromfile(decoded, dtype="<f4").reshape(-1, 4096)
     np.testing.assert_allclose(alone, rows[behind], atol=1e-3 * np.ptp(rows))
-    out = program.ok(*common, "--decode-from", 40, "--kl-base", decoded)
+    out = program.ok(*common, "--set", "perplexity.decode_from=40", "--kl-base", decoded)
     assert b"same top: 100.000 %" in out
 
 
@@ -367,7 +383,7 @@ def test_passkey_reads_the_question_one_by_one(program):
     common = ("-m", "passkey", "-n", 10, "--trials", 2, "--seed", 3)
     whole = program.ok(*common)
     for last in (1, 20, 100000):
-        assert program.ok(*common, "--decode-last", last) == whole
+        assert program.ok(*common, "--set", f"passkey.decode_last={last}") == whole
 
 
 def test_passkey_misses_exit_with_1(program):

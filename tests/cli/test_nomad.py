@@ -16,12 +16,21 @@ def books(program, tmp_path_factory):
     (folder / "measured.txt").write_text(heldout[:40000], encoding="utf-8")
     (folder / "learned.txt").write_text(heldout[160000:], encoding="utf-8")
     for d_sub in (1, 2):
-        program.ok("-m", "calibrate", "-f", folder / "learned.txt", "-o", folder / f"{d_sub}.nomad", "--d-sub", d_sub)
+        program.ok(
+            "-m",
+            "calibrate",
+            "-f",
+            folder / "learned.txt",
+            "-o",
+            folder / f"{d_sub}.nomad",
+            "--set",
+            f"calibrate.d_sub={d_sub}",
+        )
     return folder
 
 
 def perplexity(program, books, *args):
-    window = ("--ctx", "1536", "--max-tokens", "1536", "--decode-from", "512", "-q")
+    window = ("--ctx", "1536", "--max-tokens", "1536", "--set", "perplexity.decode_from=512", "-q")
     text = program.ok("-m", "perplexity", "-f", books / "measured.txt", *window, *args).decode()
     return float(re.search(r"PPL = ([\d.]+)", text)[1])
 
@@ -43,18 +52,18 @@ def dense(program, books):
 )
 def test_perplexity(program, books, dense, d_sub, kv, skip, most):
     """A float64 prototype lost 1.6 to 1.9 % at d_sub 1, and 11 % at d_sub 2."""
-    args = ("--attention", "nomad", "--nomad-codebooks", books / f"{d_sub}.nomad", "--kv", kv, "--nomad-skip", skip)
+    args = ("--attention", "nomad", "--codebooks", books / f"{d_sub}.nomad", "--kv", kv, "--set", f"nomad.skip={skip}")
     found = perplexity(program, books, *args)
     assert 0.99 * dense < found < most * dense and found != dense
 
 
 @pytest.mark.parametrize(
     "d_sub, codes, most",
-    [(1, [], 1.004), (1, ["--hybrid-codes", "1"], 1.002), (1, ["--hybrid-codes", "1/4"], 1.04), (2, [], 1.02)],
+    [(1, [], 1.004), (1, ["--set", "hybrid.codes=1"], 1.002), (1, ["--set", "hybrid.codes=1/4"], 1.04), (2, [], 1.02)],
 )
 def test_perplexity_of_the_hybrid(program, books, dense, d_sub, codes, most):
     """With 1/32 of the keys, 64 at least, from the first token on: half of the codes cost 0.1 % of the whole held-out text's perplexity, a quarter 2.4 %, and d_sub 2 0.6 %."""
-    args = ("--attention", "hybrid", "--hybrid-from", "1", "--nomad-codebooks", books / f"{d_sub}.nomad", *codes)
+    args = ("--attention", "hybrid", "--set", "hybrid.from=1", "--codebooks", books / f"{d_sub}.nomad", *codes)
     found = perplexity(program, books, *args)
     assert 0.99 * dense < found < most * dense and found != dense
 
@@ -71,14 +80,14 @@ def test_memory_is_said(program, books):
         "1",
         "--depth",
         "1000",
-        "--fill-depth",
-        "random",
+        "--set",
+        "throughput.fill=random",
         "-T",
         "1024",
         "-o",
         "json",
     )
-    said = program(*args, "--attention", "nomad", "--nomad-codebooks", books / "1.nomad").stderr.decode()
+    said = program(*args, "--attention", "nomad", "--codebooks", books / "1.nomad").stderr.decode()
     # 4 layers, 2 KV heads, 64 components, 1,024 slots: values of 2 bytes, codes of half a byte.
     assert "cache 1.0 MB, nomad 262 KB, " in said and "attention nomad" in said
 
@@ -97,12 +106,12 @@ def test_other_models_codebooks_are_refused(program, ids_only, books, tmp_path):
     book = books / "1.nomad"
     ids = tmp_path / "ids"
     ids.write_text("1 2 3")
-    words = ids_only.fails(3, "--tokens", ids, "-n", "1", "--attention", "nomad", "--nomad-codebooks", book)
+    words = ids_only.fails(3, "--tokens", ids, "-n", "1", "--attention", "nomad", "--codebooks", book)
     assert "codebooks of another model" in words
     cut = tmp_path / "cut.nomad"
     cut.write_bytes(book.read_bytes()[:-4])
-    assert "truncated" in program.fails(3, "-i", "x", "-n", "1", "--attention", "nomad", "--nomad-codebooks", cut)
+    assert "truncated" in program.fails(3, "-i", "x", "-n", "1", "--attention", "nomad", "--codebooks", cut)
 
 
 def test_options_are_checked(program):
-    assert "option '--nomad-skip'" in program.fails(2, "-i", "x", "--nomad-skip", "1")
+    assert "setting 'nomad.skip=1': expected" in program.fails(2, "-i", "x", "--set", "nomad.skip=1")

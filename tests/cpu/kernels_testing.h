@@ -13,7 +13,8 @@
 
 #include <cmocka.h>
 
-#include "cpu/kernels.h"
+#include "cpu/kernels/kernels.h"
+#include "cpu/machine/isa.h"
 
 enum { MAX_BLOCKS = 64, PAGE = 4096, MAX_CASES = 32 };
 

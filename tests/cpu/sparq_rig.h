@@ -11,9 +11,10 @@
 #include <cmocka.h>
 
 #include "cpu/attention.h"
-#include "cpu/select.h"
+#include "cpu/long/select.h"
 #include "cpu/state.h"
 #include "engine/random_model.h"
+#include "settings_testing.h"
 
 enum { HISTORY = 5400, MAX_DIM = 64, MAX_HEADS = 18 };
 
@@ -42,7 +43,8 @@ static double uniform_at(uint64_t seed)
     return (double)(int32_t)((seed ^ seed >> 31) >> 32) * 0x1p-31;
 }
 
-static struct rig *rig_open(const struct layout *l, const char *isa, yalm_kv kv, int threads, const yalm_sparq *sparq)
+static struct rig *rig_open(const struct layout *l, const char *isa, yalm_kv kv, int threads,
+                            const struct sparq_settings *sparq)
 {
     struct rig *r = calloc(1, sizeof *r);
     const struct model_config config = {.n_layers = 2,
@@ -58,7 +60,7 @@ static struct rig *rig_open(const struct layout *l, const char *isa, yalm_kv kv,
     r->options = yalm_session_defaults();
     r->options.isa = isa, r->options.device = "cpu", r->options.n_threads = r->options.n_threads_batch = threads;
     r->options.context = l->context, r->options.chunk = l->chunk, r->options.kv = kv;
-    r->options.attention = "sparq", r->options.sparq = *sparq;
+    r->options.attention = "sparq", settings_use(&r->options, &(struct settings){.sparq = *sparq});
     r->kv = kv_policy_make(l->context, l->window, l->endless, l->n_sinks, l->chunk);
     const struct container no_file = {0};
     const struct backend_plan plan = {.container = &no_file,

@@ -1,7 +1,7 @@
 // Attention of a few queries to an int8 cache by dot products of bytes against a naive double-precision softmax, to what rounding queries and weights to
 // 16-bit integers may lose.
 #include "attention_problem.h"
-#include "cpu/sparse.h"
+#include "cpu/kernels/sparse.h"
 
 static const double largest_integer = 127 * 256;
 static const int head_dims[] = {64, 128, 192, 256};

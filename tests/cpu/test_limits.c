@@ -9,8 +9,9 @@
 
 #include <cmocka.h>
 
-#include "cpu/limits.h"
-#include "cpu/reading.h"
+#include "cpu/machine/isa.h"
+#include "cpu/machine/limits.h"
+#include "cpu/machine/reading.h"
 #include "util/clock.h"
 #include "util/memory.h"
 

@@ -1,4 +1,4 @@
-// NoMAD's kernels: each against its formula in double, and against the scalar one to the bit; see kernels_nomad.h.
+// NoMAD's kernels: each against its formula in double, and against the scalar one to the bit; see nomad.h.
 #include "kernels_testing.h"
 
 struct shape {

@@ -6,7 +6,7 @@ static const int widths[] = {1, 31, 32, 33, 64, 96, 128, 200, 256, 352, 512, 544
 
 enum { N_WIDTHS = sizeof widths / sizeof *widths };
 
-// How tokens are quantised, by the rules that kernels_scalar_quant.c states.
+// How tokens are quantised, by the rules that ref/quant.c states.
 struct form {
     bool int8;
     int block;  // columns with one scale

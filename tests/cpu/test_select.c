@@ -1,5 +1,5 @@
 // Selection against a reference that sorts, and the kernels of sparse.h against their formulas in double precision.
-#include "cpu/select.h"
+#include "cpu/long/select.h"
 #include "kernels_testing.h"
 
 struct item {

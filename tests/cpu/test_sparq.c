@@ -4,6 +4,8 @@
 #include <sched.h>
 #include <stdatomic.h>
 
+#include "cpu/long/method.h"
+#include "cpu/machine/isa.h"
 #include "sparq_rig.h"
 
 // ------------------------------------------------------------------------------------------ the steps
@@ -19,7 +21,7 @@ static void reference_components(const struct rig *r, int kv_head, bool *chosen)
         int larger = 0;
         for (int other = 0; other < r->d; other++)
             larger += sums[other] > sums[c];
-        chosen[c] = larger < r->s->sparq.r;
+        chosen[c] = larger < r->s->method->sparq.r;
     }
 }
 
@@ -29,13 +31,15 @@ static double copy_error(const struct rig *r, const double *key)
     double largest = 0;
     for (int c = 0; c < r->d; c++)
         largest = fmax(largest, fabs(key[c]));
-    return largest * (r->s->sparq.copy == COPY_FP16 ? 0x1p-11 : r->s->sparq.copy == COPY_INT8 ? 0.51 / 127 : 0.51 / 7);
+    return largest * (r->s->method->sparq.copy == COPY_FP16   ? 0x1p-11
+                      : r->s->method->sparq.copy == COPY_INT8 ? 0.51 / 127
+                                                              : 0.51 / 7);
 }
 
 // The approximate score of the i-th visible key in the last layer, as the engine has it; of those that it keeps as e^(score - base) too.
 static double engine_score(const struct rig *r, int head, int64_t position, int i)
 {
-    const struct selective *t = &r->s->selective;
+    const struct selective *t = &r->s->method->selective;
     const int apart = kv_sinks_apart(&r->kv, position) ? r->kv.n_sinks : 0;
     if (i < apart)
         return (double)t->sink_scores[head * r->kv.n_sinks + i];
@@ -47,7 +51,7 @@ static double engine_score(const struct rig *r, int head, int64_t position, int 
 static double query_error(const struct rig *r, const float *q, const double *key, const bool *chosen)
 {
     double largest = 0, sum = 0;
-    for (int c = 0; c < r->d && r->s->sparq.score == avx512vnni_sparq_score; c++)
+    for (int c = 0; c < r->d && r->s->method->sparq.score == avx512vnni_sparq_score; c++)
         if (chosen[c]) {
             largest = fmax(largest, fabs((double)q[c]));
             sum += fabs(key[c]) + copy_error(r, key);
@@ -112,8 +116,8 @@ static void check_selection(const struct rig *r, int kv_head, int64_t position, 
             sums[j] += shares[j];
     }
     memset(chosen, 0, sizeof *chosen * n);
-    const int *rows = r->s->selective.rows + kv_head * r->s->selective.ld;
-    assert_int_equal(r->s->selective.n_rows[kv_head], k);
+    const int *rows = r->s->method->selective.rows + kv_head * r->s->method->selective.ld;
+    assert_int_equal(r->s->method->selective.n_rows[kv_head], k);
     int at = 0;
     for (int j = 0; j < n; j++) { // ascending by age: each once
         const bool here = j >= apart && at < k && rows[at] == kv_slot(&r->kv, visible(r, position, j));
@@ -139,7 +143,7 @@ static void check_selection(const struct rig *r, int kv_head, int64_t position, 
 static void check_mean(const struct rig *r, int kv_head, int64_t position)
 {
     float mean[MAX_DIM];
-    value_mean(r->s, &r->s->selective.sums, 1, kv_head, position, mean);
+    value_mean(r->s, &r->s->method->selective.sums, 1, kv_head, position, mean);
     const int n = kv_n_visible(&r->kv, position);
     for (int c = 0; c < r->d; c++) {
         double sum = 0;
@@ -162,7 +166,7 @@ static void check_step(const struct rig *r, int64_t position)
             check_selection(r, head / r->group, position, chosen);
         shares_of(r, head, position, shares);
         exact_attention(r, head, position, chosen, y);
-        if (r->s->sparq.tail) {
+        if (r->s->method->sparq.tail) {
             for (int i = 0; i < n; i++)
                 alpha += chosen[i] ? shares[i] : 0;
             check_mean(r, head / r->group, position);
@@ -191,19 +195,19 @@ static void check_copy(const struct rig *r, int64_t position)
                 continue;
             const size_t heads = (size_t)r->n_kv_heads + head; // layer 1
             for (int c = 0; c < r->d; c++) {
-                const uint8_t *run = s->sparq.copied + (heads * r->d + c) * s->sparq.copy_stride;
+                const uint8_t *run = s->method->sparq.copied + (heads * r->d + c) * s->method->sparq.copy_stride;
                 float x = 0;
-                if (s->sparq.copy == COPY_FP16)
+                if (s->method->sparq.copy == COPY_FP16)
                     s->kernels->to_fp32[DTYPE_FP16](&x, (const uint16_t *)run + slot, 1);
                 else
-                    x = s->sparq.copy_scales[heads * s->sparq.copy_slots + slot] *
-                        (float)(s->sparq.copy == COPY_INT8
+                    x = s->method->sparq.copy_scales[heads * s->method->sparq.copy_slots + slot] *
+                        (float)(s->method->sparq.copy == COPY_INT8
                                     ? ((const int8_t *)run)[slot]
                                     : (run[slot / 256 * 128 + slot % 128] >> (slot % 256 < 128 ? 0 : 4) & 15) - 8);
                 const double *key = key_at(r, p, head);
                 if (!(fabs(x - key[c]) <= copy_error(r, key)))
                     fail_msg("slot %d, component %d: the copy has %g, the key is %g", slot, c, (double)x, key[c]);
-                if (s->sparq.copy == COPY_FP16 && s->kv_type == KV_FP16)
+                if (s->method->sparq.copy == COPY_FP16 && s->kv_type == KV_FP16)
                     assert_true(x == key[c]);
             }
         }
@@ -231,7 +235,7 @@ static void go_through(struct rig *r, const struct layout *l)
         n = n < end - position ? n : (int)(end - position);
         rig_step(r, position, n);
         position += n;
-        if (n == 1 && step % 29 == 1 && position > r->s->sparq.from) {
+        if (n == 1 && step % 29 == 1 && position > r->s->method->sparq.from) {
             check_step(r, position - 1);
             check_copy(r, position - 1);
         }
@@ -249,15 +253,15 @@ static void test_every_step(void **state)
     int run = 0;
     for (size_t isa = 0; isa < sizeof isas / sizeof *isas; isa++)
         for (int i = 0; i < N_LAYOUTS && cpu_kernels_select(isas[isa]); i++, run++) {
-            const yalm_sparq sparq = {.r = layouts[i].d / (1 + run % 4),
-                                      .k = run % 3 ? 40 + run : 0,
-                                      .min_k = 30,
-                                      .local = run % 5 == 4 ? 1 : 0,
-                                      .from = 60,
-                                      .copy = (yalm_copy)(run % 3),
-                                      .tail = run % 2 ? YALM_ON : YALM_OFF};
+            const struct sparq_settings sparq = {.r = layouts[i].d / (1 + run % 4),
+                                                 .k = run % 3 ? 40 + run : 0,
+                                                 .min_k = 30,
+                                                 .local = run % 5 == 4 ? 1 : 0,
+                                                 .from = 60,
+                                                 .copy = run % 3,
+                                                 .tail = run % 2 ? SWITCH_ON : SWITCH_OFF};
             struct rig *r = rig_open(&layouts[i], isas[isa], (yalm_kv)((run + run / 3) % 3), 1 + run % 3, &sparq);
-            r->s->selective.keep_all = true;
+            r->s->method->selective.keep_all = true;
             go_through(r, &layouts[i]);
             rig_close(r);
         }
@@ -283,19 +287,19 @@ static void test_several_parts(void **state)
         if (!cpu_kernels_select(isas[isa]))
             continue;
         const struct layout *l = &long_ones[isa % 3]; // one for each: what is looked at here is the same code
-        const yalm_sparq sparq = {.r = l->d / 2, .k = 300, .min_k = 30, .from = 60, .tail = YALM_ON};
+        const struct sparq_settings sparq = {.r = l->d / 2, .k = 300, .min_k = 30, .from = 60, .tail = SWITCH_ON};
         struct rig *r = rig_open(l, isas[isa], YALM_KV_FP16, 2, &sparq);
         int64_t position = 0;
         for (; position + l->chunk < 5290; position += l->chunk)
             rig_step(r, position, l->chunk);
-        r->s->selective.keep_all = true;
+        r->s->method->selective.keep_all = true;
         rig_step(r, position, 1);
         check_step(r, position);
         float attended[MAX_HEADS * MAX_DIM]; // the same token once more, by a member that takes whole KV heads
         memcpy(attended, r->s->attended, sizeof(float) * (size_t)r->s->q_dim);
         atomic_int arrived = 0;
         team_for(r->s->team, 2, meet, &arrived); // a late member may still look at what changes now
-        r->s->selective.keep_all = false;
+        r->s->method->selective.keep_all = false;
         r->options.n_threads = 1;
         rig_step(r, position, 1);
         assert_memory_equal(attended, r->s->attended, sizeof(float) * (size_t)r->s->q_dim);
@@ -311,7 +315,7 @@ static void test_all_keys_are_dense_attention(void **state)
     for (size_t isa = 0; isa < sizeof isas / sizeof *isas; isa++)
         for (size_t g = 0; g < sizeof groups / sizeof *groups && cpu_kernels_select(isas[isa]); g++) {
             const struct layout l = {groups[g], 1, 24, 600, 0, false, 0, 100};
-            const yalm_sparq sparq = {.r = 24, .k = 5000, .from = 1, .tail = g % 2 ? YALM_ON : YALM_OFF};
+            const struct sparq_settings sparq = {.r = 24, .k = 5000, .from = 1, .tail = g % 2 ? SWITCH_ON : SWITCH_OFF};
             struct rig *r = rig_open(&l, isas[isa], YALM_KV_FP32, 2, &sparq);
             rig_step(r, 0, 1); // alone
             for (int64_t position = 1; position < 561; position += 100 + (position == 501))
@@ -335,7 +339,8 @@ static void test_all_components_select_the_true_top(void **state)
         if (!cpu_kernels_select(isas[isa]))
             continue;
         const struct layout l = {3, 3, 32, LENGTH, 0, false, 0, 300};
-        const yalm_sparq sparq = {.r = 32, .k = K, .local = 1, .from = 1, .copy = YALM_COPY_FP16, .tail = YALM_OFF};
+        const struct sparq_settings sparq = {
+            .r = 32, .k = K, .local = 1, .from = 1, .copy = SPARQ_COPY_FP16, .tail = SWITCH_OFF};
         struct rig *r = rig_open(&l, isas[isa], YALM_KV_FP16, 2, &sparq);
         for (int64_t position = 0; position < LENGTH - 1; position += 899 / 29)
             rig_step(r, position, 31);
@@ -360,7 +365,7 @@ static void test_scaling_a_query_changes_no_component(void **state)
 {
     (void)state;
     const struct layout l = {6, 2, 40, 100, 0, false, 0, 10};
-    const yalm_sparq sparq = {.r = 11, .from = 1};
+    const struct sparq_settings sparq = {.r = 11, .from = 1};
     struct rig *r = rig_open(&l, "auto", YALM_KV_FP32, 1, &sparq);
     for (int round = 0; round < 50; round++) {
         float q[3 * 40], scaled[3 * 40];
@@ -368,12 +373,12 @@ static void test_scaling_a_query_changes_no_component(void **state)
         for (int i = 0; i < 3 * 40; i++)
             q[i] = (float)uniform_at((uint64_t)(round * 1000 + i));
         r->s->policy->selector->prepare(r->s, 0, 1, q);
-        memcpy(components, r->s->sparq.components + 11, sizeof components);
+        memcpy(components, r->s->method->sparq.components + 11, sizeof components);
         for (float factor = 1e-3f; factor < 1e4f; factor *= 7) {
             for (int i = 0; i < 3 * 40; i++)
                 scaled[i] = factor * q[i];
             r->s->policy->selector->prepare(r->s, 0, 1, scaled);
-            assert_memory_equal(components, r->s->sparq.components + 11, sizeof components);
+            assert_memory_equal(components, r->s->method->sparq.components + 11, sizeof components);
         }
     }
     rig_close(r);
@@ -384,7 +389,7 @@ static void test_threads_do_not_change_a_bit(void **state)
     (void)state;
     for (int i = 0; i < N_LAYOUTS; i++) {
         float outputs[2][MAX_HEADS * MAX_DIM];
-        const yalm_sparq sparq = {.r = 4, .k = 60, .from = 60, .tail = YALM_ON};
+        const struct sparq_settings sparq = {.r = 4, .k = 60, .from = 60, .tail = SWITCH_ON};
         for (int threads = 1; threads <= 5; threads += 2) {
             struct rig *r = rig_open(&layouts[i], "auto", YALM_KV_FP16, threads, &sparq);
             for (int64_t position = 0; position < 280; position++)
@@ -402,7 +407,7 @@ static void test_nan_passes(void **state)
 {
     (void)state;
     const struct layout l = {4, 2, 16, 400, 0, false, 0, 20};
-    const yalm_sparq sparq = {.r = 4, .k = 40, .from = 60, .tail = YALM_ON};
+    const struct sparq_settings sparq = {.r = 4, .k = 40, .from = 60, .tail = SWITCH_ON};
     struct rig *r = rig_open(&l, "auto", YALM_KV_FP16, 2, &sparq);
     for (int64_t position = 0; position < 200; position++)
         rig_step(r, position, 1);

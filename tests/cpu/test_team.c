@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cpu/team.h"
+#include "cpu/machine/team.h"
 
 enum { ITEMS = 1000, STEPS = 50 };
 

@@ -1,9 +1,9 @@
 // Does the same on the CPU and on the GPU, by one program through the public API, and says how far apart they come:
 //
 //     compare_devices MODEL TOKENS [kv=fp16|fp32|int8] [chunk=N] [sparq=R,K,LOCAL,COPY,TAIL]
-//                     [hybrid=RATIO,MIN_K,LOCAL,TOP_P,TAIL,DENSE_LAYERS,REUSE_LAYERS,D_SUB codebooks=FILE] [brief|short]
+//                     [hybrid=RATIO,MIN_K,LOCAL,TOP_P,TAIL,D_SUB codebooks=FILE] [brief|short]
 //
-// TOKENS holds int32 ids. sparq, hybrid: that attention, from the first key on, with these of yalm_sparq's or yalm_hybrid's fields; the hybrid's codebooks
+// TOKENS holds int32 ids. sparq, hybrid: that attention, from the first key on, with these settings; the hybrid's codebooks
 // are learned from the tokens, into FILE. For each scenario one line on stdout: its name, the largest difference of two logits in units of their
 // row's range (on the CPU), the median of the rows' largest differences, and how many rows were compared; of sampling, how many tokens differ and
 // how many were drawn.
@@ -302,8 +302,8 @@ int main(int argc, char **argv)
     p.vocab = yalm_model_facts(model)->vocab_size;
     p.options.context = p.n;
     p.options.n_threads = 2;
-    if (p.options.nomad.codebooks)
-        learn(model, tokens, p.n, d_sub, p.options.nomad.codebooks);
+    if (p.options.codebooks)
+        learn(model, tokens, p.n, d_sub, p.options.codebooks);
     compare_memory(&p);
     static void (*const scenarios[])(struct pair *) = {singles,                    // of `short` and `brief`
                                                        prefill,   pieces,  decode, // and of all

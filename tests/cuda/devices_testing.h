@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "settings_testing.h"
 #include "yalm.h"
 
 static inline void quit(const char *what, const yalm_error *error)
@@ -56,32 +57,31 @@ static inline void learn(const yalm_model *model, const int32_t *tokens, int n, 
     yalm_session_close(session);
 }
 
-// One argument: chunk=, kv=, sparq=R,K,LOCAL,COPY,TAIL, hybrid=RATIO,MIN_K,LOCAL,TOP_P,TAIL,DENSE_LAYERS,REUSE_LAYERS,D_SUB or codebooks=. The methods
+// One argument: chunk=, kv=, sparq=R,K,LOCAL,COPY,TAIL, hybrid=RATIO,MIN_K,LOCAL,TOP_P,TAIL,D_SUB or codebooks=. The methods
 // attend from the first key on.
 static inline void read_option(yalm_session_options *options, int *d_sub, const char *text)
 {
-    yalm_sparq *sparq = &options->sparq;
-    yalm_hybrid *hybrid = &options->hybrid;
-    int copy, tail;
+    struct settings settings = {0};
+    struct sparq_settings *sparq = &settings.sparq;
+    struct hybrid_settings *hybrid = &settings.hybrid;
     if (strncmp(text, "chunk=", 6) == 0) {
         options->chunk = atoi(text + 6);
     } else if (strcmp(text, "kv=fp32") == 0) {
         options->kv = YALM_KV_FP32;
     } else if (strcmp(text, "kv=int8") == 0) {
         options->kv = YALM_KV_INT8;
-    } else if (sscanf(text, "sparq=%d,%d,%d,%d,%d", &sparq->r, &sparq->k, &sparq->local, &copy, &tail) == 5) {
+    } else if (sscanf(text, "sparq=%d,%d,%d,%d,%d", &sparq->r, &sparq->k, &sparq->local, &sparq->copy, &sparq->tail) == 5) {
         options->attention = "sparq";
         sparq->from = 1;
-        sparq->copy = (yalm_copy)copy;
-        sparq->tail = (yalm_switch)tail;
-    } else if (sscanf(text, "hybrid=%f,%d,%d,%f,%d,%d,%d,%d", &hybrid->ratio, &hybrid->min_k, &hybrid->local, &hybrid->top_p,
-                      &tail, &hybrid->dense_layers, &hybrid->reuse_layers, d_sub) == 8) {
+        settings_use(options, &settings);
+    } else if (sscanf(text, "hybrid=%f,%d,%d,%f,%d,%d", &options->attention_ratio, &hybrid->min_k, &hybrid->local,
+                      &hybrid->top_p, &hybrid->tail, d_sub) == 6) {
         options->attention = "hybrid";
         hybrid->from = 1;
         hybrid->codes = 1; // as the GPU's scores
-        hybrid->tail = (yalm_switch)tail;
+        settings_use(options, &settings);
     } else if (strncmp(text, "codebooks=", 10) == 0) {
-        options->nomad.codebooks = text + 10;
+        options->codebooks = text + 10;
     } else if (strcmp(text, "kv=fp16") != 0) {
         quit(text, NULL);
     }

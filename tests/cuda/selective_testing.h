@@ -1,10 +1,10 @@
-// Scratch of the attention methods that select keys, and what is expected of selection: by the CPU's own code (cpu/select.c), from the same weights.
+// Scratch of the attention methods that select keys, and what is expected of selection: by the CPU's own code (cpu/long/select.c), from the same weights.
 #pragma once
 #include "attention_testing.h"
 #include "cuda/state.h"
 
 extern "C" {
-#include "cpu/select.h"
+#include "cpu/long/select.h"
 }
 
 // A session's state as far as methods look at it. Its blocks are freed by selective_end().
@@ -84,7 +84,7 @@ static inline std::vector<int> slots_by_age(const struct kv_policy *policy, int6
     return slots;
 }
 
-// cpu/select.c's kernels, plainly.
+// cpu/long/select.c's kernels, plainly.
 static inline int count_from(const float *x, int n, float least)
 {
     int count = 0;

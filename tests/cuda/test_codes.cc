@@ -53,7 +53,7 @@ static const float *book_of(const struct fixture *f, int kv_head, int sub)
     return f->centroids.data() + ((size_t)kv_head * f->codes.head_dim + (size_t)sub * f->codes.d_sub) * CODES_CENTROIDS;
 }
 
-// As cpu/kernels_scalar_nomad.c has it.
+// As cpu/kernels/ref/nomad.c has it.
 static int expected_code(const struct fixture *f, int kv_head, int sub, const float *key)
 {
     const int d_sub = f->codes.d_sub;

@@ -12,9 +12,9 @@ from harness import BUILD, ROOT, VARIANT, built, convert_directory
 
 pytestmark = pytest.mark.skipif(VARIANT != "emulated", reason="of the emulated GPU")
 
-SPARQ = ("--attention", "sparq", "--sparq-from", "1", "--sparq-min-k", "32")
-HYBRID = ("--attention", "hybrid", "--nomad-codebooks", "CODEBOOKS", "--hybrid-from", "1", "--hybrid-min-k", "10")
-HYBRID += ("--hybrid-codes", "1")  # as the GPU
+SPARQ = ("--attention", "sparq", "--set", "sparq.from=1", "--set", "sparq.min_k=32")
+HYBRID = ("--attention", "hybrid", "--codebooks", "CODEBOOKS", "--set", "hybrid.from=1", "--set", "hybrid.min_k=10")
+HYBRID += ("--set", "hybrid.codes=1")  # as the GPU
 # Way -> (type of the matrices, options, how far the devices' nats a token may be apart). Found: 3e-6 with 16-bit weights and caches, 6e-6 with q8 and
 # q4; 3e-5 with an int8 cache, in which integers become the next one. Where a method selects, keys at the cut change places: SparQ 4.4e-4, with
 # an int8 copy, which the CPU makes later; the hybrid, whose scores both devices round alike, 1.4e-5, with codebooks of two other seeds 6e-5 and 8e-5. (Another seed
@@ -25,7 +25,7 @@ WAYS = {
     "q4": ("q4", (), 3e-5),
     "int8-cache": ("bf16", ("--kv", "int8"), 1e-4),
     "sparq": ("bf16", SPARQ, 1e-3),
-    "sparq-q4": ("bf16", (*SPARQ, "--sparq-copy", "q4"), 1e-3),
+    "sparq-q4": ("bf16", (*SPARQ, "--set", "sparq.copy=q4"), 1e-3),
     "hybrid": ("bf16", HYBRID, 3e-4),
 }
 
@@ -57,7 +57,7 @@ def run(folder, way, *words, codes=(0,), **environment):
 
 def nats(folder, way, device):
     """Of 128 tokens of a text, each evaluated alone, behind a prompt of 64."""
-    window = ("--ctx", "192", "--max-tokens", "192", "--decode-from", "64")
+    window = ("--ctx", "192", "--max-tokens", "192", "--set", "perplexity.decode_from=64")
     found = run(folder, way, "-m", "perplexity", "-f", folder / "measured.txt", *window, "-d", device)
     return float(re.search(r"over 128 tokens, ([\d.]+) each", found)[1])
 
@@ -100,7 +100,7 @@ def test_one_kernel_merges_splits_of_keys(folder):
 @pytest.mark.parametrize("ctx", (256, 512))
 @pytest.mark.parametrize("way", WAYS)
 def test_pass_keys_are_the_cpus(folder, way, ctx):
-    words = ("-m", "passkey", "--ctx", str(ctx), "--trials", "1", "--seed", str(ctx), "--decode-last", "12")
+    words = ("-m", "passkey", "--ctx", str(ctx), "--trials", "1", "--seed", str(ctx), "--set", "passkey.decode_last=12")
     cpu, cuda = (run(folder, way, *words, "-d", device, codes=(0, 1)) for device in ("cpu", "cuda"))
     assert cpu == cuda and "trial 1: key " in cpu
     if way == "dense":  # the model can

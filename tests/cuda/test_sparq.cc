@@ -1,9 +1,10 @@
 // SparQ on the GPU: the second copy of the keys, the queries' largest components, and the approximate scores, against double; and all of a layer's steps.
 #include "selective_testing.h"
+#include "settings_testing.h"
 
 struct sparq_case {
     struct attention_case cache;
-    yalm_copy copy;
+    enum sparq_copy copy;
     int r;
 };
 
@@ -19,11 +20,13 @@ static void sparq_open_fixture(struct sparq_fixture *x, const struct sparq_case 
     attention_open(&x->a, c.cache, (uint64_t)c.cache.position * 7 + c.r);
     selective_begin_fixture(&x->f, &x->a, tail);
     x->options = {};
-    x->options.sparq.r = c.r;
-    x->options.sparq.k = k;
-    x->options.sparq.from = 1;
-    x->options.sparq.copy = c.copy;
-    x->options.sparq.tail = tail ? YALM_ON : YALM_OFF;
+    struct settings settings = {};
+    settings.sparq.r = c.r;
+    settings.sparq.k = k;
+    settings.sparq.from = 1;
+    settings.sparq.copy = c.copy;
+    settings.sparq.tail = tail ? SWITCH_ON : SWITCH_OFF;
+    settings_use(&x->options, &settings);
     struct backend_plan plan = {};
     plan.options = &x->options;
     x->f.s.method = &method_sparq;
@@ -54,7 +57,7 @@ static void sparq_close_fixture(struct sparq_fixture *x)
 static int copied_number(const struct sparq_fixture *x, const std::vector<char> &copy, int kv_head, int component, int slot)
 {
     const size_t run = ((size_t)kv_head * x->a.c.head_dim + component) * x->f.s.sparq.stride;
-    if (x->f.s.sparq.copy == YALM_COPY_INT8)
+    if (x->f.s.sparq.copy == SPARQ_COPY_INT8)
         return (int8_t)copy[run + slot];
     const uint8_t both = (uint8_t)copy[run + slot / 256 * 128 + slot % 128];
     return (slot % 256 < 128 ? both & 15 : both >> 4) - 8;
@@ -65,7 +68,7 @@ static double copied(const struct sparq_fixture *x, const std::vector<char> &cop
                      int kv_head, int component, int slot)
 {
     const size_t ld = x->f.s.selective.ld;
-    if (x->f.s.sparq.copy != YALM_COPY_FP16)
+    if (x->f.s.sparq.copy != SPARQ_COPY_FP16)
         return copied_number(x, copy, kv_head, component, slot) * (double)scales[kv_head * ld + slot];
     half element;
     memcpy(&element, copy.data() + (((size_t)kv_head * x->a.c.head_dim + component) * ld + slot) * sizeof element,
@@ -89,7 +92,7 @@ static struct copies fetch_copies(const struct sparq_fixture *x)
     return c;
 }
 
-// 4 bits as the CPU rounds them (to_q4, cpu/sparq.c), to the bit.
+// 4 bits as the CPU rounds them (to_q4, cpu/long/sparq.c), to the bit.
 static void expect_q4(const struct sparq_fixture *x, const struct copies &copies, int kv_head, int slot, const float *key)
 {
     const int d = x->a.c.head_dim;
@@ -112,14 +115,14 @@ static void expect_copy(const struct sparq_fixture *x, const struct copies &copi
     for (int h = 0; h < x->a.c.n_kv_heads; h++)
         for (int slot : slots) {
             const float *key = x->a.keys.data() + ((size_t)h * x->a.cache.policy.capacity + slot) * d;
-            if (x->f.s.sparq.copy == YALM_COPY_Q4) {
+            if (x->f.s.sparq.copy == SPARQ_COPY_Q4) {
                 expect_q4(x, copies, h, slot, key);
                 continue;
             }
             double largest = 0;
             for (int c = 0; c < d; c++)
                 largest = fmax(largest, fabs(key[c]));
-            const double error = x->f.s.sparq.copy == YALM_COPY_INT8 ? largest / 127 * 0.5001 : largest * 0x1p-11;
+            const double error = x->f.s.sparq.copy == SPARQ_COPY_INT8 ? largest / 127 * 0.5001 : largest * 0x1p-11;
             for (int c = 0; c < d; c++)
                 assert_near(copied(x, copies.elements, copies.scales, h, c, slot), key[c], error, what, slot, c);
         }
@@ -210,11 +213,11 @@ static void check_scores(const struct sparq_case &c)
     sparq_close_fixture(&x);
 }
 
-static const yalm_copy copies_known[] = {YALM_COPY_INT8, YALM_COPY_FP16, YALM_COPY_Q4};
+static const enum sparq_copy copies_known[] = {SPARQ_COPY_INT8, SPARQ_COPY_FP16, SPARQ_COPY_Q4};
 
 static void scores(void **)
 {
-    for (yalm_copy copy : copies_known) {
+    for (enum sparq_copy copy : copies_known) {
         for (yalm_kv type : {YALM_KV_FP16, YALM_KV_FP32, YALM_KV_INT8}) {
             check_scores({{type, 4, 2, 64, 600, 0, 0, 100, 410, 1, 2.0}, copy, 16});
             check_scores({{type, 2, 2, 80, 600, 0, 0, 33, 99, 1, 2.0}, copy, 80});
@@ -228,7 +231,7 @@ static void scores(void **)
 
 static void scores_past_the_ring(void **)
 {
-    for (yalm_copy copy : copies_known) {
+    for (enum sparq_copy copy : copies_known) {
         for (int position : {10, 40, 41, 57, 100003})
             for (yalm_kv type : {YALM_KV_FP16, YALM_KV_FP32, YALM_KV_INT8})
                 check_scores({{type, 4, 2, 16, 40, 0, 4, 8, position, 1, 2.0}, copy, 5});
@@ -241,7 +244,7 @@ static void scores_past_the_ring(void **)
 // All of a layer's steps: with every key selected it is dense attention, whatever was scored; twice, as tokens follow each other.
 static void all_keys_are_dense(void **)
 {
-    for (yalm_copy copy : copies_known) {
+    for (enum sparq_copy copy : copies_known) {
         for (bool tail : {false, true}) {
             static struct sparq_fixture x;
             const struct attention_case caches[] = {{YALM_KV_FP32, 4, 2, 64, 600, 0, 0, 100, 410, 1, 2.0},
@@ -266,7 +269,7 @@ static void all_keys_are_dense(void **)
 static void selects_what_stands_out(void **)
 {
     static struct sparq_fixture x;
-    sparq_open_fixture(&x, {{YALM_KV_FP32, 2, 1, 64, 600, 0, 0, 100, 410, 1, 2.0}, YALM_COPY_FP16, 64}, 40, false);
+    sparq_open_fixture(&x, {{YALM_KV_FP32, 2, 1, 64, 600, 0, 0, 100, 410, 1, 2.0}, SPARQ_COPY_FP16, 64}, 40, false);
     float *attended = device_nan<float>(x.a.expected.size());
     assert_ok(selective_attend(&x.f.s, &x.a.attention, attended, &x.f.error), x.f.error);
     assert_cuda(cudaDeviceSynchronize());
@@ -317,7 +320,7 @@ static void append_range(struct sparq_fixture *x, int64_t position, int n)
 // keys', all others stay. In q4 slots share bytes, of which one launch writes both halves.
 static void written_again(void **)
 {
-    for (yalm_copy copy : copies_known) {
+    for (enum sparq_copy copy : copies_known) {
         static struct sparq_fixture x;
         sparq_open_fixture(&x, {{YALM_KV_FP32, 2, 2, 40, 1100, 0, 0, 900, 1000, 1, 2.0}, copy, 8}, 8, false);
         const std::vector<int> slots = slots_by_age(&x.a.cache.policy, 999);
@@ -350,7 +353,7 @@ static void written_again(void **)
 static void odd_keys(void **)
 {
     static struct sparq_fixture x;
-    sparq_open_fixture(&x, {{YALM_KV_FP32, 1, 1, 34, 300, 0, 0, 64, 200, 1, 2.0}, YALM_COPY_Q4, 8}, 8, false);
+    sparq_open_fixture(&x, {{YALM_KV_FP32, 1, 1, 34, 300, 0, 0, 64, 200, 1, 2.0}, SPARQ_COPY_Q4, 8}, 8, false);
     const float odd[] = {0.0f, 1e-39f, INFINITY, NAN, -INFINITY, 3e38f, 0x1p-126f};
     const int n = sizeof odd / sizeof *odd;
     for (int i = 0; i < n; i++)
@@ -377,15 +380,17 @@ static void odd_keys(void **)
 static void bytes_and_break_even(void **)
 {
     const double elements[] = {1, 2, 0.5}, scales[] = {4, 0, 4}; // of int8, fp16, q4
-    for (yalm_copy copy : copies_known) {
+    for (enum sparq_copy copy : copies_known) {
         static struct model_config config;
         config.head_dim = 128;
         config.n_kv_heads = 8;
         config.n_heads = 32;
         yalm_session_options options = {};
         yalm_error error = {};
-        options.sparq.copy = copy;
-        options.sparq.ratio = 0.125f;
+        struct settings settings = {};
+        settings.sparq.copy = copy;
+        settings_use(&options, &settings);
+        options.attention_ratio = 0.125f;
         struct backend_plan plan = {};
         plan.options = &options;
         const auto planned = [&](int span) {
@@ -417,14 +422,14 @@ static void refusals(void **)
     yalm_session_options options = {};
     yalm_error error = {};
     config.head_dim = 64;
-    options.sparq.copy = (yalm_copy)3;
+    SET(options, sparq.copy, 3);
     assert_int_equal(method_sparq.check(&config, &options, &error), YALM_USAGE);
-    assert_non_null(strstr(error.text, "expected int8, fp16 or q4"));
-    for (yalm_copy copy : copies_known) {
-        options.sparq.copy = copy;
+    assert_non_null(strstr(error.text, "expected one of int8,fp16,q4"));
+    for (enum sparq_copy copy : copies_known) {
+        SET(options, sparq.copy, copy);
         assert_int_equal(method_sparq.check(&config, &options, &error), YALM_OK);
     }
-    options.sparq.r = 65;
+    SET(options, sparq.r, 65);
     assert_int_equal(method_sparq.check(&config, &options, &error), YALM_USAGE);
     const struct cuda_method *method = &method_sparq;
     assert_int_equal(cuda_method_find(&method, "nomad", &error), YALM_USAGE);

@@ -7,9 +7,10 @@
 
 #include <cmocka.h>
 
-#include "cpu/state.h"
+#include "cpu/long/method.h"
 #include "engine/session.h"
 #include "engine/sessions.h"
+#include "settings_testing.h"
 
 enum { LAYERS = 2, GROUP = HEADS / KV_HEADS, DIM = 40, CONTEXT = 700, D_SUBS = 3 };
 
@@ -41,8 +42,9 @@ static yalm_session_options options_of(int book, const char *attention)
 {
     yalm_session_options options = small_options(attention, CONTEXT);
     options.chunk = 50;
-    options.nomad.codebooks = book_paths[book];
-    options.hybrid.from = 1;
+    options.codebooks = book_paths[book];
+    SET_NONE(options);
+    SET(options, hybrid.from, 1);
     return options;
 }
 
@@ -72,8 +74,8 @@ static void assert_codes(yalm_session *session)
     const int64_t newest = yalm_position(session) - 1;
     for (int layer = 0; layer < LAYERS; layer++)
         for (int h = 0; h < KV_HEADS; h++) {
-            const struct nomad_book book = {codebook_of(&s->nomad.book, s->config, layer, h), s->nomad.n_sub,
-                                            s->nomad.book.d_sub};
+            const struct nomad_book book = {codebook_of(&s->method->nomad.book, s->config, layer, h), s->method->nomad.n_sub,
+                                            s->method->nomad.book.d_sub};
             for (int64_t at = kv_first_visible(&s->kv, newest); at <= newest; at++) {
                 const int slot = kv_slot(&s->kv, at);
                 float key[DIM];
@@ -120,7 +122,7 @@ static void test_codes_are_those_of_the_keys(void **state)
 // The sub-quantisers that a score reads, by the formula: those in which no other has more than one of these has.
 static void assert_chosen(const struct cpu_state *s, const struct nomad_book *book, int h, const float *q)
 {
-    const struct code_runs *r = &s->code_runs;
+    const struct code_runs *r = &s->method->code_runs;
     const int *run_of = r->run_of + (size_t)h * r->n_listed;
     double parts[DIM] = {0}, least = INFINITY;
     bool read[DIM] = {false};
@@ -150,7 +152,7 @@ static void assert_chosen(const struct cpu_state *s, const struct nomad_book *bo
 static double score_of(const struct cpu_state *s, const struct nomad_book *book, int layer, int h, int newest, int slot,
                        const float *q, double step, double *bound)
 {
-    const struct code_runs *r = &s->code_runs;
+    const struct code_runs *r = &s->method->code_runs;
     const int *run_of = r->run_of + (size_t)h * r->n_listed;
     double score = 0;
     *bound = 1e-5;
@@ -183,8 +185,8 @@ static void assert_scores(yalm_session *session, int seed)
         q[i] = (float)(((i + seed) * 7919 % 1009) / 500.0 - 1) * (i % 3 ? 0.2f : 1.0f);
     for (int layer = 0; layer < LAYERS; layer++)
         for (int h = 0; h < KV_HEADS; h++) {
-            const struct nomad_book book = {codebook_of(&s->nomad.book, s->config, layer, h), s->nomad.n_sub,
-                                            s->nomad.book.d_sub};
+            const struct nomad_book book = {codebook_of(&s->method->nomad.book, s->config, layer, h), s->method->nomad.n_sub,
+                                            s->method->nomad.book.d_sub};
             code_runs_prepare(s, layer, h, q);
             assert_chosen(s, &book, h, q);
             for (int first = 0; first < n_slots; first += 1 + first * 2) { // runs that begin and end anywhere
@@ -193,7 +195,7 @@ static void assert_scores(yalm_session *session, int seed)
                 for (int i = 0; i < GROUP; i++)
                     for (int j = 0; j < n; j++) {
                         double bound;
-                        const double step = (double)s->code_runs.step[h * GROUP + i],
+                        const double step = (double)s->method->code_runs.step[h * GROUP + i],
                                      exact = score_of(s, &book, layer, h, slot, first + j, q + i * DIM, step, &bound);
                         if (fabs((double)scores[i * capacity + j] - exact) > bound)
                             fail_msg("layer %d, KV head %d, query %d, slot %d: %.7g, expected %.7g ± %.3g", layer, h, i,
@@ -210,9 +212,9 @@ static void test_scores(void **state)
     for (int book = 0; book < D_SUBS; book++)
         for (int share = 0; share < 4; share++) {
             yalm_session_options options = options_of(book, "hybrid");
-            options.hybrid.codes = share == 0 ? 0 : share == 1 ? 1 : share == 2 ? 0.25f : 0.6f;
+            SET(options, hybrid.codes, share == 0 ? 0 : share == 1 ? 1 : share == 2 ? 0.25f : 0.6f);
             yalm_session *session = open_with(options);
-            const struct code_runs *r = &state_of(session)->code_runs;
+            const struct code_runs *r = &state_of(session)->method->code_runs;
             const int d_sub = d_subs[book], wanted = share == 0 && d_sub == 1 ? 24 : share == 2 ? 16 : share == 3 ? 24 : DIM;
             assert_int_equal(r->n_read * d_sub, wanted);          // whole eights of components
             static const int lengths[] = {1, 20, 30, 7, 96, 130}; // newest slots in all parts of a tile
@@ -255,8 +257,8 @@ static void test_shares(void **state)
     yalm_error error = {0};
     for (int i = 0; i < 3; i++) {
         yalm_session_options options = options_of(0, "hybrid");
-        options.hybrid.codes = shares[i];
-        options.hybrid.min_k = 16;
+        SET(options, hybrid.codes, shares[i]);
+        SET(options, hybrid.min_k, 16);
         yalm_session *session = open_with(options);
         assert_int_equal(yalm_fill_random(session, 500, 3, &error), YALM_OK);
         feed(session, 1, 1, 1);
@@ -283,8 +285,8 @@ static void test_no_numbers(void **state)
     q[3] = NAN;
     q[DIM + 5] = INFINITY;
     code_runs_prepare(s, 0, 0, q);
-    for (int i = 0; i < s->code_runs.n_listed; i++)
-        assert_true(s->code_runs.run_of[i] >= 0 && s->code_runs.run_of[i] < DIM);
+    for (int i = 0; i < s->method->code_runs.n_listed; i++)
+        assert_true(s->method->code_runs.run_of[i] >= 0 && s->method->code_runs.run_of[i] < DIM);
     code_runs_score(s, 0, 0, 200, 0, 201, scores, 201);
     for (int j = 0; j < 201; j++) {
         assert_false(isfinite(scores[j]));

@@ -8,7 +8,8 @@
 
 #include <cmocka.h>
 
-#include "cpu/kernels.h"
+#include "cpu/kernels/kernels.h"
+#include "cpu/machine/isa.h"
 #include "engine/reference.h"
 
 enum { TOKENS = 90 };

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "engine/sessions.h"
+#include "settings_testing.h"
 
 enum { LAYERS = 2, DIM = 20, CONTEXT = 400 };
 
@@ -34,8 +35,9 @@ static int tear_down(void **state)
 static yalm_session_options options_of(const char *attention, int context)
 {
     yalm_session_options options = small_options(attention, context);
-    options.nomad.codebooks = book_path;
-    options.hybrid.from = 1;
+    options.codebooks = book_path;
+    SET_NONE(options);
+    SET(options, hybrid.from, 1);
     return options;
 }
 
@@ -59,10 +61,10 @@ static void test_all_keys_are_dense(void **state)
 {
     (void)state;
     static const int depths[] = {1, 2, 31, 32, 33, 127, 300};
-    for (int tail = YALM_ON; tail <= YALM_OFF; tail++) {
+    for (int tail = SWITCH_ON; tail <= SWITCH_OFF; tail++) {
         yalm_session_options options = options_of("hybrid", CONTEXT);
-        options.hybrid.ratio = 1;
-        options.hybrid.tail = (yalm_switch)tail;
+        options.attention_ratio = 1;
+        SET(options, hybrid.tail, tail);
         for (size_t i = 0; i < sizeof depths / sizeof *depths; i++)
             assert_true(off_dense(options, depths[i]) < 1e-5);
         options.context = 40;
@@ -85,23 +87,23 @@ static void test_fewer_keys(void **state)
     yalm_session_options options = options_of("hybrid", CONTEXT);
     double by_k[4];
     for (int i = 0; i < 4; i++) {
-        options.hybrid.min_k = 8 << 2 * i;
+        SET(options, hybrid.min_k, 8 << 2 * i);
         by_k[i] = off_dense(options, 380);
     }
     assert_true(by_k[0] > 1e-4 && by_k[0] < 1); // something was left out
     assert_true(by_k[2] < by_k[0] && by_k[3] < 1e-5);
 
-    options.hybrid.min_k = 40;
+    SET(options, hybrid.min_k, 40);
     const double with_tail = off_dense(options, 380);
-    options.hybrid.tail = YALM_OFF;
+    SET(options, hybrid.tail, SWITCH_OFF);
     assert_true(with_tail < off_dense(options, 380));
 
-    options.hybrid.tail = YALM_AUTO;
-    options.hybrid.ratio = 1;
-    options.hybrid.min_k = 4;
-    options.hybrid.top_p = 0.5f;
+    SET(options, hybrid.tail, SWITCH_AUTO);
+    options.attention_ratio = 1;
+    SET(options, hybrid.min_k, 4);
+    SET(options, hybrid.top_p, 0.5f);
     const double half = off_dense(options, 380);
-    options.hybrid.top_p = 0.9999f;
+    SET(options, hybrid.top_p, 0.9999f);
     assert_true(half > 1e-4 && off_dense(options, 380) < 0.1 * half);
 }
 
@@ -110,15 +112,12 @@ static void test_dense_where_it_does_not_apply(void **state)
 {
     (void)state;
     yalm_session_options options = options_of("hybrid", CONTEXT);
-    options.hybrid.min_k = 8;
-    options.hybrid.from = 200;
+    SET(options, hybrid.min_k, 8);
+    SET(options, hybrid.from, 200);
     assert_true(off_dense(options, 198) == 0 && off_dense(options, 199) > 0);
-    options.hybrid.from = 1;
-    options.hybrid.dense_layers = LAYERS;
-    assert_true(off_dense(options, 300) == 0);
-    options.hybrid.dense_layers = 1;
+    SET(options, hybrid.from, 1);
     assert_true(off_dense(options, 300) > 0);
-    options.hybrid = (yalm_hybrid){0}; // below the length at which reading less pays
+    SET_NONE(options); // below the length at which reading less pays
     assert_true(off_dense(options, 200) == 0);
 }
 
@@ -128,7 +127,7 @@ static void test_the_break_even_length(void **state)
 {
     (void)state;
     yalm_session_options options = options_of("hybrid", 2000);
-    options.hybrid = (yalm_hybrid){0};
+    SET_NONE(options);
     static const int below[] = {1, 255, 256, 1000, 1406};
     for (size_t i = 0; i < sizeof below / sizeof *below; i++)
         assert_true(off_dense(options, below[i]) == 0);
@@ -152,8 +151,8 @@ static void threads_and_rollback(float top_p)
         yalm_session_options options = options_of("hybrid", CONTEXT);
         options.n_threads = i == 0 ? 1 : 4;
         options.chunk = i == 2 ? 100 : 3;
-        options.hybrid.min_k = 20;
-        options.hybrid.top_p = top_p;
+        SET(options, hybrid.min_k, 20);
+        SET(options, hybrid.top_p, top_p);
         sessions[i] = open_with(options);
         for (int done = 0; done < 300; done += i == 1 ? 1 : 300)
             assert_int_equal(yalm_fill_random(sessions[i], i == 1 ? 1 : 300, 5, &error), YALM_OK);
@@ -190,8 +189,8 @@ static void test_memory_and_cost(void **state)
     assert_int_equal(yalm_session_memory(&the_model->model, &options, &dense, &error), YALM_OK);
     yalm_session *plain = open_with(options);
     options.attention = "hybrid";
-    options.hybrid.min_k = 10;
-    options.hybrid.tail = YALM_OFF;
+    SET(options, hybrid.min_k, 10);
+    SET(options, hybrid.tail, SWITCH_OFF);
     assert_int_equal(yalm_session_memory(&the_model->model, &options, &hybrid, &error), YALM_OK);
     assert_int_equal(hybrid.kv_cache, dense.kv_cache); // keys stay
     // Codes of 384 slots in runs and of 32 in a block, a line's rest behind that, and which tile it is of; what codes stand for; whole cache lines of each.
@@ -205,11 +204,12 @@ static void test_memory_and_cost(void **state)
     yalm_session_close(session);
 }
 
-static void assert_refused(yalm_hybrid hybrid, const char *words)
+static void assert_refused(const char *setting, const char *words)
 {
     yalm_error error = {0};
     yalm_session_options options = options_of("hybrid", CONTEXT);
-    options.hybrid = hybrid;
+    options.settings = &setting;
+    options.n_settings = 1;
     assert_null(yalm_session_open(&the_model->model, &options, &error));
     if (error.status != YALM_USAGE || !strstr(error.text, words))
         fail_msg("status %d, '%s': expected '%s'", (int)error.status, error.text, words);
@@ -218,19 +218,20 @@ static void assert_refused(yalm_hybrid hybrid, const char *words)
 static void test_refusals(void **state)
 {
     (void)state;
-    assert_refused((yalm_hybrid){.ratio = 1.5f}, "hybrid ratio: found 1.5");
-    assert_refused((yalm_hybrid){.ratio = NAN}, "hybrid ratio: found nan");
-    assert_refused((yalm_hybrid){.top_p = -1}, "hybrid top-p: found -1");
-    assert_refused((yalm_hybrid){.codes = 1.5f}, "hybrid codes: found 1.5");
-    assert_refused((yalm_hybrid){.codes = NAN}, "hybrid codes: found nan");
-    assert_refused((yalm_hybrid){.min_k = -2}, "hybrid min k: found -2");
-    assert_refused((yalm_hybrid){.local = -2}, "hybrid local: found -2");
-    assert_refused((yalm_hybrid){.from = -2}, "hybrid from: found -2");
-    assert_refused((yalm_hybrid){.dense_layers = 3}, "hybrid dense layers: found 3, expected 0 to the model's 2");
-    assert_refused((yalm_hybrid){.tail = (yalm_switch)7}, "hybrid tail: found 7");
+    assert_refused("hybrid.top_p=-1", "setting 'hybrid.top_p=-1': expected a number or a fraction from 0 to 1");
+    assert_refused("hybrid.codes=3/2", "setting 'hybrid.codes=3/2': expected a number or a fraction from 0 to 1");
+    assert_refused("hybrid.codes=nan", "setting 'hybrid.codes=nan'");
+    assert_refused("hybrid.codes=1/0", "setting 'hybrid.codes=1/0'");
+    assert_refused("hybrid.min_k=-2", "setting 'hybrid.min_k=-2': expected an integer from 0");
+    assert_refused("hybrid.local=2.5", "setting 'hybrid.local=2.5': expected an integer from 0");
+    assert_refused("hybrid.from=", "setting 'hybrid.from='");
+    assert_refused("hybrid.from=1x", "setting 'hybrid.from=1x'");
+    assert_refused("hybrid.tail=often", "setting 'hybrid.tail=often': expected one of auto,on,off");
+    assert_refused("hybrid.tall=on", "setting 'hybrid.tall=on': expected KEY=VALUE");
+    assert_refused("hybrid.tail", "setting 'hybrid.tail': expected KEY=VALUE");
     yalm_error error = {0};
     yalm_session_options options = options_of("hybrid", CONTEXT);
-    options.nomad.codebooks = "/nonexistent/a.nomad";
+    options.codebooks = "/nonexistent/a.nomad";
     assert_null(yalm_session_open(&the_model->model, &options, &error));
     assert_int_equal(error.status, YALM_FAILED);
 }

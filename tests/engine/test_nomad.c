@@ -7,11 +7,13 @@
 
 #include <cmocka.h>
 
-#include "cpu/kernels.h"
+#include "cpu/kernels/kernels.h"
+#include "cpu/machine/isa.h"
 #include "engine/calibrate.h"
 #include "engine/session.h"
 #include "engine/sessions.h"
 #include "model/rope.h"
+#include "settings_testing.h"
 
 // One layer: in a second one, keys would differ a little by either way and fall to other centroids here and there.
 enum { LAYERS = 1, DIM = 20, CONTEXT = 100 };
@@ -41,7 +43,7 @@ static int tear_down(void **state)
 static yalm_session_options options_of(const char *attention, int context)
 {
     yalm_session_options options = small_options(attention, context);
-    options.nomad.codebooks = book_path;
+    options.codebooks = book_path;
     return options;
 }
 
@@ -78,7 +80,7 @@ static void test_keys_on_centroids(void **state)
     assert_int_equal(codebook_finish(&writer, status, &error), YALM_OK);
 
     yalm_session_options options = options_of("nomad", 16);
-    options.nomad.codebooks = scratch_path;
+    options.codebooks = scratch_path;
     yalm_session *nomad = open_with(options), *bulk = open_with(options);
     for (int i = 0; i < 16; i++)
         eval(nomad, i, 1);
@@ -132,7 +134,7 @@ static void test_equals_dense_on_decoded_keys(void **state)
     for (int d_sub = 2; d_sub <= 4; d_sub *= 2) {
         calibrate(CONTEXT, d_sub, scratch_path);
         yalm_session_options options = options_of("nomad", CONTEXT);
-        options.nomad.codebooks = scratch_path;
+        options.codebooks = scratch_path;
         compare_ways(options, 77, 0.12);
     }
 }
@@ -190,7 +192,7 @@ static void test_skip(void **state)
     eval(all, 1, 1);
     for (int i = 0; i < 3; i++) {
         yalm_session_options options = options_of("nomad", CONTEXT);
-        options.nomad.skip = skips[i];
+        SET(options, nomad.skip, skips[i]);
         yalm_session *some = open_with(options);
         assert_int_equal(yalm_fill_random(some, 90, 7, &error), YALM_OK);
         eval(some, 1, 1);
@@ -234,16 +236,16 @@ static void test_refusals(void **state)
 {
     (void)state;
     yalm_session_options options = options_of("nomad", CONTEXT);
-    options.nomad.skip = 1;
-    assert_refused(options, YALM_USAGE, "nomad skip: found 1, expected 0 to below 1");
-    options.nomad.skip = NAN;
-    assert_refused(options, YALM_USAGE, "nomad skip: found nan");
-    options.nomad.skip = 0;
-    options.nomad.codebooks = "/nonexistent/a.nomad";
+    SET(options, nomad.skip, 1);
+    assert_refused(options, YALM_USAGE, "setting 'nomad.skip=1': expected a number or a fraction from 0 to 0.99");
+    SET(options, nomad.skip, NAN);
+    assert_refused(options, YALM_USAGE, "setting 'nomad.skip=nan'");
+    SET(options, nomad.skip, 0);
+    options.codebooks = "/nonexistent/a.nomad";
     assert_refused(options, YALM_FAILED, "/nonexistent/a.nomad: No such file");
-    options.nomad.codebooks = NULL;
+    options.codebooks = NULL;
     assert_refused(options, YALM_FAILED, "the model.nomad: No such file");
-    options.nomad.codebooks = book_path;
+    options.codebooks = book_path;
     the_model->model.container.metadata_checksum = 99;
     assert_refused(options, YALM_BAD_MODEL, "codebooks of another model");
     the_model->model.container.metadata_checksum = 0;

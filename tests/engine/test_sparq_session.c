@@ -7,16 +7,18 @@
 
 #include <cmocka.h>
 
-#include "cpu/kernels.h"
+#include "cpu/kernels/kernels.h"
+#include "cpu/machine/isa.h"
 #include "engine/sessions.h"
+#include "settings_testing.h"
 
 enum { LAYERS = 2, DIM = 20 };
 
-static yalm_session_options options_of(const char *attention, yalm_sparq sparq)
+static yalm_session_options options_of(const char *attention, struct sparq_settings sparq)
 {
     yalm_session_options o = small_options(attention, 400);
     o.chunk = 33;
-    o.sparq = sparq;
+    settings_use(&o, &(struct settings){.sparq = sparq});
     return o;
 }
 
@@ -37,7 +39,7 @@ static void test_everything_is_dense(void **state)
     (void)state;
     for (const struct cpu_kernels *const *k = cpu_kernels_usable(); *k; k++)
         for (int endless = 0; endless < 2; endless++) {
-            const yalm_sparq all = {.r = DIM, .k = 1000, .from = 1, .tail = endless ? YALM_ON : YALM_OFF};
+            const struct sparq_settings all = {.r = DIM, .k = 1000, .from = 1, .tail = endless ? SWITCH_ON : SWITCH_OFF};
             yalm_session_options dense = options_of("dense", all), sparq = options_of("sparq", all);
             dense.isa = sparq.isa = (*k)->name;
             dense.endless = sparq.endless = endless;
@@ -57,7 +59,7 @@ static void test_everything_is_dense(void **state)
 static void test_short_contexts_are_dense(void **state)
 {
     (void)state;
-    const yalm_sparq few = {.r = 2, .k = 10, .from = 120};
+    const struct sparq_settings few = {.r = 2, .k = 10, .from = 120};
     yalm_session *a = open_with(options_of("dense", few)), *b = open_with(options_of("sparq", few));
     for (int at = 0; at < 119; at++) {
         eval(a, at, 1);
@@ -75,7 +77,7 @@ static void test_short_contexts_are_dense(void **state)
 static void test_the_break_even_length(void **state)
 {
     (void)state;
-    const yalm_sparq defaults = {.k = 10};
+    const struct sparq_settings defaults = {.k = 10};
     for (int deep = 0; deep < 2; deep++) {
         yalm_session_options dense = options_of("dense", defaults), sparq = options_of("sparq", defaults);
         dense.context = sparq.context = 4000;
@@ -95,7 +97,7 @@ static void test_history_leaves_no_trace(void **state)
 {
     (void)state;
     for (int copy = 0; copy < 3; copy++) {
-        const yalm_sparq sparq = {.r = 5, .k = 40, .from = 50, .copy = (yalm_copy)copy, .tail = YALM_ON};
+        const struct sparq_settings sparq = {.r = 5, .k = 40, .from = 50, .copy = copy, .tail = SWITCH_ON};
         yalm_session *a = open_with(options_of("sparq", sparq)), *b = open_with(options_of("sparq", sparq));
         assert_int_equal(yalm_fill_random(a, 150, 7, NULL), YALM_OK);
         for (int n = 0; n < 150; n += 25) // pieces of other sizes than the chunk's
@@ -120,10 +122,10 @@ static void test_memory_and_cost_are_said(void **state)
 {
     (void)state;
     yalm_memory dense, sparq;
-    yalm_session_options o = options_of("dense", (yalm_sparq){0});
+    yalm_session_options o = options_of("dense", (struct sparq_settings){0});
     assert_int_equal(yalm_session_memory(&the_model->model, &o, &dense, NULL), YALM_OK);
     assert_int_equal(dense.attention, 0);
-    o = options_of("sparq", (yalm_sparq){.r = 5, .k = 40, .from = 50, .copy = YALM_COPY_FP16, .tail = YALM_OFF});
+    o = options_of("sparq", (struct sparq_settings){.r = 5, .k = 40, .from = 50, .copy = SPARQ_COPY_FP16, .tail = SWITCH_OFF});
     assert_int_equal(yalm_session_memory(&the_model->model, &o, &sparq, NULL), YALM_OK);
     assert_int_equal(sparq.kv_cache, dense.kv_cache);
     // Two bytes for each component of a key; runs are as long as 512 slots, and a cache line.
@@ -137,11 +139,12 @@ static void test_memory_and_cost_are_said(void **state)
     yalm_session_close(session);
 }
 
-static void refuse(yalm_sparq sparq, const char *words)
+static void refuse(float ratio, struct sparq_settings sparq, const char *words)
 {
     yalm_error error = {0};
     yalm_memory memory;
     yalm_session_options o = options_of("sparq", sparq);
+    o.attention_ratio = ratio;
     assert_null(yalm_session_open(&the_model->model, &o, &error));
     assert_int_equal(error.status, YALM_USAGE);
     if (!strstr(error.text, words))
@@ -152,17 +155,13 @@ static void refuse(yalm_sparq sparq, const char *words)
 static void test_bad_options_are_refused(void **state)
 {
     (void)state;
-    refuse((yalm_sparq){.r = DIM + 1}, "r: found 21, expected 1 to the model's head_dim, 20");
-    refuse((yalm_sparq){.r = -1}, "r: found -1");
-    refuse((yalm_sparq){.k = -3}, "k: found -3");
-    refuse((yalm_sparq){.min_k = -3}, "min k: found -3");
-    refuse((yalm_sparq){.local = -3}, "local: found -3");
-    refuse((yalm_sparq){.from = -3}, "from: found -3");
-    refuse((yalm_sparq){.ratio = 1.5f}, "ratio: found 1.5");
-    refuse((yalm_sparq){.ratio = NAN}, "ratio: found nan");
-    refuse((yalm_sparq){.copy = (yalm_copy)9}, "copy: found 9");
-    refuse((yalm_sparq){.tail = (yalm_switch)9}, "tail: found 9");
-    yalm_session_options o = options_of("sparks", (yalm_sparq){0});
+    refuse(0, (struct sparq_settings){.r = DIM + 1}, "sparq.r: found 21, expected at most the model's head_dim, 20");
+    refuse(0, (struct sparq_settings){.r = -1}, "setting 'sparq.r=-1'");
+    refuse(0, (struct sparq_settings){.k = -3}, "setting 'sparq.k=-3'");
+    refuse(0, (struct sparq_settings){.copy = 9}, "setting 'sparq.copy=?': expected one of int8,fp16,q4");
+    refuse(1.5f, (struct sparq_settings){0}, "attention ratio: found 1.5");
+    refuse(NAN, (struct sparq_settings){0}, "attention ratio: found nan");
+    yalm_session_options o = options_of("sparks", (struct sparq_settings){0});
     yalm_error error = {0};
     assert_null(yalm_session_open(&the_model->model, &o, &error));
     assert_non_null(strstr(error.text, "attention: found 'sparks'"));

@@ -1,5 +1,5 @@
 // Evaluates token ids through the public API alone and writes what the parity tests compare:
-//     driver MODEL TOKENS OUT [isa=NAME] [threads=N] [kv=fp16|fp32] [activations=fp16|bf16] [chunk=N] [inner=N] [back=P] [greedy=N]
+//     driver MODEL TOKENS OUT [isa=NAME] [threads=N] [kv=fp16|fp32] [activations=fp32] [chunk=N] [inner=N] [back=P] [greedy=N]
 // TOKENS holds int32 ids. `chunk` ids go into each yalm_eval() (0: all); `inner` is the session's own chunk. `back` then rolls back
 // to that position and evaluates the rest again, whose logits replace the first ones. OUT gets float32 logits (n, vocab_size), or, with
 // `greedy`, as many int32 ids that greedy sampling goes on with.
@@ -48,10 +48,6 @@ static bool parse(struct run *run, const char *argument)
         run->options.kv = YALM_KV_INT8;
     else if (strcmp(argument, "kv=fp16") == 0)
         run->options.kv = YALM_KV_FP16;
-    else if (strcmp(argument, "activations=fp16") == 0)
-        run->options.activations = YALM_ACTIVATIONS_FP16;
-    else if (strcmp(argument, "activations=bf16") == 0)
-        run->options.activations = YALM_ACTIVATIONS_BF16;
     else if (strcmp(argument, "activations=fp32") == 0)
         run->options.activations = YALM_ACTIVATIONS_FP32;
     else

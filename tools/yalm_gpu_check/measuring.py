@@ -149,7 +149,7 @@ def throughput(check, name, model, *words, environment=None, **about):
 
 def decode_words(check, depths, generated):
     repetitions = 1 if check.emulated else 3
-    return ["-p", 0, "-n", generated, "-r", repetitions, "--depth", comma(depths), "--fill-depth", "random"]
+    return ["-p", 0, "-n", generated, "-r", repetitions, "--depth", comma(depths), "--set", "throughput.fill=random"]
 
 
 def bench_model(check, preset, dtype, depths, prompts):
@@ -241,8 +241,8 @@ def forget_models(check):
 WAYS = {
     "dense": [],
     "int8 cache": ["--kv", "int8"],
-    "sparq 1/8": ["--attention", "sparq", "--sparq-ratio", "1/8"],
-    "hybrid 1/32": ["--attention", "hybrid", "--hybrid-ratio", "1/32"],
+    "sparq 1/8": ["--attention", "sparq", "--attention-ratio", "1/8"],
+    "hybrid 1/32": ["--attention", "hybrid", "--attention-ratio", "1/32"],
 }
 
 

@@ -36,8 +36,14 @@ SANITIZED = [
     ("q4", "tiny-gqa", "q4", [], True),
     ("fp8", "tiny-gqa", "fp8", [], False),
     ("int8 cache", "tiny-gqa", "fp16", ["--kv", "int8"], True),
-    ("sparq", "tiny-gqa", "fp16", ["--attention", "sparq", "--sparq-from", "8", "--sparq-min-k", "8"], True),
-    ("hybrid", "tiny-gqa", "fp16", ["--attention", "hybrid", "--hybrid-from", "8", "--hybrid-min-k", "8"], True),
+    ("sparq", "tiny-gqa", "fp16", ["--attention", "sparq", "--set", "sparq.from=8", "--set", "sparq.min_k=8"], True),
+    (
+        "hybrid",
+        "tiny-gqa",
+        "fp16",
+        ["--attention", "hybrid", "--set", "hybrid.from=8", "--set", "hybrid.min_k=8"],
+        True,
+    ),
 ]
 SANITIZED_TESTS = ("test_attention_prefill", "test_experts", "test_quant", "test_selective")
 

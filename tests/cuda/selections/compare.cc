@@ -1,7 +1,7 @@
 // Which keys do both devices select? A model attends by a method on the CPU and on the GPU, and in every layer and step, by KV head, its selections are
 // laid beside each other:
 //
-//     compare_selections MODEL TOKENS codebooks=FILE [sparq=R,K,LOCAL,COPY,TAIL | hybrid=RATIO,MIN_K,LOCAL,TOP_P,TAIL,DENSE_LAYERS,REUSE_LAYERS,D_SUB]...
+//     compare_selections MODEL TOKENS codebooks=FILE [sparq=R,K,LOCAL,COPY,TAIL | hybrid=RATIO,MIN_K,LOCAL,TOP_P,TAIL,D_SUB]...
 //
 // in an fp32 cache, so that with fp32 weights both have the same queries and keys but for the order of sums. Before a layer of the GPU's selects, this
 // program has
@@ -399,7 +399,7 @@ int main(int argc, char **argv)
         if (strncmp(argv[i], "codebooks=", 10) == 0)
             continue;
         if (strcmp(options.attention, "hybrid") == 0)
-            learn(model, tokens, n, d_sub, options.nomad.codebooks);
+            learn(model, tokens, n, d_sub, options.codebooks);
         options.context = n;
         options.endless = false;
         run("context", model, options, tokens, n, n - 5);

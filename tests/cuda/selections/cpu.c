@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cpu/state.h"
+#include "cpu/long/method.h"
 #include "engine/session.h"
 
 // A score's rounding, in standard deviations of a sum of independent errors, each spread evenly over ± half a step. Few of the 10^5 scores that
@@ -42,7 +42,7 @@ static int group_size(const struct cpu_state *s)
 // near to the middle between two elements may become either, which nothing here allows for.
 static double sparq_rounding(const struct cpu_state *s, int layer, int head, int key, int n_keys, int slot)
 {
-    const struct sparq *p = &s->sparq;
+    const struct sparq *p = &s->method->sparq;
     const int kv_head = head / group_size(s), d = s->config->head_dim;
     const float *q = p->q + (size_t)head * p->r;
     const int *components = p->components + (size_t)kv_head * p->r;
@@ -67,7 +67,7 @@ static double hybrid_rounding(const struct cpu_state *s, int layer, int head)
 {
     const int kv_head = head / group_size(s), d = s->config->head_dim;
     const float *q = s->rotated_q + ((size_t)kv_head * s->chunk * group_size(s) + head % group_size(s)) * d;
-    const float *centroids = codebook_of(&s->nomad.book, s->config, layer, kv_head);
+    const float *centroids = codebook_of(&s->method->nomad.book, s->config, layer, kv_head);
     double squares = 0, most = 0, plain = 0, bytes = 0;
     for (int c = 0; c < d; c++) {
         const float *values = centroids + (size_t)c * CODEBOOK_CENTROIDS;
@@ -108,16 +108,16 @@ static void keep_queries(const struct cpu_state *s, struct cpu_selection *l)
         for (int i = 0; i < group * d; i++)
             l->sums[h * d + i % d] += fabs((double)s->rotated_q[(size_t)h * s->chunk * group * d + i]);
     if (s->policy->selector == policy_sparq.selector) {
-        l->r = s->sparq.r;
+        l->r = s->method->sparq.r;
         l->components = room((size_t)n_kv_heads * l->r, sizeof(int));
-        memcpy(l->components, s->sparq.components, sizeof(int) * n_kv_heads * l->r);
+        memcpy(l->components, s->method->sparq.components, sizeof(int) * n_kv_heads * l->r);
     }
 }
 
 // Where query heads share keys, e^(score - base of its block) stands in a score's place.
 static float score_of(const struct cpu_state *s, int head, int key)
 {
-    const struct selective *t = &s->selective;
+    const struct selective *t = &s->method->selective;
     const float kept = t->scores[(size_t)head * t->ld + key];
     return group_size(s) == 1 ? kept : logf(kept) + t->bases[(size_t)head * t->blocks + key / SELECTIVE_BLOCK];
 }
@@ -126,7 +126,7 @@ static void keep_keys(const struct cpu_state *s, int layer, struct cpu_selection
 {
     const int n = l->n_keys, n_heads = s->config->n_heads, n_kv_heads = s->config->n_kv_heads;
     const int64_t from = kv_first_visible(&s->kv, l->position);
-    const struct selective *t = &s->selective;
+    const struct selective *t = &s->method->selective;
     l->slots = room(n, sizeof(int));
     l->scores = room((size_t)n_heads * n, sizeof(float));
     l->rounding = room((size_t)n_heads * n, sizeof(double));
@@ -155,9 +155,7 @@ static void keep_keys(const struct cpu_state *s, int layer, struct cpu_selection
 static void attend(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
 {
     original->attend(s, batch, layer, me);
-    selected[layer] = !reuse_layer(s, layer);
-    if (!selected[layer])
-        return;
+    selected[layer] = true;
     struct cpu_selection *l = &layers[layer];
     forget(l);
     l->position = batch->position;
@@ -175,7 +173,7 @@ static void attend(struct cpu_state *s, const struct batch *batch, int layer, st
 void cpu_watch(yalm_session *session)
 {
     struct cpu_state *s = session_parts(session).state;
-    s->selective.keep_all = true;
+    s->method->selective.keep_all = true;
     original = s->policy;
     watched = *s->policy;
     watched.attend = attend;

@@ -1,0 +1,280 @@
+// The CPU backend: the table of functions that a session calls.
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cpu/attention.h"
+#include "cpu/learn.h"
+#include "cpu/machine/isa.h"
+#include "cpu/machine/limits.h"
+#include "cpu/matmul.h"
+#include "cpu/state.h"
+#include "model/rope.h"
+#include "util/memory.h"
+
+enum { DEFAULT_CHUNK = 512, MAX_CHUNK = 1 << 16 };
+
+static yalm_status activations_resolve(const struct model_config *config, const struct model_weights *weights,
+                                       yalm_activations activations, const struct cpu_kernels *kernels, yalm_error *error)
+{
+    const struct cpu_state s = {.half = half_kernels_select(kernels, activations, MATRICES_ANY)};
+    const int forms = cpu_forms(&s, config, weights);
+    if (activations == YALM_ACTIVATIONS_INT8 && !(forms & (FORM_QUANTISED | FORM_FEW_QUANTISED)))
+        return error_set(error, YALM_USAGE,
+                         "activations: found int8, which multiplies q8 and q4 weights: this model has none of these");
+    if (activations == YALM_ACTIVATIONS_FP32 && !(forms & (FORM_PACKED | FORM_FEW_PACKED)))
+        return error_set(
+            error, YALM_USAGE,
+            "activations: found fp32, which multiplies fp32, fp16, bf16 and fp8 weights: this model has none of these");
+    return YALM_OK;
+}
+
+static yalm_status cpu_resolve(const struct model_config *config, const struct model_weights *weights,
+                               yalm_session_options *options, yalm_error *error)
+{
+    const struct cpu_kernels *kernels = cpu_kernels_select(options->isa);
+    if (!kernels) {
+        char usable[128] = "";
+        for (const struct cpu_kernels *const *k = cpu_kernels_usable(); *k; k++)
+            snprintf(usable + strlen(usable), sizeof usable - strlen(usable), "%s%s", usable[0] ? ", " : "", (*k)->name);
+        return error_set(error, YALM_USAGE, "isa: found '%s', this machine has: %s", options->isa, usable);
+    }
+    options->isa = kernels->name;
+    if (!policy_find(options->attention)) {
+        char known[128] = "";
+        for (const struct policy *const *p = policies; *p; p++)
+            snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", known[0] ? ", " : "", (*p)->name);
+        return error_set(error, YALM_USAGE, "attention: found '%s', the CPU has: %s", options->attention, known);
+    }
+    const yalm_status status = activations_resolve(config, weights, options->activations, kernels, error);
+    if (status != YALM_OK)
+        return status;
+    if (options->n_threads == 0)
+        options->n_threads = team_default_threads();
+    if (options->n_threads_batch == 0)
+        options->n_threads_batch = options->n_threads;
+    if (options->n_threads > TEAM_MAX || options->n_threads_batch > TEAM_MAX)
+        return error_set(error, YALM_USAGE, "threads: found %d, expected 1 to %d",
+                         options->n_threads > TEAM_MAX ? options->n_threads : options->n_threads_batch, TEAM_MAX);
+    if (options->chunk == 0)
+        options->chunk = options->context < DEFAULT_CHUNK ? options->context : DEFAULT_CHUNK;
+    if (options->chunk > MAX_CHUNK)
+        return error_set(error, YALM_USAGE, "chunk: found %d, expected at most %d", options->chunk, MAX_CHUNK);
+    return YALM_OK;
+}
+
+// What the policy holds besides memory that was carved.
+static void state_release(struct cpu_state *s)
+{
+    if (s->policy && s->policy->close)
+        s->policy->close(s);
+    free(s->method);
+}
+
+static yalm_status cpu_memory(const struct backend_plan *plan, yalm_memory *memory, yalm_error *error)
+{
+    struct cpu_state sizes;
+    const yalm_status status = cpu_sizes(&sizes, plan, error);
+    if (status == YALM_OK) {
+        memory->kv_cache = sizes.kv_bytes;
+        memory->attention = sizes.kept_bytes;
+        memory->scratch = sizes.scratch_bytes;
+        state_release(&sizes);
+    }
+    return status;
+}
+
+static void cpu_close(void *state)
+{
+    struct cpu_state *s = state;
+    if (!s)
+        return;
+    team_close(s->team); // first: a late member may still look around
+    state_release(s);
+    reader_close(&s->reader);
+    memory_pages_free(s->kv_block, s->kv_bytes);
+    memory_pages_free(s->kept_block, s->kept_bytes);
+    memory_pages_free(s->scratch_block, s->scratch_bytes);
+    free(s);
+}
+
+static void *cpu_open(const struct backend_plan *plan, yalm_error *error)
+{
+    struct cpu_state *s = calloc(1, sizeof *s);
+    if (!s) {
+        error_set(error, YALM_NO_MEMORY, "out of memory for a session");
+        return NULL;
+    }
+    if (cpu_sizes(s, plan, error) != YALM_OK) {
+        free(s);
+        return NULL;
+    }
+    s->reader.reserved = plan->container->mapping.copied ? 0 : plan->container->mapping.size;
+    s->kv_block = memory_pages(s->kv_bytes);
+    s->scratch_block = memory_pages(s->scratch_bytes);
+    if (s->kept_bytes)
+        s->kept_block = memory_pages(s->kept_bytes);
+    if (!s->kv_block || !s->scratch_block || (s->kept_bytes && !s->kept_block)) {
+        error_set(error, YALM_NO_MEMORY, "the system refused %zu bytes for the KV cache, %zu for attention and %zu for scratch",
+                  s->kv_bytes, s->kept_bytes, s->scratch_bytes);
+        cpu_close(s);
+        return NULL;
+    }
+    s->team = team_open(cpu_most_threads(s), plan->options->pin, error);
+    if (!s->team) {
+        cpu_close(s);
+        return NULL;
+    }
+    cpu_carve(s);
+    s->rope_scale = rope_frequencies(s->inverse_frequency, &s->config->rope, s->config->head_dim);
+    rope_angles(s->sink_cos, s->sink_sin, s->inverse_frequency, s->rope_scale, s->config->head_dim, s->kv.span - 1);
+    if (s->policy->open && s->policy->open(s, plan, error) != YALM_OK) {
+        cpu_close(s);
+        return NULL;
+    }
+    return s;
+}
+
+static void cpu_describe(const void *state, char *text, size_t room)
+{
+    const struct cpu_state *s = state;
+    snprintf(text, room, "%d thread%s, %s", s->n_threads, s->n_threads == 1 ? "" : "s", s->kernels->name);
+}
+
+static yalm_status cpu_evaluate(void *state, const struct batch *batch, yalm_error *error)
+{
+    const yalm_status status = cpu_forward(state, batch);
+    return status == YALM_OK ? YALM_OK : error_set(error, status, "interrupted");
+}
+
+struct fill {
+    struct cpu_state *s;
+    int64_t position;
+    int n;
+    uint64_t seed;
+};
+
+// Uniform in [-1, 1), a function of the element's place alone (splitmix64: Steele, Lea and Flood, 2014).
+static float noise(uint64_t seed, uint64_t index)
+{
+    uint64_t z = seed + (index + 1) * 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    z ^= z >> 31;
+    return (float)(int32_t)(z >> 32) * 0x1p-31f;
+}
+
+static const float *noise_row(float *x, int n, uint64_t seed, uint64_t index)
+{
+    for (int i = 0; i < n; i++)
+        x[i] = noise(seed, index * n + i);
+    return x;
+}
+
+static void fill_position(void *context, int i)
+{
+    const struct fill *f = context;
+    struct cpu_state *s = f->s;
+    const int n_kv_heads = s->config->n_kv_heads, n_heads = s->config->n_layers * n_kv_heads, d = s->config->head_dim;
+    const int slot = kv_slot(&s->kv, f->position + i);
+    float *k = s->k + (size_t)i * s->kv_dim, *v = s->v + (size_t)i * s->kv_dim; // this position's own, free between evaluations
+    for (int head = 0; head < n_heads; head++) {
+        const uint64_t row = ((uint64_t)(f->position + i) * n_heads + head) * 2;
+        s->policy->append(s, &(struct append){
+                                 .layer = head / n_kv_heads,
+                                 .kv_head = head % n_kv_heads,
+                                 .slot = slot,
+                                 .position = f->position + i,
+                                 .token = i,
+                                 .n = f->n,
+                                 .k = noise_row(k, d, f->seed, row),
+                                 .v = noise_row(v, d, f->seed, row + 1),
+                             });
+    }
+}
+
+static void fill_end(struct member *me, const void *arguments)
+{
+    const struct fill *f = arguments;
+    for (int layer = 0; layer < f->s->config->n_layers; layer++)
+        f->s->policy->appended(f->s, f->position, f->n, layer, me);
+}
+
+static yalm_status cpu_fill_random(void *state, int64_t position, int n, uint64_t seed, yalm_error *error)
+{
+    (void)error;
+    struct cpu_state *s = state;
+    const struct fill fill = {s, position, n, seed};
+    team_for(s->team, n, fill_position, (void *)&fill);
+    if (s->policy->appended)
+        team_run(s->team, team_size(s->team), fill_end, &fill, sizeof fill);
+    return YALM_OK;
+}
+
+static yalm_status cpu_measure_limits(void *state, double seconds, yalm_limits *limits, yalm_error *error)
+{
+    struct cpu_state *s = state;
+    return limits_measure(s->team, s->kernels, seconds, &s->reader, limits, error);
+}
+
+static double cpu_measure_reading(void *state, double seconds)
+{
+    struct cpu_state *s = state;
+    return reader_measure(&s->reader, s->team, s->kernels, seconds);
+}
+
+static void cpu_time_attention(void *state, bool on)
+{
+    struct cpu_state *s = state;
+    s->time_attention = on;
+    s->attention_seconds = 0;
+}
+
+static double cpu_attention_seconds(const void *state)
+{
+    return ((const struct cpu_state *)state)->attention_seconds;
+}
+
+static void cpu_record(void *state, const struct key_record *record)
+{
+    struct cpu_state *s = state;
+    s->record = record;
+}
+
+static yalm_status cpu_learn(void *state, const struct learning *how, float *centroids, yalm_error *error)
+{
+    return learn_codebooks(state, how, centroids, error);
+}
+
+static double cpu_step_bytes(const void *state, int n, int64_t position)
+{
+    const struct cpu_state *s = state;
+    double bytes = 0;
+    for (int layer = 0; layer < s->config->n_layers; layer++)
+        if (s->policy->applies(s, n, position, layer))
+            bytes += s->policy->bytes(s, position);
+        else if (s->policy->decode_keys)
+            bytes += s->policy->bytes(s, position + n - 1);
+        else
+            bytes += (double)s->config->n_kv_heads * attention_dense_bytes(s, n, position);
+    return bytes;
+}
+
+const struct backend backend_cpu = {
+    .name = "cpu",
+    .resolve = cpu_resolve,
+    .memory = cpu_memory,
+    .open = cpu_open,
+    .close = cpu_close,
+    .describe = cpu_describe,
+    .evaluate = cpu_evaluate,
+    .fill_random = cpu_fill_random,
+    .step_bytes = cpu_step_bytes,
+    .measure_limits = cpu_measure_limits,
+    .measure_reading = cpu_measure_reading,
+    .time_attention = cpu_time_attention,
+    .attention_seconds = cpu_attention_seconds,
+    .record = cpu_record,
+    .learn = cpu_learn,
+};

@@ -1,0 +1,12 @@
+// How a core of this machine fastest reads what it reads once: weights, keys and values.
+#pragma once
+#include <stdbool.h>
+
+// Bytes of tokens, used for row after row, that an L1 of 32 KiB keeps although weights are fetched into it: on a Zen 4 it kept 8 KB and not 11.
+enum { L1_KEEPS = 10 << 10 };
+
+struct fetching {
+    int streams;     // at a time: 2 or 4
+    bool to_l2;      // keys and values, and weights beside more than L1_KEEPS of tokens, are fetched to L2 and no nearer
+    bool runs_to_l2; // so is what lies in many runs, read some hundred bytes of each in turn: the hybrid's codes, SparQ's copy
+};

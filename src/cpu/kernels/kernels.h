@@ -1,0 +1,192 @@
+// The CPU's kernels: one table of functions for each instruction set (vec/table.c). Each function works on its
+// caller's thread alone; how rows, heads and keys are shared among threads is decided above (cpu/matmul.c, cpu/attention.c).
+// No kernel allocates. Sizes are arbitrary: no dimension need be a multiple of anything.
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cpu/kernels/fetching.h"
+#include "cpu/kernels/nomad.h"
+#include "model/dtype.h"
+
+// Y = X Wᵀ for a range of W's rows, many tokens at once; without the rows' scales where W has any (quantised W: with the groups').
+struct matmul_args {
+    float *y; // (n, ldy): element (t, r - first_row) gets row r's product with token t
+    ptrdiff_t ldy;
+    const void *w;           // (rows, cols), of the type that the function is for
+    int rows;                // of W: needed of the quantised types, to find the scales
+    int first_row, last_row; // of W
+    int cols;
+    const void *packed; // n tokens of cols values, as pack_tokens(), or half_kernels' pack(), leaves them
+    int n;
+    void *scratch; // (matmul_scratch) bytes, this thread's own, 64-byte aligned
+};
+
+// The same of a quantised W, for any number of tokens.
+struct quant_args {
+    float *y; // (n, ldy), as above
+    ptrdiff_t ldy;
+    const void *w; // (rows, cols)
+    int rows, cols;
+    int first_row, last_row; // of W
+    const void *x;           // n tokens of cols values, as quantise() leaves them
+    int n;
+    struct fetching fetching; // of one or two tokens' product: machine_fetching(). Results do not depend on it
+    void *scratch;            // this thread's own, 64-byte aligned
+};
+
+// Tokens are quantised too: to 16-bit integers with a scale for each QUANT_BLOCK columns, or, by the kernels for that and where there are more
+// than QUANT_FEW tokens, to 8-bit ones with a scale for each QUANT_GROUP.
+enum { QUANT_BLOCK = 4 * QUANT_GROUP, QUANT_FEW = 8 };
+
+struct quant_kernels {
+    size_t (*size)(int n, int cols); // bytes of n quantised tokens
+
+    // Quantises tokens, columns [first_col, last_col): both multiples of QUANT_BLOCK, or last_col = cols. x: (n, ldx).
+    void (*quantise)(void *to, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col);
+    void (*product[DTYPE_WEIGHTS])(const struct quant_args *args); // of the quantised types
+    size_t scratch;                                                // bytes
+
+    double (*dot_loop)(long rounds); // for limits.c: as fma_loop(), of 8-bit multiply-adds with 32-bit sums
+};
+
+// What all of a model's matrices are, by which kernels of many tokens are chosen: of any types; quantised; of 16 or 8 bits; the same without fp16.
+enum matrices { MATRICES_ANY, MATRICES_QUANTISED, MATRICES_FP16, MATRICES_BF16, MATRICES_KINDS };
+
+// Columns of tokens that are packed together by the following.
+enum { HALF_BLOCK = 256 };
+
+// Y = X Wᵀ of more tokens than matvec takes in 16 bits: as integers with a scale for each block of columns (vnni/fixed.h); or by tiles of bfloat16 with
+// float32 sums, where tokens and weights may have several parts, and then lose nothing (amx/matmul.c); or by tiles of bytes, where quantised weights and
+// tokens are 16-bit integers (amx/quant.c).
+struct half_kernels {
+    size_t (*size)(int n, int cols); // bytes of n packed tokens
+    // Packs tokens, columns [first_col, last_col): both multiples of HALF_BLOCK, or last_col = cols. x: (n, ldx).
+    void (*pack)(void *to, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col);
+    void (*product[DTYPE_WEIGHTS])(const struct matmul_args *args); // NULL of types that it does not multiply
+    size_t scratch;                                                 // bytes
+    int rows;                                                       // of W that are multiplied together
+    // Tokens: fewer are multiplied faster by others, for converting the weights is most of the work: by `few`, which take the same types, or, where
+    // that is NULL or they want more, by cpu_kernels' matmul().
+    int least;
+    const struct half_kernels *few;
+
+    double (*fma_loop)(long rounds); // as cpu_kernels' fma_loop(), of these multiply-adds
+};
+
+// Row `row` of a quantised matrix.
+void quant_row_to_fp32(float *y, enum dtype type, const void *w, int rows, int cols, int row);
+
+// Adds keys to the running softmax of each query (online softmax: Milakov and Gimelshein, 2018; Dao et al., 2022).
+// For query i, with s_j = q_i · k_j over the keys j that it sees:
+//     max' = max(max, s_j…);  sum' = sum e^(max - max') + Σ e^(s_j - max');  acc' = acc e^(max - max') + Σ e^(s_j - max') v_j
+// Start from max = -INFINITY, sum = 0, acc = 0; the output is acc / sum. A query that sees no key is left as it was.
+struct attend_args {
+    float *acc;                       // (n_queries, head_dim)
+    float *max, *sum;                 // (n_queries)
+    const float *q;                   // (n_queries, head_dim), already scaled by 1 / sqrt(head_dim)
+    const void *k, *v;                // (n_keys, head_dim), of the type that the function is for
+    const float *k_scales, *v_scales; // (n_keys): of int8, what a row is to be multiplied by; else NULL
+    int n_queries, n_keys, head_dim;
+    const int *first, *last;     // (n_queries): query i sees keys [first[i], last[i]) of these; NULL: all of them
+    const void *next_k, *next_v; // that this thread will probably read after these, to be fetched in time; NULL: none
+    // machine_fetching(); 2 streams: keys and values are fetched one after the other, 4: together. Only of given rows do results depend
+    // on it (to rounding: blocks differ).
+    struct fetching fetching;
+    // Where keys lie in given rows (sparse.h): rows that this thread will probably read after these, of next_k and next_v; and whether
+    // the first of its own rows have been named so before.
+    const int *next_rows; // (n_next); NULL: none
+    int n_next;
+    bool fetched;
+    void *scratch; // (attend_scratch) bytes, this thread's own, 64-byte aligned
+};
+
+// Smaller scales count as 0: their inverses would overflow.
+#define INT8_LEAST_SCALE 0x1p-126f
+
+// attend() for many queries in 16-bit integers (vnni/attend.c): queries, keys, weights and values are each rounded once more.
+struct fixed_attention {
+    void (*attend[KV_TYPES])(
+        const struct attend_args *args); // NULL of types that it does not have: fp32's precision would be in vain
+    size_t scratch;                      // bytes
+    int most_dim;                        // head_dim at most
+    int least, queries;                  // fewer are faster by cpu_kernels' attend(); so many are taken together
+
+    double (*dot_loop)(long rounds); // as cpu_kernels' fma_loop(), of these multiply-adds
+};
+
+// attend() of a few queries in integers (vnni/bytes.c): queries and weights are rounded to 16 bits, keys and values are what the cache has.
+struct few_attention {
+    void (*attend[KV_TYPES])(const struct attend_args *args);                       // NULL of types that it does not have
+    void (*attend_rows[KV_TYPES])(const struct attend_args *args, const int *rows); // as sparse_kernels'
+    size_t scratch;                                                                 // bytes
+    int least, most;                                                                // queries
+    int dim_step, most_dim; // head_dim is a multiple of the one, and at most the other
+};
+
+typedef void matvec_function(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
+                             ptrdiff_t ldx, int n, bool to_l2);
+typedef void unpack_function(uint16_t *to, const void *w, int first_row, int last_row, int cols);
+typedef size_t packed_size_function(int n, int cols);
+typedef void pack_function(float *packed, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col);
+typedef void matmul_function(const struct matmul_args *args);
+typedef void attend_function(const struct attend_args *args);
+typedef void attend_rows_function(const struct attend_args *args, const int *rows);
+
+struct cpu_kernels {
+    const char *name; // "scalar", "avx2", "avx512", "avx512vnni", "amx"
+
+    // y[t, r] = W[r] · x[t], without the row's scale where W has any, for r in [first_row, last_row), t < n, n <= matvec_max: decode, and very short prefills. W is read once.
+    // y: (n, ldy), indexed by r - first_row as above; x: (n, ldx). Results do not depend on to_l2, which is machine_fetching()'s. Of the quantised types: NULL.
+    matvec_function *matvec[DTYPE_WEIGHTS];
+    int matvec_max; // at most 8
+
+    // bf12's rows as the bfloat16 numbers that they are, for products of more tokens. to: (last_row - first_row, cols).
+    unpack_function *unpack_bf12;
+
+    // Prefill. Tokens are packed once for all threads, each thread taking columns [first_col, last_col).
+    packed_size_function *packed_size; // floats
+    pack_function *pack_tokens;
+    matmul_function *matmul[DTYPE_FLOATS];
+    size_t matmul_scratch; // bytes
+
+    const struct quant_kernels *quant, *quant8; // tokens as 16-bit integers; as 8-bit ones
+    const struct nomad_kernels *nomad; // those that every machine with this instruction set runs: see nomad_kernels_select()
+
+    attend_function *attend[KV_TYPES];
+    size_t attend_scratch; // bytes
+
+    const struct sparse_kernels *sparse; // of attention methods that select keys (sparse.h)
+
+    void (*rmsnorm)(float *y, const float *x, const float *w, int n, float eps); // y may be x
+    void (*rope)(float *x, const float *cos, const float *sin, int head_dim);    // rotates one head by halves, in place
+    void (*silu_multiply)(float *gate, const float *up, int n);                  // gate = gate * sigmoid(gate) * up
+    void (*add)(float *x, const float *y, int n);                                // x += y
+    void (*add_scaled)(float *x, const float *y, float scale, int n);            // x += scale * y
+    void (*to_fp32[DTYPE_FLOATS])(float *y, const void *x, int n);
+    void (*to_fp16)(uint16_t *y, const float *x, int n); // to nearest even; beyond ±65504: ±65504, NaN stays
+    // x ≈ scale * y with y in [-127, 127], to nearest; returns scale = max |x| / 127. All zero: 0; where any x is NaN or infinite: NaN.
+    float (*to_int8)(int8_t *y, const float *x, int n);
+    // log Σ e^x, within 1e-13 (1 + its magnitude); NaN where any x is NaN or +∞, or all are −∞.
+    double (*log_sum_exp)(const float *x, int n);
+
+    // For limits.c and reading.c. read_streams() reads `bytes` (a multiple of 4096 * n_streams) as n_streams interleaved streams, prefetching
+    // `ahead` bytes ahead (0: not at all), and returns a value that depends on all of it; fma_loop() does `rounds` rounds of independent
+    // multiply-adds on registers and returns the number of operations.
+    uint64_t (*read_streams)(const void *data, size_t bytes, int n_streams, int ahead);
+    double (*fma_loop)(long rounds);
+};
+
+extern const struct cpu_kernels cpu_kernels_scalar, cpu_kernels_avx2, cpu_kernels_avx512, cpu_kernels_avx512vnni,
+    cpu_kernels_amx;
+extern const struct quant_kernels quant_kernels_scalar, quant_kernels_avx2, quant_kernels_avx512, quant_kernels_avx512vnni;
+extern const struct quant_kernels quant8_kernels_scalar, quant8_kernels_avx2, quant8_kernels_avx512, quant8_kernels_avx512vnni;
+
+extern const struct fixed_attention fixed_attention_avx512vnni;
+extern const struct few_attention few_attention_avx512vnni;
+extern const struct half_kernels half_kernels_avx512vnni;
+// NULL where the compiler has no AMX.
+extern const struct half_kernels *const half_kernels_amx[MATRICES_KINDS]; // of all but MATRICES_QUANTISED, which are
+extern const struct half_kernels *const half_kernels_amx_quant;
+extern const struct half_kernels *const half_kernels_amx_int8; // of q8 and q4, with tokens as 8-bit integers

@@ -1,0 +1,183 @@
+// Products of quantised matrices in plain C, and the readable statement of what the others compute. A token's block of 128 values is
+// quantised to 16-bit integers q = round(x / scale), scale = max |x| / 32512; the products of a group of 32 with the weights' quants are
+// summed in integers, exactly, and then scaled by both scales. Tokens as 8-bit integers have a scale = max |x| / 127 for each 32 values.
+#include "cpu/kernels/ref/scalar.h"
+
+struct form {
+    int block;  // columns with one scale
+    float most; // of the integers
+};
+static const struct form int16_form = {QUANT_BLOCK, 32512}, int8_form = {QUANT_GROUP, 127};
+
+// A token: integers, whole blocks, then the blocks' scales.
+static size_t token_blocks(const struct form *form, int cols)
+{
+    return ((size_t)cols + (size_t)form->block - 1) / (size_t)form->block;
+}
+
+static size_t token_bytes(const struct form *form, int cols)
+{
+    return token_blocks(form, cols) * ((size_t)form->block * sizeof(int16_t) + sizeof(float));
+}
+
+static float *token_scales(const struct form *form, const char *token, int cols)
+{
+    return (float *)(token + token_blocks(form, cols) * (size_t)form->block * sizeof(int16_t));
+}
+
+static float quantise_block(const struct form *form, int16_t *to, const float *x, int n)
+{
+    uint32_t most_bits = 0; // as bits: a NaN is larger than any number
+    for (int i = 0; i < n && i < form->block; i++) {
+        const uint32_t magnitude = float_to_bits(x[i]) & 0x7fffffff;
+        most_bits = magnitude > most_bits ? magnitude : most_bits;
+    }
+    const float most = bits_to_float(most_bits), inverse = most > 1e-30f ? form->most / most : 0;
+    for (int i = 0; i < form->block; i++) {
+        const float q = i < n ? nearbyintf(x[i] * inverse) : 0;
+        to[i] = fabsf(q) <= form->most ? (int16_t)q : 0; // where it is not a number: the scale is none either
+    }
+    return most / form->most;
+}
+
+static void quantise(const struct form *form, void *to, const float *x, ptrdiff_t ldx, int n, int cols, int first_col,
+                     int last_col)
+{
+    for (int t = 0; t < n; t++) {
+        char *token = (char *)to + (size_t)t * token_bytes(form, cols);
+        for (int c = first_col; c < last_col; c += form->block)
+            token_scales(form, token, cols)[c / form->block] =
+                quantise_block(form, (int16_t *)token + c, x + t * ldx + c, cols - c);
+    }
+}
+
+// A group's quants; returns its scale.
+static float group_of(int8_t quants[QUANT_GROUP], enum dtype type, const void *w, int rows, size_t groups, int row,
+                      size_t group)
+{
+    const size_t at = (size_t)row * groups + group;
+    const uint8_t *bytes = (const uint8_t *)w + at * dtype_group_bytes[type];
+    const uint16_t *scales = (const uint16_t *)((const uint8_t *)w + (size_t)rows * groups * dtype_group_bytes[type]);
+    if (type == DTYPE_Q8)
+        memcpy(quants, bytes, QUANT_GROUP);
+    else
+        for (int i = 0; i < QUANT_GROUP; i++) { // two's complement, the even columns in the low four bits
+            const int bits = bytes[i / 2] >> (i % 2 * 4) & 15;
+            quants[i] = (int8_t)(bits - (bits & 8) * 2);
+        }
+    return fp16_to_float(scales[at]);
+}
+
+void quant_row_to_fp32(float *y, enum dtype type, const void *w, int rows, int cols, int row)
+{
+    for (int c = 0; c < cols; c += QUANT_GROUP) {
+        int8_t quants[QUANT_GROUP];
+        const float scale = group_of(quants, type, w, rows, quant_groups(cols), row, (size_t)(c / QUANT_GROUP));
+        for (int i = 0; i < QUANT_GROUP && c + i < cols; i++)
+            y[c + i] = scale * quants[i];
+    }
+}
+
+// Tokens whose products with a row are summed together.
+enum { TOKENS = 8 };
+
+static void row_product(const struct form *form, enum dtype type, const struct quant_args *a, int row, int first_token,
+                        int tokens)
+{
+    const size_t groups = quant_groups(a->cols), bytes = token_bytes(form, a->cols);
+    const char *x = (const char *)a->x + (size_t)first_token * bytes;
+    double sum[TOKENS] = {0};
+    for (size_t g = 0; g < groups; g++) {
+        int8_t quants[QUANT_GROUP];
+        const float scale = group_of(quants, type, a->w, a->rows, groups, row, g);
+        for (int t = 0; t < tokens; t++) {
+            const char *token = x + (size_t)t * bytes;
+            const int16_t *values = (const int16_t *)token + g * QUANT_GROUP;
+            int32_t dot = 0;
+            for (int i = 0; i < QUANT_GROUP; i++)
+                dot += quants[i] * values[i];
+            sum[t] += (double)dot * (double)(scale * token_scales(form, token, a->cols)[g * QUANT_GROUP / (size_t)form->block]);
+        }
+    }
+    for (int t = 0; t < tokens; t++)
+        a->y[(first_token + t) * a->ldy + (row - a->first_row)] = (float)sum[t];
+}
+
+static void product(const struct form *form, enum dtype type, const struct quant_args *a)
+{
+    for (int r = a->first_row; r < a->last_row; r++)
+        for (int t = 0; t < a->n; t += TOKENS)
+            row_product(form, type, a, r, t, a->n - t < TOKENS ? a->n - t : TOKENS);
+}
+
+static size_t scalar_quantised_size(int n, int cols)
+{
+    return (size_t)n * token_bytes(&int16_form, cols);
+}
+static void scalar_quantise(void *to, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col)
+{
+    quantise(&int16_form, to, x, ldx, n, cols, first_col, last_col);
+}
+static void scalar_q8(const struct quant_args *args)
+{
+    product(&int16_form, DTYPE_Q8, args);
+}
+static void scalar_q4(const struct quant_args *args)
+{
+    product(&int16_form, DTYPE_Q4, args);
+}
+
+static const struct form *form_of(int n)
+{
+    return n <= QUANT_FEW ? &int16_form : &int8_form;
+}
+static size_t scalar_int8_size(int n, int cols)
+{
+    return (size_t)n * token_bytes(form_of(n), cols);
+}
+static void scalar_int8_quantise(void *to, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col)
+{
+    quantise(form_of(n), to, x, ldx, n, cols, first_col, last_col);
+}
+static void scalar_int8_q8(const struct quant_args *args)
+{
+    product(form_of(args->n), DTYPE_Q8, args);
+}
+static void scalar_int8_q4(const struct quant_args *args)
+{
+    product(form_of(args->n), DTYPE_Q4, args);
+}
+
+static double scalar_dot_loop(long rounds)
+{
+    enum { LANES = 32 };
+    uint32_t sum[LANES];       // they wrap
+    volatile int8_t start = 3; // volatile: the compiler must not know the factor
+    const int8_t factor = start;
+    for (int i = 0; i < LANES; i++)
+        sum[i] = (uint32_t)i;
+    for (long round = 0; round < rounds; round++)
+        for (int i = 0; i < LANES; i++)
+            sum[i] += (uint32_t)((int8_t)sum[i] * factor);
+    uint32_t all = 0;
+    for (int i = 0; i < LANES; i++)
+        all ^= sum[i];
+    start = (int8_t)all; // used
+    return 2.0 * LANES * (double)rounds;
+}
+
+const struct quant_kernels quant_kernels_scalar = {
+    .size = scalar_quantised_size,
+    .quantise = scalar_quantise,
+    .product = {[DTYPE_Q8] = scalar_q8, [DTYPE_Q4] = scalar_q4},
+    .scratch = 0,
+    .dot_loop = scalar_dot_loop,
+};
+
+const struct quant_kernels quant8_kernels_scalar = {
+    .size = scalar_int8_size,
+    .quantise = scalar_int8_quantise,
+    .product = {[DTYPE_Q8] = scalar_int8_q8, [DTYPE_Q4] = scalar_int8_q4},
+    .scratch = 0,
+    .dot_loop = scalar_dot_loop,
+};

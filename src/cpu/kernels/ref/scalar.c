@@ -1,0 +1,202 @@
+// The scalar kernels in plain C: the fallback for machines without AVX2, and the readable statement of what each kernel
+// computes. Sums run in double. Here are the element-wise kernels and the table; the products are in ref/matmul.c,
+// attention in ref/attend.c.
+#include "cpu/kernels/ref/scalar.h"
+
+#include "cpu/kernels/sparse.h"
+
+// y[i] = w[i] x[i] / sqrt(mean(x²) + eps)      (Zhang and Sennrich, 2019)
+static void scalar_rmsnorm(float *y, const float *x, const float *w, int n, float eps)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += (double)x[i] * x[i];
+    const double scale = 1.0 / sqrt(sum / n + (double)eps);
+    for (int i = 0; i < n; i++)
+        y[i] = (float)(w[i] * (x[i] * scale));
+}
+
+// Components i and i + head_dim/2 are one complex number, turned by angle i.      (Su et al., arXiv 2104.09864)
+static void scalar_rope(float *x, const float *cos, const float *sin, int head_dim)
+{
+    const int half = head_dim / 2;
+    for (int i = 0; i < half; i++) {
+        const float re = x[i], im = x[i + half];
+        x[i] = re * cos[i] - im * sin[i];
+        x[i + half] = re * sin[i] + im * cos[i];
+    }
+}
+
+static void scalar_silu_multiply(float *gate, const float *up, int n)
+{
+    for (int i = 0; i < n; i++)
+        gate[i] = (float)(gate[i] / (1.0 + exp(-(double)gate[i])) * up[i]);
+}
+
+static void scalar_add(float *x, const float *y, int n)
+{
+    for (int i = 0; i < n; i++)
+        x[i] += y[i];
+}
+
+static void scalar_add_scaled(float *x, const float *y, float scale, int n)
+{
+    for (int i = 0; i < n; i++)
+        x[i] += scale * y[i];
+}
+
+static void scalar_fp32_to_fp32(float *y, const void *x, int n)
+{
+    memcpy(y, x, (size_t)n * sizeof *y);
+}
+
+static void scalar_fp16_to_fp32(float *y, const void *x, int n)
+{
+    for (int i = 0; i < n; i++)
+        y[i] = fp16_to_float(((const uint16_t *)x)[i]);
+}
+
+static void scalar_bf16_to_fp32(float *y, const void *x, int n)
+{
+    for (int i = 0; i < n; i++)
+        y[i] = bf16_value(((const uint16_t *)x)[i]);
+}
+
+static void scalar_fp8_to_fp32(float *y, const void *x, int n)
+{
+    for (int i = 0; i < n; i++)
+        y[i] = element(DTYPE_FP8, x, i);
+}
+
+static void scalar_fp8_e5m2_to_fp32(float *y, const void *x, int n)
+{
+    for (int i = 0; i < n; i++)
+        y[i] = element(DTYPE_FP8_E5M2, x, i);
+}
+
+static uint16_t float_to_fp16(float value)
+{
+    const uint32_t bits = float_to_bits(value), magnitude = bits & 0x7fffffff;
+    const uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
+    if (magnitude > 0x7f800000)
+        return (uint16_t)(sign | 0x7e00 | (magnitude >> 13 & 0x3ff));
+    if (magnitude >= 0x477fe000) // 65504
+        return sign | 0x7bff;
+    if (magnitude < 0x38800000) { // below 2^-14 halves are multiples of 2^-24: adding 1/2 rounds to just such a multiple
+        const float shifted = bits_to_float(magnitude) + 0.5f;
+        return (uint16_t)(sign | (float_to_bits(shifted) - float_to_bits(0.5f)));
+    }
+    const uint32_t rounded = magnitude + 0xfff + (magnitude >> 13 & 1); // to nearest, ties to even; a carry moves the exponent
+    return (uint16_t)(sign | ((rounded >> 13) - ((127 - 15) << 10)));
+}
+
+static void scalar_to_fp16(uint16_t *y, const float *x, int n)
+{
+    for (int i = 0; i < n; i++)
+        y[i] = float_to_fp16(x[i]);
+}
+
+static uint64_t scalar_read_streams(const void *data, size_t bytes, int n_streams, int ahead)
+{
+    const size_t per_stream = bytes / (size_t)n_streams;
+    uint64_t sum[8] = {0};
+    for (size_t at = 0; at < per_stream; at += 64)
+        for (int s = 0; s < n_streams; s++) {
+            const char *line = (const char *)data + (size_t)s * per_stream + at;
+            uint64_t words[8];
+            memcpy(words, line, sizeof words);
+            if (ahead)
+                __builtin_prefetch(line + ahead);
+            for (int i = 0; i < 8; i++)
+                sum[i] += words[i];
+        }
+    uint64_t all = 0;
+    for (int i = 0; i < 8; i++)
+        all ^= sum[i];
+    return all;
+}
+
+static float scalar_to_int8(int8_t *y, const float *x, int n)
+{
+    float largest = 0;
+    bool finite = true;
+    for (int i = 0; i < n; i++) {
+        finite &= isfinite(x[i]) != 0;
+        largest = fabsf(x[i]) > largest ? fabsf(x[i]) : largest;
+    }
+    const float scale = largest / 127;
+    const bool usable = finite && scale >= INT8_LEAST_SCALE;
+    for (int i = 0; i < n; i++)
+        y[i] = usable ? (int8_t)lrintf(x[i] * (1 / scale)) : 0;
+    return usable ? scale : finite ? 0 : NAN;
+}
+
+static double scalar_log_sum_exp(const float *x, int n)
+{
+    float largest = -INFINITY;
+    for (int i = 0; i < n; i++)
+        largest = x[i] > largest ? x[i] : largest;
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += exp((double)x[i] - largest);
+    return largest + log(sum);
+}
+
+static double scalar_fma_loop(long rounds)
+{
+    enum { LANES = 32 }; // SSE's width times enough chains to hide the latency of the addition
+    float sum[LANES];
+    volatile float start = 0.5f; // volatile: the compiler must not know the factors
+    const float factor = start, term = start;
+    for (int i = 0; i < LANES; i++)
+        sum[i] = (float)i;
+    for (long round = 0; round < rounds; round++)
+        for (int i = 0; i < LANES; i++)
+            sum[i] = sum[i] * factor + term;
+    float all = 0;
+    for (int i = 0; i < LANES; i++)
+        all += sum[i];
+    start = all; // used
+    return 2.0 * LANES * (double)rounds;
+}
+
+const struct cpu_kernels cpu_kernels_scalar = {
+    .name = "scalar",
+    .matvec = {[DTYPE_FP32] = scalar_matvec_fp32,
+               [DTYPE_FP16] = scalar_matvec_fp16,
+               [DTYPE_BF16] = scalar_matvec_bf16,
+               [DTYPE_FP8] = scalar_matvec_fp8,
+               [DTYPE_FP8_E5M2] = scalar_matvec_fp8_e5m2,
+               [DTYPE_BF12] = scalar_matvec_bf12},
+    .unpack_bf12 = bf12_to_bf16,
+    .matvec_max = 8,
+    .packed_size = scalar_packed_size,
+    .pack_tokens = scalar_pack_tokens,
+    .matmul = {[DTYPE_FP32] = scalar_matmul_fp32,
+               [DTYPE_FP16] = scalar_matmul_fp16,
+               [DTYPE_BF16] = scalar_matmul_bf16,
+               [DTYPE_FP8] = scalar_matmul_fp8,
+               [DTYPE_FP8_E5M2] = scalar_matmul_fp8_e5m2},
+    .matmul_scratch = 0,
+    .quant = &quant_kernels_scalar,
+    .quant8 = &quant8_kernels_scalar,
+    .nomad = &nomad_kernels_scalar,
+    .attend = {[KV_FP16] = scalar_attend_fp16, [KV_FP32] = scalar_attend_fp32, [KV_INT8] = scalar_attend_int8},
+    .attend_scratch = 0,
+    .sparse = &sparse_kernels_scalar,
+    .rmsnorm = scalar_rmsnorm,
+    .rope = scalar_rope,
+    .silu_multiply = scalar_silu_multiply,
+    .add = scalar_add,
+    .add_scaled = scalar_add_scaled,
+    .to_fp32 = {[DTYPE_FP32] = scalar_fp32_to_fp32,
+                [DTYPE_FP16] = scalar_fp16_to_fp32,
+                [DTYPE_BF16] = scalar_bf16_to_fp32,
+                [DTYPE_FP8] = scalar_fp8_to_fp32,
+                [DTYPE_FP8_E5M2] = scalar_fp8_e5m2_to_fp32},
+    .to_fp16 = scalar_to_fp16,
+    .to_int8 = scalar_to_int8,
+    .log_sum_exp = scalar_log_sum_exp,
+    .read_streams = scalar_read_streams,
+    .fma_loop = scalar_fma_loop,
+};

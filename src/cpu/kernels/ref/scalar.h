@@ -1,0 +1,64 @@
+// What the scalar files share: conversions by bit arithmetic, and the functions that stand in the table.
+#pragma once
+#include <math.h>
+#include <string.h>
+
+#include "cpu/kernels/kernels.h"
+#include "model/bf12.h"
+
+static inline float bits_to_float(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static inline uint32_t float_to_bits(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static inline float fp16_to_float(uint16_t half)
+{
+    const uint32_t sign = (uint32_t)(half & 0x8000) << 16, magnitude = half & 0x7fff;
+    if (magnitude >= 0x7c00) { // infinity, or NaN (made quiet, as the hardware does)
+        const uint32_t quiet = magnitude > 0x7c00 ? 0x400000 : 0;
+        return bits_to_float(sign | 0x7f800000 | (magnitude & 0x3ff) << 13 | quiet);
+    }
+    if (magnitude < 0x400) // zero or subnormal: a multiple of 2^-24, exact in a float
+        return bits_to_float(sign | float_to_bits((float)magnitude * 0x1p-24f));
+    return bits_to_float(sign | ((magnitude << 13) + ((uint32_t)(127 - 15) << 23)));
+}
+
+// E4M3's exponent has a bit less than a half's and a bias of 7 instead of 15: where its bits take a half's places, the half is
+// 2^-8 of the value, subnormals included.
+static inline float fp8_to_float(uint8_t bits)
+{
+    return 0x1p8f * fp16_to_float((uint16_t)((bits & 0x80) << 8 | (bits & 0x7f) << 7));
+}
+
+// Element i of an array of the given type.
+static inline float element(enum dtype type, const void *x, ptrdiff_t i)
+{
+    switch (type) {
+    case DTYPE_FP32:
+        return ((const float *)x)[i];
+    case DTYPE_FP16:
+        return fp16_to_float(((const uint16_t *)x)[i]);
+    case DTYPE_FP8:
+        return fp8_to_float(((const uint8_t *)x)[i]);
+    case DTYPE_FP8_E5M2: // a half's upper byte
+        return fp16_to_float((uint16_t)(((const uint8_t *)x)[i] << 8));
+    default:
+        return bf16_value(((const uint16_t *)x)[i]);
+    }
+}
+
+matvec_function scalar_matvec_fp32, scalar_matvec_fp16, scalar_matvec_bf16, scalar_matvec_fp8, scalar_matvec_fp8_e5m2,
+    scalar_matvec_bf12;
+packed_size_function scalar_packed_size;
+pack_function scalar_pack_tokens;
+matmul_function scalar_matmul_fp32, scalar_matmul_fp16, scalar_matmul_bf16, scalar_matmul_fp8, scalar_matmul_fp8_e5m2;
+attend_function scalar_attend_fp16, scalar_attend_fp32, scalar_attend_int8;

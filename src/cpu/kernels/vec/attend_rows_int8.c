@@ -1,0 +1,8 @@
+// Attention to given rows of an int8 cache.
+#include "cpu/kernels/vec/attend_dense.h"
+#include "cpu/kernels/vec/parts.h"
+
+void ISA(attend_rows_int8)(const struct attend_args *args, const int *rows)
+{
+    attend_rows(KV_INT8, args, rows);
+}

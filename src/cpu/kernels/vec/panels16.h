@@ -1,0 +1,63 @@
+// Panels and tiles of 16-bit integers, for vec/quant_many.h; included by vec/quant_int16.h and vnni/fixed.h, which say how a block of a token becomes such
+// integers (token_scales(), and which columns are a pair: pair_first(), pair_second()), how a tile's sums over a block are gathered in float32
+// (tile_sums()), and what these are multiplied by (both_scales()).
+#pragma once
+#include "cpu/kernels/vec/quant.h"
+
+// A panel: (cols / 2, VEC, 2) integers, then (blocks, VEC) scales, in whole blocks.
+VEC_INLINE size_t panel_blocks(int cols)
+{
+    return ((size_t)cols + MANY_COLS - 1) / MANY_COLS;
+}
+VEC_INLINE size_t panel_bytes(int cols)
+{
+    return panel_blocks(cols) * VEC * (MANY_COLS * sizeof(int16_t) + sizeof(float));
+}
+VEC_INLINE float *panel_scales(const char *panel, int cols)
+{
+    return (float *)(panel + panel_blocks(cols) * VEC * MANY_COLS * sizeof(int16_t));
+}
+VEC_INLINE void many_panel(struct many_tile *tile, const char *panel, int cols, int group)
+{
+    tile->panel = panel + (ptrdiff_t)group * QUANT_GROUP * VEC * (ptrdiff_t)sizeof(int16_t);
+    tile->scales = panel_scales(panel, cols) + group / MANY_GROUPS * VEC;
+}
+
+// One block of up to VEC tokens: a vector has a column of all of them, so that nothing is summed across lanes.
+VEC_INLINE void quantise_panel(char *panel, const float *x, ptrdiff_t ldx, int tokens, int cols, int first)
+{
+    float columns[MANY_COLS][VEC];
+    load_columns(columns[0], MANY_COLS, x + first, ldx, tokens, cols - first);
+    const struct token_scales scales = token_scales(columns);
+    vec_store(panel_scales(panel, cols) + first / MANY_COLS * VEC, scales.unit);
+    int32_t *pairs = (int32_t *)panel + (ptrdiff_t)first / 2 * VEC;
+    for (int i = 0; i < MANY_COLS / 2; i++)
+        ivec_store(pairs + i * VEC, ivec_low_halves(nearest_bits(vec_load(columns[pair_first(i)]), scales.inverse),
+                                                    nearest_bits(vec_load(columns[pair_second(i)]), scales.inverse)));
+}
+
+// n_rows and n_vecs are constants where this is inlined.
+VEC_INLINE void many_tile(enum dtype type, int n_rows, int n_vecs, const struct many_tile *tile)
+{
+    (void)type;
+    const struct many_tile a = *tile;
+    vec f[QUANT_TALL_ROWS][QUANT_TILE_VECS];
+#pragma GCC unroll 16
+    for (int r = 0; r < n_rows; r++)
+#pragma GCC unroll 16
+        for (int j = 0; j < n_vecs; j++) {
+            f[r][j] = vec_zero();
+            __builtin_prefetch(a.sums + r * MANY_TOKENS + j * VEC); // needed at the end: time enough to come from L2
+        }
+    tile_sums(n_rows, n_vecs, f, &a);
+#pragma GCC unroll 16
+    for (int j = 0; j < n_vecs; j++) {
+        const vec scale = vec_load((const float *)((const char *)a.scales + j * a.panel_size));
+#pragma GCC unroll 16
+        for (int r = 0; r < n_rows; r++) {
+            float *sum = a.sums + r * MANY_TOKENS + j * VEC;
+            const vec both = both_scales(scale, a.w_scales + r * MANY_SCALES);
+            vec_store(sum, vec_fma(f[r][j], both, a.first ? vec_zero() : vec_load(sum)));
+        }
+    }
+}

@@ -1,0 +1,380 @@
+// Products of quantised matrices, for either vector width; included by quant.c.
+//
+// Tokens are quantised too: each block of 128 values to 16-bit integers and one scale. So a group's sum of products is exact in
+// integers, and costs as little as 16-bit multiplications do, while the tokens keep 15 bits: quantised to 8, they would do more harm than
+// the weights' own rounding does. (A block is four groups: with many tokens the weights' scale is then all that differs from
+// group to group.)
+//
+// For a few tokens: a chunk is what one vector of 32-bit sums covers. Of q8 that is 4 * VEC columns, multiplied as 16-bit integers. Of q4
+// it is 8 * VEC, as many as a vector's bytes hold, multiplied as bytes: a token's integer is 256 high + low, both of 8 bits, and what the
+// products take is 8 more than the quants, without sign; so much less is subtracted:
+//     Σ q x = 256 Σ (q + 8) high + (Σ (q + 8) low - 8 Σ x)
+// In both, the even columns are stored before the odd ones: that is how quants come apart from their bytes.
+#pragma once
+#include "cpu/kernels/kernels.h"
+#ifdef __AVX512F__
+#include "cpu/kernels/vec/quant_avx512.h"
+#else
+#include "cpu/kernels/vec/quant_avx2.h"
+#endif
+
+enum {
+    CHUNK_COLS = 4 * VEC,  // of q8
+    NIBBLE_COLS = 8 * VEC, // of q4
+    QUANT_STREAMS = 4,
+    QUANT_AHEAD = 2048, // bytes, to L1
+    QUANT_AHEAD_TO_L2 = 8192,
+};
+
+static const float quant_most = 32512; // of a token's values; 127 * 256
+
+// The values of x in [first, first + 128), less where the row ends at `cols`, as integers, then zeros; returns their scale. A block with a
+// value that is not a number, or infinite, has such a scale.
+VEC_INLINE float quantise_block(int16_t to[QUANT_BLOCK], const float *x, int first, int cols)
+{
+    enum { N = QUANT_BLOCK / VEC };
+    vec v[N];
+    for (int i = 0; i < N; i++) {
+        const int left = cols - first - i * VEC;
+        v[i] = left >= VEC ? vec_load(x + first + i * VEC) : vec_load_part(x + first + i * VEC, left > 0 ? left : 0);
+    }
+    const float most = largest_magnitude(v, N);
+    const vec inverse = vec_set(most > 1e-30f ? quant_most / most : 0); // what is smaller counts as 0
+    for (int i = 0; i < N; i++)
+        ivec_store_narrow(to + i * VEC, ivec_round(vec_mul(v[i], inverse)));
+    return most / quant_most;
+}
+
+// How much further in memory that is which is read `ahead` after what stands at `at` of a row of `length`, where `rows` rows are read together from their beginning
+// to their end: where a row ends, it is in the one that comes in its place.
+VEC_INLINE ptrdiff_t rows_further(ptrdiff_t at, ptrdiff_t ahead, ptrdiff_t length, int rows)
+{
+    return at + ahead < length ? ahead : ahead + (rows - 1) * length;
+}
+
+// ------------------------------------------------------------------------------------------ few tokens
+
+// What a chunk of q4 is multiplied with: columns' high and low bytes, and what is subtracted from each sum.
+struct nibble_chunk {
+    int8_t high[2][4 * VEC], low[2][4 * VEC]; // even columns, odd ones
+    int32_t less[VEC];                        // -8 Σ x over the 8 columns of a lane
+};
+
+// A token: its groups, rounded up to whole vectors of scales, as (chunks, 2, 2 * VEC) integers, then as nibble_chunks, then a scale
+// for each group.
+VEC_INLINE size_t few_groups(int cols)
+{
+    return (quant_groups(cols) + VEC - 1) / VEC * VEC;
+}
+VEC_INLINE size_t few_integers(int cols) // bytes
+{
+    return few_groups(cols) * QUANT_GROUP * sizeof(int16_t);
+}
+VEC_INLINE size_t few_nibbles(int cols)
+{
+    return few_groups(cols) * QUANT_GROUP / NIBBLE_COLS * sizeof(struct nibble_chunk);
+}
+VEC_INLINE size_t few_bytes(int cols)
+{
+    return few_integers(cols) + few_nibbles(cols) + few_groups(cols) * sizeof(float);
+}
+
+VEC_INLINE void fill_nibble_chunk(struct nibble_chunk *to, const int16_t x[NIBBLE_COLS])
+{
+    for (int i = 0; i < 4 * VEC; i++)
+        for (int odd = 0; odd < 2; odd++) {
+            const int high = (x[2 * i + odd] + 128) >> 8;
+            to->high[odd][i] = (int8_t)high;
+            to->low[odd][i] = (int8_t)(x[2 * i + odd] - 256 * high);
+        }
+    for (int lane = 0; lane < VEC; lane++) {
+        int sum = 0;
+        for (int i = 0; i < 8; i++)
+            sum += x[8 * lane + i];
+        to->less[lane] = -8 * sum;
+    }
+}
+
+VEC_INLINE void quantise_token(char *to, const float *x, int cols, int first_col, int last_col)
+{
+    int16_t *quants = (int16_t *)to;
+    struct nibble_chunk *nibbles = (struct nibble_chunk *)(to + few_integers(cols));
+    float *scales = (float *)(to + few_integers(cols) + few_nibbles(cols));
+    // Past the end to the last whole chunk, zeros: weights may be absent there, but what was in memory could be anything.
+    const int end = last_col < cols ? last_col : (int)few_groups(cols) * QUANT_GROUP;
+    for (int c = first_col; c < end; c += QUANT_BLOCK) {
+        int16_t block[QUANT_BLOCK];
+        const float scale = quantise_block(block, x, c, cols);
+        for (int g = 0; g < QUANT_BLOCK / QUANT_GROUP; g++)
+            scales[c / QUANT_GROUP + g] = scale;
+        for (int chunk = 0; chunk < QUANT_BLOCK; chunk += CHUNK_COLS) {
+            int16_t *even = quants + c + chunk, *odd = even + CHUNK_COLS / 2;
+            for (int i = 0; i < CHUNK_COLS / 2; i++) {
+                even[i] = block[chunk + 2 * i];
+                odd[i] = block[chunk + 2 * i + 1];
+            }
+        }
+        for (int chunk = 0; chunk < QUANT_BLOCK; chunk += NIBBLE_COLS)
+            fill_nibble_chunk(nibbles + (c + chunk) / NIBBLE_COLS, block + chunk);
+    }
+}
+
+VEC_INLINE size_t few_size(int n, int cols)
+{
+    return (size_t)n * few_bytes(cols);
+}
+
+VEC_INLINE void few_quantise(void *to, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col)
+{
+    for (int t = 0; t < n; t++)
+        quantise_token((char *)to + t * few_bytes(cols), x + t * ldx, cols, first_col, last_col);
+}
+
+// What a few rows are multiplied with: the same place in each token and row.
+struct few_at {
+    const uint8_t *quants[QUANT_STREAMS];
+    const int16_t *x;                   // of q8
+    const struct nibble_chunk *nibbles; // of q4
+    ptrdiff_t ldx;                      // bytes from one token to the next
+};
+
+VEC_INLINE int chunk_groups(enum dtype type)
+{
+    return (type == DTYPE_Q8 ? CHUNK_COLS : NIBBLE_COLS) / QUANT_GROUP;
+}
+
+// sum[r][t] += the products of chunk `chunk` of the VEC groups that `scales` are of. Of the chunk's groups there are `groups`.
+VEC_INLINE void few_chunk(enum dtype type, int n_rows, int n_tokens, vec sum[QUANT_STREAMS][QUANT_FEW],
+                          const vec scales[QUANT_STREAMS][QUANT_FEW], const struct few_at *at, int chunk, int groups)
+{
+    const ptrdiff_t offset = chunk * chunk_groups(type) * (ptrdiff_t)dtype_group_bytes[type];
+#pragma GCC unroll 16
+    for (int r = 0; r < n_rows; r++) {
+        ivec even, odd;
+        if (type == DTYPE_Q8)
+            bytes_apart(at->quants[r] + offset, groups, &even, &odd);
+        else
+            nibbles_apart(at->quants[r] + offset, groups, &even, &odd);
+#pragma GCC unroll 16
+        for (int t = 0; t < n_tokens; t++) {
+            ivec products;
+            if (type == DTYPE_Q8) {
+                const int16_t *x = (const int16_t *)((const char *)at->x + t * at->ldx) + chunk * CHUNK_COLS;
+                products = ivec_dot(ivec_dot(ivec_zero(), even, ivec_load(x)), odd, ivec_load(x + CHUNK_COLS / 2));
+            } else {
+                const struct nibble_chunk *x = (const struct nibble_chunk *)((const char *)at->nibbles + t * at->ldx) + chunk;
+                products = nibbles_dot(even, odd, x->high, x->low, x->less);
+            }
+            sum[r][t] = vec_fma(ivec_to_float(products), scales_of(scales[r][t], chunk_groups(type), chunk), sum[r][t]);
+        }
+    }
+}
+
+// Rows whose quants and scales are at quants[r] and scales[r]; n_rows and n_tokens are constants where this is inlined.
+VEC_INLINE void few_rows(enum dtype type, int n_rows, int n_tokens, float *const y[QUANT_STREAMS], ptrdiff_t ldy,
+                         const uint8_t *const quants[QUANT_STREAMS], const uint16_t *const scales[QUANT_STREAMS], int cols,
+                         const char *x, bool to_l2)
+{
+    const ptrdiff_t ahead = to_l2 ? QUANT_AHEAD_TO_L2 : QUANT_AHEAD;
+    const int groups = (int)quant_groups(cols);
+    const ptrdiff_t size = (ptrdiff_t)few_bytes(cols), x_scales = (ptrdiff_t)(few_integers(cols) + few_nibbles(cols));
+    vec sum[QUANT_STREAMS][QUANT_FEW], scale[QUANT_STREAMS][QUANT_FEW];
+#pragma GCC unroll 16
+    for (int r = 0; r < n_rows; r++)
+#pragma GCC unroll 16
+        for (int t = 0; t < n_tokens; t++)
+            sum[r][t] = vec_zero();
+    for (int g = 0; g < groups; g += VEC) {
+        const int part = groups - g < VEC ? groups - g : VEC;
+        struct few_at at = {
+            .x = (const int16_t *)x + (ptrdiff_t)g * QUANT_GROUP,
+            .nibbles = (const struct nibble_chunk *)(x + few_integers(cols)) + (ptrdiff_t)g * QUANT_GROUP / NIBBLE_COLS,
+            .ldx = size,
+        };
+#pragma GCC unroll 16
+        for (int r = 0; r < n_rows; r++) {
+            at.quants[r] = quants[r] + g * (ptrdiff_t)dtype_group_bytes[type];
+            const vec w =
+                part == VEC ? vec_load_as(DTYPE_FP16, scales[r], g) : vec_load_part_as(DTYPE_FP16, scales[r], g, part);
+            fetch_line((const char *)(scales[r] + g + 256), to_l2);
+#pragma GCC unroll 16
+            for (int t = 0; t < n_tokens; t++)
+                scale[r][t] = vec_mul(w, vec_load((const float *)(x + t * size + x_scales) + g));
+        }
+        const int whole = chunk_groups(type), n_chunks = part / whole;
+        for (int c = 0; c < n_chunks; c++) {
+#pragma GCC unroll 16
+            for (int r = 0; r < n_rows; r++)
+                fetch_line((const char *)at.quants[r] + c * whole * (ptrdiff_t)dtype_group_bytes[type] + ahead, to_l2);
+            few_chunk(type, n_rows, n_tokens, sum, scale, &at, c, whole);
+        }
+        if (part % whole)
+            few_chunk(type, n_rows, n_tokens, sum, scale, &at, n_chunks, part % whole);
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < n_rows; r++)
+#pragma GCC unroll 16
+        for (int t = 0; t < n_tokens; t++)
+            y[r][t * ldy] = vec_total(sum[r][t]);
+}
+
+// n_rows rows, `apart` rows from one to the next.
+VEC_INLINE void few_rows_from(enum dtype type, int n_rows, int n_tokens, const struct quant_args *a, int row, int apart)
+{
+    const ptrdiff_t groups = (ptrdiff_t)quant_groups(a->cols), row_bytes = groups * (ptrdiff_t)dtype_group_bytes[type];
+    const uint8_t *all = a->w;
+    const uint16_t *all_scales = (const uint16_t *)(all + a->rows * row_bytes);
+    float *y[QUANT_STREAMS];
+    const uint8_t *quants[QUANT_STREAMS];
+    const uint16_t *scales[QUANT_STREAMS];
+    for (int s = 0; s < n_rows; s++, row += apart) {
+        y[s] = a->y + (row - a->first_row);
+        quants[s] = all + row * row_bytes;
+        scales[s] = all_scales + row * groups;
+    }
+    const size_t token = type == DTYPE_Q8 ? few_integers(a->cols) : few_nibbles(a->cols); // what is read of it
+    const bool to_l2 = a->fetching.to_l2 && token * (size_t)n_tokens > L1_KEEPS;
+    few_rows(type, n_rows, n_tokens, y, a->ldy, quants, scales, a->cols, a->x, to_l2);
+}
+
+// All rows, n_streams of them at a time: stream s has rows s * per_stream … (s + 1) * per_stream - 1.
+VEC_INLINE void few_streams(enum dtype type, int n_streams, int n_tokens, const struct quant_args *a)
+{
+    const int per_stream = (a->last_row - a->first_row) / n_streams;
+    for (int i = 0; i < per_stream; i++)
+        few_rows_from(type, n_streams, n_tokens, a, a->first_row + i, per_stream);
+    for (int row = a->first_row + n_streams * per_stream; row < a->last_row; row++)
+        few_rows_from(type, 1, n_tokens, a, row, 0);
+}
+
+// As many streams as the machine likes, or fewer where their sums and scales would not fit in the registers.
+VEC_INLINE void few(enum dtype type, const struct quant_args *a)
+{
+    enum { WIDE = VEC == 16 ? 4 : 2, NARROW = VEC == 16 ? 2 : 1 };
+    switch (a->n) {
+    case 1:
+        return a->fetching.streams == 2 ? few_streams(type, 2, 1, a) : few_streams(type, 4, 1, a);
+    case 2:
+        return a->fetching.streams == 2 ? few_streams(type, 2, 2, a) : few_streams(type, WIDE, 2, a);
+    case 3:
+        return few_streams(type, NARROW, 3, a);
+    case 4:
+        return few_streams(type, NARROW, 4, a);
+    case 5:
+        return few_streams(type, NARROW, 5, a);
+    case 6:
+        return few_streams(type, NARROW, 6, a);
+    case 7:
+        return few_streams(type, NARROW, 7, a);
+    default:
+        return few_streams(type, NARROW, 8, a);
+    }
+}
+
+// ------------------------------------------------------------------------------------------ many tokens
+
+enum {
+    MANY_ROWS = VEC == 16 ? 128 : 64,  // of a block of W
+    MANY_TILE = QUANT_TILE_VECS * VEC, // tokens
+    MANY_TOKENS = 11 * MANY_TILE,
+};
+
+// Tokens become integers VEC at a time, a vector for each column.
+
+static const float least_magnitude = 1e-30f; // what is smaller counts as 0
+
+// The integer nearest to x * factor, below 2^22, in the last bits: those of its sum with 1.5 * 2^23.
+VEC_INLINE vec nearest_bits(vec x, vec factor)
+{
+    return vec_add(vec_mul(x, factor), vec_set(0x1.8p23f));
+}
+
+// Columns [0, n) of `tokens` tokens, and zeros: to (most, VEC).
+VEC_INLINE void load_columns(float *to, int most, const float *x, ptrdiff_t ldx, int tokens, int n)
+{
+    if (tokens < VEC || n < most)
+        memset(to, 0, sizeof *to * (size_t)most * VEC);
+    transpose(to, VEC, x, ldx, tokens < VEC ? tokens : VEC, n < most ? n : most);
+}
+
+// Of each token the largest magnitude, compared as bits: NaN is larger than any number.
+VEC_INLINE vec largest_of_columns(const float *columns, int n)
+{
+    ivec most[4] = {ivec_zero(), ivec_zero(), ivec_zero(), ivec_zero()};
+    for (int c = 0; c < n; c += 4)
+        for (int i = 0; i < 4; i++)
+            most[i] = ivec_larger(most[i], vec_abs(vec_load(columns + (ptrdiff_t)(c + i) * VEC)));
+    return ivec_as_floats(ivec_larger(ivec_larger(most[0], ivec_as_floats(most[1])),
+                                      ivec_as_floats(ivec_larger(most[2], ivec_as_floats(most[3])))));
+}
+
+struct token_scales {
+    vec unit, inverse; // a token's values are multiplied by the inverse, and their integers then count units
+};
+
+// So that the largest becomes `whole`. Where a value is not a number, or infinite, the unit is such a one.
+VEC_INLINE struct token_scales scales_to(vec most, float whole)
+{
+    return (struct token_scales){.unit = vec_mul(most, vec_set(1 / whole)),
+                                 .inverse = vec_where_above(most, least_magnitude, vec_div(vec_set(whole), most))};
+}
+
+// As many rows of W as a tile has, of the block that comes next: what a tile of vnni/fixed.h names a few lines of at a time. NULL: nothing.
+struct many_lines {
+    const char *at;
+    ptrdiff_t apart; // bytes from row to row
+};
+
+// A block's rows, a few of them, with the tokens of a few panels, over `groups` groups.
+struct many_tile {
+    float *sums;           // (rows, MANY_TOKENS): the products are added to these, or, where `first`, replace them
+    const void *w;         // (rows, MANY_COLS) many_weight
+    const float *w_scales; // (rows, MANY_SCALES)
+    const char *panel;     // the first panel at the block's first group; the next panel's are panel_size bytes further
+    const float *scales;   // of its tokens, where they have one in the whole block
+    ptrdiff_t panel_size;
+    int groups;
+    bool first;
+    struct many_lines next;
+};
+
+// c[r][j] += the products of a pair of columns, of 16-bit integers. w: (n_rows, ldw), at the pair; panel: likewise.
+VEC_INLINE void add_pair(int n_rows, int n_vecs, ivec c[QUANT_TALL_ROWS][QUANT_TILE_VECS], const int16_t *w, ptrdiff_t ldw,
+                         const char *panel, ptrdiff_t panel_size)
+{
+    ivec x[QUANT_TILE_VECS];
+#pragma GCC unroll 16
+    for (int j = 0; j < n_vecs; j++)
+        x[j] = ivec_load(panel + j * panel_size);
+#pragma GCC unroll 16
+    for (int r = 0; r < n_rows; r++) {
+        int32_t pair;
+        memcpy(&pair, w + r * ldw, sizeof pair);
+        const ivec weights = ivec_set(pair);
+#pragma GCC unroll 16
+        for (int j = 0; j < n_vecs; j++)
+            c[r][j] = ivec_dot(c[r][j], weights, x[j]);
+    }
+}
+
+VEC_INLINE double dot_loop(long rounds)
+{
+    enum { CHAINS = 12 }; // as in fma_loop()
+    ivec sum[CHAINS];
+    volatile int start = 0x01010101; // volatile: the compiler must not know the factors
+    const ivec b = ivec_set(start);
+#pragma GCC unroll 12
+    for (int i = 0; i < CHAINS; i++)
+        sum[i] = ivec_set(i);
+    for (long round = 0; round < rounds; round++)
+#pragma GCC unroll 12
+        for (int i = 0; i < CHAINS; i++)
+            sum[i] = ivec_dot8(sum[i], sum[i], b); // of itself, since products that stay the same could be computed once
+    int32_t all[VEC];
+#pragma GCC unroll 12
+    for (int i = 0; i < CHAINS; i++) {
+        ivec_store(all, sum[i]);
+        start = all[0]; // used
+    }
+    return 8.0 * VEC * CHAINS * (double)rounds;
+}

@@ -1,0 +1,204 @@
+// Integer vectors of the quantised kernels with AVX2. The same names as in vec/quant_avx512.h.
+#pragma once
+#include "cpu/kernels/vec/vec.h"
+
+typedef __m256i ivec;
+
+enum {
+    QUANT_TILE_ROWS = 4,
+    QUANT_TILE_VECS = 2,
+    QUANT_TWO_ROWS = 4,
+    QUANT_TALL_ROWS = 8
+}; // 8 integer sums in 16 registers; 8 float ones, some of them in L1
+
+VEC_INLINE ivec ivec_zero(void)
+{
+    return _mm256_setzero_si256();
+}
+VEC_INLINE ivec ivec_load(const void *p)
+{
+    return _mm256_loadu_si256(p);
+}
+VEC_INLINE void ivec_store(void *p, ivec x)
+{
+    _mm256_storeu_si256(p, x);
+}
+VEC_INLINE void ivec_store_narrow(int16_t *to, ivec x) // no value is beyond 16 bits
+{
+    _mm_storeu_si128((__m128i *)to, _mm_packs_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1)));
+}
+VEC_INLINE ivec ivec_sub(ivec a, ivec b)
+{
+    return _mm256_sub_epi32(a, b);
+}
+VEC_INLINE ivec ivec_set(int32_t x)
+{
+    return _mm256_set1_epi32(x);
+}
+VEC_INLINE vec ivec_to_float(ivec x)
+{
+    return _mm256_cvtepi32_ps(x);
+}
+VEC_INLINE ivec ivec_round(vec x)
+{
+    return _mm256_cvtps_epi32(x);
+}
+
+// sum[i] += a[2i] b[2i] + a[2i + 1] b[2i + 1], of 16-bit elements.
+VEC_INLINE ivec ivec_dot(ivec sum, ivec a, ivec b)
+{
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
+}
+
+// sum[i] += four products of 8-bit elements, a's without sign.
+VEC_INLINE ivec ivec_dot8(ivec sum, ivec a, ivec b)
+{
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), _mm256_set1_epi16(1)));
+}
+
+// The largest magnitude of n vectors, compared as bits: a NaN is larger than any number.
+VEC_INLINE float largest_magnitude(const vec *x, int n)
+{
+    const ivec magnitude = _mm256_set1_epi32(0x7fffffff);
+    ivec most = ivec_zero();
+    for (int i = 0; i < n; i++)
+        most = _mm256_max_epi32(most, _mm256_and_si256(_mm256_castps_si256(x[i]), magnitude));
+    __m128i four = _mm_max_epi32(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1));
+    four = _mm_max_epi32(four, _mm_shuffle_epi32(four, _MM_SHUFFLE(1, 0, 3, 2)));
+    four = _mm_max_epi32(four, _mm_shuffle_epi32(four, _MM_SHUFFLE(2, 3, 0, 1)));
+    return _mm_cvtss_f32(_mm_castsi128_ps(four));
+}
+
+// The larger of each pair, compared as bits, of numbers without sign.
+VEC_INLINE ivec ivec_larger(ivec a, vec b)
+{
+    return _mm256_max_epi32(a, _mm256_castps_si256(b));
+}
+VEC_INLINE vec ivec_as_floats(ivec bits)
+{
+    return _mm256_castsi256_ps(bits);
+}
+
+VEC_INLINE vec vec_where_above(vec x, float least, vec y) // y where x is above, else 0
+{
+    return _mm256_and_ps(_mm256_cmp_ps(x, vec_set(least), _CMP_GT_OQ), y);
+}
+
+// The lowest 8 bits of each element of four.
+VEC_INLINE ivec ivec_low_bytes(const vec x[4])
+{
+    const ivec lowest = _mm256_set1_epi32(0xff);
+    const ivec first = _mm256_and_si256(_mm256_castps_si256(x[0]), lowest),
+               second = _mm256_and_si256(_mm256_castps_si256(x[1]), lowest),
+               third = _mm256_and_si256(_mm256_castps_si256(x[2]), lowest);
+    return _mm256_or_si256(_mm256_or_si256(first, _mm256_slli_epi32(second, 8)),
+                           _mm256_or_si256(_mm256_slli_epi32(third, 16), _mm256_slli_epi32(_mm256_castps_si256(x[3]), 24)));
+}
+
+// The lower 16 bits of each element of a, and above them those of b.
+VEC_INLINE ivec ivec_low_halves(vec a, vec b)
+{
+    return _mm256_blend_epi16(_mm256_castps_si256(a), _mm256_slli_epi32(_mm256_castps_si256(b), 16), 0xaa);
+}
+
+// q8's quants as 16-bit numbers, even and odd columns apart, of the group at p.
+VEC_INLINE void bytes_apart(const uint8_t *p, int groups, ivec *even, ivec *odd)
+{
+    (void)groups;
+    const ivec w = ivec_load(p);
+    *even = _mm256_srai_epi16(_mm256_slli_epi16(w, 8), 8);
+    *odd = _mm256_srai_epi16(w, 8);
+}
+
+// q4's quants + 8 as bytes, even and odd columns apart: of the two groups at p, or of one.
+VEC_INLINE void nibbles_apart(const uint8_t *p, int groups, ivec *even, ivec *odd)
+{
+    const ivec w = groups == 2 ? ivec_load(p) : _mm256_zextsi128_si256(_mm_loadu_si128((const __m128i *)p));
+    const ivec four_bits = _mm256_set1_epi8(15), eight = _mm256_set1_epi8(8);
+    *even = _mm256_xor_si256(_mm256_and_si256(w, four_bits), eight);
+    *odd = _mm256_xor_si256(_mm256_and_si256(_mm256_srli_epi16(w, 4), four_bits), eight);
+}
+
+// 256 (even · high[0] + odd · high[1]) + even · low[0] + odd · low[1] + less, of 4 bytes in each lane. Two products of at most 15 * 128 fit
+// in 16 bits, and so do four.
+VEC_INLINE ivec nibbles_dot(ivec even, ivec odd, const int8_t high[2][32], const int8_t low[2][32], const int32_t less[8])
+{
+    const ivec h =
+        _mm256_add_epi16(_mm256_maddubs_epi16(even, ivec_load(high[0])), _mm256_maddubs_epi16(odd, ivec_load(high[1])));
+    const ivec l =
+        _mm256_add_epi16(_mm256_maddubs_epi16(even, ivec_load(low[0])), _mm256_maddubs_epi16(odd, ivec_load(low[1])));
+    const ivec high_sum = _mm256_madd_epi16(h, _mm256_set1_epi16(256)), low_sum = _mm256_madd_epi16(l, _mm256_set1_epi16(1));
+    return _mm256_add_epi32(_mm256_add_epi32(high_sum, low_sum), ivec_load(less));
+}
+
+// The quants of one group in their order, as 16-bit numbers.
+VEC_INLINE void quants_in_order(enum dtype type, int16_t *to, const uint8_t *p)
+{
+    for (int i = 0; i < 2; i++)
+        if (type == DTYPE_Q8) {
+            ivec_store(to + 16 * i, _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(p + 16 * i))));
+        } else {
+            const ivec w = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(p + 8 * i))); // a byte is two columns
+            const ivec low = _mm256_srli_epi32(_mm256_slli_epi32(_mm256_srai_epi32(_mm256_slli_epi32(w, 28), 28), 16), 16);
+            ivec_store(to + 16 * i, _mm256_or_si256(low, _mm256_slli_epi32(_mm256_srai_epi32(w, 4), 16)));
+        }
+}
+
+// Which of 8 groups' scales belong to which lane of a chunk's products: a chunk has 1 or 2 groups, `chunk` counts from 0.
+VEC_INLINE vec scales_of(vec scales, int groups, int chunk)
+{
+    const ivec first = groups == 1 ? ivec_zero() : _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1);
+    return _mm256_permutevar8x32_ps(scales, _mm256_add_epi32(first, _mm256_set1_epi32(groups * chunk)));
+}
+
+// ------------------------------------------------------------------------------------------ tokens as bytes
+
+// As in vec/quant_avx512.h, without VNNI.
+#define BYTES_BASE 0.0f
+enum { BYTES_BASE_BITS = 0 };
+
+// Without the mantissas' last two bits.
+VEC_INLINE vec vec_fours(vec x)
+{
+    return _mm256_castsi256_ps(_mm256_andnot_si256(_mm256_set1_epi32(3), _mm256_castps_si256(x)));
+}
+
+VEC_INLINE ivec bytes_start(const void *start)
+{
+    (void)start;
+    return ivec_zero();
+}
+
+VEC_INLINE ivec bytes_dot(enum dtype type, ivec c, ivec w, ivec x)
+{
+    if (type == DTYPE_Q4)
+        return _mm256_add_epi16(c, _mm256_maddubs_epi16(w, x));
+    return ivec_dot8(c, _mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
+}
+
+VEC_INLINE vec bytes_scaled(enum dtype type, ivec c, const void *start, vec scale, const float *offset)
+{
+    (void)offset;
+    if (type == DTYPE_Q4)
+        c = _mm256_add_epi32(_mm256_madd_epi16(c, _mm256_set1_epi16(1)), _mm256_srai_epi32(ivec_load(start), 4));
+    return vec_mul(ivec_to_float(c), scale);
+}
+
+// The quants of the group at p in their order; q4's and 8.
+VEC_INLINE void bytes_in_order(enum dtype type, uint8_t *to, const uint8_t *p, int groups)
+{
+    (void)groups;
+    if (type == DTYPE_Q8) {
+        ivec_store(to, ivec_load(p));
+        return;
+    }
+    const ivec w = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)p)); // a byte is two columns, the low four bits first
+    const ivec both = _mm256_and_si256(_mm256_or_si256(w, _mm256_slli_epi16(w, 4)), _mm256_set1_epi8(15));
+    ivec_store(to, _mm256_xor_si256(both, _mm256_set1_epi8(8)));
+}
+
+VEC_INLINE float bytes_unit(enum dtype type)
+{
+    (void)type;
+    return 1;
+}

@@ -1,0 +1,270 @@
+// Integer vectors of the quantised kernels with AVX-512 (F, BW, DQ, VL), and VNNI where the file is compiled for it. The same names as in
+// vec/quant_avx2.h.
+#pragma once
+#include "cpu/kernels/vec/vec.h"
+
+typedef __m512i ivec;
+
+// 12 integer sums and 12 float ones in 32 registers; with two vectors of tokens, or one, 16 integer sums, whose float ones are in L1: each is added to only
+// every 5 cycles, and 8 sums would keep one of two units waiting.
+enum { QUANT_TILE_ROWS = 4, QUANT_TILE_VECS = 3, QUANT_TWO_ROWS = 8, QUANT_TALL_ROWS = 16 };
+
+VEC_INLINE ivec ivec_zero(void)
+{
+    return _mm512_setzero_si512();
+}
+VEC_INLINE ivec ivec_load(const void *p)
+{
+    return _mm512_loadu_si512(p);
+}
+VEC_INLINE void ivec_store(void *p, ivec x)
+{
+    _mm512_storeu_si512(p, x);
+}
+VEC_INLINE void ivec_store_narrow(int16_t *to, ivec x) // no value is beyond 16 bits
+{
+    _mm256_storeu_si256((__m256i *)to, _mm512_cvtepi32_epi16(x));
+}
+VEC_INLINE ivec ivec_sub(ivec a, ivec b)
+{
+    return _mm512_sub_epi32(a, b);
+}
+VEC_INLINE ivec ivec_set(int32_t x)
+{
+    return _mm512_set1_epi32(x);
+}
+VEC_INLINE vec ivec_to_float(ivec x)
+{
+    return _mm512_cvtepi32_ps(x);
+}
+VEC_INLINE ivec ivec_round(vec x)
+{
+    return _mm512_cvtps_epi32(x);
+}
+
+// sum[i] += a[2i] b[2i] + a[2i + 1] b[2i + 1], of 16-bit elements.
+VEC_INLINE ivec ivec_dot(ivec sum, ivec a, ivec b)
+{
+#ifdef __AVX512VNNI__
+    // Not the intrinsic: gcc 12 copies every sum before and after it, which the tiles have no registers for.
+    __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "vm"(b));
+    return sum;
+#else
+    return _mm512_add_epi32(sum, _mm512_madd_epi16(a, b));
+#endif
+}
+
+// sum[i] += four products of 8-bit elements, a's without sign.
+VEC_INLINE ivec ivec_dot8(ivec sum, ivec a, ivec b)
+{
+#ifdef __AVX512VNNI__
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "vm"(b));
+    return sum;
+#else
+    return _mm512_add_epi32(sum, _mm512_madd_epi16(_mm512_maddubs_epi16(a, b), _mm512_set1_epi16(1)));
+#endif
+}
+
+// The largest of numbers without sign, compared as bits.
+VEC_INLINE float ivec_most(ivec magnitudes)
+{
+    const int32_t bits = _mm512_reduce_max_epi32(magnitudes);
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+// The largest magnitude of n vectors, compared as bits: a NaN is larger than any number.
+VEC_INLINE float largest_magnitude(const vec *x, int n)
+{
+    const ivec magnitude = _mm512_set1_epi32(0x7fffffff);
+    ivec most = ivec_zero();
+    for (int i = 0; i < n; i++)
+        most = _mm512_max_epi32(most, _mm512_and_si512(_mm512_castps_si512(x[i]), magnitude));
+    return ivec_most(most);
+}
+
+// The larger of each pair, compared as bits, of numbers without sign.
+VEC_INLINE ivec ivec_larger(ivec a, vec b)
+{
+    return _mm512_max_epi32(a, _mm512_castps_si512(b));
+}
+VEC_INLINE vec ivec_as_floats(ivec bits)
+{
+    return _mm512_castsi512_ps(bits);
+}
+
+VEC_INLINE vec vec_where_above(vec x, float least, vec y) // y where x is above, else 0
+{
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, vec_set(least), _CMP_GT_OQ), y);
+}
+
+// The lowest 8 bits of each element of four.
+VEC_INLINE ivec ivec_low_bytes(const vec x[4])
+{
+    enum { OR_AND = 0xf8 }; // of bits a, b, c: a | (b & c)
+    const ivec first = _mm512_and_si512(_mm512_castps_si512(x[0]), _mm512_set1_epi32(0xff));
+    const ivec second =
+        _mm512_ternarylogic_epi32(first, _mm512_slli_epi32(_mm512_castps_si512(x[1]), 8), _mm512_set1_epi32(0xff00), OR_AND);
+    const ivec third = _mm512_ternarylogic_epi32(second, _mm512_slli_epi32(_mm512_castps_si512(x[2]), 16),
+                                                 _mm512_set1_epi32(0xff0000), OR_AND);
+    return _mm512_or_si512(third, _mm512_slli_epi32(_mm512_castps_si512(x[3]), 24));
+}
+
+// The lower 16 bits of each element of a, and above them those of b.
+VEC_INLINE ivec ivec_low_halves(vec a, vec b)
+{
+    return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_castps_si512(a), _mm512_slli_epi32(_mm512_castps_si512(b), 16));
+}
+
+// q8's quants as 16-bit numbers, even and odd columns apart: of the two groups at p, or of one, then zeros.
+VEC_INLINE void bytes_apart(const uint8_t *p, int groups, ivec *even, ivec *odd)
+{
+    const ivec w = groups == 1 ? _mm512_maskz_loadu_epi64(0x0f, p) : ivec_load(p);
+    *even = _mm512_srai_epi16(_mm512_slli_epi16(w, 8), 8);
+    *odd = _mm512_srai_epi16(w, 8);
+}
+
+// q4's quants + 8 as bytes, even and odd columns apart: of the four groups at p, or of fewer.
+VEC_INLINE void nibbles_apart(const uint8_t *p, int groups, ivec *even, ivec *odd)
+{
+    enum { AND_XOR = 0x6a }; // of bits a, b, c: (a & b) ^ c
+    const ivec w = groups == 4 ? ivec_load(p) : _mm512_maskz_loadu_epi64((__mmask8)((1 << 2 * groups) - 1), p);
+    const ivec four_bits = _mm512_set1_epi8(15), eight = _mm512_set1_epi8(8);
+    *even = _mm512_ternarylogic_epi64(w, four_bits, eight, AND_XOR);
+    *odd = _mm512_ternarylogic_epi64(_mm512_srli_epi16(w, 4), four_bits, eight, AND_XOR);
+}
+
+// 256 (even · high[0] + odd · high[1]) + even · low[0] + odd · low[1] + less, of 4 bytes in each lane.
+VEC_INLINE ivec nibbles_dot(ivec even, ivec odd, const int8_t high[2][64], const int8_t low[2][64], const int32_t less[16])
+{
+#ifdef __AVX512VNNI__
+    const ivec h = ivec_dot8(ivec_dot8(ivec_zero(), even, ivec_load(high[0])), odd, ivec_load(high[1]));
+    const ivec l = ivec_dot8(ivec_dot8(ivec_load(less), even, ivec_load(low[0])), odd, ivec_load(low[1]));
+    return _mm512_add_epi32(_mm512_slli_epi32(h, 8), l);
+#else
+    // Two products of at most 15 * 128 fit in 16 bits, and so do four.
+    const ivec h =
+        _mm512_add_epi16(_mm512_maddubs_epi16(even, ivec_load(high[0])), _mm512_maddubs_epi16(odd, ivec_load(high[1])));
+    const ivec l =
+        _mm512_add_epi16(_mm512_maddubs_epi16(even, ivec_load(low[0])), _mm512_maddubs_epi16(odd, ivec_load(low[1])));
+    const ivec high_sum = _mm512_madd_epi16(h, _mm512_set1_epi16(256)), low_sum = _mm512_madd_epi16(l, _mm512_set1_epi16(1));
+    return _mm512_add_epi32(_mm512_add_epi32(high_sum, low_sum), ivec_load(less));
+#endif
+}
+
+// The quants of one group in their order, as 16-bit numbers.
+VEC_INLINE void quants_in_order(enum dtype type, int16_t *to, const uint8_t *p)
+{
+    if (type == DTYPE_Q8) {
+        ivec_store(to, _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)p)));
+    } else {
+        const ivec w =
+            _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)); // a byte is two columns: the low four bits first
+        const ivec low = _mm512_srli_epi32(_mm512_slli_epi32(_mm512_srai_epi32(_mm512_slli_epi32(w, 28), 28), 16), 16);
+        ivec_store(to, _mm512_or_si512(low, _mm512_slli_epi32(_mm512_srai_epi32(w, 4), 16)));
+    }
+}
+
+// Which of 16 groups' scales belong to which lane of a chunk's products: a chunk has 2 or 4 groups, `chunk` counts from 0.
+VEC_INLINE vec scales_of(vec scales, int groups, int chunk)
+{
+    const ivec first = groups == 2 ? _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1)
+                                   : _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+    return _mm512_permutexvar_ps(_mm512_add_epi32(first, _mm512_set1_epi32(groups * chunk)), scales);
+}
+
+// ------------------------------------------------------------------------------------------ tokens as bytes
+
+// A group's products in each lane: c = bytes_start(start); then c = bytes_dot(…) for each quad of columns; bytes_scaled(…) is what they come
+// to. `start`: BYTES_BASE_BITS - 128 Σ x (VEC).
+//
+// Without VNNI two products are summed in 16 bits. Those of q4, whose quants have 8 added, are at most 15 * 127, so the sums of a whole
+// group fit there. q8's are |w| times x with w's sign: two are at most 2 * 128 * 127, which just fits.
+#ifdef __AVX512VNNI__
+#define BYTES_BASE 0x1.8p23f
+enum { BYTES_BASE_BITS = 0x4b400000 };
+#else
+#define BYTES_BASE 0.0f
+enum { BYTES_BASE_BITS = 0 };
+#endif
+
+// Without the mantissas' last two bits.
+VEC_INLINE vec vec_fours(vec x)
+{
+    return _mm512_castsi512_ps(_mm512_andnot_si512(_mm512_set1_epi32(3), _mm512_castps_si512(x)));
+}
+
+VEC_INLINE ivec bytes_start(const void *start)
+{
+#ifdef __AVX512VNNI__
+    return ivec_load(start);
+#else
+    (void)start;
+    return ivec_zero();
+#endif
+}
+
+VEC_INLINE ivec bytes_dot(enum dtype type, ivec c, ivec w, ivec x)
+{
+#ifdef __AVX512VNNI__
+    (void)type;
+    return ivec_dot8(c, w, x);
+#else
+    if (type == DTYPE_Q4)
+        return _mm512_add_epi16(c, _mm512_maddubs_epi16(w, x));
+    return ivec_dot8(c, _mm512_abs_epi8(w), _mm512_mask_sub_epi8(x, _mm512_movepi8_mask(w), ivec_zero(), x));
+#endif
+}
+
+// The token's scale times the sum; offset: -BYTES_BASE * scale (VEC).
+VEC_INLINE vec bytes_scaled(enum dtype type, ivec c, const void *start, vec scale, const float *offset)
+{
+#ifdef __AVX512VNNI__
+    (void)type;
+    (void)start;
+    return vec_fma(_mm512_castsi512_ps(c), scale, vec_load(offset));
+#else
+    (void)offset;
+    if (type == DTYPE_Q4)
+        c = _mm512_add_epi32(_mm512_madd_epi16(c, _mm512_set1_epi16(1)), _mm512_srai_epi32(ivec_load(start), 4));
+    return vec_mul(ivec_to_float(c), scale);
+#endif
+}
+
+// The quants of two groups at p, or of one, in their order. With VNNI, q4's as 16 times what they are, since they are in a byte's upper half
+// then, and 128 more.
+VEC_INLINE void bytes_in_order(enum dtype type, uint8_t *to, const uint8_t *p, int groups)
+{
+    enum { CHOOSE = 0xca, OR_AND = 0xa8, AND_XOR = 0x6a }; // of bits a, b, c: a ? b : c, (a | b) & c, (a & b) ^ c
+    if (type == DTYPE_Q8) {
+        const ivec w = groups == 2 ? ivec_load(p) : _mm512_maskz_loadu_epi64(0x0f, p);
+#ifdef __AVX512VNNI__
+        ivec_store(to, _mm512_xor_si512(w, _mm512_set1_epi8(-128)));
+#else
+        ivec_store(to, w);
+#endif
+        return;
+    }
+    // A byte is two columns, the low four bits first.
+    const ivec w = _mm512_cvtepu8_epi16(groups == 2 ? _mm256_loadu_si256((const __m256i *)p)
+                                                    : _mm256_zextsi128_si256(_mm_loadu_si128((const __m128i *)p)));
+#ifdef __AVX512VNNI__
+    const ivec both =
+        _mm512_ternarylogic_epi64(_mm512_set1_epi16(0xff), _mm512_slli_epi16(w, 4), _mm512_slli_epi16(w, 8), CHOOSE);
+    ivec_store(to, _mm512_ternarylogic_epi64(both, _mm512_set1_epi8(-16), _mm512_set1_epi8(-128), AND_XOR));
+#else
+    const ivec both = _mm512_ternarylogic_epi64(w, _mm512_slli_epi16(w, 4), _mm512_set1_epi8(15), OR_AND);
+    ivec_store(to, _mm512_xor_si512(both, _mm512_set1_epi8(8)));
+#endif
+}
+
+VEC_INLINE float bytes_unit(enum dtype type)
+{
+#ifdef __AVX512VNNI__
+    return type == DTYPE_Q4 ? 1.0f / 16 : 1;
+#else
+    (void)type;
+    return 1;
+#endif
+}

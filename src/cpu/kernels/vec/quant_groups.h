@@ -1,0 +1,38 @@
+// Rows of quantised matrices on their way into a block, for vec/quant_many.h; included by vec/quant_int16.h and vec/quant_int8.h, which say what
+// becomes of the quants.
+#pragma once
+#include "cpu/kernels/vec/quant.h"
+
+VEC_INLINE const uint8_t *row_quants(enum dtype type, const struct quant_args *a, ptrdiff_t row, int group)
+{
+    return (const uint8_t *)a->w + (row * (ptrdiff_t)quant_groups(a->cols) + group) * (ptrdiff_t)dtype_group_bytes[type];
+}
+VEC_INLINE const uint16_t *row_scales(enum dtype type, const struct quant_args *a, ptrdiff_t row, int group)
+{
+    return (const uint16_t *)row_quants(type, a, a->rows, 0) + row * (ptrdiff_t)quant_groups(a->cols) + group;
+}
+
+// `groups` groups of W's row as integers, and their scales.
+VEC_INLINE void many_row(enum dtype type, many_weight to[MANY_COLS], float scales[MANY_SCALES], const struct quant_args *a,
+                         ptrdiff_t row, int first_group, int groups)
+{
+    const float unit = many_quants(type, to, row_quants(type, a, row, first_group), groups);
+    vec s = vec_load_part_as(DTYPE_FP16, row_scales(type, a, row, first_group), 0, groups);
+    if (unit != 1)
+        s = vec_mul(s, vec_set(unit));
+    vec_store_part(scales, s, groups);
+}
+
+// What many_row() will read, from memory to L2.
+VEC_INLINE void many_fetch_row(enum dtype type, const struct quant_args *a, ptrdiff_t row, int first_group)
+{
+    const char *from = (const char *)row_quants(type, a, row, first_group);
+    for (ptrdiff_t b = 0; b < MANY_GROUPS * (ptrdiff_t)dtype_group_bytes[type]; b += 64)
+        __builtin_prefetch(from + b, 0, 2);
+    __builtin_prefetch(row_scales(type, a, row, first_group), 0, 2);
+}
+VEC_INLINE struct many_lines many_lines_at(enum dtype type, const struct quant_args *a, ptrdiff_t row, int first_group)
+{
+    (void)type, (void)a, (void)row, (void)first_group;
+    return (struct many_lines){NULL, 0};
+}

@@ -1,0 +1,71 @@
+// Many tokens as 16-bit integers, for vec/quant_many.h; included by quant.c.
+//
+// A block of W becomes 16-bit integers in their order, and panels are pairs of columns. Scaling costs one conversion and one multiply-add
+// for each 16 dot products, since a token has one scale in the whole block: it is applied where the block's sums are added to those of the
+// blocks before.
+#pragma once
+#include "cpu/kernels/vec/quant.h"
+
+typedef int16_t many_weight;
+
+enum {
+    MANY_COLS = QUANT_BLOCK,
+    MANY_GROUPS = MANY_COLS / QUANT_GROUP,
+    MANY_SCALES = MANY_GROUPS,                            // of a row of a block
+    PANEL_BLOCK = MANY_COLS * VEC * (int)sizeof(int16_t), // bytes of a block's columns
+};
+
+VEC_INLINE int pair_first(int pair)
+{
+    return 2 * pair;
+}
+VEC_INLINE int pair_second(int pair)
+{
+    return 2 * pair + 1;
+}
+
+VEC_INLINE struct token_scales token_scales(const float columns[MANY_COLS][VEC])
+{
+    return scales_to(largest_of_columns(columns[0], MANY_COLS), quant_most);
+}
+
+// f += the tile's sums of a group, times the group's scale, for each.
+VEC_INLINE void tile_sums(int n_rows, int n_vecs, vec f[QUANT_TALL_ROWS][QUANT_TILE_VECS], const struct many_tile *a)
+{
+    const many_weight *w = a->w;
+    for (int g = 0; g < a->groups; g++) {
+        ivec c[QUANT_TALL_ROWS][QUANT_TILE_VECS];
+#pragma GCC unroll 16
+        for (int r = 0; r < n_rows; r++)
+#pragma GCC unroll 16
+            for (int j = 0; j < n_vecs; j++)
+                c[r][j] = ivec_zero();
+        for (ptrdiff_t k = (ptrdiff_t)g * QUANT_GROUP; k < (ptrdiff_t)(g + 1) * QUANT_GROUP; k += 2)
+            add_pair(n_rows, n_vecs, c, w + k, MANY_COLS, a->panel + k * VEC * (ptrdiff_t)sizeof *w, a->panel_size);
+#pragma GCC unroll 16
+        for (int r = 0; r < n_rows; r++) {
+            const vec scale = vec_set(a->w_scales[r * MANY_SCALES + g]);
+#pragma GCC unroll 16
+            for (int j = 0; j < n_vecs; j++)
+                f[r][j] = vec_fma(ivec_to_float(c[r][j]), scale, f[r][j]);
+        }
+    }
+}
+
+VEC_INLINE vec both_scales(vec tokens, const float *scales)
+{
+    (void)scales; // they are in the sums
+    return tokens;
+}
+
+// The groups of a row whose quants are at `from`; returns what its integers are to be multiplied by besides their scales.
+VEC_INLINE float many_quants(enum dtype type, many_weight *to, const uint8_t *from, int groups)
+{
+    for (int g = 0; g < groups; g++)
+        quants_in_order(type, to + g * QUANT_GROUP, from + g * (ptrdiff_t)dtype_group_bytes[type]);
+    return 1;
+}
+
+#include "cpu/kernels/vec/quant_groups.h"
+
+#include "cpu/kernels/vec/panels16.h"

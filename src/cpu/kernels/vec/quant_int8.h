@@ -1,0 +1,132 @@
+// Many tokens as 8-bit integers, for vec/quant_many.h; included by kernels_<isa>_quant8.c.
+//
+// A token has one scale in each group of 32 columns, as the weights have: x ≈ scale * q, q in [-127, 127]. Half the bits of int16, so half
+// the dot products, and panels are quads of columns. For each group, vector of tokens and row: 8 dot products of bytes (VNNI), and two multiply-adds for the
+// two scales: 8 / 10 of the dot products' limit, 80 %.
+//
+// The instruction multiplies bytes without sign by bytes with sign. The weights are those without: 128 is added to them, and
+// 128 Σ q of the token's group subtracted, which costs nothing, for the sums start there instead of from 0.
+//
+// Nor are sums converted. They start from the bits of B = 1.5 * 2^23 besides. A float between 2^23 and 2^24 counts in ones, and a sum c stays below
+// 2^20 in magnitude, so the bits of B plus c are those of the float B + c. (B + c) scale - B scale is then the token's scale times c by one multiply-add with one
+// rounding: B scale is exact, for scales have two bits less than floats. (It is infinite where a token's values reach 10^33, and the products no number.)
+#pragma once
+#include "cpu/kernels/vec/quant.h"
+
+typedef uint8_t many_weight;
+
+enum {
+    MANY_COLS = 2 * QUANT_BLOCK,
+    MANY_GROUPS = MANY_COLS / QUANT_GROUP,
+    MANY_SCALES = MANY_GROUPS, // of a row of a block
+    // What a panel has for each group: (8, VEC, 4) integers, then of each token its scale, -BYTES_BASE times that (floats), and
+    // BYTES_BASE's bits - 128 Σ q (int32).
+    RECORD_SCALES = VEC * QUANT_GROUP,
+    RECORD_OFFSETS = RECORD_SCALES + VEC * (int)sizeof(float),
+    RECORD_STARTS = RECORD_OFFSETS + VEC * (int)sizeof(float),
+    RECORD = RECORD_STARTS + VEC * (int)sizeof(int32_t),
+    PANEL_BLOCK = MANY_GROUPS * RECORD, // bytes of a block's columns
+};
+
+VEC_INLINE size_t panel_bytes(int cols)
+{
+    return (quant_groups(cols) | 1) * RECORD; // odd, so that panels are spread over the sets of a cache
+}
+VEC_INLINE void many_panel(struct many_tile *tile, const char *panel, int cols, int group)
+{
+    (void)cols;
+    tile->panel = panel + (ptrdiff_t)group * RECORD;
+}
+
+// QUANT_BLOCK columns, or what there is, of up to VEC tokens: as vec/panels16.h's.
+VEC_INLINE void quantise_panel(char *panel, const float *x, ptrdiff_t ldx, int tokens, int cols, int first)
+{
+    for (int c = first; c < first + QUANT_BLOCK && c < cols; c += QUANT_GROUP) {
+        char *record = panel + (ptrdiff_t)(c / QUANT_GROUP) * RECORD;
+        float columns[QUANT_GROUP][VEC];
+        load_columns(columns[0], QUANT_GROUP, x + c, ldx, tokens, cols - c);
+        const struct token_scales scales = scales_to(largest_of_columns(columns[0], QUANT_GROUP), 127);
+        ivec sum = ivec_zero();
+        for (int k = 0; k < QUANT_GROUP; k += 4) {
+            vec quad[4];
+            for (int i = 0; i < 4; i++)
+                quad[i] = nearest_bits(vec_load(columns[k + i]), scales.inverse);
+            const ivec bytes = ivec_low_bytes(quad);
+            ivec_store(record + k * VEC, bytes);
+            sum = ivec_dot8(sum, ivec_set((int32_t)0x80808080), bytes);
+        }
+        ivec_store(record + RECORD_STARTS, ivec_sub(ivec_set(BYTES_BASE_BITS), sum));
+        const vec unit = vec_fours(scales.unit);
+        vec_store((float *)(record + RECORD_SCALES), unit);
+        vec_store((float *)(record + RECORD_OFFSETS), vec_mul(unit, vec_set(-BYTES_BASE)));
+    }
+}
+
+// The groups of a row whose quants are at `from`; returns what its integers are to be multiplied by besides their scales.
+VEC_INLINE float many_quants(enum dtype type, many_weight *to, const uint8_t *from, int groups)
+{
+    enum { AT_ONCE = 4 * VEC / QUANT_GROUP };
+    for (int g = 0; g < groups; g += AT_ONCE)
+        bytes_in_order(type, to + g * QUANT_GROUP, from + g * (ptrdiff_t)dtype_group_bytes[type],
+                       groups - g < AT_ONCE ? groups - g : AT_ONCE);
+    return bytes_unit(type);
+}
+
+#include "cpu/kernels/vec/quant_groups.h"
+
+// n_rows and n_vecs are constants where this is inlined.
+VEC_INLINE void many_tile(enum dtype type, int n_rows, int n_vecs, const struct many_tile *tile)
+{
+    const struct many_tile a = *tile;
+    const many_weight *w = a.w;
+    vec f[QUANT_TALL_ROWS][QUANT_TILE_VECS];
+#pragma GCC unroll 16
+    for (int r = 0; r < n_rows; r++)
+#pragma GCC unroll 16
+        for (int j = 0; j < n_vecs; j++) {
+            f[r][j] = vec_zero();
+            __builtin_prefetch(a.sums + r * MANY_TOKENS + j * VEC); // needed at the end: time enough to come from L2
+        }
+    for (int g = 0; g < a.groups; g++) {
+        const char *record = a.panel + (ptrdiff_t)g * RECORD;
+        ivec c[QUANT_TALL_ROWS][QUANT_TILE_VECS];
+#pragma GCC unroll 16
+        for (int r = 0; r < n_rows; r++)
+#pragma GCC unroll 16
+            for (int j = 0; j < n_vecs; j++)
+                c[r][j] = bytes_start(record + j * a.panel_size + RECORD_STARTS);
+        for (int k = 0; k < QUANT_GROUP / 4; k++) {
+            ivec x[QUANT_TILE_VECS];
+#pragma GCC unroll 16
+            for (int j = 0; j < n_vecs; j++)
+                x[j] = ivec_load(record + j * a.panel_size + k * VEC * 4);
+#pragma GCC unroll 16
+            for (int r = 0; r < n_rows; r++) {
+                int32_t quad;
+                memcpy(&quad, w + r * MANY_COLS + g * QUANT_GROUP + k * 4, sizeof quad);
+                const ivec weights = ivec_set(quad);
+#pragma GCC unroll 16
+                for (int j = 0; j < n_vecs; j++)
+                    c[r][j] = bytes_dot(type, c[r][j], weights, x[j]);
+            }
+        }
+#pragma GCC unroll 16
+        for (int r = 0; r < n_rows; r++) {
+            const vec w_scale = vec_set(a.w_scales[r * MANY_SCALES + g]);
+#pragma GCC unroll 16
+            for (int j = 0; j < n_vecs; j++) {
+                const char *at = record + j * a.panel_size;
+                const vec scale = vec_load((const float *)(at + RECORD_SCALES));
+                const float *offsets = (const float *)(at + RECORD_OFFSETS);
+                f[r][j] = vec_fma(bytes_scaled(type, c[r][j], at + RECORD_STARTS, scale, offsets), w_scale, f[r][j]);
+            }
+        }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < n_rows; r++)
+#pragma GCC unroll 16
+        for (int j = 0; j < n_vecs; j++) {
+            float *sum = a.sums + r * MANY_TOKENS + j * VEC;
+            vec_store(sum, a.first ? f[r][j] : vec_add(f[r][j], vec_load(sum)));
+        }
+}

@@ -1,0 +1,198 @@
+// Products of many tokens in integers, for either vector width and any form of them; included by *.c after vec/quant_int16.h or
+// vec/quant_int8.h (of quantised matrices), or vnni/fixed.h (of others).
+//
+// Blocked as vec/matmul.h is: a block of W becomes integers as the form wants them, (MANY_ROWS, MANY_COLS), in L2; panels of VEC tokens stay in
+// L1. Two sums of each element of a tile stay in registers: the integers' over one group, and the scaled ones' over the block.
+#pragma once
+#include "cpu/kernels/vec/quant.h"
+
+enum {
+    // Of so many tokens half of the rows make a block: converting is much of the work then, and goes faster where what comes next is nearer.
+    NARROW_TOKENS = 4 * MANY_TILE,
+    MANY_WEIGHTS = (int)sizeof(many_weight) * MANY_ROWS * MANY_COLS, // bytes
+    MANY_WEIGHT_SCALES = (int)sizeof(float) * MANY_ROWS * MANY_SCALES,
+    MANY_SUMS = (int)sizeof(float) * MANY_ROWS * MANY_TOKENS,
+    QUANT_SCRATCH = MANY_WEIGHTS + MANY_WEIGHT_SCALES + MANY_SUMS,
+};
+
+VEC_INLINE size_t many_size(int n, int cols)
+{
+    return (size_t)(n + VEC - 1) / VEC * panel_bytes(cols);
+}
+
+VEC_INLINE void many_quantise(void *to, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col)
+{
+    for (ptrdiff_t t = 0; t < n; t += VEC)
+        for (int c = first_col; c < last_col; c += QUANT_BLOCK)
+            quantise_panel((char *)to + (size_t)(t / VEC) * panel_bytes(cols), x + t * ldx, ldx,
+                           n - t < VEC ? (int)(n - t) : VEC, cols, c);
+}
+
+// One product: the scratch by name.
+struct many {
+    const struct quant_args *args;
+    ptrdiff_t groups;
+    int rows;            // of a block, at most MANY_ROWS
+    many_weight *block;  // (MANY_ROWS, MANY_COLS)
+    float *block_scales; // (MANY_ROWS, MANY_SCALES)
+    float *sums;         // (MANY_ROWS, MANY_TOKENS)
+};
+
+// Rows of zeros fill the last tile.
+VEC_INLINE void many_convert(enum dtype type, const struct many *m, int first_row, int rows, int first_group, int groups)
+{
+    for (int r = 0; r < rows; r++)
+        many_row(type, m->block + r * MANY_COLS, m->block_scales + r * MANY_SCALES, m->args, first_row + r, first_group,
+                 groups);
+    for (int r = rows; r % QUANT_TALL_ROWS; r++) {
+        memset(m->block + r * MANY_COLS, 0, sizeof(many_weight) * MANY_COLS);
+        memset(m->block_scales + r * MANY_SCALES, 0, sizeof(float) * MANY_SCALES);
+    }
+}
+
+// What many_convert() will want next.
+struct many_next {
+    int first_row, rows, first_group;
+};
+
+// Its rows [first, last), from memory to L2: at once, or, where by_tile and their form can, by the tile that is given what this returns.
+VEC_INLINE struct many_lines many_fetch(enum dtype type, const struct many *m, const struct many_next *next, int first,
+                                        int last, bool by_tile)
+{
+    const struct many_lines lines = many_lines_at(type, m->args, next->first_row + first, next->first_group);
+    if (by_tile && lines.at && last <= next->rows)
+        return lines;
+    for (int r = first; r < last && r < next->rows; r++)
+        many_fetch_row(type, m->args, next->first_row + r, next->first_group);
+    return (struct many_lines){NULL, 0};
+}
+
+// Not inlined: all registers are for the tile alone.
+static __attribute__((noinline)) void many_tile_full(enum dtype type, const struct many_tile *tile)
+{
+    if (type == DTYPE_Q8)
+        many_tile(DTYPE_Q8, QUANT_TILE_ROWS, QUANT_TILE_VECS, tile);
+    else
+        many_tile(DTYPE_Q4, QUANT_TILE_ROWS, QUANT_TILE_VECS, tile);
+}
+static __attribute__((noinline)) void many_tile_two(enum dtype type, const struct many_tile *tile)
+{
+    if (type == DTYPE_Q8)
+        many_tile(DTYPE_Q8, QUANT_TWO_ROWS, 2, tile);
+    else
+        many_tile(DTYPE_Q4, QUANT_TWO_ROWS, 2, tile);
+}
+static __attribute__((noinline)) void many_tile_tall(enum dtype type, const struct many_tile *tile)
+{
+    if (type == DTYPE_Q8)
+        many_tile(DTYPE_Q8, QUANT_TALL_ROWS, 1, tile);
+    else
+        many_tile(DTYPE_Q4, QUANT_TALL_ROWS, 1, tile);
+}
+
+// The panels that the next tiles want, from wherever they are to L2, while rows [row, row + rows) are multiplied.
+VEC_INLINE void many_fetch_panels(const struct many *m, const struct many_tile *next, int row, int rows)
+{
+    const ptrdiff_t share = (PANEL_BLOCK * (ptrdiff_t)rows / m->rows + 63) / 64 * 64;
+    for (int j = 0; j < QUANT_TILE_VECS; j++)
+        for (ptrdiff_t b = 0; b < share; b += 64)
+            __builtin_prefetch(next->panel + j * next->panel_size + row / rows * share + b, 0, 2);
+}
+
+// Y's lines, which no cache has, fetched while a tile of tokens is multiplied: rows [row, row + rows) of a block bring their share of the
+// tokens' lines, 16 rows in each.
+VEC_INLINE void many_fetch_outputs(float *y, ptrdiff_t ldy, int row, int rows, int tokens)
+{
+    enum { LINE = 64 / sizeof(float) };
+    const int share = MANY_TILE * rows / LINE, first = row % LINE / rows * share;
+    for (int t = first; t < first + share && t < tokens; t++)
+        __builtin_prefetch(y + t * ldy + row / LINE * LINE, 1);
+}
+
+// How many of `left` vectors of tokens the next tile takes. Of four two: tiles of one have to load a weight for each product.
+VEC_INLINE int tile_vecs(int left)
+{
+    return left < QUANT_TILE_VECS ? left : QUANT_TILE_VECS == 3 && left == 4 ? 2 : QUANT_TILE_VECS;
+}
+
+// `y`, or NULL: where the sums go in the end.
+VEC_INLINE void many_block(enum dtype type, const struct many *m, float *y, int rows, int first_token, int tokens,
+                           int first_group, int groups, const struct many_next *next)
+{
+    const int cols = m->args->cols;
+    const ptrdiff_t size = (ptrdiff_t)panel_bytes(cols);
+    const char *panels = (const char *)m->args->x + first_token / VEC * size;
+    for (int t = 0, vecs; t < tokens; t += vecs * VEC) {
+        vecs = tile_vecs((tokens - t + VEC - 1) / VEC);
+        struct many_tile tile = {
+            .panel_size = size,
+            .groups = groups,
+            .first = first_group == 0,
+        };
+        struct many_tile after = tile;
+        const int next_token = t + vecs * VEC;
+        many_panel(&tile, panels + t / VEC * size, cols, first_group);
+        if (next_token < tokens)
+            many_panel(&after, panels + next_token / VEC * size, cols, first_group);
+        else
+            many_panel(&after, panels, cols, next->first_group);
+        const int step = vecs == 1                 ? QUANT_TALL_ROWS
+                         : vecs == QUANT_TILE_VECS ? QUANT_TILE_ROWS
+                                                   : QUANT_TWO_ROWS,
+                  n = tokens < next_token ? tokens - t : vecs * VEC;
+        for (int r = 0; r < rows; r += step) {
+            tile.next = t == 0 ? many_fetch(type, m, next, r, r + step, vecs == 2) : (struct many_lines){NULL, 0};
+            many_fetch_panels(m, &after, r, step);
+            if (y)
+                many_fetch_outputs(y + t * m->args->ldy, m->args->ldy, r, step, n);
+            tile.sums = m->sums + (ptrdiff_t)r * MANY_TOKENS + t;
+            tile.w = m->block + r * MANY_COLS;
+            tile.w_scales = m->block_scales + r * MANY_SCALES;
+            if (vecs == QUANT_TILE_VECS)
+                many_tile_full(type, &tile);
+            else if (vecs == 2)
+                many_tile_two(type, &tile);
+            else
+                many_tile_tall(type, &tile);
+        }
+        if (y)
+            transpose(y + t * m->args->ldy, m->args->ldy, m->sums + t, MANY_TOKENS, rows, n);
+    }
+}
+
+VEC_INLINE void many_rows(enum dtype type, const struct many *m, int first_row, int rows, int first_token, int tokens)
+{
+    const struct quant_args *a = m->args;
+    float *y = a->y + first_token * a->ldy + (first_row - a->first_row);
+    for (int g = 0; g < m->groups; g += MANY_GROUPS) {
+        const int groups = m->groups - g < MANY_GROUPS ? (int)(m->groups - g) : MANY_GROUPS;
+        many_convert(type, m, first_row, rows, g, groups);
+        struct many_next next = {first_row, rows, g + groups};
+        if (next.first_group == m->groups) {
+            const int left = a->last_row - first_row - rows;
+            next = (struct many_next){first_row + rows, left < m->rows ? left : m->rows, 0};
+        }
+        many_block(type, m, g + groups == m->groups ? y : NULL, rows, first_token, tokens, g, groups, &next);
+    }
+}
+
+VEC_INLINE void many(enum dtype type, const struct quant_args *a)
+{
+    char *scratch = a->scratch;
+    const ptrdiff_t groups = (ptrdiff_t)quant_groups(a->cols);
+    const struct many m = {
+        .args = a,
+        .groups = groups,
+        .rows = a->n <= NARROW_TOKENS ? MANY_ROWS / 2 : MANY_ROWS,
+        .block = (many_weight *)scratch,
+        .block_scales = (float *)(scratch + MANY_WEIGHTS),
+        .sums = (float *)(scratch + MANY_WEIGHTS + MANY_WEIGHT_SCALES),
+    };
+    // Token blocks of about equal size, in whole tiles.
+    const int n_blocks = (a->n + MANY_TOKENS - 1) / MANY_TOKENS, tiles = (a->n + MANY_TILE - 1) / MANY_TILE;
+    const int per_block = (tiles + n_blocks - 1) / n_blocks * MANY_TILE;
+    for (int t = 0; t < a->n; t += per_block)
+        for (int r = a->first_row; r < a->last_row; r += m.rows)
+            many_rows(type, &m, r, a->last_row - r < m.rows ? a->last_row - r : m.rows, t,
+                      a->n - t < per_block ? a->n - t : per_block);
+}

@@ -1,0 +1,32 @@
+// Kernels of the attention methods that select keys.
+#include "cpu/kernels/vec/parts.h"
+#include "cpu/kernels/vec/select.h"
+#include "cpu/kernels/vec/sparq.h"
+
+static void score_fp16(const struct score_args *args)
+{
+    sparq_score(COPY_FP16, args);
+}
+static void score_int8(const struct score_args *args)
+{
+    sparq_score(COPY_INT8, args);
+}
+static void score_q4(const struct score_args *args)
+{
+    sparq_score(COPY_Q4, args);
+}
+
+const struct sparse_kernels ISA(sparse_kernels) = {
+    .attend_rows = {[KV_FP16] = ISA(attend_rows_fp16), [KV_FP32] = ISA(attend_rows_fp32), [KV_INT8] = ISA(attend_rows_int8)},
+    .score = {[COPY_FP16] = score_fp16, [COPY_INT8] = score_int8, [COPY_Q4] = score_q4},
+    .softmax_stats = softmax_stats,
+    .softmax_keep = softmax_keep,
+    .weighted_sum = weighted_sum,
+    .sum_at = sum_at,
+    .collect = collect,
+    .keep = keep,
+    .range = range,
+    .count_from = count_from,
+    .sum_from = sum_from,
+    .add_exactly = add_exactly,
+};

@@ -1,0 +1,64 @@
+// The element-wise kernels, and the table of all of an instruction set.
+#include "cpu/kernels/sparse.h"
+#include "cpu/kernels/vec/attend.h"
+#include "cpu/kernels/vec/attend_many.h"
+#include "cpu/kernels/vec/elementwise.h"
+#include "cpu/kernels/vec/matmul.h"
+#include "cpu/kernels/vec/matvec.h"
+#include "cpu/kernels/vec/parts.h"
+
+static void fp32_to_floats(float *y, const void *x, int n)
+{
+    to_fp32(DTYPE_FP32, y, x, n);
+}
+static void fp16_to_floats(float *y, const void *x, int n)
+{
+    to_fp32(DTYPE_FP16, y, x, n);
+}
+static void bf16_to_floats(float *y, const void *x, int n)
+{
+    to_fp32(DTYPE_BF16, y, x, n);
+}
+static void fp8_to_floats(float *y, const void *x, int n)
+{
+    to_fp32(DTYPE_FP8, y, x, n);
+}
+static void fp8_e5m2_to_floats(float *y, const void *x, int n)
+{
+    to_fp32(DTYPE_FP8_E5M2, y, x, n);
+}
+
+#define KERNELS(isa, quants)                                                                                                   \
+    {                                                                                                                          \
+        .name = isa,                                                                                                           \
+        .matvec = {[DTYPE_FP32] = ISA(matvec_fp32), [DTYPE_FP16] = ISA(matvec_fp16),         [DTYPE_BF16] = ISA(matvec_bf16),  \
+                   [DTYPE_FP8] = ISA(matvec_fp8),   [DTYPE_FP8_E5M2] = ISA(matvec_fp8_e5m2), [DTYPE_BF12] = ISA(matvec_bf12)}, \
+        .unpack_bf12 = ISA(unpack_bf12), .matvec_max = MATVEC_MAX, .packed_size = ISA(packed_size),                            \
+        .pack_tokens = ISA(pack_tokens),                                                                                       \
+        .matmul = {[DTYPE_FP32] = ISA(matmul_fp32),                                                                            \
+                   [DTYPE_FP16] = ISA(matmul_fp16),                                                                            \
+                   [DTYPE_BF16] = ISA(matmul_bf16),                                                                            \
+                   [DTYPE_FP8] = ISA(matmul_fp8),                                                                              \
+                   [DTYPE_FP8_E5M2] = ISA(matmul_fp8_e5m2)},                                                                   \
+        .matmul_scratch = MATMUL_SCRATCH, .quant = &quant_kernels_##quants, .quant8 = &quant8_kernels_##quants,                \
+        .nomad = &ISA(nomad_kernels),                                                                                          \
+        .attend = {[KV_FP16] = ISA(attend_fp16), [KV_FP32] = ISA(attend_fp32), [KV_INT8] = ISA(attend_int8)},                  \
+        .attend_scratch = ATTEND_SCRATCH, .sparse = &ISA(sparse_kernels), .rmsnorm = rmsnorm, .rope = rope,                    \
+        .silu_multiply = silu_multiply, .add = add, .add_scaled = add_scaled,                                                  \
+        .to_fp32 = {[DTYPE_FP32] = fp32_to_floats,                                                                             \
+                    [DTYPE_FP16] = fp16_to_floats,                                                                             \
+                    [DTYPE_BF16] = bf16_to_floats,                                                                             \
+                    [DTYPE_FP8] = fp8_to_floats,                                                                               \
+                    [DTYPE_FP8_E5M2] = fp8_e5m2_to_floats},                                                                    \
+        .to_fp16 = to_fp16, .to_int8 = to_int8, .log_sum_exp = log_sum_exp, .read_streams = read_streams,                      \
+        .fma_loop = fma_loop,                                                                                                  \
+    }
+
+#ifdef __AVX512F__
+const struct cpu_kernels cpu_kernels_avx512 = KERNELS("avx512", avx512);
+// VNNI changes the quantised products alone, AMX those of many tokens (half_kernels_select()).
+const struct cpu_kernels cpu_kernels_avx512vnni = KERNELS("avx512vnni", avx512vnni);
+const struct cpu_kernels cpu_kernels_amx = KERNELS("amx", avx512vnni);
+#else
+const struct cpu_kernels cpu_kernels_avx2 = KERNELS("avx2", avx2);
+#endif

@@ -1,0 +1,327 @@
+// Short prompts: q8 and q4 with tokens as bytes, or as two digits of a byte each; AVX-512 with VNNI. Included by kernels_avx512vnni_quant*.c after
+// vec/quant_many.h, with DIGITS, the most digits that a token has: x = 256 high + low, or x alone.
+//
+// vec/quant_many.h makes a block of W ready, then multiplies. Of few tokens making it ready is half of the work, and what memory gives is a piece of a row
+// and then of another. Here W is read as in decode: a few rows together from their beginning to their end, a line of one of them named for every few products.
+// (Lines that are named in bursts, faster than memory gives them, are dropped.) Their quants become bytes without sign in L1, where each product
+// broadcasts four of them. A token's sums stay in registers for the whole row, or as much of it as is in L1 at once.
+//
+// A panel is VEC tokens, a lane for each; or, at the end, VEC / 2, of which a lane has one digit and another lane the other: 8 tokens with half the products of 16.
+#pragma once
+#include "cpu/kernels/vec/quant.h"
+
+enum {
+    DIGITS_MOST = 64,      // tokens; of more vec/quant_many.h is as fast, and then faster
+    DIGIT_ROWS = 8,        // of W that are multiplied together
+    DIGIT_FEW_TOKENS = 32, // with more, DIGIT_MOST_ROWS are read together, and a panel's part, once in L1, is used twice
+    DIGIT_MOST_ROWS = 16,
+    DIGIT_GROUPS = VEC,    // of a row that are in L1 at once
+    DIGIT_BYTES = 4 * VEC, // of one digit of a quad of columns
+    DIGIT_SCALE_COLS = DIGITS == 2 ? QUANT_BLOCK : QUANT_GROUP,
+    DIGIT_SCALE_GROUPS = DIGIT_SCALE_COLS / QUANT_GROUP,
+    DIGIT_AHEAD = 2048, // bytes of each row that are fetched before they are needed
+};
+
+// What a panel has for each group: (8, digits, VEC, 4) digits, then of each digit -128 Σ (VEC int32), for weights have 128 added to them; then scales (VEC).
+VEC_INLINE ptrdiff_t digit_sums_at(int digits)
+{
+    return (ptrdiff_t)QUANT_GROUP / 4 * digits * DIGIT_BYTES;
+}
+VEC_INLINE ptrdiff_t digit_scales_at(int digits)
+{
+    return digit_sums_at(digits) + (ptrdiff_t)digits * DIGIT_BYTES;
+}
+VEC_INLINE ptrdiff_t digit_record(int digits) // bytes
+{
+    return digit_scales_at(digits) + DIGIT_BYTES;
+}
+// Bytes of a panel: an odd number of records, so that panels are spread over the sets of a cache.
+VEC_INLINE ptrdiff_t digit_panel(int digits, int cols)
+{
+    return (ptrdiff_t)(quant_groups(cols) | 1) * digit_record(digits);
+}
+
+// The panels of n tokens: so many whole ones, then perhaps a half one.
+VEC_INLINE int digit_whole_panels(int n)
+{
+    return DIGITS == 2 ? (n + VEC / 2 - 1) / VEC : (n + VEC - 1) / VEC;
+}
+VEC_INLINE int digit_panels(int n)
+{
+    return (n + VEC - 1) / VEC;
+}
+VEC_INLINE int panel_digits(int n, int panel)
+{
+    return panel < digit_whole_panels(n) ? DIGITS : 1;
+}
+
+VEC_INLINE size_t digits_size(int n, int cols)
+{
+    return (size_t)digit_panels(n) * (size_t)digit_panel(DIGITS, cols);
+}
+
+// Of a half panel, whose tokens are in the lower lanes: the high digits there, the low ones above; what their products count; and what they come to.
+VEC_INLINE ivec digit_halves(ivec high, ivec low)
+{
+    return _mm512_inserti64x4(high, _mm512_castsi512_si256(low), 1);
+}
+VEC_INLINE vec digit_halves_scales(vec unit)
+{
+    return _mm512_insertf32x8(vec_mul(unit, vec_set(256)), _mm512_castps512_ps256(unit), 1);
+}
+VEC_INLINE vec digit_halves_sums(vec sums)
+{
+    return vec_add(sums, _mm512_shuffle_f32x4(sums, sums, 0xee));
+}
+
+// A quad of columns of a panel's tokens: its digits as they lie in the record at `to`, and 128 times their sums taken from those there.
+VEC_INLINE void digit_quad(char *to, ivec sums[DIGITS], int digits, const float columns[4][VEC], vec inverse)
+{
+    const ivec unsign = ivec_set((int32_t)0x80808080);
+    vec low[4], high[4];
+    for (int i = 0; i < 4; i++) {
+        low[i] = nearest_bits(vec_load(columns[i]), inverse);
+        high[i] = ivec_as_floats(_mm512_srli_epi32(_mm512_add_epi32(_mm512_castps_si512(low[i]), ivec_set(128)), 8));
+    }
+    ivec bytes[2] = {ivec_low_bytes(low), ivec_low_bytes(low)};
+    if (DIGITS == 2)
+        bytes[0] = digits == 2 ? ivec_low_bytes(high) : digit_halves(ivec_low_bytes(high), bytes[1]);
+    for (int d = 0; d < digits; d++) {
+        ivec_store(to + d * DIGIT_BYTES, bytes[d]);
+        sums[d] = ivec_sub(sums[d], ivec_dot8(ivec_zero(), unsign, bytes[d]));
+    }
+}
+
+// Columns from `first` on, DIGIT_SCALE_COLS or what there is, of up to VEC tokens (of one digit, where tokens have two: of VEC / 2).
+VEC_INLINE void digit_columns(char *panel, int digits, const float *x, ptrdiff_t ldx, int tokens, int cols, int first)
+{
+    float columns[DIGIT_SCALE_COLS][VEC];
+    load_columns(columns[0], DIGIT_SCALE_COLS, x + first, ldx, tokens, cols - first);
+    const struct token_scales scales =
+        scales_to(largest_of_columns(columns[0], DIGIT_SCALE_COLS), DIGITS == 2 ? quant_most : 127);
+    const vec unit = digits == DIGITS ? scales.unit : digit_halves_scales(scales.unit);
+    for (int c = first; c < first + DIGIT_SCALE_COLS && c < cols; c += QUANT_GROUP) {
+        char *record = panel + c / QUANT_GROUP * digit_record(digits);
+        ivec sums[DIGITS] = {ivec_zero()};
+        for (int k = 0; k < QUANT_GROUP; k += 4)
+            digit_quad(record + (ptrdiff_t)k / 4 * digits * DIGIT_BYTES, sums, digits,
+                       (const float(*)[VEC])columns[c - first + k], scales.inverse);
+        for (int d = 0; d < digits; d++)
+            ivec_store(record + digit_sums_at(digits) + d * DIGIT_BYTES, sums[d]);
+        vec_store((float *)(record + digit_scales_at(digits)), unit);
+    }
+}
+
+VEC_INLINE void digits_quantise(void *to, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col)
+{
+    for (int p = 0; p < digit_panels(n); p++)
+        for (int c = first_col; c < last_col; c += DIGIT_SCALE_COLS)
+            digit_columns((char *)to + p * digit_panel(DIGITS, cols), panel_digits(n, p), x + (ptrdiff_t)p * VEC * ldx, ldx,
+                          n - p * VEC < VEC ? n - p * VEC : VEC, cols, c);
+}
+
+// Rows' next groups, as bytes without sign, and their scales; the panels' sums so far.
+struct digit_scratch {
+    _Alignas(64) uint8_t quants[DIGIT_MOST_ROWS][DIGIT_GROUPS * QUANT_GROUP];
+    _Alignas(64) float scales[DIGIT_MOST_ROWS][DIGIT_GROUPS];
+    float sums[(DIGITS_MOST + VEC - 1) / VEC][DIGIT_MOST_ROWS][VEC];
+};
+
+// DIGIT_ROWS rows' next groups with a panel's.
+struct digit_tile {
+    float (*sums)[VEC]; // (DIGIT_ROWS): the products are added to these, or, where `first`, replace them
+    const uint8_t (*quants)[DIGIT_GROUPS * QUANT_GROUP];
+    const float (*scales)[DIGIT_GROUPS];
+    const char *record;   // the panel's first
+    const uint8_t *ahead; // where the rows' quants, row_bytes apart, are to be fetched meanwhile; NULL: nowhere
+    ptrdiff_t row_bytes;
+    int groups, group_bytes;
+    bool first;
+};
+
+// A line for each row in as many groups as a line has.
+VEC_INLINE void digit_fetch(const struct digit_tile *a, int group)
+{
+    const int in_line = 64 / a->group_bytes;
+    for (int r = group % in_line; a->ahead && r < DIGIT_ROWS; r += in_line)
+        __builtin_prefetch(a->ahead + r * a->row_bytes + group / in_line * 64);
+}
+
+// c += the products of a group: (rows, digits).
+VEC_INLINE void digit_products(ivec c[DIGIT_ROWS][DIGITS], int digits, const struct digit_tile *a, const char *record,
+                               int group)
+{
+#pragma GCC unroll 8
+    for (int k = 0; k < QUANT_GROUP / 4; k++) {
+        ivec x[DIGITS];
+#pragma GCC unroll 2
+        for (int d = 0; d < digits; d++)
+            x[d] = ivec_load(record + (k * digits + d) * DIGIT_BYTES);
+#pragma GCC unroll 8
+        for (int r = 0; r < DIGIT_ROWS; r++) {
+            int32_t quad;
+            memcpy(&quad, a->quants[r] + group * QUANT_GROUP + k * 4, sizeof quad);
+            const ivec weights = ivec_set(quad);
+#pragma GCC unroll 2
+            for (int d = 0; d < digits; d++)
+                c[r][d] = ivec_dot8(c[r][d], weights, x[d]);
+        }
+    }
+}
+
+// f += the products of groups [group, end), which share the tokens' scales, times the weights' scales.
+VEC_INLINE void digit_block(vec f[DIGIT_ROWS], int digits, const struct digit_tile *a, const char *record, int group, int end)
+{
+    for (; group < end; group++, record += digit_record(digits)) {
+        digit_fetch(a, group);
+        ivec c[DIGIT_ROWS][DIGITS];
+#pragma GCC unroll 8
+        for (int r = 0; r < DIGIT_ROWS; r++)
+#pragma GCC unroll 2
+            for (int d = 0; d < digits; d++)
+                c[r][d] = ivec_load(record + digit_sums_at(digits) + d * DIGIT_BYTES);
+        digit_products(c, digits, a, record, group);
+#pragma GCC unroll 8
+        for (int r = 0; r < DIGIT_ROWS; r++) {
+            const ivec sum = digits == 2 ? _mm512_add_epi32(_mm512_slli_epi32(c[r][0], 8), c[r][DIGITS - 1]) : c[r][0];
+            f[r] = vec_fma(ivec_to_float(sum), vec_set(a->scales[r][group]), f[r]);
+        }
+    }
+}
+
+VEC_INLINE void digit_tile(int digits, const struct digit_tile *tile)
+{
+    const struct digit_tile a = *tile;
+    const char *record = a.record;
+    vec sums[DIGIT_ROWS];
+#pragma GCC unroll 8
+    for (int r = 0; r < DIGIT_ROWS; r++)
+        sums[r] = a.first ? vec_zero() : vec_load(a.sums[r]);
+    for (int g = 0, n; g < a.groups; g += n, record += n * digit_record(digits)) {
+        n = a.groups - g < DIGIT_SCALE_GROUPS ? a.groups - g : DIGIT_SCALE_GROUPS;
+        vec f[DIGIT_ROWS];
+#pragma GCC unroll 8
+        for (int r = 0; r < DIGIT_ROWS; r++)
+            f[r] = vec_zero();
+        digit_block(f, digits, &a, record, g, g + n);
+        const vec scale = vec_load((const float *)(record + digit_scales_at(digits)));
+#pragma GCC unroll 8
+        for (int r = 0; r < DIGIT_ROWS; r++)
+            sums[r] = vec_fma(f[r], scale, sums[r]);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < DIGIT_ROWS; r++)
+        vec_store(a.sums[r], sums[r]);
+}
+
+// Not inlined: all registers are for the tile alone.
+static __attribute__((noinline)) void digit_tile_one(const struct digit_tile *tile)
+{
+    digit_tile(1, tile);
+}
+static __attribute__((noinline)) void digit_tile_most(const struct digit_tile *tile)
+{
+    digit_tile(DIGITS, tile);
+}
+
+// Rows of zeros fill the last tile.
+VEC_INLINE void digit_convert(enum dtype type, struct digit_scratch *to, const struct quant_args *a, int first_row, int rows,
+                              int first_group, int groups)
+{
+    const ptrdiff_t all = (ptrdiff_t)quant_groups(a->cols), bytes = (ptrdiff_t)dtype_group_bytes[type];
+    const uint16_t *all_scales = (const uint16_t *)((const uint8_t *)a->w + a->rows * all * bytes);
+    const vec unit = vec_set(bytes_unit(type));
+    enum { SCALES_AHEAD = 64 / sizeof *all_scales };
+    for (int r = 0; r < rows; r++) {
+        const ptrdiff_t at = (first_row + r) * all + first_group;
+        for (int g = 0; g < groups; g += 2)
+            bytes_in_order(type, to->quants[r] + (ptrdiff_t)g * QUANT_GROUP, (const uint8_t *)a->w + (at + g) * bytes,
+                           groups - g < 2 ? 1 : 2);
+        const vec scales =
+            groups == VEC ? vec_load_as(DTYPE_FP16, all_scales, at) : vec_load_part_as(DTYPE_FP16, all_scales, at, groups);
+        vec_store(to->scales[r], vec_mul(scales, unit));
+        __builtin_prefetch(all_scales + at + rows_further(first_group, SCALES_AHEAD, all, rows));
+    }
+    for (int r = rows; r % DIGIT_ROWS; r++) {
+        memset(to->quants[r], 0, sizeof to->quants[r]);
+        memset(to->scales[r], 0, sizeof to->scales[r]);
+    }
+}
+
+// The panels with rows whose groups from first_group on are in `w`.
+VEC_INLINE void digit_multiply(enum dtype type, struct digit_scratch *w, const struct quant_args *a, int first_row, int rows,
+                               int first_group, int groups)
+{
+    const ptrdiff_t bytes = (ptrdiff_t)dtype_group_bytes[type], row_bytes = (ptrdiff_t)quant_groups(a->cols) * bytes;
+    const ptrdiff_t at = first_row * row_bytes + first_group * bytes;
+    const uint8_t *ahead = (const uint8_t *)a->w + at + rows_further(first_group * bytes, DIGIT_AHEAD, row_bytes, rows);
+    for (int p = 0; p < digit_panels(a->n); p++) {
+        const int digits = panel_digits(a->n, p);
+        for (int r = 0; r < rows; r += DIGIT_ROWS) {
+            const struct digit_tile tile = {
+                .sums = w->sums[p] + r,
+                .quants = (const uint8_t(*)[DIGIT_GROUPS * QUANT_GROUP]) w->quants + r,
+                .scales = (const float(*)[DIGIT_GROUPS])w->scales + r,
+                .record = (const char *)a->x + p * digit_panel(DIGITS, a->cols) + first_group * digit_record(digits),
+                .ahead = p == 0 ? ahead + r * row_bytes : NULL,
+                .row_bytes = row_bytes,
+                .groups = groups,
+                .group_bytes = (int)bytes,
+                .first = first_group == 0,
+            };
+            if (digits == DIGITS)
+                digit_tile_most(&tile);
+            else
+                digit_tile_one(&tile);
+        }
+    }
+}
+
+VEC_INLINE void digit_outputs(struct digit_scratch *w, const struct quant_args *a, int first_row, int rows)
+{
+    float *y = a->y + (first_row - a->first_row);
+    for (int p = 0; p < digit_panels(a->n); p++) {
+        const int left = a->n - p * VEC;
+        for (int r = 0; panel_digits(a->n, p) < DIGITS && r < rows; r++)
+            vec_store(w->sums[p][r], digit_halves_sums(vec_load(w->sums[p][r])));
+        transpose(y + (ptrdiff_t)p * VEC * a->ldy, a->ldy, w->sums[p][0], VEC, rows, left < VEC ? left : VEC);
+    }
+}
+
+VEC_INLINE void digits(enum dtype type, const struct quant_args *a)
+{
+    struct digit_scratch *w = a->scratch;
+    const int all = (int)quant_groups(a->cols), most_rows = a->n <= DIGIT_FEW_TOKENS ? DIGIT_ROWS : DIGIT_MOST_ROWS;
+    for (int row = a->first_row, rows; row < a->last_row; row += rows) {
+        rows = a->last_row - row < most_rows ? a->last_row - row : most_rows;
+        for (int g = 0; g < all; g += DIGIT_GROUPS) {
+            const int groups = all - g < DIGIT_GROUPS ? all - g : DIGIT_GROUPS;
+            digit_convert(type, w, a, row, rows, g, groups);
+            digit_multiply(type, w, a, row, rows, g, groups);
+        }
+        digit_outputs(w, a, row, rows);
+    }
+}
+_Static_assert(sizeof(struct digit_scratch) <= QUANT_SCRATCH, "it is the scratch");
+
+// These, or, of more than DIGITS_MOST tokens, vec/quant_many.h.
+VEC_INLINE size_t digits_or_many_size(int n, int cols) // of up to so many
+{
+    const size_t of_few = digits_size(n < DIGITS_MOST ? n : DIGITS_MOST, cols),
+                 of_many = n > DIGITS_MOST ? many_size(n, cols) : 0;
+    return of_few > of_many ? of_few : of_many;
+}
+VEC_INLINE void digits_or_many_quantise(void *to, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col)
+{
+    if (n <= DIGITS_MOST)
+        digits_quantise(to, x, ldx, n, cols, first_col, last_col);
+    else
+        many_quantise(to, x, ldx, n, cols, first_col, last_col);
+}
+VEC_INLINE void digits_or_many(enum dtype type, const struct quant_args *a)
+{
+    if (a->n <= DIGITS_MOST)
+        digits(type, a);
+    else
+        many(type, a);
+}

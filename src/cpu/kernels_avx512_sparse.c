@@ -1,4 +1,0 @@
-// Kernels of the attention methods that select keys, with AVX-512 (F, BW, DQ, VL).
-#include "cpu/vec_sparse.h"
-
-const struct sparse_kernels sparse_kernels_avx512 = SPARSE_KERNELS;
