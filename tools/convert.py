@@ -42,7 +42,7 @@ except ImportError as error:
     sys.exit(f"convert.py: {error}; install what it needs with: pip install -r tools/requirements.txt")
 
 # The interpreter with its libraries, a piece as read, the same as fp32, and what the conversion makes on the way.
-PEAK_MEMORY = (96 << 20) + 6 * PIECE
+PEAK_MEMORY = (104 << 20) + 6 * PIECE
 
 
 def main() -> int:
