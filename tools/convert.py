@@ -35,7 +35,7 @@ try:
     from yalm_convert.config import read_config
     from yalm_convert.errors import ModelError
     from yalm_convert.plan import MATRIX_TYPES, UnknownName, data, make_plan, matrix_types
-    from yalm_convert.source import locate, model_name
+    from yalm_convert.source import follow_links, locate, model_name
     from yalm_convert.tokenizer import read_tokenizer
     from yalm_convert.writer import MAGIC, Layout, write_model
 except ImportError as error:
@@ -47,6 +47,8 @@ PEAK_MEMORY = (104 << 20) + 6 * PIECE
 
 def main() -> int:
     arguments = parse_arguments()
+    if arguments.follow_links:
+        follow_links()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, interrupt)
     try:
@@ -98,6 +100,11 @@ def parse_arguments() -> argparse.Namespace:
         default=[],
         metavar="NAME=DTYPE",
         help="another type for matrices of this name, which may be a pattern: classifier=q4, 'layers.0.*=bf16'; the last that matches counts",
+    )
+    parser.add_argument(
+        "--follow-links",
+        action="store_true",
+        help="read files that symbolic links name outside the directory: where you made the links, not a stranger",
     )
     parser.add_argument("--check-finite", action="store_true", help="refuse weights that are NaN or infinite")
     parser.add_argument("--dry-run", action="store_true", help="print the plan, write nothing")

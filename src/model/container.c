@@ -1,8 +1,8 @@
 // Opening the file: header, metadata, then the table of tensors (table.c).
 //
 // What is checked here was true when the file was opened. The file stays mapped, so it must not change while it is in use:
-// a program that truncates it turns the next touch of a lost page into SIGBUS, which no check can prevent, and one that
-// writes into it changes the weights (container_verify() tells afterwards). What this room decides by, though, is safe
+// a program that truncates it turns the next touch of a lost page into SIGBUS, which no check can prevent (the yalm program
+// ends with a line then), and one that writes into it changes the weights (container_verify() tells afterwards). What this room decides by, though, is safe
 // from that: the header is copied before it is believed, and the metadata are read from cJSON's copy. tools/convert.py
 // never writes into a finished file; it renames a new one into its place, and a mapping keeps the old one.
 

@@ -186,8 +186,8 @@ def test_bytes_that_are_not_there_are_told(directory):
         byte_level(root)
         for letter in "ab\u0104":
             del root["model"]["vocab"][letter]
-        root["model"]["merges"] = ["c d"]
-        root["model"]["vocab"]["cd"] = 257
+        root["model"]["merges"] = ["c d", "e f"]
+        root["model"]["vocab"].update(cd=257, ef=258)
 
     edit(directory / "tokenizer.json", change)
     data = read_tokenizer(directory, {})
