@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Convert a Hugging Face model directory (Llama, Mistral, Mixtral) to a file that yalm runs.
+"""Convert a Hugging Face model directory (Llama, Mistral, Mixtral, Qwen2, Qwen3) to a file that yalm runs.
 
 examples:
   tools/convert.py ~/models/Mistral-7B-v0.1 mistral.bin
@@ -47,8 +47,7 @@ PEAK_MEMORY = (104 << 20) + 6 * PIECE
 
 def main() -> int:
     arguments = parse_arguments()
-    if arguments.follow_links:
-        follow_links()
+    follow_links(arguments.follow_links)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, interrupt)
     try:

@@ -65,6 +65,19 @@ static void embed(struct cpu_state *s, const struct batch *batch, struct member 
         }
 }
 
+// Each head of q and of k becomes its own rmsnorm, before rotation (Henry et al., arXiv 2010.04245).
+static void normalise_heads(struct cpu_state *s, const struct layer_weights *w, struct member *me, int n)
+{
+    const int d = s->config->head_dim, n_heads = s->config->n_heads, all = n_heads + s->config->n_kv_heads;
+    for (struct span heads; team_claim(me, n * all, 4, &heads);)
+        for (int i = heads.first; i < heads.last; i++) {
+            const int t = i / all, head = i % all;
+            float *x = head < n_heads ? s->q + (size_t)t * s->q_dim + (size_t)head * d
+                                      : s->k + (size_t)t * s->kv_dim + (size_t)(head - n_heads) * d;
+            s->kernels->rmsnorm(x, x, head < n_heads ? w->q_norm : w->k_norm, d, s->config->norm_eps);
+        }
+}
+
 // x += o · attention(rmsnorm(x))
 static void attention_block(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
 {
@@ -73,6 +86,8 @@ static void attention_block(struct cpu_state *s, const struct batch *batch, int 
     const struct product qkv[] = {{&w->q, w->q_bias, s->q}, {&w->k, w->k_bias, s->k}, {&w->v, w->v_bias, s->v}};
     matmul_ahead(s, me, (const struct matrix *[]){&w->o}, 1, batch->n);
     matmul_shared(s, me, qkv, 3, s->h, batch->n);
+    if (w->q_norm)
+        normalise_heads(s, w, me, batch->n);
     // The caller's thread leaves a step when it is over, so between its two looks at the clock lie whole steps.
     const bool timed = me->thread == 0 && s->time_attention;
     const double begin = timed ? clock_seconds() : 0;

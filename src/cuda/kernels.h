@@ -90,6 +90,10 @@ yalm_status rmsnorm_split(void *y, enum dtype type, const float *x, const float 
 yalm_status silu_multiply(void *y, enum dtype type, const float *gate, const float *up, size_t n, cudaStream_t stream,
                           yalm_error *error);
 
+// Each head of x becomes its own rmsnorm, in place: x (n, n_heads, head_dim), `pitch` floats from token to token (head_norm.cu).
+yalm_status rmsnorm_heads(float *x, int pitch, const float *weight, float eps, int n, int n_heads, int head_dim,
+                          cudaStream_t stream, yalm_error *error);
+
 // Rotates queries and keys by their positions step->position + t (angles in double: positions run into the millions) and puts keys and
 // values into their slots.
 struct rope_append {
@@ -135,6 +139,7 @@ struct experts {
     const struct expert_weights *experts; // (n_experts), host memory
     const struct expert_weights *table;   // the same in device memory
     int n_experts, n_active;
+    bool raw_weights = false; // the softmax's over all experts, not over the active ones
 };
 size_t experts_scratch_bytes(const struct model_config *config, int most_tokens);
 yalm_status experts_run(float *x, const struct experts *e, int n, void *scratch, cudaStream_t stream, yalm_error *error);

@@ -13,18 +13,44 @@ struct rope_config {
     double original_context;                       // llama3, yarn
 };
 
+enum { CONFIG_MAX_LAYERS = 1 << 10 };
+
 struct model_config {
-    char architecture[32];
+    char architecture[64]; // the source's name for it: for people, nothing is decided by it
     int n_layers, hidden_dim, ffn_dim, n_heads, n_kv_heads, head_dim, vocab_size, context_length;
     float norm_eps;
     struct rope_config rope;
     int sliding_window;              // 0: none
     int n_experts, n_active_experts; // 0: none
-    bool tied_embeddings, attention_bias, mlp_bias;
-    int32_t bos; // -1: none
+    int expert_ffn_dim;              // 0: as ffn_dim
+    bool raw_expert_weights;         // the softmax's over all experts, not renormalised over the active ones
+    int n_dense_layers;              // of a model with experts: layers that have none
+    bool dense_layer[CONFIG_MAX_LAYERS];
+    bool tied_embeddings, attention_bias, qkv_bias, mlp_bias; // attention_bias: of q, k, v and o; qkv_bias: of the first three
+    bool qk_norm;                                             // RMSNorm of each head of q and k, before rotation
+    int32_t bos;                                              // -1: none
     int n_eos;
     int32_t eos[YALM_MAX_EOS];
 };
+
+// Rows of an expert's gate and up.
+static inline int config_expert_ffn(const struct model_config *config)
+{
+    return config->expert_ffn_dim ? config->expert_ffn_dim : config->ffn_dim;
+}
+
+static inline bool config_has_experts(const struct model_config *config, int layer)
+{
+    return config->n_experts > 0 && !config->dense_layer[layer];
+}
+
+// The largest ffn of any layer.
+static inline int config_widest_ffn(const struct model_config *config)
+{
+    const bool all = config->n_experts > 0 && config->n_dense_layers == 0; // have experts
+    const int dense = all ? 0 : config->ffn_dim, expert = config->n_experts > 0 ? config_expert_ffn(config) : 0;
+    return dense > expert ? dense : expert;
+}
 
 // Refuses, by name, what is missing, extra, out of range, unknown or contradictory.
 yalm_status config_read(struct model_config *config, const struct container *container, yalm_error *error);

@@ -18,7 +18,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file is little-endian, and computed on where it lies");
 
-enum { FORMAT_VERSION = 1, HEADER_SIZE = 64, DATA_ALIGN = 4096, MAX_METADATA = 256 << 20 };
+enum { FORMAT_VERSION = 2, HEADER_SIZE = 64, DATA_ALIGN = 4096, MAX_METADATA = 256 << 20 };
 
 static const char magic[8] = {'Y', 'A', 'L', 'M', '\r', '\n', '\x1a', '\n'};
 
@@ -50,9 +50,9 @@ static yalm_status read_header(struct header *header, const struct mapping *map,
         return error_set(error, YALM_BAD_MODEL, "%s: too short: found %llu bytes, the header alone has %d", map->path,
                          (unsigned long long)map->size, HEADER_SIZE);
     memcpy(header, map->data, sizeof *header);
-    if (header->version != FORMAT_VERSION)
+    if (header->version == 0 || header->version > FORMAT_VERSION)
         return error_set(error, YALM_BAD_MODEL,
-                         "%s: format version %u found, this yalm reads version %d: convert the model again", map->path,
+                         "%s: format version %u found, this yalm reads versions up to %d: convert the model again", map->path,
                          (unsigned)header->version, FORMAT_VERSION);
     return YALM_OK;
 }

@@ -18,7 +18,7 @@ DTYPES = {name: dtype for dtype, name in NAMES.items()}
 MATRIX_TYPES = (*DTYPES, "bf12", *SCALE_BYTES, *GROUP_BYTES)
 # What --dtype makes of the matrices outside the layers, where that is not itself: they are more sensitive, and few.
 OUTSIDE = {"q4": "q8"}
-IGNORED = (".rotary_emb.inv_freq",)  # follows from config.json
+IGNORED = (".rotary_emb.inv_freq", ".rotary_emb.cos_cached", ".rotary_emb.sin_cached")  # follow from config.json
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Planner:
     """Takes each tensor that the configuration calls for; what is left over is refused."""
 
     def __init__(self, config: dict, tensors: dict, where: str, dtype: Optional[str], keep: list):
-        self.config, self.where = config, where
+        self.config, self.where, self.absent = config, where, getattr(tensors, "absent", {})
         self.left, self.dtype, self.keep = dict(tensors), dtype, keep
         self.unused = [pattern for pattern, _ in keep]  # patterns that no matrix has matched so far
         self.plan: list = []
@@ -63,7 +63,9 @@ class Planner:
     def take(self, name: str, shape: tuple) -> Stored:
         tensor = self.left.pop(name, None)
         if tensor is None:
-            raise ModelError(f"{self.where}: tensor {shown(name)} is missing, expected one of shape {list(shape)}")
+            where = f"{self.where}/{self.absent[name]}" if name in self.absent else self.where
+            told = ", where the index has it" if name in self.absent else ""
+            raise ModelError(f"{where}: tensor {shown(name)} is missing{told}, expected one of shape {list(shape)}")
         if tensor.shape != shape:
             raise ModelError(
                 f"{tensor.path}: tensor {shown(name)}: found shape {list(tensor.shape)}, expected {list(shape)}"
@@ -103,7 +105,7 @@ class Planner:
             self.exact(f"{name}.attention_norm", self.take(f"{stored}.input_layernorm.weight", (dim,)))
             self.attention(name, f"{stored}.self_attn")
             self.exact(f"{name}.ffn_norm", self.take(f"{stored}.post_attention_layernorm.weight", (dim,)))
-            if c["n_experts"]:
+            if c["n_experts"] and n not in c.get("dense_layers", ()):
                 self.experts(name, stored)
             else:
                 self.ffn(name, f"{stored}.mlp")
@@ -115,10 +117,15 @@ class Planner:
 
     def attention(self, name: str, stored: str) -> None:
         c = self.config
-        dim, bias = c["hidden_dim"], c["attention_bias"]
+        dim, all_bias = c["hidden_dim"], c["attention_bias"]
+        bias = all_bias or c.get("qkv_bias", False)
         q, kv = c["n_heads"] * c["head_dim"], c["n_kv_heads"] * c["head_dim"]
         for letter, rows, columns in (("q", q, dim), ("k", kv, dim), ("v", kv, dim), ("o", dim, q)):
-            self.linear(f"{name}.{letter}", f"{stored}.{letter}_proj", rows, columns, bias)
+            self.linear(
+                f"{name}.{letter}", f"{stored}.{letter}_proj", rows, columns, all_bias if letter == "o" else bias
+            )
+        for letter in "qk" if c.get("qk_norm") else "":
+            self.exact(f"{name}.{letter}_norm", self.take(f"{stored}.{letter}_norm.weight", (c["head_dim"],)))
 
     def ffn(self, name: str, stored: str) -> None:
         dim, ffn, bias = self.config["hidden_dim"], self.config["ffn_dim"], self.config["mlp_bias"]
@@ -126,10 +133,14 @@ class Planner:
             self.linear(f"{name}.{part}", f"{stored}.{part}_proj", rows, columns, bias)
 
     def experts(self, name: str, stored: str) -> None:
-        """Either one matrix for each expert (w1 is gate, w3 up, w2 down), or all experts in one tensor, gate's rows before up's."""
-        dim, ffn, n = self.config["hidden_dim"], self.config["ffn_dim"], self.config["n_experts"]
+        """One matrix for each expert, under either family's names, or all experts in one tensor, gate's rows before up's."""
+        dim, n = self.config["hidden_dim"], self.config["n_experts"]
+        ffn = self.config.get("expert_ffn_dim", self.config["ffn_dim"])
         fused = f"{stored}.mlp.experts.gate_up_proj" in self.left
-        block = f"{stored}.mlp" if fused else f"{stored}.block_sparse_moe"
+        block = f"{stored}.mlp" if f"{stored}.mlp.gate.weight" in self.left else f"{stored}.block_sparse_moe"
+        gate_name, up_name, down_name = (
+            ("w1", "w3", "w2") if block.endswith("moe") else ("gate_proj", "up_proj", "down_proj")
+        )
         self.exact(f"{name}.router", self.take(f"{block}.gate.weight", (n, dim)))
         if fused:
             gate_up = self.take(f"{block}.experts.gate_up_proj", (n, 2 * ffn, dim))
@@ -142,9 +153,9 @@ class Planner:
             else:
                 expert = f"{block}.experts.{e}"
                 parts = {
-                    "gate": self.take(f"{expert}.w1.weight", (ffn, dim)),
-                    "up": self.take(f"{expert}.w3.weight", (ffn, dim)),
-                    "down": self.take(f"{expert}.w2.weight", (dim, ffn)),
+                    "gate": self.take(f"{expert}.{gate_name}.weight", (ffn, dim)),
+                    "up": self.take(f"{expert}.{up_name}.weight", (ffn, dim)),
+                    "down": self.take(f"{expert}.{down_name}.weight", (dim, ffn)),
                 }
             for part, tensor in parts.items():
                 self.weights(f"{name}.experts.{e}.{part}", tensor)

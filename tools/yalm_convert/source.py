@@ -19,10 +19,10 @@ def shown(value: Any) -> str:
 _follow_links = False
 
 
-def follow_links() -> None:
-    """From here on symbolic links may lead anywhere: the user says that they are the user's own."""
+def follow_links(allowed: bool) -> None:
+    """Whether from here on symbolic links may lead anywhere: the user says that they are the user's own."""
     global _follow_links
-    _follow_links = True
+    _follow_links = allowed
 
 
 def locate(model_dir: Path, name: str) -> Optional[Path]:
