@@ -111,7 +111,7 @@ def test_every_architecture_option(preset, tiny, convert):
     c = metadata["config"]
     assert c["architecture"] == source["architectures"][0]
     assert c["head_dim"] == source.get("head_dim", source["hidden_size"] // source["num_attention_heads"])
-    assert c["sliding_window"] == (source.get("use_sliding_window", True) and source.get("sliding_window") or 0)
+    assert c["sliding_window"] == ((source.get("use_sliding_window", True) and source.get("sliding_window")) or 0)
     assert c["n_experts"] == source.get("num_local_experts", source.get("num_experts", 0))
     assert (c["bos"], c["eos"]) == (1, [2])
     assert metadata["tokenizer"] == {"type": "none"}
