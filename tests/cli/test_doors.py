@@ -95,7 +95,7 @@ def test_a_window_as_long_as_the_context(bare, tmp_path):
 def test_a_model_file_that_is_shortened_while_it_runs(yalm, fable, tmp_path):
     model = tmp_path / "model.bin"
     shutil.copy(fable, model)
-    command = [str(yalm), str(model), "-i", "Once", "-n", "-1", "-q"]
+    command = [str(yalm), str(model), "-i", "Once", "-n", "-1", "--ignore-eos", "-q"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.read(200)  # it is under way
         time.sleep(0.1)
