@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -22,7 +23,10 @@ static const char *mapped; // the model's path, for the handler
 static void on_lost_page(int signal)
 {
     static const char what[] = ": pages of the file are gone: it was shortened while yalm ran, or its disk failed\n";
+    static atomic_flag told = ATOMIC_FLAG_INIT;
     (void)signal;
+    while (atomic_flag_test_and_set(&told))
+        pause(); // another thread met one, too, and is ending the program
     if (write(STDERR_FILENO, "yalm: ", 6) < 0 || write(STDERR_FILENO, mapped, strlen(mapped)) < 0 ||
         write(STDERR_FILENO, what, sizeof what - 1) < 0)
         _exit(YALM_FAILED);
