@@ -15,7 +15,7 @@ static yalm_status no_memory(yalm_error *error, size_t length)
 
 bool bytes_add(struct bytes *bytes, const void *data, size_t n)
 {
-    if (n > bytes->capacity - bytes->n) {
+    if (n > bytes->capacity - bytes->n || !bytes->data) { // an empty one has a pointer, too
         const size_t capacity = 2 * (bytes->n + n) + 64;
         uint8_t *grown = realloc(bytes->data, capacity);
         if (!grown)
@@ -230,7 +230,9 @@ yalm_status normalise(const struct normaliser *normaliser, const uint8_t *text, 
     yalm_status status = YALM_OK;
     for (int i = 0; i < normaliser->n && !status; i++) {
         struct bytes next = {0};
-        status = run_step(&normaliser->steps[i], result->data, result->n, &next, error);
+        status = bytes_add(&next, "", 0) ? YALM_OK : no_memory(error, length);
+        if (!status)
+            status = run_step(&normaliser->steps[i], result->data, result->n, &next, error);
         free(result->data);
         *result = next;
         if (!status && result->n >= INT32_MAX)

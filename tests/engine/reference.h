@@ -188,10 +188,10 @@ static void reference_ffn(const struct model_config *c, const struct layer_weigh
         reference_expert(&w->experts[0], h, 1, x);
         return;
     }
-    double p[64], sum = 0;
+    double p[64], sum = 0, all = 0;
     reference_product(p, &w->router, NULL, h);
     for (int e = 0; e < c->n_experts; e++)
-        p[e] = exp(p[e]);
+        all += p[e] = exp(p[e]);
     int chosen[64];
     for (int i = 0; i < c->n_active_experts; i++) {
         chosen[i] = -1;
@@ -205,7 +205,7 @@ static void reference_ffn(const struct model_config *c, const struct layer_weigh
         sum += p[chosen[i]];
     }
     for (int i = 0; i < c->n_active_experts; i++)
-        reference_expert(&w->experts[chosen[i]], h, p[chosen[i]] / sum, x);
+        reference_expert(&w->experts[chosen[i]], h, p[chosen[i]] / (c->raw_expert_weights ? all : sum), x);
 }
 
 static struct reference reference_open(const yalm_model *model, struct kv_policy kv, int room)
@@ -234,6 +234,10 @@ static void reference_token(struct reference *r, int32_t token, double *logits)
         reference_product(q, &w->q, w->q_bias, h);
         reference_product(r->keys + at, &w->k, w->k_bias, h);
         reference_product(r->values + at, &w->v, w->v_bias, h);
+        for (int i = 0; w->q_norm && i < q_dim; i += c->head_dim)
+            reference_norm(q + i, q + i, w->q_norm, c->head_dim, c->norm_eps);
+        for (int i = 0; w->k_norm && i < kv_dim; i += c->head_dim)
+            reference_norm(r->keys + at + i, r->keys + at + i, w->k_norm, c->head_dim, c->norm_eps);
         if (r->int8)
             reference_round(r, r->keys + at, r->values + at);
         reference_attention(r, l, q, y);

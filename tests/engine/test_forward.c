@@ -85,6 +85,23 @@ static const struct scenario scenarios[] = {
      0},
     {"q4, grouped queries", {SHAPE(6, 2, 16)}, DTYPE_Q4, 128, false, 0},
     {"q4 and bf16 experts", {SHAPE(4, 2, 12), .n_experts = 5, .n_active_experts = 2}, DTYPE_Q4, 128, false, 0},
+    {"biases of q, k and v", {SHAPE(4, 2, 12), .qkv_bias = true}, DTYPE_FP32, 128, false, 0},
+    {"normalised heads", {SHAPE(4, 2, 20), .qk_norm = true}, DTYPE_FP32, 128, false, 0},
+    {"normalised heads, endless, bf16", {SHAPE(6, 2, 16), .qk_norm = true, .qkv_bias = true}, DTYPE_BF16, 23, true, 3},
+    {"raw weights of narrow experts in one layer",
+     {SHAPE(4, 2, 12), .n_experts = 5, .n_active_experts = 2, .expert_ffn_dim = 30, .raw_expert_weights = true,
+      .n_dense_layers = 1, .dense_layer = {true}},
+     DTYPE_FP32,
+     128,
+     false,
+     0},
+    {"wide experts, none in the last layer",
+     {SHAPE(4, 2, 12), .n_experts = 4, .n_active_experts = 3, .expert_ffn_dim = 90, .n_dense_layers = 1,
+      .dense_layer = {false, true}},
+     DTYPE_FP16,
+     128,
+     false,
+     0},
 };
 
 static bool has(const char *isa)
