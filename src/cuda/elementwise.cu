@@ -204,6 +204,7 @@ struct rotation {
     struct rope rope;
     int n_kv_heads, group, head_dim;
     int q_pitch, kv_pitch; // of q; of k and v
+    bool still;            // no rotation
 };
 
 // cos and sin of position * frequency radians, times scale. The product is a double's, as the CPU's is; in half turns its reduction is
@@ -291,10 +292,11 @@ template <class T> static __global__ void rope_append_kernel(struct rotation r)
     const int half_dim = r.head_dim / 2, t = (int)blockIdx.x;
     const int64_t position = r.step->position + t, furthest = r.policy.span - 1;
     for (int i = (int)threadIdx.x; i < half_dim; i += (int)blockDim.x) {
-        turns[i] = rotation_of(position, r.rope.inverse_frequency[i], r.rope.scale);
+        turns[i] = r.still ? float2{1, 0} : rotation_of(position, r.rope.inverse_frequency[i], r.rope.scale);
         if (r.sink_q)
             turns[half_dim + i] =
-                rotation_of(position < furthest ? position : furthest, r.rope.inverse_frequency[i], r.rope.scale);
+                r.still ? float2{1, 0}
+                        : rotation_of(position < furthest ? position : furthest, r.rope.inverse_frequency[i], r.rope.scale);
     }
     __syncthreads();
     rotate_heads<T>(r, t, (int)blockIdx.y, position, turns);
@@ -319,6 +321,7 @@ yalm_status rope_append(const struct rope_append *r, int n, cudaStream_t stream,
         .head_dim = cache->head_dim,
         .q_pitch = r->pitch ? r->pitch : r->n_heads * cache->head_dim,
         .kv_pitch = r->pitch ? r->pitch : cache->n_kv_heads * cache->head_dim,
+        .still = r->still,
     };
     const dim3 grid(n, cache->n_kv_heads);
     const size_t shared = sizeof(float2) * cache->head_dim;

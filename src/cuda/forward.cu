@@ -83,6 +83,7 @@ static yalm_status make_qkv(struct cuda_state *s, int layer, int n, const struct
     const struct product all = {joined_qkv(s, w, n), NULL, s->q};
     struct rope_append append = {
         s->step, s->q, s->k, s->v, s->rotated_q, s->sink_q, &s->cache, s->rope, layer, s->config->n_heads, s->hybrid.rotated_k};
+    append.still = s->config->unrotated_layer[layer];
     if (all.w.data) {
         TRY(normalised_products(s, &all, 1, 1, s->x, w->attention_norm, n, error, next));
         append.k = s->q + s->q_dim;

@@ -106,6 +106,7 @@ struct rope_append {
     int layer, n_heads;
     float *rotated_k = NULL; // (n, n_kv_heads, head_dim), as they are before the cache rounds them; NULL: not wanted
     int pitch = 0;           // floats from token to token in each of q, k and v; 0: as many as a token has there
+    bool still = false;      // the layer's queries and keys are not rotated
 };
 yalm_status rope_append(const struct rope_append *r, int n, cudaStream_t stream, yalm_error *error);
 

@@ -98,24 +98,23 @@ static yalm_status read_later_flag(struct reader *r, const char *key, bool *valu
     return json_has(&r->object, key) ? json_get_bool(value, &r->object, key, r->error) : YALM_OK;
 }
 
-static yalm_status read_dense_layers(struct reader *r)
+// A list of layers; listed: (n_layers) whether each is in it.
+static yalm_status read_later_layers(struct reader *r, const char *key, bool *listed, int *n)
 {
-    struct model_config *c = r->config;
+    const int n_layers = r->config->n_layers;
     const cJSON *list;
-    if (!json_has(&r->object, "dense_layers"))
+    if (!json_has(&r->object, key))
         return YALM_OK;
-    const yalm_status status = json_get_array(&list, &r->object, "dense_layers", r->error);
+    const yalm_status status = json_get_array(&list, &r->object, key, r->error);
     if (status != YALM_OK)
         return status;
     for (const cJSON *node = list->child; node; node = node->next) {
         int64_t layer;
-        if (!json_integer_in(node, 0, c->n_layers - 1, &layer) || c->dense_layer[layer] || c->n_experts == 0)
-            return error_set(
-                r->error, YALM_BAD_MODEL,
-                "%s: metadata: 'config.dense_layers': expected layers from 0 to %d of a model with experts, each once",
-                r->object.path, c->n_layers - 1);
-        c->dense_layer[layer] = true;
-        c->n_dense_layers++;
+        if (!json_integer_in(node, 0, n_layers - 1, &layer) || listed[layer])
+            return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.%s': expected layers from 0 to %d, each once",
+                             r->object.path, key, n_layers - 1);
+        listed[layer] = true;
+        ++*n;
     }
     return YALM_OK;
 }
@@ -130,7 +129,9 @@ static yalm_status read_later(struct reader *r)
         status = read_later_flag(r, "qkv_bias", &c->qkv_bias);
     if (status == YALM_OK)
         status = read_later_flag(r, "qk_norm", &c->qk_norm);
-    return status == YALM_OK ? read_dense_layers(r) : status;
+    if (status == YALM_OK)
+        status = read_later_layers(r, "unrotated_layers", c->unrotated_layer, &c->n_unrotated_layers);
+    return status == YALM_OK ? read_later_layers(r, "dense_layers", c->dense_layer, &c->n_dense_layers) : status;
 }
 
 static yalm_status read_flags(struct reader *r)
@@ -236,9 +237,10 @@ static yalm_status check(const struct reader *r)
                          (long long)c->n_heads * c->head_dim, MAX_DIM);
     if (c->attention_bias && c->qkv_bias)
         return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.qkv_bias': found true beside attention_bias", path);
-    if (c->n_experts == 0 && (c->expert_ffn_dim > 0 || c->raw_expert_weights))
+    if (c->n_experts == 0 && (c->expert_ffn_dim > 0 || c->raw_expert_weights || c->n_dense_layers > 0))
         return error_set(r->error, YALM_BAD_MODEL,
-                         "%s: metadata: 'config.expert_ffn_dim' or 'raw_expert_weights': found one without experts", path);
+                         "%s: metadata: 'config.expert_ffn_dim', 'raw_expert_weights' or 'dense_layers': found without experts",
+                         path);
     if (c->n_active_experts > c->n_experts || (c->n_experts > 0 && c->n_active_experts == 0))
         return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.n_active_experts': found %d, expected %d to %d", path,
                          c->n_active_experts, c->n_experts > 0, c->n_experts);
@@ -259,10 +261,10 @@ static yalm_status check(const struct reader *r)
 yalm_status config_read(struct model_config *config, const struct container *container, yalm_error *error)
 {
     static const char *const members[] = {
-        "architecture",       "activation",       "n_layers",        "hidden_dim",     "ffn_dim",  "n_heads", "n_kv_heads",
-        "head_dim",           "vocab_size",       "context_length",  "norm_eps",       "rope",     "bos",     "sliding_window",
-        "n_experts",          "n_active_experts", "tied_embeddings", "attention_bias", "mlp_bias", "eos",     "expert_ffn_dim",
-        "raw_expert_weights", "dense_layers",     "qkv_bias",        "qk_norm"};
+        "architecture",       "activation",       "n_layers",         "hidden_dim",     "ffn_dim",  "n_heads", "n_kv_heads",
+        "head_dim",           "vocab_size",       "context_length",   "norm_eps",       "rope",     "bos",     "sliding_window",
+        "n_experts",          "n_active_experts", "tied_embeddings",  "attention_bias", "mlp_bias", "eos",     "expert_ffn_dim",
+        "raw_expert_weights", "dense_layers",     "unrotated_layers", "qkv_bias",       "qk_norm"};
     *config = (struct model_config){.bos = -1};
     const struct json_object root = {container->mapping.path, "", container->metadata};
     struct reader r = {.config = config, .error = error};

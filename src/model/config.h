@@ -27,8 +27,10 @@ struct model_config {
     int n_dense_layers;              // of a model with experts: layers that have none
     bool dense_layer[CONFIG_MAX_LAYERS];
     bool tied_embeddings, attention_bias, qkv_bias, mlp_bias; // attention_bias: of q, k, v and o; qkv_bias: of the first three
-    bool qk_norm;                                             // RMSNorm of each head of q and k, before rotation
-    int32_t bos;                                              // -1: none
+    int n_unrotated_layers;                                   // whose queries and keys are as they are at every position
+    bool unrotated_layer[CONFIG_MAX_LAYERS];
+    bool qk_norm; // RMSNorm of each head of q and k, before rotation
+    int32_t bos;  // -1: none
     int n_eos;
     int32_t eos[YALM_MAX_EOS];
 };

@@ -108,6 +108,14 @@ static int reference_distance(const struct kv_policy *kv, int p, int j)
     return p - j < kv->span - kv->n_sinks ? p - j : -1;
 }
 
+static double plain_dot(const double *q, const double *k, int d)
+{
+    double sum = 0;
+    for (int i = 0; i < d; i++)
+        sum += q[i] * k[i];
+    return sum;
+}
+
 static void reference_rotate(double *x, int d, double theta, double position)
 {
     for (int i = 0; i < d / 2; i++) {
@@ -130,14 +138,15 @@ static void reference_int8(double *x, int n, int d)
 }
 
 // The last token's keys and values of a layer, (kv_dim) each. Keys are rounded as they lie in the cache: rotated.
-static void reference_round(const struct reference *r, double *keys, double *values)
+static void reference_round(const struct reference *r, int layer, double *keys, double *values)
 {
     const struct model_config *c = &r->model->config;
     const int d = c->head_dim, kv_dim = c->n_kv_heads * d;
-    for (int h = 0; h < kv_dim; h += d)
+    const bool still = c->unrotated_layer[layer];
+    for (int h = 0; h < kv_dim && !still; h += d)
         reference_rotate(keys + h, d, c->rope.theta, r->n);
     reference_int8(keys, kv_dim, d);
-    for (int h = 0; h < kv_dim; h += d)
+    for (int h = 0; h < kv_dim && !still; h += d)
         reference_rotate(keys + h, d, c->rope.theta, -r->n);
     reference_int8(values, kv_dim, d);
 }
@@ -152,10 +161,13 @@ static void reference_attention(const struct reference *r, int layer, const doub
         double max = -INFINITY, sum = 0;
         for (int j = 0; j <= p; j++) {
             const int distance = reference_distance(&r->kv, p, j);
-            weight[j] =
-                distance < 0
-                    ? -INFINITY
-                    : rotated_dot(q + h * d, r->keys + offset + (size_t)j * kv_dim, d, c->rope.theta, distance) / sqrt(d);
+            const double *k = r->keys + offset + (size_t)j * kv_dim;
+            if (distance < 0)
+                weight[j] = -INFINITY;
+            else if (c->unrotated_layer[layer])
+                weight[j] = plain_dot(q + h * d, k, d) / sqrt(d);
+            else
+                weight[j] = rotated_dot(q + h * d, k, d, c->rope.theta, distance) / sqrt(d);
             max = fmax(max, weight[j]);
         }
         for (int j = 0; j <= p; j++)
@@ -239,7 +251,7 @@ static void reference_token(struct reference *r, int32_t token, double *logits)
         for (int i = 0; w->k_norm && i < kv_dim; i += c->head_dim)
             reference_norm(r->keys + at + i, r->keys + at + i, w->k_norm, c->head_dim, c->norm_eps);
         if (r->int8)
-            reference_round(r, r->keys + at, r->values + at);
+            reference_round(r, l, r->keys + at, r->values + at);
         reference_attention(r, l, q, y);
         reference_product(out, &w->o, w->o_bias, y);
         for (int i = 0; i < dim; i++)

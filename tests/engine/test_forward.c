@@ -102,6 +102,12 @@ static const struct scenario scenarios[] = {
      128,
      false,
      0},
+    {"a layer without rotation, endless",
+     {SHAPE(4, 2, 12), .n_unrotated_layers = 1, .unrotated_layer = {false, true}},
+     DTYPE_FP32,
+     23,
+     true,
+     3},
 };
 
 static bool has(const char *isa)

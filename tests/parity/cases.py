@@ -89,6 +89,13 @@ def make_cases():
             generator.qwen2(*SMALL, sliding_window=40, use_sliding_window=True, max_window_layers=0),
         ),
         Case("qwen3-bias", generator.qwen3(*SMALL, head_dim=40, attention_bias=True), "bf16"),
+        Case("phi3-window", generator.phi3(*SMALL) | dict(sliding_window=47), "bf16"),
+        Case(
+            "smollm3-interval",
+            generator.smollm3(
+                96, 160, 4, 4, 2, 320, 256, no_rope_layer_interval=2, rope_scaling=yarn(), pad_token_id=0
+            ),
+        ),
         Case("qwen3-yarn", generator.qwen3(*SMALL, head_dim=16, rope_scaling=yarn())),
         Case("qwen3-moe-raw", generator.qwen3_moe(*SMALL, head_dim=32, experts=5, active=2, norm_topk_prob=False)),
         Case("qwen3-moe-step", moe_step, "bf16"),

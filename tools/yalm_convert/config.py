@@ -34,6 +34,13 @@ QWEN3_MOE = dict(
     QWEN2, hidden_size=2048, intermediate_size=6144, num_hidden_layers=24, num_key_value_heads=4, max_window_layers=0,
     num_experts=128, num_experts_per_tok=8, moe_intermediate_size=768,
 )  # fmt: skip
+PHI3 = dict(
+    LLAMA, vocab_size=32064, hidden_size=3072, intermediate_size=8192, max_position_embeddings=4096, rms_norm_eps=1e-5,
+)  # fmt: skip
+SMOLLM3 = dict(
+    LLAMA, vocab_size=128256, hidden_size=2048, num_hidden_layers=36, num_attention_heads=16, num_key_value_heads=4,
+    max_position_embeddings=32768, rope_theta=2e6, tie_word_embeddings=True, no_rope_layer_interval=4,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,7 @@ class Architecture:
     window: str = "none"  # "always": sliding_window alone decides; "asked": where use_sliding_window is true
     biases: tuple = ()  # keys that may be true
     facts: tuple = ()  # what always holds
+    ropes: tuple = ("default", "linear", "llama3", "yarn")
 
 
 ARCHITECTURES = {
@@ -54,6 +62,9 @@ ARCHITECTURES = {
     "Qwen2ForCausalLM": Architecture("qwen2", QWEN2, "asked", facts=("qkv_bias",)),
     "Qwen3ForCausalLM": Architecture("qwen3", QWEN3, "asked", ("attention_bias",), ("qk_norm",)),
     "Qwen3MoeForCausalLM": Architecture("qwen3_moe", QWEN3_MOE, "asked", ("attention_bias",), ("qk_norm",)),
+    # To Phi-3 yarn is another name of longrope.
+    "Phi3ForCausalLM": Architecture("phi3", PHI3, "always", ropes=("default",)),
+    "SmolLM3ForCausalLM": Architecture("smollm3", SMOLLM3, biases=("attention_bias", "mlp_bias")),
 }
 
 READ = set(MIXTRAL) | set(QWEN3) | {
@@ -62,6 +73,7 @@ READ = set(MIXTRAL) | set(QWEN3) | {
     "bos_token_id", "eos_token_id", "quantization_config", "auto_map",
 }  # fmt: skip
 # Of those with experts that have a width of their own.
+READ_UNROTATED = {"no_rope_layers", "no_rope_layer_interval"}
 READ_MOE = {"num_experts", "moe_intermediate_size", "norm_topk_prob", "mlp_only_layers", "decoder_sparse_step"}
 HARMLESS = {
     "_name_or_path", "_attn_implementation", "_flash_attn_2_enabled", "attention_dropout", "bad_words_ids", "begin_suppress_tokens",
@@ -196,9 +208,13 @@ def read_config(model_dir: Path) -> ModelConfig:
     facts.update(_sizes(keys))
     facts["norm_eps"] = keys.number("rms_norm_eps", keys.defaults["rms_norm_eps"], 1.2e-38, 1)
     facts["rope"] = read_rope(keys, keys.defaults["rope_theta"], warnings)
+    if facts["rope"]["type"] not in architecture.ropes:
+        raise keys.error(f"RoPE type {shown(facts['rope']['type'])} is not supported with {name}")
+    if "no_rope_layer_interval" in keys.defaults:
+        facts.update(_unrotated(keys, facts["n_layers"]))
     facts["sliding_window"] = _window(keys, name, facts["n_layers"], warnings)
     facts.update(_experts(keys, facts))
-    facts["tied_embeddings"] = keys.flag("tie_word_embeddings", False)
+    facts["tied_embeddings"] = keys.flag("tie_word_embeddings", keys.defaults.get("tie_word_embeddings", False))
     for key in ("attention_bias", "mlp_bias"):
         facts[key] = keys.flag(key, False)
         if facts[key] and key not in architecture.biases:
@@ -247,6 +263,7 @@ def _check_unknown(keys: Keys, warnings: list) -> None:
     if keys.values.get("auto_map"):
         warnings.append(f"{keys.path}: auto_map names program text of the model's own; it is not run")
     read = READ | (READ_MOE if "moe_intermediate_size" in keys.defaults else set())
+    read |= READ_UNROTATED if "no_rope_layer_interval" in keys.defaults else set()
     for key, value in keys.values.items():
         if key in FOREIGN - read and value and value != 1.0:
             raise keys.error(f"{shown(key)} is {shown(value)}, which is not supported")
@@ -315,6 +332,17 @@ def _window(keys: Keys, name: str, n_layers: int, warnings: list) -> int:
     raise keys.error(
         f"layer_types: found {shown(types)}, expected {expected!r} for every layer, as sliding_window has it"
     )
+
+
+def _unrotated(keys: Keys, n_layers: int) -> dict:
+    """Layers without RoPE: those with a 0 in no_rope_layers, which says 1 of those that have it."""
+    step = keys.integer("no_rope_layer_interval", keys.defaults["no_rope_layer_interval"], 1)
+    flags = keys.values.get("no_rope_layers")
+    flags = [int((n + 1) % step != 0) for n in range(n_layers)] if flags is None else flags
+    if not isinstance(flags, list) or len(flags) != n_layers or not all(flag in (0, 1) for flag in flags):
+        raise keys.error(f"no_rope_layers: found {shown(flags)}, expected 0 or 1 for each of {n_layers} layers")
+    unrotated = [n for n, flag in enumerate(flags) if not flag]
+    return {"unrotated_layers": unrotated} if unrotated else {}
 
 
 def _experts(keys: Keys, facts: dict) -> dict:

@@ -120,6 +120,8 @@ class Planner:
         dim, all_bias = c["hidden_dim"], c["attention_bias"]
         bias = all_bias or c.get("qkv_bias", False)
         q, kv = c["n_heads"] * c["head_dim"], c["n_kv_heads"] * c["head_dim"]
+        if f"{stored}.qkv_proj.weight" in self.left:
+            self.split(stored, "qkv_proj", [("q_proj", q), ("k_proj", kv), ("v_proj", kv)], dim)
         for letter, rows, columns in (("q", q, dim), ("k", kv, dim), ("v", kv, dim), ("o", dim, q)):
             self.linear(
                 f"{name}.{letter}", f"{stored}.{letter}_proj", rows, columns, all_bias if letter == "o" else bias
@@ -129,8 +131,18 @@ class Planner:
 
     def ffn(self, name: str, stored: str) -> None:
         dim, ffn, bias = self.config["hidden_dim"], self.config["ffn_dim"], self.config["mlp_bias"]
+        if f"{stored}.gate_up_proj.weight" in self.left:
+            self.split(stored, "gate_up_proj", [("gate_proj", ffn), ("up_proj", ffn)], dim)
         for part, rows, columns in (("gate", ffn, dim), ("up", ffn, dim), ("down", dim, ffn)):
             self.linear(f"{name}.{part}", f"{stored}.{part}_proj", rows, columns, bias)
+
+    def split(self, stored: str, joined: str, parts: list, columns: int) -> None:
+        """A matrix that is several, one above the other: each becomes a tensor of its own name."""
+        whole = self.take(f"{stored}.{joined}.weight", (sum(rows for _, rows in parts), columns))
+        first = 0
+        for part, rows in parts:
+            self.left[f"{stored}.{part}.weight"] = whole.part(first * columns, (rows, columns))
+            first += rows
 
     def experts(self, name: str, stored: str) -> None:
         """One matrix for each expert, under either family's names, or all experts in one tensor, gate's rows before up's."""
