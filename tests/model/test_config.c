@@ -59,7 +59,11 @@ static void test_every_field_arrives(void **state)
     c = read_config(NULL, "Llama", "Mistral");
     assert_string_equal(c.architecture, "MistralForCausalLM");
     assert_string_equal(read_config(NULL, "LlamaForCausalLM", "AnyNameAtAll").architecture, "AnyNameAtAll");
-    assert_false(c.qkv_bias || c.qk_norm || c.raw_expert_weights || c.n_dense_layers || c.expert_ffn_dim);
+    c = read_config(NULL, "\"bos\":1", "\"unrotated_layers\":[1],\"bos\":1");
+    assert_true(c.n_unrotated_layers == 1 && !c.unrotated_layer[0] && c.unrotated_layer[1]);
+    c = read_config(NULL, NULL, NULL);
+    assert_false(c.n_unrotated_layers || c.qkv_bias || c.qk_norm || c.raw_expert_weights || c.n_dense_layers ||
+                 c.expert_ffn_dim);
     c = read_config(&(struct build_options){.qkv_bias = true, .qk_norm = true}, NULL, NULL);
     assert_true(c.qkv_bias && c.qk_norm && !c.attention_bias);
     c = read_config(&(struct build_options){.n_experts = 4, .expert_ffn = 5, .first_dense = true}, "\"bos\":1",
@@ -138,9 +142,14 @@ static void test_refused(void **state)
         {"\"bos\":1", "\"qkv_bias\":null,\"bos\":1", "'config.qkv_bias': found null, expected a bool"},
         {"\"bos\":1", "\"expert_ffn_dim\":-1,\"bos\":1", "'config.expert_ffn_dim': found -1"},
         {"\"bos\":1", "\"expert_ffn_dim\":1048577,\"bos\":1", "'config.expert_ffn_dim': found 1048577"},
-        {"\"bos\":1", "\"expert_ffn_dim\":8,\"bos\":1", "'config.expert_ffn_dim' or 'raw_expert_weights': found one without"},
-        {"\"bos\":1", "\"raw_expert_weights\":true,\"bos\":1", "'raw_expert_weights': found one without experts"},
-        {"\"bos\":1", "\"dense_layers\":[0],\"bos\":1", "expected layers from 0 to 1 of a model with experts"},
+        {"\"bos\":1", "\"expert_ffn_dim\":8,\"bos\":1",
+         "'config.expert_ffn_dim', 'raw_expert_weights' or 'dense_layers': found without"},
+        {"\"bos\":1", "\"raw_expert_weights\":true,\"bos\":1", "'dense_layers': found without experts"},
+        {"\"bos\":1", "\"dense_layers\":[0],\"bos\":1", "'dense_layers': found without experts"},
+        {"\"bos\":1", "\"unrotated_layers\":[0,2],\"bos\":1",
+         "'config.unrotated_layers': expected layers from 0 to 1, each once"},
+        {"\"bos\":1", "\"unrotated_layers\":[0,0],\"bos\":1",
+         "'config.unrotated_layers': expected layers from 0 to 1, each once"},
         {"\"bos\":1", "\"dense_layers\":0,\"bos\":1", "'config.dense_layers': found a number, expected an array"},
         {"\"attention_bias\":false", "\"attention_bias\":true,\"qkv_bias\":true", "found true beside attention_bias"},
         {"\"n_active_experts\":0", "\"n_active_experts\":1", "'config.n_active_experts': found 1, expected 0 to 0"},

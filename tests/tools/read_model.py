@@ -19,7 +19,14 @@ CONFIG = {
     "context_length", "norm_eps", "rope", "sliding_window", "n_experts", "n_active_experts", "tied_embeddings", "attention_bias",
     "mlp_bias", "bos", "eos",
 }  # fmt: skip
-LATER = {"qkv_bias", "qk_norm", "expert_ffn_dim", "raw_expert_weights", "dense_layers"}  # may be left out
+LATER = {
+    "qkv_bias",
+    "qk_norm",
+    "expert_ffn_dim",
+    "raw_expert_weights",
+    "dense_layers",
+    "unrotated_layers",
+}  # may be left out
 ROPE = {
     "default": set(),
     "linear": {"factor"},
