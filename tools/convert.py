@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Convert a Hugging Face model directory (Llama, Mistral, Mixtral, Qwen2, Qwen3, Phi-3, SmolLM3) to a file that yalm runs.
+"""Convert a Hugging Face model directory (Llama, Mistral, Mixtral, Qwen2, Qwen3, Phi-3, SmolLM3, Granite) to a file that yalm runs.
 
 examples:
   tools/convert.py ~/models/Mistral-7B-v0.1 mistral.bin
@@ -155,7 +155,9 @@ def convert(arguments: argparse.Namespace) -> int:
         locate(model_dir, name)
     tokenizer = read_tokenizer(model_dir, config.facts)
     config.finish(tokenizer)
-    plan = make_plan(config.facts, tensors, tokenizer.tensors, str(model_dir), arguments.dtype, arguments.keep)
+    plan = make_plan(
+        config.facts, tensors, tokenizer.tensors, str(model_dir), arguments.dtype, arguments.keep, config.logits_scale
+    )
     metadata = {"config": config.facts, "tokenizer": tokenizer.facts}
     if tokenizer.chat_template is not None:
         metadata["chat_template"] = tokenizer.chat_template

@@ -33,11 +33,11 @@ int attention_key_parts(int n_visible)
     return (n_visible + part - 1) / part;
 }
 
-// y = x / sqrt(head_dim), rotated where there are angles.
+// y = x times the scores' scale, rotated where there are angles.
 static void rotate_query(const struct cpu_state *s, float *y, const float *x, const float *cos, const float *sin)
 {
     const int d = s->config->head_dim;
-    const float scale = 1.0f / sqrtf((float)d);
+    const float scale = config_attention_scale(s->config);
     for (int i = 0; i < d; i++)
         y[i] = scale * x[i];
     if (cos)

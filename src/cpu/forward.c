@@ -39,17 +39,17 @@ static void project_residual(struct cpu_state *s, struct member *me, const struc
 static void embed_token(const struct cpu_state *s, float *x, int token)
 {
     const struct matrix *e = &s->weights->embedding;
+    float scale = s->config->embedding_scale > 0 ? s->config->embedding_scale : 1;
     if (dtype_group_bytes[e->dtype])
         quant_row_to_fp32(x, e->dtype, e->data, e->rows, e->cols, token);
     else if (e->dtype == DTYPE_BF12)
         bf12_to_fp32(x, e->data, e->cols, token, 0, e->cols);
     else
         s->kernels->to_fp32[e->dtype](x, (const uint8_t *)e->data + (size_t)token * e->cols * dtype_sizes[e->dtype], e->cols);
-    if (dtype_row_scale[e->dtype]) {
-        const float scale = matrix_row_scale(e, token);
-        for (int i = 0; i < e->cols; i++)
-            x[i] *= scale;
-    }
+    if (dtype_row_scale[e->dtype])
+        scale *= matrix_row_scale(e, token);
+    for (int i = 0; i < e->cols && scale != 1; i++)
+        x[i] *= scale;
 }
 
 // x = the tokens' embeddings; the angles of their positions, for all layers.

@@ -83,6 +83,7 @@ static yalm_status make_qkv(struct cuda_state *s, int layer, int n, const struct
     const struct product all = {joined_qkv(s, w, n), NULL, s->q};
     struct rope_append append = {
         s->step, s->q, s->k, s->v, s->rotated_q, s->sink_q, &s->cache, s->rope, layer, s->config->n_heads, s->hybrid.rotated_k};
+    append.scale = config_attention_scale(s->config);
     append.still = s->config->unrotated_layer[layer];
     if (all.w.data) {
         TRY(normalised_products(s, &all, 1, 1, s->x, w->attention_norm, n, error, next));
@@ -168,7 +169,8 @@ static yalm_status layers(struct cuda_state *s, int n, bool selective, yalm_erro
 {
     if (s->method)
         TRY(selective_begin(s, n, selective, error));
-    TRY(embed(s->x, &s->weights->weights.embedding, s->tokens, n, s->stream, error));
+    const float scale = s->config->embedding_scale;
+    TRY(embed(s->x, &s->weights->weights.embedding, s->tokens, n, s->stream, error, scale > 0 ? scale : 1.0f));
     for (int layer = 0; layer < s->config->n_layers; layer++) {
         TRY(attention_block(s, layer, n, selective, error));
         TRY(ffn_block(s, layer, n, error));

@@ -75,9 +75,9 @@ static inline enum dtype input_type(enum dtype type)
 
 // ------------------------------------------------------------------------------------------ elementwise (elementwise.cu)
 
-// x (n, dim) = embedding[tokens[t]] for t < n.
+// x (n, dim) = scale embedding[tokens[t]] for t < n.
 yalm_status embed(float *x, const struct matrix *embedding, const int32_t *tokens, int n, cudaStream_t stream,
-                  yalm_error *error);
+                  yalm_error *error, float scale = 1.0f);
 
 // y[t] = x[t] / sqrt(mean(x[t]²) + eps) * weight, of `type`; x: (n, dim).
 yalm_status rmsnorm(void *y, enum dtype type, const float *x, const float *weight, float eps, int n, int dim,
@@ -107,6 +107,7 @@ struct rope_append {
     float *rotated_k = NULL; // (n, n_kv_heads, head_dim), as they are before the cache rounds them; NULL: not wanted
     int pitch = 0;           // floats from token to token in each of q, k and v; 0: as many as a token has there
     bool still = false;      // the layer's queries and keys are not rotated
+    float scale = 0;         // of queries; 0: 1 / sqrt(head_dim)
 };
 yalm_status rope_append(const struct rope_append *r, int n, cudaStream_t stream, yalm_error *error);
 

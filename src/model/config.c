@@ -93,6 +93,16 @@ static yalm_status read_later_size(struct reader *r, const char *key, int max, i
     return status;
 }
 
+static yalm_status read_later_number(struct reader *r, const char *key, float *value)
+{
+    double found = 0;
+    if (!json_has(&r->object, key))
+        return YALM_OK;
+    const yalm_status status = json_get_number(&found, &r->object, key, min_positive, max_factor, r->error);
+    *value = (float)found;
+    return status;
+}
+
 static yalm_status read_later_flag(struct reader *r, const char *key, bool *value)
 {
     return json_has(&r->object, key) ? json_get_bool(value, &r->object, key, r->error) : YALM_OK;
@@ -129,6 +139,10 @@ static yalm_status read_later(struct reader *r)
         status = read_later_flag(r, "qkv_bias", &c->qkv_bias);
     if (status == YALM_OK)
         status = read_later_flag(r, "qk_norm", &c->qk_norm);
+    if (status == YALM_OK)
+        status = read_later_number(r, "attention_scale", &c->attention_scale);
+    if (status == YALM_OK)
+        status = read_later_number(r, "embedding_scale", &c->embedding_scale);
     if (status == YALM_OK)
         status = read_later_layers(r, "unrotated_layers", c->unrotated_layer, &c->n_unrotated_layers);
     return status == YALM_OK ? read_later_layers(r, "dense_layers", c->dense_layer, &c->n_dense_layers) : status;
@@ -260,11 +274,34 @@ static yalm_status check(const struct reader *r)
 
 yalm_status config_read(struct model_config *config, const struct container *container, yalm_error *error)
 {
-    static const char *const members[] = {
-        "architecture",       "activation",       "n_layers",         "hidden_dim",     "ffn_dim",  "n_heads", "n_kv_heads",
-        "head_dim",           "vocab_size",       "context_length",   "norm_eps",       "rope",     "bos",     "sliding_window",
-        "n_experts",          "n_active_experts", "tied_embeddings",  "attention_bias", "mlp_bias", "eos",     "expert_ffn_dim",
-        "raw_expert_weights", "dense_layers",     "unrotated_layers", "qkv_bias",       "qk_norm"};
+    static const char *const members[] = {"architecture",
+                                          "activation",
+                                          "n_layers",
+                                          "hidden_dim",
+                                          "ffn_dim",
+                                          "n_heads",
+                                          "n_kv_heads",
+                                          "head_dim",
+                                          "vocab_size",
+                                          "context_length",
+                                          "norm_eps",
+                                          "rope",
+                                          "bos",
+                                          "sliding_window",
+                                          "n_experts",
+                                          "n_active_experts",
+                                          "tied_embeddings",
+                                          "attention_bias",
+                                          "mlp_bias",
+                                          "eos",
+                                          "expert_ffn_dim",
+                                          "raw_expert_weights",
+                                          "dense_layers",
+                                          "unrotated_layers",
+                                          "attention_scale",
+                                          "embedding_scale",
+                                          "qkv_bias",
+                                          "qk_norm"};
     *config = (struct model_config){.bos = -1};
     const struct json_object root = {container->mapping.path, "", container->metadata};
     struct reader r = {.config = config, .error = error};

@@ -1,5 +1,7 @@
 // The architecture's numbers, as the metadata's `config` gives them, checked against each other.
 #pragma once
+#include <math.h>
+
 #include "model/container.h"
 
 enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN };
@@ -27,6 +29,7 @@ struct model_config {
     int n_dense_layers;              // of a model with experts: layers that have none
     bool dense_layer[CONFIG_MAX_LAYERS];
     bool tied_embeddings, attention_bias, qkv_bias, mlp_bias; // attention_bias: of q, k, v and o; qkv_bias: of the first three
+    float attention_scale, embedding_scale;                   // of scores, of the embedding; 0: 1 / sqrt(head_dim), 1
     int n_unrotated_layers;                                   // whose queries and keys are as they are at every position
     bool unrotated_layer[CONFIG_MAX_LAYERS];
     bool qk_norm; // RMSNorm of each head of q and k, before rotation
@@ -34,6 +37,11 @@ struct model_config {
     int n_eos;
     int32_t eos[YALM_MAX_EOS];
 };
+
+static inline float config_attention_scale(const struct model_config *config)
+{
+    return config->attention_scale > 0 ? config->attention_scale : 1.0f / sqrtf((float)config->head_dim);
+}
 
 // Rows of an expert's gate and up.
 static inline int config_expert_ffn(const struct model_config *config)

@@ -89,6 +89,11 @@ def make_cases():
             generator.qwen2(*SMALL, sliding_window=40, use_sliding_window=True, max_window_layers=0),
         ),
         Case("qwen3-bias", generator.qwen3(*SMALL, head_dim=40, attention_bias=True), "bf16"),
+        Case(
+            "granite-biases",
+            generator.granite(*SMALL, embedding=1.0, attention=0.2, residual=1.0, attention_bias=True),
+            "bf16",
+        ),
         Case("phi3-window", generator.phi3(*SMALL) | dict(sliding_window=47), "bf16"),
         Case(
             "smollm3-interval",

@@ -41,6 +41,9 @@ SMOLLM3 = dict(
     LLAMA, vocab_size=128256, hidden_size=2048, num_hidden_layers=36, num_attention_heads=16, num_key_value_heads=4,
     max_position_embeddings=32768, rope_theta=2e6, tie_word_embeddings=True, no_rope_layer_interval=4,
 )  # fmt: skip
+GRANITE = dict(
+    LLAMA, embedding_multiplier=1.0, attention_multiplier=1.0, residual_multiplier=1.0, logits_scaling=1.0,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,7 @@ ARCHITECTURES = {
     "Qwen3MoeForCausalLM": Architecture("qwen3_moe", QWEN3_MOE, "asked", ("attention_bias",), ("qk_norm",)),
     # To Phi-3 yarn is another name of longrope.
     "Phi3ForCausalLM": Architecture("phi3", PHI3, "always", ropes=("default",)),
+    "GraniteForCausalLM": Architecture("granite", GRANITE, biases=("attention_bias", "mlp_bias")),
     "SmolLM3ForCausalLM": Architecture("smollm3", SMOLLM3, biases=("attention_bias", "mlp_bias")),
 }
 
@@ -74,6 +78,7 @@ READ = set(MIXTRAL) | set(QWEN3) | {
 }  # fmt: skip
 # Of those with experts that have a width of their own.
 READ_UNROTATED = {"no_rope_layers", "no_rope_layer_interval"}
+READ_GRANITE = set(GRANITE) - set(LLAMA)
 READ_MOE = {"num_experts", "moe_intermediate_size", "norm_topk_prob", "mlp_only_layers", "decoder_sparse_step"}
 HARMLESS = {
     "_name_or_path", "_attn_implementation", "_flash_attn_2_enabled", "attention_dropout", "bad_words_ids", "begin_suppress_tokens",
@@ -160,6 +165,7 @@ class ModelConfig:
     keys: Keys
     generation: Optional[Keys]
     warnings: list
+    logits_scale: float = 1.0  # of the last norm's weights, and so of the logits
 
     def finish(self, tokenizer: TokenizerData) -> None:
         """bos is the tokenizer's, where it has one, for it begins the texts; eos is generation_config.json's before all others."""
@@ -210,6 +216,7 @@ def read_config(model_dir: Path) -> ModelConfig:
     facts["rope"] = read_rope(keys, keys.defaults["rope_theta"], warnings)
     if facts["rope"]["type"] not in architecture.ropes:
         raise keys.error(f"RoPE type {shown(facts['rope']['type'])} is not supported with {name}")
+    logits_scale = _scales(keys, facts) if "logits_scaling" in keys.defaults else 1.0
     if "no_rope_layer_interval" in keys.defaults:
         facts.update(_unrotated(keys, facts["n_layers"]))
     facts["sliding_window"] = _window(keys, name, facts["n_layers"], warnings)
@@ -221,7 +228,8 @@ def read_config(model_dir: Path) -> ModelConfig:
             raise keys.error(f"{key} is true, which {name} does not have")
     facts.update(dict.fromkeys(architecture.facts, True))
     facts.update(bos=-1, eos=[])
-    return ModelConfig(facts, keys, Keys(generation, read_json(generation), {}) if generation else None, warnings)
+    later = Keys(generation, read_json(generation), {}) if generation else None
+    return ModelConfig(facts, keys, later, warnings, logits_scale)
 
 
 def _architecture(values: dict, path: Path) -> str:
@@ -263,6 +271,7 @@ def _check_unknown(keys: Keys, warnings: list) -> None:
     if keys.values.get("auto_map"):
         warnings.append(f"{keys.path}: auto_map names program text of the model's own; it is not run")
     read = READ | (READ_MOE if "moe_intermediate_size" in keys.defaults else set())
+    read |= READ_GRANITE if "logits_scaling" in keys.defaults else set()
     read |= READ_UNROTATED if "no_rope_layer_interval" in keys.defaults else set()
     for key, value in keys.values.items():
         if key in FOREIGN - read and value and value != 1.0:
@@ -332,6 +341,23 @@ def _window(keys: Keys, name: str, n_layers: int, warnings: list) -> int:
     raise keys.error(
         f"layer_types: found {shown(types)}, expected {expected!r} for every layer, as sliding_window has it"
     )
+
+
+def _scales(keys: Keys, facts: dict) -> float:
+    """Granite's multipliers. Returns what the last norm's weights are multiplied by.
+
+    Dividing the residual stream by residual_multiplier leaves all that is computed from it as it was, for it is normalised first: branches are added
+    whole then, the embedding is larger by so much, and eps by the square.
+    """
+    given = {key: keys.number(key, keys.defaults[key], 1e-6, 1e6) for key in sorted(READ_GRANITE)}
+    residual = given["residual_multiplier"]
+    facts["norm_eps"] /= residual**2
+    if facts["norm_eps"] > 1:
+        raise keys.error(f"residual_multiplier {residual} is too small for rms_norm_eps")
+    facts["attention_scale"] = given["attention_multiplier"]
+    if given["embedding_multiplier"] != residual:
+        facts["embedding_scale"] = given["embedding_multiplier"] / residual
+    return 1 / given["logits_scaling"]
 
 
 def _unrotated(keys: Keys, n_layers: int) -> dict:

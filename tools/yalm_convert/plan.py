@@ -28,6 +28,7 @@ class Planned:
     source: Union[Stored, np.ndarray]  # an array is a tokenizer's, written as it is
     quantised: str = ""  # to which type, if to any; dtype is the source's then
     unfit: bool = False  # to be bf12, but its numbers need all 16 bits
+    factor: float = 1.0  # what the values are multiplied by
     rounded: int = 0  # of a matrix that is to be bf12: how many numbers are no bfloat16 as they are stored
 
     @property
@@ -54,8 +55,9 @@ class UnknownName(Exception):
 class Planner:
     """Takes each tensor that the configuration calls for; what is left over is refused."""
 
-    def __init__(self, config: dict, tensors: dict, where: str, dtype: Optional[str], keep: list):
+    def __init__(self, config: dict, tensors: dict, where: str, dtype: Optional[str], keep: list, logits_scale: float):
         self.config, self.where, self.absent = config, where, getattr(tensors, "absent", {})
+        self.logits_scale = logits_scale
         self.left, self.dtype, self.keep = dict(tensors), dtype, keep
         self.unused = [pattern for pattern, _ in keep]  # patterns that no matrix has matched so far
         self.plan: list = []
@@ -87,8 +89,8 @@ class Planner:
         else:
             self.plan.append(Planned(name, DTYPES[dtype] if dtype else source.dtype, source))
 
-    def exact(self, name: str, source: Stored) -> None:
-        self.plan.append(Planned(name, TYPES["F32"], source))
+    def exact(self, name: str, source: Stored, factor: float = 1.0) -> None:
+        self.plan.append(Planned(name, TYPES["F32"], source, factor=factor))
 
     def linear(self, name: str, stored: str, rows: int, columns: int, bias: bool) -> None:
         self.weights(name, self.take(f"{stored}.weight", (rows, columns)))
@@ -109,7 +111,7 @@ class Planner:
                 self.experts(name, stored)
             else:
                 self.ffn(name, f"{stored}.mlp")
-        self.exact("norm", self.take("model.norm.weight", (dim,)))
+        self.exact("norm", self.take("model.norm.weight", (dim,)), self.logits_scale)
         if not c["tied_embeddings"]:
             self.weights("classifier", self.take("lm_head.weight", (vocab, dim)))
         elif "lm_head.weight" in self.left:
@@ -187,9 +189,17 @@ class Planner:
                 raise ModelError(f"{tensor.path}: tensor {shown(name)} is not known, or not called for by config.json")
 
 
-def make_plan(config: dict, tensors: dict, tokenizer: list, where: str, dtype: Optional[str], keep: list = ()) -> list:
+def make_plan(
+    config: dict,
+    tensors: dict,
+    tokenizer: list,
+    where: str,
+    dtype: Optional[str],
+    keep: list = (),
+    logits_scale: float = 1,
+) -> list:
     """`keep` is of (pattern of matrices' names, type), the last that matches counts. UnknownName where one matches none."""
-    planner = Planner(config, tensors, where, dtype, list(keep))
+    planner = Planner(config, tensors, where, dtype, list(keep), logits_scale)
     planner.model()
     planner.refuse_rest()
     if planner.unused:
@@ -216,4 +226,5 @@ def data(planned: Planned, check_finite: bool) -> Iterator[np.ndarray]:
         yield from (to_fp8 if planned.quantised in SCALE_BYTES else quantise)(source, planned.quantised)
         return
     for piece in pieces(source):
-        yield rounded(source, piece, planned.dtype, check_finite)
+        values = rounded(source, piece, planned.dtype, check_finite)
+        yield values if planned.factor == 1 else values * planned.dtype.type(planned.factor)
