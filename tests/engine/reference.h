@@ -155,6 +155,7 @@ static void reference_attention(const struct reference *r, int layer, const doub
 {
     const struct model_config *c = &r->model->config;
     const int d = c->head_dim, kv_dim = c->n_kv_heads * d, p = r->n;
+    const double scale = c->attention_scale > 0 ? c->attention_scale : 1 / sqrt(d);
     double *weight = doubles(p + 1);
     for (int h = 0; h < c->n_heads; h++) {
         const size_t offset = (size_t)layer * r->room * kv_dim + (size_t)(h / (c->n_heads / c->n_kv_heads)) * d;
@@ -165,9 +166,9 @@ static void reference_attention(const struct reference *r, int layer, const doub
             if (distance < 0)
                 weight[j] = -INFINITY;
             else if (c->unrotated_layer[layer])
-                weight[j] = plain_dot(q + h * d, k, d) / sqrt(d);
+                weight[j] = plain_dot(q + h * d, k, d) * scale;
             else
-                weight[j] = rotated_dot(q + h * d, k, d, c->rope.theta, distance) / sqrt(d);
+                weight[j] = rotated_dot(q + h * d, k, d, c->rope.theta, distance) * scale;
             max = fmax(max, weight[j]);
         }
         for (int j = 0; j <= p; j++)
@@ -238,7 +239,7 @@ static void reference_token(struct reference *r, int32_t token, double *logits)
     const int dim = c->hidden_dim, q_dim = c->n_heads * c->head_dim, kv_dim = c->n_kv_heads * c->head_dim;
     double *x = doubles(dim), *h = doubles(dim), *q = doubles(q_dim), *y = doubles(q_dim), *out = doubles(dim);
     for (int i = 0; i < dim; i++)
-        x[i] = matrix_at(&r->model->weights.embedding, token, i);
+        x[i] = matrix_at(&r->model->weights.embedding, token, i) * (c->embedding_scale > 0 ? c->embedding_scale : 1);
     for (int l = 0; l < c->n_layers; l++) {
         const struct layer_weights *w = &r->model->weights.layers[l];
         const size_t at = ((size_t)l * r->room + r->n) * kv_dim;

@@ -108,6 +108,8 @@ static const struct scenario scenarios[] = {
      23,
      true,
      3},
+    {"scales", {SHAPE(4, 2, 12), .attention_scale = 0.1f, .embedding_scale = 7}, DTYPE_FP32, 128, false, 0},
+    {"scales, fp8", {SHAPE(4, 2, 12), .attention_scale = 0.1f, .embedding_scale = 7}, DTYPE_FP8, 23, true, 3},
 };
 
 static bool has(const char *isa)

@@ -61,7 +61,10 @@ static void test_every_field_arrives(void **state)
     assert_string_equal(read_config(NULL, "LlamaForCausalLM", "AnyNameAtAll").architecture, "AnyNameAtAll");
     c = read_config(NULL, "\"bos\":1", "\"unrotated_layers\":[1],\"bos\":1");
     assert_true(c.n_unrotated_layers == 1 && !c.unrotated_layer[0] && c.unrotated_layer[1]);
+    c = read_config(NULL, "\"bos\":1", "\"attention_scale\":0.25,\"embedding_scale\":12,\"bos\":1");
+    assert_true(c.attention_scale == 0.25f && c.embedding_scale == 12);
     c = read_config(NULL, NULL, NULL);
+    assert_true(config_attention_scale(&c) == 0.5f && c.embedding_scale == 0);
     assert_false(c.n_unrotated_layers || c.qkv_bias || c.qk_norm || c.raw_expert_weights || c.n_dense_layers ||
                  c.expert_ffn_dim);
     c = read_config(&(struct build_options){.qkv_bias = true, .qk_norm = true}, NULL, NULL);
@@ -146,6 +149,8 @@ static void test_refused(void **state)
          "'config.expert_ffn_dim', 'raw_expert_weights' or 'dense_layers': found without"},
         {"\"bos\":1", "\"raw_expert_weights\":true,\"bos\":1", "'dense_layers': found without experts"},
         {"\"bos\":1", "\"dense_layers\":[0],\"bos\":1", "'dense_layers': found without experts"},
+        {"\"bos\":1", "\"attention_scale\":0,\"bos\":1", "'config.attention_scale': found 0, expected a number from 1e-09"},
+        {"\"bos\":1", "\"embedding_scale\":-1,\"bos\":1", "'config.embedding_scale': found -1"},
         {"\"bos\":1", "\"unrotated_layers\":[0,2],\"bos\":1",
          "'config.unrotated_layers': expected layers from 0 to 1, each once"},
         {"\"bos\":1", "\"unrotated_layers\":[0,0],\"bos\":1",

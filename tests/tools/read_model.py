@@ -26,7 +26,9 @@ LATER = {
     "raw_expert_weights",
     "dense_layers",
     "unrotated_layers",
-}  # may be left out
+    "attention_scale",
+    "embedding_scale",
+}  # fmt: skip (may be left out)
 ROPE = {
     "default": set(),
     "linear": {"factor"},

@@ -105,10 +105,14 @@ def check_same(directory, model, dtype=None):
     tensors = model[1]
     stored = split_rows(hf.read_tensors(directory), model[0]["config"])
     names = set(stored)
+    source_config = json.loads((directory / "config.json").read_text())
     for name, (entry, data) in tensors.items():
         if name.startswith("tokenizer."):
             continue
         kind, shape, source = stored.pop(stored_name(name, names))
+        if name == "norm" and "logits_scaling" in source_config:
+            scaled = as_floats(kind, source) / np.float32(source_config["logits_scaling"])
+            kind, source = "F32", scaled.tobytes()
         assert entry["shape"] == shape
         exact = name.endswith(("norm", "_bias", "router"))
         wanted = "fp32" if exact else dtype or {v: k for k, v in SOURCE_DTYPE.items()}[kind]
@@ -330,8 +334,17 @@ def test_windows_that_are_off(plain, tiny, convert, tmp_path):
 
 def test_facts_of_later_families(tiny, convert, tmp_path):
     later = ("qkv_bias", "qk_norm", "expert_ffn_dim", "dense_layers", "raw_expert_weights", "unrotated_layers")
+    later += ("attention_scale", "embedding_scale")
     facts = {}
-    for preset in ("tiny-gqa", "tiny-qwen2", "tiny-qwen3", "tiny-qwen3-moe", "tiny-phi3", "tiny-smollm3"):
+    for preset in (
+        "tiny-gqa",
+        "tiny-qwen2",
+        "tiny-qwen3",
+        "tiny-qwen3-moe",
+        "tiny-phi3",
+        "tiny-smollm3",
+        "tiny-granite",
+    ):
         metadata, _, err = convert(tiny(preset))
         assert "warning" not in err.replace("model will take token ids only", "").replace("convert.py: warning", "", 1)
         facts[preset] = {key: metadata["config"][key] for key in later if key in metadata["config"]}
@@ -342,6 +355,7 @@ def test_facts_of_later_families(tiny, convert, tmp_path):
         "tiny-qwen3-moe": {"qk_norm": True, "expert_ffn_dim": 80, "dense_layers": [1]},
         "tiny-phi3": {},
         "tiny-smollm3": {"unrotated_layers": [1]},
+        "tiny-granite": {"attention_scale": 0.03, "embedding_scale": 12 / 0.22},
     }
     other = hf.copy(tiny("tiny-qwen3-moe"), tmp_path / "moe")
     assert config_of(convert, other, norm_topk_prob=...)["raw_expert_weights"] is True

@@ -17,6 +17,7 @@ def bases(tmp_path_factory):
     home = tmp_path_factory.mktemp("bases")
     names = {"llama": "tiny-gqa", "mistral": "tiny-window", "mixtral": "tiny-mixtral"}
     names |= {"qwen2": "tiny-qwen2", "qwen3_moe": "tiny-qwen3-moe", "phi3": "tiny-phi3", "smollm3": "tiny-smollm3"}
+    names |= {"granite": "tiny-granite"}
     made = {name: hf.make(preset, home / name) for name, preset in names.items()}
     made["sharded"] = hf.make("tiny-gqa", home / "sharded", "--shard-gib", "0.0005")
     return made
@@ -98,6 +99,9 @@ CONFIGS = [
     ("qwen3_moe", {"moe_intermediate_size": 81}, 'tensor "model.layers.0.mlp.experts.0.gate_proj.weight": found shape [80, 128]'),
     ("phi3", {"rope_scaling": {"type": "yarn", "factor": 4.0}}, 'RoPE type "yarn" is not supported with Phi3ForCausalLM'),
     ("phi3", {"num_key_value_heads": 4}, 'qkv_proj.weight": found shape [256, 128], expected [384, 128]'),
+    ("granite", {"logits_scaling": 0}, "logits_scaling: found 0, expected a number from 1e-06"),
+    ("granite", {"residual_multiplier": 1e-4}, "residual_multiplier 0.0001 is too small for rms_norm_eps"),
+    ("llama", {"embedding_multiplier": 12.0}, '"embedding_multiplier" is 12.0, which is not supported'),
     ("smollm3", {"no_rope_layers": [1, 1]}, "no_rope_layers: found [1, 1], expected 0 or 1 for each of 4 layers"),
     ("llama", {"no_rope_layers": [1, 0]}, '"no_rope_layers" is [1, 0], which is not supported'),
     ("mixtral", {"num_experts_per_tok": 5}, "num_experts_per_tok: found 5, expected an integer from 1 to 4"),
