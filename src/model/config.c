@@ -140,6 +140,10 @@ static yalm_status read_later(struct reader *r)
     if (status == YALM_OK)
         status = read_later_flag(r, "qk_norm", &c->qk_norm);
     if (status == YALM_OK)
+        status = read_later_flag(r, "whole_qk_norm", &c->whole_qk_norm);
+    if (status == YALM_OK)
+        status = read_later_flag(r, "norms_after", &c->norms_after);
+    if (status == YALM_OK)
         status = read_later_number(r, "attention_scale", &c->attention_scale);
     if (status == YALM_OK)
         status = read_later_number(r, "embedding_scale", &c->embedding_scale);
@@ -251,6 +255,10 @@ static yalm_status check(const struct reader *r)
                          (long long)c->n_heads * c->head_dim, MAX_DIM);
     if (c->attention_bias && c->qkv_bias)
         return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.qkv_bias': found true beside attention_bias", path);
+    if (c->qk_norm && c->whole_qk_norm)
+        return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.whole_qk_norm': found true beside qk_norm", path);
+    if (c->norms_after && c->n_experts > 0)
+        return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.norms_after': found true beside experts", path);
     if (c->n_experts == 0 && (c->expert_ffn_dim > 0 || c->raw_expert_weights || c->n_dense_layers > 0))
         return error_set(r->error, YALM_BAD_MODEL,
                          "%s: metadata: 'config.expert_ffn_dim', 'raw_expert_weights' or 'dense_layers': found without experts",
@@ -299,6 +307,8 @@ yalm_status config_read(struct model_config *config, const struct container *con
                                           "dense_layers",
                                           "unrotated_layers",
                                           "attention_scale",
+                                          "norms_after",
+                                          "whole_qk_norm",
                                           "embedding_scale",
                                           "qkv_bias",
                                           "qk_norm"};

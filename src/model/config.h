@@ -32,8 +32,10 @@ struct model_config {
     float attention_scale, embedding_scale;                   // of scores, of the embedding; 0: 1 / sqrt(head_dim), 1
     int n_unrotated_layers;                                   // whose queries and keys are as they are at every position
     bool unrotated_layer[CONFIG_MAX_LAYERS];
-    bool qk_norm; // RMSNorm of each head of q and k, before rotation
-    int32_t bos;  // -1: none
+    bool norms_after;   // RMSNorm of what a block adds, not of what it reads
+    bool whole_qk_norm; // RMSNorm of all heads of q together, and of k, before rotation
+    bool qk_norm;       // RMSNorm of each head of q and k, before rotation
+    int32_t bos;        // -1: none
     int n_eos;
     int32_t eos[YALM_MAX_EOS];
 };

@@ -104,9 +104,9 @@ static void bind_attention(struct binder *b, struct layer_weights *w, int l)
     }
     if (c->attention_bias)
         w->o_bias = take_vector(b, layer_name(l, -1, "o_bias").text, c->hidden_dim);
-    if (c->qk_norm) {
-        w->q_norm = take_vector(b, layer_name(l, -1, "q_norm").text, c->head_dim);
-        w->k_norm = take_vector(b, layer_name(l, -1, "k_norm").text, c->head_dim);
+    if (c->qk_norm || c->whole_qk_norm) {
+        w->q_norm = take_vector(b, layer_name(l, -1, "q_norm").text, c->whole_qk_norm ? q_dim : c->head_dim);
+        w->k_norm = take_vector(b, layer_name(l, -1, "k_norm").text, c->whole_qk_norm ? kv_dim : c->head_dim);
     }
 }
 

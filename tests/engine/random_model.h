@@ -125,9 +125,9 @@ static void random_layer(struct random_model *m, int layer, enum dtype dtype)
     l->k = random_matrix(m, dtype, kv, c->hidden_dim);
     l->v = random_matrix(m, dtype, kv, c->hidden_dim);
     l->o = random_matrix(m, dtype, c->hidden_dim, q);
-    if (c->qk_norm) {
-        l->q_norm = random_vector(m, c->head_dim, 1, 0.3);
-        l->k_norm = random_vector(m, c->head_dim, 1, 0.3);
+    if (c->qk_norm || c->whole_qk_norm) {
+        l->q_norm = random_vector(m, c->whole_qk_norm ? q : c->head_dim, 1, 0.3);
+        l->k_norm = random_vector(m, c->whole_qk_norm ? kv : c->head_dim, 1, 0.3);
     }
     if (c->attention_bias || c->qkv_bias) {
         l->q_bias = random_vector(m, q, 0, 0.5);

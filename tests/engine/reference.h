@@ -243,20 +243,34 @@ static void reference_token(struct reference *r, int32_t token, double *logits)
     for (int l = 0; l < c->n_layers; l++) {
         const struct layer_weights *w = &r->model->weights.layers[l];
         const size_t at = ((size_t)l * r->room + r->n) * kv_dim;
-        reference_norm(h, x, w->attention_norm, dim, c->norm_eps);
+        if (c->norms_after)
+            memcpy(h, x, sizeof *h * dim);
+        else
+            reference_norm(h, x, w->attention_norm, dim, c->norm_eps);
         reference_product(q, &w->q, w->q_bias, h);
         reference_product(r->keys + at, &w->k, w->k_bias, h);
         reference_product(r->values + at, &w->v, w->v_bias, h);
-        for (int i = 0; w->q_norm && i < q_dim; i += c->head_dim)
-            reference_norm(q + i, q + i, w->q_norm, c->head_dim, c->norm_eps);
-        for (int i = 0; w->k_norm && i < kv_dim; i += c->head_dim)
-            reference_norm(r->keys + at + i, r->keys + at + i, w->k_norm, c->head_dim, c->norm_eps);
+        const int q_width = c->whole_qk_norm ? q_dim : c->head_dim, k_width = c->whole_qk_norm ? kv_dim : c->head_dim;
+        for (int i = 0; w->q_norm && i < q_dim; i += q_width)
+            reference_norm(q + i, q + i, w->q_norm, q_width, c->norm_eps);
+        for (int i = 0; w->k_norm && i < kv_dim; i += k_width)
+            reference_norm(r->keys + at + i, r->keys + at + i, w->k_norm, k_width, c->norm_eps);
         if (r->int8)
             reference_round(r, l, r->keys + at, r->values + at);
         reference_attention(r, l, q, y);
         reference_product(out, &w->o, w->o_bias, y);
+        if (c->norms_after)
+            reference_norm(out, out, w->attention_norm, dim, c->norm_eps);
         for (int i = 0; i < dim; i++)
             x[i] += out[i];
+        if (c->norms_after) {
+            memset(out, 0, sizeof *out * dim);
+            reference_ffn(c, w, x, out);
+            reference_norm(out, out, w->ffn_norm, dim, c->norm_eps);
+            for (int i = 0; i < dim; i++)
+                x[i] += out[i];
+            continue;
+        }
         reference_norm(h, x, w->ffn_norm, dim, c->norm_eps);
         reference_ffn(c, w, h, x);
     }

@@ -110,6 +110,13 @@ static const struct scenario scenarios[] = {
      3},
     {"scales", {SHAPE(4, 2, 12), .attention_scale = 0.1f, .embedding_scale = 7}, DTYPE_FP32, 128, false, 0},
     {"scales, fp8", {SHAPE(4, 2, 12), .attention_scale = 0.1f, .embedding_scale = 7}, DTYPE_FP8, 23, true, 3},
+    {"norms behind the blocks", {SHAPE(4, 2, 12), .norms_after = true, .whole_qk_norm = true}, DTYPE_FP32, 128, false, 0},
+    {"norms behind the blocks, bf16, biases",
+     {SHAPE(6, 2, 16), .norms_after = true, .whole_qk_norm = true, .attention_bias = true, .mlp_bias = true},
+     DTYPE_BF16,
+     23,
+     true,
+     3},
 };
 
 static bool has(const char *isa)

@@ -94,6 +94,7 @@ def make_cases():
             generator.granite(*SMALL, embedding=1.0, attention=0.2, residual=1.0, attention_bias=True),
             "bf16",
         ),
+        Case("olmo2-mqa", generator.olmo2(96, 160, 2, 4, 1, 320, 256, attention_bias=True), "bf16"),
         Case("phi3-window", generator.phi3(*SMALL) | dict(sliding_window=47), "bf16"),
         Case(
             "smollm3-interval",

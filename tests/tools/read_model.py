@@ -27,6 +27,8 @@ LATER = {
     "dense_layers",
     "unrotated_layers",
     "attention_scale",
+    "norms_after",
+    "whole_qk_norm",
     "embedding_scale",
 }  # fmt: skip (may be left out)
 ROPE = {

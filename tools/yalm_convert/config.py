@@ -41,6 +41,7 @@ SMOLLM3 = dict(
     LLAMA, vocab_size=128256, hidden_size=2048, num_hidden_layers=36, num_attention_heads=16, num_key_value_heads=4,
     max_position_embeddings=32768, rope_theta=2e6, tie_word_embeddings=True, no_rope_layer_interval=4,
 )  # fmt: skip
+OLMO2 = dict(LLAMA, vocab_size=50304, rms_norm_eps=1e-5)
 GRANITE = dict(
     LLAMA, embedding_multiplier=1.0, attention_multiplier=1.0, residual_multiplier=1.0, logits_scaling=1.0,
 )  # fmt: skip
@@ -67,6 +68,7 @@ ARCHITECTURES = {
     "Qwen3MoeForCausalLM": Architecture("qwen3_moe", QWEN3_MOE, "asked", ("attention_bias",), ("qk_norm",)),
     # To Phi-3 yarn is another name of longrope.
     "Phi3ForCausalLM": Architecture("phi3", PHI3, "always", ropes=("default",)),
+    "Olmo2ForCausalLM": Architecture("olmo2", OLMO2, "none", ("attention_bias",), ("norms_after", "whole_qk_norm")),
     "GraniteForCausalLM": Architecture("granite", GRANITE, biases=("attention_bias", "mlp_bias")),
     "SmolLM3ForCausalLM": Architecture("smollm3", SMOLLM3, biases=("attention_bias", "mlp_bias")),
 }

@@ -104,9 +104,12 @@ class Planner:
         self.weights("embedding", embedding)
         for n in range(c["n_layers"]):
             stored, name = f"model.layers.{n}", f"layers.{n}"
-            self.exact(f"{name}.attention_norm", self.take(f"{stored}.input_layernorm.weight", (dim,)))
+            first, second = "input_layernorm", "post_attention_layernorm"
+            if c.get("norms_after"):
+                first, second = "post_attention_layernorm", "post_feedforward_layernorm"
+            self.exact(f"{name}.attention_norm", self.take(f"{stored}.{first}.weight", (dim,)))
             self.attention(name, f"{stored}.self_attn")
-            self.exact(f"{name}.ffn_norm", self.take(f"{stored}.post_attention_layernorm.weight", (dim,)))
+            self.exact(f"{name}.ffn_norm", self.take(f"{stored}.{second}.weight", (dim,)))
             if c["n_experts"] and n not in c.get("dense_layers", ()):
                 self.experts(name, stored)
             else:
@@ -128,8 +131,13 @@ class Planner:
             self.linear(
                 f"{name}.{letter}", f"{stored}.{letter}_proj", rows, columns, all_bias if letter == "o" else bias
             )
-        for letter in "qk" if c.get("qk_norm") else "":
-            self.exact(f"{name}.{letter}_norm", self.take(f"{stored}.{letter}_norm.weight", (c["head_dim"],)))
+        heads = (
+            {"q": q, "k": kv}
+            if c.get("whole_qk_norm")
+            else dict.fromkeys("qk" if c.get("qk_norm") else "", c["head_dim"])
+        )
+        for letter, width in heads.items():
+            self.exact(f"{name}.{letter}_norm", self.take(f"{stored}.{letter}_norm.weight", (width,)))
 
     def ffn(self, name: str, stored: str) -> None:
         dim, ffn, bias = self.config["hidden_dim"], self.config["ffn_dim"], self.config["mlp_bias"]
