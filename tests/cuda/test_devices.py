@@ -27,7 +27,8 @@ EMULATED = VARIANT.startswith("emulated")
 SCENARIOS = {"prefill", "pieces", "decode", "odd-calls", "rollback", "endless", "noise", "two-sessions"}
 DRAWS = {"draw-greedy", "draw-plain", "draw-top-p", "draw-penalties"}
 
-TINY = [name for name in cases.CASES if name.startswith("tiny-")]
+NOT_HERE = ("tiny-olmo2",)  # refused by name: test_refusals.py
+TINY = [name for name in cases.CASES if name.startswith("tiny-") and name not in NOT_HERE]
 # (case, dtype of the matrices, cache): every architecture option in fp32, which is compared the closest, and those in 16 bits whose way
 # through the kernels differs. A GPU runs them all both ways; the emulator takes its time.
 RUNS = [(name, "fp32", "fp32") for name in TINY]
@@ -96,8 +97,8 @@ MANY = {
 # "singles": tokens one by one from the beginning, where the cache is of fp32 or int8. Sums are added up in another order, and for most that is all
 # (2e-6). But for q8 and q4 a token's block of 128 becomes integers of 16 bits: where one of these stands near the middle and becomes the next one,
 # all later layers' inputs differ by so much, and more of theirs are rounded otherwise; in the end, as much as such rounding moves logits at all
-# (2e-4; 1.6e-4 were found). In an int8 cache likewise, but the middle is met seldom (2.5e-5).
-SINGLES = {"q8": 2.4e-4, "q4": 2.4e-4, "int8": 4e-5}
+# (2e-4; 1.6e-4 were found). In an int8 cache likewise, but the middle is met seldom (2.5e-5, and 1.03e-4 in tiny-granite).
+SINGLES = {"q8": 2.4e-4, "q4": 2.4e-4, "int8": 1.5e-4}
 # Which keys both devices select, on every preset: see selections/compare.cc, which also says what a tie is. SparQ's copies of fp16, int8 and 4 bits,
 # the hybrid with codes of one component; in some models its other options.
 SELECTIONS = {

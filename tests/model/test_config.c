@@ -149,6 +149,8 @@ static void test_refused(void **state)
          "'config.expert_ffn_dim', 'raw_expert_weights' or 'dense_layers': found without"},
         {"\"bos\":1", "\"raw_expert_weights\":true,\"bos\":1", "'dense_layers': found without experts"},
         {"\"bos\":1", "\"dense_layers\":[0],\"bos\":1", "'dense_layers': found without experts"},
+        {"\"bos\":1", "\"qk_norm\":true,\"whole_qk_norm\":true,\"bos\":1", "'config.whole_qk_norm': found true beside qk_norm"},
+        {"\"bos\":1", "\"norms_after\":\"yes\",\"bos\":1", "'config.norms_after': found a string, expected a bool"},
         {"\"bos\":1", "\"attention_scale\":0,\"bos\":1", "'config.attention_scale': found 0, expected a number from 1e-09"},
         {"\"bos\":1", "\"embedding_scale\":-1,\"bos\":1", "'config.embedding_scale': found -1"},
         {"\"bos\":1", "\"unrotated_layers\":[0,2],\"bos\":1",
@@ -171,6 +173,7 @@ static void test_refused(void **state)
         {"\"n_active_experts\":2", "\"n_active_experts\":0", "'config.n_active_experts': found 0, expected 1 to 4"},
         {"\"n_active_experts\":2", "\"n_active_experts\":5", "'config.n_active_experts': found 5, expected 1 to 4"},
         {"\"mlp_bias\":false", "\"mlp_bias\":true", "experts have no biases"},
+        {"\"bos\":1", "\"norms_after\":true,\"bos\":1", "'config.norms_after': found true beside experts"},
         {"\"bos\":1", "\"dense_layers\":[2],\"bos\":1", "'config.dense_layers': expected layers from 0 to 1"},
         {"\"bos\":1", "\"dense_layers\":[1,1],\"bos\":1", "'config.dense_layers': expected layers from 0 to 1"},
     };

@@ -186,6 +186,7 @@ def expected_tensors(c):
         biased = "qkvo" if c["attention_bias"] else "qkv" if c.get("qkv_bias") else ""
         table.update({f"{p}{name}_bias": (attention[name][:1], exact) for name in biased})
         table.update({f"{p}{name}_norm": ((c["head_dim"],), exact) for name in "qk" if c.get("qk_norm")})
+        table.update({f"{p}{name}_norm": (attention[name][:1], exact) for name in "qk" if c.get("whole_qk_norm")})
         if c["n_experts"] and n not in c.get("dense_layers", []):
             wide = c.get("expert_ffn_dim") or ffn
             block = {"gate": (wide, dim), "up": (wide, dim), "down": (dim, wide)}
