@@ -64,9 +64,10 @@ def stored_name(name, stored):
         return f"{p}block_sparse_moe.experts.{rest[1]}.{ {'gate': 'w1', 'down': 'w2', 'up': 'w3'}[rest[2]] }.weight"
     part, _, bias = rest[0].partition("_bias") if rest[0].endswith("_bias") else (rest[0], "", None)
     kind = "weight" if bias is None else "bias"
+    behind = f"{p}post_feedforward_layernorm.weight" in stored
     special = {
-        "attention_norm": "input_layernorm",
-        "ffn_norm": "post_attention_layernorm",
+        "attention_norm": "post_attention_layernorm" if behind else "input_layernorm",
+        "ffn_norm": "post_feedforward_layernorm" if behind else "post_attention_layernorm",
         "router": "mlp.gate" if qwen else "block_sparse_moe.gate",
     }
     return p + special.get(part, f"{'self_attn' if part in 'qkvo' else 'mlp'}.{part}_proj") + f".{kind}"
