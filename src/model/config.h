@@ -51,6 +51,13 @@ static inline int config_expert_ffn(const struct model_config *config)
     return config->expert_ffn_dim ? config->expert_ffn_dim : config->ffn_dim;
 }
 
+// Whether attention is Llama's: no fact that came later changes what is computed between a layer's matrices. A kernel that fuses layers asks this.
+static inline bool config_is_plain(const struct model_config *config)
+{
+    return !config->qk_norm && !config->whole_qk_norm && !config->norms_after && config->n_unrotated_layers == 0 &&
+           config->attention_scale == 0 && config->embedding_scale == 0;
+}
+
 static inline bool config_has_experts(const struct model_config *config, int layer)
 {
     return config->n_experts > 0 && !config->dense_layer[layer];

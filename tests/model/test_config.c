@@ -64,7 +64,8 @@ static void test_every_field_arrives(void **state)
     c = read_config(NULL, "\"bos\":1", "\"attention_scale\":0.25,\"embedding_scale\":12,\"bos\":1");
     assert_true(c.attention_scale == 0.25f && c.embedding_scale == 12);
     c = read_config(NULL, NULL, NULL);
-    assert_true(config_attention_scale(&c) == 0.5f && c.embedding_scale == 0);
+    assert_true(config_attention_scale(&c) == 0.5f && c.embedding_scale == 0 && config_is_plain(&c));
+    assert_false(config_is_plain(&(struct model_config){.qk_norm = true}));
     assert_false(c.n_unrotated_layers || c.qkv_bias || c.qk_norm || c.raw_expert_weights || c.n_dense_layers ||
                  c.expert_ffn_dim);
     c = read_config(&(struct build_options){.qkv_bias = true, .qk_norm = true}, NULL, NULL);
