@@ -34,6 +34,7 @@ try:
     from yalm_convert.checkpoint import PIECE, read_checkpoint
     from yalm_convert.config import read_config
     from yalm_convert.errors import ModelError
+    from yalm_convert.multimodal import text_tensors
     from yalm_convert.plan import MATRIX_TYPES, UnknownName, data, make_plan, matrix_types
     from yalm_convert.source import follow_links, locate, model_name
     from yalm_convert.tokenizer import read_tokenizer
@@ -151,6 +152,12 @@ def convert(arguments: argparse.Namespace) -> int:
     model_dir = arguments.model_dir
     config = read_config(model_dir)
     tensors = read_checkpoint(model_dir)
+    if config.part:
+        tensors, others = text_tensors(tensors)
+        config.facts["tied_embeddings"] = "lm_head.weight" not in tensors
+        config.warnings.append(
+            f"{model_dir}: the part that reads text is converted; {others} tensors of the others are left out"
+        )
     for name in TOKENIZER_FILES:
         locate(model_dir, name)
     tokenizer = read_tokenizer(model_dir, config.facts)

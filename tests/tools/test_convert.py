@@ -237,6 +237,40 @@ def test_an_index_may_say_more_and_less_than_is_needed(tiny, convert, tmp_path):
     assert convert(directory)[1] == before
 
 
+WHOLES = [
+    ("tiny-window", "Mistral3ForConditionalGeneration", "mistral", "language_model.model.", "language_model.lm_head."),
+    ("tiny-qwen3", "Qwen3VLForConditionalGeneration", "qwen3_vl_text", "model.language_model.", "lm_head."),
+]
+
+
+@pytest.mark.parametrize(("preset", "whole", "kind", "prefix", "head"), WHOLES, ids=[w[1] for w in WHOLES])
+def test_the_text_part_of_a_model_that_sees(preset, whole, kind, prefix, head, tiny, convert, tmp_path):
+    plain = tiny(preset)
+    directory = tmp_path / preset
+    directory.mkdir()
+    text = json.loads((plain / "config.json").read_text())
+    del text["architectures"], text["tie_word_embeddings"]
+    text |= {"model_type": kind, "rope_parameters": {"rope_type": "default", "mrope_section": [4, 4, 4]}}
+    config = {
+        "architectures": [whole],
+        "model_type": "x",
+        "text_config": text,
+        "vision_config": {},
+        "tie_word_embeddings": True,
+    }
+    (directory / "config.json").write_text(json.dumps(config))
+    tensors = {}
+    for name, tensor in hf.read_tensors(plain).items():
+        name = name.replace("lm_head.", head) if name.startswith("lm_head.") else prefix + name.removeprefix("model.")
+        tensors[name] = tensor
+    tensors["model.visual.patch_embed.weight"] = ["F32", [4], bytes(16)]
+    hf.write_tensors(directory / "model.safetensors", tensors)
+    metadata, converted, err = convert(directory)
+    expected = convert(plain)
+    assert converted == expected[1] and metadata["config"] == expected[0]["config"]
+    assert "the part that reads text is converted; 1 tensors of the others are left out" in err
+
+
 def test_links_that_the_user_allows(tiny, convert, tmp_path):
     source = tiny("tiny-gqa")
     directory = tmp_path / "tiny-gqa"

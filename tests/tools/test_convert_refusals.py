@@ -17,7 +17,7 @@ def bases(tmp_path_factory):
     home = tmp_path_factory.mktemp("bases")
     names = {"llama": "tiny-gqa", "mistral": "tiny-window", "mixtral": "tiny-mixtral"}
     names |= {"qwen2": "tiny-qwen2", "qwen3_moe": "tiny-qwen3-moe", "phi3": "tiny-phi3", "smollm3": "tiny-smollm3"}
-    names |= {"granite": "tiny-granite"}
+    names |= {"granite": "tiny-granite", "qwen3": "tiny-qwen3"}
     made = {name: hf.make(preset, home / name) for name, preset in names.items()}
     made["sharded"] = hf.make("tiny-gqa", home / "sharded", "--shard-gib", "0.0005")
     return made
@@ -99,6 +99,12 @@ CONFIGS = [
     ("qwen3_moe", {"moe_intermediate_size": 81}, 'tensor "model.layers.0.mlp.experts.0.gate_proj.weight": found shape [80, 128]'),
     ("phi3", {"rope_scaling": {"type": "yarn", "factor": 4.0}}, 'RoPE type "yarn" is not supported with Phi3ForCausalLM'),
     ("phi3", {"num_key_value_heads": 4}, 'qkv_proj.weight": found shape [256, 128], expected [384, 128]'),
+    ("qwen3", {"architectures": ["Mistral3ForConditionalGeneration"]}, "text_config: found null, expected the settings of"),
+    (
+        "qwen3",
+        {"architectures": ["Mistral3ForConditionalGeneration"], "text_config": {"model_type": "ministral3"}},
+        'text_config.model_type "ministral3" of Mistral3ForConditionalGeneration is not supported, expected mistral',
+    ),
     ("granite", {"logits_scaling": 0}, "logits_scaling: found 0, expected a number from 1e-06"),
     ("granite", {"residual_multiplier": 1e-4}, "residual_multiplier 0.0001 is too small for rms_norm_eps"),
     ("llama", {"embedding_multiplier": 12.0}, '"embedding_multiplier" is 12.0, which is not supported'),

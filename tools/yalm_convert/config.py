@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from .errors import ModelError
+from .multimodal import WHOLES, is_whole, text_config
 from .rope import read_rope
 from .source import locate, read_json, shown
 from .tokenizer import TokenizerData
@@ -168,6 +169,7 @@ class ModelConfig:
     generation: Optional[Keys]
     warnings: list
     logits_scale: float = 1.0  # of the last norm's weights, and so of the logits
+    part: bool = False  # of a model that sees: its tensors are to be found by multimodal.text_tensors()
 
     def finish(self, tokenizer: TokenizerData) -> None:
         """bos is the tokenizer's, where it has one, for it begins the texts; eos is generation_config.json's before all others."""
@@ -204,6 +206,9 @@ def read_config(model_dir: Path) -> ModelConfig:
     if path is None:
         raise ModelError(f"{model_dir}: {_what_it_is(model_dir)}")
     values = read_json(path)
+    whole = is_whole(values)
+    if whole:
+        values = text_config(values, {name: known.model_type for name, known in ARCHITECTURES.items()}, path)
     name = _architecture(values, path)
     architecture = ARCHITECTURES[name]
     keys = Keys(path, values, architecture.defaults)
@@ -231,14 +236,16 @@ def read_config(model_dir: Path) -> ModelConfig:
     facts.update(dict.fromkeys(architecture.facts, True))
     facts.update(bos=-1, eos=[])
     later = Keys(generation, read_json(generation), {}) if generation else None
-    return ModelConfig(facts, keys, later, warnings, logits_scale)
+    return ModelConfig(facts, keys, later, warnings, logits_scale, whole)
 
 
 def _architecture(values: dict, path: Path) -> str:
     names = values.get("architectures")
     if names not in [[name] for name in ARCHITECTURES]:
         found = "nothing" if names is None else shown(names)
-        raise ModelError(f"{path}: architectures: {found} is not supported, expected one of {', '.join(ARCHITECTURES)}")
+        raise ModelError(
+            f"{path}: architectures: {found} is not supported, expected one of {', '.join([*ARCHITECTURES, *WHOLES])}"
+        )
     expected = ARCHITECTURES[names[0]].model_type
     kind = values.get("model_type", expected)
     if kind != expected:
