@@ -14,7 +14,7 @@ FUZZ_SECONDS ?= 60
 VERSION  := 0.1.0
 COMMIT   := $(shell git describe --always --dirty --exclude '*' 2>/dev/null || echo unknown)
 BUILD    := build/$(VARIANT)
-PACKAGES := libcjson libpcre2-8 libxxhash
+PACKAGES := libcjson libpcre2-8 libutf8proc libxxhash
 PYTHON   := .venv/bin/python
 
 WARNINGS := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla
@@ -22,7 +22,7 @@ WARNINGS := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpo
 CFLAGS   ?= -O3 -g1
 BASE     := -std=c11 -D_GNU_SOURCE -Isrc -fPIC -fvisibility=hidden -fno-math-errno -fno-trapping-math $(WARNINGS) \
             $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null) -MMD -MP
-LIBS     := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null || echo -lcjson -lpcre2-8 -lxxhash) -lm -ldl
+LIBS     := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null || echo -lcjson -lpcre2-8 -lutf8proc -lxxhash) -lm -ldl
 THREADS  := -pthread
 LINK     :=
 ifeq ($(VARIANT),openmp)
@@ -140,13 +140,14 @@ define PROBE
 #include <cjson/cJSON.h>
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
+#include <utf8proc.h>
 #include <xxhash.h>
 endef
 export PROBE
 $(BUILD)/requirements:
 	@mkdir -p $(@D)
 	@echo "$$PROBE" | $(CC) $(BASE) $(THREADS) -MF /dev/null -fsyntax-only -x c - 2>$@.log && touch $@ || \
-	    { echo "make: a C compiler, libcjson, libpcre2-8 and libxxhash are needed (see $@.log);" \
+	    { echo "make: a C compiler, libcjson, libpcre2-8, libutf8proc and libxxhash are needed (see $@.log);" \
 	    "tools/setup.sh or \`make demo\` installs them" >&2; exit 1; }
 
 clean:

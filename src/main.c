@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,6 +15,22 @@ static void occupy_standard_files(void)
     for (int fd = 0; fd <= 2; fd++)
         if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) < 0)
             _exit(YALM_FAILED);
+}
+
+static const char *mapped; // the model's path, for the handler
+
+// The model is a mapping: where its file is shortened, or its disk fails, there are no bytes left to compute on.
+static void on_lost_page(int signal)
+{
+    static const char what[] = ": pages of the file are gone: it was shortened while yalm ran, or its disk failed\n";
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+    (void)signal;
+    while (atomic_flag_test_and_set(&told))
+        pause(); // another thread met one, too, and is ending the program
+    if (write(STDERR_FILENO, "yalm: ", 6) < 0 || write(STDERR_FILENO, mapped, strlen(mapped)) < 0 ||
+        write(STDERR_FILENO, what, sizeof what - 1) < 0)
+        _exit(YALM_FAILED);
+    _exit(YALM_BAD_MODEL);
 }
 
 static yalm_status print_help(yalm_error *error)
@@ -69,6 +86,8 @@ int main(int argc, char **argv)
     yalm_error error = {0};
     yalm_status status = options_parse(argc, argv, &options, &error);
     if (status == YALM_OK) {
+        mapped = options.model ? options.model : "";
+        signal(SIGBUS, on_lost_page);
         status = run(&options, &error);
         options_free(&options);
     }

@@ -73,7 +73,7 @@ typedef struct yalm_model_info {
     const char *chat_template; // Jinja, as stored; NULL where there is none
     int n_layers, hidden_dim, ffn_dim, n_heads, n_kv_heads, head_dim;
     int vocab_size;                  // rows of the embedding; token ids are below it
-    int tokenizer_vocab;             // pieces that the tokenizer knows (<= vocab_size)
+    int tokenizer_vocab;             // pieces that the tokenizer knows; a text with one from vocab_size on is refused
     int context_length;              // positions that the model was trained for
     int sliding_window;              // 0: none
     int n_experts, n_active_experts; // 0: not a mixture of experts

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Convert a Hugging Face model directory (Llama, Mistral, Mixtral) to a file that yalm runs.
+"""Convert a Hugging Face model directory (Llama, Mistral, Mixtral, Qwen2, Qwen3, Phi-3, SmolLM3, Granite, OLMo 2) to a file that yalm runs.
 
 examples:
   tools/convert.py ~/models/Mistral-7B-v0.1 mistral.bin
@@ -34,19 +34,21 @@ try:
     from yalm_convert.checkpoint import PIECE, read_checkpoint
     from yalm_convert.config import read_config
     from yalm_convert.errors import ModelError
+    from yalm_convert.multimodal import text_tensors
     from yalm_convert.plan import MATRIX_TYPES, UnknownName, data, make_plan, matrix_types
-    from yalm_convert.source import locate, model_name
+    from yalm_convert.source import follow_links, locate, model_name
     from yalm_convert.tokenizer import read_tokenizer
     from yalm_convert.writer import MAGIC, Layout, write_model
 except ImportError as error:
     sys.exit(f"convert.py: {error}; install what it needs with: pip install -r tools/requirements.txt")
 
 # The interpreter with its libraries, a piece as read, the same as fp32, and what the conversion makes on the way.
-PEAK_MEMORY = (96 << 20) + 6 * PIECE
+PEAK_MEMORY = (104 << 20) + 6 * PIECE
 
 
 def main() -> int:
     arguments = parse_arguments()
+    follow_links(arguments.follow_links)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, interrupt)
     try:
@@ -99,6 +101,11 @@ def parse_arguments() -> argparse.Namespace:
         metavar="NAME=DTYPE",
         help="another type for matrices of this name, which may be a pattern: classifier=q4, 'layers.0.*=bf16'; the last that matches counts",
     )
+    parser.add_argument(
+        "--follow-links",
+        action="store_true",
+        help="read files that symbolic links name outside the directory: where you made the links, not a stranger",
+    )
     parser.add_argument("--check-finite", action="store_true", help="refuse weights that are NaN or infinite")
     parser.add_argument("--dry-run", action="store_true", help="print the plan, write nothing")
     parser.add_argument("--version", action="version", version=f"convert.py {VERSION}")
@@ -145,11 +152,19 @@ def convert(arguments: argparse.Namespace) -> int:
     model_dir = arguments.model_dir
     config = read_config(model_dir)
     tensors = read_checkpoint(model_dir)
+    if config.part:
+        tensors, others = text_tensors(tensors)
+        config.facts["tied_embeddings"] = "lm_head.weight" not in tensors
+        config.warnings.append(
+            f"{model_dir}: the part that reads text is converted; {others} tensors of the others are left out"
+        )
     for name in TOKENIZER_FILES:
         locate(model_dir, name)
     tokenizer = read_tokenizer(model_dir, config.facts)
     config.finish(tokenizer)
-    plan = make_plan(config.facts, tensors, tokenizer.tensors, str(model_dir), arguments.dtype, arguments.keep)
+    plan = make_plan(
+        config.facts, tensors, tokenizer.tensors, str(model_dir), arguments.dtype, arguments.keep, config.logits_scale
+    )
     metadata = {"config": config.facts, "tokenizer": tokenizer.facts}
     if tokenizer.chat_template is not None:
         metadata["chat_template"] = tokenizer.chat_template

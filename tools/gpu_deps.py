@@ -13,8 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-LIBRARIES = ["cjson", "pcre2-8", "xxhash", "cmocka"]
-HEADERS = ["cjson/cJSON.h", "pcre2.h", "xxhash.h", "xxh3.h", "cmocka.h"]
+LIBRARIES = ["cjson", "pcre2-8", "utf8proc", "xxhash", "cmocka"]
+HEADERS = ["cjson/cJSON.h", "pcre2.h", "utf8proc.h", "xxhash.h", "xxh3.h", "cmocka.h"]
 FOLDERS = [Path("/usr/include"), Path("/usr/local/include")]
 
 

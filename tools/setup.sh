@@ -70,6 +70,7 @@ int main(void) { return 0; }' "$CC" -pthread || echo gcc libc6-dev
     compiles '#define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 int main(void) { return 0; }' "$CC" -lpcre2-8 || echo libpcre2-dev
+    header utf8proc.h utf8proc || echo libutf8proc-dev
     header xxhash.h xxhash || echo libxxhash-dev
     has "$PYTHON" || echo python3
     [ -x .venv/bin/python ] || venv_works || echo python3-venv

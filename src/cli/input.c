@@ -115,6 +115,18 @@ yalm_status needs_tokenizer(const struct options *options, const yalm_model *mod
                      options->model, why);
 }
 
+// A text that spells the token that begins one, and gets it besides.
+static void warn_of_two_bos(const yalm_model *model, const struct tokens *tokens, int flags)
+{
+    const yalm_model_info *facts = yalm_model_facts(model);
+    size_t length;
+    if (!facts->add_bos || !(flags & YALM_TOKENIZE_BOS) || tokens->n < 2 || tokens->ids[1] != facts->bos)
+        return;
+    const char *piece = yalm_piece(model, facts->bos, &length);
+    say("warning: the text begins with '%.*s' itself, and a second one is put before it (--no-bos leaves that out)",
+        (int)length, piece);
+}
+
 yalm_status input_read(struct text *text, struct tokens *tokens, const struct options *options, const yalm_model *model,
                        bool bos, yalm_error *error)
 {
@@ -141,6 +153,7 @@ yalm_status input_read(struct text *text, struct tokens *tokens, const struct op
     if (status != YALM_OK) {
         free(text->bytes);
         *text = (struct text){0};
-    }
+    } else if (!options->quiet)
+        warn_of_two_bos(model, tokens, flags);
     return status;
 }

@@ -38,6 +38,8 @@ const struct option option_table[] = {
     {"Input", 0, "tokens", "ID-FILE", NULL, OPTION_TEXT, SESSION | W, AT(tokens), 0, 0, NULL},
     {"Input", 0, "special", NULL, NULL, OPTION_FLAG, TEXT, AT(special), 0, 0, NULL},
     {"Input", 0, "no-bos", NULL, NULL, OPTION_FLAG, TEXT, AT(no_bos), 0, 0, NULL},
+    {"Input", 0, "escapes", NULL, NULL, OPTION_FLAG, TEXT, AT(escapes), 0, 0, NULL},
+    {NULL, 'e', "escape", NULL, NULL, OPTION_FLAG, TEXT, AT(escapes), 0, 0, NULL},
     {"Input", 0, "truncate-prompt", NULL, NULL, OPTION_FLAG, C, AT(truncate_prompt), 0, 0, NULL},
 
     {"Machine", 'd', "device", "D", "auto, cpu or cuda", OPTION_WORD, SESSION, AT(device), 0, 0, DEVICES},

@@ -36,3 +36,9 @@ extern const struct option option_table[];
 extern const int n_options;
 
 void options_defaults(struct options *options);
+
+// What to say to somebody who is used to another program's options: the end of a message; NULL where nothing is known.
+const char *option_hint(const char *arg);
+
+// "\\n" in the text becomes a line's end, and so on: \n \t \r \\ \" \' and \xHH. In place; what is none of these stays.
+void unescape(char *text);

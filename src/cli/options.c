@@ -83,8 +83,11 @@ static yalm_status next_word(struct word *word, int argc, char **argv, int *at, 
         word->value = arg + 2;
     }
     const int found = find_option(word, 0);
-    if (found < 0)
-        return cli_error(error, YALM_USAGE, "unknown option '%.*s' (yalm --help lists them)", word->length, word->shown);
+    if (found < 0) {
+        const char *hint = option_hint(word->shown);
+        return cli_error(error, YALM_USAGE, "unknown option '%.*s' (%s)", word->length, word->shown,
+                         hint ? hint : "yalm --help lists them");
+    }
     if (option_table[found].argument == NULL && word->has_value)
         return cli_error(error, YALM_USAGE, "option '%.*s' takes no value, found '%s'", word->length, word->shown, word->value);
     if (option_table[found].argument && !word->has_value) {
@@ -125,8 +128,9 @@ static yalm_status read_mode(const char *text, enum mode *mode, yalm_error *erro
 
 static yalm_status bad_value(const struct word *word, const char *expected, yalm_error *error)
 {
-    return cli_error(error, YALM_USAGE, "option '%.*s': expected %s, found '%s'", word->length, word->shown, expected,
-                     word->value);
+    const char *hint = option_hint(word->shown);
+    return cli_error(error, YALM_USAGE, "option '%.*s': expected %s, found '%s'%s%s", word->length, word->shown, expected,
+                     word->value, hint ? "; " : "", hint ? hint : "");
 }
 
 static yalm_status read_int(const struct option *option, const struct word *word, const char *text, size_t length, int *value,
@@ -356,8 +360,9 @@ static yalm_status wrong_mode(const struct options *options, const struct word *
     for (int mode = 0; mode < MODE_HELP; mode++)
         if (set >> mode & 1)
             length += (size_t)snprintf(modes + length, sizeof modes - length, "%s%s", *modes ? ", " : "", mode_names[mode]);
-    return cli_error(error, YALM_USAGE, "option '%.*s' does not belong to mode %s (only to %s)", word->length, word->shown,
-                     mode_names[options->mode], modes);
+    const char *hint = option_hint(word->shown);
+    return cli_error(error, YALM_USAGE, "option '%.*s' does not belong to mode %s (only to %s)%s%s", word->length, word->shown,
+                     mode_names[options->mode], modes, hint ? "; " : "", hint ? hint : "");
 }
 
 static yalm_status set_operand(struct options *options, const char *text, yalm_error *error)
@@ -433,6 +438,10 @@ yalm_status options_parse(int argc, char **argv, struct options *options, yalm_e
         status = read_values(argc, argv, options, error);
     if (status == YALM_OK)
         status = check_together(options, error);
+    for (int i = 0; status == YALM_OK && options->escapes && i < options->stops.n; i++)
+        unescape((char *)options->stops.texts[i]); // argv's
+    if (status == YALM_OK && options->escapes && options->prompt)
+        unescape((char *)options->prompt);
     if (status != YALM_OK)
         options_free(options);
     return status;

@@ -40,7 +40,7 @@ struct options {
 
     const char *model;
     const char *prompt, *file, *tokens; // where input comes from: at most one of them is set; "-" is stdin
-    bool special, no_bos, truncate_prompt;
+    bool special, no_bos, truncate_prompt, escapes;
 
     int n_predict; // -1: endless, -2: until the context is full
     struct text_list stops;

@@ -97,6 +97,11 @@ yalm_session *open_session(const struct options *options, const yalm_model *mode
         say("%s: %s, context %d%s, cache %s%s%s%s", facts->device, yalm_session_machine(session), facts->context,
             facts->endless ? " (endless)" : "", caches[facts->kv], activations[facts->activations], dense ? "" : ", attention ",
             dense ? "" : facts->attention);
+    const int trained = yalm_model_facts(model)->context_length;
+    if (!quiet && options->context > trained)
+        say("warning: a context of %d (-T) is more than the %d positions that the model was trained for: past them it may "
+            "write nonsense",
+            options->context, trained);
     if (options->verbose && !quiet)
         say("prefill in pieces of %d tokens; %d attention sinks", facts->chunk, facts->n_sinks);
 

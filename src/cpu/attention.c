@@ -33,21 +33,23 @@ int attention_key_parts(int n_visible)
     return (n_visible + part - 1) / part;
 }
 
-// y = x / sqrt(head_dim), rotated.
+// y = x times the scores' scale, rotated where there are angles.
 static void rotate_query(const struct cpu_state *s, float *y, const float *x, const float *cos, const float *sin)
 {
     const int d = s->config->head_dim;
-    const float scale = 1.0f / sqrtf((float)d);
+    const float scale = config_attention_scale(s->config);
     for (int i = 0; i < d; i++)
         y[i] = scale * x[i];
-    s->kernels->rope(y, cos, sin, d);
+    if (cos)
+        s->kernels->rope(y, cos, sin, d);
 }
 
 static void append_one(struct cpu_state *s, const struct batch *batch, int layer, int token, int kv_head)
 {
     const int d = s->config->head_dim, group = cpu_group(s);
     const int64_t position = batch->position + token;
-    const float *cos = s->cos + (size_t)token * (d / 2), *sin = s->sin + (size_t)token * (d / 2);
+    const bool turns = !s->config->unrotated_layer[layer];
+    const float *cos = turns ? s->cos + (size_t)token * (d / 2) : NULL, *sin = s->sin + (size_t)token * (d / 2);
 
     const float *q = s->q + (size_t)token * s->q_dim + (size_t)kv_head * group * d;
     const size_t rotated = ((size_t)kv_head * s->chunk + token) * group * d;
@@ -56,7 +58,7 @@ static void append_one(struct cpu_state *s, const struct batch *batch, int layer
     if (kv_sinks_apart(&s->kv, batch->position + batch->n - 1)) {
         const bool apart = kv_sinks_apart(&s->kv, position);
         for (int j = 0; j < group; j++)
-            rotate_query(s, s->sink_q + rotated + (size_t)j * d, q + (size_t)j * d, apart ? s->sink_cos : cos,
+            rotate_query(s, s->sink_q + rotated + (size_t)j * d, q + (size_t)j * d, apart && turns ? s->sink_cos : cos,
                          apart ? s->sink_sin : sin);
     }
 
@@ -66,7 +68,8 @@ static void append_one(struct cpu_state *s, const struct batch *batch, int layer
         const size_t row = ((size_t)layer * s->config->n_kv_heads + kv_head) * s->record->room + s->record->first + position;
         s->kernels->to_fp16(s->record->keys + row * d, k, d);
     }
-    s->kernels->rope(k, cos, sin, d);
+    if (turns)
+        s->kernels->rope(k, cos, sin, d);
     s->policy->append(s, &(struct append){
                              .layer = layer,
                              .kv_head = kv_head,

@@ -20,8 +20,8 @@ void gated_units(struct cpu_state *s, const struct expert_weights *w, int forms,
 }
 
 // The n_active largest of a token's router logits (the lower index of equals), in ascending order of index, with the softmax
-// over them: the softmax over all, renormalised, is the same.
-static void choose_experts(int *chosen, float *weight, const float *logits, int n_experts, int n_active)
+// over them, which is that over all, renormalised; or, where the model wants it raw, with that over all.
+static void choose_experts(int *chosen, float *weight, const float *logits, int n_experts, int n_active, bool raw)
 {
     int n = 0;
     for (int e = 0; e < n_experts; e++) {
@@ -38,6 +38,11 @@ static void choose_experts(int *chosen, float *weight, const float *logits, int 
         max = fmaxf(max, logits[chosen[i]]);
     for (int i = 0; i < n; i++)
         sum += weight[i] = expf(logits[chosen[i]] - max);
+    if (raw) {
+        sum = 0;
+        for (int e = 0; e < n_experts; e++)
+            sum += expf(logits[e] - max);
+    }
     for (int i = 0; i < n; i++)
         weight[i] /= sum;
 }
@@ -51,7 +56,8 @@ static void route(struct cpu_state *s, int n)
     for (int t = 0; t < n; t++) {
         int *chosen = s->expert_of + t * n_active;
         float *weight = s->expert_weight + t * n_active;
-        choose_experts(chosen, weight, s->router_logits + (size_t)t * n_experts, n_experts, n_active);
+        choose_experts(chosen, weight, s->router_logits + (size_t)t * n_experts, n_experts, n_active,
+                       s->config->raw_expert_weights);
         for (int i = 0; i < n_active; i++) {
             const int e = chosen[i], at = s->expert_n[e]++;
             s->expert_tokens[(size_t)e * s->chunk + at] = t;

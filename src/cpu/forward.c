@@ -23,10 +23,36 @@ static void normalise(struct cpu_state *s, struct member *me, float *y, const fl
             s->kernels->rmsnorm(y + (size_t)t * dim, x + (size_t)t * dim, weight, dim, s->config->norm_eps);
 }
 
-// x += W y + bias
-static void project_residual(struct cpu_state *s, struct member *me, const struct matrix *w, const float *bias, const float *y,
-                             int n)
+// What a block's products read: rmsnorm(x), or, where the norm stands behind the block, x.
+static const float *read_stream(struct cpu_state *s, struct member *me, const float *norm, int n)
 {
+    if (s->config->norms_after)
+        return s->x;
+    normalise(s, me, s->h, s->x, norm, n);
+    return s->h;
+}
+
+// x += rmsnorm(W y + bias)
+static void project_normalised(struct cpu_state *s, struct member *me, const struct matrix *w, const float *bias,
+                               const float *y, const float *norm, int n)
+{
+    matmul_shared(s, me, &(struct product){w, bias, s->h}, 1, y, n);
+    for (struct span tokens; team_claim(me, n, 1, &tokens);)
+        for (int t = tokens.first; t < tokens.last; t++) {
+            float *h = s->h + (size_t)t * w->rows;
+            s->kernels->rmsnorm(h, h, norm, w->rows, s->config->norm_eps);
+            s->kernels->add(s->x + (size_t)t * w->rows, h, w->rows);
+        }
+}
+
+// x += W y + bias; norm: of a block that has its norm behind it.
+static void project_residual(struct cpu_state *s, struct member *me, const struct matrix *w, const float *bias, const float *y,
+                             const float *norm, int n)
+{
+    if (s->config->norms_after) {
+        project_normalised(s, me, w, bias, y, norm, n);
+        return;
+    }
     matmul_pack(s, me, matmul_form(s, w), y, n, w->cols);
     for (struct span rows; matmul_claim(s, me, w, w->rows, n, &rows);) {
         const int n_rows = rows.last - rows.first;
@@ -39,17 +65,17 @@ static void project_residual(struct cpu_state *s, struct member *me, const struc
 static void embed_token(const struct cpu_state *s, float *x, int token)
 {
     const struct matrix *e = &s->weights->embedding;
+    float scale = s->config->embedding_scale > 0 ? s->config->embedding_scale : 1;
     if (dtype_group_bytes[e->dtype])
         quant_row_to_fp32(x, e->dtype, e->data, e->rows, e->cols, token);
     else if (e->dtype == DTYPE_BF12)
         bf12_to_fp32(x, e->data, e->cols, token, 0, e->cols);
     else
         s->kernels->to_fp32[e->dtype](x, (const uint8_t *)e->data + (size_t)token * e->cols * dtype_sizes[e->dtype], e->cols);
-    if (dtype_row_scale[e->dtype]) {
-        const float scale = matrix_row_scale(e, token);
-        for (int i = 0; i < e->cols; i++)
-            x[i] *= scale;
-    }
+    if (dtype_row_scale[e->dtype])
+        scale *= matrix_row_scale(e, token);
+    for (int i = 0; i < e->cols && scale != 1; i++)
+        x[i] *= scale;
 }
 
 // x = the tokens' embeddings; the angles of their positions, for all layers.
@@ -65,14 +91,31 @@ static void embed(struct cpu_state *s, const struct batch *batch, struct member 
         }
 }
 
+// Each head of q and of k, or all of them together, becomes its own rmsnorm, before rotation (Henry et al., arXiv 2010.04245).
+static void normalise_heads(struct cpu_state *s, const struct layer_weights *w, struct member *me, int n)
+{
+    const bool whole = s->config->whole_qk_norm;
+    const int q_width = whole ? s->q_dim : s->config->head_dim, k_width = whole ? s->kv_dim : s->config->head_dim;
+    const int n_q = s->q_dim / q_width, all = n_q + s->kv_dim / k_width;
+    for (struct span parts; team_claim(me, n * all, 4, &parts);)
+        for (int i = parts.first; i < parts.last; i++) {
+            const int t = i / all, part = i % all;
+            float *x = part < n_q ? s->q + (size_t)t * s->q_dim + (size_t)part * q_width
+                                  : s->k + (size_t)t * s->kv_dim + (size_t)(part - n_q) * k_width;
+            s->kernels->rmsnorm(x, x, part < n_q ? w->q_norm : w->k_norm, part < n_q ? q_width : k_width, s->config->norm_eps);
+        }
+}
+
 // x += o · attention(rmsnorm(x))
 static void attention_block(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
 {
     const struct layer_weights *w = &s->weights->layers[layer];
-    normalise(s, me, s->h, s->x, w->attention_norm, batch->n);
+    const float *h = read_stream(s, me, w->attention_norm, batch->n);
     const struct product qkv[] = {{&w->q, w->q_bias, s->q}, {&w->k, w->k_bias, s->k}, {&w->v, w->v_bias, s->v}};
     matmul_ahead(s, me, (const struct matrix *[]){&w->o}, 1, batch->n);
-    matmul_shared(s, me, qkv, 3, s->h, batch->n);
+    matmul_shared(s, me, qkv, 3, h, batch->n);
+    if (w->q_norm)
+        normalise_heads(s, w, me, batch->n);
     // The caller's thread leaves a step when it is over, so between its two looks at the clock lie whole steps.
     const bool timed = me->thread == 0 && s->time_attention;
     const double begin = timed ? clock_seconds() : 0;
@@ -81,27 +124,27 @@ static void attention_block(struct cpu_state *s, const struct batch *batch, int 
     if (timed)
         s->attention_seconds += clock_seconds() - begin;
     matmul_ahead(s, me, (const struct matrix *[]){w->router.data ? &w->router : &w->experts[0].gate}, 1, batch->n);
-    project_residual(s, me, &w->o, w->o_bias, s->attended, batch->n);
+    project_residual(s, me, &w->o, w->o_bias, s->attended, w->attention_norm, batch->n);
 }
 
 // x += down · (silu(gate · h) ∘ (up · h)),  h = rmsnorm(x)
 static void ffn_block(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
 {
     const struct layer_weights *w = &s->weights->layers[layer];
-    normalise(s, me, s->h, s->x, w->ffn_norm, batch->n);
+    const float *h = read_stream(s, me, w->ffn_norm, batch->n);
     if (w->router.data) {
         experts_block(s, w, batch->n, me);
         return;
     }
     const struct expert_weights *ffn = &w->experts[0];
     matmul_ahead(s, me, (const struct matrix *[]){&ffn->down}, 1, batch->n);
-    gated_units(s, ffn, matmul_form(s, &ffn->gate) | matmul_form(s, &ffn->up), s->h, batch->n, me);
+    gated_units(s, ffn, matmul_form(s, &ffn->gate) | matmul_form(s, &ffn->up), h, batch->n, me);
     if (layer + 1 < s->config->n_layers) {
         const struct layer_weights *next = &s->weights->layers[layer + 1];
         matmul_ahead(s, me, (const struct matrix *[]){&next->q, &next->k, &next->v}, 3, batch->n);
     } else if (batch->logits)
         matmul_ahead(s, me, (const struct matrix *[]){&s->weights->classifier}, 1, batch->all_logits ? batch->n : 1);
-    project_residual(s, me, &ffn->down, ffn->down_bias, s->gate, batch->n);
+    project_residual(s, me, &ffn->down, ffn->down_bias, s->gate, w->ffn_norm, batch->n);
 }
 
 static void classify(struct cpu_state *s, const struct batch *batch, struct member *me)

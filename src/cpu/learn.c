@@ -69,10 +69,12 @@ static void rotate_samples(const struct class *class, const struct workplace *w,
     const int d = s->config->head_dim;
     const struct key_record *record = class->how->record;
     const uint16_t *keys = record->keys + (size_t)head * (size_t)record->room * (size_t)d;
+    const bool turns = !s->config->unrotated_layer[head / s->config->n_kv_heads];
     for (int i = 0; i < class->how->n; i++) {
         float *key = w->keys + (size_t)i * d;
         s->kernels->to_fp32[DTYPE_FP16](key, keys + (size_t)i * d, d);
-        s->kernels->rope(key, class->cos + (size_t)i * (d / 2), class->sin + (size_t)i * (d / 2), d);
+        if (turns)
+            s->kernels->rope(key, class->cos + (size_t)i * (d / 2), class->sin + (size_t)i * (d / 2), d);
     }
 }
 

@@ -154,7 +154,8 @@ void matmul_rows(struct cpu_state *s, const struct member *me, const struct prod
 
 size_t matmul_rows_here_floats(const struct cpu_state *s)
 {
-    const size_t widest = (size_t)(s->config->hidden_dim > s->config->ffn_dim ? s->config->hidden_dim : s->config->ffn_dim);
+    const int ffn = config_widest_ffn(s->config);
+    const size_t widest = (size_t)(s->config->hidden_dim > ffn ? s->config->hidden_dim : ffn);
     const size_t few = (size_t)(s->chunk < s->kernels->matvec_max ? s->chunk : s->kernels->matvec_max) * widest,
                  many = (size_t)s->chunk * (size_t)matmul_most_rows(s);
     return few > many ? few : many;

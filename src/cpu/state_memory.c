@@ -63,11 +63,11 @@ static void carve_experts(struct cpu_state *s, struct carver *c)
 
 int cpu_forms(const struct cpu_state *s, const struct model_config *config, const struct model_weights *w)
 {
-    const int n_experts = config->n_experts ? config->n_experts : 1;
     int forms = matmul_form(s, &w->classifier);
     for (int l = 0; l < config->n_layers; l++) {
         const struct layer_weights *layer = &w->layers[l];
-        if (config->n_experts)
+        const int n_experts = layer->router.data ? config->n_experts : 1;
+        if (layer->router.data)
             forms |= matmul_form(s, &layer->router);
         forms |= matmul_form(s, &layer->q) | matmul_form(s, &layer->k) | matmul_form(s, &layer->v) | matmul_form(s, &layer->o);
         for (int e = 0; e < n_experts; e++) {
@@ -103,7 +103,8 @@ static size_t halves_size(const struct cpu_state *s, int cols)
 
 static void carve_activations(struct cpu_state *s, struct carver *c)
 {
-    const size_t chunk = s->chunk, dim = s->config->hidden_dim, ffn = s->config->ffn_dim, half = s->config->head_dim / 2;
+    const size_t chunk = s->chunk, dim = s->config->hidden_dim, ffn = config_widest_ffn(s->config),
+                 half = s->config->head_dim / 2;
     s->inverse_frequency = carve(c, half, sizeof(double));
     s->x = carve(c, chunk * dim, sizeof(float));
     s->h = carve(c, chunk * dim, sizeof(float));
@@ -146,7 +147,7 @@ static void carve_own(struct cpu_state *s, struct carver *c, int n_threads)
     s->matmul_scratch = carve(c, of_products, 1);
     s->rows_here = carve(c, matmul_rows_here_floats(s), sizeof *s->rows_here);
     if (cpu_forms(s, s->config, s->weights) & FORM_UNPACKED && (int)s->chunk > matmul_most_few(s)) {
-        const size_t widest = max_size(max_size(s->config->hidden_dim, s->config->ffn_dim), s->q_dim);
+        const size_t widest = max_size(max_size(s->config->hidden_dim, config_widest_ffn(s->config)), s->q_dim);
         s->unpacked = carve(c, matmul_most_rows(s) * widest, sizeof *s->unpacked);
     }
     s->attend_scratch = carve(c, max_size(s->kernels->attend_scratch, of_integers), 1);

@@ -68,6 +68,10 @@ static yalm_status cuda_resolve(const struct model_config *config, const struct 
     TRY(cuda_method_find(&method, options->attention, error));
     if (method)
         TRY(method->check(config, options, error));
+    if (config->norms_after || config->whole_qk_norm)
+        return error_set(
+            error, YALM_USAGE,
+            "device cuda: norms behind the blocks, and of all heads together, do not run on the GPU (-d cpu runs them)");
     if (config->vocab_size > MAX_VOCAB)
         return error_set(error, YALM_USAGE,
                          "device cuda: a vocabulary of %d does not run on the GPU, only up to %d (-d cpu runs it)",

@@ -202,7 +202,7 @@ size_t slab_bytes(const struct model_config *c, const struct model_weights *w)
         const struct layer_weights *l = &w->layers[i];
         const struct matrix *const matrices[] = {
             &l->q, &l->k, &l->v, &l->o, &l->experts[0].gate, &l->experts[0].up, &l->experts[0].down};
-        const int n = c->n_experts ? 4 : 7; // experts have products of their own
+        const int n = l->router.data ? 4 : 7; // experts have products of their own
         for (int j = 0; j < n; j++) {
             const size_t bytes = slab_for(matrices[j]);
             most = bytes > most ? bytes : most;

@@ -15,58 +15,60 @@ static unsigned blocks_for(size_t n)
 // ------------------------------------------------------------------------------------------ embedding
 
 // Block (i, t): the i-th ELEMENT_THREADS columns of token t.
-template <class T> static __global__ void embed_kernel(float *x, const T *embedding, const int32_t *tokens, int dim)
+template <class T>
+static __global__ void embed_kernel(float *x, const T *embedding, const int32_t *tokens, int dim, float scale)
 {
     grid_dependency_launch();
     grid_dependency_wait();
     const int col = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     if (col < dim)
-        x[(size_t)blockIdx.y * dim + col] = to_float(embedding[(size_t)tokens[blockIdx.y] * dim + col]);
+        x[(size_t)blockIdx.y * dim + col] = scale * to_float(embedding[(size_t)tokens[blockIdx.y] * dim + col]);
 }
 
 // The same of quantised rows.
 template <class T>
-static __global__ void embed_quant_kernel(float *x, const void *embedding, const int32_t *tokens, int rows, int dim)
+static __global__ void embed_quant_kernel(float *x, const void *embedding, const int32_t *tokens, int rows, int dim,
+                                          float scale)
 {
     grid_dependency_launch();
     grid_dependency_wait();
     const int col = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     if (col < dim)
-        x[(size_t)blockIdx.y * dim + col] = quant_value<T>(embedding, rows, dim, tokens[blockIdx.y], col);
+        x[(size_t)blockIdx.y * dim + col] = scale * quant_value<T>(embedding, rows, dim, tokens[blockIdx.y], col);
 }
 
 template <class T>
 static yalm_status embed_quant(float *x, const struct matrix *embedding, const int32_t *tokens, int n, cudaStream_t stream,
-                               yalm_error *error)
+                               yalm_error *error, float scale)
 {
     const dim3 grid(blocks_for(embedding->cols), n);
     return LAUNCH(error, embed_quant_kernel<T>, grid, ELEMENT_THREADS, 0, stream, x, embedding->data, tokens, embedding->rows,
-                  embedding->cols);
+                  embedding->cols, scale);
 }
 
 yalm_status embed(float *x, const struct matrix *embedding, const int32_t *tokens, int n, cudaStream_t stream,
-                  yalm_error *error)
+                  yalm_error *error, float scale)
 {
     const int dim = embedding->cols;
     const dim3 grid(blocks_for(dim), n);
     switch (embedding->dtype) {
     case DTYPE_FP32:
         return LAUNCH(error, embed_kernel<float>, grid, ELEMENT_THREADS, 0, stream, x,
-                      static_cast<const float *>(embedding->data), tokens, dim);
+                      static_cast<const float *>(embedding->data), tokens, dim, scale);
     case DTYPE_FP16:
         return LAUNCH(error, embed_kernel<half>, grid, ELEMENT_THREADS, 0, stream, x,
-                      static_cast<const half *>(embedding->data), tokens, dim);
+                      static_cast<const half *>(embedding->data), tokens, dim, scale);
     case DTYPE_BF16:
         return LAUNCH(error, embed_kernel<__nv_bfloat16>, grid, ELEMENT_THREADS, 0, stream, x,
-                      static_cast<const __nv_bfloat16 *>(embedding->data), tokens, dim);
+                      static_cast<const __nv_bfloat16 *>(embedding->data), tokens, dim, scale);
     case DTYPE_Q8:
-        return embed_quant<q8>(x, embedding, tokens, n, stream, error);
+        return embed_quant<q8>(x, embedding, tokens, n, stream, error, scale);
     case DTYPE_Q4:
-        return embed_quant<q4>(x, embedding, tokens, n, stream, error);
+        return embed_quant<q4>(x, embedding, tokens, n, stream, error, scale);
     case DTYPE_FP8:
-        return embed_quant<fp8_e4m3>(x, embedding, tokens, n, stream, error);
+        return embed_quant<fp8_e4m3>(x, embedding, tokens, n, stream, error, scale);
     case DTYPE_FP8_E5M2:
-        return embed_quant<fp8_e5m2>(x, embedding, tokens, n, stream, error);
+        return embed_quant<fp8_e5m2>(x, embedding, tokens, n, stream, error, scale);
     default:
         return no_kernel(embedding->dtype, error);
     }
@@ -205,6 +207,8 @@ struct rotation {
     struct rope rope;
     int n_kv_heads, group, head_dim;
     int q_pitch, kv_pitch; // of q; of k and v
+    bool still;            // no rotation
+    float scale;           // of queries
 };
 
 // Puts a token's key, rotated, and value into their slots. A row of int8 needs its largest magnitude first: one warp makes it, which
@@ -240,17 +244,16 @@ template <class T>
 __device__ static inline void rotate_heads(const struct rotation &r, int t, int kv_head, int64_t position, const float2 *turns)
 {
     const int half_dim = r.head_dim / 2;
-    const float scale = 1.0f / sqrtf((float)r.head_dim);
     const size_t q_at = ((size_t)t * r.n_kv_heads + kv_head) * r.group * r.head_dim;
     const float *own_q = r.q + (size_t)t * r.q_pitch + (size_t)kv_head * r.group * r.head_dim;
     for (int j = (int)threadIdx.x; j < r.group * half_dim; j += (int)blockDim.x) {
         const int i = j % half_dim;
         const size_t in_group = (size_t)(j / half_dim) * r.head_dim, head = q_at + in_group;
-        const float2 q = rotate(own_q + in_group, i, half_dim, turns[i], scale);
+        const float2 q = rotate(own_q + in_group, i, half_dim, turns[i], r.scale);
         r.rotated_q[head + i] = q.x;
         r.rotated_q[head + i + half_dim] = q.y;
         if (r.sink_q) {
-            const float2 sink = rotate(own_q + in_group, i, half_dim, turns[half_dim + i], scale);
+            const float2 sink = rotate(own_q + in_group, i, half_dim, turns[half_dim + i], r.scale);
             r.sink_q[head + i] = sink.x;
             r.sink_q[head + i + half_dim] = sink.y;
         }
@@ -276,10 +279,11 @@ template <class T> static __global__ void rope_append_kernel(struct rotation r)
     const int half_dim = r.head_dim / 2, t = (int)blockIdx.x;
     const int64_t position = r.step->position + t, furthest = r.policy.span - 1;
     for (int i = (int)threadIdx.x; i < half_dim; i += (int)blockDim.x) {
-        turns[i] = rotation_of(position, r.rope.inverse_frequency[i], r.rope.scale);
+        turns[i] = r.still ? float2{1, 0} : rotation_of(position, r.rope.inverse_frequency[i], r.rope.scale);
         if (r.sink_q)
             turns[half_dim + i] =
-                rotation_of(position < furthest ? position : furthest, r.rope.inverse_frequency[i], r.rope.scale);
+                r.still ? float2{1, 0}
+                        : rotation_of(position < furthest ? position : furthest, r.rope.inverse_frequency[i], r.rope.scale);
     }
     __syncthreads();
     rotate_heads<T>(r, t, (int)blockIdx.y, position, turns);
@@ -304,6 +308,8 @@ yalm_status rope_append(const struct rope_append *r, int n, cudaStream_t stream,
         .head_dim = cache->head_dim,
         .q_pitch = r->pitch ? r->pitch : r->n_heads * cache->head_dim,
         .kv_pitch = r->pitch ? r->pitch : cache->n_kv_heads * cache->head_dim,
+        .still = r->still,
+        .scale = r->scale > 0 ? r->scale : 1.0f / sqrtf((float)cache->head_dim),
     };
     const dim3 grid(n, cache->n_kv_heads);
     const size_t shared = sizeof(float2) * cache->head_dim;

@@ -42,7 +42,8 @@ size_t experts_scratch_bytes(const struct model_config *config, int most_tokens)
 {
     struct experts_scratch s;
     char origin[1] = {0};
-    return lay_out(&s, origin, most_tokens, config->n_experts, config->n_active_experts, config->hidden_dim, config->ffn_dim);
+    return lay_out(&s, origin, most_tokens, config->n_experts, config->n_active_experts, config->hidden_dim,
+                   config_expert_ffn(config));
 }
 
 // ------------------------------------------------------------------------------------------ routing
@@ -70,9 +71,10 @@ static __global__ void router_kernel(float *logits, const T *router, const float
         logits[(size_t)blockIdx.y * gridDim.x + blockIdx.x] = product / sqrtf(square / (float)dim + eps);
 }
 
-// Block t: the n_active largest of token t's logits (the lower index of equals), in ascending order of index, with the softmax over them.
+// Block t: the n_active largest of token t's logits (the lower index of equals), in ascending order of index, with the softmax over them, or
+// where it is to be raw, over all.
 // Dynamic shared memory: (n_experts) how many come before each.
-static __global__ void choose_kernel(struct expert_choice *choices, const float *logits, int n_experts, int n_active)
+static __global__ void choose_kernel(struct expert_choice *choices, const float *logits, int n_experts, int n_active, bool raw)
 {
     SHARED_DYNAMIC(int, ranks);
     grid_dependency_launch();
@@ -99,6 +101,11 @@ static __global__ void choose_kernel(struct expert_choice *choices, const float 
         max = fmaxf(max, logits[choices[i].expert]);
     for (int i = 0; i < n_active; i++)
         sum += choices[i].weight = expf(logits[choices[i].expert] - max);
+    if (raw) {
+        sum = 0;
+        for (int e = 0; e < n_experts; e++)
+            sum += expf(logits[e] - max);
+    }
     for (int i = 0; i < n_active; i++)
         choices[i].weight /= sum;
 }
@@ -121,7 +128,7 @@ static yalm_status route(const struct experts *e, const struct experts_scratch *
     else
         return no_kernel(e->router.dtype, error);
     return LAUNCH(error, choose_kernel, n, CHOOSE_THREADS, sizeof(int) * e->n_experts, stream, s->choices, s->logits,
-                  e->n_experts, e->n_active);
+                  e->n_experts, e->n_active, e->raw_weights);
 }
 
 // Block e, one warp: the slots that chose expert e, in order.

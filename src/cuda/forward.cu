@@ -67,6 +67,15 @@ static struct matrix joined_qkv(const struct cuda_state *s, const struct layer_w
     return {joined ? q : NULL, w->q.dtype, s->q_dim + 2 * s->kv_dim, w->q.cols};
 }
 
+// Of models that normalise each head of q and k before rotation. pitch: floats from token to token where q, k and v are one product's; else 0.
+static yalm_status normalise_heads(struct cuda_state *s, const struct layer_weights *w, int pitch, int n, yalm_error *error)
+{
+    const struct model_config *c = s->config;
+    float *k = pitch ? s->q + s->q_dim : s->k;
+    TRY(rmsnorm_heads(s->q, pitch ? pitch : s->q_dim, w->q_norm, c->norm_eps, n, c->n_heads, c->head_dim, s->stream, error));
+    return rmsnorm_heads(k, pitch ? pitch : s->kv_dim, w->k_norm, c->norm_eps, n, c->n_kv_heads, c->head_dim, s->stream, error);
+}
+
 // The queries, keys and values of rmsnorm(x), rotated where they are to be.
 static yalm_status make_qkv(struct cuda_state *s, int layer, int n, const struct upcoming *next, yalm_error *error)
 {
@@ -75,6 +84,8 @@ static yalm_status make_qkv(struct cuda_state *s, int layer, int n, const struct
     const struct product all = {joined_qkv(s, w, n), NULL, s->q};
     struct rope_append append = {
         s->step, s->q, s->k, s->v, s->rotated_q, s->sink_q, &s->cache, s->rope, layer, s->config->n_heads, s->hybrid.rotated_k};
+    append.scale = config_attention_scale(s->config);
+    append.still = s->config->unrotated_layer[layer];
     if (all.w.data) {
         TRY(normalised_products(s, &all, 1, 1, s->x, w->attention_norm, n, error, next));
         append.k = s->q + s->q_dim;
@@ -83,6 +94,8 @@ static yalm_status make_qkv(struct cuda_state *s, int layer, int n, const struct
     } else {
         TRY(normalised_products(s, qkv, 3, 3, s->x, w->attention_norm, n, error, next));
     }
+    if (w->q_norm)
+        TRY(normalise_heads(s, w, all.w.data ? all.w.rows : 0, n, error));
     return rope_append(&append, n, s->stream, error);
 }
 
@@ -127,9 +140,14 @@ static yalm_status ffn_block(struct cuda_state *s, int layer, int n, yalm_error 
     const struct layer_weights *w = &s->weights->weights.layers[layer];
     if (w->router.data) {
         const int n_experts = s->config->n_experts;
-        const struct experts experts = {
-            w->ffn_norm, s->config->norm_eps,        w->router, w->experts, s->weights->experts + (size_t)layer * n_experts,
-            n_experts,   s->config->n_active_experts};
+        const struct experts experts = {w->ffn_norm,
+                                        s->config->norm_eps,
+                                        w->router,
+                                        w->experts,
+                                        s->weights->experts + (size_t)layer * n_experts,
+                                        n_experts,
+                                        s->config->n_active_experts,
+                                        s->config->raw_expert_weights};
         return experts_run(s->x, &experts, n, s->experts_scratch, s->stream, error);
     }
     TRY(gated_units(s, w, n, error));
@@ -151,7 +169,8 @@ static yalm_status layers(struct cuda_state *s, int n, bool selective, yalm_erro
 {
     if (s->method)
         TRY(selective_begin(s, n, selective, error));
-    TRY(embed(s->x, &s->weights->weights.embedding, s->tokens, n, s->stream, error));
+    const float scale = s->config->embedding_scale;
+    TRY(embed(s->x, &s->weights->weights.embedding, s->tokens, n, s->stream, error, scale > 0 ? scale : 1.0f));
     for (int layer = 0; layer < s->config->n_layers; layer++) {
         TRY(attention_block(s, layer, n, selective, error));
         TRY(ffn_block(s, layer, n, error));

@@ -75,9 +75,9 @@ static inline enum dtype input_type(enum dtype type)
 
 // ------------------------------------------------------------------------------------------ elementwise (elementwise.cu)
 
-// x (n, dim) = embedding[tokens[t]] for t < n.
+// x (n, dim) = scale embedding[tokens[t]] for t < n.
 yalm_status embed(float *x, const struct matrix *embedding, const int32_t *tokens, int n, cudaStream_t stream,
-                  yalm_error *error);
+                  yalm_error *error, float scale = 1.0f);
 
 // y[t] = x[t] / sqrt(mean(x[t]²) + eps) * weight, of `type`; x: (n, dim).
 yalm_status rmsnorm(void *y, enum dtype type, const float *x, const float *weight, float eps, int n, int dim,
@@ -89,6 +89,10 @@ yalm_status rmsnorm_split(void *y, enum dtype type, const float *x, const float 
 // y[i] = gate[i] / (1 + e^-gate[i]) * up[i], of `type`.
 yalm_status silu_multiply(void *y, enum dtype type, const float *gate, const float *up, size_t n, cudaStream_t stream,
                           yalm_error *error);
+
+// Each head of x becomes its own rmsnorm, in place: x (n, n_heads, head_dim), `pitch` floats from token to token (head_norm.cu).
+yalm_status rmsnorm_heads(float *x, int pitch, const float *weight, float eps, int n, int n_heads, int head_dim,
+                          cudaStream_t stream, yalm_error *error);
 
 // Rotates queries and keys by their positions step->position + t (angles in double: positions run into the millions) and puts keys and
 // values into their slots.
@@ -102,6 +106,8 @@ struct rope_append {
     int layer, n_heads;
     float *rotated_k = NULL; // (n, n_kv_heads, head_dim), as they are before the cache rounds them; NULL: not wanted
     int pitch = 0;           // floats from token to token in each of q, k and v; 0: as many as a token has there
+    bool still = false;      // the layer's queries and keys are not rotated
+    float scale = 0;         // of queries; 0: 1 / sqrt(head_dim)
 };
 yalm_status rope_append(const struct rope_append *r, int n, cudaStream_t stream, yalm_error *error);
 
@@ -135,6 +141,7 @@ struct experts {
     const struct expert_weights *experts; // (n_experts), host memory
     const struct expert_weights *table;   // the same in device memory
     int n_experts, n_active;
+    bool raw_weights = false; // the softmax's over all experts, not over the active ones
 };
 size_t experts_scratch_bytes(const struct model_config *config, int most_tokens);
 yalm_status experts_run(float *x, const struct experts *e, int n, void *scratch, cudaStream_t stream, yalm_error *error);

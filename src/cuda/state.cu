@@ -42,7 +42,7 @@ static void take_method(struct cuda_state *s, struct cuda_blocks *b)
 static void take_scratch(struct cuda_state *s, struct cuda_blocks *b)
 {
     const struct model_config *c = s->config;
-    const size_t chunk = s->chunk, dim = c->hidden_dim, ffn = c->n_experts ? 0 : c->ffn_dim;
+    const size_t chunk = s->chunk, dim = c->hidden_dim, ffn = c->n_experts && c->n_dense_layers == 0 ? 0 : c->ffn_dim;
     take(b, s->step, 1, sizeof *s->step);
     take(b, s->tokens, chunk, sizeof *s->tokens);
     take(b, s->inverse_frequency, c->head_dim / 2, sizeof(double));

@@ -76,13 +76,14 @@ static void place_expert(struct layout *l, struct expert_weights *e, const struc
     place_matrix(l, &e->gate);
     place_matrix(l, &e->up);
     place_matrix(l, &e->down);
-    place_vector(l, e->gate_bias, c->ffn_dim);
-    place_vector(l, e->up_bias, c->ffn_dim);
+    place_vector(l, e->gate_bias, e->gate.rows);
+    place_vector(l, e->up_bias, e->up.rows);
     place_vector(l, e->down_bias, c->hidden_dim);
 }
 
 static void place_layer(struct layout *l, struct layer_weights *w, const struct model_config *c)
 {
+    const int n_experts = w->router.data ? c->n_experts : 1;
     place_vector(l, w->attention_norm, c->hidden_dim);
     place_matrix(l, &w->q);
     place_matrix(l, &w->k);
@@ -92,9 +93,11 @@ static void place_layer(struct layout *l, struct layer_weights *w, const struct 
     place_vector(l, w->k_bias, w->k.rows);
     place_vector(l, w->v_bias, w->v.rows);
     place_vector(l, w->o_bias, w->o.rows);
+    place_vector(l, w->q_norm, c->head_dim);
+    place_vector(l, w->k_norm, c->head_dim);
     place_vector(l, w->ffn_norm, c->hidden_dim);
     place_matrix(l, &w->router);
-    for (int e = 0; e < (c->n_experts ? c->n_experts : 1); e++)
+    for (int e = 0; e < n_experts; e++)
         place_expert(l, &w->experts[e], c);
 }
 
@@ -293,7 +296,7 @@ static yalm_status convert_matrices(struct model_weights *w, const struct model_
         struct matrix *const attention[] = {&l->q, &l->k, &l->v, &l->o};
         for (struct matrix *m : attention)
             TRY(convert_matrix(m, most, stream, error));
-        for (int e = 0; e < (c->n_experts ? c->n_experts : 1); e++) {
+        for (int e = 0; e < (l->router.data ? c->n_experts : 1); e++) {
             struct matrix *const units[] = {&l->experts[e].gate, &l->experts[e].up, &l->experts[e].down};
             for (struct matrix *m : units)
                 TRY(convert_matrix(m, most, stream, error));

@@ -12,7 +12,7 @@ static int64_t max64(int64_t a, int64_t b)
 struct kv_policy kv_policy_make(int context, int sliding_window, bool endless, int n_sinks, int chunk)
 {
     struct kv_policy policy = {.context = context, .endless = endless, .span = context};
-    if (sliding_window > 0 && sliding_window < context)
+    if (sliding_window > 0 && sliding_window <= context)
         policy.span = sliding_window; // such a model was trained to lose old keys: it needs no sinks
     else if (endless)
         policy.n_sinks = (int)min64(n_sinks, context - 1);

@@ -40,7 +40,6 @@ static void note_dtype(const struct matrix *matrix, const char **name)
 static const char *weight_dtype(const yalm_model *model)
 {
     const struct model_weights *w = &model->weights;
-    const int n_experts = model->config.n_experts ? model->config.n_experts : 1;
     const char *name = NULL;
     if (!dtype_group_bytes[w->layers[0].q.dtype]) {
         note_dtype(&w->embedding, &name);
@@ -51,7 +50,7 @@ static const char *weight_dtype(const yalm_model *model)
         const struct matrix *const attention[] = {&layer->q, &layer->k, &layer->v, &layer->o};
         for (int i = 0; i < 4; i++)
             note_dtype(attention[i], &name);
-        for (int e = 0; e < n_experts; e++) {
+        for (int e = 0; e < (layer->router.data ? model->config.n_experts : 1); e++) {
             note_dtype(&layer->experts[e].gate, &name);
             note_dtype(&layer->experts[e].up, &name);
             note_dtype(&layer->experts[e].down, &name);

@@ -12,7 +12,7 @@
 #include "model/json.h"
 
 enum {
-    MAX_LAYERS = 1 << 10,
+    MAX_LAYERS = CONFIG_MAX_LAYERS,
     MAX_DIM = 1 << 20, // hidden_dim, ffn_dim, and n_heads * head_dim: rows and columns of a layer's matrices
     MAX_HEADS = 1 << 14,
     MAX_HEAD_DIM = 1 << 12,
@@ -36,21 +36,12 @@ static yalm_status refuse(const struct reader *r, const char *what, const char *
                      json_show(found).text, expected);
 }
 
-static bool among(const char *string, const char *const *strings, int n)
-{
-    for (int i = 0; i < n; i++)
-        if (!strcmp(string, strings[i]))
-            return true;
-    return false;
-}
-
 static yalm_status read_names(struct reader *r)
 {
-    static const char *const architectures[] = {"LlamaForCausalLM", "MistralForCausalLM", "MixtralForCausalLM"};
     const char *name, *activation;
     yalm_status status = json_get_string(&name, &r->object, "architecture", r->error);
-    if (status == YALM_OK && !among(name, architectures, 3))
-        return refuse(r, "config.architecture", name, "LlamaForCausalLM, MistralForCausalLM or MixtralForCausalLM");
+    if (status == YALM_OK && strlen(name) >= sizeof r->config->architecture)
+        return refuse(r, "config.architecture", name, "at most 63 bytes");
     if (status == YALM_OK)
         status = json_get_string(&activation, &r->object, "activation", r->error);
     if (status != YALM_OK)
@@ -89,6 +80,76 @@ static yalm_status read_sizes(struct reader *r)
         *sizes[i].value = (int)value;
     }
     return YALM_OK;
+}
+
+// A member that came after version 1 of the format: where it is not there, it has the value that means "unused".
+static yalm_status read_later_size(struct reader *r, const char *key, int max, int *value)
+{
+    int64_t found = 0;
+    if (!json_has(&r->object, key))
+        return YALM_OK;
+    const yalm_status status = json_get_integer(&found, &r->object, key, 0, max, r->error);
+    *value = (int)found;
+    return status;
+}
+
+static yalm_status read_later_number(struct reader *r, const char *key, float *value)
+{
+    double found = 0;
+    if (!json_has(&r->object, key))
+        return YALM_OK;
+    const yalm_status status = json_get_number(&found, &r->object, key, min_positive, max_factor, r->error);
+    *value = (float)found;
+    return status;
+}
+
+static yalm_status read_later_flag(struct reader *r, const char *key, bool *value)
+{
+    return json_has(&r->object, key) ? json_get_bool(value, &r->object, key, r->error) : YALM_OK;
+}
+
+// A list of layers; listed: (n_layers) whether each is in it.
+static yalm_status read_later_layers(struct reader *r, const char *key, bool *listed, int *n)
+{
+    const int n_layers = r->config->n_layers;
+    const cJSON *list;
+    if (!json_has(&r->object, key))
+        return YALM_OK;
+    const yalm_status status = json_get_array(&list, &r->object, key, r->error);
+    if (status != YALM_OK)
+        return status;
+    for (const cJSON *node = list->child; node; node = node->next) {
+        int64_t layer;
+        if (!json_integer_in(node, 0, n_layers - 1, &layer) || listed[layer])
+            return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.%s': expected layers from 0 to %d, each once",
+                             r->object.path, key, n_layers - 1);
+        listed[layer] = true;
+        ++*n;
+    }
+    return YALM_OK;
+}
+
+static yalm_status read_later(struct reader *r)
+{
+    struct model_config *c = r->config;
+    yalm_status status = read_later_size(r, "expert_ffn_dim", MAX_DIM, &c->expert_ffn_dim);
+    if (status == YALM_OK)
+        status = read_later_flag(r, "raw_expert_weights", &c->raw_expert_weights);
+    if (status == YALM_OK)
+        status = read_later_flag(r, "qkv_bias", &c->qkv_bias);
+    if (status == YALM_OK)
+        status = read_later_flag(r, "qk_norm", &c->qk_norm);
+    if (status == YALM_OK)
+        status = read_later_flag(r, "whole_qk_norm", &c->whole_qk_norm);
+    if (status == YALM_OK)
+        status = read_later_flag(r, "norms_after", &c->norms_after);
+    if (status == YALM_OK)
+        status = read_later_number(r, "attention_scale", &c->attention_scale);
+    if (status == YALM_OK)
+        status = read_later_number(r, "embedding_scale", &c->embedding_scale);
+    if (status == YALM_OK)
+        status = read_later_layers(r, "unrotated_layers", c->unrotated_layer, &c->n_unrotated_layers);
+    return status == YALM_OK ? read_later_layers(r, "dense_layers", c->dense_layer, &c->n_dense_layers) : status;
 }
 
 static yalm_status read_flags(struct reader *r)
@@ -192,9 +253,16 @@ static yalm_status check(const struct reader *r)
         return error_set(r->error, YALM_BAD_MODEL,
                          "%s: metadata: 'config.n_heads' times 'head_dim': found %lld, expected at most %d", path,
                          (long long)c->n_heads * c->head_dim, MAX_DIM);
-    if ((c->n_experts > 0) != !strcmp(c->architecture, "MixtralForCausalLM"))
-        return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.n_experts': found %d, which contradicts %s", path,
-                         c->n_experts, c->architecture);
+    if (c->attention_bias && c->qkv_bias)
+        return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.qkv_bias': found true beside attention_bias", path);
+    if (c->qk_norm && c->whole_qk_norm)
+        return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.whole_qk_norm': found true beside qk_norm", path);
+    if (c->norms_after && c->n_experts > 0)
+        return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.norms_after': found true beside experts", path);
+    if (c->n_experts == 0 && (c->expert_ffn_dim > 0 || c->raw_expert_weights || c->n_dense_layers > 0))
+        return error_set(r->error, YALM_BAD_MODEL,
+                         "%s: metadata: 'config.expert_ffn_dim', 'raw_expert_weights' or 'dense_layers': found without experts",
+                         path);
     if (c->n_active_experts > c->n_experts || (c->n_experts > 0 && c->n_active_experts == 0))
         return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.n_active_experts': found %d, expected %d to %d", path,
                          c->n_active_experts, c->n_experts > 0, c->n_experts);
@@ -214,22 +282,50 @@ static yalm_status check(const struct reader *r)
 
 yalm_status config_read(struct model_config *config, const struct container *container, yalm_error *error)
 {
-    static const char *const members[] = {
-        "architecture", "activation",       "n_layers",        "hidden_dim",     "ffn_dim",  "n_heads", "n_kv_heads",
-        "head_dim",     "vocab_size",       "context_length",  "norm_eps",       "rope",     "bos",     "sliding_window",
-        "n_experts",    "n_active_experts", "tied_embeddings", "attention_bias", "mlp_bias", "eos"};
+    static const char *const members[] = {"architecture",
+                                          "activation",
+                                          "n_layers",
+                                          "hidden_dim",
+                                          "ffn_dim",
+                                          "n_heads",
+                                          "n_kv_heads",
+                                          "head_dim",
+                                          "vocab_size",
+                                          "context_length",
+                                          "norm_eps",
+                                          "rope",
+                                          "bos",
+                                          "sliding_window",
+                                          "n_experts",
+                                          "n_active_experts",
+                                          "tied_embeddings",
+                                          "attention_bias",
+                                          "mlp_bias",
+                                          "eos",
+                                          "expert_ffn_dim",
+                                          "raw_expert_weights",
+                                          "dense_layers",
+                                          "unrotated_layers",
+                                          "attention_scale",
+                                          "norms_after",
+                                          "whole_qk_norm",
+                                          "embedding_scale",
+                                          "qkv_bias",
+                                          "qk_norm"};
     *config = (struct model_config){.bos = -1};
     const struct json_object root = {container->mapping.path, "", container->metadata};
     struct reader r = {.config = config, .error = error};
     yalm_status status = json_get_object(&r.object, &root, "config", "config", error);
-    if (status == YALM_OK) // an architecture that we do not know has members that we do not know: its name comes first
-        status = read_names(&r);
     if (status == YALM_OK)
         status = json_only(&r.object, members, sizeof members / sizeof *members, error);
+    if (status == YALM_OK)
+        status = read_names(&r);
     if (status == YALM_OK)
         status = read_sizes(&r);
     if (status == YALM_OK)
         status = read_flags(&r);
+    if (status == YALM_OK)
+        status = read_later(&r);
     if (status == YALM_OK)
         status = read_rope(&r);
     if (status == YALM_OK)

@@ -1,5 +1,7 @@
 // The architecture's numbers, as the metadata's `config` gives them, checked against each other.
 #pragma once
+#include <math.h>
+
 #include "model/container.h"
 
 enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN };
@@ -13,18 +15,61 @@ struct rope_config {
     double original_context;                       // llama3, yarn
 };
 
+enum { CONFIG_MAX_LAYERS = 1 << 10 };
+
 struct model_config {
-    char architecture[32];
+    char architecture[64]; // the source's name for it: for people, nothing is decided by it
     int n_layers, hidden_dim, ffn_dim, n_heads, n_kv_heads, head_dim, vocab_size, context_length;
     float norm_eps;
     struct rope_config rope;
     int sliding_window;              // 0: none
     int n_experts, n_active_experts; // 0: none
-    bool tied_embeddings, attention_bias, mlp_bias;
-    int32_t bos; // -1: none
+    int expert_ffn_dim;              // 0: as ffn_dim
+    bool raw_expert_weights;         // the softmax's over all experts, not renormalised over the active ones
+    int n_dense_layers;              // of a model with experts: layers that have none
+    bool dense_layer[CONFIG_MAX_LAYERS];
+    bool tied_embeddings, attention_bias, qkv_bias, mlp_bias; // attention_bias: of q, k, v and o; qkv_bias: of the first three
+    float attention_scale, embedding_scale;                   // of scores, of the embedding; 0: 1 / sqrt(head_dim), 1
+    int n_unrotated_layers;                                   // whose queries and keys are as they are at every position
+    bool unrotated_layer[CONFIG_MAX_LAYERS];
+    bool norms_after;   // RMSNorm of what a block adds, not of what it reads
+    bool whole_qk_norm; // RMSNorm of all heads of q together, and of k, before rotation
+    bool qk_norm;       // RMSNorm of each head of q and k, before rotation
+    int32_t bos;        // -1: none
     int n_eos;
     int32_t eos[YALM_MAX_EOS];
 };
+
+static inline float config_attention_scale(const struct model_config *config)
+{
+    return config->attention_scale > 0 ? config->attention_scale : 1.0f / sqrtf((float)config->head_dim);
+}
+
+// Rows of an expert's gate and up.
+static inline int config_expert_ffn(const struct model_config *config)
+{
+    return config->expert_ffn_dim ? config->expert_ffn_dim : config->ffn_dim;
+}
+
+// Whether attention is Llama's: no fact that came later changes what is computed between a layer's matrices. A kernel that fuses layers asks this.
+static inline bool config_is_plain(const struct model_config *config)
+{
+    return !config->qk_norm && !config->whole_qk_norm && !config->norms_after && config->n_unrotated_layers == 0 &&
+           config->attention_scale == 0 && config->embedding_scale == 0;
+}
+
+static inline bool config_has_experts(const struct model_config *config, int layer)
+{
+    return config->n_experts > 0 && !config->dense_layer[layer];
+}
+
+// The largest ffn of any layer.
+static inline int config_widest_ffn(const struct model_config *config)
+{
+    const bool all = config->n_experts > 0 && config->n_dense_layers == 0; // have experts
+    const int dense = all ? 0 : config->ffn_dim, expert = config->n_experts > 0 ? config_expert_ffn(config) : 0;
+    return dense > expert ? dense : expert;
+}
 
 // Refuses, by name, what is missing, extra, out of range, unknown or contradictory.
 yalm_status config_read(struct model_config *config, const struct container *container, yalm_error *error);

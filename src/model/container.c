@@ -1,8 +1,8 @@
 // Opening the file: header, metadata, then the table of tensors (table.c).
 //
 // What is checked here was true when the file was opened. The file stays mapped, so it must not change while it is in use:
-// a program that truncates it turns the next touch of a lost page into SIGBUS, which no check can prevent, and one that
-// writes into it changes the weights (container_verify() tells afterwards). What this room decides by, though, is safe
+// a program that truncates it turns the next touch of a lost page into SIGBUS, which no check can prevent (the yalm program
+// ends with a line then), and one that writes into it changes the weights (container_verify() tells afterwards). What this room decides by, though, is safe
 // from that: the header is copied before it is believed, and the metadata are read from cJSON's copy. tools/convert.py
 // never writes into a finished file; it renames a new one into its place, and a mapping keeps the old one.
 
@@ -18,7 +18,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file is little-endian, and computed on where it lies");
 
-enum { FORMAT_VERSION = 1, HEADER_SIZE = 64, DATA_ALIGN = 4096, MAX_METADATA = 256 << 20 };
+enum { FORMAT_VERSION = 2, HEADER_SIZE = 64, DATA_ALIGN = 4096, MAX_METADATA = 256 << 20 };
 
 static const char magic[8] = {'Y', 'A', 'L', 'M', '\r', '\n', '\x1a', '\n'};
 
@@ -50,9 +50,9 @@ static yalm_status read_header(struct header *header, const struct mapping *map,
         return error_set(error, YALM_BAD_MODEL, "%s: too short: found %llu bytes, the header alone has %d", map->path,
                          (unsigned long long)map->size, HEADER_SIZE);
     memcpy(header, map->data, sizeof *header);
-    if (header->version != FORMAT_VERSION)
+    if (header->version == 0 || header->version > FORMAT_VERSION)
         return error_set(error, YALM_BAD_MODEL,
-                         "%s: format version %u found, this yalm reads version %d: convert the model again", map->path,
+                         "%s: format version %u found, this yalm reads versions up to %d: convert the model again", map->path,
                          (unsigned)header->version, FORMAT_VERSION);
     return YALM_OK;
 }

@@ -210,6 +210,11 @@ yalm_status json_get_number(double *value, const struct json_object *object, con
     return YALM_OK;
 }
 
+bool json_has(const struct json_object *object, const char *key)
+{
+    return cJSON_GetObjectItemCaseSensitive(object->node, key) != NULL;
+}
+
 yalm_status json_only(const struct json_object *object, const char *const *keys, int n_keys, yalm_error *error)
 {
     for (const cJSON *c = object->node->child; c; c = c->next) {

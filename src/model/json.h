@@ -40,6 +40,7 @@ yalm_status json_get_integer(int64_t *value, const struct json_object *object, c
 yalm_status json_get_number(double *value, const struct json_object *object, const char *key, double min, double max,
                             yalm_error *error);
 
+bool json_has(const struct json_object *object, const char *key);
 // Refuses members that are not among keys[0..n_keys).
 yalm_status json_only(const struct json_object *object, const char *const *keys, int n_keys, yalm_error *error);
 

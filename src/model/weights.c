@@ -97,11 +97,16 @@ static void bind_attention(struct binder *b, struct layer_weights *w, int l)
     w->k = take_matrix(b, layer_name(l, -1, "k").text, kv_dim, c->hidden_dim, true, READ);
     w->v = take_matrix(b, layer_name(l, -1, "v").text, kv_dim, c->hidden_dim, true, READ);
     w->o = take_matrix(b, layer_name(l, -1, "o").text, c->hidden_dim, q_dim, true, READ);
-    if (c->attention_bias) {
+    if (c->attention_bias || c->qkv_bias) {
         w->q_bias = take_vector(b, layer_name(l, -1, "q_bias").text, q_dim);
         w->k_bias = take_vector(b, layer_name(l, -1, "k_bias").text, kv_dim);
         w->v_bias = take_vector(b, layer_name(l, -1, "v_bias").text, kv_dim);
+    }
+    if (c->attention_bias)
         w->o_bias = take_vector(b, layer_name(l, -1, "o_bias").text, c->hidden_dim);
+    if (c->qk_norm || c->whole_qk_norm) {
+        w->q_norm = take_vector(b, layer_name(l, -1, "q_norm").text, c->whole_qk_norm ? q_dim : c->head_dim);
+        w->k_norm = take_vector(b, layer_name(l, -1, "k_norm").text, c->whole_qk_norm ? kv_dim : c->head_dim);
     }
 }
 
@@ -109,9 +114,10 @@ static void bind_expert(struct binder *b, struct expert_weights *w, int l, int e
 {
     const struct model_config *c = b->config;
     const enum use use = expert >= 0 ? READ_IF_ACTIVE : READ;
-    w->gate = take_matrix(b, layer_name(l, expert, "gate").text, c->ffn_dim, c->hidden_dim, true, use);
-    w->up = take_matrix(b, layer_name(l, expert, "up").text, c->ffn_dim, c->hidden_dim, true, use);
-    w->down = take_matrix(b, layer_name(l, expert, "down").text, c->hidden_dim, c->ffn_dim, true, use);
+    const int ffn_dim = expert >= 0 ? config_expert_ffn(c) : c->ffn_dim;
+    w->gate = take_matrix(b, layer_name(l, expert, "gate").text, ffn_dim, c->hidden_dim, true, use);
+    w->up = take_matrix(b, layer_name(l, expert, "up").text, ffn_dim, c->hidden_dim, true, use);
+    w->down = take_matrix(b, layer_name(l, expert, "down").text, c->hidden_dim, ffn_dim, true, use);
     if (c->mlp_bias) {
         w->gate_bias = take_vector(b, layer_name(l, expert, "gate_bias").text, c->ffn_dim);
         w->up_bias = take_vector(b, layer_name(l, expert, "up_bias").text, c->ffn_dim);
@@ -129,7 +135,7 @@ static void bind_experts(struct binder *b, struct layer_weights *w, int l)
     const struct model_config *c = b->config;
     const int n = c->n_experts ? c->n_experts : 1;
     w->experts = b->weights->layers[0].experts + (size_t)l * n; // one block for all layers
-    if (!c->n_experts) {
+    if (!config_has_experts(c, l)) {
         bind_expert(b, w->experts, l, -1);
         return;
     }
@@ -142,7 +148,7 @@ static void bind_experts(struct binder *b, struct layer_weights *w, int l)
     }
     // The mean expert times the active ones, since their types may differ.
     b->weights->token_bytes += (uint64_t)(bytes / n * c->n_active_experts);
-    b->weights->token_ops += 6.0 * c->n_active_experts * (double)c->ffn_dim * c->hidden_dim;
+    b->weights->token_ops += 6.0 * c->n_active_experts * (double)config_expert_ffn(c) * c->hidden_dim;
 }
 
 // Tensors that nobody took. Those of the tokenizer are its own business.

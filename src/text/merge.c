@@ -174,8 +174,8 @@ static bool first_symbols(struct merge_work *work, const struct merges *merges, 
             at += (size_t)size;
             continue;
         }
-        for (int i = 0; i < (size ? size : 1); i++, at++)
-            if (!push_symbol(work, at, 1, vocabulary->byte_ids[word[at]]))
+        for (int i = 0; i < (size ? size : 1); i++, at++) // a byte without a token is left out
+            if (vocabulary->byte_ids[word[at]] >= 0 && !push_symbol(work, at, 1, vocabulary->byte_ids[word[at]]))
                 return false;
     }
     if (work->n_symbols)

@@ -2,7 +2,10 @@
 
 #include "text/pattern.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+#include "text/utf8.h"
 
 // Matching is bounded: steps in proportion to the text, memory absolutely.
 enum {
@@ -23,7 +26,7 @@ struct cutter {
     yalm_error *error;
 };
 
-yalm_status patterns_add(struct patterns *patterns, const char *pattern, const char *path, yalm_error *error)
+yalm_status patterns_add(struct patterns *patterns, const char *pattern, bool matches_only, const char *path, yalm_error *error)
 {
     const size_t length = strlen(pattern);
     if (patterns->n == MAX_PATTERNS || length > MAX_PATTERN_BYTES)
@@ -46,6 +49,7 @@ yalm_status patterns_add(struct patterns *patterns, const char *pattern, const c
         return error_set(error, YALM_BAD_MODEL, "%s: tokenizer: pattern '%.100s' can match nothing", path, pattern);
     }
     pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE); // where it cannot, the interpreter does the work
+    patterns->matches_only[patterns->n] = matches_only;
     patterns->codes[patterns->n++] = compiled;
     return YALM_OK;
 }
@@ -67,22 +71,24 @@ static yalm_status match_failed(const struct cutter *cutter, int code, size_t at
 }
 
 // Cuts text[start..end) with pattern `stage` and hands the parts to the next one.
-static yalm_status cut(const struct cutter *cutter, int stage, const char *text, size_t start, size_t end)
+static yalm_status cut(const struct cutter *cutter, int stage, const uint8_t *text, size_t start, size_t end, bool matched)
 {
+    if (stage > 0 && !matched && cutter->patterns->matches_only[stage - 1])
+        return YALM_OK;
     if (stage == cutter->patterns->n)
-        return cutter->visit(cutter->context, start, end - start);
+        return cutter->visit(cutter->context, start, end - start, matched);
     pcre2_match_data *match = cutter->matches[stage];
     const PCRE2_SIZE *found = pcre2_get_ovector_pointer(match);
     const size_t length = end - start;
     yalm_status status = YALM_OK;
     for (size_t at = 0; at < length && !status;) {
         const pcre2_code *pattern = cutter->patterns->codes[stage];
-        const PCRE2_SPTR subject = (PCRE2_SPTR)text + start;
+        const PCRE2_SPTR subject = text + start;
         int code = pcre2_match(pattern, subject, length, at, PCRE2_NO_UTF_CHECK, match, cutter->limits);
         if (code == PCRE2_ERROR_JIT_STACKLIMIT) // the interpreter keeps its state on the heap
             code = pcre2_match(pattern, subject, length, at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, match, cutter->limits);
         if (code == PCRE2_ERROR_NOMATCH)
-            return cut(cutter, stage + 1, text, start + at, end);
+            return cut(cutter, stage + 1, text, start + at, end, false);
         if (code < 0)
             return match_failed(cutter, code, start + at);
         const size_t first = found[0], last = found[1];
@@ -90,37 +96,68 @@ static yalm_status cut(const struct cutter *cutter, int stage, const char *text,
             return error_set(cutter->error, YALM_BAD_MODEL, "tokenizer: a pattern matches nothing at byte %zu of the text",
                              start + at);
         if (first > at)
-            status = cut(cutter, stage + 1, text, start + at, start + first);
+            status = cut(cutter, stage + 1, text, start + at, start + first, false);
         if (!status)
-            status = cut(cutter, stage + 1, text, start + first, start + last);
+            status = cut(cutter, stage + 1, text, start + first, start + last, true);
         at = last;
     }
     return status;
 }
 
-yalm_status patterns_cut(const struct patterns *patterns, const char *text, size_t length, word_visitor *visit, void *context,
-                         yalm_error *error)
+// *repaired: a copy whose bytes that belong to no character are U+001A; NULL where there are none.
+static yalm_status repair(uint8_t **repaired, const uint8_t *text, size_t length, yalm_error *error)
 {
-    struct cutter cutter = {.patterns = patterns, .visit = visit, .context = context, .error = error};
-    cutter.limits = pcre2_match_context_create(NULL);
-    cutter.stack = pcre2_jit_stack_create(JIT_STACK_LEAST, JIT_STACK_MOST, NULL); // NULL where there is no JIT
-    bool ready = cutter.limits != NULL;
-    for (int i = 0; i < patterns->n; i++) {
-        cutter.matches[i] = pcre2_match_data_create(1, NULL);
-        ready = ready && cutter.matches[i];
+    *repaired = NULL;
+    for (size_t at = 0; at < length;) {
+        const int size = utf8_character(text + at, length - at);
+        if (size == 0 && !*repaired) {
+            *repaired = malloc(length);
+            if (!*repaired)
+                return error_set(error, YALM_NO_MEMORY, "tokenizer: no memory for a text of %zu bytes", length);
+            memcpy(*repaired, text, length);
+        }
+        if (size == 0)
+            (*repaired)[at] = 0x1a;
+        at += size ? (size_t)size : 1;
+    }
+    return YALM_OK;
+}
+
+static yalm_status cut_all(struct cutter *cutter, const uint8_t *text, size_t length)
+{
+    cutter->limits = pcre2_match_context_create(NULL);
+    cutter->stack = pcre2_jit_stack_create(JIT_STACK_LEAST, JIT_STACK_MOST, NULL); // NULL where there is no JIT
+    bool ready = cutter->limits != NULL;
+    for (int i = 0; i < cutter->patterns->n; i++) {
+        cutter->matches[i] = pcre2_match_data_create(1, NULL);
+        ready = ready && cutter->matches[i];
     }
     yalm_status status;
     if (ready) {
         const uint64_t steps = STEPS_LEAST + (uint64_t)STEPS_PER_BYTE * length;
-        pcre2_set_match_limit(cutter.limits, steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX);
-        pcre2_set_heap_limit(cutter.limits, HEAP_KIB);
-        pcre2_jit_stack_assign(cutter.limits, NULL, cutter.stack);
-        status = length ? cut(&cutter, 0, text, 0, length) : YALM_OK;
+        pcre2_set_match_limit(cutter->limits, steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX);
+        pcre2_set_heap_limit(cutter->limits, HEAP_KIB);
+        pcre2_jit_stack_assign(cutter->limits, NULL, cutter->stack);
+        status = cut(cutter, 0, text, 0, length, false);
     } else
-        status = error_set(error, YALM_NO_MEMORY, "tokenizer: no memory to match a pattern");
-    for (int i = 0; i < patterns->n; i++)
-        pcre2_match_data_free(cutter.matches[i]);
-    pcre2_jit_stack_free(cutter.stack);
-    pcre2_match_context_free(cutter.limits);
+        status = error_set(cutter->error, YALM_NO_MEMORY, "tokenizer: no memory to match a pattern");
+    for (int i = 0; i < cutter->patterns->n; i++)
+        pcre2_match_data_free(cutter->matches[i]);
+    pcre2_jit_stack_free(cutter->stack);
+    pcre2_match_context_free(cutter->limits);
+    return status;
+}
+
+yalm_status patterns_cut(const struct patterns *patterns, const uint8_t *text, size_t length, word_visitor *visit,
+                         void *context, yalm_error *error)
+{
+    struct cutter cutter = {.patterns = patterns, .visit = visit, .context = context, .error = error};
+    uint8_t *repaired;
+    if (length == 0)
+        return YALM_OK;
+    yalm_status status = repair(&repaired, text, length, error);
+    if (!status)
+        status = cut_all(&cutter, repaired ? repaired : text, length);
+    free(repaired);
     return status;
 }

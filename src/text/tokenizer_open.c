@@ -6,6 +6,8 @@
 #include "model/json.h"
 #include "text/tokenizer_parts.h"
 
+enum { MAX_PIECES = 1 << 24 };
+
 static yalm_status unknown(const struct json_object *facts, const char *key, const char *found, const char *expected,
                            yalm_error *error)
 {
@@ -30,11 +32,11 @@ static yalm_status get_choice(int *choice, const struct json_object *facts, cons
 static yalm_status read_spm(struct tokenizer *tokenizer, enum merge_order *order, const struct json_object *facts,
                             yalm_error *error)
 {
-    static const char *const keys[] = {"type",  "n_pieces",     "add_bos",           "ignore_merges",
-                                       "merge", "prefix_space", "prefix_if_missing", "split_words"};
+    static const char *const keys[] = {"type",         "n_pieces",          "add_bos",     "ignore_merges", "merge",
+                                       "prefix_space", "prefix_if_missing", "split_words", "normalizers"};
     static const char *const merges[] = {"rank", "score"}, *const prefixes[] = {"never", "first", "segments"};
     int merge = 0, prefix = 0;
-    yalm_status status = json_only(facts, keys, 8, error);
+    yalm_status status = json_only(facts, keys, 9, error);
     if (!status)
         status = get_choice(&merge, facts, "merge", merges, 2, "rank or score", error);
     if (!status)
@@ -48,20 +50,35 @@ static yalm_status read_spm(struct tokenizer *tokenizer, enum merge_order *order
     return status;
 }
 
+// A pattern whose matches alone are words is an object with that member.
+static yalm_status read_pattern(struct tokenizer *tokenizer, const cJSON *node, const struct json_object *facts,
+                                yalm_error *error)
+{
+    const struct json_object object = {facts->path, "tokenizer.patterns", node};
+    static const char *const keys[] = {"matches"};
+    const char *pattern = node->valuestring;
+    yalm_status status = YALM_OK;
+    if (cJSON_IsObject(node)) {
+        status = json_only(&object, keys, 1, error);
+        if (!status)
+            status = json_get_string(&pattern, &object, "matches", error);
+    } else if (!cJSON_IsString(node))
+        status = error_set(error, YALM_BAD_MODEL, "%s: metadata: 'tokenizer.patterns': expected strings only", facts->path);
+    return status ? status : patterns_add(&tokenizer->patterns, pattern, cJSON_IsObject(node), facts->path, error);
+}
+
 static yalm_status read_bpe(struct tokenizer *tokenizer, const struct json_object *facts, yalm_error *error)
 {
-    static const char *const keys[] = {"type", "n_pieces", "add_bos", "ignore_merges", "patterns"};
+    static const char *const keys[] = {"type", "n_pieces", "add_bos", "ignore_merges", "patterns", "normalizers", "unknown"};
     const cJSON *patterns, *pattern;
-    yalm_status status = json_only(facts, keys, 5, error);
+    yalm_status status = json_only(facts, keys, 7, error);
     if (!status)
         status = json_get_array(&patterns, facts, "patterns", error);
     if (status)
         return status;
     cJSON_ArrayForEach(pattern, patterns)
     {
-        if (!cJSON_IsString(pattern))
-            return error_set(error, YALM_BAD_MODEL, "%s: metadata: 'tokenizer.patterns': expected strings only", facts->path);
-        status = patterns_add(&tokenizer->patterns, pattern->valuestring, facts->path, error);
+        status = read_pattern(tokenizer, pattern, facts, error);
         if (status)
             return status;
     }
@@ -100,12 +117,47 @@ static yalm_status check_ids(const struct tokenizer *tokenizer, const struct jso
     return YALM_OK;
 }
 
+// The token of a byte that the vocabulary lacks; without one such a byte is left out.
+static yalm_status read_unknown(struct tokenizer *tokenizer, const struct json_object *facts, yalm_error *error)
+{
+    int64_t id = -1;
+    yalm_status status = YALM_OK;
+    if (json_has(facts, "unknown"))
+        status = json_get_integer(&id, facts, "unknown", -1, tokenizer->vocabulary.n - 1, error);
+    for (int byte = 0; byte < 256 && !status; byte++)
+        if (tokenizer->vocabulary.byte_ids[byte] < 0)
+            tokenizer->vocabulary.byte_ids[byte] = (int32_t)id;
+    return status;
+}
+
+static yalm_status make_spelling(const void *context, const uint8_t *text, size_t length, struct bytes *result,
+                                 yalm_error *error)
+{
+    return tokenizer_normalise(context, text, length, true, result, error);
+}
+
+static yalm_status open_spellings(struct tokenizer *tokenizer, const char *path, yalm_error *error)
+{
+    static const uint32_t kinds[] = {1u << PIECE_USER_DEFINED,
+                                     1u << PIECE_USER_DEFINED | 1u << PIECE_CONTROL | 1u << PIECE_UNKNOWN};
+    yalm_status status = YALM_OK;
+    for (int special = 0; special < 2 && !status; special++) {
+        status = spellings_open(&tokenizer->as_given[special], &tokenizer->vocabulary, kinds[special], false, NULL, NULL, path,
+                                error);
+        if (!status)
+            status = spellings_open(&tokenizer->normalised[special], &tokenizer->vocabulary, kinds[special], true,
+                                    make_spelling, tokenizer, path, error);
+        tokenizer->normalised[special].written_spaces = tokenizer->kind == TOKENIZER_SPM && !tokenizer->prefix_if_missing;
+    }
+    return status;
+}
+
 static yalm_status read_facts(struct tokenizer *tokenizer, const struct json_object *facts, const struct container *container,
                               const struct model_config *config, yalm_error *error)
 {
     int64_t n_pieces = 0;
     enum merge_order order = MERGE_BY_RANK;
-    yalm_status status = json_get_integer(&n_pieces, facts, "n_pieces", 1, config->vocab_size, error);
+    yalm_status status = json_get_integer(&n_pieces, facts, "n_pieces", 1, MAX_PIECES, error);
     if (!status)
         status = json_get_bool(&tokenizer->add_bos, facts, "add_bos", error);
     if (!status)
@@ -117,16 +169,21 @@ static yalm_status read_facts(struct tokenizer *tokenizer, const struct json_obj
         return status;
     tokenizer->vocabulary.n = (int)n_pieces;
     tokenizer->bos = config->bos;
-    status = check_ids(tokenizer, facts, config, error);
-    const char *const names[] = {"bytes", "offsets", "kinds", order == MERGE_BY_RANK ? "merges" : "scores"};
+    tokenizer->n_known = config->vocab_size;
+    status = normaliser_open(&tokenizer->normaliser, facts, error);
     if (!status)
-        status = check_tensor_names(container, names, 4, error);
+        status = check_ids(tokenizer, facts, config, error);
+    const char *const names[] = {"bytes", "offsets", "kinds", "flags", order == MERGE_BY_RANK ? "merges" : "scores"};
+    if (!status)
+        status = check_tensor_names(container, names, 5, error);
     if (!status)
         status = vocabulary_open(&tokenizer->vocabulary, container,
                                  tokenizer->kind == TOKENIZER_SPM ? PIECE_BYTE : PIECE_NORMAL, error);
     if (!status)
+        status = read_unknown(tokenizer, facts, error);
+    if (!status)
         status = merges_open(&tokenizer->merges, order, &tokenizer->vocabulary, container, error);
-    return status;
+    return status ? status : open_spellings(tokenizer, facts->path, error);
 }
 
 yalm_status tokenizer_open(struct tokenizer **tokenizer, const struct container *container, const struct model_config *config,
@@ -165,5 +222,10 @@ void tokenizer_close(struct tokenizer *tokenizer)
     vocabulary_close(&tokenizer->vocabulary);
     merges_close(&tokenizer->merges);
     patterns_close(&tokenizer->patterns);
+    normaliser_close(&tokenizer->normaliser);
+    for (int special = 0; special < 2; special++) {
+        spellings_close(&tokenizer->as_given[special]);
+        spellings_close(&tokenizer->normalised[special]);
+    }
     free(tokenizer);
 }

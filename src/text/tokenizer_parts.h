@@ -1,7 +1,9 @@
 // What a tokenizer consists of, for the files that implement it.
 #pragma once
 #include "text/merge.h"
+#include "text/normalise.h"
 #include "text/pattern.h"
+#include "text/spellings.h"
 #include "text/tokenizer.h"
 
 enum tokenizer_kind { TOKENIZER_SPM, TOKENIZER_BPE };
@@ -16,6 +18,10 @@ enum prefix_space {
 struct tokenizer {
     enum tokenizer_kind kind;
     struct vocabulary vocabulary;
+    int n_known;                  // ids below it are rows of the model's embedding
+    struct spellings as_given[2]; // looked for in the text as it is; [1]: also control and unknown tokens
+    struct normaliser normaliser;
+    struct spellings normalised[2]; // looked for in what normalising makes of it, likewise
     struct merges merges;
     struct patterns patterns;
     enum prefix_space prefix_space;
@@ -25,3 +31,8 @@ struct tokenizer {
     bool add_bos;
     int32_t bos; // -1: none
 };
+
+// text[0..length) as the steps make it, and in a SentencePiece-style vocabulary with spaces for U+2581 and the prefix that belongs to the text, not
+// to a word. *result is the caller's to free.
+yalm_status tokenizer_normalise(const struct tokenizer *tokenizer, const uint8_t *text, size_t length, bool first,
+                                struct bytes *result, yalm_error *error);

@@ -67,6 +67,8 @@ static yalm_status check_pieces(const struct vocabulary *v, const struct contain
             return bad(error, container, "length", id, length, YALM_MAX_PIECE);
         if (v->kinds[id] >= PIECE_KINDS)
             return bad(error, container, "kind", id, v->kinds[id], PIECE_KINDS - 1);
+        if (v->flags && v->flags[id] > PIECE_FLAGS)
+            return bad(error, container, "flags", id, v->flags[id], PIECE_FLAGS);
         if (length == 0 && v->kinds[id] != PIECE_UNUSED)
             return error_set(error, YALM_BAD_MODEL, "%s: tokenizer: token %d is empty", container->mapping.path, id);
         if (v->kinds[id] == PIECE_BYTE && length != 1)
@@ -121,75 +123,10 @@ static yalm_status index_bytes(struct vocabulary *v, const struct container *con
                              container->mapping.path, v->byte_ids[piece[0]], id);
         v->byte_ids[piece[0]] = id;
     }
-    for (int byte = 0; byte < 256; byte++)
+    for (int byte = 0; byte < 256 && kind == PIECE_BYTE; byte++)
         if (v->byte_ids[byte] < 0)
             return error_set(error, YALM_BAD_MODEL, "%s: tokenizer: no token for byte 0x%02X", container->mapping.path, byte);
     return YALM_OK;
-}
-
-static int compare_spellings(const void *a, const void *b, void *context)
-{
-    size_t n, m;
-    const uint8_t *p = vocabulary_piece(context, *(const int32_t *)a, &n);
-    const uint8_t *q = vocabulary_piece(context, *(const int32_t *)b, &m);
-    const int order = memcmp(p, q, n < m ? n : m);
-    return order ? order : n < m ? -1 : n > m;
-}
-
-static yalm_status index_spellings(struct spellings *spellings, struct vocabulary *v, const struct container *container,
-                                   uint32_t kinds, yalm_error *error)
-{
-    for (int id = 0; id < v->n; id++)
-        spellings->n += kinds >> v->kinds[id] & 1;
-    spellings->ids = malloc((size_t)(spellings->n + 1) * sizeof *spellings->ids);
-    if (!spellings->ids)
-        return error_set(error, YALM_NO_MEMORY, "tokenizer: no memory for %d special tokens", spellings->n);
-    for (int id = 0, i = 0; id < v->n; id++)
-        if (kinds >> v->kinds[id] & 1) {
-            spellings->ids[i++] = id;
-            spellings->begins_with[v->bytes[v->offsets[id]]] = true;
-        }
-    qsort_r(spellings->ids, (size_t)spellings->n, sizeof *spellings->ids, compare_spellings, v);
-    for (int i = 1; i < spellings->n; i++)
-        if (compare_spellings(&spellings->ids[i - 1], &spellings->ids[i], v) == 0)
-            return error_set(error, YALM_BAD_MODEL, "%s: tokenizer: tokens %d and %d are spelled alike",
-                             container->mapping.path, spellings->ids[i - 1], spellings->ids[i]);
-    return YALM_OK;
-}
-
-// Narrows the sorted range of tokens that begin with text[0..depth), a byte at a time.
-int32_t spellings_match(const struct spellings *spellings, const struct vocabulary *vocabulary, const uint8_t *text,
-                        size_t length)
-{
-    int low = 0, high = spellings->n;
-    int32_t found = -1;
-    for (size_t depth = 0; low < high; depth++) {
-        size_t n;
-        const uint8_t *piece = vocabulary_piece(vocabulary, spellings->ids[low], &n);
-        if (n == depth) { // it sorts before those that go on
-            found = spellings->ids[low++];
-            if (low == high)
-                break;
-        }
-        if (depth == length)
-            break;
-        int bounds[2]; // first token with a byte >= text[depth] there, and > it
-        for (int k = 0; k < 2; k++) {
-            int from = low, to = high;
-            while (from < to) {
-                const int middle = from + (to - from) / 2;
-                piece = vocabulary_piece(vocabulary, spellings->ids[middle], &n);
-                if (piece[depth] < text[depth] + k)
-                    from = middle + 1;
-                else
-                    to = middle;
-            }
-            bounds[k] = from;
-        }
-        low = bounds[0];
-        high = bounds[1];
-    }
-    return found;
 }
 
 yalm_status vocabulary_open(struct vocabulary *vocabulary, const struct container *container, enum piece_kind byte_kind,
@@ -205,22 +142,21 @@ yalm_status vocabulary_open(struct vocabulary *vocabulary, const struct containe
     vocabulary->bytes = bytes->data;
     vocabulary->offsets = offsets->data;
     vocabulary->kinds = kinds->data;
+    if (container_find(container, "tokenizer.flags")) {
+        const struct tensor *flags = tokenizer_tensor(container, "tokenizer.flags", DTYPE_U8, n, 0, error);
+        if (!flags)
+            return YALM_BAD_MODEL;
+        vocabulary->flags = flags->data;
+    }
     yalm_status status = check_pieces(vocabulary, container, bytes->length, error);
     if (!status)
         status = index_pieces(vocabulary, container, error);
     if (!status)
         status = index_bytes(vocabulary, container, byte_kind, error);
-    if (!status)
-        status = index_spellings(&vocabulary->always, vocabulary, container, 1u << PIECE_USER_DEFINED, error);
-    if (!status)
-        status = index_spellings(&vocabulary->special, vocabulary, container,
-                                 1u << PIECE_USER_DEFINED | 1u << PIECE_CONTROL | 1u << PIECE_UNKNOWN, error);
     return status;
 }
 
 void vocabulary_close(struct vocabulary *vocabulary)
 {
     free(vocabulary->slots);
-    free(vocabulary->always.ids);
-    free(vocabulary->special.ids);
 }

@@ -5,11 +5,13 @@
 // As in docs/format.md.
 enum piece_kind { PIECE_NORMAL, PIECE_UNKNOWN, PIECE_CONTROL, PIECE_USER_DEFINED, PIECE_BYTE, PIECE_UNUSED, PIECE_KINDS };
 
-// Tokens that are found in a text as they stand, before the algorithm sees it.
-struct spellings {
-    int32_t *ids; // (n), sorted by their bytes
-    int n;
-    bool begins_with[256]; // a byte that none begins with needs no search
+// What a token that is found as it is spelled asks for besides: bits of tokenizer.flags.
+enum piece_flag {
+    PIECE_LSTRIP = 1,      // takes the white space before it
+    PIECE_RSTRIP = 2,      // and behind it
+    PIECE_SINGLE_WORD = 4, // only where no letter or digit touches it
+    PIECE_NORMALISED = 8,  // is looked for in the text that the normalizers have made
+    PIECE_FLAGS = 15
 };
 
 struct vocabulary {
@@ -17,16 +19,15 @@ struct vocabulary {
     const uint8_t *bytes;    // (offsets[n])
     const uint32_t *offsets; // (n + 1)
     const uint8_t *kinds;    // (n)
+    const uint8_t *flags;    // (n); NULL: none has any
     size_t longest;          // bytes of the longest normal piece
     int32_t *slots;          // (mask + 1), a hash table of the normal pieces; -1: empty
     uint32_t mask;
-    bool before_space[256];   // some normal piece has a space after this byte: only there can a merge reach across
-    int32_t byte_ids[256];    // the token that stands for each byte
-    struct spellings always;  // user-defined
-    struct spellings special; // those, control and unknown
+    bool before_space[256]; // some normal piece has a space after this byte: only there can a merge reach across
+    int32_t byte_ids[256];  // the token that stands for each byte; -1: none, in vocabularies of bytes
 };
 
-// byte_kind: which kind holds the tokens of the 256 bytes. Refuses offsets, kinds and pieces that are out of range or appear twice.
+// byte_kind: which kind holds the bytes' tokens. Refuses offsets, kinds and pieces that are out of range or appear twice.
 yalm_status vocabulary_open(struct vocabulary *vocabulary, const struct container *container, enum piece_kind byte_kind,
                             yalm_error *error);
 void vocabulary_close(struct vocabulary *vocabulary);
@@ -40,9 +41,10 @@ static inline const uint8_t *vocabulary_piece(const struct vocabulary *vocabular
 // The normal piece with these bytes; -1: none.
 int32_t vocabulary_find(const struct vocabulary *vocabulary, const uint8_t *bytes, size_t length);
 
-// The longest of the spellings that text[0..length) begins with; -1: none.
-int32_t spellings_match(const struct spellings *spellings, const struct vocabulary *vocabulary, const uint8_t *text,
-                        size_t length);
+static inline int vocabulary_flags(const struct vocabulary *vocabulary, int32_t id)
+{
+    return vocabulary->flags ? vocabulary->flags[id] : 0;
+}
 
 // A tensor that must be there with this type and shape (cols 0: one dimension); NULL with the reason in *error.
 const struct tensor *tokenizer_tensor(const struct container *container, const char *name, enum dtype dtype, int64_t rows,

@@ -63,6 +63,9 @@ yalm_status mapping_open(struct mapping *mapping, const char *path, bool huge_pa
     yalm_status status = YALM_OK;
     if (fstat(fd, &info) < 0)
         status = error_set(error, YALM_FAILED, "%s: %s", path, strerror(errno));
+    else if (S_ISDIR(info.st_mode))
+        status = error_set(error, YALM_FAILED, "%s: a directory; make a model file of it first: tools/convert.py %s model.bin",
+                           path, path);
     else if (!S_ISREG(info.st_mode))
         status = error_set(error, YALM_FAILED, "%s: not a regular file", path);
     else if (info.st_size == 0)

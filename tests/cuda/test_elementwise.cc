@@ -90,6 +90,36 @@ static void test_rmsnorm(void **)
     }
 }
 
+// In place, each head by itself; what lies between the heads of two tokens stays.
+static void test_rmsnorm_heads(void **)
+{
+    uint64_t seed = 8;
+    for (int dim : {2, 30, 32, 34, 64, 80, 128, 256}) {
+        const int n = 3, heads = 5, pitch = heads * dim + 7;
+        const std::vector<float> x = random_floats(&seed, (size_t)n * pitch, 3), weight = random_floats(&seed, dim, 2);
+        float *device_x = device_copy(x), *device_weight = device_copy(weight);
+        yalm_error error = {};
+        assert_ok(rmsnorm_heads(device_x, pitch, device_weight, 1e-5f, n, heads, dim, 0, &error), error);
+        assert_cuda(cudaDeviceSynchronize());
+        const std::vector<float> found = host_copy(device_x, x.size());
+        for (int t = 0; t < n; t++) {
+            for (int h = 0; h < heads; h++) {
+                const size_t at = (size_t)t * pitch + (size_t)h * dim;
+                const std::vector<double> expected = normalised(x.data() + at, weight.data(), 1e-5, dim);
+                for (int i = 0; i < dim; i++) {
+                    assert_near(found[at + i], expected[i], (0x1p-23 + sum_error(dim)) * fabs(expected[i]) + 0x1p-25,
+                                "rmsnorm_heads", h, i);
+                }
+            }
+            for (int i = heads * dim; i < pitch; i++) {
+                assert_true(found[(size_t)t * pitch + i] == x[(size_t)t * pitch + i]);
+            }
+        }
+        cudaFree(device_x);
+        cudaFree(device_weight);
+    }
+}
+
 static void test_silu(void **)
 {
     uint64_t seed = 3;
@@ -362,6 +392,6 @@ int main(void)
     const CMUnitTest tests[] = {cmocka_unit_test(test_embed),      cmocka_unit_test(test_rmsnorm),
                                 cmocka_unit_test(test_silu),       cmocka_unit_test(test_rope),
                                 cmocka_unit_test(test_saturation), cmocka_unit_test(test_odd_rows),
-                                cmocka_unit_test(test_policy)};
+                                cmocka_unit_test(test_policy),     cmocka_unit_test(test_rmsnorm_heads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

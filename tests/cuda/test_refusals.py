@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 
+import cases
 import pytest
 from harness import BUILD, ROOT, VARIANT, built, convert_directory
 
@@ -80,3 +81,16 @@ def test_auto_takes_the_gpu(fable):
     done = yalm(fable, "-d", "auto")
     assert done.returncode == 0 and "\ncuda: Emulated GPU, " in done.stderr
     assert done.stdout == yalm(fable, "-d", "cpu").stdout
+
+
+def test_norms_behind_the_blocks(tmp_path):
+    model = convert_directory(cases.write_model(cases.CASES["tiny-olmo2"], tmp_path / "source"), tmp_path / "model.bin")
+    (tmp_path / "ids").write_text("1 2 3")
+    command = [built(BUILD / "yalm"), model, "--tokens", tmp_path / "ids", "-n", "2"]
+    refuses(
+        subprocess.run([*command, "-d", "cuda"], capture_output=True, text=True, check=False),
+        2,
+        "norms behind the blocks",
+    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "(not cuda: norms behind the blocks" in done.stderr, done.stderr

@@ -112,35 +112,43 @@ static struct matrix random_matrix(struct random_model *m, enum dtype dtype, int
     return (struct matrix){data, dtype, rows, cols};
 }
 
-static void random_layer(struct random_model *m, struct layer_weights *l, enum dtype dtype)
+static void random_layer(struct random_model *m, int layer, enum dtype dtype)
 {
     const struct model_config *c = &m->model.config;
+    struct layer_weights *l = &m->model.weights.layers[layer];
+    const bool experts = config_has_experts(c, layer);
     const int q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim, n = c->n_experts ? c->n_experts : 1;
+    const int ffn = experts ? config_expert_ffn(c) : c->ffn_dim;
     l->attention_norm = random_vector(m, c->hidden_dim, 1, 0.1);
     l->ffn_norm = random_vector(m, c->hidden_dim, 1, 0.1);
     l->q = random_matrix(m, dtype, q, c->hidden_dim);
     l->k = random_matrix(m, dtype, kv, c->hidden_dim);
     l->v = random_matrix(m, dtype, kv, c->hidden_dim);
     l->o = random_matrix(m, dtype, c->hidden_dim, q);
-    if (c->attention_bias) {
+    if (c->qk_norm || c->whole_qk_norm) {
+        l->q_norm = random_vector(m, c->whole_qk_norm ? q : c->head_dim, 1, 0.3);
+        l->k_norm = random_vector(m, c->whole_qk_norm ? kv : c->head_dim, 1, 0.3);
+    }
+    if (c->attention_bias || c->qkv_bias) {
         l->q_bias = random_vector(m, q, 0, 0.5);
         l->k_bias = random_vector(m, kv, 0, 0.5);
         l->v_bias = random_vector(m, kv, 0, 0.5);
-        l->o_bias = random_vector(m, c->hidden_dim, 0, 0.5);
     }
-    if (c->n_experts)
+    if (c->attention_bias)
+        l->o_bias = random_vector(m, c->hidden_dim, 0, 0.5);
+    if (experts)
         l->router = random_matrix(m, DTYPE_FP32, c->n_experts, c->hidden_dim);
     l->experts = random_block(m, sizeof *l->experts * n);
     memset(l->experts, 0, sizeof *l->experts * n);
-    for (int e = 0; e < n; e++) {
+    for (int e = 0; e < (experts ? n : 1); e++) {
         // A file may keep some experts in another type: here every other one of those in q4 or fp8.
         const enum dtype type = (dtype == DTYPE_Q4 || dtype == DTYPE_FP8) && e % 2 ? DTYPE_BF16 : dtype;
-        l->experts[e].gate = random_matrix(m, type, c->ffn_dim, c->hidden_dim);
-        l->experts[e].up = random_matrix(m, type, c->ffn_dim, c->hidden_dim);
-        l->experts[e].down = random_matrix(m, type, c->hidden_dim, c->ffn_dim);
+        l->experts[e].gate = random_matrix(m, type, ffn, c->hidden_dim);
+        l->experts[e].up = random_matrix(m, type, ffn, c->hidden_dim);
+        l->experts[e].down = random_matrix(m, type, c->hidden_dim, ffn);
         if (c->mlp_bias) {
-            l->experts[e].gate_bias = random_vector(m, c->ffn_dim, 0, 0.5);
-            l->experts[e].up_bias = random_vector(m, c->ffn_dim, 0, 0.5);
+            l->experts[e].gate_bias = random_vector(m, ffn, 0, 0.5);
+            l->experts[e].up_bias = random_vector(m, ffn, 0, 0.5);
             l->experts[e].down_bias = random_vector(m, c->hidden_dim, 0, 0.5);
         }
     }
@@ -161,7 +169,7 @@ static struct random_model *random_model_make(struct model_config config, enum d
     w->layers = random_block(m, sizeof *w->layers * config.n_layers);
     memset(w->layers, 0, sizeof *w->layers * config.n_layers);
     for (int l = 0; l < config.n_layers; l++)
-        random_layer(m, &w->layers[l], dtype);
+        random_layer(m, l, dtype);
     return m;
 }
 

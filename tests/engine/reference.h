@@ -108,6 +108,14 @@ static int reference_distance(const struct kv_policy *kv, int p, int j)
     return p - j < kv->span - kv->n_sinks ? p - j : -1;
 }
 
+static double plain_dot(const double *q, const double *k, int d)
+{
+    double sum = 0;
+    for (int i = 0; i < d; i++)
+        sum += q[i] * k[i];
+    return sum;
+}
+
 static void reference_rotate(double *x, int d, double theta, double position)
 {
     for (int i = 0; i < d / 2; i++) {
@@ -130,14 +138,15 @@ static void reference_int8(double *x, int n, int d)
 }
 
 // The last token's keys and values of a layer, (kv_dim) each. Keys are rounded as they lie in the cache: rotated.
-static void reference_round(const struct reference *r, double *keys, double *values)
+static void reference_round(const struct reference *r, int layer, double *keys, double *values)
 {
     const struct model_config *c = &r->model->config;
     const int d = c->head_dim, kv_dim = c->n_kv_heads * d;
-    for (int h = 0; h < kv_dim; h += d)
+    const bool still = c->unrotated_layer[layer];
+    for (int h = 0; h < kv_dim && !still; h += d)
         reference_rotate(keys + h, d, c->rope.theta, r->n);
     reference_int8(keys, kv_dim, d);
-    for (int h = 0; h < kv_dim; h += d)
+    for (int h = 0; h < kv_dim && !still; h += d)
         reference_rotate(keys + h, d, c->rope.theta, -r->n);
     reference_int8(values, kv_dim, d);
 }
@@ -146,16 +155,20 @@ static void reference_attention(const struct reference *r, int layer, const doub
 {
     const struct model_config *c = &r->model->config;
     const int d = c->head_dim, kv_dim = c->n_kv_heads * d, p = r->n;
+    const double scale = c->attention_scale > 0 ? c->attention_scale : 1 / sqrt(d);
     double *weight = doubles(p + 1);
     for (int h = 0; h < c->n_heads; h++) {
         const size_t offset = (size_t)layer * r->room * kv_dim + (size_t)(h / (c->n_heads / c->n_kv_heads)) * d;
         double max = -INFINITY, sum = 0;
         for (int j = 0; j <= p; j++) {
             const int distance = reference_distance(&r->kv, p, j);
-            weight[j] =
-                distance < 0
-                    ? -INFINITY
-                    : rotated_dot(q + h * d, r->keys + offset + (size_t)j * kv_dim, d, c->rope.theta, distance) / sqrt(d);
+            const double *k = r->keys + offset + (size_t)j * kv_dim;
+            if (distance < 0)
+                weight[j] = -INFINITY;
+            else if (c->unrotated_layer[layer])
+                weight[j] = plain_dot(q + h * d, k, d) * scale;
+            else
+                weight[j] = rotated_dot(q + h * d, k, d, c->rope.theta, distance) * scale;
             max = fmax(max, weight[j]);
         }
         for (int j = 0; j <= p; j++)
@@ -188,10 +201,10 @@ static void reference_ffn(const struct model_config *c, const struct layer_weigh
         reference_expert(&w->experts[0], h, 1, x);
         return;
     }
-    double p[64], sum = 0;
+    double p[64], sum = 0, all = 0;
     reference_product(p, &w->router, NULL, h);
     for (int e = 0; e < c->n_experts; e++)
-        p[e] = exp(p[e]);
+        all += p[e] = exp(p[e]);
     int chosen[64];
     for (int i = 0; i < c->n_active_experts; i++) {
         chosen[i] = -1;
@@ -205,7 +218,7 @@ static void reference_ffn(const struct model_config *c, const struct layer_weigh
         sum += p[chosen[i]];
     }
     for (int i = 0; i < c->n_active_experts; i++)
-        reference_expert(&w->experts[chosen[i]], h, p[chosen[i]] / sum, x);
+        reference_expert(&w->experts[chosen[i]], h, p[chosen[i]] / (c->raw_expert_weights ? all : sum), x);
 }
 
 static struct reference reference_open(const yalm_model *model, struct kv_policy kv, int room)
@@ -226,20 +239,38 @@ static void reference_token(struct reference *r, int32_t token, double *logits)
     const int dim = c->hidden_dim, q_dim = c->n_heads * c->head_dim, kv_dim = c->n_kv_heads * c->head_dim;
     double *x = doubles(dim), *h = doubles(dim), *q = doubles(q_dim), *y = doubles(q_dim), *out = doubles(dim);
     for (int i = 0; i < dim; i++)
-        x[i] = matrix_at(&r->model->weights.embedding, token, i);
+        x[i] = matrix_at(&r->model->weights.embedding, token, i) * (c->embedding_scale > 0 ? c->embedding_scale : 1);
     for (int l = 0; l < c->n_layers; l++) {
         const struct layer_weights *w = &r->model->weights.layers[l];
         const size_t at = ((size_t)l * r->room + r->n) * kv_dim;
-        reference_norm(h, x, w->attention_norm, dim, c->norm_eps);
+        if (c->norms_after)
+            memcpy(h, x, sizeof *h * dim);
+        else
+            reference_norm(h, x, w->attention_norm, dim, c->norm_eps);
         reference_product(q, &w->q, w->q_bias, h);
         reference_product(r->keys + at, &w->k, w->k_bias, h);
         reference_product(r->values + at, &w->v, w->v_bias, h);
+        const int q_width = c->whole_qk_norm ? q_dim : c->head_dim, k_width = c->whole_qk_norm ? kv_dim : c->head_dim;
+        for (int i = 0; w->q_norm && i < q_dim; i += q_width)
+            reference_norm(q + i, q + i, w->q_norm, q_width, c->norm_eps);
+        for (int i = 0; w->k_norm && i < kv_dim; i += k_width)
+            reference_norm(r->keys + at + i, r->keys + at + i, w->k_norm, k_width, c->norm_eps);
         if (r->int8)
-            reference_round(r, r->keys + at, r->values + at);
+            reference_round(r, l, r->keys + at, r->values + at);
         reference_attention(r, l, q, y);
         reference_product(out, &w->o, w->o_bias, y);
+        if (c->norms_after)
+            reference_norm(out, out, w->attention_norm, dim, c->norm_eps);
         for (int i = 0; i < dim; i++)
             x[i] += out[i];
+        if (c->norms_after) {
+            memset(out, 0, sizeof *out * dim);
+            reference_ffn(c, w, x, out);
+            reference_norm(out, out, w->ffn_norm, dim, c->norm_eps);
+            for (int i = 0; i < dim; i++)
+                x[i] += out[i];
+            continue;
+        }
         reference_norm(h, x, w->ffn_norm, dim, c->norm_eps);
         reference_ffn(c, w, h, x);
     }

@@ -46,6 +46,16 @@ static void test_what_is_visible_is_there(void **state)
                 }
 }
 
+static void test_a_window_as_long_as_the_context_needs_no_sinks(void **state)
+{
+    (void)state;
+    const struct kv_policy same = kv_policy_make(48, 48, true, 4, 5), longer = kv_policy_make(49, 48, true, 4, 5);
+    assert_int_equal(same.n_sinks, 0);
+    assert_int_equal(same.span, longer.span);
+    assert_int_equal(same.capacity, longer.capacity);
+    assert_int_equal(kv_policy_make(47, 48, true, 4, 5).n_sinks, 4); // a context of the user's, shorter than the model's window
+}
+
 static void test_runs_are_consecutive_and_cover(void **state)
 {
     (void)state;
@@ -97,6 +107,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_visible_is_there),
+        cmocka_unit_test(test_a_window_as_long_as_the_context_needs_no_sinks),
         cmocka_unit_test(test_runs_are_consecutive_and_cover),
         cmocka_unit_test(test_holds_means_that_nothing_was_overwritten),
         cmocka_unit_test(test_positions_in_the_billions),

@@ -28,7 +28,7 @@ def forward(directory, ids, dtype):
     model = transformers.AutoModelForCausalLM.from_pretrained(
         directory, dtype=dtype, attn_implementation="eager", experts_implementation="eager"
     ).eval()
-    more = {"output_router_logits": True} if "mixtral" in model.config.model_type else {}
+    more = {"output_router_logits": True} if model.config.model_type in ("mixtral", "qwen3_moe") else {}
     with torch.no_grad():
         out = model(torch.tensor(ids, dtype=torch.long)[None], use_cache=False, **more)
     return out.logits[0].numpy(), margin(out, model.config) if more else np.inf
@@ -75,9 +75,11 @@ def main():
     for name in names:
         make(cases.CASES[name])
     versions = (
-        f"torch {torch.__version__.split('+')[0]}, transformers {transformers.__version__}, numpy {np.__version__}\n"
+        f"torch {torch.__version__.split('+')[0]}, transformers {transformers.__version__}, numpy {np.__version__}"
     )
-    (cases.GOLDEN / "VERSIONS").write_text(versions)
+    path = cases.GOLDEN / "VERSIONS"
+    kept = path.read_text() if sys.argv[1:] and path.exists() else ""
+    path.write_text(f"{kept}{', '.join(sys.argv[1:]) + ': ' if kept else ''}{versions}\n")
 
 
 if __name__ == "__main__":

@@ -18,8 +18,10 @@ enum { BUILDER_HEADER = 64, BUILDER_PAGE = 4096, BUILDER_ROOM = 2048, BUILDER_TE
 struct build_options {
     int n_experts; // > 0: Mixtral with 2 active ones
     bool tied, attention_bias, mlp_bias;
-    const char *weights; // dtype of the matrices; NULL: "fp32"
-    const char *rope;    // JSON; NULL: default
+    bool qkv_bias, qk_norm, first_dense; // facts of version 2 of the format; first_dense: layer 0 has no experts
+    int expert_ffn;                      // likewise; 0: TINY_FFN
+    const char *weights;                 // dtype of the matrices; NULL: "fp32"
+    const char *rope;                    // JSON; NULL: default
 };
 
 enum { TINY_LAYERS = 2, TINY_HIDDEN = 8, TINY_FFN = 12, TINY_HEADS = 4, TINY_KV_HEADS = 2, TINY_HEAD_DIM = 4, TINY_VOCAB = 11 };
@@ -70,12 +72,13 @@ static inline void builder_add(struct builder *b, const char *dtype, int rows, i
 
 static inline void builder_add_ffn(struct builder *b, const struct build_options *o, const char *w, int l)
 {
-    for (int e = 0; e < o->n_experts; e++) {
-        builder_add(b, w, TINY_FFN, TINY_HIDDEN, "layers.%d.experts.%d.gate", l, e);
-        builder_add(b, w, TINY_FFN, TINY_HIDDEN, "layers.%d.experts.%d.up", l, e);
-        builder_add(b, w, TINY_HIDDEN, TINY_FFN, "layers.%d.experts.%d.down", l, e);
+    const int ffn = o->expert_ffn ? o->expert_ffn : TINY_FFN, n_experts = l == 0 && o->first_dense ? 0 : o->n_experts;
+    for (int e = 0; e < n_experts; e++) {
+        builder_add(b, w, ffn, TINY_HIDDEN, "layers.%d.experts.%d.gate", l, e);
+        builder_add(b, w, ffn, TINY_HIDDEN, "layers.%d.experts.%d.up", l, e);
+        builder_add(b, w, TINY_HIDDEN, ffn, "layers.%d.experts.%d.down", l, e);
     }
-    if (o->n_experts) {
+    if (n_experts) {
         builder_add(b, "fp32", o->n_experts, TINY_HIDDEN, "layers.%d.router", l);
         return;
     }
@@ -100,11 +103,16 @@ static inline void builder_tensors(struct builder *b, const struct build_options
         builder_add(b, w, kv, TINY_HIDDEN, "layers.%d.k", l);
         builder_add(b, w, kv, TINY_HIDDEN, "layers.%d.v", l);
         builder_add(b, w, TINY_HIDDEN, q, "layers.%d.o", l);
-        if (o->attention_bias) {
+        if (o->attention_bias || o->qkv_bias) {
             builder_add(b, "fp32", q, 0, "layers.%d.q_bias", l);
             builder_add(b, "fp32", kv, 0, "layers.%d.k_bias", l);
             builder_add(b, "fp32", kv, 0, "layers.%d.v_bias", l);
+        }
+        if (o->attention_bias)
             builder_add(b, "fp32", TINY_HIDDEN, 0, "layers.%d.o_bias", l);
+        if (o->qk_norm) {
+            builder_add(b, "fp32", TINY_HEAD_DIM, 0, "layers.%d.q_norm", l);
+            builder_add(b, "fp32", TINY_HEAD_DIM, 0, "layers.%d.k_norm", l);
         }
         builder_add(b, "fp32", TINY_HIDDEN, 0, "layers.%d.ffn_norm", l);
         builder_add_ffn(b, o, w, l);
@@ -152,18 +160,30 @@ static inline void set_metadata(struct built *file, const char *text, size_t len
     put_u64(file->data + AT_CHECKSUM, XXH3_64bits(text, length));
 }
 
+// Members of config that version 1 of the format does not have, where they are wanted.
+static inline size_t builder_later(char *text, size_t room, const struct build_options *o)
+{
+    size_t n = 0;
+    if (o->expert_ffn)
+        n += (size_t)snprintf(text + n, room - n, "\"expert_ffn_dim\":%d,", o->expert_ffn);
+    return n + (size_t)snprintf(text + n, room - n, "%s%s%s", o->qkv_bias ? "\"qkv_bias\":true," : "",
+                                o->qk_norm ? "\"qk_norm\":true," : "", o->first_dense ? "\"dense_layers\":[0]," : "");
+}
+
 static inline size_t builder_config(char *text, size_t room, const struct build_options *o)
 {
+    char later[256];
+    builder_later(later, sizeof later, o);
     return (size_t)snprintf(
         text, room,
-        "{\"config\":{\"architecture\":\"%s\",\"activation\":\"silu\",\"n_layers\":%d,\"hidden_dim\":%d,\"ffn_dim\":%d,"
+        "{\"config\":{%s\"architecture\":\"%s\",\"activation\":\"silu\",\"n_layers\":%d,\"hidden_dim\":%d,\"ffn_dim\":%d,"
         "\"n_heads\":%d,\"n_kv_heads\":%d,\"head_dim\":%d,\"vocab_size\":%d,\"context_length\":64,\"norm_eps\":1e-05,"
         "\"rope\":%s,\"sliding_window\":0,\"n_experts\":%d,\"n_active_experts\":%d,\"tied_embeddings\":%s,"
         "\"attention_bias\":%s,\"mlp_bias\":%s,\"bos\":1,\"eos\":[2,10]},"
         "\"tokenizer\":{\"type\":\"none\"},\"chat_template\":\"{{ caf\\u00e9 }}\","
         "\"source\":{\"name\":\"tiny\",\"converter\":\"0.1.0\"},\"tensors\":[",
-        o->n_experts ? "MixtralForCausalLM" : "LlamaForCausalLM", TINY_LAYERS, TINY_HIDDEN, TINY_FFN, TINY_HEADS, TINY_KV_HEADS,
-        TINY_HEAD_DIM, TINY_VOCAB, o->rope ? o->rope : "{\"type\":\"default\",\"theta\":10000.0}", o->n_experts,
+        later, o->n_experts ? "MixtralForCausalLM" : "LlamaForCausalLM", TINY_LAYERS, TINY_HIDDEN, TINY_FFN, TINY_HEADS,
+        TINY_KV_HEADS, TINY_HEAD_DIM, TINY_VOCAB, o->rope ? o->rope : "{\"type\":\"default\",\"theta\":10000.0}", o->n_experts,
         o->n_experts ? 2 : 0, o->tied ? "true" : "false", o->attention_bias ? "true" : "false", o->mlp_bias ? "true" : "false");
 }
 
@@ -205,7 +225,8 @@ static inline struct built build(const struct build_options *options)
     builder_check(n < BUILDER_TEXT, "metadata too long");
 
     memcpy(file.data, "YALM\r\n\x1a\n", 8);
-    put_u32(file.data + AT_VERSION, 1);
+    put_u32(file.data + AT_VERSION,
+            options->qkv_bias || options->qk_norm || options->first_dense || options->expert_ffn ? 2 : 1);
     put_u32(file.data + AT_HEADER_SIZE, BUILDER_HEADER);
     put_u64(file.data + AT_FILE_LENGTH, file.size);
     put_u64(file.data + AT_METADATA, BUILDER_HEADER);

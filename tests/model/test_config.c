@@ -58,6 +58,23 @@ static void test_every_field_arrives(void **state)
     assert_string_equal(c.architecture, "MixtralForCausalLM");
     c = read_config(NULL, "Llama", "Mistral");
     assert_string_equal(c.architecture, "MistralForCausalLM");
+    assert_string_equal(read_config(NULL, "LlamaForCausalLM", "AnyNameAtAll").architecture, "AnyNameAtAll");
+    c = read_config(NULL, "\"bos\":1", "\"unrotated_layers\":[1],\"bos\":1");
+    assert_true(c.n_unrotated_layers == 1 && !c.unrotated_layer[0] && c.unrotated_layer[1]);
+    c = read_config(NULL, "\"bos\":1", "\"attention_scale\":0.25,\"embedding_scale\":12,\"bos\":1");
+    assert_true(c.attention_scale == 0.25f && c.embedding_scale == 12);
+    c = read_config(NULL, NULL, NULL);
+    assert_true(config_attention_scale(&c) == 0.5f && c.embedding_scale == 0 && config_is_plain(&c));
+    assert_false(config_is_plain(&(struct model_config){.qk_norm = true}));
+    assert_false(c.n_unrotated_layers || c.qkv_bias || c.qk_norm || c.raw_expert_weights || c.n_dense_layers ||
+                 c.expert_ffn_dim);
+    c = read_config(&(struct build_options){.qkv_bias = true, .qk_norm = true}, NULL, NULL);
+    assert_true(c.qkv_bias && c.qk_norm && !c.attention_bias);
+    c = read_config(&(struct build_options){.n_experts = 4, .expert_ffn = 5, .first_dense = true}, "\"bos\":1",
+                    "\"raw_expert_weights\":true,\"bos\":1");
+    assert_true(c.raw_expert_weights && c.n_dense_layers == 1 && c.dense_layer[0] && !c.dense_layer[1]);
+    assert_int_equal(c.expert_ffn_dim, 5);
+    assert_int_equal(config_widest_ffn(&c), TINY_FFN);
     assert_int_equal(read_config(NULL, "\"bos\":1", "\"bos\":-1").bos, -1);
     assert_int_equal(read_config(NULL, "\"eos\":[2,10]", "\"eos\":[]").n_eos, 0);
     assert_int_equal(read_config(NULL, "[2,10]", "[0,1,2,3,4,5,6,7,8,9,10,0,1,2,3,4]").n_eos, 16);
@@ -87,7 +104,8 @@ static void test_refused(void **state)
         {"\"config\":{", "\"konfig\":{", "'konfig' is not known"},
         {"\"config\":{", "\"config\":3,\"x\":{", "'x' is not known"},
         {"\"tokenizer\":{", "\"tokenizer\":3,\"chat_template\":{", "'chat_template' appears twice"},
-        {"LlamaForCausalLM", "GPT2LMHeadModel", "'config.architecture': found 'GPT2LMHeadModel', expected LlamaForCausalLM,"},
+        {"\"LlamaForCausalLM\"", "\"AVeryLongNameAVeryLongNameAVeryLongNameAVeryLongNameAVeryLongNameF\"",
+         "expected at most 63 bytes"},
         {"\"architecture\":\"LlamaForCausalLM\",", "", "'config.architecture' is missing"},
         {"\"silu\"", "\"gelu\"", "'config.activation': found 'gelu', expected silu"},
         {"\"silu\"", "true", "'config.activation': found a bool, expected a string"},
@@ -123,8 +141,25 @@ static void test_refused(void **state)
         {"\"norm_eps\":1e-05", "\"norm_eps\":NaN", "no value that JSON has"},
         {"\"norm_eps\":1e-05", "\"norm_eps\":1e999", "too large for a double: norm_eps"},
         {"\"norm_eps\":1e-05", "\"norm_eps\":\"1e-5\"", "'config.norm_eps': found a string, expected a number"},
-        {"\"n_experts\":0", "\"n_experts\":4", "'config.n_experts': found 4, which contradicts LlamaForCausalLM"},
-        {"LlamaForCausalLM", "MixtralForCausalLM", "'config.n_experts': found 0, which contradicts MixtralForCausalLM"},
+        {"\"n_experts\":0", "\"n_experts\":4", "'config.n_active_experts': found 0, expected 1 to 4"},
+        {"\"bos\":1", "\"qk_norm\":1,\"bos\":1", "'config.qk_norm': found a number, expected a bool"},
+        {"\"bos\":1", "\"qkv_bias\":null,\"bos\":1", "'config.qkv_bias': found null, expected a bool"},
+        {"\"bos\":1", "\"expert_ffn_dim\":-1,\"bos\":1", "'config.expert_ffn_dim': found -1"},
+        {"\"bos\":1", "\"expert_ffn_dim\":1048577,\"bos\":1", "'config.expert_ffn_dim': found 1048577"},
+        {"\"bos\":1", "\"expert_ffn_dim\":8,\"bos\":1",
+         "'config.expert_ffn_dim', 'raw_expert_weights' or 'dense_layers': found without"},
+        {"\"bos\":1", "\"raw_expert_weights\":true,\"bos\":1", "'dense_layers': found without experts"},
+        {"\"bos\":1", "\"dense_layers\":[0],\"bos\":1", "'dense_layers': found without experts"},
+        {"\"bos\":1", "\"qk_norm\":true,\"whole_qk_norm\":true,\"bos\":1", "'config.whole_qk_norm': found true beside qk_norm"},
+        {"\"bos\":1", "\"norms_after\":\"yes\",\"bos\":1", "'config.norms_after': found a string, expected a bool"},
+        {"\"bos\":1", "\"attention_scale\":0,\"bos\":1", "'config.attention_scale': found 0, expected a number from 1e-09"},
+        {"\"bos\":1", "\"embedding_scale\":-1,\"bos\":1", "'config.embedding_scale': found -1"},
+        {"\"bos\":1", "\"unrotated_layers\":[0,2],\"bos\":1",
+         "'config.unrotated_layers': expected layers from 0 to 1, each once"},
+        {"\"bos\":1", "\"unrotated_layers\":[0,0],\"bos\":1",
+         "'config.unrotated_layers': expected layers from 0 to 1, each once"},
+        {"\"bos\":1", "\"dense_layers\":0,\"bos\":1", "'config.dense_layers': found a number, expected an array"},
+        {"\"attention_bias\":false", "\"attention_bias\":true,\"qkv_bias\":true", "found true beside attention_bias"},
         {"\"n_active_experts\":0", "\"n_active_experts\":1", "'config.n_active_experts': found 1, expected 0 to 0"},
         {"\"tied_embeddings\":false", "\"tied_embeddings\":0", "'config.tied_embeddings': found a number, expected a bool"},
         {"\"bos\":1", "\"bos\":11", "'config.bos': found 11, expected an integer from -1 to 10"},
@@ -139,6 +174,9 @@ static void test_refused(void **state)
         {"\"n_active_experts\":2", "\"n_active_experts\":0", "'config.n_active_experts': found 0, expected 1 to 4"},
         {"\"n_active_experts\":2", "\"n_active_experts\":5", "'config.n_active_experts': found 5, expected 1 to 4"},
         {"\"mlp_bias\":false", "\"mlp_bias\":true", "experts have no biases"},
+        {"\"bos\":1", "\"norms_after\":true,\"bos\":1", "'config.norms_after': found true beside experts"},
+        {"\"bos\":1", "\"dense_layers\":[2],\"bos\":1", "'config.dense_layers': expected layers from 0 to 1"},
+        {"\"bos\":1", "\"dense_layers\":[1,1],\"bos\":1", "'config.dense_layers': expected layers from 0 to 1"},
     };
     each_refused(&(struct build_options){.n_experts = 4}, of_experts, COUNT(of_experts));
 }

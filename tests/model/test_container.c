@@ -121,7 +121,7 @@ static void test_header_fields(void **state)
         uint64_t value;
         const char *words;
     } fields[] = {
-        {AT_VERSION, 2 | (uint64_t)64 << 32, "format version 2 found, this yalm reads version 1"},
+        {AT_VERSION, 3 | (uint64_t)64 << 32, "format version 3 found, this yalm reads versions up to 2"},
         {AT_VERSION, (uint64_t)64 << 32, "format version 0 found"},
         {AT_VERSION, UINT64_MAX, "format version 4294967295 found"},
         {AT_VERSION, 1, "header size: found 0, expected 64"},

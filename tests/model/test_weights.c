@@ -109,6 +109,39 @@ static void test_experts(void **state)
     built_free(&file);
 }
 
+static void test_later_facts(void **state)
+{
+    (void)state;
+    enum { E = 3, X = 5 };
+    struct built file =
+        build(&(struct build_options){.n_experts = E, .expert_ffn = X, .first_dense = true, .qkv_bias = true, .qk_norm = true});
+    struct opened o;
+    accepted(&o, &file);
+    const struct layer_weights *l = o.weights.layers;
+    expect_vector(&o, l[1].q_norm, "layers.1.q_norm");
+    expect_vector(&o, l[1].k_norm, "layers.1.k_norm");
+    expect_vector(&o, l[0].q_bias, "layers.0.q_bias");
+    assert_null(l[0].o_bias);
+    assert_null(l[0].router.data);
+    expect_matrix(&o, &l[0].experts->gate, "layers.0.gate", F, D, DTYPE_FP32);
+    expect_matrix(&o, &l[1].router, "layers.1.router", E, D, DTYPE_FP32);
+    expect_matrix(&o, &l[1].experts[2].down, "layers.1.experts.2.down", D, X, DTYPE_FP32);
+    const int64_t attention = 2 * (2 * Q * D + 2 * KV * D);
+    assert_true(o.weights.token_ops == 2.0 * (double)(attention + 3 * F * D + 2 * 3 * X * D + E * D + V * D));
+    close_all(&o);
+    static const struct damage damages[] = {
+        {"\"qk_norm\":true,", "", "tensor 'layers.0.q_norm' has no place"},
+        {"\"dense_layers\":[0],", "", "tensor 'layers.0.router' is missing"},
+        {"\"qkv_bias\":true,", "", "tensor 'layers.0.q_bias' has no place"},
+        {"\"expert_ffn_dim\":5,", "", "tensor 'layers.1.experts.0.gate': shape: found (5, 8), expected (12, 8)"},
+        {"\"name\":\"layers.1.k_norm\"", "\"name\":\"layers.1.knorm\"", "tensor 'layers.1.k_norm' is missing"},
+    };
+    each_refused(
+        &(struct build_options){.n_experts = E, .expert_ffn = X, .first_dense = true, .qkv_bias = true, .qk_norm = true},
+        damages, COUNT(damages));
+    built_free(&file);
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -195,11 +228,8 @@ static void test_short_types(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dense),
-        cmocka_unit_test(test_tied),
-        cmocka_unit_test(test_experts),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_a_layer_may_mix_types),
+        cmocka_unit_test(test_dense),       cmocka_unit_test(test_tied),    cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_later_facts), cmocka_unit_test(test_refused), cmocka_unit_test(test_a_layer_may_mix_types),
         cmocka_unit_test(test_short_types),
     };
     return cmocka_run_group_tests_name("weights", tests, NULL, NULL);

@@ -63,6 +63,9 @@ def make_cases():
     lengths = {"tiny-linear-rope": 288, "tiny-yarn": 288, "tiny-window": 192}
     presets = {name: config for name, config in generator.PRESETS.items() if name.startswith("tiny-")}
     cases = [Case(name, config, n_tokens=lengths.get(name, 160)) for name, config in presets.items()]
+    moe_step = generator.qwen3_moe(
+        96, 200, 4, 4, 1, 320, 256, head_dim=24, experts=4, active=1, decoder_sparse_step=2, norm_topk_prob=True
+    )
     rope_llama3 = generator.LLAMA3_ROPE | dict(factor=8.0, original_max_position_embeddings=64, rope_theta=500000.0)
     cases += [
         Case("bundled", None, "bf16", 192),
@@ -81,6 +84,27 @@ def make_cases():
         Case("older-linear", generator.llama(*SMALL, rope_scaling=dict(type="linear", factor=2.5))),
         Case("yarn-attention-factor", generator.llama(*SMALL, rope_scaling=yarn(attention_factor=0.75))),
         Case("yarn-betas", generator.llama(*SMALL, rope_scaling=yarn(beta_fast=8.0, beta_slow=2.0, truncate=False))),
+        Case(
+            "qwen2-untied-window",
+            generator.qwen2(*SMALL, sliding_window=40, use_sliding_window=True, max_window_layers=0),
+        ),
+        Case("qwen3-bias", generator.qwen3(*SMALL, head_dim=40, attention_bias=True), "bf16"),
+        Case(
+            "granite-biases",
+            generator.granite(*SMALL, embedding=1.0, attention=0.2, residual=1.0, attention_bias=True),
+            "bf16",
+        ),
+        Case("olmo2-mqa", generator.olmo2(96, 160, 2, 4, 1, 320, 256, attention_bias=True), "bf16"),
+        Case("phi3-window", generator.phi3(*SMALL) | dict(sliding_window=47), "bf16"),
+        Case(
+            "smollm3-interval",
+            generator.smollm3(
+                96, 160, 4, 4, 2, 320, 256, no_rope_layer_interval=2, rope_scaling=yarn(), pad_token_id=0
+            ),
+        ),
+        Case("qwen3-yarn", generator.qwen3(*SMALL, head_dim=16, rope_scaling=yarn())),
+        Case("qwen3-moe-raw", generator.qwen3_moe(*SMALL, head_dim=32, experts=5, active=2, norm_topk_prob=False)),
+        Case("qwen3-moe-step", moe_step, "bf16"),
         Case("yarn-mscale", generator.llama(*SMALL, rope_scaling=yarn(mscale=0.9, mscale_all_dim=0.5))),
     ]
     return {case.name: case for case in cases}

@@ -12,12 +12,13 @@ enum { SMALL_PIECES = 512, SMALL_BYTES = 8192, SMALL_MERGES = 256 };
 struct small_tokenizer {
     struct container container;
     struct model_config config;
-    char metadata[2048];
-    struct tensor tensors[6];
-    struct tensor *by_name[6];
+    char metadata[4096];
+    struct tensor tensors[7];
+    struct tensor *by_name[7];
     uint8_t bytes[SMALL_BYTES];
     uint32_t offsets[SMALL_PIECES + 1];
-    uint8_t kinds[SMALL_PIECES];
+    uint8_t kinds[SMALL_PIECES], flags[SMALL_PIECES];
+    bool flagged; // the file has the flags
     float scores[SMALL_PIECES];
     uint32_t merges[SMALL_MERGES][2];
     int n_pieces, n_merges;
@@ -103,6 +104,8 @@ static inline void small_finish(struct small_tokenizer *small, bool scores)
     small->container.n_tensors = 0;
     small->config.vocab_size = small->n_pieces;
     small_tensor(small, "tokenizer.bytes", DTYPE_U8, small->offsets[small->n_pieces], 0, small->bytes);
+    if (small->flagged)
+        small_tensor(small, "tokenizer.flags", DTYPE_U8, small->n_pieces, 0, small->flags);
     small_tensor(small, "tokenizer.kinds", DTYPE_U8, small->n_pieces, 0, small->kinds);
     if (!scores)
         small_tensor(small, "tokenizer.merges", DTYPE_U32, small->n_merges, 2, small->merges);
@@ -156,6 +159,26 @@ static inline void small_bpe(struct small_tokenizer *small, const char *patterns
         "{\"tokenizer\": {\"type\": \"bpe\", \"n_pieces\": %d, \"add_bos\": true, \"ignore_merges\": %s, \"patterns\": %s}}",
         small->n_pieces, ignore_merges ? "true" : "false", patterns);
     small_finish(small, false);
+}
+
+// Puts members into the tokenizer's facts: "\"normalizers\": [...]".
+static inline void small_facts(struct small_tokenizer *small, const char *members)
+{
+    char text[sizeof small->metadata];
+    char *at = strstr(small->metadata, "\"add_bos\"");
+    snprintf(text, sizeof text, "%.*s%s, %s", (int)(at - small->metadata), small->metadata, members, at);
+    memcpy(small->metadata, text, sizeof text);
+}
+
+// Gives the pieces their flags: <user> (and <user>>) those of `flags`.
+static inline void small_flags(struct small_tokenizer *small, uint8_t flags)
+{
+    for (int id = 0; id < small->n_pieces; id++)
+        if (small->kinds[id] == PIECE_USER_DEFINED)
+            small->flags[id] = flags;
+    small->flagged = true;
+    small_finish(small, small->container.n_tensors &&
+                            !strcmp(small->tensors[small->container.n_tensors - 1].name, "tokenizer.scores"));
 }
 
 // The decoded bytes, freed by the caller.

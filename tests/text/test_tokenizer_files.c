@@ -102,10 +102,6 @@ static void score_nan(void)
 {
     small.scores[9] = NAN;
 }
-static void too_many_pieces(void)
-{
-    small.config.vocab_size = small.n_pieces - 1;
-}
 static void bos_out_of_range(void)
 {
     small.config.bos = small.n_pieces;
@@ -208,7 +204,6 @@ static const struct {
     {merge_to_nothing, "names an absent token", false},
     {merge_twice, "merges 2 and 3 are the same", false},
     {score_nan, "score of token 9", true},
-    {too_many_pieces, "n_pieces", false},
     {bos_out_of_range, "config.bos", false},
     {bos_missing, "config.bos", false},
     {eos_out_of_range, "config.eos", false},

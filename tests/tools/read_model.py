@@ -19,6 +19,18 @@ CONFIG = {
     "context_length", "norm_eps", "rope", "sliding_window", "n_experts", "n_active_experts", "tied_embeddings", "attention_bias",
     "mlp_bias", "bos", "eos",
 }  # fmt: skip
+LATER = {
+    "qkv_bias",
+    "qk_norm",
+    "expert_ffn_dim",
+    "raw_expert_weights",
+    "dense_layers",
+    "unrotated_layers",
+    "attention_scale",
+    "norms_after",
+    "whole_qk_norm",
+    "embedding_scale",
+}  # fmt: skip (may be left out)
 ROPE = {
     "default": set(),
     "linear": {"factor"},
@@ -40,7 +52,7 @@ def read_model(path):
     data = Path(path).read_bytes()
     require(len(data) >= 64, "short")
     magic, version, header, length, at, size, checksum, start, reserved = struct.unpack("<8sIIQQQQQQ", data[:64])
-    require((magic, version, header, length, at, reserved) == (MAGIC, 1, 64, len(data), 64, 0), "header")
+    require((magic, version, header, length, at, reserved) == (MAGIC, 2, 64, len(data), 64, 0), "header")
     require(start % 4096 == 0 and 64 + size <= start <= len(data), "data offset")
     text = data[64 : 64 + size]
     require(xxhash.xxh3_64_intdigest(text) == checksum, "metadata checksum")
@@ -152,7 +164,7 @@ def unique(pairs):
 
 
 def check_config(c):
-    require(set(c) == CONFIG, f"config: {set(c) ^ CONFIG}")
+    require(set(c) - LATER == CONFIG, f"config: {set(c) ^ CONFIG}")
     require(set(c["rope"]) == {"type", "theta"} | ROPE[c["rope"]["type"]], "rope")
     require(c["n_heads"] % c["n_kv_heads"] == 0 and c["head_dim"] % 2 == 0, "heads")
     require(c["norm_eps"] > 0 and c["rope"]["theta"] > 0 and len(c["eos"]) <= 16, "numbers")
@@ -167,18 +179,22 @@ def expected_tensors(c):
     if not c["tied_embeddings"]:
         table["classifier"] = ((vocab, dim), weights)
     attention = {"q": (q, dim), "k": (kv, dim), "v": (kv, dim), "o": (dim, q)}
-    block = {"gate": (ffn, dim), "up": (ffn, dim), "down": (dim, ffn)}
     for n in range(c["n_layers"]):
         p = f"layers.{n}."
         table.update({p + "attention_norm": ((dim,), exact), p + "ffn_norm": ((dim,), exact)})
         table.update({p + name: (shape, weights) for name, shape in attention.items()})
-        if c["attention_bias"]:
-            table.update({f"{p}{name}_bias": (shape[:1], exact) for name, shape in attention.items()})
-        if c["n_experts"]:
+        biased = "qkvo" if c["attention_bias"] else "qkv" if c.get("qkv_bias") else ""
+        table.update({f"{p}{name}_bias": (attention[name][:1], exact) for name in biased})
+        table.update({f"{p}{name}_norm": ((c["head_dim"],), exact) for name in "qk" if c.get("qk_norm")})
+        table.update({f"{p}{name}_norm": (attention[name][:1], exact) for name in "qk" if c.get("whole_qk_norm")})
+        if c["n_experts"] and n not in c.get("dense_layers", []):
+            wide = c.get("expert_ffn_dim") or ffn
+            block = {"gate": (wide, dim), "up": (wide, dim), "down": (dim, wide)}
             table[p + "router"] = ((c["n_experts"], dim), exact)
             for e in range(c["n_experts"]):
                 table.update({f"{p}experts.{e}.{name}": (shape, weights) for name, shape in block.items()})
             continue
+        block = {"gate": (ffn, dim), "up": (ffn, dim), "down": (dim, ffn)}
         table.update({p + name: (shape, weights) for name, shape in block.items()})
         if c["mlp_bias"]:
             table.update({f"{p}{name}_bias": (shape[:1], exact) for name, shape in block.items()})

@@ -65,7 +65,7 @@ def test_whole_models(preset, kind, tmp_path, monkeypatch, capsys):
     stored = hf.read_tensors(directory)
     for name, (entry, data) in packed.items():
         if name.endswith(("norm", "_bias", "router")):
-            source = as_floats(*stored[stored_name(name)][::2])
+            source = as_floats(*stored[stored_name(name, stored)][::2])
             assert entry["dtype"] == "fp32" and (as_floats("fp32", data) == source).all()
             continue
         assert entry["dtype"] == "bf12" and plain[name][0]["dtype"] == "bf16"

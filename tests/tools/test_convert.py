@@ -48,23 +48,51 @@ def convert(monkeypatch, capsys, tmp_path):
 # ------------------------------------------------------------------------------------ an independent account of names and types
 
 
-def stored_name(name):
-    """The Hugging Face name of a tensor of the model file."""
+def stored_name(name, stored):
+    """The Hugging Face name of a tensor of the model file; `stored` has those that there are."""
     whole = {"embedding": "model.embed_tokens.weight", "norm": "model.norm.weight", "classifier": "lm_head.weight"}
     if name in whole:
         return whole[name]
     _, layer, *rest = name.split(".")
     p = f"model.layers.{layer}."
+    qwen = f"{p}mlp.gate.weight" in stored
+    if rest[0] in ("q_norm", "k_norm"):
+        return f"{p}self_attn.{rest[0]}.weight"
+    if rest[0] == "experts" and qwen:
+        return f"{p}mlp.experts.{rest[1]}.{rest[2]}_proj.weight"
     if rest[0] == "experts":
         return f"{p}block_sparse_moe.experts.{rest[1]}.{ {'gate': 'w1', 'down': 'w2', 'up': 'w3'}[rest[2]] }.weight"
     part, _, bias = rest[0].partition("_bias") if rest[0].endswith("_bias") else (rest[0], "", None)
     kind = "weight" if bias is None else "bias"
+    behind = f"{p}post_feedforward_layernorm.weight" in stored
     special = {
-        "attention_norm": "input_layernorm",
-        "ffn_norm": "post_attention_layernorm",
-        "router": "block_sparse_moe.gate",
+        "attention_norm": "post_attention_layernorm" if behind else "input_layernorm",
+        "ffn_norm": "post_feedforward_layernorm" if behind else "post_attention_layernorm",
+        "router": "mlp.gate" if qwen else "block_sparse_moe.gate",
     }
     return p + special.get(part, f"{'self_attn' if part in 'qkvo' else 'mlp'}.{part}_proj") + f".{kind}"
+
+
+def split_rows(stored, config):
+    """Matrices that a family stores as one, apart: q, k and v; gate and up."""
+    kv = config["n_kv_heads"] * config["head_dim"]
+    parts = {
+        "self_attn.qkv_proj": {"q": config["n_heads"] * config["head_dim"], "k": kv, "v": kv},
+        "mlp.gate_up_proj": {"gate": config["ffn_dim"], "up": config["ffn_dim"]},
+    }
+    found = {}
+    for name, (dtype, shape, data) in stored.items():
+        joined = next((joined for joined in parts if name.endswith(f"{joined}.weight")), None)
+        if joined is None:
+            found[name] = [dtype, shape, data]
+            continue
+        row, at = len(data) // shape[0], 0
+        for part, rows in parts[joined].items():
+            room = name.replace(joined.split(".")[1], f"{part}_proj")
+            found[room] = [dtype, [rows, shape[1]], data[at : at + rows * row]]
+            at += rows * row
+        assert at == len(data)
+    return found
 
 
 def as_floats(dtype, data):
@@ -76,11 +104,16 @@ def as_floats(dtype, data):
 def check_same(directory, model, dtype=None):
     """Every weight of the directory is in the model, bit for bit or rounded to nearest even, and no other."""
     tensors = model[1]
-    stored = hf.read_tensors(directory)
+    stored = split_rows(hf.read_tensors(directory), model[0]["config"])
+    names = set(stored)
+    source_config = json.loads((directory / "config.json").read_text())
     for name, (entry, data) in tensors.items():
         if name.startswith("tokenizer."):
             continue
-        kind, shape, source = stored.pop(stored_name(name))
+        kind, shape, source = stored.pop(stored_name(name, names))
+        if name == "norm" and "logits_scaling" in source_config:
+            scaled = as_floats(kind, source) / np.float32(source_config["logits_scaling"])
+            kind, source = "F32", scaled.tobytes()
         assert entry["shape"] == shape
         exact = name.endswith(("norm", "_bias", "router"))
         wanted = "fp32" if exact else dtype or {v: k for k, v in SOURCE_DTYPE.items()}[kind]
@@ -105,11 +138,11 @@ def test_every_architecture_option(preset, tiny, convert):
     c = metadata["config"]
     assert c["architecture"] == source["architectures"][0]
     assert c["head_dim"] == source.get("head_dim", source["hidden_size"] // source["num_attention_heads"])
-    assert c["sliding_window"] == (source.get("sliding_window") or 0)
-    assert c["n_experts"] == source.get("num_local_experts", 0)
+    assert c["sliding_window"] == ((source.get("use_sliding_window", True) and source.get("sliding_window")) or 0)
+    assert c["n_experts"] == source.get("num_local_experts", source.get("num_experts", 0))
     assert (c["bos"], c["eos"]) == (1, [2])
     assert metadata["tokenizer"] == {"type": "none"}
-    assert err.startswith(f"convert.py: warning: {directory}: no tokenizer.json or tokenizer.model")
+    assert f"convert.py: warning: {directory}: no tokenizer.json or tokenizer.model" in err
     assert metadata["source"]["name"] == preset
 
 
@@ -186,6 +219,67 @@ def test_tensors_that_say_nothing_new_are_left_out(tiny, convert, tmp_path):
     assert convert(directory)[1] == before
 
 
+def test_an_index_may_say_more_and_less_than_is_needed(tiny, convert, tmp_path):
+    """Tied classifiers and what follows from config.json are listed by some indices and not by others."""
+    source = tiny("tiny-gqa", "--shard-gib", "0.0005")
+    before = convert(source)[1]
+    directory = hf.copy(source, tmp_path / "listed")
+    index = directory / "model.safetensors.index.json"
+    places = json.loads(index.read_text())["weight_map"]
+    file = next(iter(places.values()))
+    more = {"lm_head.weight": file, "model.layers.0.self_attn.rotary_emb.inv_freq": file}
+    hf.edit_json(index, weight_map={**places, **more})
+    assert convert(directory)[1] == before
+    tensors = hf.read_tensors(directory / file)
+    tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = ["F32", [16], bytes(64)]
+    hf.write_tensors(directory / file, tensors)
+    hf.edit_json(index, weight_map=places)
+    assert convert(directory)[1] == before
+
+
+WHOLES = [
+    ("tiny-window", "Mistral3ForConditionalGeneration", "mistral", "language_model.model.", "language_model.lm_head."),
+    ("tiny-qwen3", "Qwen3VLForConditionalGeneration", "qwen3_vl_text", "model.language_model.", "lm_head."),
+]
+
+
+@pytest.mark.parametrize(("preset", "whole", "kind", "prefix", "head"), WHOLES, ids=[w[1] for w in WHOLES])
+def test_the_text_part_of_a_model_that_sees(preset, whole, kind, prefix, head, tiny, convert, tmp_path):
+    plain = tiny(preset)
+    directory = tmp_path / preset
+    directory.mkdir()
+    text = json.loads((plain / "config.json").read_text())
+    del text["architectures"], text["tie_word_embeddings"]
+    text |= {"model_type": kind, "rope_parameters": {"rope_type": "default", "mrope_section": [4, 4, 4]}}
+    config = {
+        "architectures": [whole],
+        "model_type": "x",
+        "text_config": text,
+        "vision_config": {},
+        "tie_word_embeddings": True,
+    }
+    (directory / "config.json").write_text(json.dumps(config))
+    tensors = {}
+    for name, tensor in hf.read_tensors(plain).items():
+        name = name.replace("lm_head.", head) if name.startswith("lm_head.") else prefix + name.removeprefix("model.")
+        tensors[name] = tensor
+    tensors["model.visual.patch_embed.weight"] = ["F32", [4], bytes(16)]
+    hf.write_tensors(directory / "model.safetensors", tensors)
+    metadata, converted, err = convert(directory)
+    expected = convert(plain)
+    assert converted == expected[1] and metadata["config"] == expected[0]["config"]
+    assert "the part that reads text is converted; 1 tensors of the others are left out" in err
+
+
+def test_links_that_the_user_allows(tiny, convert, tmp_path):
+    source = tiny("tiny-gqa")
+    directory = tmp_path / "tiny-gqa"
+    directory.mkdir()
+    for file in source.iterdir():
+        (directory / file.name).symlink_to(file)
+    assert convert(directory, "--follow-links")[:2] == convert(source)[:2]
+
+
 def test_links_of_hugging_faces_cache(tiny, convert, tmp_path):
     repository = tmp_path / "models--someone--tiny"
     snapshot, blobs = repository / "snapshots" / "0123abcd", repository / "blobs"
@@ -256,6 +350,57 @@ def test_missing_keys_have_transformers_values(tiny, convert, tmp_path):
     mixtral = hf.copy(tiny("tiny-mixtral"), tmp_path / "mixtral")
     c = config_of(convert, mixtral, rope_theta=..., sliding_window=..., num_experts_per_tok=...)
     assert (c["rope"]["theta"], c["sliding_window"], c["n_active_experts"]) == (1e6, 0, 2)
+
+
+def test_windows_that_are_off(plain, tiny, convert, tmp_path):
+    """Settings of other families that many tools leave in config.json."""
+    c = config_of(convert, plain, use_sliding_window=False, sliding_window=None, max_window_layers=28)
+    assert c["sliding_window"] == 0
+    qwen = hf.copy(tiny("tiny-qwen2"), tmp_path / "qwen")
+    assert config_of(convert, qwen, sliding_window=..., use_sliding_window=...)["sliding_window"] == 0
+    assert (
+        config_of(convert, qwen, use_sliding_window=True, sliding_window=9, max_window_layers=3)["sliding_window"] == 0
+    )
+    assert config_of(convert, qwen, max_window_layers=0)["sliding_window"] == 9
+    hf.edit_json(qwen / "config.json", max_window_layers=1, sliding_window=256)
+    metadata, _, err = convert(qwen)
+    assert metadata["config"]["sliding_window"] == 0 and "no less than the context: left out" in err
+
+
+def test_facts_of_later_families(tiny, convert, tmp_path):
+    later = ("qkv_bias", "qk_norm", "expert_ffn_dim", "dense_layers", "raw_expert_weights", "unrotated_layers")
+    later += ("attention_scale", "embedding_scale", "norms_after", "whole_qk_norm")
+    facts = {}
+    for preset in (
+        "tiny-gqa",
+        "tiny-qwen2",
+        "tiny-qwen3",
+        "tiny-qwen3-moe",
+        "tiny-phi3",
+        "tiny-smollm3",
+        "tiny-granite",
+        "tiny-olmo2",
+    ):
+        metadata, _, err = convert(tiny(preset))
+        assert "warning" not in err.replace("model will take token ids only", "").replace("convert.py: warning", "", 1)
+        facts[preset] = {key: metadata["config"][key] for key in later if key in metadata["config"]}
+    assert facts == {
+        "tiny-gqa": {},
+        "tiny-qwen2": {"qkv_bias": True},
+        "tiny-qwen3": {"qk_norm": True},
+        "tiny-qwen3-moe": {"qk_norm": True, "expert_ffn_dim": 80, "dense_layers": [1]},
+        "tiny-phi3": {},
+        "tiny-smollm3": {"unrotated_layers": [1]},
+        "tiny-olmo2": {"norms_after": True, "whole_qk_norm": True},
+        "tiny-granite": {"attention_scale": 0.03, "embedding_scale": 12 / 0.22},
+    }
+    other = hf.copy(tiny("tiny-qwen3-moe"), tmp_path / "moe")
+    assert config_of(convert, other, norm_topk_prob=...)["raw_expert_weights"] is True
+    assert config_of(convert, other, num_local_experts=6, num_experts=...)["n_experts"] == 6
+    other = hf.copy(tiny("tiny-smollm3"), tmp_path / "smollm3")
+    assert config_of(convert, other, no_rope_layers=None)["unrotated_layers"] == [3]
+    assert config_of(convert, other, no_rope_layer_interval=2)["unrotated_layers"] == [1, 3]
+    assert "unrotated_layers" not in config_of(convert, other, no_rope_layer_interval=5)
 
 
 def test_eos(plain, convert):

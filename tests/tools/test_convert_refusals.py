@@ -16,6 +16,8 @@ Q = "model.layers.0.self_attn.q_proj.weight"
 def bases(tmp_path_factory):
     home = tmp_path_factory.mktemp("bases")
     names = {"llama": "tiny-gqa", "mistral": "tiny-window", "mixtral": "tiny-mixtral"}
+    names |= {"qwen2": "tiny-qwen2", "qwen3_moe": "tiny-qwen3-moe", "phi3": "tiny-phi3", "smollm3": "tiny-smollm3"}
+    names |= {"granite": "tiny-granite", "qwen3": "tiny-qwen3"}
     made = {name: hf.make(preset, home / name) for name, preset in names.items()}
     made["sharded"] = hf.make("tiny-gqa", home / "sharded", "--shard-gib", "0.0005")
     return made
@@ -86,6 +88,28 @@ CONFIGS = [
     ("mistral", {"layer_types": ["full_attention"] * 3}, "expected 'sliding_attention' for every layer"),
     ("mistral", {"sliding_window": 0}, "sliding_window: found 0, expected an integer from 1"),
     ("mistral", {"attention_bias": True}, "attention_bias is true, which MistralForCausalLM does not have"),
+    ("qwen2", {"attention_bias": True}, "attention_bias is true, which Qwen2ForCausalLM does not have"),
+    ("qwen2", {"use_sliding_window": True, "sliding_window": 9}, 'layer_types: found ["full_attention", "full_attention", "slidi'),
+    ("qwen2", {"layer_types": ["sliding_attention"] * 3}, "expected 'full_attention' for every layer"),
+    ("qwen2", {"num_experts": 4}, '"num_experts" is 4, which is not supported'),
+    ("qwen3_moe", {"num_experts_per_tok": 7}, "num_experts_per_tok: found 7, expected an integer from 1 to 6"),
+    ("qwen3_moe", {"num_experts": 6, "num_local_experts": 5}, "num_experts is 6, but num_local_experts is 5"),
+    ("qwen3_moe", {"mlp_only_layers": "1"}, 'mlp_only_layers: found "1", expected layers'),
+    ("qwen3_moe", {"mlp_only_layers": [0, 1, 2, 3]}, "leave no layer with experts"),
+    ("qwen3_moe", {"moe_intermediate_size": 81}, 'tensor "model.layers.0.mlp.experts.0.gate_proj.weight": found shape [80, 128]'),
+    ("phi3", {"rope_scaling": {"type": "yarn", "factor": 4.0}}, 'RoPE type "yarn" is not supported with Phi3ForCausalLM'),
+    ("phi3", {"num_key_value_heads": 4}, 'qkv_proj.weight": found shape [256, 128], expected [384, 128]'),
+    ("qwen3", {"architectures": ["Mistral3ForConditionalGeneration"]}, "text_config: found null, expected the settings of"),
+    (
+        "qwen3",
+        {"architectures": ["Mistral3ForConditionalGeneration"], "text_config": {"model_type": "ministral3"}},
+        'text_config.model_type "ministral3" of Mistral3ForConditionalGeneration is not supported, expected mistral',
+    ),
+    ("granite", {"logits_scaling": 0}, "logits_scaling: found 0, expected a number from 1e-06"),
+    ("granite", {"residual_multiplier": 1e-4}, "residual_multiplier 0.0001 is too small for rms_norm_eps"),
+    ("llama", {"embedding_multiplier": 12.0}, '"embedding_multiplier" is 12.0, which is not supported'),
+    ("smollm3", {"no_rope_layers": [1, 1]}, "no_rope_layers: found [1, 1], expected 0 or 1 for each of 4 layers"),
+    ("llama", {"no_rope_layers": [1, 0]}, '"no_rope_layers" is [1, 0], which is not supported'),
     ("mixtral", {"num_experts_per_tok": 5}, "num_experts_per_tok: found 5, expected an integer from 1 to 4"),
     ("llama", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}, 'RoPE type "dynamic" is not supported'),
     ("llama", {"rope_scaling": {"rope_type": "longrope", "factor": 2.0}}, 'RoPE type "longrope" is not supported'),
@@ -329,8 +353,35 @@ def test_index_that_is_wrong_about_a_shard(directory, refused):
     other = next(file for file in places.values() if file != places[Q])
     hf.edit_json(index, weight_map=dict(places, **{Q: other}))
     refused(broken, f'tensor "{Q}" is here, but the index has it in "{other}"')
-    hf.edit_json(index, weight_map=dict(places, absent=other))
-    refused(broken, 'tensor "absent" is missing, which the index has here')
+
+
+def test_index_that_names_what_is_needed_and_not_there(directory, refused):
+    broken = directory("sharded")
+    index = broken / "model.safetensors.index.json"
+    places = json.loads(index.read_text())["weight_map"]
+    file = places[Q]
+    tensors = hf.read_tensors(broken / file)
+    del tensors[Q]
+    hf.write_tensors(broken / file, tensors)
+    refused(broken, f'{file}: tensor "{Q}" is missing, where the index has it, expected one of shape [128, 128]')
+    hf.edit_json(index, weight_map={name: place for name, place in places.items() if name != Q})
+    refused(broken, f'model: tensor "{Q}" is missing, expected one of shape [128, 128]')
+
+
+KINDS = [
+    ("adapter_config.json", '{"base_model_name_or_path": "x/y"}', 'an adapter (LoRA) for "x/y", not a model: merge it'),
+    ("params.json", "{}", "a model in the form of its maker (Mistral or Meta)"),
+    ("model-q4.gguf", "", "GGUF files without config.json"),
+    ("notes.txt", "", "no config.json: not a Hugging Face model directory"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "says"), KINDS)
+def test_directories_of_other_kinds(name, text, says, directory, refused):
+    broken = directory()
+    (broken / "config.json").unlink()
+    (broken / name).write_text(text)
+    refused(broken, says)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json", "generation_config.json"])
@@ -340,7 +391,7 @@ def test_links_that_leave_the_directory(name, directory, refused, tmp_path):
     elsewhere.write_bytes((broken / name).read_bytes() if (broken / name).exists() else b"{}")
     (broken / name).unlink(missing_ok=True)
     (broken / name).symlink_to(elsewhere)
-    refused(broken, f"{name}: a symbolic link that leaves the model's directory")
+    refused(broken, f"{name}: a symbolic link that leaves the model's directory", "--follow-links allows it")
     elsewhere.unlink()
     refused(broken, f"{name}: a symbolic link to a file that is missing")
 

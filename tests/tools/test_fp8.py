@@ -72,7 +72,7 @@ def test_whole_models(preset, dtype, tmp_path, monkeypatch, capsys):
     assert (code, out) == (0, ""), err
     stored = hf.read_tensors(directory)
     for name, (entry, data) in read_model(tmp_path / "model.bin")[1].items():
-        kind, shape, source = stored[stored_name(name)]
+        kind, shape, source = stored[stored_name(name, stored)]
         assert entry["shape"] == shape
         source = as_floats(kind, source).reshape(shape)
         if name.endswith(("norm", "_bias", "router")):

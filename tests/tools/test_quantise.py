@@ -88,7 +88,7 @@ def test_whole_models(preset, dtype, tmp_path, convert):
     tensors, err = convert(directory, "--dtype", dtype)
     stored = hf.read_tensors(directory)
     for name, (entry, data) in tensors.items():
-        kind, shape, source = stored[stored_name(name)]
+        kind, shape, source = stored[stored_name(name, stored)]
         assert entry["shape"] == shape
         source = as_floats(kind, source).reshape(shape)
         if name.endswith(("norm", "_bias", "router")):

@@ -9,6 +9,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Optional
 
 import ml_dtypes
 import numpy as np
@@ -51,17 +52,25 @@ class Stored:
         return Stored(self.name, self.path, self.dtype, shape, self.offset + first * self.dtype.itemsize)
 
 
-def read_checkpoint(model_dir: Path) -> dict:
-    """{name: Stored} of all that the directory's safetensors hold."""
+class Checkpoint(dict):
+    """{name: Stored}, and the tensors that an index names but no file has: {name: file}."""
+
+    def __init__(self, tensors: Optional[dict] = None):
+        super().__init__(tensors or {})
+        self.absent: dict = {}
+
+
+def read_checkpoint(model_dir: Path) -> Checkpoint:
+    """All that the directory's safetensors hold."""
     single = locate(model_dir, "model.safetensors")
     if single:
-        return read_file(single)
+        return Checkpoint(read_file(single))
     index = locate(model_dir, INDEX)
     if index:
         return _read_shards(model_dir, index)
     names = sorted(p.name for p in model_dir.glob("*.safetensors"))
     if len(names) == 1:
-        return read_file(locate(model_dir, names[0]))
+        return Checkpoint(read_file(locate(model_dir, names[0])))
     if names:
         raise ModelError(f"{model_dir}: {len(names)} *.safetensors files, but no {INDEX} that says what is where")
     pickles = sorted(p.name for p in model_dir.iterdir() if p.suffix in (".bin", ".pt", ".pth") and p.is_file())
@@ -73,7 +82,7 @@ def read_checkpoint(model_dir: Path) -> dict:
     raise ModelError(f"{model_dir}: no *.safetensors files")
 
 
-def _read_shards(model_dir: Path, index: Path) -> dict:
+def _read_shards(model_dir: Path, index: Path) -> Checkpoint:
     places = read_json(index).get("weight_map")
     if not isinstance(places, dict) or not places:
         raise ModelError(f"{index}: found {shown(places)} as weight_map, expected an object {{tensor: file}}")
@@ -82,20 +91,17 @@ def _read_shards(model_dir: Path, index: Path) -> dict:
             raise ModelError(f"{index}: tensor {shown(name)} is in {shown(file)}, expected a file's name")
         if file.startswith(("/", "\\")) or re.match("[A-Za-z]:", file) or ".." in re.split(r"[/\\]", file):
             raise ModelError(f"{index}: tensor {shown(name)} is in {shown(file)}, which leaves the model's directory")
-    tensors: dict = {}
+    tensors = Checkpoint()
     for file in sorted(set(places.values())):
         path = locate(model_dir, file)
         if path is None:
             raise ModelError(f"{index}: shard {shown(file)} is missing from {model_dir}")
         for name, tensor in read_file(path).items():
-            if places.get(name) != file:
-                raise ModelError(
-                    f"{path}: tensor {shown(name)} is here, but the index has it in {shown(places.get(name))}"
-                )
+            if places.get(name, file) != file:
+                raise ModelError(f"{path}: tensor {shown(name)} is here, but the index has it in {shown(places[name])}")
             tensors[name] = tensor
-    for name, file in places.items():
-        if name not in tensors:
-            raise ModelError(f"{model_dir / file}: tensor {shown(name)} is missing, which the index has here")
+    # Only those that the model needs are missed, by whoever takes them: indices list tied classifiers, and what follows from config.json.
+    tensors.absent = {name: file for name, file in places.items() if name not in tensors}
     return tensors
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from .errors import ModelError
+from .multimodal import WHOLES, is_whole, text_config
 from .rope import read_rope
 from .source import locate, read_json, shown
 from .tokenizer import TokenizerData
@@ -25,14 +26,63 @@ MISTRAL = dict(
 MIXTRAL = dict(
     MISTRAL, rms_norm_eps=1e-5, rope_theta=1e6, sliding_window=None, num_local_experts=8, num_experts_per_tok=2
 )
-DEFAULTS = {"LlamaForCausalLM": LLAMA, "MistralForCausalLM": MISTRAL, "MixtralForCausalLM": MIXTRAL}
-MODEL_TYPES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "mistral", "MixtralForCausalLM": "mixtral"}
+QWEN2 = dict(
+    LLAMA, vocab_size=151936, intermediate_size=22016, num_key_value_heads=32, max_position_embeddings=32768, sliding_window=4096,
+    max_window_layers=28,
+)  # fmt: skip
+QWEN3 = dict(QWEN2, head_dim=128)
+QWEN3_MOE = dict(
+    QWEN2, hidden_size=2048, intermediate_size=6144, num_hidden_layers=24, num_key_value_heads=4, max_window_layers=0,
+    num_experts=128, num_experts_per_tok=8, moe_intermediate_size=768,
+)  # fmt: skip
+PHI3 = dict(
+    LLAMA, vocab_size=32064, hidden_size=3072, intermediate_size=8192, max_position_embeddings=4096, rms_norm_eps=1e-5,
+)  # fmt: skip
+SMOLLM3 = dict(
+    LLAMA, vocab_size=128256, hidden_size=2048, num_hidden_layers=36, num_attention_heads=16, num_key_value_heads=4,
+    max_position_embeddings=32768, rope_theta=2e6, tie_word_embeddings=True, no_rope_layer_interval=4,
+)  # fmt: skip
+OLMO2 = dict(LLAMA, vocab_size=50304, rms_norm_eps=1e-5)
+GRANITE = dict(
+    LLAMA, embedding_multiplier=1.0, attention_multiplier=1.0, residual_multiplier=1.0, logits_scaling=1.0,
+)  # fmt: skip
 
-READ = set(MIXTRAL) | {
+
+@dataclass(frozen=True)
+class Architecture:
+    """What a name under `architectures` says that other keys of config.json do not."""
+
+    model_type: str
+    defaults: dict
+    window: str = "none"  # "always": sliding_window alone decides; "asked": where use_sliding_window is true
+    biases: tuple = ()  # keys that may be true
+    facts: tuple = ()  # what always holds
+    ropes: tuple = ("default", "linear", "llama3", "yarn")
+
+
+ARCHITECTURES = {
+    "LlamaForCausalLM": Architecture("llama", LLAMA, biases=("attention_bias", "mlp_bias")),
+    "MistralForCausalLM": Architecture("mistral", MISTRAL, "always"),
+    "MixtralForCausalLM": Architecture("mixtral", MIXTRAL, "always"),
+    "Qwen2ForCausalLM": Architecture("qwen2", QWEN2, "asked", facts=("qkv_bias",)),
+    "Qwen3ForCausalLM": Architecture("qwen3", QWEN3, "asked", ("attention_bias",), ("qk_norm",)),
+    "Qwen3MoeForCausalLM": Architecture("qwen3_moe", QWEN3_MOE, "asked", ("attention_bias",), ("qk_norm",)),
+    # To Phi-3 yarn is another name of longrope.
+    "Phi3ForCausalLM": Architecture("phi3", PHI3, "always", ropes=("default",)),
+    "Olmo2ForCausalLM": Architecture("olmo2", OLMO2, "none", ("attention_bias",), ("norms_after", "whole_qk_norm")),
+    "GraniteForCausalLM": Architecture("granite", GRANITE, biases=("attention_bias", "mlp_bias")),
+    "SmolLM3ForCausalLM": Architecture("smollm3", SMOLLM3, biases=("attention_bias", "mlp_bias")),
+}
+
+READ = set(MIXTRAL) | set(QWEN3) | {
     "architectures", "model_type", "hidden_act", "head_dim", "rope_scaling", "rope_parameters", "partial_rotary_factor",
     "original_max_position_embeddings", "use_sliding_window", "layer_types", "tie_word_embeddings", "attention_bias", "mlp_bias",
     "bos_token_id", "eos_token_id", "quantization_config", "auto_map",
 }  # fmt: skip
+# Of those with experts that have a width of their own.
+READ_UNROTATED = {"no_rope_layers", "no_rope_layer_interval"}
+READ_GRANITE = set(GRANITE) - set(LLAMA)
+READ_MOE = {"num_experts", "moe_intermediate_size", "norm_topk_prob", "mlp_only_layers", "decoder_sparse_step"}
 HARMLESS = {
     "_name_or_path", "_attn_implementation", "_flash_attn_2_enabled", "attention_dropout", "bad_words_ids", "begin_suppress_tokens",
     "cache_implementation", "chunk_size_feed_forward", "decoder_start_token_id", "diversity_penalty", "do_sample", "dtype",
@@ -49,10 +99,11 @@ HARMLESS = {
 FOREIGN = {
     "add_cross_attention", "alibi", "attention_multiplier", "attn_logit_softcapping", "clip_qkv", "cross_attention_hidden_size",
     "dim_model_base", "embedding_multiplier", "final_logit_softcapping", "first_k_dense_replace", "kv_lora_rank", "logit_scale",
-    "logits_scaling", "mamba_d_state", "max_window_layers", "moe_intermediate_size", "moe_layer_freq", "n_routed_experts",
+    "logits_scaling", "mamba_d_state", "moe_intermediate_size", "moe_layer_freq", "n_routed_experts",
     "n_shared_experts", "no_rope_layers", "num_nextn_predict_layers", "q_lora_rank", "qk_layernorm", "qk_norm", "query_pre_attn_scalar",
     "residual_multiplier", "rope_interleaved", "scale_depth", "scale_emb", "shared_expert_intermediate_size", "sliding_window_pattern",
     "tie_encoder_decoder", "use_parallel_residual", "use_qk_norm", "num_experts", "pruned_heads", "rope_interleave",
+    "use_mrope", "mrope_section", "decoder_sparse_step", "mlp_only_layers", "no_rope_layer_interval",
 }  # fmt: skip
 
 
@@ -117,6 +168,8 @@ class ModelConfig:
     keys: Keys
     generation: Optional[Keys]
     warnings: list
+    logits_scale: float = 1.0  # of the last norm's weights, and so of the logits
+    part: bool = False  # of a model that sees: its tensors are to be found by multimodal.text_tensors()
 
     def finish(self, tokenizer: TokenizerData) -> None:
         """bos is the tokenizer's, where it has one, for it begins the texts; eos is generation_config.json's before all others."""
@@ -151,41 +204,72 @@ def _eos(keys: Keys, vocab: int) -> list:
 def read_config(model_dir: Path) -> ModelConfig:
     path = locate(model_dir, "config.json")
     if path is None:
-        raise ModelError(f"{model_dir}: no config.json: not a Hugging Face model directory")
+        raise ModelError(f"{model_dir}: {_what_it_is(model_dir)}")
     values = read_json(path)
-    architecture = _architecture(values, path)
-    keys = Keys(path, values, DEFAULTS[architecture])
+    whole = is_whole(values)
+    if whole:
+        values = text_config(values, {name: known.model_type for name, known in ARCHITECTURES.items()}, path)
+    name = _architecture(values, path)
+    architecture = ARCHITECTURES[name]
+    keys = Keys(path, values, architecture.defaults)
     generation = locate(model_dir, "generation_config.json")
     warnings: list = []
     _check_unknown(keys, warnings)
-    facts = {"architecture": architecture, "activation": keys.string("hidden_act", "silu")}
+    facts = {"architecture": name, "activation": keys.string("hidden_act", "silu")}
     if facts["activation"] != "silu":
         raise keys.error(f"hidden_act: activation {shown(facts['activation'])} is not supported, expected 'silu'")
     facts.update(_sizes(keys))
     facts["norm_eps"] = keys.number("rms_norm_eps", keys.defaults["rms_norm_eps"], 1.2e-38, 1)
     facts["rope"] = read_rope(keys, keys.defaults["rope_theta"], warnings)
-    facts["sliding_window"] = _window(keys, architecture)
-    facts.update(_experts(keys))
-    facts["tied_embeddings"] = keys.flag("tie_word_embeddings", False)
+    if facts["rope"]["type"] not in architecture.ropes:
+        raise keys.error(f"RoPE type {shown(facts['rope']['type'])} is not supported with {name}")
+    logits_scale = _scales(keys, facts) if "logits_scaling" in keys.defaults else 1.0
+    if "no_rope_layer_interval" in keys.defaults:
+        facts.update(_unrotated(keys, facts["n_layers"]))
+    facts["sliding_window"] = _window(keys, name, facts["n_layers"], warnings)
+    facts.update(_experts(keys, facts))
+    facts["tied_embeddings"] = keys.flag("tie_word_embeddings", keys.defaults.get("tie_word_embeddings", False))
     for key in ("attention_bias", "mlp_bias"):
         facts[key] = keys.flag(key, False)
-        if facts[key] and architecture != "LlamaForCausalLM":
-            raise keys.error(f"{key} is true, which {architecture} does not have")
+        if facts[key] and key not in architecture.biases:
+            raise keys.error(f"{key} is true, which {name} does not have")
+    facts.update(dict.fromkeys(architecture.facts, True))
     facts.update(bos=-1, eos=[])
-    return ModelConfig(facts, keys, Keys(generation, read_json(generation), {}) if generation else None, warnings)
+    later = Keys(generation, read_json(generation), {}) if generation else None
+    return ModelConfig(facts, keys, later, warnings, logits_scale, whole)
 
 
 def _architecture(values: dict, path: Path) -> str:
     names = values.get("architectures")
-    if names not in [[name] for name in DEFAULTS]:
+    if names not in [[name] for name in ARCHITECTURES]:
         found = "nothing" if names is None else shown(names)
-        raise ModelError(f"{path}: architectures: {found} is not supported, expected one of {', '.join(DEFAULTS)}")
-    kind = values.get("model_type", MODEL_TYPES[names[0]])
-    if kind != MODEL_TYPES[names[0]]:
         raise ModelError(
-            f"{path}: model_type {shown(kind)} is not supported with {names[0]}, expected {MODEL_TYPES[names[0]]!r}"
+            f"{path}: architectures: {found} is not supported, expected one of {', '.join([*ARCHITECTURES, *WHOLES])}"
         )
+    expected = ARCHITECTURES[names[0]].model_type
+    kind = values.get("model_type", expected)
+    if kind != expected:
+        raise ModelError(f"{path}: model_type {shown(kind)} is not supported with {names[0]}, expected {expected!r}")
     return names[0]
+
+
+def _what_it_is(model_dir: Path) -> str:
+    """What a directory without config.json looks like, and what to do about it."""
+    adapter = locate(model_dir, "adapter_config.json")
+    if adapter:
+        base = read_json(adapter).get("base_model_name_or_path")
+        return (
+            f"an adapter (LoRA) for {shown(base)}, not a model: merge it into that model first (peft: merge_and_unload(),"
+            " then save_pretrained()), and convert what that writes"
+        )
+    if locate(model_dir, "params.json"):
+        return (
+            "params.json without config.json: a model in the form of its maker (Mistral or Meta): convert the same model's"
+            " Hugging Face form, which has config.json and model*.safetensors"
+        )
+    if any(model_dir.glob("*.gguf")):
+        return "GGUF files without config.json: yalm reads the Hugging Face directory that such a file was made from"
+    return "no config.json: not a Hugging Face model directory"
 
 
 def _check_unknown(keys: Keys, warnings: list) -> None:
@@ -195,10 +279,13 @@ def _check_unknown(keys: Keys, warnings: list) -> None:
         raise keys.error(f"quantization_config: quantised weights ({shown(method)}) are not supported")
     if keys.values.get("auto_map"):
         warnings.append(f"{keys.path}: auto_map names program text of the model's own; it is not run")
+    read = READ | (READ_MOE if "moe_intermediate_size" in keys.defaults else set())
+    read |= READ_GRANITE if "logits_scaling" in keys.defaults else set()
+    read |= READ_UNROTATED if "no_rope_layer_interval" in keys.defaults else set()
     for key, value in keys.values.items():
-        if key in FOREIGN and value and value != 1.0:
+        if key in FOREIGN - read and value and value != 1.0:
             raise keys.error(f"{shown(key)} is {shown(value)}, which is not supported")
-        if key not in READ | HARMLESS | FOREIGN and value is not None:
+        if key not in read | HARMLESS | FOREIGN and value is not None:
             warnings.append(f"{keys.path}: {shown(key)} is not known, and ignored")
 
 
@@ -208,7 +295,7 @@ def _sizes(keys: Keys) -> dict:
 
     hidden, heads = size("hidden_size", 1 << 20), size("num_attention_heads", 1 << 14)
     kv_heads = size("num_key_value_heads", 1 << 14) or heads
-    head_dim = keys.integer("head_dim", None, 1, 1 << 12)
+    head_dim = keys.integer("head_dim", keys.defaults.get("head_dim"), 1, 1 << 12)
     if head_dim is None:
         if hidden % heads:
             raise keys.error(
@@ -231,35 +318,107 @@ def _sizes(keys: Keys) -> dict:
     }
 
 
-def _window(keys: Keys, architecture: str) -> int:
+def _window(keys: Keys, name: str, n_layers: int, warnings: list) -> int:
+    architecture = ARCHITECTURES[name]
     absent = "sliding_window" not in keys.values
     window = keys.integer("sliding_window", keys.defaults["sliding_window"] if absent else None, 1) or 0
-    use = keys.flag("use_sliding_window", bool(window) and architecture != "LlamaForCausalLM")
-    if architecture == "LlamaForCausalLM":
-        if use:
-            raise keys.error(f"use_sliding_window is true, which {architecture} does not have")
-        if window and "use_sliding_window" not in keys.values:
-            raise keys.error(f"sliding_window is {window}, which {architecture} does not have")
-        window = 0
-    elif use != bool(window):
-        raise keys.error(f"use_sliding_window is {shown(use)}, but sliding_window is {window or 'null'}")
+    asked = keys.flag("use_sliding_window", bool(window) and architecture.window == "always")
+    from_layer = keys.integer("max_window_layers", keys.defaults.get("max_window_layers", 0), 0)
     types = keys.values.get("layer_types")
+    if architecture.window == "none":
+        if asked:
+            raise keys.error(f"use_sliding_window is true, which {name} does not have")
+        if window and "use_sliding_window" not in keys.values:
+            raise keys.error(f"sliding_window is {window}, which {name} does not have")
+        window = 0
+    elif architecture.window == "asked":
+        window = window if asked else 0
+        if types is None:
+            types = ["sliding_attention" if window and i >= from_layer else "full_attention" for i in range(n_layers)]
+            window = window if "sliding_attention" in types else 0
+    elif asked != bool(window):
+        raise keys.error(f"use_sliding_window is {shown(asked)}, but sliding_window is {window or 'null'}")
+    context = keys.integer("max_position_embeddings", keys.defaults["max_position_embeddings"], 1)
     expected = "sliding_attention" if window else "full_attention"
-    if types is not None and (not isinstance(types, list) or any(t != expected for t in types)):
-        raise keys.error(
-            f"layer_types: found {shown(types)}, expected {expected!r} for every layer, as sliding_window has it"
+    if types is None or (isinstance(types, list) and all(t == expected for t in types)):
+        return window
+    if window >= context and isinstance(types, list):
+        warnings.append(
+            f"{keys.path}: some layers have a window of {window}, which is no less than the context: left out"
         )
-    return window
+        return 0
+    raise keys.error(
+        f"layer_types: found {shown(types)}, expected {expected!r} for every layer, as sliding_window has it"
+    )
 
 
-def _experts(keys: Keys) -> dict:
-    if "num_local_experts" not in keys.defaults:
+def _scales(keys: Keys, facts: dict) -> float:
+    """Granite's multipliers. Returns what the last norm's weights are multiplied by.
+
+    Dividing the residual stream by residual_multiplier leaves all that is computed from it as it was, for it is normalised first: branches are added
+    whole then, the embedding is larger by so much, and eps by the square.
+    """
+    given = {key: keys.number(key, keys.defaults[key], 1e-6, 1e6) for key in sorted(READ_GRANITE)}
+    residual = given["residual_multiplier"]
+    facts["norm_eps"] /= residual**2
+    if facts["norm_eps"] > 1:
+        raise keys.error(f"residual_multiplier {residual} is too small for rms_norm_eps")
+    facts["attention_scale"] = given["attention_multiplier"]
+    if given["embedding_multiplier"] != residual:
+        facts["embedding_scale"] = given["embedding_multiplier"] / residual
+    return 1 / given["logits_scaling"]
+
+
+def _unrotated(keys: Keys, n_layers: int) -> dict:
+    """Layers without RoPE: those with a 0 in no_rope_layers, which says 1 of those that have it."""
+    step = keys.integer("no_rope_layer_interval", keys.defaults["no_rope_layer_interval"], 1)
+    flags = keys.values.get("no_rope_layers")
+    flags = [int((n + 1) % step != 0) for n in range(n_layers)] if flags is None else flags
+    if not isinstance(flags, list) or len(flags) != n_layers or not all(flag in (0, 1) for flag in flags):
+        raise keys.error(f"no_rope_layers: found {shown(flags)}, expected 0 or 1 for each of {n_layers} layers")
+    unrotated = [n for n, flag in enumerate(flags) if not flag]
+    return {"unrotated_layers": unrotated} if unrotated else {}
+
+
+def _experts(keys: Keys, facts: dict) -> dict:
+    defaults = keys.defaults
+    if "moe_intermediate_size" in defaults:
+        return _own_experts(keys, facts)
+    if "num_local_experts" not in defaults:
         for key in ("num_local_experts", "num_experts_per_tok"):
             if keys.integer(key, 0, 0):
                 raise keys.error(f"{key} is {keys.values[key]}, but the architecture has no experts")
         return {"n_experts": 0, "n_active_experts": 0}
-    experts = keys.integer("num_local_experts", keys.defaults["num_local_experts"], 1, 1 << 10)
+    experts = keys.integer("num_local_experts", defaults["num_local_experts"], 1, 1 << 10)
     return {
         "n_experts": experts,
-        "n_active_experts": keys.integer("num_experts_per_tok", keys.defaults["num_experts_per_tok"], 1, experts),
+        "n_active_experts": keys.integer("num_experts_per_tok", defaults["num_experts_per_tok"], 1, experts),
     }
+
+
+def _own_experts(keys: Keys, facts: dict) -> dict:
+    """Experts of a width of their own, in some layers or in all."""
+    named = keys.integer("num_experts", None, 1, 1 << 10)  # transformers reads either name
+    experts = keys.agree(
+        "num_experts", named, "num_local_experts", keys.integer("num_local_experts", None, 1, 1 << 10),
+        keys.defaults["num_experts"],
+    )  # fmt: skip
+    width = keys.integer("moe_intermediate_size", keys.defaults["moe_intermediate_size"], 1, 1 << 20)
+    step = keys.integer("decoder_sparse_step", 1, 1, 1 << 10)
+    dense = keys.values.get("mlp_only_layers") or []
+    if not isinstance(dense, list) or not all(_is_integer(layer) for layer in dense):
+        raise keys.error(f"mlp_only_layers: found {shown(dense)}, expected layers")
+    n = facts["n_layers"]
+    dense = [layer for layer in range(n) if layer in dense or (layer + 1) % step]
+    if len(dense) == n:
+        raise keys.error("mlp_only_layers and decoder_sparse_step leave no layer with experts, which is not supported")
+    found = {
+        "n_experts": experts,
+        "n_active_experts": keys.integer("num_experts_per_tok", keys.defaults["num_experts_per_tok"], 1, experts),
+        "expert_ffn_dim": width,
+    }
+    if dense:
+        found["dense_layers"] = dense
+    if not keys.flag("norm_topk_prob", False):
+        found["raw_expert_weights"] = True
+    return found

@@ -54,7 +54,8 @@ TOKEN = re.compile(
       | (?P<control>\\[rnt])
       | (?P<punctuation>\\[^A-Za-z0-9\s])
       | (?P<group>\(\?(?:i:|:|=|!))
-      | (?P<quantifier>(?:[*+?]|\{[0-9]+(?:,[0-9]*)?\})[?]?)
+      | (?P<quantifier>[*+?][?+]?|\{[0-9]+(?:,[0-9]*)?\}[?]?)
+      | (?P<end>[$]) | (?P<any>[.])
       | (?P<other>\((?!\?)|[)|\[])
       | (?P<literal>[^\\()|\[\]*+?{}.^$])""",
     re.VERBOSE | re.DOTALL,
@@ -63,7 +64,7 @@ CLASS_TOKEN = re.compile(
     r"""(?P<property>\\[pP]\{[A-Za-z]+\})
       | (?P<space>\\s) | (?P<digit>\\d) | (?P<control>\\[rnt])
       | (?P<punctuation>\\[^A-Za-z0-9\s])
-      | (?P<literal>[^\\\[\]&^]|&(?!&))""",
+      | (?P<literal>[^\\\[\]&]|&(?!&))""",
     re.VERBOSE | re.DOTALL,
 )
 
@@ -114,7 +115,7 @@ def translate(pattern: str) -> str:
     while i < len(pattern):
         match = TOKEN.match(pattern, i)
         kind = match.lastgroup if match else None
-        # a++ is possessive in one dialect and a repetition of a repetition in the other
+        # a{2}+ is possessive in one dialect and a repetition of a repetition in the other
         if not match or (kind == "quantifier" and bare):
             raise ModelError(
                 f"tokenizer: pattern {pattern!r}: {pattern[i : i + 2]!r} at character {i} is not supported"
@@ -126,20 +127,29 @@ def translate(pattern: str) -> str:
             text = ("[^" if text[1] == "P" else "[") + _property(text[3:-1], pattern) + "]"
         elif kind == "digit":
             text = "[" + _property("Nd", pattern) + "]"
+        elif kind == "end":  # of a line: not, as in PCRE2, of the text alone
+            text = r"(?=\n|\z)"
+        elif kind == "any":
+            text = r"[^\n]"
         elif kind in ("space", "not_space"):
             text = ("[" if kind == "space" else "[^") + SPACES + "]"
-        bare = kind in ("quantifier", "group") or text in ("(", "|")
+        bare = kind in ("quantifier", "group", "end") or text in ("(", "|")
         out += text
     _check_caseless(pattern)
     return out
 
 
+def literal(text: str) -> str:
+    """A pattern that matches `text` alone."""
+    return "".join(c if c.isalnum() or ord(c) > 127 or c.isspace() else "\\" + c for c in text)
+
+
 def _check_caseless(pattern: str) -> None:
-    """Inside (?i:…) only ASCII letters and punctuation fold alike in both dialects."""
+    """Inside (?i:…) only ASCII letters and punctuation, and classes of letters one by one, fold alike in both dialects."""
     for match in re.finditer(r"\(\?i:([^()]*)(.)?", pattern, re.DOTALL):
         if (
             match.group(2) != ")"
             or not re.fullmatch(r"[ -~]*", match.group(1))
-            or re.search(r"[\\\[\]]", match.group(1))
+            or re.search(r"[\\\[\]]", re.sub(r"\[[a-zA-Z]+\]", "", match.group(1)))
         ):
             raise ModelError(f"tokenizer: pattern {pattern!r}: only plain letters are supported inside (?i:...)")

@@ -18,7 +18,7 @@ DTYPES = {name: dtype for dtype, name in NAMES.items()}
 MATRIX_TYPES = (*DTYPES, "bf12", *SCALE_BYTES, *GROUP_BYTES)
 # What --dtype makes of the matrices outside the layers, where that is not itself: they are more sensitive, and few.
 OUTSIDE = {"q4": "q8"}
-IGNORED = (".rotary_emb.inv_freq",)  # follows from config.json
+IGNORED = (".rotary_emb.inv_freq", ".rotary_emb.cos_cached", ".rotary_emb.sin_cached")  # follow from config.json
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Planned:
     source: Union[Stored, np.ndarray]  # an array is a tokenizer's, written as it is
     quantised: str = ""  # to which type, if to any; dtype is the source's then
     unfit: bool = False  # to be bf12, but its numbers need all 16 bits
+    factor: float = 1.0  # what the values are multiplied by
     rounded: int = 0  # of a matrix that is to be bf12: how many numbers are no bfloat16 as they are stored
 
     @property
@@ -54,8 +55,9 @@ class UnknownName(Exception):
 class Planner:
     """Takes each tensor that the configuration calls for; what is left over is refused."""
 
-    def __init__(self, config: dict, tensors: dict, where: str, dtype: Optional[str], keep: list):
-        self.config, self.where = config, where
+    def __init__(self, config: dict, tensors: dict, where: str, dtype: Optional[str], keep: list, logits_scale: float):
+        self.config, self.where, self.absent = config, where, getattr(tensors, "absent", {})
+        self.logits_scale = logits_scale
         self.left, self.dtype, self.keep = dict(tensors), dtype, keep
         self.unused = [pattern for pattern, _ in keep]  # patterns that no matrix has matched so far
         self.plan: list = []
@@ -63,7 +65,9 @@ class Planner:
     def take(self, name: str, shape: tuple) -> Stored:
         tensor = self.left.pop(name, None)
         if tensor is None:
-            raise ModelError(f"{self.where}: tensor {shown(name)} is missing, expected one of shape {list(shape)}")
+            where = f"{self.where}/{self.absent[name]}" if name in self.absent else self.where
+            told = ", where the index has it" if name in self.absent else ""
+            raise ModelError(f"{where}: tensor {shown(name)} is missing{told}, expected one of shape {list(shape)}")
         if tensor.shape != shape:
             raise ModelError(
                 f"{tensor.path}: tensor {shown(name)}: found shape {list(tensor.shape)}, expected {list(shape)}"
@@ -85,8 +89,8 @@ class Planner:
         else:
             self.plan.append(Planned(name, DTYPES[dtype] if dtype else source.dtype, source))
 
-    def exact(self, name: str, source: Stored) -> None:
-        self.plan.append(Planned(name, TYPES["F32"], source))
+    def exact(self, name: str, source: Stored, factor: float = 1.0) -> None:
+        self.plan.append(Planned(name, TYPES["F32"], source, factor=factor))
 
     def linear(self, name: str, stored: str, rows: int, columns: int, bias: bool) -> None:
         self.weights(name, self.take(f"{stored}.weight", (rows, columns)))
@@ -100,14 +104,17 @@ class Planner:
         self.weights("embedding", embedding)
         for n in range(c["n_layers"]):
             stored, name = f"model.layers.{n}", f"layers.{n}"
-            self.exact(f"{name}.attention_norm", self.take(f"{stored}.input_layernorm.weight", (dim,)))
+            first, second = "input_layernorm", "post_attention_layernorm"
+            if c.get("norms_after"):
+                first, second = "post_attention_layernorm", "post_feedforward_layernorm"
+            self.exact(f"{name}.attention_norm", self.take(f"{stored}.{first}.weight", (dim,)))
             self.attention(name, f"{stored}.self_attn")
-            self.exact(f"{name}.ffn_norm", self.take(f"{stored}.post_attention_layernorm.weight", (dim,)))
-            if c["n_experts"]:
+            self.exact(f"{name}.ffn_norm", self.take(f"{stored}.{second}.weight", (dim,)))
+            if c["n_experts"] and n not in c.get("dense_layers", ()):
                 self.experts(name, stored)
             else:
                 self.ffn(name, f"{stored}.mlp")
-        self.exact("norm", self.take("model.norm.weight", (dim,)))
+        self.exact("norm", self.take("model.norm.weight", (dim,)), self.logits_scale)
         if not c["tied_embeddings"]:
             self.weights("classifier", self.take("lm_head.weight", (vocab, dim)))
         elif "lm_head.weight" in self.left:
@@ -115,21 +122,47 @@ class Planner:
 
     def attention(self, name: str, stored: str) -> None:
         c = self.config
-        dim, bias = c["hidden_dim"], c["attention_bias"]
+        dim, all_bias = c["hidden_dim"], c["attention_bias"]
+        bias = all_bias or c.get("qkv_bias", False)
         q, kv = c["n_heads"] * c["head_dim"], c["n_kv_heads"] * c["head_dim"]
+        if f"{stored}.qkv_proj.weight" in self.left:
+            self.split(stored, "qkv_proj", [("q_proj", q), ("k_proj", kv), ("v_proj", kv)], dim)
         for letter, rows, columns in (("q", q, dim), ("k", kv, dim), ("v", kv, dim), ("o", dim, q)):
-            self.linear(f"{name}.{letter}", f"{stored}.{letter}_proj", rows, columns, bias)
+            self.linear(
+                f"{name}.{letter}", f"{stored}.{letter}_proj", rows, columns, all_bias if letter == "o" else bias
+            )
+        heads = (
+            {"q": q, "k": kv}
+            if c.get("whole_qk_norm")
+            else dict.fromkeys("qk" if c.get("qk_norm") else "", c["head_dim"])
+        )
+        for letter, width in heads.items():
+            self.exact(f"{name}.{letter}_norm", self.take(f"{stored}.{letter}_norm.weight", (width,)))
 
     def ffn(self, name: str, stored: str) -> None:
         dim, ffn, bias = self.config["hidden_dim"], self.config["ffn_dim"], self.config["mlp_bias"]
+        if f"{stored}.gate_up_proj.weight" in self.left:
+            self.split(stored, "gate_up_proj", [("gate_proj", ffn), ("up_proj", ffn)], dim)
         for part, rows, columns in (("gate", ffn, dim), ("up", ffn, dim), ("down", dim, ffn)):
             self.linear(f"{name}.{part}", f"{stored}.{part}_proj", rows, columns, bias)
 
+    def split(self, stored: str, joined: str, parts: list, columns: int) -> None:
+        """A matrix that is several, one above the other: each becomes a tensor of its own name."""
+        whole = self.take(f"{stored}.{joined}.weight", (sum(rows for _, rows in parts), columns))
+        first = 0
+        for part, rows in parts:
+            self.left[f"{stored}.{part}.weight"] = whole.part(first * columns, (rows, columns))
+            first += rows
+
     def experts(self, name: str, stored: str) -> None:
-        """Either one matrix for each expert (w1 is gate, w3 up, w2 down), or all experts in one tensor, gate's rows before up's."""
-        dim, ffn, n = self.config["hidden_dim"], self.config["ffn_dim"], self.config["n_experts"]
+        """One matrix for each expert, under either family's names, or all experts in one tensor, gate's rows before up's."""
+        dim, n = self.config["hidden_dim"], self.config["n_experts"]
+        ffn = self.config.get("expert_ffn_dim", self.config["ffn_dim"])
         fused = f"{stored}.mlp.experts.gate_up_proj" in self.left
-        block = f"{stored}.mlp" if fused else f"{stored}.block_sparse_moe"
+        block = f"{stored}.mlp" if f"{stored}.mlp.gate.weight" in self.left else f"{stored}.block_sparse_moe"
+        gate_name, up_name, down_name = (
+            ("w1", "w3", "w2") if block.endswith("moe") else ("gate_proj", "up_proj", "down_proj")
+        )
         self.exact(f"{name}.router", self.take(f"{block}.gate.weight", (n, dim)))
         if fused:
             gate_up = self.take(f"{block}.experts.gate_up_proj", (n, 2 * ffn, dim))
@@ -142,9 +175,9 @@ class Planner:
             else:
                 expert = f"{block}.experts.{e}"
                 parts = {
-                    "gate": self.take(f"{expert}.w1.weight", (ffn, dim)),
-                    "up": self.take(f"{expert}.w3.weight", (ffn, dim)),
-                    "down": self.take(f"{expert}.w2.weight", (dim, ffn)),
+                    "gate": self.take(f"{expert}.{gate_name}.weight", (ffn, dim)),
+                    "up": self.take(f"{expert}.{up_name}.weight", (ffn, dim)),
+                    "down": self.take(f"{expert}.{down_name}.weight", (dim, ffn)),
                 }
             for part, tensor in parts.items():
                 self.weights(f"{name}.experts.{e}.{part}", tensor)
@@ -164,9 +197,17 @@ class Planner:
                 raise ModelError(f"{tensor.path}: tensor {shown(name)} is not known, or not called for by config.json")
 
 
-def make_plan(config: dict, tensors: dict, tokenizer: list, where: str, dtype: Optional[str], keep: list = ()) -> list:
+def make_plan(
+    config: dict,
+    tensors: dict,
+    tokenizer: list,
+    where: str,
+    dtype: Optional[str],
+    keep: list = (),
+    logits_scale: float = 1,
+) -> list:
     """`keep` is of (pattern of matrices' names, type), the last that matches counts. UnknownName where one matches none."""
-    planner = Planner(config, tensors, where, dtype, list(keep))
+    planner = Planner(config, tensors, where, dtype, list(keep), logits_scale)
     planner.model()
     planner.refuse_rest()
     if planner.unused:
@@ -193,4 +234,5 @@ def data(planned: Planned, check_finite: bool) -> Iterator[np.ndarray]:
         yield from (to_fp8 if planned.quantised in SCALE_BYTES else quantise)(source, planned.quantised)
         return
     for piece in pieces(source):
-        yield rounded(source, piece, planned.dtype, check_finite)
+        values = rounded(source, piece, planned.dtype, check_finite)
+        yield values if planned.factor == 1 else values * planned.dtype.type(planned.factor)

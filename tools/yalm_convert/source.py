@@ -16,11 +16,20 @@ def shown(value: Any) -> str:
     return text if len(text) <= 80 else text[:76] + " ..."
 
 
+_follow_links = False
+
+
+def follow_links(allowed: bool) -> None:
+    """Whether from here on symbolic links may lead anywhere: the user says that they are the user's own."""
+    global _follow_links
+    _follow_links = allowed
+
+
 def locate(model_dir: Path, name: str) -> Optional[Path]:
     """The file `name` of the directory, or None where there is none.
 
-    A downloaded directory must not make us read files elsewhere. A symbolic link may leave it in one way only: that of
-    Hugging Face's cache, where .../snapshots/REVISION/NAME links to .../blobs/HASH.
+    A downloaded directory must not make us read files elsewhere. Unless the user allows more, a symbolic link may leave it in one way only: that
+    of Hugging Face's cache, where .../snapshots/REVISION/NAME links to .../blobs/HASH.
     """
     path = model_dir / name
     if not path.exists():
@@ -29,8 +38,10 @@ def locate(model_dir: Path, name: str) -> Optional[Path]:
         return None
     real, home = path.resolve(), model_dir.resolve()
     blobs = next((p.parent / "blobs" for p in home.parents if p.name == "snapshots"), None)
-    if home not in real.parents and real.parent != blobs:
-        raise ModelError(f"{path}: a symbolic link that leaves the model's directory, to {real}")
+    if home not in real.parents and real.parent != blobs and not _follow_links:
+        raise ModelError(
+            f"{path}: a symbolic link that leaves the model's directory, to {real}: --follow-links allows it"
+        )
     if not path.is_file():
         raise ModelError(f"{path}: not a file")
     return path

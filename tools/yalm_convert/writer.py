@@ -17,7 +17,7 @@ import xxhash
 from .errors import ModelError
 
 MAGIC = b"YALM\r\n\x1a\n"
-VERSION, HEADER_SIZE, ALIGN, PAGE = 1, 64, 64, 4096
+VERSION, HEADER_SIZE, ALIGN, PAGE = 2, 64, 64, 4096
 MAX_METADATA = 256 << 20
 READ = 16 << 20
 

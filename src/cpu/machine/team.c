@@ -370,6 +370,7 @@ static yalm_status start_threads(struct team *team, yalm_error *error)
     // The program's signals are the business of the program's threads.
     sigset_t all, before;
     sigfillset(&all);
+    sigdelset(&all, SIGBUS); // a page that a thread itself touches: blocked, it would kill without a word
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int failed = 0;
     while (team->n_started < team->n_threads - 1 && !failed) {

@@ -1,0 +1,26 @@
+// The norm of single heads of queries and keys, which some models have before rotation: bound by reading and writing each once.
+#include "cuda/kernels.h"
+#include "cuda/reduce.cuh"
+
+enum { HEAD_THREADS = 32 };
+
+// Block (head, t), one warp: x = x / sqrt(mean(x²) + eps) * weight over the head's components.
+static __global__ void rmsnorm_heads_kernel(float *x, int pitch, const float *weight, float eps, int head_dim)
+{
+    grid_dependency_launch();
+    grid_dependency_wait();
+    float *head = x + (size_t)blockIdx.y * pitch + (size_t)blockIdx.x * head_dim;
+    float squares = 0;
+    for (int i = (int)threadIdx.x; i < head_dim; i += HEAD_THREADS)
+        squares = fmaf(head[i], head[i], squares);
+    const float scale = 1.0f / sqrtf(warp_sum(squares) / (float)head_dim + eps);
+    for (int i = (int)threadIdx.x; i < head_dim; i += HEAD_THREADS)
+        head[i] = head[i] * scale * weight[i];
+}
+
+yalm_status rmsnorm_heads(float *x, int pitch, const float *weight, float eps, int n, int n_heads, int head_dim,
+                          cudaStream_t stream, yalm_error *error)
+{
+    const dim3 grid(n_heads, n);
+    return LAUNCH(error, rmsnorm_heads_kernel, grid, HEAD_THREADS, 0, stream, x, pitch, weight, eps, head_dim);
+}

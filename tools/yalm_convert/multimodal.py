@@ -1,0 +1,61 @@
+"""Models that see: the part that reads text is one of the known architectures, and all that a text needs. The rest is left out.
+
+Its settings are `text_config` of config.json, its weights lie under a prefix of their own. Positions of several dimensions (mRoPE) are all equal in a
+text, which makes them plain RoPE.
+"""
+
+from pathlib import Path
+
+from .checkpoint import Checkpoint
+from .errors import ModelError
+from .source import shown
+
+# By the whole's name: what kinds of text part it may have, and whose architecture each is.
+WHOLES = {
+    "Mistral3ForConditionalGeneration": {"mistral": "MistralForCausalLM"},
+    "Qwen3VLForConditionalGeneration": {"qwen3_vl_text": "Qwen3ForCausalLM"},
+}
+PREFIXES = {
+    "model.language_model.": "model.",
+    "language_model.model.": "model.",
+    "language_model.lm_head.": "lm_head.",
+    "lm_head.": "lm_head.",
+}
+MROPE = {"mrope_section", "mrope_interleaved"}
+
+
+def is_whole(values: dict) -> bool:
+    names = values.get("architectures")
+    return isinstance(names, list) and len(names) == 1 and isinstance(names[0], str) and names[0] in WHOLES
+
+
+def text_config(values: dict, model_types: dict, path: Path) -> dict:
+    """config.json of the text part alone. model_types: architecture -> its model_type."""
+    name, text = values["architectures"][0], values.get("text_config")
+    if not isinstance(text, dict):
+        raise ModelError(f"{path}: text_config: found {shown(text)}, expected the settings of the part that reads text")
+    kind = text.get("model_type")
+    if not isinstance(kind, str) or kind not in WHOLES[name]:
+        expected = ", ".join(WHOLES[name])
+        raise ModelError(
+            f"{path}: text_config.model_type {shown(kind)} of {name} is not supported, expected {expected}"
+        )
+    architecture = WHOLES[name][kind]
+    part = {**text, "architectures": [architecture], "model_type": model_types[architecture]}
+    for key in ("bos_token_id", "eos_token_id", "quantization_config"):
+        if part.get(key) is None and values.get(key) is not None:
+            part[key] = values[key]
+    for key in ("rope_scaling", "rope_parameters"):
+        if isinstance(part.get(key), dict):
+            part[key] = {inner: value for inner, value in part[key].items() if inner not in MROPE}
+    return part
+
+
+def text_tensors(tensors: Checkpoint) -> tuple:
+    """(the text part's tensors under the names that it has alone, how many are left out)."""
+    found = Checkpoint()
+    for name, tensor in tensors.items():
+        prefix = next((prefix for prefix in PREFIXES if name.startswith(prefix)), None)
+        if prefix:
+            found[PREFIXES[prefix] + name[len(prefix) :]] = tensor
+    return found, len(tensors) - len(found)

@@ -1,0 +1,272 @@
+"""tokenizer.json, which is the `tokenizers` library's, in the form of docs/format.md ("tokenizer")."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Optional
+
+import numpy as np
+
+from . import pattern as patterns
+from .errors import ModelError
+from .normalizer import read_step, refuse, regex, sequence
+from .source import read_json
+from .vocabulary import BYTE, MAX_PIECES, NORMAL, UNKNOWN, UNUSED, Vocabulary
+
+SPACE = "\u2581"  # stands for a space in SentencePiece's vocabularies
+
+
+@dataclass
+class TokenizerData:
+    facts: dict
+    tensors: list = field(default_factory=list)  # of (name, array)
+    chat_template: Optional[str] = None
+    bos: Optional[int] = None
+    eos: list = field(default_factory=list)
+    warnings: list = field(default_factory=list)
+
+
+def from_json(path: Path, settings: dict) -> tuple:
+    """(the tokenizer's data, its vocabulary)."""
+    root = read_json(path)
+    model = root.get("model")
+    if not isinstance(model, dict) or model.get("type", "BPE") != "BPE" or "merges" not in model:
+        kind = model.get("type") if isinstance(model, dict) else model
+        raise ModelError(f"{path}: model type {kind!r} is not supported, expected 'BPE'")
+    for option in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
+        if model.get(option):
+            raise ModelError(f"{path}: model option {option} = {model[option]!r} is not supported")
+    data = TokenizerData({})
+    for option in ("truncation", "padding"):
+        if root.get(option):
+            data.warnings.append(f"{path}: {option} is ignored")
+
+    stages = sequence(root.get("pre_tokenizer"), "pretokenizers")
+    byte_level = any(stage.get("type") == "ByteLevel" for stage in stages)
+    read = _byte_level_facts if byte_level else _sentencepiece_facts
+    data.facts = read(root, stages, path)
+    vocabulary = _vocabulary(model, byte_level, path)
+    text_ids = _mark_added(root, model, vocabulary, path)
+    if byte_level:
+        _note_missing_bytes(data, model, vocabulary, path)
+    else:
+        refuse_missing_bytes(vocabulary, path)
+    data.facts["ignore_merges"] = bool(model.get("ignore_merges"))
+    data.facts["add_bos"], data.bos = _template(root.get("post_processor"), path, data.warnings)
+    _compare_settings(data, settings, path)
+    data.tensors.append(("tokenizer.merges", _merges(model, text_ids, path)))
+    return data, vocabulary
+
+
+def _byte_level_facts(root: dict, stages: list, path: Path) -> dict:
+    for part in sequence(root.get("decoder"), "decoders") or [{}]:
+        if part.get("type") != "ByteLevel":
+            raise refuse(path, "decoder", part)
+    found = []
+    for i, stage in enumerate(stages):
+        kind = stage.get("type")
+        if kind == "Split":
+            found.append(_split(stage, path))
+        elif kind == "Digits":
+            found.append(patterns.translate(r"\p{N}" if stage.get("individual_digits") else r"\p{N}+"))
+        elif kind == "ByteLevel" and i == len(stages) - 1 and not stage.get("add_prefix_space", True):
+            if stage.get("use_regex", True):
+                found.append(patterns.translate(patterns.GPT2))
+        else:
+            raise refuse(path, "pre-tokenizer", stage)
+    facts = {"type": "bpe", "patterns": found}
+    steps = [read_step(part, path) for part in sequence(root.get("normalizer"), "normalizers")]
+    return {**facts, "normalizers": steps} if steps else facts
+
+
+def _split(stage: dict, path: Path) -> object:
+    """A pattern; {"matches": pattern} where what lies between its matches is thrown away."""
+    pattern = regex(stage.get("pattern") or {})
+    behavior, inverted = stage.get("behavior"), bool(stage.get("invert"))
+    if pattern is not None and behavior == "Isolated":  # whichever of the two is called a match
+        return pattern
+    if pattern is not None and behavior == "Removed" and inverted:
+        return {"matches": pattern}
+    raise refuse(path, "pre-tokenizer", stage)
+
+
+def _sentencepiece_facts(root: dict, stages: list, path: Path) -> dict:
+    facts = {"type": "spm", "merge": "rank", "prefix_space": "never", "prefix_if_missing": False, "split_words": False}
+    escapes, steps = False, []
+    for part in sequence(root.get("normalizer"), "normalizers"):
+        kind = part.get("type")
+        if kind == "Prepend" and part.get("prepend") == SPACE and not escapes:
+            facts["prefix_space"] = "segments"
+        elif kind == "Replace" and part.get("pattern") == {"String": " "} and part.get("content") == SPACE:
+            escapes = True
+        elif escapes or facts["prefix_space"] != "never":  # here spaces are still spaces when the other steps see them
+            raise refuse(path, "normalizer", part)
+        else:
+            steps.append(read_step(part, path))
+    if steps:
+        facts["normalizers"] = steps
+    for stage in stages:
+        if stage.get("type") != "Metaspace" or stage.get("replacement") != SPACE or len(stages) != 1:
+            raise refuse(path, "pre-tokenizer", stage)
+        scheme = stage.get("prepend_scheme", "always" if stage.get("add_prefix_space", True) else "never")
+        if scheme not in ("always", "first", "never") or escapes or facts["prefix_space"] != "never":
+            raise refuse(path, "pre-tokenizer", stage)
+        facts["prefix_space"] = {"always": "segments"}.get(scheme, scheme)
+        facts["prefix_if_missing"] = scheme != "never"
+        facts["split_words"] = bool(stage.get("split", True))
+        escapes = True
+    if not escapes:
+        raise ModelError(f"{path}: the tokenizer neither is byte-level nor writes spaces as {SPACE!r}: not supported")
+    model = root["model"]
+    if not model.get("byte_fallback"):
+        raise ModelError(
+            f"{path}: model option byte_fallback = false is not supported without a ByteLevel pre-tokenizer"
+        )
+    _check_decoder(root, facts, path)
+    return facts
+
+
+def _check_decoder(root: dict, facts: dict, path: Path) -> None:
+    """Decoding undoes encoding; a decoder that does something else is refused."""
+    for part in sequence(root.get("decoder"), "decoders"):
+        kind = part.get("type")
+        known = (
+            kind in ("ByteFallback", "Fuse")
+            or (kind == "Replace" and part.get("pattern") == {"String": SPACE} and part.get("content") == " ")
+            or (kind == "Strip" and part.get("content") == " " and part.get("start") in (0, 1) and not part.get("stop"))
+            or (kind == "Metaspace" and part.get("replacement") == SPACE)
+        )
+        if not known:
+            raise refuse(path, "decoder", part)
+
+
+def _byte_alphabet() -> dict:
+    """Byte-level vocabularies write each byte as a visible character; this is the way back."""
+    visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    hidden = [b for b in range(256) if b not in visible]
+    return {**{chr(b): b for b in visible}, **{chr(256 + i): b for i, b in enumerate(hidden)}}
+
+
+def byte_token(piece: str) -> Optional[int]:
+    """The byte that a piece "<0x0A>" stands for."""
+    hexadecimal = piece[3:5] if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">") else ""
+    return int(hexadecimal, 16) if hexadecimal and all(c in "0123456789ABCDEF" for c in hexadecimal) else None
+
+
+def _vocabulary(model: dict, byte_level: bool, path: Path) -> Vocabulary:
+    vocab = model.get("vocab")
+    if not isinstance(vocab, dict) or not vocab:
+        raise ModelError(f"{path}: model.vocab: expected an object with pieces")
+    vocabulary = Vocabulary()
+    alphabet = _byte_alphabet()
+    unknown = model.get("unk_token")
+    for piece, token in vocab.items():
+        if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < MAX_PIECES:
+            raise ModelError(f"{path}: piece {piece!r} has id {token!r}, expected 0 to {MAX_PIECES - 1}")
+        if token < len(vocabulary.kinds) and vocabulary.kinds[token] != UNUSED:
+            raise ModelError(f"{path}: two pieces have id {token}; one is {piece!r}")
+        byte = None if byte_level else byte_token(piece)
+        if piece == unknown:
+            vocabulary.add(token, piece.encode("utf-8"), UNKNOWN)
+        elif byte is not None:
+            vocabulary.add(token, bytes([byte]), BYTE)
+        elif not byte_level:
+            # A piece with a real space can never be found: spaces are written otherwise by then.
+            vocabulary.add(token, piece.replace(SPACE, " ").encode("utf-8"), UNUSED if " " in piece else NORMAL)
+        elif all(c in alphabet for c in piece):
+            vocabulary.add(token, bytes(alphabet[c] for c in piece), NORMAL)
+        else:  # found in no text, since bytes never look like this; an added token may give it its meaning
+            vocabulary.add(token, piece.encode("utf-8"), UNUSED)
+    return vocabulary
+
+
+def _mark_added(root: dict, model: dict, vocabulary: Vocabulary, path: Path) -> dict:
+    """Applies added_tokens. Returns piece -> id of what merging can reach."""
+    vocab, added = model["vocab"], root.get("added_tokens") or []
+    made = {"".join(merge.split(" ") if isinstance(merge, str) else map(str, merge)) for merge in model["merges"]}
+    owners = {}
+    for entry in added:
+        content, token = entry.get("content"), entry.get("id")
+        if vocab.get(content, token) != token:
+            raise ModelError(f"{path}: added token {content!r} has id {token}, in the vocabulary {vocab[content]}")
+        inside = isinstance(token, int) and 0 <= token < len(vocabulary.kinds)
+        if content not in vocab and inside and (vocabulary.kinds[token] != UNUSED or token in owners):
+            raise ModelError(f"{path}: added token {content!r} has id {token}, which another piece has")
+        owners[token] = content
+        vocabulary.add_spelled(entry, path, content in made)
+    return {piece: token for piece, token in vocab.items() if vocabulary.kinds[token] == NORMAL}
+
+
+def _merges(model: dict, text_ids: dict, path: Path) -> np.ndarray:
+    """(n, 2) ids, best first. Merges of special tokens are left out: text never becomes one."""
+    vocab, ranks = model["vocab"], {}
+    for rank, merge in enumerate(model["merges"]):
+        pair = merge.split(" ") if isinstance(merge, str) else merge
+        if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(p, str) and p for p in pair):
+            raise ModelError(f"{path}: merge {rank} is {merge!r}, expected two pieces")
+        for piece in (*pair, "".join(pair)):
+            if piece not in vocab:
+                raise ModelError(f"{path}: merge {rank} ({merge!r}) names {piece!r}, which is not in the vocabulary")
+        if all(piece in text_ids for piece in (*pair, "".join(pair))):
+            ranks[text_ids[pair[0]], text_ids[pair[1]]] = rank  # the last of equals counts, as in `tokenizers`
+    if not ranks:
+        raise ModelError(f"{path}: the tokenizer has no merges")
+    ordered = sorted(ranks, key=ranks.get)
+    return np.array(ordered, np.uint32)
+
+
+def refuse_missing_bytes(vocabulary: Vocabulary, path: Path) -> None:
+    """Byte fallback without a token for each byte would lose parts of characters."""
+    missing = vocabulary.missing_bytes(BYTE)
+    if missing:
+        raise ModelError(f"{path}: the vocabulary has no token for byte 0x{missing[0]:02X}; all 256 are needed")
+
+
+def _note_missing_bytes(data: TokenizerData, model: dict, vocabulary: Vocabulary, path: Path) -> None:
+    """Of a byte that the vocabulary lacks, `tokenizers` makes the unknown token, or nothing."""
+    missing = vocabulary.missing_bytes(NORMAL)
+    if not missing:
+        return
+    unknown = model["vocab"].get(model.get("unk_token"))
+    if model.get("byte_fallback") or (unknown is not None and model.get("fuse_unk")):
+        option = "byte_fallback" if model.get("byte_fallback") else "fuse_unk"
+        raise ModelError(f"{path}: model option {option} is not supported with a vocabulary that lacks bytes")
+    if unknown is not None:
+        data.facts["unknown"] = unknown
+    shown = ", ".join(f"0x{byte:02X}" for byte in missing[:4]) + (", …" if len(missing) > 4 else "")
+    made = "left out of a text" if unknown is None else f"token {unknown}"
+    data.warnings.append(
+        f"{path}: the vocabulary has no token for {len(missing)} of the 256 bytes ({shown}): they are {made}"
+    )
+
+
+def _template(processor: Optional[dict], path: Path, warnings: list) -> tuple:
+    """(does the post-processor put bos before a text, its id)."""
+    adds, bos = False, None
+    for part in sequence(processor, "processors"):
+        if part.get("type") == "ByteLevel":
+            continue
+        if part.get("type") != "TemplateProcessing":
+            raise refuse(path, "post-processor", part)
+        single = part.get("single", [])
+        names = [next(iter(step.values()), {}).get("id") if "SpecialToken" in step else None for step in single]
+        if None not in names or names.index(None) > 1 or names.count(None) != 1:
+            raise refuse(path, "post-processor", part)
+        if names[-1] is not None:
+            warnings.append(f"{path}: the tokenizer puts {names[-1]!r} after a text; here it is left out")
+        if names[0] is not None:
+            ids = part.get("special_tokens", {}).get(names[0], {}).get("ids", [])
+            if len(ids) != 1 or not isinstance(ids[0], int):
+                raise refuse(path, "post-processor", part)
+            adds, bos = True, ids[0]
+    return adds, bos
+
+
+def _compare_settings(data: TokenizerData, settings: dict, path: Path) -> None:
+    """What transformers does not read from tokenizer_config.json where there is a tokenizer.json."""
+    stated = settings.get("add_bos_token")
+    if isinstance(stated, bool) and stated != data.facts["add_bos"]:
+        does = "puts" if data.facts["add_bos"] else "does not put"
+        data.warnings.append(
+            f"{path.parent / 'tokenizer_config.json'}: add_bos_token is {str(stated).lower()}, but the post-processor of"
+            f" {path.name} {does} bos before a text, which holds"
+        )
