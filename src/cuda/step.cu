@@ -104,7 +104,7 @@ static __global__ void __launch_bounds__(STEP_THREADS + 32, 1)
 
 // A layer of more bytes takes so long that more of it on its way costs nothing; of a smaller one blocks wait for each other in a larger part of the time,
 // and what they tell each other waits behind the weights under way.
-enum { LARGE_LAYER = 256 << 20 };
+enum { LARGE_LAYER = 200 << 20 };
 // Bytes of a layer's keys and values: more than the L2 cache holds are read faster by a kernel of their own, whose blocks have all of shared memory.
 enum { MOST_KEYS = 48 << 20 };
 

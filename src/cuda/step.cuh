@@ -20,7 +20,7 @@ enum {
     STEP_MOST_SLOTS = 16,           // of the ring
     STEP_SLOT = 37 << 10,           // bytes that a slot has, but where one row is longer
     STEP_HEADS = STEP_WARPS,        // query heads that attend together, at most
-    STEP_KEYS = 128,                // at least, of a split
+    STEP_KEYS = 32,                 // at least, of a split
     STEP_BARRIER = 1,               // of the computing warps (barrier_sync)
 };
 
