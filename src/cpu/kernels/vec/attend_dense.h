@@ -376,9 +376,10 @@ VEC_INLINE int dense_keys(const struct attend_args *a, const int *rows, ptrdiff_
     return keys < FEW_KEYS ? (int)keys : FEW_KEYS;
 }
 
-VEC_INLINE void attend_dense(enum kv_type type, const struct attend_args *a, const int *rows)
+// head_dim is a constant where this is inlined.
+VEC_INLINE void attend_dense(enum kv_type type, int head_dim, const struct attend_args *a, const int *rows)
 {
-    const ptrdiff_t d = a->head_dim, row_bytes = d * (ptrdiff_t)kv_sizes[type];
+    const ptrdiff_t d = head_dim, row_bytes = d * (ptrdiff_t)kv_sizes[type];
     struct view views[FEW_QUERIES];
     for (int i = 0; i < a->n_queries; i++)
         views[i] = view_of(a, i, 0, a->n_keys);
@@ -386,7 +387,7 @@ VEC_INLINE void attend_dense(enum kv_type type, const struct attend_args *a, con
     float *q = (float *)a->scratch + FEW_QUERIES * FEW_KEYS;
     for (int i = 0, n; i < a->n_queries; i += n) {
         n = few_tile(a->n_queries - i);
-        few_pack_queries(n, q + i * d, a->q + i * d, a->head_dim);
+        few_pack_queries(n, q + i * d, a->q + i * d, head_dim);
     }
     const int block = dense_keys(a, rows, row_bytes);
     for (int at = seen.first, n; at < seen.last; at += n) {
@@ -395,15 +396,29 @@ VEC_INLINE void attend_dense(enum kv_type type, const struct attend_args *a, con
         struct dense_fetch next = dense_next(a, rows, row_bytes, block, after, n_after);
         if (rows && at == seen.first && !a->fetched)
             dense_fetch_first(a, rows, row_bytes, n);
-        if (d == 128)
-            dense_block(type, a, rows, at, n, 128, &next);
-        else
-            dense_block(type, a, rows, at, n, 64, &next);
+        dense_block(type, a, rows, at, n, head_dim, &next);
     }
 }
 
-// At most FEW_QUERIES queries and FEW_DIMS components; rows: NULL, a constant where this is inlined, or given.
-VEC_INLINE void attend_rows(enum kv_type type, const struct attend_args *a, const int *rows)
-{
-    dense_has(type, a->head_dim) ? attend_dense(type, a, rows) : attend_few(type, a, rows);
-}
+// attend_rows_part(): at most FEW_QUERIES queries and FEW_DIMS components, of a cache of this type; `which`: NULL, or rows. Each length of a head has a function
+// of its own: all of them in one would take a compiler twice as long.
+#define ATTEND_ROWS_PART(type, which)                                                                                          \
+    static __attribute__((noinline)) void dense_64(const struct attend_args *a, const int *rows)                               \
+    {                                                                                                                          \
+        (void)rows;                                                                                                            \
+        attend_dense(type, 64, a, which);                                                                                      \
+    }                                                                                                                          \
+    static __attribute__((noinline)) void dense_128(const struct attend_args *a, const int *rows)                              \
+    {                                                                                                                          \
+        (void)rows;                                                                                                            \
+        attend_dense(type, 128, a, which);                                                                                     \
+    }                                                                                                                          \
+    static __attribute__((noinline)) void few_of_any(const struct attend_args *a, const int *rows)                             \
+    {                                                                                                                          \
+        (void)rows;                                                                                                            \
+        attend_few(type, a, which);                                                                                            \
+    }                                                                                                                          \
+    static void attend_rows_part(const struct attend_args *a, const int *rows)                                                 \
+    {                                                                                                                          \
+        (!dense_has(type, a->head_dim) ? few_of_any : a->head_dim == 64 ? dense_64 : dense_128)(a, rows);                      \
+    }

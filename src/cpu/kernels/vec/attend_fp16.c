@@ -2,7 +2,9 @@
 #include "cpu/kernels/vec/attend_many.h"
 #include "cpu/kernels/vec/parts.h"
 
+ATTEND_PART(KV_FP16)
+
 void ISA(attend_fp16)(const struct attend_args *args)
 {
-    attend(KV_FP16, args);
+    attend_part(args);
 }

@@ -165,10 +165,13 @@ VEC_INLINE void attend_many(enum kv_type type, const struct attend_args *a)
     }
 }
 
-VEC_INLINE void attend(enum kv_type type, const struct attend_args *a)
-{
-    if (a->n_queries <= FEW_QUERIES && a->head_dim <= FEW_DIMS)
-        attend_rows(type, a, NULL);
-    else
-        attend_many(type, a);
-}
+// attend_part(): attend() of a cache of this type.
+#define ATTEND_PART(type)                                                                                                      \
+    ATTEND_ROWS_PART(type, NULL)                                                                                               \
+    static void attend_part(const struct attend_args *a)                                                                       \
+    {                                                                                                                          \
+        if (a->n_queries <= FEW_QUERIES && a->head_dim <= FEW_DIMS)                                                            \
+            attend_rows_part(a, NULL);                                                                                         \
+        else                                                                                                                   \
+            attend_many(type, a);                                                                                              \
+    }

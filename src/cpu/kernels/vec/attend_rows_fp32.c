@@ -2,7 +2,9 @@
 #include "cpu/kernels/vec/attend_dense.h"
 #include "cpu/kernels/vec/parts.h"
 
+ATTEND_ROWS_PART(KV_FP32, rows)
+
 void ISA(attend_rows_fp32)(const struct attend_args *args, const int *rows)
 {
-    attend_rows(KV_FP32, args, rows);
+    attend_rows_part(args, rows);
 }
