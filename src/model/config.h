@@ -53,7 +53,8 @@ static inline float config_query_scale(const struct model_config *config, int64_
     const float scale = config_attention_scale(config);
     if (config->query_growth == 0)
         return scale;
-    return scale * (1.0f + config->query_growth * logf(1.0f + (float)(position / config->query_growth_context)));
+    const int64_t contexts = position / config->query_growth_context;
+    return scale * (1.0f + config->query_growth * logf(1.0f + (float)contexts));
 }
 
 // Rows of an expert's gate and up.
