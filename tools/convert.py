@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Convert a Hugging Face model directory (Llama, Mistral, Mixtral, Qwen2, Qwen3, Phi-3, SmolLM3, Granite, OLMo 2) to a file that yalm runs.
+"""Convert a Hugging Face model directory (Llama, Mistral, Mixtral, Qwen2, Qwen3, Phi-3, SmolLM3, Granite, Ministral 3, OLMo 2) to a file that yalm runs.
 
 examples:
   tools/convert.py ~/models/Mistral-7B-v0.1 mistral.bin

@@ -33,11 +33,10 @@ int attention_key_parts(int n_visible)
     return (n_visible + part - 1) / part;
 }
 
-// y = x times the scores' scale, rotated where there are angles.
-static void rotate_query(const struct cpu_state *s, float *y, const float *x, const float *cos, const float *sin)
+// y = scale x, rotated where there are angles.
+static void rotate_query(const struct cpu_state *s, float *y, const float *x, float scale, const float *cos, const float *sin)
 {
     const int d = s->config->head_dim;
-    const float scale = config_attention_scale(s->config);
     for (int i = 0; i < d; i++)
         y[i] = scale * x[i];
     if (cos)
@@ -51,14 +50,15 @@ static void append_one(struct cpu_state *s, const struct batch *batch, int layer
     const bool turns = !s->config->unrotated_layer[layer];
     const float *cos = turns ? s->cos + (size_t)token * (d / 2) : NULL, *sin = s->sin + (size_t)token * (d / 2);
 
+    const float scale = config_query_scale(s->config, position);
     const float *q = s->q + (size_t)token * s->q_dim + (size_t)kv_head * group * d;
     const size_t rotated = ((size_t)kv_head * s->chunk + token) * group * d;
     for (int j = 0; j < group; j++)
-        rotate_query(s, s->rotated_q + rotated + (size_t)j * d, q + (size_t)j * d, cos, sin);
+        rotate_query(s, s->rotated_q + rotated + (size_t)j * d, q + (size_t)j * d, scale, cos, sin);
     if (kv_sinks_apart(&s->kv, batch->position + batch->n - 1)) {
         const bool apart = kv_sinks_apart(&s->kv, position);
         for (int j = 0; j < group; j++)
-            rotate_query(s, s->sink_q + rotated + (size_t)j * d, q + (size_t)j * d, apart && turns ? s->sink_cos : cos,
+            rotate_query(s, s->sink_q + rotated + (size_t)j * d, q + (size_t)j * d, scale, apart && turns ? s->sink_cos : cos,
                          apart ? s->sink_sin : sin);
     }
 

@@ -208,7 +208,8 @@ struct rotation {
     int n_kv_heads, group, head_dim;
     int q_pitch, kv_pitch; // of q; of k and v
     bool still;            // no rotation
-    float scale;           // of queries
+    float scale, growth;   // of queries
+    int growth_context;
 };
 
 // Puts a token's key, rotated, and value into their slots. A row of int8 needs its largest magnitude first: one warp makes it, which
@@ -244,16 +245,19 @@ template <class T>
 __device__ static inline void rotate_heads(const struct rotation &r, int t, int kv_head, int64_t position, const float2 *turns)
 {
     const int half_dim = r.head_dim / 2;
+    float scale = r.scale;
+    if (r.growth > 0)
+        scale *= 1.0f + r.growth * logf(1.0f + (float)(position / r.growth_context));
     const size_t q_at = ((size_t)t * r.n_kv_heads + kv_head) * r.group * r.head_dim;
     const float *own_q = r.q + (size_t)t * r.q_pitch + (size_t)kv_head * r.group * r.head_dim;
     for (int j = (int)threadIdx.x; j < r.group * half_dim; j += (int)blockDim.x) {
         const int i = j % half_dim;
         const size_t in_group = (size_t)(j / half_dim) * r.head_dim, head = q_at + in_group;
-        const float2 q = rotate(own_q + in_group, i, half_dim, turns[i], r.scale);
+        const float2 q = rotate(own_q + in_group, i, half_dim, turns[i], scale);
         r.rotated_q[head + i] = q.x;
         r.rotated_q[head + i + half_dim] = q.y;
         if (r.sink_q) {
-            const float2 sink = rotate(own_q + in_group, i, half_dim, turns[half_dim + i], r.scale);
+            const float2 sink = rotate(own_q + in_group, i, half_dim, turns[half_dim + i], scale);
             r.sink_q[head + i] = sink.x;
             r.sink_q[head + i + half_dim] = sink.y;
         }
@@ -310,6 +314,8 @@ yalm_status rope_append(const struct rope_append *r, int n, cudaStream_t stream,
         .kv_pitch = r->pitch ? r->pitch : cache->n_kv_heads * cache->head_dim,
         .still = r->still,
         .scale = r->scale > 0 ? r->scale : 1.0f / sqrtf((float)cache->head_dim),
+        .growth = r->growth,
+        .growth_context = r->growth_context,
     };
     const dim3 grid(n, cache->n_kv_heads);
     const size_t shared = sizeof(float2) * cache->head_dim;

@@ -85,6 +85,8 @@ static yalm_status make_qkv(struct cuda_state *s, int layer, int n, const struct
     struct rope_append append = {
         s->step, s->q, s->k, s->v, s->rotated_q, s->sink_q, &s->cache, s->rope, layer, s->config->n_heads, s->hybrid.rotated_k};
     append.scale = config_attention_scale(s->config);
+    append.growth = s->config->query_growth;
+    append.growth_context = s->config->query_growth > 0 ? s->config->query_growth_context : 1;
     append.still = s->config->unrotated_layer[layer];
     if (all.w.data) {
         TRY(normalised_products(s, &all, 1, 1, s->x, w->attention_norm, n, error, next));

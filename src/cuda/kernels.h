@@ -108,6 +108,8 @@ struct rope_append {
     int pitch = 0;           // floats from token to token in each of q, k and v; 0: as many as a token has there
     bool still = false;      // the layer's queries and keys are not rotated
     float scale = 0;         // of queries; 0: 1 / sqrt(head_dim)
+    float growth = 0;        // of that scale with position: see config_query_scale()
+    int growth_context = 1;
 };
 yalm_status rope_append(const struct rope_append *r, int n, cudaStream_t stream, yalm_error *error);
 

@@ -146,6 +146,10 @@ static yalm_status read_later(struct reader *r)
     if (status == YALM_OK)
         status = read_later_number(r, "attention_scale", &c->attention_scale);
     if (status == YALM_OK)
+        status = read_later_number(r, "query_growth", &c->query_growth);
+    if (status == YALM_OK)
+        status = read_later_size(r, "query_growth_context", MAX_CONTEXT, &c->query_growth_context);
+    if (status == YALM_OK)
         status = read_later_number(r, "embedding_scale", &c->embedding_scale);
     if (status == YALM_OK)
         status = read_later_layers(r, "unrotated_layers", c->unrotated_layer, &c->n_unrotated_layers);
@@ -255,6 +259,9 @@ static yalm_status check(const struct reader *r)
                          (long long)c->n_heads * c->head_dim, MAX_DIM);
     if (c->attention_bias && c->qkv_bias)
         return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.qkv_bias': found true beside attention_bias", path);
+    if ((c->query_growth > 0) != (c->query_growth_context > 0))
+        return error_set(r->error, YALM_BAD_MODEL,
+                         "%s: metadata: 'config.query_growth': found without 'query_growth_context', or that without it", path);
     if (c->qk_norm && c->whole_qk_norm)
         return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.whole_qk_norm': found true beside qk_norm", path);
     if (c->norms_after && c->n_experts > 0)
@@ -307,6 +314,8 @@ yalm_status config_read(struct model_config *config, const struct container *con
                                           "dense_layers",
                                           "unrotated_layers",
                                           "attention_scale",
+                                          "query_growth",
+                                          "query_growth_context",
                                           "norms_after",
                                           "whole_qk_norm",
                                           "embedding_scale",

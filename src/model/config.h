@@ -32,6 +32,8 @@ struct model_config {
     float attention_scale, embedding_scale;                   // of scores, of the embedding; 0: 1 / sqrt(head_dim), 1
     int n_unrotated_layers;                                   // whose queries and keys are as they are at every position
     bool unrotated_layer[CONFIG_MAX_LAYERS];
+    float query_growth; // queries are longer by 1 + growth ln(1 + position / context), rounded down; 0: not
+    int query_growth_context;
     bool norms_after;   // RMSNorm of what a block adds, not of what it reads
     bool whole_qk_norm; // RMSNorm of all heads of q together, and of k, before rotation
     bool qk_norm;       // RMSNorm of each head of q and k, before rotation
@@ -45,6 +47,16 @@ static inline float config_attention_scale(const struct model_config *config)
     return config->attention_scale > 0 ? config->attention_scale : 1.0f / sqrtf((float)config->head_dim);
 }
 
+// What the query at `position` is multiplied by.
+static inline float config_query_scale(const struct model_config *config, int64_t position)
+{
+    const float scale = config_attention_scale(config);
+    if (config->query_growth == 0)
+        return scale;
+    const int64_t contexts = position / config->query_growth_context;
+    return scale * (1.0f + config->query_growth * logf(1.0f + (float)contexts));
+}
+
 // Rows of an expert's gate and up.
 static inline int config_expert_ffn(const struct model_config *config)
 {
@@ -55,7 +67,7 @@ static inline int config_expert_ffn(const struct model_config *config)
 static inline bool config_is_plain(const struct model_config *config)
 {
     return !config->qk_norm && !config->whole_qk_norm && !config->norms_after && config->n_unrotated_layers == 0 &&
-           config->attention_scale == 0 && config->embedding_scale == 0;
+           config->attention_scale == 0 && config->embedding_scale == 0 && config->query_growth == 0;
 }
 
 static inline bool config_has_experts(const struct model_config *config, int layer)

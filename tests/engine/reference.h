@@ -155,7 +155,9 @@ static void reference_attention(const struct reference *r, int layer, const doub
 {
     const struct model_config *c = &r->model->config;
     const int d = c->head_dim, kv_dim = c->n_kv_heads * d, p = r->n;
-    const double scale = c->attention_scale > 0 ? c->attention_scale : 1 / sqrt(d);
+    double scale = c->attention_scale > 0 ? c->attention_scale : 1 / sqrt(d);
+    if (c->query_growth > 0)
+        scale *= 1 + c->query_growth * log(1 + floor((double)p / c->query_growth_context));
     double *weight = doubles(p + 1);
     for (int h = 0; h < c->n_heads; h++) {
         const size_t offset = (size_t)layer * r->room * kv_dim + (size_t)(h / (c->n_heads / c->n_kv_heads)) * d;

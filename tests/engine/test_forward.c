@@ -118,6 +118,7 @@ static const struct scenario scenarios[] = {
      23,
      true,
      3},
+    {"queries that grow", {SHAPE(4, 2, 12), .query_growth = 0.3f, .query_growth_context = 16}, DTYPE_FP32, 128, false, 0},
 };
 
 static bool has(const char *isa)

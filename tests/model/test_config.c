@@ -63,6 +63,9 @@ static void test_every_field_arrives(void **state)
     assert_true(c.n_unrotated_layers == 1 && !c.unrotated_layer[0] && c.unrotated_layer[1]);
     c = read_config(NULL, "\"bos\":1", "\"attention_scale\":0.25,\"embedding_scale\":12,\"bos\":1");
     assert_true(c.attention_scale == 0.25f && c.embedding_scale == 12);
+    c = read_config(NULL, "\"bos\":1", "\"query_growth\":0.5,\"query_growth_context\":8,\"bos\":1");
+    assert_true(config_query_scale(&c, 7) == 0.5f && !config_is_plain(&c));
+    assert_true(fabsf(config_query_scale(&c, 17) - 0.5f * (1 + 0.5f * logf(3))) < 1e-6f);
     c = read_config(NULL, NULL, NULL);
     assert_true(config_attention_scale(&c) == 0.5f && c.embedding_scale == 0 && config_is_plain(&c));
     assert_false(config_is_plain(&(struct model_config){.qk_norm = true}));
@@ -152,6 +155,9 @@ static void test_refused(void **state)
         {"\"bos\":1", "\"dense_layers\":[0],\"bos\":1", "'dense_layers': found without experts"},
         {"\"bos\":1", "\"qk_norm\":true,\"whole_qk_norm\":true,\"bos\":1", "'config.whole_qk_norm': found true beside qk_norm"},
         {"\"bos\":1", "\"norms_after\":\"yes\",\"bos\":1", "'config.norms_after': found a string, expected a bool"},
+        {"\"bos\":1", "\"query_growth\":0.1,\"bos\":1", "'config.query_growth': found without 'query_growth_context'"},
+        {"\"bos\":1", "\"query_growth_context\":8,\"bos\":1", "'config.query_growth': found without"},
+        {"\"bos\":1", "\"query_growth_context\":-8,\"bos\":1", "'config.query_growth_context': found -8"},
         {"\"bos\":1", "\"attention_scale\":0,\"bos\":1", "'config.attention_scale': found 0, expected a number from 1e-09"},
         {"\"bos\":1", "\"embedding_scale\":-1,\"bos\":1", "'config.embedding_scale': found -1"},
         {"\"bos\":1", "\"unrotated_layers\":[0,2],\"bos\":1",

@@ -60,7 +60,7 @@ def newer(name, **rope):
 
 def make_cases():
     # Tokens go well past the windows and the original contexts of those that have one.
-    lengths = {"tiny-linear-rope": 288, "tiny-yarn": 288, "tiny-window": 192}
+    lengths = {"tiny-linear-rope": 288, "tiny-yarn": 288, "tiny-window": 192, "tiny-ministral3": 256}
     presets = {name: config for name, config in generator.PRESETS.items() if name.startswith("tiny-")}
     cases = [Case(name, config, n_tokens=lengths.get(name, 160)) for name, config in presets.items()]
     moe_step = generator.qwen3_moe(

@@ -27,6 +27,8 @@ LATER = {
     "dense_layers",
     "unrotated_layers",
     "attention_scale",
+    "query_growth",
+    "query_growth_context",
     "norms_after",
     "whole_qk_norm",
     "embedding_scale",

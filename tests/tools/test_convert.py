@@ -369,7 +369,7 @@ def test_windows_that_are_off(plain, tiny, convert, tmp_path):
 
 def test_facts_of_later_families(tiny, convert, tmp_path):
     later = ("qkv_bias", "qk_norm", "expert_ffn_dim", "dense_layers", "raw_expert_weights", "unrotated_layers")
-    later += ("attention_scale", "embedding_scale", "norms_after", "whole_qk_norm")
+    later += ("attention_scale", "embedding_scale", "norms_after", "whole_qk_norm", "query_growth")
     facts = {}
     for preset in (
         "tiny-gqa",
@@ -380,6 +380,7 @@ def test_facts_of_later_families(tiny, convert, tmp_path):
         "tiny-smollm3",
         "tiny-granite",
         "tiny-olmo2",
+        "tiny-ministral3",
     ):
         metadata, _, err = convert(tiny(preset))
         assert "warning" not in err.replace("model will take token ids only", "").replace("convert.py: warning", "", 1)
@@ -391,6 +392,7 @@ def test_facts_of_later_families(tiny, convert, tmp_path):
         "tiny-qwen3-moe": {"qk_norm": True, "expert_ffn_dim": 80, "dense_layers": [1]},
         "tiny-phi3": {},
         "tiny-smollm3": {"unrotated_layers": [1]},
+        "tiny-ministral3": {"query_growth": 0.3},
         "tiny-olmo2": {"norms_after": True, "whole_qk_norm": True},
         "tiny-granite": {"attention_scale": 0.03, "embedding_scale": 12 / 0.22},
     }

@@ -17,7 +17,7 @@ def bases(tmp_path_factory):
     home = tmp_path_factory.mktemp("bases")
     names = {"llama": "tiny-gqa", "mistral": "tiny-window", "mixtral": "tiny-mixtral"}
     names |= {"qwen2": "tiny-qwen2", "qwen3_moe": "tiny-qwen3-moe", "phi3": "tiny-phi3", "smollm3": "tiny-smollm3"}
-    names |= {"granite": "tiny-granite", "qwen3": "tiny-qwen3"}
+    names |= {"granite": "tiny-granite", "ministral3": "tiny-ministral3", "qwen3": "tiny-qwen3"}
     made = {name: hf.make(preset, home / name) for name, preset in names.items()}
     made["sharded"] = hf.make("tiny-gqa", home / "sharded", "--shard-gib", "0.0005")
     return made
@@ -102,9 +102,11 @@ CONFIGS = [
     ("qwen3", {"architectures": ["Mistral3ForConditionalGeneration"]}, "text_config: found null, expected the settings of"),
     (
         "qwen3",
-        {"architectures": ["Mistral3ForConditionalGeneration"], "text_config": {"model_type": "ministral3"}},
-        'text_config.model_type "ministral3" of Mistral3ForConditionalGeneration is not supported, expected mistral',
+        {"architectures": ["Mistral3ForConditionalGeneration"], "text_config": {"model_type": "gemma3"}},
+        'text_config.model_type "gemma3" of Mistral3ForConditionalGeneration is not supported, expected mistral, ministral3',
     ),
+    ("ministral3", {"rope_parameters": None}, "rope_parameters: found nothing, expected them with llama_4_scaling_beta"),
+    ("ministral3", {"rope_parameters": {"rope_type": "default"}}, "rope_parameters.llama_4_scaling_beta: found nothing"),
     ("granite", {"logits_scaling": 0}, "logits_scaling: found 0, expected a number from 1e-06"),
     ("granite", {"residual_multiplier": 1e-4}, "residual_multiplier 0.0001 is too small for rms_norm_eps"),
     ("llama", {"embedding_multiplier": 12.0}, '"embedding_multiplier" is 12.0, which is not supported'),

@@ -42,6 +42,10 @@ SMOLLM3 = dict(
     LLAMA, vocab_size=128256, hidden_size=2048, num_hidden_layers=36, num_attention_heads=16, num_key_value_heads=4,
     max_position_embeddings=32768, rope_theta=2e6, tie_word_embeddings=True, no_rope_layer_interval=4,
 )  # fmt: skip
+MINISTRAL3 = dict(
+    MISTRAL, vocab_size=131072, num_hidden_layers=34, head_dim=128, max_position_embeddings=262144, rms_norm_eps=1e-5,
+    sliding_window=None, llama_4_scaling=True,
+)  # fmt: skip
 OLMO2 = dict(LLAMA, vocab_size=50304, rms_norm_eps=1e-5)
 GRANITE = dict(
     LLAMA, embedding_multiplier=1.0, attention_multiplier=1.0, residual_multiplier=1.0, logits_scaling=1.0,
@@ -69,6 +73,7 @@ ARCHITECTURES = {
     "Qwen3MoeForCausalLM": Architecture("qwen3_moe", QWEN3_MOE, "asked", ("attention_bias",), ("qk_norm",)),
     # To Phi-3 yarn is another name of longrope.
     "Phi3ForCausalLM": Architecture("phi3", PHI3, "always", ropes=("default",)),
+    "Ministral3ForCausalLM": Architecture("ministral3", MINISTRAL3, "always"),
     "Olmo2ForCausalLM": Architecture("olmo2", OLMO2, "none", ("attention_bias",), ("norms_after", "whole_qk_norm")),
     "GraniteForCausalLM": Architecture("granite", GRANITE, biases=("attention_bias", "mlp_bias")),
     "SmolLM3ForCausalLM": Architecture("smollm3", SMOLLM3, biases=("attention_bias", "mlp_bias")),
@@ -220,6 +225,8 @@ def read_config(model_dir: Path) -> ModelConfig:
         raise keys.error(f"hidden_act: activation {shown(facts['activation'])} is not supported, expected 'silu'")
     facts.update(_sizes(keys))
     facts["norm_eps"] = keys.number("rms_norm_eps", keys.defaults["rms_norm_eps"], 1.2e-38, 1)
+    if "llama_4_scaling" in keys.defaults:
+        facts.update(_query_growth(keys))
     facts["rope"] = read_rope(keys, keys.defaults["rope_theta"], warnings)
     if facts["rope"]["type"] not in architecture.ropes:
         raise keys.error(f"RoPE type {shown(facts['rope']['type'])} is not supported with {name}")
@@ -350,6 +357,21 @@ def _window(keys: Keys, name: str, n_layers: int, warnings: list) -> int:
     raise keys.error(
         f"layer_types: found {shown(types)}, expected {expected!r} for every layer, as sliding_window has it"
     )
+
+
+def _query_growth(keys: Keys) -> dict:
+    """llama_4_scaling_beta, which stands among RoPE's settings; taken out of them, for it is none."""
+    rope = dict(keys.object("rope_parameters") or keys.object("rope_scaling"))
+    if not rope:
+        raise keys.error("rope_parameters: found nothing, expected them with llama_4_scaling_beta")
+    inner = keys.inner("rope_parameters", rope)
+    growth = inner.number("llama_4_scaling_beta", None, 0, 1e3, required=True)
+    context = inner.integer("original_max_position_embeddings", None, 1)
+    if context is None:
+        raise inner.error("original_max_position_embeddings: found nothing, expected an integer")
+    kept = {key: value for key, value in rope.items() if key not in ("llama_4_scaling_beta", "max_position_embeddings")}
+    keys.values = {**keys.values, "rope_parameters": kept, "rope_scaling": None}
+    return {"query_growth": growth, "query_growth_context": context} if growth else {}
 
 
 def _scales(keys: Keys, facts: dict) -> float:

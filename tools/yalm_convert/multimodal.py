@@ -12,7 +12,7 @@ from .source import shown
 
 # By the whole's name: what kinds of text part it may have, and whose architecture each is.
 WHOLES = {
-    "Mistral3ForConditionalGeneration": {"mistral": "MistralForCausalLM"},
+    "Mistral3ForConditionalGeneration": {"mistral": "MistralForCausalLM", "ministral3": "Ministral3ForCausalLM"},
     "Qwen3VLForConditionalGeneration": {"qwen3_vl_text": "Qwen3ForCausalLM"},
 }
 PREFIXES = {
