@@ -227,8 +227,9 @@ int step_most_phases(const struct model_config *config)
 static bool session_fits(const struct cuda_state *s)
 {
     const struct model_config *c = s->config;
-    return s->device.capability >= 90 && !s->method && c->n_experts == 0 && s->cache.type == YALM_KV_FP16 &&
-           c->head_dim % 8 == 0 && c->head_dim <= ATTENTION_MAX_DIM && c->hidden_dim % 4 == 0 && !cuda_without("step");
+    return s->device.capability >= 90 && !s->method && c->n_experts == 0 && config_is_plain(c) &&
+           s->cache.type == YALM_KV_FP16 && c->head_dim % 8 == 0 && c->head_dim <= ATTENTION_MAX_DIM &&
+           c->hidden_dim % 4 == 0 && !cuda_without("step");
 }
 
 // What blocks hand each other: one block of words, one part for each split of attention.
