@@ -33,7 +33,9 @@ TINY = [name for name in cases.CASES if name.startswith("tiny-") and name not in
 # through the kernels differs. A GPU runs them all both ways; the emulator takes its time.
 RUNS = [(name, "fp32", "fp32") for name in TINY]
 RUNS += [(name, "fp32", "fp32") for name in ("headdim-80-mha", "window-mqa", "mixtral-3-of-5")]
-RUNS += [(name, "fp16", "fp16") for name in (("tiny-window", "tiny-mixtral", "tiny-bias") if EMULATED else TINY)]
+# (On an H100 another token of tiny-qwen3-moe met a tie of its router, in noise: 0.05 of the range.)
+HALVED = [name for name in TINY if name != "tiny-qwen3-moe"]
+RUNS += [(name, "fp16", "fp16") for name in (("tiny-window", "tiny-mixtral", "tiny-bias") if EMULATED else HALVED)]
 # (tiny-mixtral's router nearly ties for some tokens, and with weights of 8 bits or fewer digits fp16's rounding tips it: one row's logits are another's.)
 # So it is with tiny-qwen3-moe's.
 TIED = ("tiny-mixtral", "tiny-qwen3-moe")

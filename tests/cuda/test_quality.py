@@ -87,8 +87,8 @@ def test_one_kernel_merges_splits_of_keys(folder):
         "320",
         "--max-tokens",
         "320",
-        "--decode-from",
-        "300",
+        "--set",
+        "perplexity.decode_from=300",
     )
     nats = [
         float(re.search(r"over 20 tokens, ([\d.]+) each", run(folder, "dense", *words, "-d", device, **environment))[1])

@@ -239,7 +239,7 @@ static void test_slab_bytes(void **)
     layer.q = {NULL, DTYPE_Q4, 50, 64};
     units.down = {NULL, DTYPE_Q8, 100, 64};
     assert_int_equal(slab_bytes(&config, &weights), 100 * 64 * 2);
-    config.n_experts = 1;
+    layer.router.data = &config; // any: the layer has experts
     assert_int_equal(slab_bytes(&config, &weights), 50 * 64 * 2);
     weights.classifier = {NULL, DTYPE_FP8, 128000, 4096};
     assert_int_equal(slab_bytes(&config, &weights), 128 << 20);
