@@ -61,7 +61,8 @@ static inline void learn(const yalm_model *model, const int32_t *tokens, int n, 
 // attend from the first key on.
 static inline void read_option(yalm_session_options *options, int *d_sub, const char *text)
 {
-    struct settings settings = {0};
+    struct settings settings;
+    memset(&settings, 0, sizeof settings); // C++ warns of {0}
     struct sparq_settings *sparq = &settings.sparq;
     struct hybrid_settings *hybrid = &settings.hybrid;
     if (strncmp(text, "chunk=", 6) == 0) {
