@@ -70,8 +70,10 @@ __device__ __forceinline__ void step_compute(const struct step_launch &l, const 
                 next = __ldg(reinterpret_cast<const uint4 *>(l.phases + i + 1) + lane);
         }
         __syncwarp();
-        if (lane == 0)
-            p.turn = now.launch * l.n_layers + p.layer, p.launch = now.launch;
+        if (lane == 0) {
+            p.turn = now.launch * l.n_layers + p.layer;
+            p.launch = now.launch;
+        }
         __syncwarp();
         if (p.work == STEP_ATTEND)
             step_attend(p, l, m, cut, now.position);
@@ -294,6 +296,36 @@ static void make_launch(struct cuda_state *s, struct step_launch *l, const struc
     l->parts = s->step_words.parts;
 }
 
+// s->step_plan, where a block fits each multiprocessor.
+static yalm_status make_plan(struct cuda_state *s, const struct step_planner *planner, int n_slots, yalm_error *error)
+{
+    const size_t shared = (size_t)n_slots * planner->slot_bytes + step_fixed_bytes(s->config->head_dim, planner->x_bytes);
+    int fit = 0;
+    TRY_CUDA(cudaFuncSetAttribute(step_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));
+    TRY_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&fit, step_kernel, STEP_THREADS + 32, shared));
+    if (fit < 1)
+        return YALM_OK;
+    TRY(upload_plan(s, planner, error));
+    struct step_kernel_plan *plan = static_cast<struct step_kernel_plan *>(calloc(1, sizeof *plan));
+    if (!plan)
+        return error_set(error, YALM_NO_MEMORY, "out of memory for a session");
+    make_launch(s, &plan->launch, planner, n_slots);
+    plan->shared_bytes = shared;
+    plan->n_blocks = s->device.n_sms;
+    s->step_plan = plan;
+    return YALM_OK;
+}
+
+static void plan_model(struct step_planner *planner, struct cuda_state *s)
+{
+    const struct product classifier = {s->weights->weights.classifier, NULL, s->logits};
+    planner->fits = true;
+    for (int layer = 0; layer < s->config->n_layers; layer++)
+        plan_layer(planner, s, layer);
+    add_product(planner, STEP_STORE, 0, &classifier, 1,
+                {s->step_words.x, s->weights->weights.norm, STEP_EVEN, STEP_PLAIN, NULL, STEP_PLAIN}, s->config->norm_eps);
+}
+
 yalm_status step_open(struct cuda_state *s, yalm_error *error)
 {
     int device = 0, room = 0;
@@ -302,31 +334,14 @@ yalm_status step_open(struct cuda_state *s, yalm_error *error)
     TRY_CUDA(cudaGetDevice(&device));
     TRY_CUDA(cudaDeviceGetAttribute(&room, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
     struct step_planner planner = {};
-    planner.fits = true;
     planner.phases = static_cast<struct step_phase *>(calloc(step_most_phases(s->config), sizeof(struct step_phase)));
     if (!planner.phases)
         return error_set(error, YALM_NO_MEMORY, "out of memory for a session");
-    for (int layer = 0; layer < s->config->n_layers; layer++)
-        plan_layer(&planner, s, layer);
-    const struct product classifier = {s->weights->weights.classifier, NULL, s->logits};
-    add_product(&planner, STEP_STORE, 0, &classifier, 1,
-                {s->step_words.x, s->weights->weights.norm, STEP_EVEN, STEP_PLAIN, NULL, STEP_PLAIN}, s->config->norm_eps);
-    const int fixed = (int)step_fixed_bytes(s->config->head_dim, planner.x_bytes) + 256, // and what is static
-        slots = planner.slot_bytes > 0 ? (room - fixed) / planner.slot_bytes : 0;
-    const int n_slots = slots < STEP_MOST_SLOTS ? slots : STEP_MOST_SLOTS;
-    yalm_status status = YALM_OK;
-    if (planner.fits && n_slots >= 2) {
-        status = upload_plan(s, &planner, error);
-        struct step_kernel_plan *plan = static_cast<struct step_kernel_plan *>(calloc(1, sizeof *plan));
-        if (status == YALM_OK && !plan)
-            status = error_set(error, YALM_NO_MEMORY, "out of memory for a session");
-        if (plan) {
-            make_launch(s, &plan->launch, &planner, n_slots);
-            plan->shared_bytes = (size_t)n_slots * planner.slot_bytes + step_fixed_bytes(s->config->head_dim, planner.x_bytes);
-            plan->n_blocks = s->device.n_sms;
-            s->step_plan = plan;
-        }
-    }
+    plan_model(&planner, s);
+    const int fixed = (int)step_fixed_bytes(s->config->head_dim, planner.x_bytes) + 256, // and what may be static
+        slots = planner.slot_bytes > 0 ? (room - fixed) / planner.slot_bytes : 0,
+              n_slots = slots < STEP_MOST_SLOTS ? slots : STEP_MOST_SLOTS;
+    const yalm_status status = planner.fits && n_slots >= 2 ? make_plan(s, &planner, n_slots, error) : YALM_OK;
     free(planner.phases);
     return status;
 }
