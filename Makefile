@@ -9,7 +9,7 @@ JOBS    ?= $(shell nproc 2>/dev/null || echo 2)
 # tsan (thread); fuzz (libFuzzer with asan); or emulated (the CUDA half, run by the CPU), emulated-asan and emulated-msan (memory).
 VARIANT ?= release
 # Each fuzzer runs for so long in `make test`.
-FUZZ_SECONDS ?= 60
+FUZZ_SECONDS ?= 10
 
 VERSION  := 0.1.0
 COMMIT   := $(shell git describe --always --dirty --exclude '*' 2>/dev/null || echo unknown)
@@ -258,7 +258,7 @@ help:
 	@echo "make            build ./yalm, libyalm.a and libyalm.so; where nvcc and a GPU are found also libyalm-cuda.so, for that GPU"
 	@echo "make cpu        the same without the CUDA half"
 	@echo "make demo       install what is missing, build, convert the bundled model, and complete a text with it"
-	@echo "make test       install what is missing, and run every test; FUZZ_SECONDS=60 for each fuzzer"
+	@echo "make test       install what is missing, and run every test; FUZZ_SECONDS=10 for each fuzzer (60 before a release)"
 	@echo "make cuda       build libyalm-cuda.so with nvcc, for -d cuda: for the GPUs found, or all that nvcc knows (CUDA_ARCHS=90 or all)"
 	@echo "make test-cuda  the tests of the CUDA half, which need no GPU: the CPU runs its kernels"
 	@echo "make gpu-check  on a machine with a GPU: build for it, run all tests on it, measure; at most ten minutes, no network"
