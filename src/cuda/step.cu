@@ -40,7 +40,7 @@ __device__ __forceinline__ void step_embed(const struct step_launch &l, const st
                         : e.dtype == DTYPE_Q4   ? quant_value<q4>(e.data, e.rows, e.cols, now.token, col)
                         : e.dtype == DTYPE_FP8  ? quant_value<fp8_e4m3>(e.data, e.rows, e.cols, now.token, col)
                                                 : quant_value<fp8_e5m2>(e.data, e.rows, e.cols, now.token, col);
-        told_store(l.embedded + col, x, ~now.launch & 1);
+        told_store(l.embedded + col, l.embedding_scale * x, ~now.launch & 1);
     }
 }
 
@@ -214,6 +214,10 @@ static void plan_layer(struct step_planner *planner, struct cuda_state *s, int l
     struct step_phase attend = {};
     attend.work = STEP_ATTEND;
     attend.layer = layer;
+    attend.eps = eps;
+    attend.head_norms[0] = w->q_norm;
+    attend.head_norms[1] = w->k_norm;
+    attend.still = s->config->unrotated_layer[layer];
     planner->phases[planner->n++] = attend;
     add_product(planner, STEP_ADD, layer, &o, 1, {own->attended, NULL, STEP_BY_LAYER, STEP_ODD, x, x_words}, eps);
     add_product(planner, STEP_GATED, layer, units, 2, {own->x, w->ffn_norm, STEP_ODD, STEP_BY_LAYER, NULL, STEP_PLAIN}, eps);
@@ -225,13 +229,14 @@ int step_most_phases(const struct model_config *config)
     return 5 * config->n_layers + 1;
 }
 
-// Whether a model and a session are of a kind that the kernel computes.
+// Whether a model and a session are of a kind that the kernel computes. A head's norm is summed up by head_dim / 8 neighbouring lanes.
 static bool session_fits(const struct cuda_state *s)
 {
     const struct model_config *c = s->config;
-    return s->device.capability >= 90 && !s->method && c->n_experts == 0 && config_is_plain(c) &&
-           s->cache.type == YALM_KV_FP16 && c->head_dim % 8 == 0 && c->head_dim <= ATTENTION_MAX_DIM &&
-           c->hidden_dim % 4 == 0 && !cuda_without("step");
+    const bool head_norms = (c->head_dim & (c->head_dim - 1)) == 0 || !c->qk_norm;
+    return s->device.capability >= 90 && !s->method && c->n_experts == 0 && !c->whole_qk_norm && !c->norms_after &&
+           c->query_growth == 0 && head_norms && s->cache.type == YALM_KV_FP16 && c->head_dim % 8 == 0 &&
+           c->head_dim <= ATTENTION_MAX_DIM && c->hidden_dim % 4 == 0 && !cuda_without("step");
 }
 
 // What blocks hand each other: one block of words, one part for each split of attention.
@@ -281,6 +286,7 @@ static void make_launch(struct cuda_state *s, struct step_launch *l, const struc
     l->n_ahead = planner->layer_bytes > LARGE_LAYER ? 2 : 1;
     l->n_layers = s->config->n_layers;
     l->embedding = s->weights->weights.embedding;
+    l->embedding_scale = s->config->embedding_scale > 0 ? s->config->embedding_scale : 1.0f;
     l->embedded = s->step_words.embedded;
     l->q = s->step_words.q;
     l->k = s->step_words.k;
@@ -292,6 +298,7 @@ static void make_launch(struct cuda_state *s, struct step_launch *l, const struc
     l->n_heads = s->config->n_heads;
     l->n_kv_heads = s->config->n_kv_heads;
     l->head_dim = s->config->head_dim;
+    l->scale = config_attention_scale(s->config);
     l->attended = s->step_words.attended;
     l->parts = s->step_words.parts;
 }

@@ -63,6 +63,8 @@ struct alignas(16) step_phase {
     int cols;
     const float *x, *norm; // (cols); norm NULL: x as it is
     float eps;
+    const float *head_norms[2]; // of STEP_ATTEND: (head_dim) of queries' heads, of keys'; NULL: none
+    bool still;                 // likewise: nothing is rotated in this layer
     enum step_words x_words, y_words, old_words;
 };
 
@@ -73,6 +75,7 @@ struct step_launch {
     int n_ahead; // slots that are on their way at a time, at most
     int x_bytes; // of shared memory: the longest x as integers
     struct matrix embedding;
+    float embedding_scale;
     float *embedded; // (hidden_dim)
 
     // Attention.
@@ -81,6 +84,7 @@ struct step_launch {
     struct kv_policy policy;
     struct rope rope;
     int n_heads, n_kv_heads, head_dim;
+    float scale;     // of scores
     float *attended; // (n_heads, head_dim)
     float4 *parts;   // (units, STEP_HEADS, head_dim): sum, max, sum of weights
 };

@@ -119,34 +119,62 @@ __device__ __forceinline__ void step_store_halves(half *shared, half *cache, flo
         *reinterpret_cast<uint2 *>(cache) = words;
 }
 
-// Four components and their partners of the rotation: of query head `head` of the unit, or beyond these of the newest key and value, which are not rotated.
-__device__ __forceinline__ void step_prepare_fours(const struct step_launch &l, const struct step_unit &u,
-                                                   const struct step_attention &a, const float2 *turns,
-                                                   const struct step_phase &p, int64_t row, int head, int i, int heads)
-{
-    const int half_dim = l.head_dim / 2, group = l.n_heads / l.n_kv_heads;
-    const bool of_key = head == heads, of_value = head == heads + 1;
-    if ((of_key || of_value) ? !u.newest : head >= u.n_heads)
-        return;
-    const float *from = of_key     ? l.k + (int64_t)u.kv_head * l.head_dim
-                        : of_value ? l.v + (int64_t)u.kv_head * l.head_dim
-                                   : l.q + (int64_t)(u.kv_head * group + u.first_head + head) * l.head_dim;
-    const float *const both[2] = {from + i, from + i + half_dim};
+// What a thread makes of a head: components [i, i + 4) and their partners in the other half.
+struct step_head {
+    bool query, value, there; // neither of the first two: a key
+    int i;
+    const float *from;
     float4 x[2];
-    told_wait_fours(x, both, step_parity(STEP_BY_LAYER, p));
-    const float scale = of_key ? 1.0f : 1.0f / sqrtf((float)l.head_dim);
-    if (!of_value) {
-        const float4 re = step_turn(x[0], x[1], turns + i, scale, false);
-        x[1] = step_turn(x[0], x[1], turns + i, scale, true);
-        x[0] = re;
-    }
-    half *cache = u.first_head == 0 ? (of_key ? l.keys : l.values) + row * l.head_dim + i : NULL, *own = of_key ? a.k : a.v;
+};
+
+// Head `head` of the unit; beyond its queries the newest key and value.
+__device__ __forceinline__ struct step_head step_head_of(const struct step_launch &l, const struct step_unit &u, int heads,
+                                                         int head, int i)
+{
+    struct step_head h;
+    const int group = l.n_heads / l.n_kv_heads;
+    h.i = i;
+    h.query = head < heads;
+    h.value = head == heads + 1;
+    h.there = h.query ? head < u.n_heads : head < heads + 2 && u.newest;
+    h.from = h.query   ? l.q + (int64_t)(u.kv_head * group + u.first_head + head) * l.head_dim
+             : h.value ? l.v + (int64_t)u.kv_head * l.head_dim
+                       : l.k + (int64_t)u.kv_head * l.head_dim;
+    return h;
+}
+
+// Of models that have such norms: x = rmsnorm(x) * norm over the head, whose components neighbouring lanes have. All lanes call it.
+__device__ __forceinline__ void step_normalise_head(struct step_head &h, const struct step_phase &p, int head_dim)
+{
+    float squares = 0;
+#pragma unroll
+    for (int j = 0; j < 2; j++)
+        squares =
+            fmaf(h.x[j].x, h.x[j].x, fmaf(h.x[j].y, h.x[j].y, fmaf(h.x[j].z, h.x[j].z, fmaf(h.x[j].w, h.x[j].w, squares))));
+    for (int step = head_dim / 16; step > 0; step /= 2)
+        squares += __shfl_xor_sync(0xffffffffu, squares, step);
+    if (!h.there || h.value)
+        return;
+    const float scale = 1.0f / sqrtf(squares / (float)head_dim + p.eps);
+#pragma unroll
     for (int j = 0; j < 2; j++) {
-        if (of_key || of_value)
-            step_store_halves(own + i + j * half_dim, cache ? cache + j * half_dim : NULL, x[j]);
-        else
-            *reinterpret_cast<float4 *>(a.q + head * l.head_dim + i + j * half_dim) = x[j];
+        const float4 norm = __ldg(reinterpret_cast<const float4 *>(p.head_norms[h.query ? 0 : 1] + h.i + j * (head_dim / 2)));
+        h.x[j] = {h.x[j].x * scale * norm.x, h.x[j].y * scale * norm.y, h.x[j].z * scale * norm.z, h.x[j].w * scale * norm.w};
     }
+}
+
+// Rotates queries, which get the scores' scale, and keys.
+__device__ __forceinline__ void step_rotate_head(struct step_head &h, const float2 *turns, float scale, bool still)
+{
+    const float by = h.query ? scale : 1.0f;
+    if (still) {
+        for (int j = 0; j < 2; j++)
+            h.x[j] = {by * h.x[j].x, by * h.x[j].y, by * h.x[j].z, by * h.x[j].w};
+        return;
+    }
+    const float4 re = step_turn(h.x[0], h.x[1], turns + h.i, by, false);
+    h.x[1] = step_turn(h.x[0], h.x[1], turns + h.i, by, true);
+    h.x[0] = re;
 }
 
 // Queries, and the newest key and value, to shared memory; the latter to the cache, too, by the unit of the group's first heads.
@@ -154,9 +182,27 @@ __device__ __forceinline__ void step_prepare(const struct step_launch &l, const 
                                              const struct step_attention &a, const float2 *turns, const struct step_phase &p,
                                              int64_t row, int heads)
 {
-    const int quarter = l.head_dim / 8;
-    for (int j = (int)threadIdx.x; j < (heads + 2) * quarter; j += STEP_THREADS)
-        step_prepare_fours(l, u, a, turns, p, row, j / quarter, j % quarter * 4, heads);
+    const int quarter = l.head_dim / 8, half_dim = l.head_dim / 2;
+    for (int first = 0; first < (heads + 2) * quarter; first += STEP_THREADS) {
+        const int job = first + (int)threadIdx.x, head = job / quarter;
+        struct step_head h = step_head_of(l, u, heads, head, job % quarter * 4);
+        const float *const both[2] = {h.there ? h.from + h.i : NULL, h.there ? h.from + h.i + half_dim : NULL};
+        told_wait_fours(h.x, both, step_parity(STEP_BY_LAYER, p));
+        if (p.head_norms[0])
+            step_normalise_head(h, p, l.head_dim);
+        if (!h.there)
+            continue;
+        if (!h.value)
+            step_rotate_head(h, turns, l.scale, p.still);
+        half *cache = u.first_head == 0 ? (h.value ? l.values : l.keys) + row * l.head_dim + h.i : NULL;
+        half *own = h.value ? a.v : a.k;
+        for (int j = 0; j < 2; j++) {
+            if (h.query)
+                *reinterpret_cast<float4 *>(a.q + head * l.head_dim + h.i + j * half_dim) = h.x[j];
+            else
+                step_store_halves(own + h.i + j * half_dim, cache ? cache + j * half_dim : NULL, h.x[j]);
+        }
+    }
 }
 
 // A softmax's part: the largest score, the sum of weights, and of weighted values one component.

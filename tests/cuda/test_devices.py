@@ -225,6 +225,14 @@ def test_quantised_logits_equal_the_cpus_briefly(compare, models, name, dtype, k
 @pytest.mark.skipif(not EMULATED, reason="a GPU that has it runs it above")
 @pytest.mark.parametrize("name, dtype", ONE_KERNEL, ids=lambda value: str(value))
 def test_one_kernel_steps_equal_the_cpus(compare, models, name, dtype):
+    model, ids = models(name, dtype)
+    tokens = ids.with_suffix(".txt")
+    tokens.write_text("1 2 3", encoding="ascii")
+    one = subprocess.run(
+        [built(BUILD / "yalm"), model, "-d", "cuda", "--tokens", tokens, "-n", "1"],
+        capture_output=True, text=True, timeout=600, env={**os.environ, "YALM_EMULATED_CAPABILITY": "9.0"},
+    )  # fmt: skip
+    assert "one kernel a token" in one.stderr
     found = run(compare, models, name, dtype, "fp16", "brief", expected=BRIEF_SCENARIOS, capability="9.0")
     assert_equal_briefly(found, dtype)
 

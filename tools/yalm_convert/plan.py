@@ -83,7 +83,7 @@ class Planner:
         if dtype == "bf12":
             found = survey(source)
             stored, quantised = (source.dtype, dtype) if found.fits else (TYPES["BF16"], "")
-            self.plan.append(Planned(name, stored, source, quantised, not found.fits, found.rounded))
+            self.plan.append(Planned(name, stored, source, quantised, unfit=not found.fits, rounded=found.rounded))
         elif dtype in GROUP_BYTES or dtype in SCALE_BYTES:
             self.plan.append(Planned(name, source.dtype, source, dtype))
         else:
