@@ -126,6 +126,8 @@ ONE_KERNEL = [("bundled", dtype) for dtype in ("q8", "q4", "fp8", "fp8_e5m2")] +
 ONE_KERNEL += [
     (name, "fp16") for name in ("tiny-bias", "tiny-window", "tiny-headdim", "tiny-oddvocab", "headdim-80-mha")
 ]
+# Normalised heads, scales of scores and of the embedding, layers without rotation.
+ONE_KERNEL += [(name, "fp16") for name in ("qwen3-yarn", "tiny-granite", "tiny-smollm3")]
 
 
 def has_gpu():
