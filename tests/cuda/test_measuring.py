@@ -79,6 +79,7 @@ def test_models_are_timed(found):
     assert ("tiny-gqa", "bf16", 0, 2, 16, "") in rows and ("tiny-window", "fp16", 16, 0, 0, "") in rows
     assert {row[5] for row in rows if row[0] == "tiny-gqa"} == {
         "",
+        "graph, the fastest form",
         "graph, overlapped",
         "graph, all but products overlapped",
         "graph",
