@@ -196,11 +196,6 @@ template <class T> __device__ __forceinline__ void add_products(float (&sum)[2],
     }
 }
 
-__device__ __forceinline__ float silu(float x)
-{
-    return x / (1.0f + expf(-x));
-}
-
 // One result, or of MATVEC_GATED two become one. sums: (rows of the block, segments).
 template <enum matvec_kind KIND>
 __device__ __forceinline__ void finish_row(const struct matvec &m, int row, const float *sums, float scale, float weight)

@@ -186,11 +186,6 @@ __device__ __forceinline__ float step_sum_of(const float *sums, int columns, int
     return sum;
 }
 
-__device__ __forceinline__ float step_silu(float x)
-{
-    return x / (1.0f + expf(-x));
-}
-
 // 1 / rms(x) from the warps' sums of squares.
 __device__ __forceinline__ float step_norm_scale(const struct step_phase &p, const float *squares)
 {
@@ -209,7 +204,7 @@ __device__ __forceinline__ void step_finish_row(const struct step_phase &p, int 
     const float scale = step_norm_scale(p, squares);
     float value = step_sum_of(sums, p.shape.columns, (int)threadIdx.x) * r.factor * scale + r.bias;
     if (p.work == STEP_GATED)
-        value = step_silu(value) * (step_sum_of(sums, p.shape.columns, n + (int)threadIdx.x) * up.factor * scale + up.bias);
+        value = silu(value) * (step_sum_of(sums, p.shape.columns, n + (int)threadIdx.x) * up.factor * scale + up.bias);
     float *y = p.y[r.part] + r.row;
     if (p.y_words == STEP_PLAIN)
         *y = r.old + value;

@@ -18,6 +18,11 @@ __device__ __forceinline__ float to_float(__nv_bfloat16 x)
     return __bfloat162float(x);
 }
 
+__device__ __forceinline__ float silu(float x)
+{
+    return x / (1.0f + expf(-x));
+}
+
 template <class T> __device__ __forceinline__ T from_float(float x);
 template <> __device__ __forceinline__ float from_float<float>(float x)
 {

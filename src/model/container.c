@@ -1,10 +1,10 @@
 // Opening the file: header, metadata, then the table of tensors (table.c).
 //
-// What is checked here was true when the file was opened. The file stays mapped, so it must not change while it is in use:
-// a program that truncates it turns the next touch of a lost page into SIGBUS, which no check can prevent (the yalm program
-// ends with a line then), and one that writes into it changes the weights (container_verify() tells afterwards). What this room decides by, though, is safe
-// from that: the header is copied before it is believed, and the metadata are read from cJSON's copy. tools/convert.py
-// never writes into a finished file; it renames a new one into its place, and a mapping keeps the old one.
+// What is checked here was true when the file was opened. The file stays mapped, so it must not change while it is in use. A program
+// that truncates it turns the next touch of a lost page into SIGBUS; no check can prevent that, and the yalm program ends with a line.
+// One that writes into it changes the weights, which container_verify() tells afterwards. What this room decides by is safe from that:
+// the header is copied before it is believed, and the metadata are read from cJSON's copy. tools/convert.py never writes into a
+// finished file; it renames a new one into its place, and a mapping keeps the old one.
 
 #include "model/container.h"
 
