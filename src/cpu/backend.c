@@ -8,6 +8,7 @@
 #include "cpu/learn.h"
 #include "cpu/machine/isa.h"
 #include "cpu/machine/limits.h"
+#include "cpu/machine/teams.h"
 #include "cpu/matmul.h"
 #include "cpu/state.h"
 #include "model/rope.h"
@@ -85,12 +86,36 @@ static yalm_status cpu_memory(const struct backend_plan *plan, yalm_memory *memo
     return status;
 }
 
+// The model's team of that size; one of its own where threads are pinned, the caller's among them.
+static bool join_team(struct cpu_state *s, const struct backend_plan *plan, yalm_error *error)
+{
+    s->own_team = plan->options->pin;
+    if (s->own_team) {
+        s->team = team_open(cpu_most_threads(s), true, error);
+        return s->team;
+    }
+    struct shared *teams = plan->teams;
+    pthread_mutex_lock(&teams->lock);
+    s->team = teams_get(&teams->data, cpu_most_threads(s), error);
+    teams->release = teams_close;
+    pthread_mutex_unlock(&teams->lock);
+    return s->team;
+}
+
+static void leave_team(struct cpu_state *s)
+{
+    if (s->own_team)
+        team_close(s->team);
+    else if (s->team)
+        team_forget(s->team);
+}
+
 static void cpu_close(void *state)
 {
     struct cpu_state *s = state;
     if (!s)
         return;
-    team_close(s->team); // first: a late member may still look around
+    leave_team(s); // first: a late member may still look around
     state_release(s);
     reader_close(&s->reader);
     memory_pages_free(s->kv_block, s->kv_bytes);
@@ -121,8 +146,7 @@ static void *cpu_open(const struct backend_plan *plan, yalm_error *error)
         cpu_close(s);
         return NULL;
     }
-    s->team = team_open(cpu_most_threads(s), plan->options->pin, error);
-    if (!s->team) {
+    if (!join_team(s, plan, error)) {
         cpu_close(s);
         return NULL;
     }

@@ -19,6 +19,7 @@ struct cpu_state {
     const struct few_attention *few;     // of few queries, likewise
     struct fetching fetching;            // machine_fetching()
     struct team *team;
+    bool own_team;                  // else the model's
     int n_threads, n_threads_batch; // for one token, for several
     struct kv_policy kv;
     const struct policy *policy;     // how one token attends

@@ -97,10 +97,10 @@ static yalm_status cuda_memory(const struct backend_plan *plan, yalm_memory *mem
     TRY(cuda_state_bytes(plan, &device, memory, error));
     memory->weights = weights_bytes(plan->config, plan->weights);
     memory->available = available > reserve ? available - reserve : 0;
-    pthread_mutex_lock(&plan->copy->lock);
-    if (plan->copy->weights)
+    pthread_mutex_lock(&plan->weights_copy->lock);
+    if (plan->weights_copy->data)
         memory->available += memory->weights;
-    pthread_mutex_unlock(&plan->copy->lock);
+    pthread_mutex_unlock(&plan->weights_copy->lock);
     return YALM_OK;
 }
 

@@ -125,16 +125,16 @@ yalm_status cuda_state_bytes(const struct backend_plan *plan, const struct cuda_
 // The model's weights, which the first session copies.
 static yalm_status share_weights(struct cuda_state *s, const struct backend_plan *plan, yalm_error *error)
 {
-    pthread_mutex_lock(&plan->copy->lock);
+    pthread_mutex_lock(&plan->weights_copy->lock);
     yalm_status status = YALM_OK;
-    if (!plan->copy->weights) {
+    if (!plan->weights_copy->data) {
         struct cuda_weights *weights = NULL;
         status = weights_upload(&weights, plan, error);
-        plan->copy->weights = weights;
-        plan->copy->release = weights_release;
+        plan->weights_copy->data = weights;
+        plan->weights_copy->release = weights_release;
     }
-    s->weights = static_cast<const struct cuda_weights *>(plan->copy->weights);
-    pthread_mutex_unlock(&plan->copy->lock);
+    s->weights = static_cast<const struct cuda_weights *>(plan->weights_copy->data);
+    pthread_mutex_unlock(&plan->weights_copy->lock);
     return status;
 }
 

@@ -15,7 +15,9 @@ struct backend_plan device_plan(const yalm_model *model, const yalm_session_opti
         .options = o,
         .kv = kv_policy_make(o->context, model->config.sliding_window, o->endless, o->n_sinks, o->chunk),
         .cancel = cancel,
-        .copy = (struct weights_copy *)&model->copy, // behind a lock of its own; all else of a model is constant
+        // Each behind a lock of its own; all else of a model is constant.
+        .weights_copy = (struct shared *)&model->weights_copy,
+        .teams = (struct shared *)&model->teams,
     };
 }
 

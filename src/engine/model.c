@@ -119,7 +119,8 @@ yalm_model *yalm_model_open(const char *path, const yalm_model_options *options,
         error_set(error, YALM_NO_MEMORY, "%s: no memory", path);
         return NULL;
     }
-    pthread_mutex_init(&model->copy.lock, NULL);
+    pthread_mutex_init(&model->weights_copy.lock, NULL);
+    pthread_mutex_init(&model->teams.lock, NULL);
     if (open_parts(model, path, options ? options : &(yalm_model_options){0}, error) != YALM_OK) {
         yalm_model_close(model);
         return NULL;
@@ -128,13 +129,19 @@ yalm_model *yalm_model_open(const char *path, const yalm_model_options *options,
     return model;
 }
 
+static void shared_release(struct shared *shared)
+{
+    if (shared->data)
+        shared->release(shared->data);
+    pthread_mutex_destroy(&shared->lock);
+}
+
 void yalm_model_close(yalm_model *model)
 {
     if (!model)
         return;
-    if (model->copy.weights)
-        model->copy.release(model->copy.weights);
-    pthread_mutex_destroy(&model->copy.lock);
+    shared_release(&model->weights_copy);
+    shared_release(&model->teams);
     tokenizer_close(model->tokenizer);
     weights_free(&model->weights);
     container_close(&model->container);

@@ -9,6 +9,6 @@ struct yalm_model {
     struct model_weights weights;
     struct tokenizer *tokenizer; // NULL: token ids only
     yalm_model_info info;
-    char *codebooks_path;     // codebook_default_path()
-    struct weights_copy copy; // a device's: all that ever changes
+    char *codebooks_path;              // codebook_default_path()
+    struct shared weights_copy, teams; // all that ever changes
 };
