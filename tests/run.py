@@ -84,11 +84,12 @@ ROOMS = {
     "cpu/long": (
         "*/cpu/test_select",
         "*/cpu/test_sparq",
+        "*/cpu/test_nomad_kernels",
         "*/engine/test_*hybrid",
         "*/engine/test_nomad",
         "*/engine/test_code_runs",
-    )
-    + ("*/engine/test_sparq_session", "*/cpu/test_nomad_kernels"),
+        "*/engine/test_sparq_session",
+    ),
     "cpu/machine": ("*/cpu/test_team", "*/cpu/test_limits", "*/engine/test_session"),
     "cuda": ("emulated*/cuda*",),
 }
