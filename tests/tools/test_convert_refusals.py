@@ -457,7 +457,7 @@ def test_usage(bases, tmp_path):
     model = bases["llama"]
     (tmp_path / "not-a-directory").write_text("")
     for arguments, text in [
-        ([], "the following arguments are required: MODEL_DIR"),
+        ([], "the following arguments are required: MODEL"),
         ([model], "give the file to write"),
         ([model, "a.bin", "-o", "b.bin"], "given twice"),
         ([tmp_path / "absent", "a.bin"], "no such directory"),

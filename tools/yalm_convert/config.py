@@ -210,14 +210,19 @@ def read_config(model_dir: Path) -> ModelConfig:
     path = locate(model_dir, "config.json")
     if path is None:
         raise ModelError(f"{model_dir}: {_what_it_is(model_dir)}")
-    values = read_json(path)
+    generation = locate(model_dir, "generation_config.json")
+    later = Keys(generation, read_json(generation), {}) if generation else None
+    return model_config(read_json(path), path, later)
+
+
+def model_config(values: dict, path: Path, later: Optional[Keys] = None) -> ModelConfig:
+    """values: what config.json has; path: where they stand; later: generation_config.json."""
     whole = is_whole(values)
     if whole:
         values = text_config(values, {name: known.model_type for name, known in ARCHITECTURES.items()}, path)
     name = _architecture(values, path)
     architecture = ARCHITECTURES[name]
     keys = Keys(path, values, architecture.defaults)
-    generation = locate(model_dir, "generation_config.json")
     warnings: list = []
     _check_unknown(keys, warnings)
     facts = {"architecture": name, "activation": keys.string("hidden_act", "silu")}
@@ -242,7 +247,6 @@ def read_config(model_dir: Path) -> ModelConfig:
             raise keys.error(f"{key} is true, which {name} does not have")
     facts.update(dict.fromkeys(architecture.facts, True))
     facts.update(bos=-1, eos=[])
-    later = Keys(generation, read_json(generation), {}) if generation else None
     return ModelConfig(facts, keys, later, warnings, logits_scale, whole)
 
 
@@ -275,7 +279,7 @@ def _what_it_is(model_dir: Path) -> str:
             " Hugging Face form, which has config.json and model*.safetensors"
         )
     if any(model_dir.glob("*.gguf")):
-        return "GGUF files without config.json: yalm reads the Hugging Face directory that such a file was made from"
+        return "GGUF files without config.json: give one of these files, in place of the directory"
     return "no config.json: not a Hugging Face model directory"
 
 
