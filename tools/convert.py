@@ -42,6 +42,7 @@ try:
     from yalm_convert.gguf_tokenizer import read_gguf_tokenizer
     from yalm_convert.multimodal import text_tensors
     from yalm_convert.plan import MATRIX_TYPES, UnknownName, data, make_plan, matrix_types
+    from yalm_convert.prequantised import unpack
     from yalm_convert.source import follow_links, locate, model_name
     from yalm_convert.tokenizer import read_tokenizer
     from yalm_convert.tokenizer_json import TokenizerData
@@ -178,6 +179,8 @@ def read_directory(model_dir: Path) -> Source:
         config.warnings.append(
             f"{model_dir}: the part that reads text is converted; {others} tensors of the others are left out"
         )
+    if config.quantization:
+        tensors = unpack(tensors, config.quantization, str(config.keys.path))
     for name in TOKENIZER_FILES:
         locate(model_dir, name)
     return Source(model_dir, model_name(model_dir), config, tensors, read_tokenizer(model_dir, config.facts))

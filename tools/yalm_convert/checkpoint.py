@@ -26,6 +26,15 @@ TYPES = {
     "F16": np.dtype("<f2"),
     "BF16": np.dtype(ml_dtypes.bfloat16),
 }
+# What tensors of quantised checkpoints are besides, which make no matrix alone (prequantised.py).
+PARTS = {
+    "F8_E4M3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "F8_E8M0": np.dtype(ml_dtypes.float8_e8m0fnu),
+    "I8": np.dtype("i1"),
+    "U8": np.dtype("u1"),
+    "I32": np.dtype("<i4"),
+    "I64": np.dtype("<i8"),
+}
 NAMES = {TYPES["F32"]: "fp32", TYPES["F16"]: "fp16", TYPES["BF16"]: "bf16"}  # in the model file
 
 
@@ -178,19 +187,26 @@ def _entry(path: Path, name: str, entry: object, data: int) -> Stored:
     where = f"{path}: tensor {shown(name)}"
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise ModelError(f"{where}: found {shown(entry)}, expected dtype, shape and data_offsets")
-    if not isinstance(entry["dtype"], str) or entry["dtype"] not in TYPES:
-        raise ModelError(f"{where}: type {shown(entry['dtype'])} is not supported, expected one of {', '.join(TYPES)}")
+    known = {**TYPES, **PARTS}
+    if not isinstance(entry["dtype"], str) or entry["dtype"] not in known:
+        raise unknown_type(path, name, entry["dtype"])
     shape, offsets = entry["shape"], entry["data_offsets"]
     if not _naturals(shape) or not _naturals(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
         raise ModelError(
             f"{where}: found shape {shown(shape)} and data_offsets {shown(offsets)}, expected sizes and begin <= end"
         )
-    tensor = Stored(name, path, TYPES[entry["dtype"]], tuple(shape), data + offsets[0])
+    tensor = Stored(name, path, known[entry["dtype"]], tuple(shape), data + offsets[0])
     if tensor.size != offsets[1] - offsets[0]:
         raise ModelError(
             f"{where}: {offsets[1] - offsets[0]} bytes, but shape {shown(shape)} of {entry['dtype']} has {tensor.size}"
         )
     return tensor
+
+
+def unknown_type(path: Path, name: str, found: object) -> ModelError:
+    return ModelError(
+        f"{path}: tensor {shown(name)}: type {shown(found)} is not supported, expected one of {', '.join(TYPES)}"
+    )
 
 
 def _naturals(value: object) -> bool:

@@ -19,6 +19,7 @@ class Computed(Tensor):
 
     dtype = TYPES["F32"]
     exact = ""  # the smallest type of the model file that holds the values as they are
+    moved = 0.0  # but for this part of each, at most
 
     @property
     def default(self) -> str:
@@ -66,7 +67,7 @@ class Derived(Computed):
     def __init__(self, source: Tensor, shape: tuple):
         self.source, self.shape = source, tuple(shape)
         self.name, self.path, self.dtype, self.form = source.name, source.path, source.dtype, source.form
-        self.exact = getattr(source, "exact", "")
+        self.exact, self.moved = getattr(source, "exact", ""), getattr(source, "moved", 0.0)
 
     @property
     def default(self) -> str:

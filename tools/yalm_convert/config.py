@@ -174,6 +174,7 @@ class ModelConfig:
     generation: Optional[Keys]
     warnings: list
     logits_scale: float = 1.0  # of the last norm's weights, and so of the logits
+    quantization: Optional[dict] = None  # quantization_config, for prequantised.unpack()
     part: bool = False  # of a model that sees: its tensors are to be found by multimodal.text_tensors()
 
     def finish(self, tokenizer: TokenizerData) -> None:
@@ -247,7 +248,8 @@ def model_config(values: dict, path: Path, later: Optional[Keys] = None) -> Mode
             raise keys.error(f"{key} is true, which {name} does not have")
     facts.update(dict.fromkeys(architecture.facts, True))
     facts.update(bos=-1, eos=[])
-    return ModelConfig(facts, keys, later, warnings, logits_scale, whole)
+    quantization = keys.object("quantization_config") or None
+    return ModelConfig(facts, keys, later, warnings, logits_scale, quantization, whole)
 
 
 def _architecture(values: dict, path: Path) -> str:
@@ -284,10 +286,6 @@ def _what_it_is(model_dir: Path) -> str:
 
 
 def _check_unknown(keys: Keys, warnings: list) -> None:
-    quantization = keys.values.get("quantization_config")
-    if quantization:
-        method = quantization.get("quant_method") if isinstance(quantization, dict) else None
-        raise keys.error(f"quantization_config: quantised weights ({shown(method)}) are not supported")
     if keys.values.get("auto_map"):
         warnings.append(f"{keys.path}: auto_map names program text of the model's own; it is not run")
     read = READ | (READ_MOE if "moe_intermediate_size" in keys.defaults else set())

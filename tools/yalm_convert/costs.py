@@ -18,8 +18,9 @@ def report(plan: list) -> str:
             groups.setdefault((planned.source.form, planned.dtype_name, same), []).append(planned.source)
     said = []
     for (form, dtype, same), sources in sorted(groups.items()):
-        off = 0.0 if same else error(sources, dtype)
-        how = "without loss" if off == 0 else f"which moves weights by {100 * off:.2g} % (root mean square)"
+        off = max(source.moved for source in sources) if same else error(sources, dtype)
+        by = f"at most {100 * off:.2g} %" if same else f"{100 * off:.2g} % (root mean square)"
+        how = "without loss" if off == 0 else f"which moves weights by {by}"
         said.append(f"{len(sources)} of {form} become {dtype}, {how}")
     return "matrices: " + "; ".join(said) if said else ""
 

@@ -8,7 +8,7 @@ from typing import Optional, Union
 import numpy as np
 
 from .bf12 import bf12_size, survey, to_bf12
-from .checkpoint import NAMES, TYPES, Tensor, pieces, rounded
+from .checkpoint import NAMES, PARTS, TYPES, Tensor, pieces, rounded, unknown_type
 from .errors import ModelError
 from .fp8 import SCALE_BYTES, fp8_size, to_fp8
 from .quantise import GROUP_BYTES, quantise, quantised_size
@@ -68,6 +68,8 @@ class Planner:
             where = f"{self.where}/{self.absent[name]}" if name in self.absent else self.where
             told = ", where the index has it" if name in self.absent else ""
             raise ModelError(f"{where}: tensor {shown(name)} is missing{told}, expected one of shape {list(shape)}")
+        if tensor.dtype not in NAMES:
+            raise unknown_type(tensor.path, name, next(key for key, dtype in PARTS.items() if dtype == tensor.dtype))
         if tensor.shape != shape:
             raise ModelError(
                 f"{tensor.path}: tensor {shown(name)}: found shape {list(tensor.shape)}, expected {list(shape)}"
