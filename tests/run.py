@@ -45,6 +45,7 @@ GUESSES = (
     ("tsan/parity", 400),
     ("release/cli", 250),
     ("release/parity", 250),
+    ("release/real", 90),
     ("asan/cpu", 60),
     ("asan/engine", 60),
     ("tsan/", 60),
@@ -62,7 +63,7 @@ CUDA_PARTS = (
 )
 CUDA_ASAN_TESTS = "tiny-mixtral-fp16"  # of its Python tests, under AddressSanitizer
 # Python tests that run none of the C code, build it themselves, or time it; and those that have other builds.
-UNSANITIZED = ("tools", "install", "bench", CUDA_ROOM)
+UNSANITIZED = ("tools", "install", "bench", "real", CUDA_ROOM)
 
 ENVIRONMENT = {
     "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1",

@@ -59,7 +59,8 @@ CONFIGS = [
     ("llama", {"architectures": [["LlamaForCausalLM"]]}, "is not supported"),
     ("llama", {"model_type": "qwen2"}, 'model_type "qwen2" is not supported with LlamaForCausalLM'),
     ("llama", {"hidden_act": "gelu"}, 'hidden_act: activation "gelu" is not supported'),
-    ("llama", {"quantization_config": {"quant_method": "gptq"}}, 'quantised weights ("gptq") are not supported'),
+    ("llama", {"quantization_config": {"quant_method": "hqq"}}, 'weights quantised by "hqq" are not supported: its layouts'),
+    ("llama", {"quantization_config": []}, "quantization_config: found [], expected an object"),
     ("llama", {"final_logit_softcapping": 30.0}, '"final_logit_softcapping" is 30.0, which is not supported'),
     ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor is not supported"),
     ("llama", {"num_attention_heads": 3}, "hidden_size 128 is not a multiple of num_attention_heads 3"),
@@ -250,10 +251,14 @@ def moved(by):
     ("lie", "text"),
     [
         (
-            header_with(dtype="F8_E4M3"),
-            f'tensor "{Q}": type "F8_E4M3" is not supported, expected one of F32, F16, BF16',
+            header_with(dtype="F8_E5M2"),
+            f'tensor "{Q}": type "F8_E5M2" is not supported, expected one of F32, F16, BF16',
         ),
         (header_with(dtype="F64"), 'type "F64" is not supported'),
+        (
+            header_with(dtype="I8", shape=[128, 256]),
+            f'tensor "{Q}": type "I8" is not supported, expected one of F32, F16, BF16',
+        ),
         (header_with(dtype=["F32"]), 'type ["F32"] is not supported'),
         (header_with(dtype="F32"), "32768 bytes, but shape [128, 128] of F32 has 65536"),
         (header_with(shape=[2**40, 2**40]), "32768 bytes, but shape [1099511627776, 1099511627776] of BF16 has"),
@@ -467,7 +472,7 @@ def test_usage(bases, tmp_path):
     model = bases["llama"]
     (tmp_path / "not-a-directory").write_text("")
     for arguments, text in [
-        ([], "the following arguments are required: MODEL_DIR"),
+        ([], "the following arguments are required: MODEL"),
         ([model], "give the file to write"),
         ([model, "a.bin", "-o", "b.bin"], "given twice"),
         ([tmp_path / "absent", "a.bin"], "no such directory"),

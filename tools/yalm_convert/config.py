@@ -197,6 +197,7 @@ class ModelConfig:
     warnings: list
     logits_scale: float = 1.0  # of the last norm's weights, and so of the logits
     norm_plus: float = 0.0  # what is added to all norms' weights
+    quantization: Optional[dict] = None  # quantization_config, for prequantised.unpack()
     part: bool = False  # of a model that sees: its tensors are to be found by multimodal.text_tensors()
 
     def finish(self, tokenizer: TokenizerData) -> None:
@@ -233,14 +234,19 @@ def read_config(model_dir: Path) -> ModelConfig:
     path = locate(model_dir, "config.json")
     if path is None:
         raise ModelError(f"{model_dir}: {_what_it_is(model_dir)}")
-    values = read_json(path)
+    generation = locate(model_dir, "generation_config.json")
+    later = Keys(generation, read_json(generation), {}) if generation else None
+    return model_config(read_json(path), path, later)
+
+
+def model_config(values: dict, path: Path, later: Optional[Keys] = None) -> ModelConfig:
+    """values: what config.json has; path: where they stand; later: generation_config.json."""
     whole = is_whole(values)
     if whole:
         values = text_config(values, {name: known.model_type for name, known in ARCHITECTURES.items()}, path)
     name = _architecture(values, path)
     architecture = ARCHITECTURES[name]
     keys = Keys(path, values, architecture.defaults)
-    generation = locate(model_dir, "generation_config.json")
     warnings: list = []
     _check_unknown(keys, warnings)
     facts = {"architecture": name, "activation": _activation(keys)}
@@ -265,8 +271,8 @@ def read_config(model_dir: Path) -> ModelConfig:
             raise keys.error(f"{key} is true, which {name} does not have")
     facts.update(dict.fromkeys(architecture.facts, True))
     facts.update(bos=-1, eos=[])
-    later = Keys(generation, read_json(generation), {}) if generation else None
-    return ModelConfig(facts, keys, later, warnings, logits_scale, architecture.norm_plus, whole)
+    quantization = keys.object("quantization_config") or None
+    return ModelConfig(facts, keys, later, warnings, logits_scale, architecture.norm_plus, quantization, whole)
 
 
 def _architecture(values: dict, path: Path) -> str:
@@ -298,15 +304,11 @@ def _what_it_is(model_dir: Path) -> str:
             " Hugging Face form, which has config.json and model*.safetensors"
         )
     if any(model_dir.glob("*.gguf")):
-        return "GGUF files without config.json: yalm reads the Hugging Face directory that such a file was made from"
+        return "GGUF files without config.json: give one of these files, in place of the directory"
     return "no config.json: not a Hugging Face model directory"
 
 
 def _check_unknown(keys: Keys, warnings: list) -> None:
-    quantization = keys.values.get("quantization_config")
-    if quantization:
-        method = quantization.get("quant_method") if isinstance(quantization, dict) else None
-        raise keys.error(f"quantization_config: quantised weights ({shown(method)}) are not supported")
     if keys.values.get("auto_map"):
         warnings.append(f"{keys.path}: auto_map names program text of the model's own; it is not run")
     read = READ | (READ_MOE if "moe_intermediate_size" in keys.defaults else set())

@@ -8,7 +8,7 @@ from typing import Optional, Union
 import numpy as np
 
 from .bf12 import bf12_size, survey, to_bf12
-from .checkpoint import NAMES, TYPES, Stored, pieces, rounded
+from .checkpoint import NAMES, PARTS, TYPES, Tensor, pieces, rounded, unknown_type
 from .errors import ModelError
 from .fp8 import SCALE_BYTES, fp8_size, to_fp8
 from .quantise import GROUP_BYTES, quantise, quantised_size
@@ -25,7 +25,7 @@ IGNORED = (".rotary_emb.inv_freq", ".rotary_emb.cos_cached", ".rotary_emb.sin_ca
 class Planned:
     name: str
     dtype: np.dtype
-    source: Union[Stored, np.ndarray]  # an array is a tokenizer's, written as it is
+    source: Union[Tensor, np.ndarray]  # an array is a tokenizer's, written as it is
     quantised: str = ""  # to which type, if to any; dtype is the source's then
     unfit: bool = False  # to be bf12, but its numbers need all 16 bits
     factor: float = 1.0  # what the values are multiplied by, once
@@ -73,24 +73,27 @@ class Planner:
         self.unused = [pattern for pattern, _ in keep]  # patterns that no matrix has matched so far
         self.plan: list = []
 
-    def take(self, name: str, shape: tuple) -> Stored:
+    def take(self, name: str, shape: tuple) -> Tensor:
         tensor = self.left.pop(name, None)
         if tensor is None:
             where = f"{self.where}/{self.absent[name]}" if name in self.absent else self.where
             told = ", where the index has it" if name in self.absent else ""
             raise ModelError(f"{where}: tensor {shown(name)} is missing{told}, expected one of shape {list(shape)}")
+        if tensor.dtype not in NAMES:
+            raise unknown_type(tensor.path, name, next(key for key, dtype in PARTS.items() if dtype == tensor.dtype))
         if tensor.shape != shape:
             raise ModelError(
                 f"{tensor.path}: tensor {shown(name)}: found shape {list(tensor.shape)}, expected {list(shape)}"
             )
         return tensor
 
-    def weights(self, name: str, source: Stored) -> None:
+    def weights(self, name: str, source: Tensor) -> None:
         dtype = OUTSIDE.get(self.dtype, self.dtype) if name in ("embedding", "classifier") else self.dtype
         for pattern, kept in self.keep:
             if fnmatchcase(name, pattern):
                 dtype = kept
                 self.unused = [p for p in self.unused if p != pattern]
+        dtype = dtype or source.default
         if dtype == "bf12":
             found = survey(source)
             stored, quantised = (source.dtype, dtype) if found.fits else (TYPES["BF16"], "")
@@ -98,9 +101,9 @@ class Planner:
         elif dtype in GROUP_BYTES or dtype in SCALE_BYTES:
             self.plan.append(Planned(name, source.dtype, source, dtype))
         else:
-            self.plan.append(Planned(name, DTYPES[dtype] if dtype else source.dtype, source))
+            self.plan.append(Planned(name, DTYPES[dtype], source))
 
-    def exact(self, name: str, source: Stored, factor: float = 1.0) -> None:
+    def exact(self, name: str, source: Tensor, factor: float = 1.0) -> None:
         self.plan.append(Planned(name, TYPES["F32"], source, factor=factor))
 
     def norm(self, name: str, stored: str, width: int, factor: float = 1.0) -> None:
@@ -208,7 +211,7 @@ class Planner:
             for part, tensor in parts.items():
                 self.weights(f"{name}.experts.{e}.{part}", tensor)
 
-    def check_tied(self, embedding: Stored, head: Stored) -> None:
+    def check_tied(self, embedding: Tensor, head: Tensor) -> None:
         """A copy of the embedding does no harm; anything else means that the configuration or the file is wrong."""
         same = embedding.dtype == head.dtype
         same = same and all((a.view("u1") == b.view("u1")).all() for a, b in zip(pieces(embedding), pieces(head)))
@@ -245,7 +248,7 @@ def make_plan(
 def matrix_types(plan: list) -> list:
     """Names of the types that the weight matrices have."""
     exact = ("norm", "_bias", ".router")
-    return sorted({p.dtype_name for p in plan if isinstance(p.source, Stored) and not p.name.endswith(exact)})
+    return sorted({p.dtype_name for p in plan if isinstance(p.source, Tensor) and not p.name.endswith(exact)})
 
 
 def data(planned: Planned, check_finite: bool) -> Iterator[np.ndarray]:
@@ -256,6 +259,9 @@ def data(planned: Planned, check_finite: bool) -> Iterator[np.ndarray]:
     source = planned.source
     if planned.quantised == "bf12":
         yield from to_bf12(source, check_finite)
+        return
+    if source.holds(planned.quantised):
+        yield from source.exactly(planned.quantised)
         return
     if planned.quantised:
         yield from (to_fp8 if planned.quantised in SCALE_BYTES else quantise)(source, planned.quantised)

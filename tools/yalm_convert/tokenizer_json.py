@@ -26,8 +26,11 @@ class TokenizerData:
 
 
 def from_json(path: Path, settings: dict) -> tuple:
-    """(the tokenizer's data, its vocabulary)."""
-    root = read_json(path)
+    return from_root(read_json(path), settings, path)
+
+
+def from_root(root: dict, settings: dict, path: Path) -> tuple:
+    """(the tokenizer's data, its vocabulary), of what tokenizer.json has; `path` is where it stands."""
     model = root.get("model")
     if not isinstance(model, dict) or model.get("type", "BPE") != "BPE" or "merges" not in model:
         kind = model.get("type") if isinstance(model, dict) else model
