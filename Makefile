@@ -163,10 +163,7 @@ build/%.bin: models/% tools/convert.py $(wildcard tools/yalm_convert/*.py)
 	$(PYTHON) tools/convert.py $< $@
 
 demo:
-	@tools/setup.sh build
-	@$(MAKE) --no-print-directory -s -j$(JOBS) cpu
-	@$(MAKE) --no-print-directory build/fable-4m.bin
-	./yalm build/fable-4m.bin -i "Once upon a time" -n 200 --seed 4
+	@tools/demo.sh $(JOBS)
 
 # ---------------------------------------------------------------------------------------- tests
 
@@ -204,6 +201,12 @@ test:
 	@tools/setup.sh test
 	@$(MAKE) --no-print-directory -j$(JOBS) test-builds
 	@$(PYTHON) tests/run.py --fuzz-seconds $(FUZZ_SECONDS) all
+
+# Real models beside transformers: SmolLM2-135M-Instruct, which is fetched, and those of the folder that REAL_MODELS names. Part of `make test`.
+test-real:
+	@tools/setup.sh test
+	@$(MAKE) --no-print-directory -s -j$(JOBS) cpu $(BUILD)/tests/parity/driver
+	@$(PYTHON) -m pytest -q -rs tests/real
 
 test-all:
 	@tools/setup.sh test
@@ -270,10 +273,11 @@ uninstall:
 help:
 	@echo "make            build ./yalm, libyalm.a and libyalm.so; where nvcc and a GPU are found also libyalm-cuda.so, for that GPU"
 	@echo "make cpu        the same without the CUDA half"
-	@echo "make demo       install what is missing, build, convert the bundled model, and complete a text with it"
+	@echo "make demo       install what is missing, build, fetch a small real model, convert it, and let it answer a question"
 	@echo "make test       install what is missing, and run the tests; FUZZ_SECONDS=10 for each fuzzer"
 	@echo "make test-all   every test, under each sanitizer: more than an hour on two cores; before a release"
 	@echo "make cuda       build libyalm-cuda.so with nvcc, for -d cuda: for the GPUs found, or all that nvcc knows (CUDA_ARCHS=90 or all)"
+	@echo "make test-real  real models beside transformers: SmolLM2-135M-Instruct, which is fetched; REAL_MODELS=FOLDER adds what lies there"
 	@echo "make test-cuda  the tests of the CUDA half, which need no GPU: the CPU runs its kernels"
 	@echo "make gpu-check  on a machine with a GPU: build for it, run all tests on it, measure; at most ten minutes, no network"
 	@echo "make gpu-deps   the C libraries that such a machine may lack, into build/gpu-deps, to be carried there"
@@ -286,6 +290,6 @@ help:
 	@echo
 	@echo "VARIANT=openmp|asan|tsan|fuzz|emulated|emulated-asan|emulated-msan builds into build/VARIANT; CC, CFLAGS, LDFLAGS are honoured."
 
-.PHONY: all cpu kernels release-kernels clean demo test-programs fuzzers test-builds $(TEST_BUILDS:%=test-build-%) $(MORE_BUILDS:%=test-build-%) test-build-first test test-all check openmp asan tsan fuzz cuda cpu-only cuda-check-programs cuda-test-programs cuda-test-builds test-cuda lint install uninstall help FORCE
+.PHONY: all cpu kernels release-kernels clean demo test-real test-programs fuzzers test-builds $(TEST_BUILDS:%=test-build-%) $(MORE_BUILDS:%=test-build-%) test-build-first test test-all check openmp asan tsan fuzz cuda cpu-only cuda-check-programs cuda-test-programs cuda-test-builds test-cuda lint install uninstall help FORCE
 .DELETE_ON_ERROR:
 -include $(LIB_OBJECTS:.o=.d) $(CLI_OBJECTS:.o=.d) $(TEST_PROGRAMS:=.d) $(TEST_HELPERS:=.d) $(FUZZERS:=.d)

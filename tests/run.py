@@ -48,6 +48,7 @@ GUESSES = (
     ("tsan/parity", 400),
     ("release/cli", 250),
     ("release/parity", 250),
+    ("release/real", 90),
     ("asan/cpu", 60),
     ("asan/engine", 60),
     ("tsan/", 60),
@@ -65,7 +66,7 @@ CUDA_PARTS = (
 )
 CUDA_ASAN_TESTS = "tiny-mixtral-fp16"  # of its Python tests, under AddressSanitizer
 # Python tests that run none of the C code, build it themselves, or time it; and those that have other builds.
-UNSANITIZED = ("tools", "install", "bench", "docs", CUDA_ROOM)
+UNSANITIZED = ("tools", "install", "bench", "docs", "real", CUDA_ROOM)
 # What `make test` leaves to `make test-all`. Rooms of the release build: timings of timings.
 THOROUGH_ROOMS = ("bench",)
 # Of the threads' builds it runs these programs: the team itself, and sessions that share one.
