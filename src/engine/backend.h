@@ -22,7 +22,8 @@ struct backend_plan {
     const yalm_session_options *options;   // resolved: no zeros, no "auto"
     struct kv_policy kv[CONFIG_MAX_KINDS]; // of each kind of layer
     const atomic_bool *cancel;             // set from outside: evaluation ends soon with YALM_INTERRUPTED
-    struct shared *weights_copy, *teams;   // the model's
+    struct shared *weights_copy, *of_cpu;  // the model's
+    bool apart;                            // the backend's own affair: a state whose tokens are of several sessions
 };
 
 // Tokens at positions position … position + n - 1, after which the cache holds their keys and values.
@@ -61,6 +62,9 @@ struct backend {
     // "2 threads, avx512": the machine that the session runs on.
     void (*describe)(const void *state, char *text, size_t room);
     yalm_status (*evaluate)(void *state, const struct batch *batch, yalm_error *error);
+    // A token of each of n sessions on the plan's model, with the bits of evaluate(). Batches of one token, with logits. NULL: one session after another.
+    yalm_status (*evaluate_together)(void *const *states, const struct batch *batches, int n, const struct backend_plan *plan,
+                                     yalm_error *error);
     yalm_status (*fill_random)(void *state, int64_t position, int n, uint64_t seed, yalm_error *error);
     // Bytes of the cache, and of what the attention method keeps beside it, that a batch must read; NULL: every visible row once.
     double (*step_bytes)(const void *state, int n, int64_t position);

@@ -126,7 +126,7 @@ yalm_model *yalm_model_open(const char *path, const yalm_model_options *options,
         return NULL;
     }
     pthread_mutex_init(&model->weights_copy.lock, NULL);
-    pthread_mutex_init(&model->teams.lock, NULL);
+    pthread_mutex_init(&model->of_cpu.lock, NULL);
     if (open_parts(model, path, options ? options : &(yalm_model_options){0}, error) != YALM_OK) {
         yalm_model_close(model);
         return NULL;
@@ -147,7 +147,7 @@ void yalm_model_close(yalm_model *model)
     if (!model)
         return;
     shared_release(&model->weights_copy);
-    shared_release(&model->teams);
+    shared_release(&model->of_cpu);
     tokenizer_close(model->tokenizer);
     weights_free(&model->weights);
     container_close(&model->container);

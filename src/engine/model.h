@@ -10,5 +10,5 @@ struct yalm_model {
     struct tokenizer *tokenizer; // NULL: token ids only
     yalm_model_info info;
     char *codebooks_path;              // codebook_default_path()
-    struct shared weights_copy, teams; // all that ever changes
+    struct shared weights_copy, of_cpu; // all that ever changes
 };

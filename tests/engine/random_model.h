@@ -180,8 +180,8 @@ static struct random_model *random_model_make(struct model_config config, enum d
 
 static void random_model_free(struct random_model *m)
 {
-    if (m->model.teams.data)
-        m->model.teams.release(m->model.teams.data);
+    if (m->model.of_cpu.data)
+        m->model.of_cpu.release(m->model.of_cpu.data);
     for (int i = 0; i < m->n_blocks; i++)
         free(m->blocks[i]);
     free(m);
