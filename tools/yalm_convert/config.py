@@ -44,6 +44,12 @@ GLM4 = dict(
     LLAMA, vocab_size=151552, intermediate_size=13696, num_hidden_layers=40, num_key_value_heads=2, head_dim=128,
     max_position_embeddings=131072, rms_norm_eps=1.5625e-7, partial_rotary_factor=0.5, attention_bias=True,
 )  # fmt: skip
+GLM4_MOE = dict(
+    GLM4, intermediate_size=10944, num_hidden_layers=46, num_attention_heads=96, num_key_value_heads=8, head_dim=None,
+    rms_norm_eps=1e-5, attention_bias=False, use_qk_norm=False, moe_intermediate_size=1408, num_experts=128, num_experts_per_tok=8,
+    n_routed_experts=None, n_shared_experts=1, routed_scaling_factor=1.0, n_group=1, topk_group=1, first_k_dense_replace=1,
+    norm_topk_prob=True,
+)  # fmt: skip
 SMOLLM3 = dict(
     LLAMA, vocab_size=128256, hidden_size=2048, num_hidden_layers=36, num_attention_heads=16, num_key_value_heads=4,
     max_position_embeddings=32768, rope_theta=2e6, tie_word_embeddings=True, no_rope_layer_interval=4,
@@ -76,6 +82,7 @@ GPT_OSS = dict(
 GRANITE = dict(
     LLAMA, embedding_multiplier=1.0, attention_multiplier=1.0, residual_multiplier=1.0, logits_scaling=1.0,
 )  # fmt: skip
+GRANITE_MOE = dict(GRANITE, num_local_experts=8, num_experts_per_tok=2)
 
 
 @dataclass(frozen=True)
@@ -112,10 +119,12 @@ ARCHITECTURES = {
     "Gemma3ForCausalLM": Architecture(
         "gemma3_text", GEMMA3, "types", ("attention_bias",), ("norms_around", "qk_norm"), changes=Changes(norm_plus=1.0)
     ),
+    "Glm4MoeForCausalLM": Architecture("glm4_moe", GLM4_MOE, "none", ("attention_bias",), only_qkv=True),
     "GptOssForCausalLM": Architecture(
         "gpt_oss", GPT_OSS, "types", ("attention_bias",), ("mlp_bias", "router_bias", "sink_logits")
     ),
     "GraniteForCausalLM": Architecture("granite", GRANITE, biases=("attention_bias", "mlp_bias")),
+    "GraniteMoeForCausalLM": Architecture("granitemoe", GRANITE_MOE, biases=("attention_bias",)),
     "SmolLM3ForCausalLM": Architecture("smollm3", SMOLLM3, biases=("attention_bias", "mlp_bias")),
 }
 
@@ -290,6 +299,8 @@ def model_config(values: dict, path: Path, later: Optional[Keys] = None) -> Mode
         facts[key] = keys.flag(key, keys.defaults.get(key, False))
         if facts[key] and key not in architecture.biases:
             raise keys.error(f"{key} is true, which {name} does not have")
+    if "use_qk_norm" in keys.defaults and keys.flag("use_qk_norm", False):
+        facts["qk_norm"] = True
     if facts["attention_bias"] and architecture.only_qkv:
         facts.update(attention_bias=False, qkv_bias=True)
     facts.update(dict.fromkeys(architecture.facts, True))
@@ -469,6 +480,8 @@ def _experts(keys: Keys, facts: dict) -> dict:
 def _own_experts(keys: Keys, facts: dict) -> dict:
     """Experts of a width of their own, in some layers or in all."""
     named = keys.integer("num_experts", None, 1, 1 << 10)  # transformers reads either name
+    if "n_routed_experts" in keys.defaults:
+        named = keys.integer("n_routed_experts", named, 1, 1 << 10)
     experts = keys.agree(
         "num_experts", named, "num_local_experts", keys.integer("num_local_experts", None, 1, 1 << 10),
         keys.defaults["num_experts"],
@@ -479,7 +492,8 @@ def _own_experts(keys: Keys, facts: dict) -> dict:
     if not isinstance(dense, list) or not all(_is_integer(layer) for layer in dense):
         raise keys.error(f"mlp_only_layers: found {shown(dense)}, expected layers")
     n = facts["n_layers"]
-    dense = [layer for layer in range(n) if layer in dense or (layer + 1) % step]
+    first = keys.integer("first_k_dense_replace", keys.defaults.get("first_k_dense_replace", 0), 0)
+    dense = [layer for layer in range(n) if layer < first or layer in dense or (layer + 1) % step]
     if len(dense) == n:
         raise keys.error("mlp_only_layers and decoder_sparse_step leave no layer with experts, which is not supported")
     found = {
@@ -489,6 +503,23 @@ def _own_experts(keys: Keys, facts: dict) -> dict:
     }
     if dense:
         found["dense_layers"] = dense
-    if not keys.flag("norm_topk_prob", False):
+    if not keys.flag("norm_topk_prob", keys.defaults.get("norm_topk_prob", False)):
         found["raw_expert_weights"] = True
+    if "n_shared_experts" in keys.defaults:
+        found.update(_scored_experts(keys, width))
+    return found
+
+
+def _scored_experts(keys: Keys, width: int) -> dict:
+    """GLM-4's, which are chosen by scores of their own, beside some that all tokens go through: those are one, as wide as they are together."""
+    for key in ("n_group", "topk_group"):
+        if keys.integer(key, 1, 1) != 1:
+            raise keys.error(f"{key} is {keys.values[key]}: choosing among groups of experts is not supported")
+    found: dict = {"sigmoid_router": True}
+    scale = keys.number("routed_scaling_factor", 1.0, 1e-6, 1e6)
+    shared = keys.integer("n_shared_experts", keys.defaults["n_shared_experts"], 0, 1 << 10)
+    if scale != 1:
+        found["expert_scale"] = scale
+    if shared:
+        found["shared_ffn_dim"] = shared * width
     return found
