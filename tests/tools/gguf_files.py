@@ -21,6 +21,7 @@ ARCHITECTURES = {
     "Gemma2ForCausalLM": "gemma2",
     "Gemma3ForCausalLM": "gemma3",
     "Glm4ForCausalLM": "glm4",
+    "GptOssForCausalLM": "gpt-oss",
 }
 PAIRED = ("llama", "smollm3", "granite", "mistral3")  # whose q and k are permuted
 KINDS = {
@@ -123,6 +124,23 @@ def add_rope(writer, rope):
         writer.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
 
 
+def of_gpt_oss(name, kind, array):
+    """Gate and up alternate there, and columns are outputs."""
+    layer = name.split(".")[2]
+    if name.endswith("sinks"):
+        return {f"blk.{layer}.attn_sinks.weight": ("F32", as_floats(kind, array))}
+    bias = name.endswith("_bias")
+    array = as_floats(kind, array) if bias else array.swapaxes(1, 2)
+    parts = {"gate": array[:, ::2], "up": array[:, 1::2]} if "gate_up" in name else {"down": array}
+    return {
+        f"blk.{layer}.ffn_{part}_exps.{'bias' if bias else 'weight'}": (
+            "F32" if bias else kind,
+            np.ascontiguousarray(rows),
+        )
+        for part, rows in parts.items()
+    }
+
+
 def named(directory, arch, config):
     """{name in the GGUF file: (type, array)}; matrices of bfloat16 as uint16."""
     number = next(key for key, value in gguf.MODEL_ARCH_NAMES.items() if value == arch)
@@ -131,6 +149,9 @@ def named(directory, arch, config):
     found, experts = {}, {}
     for name, (kind, shape, data) in hf.read_tensors(directory).items():
         array = np.frombuffer(data, numbers[kind]).reshape(shape)
+        if arch == "gpt-oss" and (".experts." in name or name.endswith("sinks")):
+            found.update(of_gpt_oss(name, kind, array))
+            continue
         part = name.split(".")[-2]
         if arch.startswith("gemma") and part.endswith("norm"):
             kind, array = "F32", as_floats(kind, array) + np.float32(1)

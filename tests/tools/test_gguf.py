@@ -31,7 +31,7 @@ MORE = {
 PRESETS = (
     "tiny-llama", "tiny-gqa", "tiny-mqa", "tiny-headdim", "tiny-linear-rope", "tiny-yarn", "tiny-window", "tiny-mixtral", "tiny-bias",
     "tiny-qwen2", "tiny-qwen3", "tiny-phi3", "tiny-granite", "tiny-olmo2", "tiny-ministral3", "tiny-oddvocab", "tiny-gemma2",
-    "tiny-glm4", *MORE,
+    "tiny-glm4", "tiny-gpt-oss", *MORE,
 )  # fmt: skip
 
 

@@ -91,6 +91,11 @@ FAMILIES = {
     "gemma3": Family(
         "Gemma3ForCausalLM", settings={**GEMMA_CAPS, "rope.freq_base_swa": "rope_local_base_freq"}, names=GEMMA_NAMES
     ),
+    "gpt-oss": Family(
+        "GptOssForCausalLM",
+        settings={**EXPERTS, "expert_feed_forward_length": "intermediate_size"},
+        names={"post_attention_norm": "post_attention_layernorm", "ffn_gate_inp": "mlp.router"},
+    ),
     "glm4": Family(
         "Glm4ForCausalLM",
         names={
@@ -221,6 +226,8 @@ def _rope(file: GgufFile, prefix: str, values: dict) -> None:
         factors = {key: _vector(file, name) for key, name in FACTORS.items()}
         values["original_max_position_embeddings"] = get("rope.scaling.original_context_length")
         scaling = {"rope_type": "longrope", **factors}
+    if values["architectures"] == ["GptOssForCausalLM"] and scaling:
+        scaling["truncate"] = False  # which no file says
     if FREQUENCIES in file.entries:
         scaling = _llama3(file, width, values.get("rope_theta", 10000.0))
     if growth:
@@ -294,6 +301,12 @@ def _renamed(file: GgufFile, family: Family, name: str, tensor: Tensor) -> Itera
         experts, rows, columns = tensor.shape
         for e in range(experts):
             yield f"{layer}.{_expert(family, e, expert)}.weight", tensor.part(e * rows * columns, (rows, columns))
+    elif expert and kind == "bias" and len(tensor.shape) == 2:
+        experts, rows = tensor.shape
+        for e in range(experts):
+            yield f"{layer}.{_expert(family, e, expert)}.bias", tensor.part(e * rows, (rows,))
+    elif part == "attn_sinks" and len(parts) == 4:
+        yield f"{layer}.self_attn.sinks", tensor
     elif part in known and len(parts) == 4:
         yield f"{layer}.{known[part]}.{kind}", tensor
     else:

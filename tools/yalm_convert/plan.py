@@ -261,11 +261,20 @@ class Planner:
                 self.weights(f"{name}.experts.{e}.{part}", tensor)
 
     def biased_experts(self, name: str, stored: str, ffn: int) -> None:
-        """All in one tensor, where gate and up alternate. MXFP4's rows are outputs, like everybody's; of the others the columns are."""
         dim, n = self.config["hidden_dim"], self.config["n_experts"]
         for kind, shape in (("weight", (n, dim)), ("bias", (n,))):
             router = self.take(f"{stored}.router.{kind}", shape)
             self.exact(f"{name}.router" + ("_bias" if kind == "bias" else ""), router)
+        if f"{stored}.experts.gate_up_proj" not in self.left and f"{stored}.experts.0.gate_proj.weight" in self.left:
+            for e in range(n):
+                for part, rows, columns in (("gate", ffn, dim), ("up", ffn, dim), ("down", dim, ffn)):
+                    self.linear(f"{name}.experts.{e}.{part}", f"{stored}.experts.{e}.{part}_proj", rows, columns, True)
+        else:
+            self.alternating_experts(name, stored, ffn)
+
+    def alternating_experts(self, name: str, stored: str, ffn: int) -> None:
+        """All in one tensor, where gate and up alternate. MXFP4's rows are outputs, like everybody's; of the others the columns are."""
+        dim, n = self.config["hidden_dim"], self.config["n_experts"]
         by_rows = getattr(self.left.get(f"{stored}.experts.gate_up_proj"), "form", "") == "MXFP4"
         gate_up = self.take(f"{stored}.experts.gate_up_proj", (n, 2 * ffn, dim) if by_rows else (n, dim, 2 * ffn))
         down = self.take(f"{stored}.experts.down_proj", (n, dim, ffn) if by_rows else (n, ffn, dim))
