@@ -18,6 +18,10 @@ ARCHITECTURES = {
     "GraniteForCausalLM": "granite",
     "Olmo2ForCausalLM": "olmo2",
     "Ministral3ForCausalLM": "mistral3",
+    "Gemma2ForCausalLM": "gemma2",
+    "Gemma3ForCausalLM": "gemma3",
+    "Glm4ForCausalLM": "glm4",
+    "GptOssForCausalLM": "gpt-oss",
 }
 PAIRED = ("llama", "smollm3", "granite", "mistral3")  # whose q and k are permuted
 KINDS = {
@@ -78,7 +82,7 @@ def add_settings(writer, arch, config):
     writer.add_head_count(heads)
     writer.add_head_count_kv(config["num_key_value_heads"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    writer.add_rope_dimension_count(width)
+    writer.add_rope_dimension_count(int(width * config.get("partial_rotary_factor", 1)))
     if "head_dim" in config:
         writer.add_key_length(width)
         writer.add_value_length(width)
@@ -93,6 +97,9 @@ def add_settings(writer, arch, config):
         writer.add_expert_used_count(config["num_experts_per_tok"])
     if "moe_intermediate_size" in config:
         writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    if arch == "gemma2":
+        writer.add_attn_logit_softcapping(config["attn_logit_softcapping"])
+        writer.add_final_logit_softcapping(config["final_logit_softcapping"])
     if arch == "granite":
         writer.add_attention_scale(config["attention_multiplier"])
         writer.add_embedding_scale(config["embedding_multiplier"])
@@ -117,6 +124,23 @@ def add_rope(writer, rope):
         writer.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
 
 
+def of_gpt_oss(name, kind, array):
+    """Gate and up alternate there, and columns are outputs."""
+    layer = name.split(".")[2]
+    if name.endswith("sinks"):
+        return {f"blk.{layer}.attn_sinks.weight": ("F32", as_floats(kind, array))}
+    bias = name.endswith("_bias")
+    array = as_floats(kind, array) if bias else array.swapaxes(1, 2)
+    parts = {"gate": array[:, ::2], "up": array[:, 1::2]} if "gate_up" in name else {"down": array}
+    return {
+        f"blk.{layer}.ffn_{part}_exps.{'bias' if bias else 'weight'}": (
+            "F32" if bias else kind,
+            np.ascontiguousarray(rows),
+        )
+        for part, rows in parts.items()
+    }
+
+
 def named(directory, arch, config):
     """{name in the GGUF file: (type, array)}; matrices of bfloat16 as uint16."""
     number = next(key for key, value in gguf.MODEL_ARCH_NAMES.items() if value == arch)
@@ -125,7 +149,12 @@ def named(directory, arch, config):
     found, experts = {}, {}
     for name, (kind, shape, data) in hf.read_tensors(directory).items():
         array = np.frombuffer(data, numbers[kind]).reshape(shape)
+        if arch == "gpt-oss" and (".experts." in name or name.endswith("sinks")):
+            found.update(of_gpt_oss(name, kind, array))
+            continue
         part = name.split(".")[-2]
+        if arch.startswith("gemma") and part.endswith("norm"):
+            kind, array = "F32", as_floats(kind, array) + np.float32(1)
         if arch in PAIRED and part in ("q_proj", "k_proj"):
             array = permute(array, config["num_attention_heads" if part == "q_proj" else "num_key_value_heads"])
         if ".experts." in name:

@@ -58,6 +58,17 @@ def stored_name(name, stored):
     qwen = f"{p}mlp.gate.weight" in stored
     if rest[0] in ("q_norm", "k_norm"):
         return f"{p}self_attn.{rest[0]}.weight"
+    if f"{p}self_attn.sinks" in stored and rest[0] in ("experts", "router", "router_bias", "sink_logits"):
+        part, _, bias = rest[-1].partition("_")
+        kind = bias or "weight"
+        of = {"experts": f"mlp.experts.{rest[1]}.{part}.{kind}" if len(rest) > 1 else ""}
+        return p + of.get(rest[0], "self_attn.sinks" if rest[0] == "sink_logits" else f"mlp.router.{kind}")
+    if rest[0] == "shared":
+        return f"{p}mlp.shared_experts.{rest[1]}_proj.weight"
+    if rest[0] == "router_choice_bias":
+        return f"{p}mlp.gate.e_score_correction_bias"
+    if rest[0] == "router" and f"{p}block_sparse_moe.router.layer.weight" in stored:
+        return f"{p}block_sparse_moe.router.layer.weight"
     if rest[0] == "experts" and qwen:
         return f"{p}mlp.experts.{rest[1]}.{rest[2]}_proj.weight"
     if rest[0] == "experts":
@@ -65,6 +76,9 @@ def stored_name(name, stored):
     part, _, bias = rest[0].partition("_bias") if rest[0].endswith("_bias") else (rest[0], "", None)
     kind = "weight" if bias is None else "bias"
     around = f"{p}pre_feedforward_layernorm.weight" in stored
+    if f"{p}post_mlp_layernorm.weight" in stored and rest[0].endswith("_norm"):
+        names = {"attention_norm": "input", "attention_post_norm": "post_self_attn", "ffn_norm": "post_attention"}
+        return f"{p}{names.get(rest[0], 'post_mlp')}_layernorm.weight"
     behind = f"{p}post_feedforward_layernorm.weight" in stored and not around
     special = {
         "attention_norm": "post_attention_layernorm" if behind else "input_layernorm",
@@ -104,6 +118,47 @@ def split_rows(stored, config):
     return found
 
 
+def experts_apart(directory, stored):
+    """Experts that stand in one tensor. Granite's gate comes before up; of gpt-oss columns are outputs, gate and up alternate, and there are biases."""
+    c = json.loads((directory / "config.json").read_text())
+    for name in [name for name in stored if c["model_type"] == "granitemoe" and "_linear." in name]:
+        dtype, (n, rows, columns), data = stored.pop(name)
+        parts = ("w1", "w3") if ".input_linear." in name else ("w2",)
+        size = len(data) // n // len(parts)
+        for i in range(n * len(parts)):
+            expert = f"{name.rsplit('.', 2)[0]}.experts.{i // len(parts)}.{parts[i % len(parts)]}.weight"
+            stored[expert] = [dtype, [rows // len(parts), columns], data[i * size : (i + 1) * size]]
+    for name in [name for name in stored if ".mlp.experts." in name and c["model_type"] == "gpt_oss"]:
+        dtype, shape, data = stored.pop(name)
+        item = len(data) // math.prod(shape)
+        array = np.frombuffer(data, {2: np.uint16, 4: np.uint32}[item]).reshape(shape)
+        prefix, bias = name.rsplit(".", 1)[0], name.endswith("_bias")
+        for e in range(shape[0]):
+            matrix = array[e] if bias else array[e].T
+            parts = {"down": matrix} if ".down_proj" in name else {"gate": matrix[::2], "up": matrix[1::2]}
+            for part, rows in parts.items():
+                kind = "bias" if bias else "weight"
+                stored[f"{prefix}.{e}.{part}.{kind}"] = [dtype, list(rows.shape), np.ascontiguousarray(rows).tobytes()]
+    return stored
+
+
+def by_halves(directory, stored):
+    """Rows of q and k, head by head, where components that rotate together lie half a head apart."""
+    c = json.loads((directory / "config.json").read_text())
+    d = c.get("head_dim", c["hidden_size"] // c["num_attention_heads"])
+    rotary = int(d * c.get("partial_rotary_factor", 1))
+    pair = (lambda i: (2 * i, 2 * i + 1)) if c["model_type"] == "glm4" else lambda i: (i, i + rotary // 2)
+    places = [pair(i) for i in range(rotary // 2)] + [
+        (rotary + i, (rotary + d) // 2 + i) for i in range((d - rotary) // 2)
+    ]
+    order = [first for first, _ in places] + [second for _, second in places]
+    for name, entry in stored.items():
+        if name.split(".")[-2] in ("q_proj", "k_proj", "q_norm", "k_norm") and entry[1][0] % d == 0:
+            rows = np.frombuffer(entry[2], np.uint8).reshape(entry[1][0] // d, d, -1)
+            entry[2] = rows[:, order].tobytes()
+    return stored
+
+
 def as_floats(dtype, data):
     if dtype in ("BF16", "bf16"):
         return (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
@@ -113,7 +168,8 @@ def as_floats(dtype, data):
 def check_same(directory, model, dtype=None):
     """Every weight of the directory is in the model, bit for bit or rounded to nearest even, and no other."""
     tensors = model[1]
-    stored = split_rows(hf.read_tensors(directory), model[0]["config"])
+    stored = experts_apart(directory, hf.read_tensors(directory))
+    stored = by_halves(directory, split_rows(stored, model[0]["config"]))
     names = set(stored)
     source_config = json.loads((directory / "config.json").read_text())
     for name, (entry, data) in tensors.items():
@@ -126,7 +182,7 @@ def check_same(directory, model, dtype=None):
         if name.endswith("norm") and source_config["model_type"].startswith("gemma"):
             kind, source = "F32", (as_floats(kind, source) + np.float32(1)).tobytes()
         assert entry["shape"] == shape
-        exact = name.endswith(("norm", "_bias", "router"))
+        exact = name.endswith(("norm", "_bias", "router", "sink_logits"))
         wanted = "fp32" if exact else dtype or {v: k for k, v in SOURCE_DTYPE.items()}[kind]
         assert entry["dtype"] == wanted, name
         if SOURCE_DTYPE[wanted] == kind:
@@ -151,7 +207,8 @@ def test_every_architecture_option(preset, tiny, convert):
     assert c["head_dim"] == source.get("head_dim", source["hidden_size"] // source["num_attention_heads"])
     window = (source.get("use_sliding_window", True) and source.get("sliding_window")) or 0
     assert window == next((kind["sliding_window"] for kind in c.get("kinds", [])), c["sliding_window"])
-    assert c["n_experts"] == source.get("num_local_experts", source.get("num_experts", 0))
+    named = ("num_local_experts", "num_experts", "n_routed_experts")
+    assert c["n_experts"] == next((source[key] for key in named if key in source), 0)
     assert (c["bos"], c["eos"]) == (1, [2])
     assert metadata["tokenizer"] == {"type": "none"}
     assert f"convert.py: warning: {directory}: no tokenizer.json or tokenizer.model" in err
@@ -382,7 +439,8 @@ def test_windows_that_are_off(plain, tiny, convert, tmp_path):
 def test_facts_of_later_families(tiny, convert, tmp_path):
     later = ("qkv_bias", "qk_norm", "expert_ffn_dim", "dense_layers", "raw_expert_weights", "unrotated_layers")
     later += ("attention_scale", "embedding_scale", "norms_after", "whole_qk_norm", "query_growth")
-    later += ("norms_around", "attention_softcap", "logits_softcap")
+    later += ("norms_around", "attention_softcap", "logits_softcap", "router_bias", "sink_logits")
+    later += ("sigmoid_router", "expert_scale", "shared_ffn_dim")
     facts = {}
     for preset in (
         "tiny-gqa",
@@ -394,6 +452,10 @@ def test_facts_of_later_families(tiny, convert, tmp_path):
         "tiny-granite",
         "tiny-olmo2",
         "tiny-ministral3",
+        "tiny-glm4",
+        "tiny-glm4-moe",
+        "tiny-granite-moe",
+        "tiny-gpt-oss",
         "tiny-olmo3",
         "tiny-gemma2",
         "tiny-gemma3",
@@ -410,6 +472,18 @@ def test_facts_of_later_families(tiny, convert, tmp_path):
         "tiny-smollm3": {"unrotated_layers": [1]},
         "tiny-ministral3": {"query_growth": 0.3},
         "tiny-olmo2": {"norms_after": True, "whole_qk_norm": True},
+        "tiny-gpt-oss": {"router_bias": True, "sink_logits": True},
+        "tiny-granite-moe": {"attention_scale": 0.03, "embedding_scale": 12 / 0.22},
+        "tiny-glm4-moe": {
+            "qkv_bias": True,
+            "qk_norm": True,
+            "expert_ffn_dim": 80,
+            "dense_layers": [0],
+            "sigmoid_router": True,
+            "expert_scale": 1.5,
+            "shared_ffn_dim": 80,
+        },
+        "tiny-glm4": {"norms_around": True, "qkv_bias": True},
         "tiny-olmo3": {"norms_after": True, "whole_qk_norm": True},
         "tiny-gemma2": {
             "attention_softcap": 2,
@@ -432,6 +506,29 @@ def test_facts_of_later_families(tiny, convert, tmp_path):
     assert config_of(convert, other, no_rope_layers=None)["unrotated_layers"] == [3]
     assert config_of(convert, other, no_rope_layer_interval=2)["unrotated_layers"] == [1, 3]
     assert "unrotated_layers" not in config_of(convert, other, no_rope_layer_interval=5)
+
+
+def test_heads_that_rotate_in_part(tiny, convert, tmp_path):
+    phi = hf.copy(tiny("tiny-phi4-mini"), tmp_path / "phi")
+    rope = rope_of(convert, phi)
+    assert (rope["type"], rope["rotary_dim"], len(rope["short_factors"]), rope["original_context"]) == (
+        "longrope",
+        24,
+        12,
+        64,
+    )
+    assert rope["attention_factor"] == pytest.approx(math.sqrt(1 + math.log(4) / math.log(64)))
+    factors = {"short_factor": [1] * 16, "long_factor": [2.5] * 16}
+    for name in ("su", "yarn", "longrope"):
+        rope = rope_of(
+            convert, phi, partial_rotary_factor=..., rope_scaling={"type": name, "attention_factor": 1.5, **factors}
+        )
+        assert (rope["type"], rope["attention_factor"], rope["long_factors"]) == ("longrope", 1.5, [2.5] * 16)
+        assert "rotary_dim" not in rope
+    glm = hf.copy(tiny("tiny-glm4"), tmp_path / "glm4")
+    assert rope_of(convert, glm, partial_rotary_factor=...)["rotary_dim"] == 20
+    assert "rotary_dim" not in rope_of(convert, glm, partial_rotary_factor=1.0)
+    assert "qkv_bias" in config_of(convert, glm, attention_bias=...)
 
 
 def test_layers_of_two_kinds(tiny, convert, tmp_path):

@@ -23,11 +23,15 @@ MORE = {
     "llama-3": random.llama(
         128, 352, 2, 4, 2, 512, 131072, 5e5, rope_scaling=LLAMA3 | {"original_max_position_embeddings": 8192}
     ),
+    "gemma-3": random.gemma3(
+        128, 224, 7, 4, 2, 512, 256, 1e6, head_dim=32, tied=True, pattern=6, query_pre_attn_scalar=32
+    ),
     "phi3-window": random.phi3(128, 352, 2, 4, 2, 512, 256) | {"sliding_window": 48},
 }
 PRESETS = (
     "tiny-llama", "tiny-gqa", "tiny-mqa", "tiny-headdim", "tiny-linear-rope", "tiny-yarn", "tiny-window", "tiny-mixtral", "tiny-bias",
-    "tiny-qwen2", "tiny-qwen3", "tiny-phi3", "tiny-granite", "tiny-olmo2", "tiny-ministral3", "tiny-oddvocab", *MORE,
+    "tiny-qwen2", "tiny-qwen3", "tiny-phi3", "tiny-granite", "tiny-olmo2", "tiny-ministral3", "tiny-oddvocab", "tiny-gemma2",
+    "tiny-glm4", "tiny-gpt-oss", *MORE,
 )  # fmt: skip
 
 

@@ -60,6 +60,14 @@ class Family:
     experts: str = "mlp.experts.{}.{}_proj"  # an expert's matrix: its number and gate, up or down
 
 
+GEMMA_NAMES = {
+    "ffn_norm": "pre_feedforward_layernorm",
+    "post_attention_norm": "post_attention_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
+GEMMA_CAPS = {name: name for name in ("attn_logit_softcapping", "final_logit_softcapping")}
+# Layers of the models whose queries are scaled by their width over their heads, not by head_dim.
+GEMMA_27B = {"Gemma2ForCausalLM": 46, "Gemma3ForCausalLM": 62}
 MIXTRAL_PARTS = {"gate": "w1", "up": "w3", "down": "w2"}
 FAMILIES = {
     "llama": Family("LlamaForCausalLM", True),
@@ -77,6 +85,23 @@ FAMILIES = {
             "embedding_scale": "embedding_multiplier",
             "residual_scale": "residual_multiplier",
             "logit_scale": "logits_scaling",
+        },
+    ),
+    "gemma2": Family("Gemma2ForCausalLM", settings=GEMMA_CAPS, names=GEMMA_NAMES),
+    "gemma3": Family(
+        "Gemma3ForCausalLM", settings={**GEMMA_CAPS, "rope.freq_base_swa": "rope_local_base_freq"}, names=GEMMA_NAMES
+    ),
+    "gpt-oss": Family(
+        "GptOssForCausalLM",
+        settings={**EXPERTS, "expert_feed_forward_length": "intermediate_size"},
+        names={"post_attention_norm": "post_attention_layernorm", "ffn_gate_inp": "mlp.router"},
+    ),
+    "glm4": Family(
+        "Glm4ForCausalLM",
+        names={
+            "ffn_up": "mlp.gate_up_proj",
+            "post_attention_norm": "post_self_attn_layernorm",
+            "post_ffw_norm": "post_mlp_layernorm",
         },
     ),
     "olmo2": Family(
@@ -134,6 +159,10 @@ def config_values(file: GgufFile, warnings: list) -> dict:
         values["sliding_window"] = None
     values["tie_word_embeddings"] = "output.weight" not in file.entries
     _biases(file, values)
+    if family.architecture in GEMMA_27B and values.get("num_hidden_layers") == GEMMA_27B[family.architecture]:
+        values["query_pre_attn_scalar"] = values["hidden_size"] // values["num_attention_heads"]
+    elif family.architecture in GEMMA_27B:
+        values["query_pre_attn_scalar"] = values.get("head_dim", 256)
     for key in ("bos_token_id", "eos_token_id"):
         if f"tokenizer.ggml.{key}" in file.settings:
             values[key] = file.get(f"tokenizer.ggml.{key}")
@@ -152,6 +181,8 @@ def _number(value: object) -> object:
 
 
 def _biases(file: GgufFile, values: dict) -> None:
+    if values["architectures"] == ["Glm4ForCausalLM"]:
+        values["attention_bias"] = "blk.0.attn_q.bias" in file.entries
     if "blk.0.attn_output.bias" in file.entries:
         values["attention_bias"] = True
     if "blk.0.ffn_down.bias" in file.entries:
@@ -195,12 +226,17 @@ def _rope(file: GgufFile, prefix: str, values: dict) -> None:
         factors = {key: _vector(file, name) for key, name in FACTORS.items()}
         values["original_max_position_embeddings"] = get("rope.scaling.original_context_length")
         scaling = {"rope_type": "longrope", **factors}
+    if values["architectures"] == ["GptOssForCausalLM"] and scaling:
+        scaling["truncate"] = False  # which no file says
     if FREQUENCIES in file.entries:
         scaling = _llama3(file, width, values.get("rope_theta", 10000.0))
     if growth:
         scaling["llama_4_scaling_beta"] = growth
     if scaling:
-        values["rope_parameters"] = {key: value for key, value in scaling.items() if value is not None}
+        gemma = values["architectures"] == ["Gemma3ForCausalLM"]  # scales the layers without a window alone
+        values["rope_scaling" if gemma else "rope_parameters"] = {
+            key: value for key, value in scaling.items() if value is not None
+        }
 
 
 def _vector(file: GgufFile, name: str) -> list:
@@ -265,6 +301,12 @@ def _renamed(file: GgufFile, family: Family, name: str, tensor: Tensor) -> Itera
         experts, rows, columns = tensor.shape
         for e in range(experts):
             yield f"{layer}.{_expert(family, e, expert)}.weight", tensor.part(e * rows * columns, (rows, columns))
+    elif expert and kind == "bias" and len(tensor.shape) == 2:
+        experts, rows = tensor.shape
+        for e in range(experts):
+            yield f"{layer}.{_expert(family, e, expert)}.bias", tensor.part(e * rows, (rows,))
+    elif part == "attn_sinks" and len(parts) == 4:
+        yield f"{layer}.self_attn.sinks", tensor
     elif part in known and len(parts) == 4:
         yield f"{layer}.{known[part]}.{kind}", tensor
     else:
