@@ -6,6 +6,7 @@ examples:
   tools/convert.py SmolLM2-135M-Instruct.Q4_K_M.gguf smollm2.bin
   tools/convert.py ~/models/Llama-3.2-1B -o llama.bin --dtype fp16
   tools/convert.py ~/models/Mistral-7B-v0.1 mistral-q4.bin --dtype q4 --keep '*.down=q8'
+  tools/convert.py ~/models/Llama-3.2-1B --lora ~/adapters/poet poet.bin
   tools/convert.py ~/models/Mixtral-8x7B-v0.1 --dry-run
 """
 
@@ -40,6 +41,7 @@ try:
     from yalm_convert.gguf_config import config_values, model_tensors
     from yalm_convert.gguf_file import read_gguf
     from yalm_convert.gguf_tokenizer import read_gguf_tokenizer
+    from yalm_convert.lora import merge
     from yalm_convert.multimodal import text_tensors
     from yalm_convert.plan import MATRIX_TYPES, UnknownName, data, make_plan, matrix_types
     from yalm_convert.prequantised import unpack
@@ -113,6 +115,12 @@ def parse_arguments() -> argparse.Namespace:
         help="another type for matrices of this name, which may be a pattern: classifier=q4, 'layers.0.*=bf16'; the last that matches counts",
     )
     parser.add_argument(
+        "--lora",
+        type=Path,
+        metavar="DIR",
+        help="an adapter of PEFT's (adapter_config.json, adapter_model.safetensors), which is added to the weights",
+    )
+    parser.add_argument(
         "--follow-links",
         action="store_true",
         help="read files that symbolic links name outside the directory: where you made the links, not a stranger",
@@ -128,6 +136,8 @@ def parse_arguments() -> argparse.Namespace:
         parser.error("give the file to write: convert.py MODEL FILE")
     if not arguments.model.is_dir() and not arguments.model.is_file():
         parser.error(f"{arguments.model}: no such directory or file")
+    if arguments.lora and not arguments.lora.is_dir():
+        parser.error(f"--lora {arguments.lora}: no such directory")
     if arguments.output:
         refusal = why_not_write(arguments.output.resolve(), arguments.model.resolve())
         if refusal:
@@ -201,6 +211,9 @@ def convert(arguments: argparse.Namespace) -> int:
     source = (read_directory if arguments.model.is_dir() else read_file)(arguments.model)
     config, tokenizer, where = source.config, source.tokenizer, str(source.path)
     config.finish(tokenizer)
+    if arguments.lora:
+        merged = merge(source.tensors, arguments.lora)
+        complain(f"{arguments.lora}: added to {merged} tensors", 0)
     plan = make_plan(
         config.facts, source.tensors, tokenizer.tensors, where, arguments.dtype, arguments.keep, config.logits_scale
     )
@@ -208,6 +221,8 @@ def convert(arguments: argparse.Namespace) -> int:
     if tokenizer.chat_template is not None:
         metadata["chat_template"] = tokenizer.chat_template
     metadata["source"] = {"name": source.name, "converter": VERSION}
+    if arguments.lora:
+        metadata["source"]["adapter"] = model_name(arguments.lora)
     layout = Layout(metadata, plan)
 
     types = matrix_types(plan)

@@ -376,7 +376,11 @@ def test_index_that_names_what_is_needed_and_not_there(directory, refused):
 
 
 KINDS = [
-    ("adapter_config.json", '{"base_model_name_or_path": "x/y"}', 'an adapter (LoRA) for "x/y", not a model: merge it'),
+    (
+        "adapter_config.json",
+        '{"base_model_name_or_path": "x/y"}',
+        'an adapter (LoRA) for "x/y", not a model: give that',
+    ),
     ("params.json", "{}", "a model in the form of its maker (Mistral or Meta)"),
     ("model-q4.gguf", "", "GGUF files without config.json"),
     ("notes.txt", "", "no config.json: not a Hugging Face model directory"),
