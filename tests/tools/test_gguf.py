@@ -9,7 +9,7 @@ import gguf_files
 import hf
 import numpy as np
 import pytest
-from read_model import dequantise, read_model
+from read_model import dequantise
 
 Kind = gguf.GGMLQuantizationType
 random = hf.random_hf_model
@@ -51,17 +51,6 @@ def model(tmp_path_factory):
 def contents(tensors):
     """Without the offsets, which lie elsewhere after longer metadata."""
     return {name: (entry["dtype"], entry["shape"], data) for name, (entry, data) in tensors.items()}
-
-
-@pytest.fixture
-def convert(monkeypatch, capsys, tmp_path):
-    def do(source, *options):
-        code, out, err = hf.call(monkeypatch, capsys, source, tmp_path / "model.bin", *options)
-        assert (code, out) == (0, ""), err
-        metadata, tensors = read_model(tmp_path / "model.bin")
-        return metadata, tensors, err
-
-    return do
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import gguf_files
 import hf
 import numpy as np
 import pytest
-from read_model import dequantise, read_model
+from read_model import dequantise
 
 RANK = 4
 TARGETS = {"q_proj": "self_attn", "v_proj": "self_attn", "down_proj": "mlp"}
@@ -16,16 +16,6 @@ TARGETS = {"q_proj": "self_attn", "v_proj": "self_attn", "down_proj": "mlp"}
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
     return hf.make("tiny-llama", tmp_path_factory.mktemp("plain") / "tiny", "--dtype", "fp32")
-
-
-@pytest.fixture
-def convert(monkeypatch, capsys, tmp_path):
-    def do(source, *options):
-        code, out, err = hf.call(monkeypatch, capsys, source, tmp_path / "model.bin", *options)
-        assert (code, out) == (0, ""), err
-        return (*read_model(tmp_path / "model.bin"), err)
-
-    return do
 
 
 def adapter(directory, model, settings=None, tensors=None, targets=TARGETS, rank=RANK):
