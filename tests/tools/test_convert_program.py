@@ -11,6 +11,8 @@ import hf
 import pytest
 from read_model import FormatError, read_model
 
+USAGE = 2
+
 
 def test_dry_run_writes_nothing(tiny, tmp_path, monkeypatch, capsys):
     arguments = (tiny("tiny-gqa"), "-o", tmp_path / "model.bin", "--dry-run", "--dtype", "fp16")
@@ -123,3 +125,63 @@ def test_the_reader_of_these_tests_is_strict(tiny, tmp_path, convert):
         (tmp_path / "bad.bin").write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
         with pytest.raises(FormatError):
             read_model(tmp_path / "bad.bin")
+
+
+# ------------------------------------------------------------------------------------ usage
+
+
+def test_usage(tiny, tmp_path):
+    model = tiny("tiny-gqa")
+    (tmp_path / "not-a-directory").write_text("")
+    for arguments, text in [
+        ([], "the following arguments are required: MODEL"),
+        ([model], "give the file to write"),
+        ([model, "a.bin", "-o", "b.bin"], "given twice"),
+        ([tmp_path / "absent", "a.bin"], "no such directory"),
+        ([model, tmp_path], "a directory, expected a file to write"),
+        ([model, tmp_path / "absent" / "a.bin"], "there is no such directory to write in"),
+        ([model, "/dev/null"], "not a file"),
+        ([model, "a.bin", "--dtype", "int8"], "invalid choice: 'int8'"),
+        ([model, "a.bin", "--no-such-option"], "unrecognized arguments"),
+    ]:
+        done = hf.run(*arguments, cwd=tmp_path)
+        assert done.returncode == USAGE and done.stdout == "" and text in done.stderr, done.stderr
+    assert os.listdir(tmp_path) == ["not-a-directory"]
+
+
+def test_the_source_is_not_overwritten(tiny, monkeypatch, capsys, tmp_path):
+    model = hf.copy(tiny("tiny-gqa"), tmp_path / "model")
+    (tmp_path / "link.bin").symlink_to(model / "model.safetensors")
+    os.link(model / "config.json", tmp_path / "hard.bin")
+    for output in (model / "model.safetensors", model / "config.json", tmp_path / "link.bin", tmp_path / "hard.bin"):
+        before = output.read_bytes()
+        code, _, err = hf.call(monkeypatch, capsys, model, output)
+        assert code == USAGE and "one of the model's own files" in err and output.read_bytes() == before
+    for _ in range(2):  # a model file beside the source is no source
+        assert hf.call(monkeypatch, capsys, model, model / "model.bin")[0] == 0
+    assert not list(model.glob(".*"))
+
+
+def test_a_directory_that_cannot_be_written(tiny, tmp_path, monkeypatch, capsys):
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied", str(tmp_path / ".model.bin.1.tmp"))
+
+    monkeypatch.setattr("yalm_convert.writer.open", refuse, raising=False)
+    code, _, err = hf.call(monkeypatch, capsys, tiny("tiny-gqa"), tmp_path / "model.bin")
+    assert code == 1 and "Permission denied" in err
+
+
+def test_out_of_memory(tiny, tmp_path, monkeypatch, capsys):
+    def exhausted(*_):
+        raise MemoryError
+
+    monkeypatch.setattr("yalm_convert.plan.pieces", exhausted)
+    code, _, err = hf.call(monkeypatch, capsys, tiny("tiny-gqa"), tmp_path / "model.bin")
+    assert code == 4 and err.splitlines()[-1] == "convert.py: out of memory" and os.listdir(tmp_path) == []
+
+
+def test_without_its_packages(tmp_path):
+    for name in ("numpy", "tqdm"):
+        (tmp_path / f"{name}.py").write_text(f"raise ImportError('no {name}')")
+    done = hf.run("x", "y", env={"PYTHONPATH": str(tmp_path)})
+    assert done.returncode == 1 and "pip install -r tools/requirements.txt" in done.stderr
