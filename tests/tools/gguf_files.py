@@ -5,6 +5,7 @@ import json
 import gguf
 import hf
 import numpy as np
+from yalm_convert import sentencepiece_model
 
 ARCHITECTURES = {
     "LlamaForCausalLM": "llama",
@@ -141,3 +142,41 @@ def named(directory, arch, config):
     if "rope_freqs" in config:
         found["rope_freqs.weight"] = ("F32", np.array(config["rope_freqs"], np.float32))
     return found
+
+
+# ------------------------------------------------------------------------------------ tokenizers
+
+
+def spm(writer, **changes):
+    """The bundled model's tokenizer.model."""
+    pieces = sentencepiece_model.read(hf.FABLE / "tokenizer.model").pieces
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list([text.encode() for text, _, _ in pieces])
+    writer.add_token_scores([score for _, score, _ in pieces])
+    writer.add_token_types([kind for _, _, kind in pieces])
+    for key, value in changes.items():
+        getattr(writer, f"add_{key}")(value)
+
+
+def alphabet():
+    """How byte-level vocabularies write the 256 bytes."""
+    visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    hidden = [byte for byte in range(256) if byte not in visible]
+    return [chr(byte) for byte in visible] + [chr(256 + n) for n in range(len(hidden))]
+
+
+TOKENS = ["<s>", "</s>", "<|end|>", "<tool>", *alphabet(), "th", "the", "Ġt", "Ġthe", "ab", "[PAD265]"]
+TYPES = [3, 3, 3, 4, *[1] * (len(TOKENS) - 5), 5]
+MERGES = ["t h", "th e", "Ġ t", "Ġt h", "Ġ the", "a b"]
+MERGES = [merge for merge in MERGES if merge.replace(" ", "") in TOKENS]
+
+
+def bpe(writer, pre="llama-bpe", token_list=TOKENS, token_types=TYPES, **changes):
+    writer.add_tokenizer_model("gpt2")
+    if pre:
+        writer.add_tokenizer_pre(pre)
+    writer.add_token_list(token_list)
+    writer.add_token_types(token_types)
+    writer.add_token_merges(MERGES)
+    for key, value in changes.items():
+        getattr(writer, f"add_{key}")(value)

@@ -44,6 +44,12 @@ LAYER = {
     "attn_k_norm": "self_attn.k_norm", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
     "ffn_gate_inp": "mlp.gate",
 }  # fmt: skip
+# Tokens that end an answer in one chat format or another; of the kinds control and user-defined.
+ENDS = (
+    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<|eom_id|>",
+    "</s>", "<EOT>", "<｜end▁of▁sentence｜>",
+)  # fmt: skip
+MARKED = (3, 4)
 FREQUENCIES = "rope_freqs.weight"
 FACTORS = {"short_factor": "rope_factors_short.weight", "long_factor": "rope_factors_long.weight"}
 
@@ -137,11 +143,20 @@ def config_values(file: GgufFile, warnings: list) -> dict:
     for key in ("bos_token_id", "eos_token_id"):
         if f"tokenizer.ggml.{key}" in file.settings:
             values[key] = file.get(f"tokenizer.ggml.{key}")
-    ends = [file.get(f"tokenizer.ggml.{kind}_token_id") for kind in ("eos", "eot", "eom")]
-    ends = [end for n, end in enumerate(ends) if end is not None and end not in ends[:n]]
-    values["eos_token_id"] = ends or None
+    values["eos_token_id"] = _ends(file) or None
     _rope(file, prefix, values)
     return values
+
+
+def _ends(file: GgufFile) -> list:
+    """Ids that end a text: those that settings name, and those that are known by how they are spelled, for files name one of several."""
+    found = [file.get(f"tokenizer.ggml.{kind}_token_id") for kind in ("eos", "eot", "eom")]
+    tokens, kinds = file.get("tokenizer.ggml.tokens") or [], file.get("tokenizer.ggml.token_type") or []
+    spelled = {text: token for token, (text, kind) in enumerate(zip(tokens, kinds)) if kind in MARKED and text in ENDS}
+    if "<|return|>" in spelled:  # gpt-oss: there <|end|> ends a part of an answer
+        spelled.pop("<|end|>", None)
+    found += [spelled[text] for text in ENDS if text in spelled]
+    return [end for n, end in enumerate(found) if end is not None and end not in found[:n]]
 
 
 def _number(value: object) -> object:
