@@ -75,7 +75,8 @@ typedef struct yalm_model_info {
     int vocab_size;                  // rows of the embedding; token ids are below it
     int tokenizer_vocab;             // pieces that the tokenizer knows; a text with one from vocab_size on is refused
     int context_length;              // positions that the model was trained for
-    int sliding_window;              // 0: none
+    int sliding_window;              // the shortest of any layer; 0: none has one
+    int n_windowed_layers;           // layers that have one
     int n_experts, n_active_experts; // 0: not a mixture of experts
     int32_t bos;                     // -1: none
     bool add_bos;                    // the tokenizer puts bos before a text

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Convert a Hugging Face model directory, or a GGUF file, (Llama, Mistral, Mixtral, Qwen2, Qwen3, Phi-3, SmolLM3, Granite, Ministral 3, OLMo 2) to a file that yalm runs.
+"""Convert a Hugging Face model directory, or a GGUF file, (Llama, Mistral, Mixtral, Qwen2, Qwen3, Phi-3, SmolLM3, Granite, Ministral 3, OLMo 2 and 3, Gemma 2 and 3) to a file that yalm runs.
 
 examples:
   tools/convert.py ~/models/Mistral-7B-v0.1 mistral.bin
@@ -215,7 +215,14 @@ def convert(arguments: argparse.Namespace) -> int:
         merged = merge(source.tensors, arguments.lora)
         complain(f"{arguments.lora}: added to {merged} tensors", 0)
     plan = make_plan(
-        config.facts, source.tensors, tokenizer.tensors, where, arguments.dtype, arguments.keep, config.logits_scale
+        config.facts,
+        source.tensors,
+        tokenizer.tensors,
+        where,
+        arguments.dtype,
+        arguments.keep,
+        config.logits_scale,
+        config.norm_plus,
     )
     metadata = {"config": config.facts, "tokenizer": tokenizer.facts}
     if tokenizer.chat_template is not None:

@@ -47,6 +47,10 @@ static yalm_status cpu_resolve(const struct model_config *config, const struct m
             snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", known[0] ? ", " : "", (*p)->name);
         return error_set(error, YALM_USAGE, "attention: found '%s', the CPU has: %s", options->attention, known);
     }
+    if (strcmp(options->attention, policy_dense.name) != 0 && !config_selects(config))
+        return error_set(error, YALM_USAGE,
+                         "attention: found %s, but this model's layers see or score keys each in their own way: use dense",
+                         options->attention);
     const yalm_status status = activations_resolve(config, weights, options->activations, kernels, error);
     if (status != YALM_OK)
         return status;
@@ -99,6 +103,14 @@ static void cpu_close(void *state)
     free(s);
 }
 
+static void prepare_rotation(struct cpu_state *s, int i)
+{
+    struct cpu_kind *kind = &s->kinds[i];
+    const int d = s->config->head_dim;
+    kind->rope_scale = rope_frequencies(kind->inverse_frequency, &s->config->kinds[i].rope, d);
+    rope_angles(kind->sink_cos, kind->sink_sin, kind->inverse_frequency, kind->rope_scale, d, kind->kv.span - 1);
+}
+
 static void *cpu_open(const struct backend_plan *plan, yalm_error *error)
 {
     struct cpu_state *s = calloc(1, sizeof *s);
@@ -127,8 +139,8 @@ static void *cpu_open(const struct backend_plan *plan, yalm_error *error)
         return NULL;
     }
     cpu_carve(s);
-    s->rope_scale = rope_frequencies(s->inverse_frequency, &s->config->rope, s->config->head_dim);
-    rope_angles(s->sink_cos, s->sink_sin, s->inverse_frequency, s->rope_scale, s->config->head_dim, s->kv.span - 1);
+    for (int i = 0; i < config_n_kinds(s->config); i++)
+        prepare_rotation(s, i);
     if (s->policy->open && s->policy->open(s, plan, error) != YALM_OK) {
         cpu_close(s);
         return NULL;
@@ -176,21 +188,24 @@ static void fill_position(void *context, int i)
 {
     const struct fill *f = context;
     struct cpu_state *s = f->s;
-    const int n_kv_heads = s->config->n_kv_heads, n_heads = s->config->n_layers * n_kv_heads, d = s->config->head_dim;
-    const int slot = kv_slot(&s->kv, f->position + i);
+    const int n_kv_heads = s->config->n_kv_heads, d = s->config->head_dim;
     float *k = s->k + (size_t)i * s->kv_dim, *v = s->v + (size_t)i * s->kv_dim; // this position's own, free between evaluations
-    for (int head = 0; head < n_heads; head++) {
-        const uint64_t row = ((uint64_t)(f->position + i) * n_heads + head) * 2;
-        s->policy->append(s, &(struct append){
-                                 .layer = head / n_kv_heads,
-                                 .kv_head = head % n_kv_heads,
-                                 .slot = slot,
-                                 .position = f->position + i,
-                                 .token = i,
-                                 .n = f->n,
-                                 .k = noise_row(k, d, f->seed, row),
-                                 .v = noise_row(v, d, f->seed, row + 1),
-                             });
+    for (int layer = 0; layer < s->config->n_layers; layer++) {
+        const int kind = s->config->kind_of_layer[layer], n_heads = config_n_layers_of(s->config, kind) * n_kv_heads;
+        for (int h = 0; h < n_kv_heads; h++) {
+            const int head = s->place[layer] * n_kv_heads + h;
+            const uint64_t row = ((uint64_t)(f->position + i) * n_heads + head) * 2, seed = f->seed + kind;
+            s->policy->append(s, &(struct append){
+                                     .layer = layer,
+                                     .kv_head = h,
+                                     .slot = kv_slot(&s->kinds[kind].kv, f->position + i),
+                                     .position = f->position + i,
+                                     .token = i,
+                                     .n = f->n,
+                                     .k = noise_row(k, d, seed, row),
+                                     .v = noise_row(v, d, seed, row + 1),
+                                 });
+        }
     }
 }
 
@@ -257,7 +272,7 @@ static double cpu_step_bytes(const void *state, int n, int64_t position)
         else if (s->policy->decode_keys)
             bytes += s->policy->bytes(s, position + n - 1);
         else
-            bytes += (double)s->config->n_kv_heads * attention_dense_bytes(s, n, position);
+            bytes += (double)s->config->n_kv_heads * attention_dense_bytes(s, n, position, layer);
     return bytes;
 }
 

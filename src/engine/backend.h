@@ -17,11 +17,11 @@ struct weights_copy {
 struct backend_plan {
     const struct model_config *config;
     const struct model_weights *weights;
-    const struct container *container;   // the model's file
-    const yalm_session_options *options; // resolved: no zeros, no "auto"
-    struct kv_policy kv;
-    const atomic_bool *cancel; // set from outside: evaluation ends soon with YALM_INTERRUPTED
-    struct weights_copy *copy; // the model's
+    const struct container *container;     // the model's file
+    const yalm_session_options *options;   // resolved: no zeros, no "auto"
+    struct kv_policy kv[CONFIG_MAX_KINDS]; // of each kind of layer
+    const atomic_bool *cancel;             // set from outside: evaluation ends soon with YALM_INTERRUPTED
+    struct weights_copy *copy;             // the model's
 };
 
 // Tokens at positions position … position + n - 1, after which the cache holds their keys and values.

@@ -66,7 +66,7 @@ static void fill_info(yalm_model *model)
     yalm_model_info *info = &model->info; // name and chat_template are there already
     info->architecture = c->architecture;
     info->weight_dtype = weight_dtype(model);
-    info->rope_type = rope_types[c->rope.type];
+    info->rope_type = rope_types[c->kinds[0].rope.type];
     info->tokenizer = tokenizer_type(model->tokenizer);
     info->n_layers = c->n_layers;
     info->hidden_dim = c->hidden_dim;
@@ -77,7 +77,13 @@ static void fill_info(yalm_model *model)
     info->vocab_size = c->vocab_size;
     info->tokenizer_vocab = tokenizer_n_pieces(model->tokenizer);
     info->context_length = c->context_length;
-    info->sliding_window = c->sliding_window;
+    for (int kind = 0; kind < config_n_kinds(c); kind++) {
+        const int window = c->kinds[kind].sliding_window;
+        if (window > 0) {
+            info->sliding_window = info->sliding_window && info->sliding_window < window ? info->sliding_window : window;
+            info->n_windowed_layers += config_n_layers_of(c, kind);
+        }
+    }
     info->n_experts = c->n_experts;
     info->n_active_experts = c->n_active_experts;
     info->bos = c->bos;

@@ -17,6 +17,7 @@ def bases(tmp_path_factory):
     home = tmp_path_factory.mktemp("bases")
     names = {"llama": "tiny-gqa", "mistral": "tiny-window", "mixtral": "tiny-mixtral"}
     names |= {"qwen2": "tiny-qwen2", "qwen3_moe": "tiny-qwen3-moe", "phi3": "tiny-phi3", "smollm3": "tiny-smollm3"}
+    names |= {name: f"tiny-{name}" for name in ("gemma2", "gemma3", "olmo3")}
     names |= {"granite": "tiny-granite", "ministral3": "tiny-ministral3", "qwen3": "tiny-qwen3"}
     made = {name: hf.make(preset, home / name) for name, preset in names.items()}
     made["sharded"] = hf.make("tiny-gqa", home / "sharded", "--shard-gib", "0.0005")
@@ -90,7 +91,8 @@ CONFIGS = [
     ("mistral", {"sliding_window": 0}, "sliding_window: found 0, expected an integer from 1"),
     ("mistral", {"attention_bias": True}, "attention_bias is true, which MistralForCausalLM does not have"),
     ("qwen2", {"attention_bias": True}, "attention_bias is true, which Qwen2ForCausalLM does not have"),
-    ("qwen2", {"use_sliding_window": True, "sliding_window": 9}, 'layer_types: found ["full_attention", "full_attention", "slidi'),
+    ("qwen2", {"layer_types": ["full_attention"] * 2}, "expected 'full_attention' or 'sliding_attention' for each of 3 layers"),
+    ("qwen2", {"layer_types": ["linear_attention"] * 3}, "expected 'full_attention' or 'sliding_attention' for each of 3 layers"),
     ("qwen2", {"layer_types": ["sliding_attention"] * 3}, "expected 'full_attention' for every layer"),
     ("qwen2", {"num_experts": 4}, '"num_experts" is 4, which is not supported'),
     ("qwen3_moe", {"num_experts_per_tok": 7}, "num_experts_per_tok: found 7, expected an integer from 1 to 6"),
@@ -106,6 +108,14 @@ CONFIGS = [
         {"architectures": ["Mistral3ForConditionalGeneration"], "text_config": {"model_type": "gemma3"}},
         'text_config.model_type "gemma3" of Mistral3ForConditionalGeneration is not supported, expected mistral, ministral3',
     ),
+    ("gemma2", {"hidden_activation": "gelu"}, 'hidden_activation: activation "gelu" is not supported, expected'),
+    ("gemma2", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar: found 0, expected a number from 0.001"),
+    ("gemma2", {"attn_logit_softcapping": -1}, "attn_logit_softcapping: found -1, expected a number"),
+    ("gemma3", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping is 50, which transformers leaves out"),
+    ("gemma3", {"use_bidirectional_attention": True}, "use_bidirectional_attention is true, which is not supported"),
+    ("gemma3", {"rope_parameters": {"rope_theta": 1e6}}, 'rope_parameters: found "rope_theta", expected'),
+    ("gemma3", {"sliding_window": None}, "expected 'full_attention' for every layer"),
+    ("olmo3", {"layer_types": ["full_attention"]}, "expected 'full_attention' or 'sliding_attention' for each of 4 layers"),
     ("ministral3", {"rope_parameters": None}, "rope_parameters: found nothing, expected them with llama_4_scaling_beta"),
     ("ministral3", {"rope_parameters": {"rope_type": "default"}}, "rope_parameters.llama_4_scaling_beta: found nothing"),
     ("granite", {"logits_scaling": 0}, "logits_scaling: found 0, expected a number from 1e-06"),

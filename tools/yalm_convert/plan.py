@@ -28,7 +28,8 @@ class Planned:
     source: Union[Tensor, np.ndarray]  # an array is a tokenizer's, written as it is
     quantised: str = ""  # to which type, if to any; dtype is the source's then
     unfit: bool = False  # to be bf12, but its numbers need all 16 bits
-    factor: float = 1.0  # what the values are multiplied by
+    factor: float = 1.0  # what the values are multiplied by, once
+    plus: float = 0.0  # this is added
     rounded: int = 0  # of a matrix that is to be bf12: how many numbers are no bfloat16 as they are stored
 
     @property
@@ -55,7 +56,17 @@ class UnknownName(Exception):
 class Planner:
     """Takes each tensor that the configuration calls for; what is left over is refused."""
 
-    def __init__(self, config: dict, tensors: dict, where: str, dtype: Optional[str], keep: list, logits_scale: float):
+    def __init__(
+        self,
+        config: dict,
+        tensors: dict,
+        where: str,
+        dtype: Optional[str],
+        keep: list,
+        logits_scale: float,
+        norm_plus: float,
+    ):
+        self.norm_plus = norm_plus
         self.config, self.where, self.absent = config, where, getattr(tensors, "absent", {})
         self.logits_scale = logits_scale
         self.left, self.dtype, self.keep = dict(tensors), dtype, keep
@@ -95,6 +106,11 @@ class Planner:
     def exact(self, name: str, source: Tensor, factor: float = 1.0) -> None:
         self.plan.append(Planned(name, TYPES["F32"], source, factor=factor))
 
+    def norm(self, name: str, stored: str, width: int, factor: float = 1.0) -> None:
+        self.plan.append(
+            Planned(name, TYPES["F32"], self.take(f"{stored}.weight", (width,)), factor=factor, plus=self.norm_plus)
+        )
+
     def linear(self, name: str, stored: str, rows: int, columns: int, bias: bool) -> None:
         self.weights(name, self.take(f"{stored}.weight", (rows, columns)))
         if bias:
@@ -107,21 +123,31 @@ class Planner:
         self.weights("embedding", embedding)
         for n in range(c["n_layers"]):
             stored, name = f"model.layers.{n}", f"layers.{n}"
-            first, second = "input_layernorm", "post_attention_layernorm"
-            if c.get("norms_after"):
-                first, second = "post_attention_layernorm", "post_feedforward_layernorm"
-            self.exact(f"{name}.attention_norm", self.take(f"{stored}.{first}.weight", (dim,)))
+            for norm, of in self.norms(stored).items():
+                self.norm(f"{name}.{norm}", f"{stored}.{of}", dim)
             self.attention(name, f"{stored}.self_attn")
-            self.exact(f"{name}.ffn_norm", self.take(f"{stored}.{second}.weight", (dim,)))
             if c["n_experts"] and n not in c.get("dense_layers", ()):
                 self.experts(name, stored)
             else:
                 self.ffn(name, f"{stored}.mlp")
-        self.exact("norm", self.take("model.norm.weight", (dim,)), self.logits_scale)
+        self.norm("norm", "model.norm", dim, self.logits_scale)
         if not c["tied_embeddings"]:
             self.weights("classifier", self.take("lm_head.weight", (vocab, dim)))
         elif "lm_head.weight" in self.left:
             self.check_tied(embedding, self.take("lm_head.weight", (vocab, dim)))
+
+    def norms(self, stored: str) -> dict:
+        """The layer's norms, by our names and the source's."""
+        if self.config.get("norms_after"):
+            return {"attention_norm": "post_attention_layernorm", "ffn_norm": "post_feedforward_layernorm"}
+        if self.config.get("norms_around"):
+            return {
+                "attention_norm": "input_layernorm",
+                "attention_post_norm": "post_attention_layernorm",
+                "ffn_norm": "pre_feedforward_layernorm",
+                "ffn_post_norm": "post_feedforward_layernorm",
+            }
+        return {"attention_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
 
     def attention(self, name: str, stored: str) -> None:
         c = self.config
@@ -140,7 +166,7 @@ class Planner:
             else dict.fromkeys("qk" if c.get("qk_norm") else "", c["head_dim"])
         )
         for letter, width in heads.items():
-            self.exact(f"{name}.{letter}_norm", self.take(f"{stored}.{letter}_norm.weight", (width,)))
+            self.norm(f"{name}.{letter}_norm", f"{stored}.{letter}_norm", width)
 
     def ffn(self, name: str, stored: str) -> None:
         dim, ffn, bias = self.config["hidden_dim"], self.config["ffn_dim"], self.config["mlp_bias"]
@@ -208,9 +234,10 @@ def make_plan(
     dtype: Optional[str],
     keep: list = (),
     logits_scale: float = 1,
+    norm_plus: float = 0,
 ) -> list:
     """`keep` is of (pattern of matrices' names, type), the last that matches counts. UnknownName where one matches none."""
-    planner = Planner(config, tensors, where, dtype, list(keep), logits_scale)
+    planner = Planner(config, tensors, where, dtype, list(keep), logits_scale, norm_plus)
     planner.model()
     planner.refuse_rest()
     if planner.unused:
@@ -241,4 +268,5 @@ def data(planned: Planned, check_finite: bool) -> Iterator[np.ndarray]:
         return
     for piece in pieces(source):
         values = rounded(source, piece, planned.dtype, check_finite)
+        values = values if planned.plus == 0 else values + planned.dtype.type(planned.plus)
         yield values if planned.factor == 1 else values * planned.dtype.type(planned.factor)

@@ -108,6 +108,8 @@ def _sentencepiece_facts(root: dict, stages: list, path: Path) -> dict:
     if steps:
         facts["normalizers"] = steps
     for stage in stages:
+        if escapes and stage.get("type") == "Split" and stage.get("pattern") == {"String": " "}:
+            continue  # Gemma's: there are no spaces left to split at
         if stage.get("type") != "Metaspace" or stage.get("replacement") != SPACE or len(stages) != 1:
             raise refuse(path, "pre-tokenizer", stage)
         scheme = stage.get("prepend_scheme", "always" if stage.get("add_prefix_space", True) else "never")
