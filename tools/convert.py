@@ -200,6 +200,7 @@ def read_file(path: Path) -> Source:
     file, warnings = read_gguf(path), []
     values = config_values(file, warnings)
     config = model_config(values, path)
+    config.norm_plus = 0.0  # whatever it is, these files have added it
     config.warnings += warnings
     tokenizer = read_gguf_tokenizer(file, config.facts["vocab_size"])
     name = file.get("general.name")

@@ -18,6 +18,9 @@ ARCHITECTURES = {
     "SmolLM3ForCausalLM": "smollm3",
     "GraniteForCausalLM": "granite",
     "Olmo2ForCausalLM": "olmo2",
+    "Olmo3ForCausalLM": "olmo2",
+    "Gemma2ForCausalLM": "gemma2",
+    "Gemma3ForCausalLM": "gemma3",
     "Ministral3ForCausalLM": "mistral3",
 }
 PAIRED = ("llama", "smollm3", "granite", "mistral3")  # whose q and k are permuted
@@ -88,6 +91,11 @@ def add_settings(writer, arch, config):
     writer.add_eos_token_id(config["eos_token_id"])
     if config.get("sliding_window") and config.get("use_sliding_window", True):
         writer.add_sliding_window(config["sliding_window"])
+    if arch == "olmo2" and config.get("sliding_window"):
+        writer.add_sliding_window_pattern([(n + 1) % 4 != 0 for n in range(config["num_hidden_layers"])])
+    if "attn_logit_softcapping" in config:
+        writer.add_attn_logit_softcapping(config["attn_logit_softcapping"])
+        writer.add_final_logit_softcapping(config["final_logit_softcapping"])
     experts = config.get("num_local_experts", config.get("num_experts"))
     if experts:
         writer.add_expert_count(experts)
@@ -129,6 +137,8 @@ def named(directory, arch, config):
         part = name.split(".")[-2]
         if arch in PAIRED and part in ("q_proj", "k_proj"):
             array = permute(array, config["num_attention_heads" if part == "q_proj" else "num_key_value_heads"])
+        if arch in ("gemma2", "gemma3") and name.endswith("norm.weight"):
+            kind, array = "F32", as_floats(kind, array) + np.float32(1)
         if ".experts." in name:
             layer, _, rest = name.partition(".experts.")
             expert, matrix, _ = rest.split(".")

@@ -24,11 +24,31 @@ MORE = {
     "llama-3": random.llama(
         128, 352, 2, 4, 2, 512, 131072, 5e5, rope_scaling=LLAMA3 | {"original_max_position_embeddings": 8192}
     ),
+    "gemma-2": random.gemma2(128, 352, 4, 4, 2, 512, 256, head_dim=40, tied=True) | {"query_pre_attn_scalar": 40},
+    "gemma-3": random.gemma3(128, 352, 7, 4, 2, 512, 256, 1e6, pattern=6, head_dim=64, tied=True)
+    | {"query_pre_attn_scalar": 64},
+    "gemma-3, its context stretched": random.gemma3(
+        128,
+        352,
+        6,
+        4,
+        2,
+        512,
+        256,
+        1e6,
+        pattern=6,
+        head_dim=64,
+        tied=True,
+        rope_scaling={"rope_type": "linear", "factor": 8.0},
+    )
+    | {"query_pre_attn_scalar": 64},
+    "gemma-3 of 62 layers": random.gemma3(32, 64, 62, 2, 1, 64, 256, 1e6, pattern=6, head_dim=64, tied=True)
+    | {"query_pre_attn_scalar": 16},
     "phi3-window": random.phi3(128, 352, 2, 4, 2, 512, 256) | {"sliding_window": 48},
 }
 PRESETS = (
     "tiny-llama", "tiny-gqa", "tiny-mqa", "tiny-headdim", "tiny-linear-rope", "tiny-yarn", "tiny-window", "tiny-mixtral", "tiny-bias",
-    "tiny-qwen2", "tiny-qwen3", "tiny-phi3", "tiny-granite", "tiny-olmo2", "tiny-ministral3", "tiny-oddvocab", *MORE,
+    "tiny-qwen2", "tiny-qwen3", "tiny-phi3", "tiny-granite", "tiny-olmo2", "tiny-olmo3", "tiny-ministral3", "tiny-oddvocab", *MORE,
 )  # fmt: skip
 
 
@@ -79,9 +99,13 @@ def test_every_architecture(preset, model, convert, tmp_path):
         for key in wanted[0]["config"] | found[0]["config"]
         if wanted[0]["config"].get(key) != found[0]["config"].get(key)
     }
-    assert differences <= {"rope"} and found[0]["tokenizer"] == {"type": "none"}
-    a, b = wanted[0]["config"]["rope"], found[0]["config"]["rope"]
-    assert a.keys() == b.keys() and all(a[key] == pytest.approx(b[key], rel=1e-6) for key in a)
+    assert differences <= {"rope", "kinds"} and found[0]["tokenizer"] == {"type": "none"}
+    kinds = [[model[0]["config"], *model[0]["config"].get("kinds", [])] for model in (wanted, found)]
+    assert len(kinds[0]) == len(kinds[1])
+    for one, other in zip(*kinds):
+        assert one["sliding_window"] == other["sliding_window"] and one.get("layers") == other.get("layers")
+        assert one["rope"].keys() == other["rope"].keys()
+        assert all(one["rope"][key] == pytest.approx(other["rope"][key], rel=1e-6) for key in one["rope"])
     assert hf.contents(found[1]) == hf.contents(wanted[1])
 
 

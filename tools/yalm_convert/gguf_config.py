@@ -64,8 +64,18 @@ class Family:
     always: dict = field(default_factory=dict)  # keys of config.json that no setting says
     names: dict = field(default_factory=dict)  # of tensors, before LAYER
     experts: str = "mlp.experts.{}.{}_proj"  # an expert's matrix: its number and gate, up or down
+    local_theta: Optional[float] = (
+        None  # RoPE's of layers with a window, where they have their own: 0 for that of the others
+    )
 
 
+AROUND = {
+    "post_attention_norm": "post_attention_layernorm",
+    "ffn_norm": "pre_feedforward_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
+BEHIND = {name: AROUND[name] for name in ("post_attention_norm", "post_ffw_norm")}
+CAPS = {"attn_logit_softcapping": "attn_logit_softcapping", "final_logit_softcapping": "final_logit_softcapping"}
 MIXTRAL_PARTS = {"gate": "w1", "up": "w3", "down": "w2"}
 FAMILIES = {
     "llama": Family("LlamaForCausalLM", True),
@@ -85,18 +95,34 @@ FAMILIES = {
             "logit_scale": "logits_scaling",
         },
     ),
-    "olmo2": Family(
-        "Olmo2ForCausalLM",
-        names={"post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm"},
+    "olmo2": Family("Olmo2ForCausalLM", names=BEHIND),
+    "gemma2": Family("Gemma2ForCausalLM", settings=CAPS, names=AROUND),
+    "gemma3": Family(
+        "Gemma3ForCausalLM", settings=CAPS, always={"sliding_window": None}, names=AROUND, local_theta=10000.0
     ),
 }
+# What a setting makes of an architecture: its name with that setting.
+VARIANTS = {
+    ("llama", "expert_count"): Family(
+        "MixtralForCausalLM",
+        True,
+        EXPERTS,
+        {},
+        {"ffn_gate_inp": "block_sparse_moe.gate"},
+        "block_sparse_moe.experts.{}.{}",
+    ),
+    ("llama", "attention.sliding_window"): Family("MistralForCausalLM", True),
+    ("olmo2", "attention.sliding_window"): Family("Olmo3ForCausalLM", names=BEHIND, local_theta=0),
+}
+# Scores are scaled by the width of the model and not of a head in the largest of these, by their number of layers.
+BY_MODEL_WIDTH = {"gemma2": 46, "gemma3": 62}
 # Settings that say nothing new.
 HARMLESS = {
     "vocab_size", "rope.dimension_count", "attention.value_length", "rope.scaling.type", "rope.scaling.factor",
     "rope.scaling.original_context_length", "rope.scaling.attn_factor", "rope.scaling.finetuned", "rope.scaling.yarn_log_multiplier",
     "rope.scaling.yarn_attn_factor", "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow", "attention.temperature_scale",
     "expert_count", "expert_used_count", "expert_weights_norm", "expert_gating_func", "attention.causal", "pooling_type", "tensor_data_layout",
-    "rope.scale_linear",
+    "rope.scale_linear", "attention.sliding_window_pattern", "rope.freq_base_swa",
 }  # fmt: skip
 
 
@@ -108,17 +134,9 @@ def family_of(file: GgufFile) -> Family:
         raise ModelError(
             f"{file.path}: general.architecture: {shown(name)} is not supported, expected one of {', '.join(FAMILIES)}"
         )
-    if name == "llama" and file.get("llama.expert_count"):
-        return Family(
-            "MixtralForCausalLM",
-            True,
-            EXPERTS,
-            {},
-            {"ffn_gate_inp": "block_sparse_moe.gate"},
-            "block_sparse_moe.experts.{}.{}",
-        )
-    if name == "llama" and file.get("llama.attention.sliding_window"):
-        return Family("MistralForCausalLM", True)
+    for (general, setting), family in VARIANTS.items():
+        if name == general and file.get(f"{name}.{setting}"):
+            return family
     return FAMILIES[name]
 
 
@@ -140,12 +158,31 @@ def config_values(file: GgufFile, warnings: list) -> dict:
         values["sliding_window"] = None
     values["tie_word_embeddings"] = "output.weight" not in file.entries
     _biases(file, values)
+    _windows(file, prefix, values)
     for key in ("bos_token_id", "eos_token_id"):
         if f"tokenizer.ggml.{key}" in file.settings:
             values[key] = file.get(f"tokenizer.ggml.{key}")
     values["eos_token_id"] = _ends(file) or None
     _rope(file, prefix, values)
+    if family.local_theta is not None:
+        own = file.get(f"{prefix}rope.freq_base_swa") or family.local_theta
+        values["rope_local_base_freq"] = own or values.get("rope_theta")
     return values
+
+
+def _windows(file: GgufFile, prefix: str, values: dict) -> None:
+    """Which layers have a window, and what scores are scaled by."""
+    pattern = file.get(f"{prefix}attention.sliding_window_pattern")
+    if isinstance(pattern, list):
+        values["layer_types"] = ["sliding_attention" if windowed else "full_attention" for windowed in pattern]
+    elif pattern is not None:
+        values["sliding_window_pattern"] = pattern
+    name, layers = prefix[:-1], values.get("num_hidden_layers")
+    if name in BY_MODEL_WIDTH and values.get("head_dim"):
+        by_model = layers == BY_MODEL_WIDTH[name]
+        values["query_pre_attn_scalar"] = (
+            values["hidden_size"] // values["num_attention_heads"] if by_model else values["head_dim"]
+        )
 
 
 def _ends(file: GgufFile) -> list:
@@ -215,7 +252,7 @@ def _rope(file: GgufFile, prefix: str, values: dict) -> None:
     if growth:
         scaling["llama_4_scaling_beta"] = growth
     if scaling:
-        values["rope_parameters"] = {key: value for key, value in scaling.items() if value is not None}
+        values["rope_scaling"] = {key: value for key, value in scaling.items() if value is not None}
 
 
 def _vector(file: GgufFile, name: str) -> list:
