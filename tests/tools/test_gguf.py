@@ -342,6 +342,8 @@ CHANGES = [
     (lambda w: w.add_type("adapter"), 'general.type is "adapter", expected a model'),
     (lambda w: w.add_block_count(4), 'tensor "model.layers.3.input_layernorm.weight" is missing'),
     (lambda w: w.add_head_count([4, 2, 4]), "num_attention_heads: found [4, 2, 4], expected an integer"),
+    (lambda w: w.add_attn_logit_softcapping(30.0), '"attn_logit_softcapping" is 30.0, which is not supported'),
+    (lambda w: w.add_clamp_kqv(8.0), '"clip_qkv" is 8.0, which is not supported'),
     (lambda w: w.add_value_length(64), "heads of 32 have values of 64"),
     (lambda w: w.add_rope_scaling_type(gguf.RopeScalingType.LONGROPE) or w.add_string("llama.rope.scaling.type", "su"), '"su" is not supported'),
     (lambda w: w.add_tensor("blk.0.attn_sinks.weight", np.zeros(4, np.float32)), 'tensor "blk.0.attn_sinks.weight" is not known'),

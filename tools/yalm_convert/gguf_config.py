@@ -19,7 +19,7 @@ from .gguf_file import GgufFile
 from .source import shown
 
 # Settings, each after the architecture's name, and their names in config.json.
-SIZES = {
+SETTINGS = {
     "block_count": "num_hidden_layers",
     "context_length": "max_position_embeddings",
     "embedding_length": "hidden_size",
@@ -30,6 +30,19 @@ SIZES = {
     "attention.layer_norm_rms_epsilon": "rms_norm_eps",
     "rope.freq_base": "rope_theta",
     "attention.sliding_window": "sliding_window",
+    # What only some architectures have; config.py refuses it in others.
+    "attention.scale": "attention_multiplier",
+    "embedding_scale": "embedding_multiplier",
+    "residual_scale": "residual_multiplier",
+    "logit_scale": "logits_scaling",
+    "attn_logit_softcapping": "attn_logit_softcapping",
+    "final_logit_softcapping": "final_logit_softcapping",
+    "attention.clamp_kqv": "clip_qkv",
+    "attention.max_alibi_bias": "alibi",
+    "use_parallel_residual": "use_parallel_residual",
+    "expert_shared_count": "n_shared_experts",
+    "leading_dense_block_count": "first_k_dense_replace",
+    "nextn_predict_layers": "num_nextn_predict_layers",
 }
 EXPERTS = {"expert_count": "num_local_experts", "expert_used_count": "num_experts_per_tok"}
 OWN_EXPERTS = {
@@ -60,12 +73,12 @@ class Family:
 
     architecture: str  # as config.json names it
     paired: bool = False  # q and k rows lie as pairs of neighbours, and rotation here is by halves
-    settings: dict = field(default_factory=dict)  # beside SIZES
+    settings: dict = field(default_factory=dict)  # beside SETTINGS
     always: dict = field(default_factory=dict)  # keys of config.json that no setting says
     names: dict = field(default_factory=dict)  # of tensors, before LAYER
     experts: str = "mlp.experts.{}.{}_proj"  # an expert's matrix: its number and gate, up or down
     local_theta: Optional[float] = (
-        None  # RoPE's of layers with a window, where they have their own: 0 for that of the others
+        None  # RoPE's in layers with a window, where they have their own; 0: as in the others
     )
 
 
@@ -75,7 +88,6 @@ AROUND = {
     "post_ffw_norm": "post_feedforward_layernorm",
 }
 BEHIND = {name: AROUND[name] for name in ("post_attention_norm", "post_ffw_norm")}
-CAPS = {"attn_logit_softcapping": "attn_logit_softcapping", "final_logit_softcapping": "final_logit_softcapping"}
 MIXTRAL_PARTS = {"gate": "w1", "up": "w3", "down": "w2"}
 FAMILIES = {
     "llama": Family("LlamaForCausalLM", True),
@@ -85,21 +97,10 @@ FAMILIES = {
     "qwen3moe": Family("Qwen3MoeForCausalLM", settings=OWN_EXPERTS, always={"norm_topk_prob": True}),
     "phi3": Family("Phi3ForCausalLM", names={"ffn_up": "mlp.gate_up_proj"}),
     "smollm3": Family("SmolLM3ForCausalLM", True),
-    "granite": Family(
-        "GraniteForCausalLM",
-        True,
-        settings={
-            "attention.scale": "attention_multiplier",
-            "embedding_scale": "embedding_multiplier",
-            "residual_scale": "residual_multiplier",
-            "logit_scale": "logits_scaling",
-        },
-    ),
+    "granite": Family("GraniteForCausalLM", True),
     "olmo2": Family("Olmo2ForCausalLM", names=BEHIND),
-    "gemma2": Family("Gemma2ForCausalLM", settings=CAPS, names=AROUND),
-    "gemma3": Family(
-        "Gemma3ForCausalLM", settings=CAPS, always={"sliding_window": None}, names=AROUND, local_theta=10000.0
-    ),
+    "gemma2": Family("Gemma2ForCausalLM", names=AROUND),
+    "gemma3": Family("Gemma3ForCausalLM", always={"sliding_window": None}, names=AROUND, local_theta=10000.0),
 }
 # What a setting makes of an architecture: its name with that setting.
 VARIANTS = {
@@ -116,8 +117,8 @@ VARIANTS = {
 }
 # Scores are scaled by the width of the model and not of a head in the largest of these, by their number of layers.
 BY_MODEL_WIDTH = {"gemma2": 46, "gemma3": 62}
-# Settings that say nothing new.
-HARMLESS = {
+# Settings that are read by name below, or say nothing of the computation.
+OTHERS = {
     "vocab_size", "rope.dimension_count", "attention.value_length", "rope.scaling.type", "rope.scaling.factor",
     "rope.scaling.original_context_length", "rope.scaling.attn_factor", "rope.scaling.finetuned", "rope.scaling.yarn_log_multiplier",
     "rope.scaling.yarn_attn_factor", "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow", "attention.temperature_scale",
@@ -143,13 +144,13 @@ def family_of(file: GgufFile) -> Family:
 def config_values(file: GgufFile, warnings: list) -> dict:
     """What config.json would have."""
     family, prefix = family_of(file), f"{file.get('general.architecture')}."
-    keys = {**SIZES, **family.settings}
+    keys = {**SETTINGS, **family.settings}
     values: dict = {"architectures": [family.architecture], **family.always}
     for key, value in file.settings.items():
         short = key[len(prefix) :] if key.startswith(prefix) else None
         if short in keys:
             values[keys[short]] = _number(value)
-        elif short is not None and short not in HARMLESS:
+        elif short is not None and short not in OTHERS:
             warnings.append(f"{file.path}: setting {shown(key)} is not known, and ignored")
     if "token_embd.weight" not in file.entries:
         raise ModelError(f"{file.path}: no tensor 'token_embd.weight': not a whole model")
