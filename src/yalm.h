@@ -68,7 +68,7 @@ typedef struct yalm_model_info {
     const char *name;          // of the directory that it was converted from
     const char *architecture;  // as in config.json: "LlamaForCausalLM", …
     const char *weight_dtype;  // of the matrices: "fp16", "q4", …; of q8 and q4: the layers'; "mixed" where they differ
-    const char *rope_type;     // "default", "linear", "llama3", "yarn"
+    const char *rope_type;     // "default", "linear", "llama3", "yarn", "longrope"
     const char *tokenizer;     // "spm" (SentencePiece-style BPE), "bpe" (byte-level BPE), or "none"
     const char *chat_template; // Jinja, as stored; NULL where there is none
     int n_layers, hidden_dim, ffn_dim, n_heads, n_kv_heads, head_dim;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Convert a Hugging Face model directory, or a GGUF file, (Llama, Mistral, Mixtral, Qwen2, Qwen3, Phi-3, SmolLM3, Granite, Ministral 3, OLMo 2 and 3, Gemma 2 and 3) to a file that yalm runs.
+"""Convert a Hugging Face model directory, or a GGUF file, (Llama, Mistral, Mixtral, Qwen2, Qwen3, Phi-3 and 4, SmolLM3, Granite, Ministral 3, OLMo 2 and 3, Gemma 2 and 3, GLM-4, gpt-oss) to a file that yalm runs.
 
 examples:
   tools/convert.py ~/models/Mistral-7B-v0.1 mistral.bin
@@ -200,8 +200,8 @@ def read_file(path: Path) -> Source:
     file, warnings = read_gguf(path), []
     values = config_values(file, warnings)
     config = model_config(values, path)
-    config.norm_plus = 0.0  # whatever it is, these files have added it
     config.warnings += warnings
+    config.changes = dataclasses.replace(config.changes, norm_plus=0.0)  # norms are stored there as they are
     tokenizer = read_gguf_tokenizer(file, config.facts["vocab_size"])
     name = file.get("general.name")
     return Source(path, name if isinstance(name, str) else path.stem, config, model_tensors(file), tokenizer)
@@ -222,8 +222,7 @@ def convert(arguments: argparse.Namespace) -> int:
         where,
         arguments.dtype,
         arguments.keep,
-        config.logits_scale,
-        config.norm_plus,
+        config.changes,
     )
     metadata = {"config": config.facts, "tokenizer": tokenizer.facts}
     if tokenizer.chat_template is not None:

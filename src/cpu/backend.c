@@ -107,7 +107,7 @@ static void prepare_rotation(struct cpu_state *s, int i)
 {
     struct cpu_kind *kind = &s->kinds[i];
     const int d = s->config->head_dim;
-    kind->rope_scale = rope_frequencies(kind->inverse_frequency, &s->config->kinds[i].rope, d);
+    kind->rope_scale = rope_frequencies(kind->inverse_frequency, &s->config->kinds[i].rope, d, kind->kv.context);
     rope_angles(kind->sink_cos, kind->sink_sin, kind->inverse_frequency, kind->rope_scale, d, kind->kv.span - 1);
 }
 

@@ -109,7 +109,7 @@ void experts_block(struct cpu_state *s, const struct layer_weights *w, int n, st
 {
     const int n_experts = s->config->n_experts;
     const struct expert_forms forms = forms_of(s, w->experts, n_experts);
-    matmul_shared(s, me, &(struct product){&w->router, NULL, s->router_logits}, 1, s->h, n);
+    matmul_shared(s, me, &(struct product){&w->router, w->router_bias, s->router_logits}, 1, s->h, n);
     for (struct span once; team_claim(me, 1, 1, &once);)
         route(s, n);
     // As many rounds as there can be experts with tokens, whatever the routing says: the steps must be the same for all members.

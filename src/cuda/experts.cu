@@ -50,7 +50,8 @@ size_t experts_scratch_bytes(const struct model_config *config, int most_tokens)
 
 // Block (expert, token): one logit, of rmsnorm(x[t]).
 template <class T>
-static __global__ void router_kernel(float *logits, const T *router, const float *x, const float *norm, float eps, int dim)
+static __global__ void router_kernel(float *logits, const T *router, const float *bias, const float *x, const float *norm,
+                                     float eps, int dim)
 {
     SHARED_ARRAY(float, products, 32);
     SHARED_ARRAY(float, squares, 32);
@@ -68,7 +69,8 @@ static __global__ void router_kernel(float *logits, const T *router, const float
     product = block_sum(product, products);
     square = block_sum(square, squares);
     if (threadIdx.x == 0)
-        logits[(size_t)blockIdx.y * gridDim.x + blockIdx.x] = product / sqrtf(square / (float)dim + eps);
+        logits[(size_t)blockIdx.y * gridDim.x + blockIdx.x] =
+            product / sqrtf(square / (float)dim + eps) + (bias ? bias[blockIdx.x] : 0.0f);
 }
 
 // Block t: the n_active largest of token t's logits (the lower index of equals), in ascending order of index, with the softmax over them, or
@@ -118,13 +120,13 @@ static yalm_status route(const struct experts *e, const struct experts_scratch *
     const int dim = e->router.cols;
     if (e->router.dtype == DTYPE_FP32)
         TRY(LAUNCH(error, router_kernel<float>, grid, ROUTER_THREADS, 0, stream, s->logits, static_cast<const float *>(router),
-                   x, e->norm, e->eps, dim));
+                   e->router_bias, x, e->norm, e->eps, dim));
     else if (e->router.dtype == DTYPE_FP16)
-        TRY(LAUNCH(error, router_kernel<half>, grid, ROUTER_THREADS, 0, stream, s->logits, static_cast<const half *>(router), x,
-                   e->norm, e->eps, dim));
+        TRY(LAUNCH(error, router_kernel<half>, grid, ROUTER_THREADS, 0, stream, s->logits, static_cast<const half *>(router),
+                   e->router_bias, x, e->norm, e->eps, dim));
     else if (e->router.dtype == DTYPE_BF16)
         TRY(LAUNCH(error, router_kernel<__nv_bfloat16>, grid, ROUTER_THREADS, 0, stream, s->logits,
-                   static_cast<const __nv_bfloat16 *>(router), x, e->norm, e->eps, dim));
+                   static_cast<const __nv_bfloat16 *>(router), e->router_bias, x, e->norm, e->eps, dim));
     else
         return no_kernel(e->router.dtype, error);
     return LAUNCH(error, choose_kernel, n, CHOOSE_THREADS, sizeof(int) * e->n_experts, stream, s->choices, s->logits,
@@ -201,6 +203,7 @@ static yalm_status run_one(float *x, const struct experts *e, const struct exper
         m.x = x;
         m.norm = e->norm;
         m.eps = e->eps;
+        m.activation = e->activation;
         m.cols = m.stride = dim;
         m.rows[0] = ffn_dim;
         m.y[0] = s->gated + (size_t)i * ffn_dim;
@@ -239,7 +242,8 @@ static yalm_status run_many(float *x, const struct experts *e, const struct expe
     const int dim = e->experts[0].gate.cols, ffn_dim = e->experts[0].gate.rows;
     TRY(LAUNCH(error, list_kernel, e->n_experts, LIST_THREADS, 0, stream, s->counts, s->slots, s->choices, n, e->n_active));
     TRY(rmsnorm(s->h, DTYPE_FP32, x, e->norm, e->eps, n, dim, stream, error));
-    struct group_product p = {e->table, DTYPE_FP32, s->counts, s->slots, n, e->n_active, ffn_dim, dim, s->h, s->gated};
+    struct group_product p = {e->table, DTYPE_FP32, s->counts, s->slots,     n, e->n_active, ffn_dim,
+                              dim,      s->h,       s->gated,  e->activation};
     TRY(many_tokens<MATVEC_STORE>(e, p, stream, error));
     TRY(many_tokens<MATVEC_UP>(e, p, stream, error));
     TRY(many_tokens<MATVEC_GATED>(e, p, stream, error));

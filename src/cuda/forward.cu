@@ -137,7 +137,8 @@ static yalm_status attention_block(struct cuda_state *s, int layer, int n, bool 
     const struct upcoming o = upcoming_of(&w->o), units = upcoming_of(&ffn->gate, &ffn->up, NULL, true);
     TRY(make_qkv(s, layer, n, &o, error));
     const struct attention attention = {
-        s->step, s->rotated_q, s->sink_q, &s->caches[kind], s->place[layer], n_heads, s->config->attention_softcap};
+        s->step,       s->rotated_q, s->sink_q, &s->caches[kind], s->place[layer], n_heads, s->config->attention_softcap,
+        w->sink_logits};
     if (s->method && !selective)
         TRY(s->method->append(s, &attention, n, error));
     if (selective)
@@ -178,7 +179,9 @@ static yalm_status ffn_block(struct cuda_state *s, int layer, int n, yalm_error 
                                         s->weights->experts + (size_t)layer * n_experts,
                                         n_experts,
                                         s->config->n_active_experts,
-                                        s->config->raw_expert_weights};
+                                        s->config->raw_expert_weights,
+                                        w->router_bias,
+                                        s->config->activation};
         return experts_run(s->x, &experts, n, s->experts_scratch, s->stream, error);
     }
     TRY(gated_units(s, w, n, error));

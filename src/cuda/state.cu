@@ -163,8 +163,8 @@ static yalm_status state_fill(struct cuda_state *s, yalm_error *error)
     if (!inverse_frequency)
         return error_set(error, YALM_NO_MEMORY, "out of memory for a session");
     for (int kind = 0; kind < kinds; kind++) {
-        s->ropes[kind].scale =
-            rope_frequencies(inverse_frequency + kind * half, &s->config->kinds[kind].rope, s->config->head_dim);
+        s->ropes[kind].scale = rope_frequencies(inverse_frequency + kind * half, &s->config->kinds[kind].rope,
+                                                s->config->head_dim, s->caches[kind].policy.context);
         s->ropes[kind].inverse_frequency = s->inverse_frequency + kind * half;
     }
     const cudaError_t copied =

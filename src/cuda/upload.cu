@@ -98,6 +98,8 @@ static void place_layer(struct layout *l, struct layer_weights *w, const struct 
     place_vector(l, w->k_norm, c->whole_qk_norm ? w->k.rows : c->head_dim);
     place_vector(l, w->ffn_norm, c->hidden_dim);
     place_vector(l, w->ffn_post_norm, c->hidden_dim);
+    place_vector(l, w->sink_logits, c->n_heads);
+    place_vector(l, w->router_bias, c->n_experts);
     place_matrix(l, &w->router);
     for (int e = 0; e < n_experts; e++)
         place_expert(l, &w->experts[e], c);

@@ -61,7 +61,7 @@ static const char *weight_dtype(const yalm_model *model)
 
 static void fill_info(yalm_model *model)
 {
-    static const char *const rope_types[] = {"default", "linear", "llama3", "yarn"};
+    static const char *const rope_types[] = {"default", "linear", "llama3", "yarn", "longrope"};
     const struct model_config *c = &model->config;
     yalm_model_info *info = &model->info; // name and chat_template are there already
     info->architecture = c->architecture;

@@ -143,6 +143,15 @@ static const struct scenario scenarios[] = {
      23,
      true,
      3},
+    {"heads that rotate in part, endless", {SHAPE(4, 2, 12), .kinds[0].rope.rotary_dim = 6}, DTYPE_FP32, 23, true, 3},
+    {"logits without keys, endless", {SHAPE(6, 2, 16), .sink_logits = true}, DTYPE_BF16, 23, true, 3},
+    {"biased and clamped experts, logits without keys, a layer with a window",
+     {SHAPE(4, 2, 64), .n_experts = 5, .n_active_experts = 2, .mlp_bias = true, .router_bias = true, .sink_logits = true,
+      .activation = ACTIVATION_CLAMPED, WINDOWED(17)},
+     DTYPE_FP32,
+     128,
+     false,
+     0},
     {"queries that grow", {SHAPE(4, 2, 12), .query_growth = 0.3f, .query_growth_context = 16}, DTYPE_FP32, 128, false, 0},
 };
 

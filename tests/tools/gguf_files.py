@@ -22,6 +22,7 @@ ARCHITECTURES = {
     "Gemma2ForCausalLM": "gemma2",
     "Gemma3ForCausalLM": "gemma3",
     "Ministral3ForCausalLM": "mistral3",
+    "Glm4ForCausalLM": "glm4",
 }
 PAIRED = ("llama", "smollm3", "granite", "mistral3")  # whose q and k are permuted
 KINDS = {
@@ -82,7 +83,7 @@ def add_settings(writer, arch, config):
     writer.add_head_count(heads)
     writer.add_head_count_kv(config["num_key_value_heads"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    writer.add_rope_dimension_count(width)
+    writer.add_rope_dimension_count(int(width * config.get("partial_rotary_factor", 1)))
     if "head_dim" in config:
         writer.add_key_length(width)
         writer.add_value_length(width)
@@ -107,6 +108,8 @@ def add_settings(writer, arch, config):
         writer.add_embedding_scale(config["embedding_multiplier"])
         writer.add_residual_scale(config["residual_multiplier"])
         writer.add_logit_scale(config["logits_scaling"])
+    if "original_max_position_embeddings" in config:
+        writer.add_rope_scaling_orig_ctx_len(config["original_max_position_embeddings"])
     add_rope(writer, config.get("rope_scaling") or config.get("rope_parameters") or {})
 
 
@@ -121,6 +124,8 @@ def add_rope(writer, rope):
         if "beta_fast" in rope:
             writer.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
             writer.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
+    if rope.get("rope_type") == "longrope":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LONGROPE)
     if "llama_4_scaling_beta" in rope:
         writer.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
         writer.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
@@ -149,6 +154,9 @@ def named(directory, arch, config):
         letter = {"w1": "gate", "w2": "down", "w3": "up"}.get(matrix, matrix.removesuffix("_proj"))
         together = np.stack([by_number[e][1] for e in range(len(by_number))])
         found[f"blk.{layer.split('.')[2]}.ffn_{letter}_exps.weight"] = (by_number[0][0], together)
+    for key in ("short", "long"):
+        if f"{key}_factor" in (config.get("rope_scaling") or {}):
+            found[f"rope_factors_{key}.weight"] = ("F32", np.array(config["rope_scaling"][f"{key}_factor"], np.float32))
     if "rope_freqs" in config:
         found["rope_freqs.weight"] = ("F32", np.array(config["rope_freqs"], np.float32))
     return found

@@ -25,6 +25,11 @@ def stored_name(name, stored):
     qwen = f"{p}mlp.gate.weight" in stored
     if rest[0] in ("q_norm", "k_norm"):
         return f"{p}self_attn.{rest[0]}.weight"
+    if f"{p}self_attn.sinks" in stored and rest[0] in ("experts", "router", "router_bias", "sink_logits"):
+        part, _, bias = rest[-1].partition("_")
+        kind = bias or "weight"
+        of = {"experts": f"mlp.experts.{rest[1]}.{part}.{kind}" if len(rest) > 1 else ""}
+        return p + of.get(rest[0], "self_attn.sinks" if rest[0] == "sink_logits" else f"mlp.router.{kind}")
     if rest[0] == "experts" and qwen:
         return f"{p}mlp.experts.{rest[1]}.{rest[2]}_proj.weight"
     if rest[0] == "experts":
@@ -32,6 +37,9 @@ def stored_name(name, stored):
     part, _, bias = rest[0].partition("_bias") if rest[0].endswith("_bias") else (rest[0], "", None)
     kind = "weight" if bias is None else "bias"
     around = f"{p}pre_feedforward_layernorm.weight" in stored
+    if f"{p}post_mlp_layernorm.weight" in stored and rest[0].endswith("_norm"):
+        names = {"attention_norm": "input", "attention_post_norm": "post_self_attn", "ffn_norm": "post_attention"}
+        return f"{p}{names.get(rest[0], 'post_mlp')}_layernorm.weight"
     behind = f"{p}post_feedforward_layernorm.weight" in stored and not around
     special = {
         "attention_norm": "post_attention_layernorm" if behind else "input_layernorm",
@@ -71,6 +79,40 @@ def split_rows(stored, config):
     return found
 
 
+def experts_apart(directory, stored):
+    """gpt-oss's experts, of each the matrices and biases, where columns are outputs and gate and up alternate."""
+    c = json.loads((directory / "config.json").read_text())
+    for name in [name for name in stored if ".mlp.experts." in name and c["model_type"] == "gpt_oss"]:
+        dtype, shape, data = stored.pop(name)
+        item = len(data) // math.prod(shape)
+        array = np.frombuffer(data, {2: np.uint16, 4: np.uint32}[item]).reshape(shape)
+        prefix, bias = name.rsplit(".", 1)[0], name.endswith("_bias")
+        for e in range(shape[0]):
+            matrix = array[e] if bias else array[e].T
+            parts = {"down": matrix} if ".down_proj" in name else {"gate": matrix[::2], "up": matrix[1::2]}
+            for part, rows in parts.items():
+                kind = "bias" if bias else "weight"
+                stored[f"{prefix}.{e}.{part}.{kind}"] = [dtype, list(rows.shape), np.ascontiguousarray(rows).tobytes()]
+    return stored
+
+
+def by_halves(directory, stored):
+    """Rows of q and k, head by head, where components that rotate together lie half a head apart."""
+    c = json.loads((directory / "config.json").read_text())
+    d = c.get("head_dim", c["hidden_size"] // c["num_attention_heads"])
+    rotary = int(d * c.get("partial_rotary_factor", 1))
+    pair = (lambda i: (2 * i, 2 * i + 1)) if c["model_type"].startswith("glm4") else lambda i: (i, i + rotary // 2)
+    places = [pair(i) for i in range(rotary // 2)] + [
+        (rotary + i, (rotary + d) // 2 + i) for i in range((d - rotary) // 2)
+    ]
+    order = [first for first, _ in places] + [second for _, second in places]
+    for name, entry in stored.items():
+        if name.split(".")[-2] in ("q_proj", "k_proj", "q_norm", "k_norm") and entry[1][0] % d == 0:
+            rows = np.frombuffer(entry[2], np.uint8).reshape(entry[1][0] // d, d, -1)
+            entry[2] = rows[:, order].tobytes()
+    return stored
+
+
 def as_floats(dtype, data):
     if dtype in ("BF16", "bf16"):
         return (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
@@ -80,7 +122,8 @@ def as_floats(dtype, data):
 def check_same(directory, model, dtype=None):
     """Every weight of the directory is in the model, bit for bit or rounded to nearest even, and no other."""
     tensors = model[1]
-    stored = split_rows(hf.read_tensors(directory), model[0]["config"])
+    stored = experts_apart(directory, hf.read_tensors(directory))
+    stored = by_halves(directory, split_rows(stored, model[0]["config"]))
     names = set(stored)
     source_config = json.loads((directory / "config.json").read_text())
     for name, (entry, data) in tensors.items():
@@ -93,7 +136,7 @@ def check_same(directory, model, dtype=None):
         if name.endswith("norm") and source_config["model_type"].startswith("gemma"):
             kind, source = "F32", (as_floats(kind, source) + np.float32(1)).tobytes()
         assert entry["shape"] == shape
-        exact = name.endswith(("norm", "_bias", "router"))
+        exact = name.endswith(("norm", "_bias", "router", "sink_logits"))
         wanted = "fp32" if exact else dtype or {v: k for k, v in SOURCE_DTYPE.items()}[kind]
         assert entry["dtype"] == wanted, name
         if SOURCE_DTYPE[wanted] == kind:
@@ -349,7 +392,7 @@ def test_windows_that_are_off(plain, tiny, convert, tmp_path):
 def test_facts_of_later_families(tiny, convert, tmp_path):
     later = ("qkv_bias", "qk_norm", "expert_ffn_dim", "dense_layers", "raw_expert_weights", "unrotated_layers")
     later += ("attention_scale", "embedding_scale", "norms_after", "whole_qk_norm", "query_growth")
-    later += ("norms_around", "attention_softcap", "logits_softcap")
+    later += ("norms_around", "attention_softcap", "logits_softcap", "router_bias", "sink_logits")
     facts = {}
     for preset in (
         "tiny-gqa",
@@ -361,6 +404,8 @@ def test_facts_of_later_families(tiny, convert, tmp_path):
         "tiny-granite",
         "tiny-olmo2",
         "tiny-ministral3",
+        "tiny-glm4",
+        "tiny-gpt-oss",
         "tiny-olmo3",
         "tiny-gemma2",
         "tiny-gemma3",
@@ -377,6 +422,8 @@ def test_facts_of_later_families(tiny, convert, tmp_path):
         "tiny-smollm3": {"unrotated_layers": [1]},
         "tiny-ministral3": {"query_growth": 0.3},
         "tiny-olmo2": {"norms_after": True, "whole_qk_norm": True},
+        "tiny-gpt-oss": {"router_bias": True, "sink_logits": True},
+        "tiny-glm4": {"norms_around": True, "qkv_bias": True},
         "tiny-olmo3": {"norms_after": True, "whole_qk_norm": True},
         "tiny-gemma2": {
             "attention_softcap": 2,
@@ -399,6 +446,29 @@ def test_facts_of_later_families(tiny, convert, tmp_path):
     assert config_of(convert, other, no_rope_layers=None)["unrotated_layers"] == [3]
     assert config_of(convert, other, no_rope_layer_interval=2)["unrotated_layers"] == [1, 3]
     assert "unrotated_layers" not in config_of(convert, other, no_rope_layer_interval=5)
+
+
+def test_heads_that_rotate_in_part(tiny, convert, tmp_path):
+    phi = hf.copy(tiny("tiny-phi4-mini"), tmp_path / "phi")
+    rope = rope_of(convert, phi)
+    assert (rope["type"], rope["rotary_dim"], len(rope["short_factors"]), rope["original_context"]) == (
+        "longrope",
+        24,
+        12,
+        64,
+    )
+    assert rope["attention_factor"] == pytest.approx(math.sqrt(1 + math.log(4) / math.log(64)))
+    factors = {"short_factor": [1] * 16, "long_factor": [2.5] * 16}
+    for name in ("su", "yarn", "longrope"):
+        rope = rope_of(
+            convert, phi, partial_rotary_factor=..., rope_scaling={"type": name, "attention_factor": 1.5, **factors}
+        )
+        assert (rope["type"], rope["attention_factor"], rope["long_factors"]) == ("longrope", 1.5, [2.5] * 16)
+        assert "rotary_dim" not in rope
+    glm = hf.copy(tiny("tiny-glm4"), tmp_path / "glm4")
+    assert rope_of(convert, glm, partial_rotary_factor=...)["rotary_dim"] == 20
+    assert "rotary_dim" not in rope_of(convert, glm, partial_rotary_factor=1.0)
+    assert "qkv_bias" in config_of(convert, glm, attention_bias=...)
 
 
 def test_layers_of_two_kinds(tiny, convert, tmp_path):

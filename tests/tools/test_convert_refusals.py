@@ -17,7 +17,7 @@ def bases(tmp_path_factory):
     home = tmp_path_factory.mktemp("bases")
     names = {"llama": "tiny-gqa", "mistral": "tiny-window", "mixtral": "tiny-mixtral"}
     names |= {"qwen2": "tiny-qwen2", "qwen3_moe": "tiny-qwen3-moe", "phi3": "tiny-phi3", "smollm3": "tiny-smollm3"}
-    names |= {name: f"tiny-{name}" for name in ("gemma2", "gemma3", "olmo3")}
+    names |= {name: f"tiny-{name}" for name in ("gemma2", "gemma3", "olmo3", "gpt-oss")}
     names |= {"granite": "tiny-granite", "ministral3": "tiny-ministral3", "qwen3": "tiny-qwen3"}
     made = {name: hf.make(preset, home / name) for name, preset in names.items()}
     made["sharded"] = hf.make("tiny-gqa", home / "sharded", "--shard-gib", "0.0005")
@@ -100,7 +100,14 @@ CONFIGS = [
     ("qwen3_moe", {"mlp_only_layers": "1"}, 'mlp_only_layers: found "1", expected layers'),
     ("qwen3_moe", {"mlp_only_layers": [0, 1, 2, 3]}, "leave no layer with experts"),
     ("qwen3_moe", {"moe_intermediate_size": 81}, 'tensor "model.layers.0.mlp.experts.0.gate_proj.weight": found shape [80, 128]'),
-    ("phi3", {"rope_scaling": {"type": "yarn", "factor": 4.0}}, 'RoPE type "yarn" is not supported with Phi3ForCausalLM'),
+    ("phi3", {"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope_scaling.short_factor: found null, expected 16 numbers"),
+    ("phi3", {"rope_scaling": {"type": "linear", "factor": 4.0}}, 'RoPE type "linear" is not supported with Phi3ForCausalLM'),
+    ("phi3", {"partial_rotary_factor": 0.01}, "partial_rotary_factor 0.01 of head_dim 32: 0 components rotate"),
+    (
+        "phi3",
+        {"rope_scaling": {"type": "longrope", "short_factor": [1] * 16, "long_factor": [1] * 15}},
+        "rope_scaling.long_factor: found [1, 1, 1, 1",
+    ),
     ("phi3", {"num_key_value_heads": 4}, 'qkv_proj.weight": found shape [256, 128], expected [384, 128]'),
     ("qwen3", {"architectures": ["Mistral3ForConditionalGeneration"]}, "text_config: found null, expected the settings of"),
     (
@@ -116,6 +123,8 @@ CONFIGS = [
     ("gemma3", {"rope_parameters": {"rope_theta": 1e6}}, 'rope_parameters: found "rope_theta", expected'),
     ("gemma3", {"sliding_window": None}, "expected 'full_attention' for every layer"),
     ("olmo3", {"layer_types": ["full_attention"]}, "expected 'full_attention' or 'sliding_attention' for each of 4 layers"),
+    ("gpt-oss", {"swiglu_limit": 8.0}, "swiglu_limit: found 8.0, expected 7.0"),
+    ("gpt-oss", {"num_experts_per_tok": 7}, "num_experts_per_tok: found 7, expected an integer from 1 to 6"),
     ("ministral3", {"rope_parameters": None}, "rope_parameters: found nothing, expected them with llama_4_scaling_beta"),
     ("ministral3", {"rope_parameters": {"rope_type": "default"}}, "rope_parameters.llama_4_scaling_beta: found nothing"),
     ("granite", {"logits_scaling": 0}, "logits_scaling: found 0, expected a number from 1e-06"),
@@ -125,7 +134,7 @@ CONFIGS = [
     ("llama", {"no_rope_layers": [1, 0]}, '"no_rope_layers" is [1, 0], which is not supported'),
     ("mixtral", {"num_experts_per_tok": 5}, "num_experts_per_tok: found 5, expected an integer from 1 to 4"),
     ("llama", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}, 'RoPE type "dynamic" is not supported'),
-    ("llama", {"rope_scaling": {"rope_type": "longrope", "factor": 2.0}}, 'RoPE type "longrope" is not supported'),
+    ("llama", {"rope_scaling": {"rope_type": "longrope", "factor": 2.0}}, "short_factor: found null, expected 16 numbers"),
     ("llama", {"rope_parameters": {"rope_type": "mrope"}}, 'rope_parameters: RoPE type "mrope" is not supported'),
     ("llama", {"rope_scaling": {"type": "linear"}}, "rope_scaling.factor: found nothing, expected a number"),
     ("llama", {"rope_scaling": {"type": "linear", "factor": 0.5}}, "rope_scaling.factor: found 0.5"),

@@ -48,7 +48,8 @@ MORE = {
 }
 PRESETS = (
     "tiny-llama", "tiny-gqa", "tiny-mqa", "tiny-headdim", "tiny-linear-rope", "tiny-yarn", "tiny-window", "tiny-mixtral", "tiny-bias",
-    "tiny-qwen2", "tiny-qwen3", "tiny-phi3", "tiny-granite", "tiny-olmo2", "tiny-olmo3", "tiny-ministral3", "tiny-oddvocab", *MORE,
+    "tiny-qwen2", "tiny-qwen3", "tiny-phi3", "tiny-granite", "tiny-olmo2", "tiny-olmo3", "tiny-ministral3", "tiny-oddvocab",
+    "tiny-glm4", "tiny-phi4-mini", *MORE,
 )  # fmt: skip
 
 

@@ -243,12 +243,12 @@ def test_pieces_do_not_show(form, plain, convert, monkeypatch, tmp_path):
 
 
 def test_experts_of_four_bits_in_one_tensor(convert, tmp_path):
-    """gpt-oss's form, on experts that stand in one tensor for all: gate_up_proj and down_proj, rows before columns."""
-    directory = hf.make("tiny-mixtral", tmp_path / "mixtral")
+    """gpt-oss as it is released: of all experts gate_up_proj, where gate's rows and up's alternate, and down_proj."""
+    directory = hf.make("tiny-gpt-oss", tmp_path / "oss")
     config = json.loads((directory / "config.json").read_text())
     experts, ffn, dim = config["num_local_experts"], config["intermediate_size"], config["hidden_size"]
-    tensors = {name: tensor for name, tensor in hf.read_tensors(directory).items() if ".experts." not in name}
-    tensors = {name.replace("block_sparse_moe", "mlp"): tensor for name, tensor in tensors.items()}
+    plain = convert(directory)[0]
+    tensors = {name: tensor for name, tensor in hf.read_tensors(directory).items() if not name.endswith("_proj")}
     wanted, rng = {}, np.random.default_rng(2)
     for n in range(config["num_hidden_layers"]):
         for part, rows, columns in (("gate_up_proj", 2 * ffn, dim), ("down_proj", dim, ffn)):
@@ -265,12 +265,14 @@ def test_experts_of_four_bits_in_one_tensor(convert, tmp_path):
     for n in range(config["num_hidden_layers"]):
         for e in range(experts):
             for part, values in (
-                ("gate", wanted[n, "gate_up_proj"][e, :ffn]),
-                ("up", wanted[n, "gate_up_proj"][e, ffn:]),
+                ("gate", wanted[n, "gate_up_proj"][e, ::2]),
+                ("up", wanted[n, "gate_up_proj"][e, 1::2]),
                 ("down", wanted[n, "down_proj"][e]),
             ):
                 entry, data = found[f"layers.{n}.experts.{e}.{part}"]
                 assert entry["dtype"] == "q8" and (dequantise(entry, data)[0] == values).all()
+    others = [name for name in plain if ".experts." not in name or name.endswith("_bias")]
+    assert all(found[name][1] == plain[name][1] for name in others)
 
 
 # ------------------------------------------------------------------------------------ what is refused

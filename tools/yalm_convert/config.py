@@ -4,13 +4,14 @@ Keys that are missing are what transformers takes them to be for the architectur
 the format cannot say are refused by name; those that say nothing about it are listed in HARMLESS; others are warned of.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Optional
 
 from .errors import ModelError
 from .layers import read_kinds
 from .multimodal import WHOLES, is_whole, text_config
+from .plan import UNCHANGED, Changes
 from .source import locate, read_json, shown
 from .tokenizer import TokenizerData
 
@@ -37,6 +38,11 @@ QWEN3_MOE = dict(
 )  # fmt: skip
 PHI3 = dict(
     LLAMA, vocab_size=32064, hidden_size=3072, intermediate_size=8192, max_position_embeddings=4096, rms_norm_eps=1e-5,
+    original_max_position_embeddings=4096, partial_rotary_factor=1.0,
+)  # fmt: skip
+GLM4 = dict(
+    LLAMA, vocab_size=151552, intermediate_size=13696, num_hidden_layers=40, num_key_value_heads=2, head_dim=128,
+    max_position_embeddings=131072, rms_norm_eps=1.5625e-7, partial_rotary_factor=0.5, attention_bias=True,
 )  # fmt: skip
 SMOLLM3 = dict(
     LLAMA, vocab_size=128256, hidden_size=2048, num_hidden_layers=36, num_attention_heads=16, num_key_value_heads=4,
@@ -58,6 +64,15 @@ GEMMA3 = dict(
     GEMMA2, vocab_size=262208, max_position_embeddings=131072, rope_theta=1e6, rope_local_base_freq=1e4,
     sliding_window_pattern=6, attn_logit_softcapping=None, final_logit_softcapping=None,
 )  # fmt: skip
+GPT_OSS = dict(
+    LLAMA, vocab_size=201088, hidden_size=2880, intermediate_size=2880, num_hidden_layers=36, num_attention_heads=64,
+    num_key_value_heads=8, head_dim=64, max_position_embeddings=131072, rms_norm_eps=1e-5, rope_theta=150000.0,
+    sliding_window=128, sliding_window_pattern=2, num_local_experts=128, num_experts_per_tok=4, attention_bias=True,
+    swiglu_limit=7.0, swiglu_alpha=1.702, rope_parameters={
+        "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+        "original_max_position_embeddings": 4096,
+    },
+)  # fmt: skip
 GRANITE = dict(
     LLAMA, embedding_multiplier=1.0, attention_multiplier=1.0, residual_multiplier=1.0, logits_scaling=1.0,
 )  # fmt: skip
@@ -72,8 +87,9 @@ class Architecture:
     window: str = "none"  # which layers have one: layers.read_kinds()
     biases: tuple = ()  # keys that may be true
     facts: tuple = ()  # what always holds
-    ropes: tuple = ("default", "linear", "llama3", "yarn")
-    norm_plus: float = 0.0  # what norms' weights are stored less
+    ropes: tuple = ("default", "linear", "llama3", "yarn", "longrope")
+    changes: Changes = UNCHANGED
+    only_qkv: bool = False  # attention_bias is not of o
 
 
 ARCHITECTURES = {
@@ -83,14 +99,21 @@ ARCHITECTURES = {
     "Qwen2ForCausalLM": Architecture("qwen2", QWEN2, "asked", facts=("qkv_bias",)),
     "Qwen3ForCausalLM": Architecture("qwen3", QWEN3, "asked", ("attention_bias",), ("qk_norm",)),
     "Qwen3MoeForCausalLM": Architecture("qwen3_moe", QWEN3_MOE, "asked", ("attention_bias",), ("qk_norm",)),
-    # To Phi-3 yarn is another name of longrope.
-    "Phi3ForCausalLM": Architecture("phi3", PHI3, "always", ropes=("default",)),
+    "Phi3ForCausalLM": Architecture("phi3", PHI3, "always", ropes=("default", "longrope")),
+    "Glm4ForCausalLM": Architecture(
+        "glm4", GLM4, "none", ("attention_bias",), ("norms_around",), changes=Changes(pairs=True), only_qkv=True
+    ),
     "Ministral3ForCausalLM": Architecture("ministral3", MINISTRAL3, "always"),
     "Olmo2ForCausalLM": Architecture("olmo2", OLMO2, "none", ("attention_bias",), ("norms_after", "whole_qk_norm")),
     "Olmo3ForCausalLM": Architecture("olmo3", OLMO3, "types", ("attention_bias",), ("norms_after", "whole_qk_norm")),
-    "Gemma2ForCausalLM": Architecture("gemma2", GEMMA2, "types", ("attention_bias",), ("norms_around",), norm_plus=1.0),
+    "Gemma2ForCausalLM": Architecture(
+        "gemma2", GEMMA2, "types", ("attention_bias",), ("norms_around",), changes=Changes(norm_plus=1.0)
+    ),
     "Gemma3ForCausalLM": Architecture(
-        "gemma3_text", GEMMA3, "types", ("attention_bias",), ("norms_around", "qk_norm"), norm_plus=1.0
+        "gemma3_text", GEMMA3, "types", ("attention_bias",), ("norms_around", "qk_norm"), changes=Changes(norm_plus=1.0)
+    ),
+    "GptOssForCausalLM": Architecture(
+        "gpt_oss", GPT_OSS, "types", ("attention_bias",), ("mlp_bias", "router_bias", "sink_logits")
     ),
     "GraniteForCausalLM": Architecture("granite", GRANITE, biases=("attention_bias", "mlp_bias")),
     "SmolLM3ForCausalLM": Architecture("smollm3", SMOLLM3, biases=("attention_bias", "mlp_bias")),
@@ -104,7 +127,6 @@ READ = set(MIXTRAL) | set(QWEN3) | {
 # Of those with experts that have a width of their own.
 READ_UNROTATED = {"no_rope_layers", "no_rope_layer_interval"}
 READ_GRANITE = set(GRANITE) - set(LLAMA)
-READ_GEMMA = set(GEMMA3) - set(LLAMA)
 READ_MOE = {"num_experts", "moe_intermediate_size", "norm_topk_prob", "mlp_only_layers", "decoder_sparse_step"}
 HARMLESS = {
     "_name_or_path", "_attn_implementation", "_flash_attn_2_enabled", "attention_dropout", "bad_words_ids", "begin_suppress_tokens",
@@ -116,7 +138,7 @@ HARMLESS = {
     "prefix", "pretraining_tp", "problem_type", "remove_invalid_values", "repetition_penalty", "return_dict",
     "return_dict_in_generate", "router_aux_loss_coef", "router_jitter_noise", "sep_token_id", "suppress_tokens", "task_specific_params",
     "temperature", "tokenizer_class", "top_k", "top_p", "torch_dtype", "torchscript", "transformers_version", "typical_p", "use_bfloat16",
-    "use_cache", "unsloth_fixed", "unsloth_version", "use_flash_attention_2", "resid_pdrop", "embd_pdrop", "attn_pdrop",
+    "initial_context_length", "experts_per_token", "use_cache", "unsloth_fixed", "unsloth_version", "use_flash_attention_2", "resid_pdrop", "embd_pdrop", "attn_pdrop",
 }  # fmt: skip
 # Other architectures' ways to compute something else. Harmless only where they are switched off.
 FOREIGN = {
@@ -195,8 +217,7 @@ class ModelConfig:
     keys: Keys
     generation: Optional[Keys]
     warnings: list
-    logits_scale: float = 1.0  # of the last norm's weights, and so of the logits
-    norm_plus: float = 0.0  # what is added to all norms' weights
+    changes: Changes = UNCHANGED  # of the weights, on their way
     quantization: Optional[dict] = None  # quantization_config, for prequantised.unpack()
     part: bool = False  # of a model that sees: its tensors are to be found by multimodal.text_tensors()
 
@@ -254,7 +275,7 @@ def model_config(values: dict, path: Path, later: Optional[Keys] = None) -> Mode
     facts["norm_eps"] = keys.number("rms_norm_eps", keys.defaults["rms_norm_eps"], 1.2e-38, 1)
     if "llama_4_scaling" in keys.defaults:
         facts.update(_query_growth(keys))
-    facts.update(read_kinds(keys, architecture.window, name, facts["n_layers"], warnings))
+    facts.update(read_kinds(keys, architecture.window, name, facts, warnings))
     for kind in [facts, *facts.get("kinds", [])]:
         if kind["rope"]["type"] not in architecture.ropes:
             raise keys.error(f"RoPE type {shown(kind['rope']['type'])} is not supported with {name}")
@@ -266,13 +287,16 @@ def model_config(values: dict, path: Path, later: Optional[Keys] = None) -> Mode
     facts.update(_experts(keys, facts))
     facts["tied_embeddings"] = keys.flag("tie_word_embeddings", keys.defaults.get("tie_word_embeddings", False))
     for key in ("attention_bias", "mlp_bias"):
-        facts[key] = keys.flag(key, False)
+        facts[key] = keys.flag(key, keys.defaults.get(key, False))
         if facts[key] and key not in architecture.biases:
             raise keys.error(f"{key} is true, which {name} does not have")
+    if facts["attention_bias"] and architecture.only_qkv:
+        facts.update(attention_bias=False, qkv_bias=True)
     facts.update(dict.fromkeys(architecture.facts, True))
     facts.update(bos=-1, eos=[])
+    changes = replace(architecture.changes, logits_scale=logits_scale)
     quantization = keys.object("quantization_config") or None
-    return ModelConfig(facts, keys, later, warnings, logits_scale, architecture.norm_plus, quantization, whole)
+    return ModelConfig(facts, keys, later, warnings, changes, quantization, whole)
 
 
 def _architecture(values: dict, path: Path) -> str:
@@ -309,7 +333,7 @@ def _check_unknown(keys: Keys, warnings: list) -> None:
     if keys.values.get("auto_map"):
         warnings.append(f"{keys.path}: auto_map names program text of the model's own; it is not run")
     read = READ | (READ_MOE if "moe_intermediate_size" in keys.defaults else set())
-    read |= READ_GEMMA & set(keys.defaults)
+    read |= set(keys.defaults)
     read |= READ_GRANITE if "logits_scaling" in keys.defaults else set()
     read |= READ_UNROTATED if "no_rope_layer_interval" in keys.defaults else set()
     for key, value in keys.values.items():
@@ -321,6 +345,10 @@ def _check_unknown(keys: Keys, warnings: list) -> None:
 
 def _activation(keys: Keys) -> str:
     """In the format's words. Gemma has it under a name of its own, and another beside it that means nothing."""
+    if "swiglu_limit" in keys.defaults:
+        for key in ("swiglu_limit", "swiglu_alpha"):
+            if keys.number(key, keys.defaults[key], 0, 1e9) != keys.defaults[key]:
+                raise keys.error(f"{key}: found {shown(keys.values[key])}, expected {keys.defaults[key]}")
     gemma = "hidden_activation" in keys.defaults
     key, expected, ours = (
         ("hidden_activation", "gelu_pytorch_tanh", "gelu_tanh") if gemma else ("hidden_act", "silu", "silu")
@@ -328,7 +356,7 @@ def _activation(keys: Keys) -> str:
     name = keys.string(key, expected)
     if name != expected:
         raise keys.error(f"{key}: activation {shown(name)} is not supported, expected {expected!r}")
-    return ours
+    return "clamped" if "swiglu_limit" in keys.defaults else ours
 
 
 def _sizes(keys: Keys) -> dict:

@@ -77,9 +77,8 @@ class Family:
     always: dict = field(default_factory=dict)  # keys of config.json that no setting says
     names: dict = field(default_factory=dict)  # of tensors, before LAYER
     experts: str = "mlp.experts.{}.{}_proj"  # an expert's matrix: its number and gate, up or down
-    local_theta: Optional[float] = (
-        None  # RoPE's in layers with a window, where they have their own; 0: as in the others
-    )
+    # RoPE's in layers with a window, where these have their own; 0: that of the others.
+    local_theta: Optional[float] = None
 
 
 AROUND = {
@@ -98,6 +97,14 @@ FAMILIES = {
     "phi3": Family("Phi3ForCausalLM", names={"ffn_up": "mlp.gate_up_proj"}),
     "smollm3": Family("SmolLM3ForCausalLM", True),
     "granite": Family("GraniteForCausalLM", True),
+    "glm4": Family(
+        "Glm4ForCausalLM",
+        names={
+            "ffn_up": "mlp.gate_up_proj",
+            "post_attention_norm": "post_self_attn_layernorm",
+            "post_ffw_norm": "post_mlp_layernorm",
+        },
+    ),
     "olmo2": Family("Olmo2ForCausalLM", names=BEHIND),
     "gemma2": Family("Gemma2ForCausalLM", names=AROUND),
     "gemma3": Family("Gemma3ForCausalLM", always={"sliding_window": None}, names=AROUND, local_theta=10000.0),
@@ -205,6 +212,8 @@ def _number(value: object) -> object:
 
 
 def _biases(file: GgufFile, values: dict) -> None:
+    if values["architectures"] == ["Glm4ForCausalLM"]:
+        values["attention_bias"] = "blk.0.attn_q.bias" in file.entries
     if "blk.0.attn_output.bias" in file.entries:
         values["attention_bias"] = True
     if "blk.0.ffn_down.bias" in file.entries:
