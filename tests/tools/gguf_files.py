@@ -23,6 +23,7 @@ ARCHITECTURES = {
     "Gemma3ForCausalLM": "gemma3",
     "Ministral3ForCausalLM": "mistral3",
     "Glm4ForCausalLM": "glm4",
+    "GptOssForCausalLM": "gpt-oss",
 }
 PAIRED = ("llama", "smollm3", "granite", "mistral3")  # whose q and k are permuted
 KINDS = {
@@ -53,12 +54,12 @@ def write(directory, path, quantise=None, tokenizer=None, change=None, **options
         change(writer)
     for name, (kind, data) in named(directory, arch, config).items():
         stored = (quantise or {}).get(name, (quantise or {}).get("*")) if data.ndim > 1 else None
-        if stored is not None and "ffn_gate_inp" not in name:
+        exact = data.ndim == 1 or "ffn_gate_inp" in name or name.endswith(".bias")
+        if stored is not None and not exact:
             writer.add_tensor(name, gguf.quantize(as_floats(kind, data), stored), raw_dtype=stored)
-        elif kind == "BF16" and data.ndim > 1 and "ffn_gate_inp" not in name:
+        elif kind == "BF16" and not exact:
             writer.add_tensor(name, data.view(np.uint8), raw_dtype=KINDS["BF16"])
         else:
-            exact = data.ndim == 1 or "ffn_gate_inp" in name
             writer.add_tensor(name, as_floats(kind, data) if exact else data)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -144,11 +145,14 @@ def named(directory, arch, config):
             array = permute(array, config["num_attention_heads" if part == "q_proj" else "num_key_value_heads"])
         if arch in ("gemma2", "gemma3") and name.endswith("norm.weight"):
             kind, array = "F32", as_floats(kind, array) + np.float32(1)
-        if ".experts." in name:
+        if arch == "gpt-oss" and ".experts." in name:
+            found.update(turned_experts(name, kind, array))
+        elif ".experts." in name:
             layer, _, rest = name.partition(".experts.")
             expert, matrix, _ = rest.split(".")
             experts.setdefault((layer, matrix), {})[int(expert)] = (kind, array)
         else:
+            name = f"{name}.weight" if name.endswith(".sinks") else name
             found[table.get_name(name, try_suffixes=(".weight", ".bias"))] = (kind, array)
     for (layer, matrix), by_number in experts.items():
         letter = {"w1": "gate", "w2": "down", "w3": "up"}.get(matrix, matrix.removesuffix("_proj"))
@@ -160,6 +164,15 @@ def named(directory, arch, config):
     if "rope_freqs" in config:
         found["rope_freqs.weight"] = ("F32", np.array(config["rope_freqs"], np.float32))
     return found
+
+
+def turned_experts(name, kind, array):
+    """gpt-oss's experts: outputs become rows, and gate and up, which alternate, are taken apart."""
+    layer, bias = name.split(".")[2], name.endswith("_bias")
+    rows = array if bias else array.transpose(0, 2, 1)
+    parts = {"down": rows} if ".down_proj" in name else {"gate": rows[:, ::2], "up": rows[:, 1::2]}
+    end = "bias" if bias else "weight"
+    return {f"blk.{layer}.ffn_{part}_exps.{end}": (kind, np.ascontiguousarray(found)) for part, found in parts.items()}
 
 
 # ------------------------------------------------------------------------------------ tokenizers

@@ -77,6 +77,7 @@ class Family:
     always: dict = field(default_factory=dict)  # keys of config.json that no setting says
     names: dict = field(default_factory=dict)  # of tensors, before LAYER
     experts: str = "mlp.experts.{}.{}_proj"  # an expert's matrix: its number and gate, up or down
+    yarn: dict = field(default_factory=dict)  # of RoPE's settings, where it is YaRN
     # RoPE's in layers with a window, where these have their own; 0: that of the others.
     local_theta: Optional[float] = None
 
@@ -104,6 +105,16 @@ FAMILIES = {
             "post_attention_norm": "post_self_attn_layernorm",
             "post_ffw_norm": "post_mlp_layernorm",
         },
+    ),
+    "gpt-oss": Family(
+        "GptOssForCausalLM",
+        settings=EXPERTS,
+        names={
+            "post_attention_norm": "post_attention_layernorm",
+            "ffn_gate_inp": "mlp.router",
+            "attn_sinks": "self_attn.sinks",
+        },
+        yarn={"truncate": False},
     ),
     "olmo2": Family("Olmo2ForCausalLM", names=BEHIND),
     "gemma2": Family("Gemma2ForCausalLM", names=AROUND),
@@ -250,6 +261,7 @@ def _rope(file: GgufFile, prefix: str, values: dict) -> None:
             "beta_slow": get("rope.scaling.yarn_beta_slow"),
             "mscale": log,
             "mscale_all_dim": log,
+            **family_of(file).yarn,
         }
     elif kind not in (None, "none", "longrope"):
         raise ModelError(f"{file.path}: rope.scaling.type {shown(kind)} is not supported")
@@ -323,10 +335,12 @@ def _renamed(file: GgufFile, family: Family, name: str, tensor: Tensor) -> Itera
         )
     if expert and len(parts) == 5:  # one expert's own, as files of before had them
         yield f"{layer}.{_expert(family, int(parts[3]), expert)}.{kind}", tensor
-    elif expert and kind == "weight" and len(tensor.shape) == 3:
-        experts, rows, columns = tensor.shape
+    elif expert and len(tensor.shape) == (3 if kind == "weight" else 2):
+        experts, *shape = tensor.shape
         for e in range(experts):
-            yield f"{layer}.{_expert(family, e, expert)}.weight", tensor.part(e * rows * columns, (rows, columns))
+            yield f"{layer}.{_expert(family, e, expert)}.{kind}", tensor.part(e * math.prod(shape), tuple(shape))
+    elif part == "attn_sinks" and part in known:
+        yield f"{layer}.{known[part]}", tensor
     elif part in known and len(parts) == 4:
         yield f"{layer}.{known[part]}.{kind}", tensor
     else:

@@ -253,6 +253,13 @@ class Planner:
         for kind, shape in (("weight", (n, dim)), ("bias", (n,))):
             router = self.take(f"{stored}.router.{kind}", shape)
             self.exact(f"{name}.router" + ("_bias" if kind == "bias" else ""), router)
+        if f"{stored}.experts.0.gate_proj.weight" in self.left:  # one by one, as GGUF files have them
+            for e in range(n):
+                for part, rows, columns in (("gate", ffn, dim), ("up", ffn, dim), ("down", dim, ffn)):
+                    expert, of = f"{name}.experts.{e}.{part}", f"{stored}.experts.{e}.{part}_proj"
+                    self.weights(expert, self.take(f"{of}.weight", (rows, columns)))
+                    self.exact(f"{expert}_bias", self.take(f"{of}.bias", (rows,)))
+            return
         by_rows = getattr(self.left.get(f"{stored}.experts.gate_up_proj"), "form", "") == "MXFP4"
         gate_up = self.take(f"{stored}.experts.gate_up_proj", (n, 2 * ffn, dim) if by_rows else (n, dim, 2 * ffn))
         down = self.take(f"{stored}.experts.down_proj", (n, dim, ffn) if by_rows else (n, ffn, dim))
