@@ -247,7 +247,7 @@ def test_experts_of_four_bits_in_one_tensor(convert, tmp_path):
     directory = hf.make("tiny-gpt-oss", tmp_path / "oss")
     config = json.loads((directory / "config.json").read_text())
     experts, ffn, dim = config["num_local_experts"], config["intermediate_size"], config["hidden_size"]
-    plain = convert(directory)[0]
+    plain = convert(directory)[1]
     tensors = {name: tensor for name, tensor in hf.read_tensors(directory).items() if not name.endswith("_proj")}
     wanted, rng = {}, np.random.default_rng(2)
     for n in range(config["num_hidden_layers"]):
