@@ -11,6 +11,7 @@ examples:
 """
 
 import argparse
+import contextlib
 import dataclasses
 import errno
 import math
@@ -19,6 +20,7 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 HELP_END = "exit codes: 0 done, 1 failed at run time, 2 usage, 3 not a model that can be converted, 4 out of memory, 130 interrupted"
@@ -104,7 +106,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--dtype",
         choices=MATRIX_TYPES,
-        help="of the weight matrices (default: as stored; what is quantised already becomes q4 or q8, which is said); bf12 is bf16 without loss in 12 bits; with q4, embedding and classifier become q8",
+        help="of the weight matrices (default: as stored; what is quantised already becomes q4, q8 or fp8, which is said); bf12 is bf16 without loss in 12 bits; with q4, embedding and classifier become q8",
     )
     parser.add_argument(
         "--keep",
@@ -180,6 +182,15 @@ class Source:
     tokenizer: TokenizerData
 
 
+@contextlib.contextmanager
+def form_expected(where: object) -> Iterator[None]:
+    """Settings whose parts are not all looked at one by one: a text where a number should be, and the like, is a ModelError too."""
+    try:
+        yield
+    except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError) as error:
+        raise ModelError(f"{where}: not of the form that is expected: {type(error).__name__}: {error}") from None
+
+
 def read_directory(model_dir: Path) -> Source:
     config = read_config(model_dir)
     tensors = read_checkpoint(model_dir)
@@ -190,7 +201,8 @@ def read_directory(model_dir: Path) -> Source:
             f"{model_dir}: the part that reads text is converted; {others} tensors of the others are left out"
         )
     if config.quantization:
-        tensors = unpack(tensors, config.quantization, str(config.keys.path))
+        with form_expected(f"{config.keys.path}: quantization_config"):
+            tensors = unpack(tensors, config.quantization, str(config.keys.path))
     for name in TOKENIZER_FILES:
         locate(model_dir, name)
     return Source(model_dir, model_name(model_dir), config, tensors, read_tokenizer(model_dir, config.facts))
@@ -198,13 +210,14 @@ def read_directory(model_dir: Path) -> Source:
 
 def read_file(path: Path) -> Source:
     file, warnings = read_gguf(path), []
-    values = config_values(file, warnings)
-    config = model_config(values, path)
+    with form_expected(path):
+        config = model_config(config_values(file, warnings), path)
+        tokenizer = read_gguf_tokenizer(file, config.facts["vocab_size"])
+        tensors = model_tensors(file)
     config.warnings += warnings
     config.changes = dataclasses.replace(config.changes, norm_plus=0.0)  # norms are stored there as they are
-    tokenizer = read_gguf_tokenizer(file, config.facts["vocab_size"])
     name = file.get("general.name")
-    return Source(path, name if isinstance(name, str) else path.stem, config, model_tensors(file), tokenizer)
+    return Source(path, name if isinstance(name, str) else path.stem, config, tensors, tokenizer)
 
 
 def convert(arguments: argparse.Namespace) -> int:
@@ -213,7 +226,8 @@ def convert(arguments: argparse.Namespace) -> int:
     config, tokenizer, where = source.config, source.tokenizer, str(source.path)
     config.finish(tokenizer)
     if arguments.lora:
-        merged = merge(source.tensors, arguments.lora)
+        with form_expected(arguments.lora):
+            merged = merge(source.tensors, arguments.lora)
         complain(f"{arguments.lora}: added to {merged} tensors", 0)
     plan = make_plan(
         config.facts,

@@ -135,6 +135,8 @@ REFUSED = [
     ({"lora_alpha": "x"}, {}, 'lora_alpha: found "x", expected a number above 0'),
     ({"r": 8}, {}, "is of rank 4, adapter_config.json says 8"),
     ({"alpha_pattern": {"(": 2}}, {}, "alpha_pattern: pattern"),
+    ({"alpha_pattern": {"q_proj": "x"}}, {}, "not of the form that is expected: TypeError"),
+    ({"rank_pattern": [1]}, {}, "not of the form that is expected: AttributeError"),
     ({}, {f"{Q}B.weight": None}, f'tensor "{Q[17:]}B.weight" is missing'),
     ({}, {f"{Q}A.weight": ["F32", [4, 64], bytes(1024)]}, "an adapter of another model"),
     ({}, {"base_model.model.model.layers.9.mlp.up_proj.lora_A.weight": ["F32", [4, 128], bytes(2048)],

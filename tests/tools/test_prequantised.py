@@ -307,6 +307,12 @@ REFUSED = [
         "num_bits 3 is not supported, expected 2, 4 or 8 everywhere",
     ),
     (compressed("x", {"num_bits": 4, "type": "float", "group_size": 16}), PACKED, "other than MXFP4 are not supported"),
+    (
+        compressed("x", {"num_bits": 4, "type": "int"}) | {"config_groups": {"a": {"weights": [4]}}},
+        PACKED,
+        "expected a group with weights",
+    ),
+    (GPTQ | {"bits": "four"}, None, 'quantization_config.bits: "four" is not supported'),
     ({"quant_method": "compressed-tensors"}, PACKED, "config_groups: found null, expected a group with weights"),
 ]
 
