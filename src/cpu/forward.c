@@ -130,16 +130,16 @@ static void attention_block(struct cpu_state *s, const struct batch *batch, int 
     project_residual(s, me, &w->o, w->o_bias, s->attended, w->attention_post_norm, batch->n);
 }
 
-// x += down · (activation(gate · h) ∘ (up · h)),  h = rmsnorm(x)
+// x += down · (activation(gate · h) ∘ (up · h)),  h = rmsnorm(x), or so of the active experts, or both
 static void ffn_block(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
 {
     const struct layer_weights *w = &s->weights->layers[layer];
     const float *h = read_stream(s, me, w->ffn_norm, batch->n);
-    if (w->router.data) {
+    if (w->router.data)
         experts_block(s, w, batch->n, me);
+    if (w->router.data && !w->shared.gate.data)
         return;
-    }
-    const struct expert_weights *ffn = &w->experts[0];
+    const struct expert_weights *ffn = w->router.data ? &w->shared : &w->experts[0];
     matmul_ahead(s, me, (const struct matrix *[]){&ffn->down}, 1, batch->n);
     gated_units(s, ffn, matmul_form(s, &ffn->gate) | matmul_form(s, &ffn->up), h, batch->n, me);
     if (layer + 1 < s->config->n_layers) {

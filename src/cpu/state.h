@@ -71,12 +71,13 @@ struct cpu_state {
     void *quantised;  // quant_kernels' size() for the widest product; NULL where no matrix is quantised
 
     // Mixture of experts.
-    float *router_logits; // (chunk, n_experts)
-    int *expert_of;       // (chunk, n_active_experts), ascending in each row
-    float *expert_weight; // (chunk, n_active_experts)
-    float *expert_in;     // (chunk, hidden_dim), the tokens of one expert
-    int *expert_tokens;   // (n_experts, chunk): which tokens those are
-    float *expert_scale;  // (n_experts, chunk): and with which weight
+    float *router_logits;  // (chunk, n_experts)
+    float *expert_ratings; // (n_experts), scratch of the member that routes
+    int *expert_of;        // (chunk, n_active_experts), ascending in each row
+    float *expert_weight;  // (chunk, n_active_experts)
+    float *expert_in;      // (chunk, hidden_dim), the tokens of one expert
+    int *expert_tokens;    // (n_experts, chunk): which tokens those are
+    float *expert_scale;   // (n_experts, chunk): and with which weight
     // How many those are, and which experts have any, in ascending order and 0 beyond. Atomic, since a late member may look.
     atomic_int *expert_n;       // (n_experts)
     atomic_int *chosen_experts; // (n_experts)

@@ -84,6 +84,7 @@ static void carve_experts(struct cpu_state *s, struct carver *c)
 {
     const size_t chunk = s->chunk, experts = s->config->n_experts, active = s->config->n_active_experts;
     s->router_logits = carve(c, chunk * experts, sizeof(float));
+    s->expert_ratings = carve(c, experts, sizeof(float));
     s->expert_of = carve(c, chunk * active, sizeof(int));
     s->expert_weight = carve(c, chunk * active, sizeof(float));
     s->expert_in = carve(c, chunk * s->config->hidden_dim, sizeof(float));
@@ -101,6 +102,9 @@ int cpu_forms(const struct cpu_state *s, const struct model_config *config, cons
         const int n_experts = layer->router.data ? config->n_experts : 1;
         if (layer->router.data)
             forms |= matmul_form(s, &layer->router);
+        const struct expert_weights *shared = &layer->shared;
+        if (shared->gate.data)
+            forms |= matmul_form(s, &shared->gate) | matmul_form(s, &shared->up) | matmul_form(s, &shared->down);
         forms |= matmul_form(s, &layer->q) | matmul_form(s, &layer->k) | matmul_form(s, &layer->v) | matmul_form(s, &layer->o);
         for (int e = 0; e < n_experts; e++) {
             const struct expert_weights *expert = &layer->experts[e];

@@ -73,10 +73,23 @@ static __global__ void router_kernel(float *logits, const T *router, const float
             product / sqrtf(square / (float)dim + eps) + (bias ? bias[blockIdx.x] : 0.0f);
 }
 
+__device__ __forceinline__ float sigmoid(float x)
+{
+    return 1.0f / (1.0f + expf(-x));
+}
+
+// What an expert is chosen by.
+__device__ __forceinline__ float rating_of(const float *logits, const float *choice_bias, int e)
+{
+    return choice_bias ? sigmoid(logits[e]) + choice_bias[e] : logits[e];
+}
+
 // Block t: the n_active largest of token t's logits (the lower index of equals), in ascending order of index, with the softmax over them, or
 // where it is to be raw, over all.
 // Dynamic shared memory: (n_experts) how many come before each.
-static __global__ void choose_kernel(struct expert_choice *choices, const float *logits, int n_experts, int n_active, bool raw)
+// With choice_bias: the best by the sum of that and the sigmoid; weights are the sigmoids, renormalised or raw. All are multiplied by scale.
+static __global__ void choose_kernel(struct expert_choice *choices, const float *logits, int n_experts, int n_active, bool raw,
+                                     const float *choice_bias, float scale)
 {
     SHARED_DYNAMIC(int, ranks);
     grid_dependency_launch();
@@ -84,9 +97,12 @@ static __global__ void choose_kernel(struct expert_choice *choices, const float 
     logits += (size_t)blockIdx.x * n_experts;
     choices += (size_t)blockIdx.x * n_active;
     for (int e = (int)threadIdx.x; e < n_experts; e += CHOOSE_THREADS) {
+        const float own = rating_of(logits, choice_bias, e);
         int rank = 0;
-        for (int other = 0; other < n_experts; other++)
-            rank += logits[other] > logits[e] || (logits[other] == logits[e] && other < e);
+        for (int other = 0; other < n_experts; other++) {
+            const float rating = rating_of(logits, choice_bias, other);
+            rank += rating > own || (rating == own && other < e);
+        }
         ranks[e] = rank;
     }
     __syncthreads();
@@ -102,14 +118,16 @@ static __global__ void choose_kernel(struct expert_choice *choices, const float 
     for (int i = 0; i < n_active; i++)
         max = fmaxf(max, logits[choices[i].expert]);
     for (int i = 0; i < n_active; i++)
-        sum += choices[i].weight = expf(logits[choices[i].expert] - max);
-    if (raw) {
+        sum += choices[i].weight = choice_bias ? sigmoid(logits[choices[i].expert]) : expf(logits[choices[i].expert] - max);
+    if (raw && choice_bias) {
+        sum = 1;
+    } else if (raw) {
         sum = 0;
         for (int e = 0; e < n_experts; e++)
             sum += expf(logits[e] - max);
     }
     for (int i = 0; i < n_active; i++)
-        choices[i].weight /= sum;
+        choices[i].weight = choices[i].weight / sum * scale;
 }
 
 static yalm_status route(const struct experts *e, const struct experts_scratch *s, const float *x, int n, cudaStream_t stream,
@@ -130,7 +148,7 @@ static yalm_status route(const struct experts *e, const struct experts_scratch *
     else
         return no_kernel(e->router.dtype, error);
     return LAUNCH(error, choose_kernel, n, CHOOSE_THREADS, sizeof(int) * e->n_experts, stream, s->choices, s->logits,
-                  e->n_experts, e->n_active, e->raw_weights);
+                  e->n_experts, e->n_active, e->raw_weights, e->choice_bias, e->scale > 0 ? e->scale : 1.0f);
 }
 
 // Block e, one warp: the slots that chose expert e, in order.

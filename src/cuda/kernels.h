@@ -154,6 +154,9 @@ struct experts {
     bool raw_weights = false;        // the softmax's over all experts, not over the active ones
     const float *router_bias = NULL; // (n_experts); NULL: none
     enum activation activation = ACTIVATION_SILU;
+    const float *choice_bias =
+        NULL;        // (n_experts): experts are chosen by score and this, and have scores for weights; NULL: by softmax
+    float scale = 0; // of the active experts' weights; 0: 1
 };
 size_t experts_scratch_bytes(const struct model_config *config, int most_tokens);
 yalm_status experts_run(float *x, const struct experts *e, int n, void *scratch, cudaStream_t stream, yalm_error *error);

@@ -44,7 +44,8 @@ static void take_method(struct cuda_state *s, struct cuda_blocks *b)
 static void take_scratch(struct cuda_state *s, struct cuda_blocks *b)
 {
     const struct model_config *c = s->config;
-    const size_t chunk = s->chunk, dim = c->hidden_dim, ffn = c->n_experts && c->n_dense_layers == 0 ? 0 : c->ffn_dim;
+    const size_t chunk = s->chunk, dim = c->hidden_dim, dense = c->n_experts && c->n_dense_layers == 0 ? 0 : c->ffn_dim,
+                 shared = c->shared_ffn_dim, ffn = dense > shared ? dense : shared;
     take(b, s->step, 1, sizeof *s->step);
     take(b, s->tokens, chunk, sizeof *s->tokens);
     take(b, s->inverse_frequency, config_n_kinds(c) * (size_t)(c->head_dim / 2), sizeof(double));

@@ -156,6 +156,12 @@ static yalm_status read_later(struct reader *r)
     if (status == YALM_OK)
         status = read_later_flag(r, "sink_logits", &c->sink_logits);
     if (status == YALM_OK)
+        status = read_later_flag(r, "sigmoid_router", &c->sigmoid_router);
+    if (status == YALM_OK)
+        status = read_later_number(r, "expert_scale", &c->expert_scale);
+    if (status == YALM_OK)
+        status = read_later_size(r, "shared_ffn_dim", MAX_DIM, &c->shared_ffn_dim);
+    if (status == YALM_OK)
         status = read_later_number(r, "attention_softcap", &c->attention_softcap);
     if (status == YALM_OK)
         status = read_later_number(r, "logits_softcap", &c->logits_softcap);
@@ -296,6 +302,10 @@ static yalm_status check(const struct reader *r)
                          "%s: metadata: 'config.expert_ffn_dim', 'raw_expert_weights', 'router_bias' or 'dense_layers': found "
                          "without experts",
                          path);
+    if (c->n_experts == 0 && (c->sigmoid_router || c->expert_scale > 0 || c->shared_ffn_dim > 0))
+        return error_set(r->error, YALM_BAD_MODEL,
+                         "%s: metadata: 'config.sigmoid_router', 'expert_scale' or 'shared_ffn_dim': found without experts",
+                         path);
     if (c->n_active_experts > c->n_experts || (c->n_experts > 0 && c->n_active_experts == 0))
         return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.n_active_experts': found %d, expected %d to %d", path,
                          c->n_active_experts, c->n_experts > 0, c->n_experts);
@@ -335,6 +345,9 @@ yalm_status config_read(struct model_config *config, const struct container *con
                                           "norms_around",
                                           "router_bias",
                                           "sink_logits",
+                                          "sigmoid_router",
+                                          "expert_scale",
+                                          "shared_ffn_dim",
                                           "attention_softcap",
                                           "logits_softcap",
                                           "kinds",

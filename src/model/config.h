@@ -55,8 +55,12 @@ struct model_config {
     bool whole_qk_norm;                      // RMSNorm of all heads of q together, and of k, before rotation
     bool qk_norm;                            // RMSNorm of each head of q and k, before rotation
     bool router_bias;                        // in layers with experts
-    bool sink_logits;                        // each head has a logit without a key, which its softmax counts
-    int32_t bos;                             // -1: none
+    // Experts have scores of their own, 1 / (1 + e^-logit); the best by score and a bias are active, with the score for a weight.
+    bool sigmoid_router;
+    float expert_scale; // of the active experts' weights; 0: 1
+    int shared_ffn_dim; // of an expert that all tokens of a layer with experts go through besides; 0: none
+    bool sink_logits;   // each head has a logit without a key, which its softmax counts
+    int32_t bos;        // -1: none
     int n_eos;
     int32_t eos[YALM_MAX_EOS];
 };
@@ -130,7 +134,8 @@ static inline int config_widest_ffn(const struct model_config *config)
 {
     const bool all = config->n_experts > 0 && config->n_dense_layers == 0; // have experts
     const int dense = all ? 0 : config->ffn_dim, expert = config->n_experts > 0 ? config_expert_ffn(config) : 0;
-    return dense > expert ? dense : expert;
+    const int widest = dense > expert ? dense : expert;
+    return widest > config->shared_ffn_dim ? widest : config->shared_ffn_dim;
 }
 
 // Refuses, by name, what is missing, extra, out of range, unknown or contradictory.

@@ -139,6 +139,14 @@ static void bind_expert(struct binder *b, struct expert_weights *w, int l, int e
     }
 }
 
+static void bind_shared(struct binder *b, struct expert_weights *w, int l)
+{
+    const int dim = b->config->hidden_dim, ffn_dim = b->config->shared_ffn_dim;
+    w->gate = take_matrix(b, layer_name(l, -1, "shared.gate").text, ffn_dim, dim, true, READ);
+    w->up = take_matrix(b, layer_name(l, -1, "shared.up").text, ffn_dim, dim, true, READ);
+    w->down = take_matrix(b, layer_name(l, -1, "shared.down").text, dim, ffn_dim, true, READ);
+}
+
 static uint64_t matrix_bytes(const struct matrix *m)
 {
     return (uint64_t)m->rows * dtype_row_bytes(m->dtype, m->cols);
@@ -156,6 +164,10 @@ static void bind_experts(struct binder *b, struct layer_weights *w, int l)
     w->router = take_matrix(b, layer_name(l, -1, "router").text, n, c->hidden_dim, false, READ);
     if (c->router_bias)
         w->router_bias = take_vector(b, layer_name(l, -1, "router_bias").text, n);
+    if (c->sigmoid_router)
+        w->router_choice_bias = take_vector(b, layer_name(l, -1, "router_choice_bias").text, n);
+    if (c->shared_ffn_dim)
+        bind_shared(b, &w->shared, l);
     double bytes = 0;
     for (int e = 0; e < n && b->status == YALM_OK; e++) {
         const struct expert_weights *expert = &w->experts[e];

@@ -142,6 +142,13 @@ static void random_layer(struct random_model *m, int layer, enum dtype dtype)
         l->o_bias = random_vector(m, c->hidden_dim, 0, 0.5);
     if (experts)
         l->router = random_matrix(m, DTYPE_FP32, c->n_experts, c->hidden_dim);
+    if (experts && c->sigmoid_router)
+        l->router_choice_bias = random_vector(m, c->n_experts, 0, 0.3);
+    if (experts && c->shared_ffn_dim) {
+        l->shared.gate = random_matrix(m, dtype, c->shared_ffn_dim, c->hidden_dim);
+        l->shared.up = random_matrix(m, dtype, c->shared_ffn_dim, c->hidden_dim);
+        l->shared.down = random_matrix(m, dtype, c->hidden_dim, c->shared_ffn_dim);
+    }
     if (experts && c->router_bias)
         l->router_bias = random_vector(m, c->n_experts, 0, 1);
     if (c->sink_logits)

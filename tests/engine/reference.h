@@ -228,10 +228,14 @@ static void reference_ffn(const struct model_config *c, const struct layer_weigh
         reference_expert(c->activation, &w->experts[0], h, 1, x);
         return;
     }
+    if (w->shared.gate.data)
+        reference_expert(c->activation, &w->shared, h, 1, x);
+    const float *bias = w->router_choice_bias;
     double p[64], sum = 0, all = 0;
     reference_product(p, &w->router, w->router_bias, h);
     for (int e = 0; e < c->n_experts; e++)
-        all += p[e] = exp(p[e]);
+        all += p[e] = bias ? 1 / (1 + exp(-p[e])) : exp(p[e]);
+    all = bias ? 1 : all;
     int chosen[64];
     for (int i = 0; i < c->n_active_experts; i++) {
         chosen[i] = -1;
@@ -239,13 +243,14 @@ static void reference_ffn(const struct model_config *c, const struct layer_weigh
             bool taken = false;
             for (int j = 0; j < i; j++)
                 taken |= chosen[j] == e;
-            if (!taken && (chosen[i] < 0 || p[e] > p[chosen[i]]))
+            if (!taken && (chosen[i] < 0 || p[e] + (bias ? bias[e] : 0) > p[chosen[i]] + (bias ? bias[chosen[i]] : 0)))
                 chosen[i] = e;
         }
         sum += p[chosen[i]];
     }
     for (int i = 0; i < c->n_active_experts; i++)
-        reference_expert(c->activation, &w->experts[chosen[i]], h, p[chosen[i]] / (c->raw_expert_weights ? all : sum), x);
+        reference_expert(c->activation, &w->experts[chosen[i]], h,
+                         p[chosen[i]] / (c->raw_expert_weights ? all : sum) * (c->expert_scale > 0 ? c->expert_scale : 1), x);
 }
 
 static struct reference reference_open(const yalm_model *model, const struct kv_policy *kv, int room)

@@ -32,6 +32,9 @@ LATER = {
     "norms_after",
     "norms_around",
     "router_bias",
+    "sigmoid_router",
+    "expert_scale",
+    "shared_ffn_dim",
     "sink_logits",
     "kinds",
     "attention_softcap",
@@ -215,6 +218,15 @@ def expected_tensors(c):
             wide = c.get("expert_ffn_dim") or ffn
             block = {"gate": (wide, dim), "up": (wide, dim), "down": (dim, wide)}
             table[p + "router"] = ((c["n_experts"], dim), exact)
+            if c.get("sigmoid_router"):
+                table[p + "router_choice_bias"] = ((c["n_experts"],), exact)
+            if "shared_ffn_dim" in c:
+                of = {
+                    "gate": (c["shared_ffn_dim"], dim),
+                    "up": (c["shared_ffn_dim"], dim),
+                    "down": (dim, c["shared_ffn_dim"]),
+                }
+                table.update({f"{p}shared.{name}": (shape, weights) for name, shape in of.items()})
             if c.get("router_bias"):
                 table[p + "router_bias"] = ((c["n_experts"],), exact)
             for e in range(c["n_experts"]):

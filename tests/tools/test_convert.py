@@ -30,6 +30,12 @@ def stored_name(name, stored):
         kind = bias or "weight"
         of = {"experts": f"mlp.experts.{rest[1]}.{part}.{kind}" if len(rest) > 1 else ""}
         return p + of.get(rest[0], "self_attn.sinks" if rest[0] == "sink_logits" else f"mlp.router.{kind}")
+    if rest[0] == "shared":
+        return f"{p}mlp.shared_experts.{rest[1]}_proj.weight"
+    if rest[0] == "router_choice_bias":
+        return f"{p}mlp.gate.e_score_correction_bias"
+    if rest[0] == "router" and f"{p}block_sparse_moe.router.layer.weight" in stored:
+        return f"{p}block_sparse_moe.router.layer.weight"
     if rest[0] == "experts" and qwen:
         return f"{p}mlp.experts.{rest[1]}.{rest[2]}_proj.weight"
     if rest[0] == "experts":
@@ -80,8 +86,15 @@ def split_rows(stored, config):
 
 
 def experts_apart(directory, stored):
-    """gpt-oss's experts, of each the matrices and biases, where columns are outputs and gate and up alternate."""
+    """Experts that stand in one tensor. Granite's gate comes before up; of gpt-oss columns are outputs, gate and up alternate, and there are biases."""
     c = json.loads((directory / "config.json").read_text())
+    for name in [name for name in stored if c["model_type"] == "granitemoe" and "_linear." in name]:
+        dtype, (n, rows, columns), data = stored.pop(name)
+        parts = ("w1", "w3") if ".input_linear." in name else ("w2",)
+        size = len(data) // n // len(parts)
+        for i in range(n * len(parts)):
+            expert = f"{name.rsplit('.', 2)[0]}.experts.{i // len(parts)}.{parts[i % len(parts)]}.weight"
+            stored[expert] = [dtype, [rows // len(parts), columns], data[i * size : (i + 1) * size]]
     for name in [name for name in stored if ".mlp.experts." in name and c["model_type"] == "gpt_oss"]:
         dtype, shape, data = stored.pop(name)
         item = len(data) // math.prod(shape)
@@ -101,7 +114,7 @@ def by_halves(directory, stored):
     c = json.loads((directory / "config.json").read_text())
     d = c.get("head_dim", c["hidden_size"] // c["num_attention_heads"])
     rotary = int(d * c.get("partial_rotary_factor", 1))
-    pair = (lambda i: (2 * i, 2 * i + 1)) if c["model_type"].startswith("glm4") else lambda i: (i, i + rotary // 2)
+    pair = (lambda i: (2 * i, 2 * i + 1)) if c["model_type"] == "glm4" else lambda i: (i, i + rotary // 2)
     places = [pair(i) for i in range(rotary // 2)] + [
         (rotary + i, (rotary + d) // 2 + i) for i in range((d - rotary) // 2)
     ]
@@ -161,7 +174,8 @@ def test_every_architecture_option(preset, tiny, convert):
     assert c["head_dim"] == source.get("head_dim", source["hidden_size"] // source["num_attention_heads"])
     window = (source.get("use_sliding_window", True) and source.get("sliding_window")) or 0
     assert window == next((kind["sliding_window"] for kind in c.get("kinds", [])), c["sliding_window"])
-    assert c["n_experts"] == source.get("num_local_experts", source.get("num_experts", 0))
+    named = ("num_local_experts", "num_experts", "n_routed_experts")
+    assert c["n_experts"] == next((source[key] for key in named if key in source), 0)
     assert (c["bos"], c["eos"]) == (1, [2])
     assert metadata["tokenizer"] == {"type": "none"}
     assert f"convert.py: warning: {directory}: no tokenizer.json or tokenizer.model" in err
@@ -393,6 +407,7 @@ def test_facts_of_later_families(tiny, convert, tmp_path):
     later = ("qkv_bias", "qk_norm", "expert_ffn_dim", "dense_layers", "raw_expert_weights", "unrotated_layers")
     later += ("attention_scale", "embedding_scale", "norms_after", "whole_qk_norm", "query_growth")
     later += ("norms_around", "attention_softcap", "logits_softcap", "router_bias", "sink_logits")
+    later += ("sigmoid_router", "expert_scale", "shared_ffn_dim")
     facts = {}
     for preset in (
         "tiny-gqa",
@@ -405,6 +420,8 @@ def test_facts_of_later_families(tiny, convert, tmp_path):
         "tiny-olmo2",
         "tiny-ministral3",
         "tiny-glm4",
+        "tiny-glm4-moe",
+        "tiny-granite-moe",
         "tiny-gpt-oss",
         "tiny-olmo3",
         "tiny-gemma2",
@@ -423,6 +440,16 @@ def test_facts_of_later_families(tiny, convert, tmp_path):
         "tiny-ministral3": {"query_growth": 0.3},
         "tiny-olmo2": {"norms_after": True, "whole_qk_norm": True},
         "tiny-gpt-oss": {"router_bias": True, "sink_logits": True},
+        "tiny-granite-moe": {"attention_scale": 0.03, "embedding_scale": 12 / 0.22},
+        "tiny-glm4-moe": {
+            "qkv_bias": True,
+            "qk_norm": True,
+            "expert_ffn_dim": 80,
+            "dense_layers": [0],
+            "sigmoid_router": True,
+            "expert_scale": 1.5,
+            "shared_ffn_dim": 80,
+        },
         "tiny-glm4": {"norms_around": True, "qkv_bias": True},
         "tiny-olmo3": {"norms_after": True, "whole_qk_norm": True},
         "tiny-gemma2": {

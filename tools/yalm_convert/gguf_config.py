@@ -108,7 +108,7 @@ FAMILIES = {
     ),
     "gpt-oss": Family(
         "GptOssForCausalLM",
-        settings=EXPERTS,
+        settings={**EXPERTS, "expert_feed_forward_length": "intermediate_size"},
         names={
             "post_attention_norm": "post_attention_layernorm",
             "ffn_gate_inp": "mlp.router",
@@ -269,6 +269,8 @@ def _rope(file: GgufFile, prefix: str, values: dict) -> None:
         factors = {key: _vector(file, name) for key, name in FACTORS.items()}
         values["original_max_position_embeddings"] = get("rope.scaling.original_context_length")
         scaling = {"rope_type": "longrope", **factors}
+    if values["architectures"] == ["GptOssForCausalLM"] and scaling:
+        scaling["truncate"] = False  # which no file says
     if FREQUENCIES in file.entries:
         scaling = _llama3(file, width, values.get("rope_theta", 10000.0))
     if growth:

@@ -19,6 +19,11 @@ DTYPES = {name: dtype for dtype, name in NAMES.items()}
 MATRIX_TYPES = (*DTYPES, "bf12", *SCALE_BYTES, *GROUP_BYTES)
 # What --dtype makes of the matrices outside the layers, where that is not itself: they are more sensitive, and few.
 OUTSIDE = {"q4": "q8"}
+# Experts that stand in one tensor for all: gate's rows before up's, and down's.
+TOGETHER = (
+    ("mlp.experts.gate_up_proj", "mlp.experts.down_proj"),
+    ("block_sparse_moe.input_linear.weight", "block_sparse_moe.output_linear.weight"),
+)
 IGNORED = (".rotary_emb.inv_freq", ".rotary_emb.cos_cached", ".rotary_emb.sin_cached")  # follow from config.json
 
 
@@ -223,17 +228,25 @@ class Planner:
         if self.config.get("router_bias"):
             self.biased_experts(name, f"{stored}.mlp", ffn)
             return
-        fused = f"{stored}.mlp.experts.gate_up_proj" in self.left
+        together = next((names for names in TOGETHER if f"{stored}.{names[0]}" in self.left), None)
         block = f"{stored}.mlp" if f"{stored}.mlp.gate.weight" in self.left else f"{stored}.block_sparse_moe"
+        layer = f"{block}.router.layer.weight"  # Granite's
+        router = layer if layer in self.left else f"{block}.gate.weight"
         gate_name, up_name, down_name = (
             ("w1", "w3", "w2") if block.endswith("moe") else ("gate_proj", "up_proj", "down_proj")
         )
-        self.exact(f"{name}.router", self.take(f"{block}.gate.weight", (n, dim)))
-        if fused:
-            gate_up = self.take(f"{block}.experts.gate_up_proj", (n, 2 * ffn, dim))
-            down = self.take(f"{block}.experts.down_proj", (n, dim, ffn))
+        self.exact(f"{name}.router", self.take(router, (n, dim)))
+        if self.config.get("sigmoid_router"):
+            self.exact(f"{name}.router_choice_bias", self.take(f"{block}.gate.e_score_correction_bias", (n,)))
+        shared = self.config.get("shared_ffn_dim", 0)
+        for part, shape in {"gate": (shared, dim), "up": (shared, dim), "down": (dim, shared)}.items():
+            if shared:
+                self.weights(f"{name}.shared.{part}", self.take(f"{block}.shared_experts.{part}_proj.weight", shape))
+        if together:
+            gate_up = self.take(f"{stored}.{together[0]}", (n, 2 * ffn, dim))
+            down = self.take(f"{stored}.{together[1]}", (n, dim, ffn))
         for e in range(n):
-            if fused:
+            if together:
                 gate = gate_up.part(2 * e * ffn * dim, (ffn, dim))
                 up = gate_up.part((2 * e + 1) * ffn * dim, (ffn, dim))
                 parts = {"gate": gate, "up": up, "down": down.part(e * ffn * dim, (dim, ffn))}
@@ -248,18 +261,20 @@ class Planner:
                 self.weights(f"{name}.experts.{e}.{part}", tensor)
 
     def biased_experts(self, name: str, stored: str, ffn: int) -> None:
-        """All in one tensor, where gate and up alternate. MXFP4's rows are outputs, like everybody's; of the others the columns are."""
         dim, n = self.config["hidden_dim"], self.config["n_experts"]
         for kind, shape in (("weight", (n, dim)), ("bias", (n,))):
             router = self.take(f"{stored}.router.{kind}", shape)
             self.exact(f"{name}.router" + ("_bias" if kind == "bias" else ""), router)
-        if f"{stored}.experts.0.gate_proj.weight" in self.left:  # one by one, as GGUF files have them
+        if f"{stored}.experts.gate_up_proj" not in self.left and f"{stored}.experts.0.gate_proj.weight" in self.left:
             for e in range(n):
                 for part, rows, columns in (("gate", ffn, dim), ("up", ffn, dim), ("down", dim, ffn)):
-                    expert, of = f"{name}.experts.{e}.{part}", f"{stored}.experts.{e}.{part}_proj"
-                    self.weights(expert, self.take(f"{of}.weight", (rows, columns)))
-                    self.exact(f"{expert}_bias", self.take(f"{of}.bias", (rows,)))
-            return
+                    self.linear(f"{name}.experts.{e}.{part}", f"{stored}.experts.{e}.{part}_proj", rows, columns, True)
+        else:
+            self.alternating_experts(name, stored, ffn)
+
+    def alternating_experts(self, name: str, stored: str, ffn: int) -> None:
+        """All in one tensor, where gate and up alternate. MXFP4's rows are outputs, like everybody's; of the others the columns are."""
+        dim, n = self.config["hidden_dim"], self.config["n_experts"]
         by_rows = getattr(self.left.get(f"{stored}.experts.gate_up_proj"), "form", "") == "MXFP4"
         gate_up = self.take(f"{stored}.experts.gate_up_proj", (n, 2 * ffn, dim) if by_rows else (n, dim, 2 * ffn))
         down = self.take(f"{stored}.experts.down_proj", (n, dim, ffn) if by_rows else (n, ffn, dim))
@@ -289,7 +304,10 @@ class Planner:
             )
 
     def refuse_rest(self) -> None:
+        beyond = f"model.layers.{self.config['n_layers']}."  # where some have a head that predicts further tokens
         for name, tensor in self.left.items():
+            if self.config.get("sigmoid_router") and name.startswith(beyond):
+                continue
             if not name.endswith(IGNORED):
                 raise ModelError(f"{tensor.path}: tensor {shown(name)} is not known, or not called for by config.json")
 
