@@ -2,47 +2,14 @@
 
 import json
 import math
-import os
-import resource
-import signal
-import subprocess
-import sys
-import time
 
 import hf
 import numpy as np
 import pytest
 import safetensors.numpy
-from read_model import FormatError, read_model
 
 TINY = [name for name in hf.random_hf_model.PRESETS if name.startswith("tiny-")]
 SOURCE_DTYPE = {"fp32": "F32", "fp16": "F16", "bf16": "BF16"}
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    home, made = tmp_path_factory.mktemp("tiny"), {}
-
-    def get(preset, *options):
-        key = "_".join((preset, *options))
-        if key not in made:
-            made[key] = hf.make(preset, home / key, *options)
-        return made[key]
-
-    return get
-
-
-@pytest.fixture
-def convert(monkeypatch, capsys, tmp_path):
-    """convert(directory, *options) -> (metadata, tensors, stderr); the conversion must succeed."""
-
-    def do(directory, *options):
-        code, out, err = hf.call(monkeypatch, capsys, directory, tmp_path / "model.bin", *options)
-        assert (code, out) == (0, ""), err
-        metadata, tensors = read_model(tmp_path / "model.bin")
-        return metadata, tensors, err
-
-    return do
 
 
 # ------------------------------------------------------------------------------------ an independent account of names and types
@@ -574,119 +541,3 @@ def test_context_of_padded_vocabulary(tmp_path, convert):
     directory = hf.make("tiny-gqa", tmp_path / "padded", "--vocab", "4160", "--tokenizer", str(hf.FABLE))
     metadata, _, err = convert(directory)
     assert metadata["config"]["vocab_size"] == 4160 and "warning" not in err
-
-
-# ------------------------------------------------------------------------------------ the program
-
-
-def test_dry_run_writes_nothing(tiny, tmp_path, monkeypatch, capsys):
-    arguments = (tiny("tiny-gqa"), "-o", tmp_path / "model.bin", "--dry-run", "--dtype", "fp16")
-    code, out, _ = hf.call(monkeypatch, capsys, *arguments)
-    assert code == 0 and os.listdir(tmp_path) == []
-    hf.call(monkeypatch, capsys, *arguments[:3], "--dtype", "fp16")
-    tensors = read_model(tmp_path / "model.bin")[1]
-    for entry, _ in tensors.values():
-        shape = " x ".join(map(str, entry["shape"]))
-        line = f"{entry['offset']:>14} {entry['length']:>12}  {entry['dtype']:<8}  {entry['name']:<32} {shape}"
-        assert line in out.splitlines()
-    assert f"{len(tensors)} tensors, {(tmp_path / 'model.bin').stat().st_size} bytes" in out and "MiB" in out
-
-
-def test_an_existing_file_is_replaced_with_usual_rights(tiny, tmp_path):
-    output = tmp_path / "model.bin"
-    output.write_text("old")
-    done = hf.run(tiny("tiny-gqa"), "--output", output)
-    assert done.returncode == 0 and done.stdout == "" and "\r" not in done.stderr
-    read_model(output)
-    umask = os.umask(0)
-    os.umask(umask)
-    output.unlink()
-    assert hf.run(tiny("tiny-gqa"), output).returncode == 0
-    assert output.stat().st_mode & 0o777 == 0o666 & ~umask
-
-
-def test_it_reads_back_what_it_wrote(tiny, tmp_path, monkeypatch, capsys):
-    """A disk that returns something else than it was given is found out."""
-    directory, output, fsync = tiny("tiny-gqa"), tmp_path / "model.bin", os.fsync
-
-    def damage(descriptor):
-        fsync(descriptor)
-        temporary = next(tmp_path.glob(".model.bin.*.tmp"))
-        data = bytearray(temporary.read_bytes())
-        data[-1] ^= 1
-        temporary.write_bytes(data)
-
-    monkeypatch.setattr(os, "fsync", damage)
-    code, _, err = hf.call(monkeypatch, capsys, directory, output)
-    assert code == 1 and "tensor 'norm' reads back otherwise than it was written" in err
-    assert os.listdir(tmp_path) == []
-
-
-@pytest.fixture(scope="module")
-def large(tmp_path_factory):
-    """About 220 MB, the largest tensor 32 MB."""
-    out = tmp_path_factory.mktemp("large") / "model"
-    return hf.make("tinyllama-1.1b", out, "--layers", "2", "--vocab", "8000")
-
-
-def test_memory_stays_small(large, tmp_path):
-    """Less than the file, and what --dry-run promises."""
-    program = (
-        "import resource, runpy, sys; sys.argv = sys.argv[1:]\n"
-        "try: runpy.run_path(sys.argv[0], run_name='__main__')\n"
-        "finally: print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
-    )
-    for dtype in ("bf16", "fp16", "fp32"):
-        output = tmp_path / "model.bin"
-        environment = dict(os.environ, PYTHONPATH=str(hf.CONVERT.parent))
-        command = [sys.executable, "-c", program, str(hf.CONVERT), str(large), str(output), "--dtype", dtype]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
-        assert done.returncode == 0, done.stderr
-        assert int(done.stdout) * 1024 < hf.convert_module.PEAK_MEMORY < output.stat().st_size
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_interruption_leaves_nothing(number, code, large, tmp_path):
-    output = tmp_path / "model.bin"
-    output.write_text("old")
-    command = [sys.executable, str(hf.CONVERT), str(large), str(output), "--dtype", "fp32"]
-
-    def heard():  # a shell's background jobs ignore ^C, and so do their children
-        signal.signal(number, signal.SIG_DFL)
-
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=heard)
-    while process.poll() is None and not list(tmp_path.glob(".model.bin.*.tmp")):
-        time.sleep(0.002)
-    process.send_signal(number)
-    err = process.communicate(timeout=60)[1]
-    assert process.returncode == code, err
-    assert "interrupted; nothing was written" in err
-    assert os.listdir(tmp_path) == ["model.bin"] and output.read_text() == "old"
-
-
-def test_a_full_disk_leaves_nothing(large, tmp_path):
-    def limit():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (50 << 20, 50 << 20))
-
-    done = hf.run(large, tmp_path / "model.bin", preexec_fn=limit)
-    assert done.returncode == 1
-    lines = [line for line in done.stderr.splitlines() if "warning" not in line]
-    assert lines == [f"convert.py: {tmp_path / 'model.bin'}: File too large"]
-    assert os.listdir(tmp_path) == []
-
-
-def test_no_space_is_said_before_writing(tiny, tmp_path, monkeypatch, capsys):
-    usage = type("usage", (), {"free": 1000})
-    monkeypatch.setattr(hf.convert_module.shutil, "disk_usage", lambda _: usage)
-    code, _, err = hf.call(monkeypatch, capsys, tiny("tiny-gqa"), tmp_path / "model.bin")
-    assert code == 1 and "bytes are needed, 1000 are free" in err and os.listdir(tmp_path) == []
-
-
-def test_the_reader_of_these_tests_is_strict(tiny, tmp_path, convert):
-    convert(tiny("tiny-gqa"))
-    good = (tmp_path / "model.bin").read_bytes()
-    for at in (0, 8, 16, 40, 56, 200, len(good) - 1):
-        (tmp_path / "bad.bin").write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
-        with pytest.raises(FormatError):
-            read_model(tmp_path / "bad.bin")

@@ -8,7 +8,7 @@ import hf
 import numpy as np
 import pytest
 
-BAD_MODEL, USAGE = 3, 2
+BAD_MODEL = 3
 Q = "model.layers.0.self_attn.q_proj.weight"
 
 
@@ -397,7 +397,11 @@ def test_index_that_names_what_is_needed_and_not_there(directory, refused):
 
 
 KINDS = [
-    ("adapter_config.json", '{"base_model_name_or_path": "x/y"}', 'an adapter (LoRA) for "x/y", not a model: merge it'),
+    (
+        "adapter_config.json",
+        '{"base_model_name_or_path": "x/y"}',
+        'an adapter (LoRA) for "x/y", not a model: give that',
+    ),
     ("params.json", "{}", "a model in the form of its maker (Mistral or Meta)"),
     ("model-q4.gguf", "", "GGUF files without config.json"),
     ("notes.txt", "", "no config.json: not a Hugging Face model directory"),
@@ -474,63 +478,3 @@ def test_norms_never_overflow(directory, monkeypatch, capsys, tmp_path):
     good = directory()
     with_value(good, "model.norm.weight", 1e6)
     assert hf.call(monkeypatch, capsys, good, tmp_path / "model.bin", "--dtype", "fp16")[0] == 0
-
-
-# ------------------------------------------------------------------------------------ usage
-
-
-def test_usage(bases, tmp_path):
-    model = bases["llama"]
-    (tmp_path / "not-a-directory").write_text("")
-    for arguments, text in [
-        ([], "the following arguments are required: MODEL"),
-        ([model], "give the file to write"),
-        ([model, "a.bin", "-o", "b.bin"], "given twice"),
-        ([tmp_path / "absent", "a.bin"], "no such directory"),
-        ([model, tmp_path], "a directory, expected a file to write"),
-        ([model, tmp_path / "absent" / "a.bin"], "there is no such directory to write in"),
-        ([model, "/dev/null"], "not a file"),
-        ([model, "a.bin", "--dtype", "int8"], "invalid choice: 'int8'"),
-        ([model, "a.bin", "--no-such-option"], "unrecognized arguments"),
-    ]:
-        done = hf.run(*arguments, cwd=tmp_path)
-        assert done.returncode == USAGE and done.stdout == "" and text in done.stderr, done.stderr
-    assert os.listdir(tmp_path) == ["not-a-directory"]
-
-
-def test_the_source_is_not_overwritten(directory, monkeypatch, capsys, tmp_path):
-    model = directory()
-    (tmp_path / "link.bin").symlink_to(model / "model.safetensors")
-    os.link(model / "config.json", tmp_path / "hard.bin")
-    for output in (model / "model.safetensors", model / "config.json", tmp_path / "link.bin", tmp_path / "hard.bin"):
-        before = output.read_bytes()
-        code, _, err = hf.call(monkeypatch, capsys, model, output)
-        assert code == USAGE and "one of the model's own files" in err and output.read_bytes() == before
-    for _ in range(2):  # a model file beside the source is no source
-        assert hf.call(monkeypatch, capsys, model, model / "model.bin")[0] == 0
-    assert not list(model.glob(".*"))
-
-
-def test_a_directory_that_cannot_be_written(bases, tmp_path, monkeypatch, capsys):
-    def refuse(*_):
-        raise PermissionError(13, "Permission denied", str(tmp_path / ".model.bin.1.tmp"))
-
-    monkeypatch.setattr("yalm_convert.writer.open", refuse, raising=False)
-    code, _, err = hf.call(monkeypatch, capsys, bases["llama"], tmp_path / "model.bin")
-    assert code == 1 and "Permission denied" in err
-
-
-def test_out_of_memory(bases, tmp_path, monkeypatch, capsys):
-    def exhausted(*_):
-        raise MemoryError
-
-    monkeypatch.setattr("yalm_convert.plan.pieces", exhausted)
-    code, _, err = hf.call(monkeypatch, capsys, bases["llama"], tmp_path / "model.bin")
-    assert code == 4 and err.splitlines()[-1] == "convert.py: out of memory" and os.listdir(tmp_path) == []
-
-
-def test_without_its_packages(tmp_path):
-    for name in ("numpy", "tqdm"):
-        (tmp_path / f"{name}.py").write_text(f"raise ImportError('no {name}')")
-    done = hf.run("x", "y", env={"PYTHONPATH": str(tmp_path)})
-    assert done.returncode == 1 and "pip install -r tools/requirements.txt" in done.stderr

@@ -187,10 +187,7 @@ def _what_it_is(model_dir: Path) -> str:
     adapter = locate(model_dir, "adapter_config.json")
     if adapter:
         base = read_json(adapter).get("base_model_name_or_path")
-        return (
-            f"an adapter (LoRA) for {shown(base)}, not a model: merge it into that model first (peft: merge_and_unload(),"
-            " then save_pretrained()), and convert what that writes"
-        )
+        return f"an adapter (LoRA) for {shown(base)}, not a model: give that model, and this directory with --lora"
     if locate(model_dir, "params.json"):
         return (
             "params.json without config.json: a model in the form of its maker (Mistral or Meta): convert the same model's"
