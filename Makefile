@@ -23,6 +23,8 @@ CFLAGS   ?= -O3 -g1
 BASE     := -std=c11 -D_GNU_SOURCE -Isrc -fPIC -fvisibility=hidden -fno-math-errno -fno-trapping-math $(WARNINGS) \
             $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null) -MMD -MP
 LIBS     := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null || echo -lcjson -lpcre2-8 -lutf8proc -lxxhash) -lm -ldl
+# Editing and history for -m chat, where libedit is.
+EDIT     := $(shell pkg-config --libs libedit 2>/dev/null)
 THREADS  := -pthread
 LINK     :=
 ifeq ($(VARIANT),openmp)
@@ -91,7 +93,7 @@ all: cpu
 cpu: $(PROGRAM) $(STATIC) $(SHARED)
 
 $(PROGRAM): $(CLI_OBJECTS) $(STATIC)
-	$(CC) $(LINK) $(LDFLAGS) -o $@ $(CLI_OBJECTS) $(STATIC) $(THREADS) $(LIBS)
+	$(CC) $(LINK) $(LDFLAGS) -o $@ $(CLI_OBJECTS) $(STATIC) $(THREADS) $(LIBS) $(EDIT)
 
 $(STATIC): $(LIB_OBJECTS)
 	@rm -f $@
@@ -122,6 +124,8 @@ else
 kernels: $(filter %.o,$(foreach file,$(LIB_OBJECTS),$(if $(findstring /kernels/,$(file)),$(file))))
 endif
 
+$(BUILD)/src/cli/line.o: BASE += $(if $(EDIT),-DYALM_LIBEDIT)
+
 # The version string changes with every commit; only this file is built again for it.
 $(BUILD)/src/util/version.o: BASE += -DYALM_VERSION='"$(VERSION)"' -DYALM_COMMIT='"$(COMMIT)"'
 $(BUILD)/src/util/version.o: $(BUILD)/commit
@@ -132,7 +136,7 @@ remember = @mkdir -p $(@D); echo '$(1)' | cmp -s - $@ || echo '$(1)' > $@
 $(BUILD)/commit: FORCE
 	$(call remember,$(COMMIT))
 $(BUILD)/settings: FORCE
-	$(call remember,$(CC) $(CFLAGS) $(THREADS))
+	$(call remember,$(CC) $(CFLAGS) $(THREADS) $(EDIT))
 
 define PROBE
 #include <stdint.h>
@@ -171,7 +175,7 @@ demo:
 
 $(BUILD)/tests/fuzz/%: tests/fuzz/%.c $(STATIC) $(CLI_OBJECTS)
 	@mkdir -p $(@D)
-	$(CC) $(BASE) -Itests $(CFLAGS) $(THREADS) $(LINK) -o $@ $< $(filter-out %/main.o,$(CLI_OBJECTS)) $(STATIC) $(LIBS)
+	$(CC) $(BASE) -Itests $(CFLAGS) $(THREADS) $(LINK) -o $@ $< $(filter-out %/main.o,$(CLI_OBJECTS)) $(STATIC) $(LIBS) $(EDIT)
 
 $(BUILD)/tests/%: tests/%.c $(STATIC)
 	@mkdir -p $(@D)

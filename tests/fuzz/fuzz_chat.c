@@ -27,7 +27,8 @@ static void render(const struct chat *chat, const char *variables, size_t n)
     check(strlen(text) <= length);
     for (size_t at = 0; at < length;) {
         utf8proc_int32_t point;
-        const utf8proc_ssize_t bytes = utf8proc_iterate((const utf8proc_uint8_t *)text + at, (utf8proc_ssize_t)(length - at), &point);
+        const utf8proc_ssize_t bytes =
+            utf8proc_iterate((const utf8proc_uint8_t *)text + at, (utf8proc_ssize_t)(length - at), &point);
         check(bytes > 0);
         at += (size_t)bytes;
     }
