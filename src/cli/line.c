@@ -98,9 +98,9 @@ static void open_editor(struct line_reader *reader)
     el_set(reader->editor, EL_EDITOR, "emacs");
     el_set(reader->editor, EL_HIST, history, reader->history);
     el_set(reader->editor, EL_SETTY, "-d", "-isig", NULL);
-    el_set(reader->editor, EL_ADDFN, "yalm-interrupt", "stop", take_interrupt);
+    el_wset(reader->editor, EL_ADDFN, L"yalm-interrupt", L"stop", take_interrupt);
     el_set(reader->editor, EL_BIND, "^C", "yalm-interrupt", NULL);
-    el_set(reader->editor, EL_ADDFN, "yalm-suspend", "suspend", suspend);
+    el_wset(reader->editor, EL_ADDFN, L"yalm-suspend", L"suspend", suspend);
     el_set(reader->editor, EL_BIND, "^Z", "yalm-suspend", NULL);
     el_set(reader->editor, EL_BIND, "^R", "em-inc-search-prev", NULL);
     el_set(reader->editor, EL_BIND, "^P", "ed-prev-history", NULL);

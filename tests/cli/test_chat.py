@@ -208,9 +208,15 @@ class Terminal:
         os.write(self.master, text.encode())
 
     def ends(self, code):
-        found = self.run.wait(timeout=20)
+        rest = b""
+        try:
+            while self.run.poll() is None or select.select([self.master], [], [], 0)[0]:
+                if select.select([self.master], [], [], 0.1)[0]:
+                    rest += os.read(self.master, 65536)
+        except OSError:
+            pass
+        assert self.run.wait(timeout=60) == code, rest.decode(errors="replace")
         os.close(self.master)
-        assert found == code
 
 
 def test_a_talk_on_a_terminal(chatty):
