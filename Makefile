@@ -62,14 +62,15 @@ compiler_has = $(shell echo | $(CC) $(1) -E -x c - >/dev/null 2>&1 && echo $(1))
 ISA_amx    := $(ISA_vnni) $(call compiler_has,-mamx-tile -mamx-bf16 -mamx-int8 -mavx512bf16)
 isa_flags   = $(ISA_$(notdir $(patsubst %/,%,$(dir $(1)))))
 # Kernels take minutes to compile. They start no threads, and neither the fuzzers, which feed what reads input, nor the emulated builds, which test the
-# CUDA half, look at them: these builds take the release's.
-KERNELS    := $(if $(filter openmp fuzz emulated%,$(VARIANT)),build/release,$(BUILD))
+# CUDA half, look at them: these builds take the release's. ThreadSanitizer sees what the scalar ones read and write.
+KERNELS    := $(if $(filter openmp tsan fuzz emulated%,$(VARIANT)),build/release,$(BUILD))
+built_in    = $(if $(findstring /kernels/,$(1)),$(if $(and $(filter tsan,$(VARIANT)),$(findstring /ref/,$(1))),$(BUILD),$(KERNELS)),$(BUILD))
 
 VECTOR_SOURCES := $(wildcard src/cpu/kernels/vec/*.c)
 VECTOR_OBJECTS := $(foreach isa,$(VECTOR_ISAS),$(VECTOR_SOURCES:src/cpu/kernels/vec/%.c=src/cpu/kernels/$(isa)/%.o))
 LIB_SOURCES := $(filter-out $(VECTOR_SOURCES),$(wildcard $(addsuffix /*.c,$(addprefix src/,util model text chat engine cpu cpu/machine cpu/long cpu/kernels/*))))
 CLI_SOURCES := src/main.c $(wildcard src/cli/*.c)
-LIB_OBJECTS := $(foreach file,$(VECTOR_OBJECTS) $(LIB_SOURCES:.c=.o),$(if $(findstring /kernels/,$(file)),$(KERNELS),$(BUILD))/$(file))
+LIB_OBJECTS := $(foreach file,$(VECTOR_OBJECTS) $(LIB_SOURCES:.c=.o),$(call built_in,$(file))/$(file))
 CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o)
 # tests/ROOM/test_*.c are cmocka programs, tests/fuzz/fuzz_*.c fuzzers; other tests/ROOM/*.c are programs that the Python tests run.
 TEST_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/*/test_*.c))
@@ -166,10 +167,7 @@ build/%.bin: models/% tools/convert.py $(wildcard tools/yalm_convert/*.py)
 	$(PYTHON) tools/convert.py $< $@
 
 demo:
-	@tools/setup.sh build
-	@$(MAKE) --no-print-directory -s -j$(JOBS) cpu
-	@$(MAKE) --no-print-directory build/fable-4m.bin
-	./yalm build/fable-4m.bin -i "Once upon a time" -n 200 --seed 4
+	@tools/demo.sh $(JOBS)
 
 # ---------------------------------------------------------------------------------------- tests
 
@@ -184,8 +182,9 @@ $(BUILD)/tests/%: tests/%.c $(STATIC)
 test-programs: $(TEST_PROGRAMS) $(TEST_HELPERS)
 fuzzers: $(FUZZERS)
 
-# Everything that tests/run.py runs, in each of its builds: the release's program first, whose kernels others take, then several at a time.
-TEST_BUILDS := cuda release asan tsan openmp emulated-msan emulated-asan emulated fuzz
+# What tests/run.py runs, in each of its builds: the release's program first, whose kernels others take, then several at a time.
+TEST_BUILDS := release asan tsan openmp emulated fuzz
+MORE_BUILDS := cuda emulated-msan emulated-asan
 test-builds: $(TEST_BUILDS:%=test-build-%)
 test-build-first:
 	@$(MAKE) --no-print-directory -s VARIANT=release cpu
@@ -207,11 +206,28 @@ test:
 	@$(MAKE) --no-print-directory -j$(JOBS) test-builds
 	@$(PYTHON) tests/run.py --fuzz-seconds $(FUZZ_SECONDS) all
 
-# One part of the tests: everything in the release build, under a sanitizer, or the fuzzers.
-check openmp asan tsan fuzz:
+# Real models beside transformers: SmolLM2-135M-Instruct, which is fetched, and those of the folder that REAL_MODELS names. Part of `make test`.
+test-real:
 	@tools/setup.sh test
-	@$(MAKE) --no-print-directory -s -j$(JOBS) $(if $(filter fuzz,$@),VARIANT=fuzz fuzzers,VARIANT=$(@:check=release) cpu test-programs)
-	@$(PYTHON) tests/run.py --fuzz-seconds $(FUZZ_SECONDS) $(@:check=release)
+	@$(MAKE) --no-print-directory -s -j$(JOBS) cpu $(BUILD)/tests/parity/driver
+	@$(PYTHON) -m pytest -q -rs tests/real
+
+test-all:
+	@tools/setup.sh test
+	@$(MAKE) --no-print-directory -j$(JOBS) test-builds $(MORE_BUILDS:%=test-build-%)
+	@$(PYTHON) tests/run.py --thorough --fuzz-seconds $(if $(filter 10,$(FUZZ_SECONDS)),60,$(FUZZ_SECONDS)) all
+
+# One room of src/, as ROOM=cpu/long, or all: in the release build and under AddressSanitizer; the CUDA half in the emulator.
+check:
+	@tools/setup.sh test
+	@$(MAKE) --no-print-directory -s -j$(JOBS) $(if $(filter cuda,$(ROOM)),test-build-emulated,$(if $(ROOM),test-build-asan) test-build-release)
+	@$(PYTHON) tests/run.py $(if $(ROOM),--room $(ROOM)) $(if $(filter cuda,$(ROOM)),cuda,release $(if $(ROOM),asan))
+
+# One part of the tests, whole: on OpenMP's threads, under a sanitizer, or the fuzzers.
+openmp asan tsan fuzz:
+	@tools/setup.sh test
+	@$(MAKE) --no-print-directory -s -j$(JOBS) $(if $(filter fuzz,$@),VARIANT=fuzz fuzzers,VARIANT=$@ cpu test-programs)
+	@$(PYTHON) tests/run.py --thorough --fuzz-seconds $(FUZZ_SECONDS) $@
 
 # The CUDA half: its kernels and the whole backend run by the CPU, and what the compiler says of them where there is one.
 cuda-test-builds: test-build-cuda test-build-emulated test-build-emulated-asan test-build-emulated-msan
@@ -219,7 +235,7 @@ cuda-test-builds: test-build-cuda test-build-emulated test-build-emulated-asan t
 test-cuda:
 	@tools/setup.sh test
 	@$(MAKE) --no-print-directory -j$(JOBS) cuda-test-builds
-	@$(PYTHON) tests/run.py cuda
+	@$(PYTHON) tests/run.py --thorough cuda
 
 C_FILES = $(shell git ls-files '*.c' '*.h' '*.cc' '*.cu' '*.cuh')
 lint:
@@ -261,13 +277,16 @@ uninstall:
 help:
 	@echo "make            build ./yalm, libyalm.a and libyalm.so; where nvcc and a GPU are found also libyalm-cuda.so, for that GPU"
 	@echo "make cpu        the same without the CUDA half"
-	@echo "make demo       install what is missing, build, convert the bundled model, and complete a text with it"
-	@echo "make test       install what is missing, and run every test; FUZZ_SECONDS=10 for each fuzzer (60 before a release)"
+	@echo "make demo       install what is missing, build, fetch a small real model, convert it, and let it answer a question"
+	@echo "make test       install what is missing, and run the tests; FUZZ_SECONDS=10 for each fuzzer"
+	@echo "make test-all   every test, under each sanitizer: more than an hour on two cores; before a release"
 	@echo "make cuda       build libyalm-cuda.so with nvcc, for -d cuda: for the GPUs found, or all that nvcc knows (CUDA_ARCHS=90 or all)"
+	@echo "make test-real  real models beside transformers: SmolLM2-135M-Instruct, which is fetched; REAL_MODELS=FOLDER adds what lies there"
 	@echo "make test-cuda  the tests of the CUDA half, which need no GPU: the CPU runs its kernels"
 	@echo "make gpu-check  on a machine with a GPU: build for it, run all tests on it, measure; at most ten minutes, no network"
 	@echo "make gpu-deps   the C libraries that such a machine may lack, into build/gpu-deps, to be carried there"
-	@echo "make check      the tests of the release build alone; make openmp, asan, tsan, fuzz: those of another build"
+	@echo "make check      the tests of the release build alone; ROOM=cpu/long: of one room, under AddressSanitizer too"
+	@echo "make openmp     all tests of another build; likewise make asan, tsan, fuzz"
 	@echo "make lint       clang-format, clang-tidy, ruff"
 	@echo "make bench      speed of each kernel and of whole models, against the machine's measured limits; BENCH_OPTIONS=--full"
 	@echo "make install    into PREFIX=$(PREFIX), under DESTDIR; make uninstall takes it away again"
@@ -275,6 +294,6 @@ help:
 	@echo
 	@echo "VARIANT=openmp|asan|tsan|fuzz|emulated|emulated-asan|emulated-msan builds into build/VARIANT; CC, CFLAGS, LDFLAGS are honoured."
 
-.PHONY: all cpu kernels release-kernels clean demo test-programs fuzzers test-builds $(TEST_BUILDS:%=test-build-%) test-build-first test check openmp asan tsan fuzz cuda cpu-only cuda-check-programs cuda-test-programs cuda-test-builds test-cuda lint install uninstall help FORCE
+.PHONY: all cpu kernels release-kernels clean demo test-real test-programs fuzzers test-builds $(TEST_BUILDS:%=test-build-%) $(MORE_BUILDS:%=test-build-%) test-build-first test test-all check openmp asan tsan fuzz cuda cpu-only cuda-check-programs cuda-test-programs cuda-test-builds test-cuda lint install uninstall help FORCE
 .DELETE_ON_ERROR:
 -include $(LIB_OBJECTS:.o=.d) $(CLI_OBJECTS:.o=.d) $(TEST_PROGRAMS:=.d) $(TEST_HELPERS:=.d) $(FUZZERS:=.d)

@@ -75,7 +75,8 @@ typedef struct yalm_model_info {
     int vocab_size;                  // rows of the embedding; token ids are below it
     int tokenizer_vocab;             // pieces that the tokenizer knows; a text with one from vocab_size on is refused
     int context_length;              // positions that the model was trained for
-    int sliding_window;              // 0: none
+    int sliding_window;              // the shortest of any layer; 0: none has one
+    int n_windowed_layers;           // layers that have one
     int n_experts, n_active_experts; // 0: not a mixture of experts
     int32_t bos;                     // -1: none
     bool add_bos;                    // the tokenizer puts bos before a text
@@ -165,11 +166,13 @@ typedef struct yalm_session_options {
     const char *isa; // CPU: "auto", "scalar", "avx2", "avx512", "avx512vnni", "amx"
     int n_threads;   // 0: physical cores in the affinity mask, at most the cgroup's CPU quota
     int n_threads_batch; // for batches of several tokens, which are bound by arithmetic; 0: as n_threads
-    bool pin;            // each thread stays on a core of its own; the thread that opens the session is the first
-    int context;         // positions that a token can look back on; 0: the model's, at most 4,096. More than the model was
-                         // trained for is allowed (for timing, say), though such positions mean nothing to it
-    bool endless;        // past the context, go on: the first n_sinks tokens and the most recent ones stay visible
-    int n_sinks;         // attention sinks (Xiao et al., arXiv 2309.17453); used when endless and the model has no window
+    // Sessions on one model that have as many threads share them, and take turns.
+    bool
+        pin; // each thread stays on a core of its own; the thread that opens the session is the first. Such threads are not shared
+    int context;  // positions that a token can look back on; 0: the model's, at most 4,096. More than the model was
+                  // trained for is allowed (for timing, say), though such positions mean nothing to it
+    bool endless; // past the context, go on: the first n_sinks tokens and the most recent ones stay visible
+    int n_sinks;  // attention sinks (Xiao et al., arXiv 2309.17453); used when endless and the model has no window
     yalm_kv kv;
     yalm_activations activations; // CPU
     int chunk;                    // prefill is done in pieces of at most so many tokens; 0: chosen

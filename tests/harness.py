@@ -11,6 +11,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 VARIANT = os.environ.get("YALM_VARIANT", "release")
+# `make test` leaves out what `make test-all` runs besides; a test that is called by hand runs whole.
+THOROUGH = os.environ.get("YALM_THOROUGH", "1") == "1"
 BUILD = ROOT / "build" / VARIANT
 SHARED = ROOT.parent / "shared"
 

@@ -3,13 +3,15 @@
 
     N passed, N failed, N skipped
 
-and it exits with 1 where a test failed, a program crashed or was too slow, or nothing ran. `make test` builds what it runs:
-cmocka programs and pytest folders of the release build, the same under AddressSanitizer and UndefinedBehaviorSanitizer, the
-rooms that use threads under ThreadSanitizer and on OpenMP's threads, and the fuzzers. Logs lie in build/test/.
+and it exits with 1 where a test failed, a program crashed or was too slow, or nothing ran. The make target that calls it builds
+what it runs: cmocka programs and pytest folders of the release build, the same under AddressSanitizer and UndefinedBehaviorSanitizer,
+the rooms that use threads under ThreadSanitizer and on OpenMP's threads, the fuzzers, and the CUDA half, whose kernels the CPU runs
+(emulated, emulated-asan, emulated-msan). Logs lie in build/test/.
 
-The CUDA half runs in builds of its own: emulated, where the CPU runs its kernels, under AddressSanitizer and under MemorySanitizer.
+`make test` runs each kind of test, but not each test under each sanitizer; `make test-all` (--thorough) runs them all, before a release.
+`make check ROOM=cpu/long` tests one room.
 
-usage: run.py [--fuzz-seconds N] [--jobs N] release|openmp|asan|tsan|fuzz|cuda|all...
+usage: run.py [--thorough] [--room ROOM] [--fuzz-seconds N] [--jobs N] release|openmp|asan|tsan|fuzz|cuda|all...
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from __future__ import annotations
 import argparse
 import concurrent.futures
 import dataclasses
+import fnmatch
 import functools
 import json
 import os
@@ -45,6 +48,7 @@ GUESSES = (
     ("tsan/parity", 400),
     ("release/cli", 250),
     ("release/parity", 250),
+    ("release/real", 90),
     ("asan/cpu", 60),
     ("asan/engine", 60),
     ("tsan/", 60),
@@ -62,7 +66,34 @@ CUDA_PARTS = (
 )
 CUDA_ASAN_TESTS = "tiny-mixtral-fp16"  # of its Python tests, under AddressSanitizer
 # Python tests that run none of the C code, build it themselves, or time it; and those that have other builds.
-UNSANITIZED = ("tools", "install", "bench", CUDA_ROOM)
+UNSANITIZED = ("tools", "install", "bench", "docs", "real", CUDA_ROOM)
+# What `make test` leaves to `make test-all`. Rooms of the release build: timings of timings.
+THOROUGH_ROOMS = ("bench",)
+# Of the threads' builds it runs these programs: the team itself, and sessions that share one.
+THREADED_PROGRAMS = ("cpu/test_team", "engine/test_session")
+# Of the Python tests under AddressSanitizer, and of the emulated GPU's, it leaves out: numbers (the release build's tests judge them), and what takes minutes.
+BRIEFLY = {
+    "asan/cli": "not (perplexity or throughput or measures or quality or passkey or nomad or calibrate)",
+    "asan/parity": "not bundled",
+    "asan/text": "not megabyte",
+    "emulated/cuda": "not (quality or measuring or ptxas)",
+}
+# Rooms of src/, and the jobs that test them: what is not here is tested by the room of tests/ that has its name.
+ROOMS = {
+    "cpu": ("*/cpu/*", "*/engine/*", "*/parity*"),
+    "cpu/kernels": ("*/cpu/*_kernels", "*/cpu/*_attention", "*/engine/test_forward"),
+    "cpu/long": (
+        "*/cpu/test_select",
+        "*/cpu/test_sparq",
+        "*/cpu/test_nomad_kernels",
+        "*/engine/test_*hybrid",
+        "*/engine/test_nomad",
+        "*/engine/test_code_runs",
+        "*/engine/test_sparq_session",
+    ),
+    "cpu/machine": ("*/cpu/test_team", "*/cpu/test_limits", "*/engine/test_session"),
+    "cuda": ("emulated*/cuda*",),
+}
 
 ENVIRONMENT = {
     "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1",
@@ -160,21 +191,26 @@ def tsan_prefix():
     return None
 
 
-def cmocka_jobs(variant, rooms=("*",), prefix=(), suffix=".c"):
+def cmocka_jobs(variant, rooms=("*",), prefix=(), suffix=".c", only=None):
     threaded = rooms == THREADED_ROOMS  # then what is of one thread by nature, kernels, has nothing to show
     for room in rooms:
         for source in sorted(ROOT.glob(f"tests/{room}/test_*{suffix}")):
             if threaded and source.stem.endswith("_kernels"):
                 continue
+            if only and f"{room}/{source.stem}" not in only:
+                continue
             program = ROOT / "build" / variant / source.relative_to(ROOT).with_suffix("")
             yield Job(f"{variant}/{source.parent.name}/{source.stem}", [*prefix, program], count_cmocka)
 
 
-def pytest_jobs(variant, *options, leave_out=(), rooms=None, prefix=(), label=""):
+def pytest_jobs(variant, *options, leave_out=(), rooms=None, prefix=(), label="", thorough=True):
     for room in sorted({path.parent.name for path in ROOT.glob("tests/*/test_*.py")}):
         if room in leave_out or (rooms and room not in rooms):
             continue
         job = Job(f"{variant}/{room}{label}.py", [], count_pytest, {"YALM_VARIANT": variant})
+        job.environment["YALM_THOROUGH"] = "1" if thorough else ""
+        brief = BRIEFLY.get(f"{variant}/{room}")
+        which = ["-k", brief] if brief and not thorough else []
         pytest = [
             sys.executable,
             "-m",
@@ -184,11 +220,15 @@ def pytest_jobs(variant, *options, leave_out=(), rooms=None, prefix=(), label=""
             "--durations=12",
             f"--basetemp={job.folder}/temporary",
         ]
-        job.command = [*prefix, *pytest, f"--junitxml={job.folder}/results.xml", *options, f"tests/{room}"]
+        job.command = [*prefix, *pytest, f"--junitxml={job.folder}/results.xml", *options, *which, f"tests/{room}"]
         yield job
 
 
-def cuda_jobs():
+def cuda_jobs(thorough):
+    if not thorough:
+        yield from pytest_jobs("emulated", rooms=(CUDA_ROOM,), thorough=False)
+        yield from cmocka_jobs("emulated", (CUDA_ROOM,), suffix=".cc")
+        return
     for label, which in CUDA_PARTS:
         yield from pytest_jobs("emulated", "-k", which, rooms=(CUDA_ROOM,), label=label)
     yield from pytest_jobs("emulated-asan", "-k", CUDA_ASAN_TESTS, rooms=(CUDA_ROOM,))
@@ -208,31 +248,37 @@ def fuzz_jobs(seconds):
         yield job
 
 
-def plan(parts, fuzz_seconds):
+def plan(parts, fuzz_seconds, thorough):
     """The jobs, and counts of what cannot run here."""
+    only = None if thorough else THREADED_PROGRAMS
     jobs, beforehand = [], Counts()
     if "fuzz" in parts:
         jobs += fuzz_jobs(fuzz_seconds)
     if "asan" in parts:
-        jobs += [*pytest_jobs("asan", leave_out=UNSANITIZED), *cmocka_jobs("asan")]
+        jobs += [*pytest_jobs("asan", leave_out=UNSANITIZED, thorough=thorough), *cmocka_jobs("asan")]
     if "release" in parts:
-        jobs += [*pytest_jobs("release", leave_out=(CUDA_ROOM,)), *cmocka_jobs("release")]
+        others = (CUDA_ROOM, *(() if thorough else THOROUGH_ROOMS))
+        jobs += [*pytest_jobs("release", leave_out=others, thorough=thorough), *cmocka_jobs("release")]
     if "openmp" in parts:
-        jobs += cmocka_jobs("openmp", THREADED_ROOMS)
+        jobs += cmocka_jobs("openmp", THREADED_ROOMS, only=only)
     if "cuda" in parts:
-        jobs += cuda_jobs()
+        jobs += cuda_jobs(thorough)
     if "tsan" in parts:
         prefix = tsan_prefix()
-        threaded = [
-            *pytest_jobs("tsan", "-k", THREADED_TESTS, rooms=("parity",), prefix=prefix or ()),
-            *cmocka_jobs("tsan", THREADED_ROOMS, prefix or ()),
-        ]
+        threaded = list(cmocka_jobs("tsan", THREADED_ROOMS, prefix or (), only=only))
+        if thorough:
+            threaded += pytest_jobs("tsan", "-k", THREADED_TESTS, rooms=("parity",), prefix=prefix or ())
         if prefix is None:
             print(f"tsan: ThreadSanitizer's programs do not start on this machine: {len(threaded)} jobs skipped")
             beforehand.skipped += len(threaded)
         else:
             jobs += threaded
     return jobs, beforehand
+
+
+def tests_room(job, room):
+    """Whether the job tests that room of src/."""
+    return any(fnmatch.fnmatch(job.name, glob) for glob in ROOMS.get(room, (f"*/{room}/*", f"*/{room}.py")))
 
 
 # ------------------------------------------------------------------------------------------- running
@@ -307,13 +353,18 @@ def wait(process, stopped):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="+", choices=[*PARTS, "all"])
+    parser.add_argument("--thorough", action="store_true")
+    parser.add_argument("--room")
     parser.add_argument("--fuzz-seconds", type=int, default=60)
     parser.add_argument("--jobs", type=int, default=max(1, len(os.sched_getaffinity(0))))
     options = parser.parse_args()
     parts = set(PARTS if "all" in options.parts else options.parts)
 
     LOGS.mkdir(parents=True, exist_ok=True)
-    jobs, counts = plan(parts, options.fuzz_seconds)
+    jobs, counts = plan(parts, options.fuzz_seconds, options.thorough)
+    jobs = [job for job in jobs if not options.room or tests_room(job, options.room)]
+    if not jobs:
+        parser.error(f"room {options.room}: found no test of it; rooms are the folders of src/ and of tests/")
     jobs, seconds = longest_first(jobs, options.fuzz_seconds), known_times()
     stopped = threading.Event()
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:

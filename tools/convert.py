@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Convert a Hugging Face model directory (Llama, Mistral, Mixtral, Qwen2, Qwen3, Phi-3, SmolLM3, Granite, Ministral 3, OLMo 2) to a file that yalm runs.
+"""Convert a Hugging Face model directory, or a GGUF file, (Llama, Mistral, Mixtral, Qwen2, Qwen3, Phi-3, SmolLM3, Granite, Ministral 3, OLMo 2 and 3, Gemma 2 and 3) to a file that yalm runs.
 
 examples:
   tools/convert.py ~/models/Mistral-7B-v0.1 mistral.bin
+  tools/convert.py SmolLM2-135M-Instruct.Q4_K_M.gguf smollm2.bin
   tools/convert.py ~/models/Llama-3.2-1B -o llama.bin --dtype fp16
   tools/convert.py ~/models/Mistral-7B-v0.1 mistral-q4.bin --dtype q4 --keep '*.down=q8'
   tools/convert.py ~/models/Mixtral-8x7B-v0.1 --dry-run
 """
 
 import argparse
+import dataclasses
 import errno
 import math
 import os
@@ -32,13 +34,19 @@ TOKENIZER_FILES = (
 
 try:
     from tqdm import tqdm
-    from yalm_convert.checkpoint import PIECE, read_checkpoint
-    from yalm_convert.config import read_config
+    from yalm_convert.checkpoint import PIECE, Checkpoint, read_checkpoint
+    from yalm_convert.config import ModelConfig, model_config, read_config
+    from yalm_convert.costs import report
     from yalm_convert.errors import ModelError
+    from yalm_convert.gguf_config import config_values, model_tensors
+    from yalm_convert.gguf_file import read_gguf
+    from yalm_convert.gguf_tokenizer import read_gguf_tokenizer
     from yalm_convert.multimodal import text_tensors
     from yalm_convert.plan import MATRIX_TYPES, UnknownName, data, make_plan, matrix_types
+    from yalm_convert.prequantised import unpack
     from yalm_convert.source import follow_links, locate, model_name
     from yalm_convert.tokenizer import read_tokenizer
+    from yalm_convert.tokenizer_json import TokenizerData
     from yalm_convert.writer import MAGIC, Layout, write_model
 except ImportError as error:
     sys.exit(f"convert.py: {error}; install what it needs with: pip install -r tools/requirements.txt")
@@ -83,7 +91,10 @@ def parse_arguments() -> argparse.Namespace:
         prog="convert.py", description=__doc__, epilog=HELP_END, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "model_dir", type=Path, metavar="MODEL_DIR", help="with config.json, *.safetensors and the tokenizer's files"
+        "model",
+        type=Path,
+        metavar="MODEL",
+        help="a directory with config.json, *.safetensors and the tokenizer's files; or a GGUF file, of several the first",
     )
     parser.add_argument(
         "file", type=Path, nargs="?", metavar="FILE", help="the file to write, an existing one is replaced"
@@ -92,7 +103,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--dtype",
         choices=MATRIX_TYPES,
-        help="of the weight matrices (default: as stored); bf12 is bf16 without loss in 12 bits; with q4, embedding and classifier become q8",
+        help="of the weight matrices (default: as stored; what is quantised already becomes q4 or q8, which is said); bf12 is bf16 without loss in 12 bits; with q4, embedding and classifier become q8",
     )
     parser.add_argument(
         "--keep",
@@ -115,11 +126,11 @@ def parse_arguments() -> argparse.Namespace:
         parser.error("the file to write is given twice")
     arguments.output = arguments.output or arguments.file
     if not arguments.output and not arguments.dry_run:
-        parser.error("give the file to write: convert.py MODEL_DIR FILE")
-    if not arguments.model_dir.is_dir():
-        parser.error(f"{arguments.model_dir}: no such directory")
+        parser.error("give the file to write: convert.py MODEL FILE")
+    if not arguments.model.is_dir() and not arguments.model.is_file():
+        parser.error(f"{arguments.model}: no such directory or file")
     if arguments.output:
-        refusal = why_not_write(arguments.output.resolve(), arguments.model_dir.resolve())
+        refusal = why_not_write(arguments.output.resolve(), arguments.model.resolve())
         if refusal:
             parser.error(f"{arguments.output}: {refusal}")
     return arguments
@@ -132,7 +143,7 @@ def kept_type(text: str) -> tuple:
     return name, dtype
 
 
-def why_not_write(output: Path, model_dir: Path) -> str:
+def why_not_write(output: Path, model: Path) -> str:
     if output.is_dir():
         return "a directory, expected a file to write"
     if output.exists() and not output.is_file():
@@ -142,15 +153,25 @@ def why_not_write(output: Path, model_dir: Path) -> str:
     if output.exists():
         with open(output, "rb") as file:
             converted = file.read(len(MAGIC)) == MAGIC
-        ours = any(output.samefile(p) for p in model_dir.rglob("*") if p.is_file())
+        files = model.rglob("*") if model.is_dir() else [model]
+        ours = any(output.samefile(p) for p in files if p.is_file())
         if ours and not converted:
             return "one of the model's own files, which are not overwritten"
     return ""
 
 
-def convert(arguments: argparse.Namespace) -> int:
-    started = time.monotonic()
-    model_dir = arguments.model_dir
+@dataclasses.dataclass
+class Source:
+    """A model as it was given, in the terms of Hugging Face's form of it."""
+
+    path: Path
+    name: str
+    config: ModelConfig
+    tensors: Checkpoint
+    tokenizer: TokenizerData
+
+
+def read_directory(model_dir: Path) -> Source:
     config = read_config(model_dir)
     tensors = read_checkpoint(model_dir)
     if config.part:
@@ -159,31 +180,59 @@ def convert(arguments: argparse.Namespace) -> int:
         config.warnings.append(
             f"{model_dir}: the part that reads text is converted; {others} tensors of the others are left out"
         )
+    if config.quantization:
+        tensors = unpack(tensors, config.quantization, str(config.keys.path))
     for name in TOKENIZER_FILES:
         locate(model_dir, name)
-    tokenizer = read_tokenizer(model_dir, config.facts)
+    return Source(model_dir, model_name(model_dir), config, tensors, read_tokenizer(model_dir, config.facts))
+
+
+def read_file(path: Path) -> Source:
+    file, warnings = read_gguf(path), []
+    values = config_values(file, warnings)
+    config = model_config(values, path)
+    config.warnings += warnings
+    tokenizer = read_gguf_tokenizer(file, config.facts["vocab_size"])
+    name = file.get("general.name")
+    return Source(path, name if isinstance(name, str) else path.stem, config, model_tensors(file), tokenizer)
+
+
+def convert(arguments: argparse.Namespace) -> int:
+    started = time.monotonic()
+    source = (read_directory if arguments.model.is_dir() else read_file)(arguments.model)
+    config, tokenizer, where = source.config, source.tokenizer, str(source.path)
     config.finish(tokenizer)
     plan = make_plan(
-        config.facts, tensors, tokenizer.tensors, str(model_dir), arguments.dtype, arguments.keep, config.logits_scale
+        config.facts,
+        source.tensors,
+        tokenizer.tensors,
+        where,
+        arguments.dtype,
+        arguments.keep,
+        config.logits_scale,
+        config.norm_plus,
     )
     metadata = {"config": config.facts, "tokenizer": tokenizer.facts}
     if tokenizer.chat_template is not None:
         metadata["chat_template"] = tokenizer.chat_template
         metadata["chat"] = tokenizer.chat
-    metadata["source"] = {"name": model_name(model_dir), "converter": VERSION}
+    metadata["source"] = {"name": source.name, "converter": VERSION}
     layout = Layout(metadata, plan)
 
     types = matrix_types(plan)
     warnings = config.warnings + tokenizer.warnings
     if tokenizer.facts["type"] == "none":
-        warnings.append(f"{model_dir}: no tokenizer.json or tokenizer.model: the model will take token ids only")
-    if len(types) > 1 and not arguments.dtype and not arguments.keep:
+        warnings.append(f"{where}: no tokenizer.json or tokenizer.model: the model will take token ids only")
+    costs = report(plan)
+    if len(types) > 1 and not arguments.dtype and not arguments.keep and not costs:
         warnings.append(
-            f"{model_dir}: the matrices are stored as {' and '.join(types)}, and stay so; --dtype makes them one type"
+            f"{where}: the matrices are stored as {' and '.join(types)}, and stay so; --dtype makes them one type"
         )
-    warnings += bf12_warnings(model_dir, plan)
+    warnings += bf12_warnings(where, plan)
     for warning in warnings:
         complain(f"warning: {warning}", 0)
+    if costs:
+        complain(f"{where}: {costs}", 0)
     if arguments.dry_run:
         print_plan(layout, config.facts, types)
         return 0
@@ -208,18 +257,18 @@ def convert(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def bf12_warnings(model_dir: Path, plan: list) -> list:
+def bf12_warnings(where: str, plan: list) -> list:
     """What of a model that is to be bf12 is not, or is so only by rounding."""
     warnings = []
     unfit = [planned.name for planned in plan if planned.unfit]
     if unfit:
         names = ", ".join(unfit[:3]) + (", …" if len(unfit) > 3 else "")
-        warnings.append(f"{model_dir}: {len(unfit)} of the matrices stay bf16, for 12 bits do not hold them: {names}")
+        warnings.append(f"{where}: {len(unfit)} of the matrices stay bf16, for 12 bits do not hold them: {names}")
     rounded = sum(planned.rounded for planned in plan)
     if rounded:
         total = sum(math.prod(planned.shape) for planned in plan if planned.unfit or planned.quantised == "bf12")
         warnings.append(
-            f"{model_dir}: bf12 keeps bfloat16 numbers; {rounded} of the {total} weights ({100 * rounded / total:.3g} %) are none, and are rounded"
+            f"{where}: bf12 keeps bfloat16 numbers; {rounded} of the {total} weights ({100 * rounded / total:.3g} %) are none, and are rounded"
         )
     return warnings
 

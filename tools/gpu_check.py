@@ -4,7 +4,7 @@ architecture, runs the tests of kernels and of whole models on the device, measu
 gpu-check.md in the output folder, written anew after every step, and each command's output in logs/ there.
 
 usage: gpu_check.py [--output build/gpu-check] [--seconds 600] [--only STEP,…] [--skip STEP,…] [--arch 90] [--emulated]
-       gpu_check.py --record build/gpu-check/gpu-check.json      (its tables into docs/performance-gpu.md)
+       gpu_check.py --record build/gpu-check/gpu-check.json      (its tables into bench/records/gpu.md)
 
 A step that fails, or that runs out of its time, does not stop the others. Each step has its share of the time; what one leaves over, the next ones may
 use. --emulated runs the same steps on the CPU, as small as they can be, to test this program where there is no GPU. C libraries that are not
@@ -80,11 +80,11 @@ def main():
     parser.add_argument("--arch", default="", help="build for this one (90), whatever GPU is there")
     parser.add_argument("--emulated", action="store_true")
     parser.add_argument(
-        "--record", metavar="JSON", help="put its tables into docs/performance-gpu.md, and do nothing else"
+        "--record", metavar="JSON", help="put its tables into bench/records/gpu.md, and do nothing else"
     )
     options = parser.parse_args()
     if options.record:
-        return record(Path(options.record), ROOT / "docs/performance-gpu.md")
+        return record(Path(options.record), ROOT / "bench/records/gpu.md")
     options.seconds = (
         options.seconds if options.seconds is not None else EMULATED_SECONDS if options.emulated else SECONDS
     )

@@ -11,6 +11,7 @@
 struct task {
     struct cpu_state *s;
     const struct batch *batch;
+    const struct kv_policy *kv; // the layer's
     int layer, kv_head, thread;
     int first_token, n_tokens;   // of the batch
     int n_queries;               // n_tokens * group
@@ -48,22 +49,23 @@ static void append_one(struct cpu_state *s, const struct batch *batch, int layer
     const int d = s->config->head_dim, group = cpu_group(s);
     const int64_t position = batch->position + token;
     const bool turns = !s->config->unrotated_layer[layer];
-    const float *cos = turns ? s->cos + (size_t)token * (d / 2) : NULL, *sin = s->sin + (size_t)token * (d / 2);
+    const struct cpu_kind *kind = cpu_kind_of(s, layer);
+    const float *cos = turns ? kind->cos + (size_t)token * (d / 2) : NULL, *sin = kind->sin + (size_t)token * (d / 2);
 
     const float scale = config_query_scale(s->config, position);
     const float *q = s->q + (size_t)token * s->q_dim + (size_t)kv_head * group * d;
     const size_t rotated = ((size_t)kv_head * s->chunk + token) * group * d;
     for (int j = 0; j < group; j++)
         rotate_query(s, s->rotated_q + rotated + (size_t)j * d, q + (size_t)j * d, scale, cos, sin);
-    if (kv_sinks_apart(&s->kv, batch->position + batch->n - 1)) {
-        const bool apart = kv_sinks_apart(&s->kv, position);
+    if (kv_sinks_apart(&kind->kv, batch->position + batch->n - 1)) {
+        const bool apart = kv_sinks_apart(&kind->kv, position);
         for (int j = 0; j < group; j++)
-            rotate_query(s, s->sink_q + rotated + (size_t)j * d, q + (size_t)j * d, scale, apart && turns ? s->sink_cos : cos,
-                         apart ? s->sink_sin : sin);
+            rotate_query(s, s->sink_q + rotated + (size_t)j * d, q + (size_t)j * d, scale,
+                         apart && turns ? kind->sink_cos : cos, apart ? kind->sink_sin : sin);
     }
 
     float *k = s->k + (size_t)token * s->kv_dim + (size_t)kv_head * d;
-    const int slot = kv_slot(&s->kv, position);
+    const int slot = kv_slot(&kind->kv, position);
     if (s->record) {
         const size_t row = ((size_t)layer * s->config->n_kv_heads + kv_head) * s->record->room + s->record->first + position;
         s->kernels->to_fp16(s->record->keys + row * d, k, d);
@@ -110,7 +112,7 @@ static void attend_keys(const struct task *task, const float *q, int slot, int n
     for (int i = 0; i < task->n_queries && !masked; i++)
         masked = task->first[i] > 0 || task->last[i] < n_keys;
     const size_t at = (size_t)slot * d * kv_sizes[s->kv_type];
-    const float *v_scales = cpu_scales(s, s->value_scales, task->layer, task->kv_head);
+    const float *v_scales = cpu_value_scales(s, task->layer, task->kv_head);
     const bool many = s->fixed && task->n_queries >= s->fixed->least;
     (many                          ? s->fixed->attend
      : has_few(s, task->n_queries) ? s->few->attend
@@ -126,6 +128,7 @@ static void attend_keys(const struct task *task, const float *q, int slot, int n
         .n_queries = task->n_queries,
         .n_keys = n_keys,
         .head_dim = d,
+        .softcap = s->config->attention_softcap,
         .first = masked ? task->first : NULL,
         .last = masked ? task->last : NULL,
         .next_k = task->next_k,
@@ -159,7 +162,7 @@ static void attend_slots(const struct task *task, const float *q, int slot, int 
         attend_decoded(task, q, slot, n_keys);
         return;
     }
-    const float *scales = cpu_scales(s, s->key_scales, task->layer, task->kv_head);
+    const float *scales = cpu_key_scales(s, task->layer, task->kv_head);
     const size_t at = (size_t)slot * s->config->head_dim * kv_sizes[s->kv_type];
     attend_keys(task, q, slot, n_keys, (const uint8_t *)cpu_keys(s, task->layer, task->kv_head) + at,
                 scales ? scales + slot : NULL);
@@ -177,14 +180,14 @@ static void attend_positions(const struct task *task, int64_t from, int64_t to)
     const int group = cpu_group(s);
     const float *q = s->rotated_q + ((size_t)task->kv_head * s->chunk + task->first_token) * group * s->config->head_dim;
     for (int64_t end; from < to; from = end) {
-        end = kv_run_end(&s->kv, from, to);
+        end = kv_run_end(task->kv, from, to);
         const int n_keys = (int)(end - from);
         for (int i = 0; i < task->n_queries; i++) {
             const int64_t position = task->batch->position + task->first_token + i / group;
-            task->first[i] = clamp_to(kv_first_visible(&s->kv, position) - from, n_keys);
+            task->first[i] = clamp_to(kv_first_visible(task->kv, position) - from, n_keys);
             task->last[i] = clamp_to(position + 1 - from, n_keys);
         }
-        attend_slots(task, q, kv_slot(&s->kv, from), n_keys);
+        attend_slots(task, q, kv_slot(task->kv, from), n_keys);
     }
 }
 
@@ -193,15 +196,15 @@ static void attend_sinks(const struct task *task)
 {
     const struct cpu_state *s = task->s;
     const int group = cpu_group(s);
-    if (!kv_sinks_apart(&s->kv, task->batch->position + task->first_token + task->n_tokens - 1))
+    if (!kv_sinks_apart(task->kv, task->batch->position + task->first_token + task->n_tokens - 1))
         return;
     for (int i = 0; i < task->n_queries; i++) {
         const int64_t position = task->batch->position + task->first_token + i / group;
         task->first[i] = 0;
-        task->last[i] = kv_sinks_apart(&s->kv, position) ? s->kv.n_sinks : 0;
+        task->last[i] = kv_sinks_apart(task->kv, position) ? task->kv->n_sinks : 0;
     }
     attend_slots(task, s->sink_q + ((size_t)task->kv_head * s->chunk + task->first_token) * group * s->config->head_dim, 0,
-                 s->kv.n_sinks);
+                 task->kv->n_sinks);
 }
 
 static void task_begin(const struct task *task)
@@ -225,7 +228,7 @@ static float *write_output(struct cpu_state *s, int kv_head, int first_token, in
 
 static struct task task_make(struct cpu_state *s, const struct batch *batch, int layer, const struct member *me)
 {
-    struct task task = {.s = s, .batch = batch, .layer = layer, .thread = me->thread};
+    struct task task = {.s = s, .batch = batch, .kv = &cpu_kind_of(s, layer)->kv, .layer = layer, .thread = me->thread};
     const size_t most = (size_t)cpu_group(s) * s->block_tokens;
     task.acc = cpu_own(s, s->task_scratch, me->thread);
     task.max = task.acc + most * s->config->head_dim;
@@ -247,7 +250,7 @@ static void attend_block(struct task *task, int first_token, int tokens)
     const int64_t position = batch->position + task->first_token;
     task_begin(task);
     attend_sinks(task);
-    attend_positions(task, kv_first_visible(&s->kv, position), position + task->n_tokens);
+    attend_positions(task, kv_first_visible(task->kv, position), position + task->n_tokens);
     for (int q = 0; q < task->n_queries; q++)
         write_output(s, task->kv_head, task->first_token, q, task->acc + (size_t)q * s->config->head_dim,
                      task->sum[q] > 0 ? 1.0f / task->sum[q] : 0.0f);
@@ -319,12 +322,12 @@ static void attend_part(struct task *task, int i, int n_parts)
 {
     struct cpu_state *s = task->s;
     const struct batch *batch = task->batch;
-    const int64_t from = kv_first_visible(&s->kv, batch->position), to = batch->position + batch->n;
+    const int64_t from = kv_first_visible(task->kv, batch->position), to = batch->position + batch->n;
     const int part = i % n_parts;
     task->kv_head = i / n_parts;
     task->next_k = task->next_v = NULL;
     if (!s->policy->decode_keys && i + 1 < n_parts * s->config->n_kv_heads) {
-        const int slot = kv_slot(&s->kv, part_start(from, to, (i + 1) % n_parts, n_parts));
+        const int slot = kv_slot(task->kv, part_start(from, to, (i + 1) % n_parts, n_parts));
         const size_t at = (size_t)slot * s->config->head_dim * kv_sizes[s->kv_type];
         task->next_k = (const uint8_t *)cpu_keys(s, task->layer, (i + 1) / n_parts) + at;
         task->next_v = (const uint8_t *)cpu_values(s, task->layer, (i + 1) / n_parts) + at;
@@ -342,8 +345,8 @@ static void attend_part(struct task *task, int i, int n_parts)
 static void attend_parts(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
 {
     const int n_kv_heads = s->config->n_kv_heads, n_queries = batch->n * cpu_group(s);
-    const int n_parts = run_parts(s, (int)(batch->position + batch->n - kv_first_visible(&s->kv, batch->position)));
     struct task task = task_make(s, batch, layer, me);
+    const int n_parts = run_parts(s, (int)(batch->position + batch->n - kv_first_visible(task.kv, batch->position)));
     task.n_tokens = batch->n;
     task.n_queries = n_queries;
     for (struct span span; team_claim_share(me, n_parts * n_kv_heads, 1, &span);)
@@ -379,8 +382,8 @@ void attention_attend_rows(struct cpu_state *s, const struct batch *batch, int l
                 .q = cpu_rotated_query(s, s->rotated_q, kv_head) + (size_t)q * d,
                 .k = cpu_keys(s, layer, kv_head),
                 .v = cpu_values(s, layer, kv_head),
-                .k_scales = cpu_scales(s, s->key_scales, layer, kv_head),
-                .v_scales = cpu_scales(s, s->value_scales, layer, kv_head),
+                .k_scales = cpu_key_scales(s, layer, kv_head),
+                .v_scales = cpu_value_scales(s, layer, kv_head),
                 .n_queries = n,
                 .n_keys = rows->n,
                 .head_dim = d,
@@ -413,10 +416,11 @@ void attention_attend(struct cpu_state *s, const struct batch *batch, int layer,
         attend_parts(s, batch, layer, me);
 }
 
-double attention_dense_bytes(const struct cpu_state *s, int n, int64_t position)
+double attention_dense_bytes(const struct cpu_state *s, int n, int64_t position, int layer)
 {
+    const struct kv_policy *kv = &cpu_kind_of(s, layer)->kv;
     const int64_t last = position + n;
-    const int64_t rows = last - kv_first_visible(&s->kv, position) + (kv_sinks_apart(&s->kv, last - 1) ? s->kv.n_sinks : 0);
+    const int64_t rows = last - kv_first_visible(kv, position) + (kv_sinks_apart(kv, last - 1) ? kv->n_sinks : 0);
     const double scale = s->kv_type == KV_INT8 ? sizeof(float) : 0; // of each row
     return 2.0 * (double)rows * ((double)(s->config->head_dim * kv_sizes[s->kv_type]) + scale);
 }

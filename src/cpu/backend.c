@@ -8,6 +8,7 @@
 #include "cpu/learn.h"
 #include "cpu/machine/isa.h"
 #include "cpu/machine/limits.h"
+#include "cpu/machine/teams.h"
 #include "cpu/matmul.h"
 #include "cpu/state.h"
 #include "model/rope.h"
@@ -47,6 +48,10 @@ static yalm_status cpu_resolve(const struct model_config *config, const struct m
             snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", known[0] ? ", " : "", (*p)->name);
         return error_set(error, YALM_USAGE, "attention: found '%s', the CPU has: %s", options->attention, known);
     }
+    if (strcmp(options->attention, policy_dense.name) != 0 && !config_selects(config))
+        return error_set(error, YALM_USAGE,
+                         "attention: found %s, but this model's layers see or score keys each in their own way: use dense",
+                         options->attention);
     const yalm_status status = activations_resolve(config, weights, options->activations, kernels, error);
     if (status != YALM_OK)
         return status;
@@ -85,18 +90,50 @@ static yalm_status cpu_memory(const struct backend_plan *plan, yalm_memory *memo
     return status;
 }
 
+// The model's team of that size; one of its own where threads are pinned, the caller's among them.
+static bool join_team(struct cpu_state *s, const struct backend_plan *plan, yalm_error *error)
+{
+    s->own_team = plan->options->pin;
+    if (s->own_team) {
+        s->team = team_open(cpu_most_threads(s), true, error);
+        return s->team;
+    }
+    struct shared *teams = plan->teams;
+    pthread_mutex_lock(&teams->lock);
+    s->team = teams_get(&teams->data, cpu_most_threads(s), error);
+    teams->release = teams_close;
+    pthread_mutex_unlock(&teams->lock);
+    return s->team;
+}
+
+static void leave_team(struct cpu_state *s)
+{
+    if (s->own_team)
+        team_close(s->team);
+    else if (s->team)
+        team_forget(s->team);
+}
+
 static void cpu_close(void *state)
 {
     struct cpu_state *s = state;
     if (!s)
         return;
-    team_close(s->team); // first: a late member may still look around
+    leave_team(s); // first: a late member may still look around
     state_release(s);
     reader_close(&s->reader);
     memory_pages_free(s->kv_block, s->kv_bytes);
     memory_pages_free(s->kept_block, s->kept_bytes);
     memory_pages_free(s->scratch_block, s->scratch_bytes);
     free(s);
+}
+
+static void prepare_rotation(struct cpu_state *s, int i)
+{
+    struct cpu_kind *kind = &s->kinds[i];
+    const int d = s->config->head_dim;
+    kind->rope_scale = rope_frequencies(kind->inverse_frequency, &s->config->kinds[i].rope, d);
+    rope_angles(kind->sink_cos, kind->sink_sin, kind->inverse_frequency, kind->rope_scale, d, kind->kv.span - 1);
 }
 
 static void *cpu_open(const struct backend_plan *plan, yalm_error *error)
@@ -121,14 +158,13 @@ static void *cpu_open(const struct backend_plan *plan, yalm_error *error)
         cpu_close(s);
         return NULL;
     }
-    s->team = team_open(cpu_most_threads(s), plan->options->pin, error);
-    if (!s->team) {
+    if (!join_team(s, plan, error)) {
         cpu_close(s);
         return NULL;
     }
     cpu_carve(s);
-    s->rope_scale = rope_frequencies(s->inverse_frequency, &s->config->rope, s->config->head_dim);
-    rope_angles(s->sink_cos, s->sink_sin, s->inverse_frequency, s->rope_scale, s->config->head_dim, s->kv.span - 1);
+    for (int i = 0; i < config_n_kinds(s->config); i++)
+        prepare_rotation(s, i);
     if (s->policy->open && s->policy->open(s, plan, error) != YALM_OK) {
         cpu_close(s);
         return NULL;
@@ -176,21 +212,24 @@ static void fill_position(void *context, int i)
 {
     const struct fill *f = context;
     struct cpu_state *s = f->s;
-    const int n_kv_heads = s->config->n_kv_heads, n_heads = s->config->n_layers * n_kv_heads, d = s->config->head_dim;
-    const int slot = kv_slot(&s->kv, f->position + i);
+    const int n_kv_heads = s->config->n_kv_heads, d = s->config->head_dim;
     float *k = s->k + (size_t)i * s->kv_dim, *v = s->v + (size_t)i * s->kv_dim; // this position's own, free between evaluations
-    for (int head = 0; head < n_heads; head++) {
-        const uint64_t row = ((uint64_t)(f->position + i) * n_heads + head) * 2;
-        s->policy->append(s, &(struct append){
-                                 .layer = head / n_kv_heads,
-                                 .kv_head = head % n_kv_heads,
-                                 .slot = slot,
-                                 .position = f->position + i,
-                                 .token = i,
-                                 .n = f->n,
-                                 .k = noise_row(k, d, f->seed, row),
-                                 .v = noise_row(v, d, f->seed, row + 1),
-                             });
+    for (int layer = 0; layer < s->config->n_layers; layer++) {
+        const int kind = s->config->kind_of_layer[layer], n_heads = config_n_layers_of(s->config, kind) * n_kv_heads;
+        for (int h = 0; h < n_kv_heads; h++) {
+            const int head = s->place[layer] * n_kv_heads + h;
+            const uint64_t row = ((uint64_t)(f->position + i) * n_heads + head) * 2, seed = f->seed + kind;
+            s->policy->append(s, &(struct append){
+                                     .layer = layer,
+                                     .kv_head = h,
+                                     .slot = kv_slot(&s->kinds[kind].kv, f->position + i),
+                                     .position = f->position + i,
+                                     .token = i,
+                                     .n = f->n,
+                                     .k = noise_row(k, d, seed, row),
+                                     .v = noise_row(v, d, seed, row + 1),
+                                 });
+        }
     }
 }
 
@@ -257,7 +296,7 @@ static double cpu_step_bytes(const void *state, int n, int64_t position)
         else if (s->policy->decode_keys)
             bytes += s->policy->bytes(s, position + n - 1);
         else
-            bytes += (double)s->config->n_kv_heads * attention_dense_bytes(s, n, position);
+            bytes += (double)s->config->n_kv_heads * attention_dense_bytes(s, n, position, layer);
     return bytes;
 }
 

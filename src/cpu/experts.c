@@ -15,7 +15,7 @@ void gated_units(struct cpu_state *s, const struct expert_weights *w, int forms,
         matmul_rows(s, me, &(struct product){&w->gate, w->gate_bias, s->gate}, rows, h, n);
         const float *up = matmul_rows_here(s, me, &w->up, w->up_bias, rows, h, n);
         for (ptrdiff_t t = 0; t < n; t++)
-            s->kernels->silu_multiply(s->gate + t * ffn_dim + rows.first, up + t * n_rows, n_rows);
+            s->kernels->activate[s->config->activation](s->gate + t * ffn_dim + rows.first, up + t * n_rows, n_rows);
     }
 }
 

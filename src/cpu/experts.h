@@ -2,7 +2,7 @@
 #pragma once
 #include "cpu/state.h"
 
-// state->gate = silu(gate · h) ∘ (up · h) for n tokens h (n, hidden_dim): steps.
+// state->gate = activation(gate · h) ∘ (up · h) for n tokens h (n, hidden_dim): steps.
 // `forms` is what gate and up want h in (matmul.h), or more.
 void gated_units(struct cpu_state *state, const struct expert_weights *w, int forms, const float *h, int n, struct member *me);
 

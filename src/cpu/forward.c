@@ -23,10 +23,10 @@ static void normalise(struct cpu_state *s, struct member *me, float *y, const fl
             s->kernels->rmsnorm(y + (size_t)t * dim, x + (size_t)t * dim, weight, dim, s->config->norm_eps);
 }
 
-// What a block's products read: rmsnorm(x), or, where the norm stands behind the block, x.
+// What a block's products read: rmsnorm(x), or x where no norm stands before the block.
 static const float *read_stream(struct cpu_state *s, struct member *me, const float *norm, int n)
 {
-    if (s->config->norms_after)
+    if (!norm)
         return s->x;
     normalise(s, me, s->h, s->x, norm, n);
     return s->h;
@@ -45,11 +45,11 @@ static void project_normalised(struct cpu_state *s, struct member *me, const str
         }
 }
 
-// x += W y + bias; norm: of a block that has its norm behind it.
+// x += W y + bias; norm: of a block that has one behind it, else NULL.
 static void project_residual(struct cpu_state *s, struct member *me, const struct matrix *w, const float *bias, const float *y,
                              const float *norm, int n)
 {
-    if (s->config->norms_after) {
+    if (norm) {
         project_normalised(s, me, w, bias, y, norm, n);
         return;
     }
@@ -86,8 +86,11 @@ static void embed(struct cpu_state *s, const struct batch *batch, struct member 
     for (struct span tokens; team_claim(me, batch->n, 1, &tokens);)
         for (int t = tokens.first; t < tokens.last; t++) {
             embed_token(s, s->x + (size_t)t * e->cols, batch->tokens[t]);
-            rope_angles(s->cos + (size_t)t * half, s->sin + (size_t)t * half, s->inverse_frequency, s->rope_scale,
-                        s->config->head_dim, batch->position + t);
+            for (int kind = 0; kind < config_n_kinds(s->config); kind++) {
+                const struct cpu_kind *k = &s->kinds[kind];
+                rope_angles(k->cos + (size_t)t * half, k->sin + (size_t)t * half, k->inverse_frequency, k->rope_scale,
+                            s->config->head_dim, batch->position + t);
+            }
         }
 }
 
@@ -124,10 +127,10 @@ static void attention_block(struct cpu_state *s, const struct batch *batch, int 
     if (timed)
         s->attention_seconds += clock_seconds() - begin;
     matmul_ahead(s, me, (const struct matrix *[]){w->router.data ? &w->router : &w->experts[0].gate}, 1, batch->n);
-    project_residual(s, me, &w->o, w->o_bias, s->attended, w->attention_norm, batch->n);
+    project_residual(s, me, &w->o, w->o_bias, s->attended, w->attention_post_norm, batch->n);
 }
 
-// x += down · (silu(gate · h) ∘ (up · h)),  h = rmsnorm(x)
+// x += down · (activation(gate · h) ∘ (up · h)),  h = rmsnorm(x)
 static void ffn_block(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
 {
     const struct layer_weights *w = &s->weights->layers[layer];
@@ -144,7 +147,19 @@ static void ffn_block(struct cpu_state *s, const struct batch *batch, int layer,
         matmul_ahead(s, me, (const struct matrix *[]){&next->q, &next->k, &next->v}, 3, batch->n);
     } else if (batch->logits)
         matmul_ahead(s, me, (const struct matrix *[]){&s->weights->classifier}, 1, batch->all_logits ? batch->n : 1);
-    project_residual(s, me, &ffn->down, ffn->down_bias, s->gate, w->ffn_norm, batch->n);
+    project_residual(s, me, &ffn->down, ffn->down_bias, s->gate, w->ffn_post_norm, batch->n);
+}
+
+static void cap_logits(struct cpu_state *s, struct member *me, float *logits, int n)
+{
+    enum { GRAIN = 1024 }; // logits
+    const int vocab = s->config->vocab_size, grains = (vocab + GRAIN - 1) / GRAIN;
+    for (struct span span; team_claim(me, n * grains, 1, &span);)
+        for (int i = span.first; i < span.last; i++) {
+            const int first = i % grains * GRAIN;
+            s->kernels->softcap(logits + (size_t)(i / grains) * vocab + first, s->config->logits_softcap,
+                                vocab - first < GRAIN ? vocab - first : GRAIN);
+        }
 }
 
 static void classify(struct cpu_state *s, const struct batch *batch, struct member *me)
@@ -154,6 +169,8 @@ static void classify(struct cpu_state *s, const struct batch *batch, struct memb
     const int n = batch->all_logits ? batch->n : 1;
     normalise(s, me, s->h, s->x + (size_t)(batch->n - n) * s->config->hidden_dim, s->weights->norm, n);
     matmul_shared(s, me, &(struct product){&s->weights->classifier, NULL, batch->logits}, 1, s->h, n);
+    if (s->config->logits_softcap > 0)
+        cap_logits(s, me, batch->logits, n);
 }
 
 static void forward(struct member *me, const void *arguments)

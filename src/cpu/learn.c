@@ -186,7 +186,7 @@ static void angles(void *context, int i)
     const struct class *class = context;
     const struct cpu_state *s = class->s;
     const size_t at = (size_t)i * (s->config->head_dim / 2);
-    rope_angles(class->cos + at, class->sin + at, s->inverse_frequency, s->rope_scale, s->config->head_dim,
+    rope_angles(class->cos + at, class->sin + at, s->kinds[0].inverse_frequency, s->kinds[0].rope_scale, s->config->head_dim,
                 class->how->positions[i]);
 }
 

@@ -18,12 +18,12 @@ static void store_row(const struct cpu_state *s, void *rows, float *scales, int 
 
 void cpu_store_key(const struct cpu_state *s, int layer, int kv_head, int slot, const float *x)
 {
-    store_row(s, cpu_keys(s, layer, kv_head), cpu_scales(s, s->key_scales, layer, kv_head), slot, x);
+    store_row(s, cpu_keys(s, layer, kv_head), cpu_key_scales(s, layer, kv_head), slot, x);
 }
 
 void cpu_store_value(const struct cpu_state *s, int layer, int kv_head, int slot, const float *x)
 {
-    store_row(s, cpu_values(s, layer, kv_head), cpu_scales(s, s->value_scales, layer, kv_head), slot, x);
+    store_row(s, cpu_values(s, layer, kv_head), cpu_value_scales(s, layer, kv_head), slot, x);
 }
 
 static void load_row(const struct cpu_state *s, const void *rows, const float *scales, int slot, float *x)
@@ -41,10 +41,10 @@ static void load_row(const struct cpu_state *s, const void *rows, const float *s
 
 void cpu_load_key(const struct cpu_state *s, int layer, int kv_head, int slot, float *x)
 {
-    load_row(s, cpu_keys(s, layer, kv_head), cpu_scales(s, s->key_scales, layer, kv_head), slot, x);
+    load_row(s, cpu_keys(s, layer, kv_head), cpu_key_scales(s, layer, kv_head), slot, x);
 }
 
 void cpu_load_value(const struct cpu_state *s, int layer, int kv_head, int slot, float *x)
 {
-    load_row(s, cpu_values(s, layer, kv_head), cpu_scales(s, s->value_scales, layer, kv_head), slot, x);
+    load_row(s, cpu_values(s, layer, kv_head), cpu_value_scales(s, layer, kv_head), slot, x);
 }

@@ -9,6 +9,19 @@
 // Attention's work on one KV head is cut along the keys into at most so many parts (see attention.h).
 enum { MAX_KEY_PARTS = 64 };
 
+// What the layers of one kind have for themselves.
+struct cpu_kind {
+    struct kv_policy kv;
+    // KV cache: what the kernels read, where the appends write.
+    void *keys, *values; // (layers of the kind, n_kv_heads, kv.capacity, head_dim); keys: NULL where the policy decodes them
+    float *key_scales, *value_scales; // (layers of the kind, n_kv_heads, kv.capacity) of int8; else NULL
+
+    double *inverse_frequency; // (head_dim / 2)
+    double rope_scale;
+    float *cos, *sin;           // (chunk, head_dim / 2)
+    float *sink_cos, *sink_sin; // (head_dim / 2) at position span - 1
+};
+
 struct cpu_state {
     const struct model_config *config;
     const struct model_weights *weights;
@@ -19,8 +32,11 @@ struct cpu_state {
     const struct few_attention *few;     // of few queries, likewise
     struct fetching fetching;            // machine_fetching()
     struct team *team;
+    bool own_team;                  // else the model's
     int n_threads, n_threads_batch; // for one token, for several
-    struct kv_policy kv;
+    struct cpu_kind kinds[CONFIG_MAX_KINDS];
+    int place[CONFIG_MAX_LAYERS];    // of a layer among those of its kind
+    const struct kv_policy *kv;      // kind 0's: of all layers where an attention method is at work
     const struct policy *policy;     // how one token attends
     struct method *method;           // what that has for itself (long/method.h); NULL of dense attention
     const struct key_record *record; // where keys go that calibration records; else NULL
@@ -40,28 +56,20 @@ struct cpu_state {
     int block_tokens;  // likewise where tokens are cut into blocks
     int key_parts;     // most parts that one task's keys are cut into
 
-    // KV cache: what the kernels read, where the appends write.
     enum kv_type kv_type;
-    void *keys, *values;              // (n_layers, n_kv_heads, kv.capacity, head_dim); keys: NULL where the policy decodes them
-    float *key_scales, *value_scales; // (n_layers, n_kv_heads, kv.capacity) of int8; else NULL
-
-    double *inverse_frequency; // (head_dim / 2)
-    double rope_scale;
 
     // Activations, token-major.
-    float *x;                   // (chunk, hidden_dim), the residual stream
-    float *h;                   // (chunk, hidden_dim), normalised
-    float *q;                   // (chunk, q_dim)
-    float *k, *v;               // (chunk, kv_dim)
-    float *rotated_q;           // (n_kv_heads, chunk, group, head_dim), scaled by 1 / sqrt(head_dim)
-    float *sink_q;              // likewise, as the sinks see them; NULL where there are no sinks
-    float *attended;            // (chunk, q_dim)
-    float *gate;                // (chunk, ffn_dim)
-    float *cos, *sin;           // (chunk, head_dim / 2)
-    float *sink_cos, *sink_sin; // (head_dim / 2) at position span - 1
-    float *packed;              // kernels->packed_size() for the widest product
-    void *halves;               // half->size() for the widest product; NULL where no matrix is multiplied so
-    void *quantised;            // quant_kernels' size() for the widest product; NULL where no matrix is quantised
+    float *x;         // (chunk, hidden_dim), the residual stream
+    float *h;         // (chunk, hidden_dim), normalised
+    float *q;         // (chunk, q_dim)
+    float *k, *v;     // (chunk, kv_dim)
+    float *rotated_q; // (n_kv_heads, chunk, group, head_dim), scaled by 1 / sqrt(head_dim)
+    float *sink_q;    // likewise, as the sinks see them; NULL where there are no sinks
+    float *attended;  // (chunk, q_dim)
+    float *gate;      // (chunk, ffn_dim)
+    float *packed;    // kernels->packed_size() for the widest product
+    void *halves;     // half->size() for the widest product; NULL where no matrix is multiplied so
+    void *quantised;  // quant_kernels' size() for the widest product; NULL where no matrix is quantised
 
     // Mixture of experts.
     float *router_logits; // (chunk, n_experts)
@@ -122,22 +130,36 @@ static inline const float *cpu_rotated_query(const struct cpu_state *s, const fl
 // The forward pass (forward.c): YALM_OK, or YALM_INTERRUPTED.
 yalm_status cpu_forward(struct cpu_state *state, const struct batch *batch);
 
-static inline size_t cpu_kv_head_bytes(const struct cpu_state *s) // of one layer's one KV head
+static inline const struct cpu_kind *cpu_kind_of(const struct cpu_state *s, int layer)
 {
-    return (size_t)s->kv.capacity * s->config->head_dim * kv_sizes[s->kv_type];
+    return &s->kinds[s->config->kind_of_layer[layer]];
+}
+// The first slot of a layer's KV head in what is kept for its kind.
+static inline size_t cpu_first_slot(const struct cpu_state *s, int layer, int kv_head)
+{
+    return ((size_t)s->place[layer] * s->config->n_kv_heads + kv_head) * cpu_kind_of(s, layer)->kv.capacity;
+}
+static inline size_t cpu_row_bytes(const struct cpu_state *s) // of a key, or a value, without its scale
+{
+    return s->config->head_dim * kv_sizes[s->kv_type];
 }
 static inline void *cpu_keys(const struct cpu_state *s, int layer, int kv_head)
 {
-    return (uint8_t *)s->keys + ((size_t)layer * s->config->n_kv_heads + kv_head) * cpu_kv_head_bytes(s);
+    return (uint8_t *)cpu_kind_of(s, layer)->keys + cpu_first_slot(s, layer, kv_head) * cpu_row_bytes(s);
 }
 static inline void *cpu_values(const struct cpu_state *s, int layer, int kv_head)
 {
-    return (uint8_t *)s->values + ((size_t)layer * s->config->n_kv_heads + kv_head) * cpu_kv_head_bytes(s);
+    return (uint8_t *)cpu_kind_of(s, layer)->values + cpu_first_slot(s, layer, kv_head) * cpu_row_bytes(s);
 }
-static inline float *cpu_scales(const struct cpu_state *s, float *scales, int layer,
-                                int kv_head) // of one of the two; NULL stays
+static inline float *cpu_key_scales(const struct cpu_state *s, int layer, int kv_head) // NULL where there are none
 {
-    return scales ? scales + ((size_t)layer * s->config->n_kv_heads + kv_head) * s->kv.capacity : NULL;
+    float *scales = cpu_kind_of(s, layer)->key_scales;
+    return scales ? scales + cpu_first_slot(s, layer, kv_head) : NULL;
+}
+static inline float *cpu_value_scales(const struct cpu_state *s, int layer, int kv_head) // likewise
+{
+    float *scales = cpu_kind_of(s, layer)->value_scales;
+    return scales ? scales + cpu_first_slot(s, layer, kv_head) : NULL;
 }
 
 // x (head_dim) becomes the key, or the value, of a slot.

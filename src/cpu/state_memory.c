@@ -36,16 +36,48 @@ static int64_t min64(int64_t a, int64_t b)
 
 static void carve_kv(struct cpu_state *s, struct carver *c)
 {
-    const size_t heads = (size_t)s->config->n_layers * s->config->n_kv_heads;
     const bool has_keys = !s->policy->decode_keys;
-    if (has_keys)
-        s->keys = carve(c, heads, cpu_kv_head_bytes(s));
-    s->values = carve(c, heads, cpu_kv_head_bytes(s));
-    if (s->kv_type == KV_INT8) {
+    for (int i = 0; i < config_n_kinds(s->config); i++) {
+        struct cpu_kind *kind = &s->kinds[i];
+        const size_t rows = (size_t)config_n_layers_of(s->config, i) * s->config->n_kv_heads * kind->kv.capacity;
         if (has_keys)
-            s->key_scales = carve(c, heads * s->kv.capacity, sizeof(float));
-        s->value_scales = carve(c, heads * s->kv.capacity, sizeof(float));
+            kind->keys = carve(c, rows, cpu_row_bytes(s));
+        kind->values = carve(c, rows, cpu_row_bytes(s));
+        if (s->kv_type == KV_INT8 && has_keys)
+            kind->key_scales = carve(c, rows, sizeof(float));
+        if (s->kv_type == KV_INT8)
+            kind->value_scales = carve(c, rows, sizeof(float));
     }
+}
+
+// Of every kind's layers.
+static void carve_rotation(struct cpu_state *s, struct carver *c)
+{
+    const size_t half = s->config->head_dim / 2;
+    for (int i = 0; i < config_n_kinds(s->config); i++) {
+        struct cpu_kind *kind = &s->kinds[i];
+        kind->inverse_frequency = carve(c, half, sizeof(double));
+        kind->cos = carve(c, s->chunk * half, sizeof(float));
+        kind->sin = carve(c, s->chunk * half, sizeof(float));
+        kind->sink_cos = carve(c, half, sizeof(float));
+        kind->sink_sin = carve(c, half, sizeof(float));
+    }
+}
+
+static bool has_sinks(const struct cpu_state *s)
+{
+    bool any = false;
+    for (int i = 0; i < config_n_kinds(s->config); i++)
+        any |= s->kinds[i].kv.n_sinks > 0;
+    return any;
+}
+
+static int longest_span(const struct cpu_state *s)
+{
+    int span = 0;
+    for (int i = 0; i < config_n_kinds(s->config); i++)
+        span = s->kinds[i].kv.span > span ? s->kinds[i].kv.span : span;
+    return span;
 }
 
 static void carve_experts(struct cpu_state *s, struct carver *c)
@@ -103,23 +135,18 @@ static size_t halves_size(const struct cpu_state *s, int cols)
 
 static void carve_activations(struct cpu_state *s, struct carver *c)
 {
-    const size_t chunk = s->chunk, dim = s->config->hidden_dim, ffn = config_widest_ffn(s->config),
-                 half = s->config->head_dim / 2;
-    s->inverse_frequency = carve(c, half, sizeof(double));
+    const size_t chunk = s->chunk, dim = s->config->hidden_dim, ffn = config_widest_ffn(s->config);
+    carve_rotation(s, c);
     s->x = carve(c, chunk * dim, sizeof(float));
     s->h = carve(c, chunk * dim, sizeof(float));
     s->q = carve(c, chunk * s->q_dim, sizeof(float));
     s->k = carve(c, chunk * s->kv_dim, sizeof(float));
     s->v = carve(c, chunk * s->kv_dim, sizeof(float));
     s->rotated_q = carve(c, chunk * s->q_dim, sizeof(float));
-    if (s->kv.n_sinks > 0)
+    if (has_sinks(s))
         s->sink_q = carve(c, chunk * s->q_dim, sizeof(float));
     s->attended = carve(c, chunk * s->q_dim, sizeof(float));
     s->gate = carve(c, chunk * ffn, sizeof(float));
-    s->cos = carve(c, chunk * half, sizeof(float));
-    s->sin = carve(c, chunk * half, sizeof(float));
-    s->sink_cos = carve(c, half, sizeof(float));
-    s->sink_sin = carve(c, half, sizeof(float));
     const size_t widest = max_size(max_size(dim, ffn), s->q_dim);
     const int forms = cpu_forms(s, s->config, s->weights), few = s->kernels->matvec_max;
     const int least_halves = matmul_least_halves(s),
@@ -193,7 +220,12 @@ static yalm_status policy_open(struct cpu_state *s, const struct backend_plan *p
 yalm_status cpu_sizes(struct cpu_state *s, const struct backend_plan *plan, yalm_error *error)
 {
     const struct model_config *config = plan->config;
-    *s = (struct cpu_state){.config = config, .weights = plan->weights, .kv = plan->kv, .cancel = plan->cancel};
+    *s = (struct cpu_state){.config = config, .weights = plan->weights, .cancel = plan->cancel};
+    for (int i = 0; i < config_n_kinds(config); i++)
+        s->kinds[i].kv = plan->kv[i];
+    s->kv = &s->kinds[0].kv;
+    for (int l = 0; l < config->n_layers; l++)
+        s->place[l] = config_place(config, l);
     s->kernels = cpu_kernels_select(plan->options->isa);
     if (!s->kernels)
         return error_set(error, YALM_USAGE, "instruction set '%s' is not one that this machine has", plan->options->isa);
@@ -209,12 +241,16 @@ yalm_status cpu_sizes(struct cpu_state *s, const struct backend_plan *plan, yalm
     const int group = config->n_heads / config->n_kv_heads;
     s->query_tokens = (int)min64(group < QUERIES_PER_TASK ? QUERIES_PER_TASK / group : 1, s->chunk);
     s->fixed = fixed_attention_select(s->kernels, plan->options->activations);
+    s->few = few_attention_select(s->kernels, plan->options->activations, s->kv_type, config->head_dim);
     if (s->fixed && (!s->fixed->attend[s->kv_type] || config->head_dim > s->fixed->most_dim))
         s->fixed = NULL;
-    s->few = few_attention_select(s->kernels, plan->options->activations, s->kv_type, config->head_dim);
+    if (config->attention_softcap > 0) { // which only the kernels in floats have
+        s->fixed = NULL;
+        s->few = NULL;
+    }
     s->block_tokens = s->fixed ? (int)min64(max_size(s->fixed->queries / group, s->query_tokens), s->chunk) : s->query_tokens;
     // A length's parts are at least 256 keys long, and at most MAX_KEY_PARTS (attention_key_parts).
-    s->key_parts = (int)min64(MAX_KEY_PARTS, ((int64_t)s->kv.span + s->query_tokens + 255) / 256);
+    s->key_parts = (int)min64(MAX_KEY_PARTS, ((int64_t)longest_span(s) + s->query_tokens + 255) / 256);
 
     const yalm_status status = policy_open(s, plan, error);
     if (status != YALM_OK)

@@ -34,6 +34,7 @@ struct attend {
     const float *key_scales, *value_scales; // (n_kv_heads, capacity) of int8, else NULL
     struct kv_policy policy;
     int n_heads, group, head_dim;
+    float softcap;  // of scores; 0: none
     void *attended; // (n, n_heads, head_dim)
     enum dtype type;
     int n_splits;       // the grid's blocks for a unit, which is the rows of one block
@@ -162,6 +163,12 @@ __device__ static inline void store_pair(void *to, enum dtype type, int64_t at, 
     } else {
         *reinterpret_cast<float2 *>(static_cast<float *>(to) + at) = make_float2(x, y);
     }
+}
+
+// cap tanh(score / cap) = cap - 2 cap / (1 + e^(2 score / cap)). Who has scores in other units has cap in them too.
+__device__ static inline float capped(float score, float cap)
+{
+    return cap - 2.0f * cap / (1.0f + expf(2.0f * score / cap));
 }
 
 // e^(max - total_max), 0 where nothing was seen.
@@ -434,6 +441,7 @@ static inline yalm_status attend_make(struct attend *a, const struct attention *
     a->n_heads = attention->n_heads;
     a->group = attention->n_heads / cache->n_kv_heads;
     a->head_dim = cache->head_dim;
+    a->softcap = attention->softcap;
     a->attended = attended;
     a->type = type;
     a->n_splits = 1;

@@ -58,16 +58,20 @@ __device__ static inline void load_queries(struct decode_rows<D, TILES> &rows, c
 
 // Scores of 8 heads with the tile's keys become weights, fragments of the second product; a larger maximum shrinks what was there.
 template <int D, int TILES>
-__device__ static inline void softmax_tile(struct decode_rows<D, TILES> &rows, int t, const float (&scores)[2][4], int n_keys,
-                                           unsigned (&p)[4])
+__device__ static inline void softmax_tile(struct decode_rows<D, TILES> &rows, int t, float (&scores)[2][4], int n_keys,
+                                           float softcap, unsigned (&p)[4])
 {
     const int key = threadIdx.x % 4 * 2;
     float2 s[2];
     float max = rows.max[t];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        s[i].x = i * 8 + key < n_keys ? scores[i][0] + scores[i][2] : -INFINITY;
-        s[i].y = i * 8 + key + 1 < n_keys ? scores[i][1] + scores[i][3] : -INFINITY;
+        s[i] = {scores[i][0] + scores[i][2], scores[i][1] + scores[i][3]};
+        if (softcap > 0.0f) {
+            s[i] = {capped(s[i].x, softcap), capped(s[i].y, softcap)};
+        }
+        s[i].x = i * 8 + key < n_keys ? s[i].x : -INFINITY;
+        s[i].y = i * 8 + key + 1 < n_keys ? s[i].y : -INFINITY;
         max = fmaxf(max, fmaxf(s[i].x, s[i].y));
     }
     max = fmaxf(max, __shfl_xor_sync(0xffffffff, max, 1));
@@ -95,7 +99,8 @@ __device__ static inline void softmax_tile(struct decode_rows<D, TILES> &rows, i
 
 // Adds a tile's keys to the rows.
 template <int D, int TILES>
-__device__ static inline void attend_tile(struct decode_rows<D, TILES> &rows, const half *k, const half *v, int n_keys)
+__device__ static inline void attend_tile(struct decode_rows<D, TILES> &rows, const half *k, const half *v, int n_keys,
+                                          float softcap)
 {
     const int lane = threadIdx.x % 32;
     float scores[TILES][2][4] = {};
@@ -114,7 +119,7 @@ __device__ static inline void attend_tile(struct decode_rows<D, TILES> &rows, co
     unsigned p[TILES][4];
 #pragma unroll
     for (int t = 0; t < TILES; t++) {
-        softmax_tile(rows, t, scores[t], n_keys, p[t]);
+        softmax_tile(rows, t, scores[t], n_keys, softcap, p[t]);
     }
 #pragma unroll
     for (int step = 0; step < D / 16; step++) {
@@ -217,7 +222,7 @@ __global__ void __launch_bounds__(decode_shape<D>::WARPS * 32, SEEN::LEAST_BLOCK
                                                        kv_head, seen, ahead, lane);
         }
         copy_async_commit();
-        attend_tile(rows, stages + stage * 2 * TILE, stages + (stage * 2 + 1) * TILE, keys.n);
+        attend_tile(rows, stages + stage * 2 * TILE, stages + (stage * 2 + 1) * TILE, keys.n, a.softcap);
         stage = stage == STAGES - 1 ? 0 : stage + 1;
     }
     __syncthreads(); // the tiles' memory becomes the parts'

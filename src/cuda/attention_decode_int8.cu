@@ -178,15 +178,19 @@ __device__ static inline void count_in_unit(struct int8_state<D, TILES> &rows, f
 template <int D, int TILES, int EIGHTS>
 __device__ static inline void softmax_tile(struct int8_state<D, TILES> &rows, int t, const float (&scores)[EIGHTS][4],
                                            const float2 (&key_scales)[EIGHTS], const float2 (&value_scales)[EIGHTS], int n_keys,
-                                           unsigned (&p)[EIGHTS][2])
+                                           float softcap, unsigned (&p)[EIGHTS][2])
 {
     float2 s[EIGHTS];
     float max = rows.max[t];
 #pragma unroll
     for (int i = 0; i < EIGHTS; i++) {
         const int key = column_key(i, threadIdx.x % 4 * 2);
-        s[i].x = key < n_keys ? (scores[i][0] + scores[i][2]) * key_scales[i].x : -INFINITY;
-        s[i].y = key + 1 < n_keys ? (scores[i][1] + scores[i][3]) * key_scales[i].y : -INFINITY;
+        s[i] = {(scores[i][0] + scores[i][2]) * key_scales[i].x, (scores[i][1] + scores[i][3]) * key_scales[i].y};
+        if (softcap > 0.0f) {
+            s[i] = {capped(s[i].x, softcap), capped(s[i].y, softcap)};
+        }
+        s[i].x = key < n_keys ? s[i].x : -INFINITY;
+        s[i].y = key + 1 < n_keys ? s[i].y : -INFINITY;
         max = fmaxf(max, fmaxf(s[i].x, s[i].y));
     }
     max = fmaxf(max, __shfl_xor_sync(0xffffffff, max, 1));
@@ -280,7 +284,7 @@ __device__ static inline void add_values(struct int8_state<D, TILES> &rows, cons
 
 // Adds a tile's keys to the rows.
 template <int D, int TILES>
-__device__ static inline void attend_tile(struct int8_state<D, TILES> &rows, const uint8_t *stage, int n_keys)
+__device__ static inline void attend_tile(struct int8_state<D, TILES> &rows, const uint8_t *stage, int n_keys, float softcap)
 {
     using shape = int8_shape<D>;
     constexpr int EIGHTS = shape::KEYS / 8;
@@ -301,7 +305,7 @@ __device__ static inline void attend_tile(struct int8_state<D, TILES> &rows, con
     unsigned p[TILES][EIGHTS][2];
 #pragma unroll
     for (int t = 0; t < TILES; t++) {
-        softmax_tile<D, TILES, EIGHTS>(rows, t, scores[t], key_scales, value_scales, n_keys, p[t]);
+        softmax_tile<D, TILES, EIGHTS>(rows, t, scores[t], key_scales, value_scales, n_keys, softcap, p[t]);
     }
     add_values<D, TILES, EIGHTS>(rows, p, stage + shape::TILE);
 }
@@ -396,7 +400,7 @@ __global__ void __launch_bounds__(int8_shape<D>::WARPS * 32) attend_decode_int8(
             copy_tile<D>(stages + free_stage * shape::STAGE, from, seen, ahead);
         }
         copy_async_commit();
-        attend_tile(rows, stages + stage * shape::STAGE, keys.n);
+        attend_tile(rows, stages + stage * shape::STAGE, keys.n, a.softcap);
         stage = stage == STAGES - 1 ? 0 : stage + 1;
     }
     __syncthreads(); // the tiles' memory becomes the parts'

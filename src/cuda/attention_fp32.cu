@@ -52,7 +52,7 @@ __device__ static inline void load_rows(struct lane_rows<D, ROWS> &rows, const s
 // Adds one key to each row that sees it. All lanes of the warp come along, since the eight that share a key sum together.
 template <int D, int ROWS>
 __device__ static inline void attend_key(struct lane_rows<D, ROWS> &rows, const float *k, const float *v, int head_dim,
-                                         const bool (&sees)[ROWS])
+                                         float softcap, const bool (&sees)[ROWS])
 {
     const int part = threadIdx.x % 8;
     float4 key[D / 32], value[D / 32];
@@ -74,6 +74,9 @@ __device__ static inline void attend_key(struct lane_rows<D, ROWS> &rows, const 
         score += __shfl_xor_sync(0xffffffff, score, 4);
         if (!sees[r]) {
             continue;
+        }
+        if (softcap > 0.0f) {
+            score = capped(score, softcap);
         }
         const float max = fmaxf(rows.max[r], score);
         const float scale = softmax_weight(rows.max[r], max), p = softmax_weight(score, max);
@@ -171,7 +174,7 @@ __global__ void __launch_bounds__(FP32_WARPS * 32, SEEN::LEAST_BLOCKS) attend_fp
                 sees[r] =
                     j < tile.n && (tile.sinks ? apart[r] : SELECTED || (from[r] <= key_position && key_position <= to[r]));
             }
-            attend_key(rows, keys + at, values + at, a.head_dim, sees);
+            attend_key(rows, keys + at, values + at, a.head_dim, a.softcap, sees);
         }
     }
     const struct block_parts<FP32_PARTS, ROWS> parts = {

@@ -142,6 +142,22 @@ __device__ static inline void score_tile(float (&scores)[TILES][KEYS / 8][4], co
     }
 }
 
+// Scores, which are in units of log2(e) here, of models that cap them.
+template <int TILES, int KEYS> __device__ static inline void cap_tile(float (&scores)[TILES][KEYS / 8][4], float softcap)
+{
+    const float log2_e = 1.44269504f;
+#pragma unroll
+    for (int t = 0; t < TILES; t++) {
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; n++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                scores[t][n][i] = capped(scores[t][n][i], softcap * log2_e);
+            }
+        }
+    }
+}
+
 // Scores that a row does not see become -INFINITY. views: of the warp's rows.
 template <int TILES, int KEYS>
 __device__ static inline void mask_tile(float (&scores)[TILES][KEYS / 8][4], const struct row_view *views,
@@ -382,6 +398,9 @@ template <int D, class T> __global__ void __launch_bounds__(PREFILL_THREADS) att
             score_tile<D, shape::TILES, shape::KEYS>(scores, q, warp_row, k);
             if constexpr (INT8) {
                 scale_scores<shape::TILES, shape::KEYS>(scores, scales);
+            }
+            if (a.softcap > 0.0f) {
+                cap_tile<shape::TILES, shape::KEYS>(scores, a.softcap);
             }
             if (view == SEES_SOME) {
                 mask_tile<shape::TILES, shape::KEYS>(scores, warp_views, keys);

@@ -66,12 +66,12 @@ static yalm_status cuda_resolve(const struct model_config *config, const struct 
                          options->activations == YALM_ACTIVATIONS_INT8 ? "int8" : "fp32");
     const struct cuda_method *method = NULL;
     TRY(cuda_method_find(&method, options->attention, error));
+    if (method && !config_selects(config))
+        return error_set(error, YALM_USAGE,
+                         "attention: found %s, but this model's layers see or score keys each in their own way: use dense",
+                         options->attention);
     if (method)
         TRY(method->check(config, options, error));
-    if (config->norms_after || config->whole_qk_norm)
-        return error_set(
-            error, YALM_USAGE,
-            "device cuda: norms behind the blocks, and of all heads together, do not run on the GPU (-d cpu runs them)");
     if (config->vocab_size > MAX_VOCAB)
         return error_set(error, YALM_USAGE,
                          "device cuda: a vocabulary of %d does not run on the GPU, only up to %d (-d cpu runs it)",
@@ -97,10 +97,10 @@ static yalm_status cuda_memory(const struct backend_plan *plan, yalm_memory *mem
     TRY(cuda_state_bytes(plan, &device, memory, error));
     memory->weights = weights_bytes(plan->config, plan->weights);
     memory->available = available > reserve ? available - reserve : 0;
-    pthread_mutex_lock(&plan->copy->lock);
-    if (plan->copy->weights)
+    pthread_mutex_lock(&plan->weights_copy->lock);
+    if (plan->weights_copy->data)
         memory->available += memory->weights;
-    pthread_mutex_unlock(&plan->copy->lock);
+    pthread_mutex_unlock(&plan->weights_copy->lock);
     return YALM_OK;
 }
 
@@ -141,11 +141,16 @@ static yalm_status cuda_fill_random(void *state, int64_t position, int n, uint64
 static double cuda_step_bytes(const void *state, int n, int64_t position)
 {
     const struct cuda_state *s = static_cast<const struct cuda_state *>(state);
-    const double row = 2.0 * s->config->n_kv_heads * kv_row_bytes(&s->cache);
-    const int64_t first = policy_first_visible(s->cache.policy, position), last = position + n;
-    const double dense =
-        row * (double)(last - first + (policy_sinks_apart(s->cache.policy, last - 1) ? s->cache.policy.n_sinks : 0));
-    return s->config->n_layers * (selective_applies(s, n, position) ? s->method->bytes(s, position) : dense);
+    if (selective_applies(s, n, position))
+        return s->config->n_layers * s->method->bytes(s, position);
+    double bytes = 0;
+    for (int kind = 0; kind < config_n_kinds(s->config); kind++) {
+        const struct kv_cache *cache = &s->caches[kind];
+        const int64_t first = policy_first_visible(cache->policy, position), last = position + n;
+        const int sinks = policy_sinks_apart(cache->policy, last - 1) ? cache->policy.n_sinks : 0;
+        bytes += 2.0 * cache->n_layers * cache->n_kv_heads * kv_row_bytes(cache) * (double)(last - first + sinks);
+    }
+    return bytes;
 }
 
 static yalm_status cuda_measure_limits(void *state, double seconds, yalm_limits *limits, yalm_error *error)

@@ -109,14 +109,14 @@ __device__ __forceinline__ void normalise_quads(T *to, const float *from, const 
     const float4 *x = reinterpret_cast<const float4 *>(from), *w = reinterpret_cast<const float4 *>(weight);
     float squares = 0;
 #pragma unroll 4
-    for (int i = (int)threadIdx.x; i < dim / 4; i += (int)blockDim.x) {
+    for (int i = (int)threadIdx.x; i < dim / 4 && weight; i += (int)blockDim.x) {
         const float4 four = x[i];
         squares = fmaf(four.x, four.x, fmaf(four.y, four.y, fmaf(four.z, four.z, fmaf(four.w, four.w, squares))));
     }
-    const float scale = 1.0f / sqrtf(block_sum(squares, sums) / (float)dim + eps);
+    const float scale = weight ? 1.0f / sqrtf(block_sum(squares, sums) / (float)dim + eps) : 1.0f;
 #pragma unroll 4
     for (int i = (int)threadIdx.x; i < dim / 4; i += (int)blockDim.x) {
-        const float4 four = x[i], by = w[i];
+        const float4 four = x[i], by = weight ? w[i] : float4{1, 1, 1, 1};
         float value[4] = {four.x * scale * by.x, four.y * scale * by.y, four.z * scale * by.z, four.w * scale * by.w};
         store_quad(to + 4 * i, value);
         if (rest > 0) {
@@ -142,11 +142,11 @@ static __global__ void rmsnorm_kernel(void *y, const float *x, const float *weig
         return;
     }
     float squares = 0;
-    for (int i = (int)threadIdx.x; i < dim; i += (int)blockDim.x)
+    for (int i = (int)threadIdx.x; i < dim && weight; i += (int)blockDim.x)
         squares = fmaf(from[i], from[i], squares);
-    const float scale = 1.0f / sqrtf(block_sum(squares, sums) / (float)dim + eps);
+    const float scale = weight ? 1.0f / sqrtf(block_sum(squares, sums) / (float)dim + eps) : 1.0f;
     for (int i = (int)threadIdx.x; i < dim; i += (int)blockDim.x) {
-        const float value = from[i] * scale * weight[i];
+        const float value = from[i] * scale * (weight ? weight[i] : 1.0f);
         const T rounded = from_float<T>(value);
         to[i] = rounded;
         if (rest > 0)
@@ -168,13 +168,9 @@ yalm_status rmsnorm_split(void *y, enum dtype type, const float *x, const float 
 
 // ------------------------------------------------------------------------------------------ activation
 
-__device__ __forceinline__ float gated_unit(float gate, float up)
-{
-    return gate / (1.0f + expf(-gate)) * up;
-}
-
 // A thread has four neighbours.
-template <class T> static __global__ void silu_multiply_kernel(void *y, const float *gate, const float *up, size_t n)
+template <class T>
+static __global__ void gate_multiply_kernel(void *y, const float *gate, const float *up, size_t n, enum activation activation)
 {
     grid_dependency_launch();
     grid_dependency_wait();
@@ -182,18 +178,34 @@ template <class T> static __global__ void silu_multiply_kernel(void *y, const fl
     T *to = static_cast<T *>(y);
     if (at + 4 <= n) {
         const float4 g = *reinterpret_cast<const float4 *>(gate + at), u = *reinterpret_cast<const float4 *>(up + at);
-        const float four[4] = {gated_unit(g.x, u.x), gated_unit(g.y, u.y), gated_unit(g.z, u.z), gated_unit(g.w, u.w)};
+        const float four[4] = {gated_unit(activation, g.x, u.x), gated_unit(activation, g.y, u.y),
+                               gated_unit(activation, g.z, u.z), gated_unit(activation, g.w, u.w)};
         store_quad(to + at, four);
         return;
     }
     for (size_t i = at; i < n; i++)
-        to[i] = from_float<T>(gated_unit(gate[i], up[i]));
+        to[i] = from_float<T>(gated_unit(activation, gate[i], up[i]));
 }
 
-yalm_status silu_multiply(void *y, enum dtype type, const float *gate, const float *up, size_t n, cudaStream_t stream,
-                          yalm_error *error)
+yalm_status gate_multiply(void *y, enum dtype type, const float *gate, const float *up, size_t n, cudaStream_t stream,
+                          yalm_error *error, enum activation activation)
 {
-    return LAUNCH_TYPE(type, error, silu_multiply_kernel, blocks_for((n + 3) / 4), ELEMENT_THREADS, 0, stream, y, gate, up, n);
+    return LAUNCH_TYPE(type, error, gate_multiply_kernel, blocks_for((n + 3) / 4), ELEMENT_THREADS, 0, stream, y, gate, up, n,
+                       activation);
+}
+
+static __global__ void softcap_kernel(float *x, size_t n, float cap)
+{
+    grid_dependency_launch();
+    grid_dependency_wait();
+    const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n)
+        x[i] = cap * tanhf(x[i] / cap);
+}
+
+yalm_status softcap(float *x, size_t n, float cap, cudaStream_t stream, yalm_error *error)
+{
+    return LAUNCH(error, softcap_kernel, blocks_for(n), ELEMENT_THREADS, 0, stream, x, n, cap);
 }
 
 // ------------------------------------------------------------------------------------------ rotation

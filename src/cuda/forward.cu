@@ -21,7 +21,7 @@ static struct upcoming upcoming_of(const struct matrix *a, const struct matrix *
     return next;
 }
 
-// y_i = w_i rmsnorm(x) + bias_i. Many tokens' products round their input to 16 bits where the matrix has them; the first n_exact take what that
+// y_i = w_i rmsnorm(x) + bias_i, or of x itself where norm is NULL. Many tokens' products round their input to 16 bits where the matrix has them; the first n_exact take what that
 // loses, too.
 static yalm_status normalised_products(struct cuda_state *s, const struct product *products, int n_products, int n_exact,
                                        const float *x, const float *norm, int n, yalm_error *error,
@@ -45,10 +45,24 @@ static yalm_status normalised_products(struct cuda_state *s, const struct produc
     return YALM_OK;
 }
 
-// x += w y + bias
-static yalm_status project_residual(struct cuda_state *s, const struct matrix *w, const float *bias, const void *y, int n,
-                                    const struct upcoming *next, yalm_error *error)
+// x += rmsnorm(w y + bias)
+static yalm_status project_normalised(struct cuda_state *s, const struct matrix *w, const float *bias, const void *y,
+                                      const float *norm, int n, const struct upcoming *next, yalm_error *error)
 {
+    const struct product product = {*w, bias, s->branch};
+    if (n == 1)
+        TRY(matvec_norm(&product, 1, static_cast<const float *>(y), NULL, 0, s->stream, error, next));
+    else
+        TRY(matmul_run(s->matmul, s->branch, y, w, bias, n, false, s->stream, error));
+    return add_rmsnorm(s->x, s->branch, norm, s->config->norm_eps, n, w->rows, s->stream, error);
+}
+
+// x += w y + bias; norm: of a block that has one behind it, else NULL.
+static yalm_status project_residual(struct cuda_state *s, const struct matrix *w, const float *bias, const void *y,
+                                    const float *norm, int n, const struct upcoming *next, yalm_error *error)
+{
+    if (norm)
+        return project_normalised(s, w, bias, y, norm, n, next, error);
     if (n == 1)
         return matvec_residual(s->x, w, bias, static_cast<const float *>(y), s->stream, error, next);
     return matmul_run(s->matmul, s->x, y, w, bias, n, true, s->stream, error);
@@ -67,13 +81,16 @@ static struct matrix joined_qkv(const struct cuda_state *s, const struct layer_w
     return {joined ? q : NULL, w->q.dtype, s->q_dim + 2 * s->kv_dim, w->q.cols};
 }
 
-// Of models that normalise each head of q and k before rotation. pitch: floats from token to token where q, k and v are one product's; else 0.
+// Of models that normalise each head of q and k, or all of them together, before rotation. pitch: floats from token to token where q, k and v are one product's; else 0.
 static yalm_status normalise_heads(struct cuda_state *s, const struct layer_weights *w, int pitch, int n, yalm_error *error)
 {
     const struct model_config *c = s->config;
     float *k = pitch ? s->q + s->q_dim : s->k;
-    TRY(rmsnorm_heads(s->q, pitch ? pitch : s->q_dim, w->q_norm, c->norm_eps, n, c->n_heads, c->head_dim, s->stream, error));
-    return rmsnorm_heads(k, pitch ? pitch : s->kv_dim, w->k_norm, c->norm_eps, n, c->n_kv_heads, c->head_dim, s->stream, error);
+    const int q_width = c->whole_qk_norm ? s->q_dim : c->head_dim, k_width = c->whole_qk_norm ? s->kv_dim : c->head_dim;
+    TRY(rmsnorm_heads(s->q, pitch ? pitch : s->q_dim, w->q_norm, c->norm_eps, n, s->q_dim / q_width, q_width, s->stream,
+                      error));
+    return rmsnorm_heads(k, pitch ? pitch : s->kv_dim, w->k_norm, c->norm_eps, n, s->kv_dim / k_width, k_width, s->stream,
+                         error);
 }
 
 // The queries, keys and values of rmsnorm(x), rotated where they are to be.
@@ -82,8 +99,18 @@ static yalm_status make_qkv(struct cuda_state *s, int layer, int n, const struct
     const struct layer_weights *w = &s->weights->weights.layers[layer];
     const struct product qkv[] = {{w->q, w->q_bias, s->q}, {w->k, w->k_bias, s->k}, {w->v, w->v_bias, s->v}};
     const struct product all = {joined_qkv(s, w, n), NULL, s->q};
-    struct rope_append append = {
-        s->step, s->q, s->k, s->v, s->rotated_q, s->sink_q, &s->cache, s->rope, layer, s->config->n_heads, s->hybrid.rotated_k};
+    const int kind = s->config->kind_of_layer[layer];
+    struct rope_append append = {s->step,
+                                 s->q,
+                                 s->k,
+                                 s->v,
+                                 s->rotated_q,
+                                 s->sink_q,
+                                 &s->caches[kind],
+                                 s->ropes[kind],
+                                 s->place[layer],
+                                 s->config->n_heads,
+                                 s->hybrid.rotated_k};
     append.scale = config_attention_scale(s->config);
     append.growth = s->config->query_growth;
     append.growth_context = s->config->query_growth > 0 ? s->config->query_growth_context : 1;
@@ -105,38 +132,40 @@ static yalm_status make_qkv(struct cuda_state *s, int layer, int n, const struct
 static yalm_status attention_block(struct cuda_state *s, int layer, int n, bool selective, yalm_error *error)
 {
     const struct layer_weights *w = &s->weights->weights.layers[layer];
-    const int n_heads = s->config->n_heads;
+    const int n_heads = s->config->n_heads, kind = s->config->kind_of_layer[layer];
     const struct expert_weights *ffn = &w->experts[0];
     const struct upcoming o = upcoming_of(&w->o), units = upcoming_of(&ffn->gate, &ffn->up, NULL, true);
     TRY(make_qkv(s, layer, n, &o, error));
-    const struct attention attention = {s->step, s->rotated_q, s->sink_q, &s->cache, layer, n_heads};
+    const struct attention attention = {
+        s->step, s->rotated_q, s->sink_q, &s->caches[kind], s->place[layer], n_heads, s->config->attention_softcap};
     if (s->method && !selective)
         TRY(s->method->append(s, &attention, n, error));
     if (selective)
         TRY(selective_attend(s, &attention, static_cast<float *>(s->attended), error));
     else if (n == 1)
-        TRY(attention_decode(&attention, &s->attention_plan, static_cast<float *>(s->attended), s->attention_scratch, s->stream,
-                             error));
+        TRY(attention_decode(&attention, &s->attention_plans[kind], static_cast<float *>(s->attended), s->attention_scratch,
+                             s->stream, error));
     else
         TRY(attention_prefill(&attention, n, s->attended, input_type(w->o.dtype), s->stream, error));
     const bool next = !w->router.data && ffn->gate.dtype == ffn->up.dtype;
-    return project_residual(s, &w->o, w->o_bias, s->attended, n, next ? &units : NULL, error);
+    return project_residual(s, &w->o, w->o_bias, s->attended, w->attention_post_norm, n, next ? &units : NULL, error);
 }
 
-// silu(gate · h) ∘ (up · h), h = rmsnorm(x), of the type that down's product takes
+// activation(gate · h) ∘ (up · h), h = rmsnorm(x), of the type that down's product takes
 static yalm_status gated_units(struct cuda_state *s, const struct layer_weights *w, int n, yalm_error *error)
 {
     const struct expert_weights *ffn = &w->experts[0];
     const struct upcoming down = upcoming_of(&ffn->down);
     if (n == 1)
         return matvec_gated(static_cast<float *>(s->gated), ffn, s->x, w->ffn_norm, s->config->norm_eps, s->stream, error,
-                            &down);
+                            &down, s->config->activation);
     const struct product both[] = {{ffn->gate, ffn->gate_bias, s->gate}, {ffn->up, ffn->up_bias, s->up}};
     TRY(normalised_products(s, both, 2, 0, s->x, w->ffn_norm, n, error));
-    return silu_multiply(s->gated, input_type(ffn->down.dtype), s->gate, s->up, (size_t)n * ffn->gate.rows, s->stream, error);
+    return gate_multiply(s->gated, input_type(ffn->down.dtype), s->gate, s->up, (size_t)n * ffn->gate.rows, s->stream, error,
+                         s->config->activation);
 }
 
-// x += down · (silu(gate · h) ∘ (up · h)), h = rmsnorm(x)
+// x += down · (activation(gate · h) ∘ (up · h)), h = rmsnorm(x)
 static yalm_status ffn_block(struct cuda_state *s, int layer, int n, yalm_error *error)
 {
     const struct layer_weights *w = &s->weights->weights.layers[layer];
@@ -156,14 +185,16 @@ static yalm_status ffn_block(struct cuda_state *s, int layer, int n, yalm_error 
     const struct layer_weights *following = w + 1;
     const struct upcoming next = layer + 1 < s->config->n_layers ? upcoming_of(&following->q, &following->k, &following->v)
                                                                  : upcoming_of(&s->weights->weights.classifier);
-    return project_residual(s, &w->experts[0].down, w->experts[0].down_bias, s->gated, n, &next, error);
+    return project_residual(s, &w->experts[0].down, w->experts[0].down_bias, s->gated, w->ffn_post_norm, n, &next, error);
 }
 
 // logits (n, vocab_size) of the n tokens whose x begins there
 static yalm_status classify(struct cuda_state *s, float *logits, const float *x, int n, yalm_error *error)
 {
     const struct product classifier = {s->weights->weights.classifier, NULL, logits};
-    return normalised_products(s, &classifier, 1, 0, x, s->weights->weights.norm, n, error);
+    const float cap = s->config->logits_softcap;
+    TRY(normalised_products(s, &classifier, 1, 0, x, s->weights->weights.norm, n, error));
+    return cap > 0 ? softcap(logits, (size_t)n * s->config->vocab_size, cap, s->stream, error) : YALM_OK;
 }
 
 // From tokens to the residual stream that the classifier reads. selective: attention goes by the session's method.
@@ -272,7 +303,7 @@ static yalm_status copy_step(struct cuda_state *s, const struct batch *batch, ya
     TRY_CUDA(cudaEventSynchronize(s->copied)); // the last batch's copies are over
     *s->step_host = {batch->position, batch->n, 0};
     if (selective_applies(s, batch->n, batch->position))
-        s->step_host->choice = s->method->choice(s, selective_n_keys(&s->cache.policy, batch->position));
+        s->step_host->choice = s->method->choice(s, selective_n_keys(&s->caches[0].policy, batch->position));
     TRY_CUDA(cudaMemcpyAsync(s->step, s->step_host, sizeof *s->step, cudaMemcpyHostToDevice, s->stream));
     if (batch->tokens) {
         memcpy(s->tokens_host, batch->tokens, batch->n * sizeof *batch->tokens);
@@ -337,9 +368,11 @@ yalm_status cuda_fill(struct cuda_state *s, int64_t position, int n, uint64_t se
         TRY(copy_step(s, &batch, error));
         TRY(selective_begin(s, n, false, error));
     }
-    TRY(fill_noise(&s->cache, position, n, seed, s->stream, error));
+    for (int kind = 0; kind < config_n_kinds(s->config); kind++)
+        TRY(fill_noise(&s->caches[kind], position, n, seed + kind, s->stream, error));
     for (int layer = 0; s->method && layer < s->config->n_layers; layer++) {
-        const struct attention attention = {s->step, NULL, NULL, &s->cache, layer, s->config->n_heads}; // there are rows only
+        const struct attention attention = {s->step,       NULL,  NULL,
+                                            &s->caches[0], layer, s->config->n_heads}; // there are rows only
         TRY(s->method->append(s, &attention, n, error));
     }
     return YALM_OK;

@@ -18,15 +18,15 @@ static double head_bytes(const struct cuda_state *s, int n)
 {
     const struct cuda_hybrid *h = &s->hybrid;
     const int rows = hybrid_selected(&h->options, n);
-    return n * codes_key_bytes(&h->codes) + (rows < n ? rows : n) * 2 * kv_row_bytes(&s->cache) +
+    return n * codes_key_bytes(&h->codes) + (rows < n ? rows : n) * 2 * kv_row_bytes(&s->caches[0]) +
            (h->options.tail ? s->config->head_dim * (double)sizeof(double) : 0);
 }
 
 static double hybrid_bytes(const struct cuda_state *s, int64_t position)
 {
-    const int sinks = policy_sinks_apart(s->cache.policy, position) ? s->cache.policy.n_sinks : 0;
+    const int sinks = policy_sinks_apart(s->caches[0].policy, position) ? s->caches[0].policy.n_sinks : 0;
     return s->config->n_kv_heads *
-           (head_bytes(s, selective_n_keys(&s->cache.policy, position)) + sinks * 2 * kv_row_bytes(&s->cache));
+           (head_bytes(s, selective_n_keys(&s->caches[0].policy, position)) + sinks * 2 * kv_row_bytes(&s->caches[0]));
 }
 
 static yalm_status hybrid_check(const struct model_config *config, const yalm_session_options *options, yalm_error *error)
@@ -47,7 +47,7 @@ static yalm_status hybrid_plan(struct cuda_state *s, const struct backend_plan *
     struct cuda_hybrid *h = &s->hybrid;
     TRY(hybrid_resolve(&h->options, plan->options, error));
     TRY(codebook_find(&h->book, plan->options->codebooks, plan->container, s->config, error));
-    codes_shape(&h->codes, s->config->n_layers, &s->cache, h->book.d_sub);
+    codes_shape(&h->codes, s->config->n_layers, &s->caches[0], h->book.d_sub);
     s->selective.tail = h->options.tail;
     s->selective.shares = h->options.mass > 0;
     const double steps = (double)STEP_BYTES * s->device.n_sms / s->config->n_kv_heads; // of a KV head
@@ -99,7 +99,7 @@ static void hybrid_close(struct cuda_state *s)
 static yalm_status hybrid_append(struct cuda_state *s, const struct attention *a, int n, yalm_error *error)
 {
     const struct cuda_hybrid *h = &s->hybrid;
-    return codes_append(&h->codes, a->layer, s->step, a->q ? h->rotated_k : NULL, &s->cache, a->layer, n, s->stream, error);
+    return codes_append(&h->codes, a->layer, s->step, a->q ? h->rotated_k : NULL, &s->caches[0], a->layer, n, s->stream, error);
 }
 
 // Nothing: the scores' kernel encodes the token's key, and makes its queries' bytes.
@@ -118,7 +118,7 @@ static yalm_status hybrid_score(struct cuda_state *s, const struct attention *a,
         .q = a->q,
         .sink_q = a->sink_q,
         .key = h->rotated_k,
-        .cache = &s->cache,
+        .cache = &s->caches[0],
         .layer = a->layer,
         .cache_layer = a->layer,
         .n_heads = a->n_heads,

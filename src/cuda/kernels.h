@@ -79,16 +79,23 @@ static inline enum dtype input_type(enum dtype type)
 yalm_status embed(float *x, const struct matrix *embedding, const int32_t *tokens, int n, cudaStream_t stream,
                   yalm_error *error, float scale = 1.0f);
 
-// y[t] = x[t] / sqrt(mean(x[t]²) + eps) * weight, of `type`; x: (n, dim).
+// y[t] = x[t] / sqrt(mean(x[t]²) + eps) * weight, of `type`; x: (n, dim). weight NULL: x as it is.
 yalm_status rmsnorm(void *y, enum dtype type, const float *x, const float *weight, float eps, int n, int dim,
                     cudaStream_t stream, yalm_error *error);
 // The same in two parts, y: (2, n, dim): as rounded, and what rounding lost, rounded itself. Their sum has twice the type's digits.
 yalm_status rmsnorm_split(void *y, enum dtype type, const float *x, const float *weight, float eps, int n, int dim,
                           cudaStream_t stream, yalm_error *error);
 
-// y[i] = gate[i] / (1 + e^-gate[i]) * up[i], of `type`.
-yalm_status silu_multiply(void *y, enum dtype type, const float *gate, const float *up, size_t n, cudaStream_t stream,
-                          yalm_error *error);
+// x[t] += y[t] / sqrt(mean(y[t]²) + eps) * weight; x, y: (n, dim) (head_norm.cu).
+yalm_status add_rmsnorm(float *x, const float *y, const float *weight, float eps, int n, int dim, cudaStream_t stream,
+                        yalm_error *error);
+
+// y[i] = activation(gate[i]) * up[i], of `type`.
+yalm_status gate_multiply(void *y, enum dtype type, const float *gate, const float *up, size_t n, cudaStream_t stream,
+                          yalm_error *error, enum activation activation = ACTIVATION_SILU);
+
+// x = cap tanh(x / cap).
+yalm_status softcap(float *x, size_t n, float cap, cudaStream_t stream, yalm_error *error);
 
 // Each head of x becomes its own rmsnorm, in place: x (n, n_heads, head_dim), `pitch` floats from token to token (head_norm.cu).
 yalm_status rmsnorm_heads(float *x, int pitch, const float *weight, float eps, int n, int n_heads, int head_dim,
@@ -119,14 +126,15 @@ yalm_status fill_noise(const struct kv_cache *cache, int64_t position, int n, ui
 
 // ------------------------------------------------------------------------------------------ one token (matvec.cu)
 
-// y_i = w_i h + bias_i, h = rmsnorm(x) * norm, for up to three matrices of the same `cols` in one launch: q, k, v; or the classifier.
+// y_i = w_i h + bias_i, h = rmsnorm(x) * norm, or x where norm is NULL, for up to three matrices of the same `cols` in one launch: q, k, v; or the classifier.
 // Reads the matrices once. next: NULL, or what the product after this one reads; as of the others.
 yalm_status matvec_norm(const struct product *products, int n_products, const float *x, const float *norm, float eps,
                         cudaStream_t stream, yalm_error *error, const struct upcoming *next = NULL);
 
-// y = silu(gate h + gate_bias) ∘ (up h + up_bias), h = rmsnorm(x) * norm; y: (gate.rows).
+// y = activation(gate h + gate_bias) ∘ (up h + up_bias), h = rmsnorm(x) * norm, or x where norm is NULL; y: (gate.rows).
 yalm_status matvec_gated(float *y, const struct expert_weights *ffn, const float *x, const float *norm, float eps,
-                         cudaStream_t stream, yalm_error *error, const struct upcoming *next = NULL);
+                         cudaStream_t stream, yalm_error *error, const struct upcoming *next = NULL,
+                         enum activation activation = ACTIVATION_SILU);
 
 // x (w->rows) += w y + bias.
 yalm_status matvec_residual(float *x, const struct matrix *w, const float *bias, const float *y, cudaStream_t stream,
@@ -157,6 +165,7 @@ struct attention {
     const float *sink_q;          // likewise; NULL where policy.n_sinks == 0
     const struct kv_cache *cache; // host memory
     int layer, n_heads;
+    float softcap = 0; // of scores; 0: none
 };
 
 // One token, its keys split over blocks (flash decoding).

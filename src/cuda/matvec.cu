@@ -34,9 +34,10 @@ yalm_status matvec_norm(const struct product *products, int n_products, const fl
 }
 
 yalm_status matvec_gated(float *y, const struct expert_weights *ffn, const float *x, const float *norm, float eps,
-                         cudaStream_t stream, yalm_error *error, const struct upcoming *next)
+                         cudaStream_t stream, yalm_error *error, const struct upcoming *next, enum activation activation)
 {
     struct matvec m = {};
+    m.activation = activation;
     if (next)
         m.next = *next;
     m.w[0] = ffn->gate.data;

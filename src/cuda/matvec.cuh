@@ -33,8 +33,8 @@ enum {
 enum matvec_kind {
     MATVEC_STORE, // y = w x + bias, of up to three matrices, one below the other
     MATVEC_ADD,   // y += (w x + bias), times the expert's weight where there is one
-    MATVEC_GATED, // y = silu(w[0] x + bias[0]) ∘ (w[1] x + bias[1]); rows of the two alternate
-    MATVEC_UP, // y = silu(y) ∘ (w[0] x + bias[0]): the latter half of MATVEC_GATED, where the two matrices are of different types
+    MATVEC_GATED, // y = activation(w[0] x + bias[0]) ∘ (w[1] x + bias[1]); rows of the two alternate
+    MATVEC_UP, // y = activation(y) ∘ (w[0] x + bias[0]): the latter half of MATVEC_GATED, where the two matrices are of different types
 };
 
 struct expert_choice {
@@ -62,7 +62,8 @@ struct matvec {
     const float *x;              // (cols)
     const float *norm;           // (cols), of a launch of whole rows; NULL: x as it is
     float eps;
-    int segments, steps; // of a row, of a segment
+    enum activation activation; // of GATED and UP
+    int segments, steps;        // of a row, of a segment
     struct upcoming next;
 
     // Only of EXPERT kernels: which expert's matrices these are is known on the device only.
@@ -209,7 +210,7 @@ __device__ __forceinline__ void finish_row(const struct matvec &m, int row, cons
     }
     if (KIND == MATVEC_GATED) {
         const float gate = value[0] + (m.bias[0] ? m.bias[0][row] : 0.0f), up = value[1] + (m.bias[1] ? m.bias[1][row] : 0.0f);
-        m.y[0][row] = silu(gate) * up;
+        m.y[0][row] = gated_unit(m.activation, gate, up);
         return;
     }
     const float *bias = m.bias[0];
@@ -225,7 +226,7 @@ __device__ __forceinline__ void finish_row(const struct matvec &m, int row, cons
     if (KIND == MATVEC_STORE)
         y[row] = value[0];
     else
-        y[row] = KIND == MATVEC_ADD ? __ldcg(y + row) + weight * value[0] : silu(__ldcg(y + row)) * value[0];
+        y[row] = KIND == MATVEC_ADD ? __ldcg(y + row) + weight * value[0] : gated_unit(m.activation, __ldcg(y + row), value[0]);
 }
 
 // The chosen expert's matrices in the places of the dense ones'. False where this launch is not for their types.

@@ -30,13 +30,13 @@ int selective_n_keys(const struct kv_policy *policy, int64_t position)
 
 bool selective_applies(const struct cuda_state *s, int n, int64_t position)
 {
-    return s->method && n == 1 && selective_n_keys(&s->cache.policy, position) >= s->selective.from;
+    return s->method && n == 1 && selective_n_keys(&s->caches[0].policy, position) >= s->selective.from;
 }
 
 int selective_break_even(const struct cuda_state *s, double (*bytes)(const struct cuda_state *s, int n), double step_bytes)
 {
     int n = 256;
-    while (n <= s->cache.policy.span && bytes(s, n) + step_bytes >= 2.0 * kv_row_bytes(&s->cache) * n)
+    while (n <= s->caches[0].policy.span && bytes(s, n) + step_bytes >= 2.0 * kv_row_bytes(&s->caches[0]) * n)
         n += 64;
     return n;
 }
@@ -45,10 +45,10 @@ int selective_break_even(const struct cuda_state *s, double (*bytes)(const struc
 
 void selective_plan(struct cuda_state *s)
 {
-    s->selective.n_parts = (s->cache.policy.capacity + PART_KEYS - 1) / PART_KEYS;
+    s->selective.n_parts = (s->caches[0].policy.capacity + PART_KEYS - 1) / PART_KEYS;
     s->selective.ld = s->selective.n_parts * PART_KEYS;
     // As many as are resident at once: each begins with an empty histogram and with all parts' statistics.
-    const int resident = 4 * s->device.n_sms / s->cache.n_kv_heads;
+    const int resident = 4 * s->device.n_sms / s->caches[0].n_kv_heads;
     s->selective.n_blocks = resident < 1 ? 1 : resident < s->selective.n_parts ? resident : s->selective.n_parts;
 }
 
@@ -67,7 +67,7 @@ void selective_take_scratch(struct cuda_state *s, struct cuda_blocks *b)
     const size_t n_heads = s->config->n_heads, n_kv_heads = s->config->n_kv_heads, ld = t->ld, parts = t->n_parts;
     take(b, t->scores, n_heads * ld, sizeof(float));
     take(b, t->part_stats, n_heads * parts, sizeof(float2));
-    take(b, t->sink_scores, n_heads * s->cache.policy.n_sinks, sizeof(float));
+    take(b, t->sink_scores, n_heads * s->caches[0].policy.n_sinks, sizeof(float));
     take(b, t->stats, n_heads, sizeof(float2));
     take(b, t->weights, n_kv_heads * ld, sizeof(float));
     take(b, t->digits, n_kv_heads * SELECT_BINS, sizeof(unsigned));
@@ -103,7 +103,7 @@ yalm_status selective_begin(struct cuda_state *s, int n, bool applies, yalm_erro
     (void)n;
     if (!s->selective.tail)
         return YALM_OK;
-    const struct value_sums sums = {s->step, &s->cache, s->selective.sums, s->selective.covered};
+    const struct value_sums sums = {s->step, &s->caches[0], s->selective.sums, s->selective.covered};
     return applies ? value_sums_cover(&sums, s->stream, error) : value_sums_forget(&sums, s->stream, error);
 }
 
@@ -114,7 +114,7 @@ yalm_status selective_select(struct cuda_state *s, const struct attention *a, ya
 
 yalm_status selective_gather(struct cuda_state *s, const struct attention *a, float *attended, yalm_error *error)
 {
-    return attention_gather(a, &s->selective, &s->attention_plan, attended, s->attention_scratch, s->stream, error);
+    return attention_gather(a, &s->selective, &s->attention_plans[0], attended, s->attention_scratch, s->stream, error);
 }
 
 yalm_status selective_attend(struct cuda_state *s, const struct attention *a, float *attended, yalm_error *error)

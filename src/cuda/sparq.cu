@@ -323,9 +323,9 @@ static struct sparq_args args_of(const struct cuda_state *s, const struct attent
      : (s)->sparq.copy == SPARQ_COPY_Q4 ? LAUNCH(error, (kernel<type, nibble>), __VA_ARGS__)                                   \
                                         : LAUNCH(error, (kernel<type, half>), __VA_ARGS__))
 #define LAUNCH_COPY(s, error, kernel, ...)                                                                                     \
-    ((s)->cache.type == YALM_KV_FP32   ? LAUNCH_COPY_OF(s, error, kernel, float, __VA_ARGS__)                                  \
-     : (s)->cache.type == YALM_KV_INT8 ? LAUNCH_COPY_OF(s, error, kernel, int8_t, __VA_ARGS__)                                 \
-                                       : LAUNCH_COPY_OF(s, error, kernel, half, __VA_ARGS__))
+    ((s)->caches[0].type == YALM_KV_FP32   ? LAUNCH_COPY_OF(s, error, kernel, float, __VA_ARGS__)                              \
+     : (s)->caches[0].type == YALM_KV_INT8 ? LAUNCH_COPY_OF(s, error, kernel, int8_t, __VA_ARGS__)                             \
+                                           : LAUNCH_COPY_OF(s, error, kernel, half, __VA_ARGS__))
 
 static yalm_status sparq_append(struct cuda_state *s, const struct attention *a, int n, yalm_error *error)
 {
@@ -376,14 +376,14 @@ static double head_bytes(const struct cuda_state *s, int n)
     const struct sparq *p = &s->sparq;
     const int k = selected(p, n) < n ? selected(p, n) : n;
     return n * (p->r * element_bytes(p->copy) + (p->copy == SPARQ_COPY_FP16 ? 0 : sizeof(float))) +
-           2.0 * k * kv_row_bytes(&s->cache) + (s->selective.tail ? s->config->head_dim * 8.0 : 0);
+           2.0 * k * kv_row_bytes(&s->caches[0]) + (s->selective.tail ? s->config->head_dim * 8.0 : 0);
 }
 
 static double sparq_bytes(const struct cuda_state *s, int64_t position)
 {
-    const int sinks = policy_sinks_apart(s->cache.policy, position) ? s->cache.policy.n_sinks : 0;
+    const int sinks = policy_sinks_apart(s->caches[0].policy, position) ? s->caches[0].policy.n_sinks : 0;
     return s->config->n_kv_heads *
-           (head_bytes(s, selective_n_keys(&s->cache.policy, position)) + 2.0 * sinks * kv_row_bytes(&s->cache));
+           (head_bytes(s, selective_n_keys(&s->caches[0].policy, position)) + 2.0 * sinks * kv_row_bytes(&s->caches[0]));
 }
 
 static struct choice sparq_choice(const struct cuda_state *s, int n)

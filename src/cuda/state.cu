@@ -21,13 +21,15 @@ void *take_block(struct cuda_blocks *b, size_t count, size_t size)
 
 static void take_kv(struct cuda_state *s, struct cuda_blocks *b)
 {
-    const struct kv_cache *c = &s->cache;
-    const size_t rows = (size_t)c->n_layers * c->n_kv_heads * c->policy.capacity, size = kv_element_bytes(c->type);
-    take(b, s->cache.keys, rows * c->head_dim, size);
-    take(b, s->cache.values, rows * c->head_dim, size);
-    if (c->type == YALM_KV_INT8) {
-        take(b, s->cache.key_scales, rows, sizeof(float));
-        take(b, s->cache.value_scales, rows, sizeof(float));
+    for (int kind = 0; kind < config_n_kinds(s->config); kind++) {
+        struct kv_cache *c = &s->caches[kind];
+        const size_t rows = (size_t)c->n_layers * c->n_kv_heads * c->policy.capacity, size = kv_element_bytes(c->type);
+        take(b, c->keys, rows * c->head_dim, size);
+        take(b, c->values, rows * c->head_dim, size);
+        if (c->type == YALM_KV_INT8) {
+            take(b, c->key_scales, rows, sizeof(float));
+            take(b, c->value_scales, rows, sizeof(float));
+        }
     }
 }
 
@@ -45,14 +47,19 @@ static void take_scratch(struct cuda_state *s, struct cuda_blocks *b)
     const size_t chunk = s->chunk, dim = c->hidden_dim, ffn = c->n_experts && c->n_dense_layers == 0 ? 0 : c->ffn_dim;
     take(b, s->step, 1, sizeof *s->step);
     take(b, s->tokens, chunk, sizeof *s->tokens);
-    take(b, s->inverse_frequency, c->head_dim / 2, sizeof(double));
+    take(b, s->inverse_frequency, config_n_kinds(c) * (size_t)(c->head_dim / 2), sizeof(double));
     take(b, s->x, chunk * dim, sizeof(float));
     take(b, s->h, chunk * dim, sizeof(float));
+    if (c->norms_after || c->norms_around)
+        take(b, s->branch, chunk * dim, sizeof(float));
     take(b, s->q, chunk * (s->q_dim + 2 * s->kv_dim), sizeof(float));
     s->k = s->q ? s->q + chunk * s->q_dim : NULL;
     s->v = s->k ? s->k + chunk * s->kv_dim : NULL;
     take(b, s->rotated_q, chunk * s->q_dim, sizeof(float));
-    if (s->cache.policy.n_sinks > 0)
+    bool sinks = false;
+    for (int kind = 0; kind < config_n_kinds(c); kind++)
+        sinks |= s->caches[kind].policy.n_sinks > 0;
+    if (sinks)
         take(b, s->sink_q, chunk * s->q_dim, sizeof(float));
     take(b, s->attended, chunk * s->q_dim, sizeof(float));
     take(b, s->gate, chunk * ffn, sizeof(float));
@@ -60,10 +67,10 @@ static void take_scratch(struct cuda_state *s, struct cuda_blocks *b)
     take(b, s->gated, chunk * ffn, sizeof(float));
     take(b, s->logits, c->vocab_size, sizeof(float));
     take(b, s->many_logits, (size_t)LOGITS_AT_ONCE * c->vocab_size, sizeof(float));
-    take(b, s->attention_scratch, s->attention_plan.scratch_bytes, 1);
+    take(b, s->attention_scratch, s->attention_bytes, 1);
     if (c->n_experts)
         take(b, s->experts_scratch, experts_scratch_bytes(c, s->chunk), 1);
-    take(b, s->sample_scratch, sample_scratch_bytes(c->vocab_size, s->cache.policy.context), 1);
+    take(b, s->sample_scratch, sample_scratch_bytes(c->vocab_size, s->caches[0].policy.context), 1);
     take(b, s->slab, s->slab_bytes, 1);
     take(b, s->sampled_token, 1, sizeof *s->sampled_token);
     step_take(s, b);
@@ -71,6 +78,19 @@ static void take_scratch(struct cuda_state *s, struct cuda_blocks *b)
         selective_take_scratch(s, b);
         s->method->take_scratch(s, b);
     }
+}
+
+static void shape_kind(struct cuda_state *s, const struct backend_plan *plan, int kind)
+{
+    struct kv_cache *cache = &s->caches[kind];
+    cache->type = plan->options->kv;
+    cache->n_layers = config_n_layers_of(s->config, kind);
+    cache->n_kv_heads = s->config->n_kv_heads;
+    cache->head_dim = s->config->head_dim;
+    cache->policy = plan->kv[kind];
+    s->attention_plans[kind] = attention_decode_plan(cache, s->config->n_heads, s->device.n_sms);
+    const size_t bytes = s->attention_plans[kind].scratch_bytes;
+    s->attention_bytes = bytes > s->attention_bytes ? bytes : s->attention_bytes;
 }
 
 // Everything but memory.
@@ -85,12 +105,10 @@ static yalm_status state_shape(struct cuda_state *s, const struct backend_plan *
     s->kv_dim = c->n_kv_heads * c->head_dim;
     s->chunk = plan->options->chunk;
     s->slab_bytes = s->chunk > 1 ? slab_bytes(c, plan->weights) : 0;
-    s->cache.type = plan->options->kv;
-    s->cache.n_layers = c->n_layers;
-    s->cache.n_kv_heads = c->n_kv_heads;
-    s->cache.head_dim = c->head_dim;
-    s->cache.policy = plan->kv;
-    s->attention_plan = attention_decode_plan(&s->cache, c->n_heads, device->n_sms);
+    for (int kind = 0; kind < config_n_kinds(c); kind++)
+        shape_kind(s, plan, kind);
+    for (int layer = 0; layer < c->n_layers; layer++)
+        s->place[layer] = config_place(c, layer);
     TRY(cuda_method_find(&s->method, plan->options->attention, error));
     if (!s->method)
         return YALM_OK;
@@ -125,33 +143,36 @@ yalm_status cuda_state_bytes(const struct backend_plan *plan, const struct cuda_
 // The model's weights, which the first session copies.
 static yalm_status share_weights(struct cuda_state *s, const struct backend_plan *plan, yalm_error *error)
 {
-    pthread_mutex_lock(&plan->copy->lock);
+    pthread_mutex_lock(&plan->weights_copy->lock);
     yalm_status status = YALM_OK;
-    if (!plan->copy->weights) {
+    if (!plan->weights_copy->data) {
         struct cuda_weights *weights = NULL;
         status = weights_upload(&weights, plan, error);
-        plan->copy->weights = weights;
-        plan->copy->release = weights_release;
+        plan->weights_copy->data = weights;
+        plan->weights_copy->release = weights_release;
     }
-    s->weights = static_cast<const struct cuda_weights *>(plan->copy->weights);
-    pthread_mutex_unlock(&plan->copy->lock);
+    s->weights = static_cast<const struct cuda_weights *>(plan->weights_copy->data);
+    pthread_mutex_unlock(&plan->weights_copy->lock);
     return status;
 }
 
 static yalm_status state_fill(struct cuda_state *s, yalm_error *error)
 {
-    const int half = s->config->head_dim / 2;
-    double *inverse_frequency = static_cast<double *>(malloc(half * sizeof(double)));
+    const int half = s->config->head_dim / 2, kinds = config_n_kinds(s->config);
+    double *inverse_frequency = static_cast<double *>(malloc(kinds * half * sizeof(double)));
     if (!inverse_frequency)
         return error_set(error, YALM_NO_MEMORY, "out of memory for a session");
-    s->rope.scale = rope_frequencies(inverse_frequency, &s->config->rope, s->config->head_dim);
-    s->rope.inverse_frequency = s->inverse_frequency;
+    for (int kind = 0; kind < kinds; kind++) {
+        s->ropes[kind].scale =
+            rope_frequencies(inverse_frequency + kind * half, &s->config->kinds[kind].rope, s->config->head_dim);
+        s->ropes[kind].inverse_frequency = s->inverse_frequency + kind * half;
+    }
     const cudaError_t copied =
-        cudaMemcpy(s->inverse_frequency, inverse_frequency, half * sizeof(double), cudaMemcpyHostToDevice);
+        cudaMemcpy(s->inverse_frequency, inverse_frequency, kinds * half * sizeof(double), cudaMemcpyHostToDevice);
     free(inverse_frequency);
     TRY_CUDA(copied);
-    TRY_CUDA(cudaMemset(s->attention_scratch, 0, s->attention_plan.scratch_bytes));
-    TRY_CUDA(cudaMemset(s->sample_scratch, 0, sample_scratch_bytes(s->config->vocab_size, s->cache.policy.context)));
+    TRY_CUDA(cudaMemset(s->attention_scratch, 0, s->attention_bytes));
+    TRY_CUDA(cudaMemset(s->sample_scratch, 0, sample_scratch_bytes(s->config->vocab_size, s->caches[0].policy.context)));
     TRY(step_open(s, error));
     TRY_CUDA(cudaDeviceSynchronize()); // the session's stream does not wait for these
     return s->method ? selective_open(s, error) : YALM_OK;

@@ -69,9 +69,11 @@ struct cuda_state {
     cudaEvent_t step_began, step_ended;
     float *step_time; // where the last step's time belongs; NULL: nowhere
 
-    struct kv_cache cache;
-    struct rope rope;
-    struct decode_plan attention_plan;
+    // Of each kind of layer; where there is a method, or a step's kernel, kind 0 is the only one.
+    struct kv_cache caches[CONFIG_MAX_KINDS];
+    struct rope ropes[CONFIG_MAX_KINDS];
+    struct decode_plan attention_plans[CONFIG_MAX_KINDS];
+    int place[CONFIG_MAX_LAYERS];     // of a layer among those of its kind: its number in that cache
     const struct cuda_method *method; // NULL: attention is dense
     struct selective selective;       // where there is a method
     struct sparq sparq;               // where it is that one
@@ -87,6 +89,7 @@ struct cuda_state {
     // Activations, token-major.
     float *x;           // (chunk, hidden_dim), the residual stream
     void *h;            // (2, chunk, hidden_dim) of 16 bits or (chunk, hidden_dim) of 32, normalised
+    float *branch;      // (chunk, hidden_dim), what a block adds, where a norm stands behind it; else NULL
     float *q, *k, *v;   // (chunk, q_dim), (chunk, kv_dim) twice, one behind the other; or all in one: (chunk, q_dim + 2 kv_dim)
     float *rotated_q;   // (chunk, q_dim), scaled by 1 / sqrt(head_dim)
     float *sink_q;      // likewise, as the sinks see them; NULL where there are none
@@ -95,7 +98,8 @@ struct cuda_state {
     void *gated;        // (chunk, ffn_dim) of the next matrix's type
     float *logits;      // (vocab_size), the last token's
     float *many_logits; // (LOGITS_AT_ONCE, vocab_size)
-    void *attention_scratch; // attention_plan.scratch_bytes
+    void *attention_scratch; // (attention_bytes): of whichever kind's plan needs most
+    size_t attention_bytes;
     void *experts_scratch, *sample_scratch;
     void *slab; // (slab_bytes)
     int32_t *sampled_token;
@@ -104,7 +108,7 @@ struct cuda_state {
     struct step_phase *step_phases;     // what it does, one thing after the other
     struct step_words_memory step_words;
 
-    double *inverse_frequency; // (head_dim / 2)
+    double *inverse_frequency; // (kinds, head_dim / 2)
 
     struct cuda_blocks blocks;
 };

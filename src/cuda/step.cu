@@ -234,9 +234,11 @@ static bool session_fits(const struct cuda_state *s)
 {
     const struct model_config *c = s->config;
     const bool head_norms = (c->head_dim & (c->head_dim - 1)) == 0 || !c->qk_norm;
-    return s->device.capability >= 90 && !s->method && c->n_experts == 0 && !c->whole_qk_norm && !c->norms_after &&
-           c->query_growth == 0 && head_norms && s->cache.type == YALM_KV_FP16 && c->head_dim % 8 == 0 &&
-           c->head_dim <= ATTENTION_MAX_DIM && c->hidden_dim % 4 == 0 && !cuda_without("step");
+    const bool plain = c->n_more_kinds == 0 && c->activation == ACTIVATION_SILU && c->attention_softcap == 0 &&
+                       c->logits_softcap == 0 && !c->whole_qk_norm && !c->norms_after && !c->norms_around;
+    return s->device.capability >= 90 && !s->method && c->n_experts == 0 && plain && c->query_growth == 0 && head_norms &&
+           s->caches[0].type == YALM_KV_FP16 && c->head_dim % 8 == 0 && c->head_dim <= ATTENTION_MAX_DIM &&
+           c->hidden_dim % 4 == 0 && !cuda_without("step");
 }
 
 // What blocks hand each other: one block of words, one part for each split of attention.
@@ -291,10 +293,10 @@ static void make_launch(struct cuda_state *s, struct step_launch *l, const struc
     l->q = s->step_words.q;
     l->k = s->step_words.k;
     l->v = s->step_words.v;
-    l->keys = static_cast<half *>(s->cache.keys);
-    l->values = static_cast<half *>(s->cache.values);
-    l->policy = s->cache.policy;
-    l->rope = s->rope;
+    l->keys = static_cast<half *>(s->caches[0].keys);
+    l->values = static_cast<half *>(s->caches[0].values);
+    l->policy = s->caches[0].policy;
+    l->rope = s->ropes[0];
     l->n_heads = s->config->n_heads;
     l->n_kv_heads = s->config->n_kv_heads;
     l->head_dim = s->config->head_dim;
@@ -360,9 +362,9 @@ void step_close(struct cuda_state *s)
 
 bool step_runs(const struct cuda_state *s, int64_t position)
 {
-    const double keys = policy_n_visible(s->cache.policy, position);
-    return s->step_plan && !policy_sinks_apart(s->cache.policy, position) &&
-           keys * 2 * s->config->n_kv_heads * kv_row_bytes(&s->cache) <= MOST_KEYS;
+    const double keys = policy_n_visible(s->caches[0].policy, position);
+    return s->step_plan && !policy_sinks_apart(s->caches[0].policy, position) &&
+           keys * 2 * s->config->n_kv_heads * kv_row_bytes(&s->caches[0]) <= MOST_KEYS;
 }
 
 yalm_status step_run(struct cuda_state *s, int64_t position, int32_t token, yalm_error *error)

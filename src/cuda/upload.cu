@@ -85,6 +85,7 @@ static void place_layer(struct layout *l, struct layer_weights *w, const struct 
 {
     const int n_experts = w->router.data ? c->n_experts : 1;
     place_vector(l, w->attention_norm, c->hidden_dim);
+    place_vector(l, w->attention_post_norm, c->hidden_dim);
     place_matrix(l, &w->q);
     place_matrix(l, &w->k);
     place_matrix(l, &w->v);
@@ -93,9 +94,10 @@ static void place_layer(struct layout *l, struct layer_weights *w, const struct 
     place_vector(l, w->k_bias, w->k.rows);
     place_vector(l, w->v_bias, w->v.rows);
     place_vector(l, w->o_bias, w->o.rows);
-    place_vector(l, w->q_norm, c->head_dim);
-    place_vector(l, w->k_norm, c->head_dim);
+    place_vector(l, w->q_norm, c->whole_qk_norm ? w->q.rows : c->head_dim);
+    place_vector(l, w->k_norm, c->whole_qk_norm ? w->k.rows : c->head_dim);
     place_vector(l, w->ffn_norm, c->hidden_dim);
+    place_vector(l, w->ffn_post_norm, c->hidden_dim);
     place_matrix(l, &w->router);
     for (int e = 0; e < n_experts; e++)
         place_expert(l, &w->experts[e], c);

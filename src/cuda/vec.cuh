@@ -23,6 +23,19 @@ __device__ __forceinline__ float silu(float x)
     return x / (1.0f + expf(-x));
 }
 
+// activation(gate) up, as model/activation.h says. All threads of a launch have the same.
+__device__ __forceinline__ float gated_unit(enum activation activation, float gate, float up)
+{
+    if (activation == ACTIVATION_GELU) {
+        return gate / (1.0f + expf(-1.5957691216f * gate * fmaf(0.044715f * gate, gate, 1.0f))) * up;
+    }
+    if (activation == ACTIVATION_CLAMPED) {
+        gate = fminf(gate, CLAMPED_LIMIT);
+        return gate / (1.0f + expf(-CLAMPED_SLOPE * gate)) * (fminf(fmaxf(up, -CLAMPED_LIMIT), CLAMPED_LIMIT) + 1.0f);
+    }
+    return silu(gate) * up;
+}
+
 template <class T> __device__ __forceinline__ T from_float(float x);
 template <> __device__ __forceinline__ float from_float<float>(float x)
 {

@@ -6,22 +6,23 @@
 #include "model/weights.h"
 #include "util/atomic.h"
 
-// A device's copy of a model's weights: made by the first session that needs it, shared by all, freed with the model.
-struct weights_copy {
+// What a backend keeps with a model for all its sessions, made by the first that needs it and freed with the model: a GPU's copy of the weights,
+// a CPU's teams of threads.
+struct shared {
     pthread_mutex_t lock; // held while it is looked at or made
-    void *weights;        // the backend's own; NULL: not made yet
-    void (*release)(void *weights);
+    void *data;           // the backend's own; NULL: not made yet
+    void (*release)(void *data);
 };
 
 // All that a backend needs to know to build its state. Borrowed, and constant for the session's life.
 struct backend_plan {
     const struct model_config *config;
     const struct model_weights *weights;
-    const struct container *container;   // the model's file
-    const yalm_session_options *options; // resolved: no zeros, no "auto"
-    struct kv_policy kv;
-    const atomic_bool *cancel; // set from outside: evaluation ends soon with YALM_INTERRUPTED
-    struct weights_copy *copy; // the model's
+    const struct container *container;     // the model's file
+    const yalm_session_options *options;   // resolved: no zeros, no "auto"
+    struct kv_policy kv[CONFIG_MAX_KINDS]; // of each kind of layer
+    const atomic_bool *cancel;             // set from outside: evaluation ends soon with YALM_INTERRUPTED
+    struct shared *weights_copy, *teams;   // the model's
 };
 
 // Tokens at positions position … position + n - 1, after which the cache holds their keys and values.

@@ -46,6 +46,10 @@ static yalm_status check(struct calibration *c, size_t n, yalm_error *error)
     const yalm_session_options *options = yalm_session_facts(c->session);
     if (!c->parts.backend->record || !c->parts.backend->learn)
         return error_set(error, YALM_USAGE, "calibration: found device %s, expected cpu", options->device);
+    if (!config_selects(config))
+        return error_set(error, YALM_USAGE,
+                         "calibration: the methods that read codebooks do not run with this model: its layers see or score "
+                         "keys each in their own way");
     if ((how->d_sub != 1 && how->d_sub != 2 && how->d_sub != 4) || config->head_dim % how->d_sub != 0)
         return error_set(error, YALM_USAGE, "d_sub: found %d, expected 1, 2 or 4, a divisor of head_dim %d", how->d_sub,
                          config->head_dim);

@@ -8,15 +8,19 @@
 
 struct backend_plan device_plan(const yalm_model *model, const yalm_session_options *o, const atomic_bool *cancel)
 {
-    return (struct backend_plan){
+    struct backend_plan plan = {
         .config = &model->config,
         .weights = &model->weights,
         .container = &model->container,
         .options = o,
-        .kv = kv_policy_make(o->context, model->config.sliding_window, o->endless, o->n_sinks, o->chunk),
         .cancel = cancel,
-        .copy = (struct weights_copy *)&model->copy, // behind a lock of its own; all else of a model is constant
+        // Each behind a lock of its own; all else of a model is constant.
+        .weights_copy = (struct shared *)&model->weights_copy,
+        .teams = (struct shared *)&model->teams,
     };
+    for (int kind = 0; kind < config_n_kinds(&model->config); kind++)
+        plan.kv[kind] = kv_policy_make(o->context, model->config.kinds[kind].sliding_window, o->endless, o->n_sinks, o->chunk);
+    return plan;
 }
 
 yalm_status device_memory(const struct backend *backend, const struct backend_plan *plan, yalm_memory *memory,

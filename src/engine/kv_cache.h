@@ -24,6 +24,7 @@ struct kv_policy {
     int capacity; // slots
 };
 
+// `context` positions of a layer with this window; 0: none.
 struct kv_policy kv_policy_make(int context, int sliding_window, bool endless, int n_sinks, int chunk);
 
 int kv_slot(const struct kv_policy *policy, int64_t position);

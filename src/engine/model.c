@@ -66,7 +66,7 @@ static void fill_info(yalm_model *model)
     yalm_model_info *info = &model->info; // name and chat_template are there already
     info->architecture = c->architecture;
     info->weight_dtype = weight_dtype(model);
-    info->rope_type = rope_types[c->rope.type];
+    info->rope_type = rope_types[c->kinds[0].rope.type];
     info->tokenizer = tokenizer_type(model->tokenizer);
     info->n_layers = c->n_layers;
     info->hidden_dim = c->hidden_dim;
@@ -77,7 +77,13 @@ static void fill_info(yalm_model *model)
     info->vocab_size = c->vocab_size;
     info->tokenizer_vocab = tokenizer_n_pieces(model->tokenizer);
     info->context_length = c->context_length;
-    info->sliding_window = c->sliding_window;
+    for (int kind = 0; kind < config_n_kinds(c); kind++) {
+        const int window = c->kinds[kind].sliding_window;
+        if (window > 0) {
+            info->sliding_window = info->sliding_window && info->sliding_window < window ? info->sliding_window : window;
+            info->n_windowed_layers += config_n_layers_of(c, kind);
+        }
+    }
     info->n_experts = c->n_experts;
     info->n_active_experts = c->n_active_experts;
     info->bos = c->bos;
@@ -121,7 +127,8 @@ yalm_model *yalm_model_open(const char *path, const yalm_model_options *options,
         error_set(error, YALM_NO_MEMORY, "%s: no memory", path);
         return NULL;
     }
-    pthread_mutex_init(&model->copy.lock, NULL);
+    pthread_mutex_init(&model->weights_copy.lock, NULL);
+    pthread_mutex_init(&model->teams.lock, NULL);
     if (open_parts(model, path, options ? options : &(yalm_model_options){0}, error) != YALM_OK) {
         yalm_model_close(model);
         return NULL;
@@ -130,13 +137,19 @@ yalm_model *yalm_model_open(const char *path, const yalm_model_options *options,
     return model;
 }
 
+static void shared_release(struct shared *shared)
+{
+    if (shared->data)
+        shared->release(shared->data);
+    pthread_mutex_destroy(&shared->lock);
+}
+
 void yalm_model_close(yalm_model *model)
 {
     if (!model)
         return;
-    if (model->copy.weights)
-        model->copy.release(model->copy.weights);
-    pthread_mutex_destroy(&model->copy.lock);
+    shared_release(&model->weights_copy);
+    shared_release(&model->teams);
     chat_free(&model->chat);
     tokenizer_close(model->tokenizer);
     weights_free(&model->weights);

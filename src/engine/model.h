@@ -11,6 +11,6 @@ struct yalm_model {
     struct tokenizer *tokenizer; // NULL: token ids only
     struct chat chat;
     yalm_model_info info;
-    char *codebooks_path;     // codebook_default_path()
-    struct weights_copy copy; // a device's: all that ever changes
+    char *codebooks_path;              // codebook_default_path()
+    struct shared weights_copy, teams; // all that ever changes
 };

@@ -16,8 +16,8 @@ enum { DEFAULT_CONTEXT = 4096, DEFAULT_SINKS = 4, MAX_CONTEXT = 1 << 30 };
 
 struct yalm_session {
     const yalm_model *model;
-    yalm_session_options options; // resolved
-    struct kv_policy kv;
+    yalm_session_options options;          // resolved
+    struct kv_policy kv[CONFIG_MAX_KINDS]; // of each kind of layer
     yalm_memory memory;
     atomic_bool cancel;
 
@@ -92,7 +92,7 @@ yalm_status yalm_session_memory(const yalm_model *model, const yalm_session_opti
 static yalm_status allocate(yalm_session *s, yalm_error *error)
 {
     const struct backend_plan plan = device_plan(s->model, &s->options, &s->cancel);
-    s->kv = plan.kv;
+    memcpy(s->kv, plan.kv, sizeof s->kv);
     yalm_status status = device_memory(s->backend, &plan, &s->memory, error);
     if (status == YALM_OK)
         status = device_has_room(s->backend, &plan, &s->memory, error);
@@ -184,9 +184,9 @@ static yalm_status check_room(const yalm_session *s, int n, yalm_error *error)
 {
     if (n < 1)
         return error_set(error, YALM_USAGE, "number of tokens: found %d, expected 1 or more", n);
-    if (!s->kv.endless && n > s->kv.context - s->position)
-        return error_set(error, YALM_USAGE, "the context holds %d tokens: %lld are there and %d more were given", s->kv.context,
-                         (long long)s->position, n);
+    if (!s->options.endless && n > s->options.context - s->position)
+        return error_set(error, YALM_USAGE, "the context holds %d tokens: %lld are there and %d more were given",
+                         s->options.context, (long long)s->position, n);
     return YALM_OK;
 }
 
@@ -216,10 +216,19 @@ static yalm_status room_for_all_logits(yalm_session *s, int n, yalm_error *error
     return YALM_OK;
 }
 
+// Whether layers of every kind still hold all that a query at `position` sees.
+static bool holds(const yalm_session *s, int64_t position)
+{
+    for (int kind = 0; kind < config_n_kinds(&s->model->config); kind++)
+        if (!kv_holds(&s->kv[kind], position, s->high_water))
+            return false;
+    return true;
+}
+
 // Back to where a failed evaluation began; where the ring has already lost what that position saw, the whole pieces stay.
 static void undo(yalm_session *s, int64_t position)
 {
-    if (kv_holds(&s->kv, position, s->high_water))
+    if (holds(s, position))
         s->position = position;
 }
 
@@ -256,7 +265,7 @@ yalm_status yalm_eval(yalm_session *s, const int32_t *tokens, int n, yalm_logits
             return status;
         }
         for (int i = 0; i < piece; i++)
-            s->history[(s->position + i) % s->kv.context] = tokens[done + i];
+            s->history[(s->position + i) % s->options.context] = tokens[done + i];
         s->position += piece;
     }
     s->logits = which == YALM_LOGITS_ALL ? s->all_logits : s->last_logits;
@@ -287,7 +296,7 @@ yalm_status yalm_rollback(yalm_session *s, int64_t position, yalm_error *error)
     if (position < 0 || position > s->position)
         return error_set(error, YALM_USAGE, "roll back: found position %lld, expected 0 to %lld", (long long)position,
                          (long long)s->position);
-    if (!kv_holds(&s->kv, position, s->high_water))
+    if (!holds(s, position))
         return error_set(error, YALM_USAGE,
                          "roll back to %lld: the ring buffer no longer holds what that position saw (%lld written)",
                          (long long)position, (long long)s->high_water);
@@ -307,7 +316,7 @@ yalm_status yalm_fill_random(yalm_session *s, int n, uint64_t seed, yalm_error *
         if (status != YALM_OK)
             break;
         for (int i = 0; i < piece; i++)
-            s->history[(s->position + i) % s->kv.context] = 0;
+            s->history[(s->position + i) % s->options.context] = 0;
         s->position += piece;
         if (s->position > s->high_water)
             s->high_water = s->position;
@@ -338,11 +347,12 @@ int32_t yalm_sample(yalm_session *s, const yalm_sampling *sampling)
 {
     if (s->n_logits == 0)
         return -1;
-    int n = sampling->penalty_last_n < 0 || sampling->penalty_last_n > s->kv.context ? s->kv.context : sampling->penalty_last_n;
+    int n = sampling->penalty_last_n < 0 || sampling->penalty_last_n > s->options.context ? s->options.context
+                                                                                          : sampling->penalty_last_n;
     if (n > s->position)
         n = (int)s->position;
     for (int i = 0; i < n; i++)
-        s->recent[i] = s->history[(s->position - n + i) % s->kv.context];
+        s->recent[i] = s->history[(s->position - n + i) % s->options.context];
     int32_t token = -1;
     float logit = NAN;
     if (left_on_device(s)) {
@@ -371,9 +381,13 @@ static double kv_row_bytes(yalm_kv kv, int head_dim)
 static double dense_bytes(const yalm_session *s, int n, int64_t depth)
 {
     const struct model_config *c = &s->model->config;
-    const double row_bytes = 2.0 * c->n_layers * c->n_kv_heads * kv_row_bytes(s->options.kv, c->head_dim);
-    const int64_t first = kv_first_visible(&s->kv, depth), last = depth + n;
-    return row_bytes * (double)(last - first + (kv_sinks_apart(&s->kv, last - 1) ? s->kv.n_sinks : 0));
+    double rows = 0;
+    for (int kind = 0; kind < config_n_kinds(c); kind++) {
+        const struct kv_policy *kv = &s->kv[kind];
+        const int64_t first = kv_first_visible(kv, depth), last = depth + n;
+        rows += (double)config_n_layers_of(c, kind) * (double)(last - first + (kv_sinks_apart(kv, last - 1) ? kv->n_sinks : 0));
+    }
+    return 2.0 * rows * c->n_kv_heads * kv_row_bytes(s->options.kv, c->head_dim);
 }
 
 yalm_attention_cost yalm_session_attention_cost(const yalm_session *s, int n, int64_t depth)
@@ -388,6 +402,15 @@ yalm_attention_cost yalm_session_attention_cost(const yalm_session *s, int n, in
     return cost;
 }
 
+// By one head of a query in all layers together.
+static int64_t keys_seen(const yalm_session *s, int64_t position)
+{
+    int64_t n = 0;
+    for (int kind = 0; kind < config_n_kinds(&s->model->config); kind++)
+        n += (int64_t)config_n_layers_of(&s->model->config, kind) * kv_n_visible(&s->kv[kind], position);
+    return n;
+}
+
 yalm_cost yalm_session_cost(const yalm_session *s, int n, int64_t depth)
 {
     const struct model_config *c = &s->model->config;
@@ -399,7 +422,7 @@ yalm_cost yalm_session_cost(const yalm_session *s, int n, int64_t depth)
         piece = n - done < s->options.chunk ? n - done : s->options.chunk;
         cost.bytes += (double)w->token_bytes;
         for (int i = 0; i < piece; i++)
-            cost.ops += 4.0 * c->n_layers * c->n_heads * c->head_dim * kv_n_visible(&s->kv, depth + done + i);
+            cost.ops += 4.0 * c->n_heads * c->head_dim * (double)keys_seen(s, depth + done + i);
     }
     return cost;
 }

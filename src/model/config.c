@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "model/json.h"
+#include "model/rope.h"
 
 enum {
     MAX_LAYERS = CONFIG_MAX_LAYERS,
@@ -21,8 +22,8 @@ enum {
     MAX_EXPERTS = 1 << 10,
 };
 
-// RoPE's and the norm's numbers only have to keep double (and float, for eps) arithmetic away from overflow and zero.
-static const double max_factor = 1e9, max_theta = 1e18, min_positive = 1e-9;
+// Numbers only have to keep double (and float, for eps) arithmetic away from overflow and zero.
+static const double max_factor = 1e9, min_positive = 1e-9;
 
 struct reader {
     struct model_config *config;
@@ -38,6 +39,7 @@ static yalm_status refuse(const struct reader *r, const char *what, const char *
 
 static yalm_status read_names(struct reader *r)
 {
+    static const char *const activations[ACTIVATIONS] = {"silu", "gelu_tanh", "clamped"};
     const char *name, *activation;
     yalm_status status = json_get_string(&name, &r->object, "architecture", r->error);
     if (status == YALM_OK && strlen(name) >= sizeof r->config->architecture)
@@ -46,8 +48,12 @@ static yalm_status read_names(struct reader *r)
         status = json_get_string(&activation, &r->object, "activation", r->error);
     if (status != YALM_OK)
         return status;
-    if (strcmp(activation, "silu") != 0)
-        return refuse(r, "config.activation", activation, "silu");
+    int a = 0;
+    while (a < ACTIVATIONS && strcmp(activation, activations[a]) != 0)
+        a++;
+    if (a == ACTIVATIONS)
+        return refuse(r, "config.activation", activation, "silu, gelu_tanh or clamped");
+    r->config->activation = (enum activation)a;
     snprintf(r->config->architecture, sizeof r->config->architecture, "%s", name);
     return YALM_OK;
 }
@@ -68,7 +74,7 @@ static yalm_status read_sizes(struct reader *r)
         {"head_dim", 2, MAX_HEAD_DIM, &c->head_dim},
         {"vocab_size", 1, MAX_VOCAB, &c->vocab_size},
         {"context_length", 1, MAX_CONTEXT, &c->context_length},
-        {"sliding_window", 0, MAX_CONTEXT, &c->sliding_window},
+        {"sliding_window", 0, MAX_CONTEXT, &c->kinds[0].sliding_window},
         {"n_experts", 0, MAX_EXPERTS, &c->n_experts},
         {"n_active_experts", 0, MAX_EXPERTS, &c->n_active_experts},
     };
@@ -144,6 +150,12 @@ static yalm_status read_later(struct reader *r)
     if (status == YALM_OK)
         status = read_later_flag(r, "norms_after", &c->norms_after);
     if (status == YALM_OK)
+        status = read_later_flag(r, "norms_around", &c->norms_around);
+    if (status == YALM_OK)
+        status = read_later_number(r, "attention_softcap", &c->attention_softcap);
+    if (status == YALM_OK)
+        status = read_later_number(r, "logits_softcap", &c->logits_softcap);
+    if (status == YALM_OK)
         status = read_later_number(r, "attention_scale", &c->attention_scale);
     if (status == YALM_OK)
         status = read_later_number(r, "query_growth", &c->query_growth);
@@ -171,49 +183,55 @@ static yalm_status read_flags(struct reader *r)
     return status;
 }
 
-static yalm_status read_rope(struct reader *r)
+// kinds: the layers that differ from kind 0, which config's own `sliding_window` and `rope` describe.
+static yalm_status read_kind(struct reader *r, const cJSON *node, int kind)
 {
-    static const char *const types[] = {"default", "linear", "llama3", "yarn"};
-    static const char *const keys[] = {
-        "type",      "theta",     "factor",           "low_freq_factor", "high_freq_factor", "original_context",
-        "beta_fast", "beta_slow", "attention_factor", "truncate"};
-    static const int keys_of_type[][8] = {{0, 1}, {0, 1, 2}, {0, 1, 2, 3, 4, 5}, {0, 1, 2, 5, 6, 7, 8, 9}};
-    static const int n_keys_of_type[] = {2, 3, 6, 8};
-    struct rope_config *rope = &r->config->rope;
-    double *const values[] = {NULL,
-                              &rope->theta,
-                              &rope->factor,
-                              &rope->low_freq_factor,
-                              &rope->high_freq_factor,
-                              &rope->original_context,
-                              &rope->beta_fast,
-                              &rope->beta_slow,
-                              &rope->attention_factor};
-    const double minima[] = {0, min_positive, 1, min_positive, min_positive, 1, min_positive, min_positive, min_positive};
-    const double maxima[] = {0, max_theta, max_factor, max_factor, max_factor, max_factor, max_factor, max_factor, max_factor};
-
-    struct json_object object;
-    const char *type;
-    yalm_status status = json_get_object(&object, &r->object, "rope", "config.rope", r->error);
+    static const char *const members[] = {"layers", "sliding_window", "rope"};
+    struct model_config *c = r->config;
+    const struct reader inner = {c, {r->object.path, "config.kinds", node}, r->error};
+    int64_t window;
+    const cJSON *layers;
+    if (!cJSON_IsObject(node))
+        return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.kinds': expected objects", r->object.path);
+    yalm_status status = json_only(&inner.object, members, 3, r->error);
     if (status == YALM_OK)
-        status = json_get_string(&type, &object, "type", r->error);
+        status = json_get_integer(&window, &inner.object, "sliding_window", 0, MAX_CONTEXT, r->error);
+    if (status == YALM_OK)
+        status = rope_read(&c->kinds[kind].rope, &inner.object, "config.kinds.rope", r->error);
+    if (status == YALM_OK)
+        status = json_get_array(&layers, &inner.object, "layers", r->error);
     if (status != YALM_OK)
         return status;
-    int t = 0;
-    while (t < 4 && strcmp(type, types[t]) != 0)
-        t++;
-    if (t == 4)
-        return refuse(r, "config.rope.type", type, "default, linear, llama3 or yarn");
-    rope->type = (enum rope_type)t;
-    const char *allowed[8];
-    for (int i = 0; i < n_keys_of_type[t]; i++)
-        allowed[i] = keys[keys_of_type[t][i]];
-    status = json_only(&object, allowed, n_keys_of_type[t], r->error);
-    for (int i = 1; i < n_keys_of_type[t] && status == YALM_OK; i++) {
-        const int k = keys_of_type[t][i];
-        status = k == 9 ? json_get_bool(&rope->truncate, &object, keys[k], r->error)
-                        : json_get_number(values[k], &object, keys[k], minima[k], maxima[k], r->error);
+    c->kinds[kind].sliding_window = (int)window;
+    for (const cJSON *item = layers->child; item; item = item->next) {
+        int64_t layer;
+        if (!json_integer_in(item, 0, c->n_layers - 1, &layer) || c->kind_of_layer[layer])
+            return error_set(r->error, YALM_BAD_MODEL,
+                             "%s: metadata: 'config.kinds.layers': expected layers from 0 to %d, each once", r->object.path,
+                             c->n_layers - 1);
+        c->kind_of_layer[layer] = (uint8_t)kind;
     }
+    return YALM_OK;
+}
+
+static yalm_status read_kinds(struct reader *r)
+{
+    struct model_config *c = r->config;
+    const cJSON *list;
+    yalm_status status = rope_read(&c->kinds[0].rope, &r->object, "config.rope", r->error);
+    if (status != YALM_OK || !json_has(&r->object, "kinds"))
+        return status;
+    status = json_get_array(&list, &r->object, "kinds", r->error);
+    for (const cJSON *node = status == YALM_OK ? list->child : NULL; node && status == YALM_OK; node = node->next) {
+        if (config_n_kinds(c) == CONFIG_MAX_KINDS)
+            return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.kinds': found more than %d", r->object.path,
+                             CONFIG_MAX_KINDS - 1);
+        status = read_kind(r, node, ++c->n_more_kinds);
+    }
+    for (int kind = 0; kind < config_n_kinds(c) && status == YALM_OK; kind++)
+        if (config_n_layers_of(c, kind) == 0)
+            return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.kinds': found a kind without layers",
+                             r->object.path);
     return status;
 }
 
@@ -264,8 +282,11 @@ static yalm_status check(const struct reader *r)
                          "%s: metadata: 'config.query_growth': found without 'query_growth_context', or that without it", path);
     if (c->qk_norm && c->whole_qk_norm)
         return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.whole_qk_norm': found true beside qk_norm", path);
-    if (c->norms_after && c->n_experts > 0)
-        return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.norms_after': found true beside experts", path);
+    if (c->norms_after && c->norms_around)
+        return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.norms_around': found true beside norms_after", path);
+    if ((c->norms_after || c->norms_around) && c->n_experts > 0)
+        return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.%s': found true beside experts", path,
+                         c->norms_after ? "norms_after" : "norms_around");
     if (c->n_experts == 0 && (c->expert_ffn_dim > 0 || c->raw_expert_weights || c->n_dense_layers > 0))
         return error_set(r->error, YALM_BAD_MODEL,
                          "%s: metadata: 'config.expert_ffn_dim', 'raw_expert_weights' or 'dense_layers': found without experts",
@@ -276,14 +297,6 @@ static yalm_status check(const struct reader *r)
     if (c->n_experts > 0 && c->mlp_bias)
         return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.mlp_bias': found true, but experts have no biases",
                          path);
-    const struct rope_config *rope = &c->rope;
-    if (rope->type == ROPE_LLAMA3 && rope->high_freq_factor <= rope->low_freq_factor)
-        return error_set(r->error, YALM_BAD_MODEL,
-                         "%s: metadata: 'config.rope.high_freq_factor': found %g, expected more than low_freq_factor = %g",
-                         path, rope->high_freq_factor, rope->low_freq_factor);
-    if (rope->type == ROPE_YARN && rope->theta <= 1) // divided by its logarithm
-        return error_set(r->error, YALM_BAD_MODEL,
-                         "%s: metadata: 'config.rope.theta': found %g, expected more than 1 with yarn", path, rope->theta);
     return YALM_OK;
 }
 
@@ -317,6 +330,10 @@ yalm_status config_read(struct model_config *config, const struct container *con
                                           "query_growth",
                                           "query_growth_context",
                                           "norms_after",
+                                          "norms_around",
+                                          "attention_softcap",
+                                          "logits_softcap",
+                                          "kinds",
                                           "whole_qk_norm",
                                           "embedding_scale",
                                           "qkv_bias",
@@ -336,7 +353,7 @@ yalm_status config_read(struct model_config *config, const struct container *con
     if (status == YALM_OK)
         status = read_later(&r);
     if (status == YALM_OK)
-        status = read_rope(&r);
+        status = read_kinds(&r);
     if (status == YALM_OK)
         status = read_ids(&r);
     return status == YALM_OK ? check(&r) : status;

@@ -2,6 +2,7 @@
 #pragma once
 #include <math.h>
 
+#include "model/activation.h"
 #include "model/container.h"
 
 enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN };
@@ -15,14 +16,22 @@ struct rope_config {
     double original_context;                       // llama3, yarn
 };
 
-enum { CONFIG_MAX_LAYERS = 1 << 10 };
+enum { CONFIG_MAX_LAYERS = 1 << 10, CONFIG_MAX_KINDS = 4 };
+
+// What layers of one kind have in common. All have attention, and differ by how far back it sees and how it rotates.
+struct layer_kind {
+    int sliding_window; // 0: none
+    struct rope_config rope;
+};
 
 struct model_config {
     char architecture[64]; // the source's name for it: for people, nothing is decided by it
     int n_layers, hidden_dim, ffn_dim, n_heads, n_kv_heads, head_dim, vocab_size, context_length;
     float norm_eps;
-    struct rope_config rope;
-    int sliding_window;              // 0: none
+    // Kind 0 is every layer's that is not named under another.
+    struct layer_kind kinds[CONFIG_MAX_KINDS];
+    int n_more_kinds; // besides kind 0
+    uint8_t kind_of_layer[CONFIG_MAX_LAYERS];
     int n_experts, n_active_experts; // 0: none
     int expert_ffn_dim;              // 0: as ffn_dim
     bool raw_expert_weights;         // the softmax's over all experts, not renormalised over the active ones
@@ -34,13 +43,39 @@ struct model_config {
     bool unrotated_layer[CONFIG_MAX_LAYERS];
     float query_growth; // queries are longer by 1 + growth ln(1 + position / context), rounded down; 0: not
     int query_growth_context;
-    bool norms_after;   // RMSNorm of what a block adds, not of what it reads
-    bool whole_qk_norm; // RMSNorm of all heads of q together, and of k, before rotation
-    bool qk_norm;       // RMSNorm of each head of q and k, before rotation
-    int32_t bos;        // -1: none
+    enum activation activation;              // of gate, before it is multiplied with up
+    float attention_softcap, logits_softcap; // each score, or logit, x becomes cap tanh(x / cap); 0: stays
+    bool norms_after;                        // RMSNorm of what a block adds, not of what it reads
+    bool norms_around;                       // RMSNorm of both
+    bool whole_qk_norm;                      // RMSNorm of all heads of q together, and of k, before rotation
+    bool qk_norm;                            // RMSNorm of each head of q and k, before rotation
+    int32_t bos;                             // -1: none
     int n_eos;
     int32_t eos[YALM_MAX_EOS];
 };
+
+static inline int config_n_kinds(const struct model_config *config)
+{
+    return 1 + config->n_more_kinds;
+}
+
+// How many layers of its own kind come before a layer: its place in what is kept for that kind.
+static inline int config_place(const struct model_config *config, int layer)
+{
+    int place = 0;
+    for (int l = 0; l < layer; l++)
+        place += config->kind_of_layer[l] == config->kind_of_layer[layer];
+    return place;
+}
+
+// Layers of a kind.
+static inline int config_n_layers_of(const struct model_config *config, int kind)
+{
+    int n = 0;
+    for (int l = 0; l < config->n_layers; l++)
+        n += config->kind_of_layer[l] == kind;
+    return n;
+}
 
 static inline float config_attention_scale(const struct model_config *config)
 {
@@ -67,7 +102,15 @@ static inline int config_expert_ffn(const struct model_config *config)
 static inline bool config_is_plain(const struct model_config *config)
 {
     return !config->qk_norm && !config->whole_qk_norm && !config->norms_after && config->n_unrotated_layers == 0 &&
-           config->attention_scale == 0 && config->embedding_scale == 0 && config->query_growth == 0;
+           config->attention_scale == 0 && config->embedding_scale == 0 && config->query_growth == 0 &&
+           config->n_more_kinds == 0 && config->activation == ACTIVATION_SILU && config->attention_softcap == 0 &&
+           config->logits_softcap == 0 && !config->norms_around;
+}
+
+// Whether methods that select keys by their scores can do it: they know one window, and plain scores.
+static inline bool config_selects(const struct model_config *config)
+{
+    return config->n_more_kinds == 0 && config->attention_softcap == 0;
 }
 
 static inline bool config_has_experts(const struct model_config *config, int layer)

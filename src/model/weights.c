@@ -88,11 +88,23 @@ static struct name layer_name(int layer, int expert, const char *name)
     return n;
 }
 
+static void bind_norms(struct binder *b, struct layer_weights *w, int l)
+{
+    const struct model_config *c = b->config;
+    const float *attention = take_vector(b, layer_name(l, -1, "attention_norm").text, c->hidden_dim);
+    const float *ffn = take_vector(b, layer_name(l, -1, "ffn_norm").text, c->hidden_dim);
+    *(c->norms_after ? &w->attention_post_norm : &w->attention_norm) = attention;
+    *(c->norms_after ? &w->ffn_post_norm : &w->ffn_norm) = ffn;
+    if (c->norms_around) {
+        w->attention_post_norm = take_vector(b, layer_name(l, -1, "attention_post_norm").text, c->hidden_dim);
+        w->ffn_post_norm = take_vector(b, layer_name(l, -1, "ffn_post_norm").text, c->hidden_dim);
+    }
+}
+
 static void bind_attention(struct binder *b, struct layer_weights *w, int l)
 {
     const struct model_config *c = b->config;
     const int q_dim = c->n_heads * c->head_dim, kv_dim = c->n_kv_heads * c->head_dim;
-    w->attention_norm = take_vector(b, layer_name(l, -1, "attention_norm").text, c->hidden_dim);
     w->q = take_matrix(b, layer_name(l, -1, "q").text, q_dim, c->hidden_dim, true, READ);
     w->k = take_matrix(b, layer_name(l, -1, "k").text, kv_dim, c->hidden_dim, true, READ);
     w->v = take_matrix(b, layer_name(l, -1, "v").text, kv_dim, c->hidden_dim, true, READ);
@@ -168,8 +180,8 @@ static void bind_all(struct binder *b)
     const struct model_config *c = b->config;
     w->embedding = take_matrix(b, "embedding", c->vocab_size, c->hidden_dim, true, c->tied_embeddings ? READ : UNREAD);
     for (int l = 0; l < c->n_layers && b->status == YALM_OK; l++) {
+        bind_norms(b, &w->layers[l], l);
         bind_attention(b, &w->layers[l], l);
-        w->layers[l].ffn_norm = take_vector(b, layer_name(l, -1, "ffn_norm").text, c->hidden_dim);
         bind_experts(b, &w->layers[l], l);
     }
     w->norm = take_vector(b, "norm", c->hidden_dim);

@@ -25,13 +25,13 @@ struct expert_weights {
 };
 
 struct layer_weights {
-    const float *attention_norm;                    // (hidden_dim)
+    // RMSNorm of what a block reads, and of what it adds: (hidden_dim); NULL: none.
+    const float *attention_norm, *attention_post_norm, *ffn_norm, *ffn_post_norm;
     struct matrix q;                                // (n_heads * head_dim, hidden_dim)
     struct matrix k, v;                             // (n_kv_heads * head_dim, hidden_dim)
     struct matrix o;                                // (hidden_dim, n_heads * head_dim)
     const float *q_bias, *k_bias, *v_bias, *o_bias; // NULL: none
     const float *q_norm, *k_norm;   // (head_dim), of each head, or with whole_qk_norm (rows of the matrix); NULL: none
-    const float *ffn_norm;          // (hidden_dim)
     struct matrix router;           // (n_experts, hidden_dim), fp32; data NULL: none
     struct expert_weights *experts; // (n_experts, or 1 where the layer is dense)
 };

@@ -6,6 +6,7 @@ struct problem {
     enum kv_type kv;
     enum dtype type; // of the same elements; of int8, of k_exact and v_exact
     int n_queries, n_keys, head_dim;
+    float softcap; // 0: none
     float *q, *acc, *max, *sum;
     void *k, *v;
     float *k_scales, *v_scales; // of int8
@@ -100,6 +101,7 @@ static inline void attend(struct fixture *f, const struct problem *p, int from, 
         .n_queries = p->n_queries,
         .n_keys = to - from,
         .head_dim = p->head_dim,
+        .softcap = p->softcap,
         .first = p->first ? first : NULL,
         .last = p->first ? last : NULL,
         .fetching = {.streams = 2 + (from + to) % 2 * 2, .to_l2 = (from + to) / 2 % 2},

@@ -55,7 +55,7 @@ static struct rig *rig_open(const struct layout *l, const char *isa, yalm_kv kv,
                                         .head_dim = l->d,
                                         .vocab_size = 11,
                                         .context_length = 8192,
-                                        .sliding_window = l->window};
+                                        .kinds[0].sliding_window = l->window};
     r->model = random_model_make(config, DTYPE_FP32, 3);
     r->options = yalm_session_defaults();
     r->options.isa = isa, r->options.device = "cpu", r->options.n_threads = r->options.n_threads_batch = threads;
@@ -67,7 +67,7 @@ static struct rig *rig_open(const struct layout *l, const char *isa, yalm_kv kv,
                                       .config = &r->model->model.config,
                                       .weights = &r->model->model.weights,
                                       .options = &r->options,
-                                      .kv = r->kv,
+                                      .kv = {r->kv},
                                       .cancel = &r->cancel};
     yalm_error error;
     r->s = backend_cpu.open(&plan, &error);
@@ -114,8 +114,8 @@ static void rig_step(struct rig *r, int64_t position, int n)
             s->v[t * s->kv_dim + i] = (float)(0.5 + uniform_at(seed + 40000 + i));
         }
         for (int i = 0; i < r->d / 2; i++) {
-            s->cos[t * (r->d / 2) + i] = s->sink_cos[i] = 1;
-            s->sin[t * (r->d / 2) + i] = s->sink_sin[i] = 0;
+            s->kinds[0].cos[t * (r->d / 2) + i] = s->kinds[0].sink_cos[i] = 1;
+            s->kinds[0].sin[t * (r->d / 2) + i] = s->kinds[0].sink_sin[i] = 0;
         }
     }
     const struct {

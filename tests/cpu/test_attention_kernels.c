@@ -25,12 +25,14 @@ static void check_query(const struct problem *p, int i)
             scores[j] += term;
             terms += fabs(term);
         }
+        if (p->softcap > 0)
+            scores[j] = p->softcap * tanh(scores[j] / p->softcap);
         max = fmax(max, scores[j]);
         magnitude = fmax(magnitude, terms);
     }
     for (int j = first; j < last; j++)
         sum += exp(scores[j] - max);
-    const double score_error = 2 * sum_error(d) * magnitude;
+    const double score_error = 2 * sum_error(d) * magnitude + 1e-6 * p->softcap; // of e^x in tanh
     const double relative = expm1(score_error) + 4e-6 + 2 * sum_error(last - first);
     assert_near(p->max[i], max, score_error, "max", i, 0);
     assert_near(p->sum[i] * exp(p->max[i] - max), sum, (relative + score_error) * sum, "sum", i, 0);
@@ -107,6 +109,19 @@ static void test_masks(void **state)
     for (int round = 0; round < 60; round++) { // lengths that have loops of their own, several blocks
         struct problem p =
             make_problem(f, round % 2 ? KV_FP16 : KV_INT8, 1 + round / 2 % 8, 1 + below(f, 600), below(f, 2) ? 64 : 128, 1.0);
+        random_masks(f, &p);
+        check(f, &p);
+    }
+}
+
+// Of every cache, length of a head and number of queries, and where many scores are at the bound.
+static void test_capped_scores(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    for (int round = 0; round < 90; round++) {
+        struct problem p = make_problem(f, (enum kv_type)(round % KV_TYPES), 1 + below(f, round % 4 ? 8 : 70),
+                                        1 + below(f, 300), head_dims[round % N_HEAD_DIMS], round % 2 ? 1.0 : 6.0);
+        p.softcap = round % 5 ? 2.5f : 50;
         random_masks(f, &p);
         check(f, &p);
     }
@@ -195,6 +210,7 @@ int main(void)
         {"many queries equal the reference", test_many_queries},
         {"sizes past the blocks equal the reference", test_blocks},
         {"random masks", test_masks},
+        {"capped scores", test_capped_scores},
         {"queries that see nothing stay as they were", test_nothing_seen},
         {"causal and sliding masks", test_causal},
         {"scores of 1e4 do not overflow", test_large_scores},

@@ -67,7 +67,7 @@ static void test_silu(void **state)
         const int n = lengths[l];
         float *gate = random_floats(f, (size_t)n, l % 2 ? 90.0 : 5.0), *up = random_floats(f, (size_t)n, 2.0), before[1000];
         memcpy(before, gate, sizeof *gate * (size_t)n);
-        f->kernels->silu_multiply(gate, up, n);
+        f->kernels->activate[ACTIVATION_SILU](gate, up, n);
         for (int i = 0; i < n; i++) {
             const double expected = silu(before[i]) * up[i];
             assert_near(gate[i], expected, 3e-6 * fabs(expected) + 1e-35, "silu", i, n); // e^x within 2e-6, and roundings
@@ -84,11 +84,65 @@ static void test_silu(void **state)
     }
     gate[N_SPECIAL] = NAN;
     up[N_SPECIAL] = 1;
-    f->kernels->silu_multiply(gate, up, N_SPECIAL + 1);
+    f->kernels->activate[ACTIVATION_SILU](gate, up, N_SPECIAL + 1);
     for (int i = 0; i < N_SPECIAL; i++) // e^87.3 is as far as it goes: then x / 8.6e37
         assert_near(gate[i], silu(special[i]), 3e-6 * fabs(silu(special[i])) + fabs(special[i]) * 1.2e-38, "silu of",
                     (int)special[i], 0);
     assert_true(isnan(gate[N_SPECIAL]));
+}
+
+static double gelu(double x)
+{
+    return 0.5 * x * (1 + tanh(sqrt(2 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
+}
+
+static double clamped(double gate, double up)
+{
+    gate = fmin(gate, 7);
+    return gate / (1 + exp(-1.702 * gate)) * (fmax(fmin(up, 7), -7) + 1);
+}
+
+static void test_other_activations(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    for (int l = 0; l < N_LENGTHS; l++) {
+        const int n = lengths[l];
+        for (int a = ACTIVATION_GELU; a <= ACTIVATION_CLAMPED; a++) {
+            float *gate = random_floats(f, (size_t)n, l % 2 ? 90.0 : 5.0), *up = random_floats(f, (size_t)n, 12.0),
+                  before[1000];
+            memcpy(before, gate, sizeof *gate * (size_t)n);
+            f->kernels->activate[a](gate, up, n);
+            for (int i = 0; i < n; i++) {
+                const double expected = a == ACTIVATION_GELU ? gelu(before[i]) * up[i] : clamped(before[i], up[i]);
+                // Beside e^x's error, and float's of its argument: far out in the negative that is many units, of next to nothing.
+                const double bound = 4e-6 * fabs(expected) + 2e-7 * fabs(up[i]) + 1e-6;
+                assert_near(gate[i], expected, bound, a == ACTIVATION_GELU ? "gelu" : "clamped", i, n);
+            }
+            release(f);
+        }
+    }
+    float gate[2] = {NAN, NAN}, up[2] = {1, 1};
+    f->kernels->activate[ACTIVATION_GELU](gate, up, 1);
+    f->kernels->activate[ACTIVATION_CLAMPED](gate + 1, up, 1);
+    assert_true(isnan(gate[0]) && isnan(gate[1]));
+}
+
+static void test_softcap(void **state)
+{
+    struct fixture *f = fixture_of(state);
+    for (int l = 0; l < N_LENGTHS; l++) {
+        const int n = lengths[l];
+        const float cap = l % 2 ? 30 : 0.5f;
+        float *x = random_floats(f, (size_t)n, l % 3 ? 90.0 : 1.0), before[1000];
+        memcpy(before, x, sizeof *x * (size_t)n);
+        f->kernels->softcap(x, cap, n);
+        for (int i = 0; i < n; i++)
+            assert_near(x[i], cap * tanh((double)before[i] / cap), 1e-6 * cap, "softcap", i, n);
+        release(f);
+    }
+    float special[4] = {INFINITY, -INFINITY, 3e38f, NAN};
+    f->kernels->softcap(special, 30, 4);
+    assert_true(special[0] == 30 && special[1] == -30 && special[2] == 30 && isnan(special[3]));
 }
 
 static void test_add(void **state)
@@ -306,6 +360,8 @@ int main(void)
         {"rmsnorm", test_rmsnorm},
         {"rope", test_rope},
         {"silu", test_silu},
+        {"GELU and clamped units", test_other_activations},
+        {"softcap", test_softcap},
         {"add and add_scaled", test_add},
         {"every pattern to float32", test_to_fp32},
         {"float32 to fp16, to the nearest", test_to_fp16},

@@ -28,7 +28,7 @@ static struct cpu_state *open_state(struct random_model *m, yalm_session_options
                                       .config = &m->model.config,
                                       .weights = &m->model.weights,
                                       .options = options,
-                                      .kv = kv_policy_make(300, 0, false, 0, chunk),
+                                      .kv = {kv_policy_make(300, 0, false, 0, chunk)},
                                       .cancel = &cancel};
     yalm_error error;
     struct cpu_state *s = backend_cpu.open(&plan, &error);

@@ -7,13 +7,14 @@
 
 #include <cmocka.h>
 
+#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cpu/machine/team.h"
+#include "cpu/machine/teams.h"
 
 enum { ITEMS = 1000, STEPS = 50 };
 
@@ -212,6 +213,92 @@ static void test_pinning_ends_with_the_team(void **state)
     assert_true(CPU_EQUAL(&before, &after));
 }
 
+struct caller {
+    struct team *team;
+    pthread_t thread;
+    atomic_int counts[STEPS][ITEMS];
+    int wrong;
+};
+
+static void *run_often(void *argument)
+{
+    struct caller *caller = argument;
+    atomic_int early = 0, highest = 0;
+    const struct work w = {caller->counts, ITEMS, 3, -1, &early, &highest, team_claim_share};
+    for (int run = 0; run < 10; run++) {
+        memset((void *)caller->counts, 0, sizeof caller->counts);
+        team_run(caller->team, 3, do_steps, &w, sizeof w);
+        for (int step = 0; step < STEPS; step++)
+            for (int i = 0; i < ITEMS; i++)
+                caller->wrong += caller->counts[step][i] != 1;
+    }
+    caller->wrong += early;
+    return NULL;
+}
+
+static void test_callers_take_turns(void **state)
+{
+    (void)state;
+    enum { CALLERS = 4 };
+    struct caller *callers = calloc(CALLERS, sizeof *callers);
+    struct team *team = team_open(3, false, NULL);
+    for (int i = 0; i < CALLERS; i++) {
+        callers[i].team = team;
+        assert_int_equal(pthread_create(&callers[i].thread, NULL, run_often, &callers[i]), 0);
+    }
+    for (int i = 0; i < CALLERS; i++) {
+        pthread_join(callers[i].thread, NULL);
+        assert_int_equal(callers[i].wrong, 0);
+    }
+    team_close(team);
+    free(callers);
+}
+
+struct late {
+    int *memory; // freed once the team has forgotten the run
+    atomic_int *entered, *left;
+};
+
+static void come_late(struct member *me, const void *arguments)
+{
+    const struct late *late = arguments;
+    atomic_fetch_add(late->entered, 1);
+    if (me->thread > 0)
+        usleep(3000);
+    for (struct span span; team_claim(me, *late->memory, 1, &span);)
+        ;
+    atomic_fetch_add(late->left, 1);
+}
+
+static void test_what_is_forgotten_may_be_freed(void **state)
+{
+    (void)state;
+    struct team *team = team_open(3, false, NULL);
+    for (int run = 0; run < 50; run++) {
+        atomic_int entered = 0, left = 0;
+        const struct late late = {malloc(sizeof(int)), &entered, &left};
+        *late.memory = 5;
+        team_run(team, 3, come_late, &late, sizeof late);
+        team_forget(team);
+        assert_int_equal(entered, left);
+        free(late.memory);
+    }
+    team_close(team);
+}
+
+static void test_teams_are_shared_by_size(void **state)
+{
+    (void)state;
+    void *teams = NULL;
+    struct team *two = teams_get(&teams, 2, NULL), *three = teams_get(&teams, 3, NULL);
+    assert_ptr_equal(teams_get(&teams, 2, NULL), two);
+    assert_ptr_equal(teams_get(&teams, 3, NULL), three);
+    assert_int_equal(team_size(three), 3);
+    assert_null(teams_get(&teams, 0, NULL));
+    teams_close(teams);
+    teams_close(NULL);
+}
+
 static void test_sizes_are_checked(void **state)
 {
     (void)state;
@@ -226,9 +313,15 @@ static void test_sizes_are_checked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_item_once_and_in_order),    cmocka_unit_test(test_late_members_hold_nobody_up),
-        cmocka_unit_test(test_more_items_than_the_word_counts), cmocka_unit_test(test_shares),
-        cmocka_unit_test(test_pinning_ends_with_the_team),      cmocka_unit_test(test_sizes_are_checked),
+        cmocka_unit_test(test_every_item_once_and_in_order),
+        cmocka_unit_test(test_late_members_hold_nobody_up),
+        cmocka_unit_test(test_more_items_than_the_word_counts),
+        cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_pinning_ends_with_the_team),
+        cmocka_unit_test(test_callers_take_turns),
+        cmocka_unit_test(test_what_is_forgotten_may_be_freed),
+        cmocka_unit_test(test_teams_are_shared_by_size),
+        cmocka_unit_test(test_sizes_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,9 +22,9 @@ static inline void selective_begin_fixture(struct selective_fixture *f, const st
     f->config.n_kv_heads = a->c.n_kv_heads;
     f->config.head_dim = a->c.head_dim;
     f->s.config = &f->config;
-    f->s.cache = a->cache;
+    f->s.caches[0] = a->cache;
     f->s.step = a->step;
-    f->s.attention_plan = attention_decode_plan(&f->s.cache, a->c.n_heads, 4);
+    f->s.attention_plans[0] = attention_decode_plan(&f->s.caches[0], a->c.n_heads, 4);
     f->s.device.n_sms = 1; // few blocks, so that they have several parts each
     selective_plan(&f->s);
     f->s.selective.tail = tail;
@@ -38,13 +38,13 @@ static inline void selective_take(struct selective_fixture *f, const struct cuda
     struct cuda_blocks *b = &f->s.blocks;
     selective_take_kept(&f->s, b);
     selective_take_scratch(&f->s, b);
-    take(b, f->s.attention_scratch, f->s.attention_plan.scratch_bytes, 1);
+    take(b, f->s.attention_scratch, f->s.attention_plans[0].scratch_bytes, 1);
     if (method) {
         method->take_kept(&f->s, b);
         method->take_scratch(&f->s, b);
     }
     assert_ok(b->status, f->error);
-    assert_cuda(cudaMemset(f->s.attention_scratch, 0, f->s.attention_plan.scratch_bytes));
+    assert_cuda(cudaMemset(f->s.attention_scratch, 0, f->s.attention_plans[0].scratch_bytes));
     assert_ok(selective_open(&f->s, &f->error), f->error);
     if (method && method->open)
         assert_ok(method->open(&f->s, NULL, &f->error), f->error);

@@ -131,7 +131,7 @@ static void test_silu(void **)
             float *device_gate = device_copy(gate), *device_up = device_copy(up);
             void *y = device_nan<char>(n * dtype_sizes[type]);
             yalm_error error = {};
-            assert_ok(silu_multiply(y, type, device_gate, device_up, n, 0, &error), error);
+            assert_ok(gate_multiply(y, type, device_gate, device_up, n, 0, &error), error);
             assert_cuda(cudaDeviceSynchronize());
             const std::vector<double> found = values_of(type, y, n);
             for (int i = 0; i < n; i++) {

@@ -39,7 +39,7 @@ static std::vector<float> put_scores(struct selective_fixture *f, const std::vec
                                      std::vector<float> *sinks)
 {
     const struct selective *t = &f->s.selective;
-    const int n_heads = f->config.n_heads, n_sinks = f->s.cache.policy.n_sinks;
+    const int n_heads = f->config.n_heads, n_sinks = f->s.caches[0].policy.n_sinks;
     uint64_t seed = 7 + slots.size();
     std::vector<float> x((size_t)n_heads * t->ld, -INFINITY);
     std::vector<float2> stats((size_t)n_heads * t->n_parts, make_float2(-INFINITY, 0));
@@ -303,7 +303,7 @@ static void all_rows_are_dense(void **)
 // Of all layers' heads: values (heads, capacity, head_dim).
 static void expect_sums(const struct selective_fixture *f, const std::vector<float> &values, int64_t position)
 {
-    const struct kv_policy *policy = &f->s.cache.policy;
+    const struct kv_policy *policy = &f->s.caches[0].policy;
     const int d = f->config.head_dim, n = f->config.n_layers * f->config.n_kv_heads * d;
     const std::vector<double> found = host_copy(f->s.selective.sums, n);
     for (int i = 0; i < n; i++) {

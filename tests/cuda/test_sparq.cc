@@ -396,10 +396,10 @@ static void bytes_and_break_even(void **)
         const auto planned = [&](int span) {
             struct cuda_state s = {};
             s.config = &config;
-            s.cache.type = YALM_KV_FP16;
-            s.cache.n_kv_heads = 8;
-            s.cache.head_dim = 128;
-            s.cache.policy = kv_policy_make(span, 0, false, 0, 1);
+            s.caches[0].type = YALM_KV_FP16;
+            s.caches[0].n_kv_heads = 8;
+            s.caches[0].head_dim = 128;
+            s.caches[0].policy = kv_policy_make(span, 0, false, 0, 1);
             selective_plan(&s);
             assert_ok(method_sparq.plan(&s, &plan, &error), error);
             return s;

@@ -119,8 +119,12 @@ static void random_layer(struct random_model *m, int layer, enum dtype dtype)
     const bool experts = config_has_experts(c, layer);
     const int q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim, n = c->n_experts ? c->n_experts : 1;
     const int ffn = experts ? config_expert_ffn(c) : c->ffn_dim;
-    l->attention_norm = random_vector(m, c->hidden_dim, 1, 0.1);
-    l->ffn_norm = random_vector(m, c->hidden_dim, 1, 0.1);
+    *(c->norms_after ? &l->attention_post_norm : &l->attention_norm) = random_vector(m, c->hidden_dim, 1, 0.1);
+    *(c->norms_after ? &l->ffn_post_norm : &l->ffn_norm) = random_vector(m, c->hidden_dim, 1, 0.1);
+    if (c->norms_around) {
+        l->attention_post_norm = random_vector(m, c->hidden_dim, 1, 0.3);
+        l->ffn_post_norm = random_vector(m, c->hidden_dim, 1, 0.3);
+    }
     l->q = random_matrix(m, dtype, q, c->hidden_dim);
     l->k = random_matrix(m, dtype, kv, c->hidden_dim);
     l->v = random_matrix(m, dtype, kv, c->hidden_dim);
@@ -160,7 +164,8 @@ static struct random_model *random_model_make(struct model_config config, enum d
     struct random_model *m = calloc(1, sizeof *m);
     m->seed = seed;
     config.norm_eps = 1e-5f;
-    config.rope = (struct rope_config){.type = ROPE_DEFAULT, .theta = 10000, .factor = 1};
+    for (int kind = 0; kind < config_n_kinds(&config); kind++)
+        config.kinds[kind].rope = (struct rope_config){.type = ROPE_DEFAULT, .theta = kind ? 500 : 10000, .factor = 1};
     m->model.config = config;
     struct model_weights *w = &m->model.weights;
     w->embedding = random_matrix(m, dtype, config.vocab_size, config.hidden_dim);
@@ -175,6 +180,8 @@ static struct random_model *random_model_make(struct model_config config, enum d
 
 static void random_model_free(struct random_model *m)
 {
+    if (m->model.teams.data)
+        m->model.teams.release(m->model.teams.data);
     for (int i = 0; i < m->n_blocks; i++)
         free(m->blocks[i]);
     free(m);

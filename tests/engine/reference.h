@@ -55,7 +55,7 @@ static double matrix_at(const struct matrix *w, int row, int col)
 
 struct reference {
     const yalm_model *model;
-    struct kv_policy kv;
+    struct kv_policy kv[CONFIG_MAX_KINDS];
     double *keys, *values; // (n_layers, tokens so far, n_kv_heads * head_dim); keys before rotation
     int n, room;
     bool int8; // keys and values are kept as an int8 cache keeps them
@@ -143,11 +143,12 @@ static void reference_round(const struct reference *r, int layer, double *keys, 
     const struct model_config *c = &r->model->config;
     const int d = c->head_dim, kv_dim = c->n_kv_heads * d;
     const bool still = c->unrotated_layer[layer];
+    const double theta = c->kinds[c->kind_of_layer[layer]].rope.theta;
     for (int h = 0; h < kv_dim && !still; h += d)
-        reference_rotate(keys + h, d, c->rope.theta, r->n);
+        reference_rotate(keys + h, d, theta, r->n);
     reference_int8(keys, kv_dim, d);
     for (int h = 0; h < kv_dim && !still; h += d)
-        reference_rotate(keys + h, d, c->rope.theta, -r->n);
+        reference_rotate(keys + h, d, theta, -r->n);
     reference_int8(values, kv_dim, d);
 }
 
@@ -158,19 +159,22 @@ static void reference_attention(const struct reference *r, int layer, const doub
     double scale = c->attention_scale > 0 ? c->attention_scale : 1 / sqrt(d);
     if (c->query_growth > 0)
         scale *= 1 + c->query_growth * log(1 + floor((double)p / c->query_growth_context));
+    const int kind = c->kind_of_layer[layer];
     double *weight = doubles(p + 1);
     for (int h = 0; h < c->n_heads; h++) {
         const size_t offset = (size_t)layer * r->room * kv_dim + (size_t)(h / (c->n_heads / c->n_kv_heads)) * d;
         double max = -INFINITY, sum = 0;
         for (int j = 0; j <= p; j++) {
-            const int distance = reference_distance(&r->kv, p, j);
+            const int distance = reference_distance(&r->kv[kind], p, j);
             const double *k = r->keys + offset + (size_t)j * kv_dim;
             if (distance < 0)
                 weight[j] = -INFINITY;
             else if (c->unrotated_layer[layer])
                 weight[j] = plain_dot(q + h * d, k, d) * scale;
             else
-                weight[j] = rotated_dot(q + h * d, k, d, c->rope.theta, distance) * scale;
+                weight[j] = rotated_dot(q + h * d, k, d, c->kinds[kind].rope.theta, distance) * scale;
+            if (c->attention_softcap > 0 && distance >= 0)
+                weight[j] = c->attention_softcap * tanh(weight[j] / c->attention_softcap);
             max = fmax(max, weight[j]);
         }
         for (int j = 0; j <= p; j++)
@@ -184,13 +188,24 @@ static void reference_attention(const struct reference *r, int layer, const doub
     free(weight);
 }
 
-static void reference_expert(const struct expert_weights *w, const double *h, double scale, double *x)
+static double reference_unit(enum activation activation, double x, double up)
+{
+    if (activation == ACTIVATION_GELU)
+        return 0.5 * x * (1 + tanh(sqrt(2 / acos(-1.0)) * (x + 0.044715 * x * x * x))) * up;
+    if (activation == ACTIVATION_SILU)
+        return x / (1 + exp(-x)) * up;
+    x = fmin(x, 7);
+    return x / (1 + exp(-1.702 * x)) * (fmax(fmin(up, 7), -7) + 1);
+}
+
+static void reference_expert(enum activation activation, const struct expert_weights *w, const double *h, double scale,
+                             double *x)
 {
     double *gate = doubles(w->gate.rows), *up = doubles(w->gate.rows), *down = doubles(w->down.rows);
     reference_product(gate, &w->gate, w->gate_bias, h);
     reference_product(up, &w->up, w->up_bias, h);
     for (int i = 0; i < w->gate.rows; i++)
-        gate[i] = gate[i] / (1 + exp(-gate[i])) * up[i];
+        gate[i] = reference_unit(activation, gate[i], up[i]);
     reference_product(down, &w->down, w->down_bias, gate);
     for (int i = 0; i < w->down.rows; i++)
         x[i] += scale * down[i];
@@ -200,7 +215,7 @@ static void reference_expert(const struct expert_weights *w, const double *h, do
 static void reference_ffn(const struct model_config *c, const struct layer_weights *w, const double *h, double *x)
 {
     if (!w->router.data) {
-        reference_expert(&w->experts[0], h, 1, x);
+        reference_expert(c->activation, &w->experts[0], h, 1, x);
         return;
     }
     double p[64], sum = 0, all = 0;
@@ -220,13 +235,15 @@ static void reference_ffn(const struct model_config *c, const struct layer_weigh
         sum += p[chosen[i]];
     }
     for (int i = 0; i < c->n_active_experts; i++)
-        reference_expert(&w->experts[chosen[i]], h, p[chosen[i]] / (c->raw_expert_weights ? all : sum), x);
+        reference_expert(c->activation, &w->experts[chosen[i]], h, p[chosen[i]] / (c->raw_expert_weights ? all : sum), x);
 }
 
-static struct reference reference_open(const yalm_model *model, struct kv_policy kv, int room)
+static struct reference reference_open(const yalm_model *model, const struct kv_policy *kv, int room)
 {
     const size_t n = (size_t)model->config.n_layers * room * model->config.n_kv_heads * model->config.head_dim;
-    return (struct reference){.model = model, .kv = kv, .keys = doubles(n), .values = doubles(n), .room = room};
+    struct reference r = {.model = model, .keys = doubles(n), .values = doubles(n), .room = room};
+    memcpy(r.kv, kv, sizeof *kv * config_n_kinds(&model->config));
+    return r;
 }
 
 static void reference_close(struct reference *r)
@@ -245,9 +262,8 @@ static void reference_token(struct reference *r, int32_t token, double *logits)
     for (int l = 0; l < c->n_layers; l++) {
         const struct layer_weights *w = &r->model->weights.layers[l];
         const size_t at = ((size_t)l * r->room + r->n) * kv_dim;
-        if (c->norms_after)
-            memcpy(h, x, sizeof *h * dim);
-        else
+        memcpy(h, x, sizeof *h * dim);
+        if (!c->norms_after)
             reference_norm(h, x, w->attention_norm, dim, c->norm_eps);
         reference_product(q, &w->q, w->q_bias, h);
         reference_product(r->keys + at, &w->k, w->k_bias, h);
@@ -261,23 +277,24 @@ static void reference_token(struct reference *r, int32_t token, double *logits)
             reference_round(r, l, r->keys + at, r->values + at);
         reference_attention(r, l, q, y);
         reference_product(out, &w->o, w->o_bias, y);
-        if (c->norms_after)
-            reference_norm(out, out, w->attention_norm, dim, c->norm_eps);
+        if (c->norms_after || c->norms_around)
+            reference_norm(out, out, w->attention_post_norm, dim, c->norm_eps);
         for (int i = 0; i < dim; i++)
             x[i] += out[i];
-        if (c->norms_after) {
-            memset(out, 0, sizeof *out * dim);
-            reference_ffn(c, w, x, out);
-            reference_norm(out, out, w->ffn_norm, dim, c->norm_eps);
-            for (int i = 0; i < dim; i++)
-                x[i] += out[i];
-            continue;
-        }
-        reference_norm(h, x, w->ffn_norm, dim, c->norm_eps);
-        reference_ffn(c, w, h, x);
+        memcpy(h, x, sizeof *h * dim);
+        if (!c->norms_after)
+            reference_norm(h, x, w->ffn_norm, dim, c->norm_eps);
+        memset(out, 0, sizeof *out * dim);
+        reference_ffn(c, w, h, out);
+        if (c->norms_after || c->norms_around)
+            reference_norm(out, out, w->ffn_post_norm, dim, c->norm_eps);
+        for (int i = 0; i < dim; i++)
+            x[i] += out[i];
     }
     reference_norm(h, x, r->model->weights.norm, dim, c->norm_eps);
     reference_product(logits, &r->model->weights.classifier, NULL, h);
+    for (int i = 0; i < c->vocab_size && c->logits_softcap > 0; i++)
+        logits[i] = c->logits_softcap * tanh(logits[i] / c->logits_softcap);
     r->n++;
     free(x), free(h), free(q), free(y), free(out);
 }

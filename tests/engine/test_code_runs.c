@@ -76,18 +76,18 @@ static void assert_codes(yalm_session *session)
         for (int h = 0; h < KV_HEADS; h++) {
             const struct nomad_book book = {codebook_of(&s->method->nomad.book, s->config, layer, h), s->method->nomad.n_sub,
                                             s->method->nomad.book.d_sub};
-            for (int64_t at = kv_first_visible(&s->kv, newest); at <= newest; at++) {
-                const int slot = kv_slot(&s->kv, at);
+            for (int64_t at = kv_first_visible(s->kv, newest); at <= newest; at++) {
+                const int slot = kv_slot(s->kv, at);
                 float key[DIM];
                 uint8_t codes[DIM];
                 cpu_load_key(s, layer, h, slot, key);
                 nomad_kernels_scalar.encode(codes, key, &book);
                 for (int i = 0; i < book.n_sub; i++)
-                    if (code_runs_code(s, layer, h, kv_slot(&s->kv, newest), slot, i) != codes[i])
+                    if (code_runs_code(s, layer, h, kv_slot(s->kv, newest), slot, i) != codes[i])
                         fail_msg(
                             "layer %d, KV head %d, position %d, slot %d, newest %d, sub-quantiser %d: code %d, expected %d",
                             layer, h, (int)at, slot, (int)newest, i,
-                            code_runs_code(s, layer, h, kv_slot(&s->kv, newest), slot, i), codes[i]);
+                            code_runs_code(s, layer, h, kv_slot(s->kv, newest), slot, i), codes[i]);
             }
         }
 }
@@ -179,7 +179,7 @@ static void assert_scores(yalm_session *session, int seed)
 {
     struct cpu_state *s = state_of(session);
     const int64_t newest = yalm_position(session) - 1;
-    const int slot = kv_slot(&s->kv, newest), capacity = s->kv.capacity, n_slots = newest < capacity ? slot + 1 : capacity;
+    const int slot = kv_slot(s->kv, newest), capacity = s->kv->capacity, n_slots = newest < capacity ? slot + 1 : capacity;
     float *scores = malloc(sizeof(float) * (size_t)(GROUP * capacity)), q[GROUP * DIM];
     for (int i = 0; i < GROUP * DIM; i++)
         q[i] = (float)(((i + seed) * 7919 % 1009) / 500.0 - 1) * (i % 3 ? 0.2f : 1.0f);

@@ -50,14 +50,17 @@ struct scenario {
     .n_layers = 2, .hidden_dim = 48, .ffn_dim = 71, .n_heads = heads, .n_kv_heads = kv_heads, .head_dim = d, .vocab_size = 53, \
     .context_length = 128
 
+// The first layer has a window, and RoPE of another base than the second's.
+#define WINDOWED(window) .n_more_kinds = 1, .kinds[1].sliding_window = window, .kind_of_layer = {1, 0}
+
 static const struct scenario scenarios[] = {
     {"one head each", {SHAPE(4, 4, 12)}, DTYPE_FP32, 128, false, 0},
     {"grouped queries, fp16", {SHAPE(6, 2, 16)}, DTYPE_FP16, 128, false, 0},
     {"one key head, bf16, tied", {SHAPE(8, 1, 8), .tied_embeddings = true}, DTYPE_BF16, 128, false, 0},
     {"heads wider than the stream", {SHAPE(3, 3, 40)}, DTYPE_FP32, 128, false, 0},
     {"biases", {SHAPE(4, 2, 12), .attention_bias = true, .mlp_bias = true}, DTYPE_FP32, 128, false, 0},
-    {"window", {SHAPE(4, 2, 12), .sliding_window = 17}, DTYPE_FP32, 128, false, 0},
-    {"window, endless", {SHAPE(4, 2, 12), .sliding_window = 17}, DTYPE_FP32, 31, true, 4},
+    {"window", {SHAPE(4, 2, 12), .kinds[0].sliding_window = 17}, DTYPE_FP32, 128, false, 0},
+    {"window, endless", {SHAPE(4, 2, 12), .kinds[0].sliding_window = 17}, DTYPE_FP32, 31, true, 4},
     {"endless with sinks", {SHAPE(4, 2, 12)}, DTYPE_FP32, 23, true, 3},
     {"endless without sinks", {SHAPE(4, 4, 10)}, DTYPE_FP32, 23, true, 0},
     {"endless, context of one", {SHAPE(4, 2, 12)}, DTYPE_FP32, 1, true, 4},
@@ -114,6 +117,28 @@ static const struct scenario scenarios[] = {
     {"norms behind the blocks", {SHAPE(4, 2, 12), .norms_after = true, .whole_qk_norm = true}, DTYPE_FP32, 128, false, 0},
     {"norms behind the blocks, bf16, biases",
      {SHAPE(6, 2, 16), .norms_after = true, .whole_qk_norm = true, .attention_bias = true, .mlp_bias = true},
+     DTYPE_BF16,
+     23,
+     true,
+     3},
+    {"a window and a rotation of a layer's own", {SHAPE(4, 2, 12), WINDOWED(17)}, DTYPE_FP32, 128, false, 0},
+    {"a window of a layer's own, endless", {SHAPE(4, 2, 12), WINDOWED(9)}, DTYPE_FP16, 23, true, 3},
+    {"a window of a layer's own that is longer than the context", {SHAPE(4, 2, 12), WINDOWED(50)}, DTYPE_FP32, 23, true, 3},
+    {"GELU, norms around the blocks",
+     {SHAPE(4, 2, 20), .activation = ACTIVATION_GELU, .norms_around = true, .qk_norm = true, .embedding_scale = 5},
+     DTYPE_FP32,
+     128,
+     false,
+     0},
+    {"clamped units, biases", {SHAPE(4, 2, 12), .activation = ACTIVATION_CLAMPED, .mlp_bias = true}, DTYPE_FP32, 128, false, 0},
+    {"capped scores and logits",
+     {SHAPE(4, 2, 12), .attention_softcap = 1.5f, .logits_softcap = 0.7f},
+     DTYPE_FP32,
+     128,
+     false,
+     0},
+    {"capped scores of 64 components, endless, bf16",
+     {SHAPE(6, 2, 64), .attention_softcap = 2, .attention_scale = 0.3f, .logits_softcap = 3, WINDOWED(11)},
      DTYPE_BF16,
      23,
      true,
@@ -216,7 +241,9 @@ static void check(const struct random_model *m, const struct scenario *s, const 
 static double *reference_logits(const struct random_model *m, const struct scenario *s, bool int8)
 {
     const int vocab = s->config.vocab_size;
-    const struct kv_policy kv = kv_policy_make(s->context, s->config.sliding_window, s->endless, s->n_sinks, 1);
+    struct kv_policy kv[CONFIG_MAX_KINDS];
+    for (int kind = 0; kind < config_n_kinds(&s->config); kind++)
+        kv[kind] = kv_policy_make(s->context, s->config.kinds[kind].sliding_window, s->endless, s->n_sinks, 1);
     struct reference r = reference_open(&m->model, kv, TOKENS);
     r.int8 = int8;
     double *logits = doubles((size_t)TOKENS * vocab);
@@ -307,7 +334,8 @@ static void test_long_contexts_in_parts(void **state)
     m->model.config.context_length = 4096;
     enum { LONG = 1100 };
     const int vocab = s.config.vocab_size;
-    struct reference r = reference_open(&m->model, kv_policy_make(600, 0, true, 4, 1), LONG);
+    const struct kv_policy kv = kv_policy_make(600, 0, true, 4, 1);
+    struct reference r = reference_open(&m->model, &kv, LONG);
     double *expected = doubles((size_t)LONG * vocab);
     for (int t = 0; t < LONG; t++)
         reference_token(&r, token_at(t, vocab), expected + (size_t)t * vocab);

@@ -73,10 +73,10 @@ static void test_all_keys_are_dense(void **state)
             options.n_sinks = depth % 2 ? 3 : 0;
             assert_true(off_dense(options, depth) < 1e-5);
         }
-        the_model->model.config.sliding_window = 37;
+        the_model->model.config.kinds[0].sliding_window = 37;
         for (int depth = 30; depth < 95; depth += 9)
             assert_true(off_dense(options_of("hybrid", CONTEXT), depth) < 1e-5); // the window is shorter than min_k
-        the_model->model.config.sliding_window = 0;
+        the_model->model.config.kinds[0].sliding_window = 0;
     }
 }
 
@@ -136,10 +136,10 @@ static void test_the_break_even_length(void **state)
     assert_true(off_dense(options, 1406) == 0);
     options.context = 2000;
     for (int window = 256; window <= 448; window += 64) { // whatever multiple of 64 the window is
-        the_model->model.config.sliding_window = window;
+        the_model->model.config.kinds[0].sliding_window = window;
         assert_true(off_dense(options, 1500) == 0);
     }
-    the_model->model.config.sliding_window = 0;
+    the_model->model.config.kinds[0].sliding_window = 0;
 }
 
 // One thread takes whole KV heads, four share out each step.

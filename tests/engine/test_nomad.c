@@ -62,7 +62,7 @@ static void test_keys_on_centroids(void **state)
     eval(dense, 15, 1);
     parts.backend->record(parts.state, NULL);
     double frequencies[DIM / 2];
-    const double scale = rope_frequencies(frequencies, &the_model->model.config.rope, DIM);
+    const double scale = rope_frequencies(frequencies, &the_model->model.config.kinds[0].rope, DIM);
     for (int row = 0; row < LAYERS * KV_HEADS * 16; row++) {
         float cos[DIM / 2], sin[DIM / 2], key[DIM];
         rope_angles(cos, sin, frequencies, scale, DIM, row % 16);
@@ -127,10 +127,10 @@ static void test_equals_dense_on_decoded_keys(void **state)
         options.n_sinks = depth % 2 ? 3 : 0;
         compare_ways(options, depth, 0.12);
     }
-    the_model->model.config.sliding_window = 37;
+    the_model->model.config.kinds[0].sliding_window = 37;
     for (int depth = 30; depth < 95; depth += 9)
         compare_ways(options_of("nomad", CONTEXT), depth, 0.12);
-    the_model->model.config.sliding_window = 0;
+    the_model->model.config.kinds[0].sliding_window = 0;
     for (int d_sub = 2; d_sub <= 4; d_sub *= 2) {
         calibrate(CONTEXT, d_sub, scratch_path);
         yalm_session_options options = options_of("nomad", CONTEXT);

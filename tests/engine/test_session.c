@@ -6,6 +6,9 @@
 
 #include <cmocka.h>
 
+#include <dirent.h>
+#include <pthread.h>
+
 #include "engine/random_model.h"
 
 static struct random_model *the_model;
@@ -348,6 +351,60 @@ static void test_attention_is_timed_while_asked_for(void **state)
     yalm_session_close(session);
 }
 
+struct writer {
+    yalm_session *session;
+    pthread_t thread;
+    float logits[53];
+};
+
+static void write_text(struct writer *writer, int salt)
+{
+    int32_t tokens[30];
+    some_tokens(tokens, 30, salt);
+    assert_int_equal(yalm_eval(writer->session, tokens, 20, YALM_LOGITS_NONE, NULL), YALM_OK);
+    for (int i = 20; i < 30; i++)
+        assert_int_equal(yalm_eval(writer->session, tokens + i, 1, YALM_LOGITS_LAST, NULL), YALM_OK);
+    memcpy(writer->logits, yalm_logits(writer->session, 0), sizeof writer->logits);
+}
+
+static void *write_on_a_thread(void *writer)
+{
+    write_text(writer, 3);
+    return NULL;
+}
+
+static int n_tasks(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    int n = 0;
+    while (readdir(tasks))
+        n++;
+    closedir(tasks);
+    return n - 2; // without . and ..
+}
+
+static void test_sessions_share_the_models_threads(void **state)
+{
+    (void)state;
+    enum { WRITERS = 4 };
+    yalm_session_options options = small_options();
+    options.isa = "scalar"; // whose memory accesses ThreadSanitizer sees
+    struct writer alone = {.session = open_with(options)}, writers[WRITERS];
+    write_text(&alone, 3);
+    const int before = n_tasks();
+    for (int i = 0; i < WRITERS; i++)
+        writers[i].session = open_with(options);
+    assert_int_equal(n_tasks(), before);
+    for (int i = 0; i < WRITERS; i++)
+        assert_int_equal(pthread_create(&writers[i].thread, NULL, write_on_a_thread, &writers[i]), 0);
+    for (int i = 0; i < WRITERS; i++) {
+        pthread_join(writers[i].thread, NULL);
+        assert_memory_equal(writers[i].logits, alone.logits, sizeof alone.logits);
+        yalm_session_close(writers[i].session); // while others still write
+    }
+    yalm_session_close(alone.session);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -363,6 +420,7 @@ int main(void)
         cmocka_unit_test(test_random_fill_is_depth),
         cmocka_unit_test(test_cost_counts_bytes_and_operations),
         cmocka_unit_test(test_attention_is_timed_while_asked_for),
+        cmocka_unit_test(test_sessions_share_the_models_threads),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -38,9 +38,9 @@ static void test_every_field_arrives(void **state)
     assert_int_equal(c.vocab_size, TINY_VOCAB);
     assert_int_equal(c.context_length, 64);
     assert_true(c.norm_eps == 1e-5f);
-    assert_int_equal(c.rope.type, ROPE_DEFAULT);
-    assert_true(c.rope.theta == 10000);
-    assert_int_equal(c.sliding_window, 33);
+    assert_int_equal(c.kinds[0].rope.type, ROPE_DEFAULT);
+    assert_true(c.kinds[0].rope.theta == 10000);
+    assert_int_equal(c.kinds[0].sliding_window, 33);
     assert_int_equal(c.n_experts, 0);
     assert_int_equal(c.n_active_experts, 0);
     assert_false(c.tied_embeddings || c.attention_bias || c.mlp_bias);
@@ -69,6 +69,11 @@ static void test_every_field_arrives(void **state)
     c = read_config(NULL, NULL, NULL);
     assert_true(config_attention_scale(&c) == 0.5f && c.embedding_scale == 0 && config_is_plain(&c));
     assert_false(config_is_plain(&(struct model_config){.qk_norm = true}));
+    assert_true(config_n_kinds(&c) == 1 && config_n_layers_of(&c, 0) == TINY_LAYERS && config_place(&c, 1) == 1);
+    c = read_config(NULL, "\"activation\":\"silu\"",
+                    "\"activation\":\"gelu_tanh\",\"attention_softcap\":50,\"logits_softcap\":30");
+    assert_true(c.activation == ACTIVATION_GELU && c.attention_softcap == 50 && c.logits_softcap == 30);
+    assert_false(config_is_plain(&c) || config_selects(&c));
     assert_false(c.n_unrotated_layers || c.qkv_bias || c.qk_norm || c.raw_expert_weights || c.n_dense_layers ||
                  c.expert_ffn_dim);
     c = read_config(&(struct build_options){.qkv_bias = true, .qk_norm = true}, NULL, NULL);
@@ -83,18 +88,65 @@ static void test_every_field_arrives(void **state)
     assert_int_equal(read_config(NULL, "[2,10]", "[0,1,2,3,4,5,6,7,8,9,10,0,1,2,3,4]").n_eos, 16);
 }
 
+#define ONE_KIND "\"kinds\":[{\"layers\":[0],\"sliding_window\":7,\"rope\":{\"type\":\"linear\",\"theta\":1e4,\"factor\":3}}]"
+
+static void test_kinds_of_layers_arrive(void **state)
+{
+    (void)state;
+    const struct model_config c = read_config(NULL, "\"bos\":1", ONE_KIND ",\"bos\":1");
+    assert_int_equal(config_n_kinds(&c), 2);
+    assert_true(c.kind_of_layer[0] == 1 && c.kind_of_layer[1] == 0);
+    assert_true(c.kinds[0].sliding_window == 0 && c.kinds[0].rope.type == ROPE_DEFAULT);
+    assert_true(c.kinds[1].sliding_window == 7 && c.kinds[1].rope.type == ROPE_LINEAR && c.kinds[1].rope.factor == 3);
+    assert_true(config_n_layers_of(&c, 0) == 1 && config_n_layers_of(&c, 1) == 1);
+    assert_true(config_place(&c, 0) == 0 && config_place(&c, 1) == 0);
+    assert_false(config_is_plain(&c) || config_selects(&c));
+}
+
+static void test_kinds_refused(void **state)
+{
+    (void)state;
+#define ROPE        "\"rope\":" ROPE_JSON
+#define KINDS(list) "\"kinds\":[" list "],\"bos\":1"
+    static const struct damage damages[] = {
+        {"\"bos\":1", "\"kinds\":{},\"bos\":1", "'config.kinds': found an object, expected an array"},
+        {"\"bos\":1", KINDS("7"), "'config.kinds': expected objects"},
+        {"\"bos\":1", KINDS("{\"layers\":[0],\"sliding_window\":7}"), "'config.kinds.rope' is missing"},
+        {"\"bos\":1", KINDS("{\"layers\":[0]," ROPE "}"), "'config.kinds.sliding_window' is missing"},
+        {"\"bos\":1", KINDS("{\"sliding_window\":7," ROPE "}"), "'config.kinds.layers' is missing"},
+        {"\"bos\":1", KINDS("{\"layers\":[0],\"sliding_window\":-7," ROPE "}"), "'config.kinds.sliding_window': found -7"},
+        {"\"bos\":1", KINDS("{\"layers\":[2],\"sliding_window\":7," ROPE "}"),
+         "'config.kinds.layers': expected layers from 0 to 1"},
+        {"\"bos\":1", KINDS("{\"layers\":[0,0],\"sliding_window\":7," ROPE "}"), "from 0 to 1, each once"},
+        {"\"bos\":1", KINDS("{\"layers\":[],\"sliding_window\":7," ROPE "}"), "'config.kinds': found a kind without layers"},
+        {"\"bos\":1", KINDS("{\"layers\":[0,1],\"sliding_window\":7," ROPE "}"), "'config.kinds': found a kind without layers"},
+        {"\"bos\":1", KINDS("{\"layers\":[0],\"sliding_window\":7,\"theta\":1," ROPE "}"), "'config.kinds.theta' is not known"},
+        {"\"bos\":1", KINDS("{\"layers\":[0],\"sliding_window\":7,\"rope\":{\"type\":\"default\",\"theta\":0}}"),
+         "'config.kinds.rope.theta': found 0"},
+        {"\"bos\":1", "\"norms_after\":true,\"norms_around\":true,\"bos\":1",
+         "'config.norms_around': found true beside norms_after"},
+        {"\"bos\":1", "\"attention_softcap\":0,\"bos\":1", "'config.attention_softcap': found 0"},
+        {"\"bos\":1", "\"logits_softcap\":-3,\"bos\":1", "'config.logits_softcap': found -3"},
+        {"\"activation\":\"silu\"", "\"activation\":\"gelu\"",
+         "'config.activation': found 'gelu', expected silu, gelu_tanh or clamped"},
+    };
+    each_refused(NULL, damages, COUNT(damages));
+}
+
 static void test_every_rope_arrives(void **state)
 {
     (void)state;
     struct rope_config r =
-        read_config(&(struct build_options){.rope = "{\"type\":\"linear\",\"theta\":1e4,\"factor\":2.5}"}, NULL, NULL).rope;
+        read_config(&(struct build_options){.rope = "{\"type\":\"linear\",\"theta\":1e4,\"factor\":2.5}"}, NULL, NULL)
+            .kinds[0]
+            .rope;
     assert_int_equal(r.type, ROPE_LINEAR);
     assert_true(r.factor == 2.5);
-    r = read_config(&(struct build_options){.rope = llama3}, NULL, NULL).rope;
+    r = read_config(&(struct build_options){.rope = llama3}, NULL, NULL).kinds[0].rope;
     assert_int_equal(r.type, ROPE_LLAMA3);
     assert_true(r.theta == 500000 && r.factor == 8 && r.low_freq_factor == 1 && r.high_freq_factor == 4.5);
     assert_true(r.original_context == 8192);
-    r = read_config(&(struct build_options){.rope = yarn}, NULL, NULL).rope;
+    r = read_config(&(struct build_options){.rope = yarn}, NULL, NULL).kinds[0].rope;
     assert_int_equal(r.type, ROPE_YARN);
     assert_true(r.theta == 1e6 && r.factor == 4 && r.beta_fast == 32 && r.beta_slow == 1.5);
     assert_true(r.original_context == 4096 && r.attention_factor == 1.25 && r.truncate);
@@ -226,6 +278,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_field_arrives),
+        cmocka_unit_test(test_kinds_of_layers_arrive),
+        cmocka_unit_test(test_kinds_refused),
         cmocka_unit_test(test_every_rope_arrives),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_rope_refused),

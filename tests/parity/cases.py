@@ -50,6 +50,15 @@ def yarn(**more):
     return dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=64, **more)
 
 
+GEMMA3_ROPES = dict(
+    pattern=2,
+    final_logit_softcapping=2.0,
+    rope_parameters=dict(
+        full_attention=dict(rope_type="default", rope_theta=3e5),
+        sliding_attention=dict(rope_type="default", rope_theta=700.0),
+    ),
+)
+LOCAL_ROPE = ("rope_theta", "rope_local_base_freq")
 SMALL = (96, 160, 2, 4, 2, 320, 256)
 
 
@@ -60,7 +69,14 @@ def newer(name, **rope):
 
 def make_cases():
     # Tokens go well past the windows and the original contexts of those that have one.
-    lengths = {"tiny-linear-rope": 288, "tiny-yarn": 288, "tiny-window": 192, "tiny-ministral3": 256}
+    lengths = {
+        "tiny-linear-rope": 288,
+        "tiny-yarn": 288,
+        "tiny-window": 192,
+        "tiny-ministral3": 256,
+        "tiny-olmo3": 224,
+        "tiny-gemma3": 224,
+    }
     presets = {name: config for name, config in generator.PRESETS.items() if name.startswith("tiny-")}
     cases = [Case(name, config, n_tokens=lengths.get(name, 160)) for name, config in presets.items()]
     moe_step = generator.qwen3_moe(
@@ -88,6 +104,15 @@ def make_cases():
             "qwen2-untied-window",
             generator.qwen2(*SMALL, sliding_window=40, use_sliding_window=True, max_window_layers=0),
         ),
+        Case(
+            "qwen2-two-windowed",
+            generator.qwen2(
+                96, 160, 4, 4, 2, 320, 256, sliding_window=40, use_sliding_window=True, max_window_layers=2
+            ),
+        ),
+        Case("gemma2-bias", generator.gemma2(96, 160, 2, 4, 1, 320, 256, head_dim=64, attention_bias=True), "bf16"),
+        Case("gemma3-parameters", generator.gemma3(*SMALL, head_dim=32, **GEMMA3_ROPES), "bf16", drop=LOCAL_ROPE),
+        Case("olmo3-mqa", generator.olmo3(96, 160, 4, 4, 1, 320, 256, window=11), "bf16"),
         Case("qwen3-bias", generator.qwen3(*SMALL, head_dim=40, attention_bias=True), "bf16"),
         Case(
             "granite-biases",

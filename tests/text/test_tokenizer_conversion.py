@@ -211,6 +211,30 @@ def test_bytes_that_are_not_there_are_told(directory):
         edit(directory / "tokenizer.json", lambda t, option=option: t["model"].update({option: False}))
 
 
+GEMMA = {
+    "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"},
+    "pre_tokenizer": {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False},
+    "decoder": {
+        "type": "Sequence",
+        "decoders": [
+            {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "},
+            {"type": "ByteFallback"},
+            {"type": "Fuse"},
+        ],
+    },
+}
+
+
+def test_gemma_splits_at_spaces_that_are_not_there(directory):
+    edit(directory / "tokenizer.json", lambda t: t.update(GEMMA))
+    facts = read_tokenizer(directory, {}).facts
+    assert (facts["type"], facts["prefix_space"], facts["split_words"]) == ("spm", "never", False)
+    # Where they are, it is another tokenizer.
+    edit(directory / "tokenizer.json", lambda t: t.update(normalizer=None))
+    with pytest.raises(ModelError, match="pre-tokenizer"):
+        read_tokenizer(directory, {})
+
+
 ADDED = {
     "id": 4096,
     "content": "<new>",

@@ -30,6 +30,10 @@ LATER = {
     "query_growth",
     "query_growth_context",
     "norms_after",
+    "norms_around",
+    "kinds",
+    "attention_softcap",
+    "logits_softcap",
     "whole_qk_norm",
     "embedding_scale",
 }  # fmt: skip (may be left out)
@@ -167,7 +171,13 @@ def unique(pairs):
 
 def check_config(c):
     require(set(c) - LATER == CONFIG, f"config: {set(c) ^ CONFIG}")
-    require(set(c["rope"]) == {"type", "theta"} | ROPE[c["rope"]["type"]], "rope")
+    for kind in [c, *c.get("kinds", [])]:
+        require(set(kind["rope"]) == {"type", "theta"} | ROPE[kind["rope"]["type"]], "rope")
+    require(all(set(kind) == {"layers", "sliding_window", "rope"} for kind in c.get("kinds", [])), "kinds")
+    named = [layer for kind in c.get("kinds", []) for layer in kind["layers"]]
+    require(
+        len(set(named)) == len(named) < c["n_layers"] and all(0 <= n < c["n_layers"] for n in named), "layers of kinds"
+    )
     require(c["n_heads"] % c["n_kv_heads"] == 0 and c["head_dim"] % 2 == 0, "heads")
     require(c["norm_eps"] > 0 and c["rope"]["theta"] > 0 and len(c["eos"]) <= 16, "numbers")
 
@@ -184,6 +194,8 @@ def expected_tensors(c):
     for n in range(c["n_layers"]):
         p = f"layers.{n}."
         table.update({p + "attention_norm": ((dim,), exact), p + "ffn_norm": ((dim,), exact)})
+        if c.get("norms_around"):
+            table.update({p + "attention_post_norm": ((dim,), exact), p + "ffn_post_norm": ((dim,), exact)})
         table.update({p + name: (shape, weights) for name, shape in attention.items()})
         biased = "qkvo" if c["attention_bias"] else "qkv" if c.get("qkv_bias") else ""
         table.update({f"{p}{name}_bias": (attention[name][:1], exact) for name in biased})

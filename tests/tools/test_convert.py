@@ -64,10 +64,19 @@ def stored_name(name, stored):
         return f"{p}block_sparse_moe.experts.{rest[1]}.{ {'gate': 'w1', 'down': 'w2', 'up': 'w3'}[rest[2]] }.weight"
     part, _, bias = rest[0].partition("_bias") if rest[0].endswith("_bias") else (rest[0], "", None)
     kind = "weight" if bias is None else "bias"
-    behind = f"{p}post_feedforward_layernorm.weight" in stored
+    around = f"{p}pre_feedforward_layernorm.weight" in stored
+    behind = f"{p}post_feedforward_layernorm.weight" in stored and not around
     special = {
         "attention_norm": "post_attention_layernorm" if behind else "input_layernorm",
-        "ffn_norm": "post_feedforward_layernorm" if behind else "post_attention_layernorm",
+        "attention_post_norm": "post_attention_layernorm",
+        "ffn_norm": (
+            "pre_feedforward_layernorm"
+            if around
+            else "post_feedforward_layernorm"
+            if behind
+            else "post_attention_layernorm"
+        ),
+        "ffn_post_norm": "post_feedforward_layernorm",
         "router": "mlp.gate" if qwen else "block_sparse_moe.gate",
     }
     return p + special.get(part, f"{'self_attn' if part in 'qkvo' else 'mlp'}.{part}_proj") + f".{kind}"
@@ -114,6 +123,8 @@ def check_same(directory, model, dtype=None):
         if name == "norm" and "logits_scaling" in source_config:
             scaled = as_floats(kind, source) / np.float32(source_config["logits_scaling"])
             kind, source = "F32", scaled.tobytes()
+        if name.endswith("norm") and source_config["model_type"].startswith("gemma"):
+            kind, source = "F32", (as_floats(kind, source) + np.float32(1)).tobytes()
         assert entry["shape"] == shape
         exact = name.endswith(("norm", "_bias", "router"))
         wanted = "fp32" if exact else dtype or {v: k for k, v in SOURCE_DTYPE.items()}[kind]
@@ -138,7 +149,8 @@ def test_every_architecture_option(preset, tiny, convert):
     c = metadata["config"]
     assert c["architecture"] == source["architectures"][0]
     assert c["head_dim"] == source.get("head_dim", source["hidden_size"] // source["num_attention_heads"])
-    assert c["sliding_window"] == ((source.get("use_sliding_window", True) and source.get("sliding_window")) or 0)
+    window = (source.get("use_sliding_window", True) and source.get("sliding_window")) or 0
+    assert window == next((kind["sliding_window"] for kind in c.get("kinds", [])), c["sliding_window"])
     assert c["n_experts"] == source.get("num_local_experts", source.get("num_experts", 0))
     assert (c["bos"], c["eos"]) == (1, [2])
     assert metadata["tokenizer"] == {"type": "none"}
@@ -370,6 +382,7 @@ def test_windows_that_are_off(plain, tiny, convert, tmp_path):
 def test_facts_of_later_families(tiny, convert, tmp_path):
     later = ("qkv_bias", "qk_norm", "expert_ffn_dim", "dense_layers", "raw_expert_weights", "unrotated_layers")
     later += ("attention_scale", "embedding_scale", "norms_after", "whole_qk_norm", "query_growth")
+    later += ("norms_around", "attention_softcap", "logits_softcap")
     facts = {}
     for preset in (
         "tiny-gqa",
@@ -381,6 +394,9 @@ def test_facts_of_later_families(tiny, convert, tmp_path):
         "tiny-granite",
         "tiny-olmo2",
         "tiny-ministral3",
+        "tiny-olmo3",
+        "tiny-gemma2",
+        "tiny-gemma3",
     ):
         metadata, _, err = convert(tiny(preset))
         assert "warning" not in err.replace("model will take token ids only", "").replace("convert.py: warning", "", 1)
@@ -394,6 +410,19 @@ def test_facts_of_later_families(tiny, convert, tmp_path):
         "tiny-smollm3": {"unrotated_layers": [1]},
         "tiny-ministral3": {"query_growth": 0.3},
         "tiny-olmo2": {"norms_after": True, "whole_qk_norm": True},
+        "tiny-olmo3": {"norms_after": True, "whole_qk_norm": True},
+        "tiny-gemma2": {
+            "attention_softcap": 2,
+            "logits_softcap": 3,
+            "norms_around": True,
+            "embedding_scale": 128**0.5,
+        },
+        "tiny-gemma3": {
+            "norms_around": True,
+            "qk_norm": True,
+            "embedding_scale": 128**0.5,
+            "attention_scale": 40**-0.5,
+        },
         "tiny-granite": {"attention_scale": 0.03, "embedding_scale": 12 / 0.22},
     }
     other = hf.copy(tiny("tiny-qwen3-moe"), tmp_path / "moe")
@@ -403,6 +432,28 @@ def test_facts_of_later_families(tiny, convert, tmp_path):
     assert config_of(convert, other, no_rope_layers=None)["unrotated_layers"] == [3]
     assert config_of(convert, other, no_rope_layer_interval=2)["unrotated_layers"] == [1, 3]
     assert "unrotated_layers" not in config_of(convert, other, no_rope_layer_interval=5)
+
+
+def test_layers_of_two_kinds(tiny, convert, tmp_path):
+    plain, scaled = {"type": "default", "theta": 10000}, {"type": "linear", "theta": 1e6, "factor": 4}
+    gemma = hf.copy(tiny("tiny-gemma3"), tmp_path / "gemma3")
+    c = config_of(convert, gemma)
+    assert (c["sliding_window"], c["rope"]) == (0, scaled)
+    assert c["kinds"] == [{"layers": [0, 1, 3], "sliding_window": 24, "rope": plain}]
+    # By the pattern alone; of its own value where there is none.
+    c = config_of(convert, gemma, layer_types=..., sliding_window_pattern=2)
+    assert c["kinds"][0]["layers"] == [0, 2]
+    c = config_of(convert, gemma, sliding_window_pattern=..., num_hidden_layers=4)
+    assert "kinds" not in c and (c["sliding_window"], c["rope"]) == (24, plain)
+    # The newer spelling has both in one place.
+    both = {"full_attention": {"rope_theta": 5e5}, "sliding_attention": {"rope_type": "linear", "factor": 2}}
+    c = config_of(convert, gemma, rope_theta=..., rope_scaling=..., rope_local_base_freq=..., rope_parameters=both)
+    assert c["rope"] == {"type": "linear", "theta": 10000, "factor": 2}
+    c = config_of(convert, gemma, layer_types=["full_attention"] * 4)
+    assert "kinds" not in c and c["sliding_window"] == 0 and c["rope"] == {"type": "default", "theta": 5e5}
+    qwen = hf.copy(tiny("tiny-qwen2"), tmp_path / "qwen2")
+    c = config_of(convert, qwen, use_sliding_window=True, sliding_window=9, max_window_layers=1)
+    assert c["kinds"] == [{"layers": [1, 2], "sliding_window": 9, "rope": c["rope"]}] and c["sliding_window"] == 0
 
 
 def test_eos(plain, convert):

@@ -17,6 +17,7 @@ def bases(tmp_path_factory):
     home = tmp_path_factory.mktemp("bases")
     names = {"llama": "tiny-gqa", "mistral": "tiny-window", "mixtral": "tiny-mixtral"}
     names |= {"qwen2": "tiny-qwen2", "qwen3_moe": "tiny-qwen3-moe", "phi3": "tiny-phi3", "smollm3": "tiny-smollm3"}
+    names |= {name: f"tiny-{name}" for name in ("gemma2", "gemma3", "olmo3")}
     names |= {"granite": "tiny-granite", "ministral3": "tiny-ministral3", "qwen3": "tiny-qwen3"}
     made = {name: hf.make(preset, home / name) for name, preset in names.items()}
     made["sharded"] = hf.make("tiny-gqa", home / "sharded", "--shard-gib", "0.0005")
@@ -58,7 +59,8 @@ CONFIGS = [
     ("llama", {"architectures": [["LlamaForCausalLM"]]}, "is not supported"),
     ("llama", {"model_type": "qwen2"}, 'model_type "qwen2" is not supported with LlamaForCausalLM'),
     ("llama", {"hidden_act": "gelu"}, 'hidden_act: activation "gelu" is not supported'),
-    ("llama", {"quantization_config": {"quant_method": "gptq"}}, 'quantised weights ("gptq") are not supported'),
+    ("llama", {"quantization_config": {"quant_method": "hqq"}}, 'weights quantised by "hqq" are not supported: its layouts'),
+    ("llama", {"quantization_config": []}, "quantization_config: found [], expected an object"),
     ("llama", {"final_logit_softcapping": 30.0}, '"final_logit_softcapping" is 30.0, which is not supported'),
     ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor is not supported"),
     ("llama", {"num_attention_heads": 3}, "hidden_size 128 is not a multiple of num_attention_heads 3"),
@@ -89,7 +91,8 @@ CONFIGS = [
     ("mistral", {"sliding_window": 0}, "sliding_window: found 0, expected an integer from 1"),
     ("mistral", {"attention_bias": True}, "attention_bias is true, which MistralForCausalLM does not have"),
     ("qwen2", {"attention_bias": True}, "attention_bias is true, which Qwen2ForCausalLM does not have"),
-    ("qwen2", {"use_sliding_window": True, "sliding_window": 9}, 'layer_types: found ["full_attention", "full_attention", "slidi'),
+    ("qwen2", {"layer_types": ["full_attention"] * 2}, "expected 'full_attention' or 'sliding_attention' for each of 3 layers"),
+    ("qwen2", {"layer_types": ["linear_attention"] * 3}, "expected 'full_attention' or 'sliding_attention' for each of 3 layers"),
     ("qwen2", {"layer_types": ["sliding_attention"] * 3}, "expected 'full_attention' for every layer"),
     ("qwen2", {"num_experts": 4}, '"num_experts" is 4, which is not supported'),
     ("qwen3_moe", {"num_experts_per_tok": 7}, "num_experts_per_tok: found 7, expected an integer from 1 to 6"),
@@ -105,6 +108,14 @@ CONFIGS = [
         {"architectures": ["Mistral3ForConditionalGeneration"], "text_config": {"model_type": "gemma3"}},
         'text_config.model_type "gemma3" of Mistral3ForConditionalGeneration is not supported, expected mistral, ministral3',
     ),
+    ("gemma2", {"hidden_activation": "gelu"}, 'hidden_activation: activation "gelu" is not supported, expected'),
+    ("gemma2", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar: found 0, expected a number from 0.001"),
+    ("gemma2", {"attn_logit_softcapping": -1}, "attn_logit_softcapping: found -1, expected a number"),
+    ("gemma3", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping is 50, which transformers leaves out"),
+    ("gemma3", {"use_bidirectional_attention": True}, "use_bidirectional_attention is true, which is not supported"),
+    ("gemma3", {"rope_parameters": {"rope_theta": 1e6}}, 'rope_parameters: found "rope_theta", expected'),
+    ("gemma3", {"sliding_window": None}, "expected 'full_attention' for every layer"),
+    ("olmo3", {"layer_types": ["full_attention"]}, "expected 'full_attention' or 'sliding_attention' for each of 4 layers"),
     ("ministral3", {"rope_parameters": None}, "rope_parameters: found nothing, expected them with llama_4_scaling_beta"),
     ("ministral3", {"rope_parameters": {"rope_type": "default"}}, "rope_parameters.llama_4_scaling_beta: found nothing"),
     ("granite", {"logits_scaling": 0}, "logits_scaling: found 0, expected a number from 1e-06"),
@@ -240,10 +251,14 @@ def moved(by):
     ("lie", "text"),
     [
         (
-            header_with(dtype="F8_E4M3"),
-            f'tensor "{Q}": type "F8_E4M3" is not supported, expected one of F32, F16, BF16',
+            header_with(dtype="F8_E5M2"),
+            f'tensor "{Q}": type "F8_E5M2" is not supported, expected one of F32, F16, BF16',
         ),
         (header_with(dtype="F64"), 'type "F64" is not supported'),
+        (
+            header_with(dtype="I8", shape=[128, 256]),
+            f'tensor "{Q}": type "I8" is not supported, expected one of F32, F16, BF16',
+        ),
         (header_with(dtype=["F32"]), 'type ["F32"] is not supported'),
         (header_with(dtype="F32"), "32768 bytes, but shape [128, 128] of F32 has 65536"),
         (header_with(shape=[2**40, 2**40]), "32768 bytes, but shape [1099511627776, 1099511627776] of BF16 has"),
@@ -457,7 +472,7 @@ def test_usage(bases, tmp_path):
     model = bases["llama"]
     (tmp_path / "not-a-directory").write_text("")
     for arguments, text in [
-        ([], "the following arguments are required: MODEL_DIR"),
+        ([], "the following arguments are required: MODEL"),
         ([model], "give the file to write"),
         ([model, "a.bin", "-o", "b.bin"], "given twice"),
         ([tmp_path / "absent", "a.bin"], "no such directory"),

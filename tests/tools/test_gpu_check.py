@@ -159,7 +159,7 @@ def test_speeds_are_recorded_between_the_marks(tmp_path, capsys):
     assert "old" not in text and "Stand-in" in text and "decode at 4,096, sparq" in text
     source.write_text(json.dumps({**found, "emulated": True}))
     assert report.record(source, document) == 1 and document.read_text() == text
-    assert report.MARKS[0] in (ROOT / "docs/performance-gpu.md").read_text(encoding="utf-8")
+    assert report.MARKS[0] in (ROOT / "bench/records/gpu.md").read_text(encoding="utf-8")
 
 
 def test_what_is_carried_is_enough_to_build_with(tmp_path):

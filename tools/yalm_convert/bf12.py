@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .checkpoint import PIECE, TYPES, Stored, rounded, row_blocks
+from .checkpoint import PIECE, TYPES, Tensor, rounded, row_blocks
 
 BLOCK, BLOCK_BYTES, HEADER_COLUMNS, MOST_COLUMNS = 128, 192, 4096, 65536
 REACH = 15  # exponents that codes stand for; the code REACH itself is an exponent of zero
@@ -30,7 +30,7 @@ class Survey(NamedTuple):
     rounded: int  # how many numbers are no bfloat16 as they are stored
 
 
-def survey(source: Stored) -> Survey:
+def survey(source: Tensor) -> Survey:
     """Reads the whole tensor."""
     fits, n_rounded = source.shape[1] <= MOST_COLUMNS, 0
     for values, numbers in _blocks(source):
@@ -40,7 +40,7 @@ def survey(source: Stored) -> Survey:
     return Survey(fits, n_rounded)
 
 
-def to_bf12(source: Stored, check_finite: bool) -> Iterator[np.ndarray]:
+def to_bf12(source: Tensor, check_finite: bool) -> Iterator[np.ndarray]:
     """The tensor's bytes, rows after rows. It must fit."""
     for _, values in _blocks(source, check_finite):
         numbers = values.view("<u2")
@@ -48,7 +48,7 @@ def to_bf12(source: Stored, check_finite: bool) -> Iterator[np.ndarray]:
         yield pack_rows(numbers, largest).reshape(-1)
 
 
-def _blocks(source: Stored, check_finite: bool = False) -> Iterator[tuple]:
+def _blocks(source: Tensor, check_finite: bool = False) -> Iterator[tuple]:
     """(rows, columns) values as they are stored, and as bfloat16, a few rows at a time."""
     at_once = max(1, min(STEP, PIECE // source.dtype.itemsize) // source.shape[1])
     for _, values in row_blocks(source, at_once, PIECE):

@@ -26,18 +26,32 @@ TYPES = {
     "F16": np.dtype("<f2"),
     "BF16": np.dtype(ml_dtypes.bfloat16),
 }
+# What tensors of quantised checkpoints are besides, which make no matrix alone (prequantised.py).
+PARTS = {
+    "F8_E4M3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "F8_E8M0": np.dtype(ml_dtypes.float8_e8m0fnu),
+    "I8": np.dtype("i1"),
+    "U8": np.dtype("u1"),
+    "I32": np.dtype("<i4"),
+    "I64": np.dtype("<i8"),
+}
 NAMES = {TYPES["F32"]: "fp32", TYPES["F16"]: "fp16", TYPES["BF16"]: "bf16"}  # in the model file
 
 
-@dataclass(frozen=True)
-class Stored:
-    """A tensor of a file, or the part of one that begins at `offset`."""
+class Tensor:
+    """What a model file's tensor is made from: has name, path, dtype, shape (outermost first), part() and pieces()."""
 
-    name: str
-    path: Path
-    dtype: np.dtype
-    shape: tuple  # outermost first
-    offset: int  # of the first byte, from the start of the file
+    form = ""  # what its values are stored as, where that is no type of numpy's
+
+    @property
+    def default(self) -> str:
+        """The type that a matrix becomes in the model file where none is asked for."""
+        return NAMES[self.dtype]
+
+    @property
+    def width(self) -> int:
+        """Elements in a row. A vector is rows of one."""
+        return self.shape[-1] if len(self.shape) > 1 else 1
 
     @property
     def count(self) -> int:
@@ -47,9 +61,40 @@ class Stored:
     def size(self) -> int:
         return self.count * self.dtype.itemsize
 
+    def holds(self, dtype: str) -> bool:
+        """Can exactly() give this type, which is quantised?"""
+        return False
+
+    def values(self, first: int, n: int) -> np.ndarray:
+        """(n, width) elements of n rows from row `first` on."""
+        read = [piece.copy() for piece in self.part(first * self.width, (n, self.width)).pieces()]
+        return (read[0] if len(read) == 1 else np.concatenate(read)).reshape(n, self.width)
+
+
+@dataclass(frozen=True)
+class Stored(Tensor):
+    """A tensor of a file, or the part of one that begins at `offset`."""
+
+    name: str
+    path: Path
+    dtype: np.dtype
+    shape: tuple
+    offset: int  # of the first byte, from the start of the file
+
     def part(self, first: int, shape: tuple) -> "Stored":
         """`shape` elements from element `first` on."""
         return Stored(self.name, self.path, self.dtype, shape, self.offset + first * self.dtype.itemsize)
+
+    def pieces(self) -> Iterator[np.ndarray]:
+        left = self.size
+        buffer = memoryview(bytearray(min(PIECE, left)))
+        with open(self.path, "rb", buffering=0) as file:
+            file.seek(self.offset)
+            while left:
+                view = buffer[: min(PIECE, left)]
+                read_whole(file, view, self)
+                left -= len(view)
+                yield np.frombuffer(view, self.dtype)
 
 
 class Checkpoint(dict):
@@ -142,19 +187,26 @@ def _entry(path: Path, name: str, entry: object, data: int) -> Stored:
     where = f"{path}: tensor {shown(name)}"
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise ModelError(f"{where}: found {shown(entry)}, expected dtype, shape and data_offsets")
-    if not isinstance(entry["dtype"], str) or entry["dtype"] not in TYPES:
-        raise ModelError(f"{where}: type {shown(entry['dtype'])} is not supported, expected one of {', '.join(TYPES)}")
+    known = {**TYPES, **PARTS}
+    if not isinstance(entry["dtype"], str) or entry["dtype"] not in known:
+        raise unknown_type(path, name, entry["dtype"])
     shape, offsets = entry["shape"], entry["data_offsets"]
     if not _naturals(shape) or not _naturals(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
         raise ModelError(
             f"{where}: found shape {shown(shape)} and data_offsets {shown(offsets)}, expected sizes and begin <= end"
         )
-    tensor = Stored(name, path, TYPES[entry["dtype"]], tuple(shape), data + offsets[0])
+    tensor = Stored(name, path, known[entry["dtype"]], tuple(shape), data + offsets[0])
     if tensor.size != offsets[1] - offsets[0]:
         raise ModelError(
             f"{where}: {offsets[1] - offsets[0]} bytes, but shape {shown(shape)} of {entry['dtype']} has {tensor.size}"
         )
     return tensor
+
+
+def unknown_type(path: Path, name: str, found: object) -> ModelError:
+    return ModelError(
+        f"{path}: tensor {shown(name)}: type {shown(found)} is not supported, expected one of {', '.join(TYPES)}"
+    )
 
 
 def _naturals(value: object) -> bool:
@@ -163,37 +215,33 @@ def _naturals(value: object) -> bool:
     )
 
 
-def pieces(tensor: Stored) -> Iterator[np.ndarray]:
+def read_whole(file, view: memoryview, tensor: Tensor) -> None:
+    """Fills `view` from the file, of which the caller knows that it was long enough."""
+    done = 0
+    while done < len(view):
+        n = file.readinto(view[done:])
+        if not n:
+            raise ModelError(f"{tensor.path}: truncated while it was read, in tensor {shown(tensor.name)}")
+        done += n
+
+
+def pieces(tensor: Tensor) -> Iterator[np.ndarray]:
     """The tensor's elements, flat, in views of one buffer that the next step overwrites."""
-    left = tensor.size
-    buffer = memoryview(bytearray(min(PIECE, left)))
-    with open(tensor.path, "rb", buffering=0) as file:
-        file.seek(tensor.offset)
-        while left:
-            view = buffer[: min(PIECE, left)]
-            done = 0
-            while done < len(view):
-                n = file.readinto(view[done:])
-                if not n:
-                    raise ModelError(f"{tensor.path}: truncated while it was read, in tensor {shown(tensor.name)}")
-                done += n
-            left -= done
-            yield np.frombuffer(view, tensor.dtype)
+    return tensor.pieces()
 
 
-def row_blocks(source: Stored, at_once: int, piece: int = PIECE) -> Iterator[tuple]:
+def row_blocks(source: Tensor, at_once: int, piece: int = PIECE) -> Iterator[tuple]:
     """(first row, (rows, columns) values) of at most at_once rows, read about `piece` bytes at a time."""
     rows, columns = source.shape
     per_read = max(1, piece // (columns * source.dtype.itemsize))
     for start in range(0, rows, per_read):
         n = min(per_read, rows - start)
-        read = [part.copy() for part in pieces(source.part(start * columns, (n, columns)))]
-        values = (read[0] if len(read) == 1 else np.concatenate(read)).reshape(n, columns)
+        values = source.values(start, n)
         for at in range(0, n, at_once):
             yield start + at, values[at : at + at_once]
 
 
-def rounded(source: Stored, values: np.ndarray, dtype: np.dtype, check_finite: bool = False) -> np.ndarray:
+def rounded(source: Tensor, values: np.ndarray, dtype: np.dtype, check_finite: bool = False) -> np.ndarray:
     """Values of `source` in another type. ModelError where one does not fit, or, if that is to be checked, is not finite."""
     if check_finite and _has_nonfinite(values):
         raise ModelError(f"{source.path}: tensor {shown(source.name)} has a value that is NaN or infinite")
@@ -215,7 +263,7 @@ def _has_nonfinite(values: np.ndarray) -> bool:
     return values.size > 0 and int((bits & bits.dtype.type(magnitude)).max()) >= infinity
 
 
-def _refuse_overflow(source: Stored, piece: np.ndarray, result: np.ndarray, dtype: str) -> None:
+def _refuse_overflow(source: Tensor, piece: np.ndarray, result: np.ndarray, dtype: str) -> None:
     before, after = piece.astype(np.float32), result.astype(np.float32)
     lost = np.isfinite(before) & ~np.isfinite(after)
     if lost.any():

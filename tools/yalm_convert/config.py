@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Optional
 
 from .errors import ModelError
+from .layers import read_kinds
 from .multimodal import WHOLES, is_whole, text_config
-from .rope import read_rope
 from .source import locate, read_json, shown
 from .tokenizer import TokenizerData
 
@@ -47,6 +47,17 @@ MINISTRAL3 = dict(
     sliding_window=None, llama_4_scaling=True,
 )  # fmt: skip
 OLMO2 = dict(LLAMA, vocab_size=50304, rms_norm_eps=1e-5)
+OLMO3 = dict(OLMO2, rope_theta=5e5, rope_local_base_freq=5e5, sliding_window=4096, sliding_window_pattern=4)
+GEMMA2 = dict(
+    LLAMA, vocab_size=256000, hidden_size=2304, intermediate_size=9216, num_hidden_layers=26, num_attention_heads=8,
+    num_key_value_heads=4, head_dim=256, max_position_embeddings=8192, tie_word_embeddings=True, sliding_window=4096,
+    sliding_window_pattern=2, hidden_activation="gelu_pytorch_tanh", query_pre_attn_scalar=256, attn_logit_softcapping=50.0,
+    final_logit_softcapping=30.0, use_bidirectional_attention=False,
+)  # fmt: skip
+GEMMA3 = dict(
+    GEMMA2, vocab_size=262208, max_position_embeddings=131072, rope_theta=1e6, rope_local_base_freq=1e4,
+    sliding_window_pattern=6, attn_logit_softcapping=None, final_logit_softcapping=None,
+)  # fmt: skip
 GRANITE = dict(
     LLAMA, embedding_multiplier=1.0, attention_multiplier=1.0, residual_multiplier=1.0, logits_scaling=1.0,
 )  # fmt: skip
@@ -58,10 +69,11 @@ class Architecture:
 
     model_type: str
     defaults: dict
-    window: str = "none"  # "always": sliding_window alone decides; "asked": where use_sliding_window is true
+    window: str = "none"  # which layers have one: layers.read_kinds()
     biases: tuple = ()  # keys that may be true
     facts: tuple = ()  # what always holds
     ropes: tuple = ("default", "linear", "llama3", "yarn")
+    norm_plus: float = 0.0  # what norms' weights are stored less
 
 
 ARCHITECTURES = {
@@ -75,6 +87,11 @@ ARCHITECTURES = {
     "Phi3ForCausalLM": Architecture("phi3", PHI3, "always", ropes=("default",)),
     "Ministral3ForCausalLM": Architecture("ministral3", MINISTRAL3, "always"),
     "Olmo2ForCausalLM": Architecture("olmo2", OLMO2, "none", ("attention_bias",), ("norms_after", "whole_qk_norm")),
+    "Olmo3ForCausalLM": Architecture("olmo3", OLMO3, "types", ("attention_bias",), ("norms_after", "whole_qk_norm")),
+    "Gemma2ForCausalLM": Architecture("gemma2", GEMMA2, "types", ("attention_bias",), ("norms_around",), norm_plus=1.0),
+    "Gemma3ForCausalLM": Architecture(
+        "gemma3_text", GEMMA3, "types", ("attention_bias",), ("norms_around", "qk_norm"), norm_plus=1.0
+    ),
     "GraniteForCausalLM": Architecture("granite", GRANITE, biases=("attention_bias", "mlp_bias")),
     "SmolLM3ForCausalLM": Architecture("smollm3", SMOLLM3, biases=("attention_bias", "mlp_bias")),
 }
@@ -87,6 +104,7 @@ READ = set(MIXTRAL) | set(QWEN3) | {
 # Of those with experts that have a width of their own.
 READ_UNROTATED = {"no_rope_layers", "no_rope_layer_interval"}
 READ_GRANITE = set(GRANITE) - set(LLAMA)
+READ_GEMMA = set(GEMMA3) - set(LLAMA)
 READ_MOE = {"num_experts", "moe_intermediate_size", "norm_topk_prob", "mlp_only_layers", "decoder_sparse_step"}
 HARMLESS = {
     "_name_or_path", "_attn_implementation", "_flash_attn_2_enabled", "attention_dropout", "bad_words_ids", "begin_suppress_tokens",
@@ -120,6 +138,10 @@ class Keys:
 
     def inner(self, key: str, values: dict) -> "Keys":
         return Keys(self.path, values, {}, f"{key}.")
+
+    def but(self, values: dict) -> "Keys":
+        """The same with other members."""
+        return Keys(self.path, values, self.defaults, self.prefix)
 
     def error(self, text: str) -> ModelError:
         return ModelError(f"{self.path}: {self.prefix}{text}")
@@ -174,6 +196,8 @@ class ModelConfig:
     generation: Optional[Keys]
     warnings: list
     logits_scale: float = 1.0  # of the last norm's weights, and so of the logits
+    norm_plus: float = 0.0  # what is added to all norms' weights
+    quantization: Optional[dict] = None  # quantization_config, for prequantised.unpack()
     part: bool = False  # of a model that sees: its tensors are to be found by multimodal.text_tensors()
 
     def finish(self, tokenizer: TokenizerData) -> None:
@@ -210,30 +234,35 @@ def read_config(model_dir: Path) -> ModelConfig:
     path = locate(model_dir, "config.json")
     if path is None:
         raise ModelError(f"{model_dir}: {_what_it_is(model_dir)}")
-    values = read_json(path)
+    generation = locate(model_dir, "generation_config.json")
+    later = Keys(generation, read_json(generation), {}) if generation else None
+    return model_config(read_json(path), path, later)
+
+
+def model_config(values: dict, path: Path, later: Optional[Keys] = None) -> ModelConfig:
+    """values: what config.json has; path: where they stand; later: generation_config.json."""
     whole = is_whole(values)
     if whole:
         values = text_config(values, {name: known.model_type for name, known in ARCHITECTURES.items()}, path)
     name = _architecture(values, path)
     architecture = ARCHITECTURES[name]
     keys = Keys(path, values, architecture.defaults)
-    generation = locate(model_dir, "generation_config.json")
     warnings: list = []
     _check_unknown(keys, warnings)
-    facts = {"architecture": name, "activation": keys.string("hidden_act", "silu")}
-    if facts["activation"] != "silu":
-        raise keys.error(f"hidden_act: activation {shown(facts['activation'])} is not supported, expected 'silu'")
+    facts = {"architecture": name, "activation": _activation(keys)}
     facts.update(_sizes(keys))
     facts["norm_eps"] = keys.number("rms_norm_eps", keys.defaults["rms_norm_eps"], 1.2e-38, 1)
     if "llama_4_scaling" in keys.defaults:
         facts.update(_query_growth(keys))
-    facts["rope"] = read_rope(keys, keys.defaults["rope_theta"], warnings)
-    if facts["rope"]["type"] not in architecture.ropes:
-        raise keys.error(f"RoPE type {shown(facts['rope']['type'])} is not supported with {name}")
+    facts.update(read_kinds(keys, architecture.window, name, facts["n_layers"], warnings))
+    for kind in [facts, *facts.get("kinds", [])]:
+        if kind["rope"]["type"] not in architecture.ropes:
+            raise keys.error(f"RoPE type {shown(kind['rope']['type'])} is not supported with {name}")
+    if "query_pre_attn_scalar" in keys.defaults:
+        _gemma(keys, facts)
     logits_scale = _scales(keys, facts) if "logits_scaling" in keys.defaults else 1.0
     if "no_rope_layer_interval" in keys.defaults:
         facts.update(_unrotated(keys, facts["n_layers"]))
-    facts["sliding_window"] = _window(keys, name, facts["n_layers"], warnings)
     facts.update(_experts(keys, facts))
     facts["tied_embeddings"] = keys.flag("tie_word_embeddings", keys.defaults.get("tie_word_embeddings", False))
     for key in ("attention_bias", "mlp_bias"):
@@ -242,8 +271,8 @@ def read_config(model_dir: Path) -> ModelConfig:
             raise keys.error(f"{key} is true, which {name} does not have")
     facts.update(dict.fromkeys(architecture.facts, True))
     facts.update(bos=-1, eos=[])
-    later = Keys(generation, read_json(generation), {}) if generation else None
-    return ModelConfig(facts, keys, later, warnings, logits_scale, whole)
+    quantization = keys.object("quantization_config") or None
+    return ModelConfig(facts, keys, later, warnings, logits_scale, architecture.norm_plus, quantization, whole)
 
 
 def _architecture(values: dict, path: Path) -> str:
@@ -275,18 +304,15 @@ def _what_it_is(model_dir: Path) -> str:
             " Hugging Face form, which has config.json and model*.safetensors"
         )
     if any(model_dir.glob("*.gguf")):
-        return "GGUF files without config.json: yalm reads the Hugging Face directory that such a file was made from"
+        return "GGUF files without config.json: give one of these files, in place of the directory"
     return "no config.json: not a Hugging Face model directory"
 
 
 def _check_unknown(keys: Keys, warnings: list) -> None:
-    quantization = keys.values.get("quantization_config")
-    if quantization:
-        method = quantization.get("quant_method") if isinstance(quantization, dict) else None
-        raise keys.error(f"quantization_config: quantised weights ({shown(method)}) are not supported")
     if keys.values.get("auto_map"):
         warnings.append(f"{keys.path}: auto_map names program text of the model's own; it is not run")
     read = READ | (READ_MOE if "moe_intermediate_size" in keys.defaults else set())
+    read |= READ_GEMMA & set(keys.defaults)
     read |= READ_GRANITE if "logits_scaling" in keys.defaults else set()
     read |= READ_UNROTATED if "no_rope_layer_interval" in keys.defaults else set()
     for key, value in keys.values.items():
@@ -294,6 +320,18 @@ def _check_unknown(keys: Keys, warnings: list) -> None:
             raise keys.error(f"{shown(key)} is {shown(value)}, which is not supported")
         if key not in read | HARMLESS | FOREIGN and value is not None:
             warnings.append(f"{keys.path}: {shown(key)} is not known, and ignored")
+
+
+def _activation(keys: Keys) -> str:
+    """In the format's words. Gemma has it under a name of its own, and another beside it that means nothing."""
+    gemma = "hidden_activation" in keys.defaults
+    key, expected, ours = (
+        ("hidden_activation", "gelu_pytorch_tanh", "gelu_tanh") if gemma else ("hidden_act", "silu", "silu")
+    )
+    name = keys.string(key, expected)
+    if name != expected:
+        raise keys.error(f"{key}: activation {shown(name)} is not supported, expected {expected!r}")
+    return ours
 
 
 def _sizes(keys: Keys) -> dict:
@@ -325,38 +363,20 @@ def _sizes(keys: Keys) -> dict:
     }
 
 
-def _window(keys: Keys, name: str, n_layers: int, warnings: list) -> int:
-    architecture = ARCHITECTURES[name]
-    absent = "sliding_window" not in keys.values
-    window = keys.integer("sliding_window", keys.defaults["sliding_window"] if absent else None, 1) or 0
-    asked = keys.flag("use_sliding_window", bool(window) and architecture.window == "always")
-    from_layer = keys.integer("max_window_layers", keys.defaults.get("max_window_layers", 0), 0)
-    types = keys.values.get("layer_types")
-    if architecture.window == "none":
-        if asked:
-            raise keys.error(f"use_sliding_window is true, which {name} does not have")
-        if window and "use_sliding_window" not in keys.values:
-            raise keys.error(f"sliding_window is {window}, which {name} does not have")
-        window = 0
-    elif architecture.window == "asked":
-        window = window if asked else 0
-        if types is None:
-            types = ["sliding_attention" if window and i >= from_layer else "full_attention" for i in range(n_layers)]
-            window = window if "sliding_attention" in types else 0
-    elif asked != bool(window):
-        raise keys.error(f"use_sliding_window is {shown(asked)}, but sliding_window is {window or 'null'}")
-    context = keys.integer("max_position_embeddings", keys.defaults["max_position_embeddings"], 1)
-    expected = "sliding_attention" if window else "full_attention"
-    if types is None or (isinstance(types, list) and all(t == expected for t in types)):
-        return window
-    if window >= context and isinstance(types, list):
-        warnings.append(
-            f"{keys.path}: some layers have a window of {window}, which is no less than the context: left out"
-        )
-        return 0
-    raise keys.error(
-        f"layer_types: found {shown(types)}, expected {expected!r} for every layer, as sliding_window has it"
-    )
+def _gemma(keys: Keys, facts: dict) -> None:
+    """What the attention's scores, the logits and the embedding are scaled by, or held within."""
+    scalar = keys.number("query_pre_attn_scalar", keys.defaults["query_pre_attn_scalar"], 1e-3, 1e6)
+    if scalar != facts["head_dim"]:
+        facts["attention_scale"] = scalar**-0.5
+    facts["embedding_scale"] = facts["hidden_dim"] ** 0.5
+    for key, fact in (("attn_logit_softcapping", "attention_softcap"), ("final_logit_softcapping", "logits_softcap")):
+        cap = keys.number(key, None if key in keys.values else keys.defaults[key], 1e-3, 1e6)
+        if cap is not None and keys.defaults[key] is None and fact == "attention_softcap":
+            raise keys.error(f"{key} is {cap:g}, which transformers leaves out of this architecture")
+        if cap is not None:
+            facts[fact] = cap
+    if keys.flag("use_bidirectional_attention", False):
+        raise keys.error("use_bidirectional_attention is true, which is not supported")
 
 
 def _query_growth(keys: Keys) -> dict:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import ml_dtypes
 import numpy as np
 
-from .checkpoint import PIECE, Stored, row_blocks
+from .checkpoint import PIECE, Tensor, row_blocks
 from .errors import ModelError
 from .source import shown
 
@@ -24,7 +24,7 @@ def fp8_size(dtype: str, shape: tuple) -> int:
     return rows * (columns + SCALE_BYTES[dtype])
 
 
-def to_fp8(source: Stored, dtype: str) -> Iterator[np.ndarray]:
+def to_fp8(source: Tensor, dtype: str) -> Iterator[np.ndarray]:
     """The tensor's bytes: all rows' elements, block by block, and at last all rows' scales."""
     rows, columns = source.shape
     scales = np.empty(rows, "<f4")

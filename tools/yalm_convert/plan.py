@@ -8,7 +8,7 @@ from typing import Optional, Union
 import numpy as np
 
 from .bf12 import bf12_size, survey, to_bf12
-from .checkpoint import NAMES, TYPES, Stored, pieces, rounded
+from .checkpoint import NAMES, PARTS, TYPES, Tensor, pieces, rounded, unknown_type
 from .errors import ModelError
 from .fp8 import SCALE_BYTES, fp8_size, to_fp8
 from .quantise import GROUP_BYTES, quantise, quantised_size
@@ -25,10 +25,11 @@ IGNORED = (".rotary_emb.inv_freq", ".rotary_emb.cos_cached", ".rotary_emb.sin_ca
 class Planned:
     name: str
     dtype: np.dtype
-    source: Union[Stored, np.ndarray]  # an array is a tokenizer's, written as it is
+    source: Union[Tensor, np.ndarray]  # an array is a tokenizer's, written as it is
     quantised: str = ""  # to which type, if to any; dtype is the source's then
     unfit: bool = False  # to be bf12, but its numbers need all 16 bits
-    factor: float = 1.0  # what the values are multiplied by
+    factor: float = 1.0  # what the values are multiplied by, once
+    plus: float = 0.0  # this is added
     rounded: int = 0  # of a matrix that is to be bf12: how many numbers are no bfloat16 as they are stored
 
     @property
@@ -55,31 +56,44 @@ class UnknownName(Exception):
 class Planner:
     """Takes each tensor that the configuration calls for; what is left over is refused."""
 
-    def __init__(self, config: dict, tensors: dict, where: str, dtype: Optional[str], keep: list, logits_scale: float):
+    def __init__(
+        self,
+        config: dict,
+        tensors: dict,
+        where: str,
+        dtype: Optional[str],
+        keep: list,
+        logits_scale: float,
+        norm_plus: float,
+    ):
+        self.norm_plus = norm_plus
         self.config, self.where, self.absent = config, where, getattr(tensors, "absent", {})
         self.logits_scale = logits_scale
         self.left, self.dtype, self.keep = dict(tensors), dtype, keep
         self.unused = [pattern for pattern, _ in keep]  # patterns that no matrix has matched so far
         self.plan: list = []
 
-    def take(self, name: str, shape: tuple) -> Stored:
+    def take(self, name: str, shape: tuple) -> Tensor:
         tensor = self.left.pop(name, None)
         if tensor is None:
             where = f"{self.where}/{self.absent[name]}" if name in self.absent else self.where
             told = ", where the index has it" if name in self.absent else ""
             raise ModelError(f"{where}: tensor {shown(name)} is missing{told}, expected one of shape {list(shape)}")
+        if tensor.dtype not in NAMES:
+            raise unknown_type(tensor.path, name, next(key for key, dtype in PARTS.items() if dtype == tensor.dtype))
         if tensor.shape != shape:
             raise ModelError(
                 f"{tensor.path}: tensor {shown(name)}: found shape {list(tensor.shape)}, expected {list(shape)}"
             )
         return tensor
 
-    def weights(self, name: str, source: Stored) -> None:
+    def weights(self, name: str, source: Tensor) -> None:
         dtype = OUTSIDE.get(self.dtype, self.dtype) if name in ("embedding", "classifier") else self.dtype
         for pattern, kept in self.keep:
             if fnmatchcase(name, pattern):
                 dtype = kept
                 self.unused = [p for p in self.unused if p != pattern]
+        dtype = dtype or source.default
         if dtype == "bf12":
             found = survey(source)
             stored, quantised = (source.dtype, dtype) if found.fits else (TYPES["BF16"], "")
@@ -87,10 +101,15 @@ class Planner:
         elif dtype in GROUP_BYTES or dtype in SCALE_BYTES:
             self.plan.append(Planned(name, source.dtype, source, dtype))
         else:
-            self.plan.append(Planned(name, DTYPES[dtype] if dtype else source.dtype, source))
+            self.plan.append(Planned(name, DTYPES[dtype], source))
 
-    def exact(self, name: str, source: Stored, factor: float = 1.0) -> None:
+    def exact(self, name: str, source: Tensor, factor: float = 1.0) -> None:
         self.plan.append(Planned(name, TYPES["F32"], source, factor=factor))
+
+    def norm(self, name: str, stored: str, width: int, factor: float = 1.0) -> None:
+        self.plan.append(
+            Planned(name, TYPES["F32"], self.take(f"{stored}.weight", (width,)), factor=factor, plus=self.norm_plus)
+        )
 
     def linear(self, name: str, stored: str, rows: int, columns: int, bias: bool) -> None:
         self.weights(name, self.take(f"{stored}.weight", (rows, columns)))
@@ -104,21 +123,31 @@ class Planner:
         self.weights("embedding", embedding)
         for n in range(c["n_layers"]):
             stored, name = f"model.layers.{n}", f"layers.{n}"
-            first, second = "input_layernorm", "post_attention_layernorm"
-            if c.get("norms_after"):
-                first, second = "post_attention_layernorm", "post_feedforward_layernorm"
-            self.exact(f"{name}.attention_norm", self.take(f"{stored}.{first}.weight", (dim,)))
+            for norm, of in self.norms(stored).items():
+                self.norm(f"{name}.{norm}", f"{stored}.{of}", dim)
             self.attention(name, f"{stored}.self_attn")
-            self.exact(f"{name}.ffn_norm", self.take(f"{stored}.{second}.weight", (dim,)))
             if c["n_experts"] and n not in c.get("dense_layers", ()):
                 self.experts(name, stored)
             else:
                 self.ffn(name, f"{stored}.mlp")
-        self.exact("norm", self.take("model.norm.weight", (dim,)), self.logits_scale)
+        self.norm("norm", "model.norm", dim, self.logits_scale)
         if not c["tied_embeddings"]:
             self.weights("classifier", self.take("lm_head.weight", (vocab, dim)))
         elif "lm_head.weight" in self.left:
             self.check_tied(embedding, self.take("lm_head.weight", (vocab, dim)))
+
+    def norms(self, stored: str) -> dict:
+        """The layer's norms, by our names and the source's."""
+        if self.config.get("norms_after"):
+            return {"attention_norm": "post_attention_layernorm", "ffn_norm": "post_feedforward_layernorm"}
+        if self.config.get("norms_around"):
+            return {
+                "attention_norm": "input_layernorm",
+                "attention_post_norm": "post_attention_layernorm",
+                "ffn_norm": "pre_feedforward_layernorm",
+                "ffn_post_norm": "post_feedforward_layernorm",
+            }
+        return {"attention_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
 
     def attention(self, name: str, stored: str) -> None:
         c = self.config
@@ -137,7 +166,7 @@ class Planner:
             else dict.fromkeys("qk" if c.get("qk_norm") else "", c["head_dim"])
         )
         for letter, width in heads.items():
-            self.exact(f"{name}.{letter}_norm", self.take(f"{stored}.{letter}_norm.weight", (width,)))
+            self.norm(f"{name}.{letter}_norm", f"{stored}.{letter}_norm", width)
 
     def ffn(self, name: str, stored: str) -> None:
         dim, ffn, bias = self.config["hidden_dim"], self.config["ffn_dim"], self.config["mlp_bias"]
@@ -182,7 +211,7 @@ class Planner:
             for part, tensor in parts.items():
                 self.weights(f"{name}.experts.{e}.{part}", tensor)
 
-    def check_tied(self, embedding: Stored, head: Stored) -> None:
+    def check_tied(self, embedding: Tensor, head: Tensor) -> None:
         """A copy of the embedding does no harm; anything else means that the configuration or the file is wrong."""
         same = embedding.dtype == head.dtype
         same = same and all((a.view("u1") == b.view("u1")).all() for a, b in zip(pieces(embedding), pieces(head)))
@@ -205,9 +234,10 @@ def make_plan(
     dtype: Optional[str],
     keep: list = (),
     logits_scale: float = 1,
+    norm_plus: float = 0,
 ) -> list:
     """`keep` is of (pattern of matrices' names, type), the last that matches counts. UnknownName where one matches none."""
-    planner = Planner(config, tensors, where, dtype, list(keep), logits_scale)
+    planner = Planner(config, tensors, where, dtype, list(keep), logits_scale, norm_plus)
     planner.model()
     planner.refuse_rest()
     if planner.unused:
@@ -218,7 +248,7 @@ def make_plan(
 def matrix_types(plan: list) -> list:
     """Names of the types that the weight matrices have."""
     exact = ("norm", "_bias", ".router")
-    return sorted({p.dtype_name for p in plan if isinstance(p.source, Stored) and not p.name.endswith(exact)})
+    return sorted({p.dtype_name for p in plan if isinstance(p.source, Tensor) and not p.name.endswith(exact)})
 
 
 def data(planned: Planned, check_finite: bool) -> Iterator[np.ndarray]:
@@ -230,9 +260,13 @@ def data(planned: Planned, check_finite: bool) -> Iterator[np.ndarray]:
     if planned.quantised == "bf12":
         yield from to_bf12(source, check_finite)
         return
+    if source.holds(planned.quantised):
+        yield from source.exactly(planned.quantised)
+        return
     if planned.quantised:
         yield from (to_fp8 if planned.quantised in SCALE_BYTES else quantise)(source, planned.quantised)
         return
     for piece in pieces(source):
         values = rounded(source, piece, planned.dtype, check_finite)
+        values = values if planned.plus == 0 else values + planned.dtype.type(planned.plus)
         yield values if planned.factor == 1 else values * planned.dtype.type(planned.factor)

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from .checkpoint import PIECE, Stored, pieces
+from .checkpoint import PIECE, Tensor
 from .errors import ModelError
 from .source import shown
 
@@ -33,7 +33,7 @@ def quantised_size(dtype: str, shape: tuple) -> int:
     return rows * groups_of(columns) * (GROUP_BYTES[dtype] + 2)
 
 
-def quantise(source: Stored, dtype: str) -> Iterator[np.ndarray]:
+def quantise(source: Tensor, dtype: str) -> Iterator[np.ndarray]:
     """The tensor's bytes: all rows' quants, block by block, and at last all rows' scales."""
     rows, columns = source.shape
     scales = np.empty((rows, groups_of(columns)), np.float16)
@@ -41,7 +41,7 @@ def quantise(source: Stored, dtype: str) -> Iterator[np.ndarray]:
     with ThreadPoolExecutor(_processors()) as pool:
         for first in range(0, rows, at_once):
             n = min(at_once, rows - first)
-            values = _read(source.part(first * columns, (n, columns)))
+            values = source.values(first, n)
             quants, scales[first : first + n] = _quantise_rows(values, source, dtype, pool)
             yield quants
     yield scales.reshape(-1)
@@ -51,12 +51,7 @@ def _processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _read(part: Stored) -> np.ndarray:
-    read = [piece.copy() for piece in pieces(part)]
-    return (read[0] if len(read) == 1 else np.concatenate(read)).reshape(part.shape)
-
-
-def _quantise_rows(values: np.ndarray, source: Stored, dtype: str, pool: ThreadPoolExecutor) -> tuple:
+def _quantise_rows(values: np.ndarray, source: Tensor, dtype: str, pool: ThreadPoolExecutor) -> tuple:
     rows, columns = values.shape
     n = groups_of(columns)
     if columns % GROUP:
@@ -88,10 +83,13 @@ def quantise_groups(values: np.ndarray, dtype: str) -> tuple:
         half = scale.astype(np.float16)
         quants = _round(x, _inverse(half.astype(np.float32)), dtype).astype(np.int8)
         half[~np.isfinite(x.sum(axis=0) * 0.0)] = np.nan
-    packed = np.ascontiguousarray(quants.T).view(np.uint8)
-    if dtype == "q4":
-        packed = (packed[:, 0::2] & 15) | (packed[:, 1::2] << 4)
-    return packed, half
+    return pack(np.ascontiguousarray(quants.T), dtype), half
+
+
+def pack(quants: np.ndarray, dtype: str) -> np.ndarray:
+    """(rows, columns) int8, columns even -> (rows, bytes)."""
+    packed = quants.view(np.uint8)
+    return packed if dtype == "q8" else (packed[:, 0::2] & 15) | (packed[:, 1::2] << 4)
 
 
 def search(x: np.ndarray, dtype: str) -> np.ndarray:

@@ -27,8 +27,11 @@ class TokenizerData:
 
 
 def from_json(path: Path, settings: dict) -> tuple:
-    """(the tokenizer's data, its vocabulary)."""
-    root = read_json(path)
+    return from_root(read_json(path), settings, path)
+
+
+def from_root(root: dict, settings: dict, path: Path) -> tuple:
+    """(the tokenizer's data, its vocabulary), of what tokenizer.json has; `path` is where it stands."""
     model = root.get("model")
     if not isinstance(model, dict) or model.get("type", "BPE") != "BPE" or "merges" not in model:
         kind = model.get("type") if isinstance(model, dict) else model
@@ -106,6 +109,8 @@ def _sentencepiece_facts(root: dict, stages: list, path: Path) -> dict:
     if steps:
         facts["normalizers"] = steps
     for stage in stages:
+        if escapes and stage.get("type") == "Split" and stage.get("pattern") == {"String": " "}:
+            continue  # Gemma's: there are no spaces left to split at
         if stage.get("type") != "Metaspace" or stage.get("replacement") != SPACE or len(stages) != 1:
             raise refuse(path, "pre-tokenizer", stage)
         scheme = stage.get("prepend_scheme", "always" if stage.get("add_prefix_space", True) else "never")

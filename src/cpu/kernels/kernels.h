@@ -8,6 +8,7 @@
 
 #include "cpu/kernels/fetching.h"
 #include "cpu/kernels/nomad.h"
+#include "model/activation.h"
 #include "model/dtype.h"
 
 // Y = X Wᵀ for a range of W's rows, many tokens at once; without the rows' scales where W has any (quantised W: with the groups').
@@ -89,6 +90,7 @@ struct attend_args {
     const void *k, *v;                // (n_keys, head_dim), of the type that the function is for
     const float *k_scales, *v_scales; // (n_keys): of int8, what a row is to be multiplied by; else NULL
     int n_queries, n_keys, head_dim;
+    float softcap;               // 0: none; else each score s becomes softcap tanh(s / softcap)
     const int *first, *last;     // (n_queries): query i sees keys [first[i], last[i]) of these; NULL: all of them
     const void *next_k, *next_v; // that this thread will probably read after these, to be fetched in time; NULL: none
     // machine_fetching(); 2 streams: keys and values are fetched one after the other, 4: together. Only of given rows do results depend
@@ -105,7 +107,7 @@ struct attend_args {
 // Smaller scales count as 0: their inverses would overflow.
 #define INT8_LEAST_SCALE 0x1p-126f
 
-// attend() for many queries in 16-bit integers (vnni/attend.c): queries, keys, weights and values are each rounded once more.
+// attend() for many queries in 16-bit integers (vnni/attend.c): queries, keys, weights and values are each rounded once more. No softcap.
 struct fixed_attention {
     void (*attend[KV_TYPES])(
         const struct attend_args *args); // NULL of types that it does not have: fp32's precision would be in vain
@@ -116,7 +118,7 @@ struct fixed_attention {
     double (*dot_loop)(long rounds); // as cpu_kernels' fma_loop(), of these multiply-adds
 };
 
-// attend() of a few queries in integers (vnni/bytes.c): queries and weights are rounded to 16 bits, keys and values are what the cache has.
+// attend() of a few queries in integers (vnni/bytes.c): queries and weights are rounded to 16 bits, keys and values are what the cache has. No softcap.
 struct few_attention {
     void (*attend[KV_TYPES])(const struct attend_args *args);                       // NULL of types that it does not have
     void (*attend_rows[KV_TYPES])(const struct attend_args *args, const int *rows); // as sparse_kernels'
@@ -161,9 +163,10 @@ struct cpu_kernels {
 
     void (*rmsnorm)(float *y, const float *x, const float *w, int n, float eps); // y may be x
     void (*rope)(float *x, const float *cos, const float *sin, int head_dim);    // rotates one head by halves, in place
-    void (*silu_multiply)(float *gate, const float *up, int n);                  // gate = gate * sigmoid(gate) * up
-    void (*add)(float *x, const float *y, int n);                                // x += y
-    void (*add_scaled)(float *x, const float *y, float scale, int n);            // x += scale * y
+    void (*activate[ACTIVATIONS])(float *gate, const float *up, int n); // gate = activation(gate) * up, as the enum says
+    void (*softcap)(float *x, float cap, int n);                        // x = cap * tanh(x / cap)
+    void (*add)(float *x, const float *y, int n);                       // x += y
+    void (*add_scaled)(float *x, const float *y, float scale, int n);   // x += scale * y
     void (*to_fp32[DTYPE_FLOATS])(float *y, const void *x, int n);
     void (*to_fp16)(uint16_t *y, const float *x, int n); // to nearest even; beyond ±65504: ±65504, NaN stays
     // x ≈ scale * y with y in [-127, 127], to nearest; returns scale = max |x| / 127. All zero: 0; where any x is NaN or infinite: NaN.

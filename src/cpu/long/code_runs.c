@@ -31,7 +31,7 @@ void code_runs_plan(struct cpu_state *s, float share)
     const int wanted = multiple((int)ceilf(share * (float)r->n_sub), CODE_LIST / d_sub); // what fills the list is read anyway
     r->n_read = wanted < r->n_sub ? wanted : r->n_sub;
     r->n_listed = multiple(r->n_read * d_sub, CODE_LIST);
-    r->stride = code_stride(s->kv.capacity);
+    r->stride = code_stride(s->kv->capacity);
     r->open_bytes = (size_t)r->n_sub * ROW + CODE_GROUP_BYTES - ROW; // the last row is read as a whole group
 }
 
@@ -188,7 +188,7 @@ void code_runs_append(struct cpu_state *s, const struct append *row)
         set_open_tile(s, head, tile);
     }
     codes_place(place_in_block(s, head, slot), ROW, shift_in_block(slot), codes, r->n_sub, false);
-    if (slot % TILE == TILE - 1 || slot + 1 == s->kv.capacity) {
+    if (slot % TILE == TILE - 1 || slot + 1 == s->kv->capacity) {
         close_slots(s, head, tile * TILE, slot + 1, false);
         set_open_tile(s, head, -1);
     }
@@ -345,7 +345,7 @@ void code_runs_score(const struct cpu_state *s, int layer, int kv_head, int64_t 
             score_some(s, kv_head, runs, slot + done, piece, scores + done, ld);
         }
     }
-    const int newest = kv_slot(&s->kv, position), tile = open_tile(s, head);
+    const int newest = kv_slot(s->kv, position), tile = open_tile(s, head);
     const int first = tile * TILE > slot ? tile * TILE : slot, last = newest + 1 < slot + n ? newest + 1 : slot + n;
     if (tile >= 0 && first < last)
         score_open(s, head, kv_head, first, last - first, scores + (first - slot), ld);

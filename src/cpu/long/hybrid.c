@@ -89,7 +89,7 @@ static bool hybrid_applies(const struct cpu_state *s, int n, int64_t position, i
 
 static double hybrid_bytes(const struct cpu_state *s, int64_t position)
 {
-    const int sinks = kv_sinks_apart(&s->kv, position) ? s->kv.n_sinks : 0;
+    const int sinks = kv_sinks_apart(s->kv, position) ? s->kv->n_sinks : 0;
     return s->config->n_kv_heads * (selective_bytes(s, selective_n_keys(s, position)) + sinks * row_bytes(s));
 }
 

@@ -16,7 +16,7 @@ static size_t head_index(const struct cpu_state *s, int layer, int kv_head)
 static void add_position(const struct cpu_state *s, double *sum, int layer, int kv_head, int64_t position, double sign)
 {
     float row[SELECTIVE_DIMS];
-    cpu_load_value(s, layer, kv_head, kv_slot(&s->kv, position), row);
+    cpu_load_value(s, layer, kv_head, kv_slot(s->kv, position), row);
     s->kernels->sparse->add_exactly(sum, row, s->config->head_dim, sign);
 }
 
@@ -43,11 +43,11 @@ void value_sums_append(struct cpu_state *s, struct value_sums *sums, const struc
     if (sums->sums) {
         const size_t head = head_index(s, row->layer, row->kv_head);
         int64_t *covered = sums->covered + 2 * head;
-        const int64_t from = kv_first_visible(&s->kv, row->position);
+        const int64_t from = kv_first_visible(s->kv, row->position);
         if (row->n == 1)
             cover(s, sums->sums + head * s->config->head_dim, covered, row->layer, row->kv_head, from, row->position);
         else if (row->token == 0 &&
-                 (covered[1] > row->position || covered[0] != kv_first_visible(&s->kv, row->position + row->n - 1)))
+                 (covered[1] > row->position || covered[0] != kv_first_visible(s->kv, row->position + row->n - 1)))
             covered[0] = covered[1] = -1; // nothing, and nowhere near
         cpu_store_value(s, row->layer, row->kv_head, row->slot, row->v);
         if (row->n == 1)
@@ -62,8 +62,8 @@ void value_mean(const struct cpu_state *s, const struct value_sums *sums, int la
     const int d = s->config->head_dim;
     double total[SELECTIVE_DIMS];
     memcpy(total, sums->sums + head_index(s, layer, kv_head) * d, sizeof *total * d);
-    for (int sink = 0; kv_sinks_apart(&s->kv, position) && sink < s->kv.n_sinks; sink++)
+    for (int sink = 0; kv_sinks_apart(s->kv, position) && sink < s->kv->n_sinks; sink++)
         add_position(s, total, layer, kv_head, sink, 1);
     for (int i = 0; i < d; i++)
-        mean[i] = (float)(total[i] / kv_n_visible(&s->kv, position));
+        mean[i] = (float)(total[i] / kv_n_visible(s->kv, position));
 }

@@ -47,7 +47,7 @@ static int value_part_count(const struct cpu_state *s, int n_keys)
 
 static int n_visible(const struct cpu_state *s, int64_t position) // the sinks apart are not among them
 {
-    return (int)(position + 1 - kv_first_visible(&s->kv, position));
+    return (int)(position + 1 - kv_first_visible(s->kv, position));
 }
 
 // ------------------------------------------------------------------------------------------ memory
@@ -68,12 +68,12 @@ static void nomad_carve_scratch(struct cpu_state *s, struct carver *c, int n_thr
     struct nomad *m = &s->method->nomad;
     const size_t n_heads = s->config->n_heads;
     nomad_carve_tables(s, c);
-    m->ld = (ptrdiff_t)round_up((size_t)s->kv.span + NOMAD_BLOCK, 16); // each row begins a cache line
-    m->parts = part_count(s, s->kv.span, SCORES_LEAST, SCORES_LEAST);  // as many as any length has
+    m->ld = (ptrdiff_t)round_up((size_t)s->kv->span + NOMAD_BLOCK, 16); // each row begins a cache line
+    m->parts = part_count(s, s->kv->span, SCORES_LEAST, SCORES_LEAST);  // as many as any length has
     m->scores = carve(c, n_heads * m->ld, sizeof(float));
     m->part_max = carve(c, n_heads * m->parts, sizeof(float));
     m->part_sum = carve(c, n_heads * m->parts, sizeof(float));
-    m->sink_scores = carve(c, n_heads * s->kv.n_sinks, sizeof(float));
+    m->sink_scores = carve(c, n_heads * s->kv->n_sinks, sizeof(float));
 }
 
 static void nomad_append(struct cpu_state *s, const struct append *row)
@@ -111,7 +111,7 @@ static double nomad_bytes(const struct cpu_state *s, int64_t position)
 {
     const double value = (double)(s->config->head_dim * kv_sizes[s->kv_type]) + (s->kv_type == KV_INT8 ? sizeof(float) : 0);
     const double codes = (double)nomad_block_bytes(s->method->nomad.n_sub) / NOMAD_BLOCK;
-    const int sinks = kv_sinks_apart(&s->kv, position) ? s->kv.n_sinks : 0;
+    const int sinks = kv_sinks_apart(s->kv, position) ? s->kv->n_sinks : 0;
     return s->config->n_kv_heads * (n_visible(s, position) + sinks) * (codes + value);
 }
 
@@ -145,7 +145,7 @@ static void score_sinks(const struct pass *p, int kv_head)
             double sum = 0;
             for (int c = 0; c < d; c++)
                 sum += (double)q[c] * (double)key[c];
-            s->method->nomad.sink_scores[(place_of(p, kv_head) + i) * s->kv.n_sinks + sink] = (float)sum;
+            s->method->nomad.sink_scores[(place_of(p, kv_head) + i) * s->kv->n_sinks + sink] = (float)sum;
         }
     }
 }
@@ -166,8 +166,8 @@ static void score_part(const struct pass *p, int kv_head, int part)
     if (part == 0)
         score_sinks(p, kv_head);
     for (int at = first, n; at < last; at += n) {
-        n = (int)(kv_run_end(&s->kv, p->from + at, p->from + last) - p->from) - at;
-        nomad_score(s, p->layer, kv_head, kv_slot(&s->kv, p->from + at), n, m->scores + head * m->ld + at, m->ld);
+        n = (int)(kv_run_end(s->kv, p->from + at, p->from + last) - p->from) - at;
+        nomad_score(s, p->layer, kv_head, kv_slot(s->kv, p->from + at), n, m->scores + head * m->ld + at, m->ld);
     }
     for (int i = 0; i < group; i++) {
         float *max = &m->part_max[(head + i) * m->parts + part], *sum = &m->part_sum[(head + i) * m->parts + part];
@@ -190,14 +190,14 @@ static void merge_stats(const struct pass *p, size_t head, float *max, float *su
             total += (double)m->part_sum[head * m->parts + part] * exp((double)(m->part_max[head * m->parts + part] - *max));
     *sum = (float)total;
     if (p->n_sinks > 0)
-        p->s->kernels->sparse->softmax_stats(m->sink_scores + head * p->s->kv.n_sinks, p->n_sinks, max, sum);
+        p->s->kernels->sparse->softmax_stats(m->sink_scores + head * p->s->kv->n_sinks, p->n_sinks, max, sum);
 }
 
 // Values of consecutive slots, for some of the group's queries, from `head` on.
 static void add_values(const struct pass *p, struct nomad_value_args args, int kv_head, int slot)
 {
     const struct cpu_state *s = p->s;
-    const float *scales = cpu_scales(s, s->value_scales, p->layer, kv_head);
+    const float *scales = cpu_value_scales(s, p->layer, kv_head);
     const size_t at = (size_t)slot * s->config->head_dim * kv_sizes[s->kv_type];
     args.v = (const uint8_t *)cpu_values(s, p->layer, kv_head) + at;
     args.v_scales = scales ? scales + slot : NULL;
@@ -229,8 +229,8 @@ static void add_part(const struct pass *p, int kv_head, int part, int query, int
     memset(args.acc, 0, sizeof(float) * n * d);
     memset(args.sum, 0, sizeof(float) * n);
     if (part == 0 && p->n_sinks > 0) {
-        args.scores = m->sink_scores + head * s->kv.n_sinks;
-        args.ld = s->kv.n_sinks;
+        args.scores = m->sink_scores + head * s->kv->n_sinks;
+        args.ld = s->kv->n_sinks;
         args.n_keys = p->n_sinks;
         add_values(p, args, kv_head, 0);
     }
@@ -238,9 +238,9 @@ static void add_part(const struct pass *p, int kv_head, int part, int query, int
     args.ld = m->ld;
     const int last = part_begin(p->n_keys, part + 1, p->n_value_parts);
     for (int at = part_begin(p->n_keys, part, p->n_value_parts); at < last; at += args.n_keys) {
-        args.n_keys = (int)(kv_run_end(&s->kv, p->from + at, p->from + last) - p->from) - at;
+        args.n_keys = (int)(kv_run_end(s->kv, p->from + at, p->from + last) - p->from) - at;
         args.scores = m->scores + head * m->ld + at;
-        add_values(p, args, kv_head, kv_slot(&s->kv, p->from + at));
+        add_values(p, args, kv_head, kv_slot(s->kv, p->from + at));
     }
 }
 
@@ -286,9 +286,9 @@ static void attend_by_parts(const struct pass *p, struct member *me)
 static void nomad_attend(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
 {
     const int group = cpu_group(s);
-    struct pass p = {.s = s, .layer = layer, .from = kv_first_visible(&s->kv, batch->position)};
+    struct pass p = {.s = s, .layer = layer, .from = kv_first_visible(s->kv, batch->position)};
     p.n_keys = n_visible(s, batch->position);
-    p.n_sinks = kv_sinks_apart(&s->kv, batch->position) ? s->kv.n_sinks : 0;
+    p.n_sinks = kv_sinks_apart(s->kv, batch->position) ? s->kv->n_sinks : 0;
     p.n_parts = part_count(s, p.n_keys, SCORES_LEAST, SCORES_MOST);
     p.n_value_parts = value_part_count(s, p.n_keys);
     p.place = team_shares_evenly(me, s->config->n_kv_heads) ? team_share(me, s->config->n_kv_heads, 1) : -1;

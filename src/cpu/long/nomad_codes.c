@@ -19,7 +19,7 @@ yalm_status nomad_open(struct cpu_state *s, const struct backend_plan *plan, yal
         return status;
     m->kernels = nomad_kernels_select(s->kernels);
     m->n_sub = d / m->book.d_sub;
-    m->head_bytes = ((size_t)s->kv.capacity + NOMAD_BLOCK - 1) / NOMAD_BLOCK * nomad_block_bytes(m->n_sub);
+    m->head_bytes = ((size_t)s->kv->capacity + NOMAD_BLOCK - 1) / NOMAD_BLOCK * nomad_block_bytes(m->n_sub);
     return YALM_OK;
 }
 

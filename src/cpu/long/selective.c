@@ -15,7 +15,7 @@ enum {
 
 int selective_n_keys(const struct cpu_state *s, int64_t position)
 {
-    return (int)(position + 1 - kv_first_visible(&s->kv, position));
+    return (int)(position + 1 - kv_first_visible(s->kv, position));
 }
 
 int selective_break_even(const struct cpu_state *s, double (*bytes)(const struct cpu_state *s, int n), double step_bytes)
@@ -23,7 +23,7 @@ int selective_break_even(const struct cpu_state *s, double (*bytes)(const struct
     const double scale = s->kv_type == KV_INT8 ? sizeof(float) : 0;
     const double row = 2.0 * ((double)(s->config->head_dim * kv_sizes[s->kv_type]) + scale);
     int n = 256;
-    while (n <= s->kv.span && bytes(s, n) + step_bytes >= row * n)
+    while (n <= s->kv->span && bytes(s, n) + step_bytes >= row * n)
         n += 64;
     return n;
 }
@@ -50,13 +50,13 @@ void selective_carve_scratch(struct cpu_state *s, struct carver *c)
 {
     struct selective *t = &s->method->selective;
     const size_t n_heads = s->config->n_heads, n_kv_heads = s->config->n_kv_heads;
-    t->blocks = (s->kv.span + SELECTIVE_BLOCK - 1) / SELECTIVE_BLOCK;
-    t->ld = (ptrdiff_t)round_up((size_t)s->kv.span + 16, 16); // whole vectors may be written, and each row begins a cache line
-    t->parts = part_count(s->kv.span);
+    t->blocks = (s->kv->span + SELECTIVE_BLOCK - 1) / SELECTIVE_BLOCK;
+    t->ld = (ptrdiff_t)round_up((size_t)s->kv->span + 16, 16); // whole vectors may be written, and each row begins a cache line
+    t->parts = part_count(s->kv->span);
     t->scores = carve(c, n_heads * t->ld, sizeof(float));
     t->part_max = carve(c, n_heads * t->parts, sizeof(float));
     t->part_sum = carve(c, n_heads * t->parts, sizeof(float));
-    t->sink_scores = carve(c, n_heads * s->kv.n_sinks, sizeof(float));
+    t->sink_scores = carve(c, n_heads * s->kv->n_sinks, sizeof(float));
     if (grouped(s)) {
         t->bases = carve(c, n_heads * t->blocks, sizeof(float));
         t->weights = carve(c, n_kv_heads * t->ld, sizeof(float));
@@ -98,7 +98,7 @@ static void score_sinks(const struct pass *p, int kv_head)
             double sum = 0;
             for (int c = 0; c < d; c++)
                 sum += (double)q[c] * (double)key[c];
-            s->method->selective.sink_scores[(place_of(p, kv_head) * group + i) * s->kv.n_sinks + sink] = (float)sum;
+            s->method->selective.sink_scores[(place_of(p, kv_head) * group + i) * s->kv->n_sinks + sink] = (float)sum;
         }
     }
 }
@@ -116,8 +116,8 @@ static void score_keys(const struct pass *p, int kv_head, int first, int last)
     const struct selective *t = &s->method->selective;
     float *scores = t->scores + place_of(p, kv_head) * cpu_group(s) * t->ld;
     for (int at = first, n; at < last; at += n) {
-        n = (int)(kv_run_end(&s->kv, p->from + at, p->from + last) - p->from) - at;
-        s->policy->selector->score(s, p->layer, kv_head, p->position, kv_slot(&s->kv, p->from + at), n, scores + at, t->ld);
+        n = (int)(kv_run_end(s->kv, p->from + at, p->from + last) - p->from) - at;
+        s->policy->selector->score(s, p->layer, kv_head, p->position, kv_slot(s->kv, p->from + at), n, scores + at, t->ld);
     }
 }
 
@@ -170,7 +170,7 @@ static void merge_stats(const struct pass *p, size_t head, float *max, float *su
             total += (double)t->part_sum[head * t->parts + part] * (double)expf(t->part_max[head * t->parts + part] - *max);
     *sum = (float)total;
     if (p->n_sinks > 0)
-        p->s->kernels->sparse->softmax_stats(t->sink_scores + head * p->s->kv.n_sinks, p->n_sinks, max, sum);
+        p->s->kernels->sparse->softmax_stats(t->sink_scores + head * p->s->kv->n_sinks, p->n_sinks, max, sum);
 }
 
 // By which the exponentials of a block become weights ŝ, given the head's maximum and sum; 0 where nothing in the block counts.
@@ -254,7 +254,7 @@ static float sinks_share(const struct pass *p, size_t head, float max, float sum
     float sink_max = -INFINITY, sink_sum = 0;
     if (p->n_sinks == 0)
         return 0;
-    s->kernels->sparse->softmax_stats(s->method->selective.sink_scores + head * s->kv.n_sinks, p->n_sinks, &sink_max,
+    s->kernels->sparse->softmax_stats(s->method->selective.sink_scores + head * s->kv->n_sinks, p->n_sinks, &sink_max,
                                       &sink_sum);
     return expf(sink_max - max) * sink_sum / sum;
 }
@@ -338,8 +338,8 @@ static void rows_to_slots(const struct pass *p, int kv_head)
     const struct cpu_state *s = p->s;
     const struct selective *t = &s->method->selective;
     int *rows = t->rows + (size_t)kv_head * t->ld;
-    const int slot = kv_slot(&s->kv, p->from), before = (int)(kv_run_end(&s->kv, p->from, p->from + p->n_keys) - p->from);
-    const int again = before < p->n_keys ? kv_slot(&s->kv, p->from + before) - before : 0;
+    const int slot = kv_slot(s->kv, p->from), before = (int)(kv_run_end(s->kv, p->from, p->from + p->n_keys) - p->from);
+    const int again = before < p->n_keys ? kv_slot(s->kv, p->from + before) - before : 0;
     for (int i = 0; i < t->n_rows[kv_head]; i++)
         rows[i] += rows[i] < before ? slot : again;
 }
@@ -423,10 +423,10 @@ void selective_attend(struct cpu_state *s, const struct batch *batch, int layer,
 {
     const int group = cpu_group(s);
     struct pass p = {.s = s, .layer = layer, .position = batch->position};
-    p.from = kv_first_visible(&s->kv, p.position);
+    p.from = kv_first_visible(s->kv, p.position);
     p.n_keys = selective_n_keys(s, p.position);
     p.n_parts = part_count(p.n_keys);
-    p.n_sinks = kv_sinks_apart(&s->kv, p.position) ? s->kv.n_sinks : 0;
+    p.n_sinks = kv_sinks_apart(s->kv, p.position) ? s->kv->n_sinks : 0;
     p.choice = s->policy->selector->choice(s, layer, p.n_keys);
     p.place = !s->method->selective.keep_all && team_shares_evenly(me, s->config->n_kv_heads)
                   ? team_share(me, s->config->n_kv_heads, 1)

@@ -63,7 +63,7 @@ static yalm_status sparq_plan(struct cpu_state *s, const struct backend_plan *pl
     p->local = o->local;
     p->tail = o->tail == SWITCH_ON || (o->tail == SWITCH_AUTO && cpu_group(s) == 1);
     p->from = o->from ? o->from : selective_break_even(s, selective_bytes, STEP_BYTES);
-    p->copy_slots = (int)round_up((size_t)s->kv.capacity, COPY_GROUP);
+    p->copy_slots = (int)round_up((size_t)s->kv->capacity, COPY_GROUP);
     p->copy_stride = copy_stride(p->copy, p->copy_slots);
     return YALM_OK;
 }
@@ -140,18 +140,18 @@ static void copy_key(const struct cpu_state *s, int layer, int kv_head, int slot
 
 static bool ends_tile(const struct cpu_state *s, int slot)
 {
-    return (slot + 1) % TILE == 0 || slot + 1 == s->kv.capacity;
+    return (slot + 1) % TILE == 0 || slot + 1 == s->kv->capacity;
 }
 
 // Copies those keys of a group whose tile has been written to, whole tiles: some of them may have waited there.
 static void copy_tiles(struct cpu_state *s, int layer, int kv_head, int group, int64_t position, int n)
 {
-    for (int tile = group * COPY_GROUP; tile < (group + 1) * COPY_GROUP && tile < s->kv.capacity; tile += TILE) {
-        const int end = tile + TILE < s->kv.capacity ? tile + TILE : s->kv.capacity;
+    for (int tile = group * COPY_GROUP; tile < (group + 1) * COPY_GROUP && tile < s->kv->capacity; tile += TILE) {
+        const int end = tile + TILE < s->kv->capacity ? tile + TILE : s->kv->capacity;
         bool written = false;
         for (int64_t at = position; at < position + n && !written;) {
-            const int64_t run = kv_run_end(&s->kv, at, position + n);
-            const int slot = kv_slot(&s->kv, at);
+            const int64_t run = kv_run_end(s->kv, at, position + n);
+            const int slot = kv_slot(s->kv, at);
             written = slot < end && slot + (run - at) > tile;
             at = run;
         }
@@ -164,7 +164,7 @@ static void copy_tiles(struct cpu_state *s, int layer, int kv_head, int group, i
 // share bytes.
 static void sparq_appended(struct cpu_state *s, int64_t position, int n, int layer, struct member *me)
 {
-    const int n_kv_heads = s->config->n_kv_heads, slot = kv_slot(&s->kv, position);
+    const int n_kv_heads = s->config->n_kv_heads, slot = kv_slot(s->kv, position);
     if (n == 1 && !ends_tile(s, slot))
         return;
     const int first = n == 1 ? slot / COPY_GROUP : 0, n_groups = n == 1 ? 1 : s->method->sparq.copy_slots / COPY_GROUP;
@@ -251,7 +251,7 @@ static void score_copied(const struct cpu_state *s, int layer, int kv_head, int 
 static void sparq_score(const struct cpu_state *s, int layer, int kv_head, int64_t position, int slot, int n, float *scores,
                         ptrdiff_t ld)
 {
-    const int newest = kv_slot(&s->kv, position), tile = newest / TILE * TILE;
+    const int newest = kv_slot(s->kv, position), tile = newest / TILE * TILE;
     const bool open = !ends_tile(s, newest) && slot <= newest && slot + n > tile; // some of these wait to be copied
     const int before = !open ? n : tile > slot ? tile - slot : 0;
     const int through = !open ? n : newest + 1 < slot + n ? newest + 1 - slot : n;

@@ -4,6 +4,7 @@
 
 #include <limits.h>
 #include <linux/futex.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -16,7 +17,6 @@
 #ifdef YALM_OPENMP
 #include <omp.h>
 #else
-#include <pthread.h>
 #include <signal.h>
 #endif
 
@@ -67,15 +67,17 @@ struct team {
     struct gate steps;                 // counts steps
     struct gate runs;                  // counts runs
     struct job job;
-    struct share *shares; // (n_threads)
-    cpu_set_t before;     // the caller's affinity mask
-    int cores[TEAM_MAX];  // (n_cores): one hardware thread of each that members are pinned to
-    int n_cores;          // 0: not pinned
+    struct share *shares;    // (n_threads)
+    pthread_mutex_t running; // held by whoever runs the team
+    cpu_set_t before;        // the caller's affinity mask
+    int cores[TEAM_MAX];     // (n_cores): one hardware thread of each that members are pinned to
+    int n_cores;             // 0: not pinned
 #ifndef YALM_OPENMP
     struct thread {
         struct team *team;
         int index;
         pthread_t handle;
+        _Atomic bool inside; // a run, or about to read which
     } threads[TEAM_MAX];
     int n_started;
 #endif
@@ -284,7 +286,8 @@ static void publish_job(struct team *team, int n_threads, work_function *work, c
 {
     struct job *job = &team->job;
     uint64_t words[TEAM_ARGUMENT_BYTES / 8] = {0};
-    memcpy(words, arguments, bytes);
+    if (bytes > 0)
+        memcpy(words, arguments, bytes);
     atomic_fetch_add(&job->version, 1);
     atomic_store(&job->first_step, atomic_load(&team->word) & ~claims_mask); // the one after the last run's last
     atomic_store(&job->n_threads, n_threads);
@@ -331,11 +334,14 @@ static void stop_threads(struct team *team)
     (void)team;
 }
 
-void team_run(struct team *team, int n_threads, work_function *work, const void *arguments, size_t bytes)
+static void run_members(struct team *team, int n_threads)
 {
-    publish_job(team, n_threads, work, arguments, bytes);
 #pragma omp parallel num_threads(n_threads)
     join_run(team, omp_get_thread_num());
+}
+static void wait_for_late_members(struct team *team)
+{
+    (void)team; // a parallel region ends when all of them have
 }
 
 #else
@@ -344,7 +350,7 @@ void team_run(struct team *team, int n_threads, work_function *work, const void 
 // another process on one of two cores, decode of a small model ran six times slower on them.
 static void *thread_main(void *argument)
 {
-    const struct thread *thread = argument;
+    struct thread *thread = argument;
     struct team *team = thread->team;
     pin_member(team, thread->index);
     unsigned seen = 0;
@@ -353,7 +359,9 @@ static void *thread_main(void *argument)
         seen = atomic_load(&team->runs.count);
         if (atomic_load(&team->closing))
             return NULL;
+        atomic_store(&thread->inside, true);
         join_run(team, thread->index);
+        atomic_store(&thread->inside, false);
     }
 }
 
@@ -386,14 +394,38 @@ static yalm_status start_threads(struct team *team, yalm_error *error)
                      strerror(failed));
 }
 
-void team_run(struct team *team, int n_threads, work_function *work, const void *arguments, size_t bytes)
+static void run_members(struct team *team, int n_threads)
 {
-    publish_job(team, n_threads, work, arguments, bytes);
+    (void)n_threads; // each looks for itself whether it takes part
     gate_open(&team->runs);
     join_run(team, 0);
 }
 
+// A member that comes after this finds the job that is current now.
+static void wait_for_late_members(struct team *team)
+{
+    for (int i = 0; i < team->n_started; i++)
+        while (atomic_load(&team->threads[i].inside))
+            sched_yield();
+}
+
 #endif
+
+void team_run(struct team *team, int n_threads, work_function *work, const void *arguments, size_t bytes)
+{
+    pthread_mutex_lock(&team->running);
+    publish_job(team, n_threads, work, arguments, bytes);
+    run_members(team, n_threads);
+    pthread_mutex_unlock(&team->running);
+}
+
+void team_forget(struct team *team)
+{
+    pthread_mutex_lock(&team->running);
+    publish_job(team, 0, NULL, NULL, 0); // whoever wakes late finds nothing to do
+    wait_for_late_members(team);
+    pthread_mutex_unlock(&team->running);
+}
 
 struct items {
     int n;
@@ -427,9 +459,11 @@ struct team *team_open(int n_threads, bool pin, yalm_error *error)
     }
     memset(team, 0, sizeof *team);
     team->n_threads = n_threads;
+    pthread_mutex_init(&team->running, NULL);
     team->shares = aligned_alloc(64, sizeof *team->shares * (size_t)n_threads);
     if (!team->shares) {
         error_set(error, YALM_NO_MEMORY, "out of memory for %d threads", n_threads);
+        pthread_mutex_destroy(&team->running);
         free(team);
         return NULL;
     }
@@ -453,6 +487,7 @@ void team_close(struct team *team)
     stop_threads(team);
     if (team->n_cores > 0)
         sched_setaffinity(0, sizeof team->before, &team->before);
+    pthread_mutex_destroy(&team->running);
     free(team->shares);
     free(team);
 }

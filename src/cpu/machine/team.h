@@ -46,9 +46,12 @@ struct member {
 enum { TEAM_ARGUMENT_BYTES = 128 };
 
 // Calls work(member, arguments) on the first n_threads members; returns when the caller's own call has returned, and with it all the run's steps are
-// over. `arguments` are `bytes` bytes, of which every member gets a copy.
+// over. `arguments` are `bytes` bytes, of which every member gets a copy. Callers on several threads take turns.
 void team_run(struct team *team, int n_threads, void (*work)(struct member *me, const void *arguments), const void *arguments,
               size_t bytes);
+
+// Returns when no member will read any more what earlier runs were given: before that, what late members may look at must not be freed.
+void team_forget(struct team *team);
 
 // The next grains of the current step's n items: true, and [span->first, span->last); or false when the step is over. Spans begin at
 // multiples of `grain`.

@@ -199,7 +199,7 @@ static void put_cpu_scores(const struct cuda_state *s, const struct cpu_selectio
                            bool taken_only)
 {
     const struct selective *t = &s->selective;
-    std::vector<float> scores((size_t)n_heads * t->ld, -INFINITY), sinks((size_t)n_heads * s->cache.policy.n_sinks, 0.0f);
+    std::vector<float> scores((size_t)n_heads * t->ld, -INFINITY), sinks((size_t)n_heads * s->caches[0].policy.n_sinks, 0.0f);
     std::vector<float2> stats((size_t)n_heads * t->n_parts, make_float2(-INFINITY, 0.0f));
     for (int h = 0; h < n_heads; h++) {
         const float *from = c->scores + (size_t)h * c->n_keys;
@@ -215,7 +215,7 @@ static void put_cpu_scores(const struct cuda_state *s, const struct cpu_selectio
         }
         stats[(size_t)h * t->n_parts] = make_float2(max, (float)sum);
         for (int i = 0; i < c->n_sinks; i++)
-            sinks[h * s->cache.policy.n_sinks + i] = c->sink_scores[h * c->n_sinks + i];
+            sinks[h * s->caches[0].policy.n_sinks + i] = c->sink_scores[h * c->n_sinks + i];
     }
     put(t->scores, scores);
     put(t->part_stats, stats);
@@ -228,7 +228,7 @@ static void put_cpu_scores(const struct cuda_state *s, const struct cpu_selectio
 // True where both devices score by the same components. Of a KV head where not, the sums must tie.
 static bool same_components(const struct cuda_state *s, const struct cpu_selection *c, const struct place &at)
 {
-    const int r = c->r, d = s->cache.head_dim;
+    const int r = c->r, d = s->caches[0].head_dim;
     if (r == 0)
         return true;
     const std::vector<int> theirs = fetch(s->sparq.components + at.kv_head * r, r);

@@ -125,7 +125,7 @@ static float score_of(const struct cpu_state *s, int head, int key)
 static void keep_keys(const struct cpu_state *s, int layer, struct cpu_selection *l)
 {
     const int n = l->n_keys, n_heads = s->config->n_heads, n_kv_heads = s->config->n_kv_heads;
-    const int64_t from = kv_first_visible(&s->kv, l->position);
+    const int64_t from = kv_first_visible(s->kv, l->position);
     const struct selective *t = &s->method->selective;
     l->slots = room(n, sizeof(int));
     l->scores = room((size_t)n_heads * n, sizeof(float));
@@ -133,7 +133,7 @@ static void keep_keys(const struct cpu_state *s, int layer, struct cpu_selection
     l->sink_scores = room((size_t)n_heads * l->n_sinks, sizeof(float));
     l->taken = room((size_t)n_kv_heads * n, 1);
     for (int j = 0; j < n; j++)
-        l->slots[j] = kv_slot(&s->kv, from + j);
+        l->slots[j] = kv_slot(s->kv, from + j);
     for (int h = 0; h < n_heads; h++) {
         const double of_codes = l->r ? 0 : hybrid_rounding(s, layer, h);
         for (int j = 0; j < n; j++) {
@@ -141,7 +141,7 @@ static void keep_keys(const struct cpu_state *s, int layer, struct cpu_selection
             l->rounding[(size_t)h * n + j] = l->r ? sparq_rounding(s, layer, h, j, n, l->slots[j]) : of_codes;
         }
         for (int i = 0; i < l->n_sinks; i++)
-            l->sink_scores[h * l->n_sinks + i] = t->sink_scores[(size_t)h * s->kv.n_sinks + i];
+            l->sink_scores[h * l->n_sinks + i] = t->sink_scores[(size_t)h * s->kv->n_sinks + i];
     }
     for (int h = 0; h < n_kv_heads; h++) // rows are slots by now
         for (int i = 0, j = 0; i < t->n_rows[h]; i++) {
@@ -160,7 +160,7 @@ static void attend(struct cpu_state *s, const struct batch *batch, int layer, st
     forget(l);
     l->position = batch->position;
     l->n_keys = selective_n_keys(s, batch->position);
-    l->n_sinks = kv_sinks_apart(&s->kv, batch->position) ? s->kv.n_sinks : 0;
+    l->n_sinks = kv_sinks_apart(s->kv, batch->position) ? s->kv->n_sinks : 0;
     const struct choice c = s->policy->selector->choice(s, layer, l->n_keys);
     l->k = c.k < l->n_keys ? c.k : l->n_keys;
     l->local = c.local < l->k ? c.local : l->k;

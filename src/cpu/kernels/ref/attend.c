@@ -28,6 +28,8 @@ static inline __attribute__((always_inline)) void attend_block(enum kv_type type
         scores[j - first] = score(type, a->q + query * d, a->k, j * d, a->head_dim);
         if (type == KV_INT8)
             scores[j - first] *= a->k_scales[j];
+        if (a->softcap > 0)
+            scores[j - first] = a->softcap * tanhf(scores[j - first] / a->softcap);
         if (scores[j - first] > max)
             max = scores[j - first];
     }

@@ -33,6 +33,29 @@ static void scalar_silu_multiply(float *gate, const float *up, int n)
         gate[i] = (float)(gate[i] / (1.0 + exp(-(double)gate[i])) * up[i]);
 }
 
+static void scalar_gelu_multiply(float *gate, const float *up, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const double x = gate[i];
+        gate[i] = (float)(0.5 * x * (1 + tanh(0.79788456080286536 * (x + 0.044715 * x * x * x))) * up[i]);
+    }
+}
+
+static void scalar_clamped_multiply(float *gate, const float *up, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const double g = gate[i] > CLAMPED_LIMIT ? CLAMPED_LIMIT : gate[i];
+        const double u = up[i] > CLAMPED_LIMIT ? CLAMPED_LIMIT : up[i] < -CLAMPED_LIMIT ? -CLAMPED_LIMIT : up[i];
+        gate[i] = (float)(g / (1.0 + exp(-(double)CLAMPED_SLOPE * g)) * (u + 1));
+    }
+}
+
+static void scalar_softcap(float *x, float cap, int n)
+{
+    for (int i = 0; i < n; i++)
+        x[i] = (float)(cap * tanh((double)x[i] / cap));
+}
+
 static void scalar_add(float *x, const float *y, int n)
 {
     for (int i = 0; i < n; i++)
@@ -186,7 +209,10 @@ const struct cpu_kernels cpu_kernels_scalar = {
     .sparse = &sparse_kernels_scalar,
     .rmsnorm = scalar_rmsnorm,
     .rope = scalar_rope,
-    .silu_multiply = scalar_silu_multiply,
+    .activate = {[ACTIVATION_SILU] = scalar_silu_multiply,
+                 [ACTIVATION_GELU] = scalar_gelu_multiply,
+                 [ACTIVATION_CLAMPED] = scalar_clamped_multiply},
+    .softcap = scalar_softcap,
     .add = scalar_add,
     .add_scaled = scalar_add_scaled,
     .to_fp32 = {[DTYPE_FP32] = scalar_fp32_to_fp32,

@@ -163,6 +163,13 @@ VEC_INLINE void softmax_rows(float *scores, ptrdiff_t ld, int n_rows, struct vie
     }
 }
 
+// Scores [0, n) of n_rows rows, of models that cap them; there is room for whole vectors. One function for all who call it: it is not worth inlining.
+static __attribute__((noinline)) void softcap_rows(float *scores, ptrdiff_t ld, int n_rows, int n, float cap)
+{
+    for (int s = 0; s < n_rows; s++)
+        softcap_vecs(scores + s * ld, cap, n);
+}
+
 // Lines, or rows, to fetch at each of `steps` steps.
 VEC_INLINE int fetch_rate(const struct fetch *f, int steps)
 {
@@ -352,6 +359,8 @@ VEC_INLINE void few_queries(enum kv_type type, int n_queries, const struct atten
     few_scores(type, n_queries, scores, q, (const char *)a->k + offset, block_rows, n, a->head_dim, values);
     if (type == KV_INT8)
         few_scale(n_queries, scores, a->k_scales, rows, at, n);
+    if (a->softcap > 0)
+        softcap_rows(scores, FEW_KEYS, n_queries, n, a->softcap);
     struct view views[8];
     for (int s = 0; s < n_queries; s++)
         views[s] = view_of(a, i + s, at, n);

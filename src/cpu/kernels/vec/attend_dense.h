@@ -402,6 +402,7 @@ VEC_INLINE void attend_dense(enum kv_type type, int head_dim, const struct atten
 
 // attend_rows_part(): at most FEW_QUERIES queries and FEW_DIMS components, of a cache of this type; `which`: NULL, or rows. Each length of a head has a function
 // of its own: all of them in one would take a compiler twice as long.
+// Where scores are capped few_of_any() is for all.
 #define ATTEND_ROWS_PART(type, which)                                                                                          \
     static __attribute__((noinline)) void dense_64(const struct attend_args *a, const int *rows)                               \
     {                                                                                                                          \
@@ -420,5 +421,5 @@ VEC_INLINE void attend_dense(enum kv_type type, int head_dim, const struct atten
     }                                                                                                                          \
     static void attend_rows_part(const struct attend_args *a, const int *rows)                                                 \
     {                                                                                                                          \
-        (!dense_has(type, a->head_dim) ? few_of_any : a->head_dim == 64 ? dense_64 : dense_128)(a, rows);                      \
+        (!dense_has(type, a->head_dim) || a->softcap > 0 ? few_of_any : a->head_dim == 64 ? dense_64 : dense_128)(a, rows);    \
     }

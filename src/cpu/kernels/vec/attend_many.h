@@ -115,12 +115,16 @@ VEC_INLINE void many_outputs(const struct many *m, const struct attend_args *a, 
 
 VEC_INLINE void many_softmax(const struct many *m, const struct attend_args *a, const struct many_block *b)
 {
-    for (int i = 0; i < b->n_queries; i += TILE_ROWS)
-        if (b->groups[i / TILE_ROWS].last > 0)
-            softmax_rows(m->scores + (ptrdiff_t)i * MANY_KEYS, MANY_KEYS,
-                         b->n_queries - i < TILE_ROWS ? b->n_queries - i : TILE_ROWS, b->groups[i / TILE_ROWS], b->views + i,
-                         a->acc + (b->query + i) * (ptrdiff_t)a->head_dim, a->head_dim, a->max + b->query + i,
-                         a->sum + b->query + i, NULL);
+    for (int i = 0; i < b->n_queries; i += TILE_ROWS) {
+        const struct view seen = b->groups[i / TILE_ROWS];
+        const int n = b->n_queries - i < TILE_ROWS ? b->n_queries - i : TILE_ROWS, from = seen.first - seen.first % VEC;
+        float *scores = m->scores + (ptrdiff_t)i * MANY_KEYS;
+        if (a->softcap > 0 && seen.last > 0)
+            softcap_rows(scores + from, MANY_KEYS, n, seen.last - from, a->softcap);
+        if (seen.last > 0)
+            softmax_rows(scores, MANY_KEYS, n, seen, b->views + i, a->acc + (b->query + i) * (ptrdiff_t)a->head_dim,
+                         a->head_dim, a->max + b->query + i, a->sum + b->query + i, NULL);
+    }
 }
 
 VEC_INLINE void many_attend_block(enum kv_type type, const struct many *m, const struct attend_args *a, struct many_block *b,

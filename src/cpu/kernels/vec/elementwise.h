@@ -59,6 +59,52 @@ VEC_INLINE void silu_multiply(float *gate, const float *up, int n)
         vec_store_part(gate + i, vec_mul(silu(vec_load_part(gate + i, n - i)), vec_load_part(up + i, n - i)), n - i);
 }
 
+// x / (1 + e^-y), y = 2 sqrt(2 / π) (x + 0.044715 x³): GELU by tanh.
+VEC_INLINE vec gelu(vec x)
+{
+    const vec cubic = vec_fma(vec_mul(x, x), vec_set(-1.5957691216f * 0.044715f), vec_set(-1.5957691216f));
+    const vec power = vec_min(vec_set(88.3f), vec_mul(x, cubic));
+    return vec_div(x, vec_add(vec_set(1.0f), vec_exp(power)));
+}
+
+VEC_INLINE void gelu_multiply(float *gate, const float *up, int n)
+{
+    int i = 0;
+    for (; i + VEC <= n; i += VEC)
+        vec_store(gate + i, vec_mul(gelu(vec_load(gate + i)), vec_load(up + i)));
+    if (i < n)
+        vec_store_part(gate + i, vec_mul(gelu(vec_load_part(gate + i, n - i)), vec_load_part(up + i, n - i)), n - i);
+}
+
+VEC_INLINE vec clamped(vec gate, vec up)
+{
+    const vec g = vec_min(vec_set(CLAMPED_LIMIT), gate); // in this order NaN passes
+    const vec u = vec_max(vec_set(-CLAMPED_LIMIT), vec_min(vec_set(CLAMPED_LIMIT), up));
+    const vec power = vec_min(vec_set(88.3f), vec_mul(vec_set(-CLAMPED_SLOPE), g));
+    return vec_mul(vec_div(g, vec_add(vec_set(1.0f), vec_exp(power))), vec_add(u, vec_set(1.0f)));
+}
+
+VEC_INLINE void clamped_multiply(float *gate, const float *up, int n)
+{
+    int i = 0;
+    for (; i + VEC <= n; i += VEC)
+        vec_store(gate + i, clamped(vec_load(gate + i), vec_load(up + i)));
+    if (i < n)
+        vec_store_part(gate + i, clamped(vec_load_part(gate + i, n - i), vec_load_part(up + i, n - i)), n - i);
+}
+
+VEC_INLINE void softcap(float *x, float cap, int n)
+{
+    const int whole = n - n % VEC;
+    softcap_vecs(x, cap, whole);
+    if (whole < n) {
+        float last[VEC];
+        vec_store(last, vec_load_part(x + whole, n - whole));
+        softcap_vecs(last, cap, VEC);
+        vec_store_part(x + whole, vec_load(last), n - whole);
+    }
+}
+
 VEC_INLINE void add(float *x, const float *y, int n)
 {
     int i = 0;

@@ -23,6 +23,17 @@ VEC_INLINE vec vec_exp(vec x)
     return vec_scale2_from(vec_set(-64.0f), x, exp_of_rest(r), n);
 }
 
+// x (n) = cap tanh(x / cap), whole vectors: x may be written up to the next multiple of VEC. tanh(y) = 1 - 2 / (1 + e^2y).
+VEC_INLINE void softcap_vecs(float *x, float cap, int n)
+{
+    const vec one = vec_set(1.0f), twice = vec_set(2.0f / cap), most = vec_set(88.3f);
+    for (int i = 0; i < n; i += VEC) {
+        const vec power = vec_min(most, vec_mul(twice, vec_load(x + i))); // in this order NaN passes
+        const vec rest = vec_div(vec_set(2.0f), vec_add(one, vec_exp(power)));
+        vec_store(x + i, vec_mul(vec_set(cap), vec_sub(one, rest)));
+    }
+}
+
 #ifdef __AVX512F__
 // e^x for x of at most about 0, as vec_exp(), but e^-64 for less, and in fewer instructions: the power of two is read from the bits of a sum, and added
 // to those of a float. NaN stays NaN.

@@ -44,7 +44,9 @@ static void fp8_e5m2_to_floats(float *y, const void *x, int n)
         .nomad = &ISA(nomad_kernels),                                                                                          \
         .attend = {[KV_FP16] = ISA(attend_fp16), [KV_FP32] = ISA(attend_fp32), [KV_INT8] = ISA(attend_int8)},                  \
         .attend_scratch = ATTEND_SCRATCH, .sparse = &ISA(sparse_kernels), .rmsnorm = rmsnorm, .rope = rope,                    \
-        .silu_multiply = silu_multiply, .add = add, .add_scaled = add_scaled,                                                  \
+        .activate =                                                                                                            \
+            {[ACTIVATION_SILU] = silu_multiply, [ACTIVATION_GELU] = gelu_multiply, [ACTIVATION_CLAMPED] = clamped_multiply},   \
+        .softcap = softcap, .add = add, .add_scaled = add_scaled,                                                              \
         .to_fp32 = {[DTYPE_FP32] = fp32_to_floats,                                                                             \
                     [DTYPE_FP16] = fp16_to_floats,                                                                             \
                     [DTYPE_BF16] = bf16_to_floats,                                                                             \

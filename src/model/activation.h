@@ -1,0 +1,12 @@
+// What becomes of a gate before it is multiplied with up (Shazeer, arXiv 2002.05202). Of its own, since kernels need nothing else of a model's config.
+#pragma once
+
+enum activation {
+    ACTIVATION_SILU,    // gate / (1 + e^-gate) * up
+    ACTIVATION_GELU,    // GELU by tanh: 0.5 gate (1 + tanh(sqrt(2 / π) (gate + 0.044715 gate³))) * up
+    ACTIVATION_CLAMPED, // g / (1 + e^-1.702g) * (u + 1), where g = min(gate, 7) and u = up, held within ±7
+    ACTIVATIONS
+};
+
+#define CLAMPED_LIMIT 7.0f
+#define CLAMPED_SLOPE 1.702f

@@ -1,0 +1,98 @@
+// Reads RoPE's settings from the metadata (docs/format.md, "rope").
+
+#include <stdio.h>
+#include <string.h>
+
+#include "model/rope.h"
+
+// They only have to keep double arithmetic away from overflow and zero.
+static const double max_factor = 1e9, max_theta = 1e18, min_positive = 1e-9;
+
+enum { TYPES = ROPE_YARN + 1, MOST_NUMBERS = 6, MOST_MEMBERS = MOST_NUMBERS + 3 };
+
+static const char *const types[TYPES] = {"default", "linear", "llama3", "yarn"};
+
+struct number {
+    const char *key; // NULL: no more
+    size_t at;       // in struct rope_config
+    double min;
+};
+#define NUMBER(member, min)                                                                                                    \
+    {                                                                                                                          \
+#member, offsetof(struct rope_config, member), min                                                                     \
+    }
+
+static const struct number numbers[TYPES][MOST_NUMBERS] = {
+    [ROPE_LINEAR] = {NUMBER(factor, 1)},
+    [ROPE_LLAMA3] = {NUMBER(factor, 1), NUMBER(low_freq_factor, 1e-9), NUMBER(high_freq_factor, 1e-9),
+                     NUMBER(original_context, 1)},
+    [ROPE_YARN] = {NUMBER(factor, 1), NUMBER(original_context, 1), NUMBER(beta_fast, 1e-9), NUMBER(beta_slow, 1e-9),
+                   NUMBER(attention_factor, 1e-9)},
+};
+
+static yalm_status refuse(const struct json_object *o, const char *key, double found, const char *expected, yalm_error *error)
+{
+    return error_set(error, YALM_BAD_MODEL, "%s: metadata: '%s.%s': found %g, expected %s", o->path, o->where, key, found,
+                     expected);
+}
+
+static yalm_status read_type(struct rope_config *rope, const struct json_object *o, yalm_error *error)
+{
+    const char *type;
+    const yalm_status status = json_get_string(&type, o, "type", error);
+    if (status != YALM_OK)
+        return status;
+    int t = 0;
+    while (t < TYPES && strcmp(type, types[t]) != 0)
+        t++;
+    if (t == TYPES)
+        return error_set(error, YALM_BAD_MODEL, "%s: metadata: '%s.type': found '%s', expected default, linear, llama3 or yarn",
+                         o->path, o->where, json_show(type).text);
+    rope->type = (enum rope_type)t;
+    return YALM_OK;
+}
+
+static yalm_status only_members(const struct rope_config *rope, const struct json_object *o, yalm_error *error)
+{
+    const char *members[MOST_MEMBERS] = {"type", "theta"};
+    int n = 2;
+    for (const struct number *m = numbers[rope->type]; m < numbers[rope->type] + MOST_NUMBERS && m->key; m++)
+        members[n++] = m->key;
+    if (rope->type == ROPE_YARN)
+        members[n++] = "truncate";
+    return json_only(o, members, n, error);
+}
+
+// What no single number tells.
+static yalm_status check(const struct rope_config *rope, const struct json_object *o, yalm_error *error)
+{
+    char least[48];
+    snprintf(least, sizeof least, "more than low_freq_factor = %g", rope->low_freq_factor);
+    if (rope->type == ROPE_LLAMA3 && rope->high_freq_factor <= rope->low_freq_factor)
+        return refuse(o, "high_freq_factor", rope->high_freq_factor, least, error);
+    if (rope->type == ROPE_YARN && rope->theta <= 1) // divided by its logarithm
+        return refuse(o, "theta", rope->theta, "more than 1 with yarn", error);
+    return YALM_OK;
+}
+
+yalm_status rope_read(struct rope_config *rope, const struct json_object *parent, const char *where, yalm_error *error)
+{
+    struct json_object o;
+    yalm_status status = json_get_object(&o, parent, "rope", where, error);
+    if (status == YALM_OK)
+        status = read_type(rope, &o, error);
+    if (status == YALM_OK)
+        status = only_members(rope, &o, error);
+    if (status == YALM_OK)
+        status = json_get_number(&rope->theta, &o, "theta", min_positive, max_theta, error);
+    if (status != YALM_OK)
+        return status;
+    for (const struct number *m = numbers[rope->type]; m < numbers[rope->type] + MOST_NUMBERS && m->key; m++) {
+        status = json_get_number((double *)((char *)rope + m->at), &o, m->key, m->min, max_factor, error);
+        if (status != YALM_OK)
+            return status;
+    }
+    if (rope->type == ROPE_YARN)
+        status = json_get_bool(&rope->truncate, &o, "truncate", error);
+    return status == YALM_OK ? check(rope, &o, error) : status;
+}

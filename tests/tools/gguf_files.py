@@ -1,0 +1,143 @@
+"""GGUF files of small Hugging Face directories, as llama.cpp's converter writes them: names of tensors by the package `gguf`'s own table."""
+
+import json
+
+import gguf
+import hf
+import numpy as np
+
+ARCHITECTURES = {
+    "LlamaForCausalLM": "llama",
+    "MistralForCausalLM": "llama",
+    "MixtralForCausalLM": "llama",
+    "Qwen2ForCausalLM": "qwen2",
+    "Qwen3ForCausalLM": "qwen3",
+    "Qwen3MoeForCausalLM": "qwen3moe",
+    "Phi3ForCausalLM": "phi3",
+    "SmolLM3ForCausalLM": "smollm3",
+    "GraniteForCausalLM": "granite",
+    "Olmo2ForCausalLM": "olmo2",
+    "Ministral3ForCausalLM": "mistral3",
+}
+PAIRED = ("llama", "smollm3", "granite", "mistral3")  # whose q and k are permuted
+KINDS = {
+    "F32": gguf.GGMLQuantizationType.F32,
+    "F16": gguf.GGMLQuantizationType.F16,
+    "BF16": gguf.GGMLQuantizationType.BF16,
+}
+
+
+def permute(rows, heads):
+    """For a rotation of neighbours: rows i and i + half of a head become 2 i and 2 i + 1."""
+    shape = rows.shape
+    return np.ascontiguousarray(rows.reshape(heads, 2, shape[0] // heads // 2, *shape[1:]).swapaxes(1, 2)).reshape(
+        shape
+    )
+
+
+def write(directory, path, quantise=None, tokenizer=None, change=None, **options):
+    """Writes the directory's model. quantise: {HF name: type}, of matrices that are not stored as they are; tokenizer(writer) adds one;
+    change(writer) has the last word; options are GGUFWriter's."""
+    config = json.loads((directory / "config.json").read_text())
+    arch = ARCHITECTURES[config["architectures"][0]]
+    writer = gguf.GGUFWriter(str(path), arch, **options)
+    add_settings(writer, arch, config)
+    if tokenizer:
+        tokenizer(writer)
+    if change:
+        change(writer)
+    for name, (kind, data) in named(directory, arch, config).items():
+        stored = (quantise or {}).get(name, (quantise or {}).get("*")) if data.ndim > 1 else None
+        if stored is not None and "ffn_gate_inp" not in name:
+            writer.add_tensor(name, gguf.quantize(as_floats(kind, data), stored), raw_dtype=stored)
+        elif kind == "BF16" and data.ndim > 1 and "ffn_gate_inp" not in name:
+            writer.add_tensor(name, data.view(np.uint8), raw_dtype=KINDS["BF16"])
+        else:
+            exact = data.ndim == 1 or "ffn_gate_inp" in name
+            writer.add_tensor(name, as_floats(kind, data) if exact else data)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def as_floats(kind, data):
+    if kind == "BF16":
+        return (data.astype(np.uint32) << 16).view(np.float32)
+    return data.astype(np.float32)
+
+
+def add_settings(writer, arch, config):
+    heads = config["num_attention_heads"]
+    width = config.get("head_dim", config["hidden_size"] // heads)
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_rope_dimension_count(width)
+    if "head_dim" in config:
+        writer.add_key_length(width)
+        writer.add_value_length(width)
+    writer.add_rope_freq_base(config.get("rope_theta", config.get("rope_parameters", {}).get("rope_theta")))
+    writer.add_bos_token_id(config["bos_token_id"])
+    writer.add_eos_token_id(config["eos_token_id"])
+    if config.get("sliding_window") and config.get("use_sliding_window", True):
+        writer.add_sliding_window(config["sliding_window"])
+    experts = config.get("num_local_experts", config.get("num_experts"))
+    if experts:
+        writer.add_expert_count(experts)
+        writer.add_expert_used_count(config["num_experts_per_tok"])
+    if "moe_intermediate_size" in config:
+        writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    if arch == "granite":
+        writer.add_attention_scale(config["attention_multiplier"])
+        writer.add_embedding_scale(config["embedding_multiplier"])
+        writer.add_residual_scale(config["residual_multiplier"])
+        writer.add_logit_scale(config["logits_scaling"])
+    add_rope(writer, config.get("rope_scaling") or config.get("rope_parameters") or {})
+
+
+def add_rope(writer, rope):
+    if rope.get("rope_type") == "linear":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(rope["factor"])
+    if rope.get("rope_type") == "yarn":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(rope["factor"])
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+        if "beta_fast" in rope:
+            writer.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
+            writer.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
+    if "llama_4_scaling_beta" in rope:
+        writer.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
+        writer.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
+
+
+def named(directory, arch, config):
+    """{name in the GGUF file: (type, array)}; matrices of bfloat16 as uint16."""
+    number = next(key for key, value in gguf.MODEL_ARCH_NAMES.items() if value == arch)
+    table = gguf.get_tensor_name_map(number, config["num_hidden_layers"])
+    numbers = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}
+    found, experts = {}, {}
+    for name, (kind, shape, data) in hf.read_tensors(directory).items():
+        array = np.frombuffer(data, numbers[kind]).reshape(shape)
+        part = name.split(".")[-2]
+        if arch in PAIRED and part in ("q_proj", "k_proj"):
+            array = permute(array, config["num_attention_heads" if part == "q_proj" else "num_key_value_heads"])
+        if ".experts." in name:
+            layer, _, rest = name.partition(".experts.")
+            expert, matrix, _ = rest.split(".")
+            experts.setdefault((layer, matrix), {})[int(expert)] = (kind, array)
+        else:
+            found[table.get_name(name, try_suffixes=(".weight", ".bias"))] = (kind, array)
+    for (layer, matrix), by_number in experts.items():
+        letter = {"w1": "gate", "w2": "down", "w3": "up"}.get(matrix, matrix.removesuffix("_proj"))
+        together = np.stack([by_number[e][1] for e in range(len(by_number))])
+        found[f"blk.{layer.split('.')[2]}.ffn_{letter}_exps.weight"] = (by_number[0][0], together)
+    if "rope_freqs" in config:
+        found["rope_freqs.weight"] = ("F32", np.array(config["rope_freqs"], np.float32))
+    return found

@@ -1,0 +1,117 @@
+"""Tensors whose values are worked out from what files hold, some rows at a time: dequantised, reordered, added up.
+
+They stand wherever a `Stored` does. Some of them are what the model file's own types can hold as it is: the integers and their scales, or the
+8-bit floats and theirs, are then copied.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from .checkpoint import PIECE, TYPES, Tensor
+from .errors import ModelError
+from .quantise import GROUP_BYTES, pack
+from .source import shown
+
+
+class Computed(Tensor):
+    """Subclasses have name, path, shape, values(), and, where `exact` names a type, its parts: quants(), or floats()."""
+
+    dtype = TYPES["F32"]
+    exact = ""  # the smallest type of the model file that holds the values as they are
+    moved = 0.0  # but for this part of each, at most
+
+    @property
+    def default(self) -> str:
+        return self.exact or "q8"
+
+    def holds(self, dtype: str) -> bool:
+        return bool(self.exact) and (dtype == self.exact or (self.exact, dtype) == ("q4", "q8"))
+
+    def quants(self, first: int, n: int) -> tuple:
+        """Of n rows: (n, columns) int8, and (n, groups) fp16 scales of 32 columns each."""
+        raise NotImplementedError
+
+    def floats(self, first: int, n: int) -> tuple:
+        """Of n rows: (n, columns) E4M3, and (n) fp32 scales."""
+        raise NotImplementedError
+
+    def part(self, first: int, shape: tuple) -> "Computed":
+        """`shape` elements from element `first` on, which begins a row."""
+        return Part(self, shape, first // self.width)
+
+    def pieces(self) -> Iterator[np.ndarray]:
+        for first, n in self._steps(self.width * self.dtype.itemsize):
+            yield self.values(first, n).reshape(-1)
+
+    def exactly(self, dtype: str) -> Iterator[np.ndarray]:
+        """The bytes of a q8, q4 or fp8 matrix of the model file: all elements, and then all scales."""
+        scales = []
+        for first, n in self._steps(self.width * 4):
+            elements, scale = (self.quants if dtype in GROUP_BYTES else self.floats)(first, n)
+            if not np.isfinite(scale).all():
+                raise ModelError(f"{self.path}: tensor {shown(self.name)} has a scale that is NaN or infinite")
+            yield (pack(elements, dtype) if dtype in GROUP_BYTES else elements.view(np.uint8)).reshape(-1)
+            scales.append(scale.reshape(-1))
+        yield np.concatenate(scales)
+
+    def _steps(self, row_bytes: int) -> Iterator[tuple]:
+        rows, at_once = self.count // self.width, max(1, PIECE // row_bytes)
+        for first in range(0, rows, at_once):
+            yield first, min(at_once, rows - first)
+
+
+class Derived(Computed):
+    """One that is another's rows in other places. By default it has what that one has."""
+
+    def __init__(self, source: Tensor, shape: tuple):
+        self.source, self.shape = source, tuple(shape)
+        self.name, self.path, self.dtype, self.form = source.name, source.path, source.dtype, source.form
+        self.exact, self.moved = getattr(source, "exact", ""), getattr(source, "moved", 0.0)
+
+    @property
+    def default(self) -> str:
+        return self.source.default
+
+
+class Part(Derived):
+    """`shape` elements of another tensor from one of its rows on."""
+
+    def __init__(self, source: Tensor, shape: tuple, first_row: int):
+        super().__init__(source, shape)
+        self.first_row = first_row
+
+    def values(self, first: int, n: int) -> np.ndarray:
+        return self.source.values(self.first_row + first, n)
+
+    def quants(self, first: int, n: int) -> tuple:
+        return self.source.quants(self.first_row + first, n)
+
+    def floats(self, first: int, n: int) -> tuple:
+        return self.source.floats(self.first_row + first, n)
+
+
+class Reordered(Derived):
+    """Another tensor's rows in another order, which stays within blocks of rows."""
+
+    def __init__(self, source: Tensor, order: np.ndarray):
+        """order: where each row of a block comes from, counted from the block's first."""
+        super().__init__(source, source.shape)
+        self.order = order
+
+    def _rows(self, get, first: int, n: int) -> list:
+        block = len(self.order)
+        begin, end = first // block * block, -(-(first + n) // block) * block
+        rows = np.arange(first, first + n)
+        places = rows // block * block + self.order[rows % block] - begin
+        found = get(begin, end - begin)
+        return [part[places] for part in (found if isinstance(found, tuple) else [found])]
+
+    def values(self, first: int, n: int) -> np.ndarray:
+        return self._rows(self.source.values, first, n)[0]
+
+    def quants(self, first: int, n: int) -> tuple:
+        return tuple(self._rows(self.source.quants, first, n))
+
+    def floats(self, first: int, n: int) -> tuple:
+        return tuple(self._rows(self.source.floats, first, n))

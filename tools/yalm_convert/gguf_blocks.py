@@ -1,0 +1,96 @@
+"""Tensors of GGUF files. Numbers are read as they are; what comes in blocks is dequantised by the package `gguf`.
+
+Where a block's values are integers times one scale that fp16 holds, the model file's q8 or q4 has them without loss: the scale is taken out of the block, and the
+integers are the dequantised values divided by it. Everything else becomes, unless something else is asked for, the smaller of q8 and q4 that loses less
+than the file's own type has lost: types of 4 bits and more leave an error several times that of q8, types of fewer one larger than that of q4.
+"""
+
+import gguf
+import numpy as np
+
+from .checkpoint import TYPES, Stored, Tensor, read_whole
+from .computed import Computed
+from .errors import ModelError
+from .gguf_file import Entry
+from .quantise import GROUP
+from .source import shown
+
+Kind = gguf.GGMLQuantizationType
+PLAIN = {Kind.F32: TYPES["F32"], Kind.F16: TYPES["F16"], Kind.BF16: TYPES["BF16"]}
+FEW_BITS = 4  # a weight; with fewer q4 is exact enough
+
+
+def _half(begin: int):
+    """The scale is an fp16 number at this byte of the block."""
+    end = begin + 2 or None
+    return lambda blocks: np.ascontiguousarray(blocks[..., begin:end]).view("<f2")[..., 0]
+
+
+def _power(blocks: np.ndarray) -> np.ndarray:
+    """The scale is a power of two, its exponent the block's first byte. Values are multiples of half of it."""
+    exponents = blocks[..., 0].astype(np.int32) - 128
+    return np.ldexp(np.float32(1), np.maximum(exponents, -24)).astype(np.float16)
+
+
+# Types that are integers times a scale: the smallest of ours that holds them, and where the scale is.
+EXACT = {
+    Kind.Q4_0: ("q4", _half(0)),
+    Kind.Q5_0: ("q8", _half(0)),
+    Kind.Q8_0: ("q8", _half(0)),
+    Kind.IQ4_NL: ("q8", _half(0)),
+    Kind.MXFP4: ("q8", _power),
+    Kind.TQ1_0: ("q4", _half(-2)),
+    Kind.TQ2_0: ("q4", _half(-2)),
+}
+
+
+class Blocks(Computed):
+    """A tensor that is stored in blocks."""
+
+    def __init__(self, entry: Entry):
+        self.name, self.path, self.shape = entry.name, entry.path, entry.shape
+        self.kind, self.offset, self.form = entry.kind, entry.offset, entry.kind.name
+        self.block, self.block_bytes = gguf.GGML_QUANT_SIZES[entry.kind]
+        self.exact, self._scales = EXACT.get(entry.kind, ("", None))
+
+    @property
+    def default(self) -> str:
+        return self.exact or ("q4" if 8 * self.block_bytes / self.block < FEW_BITS else "q8")
+
+    def _read(self, first: int, n: int) -> np.ndarray:
+        """(n, bytes of a row)."""
+        row = self.shape[-1] // self.block * self.block_bytes
+        data = np.empty((n, row), np.uint8)
+        with open(self.path, "rb", buffering=0) as file:
+            file.seek(self.offset + first * row)
+            read_whole(file, memoryview(data.reshape(-1)), self)
+        return data
+
+    def values(self, first: int, n: int) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            return gguf.dequantize(self._read(first, n), self.kind)
+
+    def quants(self, first: int, n: int) -> tuple:
+        data = self._read(first, n)
+        scales = self._scales(data.reshape(n, -1, self.block_bytes))
+        with np.errstate(all="ignore"):
+            values = gguf.dequantize(data, self.kind).reshape(*scales.shape, self.block)
+            factors = scales.astype(np.float32)[..., None]
+            found = np.divide(values, factors, out=np.zeros_like(values), where=factors != 0)
+            quants = np.rint(found).astype(np.int8).reshape(n, -1)
+        return quants, np.repeat(scales, self.block // GROUP, axis=1)
+
+
+def tensor_of(entry: Entry) -> Tensor:
+    if entry.kind in PLAIN:
+        return Stored(entry.name, entry.path, PLAIN[entry.kind], entry.shape, entry.offset)
+    if len(entry.shape) == 1:
+        raise ModelError(f"{entry.path}: tensor {shown(entry.name)} is a vector of {entry.kind.name}, expected F32")
+    _, size = gguf.GGML_QUANT_SIZES[entry.kind]
+    try:
+        gguf.dequantize(np.zeros((1, size), np.uint8), entry.kind)
+    except NotImplementedError:
+        raise ModelError(
+            f"{entry.path}: tensor {shown(entry.name)} is of type {entry.kind.name}, which is not supported"
+        ) from None
+    return Blocks(entry)

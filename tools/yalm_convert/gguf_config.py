@@ -1,0 +1,294 @@
+"""What a GGUF file says of its model, as the config.json and the tensors' names that Hugging Face's form of the same model has.
+
+From there on the converter's usual way is taken, with its checks and refusals. An architecture is a row of FAMILIES; the facts are those of llama.cpp's converter
+and loader.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Optional
+
+import numpy as np
+
+from .checkpoint import Checkpoint, Tensor
+from .computed import Reordered
+from .errors import ModelError
+from .gguf_blocks import tensor_of
+from .gguf_file import GgufFile
+from .source import shown
+
+# Settings, each after the architecture's name, and their names in config.json.
+SIZES = {
+    "block_count": "num_hidden_layers",
+    "context_length": "max_position_embeddings",
+    "embedding_length": "hidden_size",
+    "feed_forward_length": "intermediate_size",
+    "attention.head_count": "num_attention_heads",
+    "attention.head_count_kv": "num_key_value_heads",
+    "attention.key_length": "head_dim",
+    "attention.layer_norm_rms_epsilon": "rms_norm_eps",
+    "rope.freq_base": "rope_theta",
+    "attention.sliding_window": "sliding_window",
+}
+EXPERTS = {"expert_count": "num_local_experts", "expert_used_count": "num_experts_per_tok"}
+OWN_EXPERTS = {
+    "expert_count": "num_experts",
+    "expert_used_count": "num_experts_per_tok",
+    "expert_feed_forward_length": "moe_intermediate_size",
+}
+WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+LAYER = {
+    "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj", "attn_qkv": "self_attn.qkv_proj", "attn_output": "self_attn.o_proj", "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
+    "ffn_gate_inp": "mlp.gate",
+}  # fmt: skip
+FREQUENCIES = "rope_freqs.weight"
+FACTORS = {"short_factor": "rope_factors_short.weight", "long_factor": "rope_factors_long.weight"}
+
+
+@dataclass(frozen=True)
+class Family:
+    """What general.architecture stands for."""
+
+    architecture: str  # as config.json names it
+    paired: bool = False  # q and k rows lie as pairs of neighbours, and rotation here is by halves
+    settings: dict = field(default_factory=dict)  # beside SIZES
+    always: dict = field(default_factory=dict)  # keys of config.json that no setting says
+    names: dict = field(default_factory=dict)  # of tensors, before LAYER
+    experts: str = "mlp.experts.{}.{}_proj"  # an expert's matrix: its number and gate, up or down
+
+
+MIXTRAL_PARTS = {"gate": "w1", "up": "w3", "down": "w2"}
+FAMILIES = {
+    "llama": Family("LlamaForCausalLM", True),
+    "mistral3": Family("Ministral3ForCausalLM", True),
+    "qwen2": Family("Qwen2ForCausalLM"),
+    "qwen3": Family("Qwen3ForCausalLM"),
+    "qwen3moe": Family("Qwen3MoeForCausalLM", settings=OWN_EXPERTS, always={"norm_topk_prob": True}),
+    "phi3": Family("Phi3ForCausalLM", names={"ffn_up": "mlp.gate_up_proj"}),
+    "smollm3": Family("SmolLM3ForCausalLM", True),
+    "granite": Family(
+        "GraniteForCausalLM",
+        True,
+        settings={
+            "attention.scale": "attention_multiplier",
+            "embedding_scale": "embedding_multiplier",
+            "residual_scale": "residual_multiplier",
+            "logit_scale": "logits_scaling",
+        },
+    ),
+    "olmo2": Family(
+        "Olmo2ForCausalLM",
+        names={"post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm"},
+    ),
+}
+# Settings that say nothing new.
+HARMLESS = {
+    "vocab_size", "rope.dimension_count", "attention.value_length", "rope.scaling.type", "rope.scaling.factor",
+    "rope.scaling.original_context_length", "rope.scaling.attn_factor", "rope.scaling.finetuned", "rope.scaling.yarn_log_multiplier",
+    "rope.scaling.yarn_attn_factor", "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow", "attention.temperature_scale",
+    "expert_count", "expert_used_count", "expert_weights_norm", "expert_gating_func", "attention.causal", "pooling_type", "tensor_data_layout",
+    "rope.scale_linear",
+}  # fmt: skip
+
+
+def family_of(file: GgufFile) -> Family:
+    name = file.get("general.architecture")
+    if file.get("general.type", "model") != "model":
+        raise ModelError(f"{file.path}: general.type is {shown(file.get('general.type'))}, expected a model")
+    if name not in FAMILIES:
+        raise ModelError(
+            f"{file.path}: general.architecture: {shown(name)} is not supported, expected one of {', '.join(FAMILIES)}"
+        )
+    if name == "llama" and file.get("llama.expert_count"):
+        return Family(
+            "MixtralForCausalLM",
+            True,
+            EXPERTS,
+            {},
+            {"ffn_gate_inp": "block_sparse_moe.gate"},
+            "block_sparse_moe.experts.{}.{}",
+        )
+    if name == "llama" and file.get("llama.attention.sliding_window"):
+        return Family("MistralForCausalLM", True)
+    return FAMILIES[name]
+
+
+def config_values(file: GgufFile, warnings: list) -> dict:
+    """What config.json would have."""
+    family, prefix = family_of(file), f"{file.get('general.architecture')}."
+    keys = {**SIZES, **family.settings}
+    values: dict = {"architectures": [family.architecture], **family.always}
+    for key, value in file.settings.items():
+        short = key[len(prefix) :] if key.startswith(prefix) else None
+        if short in keys:
+            values[keys[short]] = _number(value)
+        elif short is not None and short not in HARMLESS:
+            warnings.append(f"{file.path}: setting {shown(key)} is not known, and ignored")
+    if "token_embd.weight" not in file.entries:
+        raise ModelError(f"{file.path}: no tensor 'token_embd.weight': not a whole model")
+    values["vocab_size"] = file.entries["token_embd.weight"].shape[0]
+    if values.get("sliding_window") == 0:
+        values["sliding_window"] = None
+    values["tie_word_embeddings"] = "output.weight" not in file.entries
+    _biases(file, values)
+    for key in ("bos_token_id", "eos_token_id"):
+        if f"tokenizer.ggml.{key}" in file.settings:
+            values[key] = file.get(f"tokenizer.ggml.{key}")
+    ends = [file.get(f"tokenizer.ggml.{kind}_token_id") for kind in ("eos", "eot", "eom")]
+    ends = [end for n, end in enumerate(ends) if end is not None and end not in ends[:n]]
+    values["eos_token_id"] = ends or None
+    _rope(file, prefix, values)
+    return values
+
+
+def _number(value: object) -> object:
+    """float32 settings as somebody wrote them, 1e-06 and not 9.999999974752427e-07; a number for each layer, where all are one, as that one."""
+    if isinstance(value, list) and value and value.count(value[0]) == len(value):
+        value = value[0]
+    return float(str(np.float32(value))) if isinstance(value, float) else value
+
+
+def _biases(file: GgufFile, values: dict) -> None:
+    if "blk.0.attn_output.bias" in file.entries:
+        values["attention_bias"] = True
+    if "blk.0.ffn_down.bias" in file.entries:
+        values["mlp_bias"] = True
+
+
+def _rope(file: GgufFile, prefix: str, values: dict) -> None:
+    def get(key: str) -> object:
+        return _number(file.get(prefix + key))
+
+    heads, hidden = values.get("num_attention_heads"), values.get("hidden_size")
+    width = values.get("head_dim") or (hidden // heads if isinstance(heads, int) and heads and hidden else 0)
+    rotated = get("rope.dimension_count")
+    if rotated is not None and width and rotated != width:
+        values["partial_rotary_factor"] = rotated / width
+    if get("attention.value_length") not in (None, width):
+        raise ModelError(
+            f"{file.path}: heads of {width} have values of {get('attention.value_length')}, expected as many"
+        )
+    if get("rope.scaling.finetuned") is False and values["architectures"] == ["GraniteForCausalLM"]:
+        raise ModelError(f"{file.path}: rope.scaling.finetuned is false: a Granite without RoPE is not supported")
+    kind, growth = get("rope.scaling.type"), get("attention.temperature_scale")
+    scaling: dict = {}
+    if kind == "linear" or (kind is None and get("rope.scale_linear") not in (None, 1.0)):
+        scaling = {"rope_type": "linear", "factor": get("rope.scaling.factor") or get("rope.scale_linear")}
+    elif kind == "yarn":
+        log = get("rope.scaling.yarn_log_multiplier")
+        scaling = {
+            "rope_type": "yarn",
+            "factor": get("rope.scaling.factor"),
+            "original_max_position_embeddings": get("rope.scaling.original_context_length"),
+            "attention_factor": get("rope.scaling.yarn_attn_factor"),
+            "beta_fast": get("rope.scaling.yarn_beta_fast"),
+            "beta_slow": get("rope.scaling.yarn_beta_slow"),
+            "mscale": log,
+            "mscale_all_dim": log,
+        }
+    elif kind not in (None, "none", "longrope"):
+        raise ModelError(f"{file.path}: rope.scaling.type {shown(kind)} is not supported")
+    if all(name in file.entries for name in FACTORS.values()):
+        factors = {key: _vector(file, name) for key, name in FACTORS.items()}
+        values["original_max_position_embeddings"] = get("rope.scaling.original_context_length")
+        scaling = {"rope_type": "longrope", **factors}
+    if FREQUENCIES in file.entries:
+        scaling = _llama3(file, width, values.get("rope_theta", 10000.0))
+    if growth:
+        scaling["llama_4_scaling_beta"] = growth
+    if scaling:
+        values["rope_parameters"] = {key: value for key, value in scaling.items() if value is not None}
+
+
+def _vector(file: GgufFile, name: str) -> list:
+    return [float(x) for piece in tensor_of(file.entries[name]).pieces() for x in piece]
+
+
+def _llama3(file: GgufFile, width: int, theta: float) -> dict:
+    """Llama 3's scaling, of which the file has what each frequency is divided by. All models released with it differ in `factor` alone."""
+    found = np.array(_vector(file, FREQUENCIES))
+    scaling = {"rope_type": "llama3", "factor": float(found.max()), "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    scaling["original_max_position_embeddings"] = 8192
+    wavelength = 2 * math.pi * theta ** (np.arange(0, width, 2) / width)
+    smooth = np.clip((8192 / wavelength - 1) / 3, 0, 1)
+    expected = 1 / ((1 - smooth) / scaling["factor"] + smooth)
+    if found.shape != expected.shape or not np.allclose(found, expected, rtol=1e-4):
+        raise ModelError(
+            f"{file.path}: tensor {FREQUENCIES!r} does not hold Llama 3's factors of RoPE (low_freq_factor 1,"
+            " high_freq_factor 4, of a context of 8192), which are all that is known"
+        )
+    return scaling
+
+
+# ------------------------------------------------------------------------------------ tensors
+
+
+def model_tensors(file: GgufFile) -> Checkpoint:
+    """All tensors under the names that Hugging Face has for them. One without keeps its own, which is then refused."""
+    family, found = family_of(file), Checkpoint()
+    consumed = {FREQUENCIES, *FACTORS.values()}
+    prefix = file.get("general.architecture")
+    heads = {"q_proj": file.get(f"{prefix}.attention.head_count")}
+    heads["k_proj"] = file.get(f"{prefix}.attention.head_count_kv", heads["q_proj"])
+    for name, entry in file.entries.items():
+        if name in consumed:
+            continue
+        for renamed, tensor in _renamed(file, family, name, tensor_of(entry)):
+            part = renamed.split(".")[-2]
+            if family.paired and part in heads:
+                tensor = _by_halves(file, tensor, heads[part])
+            found[renamed] = tensor
+    return found
+
+
+def _renamed(file: GgufFile, family: Family, name: str, tensor: Tensor) -> Iterator[tuple]:
+    parts = name.split(".")
+    if parts[0] in WHOLE and len(parts) == 2:
+        yield f"{WHOLE[parts[0]]}.{parts[1]}", tensor
+        return
+    if parts[0] != "blk" or len(parts) < 4:
+        yield name, tensor
+        return
+    layer, part, kind = f"model.layers.{parts[1]}", parts[2], parts[-1]
+    known = {**LAYER, **family.names}
+    expert = _expert_part(part, parts)
+    if family.paired and part == "attn_qkv":
+        raise ModelError(
+            f"{file.path}: tensor {shown(name)}: q, k and v in one are not supported with {family.architecture}"
+        )
+    if expert and len(parts) == 5:  # one expert's own, as files of before had them
+        yield f"{layer}.{_expert(family, int(parts[3]), expert)}.{kind}", tensor
+    elif expert and kind == "weight" and len(tensor.shape) == 3:
+        experts, rows, columns = tensor.shape
+        for e in range(experts):
+            yield f"{layer}.{_expert(family, e, expert)}.weight", tensor.part(e * rows * columns, (rows, columns))
+    elif part in known and len(parts) == 4:
+        yield f"{layer}.{known[part]}.{kind}", tensor
+    else:
+        yield name, tensor
+
+
+def _expert_part(part: str, parts: list) -> Optional[str]:
+    for letter in ("gate", "up", "down"):
+        if part == f"ffn_{letter}_exps" or (part == f"ffn_{letter}" and len(parts) == 5 and parts[3].isdecimal()):
+            return letter
+    return None
+
+
+def _expert(family: Family, number: int, part: str) -> str:
+    mixtral = family.experts.startswith("block_sparse_moe")
+    return family.experts.format(number, MIXTRAL_PARTS[part] if mixtral else part)
+
+
+def _by_halves(file: GgufFile, tensor: Tensor, heads: object) -> Tensor:
+    """Row 2 i + j of a head is row i of its half j."""
+    rows = tensor.shape[0]
+    if not isinstance(heads, int) or heads < 1 or rows % (2 * heads):
+        raise ModelError(
+            f"{file.path}: tensor {shown(tensor.name)} has {rows} rows, which {shown(heads)} heads do not share"
+        )
+    order = np.arange(rows // heads).reshape(-1, 2).T.reshape(-1)
+    return Reordered(tensor, order)

@@ -1,0 +1,198 @@
+"""The tokenizer that a GGUF file carries, in the form of docs/format.md ("tokenizer").
+
+Byte-level ones are written as the tokenizer.json that they came from, which the file has in pieces: tokens and merges as they were, and a name for the
+pre-tokenizer, whose patterns PRE_TOKENIZERS knows. Those of SentencePiece have their scores.
+"""
+
+from dataclasses import dataclass
+from typing import Optional
+
+import numpy as np
+
+from . import pattern as patterns
+from .chat_template import add_chat
+from .errors import ModelError
+from .gguf_file import GgufFile
+from .source import shown
+from .tokenizer_json import SPACE, TokenizerData, byte_token, from_root, refuse_missing_bytes
+from .vocabulary import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED, Vocabulary
+
+TOKEN_KINDS = {1: NORMAL, 2: UNKNOWN, 3: CONTROL, 4: USER_DEFINED, 5: UNUSED, 6: BYTE}
+
+# As the models' own tokenizer.json have them.
+LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+QWEN2 = LLAMA3.replace("{1,3}", "")
+QWEN35 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+CASES = rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}*{LOWER}+@|[^\r\n\p{{L}}\p{{N}}]?{UPPER}+{LOWER}*@|"
+SIGNS = r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+TEKKEN = CASES.replace("@", "") + r"\p{N}" + SIGNS
+GPT4O = CASES.replace("@", r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?") + r"\p{N}{1,3}" + SIGNS
+DEEPSEEK3 = (
+    r"\p{N}{1,3}",
+    r"[一-龥぀-ゟ゠-ヿ]+",
+    r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+""",
+)
+DEEPSEEK_CODER = (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", r"[一-龥ࠀ-一가-퟿]+", r"\p{N}")
+DIGITS_APART = (r"\p{N}", patterns.GPT2)
+
+
+@dataclass(frozen=True)
+class PreTokenizer:
+    patterns: tuple
+    nfc: bool = False
+    ignore_merges: bool = False
+    add_bos: bool = False  # where the file does not say
+
+
+def _named(found: PreTokenizer, *names: str) -> dict:
+    return dict.fromkeys(names, found)
+
+
+PRE_TOKENIZERS = {
+    **_named(
+        PreTokenizer((LLAMA3,), ignore_merges=True, add_bos=True),
+        "llama3",
+        "llama-v3",
+        "llama-bpe",
+        "falcon3",
+        "pixtral",
+    ),
+    **_named(PreTokenizer((LLAMA3,), ignore_merges=True), "glm4"),
+    **_named(PreTokenizer((LLAMA3,)), "dbrx", "smaug-bpe", "chatglm-bpe"),
+    **_named(PreTokenizer((QWEN2,), nfc=True), "qwen2", "stablelm2"),
+    **_named(PreTokenizer((QWEN2,)), "deepseek-r1-qwen", "megrez"),
+    **_named(PreTokenizer((QWEN35,), nfc=True), "qwen35"),
+    **_named(PreTokenizer((TEKKEN,), ignore_merges=True, add_bos=True), "tekken"),
+    **_named(PreTokenizer((GPT4O,)), "gpt-4o", "llama4"),
+    **_named(PreTokenizer(DEEPSEEK3), "deepseek-v3"),
+    **_named(PreTokenizer(DEEPSEEK_CODER), "deepseek-coder"),
+    **_named(
+        PreTokenizer(DIGITS_APART), "smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"
+    ),
+    **_named(PreTokenizer((patterns.GPT2,)), "gpt-2", "phi-2", "olmo", "mpt", "gigachat", "exaone4", "mellum"),
+}
+
+
+def read_gguf_tokenizer(file: GgufFile, vocab_size: Optional[int]) -> TokenizerData:
+    model = file.get("tokenizer.ggml.model")
+    templates = {
+        "default": file.get("tokenizer.chat_template"),
+        "tool_use": file.get("tokenizer.chat_template.tool_use"),
+    }
+    if model in (None, "none", "no_vocab"):
+        data = TokenizerData({"type": "none"})
+        add_chat(data, templates, {}, file.path)
+        return data
+    if model not in ("gpt2", "llama"):
+        raise ModelError(
+            f"{file.path}: tokenizer.ggml.model {shown(model)} is not supported, expected 'gpt2' or 'llama'"
+        )
+    tokens, kinds = _tokens(file)
+    data, vocabulary = (_byte_level if model == "gpt2" else _sentencepiece)(file, tokens, kinds)
+    data.tensors[:0] = vocabulary.tensors(file.path)
+    data.facts["n_pieces"] = len(vocabulary.pieces)
+    data.bos = _token(file, "bos", len(tokens))
+    add_chat(data, templates, _special_tokens(file, tokens), file.path)
+    if data.facts["add_bos"] and data.bos is None:
+        raise ModelError(f"{file.path}: the tokenizer puts bos before a text, but names no bos token")
+    if file.get("tokenizer.ggml.add_eos_token") is True:
+        data.warnings.append(f"{file.path}: the tokenizer puts its eos token after a text; here it is left out")
+    if vocab_size is not None and len(tokens) > vocab_size:
+        raise ModelError(f"{file.path}: {len(tokens)} tokens, but the embedding has {vocab_size} rows")
+    return data
+
+
+def _tokens(file: GgufFile) -> tuple:
+    """(texts, kinds)."""
+    tokens, kinds = file.get("tokenizer.ggml.tokens"), file.get("tokenizer.ggml.token_type")
+    if not isinstance(tokens, list) or not tokens or not all(isinstance(token, str) for token in tokens):
+        raise ModelError(f"{file.path}: tokenizer.ggml.tokens: found {shown(tokens)}, expected texts")
+    kinds = [1] * len(tokens) if kinds is None else kinds
+    if not isinstance(kinds, list) or len(kinds) != len(tokens) or not set(kinds) <= set(TOKEN_KINDS):
+        raise ModelError(
+            f"{file.path}: tokenizer.ggml.token_type: expected one of 1 to 6 for each of {len(tokens)} tokens"
+        )
+    return tokens, [TOKEN_KINDS[kind] for kind in kinds]
+
+
+def _token(file: GgufFile, name: str, n_tokens: int) -> Optional[int]:
+    token = file.get(f"tokenizer.ggml.{name}_token_id")
+    if token is not None and not (isinstance(token, int) and 0 <= token < n_tokens):
+        raise ModelError(f"{file.path}: {name} is token {shown(token)}, expected 0 to {n_tokens - 1}")
+    return token
+
+
+def _special_tokens(file: GgufFile, tokens: list) -> dict:
+    """By the names of tokenizer_config.json."""
+    names = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
+    found = {name: _token(file, kind, len(tokens)) for name, kind in names.items()}
+    return {name: tokens[token] for name, token in found.items() if token is not None}
+
+
+def _byte_level(file: GgufFile, tokens: list, kinds: list) -> tuple:
+    name = file.get("tokenizer.ggml.pre")
+    if name is None or name == "default":
+        raise ModelError(
+            f"{file.path}: the file names no pre-tokenizer (tokenizer.ggml.pre), as those of before May 2024: how it cuts texts"
+            " into words is not known; a newer file of the same model says it"
+        )
+    if name not in PRE_TOKENIZERS:
+        raise ModelError(
+            f"{file.path}: tokenizer.ggml.pre: {shown(name)} is not supported, expected one of {', '.join(PRE_TOKENIZERS)}"
+        )
+    found = PRE_TOKENIZERS[name]
+    added = [
+        {"id": token, "content": text, "special": kind != USER_DEFINED}
+        for token, (text, kind) in enumerate(zip(tokens, kinds))
+        if kind in (CONTROL, USER_DEFINED, UNKNOWN)
+    ]
+    vocab = {text: token for token, (text, kind) in enumerate(zip(tokens, kinds)) if kind == NORMAL}
+    if len(vocab) != kinds.count(NORMAL):
+        raise ModelError(f"{file.path}: two of the tokenizer's tokens are the same text")
+    merges = file.get("tokenizer.ggml.merges") or []
+    reached = {merge.replace(" ", "") for merge in merges if isinstance(merge, str)}
+    vocab.update({entry["content"]: entry["id"] for entry in added if entry["content"] in reached})
+    splits = [
+        {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+        for pattern in found.patterns
+    ]
+    root = {
+        "added_tokens": added,
+        "normalizer": {"type": "NFC"} if found.nfc else None,
+        "decoder": {"type": "ByteLevel"},
+        "pre_tokenizer": {
+            "type": "Sequence",
+            "pretokenizers": [*splits, {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}],
+        },
+        "model": {"type": "BPE", "vocab": vocab, "merges": merges, "ignore_merges": found.ignore_merges},
+    }
+    data, vocabulary = from_root(root, {}, file.path)
+    data.facts["add_bos"] = file.get("tokenizer.ggml.add_bos_token", found.add_bos) is True
+    return data, vocabulary
+
+
+def _sentencepiece(file: GgufFile, tokens: list, kinds: list) -> tuple:
+    vocabulary = Vocabulary()
+    for token, (text, kind) in enumerate(zip(tokens, kinds)):
+        byte = byte_token(text) if kind == BYTE else None
+        if kind == BYTE and byte is None:
+            raise ModelError(f"{file.path}: token {token} is {text!r}, expected a byte such as <0x0A>")
+        piece = text.replace(SPACE, " ") if kind in (NORMAL, USER_DEFINED) else text
+        vocabulary.add(token, piece.encode("utf-8") if byte is None else bytes([byte]), kind)
+    refuse_missing_bytes(vocabulary, file.path)
+    scores = np.array(file.get("tokenizer.ggml.scores") or [], np.float32)
+    if scores.shape != (len(tokens),) or not np.isfinite(scores).all():
+        raise ModelError(f"{file.path}: tokenizer.ggml.scores: expected a number for each of {len(tokens)} tokens")
+    facts = {
+        "type": "spm",
+        "merge": "score",
+        "prefix_space": "never" if file.get("tokenizer.ggml.add_space_prefix") is False else "segments",
+        "prefix_if_missing": False,
+        "split_words": False,
+        "ignore_merges": False,
+        "add_bos": file.get("tokenizer.ggml.add_bos_token", True) is True,
+    }
+    if file.get("tokenizer.ggml.remove_extra_whitespaces") is True or file.get("tokenizer.ggml.precompiled_charsmap"):
+        raise ModelError(f"{file.path}: a tokenizer that changes white space or characters (charsmap) is not supported")
+    return TokenizerData(facts, [("tokenizer.scores", scores)]), vocabulary

@@ -1,0 +1,96 @@
+"""Which layers see everything and which a window, and how each of the two rotates: `sliding_window`, `rope` and `kinds` of docs/format.md."""
+
+from typing import Optional
+
+from .rope import read_rope
+from .source import shown
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+
+
+def read_kinds(keys, rule: str, name: str, n_layers: int, warnings: list) -> dict:
+    """rule: "none": no layer has a window; "always": all have, where there is one; "asked": where use_sliding_window is true, those
+    that layer_types or max_window_layers names; "types": those that layer_types or sliding_window_pattern names."""
+    window, types = _windows(keys, rule, name, n_layers, warnings)
+    ropes = _ropes(keys, warnings)
+    if SLIDING not in types:
+        return {"sliding_window": 0, "rope": ropes[FULL]}
+    if FULL not in types:
+        return {"sliding_window": window, "rope": ropes[SLIDING]}
+    windowed = [n for n, kind in enumerate(types) if kind == SLIDING]
+    kind = {"layers": windowed, "sliding_window": window, "rope": ropes[SLIDING]}
+    return {"sliding_window": 0, "rope": ropes[FULL], "kinds": [kind]}
+
+
+def _windows(keys, rule: str, name: str, n_layers: int, warnings: list) -> tuple:
+    """(window, 0 where there is none; each layer's type)."""
+    window, types = _window(keys, rule, name), _types(keys, n_layers)
+    if types is None:
+        types = [SLIDING if window and _has_window(keys, rule, layer) else FULL for layer in range(n_layers)]
+    expected = SLIDING if window and rule in ("always", "asked") else FULL
+    mixed = window and rule in ("asked", "types")
+    if not mixed and any(kind != expected for kind in types):
+        raise keys.error(
+            f"layer_types: found {shown(types)}, expected {expected!r} for every layer, as sliding_window has it"
+        )
+    context = keys.integer("max_position_embeddings", keys.defaults["max_position_embeddings"], 1)
+    if SLIDING in types and FULL in types and window >= context and "rope_local_base_freq" not in keys.defaults:
+        warnings.append(
+            f"{keys.path}: some layers have a window of {window}, which is no less than the context: left out"
+        )
+        types = [FULL] * n_layers
+    return window, types
+
+
+def _window(keys, rule: str, name: str) -> int:
+    absent = "sliding_window" not in keys.values
+    window = keys.integer("sliding_window", keys.defaults["sliding_window"] if absent else None, 1) or 0
+    asked = keys.flag("use_sliding_window", bool(window) and rule in ("always", "types"))
+    if rule == "none":
+        if asked:
+            raise keys.error(f"use_sliding_window is true, which {name} does not have")
+        if window and "use_sliding_window" not in keys.values:
+            raise keys.error(f"sliding_window is {window}, which {name} does not have")
+        return 0
+    if rule == "asked":
+        return window if asked else 0
+    if asked != bool(window):
+        raise keys.error(f"use_sliding_window is {shown(asked)}, but sliding_window is {window or 'null'}")
+    return window
+
+
+def _types(keys, n_layers: int) -> Optional[list]:
+    types = keys.values.get("layer_types")
+    if types is None:
+        return None
+    if not isinstance(types, list) or len(types) != n_layers or any(kind not in (FULL, SLIDING) for kind in types):
+        raise keys.error(
+            f"layer_types: found {shown(types)}, expected {FULL!r} or {SLIDING!r} for each of {n_layers} layers"
+        )
+    return types
+
+
+def _has_window(keys, rule: str, layer: int) -> bool:
+    if rule == "types":
+        return (layer + 1) % keys.integer("sliding_window_pattern", keys.defaults["sliding_window_pattern"], 1) != 0
+    from_layer = keys.integer("max_window_layers", keys.defaults.get("max_window_layers", 0), 0)
+    return rule == "always" or layer >= from_layer
+
+
+def _ropes(keys, warnings: list) -> dict:
+    """RoPE of either kind of layer. Architectures that tell them apart have both in rope_parameters, or, the older way, rope_theta and rope_scaling of
+    the layers that see everything beside rope_local_base_freq of the others."""
+    if "rope_local_base_freq" not in keys.defaults:
+        rope = read_rope(keys, keys.defaults["rope_theta"], warnings)
+        return {FULL: rope, SLIDING: rope}
+    both = keys.object("rope_parameters")
+    for kind in both:
+        if kind not in (FULL, SLIDING):
+            raise keys.error(f"rope_parameters: found {shown(kind)}, expected {FULL!r} and {SLIDING!r}")
+    local = {key: value for key, value in keys.values.items() if key not in ("rope_theta", "rope_scaling")}
+    local.update(rope_theta=keys.values.get("rope_local_base_freq"), rope_parameters=both.get(SLIDING))
+    whole = {**keys.values, "rope_parameters": both.get(FULL)}
+    return {
+        FULL: read_rope(keys.but(whole), keys.defaults["rope_theta"], warnings),
+        SLIDING: read_rope(keys.but(local), keys.defaults["rope_local_base_freq"], warnings),
+    }
