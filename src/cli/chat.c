@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/line.h"
+#include "cli/state_file.h"
 
 // ---------------------------------------------------------------- commands
 
@@ -271,6 +272,14 @@ yalm_status run_chat(const struct options *options, yalm_error *error)
         status = chat_open(&chat, error);
     if (status == YALM_OK)
         status = talk_on(&talk, error);
+    if (status == YALM_OK || status == YALM_INTERRUPTED) {
+        yalm_error unsaved;
+        const yalm_status saved = state_save(options, chat.session, &unsaved);
+        if (saved != YALM_OK) {
+            status = saved;
+            *error = unsaved;
+        }
+    }
     line_close(talk.reader);
     chat_close(&chat);
     yalm_model_close(model);

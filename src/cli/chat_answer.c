@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cli/chat.h"
+#include "cli/state_file.h"
 #include "cli/text_out.h"
 
 // ---------------------------------------------------------------- the session
@@ -24,9 +25,9 @@ yalm_status chat_open(struct chat *chat, yalm_error *error)
         return status;
     const bool given = options_given(options, "seed") && options->seed != UINT64_MAX;
     yalm_seed(chat->session, given ? options->seed : random_seed());
-    chat->known.ids = malloc((size_t)yalm_session_facts(chat->session)->context * sizeof *chat->known.ids);
-    if (chat->known.ids == NULL)
-        return cli_no_memory(error);
+    status = state_open(options, chat->session, &chat->known, error);
+    if (status != YALM_OK)
+        return status;
     return conversation_new(&chat->conversation, options->system, error);
 }
 
@@ -72,11 +73,7 @@ static yalm_status check_room(const struct chat *chat, size_t n, yalm_error *err
 // Takes the session back to where the conversation differs from what it has evaluated.
 static yalm_status keep_prefix(struct chat *chat, const struct tokens *prompt, yalm_error *error)
 {
-    size_t n = 0;
-    while (n < chat->known.n && n < prompt->n && chat->known.ids[n] == prompt->ids[n])
-        n++;
-    if (n == prompt->n)
-        n--; // the last token is evaluated again, for its logits
+    const size_t n = state_common(&chat->known, prompt);
     chat->turn.n_kept = n;
     yalm_error refused;
     if (yalm_rollback(chat->session, (int64_t)n, &refused) == YALM_OK) {

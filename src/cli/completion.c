@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/state_file.h"
 #include "cli/text_out.h"
 
 struct completion {
@@ -15,6 +16,7 @@ struct completion {
 
     struct text text;     // the prompt as given; none where it came as ids
     struct tokens prompt; // and as ids
+    size_t n_known;       // of them the session has evaluated already
     int64_t limit;        // tokens to generate; INT64_MAX: no limit
 
     struct text_out out;
@@ -130,7 +132,7 @@ static yalm_status prefill(struct completion *run, yalm_error *error)
     const double start = seconds_now();
     const size_t n = run->prompt.n;
     yalm_status status = YALM_OK;
-    for (size_t at = 0; at < n && status == YALM_OK;) { // the session counts its calls' tokens as int
+    for (size_t at = run->n_known; at < n && status == YALM_OK;) { // the session counts its calls' tokens as int
         const int piece = n - at > 1 << 20 ? 1 << 20 : (int)(n - at);
         const bool last = at + (size_t)piece == n;
         status = yalm_eval(run->session, run->prompt.ids + at, piece, last ? YALM_LOGITS_LAST : YALM_LOGITS_NONE, error);
@@ -193,7 +195,8 @@ static void say_statistics(struct completion *run)
 {
     yalm_limits limits = {0};
     const bool measured = run->n_decoded > 0 && yalm_measure_limits(run->session, 0.2, &limits, NULL) == YALM_OK;
-    const int64_t prefilled = run->prefill_seconds > 0 && yalm_position(run->session) > 0 ? (int64_t)run->prompt.n : 0;
+    const int64_t prompted = run->prefill_seconds > 0 && yalm_position(run->session) > 0 ? (int64_t)run->prompt.n : 0;
+    const int64_t prefilled = prompted > (int64_t)run->n_known ? prompted - (int64_t)run->n_known : 0;
     say("prefill: %lld tokens in %.3f s, %.1f tok/s", (long long)prefilled, run->prefill_seconds,
         rate(prefilled, run->prefill_seconds));
     char reached[96] = "";
@@ -242,6 +245,30 @@ static yalm_status finish(struct completion *run, yalm_status status, yalm_error
     return status;
 }
 
+// What a run before has left in the file of --session, as far as this prompt begins alike.
+static yalm_status take_up(struct completion *run, yalm_error *error)
+{
+    struct tokens known;
+    yalm_status status = state_open(run->options, run->session, &known, error);
+    if (status == YALM_OK && known.n > 0) {
+        run->n_known = state_common(&known, &run->prompt);
+        status = yalm_rollback(run->session, (int64_t)run->n_known, error);
+    }
+    free(known.ids);
+    return status;
+}
+
+static yalm_status keep(struct completion *run, yalm_status status, yalm_error *error)
+{
+    yalm_error unsaved;
+    if (status != YALM_OK && status != YALM_INTERRUPTED)
+        return status;
+    const yalm_status saved = state_save(run->options, run->session, &unsaved);
+    if (saved != YALM_OK)
+        *error = unsaved;
+    return saved != YALM_OK ? saved : status;
+}
+
 static yalm_status complete(struct completion *run, yalm_error *error)
 {
     const struct options *options = run->options;
@@ -249,6 +276,9 @@ static yalm_status complete(struct completion *run, yalm_error *error)
     yalm_status status = plan(run, &how, error);
     if (status != YALM_OK)
         return status;
+    const int usual = yalm_model_facts(run->model)->context_length < 4096 ? yalm_model_facts(run->model)->context_length : 4096;
+    if (options->session && !options->context && how.context < usual)
+        how.context = usual; // for the next run's prompt, which may be longer
     run->session = open_session(options, run->model, &how, options->quiet, error);
     if (run->session == NULL)
         return error->status;
@@ -260,9 +290,11 @@ static yalm_status complete(struct completion *run, yalm_error *error)
             fprintf(stderr, " %d", run->prompt.ids[i]);
         fputc('\n', stderr);
     }
-    status = send_prompt(run, error);
+    status = take_up(run, error);
     if (status == YALM_OK)
-        status = finish(run, generate(run, error), error);
+        status = send_prompt(run, error);
+    if (status == YALM_OK)
+        status = keep(run, finish(run, generate(run, error), error), error);
     return status;
 }
 

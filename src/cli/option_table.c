@@ -78,6 +78,7 @@ const struct option option_table[] = {
 
     {"Chat", 0, "system", "TEXT", "what the model is told before the first message", OPTION_TEXT, H, AT(system), 0, 0, NULL},
     {"Chat", 0, "hide-reasoning", NULL, NULL, OPTION_FLAG, H, AT(hide_reasoning), 0, 0, NULL},
+    {"Chat", 0, "session", "FILE", "what has been read stays read (completion too)", OPTION_TEXT, C | H, AT(session), 0, 0, NULL},
     {"Chat", 0, "template-set", "NAME=VALUE", NULL, OPTION_TEXTS, H, AT(variables), 0, 0, NULL},
 
     {"Throughput", 'p', "n-prompt", "N,…", "prompt lengths to time", OPTION_INTS, T, AT(n_prompt), 0, 1 << 24, NULL},

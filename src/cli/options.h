@@ -52,6 +52,7 @@ struct options {
     const char *system; // chat's first message; NULL: none
     struct text_list variables;
     bool hide_reasoning;
+    const char *session; // file; NULL: none
 
     const char *device, *isa;
     int n_threads, n_threads_batch, context, chunk, n_sinks;

@@ -10,6 +10,7 @@
 #include "cpu/machine/limits.h"
 #include "cpu/machine/teams.h"
 #include "cpu/matmul.h"
+#include "cpu/rows.h"
 #include "cpu/state.h"
 #include "model/rope.h"
 #include "util/memory.h"
@@ -309,6 +310,7 @@ const struct backend backend_cpu = {
     .describe = cpu_describe,
     .evaluate = cpu_evaluate,
     .fill_random = cpu_fill_random,
+    .each_row = cpu_each_row,
     .step_bytes = cpu_step_bytes,
     .measure_limits = cpu_measure_limits,
     .measure_reading = cpu_measure_reading,

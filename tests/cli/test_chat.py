@@ -292,3 +292,42 @@ def test_interrupt_ends_a_script(chatty):
 def test_no_colours_and_no_prompts_in_a_pipe(chatty, script):
     done = chat(chatty, script, env={"NO_COLOR": ""})
     assert done.returncode == 0 and b"\033" not in done.stdout + done.stderr and not done.stdout.startswith(b">")
+
+
+# ---------------------------------------------------------------- --session
+
+
+def test_a_session_is_kept(chatty, tmp_path):
+    file = tmp_path / "talk.session"
+    talk = "The king and the queen lived in a castle\n"
+    first = chat(chatty, talk + "/stats\n", "--session", file)
+    again = chat(chatty, talk + "/stats\n", "--session", file)
+    assert first.returncode == again.returncode == 0 and first.stdout == again.stdout
+    (read, none), (little, known) = (statistics(done.stderr.decode())[0] for done in (first, again))
+    assert none == 0 and little == 1 and known == read - 1
+    assert b"tokens that need not be read again" in again.stderr
+    assert [name.name for name in tmp_path.iterdir()] == ["talk.session"]
+
+
+def test_a_completion_is_kept(program, tmp_path):
+    file = tmp_path / "text.session"
+    prompt = "The king and the queen lived in a castle"
+    options = ("--no-echo", *GREEDY, "--session", file)
+    whole = program.ok("-i", prompt, *options)
+    done = program("-i", prompt, *options)
+    assert done.stdout == whole and b"prefill: 1 tokens" in done.stderr
+    longer = program("-i", prompt + whole.decode() + " and then", *options)
+    assert re.search(rb"prefill: ([1-9]|1[0-9]) tokens", longer.stderr)
+    assert longer.stdout == program.ok("-i", prompt + whole.decode() + " and then", "--no-echo", *GREEDY)
+
+
+def test_a_session_that_does_not_fit(program, chatty, tmp_path):
+    file = tmp_path / "text.session"
+    program.ok("-i", "The king", *GREEDY, "--session", file)
+    assert "a session of another model: remove the file" in fails(chatty, 2, "Hi\n", "--session", file)
+    line = program.fails(2, "-i", "The king", "--session", file, "--kv", "int8")
+    assert "a session with another --kv or --activations" in line
+    assert "attention: 'sparq' keeps more" in program.fails(2, "-i", "x", "--session", file, "--attention", "sparq")
+    file.write_bytes(file.read_bytes()[:-1])
+    assert "truncated" in program.fails(2, "-i", "The king", "--session", file)
+    assert "No such file" in program(*("-i", "x", "-n", "1", "--session", tmp_path / "no" / "x")).stderr.decode()
