@@ -23,6 +23,8 @@ CFLAGS   ?= -O3 -g1
 BASE     := -std=c11 -D_GNU_SOURCE -Isrc -fPIC -fvisibility=hidden -fno-math-errno -fno-trapping-math $(WARNINGS) \
             $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null) -MMD -MP
 LIBS     := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null || echo -lcjson -lpcre2-8 -lutf8proc -lxxhash) -lm -ldl
+# Editing and history for -m chat, where libedit is.
+EDIT     := $(shell pkg-config --libs libedit 2>/dev/null)
 THREADS  := -pthread
 LINK     :=
 ifeq ($(VARIANT),openmp)
@@ -66,7 +68,7 @@ built_in    = $(if $(findstring /kernels/,$(1)),$(if $(and $(filter tsan,$(VARIA
 
 VECTOR_SOURCES := $(wildcard src/cpu/kernels/vec/*.c)
 VECTOR_OBJECTS := $(foreach isa,$(VECTOR_ISAS),$(VECTOR_SOURCES:src/cpu/kernels/vec/%.c=src/cpu/kernels/$(isa)/%.o))
-LIB_SOURCES := $(filter-out $(VECTOR_SOURCES),$(wildcard $(addsuffix /*.c,$(addprefix src/,util model text engine cpu cpu/machine cpu/long cpu/kernels/*))))
+LIB_SOURCES := $(filter-out $(VECTOR_SOURCES),$(wildcard $(addsuffix /*.c,$(addprefix src/,util model text chat engine cpu cpu/machine cpu/long cpu/kernels/*))))
 CLI_SOURCES := src/main.c $(wildcard src/cli/*.c)
 LIB_OBJECTS := $(foreach file,$(VECTOR_OBJECTS) $(LIB_SOURCES:.c=.o),$(call built_in,$(file))/$(file))
 CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o)
@@ -92,7 +94,7 @@ all: cpu
 cpu: $(PROGRAM) $(STATIC) $(SHARED)
 
 $(PROGRAM): $(CLI_OBJECTS) $(STATIC)
-	$(CC) $(LINK) $(LDFLAGS) -o $@ $(CLI_OBJECTS) $(STATIC) $(THREADS) $(LIBS)
+	$(CC) $(LINK) $(LDFLAGS) -o $@ $(CLI_OBJECTS) $(STATIC) $(THREADS) $(LIBS) $(EDIT)
 
 $(STATIC): $(LIB_OBJECTS)
 	@rm -f $@
@@ -123,6 +125,8 @@ else
 kernels: $(filter %.o,$(foreach file,$(LIB_OBJECTS),$(if $(findstring /kernels/,$(file)),$(file))))
 endif
 
+$(BUILD)/src/cli/line.o: BASE += $(if $(EDIT),-DYALM_LIBEDIT)
+
 # The version string changes with every commit; only this file is built again for it.
 $(BUILD)/src/util/version.o: BASE += -DYALM_VERSION='"$(VERSION)"' -DYALM_COMMIT='"$(COMMIT)"'
 $(BUILD)/src/util/version.o: $(BUILD)/commit
@@ -133,7 +137,7 @@ remember = @mkdir -p $(@D); echo '$(1)' | cmp -s - $@ || echo '$(1)' > $@
 $(BUILD)/commit: FORCE
 	$(call remember,$(COMMIT))
 $(BUILD)/settings: FORCE
-	$(call remember,$(CC) $(CFLAGS) $(THREADS))
+	$(call remember,$(CC) $(CFLAGS) $(THREADS) $(EDIT))
 
 define PROBE
 #include <stdint.h>
@@ -169,7 +173,7 @@ demo:
 
 $(BUILD)/tests/fuzz/%: tests/fuzz/%.c $(STATIC) $(CLI_OBJECTS)
 	@mkdir -p $(@D)
-	$(CC) $(BASE) -Itests $(CFLAGS) $(THREADS) $(LINK) -o $@ $< $(filter-out %/main.o,$(CLI_OBJECTS)) $(STATIC) $(LIBS)
+	$(CC) $(BASE) -Itests $(CFLAGS) $(THREADS) $(LINK) -o $@ $< $(filter-out %/main.o,$(CLI_OBJECTS)) $(STATIC) $(LIBS) $(EDIT)
 
 $(BUILD)/tests/%: tests/%.c $(STATIC)
 	@mkdir -p $(@D)

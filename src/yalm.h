@@ -136,6 +136,14 @@ YALM_API size_t yalm_stream_token(const yalm_model *model, yalm_stream *stream, 
 // What is pending at the end: bytes of a character that never got whole.
 YALM_API size_t yalm_stream_end(yalm_stream *stream, char *out);
 
+// Renders the model's chat template. `variables` is a JSON object: "messages", "tools", "add_generation_prompt", and what else the template reads; each
+// member is a variable of the template (bos_token and eos_token are the model's). The text is what transformers' apply_chat_template gives, and has
+// the model's control tokens spelled: tokenise it with YALM_TOKENIZE_SPECIAL, and without YALM_TOKENIZE_BOS. *text (UTF-8, NUL-terminated, *length
+// bytes) is the caller's to free(). YALM_USAGE: the model has no template that can be rendered, or the template refuses the variables (the text has
+// its reason and line), or they make it too long. Safe to call from several threads.
+YALM_API yalm_status yalm_chat_render(const yalm_model *model, const char *variables, size_t n_variables, char **text,
+                                      size_t *length, yalm_error *error);
+
 // ---------------------------------------------------------------------------------------- session
 
 typedef struct yalm_session yalm_session;
@@ -234,6 +242,17 @@ YALM_API int64_t yalm_position(const yalm_session *session); // tokens so far
 // Forgets the tokens at `position` and later. YALM_USAGE where the ring buffer no longer holds what an earlier position
 // could see (only past the context or a model's window, and then by more than a chunk).
 YALM_API yalm_status yalm_rollback(yalm_session *session, int64_t position, yalm_error *error);
+
+// The session's tokens, of which it knows at most its context's last ones: copies the last `room` of them to `tokens`, and returns how many.
+YALM_API size_t yalm_session_tokens(const yalm_session *session, int32_t *tokens, size_t room);
+
+// Keeps what the session has evaluated in a file: its tokens, and what its KV cache holds. The file appears when all of it is written, or not at all.
+// YALM_USAGE where the device or the attention method cannot give it (the CPU's dense attention can).
+YALM_API yalm_status yalm_session_save(yalm_session *session, const char *path, yalm_error *error);
+// The session goes on from where the saved one was, as if it had evaluated those tokens itself; there are no logits until the next yalm_eval().
+// YALM_USAGE where the file is damaged, of another model, of another type of cache or of activations, or longer than the context. After a failure
+// the session is at position 0.
+YALM_API yalm_status yalm_session_load(yalm_session *session, const char *path, yalm_error *error);
 
 // Stops a running or the next yalm_eval() with YALM_INTERRUPTED. Safe in a signal handler.
 YALM_API void yalm_session_cancel(yalm_session *session);

@@ -4,7 +4,8 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "cli/stop.h"
+#include "cli/state_file.h"
+#include "cli/text_out.h"
 
 struct completion {
     const struct options *options;
@@ -15,13 +16,11 @@ struct completion {
 
     struct text text;     // the prompt as given; none where it came as ids
     struct tokens prompt; // and as ids
+    size_t n_known;       // of them the session has evaluated already
     int64_t limit;        // tokens to generate; INT64_MAX: no limit
 
-    yalm_stream stream;
-    struct stop_filter filter;
+    struct text_out out;
     bool ids_only; // no tokenizer: ids are printed instead of text
-    bool any_out;
-    char last_byte;
 
     const char *why; // it stopped
     int64_t n_generated, n_decoded;
@@ -88,36 +87,13 @@ static yalm_status plan(struct completion *run, yalm_session_options *how, yalm_
 
 // ---------------------------------------------------------------- text
 
-static yalm_status send(struct completion *run, const char *bytes, size_t length, yalm_error *error)
-{
-    if (length == 0)
-        return YALM_OK;
-    run->any_out = true;
-    run->last_byte = bytes[length - 1];
-    return output(bytes, length, error);
-}
-
-static yalm_status send_generated(struct completion *run, const char *bytes, size_t length, yalm_error *error)
-{
-    if (run->options->stops.n == 0)
-        return send(run, bytes, length, error);
-    const size_t ready = stop_filter_add(&run->filter, bytes, length);
-    if (ready == SIZE_MAX)
-        return cli_no_memory(error);
-    const yalm_status status = send(run, run->filter.held, ready, error);
-    stop_filter_sent(&run->filter, ready);
-    return status;
-}
-
 static yalm_status send_token(struct completion *run, int32_t token, yalm_error *error)
 {
     char bytes[YALM_MAX_PIECE + 8];
-    if (run->ids_only) {
-        const int n = snprintf(bytes, sizeof bytes, "%s%d", run->any_out ? " " : "", token);
-        return send(run, bytes, (size_t)n, error);
-    }
-    const size_t n = yalm_stream_token(run->model, &run->stream, token, run->options->special, bytes);
-    return send_generated(run, bytes, n, error);
+    if (!run->ids_only)
+        return text_out_token(&run->out, token, error);
+    const int n = snprintf(bytes, sizeof bytes, "%s%d", run->out.any ? " " : "", token);
+    return text_out_bytes(&run->out, bytes, (size_t)n, error);
 }
 
 static yalm_status send_prompt(struct completion *run, yalm_error *error)
@@ -125,8 +101,8 @@ static yalm_status send_prompt(struct completion *run, yalm_error *error)
     const bool echo = !run->options->no_echo;
     yalm_status status = YALM_OK;
     if (run->options->tokens == NULL) {
-        run->stream.started = run->text.length > 0;
-        return echo ? send(run, run->text.bytes, run->text.length, error) : YALM_OK;
+        run->out.stream.started = run->text.length > 0;
+        return echo ? text_out_bytes(&run->out, run->text.bytes, run->text.length, error) : YALM_OK;
     }
     char bytes[YALM_MAX_PIECE + 8];
     for (size_t i = 0; i < run->prompt.n && status == YALM_OK; i++) {
@@ -135,28 +111,18 @@ static yalm_status send_prompt(struct completion *run, yalm_error *error)
                 status = send_token(run, run->prompt.ids[i], error);
             continue;
         }
-        const size_t n = yalm_stream_token(run->model, &run->stream, run->prompt.ids[i], run->options->special, bytes);
+        const size_t n = yalm_stream_token(run->model, &run->out.stream, run->prompt.ids[i], run->options->special, bytes);
         if (echo)
-            status = send(run, bytes, n, error);
+            status = text_out_bytes(&run->out, bytes, n, error);
     }
     return status;
 }
 
-// What was held back goes out, unless it begins a stop string that was found.
 static yalm_status send_rest(struct completion *run, yalm_error *error)
 {
-    char bytes[8];
-    yalm_status status = YALM_OK;
-    if (run->filter.found)
-        return YALM_OK;
-    const size_t n = run->ids_only ? 0 : yalm_stream_end(&run->stream, bytes);
-    if (n)
-        status = send_generated(run, bytes, n, error);
-    if (status == YALM_OK && !run->filter.found)
-        status = send(run, run->filter.held, run->filter.length, error);
-    if (status == YALM_OK && run->ids_only && run->any_out)
-        status = send(run, "\n", 1, error);
-    return status;
+    if (!run->ids_only)
+        return text_out_end(&run->out, error);
+    return run->out.any ? text_out_bytes(&run->out, "\n", 1, error) : YALM_OK;
 }
 
 // ---------------------------------------------------------------- generation
@@ -166,7 +132,7 @@ static yalm_status prefill(struct completion *run, yalm_error *error)
     const double start = seconds_now();
     const size_t n = run->prompt.n;
     yalm_status status = YALM_OK;
-    for (size_t at = 0; at < n && status == YALM_OK;) { // the session counts its calls' tokens as int
+    for (size_t at = run->n_known; at < n && status == YALM_OK;) { // the session counts its calls' tokens as int
         const int piece = n - at > 1 << 20 ? 1 << 20 : (int)(n - at);
         const bool last = at + (size_t)piece == n;
         status = yalm_eval(run->session, run->prompt.ids + at, piece, last ? YALM_LOGITS_LAST : YALM_LOGITS_NONE, error);
@@ -200,7 +166,7 @@ static yalm_status generate(struct completion *run, yalm_error *error)
         status = send_token(run, token, error);
         if (status != YALM_OK || run->n_generated == run->limit)
             break;
-        if (run->filter.found) {
+        if (run->out.filter.found) {
             run->why = "stop string";
             break;
         }
@@ -213,7 +179,7 @@ static yalm_status generate(struct completion *run, yalm_error *error)
             run->n_decoded++;
         }
     }
-    if (run->filter.found)
+    if (run->out.filter.found)
         run->why = "stop string";
     return status;
 }
@@ -229,7 +195,8 @@ static void say_statistics(struct completion *run)
 {
     yalm_limits limits = {0};
     const bool measured = run->n_decoded > 0 && yalm_measure_limits(run->session, 0.2, &limits, NULL) == YALM_OK;
-    const int64_t prefilled = run->prefill_seconds > 0 && yalm_position(run->session) > 0 ? (int64_t)run->prompt.n : 0;
+    const int64_t prompted = run->prefill_seconds > 0 && yalm_position(run->session) > 0 ? (int64_t)run->prompt.n : 0;
+    const int64_t prefilled = prompted > (int64_t)run->n_known ? prompted - (int64_t)run->n_known : 0;
     say("prefill: %lld tokens in %.3f s, %.1f tok/s", (long long)prefilled, run->prefill_seconds,
         rate(prefilled, run->prefill_seconds));
     char reached[96] = "";
@@ -266,7 +233,7 @@ static yalm_status finish(struct completion *run, yalm_status status, yalm_error
         *error = rest;
         return sent;
     }
-    if (run->any_out && run->last_byte != '\n' && isatty(STDOUT_FILENO))
+    if (run->out.any && run->out.last_byte != '\n' && isatty(STDOUT_FILENO))
         output("\n", 1, &rest);
     if (options->quiet)
         return status;
@@ -278,6 +245,30 @@ static yalm_status finish(struct completion *run, yalm_status status, yalm_error
     return status;
 }
 
+// What a run before has left in the file of --session, as far as this prompt begins alike.
+static yalm_status take_up(struct completion *run, yalm_error *error)
+{
+    struct tokens known;
+    yalm_status status = state_open(run->options, run->session, &known, error);
+    if (status == YALM_OK && known.n > 0) {
+        run->n_known = state_common(&known, &run->prompt);
+        status = yalm_rollback(run->session, (int64_t)run->n_known, error);
+    }
+    free(known.ids);
+    return status;
+}
+
+static yalm_status keep(struct completion *run, yalm_status status, yalm_error *error)
+{
+    yalm_error unsaved;
+    if (status != YALM_OK && status != YALM_INTERRUPTED)
+        return status;
+    const yalm_status saved = state_save(run->options, run->session, &unsaved);
+    if (saved != YALM_OK)
+        *error = unsaved;
+    return saved != YALM_OK ? saved : status;
+}
+
 static yalm_status complete(struct completion *run, yalm_error *error)
 {
     const struct options *options = run->options;
@@ -285,6 +276,9 @@ static yalm_status complete(struct completion *run, yalm_error *error)
     yalm_status status = plan(run, &how, error);
     if (status != YALM_OK)
         return status;
+    const int usual = yalm_model_facts(run->model)->context_length < 4096 ? yalm_model_facts(run->model)->context_length : 4096;
+    if (options->session && !options->context && how.context < usual)
+        how.context = usual; // for the next run's prompt, which may be longer
     run->session = open_session(options, run->model, &how, options->quiet, error);
     if (run->session == NULL)
         return error->status;
@@ -296,9 +290,11 @@ static yalm_status complete(struct completion *run, yalm_error *error)
             fprintf(stderr, " %d", run->prompt.ids[i]);
         fputc('\n', stderr);
     }
-    status = send_prompt(run, error);
+    status = take_up(run, error);
     if (status == YALM_OK)
-        status = finish(run, generate(run, error), error);
+        status = send_prompt(run, error);
+    if (status == YALM_OK)
+        status = keep(run, finish(run, generate(run, error), error), error);
     return status;
 }
 
@@ -307,8 +303,10 @@ yalm_status run_completion(const struct options *options, yalm_error *error)
     yalm_model *model = open_model(options, error);
     if (model == NULL)
         return error->status;
-    struct completion run = {
-        .options = options, .model = model, .sampling = options->sampling, .filter = {.stops = &options->stops}};
+    struct completion run = {.options = options,
+                             .model = model,
+                             .sampling = options->sampling,
+                             .out = {.model = model, .filter = {.stops = &options->stops}, .special = options->special}};
     run.ids_only = strcmp(yalm_model_facts(model)->tokenizer, "none") == 0;
     yalm_status status = yalm_sampling_check(model, &run.sampling, error);
     if (status == YALM_OK && run.ids_only && options->stops.n)
@@ -320,7 +318,7 @@ yalm_status run_completion(const struct options *options, yalm_error *error)
     close_session(run.session);
     free(run.text.bytes);
     free(run.prompt.ids);
-    stop_filter_free(&run.filter);
+    stop_filter_free(&run.out.filter);
     yalm_model_close(model);
     return status;
 }

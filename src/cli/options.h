@@ -5,6 +5,7 @@
 
 enum mode {
     MODE_COMPLETION,
+    MODE_CHAT,
     MODE_THROUGHPUT,
     MODE_PERPLEXITY,
     MODE_PASSKEY,
@@ -47,6 +48,11 @@ struct options {
     bool ignore_eos, no_echo;
     yalm_sampling sampling; // its biases are owned
     uint64_t seed;
+
+    const char *system; // chat's first message; NULL: none
+    struct text_list variables;
+    bool hide_reasoning;
+    const char *session; // file; NULL: none
 
     const char *device, *isa;
     int n_threads, n_threads_batch, context, chunk, n_sinks;

@@ -10,6 +10,7 @@
 #include "cpu/machine/limits.h"
 #include "cpu/machine/teams.h"
 #include "cpu/matmul.h"
+#include "cpu/rows.h"
 #include "cpu/state.h"
 #include "cpu/together.h"
 #include "model/rope.h"
@@ -314,6 +315,7 @@ const struct backend backend_cpu = {
     .evaluate = cpu_evaluate,
     .evaluate_together = cpu_evaluate_together,
     .fill_random = cpu_fill_random,
+    .each_row = cpu_each_row,
     .step_bytes = cpu_step_bytes,
     .measure_limits = cpu_measure_limits,
     .measure_reading = cpu_measure_reading,

@@ -167,7 +167,25 @@ yalm_memory yalm_session_memory_used(const yalm_session *s)
 }
 struct session_parts session_parts(yalm_session *s)
 {
-    return (struct session_parts){s->model, s->backend, s->state, &s->cancel};
+    return (struct session_parts){.model = s->model,
+                                  .backend = s->backend,
+                                  .state = s->state,
+                                  .cancel = &s->cancel,
+                                  .options = &s->options,
+                                  .kv = s->kv,
+                                  .n_kinds = config_n_kinds(&s->model->config),
+                                  .position = &s->position,
+                                  .high_water = &s->high_water,
+                                  .history = s->history,
+                                  .n_logits = &s->n_logits};
+}
+size_t yalm_session_tokens(const yalm_session *s, int32_t *tokens, size_t room)
+{
+    const int64_t known = s->position < s->kv[0].context ? s->position : s->kv[0].context;
+    const int64_t n = (uint64_t)known < room ? known : (int64_t)room;
+    for (int64_t i = 0; i < n; i++)
+        tokens[i] = s->history[(s->position - n + i) % s->kv[0].context];
+    return (size_t)n;
 }
 int64_t yalm_position(const yalm_session *s)
 {

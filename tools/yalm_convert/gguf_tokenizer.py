@@ -10,6 +10,7 @@ from typing import Optional
 import numpy as np
 
 from . import pattern as patterns
+from .chat_template import add_chat
 from .errors import ModelError
 from .gguf_file import GgufFile
 from .source import shown
@@ -80,10 +81,14 @@ PRE_TOKENIZERS = {
 
 def read_gguf_tokenizer(file: GgufFile, vocab_size: Optional[int]) -> TokenizerData:
     model = file.get("tokenizer.ggml.model")
-    template = file.get("tokenizer.chat_template")
-    template = template if isinstance(template, str) else None
+    templates = {
+        "default": file.get("tokenizer.chat_template"),
+        "tool_use": file.get("tokenizer.chat_template.tool_use"),
+    }
     if model in (None, "none", "no_vocab"):
-        return TokenizerData({"type": "none"}, chat_template=template)
+        data = TokenizerData({"type": "none"})
+        add_chat(data, templates, {}, file.path)
+        return data
     if model not in ("gpt2", "llama"):
         raise ModelError(
             f"{file.path}: tokenizer.ggml.model {shown(model)} is not supported, expected 'gpt2' or 'llama'"
@@ -92,8 +97,8 @@ def read_gguf_tokenizer(file: GgufFile, vocab_size: Optional[int]) -> TokenizerD
     data, vocabulary = (_byte_level if model == "gpt2" else _sentencepiece)(file, tokens, kinds)
     data.tensors[:0] = vocabulary.tensors(file.path)
     data.facts["n_pieces"] = len(vocabulary.pieces)
-    data.chat_template = template
     data.bos = _token(file, "bos", len(tokens))
+    add_chat(data, templates, _special_tokens(file, tokens), file.path)
     if data.facts["add_bos"] and data.bos is None:
         raise ModelError(f"{file.path}: the tokenizer puts bos before a text, but names no bos token")
     if file.get("tokenizer.ggml.add_eos_token") is True:
@@ -121,6 +126,13 @@ def _token(file: GgufFile, name: str, n_tokens: int) -> Optional[int]:
     if token is not None and not (isinstance(token, int) and 0 <= token < n_tokens):
         raise ModelError(f"{file.path}: {name} is token {shown(token)}, expected 0 to {n_tokens - 1}")
     return token
+
+
+def _special_tokens(file: GgufFile, tokens: list) -> dict:
+    """By the names of tokenizer_config.json."""
+    names = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
+    found = {name: _token(file, kind, len(tokens)) for name, kind in names.items()}
+    return {name: tokens[token] for name, token in found.items() if token is not None}
 
 
 def _byte_level(file: GgufFile, tokens: list, kinds: list) -> tuple:

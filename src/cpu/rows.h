@@ -1,0 +1,5 @@
+#pragma once
+#include "cpu/state.h"
+
+// The backend's each_row().
+yalm_status cpu_each_row(void *state, int64_t n, row_taker *take, void *context, yalm_error *error);
