@@ -15,6 +15,8 @@ VERSION  := 0.1.0
 COMMIT   := $(shell git describe --always --dirty --exclude '*' 2>/dev/null || echo unknown)
 BUILD    := build/$(VARIANT)
 PACKAGES := libcjson libpcre2-8 libutf8proc libxxhash
+# The program's alone, for its mode serve; without it that mode says what is missing.
+HTTP     := $(shell pkg-config --exists libmicrohttpd 2>/dev/null && echo libmicrohttpd)
 PYTHON   := .venv/bin/python
 
 WARNINGS := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla
@@ -66,7 +68,8 @@ KERNELS    := $(if $(filter openmp fuzz emulated%,$(VARIANT)),build/release,$(BU
 VECTOR_SOURCES := $(wildcard src/cpu/kernels/vec/*.c)
 VECTOR_OBJECTS := $(foreach isa,$(VECTOR_ISAS),$(VECTOR_SOURCES:src/cpu/kernels/vec/%.c=src/cpu/kernels/$(isa)/%.o))
 LIB_SOURCES := $(filter-out $(VECTOR_SOURCES),$(wildcard $(addsuffix /*.c,$(addprefix src/,util model text engine cpu cpu/machine cpu/long cpu/kernels/*))))
-CLI_SOURCES := src/main.c $(wildcard src/cli/*.c)
+CLI_SOURCES := src/main.c $(wildcard src/cli/*.c $(if $(HTTP),src/serve/*.c))
+CLI_LIBS    := $(if $(HTTP),$(shell pkg-config --libs $(HTTP)))
 LIB_OBJECTS := $(foreach file,$(VECTOR_OBJECTS) $(LIB_SOURCES:.c=.o),$(if $(findstring /kernels/,$(file)),$(KERNELS),$(BUILD))/$(file))
 CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o)
 # tests/ROOM/test_*.c are cmocka programs, tests/fuzz/fuzz_*.c fuzzers; other tests/ROOM/*.c are programs that the Python tests run.
@@ -91,7 +94,7 @@ all: cpu
 cpu: $(PROGRAM) $(STATIC) $(SHARED)
 
 $(PROGRAM): $(CLI_OBJECTS) $(STATIC)
-	$(CC) $(LINK) $(LDFLAGS) -o $@ $(CLI_OBJECTS) $(STATIC) $(THREADS) $(LIBS)
+	$(CC) $(LINK) $(LDFLAGS) -o $@ $(CLI_OBJECTS) $(STATIC) $(THREADS) $(CLI_LIBS) $(LIBS)
 
 $(STATIC): $(LIB_OBJECTS)
 	@rm -f $@
@@ -126,11 +129,17 @@ endif
 $(BUILD)/src/util/version.o: BASE += -DYALM_VERSION='"$(VERSION)"' -DYALM_COMMIT='"$(COMMIT)"'
 $(BUILD)/src/util/version.o: $(BUILD)/commit
 
+# Whether there is a server to call.
+$(BUILD)/src/cli/serve.o: BASE += $(if $(HTTP),-DYALM_SERVE)
+$(BUILD)/src/cli/serve.o: $(BUILD)/http
+
 # Files that hold a setting, written when it has changed: what depends on them is then built again.
 FORCE:
 remember = @mkdir -p $(@D); echo '$(1)' | cmp -s - $@ || echo '$(1)' > $@
 $(BUILD)/commit: FORCE
 	$(call remember,$(COMMIT))
+$(BUILD)/http: FORCE
+	$(call remember,$(HTTP))
 $(BUILD)/settings: FORCE
 	$(call remember,$(CC) $(CFLAGS) $(THREADS))
 
@@ -171,7 +180,7 @@ demo:
 
 $(BUILD)/tests/fuzz/%: tests/fuzz/%.c $(STATIC) $(CLI_OBJECTS)
 	@mkdir -p $(@D)
-	$(CC) $(BASE) -Itests $(CFLAGS) $(THREADS) $(LINK) -o $@ $< $(filter-out %/main.o,$(CLI_OBJECTS)) $(STATIC) $(LIBS)
+	$(CC) $(BASE) -Itests $(CFLAGS) $(THREADS) $(LINK) -o $@ $< $(filter-out %/main.o,$(CLI_OBJECTS)) $(STATIC) $(CLI_LIBS) $(LIBS)
 
 $(BUILD)/tests/%: tests/%.c $(STATIC)
 	@mkdir -p $(@D)

@@ -21,7 +21,7 @@ struct word {
     bool has_value, is_operand;
 };
 
-static const char *const mode_names[MODES] = {"completion", "throughput", "perplexity", "passkey", "calibrate",
+static const char *const mode_names[MODES] = {"completion", "throughput", "perplexity", "passkey", "serve", "calibrate",
                                               "tokenize",   "info",       "verify",     "help",    "version"};
 
 const char *mode_name(enum mode mode)
@@ -117,7 +117,7 @@ static yalm_status read_mode(const char *text, enum mode *mode, yalm_error *erro
     if (found < 0)
         return cli_error(
             error, YALM_USAGE,
-            "unknown mode '%s': expected completion, throughput, perplexity, passkey, calibrate, tokenize, info or verify "
+            "unknown mode '%s': expected completion, throughput, perplexity, passkey, serve, calibrate, tokenize, info or verify "
             "(the model file needs no option: yalm MODEL …)",
             text);
     if (found == MODES)

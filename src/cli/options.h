@@ -8,6 +8,7 @@ enum mode {
     MODE_THROUGHPUT,
     MODE_PERPLEXITY,
     MODE_PASSKEY,
+    MODE_SERVE,
     MODE_CALIBRATE,
     MODE_TOKENIZE,
     MODE_INFO,
@@ -71,6 +72,11 @@ struct options {
 
     int junk, position, trials; // junk, position: -1 is chosen
     int decode_last;
+
+    const char *host, *key_file;
+    int port, parallel, queue, drain;
+    bool insecure;
+
     bool pieces, detokenize;
     bool quiet, verbose;
 };

@@ -17,7 +17,8 @@ ROOMS = {
     "cpu": ("yalm.h", "util", "model", "engine", "cpu/kernels", "cpu/machine"),
     "cpu/long": ("yalm.h", "util", "model", "engine", "cpu/kernels", "cpu/machine", "cpu"),
     "cuda": ("util", "model", "engine"),
-    "cli": ("yalm.h",),
+    "serve": ("yalm.h",),
+    "cli": ("yalm.h", "serve"),
 }
 SOURCES = sorted(path for path in (ROOT / "src").rglob("*") if path.suffix in (".c", ".h", ".cu", ".cuh"))
 

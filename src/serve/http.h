@@ -1,0 +1,12 @@
+// HTTP: connections, their limits, keys, and the way of a request to its route.
+#pragma once
+#include "serve/server.h"
+
+struct http;
+
+enum { HTTP_CONNECTIONS = 512, HTTP_TIMEOUT = 30, HTTP_BODY_SECONDS = 120, HTTP_HEADER_BYTES = 32 << 10 };
+
+// Listens. NULL on failure. *port is the one it got.
+struct http *http_open(struct server *server, int *port, yalm_error *error);
+void http_stop_accepting(struct http *http);
+void http_close(struct http *http); // once no request is in the engine any more

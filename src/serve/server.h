@@ -1,0 +1,26 @@
+// What the parts of the server share.
+#pragma once
+#include "serve/engine.h"
+#include "serve/serve.h"
+
+struct server {
+    const yalm_model *model;
+    const struct serve_options *options;
+    struct engine *engine;
+    struct keys *keys; // NULL: none is needed
+    long created;      // seconds since 1970
+    atomic_int n_open; // requests whose answer is not out yet
+};
+
+extern const struct route routes[];
+extern const int n_routes;
+
+// The routes' handlers, each in the file of its name.
+void handle_completions(struct request *request); // completions.c
+void handle_models(struct request *request);      // facts.c
+void handle_health(struct request *request);
+void handle_metrics(struct request *request);
+void handle_slots(struct request *request);
+void handle_tokenize(struct request *request);
+void handle_detokenize(struct request *request);
+void handle_embeddings(struct request *request);
