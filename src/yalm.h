@@ -135,6 +135,14 @@ YALM_API size_t yalm_stream_token(const yalm_model *model, yalm_stream *stream, 
 // What is pending at the end: bytes of a character that never got whole.
 YALM_API size_t yalm_stream_end(yalm_stream *stream, char *out);
 
+// Renders the model's chat template. `variables` is a JSON object: "messages", "tools", "add_generation_prompt", and what else the template reads; each
+// member is a variable of the template (bos_token and eos_token are the model's). The text is what transformers' apply_chat_template gives, and has
+// the model's control tokens spelled: tokenise it with YALM_TOKENIZE_SPECIAL, and without YALM_TOKENIZE_BOS. *text (UTF-8, NUL-terminated, *length
+// bytes) is the caller's to free(). YALM_USAGE: the model has no template that can be rendered, or the template refuses the variables (the text has
+// its reason and line), or they make it too long. Safe to call from several threads.
+YALM_API yalm_status yalm_chat_render(const yalm_model *model, const char *variables, size_t n_variables, char **text,
+                                      size_t *length, yalm_error *error);
+
 // ---------------------------------------------------------------------------------------- session
 
 typedef struct yalm_session yalm_session;

@@ -27,6 +27,7 @@ TOKENIZER_FILES = (
     "tokenizer_config.json",
     "added_tokens.json",
     "chat_template.jinja",
+    "additional_chat_templates/tool_use.jinja",
 )
 
 try:
@@ -43,7 +44,7 @@ except ImportError as error:
     sys.exit(f"convert.py: {error}; install what it needs with: pip install -r tools/requirements.txt")
 
 # The interpreter with its libraries, a piece as read, the same as fp32, and what the conversion makes on the way.
-PEAK_MEMORY = (104 << 20) + 6 * PIECE
+PEAK_MEMORY = (116 << 20) + 6 * PIECE
 
 
 def main() -> int:
@@ -168,6 +169,7 @@ def convert(arguments: argparse.Namespace) -> int:
     metadata = {"config": config.facts, "tokenizer": tokenizer.facts}
     if tokenizer.chat_template is not None:
         metadata["chat_template"] = tokenizer.chat_template
+        metadata["chat"] = tokenizer.chat
     metadata["source"] = {"name": model_name(model_dir), "converter": VERSION}
     layout = Layout(metadata, plan)
 

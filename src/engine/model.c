@@ -104,6 +104,8 @@ static yalm_status open_parts(yalm_model *model, const char *path, const yalm_mo
         status = container_verify(&model->container, &model->container.tensors[i], error);
     if (status == YALM_OK)
         status = tokenizer_open(&model->tokenizer, &model->container, &model->config, error);
+    if (status == YALM_OK)
+        status = chat_read(&model->chat, &model->container, error);
     model->codebooks_path = status == YALM_OK ? codebook_default_path(path) : NULL;
     if (status == YALM_OK && !model->codebooks_path)
         status = error_set(error, YALM_NO_MEMORY, "%s: no memory", path);
@@ -135,6 +137,7 @@ void yalm_model_close(yalm_model *model)
     if (model->copy.weights)
         model->copy.release(model->copy.weights);
     pthread_mutex_destroy(&model->copy.lock);
+    chat_free(&model->chat);
     tokenizer_close(model->tokenizer);
     weights_free(&model->weights);
     container_close(&model->container);
@@ -204,6 +207,30 @@ const char *yalm_piece(const yalm_model *model, int32_t token, size_t *length)
 bool yalm_is_control(const yalm_model *model, int32_t token)
 {
     return model->tokenizer && tokenizer_is_control(model->tokenizer, token);
+}
+
+// What stands in the way of rendering, as an error of the caller's; YALM_OK where nothing does.
+static yalm_status check_chat(const yalm_model *model, yalm_error *error)
+{
+    const char *path = model->container.mapping.path;
+    if (model->chat.refused)
+        return error_set(error, YALM_USAGE, "%s: its chat template cannot be rendered: %s", path, model->chat.refused);
+    if (model->chat.found)
+        return YALM_OK;
+    if (model->info.chat_template)
+        return error_set(error, YALM_USAGE,
+                         "%s: an earlier version converted this model, and did not read its chat template: convert it again",
+                         path);
+    return error_set(error, YALM_USAGE, "%s: this model has no chat template: it completes text (-m completion)", path);
+}
+
+yalm_status yalm_chat_render(const yalm_model *model, const char *variables, size_t n_variables, char **text, size_t *length,
+                             yalm_error *error)
+{
+    *text = NULL;
+    *length = 0;
+    const yalm_status status = check_chat(model, error);
+    return status == YALM_OK ? chat_render(&model->chat, variables, n_variables, text, length, error) : status;
 }
 
 bool yalm_is_eos(const yalm_model *model, int32_t token)

@@ -1,5 +1,6 @@
 // A model: the mapped file, and all that is read from it when it is opened. Immutable from then on.
 #pragma once
+#include "chat/chat.h"
 #include "engine/backend.h"
 #include "text/tokenizer.h"
 
@@ -8,6 +9,7 @@ struct yalm_model {
     struct model_config config;
     struct model_weights weights;
     struct tokenizer *tokenizer; // NULL: token ids only
+    struct chat chat;
     yalm_model_info info;
     char *codebooks_path;     // codebook_default_path()
     struct weights_copy copy; // a device's: all that ever changes

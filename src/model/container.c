@@ -93,10 +93,10 @@ static yalm_status read_metadata(struct container *container, const struct heade
     if (status != YALM_OK)
         return status;
 
-    static const char *const members[] = {"config", "tokenizer", "chat_template", "source", "tensors"};
+    static const char *const members[] = {"config", "tokenizer", "chat_template", "chat", "source", "tensors"};
     const struct json_object root = {path, "", container->metadata};
     struct json_object ignored;
-    status = json_only(&root, members, 5, error);
+    status = json_only(&root, members, 6, error);
     if (status == YALM_OK)
         status = json_get_object(&ignored, &root, "config", "config", error);
     if (status == YALM_OK)

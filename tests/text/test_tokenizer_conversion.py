@@ -105,7 +105,15 @@ def test_chat_template(directory):
     edit(directory / "tokenizer_config.json", lambda c: c.update(chat_template=named))
     assert read_tokenizer(directory, {}).chat_template == "two"
     (directory / "chat_template.jinja").write_text("three", encoding="utf-8")
-    assert read_tokenizer(directory, {}).chat_template == "three"
+    data = read_tokenizer(directory, {})
+    assert data.chat_template == "three" and data.warnings == []
+    assert data.chat["templates"] == {
+        "default": [["data", 1, "three"], ["output", 1, None, [0]], ["template", 1, None, [1]]]
+    }
+    (directory / "chat_template.jinja").write_text("three\n{{ 3 | round }}", encoding="utf-8")
+    data = read_tokenizer(directory, {})
+    assert data.chat["refused"] == "line 2: the filter 'round' is not supported" and "templates" not in data.chat
+    assert "line 2: the filter 'round' is not supported: the model can complete text" in data.warnings[0]
 
 
 def test_bos_as_the_files_say(directory):

@@ -59,7 +59,7 @@ def read_model(path):
     text = data[64 : 64 + size]
     require(xxhash.xxh3_64_intdigest(text) == checksum, "metadata checksum")
     metadata = json.loads(text.decode("utf-8"), object_pairs_hook=unique, parse_constant=lambda c: require(False, c))
-    require(set(metadata) - {"chat_template"} == {"config", "tokenizer", "source", "tensors"}, "members")
+    require(set(metadata) - {"chat_template", "chat"} == {"config", "tokenizer", "source", "tensors"}, "members")
     check_config(metadata["config"])
 
     tensors, end = {}, start

@@ -10,6 +10,7 @@ from typing import Optional
 import numpy as np
 
 from . import sentencepiece_model
+from .chat_template import read_chat
 from .errors import ModelError
 from .source import read_json, read_text
 from .tokenizer_json import SPACE, TokenizerData, byte_token, from_json, refuse_missing_bytes
@@ -21,7 +22,9 @@ def read_tokenizer(model_dir: Path, config: dict) -> TokenizerData:
     settings = read_json(model_dir / "tokenizer_config.json") if (model_dir / "tokenizer_config.json").exists() else {}
     path = next((p for p in (model_dir / "tokenizer.json", model_dir / "tokenizer.model") if p.exists()), None)
     if path is None:
-        return TokenizerData({"type": "none"}, chat_template=_chat_template(model_dir, settings))
+        data = TokenizerData({"type": "none"})
+        _read_chat(data, model_dir, settings)
+        return data
     try:
         data, vocabulary = (from_json if path.suffix == ".json" else _from_sentencepiece)(path, settings)
     except (AttributeError, KeyError, TypeError, ValueError) as error:  # a list where an object should be, and the like
@@ -30,7 +33,7 @@ def read_tokenizer(model_dir: Path, config: dict) -> TokenizerData:
     data.facts["n_pieces"] = len(vocabulary.pieces)
     if data.facts["type"] == "spm":
         _prefix_by_settings(data, settings, path)
-    data.chat_template = _chat_template(model_dir, settings)
+    _read_chat(data, model_dir, settings)
     data.bos = _special_id(settings, "bos_token", vocabulary, data.warnings) if data.bos is None else data.bos
     eos = _special_id(settings, "eos_token", vocabulary, data.warnings)
     data.eos = [] if eos is None else [eos]
@@ -57,15 +60,27 @@ def _check_size(data: TokenizerData, config: dict, path: Path) -> None:
         data.warnings.append(f"{path}: eos is token {token}, which the model cannot give: it is left out")
 
 
-def _chat_template(model_dir: Path, settings: dict) -> Optional[str]:
-    file = model_dir / "chat_template.jinja"
-    if file.exists():
-        return read_text(file)
+def _read_chat(data: TokenizerData, model_dir: Path, settings: dict) -> None:
+    templates = _chat_templates(model_dir, settings)
+    data.chat_template = templates.get("default")
+    data.chat = read_chat(templates, settings)
+    if data.chat and "refused" in data.chat:
+        data.warnings.append(
+            f"{model_dir}: chat template: {data.chat['refused']}: the model can complete text, but -m chat will refuse it"
+        )
+
+
+def _chat_templates(model_dir: Path, settings: dict) -> dict:
+    """Texts by name: a file for each, or members of tokenizer_config.json; most models have one, called default."""
     template = settings.get("chat_template")
-    if isinstance(template, list):  # several, by name
+    if isinstance(template, list):
         named = {t.get("name"): t.get("template") for t in template if isinstance(t, dict)}
-        template = named.get("default")
-    return template if isinstance(template, str) else None
+    else:
+        named = {"default": template}
+    for name, file in (("default", "chat_template.jinja"), ("tool_use", "additional_chat_templates/tool_use.jinja")):
+        if (model_dir / file).exists():
+            named[name] = read_text(model_dir / file)
+    return {name: text for name, text in named.items() if isinstance(text, str)}
 
 
 def _special_id(settings: dict, key: str, vocabulary: Vocabulary, warnings: list) -> Optional[int]:

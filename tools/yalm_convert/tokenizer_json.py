@@ -20,6 +20,7 @@ class TokenizerData:
     facts: dict
     tensors: list = field(default_factory=list)  # of (name, array)
     chat_template: Optional[str] = None
+    chat: Optional[dict] = None  # its syntax tree (chat_template.py)
     bos: Optional[int] = None
     eos: list = field(default_factory=list)
     warnings: list = field(default_factory=list)

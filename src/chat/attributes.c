@@ -1,0 +1,165 @@
+// Looking into values: value.name and value[key].
+
+#include <string.h>
+
+#include "chat/builtins.h"
+#include "chat/strings.h"
+
+static struct value loop_attribute(const struct loop *loop, struct value name, bool *found)
+{
+    const struct list *list = loop->list;
+    const int64_t index = (int64_t)loop->index, n = (int64_t)list->n;
+    const struct {
+        const char *name;
+        struct value value;
+    } attributes[] = {
+        {"index", integer(index + 1)},
+        {"index0", integer(index)},
+        {"revindex", integer(n - index)},
+        {"revindex0", integer(n - index - 1)},
+        {"first", boolean(index == 0)},
+        {"last", boolean(index + 1 == n)},
+        {"length", integer(n)},
+        {"depth", integer(1)},
+        {"depth0", integer(0)},
+        {"previtem", index > 0 ? list->items[index - 1] : undefined("there is no previous item")},
+        {"nextitem", index + 1 < n ? list->items[index + 1] : undefined("there is no next item")},
+    };
+    for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
+        if (is_text(name, attributes[i].name)) {
+            *found = true;
+            return attributes[i].value;
+        }
+    return none();
+}
+
+// What Python's getattr() finds: an attribute or a method.
+static bool own_attribute(struct run *run, struct value value, struct value name, struct value *result)
+{
+    bool found = false;
+    if (value.kind == V_NAMESPACE) {
+        const struct value *member = dict_find(run, value.dict, name);
+        if (member)
+            *result = *member;
+        return member != NULL;
+    }
+    if (value.kind == V_LOOP) {
+        *result = loop_attribute(value.loop, name, &found);
+        if (found)
+            return true;
+    }
+    return name.kind == V_STRING && method_find(run, value, name, result);
+}
+
+static bool list_item(const struct list *list, struct value key, struct value *result)
+{
+    if (list->flavour > RANGE || (key.kind != V_INT && key.kind != V_BOOL))
+        return false;
+    int64_t index = as_integer(key);
+    if (index < 0)
+        index += (int64_t)list->n;
+    if (index < 0 || index >= (int64_t)list->n)
+        return false;
+    *result = list->items[index];
+    return true;
+}
+
+// What Python's value[key] finds.
+static bool own_item(struct run *run, struct value value, struct value key, struct value *result)
+{
+    if (value.kind == V_LIST)
+        return list_item(value.list, key, result);
+    if (value.kind == V_DICT) {
+        const struct value *member = dict_find(run, value.dict, key);
+        if (member)
+            *result = *member;
+        return member != NULL;
+    }
+    if (value.kind == V_STRING && (key.kind == V_INT || key.kind == V_BOOL)) {
+        *result = character_at(value, as_integer(key));
+        return result->kind == V_STRING;
+    }
+    return false;
+}
+
+static bool refuse_undefined(struct run *run, struct value value, struct value name)
+{
+    if (value.kind != V_UNDEFINED)
+        return failed(run);
+    if (value.text)
+        run_fail(run, "'%s' is undefined", value.text);
+    else
+        run_fail(run, "an undefined value has no items, such as '%.*s'", name.kind == V_STRING ? (int)name.length : 1,
+                 name.kind == V_STRING ? name.text : "?");
+    return true;
+}
+
+// The name is a constant of the tree, or a string that may end without a NUL.
+static struct value missing(struct run *run, struct value key)
+{
+    char *name = key.kind == V_STRING ? run_take(run, (size_t)key.length + 1) : NULL;
+    if (name == NULL)
+        return undefined(NULL);
+    memcpy(name, key.text, key.length);
+    name[key.length] = '\0';
+    return undefined(name);
+}
+
+struct value get_attribute(struct run *run, struct value value, struct value name)
+{
+    struct value result;
+    if (failed(run) || refuse_undefined(run, value, name))
+        return undefined(NULL);
+    if (own_attribute(run, value, name, &result) || own_item(run, value, name, &result))
+        return result;
+    return missing(run, name);
+}
+
+struct value get_item(struct run *run, struct value value, struct value key)
+{
+    struct value result;
+    if (failed(run) || refuse_undefined(run, value, key))
+        return undefined(NULL);
+    if (own_item(run, value, key, &result) || (key.kind == V_STRING && own_attribute(run, value, key, &result)))
+        return result;
+    return missing(run, key);
+}
+
+// A part of a path that is all digits is an index.
+static struct value path_key(struct value part)
+{
+    int64_t index = 0;
+    for (size_t i = 0; i < part.length; i++) {
+        if (part.text[i] < '0' || part.text[i] > '9' || part.length > 9)
+            return part;
+        index = 10 * index + part.text[i] - '0';
+    }
+    return part.length ? integer(index) : part;
+}
+
+struct value get_path(struct run *run, struct value value, struct value path)
+{
+    if (path.kind != V_STRING)
+        return get_item(run, value, path);
+    const struct value parts = split(run, path, string_of("."), -1);
+    for (size_t i = 0; !failed(run) && i < parts.list->n; i++) {
+        value = get_item(run, value, path_key(parts.list->items[i]));
+    }
+    return value;
+}
+
+struct value dict_items(struct run *run, const struct dict *dict, int which)
+{
+    static const enum list_flavour flavours[] = {DICT_ITEMS, DICT_KEYS, DICT_VALUES};
+    const struct value list = new_list(run, flavours[which], dict->n);
+    for (size_t i = 0; i < dict->n && !failed(run); i++) {
+        struct value item = which == 1 ? dict->entries[i].key : dict->entries[i].value;
+        if (which == 0) {
+            item = new_list(run, TUPLE, 2);
+            list_add(run, item.list, dict->entries[i].key);
+            list_add(run, item.list, dict->entries[i].value);
+        }
+        list_add(run, list.list, item);
+    }
+    return list;
+}
