@@ -6,6 +6,8 @@
 #include "serve/body.h"
 #include "serve/openai.h"
 
+enum { FLAGS = YALM_TOKENIZE_BOS | YALM_TOKENIZE_SPECIAL };
+
 struct completions {
     struct openai head;
     bool echo;
@@ -24,7 +26,7 @@ static bool read_prompts(struct request *request)
 {
     const cJSON *prompt = body_member(request->json, "prompt");
     if (cJSON_IsString(prompt))
-        return generation_add_text(request, prompt->valuestring, strlen(prompt->valuestring), true);
+        return generation_add_text(request, prompt->valuestring, strlen(prompt->valuestring), FLAGS);
     if (!cJSON_IsArray(prompt) || prompt->child == NULL) {
         request_fail(request, 400, "'prompt': expected a string, token ids, or a list of either");
         return false;
@@ -38,7 +40,7 @@ static bool read_prompts(struct request *request)
             request_fail(request, 400, "'prompt': expected a list of strings, or of lists of token ids");
             return false;
         }
-        if (!(cJSON_IsString(each) ? generation_add_text(request, each->valuestring, strlen(each->valuestring), true)
+        if (!(cJSON_IsString(each) ? generation_add_text(request, each->valuestring, strlen(each->valuestring), FLAGS)
                                    : generation_add_ids(request, each)))
             return false;
     }
@@ -48,7 +50,7 @@ static bool read_prompts(struct request *request)
 static bool read_request(struct request *request, struct completions *completions)
 {
     int64_t logprobs = -1, best_of = 0;
-    if (!generation_read(request) || !openai_begin(request, &completions->head, "cmpl") ||
+    if (!generation_read(request, "stop") || !openai_begin(request, &completions->head, "cmpl") ||
         !body_bool(request, request->json, "echo", &completions->echo) ||
         !body_integer(request, request->json, "logprobs", 0, MAX_TOP, &logprobs) ||
         !body_integer(request, request->json, "best_of", 1, MAX_CHOICES, &best_of) ||
@@ -63,7 +65,7 @@ static bool read_request(struct request *request, struct completions *completion
         how->max_tokens = 16; // as the API has it
     how->n_top = (int)logprobs;
     how->score_prompt = completions->echo && logprobs >= 0;
-    return read_prompts(request) && generation_fit(request);
+    return generation_read_format(request) && read_prompts(request) && generation_fit(request);
 }
 
 // ---------------------------------------------------------------- the answer

@@ -6,19 +6,11 @@
 #include "serve/body.h"
 #include "serve/server.h"
 
-static void send_all(struct request *request, struct buffer *out)
-{
-    if (out->failed)
-        request_fail(request, 503, "out of memory for the answer");
-    request_send(request, out);
-    request_finish(request);
-}
-
 void handle_health(struct request *request)
 {
     struct buffer out = {0};
     buffer_text(&out, "{\"status\":\"ok\"}");
-    send_all(request, &out);
+    request_send_all(request, &out);
 }
 
 void handle_models(struct request *request)
@@ -32,7 +24,7 @@ void handle_models(struct request *request)
                   "\"n_ctx_train\":%d,\"n_embd\":%d,\"n_params\":%lld,\"size\":%llu}}]}",
                   request->server->created, facts->vocab_size, engine_context(request->server->engine), facts->context_length,
                   facts->hidden_dim, (long long)facts->n_params, (unsigned long long)facts->weight_bytes);
-    send_all(request, &out);
+    request_send_all(request, &out);
 }
 
 void handle_embeddings(struct request *request)
@@ -61,7 +53,7 @@ void handle_slots(struct request *request)
                       states[i].n_prompt, states[i].n_generated);
     buffer_text(&out, "]");
     free(states);
-    send_all(request, &out);
+    request_send_all(request, &out);
 }
 
 void handle_metrics(struct request *request)
@@ -89,7 +81,7 @@ void handle_metrics(struct request *request)
         buffer_format(&out, "# HELP yalm_%s %s\n# TYPE yalm_%s %s\nyalm_%s %.10g\n", metrics[i].name, metrics[i].help,
                       metrics[i].name, metrics[i].type, metrics[i].name, metrics[i].value);
     request->type = "text/plain; version=0.0.4; charset=utf-8";
-    send_all(request, &out);
+    request_send_all(request, &out);
 }
 
 // ---------------------------------------------------------------- the tokenizer
@@ -136,7 +128,7 @@ void handle_tokenize(struct request *request)
     }
     buffer_text(&out, "]}");
     free(ids);
-    send_all(request, &out);
+    request_send_all(request, &out);
 }
 
 void handle_detokenize(struct request *request)
@@ -169,5 +161,5 @@ void handle_detokenize(struct request *request)
     buffer_text(&out, "}");
     out.failed |= text.failed;
     buffer_free(&text);
-    send_all(request, &out);
+    request_send_all(request, &out);
 }

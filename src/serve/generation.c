@@ -8,19 +8,19 @@
 
 #include "serve/body.h"
 
-static bool read_stops(struct request *request)
+static bool read_stops(struct request *request, const char *key)
 {
     struct generation *how = request->how;
-    const cJSON *stop = body_member(request->json, "stop");
+    const cJSON *stop = body_member(request->json, key);
     const int n = stop == NULL ? 0 : cJSON_IsString(stop) ? 1 : cJSON_IsArray(stop) ? cJSON_GetArraySize(stop) : -1;
     if (n < 0 || n > MAX_STOPS) {
-        request_fail(request, 400, "'stop': expected a string, or a list of at most %d", MAX_STOPS);
+        request_fail(request, 400, "'%s': expected a string, or a list of at most %d", key, MAX_STOPS);
         return false;
     }
     for (int i = 0; i < n; i++) {
         const cJSON *text = cJSON_IsString(stop) ? stop : cJSON_GetArrayItem(stop, i);
         if (!cJSON_IsString(text) || text->valuestring[0] == 0 || strlen(text->valuestring) > BODY_MAX_STOP) {
-            request_fail(request, 400, "'stop': expected strings of 1 to %d bytes", BODY_MAX_STOP);
+            request_fail(request, 400, "'%s': expected strings of 1 to %d bytes", key, BODY_MAX_STOP);
             return false;
         }
         how->stops[how->n_stops++] = text->valuestring;
@@ -91,7 +91,7 @@ static bool read_seed(struct request *request)
     return true;
 }
 
-bool generation_read(struct request *request)
+bool generation_read(struct request *request, const char *stop)
 {
     struct generation *how = calloc(1, sizeof *how);
     if (how == NULL) {
@@ -107,7 +107,7 @@ bool generation_read(struct request *request)
     how->reuse = true;
     int64_t n = 1;
     yalm_error error;
-    if (!read_sampling(request) || !read_seed(request) || !read_stops(request) ||
+    if (!read_sampling(request) || !read_seed(request) || !read_stops(request, stop) ||
         !body_integer(request, request->json, "n", 1, MAX_CHOICES, &n) ||
         !body_integer(request, request->json, "max_tokens", 0, INT32_MAX, &how->max_tokens) ||
         !body_bool(request, request->json, "ignore_eos", &how->ignore_eos) ||
@@ -141,7 +141,7 @@ static bool add_prompt(struct request *request, int32_t *ids, size_t n)
     return true;
 }
 
-bool generation_add_text(struct request *request, const char *text, size_t length, bool special)
+bool generation_add_text(struct request *request, const char *text, size_t length, int flags)
 {
     const yalm_model *model = request->server->model;
     const yalm_model_info *facts = yalm_model_facts(model);
@@ -153,8 +153,10 @@ bool generation_add_text(struct request *request, const char *text, size_t lengt
         return false;
     }
     const char *bos = facts->bos >= 0 ? token_bytes(model, facts->bos, &bos_length) : "";
-    const bool begun = special && bos_length && length >= bos_length && memcmp(text, bos, bos_length) == 0;
-    const int flags = (begun ? 0 : YALM_TOKENIZE_BOS) | (special ? YALM_TOKENIZE_SPECIAL : 0);
+    const bool begun =
+        (flags & YALM_TOKENIZE_SPECIAL) && bos_length && length >= bos_length && memcmp(text, bos, bos_length) == 0;
+    if (begun)
+        flags &= ~YALM_TOKENIZE_BOS;
     if (yalm_tokenize(model, text, length, flags, &ids, &n, &error) == YALM_OK)
         return add_prompt(request, ids, n);
     request_fail(request, http_status(error.status), "%s", error.text);

@@ -48,6 +48,15 @@ void openai_usage(const struct request *request, struct buffer *out)
                   prompt, generated, prompt + generated, cached);
 }
 
+void openai_call_head(struct buffer *out, const struct openai *head, const struct task *task, int call, struct span name)
+{
+    // Nine letters and digits: some templates insist on that.
+    const size_t n = strlen(head->id);
+    buffer_format(out, "{\"index\":%d,\"id\":\"%.5s%02x%02x\",\"type\":\"function\",\"function\":{\"name\":", call,
+                  head->id + n - 5, (unsigned)task->choice, (unsigned)call);
+    buffer_json(out, name.at, name.length);
+}
+
 void openai_event(struct request *request, struct buffer *json)
 {
     struct buffer out = {0};

@@ -1,6 +1,7 @@
 // What answers in OpenAI's form have in common.
 #pragma once
 #include "serve/generation.h"
+#include "serve/speech.h"
 
 // An answer's head, and how much of each task has gone out.
 struct openai {
@@ -20,6 +21,8 @@ bool openai_begin(struct request *request, struct openai *head, const char *pref
 void openai_head(const struct request *request, const struct openai *head, struct buffer *out);
 // ,"usage":{…}
 void openai_usage(const struct request *request, struct buffer *out);
+// {"index":…,"id":…,"type":"function","function":{"name":…: a call's beginning.
+void openai_call_head(struct buffer *out, const struct openai *head, const struct task *task, int call, struct span name);
 // One event of the stream; takes the bytes of *json.
 void openai_event(struct request *request, struct buffer *json);
 // The stream's end: the usage where it is wanted, and [DONE].

@@ -86,6 +86,14 @@ void request_finish(struct request *request)
     pthread_mutex_unlock(&request->lock);
 }
 
+void request_send_all(struct request *request, struct buffer *out)
+{
+    if (out->failed)
+        request_fail(request, 503, "out of memory for the answer");
+    request_send(request, out);
+    request_finish(request);
+}
+
 int http_status(yalm_status status)
 {
     return status == YALM_USAGE ? 400 : status == YALM_NO_MEMORY ? 503 : 500;

@@ -63,6 +63,8 @@ void request_release(struct request *request);
 
 // The whole answer, or the beginning of a streamed one. Takes the bytes of *out, which becomes empty.
 void request_send(struct request *request, struct buffer *out);
+// All of the answer at once.
+void request_send_all(struct request *request, struct buffer *out);
 // Nothing more will come.
 void request_finish(struct request *request);
 // An error in the client's own form: the answer, or an event where a streamed answer has begun.

@@ -12,6 +12,10 @@ enum { PIECE = 64 }; // tokens of a prompt between two steps of those that write
 
 const struct route routes[] = {
     {"POST", "/v1/completions", OPENAI, false, handle_completions},
+    {"POST", "/v1/chat/completions", OPENAI, false, handle_chat},
+    {"POST", "/apply-template", OPENAI, false, handle_apply_template},
+    {"POST", "/v1/messages", ANTHROPIC, false, handle_messages},
+    {"POST", "/v1/messages/count_tokens", ANTHROPIC, false, handle_count_tokens},
     {"GET", "/v1/models", OPENAI, false, handle_models},
     {"POST", "/v1/embeddings", OPENAI, false, handle_embeddings},
     {"POST", "/tokenize", OPENAI, false, handle_tokenize},
@@ -62,6 +66,12 @@ yalm_status serve(const yalm_model *model, const struct serve_options *options, 
     struct server server = {.model = model, .options = options, .created = (long)time(NULL)};
     if (options->key_file && (server.keys = keys_read(options->key_file, error)) == NULL)
         return error->status;
+    server.tree = token_tree_open(model);
+    if (server.tree == NULL) {
+        keys_free(server.keys);
+        *error = (yalm_error){YALM_NO_MEMORY, "out of memory for the vocabulary's tree"};
+        return YALM_NO_MEMORY;
+    }
     sigset_t signals, before;
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
@@ -69,6 +79,7 @@ yalm_status serve(const yalm_model *model, const struct serve_options *options, 
     pthread_sigmask(SIG_BLOCK, &signals, &before);
     const yalm_status status = run(&server, &signals, error);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    token_tree_close(server.tree);
     keys_free(server.keys);
     return status;
 }

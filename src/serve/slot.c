@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 yalm_status slot_open(struct slot *slot, const yalm_model *model, const yalm_session_options *options, yalm_error *error)
 {
@@ -89,6 +90,12 @@ static void limit_reached(struct task *task)
         task->finish = "length";
 }
 
+static yalm_status no_token(yalm_error *error)
+{
+    *error = (yalm_error){YALM_FAILED, "no token of the vocabulary continues a text of the grammar, or memory ran out"};
+    return YALM_FAILED;
+}
+
 yalm_status slot_write(struct slot *slot, const yalm_model *model, yalm_error *error)
 {
     struct task *task = slot->task;
@@ -97,7 +104,12 @@ yalm_status slot_write(struct slot *slot, const yalm_model *model, yalm_error *e
     limit_reached(task);
     if (task->finish)
         return YALM_OK;
-    const int32_t token = yalm_sample(slot->session, &how->sampling);
+    yalm_sampling sampling = how->sampling;
+    if (task->masking && (sampling.allowed = masker_allowed(task->masker)) == NULL) {
+        task->finish = masker_accepts(task->masker) ? "stop" : NULL;
+        return task->finish ? YALM_OK : no_token(error);
+    }
+    const int32_t token = yalm_sample(slot->session, &sampling);
     if (token < 0) {
         const yalm_status status = yalm_finish(slot->session, error);
         if (status != YALM_OK)
@@ -107,7 +119,7 @@ yalm_status slot_write(struct slot *slot, const yalm_model *model, yalm_error *e
     }
     if (task->n_generated++ == 0)
         task->first_token = monotonic_seconds();
-    if (yalm_is_eos(model, token) && !how->ignore_eos) {
+    if (yalm_is_eos(model, token) && (task->masking || !how->ignore_eos)) {
         task->finish = "stop";
         return YALM_OK;
     }
@@ -117,6 +129,12 @@ yalm_status slot_write(struct slot *slot, const yalm_model *model, yalm_error *e
             task->text.failed = true;
     }
     task_add_token(task, model, token);
+    if (task->masking && !masker_take(task->masker, token))
+        return no_token(error);
+    if (task->masking && !task->finish && masker_is_over(task->masker))
+        task->finish = "stop";
+    if (task->masker && !task->masking && task->text.at)
+        task->masking = strstr(task->text.at, how->grammar_after) != NULL;
     limit_reached(task);
     if (task->finish)
         return YALM_OK;

@@ -1,5 +1,5 @@
 // See task.h.
-#include "serve/task.h"
+#include "serve/server.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -13,6 +13,7 @@ void generation_free(struct generation *how)
         free(how->prompts[i].ids);
     free(how->prompts);
     free((void *)how->sampling.biases);
+    grammar_free(how->grammar);
     free(how);
 }
 
@@ -32,6 +33,13 @@ bool tasks_make(struct request *request)
         task->prompt = i / how->n_choices;
         task->choice = i % how->n_choices;
         task->stream.started = true;
+        yalm_error error;
+        if (how->grammar &&
+            !(task->masker = masker_open(how->grammar, request->server->tree, request->server->model, &error))) {
+            request_fail(request, http_status(error.status), "%s", error.text);
+            return false;
+        }
+        task->masking = how->grammar && how->grammar_after == NULL;
         task->next_choice = task->choice + 1 < how->n_choices ? task + 1 : NULL;
     }
     return true;
@@ -42,6 +50,7 @@ void task_free(struct task *task)
     buffer_free(&task->text);
     free(task->scores);
     free(task->likely);
+    masker_close(task->masker);
 }
 
 // The first place from `from` on where a stop string begins, wholly (*which is it) or as far as the text goes (*which is NULL).

@@ -1,5 +1,6 @@
 // A task: one sequence of tokens that the engine reads and continues. A request has one for each of its prompts and choices.
 #pragma once
+#include "grammar/mask.h"
 #include "serve/request.h"
 
 enum { MAX_STOPS = 16, MAX_TOP = 20 };
@@ -21,7 +22,9 @@ struct generation {
     bool score_prompt;  // tell them of the prompt's tokens too
     bool spell_control; // control tokens are text: a model's marks of a call to a tool, say
     bool ignore_eos;
-    bool reuse; // may begin with what a session holds
+    struct grammar *grammar;   // that the texts follow, owned; NULL: none
+    const char *grammar_after; // once they hold this; NULL: from the start
+    bool reuse;                // may begin with what a session holds
 };
 
 // A token, its log probability among all tokens before sampling changes any, and (in task->likely) the n_top likeliest in its place.
@@ -43,10 +46,12 @@ struct task {
     struct buffer text; // generated, up to a stop string
     size_t shown;       // of it: what follows may be the beginning of a stop string
     yalm_stream stream;
-    size_t n_cached;      // tokens of the prompt that needed no evaluation
-    size_t n_generated;   // tokens, with the one that ended it
-    struct score *scores; // (n_scores) owned: of the prompt where it is scored, then of the generated tokens
-    struct score *likely; // (n_scores, n_top) owned
+    struct masker *masker; // of the grammar; NULL: none
+    bool masking;          // it has begun
+    size_t n_cached;       // tokens of the prompt that needed no evaluation
+    size_t n_generated;    // tokens, with the one that ended it
+    struct score *scores;  // (n_scores) owned: of the prompt where it is scored, then of the generated tokens
+    struct score *likely;  // (n_scores, n_top) owned
     size_t n_scores, scores_room;
     const char *finish; // "stop", "length"; NULL: goes on
     const char *stop;   // the stop string that ended it, or NULL
