@@ -153,6 +153,10 @@ static void write_digits(FILE *out, const char *low, const char *high, size_t n)
 {
     if (n == 0)
         return;
+    if (strspn(low, "0") >= n && strspn(high, "9") >= n) {
+        fprintf(out, "[0-9]{%zu} ", n);
+        return;
+    }
     if (low[0] == high[0]) {
         fprintf(out, "\"%c\" ", low[0]);
         write_digits(out, low + 1, high + 1, n - 1);

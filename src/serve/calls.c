@@ -17,7 +17,7 @@ struct call_notation {
 static const struct call_notation notations[] = {
     {CALLS_HERMES, "<tool_call>\\n{\\\"name\\\": \\\"", "\\\", \\\"arguments\\\": ", "}\\n</tool_call>", true},
     {CALLS_MISTRAL, "[TOOL_CALLS][{\\\"name\\\": \\\"", "\\\", \\\"arguments\\\": ", "}]", false},
-    {CALLS_LLAMA, "{\\\"name\\\": \\\"", "\\\", \\\"parameters\\\": ", "}", false},
+    {CALLS_BARE, "{\\\"name\\\": \\\"", "\\\", \\\"parameters\\\": ", "}", false},
 };
 
 // The name within a JSON string within a literal of the grammar.

@@ -46,7 +46,7 @@ static bool read_logprobs(struct request *request)
 
 static bool read_chat(struct request *request, struct chat *chat)
 {
-    if (!generation_read(request, "stop") || !openai_begin(request, &chat->head, "chatcmpl") || !read_logprobs(request) ||
+    if (!generation_read(request, "stop") || !openai_begin(request, &chat->head, "chatcmpl-") || !read_logprobs(request) ||
         !body_integer(request, request->json, "max_completion_tokens", 1, INT32_MAX, &request->how->max_tokens) ||
         !conversation_read_openai(request, &chat->conversation))
         return false;

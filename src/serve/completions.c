@@ -50,7 +50,7 @@ static bool read_prompts(struct request *request)
 static bool read_request(struct request *request, struct completions *completions)
 {
     int64_t logprobs = -1, best_of = 0;
-    if (!generation_read(request, "stop") || !openai_begin(request, &completions->head, "cmpl") ||
+    if (!generation_read(request, "stop") || !openai_begin(request, &completions->head, "cmpl-") ||
         !body_bool(request, request->json, "echo", &completions->echo) ||
         !body_integer(request, request->json, "logprobs", 0, MAX_TOP, &logprobs) ||
         !body_integer(request, request->json, "best_of", 1, MAX_CHOICES, &best_of) ||

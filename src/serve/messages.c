@@ -31,7 +31,7 @@ static void free_messages(void *api)
 
 static bool read_messages(struct request *request, struct messages *messages)
 {
-    if (!generation_read(request, "stop_sequences") || !openai_begin(request, &messages->head, "msg") ||
+    if (!generation_read(request, "stop_sequences") || !openai_begin(request, &messages->head, "msg_") ||
         !conversation_read_anthropic(request, &messages->conversation))
         return false;
     if (request->how->max_tokens < 1) {
@@ -40,8 +40,8 @@ static bool read_messages(struct request *request, struct messages *messages)
     }
     request->how->n_choices = 1;
     request->how->spell_control = messages->conversation.forms != 0;
-    return conversation_force_call(request, &messages->conversation) && conversation_prompt(request, &messages->conversation) &&
-           generation_fit(request);
+    return conversation_force_call(request, &messages->conversation) && generation_read_format(request) &&
+           conversation_prompt(request, &messages->conversation) && generation_fit(request);
 }
 
 // ---------------------------------------------------------------- parts of the answer

@@ -13,7 +13,7 @@ bool openai_begin(struct request *request, struct openai *head, const char *pref
     uint64_t random[2] = {0};
     if (getrandom(random, sizeof random, 0) < 0)
         random[0] = (uint64_t)(monotonic_seconds() * 1e9);
-    snprintf(head->id, sizeof head->id, "%s-%016llx%08x", prefix, (unsigned long long)random[0], (unsigned)random[1]);
+    snprintf(head->id, sizeof head->id, "%s%016llx%08x", prefix, (unsigned long long)random[0], (unsigned)random[1]);
     head->created = (long)time(NULL);
     const cJSON *options = body_member(request->json, "stream_options");
     if (options && !cJSON_IsObject(options)) {

@@ -11,8 +11,8 @@ unsigned speech_forms(const char *chat_template)
     unsigned forms = 0;
     forms |= strstr(chat_template, "<tool_call>") ? CALLS_HERMES : 0;
     forms |= strstr(chat_template, "[TOOL_CALLS]") ? CALLS_MISTRAL : 0;
-    forms |= strstr(chat_template, "\"parameters\"") && strstr(chat_template, "ipython") ? CALLS_LLAMA : 0;
-    return forms;
+    forms |= strstr(chat_template, "\"parameters\"") && strstr(chat_template, "ipython") ? CALLS_BARE : 0;
+    return forms ? forms | CALLS_BARE : 0; // small models leave the marks out
 }
 
 // ---------------------------------------------------------------- spans
@@ -219,7 +219,7 @@ static enum progress read_mistral(struct span *text, struct speech *speech)
     return WHOLE;
 }
 
-static enum progress read_llama(struct span *text, struct speech *speech)
+static enum progress read_bare(struct span *text, struct speech *speech)
 {
     static const char tag[] = "<|python_tag|>";
     if (begins(*text, tag))
@@ -248,12 +248,12 @@ static size_t find_call(struct span text, unsigned forms, bool first, enum progr
             *read = found ? read_mistral : NULL;
         }
     }
-    if (forms & CALLS_LLAMA && first) {
+    if (forms & CALLS_BARE && first) {
         const struct span begin = skip_blanks(text);
         const bool call = begins(begin, tag) || (begin.length && *begin.at == '{');
         if (call || begin.length == 0 || may_become(begin, tag)) {
             at = text.length - begin.length;
-            *read = call ? read_llama : NULL;
+            *read = call ? read_bare : NULL;
         }
     }
     return at;
@@ -282,8 +282,8 @@ void speech_read(struct speech *speech, const char *bytes, size_t length, bool r
 {
     *speech = (struct speech){0};
     struct span text = read_reasoning(speech, (struct span){bytes ? bytes : "", length}, reasoning_begun, whole);
-    for (bool first = true; text.length > 0; first = false) {
-        enum progress (*read)(struct span *, struct speech *) = NULL;
+    enum progress (*read)(struct span *, struct speech *) = NULL;
+    for (bool first = true; text.length > 0; first = read == read_bare) {
         size_t at = speech->n_calls < MAX_CALLS ? find_call(text, forms, first, &read) : text.length;
         if (read == NULL && whole)
             at = text.length;
@@ -295,7 +295,7 @@ void speech_read(struct speech *speech, const char *bytes, size_t length, bool r
         text = rest_of(text, at);
         if (read == NULL)
             return;
-        const struct span mark = text;
+        const struct span all = {before.at + before.length, (size_t)(text.at + text.length - before.at) - before.length};
         const int n_calls = speech->n_calls;
         const enum progress progress = read(&text, speech);
         if (progress == WRONG || (whole && progress == GOES_ON && speech->n_calls == n_calls)) {
@@ -303,7 +303,7 @@ void speech_read(struct speech *speech, const char *bytes, size_t length, bool r
             speech->n_calls = n_calls;
             memset(&speech->calls[n_calls], 0, sizeof speech->calls[0]);
             if (progress == WRONG || whole)
-                buffer_add(&speech->content, mark.at, mark.length);
+                buffer_add(&speech->content, all.at, all.length);
             return;
         }
         if (progress == GOES_ON)

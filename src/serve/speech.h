@@ -12,8 +12,9 @@ enum { MAX_CALLS = 32 };
 
 // How a model writes calls; its chat template tells.
 enum call_form {
-    CALLS_HERMES = 1,  // <tool_call>{"name": …, "arguments": {…}}</tool_call>: Hermes, Qwen
-    CALLS_LLAMA = 2,   // {"name": …, "parameters": {…}} is all of the text, perhaps behind <|python_tag|>
+    CALLS_HERMES = 1, // <tool_call>{"name": …, "arguments": {…}}</tool_call>: Hermes, Qwen
+    CALLS_BARE =
+        2, // {"name": …, "parameters" or "arguments": {…}} is all of the text, perhaps behind <|python_tag|>: Llama 3, and small models
     CALLS_MISTRAL = 4, // [TOOL_CALLS][{"name": …, "arguments": {…}}, …], or [TOOL_CALLS]name[ARGS]{…}
 };
 

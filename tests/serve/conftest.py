@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import http.client
 import json
+import shutil
 import signal
 import subprocess
 import threading
 import time
 
 import pytest
+from harness import ROOT, convert_directory
+
+# Shows tools, calls and results, and names every form of calls that is read: <tool_call>, [TOOL_CALLS].
+TEMPLATE = """{%- if tools %}Tools: {{ tools | tojson }}{{ "\\n" }}{% endif %}
+{%- for m in messages %}[{{ m.role }}] {{ m.content }}
+{%- for c in m.tool_calls or [] %}{# or [TOOL_CALLS] #}<tool_call>{{ c.function.name }} {{ c.function.arguments | tojson }}</tool_call>{% endfor %}
+{{- "\\n" }}{% endfor %}{% if add_generation_prompt %}[assistant] {% if thinking %}<think>{{ "\\n" }}{% endif %}{% endif %}"""
 
 
 class Answer:
@@ -74,6 +82,11 @@ class Server:
         assert answer.status == 200, answer.body
         return answer.json
 
+    def chat(self, content="Hello", **fields):
+        answer = self.post("/v1/chat/completions", messages=[{"role": "user", "content": content}], **fields)
+        assert answer.status == 200, answer.body
+        return answer.json
+
     def text(self, prompt, **fields):
         return self.complete(prompt, **fields)["choices"][0]["text"]
 
@@ -111,6 +124,16 @@ def start(yalm, fable):
     yield start_server
     codes = [server.stop() for server in servers]
     assert set(codes) <= {0}, (codes, [server.lines for server in servers])
+
+
+@pytest.fixture(scope="session")
+def talker(start, tmp_path_factory):
+    """A server of the bundled model with a chat template."""
+    source = tmp_path_factory.mktemp("talker") / "fable-4m"
+    shutil.copytree(ROOT / "models/fable-4m", source)
+    config = json.loads((source / "tokenizer_config.json").read_text())
+    (source / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": TEMPLATE}))
+    return start("--parallel", 3, model=convert_directory(source, source.parent / "talker.bin"))
 
 
 @pytest.fixture(scope="session")
