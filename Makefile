@@ -129,6 +129,8 @@ endif
 $(BUILD)/src/util/version.o: BASE += -DYALM_VERSION='"$(VERSION)"' -DYALM_COMMIT='"$(COMMIT)"'
 $(BUILD)/src/util/version.o: $(BUILD)/commit
 
+$(BUILD)/src/serve/page.o: src/serve/page.html
+
 # Whether there is a server to call.
 $(BUILD)/src/cli/serve.o: BASE += $(if $(HTTP),-DYALM_SERVE)
 $(BUILD)/src/cli/serve.o: $(BUILD)/http

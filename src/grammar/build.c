@@ -176,7 +176,8 @@ void build_characters(struct builder *builder, struct sequence *sequence, const 
         builder->failed = true;
         return;
     }
-    memcpy(copy, ranges, (size_t)n * sizeof *copy);
+    if (n > 0)
+        memcpy(copy, ranges, (size_t)n * sizeof *copy);
     const struct character_range *chosen = copy;
     if (others) {
         chosen = copy + n;

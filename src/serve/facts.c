@@ -21,9 +21,10 @@ void handle_models(struct request *request)
     buffer_json(&out, facts->name, strlen(facts->name));
     buffer_format(&out,
                   ",\"object\":\"model\",\"created\":%ld,\"owned_by\":\"yalm\",\"meta\":{\"n_vocab\":%d,\"n_ctx\":%d,"
-                  "\"n_ctx_train\":%d,\"n_embd\":%d,\"n_params\":%lld,\"size\":%llu}}]}",
+                  "\"n_ctx_train\":%d,\"n_embd\":%d,\"n_params\":%lld,\"size\":%llu,\"chat_template\":%s}}]}",
                   request->server->created, facts->vocab_size, engine_context(request->server->engine), facts->context_length,
-                  facts->hidden_dim, (long long)facts->n_params, (unsigned long long)facts->weight_bytes);
+                  facts->hidden_dim, (long long)facts->n_params, (unsigned long long)facts->weight_bytes,
+                  facts->chat_template ? "true" : "false");
     request_send_all(request, &out);
 }
 

@@ -52,8 +52,11 @@ static enum MHD_Result queue(struct request *request, struct MHD_Response *respo
     if (response == NULL)
         return MHD_NO;
     MHD_add_response_header(response, "Content-Type", request->type);
-    if (request->streamed)
-        MHD_add_response_header(response, "Cache-Control", "no-store");
+    MHD_add_response_header(response, "Cache-Control", "no-store");
+    MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
+    MHD_add_response_header(response, "Content-Security-Policy", // the page talks to nobody else
+                            "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; "
+                            "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
     if (request->status == 503)
         MHD_add_response_header(response, "Retry-After", "1");
     if (request->status == 401)
@@ -66,16 +69,19 @@ static enum MHD_Result queue(struct request *request, struct MHD_Response *respo
     return queued;
 }
 
-// Under the lock.
 static enum MHD_Result answer(struct request *request)
 {
-    if (request->streamed)
-        return queue(request, MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 16 << 10, read_answer, request, NULL));
-    if (!request->finished) {
+    pthread_mutex_lock(&request->lock);
+    const bool ready = request->streamed || request->finished;
+    if (!ready) {
         request->waiting = true;
         MHD_suspend_connection(request->connection);
-        return MHD_YES;
     }
+    pthread_mutex_unlock(&request->lock);
+    if (!ready)
+        return MHD_YES;
+    if (request->streamed)
+        return queue(request, MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 16 << 10, read_answer, request, NULL));
     if (request->out.failed)
         return MHD_NO;
     return queue(request, MHD_create_response_from_buffer(request->out.length, request->out.at, MHD_RESPMEM_PERSISTENT));
@@ -186,10 +192,7 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
         if (!request->finished)
             handle(request);
     }
-    pthread_mutex_lock(&request->lock);
-    const enum MHD_Result result = answer(request);
-    pthread_mutex_unlock(&request->lock);
-    return result;
+    return answer(request);
 }
 
 static void on_completed(void *context, struct MHD_Connection *connection, void **kept, enum MHD_RequestTerminationCode why)
@@ -272,7 +275,7 @@ static void be_quiet(void *context, const char *format, va_list args)
 
 struct http *http_open(struct server *server, int *port, yalm_error *error)
 {
-    int listener;
+    int listener = -1;
     if (open_listener(server->options, &listener, error) != YALM_OK)
         return NULL;
     struct http *http = calloc(1, sizeof *http);

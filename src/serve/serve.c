@@ -20,6 +20,7 @@ const struct route routes[] = {
     {"POST", "/v1/embeddings", OPENAI, false, handle_embeddings},
     {"POST", "/tokenize", OPENAI, false, handle_tokenize},
     {"POST", "/detokenize", OPENAI, false, handle_detokenize},
+    {"GET", "/", OPENAI, true, handle_page},
     {"GET", "/health", OPENAI, true, handle_health},
     {"GET", "/metrics", OPENAI, false, handle_metrics},
     {"GET", "/slots", OPENAI, false, handle_slots},

@@ -22,6 +22,7 @@ void handle_chat(struct request *request);        // chat.c
 void handle_apply_template(struct request *request);
 void handle_messages(struct request *request); // messages.c
 void handle_count_tokens(struct request *request);
+void handle_page(struct request *request);   // page.c
 void handle_models(struct request *request); // facts.c
 void handle_health(struct request *request);
 void handle_metrics(struct request *request);

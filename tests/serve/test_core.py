@@ -323,3 +323,15 @@ def test_idle_sessions_take_no_time(start):
     before = seconds()
     time.sleep(1)
     assert seconds() - before <= 5  # hundredths
+
+
+def test_the_page(server):
+    answer = server.get("/")
+    assert answer.headers["Content-Type"] == "text/html; charset=utf-8" and b"<title>yalm</title>" in answer.body
+    assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+    # It asks nobody but this server, for nothing but this.
+    assert set(re.findall(rb'fetch\(chats \? "([^"]+)" : "([^"]+)"|fetch\("([^"]+)"', answer.body)) == {
+        (b"/v1/chat/completions", b"/v1/completions", b""),
+        (b"", b"", b"/v1/models"),
+    }
+    assert not re.search(rb'(src|href)="(?!data:)', answer.body) and b"http" not in answer.body
