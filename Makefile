@@ -224,6 +224,13 @@ check openmp asan tsan fuzz:
 	@$(MAKE) --no-print-directory -s -j$(JOBS) $(if $(filter fuzz,$@),VARIANT=fuzz fuzzers,VARIANT=$(@:check=release) cpu test-programs)
 	@$(PYTHON) tests/run.py --fuzz-seconds $(FUZZ_SECONDS) $(@:check=release)
 
+# Packages from PyPI that are clients of -m serve, in an environment of their own.
+test-clients: cpu
+	@tools/setup.sh test
+	test -x build/clients/bin/python || python3 -m venv build/clients
+	build/clients/bin/python -m pip install -q -r tests/serve/clients/requirements.txt
+	@$(PYTHON) -m pytest -q tests/serve/test_clients.py
+
 # The CUDA half: its kernels and the whole backend run by the CPU, and what the compiler says of them where there is one.
 cuda-test-builds: test-build-cuda test-build-emulated test-build-emulated-asan test-build-emulated-msan
 
@@ -276,6 +283,7 @@ help:
 	@echo "make test       install what is missing, and run every test; FUZZ_SECONDS=10 for each fuzzer (60 before a release)"
 	@echo "make cuda       build libyalm-cuda.so with nvcc, for -d cuda: for the GPUs found, or all that nvcc knows (CUDA_ARCHS=90 or all)"
 	@echo "make test-cuda  the tests of the CUDA half, which need no GPU: the CPU runs its kernels"
+	@echo "make test-clients  clients from PyPI against -m serve, in an environment of their own"
 	@echo "make gpu-check  on a machine with a GPU: build for it, run all tests on it, measure; at most ten minutes, no network"
 	@echo "make gpu-deps   the C libraries that such a machine may lack, into build/gpu-deps, to be carried there"
 	@echo "make check      the tests of the release build alone; make openmp, asan, tsan, fuzz: those of another build"
@@ -286,6 +294,6 @@ help:
 	@echo
 	@echo "VARIANT=openmp|asan|tsan|fuzz|emulated|emulated-asan|emulated-msan builds into build/VARIANT; CC, CFLAGS, LDFLAGS are honoured."
 
-.PHONY: all cpu kernels release-kernels clean demo test-programs fuzzers test-builds $(TEST_BUILDS:%=test-build-%) test-build-first test check openmp asan tsan fuzz cuda cpu-only cuda-check-programs cuda-test-programs cuda-test-builds test-cuda lint install uninstall help FORCE
+.PHONY: test-clients all cpu kernels release-kernels clean demo test-programs fuzzers test-builds $(TEST_BUILDS:%=test-build-%) test-build-first test check openmp asan tsan fuzz cuda cpu-only cuda-check-programs cuda-test-programs cuda-test-builds test-cuda lint install uninstall help FORCE
 .DELETE_ON_ERROR:
 -include $(LIB_OBJECTS:.o=.d) $(CLI_OBJECTS:.o=.d) $(TEST_PROGRAMS:=.d) $(TEST_HELPERS:=.d) $(FUZZERS:=.d)
