@@ -41,7 +41,7 @@ messages = [
 assert client.messages.create(**{**fields, "messages": messages, "max_tokens": 5}, tools=[tool]).content is not None
 
 try:
-    client.messages.create(**{**fields, "max_tokens": 10**6})
+    client.messages.create(**{**fields, "max_tokens": 10000})
 except anthropic.BadRequestError as raised:
     assert raised.body["error"]["type"] == "invalid_request_error"
 else:
