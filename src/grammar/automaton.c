@@ -214,7 +214,7 @@ static bool room_for_state(struct automaton *a)
         a->states = grown;
         a->states_room = room;
     }
-    if (a->n_stacks + a->n_found > a->stacks_room) {
+    if (a->n_stacks + a->n_found >= a->stacks_room) {
         const int room = 2 * (a->n_stacks + a->n_found) + 1024;
         int *grown = realloc(a->stacks, (size_t)room * sizeof *grown);
         if (grown == NULL)

@@ -266,12 +266,12 @@ static struct span read_reasoning(struct speech *speech, struct span text, bool 
 {
     static const char open[] = "<think>", close[] = "</think>";
     struct span inside = skip_blanks(text);
+    if (!whole && may_become(inside, open))
+        return rest_of(text, text.length);
     if (begins(inside, open))
         inside = skip_blanks(rest_of(inside, strlen(open)));
-    else if (!begun && (whole || inside.length == 0 || !may_become(inside, open)))
-        return text;
     else if (!begun)
-        return rest_of(text, text.length);
+        return text;
     bool found;
     const size_t end = find_mark(inside, close, &found);
     speech->reasoning = trim_end((struct span){inside.at, found || !whole ? end : inside.length});
