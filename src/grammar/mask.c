@@ -58,7 +58,7 @@ static struct tree_node *add_node(struct token_tree *tree)
 // Nodes for sorted tokens: each token adds those below what it has in common with the one before.
 static bool add_tokens(struct token_tree *tree, const struct spelled *all, int n)
 {
-    int path[YALM_MAX_PIECE + 1]; // the nodes of the token before
+    int path[YALM_MAX_PIECE + 1] = {0}; // the nodes of the token before
     size_t depth = 0;
     for (int i = 0; i < n; i++) {
         size_t common = 0;

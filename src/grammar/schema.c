@@ -476,7 +476,7 @@ static yalm_status write_type(struct schema_writer *w, const cJSON *schema, cons
         return write_integer(w, schema, rule, error);
     if (strcmp(type, "number") == 0)
         return write_number(w, schema, rule, error);
-    if (strcmp(type, "boolean") && strcmp(type, "null"))
+    if (strcmp(type, "boolean") != 0 && strcmp(type, "null") != 0)
         return refuse(w, error, "'type': found '%.40s'", type);
     fprintf(w->out, "r%d ::= %s\n", rule, type);
     return YALM_OK;

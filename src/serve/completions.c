@@ -206,7 +206,7 @@ void handle_completions(struct request *request)
     completions->head.object = "text_completion";
     if (!read_request(request, completions))
         return;
-    const size_t n = (size_t)(request->how->n_prompts * request->how->n_choices);
+    const size_t n = (size_t)request->how->n_prompts * (size_t)request->how->n_choices;
     completions->head.sent = calloc(n, sizeof *completions->head.sent);
     if (completions->head.sent)
         generation_start(request, completions->head.stream);

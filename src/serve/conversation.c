@@ -339,7 +339,7 @@ bool conversation_read_anthropic(struct request *request, struct conversation *c
     cJSON_ArrayForEach(message, given)
     {
         const cJSON *role = body_member(message, "role"), *content = body_member(message, "content");
-        if (!cJSON_IsString(role) || (strcmp(role->valuestring, "user") && strcmp(role->valuestring, "assistant")))
+        if (!cJSON_IsString(role) || (strcmp(role->valuestring, "user") != 0 && strcmp(role->valuestring, "assistant") != 0))
             return refuse(request, i, "expected the role user or assistant");
         if (cJSON_IsString(content))
             add_message(messages, role->valuestring, content->valuestring);

@@ -189,15 +189,15 @@ bool generation_add_ids(struct request *request, const cJSON *ids)
 bool generation_fit(struct request *request)
 {
     struct generation *how = request->how;
-    const int64_t context = engine_context(request->server->engine);
-    const int64_t wanted = how->max_tokens < 0 ? 0 : how->max_tokens;
-    int64_t longest = 0;
+    const long long context = engine_context(request->server->engine);
+    const long long wanted = how->max_tokens < 0 ? 0 : how->max_tokens;
+    long long longest = 0;
     for (int i = 0; i < how->n_prompts; i++)
-        longest = (int64_t)how->prompts[i].n > longest ? (int64_t)how->prompts[i].n : longest;
+        longest = (long long)how->prompts[i].n > longest ? (long long)how->prompts[i].n : longest;
     if (longest + wanted > context || longest == context + (how->max_tokens == 0)) {
         request_fail(request, 400,
-                     "the context holds %lld tokens, and the request needs %lld: %lld of the prompt, and %lld to come",
-                     (long long)context, (long long)(longest + wanted), (long long)longest, (long long)wanted);
+                     "the context holds %lld tokens, and the request needs %lld: %lld of the prompt, and %lld to come", context,
+                     longest + wanted, longest, wanted);
         return false;
     }
     if (how->max_tokens < 0)

@@ -260,7 +260,7 @@ static yalm_status open_listener(const struct serve_options *options, int *liste
 
 static int port_of(int listener)
 {
-    struct sockaddr_storage address;
+    struct sockaddr_storage address = {0};
     socklen_t length = sizeof address;
     if (getsockname(listener, (struct sockaddr *)&address, &length) != 0)
         return 0;
