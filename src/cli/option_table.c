@@ -73,6 +73,7 @@ const struct option option_table[] = {
     {"Completion", 0, "frequency-penalty", "X", NULL, OPTION_FLOAT, SAMPLING, AT(sampling.frequency_penalty), -100, 100, NULL},
     {"Completion", 0, "repeat-last-n", "N", NULL, OPTION_INT, SAMPLING, AT(sampling.penalty_last_n), -1, INT_MAX, NULL},
     {"Completion", 0, "logit-bias", "ID+X|ID-X", NULL, OPTION_BIAS, C, AT(sampling.biases), 0, 0, NULL},
+    {"Completion", 0, "grammar", "FILE", NULL, OPTION_TEXT, C, AT(grammar), 0, 0, NULL},
     {"Completion", 0, "ignore-eos", NULL, NULL, OPTION_FLAG, C, AT(ignore_eos), 0, 0, NULL},
     {"Completion", 0, "no-echo,no-display-prompt", NULL, NULL, OPTION_FLAG, C, AT(no_echo), 0, 0, NULL},
     {"Completion", 0, "sinks,keep", "N", NULL, OPTION_INT, C, AT(n_sinks), 0, 65536, NULL},

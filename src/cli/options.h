@@ -48,6 +48,7 @@ struct options {
     bool ignore_eos, no_echo;
     yalm_sampling sampling; // its biases are owned
     uint64_t seed;
+    const char *grammar; // file that the text's form is in
 
     const char *device, *isa;
     int n_threads, n_threads_batch, context, chunk, n_sinks;

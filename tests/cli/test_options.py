@@ -38,7 +38,10 @@ USAGE = [
     (["-m", "p", "-i", "x"], "mode 'p' is ambiguous: perplexity or passkey"),
     (["-m", "chat"], "unknown mode 'chat'"),
     (["-m", ""], "unknown mode ''"),
-    (["-m", "throughput", "--temp", "1"], "option '--temp' does not belong to mode throughput (only to completion, serve)"),
+    (
+        ["-m", "throughput", "--temp", "1"],
+        "option '--temp' does not belong to mode throughput (only to completion, serve)",
+    ),
     (["-m", "throughput", "-n", "1,2,"], "option '-n'"),
     (["-m", "throughput", "-n", "1" + ",1" * 16], "option '-n': expected at most 16 numbers"),
     (["-m", "throughput", "-p", "0", "-n", "0"], "nothing to time"),

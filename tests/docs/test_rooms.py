@@ -20,7 +20,7 @@ ROOMS = {
     "cuda": ("util", "model", "engine"),
     "grammar": ("yalm.h",),
     "serve": ("yalm.h", "grammar"),
-    "cli": ("yalm.h", "serve"),
+    "cli": ("yalm.h", "grammar", "serve"),
 }
 SOURCES = sorted(path for path in (ROOT / "src").rglob("*") if path.suffix in (".c", ".h", ".cu", ".cuh"))
 

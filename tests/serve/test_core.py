@@ -139,9 +139,9 @@ def test_turns_are_fair(start):
     streams = [stream(server, prompt=f"Tale {i}", **LONG) for i in range(4)]
     for _, response in streams:
         response.readline()
-    server.wait_until(lambda: min(slot["n_generated"] for slot in server.get("/slots").json) > 200)
+    server.wait_until(lambda: min(slot["n_generated"] for slot in server.get("/slots").json) > 60)
     counts = [slot["n_generated"] for slot in server.get("/slots").json]
-    assert max(counts) - min(counts) <= 20, counts
+    assert max(counts) - min(counts) <= 8, counts
     for connection, _ in streams:
         connection.close()
 
@@ -274,13 +274,13 @@ def test_port_in_use(server, yalm, fable):
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_end_lets_running_requests_finish(start, how):
     server = start("--drain", 60)
-    connection, response = stream(server, prompt="Once", **{**LONG, "max_tokens": 800})
+    connection, response = stream(server, prompt="Once", **{**LONG, "max_tokens": 300})
     response.readline()
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        whole = pool.submit(server.complete, "The king", **{**LONG, "max_tokens": 800})
+        whole = pool.submit(server.complete, "The king", **{**LONG, "max_tokens": 300})
         server.wait_until(lambda: server.busy() == 2)
         assert server.stop(how) == 0
-        assert whole.result()["usage"]["completion_tokens"] == 800
+        assert whole.result()["usage"]["completion_tokens"] == 300
     rest = response.read().decode()
     assert rest.endswith("data: [DONE]\n\n") and '"finish_reason":"length"' in rest
     connection.close()
