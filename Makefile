@@ -25,6 +25,8 @@ CFLAGS   ?= -O3 -g1
 BASE     := -std=c11 -D_GNU_SOURCE -Isrc -fPIC -fvisibility=hidden -fno-math-errno -fno-trapping-math $(WARNINGS) \
             $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null) -MMD -MP
 LIBS     := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null || echo -lcjson -lpcre2-8 -lutf8proc -lxxhash) -lm -ldl
+# Editing and history for -m chat, where libedit is.
+EDIT     := $(shell pkg-config --libs libedit 2>/dev/null)
 THREADS  := -pthread
 LINK     :=
 ifeq ($(VARIANT),openmp)
@@ -94,7 +96,7 @@ all: cpu
 cpu: $(PROGRAM) $(STATIC) $(SHARED)
 
 $(PROGRAM): $(CLI_OBJECTS) $(STATIC)
-	$(CC) $(LINK) $(LDFLAGS) -o $@ $(CLI_OBJECTS) $(STATIC) $(THREADS) $(CLI_LIBS) $(LIBS)
+	$(CC) $(LINK) $(LDFLAGS) -o $@ $(CLI_OBJECTS) $(STATIC) $(THREADS) $(CLI_LIBS) $(LIBS) $(EDIT)
 
 $(STATIC): $(LIB_OBJECTS)
 	@rm -f $@
@@ -125,6 +127,8 @@ else
 kernels: $(filter %.o,$(foreach file,$(LIB_OBJECTS),$(if $(findstring /kernels/,$(file)),$(file))))
 endif
 
+$(BUILD)/src/cli/line.o: BASE += $(if $(EDIT),-DYALM_LIBEDIT)
+
 # The version string changes with every commit; only this file is built again for it.
 $(BUILD)/src/util/version.o: BASE += -DYALM_VERSION='"$(VERSION)"' -DYALM_COMMIT='"$(COMMIT)"'
 $(BUILD)/src/util/version.o: $(BUILD)/commit
@@ -143,7 +147,7 @@ $(BUILD)/commit: FORCE
 $(BUILD)/http: FORCE
 	$(call remember,$(HTTP))
 $(BUILD)/settings: FORCE
-	$(call remember,$(CC) $(CFLAGS) $(THREADS))
+	$(call remember,$(CC) $(CFLAGS) $(THREADS) $(EDIT))
 
 define PROBE
 #include <stdint.h>
@@ -182,11 +186,11 @@ demo:
 
 $(BUILD)/tests/fuzz/%: tests/fuzz/%.c $(STATIC) $(CLI_OBJECTS)
 	@mkdir -p $(@D)
-	$(CC) $(BASE) -Itests $(CFLAGS) $(THREADS) $(LINK) -o $@ $< $(filter-out %/main.o,$(CLI_OBJECTS)) $(STATIC) $(CLI_LIBS) $(LIBS)
+	$(CC) $(BASE) -Itests $(CFLAGS) $(THREADS) $(LINK) -o $@ $< $(filter-out %/main.o,$(CLI_OBJECTS)) $(STATIC) $(CLI_LIBS) $(LIBS) $(EDIT)
 
 $(BUILD)/tests/grammar/%: tests/grammar/%.c $(STATIC) $(CLI_OBJECTS)
 	@mkdir -p $(@D)
-	$(CC) $(BASE) -Itests $(CFLAGS) $(THREADS) $(LINK) -o $@ $< $(filter-out %/main.o,$(CLI_OBJECTS)) $(STATIC) $(CLI_LIBS) $(LIBS) -lcmocka
+	$(CC) $(BASE) -Itests $(CFLAGS) $(THREADS) $(LINK) -o $@ $< $(filter-out %/main.o,$(CLI_OBJECTS)) $(STATIC) $(CLI_LIBS) $(LIBS) $(EDIT) -lcmocka
 
 $(BUILD)/tests/%: tests/%.c $(STATIC)
 	@mkdir -p $(@D)

@@ -55,6 +55,8 @@ static yalm_status print_version(yalm_error *error)
 static yalm_status run(const struct options *options, yalm_error *error)
 {
     switch (options->mode) {
+    case MODE_CHAT:
+        return run_chat(options, error);
     case MODE_THROUGHPUT:
         return run_throughput(options, error);
     case MODE_PERPLEXITY:

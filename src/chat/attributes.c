@@ -94,6 +94,13 @@ static bool refuse_undefined(struct run *run, struct value value, struct value n
     return true;
 }
 
+void check_attribute(struct run *run, struct value name)
+{
+    if (name.kind == V_STRING && name.length && name.text[0] == '_')
+        run_fail(run, "chat templates cannot store underscore-prefixed attributes on a namespace: '%.*s'", (int)name.length,
+                 name.text);
+}
+
 // The name is a constant of the tree, or a string that may end without a NUL.
 static struct value missing(struct run *run, struct value key)
 {
@@ -137,13 +144,19 @@ static struct value path_key(struct value part)
     return part.length ? integer(index) : part;
 }
 
-struct value get_path(struct run *run, struct value value, struct value path)
+static struct value get_part(struct run *run, struct value value, struct value key, struct value otherwise)
+{
+    value = get_item(run, value, key);
+    return value.kind == V_UNDEFINED && otherwise.kind != V_NONE ? otherwise : value;
+}
+
+struct value get_path(struct run *run, struct value value, struct value path, struct value otherwise)
 {
     if (path.kind != V_STRING)
-        return get_item(run, value, path);
+        return get_part(run, value, path, otherwise);
     const struct value parts = split(run, path, string_of("."), -1);
     for (size_t i = 0; !failed(run) && i < parts.list->n; i++) {
-        value = get_item(run, value, path_key(parts.list->items[i]));
+        value = get_part(run, value, path_key(parts.list->items[i]), otherwise);
     }
     return value;
 }

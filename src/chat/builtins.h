@@ -30,7 +30,9 @@ struct value method_call(struct run *run, const struct method *method, const str
 // value.name and value[key], as Jinja looks them up: what is not there is undefined. The run fails where `value` itself is undefined.
 struct value get_attribute(struct run *run, struct value value, struct value name);
 struct value get_item(struct run *run, struct value value, struct value key);
-// An attribute by a path, as filters take it: "function.name", or an index.
-struct value get_path(struct run *run, struct value value, struct value path);
+// The run fails where a namespace cannot have an attribute of that name: those with an underscore first are for the machinery.
+void check_attribute(struct run *run, struct value name);
+// An attribute by a path, as filters take it: "function.name", or an index. `otherwise`, unless that is none, stands for a part that is undefined.
+struct value get_path(struct run *run, struct value value, struct value path, struct value otherwise);
 // Pairs of (key, value) as tuples (which 0), keys (1) or values (2).
 struct value dict_items(struct run *run, const struct dict *dict, int which);

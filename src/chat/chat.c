@@ -137,7 +137,7 @@ static struct scope read_variables(struct run *run, const struct chat *chat, con
         prepare_messages(run, messages);
     else
         run_fail(run, "variables: 'messages' is missing");
-    return (struct scope){NULL, failed(run) ? NULL : names.dict};
+    return (struct scope){.names = failed(run) ? NULL : names.dict};
 }
 
 // ------------------------------------------------------------------------------------------ rendering
@@ -161,7 +161,7 @@ yalm_status chat_render(const struct chat *chat, const char *variables, size_t n
     struct writer writer = {0};
     *text = NULL;
     *length = 0;
-    const struct scope scope = read_variables(&run, chat, variables, n_variables);
+    struct scope scope = read_variables(&run, chat, variables, n_variables);
     if (!failed(&run)) {
         const struct value *tools = dict_find_text(&run, scope.names, "tools");
         const bool with_tools = tools && tools->kind != V_NONE && chat->tools.n > 0;

@@ -7,14 +7,14 @@
 #include "chat/operators.h"
 #include "chat/print.h"
 
-static struct value first(struct run *run, const struct scope *scope, const struct group *group)
+static struct value first(struct run *run, struct scope *scope, const struct group *group)
 {
     return group->n ? evaluate(run, scope, group->nodes[0]) : none();
 }
 
-static struct value look_up(struct run *run, const struct scope *scope, struct value name)
+static struct value look_up(struct run *run, struct scope *scope, struct value name)
 {
-    for (const struct scope *s = scope; s; s = s->outer) {
+    for (struct scope *s = scope; s; s = s->outer) {
         const struct value *found = dict_find(run, s->names, name);
         if (found)
             return *found;
@@ -23,7 +23,7 @@ static struct value look_up(struct run *run, const struct scope *scope, struct v
     return function >= 0 ? (struct value){.kind = V_FUNCTION, .index = function} : undefined(name.text);
 }
 
-static struct value evaluate_list(struct run *run, const struct scope *scope, const struct node *node)
+static struct value evaluate_list(struct run *run, struct scope *scope, const struct node *node)
 {
     const struct group *items = &node->groups[0];
     const struct value list = new_list(run, node->kind == N_TUPLE ? TUPLE : LIST, (size_t)items->n);
@@ -32,7 +32,7 @@ static struct value evaluate_list(struct run *run, const struct scope *scope, co
     return list;
 }
 
-static struct value evaluate_dict(struct run *run, const struct scope *scope, const struct node *node)
+static struct value evaluate_dict(struct run *run, struct scope *scope, const struct node *node)
 {
     const struct value dict = new_dict(run, V_DICT);
     for (int i = 0; i < node->groups[0].n && !failed(run); i++) {
@@ -42,7 +42,7 @@ static struct value evaluate_dict(struct run *run, const struct scope *scope, co
     return dict;
 }
 
-static struct value evaluate_slice(struct run *run, const struct scope *scope, struct value value, const struct node *slice)
+static struct value evaluate_slice(struct run *run, struct scope *scope, struct value value, const struct node *slice)
 {
     const struct value start = first(run, scope, &slice->groups[0]);
     const struct value stop = first(run, scope, &slice->groups[1]);
@@ -60,14 +60,14 @@ static struct value evaluate_slice(struct run *run, const struct scope *scope, s
     return undefined(NULL);
 }
 
-static struct value evaluate_item(struct run *run, const struct scope *scope, const struct node *node)
+static struct value evaluate_item(struct run *run, struct scope *scope, const struct node *node)
 {
     const struct value value = first(run, scope, &node->groups[0]);
     const struct node *key = node->groups[1].nodes[0];
     return key->kind == N_SLICE ? evaluate_slice(run, scope, value, key) : get_item(run, value, evaluate(run, scope, key));
 }
 
-static bool evaluate_compare(struct run *run, const struct scope *scope, const struct node *node)
+static bool evaluate_compare(struct run *run, struct scope *scope, const struct node *node)
 {
     struct value left = first(run, scope, &node->groups[0]);
     for (int i = 0; i < node->groups[1].n && !failed(run); i++) {
@@ -80,7 +80,7 @@ static bool evaluate_compare(struct run *run, const struct scope *scope, const s
     return !failed(run);
 }
 
-static struct value evaluate_concat(struct run *run, const struct scope *scope, const struct node *node)
+static struct value evaluate_concat(struct run *run, struct scope *scope, const struct node *node)
 {
     struct writer writer = {0};
     for (int i = 0; i < node->groups[0].n && !failed(run); i++)
@@ -91,8 +91,8 @@ static struct value evaluate_concat(struct run *run, const struct scope *scope, 
 // ------------------------------------------------------------------------------------------ calls
 
 // The values of arguments and keywords, in the arena.
-static bool read_arguments(struct run *run, const struct scope *scope, const struct group *by_place,
-                           const struct group *by_name, struct arguments *arguments)
+static bool read_arguments(struct run *run, struct scope *scope, const struct group *by_place, const struct group *by_name,
+                           struct arguments *arguments)
 {
     const int n = by_place->n, n_named = by_name ? by_name->n : 0;
     struct value *values = run_take(run, (size_t)(n + 2 * n_named + 1) * sizeof *values);
@@ -118,7 +118,7 @@ struct value argument(const struct arguments *arguments, int place, const char *
     return otherwise;
 }
 
-static struct value evaluate_call(struct run *run, const struct scope *scope, const struct node *node)
+static struct value evaluate_call(struct run *run, struct scope *scope, const struct node *node)
 {
     const struct value callee = first(run, scope, &node->groups[0]);
     struct arguments arguments;
@@ -141,18 +141,21 @@ static struct value evaluate_call(struct run *run, const struct scope *scope, co
     }
 }
 
-struct value filter_node(struct run *run, const struct scope *scope, const struct node *node, struct value input)
+struct value filter_node(struct run *run, struct scope *scope, const struct node *node, struct value input)
 {
     struct arguments arguments;
-    if (node->groups[0].n)
-        input = evaluate(run, scope, node->groups[0].nodes[0]);
+    const struct node *before = node->groups[0].n ? node->groups[0].nodes[0] : NULL;
+    if (before && before->kind == N_FILTER) // the first of a chain may be the one that has nothing of its own
+        input = filter_node(run, scope, before, input);
+    else if (before)
+        input = evaluate(run, scope, before);
     if (!read_arguments(run, scope, &node->groups[1], &node->groups[2], &arguments))
         return undefined(NULL);
     run->line = node->line;
     return filter_apply(run, node->which, input, &arguments);
 }
 
-static struct value evaluate_test(struct run *run, const struct scope *scope, const struct node *node)
+static struct value evaluate_test(struct run *run, struct scope *scope, const struct node *node)
 {
     struct arguments arguments;
     const struct value value = first(run, scope, &node->groups[0]);
@@ -163,7 +166,7 @@ static struct value evaluate_test(struct run *run, const struct scope *scope, co
 
 // ------------------------------------------------------------------------------------------ all of them
 
-static struct value evaluate_kind(struct run *run, const struct scope *scope, const struct node *node)
+static struct value evaluate_kind(struct run *run, struct scope *scope, const struct node *node)
 {
     const struct group *g = node->groups;
     struct value left;
@@ -211,7 +214,7 @@ static struct value evaluate_kind(struct run *run, const struct scope *scope, co
     }
 }
 
-struct value evaluate(struct run *run, const struct scope *scope, const struct node *node)
+struct value evaluate(struct run *run, struct scope *scope, const struct node *node)
 {
     if (!run_step(run, 1))
         return undefined(NULL);

@@ -5,23 +5,24 @@
 #include "chat/tree.h"
 
 struct scope {
-    const struct scope *outer; // NULL: the outermost
+    struct scope *outer; // NULL: the outermost
     struct dict *names;
+    bool kept; // a macro has it, or a scope inside of it
 };
 
 struct macro {
     const struct node *node;
-    const struct scope *scope; // where it was defined
+    struct scope *scope; // where it was defined
 };
 
 // What goes on after a statement.
 enum flow { NEXT, BREAK, CONTINUE };
 
-struct value evaluate(struct run *run, const struct scope *scope, const struct node *node);
-enum flow execute(struct run *run, const struct scope *scope, const struct group *body, struct writer *out);
+struct value evaluate(struct run *run, struct scope *scope, const struct node *node);
+enum flow execute(struct run *run, struct scope *scope, const struct group *body, struct writer *out);
 
 struct value macro_call(struct run *run, const struct macro *macro, const struct arguments *arguments);
 // A filter node; `input` is what it works on where the node has nothing of its own.
-struct value filter_node(struct run *run, const struct scope *scope, const struct node *node, struct value input);
+struct value filter_node(struct run *run, struct scope *scope, const struct node *node, struct value input);
 // A new scope inside of `outer`. NULL, with the run failed, where there is no memory.
-const struct scope *scope_in(struct run *run, const struct scope *outer);
+struct scope *scope_in(struct run *run, struct scope *outer);

@@ -198,7 +198,7 @@ static struct value join(struct run *run, struct value value, const struct argum
     for (size_t i = 0; list && i < list->n && !failed(run); i++) {
         if (i)
             print(run, &writer, between);
-        print(run, &writer, attribute.kind == V_NONE ? list->items[i] : get_path(run, list->items[i], attribute));
+        print(run, &writer, attribute.kind == V_NONE ? list->items[i] : get_path(run, list->items[i], attribute, none()));
     }
     return written(&writer);
 }
@@ -248,10 +248,8 @@ static struct value map(struct run *run, struct value value, const struct argume
     }
     const struct arguments rest = {.n = a->n > 0 ? a->n - 1 : 0, .values = a->values + (a->n > 0)};
     for (size_t i = 0; list && i < list->n && !failed(run); i++) {
-        struct value item =
-            which >= 0 ? filter_apply(run, which, list->items[i], &rest) : get_path(run, list->items[i], attribute);
-        if (item.kind == V_UNDEFINED && which < 0 && otherwise.kind != V_NONE)
-            item = otherwise;
+        const struct value item =
+            which >= 0 ? filter_apply(run, which, list->items[i], &rest) : get_path(run, list->items[i], attribute, otherwise);
         list_add(run, mapped.list, item);
     }
     return mapped;
@@ -274,7 +272,7 @@ static struct value choose(struct run *run, struct value value, const struct arg
     const int used = a->n > place ? place + 1 : a->n;
     const struct arguments rest = {.n = a->n - used, .values = a->values + used};
     for (size_t i = 0; list && i < list->n && !failed(run); i++) {
-        const struct value item = of_attribute ? get_path(run, list->items[i], attribute) : list->items[i];
+        const struct value item = of_attribute ? get_path(run, list->items[i], attribute, none()) : list->items[i];
         const bool holds = which < 0 ? truth(item) : test_apply(run, which, item, &rest);
         if (holds == wanted && !failed(run))
             list_add(run, chosen.list, list->items[i]);
@@ -307,7 +305,7 @@ static struct value reject_by(struct run *run, struct value value, const struct 
 // What an item is ordered by: letters count as small ones unless the template says otherwise.
 static struct value order_key(struct run *run, struct value item, struct value attribute, bool with_case)
 {
-    const struct value key = attribute.kind == V_NONE ? item : get_path(run, item, attribute);
+    const struct value key = attribute.kind == V_NONE ? item : get_path(run, item, attribute, none());
     return key.kind == V_STRING && !with_case ? in_case(run, key, LOWER) : key;
 }
 

@@ -25,7 +25,10 @@ static struct value members(struct run *run, const struct arguments *a, enum val
 
 static struct value make_namespace(struct run *run, const struct arguments *a)
 {
-    return members(run, a, V_NAMESPACE);
+    const struct value made = members(run, a, V_NAMESPACE);
+    for (size_t i = 0; !failed(run) && i < made.dict->n; i++)
+        check_attribute(run, made.dict->entries[i].key);
+    return made;
 }
 
 static struct value make_dict(struct run *run, const struct arguments *a)

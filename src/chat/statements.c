@@ -5,19 +5,19 @@
 #include "chat/print.h"
 
 // In the arena: a macro may outlive the loop whose scope it was defined in.
-const struct scope *scope_in(struct run *run, const struct scope *outer)
+struct scope *scope_in(struct run *run, struct scope *outer)
 {
     struct scope *scope = run_take(run, sizeof *scope);
     const struct value names = new_dict(run, V_DICT);
     if (failed(run))
         return NULL;
-    *scope = (struct scope){outer, names.dict};
+    *scope = (struct scope){.outer = outer, .names = names.dict};
     return scope;
 }
 
 // ------------------------------------------------------------------------------------------ assignment
 
-static void assign_attribute(struct run *run, const struct scope *scope, const struct node *target, struct value value)
+static void assign_attribute(struct run *run, struct scope *scope, const struct node *target, struct value value)
 {
     const struct value namespace = evaluate(run, scope, target->groups[0].nodes[0]);
     if (failed(run))
@@ -26,16 +26,13 @@ static void assign_attribute(struct run *run, const struct scope *scope, const s
         run_fail(run, "cannot assign attribute on non-namespace object");
         return;
     }
-    if (target->value.length && target->value.text[0] == '_') {
-        run_fail(run, "chat templates cannot store underscore-prefixed attributes on a namespace: '%s'", target->value.text);
-        return;
-    }
-    dict_set(run, namespace.dict, target->value, value);
+    check_attribute(run, target->value);
+    if (!failed(run))
+        dict_set(run, namespace.dict, target->value, value);
 }
 
 // `into` gets the names; names of a namespace are looked up from `scope`.
-static void assign(struct run *run, const struct scope *scope, const struct scope *into, const struct node *target,
-                   struct value value)
+static void assign(struct run *run, struct scope *scope, struct scope *into, const struct node *target, struct value value)
 {
     if (failed(run))
         return;
@@ -57,14 +54,14 @@ static void assign(struct run *run, const struct scope *scope, const struct scop
 // ------------------------------------------------------------------------------------------ loops
 
 // What the loop walks over, without what its condition leaves out.
-static const struct list *looped(struct run *run, const struct scope *scope, const struct node *node)
+static const struct list *looped(struct run *run, struct scope *scope, const struct node *node)
 {
     const struct list *all = iterate(run, evaluate(run, scope, node->groups[1].nodes[0]));
     if (all == NULL || node->groups[4].n == 0)
         return all;
     const struct value some = new_list(run, LIST, 8);
     for (size_t i = 0; i < all->n && !failed(run); i++) {
-        const struct scope *inner = scope_in(run, scope);
+        struct scope *inner = scope_in(run, scope);
         if (inner)
             assign(run, scope, inner, node->groups[0].nodes[0], all->items[i]);
         if (!failed(run) && truth(evaluate(run, inner, node->groups[4].nodes[0])))
@@ -73,7 +70,7 @@ static const struct list *looped(struct run *run, const struct scope *scope, con
     return failed(run) ? NULL : some.list;
 }
 
-static void run_loop(struct run *run, const struct scope *scope, const struct node *node, struct writer *out)
+static void run_loop(struct run *run, struct scope *scope, const struct node *node, struct writer *out)
 {
     const struct list *list = looped(run, scope, node);
     if (list == NULL)
@@ -82,9 +79,13 @@ static void run_loop(struct run *run, const struct scope *scope, const struct no
     struct loop *loop = run_take(run, sizeof *loop);
     const size_t n = list->n;
     enum flow flow = NEXT;
+    struct scope *inner = NULL;
     for (size_t i = 0; loop && i < list->n && flow != BREAK && !failed(run); i++) {
         *loop = (struct loop){.list = list, .index = i, .changed = i ? loop->changed : undefined(NULL)};
-        const struct scope *inner = scope_in(run, scope);
+        if (inner && !inner->kept)
+            *inner->names = (struct dict){.room = inner->names->room, .entries = inner->names->entries};
+        else
+            inner = scope_in(run, scope);
         if (failed(run))
             return;
         dict_set(run, inner->names, string_of("loop"), (struct value){.kind = V_LOOP, .loop = loop});
@@ -93,32 +94,32 @@ static void run_loop(struct run *run, const struct scope *scope, const struct no
     }
     if (n > 0 || node->groups[3].n == 0)
         return;
-    const struct scope *inner = scope_in(run, scope);
+    inner = scope_in(run, scope);
     if (inner)
         execute(run, inner, &node->groups[3], out);
 }
 
 // ------------------------------------------------------------------------------------------ blocks
 
-static struct value capture(struct run *run, const struct scope *scope, const struct group *body)
+static struct value capture(struct run *run, struct scope *scope, const struct group *body)
 {
     struct writer writer = {0};
-    const struct scope *inner = scope_in(run, scope);
+    struct scope *inner = scope_in(run, scope);
     if (!failed(run))
         execute(run, inner, body, &writer);
     return written(&writer);
 }
 
-static void run_with(struct run *run, const struct scope *scope, const struct node *node, struct writer *out)
+static void run_with(struct run *run, struct scope *scope, const struct node *node, struct writer *out)
 {
-    const struct scope *inner = scope_in(run, scope);
+    struct scope *inner = scope_in(run, scope);
     for (int i = 0; i < node->groups[0].n && !failed(run); i++)
         assign(run, scope, inner, node->groups[0].nodes[i], evaluate(run, scope, node->groups[1].nodes[i]));
     if (!failed(run))
         execute(run, inner, &node->groups[2], out);
 }
 
-static enum flow run_if(struct run *run, const struct scope *scope, const struct node *node, struct writer *out)
+static enum flow run_if(struct run *run, struct scope *scope, const struct node *node, struct writer *out)
 {
     if (truth(evaluate(run, scope, node->groups[0].nodes[0])))
         return execute(run, scope, &node->groups[1], out);
@@ -130,12 +131,14 @@ static enum flow run_if(struct run *run, const struct scope *scope, const struct
     return failed(run) ? NEXT : execute(run, scope, &node->groups[3], out);
 }
 
-static void define_macro(struct run *run, const struct scope *scope, const struct node *node)
+static void define_macro(struct run *run, struct scope *scope, const struct node *node)
 {
     struct macro *macro = run_take(run, sizeof *macro);
     if (macro == NULL)
         return;
     *macro = (struct macro){.node = node, .scope = scope};
+    for (struct scope *s = scope; s; s = s->outer)
+        s->kept = true;
     dict_set(run, scope->names, node->value, (struct value){.kind = V_MACRO, .macro = macro});
 }
 
@@ -143,7 +146,7 @@ struct value macro_call(struct run *run, const struct macro *macro, const struct
 {
     const struct group *names = &macro->node->groups[0], *defaults = &macro->node->groups[1];
     struct writer writer = {0};
-    const struct scope *inner = scope_in(run, macro->scope);
+    struct scope *inner = scope_in(run, macro->scope);
     if (arguments->n > names->n)
         run_fail(run, "macro '%s' takes not more than %d argument(s)", macro->node->value.text, names->n);
     for (int k = 0; k < arguments->n_named && !failed(run); k++) {
@@ -169,7 +172,7 @@ struct value macro_call(struct run *run, const struct macro *macro, const struct
 
 // ------------------------------------------------------------------------------------------ all of them
 
-static void run_output(struct run *run, const struct scope *scope, const struct node *node, struct writer *out)
+static void run_output(struct run *run, struct scope *scope, const struct node *node, struct writer *out)
 {
     for (int i = 0; i < node->groups[0].n && !failed(run); i++) {
         const struct value value = evaluate(run, scope, node->groups[0].nodes[i]);
@@ -178,10 +181,10 @@ static void run_output(struct run *run, const struct scope *scope, const struct 
     }
 }
 
-static enum flow execute_node(struct run *run, const struct scope *scope, const struct node *node, struct writer *out)
+static enum flow execute_node(struct run *run, struct scope *scope, const struct node *node, struct writer *out)
 {
     const struct group *g = node->groups;
-    const struct scope *inner;
+    struct scope *inner;
     struct value value;
     switch (node->kind) {
     case N_OUTPUT:
@@ -220,7 +223,7 @@ static enum flow execute_node(struct run *run, const struct scope *scope, const 
     return NEXT;
 }
 
-enum flow execute(struct run *run, const struct scope *scope, const struct group *body, struct writer *out)
+enum flow execute(struct run *run, struct scope *scope, const struct group *body, struct writer *out)
 {
     enum flow flow = NEXT;
     for (int i = 0; i < body->n && flow == NEXT && run_step(run, 1); i++) {

@@ -17,7 +17,7 @@ enum {
 
 enum value_rule { NOTHING, TEXT, SCALAR };
 
-enum role { STATEMENTS, EXPRESSIONS, TARGETS, NAMES, KEYWORDS, OPERANDS, FILTERS, IFS };
+enum role { STATEMENTS, EXPRESSIONS, ITEMS, TARGETS, NAMES, KEYS, KEYWORDS, OPERANDS, FILTERS, IFS };
 
 // How many children of a role there are; `most` 0 is any number.
 struct group_rule {
@@ -64,10 +64,10 @@ static const struct node_rule {
     [N_NAME] = {"name", TEXT, 0, {{0}}},
     [N_NSREF] = {"nsref", TEXT, 1, {{NAMES, 1, 1}}}, // the attribute; the namespace
     [N_CONST] = {"const", SCALAR, 0, {{0}}},
-    [N_TUPLE] = {"tuple", NOTHING, 1, {ANY}},
+    [N_TUPLE] = {"tuple", NOTHING, 1, {{ITEMS, 0, 0}}},
     [N_LIST] = {"list", NOTHING, 1, {ANY}},
     [N_DICT] = {"dict", NOTHING, 2, {ANY, ANY}}, // keys, values
-    [N_GETITEM] = {"getitem", NOTHING, 2, {ONE, ONE}},
+    [N_GETITEM] = {"getitem", NOTHING, 2, {ONE, {KEYS, 1, 1}}},
     [N_GETATTR] = {"getattr", TEXT, 1, {ONE}},
     [N_SLICE] = {"slice", NOTHING, 3, {MAYBE, MAYBE, MAYBE}},
     [N_CALL] = {"call", NOTHING, 3, {ONE, ANY, {KEYWORDS, 0, 0}}},
@@ -91,6 +91,15 @@ static const struct node_rule {
     [N_MOD] = {"mod", NOTHING, 2, {ONE, ONE}},
 };
 
+// A tuple of these is a target only.
+static bool has_nsref(const struct node *tuple)
+{
+    for (int i = 0; i < tuple->groups[0].n; i++)
+        if (tuple->groups[0].nodes[i]->kind == N_NSREF)
+            return true;
+    return false;
+}
+
 static bool fits(enum role role, const struct node *node)
 {
     const enum node_kind kind = node->kind;
@@ -98,16 +107,22 @@ static bool fits(enum role role, const struct node *node)
     case STATEMENTS:
         return kind >= N_OUTPUT && kind <= N_CONTINUE && kind != N_DATA;
     case EXPRESSIONS:
-        return (kind >= N_NAME && kind != N_NSREF && kind != N_KEYWORD && kind != N_OPERAND) || kind == N_DATA;
+        return (kind >= N_NAME && kind != N_NSREF && kind != N_KEYWORD && kind != N_OPERAND && kind != N_SLICE &&
+                !(kind == N_TUPLE && has_nsref(node))) ||
+               kind == N_DATA;
+    case ITEMS:
+        return kind == N_NSREF || fits(EXPRESSIONS, node);
     case TARGETS:
         if (kind != N_TUPLE)
             return kind == N_NAME || kind == N_NSREF;
         for (int i = 0; i < node->groups[0].n; i++)
-            if (node->groups[0].nodes[i]->kind != N_NAME)
+            if (node->groups[0].nodes[i]->kind != N_NAME && node->groups[0].nodes[i]->kind != N_NSREF)
                 return false;
         return true;
     case NAMES:
         return kind == N_NAME;
+    case KEYS:
+        return kind == N_SLICE || fits(EXPRESSIONS, node);
     case KEYWORDS:
         return kind == N_KEYWORD;
     case OPERANDS:
@@ -222,8 +237,10 @@ static yalm_status read_node(struct reading *r, const cJSON *item)
     *node = (struct node){.kind = (enum node_kind)k, .line = (int)number};
     yalm_status status = read_value(r, node, value);
     const cJSON *list = value->next;
-    for (int i = 0; i < rules[k].n_groups && status == YALM_OK; i++, list = list->next)
+    for (int i = 0; i < rules[k].n_groups && status == YALM_OK; i++) {
         status = list ? read_group(r, node, i, list) : wrong(r, "lists of children are missing");
+        list = list ? list->next : NULL;
+    }
     if (status == YALM_OK && list)
         status = wrong(r, "more than a node of its kind has");
     const char *bad = status == YALM_OK ? disagrees(node) : NULL;

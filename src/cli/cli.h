@@ -7,6 +7,7 @@
 // ---------------------------------------------------------------- modes, one file each
 
 yalm_status run_completion(const struct options *options, yalm_error *error);
+yalm_status run_chat(const struct options *options, yalm_error *error);
 yalm_status run_throughput(const struct options *options, yalm_error *error);
 yalm_status run_perplexity(const struct options *options, yalm_error *error);
 yalm_status run_passkey(const struct options *options, yalm_error *error);
@@ -77,6 +78,8 @@ yalm_status sample_token(yalm_session *session, const yalm_sampling *sampling, i
 yalm_model *open_model(const struct options *options, yalm_error *error);
 yalm_session_options session_options(const struct options *options); // context and endless are left to the mode
 bool interrupted(void);
+// From now on the first ^C cancels the session's evaluation, and a second one kills.
+void watch_interrupt(yalm_session *session);
 
 // The better of two measurements, each number for itself.
 void limits_merge(yalm_limits *limits, const yalm_limits *other);

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "cli/stop.h"
+#include "cli/text_out.h"
 #include "grammar/mask.h"
 
 struct completion {
@@ -18,11 +18,8 @@ struct completion {
     struct tokens prompt; // and as ids
     int64_t limit;        // tokens to generate; INT64_MAX: no limit
 
-    yalm_stream stream;
-    struct stop_filter filter;
+    struct text_out out;
     bool ids_only; // no tokenizer: ids are printed instead of text
-    bool any_out;
-    char last_byte;
 
     struct grammar *grammar; // that the text follows; NULL: none
     struct token_tree *tree;
@@ -93,36 +90,13 @@ static yalm_status plan(struct completion *run, yalm_session_options *how, yalm_
 
 // ---------------------------------------------------------------- text
 
-static yalm_status send(struct completion *run, const char *bytes, size_t length, yalm_error *error)
-{
-    if (length == 0)
-        return YALM_OK;
-    run->any_out = true;
-    run->last_byte = bytes[length - 1];
-    return output(bytes, length, error);
-}
-
-static yalm_status send_generated(struct completion *run, const char *bytes, size_t length, yalm_error *error)
-{
-    if (run->options->stops.n == 0)
-        return send(run, bytes, length, error);
-    const size_t ready = stop_filter_add(&run->filter, bytes, length);
-    if (ready == SIZE_MAX)
-        return cli_no_memory(error);
-    const yalm_status status = send(run, run->filter.held, ready, error);
-    stop_filter_sent(&run->filter, ready);
-    return status;
-}
-
 static yalm_status send_token(struct completion *run, int32_t token, yalm_error *error)
 {
     char bytes[YALM_MAX_PIECE + 8];
-    if (run->ids_only) {
-        const int n = snprintf(bytes, sizeof bytes, "%s%d", run->any_out ? " " : "", token);
-        return send(run, bytes, (size_t)n, error);
-    }
-    const size_t n = yalm_stream_token(run->model, &run->stream, token, run->options->special, bytes);
-    return send_generated(run, bytes, n, error);
+    if (!run->ids_only)
+        return text_out_token(&run->out, token, error);
+    const int n = snprintf(bytes, sizeof bytes, "%s%d", run->out.any ? " " : "", token);
+    return text_out_bytes(&run->out, bytes, (size_t)n, error);
 }
 
 static yalm_status send_prompt(struct completion *run, yalm_error *error)
@@ -130,8 +104,8 @@ static yalm_status send_prompt(struct completion *run, yalm_error *error)
     const bool echo = !run->options->no_echo;
     yalm_status status = YALM_OK;
     if (run->options->tokens == NULL) {
-        run->stream.started = run->text.length > 0;
-        return echo ? send(run, run->text.bytes, run->text.length, error) : YALM_OK;
+        run->out.stream.started = run->text.length > 0;
+        return echo ? text_out_bytes(&run->out, run->text.bytes, run->text.length, error) : YALM_OK;
     }
     char bytes[YALM_MAX_PIECE + 8];
     for (size_t i = 0; i < run->prompt.n && status == YALM_OK; i++) {
@@ -140,28 +114,18 @@ static yalm_status send_prompt(struct completion *run, yalm_error *error)
                 status = send_token(run, run->prompt.ids[i], error);
             continue;
         }
-        const size_t n = yalm_stream_token(run->model, &run->stream, run->prompt.ids[i], run->options->special, bytes);
+        const size_t n = yalm_stream_token(run->model, &run->out.stream, run->prompt.ids[i], run->options->special, bytes);
         if (echo)
-            status = send(run, bytes, n, error);
+            status = text_out_bytes(&run->out, bytes, n, error);
     }
     return status;
 }
 
-// What was held back goes out, unless it begins a stop string that was found.
 static yalm_status send_rest(struct completion *run, yalm_error *error)
 {
-    char bytes[8];
-    yalm_status status = YALM_OK;
-    if (run->filter.found)
-        return YALM_OK;
-    const size_t n = run->ids_only ? 0 : yalm_stream_end(&run->stream, bytes);
-    if (n)
-        status = send_generated(run, bytes, n, error);
-    if (status == YALM_OK && !run->filter.found)
-        status = send(run, run->filter.held, run->filter.length, error);
-    if (status == YALM_OK && run->ids_only && run->any_out)
-        status = send(run, "\n", 1, error);
-    return status;
+    if (!run->ids_only)
+        return text_out_end(&run->out, error);
+    return run->out.any ? text_out_bytes(&run->out, "\n", 1, error) : YALM_OK;
 }
 
 // ---------------------------------------------------------------- grammar
@@ -256,7 +220,7 @@ static yalm_status generate(struct completion *run, yalm_error *error)
         status = send_token(run, token, error);
         if (status != YALM_OK || run->n_generated == run->limit)
             break;
-        if (run->filter.found) {
+        if (run->out.filter.found) {
             run->why = "stop string";
             break;
         }
@@ -269,7 +233,7 @@ static yalm_status generate(struct completion *run, yalm_error *error)
             run->n_decoded++;
         }
     }
-    if (run->filter.found)
+    if (run->out.filter.found)
         run->why = "stop string";
     return status;
 }
@@ -322,7 +286,7 @@ static yalm_status finish(struct completion *run, yalm_status status, yalm_error
         *error = rest;
         return sent;
     }
-    if (run->any_out && run->last_byte != '\n' && isatty(STDOUT_FILENO))
+    if (run->out.any && run->out.last_byte != '\n' && isatty(STDOUT_FILENO))
         output("\n", 1, &rest);
     if (options->quiet)
         return status;
@@ -363,8 +327,10 @@ yalm_status run_completion(const struct options *options, yalm_error *error)
     yalm_model *model = open_model(options, error);
     if (model == NULL)
         return error->status;
-    struct completion run = {
-        .options = options, .model = model, .sampling = options->sampling, .filter = {.stops = &options->stops}};
+    struct completion run = {.options = options,
+                             .model = model,
+                             .sampling = options->sampling,
+                             .out = {.model = model, .filter = {.stops = &options->stops}, .special = options->special}};
     run.ids_only = strcmp(yalm_model_facts(model)->tokenizer, "none") == 0;
     yalm_status status = yalm_sampling_check(model, &run.sampling, error);
     if (status == YALM_OK && run.ids_only && options->stops.n)
@@ -378,7 +344,7 @@ yalm_status run_completion(const struct options *options, yalm_error *error)
     close_session(run.session);
     free(run.text.bytes);
     free(run.prompt.ids);
-    stop_filter_free(&run.filter);
+    stop_filter_free(&run.out.filter);
     close_grammar(&run);
     yalm_model_close(model);
     return status;

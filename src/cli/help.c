@@ -127,6 +127,7 @@ static const char examples[] = "usage: yalm MODEL [options]\n"
                                "\n"
                                "  yalm model.bin -i \"Once upon a time\" -n 200 --temp 0.7 --seed 1\n"
                                "  yalm model.bin -f story.txt -n -1 --stop \"The End\" > continued.txt\n"
+                               "  yalm model.bin -m chat --system \"Be brief.\"\n"
                                "  yalm model.bin -m calibrate -f text.txt\n"
                                "  echo hello | yalm model.bin -m tokenize --pieces -\n"
                                "\n";

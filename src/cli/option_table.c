@@ -6,6 +6,7 @@
 
 enum {
     C = 1 << MODE_COMPLETION,
+    H = 1 << MODE_CHAT,
     T = 1 << MODE_THROUGHPUT,
     P = 1 << MODE_PERPLEXITY,
     K = 1 << MODE_PASSKEY,
@@ -14,9 +15,9 @@ enum {
     W = 1 << MODE_TOKENIZE,
     I = 1 << MODE_INFO,
     V = 1 << MODE_VERIFY,
-    SESSION = C | T | P | K | S | B, // modes that evaluate
-    TEXT = C | P | B | W,            // modes that read the user's text
-    SAMPLING = C | S,                // of which serve takes these for what requests leave open
+    SESSION = C | H | T | P | K | S | B, // modes that evaluate
+    TEXT = C | P | B | W,                // modes that read the user's text
+    SAMPLING = C | H | S,                // of which serve takes these for what requests leave open
     ALL = (1 << MODES) - 1,
 };
 
@@ -27,7 +28,7 @@ enum {
 
 // clang-format off
 const struct option option_table[] = {
-    {"Mode", 'm', "mode", "MODE", "completion, serve, throughput, perplexity, passkey", OPTION_NAMED, ALL, 0, 0, 0, NULL},
+    {"Mode", 'm', "mode", "MODE", "completion, chat, serve, throughput, passkey …", OPTION_NAMED, ALL, 0, 0, 0, NULL},
     {"Mode", 0, "info", NULL, "config, tensors and sizes (-o text|json)", OPTION_MODE, ALL, 0, MODE_INFO, 0, NULL},
     {"Mode", 0, "verify", NULL, "compare every tensor with its checksum", OPTION_MODE, ALL, 0, MODE_VERIFY, 0, NULL},
     {"Mode", 'h', "help", NULL, NULL, OPTION_MODE, ALL, 0, MODE_HELP, 0, NULL},
@@ -37,8 +38,8 @@ const struct option option_table[] = {
 
     {"Input", 'i', "prompt", "TEXT", "the text itself; - is stdin", OPTION_TEXT, TEXT, AT(prompt), 0, 0, NULL},
     {"Input", 'f', "file", "FILE", "text from a file, any bytes; - is stdin", OPTION_TEXT, TEXT, AT(file), 0, 0, NULL},
-    {"Input", 0, "tokens", "ID-FILE", NULL, OPTION_TEXT, SESSION | W, AT(tokens), 0, 0, NULL},
-    {"Input", 0, "special", NULL, NULL, OPTION_FLAG, TEXT, AT(special), 0, 0, NULL},
+    {"Input", 0, "tokens", "ID-FILE", NULL, OPTION_TEXT, (SESSION & ~H) | W, AT(tokens), 0, 0, NULL},
+    {"Input", 0, "special", NULL, NULL, OPTION_FLAG, TEXT | H, AT(special), 0, 0, NULL},
     {"Input", 0, "no-bos", NULL, NULL, OPTION_FLAG, TEXT, AT(no_bos), 0, 0, NULL},
     {"Input", 0, "escapes", NULL, NULL, OPTION_FLAG, TEXT, AT(escapes), 0, 0, NULL},
     {NULL, 'e', "escape", NULL, NULL, OPTION_FLAG, TEXT, AT(escapes), 0, 0, NULL},
@@ -61,10 +62,10 @@ const struct option option_table[] = {
     {"Attention", 0, "codebooks", "FILE", NULL, OPTION_TEXT, SESSION, AT(book), 0, 0, NULL},
     {"Attention", 0, "set", "KEY=VALUE", NULL, OPTION_SET, SESSION, AT(settings), 0, 0, NULL},
 
-    {"Completion", 'n', "n-predict,predict", "N", "tokens to generate; -1 is endless", OPTION_INT, C, AT(n_predict), -2, INT_MAX / 2, NULL},
-    {"Completion", 'r', "stop,reverse-prompt", "TEXT", "end before this text; may be repeated", OPTION_TEXTS, C, AT(stops), 0, 0, NULL},
+    {"Completion", 'n', "n-predict,predict", "N", "tokens to generate; -1 is endless", OPTION_INT, C | H, AT(n_predict), -2, INT_MAX / 2, NULL},
+    {"Completion", 'r', "stop,reverse-prompt", "TEXT", "end before this text; may be repeated", OPTION_TEXTS, C | H, AT(stops), 0, 0, NULL},
     {"Completion", 't', "temp,temperature", "X", "0 takes the likeliest token", OPTION_FLOAT, SAMPLING, AT(sampling.temperature), 0, 1000, NULL},
-    {"Completion", 's', "seed", "N", "same seed, same text; -1 is random", OPTION_SEED, C | K | B, AT(seed), 0, 0, NULL},
+    {"Completion", 's', "seed", "N", "same seed, same text; -1 is random", OPTION_SEED, C | H | K | B, AT(seed), 0, 0, NULL},
     {"Completion", 0, "top-k", "N", NULL, OPTION_INT, SAMPLING, AT(sampling.top_k), 0, INT_MAX, NULL},
     {"Completion", 0, "top-p", "X", NULL, OPTION_FLOAT, SAMPLING, AT(sampling.top_p), 0, 1, NULL},
     {"Completion", 0, "min-p", "X", NULL, OPTION_FLOAT, SAMPLING, AT(sampling.min_p), 0, 1, NULL},
@@ -72,11 +73,15 @@ const struct option option_table[] = {
     {"Completion", 0, "presence-penalty", "X", NULL, OPTION_FLOAT, SAMPLING, AT(sampling.presence_penalty), -100, 100, NULL},
     {"Completion", 0, "frequency-penalty", "X", NULL, OPTION_FLOAT, SAMPLING, AT(sampling.frequency_penalty), -100, 100, NULL},
     {"Completion", 0, "repeat-last-n", "N", NULL, OPTION_INT, SAMPLING, AT(sampling.penalty_last_n), -1, INT_MAX, NULL},
-    {"Completion", 0, "logit-bias", "ID+X|ID-X", NULL, OPTION_BIAS, C, AT(sampling.biases), 0, 0, NULL},
+    {"Completion", 0, "logit-bias", "ID+X|ID-X", NULL, OPTION_BIAS, C | H, AT(sampling.biases), 0, 0, NULL},
     {"Completion", 0, "grammar", "FILE", NULL, OPTION_TEXT, C, AT(grammar), 0, 0, NULL},
-    {"Completion", 0, "ignore-eos", NULL, NULL, OPTION_FLAG, C, AT(ignore_eos), 0, 0, NULL},
+    {"Completion", 0, "ignore-eos", NULL, NULL, OPTION_FLAG, C | H, AT(ignore_eos), 0, 0, NULL},
     {"Completion", 0, "no-echo,no-display-prompt", NULL, NULL, OPTION_FLAG, C, AT(no_echo), 0, 0, NULL},
     {"Completion", 0, "sinks,keep", "N", NULL, OPTION_INT, C, AT(n_sinks), 0, 65536, NULL},
+
+    {"Chat", 0, "system", "TEXT", "what the model is told before the first message", OPTION_TEXT, H, AT(system), 0, 0, NULL},
+    {"Chat", 0, "hide-reasoning", NULL, NULL, OPTION_FLAG, H, AT(hide_reasoning), 0, 0, NULL},
+    {"Chat", 0, "template-set", "NAME=VALUE", NULL, OPTION_TEXTS, H, AT(variables), 0, 0, NULL},
 
     {"Throughput", 'p', "n-prompt", "N,…", "prompt lengths to time", OPTION_INTS, T, AT(n_prompt), 0, 1 << 24, NULL},
     {"Throughput", 'n', "n-gen", "N,…", "numbers of tokens to decode", OPTION_INTS, T, AT(n_gen), 0, 1 << 24, NULL},

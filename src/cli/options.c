@@ -21,8 +21,8 @@ struct word {
     bool has_value, is_operand;
 };
 
-static const char *const mode_names[MODES] = {"completion", "throughput", "perplexity", "passkey", "serve", "calibrate",
-                                              "tokenize",   "info",       "verify",     "help",    "version"};
+static const char *const mode_names[MODES] = {"completion", "chat",     "throughput", "perplexity", "passkey", "serve",
+                                              "calibrate",  "tokenize", "info",       "verify",     "help",    "version"};
 
 const char *mode_name(enum mode mode)
 {
@@ -108,7 +108,7 @@ static yalm_status read_mode(const char *text, enum mode *mode, yalm_error *erro
     size_t length = 0;
     for (int i = 0; i < MODE_HELP; i++) {
         if (strncmp(mode_names[i], text, strlen(text)) != 0 || *text == 0 || (i == MODE_TOKENIZE && strcmp(text, "t") == 0) ||
-            (i == MODE_CALIBRATE && strcmp(text, "c") == 0))
+            ((i == MODE_CALIBRATE || i == MODE_CHAT) && strcmp(text, "c") == 0))
             continue;
         length +=
             (size_t)snprintf(candidates + length, sizeof candidates - length, "%s%s", found >= 0 ? " or " : "", mode_names[i]);
@@ -117,7 +117,8 @@ static yalm_status read_mode(const char *text, enum mode *mode, yalm_error *erro
     if (found < 0)
         return cli_error(
             error, YALM_USAGE,
-            "unknown mode '%s': expected completion, throughput, perplexity, passkey, serve, calibrate, tokenize, info or verify "
+            "unknown mode '%s': expected completion, chat, throughput, perplexity, passkey, serve, calibrate, tokenize, "
+            "info or verify "
             "(the model file needs no option: yalm MODEL …)",
             text);
     if (found == MODES)
@@ -452,9 +453,10 @@ void options_free(struct options *options)
     free((void *)options->sampling.biases);
     free((void *)options->stops.texts);
     free((void *)options->settings.texts);
+    free((void *)options->variables.texts);
     options->sampling.biases = NULL;
     options->sampling.n_biases = 0;
-    options->stops = options->settings = (struct text_list){0};
+    options->stops = options->settings = options->variables = (struct text_list){0};
 }
 
 bool options_given(const struct options *options, const char *name)

@@ -5,6 +5,7 @@
 
 enum mode {
     MODE_COMPLETION,
+    MODE_CHAT,
     MODE_THROUGHPUT,
     MODE_PERPLEXITY,
     MODE_PASSKEY,
@@ -49,6 +50,10 @@ struct options {
     yalm_sampling sampling; // its biases are owned
     uint64_t seed;
     const char *grammar; // file that the text's form is in
+
+    const char *system; // chat's first message; NULL: none
+    struct text_list variables;
+    bool hide_reasoning;
 
     const char *device, *isa;
     int n_threads, n_threads_batch, context, chunk, n_sinks;

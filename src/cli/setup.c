@@ -70,6 +70,16 @@ yalm_session_options session_options(const struct options *options)
     return how;
 }
 
+// So that text and statistics still come out.
+void watch_interrupt(yalm_session *session)
+{
+    running = session;
+    was_interrupted = 0;
+    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)(SA_RESTART | SA_RESETHAND)};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+}
+
 yalm_session *open_session(const struct options *options, const yalm_model *model, yalm_session_options *how, bool quiet,
                            yalm_error *error)
 {
@@ -105,12 +115,9 @@ yalm_session *open_session(const struct options *options, const yalm_model *mode
     if (options->verbose && !quiet)
         say("prefill in pieces of %d tokens; %d attention sinks", facts->chunk, facts->n_sinks);
 
-    // The first ^C ends the evaluation, so that text and statistics still come out; the second one kills.
     running = session;
-    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)(SA_RESTART | SA_RESETHAND)};
-    sigemptyset(&action.sa_mask);
     if (!was_interrupted)
-        sigaction(SIGINT, &action, NULL);
+        watch_interrupt(session);
     return session;
 }
 

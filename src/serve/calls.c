@@ -5,7 +5,7 @@
 
 #include "grammar/schema.h"
 #include "serve/body.h"
-#include "serve/conversation.h"
+#include "serve/dialogue.h"
 #include "serve/speech.h"
 
 struct call_notation {
@@ -33,18 +33,18 @@ static void add_name(struct buffer *out, const char *name)
     buffer_free(&json);
 }
 
-static bool add_tools(struct request *request, const struct conversation *conversation, const struct call_notation *notation,
+static bool add_tools(struct request *request, const struct dialogue *dialogue, const struct call_notation *notation,
                       struct schema_writer *writer, struct buffer *root)
 {
     const cJSON *tool;
     yalm_error error;
     const char *bar = "(";
-    cJSON_ArrayForEach(tool, conversation->tools)
+    cJSON_ArrayForEach(tool, dialogue->tools)
     {
         const cJSON *function = body_member(tool, "function");
         const char *name = body_member(function, "name")->valuestring;
         int rule;
-        if (conversation->chosen && strcmp(conversation->chosen, name) != 0)
+        if (dialogue->chosen && strcmp(dialogue->chosen, name) != 0)
             continue;
         if (schema_writer_add(writer, body_member(function, "parameters"), &rule, &error) != YALM_OK) {
             request_fail(request, http_status(error.status), "'tools', '%.60s': %s", name, error.text);
@@ -59,21 +59,21 @@ static bool add_tools(struct request *request, const struct conversation *conver
     return true;
 }
 
-bool conversation_force_call(struct request *request, const struct conversation *conversation)
+bool dialogue_force_call(struct request *request, const struct dialogue *dialogue)
 {
-    if (conversation->choice != TOOLS_REQUIRED)
+    if (dialogue->choice != TOOLS_REQUIRED)
         return true;
     const struct call_notation *notation = notations;
-    while (!(conversation->forms & notation->form))
+    while (!(dialogue->forms & notation->form))
         notation++;
     yalm_error error;
     struct buffer root = {0};
     struct schema_writer *writer = schema_writer_open(&error);
-    bool several = notation->again && conversation->chosen == NULL, made = false;
+    bool several = notation->again && dialogue->chosen == NULL, made = false;
     if (writer == NULL)
         request_fail(request, 503, "%s", error.text);
     else if (body_bool(request, request->json, "parallel_tool_calls", &several))
-        made = add_tools(request, conversation, notation, writer, &root);
+        made = add_tools(request, dialogue, notation, writer, &root);
     if (!made || root.failed) {
         schema_writer_close(writer);
         buffer_free(&root);

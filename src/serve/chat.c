@@ -4,13 +4,13 @@
 #include <string.h>
 
 #include "serve/body.h"
-#include "serve/conversation.h"
+#include "serve/dialogue.h"
 #include "serve/openai.h"
 #include "serve/speech.h"
 
 struct chat {
     struct openai head;
-    struct conversation conversation;
+    struct dialogue dialogue;
     struct told { // of a task, in a stream
         size_t reasoning, content, scores;
         int n_calls;
@@ -22,7 +22,7 @@ struct chat {
 static void free_chat(void *api)
 {
     struct chat *chat = api;
-    conversation_free(&chat->conversation);
+    dialogue_free(&chat->dialogue);
     free(chat->told);
     free(chat);
 }
@@ -48,12 +48,12 @@ static bool read_chat(struct request *request, struct chat *chat)
 {
     if (!generation_read(request, "stop") || !openai_begin(request, &chat->head, "chatcmpl-") || !read_logprobs(request) ||
         !body_integer(request, request->json, "max_completion_tokens", 1, INT32_MAX, &request->how->max_tokens) ||
-        !conversation_read_openai(request, &chat->conversation))
+        !dialogue_read_openai(request, &chat->dialogue))
         return false;
     chat->head.object = chat->head.stream ? "chat.completion.chunk" : "chat.completion";
-    request->how->spell_control = chat->conversation.forms != 0;
-    return conversation_force_call(request, &chat->conversation) && generation_read_format(request) &&
-           conversation_prompt(request, &chat->conversation) && generation_fit(request);
+    request->how->spell_control = chat->dialogue.forms != 0;
+    return dialogue_force_call(request, &chat->dialogue) && generation_read_format(request) &&
+           dialogue_prompt(request, &chat->dialogue) && generation_fit(request);
 }
 
 // ---------------------------------------------------------------- log probabilities
@@ -99,8 +99,7 @@ static void add_logprobs(const struct task *task, size_t from, struct buffer *ou
 
 static void read_speech(const struct chat *chat, const struct task *task, struct speech *speech)
 {
-    speech_read(speech, task->text.at, task->shown, chat->conversation.reasoning_begun, chat->conversation.forms,
-                task->finish != NULL);
+    speech_read(speech, task->text.at, task->shown, chat->dialogue.reasoning_begun, chat->dialogue.forms, task->finish != NULL);
 }
 
 static const char *finish_of(const struct task *task, const struct speech *speech)
@@ -259,16 +258,16 @@ void handle_chat(struct request *request)
 
 void handle_apply_template(struct request *request)
 {
-    struct conversation conversation;
+    struct dialogue dialogue;
     struct buffer out = {0};
     char *text;
     size_t length;
-    if (conversation_read_openai(request, &conversation) && conversation_render(request, &conversation, &text, &length)) {
+    if (dialogue_read_openai(request, &dialogue) && dialogue_render(request, &dialogue, &text, &length)) {
         buffer_text(&out, "{\"prompt\":");
         buffer_json(&out, text, length);
         buffer_text(&out, "}");
         free(text);
         request_send_all(request, &out);
     }
-    conversation_free(&conversation);
+    dialogue_free(&dialogue);
 }

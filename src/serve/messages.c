@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "serve/body.h"
-#include "serve/conversation.h"
+#include "serve/dialogue.h"
 #include "serve/openai.h"
 #include "serve/speech.h"
 
@@ -11,7 +11,7 @@ enum block_kind { NO_BLOCK, THINKING, TEXT, CALL };
 
 struct messages {
     struct openai head; // its id and stream
-    struct conversation conversation;
+    struct dialogue dialogue;
     // Of a stream: the block that is open, its number, and what of each part has gone out.
     enum block_kind block;
     int n_blocks;
@@ -23,7 +23,7 @@ struct messages {
 static void free_messages(void *api)
 {
     struct messages *messages = api;
-    conversation_free(&messages->conversation);
+    dialogue_free(&messages->dialogue);
     free(messages);
 }
 
@@ -32,16 +32,16 @@ static void free_messages(void *api)
 static bool read_messages(struct request *request, struct messages *messages)
 {
     if (!generation_read(request, "stop_sequences") || !openai_begin(request, &messages->head, "msg_") ||
-        !conversation_read_anthropic(request, &messages->conversation))
+        !dialogue_read_anthropic(request, &messages->dialogue))
         return false;
     if (request->how->max_tokens < 1) {
         request_fail(request, 400, "'max_tokens': expected an integer of 1 or more");
         return false;
     }
     request->how->n_choices = 1;
-    request->how->spell_control = messages->conversation.forms != 0;
-    return conversation_force_call(request, &messages->conversation) && generation_read_format(request) &&
-           conversation_prompt(request, &messages->conversation) && generation_fit(request);
+    request->how->spell_control = messages->dialogue.forms != 0;
+    return dialogue_force_call(request, &messages->dialogue) && generation_read_format(request) &&
+           dialogue_prompt(request, &messages->dialogue) && generation_fit(request);
 }
 
 // ---------------------------------------------------------------- parts of the answer
@@ -224,7 +224,7 @@ static void progress(struct request *request, struct task *task)
     if (!messages->head.stream && task->finish == NULL)
         return;
     struct speech speech;
-    speech_read(&speech, task->text.at, task->shown, messages->conversation.reasoning_begun, messages->conversation.forms,
+    speech_read(&speech, task->text.at, task->shown, messages->dialogue.reasoning_begun, messages->dialogue.forms,
                 task->finish != NULL);
     if (messages->head.stream)
         stream_parts(request, messages, task, &speech);
@@ -249,12 +249,12 @@ void handle_messages(struct request *request)
 
 void handle_count_tokens(struct request *request)
 {
-    struct conversation conversation = {0};
-    if (generation_read(request, "stop_sequences") && conversation_read_anthropic(request, &conversation) &&
-        conversation_prompt(request, &conversation)) {
+    struct dialogue dialogue = {0};
+    if (generation_read(request, "stop_sequences") && dialogue_read_anthropic(request, &dialogue) &&
+        dialogue_prompt(request, &dialogue)) {
         struct buffer out = {0};
         buffer_format(&out, "{\"input_tokens\":%zu}", request->how->prompts[0].n);
         request_send_all(request, &out);
     }
-    conversation_free(&conversation);
+    dialogue_free(&dialogue);
 }

@@ -53,7 +53,7 @@ struct slot *slot_choose(struct slot *slots, int n_slots, const struct prompt *p
     }
     if (best == NULL || !reuse)
         return oldest;
-    // What is thrown away belongs to another conversation, which may go on: a common beginning, such as a system prompt, is not worth that.
+    // What is thrown away belongs to another dialogue, which may go on: a common beginning, such as a system prompt, is not worth that.
     const bool much_of_it = 2 * most >= best->n_tokens, much_of_prompt = 2 * most >= prompt->n && oldest->n_tokens > 0;
     return much_of_it || much_of_prompt ? best : oldest;
 }

@@ -70,3 +70,25 @@ def ids_only(yalm, tmp_path_factory):
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 0 and "tokenizer" in done.stderr, done.stderr
     return Program(yalm, model)
+
+
+CHAT_TEMPLATE = """{{ bos_token }}{% for message in messages -%}
+{% if message.role == 'tool' %}{{ raise_exception('there are no tools here') }}{% endif -%}
+{{ message.role }}:{{ message.content }}
+{% endfor %}
+{% if add_generation_prompt %}{{ opening | default('assistant:') }}{% endif %}"""
+
+
+@pytest.fixture(scope="session")
+def chatty(yalm, tmp_path_factory):
+    """The program with the bundled model, converted with a chat template."""
+    source = tmp_path_factory.mktemp("chatty") / "chatty-4m"
+    shutil.copytree(
+        ROOT / "models" / "fable-4m", source, ignore=shutil.ignore_patterns("make", "reference", "heldout.txt")
+    )
+    (source / "chat_template.jinja").write_text(CHAT_TEMPLATE, encoding="utf-8")
+    model = source.parent / "chatty.bin"
+    command = [sys.executable, str(ROOT / "tools" / "convert.py"), str(source), str(model)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return Program(yalm, model)

@@ -36,11 +36,11 @@ USAGE = [
     ([], "mode completion needs input"),
     (["-m", "perplexity"], "mode perplexity needs input"),
     (["-m", "p", "-i", "x"], "mode 'p' is ambiguous: perplexity or passkey"),
-    (["-m", "chat"], "unknown mode 'chat'"),
+    (["-m", "speak"], "unknown mode 'speak'"),
     (["-m", ""], "unknown mode ''"),
     (
         ["-m", "throughput", "--temp", "1"],
-        "option '--temp' does not belong to mode throughput (only to completion, serve)",
+        "option '--temp' does not belong to mode throughput (only to completion, chat, serve)",
     ),
     (["-m", "throughput", "-n", "1,2,"], "option '-n'"),
     (["-m", "throughput", "-n", "1" + ",1" * 16], "option '-n': expected at most 16 numbers"),

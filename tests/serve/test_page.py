@@ -101,7 +101,7 @@ def test_page(request, which, tmp_path):
     server = request.getfixturevalue(which)
     page = Page(f"http://127.0.0.1:{server.port}/", tmp_path)
     try:
-        page.wait(lambda: page('document.querySelector("nav h1").textContent === "fable-4m"'))
+        page.wait(lambda: page('document.querySelector("nav h1")?.textContent === "fable-4m"'))
         assert page("chats") == (which == "talker")
 
         page("settings.max_tokens = 30; settings.seed = 4; 1")

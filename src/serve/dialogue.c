@@ -1,5 +1,5 @@
-// See conversation.h. Templates know the messages of OpenAI's API, with two differences: content is a string, and a call's arguments are an object.
-#include "serve/conversation.h"
+// See dialogue.h. Templates know the messages of OpenAI's API, with two differences: content is a string, and a call's arguments are an object.
+#include "serve/dialogue.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -88,10 +88,10 @@ static bool check_tool(const cJSON *tool)
            (parameters == NULL || cJSON_IsObject(parameters));
 }
 
-static bool find_tool(const struct conversation *conversation, const char *name)
+static bool find_tool(const struct dialogue *dialogue, const char *name)
 {
     const cJSON *tool;
-    cJSON_ArrayForEach(tool, conversation->tools)
+    cJSON_ArrayForEach(tool, dialogue->tools)
     {
         if (strcmp(body_member(body_member(tool, "function"), "name")->valuestring, name) == 0)
             return true;
@@ -99,21 +99,21 @@ static bool find_tool(const struct conversation *conversation, const char *name)
     return false;
 }
 
-static bool read_choice(struct request *request, struct conversation *conversation)
+static bool read_choice(struct request *request, struct dialogue *dialogue)
 {
     const cJSON *choice = body_member(request->json, "tool_choice");
     if (choice == NULL)
         return true;
     const cJSON *name = body_member(body_member(choice, "function"), "name");
     if (cJSON_IsString(choice) && strcmp(choice->valuestring, "auto") == 0)
-        conversation->choice = TOOLS_AUTO;
+        dialogue->choice = TOOLS_AUTO;
     else if (cJSON_IsString(choice) && strcmp(choice->valuestring, "none") == 0)
-        conversation->choice = TOOLS_NONE;
+        dialogue->choice = TOOLS_NONE;
     else if (cJSON_IsString(choice) && strcmp(choice->valuestring, "required") == 0)
-        conversation->choice = TOOLS_REQUIRED;
+        dialogue->choice = TOOLS_REQUIRED;
     else if (cJSON_IsString(name)) {
-        conversation->choice = TOOLS_REQUIRED;
-        conversation->chosen = name->valuestring;
+        dialogue->choice = TOOLS_REQUIRED;
+        dialogue->chosen = name->valuestring;
     } else {
         request_fail(request, 400, "'tool_choice': expected \"auto\", \"none\", \"required\" or {\"function\": {\"name\": …}}");
         return false;
@@ -122,33 +122,33 @@ static bool read_choice(struct request *request, struct conversation *conversati
 }
 
 // Puts the tools among the variables, and says whether calls may come.
-static bool settle_tools(struct request *request, struct conversation *conversation, cJSON *tools)
+static bool settle_tools(struct request *request, struct dialogue *dialogue, cJSON *tools)
 {
     const int n = cJSON_GetArraySize(tools);
-    if (conversation->choice == TOOLS_REQUIRED && n == 0) {
+    if (dialogue->choice == TOOLS_REQUIRED && n == 0) {
         cJSON_Delete(tools);
         request_fail(request, 400, "'tool_choice' wants a call, and there are no 'tools'");
         return false;
     }
-    if (n == 0 || conversation->choice == TOOLS_NONE) {
+    if (n == 0 || dialogue->choice == TOOLS_NONE) {
         cJSON_Delete(tools);
         return true;
     }
-    cJSON_AddItemToObject(conversation->variables, "tools", tools);
-    conversation->tools = tools;
-    conversation->forms = speech_forms(yalm_model_facts(request->server->model)->chat_template);
-    if (conversation->chosen && !find_tool(conversation, conversation->chosen)) {
-        request_fail(request, 400, "'tool_choice' names '%.100s', which is not among the 'tools'", conversation->chosen);
+    cJSON_AddItemToObject(dialogue->variables, "tools", tools);
+    dialogue->tools = tools;
+    dialogue->forms = speech_forms(yalm_model_facts(request->server->model)->chat_template);
+    if (dialogue->chosen && !find_tool(dialogue, dialogue->chosen)) {
+        request_fail(request, 400, "'tool_choice' names '%.100s', which is not among the 'tools'", dialogue->chosen);
         return false;
     }
-    if (conversation->forms)
+    if (dialogue->forms)
         return true;
     request_fail(request, 400,
                  "'tools': the model's chat template knows no form of calls that is read here (see docs/serving.md)");
     return false;
 }
 
-static bool read_tools(struct request *request, struct conversation *conversation)
+static bool read_tools(struct request *request, struct dialogue *dialogue)
 {
     const cJSON *tools = body_member(request->json, "tools"), *tool;
     bool good = tools == NULL || (cJSON_IsArray(tools) && cJSON_GetArraySize(tools) <= MAX_TOOLS);
@@ -162,22 +162,22 @@ static bool read_tools(struct request *request, struct conversation *conversatio
         return false;
     }
     cJSON *copy = tools ? cJSON_Duplicate(tools, true) : cJSON_CreateArray();
-    return settle_tools(request, conversation, copy);
+    return settle_tools(request, dialogue, copy);
 }
 
 // An object with the variables that all templates read, and what the request adds; and its list of messages.
-static cJSON *begin_variables(struct request *request, struct conversation *conversation)
+static cJSON *begin_variables(struct request *request, struct dialogue *dialogue)
 {
     const cJSON *more = body_member(request->json, "chat_template_kwargs");
     if (more && !cJSON_IsObject(more)) {
         request_fail(request, 400, "'chat_template_kwargs': expected an object");
         return NULL;
     }
-    conversation->variables = more ? cJSON_Duplicate(more, true) : cJSON_CreateObject();
+    dialogue->variables = more ? cJSON_Duplicate(more, true) : cJSON_CreateObject();
     for (const char *const *key = (const char *const[]){"messages", "tools", "add_generation_prompt", NULL}; *key; key++)
-        cJSON_DeleteItemFromObjectCaseSensitive(conversation->variables, *key);
-    cJSON_AddBoolToObject(conversation->variables, "add_generation_prompt", true);
-    cJSON *messages = cJSON_AddArrayToObject(conversation->variables, "messages");
+        cJSON_DeleteItemFromObjectCaseSensitive(dialogue->variables, *key);
+    cJSON_AddBoolToObject(dialogue->variables, "add_generation_prompt", true);
+    cJSON *messages = cJSON_AddArrayToObject(dialogue->variables, "messages");
     if (messages == NULL)
         request_fail(request, 503, "out of memory for the messages");
     return messages;
@@ -193,12 +193,12 @@ static const cJSON *find_messages(struct request *request)
     return NULL;
 }
 
-bool conversation_read_openai(struct request *request, struct conversation *conversation)
+bool dialogue_read_openai(struct request *request, struct dialogue *dialogue)
 {
-    *conversation = (struct conversation){0};
+    *dialogue = (struct dialogue){0};
     const cJSON *given = find_messages(request), *message;
-    cJSON *messages = given ? begin_variables(request, conversation) : NULL;
-    if (messages == NULL || !read_choice(request, conversation))
+    cJSON *messages = given ? begin_variables(request, dialogue) : NULL;
+    if (messages == NULL || !read_choice(request, dialogue))
         return false;
     int i = 0;
     cJSON_ArrayForEach(message, given)
@@ -206,7 +206,7 @@ bool conversation_read_openai(struct request *request, struct conversation *conv
         if (!read_message(request, message, i++, messages))
             return false;
     }
-    return read_tools(request, conversation);
+    return read_tools(request, dialogue);
 }
 
 // ---------------------------------------------------------------- Anthropic
@@ -273,23 +273,23 @@ static bool read_blocks(struct request *request, const cJSON *content, const cha
     return good || refuse(request, i, "expected blocks of type text, tool_use or tool_result: the model reads nothing else");
 }
 
-static bool read_anthropic_choice(struct request *request, struct conversation *conversation)
+static bool read_anthropic_choice(struct request *request, struct dialogue *dialogue)
 {
     const cJSON *choice = body_member(request->json, "tool_choice");
     const cJSON *type = body_member(choice, "type"), *name = body_member(choice, "name");
     const char *word = cJSON_IsString(type) ? type->valuestring : "";
     if (choice == NULL || strcmp(word, "auto") == 0)
         return true;
-    conversation->choice = strcmp(word, "none") == 0 ? TOOLS_NONE : TOOLS_REQUIRED;
-    conversation->chosen = strcmp(word, "tool") == 0 && cJSON_IsString(name) ? name->valuestring : NULL;
-    if (strcmp(word, "none") == 0 || strcmp(word, "any") == 0 || conversation->chosen)
+    dialogue->choice = strcmp(word, "none") == 0 ? TOOLS_NONE : TOOLS_REQUIRED;
+    dialogue->chosen = strcmp(word, "tool") == 0 && cJSON_IsString(name) ? name->valuestring : NULL;
+    if (strcmp(word, "none") == 0 || strcmp(word, "any") == 0 || dialogue->chosen)
         return true;
     request_fail(request, 400, "'tool_choice': expected type auto, any, none, or tool with a name");
     return false;
 }
 
 // {"name", "description", "input_schema"} becomes what templates know.
-static bool read_anthropic_tools(struct request *request, struct conversation *conversation)
+static bool read_anthropic_tools(struct request *request, struct dialogue *dialogue)
 {
     const cJSON *tools = body_member(request->json, "tools"), *tool;
     bool good = tools == NULL || (cJSON_IsArray(tools) && cJSON_GetArraySize(tools) <= MAX_TOOLS);
@@ -311,19 +311,19 @@ static bool read_anthropic_tools(struct request *request, struct conversation *c
         cJSON_AddItemToArray(list, copy);
     }
     if (good)
-        return settle_tools(request, conversation, list);
+        return settle_tools(request, dialogue, list);
     cJSON_Delete(list);
     request_fail(request, 400, "'tools': expected a list of at most %d {\"name\", \"description\", \"input_schema\"}",
                  MAX_TOOLS);
     return false;
 }
 
-bool conversation_read_anthropic(struct request *request, struct conversation *conversation)
+bool dialogue_read_anthropic(struct request *request, struct dialogue *dialogue)
 {
-    *conversation = (struct conversation){0};
+    *dialogue = (struct dialogue){0};
     const cJSON *given = find_messages(request), *system = body_member(request->json, "system"), *message;
-    cJSON *messages = given ? begin_variables(request, conversation) : NULL;
-    if (messages == NULL || !read_anthropic_choice(request, conversation))
+    cJSON *messages = given ? begin_variables(request, dialogue) : NULL;
+    if (messages == NULL || !read_anthropic_choice(request, dialogue))
         return false;
     if (system) {
         cJSON *text = content_text(system);
@@ -349,21 +349,21 @@ bool conversation_read_anthropic(struct request *request, struct conversation *c
             return false;
         i++;
     }
-    return read_anthropic_tools(request, conversation);
+    return read_anthropic_tools(request, dialogue);
 }
 
 // ---------------------------------------------------------------- rendering
 
-void conversation_free(struct conversation *conversation)
+void dialogue_free(struct dialogue *dialogue)
 {
-    cJSON_Delete(conversation->variables);
-    conversation->variables = NULL;
+    cJSON_Delete(dialogue->variables);
+    dialogue->variables = NULL;
 }
 
-bool conversation_render(struct request *request, struct conversation *conversation, char **text, size_t *length)
+bool dialogue_render(struct request *request, struct dialogue *dialogue, char **text, size_t *length)
 {
     yalm_error error;
-    char *json = cJSON_PrintUnformatted(conversation->variables);
+    char *json = cJSON_PrintUnformatted(dialogue->variables);
     if (json == NULL) {
         request_fail(request, 503, "out of memory for the messages");
         return false;
@@ -376,19 +376,19 @@ bool conversation_render(struct request *request, struct conversation *conversat
     return false;
 }
 
-bool conversation_prompt(struct request *request, struct conversation *conversation)
+bool dialogue_prompt(struct request *request, struct dialogue *dialogue)
 {
     char *text;
     size_t length;
-    if (!conversation_render(request, conversation, &text, &length))
+    if (!dialogue_render(request, dialogue, &text, &length))
         return false;
     size_t end = length;
     while (end > 0 && strchr(" \t\r\n", text[end - 1]))
         end--;
-    conversation->reasoning_begun = end >= 7 && memcmp(text + end - 7, "<think>", 7) == 0;
+    dialogue->reasoning_begun = end >= 7 && memcmp(text + end - 7, "<think>", 7) == 0;
     const bool added = generation_add_text(request, text, length, YALM_TOKENIZE_SPECIAL);
     free(text);
-    if (conversation->reasoning_begun)
+    if (dialogue->reasoning_begun)
         request->how->grammar_after = "</think>";
     return added;
 }

@@ -1,0 +1,278 @@
+// Mode chat: several turns with a model, typed or piped in.
+#include "cli/chat.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/line.h"
+
+// ---------------------------------------------------------------- commands
+
+struct talk {
+    struct chat *chat;
+    struct line_reader *reader;
+    bool over;
+};
+
+typedef yalm_status command(struct talk *talk, const char *argument, yalm_error *error);
+
+static yalm_status reset(struct talk *talk, const char *argument, yalm_error *error)
+{
+    (void)argument;
+    (void)error;
+    conversation_reset(&talk->chat->conversation);
+    return YALM_OK;
+}
+
+static yalm_status nothing_yet(const char *what, yalm_error *error)
+{
+    return cli_error(error, YALM_USAGE, "/%s: nothing has been said yet", what);
+}
+
+static yalm_status undo(struct talk *talk, const char *argument, yalm_error *error)
+{
+    (void)argument;
+    struct conversation *conversation = &talk->chat->conversation;
+    if (strcmp(conversation_last_role(conversation), "assistant") == 0)
+        conversation_drop_last(conversation);
+    if (strcmp(conversation_last_role(conversation), "user") != 0)
+        return nothing_yet("undo", error);
+    conversation_drop_last(conversation);
+    return YALM_OK;
+}
+
+// Another answer to the last message.
+static yalm_status answer_again(struct talk *talk, const char *argument, yalm_error *error)
+{
+    (void)argument;
+    struct conversation *conversation = &talk->chat->conversation;
+    if (strcmp(conversation_last_role(conversation), "assistant") == 0)
+        conversation_drop_last(conversation);
+    if (strcmp(conversation_last_role(conversation), "user") != 0)
+        return nothing_yet("regen", error);
+    return chat_answer(talk->chat, error);
+}
+
+static yalm_status save(struct talk *talk, const char *argument, yalm_error *error)
+{
+    if (*argument == '\0')
+        return cli_error(error, YALM_USAGE, "/save FILE: the file is missing");
+    const yalm_status status = conversation_save(&talk->chat->conversation, argument, error);
+    if (status == YALM_OK && line_on_terminal(talk->reader))
+        say("%s: %d messages", argument, conversation_length(&talk->chat->conversation));
+    return status;
+}
+
+static yalm_status load(struct talk *talk, const char *argument, yalm_error *error)
+{
+    if (*argument == '\0')
+        return cli_error(error, YALM_USAGE, "/load FILE: the file is missing");
+    const yalm_status status = conversation_load(&talk->chat->conversation, argument, error);
+    if (status == YALM_OK && line_on_terminal(talk->reader))
+        say("%s: %d messages", argument, conversation_length(&talk->chat->conversation));
+    return status;
+}
+
+static yalm_status set_system(struct talk *talk, const char *argument, yalm_error *error)
+{
+    return conversation_set_system(&talk->chat->conversation, argument, error);
+}
+
+static yalm_status show_statistics(struct talk *talk, const char *argument, yalm_error *error)
+{
+    (void)argument;
+    (void)error;
+    const struct turn *turn = &talk->chat->turn;
+    const size_t read = turn->n_prompt - turn->n_kept;
+    say("context: %zu of %d tokens", talk->chat->known.n, yalm_session_facts(talk->chat->session)->context);
+    say("prefill: %zu tokens in %.3f s (%zu were known)", read, turn->prefill_seconds, turn->n_kept);
+    say("generated: %lld tokens in %.3f s, %.1f tok/s; stopped by: %s", (long long)turn->n_generated, turn->decode_seconds,
+        turn->decode_seconds > 0 ? (double)turn->n_generated / turn->decode_seconds : 0, turn->why ? turn->why : "");
+    return YALM_OK;
+}
+
+static yalm_status leave(struct talk *talk, const char *argument, yalm_error *error)
+{
+    (void)argument;
+    (void)error;
+    talk->over = true;
+    return YALM_OK;
+}
+
+static yalm_status help(struct talk *talk, const char *argument, yalm_error *error);
+
+static const struct {
+    const char *name, *argument, *help;
+    command *run;
+} commands[] = {
+    {"reset", "", "begin anew; the system message stays", reset},
+    {"undo", "", "take back your last message and its answer", undo},
+    {"regen", "", "another answer to your last message", answer_again},
+    {"system", "TEXT", "another system message, or none", set_system},
+    {"save", "FILE", "write the conversation, as JSON", save},
+    {"load", "FILE", "go on with a conversation that was saved", load},
+    {"stats", "", "tokens and seconds of the last answer", show_statistics},
+    {"help", "", "this list", help},
+    {"quit", "", "end, as ^D does", leave},
+};
+
+static yalm_status help(struct talk *talk, const char *argument, yalm_error *error)
+{
+    (void)talk;
+    (void)argument;
+    (void)error;
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        say("  /%s %-*s %s", commands[i].name, (int)(12 - strlen(commands[i].name)), commands[i].argument, commands[i].help);
+    say("A line that ends with a backslash goes on in the next one; so does all between two \"\"\". ^C stops an answer.");
+    return YALM_OK;
+}
+
+static yalm_status run_command(struct talk *talk, const char *text, yalm_error *error)
+{
+    const size_t length = strcspn(text, " ");
+    const char *argument = text + length + strspn(text + length, " ");
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        if (strlen(commands[i].name) == length && strncmp(commands[i].name, text, length) == 0)
+            return commands[i].run(talk, argument, error);
+    return cli_error(error, YALM_USAGE, "/%.*s is no command (/help lists them; // begins a message with a /)", (int)length,
+                     text);
+}
+
+// ---------------------------------------------------------------- messages
+
+static bool append(struct text *message, const char *line, size_t length, const char *end)
+{
+    char *grown = realloc(message->bytes, message->length + length + strlen(end) + 1);
+    if (grown == NULL)
+        return false;
+    message->bytes = grown;
+    memcpy(grown + message->length, line, length);
+    strcpy(grown + message->length + length, end);
+    message->length += length + strlen(end);
+    return true;
+}
+
+// A message of one line, of lines that end with a backslash, or of a block between two """.
+static enum line_result read_message(struct talk *talk, struct text *message)
+{
+    const char *line, *prompt = "> ";
+    bool block = false, more = true;
+    *message = (struct text){0};
+    while (more) {
+        const enum line_result result = line_read(talk->reader, prompt, &line);
+        if (result != LINE_READ)
+            return message->length && result == LINE_END ? LINE_READ : result;
+        size_t length = strlen(line);
+        const bool opens = !block && message->length == 0 && strncmp(line, "\"\"\"", 3) == 0;
+        if (opens) {
+            line += 3;
+            length -= 3;
+            block = true;
+        }
+        const bool closes = block && length >= 3 && strcmp(line + length - 3, "\"\"\"") == 0;
+        const bool continues = !block && length > 0 && line[length - 1] == '\\';
+        length -= closes ? 3 : continues;
+        more = (block && !closes) || continues;
+        if (!(opens && length == 0 && more) && !append(message, line, length, more ? "\n" : ""))
+            return LINE_FAILED;
+        prompt = ". ";
+    }
+    return LINE_READ;
+}
+
+// What goes to the model, or a command. On a failure a message that was not answered is taken back.
+static yalm_status take_message(struct talk *talk, const char *text, yalm_error *error)
+{
+    if (text[strspn(text, " \t\n")] == '\0')
+        return YALM_OK;
+    if (text[0] == '/' && text[1] != '/')
+        return run_command(talk, text + 1, error);
+    struct conversation *conversation = &talk->chat->conversation;
+    yalm_status status = conversation_add(conversation, "user", text + (text[0] == '/'), error);
+    if (status == YALM_OK)
+        status = chat_answer(talk->chat, error);
+    if (status != YALM_OK && strcmp(conversation_last_role(conversation), "user") == 0)
+        conversation_drop_last(conversation);
+    if (talk->chat->options->verbose && status == YALM_OK)
+        show_statistics(talk, "", error);
+    return status;
+}
+
+// ---------------------------------------------------------------- the loop
+
+// On a terminal a mistake is said, and the talk goes on; a script ends with it. ^C stops an answer; at the prompt the first one is forgiven.
+static yalm_status go_on(struct talk *talk, yalm_status status, yalm_error *error)
+{
+    if (status == YALM_OK || !line_on_terminal(talk->reader))
+        return status;
+    if (status == YALM_INTERRUPTED)
+        say("(stopped)");
+    else if (error->text[0])
+        say_error(error);
+    else
+        return status; // nobody reads any more
+    return status == YALM_NO_MEMORY ? status : YALM_OK;
+}
+
+static yalm_status talk_on(struct talk *talk, yalm_error *error)
+{
+    yalm_status status = YALM_OK;
+    bool warned = false;
+    while (status == YALM_OK && !talk->over) {
+        struct text message;
+        const enum line_result result = read_message(talk, &message);
+        if (result == LINE_READ) {
+            line_remember(talk->reader, message.bytes);
+            status = go_on(talk, take_message(talk, message.bytes, error), error);
+            warned = false;
+        } else if (result == LINE_INTERRUPTED && line_on_terminal(talk->reader) && !warned) {
+            say("(^C once more ends; /help lists commands)");
+            warned = true;
+        } else if (result == LINE_INTERRUPTED) {
+            *error = (yalm_error){.status = YALM_INTERRUPTED};
+            status = YALM_INTERRUPTED;
+        } else if (result == LINE_FAILED)
+            status = cli_error(error, YALM_FAILED, "standard input cannot be read");
+        else
+            talk->over = true;
+        free(message.bytes);
+    }
+    return status;
+}
+
+// A model that cannot chat is refused before memory is taken for it.
+static yalm_status check_template(const yalm_model *model, yalm_error *error)
+{
+    static const char probe[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"\"}]}";
+    char *text;
+    size_t length;
+    const yalm_status status = yalm_chat_render(model, probe, sizeof probe - 1, &text, &length, error);
+    free(text);
+    return status;
+}
+
+yalm_status run_chat(const struct options *options, yalm_error *error)
+{
+    yalm_model *model = open_model(options, error);
+    if (model == NULL)
+        return error->status;
+    const bool coloured = progress_wanted();
+    struct chat chat = {.options = options,
+                        .model = model,
+                        .reasoning = {.hidden = options->hide_reasoning, .coloured = coloured, .write = output}};
+    struct talk talk = {.chat = &chat, .reader = line_open()};
+    yalm_status status = talk.reader ? yalm_sampling_check(model, &options->sampling, error) : cli_no_memory(error);
+    chat.reasoning.coloured = coloured && talk.reader && line_on_terminal(talk.reader);
+    if (status == YALM_OK)
+        status = needs_tokenizer(options, model, "chat", error);
+    if (status == YALM_OK)
+        status = check_template(model, error);
+    if (status == YALM_OK)
+        status = chat_open(&chat, error);
+    if (status == YALM_OK)
+        status = talk_on(&talk, error);
+    line_close(talk.reader);
+    chat_close(&chat);
+    yalm_model_close(model);
+    return status;
+}

@@ -1,0 +1,31 @@
+// A conversation with a model: what mode chat keeps from turn to turn.
+#pragma once
+#include "cli/cli.h"
+#include "cli/conversation.h"
+#include "cli/reasoning.h"
+
+struct turn {                // what the last answer took
+    size_t n_prompt, n_kept; // tokens of the whole conversation, and how many of them the session had evaluated already
+    int64_t n_generated;
+    double prefill_seconds, decode_seconds;
+    const char *why; // it ended
+};
+
+struct chat {
+    const struct options *options;
+    const yalm_model *model;
+    yalm_session *session;
+    struct conversation conversation;
+    struct tokens known; // what the session has evaluated, (context) of room
+    struct reasoning reasoning;
+    struct turn turn;
+    char *answer; // (n_answer), owned: the text of the last answer
+    size_t n_answer, room;
+};
+
+yalm_status chat_open(struct chat *chat, yalm_error *error);
+void chat_close(struct chat *chat);
+
+// Has the model answer the conversation as it is, shows the answer while it comes and adds it. Only what is new since the last answer is evaluated.
+// YALM_INTERRUPTED after ^C: what was written until then is kept as the answer. On another error the conversation is as it was.
+yalm_status chat_answer(struct chat *chat, yalm_error *error);

@@ -1,0 +1,225 @@
+// One answer: the conversation is rendered, what of it is new is evaluated, and tokens are drawn until the model ends its turn.
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/chat.h"
+#include "cli/text_out.h"
+
+// ---------------------------------------------------------------- the session
+
+static yalm_status open_again(struct chat *chat, bool quiet, yalm_error *error)
+{
+    yalm_session_options how = session_options(chat->options);
+    close_session(chat->session);
+    chat->known.n = 0;
+    chat->session = open_session(chat->options, chat->model, &how, quiet, error);
+    return chat->session ? YALM_OK : error->status;
+}
+
+yalm_status chat_open(struct chat *chat, yalm_error *error)
+{
+    const struct options *options = chat->options;
+    yalm_status status = open_again(chat, options->quiet, error);
+    if (status != YALM_OK)
+        return status;
+    const bool given = options_given(options, "seed") && options->seed != UINT64_MAX;
+    yalm_seed(chat->session, given ? options->seed : random_seed());
+    chat->known.ids = malloc((size_t)yalm_session_facts(chat->session)->context * sizeof *chat->known.ids);
+    if (chat->known.ids == NULL)
+        return cli_no_memory(error);
+    return conversation_new(&chat->conversation, options->system, error);
+}
+
+void chat_close(struct chat *chat)
+{
+    close_session(chat->session);
+    conversation_free(&chat->conversation);
+    free(chat->known.ids);
+    free(chat->answer);
+}
+
+// ---------------------------------------------------------------- the prompt
+
+// The conversation as the model reads it, in tokens; *text is the caller's to free.
+static yalm_status read_conversation(const struct chat *chat, char **text, struct tokens *prompt, yalm_error *error)
+{
+    size_t length;
+    char *variables = conversation_variables(&chat->conversation, &chat->options->variables);
+    *text = NULL;
+    if (variables == NULL)
+        return cli_no_memory(error);
+    yalm_status status = yalm_chat_render(chat->model, variables, strlen(variables), text, &length, error);
+    free(variables);
+    if (status == YALM_OK) // the template has spelled the bos token where the model wants one
+        status = yalm_tokenize(chat->model, *text, length, YALM_TOKENIZE_SPECIAL, &prompt->ids, &prompt->n, error);
+    return status;
+}
+
+static yalm_status check_room(const struct chat *chat, size_t n, yalm_error *error)
+{
+    const int context = yalm_session_facts(chat->session)->context;
+    if (n == 0)
+        return cli_error(error, YALM_USAGE, "the conversation has no tokens");
+    if (n < (size_t)context)
+        return YALM_OK;
+    return cli_error(
+        error, YALM_USAGE,
+        "the conversation has %zu tokens, and the context holds %d: /undo takes the last turn back, /reset begins anew; -T N, "
+        "at the start, makes it larger",
+        n, context);
+}
+
+// Takes the session back to where the conversation differs from what it has evaluated.
+static yalm_status keep_prefix(struct chat *chat, const struct tokens *prompt, yalm_error *error)
+{
+    size_t n = 0;
+    while (n < chat->known.n && n < prompt->n && chat->known.ids[n] == prompt->ids[n])
+        n++;
+    if (n == prompt->n)
+        n--; // the last token is evaluated again, for its logits
+    chat->turn.n_kept = n;
+    yalm_error refused;
+    if (yalm_rollback(chat->session, (int64_t)n, &refused) == YALM_OK) {
+        chat->known.n = n;
+        return YALM_OK;
+    }
+    chat->turn.n_kept = 0; // a sliding window has gone past that point
+    return open_again(chat, true, error);
+}
+
+static yalm_status evaluate(struct chat *chat, const int32_t *ids, size_t n, yalm_error *error)
+{
+    yalm_status status = yalm_eval(chat->session, ids, (int)n, YALM_LOGITS_LAST, error);
+    if (status == YALM_INTERRUPTED && !interrupted()) // a ^C that the last answer's end has overtaken
+        status = yalm_eval(chat->session, ids, (int)n, YALM_LOGITS_LAST, error);
+    if (status != YALM_OK)
+        return status;
+    memcpy(chat->known.ids + chat->known.n, ids, n * sizeof *ids);
+    chat->known.n += n;
+    return YALM_OK;
+}
+
+static yalm_status prefill(struct chat *chat, const struct tokens *prompt, yalm_error *error)
+{
+    const double start = seconds_now();
+    const size_t chunk = (size_t)yalm_session_facts(chat->session)->chunk;
+    yalm_status status = YALM_OK;
+    while (chat->known.n < prompt->n && status == YALM_OK) {
+        const size_t left = prompt->n - chat->known.n, piece = left < chunk ? left : chunk;
+        if (left > chunk)
+            progress("reading: %zu of %zu tokens", chat->known.n, prompt->n);
+        status = evaluate(chat, prompt->ids + chat->known.n, piece, error);
+    }
+    progress_clear();
+    if (status == YALM_OK)
+        status = yalm_finish(chat->session, error);
+    chat->turn.prefill_seconds = seconds_now() - start;
+    return status;
+}
+
+// ---------------------------------------------------------------- the answer
+
+// Keeps the text, and shows it.
+static yalm_status take(void *context, const char *bytes, size_t length, yalm_error *error)
+{
+    struct chat *chat = context;
+    if (chat->room - chat->n_answer <= length) {
+        const size_t room = 2 * (chat->n_answer + length + 64);
+        char *grown = realloc(chat->answer, room);
+        if (grown == NULL)
+            return cli_no_memory(error);
+        chat->answer = grown;
+        chat->room = room;
+    }
+    memcpy(chat->answer + chat->n_answer, bytes, length);
+    chat->n_answer += length;
+    chat->answer[chat->n_answer] = '\0';
+    return reasoning_show(&chat->reasoning, bytes, length, error);
+}
+
+static yalm_status generate(struct chat *chat, struct text_out *out, yalm_error *error)
+{
+    const struct options *options = chat->options;
+    const bool limited = options_given(options, "n-predict") && options->n_predict >= 0;
+    const int context = yalm_session_facts(chat->session)->context;
+    const double start = seconds_now();
+    yalm_status status = YALM_OK;
+    struct turn *turn = &chat->turn;
+    turn->why = "limit";
+    while (status == YALM_OK && !interrupted() && !(limited && turn->n_generated >= options->n_predict)) {
+        int32_t token;
+        status = sample_token(chat->session, &options->sampling, &token, error);
+        if (status != YALM_OK)
+            break;
+        turn->n_generated++;
+        if (yalm_is_eos(chat->model, token) && !options->ignore_eos) {
+            turn->why = "end of turn";
+            break;
+        }
+        status = text_out_token(out, token, error);
+        if (status != YALM_OK || out->filter.found) {
+            turn->why = "stop string";
+            break;
+        }
+        if (chat->known.n == (size_t)context) {
+            turn->why = "full context";
+            break;
+        }
+        status = evaluate(chat, &token, 1, error);
+    }
+    turn->decode_seconds = seconds_now() - start;
+    return status;
+}
+
+// An answer that was written becomes a message, whole or not.
+static yalm_status keep_answer(struct chat *chat, yalm_status status, struct text_out *out, yalm_error *error)
+{
+    yalm_error rest;
+    if (status == YALM_INTERRUPTED || interrupted()) {
+        status = YALM_INTERRUPTED;
+        *error = (yalm_error){.status = YALM_INTERRUPTED};
+        chat->turn.why = "interrupt";
+    } else if (status != YALM_OK)
+        return status;
+    yalm_status last = text_out_end(out, &rest);
+    if (last == YALM_OK)
+        last = reasoning_end(&chat->reasoning, &rest);
+    if (last == YALM_OK && out->last_byte != '\n')
+        last = output("\n", 1, &rest);
+    if (last == YALM_OK)
+        last = conversation_add(&chat->conversation, "assistant", chat->n_answer ? chat->answer : "", &rest);
+    if (last != YALM_OK)
+        *error = rest;
+    return last != YALM_OK ? last : status;
+}
+
+yalm_status chat_answer(struct chat *chat, yalm_error *error)
+{
+    struct tokens prompt = {0};
+    struct text_out out = {.model = chat->model,
+                           .filter = {.stops = &chat->options->stops},
+                           .special = chat->options->special,
+                           .take = take,
+                           .context = chat,
+                           .stream = {.started = true}};
+    char *text;
+    chat->turn = (struct turn){.why = ""};
+    chat->n_answer = 0;
+    yalm_status status = read_conversation(chat, &text, &prompt, error);
+    if (status == YALM_OK)
+        status = check_room(chat, prompt.n, error);
+    chat->turn.n_prompt = prompt.n;
+    if (status == YALM_OK)
+        status = keep_prefix(chat, &prompt, error);
+    watch_interrupt(chat->session);
+    if (status == YALM_OK)
+        status = prefill(chat, &prompt, error);
+    if (status == YALM_OK)
+        status = reasoning_begin(&chat->reasoning, text, strlen(text), error);
+    if (status == YALM_OK)
+        status = keep_answer(chat, generate(chat, &out, error), &out, error);
+    stop_filter_free(&out.filter);
+    free(prompt.ids);
+    free(text);
+    return status;
+}

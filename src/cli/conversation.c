@@ -1,0 +1,188 @@
+// See conversation.h.
+#include "cli/conversation.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+
+// ---------------------------------------------------------------- messages
+
+static cJSON *new_message(const char *role, const char *content)
+{
+    cJSON *message = cJSON_CreateObject();
+    if (cJSON_AddStringToObject(message, "role", role) && cJSON_AddStringToObject(message, "content", content))
+        return message;
+    cJSON_Delete(message);
+    return NULL;
+}
+
+static const char *role_of(const cJSON *message)
+{
+    const char *role = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(message, "role"));
+    return role ? role : "";
+}
+
+static bool has_system(const struct conversation *conversation)
+{
+    return strcmp(role_of(cJSON_GetArrayItem(conversation->messages, 0)), "system") == 0;
+}
+
+yalm_status conversation_new(struct conversation *conversation, const char *system, yalm_error *error)
+{
+    conversation->messages = cJSON_CreateArray();
+    if (conversation->messages == NULL)
+        return cli_no_memory(error);
+    return system ? conversation_set_system(conversation, system, error) : YALM_OK;
+}
+
+void conversation_free(struct conversation *conversation)
+{
+    cJSON_Delete(conversation->messages);
+    conversation->messages = NULL;
+}
+
+yalm_status conversation_add(struct conversation *conversation, const char *role, const char *content, yalm_error *error)
+{
+    cJSON *message = new_message(role, content);
+    if (message == NULL)
+        return cli_no_memory(error);
+    cJSON_AddItemToArray(conversation->messages, message);
+    return YALM_OK;
+}
+
+int conversation_length(const struct conversation *conversation)
+{
+    return cJSON_GetArraySize(conversation->messages);
+}
+
+const char *conversation_last_role(const struct conversation *conversation)
+{
+    return role_of(cJSON_GetArrayItem(conversation->messages, conversation_length(conversation) - 1));
+}
+
+void conversation_drop_last(struct conversation *conversation)
+{
+    cJSON_DeleteItemFromArray(conversation->messages, conversation_length(conversation) - 1);
+}
+
+yalm_status conversation_set_system(struct conversation *conversation, const char *text, yalm_error *error)
+{
+    cJSON *message = *text ? new_message("system", text) : NULL;
+    if (*text && message == NULL)
+        return cli_no_memory(error);
+    if (has_system(conversation))
+        cJSON_DeleteItemFromArray(conversation->messages, 0);
+    if (message)
+        cJSON_InsertItemInArray(conversation->messages, 0, message);
+    return YALM_OK;
+}
+
+void conversation_reset(struct conversation *conversation)
+{
+    const int kept = has_system(conversation);
+    while (conversation_length(conversation) > kept)
+        conversation_drop_last(conversation);
+}
+
+// ---------------------------------------------------------------- files
+
+static yalm_status file_error(const char *path, yalm_error *error)
+{
+    return cli_error(error, YALM_FAILED, "%s: %s", path, strerror(errno));
+}
+
+static yalm_status write_whole(const char *path, const char *text, yalm_error *error)
+{
+    char *temporary = NULL;
+    if (asprintf(&temporary, "%s.tmp-%d", path, (int)getpid()) < 0)
+        return cli_no_memory(error);
+    FILE *file = fopen(temporary, "w");
+    yalm_status status = file ? YALM_OK : file_error(path, error);
+    if (file && (fputs(text, file) < 0 || fputc('\n', file) == EOF || fflush(file) != 0))
+        status = file_error(path, error);
+    if (file && fclose(file) != 0 && status == YALM_OK)
+        status = file_error(path, error);
+    if (status == YALM_OK && rename(temporary, path) != 0)
+        status = file_error(path, error);
+    if (file && status != YALM_OK)
+        unlink(temporary);
+    free(temporary);
+    return status;
+}
+
+yalm_status conversation_save(const struct conversation *conversation, const char *path, yalm_error *error)
+{
+    cJSON *root = cJSON_CreateObject();
+    if (root == NULL || !cJSON_AddItemReferenceToObject(root, "messages", conversation->messages)) {
+        cJSON_Delete(root);
+        return cli_no_memory(error);
+    }
+    char *text = cJSON_Print(root);
+    cJSON_Delete(root);
+    const yalm_status status = text ? write_whole(path, text, error) : cli_no_memory(error);
+    free(text);
+    return status;
+}
+
+static bool is_message(const cJSON *message)
+{
+    return cJSON_IsString(cJSON_GetObjectItemCaseSensitive(message, "role")) &&
+           cJSON_IsString(cJSON_GetObjectItemCaseSensitive(message, "content"));
+}
+
+yalm_status conversation_load(struct conversation *conversation, const char *path, yalm_error *error)
+{
+    struct text text;
+    const yalm_status status = text_read(&text, path, error);
+    if (status != YALM_OK)
+        return status;
+    cJSON *root = cJSON_ParseWithLength(text.bytes, text.length);
+    free(text.bytes);
+    cJSON *messages = cJSON_DetachItemFromObjectCaseSensitive(root, "messages");
+    cJSON_Delete(root);
+    bool good = cJSON_IsArray(messages);
+    for (const cJSON *m = good ? messages->child : NULL; m; m = m->next)
+        good = good && is_message(m);
+    if (!good) {
+        cJSON_Delete(messages);
+        return cli_error(error, YALM_USAGE,
+                         "%s: expected {\"messages\": [{\"role\": …, \"content\": …}, …]}, as /save writes it", path);
+    }
+    cJSON_Delete(conversation->messages);
+    conversation->messages = messages;
+    return YALM_OK;
+}
+
+// ---------------------------------------------------------------- variables
+
+static bool add_own(cJSON *root, const char *text)
+{
+    const size_t length = strcspn(text, "=");
+    char *name = strndup(text, length);
+    const char *value = text[length] ? text + length + 1 : "";
+    cJSON *item = cJSON_ParseWithOpts(value, NULL, true);
+    if (item == NULL)
+        item = cJSON_CreateString(value);
+    if (name)
+        cJSON_DeleteItemFromObjectCaseSensitive(root, name);
+    const bool added = name && item && cJSON_AddItemToObject(root, name, item);
+    if (!added)
+        cJSON_Delete(item);
+    free(name);
+    return added;
+}
+
+char *conversation_variables(const struct conversation *conversation, const struct text_list *own)
+{
+    cJSON *root = cJSON_CreateObject();
+    bool made = root && cJSON_AddItemReferenceToObject(root, "messages", conversation->messages) &&
+                cJSON_AddTrueToObject(root, "add_generation_prompt");
+    for (int i = 0; i < own->n && made; i++)
+        made = add_own(root, own->texts[i]);
+    char *text = made ? cJSON_PrintUnformatted(root) : NULL;
+    cJSON_Delete(root);
+    return text;
+}

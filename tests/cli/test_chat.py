@@ -1,0 +1,288 @@
+"""Mode chat: turns, commands, what is refused, scripts and terminals."""
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import time
+
+import pytest
+
+GREEDY = ("--temp", 0, "-n", 20)
+
+
+def chat(program, script, *args, **more):
+    return program("-m", "chat", *GREEDY, *args, stdin=script.encode(), **more)
+
+
+def answers(program, script, *args):
+    """Standard output of a script that must succeed."""
+    done = chat(program, script, "-q", *args)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()
+
+
+def completed(program, messages, opening="assistant:", *args):
+    """What the model makes of the rendered conversation in mode completion, as chat shows it."""
+    text = "<s>" + "".join(f"{role}:{content}\n" for role, content in messages) + opening
+    out = program.ok("-i", text, "--special", "--no-bos", "--no-echo", "-q", *GREEDY, *args).decode()
+    return out
+
+
+def shown(text):
+    return text if text.endswith("\n") else text + "\n"
+
+
+def test_turns_are_completions_of_the_rendered_conversation(chatty):
+    one = completed(chatty, [("user", "The king")])
+    two = completed(chatty, [("user", "The king"), ("assistant", one), ("user", "And the queen?")])
+    assert answers(chatty, "The king\nAnd the queen?\n") == shown(one) + shown(two)
+
+
+def test_system_message(chatty):
+    one = completed(chatty, [("system", "Tell of cats."), ("user", "Hi")])
+    assert answers(chatty, "Hi\n", "--system", "Tell of cats.") == shown(one)
+    assert answers(chatty, "/system Tell of cats.\nHi\n") == shown(one)
+    assert answers(chatty, "/system\nHi\n", "--system", "x") == shown(completed(chatty, [("user", "Hi")]))
+    assert answers(chatty, "x\n/reset\nHi\n", "--system", "Tell of cats.").endswith("\n" + shown(one))
+
+
+def statistics(words):
+    found = re.findall(r"prefill: (\d+) tokens in [\d.]+ s \((\d+) were known\)", words)
+    return [(int(new), int(known)) for new, known in found]
+
+
+def test_nothing_is_evaluated_twice(chatty):
+    """A second turn reads the end of the answer before it, and what is new: not what the session has seen."""
+    done = chat(chatty, "The king and the queen lived in a castle\n/stats\nAnd then?\n/stats\n")
+    (first, none), (second, known) = statistics(done.stderr.decode())
+    assert none == 0 and known >= first + 19 and 3 < second < 25
+
+
+def test_undo_goes_back_without_reading_again(chatty):
+    done = chat(chatty, "The king\nAnd the queen?\n/undo\nAnd the queen?\n/stats\n")
+    lines = done.stdout.decode()
+    one = completed(chatty, [("user", "The king")])
+    two = completed(chatty, [("user", "The king"), ("assistant", one), ("user", "And the queen?")])
+    assert lines == shown(one) + 2 * shown(two)
+    assert statistics(done.stderr.decode())[0][0] == 1  # the last token, for its logits
+
+
+def test_regen(chatty):
+    one = shown(completed(chatty, [("user", "The king")]))
+    assert answers(chatty, "The king\n/regen\n") == 2 * one
+    drawn = answers(chatty, "The king\n/regen\n", "--temp", 1.5, "-s", 3)
+    assert drawn == answers(chatty, "The king\n/regen\n", "--temp", 1.5, "-s", 3)
+    assert drawn[: len(drawn) // 2] != drawn[len(drawn) // 2 :]
+
+
+def test_save_and_load(chatty, tmp_path):
+    file = tmp_path / "talk.json"
+    answers(chatty, f"The king\n/save {file}\n", "--system", "Be ☀.")
+    saved = json.loads(file.read_text(encoding="utf-8"))["messages"]
+    assert [m["role"] for m in saved] == ["system", "user", "assistant"] and saved[0]["content"] == "Be ☀."
+    going_on = answers(chatty, f"/load {file}\nAnd?\n")
+    assert going_on == answers(chatty, "The king\nAnd?\n", "--system", "Be ☀.")[-len(going_on) :]
+    assert [name.name for name in tmp_path.iterdir()] == ["talk.json"]
+
+
+def test_several_lines(chatty):
+    one = shown(completed(chatty, [("user", "The king\nand\nthe queen")]))
+    assert answers(chatty, "The king\\\nand\\\nthe queen\n") == one
+    assert answers(chatty, '"""The king\nand\nthe queen"""\n') == one
+    assert answers(chatty, '"""\nThe king\nand\nthe queen"""\n') == one
+    assert answers(chatty, '"""The king"""\n') == shown(completed(chatty, [("user", "The king")]))
+    assert answers(chatty, "The king") == shown(completed(chatty, [("user", "The king")]))
+    assert answers(chatty, "\n  \n//save\n") == shown(completed(chatty, [("user", "/save")]))
+    assert answers(chatty, "") == ""
+
+
+def test_stop_strings_and_variables(chatty):
+    whole = completed(chatty, [("user", "The king")])
+    word = whole.split()[3]
+    assert answers(chatty, "The king\n", "-r", word) == shown(whole[: whole.index(word)])
+    other = completed(chatty, [("user", "The king")], "Once")
+    assert answers(chatty, "The king\n", "--template-set", "opening=Once") == shown(other)
+    assert answers(chatty, "The king\n", "--template-set", 'opening="Once"') == shown(other)
+
+
+def test_reasoning_is_hidden_where_it_is_opened_by_the_template(chatty):
+    opening = ("--template-set", "opening=<think>")
+    assert (
+        answers(chatty, "Hi\n", *opening).strip()
+        and answers(chatty, "Hi\n", *opening, "--hide-reasoning").strip() == ""
+    )
+
+
+# ---------------------------------------------------------------- refusals
+
+
+def fails(program, code, script, *args):
+    done = chat(program, script, "-q", *args)
+    lines = [line for line in done.stderr.decode().splitlines() if line.startswith("yalm: ")]
+    assert done.returncode == code and len(lines) == 1, (done.returncode, done.stderr)
+    return lines[0]
+
+
+def test_models_that_cannot_chat(program, ids_only, yalm, fable, tmp_path):
+    assert "this model has no chat template" in program.fails(2, "-m", "chat")
+    assert "the model has no tokenizer" in ids_only.fails(2, "-m", "chat")
+
+
+def test_a_script_ends_with_its_first_mistake(chatty, tmp_path):
+    assert "/nope is no command (/help lists them" in fails(chatty, 2, "/nope\nHi\n")
+    assert "/undo: nothing has been said yet" in fails(chatty, 2, "/undo\n")
+    assert "/regen: nothing has been said yet" in fails(chatty, 2, "/regen\n")
+    assert "/save FILE: the file is missing" in fails(chatty, 2, "/save\n")
+    assert "No such file" in fails(chatty, 1, f"/load {tmp_path / 'missing'}\n")
+    assert "No such file" in fails(chatty, 1, f"/save {tmp_path / 'no' / 'where'}\n")
+    (tmp_path / "bad.json").write_text('{"messages": [{"role": "user"}]}')
+    assert 'expected {"messages": [{"role": ' in fails(chatty, 2, f"/load {tmp_path / 'bad.json'}\n")
+    (tmp_path / "tool.json").write_text('{"messages": [{"role": "tool", "content": "x"}]}')
+    line = fails(chatty, 2, f"/load {tmp_path / 'tool.json'}\nHi\n")
+    assert "chat template, line 2: there are no tools here" in line
+
+
+def test_a_context_that_is_full(chatty):
+    line = fails(chatty, 2, "word " * 80 + "\n", "-T", 64)
+    assert re.search(r"the conversation has \d+ tokens, and the context holds 64: /undo .* /reset .* -T N", line)
+    done = chat(chatty, "Once upon a time\n/stats\n", "-T", 48, "-n", 1000, "--ignore-eos")
+    words = done.stderr.decode()
+    assert done.returncode == 0 and "context: 48 of 48 tokens" in words and "stopped by: full context" in words
+
+
+def test_a_sliding_window_is_read_again(chatty):
+    """Where the cache no longer holds what an earlier position saw, the conversation is read from its beginning."""
+    script = "The king and the queen\n/undo\nA cat\n"
+    assert answers(chatty, script).endswith(shown(completed(chatty, [("user", "A cat")])))
+
+
+def test_options_that_are_no_business_of_chat(chatty):
+    assert "does not belong to mode chat" in chatty.fails(2, "-m", "chat", "-i", "Hi")
+    assert "does not belong to mode completion" in chatty.fails(2, "-i", "Hi", "--system", "x")
+    assert "option '--temp'" in chatty.fails(2, "-m", "chat", "--temp", "-3")
+
+
+# ---------------------------------------------------------------- terminals
+
+
+class Terminal:
+    """A run whose standard files are a terminal."""
+
+    def __init__(self, program, *args, env=None):
+        self.master, slave = pty.openpty()
+        environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "", **(env or {})}
+
+        def own_terminal():
+            os.setsid()
+            import fcntl
+            import termios
+
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+        command = program.command("-m", "chat", *args)
+        self.run = subprocess.Popen(
+            command, stdin=slave, stdout=slave, stderr=slave, env=environment, preexec_fn=own_terminal
+        )
+        os.close(slave)
+        self.seen = ""
+
+    def until(self, pattern, timeout=60):
+        """Reads until the text since the last call matches; returns it."""
+        end = time.time() + timeout
+        while not re.search(pattern, self.seen):
+            ready, _, _ = select.select([self.master], [], [], max(0, end - time.time()))
+            try:
+                piece = os.read(self.master, 65536) if ready else b""
+            except OSError:
+                piece = b""
+            assert piece, f"waited for {pattern!r}, found {self.seen!r}"
+            self.seen += piece.decode(errors="replace")
+        text, self.seen = self.seen, ""
+        return text
+
+    def type(self, text):
+        os.write(self.master, text.encode())
+
+    def ends(self, code):
+        found = self.run.wait(timeout=20)
+        os.close(self.master)
+        assert found == code
+
+
+def test_a_talk_on_a_terminal(chatty):
+    terminal = Terminal(chatty, *GREEDY)
+    terminal.until("> $")
+    terminal.type("The king\n")
+    one = completed(chatty, [("user", "The king")])
+    text = terminal.until(r"\n> $")
+    assert one.strip().replace("\n", "\r\n") in text
+    terminal.type("/nope\n")
+    assert "/nope is no command" in terminal.until(r"\n.*> $")
+    terminal.type("/help\n")
+    assert "/regen" in terminal.until(r"answer\.\r\n.*> $")
+    terminal.type("two\\\n")
+    terminal.until(r"\. $")
+    terminal.type("lines\n")
+    terminal.until(r"\n> $")
+    terminal.type("\x04")
+    terminal.ends(0)
+
+
+def test_interrupt_stops_an_answer(chatty):
+    terminal = Terminal(chatty, "--temp", 0, "--ignore-eos", "-T", 100000)
+    terminal.until("> $")
+    terminal.type("The king\n")
+    terminal.until(r"king\r\n(.|\n)*\w+ \w+ \w+")
+    terminal.type("\x03")
+    terminal.until(r"\(stopped\)\r\n.*> $")
+    terminal.type("/stats\n")
+    assert "stopped by: interrupt" in terminal.until(r"stopped by.*\r\n.*> $")
+    terminal.type("And then?\n")
+    terminal.until(r"then\?\r\n(.|\n)*\w+ \w+ \w+")
+    terminal.type("\x03")
+    terminal.until(r"\(stopped\)\r\n.*> $")
+    terminal.type("\x03")
+    assert "once more ends" in terminal.until(r"once more(.|\n)*> $")
+    terminal.type("\x03")
+    terminal.ends(130)
+
+
+def test_reasoning_is_dim_on_a_terminal(chatty):
+    opening = ("--template-set", "opening=<think>")
+    terminal = Terminal(chatty, *GREEDY, *opening)
+    terminal.until("> $")
+    terminal.type("Hi\n")
+    assert re.search(r"\x1b\[2m(.|\n)*\x1b\[0m", terminal.until(r"\n> $"))
+    terminal.type("\x04")
+    terminal.ends(0)
+    plain = Terminal(chatty, *GREEDY, *opening, env={"NO_COLOR": "1"})
+    plain.until("> $")
+    plain.type("Hi\n")
+    assert "\x1b[2m" not in plain.until(r"\n> $")
+    plain.type("\x04")
+    plain.ends(0)
+
+
+def test_interrupt_ends_a_script(chatty):
+    run = subprocess.Popen(
+        chatty.command("-m", "chat", "--temp", 0, "--ignore-eos", "-T", 100000),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    run.stdin.write(b"The king\n")
+    run.stdin.flush()
+    begin = run.stdout.read(100)
+    run.send_signal(signal.SIGINT)
+    text, words = run.communicate(timeout=60)
+    assert run.returncode == 130 and len(begin) == 100 and text.endswith(b"\n") and b"yalm:" not in words
+
+
+@pytest.mark.parametrize("script", ["Hi\n", "/help\n"])
+def test_no_colours_and_no_prompts_in_a_pipe(chatty, script):
+    done = chat(chatty, script, env={"NO_COLOR": ""})
+    assert done.returncode == 0 and b"\033" not in done.stdout + done.stderr and not done.stdout.startswith(b">")
