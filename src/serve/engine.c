@@ -21,7 +21,7 @@ struct engine {
     struct slot *slots;        // (n_slots)
     struct slot_state *states; // (n_slots), as of the last step
     int n_open;
-    int turn; // the slot whose prompt is read next
+    int turn; // the slot whose prompt is read next, or the first one after it that reads
     char machine[800];
     double looked;
 
@@ -72,6 +72,11 @@ static void evaluate(struct engine *engine, struct slot **due, int n_due)
     }
 }
 
+static int wait_for_turn(const struct engine *engine, const struct slot *slot)
+{
+    return ((int)(slot - engine->slots) - engine->turn + engine->options.n_slots) % engine->options.n_slots;
+}
+
 // Moves the tasks of all slots on: those that write by a token, and one of those that read by a piece.
 static void engine_step(struct engine *engine, struct slot **busy, int n_busy)
 {
@@ -81,7 +86,7 @@ static void engine_step(struct engine *engine, struct slot **busy, int n_busy)
         struct slot *slot = busy[i];
         struct task *task = slot->task;
         if (task->state == TASK_READING) {
-            if (read < 0 || (int)(slot - engine->slots) == engine->turn)
+            if (read < 0 || wait_for_turn(engine, slot) < wait_for_turn(engine, busy[read]))
                 read = i;
             continue;
         }
@@ -107,6 +112,7 @@ static void engine_step(struct engine *engine, struct slot **busy, int n_busy)
             due[n_due++] = slot;
     }
     if (read >= 0) {
+        engine->turn = (int)(busy[read] - engine->slots + 1) % engine->options.n_slots;
         slot_read(busy[read], engine->options.piece);
         due[n_due++] = busy[read];
     }
@@ -266,8 +272,6 @@ static int find_busy(struct engine *engine, struct slot **busy)
         engine->states[i].n_generated = task->n_generated;
         busy[n++] = slot;
     }
-    if (n)
-        engine->turn = (engine->turn + 1) % engine->options.n_slots;
     return n;
 }
 

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "serve/body.h"
+#include "serve/connections.h"
 #include "serve/keys.h"
 
 struct http {
@@ -177,6 +178,7 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
         if (request == NULL)
             return MHD_NO;
         atomic_fetch_add(&request->server->n_open, 1);
+        connections_set_waiting(request->server->connections, connection, false);
         check_header(request, path, method, path_known);
         return MHD_YES; // the answer comes after the body, since many clients read none before
     }
@@ -198,9 +200,10 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
 static void on_completed(void *context, struct MHD_Connection *connection, void **kept, enum MHD_RequestTerminationCode why)
 {
     struct request *request = *kept;
-    (void)context, (void)connection, (void)why;
+    (void)context, (void)why;
     if (request == NULL)
         return;
+    connections_set_waiting(request->server->connections, connection, true);
     pthread_mutex_lock(&request->lock);
     atomic_store(&request->left, true);
     request->waiting = false;
@@ -279,13 +282,15 @@ struct http *http_open(struct server *server, int *port, yalm_error *error)
     if (open_listener(server->options, &listener, error) != YALM_OK)
         return NULL;
     struct http *http = calloc(1, sizeof *http);
+    server->connections = connections_open();
     *port = port_of(listener);
-    if (http) {
+    if (http && server->connections) {
         http->server = server;
         http->daemon = MHD_start_daemon(
             MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, server, //
             MHD_OPTION_EXTERNAL_LOGGER, be_quiet, NULL, MHD_OPTION_LISTEN_SOCKET, listener,              //
-            MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_THREAD_POOL_SIZE, 2u,            //
+            MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_NOTIFY_CONNECTION, connections_notify,
+            server->connections, MHD_OPTION_THREAD_POOL_SIZE, 2u, //
             MHD_OPTION_CONNECTION_LIMIT, (unsigned)HTTP_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)HTTP_TIMEOUT,
             MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_HEADER_BYTES, MHD_OPTION_END);
     }
@@ -293,8 +298,15 @@ struct http *http_open(struct server *server, int *port, yalm_error *error)
         return http;
     set_error(error, YALM_FAILED, server->options, "the HTTP server does not start");
     close(listener);
+    if (server->connections)
+        connections_close(server->connections);
     free(http);
     return NULL;
+}
+
+void http_tidy(struct http *http)
+{
+    connections_end_waiting(http->server->connections, HTTP_HEADER_SECONDS);
 }
 
 void http_stop_accepting(struct http *http)
@@ -312,5 +324,6 @@ void http_close(struct http *http)
     for (int i = 0; i < 200 && atomic_load(&http->server->n_open) > 0; i++)
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     MHD_stop_daemon(http->daemon);
+    connections_close(http->server->connections);
     free(http);
 }

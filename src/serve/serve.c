@@ -30,8 +30,8 @@ const int n_routes = sizeof routes / sizeof routes[0];
 // Waits for the signal that ends the server, lets running requests end, and takes a second signal for haste.
 static void serve_until_signal(struct server *server, struct http *http, const sigset_t *signals)
 {
-    int signal;
-    sigwait(signals, &signal);
+    while (sigtimedwait(signals, NULL, &(struct timespec){.tv_sec = 1}) < 0)
+        http_tidy(http);
     server->options->say("ending: running requests have %d s (a second signal ends them)", server->options->drain);
     http_stop_accepting(http);
     const double until = monotonic_seconds() + server->options->drain;

@@ -3,6 +3,8 @@
 #include "serve/engine.h"
 #include "serve/serve.h"
 
+struct connections;
+
 struct server {
     const yalm_model *model;
     const struct serve_options *options;
@@ -10,7 +12,8 @@ struct server {
     struct token_tree *tree; // of the vocabulary, for grammars
     struct keys *keys;       // NULL: none is needed
     long created;            // seconds since 1970
-    atomic_int n_open;       // requests whose answer is not out yet
+    struct connections *connections;
+    atomic_int n_open; // requests whose answer is not out yet
 };
 
 extern const struct route routes[];

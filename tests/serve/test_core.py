@@ -146,6 +146,18 @@ def test_turns_are_fair(start):
         connection.close()
 
 
+def test_prompts_are_read_by_turns(start):
+    server = start("--parallel", 3, "--chunk", 4)
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(server.complete, [5 + i, 6, 7, 8] * 500, max_tokens=1) for i in range(2)]
+        seen = []
+        while not any(each.done() for each in asked):
+            seen.append([slot["n_tokens"] for slot in server.get("/slots").json if slot["state"] == "reading"])
+    both = [counts for counts in seen if len(counts) == 2]
+    first, last = (max(counts) - min(counts) for counts in (both[0], both[-1]))
+    assert len(both) > 3 and last - first <= 40, both
+
+
 @pytest.mark.parametrize("streamed", [False, True], ids=["waiting", "streaming"])
 def test_who_leaves_is_not_worked_for(server, streamed):
     before = server.metric("generated_tokens_total")
