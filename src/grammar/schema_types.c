@@ -168,6 +168,10 @@ static yalm_status write_number(struct schema_writer *w, const cJSON *schema, in
 static yalm_status write_array(struct schema_writer *w, const cJSON *schema, int rule, yalm_error *error)
 {
     const cJSON *items = schema_member(schema, "items"), *first = schema_member(schema, "prefixItems"), *each;
+    if (cJSON_IsArray(items)) { // its name in older drafts
+        first = items;
+        items = NULL;
+    }
     int least = 0, most = -1, item = -1, parts[64], n = 0;
     yalm_status status = read_size(w, schema, "minItems", &least, error);
     if (status == YALM_OK)

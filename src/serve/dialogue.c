@@ -63,6 +63,8 @@ static bool read_message(struct request *request, const cJSON *message, int i, c
     const cJSON *role = body_member(message, "role");
     if (!cJSON_IsString(role))
         return refuse(request, i, "expected an object with a 'role'");
+    if (body_member(message, "content") == NULL && strcmp(role->valuestring, "assistant") != 0)
+        return refuse(request, i, "expected a 'content'");
     cJSON *copy = cJSON_Duplicate(message, true), *content = content_text(body_member(message, "content"));
     if (copy == NULL || !cJSON_AddItemToArray(messages, copy)) {
         cJSON_Delete(copy);
@@ -238,7 +240,7 @@ static void add_call(cJSON *message, const cJSON *block)
 // A message of blocks: its text, its calls, and, before them, messages of their own for results of tools.
 static bool read_blocks(struct request *request, const cJSON *content, const char *role, int i, cJSON *messages)
 {
-    struct buffer text = {0};
+    struct buffer text = {0}, thoughts = {0};
     const cJSON *block;
     bool any = false, good = true;
     cJSON *calls = cJSON_CreateObject();
@@ -259,15 +261,20 @@ static bool read_blocks(struct request *request, const cJSON *content, const cha
             cJSON *message = add_message(messages, "tool", result ? result->valuestring : "");
             cJSON_AddStringToObject(message, "tool_call_id", cJSON_IsString(id) ? id->valuestring : "");
             cJSON_Delete(result);
+        } else if (strcmp(type, "thinking") == 0 && cJSON_IsString(body_member(block, "thinking"))) {
+            buffer_text(&thoughts, body_member(block, "thinking")->valuestring);
         } else
-            good &= strcmp(type, "thinking") == 0 || strcmp(type, "redacted_thinking") == 0;
+            good &= strcmp(type, "redacted_thinking") == 0;
     }
     if (any) {
         cJSON *message = add_message(messages, role, text.at ? text.at : "");
         cJSON *list = cJSON_DetachItemFromObjectCaseSensitive(calls, "tool_calls");
         if (list)
             cJSON_AddItemToObject(message, "tool_calls", list);
+        if (thoughts.length)
+            cJSON_AddStringToObject(message, "reasoning_content", thoughts.at);
     }
+    buffer_free(&thoughts);
     cJSON_Delete(calls);
     buffer_free(&text);
     return good || refuse(request, i, "expected blocks of type text, tool_use or tool_result: the model reads nothing else");
@@ -360,7 +367,34 @@ void dialogue_free(struct dialogue *dialogue)
     dialogue->variables = NULL;
 }
 
-bool dialogue_render(struct request *request, struct dialogue *dialogue, char **text, size_t *length)
+// A last message of the assistant, without calls, is the beginning of the answer: it goes behind the rendered prompt. NULL where there is none.
+static cJSON *detach_beginning(struct dialogue *dialogue)
+{
+    cJSON *messages = cJSON_GetObjectItemCaseSensitive(dialogue->variables, "messages");
+    const int n = cJSON_GetArraySize(messages);
+    const cJSON *last = cJSON_GetArrayItem(messages, n - 1), *content = body_member(last, "content");
+    if (n < 2 || strcmp(body_member(last, "role")->valuestring, "assistant") != 0 || body_member(last, "tool_calls") ||
+        content->valuestring[0] == 0)
+        return NULL;
+    return cJSON_DetachItemFromArray(messages, n - 1);
+}
+
+static bool append(struct request *request, const cJSON *message, char **text, size_t *length)
+{
+    struct buffer whole = {0};
+    buffer_add(&whole, *text, *length);
+    buffer_text(&whole, body_member(message, "content")->valuestring);
+    free(*text);
+    *text = whole.at;
+    *length = whole.length;
+    if (!whole.failed)
+        return true;
+    free(whole.at);
+    request_fail(request, 503, "out of memory for the messages");
+    return false;
+}
+
+static bool render(struct request *request, struct dialogue *dialogue, char **text, size_t *length)
 {
     yalm_error error;
     char *json = cJSON_PrintUnformatted(dialogue->variables);
@@ -374,6 +408,15 @@ bool dialogue_render(struct request *request, struct dialogue *dialogue, char **
         return true;
     request_fail(request, http_status(status), "%s", error.text);
     return false;
+}
+
+bool dialogue_render(struct request *request, struct dialogue *dialogue, char **text, size_t *length)
+{
+    cJSON *beginning = detach_beginning(dialogue);
+    const bool rendered =
+        render(request, dialogue, text, length) && (beginning == NULL || append(request, beginning, text, length));
+    cJSON_Delete(beginning);
+    return rendered;
 }
 
 bool dialogue_prompt(struct request *request, struct dialogue *dialogue)

@@ -195,6 +195,7 @@ bool generation_fit(struct request *request)
     for (int i = 0; i < how->n_prompts; i++)
         longest = (long long)how->prompts[i].n > longest ? (long long)how->prompts[i].n : longest;
     if (longest + wanted > context || longest == context + (how->max_tokens == 0)) {
+        request->code = "context_length_exceeded";
         request_fail(request, 400,
                      "the context holds %lld tokens, and the request needs %lld: %lld of the prompt, and %lld to come", context,
                      longest + wanted, longest, wanted);

@@ -90,6 +90,12 @@ static enum MHD_Result answer(struct request *request)
 
 // ---------------------------------------------------------------- requests
 
+// Some clients leave the version out: /chat/completions.
+static bool is_path(const char *route, const char *path)
+{
+    return strcmp(route, path) == 0 || (strncmp(route, "/v1/", 4) == 0 && strcmp(route + 3, path) == 0);
+}
+
 static const struct route *find_route(const char *path, const char *method, bool *path_known)
 {
     if (strcmp(method, "HEAD") == 0)
@@ -97,7 +103,7 @@ static const struct route *find_route(const char *path, const char *method, bool
     const struct route *found = NULL;
     *path_known = false;
     for (int i = 0; i < n_routes; i++)
-        if (strcmp(routes[i].path, path) == 0) {
+        if (is_path(routes[i].path, path)) {
             *path_known = true;
             if (found == NULL || strcmp(routes[i].method, method) == 0)
                 found = &routes[i];

@@ -26,9 +26,11 @@ bool openai_begin(struct request *request, struct openai *head, const char *pref
 
 void openai_head(const struct request *request, const struct openai *head, struct buffer *out)
 {
-    const char *name = yalm_model_facts(request->server->model)->name;
-    buffer_format(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%ld,\"model\":", head->id, head->object, head->created);
-    buffer_json(out, name, strlen(name));
+    const yalm_model_info *facts = yalm_model_facts(request->server->model);
+    buffer_format(out,
+                  "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%ld,\"system_fingerprint\":\"fp_%016llx\",\"model\":", head->id,
+                  head->object, head->created, (unsigned long long)facts->checksum);
+    buffer_json(out, facts->name, strlen(facts->name));
 }
 
 void openai_usage(const struct request *request, struct buffer *out)

@@ -99,18 +99,21 @@ int http_status(yalm_status status)
     return status == YALM_USAGE ? 400 : status == YALM_NO_MEMORY ? 503 : 500;
 }
 
-static void error_json(struct buffer *out, enum dialect dialect, int status, const char *text)
+static void error_json(struct buffer *out, const struct request *request, int status, const char *text)
 {
+    const enum dialect dialect = request->route ? request->route->dialect : OPENAI;
     const bool theirs = status < 500; // the client's mistake
     const char *type = status == 401   ? "authentication_error"
                        : status == 404 ? "not_found_error"
                        : status == 503 ? "overloaded_error"
                        : theirs        ? "invalid_request_error"
                                        : (dialect == OPENAI ? "server_error" : "api_error");
-    buffer_format(out,
-                  dialect == OPENAI ? "{\"error\":{\"type\":\"%s\",\"param\":null,\"code\":null,\"message\":"
-                                    : "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":",
-                  type);
+    if (dialect == ANTHROPIC)
+        buffer_format(out, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":", type);
+    else if (request->code)
+        buffer_format(out, "{\"error\":{\"type\":\"%s\",\"param\":null,\"code\":\"%s\",\"message\":", type, request->code);
+    else
+        buffer_format(out, "{\"error\":{\"type\":\"%s\",\"param\":null,\"code\":null,\"message\":", type);
     buffer_json(out, text, strlen(text));
     buffer_text(out, "}}");
 }
@@ -123,7 +126,7 @@ void request_fail(struct request *request, int status, const char *format, ...)
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     struct buffer json = {0}, out = {0};
-    error_json(&json, request->route ? request->route->dialect : OPENAI, status, text);
+    error_json(&json, request, status, text);
     if (request->streamed) {
         buffer_format(&out, "%sdata: %s\n\n", request->route->dialect == ANTHROPIC ? "event: error\n" : "",
                       json.at ? json.at : "{}");

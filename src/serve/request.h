@@ -37,6 +37,7 @@ struct request {
     pthread_mutex_t lock;
     int status;       // of HTTP
     const char *type; // of its content
+    const char *code; // of its error, where clients know one; NULL
     struct buffer out;
     size_t taken;           // bytes of `out` that the connection has
     bool streamed;          // goes out as it comes

@@ -137,6 +137,10 @@ SCHEMAS = [
     ({"type": "object", "additionalProperties": {"type": "integer"}}, ["{}", '{"a":1,"b c":2}']),
     ({"type": "object", "properties": {}, "additionalProperties": False}, ["{}"]),
     ({"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}], "minItems": 2}, ['[1,"x"]']),
+    (
+        {"items": [{"type": "integer"}, {"type": "null"}], "$schema": "http://json-schema.org/draft-07/schema#"},
+        ["[5, null]"],
+    ),
     ({"anyOf": [{"type": "integer"}, {"type": "array", "items": {"type": "boolean"}}]}, ["5", "[true, false]"]),
     ({"allOf": [{"$ref": "#/definitions/b"}], "definitions": {"b": {"type": "boolean"}}}, ["true"]),
     ({}, ["null", '{"a":[1,2,{"b":"x\\u00e9"}]}']),

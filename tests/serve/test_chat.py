@@ -113,6 +113,16 @@ def test_the_template_makes_the_prompt(talker):
     assert usage["prompt_tokens"] == len(talker.post("/tokenize", content=prompt).json["tokens"])
 
 
+def test_an_answer_that_has_begun(talker):
+    messages = [{"role": "user", "content": "One?"}, {"role": "assistant", "content": "It is"}]
+    assert talker.post("/apply-template", messages=messages).json["prompt"] == "[user] One?\n[assistant] It is"
+    fields = {"max_tokens": 6, "temperature": 0, "cache_prompt": False}
+    answer = talker.post("/v1/chat/completions", messages=messages, **fields).json["choices"][0]["message"]["content"]
+    ids = talker.post("/tokenize", content="[user] One?\n[assistant] It is").json["tokens"]
+    assert answer == talker.text(ids, **fields)
+    assert claude(talker, messages=messages, **fields).json["content"][0]["text"] == answer
+
+
 @pytest.mark.parametrize("said, reasoning, content, calls", SAID, ids=SAID_IDS)
 def test_what_is_said_is_taken_apart(talker, said, reasoning, content, calls):
     answer = talker.chat(**forced(said))
@@ -217,6 +227,7 @@ def test_several_choices_and_limits(talker):
             "number 1: 'content' is a string, or a list of parts of type text",
         ),
         ({"messages": [{"role": "assistant", "tool_calls": 5}]}, "'tool_calls': expected"),
+        ({"messages": [{"role": "user"}]}, "number 1: expected a 'content'"),
         ({"tools": 5}, "'tools': expected a list"),
         ({"tools": [{"type": "function"}]}, "'tools': expected a list"),
         ({"tool_choice": "required"}, "there are no 'tools'"),

@@ -34,6 +34,7 @@ def test_unknown_paths_and_methods(server):
     answer = server.get("/v1/completions")
     assert answer.status == 405 and answer.headers["Allow"] == "POST" and "POST, found GET" in answer.error
     assert server.ask("HEAD", "/health").status == 200
+    assert server.get("/models").json == server.get("/v1/models").json
 
 
 @pytest.mark.parametrize(
@@ -91,6 +92,7 @@ def test_body_that_is_too_long(server):
 def test_context_names_both_numbers(server):
     answer = server.post("/v1/completions", prompt="once", max_tokens=3000)
     assert answer.status == 400 and "holds 2048 tokens" in answer.error and "needs 3002" in answer.error
+    assert answer.json["error"]["code"] == "context_length_exceeded"
     answer = server.post("/v1/completions", prompt="once " * 3000, max_tokens=1)
     assert answer.status == 400 and "holds 2048 tokens" in answer.error
 
