@@ -302,6 +302,7 @@ typedef struct yalm_sampling {
     int penalty_last_n;                        // tokens that the penalties look back on; -1: the context
     const yalm_logit_bias *biases;             // (n_biases), owned by the caller
     int n_biases;
+    const uint64_t *allowed; // bit t % 64 of word t / 64: token t may be drawn; owned by the caller. NULL: all may
 } yalm_sampling;
 
 YALM_API yalm_sampling yalm_sampling_defaults(void); // temperature 0.8, top-k 40, top-p 0.95, min-p 0.05, no penalties

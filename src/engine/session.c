@@ -427,7 +427,7 @@ int32_t yalm_sample(yalm_session *s, const yalm_sampling *sampling)
         s->recent[i] = s->history[(s->position - n + i) % s->options.context];
     int32_t token = -1;
     float logit = NAN;
-    if (left_on_device(s)) {
+    if (left_on_device(s) && !sampling->allowed) {
         struct draw draw = {.sampling = sampling, .recent = s->recent, .n_recent = n};
         if (sampling->temperature > 0)
             draw.uniform = sampler_uniform(&s->sampler);
@@ -435,6 +435,8 @@ int32_t yalm_sample(yalm_session *s, const yalm_sampling *sampling)
             return -1;
     } else {
         const float *logits = yalm_logits(s, s->n_logits - 1);
+        if (logits == NULL)
+            return -1;
         token = sampler_draw(&s->sampler, sampling, logits, s->recent, n);
         logit = logits[token];
     }
