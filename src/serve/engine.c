@@ -55,21 +55,39 @@ static void fail_request(struct engine *engine, struct request *request, const y
     atomic_store(&request->left, true); // its other tasks end, too
 }
 
-// Evaluates what is pending in these slots. Their tokens belong to different sessions; one evaluation may take all of them when sessions can share one.
-static void evaluate(struct engine *engine, struct slot **due, int n_due)
+static void evaluated(struct engine *engine, struct slot *slot, yalm_status status, yalm_error *error)
 {
+    if (status == YALM_OK)
+        status = slot_evaluated(slot, engine->model, error);
+    if (status != YALM_OK)
+        fail_request(engine, slot->task->request, error);
+}
+
+// One piece of a prompt.
+static void evaluate_piece(struct engine *engine, struct slot *slot)
+{
+    const double start = monotonic_seconds();
+    yalm_error error = {0};
+    const yalm_status status = yalm_eval(slot->session, slot->pending, slot->n_pending, slot->which, &error);
+    add_time(engine, true, monotonic_seconds() - start, slot->n_pending);
+    evaluated(engine, slot, status, &error);
+}
+
+// One token of each of these: the weights are read once for all of them.
+static void evaluate_tokens(struct engine *engine, struct slot **due, int n_due)
+{
+    yalm_session *sessions[MAX_SLOTS];
+    int32_t tokens[MAX_SLOTS];
     for (int i = 0; i < n_due; i++) {
-        struct slot *slot = due[i];
-        const bool reading = slot->task->state == TASK_READING;
-        const double start = monotonic_seconds();
-        yalm_error error = {0};
-        yalm_status status = yalm_eval(slot->session, slot->pending, slot->n_pending, slot->which, &error);
-        if (status == YALM_OK)
-            status = slot_evaluated(slot, engine->model, &error);
-        add_time(engine, reading, monotonic_seconds() - start, slot->n_pending);
-        if (status != YALM_OK)
-            fail_request(engine, slot->task->request, &error);
+        sessions[i] = due[i]->session;
+        tokens[i] = due[i]->pending[0];
     }
+    const double start = monotonic_seconds();
+    yalm_error error = {0};
+    const yalm_status status = yalm_eval_each(sessions, tokens, n_due, &error);
+    add_time(engine, false, monotonic_seconds() - start, n_due);
+    for (int i = 0; i < n_due; i++)
+        evaluated(engine, due[i], status, &error);
 }
 
 static int wait_for_turn(const struct engine *engine, const struct slot *slot)
@@ -114,9 +132,10 @@ static void engine_step(struct engine *engine, struct slot **busy, int n_busy)
     if (read >= 0) {
         engine->turn = (int)(busy[read] - engine->slots + 1) % engine->options.n_slots;
         slot_read(busy[read], engine->options.piece);
-        due[n_due++] = busy[read];
+        evaluate_piece(engine, busy[read]);
     }
-    evaluate(engine, due, n_due);
+    if (n_due > 0)
+        evaluate_tokens(engine, due, n_due);
 }
 
 // ---------------------------------------------------------------- the queue
