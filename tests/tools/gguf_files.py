@@ -24,8 +24,9 @@ ARCHITECTURES = {
     "Ministral3ForCausalLM": "mistral3",
     "Glm4ForCausalLM": "glm4",
     "GptOssForCausalLM": "gpt-oss",
+    "GraniteMoeForCausalLM": "granitemoe",
 }
-PAIRED = ("llama", "smollm3", "granite", "mistral3")  # whose q and k are permuted
+PAIRED = ("llama", "smollm3", "granite", "granitemoe", "mistral3")  # whose q and k are permuted
 KINDS = {
     "F32": gguf.GGMLQuantizationType.F32,
     "F16": gguf.GGMLQuantizationType.F16,
@@ -104,7 +105,7 @@ def add_settings(writer, arch, config):
         writer.add_expert_used_count(config["num_experts_per_tok"])
     if "moe_intermediate_size" in config:
         writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
-    if arch == "granite":
+    if arch in ("granite", "granitemoe"):
         writer.add_attention_scale(config["attention_multiplier"])
         writer.add_embedding_scale(config["embedding_multiplier"])
         writer.add_residual_scale(config["residual_multiplier"])
@@ -147,6 +148,9 @@ def named(directory, arch, config):
             kind, array = "F32", as_floats(kind, array) + np.float32(1)
         if arch == "gpt-oss" and ".experts." in name:
             found.update(turned_experts(name, kind, array))
+        elif part == "input_linear":  # gate's rows of each expert, and then up's
+            for n, half in enumerate(np.split(array, 2, axis=1)):
+                found[f"blk.{name.split('.')[2]}.ffn_{('gate', 'up')[n]}_exps.weight"] = (kind, half.copy())
         elif ".experts." in name:
             layer, _, rest = name.partition(".experts.")
             expert, matrix, _ = rest.split(".")

@@ -49,7 +49,7 @@ MORE = {
 PRESETS = (
     "tiny-llama", "tiny-gqa", "tiny-mqa", "tiny-headdim", "tiny-linear-rope", "tiny-yarn", "tiny-window", "tiny-mixtral", "tiny-bias",
     "tiny-qwen2", "tiny-qwen3", "tiny-phi3", "tiny-granite", "tiny-olmo2", "tiny-olmo3", "tiny-ministral3", "tiny-oddvocab",
-    "tiny-glm4", "tiny-phi4-mini", "tiny-gpt-oss", *MORE,
+    "tiny-glm4", "tiny-phi4-mini", "tiny-gpt-oss", "tiny-granite-moe", *MORE,
 )  # fmt: skip
 
 

@@ -41,6 +41,7 @@ SETTINGS = {
     "attention.max_alibi_bias": "alibi",
     "use_parallel_residual": "use_parallel_residual",
     "expert_shared_count": "n_shared_experts",
+    "expert_shared_feed_forward_length": "shared_expert_intermediate_size",
     "leading_dense_block_count": "first_k_dense_replace",
     "nextn_predict_layers": "num_nextn_predict_layers",
 }
@@ -88,6 +89,11 @@ AROUND = {
     "post_ffw_norm": "post_feedforward_layernorm",
 }
 BEHIND = {name: AROUND[name] for name in ("post_attention_norm", "post_ffw_norm")}
+MIXTRAL = {
+    "settings": EXPERTS,
+    "names": {"ffn_gate_inp": "block_sparse_moe.gate"},
+    "experts": "block_sparse_moe.experts.{}.{}",
+}
 MIXTRAL_PARTS = {"gate": "w1", "up": "w3", "down": "w2"}
 FAMILIES = {
     "llama": Family("LlamaForCausalLM", True),
@@ -98,6 +104,7 @@ FAMILIES = {
     "phi3": Family("Phi3ForCausalLM", names={"ffn_up": "mlp.gate_up_proj"}),
     "smollm3": Family("SmolLM3ForCausalLM", True),
     "granite": Family("GraniteForCausalLM", True),
+    "granitemoe": Family("GraniteMoeForCausalLM", True, **MIXTRAL),
     "glm4": Family(
         "Glm4ForCausalLM",
         names={
@@ -122,14 +129,7 @@ FAMILIES = {
 }
 # What a setting makes of an architecture: its name with that setting.
 VARIANTS = {
-    ("llama", "expert_count"): Family(
-        "MixtralForCausalLM",
-        True,
-        EXPERTS,
-        {},
-        {"ffn_gate_inp": "block_sparse_moe.gate"},
-        "block_sparse_moe.experts.{}.{}",
-    ),
+    ("llama", "expert_count"): Family("MixtralForCausalLM", True, **MIXTRAL),
     ("llama", "attention.sliding_window"): Family("MistralForCausalLM", True),
     ("olmo2", "attention.sliding_window"): Family("Olmo3ForCausalLM", names=BEHIND, local_theta=0),
 }
