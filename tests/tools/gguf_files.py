@@ -25,6 +25,7 @@ ARCHITECTURES = {
     "Glm4ForCausalLM": "glm4",
     "GptOssForCausalLM": "gpt-oss",
     "GraniteMoeForCausalLM": "granitemoe",
+    "Glm4MoeForCausalLM": "glm4moe",
 }
 PAIRED = ("llama", "smollm3", "granite", "granitemoe", "mistral3")  # whose q and k are permuted
 KINDS = {
@@ -103,6 +104,14 @@ def add_settings(writer, arch, config):
     if experts:
         writer.add_expert_count(experts)
         writer.add_expert_used_count(config["num_experts_per_tok"])
+    if arch == "glm4moe":
+        writer.add_expert_count(config["n_routed_experts"])
+        writer.add_expert_used_count(config["num_experts_per_tok"])
+        writer.add_expert_shared_count(config["n_shared_experts"])
+        writer.add_leading_dense_block_count(config["first_k_dense_replace"])
+        writer.add_expert_weights_scale(config["routed_scaling_factor"])
+        writer.add_expert_weights_norm(config["norm_topk_prob"])
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
     if "moe_intermediate_size" in config:
         writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
     if arch in ("granite", "granitemoe"):
@@ -156,7 +165,7 @@ def named(directory, arch, config):
             expert, matrix, _ = rest.split(".")
             experts.setdefault((layer, matrix), {})[int(expert)] = (kind, array)
         else:
-            name = f"{name}.weight" if name.endswith(".sinks") else name
+            name = f"{name}.weight" if name.endswith(".sinks") else name.replace("correction_bias", "correction.bias")
             found[table.get_name(name, try_suffixes=(".weight", ".bias"))] = (kind, array)
     for (layer, matrix), by_number in experts.items():
         letter = {"w1": "gate", "w2": "down", "w3": "up"}.get(matrix, matrix.removesuffix("_proj"))
