@@ -55,6 +55,9 @@ static const char *weight_dtype(const yalm_model *model)
             note_dtype(&layer->experts[e].up, &name);
             note_dtype(&layer->experts[e].down, &name);
         }
+        const struct matrix *const shared[] = {&layer->shared.gate, &layer->shared.up, &layer->shared.down};
+        for (int i = 0; i < 3 && shared[i]->data; i++)
+            note_dtype(shared[i], &name);
     }
     return name;
 }

@@ -351,8 +351,9 @@ static void test_threads_do_not_change_a_bit(void **state)
 static void test_long_contexts_in_parts(void **state)
 {
     (void)state;
-    // More keys than one part holds, decoded after a prefill: the merge of parts, and the ring's wrap inside a part.
-    const struct scenario s = {"parts", {SHAPE(2, 1, 8)}, DTYPE_FP32, 600, true, 4};
+    // More keys than one part holds, decoded after a prefill: the merge of parts, of which one has the heads' logits without keys, and the
+    // ring's wrap inside a part.
+    const struct scenario s = {"parts", {SHAPE(2, 1, 8), .sink_logits = true}, DTYPE_FP32, 600, true, 4};
     struct random_model *m = random_model_make(s.config, s.dtype, 5);
     m->model.config.context_length = 4096;
     enum { LONG = 1100 };

@@ -24,8 +24,10 @@ ARCHITECTURES = {
     "Ministral3ForCausalLM": "mistral3",
     "Glm4ForCausalLM": "glm4",
     "GptOssForCausalLM": "gpt-oss",
+    "GraniteMoeForCausalLM": "granitemoe",
+    "Glm4MoeForCausalLM": "glm4moe",
 }
-PAIRED = ("llama", "smollm3", "granite", "mistral3")  # whose q and k are permuted
+PAIRED = ("llama", "smollm3", "granite", "granitemoe", "mistral3")  # whose q and k are permuted
 KINDS = {
     "F32": gguf.GGMLQuantizationType.F32,
     "F16": gguf.GGMLQuantizationType.F16,
@@ -102,9 +104,17 @@ def add_settings(writer, arch, config):
     if experts:
         writer.add_expert_count(experts)
         writer.add_expert_used_count(config["num_experts_per_tok"])
+    if arch == "glm4moe":
+        writer.add_expert_count(config["n_routed_experts"])
+        writer.add_expert_used_count(config["num_experts_per_tok"])
+        writer.add_expert_shared_count(config["n_shared_experts"])
+        writer.add_leading_dense_block_count(config["first_k_dense_replace"])
+        writer.add_expert_weights_scale(config["routed_scaling_factor"])
+        writer.add_expert_weights_norm(config["norm_topk_prob"])
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
     if "moe_intermediate_size" in config:
         writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
-    if arch == "granite":
+    if arch in ("granite", "granitemoe"):
         writer.add_attention_scale(config["attention_multiplier"])
         writer.add_embedding_scale(config["embedding_multiplier"])
         writer.add_residual_scale(config["residual_multiplier"])
@@ -147,12 +157,15 @@ def named(directory, arch, config):
             kind, array = "F32", as_floats(kind, array) + np.float32(1)
         if arch == "gpt-oss" and ".experts." in name:
             found.update(turned_experts(name, kind, array))
+        elif part == "input_linear":  # gate's rows of each expert, and then up's
+            for n, half in enumerate(np.split(array, 2, axis=1)):
+                found[f"blk.{name.split('.')[2]}.ffn_{('gate', 'up')[n]}_exps.weight"] = (kind, half.copy())
         elif ".experts." in name:
             layer, _, rest = name.partition(".experts.")
             expert, matrix, _ = rest.split(".")
             experts.setdefault((layer, matrix), {})[int(expert)] = (kind, array)
         else:
-            name = f"{name}.weight" if name.endswith(".sinks") else name
+            name = f"{name}.weight" if name.endswith(".sinks") else name.replace("correction_bias", "correction.bias")
             found[table.get_name(name, try_suffixes=(".weight", ".bias"))] = (kind, array)
     for (layer, matrix), by_number in experts.items():
         letter = {"w1": "gate", "w2": "down", "w3": "up"}.get(matrix, matrix.removesuffix("_proj"))

@@ -49,7 +49,8 @@ MORE = {
 PRESETS = (
     "tiny-llama", "tiny-gqa", "tiny-mqa", "tiny-headdim", "tiny-linear-rope", "tiny-yarn", "tiny-window", "tiny-mixtral", "tiny-bias",
     "tiny-qwen2", "tiny-qwen3", "tiny-phi3", "tiny-granite", "tiny-olmo2", "tiny-olmo3", "tiny-ministral3", "tiny-oddvocab",
-    "tiny-glm4", "tiny-phi4-mini", "tiny-gpt-oss", *MORE,
+    "tiny-glm4", "tiny-phi4-mini", "tiny-gpt-oss", "tiny-granite-moe",
+    "tiny-glm4-moe", *MORE,
 )  # fmt: skip
 
 
@@ -108,6 +109,20 @@ def test_every_architecture(preset, model, convert, tmp_path):
         assert one["rope"].keys() == other["rope"].keys()
         assert all(one["rope"][key] == pytest.approx(other["rope"][key], rel=1e-6) for key in one["rope"])
     assert hf.contents(found[1]) == hf.contents(wanted[1])
+
+
+def test_layers_that_guess_further_are_left_out(model, convert, tmp_path):
+    """GLM-4.5's file counts one more layer, which is for speculation."""
+    wanted = convert(gguf_files.write(model("tiny-glm4-moe"), tmp_path / "plain.gguf"))
+
+    def change(writer):
+        writer.kv_data[0].pop("glm4moe.block_count")
+        writer.add_block_count(4)
+        writer.add_nextn_predict_layers(1)
+        writer.add_tensor("blk.3.nextn.eh_proj.weight", np.zeros((4, 8), np.float32))
+
+    found = convert(gguf_files.write(model("tiny-glm4-moe"), tmp_path / "more.gguf", change=change))
+    assert hf.contents(found[1]) == hf.contents(wanted[1]) and found[0]["config"] == wanted[0]["config"]
 
 
 def llama3_factors(width, theta, factor):

@@ -41,6 +41,7 @@ SETTINGS = {
     "attention.max_alibi_bias": "alibi",
     "use_parallel_residual": "use_parallel_residual",
     "expert_shared_count": "n_shared_experts",
+    "expert_shared_feed_forward_length": "shared_expert_intermediate_size",
     "leading_dense_block_count": "first_k_dense_replace",
     "nextn_predict_layers": "num_nextn_predict_layers",
 }
@@ -62,6 +63,7 @@ ENDS = (
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<|eom_id|>",
     "</s>", "<EOT>", "<｜end▁of▁sentence｜>",
 )  # fmt: skip
+UNENDED = ("attn_sinks", "exp_probs_b")  # tensors whose names there do not end in weight or bias
 MARKED = (3, 4)
 FREQUENCIES = "rope_freqs.weight"
 FACTORS = {"short_factor": "rope_factors_short.weight", "long_factor": "rope_factors_long.weight"}
@@ -88,6 +90,11 @@ AROUND = {
     "post_ffw_norm": "post_feedforward_layernorm",
 }
 BEHIND = {name: AROUND[name] for name in ("post_attention_norm", "post_ffw_norm")}
+MIXTRAL = {
+    "settings": EXPERTS,
+    "names": {"ffn_gate_inp": "block_sparse_moe.gate"},
+    "experts": "block_sparse_moe.experts.{}.{}",
+}
 MIXTRAL_PARTS = {"gate": "w1", "up": "w3", "down": "w2"}
 FAMILIES = {
     "llama": Family("LlamaForCausalLM", True),
@@ -98,12 +105,28 @@ FAMILIES = {
     "phi3": Family("Phi3ForCausalLM", names={"ffn_up": "mlp.gate_up_proj"}),
     "smollm3": Family("SmolLM3ForCausalLM", True),
     "granite": Family("GraniteForCausalLM", True),
+    "granitemoe": Family("GraniteMoeForCausalLM", True, **MIXTRAL),
     "glm4": Family(
         "Glm4ForCausalLM",
         names={
             "ffn_up": "mlp.gate_up_proj",
             "post_attention_norm": "post_self_attn_layernorm",
             "post_ffw_norm": "post_mlp_layernorm",
+        },
+    ),
+    "glm4moe": Family(
+        "Glm4MoeForCausalLM",
+        settings={
+            "expert_count": "n_routed_experts",
+            "expert_used_count": "num_experts_per_tok",
+            "expert_feed_forward_length": "moe_intermediate_size",
+            "expert_weights_scale": "routed_scaling_factor",
+            "expert_weights_norm": "norm_topk_prob",
+        },
+        names={
+            "post_attention_norm": "post_attention_layernorm",
+            "exp_probs_b": "mlp.gate.e_score_correction_bias",
+            **{f"ffn_{part}_shexp": f"mlp.shared_experts.{part}_proj" for part in ("gate", "up", "down")},
         },
     ),
     "gpt-oss": Family(
@@ -122,14 +145,7 @@ FAMILIES = {
 }
 # What a setting makes of an architecture: its name with that setting.
 VARIANTS = {
-    ("llama", "expert_count"): Family(
-        "MixtralForCausalLM",
-        True,
-        EXPERTS,
-        {},
-        {"ffn_gate_inp": "block_sparse_moe.gate"},
-        "block_sparse_moe.experts.{}.{}",
-    ),
+    ("llama", "expert_count"): Family("MixtralForCausalLM", True, **MIXTRAL),
     ("llama", "attention.sliding_window"): Family("MistralForCausalLM", True),
     ("olmo2", "attention.sliding_window"): Family("Olmo3ForCausalLM", names=BEHIND, local_theta=0),
 }
@@ -175,6 +191,8 @@ def config_values(file: GgufFile, warnings: list) -> dict:
     values["vocab_size"] = file.entries["token_embd.weight"].shape[0]
     if values.get("sliding_window") == 0:
         values["sliding_window"] = None
+    values["num_hidden_layers"] = _main_layers(file)
+    values.pop("num_nextn_predict_layers", None)
     values["tie_word_embeddings"] = "output.weight" not in file.entries
     _biases(file, values)
     _windows(file, prefix, values)
@@ -187,6 +205,13 @@ def config_values(file: GgufFile, warnings: list) -> dict:
         own = file.get(f"{prefix}rope.freq_base_swa") or family.local_theta
         values["rope_local_base_freq"] = own or values.get("rope_theta")
     return values
+
+
+def _main_layers(file: GgufFile) -> object:
+    """Without those at the end that guess further tokens, which are left out."""
+    prefix = file.get("general.architecture")
+    layers, more = (_number(file.get(f"{prefix}.{key}")) for key in ("block_count", "nextn_predict_layers"))
+    return layers - more if isinstance(layers, int) and isinstance(more, int) else layers
 
 
 def _windows(file: GgufFile, prefix: str, values: dict) -> None:
@@ -223,8 +248,9 @@ def _number(value: object) -> object:
 
 
 def _biases(file: GgufFile, values: dict) -> None:
-    if values["architectures"] == ["Glm4ForCausalLM"]:
+    if values["architectures"] in (["Glm4ForCausalLM"], ["Glm4MoeForCausalLM"]):
         values["attention_bias"] = "blk.0.attn_q.bias" in file.entries
+        values["use_qk_norm"] = "blk.0.attn_q_norm.weight" in file.entries or None
     if "blk.0.attn_output.bias" in file.entries:
         values["attention_bias"] = True
     if "blk.0.ffn_down.bias" in file.entries:
@@ -309,8 +335,10 @@ def model_tensors(file: GgufFile) -> Checkpoint:
     prefix = file.get("general.architecture")
     heads = {"q_proj": file.get(f"{prefix}.attention.head_count")}
     heads["k_proj"] = file.get(f"{prefix}.attention.head_count_kv", heads["q_proj"])
+    layers = _main_layers(file)
     for name, entry in file.entries.items():
-        if name in consumed:
+        further = name.startswith("blk.") and name.split(".")[1].isdecimal() and int(name.split(".")[1]) >= layers
+        if name in consumed or (further and file.get(f"{prefix}.nextn_predict_layers")):
             continue
         for renamed, tensor in _renamed(file, family, name, tensor_of(entry)):
             part = renamed.split(".")[-2]
@@ -341,7 +369,7 @@ def _renamed(file: GgufFile, family: Family, name: str, tensor: Tensor) -> Itera
         experts, *shape = tensor.shape
         for e in range(experts):
             yield f"{layer}.{_expert(family, e, expert)}.{kind}", tensor.part(e * math.prod(shape), tuple(shape))
-    elif part == "attn_sinks" and part in known:
+    elif part in UNENDED and part in known:
         yield f"{layer}.{known[part]}", tensor
     elif part in known and len(parts) == 4:
         yield f"{layer}.{known[part]}.{kind}", tensor
