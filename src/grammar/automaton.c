@@ -42,6 +42,7 @@ struct automaton {
     uint32_t making;
 
     int start, generation;
+    int work_left; // until the next automaton_tidy()
     bool failed;
 };
 
@@ -180,7 +181,8 @@ static void close_state(struct automaton *a)
     while (a->n_work > 0 && !a->failed) {
         const int node = a->work[--a->n_work], place = a->nodes[node].place, below = a->nodes[node].below;
         const struct element *element = &g->elements[place];
-        if (++looked_at > 16 * AUTOMATON_MAX_STACKS || (element->kind == ELEMENT_BYTE && a->n_found == AUTOMATON_MAX_STACKS)) {
+        if (--a->work_left < 0 || ++looked_at > 16 * AUTOMATON_MAX_STACKS ||
+            (element->kind == ELEMENT_BYTE && a->n_found == AUTOMATON_MAX_STACKS)) {
             a->failed = true;
         } else if (element->kind == ELEMENT_BYTE) {
             a->found[a->n_found++] = node;
@@ -256,6 +258,8 @@ int automaton_step(struct automaton *a, int state, unsigned char byte)
     if (known != UNKNOWN)
         return known;
     begin_state(a);
+    a->work_left -= a->states[state].n;
+    a->failed |= a->work_left < 0;
     for (int i = 0; i < a->states[state].n && !a->failed; i++) {
         const struct node node = a->nodes[a->stacks[a->states[state].first + i]];
         if (byte_set_holds(&a->grammar->sets[a->grammar->elements[node.place].index], byte))
@@ -299,6 +303,7 @@ struct automaton *automaton_open(const struct grammar *grammar, yalm_error *erro
         automaton_close(a);
         return NULL;
     }
+    a->work_left = AUTOMATON_MAX_WORK;
     // A rule that calls itself before it takes a byte deepens its stack without end.
     for (int i = 0; i < grammar->n_rules && !a->failed; i++) {
         make_start(a, i);
@@ -379,6 +384,7 @@ static int copy_stack(struct automaton *a, const struct node *old, int node)
 
 bool automaton_tidy(struct automaton *a, int *state)
 {
+    a->work_left = AUTOMATON_MAX_WORK;
     if (a->n_states < AUTOMATON_MAX_STATES && a->n_nodes < 16 * AUTOMATON_MAX_STATES)
         return !a->failed;
     const struct state kept = a->states[*state];

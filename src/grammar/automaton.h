@@ -3,7 +3,7 @@
 #pragma once
 #include "grammar/grammar.h"
 
-enum { STATE_DEAD = -1, AUTOMATON_MAX_STATES = 1 << 14, AUTOMATON_MAX_STACKS = 1 << 12 };
+enum { STATE_DEAD = -1, AUTOMATON_MAX_STATES = 1 << 14, AUTOMATON_MAX_STACKS = 1 << 12, AUTOMATON_MAX_WORK = 1 << 25 };
 
 struct automaton;
 
@@ -17,9 +17,9 @@ int automaton_step(struct automaton *automaton, int state, unsigned char byte);
 bool automaton_accepts(const struct automaton *automaton, int state);  // the text may end here
 bool automaton_is_final(const struct automaton *automaton, int state); // and cannot go on
 
-// Between two tokens: forgets states where there are many, but the one given, which gets a new number. Memory stays bounded. False where memory ran out.
+// Between two tokens, which may take so much work (AUTOMATON_MAX_WORK stacks looked at, some tenths of a second): forgets states where there are many, but the one given, which gets a new number. Memory stays bounded. False where memory ran out.
 bool automaton_tidy(struct automaton *automaton, int *state);
-// True once memory ran out, or a set of stacks grew too large: from then on states may be missing.
+// True once memory ran out, a set of stacks grew too large, or a token took too much work: from then on states may be missing.
 bool automaton_failed(const struct automaton *automaton);
 // How often states were forgotten: numbers of before mean nothing.
 int automaton_generation(const struct automaton *automaton);

@@ -378,8 +378,10 @@ struct grammar *grammar_parse(const char *text, size_t length, yalm_error *error
         fail(&parser, "longer than %d bytes", GRAMMAR_MAX_TEXT);
     else
         read_rules(&parser);
-    if (!parser.failed && parser.builder.failed)
+    if (parser.builder.failed) { // whatever else seemed wrong then
+        parser.failed = false;
         fail(&parser, "more than %d parts, with repetitions written out, or out of memory", GRAMMAR_MAX_ELEMENTS);
+    }
     if (!parser.failed)
         check_names(&parser);
     free(parser.names);

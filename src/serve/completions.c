@@ -61,7 +61,7 @@ static bool read_request(struct request *request, struct completions *completion
         request_fail(request, 400, "'best_of': choosing among texts is not offered; ask for all of them by 'n'");
         return false;
     }
-    if (how->max_tokens < 0)
+    if (body_member(request->json, "max_tokens") == NULL)
         how->max_tokens = 16; // as the API has it
     how->n_top = (int)logprobs;
     how->score_prompt = completions->echo && logprobs >= 0;

@@ -109,7 +109,7 @@ bool generation_read(struct request *request, const char *stop)
     yalm_error error;
     if (!read_sampling(request) || !read_seed(request) || !read_stops(request, stop) ||
         !body_integer(request, request->json, "n", 1, MAX_CHOICES, &n) ||
-        !body_integer(request, request->json, "max_tokens", 0, INT32_MAX, &how->max_tokens) ||
+        !body_integer(request, request->json, "max_tokens", -1, INT32_MAX, &how->max_tokens) ||
         !body_bool(request, request->json, "ignore_eos", &how->ignore_eos) ||
         !body_bool(request, request->json, "cache_prompt", &how->reuse))
         return false;

@@ -92,7 +92,8 @@ static void limit_reached(struct task *task)
 
 static yalm_status no_token(yalm_error *error)
 {
-    *error = (yalm_error){YALM_FAILED, "no token of the vocabulary continues a text of the grammar, or memory ran out"};
+    *error = (yalm_error){YALM_FAILED,
+                          "no token of the vocabulary continues a text of the grammar, or finding them takes too much work"};
     return YALM_FAILED;
 }
 

@@ -77,6 +77,14 @@ def test_texts_of_grammars(match, grammar):
         ('root ::= a? root "x" | "y"\na ::= "a"', "calls itself before it takes a character"),
         ("root ::= " + "(" * 200 + '"x"' + ")" * 200, "parentheses nest deeper than 128"),
         ("root ::= root", "no text fits it"),
+        (
+            "root ::= "
+            + " | ".join(f"r{i}" for i in range(3000))
+            + "".join(f"\nr{i} ::= root0" for i in range(3000))
+            + "\nroot0 ::= "
+            + " | ".join(f'"{i}"' for i in range(5000)),
+            "too many ways to read a text",
+        ),
     ],
 )
 def test_grammars_that_are_refused(match, grammar, message):

@@ -47,6 +47,17 @@ def test_prompts_of_every_kind(server):
         assert [choice["index"] for choice in choices] == [0, 1] and choices[0]["text"] == text
 
 
+def test_how_much_is_written(server):
+    assert server.complete("Once", ignore_eos=True)["usage"]["completion_tokens"] == 16
+    assert server.complete("Once", ignore_eos=True, max_tokens=-1)["usage"]["total_tokens"] == 2048
+    assert server.complete("Once", max_tokens=0)["choices"][0] == {
+        "text": "",
+        "index": 0,
+        "logprobs": None,
+        "finish_reason": "length",
+    }
+
+
 def test_several_choices(server):
     choices = server.complete(["The king", "Once"], n=3, max_tokens=10, seed=5, cache_prompt=False)["choices"]
     assert [choice["index"] for choice in choices] == list(range(6))

@@ -11,6 +11,8 @@ import os
 import random
 import socket
 
+from harness import VARIANT
+
 REQUESTS = int(os.environ.get("YALM_STRESS", "400"))
 ANSWERED = [
     {"prompt": "Once upon a time", "max_tokens": 6, "temperature": 0},
@@ -87,5 +89,6 @@ def test_many_requests(start):
     run(0, REQUESTS // 4)
     before = rss(server)
     run(REQUESTS // 4, REQUESTS)
-    assert rss(server) - before < 20e6
+    if VARIANT == "release":  # sanitizers keep what is freed
+        assert rss(server) - before < 20e6
     print(f"{REQUESTS} requests: resident {before / 1e6:.1f} MB after a quarter, {rss(server) / 1e6:.1f} MB in the end")
