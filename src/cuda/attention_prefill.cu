@@ -146,6 +146,9 @@ __device__ static inline void score_tile(float (&scores)[TILES][KEYS / 8][4], co
 template <int TILES, int KEYS> __device__ static inline void cap_tile(float (&scores)[TILES][KEYS / 8][4], float softcap)
 {
     const float log2_e = 1.44269504f;
+    if (softcap == 0.0f) {
+        return;
+    }
 #pragma unroll
     for (int t = 0; t < TILES; t++) {
 #pragma unroll
@@ -400,9 +403,7 @@ template <int D, class T> __global__ void __launch_bounds__(PREFILL_THREADS) att
             if constexpr (INT8) {
                 scale_scores<shape::TILES, shape::KEYS>(scores, scales);
             }
-            if (a.softcap > 0.0f) {
-                cap_tile<shape::TILES, shape::KEYS>(scores, a.softcap);
-            }
+            cap_tile<shape::TILES, shape::KEYS>(scores, a.softcap);
             if (view == SEES_SOME) {
                 mask_tile<shape::TILES, shape::KEYS>(scores, warp_views, keys);
             }

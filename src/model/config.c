@@ -312,49 +312,19 @@ static yalm_status check(const struct reader *r)
     return YALM_OK;
 }
 
+// clang-format off
+static const char *const members[] = {
+    "architecture", "activation", "n_layers", "hidden_dim", "ffn_dim", "n_heads", "n_kv_heads", "head_dim", "vocab_size",
+    "context_length", "norm_eps", "rope", "bos", "sliding_window", "n_experts", "n_active_experts", "tied_embeddings",
+    "attention_bias", "mlp_bias", "eos", "expert_ffn_dim", "raw_expert_weights", "dense_layers", "unrotated_layers",
+    "attention_scale", "query_growth", "query_growth_context", "norms_after", "norms_around", "router_bias", "sink_logits",
+    "sigmoid_router", "expert_scale", "shared_ffn_dim", "attention_softcap", "logits_softcap", "kinds", "whole_qk_norm",
+    "embedding_scale", "qkv_bias", "qk_norm",
+};
+// clang-format on
+
 yalm_status config_read(struct model_config *config, const struct container *container, yalm_error *error)
 {
-    static const char *const members[] = {"architecture",
-                                          "activation",
-                                          "n_layers",
-                                          "hidden_dim",
-                                          "ffn_dim",
-                                          "n_heads",
-                                          "n_kv_heads",
-                                          "head_dim",
-                                          "vocab_size",
-                                          "context_length",
-                                          "norm_eps",
-                                          "rope",
-                                          "bos",
-                                          "sliding_window",
-                                          "n_experts",
-                                          "n_active_experts",
-                                          "tied_embeddings",
-                                          "attention_bias",
-                                          "mlp_bias",
-                                          "eos",
-                                          "expert_ffn_dim",
-                                          "raw_expert_weights",
-                                          "dense_layers",
-                                          "unrotated_layers",
-                                          "attention_scale",
-                                          "query_growth",
-                                          "query_growth_context",
-                                          "norms_after",
-                                          "norms_around",
-                                          "router_bias",
-                                          "sink_logits",
-                                          "sigmoid_router",
-                                          "expert_scale",
-                                          "shared_ffn_dim",
-                                          "attention_softcap",
-                                          "logits_softcap",
-                                          "kinds",
-                                          "whole_qk_norm",
-                                          "embedding_scale",
-                                          "qkv_bias",
-                                          "qk_norm"};
     *config = (struct model_config){.bos = -1};
     const struct json_object root = {container->mapping.path, "", container->metadata};
     struct reader r = {.config = config, .error = error};
