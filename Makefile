@@ -15,6 +15,8 @@ VERSION  := 0.1.0
 COMMIT   := $(shell git describe --always --dirty --exclude '*' 2>/dev/null || echo unknown)
 BUILD    := build/$(VARIANT)
 PACKAGES := libcjson libpcre2-8 libutf8proc libxxhash
+# The program's alone, for its mode serve; without it that mode says what is missing.
+HTTP     := $(shell pkg-config --exists libmicrohttpd 2>/dev/null && echo libmicrohttpd)
 PYTHON   := .venv/bin/python
 
 WARNINGS := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla
@@ -69,12 +71,13 @@ built_in    = $(if $(findstring /kernels/,$(1)),$(if $(and $(filter tsan,$(VARIA
 VECTOR_SOURCES := $(wildcard src/cpu/kernels/vec/*.c)
 VECTOR_OBJECTS := $(foreach isa,$(VECTOR_ISAS),$(VECTOR_SOURCES:src/cpu/kernels/vec/%.c=src/cpu/kernels/$(isa)/%.o))
 LIB_SOURCES := $(filter-out $(VECTOR_SOURCES),$(wildcard $(addsuffix /*.c,$(addprefix src/,util model text chat engine cpu cpu/machine cpu/long cpu/kernels/*))))
-CLI_SOURCES := src/main.c $(wildcard src/cli/*.c)
+CLI_SOURCES := src/main.c $(wildcard src/cli/*.c src/grammar/*.c $(if $(HTTP),src/serve/*.c))
+CLI_LIBS    := $(if $(HTTP),$(shell pkg-config --libs $(HTTP)))
 LIB_OBJECTS := $(foreach file,$(VECTOR_OBJECTS) $(LIB_SOURCES:.c=.o),$(call built_in,$(file))/$(file))
 CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o)
 # tests/ROOM/test_*.c are cmocka programs, tests/fuzz/fuzz_*.c fuzzers; other tests/ROOM/*.c are programs that the Python tests run.
 TEST_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/*/test_*.c))
-FUZZERS       := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZERS       := $(patsubst %.c,$(BUILD)/%,$(filter-out $(if $(HTTP),,tests/fuzz/fuzz_body.c),$(wildcard tests/fuzz/fuzz_*.c)))
 TEST_HELPERS  := $(filter-out $(TEST_PROGRAMS) $(BUILD)/tests/fuzz/%,$(patsubst %.c,$(BUILD)/%,$(wildcard tests/*/*.c)))
 
 ifeq ($(VARIANT),release)
@@ -94,7 +97,7 @@ all: cpu
 cpu: $(PROGRAM) $(STATIC) $(SHARED)
 
 $(PROGRAM): $(CLI_OBJECTS) $(STATIC)
-	$(CC) $(LINK) $(LDFLAGS) -o $@ $(CLI_OBJECTS) $(STATIC) $(THREADS) $(LIBS) $(EDIT)
+	$(CC) $(LINK) $(LDFLAGS) -o $@ $(CLI_OBJECTS) $(STATIC) $(THREADS) $(CLI_LIBS) $(LIBS) $(EDIT)
 
 $(STATIC): $(LIB_OBJECTS)
 	@rm -f $@
@@ -131,11 +134,19 @@ $(BUILD)/src/cli/line.o: BASE += $(if $(EDIT),-DYALM_LIBEDIT)
 $(BUILD)/src/util/version.o: BASE += -DYALM_VERSION='"$(VERSION)"' -DYALM_COMMIT='"$(COMMIT)"'
 $(BUILD)/src/util/version.o: $(BUILD)/commit
 
+$(BUILD)/src/serve/page.o: src/serve/page.html
+
+# Whether there is a server to call.
+$(BUILD)/src/cli/serve.o: BASE += $(if $(HTTP),-DYALM_SERVE)
+$(BUILD)/src/cli/serve.o: $(BUILD)/http
+
 # Files that hold a setting, written when it has changed: what depends on them is then built again.
 FORCE:
 remember = @mkdir -p $(@D); echo '$(1)' | cmp -s - $@ || echo '$(1)' > $@
 $(BUILD)/commit: FORCE
 	$(call remember,$(COMMIT))
+$(BUILD)/http: FORCE
+	$(call remember,$(HTTP))
 $(BUILD)/settings: FORCE
 	$(call remember,$(CC) $(CFLAGS) $(THREADS) $(EDIT))
 
@@ -173,7 +184,11 @@ demo:
 
 $(BUILD)/tests/fuzz/%: tests/fuzz/%.c $(STATIC) $(CLI_OBJECTS)
 	@mkdir -p $(@D)
-	$(CC) $(BASE) -Itests $(CFLAGS) $(THREADS) $(LINK) -o $@ $< $(filter-out %/main.o,$(CLI_OBJECTS)) $(STATIC) $(LIBS) $(EDIT)
+	$(CC) $(BASE) -Itests $(CFLAGS) $(THREADS) $(LINK) -o $@ $< $(filter-out %/main.o,$(CLI_OBJECTS)) $(STATIC) $(CLI_LIBS) $(LIBS) $(EDIT)
+
+$(BUILD)/tests/grammar/%: tests/grammar/%.c $(STATIC) $(CLI_OBJECTS)
+	@mkdir -p $(@D)
+	$(CC) $(BASE) -Itests $(CFLAGS) $(THREADS) $(LINK) -o $@ $< $(filter-out %/main.o,$(CLI_OBJECTS)) $(STATIC) $(CLI_LIBS) $(LIBS) $(EDIT) -lcmocka
 
 $(BUILD)/tests/%: tests/%.c $(STATIC)
 	@mkdir -p $(@D)
@@ -229,6 +244,13 @@ openmp asan tsan fuzz:
 	@$(MAKE) --no-print-directory -s -j$(JOBS) $(if $(filter fuzz,$@),VARIANT=fuzz fuzzers,VARIANT=$@ cpu test-programs)
 	@$(PYTHON) tests/run.py --thorough --fuzz-seconds $(FUZZ_SECONDS) $@
 
+# Packages from PyPI that are clients of -m serve, in an environment of their own.
+test-clients: cpu
+	@tools/setup.sh test
+	test -x build/clients/bin/python || python3 -m venv build/clients
+	build/clients/bin/python -m pip install -q -r tests/serve/clients/requirements.txt
+	@$(PYTHON) -m pytest -q tests/serve/test_clients.py
+
 # The CUDA half: its kernels and the whole backend run by the CPU, and what the compiler says of them where there is one.
 cuda-test-builds: test-build-cuda test-build-emulated test-build-emulated-asan test-build-emulated-msan
 
@@ -283,6 +305,7 @@ help:
 	@echo "make cuda       build libyalm-cuda.so with nvcc, for -d cuda: for the GPUs found, or all that nvcc knows (CUDA_ARCHS=90 or all)"
 	@echo "make test-real  real models beside transformers: SmolLM2-135M-Instruct, which is fetched; REAL_MODELS=FOLDER adds what lies there"
 	@echo "make test-cuda  the tests of the CUDA half, which need no GPU: the CPU runs its kernels"
+	@echo "make test-clients  clients from PyPI against -m serve, in an environment of their own"
 	@echo "make gpu-check  on a machine with a GPU: build for it, run all tests on it, measure; at most ten minutes, no network"
 	@echo "make gpu-deps   the C libraries that such a machine may lack, into build/gpu-deps, to be carried there"
 	@echo "make check      the tests of the release build alone; ROOM=cpu/long: of one room, under AddressSanitizer too"
@@ -294,6 +317,6 @@ help:
 	@echo
 	@echo "VARIANT=openmp|asan|tsan|fuzz|emulated|emulated-asan|emulated-msan builds into build/VARIANT; CC, CFLAGS, LDFLAGS are honoured."
 
-.PHONY: all cpu kernels release-kernels clean demo test-real test-programs fuzzers test-builds $(TEST_BUILDS:%=test-build-%) $(MORE_BUILDS:%=test-build-%) test-build-first test test-all check openmp asan tsan fuzz cuda cpu-only cuda-check-programs cuda-test-programs cuda-test-builds test-cuda lint install uninstall help FORCE
+.PHONY: test-clients all cpu kernels release-kernels clean demo test-real test-programs fuzzers test-builds $(TEST_BUILDS:%=test-build-%) $(MORE_BUILDS:%=test-build-%) test-build-first test test-all check openmp asan tsan fuzz cuda cpu-only cuda-check-programs cuda-test-programs cuda-test-builds test-cuda lint install uninstall help FORCE
 .DELETE_ON_ERROR:
 -include $(LIB_OBJECTS:.o=.d) $(CLI_OBJECTS:.o=.d) $(TEST_PROGRAMS:=.d) $(TEST_HELPERS:=.d) $(FUZZERS:=.d)

@@ -63,6 +63,8 @@ static yalm_status run(const struct options *options, yalm_error *error)
         return run_perplexity(options, error);
     case MODE_PASSKEY:
         return run_passkey(options, error);
+    case MODE_SERVE:
+        return run_serve(options, error);
     case MODE_CALIBRATE:
         return run_calibrate(options, error);
     case MODE_TOKENIZE:

@@ -68,7 +68,7 @@ typedef struct yalm_model_info {
     const char *name;          // of the directory that it was converted from
     const char *architecture;  // as in config.json: "LlamaForCausalLM", …
     const char *weight_dtype;  // of the matrices: "fp16", "q4", …; of q8 and q4: the layers'; "mixed" where they differ
-    const char *rope_type;     // "default", "linear", "llama3", "yarn"
+    const char *rope_type;     // "default", "linear", "llama3", "yarn", "longrope"
     const char *tokenizer;     // "spm" (SentencePiece-style BPE), "bpe" (byte-level BPE), or "none"
     const char *chat_template; // Jinja, as stored; NULL where there is none
     int n_layers, hidden_dim, ffn_dim, n_heads, n_kv_heads, head_dim;
@@ -222,6 +222,11 @@ typedef enum yalm_logits_of { YALM_LOGITS_NONE, YALM_LOGITS_LAST, YALM_LOGITS_AL
 // On a GPU a single token's evaluation goes on when this returns: the functions that need its result wait for it.
 YALM_API yalm_status yalm_eval(yalm_session *session, const int32_t *tokens, int n, yalm_logits_of which, yalm_error *error);
 
+// Appends one token to each of n sessions on one model, with logits, as yalm_eval() would for each, to the bit; on a CPU the weights are read once for up to
+// 8 of them, where their threads and activations are alike. On an error no position has changed on a CPU; of those on a GPU, where sessions are evaluated
+// one after another, the first ones' may have. YALM_USAGE: also a session given twice, or sessions of several models.
+YALM_API yalm_status yalm_eval_each(yalm_session *const *sessions, const int32_t *tokens, int n, yalm_error *error);
+
 // Waits until the device has done what was asked of it, as one does before reading a clock. YALM_FAILED where the device failed.
 YALM_API yalm_status yalm_finish(yalm_session *session, yalm_error *error);
 
@@ -297,6 +302,7 @@ typedef struct yalm_sampling {
     int penalty_last_n;                        // tokens that the penalties look back on; -1: the context
     const yalm_logit_bias *biases;             // (n_biases), owned by the caller
     int n_biases;
+    const uint64_t *allowed; // bit t % 64 of word t / 64: token t may be drawn; owned by the caller. NULL: all may
 } yalm_sampling;
 
 YALM_API yalm_sampling yalm_sampling_defaults(void); // temperature 0.8, top-k 40, top-p 0.95, min-p 0.05, no penalties

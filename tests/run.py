@@ -49,6 +49,8 @@ GUESSES = (
     ("release/cli", 250),
     ("release/parity", 250),
     ("release/real", 90),
+    ("asan/serve", 160),
+    ("tsan/serve", 120),
     ("asan/cpu", 60),
     ("asan/engine", 60),
     ("tsan/", 60),
@@ -56,6 +58,7 @@ GUESSES = (
 )
 THREADED_ROOMS = ("engine", "cpu")  # what runs on several threads, for ThreadSanitizer
 THREADED_TESTS = "rollback or tiny-llama- or tiny-mixtral-"  # of the parity tests, likewise
+SERVED_TESTS = "among_others or stalls or fair or leaves or queue or end_ or many_requests"  # of the server's, likewise
 CUDA_ROOM = "cuda"  # tested in builds of its own
 # Its Python tests' emulated GPU is one core's: in parts that run at the same time, each below the limit.
 CUDA_PARTS = (
@@ -266,6 +269,7 @@ def plan(parts, fuzz_seconds, thorough):
     if "tsan" in parts:
         prefix = tsan_prefix()
         threaded = list(cmocka_jobs("tsan", THREADED_ROOMS, prefix or (), only=only))
+        threaded += pytest_jobs("tsan", "-k", SERVED_TESTS, rooms=("serve",), prefix=prefix or ())
         if thorough:
             threaded += pytest_jobs("tsan", "-k", THREADED_TESTS, rooms=("parity",), prefix=prefix or ())
         if prefix is None:

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Convert a Hugging Face model directory, or a GGUF file, (Llama, Mistral, Mixtral, Qwen2, Qwen3, Phi-3, SmolLM3, Granite, Ministral 3, OLMo 2 and 3, Gemma 2 and 3) to a file that yalm runs.
+"""Convert a Hugging Face model directory, or a GGUF file, (Llama, Mistral, Mixtral, Qwen2, Qwen3, Phi-3 and 4, SmolLM3, Granite, Ministral 3, OLMo 2 and 3, Gemma 2 and 3, GLM-4, gpt-oss) to a file that yalm runs.
 
 examples:
   tools/convert.py ~/models/Mistral-7B-v0.1 mistral.bin
   tools/convert.py SmolLM2-135M-Instruct.Q4_K_M.gguf smollm2.bin
   tools/convert.py ~/models/Llama-3.2-1B -o llama.bin --dtype fp16
   tools/convert.py ~/models/Mistral-7B-v0.1 mistral-q4.bin --dtype q4 --keep '*.down=q8'
+  tools/convert.py ~/models/Llama-3.2-1B --lora ~/adapters/poet poet.bin
   tools/convert.py ~/models/Mixtral-8x7B-v0.1 --dry-run
 """
 
 import argparse
+import contextlib
 import dataclasses
 import errno
 import math
@@ -18,6 +20,7 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 HELP_END = "exit codes: 0 done, 1 failed at run time, 2 usage, 3 not a model that can be converted, 4 out of memory, 130 interrupted"
@@ -41,6 +44,7 @@ try:
     from yalm_convert.gguf_config import config_values, model_tensors
     from yalm_convert.gguf_file import read_gguf
     from yalm_convert.gguf_tokenizer import read_gguf_tokenizer
+    from yalm_convert.lora import merge
     from yalm_convert.multimodal import text_tensors
     from yalm_convert.plan import MATRIX_TYPES, UnknownName, data, make_plan, matrix_types
     from yalm_convert.prequantised import unpack
@@ -103,7 +107,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--dtype",
         choices=MATRIX_TYPES,
-        help="of the weight matrices (default: as stored; what is quantised already becomes q4 or q8, which is said); bf12 is bf16 without loss in 12 bits; with q4, embedding and classifier become q8",
+        help="of the weight matrices (default: as stored; what is quantised already becomes q4, q8 or fp8, which is said); bf12 is bf16 without loss in 12 bits; with q4, embedding and classifier become q8",
     )
     parser.add_argument(
         "--keep",
@@ -112,6 +116,12 @@ def parse_arguments() -> argparse.Namespace:
         default=[],
         metavar="NAME=DTYPE",
         help="another type for matrices of this name, which may be a pattern: classifier=q4, 'layers.0.*=bf16'; the last that matches counts",
+    )
+    parser.add_argument(
+        "--lora",
+        type=Path,
+        metavar="DIR",
+        help="an adapter of PEFT's (adapter_config.json, adapter_model.safetensors), which is added to the weights",
     )
     parser.add_argument(
         "--follow-links",
@@ -129,6 +139,8 @@ def parse_arguments() -> argparse.Namespace:
         parser.error("give the file to write: convert.py MODEL FILE")
     if not arguments.model.is_dir() and not arguments.model.is_file():
         parser.error(f"{arguments.model}: no such directory or file")
+    if arguments.lora and not arguments.lora.is_dir():
+        parser.error(f"--lora {arguments.lora}: no such directory")
     if arguments.output:
         refusal = why_not_write(arguments.output.resolve(), arguments.model.resolve())
         if refusal:
@@ -171,6 +183,15 @@ class Source:
     tokenizer: TokenizerData
 
 
+@contextlib.contextmanager
+def form_expected(where: object) -> Iterator[None]:
+    """Settings whose parts are not all looked at one by one: a text where a number should be, and the like, is a ModelError too."""
+    try:
+        yield
+    except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError) as error:
+        raise ModelError(f"{where}: not of the form that is expected: {type(error).__name__}: {error}") from None
+
+
 def read_directory(model_dir: Path) -> Source:
     config = read_config(model_dir)
     tensors = read_checkpoint(model_dir)
@@ -181,7 +202,8 @@ def read_directory(model_dir: Path) -> Source:
             f"{model_dir}: the part that reads text is converted; {others} tensors of the others are left out"
         )
     if config.quantization:
-        tensors = unpack(tensors, config.quantization, str(config.keys.path))
+        with form_expected(f"{config.keys.path}: quantization_config"):
+            tensors = unpack(tensors, config.quantization, str(config.keys.path))
     for name in TOKENIZER_FILES:
         locate(model_dir, name)
     return Source(model_dir, model_name(model_dir), config, tensors, read_tokenizer(model_dir, config.facts))
@@ -189,12 +211,14 @@ def read_directory(model_dir: Path) -> Source:
 
 def read_file(path: Path) -> Source:
     file, warnings = read_gguf(path), []
-    values = config_values(file, warnings)
-    config = model_config(values, path)
+    with form_expected(path):
+        config = model_config(config_values(file, warnings), path)
+        tokenizer = read_gguf_tokenizer(file, config.facts["vocab_size"])
+        tensors = model_tensors(file)
     config.warnings += warnings
-    tokenizer = read_gguf_tokenizer(file, config.facts["vocab_size"])
+    config.changes = dataclasses.replace(config.changes, norm_plus=0.0)  # norms are stored there as they are
     name = file.get("general.name")
-    return Source(path, name if isinstance(name, str) else path.stem, config, model_tensors(file), tokenizer)
+    return Source(path, name if isinstance(name, str) else path.stem, config, tensors, tokenizer)
 
 
 def convert(arguments: argparse.Namespace) -> int:
@@ -202,6 +226,10 @@ def convert(arguments: argparse.Namespace) -> int:
     source = (read_directory if arguments.model.is_dir() else read_file)(arguments.model)
     config, tokenizer, where = source.config, source.tokenizer, str(source.path)
     config.finish(tokenizer)
+    if arguments.lora:
+        with form_expected(arguments.lora):
+            merged = merge(source.tensors, arguments.lora)
+        complain(f"{arguments.lora}: added to {merged} tensors", 0)
     plan = make_plan(
         config.facts,
         source.tensors,
@@ -209,14 +237,15 @@ def convert(arguments: argparse.Namespace) -> int:
         where,
         arguments.dtype,
         arguments.keep,
-        config.logits_scale,
-        config.norm_plus,
+        config.changes,
     )
     metadata = {"config": config.facts, "tokenizer": tokenizer.facts}
     if tokenizer.chat_template is not None:
         metadata["chat_template"] = tokenizer.chat_template
         metadata["chat"] = tokenizer.chat
     metadata["source"] = {"name": source.name, "converter": VERSION}
+    if arguments.lora:
+        metadata["source"]["adapter"] = model_name(arguments.lora)
     layout = Layout(metadata, plan)
 
     types = matrix_types(plan)

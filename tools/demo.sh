@@ -18,19 +18,13 @@ make --no-print-directory -s "-j${1:-2}" cpu
 if wait $fetch; then
     gguf=$(ls build/real/SmolLM2-*.gguf)
     [ "$real" -nt "$gguf" ] || "$python" tools/convert.py "$gguf" "$real"
-    set -- "$real" --special --escapes --no-echo --temp 0 -n 200 \
-        -i '<|im_start|>user\nGive three tips for staying healthy.<|im_end|>\n<|im_start|>assistant\n'
+    question='Give three tips for staying healthy.'
+    echo "echo '$question' | ./yalm $real -m chat --temp 0" >&2
+    echo "$question" | ./yalm "$real" -m chat --temp 0
+    echo "demo: now talk to it: ./yalm $real -m chat" >&2
 else
     echo "demo: the real model could not be fetched: here is the bundled one, of 4 million parameters, which writes fairy tales" >&2
     make --no-print-directory "$bundled"
-    set -- "$bundled" -n 200 --seed 4 -i "Once upon a time"
+    echo "./yalm $bundled -n 200 --seed 4 -i 'Once upon a time'" >&2
+    ./yalm "$bundled" -n 200 --seed 4 -i 'Once upon a time'
 fi
-printf './yalm' >&2
-for word; do
-    case $word in
-    *[!A-Za-z0-9./-]*) printf " '%s'" "$word" ;;
-    *) printf ' %s' "$word" ;;
-    esac
-done >&2
-echo >&2
-exec ./yalm "$@"

@@ -72,6 +72,7 @@ int main(void) { return 0; }' "$CC" -pthread || echo gcc libc6-dev
 int main(void) { return 0; }' "$CC" -lpcre2-8 || echo libpcre2-dev
     header utf8proc.h utf8proc || echo libutf8proc-dev
     header xxhash.h xxhash || echo libxxhash-dev
+    header microhttpd.h microhttpd || echo libmicrohttpd-dev
     header histedit.h edit || echo libedit-dev
     has "$PYTHON" || echo python3
     [ -x .venv/bin/python ] || venv_works || echo python3-venv

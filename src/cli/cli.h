@@ -11,6 +11,7 @@ yalm_status run_chat(const struct options *options, yalm_error *error);
 yalm_status run_throughput(const struct options *options, yalm_error *error);
 yalm_status run_perplexity(const struct options *options, yalm_error *error);
 yalm_status run_passkey(const struct options *options, yalm_error *error);
+yalm_status run_serve(const struct options *options, yalm_error *error);
 yalm_status run_calibrate(const struct options *options, yalm_error *error);
 yalm_status run_tokenize(const struct options *options, yalm_error *error);
 yalm_status run_info(const struct options *options, yalm_error *error);

@@ -6,6 +6,7 @@
 #include "cli/cli.h"
 #include "cli/state_file.h"
 #include "cli/text_out.h"
+#include "grammar/mask.h"
 
 struct completion {
     const struct options *options;
@@ -21,6 +22,10 @@ struct completion {
 
     struct text_out out;
     bool ids_only; // no tokenizer: ids are printed instead of text
+
+    struct grammar *grammar; // that the text follows; NULL: none
+    struct token_tree *tree;
+    struct masker *masker;
 
     const char *why; // it stopped
     int64_t n_generated, n_decoded;
@@ -125,6 +130,51 @@ static yalm_status send_rest(struct completion *run, yalm_error *error)
     return run->out.any ? text_out_bytes(&run->out, "\n", 1, error) : YALM_OK;
 }
 
+// ---------------------------------------------------------------- grammar
+
+static yalm_status open_grammar(struct completion *run, yalm_error *error)
+{
+    struct text text;
+    if (run->options->grammar == NULL)
+        return YALM_OK;
+    yalm_status status = text_read(&text, run->options->grammar, error);
+    if (status != YALM_OK)
+        return status;
+    run->grammar = grammar_parse(text.bytes, text.length, error);
+    free(text.bytes);
+    if (run->grammar == NULL)
+        return error->status;
+    run->tree = token_tree_open(run->model);
+    if (run->tree == NULL)
+        return cli_no_memory(error);
+    run->masker = masker_open(run->grammar, run->tree, run->model, error);
+    return run->masker ? YALM_OK : error->status;
+}
+
+static void close_grammar(struct completion *run)
+{
+    masker_close(run->masker);
+    token_tree_close(run->tree);
+    grammar_free(run->grammar);
+}
+
+// False where the text is whole, and no token can follow.
+static bool allow_tokens(struct completion *run)
+{
+    if (run->masker == NULL)
+        return true;
+    run->sampling.allowed = masker_allowed(run->masker);
+    return run->sampling.allowed != NULL;
+}
+
+static yalm_status no_token(const struct completion *run, yalm_error *error)
+{
+    if (masker_accepts(run->masker))
+        return YALM_OK;
+    return cli_error(error, YALM_FAILED, "%s: no token of the vocabulary continues a text of the grammar",
+                     run->options->grammar);
+}
+
 // ---------------------------------------------------------------- generation
 
 static yalm_status prefill(struct completion *run, yalm_error *error)
@@ -152,6 +202,10 @@ static yalm_status generate(struct completion *run, yalm_error *error)
     double before = 0;
     while (status == YALM_OK && run->n_generated < run->limit) {
         int32_t token;
+        if (!allow_tokens(run)) {
+            run->why = "end of the grammar";
+            return no_token(run, error);
+        }
         status = sample_token(run->session, &run->sampling, &token, error);
         if (status != YALM_OK)
             return status;
@@ -159,10 +213,12 @@ static yalm_status generate(struct completion *run, yalm_error *error)
             run->decode_seconds += seconds_now() - before;
         if (run->n_generated++ == 0)
             run->first_token_seconds = seconds_now() - start;
-        if (yalm_is_eos(run->model, token) && !run->options->ignore_eos) {
+        if (yalm_is_eos(run->model, token) && (run->masker || !run->options->ignore_eos)) {
             run->why = "end of text";
             break;
         }
+        if (run->masker && !masker_take(run->masker, token))
+            return cli_no_memory(error);
         status = send_token(run, token, error);
         if (status != YALM_OK || run->n_generated == run->limit)
             break;
@@ -312,6 +368,8 @@ yalm_status run_completion(const struct options *options, yalm_error *error)
     if (status == YALM_OK && run.ids_only && options->stops.n)
         status = needs_tokenizer(options, model, "find stop strings", error);
     if (status == YALM_OK)
+        status = open_grammar(&run, error);
+    if (status == YALM_OK)
         status = input_read(&run.text, &run.prompt, options, model, true, error);
     if (status == YALM_OK)
         status = complete(&run, error);
@@ -319,6 +377,7 @@ yalm_status run_completion(const struct options *options, yalm_error *error)
     free(run.text.bytes);
     free(run.prompt.ids);
     stop_filter_free(&run.out.filter);
+    close_grammar(&run);
     yalm_model_close(model);
     return status;
 }

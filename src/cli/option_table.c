@@ -10,12 +10,14 @@ enum {
     T = 1 << MODE_THROUGHPUT,
     P = 1 << MODE_PERPLEXITY,
     K = 1 << MODE_PASSKEY,
+    S = 1 << MODE_SERVE,
     B = 1 << MODE_CALIBRATE,
     W = 1 << MODE_TOKENIZE,
     I = 1 << MODE_INFO,
     V = 1 << MODE_VERIFY,
-    SESSION = C | H | T | P | K | B, // modes that evaluate
-    TEXT = C | P | B | W,            // modes that read the user's text
+    SESSION = C | H | T | P | K | S | B, // modes that evaluate
+    TEXT = C | P | B | W,                // modes that read the user's text
+    SAMPLING = C | H | S,                // of which serve takes these for what requests leave open
     ALL = (1 << MODES) - 1,
 };
 
@@ -26,7 +28,7 @@ enum {
 
 // clang-format off
 const struct option option_table[] = {
-    {"Mode", 'm', "mode", "MODE", "completion, chat, throughput, perplexity, passkey", OPTION_NAMED, ALL, 0, 0, 0, NULL},
+    {"Mode", 'm', "mode", "MODE", "completion, chat, serve, throughput, passkey …", OPTION_NAMED, ALL, 0, 0, 0, NULL},
     {"Mode", 0, "info", NULL, "config, tensors and sizes (-o text|json)", OPTION_MODE, ALL, 0, MODE_INFO, 0, NULL},
     {"Mode", 0, "verify", NULL, "compare every tensor with its checksum", OPTION_MODE, ALL, 0, MODE_VERIFY, 0, NULL},
     {"Mode", 'h', "help", NULL, NULL, OPTION_MODE, ALL, 0, MODE_HELP, 0, NULL},
@@ -62,16 +64,17 @@ const struct option option_table[] = {
 
     {"Completion", 'n', "n-predict,predict", "N", "tokens to generate; -1 is endless", OPTION_INT, C | H, AT(n_predict), -2, INT_MAX / 2, NULL},
     {"Completion", 'r', "stop,reverse-prompt", "TEXT", "end before this text; may be repeated", OPTION_TEXTS, C | H, AT(stops), 0, 0, NULL},
-    {"Completion", 't', "temp,temperature", "X", "0 takes the likeliest token", OPTION_FLOAT, C | H, AT(sampling.temperature), 0, 1000, NULL},
+    {"Completion", 't', "temp,temperature", "X", "0 takes the likeliest token", OPTION_FLOAT, SAMPLING, AT(sampling.temperature), 0, 1000, NULL},
     {"Completion", 's', "seed", "N", "same seed, same text; -1 is random", OPTION_SEED, C | H | K | B, AT(seed), 0, 0, NULL},
-    {"Completion", 0, "top-k", "N", NULL, OPTION_INT, C | H, AT(sampling.top_k), 0, INT_MAX, NULL},
-    {"Completion", 0, "top-p", "X", NULL, OPTION_FLOAT, C | H, AT(sampling.top_p), 0, 1, NULL},
-    {"Completion", 0, "min-p", "X", NULL, OPTION_FLOAT, C | H, AT(sampling.min_p), 0, 1, NULL},
-    {"Completion", 0, "repeat-penalty", "X", NULL, OPTION_FLOAT, C | H, AT(sampling.repeat_penalty), 0.01, 100, NULL},
-    {"Completion", 0, "presence-penalty", "X", NULL, OPTION_FLOAT, C | H, AT(sampling.presence_penalty), -100, 100, NULL},
-    {"Completion", 0, "frequency-penalty", "X", NULL, OPTION_FLOAT, C | H, AT(sampling.frequency_penalty), -100, 100, NULL},
-    {"Completion", 0, "repeat-last-n", "N", NULL, OPTION_INT, C | H, AT(sampling.penalty_last_n), -1, INT_MAX, NULL},
+    {"Completion", 0, "top-k", "N", NULL, OPTION_INT, SAMPLING, AT(sampling.top_k), 0, INT_MAX, NULL},
+    {"Completion", 0, "top-p", "X", NULL, OPTION_FLOAT, SAMPLING, AT(sampling.top_p), 0, 1, NULL},
+    {"Completion", 0, "min-p", "X", NULL, OPTION_FLOAT, SAMPLING, AT(sampling.min_p), 0, 1, NULL},
+    {"Completion", 0, "repeat-penalty", "X", NULL, OPTION_FLOAT, SAMPLING, AT(sampling.repeat_penalty), 0.01, 100, NULL},
+    {"Completion", 0, "presence-penalty", "X", NULL, OPTION_FLOAT, SAMPLING, AT(sampling.presence_penalty), -100, 100, NULL},
+    {"Completion", 0, "frequency-penalty", "X", NULL, OPTION_FLOAT, SAMPLING, AT(sampling.frequency_penalty), -100, 100, NULL},
+    {"Completion", 0, "repeat-last-n", "N", NULL, OPTION_INT, SAMPLING, AT(sampling.penalty_last_n), -1, INT_MAX, NULL},
     {"Completion", 0, "logit-bias", "ID+X|ID-X", NULL, OPTION_BIAS, C | H, AT(sampling.biases), 0, 0, NULL},
+    {"Completion", 0, "grammar", "FILE", NULL, OPTION_TEXT, C, AT(grammar), 0, 0, NULL},
     {"Completion", 0, "ignore-eos", NULL, NULL, OPTION_FLAG, C | H, AT(ignore_eos), 0, 0, NULL},
     {"Completion", 0, "no-echo,no-display-prompt", NULL, NULL, OPTION_FLAG, C, AT(no_echo), 0, 0, NULL},
     {"Completion", 0, "sinks,keep", "N", NULL, OPTION_INT, C, AT(n_sinks), 0, 65536, NULL},
@@ -95,6 +98,14 @@ const struct option option_table[] = {
     {"Passkey", 'n', "junk", "N", "junk lines; -1 is what fits, at most 250", OPTION_INT, K, AT(junk), -1, 1000000, NULL},
     {"Passkey", 'l', "position", "N", "lines before the key; -1 is random", OPTION_INT, K, AT(position), -1, 1000000, NULL},
     {"Passkey", 0, "trials", "N", NULL, OPTION_INT, K, AT(trials), 1, 100000, NULL},
+
+    {"Serve", 0, "port", "N", "clients of OpenAI and Anthropic; 0: any that is free", OPTION_INT, S, AT(port), 0, 65535, NULL},
+    {"Serve", 0, "parallel", "N", NULL, OPTION_INT, S, AT(parallel), 1, 256, NULL},
+    {"Serve", 0, "host", "H", NULL, OPTION_TEXT, S, AT(host), 0, 0, NULL},
+    {"Serve", 0, "api-key-file", "FILE", NULL, OPTION_TEXT, S, AT(key_file), 0, 0, NULL},
+    {"Serve", 0, "insecure", NULL, NULL, OPTION_FLAG, S, AT(insecure), 0, 0, NULL},
+    {"Serve", 0, "queue", "N", NULL, OPTION_INT, S, AT(queue), 0, 65536, NULL},
+    {"Serve", 0, "drain", "SECONDS", NULL, OPTION_INT, S, AT(drain), 0, 86400, NULL},
 
     {"Calibrate", 'o', "output", "FILE", "learned codebooks (the model's path, .nomad)", OPTION_TEXT, B, AT(codebooks), 0, 0, NULL},
 
@@ -136,6 +147,11 @@ void options_defaults(struct options *options)
     options->junk = -1;
     options->position = -1;
     options->trials = 20;
+    options->host = "127.0.0.1";
+    options->port = 8080;
+    options->parallel = 4;
+    options->queue = 64;
+    options->drain = 30;
     options->d_sub = yalm_calibration_defaults().d_sub;
     options->samples = yalm_calibration_defaults().samples;
 }

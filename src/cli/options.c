@@ -21,8 +21,8 @@ struct word {
     bool has_value, is_operand;
 };
 
-static const char *const mode_names[MODES] = {"completion", "chat", "throughput", "perplexity", "passkey", "calibrate",
-                                              "tokenize",   "info", "verify",     "help",       "version"};
+static const char *const mode_names[MODES] = {"completion", "chat",     "throughput", "perplexity", "passkey", "serve",
+                                              "calibrate",  "tokenize", "info",       "verify",     "help",    "version"};
 
 const char *mode_name(enum mode mode)
 {
@@ -115,11 +115,12 @@ static yalm_status read_mode(const char *text, enum mode *mode, yalm_error *erro
         found = found < 0 ? i : MODES;
     }
     if (found < 0)
-        return cli_error(error, YALM_USAGE,
-                         "unknown mode '%s': expected completion, chat, throughput, perplexity, passkey, calibrate, tokenize, "
-                         "info or verify "
-                         "(the model file needs no option: yalm MODEL …)",
-                         text);
+        return cli_error(
+            error, YALM_USAGE,
+            "unknown mode '%s': expected completion, chat, throughput, perplexity, passkey, serve, calibrate, tokenize, "
+            "info or verify "
+            "(the model file needs no option: yalm MODEL …)",
+            text);
     if (found == MODES)
         return cli_error(error, YALM_USAGE, "mode '%s' is ambiguous: %s", text, candidates);
     *mode = (enum mode)found;

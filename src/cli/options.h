@@ -9,6 +9,7 @@ enum mode {
     MODE_THROUGHPUT,
     MODE_PERPLEXITY,
     MODE_PASSKEY,
+    MODE_SERVE,
     MODE_CALIBRATE,
     MODE_TOKENIZE,
     MODE_INFO,
@@ -48,6 +49,7 @@ struct options {
     bool ignore_eos, no_echo;
     yalm_sampling sampling; // its biases are owned
     uint64_t seed;
+    const char *grammar; // file that the text's form is in
 
     const char *system; // chat's first message; NULL: none
     struct text_list variables;
@@ -77,6 +79,11 @@ struct options {
 
     int junk, position, trials; // junk, position: -1 is chosen
     int decode_last;
+
+    const char *host, *key_file;
+    int port, parallel, queue, drain;
+    bool insecure;
+
     bool pieces, detokenize;
     bool quiet, verbose;
 };

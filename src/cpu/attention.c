@@ -216,6 +216,18 @@ static void task_begin(const struct task *task)
     }
 }
 
+// Of models whose heads have a logit without a key: as if one had been seen, whose value is 0. For the first of a query's parts.
+static void task_begin_first(const struct task *task)
+{
+    const float *logits = task->s->weights->layers[task->layer].sink_logits;
+    const int group = cpu_group(task->s);
+    task_begin(task);
+    for (int i = 0; i < task->n_queries && logits; i++) {
+        task->max[i] = logits[task->kv_head * group + i % group];
+        task->sum[i] = 1;
+    }
+}
+
 // Query i's output: scale * acc, into its token's and head's place, which is returned.
 static float *write_output(struct cpu_state *s, int kv_head, int first_token, int i, const float *acc, float scale)
 {
@@ -248,7 +260,7 @@ static void attend_block(struct task *task, int first_token, int tokens)
     task->n_tokens = batch->n - first_token < tokens ? batch->n - first_token : tokens;
     task->n_queries = task->n_tokens * cpu_group(s);
     const int64_t position = batch->position + task->first_token;
-    task_begin(task);
+    task_begin_first(task);
     attend_sinks(task);
     attend_positions(task, kv_first_visible(task->kv, position), position + task->n_tokens);
     for (int q = 0; q < task->n_queries; q++)
@@ -335,7 +347,7 @@ static void attend_part(struct task *task, int i, int n_parts)
     task->acc = s->part_acc + (size_t)i * task->n_queries * s->config->head_dim;
     task->max = s->part_max + (size_t)i * task->n_queries;
     task->sum = s->part_sum + (size_t)i * task->n_queries;
-    task_begin(task);
+    (part == 0 ? task_begin_first : task_begin)(task);
     if (part == 0)
         attend_sinks(task);
     attend_positions(task, part_start(from, to, part, n_parts), part_start(from, to, part + 1, n_parts));

@@ -12,6 +12,7 @@
 #include "cpu/matmul.h"
 #include "cpu/rows.h"
 #include "cpu/state.h"
+#include "cpu/together.h"
 #include "model/rope.h"
 #include "util/memory.h"
 
@@ -99,11 +100,14 @@ static bool join_team(struct cpu_state *s, const struct backend_plan *plan, yalm
         s->team = team_open(cpu_most_threads(s), true, error);
         return s->team;
     }
-    struct shared *teams = plan->teams;
-    pthread_mutex_lock(&teams->lock);
-    s->team = teams_get(&teams->data, cpu_most_threads(s), error);
-    teams->release = teams_close;
-    pthread_mutex_unlock(&teams->lock);
+    struct cpu_shared *shared = cpu_shared(plan->of_cpu);
+    if (!shared) {
+        error_set(error, YALM_NO_MEMORY, "out of memory for a session");
+        return false;
+    }
+    pthread_mutex_lock(&plan->of_cpu->lock);
+    s->team = teams_get(&shared->teams, cpu_most_threads(s), error);
+    pthread_mutex_unlock(&plan->of_cpu->lock);
     return s->team;
 }
 
@@ -115,7 +119,7 @@ static void leave_team(struct cpu_state *s)
         team_forget(s->team);
 }
 
-static void cpu_close(void *state)
+void cpu_close(void *state)
 {
     struct cpu_state *s = state;
     if (!s)
@@ -133,11 +137,11 @@ static void prepare_rotation(struct cpu_state *s, int i)
 {
     struct cpu_kind *kind = &s->kinds[i];
     const int d = s->config->head_dim;
-    kind->rope_scale = rope_frequencies(kind->inverse_frequency, &s->config->kinds[i].rope, d);
+    kind->rope_scale = rope_frequencies(kind->inverse_frequency, &s->config->kinds[i].rope, d, kind->kv.context);
     rope_angles(kind->sink_cos, kind->sink_sin, kind->inverse_frequency, kind->rope_scale, d, kind->kv.span - 1);
 }
 
-static void *cpu_open(const struct backend_plan *plan, yalm_error *error)
+void *cpu_open(const struct backend_plan *plan, yalm_error *error)
 {
     struct cpu_state *s = calloc(1, sizeof *s);
     if (!s) {
@@ -309,6 +313,7 @@ const struct backend backend_cpu = {
     .close = cpu_close,
     .describe = cpu_describe,
     .evaluate = cpu_evaluate,
+    .evaluate_together = cpu_evaluate_together,
     .fill_random = cpu_fill_random,
     .each_row = cpu_each_row,
     .step_bytes = cpu_step_bytes,

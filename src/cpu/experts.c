@@ -19,20 +19,19 @@ void gated_units(struct cpu_state *s, const struct expert_weights *w, int forms,
     }
 }
 
-// The n_active largest of a token's router logits (the lower index of equals), in ascending order of index, with the softmax
-// over them, which is that over all, renormalised; or, where the model wants it raw, with that over all.
-static void choose_experts(int *chosen, float *weight, const float *logits, int n_experts, int n_active, bool raw)
+// Of a token: logits become scores, and the active experts' scores their weights. Raw ones are not renormalised to the sum 1.
+static void weigh_by_scores(const int *chosen, float *weight, const float *scores, int n, bool raw)
 {
-    int n = 0;
-    for (int e = 0; e < n_experts; e++) {
-        int rank = 0; // experts that come before e
-        for (int other = 0; other < n_experts; other++)
-            rank += logits[other] > logits[e] || (logits[other] == logits[e] && other < e);
-        if (rank < n_active && n < n_active)
-            chosen[n++] = e;
-    }
-    for (int e = 0; n < n_active; e++) // only where NaN logits compare with nothing
-        chosen[n++] = e;
+    float sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += weight[i] = scores[chosen[i]];
+    for (int i = 0; i < n && !raw; i++)
+        weight[i] /= sum;
+}
+
+// The softmax over the active experts, which is that over all, renormalised; or, where the model wants it raw, that over all.
+static void weigh_by_softmax(const int *chosen, float *weight, const float *logits, int n_experts, int n, bool raw)
+{
     float max = -INFINITY, sum = 0;
     for (int i = 0; i < n; i++)
         max = fmaxf(max, logits[chosen[i]]);
@@ -47,8 +46,41 @@ static void choose_experts(int *chosen, float *weight, const float *logits, int 
         weight[i] /= sum;
 }
 
+// The n_active best of a token's experts by `rating` (the lower index of equals), in ascending order of index.
+static void choose_experts(int *chosen, const float *rating, int n_experts, int n_active)
+{
+    int n = 0;
+    for (int e = 0; e < n_experts; e++) {
+        int rank = 0; // experts that come before e
+        for (int other = 0; other < n_experts; other++)
+            rank += rating[other] > rating[e] || (rating[other] == rating[e] && other < e);
+        if (rank < n_active && n < n_active)
+            chosen[n++] = e;
+    }
+    for (int e = 0; n < n_active; e++) // only where NaN logits compare with nothing
+        chosen[n++] = e;
+}
+
+// A token's active experts and their weights, from its router's logits, which are used up. ratings: (n_experts) scratch.
+static void route_token(const struct model_config *c, const float *choice_bias, float *logits, float *ratings, int *chosen,
+                        float *weight)
+{
+    const int n = c->n_active_experts;
+    for (int e = 0; e < c->n_experts && choice_bias; e++) {
+        logits[e] = 1.0f / (1.0f + expf(-logits[e]));
+        ratings[e] = logits[e] + choice_bias[e];
+    }
+    choose_experts(chosen, choice_bias ? ratings : logits, c->n_experts, n);
+    if (choice_bias)
+        weigh_by_scores(chosen, weight, logits, n, c->raw_expert_weights);
+    else
+        weigh_by_softmax(chosen, weight, logits, c->n_experts, n, c->raw_expert_weights);
+    for (int i = 0; i < n && c->expert_scale > 0; i++)
+        weight[i] *= c->expert_scale;
+}
+
 // Which tokens go to which expert.
-static void route(struct cpu_state *s, int n)
+static void route(struct cpu_state *s, const float *choice_bias, int n)
 {
     const int n_experts = s->config->n_experts, n_active = s->config->n_active_experts;
     for (int e = 0; e < n_experts; e++)
@@ -56,8 +88,7 @@ static void route(struct cpu_state *s, int n)
     for (int t = 0; t < n; t++) {
         int *chosen = s->expert_of + t * n_active;
         float *weight = s->expert_weight + t * n_active;
-        choose_experts(chosen, weight, s->router_logits + (size_t)t * n_experts, n_experts, n_active,
-                       s->config->raw_expert_weights);
+        route_token(s->config, choice_bias, s->router_logits + (size_t)t * n_experts, s->expert_ratings, chosen, weight);
         for (int i = 0; i < n_active; i++) {
             const int e = chosen[i], at = s->expert_n[e]++;
             s->expert_tokens[(size_t)e * s->chunk + at] = t;
@@ -109,9 +140,9 @@ void experts_block(struct cpu_state *s, const struct layer_weights *w, int n, st
 {
     const int n_experts = s->config->n_experts;
     const struct expert_forms forms = forms_of(s, w->experts, n_experts);
-    matmul_shared(s, me, &(struct product){&w->router, NULL, s->router_logits}, 1, s->h, n);
+    matmul_shared(s, me, &(struct product){&w->router, w->router_bias, s->router_logits}, 1, s->h, n);
     for (struct span once; team_claim(me, 1, 1, &once);)
-        route(s, n);
+        route(s, w->router_choice_bias, n);
     // As many rounds as there can be experts with tokens, whatever the routing says: the steps must be the same for all members.
     const int64_t most = (int64_t)n * s->config->n_active_experts;
     for (int i = 0; i < n_experts && i < most; i++) {

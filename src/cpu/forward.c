@@ -1,6 +1,8 @@
 // The forward pass: what a Llama does to a batch of tokens. Every member of the team runs it, claims its share of each step, and goes on
 // when the step is over (team.h); what a step reads, an earlier one has written.
 
+#include <string.h>
+
 #include "cpu/attention.h"
 #include "cpu/experts.h"
 #include "cpu/matmul.h"
@@ -12,7 +14,15 @@ struct pass {
     struct cpu_state *state;
     int64_t run; // its number
     struct batch batch;
+    int n_turns; // 0: the batch is of the state's own session
+    struct turn turns[MOST_TURNS];
 };
+
+// Token t of the batch.
+static struct turn turn_of(const struct pass *pass, int t)
+{
+    return pass->n_turns ? pass->turns[t] : (struct turn){pass->state, pass->batch.position + t, pass->batch.tokens[t]};
+}
 
 // y[t] = rmsnorm(x[t])
 static void normalise(struct cpu_state *s, struct member *me, float *y, const float *x, const float *weight, int n)
@@ -79,17 +89,18 @@ static void embed_token(const struct cpu_state *s, float *x, int token)
 }
 
 // x = the tokens' embeddings; the angles of their positions, for all layers.
-static void embed(struct cpu_state *s, const struct batch *batch, struct member *me)
+static void embed(struct cpu_state *s, const struct pass *pass, struct member *me)
 {
     const struct matrix *e = &s->weights->embedding;
-    const int half = s->config->head_dim / 2;
-    for (struct span tokens; team_claim(me, batch->n, 1, &tokens);)
+    for (struct span tokens; team_claim(me, pass->batch.n, 1, &tokens);)
         for (int t = tokens.first; t < tokens.last; t++) {
-            embed_token(s, s->x + (size_t)t * e->cols, batch->tokens[t]);
+            const struct turn turn = turn_of(pass, t);
+            const size_t row = pass->n_turns ? 0 : (size_t)t * (s->config->head_dim / 2);
+            embed_token(s, s->x + (size_t)t * e->cols, turn.token);
             for (int kind = 0; kind < config_n_kinds(s->config); kind++) {
-                const struct cpu_kind *k = &s->kinds[kind];
-                rope_angles(k->cos + (size_t)t * half, k->sin + (size_t)t * half, k->inverse_frequency, k->rope_scale,
-                            s->config->head_dim, batch->position + t);
+                const struct cpu_kind *k = &turn.state->kinds[kind];
+                rope_angles(k->cos + row, k->sin + row, k->inverse_frequency, k->rope_scale, s->config->head_dim,
+                            turn.position);
             }
         }
 }
@@ -109,9 +120,33 @@ static void normalise_heads(struct cpu_state *s, const struct layer_weights *w, 
         }
 }
 
-// x += o · attention(rmsnorm(x))
-static void attention_block(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
+static void attend(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
 {
+    attention_append(s, batch, layer, me);
+    attention_attend(s, batch, layer, me);
+}
+
+// Each token to its own session's keys, in that session's memory.
+static void attend_apart(struct cpu_state *s, const struct pass *pass, int layer, struct member *me)
+{
+    for (struct span turns; team_claim(me, pass->n_turns, 1, &turns);)
+        for (ptrdiff_t t = turns.first; t < turns.last; t++) {
+            const struct cpu_state *own = pass->turns[t].state;
+            memcpy(own->q, s->q + t * s->q_dim, sizeof *s->q * s->q_dim);
+            memcpy(own->k, s->k + t * s->kv_dim, sizeof *s->k * s->kv_dim);
+            memcpy(own->v, s->v + t * s->kv_dim, sizeof *s->v * s->kv_dim);
+        }
+    for (int t = 0; t < pass->n_turns; t++)
+        attend(pass->turns[t].state, &(struct batch){.n = 1, .position = pass->turns[t].position}, layer, me);
+    for (struct span turns; team_claim(me, pass->n_turns, 1, &turns);)
+        for (ptrdiff_t t = turns.first; t < turns.last; t++)
+            memcpy(s->attended + t * s->q_dim, pass->turns[t].state->attended, sizeof *s->attended * s->q_dim);
+}
+
+// x += o · attention(rmsnorm(x))
+static void attention_block(struct cpu_state *s, const struct pass *pass, int layer, struct member *me)
+{
+    const struct batch *batch = &pass->batch;
     const struct layer_weights *w = &s->weights->layers[layer];
     const float *h = read_stream(s, me, w->attention_norm, batch->n);
     const struct product qkv[] = {{&w->q, w->q_bias, s->q}, {&w->k, w->k_bias, s->k}, {&w->v, w->v_bias, s->v}};
@@ -122,24 +157,26 @@ static void attention_block(struct cpu_state *s, const struct batch *batch, int 
     // The caller's thread leaves a step when it is over, so between its two looks at the clock lie whole steps.
     const bool timed = me->thread == 0 && s->time_attention;
     const double begin = timed ? clock_seconds() : 0;
-    attention_append(s, batch, layer, me);
-    attention_attend(s, batch, layer, me);
+    if (pass->n_turns)
+        attend_apart(s, pass, layer, me);
+    else
+        attend(s, batch, layer, me);
     if (timed)
         s->attention_seconds += clock_seconds() - begin;
     matmul_ahead(s, me, (const struct matrix *[]){w->router.data ? &w->router : &w->experts[0].gate}, 1, batch->n);
     project_residual(s, me, &w->o, w->o_bias, s->attended, w->attention_post_norm, batch->n);
 }
 
-// x += down · (activation(gate · h) ∘ (up · h)),  h = rmsnorm(x)
+// x += down · (activation(gate · h) ∘ (up · h)),  h = rmsnorm(x), or so of the active experts, or both
 static void ffn_block(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
 {
     const struct layer_weights *w = &s->weights->layers[layer];
     const float *h = read_stream(s, me, w->ffn_norm, batch->n);
-    if (w->router.data) {
+    if (w->router.data)
         experts_block(s, w, batch->n, me);
+    if (w->router.data && !w->shared.gate.data)
         return;
-    }
-    const struct expert_weights *ffn = &w->experts[0];
+    const struct expert_weights *ffn = w->router.data ? &w->shared : &w->experts[0];
     matmul_ahead(s, me, (const struct matrix *[]){&ffn->down}, 1, batch->n);
     gated_units(s, ffn, matmul_form(s, &ffn->gate) | matmul_form(s, &ffn->up), h, batch->n, me);
     if (layer + 1 < s->config->n_layers) {
@@ -177,9 +214,9 @@ static void forward(struct member *me, const void *arguments)
 {
     const struct pass *pass = arguments;
     struct cpu_state *s = pass->state;
-    embed(s, &pass->batch, me);
+    embed(s, pass, me);
     for (int layer = 0; layer < s->config->n_layers; layer++) {
-        attention_block(s, &pass->batch, layer, me);
+        attention_block(s, pass, layer, me);
         ffn_block(s, &pass->batch, layer, me);
         if (atomic_load_explicit(&s->stopped, memory_order_relaxed) >=
             pass->run) // written in a step of this layer (attention_append)
@@ -190,8 +227,17 @@ static void forward(struct member *me, const void *arguments)
 
 yalm_status cpu_forward(struct cpu_state *state, const struct batch *batch)
 {
-    const struct pass pass = {state, ++state->run, *batch};
-    _Static_assert(sizeof pass <= TEAM_ARGUMENT_BYTES, "a pass is small enough to be copied to each member");
-    team_run(state->team, batch->n > 1 ? state->n_threads_batch : state->n_threads, forward, &pass, sizeof pass);
+    const struct pass pass = {.state = state, .run = ++state->run, .batch = *batch};
+    const int n_threads = batch->n > 1 ? state->n_threads_batch : state->n_threads;
+    team_run(state->team, n_threads, forward, &pass, offsetof(struct pass, turns));
     return atomic_load(&state->stopped) == pass.run ? YALM_INTERRUPTED : YALM_OK;
+}
+
+void cpu_forward_apart(struct cpu_state *state, const struct turn *turns, int n)
+{
+    const struct batch batch = {.n = n, .logits = state->logits, .all_logits = true};
+    struct pass pass = {.state = state, .run = ++state->run, .batch = batch, .n_turns = n};
+    _Static_assert(sizeof pass <= TEAM_ARGUMENT_BYTES, "a pass is small enough to be copied to each member");
+    memcpy(pass.turns, turns, sizeof *turns * (size_t)n);
+    team_run(state->team, state->n_threads, forward, &pass, sizeof pass);
 }

@@ -15,8 +15,36 @@ enum { AHEAD_BYTES = 256 << 10 };
 // Quantising a few tokens is so little work that a claim of fewer columns would cost more than it saves.
 enum { QUANTISE_COLS = 1024 };
 
+// Of tokens apart: rows that all groups multiply before the next ones are read.
+enum { GROUPS_BYTES = 64 << 10 };
+
 // Prefill: rows that the kernels keep in the cache together.
 enum { BLOCK_ROWS = 128 };
+
+// Quantised matrices multiply n tokens apart in groups of at most so many, each quantised by itself: then none depends on the others.
+static int group_size(const struct cpu_state *s, int n)
+{
+    const int most = s->quant->alike, groups = (n + most - 1) / most;
+    return s->apart && n > 0 ? (n + groups - 1) / groups : n;
+}
+
+static size_t group_bytes(const struct cpu_state *s, int cols)
+{
+    return round_up(s->quant->size(s->quant->alike, cols), 64);
+}
+
+size_t matmul_groups_bytes(const struct cpu_state *s, int n, int cols)
+{
+    return (size_t)((n + s->quant->alike - 1) / s->quant->alike) * group_bytes(s, cols);
+}
+
+static void quantise_groups(struct cpu_state *s, const float *x, int n, int cols, struct span span)
+{
+    const int size = group_size(s, n);
+    uint8_t *to = s->quantised;
+    for (int t = 0; t < n; t += size, to += group_bytes(s, cols))
+        s->quant->quantise(to, x + (size_t)t * cols, cols, n - t < size ? n - t : size, cols, span.first, span.last);
+}
 
 void matmul_pack(struct cpu_state *s, struct member *me, int forms, const float *x, int n, int cols)
 {
@@ -32,7 +60,7 @@ void matmul_pack(struct cpu_state *s, struct member *me, int forms, const float 
             matmul_halves(s, n)->pack(s->halves, x, cols, n, cols, span.first, span.last);
     if (forms & (FORM_QUANTISED | FORM_FEW_QUANTISED))
         for (struct span span; team_claim_near(me, quantise ? cols : 0, n > few ? 128 : QUANTISE_COLS, &span);)
-            s->quant->quantise(s->quantised, x, cols, n, cols, span.first, span.last);
+            quantise_groups(s, x, n, cols, span);
 }
 
 static int few_grain(const struct matrix *w)
@@ -42,7 +70,7 @@ static int few_grain(const struct matrix *w)
 
 int matmul_most_few(const struct cpu_state *s)
 {
-    const int few = s->kernels->matvec_max;
+    const int few = s->kernels->matvec_max; // at least as many as can be apart
     const int least = matmul_least_halves(s);
     return least <= few ? least - 1 : few;
 }
@@ -112,6 +140,32 @@ static void many_rows(struct cpu_state *s, const struct member *me, const struct
     product(&args);
 }
 
+// By a matrix that is quantised, each group of the tokens while its rows are in the cache.
+static void quantised_rows(struct cpu_state *s, const struct member *me, const struct matrix *w, struct span rows, float *y,
+                           ptrdiff_t ldy, int n)
+{
+    const int size = group_size(s, n);
+    const int block =
+        size == n ? rows.last - rows.first : (int)round_up(GROUPS_BYTES / dtype_row_bytes(w->dtype, w->cols) + 1, ROW_UNIT);
+    for (int first = rows.first; first < rows.last; first += block) {
+        const uint8_t *x = s->quantised;
+        for (int t = 0; t < n; t += size, x += group_bytes(s, w->cols))
+            s->quant->product[w->dtype](&(struct quant_args){
+                .y = y + t * ldy + (first - rows.first),
+                .ldy = ldy,
+                .w = w->data,
+                .rows = w->rows,
+                .cols = w->cols,
+                .first_row = first,
+                .last_row = rows.last - first < block ? rows.last : first + block,
+                .x = x,
+                .n = n - t < size ? n - t : size,
+                .fetching = s->fetching,
+                .scratch = cpu_own(s, s->matmul_scratch, me->thread),
+            });
+    }
+}
+
 // y: (n, ldy), from row rows.first on.
 static void multiply_rows(struct cpu_state *s, const struct member *me, const struct matrix *w, const float *bias,
                           struct span rows, float *y, ptrdiff_t ldy, const float *x, int n)
@@ -123,19 +177,7 @@ static void multiply_rows(struct cpu_state *s, const struct member *me, const st
     if (half)
         many_rows(s, me, w, rows, y, ldy, half->product[type], s->halves, n);
     else if (dtype_group_bytes[type])
-        s->quant->product[type](&(struct quant_args){
-            .y = y,
-            .ldy = ldy,
-            .w = w->data,
-            .rows = w->rows,
-            .cols = w->cols,
-            .first_row = rows.first,
-            .last_row = rows.last,
-            .x = s->quantised,
-            .n = n,
-            .fetching = s->fetching,
-            .scratch = cpu_own(s, s->matmul_scratch, me->thread),
-        });
+        quantised_rows(s, me, w, rows, y, ldy, n);
     else if (n <= kernels->matvec_max)
         kernels->matvec[w->dtype](y, ldy, w->data, rows.first, rows.last, w->cols, x, w->cols, n, s->fetching.to_l2);
     else

@@ -52,6 +52,7 @@ struct cpu_state {
 
     int q_dim, kv_dim; // n_heads * head_dim, n_kv_heads * head_dim
     int chunk;         // most tokens in a batch
+    bool apart;        // its tokens are of several sessions, and become what each would alone (together.c); never changes
     int query_tokens;  // most tokens whose queries one attention task takes together where keys are cut into parts
     int block_tokens;  // likewise where tokens are cut into blocks
     int key_parts;     // most parts that one task's keys are cut into
@@ -66,18 +67,20 @@ struct cpu_state {
     float *rotated_q; // (n_kv_heads, chunk, group, head_dim), scaled by 1 / sqrt(head_dim)
     float *sink_q;    // likewise, as the sinks see them; NULL where there are no sinks
     float *attended;  // (chunk, q_dim)
+    float *logits;    // (chunk, vocab_size), where tokens are apart; else NULL
     float *gate;      // (chunk, ffn_dim)
     float *packed;    // kernels->packed_size() for the widest product
     void *halves;     // half->size() for the widest product; NULL where no matrix is multiplied so
     void *quantised;  // quant_kernels' size() for the widest product; NULL where no matrix is quantised
 
     // Mixture of experts.
-    float *router_logits; // (chunk, n_experts)
-    int *expert_of;       // (chunk, n_active_experts), ascending in each row
-    float *expert_weight; // (chunk, n_active_experts)
-    float *expert_in;     // (chunk, hidden_dim), the tokens of one expert
-    int *expert_tokens;   // (n_experts, chunk): which tokens those are
-    float *expert_scale;  // (n_experts, chunk): and with which weight
+    float *router_logits;  // (chunk, n_experts)
+    float *expert_ratings; // (n_experts), scratch of the member that routes
+    int *expert_of;        // (chunk, n_active_experts), ascending in each row
+    float *expert_weight;  // (chunk, n_active_experts)
+    float *expert_in;      // (chunk, hidden_dim), the tokens of one expert
+    int *expert_tokens;    // (n_experts, chunk): which tokens those are
+    float *expert_scale;   // (n_experts, chunk): and with which weight
     // How many those are, and which experts have any, in ascending order and 0 beyond. Atomic, since a late member may look.
     atomic_int *expert_n;       // (n_experts)
     atomic_int *chosen_experts; // (n_experts)
@@ -129,6 +132,16 @@ static inline const float *cpu_rotated_query(const struct cpu_state *s, const fl
 
 // The forward pass (forward.c): YALM_OK, or YALM_INTERRUPTED.
 yalm_status cpu_forward(struct cpu_state *state, const struct batch *batch);
+
+// One token of a session that is evaluated together with others'.
+struct turn {
+    struct cpu_state *state; // the session's
+    int64_t position;
+    int32_t token;
+};
+enum { MOST_TURNS = 8 };
+// Their logits are in state->logits (n, vocab_size) then. `state` is a state of tokens apart, of the turns' team.
+void cpu_forward_apart(struct cpu_state *state, const struct turn *turns, int n);
 
 static inline const struct cpu_kind *cpu_kind_of(const struct cpu_state *s, int layer)
 {

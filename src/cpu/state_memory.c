@@ -84,6 +84,7 @@ static void carve_experts(struct cpu_state *s, struct carver *c)
 {
     const size_t chunk = s->chunk, experts = s->config->n_experts, active = s->config->n_active_experts;
     s->router_logits = carve(c, chunk * experts, sizeof(float));
+    s->expert_ratings = carve(c, experts, sizeof(float));
     s->expert_of = carve(c, chunk * active, sizeof(int));
     s->expert_weight = carve(c, chunk * active, sizeof(float));
     s->expert_in = carve(c, chunk * s->config->hidden_dim, sizeof(float));
@@ -101,6 +102,9 @@ int cpu_forms(const struct cpu_state *s, const struct model_config *config, cons
         const int n_experts = layer->router.data ? config->n_experts : 1;
         if (layer->router.data)
             forms |= matmul_form(s, &layer->router);
+        const struct expert_weights *shared = &layer->shared;
+        if (shared->gate.data)
+            forms |= matmul_form(s, &shared->gate) | matmul_form(s, &shared->up) | matmul_form(s, &shared->down);
         forms |= matmul_form(s, &layer->q) | matmul_form(s, &layer->k) | matmul_form(s, &layer->v) | matmul_form(s, &layer->o);
         for (int e = 0; e < n_experts; e++) {
             const struct expert_weights *expert = &layer->experts[e];
@@ -147,6 +151,8 @@ static void carve_activations(struct cpu_state *s, struct carver *c)
         s->sink_q = carve(c, chunk * s->q_dim, sizeof(float));
     s->attended = carve(c, chunk * s->q_dim, sizeof(float));
     s->gate = carve(c, chunk * ffn, sizeof(float));
+    if (s->apart)
+        s->logits = carve(c, chunk * s->config->vocab_size, sizeof(float));
     const size_t widest = max_size(max_size(dim, ffn), s->q_dim);
     const int forms = cpu_forms(s, s->config, s->weights), few = s->kernels->matvec_max;
     const int least_halves = matmul_least_halves(s),
@@ -158,7 +164,8 @@ static void carve_activations(struct cpu_state *s, struct carver *c)
         s->halves = carve(c, halves_size(s, (int)widest), 1);
     if (forms & (FORM_QUANTISED | FORM_FEW_QUANTISED)) {
         const int least = most_quantised < few ? most_quantised : few;
-        s->quantised = carve(c, max_size(s->quant->size(least, (int)widest), s->quant->size(most_quantised, (int)widest)), 1);
+        const size_t size = max_size(s->quant->size(least, (int)widest), s->quant->size(most_quantised, (int)widest));
+        s->quantised = carve(c, s->apart ? matmul_groups_bytes(s, (int)chunk, (int)widest) : size, 1);
     }
 }
 
@@ -230,7 +237,8 @@ yalm_status cpu_sizes(struct cpu_state *s, const struct backend_plan *plan, yalm
     if (!s->kernels)
         return error_set(error, YALM_USAGE, "instruction set '%s' is not one that this machine has", plan->options->isa);
     s->quant = plan->options->activations == YALM_ACTIVATIONS_INT8 ? s->kernels->quant8 : s->kernels->quant;
-    s->half = half_kernels_select(s->kernels, plan->options->activations, matrices_of(cpu_forms(s, config, s->weights)));
+    s->apart = plan->apart;
+    s->half = s->apart ? NULL : half_kernels_select(s->kernels, plan->options->activations, matrices_of(cpu_forms(s, config, s->weights)));
     s->fetching = machine_fetching();
     s->q_dim = config->n_heads * config->head_dim;
     s->kv_dim = config->n_kv_heads * config->head_dim;

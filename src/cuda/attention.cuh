@@ -34,8 +34,9 @@ struct attend {
     const float *key_scales, *value_scales; // (n_kv_heads, capacity) of int8, else NULL
     struct kv_policy policy;
     int n_heads, group, head_dim;
-    float softcap;  // of scores; 0: none
-    void *attended; // (n, n_heads, head_dim)
+    float softcap;            // of scores; 0: none
+    const float *sink_logits; // (n_heads); NULL: none
+    void *attended;           // (n, n_heads, head_dim)
     enum dtype type;
     int n_splits;       // the grid's blocks for a unit, which is the rows of one block
     float *part_acc;    // (units, n_splits, rows, head_dim)
@@ -175,6 +176,12 @@ __device__ static inline float capped(float score, float cap)
 __device__ static inline float softmax_weight(float max, float total_max)
 {
     return max == -INFINITY ? 0.0f : expf(max - total_max);
+}
+
+// A row's sum of e^(score - max), and of e^(logit - max) where its head has a logit without a key.
+__device__ static inline float sum_with_sink(const struct attend &a, int kv_head, int row, float max, float sum)
+{
+    return a.sink_logits ? sum + expf(a.sink_logits[kv_head * a.group + row % a.group] - max) : sum;
 }
 
 // ------------------------------------------------------------------------------------------ the tail of selected keys
@@ -329,6 +336,7 @@ __device__ static void merge_splits(const struct attend &a, int kv_head, int uni
         __syncwarp();
         const float *acc = a.part_acc + ((int64_t)unit * a.n_splits * ROWS + row) * a.head_dim;
         const int64_t stride = (int64_t)ROWS * a.head_dim, to = row_offset(a, kv_head, first_row + row);
+        sum = sum_with_sink(a, kv_head, first_row + row, max, sum);
         const float scale = sum > 0.0f ? 1.0f / sum : 0.0f;
         float alpha = 1.0f;
         if (TAIL && a.gathered.sums) {
@@ -386,7 +394,8 @@ __device__ static void finish_rows(const struct attend &a, const struct block_pa
             total = fmaf(weights[w], parts.acc[(w * ROWS + row) * a.head_dim + c], total);
         }
         if (n_splits == 1) {
-            float y = state.y > 0.0f ? total / state.y : 0.0f;
+            const float sum = sum_with_sink(a, kv_head, first_row + row, state.x, state.y);
+            float y = sum > 0.0f ? total / sum : 0.0f;
             if (TAIL && a.gathered.sums) {
                 y = with_tail(a, kv_head, c, y,
                               alpha_of(a, kv_head * a.group + first_row + row, sum_of_alphas<ROWS>(a, unit, row, 1, 0, 1)));
@@ -442,6 +451,7 @@ static inline yalm_status attend_make(struct attend *a, const struct attention *
     a->group = attention->n_heads / cache->n_kv_heads;
     a->head_dim = cache->head_dim;
     a->softcap = attention->softcap;
+    a->sink_logits = attention->sink_logits;
     a->attended = attended;
     a->type = type;
     a->n_splits = 1;

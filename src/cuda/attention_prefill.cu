@@ -284,6 +284,7 @@ __device__ static inline void store_rows(const struct prefill_rows<D> &rows, flo
             float sum = rows.sum[t][h];
             sum += __shfl_xor_sync(0xffffffff, sum, 1);
             sum += __shfl_xor_sync(0xffffffff, sum, 2);
+            sum = sum_with_sink(a, kv_head, row, rows.max[t][h] * 0.69314718f, sum); // max is in units of log2(e)
             const float scale = sum > 0.0f ? unit / sum : 0.0f;
             if (row < n_rows) {
                 const int64_t to = row_offset(a, kv_head, row);

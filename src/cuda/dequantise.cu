@@ -200,10 +200,9 @@ size_t slab_bytes(const struct model_config *c, const struct model_weights *w)
     size_t most = slab_for(&w->classifier);
     for (int i = 0; i < c->n_layers; i++) {
         const struct layer_weights *l = &w->layers[i];
-        const struct matrix *const matrices[] = {
-            &l->q, &l->k, &l->v, &l->o, &l->experts[0].gate, &l->experts[0].up, &l->experts[0].down};
-        const int n = l->router.data ? 4 : 7; // experts have products of their own
-        for (int j = 0; j < n; j++) {
+        const struct expert_weights *ffn = l->router.data ? &l->shared : &l->experts[0]; // experts have products of their own
+        const struct matrix *const matrices[] = {&l->q, &l->k, &l->v, &l->o, &ffn->gate, &ffn->up, &ffn->down};
+        for (int j = 0; j < (ffn->gate.data ? 7 : 4); j++) {
             const size_t bytes = slab_for(matrices[j]);
             most = bytes > most ? bytes : most;
         }

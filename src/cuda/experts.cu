@@ -50,7 +50,8 @@ size_t experts_scratch_bytes(const struct model_config *config, int most_tokens)
 
 // Block (expert, token): one logit, of rmsnorm(x[t]).
 template <class T>
-static __global__ void router_kernel(float *logits, const T *router, const float *x, const float *norm, float eps, int dim)
+static __global__ void router_kernel(float *logits, const T *router, const float *bias, const float *x, const float *norm,
+                                     float eps, int dim)
 {
     SHARED_ARRAY(float, products, 32);
     SHARED_ARRAY(float, squares, 32);
@@ -68,13 +69,27 @@ static __global__ void router_kernel(float *logits, const T *router, const float
     product = block_sum(product, products);
     square = block_sum(square, squares);
     if (threadIdx.x == 0)
-        logits[(size_t)blockIdx.y * gridDim.x + blockIdx.x] = product / sqrtf(square / (float)dim + eps);
+        logits[(size_t)blockIdx.y * gridDim.x + blockIdx.x] =
+            product / sqrtf(square / (float)dim + eps) + (bias ? bias[blockIdx.x] : 0.0f);
+}
+
+__device__ __forceinline__ float sigmoid(float x)
+{
+    return 1.0f / (1.0f + expf(-x));
+}
+
+// What an expert is chosen by.
+__device__ __forceinline__ float rating_of(const float *logits, const float *choice_bias, int e)
+{
+    return choice_bias ? sigmoid(logits[e]) + choice_bias[e] : logits[e];
 }
 
 // Block t: the n_active largest of token t's logits (the lower index of equals), in ascending order of index, with the softmax over them, or
 // where it is to be raw, over all.
 // Dynamic shared memory: (n_experts) how many come before each.
-static __global__ void choose_kernel(struct expert_choice *choices, const float *logits, int n_experts, int n_active, bool raw)
+// With choice_bias: the best by the sum of that and the sigmoid; weights are the sigmoids, renormalised or raw. All are multiplied by scale.
+static __global__ void choose_kernel(struct expert_choice *choices, const float *logits, int n_experts, int n_active, bool raw,
+                                     const float *choice_bias, float scale)
 {
     SHARED_DYNAMIC(int, ranks);
     grid_dependency_launch();
@@ -82,9 +97,12 @@ static __global__ void choose_kernel(struct expert_choice *choices, const float 
     logits += (size_t)blockIdx.x * n_experts;
     choices += (size_t)blockIdx.x * n_active;
     for (int e = (int)threadIdx.x; e < n_experts; e += CHOOSE_THREADS) {
+        const float own = rating_of(logits, choice_bias, e);
         int rank = 0;
-        for (int other = 0; other < n_experts; other++)
-            rank += logits[other] > logits[e] || (logits[other] == logits[e] && other < e);
+        for (int other = 0; other < n_experts; other++) {
+            const float rating = rating_of(logits, choice_bias, other);
+            rank += rating > own || (rating == own && other < e);
+        }
         ranks[e] = rank;
     }
     __syncthreads();
@@ -100,14 +118,16 @@ static __global__ void choose_kernel(struct expert_choice *choices, const float 
     for (int i = 0; i < n_active; i++)
         max = fmaxf(max, logits[choices[i].expert]);
     for (int i = 0; i < n_active; i++)
-        sum += choices[i].weight = expf(logits[choices[i].expert] - max);
-    if (raw) {
+        sum += choices[i].weight = choice_bias ? sigmoid(logits[choices[i].expert]) : expf(logits[choices[i].expert] - max);
+    if (raw && choice_bias) {
+        sum = 1;
+    } else if (raw) {
         sum = 0;
         for (int e = 0; e < n_experts; e++)
             sum += expf(logits[e] - max);
     }
     for (int i = 0; i < n_active; i++)
-        choices[i].weight /= sum;
+        choices[i].weight = choices[i].weight / sum * scale;
 }
 
 static yalm_status route(const struct experts *e, const struct experts_scratch *s, const float *x, int n, cudaStream_t stream,
@@ -118,17 +138,17 @@ static yalm_status route(const struct experts *e, const struct experts_scratch *
     const int dim = e->router.cols;
     if (e->router.dtype == DTYPE_FP32)
         TRY(LAUNCH(error, router_kernel<float>, grid, ROUTER_THREADS, 0, stream, s->logits, static_cast<const float *>(router),
-                   x, e->norm, e->eps, dim));
+                   e->router_bias, x, e->norm, e->eps, dim));
     else if (e->router.dtype == DTYPE_FP16)
-        TRY(LAUNCH(error, router_kernel<half>, grid, ROUTER_THREADS, 0, stream, s->logits, static_cast<const half *>(router), x,
-                   e->norm, e->eps, dim));
+        TRY(LAUNCH(error, router_kernel<half>, grid, ROUTER_THREADS, 0, stream, s->logits, static_cast<const half *>(router),
+                   e->router_bias, x, e->norm, e->eps, dim));
     else if (e->router.dtype == DTYPE_BF16)
         TRY(LAUNCH(error, router_kernel<__nv_bfloat16>, grid, ROUTER_THREADS, 0, stream, s->logits,
-                   static_cast<const __nv_bfloat16 *>(router), x, e->norm, e->eps, dim));
+                   static_cast<const __nv_bfloat16 *>(router), e->router_bias, x, e->norm, e->eps, dim));
     else
         return no_kernel(e->router.dtype, error);
     return LAUNCH(error, choose_kernel, n, CHOOSE_THREADS, sizeof(int) * e->n_experts, stream, s->choices, s->logits,
-                  e->n_experts, e->n_active, e->raw_weights);
+                  e->n_experts, e->n_active, e->raw_weights, e->choice_bias, e->scale > 0 ? e->scale : 1.0f);
 }
 
 // Block e, one warp: the slots that chose expert e, in order.
@@ -201,6 +221,7 @@ static yalm_status run_one(float *x, const struct experts *e, const struct exper
         m.x = x;
         m.norm = e->norm;
         m.eps = e->eps;
+        m.activation = e->activation;
         m.cols = m.stride = dim;
         m.rows[0] = ffn_dim;
         m.y[0] = s->gated + (size_t)i * ffn_dim;
@@ -239,7 +260,8 @@ static yalm_status run_many(float *x, const struct experts *e, const struct expe
     const int dim = e->experts[0].gate.cols, ffn_dim = e->experts[0].gate.rows;
     TRY(LAUNCH(error, list_kernel, e->n_experts, LIST_THREADS, 0, stream, s->counts, s->slots, s->choices, n, e->n_active));
     TRY(rmsnorm(s->h, DTYPE_FP32, x, e->norm, e->eps, n, dim, stream, error));
-    struct group_product p = {e->table, DTYPE_FP32, s->counts, s->slots, n, e->n_active, ffn_dim, dim, s->h, s->gated};
+    struct group_product p = {e->table, DTYPE_FP32, s->counts, s->slots,     n, e->n_active, ffn_dim,
+                              dim,      s->h,       s->gated,  e->activation};
     TRY(many_tokens<MATVEC_STORE>(e, p, stream, error));
     TRY(many_tokens<MATVEC_UP>(e, p, stream, error));
     TRY(many_tokens<MATVEC_GATED>(e, p, stream, error));

@@ -24,6 +24,7 @@ struct group_product {
     int n, n_active, rows, cols;
     const float *x; // (n, cols) for gate and up, (n * n_active, cols) for down
     float *y;       // (n * n_active, rows)
+    enum activation activation;
 };
 
 // One thread's share of a step, on its way to shared memory.
@@ -200,9 +201,9 @@ static __global__ void __launch_bounds__(GROUP_THREADS, 2) group_kernel(struct g
         float value = sums.at[0][i][j][q] + (bias ? bias[row] : 0.0f);
         float *y = p.y + (size_t)slots[token] * p.rows + row;
         if (KIND == MATVEC_GATED)
-            value = silu(value) * (sums.at[matrices - 1][i][j][q] + (e->up_bias ? e->up_bias[row] : 0.0f));
+            value = gated_unit(p.activation, value, sums.at[matrices - 1][i][j][q] + (e->up_bias ? e->up_bias[row] : 0.0f));
         else if (KIND == MATVEC_UP)
-            value *= silu(*y);
+            value = gated_unit(p.activation, *y, value);
         *y = value;
     }
 }

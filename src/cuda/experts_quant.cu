@@ -147,9 +147,9 @@ __device__ __forceinline__ void finish_group(const struct group_sums<MATRICES> &
             float value = fmaf(sums.at[0][i][j][q], factor[0], add);
             float *y = p.y + (size_t)slots[token] * p.rows + row;
             if (MATRICES == 2)
-                value = silu(value) * fmaf(sums.at[MATRICES - 1][i][j][q], factor[MATRICES - 1], up_add);
+                value = gated_unit(p.activation, value, fmaf(sums.at[MATRICES - 1][i][j][q], factor[MATRICES - 1], up_add));
             else if (kind == MATVEC_UP)
-                value *= silu(*y);
+                value = gated_unit(p.activation, *y, value);
             *y = value;
         }
     }

@@ -137,7 +137,8 @@ static yalm_status attention_block(struct cuda_state *s, int layer, int n, bool 
     const struct upcoming o = upcoming_of(&w->o), units = upcoming_of(&ffn->gate, &ffn->up, NULL, true);
     TRY(make_qkv(s, layer, n, &o, error));
     const struct attention attention = {
-        s->step, s->rotated_q, s->sink_q, &s->caches[kind], s->place[layer], n_heads, s->config->attention_softcap};
+        s->step,       s->rotated_q, s->sink_q, &s->caches[kind], s->place[layer], n_heads, s->config->attention_softcap,
+        w->sink_logits};
     if (s->method && !selective)
         TRY(s->method->append(s, &attention, n, error));
     if (selective)
@@ -152,9 +153,9 @@ static yalm_status attention_block(struct cuda_state *s, int layer, int n, bool 
 }
 
 // activation(gate · h) ∘ (up · h), h = rmsnorm(x), of the type that down's product takes
-static yalm_status gated_units(struct cuda_state *s, const struct layer_weights *w, int n, yalm_error *error)
+static yalm_status gated_units(struct cuda_state *s, const struct layer_weights *w, const struct expert_weights *ffn, int n,
+                               yalm_error *error)
 {
-    const struct expert_weights *ffn = &w->experts[0];
     const struct upcoming down = upcoming_of(&ffn->down);
     if (n == 1)
         return matvec_gated(static_cast<float *>(s->gated), ffn, s->x, w->ffn_norm, s->config->norm_eps, s->stream, error,
@@ -165,10 +166,13 @@ static yalm_status gated_units(struct cuda_state *s, const struct layer_weights 
                          s->config->activation);
 }
 
-// x += down · (activation(gate · h) ∘ (up · h)), h = rmsnorm(x)
+// x += down · (activation(gate · h) ∘ (up · h)), h = rmsnorm(x), or so of the active experts, or both
 static yalm_status ffn_block(struct cuda_state *s, int layer, int n, yalm_error *error)
 {
     const struct layer_weights *w = &s->weights->weights.layers[layer];
+    const struct expert_weights *ffn = w->router.data ? &w->shared : &w->experts[0];
+    if (ffn->gate.data)
+        TRY(gated_units(s, w, ffn, n, error)); // before the experts, which add to x
     if (w->router.data) {
         const int n_experts = s->config->n_experts;
         const struct experts experts = {w->ffn_norm,
@@ -178,14 +182,19 @@ static yalm_status ffn_block(struct cuda_state *s, int layer, int n, yalm_error 
                                         s->weights->experts + (size_t)layer * n_experts,
                                         n_experts,
                                         s->config->n_active_experts,
-                                        s->config->raw_expert_weights};
-        return experts_run(s->x, &experts, n, s->experts_scratch, s->stream, error);
+                                        s->config->raw_expert_weights,
+                                        w->router_bias,
+                                        s->config->activation,
+                                        w->router_choice_bias,
+                                        s->config->expert_scale};
+        TRY(experts_run(s->x, &experts, n, s->experts_scratch, s->stream, error));
     }
-    TRY(gated_units(s, w, n, error));
+    if (!ffn->gate.data)
+        return YALM_OK;
     const struct layer_weights *following = w + 1;
     const struct upcoming next = layer + 1 < s->config->n_layers ? upcoming_of(&following->q, &following->k, &following->v)
                                                                  : upcoming_of(&s->weights->weights.classifier);
-    return project_residual(s, &w->experts[0].down, w->experts[0].down_bias, s->gated, w->ffn_post_norm, n, &next, error);
+    return project_residual(s, &ffn->down, ffn->down_bias, s->gated, w->ffn_post_norm, n, &next, error);
 }
 
 // logits (n, vocab_size) of the n tokens whose x begins there

@@ -151,7 +151,12 @@ struct experts {
     const struct expert_weights *experts; // (n_experts), host memory
     const struct expert_weights *table;   // the same in device memory
     int n_experts, n_active;
-    bool raw_weights = false; // the softmax's over all experts, not over the active ones
+    bool raw_weights = false;        // the softmax's over all experts, not over the active ones
+    const float *router_bias = NULL; // (n_experts); NULL: none
+    enum activation activation = ACTIVATION_SILU;
+    const float *choice_bias =
+        NULL;        // (n_experts): experts are chosen by score and this, and have scores for weights; NULL: by softmax
+    float scale = 0; // of the active experts' weights; 0: 1
 };
 size_t experts_scratch_bytes(const struct model_config *config, int most_tokens);
 yalm_status experts_run(float *x, const struct experts *e, int n, void *scratch, cudaStream_t stream, yalm_error *error);
@@ -165,7 +170,8 @@ struct attention {
     const float *sink_q;          // likewise; NULL where policy.n_sinks == 0
     const struct kv_cache *cache; // host memory
     int layer, n_heads;
-    float softcap = 0; // of scores; 0: none
+    float softcap = 0;               // of scores; 0: none
+    const float *sink_logits = NULL; // (n_heads): counted in each head's softmax beside the keys' scores; NULL: none
 };
 
 // One token, its keys split over blocks (flash decoding).

@@ -7,6 +7,9 @@
 __device__ static inline float2 rotation_of(int64_t position, double frequency, double scale)
 {
     double sine, cosine;
+    if (frequency == 0) { // a component that does not rotate
+        return {1.0f, 0.0f};
+    }
     sincospi((double)position * frequency * 0.31830988618379067154, &sine, &cosine);
     return {(float)(cosine * scale), (float)(sine * scale)};
 }

@@ -44,7 +44,8 @@ static void take_method(struct cuda_state *s, struct cuda_blocks *b)
 static void take_scratch(struct cuda_state *s, struct cuda_blocks *b)
 {
     const struct model_config *c = s->config;
-    const size_t chunk = s->chunk, dim = c->hidden_dim, ffn = c->n_experts && c->n_dense_layers == 0 ? 0 : c->ffn_dim;
+    const size_t chunk = s->chunk, dim = c->hidden_dim, dense = c->n_experts && c->n_dense_layers == 0 ? 0 : c->ffn_dim,
+                 shared = c->shared_ffn_dim, ffn = dense > shared ? dense : shared;
     take(b, s->step, 1, sizeof *s->step);
     take(b, s->tokens, chunk, sizeof *s->tokens);
     take(b, s->inverse_frequency, config_n_kinds(c) * (size_t)(c->head_dim / 2), sizeof(double));
@@ -163,8 +164,8 @@ static yalm_status state_fill(struct cuda_state *s, yalm_error *error)
     if (!inverse_frequency)
         return error_set(error, YALM_NO_MEMORY, "out of memory for a session");
     for (int kind = 0; kind < kinds; kind++) {
-        s->ropes[kind].scale =
-            rope_frequencies(inverse_frequency + kind * half, &s->config->kinds[kind].rope, s->config->head_dim);
+        s->ropes[kind].scale = rope_frequencies(inverse_frequency + kind * half, &s->config->kinds[kind].rope,
+                                                s->config->head_dim, s->caches[kind].policy.context);
         s->ropes[kind].inverse_frequency = s->inverse_frequency + kind * half;
     }
     const cudaError_t copied =

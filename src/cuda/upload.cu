@@ -98,6 +98,11 @@ static void place_layer(struct layout *l, struct layer_weights *w, const struct 
     place_vector(l, w->k_norm, c->whole_qk_norm ? w->k.rows : c->head_dim);
     place_vector(l, w->ffn_norm, c->hidden_dim);
     place_vector(l, w->ffn_post_norm, c->hidden_dim);
+    place_vector(l, w->sink_logits, c->n_heads);
+    place_vector(l, w->router_bias, c->n_experts);
+    place_vector(l, w->router_choice_bias, c->n_experts);
+    if (w->shared.gate.data)
+        place_expert(l, &w->shared, c);
     place_matrix(l, &w->router);
     for (int e = 0; e < n_experts; e++)
         place_expert(l, &w->experts[e], c);
@@ -298,6 +303,10 @@ static yalm_status convert_matrices(struct model_weights *w, const struct model_
         struct matrix *const attention[] = {&l->q, &l->k, &l->v, &l->o};
         for (struct matrix *m : attention)
             TRY(convert_matrix(m, most, stream, error));
+        struct matrix *const shared[] = {&l->shared.gate, &l->shared.up, &l->shared.down};
+        for (struct matrix *m : shared)
+            if (m->data)
+                TRY(convert_matrix(m, most, stream, error));
         for (int e = 0; e < (l->router.data ? c->n_experts : 1); e++) {
             struct matrix *const units[] = {&l->experts[e].gate, &l->experts[e].up, &l->experts[e].down};
             for (struct matrix *m : units)

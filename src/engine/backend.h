@@ -22,7 +22,8 @@ struct backend_plan {
     const yalm_session_options *options;   // resolved: no zeros, no "auto"
     struct kv_policy kv[CONFIG_MAX_KINDS]; // of each kind of layer
     const atomic_bool *cancel;             // set from outside: evaluation ends soon with YALM_INTERRUPTED
-    struct shared *weights_copy, *teams;   // the model's
+    struct shared *weights_copy, *of_cpu;  // the model's
+    bool apart;                            // the backend's own affair: a state whose tokens are of several sessions
 };
 
 // Tokens at positions position … position + n - 1, after which the cache holds their keys and values.
@@ -64,6 +65,9 @@ struct backend {
     // "2 threads, avx512": the machine that the session runs on.
     void (*describe)(const void *state, char *text, size_t room);
     yalm_status (*evaluate)(void *state, const struct batch *batch, yalm_error *error);
+    // A token of each of n sessions on the plan's model, with the bits of evaluate(). Batches of one token, with logits. NULL: one session after another.
+    yalm_status (*evaluate_together)(void *const *states, const struct batch *batches, int n, const struct backend_plan *plan,
+                                     yalm_error *error);
     yalm_status (*fill_random)(void *state, int64_t position, int n, uint64_t seed, yalm_error *error);
     // Hands over all that positions below `n` have left in the cache, stretch by stretch, in an order that the model and the options decide. What
     // take() returns other than YALM_OK ends it, and *error is untouched then. YALM_USAGE where the attention method keeps more; NULL: not on this device.

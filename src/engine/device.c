@@ -16,7 +16,7 @@ struct backend_plan device_plan(const yalm_model *model, const yalm_session_opti
         .cancel = cancel,
         // Each behind a lock of its own; all else of a model is constant.
         .weights_copy = (struct shared *)&model->weights_copy,
-        .teams = (struct shared *)&model->teams,
+        .of_cpu = (struct shared *)&model->of_cpu,
     };
     for (int kind = 0; kind < config_n_kinds(&model->config); kind++)
         plan.kv[kind] = kv_policy_make(o->context, model->config.kinds[kind].sliding_window, o->endless, o->n_sinks, o->chunk);

@@ -55,13 +55,16 @@ static const char *weight_dtype(const yalm_model *model)
             note_dtype(&layer->experts[e].up, &name);
             note_dtype(&layer->experts[e].down, &name);
         }
+        const struct matrix *const shared[] = {&layer->shared.gate, &layer->shared.up, &layer->shared.down};
+        for (int i = 0; i < 3 && shared[i]->data; i++)
+            note_dtype(shared[i], &name);
     }
     return name;
 }
 
 static void fill_info(yalm_model *model)
 {
-    static const char *const rope_types[] = {"default", "linear", "llama3", "yarn"};
+    static const char *const rope_types[] = {"default", "linear", "llama3", "yarn", "longrope"};
     const struct model_config *c = &model->config;
     yalm_model_info *info = &model->info; // name and chat_template are there already
     info->architecture = c->architecture;
@@ -128,7 +131,7 @@ yalm_model *yalm_model_open(const char *path, const yalm_model_options *options,
         return NULL;
     }
     pthread_mutex_init(&model->weights_copy.lock, NULL);
-    pthread_mutex_init(&model->teams.lock, NULL);
+    pthread_mutex_init(&model->of_cpu.lock, NULL);
     if (open_parts(model, path, options ? options : &(yalm_model_options){0}, error) != YALM_OK) {
         yalm_model_close(model);
         return NULL;
@@ -149,7 +152,7 @@ void yalm_model_close(yalm_model *model)
     if (!model)
         return;
     shared_release(&model->weights_copy);
-    shared_release(&model->teams);
+    shared_release(&model->of_cpu);
     chat_free(&model->chat);
     tokenizer_close(model->tokenizer);
     weights_free(&model->weights);

@@ -12,5 +12,5 @@ struct yalm_model {
     struct chat chat;
     yalm_model_info info;
     char *codebooks_path;              // codebook_default_path()
-    struct shared weights_copy, teams; // all that ever changes
+    struct shared weights_copy, of_cpu; // all that ever changes
 };

@@ -291,6 +291,60 @@ yalm_status yalm_eval(yalm_session *s, const int32_t *tokens, int n, yalm_logits
     return YALM_OK;
 }
 
+enum { MOST_SESSIONS = 256 };
+
+static yalm_status check_each(yalm_session *const *sessions, const int32_t *tokens, int n, yalm_error *error)
+{
+    if (n < 1 || n > MOST_SESSIONS)
+        return error_set(error, YALM_USAGE, "number of sessions: found %d, expected 1 to %d", n, MOST_SESSIONS);
+    yalm_status status = YALM_OK;
+    for (int i = 0; i < n && status == YALM_OK; i++) {
+        yalm_session *s = sessions[i];
+        for (int j = 0; j < i; j++)
+            if (sessions[j] == s)
+                return error_set(error, YALM_USAGE, "sessions %d and %d are the same one", j + 1, i + 1);
+        if (s->model != sessions[0]->model || s->backend != sessions[0]->backend)
+            return error_set(error, YALM_USAGE, "session %d is on another model or device than the first", i + 1);
+        status = check_room(s, 1, error);
+        if (status == YALM_OK)
+            status = check_tokens(s, tokens + i, 1, error);
+        if (status == YALM_OK && atomic_exchange(&s->cancel, false))
+            status = error_set(error, YALM_INTERRUPTED, "interrupted");
+    }
+    return status;
+}
+
+yalm_status yalm_eval_each(yalm_session *const *sessions, const int32_t *tokens, int n, yalm_error *error)
+{
+    yalm_status status = check_each(sessions, tokens, n, error);
+    const struct backend *backend = status == YALM_OK ? sessions[0]->backend : NULL;
+    if (status == YALM_OK && (n == 1 || !backend->evaluate_together)) {
+        for (int i = 0; i < n && status == YALM_OK; i++)
+            status = yalm_eval(sessions[i], tokens + i, 1, YALM_LOGITS_LAST, error);
+        return status;
+    }
+    if (status != YALM_OK)
+        return status;
+    void *states[MOST_SESSIONS];
+    struct batch batches[MOST_SESSIONS];
+    for (int i = 0; i < n; i++) {
+        states[i] = sessions[i]->state;
+        batches[i] = (struct batch){&tokens[i], 1, sessions[i]->position, sessions[i]->last_logits, false};
+    }
+    const struct backend_plan plan = device_plan(sessions[0]->model, &sessions[0]->options, &sessions[0]->cancel);
+    status = backend->evaluate_together(states, batches, n, &plan, error);
+    for (int i = 0; i < n; i++) {
+        yalm_session *s = sessions[i];
+        s->logits = s->last_logits;
+        s->n_logits = status == YALM_OK;
+        if (s->position + 1 > s->high_water)
+            s->high_water = s->position + 1;
+        if (status == YALM_OK)
+            s->history[s->position++ % s->options.context] = tokens[i];
+    }
+    return status;
+}
+
 yalm_status yalm_finish(yalm_session *s, yalm_error *error)
 {
     return s->backend->finish ? s->backend->finish(s->state, error) : YALM_OK;
@@ -373,7 +427,7 @@ int32_t yalm_sample(yalm_session *s, const yalm_sampling *sampling)
         s->recent[i] = s->history[(s->position - n + i) % s->options.context];
     int32_t token = -1;
     float logit = NAN;
-    if (left_on_device(s)) {
+    if (left_on_device(s) && !sampling->allowed) {
         struct draw draw = {.sampling = sampling, .recent = s->recent, .n_recent = n};
         if (sampling->temperature > 0)
             draw.uniform = sampler_uniform(&s->sampler);
@@ -381,6 +435,8 @@ int32_t yalm_sample(yalm_session *s, const yalm_sampling *sampling)
             return -1;
     } else {
         const float *logits = yalm_logits(s, s->n_logits - 1);
+        if (logits == NULL)
+            return -1;
         token = sampler_draw(&s->sampler, sampling, logits, s->recent, n);
         logit = logits[token];
     }

@@ -152,6 +152,16 @@ static yalm_status read_later(struct reader *r)
     if (status == YALM_OK)
         status = read_later_flag(r, "norms_around", &c->norms_around);
     if (status == YALM_OK)
+        status = read_later_flag(r, "router_bias", &c->router_bias);
+    if (status == YALM_OK)
+        status = read_later_flag(r, "sink_logits", &c->sink_logits);
+    if (status == YALM_OK)
+        status = read_later_flag(r, "sigmoid_router", &c->sigmoid_router);
+    if (status == YALM_OK)
+        status = read_later_number(r, "expert_scale", &c->expert_scale);
+    if (status == YALM_OK)
+        status = read_later_size(r, "shared_ffn_dim", MAX_DIM, &c->shared_ffn_dim);
+    if (status == YALM_OK)
         status = read_later_number(r, "attention_softcap", &c->attention_softcap);
     if (status == YALM_OK)
         status = read_later_number(r, "logits_softcap", &c->logits_softcap);
@@ -197,7 +207,7 @@ static yalm_status read_kind(struct reader *r, const cJSON *node, int kind)
     if (status == YALM_OK)
         status = json_get_integer(&window, &inner.object, "sliding_window", 0, MAX_CONTEXT, r->error);
     if (status == YALM_OK)
-        status = rope_read(&c->kinds[kind].rope, &inner.object, "config.kinds.rope", r->error);
+        status = rope_read(&c->kinds[kind].rope, &inner.object, "config.kinds.rope", c->head_dim, r->error);
     if (status == YALM_OK)
         status = json_get_array(&layers, &inner.object, "layers", r->error);
     if (status != YALM_OK)
@@ -218,7 +228,7 @@ static yalm_status read_kinds(struct reader *r)
 {
     struct model_config *c = r->config;
     const cJSON *list;
-    yalm_status status = rope_read(&c->kinds[0].rope, &r->object, "config.rope", r->error);
+    yalm_status status = rope_read(&c->kinds[0].rope, &r->object, "config.rope", c->head_dim, r->error);
     if (status != YALM_OK || !json_has(&r->object, "kinds"))
         return status;
     status = json_get_array(&list, &r->object, "kinds", r->error);
@@ -287,16 +297,18 @@ static yalm_status check(const struct reader *r)
     if ((c->norms_after || c->norms_around) && c->n_experts > 0)
         return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.%s': found true beside experts", path,
                          c->norms_after ? "norms_after" : "norms_around");
-    if (c->n_experts == 0 && (c->expert_ffn_dim > 0 || c->raw_expert_weights || c->n_dense_layers > 0))
+    if (c->n_experts == 0 && (c->expert_ffn_dim > 0 || c->raw_expert_weights || c->router_bias || c->n_dense_layers > 0))
         return error_set(r->error, YALM_BAD_MODEL,
-                         "%s: metadata: 'config.expert_ffn_dim', 'raw_expert_weights' or 'dense_layers': found without experts",
+                         "%s: metadata: 'config.expert_ffn_dim', 'raw_expert_weights', 'router_bias' or 'dense_layers': found "
+                         "without experts",
+                         path);
+    if (c->n_experts == 0 && (c->sigmoid_router || c->expert_scale > 0 || c->shared_ffn_dim > 0))
+        return error_set(r->error, YALM_BAD_MODEL,
+                         "%s: metadata: 'config.sigmoid_router', 'expert_scale' or 'shared_ffn_dim': found without experts",
                          path);
     if (c->n_active_experts > c->n_experts || (c->n_experts > 0 && c->n_active_experts == 0))
         return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.n_active_experts': found %d, expected %d to %d", path,
                          c->n_active_experts, c->n_experts > 0, c->n_experts);
-    if (c->n_experts > 0 && c->mlp_bias)
-        return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.mlp_bias': found true, but experts have no biases",
-                         path);
     return YALM_OK;
 }
 
@@ -331,6 +343,11 @@ yalm_status config_read(struct model_config *config, const struct container *con
                                           "query_growth_context",
                                           "norms_after",
                                           "norms_around",
+                                          "router_bias",
+                                          "sink_logits",
+                                          "sigmoid_router",
+                                          "expert_scale",
+                                          "shared_ffn_dim",
                                           "attention_softcap",
                                           "logits_softcap",
                                           "kinds",

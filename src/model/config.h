@@ -5,15 +5,20 @@
 #include "model/activation.h"
 #include "model/container.h"
 
-enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN };
+enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_LONG };
+
+enum { ROPE_MAX_FACTORS = 128 };
 
 struct rope_config {
     enum rope_type type;
+    int rotary_dim; // components of a head that rotate, in pairs half a head apart; 0: all
     double theta, factor;
-    double low_freq_factor, high_freq_factor;      // llama3
-    double beta_fast, beta_slow, attention_factor; // yarn
-    bool truncate;                                 // yarn
-    double original_context;                       // llama3, yarn
+    double low_freq_factor, high_freq_factor;                               // llama3
+    double beta_fast, beta_slow;                                            // yarn
+    double attention_factor;                                                // yarn, longrope
+    bool truncate;                                                          // yarn
+    double original_context;                                                // llama3, yarn, longrope
+    double short_factors[ROPE_MAX_FACTORS], long_factors[ROPE_MAX_FACTORS]; // longrope: (rotary_dim / 2)
 };
 
 enum { CONFIG_MAX_LAYERS = 1 << 10, CONFIG_MAX_KINDS = 4 };
@@ -49,7 +54,13 @@ struct model_config {
     bool norms_around;                       // RMSNorm of both
     bool whole_qk_norm;                      // RMSNorm of all heads of q together, and of k, before rotation
     bool qk_norm;                            // RMSNorm of each head of q and k, before rotation
-    int32_t bos;                             // -1: none
+    bool router_bias;                        // in layers with experts
+    // Experts have scores of their own, 1 / (1 + e^-logit); the best by score and a bias are active, with the score for a weight.
+    bool sigmoid_router;
+    float expert_scale; // of the active experts' weights; 0: 1
+    int shared_ffn_dim; // of an expert that all tokens of a layer with experts go through besides; 0: none
+    bool sink_logits;   // each head has a logit without a key, which its softmax counts
+    int32_t bos;        // -1: none
     int n_eos;
     int32_t eos[YALM_MAX_EOS];
 };
@@ -104,13 +115,13 @@ static inline bool config_is_plain(const struct model_config *config)
     return !config->qk_norm && !config->whole_qk_norm && !config->norms_after && config->n_unrotated_layers == 0 &&
            config->attention_scale == 0 && config->embedding_scale == 0 && config->query_growth == 0 &&
            config->n_more_kinds == 0 && config->activation == ACTIVATION_SILU && config->attention_softcap == 0 &&
-           config->logits_softcap == 0 && !config->norms_around;
+           config->logits_softcap == 0 && !config->norms_around && !config->sink_logits;
 }
 
 // Whether methods that select keys by their scores can do it: they know one window, and plain scores.
 static inline bool config_selects(const struct model_config *config)
 {
-    return config->n_more_kinds == 0 && config->attention_softcap == 0;
+    return config->n_more_kinds == 0 && config->attention_softcap == 0 && !config->sink_logits;
 }
 
 static inline bool config_has_experts(const struct model_config *config, int layer)
@@ -123,7 +134,8 @@ static inline int config_widest_ffn(const struct model_config *config)
 {
     const bool all = config->n_experts > 0 && config->n_dense_layers == 0; // have experts
     const int dense = all ? 0 : config->ffn_dim, expert = config->n_experts > 0 ? config_expert_ffn(config) : 0;
-    return dense > expert ? dense : expert;
+    const int widest = dense > expert ? dense : expert;
+    return widest > config->shared_ffn_dim ? widest : config->shared_ffn_dim;
 }
 
 // Refuses, by name, what is missing, extra, out of range, unknown or contradictory.

@@ -46,25 +46,29 @@ static void yarn_frequencies(double *inverse_frequency, const struct rope_config
     }
 }
 
-double rope_frequencies(double *inverse_frequency, const struct rope_config *rope, int head_dim)
+double rope_frequencies(double *inverse_frequency, const struct rope_config *rope, int head_dim, int context)
 {
+    const int rotary_dim = rope->rotary_dim ? rope->rotary_dim : head_dim;
+    const double *factors = context > rope->original_context ? rope->long_factors : rope->short_factors;
     for (int i = 0; i < head_dim / 2; i++) {
-        const double f = pow(rope->theta, -2.0 * i / head_dim);
-        inverse_frequency[i] = rope->type == ROPE_LINEAR   ? f / rope->factor
+        const double f = i < rotary_dim / 2 ? pow(rope->theta, -2.0 * i / rotary_dim) : 0;
+        inverse_frequency[i] = f == 0                      ? 0
+                               : rope->type == ROPE_LINEAR ? f / rope->factor
                                : rope->type == ROPE_LLAMA3 ? llama3_frequency(f, rope)
+                               : rope->type == ROPE_LONG   ? f / factors[i]
                                                            : f;
     }
-    if (rope->type != ROPE_YARN)
-        return 1;
-    yarn_frequencies(inverse_frequency, rope, head_dim);
-    return rope->attention_factor;
+    if (rope->type == ROPE_YARN)
+        yarn_frequencies(inverse_frequency, rope, rotary_dim);
+    return rope->type == ROPE_YARN || rope->type == ROPE_LONG ? rope->attention_factor : 1;
 }
 
 void rope_angles(float *cos_out, float *sin_out, const double *inverse_frequency, double scale, int head_dim, int64_t position)
 {
     for (int i = 0; i < head_dim / 2; i++) {
         const double angle = (double)position * inverse_frequency[i];
-        cos_out[i] = (float)(cos(angle) * scale);
-        sin_out[i] = (float)(sin(angle) * scale);
+        const double length = inverse_frequency[i] == 0 ? 1 : scale;
+        cos_out[i] = (float)(cos(angle) * length);
+        sin_out[i] = (float)(sin(angle) * length);
     }
 }

@@ -116,6 +116,8 @@ static void bind_attention(struct binder *b, struct layer_weights *w, int l)
     }
     if (c->attention_bias)
         w->o_bias = take_vector(b, layer_name(l, -1, "o_bias").text, c->hidden_dim);
+    if (c->sink_logits)
+        w->sink_logits = take_vector(b, layer_name(l, -1, "sink_logits").text, c->n_heads);
     if (c->qk_norm || c->whole_qk_norm) {
         w->q_norm = take_vector(b, layer_name(l, -1, "q_norm").text, c->whole_qk_norm ? q_dim : c->head_dim);
         w->k_norm = take_vector(b, layer_name(l, -1, "k_norm").text, c->whole_qk_norm ? kv_dim : c->head_dim);
@@ -131,10 +133,18 @@ static void bind_expert(struct binder *b, struct expert_weights *w, int l, int e
     w->up = take_matrix(b, layer_name(l, expert, "up").text, ffn_dim, c->hidden_dim, true, use);
     w->down = take_matrix(b, layer_name(l, expert, "down").text, c->hidden_dim, ffn_dim, true, use);
     if (c->mlp_bias) {
-        w->gate_bias = take_vector(b, layer_name(l, expert, "gate_bias").text, c->ffn_dim);
-        w->up_bias = take_vector(b, layer_name(l, expert, "up_bias").text, c->ffn_dim);
+        w->gate_bias = take_vector(b, layer_name(l, expert, "gate_bias").text, ffn_dim);
+        w->up_bias = take_vector(b, layer_name(l, expert, "up_bias").text, ffn_dim);
         w->down_bias = take_vector(b, layer_name(l, expert, "down_bias").text, c->hidden_dim);
     }
+}
+
+static void bind_shared(struct binder *b, struct expert_weights *w, int l)
+{
+    const int dim = b->config->hidden_dim, ffn_dim = b->config->shared_ffn_dim;
+    w->gate = take_matrix(b, layer_name(l, -1, "shared.gate").text, ffn_dim, dim, true, READ);
+    w->up = take_matrix(b, layer_name(l, -1, "shared.up").text, ffn_dim, dim, true, READ);
+    w->down = take_matrix(b, layer_name(l, -1, "shared.down").text, dim, ffn_dim, true, READ);
 }
 
 static uint64_t matrix_bytes(const struct matrix *m)
@@ -152,6 +162,12 @@ static void bind_experts(struct binder *b, struct layer_weights *w, int l)
         return;
     }
     w->router = take_matrix(b, layer_name(l, -1, "router").text, n, c->hidden_dim, false, READ);
+    if (c->router_bias)
+        w->router_bias = take_vector(b, layer_name(l, -1, "router_bias").text, n);
+    if (c->sigmoid_router)
+        w->router_choice_bias = take_vector(b, layer_name(l, -1, "router_choice_bias").text, n);
+    if (c->shared_ffn_dim)
+        bind_shared(b, &w->shared, l);
     double bytes = 0;
     for (int e = 0; e < n && b->status == YALM_OK; e++) {
         const struct expert_weights *expert = &w->experts[e];

@@ -31,9 +31,13 @@ struct layer_weights {
     struct matrix k, v;                             // (n_kv_heads * head_dim, hidden_dim)
     struct matrix o;                                // (hidden_dim, n_heads * head_dim)
     const float *q_bias, *k_bias, *v_bias, *o_bias; // NULL: none
-    const float *q_norm, *k_norm;   // (head_dim), of each head, or with whole_qk_norm (rows of the matrix); NULL: none
-    struct matrix router;           // (n_experts, hidden_dim), fp32; data NULL: none
-    struct expert_weights *experts; // (n_experts, or 1 where the layer is dense)
+    const float *q_norm, *k_norm;    // (head_dim), of each head, or with whole_qk_norm (rows of the matrix); NULL: none
+    const float *sink_logits;        // (n_heads); NULL: none
+    struct matrix router;            // (n_experts, hidden_dim), fp32; data NULL: none
+    const float *router_bias;        // (n_experts); NULL: none
+    const float *router_choice_bias; // (n_experts), with sigmoid_router; NULL: none
+    struct expert_weights *experts;  // (n_experts, or 1 where the layer is dense)
+    struct expert_weights shared;    // of all tokens, beside those; gate.data NULL: none
 };
 
 struct model_weights {

@@ -116,6 +116,13 @@ static void add_biases(struct sampler *sampler, const yalm_sampling *sampling)
         sampler->logits[sampling->biases[i].token] += sampling->biases[i].bias;
 }
 
+static void leave_allowed(struct sampler *sampler, const uint64_t *allowed)
+{
+    for (int id = 0; id < sampler->n_vocab; id++)
+        if (!(allowed[id / 64] >> id % 64 & 1))
+            sampler->logits[id] = -INFINITY;
+}
+
 static void add_penalties(struct sampler *sampler, const yalm_sampling *s, const int32_t *recent, int n_recent)
 {
     const bool off = s->repeat_penalty == 1 && s->presence_penalty == 0 && s->frequency_penalty == 0;
@@ -279,6 +286,8 @@ int32_t sampler_draw(struct sampler *sampler, const yalm_sampling *sampling, con
     memcpy(sampler->logits, logits, (size_t)sampler->n_vocab * sizeof *logits);
     add_biases(sampler, sampling);
     add_penalties(sampler, sampling, recent, n_recent);
+    if (sampling->allowed)
+        leave_allowed(sampler, sampling->allowed);
     const int32_t best = largest(sampler->logits, sampler->n_vocab);
     if (best < 0)
         return 0;

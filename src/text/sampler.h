@@ -17,7 +17,7 @@ double sampler_uniform(struct sampler *sampler); // the next random number, in [
 
 // The steps, in llama.cpp's order:
 //   biases are added; the repeat penalty divides positive and multiplies negative logits of tokens in `recent`, then the
-//   frequency penalty times their count and the presence penalty once are subtracted;
+//   frequency penalty times their count and the presence penalty once are subtracted; what is not allowed becomes -inf;
 //   temperature 0 takes the largest logit, and of equals the lowest id; otherwise
 //   top-k keeps the k largest (of equals the lower ids); top-p the fewest largest of these whose probabilities reach p of
 //   theirs; min-p those at least min_p times as probable as the largest; all three at temperature 1;

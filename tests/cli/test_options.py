@@ -40,7 +40,7 @@ USAGE = [
     (["-m", ""], "unknown mode ''"),
     (
         ["-m", "throughput", "--temp", "1"],
-        "option '--temp' does not belong to mode throughput (only to completion, chat)",
+        "option '--temp' does not belong to mode throughput (only to completion, chat, serve)",
     ),
     (["-m", "throughput", "-n", "1,2,"], "option '-n'"),
     (["-m", "throughput", "-n", "1" + ",1" * 16], "option '-n': expected at most 16 numbers"),

@@ -27,26 +27,26 @@ EMULATED = VARIANT.startswith("emulated")
 SCENARIOS = {"prefill", "pieces", "decode", "odd-calls", "rollback", "endless", "noise", "two-sessions"}
 DRAWS = {"draw-greedy", "draw-plain", "draw-top-p", "draw-penalties"}
 
-TINY = [name for name in cases.CASES if name.startswith("tiny-")]
+# What these have the others have too, each for itself.
+NOT_HERE = ("tiny-granite-moe", "tiny-glm4") if EMULATED else ()
+TINY = [name for name in cases.CASES if name.startswith("tiny-") and name not in NOT_HERE]
+ROUTED = ("tiny-qwen3-moe", "tiny-gpt-oss", "tiny-glm4-moe", "tiny-granite-moe")
 # (case, dtype of the matrices, cache): every architecture option in fp32, which is compared the closest, and those in 16 bits whose way
 # through the kernels differs. A GPU runs them all both ways; the emulator takes its time.
 RUNS = [(name, "fp32", "fp32") for name in TINY]
 RUNS += [(name, "fp32", "fp32") for name in ("headdim-80-mha", "window-mqa", "mixtral-3-of-5")]
 # (On an H100 another token of tiny-qwen3-moe met a tie of its router, in noise: 0.05 of the range.)
-HALVED = [name for name in TINY if name != "tiny-qwen3-moe"]
+HALVED = [name for name in TINY if name not in ROUTED]
 RUNS += [(name, "fp16", "fp16") for name in (("tiny-window", "tiny-mixtral", "tiny-bias") if EMULATED else HALVED)]
 # (tiny-mixtral's router nearly ties for some tokens, and with weights of 8 bits or fewer digits fp16's rounding tips it: one row's logits are another's.)
-# So it is with tiny-qwen3-moe's.
-TIED = ("tiny-mixtral", "tiny-qwen3-moe")
+# So it is with tiny-qwen3-moe's, and may be with others.
+TIED = ("tiny-mixtral", *ROUTED)
 UNTIED = [name for name in TINY if name not in TIED] + ["mixtral-window", "bundled"]
 RUNS += [(name, "bf16", "fp16") for name in (("tiny-gqa", "bundled") if EMULATED else UNTIED)]
 RUNS += [("tiny-gqa", "fp32", "int8"), ("tiny-window", "fp32", "int8"), ("bundled", "bf16", "int8")]
-# Scores are capped in a place of its own for each cache and for one or many tokens.
-RUNS += (
-    [("tiny-gemma2", "fp16", "fp16"), ("tiny-gemma2", "fp32", "int8")]
-    if EMULATED
-    else [("tiny-gemma2", "fp32", "int8")]
-)
+# Scores are capped, and logits without keys counted, in a place of its own for each cache and for one or many tokens.
+RUNS += [("tiny-gemma2", "fp32", "int8"), ("tiny-gpt-oss", "fp32", "fp16")]
+RUNS += [("tiny-gemma2", "fp16", "fp16")] if EMULATED else []
 # Quantised weights.
 QUANTISED = [
     ("mixtral-window", "q8"),
@@ -135,7 +135,9 @@ ONE_KERNEL += [
 ONE_KERNEL += [(name, "fp16") for name in ("qwen3-yarn", "tiny-granite", "tiny-smollm3")]
 
 # Facts that do not touch which keys are selected are left out; where layers are of several kinds, methods are refused (test_refusals.py).
-NOT_SELECTING = ("tiny-qwen2", "tiny-phi3", "tiny-qwen3-moe", "tiny-olmo2", "tiny-olmo3", "tiny-gemma2", "tiny-gemma3")
+NOT_SELECTING = (
+    "tiny-qwen2", "tiny-phi3", "tiny-olmo2", "tiny-olmo3", "tiny-gemma2", "tiny-gemma3", "tiny-glm4", *ROUTED,
+)  # fmt: skip
 SELECTING = [name for name in TINY if name not in NOT_SELECTING] + ["bundled"]
 
 

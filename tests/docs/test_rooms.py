@@ -18,7 +18,9 @@ ROOMS = {
     "cpu": ("yalm.h", "util", "model", "engine", "cpu/kernels", "cpu/machine"),
     "cpu/long": ("yalm.h", "util", "model", "engine", "cpu/kernels", "cpu/machine", "cpu"),
     "cuda": ("util", "model", "engine"),
-    "cli": ("yalm.h",),
+    "grammar": ("yalm.h",),
+    "serve": ("yalm.h", "grammar"),
+    "cli": ("yalm.h", "grammar", "serve"),
 }
 SOURCES = sorted(path for path in (ROOT / "src").rglob("*") if path.suffix in (".c", ".h", ".cu", ".cuh"))
 

@@ -142,6 +142,17 @@ static void random_layer(struct random_model *m, int layer, enum dtype dtype)
         l->o_bias = random_vector(m, c->hidden_dim, 0, 0.5);
     if (experts)
         l->router = random_matrix(m, DTYPE_FP32, c->n_experts, c->hidden_dim);
+    if (experts && c->sigmoid_router)
+        l->router_choice_bias = random_vector(m, c->n_experts, 0, 0.3);
+    if (experts && c->shared_ffn_dim) {
+        l->shared.gate = random_matrix(m, dtype, c->shared_ffn_dim, c->hidden_dim);
+        l->shared.up = random_matrix(m, dtype, c->shared_ffn_dim, c->hidden_dim);
+        l->shared.down = random_matrix(m, dtype, c->hidden_dim, c->shared_ffn_dim);
+    }
+    if (experts && c->router_bias)
+        l->router_bias = random_vector(m, c->n_experts, 0, 1);
+    if (c->sink_logits)
+        l->sink_logits = random_vector(m, c->n_heads, 0.5, 1);
     l->experts = random_block(m, sizeof *l->experts * n);
     memset(l->experts, 0, sizeof *l->experts * n);
     for (int e = 0; e < (experts ? n : 1); e++) {
@@ -165,7 +176,8 @@ static struct random_model *random_model_make(struct model_config config, enum d
     m->seed = seed;
     config.norm_eps = 1e-5f;
     for (int kind = 0; kind < config_n_kinds(&config); kind++)
-        config.kinds[kind].rope = (struct rope_config){.type = ROPE_DEFAULT, .theta = kind ? 500 : 10000, .factor = 1};
+        config.kinds[kind].rope = (struct rope_config){
+            .type = ROPE_DEFAULT, .rotary_dim = config.kinds[kind].rope.rotary_dim, .theta = kind ? 500 : 10000, .factor = 1};
     m->model.config = config;
     struct model_weights *w = &m->model.weights;
     w->embedding = random_matrix(m, dtype, config.vocab_size, config.hidden_dim);
@@ -180,8 +192,8 @@ static struct random_model *random_model_make(struct model_config config, enum d
 
 static void random_model_free(struct random_model *m)
 {
-    if (m->model.teams.data)
-        m->model.teams.release(m->model.teams.data);
+    if (m->model.of_cpu.data)
+        m->model.of_cpu.release(m->model.of_cpu.data);
     for (int i = 0; i < m->n_blocks; i++)
         free(m->blocks[i]);
     free(m);

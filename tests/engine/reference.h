@@ -87,11 +87,18 @@ static void reference_product(double *y, const struct matrix *w, const float *bi
     }
 }
 
-static double rotated_dot(const double *q, const double *k, int d, double theta, double distance)
+// Of RoPE's default type; components from rotary_dim / 2 on stand still.
+static double reference_frequency(const struct rope_config *rope, int d, int i)
+{
+    const int rotary_dim = rope->rotary_dim ? rope->rotary_dim : d;
+    return i < rotary_dim / 2 ? pow(rope->theta, -2.0 * i / rotary_dim) : 0;
+}
+
+static double rotated_dot(const double *q, const double *k, int d, const struct rope_config *rope, double distance)
 {
     double sum = 0; // the rotation by `distance` of each pair, q relative to k
     for (int i = 0; i < d / 2; i++) {
-        const double a = distance * pow(theta, -2.0 * i / d), c = cos(a), s = sin(a);
+        const double a = distance * reference_frequency(rope, d, i), c = cos(a), s = sin(a);
         const double q0 = q[i] * c - q[i + d / 2] * s, q1 = q[i] * s + q[i + d / 2] * c;
         sum += q0 * k[i] + q1 * k[i + d / 2];
     }
@@ -116,10 +123,10 @@ static double plain_dot(const double *q, const double *k, int d)
     return sum;
 }
 
-static void reference_rotate(double *x, int d, double theta, double position)
+static void reference_rotate(double *x, int d, const struct rope_config *rope, double position)
 {
     for (int i = 0; i < d / 2; i++) {
-        const double a = position * pow(theta, -2.0 * i / d), c = cos(a), s = sin(a), x0 = x[i], x1 = x[i + d / 2];
+        const double a = position * reference_frequency(rope, d, i), c = cos(a), s = sin(a), x0 = x[i], x1 = x[i + d / 2];
         x[i] = x0 * c - x1 * s;
         x[i + d / 2] = x0 * s + x1 * c;
     }
@@ -143,12 +150,12 @@ static void reference_round(const struct reference *r, int layer, double *keys, 
     const struct model_config *c = &r->model->config;
     const int d = c->head_dim, kv_dim = c->n_kv_heads * d;
     const bool still = c->unrotated_layer[layer];
-    const double theta = c->kinds[c->kind_of_layer[layer]].rope.theta;
+    const struct rope_config *rope = &c->kinds[c->kind_of_layer[layer]].rope;
     for (int h = 0; h < kv_dim && !still; h += d)
-        reference_rotate(keys + h, d, theta, r->n);
+        reference_rotate(keys + h, d, rope, r->n);
     reference_int8(keys, kv_dim, d);
     for (int h = 0; h < kv_dim && !still; h += d)
-        reference_rotate(keys + h, d, theta, -r->n);
+        reference_rotate(keys + h, d, rope, -r->n);
     reference_int8(values, kv_dim, d);
 }
 
@@ -172,11 +179,14 @@ static void reference_attention(const struct reference *r, int layer, const doub
             else if (c->unrotated_layer[layer])
                 weight[j] = plain_dot(q + h * d, k, d) * scale;
             else
-                weight[j] = rotated_dot(q + h * d, k, d, c->kinds[kind].rope.theta, distance) * scale;
+                weight[j] = rotated_dot(q + h * d, k, d, &c->kinds[kind].rope, distance) * scale;
             if (c->attention_softcap > 0 && distance >= 0)
                 weight[j] = c->attention_softcap * tanh(weight[j] / c->attention_softcap);
             max = fmax(max, weight[j]);
         }
+        const float *logits = r->model->weights.layers[layer].sink_logits;
+        if (logits)
+            sum = exp(logits[h] - max);
         for (int j = 0; j <= p; j++)
             sum += weight[j] = exp(weight[j] - max);
         for (int i = 0; i < d; i++) {
@@ -218,10 +228,14 @@ static void reference_ffn(const struct model_config *c, const struct layer_weigh
         reference_expert(c->activation, &w->experts[0], h, 1, x);
         return;
     }
+    if (w->shared.gate.data)
+        reference_expert(c->activation, &w->shared, h, 1, x);
+    const float *bias = w->router_choice_bias;
     double p[64], sum = 0, all = 0;
-    reference_product(p, &w->router, NULL, h);
+    reference_product(p, &w->router, w->router_bias, h);
     for (int e = 0; e < c->n_experts; e++)
-        all += p[e] = exp(p[e]);
+        all += p[e] = bias ? 1 / (1 + exp(-p[e])) : exp(p[e]);
+    all = bias ? 1 : all;
     int chosen[64];
     for (int i = 0; i < c->n_active_experts; i++) {
         chosen[i] = -1;
@@ -229,13 +243,14 @@ static void reference_ffn(const struct model_config *c, const struct layer_weigh
             bool taken = false;
             for (int j = 0; j < i; j++)
                 taken |= chosen[j] == e;
-            if (!taken && (chosen[i] < 0 || p[e] > p[chosen[i]]))
+            if (!taken && (chosen[i] < 0 || p[e] + (bias ? bias[e] : 0) > p[chosen[i]] + (bias ? bias[chosen[i]] : 0)))
                 chosen[i] = e;
         }
         sum += p[chosen[i]];
     }
     for (int i = 0; i < c->n_active_experts; i++)
-        reference_expert(c->activation, &w->experts[chosen[i]], h, p[chosen[i]] / (c->raw_expert_weights ? all : sum), x);
+        reference_expert(c->activation, &w->experts[chosen[i]], h,
+                         p[chosen[i]] / (c->raw_expert_weights ? all : sum) * (c->expert_scale > 0 ? c->expert_scale : 1), x);
 }
 
 static struct reference reference_open(const yalm_model *model, const struct kv_policy *kv, int room)

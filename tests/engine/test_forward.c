@@ -143,6 +143,29 @@ static const struct scenario scenarios[] = {
      23,
      true,
      3},
+    {"heads that rotate in part, endless", {SHAPE(4, 2, 12), .kinds[0].rope.rotary_dim = 6}, DTYPE_FP32, 23, true, 3},
+    {"logits without keys, endless", {SHAPE(6, 2, 16), .sink_logits = true}, DTYPE_BF16, 23, true, 3},
+    {"biased and clamped experts, logits without keys, a layer with a window",
+     {SHAPE(4, 2, 64), .n_experts = 5, .n_active_experts = 2, .mlp_bias = true, .router_bias = true, .sink_logits = true,
+      .activation = ACTIVATION_CLAMPED, WINDOWED(17)},
+     DTYPE_FP32,
+     128,
+     false,
+     0},
+    {"experts by sigmoids, scaled, beside one of all tokens",
+     {SHAPE(4, 2, 12), .n_experts = 6, .n_active_experts = 2, .expert_ffn_dim = 40, .sigmoid_router = true,
+      .expert_scale = 1.7f, .shared_ffn_dim = 77, .n_dense_layers = 1, .dense_layer = {true}},
+     DTYPE_FP32,
+     128,
+     false,
+     0},
+    {"raw experts by sigmoids, q8",
+     {SHAPE(4, 2, 12), .n_experts = 5, .n_active_experts = 3, .sigmoid_router = true, .raw_expert_weights = true,
+      .shared_ffn_dim = 80},
+     DTYPE_Q8,
+     128,
+     false,
+     0},
     {"queries that grow", {SHAPE(4, 2, 12), .query_growth = 0.3f, .query_growth_context = 16}, DTYPE_FP32, 128, false, 0},
 };
 
@@ -328,8 +351,9 @@ static void test_threads_do_not_change_a_bit(void **state)
 static void test_long_contexts_in_parts(void **state)
 {
     (void)state;
-    // More keys than one part holds, decoded after a prefill: the merge of parts, and the ring's wrap inside a part.
-    const struct scenario s = {"parts", {SHAPE(2, 1, 8)}, DTYPE_FP32, 600, true, 4};
+    // More keys than one part holds, decoded after a prefill: the merge of parts, of which one has the heads' logits without keys, and the
+    // ring's wrap inside a part.
+    const struct scenario s = {"parts", {SHAPE(2, 1, 8), .sink_logits = true}, DTYPE_FP32, 600, true, 4};
     struct random_model *m = random_model_make(s.config, s.dtype, 5);
     m->model.config.context_length = 4096;
     enum { LONG = 1100 };

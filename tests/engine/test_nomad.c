@@ -62,7 +62,7 @@ static void test_keys_on_centroids(void **state)
     eval(dense, 15, 1);
     parts.backend->record(parts.state, NULL);
     double frequencies[DIM / 2];
-    const double scale = rope_frequencies(frequencies, &the_model->model.config.kinds[0].rope, DIM);
+    const double scale = rope_frequencies(frequencies, &the_model->model.config.kinds[0].rope, DIM, 1);
     for (int row = 0; row < LAYERS * KV_HEADS * 16; row++) {
         float cos[DIM / 2], sin[DIM / 2], key[DIM];
         rope_angles(cos, sin, frequencies, scale, DIM, row % 16);

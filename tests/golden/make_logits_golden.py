@@ -28,7 +28,11 @@ def forward(directory, ids, dtype):
     model = transformers.AutoModelForCausalLM.from_pretrained(
         directory, dtype=dtype, attn_implementation="eager", experts_implementation="eager"
     ).eval()
-    more = {"output_router_logits": True} if model.config.model_type in ("mixtral", "qwen3_moe") else {}
+    more = (
+        {"output_router_logits": True}
+        if model.config.model_type in ("mixtral", "qwen3_moe", "gpt_oss", "granitemoe")
+        else {}
+    )
     with torch.no_grad():
         out = model(torch.tensor(ids, dtype=torch.long)[None], use_cache=False, **more)
     return out.logits[0].numpy(), margin(out, model.config) if more else np.inf

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Makes real-NAME.json.xz: what transformers makes, in float32, of real models in GGUF files. tests/real/test_real.py compares yalm with it.
 
-    make_real_golden.py NAME FILE.gguf        NAME: smollm2, or qwen2.5-coder
+    make_real_golden.py NAME FILE.gguf        NAME: smollm2, qwen2.5-coder, or gemma-3-270m
 
-For development only: needs torch, transformers, accelerate and gguf. The weights are transformers' own reading of the file, dequantised to float32. Its reading of the
-tokenizer is not used, for it does not heed the file's pre-tokenizer: here tokens and merges are put behind what the model's own tokenizer.json has.
+For development only: needs torch, transformers, accelerate and gguf. The weights are transformers' own reading of the file, dequantised to float32. So is Gemma's tokenizer. Its
+reading of the others is not used, for it does not heed the file's pre-tokenizer: here tokens and merges are put behind what the model's own tokenizer.json has.
 
 The text is the beginning of the bundled model's heldout.txt, which is in the public domain; the strings are every fourth of tokenizer.json.xz.
 """
@@ -53,7 +53,10 @@ TURNS = ["What is the capital of France? Answer shortly.", "And of Italy?", "Wri
 N_ANSWER = 40  # tokens
 
 
-def tokenizer_of(name: str, fields: dict) -> transformers.PreTrainedTokenizerFast:
+def tokenizer_of(name: str, path: Path) -> transformers.PreTrainedTokenizerFast:
+    if name not in KNOWN:
+        return transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    fields = gguf.GGUFReader(path).fields
     tokens, kinds = (fields[f"tokenizer.ggml.{key}"].contents() for key in ("tokens", "token_type"))
     special = [n for n, kind in enumerate(kinds) if kind in (3, 4)]
     root = {
@@ -116,22 +119,23 @@ def talk(path: Path, tokenizer: object, ends: int) -> list:
 
 def main() -> None:
     name, path = sys.argv[1], Path(sys.argv[2])
-    fields = gguf.GGUFReader(path).fields
-    tokenizer = tokenizer_of(name, fields)
+    tokenizer = tokenizer_of(name, path)
     text = (HERE.parents[1] / "models/fable-4m/heldout.txt").read_text(encoding="utf-8")
-    ids = tokenizer(text[: 12 * N_TOKENS], add_special_tokens=False)["input_ids"][:N_TOKENS]
+    ids = tokenizer(text[: 12 * N_TOKENS], add_special_tokens=True)["input_ids"][:N_TOKENS]
     texts = json.loads(lzma.decompress((HERE / "tokenizer.json.xz").read_bytes()))["texts"][:: 2000 // N_TEXTS]
     assert len(ids) == N_TOKENS and len(texts) == N_TEXTS
     chats = []
-    for messages in CHATS:
+    for messages in CHATS if tokenizer.chat_template else []:
         rendered = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        chats.append({"messages": messages, "text": rendered, "ids": tokenizer(rendered)["input_ids"]})
+        chats.append(
+            {"messages": messages, "text": rendered, "ids": tokenizer(rendered, add_special_tokens=False)["input_ids"]}
+        )
     golden = {
         "made_with": {m.__name__: m.__version__.split("+")[0] for m in (torch, transformers, tokenizers)},
         "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
         "ids": ids,
         **answers(path, ids),
-        "strings": [tokenizer(text)["input_ids"] for text in texts],
+        "strings": [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts],
         "chats": chats,
         "talk": talk(path, tokenizer, fields["tokenizer.ggml.eos_token_id"].contents()),
     }

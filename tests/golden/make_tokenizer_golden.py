@@ -4,7 +4,7 @@ and tokenizer_variants.json.xz: the same with the bundled vocabulary under other
 
     make_tokenizer_golden.py DIR
 
-DIR holds llama2/, llama3/ and mistral_nemo/, each with tokenizer.json (or .xz), llama2/ with tokenizer.model besides.
+DIR holds mistral_7b/ (v0.1's), llama3/ and mistral_nemo/, each with tokenizer.json (or .xz), mistral_7b/ with tokenizer.model besides.
 Needs `pip install tokenizers sentencepiece`: development only. The strings come from a seeded generator and are kept
 beside the ids, so that a test needs neither.
 """
@@ -23,7 +23,7 @@ import sentencepiece
 import tokenizers
 from make_long_texts import long_texts
 
-VOCABULARIES = ("llama2", "llama3", "mistral_nemo")
+VOCABULARIES = ("mistral_7b", "llama3", "mistral_nemo")
 N_TEXTS = 2000
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -192,9 +192,9 @@ def main():
         special = [tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
         differs = {i: ids for i, ids in enumerate(special) if ids != plain[i]}
         golden[name] = {"plain": plain, "special": differs, "long": long}
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(root / "llama2/tokenizer.model"))
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(root / "mistral_7b/tokenizer.model"))
     long = {key: digest(processor.encode(text)) for key, text in long_texts().items()}
-    golden["llama2 tokenizer.model"] = {
+    golden["mistral_7b tokenizer.model"] = {
         "plain": [processor.encode(text) for text in texts],
         "special": {},
         "long": long,

@@ -12,16 +12,19 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-enum { BUILDER_HEADER = 64, BUILDER_PAGE = 4096, BUILDER_ROOM = 2048, BUILDER_TEXT = 1 << 16, BUILDER_TENSORS = 128 };
+enum { BUILDER_HEADER = 64, BUILDER_PAGE = 4096, BUILDER_ROOM = 2048, BUILDER_TEXT = 1 << 16, BUILDER_TENSORS = 160 };
 
 // What the model is like. Zeros are the plainest model: Llama, two layers, fp32, no biases, a classifier of its own.
 struct build_options {
     int n_experts; // > 0: Mixtral with 2 active ones
     bool tied, attention_bias, mlp_bias;
-    bool qkv_bias, qk_norm, first_dense; // facts of version 2 of the format; first_dense: layer 0 has no experts
-    int expert_ffn;                      // likewise; 0: TINY_FFN
-    const char *weights;                 // dtype of the matrices; NULL: "fp32"
-    const char *rope;                    // JSON; NULL: default
+    bool qkv_bias, qk_norm, first_dense;         // facts of version 2 of the format; first_dense: layer 0 has no experts
+    int expert_ffn;                              // likewise; 0: TINY_FFN
+    bool norms_after, norms_around, sink_logits; // likewise
+    bool router_bias, sigmoid_router;            // likewise, of models with experts
+    int shared_ffn;                              // likewise; 0: none
+    const char *weights;                         // dtype of the matrices; NULL: "fp32"
+    const char *rope;                            // JSON; NULL: default
 };
 
 enum { TINY_LAYERS = 2, TINY_HIDDEN = 8, TINY_FFN = 12, TINY_HEADS = 4, TINY_KV_HEADS = 2, TINY_HEAD_DIM = 4, TINY_VOCAB = 11 };
@@ -77,9 +80,23 @@ static inline void builder_add_ffn(struct builder *b, const struct build_options
         builder_add(b, w, ffn, TINY_HIDDEN, "layers.%d.experts.%d.gate", l, e);
         builder_add(b, w, ffn, TINY_HIDDEN, "layers.%d.experts.%d.up", l, e);
         builder_add(b, w, TINY_HIDDEN, ffn, "layers.%d.experts.%d.down", l, e);
+        if (o->mlp_bias) {
+            builder_add(b, "fp32", ffn, 0, "layers.%d.experts.%d.gate_bias", l, e);
+            builder_add(b, "fp32", ffn, 0, "layers.%d.experts.%d.up_bias", l, e);
+            builder_add(b, "fp32", TINY_HIDDEN, 0, "layers.%d.experts.%d.down_bias", l, e);
+        }
     }
     if (n_experts) {
         builder_add(b, "fp32", o->n_experts, TINY_HIDDEN, "layers.%d.router", l);
+        if (o->router_bias)
+            builder_add(b, "fp32", o->n_experts, 0, "layers.%d.router_bias", l);
+        if (o->sigmoid_router)
+            builder_add(b, "fp32", o->n_experts, 0, "layers.%d.router_choice_bias", l);
+        if (o->shared_ffn) {
+            builder_add(b, w, o->shared_ffn, TINY_HIDDEN, "layers.%d.shared.gate", l);
+            builder_add(b, w, o->shared_ffn, TINY_HIDDEN, "layers.%d.shared.up", l);
+            builder_add(b, w, TINY_HIDDEN, o->shared_ffn, "layers.%d.shared.down", l);
+        }
         return;
     }
     builder_add(b, w, TINY_FFN, TINY_HIDDEN, "layers.%d.gate", l);
@@ -115,6 +132,12 @@ static inline void builder_tensors(struct builder *b, const struct build_options
             builder_add(b, "fp32", TINY_HEAD_DIM, 0, "layers.%d.k_norm", l);
         }
         builder_add(b, "fp32", TINY_HIDDEN, 0, "layers.%d.ffn_norm", l);
+        if (o->norms_around) {
+            builder_add(b, "fp32", TINY_HIDDEN, 0, "layers.%d.attention_post_norm", l);
+            builder_add(b, "fp32", TINY_HIDDEN, 0, "layers.%d.ffn_post_norm", l);
+        }
+        if (o->sink_logits)
+            builder_add(b, "fp32", TINY_HEADS, 0, "layers.%d.sink_logits", l);
         builder_add_ffn(b, o, w, l);
     }
     builder_add(b, "fp32", TINY_HIDDEN, 0, "norm");
@@ -166,13 +189,19 @@ static inline size_t builder_later(char *text, size_t room, const struct build_o
     size_t n = 0;
     if (o->expert_ffn)
         n += (size_t)snprintf(text + n, room - n, "\"expert_ffn_dim\":%d,", o->expert_ffn);
+    if (o->shared_ffn)
+        n += (size_t)snprintf(text + n, room - n, "\"shared_ffn_dim\":%d,", o->shared_ffn);
+    n += (size_t)snprintf(text + n, room - n, "%s%s%s", o->norms_after ? "\"norms_after\":true," : "",
+                          o->norms_around ? "\"norms_around\":true," : "", o->sink_logits ? "\"sink_logits\":true," : "");
+    n += (size_t)snprintf(text + n, room - n, "%s%s", o->router_bias ? "\"router_bias\":true," : "",
+                          o->sigmoid_router ? "\"sigmoid_router\":true," : "");
     return n + (size_t)snprintf(text + n, room - n, "%s%s%s", o->qkv_bias ? "\"qkv_bias\":true," : "",
                                 o->qk_norm ? "\"qk_norm\":true," : "", o->first_dense ? "\"dense_layers\":[0]," : "");
 }
 
 static inline size_t builder_config(char *text, size_t room, const struct build_options *o)
 {
-    char later[256];
+    char later[512];
     builder_later(later, sizeof later, o);
     return (size_t)snprintf(
         text, room,

@@ -10,7 +10,7 @@ import mpmath
 import transformers
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+from transformers.models.phi3.modeling_phi3 import Phi3RotaryEmbedding
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
 LLAMA3 = {
@@ -19,6 +19,13 @@ LLAMA3 = {
     "low_freq_factor": 1.0,
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8192,
+}
+LONG = {
+    "rope_type": "longrope",
+    "short_factor": [1.0, 1.0, 1.1, 1.2, 1.3, 2.0, 2.5, 3.0],
+    "long_factor": [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 48.0, 64.0],
+    "original_max_position_embeddings": 4096,
+    "factor": 32.0,
 }
 CASES = [  # head_dim, theta, parameters as in config.json
     (64, 10000.0, {"rope_type": "default"}),
@@ -33,6 +40,15 @@ CASES = [  # head_dim, theta, parameters as in config.json
     (16, 10000.0, {**YARN, "original_max_position_embeddings": 6}),  # low = high = 0
     (16, 2.0, {**YARN, "original_max_position_embeddings": 1000000}),
     (32, 10000.0, {**YARN, "beta_fast": 2.0, "beta_slow": 2.0, "truncate": False}),
+    (32, 10000.0, {"rope_type": "default", "partial_rotary_factor": 0.5}),
+    (48, 10000.0, {**YARN, "partial_rotary_factor": 0.75}),
+    (16, 10000.0, LONG),
+    (16, 10000.0, {**LONG, "seq_len": 5000}),
+    (
+        24,
+        10000.0,
+        {**LONG, "partial_rotary_factor": 0.75, "short_factor": [1.5, 2, 2.5] * 3, "long_factor": [9, 8, 7] * 3},
+    ),
 ]
 POSITIONS = [0, 1, 4095, 131071, 3000001, 268435455]
 
@@ -48,8 +64,8 @@ def frequencies(head_dim, theta, parameters):
         rope_parameters={**parameters, "rope_theta": theta},
     )
     kind = parameters["rope_type"]
-    compute = LlamaRotaryEmbedding.compute_default_rope_parameters if kind == "default" else ROPE_INIT_FUNCTIONS[kind]
-    values, scale = compute(config, device="cpu")
+    compute = Phi3RotaryEmbedding.compute_default_rope_parameters if kind == "default" else ROPE_INIT_FUNCTIONS[kind]
+    values, scale = compute(config, device="cpu", seq_len=parameters.get("seq_len"))
     return [float(v) for v in values], float(scale)
 
 
@@ -57,7 +73,9 @@ def main():
     print(f"// Written by rope_golden.py with transformers {transformers.__version__}.")
     print("// clang-format off")
     print("static const struct rope_golden {")
-    print("    int head_dim;\n    struct rope_config rope;\n    double scale, frequencies[64];\n} rope_golden[] = {")
+    print(
+        "    int head_dim, context;\n    struct rope_config rope;\n    double scale, frequencies[64];\n} rope_golden[] = {"
+    )
     for head_dim, theta, p in CASES:
         values, scale = frequencies(head_dim, theta, p)
         fields = [
@@ -65,14 +83,21 @@ def main():
             f".theta = {theta!r}",
             f".factor = {p.get('factor', 1.0)!r}",
         ]
-        if p["rope_type"] in ("llama3", "yarn"):
+        if "partial_rotary_factor" in p:
+            fields.append(f".rotary_dim = {int(head_dim * p['partial_rotary_factor'])}")
+        if p["rope_type"] in ("llama3", "yarn", "longrope"):
             fields.append(f".original_context = {p['original_max_position_embeddings']}")
         if p["rope_type"] == "llama3":
             fields += [f".{key} = {p[key]!r}" for key in ("low_freq_factor", "high_freq_factor")]
+        if p["rope_type"] == "longrope":
+            fields[0] = ".type = ROPE_LONG"
+            fields.append(f".attention_factor = {scale!r}")
+            for key in ("short", "long"):
+                fields.append(f".{key}_factors = {{{', '.join(map(str, p[f'{key}_factor']))}}}")
         if p["rope_type"] == "yarn":
             fields += [f".beta_fast = {p.get('beta_fast', 32.0)!r}", f".beta_slow = {p.get('beta_slow', 1.0)!r}"]
             fields += [f".attention_factor = {scale!r}", f".truncate = {str(p.get('truncate', True)).lower()}"]
-        print(f"    {{{head_dim}, {{{', '.join(fields)}}}, {scale!r},\n     {{", end="")
+        print(f"    {{{head_dim}, {p.get('seq_len', 4096)}, {{{', '.join(fields)}}}, {scale!r},\n     {{", end="")
         rows = [", ".join(f"{v:.9g}" for v in values[i : i + 8]) for i in range(0, len(values), 8)]
         print(",\n      ".join(rows) + "}},")
     print("};\n")

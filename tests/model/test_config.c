@@ -11,6 +11,10 @@ static const char llama3[] =
 static const char yarn[] = "{\"type\":\"yarn\",\"theta\":1e6,\"factor\":4,\"beta_fast\":32,\"beta_slow\":1.5,"
                            "\"original_context\":4096,\"attention_factor\":1.25,\"truncate\":true}";
 
+static const char longrope[] =
+    "{\"type\":\"longrope\",\"theta\":1e4,\"rotary_dim\":2,\"original_context\":32,\"attention_factor\":1.2,"
+    "\"short_factors\":[1.5],\"long_factors\":[9]}";
+
 static struct model_config read_config(const struct build_options *options, const char *from, const char *to)
 {
     struct built file = build(options);
@@ -150,6 +154,10 @@ static void test_every_rope_arrives(void **state)
     assert_int_equal(r.type, ROPE_YARN);
     assert_true(r.theta == 1e6 && r.factor == 4 && r.beta_fast == 32 && r.beta_slow == 1.5);
     assert_true(r.original_context == 4096 && r.attention_factor == 1.25 && r.truncate);
+    r = read_config(&(struct build_options){.rope = longrope}, NULL, NULL).kinds[0].rope;
+    assert_int_equal(r.type, ROPE_LONG);
+    assert_true(r.rotary_dim == 2 && r.original_context == 32 && r.attention_factor == 1.2);
+    assert_true(r.short_factors[0] == 1.5 && r.long_factors[0] == 9);
 }
 
 static void test_refused(void **state)
@@ -202,8 +210,14 @@ static void test_refused(void **state)
         {"\"bos\":1", "\"expert_ffn_dim\":-1,\"bos\":1", "'config.expert_ffn_dim': found -1"},
         {"\"bos\":1", "\"expert_ffn_dim\":1048577,\"bos\":1", "'config.expert_ffn_dim': found 1048577"},
         {"\"bos\":1", "\"expert_ffn_dim\":8,\"bos\":1",
-         "'config.expert_ffn_dim', 'raw_expert_weights' or 'dense_layers': found without"},
+         "'config.expert_ffn_dim', 'raw_expert_weights', 'router_bias' or 'dense_layers': found without"},
         {"\"bos\":1", "\"raw_expert_weights\":true,\"bos\":1", "'dense_layers': found without experts"},
+        {"\"bos\":1", "\"router_bias\":true,\"bos\":1", "'dense_layers': found without experts"},
+        {"\"bos\":1", "\"sigmoid_router\":true,\"bos\":1", "'shared_ffn_dim': found without experts"},
+        {"\"bos\":1", "\"expert_scale\":2,\"bos\":1", "'shared_ffn_dim': found without experts"},
+        {"\"bos\":1", "\"shared_ffn_dim\":8,\"bos\":1", "'shared_ffn_dim': found without experts"},
+        {"\"bos\":1", "\"expert_scale\":0,\"bos\":1", "'config.expert_scale': found 0, expected a number from 1e-09"},
+        {"\"bos\":1", "\"sink_logits\":2,\"bos\":1", "'config.sink_logits': found a number, expected a bool"},
         {"\"bos\":1", "\"dense_layers\":[0],\"bos\":1", "'dense_layers': found without experts"},
         {"\"bos\":1", "\"qk_norm\":true,\"whole_qk_norm\":true,\"bos\":1", "'config.whole_qk_norm': found true beside qk_norm"},
         {"\"bos\":1", "\"norms_after\":\"yes\",\"bos\":1", "'config.norms_after': found a string, expected a bool"},
@@ -231,7 +245,7 @@ static void test_refused(void **state)
     static const struct damage of_experts[] = {
         {"\"n_active_experts\":2", "\"n_active_experts\":0", "'config.n_active_experts': found 0, expected 1 to 4"},
         {"\"n_active_experts\":2", "\"n_active_experts\":5", "'config.n_active_experts': found 5, expected 1 to 4"},
-        {"\"mlp_bias\":false", "\"mlp_bias\":true", "experts have no biases"},
+        {"\"bos\":1", "\"router_bias\":1,\"bos\":1", "'config.router_bias': found a number, expected a bool"},
         {"\"bos\":1", "\"norms_after\":true,\"bos\":1", "'config.norms_after': found true beside experts"},
         {"\"bos\":1", "\"dense_layers\":[2],\"bos\":1", "'config.dense_layers': expected layers from 0 to 1"},
         {"\"bos\":1", "\"dense_layers\":[1,1],\"bos\":1", "'config.dense_layers': expected layers from 0 to 1"},
@@ -245,7 +259,11 @@ static void test_rope_refused(void **state)
     static const struct damage damages[] = {
         {"\"rope\":" ROPE_JSON, "\"rope\":null", "'config.rope': found null, expected an object"},
         {ROPE_JSON, "{\"theta\":1e4}", "'config.rope.type' is missing"},
-        {ROPE_JSON, "{\"type\":\"longrope\",\"theta\":1e4}", "'config.rope.type': found 'longrope', expected default, linear"},
+        {ROPE_JSON, "{\"type\":\"dynamic\",\"theta\":1e4}", "'config.rope.type': found 'dynamic', expected default, linear"},
+        {ROPE_JSON, "{\"type\":\"default\",\"theta\":1e4,\"rotary_dim\":3}",
+         "'config.rope.rotary_dim': found 3, expected an even number"},
+        {ROPE_JSON, "{\"type\":\"default\",\"theta\":1e4,\"rotary_dim\":6}", "'config.rope.rotary_dim': found 6"},
+        {ROPE_JSON, "{\"type\":\"default\",\"theta\":1e4,\"rotary_dim\":0}", "'config.rope.rotary_dim': found 0"},
         {ROPE_JSON, "{\"type\":\"default\"}", "'config.rope.theta' is missing"},
         {ROPE_JSON, "{\"type\":\"default\",\"theta\":0}", "'config.rope.theta': found 0"},
         {ROPE_JSON, "{\"type\":\"default\",\"theta\":-1}", "'config.rope.theta': found -1"},
@@ -264,6 +282,15 @@ static void test_rope_refused(void **state)
         {"\"low_freq_factor\"", "\"beta_slow\"", "'config.rope.beta_slow' is not known"},
     };
     each_refused(&(struct build_options){.rope = llama3}, of_llama3, COUNT(of_llama3));
+    static const struct damage of_longrope[] = {
+        {"\"short_factors\":[1.5]", "\"short_factors\":[]", "'config.rope.short_factors': expected 1 numbers"},
+        {"\"short_factors\":[1.5]", "\"short_factors\":[1.5,1]", "'config.rope.short_factors': expected 1 numbers"},
+        {"\"long_factors\":[9]", "\"long_factors\":[0]", "'config.rope.long_factors': expected 1 numbers from 1e-09"},
+        {"\"long_factors\":[9]", "\"long_factors\":[\"9\"]", "'config.rope.long_factors': expected 1 numbers"},
+        {",\"long_factors\":[9]", "", "'config.rope.long_factors' is missing"},
+        {"\"attention_factor\":1.2,", "", "'config.rope.attention_factor' is missing"},
+    };
+    each_refused(&(struct build_options){.rope = longrope}, of_longrope, COUNT(of_longrope));
     static const struct damage of_yarn[] = {
         {"\"theta\":1e6", "\"theta\":1", "'config.rope.theta': found 1, expected more than 1 with yarn"},
         {"\"beta_fast\":32", "\"beta_fast\":0", "'config.rope.beta_fast': found 0"},

@@ -225,12 +225,89 @@ static void test_short_types(void **state)
     }
 }
 
+static void test_norms_before_and_behind(void **state)
+{
+    (void)state;
+    struct built file = build(&(struct build_options){.norms_around = true, .sink_logits = true});
+    struct opened o;
+    accepted(&o, &file);
+    const struct layer_weights *l = &o.weights.layers[1];
+    expect_vector(&o, l->attention_norm, "layers.1.attention_norm");
+    expect_vector(&o, l->attention_post_norm, "layers.1.attention_post_norm");
+    expect_vector(&o, l->ffn_norm, "layers.1.ffn_norm");
+    expect_vector(&o, l->ffn_post_norm, "layers.1.ffn_post_norm");
+    expect_vector(&o, l->sink_logits, "layers.1.sink_logits");
+    close_all(&o);
+    built_free(&file);
+    file = build(&(struct build_options){.norms_after = true});
+    accepted(&o, &file);
+    l = &o.weights.layers[1];
+    expect_vector(&o, l->attention_post_norm, "layers.1.attention_norm");
+    expect_vector(&o, l->ffn_post_norm, "layers.1.ffn_norm");
+    assert_true(!l->attention_norm && !l->ffn_norm && !l->sink_logits);
+    close_all(&o);
+    built_free(&file);
+    static const struct damage damages[] = {
+        {"\"norms_around\":true,", "", "tensor 'layers.0.attention_post_norm' has no place"},
+        {"\"sink_logits\":true,", "", "tensor 'layers.0.sink_logits' has no place"},
+        {"\"name\":\"layers.1.ffn_post_norm\"", "\"name\":\"layers.1.ffn_past_norm\"",
+         "tensor 'layers.1.ffn_post_norm' is missing"},
+        {"\"name\":\"layers.0.sink_logits\"", "\"name\":\"layers.0.sinklogits\"", "tensor 'layers.0.sink_logits' is missing"},
+    };
+    each_refused(&(struct build_options){.norms_around = true, .sink_logits = true}, damages, COUNT(damages));
+}
+
+static void test_biased_and_shared_experts(void **state)
+{
+    (void)state;
+    const struct build_options options = {.n_experts = 3,
+                                          .mlp_bias = true,
+                                          .router_bias = true,
+                                          .sigmoid_router = true,
+                                          .expert_ffn = 5,
+                                          .shared_ffn = 7,
+                                          .first_dense = true,
+                                          .weights = "fp16"};
+    struct built file = build(&options);
+    struct opened o;
+    accepted(&o, &file);
+    const struct layer_weights *l = &o.weights.layers[1];
+    expect_vector(&o, l->router_bias, "layers.1.router_bias");
+    expect_vector(&o, l->router_choice_bias, "layers.1.router_choice_bias");
+    expect_vector(&o, l->experts[2].up_bias, "layers.1.experts.2.up_bias");
+    expect_vector(&o, l->experts[2].down_bias, "layers.1.experts.2.down_bias");
+    expect_matrix(&o, &l->shared.gate, "layers.1.shared.gate", 7, D, DTYPE_FP16);
+    expect_matrix(&o, &l->shared.up, "layers.1.shared.up", 7, D, DTYPE_FP16);
+    expect_matrix(&o, &l->shared.down, "layers.1.shared.down", D, 7, DTYPE_FP16);
+    assert_true(!o.weights.layers[0].shared.gate.data && !o.weights.layers[0].router_bias);
+    assert_int_equal(config_widest_ffn(&o.config), F);
+    // Two of three experts, the one of all tokens, the router, what is outside; the first layer is dense.
+    const double attention = 2 * (2.0 * Q * D + 2.0 * KV * D), dense = 3.0 * F * D,
+                 experts = 2 * 3.0 * 5 * D + 3.0 * 7 * D + 3.0 * D;
+    assert_true(o.weights.token_ops == 2 * (attention + dense + experts + (double)V * D));
+    close_all(&o);
+    built_free(&file);
+    static const struct damage damages[] = {
+        {"\"router_bias\":true,", "", "tensor 'layers.1.router_bias' has no place"},
+        {"\"sigmoid_router\":true,", "", "tensor 'layers.1.router_choice_bias' has no place"},
+        {"\"shared_ffn_dim\":7", "\"shared_ffn_dim\":8", "tensor 'layers.1.shared.gate': shape: found (7, 8), expected (8, 8)"},
+        {"\"name\":\"layers.1.shared.down\"", "\"name\":\"layers.1.shared.dawn\"", "tensor 'layers.1.shared.down' is missing"},
+    };
+    each_refused(&options, damages, COUNT(damages));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dense),       cmocka_unit_test(test_tied),    cmocka_unit_test(test_experts),
-        cmocka_unit_test(test_later_facts), cmocka_unit_test(test_refused), cmocka_unit_test(test_a_layer_may_mix_types),
+        cmocka_unit_test(test_dense),
+        cmocka_unit_test(test_tied),
+        cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_later_facts),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_a_layer_may_mix_types),
         cmocka_unit_test(test_short_types),
+        cmocka_unit_test(test_norms_before_and_behind),
+        cmocka_unit_test(test_biased_and_shared_experts),
     };
     return cmocka_run_group_tests_name("weights", tests, NULL, NULL);
 }

@@ -59,6 +59,7 @@ GEMMA3_ROPES = dict(
     ),
 )
 LOCAL_ROPE = ("rope_theta", "rope_local_base_freq")
+LONG = generator.long_rope(12)
 SMALL = (96, 160, 2, 4, 2, 320, 256)
 
 
@@ -76,6 +77,7 @@ def make_cases():
         "tiny-ministral3": 256,
         "tiny-olmo3": 224,
         "tiny-gemma3": 224,
+        "tiny-gpt-oss": 224,
     }
     presets = {name: config for name, config in generator.PRESETS.items() if name.startswith("tiny-")}
     cases = [Case(name, config, n_tokens=lengths.get(name, 160)) for name, config in presets.items()]
@@ -113,6 +115,29 @@ def make_cases():
         Case("gemma2-bias", generator.gemma2(96, 160, 2, 4, 1, 320, 256, head_dim=64, attention_bias=True), "bf16"),
         Case("gemma3-parameters", generator.gemma3(*SMALL, head_dim=32, **GEMMA3_ROPES), "bf16", drop=LOCAL_ROPE),
         Case("olmo3-mqa", generator.olmo3(96, 160, 4, 4, 1, 320, 256, window=11), "bf16"),
+        Case("phi3-short", generator.phi3(*SMALL, original_max_position_embeddings=60, rope_scaling=LONG), n_tokens=60),
+        Case("phi3-long", generator.phi3(*SMALL, original_max_position_embeddings=60, rope_scaling=LONG), "bf16"),
+        Case("glm4-no-bias", generator.glm4(*SMALL, head_dim=48, attention_bias=False, tied=True), "bf16"),
+        Case("gpt-oss-mqa", generator.gpt_oss(96, 64, 4, 4, 1, 320, 256, head_dim=64, experts=3, active=2), "bf16"),
+        Case(
+            "glm4-moe-raw",
+            generator.glm4_moe(
+                96,
+                160,
+                3,
+                4,
+                2,
+                320,
+                256,
+                norm_topk_prob=False,
+                n_shared_experts=2,
+                use_qk_norm=False,
+                attention_bias=False,
+                active=1,
+                first_k_dense_replace=0,
+            ),
+            "bf16",
+        ),
         Case("qwen3-bias", generator.qwen3(*SMALL, head_dim=40, attention_bias=True), "bf16"),
         Case(
             "granite-biases",

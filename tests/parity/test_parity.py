@@ -75,7 +75,7 @@ def distances(case, found):
 
 
 def has_experts(case):
-    return bool({"num_local_experts", "num_experts"} & set(case.config or {}))
+    return bool({"num_local_experts", "num_experts", "n_routed_experts"} & set(case.config or {}))
 
 
 def distance(case, found):

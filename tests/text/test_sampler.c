@@ -266,6 +266,31 @@ static void penalties_and_biases(void **state)
     assert_true(logits[0] == 4 && logits[3] == -1.4f);
 }
 
+// What is not allowed counts as if it were not there: for the draw, and for what top-k, top-p and min-p keep.
+static void draws_only_what_is_allowed(void **state)
+{
+    (void)state;
+    struct sampler sampler = opened(VOCAB), few = opened(VOCAB);
+    float logits[VOCAB], masked[VOCAB];
+    const uint64_t allowed[] = {UINT64_C(0x2a000000f1)};
+    some_logits(logits, VOCAB);
+    for (int i = 0; i < VOCAB; i++)
+        masked[i] = allowed[0] >> i & 1 ? logits[i] : -INFINITY;
+    for (int i = 0; i < 1000; i++) {
+        yalm_sampling s = plain();
+        s.temperature = (float)(i % 4);
+        s.top_k = i % 3 ? 4 : 0;
+        s.top_p = i % 5 ? 0.9f : 1;
+        const int32_t want = sampler_draw(&few, &s, masked, NULL, 0);
+        s.allowed = allowed;
+        const int32_t token = sampler_draw(&sampler, &s, logits, NULL, 0);
+        assert_true(allowed[0] >> token & 1);
+        assert_int_equal(token, want);
+    }
+    sampler_close(&sampler);
+    sampler_close(&few);
+}
+
 static void never_draws_what_is_not_a_number(void **state)
 {
     (void)state;
@@ -378,6 +403,7 @@ int main(void)
         cmocka_unit_test(ties_fall_to_lower_ids),
         cmocka_unit_test(keeps_what_a_sort_would),
         cmocka_unit_test(penalties_and_biases),
+        cmocka_unit_test(draws_only_what_is_allowed),
         cmocka_unit_test(never_draws_what_is_not_a_number),
         cmocka_unit_test(extreme_temperatures),
         cmocka_unit_test(large_vocabularies_are_quick),

@@ -5,6 +5,7 @@ import json
 import gguf
 import hf
 import numpy as np
+from yalm_convert import sentencepiece_model
 
 ARCHITECTURES = {
     "LlamaForCausalLM": "llama",
@@ -17,9 +18,16 @@ ARCHITECTURES = {
     "SmolLM3ForCausalLM": "smollm3",
     "GraniteForCausalLM": "granite",
     "Olmo2ForCausalLM": "olmo2",
+    "Olmo3ForCausalLM": "olmo2",
+    "Gemma2ForCausalLM": "gemma2",
+    "Gemma3ForCausalLM": "gemma3",
     "Ministral3ForCausalLM": "mistral3",
+    "Glm4ForCausalLM": "glm4",
+    "GptOssForCausalLM": "gpt-oss",
+    "GraniteMoeForCausalLM": "granitemoe",
+    "Glm4MoeForCausalLM": "glm4moe",
 }
-PAIRED = ("llama", "smollm3", "granite", "mistral3")  # whose q and k are permuted
+PAIRED = ("llama", "smollm3", "granite", "granitemoe", "mistral3")  # whose q and k are permuted
 KINDS = {
     "F32": gguf.GGMLQuantizationType.F32,
     "F16": gguf.GGMLQuantizationType.F16,
@@ -48,12 +56,12 @@ def write(directory, path, quantise=None, tokenizer=None, change=None, **options
         change(writer)
     for name, (kind, data) in named(directory, arch, config).items():
         stored = (quantise or {}).get(name, (quantise or {}).get("*")) if data.ndim > 1 else None
-        if stored is not None and "ffn_gate_inp" not in name:
+        exact = data.ndim == 1 or "ffn_gate_inp" in name or name.endswith(".bias")
+        if stored is not None and not exact:
             writer.add_tensor(name, gguf.quantize(as_floats(kind, data), stored), raw_dtype=stored)
-        elif kind == "BF16" and data.ndim > 1 and "ffn_gate_inp" not in name:
+        elif kind == "BF16" and not exact:
             writer.add_tensor(name, data.view(np.uint8), raw_dtype=KINDS["BF16"])
         else:
-            exact = data.ndim == 1 or "ffn_gate_inp" in name
             writer.add_tensor(name, as_floats(kind, data) if exact else data)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -78,7 +86,7 @@ def add_settings(writer, arch, config):
     writer.add_head_count(heads)
     writer.add_head_count_kv(config["num_key_value_heads"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    writer.add_rope_dimension_count(width)
+    writer.add_rope_dimension_count(int(width * config.get("partial_rotary_factor", 1)))
     if "head_dim" in config:
         writer.add_key_length(width)
         writer.add_value_length(width)
@@ -87,17 +95,32 @@ def add_settings(writer, arch, config):
     writer.add_eos_token_id(config["eos_token_id"])
     if config.get("sliding_window") and config.get("use_sliding_window", True):
         writer.add_sliding_window(config["sliding_window"])
+    if arch == "olmo2" and config.get("sliding_window"):
+        writer.add_sliding_window_pattern([(n + 1) % 4 != 0 for n in range(config["num_hidden_layers"])])
+    if "attn_logit_softcapping" in config:
+        writer.add_attn_logit_softcapping(config["attn_logit_softcapping"])
+        writer.add_final_logit_softcapping(config["final_logit_softcapping"])
     experts = config.get("num_local_experts", config.get("num_experts"))
     if experts:
         writer.add_expert_count(experts)
         writer.add_expert_used_count(config["num_experts_per_tok"])
+    if arch == "glm4moe":
+        writer.add_expert_count(config["n_routed_experts"])
+        writer.add_expert_used_count(config["num_experts_per_tok"])
+        writer.add_expert_shared_count(config["n_shared_experts"])
+        writer.add_leading_dense_block_count(config["first_k_dense_replace"])
+        writer.add_expert_weights_scale(config["routed_scaling_factor"])
+        writer.add_expert_weights_norm(config["norm_topk_prob"])
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
     if "moe_intermediate_size" in config:
         writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
-    if arch == "granite":
+    if arch in ("granite", "granitemoe"):
         writer.add_attention_scale(config["attention_multiplier"])
         writer.add_embedding_scale(config["embedding_multiplier"])
         writer.add_residual_scale(config["residual_multiplier"])
         writer.add_logit_scale(config["logits_scaling"])
+    if "original_max_position_embeddings" in config:
+        writer.add_rope_scaling_orig_ctx_len(config["original_max_position_embeddings"])
     add_rope(writer, config.get("rope_scaling") or config.get("rope_parameters") or {})
 
 
@@ -112,6 +135,8 @@ def add_rope(writer, rope):
         if "beta_fast" in rope:
             writer.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
             writer.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
+    if rope.get("rope_type") == "longrope":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LONGROPE)
     if "llama_4_scaling_beta" in rope:
         writer.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
         writer.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
@@ -128,16 +153,74 @@ def named(directory, arch, config):
         part = name.split(".")[-2]
         if arch in PAIRED and part in ("q_proj", "k_proj"):
             array = permute(array, config["num_attention_heads" if part == "q_proj" else "num_key_value_heads"])
-        if ".experts." in name:
+        if arch in ("gemma2", "gemma3") and name.endswith("norm.weight"):
+            kind, array = "F32", as_floats(kind, array) + np.float32(1)
+        if arch == "gpt-oss" and ".experts." in name:
+            found.update(turned_experts(name, kind, array))
+        elif part == "input_linear":  # gate's rows of each expert, and then up's
+            for n, half in enumerate(np.split(array, 2, axis=1)):
+                found[f"blk.{name.split('.')[2]}.ffn_{('gate', 'up')[n]}_exps.weight"] = (kind, half.copy())
+        elif ".experts." in name:
             layer, _, rest = name.partition(".experts.")
             expert, matrix, _ = rest.split(".")
             experts.setdefault((layer, matrix), {})[int(expert)] = (kind, array)
         else:
+            name = f"{name}.weight" if name.endswith(".sinks") else name.replace("correction_bias", "correction.bias")
             found[table.get_name(name, try_suffixes=(".weight", ".bias"))] = (kind, array)
     for (layer, matrix), by_number in experts.items():
         letter = {"w1": "gate", "w2": "down", "w3": "up"}.get(matrix, matrix.removesuffix("_proj"))
         together = np.stack([by_number[e][1] for e in range(len(by_number))])
         found[f"blk.{layer.split('.')[2]}.ffn_{letter}_exps.weight"] = (by_number[0][0], together)
+    for key in ("short", "long"):
+        if f"{key}_factor" in (config.get("rope_scaling") or {}):
+            found[f"rope_factors_{key}.weight"] = ("F32", np.array(config["rope_scaling"][f"{key}_factor"], np.float32))
     if "rope_freqs" in config:
         found["rope_freqs.weight"] = ("F32", np.array(config["rope_freqs"], np.float32))
     return found
+
+
+def turned_experts(name, kind, array):
+    """gpt-oss's experts: outputs become rows, and gate and up, which alternate, are taken apart."""
+    layer, bias = name.split(".")[2], name.endswith("_bias")
+    rows = array if bias else array.transpose(0, 2, 1)
+    parts = {"down": rows} if ".down_proj" in name else {"gate": rows[:, ::2], "up": rows[:, 1::2]}
+    end = "bias" if bias else "weight"
+    return {f"blk.{layer}.ffn_{part}_exps.{end}": (kind, np.ascontiguousarray(found)) for part, found in parts.items()}
+
+
+# ------------------------------------------------------------------------------------ tokenizers
+
+
+def spm(writer, **changes):
+    """The bundled model's tokenizer.model."""
+    pieces = sentencepiece_model.read(hf.FABLE / "tokenizer.model").pieces
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list([text.encode() for text, _, _ in pieces])
+    writer.add_token_scores([score for _, score, _ in pieces])
+    writer.add_token_types([kind for _, _, kind in pieces])
+    for key, value in changes.items():
+        getattr(writer, f"add_{key}")(value)
+
+
+def alphabet():
+    """How byte-level vocabularies write the 256 bytes."""
+    visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    hidden = [byte for byte in range(256) if byte not in visible]
+    return [chr(byte) for byte in visible] + [chr(256 + n) for n in range(len(hidden))]
+
+
+TOKENS = ["<s>", "</s>", "<|end|>", "<tool>", *alphabet(), "th", "the", "Ġt", "Ġthe", "ab", "[PAD265]"]
+TYPES = [3, 3, 3, 4, *[1] * (len(TOKENS) - 5), 5]
+MERGES = ["t h", "th e", "Ġ t", "Ġt h", "Ġ the", "a b"]
+MERGES = [merge for merge in MERGES if merge.replace(" ", "") in TOKENS]
+
+
+def bpe(writer, pre="llama-bpe", token_list=TOKENS, token_types=TYPES, **changes):
+    writer.add_tokenizer_model("gpt2")
+    if pre:
+        writer.add_tokenizer_pre(pre)
+    writer.add_token_list(token_list)
+    writer.add_token_types(token_types)
+    writer.add_token_merges(MERGES)
+    for key, value in changes.items():
+        getattr(writer, f"add_{key}")(value)

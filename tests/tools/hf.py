@@ -68,6 +68,11 @@ def copy(source, target):
     return target
 
 
+def contents(tensors):
+    """What read_model() gives, without the offsets, which lie elsewhere after longer metadata."""
+    return {name: (entry["dtype"], entry["shape"], data) for name, (entry, data) in tensors.items()}
+
+
 def run(*arguments, **options):
     """The converter as a user starts it."""
     environment = dict(os.environ, **options.pop("env", {}))

@@ -31,6 +31,11 @@ LATER = {
     "query_growth_context",
     "norms_after",
     "norms_around",
+    "router_bias",
+    "sigmoid_router",
+    "expert_scale",
+    "shared_ffn_dim",
+    "sink_logits",
     "kinds",
     "attention_softcap",
     "logits_softcap",
@@ -41,6 +46,7 @@ ROPE = {
     "default": set(),
     "linear": {"factor"},
     "llama3": {"factor", "low_freq_factor", "high_freq_factor", "original_context"},
+    "longrope": {"short_factors", "long_factors", "original_context", "attention_factor"},
     "yarn": {"factor", "beta_fast", "beta_slow", "original_context", "attention_factor", "truncate"},
 }
 
@@ -172,7 +178,12 @@ def unique(pairs):
 def check_config(c):
     require(set(c) - LATER == CONFIG, f"config: {set(c) ^ CONFIG}")
     for kind in [c, *c.get("kinds", [])]:
-        require(set(kind["rope"]) == {"type", "theta"} | ROPE[kind["rope"]["type"]], "rope")
+        rope = kind["rope"]
+        require(set(rope) - {"rotary_dim"} == {"type", "theta"} | ROPE[rope["type"]], "rope")
+        rotary = rope.get("rotary_dim", c["head_dim"])
+        require(rotary % 2 == 0 and 2 <= rotary <= c["head_dim"], "rotary_dim")
+        for factors in ("short_factors", "long_factors"):
+            require(factors not in rope or len(rope[factors]) == rotary // 2, factors)
     require(all(set(kind) == {"layers", "sliding_window", "rope"} for kind in c.get("kinds", [])), "kinds")
     named = [layer for kind in c.get("kinds", []) for layer in kind["layers"]]
     require(
@@ -197,6 +208,8 @@ def expected_tensors(c):
         if c.get("norms_around"):
             table.update({p + "attention_post_norm": ((dim,), exact), p + "ffn_post_norm": ((dim,), exact)})
         table.update({p + name: (shape, weights) for name, shape in attention.items()})
+        if c.get("sink_logits"):
+            table[p + "sink_logits"] = ((c["n_heads"],), exact)
         biased = "qkvo" if c["attention_bias"] else "qkv" if c.get("qkv_bias") else ""
         table.update({f"{p}{name}_bias": (attention[name][:1], exact) for name in biased})
         table.update({f"{p}{name}_norm": ((c["head_dim"],), exact) for name in "qk" if c.get("qk_norm")})
@@ -205,8 +218,21 @@ def expected_tensors(c):
             wide = c.get("expert_ffn_dim") or ffn
             block = {"gate": (wide, dim), "up": (wide, dim), "down": (dim, wide)}
             table[p + "router"] = ((c["n_experts"], dim), exact)
+            if c.get("sigmoid_router"):
+                table[p + "router_choice_bias"] = ((c["n_experts"],), exact)
+            if "shared_ffn_dim" in c:
+                of = {
+                    "gate": (c["shared_ffn_dim"], dim),
+                    "up": (c["shared_ffn_dim"], dim),
+                    "down": (dim, c["shared_ffn_dim"]),
+                }
+                table.update({f"{p}shared.{name}": (shape, weights) for name, shape in of.items()})
+            if c.get("router_bias"):
+                table[p + "router_bias"] = ((c["n_experts"],), exact)
             for e in range(c["n_experts"]):
                 table.update({f"{p}experts.{e}.{name}": (shape, weights) for name, shape in block.items()})
+                biases = block if c["mlp_bias"] else {}
+                table.update({f"{p}experts.{e}.{name}_bias": (shape[:1], exact) for name, shape in biases.items()})
             continue
         block = {"gate": (ffn, dim), "up": (ffn, dim), "down": (dim, ffn)}
         table.update({p + name: (shape, weights) for name, shape in block.items()})

@@ -8,7 +8,7 @@ import hf
 import numpy as np
 import pytest
 
-BAD_MODEL, USAGE = 3, 2
+BAD_MODEL = 3
 Q = "model.layers.0.self_attn.q_proj.weight"
 
 
@@ -17,7 +17,7 @@ def bases(tmp_path_factory):
     home = tmp_path_factory.mktemp("bases")
     names = {"llama": "tiny-gqa", "mistral": "tiny-window", "mixtral": "tiny-mixtral"}
     names |= {"qwen2": "tiny-qwen2", "qwen3_moe": "tiny-qwen3-moe", "phi3": "tiny-phi3", "smollm3": "tiny-smollm3"}
-    names |= {name: f"tiny-{name}" for name in ("gemma2", "gemma3", "olmo3")}
+    names |= {name: f"tiny-{name}" for name in ("gemma2", "gemma3", "olmo3", "gpt-oss", "glm4-moe")}
     names |= {"granite": "tiny-granite", "ministral3": "tiny-ministral3", "qwen3": "tiny-qwen3"}
     made = {name: hf.make(preset, home / name) for name, preset in names.items()}
     made["sharded"] = hf.make("tiny-gqa", home / "sharded", "--shard-gib", "0.0005")
@@ -100,7 +100,14 @@ CONFIGS = [
     ("qwen3_moe", {"mlp_only_layers": "1"}, 'mlp_only_layers: found "1", expected layers'),
     ("qwen3_moe", {"mlp_only_layers": [0, 1, 2, 3]}, "leave no layer with experts"),
     ("qwen3_moe", {"moe_intermediate_size": 81}, 'tensor "model.layers.0.mlp.experts.0.gate_proj.weight": found shape [80, 128]'),
-    ("phi3", {"rope_scaling": {"type": "yarn", "factor": 4.0}}, 'RoPE type "yarn" is not supported with Phi3ForCausalLM'),
+    ("phi3", {"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope_scaling.short_factor: found null, expected 16 numbers"),
+    ("phi3", {"rope_scaling": {"type": "linear", "factor": 4.0}}, 'RoPE type "linear" is not supported with Phi3ForCausalLM'),
+    ("phi3", {"partial_rotary_factor": 0.01}, "partial_rotary_factor 0.01 of head_dim 32: 0 components rotate"),
+    (
+        "phi3",
+        {"rope_scaling": {"type": "longrope", "short_factor": [1] * 16, "long_factor": [1] * 15}},
+        "rope_scaling.long_factor: found [1, 1, 1, 1",
+    ),
     ("phi3", {"num_key_value_heads": 4}, 'qkv_proj.weight": found shape [256, 128], expected [384, 128]'),
     ("qwen3", {"architectures": ["Mistral3ForConditionalGeneration"]}, "text_config: found null, expected the settings of"),
     (
@@ -116,6 +123,10 @@ CONFIGS = [
     ("gemma3", {"rope_parameters": {"rope_theta": 1e6}}, 'rope_parameters: found "rope_theta", expected'),
     ("gemma3", {"sliding_window": None}, "expected 'full_attention' for every layer"),
     ("olmo3", {"layer_types": ["full_attention"]}, "expected 'full_attention' or 'sliding_attention' for each of 4 layers"),
+    ("glm4-moe", {"n_group": 2}, "n_group is 2: choosing among groups of experts is not supported"),
+    ("glm4-moe", {"first_k_dense_replace": 3}, "leave no layer with experts"),
+    ("gpt-oss", {"swiglu_limit": 8.0}, "swiglu_limit: found 8.0, expected 7.0"),
+    ("gpt-oss", {"num_experts_per_tok": 7}, "num_experts_per_tok: found 7, expected an integer from 1 to 6"),
     ("ministral3", {"rope_parameters": None}, "rope_parameters: found nothing, expected them with llama_4_scaling_beta"),
     ("ministral3", {"rope_parameters": {"rope_type": "default"}}, "rope_parameters.llama_4_scaling_beta: found nothing"),
     ("granite", {"logits_scaling": 0}, "logits_scaling: found 0, expected a number from 1e-06"),
@@ -125,7 +136,7 @@ CONFIGS = [
     ("llama", {"no_rope_layers": [1, 0]}, '"no_rope_layers" is [1, 0], which is not supported'),
     ("mixtral", {"num_experts_per_tok": 5}, "num_experts_per_tok: found 5, expected an integer from 1 to 4"),
     ("llama", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}, 'RoPE type "dynamic" is not supported'),
-    ("llama", {"rope_scaling": {"rope_type": "longrope", "factor": 2.0}}, 'RoPE type "longrope" is not supported'),
+    ("llama", {"rope_scaling": {"rope_type": "longrope", "factor": 2.0}}, "short_factor: found null, expected 16 numbers"),
     ("llama", {"rope_parameters": {"rope_type": "mrope"}}, 'rope_parameters: RoPE type "mrope" is not supported'),
     ("llama", {"rope_scaling": {"type": "linear"}}, "rope_scaling.factor: found nothing, expected a number"),
     ("llama", {"rope_scaling": {"type": "linear", "factor": 0.5}}, "rope_scaling.factor: found 0.5"),
@@ -386,7 +397,11 @@ def test_index_that_names_what_is_needed_and_not_there(directory, refused):
 
 
 KINDS = [
-    ("adapter_config.json", '{"base_model_name_or_path": "x/y"}', 'an adapter (LoRA) for "x/y", not a model: merge it'),
+    (
+        "adapter_config.json",
+        '{"base_model_name_or_path": "x/y"}',
+        'an adapter (LoRA) for "x/y", not a model: give that',
+    ),
     ("params.json", "{}", "a model in the form of its maker (Mistral or Meta)"),
     ("model-q4.gguf", "", "GGUF files without config.json"),
     ("notes.txt", "", "no config.json: not a Hugging Face model directory"),
@@ -463,63 +478,3 @@ def test_norms_never_overflow(directory, monkeypatch, capsys, tmp_path):
     good = directory()
     with_value(good, "model.norm.weight", 1e6)
     assert hf.call(monkeypatch, capsys, good, tmp_path / "model.bin", "--dtype", "fp16")[0] == 0
-
-
-# ------------------------------------------------------------------------------------ usage
-
-
-def test_usage(bases, tmp_path):
-    model = bases["llama"]
-    (tmp_path / "not-a-directory").write_text("")
-    for arguments, text in [
-        ([], "the following arguments are required: MODEL"),
-        ([model], "give the file to write"),
-        ([model, "a.bin", "-o", "b.bin"], "given twice"),
-        ([tmp_path / "absent", "a.bin"], "no such directory"),
-        ([model, tmp_path], "a directory, expected a file to write"),
-        ([model, tmp_path / "absent" / "a.bin"], "there is no such directory to write in"),
-        ([model, "/dev/null"], "not a file"),
-        ([model, "a.bin", "--dtype", "int8"], "invalid choice: 'int8'"),
-        ([model, "a.bin", "--no-such-option"], "unrecognized arguments"),
-    ]:
-        done = hf.run(*arguments, cwd=tmp_path)
-        assert done.returncode == USAGE and done.stdout == "" and text in done.stderr, done.stderr
-    assert os.listdir(tmp_path) == ["not-a-directory"]
-
-
-def test_the_source_is_not_overwritten(directory, monkeypatch, capsys, tmp_path):
-    model = directory()
-    (tmp_path / "link.bin").symlink_to(model / "model.safetensors")
-    os.link(model / "config.json", tmp_path / "hard.bin")
-    for output in (model / "model.safetensors", model / "config.json", tmp_path / "link.bin", tmp_path / "hard.bin"):
-        before = output.read_bytes()
-        code, _, err = hf.call(monkeypatch, capsys, model, output)
-        assert code == USAGE and "one of the model's own files" in err and output.read_bytes() == before
-    for _ in range(2):  # a model file beside the source is no source
-        assert hf.call(monkeypatch, capsys, model, model / "model.bin")[0] == 0
-    assert not list(model.glob(".*"))
-
-
-def test_a_directory_that_cannot_be_written(bases, tmp_path, monkeypatch, capsys):
-    def refuse(*_):
-        raise PermissionError(13, "Permission denied", str(tmp_path / ".model.bin.1.tmp"))
-
-    monkeypatch.setattr("yalm_convert.writer.open", refuse, raising=False)
-    code, _, err = hf.call(monkeypatch, capsys, bases["llama"], tmp_path / "model.bin")
-    assert code == 1 and "Permission denied" in err
-
-
-def test_out_of_memory(bases, tmp_path, monkeypatch, capsys):
-    def exhausted(*_):
-        raise MemoryError
-
-    monkeypatch.setattr("yalm_convert.plan.pieces", exhausted)
-    code, _, err = hf.call(monkeypatch, capsys, bases["llama"], tmp_path / "model.bin")
-    assert code == 4 and err.splitlines()[-1] == "convert.py: out of memory" and os.listdir(tmp_path) == []
-
-
-def test_without_its_packages(tmp_path):
-    for name in ("numpy", "tqdm"):
-        (tmp_path / f"{name}.py").write_text(f"raise ImportError('no {name}')")
-    done = hf.run("x", "y", env={"PYTHONPATH": str(tmp_path)})
-    assert done.returncode == 1 and "pip install -r tools/requirements.txt" in done.stderr

@@ -1,5 +1,5 @@
-"""tools/convert.py on GGUF files: each architecture beside its Hugging Face directory, each type beside the package `gguf`'s own dequantiser, tokenizers, and
-files that are split, damaged or of something else."""
+"""tools/convert.py on GGUF files: each architecture beside its Hugging Face directory, each type beside the package `gguf`'s own dequantiser, and files that
+are split, damaged or of something else."""
 
 import json
 import math
@@ -9,7 +9,8 @@ import gguf_files
 import hf
 import numpy as np
 import pytest
-from read_model import dequantise, read_model
+from gguf_files import bpe, spm
+from read_model import dequantise
 
 Kind = gguf.GGMLQuantizationType
 random = hf.random_hf_model
@@ -23,11 +24,33 @@ MORE = {
     "llama-3": random.llama(
         128, 352, 2, 4, 2, 512, 131072, 5e5, rope_scaling=LLAMA3 | {"original_max_position_embeddings": 8192}
     ),
+    "gemma-2": random.gemma2(128, 352, 4, 4, 2, 512, 256, head_dim=40, tied=True) | {"query_pre_attn_scalar": 40},
+    "gemma-3": random.gemma3(128, 352, 7, 4, 2, 512, 256, 1e6, pattern=6, head_dim=64, tied=True)
+    | {"query_pre_attn_scalar": 64},
+    "gemma-3, its context stretched": random.gemma3(
+        128,
+        352,
+        6,
+        4,
+        2,
+        512,
+        256,
+        1e6,
+        pattern=6,
+        head_dim=64,
+        tied=True,
+        rope_scaling={"rope_type": "linear", "factor": 8.0},
+    )
+    | {"query_pre_attn_scalar": 64},
+    "gemma-3 of 62 layers": random.gemma3(32, 64, 62, 2, 1, 64, 256, 1e6, pattern=6, head_dim=64, tied=True)
+    | {"query_pre_attn_scalar": 16},
     "phi3-window": random.phi3(128, 352, 2, 4, 2, 512, 256) | {"sliding_window": 48},
 }
 PRESETS = (
     "tiny-llama", "tiny-gqa", "tiny-mqa", "tiny-headdim", "tiny-linear-rope", "tiny-yarn", "tiny-window", "tiny-mixtral", "tiny-bias",
-    "tiny-qwen2", "tiny-qwen3", "tiny-phi3", "tiny-granite", "tiny-olmo2", "tiny-ministral3", "tiny-oddvocab", *MORE,
+    "tiny-qwen2", "tiny-qwen3", "tiny-phi3", "tiny-granite", "tiny-olmo2", "tiny-olmo3", "tiny-ministral3", "tiny-oddvocab",
+    "tiny-glm4", "tiny-phi4-mini", "tiny-gpt-oss", "tiny-granite-moe",
+    "tiny-glm4-moe", *MORE,
 )  # fmt: skip
 
 
@@ -46,22 +69,6 @@ def model(tmp_path_factory):
         return made[key]
 
     return get
-
-
-def contents(tensors):
-    """Without the offsets, which lie elsewhere after longer metadata."""
-    return {name: (entry["dtype"], entry["shape"], data) for name, (entry, data) in tensors.items()}
-
-
-@pytest.fixture
-def convert(monkeypatch, capsys, tmp_path):
-    def do(source, *options):
-        code, out, err = hf.call(monkeypatch, capsys, source, tmp_path / "model.bin", *options)
-        assert (code, out) == (0, ""), err
-        metadata, tensors = read_model(tmp_path / "model.bin")
-        return metadata, tensors, err
-
-    return do
 
 
 @pytest.fixture
@@ -94,10 +101,28 @@ def test_every_architecture(preset, model, convert, tmp_path):
         for key in wanted[0]["config"] | found[0]["config"]
         if wanted[0]["config"].get(key) != found[0]["config"].get(key)
     }
-    assert differences <= {"rope"} and found[0]["tokenizer"] == {"type": "none"}
-    a, b = wanted[0]["config"]["rope"], found[0]["config"]["rope"]
-    assert a.keys() == b.keys() and all(a[key] == pytest.approx(b[key], rel=1e-6) for key in a)
-    assert contents(found[1]) == contents(wanted[1])
+    assert differences <= {"rope", "kinds"} and found[0]["tokenizer"] == {"type": "none"}
+    kinds = [[model[0]["config"], *model[0]["config"].get("kinds", [])] for model in (wanted, found)]
+    assert len(kinds[0]) == len(kinds[1])
+    for one, other in zip(*kinds):
+        assert one["sliding_window"] == other["sliding_window"] and one.get("layers") == other.get("layers")
+        assert one["rope"].keys() == other["rope"].keys()
+        assert all(one["rope"][key] == pytest.approx(other["rope"][key], rel=1e-6) for key in one["rope"])
+    assert hf.contents(found[1]) == hf.contents(wanted[1])
+
+
+def test_layers_that_guess_further_are_left_out(model, convert, tmp_path):
+    """GLM-4.5's file counts one more layer, which is for speculation."""
+    wanted = convert(gguf_files.write(model("tiny-glm4-moe"), tmp_path / "plain.gguf"))
+
+    def change(writer):
+        writer.kv_data[0].pop("glm4moe.block_count")
+        writer.add_block_count(4)
+        writer.add_nextn_predict_layers(1)
+        writer.add_tensor("blk.3.nextn.eh_proj.weight", np.zeros((4, 8), np.float32))
+
+    found = convert(gguf_files.write(model("tiny-glm4-moe"), tmp_path / "more.gguf", change=change))
+    assert hf.contents(found[1]) == hf.contents(wanted[1]) and found[0]["config"] == wanted[0]["config"]
 
 
 def llama3_factors(width, theta, factor):
@@ -129,7 +154,7 @@ def test_experts_one_by_one(model, convert, tmp_path):
     writer.write_tensors_to_file()
     writer.close()
     wanted, found = convert(path), convert(old)
-    assert contents(found[1]) == contents(wanted[1]) and found[0]["config"] == wanted[0]["config"]
+    assert hf.contents(found[1]) == hf.contents(wanted[1]) and found[0]["config"] == wanted[0]["config"]
 
 
 def test_split_files(model, convert, refused, tmp_path):
@@ -139,7 +164,7 @@ def test_split_files(model, convert, refused, tmp_path):
     parts = sorted(tmp_path.glob("parts-*.gguf"))
     assert len(parts) == 3 and parts[0].name == "parts-00001-of-00003.gguf"
     found = convert(parts[0])
-    assert contents(found[1]) == contents(whole[1]) and found[0]["config"] == whole[0]["config"]
+    assert hf.contents(found[1]) == hf.contents(whole[1]) and found[0]["config"] == whole[0]["config"]
     (tmp_path / "model.bin").unlink()
     refused(parts[1], "part 00002 of 00003, give the first", parts[0].name)
     renamed = tmp_path / "other.gguf"
@@ -151,7 +176,7 @@ def test_split_files(model, convert, refused, tmp_path):
     parts[2].write_bytes(parts[1].read_bytes())
     refused(parts[0], "not part 3 of 3, as its name says", named=parts[2])
     parts[2].write_bytes(last)
-    assert contents(convert(parts[0])[1]) == contents(whole[1])
+    assert hf.contents(convert(parts[0])[1]) == hf.contents(whole[1])
 
 
 # ------------------------------------------------------------------------------------ types
@@ -286,130 +311,6 @@ def test_values_that_are_no_numbers(model, refused, tmp_path):
     refused(path, 'tensor "blk.0.ffn_down.weight" has a scale that is NaN or infinite')
 
 
-# ------------------------------------------------------------------------------------ tokenizers
-
-
-def spm(writer, **changes):
-    """The bundled model's tokenizer.model."""
-    from yalm_convert import sentencepiece_model
-
-    pieces = sentencepiece_model.read(hf.FABLE / "tokenizer.model").pieces
-    writer.add_tokenizer_model("llama")
-    writer.add_token_list([text.encode() for text, _, _ in pieces])
-    writer.add_token_scores([score for _, score, _ in pieces])
-    writer.add_token_types([kind for _, _, kind in pieces])
-    for key, value in changes.items():
-        getattr(writer, f"add_{key}")(value)
-
-
-def test_sentencepiece(convert, tmp_path):
-    directory = hf.copy(hf.FABLE, tmp_path / "fable")
-    (directory / "tokenizer.json").unlink()
-    path = gguf_files.write(directory, tmp_path / "model.gguf", tokenizer=lambda w: spm(w, chat_template="{{ 1 }}"))
-    wanted, found = convert(directory), convert(path)
-    assert found[0]["tokenizer"] == wanted[0]["tokenizer"] and contents(found[1]) == contents(wanted[1])
-    assert found[0]["config"] == wanted[0]["config"] and found[0]["chat_template"] == "{{ 1 }}"
-    settings = {"add_space_prefix": False, "add_bos_token": False}
-    path = gguf_files.write(directory, tmp_path / "plain.gguf", tokenizer=lambda w: spm(w, **settings))
-    facts = convert(path)[0]["tokenizer"]
-    assert (facts["prefix_space"], facts["add_bos"]) == ("never", False)
-
-
-def alphabet():
-    """How byte-level vocabularies write the 256 bytes."""
-    visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    hidden = [byte for byte in range(256) if byte not in visible]
-    return [chr(byte) for byte in visible] + [chr(256 + n) for n in range(len(hidden))]
-
-
-TOKENS = ["<s>", "</s>", "<|end|>", "<tool>", *alphabet(), "th", "the", "Ġt", "Ġthe", "ab", "[PAD265]"]
-TYPES = [3, 3, 3, 4, *[1] * (len(TOKENS) - 5), 5]
-MERGES = ["t h", "th e", "Ġ t", "Ġt h", "Ġ the", "a b"]
-MERGES = [merge for merge in MERGES if merge.replace(" ", "") in TOKENS]
-
-
-def bpe(writer, pre="llama-bpe", **changes):
-    writer.add_tokenizer_model("gpt2")
-    if pre:
-        writer.add_tokenizer_pre(pre)
-    writer.add_token_list(TOKENS)
-    writer.add_token_types(TYPES)
-    writer.add_token_merges(MERGES)
-    for key, value in changes.items():
-        getattr(writer, f"add_{key}")(value)
-
-
-LLAMA3_PATTERN = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-
-
-def test_byte_level(model, convert, tmp_path):
-    """The file gives the tokenizer that the tokenizer.json which it was made from gives."""
-    directory = hf.copy(model("tiny-llama"), tmp_path / "bpe")
-    hf.edit_json(directory / "config.json", bos_token_id=0, eos_token_id=1)
-    added = [
-        {
-            "id": n,
-            "content": text,
-            "special": n != 3,
-            "single_word": False,
-            "lstrip": False,
-            "rstrip": False,
-            "normalized": False,
-        }
-        for n, text in enumerate(TOKENS[:4])
-    ]
-    root = {
-        "added_tokens": added,
-        "normalizer": None,
-        "pre_tokenizer": {
-            "type": "Sequence",
-            "pretokenizers": [
-                {"type": "Split", "pattern": {"Regex": LLAMA3_PATTERN}, "behavior": "Isolated", "invert": False},
-                {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},
-            ],
-        },
-        "post_processor": {
-            "type": "TemplateProcessing",
-            "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
-            "special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]}},
-        },
-        "decoder": {"type": "ByteLevel"},
-        "model": {
-            "type": "BPE", "ignore_merges": True, "merges": MERGES,
-            "vocab": {text: n for n, text in enumerate(TOKENS) if TYPES[n] == 1},
-        },
-    }  # fmt: skip
-    (directory / "tokenizer.json").write_text(json.dumps(root))
-    hf.edit_json(directory / "tokenizer_config.json", bos_token="<s>", eos_token="</s>")
-
-    def tokenizer(writer):
-        bpe(writer, eot_token_id=2)
-
-    path = gguf_files.write(directory, tmp_path / "model.gguf", tokenizer=tokenizer)
-    wanted, found = convert(directory), convert(path)
-    assert found[0]["tokenizer"] == wanted[0]["tokenizer"] and contents(found[1]) == contents(wanted[1])
-    assert (found[0]["config"]["bos"], found[0]["config"]["eos"]) == (0, [1, 2])
-
-
-@pytest.mark.parametrize(
-    ("pre", "normalizers", "patterns", "add_bos", "ignore_merges"),
-    [
-        ("qwen2", [{"type": "nfc"}], 1, False, False),
-        ("qwen35", [{"type": "nfc"}], 1, False, False),
-        ("smollm", None, 2, False, False),
-        ("tekken", None, 1, True, True),
-        ("gpt-4o", None, 1, False, False),
-        ("deepseek-v3", None, 3, False, False),
-        ("gpt-2", None, 1, False, False),
-    ],
-)
-def test_pre_tokenizers(pre, normalizers, patterns, add_bos, ignore_merges, model, convert, tmp_path):
-    path = gguf_files.write(model("tiny-llama"), tmp_path / "model.gguf", tokenizer=lambda w: bpe(w, pre))
-    facts = convert(path)[0]["tokenizer"]
-    assert facts.get("normalizers") == normalizers and len(facts["patterns"]) == patterns
-    assert (facts["add_bos"], facts["ignore_merges"]) == (add_bos, ignore_merges)
-
-
 # ------------------------------------------------------------------------------------ what is refused
 
 
@@ -454,9 +355,12 @@ def test_any_flipped_byte_of_the_header(model, tmp_path, monkeypatch, capsys):
 
 CHANGES = [
     (lambda w: w.add_string("general.architecture", "gemma9"), 'general.architecture: "gemma9" is not supported'),
+    (lambda w: w.add_string("llama.embedding_length", "wide"), "not of the form that is expected: TypeError"),
     (lambda w: w.add_type("adapter"), 'general.type is "adapter", expected a model'),
     (lambda w: w.add_block_count(4), 'tensor "model.layers.3.input_layernorm.weight" is missing'),
     (lambda w: w.add_head_count([4, 2, 4]), "num_attention_heads: found [4, 2, 4], expected an integer"),
+    (lambda w: w.add_attn_logit_softcapping(30.0), '"attn_logit_softcapping" is 30.0, which is not supported'),
+    (lambda w: w.add_clamp_kqv(8.0), '"clip_qkv" is 8.0, which is not supported'),
     (lambda w: w.add_value_length(64), "heads of 32 have values of 64"),
     (lambda w: w.add_rope_scaling_type(gguf.RopeScalingType.LONGROPE) or w.add_string("llama.rope.scaling.type", "su"), '"su" is not supported'),
     (lambda w: w.add_tensor("blk.0.attn_sinks.weight", np.zeros(4, np.float32)), 'tensor "blk.0.attn_sinks.weight" is not known'),

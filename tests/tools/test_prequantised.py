@@ -5,7 +5,7 @@ import json
 import hf
 import numpy as np
 import pytest
-from read_model import dequantise, from_fp8, read_model
+from read_model import dequantise, from_fp8
 
 GROUP = 32
 LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -17,16 +17,6 @@ TYPES = {
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
     return hf.make("tiny-gqa", tmp_path_factory.mktemp("plain") / "tiny", "--dtype", "fp32")
-
-
-@pytest.fixture
-def convert(monkeypatch, capsys, tmp_path):
-    def do(source, *options):
-        code, out, err = hf.call(monkeypatch, capsys, source, tmp_path / "model.bin", *options)
-        assert (code, out) == (0, ""), err
-        return read_model(tmp_path / "model.bin")[1], err
-
-    return do
 
 
 def quantised(plain, directory, config, encode):
@@ -209,12 +199,12 @@ def values_of(entry, data):
 def test_every_form(form, plain, convert, tmp_path):
     (config, encode), dtype, exact, called = FORMS[form]
     directory, wanted = quantised(plain, tmp_path / "model", config, encode)
-    tensors, _ = convert(directory, "--dtype", "fp32")
+    _, tensors, _ = convert(directory, "--dtype", "fp32")
     for name, values in wanted.items():
         entry, data = tensors[name]
         assert entry["dtype"] == "fp32" and entry["shape"] == list(values.shape)
         assert (np.frombuffer(data, "<f4").reshape(values.shape) == values).all(), name
-    tensors, err = convert(directory)
+    _, tensors, err = convert(directory)
     groups = {}
     for name, values in wanted.items():
         by_rows = called == "FP8 in blocks" and values.shape[1] <= 128  # one block is as wide as the matrix
@@ -234,7 +224,7 @@ def test_every_form(form, plain, convert, tmp_path):
 def test_scales_that_are_nearly_fp16(plain, convert, tmp_path):
     """The integers stay, the scales are rounded: 2^-11 of a weight at most."""
     directory, wanted = quantised(plain, tmp_path / "model", INT8, lambda w, r, _: bytes_(w, r, np.float32))
-    tensors, err = convert(directory)
+    _, tensors, err = convert(directory)
     for name, values in wanted.items():
         entry, data = tensors[name]
         found = dequantise(entry, data)[0]
@@ -247,18 +237,18 @@ def test_scales_that_are_nearly_fp16(plain, convert, tmp_path):
 def test_pieces_do_not_show(form, plain, convert, monkeypatch, tmp_path):
     (config, encode), *_ = FORMS[form]
     directory, _ = quantised(plain, tmp_path / "model", config, encode)
-    usual = convert(directory)[0], convert(directory, "--dtype", "fp16")[0]
+    usual = convert(directory)[1], convert(directory, "--dtype", "fp16")[1]
     monkeypatch.setattr("yalm_convert.computed.PIECE", 9000)
-    assert (convert(directory)[0], convert(directory, "--dtype", "fp16")[0]) == usual
+    assert (convert(directory)[1], convert(directory, "--dtype", "fp16")[1]) == usual
 
 
 def test_experts_of_four_bits_in_one_tensor(convert, tmp_path):
-    """gpt-oss's form, on experts that stand in one tensor for all: gate_up_proj and down_proj, rows before columns."""
-    directory = hf.make("tiny-mixtral", tmp_path / "mixtral")
+    """gpt-oss as it is released: of all experts gate_up_proj, where gate's rows and up's alternate, and down_proj."""
+    directory = hf.make("tiny-gpt-oss", tmp_path / "oss")
     config = json.loads((directory / "config.json").read_text())
     experts, ffn, dim = config["num_local_experts"], config["intermediate_size"], config["hidden_size"]
-    tensors = {name: tensor for name, tensor in hf.read_tensors(directory).items() if ".experts." not in name}
-    tensors = {name.replace("block_sparse_moe", "mlp"): tensor for name, tensor in tensors.items()}
+    plain = convert(directory)[1]
+    tensors = {name: tensor for name, tensor in hf.read_tensors(directory).items() if not name.endswith("_proj")}
     wanted, rng = {}, np.random.default_rng(2)
     for n in range(config["num_hidden_layers"]):
         for part, rows, columns in (("gate_up_proj", 2 * ffn, dim), ("down_proj", dim, ffn)):
@@ -271,16 +261,18 @@ def test_experts_of_four_bits_in_one_tensor(convert, tmp_path):
     hf.edit_json(directory / "config.json", quantization_config={"quant_method": "mxfp4"})
     (file,) = directory.glob("*.safetensors")
     hf.write_tensors(file, tensors)
-    found, _ = convert(directory)
+    found = convert(directory)[1]
     for n in range(config["num_hidden_layers"]):
         for e in range(experts):
             for part, values in (
-                ("gate", wanted[n, "gate_up_proj"][e, :ffn]),
-                ("up", wanted[n, "gate_up_proj"][e, ffn:]),
+                ("gate", wanted[n, "gate_up_proj"][e, ::2]),
+                ("up", wanted[n, "gate_up_proj"][e, 1::2]),
                 ("down", wanted[n, "down_proj"][e]),
             ):
                 entry, data = found[f"layers.{n}.experts.{e}.{part}"]
                 assert entry["dtype"] == "q8" and (dequantise(entry, data)[0] == values).all()
+    others = [name for name in plain if ".experts." not in name or name.endswith("_bias")]
+    assert all(found[name][1] == plain[name][1] for name in others)
 
 
 # ------------------------------------------------------------------------------------ what is refused
@@ -315,6 +307,12 @@ REFUSED = [
         "num_bits 3 is not supported, expected 2, 4 or 8 everywhere",
     ),
     (compressed("x", {"num_bits": 4, "type": "float", "group_size": 16}), PACKED, "other than MXFP4 are not supported"),
+    (
+        compressed("x", {"num_bits": 4, "type": "int"}) | {"config_groups": {"a": {"weights": [4]}}},
+        PACKED,
+        "expected a group with weights",
+    ),
+    (GPTQ | {"bits": "four"}, None, 'quantization_config.bits: "four" is not supported'),
     ({"quant_method": "compressed-tensors"}, PACKED, "config_groups: found null, expected a group with weights"),
 ]
 
@@ -335,7 +333,7 @@ def test_refused(config, change, text, plain, monkeypatch, capsys, tmp_path):
 
 def test_activations_scales_are_left_out(plain, convert, tmp_path):
     directory, _ = quantised(plain, tmp_path / "model", GPTQ, ENCODE)
-    before = convert(directory)[0]
+    before = convert(directory)[1]
     (file,) = directory.glob("*.safetensors")
     hf.write_tensors(file, hf.read_tensors(file) | {f"{Q}.input_scale": ["F32", [1], bytes(4)]})
-    assert convert(directory)[0] == before
+    assert convert(directory)[1] == before

@@ -115,3 +115,37 @@ class Reordered(Derived):
 
     def floats(self, first: int, n: int) -> tuple:
         return tuple(self._rows(self.source.floats, first, n))
+
+
+class Strided(Derived):
+    """Every step-th of another tensor's rows, from one on."""
+
+    def __init__(self, source: Tensor, first_row: int, step: int):
+        super().__init__(source, (source.shape[0] // step, *source.shape[1:]))
+        self.first_row, self.step = first_row, step
+
+    def _rows(self, get, first: int, n: int) -> list:
+        found = get(self.first_row + first * self.step, (n - 1) * self.step + 1)
+        return [np.ascontiguousarray(part[:: self.step]) for part in (found if isinstance(found, tuple) else [found])]
+
+    def values(self, first: int, n: int) -> np.ndarray:
+        return self._rows(self.source.values, first, n)[0]
+
+    def quants(self, first: int, n: int) -> tuple:
+        return tuple(self._rows(self.source.quants, first, n))
+
+    def floats(self, first: int, n: int) -> tuple:
+        return tuple(self._rows(self.source.floats, first, n))
+
+
+class Turned(Derived):
+    """Every step-th of another matrix's columns, from one on, as rows. That one is read whole each time: it is one expert's."""
+
+    def __init__(self, source: Tensor, first_column: int, step: int):
+        super().__init__(source, (source.shape[1] // step, source.shape[0]))
+        self.first_column, self.step, self.exact = first_column, step, ""
+
+    def values(self, first: int, n: int) -> np.ndarray:
+        whole = self.source.values(0, self.source.shape[0])
+        at = self.first_column + first * self.step
+        return np.ascontiguousarray(whole[:, at : at + (n - 1) * self.step + 1 : self.step].T)

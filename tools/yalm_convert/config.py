@@ -1,133 +1,22 @@
 """config.json and generation_config.json, as the `config` of docs/format.md.
 
 Keys that are missing are what transformers takes them to be for the architecture. Keys that change the computation in a way that
-the format cannot say are refused by name; those that say nothing about it are listed in HARMLESS; others are warned of.
+the format cannot say are refused by name; those that say nothing about it are passed over; others are warned of.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Optional
 
+from .architectures import ARCHITECTURES, FOREIGN, HARMLESS, READ, READ_GRANITE, READ_MOE, READ_UNROTATED
 from .errors import ModelError
 from .layers import read_kinds
 from .multimodal import WHOLES, is_whole, text_config
+from .plan import UNCHANGED, Changes
 from .source import locate, read_json, shown
 from .tokenizer import TokenizerData
 
 MAX_EOS = 16
-
-LLAMA = {
-    "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32,
-    "num_key_value_heads": None, "max_position_embeddings": 2048, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "sliding_window": None,
-}  # fmt: skip
-MISTRAL = dict(
-    LLAMA, intermediate_size=14336, num_key_value_heads=8, max_position_embeddings=131072, sliding_window=4096
-)
-MIXTRAL = dict(
-    MISTRAL, rms_norm_eps=1e-5, rope_theta=1e6, sliding_window=None, num_local_experts=8, num_experts_per_tok=2
-)
-QWEN2 = dict(
-    LLAMA, vocab_size=151936, intermediate_size=22016, num_key_value_heads=32, max_position_embeddings=32768, sliding_window=4096,
-    max_window_layers=28,
-)  # fmt: skip
-QWEN3 = dict(QWEN2, head_dim=128)
-QWEN3_MOE = dict(
-    QWEN2, hidden_size=2048, intermediate_size=6144, num_hidden_layers=24, num_key_value_heads=4, max_window_layers=0,
-    num_experts=128, num_experts_per_tok=8, moe_intermediate_size=768,
-)  # fmt: skip
-PHI3 = dict(
-    LLAMA, vocab_size=32064, hidden_size=3072, intermediate_size=8192, max_position_embeddings=4096, rms_norm_eps=1e-5,
-)  # fmt: skip
-SMOLLM3 = dict(
-    LLAMA, vocab_size=128256, hidden_size=2048, num_hidden_layers=36, num_attention_heads=16, num_key_value_heads=4,
-    max_position_embeddings=32768, rope_theta=2e6, tie_word_embeddings=True, no_rope_layer_interval=4,
-)  # fmt: skip
-MINISTRAL3 = dict(
-    MISTRAL, vocab_size=131072, num_hidden_layers=34, head_dim=128, max_position_embeddings=262144, rms_norm_eps=1e-5,
-    sliding_window=None, llama_4_scaling=True,
-)  # fmt: skip
-OLMO2 = dict(LLAMA, vocab_size=50304, rms_norm_eps=1e-5)
-OLMO3 = dict(OLMO2, rope_theta=5e5, rope_local_base_freq=5e5, sliding_window=4096, sliding_window_pattern=4)
-GEMMA2 = dict(
-    LLAMA, vocab_size=256000, hidden_size=2304, intermediate_size=9216, num_hidden_layers=26, num_attention_heads=8,
-    num_key_value_heads=4, head_dim=256, max_position_embeddings=8192, tie_word_embeddings=True, sliding_window=4096,
-    sliding_window_pattern=2, hidden_activation="gelu_pytorch_tanh", query_pre_attn_scalar=256, attn_logit_softcapping=50.0,
-    final_logit_softcapping=30.0, use_bidirectional_attention=False,
-)  # fmt: skip
-GEMMA3 = dict(
-    GEMMA2, vocab_size=262208, max_position_embeddings=131072, rope_theta=1e6, rope_local_base_freq=1e4,
-    sliding_window_pattern=6, attn_logit_softcapping=None, final_logit_softcapping=None,
-)  # fmt: skip
-GRANITE = dict(
-    LLAMA, embedding_multiplier=1.0, attention_multiplier=1.0, residual_multiplier=1.0, logits_scaling=1.0,
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Architecture:
-    """What a name under `architectures` says that other keys of config.json do not."""
-
-    model_type: str
-    defaults: dict
-    window: str = "none"  # which layers have one: layers.read_kinds()
-    biases: tuple = ()  # keys that may be true
-    facts: tuple = ()  # what always holds
-    ropes: tuple = ("default", "linear", "llama3", "yarn")
-    norm_plus: float = 0.0  # what norms' weights are stored less
-
-
-ARCHITECTURES = {
-    "LlamaForCausalLM": Architecture("llama", LLAMA, biases=("attention_bias", "mlp_bias")),
-    "MistralForCausalLM": Architecture("mistral", MISTRAL, "always"),
-    "MixtralForCausalLM": Architecture("mixtral", MIXTRAL, "always"),
-    "Qwen2ForCausalLM": Architecture("qwen2", QWEN2, "asked", facts=("qkv_bias",)),
-    "Qwen3ForCausalLM": Architecture("qwen3", QWEN3, "asked", ("attention_bias",), ("qk_norm",)),
-    "Qwen3MoeForCausalLM": Architecture("qwen3_moe", QWEN3_MOE, "asked", ("attention_bias",), ("qk_norm",)),
-    # To Phi-3 yarn is another name of longrope.
-    "Phi3ForCausalLM": Architecture("phi3", PHI3, "always", ropes=("default",)),
-    "Ministral3ForCausalLM": Architecture("ministral3", MINISTRAL3, "always"),
-    "Olmo2ForCausalLM": Architecture("olmo2", OLMO2, "none", ("attention_bias",), ("norms_after", "whole_qk_norm")),
-    "Olmo3ForCausalLM": Architecture("olmo3", OLMO3, "types", ("attention_bias",), ("norms_after", "whole_qk_norm")),
-    "Gemma2ForCausalLM": Architecture("gemma2", GEMMA2, "types", ("attention_bias",), ("norms_around",), norm_plus=1.0),
-    "Gemma3ForCausalLM": Architecture(
-        "gemma3_text", GEMMA3, "types", ("attention_bias",), ("norms_around", "qk_norm"), norm_plus=1.0
-    ),
-    "GraniteForCausalLM": Architecture("granite", GRANITE, biases=("attention_bias", "mlp_bias")),
-    "SmolLM3ForCausalLM": Architecture("smollm3", SMOLLM3, biases=("attention_bias", "mlp_bias")),
-}
-
-READ = set(MIXTRAL) | set(QWEN3) | {
-    "architectures", "model_type", "hidden_act", "head_dim", "rope_scaling", "rope_parameters", "partial_rotary_factor",
-    "original_max_position_embeddings", "use_sliding_window", "layer_types", "tie_word_embeddings", "attention_bias", "mlp_bias",
-    "bos_token_id", "eos_token_id", "quantization_config", "auto_map",
-}  # fmt: skip
-# Of those with experts that have a width of their own.
-READ_UNROTATED = {"no_rope_layers", "no_rope_layer_interval"}
-READ_GRANITE = set(GRANITE) - set(LLAMA)
-READ_GEMMA = set(GEMMA3) - set(LLAMA)
-READ_MOE = {"num_experts", "moe_intermediate_size", "norm_topk_prob", "mlp_only_layers", "decoder_sparse_step"}
-HARMLESS = {
-    "_name_or_path", "_attn_implementation", "_flash_attn_2_enabled", "attention_dropout", "bad_words_ids", "begin_suppress_tokens",
-    "cache_implementation", "chunk_size_feed_forward", "decoder_start_token_id", "diversity_penalty", "do_sample", "dtype",
-    "early_stopping", "encoder_no_repeat_ngram_size", "exponential_decay_length_penalty", "finetuning_task", "forced_bos_token_id",
-    "forced_eos_token_id", "id2label", "initializer_range", "is_decoder", "is_encoder_decoder", "label2id", "length_penalty",
-    "max_length", "max_sequence_length", "min_length", "name_or_path", "no_repeat_ngram_size", "num_beam_groups", "num_beams",
-    "num_return_sequences", "output_attentions", "output_hidden_states", "output_router_logits", "output_scores", "pad_token_id",
-    "prefix", "pretraining_tp", "problem_type", "remove_invalid_values", "repetition_penalty", "return_dict",
-    "return_dict_in_generate", "router_aux_loss_coef", "router_jitter_noise", "sep_token_id", "suppress_tokens", "task_specific_params",
-    "temperature", "tokenizer_class", "top_k", "top_p", "torch_dtype", "torchscript", "transformers_version", "typical_p", "use_bfloat16",
-    "use_cache", "unsloth_fixed", "unsloth_version", "use_flash_attention_2", "resid_pdrop", "embd_pdrop", "attn_pdrop",
-}  # fmt: skip
-# Other architectures' ways to compute something else. Harmless only where they are switched off.
-FOREIGN = {
-    "add_cross_attention", "alibi", "attention_multiplier", "attn_logit_softcapping", "clip_qkv", "cross_attention_hidden_size",
-    "dim_model_base", "embedding_multiplier", "final_logit_softcapping", "first_k_dense_replace", "kv_lora_rank", "logit_scale",
-    "logits_scaling", "mamba_d_state", "moe_intermediate_size", "moe_layer_freq", "n_routed_experts",
-    "n_shared_experts", "no_rope_layers", "num_nextn_predict_layers", "q_lora_rank", "qk_layernorm", "qk_norm", "query_pre_attn_scalar",
-    "residual_multiplier", "rope_interleaved", "scale_depth", "scale_emb", "shared_expert_intermediate_size", "sliding_window_pattern",
-    "tie_encoder_decoder", "use_parallel_residual", "use_qk_norm", "num_experts", "pruned_heads", "rope_interleave",
-    "use_mrope", "mrope_section", "decoder_sparse_step", "mlp_only_layers", "no_rope_layer_interval",
-}  # fmt: skip
 
 
 class Keys:
@@ -195,8 +84,7 @@ class ModelConfig:
     keys: Keys
     generation: Optional[Keys]
     warnings: list
-    logits_scale: float = 1.0  # of the last norm's weights, and so of the logits
-    norm_plus: float = 0.0  # what is added to all norms' weights
+    changes: Changes = UNCHANGED  # of the weights, on their way
     quantization: Optional[dict] = None  # quantization_config, for prequantised.unpack()
     part: bool = False  # of a model that sees: its tensors are to be found by multimodal.text_tensors()
 
@@ -254,7 +142,7 @@ def model_config(values: dict, path: Path, later: Optional[Keys] = None) -> Mode
     facts["norm_eps"] = keys.number("rms_norm_eps", keys.defaults["rms_norm_eps"], 1.2e-38, 1)
     if "llama_4_scaling" in keys.defaults:
         facts.update(_query_growth(keys))
-    facts.update(read_kinds(keys, architecture.window, name, facts["n_layers"], warnings))
+    facts.update(read_kinds(keys, architecture.window, name, facts, warnings))
     for kind in [facts, *facts.get("kinds", [])]:
         if kind["rope"]["type"] not in architecture.ropes:
             raise keys.error(f"RoPE type {shown(kind['rope']['type'])} is not supported with {name}")
@@ -266,13 +154,18 @@ def model_config(values: dict, path: Path, later: Optional[Keys] = None) -> Mode
     facts.update(_experts(keys, facts))
     facts["tied_embeddings"] = keys.flag("tie_word_embeddings", keys.defaults.get("tie_word_embeddings", False))
     for key in ("attention_bias", "mlp_bias"):
-        facts[key] = keys.flag(key, False)
+        facts[key] = keys.flag(key, keys.defaults.get(key, False))
         if facts[key] and key not in architecture.biases:
             raise keys.error(f"{key} is true, which {name} does not have")
+    if "use_qk_norm" in keys.defaults and keys.flag("use_qk_norm", False):
+        facts["qk_norm"] = True
+    if facts["attention_bias"] and architecture.only_qkv:
+        facts.update(attention_bias=False, qkv_bias=True)
     facts.update(dict.fromkeys(architecture.facts, True))
     facts.update(bos=-1, eos=[])
+    changes = replace(architecture.changes, logits_scale=logits_scale)
     quantization = keys.object("quantization_config") or None
-    return ModelConfig(facts, keys, later, warnings, logits_scale, architecture.norm_plus, quantization, whole)
+    return ModelConfig(facts, keys, later, warnings, changes, quantization, whole)
 
 
 def _architecture(values: dict, path: Path) -> str:
@@ -294,10 +187,7 @@ def _what_it_is(model_dir: Path) -> str:
     adapter = locate(model_dir, "adapter_config.json")
     if adapter:
         base = read_json(adapter).get("base_model_name_or_path")
-        return (
-            f"an adapter (LoRA) for {shown(base)}, not a model: merge it into that model first (peft: merge_and_unload(),"
-            " then save_pretrained()), and convert what that writes"
-        )
+        return f"an adapter (LoRA) for {shown(base)}, not a model: give that model, and this directory with --lora"
     if locate(model_dir, "params.json"):
         return (
             "params.json without config.json: a model in the form of its maker (Mistral or Meta): convert the same model's"
@@ -312,7 +202,7 @@ def _check_unknown(keys: Keys, warnings: list) -> None:
     if keys.values.get("auto_map"):
         warnings.append(f"{keys.path}: auto_map names program text of the model's own; it is not run")
     read = READ | (READ_MOE if "moe_intermediate_size" in keys.defaults else set())
-    read |= READ_GEMMA & set(keys.defaults)
+    read |= set(keys.defaults)
     read |= READ_GRANITE if "logits_scaling" in keys.defaults else set()
     read |= READ_UNROTATED if "no_rope_layer_interval" in keys.defaults else set()
     for key, value in keys.values.items():
@@ -324,6 +214,10 @@ def _check_unknown(keys: Keys, warnings: list) -> None:
 
 def _activation(keys: Keys) -> str:
     """In the format's words. Gemma has it under a name of its own, and another beside it that means nothing."""
+    if "swiglu_limit" in keys.defaults:
+        for key in ("swiglu_limit", "swiglu_alpha"):
+            if keys.number(key, keys.defaults[key], 0, 1e9) != keys.defaults[key]:
+                raise keys.error(f"{key}: found {shown(keys.values[key])}, expected {keys.defaults[key]}")
     gemma = "hidden_activation" in keys.defaults
     key, expected, ours = (
         ("hidden_activation", "gelu_pytorch_tanh", "gelu_tanh") if gemma else ("hidden_act", "silu", "silu")
@@ -331,7 +225,7 @@ def _activation(keys: Keys) -> str:
     name = keys.string(key, expected)
     if name != expected:
         raise keys.error(f"{key}: activation {shown(name)} is not supported, expected {expected!r}")
-    return ours
+    return "clamped" if "swiglu_limit" in keys.defaults else ours
 
 
 def _sizes(keys: Keys) -> dict:
@@ -441,6 +335,8 @@ def _experts(keys: Keys, facts: dict) -> dict:
 def _own_experts(keys: Keys, facts: dict) -> dict:
     """Experts of a width of their own, in some layers or in all."""
     named = keys.integer("num_experts", None, 1, 1 << 10)  # transformers reads either name
+    if "n_routed_experts" in keys.defaults:
+        named = keys.integer("n_routed_experts", named, 1, 1 << 10)
     experts = keys.agree(
         "num_experts", named, "num_local_experts", keys.integer("num_local_experts", None, 1, 1 << 10),
         keys.defaults["num_experts"],
@@ -451,7 +347,8 @@ def _own_experts(keys: Keys, facts: dict) -> dict:
     if not isinstance(dense, list) or not all(_is_integer(layer) for layer in dense):
         raise keys.error(f"mlp_only_layers: found {shown(dense)}, expected layers")
     n = facts["n_layers"]
-    dense = [layer for layer in range(n) if layer in dense or (layer + 1) % step]
+    first = keys.integer("first_k_dense_replace", keys.defaults.get("first_k_dense_replace", 0), 0)
+    dense = [layer for layer in range(n) if layer < first or layer in dense or (layer + 1) % step]
     if len(dense) == n:
         raise keys.error("mlp_only_layers and decoder_sparse_step leave no layer with experts, which is not supported")
     found = {
@@ -461,6 +358,23 @@ def _own_experts(keys: Keys, facts: dict) -> dict:
     }
     if dense:
         found["dense_layers"] = dense
-    if not keys.flag("norm_topk_prob", False):
+    if not keys.flag("norm_topk_prob", keys.defaults.get("norm_topk_prob", False)):
         found["raw_expert_weights"] = True
+    if "n_shared_experts" in keys.defaults:
+        found.update(_scored_experts(keys, width))
+    return found
+
+
+def _scored_experts(keys: Keys, width: int) -> dict:
+    """GLM-4's, which are chosen by scores of their own, beside some that all tokens go through: those are one, as wide as they are together."""
+    for key in ("n_group", "topk_group"):
+        if keys.integer(key, 1, 1) != 1:
+            raise keys.error(f"{key} is {keys.values[key]}: choosing among groups of experts is not supported")
+    found: dict = {"sigmoid_router": True}
+    scale = keys.number("routed_scaling_factor", 1.0, 1e-6, 1e6)
+    shared = keys.integer("n_shared_experts", keys.defaults["n_shared_experts"], 0, 1 << 10)
+    if scale != 1:
+        found["expert_scale"] = scale
+    if shared:
+        found["shared_ffn_dim"] = shared * width
     return found

@@ -1,8 +1,8 @@
 """Tensors of GGUF files. Numbers are read as they are; what comes in blocks is dequantised by the package `gguf`.
 
 Where a block's values are integers times one scale that fp16 holds, the model file's q8 or q4 has them without loss: the scale is taken out of the block, and the
-integers are the dequantised values divided by it. Everything else becomes, unless something else is asked for, the smaller of q8 and q4 that loses less
-than the file's own type has lost: types of 4 bits and more leave an error several times that of q8, types of fewer one larger than that of q4.
+integers are the dequantised values divided by it. Everything else becomes q8 or q4, unless something else is asked for: q8 where the type has 4 bits a weight and
+more, for then it has lost several times what q8 loses; q4 where it has fewer, for then it has lost more than q4 does.
 """
 
 import gguf

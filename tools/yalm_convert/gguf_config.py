@@ -19,7 +19,7 @@ from .gguf_file import GgufFile
 from .source import shown
 
 # Settings, each after the architecture's name, and their names in config.json.
-SIZES = {
+SETTINGS = {
     "block_count": "num_hidden_layers",
     "context_length": "max_position_embeddings",
     "embedding_length": "hidden_size",
@@ -30,6 +30,20 @@ SIZES = {
     "attention.layer_norm_rms_epsilon": "rms_norm_eps",
     "rope.freq_base": "rope_theta",
     "attention.sliding_window": "sliding_window",
+    # What only some architectures have; config.py refuses it in others.
+    "attention.scale": "attention_multiplier",
+    "embedding_scale": "embedding_multiplier",
+    "residual_scale": "residual_multiplier",
+    "logit_scale": "logits_scaling",
+    "attn_logit_softcapping": "attn_logit_softcapping",
+    "final_logit_softcapping": "final_logit_softcapping",
+    "attention.clamp_kqv": "clip_qkv",
+    "attention.max_alibi_bias": "alibi",
+    "use_parallel_residual": "use_parallel_residual",
+    "expert_shared_count": "n_shared_experts",
+    "expert_shared_feed_forward_length": "shared_expert_intermediate_size",
+    "leading_dense_block_count": "first_k_dense_replace",
+    "nextn_predict_layers": "num_nextn_predict_layers",
 }
 EXPERTS = {"expert_count": "num_local_experts", "expert_used_count": "num_experts_per_tok"}
 OWN_EXPERTS = {
@@ -44,6 +58,13 @@ LAYER = {
     "attn_k_norm": "self_attn.k_norm", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
     "ffn_gate_inp": "mlp.gate",
 }  # fmt: skip
+# Tokens that end an answer in one chat format or another; of the kinds control and user-defined.
+ENDS = (
+    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<|eom_id|>",
+    "</s>", "<EOT>", "<｜end▁of▁sentence｜>",
+)  # fmt: skip
+UNENDED = ("attn_sinks", "exp_probs_b")  # tensors whose names there do not end in weight or bias
+MARKED = (3, 4)
 FREQUENCIES = "rope_freqs.weight"
 FACTORS = {"short_factor": "rope_factors_short.weight", "long_factor": "rope_factors_long.weight"}
 
@@ -54,12 +75,26 @@ class Family:
 
     architecture: str  # as config.json names it
     paired: bool = False  # q and k rows lie as pairs of neighbours, and rotation here is by halves
-    settings: dict = field(default_factory=dict)  # beside SIZES
+    settings: dict = field(default_factory=dict)  # beside SETTINGS
     always: dict = field(default_factory=dict)  # keys of config.json that no setting says
     names: dict = field(default_factory=dict)  # of tensors, before LAYER
     experts: str = "mlp.experts.{}.{}_proj"  # an expert's matrix: its number and gate, up or down
+    yarn: dict = field(default_factory=dict)  # of RoPE's settings, where it is YaRN
+    # RoPE's in layers with a window, where these have their own; 0: that of the others.
+    local_theta: Optional[float] = None
 
 
+AROUND = {
+    "post_attention_norm": "post_attention_layernorm",
+    "ffn_norm": "pre_feedforward_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
+BEHIND = {name: AROUND[name] for name in ("post_attention_norm", "post_ffw_norm")}
+MIXTRAL = {
+    "settings": EXPERTS,
+    "names": {"ffn_gate_inp": "block_sparse_moe.gate"},
+    "experts": "block_sparse_moe.experts.{}.{}",
+}
 MIXTRAL_PARTS = {"gate": "w1", "up": "w3", "down": "w2"}
 FAMILIES = {
     "llama": Family("LlamaForCausalLM", True),
@@ -69,28 +104,60 @@ FAMILIES = {
     "qwen3moe": Family("Qwen3MoeForCausalLM", settings=OWN_EXPERTS, always={"norm_topk_prob": True}),
     "phi3": Family("Phi3ForCausalLM", names={"ffn_up": "mlp.gate_up_proj"}),
     "smollm3": Family("SmolLM3ForCausalLM", True),
-    "granite": Family(
-        "GraniteForCausalLM",
-        True,
-        settings={
-            "attention.scale": "attention_multiplier",
-            "embedding_scale": "embedding_multiplier",
-            "residual_scale": "residual_multiplier",
-            "logit_scale": "logits_scaling",
+    "granite": Family("GraniteForCausalLM", True),
+    "granitemoe": Family("GraniteMoeForCausalLM", True, **MIXTRAL),
+    "glm4": Family(
+        "Glm4ForCausalLM",
+        names={
+            "ffn_up": "mlp.gate_up_proj",
+            "post_attention_norm": "post_self_attn_layernorm",
+            "post_ffw_norm": "post_mlp_layernorm",
         },
     ),
-    "olmo2": Family(
-        "Olmo2ForCausalLM",
-        names={"post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm"},
+    "glm4moe": Family(
+        "Glm4MoeForCausalLM",
+        settings={
+            "expert_count": "n_routed_experts",
+            "expert_used_count": "num_experts_per_tok",
+            "expert_feed_forward_length": "moe_intermediate_size",
+            "expert_weights_scale": "routed_scaling_factor",
+            "expert_weights_norm": "norm_topk_prob",
+        },
+        names={
+            "post_attention_norm": "post_attention_layernorm",
+            "exp_probs_b": "mlp.gate.e_score_correction_bias",
+            **{f"ffn_{part}_shexp": f"mlp.shared_experts.{part}_proj" for part in ("gate", "up", "down")},
+        },
     ),
+    "gpt-oss": Family(
+        "GptOssForCausalLM",
+        settings={**EXPERTS, "expert_feed_forward_length": "intermediate_size"},
+        names={
+            "post_attention_norm": "post_attention_layernorm",
+            "ffn_gate_inp": "mlp.router",
+            "attn_sinks": "self_attn.sinks",
+        },
+        yarn={"truncate": False},
+    ),
+    "olmo2": Family("Olmo2ForCausalLM", names=BEHIND),
+    "gemma2": Family("Gemma2ForCausalLM", names=AROUND),
+    "gemma3": Family("Gemma3ForCausalLM", always={"sliding_window": None}, names=AROUND, local_theta=10000.0),
 }
-# Settings that say nothing new.
-HARMLESS = {
+# What a setting makes of an architecture: its name with that setting.
+VARIANTS = {
+    ("llama", "expert_count"): Family("MixtralForCausalLM", True, **MIXTRAL),
+    ("llama", "attention.sliding_window"): Family("MistralForCausalLM", True),
+    ("olmo2", "attention.sliding_window"): Family("Olmo3ForCausalLM", names=BEHIND, local_theta=0),
+}
+# Scores are scaled by the width of the model and not of a head in the largest of these, by their number of layers.
+BY_MODEL_WIDTH = {"gemma2": 46, "gemma3": 62}
+# Settings that are read by name below, or say nothing of the computation.
+OTHERS = {
     "vocab_size", "rope.dimension_count", "attention.value_length", "rope.scaling.type", "rope.scaling.factor",
     "rope.scaling.original_context_length", "rope.scaling.attn_factor", "rope.scaling.finetuned", "rope.scaling.yarn_log_multiplier",
     "rope.scaling.yarn_attn_factor", "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow", "attention.temperature_scale",
     "expert_count", "expert_used_count", "expert_weights_norm", "expert_gating_func", "attention.causal", "pooling_type", "tensor_data_layout",
-    "rope.scale_linear",
+    "rope.scale_linear", "attention.sliding_window_pattern", "rope.freq_base_swa",
 }  # fmt: skip
 
 
@@ -102,46 +169,75 @@ def family_of(file: GgufFile) -> Family:
         raise ModelError(
             f"{file.path}: general.architecture: {shown(name)} is not supported, expected one of {', '.join(FAMILIES)}"
         )
-    if name == "llama" and file.get("llama.expert_count"):
-        return Family(
-            "MixtralForCausalLM",
-            True,
-            EXPERTS,
-            {},
-            {"ffn_gate_inp": "block_sparse_moe.gate"},
-            "block_sparse_moe.experts.{}.{}",
-        )
-    if name == "llama" and file.get("llama.attention.sliding_window"):
-        return Family("MistralForCausalLM", True)
+    for (general, setting), family in VARIANTS.items():
+        if name == general and file.get(f"{name}.{setting}"):
+            return family
     return FAMILIES[name]
 
 
 def config_values(file: GgufFile, warnings: list) -> dict:
     """What config.json would have."""
     family, prefix = family_of(file), f"{file.get('general.architecture')}."
-    keys = {**SIZES, **family.settings}
+    keys = {**SETTINGS, **family.settings}
     values: dict = {"architectures": [family.architecture], **family.always}
     for key, value in file.settings.items():
         short = key[len(prefix) :] if key.startswith(prefix) else None
         if short in keys:
             values[keys[short]] = _number(value)
-        elif short is not None and short not in HARMLESS:
+        elif short is not None and short not in OTHERS:
             warnings.append(f"{file.path}: setting {shown(key)} is not known, and ignored")
     if "token_embd.weight" not in file.entries:
         raise ModelError(f"{file.path}: no tensor 'token_embd.weight': not a whole model")
     values["vocab_size"] = file.entries["token_embd.weight"].shape[0]
     if values.get("sliding_window") == 0:
         values["sliding_window"] = None
+    values["num_hidden_layers"] = _main_layers(file)
+    values.pop("num_nextn_predict_layers", None)
     values["tie_word_embeddings"] = "output.weight" not in file.entries
     _biases(file, values)
+    _windows(file, prefix, values)
     for key in ("bos_token_id", "eos_token_id"):
         if f"tokenizer.ggml.{key}" in file.settings:
             values[key] = file.get(f"tokenizer.ggml.{key}")
-    ends = [file.get(f"tokenizer.ggml.{kind}_token_id") for kind in ("eos", "eot", "eom")]
-    ends = [end for n, end in enumerate(ends) if end is not None and end not in ends[:n]]
-    values["eos_token_id"] = ends or None
+    values["eos_token_id"] = _ends(file) or None
     _rope(file, prefix, values)
+    if family.local_theta is not None:
+        own = file.get(f"{prefix}rope.freq_base_swa") or family.local_theta
+        values["rope_local_base_freq"] = own or values.get("rope_theta")
     return values
+
+
+def _main_layers(file: GgufFile) -> object:
+    """Without those at the end that guess further tokens, which are left out."""
+    prefix = file.get("general.architecture")
+    layers, more = (_number(file.get(f"{prefix}.{key}")) for key in ("block_count", "nextn_predict_layers"))
+    return layers - more if isinstance(layers, int) and isinstance(more, int) else layers
+
+
+def _windows(file: GgufFile, prefix: str, values: dict) -> None:
+    """Which layers have a window, and what scores are scaled by."""
+    pattern = file.get(f"{prefix}attention.sliding_window_pattern")
+    if isinstance(pattern, list):
+        values["layer_types"] = ["sliding_attention" if windowed else "full_attention" for windowed in pattern]
+    elif pattern is not None:
+        values["sliding_window_pattern"] = pattern
+    name, layers = prefix[:-1], values.get("num_hidden_layers")
+    if name in BY_MODEL_WIDTH and values.get("head_dim"):
+        by_model = layers == BY_MODEL_WIDTH[name]
+        values["query_pre_attn_scalar"] = (
+            values["hidden_size"] // values["num_attention_heads"] if by_model else values["head_dim"]
+        )
+
+
+def _ends(file: GgufFile) -> list:
+    """Ids that end a text: those that settings name, and those that are known by how they are spelled, for files name one of several."""
+    found = [file.get(f"tokenizer.ggml.{kind}_token_id") for kind in ("eos", "eot", "eom")]
+    tokens, kinds = file.get("tokenizer.ggml.tokens") or [], file.get("tokenizer.ggml.token_type") or []
+    spelled = {text: token for token, (text, kind) in enumerate(zip(tokens, kinds)) if kind in MARKED and text in ENDS}
+    if "<|return|>" in spelled:  # gpt-oss: there <|end|> ends a part of an answer
+        spelled.pop("<|end|>", None)
+    found += [spelled[text] for text in ENDS if text in spelled]
+    return [end for n, end in enumerate(found) if end is not None and end not in found[:n]]
 
 
 def _number(value: object) -> object:
@@ -152,6 +248,9 @@ def _number(value: object) -> object:
 
 
 def _biases(file: GgufFile, values: dict) -> None:
+    if values["architectures"] in (["Glm4ForCausalLM"], ["Glm4MoeForCausalLM"]):
+        values["attention_bias"] = "blk.0.attn_q.bias" in file.entries
+        values["use_qk_norm"] = "blk.0.attn_q_norm.weight" in file.entries or None
     if "blk.0.attn_output.bias" in file.entries:
         values["attention_bias"] = True
     if "blk.0.ffn_down.bias" in file.entries:
@@ -188,6 +287,7 @@ def _rope(file: GgufFile, prefix: str, values: dict) -> None:
             "beta_slow": get("rope.scaling.yarn_beta_slow"),
             "mscale": log,
             "mscale_all_dim": log,
+            **family_of(file).yarn,
         }
     elif kind not in (None, "none", "longrope"):
         raise ModelError(f"{file.path}: rope.scaling.type {shown(kind)} is not supported")
@@ -195,12 +295,14 @@ def _rope(file: GgufFile, prefix: str, values: dict) -> None:
         factors = {key: _vector(file, name) for key, name in FACTORS.items()}
         values["original_max_position_embeddings"] = get("rope.scaling.original_context_length")
         scaling = {"rope_type": "longrope", **factors}
+    if values["architectures"] == ["GptOssForCausalLM"] and scaling:
+        scaling["truncate"] = False  # which no file says
     if FREQUENCIES in file.entries:
         scaling = _llama3(file, width, values.get("rope_theta", 10000.0))
     if growth:
         scaling["llama_4_scaling_beta"] = growth
     if scaling:
-        values["rope_parameters"] = {key: value for key, value in scaling.items() if value is not None}
+        values["rope_scaling"] = {key: value for key, value in scaling.items() if value is not None}
 
 
 def _vector(file: GgufFile, name: str) -> list:
@@ -233,8 +335,10 @@ def model_tensors(file: GgufFile) -> Checkpoint:
     prefix = file.get("general.architecture")
     heads = {"q_proj": file.get(f"{prefix}.attention.head_count")}
     heads["k_proj"] = file.get(f"{prefix}.attention.head_count_kv", heads["q_proj"])
+    layers = _main_layers(file)
     for name, entry in file.entries.items():
-        if name in consumed:
+        further = name.startswith("blk.") and name.split(".")[1].isdecimal() and int(name.split(".")[1]) >= layers
+        if name in consumed or (further and file.get(f"{prefix}.nextn_predict_layers")):
             continue
         for renamed, tensor in _renamed(file, family, name, tensor_of(entry)):
             part = renamed.split(".")[-2]
@@ -261,10 +365,12 @@ def _renamed(file: GgufFile, family: Family, name: str, tensor: Tensor) -> Itera
         )
     if expert and len(parts) == 5:  # one expert's own, as files of before had them
         yield f"{layer}.{_expert(family, int(parts[3]), expert)}.{kind}", tensor
-    elif expert and kind == "weight" and len(tensor.shape) == 3:
-        experts, rows, columns = tensor.shape
+    elif expert and len(tensor.shape) == (3 if kind == "weight" else 2):
+        experts, *shape = tensor.shape
         for e in range(experts):
-            yield f"{layer}.{_expert(family, e, expert)}.weight", tensor.part(e * rows * columns, (rows, columns))
+            yield f"{layer}.{_expert(family, e, expert)}.{kind}", tensor.part(e * math.prod(shape), tuple(shape))
+    elif part in UNENDED and part in known:
+        yield f"{layer}.{known[part]}", tensor
     elif part in known and len(parts) == 4:
         yield f"{layer}.{known[part]}.{kind}", tensor
     else:

@@ -15,8 +15,13 @@ from .errors import ModelError
 from .gguf_file import GgufFile
 from .source import shown
 from .tokenizer_json import SPACE, TokenizerData, byte_token, from_root, refuse_missing_bytes
-from .vocabulary import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED, Vocabulary
+from .vocabulary import BYTE, CONTROL, FLAGS, NORMAL, UNKNOWN, UNUSED, USER_DEFINED, Vocabulary
 
+PHI3_PLAIN = (
+    "<unk>",
+    "<s>",
+    "<|endoftext|>",
+)  # Phi-3's other tokens take the white space behind them, which no setting says
 TOKEN_KINDS = {1: NORMAL, 2: UNKNOWN, 3: CONTROL, 4: USER_DEFINED, 5: UNUSED, 6: BYTE}
 
 # As the models' own tokenizer.json have them.
@@ -174,12 +179,14 @@ def _byte_level(file: GgufFile, tokens: list, kinds: list) -> tuple:
 
 def _sentencepiece(file: GgufFile, tokens: list, kinds: list) -> tuple:
     vocabulary = Vocabulary()
+    trims = file.get("general.architecture") == "phi3"
     for token, (text, kind) in enumerate(zip(tokens, kinds)):
         byte = byte_token(text) if kind == BYTE else None
         if kind == BYTE and byte is None:
             raise ModelError(f"{file.path}: token {token} is {text!r}, expected a byte such as <0x0A>")
         piece = text.replace(SPACE, " ") if kind in (NORMAL, USER_DEFINED) else text
-        vocabulary.add(token, piece.encode("utf-8") if byte is None else bytes([byte]), kind)
+        flags = FLAGS["rstrip"] if trims and kind in (CONTROL, USER_DEFINED) and text not in PHI3_PLAIN else 0
+        vocabulary.add(token, piece.encode("utf-8") if byte is None else bytes([byte]), kind, flags)
     refuse_missing_bytes(vocabulary, file.path)
     scores = np.array(file.get("tokenizer.ggml.scores") or [], np.float32)
     if scores.shape != (len(tokens),) or not np.isfinite(scores).all():

@@ -8,11 +8,11 @@ from .source import shown
 FULL, SLIDING = "full_attention", "sliding_attention"
 
 
-def read_kinds(keys, rule: str, name: str, n_layers: int, warnings: list) -> dict:
+def read_kinds(keys, rule: str, name: str, facts: dict, warnings: list) -> dict:
     """rule: "none": no layer has a window; "always": all have, where there is one; "asked": where use_sliding_window is true, those
     that layer_types or max_window_layers names; "types": those that layer_types or sliding_window_pattern names."""
-    window, types = _windows(keys, rule, name, n_layers, warnings)
-    ropes = _ropes(keys, warnings)
+    window, types = _windows(keys, rule, name, facts["n_layers"], warnings)
+    ropes = _ropes(keys, facts["head_dim"], warnings)
     if SLIDING not in types:
         return {"sliding_window": 0, "rope": ropes[FULL]}
     if FULL not in types:
@@ -77,11 +77,11 @@ def _has_window(keys, rule: str, layer: int) -> bool:
     return rule == "always" or layer >= from_layer
 
 
-def _ropes(keys, warnings: list) -> dict:
+def _ropes(keys, head_dim: int, warnings: list) -> dict:
     """RoPE of either kind of layer. Architectures that tell them apart have both in rope_parameters, or, the older way, rope_theta and rope_scaling of
     the layers that see everything beside rope_local_base_freq of the others."""
     if "rope_local_base_freq" not in keys.defaults:
-        rope = read_rope(keys, keys.defaults["rope_theta"], warnings)
+        rope = read_rope(keys, keys.defaults["rope_theta"], head_dim, warnings)
         return {FULL: rope, SLIDING: rope}
     both = keys.object("rope_parameters")
     for kind in both:
@@ -91,6 +91,6 @@ def _ropes(keys, warnings: list) -> dict:
     local.update(rope_theta=keys.values.get("rope_local_base_freq"), rope_parameters=both.get(SLIDING))
     whole = {**keys.values, "rope_parameters": both.get(FULL)}
     return {
-        FULL: read_rope(keys.but(whole), keys.defaults["rope_theta"], warnings),
-        SLIDING: read_rope(keys.but(local), keys.defaults["rope_local_base_freq"], warnings),
+        FULL: read_rope(keys.but(whole), keys.defaults["rope_theta"], head_dim, warnings),
+        SLIDING: read_rope(keys.but(local), keys.defaults["rope_local_base_freq"], head_dim, warnings),
     }

@@ -52,11 +52,16 @@ def text_config(values: dict, model_types: dict, path: Path) -> dict:
     return part
 
 
+def text_name(name: str) -> str:
+    """A tensor's name in the text part alone; of others, what it was."""
+    prefix = next((prefix for prefix in PREFIXES if name.startswith(prefix)), None)
+    return PREFIXES[prefix] + name[len(prefix) :] if prefix else name
+
+
 def text_tensors(tensors: Checkpoint) -> tuple:
     """(the text part's tensors under the names that it has alone, how many are left out)."""
     found = Checkpoint()
     for name, tensor in tensors.items():
-        prefix = next((prefix for prefix in PREFIXES if name.startswith(prefix)), None)
-        if prefix:
-            found[PREFIXES[prefix] + name[len(prefix) :]] = tensor
+        if name.startswith(tuple(PREFIXES)):
+            found[text_name(name)] = tensor
     return found, len(tensors) - len(found)

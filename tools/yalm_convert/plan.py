@@ -9,6 +9,7 @@ import numpy as np
 
 from .bf12 import bf12_size, survey, to_bf12
 from .checkpoint import NAMES, PARTS, TYPES, Tensor, pieces, rounded, unknown_type
+from .computed import Reordered, Strided, Turned
 from .errors import ModelError
 from .fp8 import SCALE_BYTES, fp8_size, to_fp8
 from .quantise import GROUP_BYTES, quantise, quantised_size
@@ -18,6 +19,11 @@ DTYPES = {name: dtype for dtype, name in NAMES.items()}
 MATRIX_TYPES = (*DTYPES, "bf12", *SCALE_BYTES, *GROUP_BYTES)
 # What --dtype makes of the matrices outside the layers, where that is not itself: they are more sensitive, and few.
 OUTSIDE = {"q4": "q8"}
+# Experts that stand in one tensor for all: gate's rows before up's, and down's.
+TOGETHER = (
+    ("mlp.experts.gate_up_proj", "mlp.experts.down_proj"),
+    ("block_sparse_moe.input_linear.weight", "block_sparse_moe.output_linear.weight"),
+)
 IGNORED = (".rotary_emb.inv_freq", ".rotary_emb.cos_cached", ".rotary_emb.sin_cached")  # follow from config.json
 
 
@@ -49,6 +55,28 @@ class Planned:
         return self.quantised or NAMES.get(self.dtype) or {"u1": "u8", "u4": "u32"}[self.dtype.str[1:]]
 
 
+@dataclass(frozen=True)
+class Changes:
+    """What weights become on their way, beside their types."""
+
+    logits_scale: float = 1.0  # of the last norm's weights, and so of the logits
+    norm_plus: float = 0.0  # what is added to all norms' weights
+    pairs: bool = False  # components of a head that rotate together are neighbours
+
+
+UNCHANGED = Changes()
+
+
+def head_order(config: dict, pairs: bool) -> Optional[np.ndarray]:
+    """Where each component of a head comes from: those that rotate together come to lie half a head apart. None where all stay."""
+    head_dim = config["head_dim"]
+    rotary = config["rope"].get("rotary_dim", head_dim)
+    first, second = (np.arange(0, rotary, 2), np.arange(1, rotary, 2)) if pairs else np.arange(rotary).reshape(2, -1)
+    still = np.arange(rotary, head_dim).reshape(2, -1)
+    order = np.concatenate([first, still[0], second, still[1]])
+    return None if (order == np.arange(head_dim)).all() else order
+
+
 class UnknownName(Exception):
     """A pattern that no matrix of the model has."""
 
@@ -63,12 +91,10 @@ class Planner:
         where: str,
         dtype: Optional[str],
         keep: list,
-        logits_scale: float,
-        norm_plus: float,
+        changes: Changes,
     ):
-        self.norm_plus = norm_plus
         self.config, self.where, self.absent = config, where, getattr(tensors, "absent", {})
-        self.logits_scale = logits_scale
+        self.changes, self.order = changes, head_order(config, changes.pairs)
         self.left, self.dtype, self.keep = dict(tensors), dtype, keep
         self.unused = [pattern for pattern, _ in keep]  # patterns that no matrix has matched so far
         self.plan: list = []
@@ -106,15 +132,18 @@ class Planner:
     def exact(self, name: str, source: Tensor, factor: float = 1.0) -> None:
         self.plan.append(Planned(name, TYPES["F32"], source, factor=factor))
 
-    def norm(self, name: str, stored: str, width: int, factor: float = 1.0) -> None:
-        self.plan.append(
-            Planned(name, TYPES["F32"], self.take(f"{stored}.weight", (width,)), factor=factor, plus=self.norm_plus)
-        )
+    def norm(self, name: str, source: Tensor, factor: float = 1.0) -> None:
+        self.plan.append(Planned(name, TYPES["F32"], source, factor=factor, plus=self.changes.norm_plus))
 
     def linear(self, name: str, stored: str, rows: int, columns: int, bias: bool) -> None:
-        self.weights(name, self.take(f"{stored}.weight", (rows, columns)))
+        placed = self.by_halves if name.endswith((".q", ".k")) else lambda tensor: tensor
+        self.weights(name, placed(self.take(f"{stored}.weight", (rows, columns))))
         if bias:
-            self.exact(f"{name}_bias", self.take(f"{stored}.bias", (rows,)))
+            self.exact(f"{name}_bias", placed(self.take(f"{stored}.bias", (rows,))))
+
+    def by_halves(self, tensor: Tensor) -> Tensor:
+        """Of heads: their rows where rotation wants them."""
+        return tensor if self.order is None else Reordered(tensor, self.order)
 
     def model(self) -> None:
         c = self.config
@@ -124,13 +153,13 @@ class Planner:
         for n in range(c["n_layers"]):
             stored, name = f"model.layers.{n}", f"layers.{n}"
             for norm, of in self.norms(stored).items():
-                self.norm(f"{name}.{norm}", f"{stored}.{of}", dim)
+                self.norm(f"{name}.{norm}", self.take(f"{stored}.{of}.weight", (dim,)))
             self.attention(name, f"{stored}.self_attn")
             if c["n_experts"] and n not in c.get("dense_layers", ()):
                 self.experts(name, stored)
             else:
                 self.ffn(name, f"{stored}.mlp")
-        self.norm("norm", "model.norm", dim, self.logits_scale)
+        self.norm("norm", self.take("model.norm.weight", (dim,)), self.changes.logits_scale)
         if not c["tied_embeddings"]:
             self.weights("classifier", self.take("lm_head.weight", (vocab, dim)))
         elif "lm_head.weight" in self.left:
@@ -140,6 +169,13 @@ class Planner:
         """The layer's norms, by our names and the source's."""
         if self.config.get("norms_after"):
             return {"attention_norm": "post_attention_layernorm", "ffn_norm": "post_feedforward_layernorm"}
+        if f"{stored}.post_self_attn_layernorm.weight" in self.left:
+            return {
+                "attention_norm": "input_layernorm",
+                "attention_post_norm": "post_self_attn_layernorm",
+                "ffn_norm": "post_attention_layernorm",
+                "ffn_post_norm": "post_mlp_layernorm",
+            }
         if self.config.get("norms_around"):
             return {
                 "attention_norm": "input_layernorm",
@@ -165,8 +201,10 @@ class Planner:
             if c.get("whole_qk_norm")
             else dict.fromkeys("qk" if c.get("qk_norm") else "", c["head_dim"])
         )
+        if c.get("sink_logits"):
+            self.exact(f"{name}.sink_logits", self.take(f"{stored}.sinks", (c["n_heads"],)))
         for letter, width in heads.items():
-            self.norm(f"{name}.{letter}_norm", f"{stored}.{letter}_norm", width)
+            self.norm(f"{name}.{letter}_norm", self.by_halves(self.take(f"{stored}.{letter}_norm.weight", (width,))))
 
     def ffn(self, name: str, stored: str) -> None:
         dim, ffn, bias = self.config["hidden_dim"], self.config["ffn_dim"], self.config["mlp_bias"]
@@ -187,17 +225,28 @@ class Planner:
         """One matrix for each expert, under either family's names, or all experts in one tensor, gate's rows before up's."""
         dim, n = self.config["hidden_dim"], self.config["n_experts"]
         ffn = self.config.get("expert_ffn_dim", self.config["ffn_dim"])
-        fused = f"{stored}.mlp.experts.gate_up_proj" in self.left
+        if self.config.get("router_bias"):
+            self.biased_experts(name, f"{stored}.mlp", ffn)
+            return
+        together = next((names for names in TOGETHER if f"{stored}.{names[0]}" in self.left), None)
         block = f"{stored}.mlp" if f"{stored}.mlp.gate.weight" in self.left else f"{stored}.block_sparse_moe"
+        layer = f"{block}.router.layer.weight"  # Granite's
+        router = layer if layer in self.left else f"{block}.gate.weight"
         gate_name, up_name, down_name = (
             ("w1", "w3", "w2") if block.endswith("moe") else ("gate_proj", "up_proj", "down_proj")
         )
-        self.exact(f"{name}.router", self.take(f"{block}.gate.weight", (n, dim)))
-        if fused:
-            gate_up = self.take(f"{block}.experts.gate_up_proj", (n, 2 * ffn, dim))
-            down = self.take(f"{block}.experts.down_proj", (n, dim, ffn))
+        self.exact(f"{name}.router", self.take(router, (n, dim)))
+        if self.config.get("sigmoid_router"):
+            self.exact(f"{name}.router_choice_bias", self.take(f"{block}.gate.e_score_correction_bias", (n,)))
+        shared = self.config.get("shared_ffn_dim", 0)
+        for part, shape in {"gate": (shared, dim), "up": (shared, dim), "down": (dim, shared)}.items():
+            if shared:
+                self.weights(f"{name}.shared.{part}", self.take(f"{block}.shared_experts.{part}_proj.weight", shape))
+        if together:
+            gate_up = self.take(f"{stored}.{together[0]}", (n, 2 * ffn, dim))
+            down = self.take(f"{stored}.{together[1]}", (n, dim, ffn))
         for e in range(n):
-            if fused:
+            if together:
                 gate = gate_up.part(2 * e * ffn * dim, (ffn, dim))
                 up = gate_up.part((2 * e + 1) * ffn * dim, (ffn, dim))
                 parts = {"gate": gate, "up": up, "down": down.part(e * ffn * dim, (dim, ffn))}
@@ -211,6 +260,40 @@ class Planner:
             for part, tensor in parts.items():
                 self.weights(f"{name}.experts.{e}.{part}", tensor)
 
+    def biased_experts(self, name: str, stored: str, ffn: int) -> None:
+        dim, n = self.config["hidden_dim"], self.config["n_experts"]
+        for kind, shape in (("weight", (n, dim)), ("bias", (n,))):
+            router = self.take(f"{stored}.router.{kind}", shape)
+            self.exact(f"{name}.router" + ("_bias" if kind == "bias" else ""), router)
+        if f"{stored}.experts.gate_up_proj" not in self.left and f"{stored}.experts.0.gate_proj.weight" in self.left:
+            for e in range(n):
+                for part, rows, columns in (("gate", ffn, dim), ("up", ffn, dim), ("down", dim, ffn)):
+                    self.linear(f"{name}.experts.{e}.{part}", f"{stored}.experts.{e}.{part}_proj", rows, columns, True)
+        else:
+            self.alternating_experts(name, stored, ffn)
+
+    def alternating_experts(self, name: str, stored: str, ffn: int) -> None:
+        """All in one tensor, where gate and up alternate. MXFP4's rows are outputs, like everybody's; of the others the columns are."""
+        dim, n = self.config["hidden_dim"], self.config["n_experts"]
+        by_rows = getattr(self.left.get(f"{stored}.experts.gate_up_proj"), "form", "") == "MXFP4"
+        gate_up = self.take(f"{stored}.experts.gate_up_proj", (n, 2 * ffn, dim) if by_rows else (n, dim, 2 * ffn))
+        down = self.take(f"{stored}.experts.down_proj", (n, dim, ffn) if by_rows else (n, ffn, dim))
+        gate_up_bias = self.take(f"{stored}.experts.gate_up_proj_bias", (n, 2 * ffn))
+        down_bias = self.take(f"{stored}.experts.down_proj_bias", (n, dim))
+        for e in range(n):
+            at, expert = 2 * e * ffn * dim, f"{name}.experts.{e}"
+            for which, part in enumerate(("gate", "up")):
+                if by_rows:
+                    self.weights(f"{expert}.{part}", Strided(gate_up.part(at, (2 * ffn, dim)), which, 2))
+                else:
+                    self.weights(f"{expert}.{part}", Turned(gate_up.part(at, (dim, 2 * ffn)), which, 2))
+                self.exact(f"{expert}.{part}_bias", Strided(gate_up_bias.part(2 * e * ffn, (2 * ffn,)), which, 2))
+            at = e * ffn * dim
+            self.weights(
+                f"{expert}.down", down.part(at, (dim, ffn)) if by_rows else Turned(down.part(at, (ffn, dim)), 0, 1)
+            )
+            self.exact(f"{expert}.down_bias", down_bias.part(e * dim, (dim,)))
+
     def check_tied(self, embedding: Tensor, head: Tensor) -> None:
         """A copy of the embedding does no harm; anything else means that the configuration or the file is wrong."""
         same = embedding.dtype == head.dtype
@@ -221,7 +304,10 @@ class Planner:
             )
 
     def refuse_rest(self) -> None:
+        beyond = f"model.layers.{self.config['n_layers']}."  # where some have a head that predicts further tokens
         for name, tensor in self.left.items():
+            if self.config.get("sigmoid_router") and name.startswith(beyond):
+                continue
             if not name.endswith(IGNORED):
                 raise ModelError(f"{tensor.path}: tensor {shown(name)} is not known, or not called for by config.json")
 
@@ -233,11 +319,10 @@ def make_plan(
     where: str,
     dtype: Optional[str],
     keep: list = (),
-    logits_scale: float = 1,
-    norm_plus: float = 0,
+    changes: Changes = UNCHANGED,
 ) -> list:
     """`keep` is of (pattern of matrices' names, type), the last that matches counts. UnknownName where one matches none."""
-    planner = Planner(config, tensors, where, dtype, list(keep), logits_scale, norm_plus)
+    planner = Planner(config, tensors, where, dtype, list(keep), changes)
     planner.model()
     planner.refuse_rest()
     if planner.unused:
@@ -247,7 +332,7 @@ def make_plan(
 
 def matrix_types(plan: list) -> list:
     """Names of the types that the weight matrices have."""
-    exact = ("norm", "_bias", ".router")
+    exact = ("norm", "_bias", ".router", ".sink_logits")
     return sorted({p.dtype_name for p in plan if isinstance(p.source, Tensor) and not p.name.endswith(exact)})
 
 

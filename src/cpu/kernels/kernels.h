@@ -48,6 +48,7 @@ struct quant_kernels {
     void (*quantise)(void *to, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col);
     void (*product[DTYPE_WEIGHTS])(const struct quant_args *args); // of the quantised types
     size_t scratch;                                                // bytes
+    int alike; // up to so many tokens, what one becomes does not depend on how many there are
 
     double (*dot_loop)(long rounds); // for limits.c: as fma_loop(), of 8-bit multiply-adds with 32-bit sums
 };

@@ -292,7 +292,7 @@ static void publish_job(struct team *team, int n_threads, work_function *work, c
     atomic_store(&job->first_step, atomic_load(&team->word) & ~claims_mask); // the one after the last run's last
     atomic_store(&job->n_threads, n_threads);
     atomic_store(&job->work, work);
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    for (size_t i = 0; i < (bytes + 7) / 8; i++)
         atomic_store(&job->arguments[i], words[i]);
     atomic_fetch_add(&job->version, 1);
 }

@@ -43,7 +43,7 @@ struct member {
     } ahead;
 };
 
-enum { TEAM_ARGUMENT_BYTES = 128 };
+enum { TEAM_ARGUMENT_BYTES = 320 };
 
 // Calls work(member, arguments) on the first n_threads members; returns when the caller's own call has returned, and with it all the run's steps are
 // over. `arguments` are `bytes` bytes, of which every member gets a copy. Callers on several threads take turns.

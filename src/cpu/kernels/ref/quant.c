@@ -171,6 +171,7 @@ const struct quant_kernels quant_kernels_scalar = {
     .quantise = scalar_quantise,
     .product = {[DTYPE_Q8] = scalar_q8, [DTYPE_Q4] = scalar_q4},
     .scratch = 0,
+    .alike = QUANT_FEW,
     .dot_loop = scalar_dot_loop,
 };
 
@@ -179,5 +180,6 @@ const struct quant_kernels quant8_kernels_scalar = {
     .quantise = scalar_int8_quantise,
     .product = {[DTYPE_Q8] = scalar_int8_q8, [DTYPE_Q4] = scalar_int8_q4},
     .scratch = 0,
+    .alike = QUANT_FEW,
     .dot_loop = scalar_dot_loop,
 };

@@ -34,5 +34,6 @@ const struct quant_kernels ISA(quant_kernels) = {
     .quantise = int16_quantise,
     .product = {[DTYPE_Q8] = int16_q8, [DTYPE_Q4] = int16_q4},
     .scratch = QUANT_SCRATCH,
+    .alike = QUANT_FEW,
     .dot_loop = dot_loop,
 };

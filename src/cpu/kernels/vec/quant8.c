@@ -34,5 +34,6 @@ const struct quant_kernels ISA(quant8_kernels) = {
     .quantise = int8_quantise,
     .product = {[DTYPE_Q8] = int8_q8, [DTYPE_Q4] = int8_q4},
     .scratch = QUANT_SCRATCH,
+    .alike = QUANT_FEW,
     .dot_loop = dot_loop,
 };

@@ -42,5 +42,6 @@ const struct quant_kernels quant_kernels_avx512vnni = {
     .quantise = avx512vnni_quantise,
     .product = {[DTYPE_Q8] = avx512vnni_q8, [DTYPE_Q4] = avx512vnni_q4},
     .scratch = QUANT_SCRATCH,
+    .alike = FEW_TOKENS,
     .dot_loop = dot_loop,
 };

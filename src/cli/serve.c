@@ -1,0 +1,77 @@
+// Mode serve: the model behind HTTP, until a signal ends it.
+#include <stdarg.h>
+
+#include "cli/cli.h"
+
+#ifdef YALM_SERVE
+
+#include "serve/serve.h"
+
+static bool is_quiet;
+
+static void say_line(const char *format, ...)
+{
+    char line[1200];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    if (!is_quiet)
+        say("%s", line);
+}
+
+// Says what all sessions will take before the first of them takes it.
+static yalm_status check_memory(const struct options *options, const yalm_model *model, const yalm_session_options *how,
+                                yalm_error *error)
+{
+    yalm_memory memory;
+    const yalm_status status = yalm_session_memory(model, how, &memory, error);
+    if (status != YALM_OK)
+        return status;
+    const uint64_t each = memory.kv_cache + memory.attention + memory.scratch, n = (uint64_t)options->parallel;
+    say_line("memory: weights %s, %d sessions of %s; %s available", human_bytes(memory.weights), options->parallel,
+             human_bytes(each), human_bytes(memory.available));
+    if (each > memory.available / n)
+        return cli_error(error, YALM_NO_MEMORY,
+                         "%d sessions take %s, and %s are available: a shorter context (-T N) or fewer sessions (--parallel N)",
+                         options->parallel, human_bytes(each * n), human_bytes(memory.available));
+    return YALM_OK;
+}
+
+yalm_status run_serve(const struct options *options, yalm_error *error)
+{
+    is_quiet = options->quiet;
+    yalm_model *model = open_model(options, error);
+    if (model == NULL)
+        return error->status;
+    const struct serve_options how = {
+        .host = options->host,
+        .port = options->port,
+        .key_file = options->key_file,
+        .insecure = options->insecure,
+        .parallel = options->parallel,
+        .queue = options->queue,
+        .drain = options->drain,
+        .session = session_options(options),
+        .sampling = options->sampling,
+        .say = say_line,
+    };
+    yalm_status status = yalm_sampling_check(model, &how.sampling, error);
+    if (status == YALM_OK)
+        status = check_memory(options, model, &how.session, error);
+    if (status == YALM_OK)
+        status = serve(model, &how, error);
+    yalm_model_close(model);
+    return status;
+}
+
+#else
+
+yalm_status run_serve(const struct options *options, yalm_error *error)
+{
+    (void)options;
+    return cli_error(error, YALM_FAILED,
+                     "this yalm was built without its server: install libmicrohttpd (tools/setup.sh does), and run make again");
+}
+
+#endif

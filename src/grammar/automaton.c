@@ -1,0 +1,408 @@
+// See automaton.h. Stacks share their lower parts: one is a node, which names a place in the grammar and the stack below. Nodes, and states as sets of
+// nodes, are found by hash, so that equal ones are the same.
+#include "grammar/automaton.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { UNKNOWN = -2, NO_STACK = -1, TABLE_MIN = 1 << 10 };
+
+struct node {
+    int place; // an element: the one to go through next
+    int below; // the node to go on with at the end of its rule; NO_STACK: the text's end
+};
+
+struct state {
+    int first, n;  // its stacks, in `stacks`: those that begin with a byte, by number
+    bool accepts;  // the text may end here
+    int next[256]; // by byte; UNKNOWN until it is first asked for
+};
+
+struct table { // open addressing, of indices
+    int *slots;
+    uint32_t size, used;
+};
+
+struct automaton {
+    const struct grammar *grammar;
+    struct node *nodes;
+    int n_nodes, nodes_room;
+    struct state *states;
+    int n_states, states_room;
+    int *stacks;
+    int n_stacks, stacks_room;
+    struct table node_table, state_table;
+
+    // A state in the making.
+    int *found, *work; // (AUTOMATON_MAX_STACKS)
+    int n_found, n_work;
+    bool accepts;
+    uint32_t *seen; // (nodes_room) the number of the last making that met the node
+    uint32_t making;
+
+    int start, generation;
+    int work_left; // until the next automaton_tidy()
+    bool failed;
+};
+
+// ---------------------------------------------------------------- finding
+
+static uint32_t mix(uint64_t x)
+{
+    x ^= x >> 33;
+    x *= 0xff51afd7ed558ccdu;
+    x ^= x >> 33;
+    x *= 0xc4ceb9fe1a85ec53u;
+    return (uint32_t)(x >> 32);
+}
+
+static uint32_t node_hash(const struct automaton *a, int node)
+{
+    return mix((uint64_t)(uint32_t)a->nodes[node].place << 32 | (uint32_t)a->nodes[node].below);
+}
+
+static uint32_t state_hash(const struct automaton *a, int state)
+{
+    const struct state *s = &a->states[state];
+    uint32_t hash = s->accepts;
+    for (int i = 0; i < s->n; i++)
+        hash = mix((uint64_t)hash << 32 | (uint32_t)a->stacks[s->first + i]);
+    return hash;
+}
+
+static bool same_node(const struct automaton *a, int x, int y)
+{
+    return a->nodes[x].place == a->nodes[y].place && a->nodes[x].below == a->nodes[y].below;
+}
+
+static bool same_state(const struct automaton *a, int x, int y)
+{
+    const struct state *s = &a->states[x], *t = &a->states[y];
+    return s->n == t->n && s->accepts == t->accepts &&
+           memcmp(a->stacks + s->first, a->stacks + t->first, (size_t)s->n * sizeof *a->stacks) == 0;
+}
+
+typedef uint32_t hash_function(const struct automaton *a, int index);
+typedef bool same_function(const struct automaton *a, int x, int y);
+
+static bool table_grow(struct automaton *a, struct table *table, hash_function *hash)
+{
+    const struct table old = *table;
+    table->size = old.size ? old.size * 2 : TABLE_MIN;
+    table->slots = malloc(table->size * sizeof *table->slots);
+    if (table->slots == NULL) {
+        *table = old;
+        return false;
+    }
+    memset(table->slots, 0xff, table->size * sizeof *table->slots);
+    for (uint32_t i = 0; i < old.size; i++)
+        if (old.slots[i] >= 0) {
+            uint32_t at = hash(a, old.slots[i]) & (table->size - 1);
+            while (table->slots[at] >= 0)
+                at = (at + 1) & (table->size - 1);
+            table->slots[at] = old.slots[i];
+        }
+    free(old.slots);
+    return true;
+}
+
+// The index of what is equal to `index`, which is the newest; `index` itself where there is none.
+static int table_find(struct automaton *a, struct table *table, int index, hash_function *hash, same_function *same)
+{
+    if (2 * table->used >= table->size && !table_grow(a, table, hash)) {
+        a->failed = true;
+        return index;
+    }
+    uint32_t at = hash(a, index) & (table->size - 1);
+    for (; table->slots[at] >= 0; at = (at + 1) & (table->size - 1))
+        if (same(a, table->slots[at], index))
+            return table->slots[at];
+    table->slots[at] = index;
+    table->used++;
+    return index;
+}
+
+static bool grow_nodes(struct automaton *a)
+{
+    const int room = a->nodes_room ? a->nodes_room * 2 : 1024;
+    struct node *nodes = realloc(a->nodes, (size_t)room * sizeof *nodes);
+    a->nodes = nodes ? nodes : a->nodes;
+    uint32_t *seen = realloc(a->seen, (size_t)room * sizeof *seen);
+    a->seen = seen ? seen : a->seen;
+    if (nodes == NULL || seen == NULL)
+        return false;
+    memset(seen + a->nodes_room, 0, (size_t)(room - a->nodes_room) * sizeof *seen);
+    a->nodes_room = room;
+    return true;
+}
+
+static int make_node(struct automaton *a, int place, int below)
+{
+    if (a->n_nodes == a->nodes_room && !grow_nodes(a)) {
+        a->failed = true;
+        return 0;
+    }
+    a->nodes[a->n_nodes] = (struct node){place, below};
+    const int found = table_find(a, &a->node_table, a->n_nodes, node_hash, same_node);
+    if (found == a->n_nodes) {
+        a->seen[found] = 0;
+        a->n_nodes++;
+    }
+    return found;
+}
+
+// ---------------------------------------------------------------- making states
+
+static void begin_state(struct automaton *a)
+{
+    a->n_found = a->n_work = 0;
+    a->accepts = false;
+    a->making++;
+}
+
+// Puts a stack among those to be looked at, once.
+static void meet(struct automaton *a, int node)
+{
+    if (a->failed || a->seen[node] == a->making)
+        return;
+    a->seen[node] = a->making;
+    if (a->n_work == AUTOMATON_MAX_STACKS)
+        a->failed = true;
+    else
+        a->work[a->n_work++] = node;
+}
+
+// Calls and ends are gone through until only stacks are left that begin with a byte.
+static void close_state(struct automaton *a)
+{
+    const struct grammar *g = a->grammar;
+    int looked_at = 0;
+    while (a->n_work > 0 && !a->failed) {
+        const int node = a->work[--a->n_work], place = a->nodes[node].place, below = a->nodes[node].below;
+        const struct element *element = &g->elements[place];
+        if (--a->work_left < 0 || ++looked_at > 16 * AUTOMATON_MAX_STACKS ||
+            (element->kind == ELEMENT_BYTE && a->n_found == AUTOMATON_MAX_STACKS)) {
+            a->failed = true;
+        } else if (element->kind == ELEMENT_BYTE) {
+            a->found[a->n_found++] = node;
+        } else if (element->kind == ELEMENT_END && below == NO_STACK) {
+            a->accepts = true;
+        } else if (element->kind == ELEMENT_END) {
+            meet(a, below);
+        } else {
+            // A call at a rule's end leaves nothing to come back to: repetition does not deepen the stack.
+            const int back = element[1].kind == ELEMENT_END ? below : make_node(a, place + 1, below);
+            const struct rule *rule = &g->rules[element->index];
+            for (int i = 0; i < rule->n && !a->failed; i++)
+                meet(a, make_node(a, rule->alternatives[i], back));
+        }
+    }
+}
+
+static int compare_ints(const void *a, const void *b)
+{
+    const int x = *(const int *)a, y = *(const int *)b;
+    return x < y ? -1 : x > y;
+}
+
+static bool room_for_state(struct automaton *a)
+{
+    if (a->n_states == a->states_room) {
+        const int room = a->states_room ? a->states_room * 2 : 64;
+        struct state *grown = realloc(a->states, (size_t)room * sizeof *grown);
+        if (grown == NULL)
+            return false;
+        a->states = grown;
+        a->states_room = room;
+    }
+    if (a->n_stacks + a->n_found >= a->stacks_room) {
+        const int room = 2 * (a->n_stacks + a->n_found) + 1024;
+        int *grown = realloc(a->stacks, (size_t)room * sizeof *grown);
+        if (grown == NULL)
+            return false;
+        a->stacks = grown;
+        a->stacks_room = room;
+    }
+    return true;
+}
+
+static int end_state(struct automaton *a)
+{
+    close_state(a);
+    if (a->failed || (a->n_found == 0 && !a->accepts))
+        return STATE_DEAD;
+    if (!room_for_state(a)) {
+        a->failed = true;
+        return STATE_DEAD;
+    }
+    qsort(a->found, (size_t)a->n_found, sizeof *a->found, compare_ints);
+    struct state *state = &a->states[a->n_states];
+    state->first = a->n_stacks;
+    state->n = a->n_found;
+    state->accepts = a->accepts;
+    memcpy(a->stacks + a->n_stacks, a->found, (size_t)a->n_found * sizeof *a->found);
+    const int found = table_find(a, &a->state_table, a->n_states, state_hash, same_state);
+    if (found == a->n_states) {
+        for (int i = 0; i < 256; i++)
+            state->next[i] = UNKNOWN;
+        a->n_stacks += a->n_found;
+        a->n_states++;
+    }
+    return found;
+}
+
+int automaton_step(struct automaton *a, int state, unsigned char byte)
+{
+    const int known = a->states[state].next[byte];
+    if (known != UNKNOWN)
+        return known;
+    begin_state(a);
+    a->work_left -= a->states[state].n;
+    a->failed |= a->work_left < 0;
+    for (int i = 0; i < a->states[state].n && !a->failed; i++) {
+        const struct node node = a->nodes[a->stacks[a->states[state].first + i]];
+        if (byte_set_holds(&a->grammar->sets[a->grammar->elements[node.place].index], byte))
+            meet(a, make_node(a, node.place + 1, node.below));
+    }
+    const int next = end_state(a);
+    if (!a->failed)
+        a->states[state].next[byte] = next;
+    return next;
+}
+
+static int make_start(struct automaton *a, int rule)
+{
+    begin_state(a);
+    for (int i = 0; i < a->grammar->rules[rule].n; i++)
+        meet(a, make_node(a, a->grammar->rules[rule].alternatives[i], NO_STACK));
+    return end_state(a);
+}
+
+// ---------------------------------------------------------------- opening
+
+static void forget(struct automaton *a)
+{
+    free(a->node_table.slots);
+    free(a->state_table.slots);
+    a->node_table = a->state_table = (struct table){0};
+    a->n_nodes = a->n_states = a->n_stacks = 0;
+    a->generation++;
+}
+
+struct automaton *automaton_open(const struct grammar *grammar, yalm_error *error)
+{
+    struct automaton *a = calloc(1, sizeof *a);
+    if (a) {
+        a->grammar = grammar;
+        a->found = malloc(AUTOMATON_MAX_STACKS * sizeof *a->found);
+        a->work = malloc(AUTOMATON_MAX_STACKS * sizeof *a->work);
+    }
+    if (a == NULL || a->found == NULL || a->work == NULL) {
+        *error = (yalm_error){YALM_NO_MEMORY, "out of memory for a grammar"};
+        automaton_close(a);
+        return NULL;
+    }
+    a->work_left = AUTOMATON_MAX_WORK;
+    // A rule that calls itself before it takes a byte deepens its stack without end.
+    for (int i = 0; i < grammar->n_rules && !a->failed; i++) {
+        make_start(a, i);
+        if (a->n_states > 1024)
+            forget(a);
+    }
+    forget(a);
+    a->start = a->failed ? STATE_DEAD : make_start(a, grammar->root);
+    if (!a->failed && a->start != STATE_DEAD)
+        return a;
+    *error = (yalm_error){.status = YALM_USAGE};
+    snprintf(error->text, sizeof error->text, "grammar: %s",
+             a->failed ? "a rule calls itself before it takes a character, or there are too many ways to read a text"
+                       : "no text fits it");
+    automaton_close(a);
+    return NULL;
+}
+
+void automaton_close(struct automaton *a)
+{
+    if (a == NULL)
+        return;
+    forget(a);
+    free(a->nodes);
+    free(a->seen);
+    free(a->states);
+    free(a->stacks);
+    free(a->found);
+    free(a->work);
+    free(a);
+}
+
+int automaton_start(const struct automaton *a)
+{
+    return a->start;
+}
+
+bool automaton_accepts(const struct automaton *a, int state)
+{
+    return a->states[state].accepts;
+}
+
+bool automaton_is_final(const struct automaton *a, int state)
+{
+    return a->states[state].accepts && a->states[state].n == 0;
+}
+
+bool automaton_failed(const struct automaton *a)
+{
+    return a->failed;
+}
+
+int automaton_generation(const struct automaton *a)
+{
+    return a->generation;
+}
+
+// ---------------------------------------------------------------- forgetting
+
+// Makes the stack again among new nodes: its places from the bottom up.
+static int copy_stack(struct automaton *a, const struct node *old, int node)
+{
+    int depth = 0;
+    for (int at = node; at != NO_STACK; at = old[at].below)
+        depth++;
+    int *places = malloc(((size_t)depth + 1) * sizeof *places), made = NO_STACK;
+    if (places == NULL) {
+        a->failed = true;
+        return 0;
+    }
+    for (int at = node, i = 0; at != NO_STACK; at = old[at].below)
+        places[i++] = old[at].place;
+    for (int i = depth; i-- > 0 && !a->failed;)
+        made = make_node(a, places[i], made);
+    free(places);
+    return made;
+}
+
+bool automaton_tidy(struct automaton *a, int *state)
+{
+    a->work_left = AUTOMATON_MAX_WORK;
+    if (a->n_states < AUTOMATON_MAX_STATES && a->n_nodes < 16 * AUTOMATON_MAX_STATES)
+        return !a->failed;
+    const struct state kept = a->states[*state];
+    int *stacks = malloc(((size_t)kept.n + 1) * sizeof *stacks);
+    struct node *old = malloc(((size_t)a->n_nodes + 1) * sizeof *old);
+    if (stacks && old) {
+        memcpy(stacks, a->stacks + kept.first, (size_t)kept.n * sizeof *stacks);
+        memcpy(old, a->nodes, (size_t)a->n_nodes * sizeof *old);
+        forget(a);
+        a->start = make_start(a, a->grammar->root);
+        begin_state(a);
+        for (int i = 0; i < kept.n && !a->failed; i++)
+            meet(a, copy_stack(a, old, stacks[i]));
+        a->accepts = kept.accepts;
+        *state = end_state(a);
+    } else
+        a->failed = true;
+    free(stacks);
+    free(old);
+    return !a->failed;
+}

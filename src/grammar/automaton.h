@@ -1,0 +1,25 @@
+// A grammar as an automaton over bytes. It has a stack of where the rules are to go on, and as many stacks at a time as there are ways to read what has
+// come; such a set of stacks is a *state*. States are made when a byte first leads to them, and kept: what has been walked once is a look-up.
+#pragma once
+#include "grammar/grammar.h"
+
+enum { STATE_DEAD = -1, AUTOMATON_MAX_STATES = 1 << 14, AUTOMATON_MAX_STACKS = 1 << 12, AUTOMATON_MAX_WORK = 1 << 25 };
+
+struct automaton;
+
+// NULL on failure: YALM_USAGE where a rule calls itself before it has taken a byte, or the grammar is ambiguous beyond bounds.
+struct automaton *automaton_open(const struct grammar *grammar, yalm_error *error); // the grammar must outlive it
+void automaton_close(struct automaton *automaton);                                  // NULL is welcome
+
+int automaton_start(const struct automaton *automaton);
+// The state after a byte; STATE_DEAD where none can follow.
+int automaton_step(struct automaton *automaton, int state, unsigned char byte);
+bool automaton_accepts(const struct automaton *automaton, int state);  // the text may end here
+bool automaton_is_final(const struct automaton *automaton, int state); // and cannot go on
+
+// Between two tokens, which may take so much work (AUTOMATON_MAX_WORK stacks looked at, some tenths of a second): forgets states where there are many, but the one given, which gets a new number. Memory stays bounded. False where memory ran out.
+bool automaton_tidy(struct automaton *automaton, int *state);
+// True once memory ran out, a set of stacks grew too large, or a token took too much work: from then on states may be missing.
+bool automaton_failed(const struct automaton *automaton);
+// How often states were forgotten: numbers of before mean nothing.
+int automaton_generation(const struct automaton *automaton);

@@ -1,0 +1,134 @@
+// See body.h.
+#include "serve/body.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+// cJSON builds a node of some 80 bytes for each value, recursing into each level, and ends strings at a NUL. So values and levels are counted, and
+// escaped NULs found, before it sees the text. What is no JSON is left to it.
+static const char *scan(const char *text, size_t length)
+{
+    int depth = 0, values = 1;
+    bool in_string = false;
+    for (size_t at = 0; at < length;) {
+        const int n = utf8_length(text + at, length - at);
+        if (n == 0)
+            return "is not UTF-8";
+        const char byte = text[at];
+        if (byte == 0)
+            return "holds a NUL";
+        if (in_string && byte == '\\') {
+            if (length - at >= 6 && memcmp(text + at, "\\u0000", 6) == 0)
+                return "holds a NUL, as \\u0000";
+            at += at + 1 < length && (text[at + 1] == '"' || text[at + 1] == '\\') ? 2 : 1;
+            continue;
+        }
+        if (byte == '"')
+            in_string = !in_string;
+        if (!in_string) {
+            depth += (byte == '[' || byte == '{') - (byte == ']' || byte == '}');
+            values += byte == ',' || byte == '[' || byte == '{';
+        }
+        if (depth > BODY_MAX_DEPTH)
+            return "nests deeper than 64 levels";
+        if (values > BODY_MAX_VALUES)
+            return "has more than 1048576 values";
+        at += (size_t)n;
+    }
+    return NULL;
+}
+
+bool body_parse(struct request *request)
+{
+    const char *text = request->body.at ? request->body.at : "";
+    const char *wrong = scan(text, request->body.length);
+    if (wrong) {
+        request_fail(request, 400, "the body %s", wrong);
+        return false;
+    }
+    const char *end = NULL;
+    request->json = cJSON_ParseWithLengthOpts(text, request->body.length, &end, false);
+    if (request->json == NULL) {
+        const size_t at = end ? (size_t)(end - text) : 0;
+        request_fail(request, 400, "the body is no JSON, from byte %zu on", at);
+        return false;
+    }
+    for (; end < text + request->body.length; end++)
+        if (strchr(" \t\r\n", *end) == NULL) {
+            request_fail(request, 400, "something follows the body's JSON at byte %zu", (size_t)(end - text));
+            return false;
+        }
+    if (!cJSON_IsObject(request->json)) {
+        request_fail(request, 400, "the body is JSON, but not an object");
+        return false;
+    }
+    return true;
+}
+
+const cJSON *body_member(const cJSON *object, const char *key)
+{
+    const cJSON *member = cJSON_GetObjectItemCaseSensitive(object, key);
+    return cJSON_IsNull(member) ? NULL : member;
+}
+
+bool body_integer(struct request *request, const cJSON *object, const char *key, int64_t min, int64_t max, int64_t *value)
+{
+    const cJSON *member = body_member(object, key);
+    if (member == NULL)
+        return true;
+    const double number = member->valuedouble;
+    if (!cJSON_IsNumber(member) || !(number >= (double)min && number <= (double)max) || number != floor(number)) {
+        request_fail(request, 400, "'%s': expected an integer from %lld to %lld", key, (long long)min, (long long)max);
+        return false;
+    }
+    *value = (int64_t)number;
+    return true;
+}
+
+bool body_number(struct request *request, const cJSON *object, const char *key, double min, double max, float *value)
+{
+    const cJSON *member = body_member(object, key);
+    if (member == NULL)
+        return true;
+    if (!cJSON_IsNumber(member) || !(member->valuedouble >= min && member->valuedouble <= max)) {
+        request_fail(request, 400, "'%s': expected a number from %g to %g", key, min, max);
+        return false;
+    }
+    *value = (float)member->valuedouble;
+    return true;
+}
+
+bool body_bool(struct request *request, const cJSON *object, const char *key, bool *value)
+{
+    const cJSON *member = body_member(object, key);
+    if (member == NULL)
+        return true;
+    if (!cJSON_IsBool(member)) {
+        request_fail(request, 400, "'%s': expected true or false", key);
+        return false;
+    }
+    *value = cJSON_IsTrue(member);
+    return true;
+}
+
+bool body_string(struct request *request, const cJSON *object, const char *key, const char **value)
+{
+    const cJSON *member = body_member(object, key);
+    if (member == NULL)
+        return true;
+    if (!cJSON_IsString(member)) {
+        request_fail(request, 400, "'%s': expected a string", key);
+        return false;
+    }
+    *value = member->valuestring;
+    return true;
+}
+
+bool body_refuse(struct request *request, const cJSON *object, const char *key, const char *why)
+{
+    if (body_member(object, key) == NULL)
+        return true;
+    request_fail(request, 400, "'%s': %s", key, why);
+    return false;
+}

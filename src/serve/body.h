@@ -1,0 +1,18 @@
+// Reading a request's JSON. Each reader answers false after it has refused the request in words that name the field; an absent field, or a null,
+// leaves the value alone.
+#pragma once
+#include "serve/request.h"
+
+enum { BODY_MAX = 16 << 20, BODY_MAX_VALUES = 1 << 20, BODY_MAX_DEPTH = 64, BODY_MAX_STOPS = 16, BODY_MAX_STOP = 1024 };
+
+// The body as an object in request->json. Refused: what is no JSON, is not UTF-8, holds an escaped NUL, nests or numbers too much.
+bool body_parse(struct request *request);
+
+// The member, or NULL where it is absent or null.
+const cJSON *body_member(const cJSON *object, const char *key);
+bool body_integer(struct request *request, const cJSON *object, const char *key, int64_t min, int64_t max, int64_t *value);
+bool body_number(struct request *request, const cJSON *object, const char *key, double min, double max, float *value);
+bool body_bool(struct request *request, const cJSON *object, const char *key, bool *value);
+bool body_string(struct request *request, const cJSON *object, const char *key, const char **value);
+// Refuses the request where the member is there, and says why.
+bool body_refuse(struct request *request, const cJSON *object, const char *key, const char *why);

@@ -1,0 +1,437 @@
+// See dialogue.h. Templates know the messages of OpenAI's API, with two differences: content is a string, and a call's arguments are an object.
+#include "serve/dialogue.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "serve/body.h"
+#include "serve/speech.h"
+
+static bool refuse(struct request *request, int message, const char *what)
+{
+    request_fail(request, 400, "'messages', number %d: %s", message + 1, what);
+    return false;
+}
+
+// A string, or parts of type text, as one string; NULL where it is neither.
+static cJSON *content_text(const cJSON *content)
+{
+    if (content == NULL)
+        return cJSON_CreateString("");
+    if (cJSON_IsString(content))
+        return cJSON_CreateString(content->valuestring);
+    struct buffer text = {0};
+    const cJSON *part;
+    bool good = cJSON_IsArray(content);
+    cJSON_ArrayForEach(part, content)
+    {
+        const cJSON *type = body_member(part, "type"), *words = body_member(part, "text");
+        good &= cJSON_IsString(type) && strcmp(type->valuestring, "text") == 0 && cJSON_IsString(words);
+        if (good)
+            buffer_text(&text, words->valuestring);
+    }
+    cJSON *string = good && !text.failed ? cJSON_CreateString(text.at ? text.at : "") : NULL;
+    buffer_free(&text);
+    return string;
+}
+
+// ---------------------------------------------------------------- OpenAI
+
+// The message's calls with their arguments as objects, where the text of these is one.
+static bool open_arguments(cJSON *message)
+{
+    cJSON *call, *calls = cJSON_GetObjectItemCaseSensitive(message, "tool_calls");
+    if (calls == NULL || cJSON_IsNull(calls))
+        return true;
+    if (!cJSON_IsArray(calls))
+        return false;
+    cJSON_ArrayForEach(call, calls)
+    {
+        cJSON *function = cJSON_GetObjectItemCaseSensitive(call, "function");
+        const cJSON *name = body_member(function, "name"), *arguments = body_member(function, "arguments");
+        if (!cJSON_IsString(name))
+            return false;
+        cJSON *object = cJSON_IsString(arguments) ? cJSON_Parse(arguments->valuestring) : NULL;
+        if (object && !cJSON_ReplaceItemInObjectCaseSensitive(function, "arguments", object))
+            cJSON_Delete(object);
+    }
+    return true;
+}
+
+static bool read_message(struct request *request, const cJSON *message, int i, cJSON *messages)
+{
+    const cJSON *role = body_member(message, "role");
+    if (!cJSON_IsString(role))
+        return refuse(request, i, "expected an object with a 'role'");
+    if (body_member(message, "content") == NULL && strcmp(role->valuestring, "assistant") != 0)
+        return refuse(request, i, "expected a 'content'");
+    cJSON *copy = cJSON_Duplicate(message, true), *content = content_text(body_member(message, "content"));
+    if (copy == NULL || !cJSON_AddItemToArray(messages, copy)) {
+        cJSON_Delete(copy);
+        cJSON_Delete(content);
+        return refuse(request, i, "out of memory");
+    }
+    if (content == NULL)
+        return refuse(request, i, "'content' is a string, or a list of parts of type text: the model reads nothing else");
+    cJSON_DeleteItemFromObjectCaseSensitive(copy, "content");
+    cJSON_AddItemToObject(copy, "content", content);
+    if (strcmp(role->valuestring, "developer") == 0) // a newer name
+        cJSON_ReplaceItemInObjectCaseSensitive(copy, "role", cJSON_CreateString("system"));
+    if (!open_arguments(copy))
+        return refuse(request, i, "'tool_calls': expected a list of {\"function\": {\"name\", \"arguments\"}}");
+    return true;
+}
+
+static bool check_tool(const cJSON *tool)
+{
+    const cJSON *function = body_member(tool, "function"), *parameters = body_member(function, "parameters");
+    const cJSON *name = body_member(function, "name");
+    return cJSON_IsString(name) && name->valuestring[0] && strlen(name->valuestring) <= 256 &&
+           (parameters == NULL || cJSON_IsObject(parameters));
+}
+
+static bool find_tool(const struct dialogue *dialogue, const char *name)
+{
+    const cJSON *tool;
+    cJSON_ArrayForEach(tool, dialogue->tools)
+    {
+        if (strcmp(body_member(body_member(tool, "function"), "name")->valuestring, name) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool read_choice(struct request *request, struct dialogue *dialogue)
+{
+    const cJSON *choice = body_member(request->json, "tool_choice");
+    if (choice == NULL)
+        return true;
+    const cJSON *name = body_member(body_member(choice, "function"), "name");
+    if (cJSON_IsString(choice) && strcmp(choice->valuestring, "auto") == 0)
+        dialogue->choice = TOOLS_AUTO;
+    else if (cJSON_IsString(choice) && strcmp(choice->valuestring, "none") == 0)
+        dialogue->choice = TOOLS_NONE;
+    else if (cJSON_IsString(choice) && strcmp(choice->valuestring, "required") == 0)
+        dialogue->choice = TOOLS_REQUIRED;
+    else if (cJSON_IsString(name)) {
+        dialogue->choice = TOOLS_REQUIRED;
+        dialogue->chosen = name->valuestring;
+    } else {
+        request_fail(request, 400, "'tool_choice': expected \"auto\", \"none\", \"required\" or {\"function\": {\"name\": …}}");
+        return false;
+    }
+    return true;
+}
+
+// Puts the tools among the variables, and says whether calls may come.
+static bool settle_tools(struct request *request, struct dialogue *dialogue, cJSON *tools)
+{
+    const int n = cJSON_GetArraySize(tools);
+    if (dialogue->choice == TOOLS_REQUIRED && n == 0) {
+        cJSON_Delete(tools);
+        request_fail(request, 400, "'tool_choice' wants a call, and there are no 'tools'");
+        return false;
+    }
+    if (n == 0 || dialogue->choice == TOOLS_NONE) {
+        cJSON_Delete(tools);
+        return true;
+    }
+    cJSON_AddItemToObject(dialogue->variables, "tools", tools);
+    dialogue->tools = tools;
+    dialogue->forms = speech_forms(yalm_model_facts(request->server->model)->chat_template);
+    if (dialogue->chosen && !find_tool(dialogue, dialogue->chosen)) {
+        request_fail(request, 400, "'tool_choice' names '%.100s', which is not among the 'tools'", dialogue->chosen);
+        return false;
+    }
+    if (dialogue->forms)
+        return true;
+    request_fail(request, 400,
+                 "'tools': the model's chat template knows no form of calls that is read here (see docs/serving.md)");
+    return false;
+}
+
+static bool read_tools(struct request *request, struct dialogue *dialogue)
+{
+    const cJSON *tools = body_member(request->json, "tools"), *tool;
+    bool good = tools == NULL || (cJSON_IsArray(tools) && cJSON_GetArraySize(tools) <= MAX_TOOLS);
+    cJSON_ArrayForEach(tool, tools)
+    {
+        good = good && check_tool(tool);
+    }
+    if (!good) {
+        request_fail(request, 400,
+                     "'tools': expected a list of at most %d {\"type\": \"function\", \"function\": {\"name\", …}}", MAX_TOOLS);
+        return false;
+    }
+    cJSON *copy = tools ? cJSON_Duplicate(tools, true) : cJSON_CreateArray();
+    return settle_tools(request, dialogue, copy);
+}
+
+// An object with the variables that all templates read, and what the request adds; and its list of messages.
+static cJSON *begin_variables(struct request *request, struct dialogue *dialogue)
+{
+    const cJSON *more = body_member(request->json, "chat_template_kwargs");
+    if (more && !cJSON_IsObject(more)) {
+        request_fail(request, 400, "'chat_template_kwargs': expected an object");
+        return NULL;
+    }
+    dialogue->variables = more ? cJSON_Duplicate(more, true) : cJSON_CreateObject();
+    for (const char *const *key = (const char *const[]){"messages", "tools", "add_generation_prompt", NULL}; *key; key++)
+        cJSON_DeleteItemFromObjectCaseSensitive(dialogue->variables, *key);
+    cJSON_AddBoolToObject(dialogue->variables, "add_generation_prompt", true);
+    cJSON *messages = cJSON_AddArrayToObject(dialogue->variables, "messages");
+    if (messages == NULL)
+        request_fail(request, 503, "out of memory for the messages");
+    return messages;
+}
+
+static const cJSON *find_messages(struct request *request)
+{
+    const cJSON *given = body_member(request->json, "messages");
+    const int n = cJSON_IsArray(given) ? cJSON_GetArraySize(given) : 0;
+    if (n >= 1 && n <= MAX_MESSAGES)
+        return given;
+    request_fail(request, 400, "'messages': expected a list of 1 to %d", MAX_MESSAGES);
+    return NULL;
+}
+
+bool dialogue_read_openai(struct request *request, struct dialogue *dialogue)
+{
+    *dialogue = (struct dialogue){0};
+    const cJSON *given = find_messages(request), *message;
+    cJSON *messages = given ? begin_variables(request, dialogue) : NULL;
+    if (messages == NULL || !read_choice(request, dialogue))
+        return false;
+    int i = 0;
+    cJSON_ArrayForEach(message, given)
+    {
+        if (!read_message(request, message, i++, messages))
+            return false;
+    }
+    return read_tools(request, dialogue);
+}
+
+// ---------------------------------------------------------------- Anthropic
+
+static cJSON *add_message(cJSON *messages, const char *role, const char *text)
+{
+    cJSON *message = cJSON_CreateObject();
+    cJSON_AddStringToObject(message, "role", role);
+    cJSON_AddStringToObject(message, "content", text);
+    cJSON_AddItemToArray(messages, message);
+    return message;
+}
+
+static void add_call(cJSON *message, const cJSON *block)
+{
+    cJSON *calls = cJSON_GetObjectItemCaseSensitive(message, "tool_calls");
+    if (calls == NULL)
+        calls = cJSON_AddArrayToObject(message, "tool_calls");
+    const cJSON *id = body_member(block, "id"), *name = body_member(block, "name"), *input = body_member(block, "input");
+    cJSON *call = cJSON_CreateObject();
+    cJSON_AddStringToObject(call, "id", cJSON_IsString(id) ? id->valuestring : "");
+    cJSON_AddStringToObject(call, "type", "function");
+    cJSON *function = cJSON_AddObjectToObject(call, "function");
+    cJSON_AddStringToObject(function, "name", cJSON_IsString(name) ? name->valuestring : "");
+    cJSON_AddItemToObject(function, "arguments", input ? cJSON_Duplicate(input, true) : cJSON_CreateObject());
+    cJSON_AddItemToArray(calls, call);
+}
+
+// A message of blocks: its text, its calls, and, before them, messages of their own for results of tools.
+static bool read_blocks(struct request *request, const cJSON *content, const char *role, int i, cJSON *messages)
+{
+    struct buffer text = {0}, thoughts = {0};
+    const cJSON *block;
+    bool any = false, good = true;
+    cJSON *calls = cJSON_CreateObject();
+    cJSON_ArrayForEach(block, content)
+    {
+        const cJSON *kind = body_member(block, "type"), *words = body_member(block, "text");
+        const char *type = cJSON_IsString(kind) ? kind->valuestring : "";
+        if (strcmp(type, "text") == 0 && cJSON_IsString(words)) {
+            buffer_text(&text, words->valuestring);
+            any = true;
+        } else if (strcmp(type, "tool_use") == 0) {
+            add_call(calls, block);
+            any = true;
+        } else if (strcmp(type, "tool_result") == 0) {
+            const cJSON *id = body_member(block, "tool_use_id");
+            cJSON *result = content_text(body_member(block, "content"));
+            good &= result != NULL;
+            cJSON *message = add_message(messages, "tool", result ? result->valuestring : "");
+            cJSON_AddStringToObject(message, "tool_call_id", cJSON_IsString(id) ? id->valuestring : "");
+            cJSON_Delete(result);
+        } else if (strcmp(type, "thinking") == 0 && cJSON_IsString(body_member(block, "thinking"))) {
+            buffer_text(&thoughts, body_member(block, "thinking")->valuestring);
+        } else
+            good &= strcmp(type, "redacted_thinking") == 0;
+    }
+    if (any) {
+        cJSON *message = add_message(messages, role, text.at ? text.at : "");
+        cJSON *list = cJSON_DetachItemFromObjectCaseSensitive(calls, "tool_calls");
+        if (list)
+            cJSON_AddItemToObject(message, "tool_calls", list);
+        if (thoughts.length)
+            cJSON_AddStringToObject(message, "reasoning_content", thoughts.at);
+    }
+    buffer_free(&thoughts);
+    cJSON_Delete(calls);
+    buffer_free(&text);
+    return good || refuse(request, i, "expected blocks of type text, tool_use or tool_result: the model reads nothing else");
+}
+
+static bool read_anthropic_choice(struct request *request, struct dialogue *dialogue)
+{
+    const cJSON *choice = body_member(request->json, "tool_choice");
+    const cJSON *type = body_member(choice, "type"), *name = body_member(choice, "name");
+    const char *word = cJSON_IsString(type) ? type->valuestring : "";
+    if (choice == NULL || strcmp(word, "auto") == 0)
+        return true;
+    dialogue->choice = strcmp(word, "none") == 0 ? TOOLS_NONE : TOOLS_REQUIRED;
+    dialogue->chosen = strcmp(word, "tool") == 0 && cJSON_IsString(name) ? name->valuestring : NULL;
+    if (strcmp(word, "none") == 0 || strcmp(word, "any") == 0 || dialogue->chosen)
+        return true;
+    request_fail(request, 400, "'tool_choice': expected type auto, any, none, or tool with a name");
+    return false;
+}
+
+// {"name", "description", "input_schema"} becomes what templates know.
+static bool read_anthropic_tools(struct request *request, struct dialogue *dialogue)
+{
+    const cJSON *tools = body_member(request->json, "tools"), *tool;
+    bool good = tools == NULL || (cJSON_IsArray(tools) && cJSON_GetArraySize(tools) <= MAX_TOOLS);
+    cJSON *list = cJSON_CreateArray();
+    cJSON_ArrayForEach(tool, tools)
+    {
+        const cJSON *name = body_member(tool, "name"), *description = body_member(tool, "description");
+        const cJSON *schema = body_member(tool, "input_schema");
+        cJSON *copy = cJSON_CreateObject();
+        cJSON_AddStringToObject(copy, "type", "function");
+        cJSON *function = cJSON_AddObjectToObject(copy, "function");
+        if (cJSON_IsString(name))
+            cJSON_AddStringToObject(function, "name", name->valuestring);
+        if (cJSON_IsString(description))
+            cJSON_AddStringToObject(function, "description", description->valuestring);
+        if (schema)
+            cJSON_AddItemToObject(function, "parameters", cJSON_Duplicate(schema, true));
+        good = good && check_tool(copy);
+        cJSON_AddItemToArray(list, copy);
+    }
+    if (good)
+        return settle_tools(request, dialogue, list);
+    cJSON_Delete(list);
+    request_fail(request, 400, "'tools': expected a list of at most %d {\"name\", \"description\", \"input_schema\"}",
+                 MAX_TOOLS);
+    return false;
+}
+
+bool dialogue_read_anthropic(struct request *request, struct dialogue *dialogue)
+{
+    *dialogue = (struct dialogue){0};
+    const cJSON *given = find_messages(request), *system = body_member(request->json, "system"), *message;
+    cJSON *messages = given ? begin_variables(request, dialogue) : NULL;
+    if (messages == NULL || !read_anthropic_choice(request, dialogue))
+        return false;
+    if (system) {
+        cJSON *text = content_text(system);
+        if (text)
+            add_message(messages, "system", text->valuestring);
+        else
+            request_fail(request, 400, "'system': expected a string, or a list of blocks of type text");
+        cJSON_Delete(text);
+        if (text == NULL)
+            return false;
+    }
+    int i = 0;
+    cJSON_ArrayForEach(message, given)
+    {
+        const cJSON *role = body_member(message, "role"), *content = body_member(message, "content");
+        if (!cJSON_IsString(role) || (strcmp(role->valuestring, "user") != 0 && strcmp(role->valuestring, "assistant") != 0))
+            return refuse(request, i, "expected the role user or assistant");
+        if (cJSON_IsString(content))
+            add_message(messages, role->valuestring, content->valuestring);
+        else if (!cJSON_IsArray(content))
+            return refuse(request, i, "'content': expected a string or a list of blocks");
+        else if (!read_blocks(request, content, role->valuestring, i, messages))
+            return false;
+        i++;
+    }
+    return read_anthropic_tools(request, dialogue);
+}
+
+// ---------------------------------------------------------------- rendering
+
+void dialogue_free(struct dialogue *dialogue)
+{
+    cJSON_Delete(dialogue->variables);
+    dialogue->variables = NULL;
+}
+
+// A last message of the assistant, without calls, is the beginning of the answer: it goes behind the rendered prompt. NULL where there is none.
+static cJSON *detach_beginning(struct dialogue *dialogue)
+{
+    cJSON *messages = cJSON_GetObjectItemCaseSensitive(dialogue->variables, "messages");
+    const int n = cJSON_GetArraySize(messages);
+    const cJSON *last = cJSON_GetArrayItem(messages, n - 1), *content = body_member(last, "content");
+    if (n < 2 || strcmp(body_member(last, "role")->valuestring, "assistant") != 0 || body_member(last, "tool_calls") ||
+        content->valuestring[0] == 0)
+        return NULL;
+    return cJSON_DetachItemFromArray(messages, n - 1);
+}
+
+static bool append(struct request *request, const cJSON *message, char **text, size_t *length)
+{
+    struct buffer whole = {0};
+    buffer_add(&whole, *text, *length);
+    buffer_text(&whole, body_member(message, "content")->valuestring);
+    free(*text);
+    *text = whole.at;
+    *length = whole.length;
+    if (!whole.failed)
+        return true;
+    free(whole.at);
+    request_fail(request, 503, "out of memory for the messages");
+    return false;
+}
+
+static bool render(struct request *request, struct dialogue *dialogue, char **text, size_t *length)
+{
+    yalm_error error;
+    char *json = cJSON_PrintUnformatted(dialogue->variables);
+    if (json == NULL) {
+        request_fail(request, 503, "out of memory for the messages");
+        return false;
+    }
+    const yalm_status status = yalm_chat_render(request->server->model, json, strlen(json), text, length, &error);
+    free(json);
+    if (status == YALM_OK)
+        return true;
+    request_fail(request, http_status(status), "%s", error.text);
+    return false;
+}
+
+bool dialogue_render(struct request *request, struct dialogue *dialogue, char **text, size_t *length)
+{
+    cJSON *beginning = detach_beginning(dialogue);
+    const bool rendered =
+        render(request, dialogue, text, length) && (beginning == NULL || append(request, beginning, text, length));
+    cJSON_Delete(beginning);
+    return rendered;
+}
+
+bool dialogue_prompt(struct request *request, struct dialogue *dialogue)
+{
+    char *text;
+    size_t length;
+    if (!dialogue_render(request, dialogue, &text, &length))
+        return false;
+    size_t end = length;
+    while (end > 0 && strchr(" \t\r\n", text[end - 1]))
+        end--;
+    dialogue->reasoning_begun = end >= 7 && memcmp(text + end - 7, "<think>", 7) == 0;
+    const bool added = generation_add_text(request, text, length, YALM_TOKENIZE_SPECIAL);
+    free(text);
+    if (dialogue->reasoning_begun)
+        request->how->grammar_after = "</think>";
+    return added;
+}

@@ -1,0 +1,29 @@
+// A dialogue, as the APIs send it, for the model's chat template.
+#pragma once
+#include "serve/generation.h"
+
+enum { MAX_MESSAGES = 10000, MAX_TOOLS = 128 };
+
+enum tool_choice { TOOLS_AUTO, TOOLS_NONE, TOOLS_REQUIRED };
+
+struct dialogue {
+    cJSON *variables;   // of the template, owned
+    unsigned forms;     // of calls that may come; 0: none
+    const cJSON *tools; // the functions on offer, of `variables`; NULL: none
+    enum tool_choice choice;
+    const char *chosen;   // the one tool that is to be called, or NULL
+    bool reasoning_begun; // the rendered prompt ends within it
+};
+
+// Read the request's messages and tools. False where the request has been refused. dialogue_free() in any case.
+bool dialogue_read_openai(struct request *request, struct dialogue *dialogue);
+bool dialogue_read_anthropic(struct request *request, struct dialogue *dialogue);
+void dialogue_free(struct dialogue *dialogue);
+
+// Where the request wants a call: sets the grammar that lets nothing else come.
+bool dialogue_force_call(struct request *request, const struct dialogue *dialogue); // calls.c
+
+// Renders the template; *text is the caller's to free().
+bool dialogue_render(struct request *request, struct dialogue *dialogue, char **text, size_t *length);
+// And makes it the prompt of request->how.
+bool dialogue_prompt(struct request *request, struct dialogue *dialogue);

@@ -1,0 +1,467 @@
+// See engine.h.
+#include "serve/engine.h"
+
+#include <errno.h>
+#include <microhttpd.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include "serve/slot.h"
+
+#define LOOK_SECONDS 0.2 // between two looks at whether clients are still there
+
+struct engine {
+    const yalm_model *model;
+    struct engine_options options;
+    struct slot *slots;        // (n_slots)
+    struct slot_state *states; // (n_slots), as of the last step
+    int n_open;
+    int turn; // the slot whose prompt is read next, or the first one after it that reads
+    char machine[800];
+    double looked;
+
+    pthread_t thread;
+    bool started;
+    pthread_mutex_t lock; // of all below, and of the slots' tasks
+    pthread_cond_t wake, idle;
+    bool draining, closing;
+    struct request *requests; // all that are not over, the oldest first
+    int n_requests;
+    struct task *queue; // waiting, the oldest first
+    struct engine_counts counts;
+};
+
+// ---------------------------------------------------------------- a step
+
+static void add_time(struct engine *engine, bool reading, double seconds, int n)
+{
+    pthread_mutex_lock(&engine->lock);
+    *(reading ? &engine->counts.read_seconds : &engine->counts.write_seconds) += seconds;
+    *(reading ? &engine->counts.prompt_tokens : &engine->counts.generated_tokens) += (uint64_t)n;
+    pthread_mutex_unlock(&engine->lock);
+}
+
+static void fail_request(struct engine *engine, struct request *request, const yalm_error *error)
+{
+    pthread_mutex_lock(&engine->lock);
+    engine->counts.failed++;
+    pthread_mutex_unlock(&engine->lock);
+    request_fail(request, http_status(error->status), "%s", error->text);
+    atomic_store(&request->left, true); // its other tasks end, too
+}
+
+static void evaluated(struct engine *engine, struct slot *slot, yalm_status status, yalm_error *error)
+{
+    if (status == YALM_OK)
+        status = slot_evaluated(slot, engine->model, error);
+    if (status != YALM_OK)
+        fail_request(engine, slot->task->request, error);
+}
+
+// One piece of a prompt.
+static void evaluate_piece(struct engine *engine, struct slot *slot)
+{
+    const double start = monotonic_seconds();
+    yalm_error error = {0};
+    const yalm_status status = yalm_eval(slot->session, slot->pending, slot->n_pending, slot->which, &error);
+    add_time(engine, true, monotonic_seconds() - start, slot->n_pending);
+    evaluated(engine, slot, status, &error);
+}
+
+// One token of each of these: the weights are read once for all of them.
+static void evaluate_tokens(struct engine *engine, struct slot **due, int n_due)
+{
+    yalm_session *sessions[MAX_SLOTS];
+    int32_t tokens[MAX_SLOTS];
+    for (int i = 0; i < n_due; i++) {
+        sessions[i] = due[i]->session;
+        tokens[i] = due[i]->pending[0];
+    }
+    const double start = monotonic_seconds();
+    yalm_error error = {0};
+    const yalm_status status = yalm_eval_each(sessions, tokens, n_due, &error);
+    add_time(engine, false, monotonic_seconds() - start, n_due);
+    for (int i = 0; i < n_due; i++)
+        evaluated(engine, due[i], status, &error);
+}
+
+static int wait_for_turn(const struct engine *engine, const struct slot *slot)
+{
+    return ((int)(slot - engine->slots) - engine->turn + engine->options.n_slots) % engine->options.n_slots;
+}
+
+// Moves the tasks of all slots on: those that write by a token, and one of those that read by a piece.
+static void engine_step(struct engine *engine, struct slot **busy, int n_busy)
+{
+    struct slot *due[MAX_SLOTS];
+    int n_due = 0, read = -1;
+    for (int i = 0; i < n_busy; i++) {
+        struct slot *slot = busy[i];
+        struct task *task = slot->task;
+        if (task->state == TASK_READING) {
+            if (read < 0 || wait_for_turn(engine, slot) < wait_for_turn(engine, busy[read]))
+                read = i;
+            continue;
+        }
+        yalm_error error = {0};
+        if (slot_write(slot, engine->model, &error) != YALM_OK) {
+            fail_request(engine, task->request, &error);
+            continue;
+        }
+        if (task->text.failed) {
+            error = (yalm_error){YALM_NO_MEMORY, "out of memory for the answer"};
+            fail_request(engine, task->request, &error);
+            continue;
+        }
+        if (task->finish) {
+            task_end_text(task);
+            task->state = TASK_OVER;
+            task->ended = monotonic_seconds();
+            task->request->n_finished++;
+        }
+        if (task->n_generated || task->finish)
+            task->request->progress(task->request, task);
+        if (slot->due)
+            due[n_due++] = slot;
+    }
+    if (read >= 0) {
+        engine->turn = (int)(busy[read] - engine->slots + 1) % engine->options.n_slots;
+        slot_read(busy[read], engine->options.piece);
+        evaluate_piece(engine, busy[read]);
+    }
+    if (n_due > 0)
+        evaluate_tokens(engine, due, n_due);
+}
+
+// ---------------------------------------------------------------- the queue
+
+// Under the lock, as all of these.
+static void forget_request(struct engine *engine, struct request *request)
+{
+    struct request **at = &engine->requests;
+    while (*at != request)
+        at = &(*at)->next;
+    *at = request->next;
+    engine->n_requests--;
+    if (engine->n_requests == 0)
+        pthread_cond_broadcast(&engine->idle);
+    request_finish(request);
+    request_release(request);
+}
+
+static void task_over(struct engine *engine, struct task *task)
+{
+    struct request *request = task->request;
+    task->state = TASK_OVER;
+    engine->counts.cached_tokens += task->n_cached;
+    if (++request->n_done == request->n_tasks)
+        forget_request(engine, request);
+}
+
+static void enqueue(struct engine *engine, struct task *task)
+{
+    struct task **at = &engine->queue;
+    while (*at)
+        at = &(*at)->next;
+    task->next = NULL;
+    *at = task;
+}
+
+// Tasks whose client has gone leave the queue.
+static void drop_left(struct engine *engine)
+{
+    for (struct task **at = &engine->queue; *at;) {
+        struct task *task = *at;
+        if (!atomic_load(&task->request->left)) {
+            at = &task->next;
+            continue;
+        }
+        *at = task->next;
+        for (struct task *each = task, *next; each; each = next) {
+            next = each->next_choice;
+            task_over(engine, each);
+        }
+    }
+}
+
+// The waiting task whose request has the fewest running, the oldest of these.
+static struct task *take_task(struct engine *engine)
+{
+    struct task **best = NULL;
+    for (struct task **at = &engine->queue; *at; at = &(*at)->next)
+        if (best == NULL || (*at)->request->n_running < (*best)->request->n_running)
+            best = at;
+    if (best == NULL)
+        return NULL;
+    struct task *task = *best;
+    *best = task->next;
+    return task;
+}
+
+static bool any_free(const struct engine *engine)
+{
+    for (int i = 0; i < engine->options.n_slots; i++)
+        if (engine->slots[i].task == NULL)
+            return true;
+    return false;
+}
+
+// Slots whose task is over become free; a further choice of the same prompt begins at once, since its prompt is there.
+static void end_tasks(struct engine *engine)
+{
+    for (int i = 0; i < engine->options.n_slots; i++) {
+        struct slot *slot = &engine->slots[i];
+        struct task *task = slot->task;
+        if (task == NULL)
+            continue;
+        const bool left = atomic_load(&task->request->left);
+        if (task->state != TASK_OVER && !left)
+            continue;
+        slot->task = NULL;
+        slot->used = monotonic_seconds();
+        task->request->n_running--;
+        struct task *further = task->next_choice;
+        if (further && !left) {
+            task->request->n_running++;
+            slot_begin(slot, further);
+        }
+        for (struct task *each = left ? further : NULL, *next; each; each = next) {
+            next = each->next_choice;
+            request_keep(each->request); // until the loop is done with it
+            task_over(engine, each);
+            request_release(each->request);
+        }
+        task_over(engine, task);
+    }
+}
+
+static void begin_tasks(struct engine *engine)
+{
+    while (engine->queue && any_free(engine)) {
+        struct task *task = take_task(engine);
+        const struct generation *how = task->request->how;
+        task->request->n_running++;
+        slot_begin(slot_choose(engine->slots, engine->options.n_slots, &how->prompts[task->prompt], how->reuse), task);
+    }
+}
+
+// Notes the clients that have gone. A suspended connection is not watched by its thread.
+static void look_for_clients(struct engine *engine)
+{
+    if (monotonic_seconds() - engine->looked < LOOK_SECONDS)
+        return;
+    engine->looked = monotonic_seconds();
+    for (struct request *request = engine->requests; request; request = request->next) {
+        pthread_mutex_lock(&request->lock);
+        if (request->waiting && !atomic_load(&request->left)) {
+            const union MHD_ConnectionInfo *info =
+                MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+            char byte;
+            const ssize_t n = info ? recv(info->connect_fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) : 1;
+            if (n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
+                atomic_store(&request->left, true);
+                engine->counts.left++;
+                request->finished = true;
+                request->waiting = false;
+                MHD_resume_connection(request->connection); // so that its thread sees it, too
+            }
+        }
+        pthread_mutex_unlock(&request->lock);
+    }
+}
+
+// ---------------------------------------------------------------- the thread
+
+static int find_busy(struct engine *engine, struct slot **busy)
+{
+    int n = 0;
+    for (int i = 0; i < engine->options.n_slots; i++) {
+        struct slot *slot = &engine->slots[i];
+        const struct task *task = slot->task;
+        engine->states[i] = (struct slot_state){.n_tokens = (int64_t)slot->n_tokens, .busy = task != NULL};
+        if (task == NULL)
+            continue;
+        engine->states[i].reading = task->state == TASK_READING;
+        engine->states[i].n_prompt = task->request->how->prompts[task->prompt].n;
+        engine->states[i].n_generated = task->n_generated;
+        busy[n++] = slot;
+    }
+    return n;
+}
+
+static void *engine_main(void *argument)
+{
+    struct engine *engine = argument;
+    struct slot *busy[MAX_SLOTS];
+    pthread_mutex_lock(&engine->lock);
+    for (;;) {
+        look_for_clients(engine);
+        drop_left(engine);
+        end_tasks(engine);
+        begin_tasks(engine);
+        const int n_busy = find_busy(engine, busy);
+        if (n_busy == 0 && engine->closing)
+            break;
+        if (n_busy == 0) {
+            pthread_cond_wait(&engine->wake, &engine->lock);
+            continue;
+        }
+        pthread_mutex_unlock(&engine->lock);
+        engine_step(engine, busy, n_busy);
+        pthread_mutex_lock(&engine->lock);
+    }
+    pthread_mutex_unlock(&engine->lock);
+    return NULL;
+}
+
+// ---------------------------------------------------------------- from outside
+
+struct engine *engine_open(const yalm_model *model, const struct engine_options *options, yalm_error *error)
+{
+    struct engine *engine = calloc(1, sizeof *engine);
+    struct slot *slots = calloc((size_t)options->n_slots, sizeof *slots);
+    struct slot_state *states = calloc((size_t)options->n_slots, sizeof *states);
+    if (engine == NULL || slots == NULL || states == NULL) {
+        *error = (yalm_error){YALM_NO_MEMORY, "out of memory for the engine"};
+        free(engine);
+        free(slots);
+        free(states);
+        return NULL;
+    }
+    engine->model = model;
+    engine->options = *options;
+    engine->slots = slots;
+    engine->states = states;
+    pthread_mutex_init(&engine->lock, NULL);
+    pthread_cond_init(&engine->wake, NULL);
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&engine->idle, &attributes);
+    pthread_condattr_destroy(&attributes);
+    for (; engine->n_open < options->n_slots; engine->n_open++)
+        if (slot_open(&slots[engine->n_open], model, &options->session, error) != YALM_OK) {
+            engine_close(engine);
+            return NULL;
+        }
+    snprintf(engine->machine, sizeof engine->machine, "%s: %s", yalm_session_facts(slots[0].session)->device,
+             yalm_session_machine(slots[0].session));
+    const int failed = pthread_create(&engine->thread, NULL, engine_main, engine);
+    engine->started = !failed;
+    if (failed) {
+        *error = (yalm_error){.status = YALM_FAILED};
+        snprintf(error->text, sizeof error->text, "cannot start the engine's thread: %s", strerror(failed));
+        engine_close(engine);
+        return NULL;
+    }
+    return engine;
+}
+
+void engine_stop(struct engine *engine)
+{
+    pthread_mutex_lock(&engine->lock);
+    engine->draining = engine->closing = true;
+    for (struct request *request = engine->requests; request; request = request->next) {
+        request_fail(request, 503, "the server is shutting down");
+        atomic_store(&request->left, true);
+    }
+    pthread_cond_broadcast(&engine->wake);
+    pthread_mutex_unlock(&engine->lock);
+    if (engine->started)
+        pthread_join(engine->thread, NULL);
+    engine->started = false;
+}
+
+void engine_close(struct engine *engine)
+{
+    if (engine == NULL)
+        return;
+    engine_stop(engine);
+    for (int i = 0; i < engine->n_open; i++)
+        slot_close(&engine->slots[i]);
+    pthread_cond_destroy(&engine->idle);
+    pthread_cond_destroy(&engine->wake);
+    pthread_mutex_destroy(&engine->lock);
+    free(engine->slots);
+    free(engine->states);
+    free(engine);
+}
+
+bool engine_drain(struct engine *engine, double seconds)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    const double end = (double)until.tv_sec + 1e-9 * (double)until.tv_nsec + seconds;
+    until.tv_sec = (time_t)end;
+    until.tv_nsec = (long)((end - (double)until.tv_sec) * 1e9);
+    pthread_mutex_lock(&engine->lock);
+    engine->draining = true;
+    int status = 0;
+    while (engine->n_requests > 0 && status == 0)
+        status = pthread_cond_timedwait(&engine->idle, &engine->lock, &until);
+    const bool drained = engine->n_requests == 0;
+    pthread_mutex_unlock(&engine->lock);
+    return drained;
+}
+
+bool engine_submit(struct engine *engine, struct request *request)
+{
+    pthread_mutex_lock(&engine->lock);
+    const bool room = engine->n_requests < engine->options.n_slots + engine->options.n_queue && !engine->draining;
+    if (room) {
+        request_keep(request);
+        struct request **at = &engine->requests;
+        while (*at)
+            at = &(*at)->next;
+        request->next = NULL;
+        *at = request;
+        engine->n_requests++;
+        for (int i = 0; i < request->n_tasks; i++)
+            if (request->tasks[i].choice == 0)
+                enqueue(engine, &request->tasks[i]);
+        engine->counts.requests++;
+        pthread_cond_signal(&engine->wake);
+    } else
+        engine->counts.refused++;
+    pthread_mutex_unlock(&engine->lock);
+    return room;
+}
+
+int engine_context(const struct engine *engine)
+{
+    return yalm_session_facts(engine->slots[0].session)->context;
+}
+
+int engine_n_slots(const struct engine *engine)
+{
+    return engine->options.n_slots;
+}
+
+const char *engine_machine(const struct engine *engine)
+{
+    return engine->machine;
+}
+
+struct engine_counts engine_count(struct engine *engine)
+{
+    pthread_mutex_lock(&engine->lock);
+    struct engine_counts counts = engine->counts;
+    for (int i = 0; i < engine->options.n_slots; i++)
+        counts.running += engine->slots[i].task != NULL;
+    for (const struct task *task = engine->queue; task; task = task->next)
+        counts.waiting++;
+    pthread_mutex_unlock(&engine->lock);
+    return counts;
+}
+
+void engine_look(struct engine *engine, struct slot_state *slots)
+{
+    pthread_mutex_lock(&engine->lock);
+    memcpy(slots, engine->states, (size_t)engine->options.n_slots * sizeof *slots);
+    pthread_mutex_unlock(&engine->lock);
+}

@@ -1,0 +1,49 @@
+// The engine: one thread that owns the sessions and moves all running tasks on in turns.
+//
+// Each session is a *slot*. A step gives every slot that writes one token, and one of those that read a prompt one piece of it, so that a long prompt
+// holds nobody up for longer than a piece takes. Tasks that find no free slot wait; requests take turns there too.
+#pragma once
+#include "serve/task.h"
+
+struct engine;
+
+enum { MAX_SLOTS = 256 };
+
+struct engine_options {
+    yalm_session_options session;
+    int n_slots; // sessions, at most MAX_SLOTS
+    int n_queue; // requests that may wait besides
+    int piece;   // tokens of a prompt that a step reads
+};
+
+// Counts since the start, and what is going on now.
+struct engine_counts {
+    uint64_t requests, refused, left, failed; // accepted; for lack of room; clients that went; ended by an error
+    uint64_t prompt_tokens, cached_tokens, generated_tokens;
+    double read_seconds, write_seconds; // spent on pieces of prompts, and on single tokens
+    int running, waiting;               // tasks
+};
+
+struct slot_state {
+    int64_t n_tokens; // that the session holds
+    bool busy, reading;
+    size_t n_prompt, n_generated; // of its task
+};
+
+// Opens the sessions and starts the thread. NULL on failure.
+struct engine *engine_open(const yalm_model *model, const struct engine_options *options, yalm_error *error);
+// Ends what is running, with an error for its clients; from then on nothing is accepted.
+void engine_stop(struct engine *engine);
+// Closes the sessions, too; once nobody can call any of these any more. NULL is welcome.
+void engine_close(struct engine *engine);
+// Waits until nothing runs or waits, at most `seconds`. True where that came to be.
+bool engine_drain(struct engine *engine, double seconds);
+
+// Hands the request's tasks over; the engine holds the request until they are over. False where too many wait.
+bool engine_submit(struct engine *engine, struct request *request);
+
+int engine_context(const struct engine *engine); // tokens that a sequence may have
+int engine_n_slots(const struct engine *engine);
+const char *engine_machine(const struct engine *engine); // "cpu: 2 threads, avx2"
+struct engine_counts engine_count(struct engine *engine);
+void engine_look(struct engine *engine, struct slot_state *slots); // (n_slots)

@@ -1,0 +1,166 @@
+// What the server tells of itself and its model, and the tokenizer.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "serve/body.h"
+#include "serve/server.h"
+
+void handle_health(struct request *request)
+{
+    struct buffer out = {0};
+    buffer_text(&out, "{\"status\":\"ok\"}");
+    request_send_all(request, &out);
+}
+
+void handle_models(struct request *request)
+{
+    const yalm_model_info *facts = yalm_model_facts(request->server->model);
+    struct buffer out = {0};
+    buffer_text(&out, "{\"object\":\"list\",\"data\":[{\"id\":");
+    buffer_json(&out, facts->name, strlen(facts->name));
+    buffer_format(&out,
+                  ",\"object\":\"model\",\"created\":%ld,\"owned_by\":\"yalm\",\"meta\":{\"n_vocab\":%d,\"n_ctx\":%d,"
+                  "\"n_ctx_train\":%d,\"n_embd\":%d,\"n_params\":%lld,\"size\":%llu,\"chat_template\":%s}}]}",
+                  request->server->created, facts->vocab_size, engine_context(request->server->engine), facts->context_length,
+                  facts->hidden_dim, (long long)facts->n_params, (unsigned long long)facts->weight_bytes,
+                  facts->chat_template ? "true" : "false");
+    request_send_all(request, &out);
+}
+
+void handle_embeddings(struct request *request)
+{
+    request_fail(request, 501,
+                 "/v1/embeddings is not offered: the model generates text, and was not trained to make embeddings");
+}
+
+void handle_slots(struct request *request)
+{
+    struct engine *engine = request->server->engine;
+    const int n = engine_n_slots(engine);
+    struct slot_state *states = calloc((size_t)n, sizeof *states);
+    struct buffer out = {.failed = states == NULL};
+    if (states)
+        engine_look(engine, states);
+    buffer_text(&out, "[");
+    for (int i = 0; states && i < n; i++)
+        buffer_format(&out,
+                      "%s{\"id\":%d,\"n_ctx\":%d,\"n_tokens\":%lld,\"is_processing\":%s,\"state\":\"%s\",\"n_prompt\":%zu,"
+                      "\"n_generated\":%zu}",
+                      i ? "," : "", i, engine_context(engine), (long long)states[i].n_tokens, states[i].busy ? "true" : "false",
+                      !states[i].busy     ? "idle"
+                      : states[i].reading ? "reading"
+                                          : "writing",
+                      states[i].n_prompt, states[i].n_generated);
+    buffer_text(&out, "]");
+    free(states);
+    request_send_all(request, &out);
+}
+
+void handle_metrics(struct request *request)
+{
+    const struct engine_counts c = engine_count(request->server->engine);
+    const struct {
+        const char *name, *type, *help;
+        double value;
+    } metrics[] = {
+        {"requests_total", "counter", "Requests that were accepted.", (double)c.requests},
+        {"requests_refused_total", "counter", "Requests for which there was no room.", (double)c.refused},
+        {"requests_left_total", "counter", "Requests whose client went before their end.", (double)c.left},
+        {"requests_failed_total", "counter", "Requests that ended by an error.", (double)c.failed},
+        {"prompt_tokens_total", "counter", "Tokens of prompts that were evaluated.", (double)c.prompt_tokens},
+        {"cached_tokens_total", "counter", "Tokens of prompts that a session held already.", (double)c.cached_tokens},
+        {"generated_tokens_total", "counter", "Tokens that were evaluated one by one.", (double)c.generated_tokens},
+        {"prompt_seconds_total", "counter", "Time spent on evaluating prompts.", c.read_seconds},
+        {"generation_seconds_total", "counter", "Time spent on evaluating single tokens.", c.write_seconds},
+        {"tasks_running", "gauge", "Sequences that are being read or written.", c.running},
+        {"tasks_waiting", "gauge", "Sequences that wait for a session.", c.waiting},
+        {"sessions", "gauge", "Sessions, each for one sequence at a time.", engine_n_slots(request->server->engine)},
+    };
+    struct buffer out = {0};
+    for (size_t i = 0; i < sizeof metrics / sizeof *metrics; i++)
+        buffer_format(&out, "# HELP yalm_%s %s\n# TYPE yalm_%s %s\nyalm_%s %.10g\n", metrics[i].name, metrics[i].help,
+                      metrics[i].name, metrics[i].type, metrics[i].name, metrics[i].value);
+    request->type = "text/plain; version=0.0.4; charset=utf-8";
+    request_send_all(request, &out);
+}
+
+// ---------------------------------------------------------------- the tokenizer
+
+static bool has_tokenizer(struct request *request)
+{
+    if (strcmp(yalm_model_facts(request->server->model)->tokenizer, "none") != 0)
+        return true;
+    request_fail(request, 400, "the model has no tokenizer");
+    return false;
+}
+
+void handle_tokenize(struct request *request)
+{
+    const char *content = NULL;
+    bool add_special = false, parse_special = true, with_pieces = false;
+    if (!has_tokenizer(request) || !body_string(request, request->json, "content", &content) ||
+        !body_bool(request, request->json, "add_special", &add_special) ||
+        !body_bool(request, request->json, "parse_special", &parse_special) ||
+        !body_bool(request, request->json, "with_pieces", &with_pieces))
+        return;
+    if (content == NULL) {
+        request_fail(request, 400, "'content': expected a string");
+        return;
+    }
+    const yalm_model *model = request->server->model;
+    yalm_error error;
+    int32_t *ids;
+    size_t n, length;
+    const int flags = (add_special ? YALM_TOKENIZE_BOS : 0) | (parse_special ? YALM_TOKENIZE_SPECIAL : 0);
+    if (yalm_tokenize(model, content, strlen(content), flags, &ids, &n, &error) != YALM_OK) {
+        request_fail(request, http_status(error.status), "%s", error.text);
+        return;
+    }
+    struct buffer out = {0};
+    buffer_text(&out, "{\"tokens\":[");
+    for (size_t i = 0; i < n; i++) {
+        buffer_format(&out, with_pieces ? "%s{\"id\":%d,\"piece\":" : "%s%d", i ? "," : "", ids[i]);
+        if (with_pieces) {
+            const char *piece = yalm_piece(model, ids[i], &length);
+            buffer_json(&out, piece ? piece : "", piece ? length : 0);
+            buffer_text(&out, "}");
+        }
+    }
+    buffer_text(&out, "]}");
+    free(ids);
+    request_send_all(request, &out);
+}
+
+void handle_detokenize(struct request *request)
+{
+    const cJSON *tokens = body_member(request->json, "tokens"), *id;
+    const yalm_model *model = request->server->model;
+    const int n_vocab = yalm_model_facts(model)->vocab_size;
+    if (!has_tokenizer(request))
+        return;
+    if (!cJSON_IsArray(tokens)) {
+        request_fail(request, 400, "'tokens': expected a list of token ids");
+        return;
+    }
+    struct buffer text = {0}, out = {0};
+    yalm_stream stream = {.started = true};
+    char bytes[YALM_MAX_PIECE + 8];
+    cJSON_ArrayForEach(id, tokens)
+    {
+        if (!cJSON_IsNumber(id) || !(id->valuedouble >= 0 && id->valuedouble < n_vocab) ||
+            id->valuedouble != floor(id->valuedouble)) {
+            request_fail(request, 400, "'tokens': expected ids from 0 to %d", n_vocab - 1);
+            buffer_free(&text);
+            return;
+        }
+        buffer_add(&text, bytes, yalm_stream_token(model, &stream, (int32_t)id->valuedouble, true, bytes));
+    }
+    buffer_add(&text, bytes, yalm_stream_end(&stream, bytes));
+    buffer_text(&out, "{\"content\":");
+    buffer_json(&out, text.at, text.length);
+    buffer_text(&out, "}");
+    out.failed |= text.failed;
+    buffer_free(&text);
+    request_send_all(request, &out);
+}

@@ -1,0 +1,242 @@
+// See generation.h.
+#include "serve/generation.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "serve/body.h"
+
+static bool read_stops(struct request *request, const char *key)
+{
+    struct generation *how = request->how;
+    const cJSON *stop = body_member(request->json, key);
+    const int n = stop == NULL ? 0 : cJSON_IsString(stop) ? 1 : cJSON_IsArray(stop) ? cJSON_GetArraySize(stop) : -1;
+    if (n < 0 || n > MAX_STOPS) {
+        request_fail(request, 400, "'%s': expected a string, or a list of at most %d", key, MAX_STOPS);
+        return false;
+    }
+    for (int i = 0; i < n; i++) {
+        const cJSON *text = cJSON_IsString(stop) ? stop : cJSON_GetArrayItem(stop, i);
+        if (!cJSON_IsString(text) || text->valuestring[0] == 0 || strlen(text->valuestring) > BODY_MAX_STOP) {
+            request_fail(request, 400, "'%s': expected strings of 1 to %d bytes", key, BODY_MAX_STOP);
+            return false;
+        }
+        how->stops[how->n_stops++] = text->valuestring;
+    }
+    return true;
+}
+
+// {"1234": -100}: from -100, which bans the token, to 100.
+static bool read_biases(struct request *request)
+{
+    const cJSON *object = body_member(request->json, "logit_bias");
+    const int n_vocab = yalm_model_facts(request->server->model)->vocab_size;
+    const int n = object ? cJSON_GetArraySize(object) : 0;
+    if (object && (!cJSON_IsObject(object) || n > MAX_BIASES)) {
+        request_fail(request, 400, "'logit_bias': expected an object of at most %d token ids", MAX_BIASES);
+        return false;
+    }
+    yalm_logit_bias *biases = n ? malloc((size_t)n * sizeof *biases) : NULL;
+    if (n && biases == NULL) {
+        request_fail(request, 503, "out of memory for %d biases", n);
+        return false;
+    }
+    request->how->sampling.biases = biases;
+    const cJSON *item;
+    cJSON_ArrayForEach(item, object)
+    {
+        char *end;
+        const long id = strtol(item->string, &end, 10);
+        if (item->string[0] < '0' || item->string[0] > '9' || *end || id >= n_vocab || !cJSON_IsNumber(item) ||
+            !(fabs(item->valuedouble) <= 100)) {
+            request_fail(request, 400,
+                         "'logit_bias': expected token ids below %d with numbers from -100 to 100, found \"%.40s\"", n_vocab,
+                         item->string);
+            return false;
+        }
+        const float bias = item->valuedouble == -100 ? -INFINITY : (float)item->valuedouble;
+        biases[request->how->sampling.n_biases++] = (yalm_logit_bias){(int32_t)id, bias};
+    }
+    return true;
+}
+
+static bool read_sampling(struct request *request)
+{
+    yalm_sampling *s = &request->how->sampling;
+    int64_t top_k = s->top_k, last_n = s->penalty_last_n;
+    const cJSON *json = request->json;
+    const bool read = body_number(request, json, "temperature", 0, 1000, &s->temperature) &&
+                      body_number(request, json, "top_p", 0, 1, &s->top_p) &&
+                      body_number(request, json, "min_p", 0, 1, &s->min_p) &&
+                      body_number(request, json, "repeat_penalty", 0.01, 100, &s->repeat_penalty) &&
+                      body_number(request, json, "presence_penalty", -100, 100, &s->presence_penalty) &&
+                      body_number(request, json, "frequency_penalty", -100, 100, &s->frequency_penalty) &&
+                      body_integer(request, json, "top_k", -1, INT32_MAX, &top_k) &&
+                      body_integer(request, json, "repeat_last_n", -1, INT32_MAX, &last_n) && read_biases(request);
+    s->top_k = top_k < 0 ? 0 : (int)top_k;
+    s->penalty_last_n = (int)last_n;
+    return read;
+}
+
+static bool read_seed(struct request *request)
+{
+    int64_t seed = -1;
+    if (!body_integer(request, request->json, "seed", -1, (int64_t)1 << 53, &seed))
+        return false;
+    request->how->seed = (uint64_t)seed;
+    if (seed < 0 && getrandom(&request->how->seed, sizeof request->how->seed, 0) < 0)
+        request->how->seed = (uint64_t)(monotonic_seconds() * 1e9);
+    return true;
+}
+
+bool generation_read(struct request *request, const char *stop)
+{
+    struct generation *how = calloc(1, sizeof *how);
+    if (how == NULL) {
+        request_fail(request, 503, "out of memory for a request");
+        return false;
+    }
+    request->how = how;
+    how->sampling = request->server->options->sampling;
+    how->sampling.biases = NULL;
+    how->sampling.n_biases = 0;
+    how->max_tokens = -1;
+    how->n_top = -1;
+    how->reuse = true;
+    int64_t n = 1;
+    yalm_error error;
+    if (!read_sampling(request) || !read_seed(request) || !read_stops(request, stop) ||
+        !body_integer(request, request->json, "n", 1, MAX_CHOICES, &n) ||
+        !body_integer(request, request->json, "max_tokens", -1, INT32_MAX, &how->max_tokens) ||
+        !body_bool(request, request->json, "ignore_eos", &how->ignore_eos) ||
+        !body_bool(request, request->json, "cache_prompt", &how->reuse))
+        return false;
+    how->n_choices = (int)n;
+    if (yalm_sampling_check(request->server->model, &how->sampling, &error) == YALM_OK)
+        return true;
+    request_fail(request, 400, "%s", error.text);
+    return false;
+}
+
+// ---------------------------------------------------------------- prompts
+
+static bool add_prompt(struct request *request, int32_t *ids, size_t n)
+{
+    struct generation *how = request->how;
+    struct prompt *grown =
+        how->n_prompts < MAX_PROMPTS ? realloc(how->prompts, ((size_t)how->n_prompts + 1) * sizeof *grown) : NULL;
+    if (grown == NULL || n == 0) {
+        free(ids);
+        if (n == 0)
+            request_fail(request, 400, "the prompt has no tokens, and the model none to begin with");
+        else
+            request_fail(request, 400, "'prompt': a request has at most %d", MAX_PROMPTS);
+        how->prompts = grown ? grown : how->prompts;
+        return false;
+    }
+    how->prompts = grown;
+    grown[how->n_prompts++] = (struct prompt){ids, n};
+    return true;
+}
+
+bool generation_add_text(struct request *request, const char *text, size_t length, int flags)
+{
+    const yalm_model *model = request->server->model;
+    const yalm_model_info *facts = yalm_model_facts(model);
+    yalm_error error;
+    int32_t *ids;
+    size_t n, bos_length = 0;
+    if (strcmp(facts->tokenizer, "none") == 0) {
+        request_fail(request, 400, "the model has no tokenizer: expected token ids");
+        return false;
+    }
+    const char *bos = facts->bos >= 0 ? token_bytes(model, facts->bos, &bos_length) : "";
+    const bool begun =
+        (flags & YALM_TOKENIZE_SPECIAL) && bos_length && length >= bos_length && memcmp(text, bos, bos_length) == 0;
+    if (begun)
+        flags &= ~YALM_TOKENIZE_BOS;
+    if (yalm_tokenize(model, text, length, flags, &ids, &n, &error) == YALM_OK)
+        return add_prompt(request, ids, n);
+    request_fail(request, http_status(error.status), "%s", error.text);
+    return false;
+}
+
+bool generation_add_ids(struct request *request, const cJSON *ids)
+{
+    const int n_vocab = yalm_model_facts(request->server->model)->vocab_size;
+    size_t n = 0;
+    int32_t *copy = malloc(((size_t)cJSON_GetArraySize(ids) + 1) * sizeof *copy);
+    if (copy == NULL) {
+        request_fail(request, 503, "out of memory for a prompt");
+        return false;
+    }
+    const cJSON *id;
+    cJSON_ArrayForEach(id, ids)
+    {
+        if (!cJSON_IsNumber(id) || !(id->valuedouble >= 0 && id->valuedouble < n_vocab) ||
+            id->valuedouble != floor(id->valuedouble)) {
+            request_fail(request, 400, "'prompt': expected token ids from 0 to %d", n_vocab - 1);
+            free(copy);
+            return false;
+        }
+        copy[n++] = (int32_t)id->valuedouble;
+    }
+    return add_prompt(request, copy, n);
+}
+
+bool generation_fit(struct request *request)
+{
+    struct generation *how = request->how;
+    const long long context = engine_context(request->server->engine);
+    const long long wanted = how->max_tokens < 0 ? 0 : how->max_tokens;
+    long long longest = 0;
+    for (int i = 0; i < how->n_prompts; i++)
+        longest = (long long)how->prompts[i].n > longest ? (long long)how->prompts[i].n : longest;
+    if (longest + wanted > context || longest == context + (how->max_tokens == 0)) {
+        request->code = "context_length_exceeded";
+        request_fail(request, 400,
+                     "the context holds %lld tokens, and the request needs %lld: %lld of the prompt, and %lld to come", context,
+                     longest + wanted, longest, wanted);
+        return false;
+    }
+    if (how->max_tokens < 0)
+        how->max_tokens = context - longest;
+    return true;
+}
+
+void generation_start(struct request *request, bool stream)
+{
+    if (!tasks_make(request))
+        return;
+    if (stream) {
+        request->type = "text/event-stream";
+        request->streamed = true;
+    }
+    if (engine_submit(request->server->engine, request))
+        return;
+    request->streamed = false;
+    request->type = "application/json";
+    request_fail(request, 503, "%d requests are running or waiting already; please try again later",
+                 engine_n_slots(request->server->engine) + request->server->options->queue);
+}
+
+void token_text(struct buffer *out, const yalm_model *model, int32_t token, bool hexadecimal)
+{
+    size_t length;
+    const char *bytes = token_bytes(model, token, &length);
+    bool whole = true;
+    for (size_t at = 0, n; at < length && whole; at += n) {
+        n = (size_t)utf8_length(bytes + at, length - at);
+        whole = n > 0;
+    }
+    if (whole || !hexadecimal) {
+        buffer_json(out, bytes, length);
+        return;
+    }
+    buffer_text(out, "\"bytes:");
+    for (size_t i = 0; i < length; i++)
+        buffer_format(out, "\\\\x%02x", (unsigned char)bytes[i]);
+    buffer_text(out, "\"");
+}

@@ -1,0 +1,26 @@
+// What a request says of how its texts are to be made: the fields that all of the APIs share.
+#pragma once
+#include "serve/server.h"
+
+enum { MAX_CHOICES = 16, MAX_PROMPTS = 128, MAX_BIASES = 4096 };
+
+// Reads sampling, seed, stop strings and the like from the request's JSON into a new request->how, without prompts; max_tokens is the context's where
+// the request does not say. `stop` names the field of stop strings. False where it has been refused.
+bool generation_read(struct request *request, const char *stop);
+
+// Appends a prompt of text, with yalm_tokenize()'s flags. A text that spells the token that begins one gets no second.
+bool generation_add_text(struct request *request, const char *text, size_t length, int flags);
+bool generation_add_ids(struct request *request, const cJSON *ids);
+// Refuses prompts that leave no room in the context; settles max_tokens where that was left open (-1).
+bool generation_fit(struct request *request);
+
+// Reads response_format, json_schema and grammar: at most one of them. A grammar that is there already stays.
+bool generation_read_format(struct request *request);
+// Takes a grammar in its notation, which it frees.
+bool generation_set_grammar(struct request *request, char *text, size_t length);
+
+// Makes the tasks and hands them to the engine. The answer is a stream of events where `stream`.
+void generation_start(struct request *request, bool stream);
+
+// What a token's text is called where it is told: its bytes, or "bytes:\xe2\x80" where they are no whole characters.
+void token_text(struct buffer *out, const yalm_model *model, int32_t token, bool hexadecimal);

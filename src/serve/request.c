@@ -1,0 +1,140 @@
+// See request.h.
+#include "serve/request.h"
+
+#include <microhttpd.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "serve/task.h"
+
+double monotonic_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+struct request *request_new(struct server *server, const struct route *route, struct MHD_Connection *connection)
+{
+    struct request *request = calloc(1, sizeof *request);
+    if (request == NULL)
+        return NULL;
+    request->server = server;
+    request->route = route;
+    request->connection = connection;
+    request->began = monotonic_seconds();
+    request->status = 200;
+    request->type = "application/json";
+    pthread_mutex_init(&request->lock, NULL);
+    atomic_init(&request->owners, 1);
+    atomic_init(&request->left, false);
+    return request;
+}
+
+void request_keep(struct request *request)
+{
+    atomic_fetch_add(&request->owners, 1);
+}
+
+void request_release(struct request *request)
+{
+    if (atomic_fetch_sub(&request->owners, 1) > 1)
+        return;
+    for (int i = 0; i < request->n_tasks; i++)
+        task_free(&request->tasks[i]);
+    free(request->tasks);
+    generation_free(request->how);
+    if (request->free_api)
+        request->free_api(request->api);
+    cJSON_Delete(request->json);
+    buffer_free(&request->body);
+    buffer_free(&request->out);
+    pthread_mutex_destroy(&request->lock);
+    free(request);
+}
+
+// Under the lock: the connection's thread comes back for what there is.
+static void wake(struct request *request)
+{
+    if (request->waiting && !atomic_load(&request->left)) {
+        request->waiting = false;
+        MHD_resume_connection(request->connection);
+    }
+}
+
+void request_send(struct request *request, struct buffer *out)
+{
+    pthread_mutex_lock(&request->lock);
+    if (!request->finished) {
+        buffer_add(&request->out, out->at, out->length);
+        request->out.failed |= out->failed;
+    }
+    if (request->streamed)
+        wake(request);
+    pthread_mutex_unlock(&request->lock);
+    buffer_free(out);
+}
+
+void request_finish(struct request *request)
+{
+    pthread_mutex_lock(&request->lock);
+    request->finished = true;
+    wake(request);
+    pthread_mutex_unlock(&request->lock);
+}
+
+void request_send_all(struct request *request, struct buffer *out)
+{
+    if (out->failed)
+        request_fail(request, 503, "out of memory for the answer");
+    request_send(request, out);
+    request_finish(request);
+}
+
+int http_status(yalm_status status)
+{
+    return status == YALM_USAGE ? 400 : status == YALM_NO_MEMORY ? 503 : 500;
+}
+
+static void error_json(struct buffer *out, const struct request *request, int status, const char *text)
+{
+    const enum dialect dialect = request->route ? request->route->dialect : OPENAI;
+    const bool theirs = status < 500; // the client's mistake
+    const char *type = status == 401   ? "authentication_error"
+                       : status == 404 ? "not_found_error"
+                       : status == 503 ? "overloaded_error"
+                       : theirs        ? "invalid_request_error"
+                                       : (dialect == OPENAI ? "server_error" : "api_error");
+    if (dialect == ANTHROPIC)
+        buffer_format(out, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":", type);
+    else if (request->code)
+        buffer_format(out, "{\"error\":{\"type\":\"%s\",\"param\":null,\"code\":\"%s\",\"message\":", type, request->code);
+    else
+        buffer_format(out, "{\"error\":{\"type\":\"%s\",\"param\":null,\"code\":null,\"message\":", type);
+    buffer_json(out, text, strlen(text));
+    buffer_text(out, "}}");
+}
+
+void request_fail(struct request *request, int status, const char *format, ...)
+{
+    char text[600];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    struct buffer json = {0}, out = {0};
+    error_json(&json, request, status, text);
+    if (request->streamed) {
+        buffer_format(&out, "%sdata: %s\n\n", request->route->dialect == ANTHROPIC ? "event: error\n" : "",
+                      json.at ? json.at : "{}");
+    } else {
+        request->status = status;
+        buffer_add(&out, json.at, json.length);
+    }
+    buffer_free(&json);
+    request_send(request, &out);
+    request_finish(request);
+}

@@ -1,0 +1,76 @@
+// A request: what a client asked for, and the answer on its way back.
+//
+// Two threads hold it: the one of its connection, and the engine's while its tasks run. Whoever lets go last frees it. The engine writes the
+// answer; the connection, which sleeps meanwhile, takes it as it comes.
+#pragma once
+#include <cjson/cJSON.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "serve/buffer.h"
+#include "yalm.h"
+
+struct MHD_Connection;
+struct request;
+struct server;
+struct task;
+
+enum dialect { OPENAI, ANTHROPIC }; // whose form errors have
+
+struct route {
+    const char *method, *path; // the path: whole
+    enum dialect dialect;
+    bool open; // needs no key
+    void (*handle)(struct request *request);
+};
+
+struct request {
+    struct server *server;
+    const struct route *route;
+    struct MHD_Connection *connection;
+    atomic_int owners;
+    double began;       // by the monotonic clock
+    struct buffer body; // as it arrived
+    cJSON *json;        // and parsed; NULL where the route reads none
+
+    // The answer, under the lock.
+    pthread_mutex_t lock;
+    int status;       // of HTTP
+    const char *type; // of its content
+    const char *code; // of its error, where clients know one; NULL
+    struct buffer out;
+    size_t taken;           // bytes of `out` that the connection has
+    bool streamed;          // goes out as it comes
+    bool finished;          // nothing will be added
+    bool waiting;           // the connection is suspended until there is more
+    atomic_bool left;       // the client has gone
+    bool handled, answered; // read; a response is queued: the thread of the connection only
+
+    // What the engine is to do, and how its results become an answer; serve/task.h.
+    struct generation *how;             // owned
+    struct task *tasks;                 // (n_tasks), owned
+    int n_tasks, n_running, n_finished; // n_finished: whose last progress() has begun
+    int n_done;                         // that the engine has put away
+    // Called by the engine's thread after each token of a task, and when it is over.
+    void (*progress)(struct request *request, struct task *task);
+    void *api; // the route's own, freed by free_api
+    void (*free_api)(void *api);
+    struct request *next; // in the engine's list
+};
+
+struct request *request_new(struct server *server, const struct route *route, struct MHD_Connection *connection); // or NULL
+void request_keep(struct request *request);
+void request_release(struct request *request);
+
+// The whole answer, or the beginning of a streamed one. Takes the bytes of *out, which becomes empty.
+void request_send(struct request *request, struct buffer *out);
+// All of the answer at once.
+void request_send_all(struct request *request, struct buffer *out);
+// Nothing more will come.
+void request_finish(struct request *request);
+// An error in the client's own form: the answer, or an event where a streamed answer has begun.
+void request_fail(struct request *request, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+// The status of HTTP for an error of the library.
+int http_status(yalm_status status);
+
+double monotonic_seconds(void);

@@ -1,0 +1,86 @@
+// See serve.h.
+#include "serve/serve.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "serve/http.h"
+#include "serve/keys.h"
+
+enum { PIECE = 64 }; // tokens of a prompt between two steps of those that write
+
+const struct route routes[] = {
+    {"POST", "/v1/completions", OPENAI, false, handle_completions},
+    {"POST", "/v1/chat/completions", OPENAI, false, handle_chat},
+    {"POST", "/apply-template", OPENAI, false, handle_apply_template},
+    {"POST", "/v1/messages", ANTHROPIC, false, handle_messages},
+    {"POST", "/v1/messages/count_tokens", ANTHROPIC, false, handle_count_tokens},
+    {"GET", "/v1/models", OPENAI, false, handle_models},
+    {"POST", "/v1/embeddings", OPENAI, false, handle_embeddings},
+    {"POST", "/tokenize", OPENAI, false, handle_tokenize},
+    {"POST", "/detokenize", OPENAI, false, handle_detokenize},
+    {"GET", "/", OPENAI, true, handle_page},
+    {"GET", "/health", OPENAI, true, handle_health},
+    {"GET", "/metrics", OPENAI, false, handle_metrics},
+    {"GET", "/slots", OPENAI, false, handle_slots},
+};
+const int n_routes = sizeof routes / sizeof routes[0];
+
+// Waits for the signal that ends the server, lets running requests end, and takes a second signal for haste.
+static void serve_until_signal(struct server *server, struct http *http, const sigset_t *signals)
+{
+    while (sigtimedwait(signals, NULL, &(struct timespec){.tv_sec = 1}) < 0)
+        http_tidy(http);
+    server->options->say("ending: running requests have %d s (a second signal ends them)", server->options->drain);
+    http_stop_accepting(http);
+    const double until = monotonic_seconds() + server->options->drain;
+    while (monotonic_seconds() < until && !engine_drain(server->engine, 0.05))
+        if (sigtimedwait(signals, NULL, &(struct timespec){0}) > 0)
+            break;
+}
+
+static yalm_status run(struct server *server, const sigset_t *signals, yalm_error *error)
+{
+    const struct serve_options *options = server->options;
+    const struct engine_options how = {options->session, options->parallel, options->queue,
+                                       options->session.chunk ? options->session.chunk : PIECE};
+    server->engine = engine_open(server->model, &how, error);
+    if (server->engine == NULL)
+        return error->status;
+    int port;
+    struct http *http = http_open(server, &port, error);
+    if (http) {
+        options->say("%s, %d sessions of %d tokens each", engine_machine(server->engine), options->parallel,
+                     engine_context(server->engine));
+        options->say("listening on http://%s:%d", options->host, port);
+        serve_until_signal(server, http, signals);
+    }
+    engine_stop(server->engine); // answers what still runs
+    http_close(http);
+    engine_close(server->engine);
+    return http ? YALM_OK : error->status;
+}
+
+yalm_status serve(const yalm_model *model, const struct serve_options *options, yalm_error *error)
+{
+    struct server server = {.model = model, .options = options, .created = (long)time(NULL)};
+    if (options->key_file && (server.keys = keys_read(options->key_file, error)) == NULL)
+        return error->status;
+    server.tree = token_tree_open(model);
+    if (server.tree == NULL) {
+        keys_free(server.keys);
+        *error = (yalm_error){YALM_NO_MEMORY, "out of memory for the vocabulary's tree"};
+        return YALM_NO_MEMORY;
+    }
+    sigset_t signals, before;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &signals, &before);
+    const yalm_status status = run(&server, &signals, error);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    token_tree_close(server.tree);
+    keys_free(server.keys);
+    return status;
+}

@@ -1,0 +1,35 @@
+// What the parts of the server share.
+#pragma once
+#include "serve/engine.h"
+#include "serve/serve.h"
+
+struct connections;
+
+struct server {
+    const yalm_model *model;
+    const struct serve_options *options;
+    struct engine *engine;
+    struct token_tree *tree; // of the vocabulary, for grammars
+    struct keys *keys;       // NULL: none is needed
+    long created;            // seconds since 1970
+    struct connections *connections;
+    atomic_int n_open; // requests whose answer is not out yet
+};
+
+extern const struct route routes[];
+extern const int n_routes;
+
+// The routes' handlers, each in the file of its name.
+void handle_completions(struct request *request); // completions.c
+void handle_chat(struct request *request);        // chat.c
+void handle_apply_template(struct request *request);
+void handle_messages(struct request *request); // messages.c
+void handle_count_tokens(struct request *request);
+void handle_page(struct request *request);   // page.c
+void handle_models(struct request *request); // facts.c
+void handle_health(struct request *request);
+void handle_metrics(struct request *request);
+void handle_slots(struct request *request);
+void handle_tokenize(struct request *request);
+void handle_detokenize(struct request *request);
+void handle_embeddings(struct request *request);

@@ -1,0 +1,317 @@
+// See speech.h.
+#include "serve/speech.h"
+
+#include <ctype.h>
+#include <string.h>
+
+unsigned speech_forms(const char *chat_template)
+{
+    if (chat_template == NULL)
+        return 0;
+    unsigned forms = 0;
+    forms |= strstr(chat_template, "<tool_call>") ? CALLS_HERMES : 0;
+    forms |= strstr(chat_template, "[TOOL_CALLS]") ? CALLS_MISTRAL : 0;
+    forms |= strstr(chat_template, "\"parameters\"") && strstr(chat_template, "ipython") ? CALLS_BARE : 0;
+    return forms ? forms | CALLS_BARE : 0; // small models leave the marks out
+}
+
+// ---------------------------------------------------------------- spans
+
+static struct span rest_of(struct span text, size_t from)
+{
+    return (struct span){text.at + from, text.length - from};
+}
+
+static struct span skip_blanks(struct span text)
+{
+    while (text.length && isspace((unsigned char)*text.at))
+        text = rest_of(text, 1);
+    return text;
+}
+
+static struct span trim_end(struct span text)
+{
+    while (text.length && isspace((unsigned char)text.at[text.length - 1]))
+        text.length--;
+    return text;
+}
+
+static bool begins(struct span text, const char *with)
+{
+    const size_t length = strlen(with);
+    return text.length >= length && memcmp(text.at, with, length) == 0;
+}
+
+// The text is a beginning of the mark, and not all of it.
+static bool may_become(struct span text, const char *mark)
+{
+    return text.length < strlen(mark) && memcmp(text.at, mark, text.length) == 0;
+}
+
+// Where the mark begins, wholly (*found) or as far as the text goes; the text's length where it does not.
+static size_t find_mark(struct span text, const char *mark, bool *found)
+{
+    for (size_t at = 0; at < text.length; at++) {
+        *found = begins(rest_of(text, at), mark);
+        if (*found || may_become(rest_of(text, at), mark))
+            return at;
+    }
+    *found = false;
+    return text.length;
+}
+
+// ---------------------------------------------------------------- JSON, as far as it has come
+
+// The end of the string that begins at text.at; 0: it has not come yet.
+static size_t string_end(struct span text)
+{
+    for (size_t at = 1; at < text.length; at++) {
+        if (text.at[at] == '\\')
+            at++;
+        else if (text.at[at] == '"')
+            return at + 1;
+    }
+    return 0;
+}
+
+// The end of the value that begins at text.at; 0: it has not come yet.
+static size_t value_end(struct span text)
+{
+    int depth = 0;
+    for (size_t at = 0; at < text.length; at++) {
+        const char c = text.at[at];
+        if (c == '"') {
+            const size_t end = string_end(rest_of(text, at));
+            if (end == 0)
+                return 0;
+            at += end - 1;
+        } else if (c == '{' || c == '[') {
+            depth++;
+        } else if (c == '}' || c == ']') {
+            if (depth == 0) // of what is around it: a number or a word has ended
+                return at;
+            depth--;
+        } else if (depth == 0 && (c == ',' || isspace((unsigned char)c))) {
+            return at;
+        } else {
+            continue;
+        }
+        if (depth == 0)
+            return at + 1;
+    }
+    return 0;
+}
+
+static bool is_key(struct span key, const char *name)
+{
+    return key.length == strlen(name) + 2 && memcmp(key.at + 1, name, key.length - 2) == 0;
+}
+
+enum progress { WRONG, GOES_ON, WHOLE };
+
+// An object with a name and arguments at text->at, as far as it has come; moves *text past what has been read.
+static enum progress read_call(struct span *text, struct call *call)
+{
+    *text = skip_blanks(*text);
+    if (text->length == 0)
+        return GOES_ON;
+    if (*text->at != '{')
+        return WRONG;
+    *text = rest_of(*text, 1);
+    for (;;) {
+        *text = skip_blanks(*text);
+        if (text->length && (*text->at == ',' || *text->at == '}')) {
+            const bool end = *text->at == '}';
+            *text = rest_of(*text, 1);
+            if (end)
+                return call->name.at ? (call->whole = true, WHOLE) : WRONG;
+            continue;
+        }
+        if (text->length == 0)
+            return GOES_ON;
+        if (*text->at != '"')
+            return WRONG;
+        const size_t key_end = string_end(*text);
+        const struct span key = {text->at, key_end};
+        struct span value = skip_blanks(rest_of(*text, key_end));
+        if (key_end == 0 || value.length == 0)
+            return GOES_ON;
+        if (*value.at != ':')
+            return WRONG;
+        value = skip_blanks(rest_of(value, 1));
+        const size_t end = value_end(value);
+        if (is_key(key, "arguments") || is_key(key, "parameters"))
+            call->arguments = (struct span){value.at, end ? end : value.length};
+        if (end == 0)
+            return GOES_ON;
+        if (is_key(key, "name") && *value.at == '"')
+            call->name = (struct span){value.at + 1, end - 2};
+        *text = rest_of(value, end);
+    }
+}
+
+// ---------------------------------------------------------------- calls
+
+static enum progress read_hermes(struct span *text, struct speech *speech)
+{
+    struct call *call = &speech->calls[speech->n_calls];
+    *text = rest_of(*text, strlen("<tool_call>"));
+    const enum progress progress = read_call(text, call);
+    speech->n_calls += progress != WRONG && call->name.at;
+    if (progress != WHOLE)
+        return progress;
+    *text = skip_blanks(*text);
+    if (begins(*text, "</tool_call>")) {
+        *text = rest_of(*text, strlen("</tool_call>"));
+        return WHOLE;
+    }
+    return text->length == 0 || may_become(*text, "</tool_call>") ? GOES_ON : WHOLE;
+}
+
+// name[ARGS]{…}, or name{…}
+static enum progress read_named(struct span *text, struct call *call)
+{
+    size_t n = 0;
+    while (n < text->length && (isalnum((unsigned char)text->at[n]) || strchr("_-.", text->at[n])))
+        n++;
+    if (n == text->length)
+        return GOES_ON;
+    struct span after = rest_of(*text, n);
+    if (begins(after, "[ARGS]"))
+        after = rest_of(after, strlen("[ARGS]"));
+    else if (may_become(after, "[ARGS]"))
+        return GOES_ON;
+    after = skip_blanks(after);
+    if (n == 0 || (after.length && *after.at != '{'))
+        return WRONG;
+    call->name = (struct span){text->at, n};
+    const size_t end = value_end(after);
+    call->arguments = (struct span){after.at, end ? end : after.length};
+    call->whole = end > 0;
+    *text = rest_of(after, end);
+    return end ? WHOLE : GOES_ON;
+}
+
+static enum progress read_mistral(struct span *text, struct speech *speech)
+{
+    *text = skip_blanks(rest_of(*text, strlen("[TOOL_CALLS]")));
+    if (text->length == 0)
+        return GOES_ON;
+    if (*text->at != '[') {
+        const enum progress progress = read_named(text, &speech->calls[speech->n_calls]);
+        speech->n_calls += progress != WRONG && speech->calls[speech->n_calls].name.at;
+        return progress;
+    }
+    *text = rest_of(*text, 1);
+    while (speech->n_calls < MAX_CALLS) {
+        struct call *call = &speech->calls[speech->n_calls];
+        const enum progress progress = read_call(text, call);
+        speech->n_calls += progress != WRONG && call->name.at;
+        if (progress != WHOLE)
+            return progress;
+        *text = skip_blanks(*text);
+        if (text->length && *text->at != ',') {
+            *text = rest_of(*text, *text->at == ']');
+            return WHOLE;
+        }
+        *text = rest_of(*text, text->length > 0);
+    }
+    return WHOLE;
+}
+
+static enum progress read_bare(struct span *text, struct speech *speech)
+{
+    static const char tag[] = "<|python_tag|>";
+    if (begins(*text, tag))
+        *text = rest_of(*text, strlen(tag));
+    struct call *call = &speech->calls[speech->n_calls];
+    const enum progress progress = read_call(text, call);
+    speech->n_calls += progress != WRONG && call->name.at && (call->arguments.at || progress == WHOLE);
+    return progress;
+}
+
+// Where the next call of one of the forms begins, or may begin; *read reads it where it does.
+static size_t find_call(struct span text, unsigned forms, bool first, enum progress (**read)(struct span *, struct speech *))
+{
+    static const char tag[] = "<|python_tag|>";
+    bool found;
+    size_t at = text.length;
+    *read = NULL;
+    if (forms & CALLS_HERMES) {
+        at = find_mark(text, "<tool_call>", &found);
+        *read = found ? read_hermes : NULL;
+    }
+    if (forms & CALLS_MISTRAL) {
+        const size_t other = find_mark(text, "[TOOL_CALLS]", &found);
+        if (other < at) {
+            at = other;
+            *read = found ? read_mistral : NULL;
+        }
+    }
+    if (forms & CALLS_BARE && first) {
+        const struct span begin = skip_blanks(text);
+        const bool call = begins(begin, tag) || (begin.length && *begin.at == '{');
+        if (call || begin.length == 0 || may_become(begin, tag)) {
+            at = text.length - begin.length;
+            *read = call ? read_bare : NULL;
+        }
+    }
+    return at;
+}
+
+// ---------------------------------------------------------------- the parts
+
+// The text after the reasoning, which goes to the speech.
+static struct span read_reasoning(struct speech *speech, struct span text, bool begun, bool whole)
+{
+    static const char open[] = "<think>", close[] = "</think>";
+    struct span inside = skip_blanks(text);
+    if (!whole && may_become(inside, open))
+        return rest_of(text, text.length);
+    if (begins(inside, open))
+        inside = skip_blanks(rest_of(inside, strlen(open)));
+    else if (!begun)
+        return text;
+    bool found;
+    const size_t end = find_mark(inside, close, &found);
+    speech->reasoning = trim_end((struct span){inside.at, found || !whole ? end : inside.length});
+    return found ? skip_blanks(rest_of(inside, end + strlen(close))) : rest_of(inside, inside.length);
+}
+
+void speech_read(struct speech *speech, const char *bytes, size_t length, bool reasoning_begun, unsigned forms, bool whole)
+{
+    *speech = (struct speech){0};
+    struct span text = read_reasoning(speech, (struct span){bytes ? bytes : "", length}, reasoning_begun, whole);
+    enum progress (*read)(struct span *, struct speech *) = NULL;
+    for (bool first = true; text.length > 0; first = read == read_bare) {
+        size_t at = speech->n_calls < MAX_CALLS ? find_call(text, forms, first, &read) : text.length;
+        if (read == NULL && whole)
+            at = text.length;
+        // Blanks before a call belong to neither.
+        const struct span before =
+            forms && !(whole && read == NULL) ? trim_end((struct span){text.at, at}) : (struct span){text.at, at};
+        if (speech->n_calls == 0 || skip_blanks(before).length)
+            buffer_add(&speech->content, before.at, before.length);
+        text = rest_of(text, at);
+        if (read == NULL)
+            return;
+        const struct span all = {before.at + before.length, (size_t)(text.at + text.length - before.at) - before.length};
+        const int n_calls = speech->n_calls;
+        const enum progress progress = read(&text, speech);
+        if (progress == WRONG || (whole && progress == GOES_ON && speech->n_calls == n_calls)) {
+            // No call after all: it is text, as soon as nothing can change that.
+            speech->n_calls = n_calls;
+            memset(&speech->calls[n_calls], 0, sizeof speech->calls[0]);
+            if (progress == WRONG || whole)
+                buffer_add(&speech->content, all.at, all.length);
+            return;
+        }
+        if (progress == GOES_ON)
+            return;
+    }
+}
+
+void speech_free(struct speech *speech)
+{
+    buffer_free(&speech->content);
+}

@@ -1,0 +1,258 @@
+"""Grammars and schemas: which texts they take, what is refused in words, and that masks hold just the tokens that go on."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+
+import jsonschema
+import pytest
+from harness import BUILD, built
+
+
+@pytest.fixture(scope="module")
+def match(tmp_path_factory):
+    program, folder = built(BUILD / "tests/grammar/match"), tmp_path_factory.mktemp("grammars")
+
+    def run(kind, grammar, texts=(), model=None):
+        path = folder / "grammar"
+        path.write_text(grammar if kind == "grammar" else json.dumps(grammar))
+        command = [str(program), kind, str(path), *([str(model)] if model else [])]
+        done = subprocess.run(
+            command, input="".join(text + "\0" for text in texts), capture_output=True, text=True, timeout=100
+        )
+        assert done.returncode in (0, 2), done.stderr
+        return done.stdout.splitlines() if done.returncode == 0 else done.stdout.strip()
+
+    return run
+
+
+GRAMMARS = {
+    'root ::= "yes" | "no"': {"yes": "yes no", "more": ["", "y", "ye", "n"], "no": ["x", "yess", "yesno", "Y"]},
+    'root ::= "a"*': {"yes": ["", "a", "aaaa"], "no": "b ab"},
+    'root ::= "a"+ "b"?': {"yes": "a aab", "more": [""], "no": "b abb"},
+    'root ::= ("ab" | "c"){2,3}': {"yes": "abab ccc abcab cc", "more": ["", "ab", "aba"], "no": "cccc abb"},
+    "root ::= [a-c]{2}": {"yes": "ab cc", "more": ["", "a"], "no": "d abc"},
+    "root ::= [^a-c]{2,}": {"yes": ["xy", "é\n", "🎉漢字"], "more": ["x"], "no": "xa"},
+    'root ::= [à-ü漢]{1,2} "."': {"yes": "é. 漢ä. àü.", "more": ["é", "\u00e0"], "no": "a à字"},
+    "root ::= .": {"yes": ["a", "\n", "é", "𝄞"], "more": [""], "no": "ab éé"},
+    'root ::= "\\x41\\u00e9\\U0001f389\\"\\\\"': {"yes": ['Aé🎉"\\'], "more": ["Aé"], "no": ["AÉ"]},
+    'root ::= "(" root ")" | "x"': {"yes": "x (x) ((((x))))", "more": "((( ((x", "no": "(x)) )"},
+    'root ::= item ("," item)*\nitem ::= [0-9]+ # digits\n': {"yes": "1 12,3", "more": ["1,"], "no": ",1 1,,2"},
+    'root ::=\n  "a" |\n  # a comment\n  "b"\n\n\n': {"yes": "a b", "no": "c"},
+    'root ::= a b\na ::= "" | "x"\nb ::= "y" |': {"yes": ["", "x", "y", "xy"], "no": "yx xx"},
+    'root ::= ("a"? "b"?)* "c"': {"yes": "c abc bac bbbaac", "more": ["ab"], "no": "cc"},
+    "root ::= [a\\]\\-\\^b-]": {"yes": ["a", "]", "-", "^", "b"], "no": "c"},
+}
+
+
+@pytest.mark.parametrize("grammar", GRAMMARS)
+def test_texts_of_grammars(match, grammar):
+    for answer, texts in GRAMMARS[grammar].items():
+        texts = texts.split() if isinstance(texts, str) else texts
+        assert match("grammar", grammar, texts) == [answer] * len(texts), texts
+
+
+@pytest.mark.parametrize(
+    "grammar, message",
+    [
+        ("", "there is no rule 'root'"),
+        ('a ::= "x"', "there is no rule 'root'"),
+        ("root ::= b", "line 1: rule 'b', named in line 1, is nowhere"),
+        ('root ::= "x"\nroot ::= "y"', "line 2: rule 'root' is there already"),
+        ('root = "x"', "expected ::= after the name 'root'"),
+        ('root ::= "x', "the line ends within a literal"),
+        ("root ::= [x", "the line ends within a literal or a class"),
+        ('root ::= ("x"', "expected )"),
+        ('root ::= "x")', "a ) without its ("),
+        ("root ::= [b-a]", "ends before it begins"),
+        ('root ::= "\\q"', "unknown escape"),
+        ('root ::= "\\ud800"', "U+D800 is no character"),
+        ('root ::= "x"{3,2}', "at most 2 times is less than at least 3"),
+        ('root ::= "x"{100001}', "repeated at most 100000 times"),
+        ("root ::= " + '"x"{100000} ' * 12, "more than 1048576 parts"),
+        ("root ::= *", "expected a literal, a class, a rule's name or a group, found '*'"),
+        ('root ::= root "x" | "y"', "calls itself before it takes a character"),
+        ('root ::= a? root "x" | "y"\na ::= "a"', "calls itself before it takes a character"),
+        ("root ::= " + "(" * 200 + '"x"' + ")" * 200, "parentheses nest deeper than 128"),
+        ("root ::= root", "no text fits it"),
+        (
+            "root ::= "
+            + " | ".join(f"r{i}" for i in range(3000))
+            + "".join(f"\nr{i} ::= root0" for i in range(3000))
+            + "\nroot0 ::= "
+            + " | ".join(f'"{i}"' for i in range(5000)),
+            "too many ways to read a text",
+        ),
+    ],
+)
+def test_grammars_that_are_refused(match, grammar, message):
+    assert message in match("grammar", grammar)
+
+
+def test_a_state_far_down_is_kept_when_others_are_forgotten(match):
+    """More states than are kept at a time."""
+    grammar = 'root ::= "[" root "]" | [a-z]{0,60000}'
+    texts = ["[" * 50 + "x" * 40000 + "]" * 50, "[" * 50 + "x" * 40000 + "]" * 51, "[" * 50 + "x" * 40000 + "]" * 49]
+    assert match("grammar", grammar, texts) == ["yes", "no", "more"]
+
+
+# ------------------------------------------------------------------------------------------- schemas
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "minLength": 1, "maxLength": 9},
+        "age": {"type": "integer", "minimum": 18, "maximum": 120},
+        "city": {"enum": ["Paris", 'Rio "R"', None, 5]},
+        "tags": {"type": "array", "items": {"type": "string", "pattern": "^[a-z]{2,5}$"}, "minItems": 1, "maxItems": 2},
+    },
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+TREE = {
+    "$defs": {
+        "node": {
+            "type": "object",
+            "properties": {"v": {"type": "integer"}, "next": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]}},
+            "required": ["v", "next"],
+        }
+    },
+    "$ref": "#/$defs/node",
+}
+SCHEMAS = [
+    (
+        PERSON,
+        ['{"name":"A","age":18}', '{"name": "A", "age": 120, "tags": ["ab"]}', '{"name":"A","age":20,"city":null}'],
+    ),
+    (PERSON, ['{\n  "name": "é漢🎉",\n  "age": 99,\n  "city": "Rio \\"R\\"",\n  "tags": ["ab", "abcde"]\n}']),
+    (TREE, ['{"v":1,"next":{"v":2,"next":null}}']),
+    ({"type": "array", "items": {"$ref": "#"}}, ["[]", "[[],[[]]]"]),
+    ({"type": ["string", "null"]}, ['"x"', "null"]),
+    ({"const": {"a": [1, "x"]}}, ['{"a":[1,"x"]}']),
+    ({"type": "integer", "minimum": -15, "exclusiveMaximum": 7}, ["-15", "-9", "0", "6"]),
+    ({"type": "integer", "minimum": 95, "maximum": 1203}, ["95", "99", "100", "999", "1000", "1203"]),
+    ({"type": "integer", "exclusiveMinimum": 0}, ["1", "10", "123456"]),
+    ({"type": "integer", "maximum": -3}, ["-3", "-10"]),
+    ({"type": "number"}, ["1", "-0.5", "1e9", "2.5E-3"]),
+    ({"type": "string", "pattern": "^\\d{3}-[A-F\\w]+(x|yz)?$"}, ['"123-A"', '"000-Zyz"']),
+    ({"type": "string", "pattern": "ab"}, ['"ab"', '"xxabyy"', '"é\\"ab"']),
+    ({"type": "string", "pattern": '^["\\\\n.]*$'}, ['""', '"\\"\\"n."']),
+    ({"type": "string", "pattern": "^[^a-z]é$"}, ['"Aé"', '"字é"', '"\\"é"']),
+    ({"type": "string", "format": "date-time"}, ['"2024-02-29T10:00:00Z"', '"2024-12-01T23:59:59.5+01:00"']),
+    ({"type": "string", "format": "uuid"}, ['"123e4567-e89b-12d3-a456-426614174000"']),
+    ({"type": "object", "additionalProperties": {"type": "integer"}}, ["{}", '{"a":1,"b c":2}']),
+    ({"type": "object", "properties": {}, "additionalProperties": False}, ["{}"]),
+    ({"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}], "minItems": 2}, ['[1,"x"]']),
+    (
+        {"items": [{"type": "integer"}, {"type": "null"}], "$schema": "http://json-schema.org/draft-07/schema#"},
+        ["[5, null]"],
+    ),
+    ({"anyOf": [{"type": "integer"}, {"type": "array", "items": {"type": "boolean"}}]}, ["5", "[true, false]"]),
+    ({"allOf": [{"$ref": "#/definitions/b"}], "definitions": {"b": {"type": "boolean"}}}, ["true"]),
+    ({}, ["null", '{"a":[1,2,{"b":"x\\u00e9"}]}']),
+    (True, ["[]"]),
+]
+WRONG = [
+    "",
+    "{",
+    "[",
+    "nul",
+    "{}x",
+    '{"a":}',
+    "[1,]",
+    '"\\x"',
+    '"\n"',
+    "01",
+    "1.",
+    "+1",
+    "- 1",
+    "-15.5",
+    "7",
+    "-16",
+    "94",
+    "1204",
+    "0",
+    "-2",
+]
+WRONG += [
+    '{"name":"","age":18}',
+    '{"name":"A","age":17}',
+    '{"name":"A","age":121}',
+    '{"age":18,"name":"A"}',
+    '{"name":"A"}',
+]
+WRONG += [
+    '{"name":"A","age":18,"tags":[]}',
+    '{"name":"A","age":18,"x":1}',
+    '{"v":1}',
+    '{"v":1,"next":5}',
+    '"12-A"',
+    '"xa"',
+    '"ax"',
+]
+
+
+@pytest.mark.parametrize("schema, documents", SCHEMAS, ids=lambda value: json.dumps(value)[:50])
+def test_documents_of_schemas(match, schema, documents):
+    assert match("schema", schema, documents) == ["yes"] * len(documents)
+    # What it takes of the rest is valid for someone else, too.
+    rest = [*WRONG, *(text for _, texts in SCHEMAS for text in texts)]
+    for text, answer in zip(rest, match("schema", schema, rest)):
+        if answer == "yes":
+            jsonschema.validate(json.loads(text), schema)
+
+
+@pytest.mark.parametrize(
+    "schema, message",
+    [
+        ({"not": {}}, "the keyword 'not' is not read here"),
+        ({"type": "thing"}, "'type': found 'thing'"),
+        (
+            {"properties": {"a": {"type": "array", "items": {"minProperties": 1}}}},
+            "at /a/items: the keyword 'minProperties'",
+        ),
+        ({"type": "string", "minLength": 5, "maxLength": 4}, "'maxLength' is less"),
+        ({"type": "string", "minLength": -1}, "'minLength': expected an integer"),
+        ({"type": "integer", "minimum": 5, "maximum": 4}, "no integer is from 5 to 4"),
+        ({"type": "number", "minimum": 5}, "'minimum' of numbers that are no integers"),
+        ({"type": "string", "pattern": "(?=x)"}, "groups that look around"),
+        ({"type": "string", "pattern": "a|b$"}, "put the alternatives into a group"),
+        ({"type": "string", "pattern": "(a"}, "a ( without its )"),
+        ({"type": "string", "pattern": "\\b"}, "an escape that is not read here"),
+        ({"$ref": "#/nowhere"}, "'$ref': expected a pointer"),
+        ({"$ref": "http://example.org/x"}, "'$ref': expected a pointer"),
+        ({"$ref": "#"}, "no text fits it"),
+        ({"required": ["a"]}, "'required' names what is not among"),
+        ({"enum": []}, "'enum': expected a list"),
+        ({"anyOf": [{}], "type": "string", "minLength": 3}, "beside other conditions"),
+        ([], "expected a schema"),
+        (5, "expected a schema"),
+    ],
+    ids=lambda value: str(value)[:50],
+)
+def test_schemas_that_are_refused(match, schema, message):
+    assert message in match("schema", schema)
+
+
+def test_ranges_of_integers(match):
+    choose = random.Random(1)
+    for _ in range(20):
+        low, high = sorted(choose.choice([1, -1]) * choose.randrange(10 ** choose.randrange(1, 7)) for _ in range(2))
+        numbers = [low - 1, low, low + 1, high - 1, high, high + 1, 0, -low, -high]
+        numbers += [choose.randrange(-(10**6), 10**6) for _ in range(60)]
+        found = match("schema", {"type": "integer", "minimum": low, "maximum": high}, map(str, numbers))
+        assert [answer == "yes" for answer in found] == [low <= number <= high for number in numbers], (low, high)
+
+
+def test_masks_hold_what_goes_on(match, fable):
+    """Token by token: the walk of the vocabulary's tree, beside each token's bytes alone."""
+    texts = ['{"name":"Anna", "age":42}', '{\n "name": "Björn 漢", "age": 18, "city": "Paris"}', '{"name":1}']
+    found = match("schema", PERSON, texts, fable)
+    assert all(", 0 wrong, " in line for line in found) and [line.split()[-1] for line in found] == [
+        "whole",
+        "whole",
+        "open",
+    ]
+    assert ", 0 wrong, whole" in match("grammar", "root ::= [^é]{3,9} | .", ["漢xé"[:2] + "yz"], fable)[0]

@@ -1,0 +1,141 @@
+"""A server for the tests: the program with `-m serve` on a free port of loopback, and a client of plain http.client."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shutil
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+from harness import ROOT, convert_directory
+
+# Shows tools, calls and results, and names every form of calls that is read: <tool_call>, [TOOL_CALLS].
+TEMPLATE = """{%- if tools %}Tools: {{ tools | tojson }}{{ "\\n" }}{% endif %}
+{%- for m in messages %}[{{ m.role }}] {{ m.content }}
+{%- for c in m.tool_calls or [] %}{# or [TOOL_CALLS] #}<tool_call>{{ c.function.name }} {{ c.function.arguments | tojson }}</tool_call>{% endfor %}
+{{- "\\n" }}{% endfor %}{% if add_generation_prompt %}[assistant] {% if thinking %}<think>{{ "\\n" }}{% endif %}{% endif %}"""
+
+
+class Answer:
+    def __init__(self, response):
+        self.status, self.headers, self.body = response.status, response.headers, response.read()
+
+    @property
+    def json(self):
+        return json.loads(self.body)
+
+    @property
+    def error(self):
+        """The message of an error in OpenAI's form."""
+        error = self.json["error"]
+        assert set(error) == {"type", "param", "code", "message"}, error
+        return error["message"]
+
+    @property
+    def events(self):
+        """What a stream of OpenAI's form brought; it ends in [DONE]."""
+        parts = self.body.decode().split("\n\n")
+        assert parts.pop() == "" and parts.pop() == "data: [DONE]", parts[-1:]
+        assert all(part.startswith("data: ") for part in parts)
+        return [json.loads(part[6:]) for part in parts]
+
+
+class Server:
+    def __init__(self, yalm, model, *options):
+        command = [str(yalm), str(model), "-m", "serve", "--port", "0", *map(str, options)]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        self.lines = []
+        for line in self.process.stderr:
+            self.lines.append(line)
+            if line.startswith("listening on"):
+                self.port = int(line.rsplit(":", 1)[1])
+                break
+        else:
+            raise AssertionError(f"{command} ends: {self.lines}")
+        self.reader = threading.Thread(target=lambda: self.lines.extend(self.process.stderr), daemon=True)
+        self.reader.start()
+
+    def connect(self, timeout=100):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+
+    def ask(self, method, path, body=None, headers=None, timeout=100):
+        connection = self.connect(timeout)
+        try:
+            connection.request(method, path, body, headers or {})
+            return Answer(connection.getresponse())
+        finally:
+            connection.close()
+
+    def get(self, path, **headers):
+        return self.ask("GET", path, headers=headers)
+
+    def post(self, path, **fields):
+        return self.ask("POST", path, json.dumps(fields))
+
+    def complete(self, prompt, **fields):
+        """The answer's JSON of a completion that must succeed."""
+        answer = self.post("/v1/completions", prompt=prompt, **fields)
+        assert answer.status == 200, answer.body
+        return answer.json
+
+    def chat(self, content="Hello", **fields):
+        answer = self.post("/v1/chat/completions", messages=[{"role": "user", "content": content}], **fields)
+        assert answer.status == 200, answer.body
+        return answer.json
+
+    def text(self, prompt, **fields):
+        return self.complete(prompt, **fields)["choices"][0]["text"]
+
+    def metric(self, name):
+        lines = self.get("/metrics").body.decode().splitlines()
+        return float(next(line.split()[1] for line in lines if line.startswith(f"yalm_{name} ")))
+
+    def busy(self):
+        return sum(slot["is_processing"] for slot in self.get("/slots").json)
+
+    def wait_until(self, condition, seconds=30):
+        ends = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < ends, "it does not come to be"
+            time.sleep(0.02)
+
+    def stop(self, how=signal.SIGTERM, seconds=60):
+        """Ends the server by a signal; returns its exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+        code = self.process.wait(seconds)
+        self.reader.join(10)
+        return code
+
+
+@pytest.fixture(scope="session")
+def start(yalm, fable):
+    """Starts servers of the bundled model with further options; they must end well."""
+    servers = []
+
+    def start_server(*options, model=fable):
+        servers.append(Server(yalm, model, *options))
+        return servers[-1]
+
+    yield start_server
+    codes = [server.stop() for server in servers]
+    assert set(codes) <= {0}, (codes, [server.lines for server in servers])
+
+
+@pytest.fixture(scope="session")
+def talker(start, tmp_path_factory):
+    """A server of the bundled model with a chat template."""
+    source = tmp_path_factory.mktemp("talker") / "fable-4m"
+    shutil.copytree(ROOT / "models/fable-4m", source)
+    config = json.loads((source / "tokenizer_config.json").read_text())
+    (source / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": TEMPLATE}))
+    return start("--parallel", 3, model=convert_directory(source, source.parent / "talker.bin"))
+
+
+@pytest.fixture(scope="session")
+def server(start):
+    return start("--parallel", 3)

@@ -1,0 +1,351 @@
+"""The server itself: turns, limits, clients that leave or are slow, keys, and its end."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import json
+import re
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+
+LONG = {"max_tokens": 1900, "ignore_eos": True, "seed": 1}
+
+
+def stream(server, **fields):
+    """A connection on which a stream of a completion has begun, and its response."""
+    connection = server.connect()
+    body = json.dumps({"stream": True, **fields})
+    connection.request("POST", "/v1/completions", body)
+    return connection, connection.getresponse()
+
+
+def test_health_needs_nothing(server):
+    answer = server.get("/health")
+    assert answer.status == 200 and answer.json == {"status": "ok"}
+
+
+def test_unknown_paths_and_methods(server):
+    assert server.get("/nothing").status == 404 and "/nothing" in server.get("/nothing").error
+    answer = server.get("/v1/completions")
+    assert answer.status == 405 and answer.headers["Allow"] == "POST" and "POST, found GET" in answer.error
+    assert server.ask("HEAD", "/health").status == 200
+    assert server.get("/models").json == server.get("/v1/models").json
+
+
+@pytest.mark.parametrize(
+    "body, message",
+    [
+        (b"", "is no JSON"),
+        (b"{", "is no JSON"),
+        (b"[1]", "not an object"),
+        (b'{"prompt":"x"} x', "follows the body's JSON"),
+        (b'{"prompt":"\xff"}', "is not UTF-8"),
+        (b'{"prompt":"\xed\xa0\x80"}', "is not UTF-8"),
+        (b'{"prompt":"a\\u0000b"}', "a NUL"),
+        (b'{"prompt":"a\x00b"}', "a NUL"),
+        (b'{"a":' + b"[" * 100 + b"]" * 100 + b"}", "nests deeper"),
+        (b'{"a":[' + b"1," * (1 << 20) + b"1]}", "more than 1048576 values"),
+        (b"{}", "'prompt': expected"),
+        (b'{"prompt":{}}', "'prompt': expected"),
+        (b'{"prompt":[]}', "'prompt': expected"),
+        (b'{"prompt":[1,"x"]}', "'prompt': expected token ids from 0 to 4095"),
+        (b'{"prompt":[1.5]}', "'prompt': expected token ids"),
+        (b'{"prompt":[4096]}', "'prompt': expected token ids"),
+        (b'{"prompt":[-1]}', "'prompt': expected token ids"),
+        (b'{"prompt":[[]]}', "the prompt has no tokens"),
+        (b'{"prompt":["x",1]}', "'prompt': expected a list"),
+        (b'{"prompt":"x","n":17}', "'n': expected an integer from 1 to 16"),
+        (b'{"prompt":"x","n":1.5}', "'n': expected"),
+        (b'{"prompt":"x","temperature":"hot"}', "'temperature': expected a number"),
+        (b'{"prompt":"x","temperature":-1}', "'temperature': expected a number from 0"),
+        (b'{"prompt":"x","top_p":2}', "'top_p': expected"),
+        (b'{"prompt":"x","stop":[""]}', "'stop': expected strings"),
+        (b'{"prompt":"x","stop":5}', "'stop': expected a string"),
+        (b'{"prompt":"x","stop":[' + b'"x",' * 16 + b'"x"]}', "'stop': expected a string, or a list of at most 16"),
+        (b'{"prompt":"x","logit_bias":{"x":1}}', "'logit_bias'"),
+        (b'{"prompt":"x","logit_bias":{"5000":1}}', "'logit_bias'"),
+        (b'{"prompt":"x","logit_bias":{"50":101}}', "'logit_bias'"),
+        (b'{"prompt":"x","stream":1}', "'stream': expected true or false"),
+        (b'{"prompt":"x","stream_options":1}', "'stream_options': expected an object"),
+        (b'{"prompt":"x","suffix":"y"}', "'suffix': text in the middle"),
+        (b'{"prompt":"x","best_of":2}', "'best_of': choosing"),
+        (b'{"prompt":"x","logprobs":21}', "'logprobs': expected an integer from 0 to 20"),
+        (b'{"prompt":"x","seed":-2}', "'seed': expected"),
+    ],
+    ids=lambda value: repr(value[:40]),
+)
+def test_bad_bodies_are_refused_in_words(server, body, message):
+    answer = server.ask("POST", "/v1/completions", body)
+    assert answer.status == 400 and message in answer.error
+
+
+def test_body_that_is_too_long(server):
+    answer = server.ask("POST", "/v1/completions", b'{"prompt":"' + b"x" * (17 << 20) + b'"}')
+    assert answer.status == 413 and "16777216" in answer.error
+
+
+def test_context_names_both_numbers(server):
+    answer = server.post("/v1/completions", prompt="once", max_tokens=3000)
+    assert answer.status == 400 and "holds 2048 tokens" in answer.error and "needs 3002" in answer.error
+    assert answer.json["error"]["code"] == "context_length_exceeded"
+    answer = server.post("/v1/completions", prompt="once " * 3000, max_tokens=1)
+    assert answer.status == 400 and "holds 2048 tokens" in answer.error
+
+
+def test_same_text_alone_and_among_others(server):
+    """Nothing of what else is going on shows in a text, nor in a probability."""
+    fields = [
+        {
+            "prompt": f"The {animal} said to the king",
+            "max_tokens": 40,
+            "seed": seed,
+            "logprobs": 1,
+            "cache_prompt": False,
+        }
+        for seed, animal in enumerate(["fox", "wolf", "hare", "bear", "goose", "mouse", "cat", "dog"])
+    ]
+    fields += [{**fields[0], "temperature": 0}, {**fields[1], "prompt": "A long time ago, " * 60}]
+
+    def choice(one):
+        return server.complete(**one)["choices"][0]
+
+    alone = [choice(one) for one in fields]
+    with concurrent.futures.ThreadPoolExecutor(len(fields)) as pool:
+        assert list(pool.map(choice, fields)) == alone
+    assert len({json.dumps(each) for each in alone}) == len(fields)
+
+
+def test_a_long_prompt_stalls_nobody(start):
+    """While one client's prompt is read, another's tokens go on coming, between its pieces."""
+    server = start("--parallel", 2, "--chunk", 8)
+    connection, response = stream(server, prompt="Once", **{**LONG, "max_tokens": 1000})
+    response.readline()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(server.complete, [5, 6, 7, 8] * 500, max_tokens=1)
+        server.wait_until(lambda: any(slot["state"] == "reading" for slot in server.get("/slots").json))
+        came = 0
+        while not reading.done():
+            came += response.readline().startswith(b"data:")
+        assert came > 100  # of 250 pieces, each with a token before it
+    connection.close()
+
+
+def test_turns_are_fair(start):
+    """Of requests that run together none gets more than its share."""
+    server = start("--parallel", 4)
+    streams = [stream(server, prompt=f"Tale {i}", **LONG) for i in range(4)]
+    for _, response in streams:
+        response.readline()
+    server.wait_until(lambda: min(slot["n_generated"] for slot in server.get("/slots").json) > 60)
+    counts = [slot["n_generated"] for slot in server.get("/slots").json]
+    assert max(counts) - min(counts) <= 8, counts
+    for connection, _ in streams:
+        connection.close()
+
+
+def test_prompts_are_read_by_turns(start):
+    server = start("--parallel", 3, "--chunk", 4)
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(server.complete, [5 + i, 6, 7, 8] * 500, max_tokens=1) for i in range(2)]
+        seen = []
+        while not any(each.done() for each in asked):
+            seen.append([slot["n_tokens"] for slot in server.get("/slots").json if slot["state"] == "reading"])
+    both = [counts for counts in seen if len(counts) == 2]
+    first, last = (max(counts) - min(counts) for counts in (both[0], both[-1]))
+    assert len(both) > 3 and last - first <= 40, both
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["waiting", "streaming"])
+def test_who_leaves_is_not_worked_for(server, streamed):
+    before = server.metric("generated_tokens_total")
+    connection = server.connect()
+    body = {"prompt": "Once", "n": 16, "stream": streamed, **LONG}
+    connection.request("POST", "/v1/completions", json.dumps(body))
+    server.wait_until(lambda: server.busy() == 1)
+    if streamed:
+        connection.getresponse()
+    connection.sock.shutdown(socket.SHUT_RDWR)
+    connection.close()
+    server.wait_until(lambda: server.busy() == 0)
+    assert server.metric("generated_tokens_total") - before < 16 * 1900
+    assert server.text("Once upon a time", max_tokens=3, temperature=0)
+
+
+def test_queue_has_a_limit(start):
+    server = start("--parallel", 1, "--queue", 2)
+    connections = []
+    for _ in range(3):
+        connection = server.connect()
+        connection.request("POST", "/v1/completions", json.dumps({"prompt": "Once", "n": 16, **LONG}))
+        connections.append(connection)
+    server.wait_until(lambda: server.metric("tasks_running") == 1 and server.metric("tasks_waiting") == 2)
+    answer = server.post("/v1/completions", prompt="Once", max_tokens=1)
+    assert (
+        answer.status == 503 and answer.headers["Retry-After"] and "3 requests are running or waiting" in answer.error
+    )
+    streamed = server.post("/v1/completions", prompt="Once", max_tokens=1, stream=True)
+    assert streamed.status == 503 and streamed.headers["Content-Type"] == "application/json"
+    for connection in connections:
+        connection.close()
+    server.wait_until(lambda: server.metric("tasks_running") + server.metric("tasks_waiting") == 0)
+    assert server.text("Once", max_tokens=1)
+
+
+def test_slow_clients_hold_nobody_up(server):
+    """Hundreds that never end their header, or their body, or never read: the others are answered as ever."""
+    sockets = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(200)]
+    for i, each in enumerate(sockets):
+        each.send(
+            b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n" + (b"Content-Length: 100\r\n\r\n{" if i % 2 else b"X-")
+        )
+    started = time.monotonic()
+    assert server.text("Once upon a time", max_tokens=5)
+    assert time.monotonic() - started < 10
+    for each in sockets:
+        each.close()
+
+
+def test_what_is_no_http(server):
+    for rubbish in (
+        b"\x00" * 100,
+        b"GET\r\n\r\n",
+        b"POST /v1/completions HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+        b"A" * 100000,
+    ):
+        with socket.create_connection(("127.0.0.1", server.port)) as raw:
+            raw.settimeout(0.5)
+            with contextlib.suppress(OSError):
+                raw.sendall(rubbish)
+                raw.shutdown(socket.SHUT_WR)
+                raw.recv(1000)
+    assert server.get("/health").status == 200
+
+
+def test_connection_is_used_again(server):
+    connection = server.connect()
+    for n in (1, 2, 3):
+        connection.request("POST", "/v1/completions", json.dumps({"prompt": "Once", "max_tokens": n}))
+        assert json.loads(connection.getresponse().read())["usage"]["completion_tokens"] <= n
+    connection.close()
+
+
+def test_keys(start, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("# of the house\nfirst-key\n\nsecond key\n")
+    server = start("--api-key-file", keys)
+    assert server.get("/health").status == 200
+    for headers in (
+        {},
+        {"Authorization": "Bearer wrong"},
+        {"Authorization": "first-key"},
+        {"x-api-key": "# of the house"},
+    ):
+        answer = server.get("/v1/models", **headers)
+        assert answer.status == 401 and "a key is needed" in answer.error
+    for headers in ({"Authorization": "Bearer first-key"}, {"x-api-key": "second key"}):
+        assert server.get("/v1/models", **headers).status == 200
+
+
+def test_pages_of_other_sites_are_refused(server):
+    body = json.dumps({"prompt": "x", "max_tokens": 1})
+    answer = server.ask("POST", "/v1/completions", body, {"Origin": "https://example.org"})
+    assert answer.status == 403 and "other sites" in answer.error
+    own = {"Origin": f"http://127.0.0.1:{server.port}"}
+    assert server.ask("POST", "/v1/completions", body, own).status == 200
+
+
+@pytest.mark.parametrize(
+    "options, code, message",
+    [
+        (["--host", "0.0.0.0"], 2, "--api-key-file"),
+        (["--host", "no.such.host.invalid"], 2, "no.such.host.invalid"),
+        (["--host", "192.0.2.1", "--insecure"], 1, "192.0.2.1"),
+        (["--api-key-file", "/nothing"], 1, "/nothing: No such file"),
+        (["--api-key-file", "/dev/null"], 1, "/dev/null: no key in it"),
+        (["--parallel", "0"], 2, "'--parallel'"),
+        (["--parallel", "256", "-T", "1000000"], 4, "256 sessions take"),
+        (["-i", "x"], 2, "'-i' does not belong to mode serve"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_does_not_start(yalm, fable, options, code, message):
+    command = [str(yalm), str(fable), "-m", "serve", "--port", "0", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == code and message in done.stderr and done.stdout == ""
+
+
+def test_port_in_use(server, yalm, fable):
+    command = [str(yalm), str(fable), "-m", "serve", "--port", str(server.port)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "Address already in use" in done.stderr
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_end_lets_running_requests_finish(start, how):
+    server = start("--drain", 60)
+    connection, response = stream(server, prompt="Once", **{**LONG, "max_tokens": 300})
+    response.readline()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        whole = pool.submit(server.complete, "The king", **{**LONG, "max_tokens": 300})
+        server.wait_until(lambda: server.busy() == 2)
+        assert server.stop(how) == 0
+        assert whole.result()["usage"]["completion_tokens"] == 300
+    rest = response.read().decode()
+    assert rest.endswith("data: [DONE]\n\n") and '"finish_reason":"length"' in rest
+    connection.close()
+    assert any("ending" in line for line in server.lines)
+
+
+def test_end_waits_no_longer_than_it_is_told(start):
+    server = start("--drain", 0)
+    connection, response = stream(server, prompt="Once", n=16, **LONG)
+    response.readline()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        whole = pool.submit(server.post, "/v1/completions", prompt="The king", n=16, **LONG)
+        server.wait_until(lambda: server.busy() == 2)
+        assert server.stop() == 0
+        answer = whole.result()
+    assert answer.status == 503 and "shutting down" in answer.error
+    assert "shutting down" in response.read().decode().rsplit("data: ", 1)[1]
+    connection.close()
+
+
+def test_metrics_are_prometheus(server):
+    answer = server.get("/metrics")
+    assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    for line in answer.body.decode().splitlines():
+        assert re.match(r"# (HELP|TYPE) yalm_\w+ |yalm_\w+ [0-9.e+-]+$", line), line
+
+
+def test_idle_sessions_take_no_time(start):
+    """Threads of sessions that wait sleep."""
+    server = start("--parallel", 8)
+    for _ in range(8):
+        server.text("Once", max_tokens=2, cache_prompt=False)
+    time.sleep(0.5)
+
+    def seconds():
+        with open(f"/proc/{server.process.pid}/stat") as stat:
+            fields = stat.read().rsplit(")", 1)[1].split()
+        return int(fields[11]) + int(fields[12])
+
+    before = seconds()
+    time.sleep(1)
+    assert seconds() - before <= 5  # hundredths
+
+
+def test_the_page(server):
+    answer = server.get("/")
+    assert answer.headers["Content-Type"] == "text/html; charset=utf-8" and b"<title>yalm</title>" in answer.body
+    assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+    # It asks nobody but this server, for nothing but this.
+    assert set(re.findall(rb'fetch\(chats \? "([^"]+)" : "([^"]+)"|fetch\("([^"]+)"', answer.body)) == {
+        (b"/v1/chat/completions", b"/v1/completions", b""),
+        (b"", b"", b"/v1/models"),
+    }
+    assert not re.search(rb'(src|href)="(?!data:)', answer.body) and b"http" not in answer.body

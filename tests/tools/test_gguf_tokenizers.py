@@ -1,0 +1,119 @@
+"""Tokenizers of GGUF files: each gives what the files that it was made from give."""
+
+import json
+
+import gguf_files
+import hf
+import pytest
+from gguf_files import MERGES, TOKENS, TYPES, bpe, spm
+
+
+def test_sentencepiece(convert, tmp_path):
+    directory = hf.copy(hf.FABLE, tmp_path / "fable")
+    (directory / "tokenizer.json").unlink()
+    path = gguf_files.write(directory, tmp_path / "model.gguf", tokenizer=lambda w: spm(w, chat_template="{{ 1 }}"))
+    wanted, found = convert(directory), convert(path)
+    assert found[0]["tokenizer"] == wanted[0]["tokenizer"] and hf.contents(found[1]) == hf.contents(wanted[1])
+    assert found[0]["config"] == wanted[0]["config"] and found[0]["chat_template"] == "{{ 1 }}"
+    settings = {"add_space_prefix": False, "add_bos_token": False}
+    path = gguf_files.write(directory, tmp_path / "plain.gguf", tokenizer=lambda w: spm(w, **settings))
+    metadata, tensors, _ = convert(path)
+    assert (metadata["tokenizer"]["prefix_space"], metadata["tokenizer"]["add_bos"]) == ("never", False)
+    assert "tokenizer.flags" not in tensors
+
+
+def test_phi_3s_tokens_take_white_space(tiny, convert, tmp_path):
+    """<s> and <unk> do not, </s> and those of chats do: so they are in the model's own tokenizer.json."""
+    directory = hf.make("tiny-phi3", tmp_path / "phi3", "--vocab", "4096")
+    flags = convert(gguf_files.write(directory, tmp_path / "model.gguf", tokenizer=spm))[1]["tokenizer.flags"][1]
+    assert flags[:4] == b"\0\0\2\0" and sum(flags) == 2
+
+
+LLAMA3_PATTERN = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+
+
+def test_byte_level(tiny, convert, tmp_path):
+    """The file gives the tokenizer that the tokenizer.json which it was made from gives."""
+    directory = hf.copy(tiny("tiny-llama"), tmp_path / "bpe")
+    hf.edit_json(directory / "config.json", bos_token_id=0, eos_token_id=1)
+    added = [
+        {
+            "id": n,
+            "content": text,
+            "special": n != 3,
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+        }
+        for n, text in enumerate(TOKENS[:4])
+    ]
+    root = {
+        "added_tokens": added,
+        "normalizer": None,
+        "pre_tokenizer": {
+            "type": "Sequence",
+            "pretokenizers": [
+                {"type": "Split", "pattern": {"Regex": LLAMA3_PATTERN}, "behavior": "Isolated", "invert": False},
+                {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},
+            ],
+        },
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+            "special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]}},
+        },
+        "decoder": {"type": "ByteLevel"},
+        "model": {
+            "type": "BPE", "ignore_merges": True, "merges": MERGES,
+            "vocab": {text: n for n, text in enumerate(TOKENS) if TYPES[n] == 1},
+        },
+    }  # fmt: skip
+    (directory / "tokenizer.json").write_text(json.dumps(root))
+    hf.edit_json(directory / "tokenizer_config.json", bos_token="<s>", eos_token="</s>")
+
+    def tokenizer(writer):
+        bpe(writer, eot_token_id=2)
+
+    path = gguf_files.write(directory, tmp_path / "model.gguf", tokenizer=tokenizer)
+    wanted, found = convert(directory), convert(path)
+    assert found[0]["tokenizer"] == wanted[0]["tokenizer"] and hf.contents(found[1]) == hf.contents(wanted[1])
+    assert (found[0]["config"]["bos"], found[0]["config"]["eos"]) == (0, [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("tokens", "ends"),
+    [
+        (["<|im_end|>", "<|endoftext|>", "end"], [1, 0, 2]),
+        (["<|return|>", "<|end|>", "<|call|>"], [1, 0, 3]),
+        (["<end_of_turn>", "<|eot_id|>", "<|im_start|>"], [1, 2, 0]),
+    ],
+)
+def test_tokens_that_end_an_answer(tokens, ends, tiny, convert, tmp_path):
+    """By their spelling, where they are no ordinary pieces: files name one of several."""
+
+    def tokenizer(writer):
+        spelled = [tokens[0], "</s>", tokens[1], tokens[2], *TOKENS[4:]]
+        bpe(writer, token_list=spelled, token_types=[3, 3, 4, 3, *TYPES[4:]], eos_token_id=1)
+
+    path = gguf_files.write(tiny("tiny-llama"), tmp_path / "model.gguf", tokenizer=tokenizer)
+    assert convert(path)[0]["config"]["eos"] == ends
+
+
+@pytest.mark.parametrize(
+    ("pre", "normalizers", "patterns", "add_bos", "ignore_merges"),
+    [
+        ("qwen2", [{"type": "nfc"}], 1, False, False),
+        ("qwen35", [{"type": "nfc"}], 1, False, False),
+        ("smollm", None, 2, False, False),
+        ("tekken", None, 1, True, True),
+        ("gpt-4o", None, 1, False, False),
+        ("deepseek-v3", None, 3, False, False),
+        ("gpt-2", None, 1, False, False),
+    ],
+)
+def test_pre_tokenizers(pre, normalizers, patterns, add_bos, ignore_merges, tiny, convert, tmp_path):
+    path = gguf_files.write(tiny("tiny-llama"), tmp_path / "model.gguf", tokenizer=lambda w: bpe(w, pre))
+    facts = convert(path)[0]["tokenizer"]
+    assert facts.get("normalizers") == normalizers and len(facts["patterns"]) == patterns
+    assert (facts["add_bos"], facts["ignore_merges"]) == (add_bos, ignore_merges)

@@ -1,0 +1,152 @@
+"""The architectures that the converter knows, and the keys of their config.json.
+
+A row says what transformers takes missing keys to be, and what the name itself says. READ lists the keys that config.py reads, beside those that have a default;
+HARMLESS those that say nothing about the computation; FOREIGN those that are other architectures'.
+"""
+
+from dataclasses import dataclass
+
+from .plan import UNCHANGED, Changes
+
+LLAMA = {
+    "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "num_key_value_heads": None, "max_position_embeddings": 2048, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "sliding_window": None,
+}  # fmt: skip
+MISTRAL = dict(
+    LLAMA, intermediate_size=14336, num_key_value_heads=8, max_position_embeddings=131072, sliding_window=4096
+)
+MIXTRAL = dict(
+    MISTRAL, rms_norm_eps=1e-5, rope_theta=1e6, sliding_window=None, num_local_experts=8, num_experts_per_tok=2
+)
+QWEN2 = dict(
+    LLAMA, vocab_size=151936, intermediate_size=22016, num_key_value_heads=32, max_position_embeddings=32768, sliding_window=4096,
+    max_window_layers=28,
+)  # fmt: skip
+QWEN3 = dict(QWEN2, head_dim=128)
+QWEN3_MOE = dict(
+    QWEN2, hidden_size=2048, intermediate_size=6144, num_hidden_layers=24, num_key_value_heads=4, max_window_layers=0,
+    num_experts=128, num_experts_per_tok=8, moe_intermediate_size=768,
+)  # fmt: skip
+PHI3 = dict(
+    LLAMA, vocab_size=32064, hidden_size=3072, intermediate_size=8192, max_position_embeddings=4096, rms_norm_eps=1e-5,
+    original_max_position_embeddings=4096, partial_rotary_factor=1.0,
+)  # fmt: skip
+GLM4 = dict(
+    LLAMA, vocab_size=151552, intermediate_size=13696, num_hidden_layers=40, num_key_value_heads=2, head_dim=128,
+    max_position_embeddings=131072, rms_norm_eps=1.5625e-7, partial_rotary_factor=0.5, attention_bias=True,
+)  # fmt: skip
+GLM4_MOE = dict(
+    GLM4, intermediate_size=10944, num_hidden_layers=46, num_attention_heads=96, num_key_value_heads=8, head_dim=None,
+    rms_norm_eps=1e-5, attention_bias=False, use_qk_norm=False, moe_intermediate_size=1408, num_experts=128, num_experts_per_tok=8,
+    n_routed_experts=None, n_shared_experts=1, routed_scaling_factor=1.0, n_group=1, topk_group=1, first_k_dense_replace=1,
+    norm_topk_prob=True,
+)  # fmt: skip
+SMOLLM3 = dict(
+    LLAMA, vocab_size=128256, hidden_size=2048, num_hidden_layers=36, num_attention_heads=16, num_key_value_heads=4,
+    max_position_embeddings=32768, rope_theta=2e6, tie_word_embeddings=True, no_rope_layer_interval=4,
+)  # fmt: skip
+MINISTRAL3 = dict(
+    MISTRAL, vocab_size=131072, num_hidden_layers=34, head_dim=128, max_position_embeddings=262144, rms_norm_eps=1e-5,
+    sliding_window=None, llama_4_scaling=True,
+)  # fmt: skip
+OLMO2 = dict(LLAMA, vocab_size=50304, rms_norm_eps=1e-5)
+OLMO3 = dict(OLMO2, rope_theta=5e5, rope_local_base_freq=5e5, sliding_window=4096, sliding_window_pattern=4)
+GEMMA2 = dict(
+    LLAMA, vocab_size=256000, hidden_size=2304, intermediate_size=9216, num_hidden_layers=26, num_attention_heads=8,
+    num_key_value_heads=4, head_dim=256, max_position_embeddings=8192, tie_word_embeddings=True, sliding_window=4096,
+    sliding_window_pattern=2, hidden_activation="gelu_pytorch_tanh", query_pre_attn_scalar=256, attn_logit_softcapping=50.0,
+    final_logit_softcapping=30.0, use_bidirectional_attention=False,
+)  # fmt: skip
+GEMMA3 = dict(
+    GEMMA2, vocab_size=262208, max_position_embeddings=131072, rope_theta=1e6, rope_local_base_freq=1e4,
+    sliding_window_pattern=6, attn_logit_softcapping=None, final_logit_softcapping=None,
+)  # fmt: skip
+GPT_OSS = dict(
+    LLAMA, vocab_size=201088, hidden_size=2880, intermediate_size=2880, num_hidden_layers=36, num_attention_heads=64,
+    num_key_value_heads=8, head_dim=64, max_position_embeddings=131072, rms_norm_eps=1e-5, rope_theta=150000.0,
+    sliding_window=128, sliding_window_pattern=2, num_local_experts=128, num_experts_per_tok=4, attention_bias=True,
+    swiglu_limit=7.0, swiglu_alpha=1.702, rope_parameters={
+        "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+        "original_max_position_embeddings": 4096,
+    },
+)  # fmt: skip
+GRANITE = dict(
+    LLAMA, embedding_multiplier=1.0, attention_multiplier=1.0, residual_multiplier=1.0, logits_scaling=1.0,
+)  # fmt: skip
+GRANITE_MOE = dict(GRANITE, num_local_experts=8, num_experts_per_tok=2)
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What a name under `architectures` says that other keys of config.json do not."""
+
+    model_type: str
+    defaults: dict
+    window: str = "none"  # which layers have one: layers.read_kinds()
+    biases: tuple = ()  # keys that may be true
+    facts: tuple = ()  # what always holds
+    ropes: tuple = ("default", "linear", "llama3", "yarn", "longrope")
+    changes: Changes = UNCHANGED
+    only_qkv: bool = False  # attention_bias is not of o
+
+
+ARCHITECTURES = {
+    "LlamaForCausalLM": Architecture("llama", LLAMA, biases=("attention_bias", "mlp_bias")),
+    "MistralForCausalLM": Architecture("mistral", MISTRAL, "always"),
+    "MixtralForCausalLM": Architecture("mixtral", MIXTRAL, "always"),
+    "Qwen2ForCausalLM": Architecture("qwen2", QWEN2, "asked", facts=("qkv_bias",)),
+    "Qwen3ForCausalLM": Architecture("qwen3", QWEN3, "asked", ("attention_bias",), ("qk_norm",)),
+    "Qwen3MoeForCausalLM": Architecture("qwen3_moe", QWEN3_MOE, "asked", ("attention_bias",), ("qk_norm",)),
+    "Phi3ForCausalLM": Architecture("phi3", PHI3, "always", ropes=("default", "longrope")),
+    "Glm4ForCausalLM": Architecture(
+        "glm4", GLM4, "none", ("attention_bias",), ("norms_around",), changes=Changes(pairs=True), only_qkv=True
+    ),
+    "Ministral3ForCausalLM": Architecture("ministral3", MINISTRAL3, "always"),
+    "Olmo2ForCausalLM": Architecture("olmo2", OLMO2, "none", ("attention_bias",), ("norms_after", "whole_qk_norm")),
+    "Olmo3ForCausalLM": Architecture("olmo3", OLMO3, "types", ("attention_bias",), ("norms_after", "whole_qk_norm")),
+    "Gemma2ForCausalLM": Architecture(
+        "gemma2", GEMMA2, "types", ("attention_bias",), ("norms_around",), changes=Changes(norm_plus=1.0)
+    ),
+    "Gemma3ForCausalLM": Architecture(
+        "gemma3_text", GEMMA3, "types", ("attention_bias",), ("norms_around", "qk_norm"), changes=Changes(norm_plus=1.0)
+    ),
+    "Glm4MoeForCausalLM": Architecture("glm4_moe", GLM4_MOE, "none", ("attention_bias",), only_qkv=True),
+    "GptOssForCausalLM": Architecture(
+        "gpt_oss", GPT_OSS, "types", ("attention_bias",), ("mlp_bias", "router_bias", "sink_logits")
+    ),
+    "GraniteForCausalLM": Architecture("granite", GRANITE, biases=("attention_bias", "mlp_bias")),
+    "GraniteMoeForCausalLM": Architecture("granitemoe", GRANITE_MOE, biases=("attention_bias",)),
+    "SmolLM3ForCausalLM": Architecture("smollm3", SMOLLM3, biases=("attention_bias", "mlp_bias")),
+}
+
+READ = set(MIXTRAL) | set(QWEN3) | {
+    "architectures", "model_type", "hidden_act", "head_dim", "rope_scaling", "rope_parameters", "partial_rotary_factor",
+    "original_max_position_embeddings", "use_sliding_window", "layer_types", "tie_word_embeddings", "attention_bias", "mlp_bias",
+    "bos_token_id", "eos_token_id", "quantization_config", "auto_map",
+}  # fmt: skip
+# Of those with experts that have a width of their own.
+READ_UNROTATED = {"no_rope_layers", "no_rope_layer_interval"}
+READ_GRANITE = set(GRANITE) - set(LLAMA)
+READ_MOE = {"num_experts", "moe_intermediate_size", "norm_topk_prob", "mlp_only_layers", "decoder_sparse_step"}
+HARMLESS = {
+    "_name_or_path", "_attn_implementation", "_flash_attn_2_enabled", "attention_dropout", "bad_words_ids", "begin_suppress_tokens",
+    "cache_implementation", "chunk_size_feed_forward", "decoder_start_token_id", "diversity_penalty", "do_sample", "dtype",
+    "early_stopping", "encoder_no_repeat_ngram_size", "exponential_decay_length_penalty", "finetuning_task", "forced_bos_token_id",
+    "forced_eos_token_id", "id2label", "initializer_range", "is_decoder", "is_encoder_decoder", "label2id", "length_penalty",
+    "max_length", "max_sequence_length", "min_length", "name_or_path", "no_repeat_ngram_size", "num_beam_groups", "num_beams",
+    "num_return_sequences", "output_attentions", "output_hidden_states", "output_router_logits", "output_scores", "pad_token_id",
+    "prefix", "pretraining_tp", "problem_type", "remove_invalid_values", "repetition_penalty", "return_dict",
+    "return_dict_in_generate", "router_aux_loss_coef", "router_jitter_noise", "sep_token_id", "suppress_tokens", "task_specific_params",
+    "temperature", "tokenizer_class", "top_k", "top_p", "torch_dtype", "torchscript", "transformers_version", "typical_p", "use_bfloat16",
+    "initial_context_length", "experts_per_token", "use_cache", "unsloth_fixed", "unsloth_version", "use_flash_attention_2", "resid_pdrop", "embd_pdrop", "attn_pdrop",
+}  # fmt: skip
+# Other architectures' ways to compute something else. Harmless only where they are switched off.
+FOREIGN = {
+    "add_cross_attention", "alibi", "attention_multiplier", "attn_logit_softcapping", "clip_qkv", "cross_attention_hidden_size",
+    "dim_model_base", "embedding_multiplier", "final_logit_softcapping", "first_k_dense_replace", "kv_lora_rank", "logit_scale",
+    "logits_scaling", "mamba_d_state", "moe_intermediate_size", "moe_layer_freq", "n_routed_experts",
+    "n_shared_experts", "no_rope_layers", "num_nextn_predict_layers", "q_lora_rank", "qk_layernorm", "qk_norm", "query_pre_attn_scalar",
+    "residual_multiplier", "rope_interleaved", "scale_depth", "scale_emb", "shared_expert_intermediate_size", "sliding_window_pattern",
+    "tie_encoder_decoder", "use_parallel_residual", "use_qk_norm", "num_experts", "pruned_heads", "rope_interleave",
+    "use_mrope", "mrope_section", "decoder_sparse_step", "mlp_only_layers", "no_rope_layer_interval",
+}  # fmt: skip
