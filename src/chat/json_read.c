@@ -50,7 +50,7 @@ static int32_t read_unit(struct reader *r)
     if (r->length - r->at < 4)
         return -1;
     for (int i = 0; i < 4; i++) {
-        const int c = r->text[r->at++];
+        const int c = (unsigned char)r->text[r->at++];
         const int digit = c >= '0' && c <= '9'   ? c - '0'
                           : c >= 'a' && c <= 'f' ? c - 'a' + 10
                           : c >= 'A' && c <= 'F' ? c - 'A' + 10

@@ -204,7 +204,7 @@ static yalm_status take_message(struct talk *talk, const char *text, yalm_error 
 // On a terminal a mistake is said, and the talk goes on; a script ends with it. ^C stops an answer; at the prompt the first one is forgiven.
 static yalm_status go_on(struct talk *talk, yalm_status status, yalm_error *error)
 {
-    if (status == YALM_OK || !line_on_terminal(talk->reader))
+    if (status == YALM_OK || !line_on_terminal(talk->reader) || talk->chat->session == NULL)
         return status;
     if (status == YALM_INTERRUPTED)
         say("(stopped)");
@@ -244,7 +244,7 @@ static yalm_status talk_on(struct talk *talk, yalm_error *error)
 // A model that cannot chat is refused before memory is taken for it.
 static yalm_status check_template(const yalm_model *model, yalm_error *error)
 {
-    static const char probe[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"\"}]}";
+    static const char probe[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}";
     char *text;
     size_t length;
     const yalm_status status = yalm_chat_render(model, probe, sizeof probe - 1, &text, &length, error);

@@ -14,7 +14,8 @@ struct turn {                // what the last answer took
 struct chat {
     const struct options *options;
     const yalm_model *model;
-    yalm_session *session;
+    yalm_session *session; // NULL where it could not be opened again
+    uint64_t seed;         // of the next session
     struct conversation conversation;
     struct tokens known; // what the session has evaluated, (context) of room
     struct reasoning reasoning;

@@ -14,17 +14,20 @@ static yalm_status open_again(struct chat *chat, bool quiet, yalm_error *error)
     close_session(chat->session);
     chat->known.n = 0;
     chat->session = open_session(chat->options, chat->model, &how, quiet, error);
-    return chat->session ? YALM_OK : error->status;
+    if (chat->session == NULL)
+        return error->status;
+    yalm_seed(chat->session, chat->seed++);
+    return YALM_OK;
 }
 
 yalm_status chat_open(struct chat *chat, yalm_error *error)
 {
     const struct options *options = chat->options;
+    const bool given = options_given(options, "seed") && options->seed != UINT64_MAX;
+    chat->seed = given ? options->seed : random_seed();
     yalm_status status = open_again(chat, options->quiet, error);
     if (status != YALM_OK)
         return status;
-    const bool given = options_given(options, "seed") && options->seed != UINT64_MAX;
-    yalm_seed(chat->session, given ? options->seed : random_seed());
     status = state_open(options, chat->session, &chat->known, error);
     if (status != YALM_OK)
         return status;
@@ -41,18 +44,17 @@ void chat_close(struct chat *chat)
 
 // ---------------------------------------------------------------- the prompt
 
-// The conversation as the model reads it, in tokens; *text is the caller's to free.
-static yalm_status read_conversation(const struct chat *chat, char **text, struct tokens *prompt, yalm_error *error)
+// The conversation as the model reads it, as text and in tokens, both the caller's to free.
+static yalm_status read_conversation(const struct chat *chat, struct text *text, struct tokens *prompt, yalm_error *error)
 {
-    size_t length;
     char *variables = conversation_variables(&chat->conversation, &chat->options->variables);
-    *text = NULL;
+    *text = (struct text){0};
     if (variables == NULL)
         return cli_no_memory(error);
-    yalm_status status = yalm_chat_render(chat->model, variables, strlen(variables), text, &length, error);
+    yalm_status status = yalm_chat_render(chat->model, variables, strlen(variables), &text->bytes, &text->length, error);
     free(variables);
     if (status == YALM_OK) // the template has spelled the bos token where the model wants one
-        status = yalm_tokenize(chat->model, *text, length, YALM_TOKENIZE_SPECIAL, &prompt->ids, &prompt->n, error);
+        status = yalm_tokenize(chat->model, text->bytes, text->length, YALM_TOKENIZE_SPECIAL, &prompt->ids, &prompt->n, error);
     return status;
 }
 
@@ -197,9 +199,8 @@ yalm_status chat_answer(struct chat *chat, yalm_error *error)
                            .filter = {.stops = &chat->options->stops},
                            .special = chat->options->special,
                            .take = take,
-                           .context = chat,
-                           .stream = {.started = true}};
-    char *text;
+                           .context = chat}; // a text of its own, without the space that some tokenizers begin one with
+    struct text text;
     chat->turn = (struct turn){.why = ""};
     chat->n_answer = 0;
     yalm_status status = read_conversation(chat, &text, &prompt, error);
@@ -212,11 +213,11 @@ yalm_status chat_answer(struct chat *chat, yalm_error *error)
     if (status == YALM_OK)
         status = prefill(chat, &prompt, error);
     if (status == YALM_OK)
-        status = reasoning_begin(&chat->reasoning, text, strlen(text), error);
+        status = reasoning_begin(&chat->reasoning, text.bytes, text.length, error);
     if (status == YALM_OK)
         status = keep_answer(chat, generate(chat, &out, error), &out, error);
     stop_filter_free(&out.filter);
     free(prompt.ids);
-    free(text);
+    free(text.bytes);
     return status;
 }

@@ -79,9 +79,9 @@ const struct option option_table[] = {
     {"Completion", 0, "no-echo,no-display-prompt", NULL, NULL, OPTION_FLAG, C, AT(no_echo), 0, 0, NULL},
     {"Completion", 0, "sinks,keep", "N", NULL, OPTION_INT, C, AT(n_sinks), 0, 65536, NULL},
 
-    {"Chat", 0, "system", "TEXT", "what the model is told before the first message", OPTION_TEXT, H, AT(system), 0, 0, NULL},
+    {"Chat", 0, "system,system-prompt", "TEXT", "what the model is told before the first message", OPTION_TEXT, H, AT(system), 0, 0, NULL},
     {"Chat", 0, "hide-reasoning", NULL, NULL, OPTION_FLAG, H, AT(hide_reasoning), 0, 0, NULL},
-    {"Chat", 0, "session", "FILE", "what has been read stays read (completion too)", OPTION_TEXT, C | H, AT(session), 0, 0, NULL},
+    {"Chat", 0, "session,prompt-cache", "FILE", "what has been read stays read (completion too)", OPTION_TEXT, C | H, AT(session), 0, 0, NULL},
     {"Chat", 0, "template-set", "NAME=VALUE", NULL, OPTION_TEXTS, H, AT(variables), 0, 0, NULL},
 
     {"Throughput", 'p', "n-prompt", "N,…", "prompt lengths to time", OPTION_INTS, T, AT(n_prompt), 0, 1 << 24, NULL},

@@ -1,5 +1,6 @@
 """Runs the yalm program as a user does: arguments in, bytes and an exit code out."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -74,21 +75,34 @@ def ids_only(yalm, tmp_path_factory):
 
 CHAT_TEMPLATE = """{{ bos_token }}{% for message in messages -%}
 {% if message.role == 'tool' %}{{ raise_exception('there are no tools here') }}{% endif -%}
-{{ message.role }}:{{ message.content }}
+{{ message.role }}: {{ message.content }}
 {% endfor %}
 {% if add_generation_prompt %}{{ opening | default('assistant:') }}{% endif %}"""
 
 
-@pytest.fixture(scope="session")
-def chatty(yalm, tmp_path_factory):
-    """The program with the bundled model, converted with a chat template."""
-    source = tmp_path_factory.mktemp("chatty") / "chatty-4m"
+def chatty_program(yalm, folder, **changes):
+    """The program with the bundled model, converted with a chat template, and with changes to its config.json."""
+    source = folder / "chatty-4m"
     shutil.copytree(
         ROOT / "models" / "fable-4m", source, ignore=shutil.ignore_patterns("make", "reference", "heldout.txt")
     )
     (source / "chat_template.jinja").write_text(CHAT_TEMPLATE, encoding="utf-8")
-    model = source.parent / "chatty.bin"
+    config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+    (source / "config.json").write_text(json.dumps({**config, **changes}), encoding="utf-8")
+    model = folder / "chatty.bin"
     command = [sys.executable, str(ROOT / "tools" / "convert.py"), str(source), str(model)]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return Program(yalm, model)
+
+
+@pytest.fixture(scope="session")
+def chatty(yalm, tmp_path_factory):
+    return chatty_program(yalm, tmp_path_factory.mktemp("chatty"))
+
+
+@pytest.fixture(scope="session")
+def windowed(yalm, tmp_path_factory):
+    """The same with a sliding window of 16 positions."""
+    changes = {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": 16}
+    return chatty_program(yalm, tmp_path_factory.mktemp("windowed"), **changes)

@@ -49,6 +49,8 @@ CHATS = [
         {"role": "user", "content": "for (int i = 0; i < 10; i++)\n\tputs(\"x\");"},
     ],
 ]  # fmt: skip
+TURNS = ["What is the capital of France? Answer shortly.", "And of Italy?", "Write one sentence about the sea, naïve 🦙 style.", "Now in two words."]  # fmt: skip
+N_ANSWER = 40  # tokens
 
 
 def tokenizer_of(name: str, path: Path) -> transformers.PreTrainedTokenizerFast:
@@ -101,6 +103,21 @@ def answers(path: Path, ids: list) -> dict:
     return {"nll": float(losses), "greedy": all_ids[len(ids) :], "margin": min(margins)}
 
 
+def talk(path: Path, tokenizer: object) -> list:
+    """Messages of a conversation in which the float32 model answers greedily: each answer from the whole, rendered anew."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32)
+    ends = gguf.GGUFReader(path).fields["tokenizer.ggml.eos_token_id"].contents()
+    messages = []
+    for turn in TURNS:
+        messages.append({"role": "user", "content": turn})
+        rendered = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        ids = tokenizer(rendered, return_tensors="pt", add_special_tokens=False)["input_ids"]
+        made = model.generate(ids, do_sample=False, max_new_tokens=N_ANSWER, repetition_penalty=1.0, eos_token_id=ends)
+        answer = [token for token in made[0, ids.shape[1] :].tolist() if token != ends]
+        messages.append({"role": "assistant", "content": tokenizer.decode(answer)})
+    return messages
+
+
 def main() -> None:
     name, path = sys.argv[1], Path(sys.argv[2])
     tokenizer = tokenizer_of(name, path)
@@ -121,6 +138,7 @@ def main() -> None:
         **answers(path, ids),
         "strings": [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts],
         "chats": chats,
+        "talk": talk(path, tokenizer) if chats else [],
     }
     packed = lzma.compress(json.dumps(golden, separators=(",", ":")).encode(), preset=9)
     (HERE / f"real-{name}.json.xz").write_bytes(packed)

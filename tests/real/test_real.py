@@ -101,6 +101,33 @@ def test_chat_prompts(encoder, real):
     assert found == [chat["ids"] for chat in golden["chats"]]
 
 
+def test_chat_templates(real):
+    """The template as it is stored renders what transformers renders."""
+    golden, exact, _ = real
+    if not golden["chats"]:
+        pytest.skip("the model has no chat template")
+    with open(exact, "rb") as file:
+        header = file.read(64)
+        metadata = json.loads(file.read(int.from_bytes(header[32:40], "little")))
+    chats = golden["chats"]
+    lines = [{"chat": metadata["chat"]}] + [{"messages": c["messages"], "add_generation_prompt": True} for c in chats]
+    script = "\n".join(map(json.dumps, lines)).encode()
+    done = subprocess.run([built(BUILD / "tests/chat/render")], input=script, capture_output=True, check=True)
+    texts = [chat["text"].encode() for chat in chats]
+    assert done.stdout == b"".join(b"ok %d\n%s\n" % (len(text), text) for text in texts)
+
+
+def test_talk(yalm, real, tmp_path):
+    """Several turns in mode chat, where only what is new is evaluated, are transformers' greedy answers to the whole conversation."""
+    golden, exact, _ = real
+    if not golden["chats"]:
+        pytest.skip("the model has no chat template")
+    script = [m["content"] for m in golden["talk"] if m["role"] == "user"] + [f"/save {tmp_path / 'talk'}"]
+    command = [yalm, exact, "-m", "chat", "--temp", "0", "-n", "40", "-q", "--kv", "fp32", "--activations", "fp32"]
+    subprocess.run(command, input="\n".join(script).encode(), capture_output=True, check=True)
+    assert json.loads((tmp_path / "talk").read_text())["messages"] == golden["talk"]
+
+
 def test_it_answers(yalm, real, tmp_path):
     golden, _, default = real
     if not golden["chats"]:
