@@ -238,7 +238,9 @@ yalm_status cpu_sizes(struct cpu_state *s, const struct backend_plan *plan, yalm
         return error_set(error, YALM_USAGE, "instruction set '%s' is not one that this machine has", plan->options->isa);
     s->quant = plan->options->activations == YALM_ACTIVATIONS_INT8 ? s->kernels->quant8 : s->kernels->quant;
     s->apart = plan->apart;
-    s->half = s->apart ? NULL : half_kernels_select(s->kernels, plan->options->activations, matrices_of(cpu_forms(s, config, s->weights)));
+    s->half = s->apart
+                  ? NULL
+                  : half_kernels_select(s->kernels, plan->options->activations, matrices_of(cpu_forms(s, config, s->weights)));
     s->fetching = machine_fetching();
     s->q_dim = config->n_heads * config->head_dim;
     s->kv_dim = config->n_kv_heads * config->head_dim;

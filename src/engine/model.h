@@ -11,6 +11,6 @@ struct yalm_model {
     struct tokenizer *tokenizer; // NULL: token ids only
     struct chat chat;
     yalm_model_info info;
-    char *codebooks_path;              // codebook_default_path()
+    char *codebooks_path;               // codebook_default_path()
     struct shared weights_copy, of_cpu; // all that ever changes
 };

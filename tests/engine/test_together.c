@@ -49,7 +49,8 @@ static struct random_model *model_of(const struct kind_of_model *kind)
                              kind->dtype, 11);
 }
 
-static yalm_session *open_session(const struct random_model *m, const struct kind_of_model *kind, const char *isa, int n_threads)
+static yalm_session *open_session(const struct random_model *m, const struct kind_of_model *kind, const char *isa,
+                                  int n_threads)
 {
     static const char *const settings[] = {"sparq.from=1", "sparq.min_k=4"};
     yalm_session_options options = yalm_session_defaults();

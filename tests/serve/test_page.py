@@ -115,7 +115,7 @@ def test_page(request, which, tmp_path):
         page("settings.max_tokens = 1700; 1")
         # The page itself looks for the time to stop: so small a model can have written all of it before a test asks again.
         page(
-            'let button; const look = setInterval(() => { if (running && current.turns[3]?.content.length > 20) {'
+            "let button; const look = setInterval(() => { if (running && current.turns[3]?.content.length > 20) {"
             ' clearInterval(look); button = $("send").textContent; $("ask").requestSubmit(); } }, 1); 1'
         )
         page.say("Go on")
