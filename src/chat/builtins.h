@@ -25,7 +25,7 @@ struct value function_call(struct run *run, int which, const struct arguments *a
 
 // The method of that name that Python's type has, not called; false where it has none.
 bool method_find(struct run *run, struct value self, struct value name, struct value *method);
-struct value method_call(struct run *run, const struct method *method, const struct arguments *arguments);
+struct value method_call(struct run *run, const struct value_method *method, const struct arguments *arguments);
 
 // value.name and value[key], as Jinja looks them up: what is not there is undefined. The run fails where `value` itself is undefined.
 struct value get_attribute(struct run *run, struct value value, struct value name);

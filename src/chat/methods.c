@@ -358,17 +358,17 @@ bool method_find(struct run *run, struct value self, struct value name, struct v
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
         if (methods[i].kind != self.kind || !is_text(name, methods[i].name))
             continue;
-        struct method *bound = run_take(run, sizeof *bound);
+        struct value_method *bound = run_take(run, sizeof *bound);
         if (bound == NULL)
             return false;
-        *bound = (struct method){.self = self, .which = (int)i};
+        *bound = (struct value_method){.self = self, .which = (int)i};
         *method = (struct value){.kind = V_METHOD, .method = bound};
         return true;
     }
     return false;
 }
 
-struct value method_call(struct run *run, const struct method *method, const struct arguments *arguments)
+struct value method_call(struct run *run, const struct value_method *method, const struct arguments *arguments)
 {
     return methods[method->which].body(run, method->self, arguments);
 }

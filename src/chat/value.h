@@ -35,7 +35,7 @@ struct value {
         struct list *list;
         struct dict *dict;
         struct macro *macro;
-        struct method *method;
+        struct value_method *method;
         struct loop *loop;
         int index;
     };
@@ -60,7 +60,7 @@ struct dict {
     uint32_t *slots;       // (n_slots): 1 + an entry's index, by hash; none while the dict is small
 };
 
-struct method {
+struct value_method {
     struct value self;
     int which;
 };
