@@ -46,12 +46,11 @@ static yalm_status read_templates(struct chat *chat, const struct json_object *r
     return status;
 }
 
-yalm_status chat_read(struct chat *chat, const struct container *container, yalm_error *error)
+static yalm_status read_chat(struct chat *chat, const struct container *container, yalm_error *error)
 {
     static const char *const members[] = {"tokens", "templates", "refused"};
     const struct json_object root = {container->mapping.path, "", container->metadata};
     struct json_object member;
-    *chat = (struct chat){0};
     chat->found = json_has(&root, "chat");
     if (!chat->found)
         return YALM_OK;
@@ -64,16 +63,29 @@ yalm_status chat_read(struct chat *chat, const struct container *container, yalm
         status = json_get_string(&chat->refused, &member, "refused", error);
     else if (status == YALM_OK)
         status = read_templates(chat, &member, error);
-    if (status != YALM_OK)
-        chat_free(chat);
     return status;
 }
 
-void chat_free(struct chat *chat)
+yalm_status chat_open(struct chat **chat, const struct container *container, yalm_error *error)
 {
+    *chat = calloc(1, sizeof **chat);
+    if (!*chat)
+        return error_set(error, YALM_NO_MEMORY, "%s: no memory", container->mapping.path);
+    const yalm_status status = read_chat(*chat, container, error);
+    if (status != YALM_OK) {
+        chat_close(*chat);
+        *chat = NULL;
+    }
+    return status;
+}
+
+void chat_close(struct chat *chat)
+{
+    if (!chat)
+        return;
     template_free(&chat->main);
     template_free(&chat->tools);
-    *chat = (struct chat){0};
+    free(chat);
 }
 
 // ------------------------------------------------------------------------------------------ variables

@@ -14,8 +14,8 @@ struct chat {
     struct value names[MAX_SPECIAL_TOKENS], tokens[MAX_SPECIAL_TOKENS]; // strings of the metadata
 };
 
-yalm_status chat_read(struct chat *chat, const struct container *container, yalm_error *error);
-void chat_free(struct chat *chat);
+yalm_status chat_open(struct chat **chat, const struct container *container, yalm_error *error);
+void chat_close(struct chat *chat); // NULL is welcome
 
 // As yalm_chat_render(). The chat has a template.
 yalm_status chat_render(const struct chat *chat, const char *variables, size_t n_variables, char **text, size_t *length,

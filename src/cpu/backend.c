@@ -95,9 +95,9 @@ static yalm_status cpu_memory(const struct backend_plan *plan, yalm_memory *memo
 // The model's team of that size; one of its own where threads are pinned, the caller's among them.
 static bool join_team(struct cpu_state *s, const struct backend_plan *plan, yalm_error *error)
 {
-    s->own_team = plan->options->pin;
+    s->own_team = plan->options->pin || !plan->of_cpu;
     if (s->own_team) {
-        s->team = team_open(cpu_most_threads(s), true, error);
+        s->team = team_open(cpu_most_threads(s), plan->options->pin, error);
         return s->team;
     }
     struct cpu_shared *shared = cpu_shared(plan->of_cpu);

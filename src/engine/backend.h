@@ -22,7 +22,7 @@ struct backend_plan {
     const yalm_session_options *options;   // resolved: no zeros, no "auto"
     struct kv_policy kv[CONFIG_MAX_KINDS]; // of each kind of layer
     const atomic_bool *cancel;             // set from outside: evaluation ends soon with YALM_INTERRUPTED
-    struct shared *weights_copy, *of_cpu;  // the model's
+    struct shared *weights_copy, *of_cpu;  // the model's; of_cpu NULL: none, each session has threads of its own
     bool apart;                            // the backend's own affair: a state whose tokens are of several sessions
 };
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "chat/chat.h"
 #include "model/codebook.h"
 #include "model/json.h"
 
@@ -114,7 +115,7 @@ static yalm_status open_parts(yalm_model *model, const char *path, const yalm_mo
     if (status == YALM_OK)
         status = tokenizer_open(&model->tokenizer, &model->container, &model->config, error);
     if (status == YALM_OK)
-        status = chat_read(&model->chat, &model->container, error);
+        status = chat_open(&model->chat, &model->container, error);
     model->codebooks_path = status == YALM_OK ? codebook_default_path(path) : NULL;
     if (status == YALM_OK && !model->codebooks_path)
         status = error_set(error, YALM_NO_MEMORY, "%s: no memory", path);
@@ -153,7 +154,7 @@ void yalm_model_close(yalm_model *model)
         return;
     shared_release(&model->weights_copy);
     shared_release(&model->of_cpu);
-    chat_free(&model->chat);
+    chat_close(model->chat);
     tokenizer_close(model->tokenizer);
     weights_free(&model->weights);
     container_close(&model->container);
@@ -229,9 +230,9 @@ bool yalm_is_control(const yalm_model *model, int32_t token)
 static yalm_status check_chat(const yalm_model *model, yalm_error *error)
 {
     const char *path = model->container.mapping.path;
-    if (model->chat.refused)
-        return error_set(error, YALM_USAGE, "%s: its chat template cannot be rendered: %s", path, model->chat.refused);
-    if (model->chat.found)
+    if (model->chat->refused)
+        return error_set(error, YALM_USAGE, "%s: its chat template cannot be rendered: %s", path, model->chat->refused);
+    if (model->chat->found)
         return YALM_OK;
     if (model->info.chat_template)
         return error_set(error, YALM_USAGE,
@@ -246,7 +247,7 @@ yalm_status yalm_chat_render(const yalm_model *model, const char *variables, siz
     *text = NULL;
     *length = 0;
     const yalm_status status = check_chat(model, error);
-    return status == YALM_OK ? chat_render(&model->chat, variables, n_variables, text, length, error) : status;
+    return status == YALM_OK ? chat_render(model->chat, variables, n_variables, text, length, error) : status;
 }
 
 bool yalm_is_eos(const yalm_model *model, int32_t token)

@@ -13,21 +13,21 @@ int main(void)
     size_t room = 0;
     yalm_error error = {0};
     struct container container = {.mapping.path = "chat"};
-    struct chat chat;
+    struct chat *chat = NULL;
     ssize_t n = getline(&line, &room, stdin);
     if (n < 0 || json_parse(&container.metadata, line, (size_t)n, "chat", &error) != YALM_OK ||
-        chat_read(&chat, &container, &error) != YALM_OK) {
+        chat_open(&chat, &container, &error) != YALM_OK) {
         printf("error %d %s\n", error.status, error.text);
         free(line);
         cJSON_Delete(container.metadata);
         return 0;
     }
-    if (chat.refused)
-        printf("refused %s\n", chat.refused);
-    while (!chat.refused && (n = getline(&line, &room, stdin)) >= 0) {
+    if (chat->refused)
+        printf("refused %s\n", chat->refused);
+    while (!chat->refused && (n = getline(&line, &room, stdin)) >= 0) {
         char *text;
         size_t length;
-        if (chat_render(&chat, line, (size_t)n, &text, &length, &error) == YALM_OK) {
+        if (chat_render(chat, line, (size_t)n, &text, &length, &error) == YALM_OK) {
             printf("ok %zu\n", length);
             fwrite(text, 1, length, stdout);
             printf("\n");
@@ -35,7 +35,7 @@ int main(void)
             printf("error %d %s\n", error.status, error.text);
         free(text);
     }
-    chat_free(&chat);
+    chat_close(chat);
     cJSON_Delete(container.metadata);
     free(line);
     return 0;

@@ -55,14 +55,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const char *end = size ? memchr(text, '\n', size) : NULL;
     const size_t n = end ? (size_t)(end - text) : size;
     struct container container = {.mapping.path = "fuzz", .metadata = wrap(text, n)};
-    struct chat chat;
+    struct chat *chat = NULL;
     yalm_error error;
     if (!container.metadata)
         return 0;
-    if (chat_read(&chat, &container, &error) == YALM_OK) {
+    if (chat_open(&chat, &container, &error) == YALM_OK) {
         const char *rest = end ? end + 1 : text + size;
-        render(&chat, rest, size - (size_t)(rest - text));
-        chat_free(&chat);
+        render(chat, rest, size - (size_t)(rest - text));
+        chat_close(chat);
     }
     cJSON_Delete(container.metadata);
     return 0;
