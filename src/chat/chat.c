@@ -66,20 +66,20 @@ static yalm_status read_chat(struct chat *chat, const struct container *containe
     return status;
 }
 
-yalm_status chat_open(struct chat **chat, const struct container *container, yalm_error *error)
+yalm_status chat_load(struct chat **chat, const struct container *container, yalm_error *error)
 {
     *chat = calloc(1, sizeof **chat);
     if (!*chat)
         return error_set(error, YALM_NO_MEMORY, "%s: no memory", container->mapping.path);
     const yalm_status status = read_chat(*chat, container, error);
     if (status != YALM_OK) {
-        chat_close(*chat);
+        chat_unload(*chat);
         *chat = NULL;
     }
     return status;
 }
 
-void chat_close(struct chat *chat)
+void chat_unload(struct chat *chat)
 {
     if (!chat)
         return;

@@ -14,8 +14,8 @@ struct chat {
     struct value names[MAX_SPECIAL_TOKENS], tokens[MAX_SPECIAL_TOKENS]; // strings of the metadata
 };
 
-yalm_status chat_open(struct chat **chat, const struct container *container, yalm_error *error);
-void chat_close(struct chat *chat); // NULL is welcome
+yalm_status chat_load(struct chat **chat, const struct container *container, yalm_error *error);
+void chat_unload(struct chat *chat); // NULL is welcome
 
 // As yalm_chat_render(). The chat has a template.
 yalm_status chat_render(const struct chat *chat, const char *variables, size_t n_variables, char **text, size_t *length,

@@ -115,7 +115,7 @@ static yalm_status open_parts(yalm_model *model, const char *path, const yalm_mo
     if (status == YALM_OK)
         status = tokenizer_open(&model->tokenizer, &model->container, &model->config, error);
     if (status == YALM_OK)
-        status = chat_open(&model->chat, &model->container, error);
+        status = chat_load(&model->chat, &model->container, error);
     model->codebooks_path = status == YALM_OK ? codebook_default_path(path) : NULL;
     if (status == YALM_OK && !model->codebooks_path)
         status = error_set(error, YALM_NO_MEMORY, "%s: no memory", path);
@@ -154,7 +154,7 @@ void yalm_model_close(yalm_model *model)
         return;
     shared_release(&model->weights_copy);
     shared_release(&model->of_cpu);
-    chat_close(model->chat);
+    chat_unload(model->chat);
     tokenizer_close(model->tokenizer);
     weights_free(&model->weights);
     container_close(&model->container);

@@ -16,7 +16,7 @@ int main(void)
     struct chat *chat = NULL;
     ssize_t n = getline(&line, &room, stdin);
     if (n < 0 || json_parse(&container.metadata, line, (size_t)n, "chat", &error) != YALM_OK ||
-        chat_open(&chat, &container, &error) != YALM_OK) {
+        chat_load(&chat, &container, &error) != YALM_OK) {
         printf("error %d %s\n", error.status, error.text);
         free(line);
         cJSON_Delete(container.metadata);
@@ -35,7 +35,7 @@ int main(void)
             printf("error %d %s\n", error.status, error.text);
         free(text);
     }
-    chat_close(chat);
+    chat_unload(chat);
     cJSON_Delete(container.metadata);
     free(line);
     return 0;

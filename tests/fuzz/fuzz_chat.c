@@ -59,10 +59,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     yalm_error error;
     if (!container.metadata)
         return 0;
-    if (chat_open(&chat, &container, &error) == YALM_OK) {
+    if (chat_load(&chat, &container, &error) == YALM_OK) {
         const char *rest = end ? end + 1 : text + size;
         render(chat, rest, size - (size_t)(rest - text));
-        chat_close(chat);
+        chat_unload(chat);
     }
     cJSON_Delete(container.metadata);
     return 0;
