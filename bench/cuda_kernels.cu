@@ -278,7 +278,7 @@ static void time_prefill(struct bench *b, int length)
         b->stream, [&](yalm_error *error) { return rmsnorm(b->h, type, b->x, b->z, 1e-5f, n, s->dim, b->stream, error); });
     print(b, "rmsnorm", "prefill", n, t, 6.0 * n * s->dim, 4.0 * n * s->dim);
     t = seconds_of(b->stream, [&](yalm_error *error) {
-        return silu_multiply(b->h, type, b->x, b->y, (size_t)n * s->ffn, b->stream, error);
+        return gate_multiply(b->h, type, b->x, b->y, (size_t)n * s->ffn, b->stream, error);
     });
     print(b, "silu-multiply", "prefill", n, t, 10.0 * n * s->ffn, 6.0 * n * s->ffn);
     time_append(b, n);
