@@ -45,21 +45,21 @@ static void open_depth(struct bench *b, yalm_kv type, int depth)
     s->blocks = {};
     s->blocks.taking = true;
     s->blocks.error = &b->error;
-    s->cache = {};
-    s->cache.type = type;
-    s->cache.n_layers = b->config.n_layers;
-    s->cache.n_kv_heads = shape->kv;
-    s->cache.head_dim = shape->head_dim;
-    s->cache.policy = {n_keys, false, n_keys, 0, n_keys};
-    const size_t rows = (size_t)s->cache.n_layers * shape->kv * n_keys;
-    take(&s->blocks, s->cache.keys, rows, (size_t)row);
-    take(&s->blocks, s->cache.values, rows, (size_t)row);
+    s->caches[0] = {};
+    s->caches[0].type = type;
+    s->caches[0].n_layers = b->config.n_layers;
+    s->caches[0].n_kv_heads = shape->kv;
+    s->caches[0].head_dim = shape->head_dim;
+    s->caches[0].policy = {n_keys, false, n_keys, 0, n_keys};
+    const size_t rows = (size_t)s->caches[0].n_layers * shape->kv * n_keys;
+    take(&s->blocks, s->caches[0].keys, rows, (size_t)row);
+    take(&s->blocks, s->caches[0].values, rows, (size_t)row);
     if (type == YALM_KV_INT8) {
-        take(&s->blocks, s->cache.key_scales, rows, sizeof(float));
-        take(&s->blocks, s->cache.value_scales, rows, sizeof(float));
+        take(&s->blocks, s->caches[0].key_scales, rows, sizeof(float));
+        take(&s->blocks, s->caches[0].value_scales, rows, sizeof(float));
     }
-    s->attention_plan = attention_decode_plan(&s->cache, shape->heads, s->device.n_sms);
-    take(&s->blocks, s->attention_scratch, s->attention_plan.scratch_bytes, 1);
+    s->attention_plans[0] = attention_decode_plan(&s->caches[0], shape->heads, s->device.n_sms);
+    take(&s->blocks, s->attention_scratch, s->attention_plans[0].scratch_bytes, 1);
 }
 
 // What was taken is there; the cache is filled.
@@ -67,8 +67,8 @@ static void fill_depth(struct bench *b, int depth)
 {
     struct cuda_state *s = &b->s;
     must(s->blocks.status, &b->error);
-    MUST_CUDA(cudaMemset(s->attention_scratch, 0, s->attention_plan.scratch_bytes));
-    MUST(fill_noise(&s->cache, 0, depth + 1, 1, s->stream, error));
+    MUST_CUDA(cudaMemset(s->attention_scratch, 0, s->attention_plans[0].scratch_bytes));
+    MUST(fill_noise(&s->caches[0], 0, depth + 1, 1, s->stream, error));
     const struct step step = {depth, 1, 0};
     MUST_CUDA(cudaMemcpy(s->step, &step, sizeof step, cudaMemcpyHostToDevice));
     MUST_CUDA(cudaStreamSynchronize(s->stream));
@@ -83,7 +83,7 @@ static void close_depth(struct bench *b)
 
 static struct attention next_layer(struct bench *b)
 {
-    return {b->s.step, b->q, NULL, &b->s.cache, b->turn++ % b->config.n_layers, b->shape.heads};
+    return {b->s.step, b->q, NULL, &b->s.caches[0], b->turn++ % b->config.n_layers, b->shape.heads};
 }
 
 static void print(const struct bench *b, const char *kernel, int depth, double seconds, double bytes)
@@ -105,10 +105,10 @@ static void time_dense(struct bench *b, yalm_kv type, int depth)
     fill_depth(b, depth);
     const double t = seconds_of(s->stream, [&](yalm_error *error) {
         const struct attention a = next_layer(b);
-        return attention_decode(&a, &s->attention_plan, b->attended, s->attention_scratch, s->stream, error);
+        return attention_decode(&a, &s->attention_plans[0], b->attended, s->attention_scratch, s->stream, error);
     });
     print(b, type == YALM_KV_INT8 ? "dense int8" : "dense fp16", depth, t,
-          2.0 * (depth + 1) * b->shape.kv * kv_row_bytes(&s->cache));
+          2.0 * (depth + 1) * b->shape.kv * kv_row_bytes(&s->caches[0]));
     close_depth(b);
 }
 
@@ -133,7 +133,7 @@ static void append_all(struct bench *b, int depth)
     const struct step all = {0, depth + 1, 0};
     MUST_CUDA(cudaMemcpy(s->step, &all, sizeof all, cudaMemcpyHostToDevice));
     for (int layer = 0; layer < b->config.n_layers; layer++) {
-        const struct attention a = {s->step, NULL, NULL, &s->cache, layer, b->shape.heads};
+        const struct attention a = {s->step, NULL, NULL, &s->caches[0], layer, b->shape.heads};
         MUST(s->method->append(s, &a, depth + 1, error));
     }
     MUST_CUDA(cudaStreamSynchronize(s->stream));
@@ -143,7 +143,7 @@ static void append_all(struct bench *b, int depth)
 static void time_steps(struct bench *b, int depth, double score_bytes)
 {
     struct cuda_state *s = &b->s;
-    const int n_keys = selective_n_keys(&s->cache.policy, depth);
+    const int n_keys = selective_n_keys(&s->caches[0].policy, depth);
     const struct step step = {depth, 1, 0, s->method->choice(s, n_keys)};
     MUST_CUDA(cudaMemcpy(s->step, &step, sizeof step, cudaMemcpyHostToDevice));
     MUST(selective_begin(s, 1, true, error));
@@ -155,7 +155,7 @@ static void time_steps(struct bench *b, int depth, double score_bytes)
         {"prepare", 4.0 * s->q_dim},
         {"score", keys * score_bytes + scores},
         {"select", scores + 8 * keys}, // weights are written and read
-        {"gather", 2.0 * (step.choice.k < n_keys ? step.choice.k : n_keys) * b->shape.kv * kv_row_bytes(&s->cache)},
+        {"gather", 2.0 * (step.choice.k < n_keys ? step.choice.k : n_keys) * b->shape.kv * kv_row_bytes(&s->caches[0])},
         {"layer", s->method->bytes(s, depth)},
     };
     for (int i = 0; i < 5; i++) {
@@ -203,7 +203,7 @@ static void time_hybrid(struct bench *b, int depth)
     MUST(cuda_method_find(&s->method, "hybrid", error));
     selective_plan(s);
     MUST(hybrid_resolve(&h->options, &options, error));
-    codes_shape(&h->codes, b->config.n_layers, &s->cache, 1);
+    codes_shape(&h->codes, b->config.n_layers, &s->caches[0], 1);
     s->selective.tail = h->options.tail;
     take_method(b, depth);
     const size_t heads = (size_t)b->config.n_layers * b->shape.kv, floats = heads * b->shape.head_dim * CODES_CENTROIDS;
