@@ -17,6 +17,7 @@ const struct route routes[] = {
     {"POST", "/v1/messages", ANTHROPIC, false, handle_messages},
     {"POST", "/v1/messages/count_tokens", ANTHROPIC, false, handle_count_tokens},
     {"GET", "/v1/models", OPENAI, false, handle_models},
+    {"GET", "/v1/models/", OPENAI, false, handle_model},
     {"POST", "/v1/embeddings", OPENAI, false, handle_embeddings},
     {"POST", "/tokenize", OPENAI, false, handle_tokenize},
     {"POST", "/detokenize", OPENAI, false, handle_detokenize},

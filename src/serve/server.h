@@ -27,6 +27,7 @@ void handle_messages(struct request *request); // messages.c
 void handle_count_tokens(struct request *request);
 void handle_page(struct request *request);   // page.c
 void handle_models(struct request *request); // facts.c
+void handle_model(struct request *request);
 void handle_health(struct request *request);
 void handle_metrics(struct request *request);
 void handle_slots(struct request *request);

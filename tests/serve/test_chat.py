@@ -213,8 +213,10 @@ def test_several_choices_and_limits(talker):
     answer = talker.chat(n=3, max_tokens=5, seed=2)
     assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2]
     assert talker.chat(max_completion_tokens=4)["usage"]["completion_tokens"] <= 4
-    whole = talker.chat(ignore_eos=True)  # to the context's end
-    assert whole["usage"]["total_tokens"] == 2048 and whole["choices"][0]["finish_reason"] == "length"
+    for limit in ({}, {"max_completion_tokens": -1}):
+        whole = talker.chat(ignore_eos=True, **limit)  # to the context's end
+        assert whole["usage"]["total_tokens"] == 2048 and whole["choices"][0]["finish_reason"] == "length"
+    assert talker.chat(max_completion_tokens=0)["usage"]["completion_tokens"] == 0
 
 
 @pytest.mark.parametrize(
