@@ -186,6 +186,32 @@ bool generation_add_ids(struct request *request, const cJSON *ids)
     return add_prompt(request, copy, n);
 }
 
+bool generation_read_prompts(struct request *request)
+{
+    const int flags = YALM_TOKENIZE_BOS | YALM_TOKENIZE_SPECIAL;
+    const cJSON *prompt = body_member(request->json, "prompt");
+    if (cJSON_IsString(prompt))
+        return generation_add_text(request, prompt->valuestring, strlen(prompt->valuestring), flags);
+    if (!cJSON_IsArray(prompt) || prompt->child == NULL) {
+        request_fail(request, 400, "'prompt': expected a string, token ids, or a list of either");
+        return false;
+    }
+    if (cJSON_IsNumber(prompt->child))
+        return generation_add_ids(request, prompt);
+    const cJSON *each;
+    cJSON_ArrayForEach(each, prompt)
+    {
+        if (!cJSON_IsString(each) && !cJSON_IsArray(each)) {
+            request_fail(request, 400, "'prompt': expected a list of strings, or of lists of token ids");
+            return false;
+        }
+        if (!(cJSON_IsString(each) ? generation_add_text(request, each->valuestring, strlen(each->valuestring), flags)
+                                   : generation_add_ids(request, each)))
+            return false;
+    }
+    return true;
+}
+
 bool generation_fit(struct request *request)
 {
     struct generation *how = request->how;

@@ -21,6 +21,7 @@ extern const int n_routes;
 
 // The routes' handlers, each in the file of its name.
 void handle_completions(struct request *request); // completions.c
+void handle_completion(struct request *request);  // llamacpp.c
 void handle_chat(struct request *request);        // chat.c
 void handle_apply_template(struct request *request);
 void handle_messages(struct request *request); // messages.c
