@@ -420,6 +420,23 @@ def test_member_is_checked(chat, error):
         ),
         ("{% set l = [1] %}{% for i in l %}{% set _ = l.append(i) %}{% endfor %}", "stopped after 20000000 steps"),
         ("{{ 9007199254740991 * 9007199254740991 }}", "an integer that 64 bits do not hold"),
+        # Long strings cost what looking through them costs.
+        *(
+            (
+                "{% set x = 'é' * 4000000 %}{% set y = 'é' * 4000000 %}"
+                "{% for i in range(90000) %}{% if " + look + " %}{% endif %}{% endfor %}",
+                "stopped after 20000000 steps",
+            )
+            for look in (
+                "x[3999999]",
+                "x | length",
+                "x == y",
+                "x < y",
+                "x.startswith(y)",
+                "x in {y: 1}",
+                "x.rsplit(y[:-1] ~ 'b')",
+            )
+        ),
     ],
 )
 def test_limits(text, error):

@@ -113,6 +113,14 @@ def test_the_template_makes_the_prompt(talker):
     assert usage["prompt_tokens"] == len(talker.post("/tokenize", content=prompt).json["tokens"])
 
 
+def test_arguments_of_a_call_keep_to_the_limits_of_bodies(talker):
+    """JSON within a string nests and numbers no more than JSON does; what does stays a string."""
+    for arguments in ("[" * 100 + "]" * 100, "[" + "0," * (1 << 20) + "0]"):
+        call = {"function": {"name": "first", "arguments": arguments}}
+        answer = talker.post("/apply-template", messages=[{"role": "assistant", "tool_calls": [call]}])
+        assert answer.json["prompt"] == f'[assistant] <tool_call>first "{arguments}"</tool_call>\n[assistant] '
+
+
 def test_an_answer_that_has_begun(talker):
     messages = [{"role": "user", "content": "One?"}, {"role": "assistant", "content": "It is"}]
     assert talker.post("/apply-template", messages=messages).json["prompt"] == "[user] One?\n[assistant] It is"
