@@ -116,6 +116,21 @@ static bool has_tokenizer(struct request *request)
     return false;
 }
 
+// A string, or where the token is not whole characters a list of its bytes, so that nothing is lost. NULL: a token without any.
+static void add_piece(struct buffer *out, const char *piece, size_t length)
+{
+    size_t whole = 0;
+    for (int n; piece && (n = utf8_length(piece + whole, length - whole)) > 0;)
+        whole += (size_t)n;
+    if (piece == NULL || whole == length) {
+        buffer_json(out, piece, whole);
+        return;
+    }
+    for (size_t i = 0; i < length; i++)
+        buffer_format(out, "%s%d", i ? "," : "[", (unsigned char)piece[i]);
+    buffer_text(out, "]");
+}
+
 void handle_tokenize(struct request *request)
 {
     const char *content = NULL;
@@ -144,7 +159,7 @@ void handle_tokenize(struct request *request)
         buffer_format(&out, with_pieces ? "%s{\"id\":%d,\"piece\":" : "%s%d", i ? "," : "", ids[i]);
         if (with_pieces) {
             const char *piece = yalm_piece(model, ids[i], &length);
-            buffer_json(&out, piece ? piece : "", piece ? length : 0);
+            add_piece(&out, piece, piece ? length : 0);
             buffer_text(&out, "}");
         }
     }

@@ -239,6 +239,7 @@ def test_several_choices_and_limits(talker):
         ({"messages": [{"role": "assistant", "tool_calls": 5}]}, "'tool_calls': expected"),
         ({"messages": [{"role": "user"}]}, "number 1: expected a 'content'"),
         ({"tools": 5}, "'tools': expected a list"),
+        ({"functions": [{"name": "first"}]}, "'functions': an older form of 'tools'"),
         ({"tools": [{"type": "function"}]}, "'tools': expected a list"),
         ({"tool_choice": "required"}, "there are no 'tools'"),
         ({"tools": TOOLS, "tool_choice": "perhaps"}, "'tool_choice': expected"),

@@ -191,6 +191,8 @@ def test_tokenize_and_back(server):
     assert server.post("/tokenize", content="Once", add_special=True).json["tokens"] == [1, *plain]
     pieces = server.post("/tokenize", content="Once", with_pieces=True).json["tokens"]
     assert [piece["id"] for piece in pieces] == plain and all(isinstance(piece["piece"], str) for piece in pieces)
+    pieces = server.post("/tokenize", content="🎉", with_pieces=True).json["tokens"][-4:]
+    assert bytes(byte for piece in pieces for byte in piece["piece"]).decode() == "🎉"
     assert server.post("/tokenize").status == 400
     assert server.post("/detokenize", tokens=[4096]).status == 400
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from unittest.mock import ANY
 
 import pytest
 
@@ -39,6 +40,21 @@ def test_how_it_ends(server):
     assert none["content"] == "" and none["stop_type"] == "limit" and none["tokens_predicted"] == 0
     whole = server.post("/completion", prompt="The king", ignore_eos=True).json
     assert whole["tokens_predicted"] + whole["tokens_evaluated"] == 2048
+
+
+def test_biases_are_lists_too(server):
+    fields = {"prompt": "The king", "n_predict": 4, **SAME}
+    assert server.post("/completion", logit_bias=[[300, 100]], **fields).json == {
+        **server.post("/completion", logit_bias={"300": 100}, **fields).json,
+        "timings": ANY,
+    }
+    first = server.post("/tokenize", content=server.post("/completion", **fields).json["content"]).json["tokens"][0]
+    banned = server.post("/completion", logit_bias=[[first, False]], **fields).json["content"]
+    assert banned == server.post("/completion", logit_bias={str(first): -100}, **fields).json["content"]
+    assert server.post("/completion", logit_bias=[], **fields).status == 200
+    for wrong in ([5], [[5]], [[5, "x"]], [[5000, 1]], [[1.5, 1]], [["x", 1]], [[5, True]], [[5, 101]], {"5": False}):
+        answer = server.post("/completion", logit_bias=wrong, **fields)
+        assert answer.status == 400 and "'logit_bias', number 1: expected" in answer.error
 
 
 def test_several_prompts_make_a_list(server):
