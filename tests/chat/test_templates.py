@@ -298,6 +298,7 @@ REFUSED = {
     "{{ '\\0' }}": "line 1: a NUL or half of a surrogate pair in a text is not supported",
     "{% if %}": "line 1: Expected an expression, got 'end of statement block'",
     "{{ " + "(" * 3000: "nested too deeply",
+    "{{ " + "9" * 5000 + " }}": "a number of too many digits is not supported",
     "{{ x" + ".a" * 400 + " }}": "line 1: more than 300 levels of nesting or 200000 nodes is not supported",
 }
 
