@@ -3,6 +3,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 #include "serve/http.h"
@@ -55,7 +56,8 @@ static yalm_status run(struct server *server, const sigset_t *signals, yalm_erro
     if (http) {
         options->say("%s, %d sessions of %d tokens each", engine_machine(server->engine), options->parallel,
                      engine_context(server->engine));
-        options->say("listening on http://%s:%d", options->host, port);
+        const bool six = strchr(options->host, ':') != NULL; // an address of IPv6, which a URL has in brackets
+        options->say("listening on http://%s%s%s:%d", six ? "[" : "", options->host, six ? "]" : "", port);
         serve_until_signal(server, http, signals);
     }
     engine_stop(server->engine); // answers what still runs

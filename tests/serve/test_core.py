@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import http.client
 import json
 import re
 import signal
 import socket
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -322,6 +324,16 @@ def test_what_does_not_start(yalm, fable, options, code, message):
     command = [str(yalm), str(fable), "-m", "serve", "--port", "0", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == code and message in done.stderr and done.stdout == ""
+
+
+@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="no IPv6")
+def test_an_address_of_ipv6(start):
+    server = start("--host", "::1")
+    assert server.lines[-1] == f"listening on http://[::1]:{server.port}\n"
+    connection = http.client.HTTPConnection("::1", server.port, timeout=30)
+    connection.request("GET", "/v1/models", headers={"Origin": f"http://[::1]:{server.port}"})
+    assert connection.getresponse().status == 200
+    connection.close()
 
 
 def test_port_in_use(server, yalm, fable):

@@ -42,6 +42,12 @@ def test_how_it_ends(server):
     assert whole["tokens_predicted"] + whole["tokens_evaluated"] == 2048
 
 
+def test_fields_as_clients_send_them(server):
+    unused = {"grammar": "", "json_schema": None, "n_probs": 0, "samplers": ["top_k"], "mirostat": 0, "id_slot": -1}
+    answer = server.post("/completion", prompt="The king", n_predict=4, **unused, **SAME).json
+    assert answer["content"] == server.text("The king", max_tokens=4, **SAME)
+
+
 def test_biases_are_lists_too(server):
     fields = {"prompt": "The king", "n_predict": 4, **SAME}
     assert server.post("/completion", logit_bias=[[300, 100]], **fields).json == {
