@@ -76,7 +76,7 @@ static bool own_item(struct run *run, struct value value, struct value key, stru
         return member != NULL;
     }
     if (value.kind == V_STRING && (key.kind == V_INT || key.kind == V_BOOL)) {
-        *result = character_at(value, as_integer(key));
+        *result = run_pass(run, value.length) ? character_at(value, as_integer(key)) : undefined(NULL);
         return result->kind == V_STRING;
     }
     return false;

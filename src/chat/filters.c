@@ -452,7 +452,7 @@ int filter_find(struct value name)
 
 struct value filter_apply(struct run *run, int which, struct value value, const struct arguments *arguments)
 {
-    if (failed(run) || !run_step(run, 1))
+    if (failed(run) || !run_step(run, 1) || (value.kind == V_STRING && !run_pass(run, value.length)))
         return undefined(NULL);
     return filters[which].apply(run, value, arguments);
 }

@@ -370,5 +370,7 @@ bool method_find(struct run *run, struct value self, struct value name, struct v
 
 struct value method_call(struct run *run, const struct value_method *method, const struct arguments *arguments)
 {
+    if (method->self.kind == V_STRING && !run_pass(run, method->self.length))
+        return undefined(NULL);
     return methods[method->which].body(run, method->self, arguments);
 }

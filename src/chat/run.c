@@ -5,6 +5,13 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+// Says where in the template, once it has begun.
+static void set_failure(struct run *run, yalm_status status, const char *text)
+{
+    run->status = run->line ? error_set(run->error, status, "chat template, line %d: %s", run->line, text)
+                            : error_set(run->error, status, "chat template: %s", text);
+}
+
 void run_fail(struct run *run, const char *format, ...)
 {
     if (failed(run))
@@ -14,17 +21,17 @@ void run_fail(struct run *run, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    run->status = run->line ? error_set(run->error, YALM_USAGE, "chat template, line %d: %s", run->line, text)
-                            : error_set(run->error, YALM_USAGE, "chat template: %s", text);
+    set_failure(run, YALM_USAGE, text);
 }
 
 void *run_take(struct run *run, size_t bytes)
 {
     void *taken = failed(run) ? NULL : arena_take(&run->arena, bytes);
-    if (taken == NULL && !failed(run))
-        run->status = error_set(run->error, YALM_NO_MEMORY,
-                                "chat template, line %d: more memory is needed than the %zu MiB that it may take", run->line,
-                                run->arena.limit >> 20);
+    if (taken == NULL && !failed(run)) {
+        char text[80];
+        snprintf(text, sizeof text, "more memory is needed than the %zu MiB that it may take", run->arena.limit >> 20);
+        set_failure(run, YALM_NO_MEMORY, text);
+    }
     return taken;
 }
 
@@ -38,4 +45,9 @@ bool run_step(struct run *run, size_t steps)
     }
     run->steps_left -= (long)steps;
     return true;
+}
+
+bool run_pass(struct run *run, size_t bytes)
+{
+    return run_step(run, bytes / 64);
 }

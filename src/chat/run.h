@@ -29,3 +29,5 @@ void run_fail(struct run *run, const char *format, ...) __attribute__((format(pr
 void *run_take(struct run *run, size_t bytes);
 // Counts work. False, with the run failed, where there has been too much.
 bool run_step(struct run *run, size_t steps);
+// The same for one pass over so many bytes of a string.
+bool run_pass(struct run *run, size_t bytes);

@@ -105,10 +105,10 @@ size_t text_find(struct run *run, struct value text, struct value part, size_t f
     return found ? (size_t)(found - text.text) : SIZE_MAX;
 }
 
-size_t text_find_last(struct value text, struct value part)
+size_t text_find_last(struct run *run, struct value text, struct value part)
 {
     for (size_t at = text.length + 1; at-- > 0;)
-        if (text.length - at >= part.length && !memcmp(text.text + at, part.text, part.length))
+        if (text.length - at >= part.length && run_pass(run, part.length) && !memcmp(text.text + at, part.text, part.length))
             return at;
     return SIZE_MAX;
 }
@@ -208,7 +208,7 @@ struct value split_from_right(struct run *run, struct value text, struct value s
     size_t to = text.length;
     while (!failed(run)) {
         const bool enough = most >= 0 && (int64_t)parts.list->n == most;
-        const size_t at = enough ? SIZE_MAX : text_find_last(between(text, 0, to), separator);
+        const size_t at = enough ? SIZE_MAX : text_find_last(run, between(text, 0, to), separator);
         list_add(run, parts.list, at == SIZE_MAX ? between(text, 0, to) : between(text, at + separator.length, to));
         if (at == SIZE_MAX || !run_step(run, 1 + (to - at) / 64))
             break;

@@ -16,7 +16,7 @@ struct value written(const struct writer *writer); // as a string that shares th
 size_t count_points(struct value text);
 // Byte offset of `part` in text at or after byte `from`; SIZE_MAX where there is none.
 size_t text_find(struct run *run, struct value text, struct value part, size_t from);
-size_t text_find_last(struct value text, struct value part);
+size_t text_find_last(struct run *run, struct value text, struct value part);
 bool starts_with(struct value text, struct value part);
 bool ends_with(struct value text, struct value part);
 

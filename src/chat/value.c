@@ -156,7 +156,7 @@ void dict_set(struct run *run, struct dict *dict, struct value key, struct value
 struct value *dict_find(struct run *run, const struct dict *dict, struct value key)
 {
     uint64_t hash;
-    if (!hash_of(key, &hash))
+    if ((key.kind == V_STRING && !run_pass(run, key.length)) || !hash_of(key, &hash))
         return NULL;
     const size_t index = find(run, dict, key, hash);
     return index == SIZE_MAX ? NULL : &dict->entries[index].value;
@@ -273,7 +273,7 @@ bool equal(struct run *run, struct value a, struct value b)
     case V_NONE:
         return true;
     case V_STRING:
-        return a.length == b.length && !memcmp(a.text, b.text, a.length);
+        return a.length == b.length && run_pass(run, a.length) && !memcmp(a.text, b.text, a.length);
     case V_LIST:
     case V_DICT:
         return equal_containers(run, a, b);
@@ -316,7 +316,8 @@ int compare(struct run *run, struct value a, struct value b)
         return (as_integer(a) > as_integer(b)) - (as_integer(a) < as_integer(b));
     }
     if (a.kind == V_STRING && b.kind == V_STRING) { // the order of UTF-8's bytes is that of code points
-        const int first = memcmp(a.text, b.text, a.length < b.length ? a.length : b.length);
+        const size_t shorter = a.length < b.length ? a.length : b.length;
+        const int first = run_pass(run, shorter) ? memcmp(a.text, b.text, shorter) : 0;
         return first ? (first > 0) - (first < 0) : (a.length > b.length) - (a.length < b.length);
     }
     if (a.kind == V_LIST && b.kind == V_LIST && a.list->flavour == b.list->flavour && a.list->flavour <= TUPLE)

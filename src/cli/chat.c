@@ -42,16 +42,21 @@ static yalm_status undo(struct talk *talk, const char *argument, yalm_error *err
     return YALM_OK;
 }
 
-// Another answer to the last message.
+// Another answer to the last message. Where none comes, the one before it stays.
 static yalm_status answer_again(struct talk *talk, const char *argument, yalm_error *error)
 {
     (void)argument;
     struct conversation *conversation = &talk->chat->conversation;
+    cJSON *before = NULL;
     if (strcmp(conversation_last_role(conversation), "assistant") == 0)
-        conversation_drop_last(conversation);
-    if (strcmp(conversation_last_role(conversation), "user") != 0)
-        return nothing_yet("regen", error);
-    return chat_answer(talk->chat, error);
+        before = conversation_take_last(conversation);
+    const bool asked = strcmp(conversation_last_role(conversation), "user") == 0;
+    const yalm_status status = asked ? chat_answer(talk->chat, error) : nothing_yet("regen", error);
+    if (before && strcmp(conversation_last_role(conversation), "assistant") != 0)
+        conversation_put_back(conversation, before);
+    else
+        cJSON_Delete(before);
+    return status;
 }
 
 static yalm_status save(struct talk *talk, const char *argument, yalm_error *error)
@@ -141,40 +146,40 @@ static yalm_status run_command(struct talk *talk, const char *text, yalm_error *
 
 // ---------------------------------------------------------------- messages
 
-static bool append(struct text *message, const char *line, size_t length, const char *end)
+static bool append(struct text *message, const struct text *line, const char *end)
 {
-    char *grown = realloc(message->bytes, message->length + length + strlen(end) + 1);
+    char *grown = realloc(message->bytes, message->length + line->length + strlen(end) + 1);
     if (grown == NULL)
         return false;
     message->bytes = grown;
-    memcpy(grown + message->length, line, length);
-    strcpy(grown + message->length + length, end);
-    message->length += length + strlen(end);
+    memcpy(grown + message->length, line->bytes, line->length);
+    strcpy(grown + message->length + line->length, end);
+    message->length += line->length + strlen(end);
     return true;
 }
 
 // A message of one line, of lines that end with a backslash, or of a block between two """.
 static enum line_result read_message(struct talk *talk, struct text *message)
 {
-    const char *line, *prompt = "> ";
+    struct text line;
+    const char *prompt = "> ";
     bool block = false, more = true;
     *message = (struct text){0};
     while (more) {
         const enum line_result result = line_read(talk->reader, prompt, &line);
         if (result != LINE_READ)
             return message->length && result == LINE_END ? LINE_READ : result;
-        size_t length = strlen(line);
-        const bool opens = !block && message->length == 0 && strncmp(line, "\"\"\"", 3) == 0;
+        const bool opens = !block && message->length == 0 && strncmp(line.bytes, "\"\"\"", 3) == 0;
         if (opens) {
-            line += 3;
-            length -= 3;
+            line.bytes += 3;
+            line.length -= 3;
             block = true;
         }
-        const bool closes = block && length >= 3 && strcmp(line + length - 3, "\"\"\"") == 0;
-        const bool continues = !block && length > 0 && line[length - 1] == '\\';
-        length -= closes ? 3 : continues;
+        const bool closes = block && line.length >= 3 && strcmp(line.bytes + line.length - 3, "\"\"\"") == 0;
+        const bool continues = !block && line.length > 0 && line.bytes[line.length - 1] == '\\';
+        line.length -= closes ? 3 : continues;
         more = (block && !closes) || continues;
-        if (!(opens && length == 0 && more) && !append(message, line, length, more ? "\n" : ""))
+        if (!(opens && line.length == 0 && more) && !append(message, &line, more ? "\n" : ""))
             return LINE_FAILED;
         prompt = ". ";
     }
@@ -182,10 +187,14 @@ static enum line_result read_message(struct talk *talk, struct text *message)
 }
 
 // What goes to the model, or a command. On a failure a message that was not answered is taken back.
-static yalm_status take_message(struct talk *talk, const char *text, yalm_error *error)
+static yalm_status take_message(struct talk *talk, const struct text *message, yalm_error *error)
 {
-    if (text[strspn(text, " \t\n")] == '\0')
+    const char *text = message->bytes;
+    if (strspn(text, " \t\n") == message->length)
         return YALM_OK;
+    const yalm_status readable = conversation_check_text("the message", text, message->length, error);
+    if (readable != YALM_OK)
+        return readable;
     if (text[0] == '/' && text[1] != '/')
         return run_command(talk, text + 1, error);
     struct conversation *conversation = &talk->chat->conversation;
@@ -224,7 +233,7 @@ static yalm_status talk_on(struct talk *talk, yalm_error *error)
         const enum line_result result = read_message(talk, &message);
         if (result == LINE_READ) {
             line_remember(talk->reader, message.bytes);
-            status = go_on(talk, take_message(talk, message.bytes, error), error);
+            status = go_on(talk, take_message(talk, &message, error), error);
             warned = false;
         } else if (result == LINE_INTERRUPTED && line_on_terminal(talk->reader) && !warned) {
             say("(^C once more ends; /help lists commands)");

@@ -186,7 +186,7 @@ static yalm_status keep_answer(struct chat *chat, yalm_status status, struct tex
     if (last == YALM_OK && out->last_byte != '\n')
         last = output("\n", 1, &rest);
     if (last == YALM_OK)
-        last = conversation_add(&chat->conversation, "assistant", chat->n_answer ? chat->answer : "", &rest);
+        last = conversation_add_answer(&chat->conversation, chat->answer, chat->n_answer, &rest);
     if (last != YALM_OK)
         *error = rest;
     return last != YALM_OK ? last : status;

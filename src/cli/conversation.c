@@ -4,7 +4,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+#include <utf8proc.h>
 
 #include "cli/cli.h"
 
@@ -53,6 +55,42 @@ yalm_status conversation_add(struct conversation *conversation, const char *role
     return YALM_OK;
 }
 
+// Bytes of the character at text[0..length); 0: there is none, or it is the NUL.
+static size_t character(const char *text, size_t length)
+{
+    utf8proc_int32_t point;
+    const utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)length, &point);
+    return n > 0 && *text ? (size_t)n : 0;
+}
+
+yalm_status conversation_check_text(const char *what, const char *text, size_t length, yalm_error *error)
+{
+    for (size_t at = 0, n; at < length; at += n)
+        if ((n = character(text + at, length - at)) == 0)
+            return cli_error(error, YALM_USAGE, "%s: expected UTF-8, found byte 0x%02x at byte %zu", what,
+                             (unsigned char)text[at], at);
+    return YALM_OK;
+}
+
+yalm_status conversation_add_answer(struct conversation *conversation, const char *text, size_t length, yalm_error *error)
+{
+    static const char replacement[] = "\xef\xbf\xbd";
+    char *readable = malloc(3 * length + 1);
+    if (readable == NULL)
+        return cli_no_memory(error);
+    char *to = readable;
+    for (size_t at = 0; at < length;) {
+        const size_t n = character(text + at, length - at);
+        memcpy(to, n ? text + at : replacement, n ? n : 3);
+        to += n ? n : 3;
+        at += n ? n : 1;
+    }
+    *to = '\0';
+    const yalm_status status = conversation_add(conversation, "assistant", readable, error);
+    free(readable);
+    return status;
+}
+
 int conversation_length(const struct conversation *conversation)
 {
     return cJSON_GetArraySize(conversation->messages);
@@ -65,11 +103,24 @@ const char *conversation_last_role(const struct conversation *conversation)
 
 void conversation_drop_last(struct conversation *conversation)
 {
-    cJSON_DeleteItemFromArray(conversation->messages, conversation_length(conversation) - 1);
+    cJSON_Delete(conversation_take_last(conversation));
+}
+
+cJSON *conversation_take_last(struct conversation *conversation)
+{
+    return cJSON_DetachItemFromArray(conversation->messages, conversation_length(conversation) - 1);
+}
+
+void conversation_put_back(struct conversation *conversation, cJSON *message)
+{
+    cJSON_AddItemToArray(conversation->messages, message);
 }
 
 yalm_status conversation_set_system(struct conversation *conversation, const char *text, yalm_error *error)
 {
+    const yalm_status status = conversation_check_text("the system message", text, strlen(text), error);
+    if (status != YALM_OK)
+        return status;
     cJSON *message = *text ? new_message("system", text) : NULL;
     if (*text && message == NULL)
         return cli_no_memory(error);
@@ -94,20 +145,31 @@ static yalm_status file_error(const char *path, yalm_error *error)
     return cli_error(error, YALM_FAILED, "%s: %s", path, strerror(errno));
 }
 
+static yalm_status write_text(const char *path, const char *to, const char *text, yalm_error *error)
+{
+    FILE *file = fopen(to, "w");
+    if (file == NULL)
+        return file_error(path, error);
+    yalm_status status = YALM_OK;
+    if (fputs(text, file) < 0 || fputc('\n', file) == EOF || fflush(file) != 0)
+        status = file_error(path, error);
+    if (fclose(file) != 0 && status == YALM_OK)
+        status = file_error(path, error);
+    return status;
+}
+
 static yalm_status write_whole(const char *path, const char *text, yalm_error *error)
 {
+    struct stat found;
+    if (stat(path, &found) == 0 && !S_ISREG(found.st_mode))
+        return write_text(path, path, text, error);
     char *temporary = NULL;
     if (asprintf(&temporary, "%s.tmp-%d", path, (int)getpid()) < 0)
         return cli_no_memory(error);
-    FILE *file = fopen(temporary, "w");
-    yalm_status status = file ? YALM_OK : file_error(path, error);
-    if (file && (fputs(text, file) < 0 || fputc('\n', file) == EOF || fflush(file) != 0))
-        status = file_error(path, error);
-    if (file && fclose(file) != 0 && status == YALM_OK)
-        status = file_error(path, error);
+    yalm_status status = write_text(path, temporary, text, error);
     if (status == YALM_OK && rename(temporary, path) != 0)
         status = file_error(path, error);
-    if (file && status != YALM_OK)
+    if (status != YALM_OK)
         unlink(temporary);
     free(temporary);
     return status;
@@ -139,8 +201,11 @@ yalm_status conversation_load(struct conversation *conversation, const char *pat
     const yalm_status status = text_read(&text, path, error);
     if (status != YALM_OK)
         return status;
-    cJSON *root = cJSON_ParseWithLength(text.bytes, text.length);
+    const yalm_status readable = conversation_check_text(path, text.bytes, text.length, error);
+    cJSON *root = readable == YALM_OK ? cJSON_ParseWithLength(text.bytes, text.length) : NULL;
     free(text.bytes);
+    if (readable != YALM_OK)
+        return readable;
     cJSON *messages = cJSON_DetachItemFromObjectCaseSensitive(root, "messages");
     cJSON_Delete(root);
     bool good = cJSON_IsArray(messages);

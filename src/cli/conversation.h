@@ -13,14 +13,20 @@ yalm_status conversation_new(struct conversation *conversation, const char *syst
 void conversation_free(struct conversation *conversation);
 
 yalm_status conversation_add(struct conversation *conversation, const char *role, const char *content, yalm_error *error);
+// The model's text (length) as a message. A model may write bytes that are no characters, and an answer may be cut off within one: these become U+FFFD.
+yalm_status conversation_add_answer(struct conversation *conversation, const char *text, size_t length, yalm_error *error);
+// YALM_USAGE where the text (length) is not UTF-8, or holds a NUL: no template reads it. `what` names it.
+yalm_status conversation_check_text(const char *what, const char *text, size_t length, yalm_error *error);
 int conversation_length(const struct conversation *conversation);
 const char *conversation_last_role(const struct conversation *conversation); // "" where there are no messages
 void conversation_drop_last(struct conversation *conversation);
+cJSON *conversation_take_last(struct conversation *conversation); // the caller's, to put back or to delete
+void conversation_put_back(struct conversation *conversation, cJSON *message);
 // The system message becomes this one; none where the text is empty.
 yalm_status conversation_set_system(struct conversation *conversation, const char *text, yalm_error *error);
 void conversation_reset(struct conversation *conversation); // to the system message alone
 
-// {"messages": […]}, in JSON. The file appears whole or not at all.
+// {"messages": […]}, in JSON. The file appears whole or not at all; what is no file (a device, a pipe) is written to.
 yalm_status conversation_save(const struct conversation *conversation, const char *path, yalm_error *error);
 // YALM_USAGE where the file holds no such thing; the conversation stays as it was then.
 yalm_status conversation_load(struct conversation *conversation, const char *path, yalm_error *error);

@@ -31,7 +31,7 @@ static void on_interrupt(int signal)
     (void)signal; // read() returns
 }
 
-static enum line_result read_plain(struct line_reader *reader, const char *prompt, const char **line)
+static enum line_result read_plain(struct line_reader *reader, const char *prompt, struct text *line)
 {
     if (reader->terminal) {
         fputs(prompt, stdout);
@@ -41,7 +41,7 @@ static enum line_result read_plain(struct line_reader *reader, const char *promp
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, &before);
     errno = 0;
-    const ssize_t n = getline(&reader->line, &reader->room, stdin);
+    ssize_t n = getline(&reader->line, &reader->room, stdin);
     const int code = errno;
     sigaction(SIGINT, &before, NULL);
     if (n < 0) {
@@ -49,8 +49,9 @@ static enum line_result read_plain(struct line_reader *reader, const char *promp
         return code == EINTR ? LINE_INTERRUPTED : code == 0 ? LINE_END : LINE_FAILED;
     }
     if (n > 0 && reader->line[n - 1] == '\n')
-        reader->line[n - 1] = '\0';
-    *line = reader->line;
+        n -= 1 + (n > 1 && reader->line[n - 2] == '\r'); // a script may have been written on Windows
+    reader->line[n] = '\0';
+    *line = (struct text){reader->line, (size_t)n};
     return LINE_READ;
 }
 
@@ -109,7 +110,7 @@ static void open_editor(struct line_reader *reader)
     el_source(reader->editor, NULL);
 }
 
-static enum line_result read_edited(struct line_reader *reader, const char *prompt, const char **line)
+static enum line_result read_edited(struct line_reader *reader, const char *prompt, struct text *line)
 {
     int n = 0;
     reader->prompt = prompt;
@@ -128,8 +129,8 @@ static enum line_result read_edited(struct line_reader *reader, const char *prom
     reader->room = (size_t)n;
     if (reader->line == NULL)
         return LINE_FAILED;
-    reader->line[strcspn(reader->line, "\n")] = '\0';
-    *line = reader->line;
+    *line = (struct text){reader->line, strcspn(reader->line, "\n")};
+    reader->line[line->length] = '\0';
     return LINE_READ;
 }
 #endif
@@ -168,7 +169,7 @@ bool line_on_terminal(const struct line_reader *reader)
     return reader->terminal;
 }
 
-enum line_result line_read(struct line_reader *reader, const char *prompt, const char **line)
+enum line_result line_read(struct line_reader *reader, const char *prompt, struct text *line)
 {
 #ifdef YALM_LIBEDIT
     if (reader->history)

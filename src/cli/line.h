@@ -18,6 +18,6 @@ void line_close(struct line_reader *reader);
 bool line_on_terminal(const struct line_reader *reader); // somebody is there to read a prompt
 
 // The next line, without its end, in *line, which the reader owns until the next call.
-enum line_result line_read(struct line_reader *reader, const char *prompt, const char **line);
+enum line_result line_read(struct line_reader *reader, const char *prompt, struct text *line);
 // A message as it was sent can be called up again.
 void line_remember(struct line_reader *reader, const char *message);

@@ -66,6 +66,11 @@ bool body_parse(struct request *request)
     return true;
 }
 
+cJSON *body_parse_text(const char *text)
+{
+    return scan(text, strlen(text)) == NULL ? cJSON_Parse(text) : NULL;
+}
+
 const cJSON *body_member(const cJSON *object, const char *key)
 {
     const cJSON *member = cJSON_GetObjectItemCaseSensitive(object, key);

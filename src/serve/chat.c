@@ -47,7 +47,8 @@ static bool read_logprobs(struct request *request)
 static bool read_chat(struct request *request, struct chat *chat)
 {
     if (!generation_read(request, "stop") || !openai_begin(request, &chat->head, "chatcmpl-") || !read_logprobs(request) ||
-        !body_integer(request, request->json, "max_completion_tokens", 1, INT32_MAX, &request->how->max_tokens) ||
+        !body_integer(request, request->json, "max_completion_tokens", -1, INT32_MAX, &request->how->max_tokens) ||
+        !body_refuse(request, request->json, "functions", "an older form of 'tools', which are read here") ||
         !dialogue_read_openai(request, &chat->dialogue))
         return false;
     chat->head.object = chat->head.stream ? "chat.completion.chunk" : "chat.completion";

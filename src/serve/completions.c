@@ -6,8 +6,6 @@
 #include "serve/body.h"
 #include "serve/openai.h"
 
-enum { FLAGS = YALM_TOKENIZE_BOS | YALM_TOKENIZE_SPECIAL };
-
 struct completions {
     struct openai head;
     bool echo;
@@ -21,31 +19,6 @@ static void free_completions(void *api)
 }
 
 // ---------------------------------------------------------------- the request
-
-static bool read_prompts(struct request *request)
-{
-    const cJSON *prompt = body_member(request->json, "prompt");
-    if (cJSON_IsString(prompt))
-        return generation_add_text(request, prompt->valuestring, strlen(prompt->valuestring), FLAGS);
-    if (!cJSON_IsArray(prompt) || prompt->child == NULL) {
-        request_fail(request, 400, "'prompt': expected a string, token ids, or a list of either");
-        return false;
-    }
-    if (cJSON_IsNumber(prompt->child))
-        return generation_add_ids(request, prompt);
-    const cJSON *each;
-    cJSON_ArrayForEach(each, prompt)
-    {
-        if (!cJSON_IsString(each) && !cJSON_IsArray(each)) {
-            request_fail(request, 400, "'prompt': expected a list of strings, or of lists of token ids");
-            return false;
-        }
-        if (!(cJSON_IsString(each) ? generation_add_text(request, each->valuestring, strlen(each->valuestring), FLAGS)
-                                   : generation_add_ids(request, each)))
-            return false;
-    }
-    return true;
-}
 
 static bool read_request(struct request *request, struct completions *completions)
 {
@@ -65,7 +38,7 @@ static bool read_request(struct request *request, struct completions *completion
         how->max_tokens = 16; // as the API has it
     how->n_top = (int)logprobs;
     how->score_prompt = completions->echo && logprobs >= 0;
-    return generation_read_format(request) && read_prompts(request) && generation_fit(request);
+    return generation_read_format(request) && generation_read_prompts(request) && generation_fit(request);
 }
 
 // ---------------------------------------------------------------- the answer

@@ -51,7 +51,7 @@ static bool open_arguments(cJSON *message)
         const cJSON *name = body_member(function, "name"), *arguments = body_member(function, "arguments");
         if (!cJSON_IsString(name))
             return false;
-        cJSON *object = cJSON_IsString(arguments) ? cJSON_Parse(arguments->valuestring) : NULL;
+        cJSON *object = cJSON_IsString(arguments) ? body_parse_text(arguments->valuestring) : NULL;
         if (object && !cJSON_ReplaceItemInObjectCaseSensitive(function, "arguments", object))
             cJSON_Delete(object);
     }

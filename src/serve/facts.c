@@ -13,19 +13,40 @@ void handle_health(struct request *request)
     request_send_all(request, &out);
 }
 
-void handle_models(struct request *request)
+static void add_model(const struct request *request, struct buffer *out)
 {
     const yalm_model_info *facts = yalm_model_facts(request->server->model);
-    struct buffer out = {0};
-    buffer_text(&out, "{\"object\":\"list\",\"data\":[{\"id\":");
-    buffer_json(&out, facts->name, strlen(facts->name));
-    buffer_format(&out,
+    buffer_text(out, "{\"id\":");
+    buffer_json(out, facts->name, strlen(facts->name));
+    buffer_format(out,
                   ",\"object\":\"model\",\"created\":%ld,\"owned_by\":\"yalm\",\"meta\":{\"n_vocab\":%d,\"n_ctx\":%d,"
-                  "\"n_ctx_train\":%d,\"n_embd\":%d,\"n_params\":%lld,\"size\":%llu,\"chat_template\":%s}}]}",
+                  "\"n_ctx_train\":%d,\"n_embd\":%d,\"n_params\":%lld,\"size\":%llu,\"chat_template\":%s}}",
                   request->server->created, facts->vocab_size, engine_context(request->server->engine), facts->context_length,
                   facts->hidden_dim, (long long)facts->n_params, (unsigned long long)facts->weight_bytes,
                   facts->chat_template ? "true" : "false");
+}
+
+void handle_models(struct request *request)
+{
+    struct buffer out = {0};
+    buffer_text(&out, "{\"object\":\"list\",\"data\":[");
+    add_model(request, &out);
+    buffer_text(&out, "]}");
     request_send_all(request, &out);
+}
+
+// The one of the name that the path ends with, if that is ours.
+void handle_model(struct request *request)
+{
+    const char *ours = yalm_model_facts(request->server->model)->name, *name = strstr(request->path, "/models/") + 8;
+    struct buffer out = {0};
+    if (strcmp(name, ours) == 0) {
+        add_model(request, &out);
+        request_send_all(request, &out);
+        return;
+    }
+    request->code = "model_not_found";
+    request_fail(request, 404, "there is one model here, '%.100s'; found '%.100s'", ours, name);
 }
 
 void handle_embeddings(struct request *request)
@@ -95,6 +116,21 @@ static bool has_tokenizer(struct request *request)
     return false;
 }
 
+// A string, or where the token is not whole characters a list of its bytes, so that nothing is lost. NULL: a token without any.
+static void add_piece(struct buffer *out, const char *piece, size_t length)
+{
+    size_t whole = 0;
+    for (int n; piece && (n = utf8_length(piece + whole, length - whole)) > 0;)
+        whole += (size_t)n;
+    if (piece == NULL || whole == length) {
+        buffer_json(out, piece, whole);
+        return;
+    }
+    for (size_t i = 0; i < length; i++)
+        buffer_format(out, "%s%d", i ? "," : "[", (unsigned char)piece[i]);
+    buffer_text(out, "]");
+}
+
 void handle_tokenize(struct request *request)
 {
     const char *content = NULL;
@@ -123,7 +159,7 @@ void handle_tokenize(struct request *request)
         buffer_format(&out, with_pieces ? "%s{\"id\":%d,\"piece\":" : "%s%d", i ? "," : "", ids[i]);
         if (with_pieces) {
             const char *piece = yalm_piece(model, ids[i], &length);
-            buffer_json(&out, piece ? piece : "", piece ? length : 0);
+            add_piece(&out, piece, piece ? length : 0);
             buffer_text(&out, "}");
         }
     }

@@ -56,6 +56,8 @@ bool generation_read_format(struct request *request)
     const char *grammar = NULL;
     if (!body_string(request, request->json, "grammar", &grammar))
         return false;
+    if (grammar && *grammar == '\0') // as clients say that there is none
+        grammar = NULL;
     if ((format != NULL) + (schema != NULL) + (grammar != NULL) > 1) {
         request_fail(request, 400, "'response_format', 'json_schema' and 'grammar' exclude each other");
         return false;

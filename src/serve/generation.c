@@ -28,13 +28,36 @@ static bool read_stops(struct request *request, const char *key)
     return true;
 }
 
-// {"1234": -100}: from -100, which bans the token, to 100.
+// "1234": -100, or [1234, -100]; there false, too, bans the token. False where it is neither.
+static bool read_bias(const cJSON *item, int n_vocab, yalm_logit_bias *bias)
+{
+    const cJSON *value = item;
+    double id = -1;
+    if (item->string) { // a member of an object
+        char *end;
+        id = item->string[0] >= '0' && item->string[0] <= '9' ? (double)strtol(item->string, &end, 10) : -1;
+        if (id >= 0 && *end)
+            return false;
+    } else if (cJSON_IsArray(item) && cJSON_GetArraySize(item) == 2 && cJSON_IsNumber(item->child)) {
+        id = item->child->valuedouble;
+        value = item->child->next;
+    }
+    const bool banned = cJSON_IsFalse(value) && value != item;
+    if (!(id >= 0 && id < n_vocab) || id != floor(id) ||
+        !(banned || (cJSON_IsNumber(value) && fabs(value->valuedouble) <= 100)))
+        return false;
+    const float number = banned || value->valuedouble == -100 ? -INFINITY : (float)value->valuedouble;
+    *bias = (yalm_logit_bias){(int32_t)id, number};
+    return true;
+}
+
+// {"1234": -100}, or [[1234, -100]] as llama.cpp has it: from -100, which bans the token, to 100.
 static bool read_biases(struct request *request)
 {
-    const cJSON *object = body_member(request->json, "logit_bias");
+    const cJSON *given = body_member(request->json, "logit_bias"), *item;
     const int n_vocab = yalm_model_facts(request->server->model)->vocab_size;
-    const int n = object ? cJSON_GetArraySize(object) : 0;
-    if (object && (!cJSON_IsObject(object) || n > MAX_BIASES)) {
+    const int n = given ? cJSON_GetArraySize(given) : 0;
+    if (given && (!(cJSON_IsObject(given) || cJSON_IsArray(given)) || n > MAX_BIASES)) {
         request_fail(request, 400, "'logit_bias': expected an object of at most %d token ids", MAX_BIASES);
         return false;
     }
@@ -44,20 +67,15 @@ static bool read_biases(struct request *request)
         return false;
     }
     request->how->sampling.biases = biases;
-    const cJSON *item;
-    cJSON_ArrayForEach(item, object)
+    cJSON_ArrayForEach(item, given)
     {
-        char *end;
-        const long id = strtol(item->string, &end, 10);
-        if (item->string[0] < '0' || item->string[0] > '9' || *end || id >= n_vocab || !cJSON_IsNumber(item) ||
-            !(fabs(item->valuedouble) <= 100)) {
-            request_fail(request, 400,
-                         "'logit_bias': expected token ids below %d with numbers from -100 to 100, found \"%.40s\"", n_vocab,
-                         item->string);
+        const int i = request->how->sampling.n_biases;
+        if (!read_bias(item, n_vocab, &biases[i])) {
+            request_fail(request, 400, "'logit_bias', number %d: expected a token id below %d with a number from -100 to 100",
+                         i + 1, n_vocab);
             return false;
         }
-        const float bias = item->valuedouble == -100 ? -INFINITY : (float)item->valuedouble;
-        biases[request->how->sampling.n_biases++] = (yalm_logit_bias){(int32_t)id, bias};
+        request->how->sampling.n_biases++;
     }
     return true;
 }
@@ -184,6 +202,32 @@ bool generation_add_ids(struct request *request, const cJSON *ids)
         copy[n++] = (int32_t)id->valuedouble;
     }
     return add_prompt(request, copy, n);
+}
+
+bool generation_read_prompts(struct request *request)
+{
+    const int flags = YALM_TOKENIZE_BOS | YALM_TOKENIZE_SPECIAL;
+    const cJSON *prompt = body_member(request->json, "prompt");
+    if (cJSON_IsString(prompt))
+        return generation_add_text(request, prompt->valuestring, strlen(prompt->valuestring), flags);
+    if (!cJSON_IsArray(prompt) || prompt->child == NULL) {
+        request_fail(request, 400, "'prompt': expected a string, token ids, or a list of either");
+        return false;
+    }
+    if (cJSON_IsNumber(prompt->child))
+        return generation_add_ids(request, prompt);
+    const cJSON *each;
+    cJSON_ArrayForEach(each, prompt)
+    {
+        if (!cJSON_IsString(each) && !cJSON_IsArray(each)) {
+            request_fail(request, 400, "'prompt': expected a list of strings, or of lists of token ids");
+            return false;
+        }
+        if (!(cJSON_IsString(each) ? generation_add_text(request, each->valuestring, strlen(each->valuestring), flags)
+                                   : generation_add_ids(request, each)))
+            return false;
+    }
+    return true;
 }
 
 bool generation_fit(struct request *request)

@@ -16,11 +16,27 @@
 #include "serve/body.h"
 #include "serve/connections.h"
 #include "serve/keys.h"
+#include "serve/sites.h"
 
 struct http {
     struct MHD_Daemon *daemon;
     struct server *server;
 };
+
+// ---------------------------------------------------------------- whence it comes
+
+static const char *header(const struct request *request, const char *name)
+{
+    return MHD_lookup_connection_value(request->connection, MHD_HEADER_KIND, name);
+}
+
+// Where keys are needed, the page of any site may ask that has one.
+static bool is_foreign(const struct request *request)
+{
+    const struct serve_options *options = request->server->options;
+    return !request->server->keys &&
+           site_is_foreign(header(request, "Origin"), header(request, "Host"), options->insecure ? NULL : options->host);
+}
 
 // ---------------------------------------------------------------- answers
 
@@ -48,10 +64,27 @@ static ssize_t read_answer(void *context, uint64_t position, char *buffer, size_
     return n;
 }
 
+// Lets the page that asks read the answer, and tells its browser beforehand what it may send.
+static void add_permission(struct request *request, struct MHD_Response *response)
+{
+    const char *origin = header(request, "Origin"), *headers = header(request, "Access-Control-Request-Headers");
+    if (origin == NULL || is_foreign(request))
+        return;
+    MHD_add_response_header(response, "Access-Control-Allow-Origin", origin);
+    MHD_add_response_header(response, "Vary", "Origin");
+    if (request->status != 204)
+        return;
+    MHD_add_response_header(response, "Access-Control-Allow-Methods", request->route->method);
+    if (headers)
+        MHD_add_response_header(response, "Access-Control-Allow-Headers", headers);
+    MHD_add_response_header(response, "Access-Control-Max-Age", "600");
+}
+
 static enum MHD_Result queue(struct request *request, struct MHD_Response *response)
 {
     if (response == NULL)
         return MHD_NO;
+    add_permission(request, response);
     MHD_add_response_header(response, "Content-Type", request->type);
     MHD_add_response_header(response, "Cache-Control", "no-store");
     MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
@@ -62,7 +95,7 @@ static enum MHD_Result queue(struct request *request, struct MHD_Response *respo
         MHD_add_response_header(response, "Retry-After", "1");
     if (request->status == 401)
         MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
-    if (request->status == 405)
+    if (request->status == 405 || request->status == 204)
         MHD_add_response_header(response, "Allow", request->route ? request->route->method : "GET, POST");
     request->answered = true;
     const enum MHD_Result queued = MHD_queue_response(request->connection, (unsigned)request->status, response);
@@ -90,10 +123,17 @@ static enum MHD_Result answer(struct request *request)
 
 // ---------------------------------------------------------------- requests
 
-// Some clients leave the version out: /chat/completions.
 static bool is_path(const char *route, const char *path)
 {
-    return strcmp(route, path) == 0 || (strncmp(route, "/v1/", 4) == 0 && strcmp(route + 3, path) == 0);
+    const size_t length = strlen(route);
+    const bool folder = length > 1 && route[length - 1] == '/'; // with anything in it
+    return folder ? strncmp(route, path, length) == 0 : strcmp(route, path) == 0;
+}
+
+// Some clients leave the version out: /chat/completions.
+static bool leads_to(const char *path, const struct route *route)
+{
+    return is_path(route->path, path) || (strncmp(route->path, "/v1/", 4) == 0 && is_path(route->path + 3, path));
 }
 
 static const struct route *find_route(const char *path, const char *method, bool *path_known)
@@ -103,17 +143,12 @@ static const struct route *find_route(const char *path, const char *method, bool
     const struct route *found = NULL;
     *path_known = false;
     for (int i = 0; i < n_routes; i++)
-        if (is_path(routes[i].path, path)) {
+        if (leads_to(path, &routes[i])) {
             *path_known = true;
             if (found == NULL || strcmp(routes[i].method, method) == 0)
                 found = &routes[i];
         }
     return found;
-}
-
-static const char *header(const struct request *request, const char *name)
-{
-    return MHD_lookup_connection_value(request->connection, MHD_HEADER_KIND, name);
 }
 
 static bool has_key(const struct request *request)
@@ -124,14 +159,9 @@ static bool has_key(const struct request *request)
     return key && keys_hold(request->server->keys, key);
 }
 
-// A page of another site may make its reader's browser send requests here, where no key protects the machine. The browser says whence they come.
-static bool of_another_site(const struct request *request)
+static bool is_preflight(const char *method)
 {
-    const char *origin = header(request, "Origin"), *host = header(request, "Host");
-    if (origin == NULL || request->server->keys)
-        return false;
-    const char *at = strstr(origin, "://");
-    return host == NULL || at == NULL || strcmp(at + 3, host) != 0;
+    return strcmp(method, "OPTIONS") == 0;
 }
 
 // What can be said before the body is there.
@@ -139,11 +169,15 @@ static void check_header(struct request *request, const char *path, const char *
 {
     const char *length = header(request, "Content-Length");
     if (!path_known)
-        request_fail(request, 404, "there is nothing at %.100s", path);
-    else if (strcmp(request->route->method, strcmp(method, "HEAD") ? method : "GET") != 0)
+        request_fail(request, 404, "there is nothing at %.100s: OpenAI's API is at /v1, Anthropic's at /v1/messages", path);
+    else if (is_foreign(request))
+        request_fail(request, 403,
+                     "requests from the pages of other sites, or to another name than localhost, need a key (--api-key-file)");
+    else if (is_preflight(method)) { // whether it may ask, a page's browser asks without a key
+        request->status = 204;
+        request_finish(request);
+    } else if (strcmp(request->route->method, strcmp(method, "HEAD") ? method : "GET") != 0)
         request_fail(request, 405, "%.100s takes %s, found %.20s", path, request->route->method, method);
-    else if (of_another_site(request))
-        request_fail(request, 403, "requests from the pages of other sites need a key (--api-key-file)");
     else if (request->server->keys && !request->route->open && !has_key(request))
         request_fail(request, 401, "a key is needed: 'Authorization: Bearer KEY' or 'x-api-key: KEY'");
     else if (length && strtoull(length, NULL, 10) > BODY_MAX)
@@ -180,7 +214,7 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
     if (request == NULL) {
         bool path_known;
         const struct route *route = find_route(path, method, &path_known);
-        *kept = request = request_new(context, route, connection);
+        *kept = request = request_new(context, route, path, connection);
         if (request == NULL)
             return MHD_NO;
         atomic_fetch_add(&request->server->n_open, 1);

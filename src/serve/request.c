@@ -17,13 +17,15 @@ double monotonic_seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-struct request *request_new(struct server *server, const struct route *route, struct MHD_Connection *connection)
+struct request *request_new(struct server *server, const struct route *route, const char *path,
+                            struct MHD_Connection *connection)
 {
     struct request *request = calloc(1, sizeof *request);
     if (request == NULL)
         return NULL;
     request->server = server;
     request->route = route;
+    request->path = path;
     request->connection = connection;
     request->began = monotonic_seconds();
     request->status = 200;

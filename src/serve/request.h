@@ -18,7 +18,7 @@ struct task;
 enum dialect { OPENAI, ANTHROPIC }; // whose form errors have
 
 struct route {
-    const char *method, *path; // the path: whole
+    const char *method, *path; // the path: whole, or a folder, which ends with a /
     enum dialect dialect;
     bool open; // needs no key
     void (*handle)(struct request *request);
@@ -27,6 +27,7 @@ struct route {
 struct request {
     struct server *server;
     const struct route *route;
+    const char *path; // as the client has it; libmicrohttpd's, for the connection's thread
     struct MHD_Connection *connection;
     atomic_int owners;
     double began;       // by the monotonic clock
@@ -58,7 +59,9 @@ struct request {
     struct request *next; // in the engine's list
 };
 
-struct request *request_new(struct server *server, const struct route *route, struct MHD_Connection *connection); // or NULL
+// NULL where memory runs out.
+struct request *request_new(struct server *server, const struct route *route, const char *path,
+                            struct MHD_Connection *connection);
 void request_keep(struct request *request);
 void request_release(struct request *request);
 

@@ -3,6 +3,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 #include "serve/http.h"
@@ -13,10 +14,12 @@ enum { PIECE = 64 }; // tokens of a prompt between two steps of those that write
 const struct route routes[] = {
     {"POST", "/v1/completions", OPENAI, false, handle_completions},
     {"POST", "/v1/chat/completions", OPENAI, false, handle_chat},
+    {"POST", "/completion", OPENAI, false, handle_completion},
     {"POST", "/apply-template", OPENAI, false, handle_apply_template},
     {"POST", "/v1/messages", ANTHROPIC, false, handle_messages},
     {"POST", "/v1/messages/count_tokens", ANTHROPIC, false, handle_count_tokens},
     {"GET", "/v1/models", OPENAI, false, handle_models},
+    {"GET", "/v1/models/", OPENAI, false, handle_model},
     {"POST", "/v1/embeddings", OPENAI, false, handle_embeddings},
     {"POST", "/tokenize", OPENAI, false, handle_tokenize},
     {"POST", "/detokenize", OPENAI, false, handle_detokenize},
@@ -53,7 +56,8 @@ static yalm_status run(struct server *server, const sigset_t *signals, yalm_erro
     if (http) {
         options->say("%s, %d sessions of %d tokens each", engine_machine(server->engine), options->parallel,
                      engine_context(server->engine));
-        options->say("listening on http://%s:%d", options->host, port);
+        const bool six = strchr(options->host, ':') != NULL; // an address of IPv6, which a URL has in brackets
+        options->say("listening on http://%s%s%s:%d", six ? "[" : "", options->host, six ? "]" : "", port);
         serve_until_signal(server, http, signals);
     }
     engine_stop(server->engine); // answers what still runs

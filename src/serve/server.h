@@ -21,12 +21,14 @@ extern const int n_routes;
 
 // The routes' handlers, each in the file of its name.
 void handle_completions(struct request *request); // completions.c
+void handle_completion(struct request *request);  // llamacpp.c
 void handle_chat(struct request *request);        // chat.c
 void handle_apply_template(struct request *request);
 void handle_messages(struct request *request); // messages.c
 void handle_count_tokens(struct request *request);
 void handle_page(struct request *request);   // page.c
 void handle_models(struct request *request); // facts.c
+void handle_model(struct request *request);
 void handle_health(struct request *request);
 void handle_metrics(struct request *request);
 void handle_slots(struct request *request);

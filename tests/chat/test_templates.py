@@ -298,6 +298,7 @@ REFUSED = {
     "{{ '\\0' }}": "line 1: a NUL or half of a surrogate pair in a text is not supported",
     "{% if %}": "line 1: Expected an expression, got 'end of statement block'",
     "{{ " + "(" * 3000: "nested too deeply",
+    "{{ " + "9" * 5000 + " }}": "a number of too many digits is not supported",
     "{{ x" + ".a" * 400 + " }}": "line 1: more than 300 levels of nesting or 200000 nodes is not supported",
 }
 
@@ -420,6 +421,23 @@ def test_member_is_checked(chat, error):
         ),
         ("{% set l = [1] %}{% for i in l %}{% set _ = l.append(i) %}{% endfor %}", "stopped after 20000000 steps"),
         ("{{ 9007199254740991 * 9007199254740991 }}", "an integer that 64 bits do not hold"),
+        # Long strings cost what looking through them costs.
+        *(
+            (
+                "{% set x = 'é' * 4000000 %}{% set y = 'é' * 4000000 %}"
+                "{% for i in range(90000) %}{% if " + look + " %}{% endif %}{% endfor %}",
+                "stopped after 20000000 steps",
+            )
+            for look in (
+                "x[3999999]",
+                "x | length",
+                "x == y",
+                "x < y",
+                "x.startswith(y)",
+                "x in {y: 1}",
+                "x.rsplit(y[:-1] ~ 'b')",
+            )
+        ),
     ],
 )
 def test_limits(text, error):

@@ -146,6 +146,43 @@ def test_a_script_ends_with_its_first_mistake(chatty, tmp_path):
     assert "chat template, line 2: there are no tools here" in line
 
 
+def test_what_is_typed_must_be_text(chatty, tmp_path):
+    def refused(script):
+        done = chatty("-m", "chat", "-q", stdin=script)
+        assert (done.returncode, done.stdout) == (2, b"")
+        return done.stderr.decode()
+
+    assert "the message: expected UTF-8, found byte 0xff at byte 3" in refused(b"Hi \xff there\n")
+    assert "the message: expected UTF-8, found byte 0x00 at byte 2" in refused(b"Hi\0there\n")
+    assert "the message: expected UTF-8, found byte 0xe4" in refused(b"/system K\xe4se\n")
+    (tmp_path / "latin.json").write_bytes(b'{"messages": [{"role": "user", "content": "K\xe4se"}]}')
+    assert "latin.json: expected UTF-8, found byte 0xe4" in refused(f"/load {tmp_path}/latin.json\n".encode())
+
+
+def test_lines_that_end_as_on_windows(chatty):
+    assert answers(chatty, "The king\r\n/quit\r\n") == answers(chatty, "The king\n")
+
+
+def test_an_answer_that_is_cut_within_a_character(chatty, tmp_path):
+    """The model's own bytes need not be text; the conversation goes on all the same."""
+    saved = tmp_path / "saved.json"
+    script = f"Hi\nAnd?\n/save {saved}\n"
+    done = chatty("-m", "chat", "-q", "-n", 2, "--logit-bias", "243+100", stdin=script.encode())  # the byte 0xf0
+    assert done.returncode == 0 and done.stdout == b"\xf0\xf0\n" * 2, done.stderr
+    contents = [message["content"] for message in json.loads(saved.read_text())["messages"]]
+    assert contents == ["Hi", "\ufffd\ufffd", "And?", "\ufffd\ufffd"]
+
+
+def test_what_is_no_file_is_written_to_and_stays(chatty, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    answers(chatty, f"Hi\n/save {pipe}\n")
+    assert json.loads(os.read(reader, 65536))["messages"][0]["content"] == "Hi"
+    os.close(reader)
+    assert pipe.is_fifo() and os.listdir(tmp_path) == ["pipe"]
+
+
 def test_a_context_that_is_full(chatty):
     line = fails(chatty, 2, "word " * 80 + "\n", "-T", 64)
     assert re.search(r"the conversation has \d+ tokens, and the context holds 64: /undo .* /reset .* -T N", line)
@@ -258,6 +295,22 @@ def test_interrupt_stops_an_answer(chatty):
     assert "once more ends" in terminal.until(r"once more(.|\n)*> $")
     terminal.type("\x03")
     terminal.ends(130)
+
+
+def test_an_answer_stays_where_no_other_comes(chatty, tmp_path):
+    (tmp_path / "long.json").write_text(
+        json.dumps({"messages": [{"role": "user", "content": "word " * 80}, {"role": "assistant", "content": "first"}]})
+    )
+    terminal = Terminal(chatty, "-T", 64)
+    terminal.until("> $")
+    for command, answer in ((f"/load {tmp_path}/long.json", "2 messages"), ("/regen", "the context holds 64")):
+        terminal.type(command + "\n")
+        terminal.until(answer + r"(.|\n)*> $")
+    terminal.type(f"/save {tmp_path}/after.json\n")
+    terminal.until(r"2 messages\r\n.*> $")
+    terminal.type("\x04")
+    terminal.ends(0)
+    assert json.loads((tmp_path / "after.json").read_text()) == json.loads((tmp_path / "long.json").read_text())
 
 
 def test_reasoning_is_dim_on_a_terminal(chatty):

@@ -113,6 +113,14 @@ def test_the_template_makes_the_prompt(talker):
     assert usage["prompt_tokens"] == len(talker.post("/tokenize", content=prompt).json["tokens"])
 
 
+def test_arguments_of_a_call_keep_to_the_limits_of_bodies(talker):
+    """JSON within a string nests and numbers no more than JSON does; what does stays a string."""
+    for arguments in ("[" * 100 + "]" * 100, "[" + "0," * (1 << 20) + "0]"):
+        call = {"function": {"name": "first", "arguments": arguments}}
+        answer = talker.post("/apply-template", messages=[{"role": "assistant", "tool_calls": [call]}])
+        assert answer.json["prompt"] == f'[assistant] <tool_call>first "{arguments}"</tool_call>\n[assistant] '
+
+
 def test_an_answer_that_has_begun(talker):
     messages = [{"role": "user", "content": "One?"}, {"role": "assistant", "content": "It is"}]
     assert talker.post("/apply-template", messages=messages).json["prompt"] == "[user] One?\n[assistant] It is"
@@ -213,8 +221,10 @@ def test_several_choices_and_limits(talker):
     answer = talker.chat(n=3, max_tokens=5, seed=2)
     assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2]
     assert talker.chat(max_completion_tokens=4)["usage"]["completion_tokens"] <= 4
-    whole = talker.chat(ignore_eos=True)  # to the context's end
-    assert whole["usage"]["total_tokens"] == 2048 and whole["choices"][0]["finish_reason"] == "length"
+    for limit in ({}, {"max_completion_tokens": -1}):
+        whole = talker.chat(ignore_eos=True, **limit)  # to the context's end
+        assert whole["usage"]["total_tokens"] == 2048 and whole["choices"][0]["finish_reason"] == "length"
+    assert talker.chat(max_completion_tokens=0)["usage"]["completion_tokens"] == 0
 
 
 @pytest.mark.parametrize(
@@ -229,6 +239,7 @@ def test_several_choices_and_limits(talker):
         ({"messages": [{"role": "assistant", "tool_calls": 5}]}, "'tool_calls': expected"),
         ({"messages": [{"role": "user"}]}, "number 1: expected a 'content'"),
         ({"tools": 5}, "'tools': expected a list"),
+        ({"functions": [{"name": "first"}]}, "'functions': an older form of 'tools'"),
         ({"tools": [{"type": "function"}]}, "'tools': expected a list"),
         ({"tool_choice": "required"}, "there are no 'tools'"),
         ({"tools": TOOLS, "tool_choice": "perhaps"}, "'tool_choice': expected"),

@@ -191,6 +191,8 @@ def test_tokenize_and_back(server):
     assert server.post("/tokenize", content="Once", add_special=True).json["tokens"] == [1, *plain]
     pieces = server.post("/tokenize", content="Once", with_pieces=True).json["tokens"]
     assert [piece["id"] for piece in pieces] == plain and all(isinstance(piece["piece"], str) for piece in pieces)
+    pieces = server.post("/tokenize", content="🎉", with_pieces=True).json["tokens"][-4:]
+    assert bytes(byte for piece in pieces for byte in piece["piece"]).decode() == "🎉"
     assert server.post("/tokenize").status == 400
     assert server.post("/detokenize", tokens=[4096]).status == 400
 
@@ -198,6 +200,10 @@ def test_tokenize_and_back(server):
 def test_models(server):
     (facts,) = server.get("/v1/models").json["data"]
     assert facts["id"] == "fable-4m" and facts["object"] == "model" and facts["meta"]["n_vocab"] == 4096
+    assert server.get("/v1/models/fable-4m").json == server.get("/models/fable-4m").json == facts
+    answer = server.get("/v1/models/gpt%2F5")
+    assert answer.status == 404 and answer.error == "there is one model here, 'fable-4m'; found 'gpt/5'"
+    assert answer.json["error"]["code"] == "model_not_found"
 
 
 def test_embeddings_are_refused_by_name(server):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import http.client
 import json
 import re
 import signal
 import socket
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -251,12 +253,57 @@ def test_keys(start, tmp_path):
         assert server.get("/v1/models", **headers).status == 200
 
 
-def test_pages_of_other_sites_are_refused(server):
-    body = json.dumps({"prompt": "x", "max_tokens": 1})
-    answer = server.ask("POST", "/v1/completions", body, {"Origin": "https://example.org"})
-    assert answer.status == 403 and "other sites" in answer.error
-    own = {"Origin": f"http://127.0.0.1:{server.port}"}
-    assert server.ask("POST", "/v1/completions", body, own).status == 200
+@pytest.mark.parametrize(
+    "origin, host, status",
+    [
+        ("https://example.org", None, 403),
+        ("null", None, 403),
+        ("https://localhost.example.org", None, 403),
+        ("chrome-extension://abcdef", None, 403),
+        ("http://rebound.example:8080", "rebound.example:8080", 403),  # a name that its owner has led here
+        (None, "rebound.example", 403),
+        (None, "x" * 300, 403),
+        ("http://127.0.0.1:{port}", None, 200),
+        ("http://localhost:3000", None, 200),
+        ("tauri://localhost", None, 200),
+        ("http://[::1]:5173", None, 200),
+        (None, "LOCALHOST", 200),
+        (None, "yalm.localhost:80", 200),
+        (None, "[::1]:8080", 200),
+        (None, "192.0.2.1:8080", 200),
+    ],
+)
+def test_pages_of_other_sites_are_refused(server, origin, host, status):
+    headers = {"Origin": origin and origin.format(port=server.port), "Host": host}
+    headers = {name: value for name, value in headers.items() if value}
+    answer = server.ask("POST", "/v1/completions", json.dumps({"prompt": "x", "max_tokens": 1}), headers)
+    assert answer.status == status
+    assert answer.headers["Access-Control-Allow-Origin"] == (headers.get("Origin") if status == 200 else None)
+    if status == 403:
+        assert "other sites" in answer.error
+
+
+def ask_beforehand(server, origin):
+    """What a browser asks before it sends a page's request."""
+    asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type"}
+    return server.ask("OPTIONS", "/v1/chat/completions", headers={"Origin": origin, **asked})
+
+
+def test_pages_with_a_key_may_ask_and_read(start, server, tmp_path):
+    (tmp_path / "keys").write_text("key\n")
+    keyed = start("--api-key-file", tmp_path / "keys")
+    for where, origin in ((keyed, "https://example.org"), (server, "http://localhost:3000")):
+        answer = ask_beforehand(where, origin)
+        assert answer.status == 204 and answer.body == b""
+        assert answer.headers["Access-Control-Allow-Origin"] == origin and answer.headers["Vary"] == "Origin"
+        assert answer.headers["Access-Control-Allow-Methods"] == "POST"
+        assert answer.headers["Access-Control-Allow-Headers"] == "authorization,content-type"
+    assert ask_beforehand(server, "https://example.org").status == 403
+    assert keyed.ask("OPTIONS", "/nothing").status == 404
+    page = {"Origin": "https://example.org"}
+    assert keyed.get("/v1/models", **page).status == 401
+    answer = keyed.get("/v1/models", **page, Authorization="Bearer key")
+    assert answer.status == 200 and answer.headers["Access-Control-Allow-Origin"] == "https://example.org"
 
 
 @pytest.mark.parametrize(
@@ -277,6 +324,16 @@ def test_what_does_not_start(yalm, fable, options, code, message):
     command = [str(yalm), str(fable), "-m", "serve", "--port", "0", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == code and message in done.stderr and done.stdout == ""
+
+
+@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="no IPv6")
+def test_an_address_of_ipv6(start):
+    server = start("--host", "::1")
+    assert server.lines[-1] == f"listening on http://[::1]:{server.port}\n"
+    connection = http.client.HTTPConnection("::1", server.port, timeout=30)
+    connection.request("GET", "/v1/models", headers={"Origin": f"http://[::1]:{server.port}"})
+    assert connection.getresponse().status == 200
+    connection.close()
 
 
 def test_port_in_use(server, yalm, fable):

@@ -91,6 +91,8 @@ def syntax_tree(text: str) -> list:
         raise Unsupported(f"line {error.lineno}: {error.message}") from None
     except RecursionError:
         raise Unsupported("nested too deeply") from None
+    except ValueError:  # Python reads 4,300 digits at most
+        raise Unsupported("a number of too many digits is not supported") from None
     writer = TreeWriter()
     try:
         writer.add(root)
