@@ -289,7 +289,7 @@ install: cpu
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' yalm.pc.in > $(LIB_DIR)/pkgconfig/yalm.pc
 	install -m 644 LICENSE tools/requirements.txt $(SHARE_DIR)/
 	install -m 755 tools/convert.py $(SHARE_DIR)/
-	install -m 644 tools/yalm_convert/*.py $(SHARE_DIR)/yalm_convert/
+	install -m 644 tools/yalm_convert/*.py tools/yalm_convert/calibration.txt $(SHARE_DIR)/yalm_convert/
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/yalm $(DESTDIR)$(PREFIX)/include/yalm.h $(LIB_DIR)/pkgconfig/yalm.pc

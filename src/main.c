@@ -67,6 +67,8 @@ static yalm_status run(const struct options *options, yalm_error *error)
         return run_serve(options, error);
     case MODE_CALIBRATE:
         return run_calibrate(options, error);
+    case MODE_IMPORTANCE:
+        return run_importance(options, error);
     case MODE_TOKENIZE:
         return run_tokenize(options, error);
     case MODE_INFO:

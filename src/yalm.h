@@ -285,6 +285,19 @@ YALM_API const char *yalm_codebooks_path(const yalm_model *model);
 YALM_API yalm_status yalm_calibrate(yalm_session *session, const int32_t *tokens, size_t n, const yalm_calibration *how,
                                     const char *path, int *samples, yalm_error *error);
 
+// How text is evaluated for importance.
+typedef struct yalm_importance {
+    bool bos;                                     // each window of the text stands behind the model's bos
+    void (*progress)(void *context, double part); // NULL: none; called on the caller's thread
+    void *context;
+} yalm_importance;
+
+// Evaluates the tokens in windows of the session's context, and writes to `path` how large the columns of what each weight matrix reads
+// are: sums of squares, bound to the model by its checksum, in safetensors (docs/format.md). On the CPU alone (YALM_USAGE). The file appears
+// when all is done, or not at all. how: NULL for zeros. Leaves the session at some position.
+YALM_API yalm_status yalm_importance_write(yalm_session *session, const int32_t *tokens, size_t n, const yalm_importance *how,
+                                           const char *path, yalm_error *error);
+
 // ---------------------------------------------------------------------------------------- sampling
 
 typedef struct yalm_logit_bias {

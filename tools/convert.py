@@ -22,6 +22,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Optional
 
 HELP_END = "exit codes: 0 done, 1 failed at run time, 2 usage, 3 not a model that can be converted, 4 out of memory, 130 interrupted"
 FAILED, USAGE, BAD_MODEL, NO_MEMORY = 1, 2, 3, 4
@@ -37,6 +38,7 @@ TOKENIZER_FILES = (
 
 try:
     from tqdm import tqdm
+    from yalm_convert import calibrate
     from yalm_convert.checkpoint import PIECE, Checkpoint, read_checkpoint
     from yalm_convert.config import ModelConfig, model_config, read_config
     from yalm_convert.costs import report
@@ -68,6 +70,8 @@ def main() -> int:
         return convert(arguments)
     except ModelError as error:
         return complain(error, BAD_MODEL)
+    except calibrate.Failed as error:
+        return complain(f"calibration: {error}", FAILED)
     except UnknownName as error:
         return complain(f"option '--keep': {error}: the model has no matrix of that name", USAGE)
     except MemoryError:
@@ -128,6 +132,11 @@ def parse_arguments() -> argparse.Namespace:
         action="store_true",
         help="read files that symbolic links name outside the directory: where you made the links, not a stranger",
     )
+    parser.add_argument(
+        "--calibration",
+        metavar="FILE|none",
+        help="text by which q4's scales are chosen, with the weights that matter in it (default: one that comes with yalm); none: all weights alike, which is faster",
+    )
     parser.add_argument("--check-finite", action="store_true", help="refuse weights that are NaN or infinite")
     parser.add_argument("--dry-run", action="store_true", help="print the plan, write nothing")
     parser.add_argument("--version", action="version", version=f"convert.py {VERSION}")
@@ -139,6 +148,8 @@ def parse_arguments() -> argparse.Namespace:
         parser.error("give the file to write: convert.py MODEL FILE")
     if not arguments.model.is_dir() and not arguments.model.is_file():
         parser.error(f"{arguments.model}: no such directory or file")
+    if arguments.calibration not in (None, "none") and not Path(arguments.calibration).is_file():
+        parser.error(f"--calibration {arguments.calibration}: no such file")
     if arguments.lora and not arguments.lora.is_dir():
         parser.error(f"--lora {arguments.lora}: no such directory")
     if arguments.output:
@@ -230,15 +241,7 @@ def convert(arguments: argparse.Namespace) -> int:
         with form_expected(arguments.lora):
             merged = merge(source.tensors, arguments.lora)
         complain(f"{arguments.lora}: added to {merged} tensors", 0)
-    plan = make_plan(
-        config.facts,
-        source.tensors,
-        tokenizer.tensors,
-        where,
-        arguments.dtype,
-        arguments.keep,
-        config.changes,
-    )
+    plan = plan_of(source, arguments.dtype, arguments.keep)
     metadata = {"config": config.facts, "tokenizer": tokenizer.facts}
     if tokenizer.chat_template is not None:
         metadata["chat_template"] = tokenizer.chat_template
@@ -274,9 +277,9 @@ def convert(arguments: argparse.Namespace) -> int:
         )
     quiet = not sys.stderr.isatty() or "NO_COLOR" in os.environ
     total = 2 * sum(p.size for p in plan)  # written, then read back
-    with tqdm(
-        total=total, unit="B", unit_scale=True, desc=output.name, disable=quiet, leave=False, file=sys.stderr
-    ) as bar:
+    if arguments.calibration != "none" and calibrate.asked_for(plan):
+        layout.plan = calibrated(arguments, source, plan, metadata, quiet)
+    with progress(output.name, total, quiet) as bar:
         write_model(output, layout, lambda planned: data(planned, arguments.check_finite), bar.update)
     seconds = time.monotonic() - started
     print(
@@ -284,6 +287,34 @@ def convert(arguments: argparse.Namespace) -> int:
         file=sys.stderr,
     )
     return 0
+
+
+def plan_of(source: Source, dtype: Optional[str], keep: list) -> list:
+    config, tokenizer = source.config, source.tokenizer
+    return make_plan(config.facts, source.tensors, tokenizer.tensors, str(source.path), dtype, keep, config.changes)
+
+
+def progress(what: str, total: int, quiet: bool) -> tqdm:
+    return tqdm(total=total, unit="B", unit_scale=True, desc=what, disable=quiet, leave=False, file=sys.stderr)
+
+
+def calibrated(arguments: argparse.Namespace, source: Source, plan: list, metadata: dict, quiet: bool) -> list:
+    """The plan with importance; as it was, and why, where there is none to be had and no text was named."""
+    started = time.monotonic()
+    text = Path(arguments.calibration or calibrate.TEXT)
+    try:
+        if source.tokenizer.facts["type"] == "none":
+            raise calibrate.Failed("the model has no tokenizer to read a text by")
+        whole = plan_of(source, "bf16", [])
+        with progress("calibration", 2 * sum(planned.size for planned in whole), quiet) as bar:
+            plan = calibrate.weighed(plan, whole, metadata, arguments.output.resolve(), text, bar.update)
+    except calibrate.Failed as error:
+        if arguments.calibration:
+            raise
+        complain(f"quantised without calibration, all weights alike: {error}", 0)
+        return plan
+    complain(f"calibrated by {text.name} in {time.monotonic() - started:.1f} s", 0)
+    return plan
 
 
 def bf12_warnings(where: str, plan: list) -> list:

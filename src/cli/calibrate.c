@@ -27,7 +27,7 @@ static yalm_status calibrate(const struct options *options, const yalm_model *mo
     calibration.seed = options->seed;
     calibration.bos = !options->tokens && !options->no_bos && facts->add_bos;
     calibration.progress = show_progress;
-    const char *path = options->codebooks ? options->codebooks : yalm_codebooks_path(model);
+    const char *path = options->output_file ? options->output_file : yalm_codebooks_path(model);
     int samples = 0;
     const double start = seconds_now();
     yalm_status status = yalm_calibrate(session, tokens->ids, tokens->n, &calibration, path, &samples, error);

@@ -12,12 +12,13 @@ enum {
     K = 1 << MODE_PASSKEY,
     S = 1 << MODE_SERVE,
     B = 1 << MODE_CALIBRATE,
+    M = 1 << MODE_IMPORTANCE,
     W = 1 << MODE_TOKENIZE,
     I = 1 << MODE_INFO,
     V = 1 << MODE_VERIFY,
-    SESSION = C | H | T | P | K | S | B, // modes that evaluate
-    TEXT = C | P | B | W,                // modes that read the user's text
-    SAMPLING = C | H | S,                // of which serve takes these for what requests leave open
+    SESSION = C | H | T | P | K | S | B | M, // modes that evaluate
+    TEXT = C | P | B | M | W,                // modes that read the user's text
+    SAMPLING = C | H | S,                    // of which serve takes these for what requests leave open
     ALL = (1 << MODES) - 1,
 };
 
@@ -107,7 +108,7 @@ const struct option option_table[] = {
     {"Serve", 0, "queue", "N", NULL, OPTION_INT, S, AT(queue), 0, 65536, NULL},
     {"Serve", 0, "drain", "SECONDS", NULL, OPTION_INT, S, AT(drain), 0, 86400, NULL},
 
-    {"Calibrate", 'o', "output", "FILE", "learned codebooks (the model's path, .nomad)", OPTION_TEXT, B, AT(codebooks), 0, 0, NULL},
+    {"Calibrate", 'o', "output", "FILE", "learned codebooks (the model's path, .nomad)", OPTION_TEXT, B | M, AT(output_file), 0, 0, NULL},
 
     {"Tokenize", 0, "tokenize", NULL, NULL, OPTION_MODE, ALL, 0, MODE_TOKENIZE, 0, NULL},
     {"Tokenize", 0, "pieces", NULL, NULL, OPTION_FLAG, W, AT(pieces), 0, 0, NULL},

@@ -21,8 +21,9 @@ struct word {
     bool has_value, is_operand;
 };
 
-static const char *const mode_names[MODES] = {"completion", "chat",     "throughput", "perplexity", "passkey", "serve",
-                                              "calibrate",  "tokenize", "info",       "verify",     "help",    "version"};
+static const char *const mode_names[MODES] = {"completion", "chat",      "throughput", "perplexity", "passkey",
+                                              "serve",      "calibrate", "importance", "tokenize",   "info",
+                                              "verify",     "help",      "version"};
 
 const char *mode_name(enum mode mode)
 {
@@ -100,7 +101,7 @@ static yalm_status next_word(struct word *word, int argc, char **argv, int *at, 
 }
 
 // `text` is a mode's name or the beginning of one mode's name alone. "t" is throughput, as "c" is completion: tokenize, which
-// has an option of its own, begins with "to", and calibrate with "ca".
+// has an option of its own, begins with "to", calibrate with "ca" and importance with "im".
 static yalm_status read_mode(const char *text, enum mode *mode, yalm_error *error)
 {
     int found = -1;
@@ -108,19 +109,19 @@ static yalm_status read_mode(const char *text, enum mode *mode, yalm_error *erro
     size_t length = 0;
     for (int i = 0; i < MODE_HELP; i++) {
         if (strncmp(mode_names[i], text, strlen(text)) != 0 || *text == 0 || (i == MODE_TOKENIZE && strcmp(text, "t") == 0) ||
-            ((i == MODE_CALIBRATE || i == MODE_CHAT) && strcmp(text, "c") == 0))
+            ((i == MODE_CALIBRATE || i == MODE_CHAT) && strcmp(text, "c") == 0) ||
+            (i == MODE_IMPORTANCE && strcmp(text, "i") == 0))
             continue;
         length +=
             (size_t)snprintf(candidates + length, sizeof candidates - length, "%s%s", found >= 0 ? " or " : "", mode_names[i]);
         found = found < 0 ? i : MODES;
     }
     if (found < 0)
-        return cli_error(
-            error, YALM_USAGE,
-            "unknown mode '%s': expected completion, chat, throughput, perplexity, passkey, serve, calibrate, tokenize, "
-            "info or verify "
-            "(the model file needs no option: yalm MODEL …)",
-            text);
+        return cli_error(error, YALM_USAGE,
+                         "unknown mode '%s': expected completion, chat, throughput, perplexity, passkey, serve, calibrate, "
+                         "importance, tokenize, info or verify "
+                         "(the model file needs no option: yalm MODEL …)",
+                         text);
     if (found == MODES)
         return cli_error(error, YALM_USAGE, "mode '%s' is ambiguous: %s", text, candidates);
     *mode = (enum mode)found;
@@ -388,7 +389,8 @@ static yalm_status check_together(struct options *options, yalm_error *error)
     if ((options->prompt != NULL) + (options->file != NULL) + (options->tokens != NULL) > 1)
         return cli_error(error, YALM_USAGE, "input comes from one place: -i TEXT, -f FILE or --tokens FILE");
     const bool needs_input = options->mode == MODE_COMPLETION || options->mode == MODE_PERPLEXITY ||
-                             options->mode == MODE_CALIBRATE || options->mode == MODE_TOKENIZE;
+                             options->mode == MODE_CALIBRATE || options->mode == MODE_IMPORTANCE ||
+                             options->mode == MODE_TOKENIZE;
     if (needs_input && !options->prompt && !options->file && !options->tokens)
         return cli_error(error, YALM_USAGE, "mode %s needs input: -i TEXT, -f FILE or --tokens FILE (FILE may be -)",
                          mode_names[options->mode]);

@@ -11,6 +11,7 @@ enum mode {
     MODE_PASSKEY,
     MODE_SERVE,
     MODE_CALIBRATE,
+    MODE_IMPORTANCE,
     MODE_TOKENIZE,
     MODE_INFO,
     MODE_VERIFY,
@@ -74,7 +75,7 @@ struct options {
     int stride, max_tokens, decode_from; // 0: off
     const char *save_logits, *kl_base;
 
-    const char *codebooks; // file
+    const char *output_file; // of calibrate and importance
     int d_sub, samples;
 
     int junk, position, trials; // junk, position: -1 is chosen

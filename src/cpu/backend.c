@@ -286,6 +286,12 @@ static void cpu_record(void *state, const struct key_record *record)
     s->record = record;
 }
 
+static void cpu_observe(void *state, struct input_sums *sums)
+{
+    struct cpu_state *s = state;
+    s->observed = sums;
+}
+
 static yalm_status cpu_learn(void *state, const struct learning *how, float *centroids, yalm_error *error)
 {
     return learn_codebooks(state, how, centroids, error);
@@ -323,4 +329,5 @@ const struct backend backend_cpu = {
     .attention_seconds = cpu_attention_seconds,
     .record = cpu_record,
     .learn = cpu_learn,
+    .observe = cpu_observe,
 };

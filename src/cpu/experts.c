@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cpu/matmul.h"
+#include "cpu/observe.h"
 
 void gated_units(struct cpu_state *s, const struct expert_weights *w, int forms, const float *h, int n, struct member *me)
 {
@@ -117,7 +118,7 @@ static struct expert_forms forms_of(const struct cpu_state *s, const struct expe
 
 // x[token] += scale · expert(h[token]) for the n tokens of expert e; steps without items where n = 0.
 static void expert(struct cpu_state *s, const struct expert_weights *w, struct expert_forms forms, int e, int n,
-                   struct member *me)
+                   struct member *me, struct input_sums *observed, int input)
 {
     const int dim = s->config->hidden_dim;
     const int *tokens = s->expert_tokens + (size_t)e * s->chunk;
@@ -125,7 +126,9 @@ static void expert(struct cpu_state *s, const struct expert_weights *w, struct e
     for (struct span mine; team_claim(me, n, 1, &mine);)
         for (int i = mine.first; i < mine.last; i++)
             memcpy(s->expert_in + (size_t)i * dim, s->h + (size_t)tokens[i] * dim, sizeof(float) * dim);
+    observe(me, observed, input, s->expert_in, n, w->gate.cols);
     gated_units(s, w, forms.units, s->expert_in, n, me);
+    observe(me, observed, input + 1, s->gate, n, w->down.cols);
     matmul_pack(s, me, forms.down, s->gate, n, w->down.cols);
     const int needed = n > 0 ? dim : 0;
     for (struct span rows; matmul_claim(s, me, &w->down, needed, n, &rows);) {
@@ -136,7 +139,8 @@ static void expert(struct cpu_state *s, const struct expert_weights *w, struct e
     }
 }
 
-void experts_block(struct cpu_state *s, const struct layer_weights *w, int n, struct member *me)
+void experts_block(struct cpu_state *s, const struct layer_weights *w, int n, struct member *me, struct input_sums *observed,
+                   int first_input)
 {
     const int n_experts = s->config->n_experts;
     const struct expert_forms forms = forms_of(s, w->experts, n_experts);
@@ -148,6 +152,6 @@ void experts_block(struct cpu_state *s, const struct layer_weights *w, int n, st
     for (int i = 0; i < n_experts && i < most; i++) {
         const int e = s->chosen_experts[i];
         const bool repeated = i > 0 && e == 0; // beyond the chosen ones
-        expert(s, &w->experts[e], forms, e, repeated ? 0 : s->expert_n[e], me);
+        expert(s, &w->experts[e], forms, e, repeated ? 0 : s->expert_n[e], me, observed, first_input + 2 * e);
     }
 }

@@ -7,4 +7,6 @@
 void gated_units(struct cpu_state *state, const struct expert_weights *w, int forms, const float *h, int n, struct member *me);
 
 // x += Σ over each token's experts of weight · expert(h), for the n tokens state->h: steps.
-void experts_block(struct cpu_state *state, const struct layer_weights *w, int n, struct member *me);
+// observed, first_input: for observe(), the input of expert 0's gate and up.
+void experts_block(struct cpu_state *state, const struct layer_weights *w, int n, struct member *me,
+                   struct input_sums *observed, int first_input);

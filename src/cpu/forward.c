@@ -6,6 +6,7 @@
 #include "cpu/attention.h"
 #include "cpu/experts.h"
 #include "cpu/matmul.h"
+#include "cpu/observe.h"
 #include "model/bf12.h"
 #include "model/rope.h"
 #include "util/clock.h"
@@ -14,7 +15,8 @@ struct pass {
     struct cpu_state *state;
     int64_t run; // its number
     struct batch batch;
-    int n_turns; // 0: the batch is of the state's own session
+    struct input_sums *observed; // NULL: what matrices read is not observed
+    int n_turns;                 // 0: the batch is of the state's own session
     struct turn turns[MOST_TURNS];
 };
 
@@ -150,6 +152,7 @@ static void attention_block(struct cpu_state *s, const struct pass *pass, int la
     const struct layer_weights *w = &s->weights->layers[layer];
     const float *h = read_stream(s, me, w->attention_norm, batch->n);
     const struct product qkv[] = {{&w->q, w->q_bias, s->q}, {&w->k, w->k_bias, s->k}, {&w->v, w->v_bias, s->v}};
+    observe(me, pass->observed, importance_input(s->config, layer, INPUT_QKV), h, batch->n, w->q.cols);
     matmul_ahead(s, me, (const struct matrix *[]){&w->o}, 1, batch->n);
     matmul_shared(s, me, qkv, 3, h, batch->n);
     if (w->q_norm)
@@ -163,22 +166,27 @@ static void attention_block(struct cpu_state *s, const struct pass *pass, int la
         attend(s, batch, layer, me);
     if (timed)
         s->attention_seconds += clock_seconds() - begin;
+    observe(me, pass->observed, importance_input(s->config, layer, INPUT_O), s->attended, batch->n, w->o.cols);
     matmul_ahead(s, me, (const struct matrix *[]){w->router.data ? &w->router : &w->experts[0].gate}, 1, batch->n);
     project_residual(s, me, &w->o, w->o_bias, s->attended, w->attention_post_norm, batch->n);
 }
 
 // x += down · (activation(gate · h) ∘ (up · h)),  h = rmsnorm(x), or so of the active experts, or both
-static void ffn_block(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
+static void ffn_block(struct cpu_state *s, const struct pass *pass, int layer, struct member *me)
 {
+    const struct batch *batch = &pass->batch;
+    const int input = importance_input(s->config, layer, 0);
     const struct layer_weights *w = &s->weights->layers[layer];
     const float *h = read_stream(s, me, w->ffn_norm, batch->n);
     if (w->router.data)
-        experts_block(s, w, batch->n, me);
+        experts_block(s, w, batch->n, me, pass->observed, input + INPUT_EXPERTS);
     if (w->router.data && !w->shared.gate.data)
         return;
     const struct expert_weights *ffn = w->router.data ? &w->shared : &w->experts[0];
+    observe(me, pass->observed, input + INPUT_FFN, h, batch->n, ffn->gate.cols);
     matmul_ahead(s, me, (const struct matrix *[]){&ffn->down}, 1, batch->n);
     gated_units(s, ffn, matmul_form(s, &ffn->gate) | matmul_form(s, &ffn->up), h, batch->n, me);
+    observe(me, pass->observed, input + INPUT_DOWN, s->gate, batch->n, ffn->down.cols);
     if (layer + 1 < s->config->n_layers) {
         const struct layer_weights *next = &s->weights->layers[layer + 1];
         matmul_ahead(s, me, (const struct matrix *[]){&next->q, &next->k, &next->v}, 3, batch->n);
@@ -199,12 +207,16 @@ static void cap_logits(struct cpu_state *s, struct member *me, float *logits, in
         }
 }
 
-static void classify(struct cpu_state *s, const struct batch *batch, struct member *me)
+static void classify(struct cpu_state *s, const struct pass *pass, struct member *me)
 {
+    const struct batch *batch = &pass->batch;
+    if (!batch->logits && !pass->observed)
+        return;
+    const int n = batch->all_logits || !batch->logits ? batch->n : 1;
+    normalise(s, me, s->h, s->x + (size_t)(batch->n - n) * s->config->hidden_dim, s->weights->norm, n);
+    observe(me, pass->observed, importance_input(s->config, s->config->n_layers, 0), s->h, n, s->weights->classifier.cols);
     if (!batch->logits)
         return;
-    const int n = batch->all_logits ? batch->n : 1;
-    normalise(s, me, s->h, s->x + (size_t)(batch->n - n) * s->config->hidden_dim, s->weights->norm, n);
     matmul_shared(s, me, &(struct product){&s->weights->classifier, NULL, batch->logits}, 1, s->h, n);
     if (s->config->logits_softcap > 0)
         cap_logits(s, me, batch->logits, n);
@@ -217,17 +229,17 @@ static void forward(struct member *me, const void *arguments)
     embed(s, pass, me);
     for (int layer = 0; layer < s->config->n_layers; layer++) {
         attention_block(s, pass, layer, me);
-        ffn_block(s, &pass->batch, layer, me);
+        ffn_block(s, pass, layer, me);
         if (atomic_load_explicit(&s->stopped, memory_order_relaxed) >=
             pass->run) // written in a step of this layer (attention_append)
             return;
     }
-    classify(s, &pass->batch, me);
+    classify(s, pass, me);
 }
 
 yalm_status cpu_forward(struct cpu_state *state, const struct batch *batch)
 {
-    const struct pass pass = {.state = state, .run = ++state->run, .batch = *batch};
+    const struct pass pass = {.state = state, .run = ++state->run, .batch = *batch, .observed = state->observed};
     const int n_threads = batch->n > 1 ? state->n_threads_batch : state->n_threads;
     team_run(state->team, n_threads, forward, &pass, offsetof(struct pass, turns));
     return atomic_load(&state->stopped) == pass.run ? YALM_INTERRUPTED : YALM_OK;

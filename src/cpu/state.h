@@ -5,6 +5,7 @@
 #include "cpu/machine/team.h"
 #include "cpu/policy.h"
 #include "engine/backend.h"
+#include "model/importance.h"
 
 // Attention's work on one KV head is cut along the keys into at most so many parts (see attention.h).
 enum { MAX_KEY_PARTS = 64 };
@@ -40,6 +41,7 @@ struct cpu_state {
     const struct policy *policy;     // how one token attends
     struct method *method;           // what that has for itself (long/method.h); NULL of dense attention
     const struct key_record *record; // where keys go that calibration records; else NULL
+    struct input_sums *observed;     // where what matrices read goes that is observed (observe.h); else NULL
     const atomic_bool *cancel;
     int64_t run; // forward passes so far
     // The last of them that was told to stop. Never taken back: a member may still be in that one when the next has begun.

@@ -45,6 +45,7 @@ struct draw {
     double uniform; // in [0, 1): the draw itself
 };
 
+struct input_sums;
 struct key_record;
 struct learning;
 
@@ -83,6 +84,9 @@ struct backend {
     // For calibration (calibrate.h); NULL where it is not done on this device.
     void (*record)(void *state, const struct key_record *record); // from now on; NULL: no more
     yalm_status (*learn)(void *state, const struct learning *how, float *centroids, yalm_error *error);
+
+    // From the next evaluation on, what the weight matrices read is added to `sums` (model/importance.h); NULL: no more. NULL: not on this device.
+    void (*observe)(void *state, struct input_sums *sums);
 
     // Only of a backend whose work goes on while its caller does, and which keeps logits where they were computed; else NULL.
     yalm_status (*finish)(void *state, yalm_error *error);               // waits for all that was asked for

@@ -167,7 +167,7 @@ yalm_status yalm_calibrate(yalm_session *session, const int32_t *tokens, size_t 
     const yalm_calibration defaults = yalm_calibration_defaults();
     struct calibration c = {
         .session = session, .parts = session_parts(session), .how = how ? how : &defaults, .tokens = tokens};
-    struct codebook_writer writer = {0};
+    struct new_file writer = {0};
     yalm_status status = check(&c, n, error);
     if (status == YALM_OK)
         status = codebook_create(&writer, path, error); // first: a place that cannot be written to is better known at once
@@ -183,7 +183,7 @@ yalm_status yalm_calibrate(yalm_session *session, const int32_t *tokens, size_t 
             &(struct codebook){
                 .d_sub = c.how->d_sub, .positions = c.positions, .samples = c.n_samples, .centroids = c.centroids},
             &c.parts.model->container, &c.parts.model->config, error);
-    status = codebook_finish(&writer, status, error);
+    status = new_file_finish(&writer, status, error);
     memory_pages_free(c.block, c.bytes);
     if (status == YALM_INTERRUPTED)
         atomic_store(c.parts.cancel, false);

@@ -4,7 +4,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -157,43 +156,18 @@ void codebook_close(struct codebook *book)
 
 // ------------------------------------------------------------------------------------------ writing
 
-// What stands at `path` may be replaced where it is nothing, empty, or codebooks; never a model, or the text that it learns from.
-static yalm_status check_replaceable(const char *path, yalm_error *error)
+static bool holds_codebooks(FILE *file)
 {
-    struct stat found;
-    if (stat(path, &found) != 0 || (S_ISREG(found.st_mode) && found.st_size == 0))
-        return YALM_OK;
-    if (!S_ISREG(found.st_mode))
-        return error_set(error, YALM_FAILED, "%s: not a regular file", path);
     char begin[sizeof magic];
-    FILE *file = fopen(path, "rb");
-    const bool codebooks = file && fread(begin, sizeof begin, 1, file) == 1 && memcmp(begin, magic, sizeof magic) == 0;
-    if (file)
-        fclose(file);
-    return codebooks ? YALM_OK
-                     : error_set(error, YALM_FAILED, "%s: found a file that holds no codebooks; it is not replaced", path);
+    return fread(begin, sizeof begin, 1, file) == 1 && memcmp(begin, magic, sizeof magic) == 0;
 }
 
-yalm_status codebook_create(struct codebook_writer *writer, const char *path, yalm_error *error)
+yalm_status codebook_create(struct new_file *writer, const char *path, yalm_error *error)
 {
-    *writer = (struct codebook_writer){.path = path};
-    const yalm_status status = check_replaceable(path, error);
-    if (status != YALM_OK)
-        return status;
-    if (asprintf(&writer->temporary, "%s.%ld.tmp", path, (long)getpid()) < 0) {
-        writer->temporary = NULL;
-        return error_set(error, YALM_NO_MEMORY, "%s: no memory", path);
-    }
-    writer->file = fopen(writer->temporary, "wbx");
-    if (writer->file)
-        return YALM_OK;
-    const int code = errno;
-    free(writer->temporary);
-    writer->temporary = NULL;
-    return error_set(error, YALM_FAILED, "%s: %s", path, strerror(code));
+    return new_file_create(writer, path, holds_codebooks, "codebooks", error);
 }
 
-yalm_status codebook_write(struct codebook_writer *writer, const struct codebook *book, const struct container *model,
+yalm_status codebook_write(struct new_file *writer, const struct codebook *book, const struct container *model,
                            const struct model_config *config, yalm_error *error)
 {
     uint64_t n;
@@ -216,24 +190,4 @@ yalm_status codebook_write(struct codebook_writer *writer, const struct codebook
     if (fwrite(&header, sizeof header, 1, writer->file) != 1 || fwrite(book->centroids, sizeof(float), n, writer->file) != n)
         return error_set(error, YALM_FAILED, "%s: %s", writer->path, strerror(errno));
     return YALM_OK;
-}
-
-yalm_status codebook_finish(struct codebook_writer *writer, yalm_status status, yalm_error *error)
-{
-    bool failed = false;
-    int code = 0;
-    if (writer->file && fclose(writer->file) != 0) {
-        failed = true;
-        code = errno;
-    }
-    if (writer->temporary && status == YALM_OK && !failed && rename(writer->temporary, writer->path) != 0) {
-        failed = true;
-        code = errno;
-    }
-    if (writer->temporary && (failed || status != YALM_OK))
-        unlink(writer->temporary);
-    free(writer->temporary);
-    const char *path = writer->path;
-    *writer = (struct codebook_writer){0};
-    return failed && status == YALM_OK ? error_set(error, YALM_FAILED, "%s: %s", path, strerror(code)) : status;
 }

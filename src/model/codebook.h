@@ -1,10 +1,9 @@
 // Codebooks of product-quantised keys (NoMAD-Attention): a file beside the model's, written by calibration and bound to the
 // model by its checksum. docs/format.md has it byte by byte. It is validated as if it were hostile, and mapped: nothing is copied.
 #pragma once
-#include <stdio.h>
-
 #include "model/config.h"
 #include "util/file.h"
+#include "util/new_file.h"
 
 enum { CODEBOOK_CENTROIDS = 16, MAX_D_SUB = 4 }; // d_sub is 1, 2 or 4
 
@@ -40,17 +39,9 @@ yalm_status codebook_find(struct codebook *book, const char *named, const struct
                           const struct model_config *config, yalm_error *error);
 void codebook_close(struct codebook *book);
 
-// Writing: a temporary file beside `path` takes its name when it is complete, and goes away when it is not. A file of another kind that has
-// the name already is not replaced (YALM_FAILED).
-struct codebook_writer {
-    const char *path; // borrowed
-    char *temporary;  // owned
-    FILE *file;
-};
-
-yalm_status codebook_create(struct codebook_writer *writer, const char *path, yalm_error *error);
+// Writing: new_file_finish() keeps the file. A file of another kind that has the name already is not replaced (YALM_FAILED): never a model, or the
+// text that it learns from.
+yalm_status codebook_create(struct new_file *writer, const char *path, yalm_error *error);
 // What the file says, with book->centroids in place of a mapping.
-yalm_status codebook_write(struct codebook_writer *writer, const struct codebook *book, const struct container *model,
+yalm_status codebook_write(struct new_file *writer, const struct codebook *book, const struct container *model,
                            const struct model_config *config, yalm_error *error);
-// Keeps the file or drops it; returns `status`, or what went wrong in keeping it.
-yalm_status codebook_finish(struct codebook_writer *writer, yalm_status status, yalm_error *error);

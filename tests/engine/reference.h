@@ -2,6 +2,7 @@
 // with the engine but the structs.
 #pragma once
 #include "engine/random_model.h"
+#include "model/importance.h"
 
 static float half_to_float(uint16_t h)
 {
@@ -58,7 +59,8 @@ struct reference {
     struct kv_policy kv[CONFIG_MAX_KINDS];
     double *keys, *values; // (n_layers, tokens so far, n_kv_heads * head_dim); keys before rotation
     int n, room;
-    bool int8; // keys and values are kept as an int8 cache keeps them
+    bool int8;                   // keys and values are kept as an int8 cache keeps them
+    struct input_sums *observed; // what matrices read is added up there; NULL: not
 };
 
 static double *doubles(size_t n)
@@ -67,6 +69,16 @@ static double *doubles(size_t n)
     if (!d)
         abort();
     return d;
+}
+
+static void reference_observe(const struct reference *r, int layer, int which, const double *x, int n)
+{
+    if (!r->observed)
+        return;
+    struct input_sums *sums = &r->observed[importance_input(&r->model->config, layer, which)];
+    for (int i = 0; i < n; i++)
+        sums->squares[i] += x[i] * x[i];
+    sums->tokens++;
 }
 
 static void reference_norm(double *y, const double *x, const float *w, int n, double eps)
@@ -208,28 +220,34 @@ static double reference_unit(enum activation activation, double x, double up)
     return x / (1 + exp(-1.702 * x)) * (fmax(fmin(up, 7), -7) + 1);
 }
 
-static void reference_expert(enum activation activation, const struct expert_weights *w, const double *h, double scale,
-                             double *x)
+// units: the number of gate's and up's input; down's is the next.
+static void reference_expert(const struct reference *r, int layer, int units, const struct expert_weights *w, const double *h,
+                             double scale, double *x)
 {
+    const enum activation activation = r->model->config.activation;
     double *gate = doubles(w->gate.rows), *up = doubles(w->gate.rows), *down = doubles(w->down.rows);
+    reference_observe(r, layer, units, h, w->gate.cols);
     reference_product(gate, &w->gate, w->gate_bias, h);
     reference_product(up, &w->up, w->up_bias, h);
     for (int i = 0; i < w->gate.rows; i++)
         gate[i] = reference_unit(activation, gate[i], up[i]);
+    reference_observe(r, layer, units + 1, gate, w->down.cols);
     reference_product(down, &w->down, w->down_bias, gate);
     for (int i = 0; i < w->down.rows; i++)
         x[i] += scale * down[i];
     free(gate), free(up), free(down);
 }
 
-static void reference_ffn(const struct model_config *c, const struct layer_weights *w, const double *h, double *x)
+static void reference_ffn(const struct reference *r, int layer, const double *h, double *x)
 {
+    const struct model_config *c = &r->model->config;
+    const struct layer_weights *w = &r->model->weights.layers[layer];
     if (!w->router.data) {
-        reference_expert(c->activation, &w->experts[0], h, 1, x);
+        reference_expert(r, layer, INPUT_FFN, &w->experts[0], h, 1, x);
         return;
     }
     if (w->shared.gate.data)
-        reference_expert(c->activation, &w->shared, h, 1, x);
+        reference_expert(r, layer, INPUT_FFN, &w->shared, h, 1, x);
     const float *bias = w->router_choice_bias;
     double p[64], sum = 0, all = 0;
     reference_product(p, &w->router, w->router_bias, h);
@@ -249,7 +267,7 @@ static void reference_ffn(const struct model_config *c, const struct layer_weigh
         sum += p[chosen[i]];
     }
     for (int i = 0; i < c->n_active_experts; i++)
-        reference_expert(c->activation, &w->experts[chosen[i]], h,
+        reference_expert(r, layer, INPUT_EXPERTS + 2 * chosen[i], &w->experts[chosen[i]], h,
                          p[chosen[i]] / (c->raw_expert_weights ? all : sum) * (c->expert_scale > 0 ? c->expert_scale : 1), x);
 }
 
@@ -280,6 +298,7 @@ static void reference_token(struct reference *r, int32_t token, double *logits)
         memcpy(h, x, sizeof *h * dim);
         if (!c->norms_after)
             reference_norm(h, x, w->attention_norm, dim, c->norm_eps);
+        reference_observe(r, l, INPUT_QKV, h, dim);
         reference_product(q, &w->q, w->q_bias, h);
         reference_product(r->keys + at, &w->k, w->k_bias, h);
         reference_product(r->values + at, &w->v, w->v_bias, h);
@@ -291,6 +310,7 @@ static void reference_token(struct reference *r, int32_t token, double *logits)
         if (r->int8)
             reference_round(r, l, r->keys + at, r->values + at);
         reference_attention(r, l, q, y);
+        reference_observe(r, l, INPUT_O, y, q_dim);
         reference_product(out, &w->o, w->o_bias, y);
         if (c->norms_after || c->norms_around)
             reference_norm(out, out, w->attention_post_norm, dim, c->norm_eps);
@@ -300,13 +320,14 @@ static void reference_token(struct reference *r, int32_t token, double *logits)
         if (!c->norms_after)
             reference_norm(h, x, w->ffn_norm, dim, c->norm_eps);
         memset(out, 0, sizeof *out * dim);
-        reference_ffn(c, w, h, out);
+        reference_ffn(r, l, h, out);
         if (c->norms_after || c->norms_around)
             reference_norm(out, out, w->ffn_post_norm, dim, c->norm_eps);
         for (int i = 0; i < dim; i++)
             x[i] += out[i];
     }
     reference_norm(h, x, r->model->weights.norm, dim, c->norm_eps);
+    reference_observe(r, c->n_layers, 0, h, dim);
     reference_product(logits, &r->model->weights.classifier, NULL, h);
     for (int i = 0; i < c->vocab_size && c->logits_softcap > 0; i++)
         logits[i] = c->logits_softcap * tanh(logits[i] / c->logits_softcap);

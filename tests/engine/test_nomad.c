@@ -72,12 +72,12 @@ static void test_keys_on_centroids(void **state)
             centroids[(row / 16 * DIM + c) * 16 + row % 16] = key[c];
     }
     yalm_error error = {0};
-    struct codebook_writer writer;
+    struct new_file writer;
     assert_int_equal(codebook_create(&writer, scratch_path, &error), YALM_OK);
     const yalm_status status =
         codebook_write(&writer, &(struct codebook){.d_sub = 1, .positions = 16, .samples = 16, .centroids = centroids},
                        &the_model->model.container, &the_model->model.config, &error);
-    assert_int_equal(codebook_finish(&writer, status, &error), YALM_OK);
+    assert_int_equal(new_file_finish(&writer, status, &error), YALM_OK);
 
     yalm_session_options options = options_of("nomad", 16);
     options.codebooks = scratch_path;

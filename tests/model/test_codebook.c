@@ -39,13 +39,13 @@ static int tear_down(void **state)
 
 static yalm_status write_book(const char *to, yalm_error *error)
 {
-    struct codebook_writer writer;
+    struct new_file writer;
     yalm_status status = codebook_create(&writer, to, error);
     if (status == YALM_OK)
         status =
             codebook_write(&writer, &(struct codebook){.d_sub = 2, .positions = 77, .samples = 1234, .centroids = centroids},
                            &model.container, &model.config, error);
-    return codebook_finish(&writer, status, error);
+    return new_file_finish(&writer, status, error);
 }
 
 static int files_in_directory(void)
@@ -81,10 +81,10 @@ static void test_unfinished(void **state)
     (void)state;
     yalm_error error = {0};
     assert_int_equal(write_book(path, &error), YALM_OK);
-    struct codebook_writer writer;
+    struct new_file writer;
     assert_int_equal(codebook_create(&writer, path, &error), YALM_OK);
     assert_int_equal(files_in_directory(), 2);
-    assert_int_equal(codebook_finish(&writer, YALM_INTERRUPTED, &error), YALM_INTERRUPTED);
+    assert_int_equal(new_file_finish(&writer, YALM_INTERRUPTED, &error), YALM_INTERRUPTED);
     assert_int_equal(files_in_directory(), 1);
     struct stat info;
     assert_int_equal(stat(path, &info), 0);

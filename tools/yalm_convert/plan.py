@@ -1,7 +1,7 @@
 """Which stored tensor becomes which of the model file's, in what shape and type."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Optional, Union
 
@@ -36,6 +36,7 @@ class Planned:
     unfit: bool = False  # to be bf12, but its numbers need all 16 bits
     factor: float = 1.0  # what the values are multiplied by, once
     plus: float = 0.0  # this is added
+    importance: Optional[np.ndarray] = field(default=None, compare=False)  # of its columns, for quantise()
     rounded: int = 0  # of a matrix that is to be bf12: how many numbers are no bfloat16 as they are stored
 
     @property
@@ -349,7 +350,10 @@ def data(planned: Planned, check_finite: bool) -> Iterator[np.ndarray]:
         yield from source.exactly(planned.quantised)
         return
     if planned.quantised:
-        yield from (to_fp8 if planned.quantised in SCALE_BYTES else quantise)(source, planned.quantised)
+        if planned.quantised in SCALE_BYTES:
+            yield from to_fp8(source, planned.quantised)
+        else:
+            yield from quantise(source, planned.quantised, planned.importance)
         return
     for piece in pieces(source):
         values = rounded(source, piece, planned.dtype, check_finite)

@@ -1,0 +1,51 @@
+// Mode importance: writes how much each column of the weight matrices matters on a text, for the converter.
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+static void show_progress(void *context, double part)
+{
+    (void)context;
+    progress("%3.0f %%  observing", 100 * part);
+}
+
+static yalm_status observe(const struct options *options, const yalm_model *model, const struct tokens *tokens,
+                           yalm_error *error)
+{
+    yalm_session_options how = session_options(options);
+    if (strcmp(how.device, "auto") == 0)
+        how.device = "cpu"; // which alone can observe
+    yalm_session *session = open_session(options, model, &how, options->quiet, error);
+    if (session == NULL)
+        return error->status;
+    const yalm_importance importance = {.bos = !options->tokens && !options->no_bos && yalm_model_facts(model)->add_bos,
+                                        .progress = show_progress};
+    const double start = seconds_now();
+    const yalm_status status = yalm_importance_write(session, tokens->ids, tokens->n, &importance, options->output_file, error);
+    progress_clear();
+    if (status == YALM_INTERRUPTED)
+        error->text[0] = 0;
+    if (status == YALM_OK)
+        printf("%s: importance by %zu tokens, in %.1f s\n", options->output_file, tokens->n, seconds_now() - start);
+    close_session(session);
+    return status;
+}
+
+yalm_status run_importance(const struct options *options, yalm_error *error)
+{
+    if (options->output_file == NULL)
+        return cli_error(error, YALM_USAGE, "mode importance writes a file: -o FILE");
+    yalm_model *model = open_model(options, error);
+    if (model == NULL)
+        return error->status;
+    struct text text;
+    struct tokens tokens;
+    yalm_status status = input_read(&text, &tokens, options, model, false, error);
+    if (status == YALM_OK)
+        status = observe(options, model, &tokens, error);
+    free(text.bytes);
+    free(tokens.ids);
+    yalm_model_close(model);
+    return status;
+}

@@ -1,0 +1,102 @@
+// Importance: a text goes through the model in windows, and what the weight matrices read is added up, column by column.
+#include <stdlib.h>
+
+#include "engine/session.h"
+#include "model/importance.h"
+#include "util/error.h"
+
+struct observation {
+    yalm_session *session;
+    struct session_parts parts;
+    struct input_sums *sums;
+    int n_sums;
+    bool failed; // to get memory
+};
+
+static void make_room(void *context, const char *name, int input, const struct matrix *matrix)
+{
+    (void)name;
+    struct observation *o = context;
+    struct input_sums *sums = &o->sums[input];
+    if (sums->squares)
+        return;
+    sums->cols = matrix->cols;
+    sums->squares = calloc((size_t)matrix->cols, sizeof *sums->squares);
+    o->failed |= !sums->squares;
+}
+
+static yalm_status allocate(struct observation *o, yalm_error *error)
+{
+    const yalm_model *model = o->parts.model;
+    o->n_sums = importance_n_inputs(&model->config);
+    o->sums = calloc((size_t)o->n_sums, sizeof *o->sums);
+    if (o->sums)
+        importance_each(&model->config, &model->weights, make_room, o);
+    return o->sums && !o->failed ? YALM_OK : error_set(error, YALM_NO_MEMORY, "out of memory for importance");
+}
+
+static void release(struct observation *o)
+{
+    for (int i = 0; o->sums && i < o->n_sums; i++)
+        free(o->sums[i].squares);
+    free(o->sums);
+}
+
+static yalm_status evaluate(struct observation *o, const int32_t *tokens, size_t n, const yalm_importance *how,
+                            yalm_error *error)
+{
+    const yalm_session_options *options = yalm_session_facts(o->session);
+    const int32_t bos = how->bos ? o->parts.model->config.bos : -1;
+    const size_t window = (size_t)(options->context - (bos >= 0));
+    yalm_status status = YALM_OK;
+    for (size_t at = 0, size; at < n && status == YALM_OK; at += size) {
+        size = n - at < window ? n - at : window;
+        status = yalm_rollback(o->session, 0, error);
+        if (status == YALM_OK && bos >= 0)
+            status = yalm_eval(o->session, &bos, 1, YALM_LOGITS_NONE, error);
+        for (size_t i = 0, piece; i < size && status == YALM_OK; i += piece) {
+            piece = size - i < (size_t)options->chunk ? size - i : (size_t)options->chunk;
+            status = yalm_eval(o->session, tokens + at + i, (int)piece, YALM_LOGITS_NONE, error);
+            if (how->progress)
+                how->progress(how->context, (double)(at + i + piece) / (double)n);
+        }
+    }
+    return status;
+}
+
+static yalm_status check(const struct observation *o, size_t n, yalm_error *error)
+{
+    const yalm_session_options *options = yalm_session_facts(o->session);
+    if (!o->parts.backend->observe)
+        return error_set(error, YALM_USAGE, "importance: found device %s, expected cpu", options->device);
+    if (options->context < 2)
+        return error_set(error, YALM_USAGE, "context: found %d, importance needs 2 or more", options->context);
+    return n ? YALM_OK : error_set(error, YALM_USAGE, "the calibration text: found no tokens, expected one or more");
+}
+
+yalm_status yalm_importance_write(yalm_session *session, const int32_t *tokens, size_t n, const yalm_importance *how,
+                                  const char *path, yalm_error *error)
+{
+    static const yalm_importance defaults;
+    struct observation o = {.session = session, .parts = session_parts(session)};
+    const yalm_model *model = o.parts.model;
+    struct new_file file = {0};
+    yalm_status status = check(&o, n, error);
+    if (status == YALM_OK)
+        status = importance_create(&file, path, error);
+    if (status == YALM_OK)
+        status = allocate(&o, error);
+    if (status == YALM_OK) {
+        o.parts.backend->observe(o.parts.state, o.sums);
+        status = evaluate(&o, tokens, n, how ? how : &defaults, error);
+        o.parts.backend->observe(o.parts.state, NULL);
+    }
+    if (status == YALM_OK)
+        status = importance_write(&file, o.sums, o.sums[o.n_sums - 1].tokens, &model->container, &model->config,
+                                  &model->weights, error);
+    status = new_file_finish(&file, status, error);
+    release(&o);
+    if (status == YALM_INTERRUPTED)
+        atomic_store(o.parts.cancel, false);
+    return status;
+}

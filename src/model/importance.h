@@ -1,0 +1,36 @@
+// What a model's weight matrices read while it evaluates a text: which of their columns matter. A safetensors file with a model's tensor names
+// (docs/format.md), for the converter.
+#pragma once
+#include "model/weights.h"
+#include "util/new_file.h"
+
+struct input_sums {
+    double *squares; // (cols): the sum over tokens of each column's square
+    int64_t tokens;
+    int cols; // 0: the model has no such input
+};
+
+// Inputs of a layer. From INPUT_EXPERTS on each expert has two: what gate and up read, and what down reads.
+enum { INPUT_QKV, INPUT_O, INPUT_FFN, INPUT_DOWN, INPUT_EXPERTS };
+
+// A layer's input among all; the classifier's is the one that follows the last layer's.
+static inline int importance_input(const struct model_config *config, int layer, int which)
+{
+    return layer * (INPUT_EXPERTS + 2 * config->n_experts) + which;
+}
+static inline int importance_n_inputs(const struct model_config *config)
+{
+    return importance_input(config, config->n_layers, 0) + 1;
+}
+
+// Each matrix that is quantised, in the order of the file: its name, and its input's number.
+typedef void importance_visitor(void *context, const char *name, int input, const struct matrix *matrix);
+void importance_each(const struct model_config *config, const struct model_weights *weights, importance_visitor *visit,
+                     void *context);
+
+// Like codebook_create(), of files of importance.
+yalm_status importance_create(struct new_file *file, const char *path, yalm_error *error);
+// sums: (importance_n_inputs()). YALM_FAILED where one is not finite.
+yalm_status importance_write(struct new_file *file, const struct input_sums *sums, int64_t tokens,
+                             const struct container *model, const struct model_config *config,
+                             const struct model_weights *weights, yalm_error *error);

@@ -1,0 +1,20 @@
+// A file that appears when it is complete, or not at all: it grows under another name beside its own.
+#pragma once
+#include <stdio.h>
+
+#include "yalm.h"
+
+struct new_file {
+    const char *path; // borrowed
+    char *temporary;  // owned
+    FILE *file;
+};
+
+// Whether what stands at a path, a regular file with something in it, is of the kind that may be replaced.
+typedef bool new_file_kind(FILE *file);
+
+// YALM_FAILED where something else than nothing, an empty file, or one of that kind has the name. `what` such a file holds, for the message.
+yalm_status new_file_create(struct new_file *new, const char *path, new_file_kind *replaceable, const char *what,
+                            yalm_error *error);
+// Keeps the file or drops it; returns `status`, or what went wrong in keeping it.
+yalm_status new_file_finish(struct new_file *new, yalm_status status, yalm_error *error);

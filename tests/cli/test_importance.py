@@ -1,0 +1,117 @@
+"""Mode importance: the file that it writes, as the converter and the safetensors library read it, and what it refuses."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from harness import ROOT, convert_directory
+from safetensors.numpy import load_file
+
+sys.path.insert(0, str(ROOT / "tools"))
+
+import random_hf_model
+from yalm_convert import calibrate
+
+HELDOUT = ROOT / "models/fable-4m/heldout.txt"
+PARTS = ("q", "k", "v", "o", "gate", "up", "down")
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "text"
+    path.write_bytes(HELDOUT.read_bytes()[:9000])
+    return path
+
+
+def write(program, text, path, *options):
+    program.ok("-m", "importance", "-f", text, "-o", path, "--ctx", "128", *options)
+    return path
+
+
+def checksum_of(model):
+    return calibrate.model_checksum(Path(model).read_bytes()[:64])
+
+
+def test_writes_what_each_matrix_reads(program, text, tmp_path):
+    path = write(program, text, tmp_path / "a.importance")
+    assert [file.name for file in tmp_path.iterdir()] == ["a.importance"]
+    tensors = load_file(path)  # which checks the header
+    names = {f"layers.{layer}.{part}" for layer in range(4) for part in PARTS} | {"embedding"}
+    assert set(tensors) == names | {f"{name}.tokens" for name in names}
+    tokens = tensors["layers.0.q.tokens"][0]
+    assert tokens > 1000 and all(tensors[f"{name}.tokens"][0] == tokens for name in names)
+    found = calibrate.read(path, checksum_of(program.model))
+    for name in names:
+        assert np.allclose(found[name], tensors[name] / tokens) and (found[name] > 0).all()
+    for layer in range(4):
+        assert (tensors[f"layers.{layer}.q"] == tensors[f"layers.{layer}.v"]).all()
+        assert (tensors[f"layers.{layer}.gate"] == tensors[f"layers.{layer}.up"]).all()
+
+
+def test_each_expert_has_its_own_tokens(yalm, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["random_hf_model.py", "tiny-mixtral", str(tmp_path / "tiny")])
+    random_hf_model.main()
+    model = convert_directory(tmp_path / "tiny", tmp_path / "tiny.bin")
+    facts = json.loads((tmp_path / "tiny/config.json").read_text())
+    (tmp_path / "ids").write_text(" ".join(str(i * 7 % 100) for i in range(300)))
+    path = tmp_path / "i"
+    command = [yalm, model, "-m", "importance", "--tokens", tmp_path / "ids", "-o", path, "--ctx", "64", "-q"]
+    subprocess.run(command, check=True, capture_output=True)
+    tensors = load_file(path)
+    for layer in range(facts["num_hidden_layers"]):
+        experts = [f"layers.{layer}.experts.{e}" for e in range(facts["num_local_experts"])]
+        counts = [int(tensors[f"{expert}.down.tokens"][0]) for expert in experts]
+        assert sum(counts) == 300 * facts["num_experts_per_tok"] and max(counts) < 300
+        assert [int(tensors[f"{expert}.gate.tokens"][0]) for expert in experts] == counts
+        assert not np.allclose(tensors[f"{experts[0]}.up"], tensors[f"{experts[1]}.up"])
+        assert f"layers.{layer}.gate" not in tensors
+
+
+def test_same_on_any_number_of_threads(program, text, tmp_path):
+    one, three = (write(program, text, tmp_path / n, "--threads", n) for n in "13")
+    assert one.read_bytes() == three.read_bytes()
+
+
+def test_damage_is_seen(program, text, tmp_path):
+    path = write(program, text, tmp_path / "a")
+    data, model = path.read_bytes(), checksum_of(program.model)
+    with pytest.raises(calibrate.Failed, match="importance of another model"):
+        calibrate.read(path, "0" * 16)
+    damaged = bytearray(data)
+    damaged[-5] ^= 1
+    for bad in (
+        bytes(damaged),
+        data[:-8],
+        data[:1000],
+        data[:4],
+        b"",
+        data[:8] + b"[" + data[9:],
+        json.dumps({}).encode(),
+    ):
+        path.write_bytes(bad)
+        with pytest.raises(calibrate.Failed, match=r"damaged|not a file of importance"):
+            calibrate.read(path, model)
+
+
+@pytest.mark.parametrize(
+    "args, code, message",
+    [
+        (("-i", "x"), 2, "mode importance writes a file: -o FILE"),
+        (("-o", "a"), 2, "mode importance needs input"),
+        (("-f", HELDOUT, "-o", "/nonexistent/a"), 1, "/nonexistent/a: No such file or directory"),
+        (("-f", HELDOUT, "-o", HELDOUT), 1, "holds no importance; it is not replaced"),
+        (("-i", "", "-o", "a"), 2, "the calibration text: found no tokens"),
+    ],
+    ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else None,
+)
+def test_refusals(program, args, code, message):
+    assert message in program.fails(code, "-m", "importance", *args)
+
+
+def test_replaces_its_own(program, text, tmp_path):
+    path = write(program, text, tmp_path / "a")
+    before = path.read_bytes()
+    assert write(program, text, path).read_bytes() == before

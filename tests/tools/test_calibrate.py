@@ -1,0 +1,167 @@
+"""tools/convert.py with a calibration text: what it finds, what it leaves behind, and when it does without; the weighted search."""
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import hf
+import numpy as np
+import pytest
+from harness import BUILD, ROOT, VARIANT
+from read_model import dequantise, read_model
+from yalm_convert import calibrate, quantise
+
+YALM = ROOT / "yalm" if VARIANT == "release" else BUILD / "yalm"
+
+
+@pytest.fixture(autouse=True)
+def built_yalm(monkeypatch):
+    monkeypatch.setenv("YALM", str(YALM))
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "text"
+    path.write_bytes((hf.FABLE / "heldout.txt").read_bytes()[:6000])
+    return path
+
+
+def weighted_errors(values, weights, scales):
+    """Of each group and scale (groups, candidates): the weighted squared error of the nearest quants."""
+    x, s = values[:, None, :], scales[:, :, None]
+    quants = np.clip(np.round(np.divide(x, s, out=np.zeros(np.broadcast(x, s).shape), where=s != 0)), -8, 7)
+    return (weights[:, None, :] * (x - quants * s) ** 2).sum(axis=2)
+
+
+def test_the_weighted_search_is_near_brute_force():
+    rng = np.random.default_rng(5)
+    values = rng.standard_normal((400, 32)).astype(np.float32)
+    weights = np.exp(1.5 * rng.standard_normal((400, 32))).astype(np.float32)
+    packed, scales = quantise.quantise_groups(values, "q4", weights)
+    entry = {"dtype": "q4", "shape": list(values.shape)}
+    found = (weights * (dequantise(entry, packed.tobytes() + scales.tobytes())[0] - values) ** 2).sum(axis=1)
+    largest = np.abs(values).max(axis=1, keepdims=True)
+    steps = np.concatenate([np.linspace(-0.3, -0.04, 600), np.linspace(0.04, 0.3, 600)])
+    best = weighted_errors(values, weights, largest * steps).min(axis=1)
+    plain = (
+        weights
+        * (dequantise(entry, b"".join(part.tobytes() for part in quantise.quantise_groups(values, "q4")))[0] - values)
+        ** 2
+    ).sum(axis=1)
+    assert found.sum() < 1.25 * best.sum() and found.sum() < 0.95 * plain.sum()
+
+
+def test_weights_that_are_alike_change_nothing():
+    values = np.random.default_rng(6).standard_normal((300, 32)).astype(np.float32)
+    for dtype in ("q8", "q4"):
+        plain, alike = (quantise.quantise_groups(values, dtype, w) for w in (None, np.ones_like(values)))
+        assert (plain[0] == alike[0]).all() and (plain[1] == alike[1]).all()
+
+
+def test_columns_keep_their_weights_in_every_block(tmp_path, monkeypatch):
+    """Rows of 11 groups, whose last is not full, in blocks that begin anywhere in a row."""
+    from yalm_convert.checkpoint import read_file
+
+    rng = np.random.default_rng(8)
+    values = rng.standard_normal((30, 350)).astype(np.float32)
+    importance = np.exp(rng.standard_normal(350)).astype(np.float32)
+    hf.write_tensors(tmp_path / "x.safetensors", {"x": ["F32", [30, 350], values.tobytes()]})
+    monkeypatch.setattr(quantise, "BLOCK", 7)
+    source = read_file(tmp_path / "x.safetensors")["x"]
+    data = b"".join(part.tobytes() for part in quantise.quantise(source, "q4", importance))
+    padded = np.zeros((30, 352), np.float32)
+    padded[:, :350] = values
+    weights = np.tile(np.append(importance, [0, 0]).astype(np.float32).reshape(11, 32), (30, 1))
+    weights /= weights.mean(axis=1, keepdims=True)
+    packed, scales = quantise.quantise_groups(padded.reshape(-1, 32), "q4", weights)
+    assert data == packed.tobytes() + scales.tobytes()
+
+
+def test_calibration_lessens_what_matters(tmp_path, monkeypatch, capsys, text):
+    """Of each matrix that became q4, the error by the columns' importance is less than without; what is not q4 or q8 stays as it is."""
+    code, _, err = hf.call(
+        monkeypatch, capsys, hf.FABLE, tmp_path / "with", "--dtype", "q4", "--calibration", str(text)
+    )
+    assert code == 0 and "calibrated by text in" in err
+    assert hf.call(monkeypatch, capsys, hf.FABLE, tmp_path / "without", "--dtype", "q4")[0] == 0
+    assert hf.call(monkeypatch, capsys, hf.FABLE, tmp_path / "whole", "--dtype", "bf16")[0] == 0
+    subprocess.run(
+        [YALM, tmp_path / "whole", "-m", "importance", "-f", text, "-o", tmp_path / "i", "--ctx", "512", "-q"],
+        check=True,
+    )
+    importance = calibrate.read(tmp_path / "i", calibrate.model_checksum((tmp_path / "whole").read_bytes()[:64]))
+    with_, without, whole = (read_model(tmp_path / name)[1] for name in ("with", "without", "whole"))
+    less = 0
+    for name, (entry, data) in with_.items():
+        if entry["dtype"] != "q4":
+            assert entry["dtype"] == "q8" or data == without[name][1]
+            continue
+        exact = (np.frombuffer(whole[name][1], "<u2").astype(np.uint32) << 16).view("<f4").reshape(entry["shape"])
+        errors = [((dequantise(*of[name])[0] - exact) ** 2 * importance[name]).sum() for of in (with_, without)]
+        assert errors[0] < errors[1] * 1.001, name
+        less += errors[0] < 0.98 * errors[1]
+    assert less > 20
+    assert sorted(os.listdir(tmp_path)) == ["i", "whole", "with", "without"]
+
+
+def test_without_yalm(tmp_path, monkeypatch, capsys, text):
+    monkeypatch.setenv("YALM", "/nonexistent/yalm")
+    assert hf.call(monkeypatch, capsys, hf.FABLE, tmp_path / "none", "--dtype", "q4")[0] == 0
+    argv = ["convert.py", str(hf.FABLE), str(tmp_path / "default"), "--dtype", "q4"]
+    monkeypatch.setattr(sys, "argv", argv)
+    assert hf.convert_module.main() == 0
+    err = capsys.readouterr().err
+    assert "quantised without calibration, all weights alike: YALM=/nonexistent/yalm is no program" in err
+    assert (tmp_path / "default").read_bytes() == (tmp_path / "none").read_bytes()
+    code, _, err = hf.call(
+        monkeypatch, capsys, hf.FABLE, tmp_path / "asked", "--dtype", "q4", "--calibration", str(text)
+    )
+    assert code == 1 and "calibration: YALM=/nonexistent/yalm is no program" in err
+    assert sorted(os.listdir(tmp_path)) == ["default", "none"]
+
+
+def test_without_a_tokenizer(tiny, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["convert.py", str(tiny("tiny-gqa")), str(tmp_path / "out"), "--dtype", "q4"])
+    assert hf.convert_module.main() == 0
+    assert "all weights alike: the model has no tokenizer to read a text by" in capsys.readouterr().err
+
+
+def test_only_q4_asks_for_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("YALM", "/nonexistent/yalm")
+    for dtype in ("bf16", "q8", "fp8"):
+        monkeypatch.setattr(sys, "argv", ["convert.py", str(hf.FABLE), str(tmp_path / "out"), "--dtype", dtype])
+        assert hf.convert_module.main() == 0
+        assert "calibrat" not in capsys.readouterr().err
+
+
+def test_yalm_that_fails(tmp_path, monkeypatch, capsys):
+    empty = tmp_path / "empty"
+    empty.touch()
+    code, _, err = hf.call(
+        monkeypatch, capsys, hf.FABLE, tmp_path / "out", "--dtype", "q4", "--calibration", str(empty)
+    )
+    assert code == 1 and "calibration: yalm: " in err and len(err.splitlines()) == 1
+    code, _, err = hf.call(monkeypatch, capsys, hf.FABLE, tmp_path / "out", "--calibration", "/nonexistent")
+    assert code == 2 and "--calibration /nonexistent: no such file" in err
+    assert os.listdir(tmp_path) == ["empty"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_leaves_nothing(number, tmp_path):
+    long = tmp_path / "long"
+    long.write_bytes((hf.FABLE / "heldout.txt").read_bytes() * 20)
+    place = tmp_path / "place"
+    place.mkdir()
+    command = [sys.executable, hf.CONVERT, hf.FABLE, place / "out", "--dtype", "q4", "--calibration", long]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        for _ in itertools.islice(iter(int, 1), 3000):  # until yalm has begun its file
+            if list(place.rglob("importance.*.tmp")):
+                break
+            time.sleep(0.01)
+        running.send_signal(number)
+        _, err = running.communicate(timeout=60)
+    assert running.returncode == 128 + number and "interrupted; nothing was written" in err
+    assert os.listdir(place) == []

@@ -1,0 +1,120 @@
+"""Which columns of the weight matrices matter: yalm evaluates a text by the model as it is before it is quantised, and says how large the columns of
+what each matrix reads are (docs/format.md, "Importance")."""
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Callable
+
+import numpy as np
+import xxhash
+
+from .checkpoint import Tensor
+from .plan import Planned, data
+from .writer import Layout, write_model
+
+TEXT = Path(__file__).with_name("calibration.txt")  # prose and code
+WEIGHED = ("q4", "q8")
+ASKS = "q4"  # q8 gains too little to calibrate for it alone
+WINDOW = 512  # tokens that are evaluated together
+PATIENCE = 10  # seconds for yalm to end in
+
+
+class Failed(Exception):
+    """There is no importance, and why."""
+
+
+def asked_for(plan: list) -> bool:
+    """Whether a matrix is to be rounded to a type for which importance is worth its time."""
+    return any(planned.quantised == ASKS and not planned.source.holds(ASKS) for planned in plan)
+
+
+def find_yalm() -> Path:
+    """What YALM names, or the program beside tools/, or in PATH."""
+    named, beside = os.environ.get("YALM"), Path(__file__).resolve().parents[2] / "yalm"
+    found = shutil.which(named) if named else shutil.which(beside) or shutil.which("yalm")
+    if not found:
+        raise Failed(f"YALM={named} is no program" if named else "no yalm is built here, in PATH, or named by YALM")
+    return Path(found)
+
+
+def weighed(plan: list, whole: list, metadata: dict, output: Path, text: Path, advance: Callable[[int], None]) -> list:
+    """The plan with its matrices' importance. `whole` is the plan of the same model with its weights unquantised, which is written beside `output`
+    meanwhile; advance(n) is told of n of its bytes written, and later of n bytes proven."""
+    yalm, layout = find_yalm(), Layout(metadata, whole)
+    free = shutil.disk_usage(output.parent).free
+    if free < 2 * layout.length:
+        raise Failed(f"{2 * layout.length} bytes of disk are needed, {free} are free")
+    with tempfile.TemporaryDirectory(prefix=f".{output.name}.", suffix=".tmp", dir=output.parent) as place:
+        model, file = Path(place, "model.bin"), Path(place, "importance")
+        write_model(model, layout, lambda planned: data(planned, False), advance)
+        observe(yalm, model, text, file)
+        found = read(file, model_checksum(layout.head()))
+    return [weigh(planned, found) for planned in plan]
+
+
+def weigh(planned: Planned, found: dict) -> Planned:
+    if planned.quantised not in WEIGHED or not isinstance(planned.source, Tensor):
+        return planned
+    return dataclasses.replace(planned, importance=found.get(planned.name))
+
+
+def model_checksum(head: bytes) -> str:
+    return f"{struct.unpack_from('<Q', head, 40)[0]:016x}"
+
+
+def observe(yalm: Path, model: Path, text: Path, file: Path) -> None:
+    command = [yalm, model, "-m", "importance", "-f", text, "-o", file, "-d", "cpu", "--ctx", str(WINDOW), "-q"]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    ) as running:
+        try:
+            _, said = running.communicate()
+        except BaseException:
+            end(running)
+            raise
+    if running.returncode != 0:
+        raise Failed(" ".join(said.split()) or f"{yalm} ended with {running.returncode}")
+
+
+def end(running: subprocess.Popen) -> None:
+    running.send_signal(signal.SIGINT)
+    try:
+        running.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        running.kill()
+
+
+def read(path: Path, model: str) -> dict:
+    """{matrix's name: (columns) float32, the mean square of what each column is multiplied by}; what no token reached is left out."""
+    try:
+        file = path.read_bytes()
+        body = memoryview(file)[8 + int.from_bytes(file[:8], "little") :]
+        table = json.loads(file[8 : len(file) - len(body)])
+        facts = table.pop("__metadata__")
+        of, checksum = facts["model"], facts["xxh3"]
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise Failed(f"{path}: not a file of importance") from None
+    if checksum != f"{xxhash.xxh3_64_intdigest(body):016x}":
+        raise Failed(f"{path}: damaged: its checksum is another")
+    if of != model:
+        raise Failed(f"{path}: importance of another model: made for checksum {of}, expected {model}")
+    arrays = {name: array(body, entry) for name, entry in table.items()}
+    counts = {name: arrays[f"{name}.tokens"][0] for name in arrays if not name.endswith(".tokens")}
+    return {name: arrays[name] / np.float32(n) for name, n in counts.items() if n > 0}
+
+
+def array(body: memoryview, entry: dict) -> np.ndarray:
+    first, last = entry["data_offsets"]
+    return np.frombuffer(body[first:last], {"F32": "<f4", "I64": "<i8"}[entry["dtype"]])
