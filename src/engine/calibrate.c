@@ -15,7 +15,6 @@ enum { DEFAULT_ITERATIONS = 25, DEFAULT_SAMPLES = 8192, MAX_ITERATIONS = 1000 };
 
 struct calibration {
     yalm_session *session;
-    struct session_parts parts;
     const yalm_calibration *how;
     const int32_t *tokens;
     int n_tokens, n_samples; // samples: the windows' bos tokens count
@@ -36,15 +35,15 @@ yalm_calibration yalm_calibration_defaults(void)
 
 static bool has_bos(const struct calibration *c)
 {
-    return c->how->bos && c->parts.model->config.bos >= 0;
+    return c->how->bos && c->session->model->config.bos >= 0;
 }
 
 static yalm_status check(struct calibration *c, size_t n, yalm_error *error)
 {
-    const struct model_config *config = &c->parts.model->config;
+    const struct model_config *config = &c->session->model->config;
     const yalm_calibration *how = c->how;
     const yalm_session_options *options = yalm_session_facts(c->session);
-    if (!c->parts.backend->record || !c->parts.backend->learn)
+    if (!c->session->backend->record || !c->session->backend->learn)
         return error_set(error, YALM_USAGE, "calibration: found device %s, expected cpu", options->device);
     if (!config_selects(config))
         return error_set(error, YALM_USAGE,
@@ -77,7 +76,7 @@ static yalm_status check(struct calibration *c, size_t n, yalm_error *error)
 
 static yalm_status allocate(struct calibration *c, yalm_error *error)
 {
-    const struct model_config *config = &c->parts.model->config;
+    const struct model_config *config = &c->session->model->config;
     const size_t heads = (size_t)config->n_layers * config->n_kv_heads;
     uint64_t keys, bytes;
     const uint64_t centroids = heads * codebook_head_floats(config) * sizeof(float);
@@ -108,7 +107,7 @@ static uint64_t random_next(uint64_t *state)
 // Evaluates one window of n samples, whose first token is the text's token `at`; a bos before it.
 static yalm_status record_window(struct calibration *c, int at, int n, yalm_error *error)
 {
-    const int32_t bos = c->parts.model->config.bos;
+    const int32_t bos = c->session->model->config.bos;
     yalm_status status = yalm_rollback(c->session, 0, error);
     for (int i = 0, piece; i < n && status == YALM_OK; i += piece) {
         const int chunk = yalm_session_facts(c->session)->chunk;
@@ -126,7 +125,7 @@ static yalm_status record_all(struct calibration *c, yalm_error *error)
 {
     yalm_status status = YALM_OK;
     uint64_t random = c->how->seed ^ 0x6e6f6d61642d7031u;
-    c->parts.backend->record(c->parts.state, &c->record);
+    c->session->backend->record(c->session->state, &c->record);
     for (int at = 0, n; c->record.first < c->n_samples && status == YALM_OK; c->record.first += n, at += n - has_bos(c)) {
         const int left = c->n_samples - c->record.first;
         n = left < c->window ? left : c->window;
@@ -135,24 +134,24 @@ static yalm_status record_all(struct calibration *c, yalm_error *error)
             c->targets[c->record.first + i] =
                 i == 0 && has_bos(c) ? 0 : (int32_t)(random_next(&random) % (uint64_t)c->positions);
     }
-    c->parts.backend->record(c->parts.state, NULL);
+    c->session->backend->record(c->session->state, NULL);
     return status;
 }
 
 static yalm_status learn(struct calibration *c, yalm_error *error)
 {
-    const struct model_config *config = &c->parts.model->config;
+    const struct model_config *config = &c->session->model->config;
     const yalm_calibration *how = c->how;
-    const yalm_status status = c->parts.backend->learn(c->parts.state,
-                                                       &(struct learning){.record = &c->record,
-                                                                          .positions = c->targets,
-                                                                          .n = c->n_samples,
-                                                                          .d_sub = how->d_sub,
-                                                                          .iterations = how->iterations,
-                                                                          .seed = how->seed,
-                                                                          .progress = how->progress,
-                                                                          .context = how->context},
-                                                       c->centroids, error);
+    const yalm_status status = c->session->backend->learn(c->session->state,
+                                                          &(struct learning){.record = &c->record,
+                                                                             .positions = c->targets,
+                                                                             .n = c->n_samples,
+                                                                             .d_sub = how->d_sub,
+                                                                             .iterations = how->iterations,
+                                                                             .seed = how->seed,
+                                                                             .progress = how->progress,
+                                                                             .context = how->context},
+                                                          c->centroids, error);
     const size_t head = codebook_head_floats(config), n = (size_t)config->n_layers * config->n_kv_heads * head;
     for (size_t i = 0; i < n && status == YALM_OK; i++)
         if (!isfinite(c->centroids[i]))
@@ -165,8 +164,7 @@ yalm_status yalm_calibrate(yalm_session *session, const int32_t *tokens, size_t 
                            const char *path, int *samples, yalm_error *error)
 {
     const yalm_calibration defaults = yalm_calibration_defaults();
-    struct calibration c = {
-        .session = session, .parts = session_parts(session), .how = how ? how : &defaults, .tokens = tokens};
+    struct calibration c = {.session = session, .how = how ? how : &defaults, .tokens = tokens};
     struct new_file writer = {0};
     yalm_status status = check(&c, n, error);
     if (status == YALM_OK)
@@ -182,11 +180,11 @@ yalm_status yalm_calibrate(yalm_session *session, const int32_t *tokens, size_t 
             &writer,
             &(struct codebook){
                 .d_sub = c.how->d_sub, .positions = c.positions, .samples = c.n_samples, .centroids = c.centroids},
-            &c.parts.model->container, &c.parts.model->config, error);
+            &c.session->model->container, &c.session->model->config, error);
     status = new_file_finish(&writer, status, error);
     memory_pages_free(c.block, c.bytes);
     if (status == YALM_INTERRUPTED)
-        atomic_store(c.parts.cancel, false);
+        atomic_store(&c.session->cancel, false);
     if (status == YALM_OK && samples)
         *samples = c.n_samples;
     return status;

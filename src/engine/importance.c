@@ -7,7 +7,6 @@
 
 struct observation {
     yalm_session *session;
-    struct session_parts parts;
     struct input_sums *sums;
     int n_sums;
     bool failed; // to get memory
@@ -27,7 +26,7 @@ static void make_room(void *context, const char *name, int input, const struct m
 
 static yalm_status allocate(struct observation *o, yalm_error *error)
 {
-    const yalm_model *model = o->parts.model;
+    const yalm_model *model = o->session->model;
     o->n_sums = importance_n_inputs(&model->config);
     o->sums = calloc((size_t)o->n_sums, sizeof *o->sums);
     if (o->sums)
@@ -46,7 +45,7 @@ static yalm_status evaluate(struct observation *o, const int32_t *tokens, size_t
                             yalm_error *error)
 {
     const yalm_session_options *options = yalm_session_facts(o->session);
-    const int32_t bos = how->bos ? o->parts.model->config.bos : -1;
+    const int32_t bos = how->bos ? o->session->model->config.bos : -1;
     const size_t window = (size_t)(options->context - (bos >= 0));
     yalm_status status = YALM_OK;
     for (size_t at = 0, size; at < n && status == YALM_OK; at += size) {
@@ -67,7 +66,7 @@ static yalm_status evaluate(struct observation *o, const int32_t *tokens, size_t
 static yalm_status check(const struct observation *o, size_t n, yalm_error *error)
 {
     const yalm_session_options *options = yalm_session_facts(o->session);
-    if (!o->parts.backend->observe)
+    if (!o->session->backend->observe)
         return error_set(error, YALM_USAGE, "importance: found device %s, expected cpu", options->device);
     if (options->context < 2)
         return error_set(error, YALM_USAGE, "context: found %d, importance needs 2 or more", options->context);
@@ -78,8 +77,8 @@ yalm_status yalm_importance_write(yalm_session *session, const int32_t *tokens, 
                                   const char *path, yalm_error *error)
 {
     static const yalm_importance defaults;
-    struct observation o = {.session = session, .parts = session_parts(session)};
-    const yalm_model *model = o.parts.model;
+    struct observation o = {.session = session};
+    const yalm_model *model = o.session->model;
     struct new_file file = {0};
     yalm_status status = check(&o, n, error);
     if (status == YALM_OK)
@@ -87,9 +86,9 @@ yalm_status yalm_importance_write(yalm_session *session, const int32_t *tokens, 
     if (status == YALM_OK)
         status = allocate(&o, error);
     if (status == YALM_OK) {
-        o.parts.backend->observe(o.parts.state, o.sums);
+        o.session->backend->observe(o.session->state, o.sums);
         status = evaluate(&o, tokens, n, how ? how : &defaults, error);
-        o.parts.backend->observe(o.parts.state, NULL);
+        o.session->backend->observe(o.session->state, NULL);
     }
     if (status == YALM_OK)
         status = importance_write(&file, o.sums, o.sums[o.n_sums - 1].tokens, &model->container, &model->config,
@@ -97,6 +96,6 @@ yalm_status yalm_importance_write(yalm_session *session, const int32_t *tokens, 
     status = new_file_finish(&file, status, error);
     release(&o);
     if (status == YALM_INTERRUPTED)
-        atomic_store(o.parts.cancel, false);
+        atomic_store(&o.session->cancel, false);
     return status;
 }

@@ -141,20 +141,6 @@ yalm_memory yalm_session_memory_used(const yalm_session *s)
 {
     return s->memory;
 }
-struct session_parts session_parts(yalm_session *s)
-{
-    return (struct session_parts){.model = s->model,
-                                  .backend = s->backend,
-                                  .state = s->state,
-                                  .cancel = &s->cancel,
-                                  .options = &s->options,
-                                  .kv = s->kv,
-                                  .n_kinds = config_n_kinds(&s->model->config),
-                                  .position = &s->position,
-                                  .high_water = &s->high_water,
-                                  .history = s->history,
-                                  .n_logits = &s->n_logits};
-}
 size_t yalm_session_tokens(const yalm_session *s, int32_t *tokens, size_t room)
 {
     const int64_t known = s->position < s->kv[0].context ? s->position : s->kv[0].context;

@@ -75,52 +75,52 @@ static struct kind kind_of(const struct kv_policy *kv)
 }
 
 // Waits for the device, and refuses one that gives no rows.
-static yalm_status check_backend(yalm_session *session, const struct session_parts *parts, yalm_error *error)
+static yalm_status check_backend(yalm_session *s, yalm_error *error)
 {
-    if (!parts->backend->each_row)
+    if (!s->backend->each_row)
         return error_set(error, YALM_USAGE, "device %s: a session there cannot be kept in a file yet (-d cpu can)",
-                         parts->backend->name);
-    if (*parts->position > parts->options->context)
+                         s->backend->name);
+    if (s->position > s->options.context)
         return error_set(error, YALM_USAGE, "a session of %lld tokens is past its context of %d, and cannot be kept in a file",
-                         (long long)*parts->position, parts->options->context);
-    return yalm_finish(session, error);
+                         (long long)s->position, s->options.context);
+    return yalm_finish(s, error);
 }
 
 // ------------------------------------------------------------------------------------------ writing
 
-static yalm_status write_body(struct stream *stream, const struct session_parts *p, uint32_t n_tokens, yalm_error *error)
+static yalm_status write_body(struct stream *stream, yalm_session *s, uint32_t n_tokens, yalm_error *error)
 {
     yalm_status status = YALM_OK;
-    for (int i = 0; i < p->n_kinds && status == YALM_OK; i++) {
-        struct kind kind = kind_of(&p->kv[i]);
+    for (int i = 0; i < config_n_kinds(&s->model->config) && status == YALM_OK; i++) {
+        struct kind kind = kind_of(&s->kv[i]);
         status = put(stream, &kind, sizeof kind);
     }
-    for (int64_t at = *p->position - n_tokens; at < *p->position && status == YALM_OK; at++)
-        status = put(stream, &p->history[at % p->options->context], sizeof *p->history);
+    for (int64_t at = s->position - n_tokens; at < s->position && status == YALM_OK; at++)
+        status = put(stream, &s->history[at % s->options.context], sizeof *s->history);
     if (status == YALM_OK) {
         *error = (yalm_error){0};
-        status = p->backend->each_row(p->state, *p->high_water, put, stream, error);
+        status = s->backend->each_row(s->state, s->high_water, put, stream, error);
         if (error->text[0]) // the backend's own word, and not the disk's
             return status;
     }
     return status == YALM_OK ? YALM_OK : io_error(stream->path, error);
 }
 
-static yalm_status write_file(struct stream *stream, const struct session_parts *p, yalm_error *error)
+static yalm_status write_file(struct stream *stream, yalm_session *s, yalm_error *error)
 {
     struct header header = {.version = VERSION,
                             .header_size = HEADER_SIZE,
-                            .model_checksum = yalm_model_facts(p->model)->checksum,
-                            .position = *p->position,
-                            .high_water = *p->high_water,
-                            .n_tokens = (uint32_t)*p->position,
-                            .kv = p->options->kv,
-                            .activations = p->options->activations,
-                            .n_kinds = (uint32_t)p->n_kinds};
+                            .model_checksum = yalm_model_facts(s->model)->checksum,
+                            .position = s->position,
+                            .high_water = s->high_water,
+                            .n_tokens = (uint32_t)s->position,
+                            .kv = s->options.kv,
+                            .activations = s->options.activations,
+                            .n_kinds = (uint32_t)config_n_kinds(&s->model->config)};
     memcpy(header.magic, magic, sizeof magic);
     if (fwrite(&header, sizeof header, 1, stream->file) != 1) // keeps the place
         return io_error(stream->path, error);
-    const yalm_status status = write_body(stream, p, header.n_tokens, error);
+    const yalm_status status = write_body(stream, s, header.n_tokens, error);
     if (status != YALM_OK)
         return status;
     header.file_length = HEADER_SIZE + stream->length;
@@ -143,7 +143,7 @@ static void sync_directory(const char *path)
     free(copy);
 }
 
-static yalm_status save_as(const struct session_parts *parts, const char *path, const char *temporary, yalm_error *error)
+static yalm_status save_as(yalm_session *s, const char *path, const char *temporary, yalm_error *error)
 {
     struct stream stream = {.path = path, .file = fopen(temporary, "wbx"), .hash = XXH3_createState()};
     yalm_status status = YALM_OK;
@@ -152,7 +152,7 @@ static yalm_status save_as(const struct session_parts *parts, const char *path, 
     else if (!stream.hash || XXH3_64bits_reset(stream.hash) != XXH_OK)
         status = error_set(error, YALM_NO_MEMORY, "%s: no memory", path);
     if (status == YALM_OK)
-        status = write_file(&stream, parts, error);
+        status = write_file(&stream, s, error);
     if (stream.file && fclose(stream.file) != 0 && status == YALM_OK)
         status = io_error(path, error);
     if (status == YALM_OK && rename(temporary, path) != 0)
@@ -165,18 +165,17 @@ static yalm_status save_as(const struct session_parts *parts, const char *path, 
     return status;
 }
 
-yalm_status yalm_session_save(yalm_session *session, const char *path, yalm_error *error)
+yalm_status yalm_session_save(yalm_session *s, const char *path, yalm_error *error)
 {
-    const struct session_parts parts = session_parts(session);
     yalm_error own;
     error = error ? error : &own;
-    const yalm_status status = check_backend(session, &parts, error);
+    const yalm_status status = check_backend(s, error);
     if (status != YALM_OK)
         return status;
     char *temporary;
     if (asprintf(&temporary, "%s.%ld.tmp", path, (long)getpid()) < 0)
         return error_set(error, YALM_NO_MEMORY, "%s: no memory", path);
-    const yalm_status saved = save_as(&parts, path, temporary, error);
+    const yalm_status saved = save_as(s, path, temporary, error);
     free(temporary);
     return saved;
 }
@@ -188,10 +187,9 @@ static yalm_status unfit(const char *path, const char *why, yalm_error *error)
     return error_set(error, YALM_USAGE, "%s: %s: remove the file, or name another", path, why);
 }
 
-static yalm_status check_header(const struct header *h, uint64_t size, const struct session_parts *p, const char *path,
-                                yalm_error *error)
+static yalm_status check_header(const struct header *h, uint64_t size, yalm_session *s, const char *path, yalm_error *error)
 {
-    const int64_t context = p->options->context;
+    const int64_t context = s->options.context;
     if (memcmp(h->magic, magic, sizeof magic) != 0)
         return unfit(path, "not a session of yalm", error);
     if (h->version != VERSION || h->header_size != HEADER_SIZE)
@@ -199,10 +197,10 @@ static yalm_status check_header(const struct header *h, uint64_t size, const str
     if (h->file_length != size)
         return error_set(error, YALM_USAGE, "%s: truncated: found %llu bytes, expected %llu: remove the file, or name another",
                          path, (unsigned long long)size, (unsigned long long)h->file_length);
-    if (h->model_checksum != yalm_model_facts(p->model)->checksum)
+    if (h->model_checksum != yalm_model_facts(s->model)->checksum)
         return unfit(path, "a session of another model", error);
-    if (h->kv != (uint32_t)p->options->kv || h->activations != (uint32_t)p->options->activations ||
-        h->n_kinds != (uint32_t)p->n_kinds)
+    if (h->kv != (uint32_t)s->options.kv || h->activations != (uint32_t)s->options.activations ||
+        h->n_kinds != (uint32_t)config_n_kinds(&s->model->config))
         return unfit(path, "a session with another --kv or --activations", error);
     if (h->position < 0 || h->high_water < h->position || h->n_tokens != (uint64_t)h->position)
         return unfit(path, "damaged: numbers that contradict each other", error);
@@ -216,11 +214,11 @@ static yalm_status check_header(const struct header *h, uint64_t size, const str
 }
 
 // Slots are positions until a ring comes round; from then on only the same ring will do.
-static yalm_status check_kinds(struct stream *stream, const struct header *h, const struct session_parts *p, yalm_error *error)
+static yalm_status check_kinds(struct stream *stream, const struct header *h, yalm_session *s, yalm_error *error)
 {
-    for (int i = 0; i < p->n_kinds; i++) {
+    for (int i = 0; i < config_n_kinds(&s->model->config); i++) {
         struct kind found;
-        const struct kind ours = kind_of(&p->kv[i]);
+        const struct kind ours = kind_of(&s->kv[i]);
         if (get(stream, &found, sizeof found) != YALM_OK)
             return unfit(stream->path, "truncated", error);
         const bool straight = h->high_water <= found.capacity && h->high_water <= ours.capacity;
@@ -231,20 +229,20 @@ static yalm_status check_kinds(struct stream *stream, const struct header *h, co
     return YALM_OK;
 }
 
-static yalm_status read_tokens(struct stream *stream, const struct header *h, const struct session_parts *p, yalm_error *error)
+static yalm_status read_tokens(struct stream *stream, const struct header *h, yalm_session *s, yalm_error *error)
 {
-    if (get(stream, p->history, h->n_tokens * sizeof *p->history) != YALM_OK)
+    if (get(stream, s->history, h->n_tokens * sizeof *s->history) != YALM_OK)
         return unfit(stream->path, "truncated", error);
     for (uint32_t i = 0; i < h->n_tokens; i++)
-        if (p->history[i] < 0 || p->history[i] >= p->model->config.vocab_size)
+        if (s->history[i] < 0 || s->history[i] >= s->model->config.vocab_size)
             return unfit(stream->path, "damaged: a token that the model has not", error);
     return YALM_OK;
 }
 
-static yalm_status read_rows(struct stream *stream, const struct header *h, const struct session_parts *p, yalm_error *error)
+static yalm_status read_rows(struct stream *stream, const struct header *h, yalm_session *s, yalm_error *error)
 {
     *error = (yalm_error){0};
-    const yalm_status status = p->backend->each_row(p->state, h->high_water, get, stream, error);
+    const yalm_status status = s->backend->each_row(s->state, h->high_water, get, stream, error);
     if (error->text[0])
         return status;
     if (status != YALM_OK)
@@ -254,7 +252,7 @@ static yalm_status read_rows(struct stream *stream, const struct header *h, cons
     return YALM_OK;
 }
 
-static yalm_status read_file(struct stream *stream, const struct session_parts *p, yalm_error *error)
+static yalm_status read_file(struct stream *stream, yalm_session *s, yalm_error *error)
 {
     struct header header;
     long size = -1;
@@ -264,37 +262,36 @@ static yalm_status read_file(struct stream *stream, const struct session_parts *
         return io_error(stream->path, error);
     if (fread(&header, sizeof header, 1, stream->file) != 1)
         return unfit(stream->path, "not a session of yalm", error);
-    yalm_status status = check_header(&header, (uint64_t)size, p, stream->path, error);
+    yalm_status status = check_header(&header, (uint64_t)size, s, stream->path, error);
     if (status == YALM_OK)
-        status = check_kinds(stream, &header, p, error);
+        status = check_kinds(stream, &header, s, error);
     if (status == YALM_OK)
-        status = read_tokens(stream, &header, p, error);
+        status = read_tokens(stream, &header, s, error);
     if (status == YALM_OK)
-        status = read_rows(stream, &header, p, error);
+        status = read_rows(stream, &header, s, error);
     if (status != YALM_OK)
         return status;
-    *p->position = header.position;
-    *p->high_water = header.high_water;
+    s->position = header.position;
+    s->high_water = header.high_water;
     return YALM_OK;
 }
 
-yalm_status yalm_session_load(yalm_session *session, const char *path, yalm_error *error)
+yalm_status yalm_session_load(yalm_session *s, const char *path, yalm_error *error)
 {
-    const struct session_parts parts = session_parts(session);
     yalm_error own;
     error = error ? error : &own;
-    yalm_status status = check_backend(session, &parts, error);
+    yalm_status status = check_backend(s, error);
     if (status != YALM_OK)
         return status;
     struct stream stream = {.path = path, .file = fopen(path, "rb"), .hash = XXH3_createState()};
-    *parts.position = *parts.high_water = 0; // what is read comes in place of what was there
-    *parts.n_logits = 0;
+    s->position = s->high_water = 0; // what is read comes in place of what was there
+    s->n_logits = 0;
     if (!stream.file)
         status = io_error(path, error);
     else if (!stream.hash || XXH3_64bits_reset(stream.hash) != XXH_OK)
         status = error_set(error, YALM_NO_MEMORY, "%s: no memory", path);
     if (status == YALM_OK)
-        status = read_file(&stream, &parts, error);
+        status = read_file(&stream, s, error);
     if (stream.file)
         fclose(stream.file);
     XXH3_freeState(stream.hash);

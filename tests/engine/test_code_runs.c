@@ -50,7 +50,7 @@ static yalm_session_options options_of(int book, const char *attention)
 
 static struct cpu_state *state_of(yalm_session *session)
 {
-    return session_parts(session).state;
+    return session->state;
 }
 
 // n tokens of a text that `seed` says, `by` at a time.

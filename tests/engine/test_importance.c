@@ -56,16 +56,15 @@ static void observe_text(const struct random_model *m, int n_threads, int chunk,
     yalm_error error = {0};
     yalm_session *session = yalm_session_open(&m->model, &options, &error);
     assert_non_null(session);
-    const struct session_parts parts = session_parts(session);
     int32_t tokens[TOKENS];
     for (int i = 0; i < TOKENS; i++)
         tokens[i] = token_at(i);
-    parts.backend->observe(parts.state, sums);
+    session->backend->observe(session->state, sums);
     assert_int_equal(yalm_eval(session, tokens, 1, YALM_LOGITS_NONE, &error), YALM_OK);
     for (int i = 1; i < TOKENS; i += chunk)
         assert_int_equal(yalm_eval(session, tokens + i, TOKENS - i < chunk ? TOKENS - i : chunk, YALM_LOGITS_NONE, &error),
                          YALM_OK);
-    parts.backend->observe(parts.state, NULL);
+    session->backend->observe(session->state, NULL);
     assert_int_equal(yalm_eval(session, tokens, 1, YALM_LOGITS_LAST, &error), YALM_OK);
     yalm_session_close(session);
 }

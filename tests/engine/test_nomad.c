@@ -56,11 +56,10 @@ static void test_keys_on_centroids(void **state)
     static float centroids[LAYERS * KV_HEADS * DIM * 16];
     const struct key_record record = {keys, 16, 0};
     yalm_session *dense = open_with(options_of("dense", 16));
-    const struct session_parts parts = session_parts(dense);
-    parts.backend->record(parts.state, &record);
+    dense->backend->record(dense->state, &record);
     eval(dense, 0, 15);
     eval(dense, 15, 1);
-    parts.backend->record(parts.state, NULL);
+    dense->backend->record(dense->state, NULL);
     double frequencies[DIM / 2];
     const double scale = rope_frequencies(frequencies, &the_model->model.config.kinds[0].rope, DIM, 1);
     for (int row = 0; row < LAYERS * KV_HEADS * 16; row++) {

@@ -350,7 +350,7 @@ static void run(const char *name, const yalm_model *model, yalm_session_options 
         if (sessions[i] == NULL || yalm_eval(sessions[i], tokens, many, YALM_LOGITS_NONE, &error) != YALM_OK)
             quit(options.device, &error);
     }
-    struct cuda_state *s = static_cast<struct cuda_state *>(session_parts(sessions[1]).state);
+    struct cuda_state *s = static_cast<struct cuda_state *>(sessions[1]->state);
     watch = {};
     watch.original = s->method;
     watch.method = *s->method;

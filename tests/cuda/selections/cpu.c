@@ -172,7 +172,7 @@ static void attend(struct cpu_state *s, const struct batch *batch, int layer, st
 
 void cpu_watch(yalm_session *session)
 {
-    struct cpu_state *s = session_parts(session).state;
+    struct cpu_state *s = session->state;
     s->method->selective.keep_all = true;
     original = s->policy;
     watched = *s->policy;
