@@ -96,8 +96,9 @@ def test_help_fits_a_screen(bare):
     assert bare("nothing.bin", "-n", "5", "--help").stdout == done.stdout
 
 
-def test_help_names_what_the_parser_takes(bare, program):
+def test_help_names_what_the_parser_takes(bare, program, tmp_path, monkeypatch):
     """Each long option of --help is known to the parser; each example uses known options."""
+    monkeypatch.chdir(tmp_path)  # --session writes a file
     for name in sorted(set(re.findall(r"--[a-z][a-z-]+", bare("--help").stdout.decode()))):
         if name in ("--help", "--version"):
             continue

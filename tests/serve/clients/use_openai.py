@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 
 client = openai.OpenAI(base_url=sys.argv[1] + "/v1", api_key="none", max_retries=0)
 model = client.models.list().data[0].id
+assert client.models.retrieve(model).id == model
 hello = [{"role": "user", "content": "Hello"}]
 
 # Texts.
@@ -40,7 +41,7 @@ class Beast(BaseModel):
 
 
 parsed = client.chat.completions.parse(
-    model=model, messages=hello, response_format=Beast, max_tokens=900, temperature=0.5
+    model=model, messages=hello, response_format=Beast, max_tokens=900, temperature=0.5, seed=5
 )
 assert isinstance(parsed.choices[0].message.parsed, Beast)
 
@@ -53,11 +54,13 @@ class Weather(BaseModel):
 
 
 tools = [openai.pydantic_function_tool(Weather)]
-called = client.chat.completions.parse(model=model, messages=hello, tools=tools, tool_choice="required", max_tokens=900)
+called = client.chat.completions.parse(
+    model=model, messages=hello, tools=tools, tool_choice="required", max_tokens=900, seed=5
+)
 (call, *_) = called.choices[0].message.tool_calls
 assert isinstance(call.function.parsed_arguments, Weather)
 with client.chat.completions.stream(
-    model=model, messages=hello, tools=tools, tool_choice="required", max_tokens=900
+    model=model, messages=hello, tools=tools, tool_choice="required", max_tokens=900, seed=5
 ) as stream:
     final = stream.get_final_completion()
 assert isinstance(final.choices[0].message.tool_calls[0].function.parsed_arguments, Weather)
