@@ -37,7 +37,7 @@ static void visit_ffn(const struct visit *visit, const char *within, int units_i
 static void visit_layer(const struct visit *visit, const struct model_config *config, const struct layer_weights *w, int layer)
 {
     const int first = importance_input(config, layer, 0);
-    char within[NAME_ROOM / 2];
+    char within[NAME_ROOM - 16];
     snprintf(within, sizeof within, "layers.%d.", layer);
     visit_one(visit, within, "q", first + INPUT_QKV, &w->q);
     visit_one(visit, within, "k", first + INPUT_QKV, &w->k);

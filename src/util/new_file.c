@@ -22,42 +22,42 @@ static yalm_status check_replaceable(const char *path, new_file_kind *replaceabl
     return may ? YALM_OK : error_set(error, YALM_FAILED, "%s: found a file that holds no %s; it is not replaced", path, what);
 }
 
-yalm_status new_file_create(struct new_file *new, const char *path, new_file_kind *replaceable, const char *what,
+yalm_status new_file_create(struct new_file *made, const char *path, new_file_kind *replaceable, const char *what,
                             yalm_error *error)
 {
-    *new = (struct new_file){.path = path};
+    *made = (struct new_file){.path = path};
     const yalm_status status = check_replaceable(path, replaceable, what, error);
     if (status != YALM_OK)
         return status;
-    if (asprintf(&new->temporary, "%s.%ld.tmp", path, (long)getpid()) < 0) {
-        new->temporary = NULL;
+    if (asprintf(&made->temporary, "%s.%ld.tmp", path, (long)getpid()) < 0) {
+        made->temporary = NULL;
         return error_set(error, YALM_NO_MEMORY, "%s: no memory", path);
     }
-    new->file = fopen(new->temporary, "wbx");
-    if (new->file)
+    made->file = fopen(made->temporary, "wbx");
+    if (made->file)
         return YALM_OK;
     const int code = errno;
-    free(new->temporary);
-    new->temporary = NULL;
+    free(made->temporary);
+    made->temporary = NULL;
     return error_set(error, YALM_FAILED, "%s: %s", path, strerror(code));
 }
 
-yalm_status new_file_finish(struct new_file *new, yalm_status status, yalm_error *error)
+yalm_status new_file_finish(struct new_file *made, yalm_status status, yalm_error *error)
 {
     bool failed = false;
     int code = 0;
-    if (new->file && fclose(new->file) != 0) {
+    if (made->file && fclose(made->file) != 0) {
         failed = true;
         code = errno;
     }
-    if (new->temporary && status == YALM_OK && !failed &&rename(new->temporary, new->path) != 0) {
+    if (made->temporary && status == YALM_OK && !failed && rename(made->temporary, made->path) != 0) {
         failed = true;
         code = errno;
     }
-    if (new->temporary && (failed || status != YALM_OK))
-        unlink(new->temporary);
-    free(new->temporary);
-    const char *path = new->path;
-    *new = (struct new_file){0};
+    if (made->temporary && (failed || status != YALM_OK))
+        unlink(made->temporary);
+    free(made->temporary);
+    const char *path = made->path;
+    *made = (struct new_file){0};
     return failed && status == YALM_OK ? error_set(error, YALM_FAILED, "%s: %s", path, strerror(code)) : status;
 }
