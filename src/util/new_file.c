@@ -22,42 +22,42 @@ static yalm_status check_replaceable(const char *path, new_file_kind *replaceabl
     return may ? YALM_OK : error_set(error, YALM_FAILED, "%s: found a file that holds no %s; it is not replaced", path, what);
 }
 
-yalm_status new_file_create(struct new_file *file, const char *path, new_file_kind *replaceable, const char *what,
+yalm_status new_file_create(struct new_file *made, const char *path, new_file_kind *replaceable, const char *what,
                             yalm_error *error)
 {
-    *file = (struct new_file){.path = path};
+    *made = (struct new_file){.path = path};
     const yalm_status status = check_replaceable(path, replaceable, what, error);
     if (status != YALM_OK)
         return status;
-    if (asprintf(&file->temporary, "%s.%ld.tmp", path, (long)getpid()) < 0) {
-        file->temporary = NULL;
+    if (asprintf(&made->temporary, "%s.%ld.tmp", path, (long)getpid()) < 0) {
+        made->temporary = NULL;
         return error_set(error, YALM_NO_MEMORY, "%s: no memory", path);
     }
-    file->file = fopen(file->temporary, "wbx");
-    if (file->file)
+    made->file = fopen(made->temporary, "wbx");
+    if (made->file)
         return YALM_OK;
     const int code = errno;
-    free(file->temporary);
-    file->temporary = NULL;
+    free(made->temporary);
+    made->temporary = NULL;
     return error_set(error, YALM_FAILED, "%s: %s", path, strerror(code));
 }
 
-yalm_status new_file_finish(struct new_file *file, yalm_status status, yalm_error *error)
+yalm_status new_file_finish(struct new_file *made, yalm_status status, yalm_error *error)
 {
     bool failed = false;
     int code = 0;
-    if (file->file && fclose(file->file) != 0) {
+    if (made->file && fclose(made->file) != 0) {
         failed = true;
         code = errno;
     }
-    if (file->temporary && status == YALM_OK && !failed && rename(file->temporary, file->path) != 0) {
+    if (made->temporary && status == YALM_OK && !failed && rename(made->temporary, made->path) != 0) {
         failed = true;
         code = errno;
     }
-    if (file->temporary && (failed || status != YALM_OK))
-        unlink(file->temporary);
-    free(file->temporary);
-    const char *path = file->path;
-    *file = (struct new_file){0};
+    if (made->temporary && (failed || status != YALM_OK))
+        unlink(made->temporary);
+    free(made->temporary);
+    const char *path = made->path;
+    *made = (struct new_file){0};
     return failed && status == YALM_OK ? error_set(error, YALM_FAILED, "%s: %s", path, strerror(code)) : status;
 }

