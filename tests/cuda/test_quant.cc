@@ -237,6 +237,7 @@ static void test_slab_bytes(void **)
     weights.classifier = {NULL, DTYPE_FP16, 1000, 64};
     assert_int_equal(slab_bytes(&config, &weights), 0);
     layer.q = {NULL, DTYPE_Q4, 50, 64};
+    units.gate = {&config, DTYPE_FP16, 64, 100}; // any data: the layer has one
     units.down = {NULL, DTYPE_Q8, 100, 64};
     assert_int_equal(slab_bytes(&config, &weights), 100 * 64 * 2);
     layer.router.data = &config; // any: the layer has experts
