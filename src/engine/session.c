@@ -303,6 +303,8 @@ yalm_status yalm_eval_each(yalm_session *const *sessions, const int32_t *tokens,
             s->high_water = s->position + 1;
         if (status == YALM_OK)
             s->history[s->position++ % s->options.context] = tokens[i];
+        else if (status == YALM_INTERRUPTED)
+            atomic_store(&s->cancel, false); // as yalm_eval() leaves it
     }
     return status;
 }

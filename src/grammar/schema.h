@@ -1,8 +1,8 @@
 // A JSON schema as a grammar, in the notation of grammar.h: each text that it spells is a JSON document that the schema takes.
 //
-// Read are type (one or several), properties, required, additionalProperties, items, prefixItems, minItems, maxItems, enum, const, anyOf, oneOf (as
-// anyOf), allOf of one, $ref within the document, also to what it stands in, pattern, minLength, maxLength, format (date, time, date-time, uuid),
-// minimum, maximum and their exclusive forms for integers. Annotations are passed over. All other keywords are refused by name: a document that they
+// Of any value it reads type (one or several), enum, const, anyOf, oneOf (as anyOf), allOf of one, and $ref within the document, also recursive. Of objects:
+// properties, required, additionalProperties. Of arrays: items, prefixItems, minItems, maxItems. Of strings: pattern, minLength, maxLength, format (date,
+// time, date-time, uuid). Of integers: minimum, maximum and their exclusive forms. Annotations are passed over. All other keywords are refused by name: a document that they
 // forbid must not come. Properties come in the order of the schema; those that it does not name do not come.
 #pragma once
 #include <cjson/cJSON.h>
