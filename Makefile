@@ -56,6 +56,7 @@ endif
 # src/cpu/kernels/vec/*.c are compiled once for each of VECTOR_ISAS, src/cpu/kernels/ISA/*.c for that instruction set; nothing else may use one.
 VECTOR_ISAS := avx2 avx512
 ISA_avx2   := -mavx2 -mfma -mf16c
+ISA_avxvnni := $(ISA_avx2) -mavxvnni
 ISA_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -mprefer-vector-width=512
 ISA_vnni   := $(ISA_avx512) -mavx512vnni
 ISA_vbmi   := $(ISA_vnni) -mavx512vbmi
@@ -68,8 +69,11 @@ isa_flags   = $(ISA_$(notdir $(patsubst %/,%,$(dir $(1)))))
 KERNELS    := $(if $(filter openmp tsan fuzz emulated%,$(VARIANT)),build/release,$(BUILD))
 built_in    = $(if $(findstring /kernels/,$(1)),$(if $(and $(filter tsan,$(VARIANT)),$(findstring /ref/,$(1))),$(BUILD),$(KERNELS)),$(BUILD))
 
+# What VNNI changes with vectors of 256 bits.
+VNNI_SOURCES   := quant quant8
 VECTOR_SOURCES := $(wildcard src/cpu/kernels/vec/*.c)
-VECTOR_OBJECTS := $(foreach isa,$(VECTOR_ISAS),$(VECTOR_SOURCES:src/cpu/kernels/vec/%.c=src/cpu/kernels/$(isa)/%.o))
+VECTOR_OBJECTS := $(foreach isa,$(VECTOR_ISAS),$(VECTOR_SOURCES:src/cpu/kernels/vec/%.c=src/cpu/kernels/$(isa)/%.o)) \
+                  $(VNNI_SOURCES:%=src/cpu/kernels/avxvnni/%.o)
 LIB_SOURCES := $(filter-out $(VECTOR_SOURCES),$(wildcard $(addsuffix /*.c,$(addprefix src/,util model text chat engine cpu cpu/machine cpu/long cpu/kernels/*))))
 CLI_SOURCES := src/main.c $(wildcard src/cli/*.c src/grammar/*.c $(if $(HTTP),src/serve/*.c))
 CLI_LIBS    := $(if $(HTTP),$(shell pkg-config --libs $(HTTP)))
@@ -118,7 +122,7 @@ $(BUILD)/src/cpu/kernels/$(1)/%.o: src/cpu/kernels/vec/%.c $(BUILD)/settings | $
 	@mkdir -p $$(@D)
 	$$(CC) $$(BASE) $$(CFLAGS) $$(THREADS) $(ISA_$(1)) -c -o $$@ $$<
 endef
-$(foreach isa,$(VECTOR_ISAS),$(eval $(call VECTOR_RULE,$(isa))))
+$(foreach isa,$(VECTOR_ISAS) avxvnni,$(eval $(call VECTOR_RULE,$(isa))))
 
 ifneq ($(KERNELS),$(BUILD))
 $(filter $(KERNELS)/%,$(LIB_OBJECTS)): release-kernels ;

@@ -46,7 +46,7 @@ typedef struct yalm_error {
     char text[512]; // one line, UTF-8, no newline at the end
 } yalm_error;
 
-// "0.1.0 (commit 1a2b3c4, gcc 12.2.0; cpu: scalar avx2 avx512 avx512vnni; cuda: none)". Static.
+// "0.1.0 (commit 1a2b3c4, gcc 12.2.0; cpu: scalar avx2 avxvnni avx512 avx512vnni; cuda: none)". Static.
 YALM_API const char *yalm_version(void);
 
 // ---------------------------------------------------------------------------------------- model
@@ -163,7 +163,7 @@ typedef enum yalm_activations {
 typedef struct yalm_session_options {
     const char
         *device;     // "cpu"; "cuda", an NVIDIA GPU; "auto": cuda where a GPU can run this model with these options, else cpu
-    const char *isa; // CPU: "auto", "scalar", "avx2", "avx512", "avx512vnni", "amx"
+    const char *isa; // CPU: "auto", "scalar", "avx2", "avxvnni", "avx512", "avx512vnni", "amx"
     int n_threads;   // 0: physical cores in the affinity mask, at most the cgroup's CPU quota
     int n_threads_batch; // for batches of several tokens, which are bound by arithmetic; 0: as n_threads
     // Sessions on one model that have as many threads share them, and take turns.
