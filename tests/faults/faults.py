@@ -196,10 +196,10 @@ FAULTS = (
         ("release/engine/test_session_file", "release/cli.py"),
     ),
     Fault(
-        "server: a key that begins with a known one is let in",
+        "server: the beginning of a key is let in",
         "src/serve/keys.c",
         "unsigned differ = strlen(key) != length;",
-        "unsigned differ = strlen(key) > length;",
+        "unsigned differ = 0;",
         ("release/serve.py",),
     ),
     # ------------------------------------------------------------------ the converter
