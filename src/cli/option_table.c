@@ -106,6 +106,7 @@ const struct option option_table[] = {
     {"Serve", 0, "api-key-file", "FILE", NULL, OPTION_TEXT, S, AT(key_file), 0, 0, NULL},
     {"Serve", 0, "insecure", NULL, NULL, OPTION_FLAG, S, AT(insecure), 0, 0, NULL},
     {"Serve", 0, "queue", "N", NULL, OPTION_INT, S, AT(queue), 0, 65536, NULL},
+    {"Serve", 0, "cache-ram", "MIB", NULL, OPTION_INT, S, AT(cache_ram), 0, 1 << 30, NULL},
     {"Serve", 0, "drain", "SECONDS", NULL, OPTION_INT, S, AT(drain), 0, 86400, NULL},
 
     {"Calibrate", 'o', "output", "FILE", "learned codebooks (the model's path, .nomad)", OPTION_TEXT, B | M, AT(output_file), 0, 0, NULL},
@@ -153,6 +154,7 @@ void options_defaults(struct options *options)
     options->parallel = 4;
     options->queue = 64;
     options->drain = 30;
+    options->cache_ram = 2048;
     options->d_sub = yalm_calibration_defaults().d_sub;
     options->samples = yalm_calibration_defaults().samples;
 }
