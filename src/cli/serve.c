@@ -57,6 +57,7 @@ yalm_status run_serve(const struct options *options, yalm_error *error)
         .drain = options->drain,
         .session = session_options(options),
         .sampling = options->sampling,
+        .seed = options_given(options, "seed") ? options->seed : UINT64_MAX,
         .say = say_line,
     };
     yalm_status status = yalm_sampling_check(model, &how.sampling, error);

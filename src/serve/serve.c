@@ -14,6 +14,7 @@ enum { PIECE = 64 }; // tokens of a prompt between two steps of those that write
 const struct route routes[] = {
     {"POST", "/v1/completions", OPENAI, false, handle_completions},
     {"POST", "/v1/chat/completions", OPENAI, false, handle_chat},
+    {"POST", "/v1/chat/completions/input_tokens", OPENAI, false, handle_count_chat},
     {"POST", "/completion", OPENAI, false, handle_completion},
     {"POST", "/apply-template", OPENAI, false, handle_apply_template},
     {"POST", "/v1/messages", ANTHROPIC, false, handle_messages},

@@ -12,6 +12,7 @@ struct serve_options {
     int drain;            // seconds that running requests have once a signal ends the server
     yalm_session_options session;
     yalm_sampling sampling;               // what requests leave open
+    uint64_t seed;                        // likewise; UINT64_MAX: another for each
     void (*say)(const char *format, ...); // a line to the user; not NULL
 };
 

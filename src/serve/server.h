@@ -24,6 +24,7 @@ void handle_completions(struct request *request); // completions.c
 void handle_completion(struct request *request);  // llamacpp.c
 void handle_chat(struct request *request);        // chat.c
 void handle_apply_template(struct request *request);
+void handle_count_chat(struct request *request);
 void handle_messages(struct request *request); // messages.c
 void handle_count_tokens(struct request *request);
 void handle_page(struct request *request);   // page.c

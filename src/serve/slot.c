@@ -139,9 +139,9 @@ yalm_status slot_write(struct slot *slot, const yalm_model *model, yalm_error *e
         task->finish = "stop";
         return YALM_OK;
     }
-    if (how->n_top >= 0) {
+    if (how->n_top >= 0 || how->list_tokens) {
         const int last = slot->which == YALM_LOGITS_ALL ? slot->n_pending - 1 : 0;
-        if (!task_add_score(task, token, yalm_logits(slot->session, last), n_vocab))
+        if (!task_add_score(task, token, how->n_top >= 0 ? yalm_logits(slot->session, last) : NULL, n_vocab))
             task->text.failed = true;
     }
     task_add_token(task, model, token);

@@ -124,6 +124,13 @@ def test_arguments_of_a_call_keep_to_the_limits_of_bodies(talker):
 def test_an_answer_that_has_begun(talker):
     messages = [{"role": "user", "content": "One?"}, {"role": "assistant", "content": "It is"}]
     assert talker.post("/apply-template", messages=messages).json["prompt"] == "[user] One?\n[assistant] It is"
+    goes_on = {"add_generation_prompt": False, "continue_final_message": True}
+    assert talker.post("/apply-template", messages=messages, **goes_on).json["prompt"].endswith("[assistant] It is")
+    rendered = talker.post("/apply-template", messages=messages, add_generation_prompt=False).json["prompt"]
+    assert rendered == "[user] One?\n[assistant] It is\n"
+    count = talker.post("/v1/chat/completions/input_tokens", messages=messages).json
+    usage = talker.post("/v1/chat/completions", messages=messages, max_tokens=1).json["usage"]
+    assert count == {"input_tokens": usage["prompt_tokens"]}
     fields = {"max_tokens": 6, "temperature": 0, "cache_prompt": False}
     answer = talker.post("/v1/chat/completions", messages=messages, **fields).json["choices"][0]["message"]["content"]
     ids = talker.post("/tokenize", content="[user] One?\n[assistant] It is").json["tokens"]
@@ -154,7 +161,7 @@ def test_a_stream_brings_the_same(talker, said, reasoning, content, calls):
     *events, last = talker.post("/v1/chat/completions", **body, **forced(said)).events
     assert last["choices"] == [] and last["usage"]["completion_tokens"] > 0
     deltas = [event["choices"][0]["delta"] for event in events]
-    assert deltas[0] == {"role": "assistant", "content": ""} and deltas[-1] == {}
+    assert deltas[0] == {"role": "assistant", "content": None} and deltas[-1] == {}
     assert "".join(delta.get("reasoning_content", "") for delta in deltas) == reasoning
     assert "".join(delta.get("content") or "" for delta in deltas) == content
     found = []
@@ -248,7 +255,7 @@ def test_several_choices_and_limits(talker):
         ({"chat_template_kwargs": 5}, "'chat_template_kwargs': expected an object"),
         ({"response_format": {"type": "xml"}}, "'response_format': expected"),
         ({"response_format": {"type": "json_object"}, "grammar": "x"}, "exclude each other"),
-        ({"max_completion_tokens": 5000}, "the context holds 2048 tokens"),
+        ({"add_generation_prompt": True, "continue_final_message": True}, "'continue_final_message' goes on with one"),
     ],
     ids=lambda value: str(value)[:50],
 )
