@@ -230,6 +230,7 @@ test-real:
 test-all:
 	@tools/setup.sh test
 	@$(MAKE) --no-print-directory -j$(JOBS) test-builds $(MORE_BUILDS:%=test-build-%)
+	@$(MAKE) --no-print-directory -s test-clients
 	@$(PYTHON) tests/run.py --thorough --fuzz-seconds $(if $(filter 10,$(FUZZ_SECONDS)),60,$(FUZZ_SECONDS)) all
 
 # One room of src/, as ROOM=cpu/long, or all: in the release build and under AddressSanitizer; the CUDA half in the emulator.

@@ -13,6 +13,13 @@ static bool refuse(struct request *request, int message, const char *what)
     return false;
 }
 
+// Parts of a text are lines of it, as for other servers.
+static void add_part(struct buffer *text, const char *part)
+{
+    buffer_text(text, text->length ? "\n" : "");
+    buffer_text(text, part);
+}
+
 // A string, or parts of type text, as one string; NULL where it is neither.
 static cJSON *content_text(const cJSON *content)
 {
@@ -28,7 +35,7 @@ static cJSON *content_text(const cJSON *content)
         const cJSON *type = body_member(part, "type"), *words = body_member(part, "text");
         good &= cJSON_IsString(type) && strcmp(type->valuestring, "text") == 0 && cJSON_IsString(words);
         if (good)
-            buffer_text(&text, words->valuestring);
+            add_part(&text, words->valuestring);
     }
     cJSON *string = good && !text.failed ? cJSON_CreateString(text.at ? text.at : "") : NULL;
     buffer_free(&text);
@@ -258,7 +265,7 @@ static bool read_blocks(struct request *request, const cJSON *content, const cha
         const cJSON *kind = body_member(block, "type"), *words = body_member(block, "text");
         const char *type = cJSON_IsString(kind) ? kind->valuestring : "";
         if (strcmp(type, "text") == 0 && cJSON_IsString(words)) {
-            buffer_text(&text, words->valuestring);
+            add_part(&text, words->valuestring);
             any = true;
         } else if (strcmp(type, "tool_use") == 0) {
             add_call(calls, block);

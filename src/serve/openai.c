@@ -29,7 +29,7 @@ void openai_head(const struct request *request, const struct openai *head, struc
 {
     const yalm_model_info *facts = yalm_model_facts(request->server->model);
     buffer_format(out,
-                  "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%ld,\"system_fingerprint\":\"fp_%016llx\",\"model\":", head->id,
+                  "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%ld,\"system_fingerprint\":\"b%016llx\",\"model\":", head->id,
                   head->object, head->created, (unsigned long long)facts->checksum);
     buffer_json(out, facts->name, strlen(facts->name));
 }

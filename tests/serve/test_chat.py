@@ -92,7 +92,7 @@ def test_the_template_makes_the_prompt(talker):
     prompt = talker.post("/apply-template", messages=messages).json["prompt"]
     assert (
         prompt
-        == '[system] Be brief.\n[user] One, two?\n[assistant] <tool_call>first {"a": 5}</tool_call>\n[tool] 55\n[assistant] '
+        == '[system] Be brief.\n[user] One, \ntwo?\n[assistant] <tool_call>first {"a": 5}</tool_call>\n[tool] 55\n[assistant] '
     )
     assert (
         talker.post("/apply-template", messages=messages, tools=TOOLS)

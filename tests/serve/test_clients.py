@@ -8,7 +8,7 @@ from harness import ROOT
 PYTHON = ROOT / "build/clients/bin/python"
 
 
-@pytest.mark.parametrize("client", ["openai", "anthropic"])
+@pytest.mark.parametrize("client", ["openai", "anthropic", "langchain", "litellm", "instructor", "llm"])
 def test_client(talker, client):
     if not PYTHON.exists():
         pytest.skip("build/clients is not there: `make test-clients` makes it")
