@@ -73,7 +73,7 @@ static void add_logprobs(const struct task *task, size_t from, struct buffer *ou
 
 static void read_speech(const struct chat *chat, const struct task *task, struct speech *speech)
 {
-    speech_read(speech, task->text.at, task->shown, chat->dialogue.reasoning_begun, chat->dialogue.forms, task->finish != NULL);
+    speech_read(speech, task->text.at, task->shown, chat->dialogue.reasoning_end, chat->dialogue.forms, task->finish != NULL);
 }
 
 static const char *finish_of(const struct task *task, const struct speech *speech)
@@ -106,7 +106,7 @@ static void add_choice(const struct chat *chat, const struct task *task, struct 
     buffer_text(out, speech.n_calls ? "]}" : "}");
     add_logprobs(task, 0, out);
     buffer_format(out, ",\"finish_reason\":\"%s\"}", finish_of(task, &speech));
-    out->failed |= speech.content.failed;
+    out->failed |= speech.content.failed || speech.reasoning.failed;
     speech_free(&speech);
 }
 
@@ -178,8 +178,9 @@ static void stream_progress(struct request *request, const struct chat *chat, co
         told->begun = true;
     }
     read_speech(chat, task, &speech);
+    const struct span reasoning = {speech.reasoning.at, speech.reasoning.length};
     const struct span content = {speech.content.at, speech.content.length};
-    send_text(request, chat, task, told, "reasoning_content", speech.reasoning, &told->reasoning);
+    send_text(request, chat, task, told, "reasoning_content", reasoning, &told->reasoning);
     send_text(request, chat, task, told, "content", content, &told->content);
     send_calls(request, chat, task, told, &speech);
     if (task->finish)

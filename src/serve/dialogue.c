@@ -139,18 +139,21 @@ static bool settle_tools(struct request *request, struct dialogue *dialogue, cJS
         request_fail(request, 400, "'tool_choice' wants a call, and there are no 'tools'");
         return false;
     }
+    const char *template = yalm_model_facts(request->server->model)->chat_template;
+    dialogue->forms = speech_marks(template);
     if (n == 0 || dialogue->choice == TOOLS_NONE) {
         cJSON_Delete(tools);
         return true;
     }
     cJSON_AddItemToObject(dialogue->variables, "tools", tools);
     dialogue->tools = tools;
-    dialogue->forms = speech_forms(yalm_model_facts(request->server->model)->chat_template);
+    const unsigned calls = speech_forms(template);
+    dialogue->forms |= calls;
     if (dialogue->chosen && !find_tool(dialogue, dialogue->chosen)) {
         request_fail(request, 400, "'tool_choice' names '%.100s', which is not among the 'tools'", dialogue->chosen);
         return false;
     }
-    if (dialogue->forms || to_show)
+    if (calls || to_show)
         return true;
     request_fail(request, 400,
                  "'tools': the model's chat template knows no form of calls that is read here (see docs/serving.md)");
@@ -441,13 +444,11 @@ bool dialogue_prompt(struct request *request, struct dialogue *dialogue)
     size_t length;
     if (!dialogue_render(request, dialogue, &text, &length))
         return false;
-    size_t end = length;
-    while (end > 0 && strchr(" \t\r\n", text[end - 1]))
-        end--;
-    dialogue->reasoning_begun = end >= 7 && memcmp(text + end - 7, "<think>", 7) == 0;
+    dialogue->reasoning_end = speech_reasoning_end(text, length);
     const bool added = generation_add_text(request, text, length, YALM_TOKENIZE_SPECIAL);
     free(text);
-    if (dialogue->reasoning_begun)
-        request->how->grammar_after = "</think>";
+    request->how->grammar_after = dialogue->reasoning_end;
+    if ((dialogue->forms & SPEECH_HARMONY) && dialogue->choice != TOOLS_REQUIRED)
+        request->how->grammar_after = "<|channel|>final<|message|>";
     return added;
 }

@@ -41,7 +41,16 @@ SAID = [
         [("first", '{"a":1}'), ("second", "{}")],
     ),
     ('[TOOL_CALLS]first[ARGS]{"a": {"b": 2}}', "", "", [("first", '{"a": {"b": 2}}')]),
+    (
+        '[TOOL_CALLS]first[CALL_ID]abc123def[ARGS]{"a": 1}[TOOL_CALLS]second[ARGS]{}',
+        "",
+        "",
+        [("first", '{"a": 1}'), ("second", "{}")],
+    ),
     ('{"name": "first", "parameters": {"a": 1}}', "", "", [("first", '{"a": 1}')]),
+    ('<|python_tag|>{"name": "first", "parameters": {"a": 1}}', "", "", [("first", '{"a": 1}')]),
+    ("[THINK]Is it?[/THINK]It is.", "Is it?", "It is.", []),
+    ('[THINK]Well[/THINK][TOOL_CALLS]first[ARGS]{"a": 1}', "Well", "", [("first", '{"a": 1}')]),
     (
         '{"name": "first", "arguments": {"a": 1}}\n{"name": "second", "arguments": {}}',
         "",
@@ -183,6 +192,15 @@ def test_reasoning_that_the_prompt_has_begun(talker):
     # A form binds what comes after it; here nothing does.
     message = talker.chat(response_format={"type": "json_object"}, **fields)["choices"][0]["message"]
     assert message["reasoning_content"] and message["content"] == ""
+
+
+def test_channels(harmonist):
+    """A template that names channels: what must be a call is written in one, and a form begins with the last of them."""
+    answer = harmonist.chat(tools=TOOLS, tool_choice="required", max_tokens=300, seed=3)["choices"][0]
+    (call,) = answer["message"]["tool_calls"]
+    assert set(json.loads(call["function"]["arguments"])) == {"a", "b"} and answer["finish_reason"] == "tool_calls"
+    message = harmonist.chat(response_format={"type": "json_object"}, max_tokens=40)["choices"][0]["message"]
+    assert message["content"]  # this model never comes to that channel, so all is text
 
 
 def test_without_tools_nothing_is_a_call(talker):
