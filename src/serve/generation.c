@@ -186,11 +186,26 @@ static bool add_prompt(struct request *request, int32_t *ids, size_t n)
     return true;
 }
 
+// Turns a text into tokens, unless its bytes alone say that they are too many: what tokenises is the thread of all connections. Normalisers may make a
+// text shorter; four times should do.
+static bool tokenize(struct request *request, const char *text, size_t length, int flags, int32_t **ids, size_t *n)
+{
+    const size_t longest = request->server->longest_piece, context = (size_t)engine_context(request->server->engine);
+    yalm_error error;
+    if (length / longest / 4 > context) {
+        request_fail_context(request, "at least ", (long long)(length / longest), (long long)context);
+        return false;
+    }
+    if (yalm_tokenize(request->server->model, text, length, flags, ids, n, &error) == YALM_OK)
+        return true;
+    request_fail(request, http_status(error.status), "%s", error.text);
+    return false;
+}
+
 bool generation_add_text(struct request *request, const char *text, size_t length, int flags)
 {
     const yalm_model *model = request->server->model;
     const yalm_model_info *facts = yalm_model_facts(model);
-    yalm_error error;
     int32_t *ids;
     size_t n, bos_length = 0;
     if (strcmp(facts->tokenizer, "none") == 0) {
@@ -202,10 +217,7 @@ bool generation_add_text(struct request *request, const char *text, size_t lengt
         (flags & YALM_TOKENIZE_SPECIAL) && bos_length && length >= bos_length && memcmp(text, bos, bos_length) == 0;
     if (begun)
         flags &= ~YALM_TOKENIZE_BOS;
-    if (yalm_tokenize(model, text, length, flags, &ids, &n, &error) == YALM_OK)
-        return add_prompt(request, ids, n);
-    request_fail(request, http_status(error.status), "%s", error.text);
-    return false;
+    return tokenize(request, text, length, flags, &ids, &n) && add_prompt(request, ids, n);
 }
 
 // A text: a string, or an object as llama.cpp's clients wrap one in. NULL where it is none.
@@ -220,14 +232,11 @@ static const char *text_of(const cJSON *item)
 // Appends a text's tokens to a sequence, and leaves room for `room` more.
 static bool extend_by_text(struct request *request, struct prompt *sequence, const char *text, size_t room)
 {
-    yalm_error error;
     int32_t *ids;
     size_t n;
     const int flags = YALM_TOKENIZE_SPECIAL | (sequence->n == 0 ? YALM_TOKENIZE_BOS : 0);
-    if (yalm_tokenize(request->server->model, text, strlen(text), flags, &ids, &n, &error) != YALM_OK) {
-        request_fail(request, http_status(error.status), "%s", error.text);
+    if (!tokenize(request, text, strlen(text), flags, &ids, &n))
         return false;
-    }
     int32_t *grown = realloc(sequence->ids, (sequence->n + n + room) * sizeof *grown);
     if (grown) {
         memcpy(grown + sequence->n, ids, n * sizeof *ids);
@@ -310,7 +319,7 @@ bool generation_fit(struct request *request)
     for (int i = 0; i < how->n_prompts; i++)
         longest = (long long)how->prompts[i].n > longest ? (long long)how->prompts[i].n : longest;
     if (longest > context || (longest == context && how->max_tokens != 0)) {
-        request_fail_context(request, longest, context);
+        request_fail_context(request, "", longest, context);
         return false;
     }
     how->fills_context = how->max_tokens < 0 || how->max_tokens > context - longest;

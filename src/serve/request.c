@@ -149,18 +149,19 @@ void request_fail(struct request *request, int status, const char *format, ...)
 }
 
 // OpenAI's clients look at the code, those of llama.cpp at the type and the numbers, and some at the words.
-void request_fail_context(struct request *request, long long n_prompt, long long context)
+void request_fail_context(struct request *request, const char *about, long long n_prompt, long long context)
 {
     if (request->route->dialect == ANTHROPIC) {
-        request_fail(request, 400, "prompt is too long: %lld tokens > %lld maximum, which is the context", n_prompt, context);
+        request_fail(request, 400, "prompt is too long: %s%lld tokens > %lld maximum, which is the context", about, n_prompt,
+                     context);
         return;
     }
     struct buffer json = {0};
     buffer_format(
         &json,
         "{\"error\":{\"type\":\"exceed_context_size_error\",\"param\":null,\"code\":\"context_length_exceeded\","
-        "\"n_prompt_tokens\":%lld,\"n_ctx\":%lld,\"message\":\"the prompt has %lld tokens and exceeds the available context "
+        "\"n_prompt_tokens\":%lld,\"n_ctx\":%lld,\"message\":\"the prompt has %s%lld tokens and exceeds the available context "
         "size, which is %lld (-T N makes it larger)\"}}",
-        n_prompt, context, n_prompt, context);
+        n_prompt, context, about, n_prompt, context);
     fail_with(request, 400, &json);
 }

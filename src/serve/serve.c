@@ -44,6 +44,17 @@ static void serve_until_signal(struct server *server, struct http *http, const s
             break;
 }
 
+static size_t find_longest_piece(const yalm_model *model)
+{
+    size_t longest = 1;
+    for (int32_t token = 0; token < yalm_model_facts(model)->vocab_size; token++) {
+        size_t length = 0;
+        yalm_piece(model, token, &length);
+        longest = length > longest ? length : longest;
+    }
+    return longest;
+}
+
 static yalm_status run(struct server *server, const sigset_t *signals, yalm_error *error)
 {
     const struct serve_options *options = server->options;
@@ -69,7 +80,8 @@ static yalm_status run(struct server *server, const sigset_t *signals, yalm_erro
 
 yalm_status serve(const yalm_model *model, const struct serve_options *options, yalm_error *error)
 {
-    struct server server = {.model = model, .options = options, .created = (long)time(NULL)};
+    struct server server = {
+        .model = model, .options = options, .longest_piece = find_longest_piece(model), .created = (long)time(NULL)};
     if (options->key_file && (server.keys = keys_read(options->key_file, error)) == NULL)
         return error->status;
     server.tree = token_tree_open(model);

@@ -11,6 +11,7 @@ struct server {
     struct engine *engine;
     struct token_tree *tree; // of the vocabulary, for grammars
     struct keys *keys;       // NULL: none is needed
+    size_t longest_piece;    // bytes that a token of the vocabulary spells at most
     long created;            // seconds since 1970
     struct connections *connections;
     atomic_int n_open; // requests whose answer is not out yet

@@ -108,6 +108,13 @@ def test_context_names_both_numbers(server):
     assert "chat template" in message
 
 
+def test_a_prompt_that_is_far_too_long_is_not_tokenised(server):
+    started = time.monotonic()
+    answer = server.post("/v1/completions", prompt="a b " * (15 << 18))
+    assert answer.status == 400 and time.monotonic() - started < 3
+    assert "tokens and exceeds" in answer.json["error"]["message"] and "at least" in answer.json["error"]["message"]
+
+
 def test_more_than_the_context_holds_is_what_it_holds(server):
     """Some clients ask for 32,000 tokens whatever the model."""
     answer = server.complete([5] * 2000, max_tokens=32000, ignore_eos=True)
