@@ -134,7 +134,7 @@ $(BUILD)/src/cli/line.o: BASE += $(if $(EDIT),-DYALM_LIBEDIT)
 $(BUILD)/src/util/version.o: BASE += -DYALM_VERSION='"$(VERSION)"' -DYALM_COMMIT='"$(COMMIT)"'
 $(BUILD)/src/util/version.o: $(BUILD)/commit
 
-$(BUILD)/src/serve/page.o: src/serve/page.html
+$(BUILD)/src/serve/page.o: src/serve/page.html src/serve/openapi.json
 
 # Whether there is a server to call.
 $(BUILD)/src/cli/serve.o: BASE += $(if $(HTTP),-DYALM_SERVE)

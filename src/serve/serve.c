@@ -25,6 +25,7 @@ const struct route routes[] = {
     {"POST", "/tokenize", OPENAI, false, handle_tokenize},
     {"POST", "/detokenize", OPENAI, false, handle_detokenize},
     {"GET", "/", OPENAI, true, handle_page},
+    {"GET", "/openapi.json", OPENAI, true, handle_openapi},
     {"GET", "/health", OPENAI, true, handle_health},
     {"GET", "/metrics", OPENAI, false, handle_metrics},
     {"GET", "/slots", OPENAI, false, handle_slots},

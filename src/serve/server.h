@@ -28,7 +28,8 @@ void handle_apply_template(struct request *request);
 void handle_count_chat(struct request *request);
 void handle_messages(struct request *request); // messages.c
 void handle_count_tokens(struct request *request);
-void handle_page(struct request *request);   // page.c
+void handle_page(struct request *request); // page.c
+void handle_openapi(struct request *request);
 void handle_models(struct request *request); // facts.c
 void handle_model(struct request *request);
 void handle_health(struct request *request);

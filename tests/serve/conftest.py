@@ -126,18 +126,24 @@ def start(yalm, fable):
     assert set(codes) <= {0}, (codes, [server.lines for server in servers])
 
 
-def with_template(start, folder, template):
+def with_template(start, folder, template, *options):
     """A server of the bundled model with a chat template."""
     source = folder / "fable-4m"
     shutil.copytree(ROOT / "models/fable-4m", source)
     config = json.loads((source / "tokenizer_config.json").read_text())
     (source / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": template}))
-    return start("--parallel", 3, model=convert_directory(source, source.parent / "talker.bin"))
+    return start("--parallel", 3, *options, model=convert_directory(source, source.parent / "talker.bin"))
 
 
 @pytest.fixture(scope="session")
 def talker(start, tmp_path_factory):
     return with_template(start, tmp_path_factory.mktemp("talker"), TEMPLATE)
+
+
+@pytest.fixture(scope="session")
+def short_talker(start, tmp_path_factory):
+    """Whose answers cannot be long."""
+    return with_template(start, tmp_path_factory.mktemp("short"), TEMPLATE, "-T", 96)
 
 
 @pytest.fixture(scope="session")

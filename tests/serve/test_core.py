@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+from harness import ROOT
 
 LONG = {"max_tokens": 1900, "ignore_eos": True, "seed": 1}
 
@@ -426,6 +427,17 @@ def test_idle_sessions_take_no_time(start):
     before = seconds()
     time.sleep(1)
     assert seconds() - before <= 5  # hundredths
+
+
+def test_the_description_names_the_routes(server):
+    description = server.get("/openapi.json").json
+    routes = {(method.upper(), path) for path, methods in description["paths"].items() for method in methods}
+    source = (ROOT / "src/serve/serve.c").read_text(encoding="utf-8")
+    known = {
+        (method, path + "{name}" * path.endswith("/models/"))
+        for method, path in re.findall(r'{"(\w+)", "(/[^"]*)"', source)
+    }
+    assert routes == known - {("GET", "/"), ("POST", "/v1/embeddings")}  # a page, and what is not offered
 
 
 def test_the_page(server):
