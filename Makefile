@@ -80,7 +80,7 @@ CLI_LIBS    := $(if $(HTTP),$(shell pkg-config --libs $(HTTP)))
 LIB_OBJECTS := $(foreach file,$(VECTOR_OBJECTS) $(LIB_SOURCES:.c=.o),$(call built_in,$(file))/$(file))
 CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o)
 # tests/ROOM/test_*.c are cmocka programs, tests/fuzz/fuzz_*.c fuzzers; other tests/ROOM/*.c are programs that the Python tests run.
-TEST_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/*/test_*.c))
+TEST_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(filter-out $(if $(HTTP),,tests/serve/%),$(wildcard tests/*/test_*.c)))
 FUZZERS       := $(patsubst %.c,$(BUILD)/%,$(filter-out $(if $(HTTP),,tests/fuzz/fuzz_body.c),$(wildcard tests/fuzz/fuzz_*.c)))
 TEST_HELPERS  := $(filter-out $(TEST_PROGRAMS) $(BUILD)/tests/fuzz/%,$(patsubst %.c,$(BUILD)/%,$(wildcard tests/*/*.c)))
 
@@ -138,7 +138,7 @@ $(BUILD)/src/cli/line.o: BASE += $(if $(EDIT),-DYALM_LIBEDIT)
 $(BUILD)/src/util/version.o: BASE += -DYALM_VERSION='"$(VERSION)"' -DYALM_COMMIT='"$(COMMIT)"'
 $(BUILD)/src/util/version.o: $(BUILD)/commit
 
-$(BUILD)/src/serve/page.o: src/serve/page.html
+$(BUILD)/src/serve/page.o: src/serve/page.html src/serve/openapi.json
 
 # Whether there is a server to call.
 $(BUILD)/src/cli/serve.o: BASE += $(if $(HTTP),-DYALM_SERVE)
@@ -190,9 +190,13 @@ $(BUILD)/tests/fuzz/%: tests/fuzz/%.c $(STATIC) $(CLI_OBJECTS)
 	@mkdir -p $(@D)
 	$(CC) $(BASE) -Itests $(CFLAGS) $(THREADS) $(LINK) -o $@ $< $(filter-out %/main.o,$(CLI_OBJECTS)) $(STATIC) $(CLI_LIBS) $(LIBS) $(EDIT)
 
-$(BUILD)/tests/grammar/%: tests/grammar/%.c $(STATIC) $(CLI_OBJECTS)
-	@mkdir -p $(@D)
-	$(CC) $(BASE) -Itests $(CFLAGS) $(THREADS) $(LINK) -o $@ $< $(filter-out %/main.o,$(CLI_OBJECTS)) $(STATIC) $(CLI_LIBS) $(LIBS) $(EDIT) -lcmocka
+# These test what is the program's and no part of the library.
+define PROGRAM_TEST
+$(BUILD)/tests/$(1)/%: tests/$(1)/%.c $$(STATIC) $$(CLI_OBJECTS)
+	@mkdir -p $$(@D)
+	$$(CC) $$(BASE) -Itests $$(CFLAGS) $$(THREADS) $$(LINK) -o $$@ $$< $$(filter-out %/main.o,$$(CLI_OBJECTS)) $$(STATIC) $$(CLI_LIBS) $$(LIBS) $$(EDIT) -lcmocka
+endef
+$(foreach room,grammar serve,$(eval $(call PROGRAM_TEST,$(room))))
 
 $(BUILD)/tests/%: tests/%.c $(STATIC)
 	@mkdir -p $(@D)
@@ -234,6 +238,7 @@ test-real:
 test-all:
 	@tools/setup.sh test
 	@$(MAKE) --no-print-directory -j$(JOBS) test-builds $(MORE_BUILDS:%=test-build-%)
+	@$(MAKE) --no-print-directory -s test-clients
 	@$(PYTHON) tests/run.py --thorough --fuzz-seconds $(if $(filter 10,$(FUZZ_SECONDS)),60,$(FUZZ_SECONDS)) all
 
 # One room of src/, as ROOM=cpu/long, or all: in the release build and under AddressSanitizer; the CUDA half in the emulator.

@@ -240,7 +240,7 @@ YALM_API double yalm_log_sum_exp(const float *logits, int n);
 YALM_API int64_t yalm_position(const yalm_session *session); // tokens so far
 
 // Forgets the tokens at `position` and later. YALM_USAGE where the ring buffer no longer holds what an earlier position
-// could see (only past the context or a model's window, and then by more than a chunk).
+// but 0 could see (only past the context or a model's window, and then by more than a chunk).
 YALM_API yalm_status yalm_rollback(yalm_session *session, int64_t position, yalm_error *error);
 
 // The session's tokens, of which it knows at most its context's last ones: copies the last `room` of them to `tokens`, and returns how many.
@@ -253,6 +253,17 @@ YALM_API yalm_status yalm_session_save(yalm_session *session, const char *path, 
 // YALM_USAGE where the file is damaged, of another model, of another type of cache or of activations, or longer than the context. After a failure
 // the session is at position 0.
 YALM_API yalm_status yalm_session_load(yalm_session *session, const char *path, yalm_error *error);
+
+// Pages: what the KV cache holds of n tokens, copied to memory of the caller's and into other sessions on the model with the same options. Bytes of one;
+// 0 where there are none: on a GPU, where the attention method keeps more than keys and values, in an endless session.
+YALM_API size_t yalm_page_bytes(yalm_session *session, int n);
+// Copies what is held of tokens [first, first + n). YALM_USAGE where they are not there, or a window has dropped too much of them.
+YALM_API yalm_status yalm_page_save(yalm_session *session, int64_t first, int n, void *page, yalm_error *error);
+// The session goes on behind tokens[0 .. n · n_pages), as if it had evaluated them itself; pages[i] was saved of those from i · n on. What the session
+// holds of them already is not copied. There are no logits until the next yalm_eval(). YALM_USAGE, and nothing has changed, where they are more than
+// the context, or a token is none of the model's.
+YALM_API yalm_status yalm_page_load(yalm_session *session, const int32_t *tokens, int n, const void *const *pages, int n_pages,
+                                    yalm_error *error);
 
 // Stops a running or the next yalm_eval() with YALM_INTERRUPTED. Safe in a signal handler.
 YALM_API void yalm_session_cancel(yalm_session *session);

@@ -66,7 +66,7 @@ const struct option option_table[] = {
     {"Completion", 'n', "n-predict,predict", "N", "tokens to generate; -1 is endless", OPTION_INT, C | H, AT(n_predict), -2, INT_MAX / 2, NULL},
     {"Completion", 'r', "stop,reverse-prompt", "TEXT", "end before this text; may be repeated", OPTION_TEXTS, C | H, AT(stops), 0, 0, NULL},
     {"Completion", 't', "temp,temperature", "X", "0 takes the likeliest token", OPTION_FLOAT, SAMPLING, AT(sampling.temperature), 0, 1000, NULL},
-    {"Completion", 's', "seed", "N", "same seed, same text; -1 is random", OPTION_SEED, C | H | K | B, AT(seed), 0, 0, NULL},
+    {"Completion", 's', "seed", "N", "same seed, same text; -1 is random", OPTION_SEED, C | H | K | S | B, AT(seed), 0, 0, NULL},
     {"Completion", 0, "top-k", "N", NULL, OPTION_INT, SAMPLING, AT(sampling.top_k), 0, INT_MAX, NULL},
     {"Completion", 0, "top-p", "X", NULL, OPTION_FLOAT, SAMPLING, AT(sampling.top_p), 0, 1, NULL},
     {"Completion", 0, "min-p", "X", NULL, OPTION_FLOAT, SAMPLING, AT(sampling.min_p), 0, 1, NULL},
@@ -106,6 +106,7 @@ const struct option option_table[] = {
     {"Serve", 0, "api-key-file", "FILE", NULL, OPTION_TEXT, S, AT(key_file), 0, 0, NULL},
     {"Serve", 0, "insecure", NULL, NULL, OPTION_FLAG, S, AT(insecure), 0, 0, NULL},
     {"Serve", 0, "queue", "N", NULL, OPTION_INT, S, AT(queue), 0, 65536, NULL},
+    {"Serve", 0, "cache-ram", "MIB", NULL, OPTION_INT, S, AT(cache_ram), 0, 1 << 30, NULL},
     {"Serve", 0, "drain", "SECONDS", NULL, OPTION_INT, S, AT(drain), 0, 86400, NULL},
 
     {"Calibrate", 'o', "output", "FILE", "learned codebooks (the model's path, .nomad)", OPTION_TEXT, B | M, AT(output_file), 0, 0, NULL},
@@ -153,6 +154,7 @@ void options_defaults(struct options *options)
     options->parallel = 4;
     options->queue = 64;
     options->drain = 30;
+    options->cache_ram = 2048;
     options->d_sub = yalm_calibration_defaults().d_sub;
     options->samples = yalm_calibration_defaults().samples;
 }

@@ -82,7 +82,7 @@ struct options {
     int decode_last;
 
     const char *host, *key_file;
-    int port, parallel, queue, drain;
+    int port, parallel, queue, drain, cache_ram;
     bool insecure;
 
     bool pieces, detokenize;

@@ -49,7 +49,12 @@ struct input_sums;
 struct key_record;
 struct learning;
 
-// Takes a stretch of the cache: reads it, or writes it.
+// Positions [first, end) of the layers of a kind.
+struct stretch {
+    int64_t first, end;
+};
+
+// Takes a piece of the cache: reads it, or writes it.
 typedef yalm_status row_taker(void *context, void *bytes, size_t length);
 
 struct backend {
@@ -70,9 +75,9 @@ struct backend {
     yalm_status (*evaluate_together)(void *const *states, const struct batch *batches, int n, const struct backend_plan *plan,
                                      yalm_error *error);
     yalm_status (*fill_random)(void *state, int64_t position, int n, uint64_t seed, yalm_error *error);
-    // Hands over all that positions below `n` have left in the cache, stretch by stretch, in an order that the model and the options decide. What
+    // Hands over what the cache has for these positions of each kind of layer, piece by piece, in an order that the model and the options decide. What
     // take() returns other than YALM_OK ends it, and *error is untouched then. YALM_USAGE where the attention method keeps more; NULL: not on this device.
-    yalm_status (*each_row)(void *state, int64_t n, row_taker *take, void *context, yalm_error *error);
+    yalm_status (*each_row)(void *state, const struct stretch *of_kind, row_taker *take, void *context, yalm_error *error);
     // Bytes of the cache, and of what the attention method keeps beside it, that a batch must read; NULL: every visible row once.
     double (*step_bytes)(const void *state, int n, int64_t position);
     yalm_status (*measure_limits)(void *state, double seconds, yalm_limits *limits, yalm_error *error);

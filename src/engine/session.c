@@ -199,6 +199,10 @@ static yalm_status room_for_all_logits(yalm_session *s, int n, yalm_error *error
 // Whether layers of every kind still hold all that a query at `position` sees.
 static bool holds(const yalm_session *s, int64_t position)
 {
+    if (position == 0) // sees nothing before it
+        return true;
+    if (position < s->floor)
+        return false;
     for (int kind = 0; kind < config_n_kinds(&s->model->config); kind++)
         if (!kv_holds(&s->kv[kind], position, s->high_water))
             return false;
@@ -339,7 +343,7 @@ yalm_status yalm_rollback(yalm_session *s, int64_t position, yalm_error *error)
     s->position = position;
     s->n_logits = 0;
     if (position == 0)
-        s->high_water = 0;
+        s->high_water = s->floor = 0;
     return YALM_OK;
 }
 

@@ -17,8 +17,10 @@ struct yalm_session {
 
     int64_t position;   // tokens so far
     int64_t high_water; // positions below it have been written at some time
-    int32_t *history;   // (context): the token at position p is at p % context
-    int32_t *recent;    // (context): scratch for the sampler's penalties, oldest first
+    int64_t
+        floor; // but for 0, positions below it cannot be gone back to: rings were given what the one there sees, and no more
+    int32_t *history; // (context): the token at position p is at p % context
+    int32_t *recent;  // (context): scratch for the sampler's penalties, oldest first
 
     float *last_logits; // (vocab_size)
     float *all_logits;  // (all_capacity, vocab_size), taken when first wanted

@@ -20,6 +20,7 @@ struct engine {
     struct engine_options options;
     struct slot *slots;        // (n_slots)
     struct slot_state *states; // (n_slots), as of the last step
+    struct prefixes *prefixes;
     int n_open;
     int turn; // the slot whose prompt is read next, or the first one after it that reads
     char machine[800];
@@ -291,6 +292,7 @@ static int find_busy(struct engine *engine, struct slot **busy)
         engine->states[i].n_generated = task->n_generated;
         busy[n++] = slot;
     }
+    engine->counts.kept_bytes = prefixes_bytes(engine->prefixes);
     return n;
 }
 
@@ -349,6 +351,9 @@ struct engine *engine_open(const yalm_model *model, const struct engine_options 
             engine_close(engine);
             return NULL;
         }
+    engine->prefixes = prefixes_open(slots[0].session, options->cache_bytes);
+    for (int i = 0; i < options->n_slots; i++)
+        slots[i].prefixes = engine->prefixes;
     snprintf(engine->machine, sizeof engine->machine, "%s: %s", yalm_session_facts(slots[0].session)->device,
              yalm_session_machine(slots[0].session));
     const int failed = pthread_create(&engine->thread, NULL, engine_main, engine);
@@ -384,6 +389,7 @@ void engine_close(struct engine *engine)
     engine_stop(engine);
     for (int i = 0; i < engine->n_open; i++)
         slot_close(&engine->slots[i]);
+    prefixes_close(engine->prefixes);
     pthread_cond_destroy(&engine->idle);
     pthread_cond_destroy(&engine->wake);
     pthread_mutex_destroy(&engine->lock);
