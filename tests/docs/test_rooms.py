@@ -18,6 +18,7 @@ ROOMS = {
     "cpu": ("yalm.h", "util", "model", "engine", "cpu/kernels", "cpu/machine"),
     "cpu/long": ("yalm.h", "util", "model", "engine", "cpu/kernels", "cpu/machine", "cpu"),
     "cuda": ("util", "model", "engine"),
+    "mpi": ("util", "engine"),
     "grammar": ("yalm.h",),
     "serve": ("yalm.h", "grammar"),
     "cli": ("yalm.h", "grammar", "serve"),
