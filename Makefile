@@ -205,7 +205,7 @@ test-builds: $(TEST_BUILDS:%=test-build-%)
 test-build-first:
 	@$(MAKE) --no-print-directory -s VARIANT=release cpu
 test-build-release: test-build-first
-	@$(MAKE) --no-print-directory -s VARIANT=release test-programs
+	@$(MAKE) --no-print-directory -s VARIANT=release test-programs $(if $(shell command -v $(MPICC) 2>/dev/null),mpi)
 test-build-asan test-build-tsan test-build-openmp: test-build-%: test-build-first
 	@$(MAKE) --no-print-directory -s VARIANT=$* all test-programs
 test-build-emulated test-build-emulated-asan: test-build-%: test-build-first
@@ -260,6 +260,11 @@ test-cuda:
 	@$(MAKE) --no-print-directory -j$(JOBS) cuda-test-builds
 	@$(PYTHON) tests/run.py --thorough cuda
 
+# Several ranks, in network namespaces where these are allowed; part of it in `make test`, where MPI is installed.
+test-mpi: mpi
+	@tools/setup.sh test
+	@$(PYTHON) -m pytest -q -rs tests/mpi
+
 C_FILES = $(shell git ls-files '*.c' '*.h' '*.cc' '*.cu' '*.cuh')
 lint:
 	@tools/setup.sh lint
@@ -308,6 +313,7 @@ help:
 	@echo "make test-real  real models beside transformers: SmolLM2-135M-Instruct, which is fetched; REAL_MODELS=FOLDER adds what lies there"
 	@echo "make test-cuda  the tests of the CUDA half, which need no GPU: the CPU runs its kernels"
 	@echo "make test-clients  clients from PyPI against -m serve, in an environment of their own"
+	@echo "make test-mpi   several ranks, on hosts of their own where network namespaces are allowed"
 	@echo "make gpu-check  on a machine with a GPU: build for it, run all tests on it, measure; at most ten minutes, no network"
 	@echo "make gpu-deps   the C libraries that such a machine may lack, into build/gpu-deps, to be carried there"
 	@echo "make check      the tests of the release build alone; ROOM=cpu/long: of one room, under AddressSanitizer too"
@@ -319,6 +325,6 @@ help:
 	@echo
 	@echo "VARIANT=openmp|asan|tsan|fuzz|emulated|emulated-asan|emulated-msan builds into build/VARIANT; CC, CFLAGS, LDFLAGS are honoured."
 
-.PHONY: test-clients all cpu kernels release-kernels clean demo test-real test-programs fuzzers test-builds $(TEST_BUILDS:%=test-build-%) $(MORE_BUILDS:%=test-build-%) test-build-first test test-all check openmp asan tsan fuzz cuda mpi cpu-only cuda-check-programs cuda-test-programs cuda-test-builds test-cuda lint install uninstall help FORCE
+.PHONY: test-mpi test-clients all cpu kernels release-kernels clean demo test-real test-programs fuzzers test-builds $(TEST_BUILDS:%=test-build-%) $(MORE_BUILDS:%=test-build-%) test-build-first test test-all check openmp asan tsan fuzz cuda mpi cpu-only cuda-check-programs cuda-test-programs cuda-test-builds test-cuda lint install uninstall help FORCE
 .DELETE_ON_ERROR:
 -include $(LIB_OBJECTS:.o=.d) $(CLI_OBJECTS:.o=.d) $(TEST_PROGRAMS:=.d) $(TEST_HELPERS:=.d) $(FUZZERS:=.d)

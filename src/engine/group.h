@@ -12,7 +12,7 @@
 enum { GROUP_MOST = 256 }; // ranks
 
 // Seconds that a rank waits for another's part of a sum, where nothing else is set. Less than a user's patience, more than any layer's share of a prompt should take.
-enum { GROUP_PATIENCE = 8 };
+enum { GROUP_PATIENCE = 5 };
 
 struct yalm_group {
     struct transport transport;
