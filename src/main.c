@@ -104,6 +104,13 @@ static yalm_status follow(const struct options *options, yalm_error *error)
     return yalm_group_follow(options->group, options->model, &(yalm_model_options){0}, &how, error);
 }
 
+static void say_traffic(const yalm_group *group)
+{
+    const yalm_traffic traffic = yalm_group_traffic(group);
+    say("ranks: sent %llu messages, %s; %.3f s at sums and gathering", (unsigned long long)traffic.messages,
+        human_bytes(traffic.bytes), traffic.seconds);
+}
+
 static bool follows(const yalm_group *group)
 {
     return group && yalm_group_rank(group) > 0;
@@ -114,6 +121,7 @@ int main(int argc, char **argv)
     occupy_standard_files();
     signal(SIGPIPE, SIG_IGN); // a write says EPIPE instead
     struct options options;
+    bool quiet = false;
     yalm_group *group = NULL;
     yalm_error error = {0};
     yalm_status status = yalm_group_join(&group, &error);
@@ -122,6 +130,7 @@ int main(int argc, char **argv)
     if (status == YALM_OK) {
         mapped = options.model ? options.model : "";
         options.group = group;
+        quiet = options.quiet;
         signal(SIGBUS, on_lost_page);
         if (group)
             status = check_alone(&options, &error);
@@ -132,6 +141,8 @@ int main(int argc, char **argv)
     if (status == YALM_OK)
         status = output_end(&error);
     progress_clear();
+    if (status == YALM_OK && group && !quiet && yalm_group_rank(group) == 0)
+        say_traffic(group);
     if (status != YALM_OK && (!group || yalm_group_speaks(group)))
         say_error(&error);
     yalm_group_leave(group);

@@ -347,6 +347,13 @@ YALM_API bool yalm_group_speaks(const yalm_group *group);
 YALM_API yalm_status yalm_group_follow(yalm_group *group, const char *path, const yalm_model_options *how,
                                        const yalm_session_options *options, yalm_error *error);
 
+// What this rank has sent so far, and how long it has been at sums and at gathering logits, waiting included.
+typedef struct yalm_traffic {
+    uint64_t messages, bytes;
+    double seconds;
+} yalm_traffic;
+YALM_API yalm_traffic yalm_group_traffic(const yalm_group *group);
+
 // After its models are closed; NULL is welcome. On rank 0 it ends the following of all others.
 YALM_API void yalm_group_leave(yalm_group *group);
 

@@ -107,7 +107,7 @@ static void evaluate(struct follower *f, const struct command *command, const in
 {
     static float wanted; // logits go to rank 0: only whether there are to be any counts
     struct followed *session = *find(f, command->session);
-    struct batch batch = {.tokens = tokens, .n = command->n, .position = command->position};
+    struct batch batch = {.tokens = command->n > 1 ? tokens : &command->token, .n = command->n, .position = command->position};
     batch.logits = command->logits ? &wanted : NULL;
     batch.all_logits = command->logits == 2;
     if (session) // an interruption is rank 0's to report

@@ -30,8 +30,8 @@ static bool exchange(struct yalm_group *g, const struct parcel *out, int n_out, 
         return false;
     const struct exchanged done = g->transport.exchange(g->transport.context, out, n_out, in, n_in, patience);
     for (int i = 0; i < n_out; i++)
-        g->bytes += out[i].length;
-    g->messages += (uint64_t)n_out;
+        g->traffic.bytes += out[i].length;
+    g->traffic.messages += (uint64_t)n_out;
     if (done.lost < 0)
         return true;
     g->lost = true;
@@ -140,7 +140,7 @@ bool group_sum(struct yalm_group *g, float *x, size_t n)
         else
             sum_by_parts(g, x + done, piece);
     }
-    g->seconds += clock_seconds() - begin;
+    g->traffic.seconds += clock_seconds() - begin;
     return g->lost || x[n] > 0;
 }
 
@@ -184,7 +184,7 @@ void group_gather(struct yalm_group *g, const float *part, float *whole, int n, 
         for (int i = 0; i < tokens && g->transport.rank == 0; i++)
             memcpy(whole + (size_t)(t + i) * (size_t)rows, from + (size_t)i * width, width * sizeof *from);
     }
-    g->seconds += clock_seconds() - begin;
+    g->traffic.seconds += clock_seconds() - begin;
 }
 
 // ------------------------------------------------------------------------------------------ commands

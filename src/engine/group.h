@@ -32,9 +32,7 @@ struct yalm_group {
     pthread_t pulse;
     bool has_pulse, pulse_ends;
     pthread_cond_t end_pulse; // with the lock
-    double seconds;           // spent on sums and gathering
-    uint64_t messages;        // sent by this rank, and their bytes
-    uint64_t bytes;
+    yalm_traffic traffic;
 };
 
 // A group over a transport, which yalm_group_leave() leaves; NULL where memory ran out.
@@ -51,7 +49,7 @@ void group_gather(struct yalm_group *group, const float *part, float *whole, int
 enum command_kind {
     COMMAND_LOAD,     // take your share of the model; body: struct group_model
     COMMAND_OPEN,     // a session; body: its options
-    COMMAND_EVALUATE, // body: the tokens
+    COMMAND_EVALUATE, // body: the tokens, where they are several
     COMMAND_FILL,     // n random positions
     COMMAND_CLOSE,
     COMMAND_NOTHING,
@@ -59,7 +57,8 @@ enum command_kind {
 };
 
 struct command {
-    int32_t kind, session, n, logits; // logits: 0 none, 1 the last token's, 2 all
+    int32_t kind, session, n, token; // token: of a batch that has but one
+    int64_t logits;                  // 0 none, 1 the last token's, 2 all
     int64_t position;
     uint64_t seed;
     uint64_t body_bytes;

@@ -80,6 +80,11 @@ bool yalm_group_speaks(const yalm_group *group)
     return group->transport.rank == (group->lost && group->lost_rank == 0);
 }
 
+yalm_traffic yalm_group_traffic(const yalm_group *group)
+{
+    return group->traffic;
+}
+
 void yalm_group_leave(yalm_group *group)
 {
     if (!group)

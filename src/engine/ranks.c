@@ -152,11 +152,12 @@ static void *open_state(const struct backend_plan *plan, yalm_error *error)
 static yalm_status evaluate(void *state, const struct batch *batch, yalm_error *error)
 {
     struct ranks_state *s = state;
-    struct command command = {.kind = COMMAND_EVALUATE, .n = batch->n, .position = batch->position};
+    struct command command = {.kind = COMMAND_EVALUATE, .n = batch->n, .token = batch->tokens[0], .position = batch->position};
     command.logits = !batch->logits ? 0 : batch->all_logits ? 2 : 1;
     pthread_mutex_lock(&s->group->lock);
     s->group->cancel = s->cancel;
-    yalm_status status = tell(s, &command, batch->tokens, sizeof *batch->tokens * (size_t)batch->n, error);
+    const size_t body = batch->n > 1 ? sizeof *batch->tokens * (size_t)batch->n : 0;
+    yalm_status status = tell(s, &command, batch->tokens, body, error);
     if (status == YALM_OK)
         status = backend_cpu.evaluate(s->own, batch, error);
     if (s->group->lost)

@@ -1,4 +1,4 @@
-"""Hosts for ranks: network namespaces of one machine, each with an address and a name of its own, on a switch whose delay and rate can be set; or, where these
+"""Hosts for ranks: network namespaces of one machine, each with an address and a name of its own; or, where these
 are not allowed, the machine itself."""
 
 from __future__ import annotations
@@ -86,12 +86,6 @@ class Hosts:
         for name in [f"{self.prefix}{host}" for host in range(1, self.n + 1)] + [self.switch]:
             subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
 
-    def limit(self, delay_us, mbit):
-        """From now on, what a host sends takes so long, and comes at that rate."""
-        for host in range(1, self.n + 1):
-            words = f"tc -n {self.prefix}{host} qdisc replace dev eth0 root netem delay {delay_us}us rate {mbit}mbit limit 100000"
-            subprocess.run(words.split(), check=True, capture_output=True)
-
     def cut(self, host):
         """Takes the host off the network."""
         ip("-n", self.prefix + str(host), "link", "set", "dev", "eth0", "down")
@@ -110,6 +104,37 @@ class Hosts:
             *("--mca", "btl", "tcp,self", "--mca", "oob_tcp_if_include", "10.77.0.0/24"),
             *("--mca", "btl_tcp_if_include", "10.77.0.0/24"),
         ]
+
+
+class Wired(Hosts):
+    """Hosts on a switch whose wires have a delay and a rate (wire.c): not every kernel has tc's netem."""
+
+    def __init__(self, n, folder, delay_us, mbit):
+        super().__init__(n, folder)
+        self.settings = [str(delay_us), str(mbit)]
+
+    def add(self, host):
+        name = f"{self.prefix}{host}"
+        ip("netns", "add", name)
+        ip("-n", name, "tuntap", "add", "dev", "eth0", "mode", "tap")
+        ip("-n", name, "addr", "add", f"10.77.0.{host}/24", "dev", "eth0")
+        ip("-n", name, "link", "set", "dev", "lo", "up")
+        ip("-n", name, "link", "set", "dev", "eth0", "up")
+
+    def __enter__(self):
+        super().__enter__()
+        names = [f"{self.prefix}{host}" for host in range(1, self.n + 1)]
+        program = ROOT / "build/release/tests/mpi/wire"
+        self.wire = subprocess.Popen(
+            [program, *self.settings, *names], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self.wire.stdout.readline() == "ready\n"
+        return self
+
+    def remove(self):
+        if hasattr(self, "wire"):
+            self.wire.communicate()
+        super().remove()
 
 
 class Here:
