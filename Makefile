@@ -171,9 +171,10 @@ $(BUILD)/requirements:
 	    "tools/setup.sh or \`make demo\` installs them" >&2; exit 1; }
 
 clean:
-	rm -rf build yalm libyalm.a libyalm.so* libyalm-cuda.so
+	rm -rf build yalm libyalm.a libyalm.so* libyalm-cuda.so libyalm-mpi.so
 
 include src/cuda/cuda.mk
+include src/mpi/mpi.mk
 
 # ---------------------------------------------------------------------------------------- demo
 
@@ -212,7 +213,7 @@ test-builds: $(TEST_BUILDS:%=test-build-%)
 test-build-first:
 	@$(MAKE) --no-print-directory -s VARIANT=release cpu
 test-build-release: test-build-first
-	@$(MAKE) --no-print-directory -s VARIANT=release test-programs
+	@$(MAKE) --no-print-directory -s VARIANT=release test-programs $(if $(shell command -v $(MPICC) 2>/dev/null),mpi)
 test-build-asan test-build-tsan test-build-openmp: test-build-%: test-build-first
 	@$(MAKE) --no-print-directory -s VARIANT=$* all test-programs
 test-build-emulated test-build-emulated-asan: test-build-%: test-build-first
@@ -268,6 +269,11 @@ test-cuda:
 	@$(MAKE) --no-print-directory -j$(JOBS) cuda-test-builds
 	@$(PYTHON) tests/run.py --thorough cuda
 
+# Several ranks, in network namespaces where these are allowed; part of it in `make test`, where MPI is installed.
+test-mpi: mpi
+	@tools/setup.sh test
+	@$(PYTHON) -m pytest -q -rs tests/mpi
+
 C_FILES = $(shell git ls-files '*.c' '*.h' '*.cc' '*.cu' '*.cuh')
 lint:
 	@tools/setup.sh lint
@@ -292,7 +298,7 @@ install: cpu
 	install -m 644 src/yalm.h $(DESTDIR)$(PREFIX)/include/
 	install -m 644 libyalm.a $(LIB_DIR)/
 	install -m 755 libyalm.so.$(VERSION) $(LIB_DIR)/
-	test ! -f libyalm-cuda.so || install -m 755 libyalm-cuda.so $(LIB_DIR)/
+	for half in cuda mpi; do test ! -f libyalm-$$half.so || install -m 755 libyalm-$$half.so $(LIB_DIR)/; done
 	ln -sf libyalm.so.$(VERSION) $(LIB_DIR)/libyalm.so.0
 	ln -sf libyalm.so.0 $(LIB_DIR)/libyalm.so
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' yalm.pc.in > $(LIB_DIR)/pkgconfig/yalm.pc
@@ -302,7 +308,7 @@ install: cpu
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/yalm $(DESTDIR)$(PREFIX)/include/yalm.h $(LIB_DIR)/pkgconfig/yalm.pc
-	rm -f $(LIB_DIR)/libyalm.a $(LIB_DIR)/libyalm.so $(LIB_DIR)/libyalm.so.0 $(LIB_DIR)/libyalm.so.$(VERSION) $(LIB_DIR)/libyalm-cuda.so
+	rm -f $(LIB_DIR)/libyalm.a $(LIB_DIR)/libyalm.so $(LIB_DIR)/libyalm.so.0 $(LIB_DIR)/libyalm.so.$(VERSION) $(LIB_DIR)/libyalm-cuda.so $(LIB_DIR)/libyalm-mpi.so
 	rm -rf $(SHARE_DIR)
 
 help:
@@ -312,9 +318,11 @@ help:
 	@echo "make test       install what is missing, and run the tests; FUZZ_SECONDS=10 for each fuzzer"
 	@echo "make test-all   every test, under each sanitizer: more than an hour on two cores; before a release"
 	@echo "make cuda       build libyalm-cuda.so with nvcc, for -d cuda: for the GPUs found, or all that nvcc knows (CUDA_ARCHS=90 or all)"
+	@echo "make mpi        build libyalm-mpi.so, for mpirun -n N ./yalm …: one model on several machines (Open MPI or MPICH)"
 	@echo "make test-real  real models beside transformers: SmolLM2-135M-Instruct, which is fetched; REAL_MODELS=FOLDER adds what lies there"
 	@echo "make test-cuda  the tests of the CUDA half, which need no GPU: the CPU runs its kernels"
 	@echo "make test-clients  clients from PyPI against -m serve, in an environment of their own"
+	@echo "make test-mpi   several ranks, on hosts of their own where network namespaces are allowed"
 	@echo "make gpu-check  on a machine with a GPU: build for it, run all tests on it, measure; at most ten minutes, no network"
 	@echo "make gpu-deps   the C libraries that such a machine may lack, into build/gpu-deps, to be carried there"
 	@echo "make check      the tests of the release build alone; ROOM=cpu/long: of one room, under AddressSanitizer too"
@@ -326,6 +334,6 @@ help:
 	@echo
 	@echo "VARIANT=openmp|asan|tsan|fuzz|emulated|emulated-asan|emulated-msan builds into build/VARIANT; CC, CFLAGS, LDFLAGS are honoured."
 
-.PHONY: test-clients all cpu kernels release-kernels clean demo test-real test-programs fuzzers test-builds $(TEST_BUILDS:%=test-build-%) $(MORE_BUILDS:%=test-build-%) test-build-first test test-all check openmp asan tsan fuzz cuda cpu-only cuda-check-programs cuda-test-programs cuda-test-builds test-cuda lint install uninstall help FORCE
+.PHONY: test-mpi test-clients all cpu kernels release-kernels clean demo test-real test-programs fuzzers test-builds $(TEST_BUILDS:%=test-build-%) $(MORE_BUILDS:%=test-build-%) test-build-first test test-all check openmp asan tsan fuzz cuda mpi cpu-only cuda-check-programs cuda-test-programs cuda-test-builds test-cuda lint install uninstall help FORCE
 .DELETE_ON_ERROR:
 -include $(LIB_OBJECTS:.o=.d) $(CLI_OBJECTS:.o=.d) $(TEST_PROGRAMS:=.d) $(TEST_HELPERS:=.d) $(FUZZERS:=.d)

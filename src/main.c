@@ -84,23 +84,67 @@ static yalm_status run(const struct options *options, yalm_error *error)
     }
 }
 
+// What one process does alone, and is better refused before a long run than at its end.
+static yalm_status check_alone(const struct options *options, yalm_error *error)
+{
+    if (options->mode == MODE_CALIBRATE || options->mode == MODE_IMPORTANCE)
+        return cli_error(error, YALM_USAGE, "-m %s: one process does it alone: start it without mpirun",
+                         mode_name(options->mode));
+    if (options->session)
+        return cli_error(error, YALM_USAGE,
+                         "--session: a session of several ranks cannot be kept in a file: leave it out, or start one process");
+    return YALM_OK;
+}
+
+// A rank other than 0 has no mode of its own: it does what rank 0 says, who also speaks for it.
+static yalm_status follow(const struct options *options, yalm_error *error)
+{
+    const yalm_session_options how = session_options(options);
+    signal(SIGINT, SIG_IGN); // rank 0 hears it
+    return yalm_group_follow(options->group, options->model, &(yalm_model_options){0}, &how, error);
+}
+
+static void say_traffic(const yalm_group *group)
+{
+    const yalm_traffic traffic = yalm_group_traffic(group);
+    say("ranks: sent %llu messages, %s; %.3f s at sums and gathering", (unsigned long long)traffic.messages,
+        human_bytes(traffic.bytes), traffic.seconds);
+}
+
+static bool follows(const yalm_group *group)
+{
+    return group && yalm_group_rank(group) > 0;
+}
+
 int main(int argc, char **argv)
 {
     occupy_standard_files();
     signal(SIGPIPE, SIG_IGN); // a write says EPIPE instead
     struct options options;
+    bool quiet = false;
+    yalm_group *group = NULL;
     yalm_error error = {0};
-    yalm_status status = options_parse(argc, argv, &options, &error);
+    yalm_status status = yalm_group_join(&group, &error);
+    if (status == YALM_OK)
+        status = options_parse(argc, argv, &options, &error);
     if (status == YALM_OK) {
         mapped = options.model ? options.model : "";
+        options.group = group;
+        quiet = options.quiet;
         signal(SIGBUS, on_lost_page);
-        status = run(&options, &error);
+        if (group)
+            status = check_alone(&options, &error);
+        if (status == YALM_OK)
+            status = follows(group) ? follow(&options, &error) : run(&options, &error);
         options_free(&options);
     }
     if (status == YALM_OK)
         status = output_end(&error);
     progress_clear();
-    if (status != YALM_OK)
+    if (status == YALM_OK && group && !quiet && yalm_group_rank(group) == 0)
+        say_traffic(group);
+    if (status != YALM_OK && (!group || yalm_group_speaks(group)))
         say_error(&error);
+    yalm_group_leave(group);
     return status;
 }

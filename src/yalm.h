@@ -59,6 +59,8 @@ typedef struct yalm_model_options {
     // Copy the file into huge pages, which spares the processor most look-ups of addresses. Takes memory of the file's size, not shared with other
     // processes: YALM_NO_MEMORY before any is taken where that does not suffice, YALM_FAILED where the system has huge pages turned off.
     bool huge_pages;
+    // Whose ranks each compute a share of the model (below); rank 0 opens it so. Neither lock nor huge_pages can be had then (YALM_USAGE). NULL: alone.
+    struct yalm_group *group;
 } yalm_model_options;
 
 enum { YALM_MAX_EOS = 16 };
@@ -337,6 +339,34 @@ YALM_API yalm_status yalm_sampling_check(const yalm_model *model, const yalm_sam
 // -1 where the session has no logits, where they are not finite (a NaN spreads to all), or where the device failed: yalm_finish() says.
 YALM_API int32_t yalm_sample(yalm_session *session, const yalm_sampling *sampling);
 YALM_API void yalm_seed(yalm_session *session, uint64_t seed);
+
+// ---------------------------------------------------------------------------------------- several machines
+
+// Processes on several machines that compute one model together, each with its share of the weights and of the caches (docs/machines.md). Rank 0 opens the
+// model and its sessions, and uses them as if it were alone; each other rank follows it. Sessions run on the CPU, and cannot be kept in files.
+typedef struct yalm_group yalm_group;
+
+// The processes that mpirun started together with this one; *group NULL, and YALM_OK, where it is alone. YALM_FAILED: libyalm-mpi.so or MPI itself fails.
+YALM_API yalm_status yalm_group_join(yalm_group **group, yalm_error *error);
+YALM_API int yalm_group_rank(const yalm_group *group); // 0 … size - 1
+YALM_API int yalm_group_size(const yalm_group *group);
+// Whether this rank is the one to tell people what happens: rank 0, or rank 1 where that was lost.
+YALM_API bool yalm_group_speaks(const yalm_group *group);
+
+// On the other ranks: opens this machine's copy of the file when rank 0 opens its own, and does its share of all that rank 0's sessions do, until rank 0 leaves
+// (YALM_OK) or a rank is lost (YALM_FAILED). Of `options` threads and pin count; the others are those of rank 0's sessions.
+YALM_API yalm_status yalm_group_follow(yalm_group *group, const char *path, const yalm_model_options *how,
+                                       const yalm_session_options *options, yalm_error *error);
+
+// What this rank has sent so far, and how long it has been at sums and at gathering logits, waiting included.
+typedef struct yalm_traffic {
+    uint64_t messages, bytes;
+    double seconds;
+} yalm_traffic;
+YALM_API yalm_traffic yalm_group_traffic(const yalm_group *group);
+
+// After its models are closed; NULL is welcome. On rank 0 it ends the following of all others.
+YALM_API void yalm_group_leave(yalm_group *group);
 
 // ---------------------------------------------------------------------------------------- measuring
 

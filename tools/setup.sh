@@ -83,6 +83,8 @@ int main(void) { return omp_get_max_threads() < 1; }' "$CC" -fopenmp || case $($
         *) echo gcc libc6-dev ;;
         esac
         header cmocka.h cmocka || echo libcmocka-dev
+        # Ranks on several machines: tested where MPI can be had.
+        { has mpicc && has mpirun; } || ! apt-cache show libopenmpi-dev >/dev/null 2>&1 || echo libopenmpi-dev openmpi-bin
         has "$CXX" || echo g++
         has "$CLANG" || echo clang
         compiles '#include <stddef.h>

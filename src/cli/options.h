@@ -87,6 +87,8 @@ struct options {
 
     bool pieces, detokenize;
     bool quiet, verbose;
+
+    yalm_group *group; // of processes that mpirun started, which main() joins; NULL: none
 };
 
 // Reads argv into *options, whose strings stay owned by argv. Neither prints nor exits. After a failure there is nothing to free.

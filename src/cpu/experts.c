@@ -116,7 +116,7 @@ static struct expert_forms forms_of(const struct cpu_state *s, const struct expe
     return forms;
 }
 
-// x[token] += scale · expert(h[token]) for the n tokens of expert e; steps without items where n = 0.
+// x[token] (or what ranks sum for it) += scale · expert(h[token]) for the n tokens of expert e; steps without items where n = 0.
 static void expert(struct cpu_state *s, const struct expert_weights *w, struct expert_forms forms, int e, int n,
                    struct member *me, struct input_sums *observed, int input)
 {
@@ -135,7 +135,8 @@ static void expert(struct cpu_state *s, const struct expert_weights *w, struct e
         const int n_rows = rows.last - rows.first;
         const float *branch = matmul_rows_here(s, me, &w->down, w->down_bias, rows, s->gate, n);
         for (ptrdiff_t i = 0; i < n; i++)
-            s->kernels->add_scaled(s->x + (size_t)tokens[i] * dim + rows.first, branch + i * n_rows, scale[i], n_rows);
+            s->kernels->add_scaled(cpu_residual(s) + (size_t)tokens[i] * dim + rows.first, branch + i * n_rows, scale[i],
+                                   n_rows);
     }
 }
 

@@ -7,6 +7,7 @@
 #include "cpu/experts.h"
 #include "cpu/matmul.h"
 #include "cpu/observe.h"
+#include "cpu/shares.h"
 #include "model/bf12.h"
 #include "model/rope.h"
 #include "util/clock.h"
@@ -57,11 +58,11 @@ static void project_normalised(struct cpu_state *s, struct member *me, const str
         }
 }
 
-// x += W y + bias; norm: of a block that has one behind it, else NULL.
+// x += W y + bias, or what ranks sum for x; norm: of a block that has one behind it, else NULL.
 static void project_residual(struct cpu_state *s, struct member *me, const struct matrix *w, const float *bias, const float *y,
                              const float *norm, int n)
 {
-    if (norm) {
+    if (norm && !s->group) {
         project_normalised(s, me, w, bias, y, norm, n);
         return;
     }
@@ -70,7 +71,7 @@ static void project_residual(struct cpu_state *s, struct member *me, const struc
         const int n_rows = rows.last - rows.first;
         const float *branch = matmul_rows_here(s, me, w, bias, rows, y, n);
         for (ptrdiff_t t = 0; t < n; t++)
-            s->kernels->add(s->x + t * w->rows + rows.first, branch + t * n_rows, n_rows);
+            s->kernels->add(cpu_residual(s) + t * w->rows + rows.first, branch + t * n_rows, n_rows);
     }
 }
 
@@ -99,6 +100,8 @@ static void embed(struct cpu_state *s, const struct pass *pass, struct member *m
             const struct turn turn = turn_of(pass, t);
             const size_t row = pass->n_turns ? 0 : (size_t)t * (s->config->head_dim / 2);
             embed_token(s, s->x + (size_t)t * e->cols, turn.token);
+            if (s->branch)
+                memset(s->branch + (size_t)t * e->cols, 0, sizeof *s->branch * (size_t)e->cols);
             for (int kind = 0; kind < config_n_kinds(s->config); kind++) {
                 const struct cpu_kind *k = &turn.state->kinds[kind];
                 rope_angles(k->cos + row, k->sin + row, k->inverse_frequency, k->rope_scale, s->config->head_dim,
@@ -155,7 +158,9 @@ static void attention_block(struct cpu_state *s, const struct pass *pass, int la
     observe(me, pass->observed, importance_input(s->config, layer, INPUT_QKV), h, batch->n, w->q.cols);
     matmul_ahead(s, me, (const struct matrix *[]){&w->o}, 1, batch->n);
     matmul_shared(s, me, qkv, 3, h, batch->n);
-    if (w->q_norm)
+    if (s->squares)
+        shares_normalise(s, w, pass->run, me, batch->n);
+    else if (w->q_norm)
         normalise_heads(s, w, me, batch->n);
     // The caller's thread leaves a step when it is over, so between its two looks at the clock lie whole steps.
     const bool timed = me->thread == 0 && s->time_attention;
@@ -169,10 +174,11 @@ static void attention_block(struct cpu_state *s, const struct pass *pass, int la
     observe(me, pass->observed, importance_input(s->config, layer, INPUT_O), s->attended, batch->n, w->o.cols);
     matmul_ahead(s, me, (const struct matrix *[]){w->router.data ? &w->router : &w->experts[0].gate}, 1, batch->n);
     project_residual(s, me, &w->o, w->o_bias, s->attended, w->attention_post_norm, batch->n);
+    shares_join(s, pass->run, me, w->attention_post_norm, batch->n);
 }
 
 // x += down · (activation(gate · h) ∘ (up · h)),  h = rmsnorm(x), or so of the active experts, or both
-static void ffn_block(struct cpu_state *s, const struct pass *pass, int layer, struct member *me)
+static void ffn(struct cpu_state *s, const struct pass *pass, int layer, struct member *me)
 {
     const struct batch *batch = &pass->batch;
     const int input = importance_input(s->config, layer, 0);
@@ -193,6 +199,12 @@ static void ffn_block(struct cpu_state *s, const struct pass *pass, int layer, s
     } else if (batch->logits)
         matmul_ahead(s, me, (const struct matrix *[]){&s->weights->classifier}, 1, batch->all_logits ? batch->n : 1);
     project_residual(s, me, &ffn->down, ffn->down_bias, s->gate, w->ffn_post_norm, batch->n);
+}
+
+static void ffn_block(struct cpu_state *s, const struct pass *pass, int layer, struct member *me)
+{
+    ffn(s, pass, layer, me);
+    shares_join(s, pass->run, me, s->weights->layers[layer].ffn_post_norm, pass->batch.n);
 }
 
 static void cap_logits(struct cpu_state *s, struct member *me, float *logits, int n)
@@ -217,9 +229,11 @@ static void classify(struct cpu_state *s, const struct pass *pass, struct member
     observe(me, pass->observed, importance_input(s->config, s->config->n_layers, 0), s->h, n, s->weights->classifier.cols);
     if (!batch->logits)
         return;
-    matmul_shared(s, me, &(struct product){&s->weights->classifier, NULL, batch->logits}, 1, s->h, n);
+    float *logits = s->group ? s->logits : batch->logits;
+    matmul_shared(s, me, &(struct product){&s->weights->classifier, NULL, logits}, 1, s->h, n);
     if (s->config->logits_softcap > 0)
-        cap_logits(s, me, batch->logits, n);
+        cap_logits(s, me, logits, n);
+    shares_gather(s, me, batch->logits, n);
 }
 
 static void forward(struct member *me, const void *arguments)

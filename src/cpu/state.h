@@ -43,7 +43,8 @@ struct cpu_state {
     const struct key_record *record; // where keys go that calibration records; else NULL
     struct input_sums *observed;     // where what matrices read goes that is observed (observe.h); else NULL
     const atomic_bool *cancel;
-    int64_t run; // forward passes so far
+    struct yalm_group *group; // whose ranks have the rest of the model; NULL: none
+    int64_t run;              // forward passes so far
     // The last of them that was told to stop. Never taken back: a member may still be in that one when the next has begun.
     _Atomic int64_t stopped;
 
@@ -69,7 +70,9 @@ struct cpu_state {
     float *rotated_q; // (n_kv_heads, chunk, group, head_dim), scaled by 1 / sqrt(head_dim)
     float *sink_q;    // likewise, as the sinks see them; NULL where there are no sinks
     float *attended;  // (chunk, q_dim)
-    float *logits;    // (chunk, vocab_size), where tokens are apart; else NULL
+    float *logits;    // (chunk, vocab_size), where tokens are apart, or ranks gather them; else NULL
+    float *branch;    // (chunk, hidden_dim) and one more: what a block adds to x, to be summed over ranks; NULL without a group
+    float *squares;   // (chunk, 2) and one more: of q and k, that ranks normalise as a whole; else NULL
     float *gate;      // (chunk, ffn_dim)
     float *packed;    // kernels->packed_size() for the widest product
     void *halves;     // half->size() for the widest product; NULL where no matrix is multiplied so
@@ -125,6 +128,11 @@ static inline void *cpu_own(const struct cpu_state *s, void *of_first, int threa
 static inline int cpu_group(const struct cpu_state *s) // query heads that share a KV head
 {
     return s->config->n_heads / s->config->n_kv_heads;
+}
+// What a block's results are added to.
+static inline float *cpu_residual(const struct cpu_state *s)
+{
+    return s->branch ? s->branch : s->x;
 }
 // Of a KV head's rotated queries, those of the batch's first token: (group, head_dim).
 static inline const float *cpu_rotated_query(const struct cpu_state *s, const float *q, int kv_head)

@@ -151,8 +151,12 @@ static void carve_activations(struct cpu_state *s, struct carver *c)
         s->sink_q = carve(c, chunk * s->q_dim, sizeof(float));
     s->attended = carve(c, chunk * s->q_dim, sizeof(float));
     s->gate = carve(c, chunk * ffn, sizeof(float));
-    if (s->apart)
+    if (s->apart || s->group)
         s->logits = carve(c, chunk * s->config->vocab_size, sizeof(float));
+    if (s->group)
+        s->branch = carve(c, chunk * dim + 1, sizeof(float));
+    if (s->group && s->config->whole_qk_norm)
+        s->squares = carve(c, chunk * 2 + 1, sizeof(float));
     const size_t widest = max_size(max_size(dim, ffn), s->q_dim);
     const int forms = cpu_forms(s, s->config, s->weights), few = s->kernels->matvec_max;
     const int least_halves = matmul_least_halves(s),
@@ -227,7 +231,7 @@ static yalm_status policy_open(struct cpu_state *s, const struct backend_plan *p
 yalm_status cpu_sizes(struct cpu_state *s, const struct backend_plan *plan, yalm_error *error)
 {
     const struct model_config *config = plan->config;
-    *s = (struct cpu_state){.config = config, .weights = plan->weights, .cancel = plan->cancel};
+    *s = (struct cpu_state){.config = config, .weights = plan->weights, .cancel = plan->cancel, .group = plan->group};
     for (int i = 0; i < config_n_kinds(config); i++)
         s->kinds[i].kv = plan->kv[i];
     s->kv = &s->kinds[0].kv;

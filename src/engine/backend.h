@@ -23,7 +23,8 @@ struct backend_plan {
     struct kv_policy kv[CONFIG_MAX_KINDS]; // of each kind of layer
     const atomic_bool *cancel;             // set from outside: evaluation ends soon with YALM_INTERRUPTED
     struct shared *weights_copy, *of_cpu;  // the model's; of_cpu NULL: none, each session has threads of its own
-    bool apart;                            // the backend's own affair: a state whose tokens are of several sessions
+    struct yalm_group *group; // whose ranks have shares of the model; config and weights are this one's; NULL: none
+    bool apart;               // the backend's own affair: a state whose tokens are of several sessions
 };
 
 // Tokens at positions position … position + n - 1, after which the cache holds their keys and values.

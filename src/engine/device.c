@@ -3,20 +3,33 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/ranks.h"
 #include "util/error.h"
 #include "util/memory.h"
+
+// What this process computes of the model.
+static const struct model_config *config_here(const yalm_model *model)
+{
+    return model->group ? &model->share.config : &model->config;
+}
+
+static const struct model_weights *weights_here(const yalm_model *model)
+{
+    return model->group ? &model->share.weights : &model->weights;
+}
 
 struct backend_plan device_plan(const yalm_model *model, const yalm_session_options *o, const atomic_bool *cancel)
 {
     struct backend_plan plan = {
-        .config = &model->config,
-        .weights = &model->weights,
+        .config = config_here(model),
+        .weights = weights_here(model),
         .container = &model->container,
         .options = o,
         .cancel = cancel,
         // Each behind a lock of its own; all else of a model is constant.
         .weights_copy = (struct shared *)&model->weights_copy,
         .of_cpu = (struct shared *)&model->of_cpu,
+        .group = model->group,
     };
     for (int kind = 0; kind < config_n_kinds(&model->config); kind++)
         plan.kv[kind] = kv_policy_make(o->context, model->config.kinds[kind].sliding_window, o->endless, o->n_sinks, o->chunk);
@@ -57,7 +70,7 @@ yalm_status device_has_room(const struct backend *backend, const struct backend_
 static yalm_status can_run(const struct backend *backend, const yalm_model *model, yalm_session_options *options,
                            yalm_error *error)
 {
-    yalm_status status = backend->resolve(&model->config, &model->weights, options, error);
+    yalm_status status = backend->resolve(config_here(model), weights_here(model), options, error);
     if (status != YALM_OK)
         return status;
     yalm_memory memory;
@@ -80,13 +93,16 @@ yalm_status device_choose(const yalm_model *model, yalm_session_options *options
     const bool automatic = strcmp(device, "auto") == 0, cuda = strcmp(device, "cuda") == 0;
     if (!automatic && !cuda && strcmp(device, "cpu") != 0)
         return error_set(error, YALM_USAGE, "device: found '%s', expected auto, cpu or cuda", device);
-    *choice = (struct device_choice){.backend = &backend_cpu};
+    *choice = (struct device_choice){.backend = model->group ? &backend_ranks : &backend_cpu};
     bool unfit;
+    if (cuda && model->group)
+        return error_set(error, YALM_USAGE,
+                         "device cuda: several ranks compute on their CPUs only: leave -d out, or start one process");
     if (cuda) {
         choice->backend = cuda_open(&unfit, error);
         if (!choice->backend)
             return error ? error->status : YALM_FAILED;
-    } else if (automatic && strcmp(options->isa, "auto") == 0) { // who names an instruction set wants the CPU
+    } else if (automatic && !model->group && strcmp(options->isa, "auto") == 0) { // who names an instruction set wants the CPU
         yalm_error why = {0};
         const struct backend *found = cuda_open(&unfit, &why);
         yalm_session_options there = *options;
@@ -96,5 +112,5 @@ yalm_status device_choose(const yalm_model *model, yalm_session_options *options
             say_why_not(choice, "cuda", why.text);
     }
     options->device = choice->backend->name;
-    return choice->backend->resolve(&model->config, &model->weights, options, error);
+    return choice->backend->resolve(config_here(model), weights_here(model), options, error);
 }

@@ -8,6 +8,7 @@
 #include "chat/chat.h"
 #include "model/codebook.h"
 #include "model/json.h"
+#include "util/error.h"
 
 // ------------------------------------------------------------------------------------------ opening
 
@@ -102,6 +103,10 @@ static void fill_info(yalm_model *model)
 
 static yalm_status open_parts(yalm_model *model, const char *path, const yalm_model_options *options, yalm_error *error)
 {
+    if (options->group && (options->lock || options->huge_pages))
+        return error_set(error, YALM_USAGE,
+                         "%s in memory: a rank keeps a copy of its share of the weights, not the file: leave it out",
+                         options->lock ? "locking the file" : "huge pages for the file");
     yalm_status status = container_open(&model->container, path, options->huge_pages, error);
     if (status == YALM_OK)
         status = config_read(&model->config, &model->container, error);
@@ -138,6 +143,11 @@ yalm_model *yalm_model_open(const char *path, const yalm_model_options *options,
         return NULL;
     }
     fill_info(model);
+    model->group = options ? options->group : NULL;
+    if (model->group && yalm_group_rank(model->group) == 0 && model_share_out(model, error) != YALM_OK) {
+        yalm_model_close(model);
+        return NULL;
+    }
     return model;
 }
 
@@ -156,6 +166,7 @@ void yalm_model_close(yalm_model *model)
     shared_release(&model->of_cpu);
     chat_unload(model->chat);
     tokenizer_close(model->tokenizer);
+    share_close(&model->share);
     weights_free(&model->weights);
     container_close(&model->container);
     free(model->codebooks_path);

@@ -1,6 +1,7 @@
 // A model: the mapped file, and all that is read from it when it is opened. Immutable from then on.
 #pragma once
 #include "engine/backend.h"
+#include "model/share.h"
 #include "text/tokenizer.h"
 
 struct chat;
@@ -14,4 +15,11 @@ struct yalm_model {
     yalm_model_info info;
     char *codebooks_path;               // codebook_default_path()
     struct shared weights_copy, of_cpu; // all that ever changes
+
+    yalm_group *group;        // NULL: this process computes all of it
+    struct model_share share; // what it computes of a group's model
 };
+
+// A rank's share of the model, that of the group it was opened with. Rank 0 sees to it that the others take theirs of the same model.
+yalm_status model_take_share(yalm_model *model, yalm_error *error);
+yalm_status model_share_out(yalm_model *model, yalm_error *error);

@@ -85,6 +85,8 @@ static void find_written(const yalm_session *s, int64_t high_water, struct stret
 // Waits for the device, and refuses one that gives no rows.
 static yalm_status check_backend(yalm_session *s, yalm_error *error)
 {
+    if (s->model->group)
+        return error_set(error, YALM_USAGE, "a session of several ranks cannot be kept in a file: each has a part of it");
     if (!s->backend->each_row)
         return error_set(error, YALM_USAGE, "device %s: a session there cannot be kept in a file yet (-d cpu can)",
                          s->backend->name);

@@ -12,7 +12,7 @@ struct codebook {
     char *path;             // owned
     int d_sub;              // components in a sub-vector
     int positions, samples; // keys were turned to positions below `positions`; so many for each KV head
-    const float *centroids; // (n_layers, n_kv_heads, head_dim / d_sub, d_sub, 16), 64-byte aligned, all finite
+    const float *centroids; // (n_layers, all the model's KV heads, head_dim / d_sub, d_sub, 16), 64-byte aligned, all finite
 };
 
 // Floats in one KV head's part, whatever d_sub is.
@@ -21,9 +21,16 @@ static inline size_t codebook_head_floats(const struct model_config *config)
     return (size_t)config->head_dim * CODEBOOK_CENTROIDS;
 }
 
+// A rank that has some of a model's heads reads the whole model's codebooks.
+static inline int codebook_kv_heads(const struct model_config *config)
+{
+    return config->all_kv_heads ? config->all_kv_heads : config->n_kv_heads;
+}
+
 static inline const float *codebook_of(const struct codebook *book, const struct model_config *config, int layer, int kv_head)
 {
-    return book->centroids + ((size_t)layer * config->n_kv_heads + kv_head) * codebook_head_floats(config);
+    const size_t head = (size_t)layer * codebook_kv_heads(config) + config->first_kv_head + kv_head;
+    return book->centroids + head * codebook_head_floats(config);
 }
 
 // The file that belongs to a model where none is named: its path with .nomad for the ending (or after it, where there is none).

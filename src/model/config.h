@@ -60,7 +60,9 @@ struct model_config {
     float expert_scale; // of the active experts' weights; 0: 1
     int shared_ffn_dim; // of an expert that all tokens of a layer with experts go through besides; 0: none
     bool sink_logits;   // each head has a logit without a key, which its softmax counts
-    int32_t bos;        // -1: none
+    // Of a rank's share of a model (model/share.h): where its KV heads begin, and how many the whole model has; 0: it is the whole.
+    int first_kv_head, all_kv_heads;
+    int32_t bos; // -1: none
     int n_eos;
     int32_t eos[YALM_MAX_EOS];
 };

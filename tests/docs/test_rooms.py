@@ -25,6 +25,7 @@ ROOMS = {
     "cuda": ("cuda/kernels",),
     "cuda/step": ("cuda/kernels", "cuda/attention", "cuda"),
     "cuda/long": ("cuda/kernels", "cuda/attention", "cuda"),
+    "mpi": ("util", "engine"),
     "grammar": ("yalm.h",),
     "serve": ("yalm.h", "grammar"),
     "cli": ("yalm.h", "grammar", "serve"),

@@ -1,0 +1,181 @@
+// The ranks of a group besides rank 0: they do what it says, with their shares of the model, until it leaves.
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/device.h"
+#include "engine/group.h"
+#include "engine/ranks.h"
+#include "util/error.h"
+
+// A session of rank 0's, as far as it is this rank's.
+struct followed {
+    int session; // its name
+    void *state;
+    struct followed *next;
+};
+
+struct follower {
+    yalm_group *group;
+    const struct model_source *source;
+    const yalm_session_options *options; // threads are this rank's own affair
+    yalm_model *model;                   // NULL: not yet
+    struct followed *sessions;
+};
+
+static struct followed **find(struct follower *f, int session)
+{
+    struct followed **at = &f->sessions;
+    while (*at && (*at)->session != session)
+        at = &(*at)->next;
+    return at;
+}
+
+static void close_session(struct followed **at)
+{
+    struct followed *gone = *at;
+    if (!gone)
+        return;
+    *at = gone->next;
+    backend_cpu.close(gone->state);
+    free(gone);
+}
+
+static void close_all(struct follower *f)
+{
+    while (f->sessions)
+        close_session(&f->sessions);
+    if (f->model)
+        f->source->close(f->model);
+    f->model = NULL;
+}
+
+// The model, which must be rank 0's, and this rank's share of it.
+static yalm_status load(struct follower *f, const struct group_model *wanted, yalm_error *error)
+{
+    close_all(f);
+    f->model = f->source->open(f->source, f->group, error);
+    if (!f->model)
+        return error->status;
+    const struct group_model mine = group_model_of(&f->model->info);
+    if (memcmp(mine.version, wanted->version, sizeof mine.version) != 0)
+        return error_set(error, YALM_FAILED, "yalm %.100s, rank 0 has %.100s", mine.version, wanted->version);
+    if (mine.checksum != wanted->checksum || mine.file_bytes != wanted->file_bytes)
+        return error_set(error, YALM_BAD_MODEL,
+                         "%.200s: another model (%016llx, %llu bytes) than rank 0's (%016llx, %llu bytes)", f->source->path,
+                         (unsigned long long)mine.checksum, (unsigned long long)mine.file_bytes,
+                         (unsigned long long)wanted->checksum, (unsigned long long)wanted->file_bytes);
+    return model_take_share(f->model, error);
+}
+
+static yalm_status open_session(struct follower *f, int session, const struct command *command, const char *body,
+                                yalm_error *error)
+{
+    struct ranks_options sent;
+    if (!f->model || !ranks_read_options(&sent, body, command->body_bytes))
+        return error_set(error, YALM_FAILED, "rank 0 sends options that cannot be read");
+    static const atomic_bool never;
+    yalm_session_options *o = &sent.options;
+    o->n_threads = f->options->n_threads;
+    o->n_threads_batch = f->options->n_threads_batch;
+    o->pin = f->options->pin;
+    struct device_choice choice;
+    yalm_status status = device_choose(f->model, o, &choice, error);
+    if (status != YALM_OK)
+        return status;
+    const struct backend_plan plan = device_plan(f->model, o, &never);
+    yalm_memory memory;
+    status = device_memory(&backend_cpu, &plan, &memory, error);
+    if (status == YALM_OK)
+        status = device_has_room(&backend_cpu, &plan, &memory, error);
+    if (status != YALM_OK)
+        return status;
+    struct followed *opened = calloc(1, sizeof *opened);
+    if (!opened)
+        return error_set(error, YALM_NO_MEMORY, "out of memory for a session");
+    *opened = (struct followed){session, backend_cpu.open(&plan, error), f->sessions};
+    if (!opened->state) {
+        free(opened);
+        return error->status;
+    }
+    f->sessions = opened;
+    return YALM_OK;
+}
+
+static void evaluate(struct follower *f, const struct command *command, const int32_t *tokens)
+{
+    static float wanted; // logits go to rank 0: only whether there are to be any counts
+    struct followed *session = *find(f, command->session);
+    struct batch batch = {.tokens = command->n > 1 ? tokens : &command->token, .n = command->n, .position = command->position};
+    batch.logits = command->logits ? &wanted : NULL;
+    batch.all_logits = command->logits == 2;
+    if (session) // an interruption is rank 0's to report
+        backend_cpu.evaluate(session->state, &batch, NULL);
+}
+
+// Whether to go on.
+static bool obey(struct follower *f, const struct command *command, const void *body, yalm_error *error)
+{
+    yalm_error mine = {0};
+    struct followed *session = *find(f, command->session);
+    switch (command->kind) {
+    case COMMAND_LOAD:
+        load(f, body, &mine);
+        group_answer(f->group, &mine, error);
+        break;
+    case COMMAND_OPEN:
+        open_session(f, command->session, command, body, &mine);
+        group_answer(f->group, &mine, error);
+        break;
+    case COMMAND_EVALUATE:
+        evaluate(f, command, body);
+        break;
+    case COMMAND_FILL:
+        if (session)
+            backend_cpu.fill_random(session->state, command->position, command->n, command->seed, NULL);
+        break;
+    case COMMAND_CLOSE:
+        close_session(find(f, command->session));
+        break;
+    case COMMAND_NOTHING:
+        break;
+    default:
+        return false;
+    }
+    return !f->group->lost;
+}
+
+yalm_status group_follow(yalm_group *group, const struct model_source *source, const yalm_session_options *options,
+                         yalm_error *error)
+{
+    struct follower f = {.group = group, .source = source, .options = options};
+    yalm_status status = YALM_OK;
+    bool has_pulse = false;
+    for (bool go_on = true; go_on && status == YALM_OK;) {
+        struct command command;
+        void *body;
+        status = group_hear(group, has_pulse, &command, &body, error);
+        has_pulse = status == YALM_OK && command.kind != COMMAND_LOAD;
+        go_on = status == YALM_OK && obey(&f, &command, body, error);
+        free(body);
+    }
+    if (group->lost)
+        status = group_failure(group, error);
+    close_all(&f);
+    return status;
+}
+
+static yalm_model *open_file(const struct model_source *source, yalm_group *group, yalm_error *error)
+{
+    yalm_model_options how = *source->how;
+    how.group = group;
+    return yalm_model_open(source->path, &how, error);
+}
+
+yalm_status yalm_group_follow(yalm_group *group, const char *path, const yalm_model_options *how,
+                              const yalm_session_options *options, yalm_error *error)
+{
+    const struct model_source file = {.open = open_file, .close = yalm_model_close, .path = path, .how = how};
+    return group_follow(group, &file, options, error);
+}

@@ -1,0 +1,247 @@
+// The backend of a group's rank 0: what a session asks for, every rank does with its share of the model on its own CPU.
+
+#include "engine/ranks.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/group.h"
+#include "util/error.h"
+
+// A session's: this rank's share of it, and its name on the others.
+struct ranks_state {
+    yalm_group *group;
+    const atomic_bool *cancel;
+    void *own;
+    int session;
+};
+
+// ------------------------------------------------------------------------------------------ options, on their way to other ranks
+
+// Numbers, and behind them the strings, each with its terminating zero: isa, attention, codebooks ("" where none are named), settings.
+struct sent_options {
+    int32_t context, endless, n_sinks, kv, activations, chunk, n_settings;
+    float attention_ratio;
+};
+
+static void write_texts(FILE *file, const yalm_session_options *o)
+{
+    const char *const texts[] = {o->isa, o->attention, o->codebooks ? o->codebooks : ""};
+    for (int i = 0; i < 3; i++)
+        fwrite(texts[i], strlen(texts[i]) + 1, 1, file);
+    for (int i = 0; i < o->n_settings; i++)
+        fwrite(o->settings[i], strlen(o->settings[i]) + 1, 1, file);
+}
+
+char *ranks_write_options(const yalm_session_options *o, size_t *length)
+{
+    char *bytes = NULL;
+    FILE *file = open_memstream(&bytes, length);
+    if (!file)
+        return NULL;
+    const struct sent_options sent = {o->context, o->endless,    o->n_sinks,        (int32_t)o->kv, (int32_t)o->activations,
+                                      o->chunk,   o->n_settings, o->attention_ratio};
+    fwrite(&sent, sizeof sent, 1, file);
+    write_texts(file, o);
+    if (fclose(file) == 0)
+        return bytes;
+    free(bytes);
+    return NULL;
+}
+
+// The next string of what was sent; NULL where it is not whole.
+static const char *next_text(const char **at, const char *end)
+{
+    const char *text = *at, *zero = memchr(text, 0, (size_t)(end - text));
+    if (!zero)
+        return NULL;
+    *at = zero + 1;
+    return text;
+}
+
+bool ranks_read_options(struct ranks_options *to, const char *bytes, size_t length)
+{
+    struct sent_options sent;
+    if (length < sizeof sent)
+        return false;
+    memcpy(&sent, bytes, sizeof sent);
+    const char *at = bytes + sizeof sent, *end = bytes + length;
+    yalm_session_options *o = &to->options;
+    *o = yalm_session_defaults();
+    o->device = "cpu";
+    o->context = sent.context;
+    o->endless = sent.endless;
+    o->n_sinks = sent.n_sinks;
+    o->kv = (yalm_kv)sent.kv;
+    o->activations = (yalm_activations)sent.activations;
+    o->chunk = sent.chunk;
+    o->attention_ratio = sent.attention_ratio;
+    o->isa = next_text(&at, end);
+    o->attention = o->isa ? next_text(&at, end) : NULL;
+    o->codebooks = o->attention ? next_text(&at, end) : NULL;
+    if (!o->codebooks || sent.n_settings < 0 || sent.n_settings > RANKS_MOST_SETTINGS)
+        return false;
+    if (!o->codebooks[0])
+        o->codebooks = NULL;
+    for (int i = 0; i < sent.n_settings; i++)
+        if (!(to->settings[i] = next_text(&at, end)))
+            return false;
+    o->settings = to->settings;
+    o->n_settings = sent.n_settings;
+    return true;
+}
+
+// ------------------------------------------------------------------------------------------ the backend
+
+// A command without an answer.
+static yalm_status tell(struct ranks_state *s, struct command *command, const void *body, size_t length, yalm_error *error)
+{
+    command->session = s->session;
+    return group_tell(s->group, command, body, length, error);
+}
+
+static yalm_status open_on_others(struct ranks_state *s, const yalm_session_options *options, yalm_error *error)
+{
+    size_t length;
+    char *bytes = ranks_write_options(options, &length);
+    if (!bytes)
+        return error_set(error, YALM_NO_MEMORY, "out of memory for a session");
+    yalm_status status = tell(s, &(struct command){.kind = COMMAND_OPEN}, bytes, length, error);
+    if (status == YALM_OK)
+        status = group_answers(s->group, error);
+    free(bytes);
+    return status;
+}
+
+static void close_state(void *state)
+{
+    struct ranks_state *s = state;
+    pthread_mutex_lock(&s->group->lock);
+    tell(s, &(struct command){.kind = COMMAND_CLOSE}, NULL, 0, NULL);
+    pthread_mutex_unlock(&s->group->lock);
+    if (s->own)
+        backend_cpu.close(s->own);
+    free(s);
+}
+
+static void *open_state(const struct backend_plan *plan, yalm_error *error)
+{
+    static const atomic_bool never; // cancellation is agreed upon in group_sum()
+    struct ranks_state *s = calloc(1, sizeof *s);
+    if (!s) {
+        error_set(error, YALM_NO_MEMORY, "out of memory for a session");
+        return NULL;
+    }
+    s->group = plan->group;
+    s->cancel = plan->cancel;
+    pthread_mutex_lock(&s->group->lock);
+    s->session = s->group->n_sessions++;
+    const yalm_status status = open_on_others(s, plan->options, error);
+    pthread_mutex_unlock(&s->group->lock);
+    struct backend_plan own = *plan;
+    own.cancel = &never;
+    if (status == YALM_OK)
+        s->own = backend_cpu.open(&own, error);
+    if (s->own)
+        return s;
+    close_state(s);
+    return NULL;
+}
+
+static yalm_status evaluate(void *state, const struct batch *batch, yalm_error *error)
+{
+    struct ranks_state *s = state;
+    struct command command = {.kind = COMMAND_EVALUATE, .n = batch->n, .token = batch->tokens[0], .position = batch->position};
+    command.logits = !batch->logits ? 0 : batch->all_logits ? 2 : 1;
+    pthread_mutex_lock(&s->group->lock);
+    s->group->cancel = s->cancel;
+    const size_t body = batch->n > 1 ? sizeof *batch->tokens * (size_t)batch->n : 0;
+    yalm_status status = tell(s, &command, batch->tokens, body, error);
+    if (status == YALM_OK)
+        status = backend_cpu.evaluate(s->own, batch, error);
+    if (s->group->lost)
+        status = group_failure(s->group, error);
+    pthread_mutex_unlock(&s->group->lock);
+    return status;
+}
+
+static yalm_status fill_random(void *state, int64_t position, int n, uint64_t seed, yalm_error *error)
+{
+    struct ranks_state *s = state;
+    struct command command = {.kind = COMMAND_FILL, .n = n, .position = position, .seed = seed};
+    pthread_mutex_lock(&s->group->lock);
+    yalm_status status = tell(s, &command, NULL, 0, error);
+    if (status == YALM_OK)
+        status = backend_cpu.fill_random(s->own, position, n, seed, error);
+    pthread_mutex_unlock(&s->group->lock);
+    return status;
+}
+
+static yalm_status resolve(const struct model_config *config, const struct model_weights *weights,
+                           yalm_session_options *options, yalm_error *error)
+{
+    return backend_cpu.resolve(config, weights, options, error);
+}
+
+static yalm_status memory(const struct backend_plan *plan, yalm_memory *memory, yalm_error *error)
+{
+    return backend_cpu.memory(plan, memory, error);
+}
+
+static void describe(const void *state, char *text, size_t room)
+{
+    const struct ranks_state *s = state;
+    char here[128];
+    backend_cpu.describe(s->own, here, sizeof here);
+    snprintf(text, room, "%d ranks, this one with %s", s->group->transport.n, here);
+}
+
+// Every rank is taken to read and compute like this one.
+static double step_bytes(const void *state, int n, int64_t position)
+{
+    const struct ranks_state *s = state;
+    return s->group->transport.n * backend_cpu.step_bytes(s->own, n, position);
+}
+
+static yalm_status measure_limits(void *state, double seconds, yalm_limits *limits, yalm_error *error)
+{
+    const struct ranks_state *s = state;
+    const yalm_status status = backend_cpu.measure_limits(s->own, seconds, limits, error);
+    limits->read_gb_per_s *= s->group->transport.n;
+    limits->fma_gop_per_s *= s->group->transport.n;
+    limits->dot_gop_per_s *= s->group->transport.n;
+    return status;
+}
+
+static double measure_reading(void *state, double seconds)
+{
+    const struct ranks_state *s = state;
+    return s->group->transport.n * backend_cpu.measure_reading(s->own, seconds);
+}
+
+static void time_attention(void *state, bool on)
+{
+    backend_cpu.time_attention(((struct ranks_state *)state)->own, on);
+}
+
+static double attention_seconds(const void *state)
+{
+    return backend_cpu.attention_seconds(((const struct ranks_state *)state)->own);
+}
+
+const struct backend backend_ranks = {
+    .name = "cpu",
+    .resolve = resolve,
+    .memory = memory,
+    .open = open_state,
+    .close = close_state,
+    .describe = describe,
+    .evaluate = evaluate,
+    .fill_random = fill_random,
+    .step_bytes = step_bytes,
+    .measure_limits = measure_limits,
+    .measure_reading = measure_reading,
+    .time_attention = time_attention,
+    .attention_seconds = attention_seconds,
+};

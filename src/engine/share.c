@@ -1,0 +1,36 @@
+// How a group's ranks get their shares of a model.
+
+#include "engine/group.h"
+#include "engine/model.h"
+#include "util/error.h"
+
+yalm_status model_take_share(yalm_model *model, yalm_error *error)
+{
+    const struct transport *transport = &model->group->transport;
+    const yalm_status status = share_check(&model->config, &model->weights, transport->n, error);
+    return status == YALM_OK ? share_open(&model->share, &model->config, &model->weights, &model->container, transport->rank,
+                                          transport->n, error)
+                             : status;
+}
+
+yalm_status model_share_out(yalm_model *model, yalm_error *error)
+{
+    yalm_group *group = model->group;
+    yalm_status status = share_check(&model->config, &model->weights, group->transport.n, error);
+    if (status != YALM_OK)
+        return status;
+    const struct group_model mine = group_model_of(&model->info);
+    pthread_mutex_lock(&group->lock);
+    status = group_tell(group, &(struct command){.kind = COMMAND_LOAD}, &mine, sizeof mine, error);
+    yalm_error ours = {0};
+    if (status == YALM_OK) {
+        model_take_share(model, &ours); // while they take theirs
+        status = group_answers(group, error);
+    }
+    pthread_mutex_unlock(&group->lock);
+    if (status == YALM_OK && ours.status != YALM_OK)
+        status = error_set(error, ours.status, "%s", ours.text);
+    if (status == YALM_OK)
+        group_begin_pulse(group);
+    return status;
+}

@@ -1,0 +1,31 @@
+// One of several ranks' share of a model: KV heads with their queries and columns of o, units of the feed-forward blocks with their columns of down,
+// rows of the classifier. What a rank computes is a narrower model of the same depth: `config` and `weights` describe it, and what it
+// adds to the residual stream is a part of a sum (engine/group.h). Experts are cut like dense blocks: all ranks then have the
+// same work, whatever the router says.
+//
+// Columns are cut where groups of quantised weights begin, so that no weight changes; bf12's, which cannot be cut, become bfloat16.
+#pragma once
+#include "model/weights.h"
+
+struct share_span {
+    int first, last;
+};
+
+// Rank `rank`'s of `rows` rows of the classifier.
+struct share_span share_of_rows(int rows, int rank, int n_ranks);
+
+struct model_share {
+    struct model_config config;
+    // All but the embedding, of which rows are read in the file, are copies: a rank keeps no page of what others compute with.
+    struct model_weights weights;
+    void *block; // what they lie in
+    size_t bytes;
+};
+
+// Whether n ranks can share it: YALM_USAGE, with how many could, where a rank would have nothing to do. Reads no weight.
+yalm_status share_check(const struct model_config *config, const struct model_weights *weights, int n_ranks, yalm_error *error);
+
+// After share_check(). YALM_NO_MEMORY, before any is taken, where it does not suffice.
+yalm_status share_open(struct model_share *share, const struct model_config *config, const struct model_weights *weights,
+                       const struct container *container, int rank, int n_ranks, yalm_error *error);
+void share_close(struct model_share *share);

@@ -1,0 +1,279 @@
+// One model on several ranks, here threads of one process: the logits of one process, whatever the model is made of; what is refused, and what happens when a
+// rank is lost.
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "engine/rank_threads.h"
+#include "engine/session.h"
+
+enum { VOCAB = 67, PROMPT = 21, STEPS = 5, CHUNK = 16 };
+
+static struct model_config plain(void)
+{
+    return (struct model_config){.n_layers = 3,
+                                 .hidden_dim = 96,
+                                 .ffn_dim = 208, // its last unit is short
+                                 .n_heads = 10,
+                                 .n_kv_heads = 5,
+                                 .head_dim = 16,
+                                 .vocab_size = VOCAB,
+                                 .context_length = 64,
+                                 .bos = -1};
+}
+
+static int32_t token_of(int i)
+{
+    return (int32_t)((i * 37 + i * i) % VOCAB);
+}
+
+static yalm_session *open_session(const yalm_model *model, const yalm_session_options *options)
+{
+    yalm_error error = {0};
+    yalm_session *session = yalm_session_open(model, options, &error);
+    if (!session)
+        fail_msg("%s", error.text);
+    return session;
+}
+
+static void eval(yalm_session *session, int from, int n, yalm_logits_of which)
+{
+    int32_t tokens[64];
+    yalm_error error = {0};
+    for (int i = 0; i < n; i++)
+        tokens[i] = token_of(from + i);
+    if (yalm_eval(session, tokens, n, which, &error) != YALM_OK)
+        fail_msg("%s", error.text);
+}
+
+// The largest difference of n tokens' logits, in parts of their range.
+static double difference(const yalm_session *a, const yalm_session *b, int n)
+{
+    double most = 0, low = INFINITY, high = -INFINITY;
+    for (int t = 0; t < n; t++)
+        for (int i = 0; i < VOCAB; i++) {
+            const double x = (double)yalm_logits(a, t)[i], y = (double)yalm_logits(b, t)[i];
+            most = fmax(most, fabs(x - y));
+            low = fmin(low, y);
+            high = fmax(high, y);
+        }
+    return most / (high - low);
+}
+
+// A prompt with all its logits, some tokens one by one, and back: as one process has it.
+static double run(struct random_model *m, yalm_session_options options, int n_ranks)
+{
+    struct ranks ranks;
+    yalm_error error = {0};
+    ranks_start(&ranks, m, n_ranks, 1, 30);
+    if (model_share_out(&ranks.each[0].model, &error) != YALM_OK)
+        fail_msg("%s", error.text);
+    yalm_session *together = open_session(&ranks.each[0].model, &options), *alone = open_session(&m->model, &options);
+    double most = 0;
+    for (int turn = 0; turn < 2; turn++) {
+        eval(together, turn, PROMPT, YALM_LOGITS_ALL);
+        eval(alone, turn, PROMPT, YALM_LOGITS_ALL);
+        most = fmax(most, difference(together, alone, PROMPT));
+        for (int i = 0; i < STEPS; i++) {
+            eval(together, PROMPT + i, 1, YALM_LOGITS_LAST);
+            eval(alone, PROMPT + i, 1, YALM_LOGITS_LAST);
+            most = fmax(most, difference(together, alone, 1));
+        }
+        const yalm_status back = yalm_rollback(alone, 3, &error); // which a short window has lost
+        assert_int_equal(yalm_rollback(together, 3, &error), back);
+        if (back != YALM_OK)
+            break;
+    }
+    yalm_session_close(together);
+    yalm_session_close(alone);
+    ranks_end(&ranks);
+    for (int r = 1; r < n_ranks; r++)
+        assert_int_equal(ranks.each[r].status, YALM_OK);
+    return most;
+}
+
+static yalm_session_options options_of(yalm_kv kv, int n_threads)
+{
+    yalm_session_options options = yalm_session_defaults();
+    options.device = "cpu";
+    options.n_threads = n_threads;
+    options.chunk = CHUNK;
+    options.kv = kv;
+    return options;
+}
+
+static void check(struct model_config config, enum dtype dtype, int n_ranks, int n_threads, double most)
+{
+    struct random_model *m = random_model_make(config, dtype, 5);
+    yalm_session_options options = options_of(YALM_KV_FP32, n_threads);
+    if (!dtype_group_bytes[dtype])
+        options.activations = YALM_ACTIVATIONS_FP32;
+    const double found = run(m, options, n_ranks);
+    if (!(found <= most))
+        fail_msg("%s, %d ranks: off by %g of the range, at most %g", dtype_names[dtype], n_ranks, found, most);
+    random_model_free(m);
+}
+
+// Sums in another order make the difference; of quantised weights also that activations are rounded.
+static void test_each_type_of_weights(void **state)
+{
+    (void)state;
+    static const enum dtype types[] = {DTYPE_FP32, DTYPE_FP16, DTYPE_BF16, DTYPE_FP8, DTYPE_FP8_E5M2, DTYPE_Q8, DTYPE_Q4};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        for (int n = 2; n <= 4; n++)
+            check(plain(), types[i], n, 1 + n % 2, dtype_group_bytes[types[i]] ? 1e-3 : 1e-5);
+}
+
+static void test_each_kind_of_model(void **state)
+{
+    (void)state;
+    struct model_config kinds[10];
+    for (int i = 0; i < 10; i++)
+        kinds[i] = plain();
+    kinds[0].tied_embeddings = kinds[0].qkv_bias = true;
+    kinds[1].attention_bias = kinds[1].mlp_bias = true;
+    kinds[2].qk_norm = true;
+    kinds[3].whole_qk_norm = true;
+    kinds[4].norms_after = true;
+    kinds[4].whole_qk_norm = true;
+    kinds[5].norms_around = true;
+    kinds[5].attention_softcap = 20;
+    kinds[5].logits_softcap = 10;
+    kinds[5].activation = ACTIVATION_GELU;
+    kinds[6].sink_logits = true;
+    kinds[6].kinds[0].sliding_window = 9;
+    kinds[7].n_more_kinds = 1;
+    kinds[7].kind_of_layer[1] = 1;
+    kinds[7].kinds[1].sliding_window = 7;
+    kinds[8].n_experts = 5;
+    kinds[8].n_active_experts = 2;
+    kinds[8].router_bias = kinds[8].mlp_bias = true;
+    kinds[9].n_experts = 6;
+    kinds[9].n_active_experts = 3;
+    kinds[9].expert_ffn_dim = 128;
+    kinds[9].shared_ffn_dim = 160;
+    kinds[9].sigmoid_router = true;
+    kinds[9].n_dense_layers = 1;
+    kinds[9].dense_layer[0] = true;
+    for (int i = 0; i < 10; i++)
+        for (int n = 2; n <= 4; n++)
+            check(kinds[i], DTYPE_FP32, n, 1, 1e-5);
+}
+
+static void test_caches_and_sparse_attention(void **state)
+{
+    (void)state;
+    static const char *const settings[] = {"sparq.from=1", "sparq.min_k=4"};
+    struct random_model *m = random_model_make(plain(), DTYPE_FP32, 6);
+    yalm_session_options options = options_of(YALM_KV_FP16, 2);
+    assert_true(run(m, options, 3) < 1e-3);
+    options.kv = YALM_KV_INT8;
+    assert_true(run(m, options, 2) < 1e-2);
+    options.kv = YALM_KV_FP32;
+    options.attention = "sparq";
+    options.settings = settings;
+    options.n_settings = 2;
+    assert_true(run(m, options, 4) < 1e-4);
+    random_model_free(m);
+}
+
+static void test_more_ranks_than_parts(void **state)
+{
+    (void)state;
+    struct model_config few = plain();
+    few.n_kv_heads = 2;
+    few.n_heads = 2;
+    struct random_model *m = random_model_make(few, DTYPE_FP32, 5);
+    yalm_error error = {0};
+    assert_int_equal(share_check(&m->model.config, &m->model.weights, 2, &error), YALM_OK);
+    assert_int_equal(share_check(&m->model.config, &m->model.weights, 3, &error), YALM_USAGE);
+    assert_non_null(strstr(error.text, "found 3, expected at most 2"));
+    random_model_free(m);
+    m = random_model_make(few, DTYPE_Q4, 5); // whose groups of 32 columns are two heads'
+    assert_int_equal(share_check(&m->model.config, &m->model.weights, 2, &error), YALM_USAGE);
+    random_model_free(m);
+}
+
+static void test_another_model(void **state)
+{
+    (void)state;
+    struct random_model *m = random_model_make(plain(), DTYPE_FP32, 5);
+    struct ranks ranks;
+    yalm_error error = {0};
+    ranks_start(&ranks, m, 3, 1, 30);
+    ranks.each[0].model.info.checksum = 1;
+    assert_int_equal(model_share_out(&ranks.each[0].model, &error), YALM_BAD_MODEL);
+    assert_non_null(strstr(error.text, "rank 1 (here): the model: another model"));
+    ranks_end(&ranks);
+    random_model_free(m);
+}
+
+static void test_cancelled(void **state)
+{
+    (void)state;
+    struct random_model *m = random_model_make(plain(), DTYPE_FP32, 5);
+    struct ranks ranks;
+    yalm_error error = {0};
+    ranks_start(&ranks, m, 2, 1, 30);
+    assert_int_equal(model_share_out(&ranks.each[0].model, &error), YALM_OK);
+    const yalm_session_options options = options_of(YALM_KV_FP32, 1);
+    yalm_session *together = open_session(&ranks.each[0].model, &options), *alone = open_session(&m->model, &options);
+    eval(together, 0, 5, YALM_LOGITS_NONE);
+    eval(alone, 0, 6, YALM_LOGITS_LAST);
+    const int32_t next = token_of(5);
+    float logits[VOCAB];
+    const struct batch batch = {.tokens = &next, .n = 1, .position = 5, .logits = logits};
+    yalm_session_cancel(together); // past the look that yalm_eval() has at it
+    assert_int_equal(together->backend->evaluate(together->state, &batch, &error), YALM_INTERRUPTED);
+    assert_int_equal(yalm_eval(together, &next, 1, YALM_LOGITS_LAST, &error), YALM_INTERRUPTED);
+    assert_int_equal(yalm_eval(together, &next, 1, YALM_LOGITS_LAST, &error), YALM_OK);
+    assert_true(difference(together, alone, 1) < 1e-5);
+    yalm_session_close(together);
+    yalm_session_close(alone);
+    ranks_end(&ranks);
+    random_model_free(m);
+}
+
+static void test_lost_rank(void **state)
+{
+    (void)state;
+    struct random_model *m = random_model_make(plain(), DTYPE_FP32, 5);
+    struct ranks ranks;
+    yalm_error error = {0};
+    ranks_start(&ranks, m, 3, 1, 0.3);
+    assert_int_equal(model_share_out(&ranks.each[0].model, &error), YALM_OK);
+    const yalm_session_options options = options_of(YALM_KV_FP32, 1);
+    yalm_session *together = open_session(&ranks.each[0].model, &options);
+    eval(together, 0, 5, YALM_LOGITS_NONE);
+    pthread_mutex_lock(&ranks.post.lock);
+    ranks.post.dead = 2;
+    pthread_mutex_unlock(&ranks.post.lock);
+    const int32_t next = token_of(5);
+    assert_int_equal(yalm_eval(together, &next, 1, YALM_LOGITS_LAST, &error), YALM_FAILED);
+    assert_non_null(strstr(error.text, "rank 2 (here)"));
+    error.text[0] = 0;
+    assert_int_equal(yalm_eval(together, &next, 1, YALM_LOGITS_LAST, &error), YALM_FAILED); // and at once
+    assert_non_null(strstr(error.text, "rank 2 (here)"));
+    yalm_session_close(together);
+    ranks_end(&ranks);
+    assert_int_equal(ranks.each[1].status, YALM_FAILED);
+    assert_non_null(strstr(ranks.each[1].error.text, "rank 2 (here)"));
+    random_model_free(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_each_type_of_weights),
+        cmocka_unit_test(test_each_kind_of_model),
+        cmocka_unit_test(test_caches_and_sparse_attention),
+        cmocka_unit_test(test_more_ranks_than_parts),
+        cmocka_unit_test(test_another_model),
+        cmocka_unit_test(test_cancelled),
+        cmocka_unit_test(test_lost_rank),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

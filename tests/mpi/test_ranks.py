@@ -1,0 +1,241 @@
+"""One model on 2, 3 and 4 ranks, each on a host of its own: what one process computes and prints, and what happens when a rank is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from cases import Case, generator, write_model
+from harness import ROOT, THOROUGH, convert_directory
+from hosts import gone, ranks_of, run, start, wait_for_ranks
+
+SHAPE = (128, 352, 3, 8, 4, 512, 256)  # four KV heads: up to four ranks
+MODELS = {
+    "dense": generator.llama(*SHAPE),
+    "mixtral": generator.mixtral(*SHAPE[:1], 224, *SHAPE[2:], experts=4, active=2),
+    "glm4-moe": generator.glm4_moe(*SHAPE[:1], 224, *SHAPE[2:], head_dim=40),
+    "olmo2": generator.olmo2(*SHAPE),
+    "gemma3": generator.gemma3(*SHAPE, head_dim=64, tied=True),
+    "gpt-oss": generator.gpt_oss(128, 96, 4, 8, 4, 512, 256, 150000.0, head_dim=40),
+}
+N_TOKENS = 96
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("ranks")
+
+
+@pytest.fixture(scope="module")
+def ids(folder):
+    path = folder / "ids"
+    values = np.random.default_rng(3).integers(3, 512, N_TOKENS)
+    path.write_text(" ".join(map(str, values)), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def model_of(folder):
+    made = {}
+
+    def make(name, dtype):
+        if (name, dtype) not in made:
+            source = folder / name
+            if not source.exists():
+                write_model(Case(name, MODELS[name]), source)
+            made[name, dtype] = convert_directory(source, folder / f"{name}-{dtype}.bin", "--dtype", dtype)
+        return made[name, dtype]
+
+    return make
+
+
+def logits(command, out, more):
+    arguments = ["-m", "perplexity", "--threads", 1, "--kv", "fp32", "--save-logits", out, *more]
+    return [*command, *map(str, arguments)]
+
+
+def difference(hosts, n, model, ids, folder, *more):
+    """The largest difference from one process's logits, in parts of their range."""
+    more = ("--tokens", ids, *more)
+    alone, together = folder / "alone.f32", folder / "together.f32"
+    subprocess.run(logits(["./yalm", str(model)], alone, more), cwd=ROOT, check=True, capture_output=True)
+    code, _, err = run(hosts, n, *logits(["./yalm", model], together, more))
+    assert code == 0, err
+    ours, theirs = (np.fromfile(path, np.float32) for path in (together, alone))
+    assert ours.shape == theirs.shape and ours.size >= 512 * 50
+    return np.abs(ours - theirs).max() / (theirs.max() - theirs.min())
+
+
+FLOATS = ("--activations", "fp32")
+# `make test` leaves these to `make test-mpi`: tests/engine/test_group.c has shown their arithmetic, and mpirun takes seconds to start.
+thorough = pytest.mark.skipif(not THOROUGH, reason="make test-mpi runs it")
+
+
+def case(*values, short=False):
+    return pytest.param(*values, marks=() if short else thorough)
+
+
+@pytest.mark.parametrize(
+    "name, dtype, n, more, most",
+    [
+        case("dense", "fp32", 2, FLOATS, 1e-5, short=True),
+        case("dense", "fp32", 3, FLOATS, 1e-5),
+        case("dense", "fp32", 4, FLOATS, 1e-5, short=True),
+        case("dense", "fp16", 4, FLOATS, 1e-5),
+        case("dense", "bf16", 2, FLOATS, 1e-5),
+        case("dense", "bf12", 3, FLOATS, 1e-5),
+        case("dense", "fp8", 2, FLOATS, 1e-5),
+        case("dense", "q8", 3, (), 1e-3),
+        case("dense", "q4", 3, (), 1e-3, short=True),
+        case("mixtral", "fp32", 3, FLOATS, 1e-5, short=True),
+        case("mixtral", "q4", 2, (), 1e-3),
+        case("glm4-moe", "fp32", 2, FLOATS, 1e-5),
+        case("olmo2", "fp32", 4, FLOATS, 1e-5),
+        case("gemma3", "fp32", 2, FLOATS, 1e-5),
+        case("gpt-oss", "fp32", 3, FLOATS, 1e-5),
+    ],
+)
+def test_logits_are_those_of_one_process(hosts, model_of, ids, folder, name, dtype, n, more, most):
+    assert difference(hosts, n, model_of(name, dtype), ids, folder, *more) <= most
+
+
+def test_hybrid_attention(hosts, model_of, ids, folder):
+    """Each rank reads its heads of the codebooks; tokens after the 40th attend by them."""
+    model, book = model_of("dense", "fp32"), folder / "book.nomad"
+    words = ["./yalm", model, "-m", "calibrate", "--tokens", ids, "--set", "calibrate.samples=64", "-o", book]
+    subprocess.run(list(map(str, words)), cwd=ROOT, check=True, capture_output=True)
+    settings = ("hybrid.from=1", "hybrid.min_k=8", "perplexity.decode_from=40")
+    more = [word for setting in settings for word in ("--set", setting)]
+    assert (
+        difference(hosts, 3, model, ids, folder, *FLOATS, "--attention", "hybrid", "--codebooks", book, *more) <= 1e-5
+    )
+
+
+def test_greedy_text(hosts, fable):
+    words = ("./yalm", fable, "-i", "Once upon a time", "-t", 0, "-n", 60, "-q")
+    alone = subprocess.run([*map(str, words)], cwd=ROOT, check=True, capture_output=True)
+    code, out, err = run(hosts, 2, *words)
+    assert (code, out.strip()) == (0, alone.stdout.strip()), err  # mpirun gives rank 0 a terminal, where lines end
+
+
+@thorough
+def test_throughput(hosts, fable):
+    code, out, err = run(hosts, 2, "./yalm", fable, "-m", "throughput", "-p", 16, "-n", 4, "-r", 1, "-o", "json", "-q")
+    assert code == 0, err
+    assert all(row["avg_ts"] > 0 for row in json.loads(out))
+
+
+def test_served(hosts, fable):
+    """In the first host's namespace, a client asks; ^C ends all ranks."""
+    served = start(hosts, 2, "./yalm", fable, "-m", "serve", "--port", 0, "--parallel", 2)
+    try:
+        line = b""
+        while b"http://" not in line:
+            line = served.stderr.readline()
+            assert line, "the server does not start"
+        url = re.search(rb"http://[\d.]+:\d+", line)[0].decode()
+        body = {"prompt": "Once upon a time", "max_tokens": 12, "temperature": 0}
+        ask = f"import urllib.request as r; print(r.urlopen({url + '/v1/completions'!r}, {json.dumps(body).encode()!r}).read().decode())"
+        client = [*hosts.inside(1), sys.executable, "-c", ask]
+        answer = json.loads(subprocess.run(client, check=True, capture_output=True, timeout=30).stdout)
+        alone = subprocess.run(
+            ["./yalm", str(fable), "-i", "Once upon a time", "-t", "0", "-n", "12", "-q", "--no-echo"],
+            cwd=ROOT,
+            check=True,
+            capture_output=True,
+        )
+        assert answer["choices"][0]["text"] == alone.stdout.decode().removesuffix("\n")
+        os.kill(ranks_of(fable)[0], signal.SIGINT)
+        served.communicate(timeout=20)
+        assert gone(fable)
+    finally:
+        end(served)
+
+
+# ------------------------------------------------------------------------------------------- refusals
+
+
+def refused(hosts, n, code, *words):
+    found, out, err = run(hosts, n, *words)
+    lines = [line for line in err.splitlines() if line.startswith("yalm: ")]
+    assert (found, out, len(lines)) == (code, b"", 1), err
+    return lines[0]
+
+
+def test_more_ranks_than_heads(hosts, fable):
+    assert "ranks: found 3, expected at most 2" in refused(hosts, 3, 2, "./yalm", fable, "-i", "x")
+
+
+@thorough
+def test_what_one_process_does_alone(hosts, fable, folder):
+    assert "several ranks compute on their CPUs" in refused(hosts, 2, 2, "./yalm", fable, "-i", "x", "-d", "cuda")
+    assert "--session" in refused(hosts, 2, 2, "./yalm", fable, "-i", "x", "--session", folder / "kept")
+
+
+def test_another_file_on_a_rank(hosts, fable, model_of):
+    line = refused(
+        hosts, 1, 3, "./yalm", fable, "-i", "x", ":", "-n", 1, "./yalm", model_of("dense", "fp32"), "-i", "x"
+    )
+    assert re.search(r"rank 1 \(\S+\): .*another model", line)
+
+
+@thorough
+def test_no_file_on_a_rank(hosts, fable):
+    line = refused(hosts, 1, 1, "./yalm", fable, "-i", "x", ":", "-n", 1, "./yalm", "nowhere", "-i", "x")
+    assert re.search(r"rank 1 \(\S+\): nowhere: No such file", line)
+
+
+# ------------------------------------------------------------------------------------------- losses
+
+
+def end(started):
+    if started.poll() is None:
+        os.killpg(started.pid, signal.SIGKILL)
+        started.communicate()
+
+
+@pytest.fixture
+def long_run(hosts, fable):
+    """Three seconds of work at least, on two ranks, that has begun."""
+    started = start(hosts, 2, "./yalm", fable, "-i", "Once", "-t", 0, "-n", 100000, "-T", 200000, "--ignore-eos")
+    try:
+        ranks = wait_for_ranks(fable, 2)
+        assert started.stdout.read(20)
+        yield started, ranks
+    finally:
+        end(started)
+
+
+def ends(started, fable, code, within=10):
+    begin = time.monotonic()
+    _, err = started.communicate(timeout=within + 5)
+    assert time.monotonic() - begin < within and started.returncode == code, err.decode()
+    assert gone(fable)
+    return [line for line in err.decode().splitlines() if line.startswith("yalm: ")]
+
+
+def test_rank_that_hangs(long_run, fable):
+    """Rank 0, so that another must tell; tests/engine/test_group.c loses others."""
+    started, ranks = long_run
+    os.kill(ranks[0], signal.SIGSTOP)
+    lines = ends(started, fable, 1, within=12)  # the last seconds are mpirun's own
+    assert len(lines) == 1 and re.search(r"rank 0 \(\S+\) has not answered for 5 seconds", lines[0])
+
+
+def test_rank_that_dies(long_run, fable):
+    started, ranks = long_run
+    os.kill(ranks[1], signal.SIGKILL)
+    assert ends(started, fable, 128 + signal.SIGKILL, within=5) == []  # mpirun names it
+
+
+def test_interrupt_ends_all(long_run, fable):
+    started, ranks = long_run
+    os.kill(ranks[0], signal.SIGINT)
+    assert ends(started, fable, 130, within=5) == []
