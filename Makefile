@@ -71,7 +71,7 @@ built_in    = $(if $(findstring /kernels/,$(1)),$(if $(and $(filter tsan,$(VARIA
 VECTOR_SOURCES := $(wildcard src/cpu/kernels/vec/*.c)
 VECTOR_OBJECTS := $(foreach isa,$(VECTOR_ISAS),$(VECTOR_SOURCES:src/cpu/kernels/vec/%.c=src/cpu/kernels/$(isa)/%.o))
 LIB_SOURCES := $(filter-out $(VECTOR_SOURCES),$(wildcard $(addsuffix /*.c,$(addprefix src/,util model text chat engine cpu cpu/machine cpu/long cpu/kernels/*))))
-CLI_SOURCES := src/main.c $(wildcard src/cli/*.c src/grammar/*.c $(if $(HTTP),src/serve/*.c))
+CLI_SOURCES := src/main.c $(wildcard src/cli/*.c src/grammar/*.c src/speculate/*.c $(if $(HTTP),src/serve/*.c))
 CLI_LIBS    := $(if $(HTTP),$(shell pkg-config --libs $(HTTP)))
 LIB_OBJECTS := $(foreach file,$(VECTOR_OBJECTS) $(LIB_SOURCES:.c=.o),$(call built_in,$(file))/$(file))
 CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o)

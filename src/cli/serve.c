@@ -1,10 +1,12 @@
 // Mode serve: the model behind HTTP, until a signal ends it.
 #include <stdarg.h>
+#include <string.h>
 
 #include "cli/cli.h"
 
 #ifdef YALM_SERVE
 
+#include "cli/speculation.h"
 #include "serve/serve.h"
 
 static bool is_quiet;
@@ -44,7 +46,7 @@ yalm_status run_serve(const struct options *options, yalm_error *error)
     yalm_model *model = open_model(options, error);
     if (model == NULL)
         return error->status;
-    const struct serve_options how = {
+    struct serve_options how = {
         .host = options->host,
         .port = options->port,
         .key_file = options->key_file,
@@ -53,14 +55,21 @@ yalm_status run_serve(const struct options *options, yalm_error *error)
         .queue = options->queue,
         .drain = options->drain,
         .session = session_options(options),
+        .speculate = strcmp(options->speculate, "off") != 0,
         .sampling = options->sampling,
         .say = say_line,
     };
+    yalm_model *draft = NULL;
     yalm_status status = yalm_sampling_check(model, &how.sampling, error);
+    if (status == YALM_OK)
+        status = speculation_draft_model(options, model, &draft, error);
+    how.draft = draft;
     if (status == YALM_OK)
         status = check_memory(options, model, &how.session, error);
     if (status == YALM_OK)
         status = serve(model, &how, error);
+    if (draft)
+        yalm_model_close(draft);
     yalm_model_close(model);
     return status;
 }

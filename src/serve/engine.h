@@ -14,6 +14,8 @@ struct engine_options {
     int n_slots; // sessions, at most MAX_SLOTS
     int n_queue; // requests that may wait besides
     int piece;   // tokens of a prompt that a step reads
+    bool speculate;
+    const yalm_model *draft; // NULL: none
 };
 
 // Counts since the start, and what is going on now.

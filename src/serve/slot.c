@@ -18,8 +18,22 @@ yalm_status slot_open(struct slot *slot, const yalm_model *model, const yalm_ses
     return YALM_NO_MEMORY;
 }
 
+yalm_status slot_speculate(struct slot *slot, const yalm_model *draft, yalm_error *error)
+{
+    slot->draft = draft ? draft_open(draft, yalm_session_facts(slot->session), error) : NULL;
+    if (draft && slot->draft == NULL)
+        return error->status;
+    slot->speculator = speculator_open(slot->draft);
+    if (slot->speculator)
+        return YALM_OK;
+    *error = (yalm_error){YALM_NO_MEMORY, "out of memory for a session's tokens"};
+    return YALM_NO_MEMORY;
+}
+
 void slot_close(struct slot *slot)
 {
+    speculator_close(slot->speculator);
+    draft_close(slot->draft);
     yalm_session_close(slot->session);
     free(slot->tokens);
     *slot = (struct slot){0};
@@ -70,6 +84,8 @@ void slot_begin(struct slot *slot, struct task *task)
         keep = 0;
         yalm_rollback(slot->session, 0, NULL);
     }
+    if (keep < slot->n_tokens)
+        speculator_begin(slot->speculator);
     slot->n_tokens = keep;
     slot->task = task;
     slot->n_pending = 0;

@@ -19,8 +19,9 @@ ROOMS = {
     "cpu/long": ("yalm.h", "util", "model", "engine", "cpu/kernels", "cpu/machine", "cpu"),
     "cuda": ("util", "model", "engine"),
     "grammar": ("yalm.h",),
-    "serve": ("yalm.h", "grammar"),
-    "cli": ("yalm.h", "grammar", "serve"),
+    "speculate": ("yalm.h",),
+    "serve": ("yalm.h", "grammar", "speculate"),
+    "cli": ("yalm.h", "grammar", "speculate", "serve"),
 }
 SOURCES = sorted(path for path in (ROOT / "src").rglob("*") if path.suffix in (".c", ".h", ".cu", ".cuh"))
 
