@@ -190,6 +190,10 @@ $(BUILD)/tests/grammar/%: tests/grammar/%.c $(STATIC) $(CLI_OBJECTS)
 	@mkdir -p $(@D)
 	$(CC) $(BASE) -Itests $(CFLAGS) $(THREADS) $(LINK) -o $@ $< $(filter-out %/main.o,$(CLI_OBJECTS)) $(STATIC) $(CLI_LIBS) $(LIBS) $(EDIT) -lcmocka
 
+$(BUILD)/tests/speculate/%: tests/speculate/%.c $(STATIC) $(CLI_OBJECTS)
+	@mkdir -p $(@D)
+	$(CC) $(BASE) -Itests $(CFLAGS) $(THREADS) $(LINK) -o $@ $< $(filter-out %/main.o,$(CLI_OBJECTS)) $(STATIC) $(CLI_LIBS) $(LIBS) $(EDIT) -lcmocka
+
 $(BUILD)/tests/%: tests/%.c $(STATIC)
 	@mkdir -p $(@D)
 	$(CC) $(BASE) -Itests $(CFLAGS) $(THREADS) $(LINK) -o $@ $< $(STATIC) $(LIBS) -lcmocka

@@ -283,8 +283,8 @@ static void say_statistics(struct completion *run)
     say("decode: %lld tokens in %.3f s, %.1f tok/s%s", (long long)run->n_decoded, run->decode_seconds,
         rate(run->n_decoded, run->decode_seconds), reached);
     const struct speculation_counts counts = speculator_counts(run->speculation.speculator);
-    if (counts.guessed > 0)
-        say("speculation: %lld of %lld guessed tokens came, so that %lld tokens took %lld evaluations",
+    if (counts.tokens > 0)
+        say("speculation: %lld of %lld guessed tokens came; %lld tokens took %lld evaluations",
             (long long)(counts.tokens - counts.evaluations), (long long)counts.guessed, (long long)counts.tokens,
             (long long)counts.evaluations);
     say("generated: %lld tokens, the first after %.3f s; seed %llu; stopped by: %s", (long long)run->n_generated,

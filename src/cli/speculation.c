@@ -36,8 +36,10 @@ yalm_status speculation_draft_model(const struct options *options, const yalm_mo
     if (*draft == NULL)
         return error->status;
     const yalm_status status = draft_check(*draft, model, error);
-    if (status != YALM_OK)
+    if (status != YALM_OK) {
         yalm_model_close(*draft);
+        *draft = NULL;
+    }
     return status;
 }
 
@@ -69,7 +71,7 @@ yalm_status speculation_open(struct speculation *s, const struct options *option
         if (status == YALM_OK && (s->draft = draft_open(s->draft_model, &how, error)) == NULL)
             status = error->status;
     }
-    if (status == YALM_OK && (s->speculator = speculator_open(s->draft)) == NULL)
+    if (status == YALM_OK && (s->speculator = speculator_open(s->draft, NULL)) == NULL)
         status = cli_no_memory(error);
     if (status != YALM_OK)
         speculation_close(s);

@@ -23,7 +23,7 @@ yalm_status slot_speculate(struct slot *slot, const yalm_model *draft, yalm_erro
     slot->draft = draft ? draft_open(draft, yalm_session_facts(slot->session), error) : NULL;
     if (draft && slot->draft == NULL)
         return error->status;
-    slot->speculator = speculator_open(slot->draft);
+    slot->speculator = speculator_open(slot->draft, NULL);
     if (slot->speculator)
         return YALM_OK;
     *error = (yalm_error){YALM_NO_MEMORY, "out of memory for a session's tokens"};

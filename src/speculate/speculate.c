@@ -23,6 +23,7 @@ struct record {
 struct speculator {
     struct suffix *suffix;
     struct draft *draft;
+    double (*clock)(void);
     struct record records[CLASSES];
     double seconds[MOST_GUESSES + 2]; // that a batch of so many tokens takes, on average of late; 0: not known yet
 
@@ -53,13 +54,13 @@ void speculator_forget(struct speculator *s)
     static const double likely[CLASSES] = {0.2, 0.4, 0.55, 0.65, 0.75, 0.8, 0.85, 0.9, 0.95, 0.7};
     if (!s)
         return;
-    *s = (struct speculator){.suffix = s->suffix, .draft = s->draft, .guess_class = -1};
+    *s = (struct speculator){.suffix = s->suffix, .draft = s->draft, .clock = s->clock, .guess_class = -1};
     suffix_forget(s->suffix);
     for (int i = 0; i < CLASSES; i++)
         s->records[i] = (struct record){3 * likely[i], 3};
 }
 
-struct speculator *speculator_open(struct draft *draft)
+struct speculator *speculator_open(struct draft *draft, double (*clock)(void))
 {
     struct speculator *s = calloc(1, sizeof *s);
     if (s)
@@ -69,6 +70,7 @@ struct speculator *speculator_open(struct draft *draft)
         return NULL;
     }
     s->draft = draft;
+    s->clock = clock ? clock : now;
     speculator_forget(s);
     return s;
 }
@@ -233,10 +235,10 @@ static yalm_status evaluate(struct speculator *s, yalm_session *session, int32_t
     const int wanted = s->n_ahead;
     s->n_ahead = yalm_expect(session, s->ahead, wanted);
     s->in_vain = wanted > 0 && s->n_ahead == 0;
-    const double start = now();
+    const double start = s->clock();
     const yalm_status status = yalm_eval(session, &token, 1, YALM_LOGITS_LAST, error);
     double *seconds = &s->seconds[1 + s->n_ahead];
-    const double taken = now() - start;
+    const double taken = s->clock() - start;
     *seconds = *seconds > 0 ? *seconds + seconds_weight * (taken - *seconds) : taken;
     s->counts.evaluations++;
     s->counts.guessed += s->n_ahead;

@@ -16,8 +16,8 @@ struct speculation_counts {
 
 enum { SPECULATE_TOKENS = 1 << 17 }; // that a speculator knows, some 100 bytes each; then it begins anew
 
-// draft: NULL: none; it stays the caller's. NULL: no memory.
-struct speculator *speculator_open(struct draft *draft);
+// draft: NULL: none; it stays the caller's. clock: seconds; NULL: the system's. NULL: no memory.
+struct speculator *speculator_open(struct draft *draft, double (*clock)(void));
 void speculator_close(struct speculator *speculator); // NULL is welcome
 
 // For all of these the speculator may be NULL: then nothing is guessed.
