@@ -57,7 +57,6 @@ const struct option option_table[] = {
     {"Machine", 0, "kv,cache-type", "fp16|fp32|int8", NULL, OPTION_CHOICE, SESSION, AT(kv), 0, 0, "fp16,fp32,int8"},
     {"Machine", 0, "activations", "int16|int8|fp32", NULL, OPTION_CHOICE, SESSION, AT(activations), 0, 0, "int16,int8,fp32"},
     {"Machine", 0, "chunk,batch,batch-size,ubatch-size", "N", NULL, OPTION_INT, SESSION, AT(chunk), 0, 65536, NULL},
-    {"Machine", 0, "speculate", "auto|off|suffix|draft=FILE", NULL, OPTION_TEXT, C | H | T | S, AT(speculate), 0, 0, NULL},
 
     {"Attention", 0, "attention", "A", "dense, sparq, nomad or hybrid", OPTION_WORD, SESSION, AT(attention), 0, 0, ATTENTIONS},
     {"Attention", 0, "attention-ratio", "1/N", NULL, OPTION_RATIO, SESSION, AT(attention_ratio), 0, 1, NULL},
@@ -80,6 +79,7 @@ const struct option option_table[] = {
     {"Completion", 0, "ignore-eos", NULL, NULL, OPTION_FLAG, C | H, AT(ignore_eos), 0, 0, NULL},
     {"Completion", 0, "no-echo,no-display-prompt", NULL, NULL, OPTION_FLAG, C, AT(no_echo), 0, 0, NULL},
     {"Completion", 0, "sinks,keep", "N", NULL, OPTION_INT, C, AT(n_sinks), 0, 65536, NULL},
+    {"Completion", 0, "speculate", "HOW", NULL, OPTION_TEXT, C | H | T | S, AT(speculate), 0, 0, NULL},
 
     {"Chat", 0, "system,system-prompt", "TEXT", "what the model is told before the first message", OPTION_TEXT, H, AT(system), 0, 0, NULL},
     {"Chat", 0, "hide-reasoning", NULL, NULL, OPTION_FLAG, H, AT(hide_reasoning), 0, 0, NULL},
