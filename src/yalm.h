@@ -224,6 +224,12 @@ typedef enum yalm_logits_of { YALM_LOGITS_NONE, YALM_LOGITS_LAST, YALM_LOGITS_AL
 // On a GPU a single token's evaluation goes on when this returns: the functions that need its result wait for it.
 YALM_API yalm_status yalm_eval(yalm_session *session, const int32_t *tokens, int n, yalm_logits_of which, yalm_error *error);
 
+// Says which tokens the caller expects next, after the one that it appends next: by yalm_eval() of a single token with logits. These are then
+// evaluated with it, for little more than its own time, and where they come, one by one, their logits are there at once. What comes instead costs no more than
+// ever. Nothing else changes: not a bit, no position. Returns how many of n it will take: at most 15, and 0 where tokens can only be evaluated one by one
+// (on a GPU, and by an attention method that selects keys).
+YALM_API int yalm_expect(yalm_session *session, const int32_t *tokens, int n);
+
 // Appends one token to each of n sessions on one model, with logits, as yalm_eval() would for each, to the bit; on a CPU the weights are read once for up to
 // 8 of them, where their threads and activations are alike. On an error no position has changed on a CPU; of those on a GPU, where sessions are evaluated
 // one after another, the first ones' may have. YALM_USAGE: also a session given twice, or sessions of several models.

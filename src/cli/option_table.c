@@ -79,6 +79,7 @@ const struct option option_table[] = {
     {"Completion", 0, "ignore-eos", NULL, NULL, OPTION_FLAG, C | H, AT(ignore_eos), 0, 0, NULL},
     {"Completion", 0, "no-echo,no-display-prompt", NULL, NULL, OPTION_FLAG, C, AT(no_echo), 0, 0, NULL},
     {"Completion", 0, "sinks,keep", "N", NULL, OPTION_INT, C, AT(n_sinks), 0, 65536, NULL},
+    {"Completion", 0, "speculate", "HOW", NULL, OPTION_TEXT, C | H | T | S, AT(speculate), 0, 0, NULL},
 
     {"Chat", 0, "system,system-prompt", "TEXT", "what the model is told before the first message", OPTION_TEXT, H, AT(system), 0, 0, NULL},
     {"Chat", 0, "hide-reasoning", NULL, NULL, OPTION_FLAG, H, AT(hide_reasoning), 0, 0, NULL},
@@ -142,6 +143,7 @@ void options_defaults(struct options *options)
     options->activations = session.activations;
     options->attention = session.attention;
     options->n_sinks = session.n_sinks;
+    options->speculate = "auto";
     options->n_prompt = (struct int_list){1, {512}};
     options->n_gen = (struct int_list){1, {128}};
     options->depth = (struct int_list){1, {0}};

@@ -1,10 +1,12 @@
 // Mode serve: the model behind HTTP, until a signal ends it.
 #include <stdarg.h>
+#include <string.h>
 
 #include "cli/cli.h"
 
 #ifdef YALM_SERVE
 
+#include "cli/speculation.h"
 #include "serve/serve.h"
 
 static bool is_quiet;
@@ -56,15 +58,22 @@ yalm_status run_serve(const struct options *options, yalm_error *error)
         .queue = options->queue,
         .drain = options->drain,
         .session = session_options(options),
+        .speculate = strcmp(options->speculate, "off") != 0,
         .sampling = options->sampling,
         .seed = options_given(options, "seed") ? options->seed : UINT64_MAX,
         .say = say_line,
     };
+    yalm_model *draft = NULL;
     yalm_status status = yalm_sampling_check(model, &how.sampling, error);
+    if (status == YALM_OK)
+        status = speculation_draft_model(options, model, &draft, error);
+    how.draft = draft;
     if (status == YALM_OK)
         status = check_memory(options, model, &how, error);
     if (status == YALM_OK)
         status = serve(model, &how, error);
+    if (draft)
+        yalm_model_close(draft);
     yalm_model_close(model);
     return status;
 }

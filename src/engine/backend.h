@@ -24,7 +24,7 @@ struct backend_plan {
     const atomic_bool *cancel;             // set from outside: evaluation ends soon with YALM_INTERRUPTED
     struct shared *weights_copy, *of_cpu;  // the model's; of_cpu NULL: none, each session has threads of its own
     struct yalm_group *group; // whose ranks have shares of the model; config and weights are this one's; NULL: none
-    bool apart;               // the backend's own affair: a state whose tokens are of several sessions
+    bool together;            // the backend's own affair: a state whose tokens are of several sessions
 };
 
 // Tokens at positions position … position + n - 1, after which the cache holds their keys and values.
@@ -36,6 +36,7 @@ struct batch {
     // token's until that is called.
     float *logits;
     bool all_logits;
+    bool apart; // each token becomes, to the bit, what it would in a batch of its own; n is at most what most_apart() says
 };
 
 // One draw from the last token's logits, by a backend that keeps them.
@@ -75,6 +76,8 @@ struct backend {
     // A token of each of n sessions on the plan's model, with the bits of evaluate(). Batches of one token, with logits. NULL: one session after another.
     yalm_status (*evaluate_together)(void *const *states, const struct batch *batches, int n, const struct backend_plan *plan,
                                      yalm_error *error);
+    // Tokens that a batch apart may have, for much less than what they cost one by one; NULL, or 1: there is no such thing.
+    int (*most_apart)(const void *state);
     yalm_status (*fill_random)(void *state, int64_t position, int n, uint64_t seed, yalm_error *error);
     // Hands over what the cache has for these positions of each kind of layer, piece by piece, in an order that the model and the options decide. What
     // take() returns other than YALM_OK ends it, and *error is untouched then. YALM_USAGE where the attention method keeps more; NULL: not on this device.

@@ -142,5 +142,6 @@ yalm_status yalm_page_load(yalm_session *s, const int32_t *tokens, int n, const 
     memcpy(s->history, tokens, sizeof *tokens * (size_t)end);
     s->position = s->high_water = end;
     s->n_logits = 0;
+    ahead_forget(s);
     return YALM_OK;
 }

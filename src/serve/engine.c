@@ -70,11 +70,12 @@ static void evaluate_piece(struct engine *engine, struct slot *slot)
     const double start = monotonic_seconds();
     yalm_error error = {0};
     const yalm_status status = yalm_eval(slot->session, slot->pending, slot->n_pending, slot->which, &error);
+    speculator_read(slot->speculator, slot->pending, (size_t)slot->n_pending);
     add_time(engine, true, monotonic_seconds() - start, slot->n_pending);
     evaluated(engine, slot, status, &error);
 }
 
-// One token of each of these: the weights are read once for all of them.
+// One token of each of these: the weights are read once for all of them. Where there is one alone, several of its tokens are guessed.
 static void evaluate_tokens(struct engine *engine, struct slot **due, int n_due)
 {
     yalm_session *sessions[MAX_SLOTS];
@@ -85,7 +86,10 @@ static void evaluate_tokens(struct engine *engine, struct slot **due, int n_due)
     }
     const double start = monotonic_seconds();
     yalm_error error = {0};
-    const yalm_status status = yalm_eval_each(sessions, tokens, n_due, &error);
+    const yalm_status status = n_due == 1 ? speculator_eval(due[0]->speculator, sessions[0], tokens[0], &error)
+                                          : yalm_eval_each(sessions, tokens, n_due, &error);
+    for (int i = 0; i < n_due && n_due > 1; i++)
+        speculator_read(due[i]->speculator, &tokens[i], 1);
     add_time(engine, false, monotonic_seconds() - start, n_due);
     for (int i = 0; i < n_due; i++)
         evaluated(engine, due[i], status, &error);
@@ -346,11 +350,16 @@ struct engine *engine_open(const yalm_model *model, const struct engine_options 
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&engine->idle, &attributes);
     pthread_condattr_destroy(&attributes);
-    for (; engine->n_open < options->n_slots; engine->n_open++)
-        if (slot_open(&slots[engine->n_open], model, &options->session, error) != YALM_OK) {
+    for (; engine->n_open < options->n_slots; engine->n_open++) {
+        yalm_status status = slot_open(&slots[engine->n_open], model, &options->session, error);
+        if (status == YALM_OK && options->speculate)
+            status = slot_speculate(&slots[engine->n_open], options->draft, error);
+        if (status != YALM_OK) {
+            engine->n_open += slots[engine->n_open].session != NULL;
             engine_close(engine);
             return NULL;
         }
+    }
     engine->prefixes = prefixes_open(slots[0].session, options->cache_bytes);
     for (int i = 0; i < options->n_slots; i++)
         slots[i].prefixes = engine->prefixes;

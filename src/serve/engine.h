@@ -15,6 +15,8 @@ struct engine_options {
     int n_queue;          // requests that may wait besides
     int piece;            // tokens of a prompt that a step reads
     uint64_t cache_bytes; // memory for what sequences have read, beyond the sessions
+    bool speculate;
+    const yalm_model *draft; // NULL: none
 };
 
 // Counts since the start, and what is going on now.

@@ -18,8 +18,22 @@ yalm_status slot_open(struct slot *slot, const yalm_model *model, const yalm_ses
     return YALM_NO_MEMORY;
 }
 
+yalm_status slot_speculate(struct slot *slot, const yalm_model *draft, yalm_error *error)
+{
+    slot->draft = draft ? draft_open(draft, yalm_session_facts(slot->session), error) : NULL;
+    if (draft && slot->draft == NULL)
+        return error->status;
+    slot->speculator = speculator_open(slot->draft, NULL);
+    if (slot->speculator)
+        return YALM_OK;
+    *error = (yalm_error){YALM_NO_MEMORY, "out of memory for a session's tokens"};
+    return YALM_NO_MEMORY;
+}
+
 void slot_close(struct slot *slot)
 {
+    speculator_close(slot->speculator);
+    draft_close(slot->draft);
     yalm_session_close(slot->session);
     free(slot->tokens);
     *slot = (struct slot){0};
@@ -83,9 +97,15 @@ void slot_begin(struct slot *slot, struct task *task)
     if (keep == prompt->n)
         keep--;
     const bool lost = yalm_rollback(slot->session, (int64_t)keep, NULL) != YALM_OK; // a ring has not what that position saw
+    const bool other = lost || keep < slot->n_tokens;
     slot->n_tokens = lost ? 0 : keep;
-    if (!(may_reuse(how) && load_kept(slot, prompt)) && lost)
+    const bool loaded = may_reuse(how) && load_kept(slot, prompt);
+    if (lost && !loaded)
         yalm_rollback(slot->session, 0, NULL);
+    if (loaded || other)
+        speculator_begin(slot->speculator);
+    if (loaded)
+        speculator_read(slot->speculator, slot->tokens, slot->n_tokens);
     slot->task = task;
     slot->n_pending = 0;
     slot->due = false;

@@ -2,6 +2,8 @@
 #pragma once
 #include "serve/prefixes.h"
 #include "serve/task.h"
+#include "speculate/draft.h"
+#include "speculate/speculate.h"
 
 struct slot {
     yalm_session *session;
@@ -10,6 +12,8 @@ struct slot {
     struct prefixes *prefixes; // the engine's
     struct task *task;         // NULL: free
     double used;               // when it was last
+    struct speculator *speculator; // NULL: nothing is guessed. It knows earlier conversations, too
+    struct draft *draft;           // NULL: none
 
     // What the next evaluation appends.
     const int32_t *pending;
@@ -20,6 +24,7 @@ struct slot {
 };
 
 yalm_status slot_open(struct slot *slot, const yalm_model *model, const yalm_session_options *options, yalm_error *error);
+yalm_status slot_speculate(struct slot *slot, const yalm_model *draft, yalm_error *error);
 void slot_close(struct slot *slot);
 
 // The free slot that is best for the prompt: the one that holds most of its beginning, unless that is little of either; then the one that was used

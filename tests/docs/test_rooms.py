@@ -27,8 +27,9 @@ ROOMS = {
     "cuda/long": ("cuda/kernels", "cuda/attention", "cuda"),
     "mpi": ("util", "engine"),
     "grammar": ("yalm.h",),
-    "serve": ("yalm.h", "grammar"),
-    "cli": ("yalm.h", "grammar", "serve"),
+    "speculate": ("yalm.h",),
+    "serve": ("yalm.h", "grammar", "speculate"),
+    "cli": ("yalm.h", "grammar", "speculate", "serve"),
 }
 SOURCES = sorted(path for path in (ROOT / "src").rglob("*") if path.suffix in (".c", ".h", ".cu", ".cuh"))
 

@@ -4,6 +4,8 @@
 
 typedef __m256i ivec;
 
+enum { NIBBLE_ROWS = 1 }; // of q4 that are multiplied together with each of several tokens: 8 registers
+
 enum {
     QUANT_TILE_ROWS = 4,
     QUANT_TILE_VECS = 2,
@@ -121,30 +123,59 @@ VEC_INLINE void bytes_apart(const uint8_t *p, int groups, ivec *even, ivec *odd)
     *odd = _mm256_srai_epi16(w, 8);
 }
 
-// q4's quants + 8 as bytes, even and odd columns apart: of the two groups at p, or of one.
-VEC_INLINE void nibbles_apart(const uint8_t *p, int groups, ivec *even, ivec *odd)
+// q4's quants + 8 as bytes of the 8 groups at p, or of fewer, then of none: piece by piece, even and odd columns apart. Lanes are in the order of nibble_lane().
+VEC_INLINE void nibble_pieces(const uint8_t *p, int groups, ivec even[4], ivec odd[4])
 {
-    const ivec w = groups == 2 ? ivec_load(p) : _mm256_zextsi128_si256(_mm_loadu_si128((const __m128i *)p));
+    ivec w[4];
+    for (int i = 0; i < 4; i++) {
+        const int there = groups - 2 * i;
+        const uint8_t *at = p + (ptrdiff_t)32 * i;
+        w[i] = there >= 2   ? ivec_load(at)
+               : there == 1 ? _mm256_zextsi128_si256(_mm_loadu_si128((const __m128i *)at))
+                            : ivec_zero();
+    }
+    const ivec a = _mm256_unpacklo_epi32(w[0], w[1]), b = _mm256_unpackhi_epi32(w[0], w[1]);
+    const ivec c = _mm256_unpacklo_epi32(w[2], w[3]), d = _mm256_unpackhi_epi32(w[2], w[3]);
+    const ivec pieces[4] = {_mm256_unpacklo_epi64(a, c), _mm256_unpackhi_epi64(a, c), _mm256_unpacklo_epi64(b, d),
+                            _mm256_unpackhi_epi64(b, d)};
     const ivec four_bits = _mm256_set1_epi8(15), eight = _mm256_set1_epi8(8);
-    *even = _mm256_xor_si256(_mm256_and_si256(w, four_bits), eight);
-    *odd = _mm256_xor_si256(_mm256_and_si256(_mm256_srli_epi16(w, 4), four_bits), eight);
+    for (int i = 0; i < 4; i++) {
+        even[i] = _mm256_xor_si256(_mm256_and_si256(pieces[i], four_bits), eight);
+        odd[i] = _mm256_xor_si256(_mm256_and_si256(_mm256_srli_epi16(pieces[i], 4), four_bits), eight);
+    }
 }
 
-// 256 (even · high[0] + odd · high[1]) + even · low[0] + odd · low[1] + less, of 4 bytes in each lane.
-VEC_INLINE ivec nibbles_dot(ivec even, ivec odd, const int8_t high[2][32], const int8_t low[2][32], const int32_t less[8])
+// 8 groups' scales in that order.
+VEC_INLINE vec nibble_scales(vec scales)
 {
+    return _mm256_permutevar8x32_ps(scales, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
+}
+
+// Of a row: 256 Σ (even · high[…][0] + odd · high[…][1]) + Σ (even · low[…][0] + odd · low[…][1]) + less, of 4 bytes of each piece in each lane. Two products of
+// at most 15 * 128 fit in 16 bits, and so do all of a group.
+VEC_INLINE void nibbles_dot(int n_rows, ivec sums[NIBBLE_ROWS], const ivec even[NIBBLE_ROWS][4], const ivec odd[NIBBLE_ROWS][4],
+                            const int8_t high[4][2][32], const int8_t low[4][2][32], const int32_t less[8])
+{
+    (void)n_rows;
 #ifdef __AVXVNNI__
-    const ivec h = ivec_dot8(ivec_dot8(ivec_zero(), even, ivec_load(high[0])), odd, ivec_load(high[1]));
-    const ivec l = ivec_dot8(ivec_dot8(ivec_load(less), even, ivec_load(low[0])), odd, ivec_load(low[1]));
-    return _mm256_add_epi32(_mm256_slli_epi32(h, 8), l);
+    ivec h = ivec_zero(), l = ivec_load(less);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        h = ivec_dot8(ivec_dot8(h, even[0][i], ivec_load(high[i][0])), odd[0][i], ivec_load(high[i][1]));
+        l = ivec_dot8(ivec_dot8(l, even[0][i], ivec_load(low[i][0])), odd[0][i], ivec_load(low[i][1]));
+    }
+    sums[0] = _mm256_add_epi32(_mm256_slli_epi32(h, 8), l);
 #else
-    // Two products of at most 15 * 128 fit in 16 bits, and so do four.
-    const ivec h =
-        _mm256_add_epi16(_mm256_maddubs_epi16(even, ivec_load(high[0])), _mm256_maddubs_epi16(odd, ivec_load(high[1])));
-    const ivec l =
-        _mm256_add_epi16(_mm256_maddubs_epi16(even, ivec_load(low[0])), _mm256_maddubs_epi16(odd, ivec_load(low[1])));
+    ivec h = ivec_zero(), l = ivec_zero();
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        h = _mm256_add_epi16(h, _mm256_add_epi16(_mm256_maddubs_epi16(even[0][i], ivec_load(high[i][0])),
+                                                 _mm256_maddubs_epi16(odd[0][i], ivec_load(high[i][1]))));
+        l = _mm256_add_epi16(l, _mm256_add_epi16(_mm256_maddubs_epi16(even[0][i], ivec_load(low[i][0])),
+                                                 _mm256_maddubs_epi16(odd[0][i], ivec_load(low[i][1]))));
+    }
     const ivec high_sum = _mm256_madd_epi16(h, _mm256_set1_epi16(256)), low_sum = _mm256_madd_epi16(l, _mm256_set1_epi16(1));
-    return _mm256_add_epi32(_mm256_add_epi32(high_sum, low_sum), ivec_load(less));
+    sums[0] = _mm256_add_epi32(_mm256_add_epi32(high_sum, low_sum), ivec_load(less));
 #endif
 }
 
