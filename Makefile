@@ -56,6 +56,7 @@ endif
 # src/cpu/kernels/vec/*.c are compiled once for each of VECTOR_ISAS, src/cpu/kernels/ISA/*.c for that instruction set; nothing else may use one.
 VECTOR_ISAS := avx2 avx512
 ISA_avx2   := -mavx2 -mfma -mf16c
+ISA_avxvnni := $(ISA_avx2) -mavxvnni
 ISA_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -mprefer-vector-width=512
 ISA_vnni   := $(ISA_avx512) -mavx512vnni
 ISA_vbmi   := $(ISA_vnni) -mavx512vbmi
@@ -68,15 +69,18 @@ isa_flags   = $(ISA_$(notdir $(patsubst %/,%,$(dir $(1)))))
 KERNELS    := $(if $(filter openmp tsan fuzz emulated%,$(VARIANT)),build/release,$(BUILD))
 built_in    = $(if $(findstring /kernels/,$(1)),$(if $(and $(filter tsan,$(VARIANT)),$(findstring /ref/,$(1))),$(BUILD),$(KERNELS)),$(BUILD))
 
+# What VNNI changes with vectors of 256 bits.
+VNNI_SOURCES   := quant quant8
 VECTOR_SOURCES := $(wildcard src/cpu/kernels/vec/*.c)
-VECTOR_OBJECTS := $(foreach isa,$(VECTOR_ISAS),$(VECTOR_SOURCES:src/cpu/kernels/vec/%.c=src/cpu/kernels/$(isa)/%.o))
+VECTOR_OBJECTS := $(foreach isa,$(VECTOR_ISAS),$(VECTOR_SOURCES:src/cpu/kernels/vec/%.c=src/cpu/kernels/$(isa)/%.o)) \
+                  $(VNNI_SOURCES:%=src/cpu/kernels/avxvnni/%.o)
 LIB_SOURCES := $(filter-out $(VECTOR_SOURCES),$(wildcard $(addsuffix /*.c,$(addprefix src/,util model text chat engine cpu cpu/machine cpu/long cpu/kernels/*))))
-CLI_SOURCES := src/main.c $(wildcard src/cli/*.c src/grammar/*.c $(if $(HTTP),src/serve/*.c))
+CLI_SOURCES := src/main.c $(wildcard src/cli/*.c src/grammar/*.c src/speculate/*.c $(if $(HTTP),src/serve/*.c))
 CLI_LIBS    := $(if $(HTTP),$(shell pkg-config --libs $(HTTP)))
 LIB_OBJECTS := $(foreach file,$(VECTOR_OBJECTS) $(LIB_SOURCES:.c=.o),$(call built_in,$(file))/$(file))
 CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o)
 # tests/ROOM/test_*.c are cmocka programs, tests/fuzz/fuzz_*.c fuzzers; other tests/ROOM/*.c are programs that the Python tests run.
-TEST_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/*/test_*.c))
+TEST_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(filter-out $(if $(HTTP),,tests/serve/%),$(wildcard tests/*/test_*.c)))
 FUZZERS       := $(patsubst %.c,$(BUILD)/%,$(filter-out $(if $(HTTP),,tests/fuzz/fuzz_body.c),$(wildcard tests/fuzz/fuzz_*.c)))
 TEST_HELPERS  := $(filter-out $(TEST_PROGRAMS) $(BUILD)/tests/fuzz/%,$(patsubst %.c,$(BUILD)/%,$(wildcard tests/*/*.c)))
 
@@ -118,7 +122,7 @@ $(BUILD)/src/cpu/kernels/$(1)/%.o: src/cpu/kernels/vec/%.c $(BUILD)/settings | $
 	@mkdir -p $$(@D)
 	$$(CC) $$(BASE) $$(CFLAGS) $$(THREADS) $(ISA_$(1)) -c -o $$@ $$<
 endef
-$(foreach isa,$(VECTOR_ISAS),$(eval $(call VECTOR_RULE,$(isa))))
+$(foreach isa,$(VECTOR_ISAS) avxvnni,$(eval $(call VECTOR_RULE,$(isa))))
 
 ifneq ($(KERNELS),$(BUILD))
 $(filter $(KERNELS)/%,$(LIB_OBJECTS)): release-kernels ;
@@ -134,7 +138,7 @@ $(BUILD)/src/cli/line.o: BASE += $(if $(EDIT),-DYALM_LIBEDIT)
 $(BUILD)/src/util/version.o: BASE += -DYALM_VERSION='"$(VERSION)"' -DYALM_COMMIT='"$(COMMIT)"'
 $(BUILD)/src/util/version.o: $(BUILD)/commit
 
-$(BUILD)/src/serve/page.o: src/serve/page.html
+$(BUILD)/src/serve/page.o: src/serve/page.html src/serve/openapi.json
 
 # Whether there is a server to call.
 $(BUILD)/src/cli/serve.o: BASE += $(if $(HTTP),-DYALM_SERVE)
@@ -187,7 +191,15 @@ $(BUILD)/tests/fuzz/%: tests/fuzz/%.c $(STATIC) $(CLI_OBJECTS)
 	@mkdir -p $(@D)
 	$(CC) $(BASE) -Itests $(CFLAGS) $(THREADS) $(LINK) -o $@ $< $(filter-out %/main.o,$(CLI_OBJECTS)) $(STATIC) $(CLI_LIBS) $(LIBS) $(EDIT)
 
-$(BUILD)/tests/grammar/%: tests/grammar/%.c $(STATIC) $(CLI_OBJECTS)
+# These test what is the program's and no part of the library.
+define PROGRAM_TEST
+$(BUILD)/tests/$(1)/%: tests/$(1)/%.c $$(STATIC) $$(CLI_OBJECTS)
+	@mkdir -p $$(@D)
+	$$(CC) $$(BASE) -Itests $$(CFLAGS) $$(THREADS) $$(LINK) -o $$@ $$< $$(filter-out %/main.o,$$(CLI_OBJECTS)) $$(STATIC) $$(CLI_LIBS) $$(LIBS) $$(EDIT) -lcmocka
+endef
+$(foreach room,grammar serve,$(eval $(call PROGRAM_TEST,$(room))))
+
+$(BUILD)/tests/speculate/%: tests/speculate/%.c $(STATIC) $(CLI_OBJECTS)
 	@mkdir -p $(@D)
 	$(CC) $(BASE) -Itests $(CFLAGS) $(THREADS) $(LINK) -o $@ $< $(filter-out %/main.o,$(CLI_OBJECTS)) $(STATIC) $(CLI_LIBS) $(LIBS) $(EDIT) -lcmocka
 
@@ -231,6 +243,7 @@ test-real:
 test-all:
 	@tools/setup.sh test
 	@$(MAKE) --no-print-directory -j$(JOBS) test-builds $(MORE_BUILDS:%=test-build-%)
+	@$(MAKE) --no-print-directory -s test-clients
 	@$(PYTHON) tests/run.py --thorough --fuzz-seconds $(if $(filter 10,$(FUZZ_SECONDS)),60,$(FUZZ_SECONDS)) all
 
 # One room of src/, as ROOM=cpu/long, or all: in the release build and under AddressSanitizer; the CUDA half in the emulator.

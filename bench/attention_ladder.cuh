@@ -7,9 +7,9 @@
 // The first four steps have one block for each query head, as the CUDA engine of Andrew Chan's "Fast LLM inference from scratch" (2024), whose
 // mixing of values with loads issued ahead ("att_mix") is the fourth.
 #pragma once
-#include "cuda/kernels.h"
-#include "cuda/reduce.cuh"
-#include "cuda/vec.cuh"
+#include "cuda/kernels/kernels.h"
+#include "cuda/kernels/reduce.cuh"
+#include "cuda/kernels/vec.cuh"
 
 enum ladder_attention_step {
     LADDER_BLOCK_PER_HEAD, // scores: a thread for each key; mix: a warp for each component. Neighbouring lanes read different rows

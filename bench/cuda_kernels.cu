@@ -1,4 +1,4 @@
-// Times each function of src/cuda/kernels.h alone, at a model's shapes, beside what the device reads and multiplies:
+// Times each function of src/cuda/kernels/kernels.h alone, at a model's shapes, beside what the device reads and multiplies:
 //
 //     cuda_kernels NAME=VALUE…
 //     name=TEXT dim=N ffn=N heads=N kv=N head_dim=N vocab=N dtype=fp16|… depths=0,4096 prompts=512,4096

@@ -1,5 +1,5 @@
 // Times decode attention of one layer at long contexts, kernel by kernel: dense on each type of cache, and by the methods that select keys
-// (src/cuda/selective.h).
+// (src/cuda/long/selective.h).
 //
 //     cuda_methods NAME=VALUE…
 //     name=TEXT heads=N kv=N head_dim=N depths=32768,65536,131072
@@ -7,6 +7,7 @@
 // One JSON object a line, as cuda_kernels': "kernel" is "dense fp16", "sparq: score" and so on, "sparq: layer" all of a layer's steps together. Bytes are what
 // must be read and written once. Several layers are gone through in turn, as by a model, so that the L2 cache holds none of them.
 #include "cuda_timing.h"
+#include "cuda/long/method.h"
 #include "read_arguments.h"
 
 static const double most_bytes = 24e9; // of all layers together, and at most half of what is free
@@ -79,6 +80,7 @@ static void close_depth(struct bench *b)
     MUST_CUDA(cudaStreamSynchronize(b->s.stream));
     for (int i = 0; i < b->s.blocks.n; i++)
         cudaFree(b->s.blocks.taken[i]);
+    method_close(&b->s);
 }
 
 static struct attention next_layer(struct bench *b)
@@ -118,10 +120,8 @@ static void time_dense(struct bench *b, yalm_kv type, int depth)
 static void take_method(struct bench *b, int depth)
 {
     struct cuda_state *s = &b->s;
-    selective_take_kept(s, &s->blocks);
-    s->method->take_kept(s, &s->blocks);
-    selective_take_scratch(s, &s->blocks);
-    s->method->take_scratch(s, &s->blocks);
+    method_take_kept(s, &s->blocks);
+    method_take_scratch(s, &s->blocks);
     fill_depth(b, depth);
     MUST(selective_open(s, error));
 }
@@ -134,7 +134,7 @@ static void append_all(struct bench *b, int depth)
     MUST_CUDA(cudaMemcpy(s->step, &all, sizeof all, cudaMemcpyHostToDevice));
     for (int layer = 0; layer < b->config.n_layers; layer++) {
         const struct attention a = {s->step, NULL, NULL, &s->caches[0], layer, b->shape.heads};
-        MUST(s->method->append(s, &a, depth + 1, error));
+        MUST(method_append(s, &a, depth + 1, error));
     }
     MUST_CUDA(cudaStreamSynchronize(s->stream));
 }
@@ -144,9 +144,9 @@ static void time_steps(struct bench *b, int depth, double score_bytes)
 {
     struct cuda_state *s = &b->s;
     const int n_keys = selective_n_keys(&s->caches[0].policy, depth);
-    const struct step step = {depth, 1, 0, s->method->choice(s, n_keys)};
+    const struct step step = {depth, 1, 0, method_choice(s, depth)};
     MUST_CUDA(cudaMemcpy(s->step, &step, sizeof step, cudaMemcpyHostToDevice));
-    MUST(selective_begin(s, 1, true, error));
+    MUST(method_begin(s, true, error));
     const double keys = (double)n_keys * b->shape.kv, scores = 4.0 * n_keys * b->shape.heads;
     const struct {
         const char *name;
@@ -156,19 +156,19 @@ static void time_steps(struct bench *b, int depth, double score_bytes)
         {"score", keys * score_bytes + scores},
         {"select", scores + 8 * keys}, // weights are written and read
         {"gather", 2.0 * (step.choice.k < n_keys ? step.choice.k : n_keys) * b->shape.kv * kv_row_bytes(&s->caches[0])},
-        {"layer", s->method->bytes(s, depth)},
+        {"layer", method_bytes(s, depth)},
     };
     for (int i = 0; i < 5; i++) {
         const double t = seconds_of(s->stream, [&](yalm_error *error) {
             const struct attention a = next_layer(b);
-            return i == 0   ? s->method->prepare(s, &a, error)
-                   : i == 1 ? s->method->score(s, &a, error)
+            return i == 0   ? s->method->table->prepare(s, &a, error)
+                   : i == 1 ? s->method->table->score(s, &a, error)
                    : i == 2 ? selective_select(s, &a, error)
                    : i == 3 ? selective_gather(s, &a, b->attended, error)
-                            : selective_attend(s, &a, b->attended, error);
+                            : method_attend(s, &a, b->attended, error);
         });
         char name[64];
-        snprintf(name, sizeof name, "%s: %s", s->method->name, steps[i].name);
+        snprintf(name, sizeof name, "%s: %s", s->method->table->name, steps[i].name);
         print(b, name, depth, t, steps[i].bytes);
     }
 }
@@ -183,12 +183,10 @@ static void time_sparq(struct bench *b, int depth)
     plan.config = &b->config;
     plan.options = &options;
     open_depth(b, YALM_KV_FP16, depth);
-    MUST(cuda_method_find(&s->method, "sparq", error));
-    selective_plan(s);
-    MUST(s->method->plan(s, &plan, error));
+    MUST(method_plan(s, &plan, error));
     take_method(b, depth);
     append_all(b, depth);
-    time_steps(b, depth, s->sparq.copy == SPARQ_COPY_INT8 ? s->sparq.r + 4.0 : 2.0 * s->sparq.r);
+    time_steps(b, depth, s->method->sparq.copy == SPARQ_COPY_INT8 ? s->method->sparq.r + 4.0 : 2.0 * s->method->sparq.r);
     close_depth(b);
 }
 
@@ -196,15 +194,16 @@ static void time_sparq(struct bench *b, int depth)
 static void time_hybrid(struct bench *b, int depth)
 {
     struct cuda_state *s = &b->s;
-    struct cuda_hybrid *h = &s->hybrid;
     yalm_session_options options = {};
     options.attention_ratio = 1.0f / 32;
     open_depth(b, YALM_KV_FP16, depth);
-    MUST(cuda_method_find(&s->method, "hybrid", error));
+    s->method = static_cast<struct cuda_method *>(calloc(1, sizeof *s->method));
+    s->method->table = &method_hybrid;
     selective_plan(s);
+    struct cuda_hybrid *h = &s->method->hybrid;
     MUST(hybrid_resolve(&h->options, &options, error));
     codes_shape(&h->codes, b->config.n_layers, &s->caches[0], 1);
-    s->selective.tail = h->options.tail;
+    s->method->selective.tail = h->options.tail;
     take_method(b, depth);
     const size_t heads = (size_t)b->config.n_layers * b->shape.kv, floats = heads * b->shape.head_dim * CODES_CENTROIDS;
     float *centroids = static_cast<float *>(malloc(floats * sizeof *centroids));
@@ -213,8 +212,8 @@ static void time_hybrid(struct bench *b, int depth)
     MUST_CUDA(cudaMemcpy(h->codes.centroids, centroids, floats * sizeof *centroids, cudaMemcpyHostToDevice));
     free(centroids);
     MUST_CUDA(cudaMemset(h->codes.codes, 0, heads * codes_head_words(&h->codes) * sizeof *h->codes.codes));
-    MUST_CUDA(cudaMemset(h->rotated_k, 0,
-                         s->kv_dim * sizeof *h->rotated_k)); // the token's own key, on which the time does not depend
+    MUST_CUDA(cudaMemset(s->unrounded_k, 0,
+                         s->kv_dim * sizeof *s->unrounded_k)); // the token's own key, on which the time does not depend
     MUST_CUDA(cudaDeviceSynchronize());                      // the stream does not wait for these
     MUST(codes_tables(&h->codes, s->stream, error));
     append_all(b, depth);

@@ -1,9 +1,9 @@
 // A ladder of products y = W x with one vector, from the plain one to the engine's, each step with one change (bench/cuda_matvec_ladder.cu times
 // them). W is fp16, (rows, cols); x and y are fp32. What must be read once: 2 * rows * cols bytes.
 #pragma once
-#include "cuda/kernels.h"
-#include "cuda/reduce.cuh"
-#include "cuda/vec.cuh"
+#include "cuda/kernels/kernels.h"
+#include "cuda/kernels/reduce.cuh"
+#include "cuda/kernels/vec.cuh"
 
 enum ladder_matvec_step {
     LADDER_THREAD_PER_ROW, // neighbouring lanes read different rows: each load of a lane is a sector of its own, for 2 bytes

@@ -1,6 +1,6 @@
 // The shape that a bench of the CUDA half times, as NAME=VALUE arguments.
 #pragma once
-#include "cuda/cuda.h"
+#include "cuda/kernels/cuda.h"
 
 enum { MAX_LIST = 8 };
 

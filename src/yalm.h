@@ -46,7 +46,7 @@ typedef struct yalm_error {
     char text[512]; // one line, UTF-8, no newline at the end
 } yalm_error;
 
-// "0.1.0 (commit 1a2b3c4, gcc 12.2.0; cpu: scalar avx2 avx512 avx512vnni; cuda: none)". Static.
+// "0.1.0 (commit 1a2b3c4, gcc 12.2.0; cpu: scalar avx2 avxvnni avx512 avx512vnni; cuda: none)". Static.
 YALM_API const char *yalm_version(void);
 
 // ---------------------------------------------------------------------------------------- model
@@ -165,7 +165,7 @@ typedef enum yalm_activations {
 typedef struct yalm_session_options {
     const char
         *device;     // "cpu"; "cuda", an NVIDIA GPU; "auto": cuda where a GPU can run this model with these options, else cpu
-    const char *isa; // CPU: "auto", "scalar", "avx2", "avx512", "avx512vnni", "amx"
+    const char *isa; // CPU: "auto", "scalar", "avx2", "avxvnni", "avx512", "avx512vnni", "amx"
     int n_threads;   // 0: physical cores in the affinity mask, at most the cgroup's CPU quota
     int n_threads_batch; // for batches of several tokens, which are bound by arithmetic; 0: as n_threads
     // Sessions on one model that have as many threads share them, and take turns.
@@ -224,6 +224,12 @@ typedef enum yalm_logits_of { YALM_LOGITS_NONE, YALM_LOGITS_LAST, YALM_LOGITS_AL
 // On a GPU a single token's evaluation goes on when this returns: the functions that need its result wait for it.
 YALM_API yalm_status yalm_eval(yalm_session *session, const int32_t *tokens, int n, yalm_logits_of which, yalm_error *error);
 
+// Says which tokens the caller expects next, after the one that it appends next: by yalm_eval() of a single token with logits. These are then
+// evaluated with it, for little more than its own time, and where they come, one by one, their logits are there at once. What comes instead costs no more than
+// ever. Nothing else changes: not a bit, no position. Returns how many of n it will take: at most 15, and 0 where tokens can only be evaluated one by one
+// (on a GPU, and by an attention method that selects keys).
+YALM_API int yalm_expect(yalm_session *session, const int32_t *tokens, int n);
+
 // Appends one token to each of n sessions on one model, with logits, as yalm_eval() would for each, to the bit; on a CPU the weights are read once for up to
 // 8 of them, where their threads and activations are alike. On an error no position has changed on a CPU; of those on a GPU, where sessions are evaluated
 // one after another, the first ones' may have. YALM_USAGE: also a session given twice, or sessions of several models.
@@ -242,7 +248,7 @@ YALM_API double yalm_log_sum_exp(const float *logits, int n);
 YALM_API int64_t yalm_position(const yalm_session *session); // tokens so far
 
 // Forgets the tokens at `position` and later. YALM_USAGE where the ring buffer no longer holds what an earlier position
-// could see (only past the context or a model's window, and then by more than a chunk).
+// but 0 could see (only past the context or a model's window, and then by more than a chunk).
 YALM_API yalm_status yalm_rollback(yalm_session *session, int64_t position, yalm_error *error);
 
 // The session's tokens, of which it knows at most its context's last ones: copies the last `room` of them to `tokens`, and returns how many.
@@ -255,6 +261,17 @@ YALM_API yalm_status yalm_session_save(yalm_session *session, const char *path, 
 // YALM_USAGE where the file is damaged, of another model, of another type of cache or of activations, or longer than the context. After a failure
 // the session is at position 0.
 YALM_API yalm_status yalm_session_load(yalm_session *session, const char *path, yalm_error *error);
+
+// Pages: what the KV cache holds of n tokens, copied to memory of the caller's and into other sessions on the model with the same options. Bytes of one;
+// 0 where there are none: on a GPU, where the attention method keeps more than keys and values, in an endless session.
+YALM_API size_t yalm_page_bytes(yalm_session *session, int n);
+// Copies what is held of tokens [first, first + n). YALM_USAGE where they are not there, or a window has dropped too much of them.
+YALM_API yalm_status yalm_page_save(yalm_session *session, int64_t first, int n, void *page, yalm_error *error);
+// The session goes on behind tokens[0 .. n · n_pages), as if it had evaluated them itself; pages[i] was saved of those from i · n on. What the session
+// holds of them already is not copied. There are no logits until the next yalm_eval(). YALM_USAGE, and nothing has changed, where they are more than
+// the context, or a token is none of the model's.
+YALM_API yalm_status yalm_page_load(yalm_session *session, const int32_t *tokens, int n, const void *const *pages, int n_pages,
+                                    yalm_error *error);
 
 // Stops a running or the next yalm_eval() with YALM_INTERRUPTED. Safe in a signal handler.
 YALM_API void yalm_session_cancel(yalm_session *session);

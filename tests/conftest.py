@@ -28,7 +28,8 @@ def isas():
     avx512 = {"avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl"}
     vnni = avx512 | {"avx512_vnni"}
     amx = vnni | {"avx512_bf16", "amx_tile", "amx_bf16", "amx_int8"}
-    needs = {"avx2": {"avx2", "fma", "f16c"}, "avx512": avx512, "avx512vnni": vnni, "amx": amx}
+    avx2 = {"avx2", "fma", "f16c"}
+    needs = {"avx2": avx2, "avxvnni": avx2 | {"avx_vnni"}, "avx512": avx512, "avx512vnni": vnni, "amx": amx}
     return ["scalar", *(isa for isa, need in needs.items() if need <= flags)]
 
 

@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 #include "cli/conversation.h"
 #include "cli/reasoning.h"
+#include "cli/speculation.h"
 
 struct turn {                // what the last answer took
     size_t n_prompt, n_kept; // tokens of the whole conversation, and how many of them the session had evaluated already
@@ -17,6 +18,7 @@ struct chat {
     yalm_session *session; // NULL where it could not be opened again
     uint64_t seed;         // of the next session
     struct conversation conversation;
+    struct speculation speculation;
     struct tokens known; // what the session has evaluated, (context) of room
     struct reasoning reasoning;
     struct turn turn;

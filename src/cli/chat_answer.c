@@ -28,7 +28,10 @@ yalm_status chat_open(struct chat *chat, yalm_error *error)
     yalm_status status = open_again(chat, options->quiet, error);
     if (status != YALM_OK)
         return status;
-    status = state_open(options, chat->session, &chat->known, error);
+    status = speculation_open(&chat->speculation, options, chat->model, chat->session, error);
+    if (status == YALM_OK)
+        status = state_open(options, chat->session, &chat->known, error);
+    speculator_read(chat->speculation.speculator, chat->known.ids, chat->known.n);
     if (status != YALM_OK)
         return status;
     return conversation_new(&chat->conversation, options->system, error);
@@ -36,6 +39,7 @@ yalm_status chat_open(struct chat *chat, yalm_error *error)
 
 void chat_close(struct chat *chat)
 {
+    speculation_close(&chat->speculation);
     close_session(chat->session);
     conversation_free(&chat->conversation);
     free(chat->known.ids);
@@ -76,6 +80,8 @@ static yalm_status check_room(const struct chat *chat, size_t n, yalm_error *err
 static yalm_status keep_prefix(struct chat *chat, const struct tokens *prompt, yalm_error *error)
 {
     const size_t n = state_common(&chat->known, prompt);
+    if (n < chat->known.n)
+        speculator_begin(chat->speculation.speculator);
     chat->turn.n_kept = n;
     yalm_error refused;
     if (yalm_rollback(chat->session, (int64_t)n, &refused) == YALM_OK) {
@@ -93,6 +99,7 @@ static yalm_status evaluate(struct chat *chat, const int32_t *ids, size_t n, yal
         status = yalm_eval(chat->session, ids, (int)n, YALM_LOGITS_LAST, error);
     if (status != YALM_OK)
         return status;
+    speculator_read(chat->speculation.speculator, ids, n);
     memcpy(chat->known.ids + chat->known.n, ids, n * sizeof *ids);
     chat->known.n += n;
     return YALM_OK;
@@ -164,7 +171,9 @@ static yalm_status generate(struct chat *chat, struct text_out *out, yalm_error 
             turn->why = "full context";
             break;
         }
-        status = evaluate(chat, &token, 1, error);
+        status = speculator_eval(chat->speculation.speculator, chat->session, token, error);
+        if (status == YALM_OK)
+            chat->known.ids[chat->known.n++] = token;
     }
     turn->decode_seconds = seconds_now() - start;
     return status;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/speculation.h"
 #include "cli/state_file.h"
 #include "cli/text_out.h"
 #include "grammar/mask.h"
@@ -26,6 +27,8 @@ struct completion {
     struct grammar *grammar; // that the text follows; NULL: none
     struct token_tree *tree;
     struct masker *masker;
+
+    struct speculation speculation;
 
     const char *why; // it stopped
     int64_t n_generated, n_decoded;
@@ -190,7 +193,20 @@ static yalm_status prefill(struct completion *run, yalm_error *error)
     }
     if (status == YALM_OK)
         status = yalm_finish(run->session, error);
+    speculator_read(run->speculation.speculator, run->prompt.ids, n);
     run->prefill_seconds = seconds_now() - start;
+    return status;
+}
+
+static yalm_status evaluate_token(struct completion *run, int32_t token, yalm_error *error)
+{
+    struct speculator *speculator = run->speculation.speculator;
+    const struct speculation_counts before = speculator_counts(speculator);
+    const int64_t depth = yalm_position(run->session);
+    const yalm_status status = speculator_eval(speculator, run->session, token, error);
+    const struct speculation_counts after = speculator_counts(speculator);
+    if (status == YALM_OK && (speculator == NULL || after.evaluations > before.evaluations))
+        run->decode_bytes += yalm_session_cost(run->session, 1 + (int)(after.guessed - before.guessed), depth).bytes;
     return status;
 }
 
@@ -227,11 +243,9 @@ static yalm_status generate(struct completion *run, yalm_error *error)
             break;
         }
         before = seconds_now();
-        const int64_t depth = yalm_position(run->session);
-        status = yalm_eval(run->session, &token, 1, YALM_LOGITS_LAST, error);
+        status = evaluate_token(run, token, error);
         if (status == YALM_OK) {
             run->decode_seconds += on_cpu ? seconds_now() - before : 0;
-            run->decode_bytes += yalm_session_cost(run->session, 1, depth).bytes;
             run->n_decoded++;
         }
     }
@@ -268,6 +282,11 @@ static void say_statistics(struct completion *run)
     }
     say("decode: %lld tokens in %.3f s, %.1f tok/s%s", (long long)run->n_decoded, run->decode_seconds,
         rate(run->n_decoded, run->decode_seconds), reached);
+    const struct speculation_counts counts = speculator_counts(run->speculation.speculator);
+    if (counts.tokens > 0)
+        say("speculation: %lld of %lld guessed tokens came; %lld tokens took %lld evaluations",
+            (long long)(counts.tokens - counts.evaluations), (long long)counts.guessed, (long long)counts.tokens,
+            (long long)counts.evaluations);
     say("generated: %lld tokens, the first after %.3f s; seed %llu; stopped by: %s", (long long)run->n_generated,
         run->first_token_seconds, (unsigned long long)run->seed, run->why);
 }
@@ -346,7 +365,9 @@ static yalm_status complete(struct completion *run, yalm_error *error)
             fprintf(stderr, " %d", run->prompt.ids[i]);
         fputc('\n', stderr);
     }
-    status = take_up(run, error);
+    status = speculation_open(&run->speculation, options, run->model, run->session, error);
+    if (status == YALM_OK)
+        status = take_up(run, error);
     if (status == YALM_OK)
         status = send_prompt(run, error);
     if (status == YALM_OK)
@@ -373,6 +394,7 @@ yalm_status run_completion(const struct options *options, yalm_error *error)
         status = input_read(&run.text, &run.prompt, options, model, true, error);
     if (status == YALM_OK)
         status = complete(&run, error);
+    speculation_close(&run.speculation);
     close_session(run.session);
     free(run.text.bytes);
     free(run.prompt.ids);

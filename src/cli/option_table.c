@@ -24,7 +24,7 @@ enum {
 
 #define AT(field)  offsetof(struct options, field)
 #define DEVICES    "auto,cpu,cuda"
-#define ISAS       "auto,scalar,avx2,avx512,avx512vnni,amx"
+#define ISAS       "auto,scalar,avx2,avxvnni,avx512,avx512vnni,amx"
 #define ATTENTIONS "dense,sparq,nomad,hybrid"
 
 // clang-format off
@@ -53,7 +53,7 @@ const struct option option_table[] = {
     {"Machine", 0, "pin", NULL, NULL, OPTION_FLAG, SESSION, AT(pin), 0, 0, NULL},
     {"Machine", 0, "mlock", NULL, NULL, OPTION_FLAG, SESSION, AT(mlock), 0, 0, NULL},
     {"Machine", 0, "hugepages", NULL, NULL, OPTION_FLAG, SESSION, AT(hugepages), 0, 0, NULL},
-    {"Machine", 0, "isa", "auto|scalar|avx2|avx512|avx512vnni|amx", NULL, OPTION_WORD, SESSION, AT(isa), 0, 0, ISAS},
+    {"Machine", 0, "isa", "auto|scalar|avx2|avxvnni|avx512|avx512vnni|amx", NULL, OPTION_WORD, SESSION, AT(isa), 0, 0, ISAS},
     {"Machine", 0, "kv,cache-type", "fp16|fp32|int8", NULL, OPTION_CHOICE, SESSION, AT(kv), 0, 0, "fp16,fp32,int8"},
     {"Machine", 0, "activations", "int16|int8|fp32", NULL, OPTION_CHOICE, SESSION, AT(activations), 0, 0, "int16,int8,fp32"},
     {"Machine", 0, "chunk,batch,batch-size,ubatch-size", "N", NULL, OPTION_INT, SESSION, AT(chunk), 0, 65536, NULL},
@@ -67,7 +67,7 @@ const struct option option_table[] = {
     {"Completion", 'n', "n-predict,predict", "N", "tokens to generate; -1 is endless", OPTION_INT, C | H, AT(n_predict), -2, INT_MAX / 2, NULL},
     {"Completion", 'r', "stop,reverse-prompt", "TEXT", "end before this text; may be repeated", OPTION_TEXTS, C | H, AT(stops), 0, 0, NULL},
     {"Completion", 't', "temp,temperature", "X", "0 takes the likeliest token", OPTION_FLOAT, SAMPLING, AT(sampling.temperature), 0, 1000, NULL},
-    {"Completion", 's', "seed", "N", "same seed, same text; -1 is random", OPTION_SEED, C | H | K | B, AT(seed), 0, 0, NULL},
+    {"Completion", 's', "seed", "N", "same seed, same text; -1 is random", OPTION_SEED, C | H | K | S | B, AT(seed), 0, 0, NULL},
     {"Completion", 0, "top-k", "N", NULL, OPTION_INT, SAMPLING, AT(sampling.top_k), 0, INT_MAX, NULL},
     {"Completion", 0, "top-p", "X", NULL, OPTION_FLOAT, SAMPLING, AT(sampling.top_p), 0, 1, NULL},
     {"Completion", 0, "min-p", "X", NULL, OPTION_FLOAT, SAMPLING, AT(sampling.min_p), 0, 1, NULL},
@@ -80,6 +80,7 @@ const struct option option_table[] = {
     {"Completion", 0, "ignore-eos", NULL, NULL, OPTION_FLAG, C | H, AT(ignore_eos), 0, 0, NULL},
     {"Completion", 0, "no-echo,no-display-prompt", NULL, NULL, OPTION_FLAG, C, AT(no_echo), 0, 0, NULL},
     {"Completion", 0, "sinks,keep", "N", NULL, OPTION_INT, C, AT(n_sinks), 0, 65536, NULL},
+    {"Completion", 0, "speculate", "HOW", NULL, OPTION_TEXT, C | H | T | S, AT(speculate), 0, 0, NULL},
 
     {"Chat", 0, "system,system-prompt", "TEXT", "what the model is told before the first message", OPTION_TEXT, H, AT(system), 0, 0, NULL},
     {"Chat", 0, "hide-reasoning", NULL, NULL, OPTION_FLAG, H, AT(hide_reasoning), 0, 0, NULL},
@@ -107,6 +108,7 @@ const struct option option_table[] = {
     {"Serve", 0, "api-key-file", "FILE", NULL, OPTION_TEXT, S, AT(key_file), 0, 0, NULL},
     {"Serve", 0, "insecure", NULL, NULL, OPTION_FLAG, S, AT(insecure), 0, 0, NULL},
     {"Serve", 0, "queue", "N", NULL, OPTION_INT, S, AT(queue), 0, 65536, NULL},
+    {"Serve", 0, "cache-ram", "MIB", NULL, OPTION_INT, S, AT(cache_ram), 0, 1 << 30, NULL},
     {"Serve", 0, "drain", "SECONDS", NULL, OPTION_INT, S, AT(drain), 0, 86400, NULL},
 
     {"Calibrate", 'o', "output", "FILE", "learned codebooks (the model's path, .nomad)", OPTION_TEXT, B | M, AT(output_file), 0, 0, NULL},
@@ -142,6 +144,7 @@ void options_defaults(struct options *options)
     options->activations = session.activations;
     options->attention = session.attention;
     options->n_sinks = session.n_sinks;
+    options->speculate = "auto";
     options->n_prompt = (struct int_list){1, {512}};
     options->n_gen = (struct int_list){1, {128}};
     options->depth = (struct int_list){1, {0}};
@@ -154,6 +157,7 @@ void options_defaults(struct options *options)
     options->parallel = 4;
     options->queue = 64;
     options->drain = 30;
+    options->cache_ram = 2048;
     options->d_sub = yalm_calibration_defaults().d_sub;
     options->samples = yalm_calibration_defaults().samples;
 }

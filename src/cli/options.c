@@ -9,6 +9,7 @@
 
 #include "cli/cli.h"
 #include "cli/option_table.h"
+#include "cli/speculation.h"
 
 // One option or operand of argv.
 struct word {
@@ -403,6 +404,8 @@ static yalm_status check_together(struct options *options, yalm_error *error)
     if (options->mode == MODE_PASSKEY && options->junk >= 0 && options->position > options->junk)
         return cli_error(error, YALM_USAGE, "option '-l': the key's position %d is past the %d junk lines", options->position,
                          options->junk);
+    if (speculation_check(options, error) != YALM_OK)
+        return YALM_USAGE;
     if (options->stride && options->context && options->stride > options->context)
         return cli_error(error, YALM_USAGE, "option '--stride': %d is longer than the window (--ctx %d)", options->stride,
                          options->context);

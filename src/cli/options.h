@@ -56,6 +56,7 @@ struct options {
     struct text_list variables;
     bool hide_reasoning;
     const char *session; // file; NULL: none
+    const char *speculate; // auto, off, suffix or draft=FILE
 
     const char *device, *isa;
     int n_threads, n_threads_batch, context, chunk, n_sinks;
@@ -83,7 +84,7 @@ struct options {
     int decode_last;
 
     const char *host, *key_file;
-    int port, parallel, queue, drain;
+    int port, parallel, queue, drain, cache_ram;
     bool insecure;
 
     bool pieces, detokenize;

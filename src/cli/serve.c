@@ -1,10 +1,12 @@
 // Mode serve: the model behind HTTP, until a signal ends it.
 #include <stdarg.h>
+#include <string.h>
 
 #include "cli/cli.h"
 
 #ifdef YALM_SERVE
 
+#include "cli/speculation.h"
 #include "serve/serve.h"
 
 static bool is_quiet;
@@ -20,21 +22,24 @@ static void say_line(const char *format, ...)
         say("%s", line);
 }
 
-// Says what all sessions will take before the first of them takes it.
-static yalm_status check_memory(const struct options *options, const yalm_model *model, const yalm_session_options *how,
+// Says what all sessions will take before the first of them takes it. What is kept beyond them gets at most half of the rest.
+static yalm_status check_memory(const struct options *options, const yalm_model *model, struct serve_options *how,
                                 yalm_error *error)
 {
     yalm_memory memory;
-    const yalm_status status = yalm_session_memory(model, how, &memory, error);
+    const yalm_status status = yalm_session_memory(model, &how->session, &memory, error);
     if (status != YALM_OK)
         return status;
     const uint64_t each = memory.kv_cache + memory.attention + memory.scratch, n = (uint64_t)options->parallel;
-    say_line("memory: weights %s, %d sessions of %s; %s available", human_bytes(memory.weights), options->parallel,
-             human_bytes(each), human_bytes(memory.available));
     if (each > memory.available / n)
         return cli_error(error, YALM_NO_MEMORY,
                          "%d sessions take %s, and %s are available: a shorter context (-T N) or fewer sessions (--parallel N)",
                          options->parallel, human_bytes(each * n), human_bytes(memory.available));
+    const uint64_t rest = (memory.available - each * n) / 2, asked = (uint64_t)options->cache_ram << 20;
+    how->cache_bytes = asked < rest ? asked : rest;
+    say_line("memory: weights %s, %d sessions of %s, at most %s of what was read before; %s available",
+             human_bytes(memory.weights), options->parallel, human_bytes(each), human_bytes(how->cache_bytes),
+             human_bytes(memory.available));
     return YALM_OK;
 }
 
@@ -44,7 +49,7 @@ yalm_status run_serve(const struct options *options, yalm_error *error)
     yalm_model *model = open_model(options, error);
     if (model == NULL)
         return error->status;
-    const struct serve_options how = {
+    struct serve_options how = {
         .host = options->host,
         .port = options->port,
         .key_file = options->key_file,
@@ -53,14 +58,22 @@ yalm_status run_serve(const struct options *options, yalm_error *error)
         .queue = options->queue,
         .drain = options->drain,
         .session = session_options(options),
+        .speculate = strcmp(options->speculate, "off") != 0,
         .sampling = options->sampling,
+        .seed = options_given(options, "seed") ? options->seed : UINT64_MAX,
         .say = say_line,
     };
+    yalm_model *draft = NULL;
     yalm_status status = yalm_sampling_check(model, &how.sampling, error);
     if (status == YALM_OK)
-        status = check_memory(options, model, &how.session, error);
+        status = speculation_draft_model(options, model, &draft, error);
+    how.draft = draft;
+    if (status == YALM_OK)
+        status = check_memory(options, model, &how, error);
     if (status == YALM_OK)
         status = serve(model, &how, error);
+    if (draft)
+        yalm_model_close(draft);
     yalm_model_close(model);
     return status;
 }

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "cli/cli.h"
+#include "cli/speculation.h"
 #include "cli/throughput.h"
 
 static const double limits_seconds = 0.5;  // for each of two measurements, before and after
@@ -43,26 +44,28 @@ static yalm_status measure_limits(struct bench *bench, yalm_session *session, ya
 }
 
 // Waits for each token, as one must who draws the next from its logits.
-static yalm_status eval_token(yalm_session *session, int32_t token, yalm_error *error)
+static yalm_status eval_token(struct speculator *speculator, yalm_session *session, int32_t token, yalm_error *error)
 {
-    const yalm_status status = yalm_eval(session, &token, 1, YALM_LOGITS_LAST, error);
+    const yalm_status status = speculator_eval(speculator, session, token, error);
     return status == YALM_OK ? yalm_finish(session, error) : status;
 }
 
 // The timed part: prefill in one call, decode one token at a time. `attention` (NULL: nobody wants to know): seconds of them that it took.
-static yalm_status run_once(const struct bench *bench, const struct test *test, yalm_session *session, int n, double *seconds,
-                            double *attention, yalm_error *error)
+static yalm_status run_once(const struct bench *bench, const struct test *test, yalm_session *session,
+                            struct speculator *speculator, int n, double *seconds, double *attention, yalm_error *error)
 {
     const int32_t *ids = bench->ids + test->depth;
     yalm_status status = YALM_OK;
     if (attention)
         yalm_time_attention(session, true);
+    speculator_forget(speculator); // the last repetition
+    speculator_read(speculator, bench->ids, test->n_prompt ? 0 : (size_t)test->depth);
     const double start = seconds_now();
     if (test->n_prompt)
         status = yalm_eval(session, ids, n, YALM_LOGITS_LAST, error);
     else
         for (int i = 0; i < n && status == YALM_OK; i++)
-            status = eval_token(session, ids[i], error);
+            status = eval_token(speculator, session, ids[i], error);
     if (status == YALM_OK)
         status = yalm_finish(session, error);
     *seconds = seconds_now() - start;
@@ -108,7 +111,8 @@ static bool take_reading(struct test *test, yalm_session *session)
     return gb_per_s > 0;
 }
 
-static yalm_status run_repetition(struct bench *bench, struct test *test, yalm_session *session, yalm_error *error)
+static yalm_status run_repetition(struct bench *bench, struct test *test, yalm_session *session, struct speculator *speculator,
+                                  yalm_error *error)
 {
     const int n = test->n_prompt + test->n_gen;
     const bool cold = test->n == 0 && bench->options->cold;
@@ -116,26 +120,27 @@ static yalm_status run_repetition(struct bench *bench, struct test *test, yalm_s
     double ignored;
     progress("%s%d @ d%d: %d of %d", test->n_gen ? "tg" : "pp", n, test->depth, test->n + 1, bench->options->repetitions);
     if (take_reading(test, session) && !cold) // a token that is not timed leaves in the caches what decode does
-        status = run_once(bench, test, session, 1, &ignored, NULL, error);
+        status = run_once(bench, test, session, speculator, 1, &ignored, NULL, error);
     if (status == YALM_OK)
-        status = run_once(bench, test, session, n, &test->seconds[test->n], test->attention ? &test->attention[test->n] : NULL,
+        status = run_once(bench, test, session, speculator, n, &test->seconds[test->n], test->attention ? &test->attention[test->n] : NULL,
                           error);
     test->n += status == YALM_OK;
     return status;
 }
 
-static yalm_status repeat(struct bench *bench, struct test *test, yalm_session *session, yalm_error *error)
+static yalm_status repeat(struct bench *bench, struct test *test, yalm_session *session, struct speculator *speculator,
+                          yalm_error *error)
 {
     const int n = test->n_prompt + test->n_gen;
     yalm_status status = go_to_depth(bench, test, session, error);
     double ignored;
     if (status == YALM_OK && !bench->options->cold) // decode is warm after a few tokens
-        status = run_once(bench, test, session, test->n_gen > 8 ? 8 : n, &ignored, NULL, error);
+        status = run_once(bench, test, session, speculator, test->n_gen > 8 ? 8 : n, &ignored, NULL, error);
     const time_t now = time(NULL);
     struct tm utc;
     strftime(test->time, sizeof test->time, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
     while (test->n < bench->options->repetitions && status == YALM_OK)
-        status = run_repetition(bench, test, session, error);
+        status = run_repetition(bench, test, session, speculator, error);
     if (status == YALM_OK)
         take_reading(test, session);
     count_costs(test, session);
@@ -152,6 +157,7 @@ static yalm_status run_test(struct bench *bench, struct test *test, bool last, y
                          length - test->depth, test->depth, length, how.context);
     if (how.context == 0)
         how.context = length;
+    struct speculation speculation = {0};
     yalm_status status = fill_ids(bench, length, error);
     if (status != YALM_OK)
         return status;
@@ -175,7 +181,10 @@ static yalm_status run_test(struct bench *bench, struct test *test, bool last, y
         status = measure_limits(bench, session, error);
     bench->limits_known = true;
     if (status == YALM_OK)
-        status = repeat(bench, test, session, error);
+        status = speculation_open(&speculation, options, bench->model, session, error);
+    if (status == YALM_OK)
+        status = repeat(bench, test, session, speculation.speculator, error);
+    speculation_close(&speculation);
     if (status == YALM_OK && last)
         status = measure_limits(bench, session, error);
     if (status == YALM_OK && interrupted())

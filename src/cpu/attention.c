@@ -291,11 +291,13 @@ static void attend_blocks(struct cpu_state *s, const struct batch *batch, int la
         }
 }
 
-// Query q's output: alpha Σ_parts e^(max_part - max) acc_part / Σ_parts e^(max_part - max) sum_part, in the order of the parts.
-static float *merge_query(struct cpu_state *s, int n_parts, int n_queries, int kv_head, int q, float alpha)
+// Query q's output: alpha Σ_parts e^(max_part - max) acc_part / Σ_parts e^(max_part - max) sum_part, in the order of the parts. `begin`: where the parts
+// of its block of tokens lie, (n_kv_heads, n_parts, n_queries).
+static float *merge_query(struct cpu_state *s, size_t begin, int n_parts, int n_queries, int kv_head, int first_token, int q,
+                          float alpha)
 {
     const int d = s->config->head_dim;
-    const size_t base = (size_t)kv_head * n_parts * n_queries + q; // and n_queries further for each part
+    const size_t base = (begin + (size_t)kv_head * n_parts) * n_queries + q; // and n_queries further for each part
     float max = -INFINITY, sum = 0;
     for (int part = 0; part < n_parts; part++)
         max = fmaxf(max, s->part_max[base + (size_t)part * n_queries]);
@@ -308,7 +310,7 @@ static float *merge_query(struct cpu_state *s, int n_parts, int n_queries, int k
         for (int c = 0; c < d; c++)
             total[c] = part == 0 ? scale * acc[c] : total[c] + scale * acc[c];
     }
-    return write_output(s, kv_head, 0, q, total, sum > 0 ? alpha / sum : 0.0f);
+    return write_output(s, kv_head, first_token, q, total, sum > 0 ? alpha / sum : 0.0f);
 }
 
 // Where part `part` of `n_parts` of the positions [from, to) begins: at whole vectors of keys (few_block_keys).
@@ -329,44 +331,80 @@ static int run_parts(const struct cpu_state *s, int n_visible)
     return n < most ? n : most;
 }
 
-// One part of the keys, all the batch's queries of one KV head. Parts lie (n_kv_heads, n_parts), and are mostly taken one after another.
-static void attend_part(struct task *task, int i, int n_parts)
+// The positions that the task's tokens see, and the parts that these are cut into.
+struct seen {
+    int64_t from, to;
+    int n_parts;
+};
+
+static struct seen task_sees(const struct task *task)
+{
+    const int64_t position = task->batch->position + task->first_token;
+    struct seen seen = {kv_first_visible(task->kv, position), position + task->n_tokens, 0};
+    seen.n_parts = run_parts(task->s, (int)(seen.to - seen.from));
+    return seen;
+}
+
+// One part of the keys, all the task's queries of one KV head. `begin`: where the parts of its tokens lie, (n_kv_heads, n_parts); they are mostly taken
+// one after another.
+static void attend_part(struct task *task, struct seen seen, size_t begin, int kv_head, int part)
 {
     struct cpu_state *s = task->s;
-    const struct batch *batch = task->batch;
-    const int64_t from = kv_first_visible(task->kv, batch->position), to = batch->position + batch->n;
-    const int part = i % n_parts;
-    task->kv_head = i / n_parts;
+    const int next = kv_head * seen.n_parts + part + 1;
+    const size_t at = (begin + (size_t)next - 1) * task->n_queries;
+    task->kv_head = kv_head;
     task->next_k = task->next_v = NULL;
-    if (!s->policy->decode_keys && i + 1 < n_parts * s->config->n_kv_heads) {
-        const int slot = kv_slot(task->kv, part_start(from, to, (i + 1) % n_parts, n_parts));
-        const size_t at = (size_t)slot * s->config->head_dim * kv_sizes[s->kv_type];
-        task->next_k = (const uint8_t *)cpu_keys(s, task->layer, (i + 1) / n_parts) + at;
-        task->next_v = (const uint8_t *)cpu_values(s, task->layer, (i + 1) / n_parts) + at;
+    if (!s->policy->decode_keys && next < seen.n_parts * s->config->n_kv_heads) {
+        const int slot = kv_slot(task->kv, part_start(seen.from, seen.to, next % seen.n_parts, seen.n_parts));
+        const size_t row = (size_t)slot * s->config->head_dim * kv_sizes[s->kv_type];
+        task->next_k = (const uint8_t *)cpu_keys(s, task->layer, next / seen.n_parts) + row;
+        task->next_v = (const uint8_t *)cpu_values(s, task->layer, next / seen.n_parts) + row;
     }
-    task->acc = s->part_acc + (size_t)i * task->n_queries * s->config->head_dim;
-    task->max = s->part_max + (size_t)i * task->n_queries;
-    task->sum = s->part_sum + (size_t)i * task->n_queries;
+    task->acc = s->part_acc + at * s->config->head_dim;
+    task->max = s->part_max + at;
+    task->sum = s->part_sum + at;
     (part == 0 ? task_begin_first : task_begin)(task);
     if (part == 0)
         attend_sinks(task);
-    attend_positions(task, part_start(from, to, part, n_parts), part_start(from, to, part + 1, n_parts));
+    attend_positions(task, part_start(seen.from, seen.to, part, seen.n_parts),
+                     part_start(seen.from, seen.to, part + 1, seen.n_parts));
 }
 
-// Decode, and short batches: the keys are cut into parts, so that one token can use the whole machine.
-static void attend_parts(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
+// Tokens [first, first + n), in blocks that are attended to together: of all n, or of one each, which then has the parts that it would have alone.
+static void attend_parts(struct cpu_state *s, const struct batch *batch, int layer, int first, int n, int block, struct member *me)
 {
-    const int n_kv_heads = s->config->n_kv_heads, n_queries = batch->n * cpu_group(s);
+    const int n_kv_heads = s->config->n_kv_heads, n_queries = block * cpu_group(s), n_blocks = n / block;
     struct task task = task_make(s, batch, layer, me);
-    const int n_parts = run_parts(s, (int)(batch->position + batch->n - kv_first_visible(task.kv, batch->position)));
-    task.n_tokens = batch->n;
+    task.n_tokens = block;
     task.n_queries = n_queries;
-    for (struct span span; team_claim_share(me, n_parts * n_kv_heads, 1, &span);)
-        for (int i = span.first; i < span.last; i++)
-            attend_part(&task, i, n_parts);
-    for (struct span span; team_claim_share(me, n_kv_heads * n_queries, 4, &span);) // whose parts it has mostly computed itself
-        for (int i = span.first; i < span.last; i++)
-            merge_query(s, n_parts, n_queries, i / n_queries, i % n_queries, 1);
+    task.first_token = first + n - block;
+    const int most = task_sees(&task).n_parts; // the last block's
+    for (struct span span; team_claim_share(me, most * n_kv_heads * n_blocks, 1, &span);)
+        for (int i = span.first; i < span.last; i++) { // one part's keys for all blocks, while they are in the cache
+            task.first_token = first + i % n_blocks * block;
+            const struct seen seen = task_sees(&task);
+            const int part = i / n_blocks % most;
+            if (part < seen.n_parts)
+                attend_part(&task, seen, (size_t)(i % n_blocks) * n_kv_heads * most, i / n_blocks / most, part);
+        }
+    for (struct span span; team_claim_share(me, n_kv_heads * n_queries * n_blocks, 4, &span);) // whose parts it has mostly computed itself
+        for (int i = span.first; i < span.last; i++) {
+            task.first_token = first + i % n_blocks * block;
+            merge_query(s, (size_t)(i % n_blocks) * n_kv_heads * most, task_sees(&task).n_parts, n_queries,
+                        i / n_blocks / n_queries, task.first_token, i / n_blocks % n_queries, 1);
+        }
+}
+
+// Decode, and short batches: the keys are cut into parts, so that one token can use the whole machine. Of tokens apart there are as many at once as their
+// parts have room.
+static void attend_few(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
+{
+    if (!batch->apart)
+        attend_parts(s, batch, layer, 0, batch->n, batch->n, me);
+    for (int first = 0, n; batch->apart && first < batch->n; first += n) {
+        n = batch->n - first < s->query_tokens ? batch->n - first : s->query_tokens;
+        attend_parts(s, batch, layer, first, n, 1, me);
+    }
 }
 
 void attention_attend_rows(struct cpu_state *s, const struct batch *batch, int layer, int n_parts, const struct row_part *rows,
@@ -413,7 +451,7 @@ void attention_attend_rows(struct cpu_state *s, const struct batch *batch, int l
 
 void attention_merge(struct cpu_state *s, int n_parts, int kv_head, int q, float alpha, const float *mean)
 {
-    float *y = merge_query(s, n_parts, cpu_group(s), kv_head, q, alpha);
+    float *y = merge_query(s, 0, n_parts, cpu_group(s), kv_head, 0, q, alpha);
     if (alpha < 1)
         s->kernels->add_scaled(y, mean, 1 - alpha, s->config->head_dim);
 }
@@ -422,10 +460,10 @@ void attention_attend(struct cpu_state *s, const struct batch *batch, int layer,
 {
     if (s->policy->applies(s, batch->n, batch->position, layer))
         s->policy->attend(s, batch, layer, me);
-    else if (batch->n > s->query_tokens)
+    else if (batch->n > s->query_tokens && !batch->apart)
         attend_blocks(s, batch, layer, me);
     else
-        attend_parts(s, batch, layer, me);
+        attend_few(s, batch, layer, me);
 }
 
 double attention_dense_bytes(const struct cpu_state *s, int n, int64_t position, int layer)

@@ -189,6 +189,13 @@ static yalm_status cpu_evaluate(void *state, const struct batch *batch, yalm_err
     return status == YALM_OK ? YALM_OK : error_set(error, status, "interrupted");
 }
 
+// A method that selects keys keeps what one token after another leaves.
+static int cpu_most_apart(const void *state)
+{
+    const struct cpu_state *s = state;
+    return s->policy != &policy_dense ? 1 : s->chunk < MOST_APART ? s->chunk : MOST_APART;
+}
+
 struct fill {
     struct cpu_state *s;
     int64_t position;
@@ -320,6 +327,7 @@ const struct backend backend_cpu = {
     .describe = cpu_describe,
     .evaluate = cpu_evaluate,
     .evaluate_together = cpu_evaluate_together,
+    .most_apart = cpu_most_apart,
     .fill_random = cpu_fill_random,
     .each_row = cpu_each_row,
     .step_bytes = cpu_step_bytes,

@@ -17,7 +17,7 @@ struct pass {
     int64_t run; // its number
     struct batch batch;
     struct input_sums *observed; // NULL: what matrices read is not observed
-    int n_turns;                 // 0: the batch is of the state's own session
+    int n_turns;                 // 0: the batch is of the state's own session; else its tokens are apart
     struct turn turns[MOST_TURNS];
 };
 
@@ -240,6 +240,7 @@ static void forward(struct member *me, const void *arguments)
 {
     const struct pass *pass = arguments;
     struct cpu_state *s = pass->state;
+    me->apart = pass->batch.apart;
     embed(s, pass, me);
     for (int layer = 0; layer < s->config->n_layers; layer++) {
         attention_block(s, pass, layer, me);
@@ -254,14 +255,14 @@ static void forward(struct member *me, const void *arguments)
 yalm_status cpu_forward(struct cpu_state *state, const struct batch *batch)
 {
     const struct pass pass = {.state = state, .run = ++state->run, .batch = *batch, .observed = state->observed};
-    const int n_threads = batch->n > 1 ? state->n_threads_batch : state->n_threads;
+    const int n_threads = batch->n > 1 && !batch->apart ? state->n_threads_batch : state->n_threads;
     team_run(state->team, n_threads, forward, &pass, offsetof(struct pass, turns));
     return atomic_load(&state->stopped) == pass.run ? YALM_INTERRUPTED : YALM_OK;
 }
 
 void cpu_forward_apart(struct cpu_state *state, const struct turn *turns, int n)
 {
-    const struct batch batch = {.n = n, .logits = state->logits, .all_logits = true};
+    const struct batch batch = {.n = n, .logits = state->logits, .all_logits = true, .apart = true};
     struct pass pass = {.state = state, .run = ++state->run, .batch = batch, .n_turns = n};
     _Static_assert(sizeof pass <= TEAM_ARGUMENT_BYTES, "a pass is small enough to be copied to each member");
     memcpy(pass.turns, turns, sizeof *turns * (size_t)n);

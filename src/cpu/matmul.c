@@ -12,20 +12,27 @@ enum { LAST_BYTES = 64 << 10 };
 // Decode: of its share of the next product, what a member fetches while it waits. Well within an L2 cache.
 enum { AHEAD_BYTES = 256 << 10 };
 
-// Quantising a few tokens is so little work that a claim of fewer columns would cost more than it saves.
+// Quantising a few tokens is so little work that a claim of fewer columns, of all tokens together, would cost more than it saves.
 enum { QUANTISE_COLS = 1024 };
 
 // Of tokens apart: rows that all groups multiply before the next ones are read.
 enum { GROUPS_BYTES = 64 << 10 };
 
+// Tokens apart are multiplied by the kernels of a single one, as many at a time as those take without any depending on the others. The groups
+// are as even as can be.
+static int even_groups(int n, int most)
+{
+    const int groups = (n + most - 1) / most;
+    return (n + groups - 1) / groups;
+}
+
 // Prefill: rows that the kernels keep in the cache together.
 enum { BLOCK_ROWS = 128 };
 
-// Quantised matrices multiply n tokens apart in groups of at most so many, each quantised by itself: then none depends on the others.
-static int group_size(const struct cpu_state *s, int n)
+// Of quantised matrices, whose groups are quantised each by itself.
+static int group_size(const struct cpu_state *s, const struct member *me, int n)
 {
-    const int most = s->quant->alike, groups = (n + most - 1) / most;
-    return s->apart && n > 0 ? (n + groups - 1) / groups : n;
+    return me->apart && n > 0 ? even_groups(n, s->quant->alike) : n;
 }
 
 static size_t group_bytes(const struct cpu_state *s, int cols)
@@ -38,19 +45,30 @@ size_t matmul_groups_bytes(const struct cpu_state *s, int n, int cols)
     return (size_t)((n + s->quant->alike - 1) / s->quant->alike) * group_bytes(s, cols);
 }
 
-static void quantise_groups(struct cpu_state *s, const float *x, int n, int cols, struct span span)
+static void quantise_groups(struct cpu_state *s, const struct member *me, const float *x, int n, int cols, struct span span)
 {
-    const int size = group_size(s, n);
+    const int size = group_size(s, me, n);
     uint8_t *to = s->quantised;
     for (int t = 0; t < n; t += size, to += group_bytes(s, cols))
         s->quant->quantise(to, x + (size_t)t * cols, cols, n - t < size ? n - t : size, cols, span.first, span.last);
 }
 
+static int quantise_grain(int n)
+{
+    return n < QUANTISE_COLS / QUANT_BLOCK ? (int)round_up((size_t)(QUANTISE_COLS / (n > 0 ? n : 1)), QUANT_BLOCK) : QUANT_BLOCK;
+}
+
+// What multiplies n tokens of this run in 16 bits; NULL: nothing does.
+static const struct half_kernels *halves_of(const struct cpu_state *s, const struct member *me, int n)
+{
+    return me->apart ? NULL : matmul_halves(s, n);
+}
+
 void matmul_pack(struct cpu_state *s, struct member *me, int forms, const float *x, int n, int cols)
 {
     const int few = s->kernels->matvec_max;
-    const bool halves = forms & FORM_HALVES && matmul_halves(s, n);
-    const bool pack = n > few && (forms & FORM_PACKED || (forms & FORM_FEW_PACKED && !halves));
+    const bool halves = forms & FORM_HALVES && halves_of(s, me, n);
+    const bool pack = !me->apart && n > few && (forms & FORM_PACKED || (forms & FORM_FEW_PACKED && !halves));
     const bool quantise = n > 0 && (forms & FORM_QUANTISED || (forms & FORM_FEW_QUANTISED && !halves));
     if (forms & (FORM_PACKED | FORM_FEW_PACKED) && s->packed)
         for (struct span span; team_claim_near(me, pack ? cols : 0, 128, &span);)
@@ -59,8 +77,8 @@ void matmul_pack(struct cpu_state *s, struct member *me, int forms, const float 
         for (struct span span; team_claim_near(me, halves ? cols : 0, HALF_BLOCK, &span);)
             matmul_halves(s, n)->pack(s->halves, x, cols, n, cols, span.first, span.last);
     if (forms & (FORM_QUANTISED | FORM_FEW_QUANTISED))
-        for (struct span span; team_claim_near(me, quantise ? cols : 0, n > few ? 128 : QUANTISE_COLS, &span);)
-            quantise_groups(s, x, n, cols, span);
+        for (struct span span; team_claim_near(me, quantise ? cols : 0, quantise_grain(n), &span);)
+            quantise_groups(s, me, x, n, cols, span);
 }
 
 static int few_grain(const struct matrix *w)
@@ -70,17 +88,22 @@ static int few_grain(const struct matrix *w)
 
 int matmul_most_few(const struct cpu_state *s)
 {
-    const int few = s->kernels->matvec_max; // at least as many as can be apart
+    const int few = s->kernels->matvec_max;
     const int least = matmul_least_halves(s);
     return least <= few ? least - 1 : few;
 }
 
+static bool is_few(const struct cpu_state *s, const struct member *me, int n)
+{
+    return me->apart || n <= matmul_most_few(s);
+}
+
 bool matmul_claim(const struct cpu_state *s, struct member *me, const struct matrix *w, int rows, int n, struct span *span)
 {
-    if (n <= matmul_most_few(s))
+    if (is_few(s, me, n))
         return team_claim_share(me, rows, few_grain(w), span);
     const int even = (int)round_up((size_t)(w->rows / (4 * team_size(s->team))) + 1, ROW_UNIT); // four claims for each member
-    const struct half_kernels *half = matmul_form(s, w) & FORM_HALVES ? matmul_halves(s, n) : NULL;
+    const struct half_kernels *half = matmul_form(s, w) & FORM_HALVES ? halves_of(s, me, n) : NULL;
     const int block = half ? half->rows : BLOCK_ROWS;
     return team_claim_near(me, rows, even < block ? even : block, span);
 }
@@ -93,7 +116,7 @@ int matmul_most_rows(const struct cpu_state *s)
 void matmul_ahead(const struct cpu_state *s, struct member *me, const struct matrix *const *w, int n_matrices, int n)
 {
     me->ahead.bytes = 0;
-    if (n > matmul_most_few(s))
+    if (!is_few(s, me, n))
         return;
     int total = 0;
     for (int i = 0; i < n_matrices; i++)
@@ -140,13 +163,29 @@ static void many_rows(struct cpu_state *s, const struct member *me, const struct
     product(&args);
 }
 
-// By a matrix that is quantised, each group of the tokens while its rows are in the cache.
+// Rows that each of several groups of tokens multiplies while they are in the cache; all, where there is one group.
+static int rows_of_groups(const struct matrix *w, struct span rows, bool several)
+{
+    const int all = rows.last - rows.first, some = (int)round_up(GROUPS_BYTES / dtype_row_bytes(w->dtype, w->cols) + 1, ROW_UNIT);
+    return several && some < all ? some : all;
+}
+
+// By a matrix of floats as decode's are multiplied, of however many tokens where they are apart.
+static void few_rows(struct cpu_state *s, const struct matrix *w, struct span rows, float *y, ptrdiff_t ldy, const float *x, int n)
+{
+    const int size = n > 0 ? even_groups(n, s->kernels->matvec_max) : n, block = rows_of_groups(w, rows, size < n);
+    for (int first = rows.first; first < rows.last; first += block)
+        for (int t = 0; t < n; t += size)
+            s->kernels->matvec[w->dtype](y + t * ldy + (first - rows.first), ldy, w->data, first,
+                                         rows.last - first < block ? rows.last : first + block, w->cols,
+                                         x + (ptrdiff_t)t * w->cols, w->cols, n - t < size ? n - t : size, s->fetching.to_l2);
+}
+
+// By a matrix that is quantised, by each group of the tokens.
 static void quantised_rows(struct cpu_state *s, const struct member *me, const struct matrix *w, struct span rows, float *y,
                            ptrdiff_t ldy, int n)
 {
-    const int size = group_size(s, n);
-    const int block =
-        size == n ? rows.last - rows.first : (int)round_up(GROUPS_BYTES / dtype_row_bytes(w->dtype, w->cols) + 1, ROW_UNIT);
+    const int size = group_size(s, me, n), block = rows_of_groups(w, rows, size < n);
     for (int first = rows.first; first < rows.last; first += block) {
         const uint8_t *x = s->quantised;
         for (int t = 0; t < n; t += size, x += group_bytes(s, w->cols))
@@ -173,13 +212,13 @@ static void multiply_rows(struct cpu_state *s, const struct member *me, const st
     const struct cpu_kernels *kernels = s->kernels;
     const int form = matmul_form(s, w);
     const enum dtype type = matmul_type(w->dtype);
-    const struct half_kernels *half = form & FORM_HALVES ? matmul_halves(s, n) : NULL;
+    const struct half_kernels *half = form & FORM_HALVES ? halves_of(s, me, n) : NULL;
     if (half)
         many_rows(s, me, w, rows, y, ldy, half->product[type], s->halves, n);
     else if (dtype_group_bytes[type])
         quantised_rows(s, me, w, rows, y, ldy, n);
-    else if (n <= kernels->matvec_max)
-        kernels->matvec[w->dtype](y, ldy, w->data, rows.first, rows.last, w->cols, x, w->cols, n, s->fetching.to_l2);
+    else if (me->apart || n <= kernels->matvec_max)
+        few_rows(s, w, rows, y, ldy, x, n);
     else
         many_rows(s, me, w, rows, y, ldy, kernels->matmul[type], s->packed, n);
     if (dtype_row_scale[w->dtype])
@@ -198,7 +237,8 @@ size_t matmul_rows_here_floats(const struct cpu_state *s)
 {
     const int ffn = config_widest_ffn(s->config);
     const size_t widest = (size_t)(s->config->hidden_dim > ffn ? s->config->hidden_dim : ffn);
-    const size_t few = (size_t)(s->chunk < s->kernels->matvec_max ? s->chunk : s->kernels->matvec_max) * widest,
+    const int most_few = s->kernels->matvec_max > MOST_APART ? s->kernels->matvec_max : MOST_APART;
+    const size_t few = (size_t)(s->chunk < most_few ? s->chunk : most_few) * widest,
                  many = (size_t)s->chunk * (size_t)matmul_most_rows(s);
     return few > many ? few : many;
 }

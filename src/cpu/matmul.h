@@ -68,6 +68,7 @@ static inline int matmul_form(const struct cpu_state *s, const struct matrix *w)
     return of_matrix | (quantised ? FORM_QUANTISED : FORM_PACKED);
 }
 size_t matmul_groups_bytes(const struct cpu_state *state, int n, int cols); // what it quantises n tokens apart to
+// Where member->apart, set at a run's beginning, each of at most MOST_APART tokens has the bits that it would have alone.
 void matmul_pack(struct cpu_state *state, struct member *me, int forms, const float *x, int n, int cols);
 
 // The next rows of a step of `rows` rows, most of them of matrices like w.

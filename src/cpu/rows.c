@@ -1,36 +1,42 @@
-// The caches of keys and values as stretches of memory, for whoever keeps them in a file.
+// The caches of keys and values as pieces of memory, for whoever keeps them elsewhere.
 
 #include "cpu/rows.h"
 
-static size_t used(const struct kv_policy *kv, int64_t n) // slots that positions below n have been written to
+// What is at slots [slot, slot + n), each of `size` bytes.
+static yalm_status take_slots(void *cache, int slot, size_t n, size_t size, row_taker *take, void *context)
 {
-    return n < kv->capacity ? (size_t)n : (size_t)kv->capacity;
+    return cache ? take(context, (uint8_t *)cache + (size_t)slot * size, n * size) : YALM_OK;
 }
 
-static yalm_status take_head(struct cpu_state *s, int layer, int kv_head, int64_t n, row_taker *take, void *context)
+static yalm_status take_head(struct cpu_state *s, int layer, int kv_head, struct stretch which, row_taker *take, void *context)
 {
-    const size_t slots = used(&cpu_kind_of(s, layer)->kv, n);
-    float *key_scales = cpu_key_scales(s, layer, kv_head), *value_scales = cpu_value_scales(s, layer, kv_head);
-    yalm_status status = take(context, cpu_keys(s, layer, kv_head), slots * cpu_row_bytes(s));
-    if (status == YALM_OK)
-        status = take(context, cpu_values(s, layer, kv_head), slots * cpu_row_bytes(s));
-    if (status == YALM_OK && key_scales)
-        status = take(context, key_scales, slots * sizeof *key_scales);
-    if (status == YALM_OK && value_scales)
-        status = take(context, value_scales, slots * sizeof *value_scales);
+    const struct kv_policy *kv = &cpu_kind_of(s, layer)->kv;
+    yalm_status status = YALM_OK;
+    for (int64_t at = which.first, end; at < which.end && status == YALM_OK; at = end) {
+        end = kv_run_end(kv, at, which.end);
+        const int slot = kv_slot(kv, at);
+        const size_t n = (size_t)(end - at);
+        status = take_slots(cpu_keys(s, layer, kv_head), slot, n, cpu_row_bytes(s), take, context);
+        if (status == YALM_OK)
+            status = take_slots(cpu_values(s, layer, kv_head), slot, n, cpu_row_bytes(s), take, context);
+        if (status == YALM_OK)
+            status = take_slots(cpu_key_scales(s, layer, kv_head), slot, n, sizeof(float), take, context);
+        if (status == YALM_OK)
+            status = take_slots(cpu_value_scales(s, layer, kv_head), slot, n, sizeof(float), take, context);
+    }
     return status;
 }
 
-yalm_status cpu_each_row(void *state, int64_t n, row_taker *take, void *context, yalm_error *error)
+yalm_status cpu_each_row(void *state, const struct stretch *of_kind, row_taker *take, void *context, yalm_error *error)
 {
     struct cpu_state *s = state;
     if (s->method)
         return error_set(error, YALM_USAGE,
-                         "attention: '%s' keeps more than keys and values: sessions with dense attention can be kept in a file",
+                         "attention: '%s' keeps more than keys and values: sessions with dense attention can be kept",
                          s->policy->name);
     yalm_status status = YALM_OK;
     for (int layer = 0; layer < s->config->n_layers; layer++)
         for (int head = 0; head < s->config->n_kv_heads && status == YALM_OK; head++)
-            status = take_head(s, layer, head, n, take, context);
+            status = take_head(s, layer, head, of_kind[s->config->kind_of_layer[layer]], take, context);
     return status;
 }

@@ -2,4 +2,4 @@
 #include "cpu/state.h"
 
 // The backend's each_row().
-yalm_status cpu_each_row(void *state, int64_t n, row_taker *take, void *context, yalm_error *error);
+yalm_status cpu_each_row(void *state, const struct stretch *of_kind, row_taker *take, void *context, yalm_error *error);

@@ -7,6 +7,9 @@
 #include "engine/backend.h"
 #include "model/importance.h"
 
+// Tokens apart: so many of a session's become, in one batch, what each would in a batch of its own (matmul.h says how).
+enum { MOST_APART = 16 };
+
 // Attention's work on one KV head is cut along the keys into at most so many parts (see attention.h).
 enum { MAX_KEY_PARTS = 64 };
 
@@ -55,7 +58,7 @@ struct cpu_state {
 
     int q_dim, kv_dim; // n_heads * head_dim, n_kv_heads * head_dim
     int chunk;         // most tokens in a batch
-    bool apart;        // its tokens are of several sessions, and become what each would alone (together.c); never changes
+    bool together;     // its tokens are of several sessions (together.c)
     int query_tokens;  // most tokens whose queries one attention task takes together where keys are cut into parts
     int block_tokens;  // likewise where tokens are cut into blocks
     int key_parts;     // most parts that one task's keys are cut into
@@ -70,7 +73,7 @@ struct cpu_state {
     float *rotated_q; // (n_kv_heads, chunk, group, head_dim), scaled by 1 / sqrt(head_dim)
     float *sink_q;    // likewise, as the sinks see them; NULL where there are no sinks
     float *attended;  // (chunk, q_dim)
-    float *logits;    // (chunk, vocab_size), where tokens are apart, or ranks gather them; else NULL
+    float *logits;    // (chunk, vocab_size), of a state whose tokens are of several sessions (together.c), or whose ranks gather them; else NULL
     float *branch;    // (chunk, hidden_dim) and one more: what a block adds to x, to be summed over ranks; NULL without a group
     float *squares;   // (chunk, 2) and one more: of q and k, that ranks normalise as a whole; else NULL
     float *gate;      // (chunk, ffn_dim)
@@ -150,7 +153,7 @@ struct turn {
     int32_t token;
 };
 enum { MOST_TURNS = 8 };
-// Their logits are in state->logits (n, vocab_size) then. `state` is a state of tokens apart, of the turns' team.
+// Their logits are in state->logits (n, vocab_size) then. `state` is of several sessions' tokens, and of the turns' team.
 void cpu_forward_apart(struct cpu_state *state, const struct turn *turns, int n);
 
 static inline const struct cpu_kind *cpu_kind_of(const struct cpu_state *s, int layer)

@@ -151,7 +151,7 @@ static void carve_activations(struct cpu_state *s, struct carver *c)
         s->sink_q = carve(c, chunk * s->q_dim, sizeof(float));
     s->attended = carve(c, chunk * s->q_dim, sizeof(float));
     s->gate = carve(c, chunk * ffn, sizeof(float));
-    if (s->apart || s->group)
+    if (s->together || s->group)
         s->logits = carve(c, chunk * s->config->vocab_size, sizeof(float));
     if (s->group)
         s->branch = carve(c, chunk * dim + 1, sizeof(float));
@@ -169,7 +169,8 @@ static void carve_activations(struct cpu_state *s, struct carver *c)
     if (forms & (FORM_QUANTISED | FORM_FEW_QUANTISED)) {
         const int least = most_quantised < few ? most_quantised : few;
         const size_t size = max_size(s->quant->size(least, (int)widest), s->quant->size(most_quantised, (int)widest));
-        s->quantised = carve(c, s->apart ? matmul_groups_bytes(s, (int)chunk, (int)widest) : size, 1);
+        const int apart = s->chunk < MOST_APART ? s->chunk : MOST_APART;
+        s->quantised = carve(c, max_size(size, matmul_groups_bytes(s, apart, (int)widest)), 1);
     }
 }
 
@@ -241,10 +242,8 @@ yalm_status cpu_sizes(struct cpu_state *s, const struct backend_plan *plan, yalm
     if (!s->kernels)
         return error_set(error, YALM_USAGE, "instruction set '%s' is not one that this machine has", plan->options->isa);
     s->quant = plan->options->activations == YALM_ACTIVATIONS_INT8 ? s->kernels->quant8 : s->kernels->quant;
-    s->apart = plan->apart;
-    s->half = s->apart
-                  ? NULL
-                  : half_kernels_select(s->kernels, plan->options->activations, matrices_of(cpu_forms(s, config, s->weights)));
+    s->half = half_kernels_select(s->kernels, plan->options->activations, matrices_of(cpu_forms(s, config, s->weights)));
+    s->together = plan->together;
     s->fetching = machine_fetching();
     s->q_dim = config->n_heads * config->head_dim;
     s->kv_dim = config->n_kv_heads * config->head_dim;

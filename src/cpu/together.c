@@ -38,7 +38,7 @@ static struct cpu_state *open_state(const struct backend_plan *of_session, yalm_
     struct backend_plan plan = *of_session;
     plan.cancel = &never;
     plan.options = &options;
-    plan.apart = true;
+    plan.together = true;
     for (int kind = 0; kind < config_n_kinds(plan.config); kind++)
         plan.kv[kind] = kv_policy_make(options.context, plan.config->kinds[kind].sliding_window, false, 0, options.chunk);
     return cpu_open(&plan, error);

@@ -64,14 +64,7 @@ static yalm_status cuda_resolve(const struct model_config *config, const struct 
     if (options->activations != YALM_ACTIVATIONS_INT16)
         return error_set(error, YALM_USAGE, "device cuda: activations %s are the CPU's (-d cpu)",
                          options->activations == YALM_ACTIVATIONS_INT8 ? "int8" : "fp32");
-    const struct cuda_method *method = NULL;
-    TRY(cuda_method_find(&method, options->attention, error));
-    if (method && !config_selects(config))
-        return error_set(error, YALM_USAGE,
-                         "attention: found %s, but this model's layers see or score keys each in their own way: use dense",
-                         options->attention);
-    if (method)
-        TRY(method->check(config, options, error));
+    TRY(method_check(config, options, error));
     if (config->vocab_size > MAX_VOCAB)
         return error_set(error, YALM_USAGE,
                          "device cuda: a vocabulary of %d does not run on the GPU, only up to %d (-d cpu runs it)",
@@ -141,8 +134,8 @@ static yalm_status cuda_fill_random(void *state, int64_t position, int n, uint64
 static double cuda_step_bytes(const void *state, int n, int64_t position)
 {
     const struct cuda_state *s = static_cast<const struct cuda_state *>(state);
-    if (selective_applies(s, n, position))
-        return s->config->n_layers * s->method->bytes(s, position);
+    if (method_applies(s, n, position))
+        return s->config->n_layers * method_bytes(s, position);
     double bytes = 0;
     for (int kind = 0; kind < config_n_kinds(s->config); kind++) {
         const struct kv_cache *cache = &s->caches[kind];

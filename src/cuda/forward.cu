@@ -110,7 +110,7 @@ static yalm_status make_qkv(struct cuda_state *s, int layer, int n, const struct
                                  s->ropes[kind],
                                  s->place[layer],
                                  s->config->n_heads,
-                                 s->hybrid.rotated_k};
+                                 s->unrounded_k};
     append.scale = config_attention_scale(s->config);
     append.growth = s->config->query_growth;
     append.growth_context = s->config->query_growth > 0 ? s->config->query_growth_context : 1;
@@ -140,9 +140,9 @@ static yalm_status attention_block(struct cuda_state *s, int layer, int n, bool 
         s->step,       s->rotated_q, s->sink_q, &s->caches[kind], s->place[layer], n_heads, s->config->attention_softcap,
         w->sink_logits};
     if (s->method && !selective)
-        TRY(s->method->append(s, &attention, n, error));
+        TRY(method_append(s, &attention, n, error));
     if (selective)
-        TRY(selective_attend(s, &attention, static_cast<float *>(s->attended), error));
+        TRY(method_attend(s, &attention, static_cast<float *>(s->attended), error));
     else if (n == 1)
         TRY(attention_decode(&attention, &s->attention_plans[kind], static_cast<float *>(s->attended), s->attention_scratch,
                              s->stream, error));
@@ -210,7 +210,7 @@ static yalm_status classify(struct cuda_state *s, float *logits, const float *x,
 static yalm_status layers(struct cuda_state *s, int n, bool selective, yalm_error *error)
 {
     if (s->method)
-        TRY(selective_begin(s, n, selective, error));
+        TRY(method_begin(s, selective, error));
     const float scale = s->config->embedding_scale;
     TRY(embed(s->x, &s->weights->weights.embedding, s->tokens, n, s->stream, error, scale > 0 ? scale : 1.0f));
     for (int layer = 0; layer < s->config->n_layers; layer++) {
@@ -311,8 +311,8 @@ static yalm_status copy_step(struct cuda_state *s, const struct batch *batch, ya
 {
     TRY_CUDA(cudaEventSynchronize(s->copied)); // the last batch's copies are over
     *s->step_host = {batch->position, batch->n, 0};
-    if (selective_applies(s, batch->n, batch->position))
-        s->step_host->choice = s->method->choice(s, selective_n_keys(&s->caches[0].policy, batch->position));
+    if (method_applies(s, batch->n, batch->position))
+        s->step_host->choice = method_choice(s, batch->position);
     TRY_CUDA(cudaMemcpyAsync(s->step, s->step_host, sizeof *s->step, cudaMemcpyHostToDevice, s->stream));
     if (batch->tokens) {
         memcpy(s->tokens_host, batch->tokens, batch->n * sizeof *batch->tokens);
@@ -356,7 +356,7 @@ static yalm_status generate(struct cuda_state *s, const struct batch *batch, boo
 
 yalm_status cuda_forward(struct cuda_state *s, const struct batch *batch, yalm_error *error)
 {
-    const bool last = batch->logits && !batch->all_logits, selective = selective_applies(s, batch->n, batch->position);
+    const bool last = batch->logits && !batch->all_logits, selective = method_applies(s, batch->n, batch->position);
     if (batch->n == 1 && batch->logits)
         return generate(s, batch, selective, error);
     TRY(copy_step(s, batch, error));
@@ -375,14 +375,14 @@ yalm_status cuda_fill(struct cuda_state *s, int64_t position, int n, uint64_t se
     batch.position = position;
     if (s->method) {
         TRY(copy_step(s, &batch, error));
-        TRY(selective_begin(s, n, false, error));
+        TRY(method_begin(s, false, error));
     }
     for (int kind = 0; kind < config_n_kinds(s->config); kind++)
         TRY(fill_noise(&s->caches[kind], position, n, seed + kind, s->stream, error));
     for (int layer = 0; s->method && layer < s->config->n_layers; layer++) {
         const struct attention attention = {s->step,       NULL,  NULL,
                                             &s->caches[0], layer, s->config->n_heads}; // there are rows only
-        TRY(s->method->append(s, &attention, n, error));
+        TRY(method_append(s, &attention, n, error));
     }
     return YALM_OK;
 }

@@ -1,6 +1,6 @@
 #include "cuda/state.h"
 
-#include "cuda/kv_rows.cuh"
+#include "cuda/kernels/kv_rows.cuh"
 #include "cuda/step.h"
 #include "cuda/upload.h"
 
@@ -31,14 +31,6 @@ static void take_kv(struct cuda_state *s, struct cuda_blocks *b)
             take(b, c->value_scales, rows, sizeof(float));
         }
     }
-}
-
-static void take_method(struct cuda_state *s, struct cuda_blocks *b)
-{
-    if (!s->method)
-        return;
-    selective_take_kept(s, b);
-    s->method->take_kept(s, b);
 }
 
 static void take_scratch(struct cuda_state *s, struct cuda_blocks *b)
@@ -75,10 +67,8 @@ static void take_scratch(struct cuda_state *s, struct cuda_blocks *b)
     take(b, s->slab, s->slab_bytes, 1);
     take(b, s->sampled_token, 1, sizeof *s->sampled_token);
     step_take(s, b);
-    if (s->method) {
-        selective_take_scratch(s, b);
-        s->method->take_scratch(s, b);
-    }
+    if (s->method)
+        method_take_scratch(s, b);
 }
 
 static void shape_kind(struct cuda_state *s, const struct backend_plan *plan, int kind)
@@ -110,17 +100,7 @@ static yalm_status state_shape(struct cuda_state *s, const struct backend_plan *
         shape_kind(s, plan, kind);
     for (int layer = 0; layer < c->n_layers; layer++)
         s->place[layer] = config_place(c, layer);
-    TRY(cuda_method_find(&s->method, plan->options->attention, error));
-    if (!s->method)
-        return YALM_OK;
-    selective_plan(s);
-    return s->method->plan(s, plan, error);
-}
-
-static void method_close(struct cuda_state *s)
-{
-    if (s->method && s->method->close)
-        s->method->close(s);
+    return method_plan(s, plan, error);
 }
 
 yalm_status cuda_state_bytes(const struct backend_plan *plan, const struct cuda_device *device, yalm_memory *memory,
@@ -131,7 +111,8 @@ yalm_status cuda_state_bytes(const struct backend_plan *plan, const struct cuda_
     const yalm_status status = state_shape(&s, plan, device, error);
     if (status == YALM_OK) {
         take_kv(&s, &kv);
-        take_method(&s, &kept);
+        if (s.method)
+            method_take_kept(&s, &kept);
         take_scratch(&s, &scratch);
         memory->kv_cache = kv.bytes;
         memory->attention = kept.bytes;
@@ -176,7 +157,7 @@ static yalm_status state_fill(struct cuda_state *s, yalm_error *error)
     TRY_CUDA(cudaMemset(s->sample_scratch, 0, sample_scratch_bytes(s->config->vocab_size, s->caches[0].policy.context)));
     TRY(step_open(s, error));
     TRY_CUDA(cudaDeviceSynchronize()); // the session's stream does not wait for these
-    return s->method ? selective_open(s, error) : YALM_OK;
+    return YALM_OK;
 }
 
 static yalm_status state_take(struct cuda_state *s, const struct backend_plan *plan, yalm_error *error)
@@ -190,7 +171,8 @@ static yalm_status state_take(struct cuda_state *s, const struct backend_plan *p
     s->blocks.taking = true;
     s->blocks.error = error;
     take_kv(s, &s->blocks);
-    take_method(s, &s->blocks);
+    if (s->method)
+        method_take_kept(s, &s->blocks);
     take_scratch(s, &s->blocks);
     s->blocks.error = NULL;
     TRY(s->blocks.status);
@@ -200,7 +182,7 @@ static yalm_status state_take(struct cuda_state *s, const struct backend_plan *p
         cudaHostAlloc(reinterpret_cast<void **>(&s->tokens_host), s->chunk * sizeof *s->tokens_host, cudaHostAllocDefault));
     TRY_CUDA(cudaHostAlloc(reinterpret_cast<void **>(&s->sampled), sizeof *s->sampled, cudaHostAllocDefault));
     TRY(state_fill(s, error));
-    return s->method && s->method->open ? s->method->open(s, plan, error) : YALM_OK;
+    return s->method ? method_open(s, plan, error) : YALM_OK;
 }
 
 yalm_status cuda_state_open(struct cuda_state **state, const struct backend_plan *plan, const struct cuda_device *device,

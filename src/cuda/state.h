@@ -1,9 +1,7 @@
 // A session's memory on the device: KV cache, activations, scratch. Sizes are known before anything is taken.
 #pragma once
-#include "cuda/hybrid.h"
-#include "cuda/kernels.h"
-#include "cuda/selective.h"
-#include "cuda/sparq.h"
+#include "cuda/kernels/kernels.h"
+#include "cuda/method.h"
 
 // A model's weights on the device: the same structure, with device pointers.
 struct cuda_weights {
@@ -74,10 +72,7 @@ struct cuda_state {
     struct rope ropes[CONFIG_MAX_KINDS];
     struct decode_plan attention_plans[CONFIG_MAX_KINDS];
     int place[CONFIG_MAX_LAYERS];     // of a layer among those of its kind: its number in that cache
-    const struct cuda_method *method; // NULL: attention is dense
-    struct selective selective;       // where there is a method
-    struct sparq sparq;               // where it is that one
-    struct cuda_hybrid hybrid;        // likewise
+    struct cuda_method *method;           // NULL: attention is dense
 
     // What changes from one evaluation to the next: written to pinned memory, copied from there by the evaluation's first operations.
     struct step *step_host, *step; // pinned; device
@@ -92,6 +87,7 @@ struct cuda_state {
     float *branch;      // (chunk, hidden_dim), what a block adds, where a norm stands behind it; else NULL
     float *q, *k, *v;   // (chunk, q_dim), (chunk, kv_dim) twice, one behind the other; or all in one: (chunk, q_dim + 2 kv_dim)
     float *rotated_q;   // (chunk, q_dim), scaled by 1 / sqrt(head_dim)
+    float *unrounded_k; // (chunk, kv_dim): the keys, rotated, before the cache rounds them; NULL: no method asks for them
     float *sink_q;      // likewise, as the sinks see them; NULL where there are none
     void *attended;     // (chunk, q_dim) of the next matrix's type
     float *gate, *up;   // (chunk, ffn_dim); NULL where layers have experts

@@ -1,6 +1,6 @@
 // One token's step as one kernel (step.cuh), where device, model and session are of the kind that it is made for.
 #pragma once
-#include "cuda/cuda.h"
+#include "cuda/kernels/cuda.h"
 
 struct cuda_blocks;
 struct cuda_state;

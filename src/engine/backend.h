@@ -24,7 +24,7 @@ struct backend_plan {
     const atomic_bool *cancel;             // set from outside: evaluation ends soon with YALM_INTERRUPTED
     struct shared *weights_copy, *of_cpu;  // the model's; of_cpu NULL: none, each session has threads of its own
     struct yalm_group *group; // whose ranks have shares of the model; config and weights are this one's; NULL: none
-    bool apart;               // the backend's own affair: a state whose tokens are of several sessions
+    bool together;            // the backend's own affair: a state whose tokens are of several sessions
 };
 
 // Tokens at positions position … position + n - 1, after which the cache holds their keys and values.
@@ -36,6 +36,7 @@ struct batch {
     // token's until that is called.
     float *logits;
     bool all_logits;
+    bool apart; // each token becomes, to the bit, what it would in a batch of its own; n is at most what most_apart() says
 };
 
 // One draw from the last token's logits, by a backend that keeps them.
@@ -50,7 +51,12 @@ struct input_sums;
 struct key_record;
 struct learning;
 
-// Takes a stretch of the cache: reads it, or writes it.
+// Positions [first, end) of the layers of a kind.
+struct stretch {
+    int64_t first, end;
+};
+
+// Takes a piece of the cache: reads it, or writes it.
 typedef yalm_status row_taker(void *context, void *bytes, size_t length);
 
 struct backend {
@@ -70,10 +76,12 @@ struct backend {
     // A token of each of n sessions on the plan's model, with the bits of evaluate(). Batches of one token, with logits. NULL: one session after another.
     yalm_status (*evaluate_together)(void *const *states, const struct batch *batches, int n, const struct backend_plan *plan,
                                      yalm_error *error);
+    // Tokens that a batch apart may have, for much less than what they cost one by one; NULL, or 1: there is no such thing.
+    int (*most_apart)(const void *state);
     yalm_status (*fill_random)(void *state, int64_t position, int n, uint64_t seed, yalm_error *error);
-    // Hands over all that positions below `n` have left in the cache, stretch by stretch, in an order that the model and the options decide. What
+    // Hands over what the cache has for these positions of each kind of layer, piece by piece, in an order that the model and the options decide. What
     // take() returns other than YALM_OK ends it, and *error is untouched then. YALM_USAGE where the attention method keeps more; NULL: not on this device.
-    yalm_status (*each_row)(void *state, int64_t n, row_taker *take, void *context, yalm_error *error);
+    yalm_status (*each_row)(void *state, const struct stretch *of_kind, row_taker *take, void *context, yalm_error *error);
     // Bytes of the cache, and of what the attention method keeps beside it, that a batch must read; NULL: every visible row once.
     double (*step_bytes)(const void *state, int n, int64_t position);
     yalm_status (*measure_limits)(void *state, double seconds, yalm_limits *limits, yalm_error *error);

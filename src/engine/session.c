@@ -124,6 +124,7 @@ void yalm_session_close(yalm_session *s)
     sampler_close(&s->sampler);
     free(s->last_logits);
     free(s->all_logits);
+    free(s->ahead_logits);
     free(s->history);
     free(s->recent);
     free(s);
@@ -199,6 +200,10 @@ static yalm_status room_for_all_logits(yalm_session *s, int n, yalm_error *error
 // Whether layers of every kind still hold all that a query at `position` sees.
 static bool holds(const yalm_session *s, int64_t position)
 {
+    if (position == 0) // sees nothing before it
+        return true;
+    if (position < s->floor)
+        return false;
     for (int kind = 0; kind < config_n_kinds(&s->model->config); kind++)
         if (!kv_holds(&s->kv[kind], position, s->high_water))
             return false;
@@ -221,7 +226,10 @@ yalm_status yalm_eval(yalm_session *s, const int32_t *tokens, int n, yalm_logits
         status = room_for_all_logits(s, n, error);
     if (status != YALM_OK)
         return status;
+    if (n == 1 && which == YALM_LOGITS_LAST && ahead_take(s, tokens[0]))
+        return YALM_OK;
 
+    int32_t with_ahead[MOST_AHEAD + 1];
     const int64_t begin = s->position;
     const int n_logits = s->n_logits;
     s->n_logits = 0;
@@ -233,20 +241,27 @@ yalm_status yalm_eval(yalm_session *s, const int32_t *tokens, int n, yalm_logits
             batch.all_logits = true;
         } else if (which == YALM_LOGITS_LAST && done + piece == n)
             batch.logits = s->last_logits;
-        if (s->position + piece > s->high_water)
-            s->high_water = s->position + piece;
+        if (n == 1 && which == YALM_LOGITS_LAST)
+            batch = ahead_batch(s, tokens[0], with_ahead);
+        ahead_forget(s);
+        if (s->position + batch.n > s->high_water)
+            s->high_water = s->position + batch.n;
         status = atomic_load(&s->cancel) ? error_set(error, YALM_INTERRUPTED, "interrupted")
                                          : s->backend->evaluate(s->state, &batch, error);
         if (status != YALM_OK) {
             atomic_store(&s->cancel, false);
             undo(s, begin);
-            if (s->position == begin && s->logits == s->last_logits) // written only by an evaluation that succeeds
+            if (s->position == begin && s->logits != s->all_logits) // written only by an evaluation that succeeds
                 s->n_logits = n_logits;
             return status;
         }
         for (int i = 0; i < piece; i++)
             s->history[(s->position + i) % s->options.context] = tokens[done + i];
         s->position += piece;
+        if (batch.n > piece) {
+            ahead_keep(s, &batch);
+            return YALM_OK;
+        }
     }
     s->logits = which == YALM_LOGITS_ALL ? s->all_logits : s->last_logits;
     s->n_logits = which == YALM_LOGITS_ALL ? n : which == YALM_LOGITS_LAST ? 1 : 0;
@@ -276,6 +291,18 @@ static yalm_status check_each(yalm_session *const *sessions, const int32_t *toke
     return status;
 }
 
+static void end_together(yalm_session *s, int32_t token, yalm_status status)
+{
+    s->logits = s->last_logits;
+    s->n_logits = status == YALM_OK;
+    if (s->position + 1 > s->high_water)
+        s->high_water = s->position + 1;
+    if (status == YALM_OK)
+        s->history[s->position++ % s->options.context] = token;
+    else if (status == YALM_INTERRUPTED)
+        atomic_store(&s->cancel, false); // as yalm_eval() leaves it
+}
+
 yalm_status yalm_eval_each(yalm_session *const *sessions, const int32_t *tokens, int n, yalm_error *error)
 {
     yalm_status status = check_each(sessions, tokens, n, error);
@@ -289,23 +316,24 @@ yalm_status yalm_eval_each(yalm_session *const *sessions, const int32_t *tokens,
         return status;
     void *states[MOST_SESSIONS];
     struct batch batches[MOST_SESSIONS];
-    for (int i = 0; i < n; i++) {
-        states[i] = sessions[i]->state;
-        batches[i] = (struct batch){&tokens[i], 1, sessions[i]->position, sessions[i]->last_logits, false};
-    }
-    const struct backend_plan plan = device_plan(sessions[0]->model, &sessions[0]->options, &sessions[0]->cancel);
-    status = backend->evaluate_together(states, batches, n, &plan, error);
+    yalm_session *evaluated[MOST_SESSIONS]; // all but those that are ahead
+    int n_evaluated = 0;
     for (int i = 0; i < n; i++) {
         yalm_session *s = sessions[i];
-        s->logits = s->last_logits;
-        s->n_logits = status == YALM_OK;
-        if (s->position + 1 > s->high_water)
-            s->high_water = s->position + 1;
-        if (status == YALM_OK)
-            s->history[s->position++ % s->options.context] = tokens[i];
-        else if (status == YALM_INTERRUPTED)
-            atomic_store(&s->cancel, false); // as yalm_eval() leaves it
+        if (ahead_is(s, tokens[i]))
+            continue;
+        ahead_forget(s);
+        states[n_evaluated] = s->state;
+        batches[n_evaluated] = (struct batch){.tokens = &tokens[i], .n = 1, .position = s->position, .logits = s->last_logits};
+        evaluated[n_evaluated++] = s;
     }
+    const struct backend_plan plan = device_plan(sessions[0]->model, &sessions[0]->options, &sessions[0]->cancel);
+    if (n_evaluated > 0)
+        status = backend->evaluate_together(states, batches, n_evaluated, &plan, error);
+    for (int i = 0; i < n_evaluated; i++)
+        end_together(evaluated[i], batches[i].tokens[0], status);
+    for (int i = 0; i < n && status == YALM_OK; i++)
+        ahead_take(sessions[i], tokens[i]);
     return status;
 }
 
@@ -338,14 +366,16 @@ yalm_status yalm_rollback(yalm_session *s, int64_t position, yalm_error *error)
                          (long long)position, (long long)s->high_water);
     s->position = position;
     s->n_logits = 0;
+    ahead_forget(s);
     if (position == 0)
-        s->high_water = 0;
+        s->high_water = s->floor = 0;
     return YALM_OK;
 }
 
 yalm_status yalm_fill_random(yalm_session *s, int n, uint64_t seed, yalm_error *error)
 {
     yalm_status status = check_room(s, n, error);
+    ahead_forget(s);
     for (int done = 0, piece; status == YALM_OK && done < n; done += piece) {
         piece = n - done < s->options.chunk ? n - done : s->options.chunk;
         status = s->backend->fill_random(s->state, s->position, piece, seed, error);

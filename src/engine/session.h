@@ -4,6 +4,8 @@
 #include "engine/model.h"
 #include "text/sampler.h"
 
+enum { MOST_AHEAD = 15 }; // tokens
+
 struct yalm_session {
     const yalm_model *model;
     yalm_session_options options;          // resolved
@@ -17,8 +19,10 @@ struct yalm_session {
 
     int64_t position;   // tokens so far
     int64_t high_water; // positions below it have been written at some time
-    int32_t *history;   // (context): the token at position p is at p % context
-    int32_t *recent;    // (context): scratch for the sampler's penalties, oldest first
+    int64_t
+        floor; // but for 0, positions below it cannot be gone back to: rings were given what the one there sees, and no more
+    int32_t *history; // (context): the token at position p is at p % context
+    int32_t *recent;  // (context): scratch for the sampler's penalties, oldest first
 
     float *last_logits; // (vocab_size)
     float *all_logits;  // (all_capacity, vocab_size), taken when first wanted
@@ -26,4 +30,18 @@ struct yalm_session {
     int n_logits;        // valid after the last evaluation
     const float *logits; // one of the two
     struct sampler sampler;
+
+    // What the caller expects (ahead.c), and what of it has been evaluated: logits + i * vocab_size are those after the i-th of `ahead`, counted from 1.
+    int32_t expected[MOST_AHEAD], ahead[MOST_AHEAD];
+    int n_expected, n_ahead;
+    float *ahead_logits; // (MOST_AHEAD + 1, vocab_size), taken when first wanted
 };
+
+// ahead.c. Whether the token has been evaluated ahead; where it has been, the session comes to stand behind it.
+bool ahead_is(const yalm_session *s, int32_t token);
+bool ahead_take(yalm_session *s, int32_t token);
+// The batch of the token and of those that are expected after it, which come to lie in `tokens`; of one token where nothing is expected.
+struct batch ahead_batch(const yalm_session *s, int32_t token, int32_t tokens[MOST_AHEAD + 1]);
+// Once that has been evaluated, and the session stands behind its first token.
+void ahead_keep(yalm_session *s, const struct batch *batch);
+void ahead_forget(yalm_session *s);

@@ -21,7 +21,8 @@ struct header { // as it lies in the file
     uint64_t file_length, model_checksum, body_checksum;
     int64_t position, high_water;
     uint32_t n_tokens, kv, activations, n_kinds;
-    uint32_t reserved[6]; // 0
+    int64_t floor;
+    uint32_t reserved[4]; // 0
 };
 _Static_assert(sizeof(struct header) == HEADER_SIZE, "no padding");
 
@@ -74,6 +75,13 @@ static struct kind kind_of(const struct kv_policy *kv)
     return (struct kind){(uint32_t)kv->capacity, (uint32_t)kv->span, (uint32_t)kv->n_sinks, kv->endless};
 }
 
+// All slots that positions below high_water have been written to: those of a ring's first round.
+static void find_written(const yalm_session *s, int64_t high_water, struct stretch *of_kind)
+{
+    for (int i = 0; i < config_n_kinds(&s->model->config); i++)
+        of_kind[i] = (struct stretch){0, high_water < s->kv[i].capacity ? high_water : s->kv[i].capacity};
+}
+
 // Waits for the device, and refuses one that gives no rows.
 static yalm_status check_backend(yalm_session *s, yalm_error *error)
 {
@@ -101,7 +109,9 @@ static yalm_status write_body(struct stream *stream, yalm_session *s, uint32_t n
         status = put(stream, &s->history[at % s->options.context], sizeof *s->history);
     if (status == YALM_OK) {
         *error = (yalm_error){0};
-        status = s->backend->each_row(s->state, s->high_water, put, stream, error);
+        struct stretch written[CONFIG_MAX_KINDS];
+        find_written(s, s->high_water, written);
+        status = s->backend->each_row(s->state, written, put, stream, error);
         if (error->text[0]) // the backend's own word, and not the disk's
             return status;
     }
@@ -118,7 +128,8 @@ static yalm_status write_file(struct stream *stream, yalm_session *s, yalm_error
                             .n_tokens = (uint32_t)s->position,
                             .kv = s->options.kv,
                             .activations = s->options.activations,
-                            .n_kinds = (uint32_t)config_n_kinds(&s->model->config)};
+                            .n_kinds = (uint32_t)config_n_kinds(&s->model->config),
+                            .floor = s->floor};
     memcpy(header.magic, magic, sizeof magic);
     if (fwrite(&header, sizeof header, 1, stream->file) != 1) // keeps the place
         return io_error(stream->path, error);
@@ -204,7 +215,8 @@ static yalm_status check_header(const struct header *h, uint64_t size, yalm_sess
     if (h->kv != (uint32_t)s->options.kv || h->activations != (uint32_t)s->options.activations ||
         h->n_kinds != (uint32_t)config_n_kinds(&s->model->config))
         return unfit(path, "a session with another --kv or --activations", error);
-    if (h->position < 0 || h->high_water < h->position || h->n_tokens != (uint64_t)h->position)
+    if (h->position < 0 || h->high_water < h->position || h->n_tokens != (uint64_t)h->position || h->floor < 0 ||
+        h->floor > h->position)
         return unfit(path, "damaged: numbers that contradict each other", error);
     for (size_t i = 0; i < sizeof h->reserved / sizeof *h->reserved; i++)
         if (h->reserved[i] != 0)
@@ -243,8 +255,10 @@ static yalm_status read_tokens(struct stream *stream, const struct header *h, ya
 
 static yalm_status read_rows(struct stream *stream, const struct header *h, yalm_session *s, yalm_error *error)
 {
+    struct stretch written[CONFIG_MAX_KINDS];
+    find_written(s, h->high_water, written);
     *error = (yalm_error){0};
-    const yalm_status status = s->backend->each_row(s->state, h->high_water, get, stream, error);
+    const yalm_status status = s->backend->each_row(s->state, written, get, stream, error);
     if (error->text[0])
         return status;
     if (status != YALM_OK)
@@ -275,6 +289,7 @@ static yalm_status read_file(struct stream *stream, yalm_session *s, yalm_error 
         return status;
     s->position = header.position;
     s->high_water = header.high_water;
+    s->floor = header.floor;
     return YALM_OK;
 }
 
@@ -286,8 +301,9 @@ yalm_status yalm_session_load(yalm_session *s, const char *path, yalm_error *err
     if (status != YALM_OK)
         return status;
     struct stream stream = {.path = path, .file = fopen(path, "rb"), .hash = XXH3_createState()};
-    s->position = s->high_water = 0; // what is read comes in place of what was there
+    s->position = s->high_water = s->floor = 0; // what is read comes in place of what was there
     s->n_logits = 0;
+    ahead_forget(s);
     if (!stream.file)
         status = io_error(path, error);
     else if (!stream.hash || XXH3_64bits_reset(stream.hash) != XXH_OK)

@@ -1,5 +1,4 @@
 // /v1/chat/completions and /apply-template.
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,7 +48,7 @@ static bool read_chat(struct request *request, struct chat *chat)
     if (!generation_read(request, "stop") || !openai_begin(request, &chat->head, "chatcmpl-") || !read_logprobs(request) ||
         !body_integer(request, request->json, "max_completion_tokens", -1, INT32_MAX, &request->how->max_tokens) ||
         !body_refuse(request, request->json, "functions", "an older form of 'tools', which are read here") ||
-        !dialogue_read_openai(request, &chat->dialogue))
+        !dialogue_read_openai(request, &chat->dialogue, false))
         return false;
     chat->head.object = chat->head.stream ? "chat.completion.chunk" : "chat.completion";
     request->how->spell_control = chat->dialogue.forms != 0;
@@ -59,48 +58,22 @@ static bool read_chat(struct request *request, struct chat *chat)
 
 // ---------------------------------------------------------------- log probabilities
 
-static void add_token(struct buffer *out, const yalm_model *model, const struct score *score)
-{
-    size_t length;
-    const char *bytes = token_bytes(model, score->token, &length);
-    buffer_text(out, "{\"token\":");
-    buffer_json(out, bytes, length);
-    buffer_text(out, ",\"logprob\":");
-    buffer_number(out, isfinite(score->log_probability) ? score->log_probability : -9999);
-    buffer_text(out, ",\"bytes\":[");
-    for (size_t i = 0; i < length; i++)
-        buffer_format(out, "%s%d", i ? "," : "", (unsigned char)bytes[i]);
-    buffer_text(out, "]");
-}
-
 static void add_logprobs(const struct task *task, size_t from, struct buffer *out)
 {
-    const yalm_model *model = task->request->server->model;
-    const int n_top = task->request->how->n_top;
-    if (n_top < 0 || from == task->n_scores) {
+    if (task->request->how->n_top < 0 || from == task->n_scores) {
         buffer_text(out, ",\"logprobs\":null");
         return;
     }
-    buffer_text(out, ",\"logprobs\":{\"content\":[");
-    for (size_t i = from; i < task->n_scores; i++) {
-        buffer_text(out, i > from ? "," : "");
-        add_token(out, model, &task->scores[i]);
-        buffer_text(out, ",\"top_logprobs\":[");
-        for (int k = 0; k < n_top && task->likely[i * (size_t)n_top + (size_t)k].token >= 0; k++) {
-            buffer_text(out, k ? "," : "");
-            add_token(out, model, &task->likely[i * (size_t)n_top + (size_t)k]);
-            buffer_text(out, "}");
-        }
-        buffer_text(out, "]}");
-    }
-    buffer_text(out, "]}");
+    buffer_text(out, ",\"logprobs\":{\"content\":");
+    openai_scores(task, from, out);
+    buffer_text(out, "}");
 }
 
 // ---------------------------------------------------------------- the answer
 
 static void read_speech(const struct chat *chat, const struct task *task, struct speech *speech)
 {
-    speech_read(speech, task->text.at, task->shown, chat->dialogue.reasoning_begun, chat->dialogue.forms, task->finish != NULL);
+    speech_read(speech, task->text.at, task->shown, chat->dialogue.reasoning_end, chat->dialogue.forms, task->finish != NULL);
 }
 
 static const char *finish_of(const struct task *task, const struct speech *speech)
@@ -133,7 +106,7 @@ static void add_choice(const struct chat *chat, const struct task *task, struct 
     buffer_text(out, speech.n_calls ? "]}" : "}");
     add_logprobs(task, 0, out);
     buffer_format(out, ",\"finish_reason\":\"%s\"}", finish_of(task, &speech));
-    out->failed |= speech.content.failed;
+    out->failed |= speech.content.failed || speech.reasoning.failed;
     speech_free(&speech);
 }
 
@@ -200,13 +173,14 @@ static void stream_progress(struct request *request, const struct chat *chat, co
     struct buffer delta = {0};
     struct speech speech;
     if (!told->begun) {
-        buffer_text(&delta, "\"role\":\"assistant\",\"content\":\"\"");
+        buffer_text(&delta, "\"role\":\"assistant\",\"content\":null");
         send_delta(request, chat, task, told, &delta, NULL);
         told->begun = true;
     }
     read_speech(chat, task, &speech);
+    const struct span reasoning = {speech.reasoning.at, speech.reasoning.length};
     const struct span content = {speech.content.at, speech.content.length};
-    send_text(request, chat, task, told, "reasoning_content", speech.reasoning, &told->reasoning);
+    send_text(request, chat, task, told, "reasoning_content", reasoning, &told->reasoning);
     send_text(request, chat, task, told, "content", content, &told->content);
     send_calls(request, chat, task, told, &speech);
     if (task->finish)
@@ -234,6 +208,8 @@ static void progress(struct request *request, struct task *task)
     }
     buffer_text(&json, "]");
     openai_usage(request, &json);
+    if (request->n_tasks == 1)
+        openai_timings(task, &json);
     buffer_text(&json, "}");
     request_send(request, &json);
 }
@@ -263,11 +239,23 @@ void handle_apply_template(struct request *request)
     struct buffer out = {0};
     char *text;
     size_t length;
-    if (dialogue_read_openai(request, &dialogue) && dialogue_render(request, &dialogue, &text, &length)) {
+    if (dialogue_read_openai(request, &dialogue, true) && dialogue_render(request, &dialogue, &text, &length)) {
         buffer_text(&out, "{\"prompt\":");
         buffer_json(&out, text, length);
         buffer_text(&out, "}");
         free(text);
+        request_send_all(request, &out);
+    }
+    dialogue_free(&dialogue);
+}
+
+void handle_count_chat(struct request *request)
+{
+    struct dialogue dialogue = {0};
+    if (generation_read(request, "stop") && dialogue_read_openai(request, &dialogue, true) &&
+        dialogue_prompt(request, &dialogue)) {
+        struct buffer out = {0};
+        buffer_format(&out, "{\"input_tokens\":%zu}", request->how->prompts[0].n);
         request_send_all(request, &out);
     }
     dialogue_free(&dialogue);

@@ -13,6 +13,13 @@ static bool refuse(struct request *request, int message, const char *what)
     return false;
 }
 
+// Parts of a text are lines of it, as for other servers.
+static void add_part(struct buffer *text, const char *part)
+{
+    buffer_text(text, text->length ? "\n" : "");
+    buffer_text(text, part);
+}
+
 // A string, or parts of type text, as one string; NULL where it is neither.
 static cJSON *content_text(const cJSON *content)
 {
@@ -28,7 +35,7 @@ static cJSON *content_text(const cJSON *content)
         const cJSON *type = body_member(part, "type"), *words = body_member(part, "text");
         good &= cJSON_IsString(type) && strcmp(type->valuestring, "text") == 0 && cJSON_IsString(words);
         if (good)
-            buffer_text(&text, words->valuestring);
+            add_part(&text, words->valuestring);
     }
     cJSON *string = good && !text.failed ? cJSON_CreateString(text.at ? text.at : "") : NULL;
     buffer_free(&text);
@@ -124,7 +131,7 @@ static bool read_choice(struct request *request, struct dialogue *dialogue)
 }
 
 // Puts the tools among the variables, and says whether calls may come.
-static bool settle_tools(struct request *request, struct dialogue *dialogue, cJSON *tools)
+static bool settle_tools(struct request *request, struct dialogue *dialogue, cJSON *tools, bool to_show)
 {
     const int n = cJSON_GetArraySize(tools);
     if (dialogue->choice == TOOLS_REQUIRED && n == 0) {
@@ -132,25 +139,28 @@ static bool settle_tools(struct request *request, struct dialogue *dialogue, cJS
         request_fail(request, 400, "'tool_choice' wants a call, and there are no 'tools'");
         return false;
     }
+    const char *template = yalm_model_facts(request->server->model)->chat_template;
+    dialogue->forms = speech_marks(template);
     if (n == 0 || dialogue->choice == TOOLS_NONE) {
         cJSON_Delete(tools);
         return true;
     }
     cJSON_AddItemToObject(dialogue->variables, "tools", tools);
     dialogue->tools = tools;
-    dialogue->forms = speech_forms(yalm_model_facts(request->server->model)->chat_template);
+    const unsigned calls = speech_forms(template);
+    dialogue->forms |= calls;
     if (dialogue->chosen && !find_tool(dialogue, dialogue->chosen)) {
         request_fail(request, 400, "'tool_choice' names '%.100s', which is not among the 'tools'", dialogue->chosen);
         return false;
     }
-    if (dialogue->forms)
+    if (calls || to_show)
         return true;
     request_fail(request, 400,
                  "'tools': the model's chat template knows no form of calls that is read here (see docs/serving.md)");
     return false;
 }
 
-static bool read_tools(struct request *request, struct dialogue *dialogue)
+static bool read_tools(struct request *request, struct dialogue *dialogue, bool to_show)
 {
     const cJSON *tools = body_member(request->json, "tools"), *tool;
     bool good = tools == NULL || (cJSON_IsArray(tools) && cJSON_GetArraySize(tools) <= MAX_TOOLS);
@@ -164,7 +174,7 @@ static bool read_tools(struct request *request, struct dialogue *dialogue)
         return false;
     }
     cJSON *copy = tools ? cJSON_Duplicate(tools, true) : cJSON_CreateArray();
-    return settle_tools(request, dialogue, copy);
+    return settle_tools(request, dialogue, copy, to_show);
 }
 
 // An object with the variables that all templates read, and what the request adds; and its list of messages.
@@ -178,7 +188,16 @@ static cJSON *begin_variables(struct request *request, struct dialogue *dialogue
     dialogue->variables = more ? cJSON_Duplicate(more, true) : cJSON_CreateObject();
     for (const char *const *key = (const char *const[]){"messages", "tools", "add_generation_prompt", NULL}; *key; key++)
         cJSON_DeleteItemFromObjectCaseSensitive(dialogue->variables, *key);
-    cJSON_AddBoolToObject(dialogue->variables, "add_generation_prompt", true);
+    bool answer = true, goes_on = false;
+    if (!body_bool(request, request->json, "add_generation_prompt", &answer) ||
+        !body_bool(request, request->json, "continue_final_message", &goes_on))
+        return NULL;
+    if (goes_on && answer && body_member(request->json, "add_generation_prompt")) {
+        request_fail(request, 400, "'add_generation_prompt' begins an answer, and 'continue_final_message' goes on with one");
+        return NULL;
+    }
+    dialogue->goes_on = answer || goes_on;
+    cJSON_AddBoolToObject(dialogue->variables, "add_generation_prompt", answer || goes_on);
     cJSON *messages = cJSON_AddArrayToObject(dialogue->variables, "messages");
     if (messages == NULL)
         request_fail(request, 503, "out of memory for the messages");
@@ -195,7 +214,7 @@ static const cJSON *find_messages(struct request *request)
     return NULL;
 }
 
-bool dialogue_read_openai(struct request *request, struct dialogue *dialogue)
+bool dialogue_read_openai(struct request *request, struct dialogue *dialogue, bool to_show)
 {
     *dialogue = (struct dialogue){0};
     const cJSON *given = find_messages(request), *message;
@@ -208,7 +227,7 @@ bool dialogue_read_openai(struct request *request, struct dialogue *dialogue)
         if (!read_message(request, message, i++, messages))
             return false;
     }
-    return read_tools(request, dialogue);
+    return read_tools(request, dialogue, to_show);
 }
 
 // ---------------------------------------------------------------- Anthropic
@@ -249,7 +268,7 @@ static bool read_blocks(struct request *request, const cJSON *content, const cha
         const cJSON *kind = body_member(block, "type"), *words = body_member(block, "text");
         const char *type = cJSON_IsString(kind) ? kind->valuestring : "";
         if (strcmp(type, "text") == 0 && cJSON_IsString(words)) {
-            buffer_text(&text, words->valuestring);
+            add_part(&text, words->valuestring);
             any = true;
         } else if (strcmp(type, "tool_use") == 0) {
             add_call(calls, block);
@@ -318,7 +337,7 @@ static bool read_anthropic_tools(struct request *request, struct dialogue *dialo
         cJSON_AddItemToArray(list, copy);
     }
     if (good)
-        return settle_tools(request, dialogue, list);
+        return settle_tools(request, dialogue, list, false);
     cJSON_Delete(list);
     request_fail(request, 400, "'tools': expected a list of at most %d {\"name\", \"description\", \"input_schema\"}",
                  MAX_TOOLS);
@@ -373,8 +392,8 @@ static cJSON *detach_beginning(struct dialogue *dialogue)
     cJSON *messages = cJSON_GetObjectItemCaseSensitive(dialogue->variables, "messages");
     const int n = cJSON_GetArraySize(messages);
     const cJSON *last = cJSON_GetArrayItem(messages, n - 1), *content = body_member(last, "content");
-    if (n < 2 || strcmp(body_member(last, "role")->valuestring, "assistant") != 0 || body_member(last, "tool_calls") ||
-        content->valuestring[0] == 0)
+    if (!dialogue->goes_on || n < 2 || strcmp(body_member(last, "role")->valuestring, "assistant") != 0 ||
+        body_member(last, "tool_calls") || content->valuestring[0] == 0)
         return NULL;
     return cJSON_DetachItemFromArray(messages, n - 1);
 }
@@ -425,13 +444,11 @@ bool dialogue_prompt(struct request *request, struct dialogue *dialogue)
     size_t length;
     if (!dialogue_render(request, dialogue, &text, &length))
         return false;
-    size_t end = length;
-    while (end > 0 && strchr(" \t\r\n", text[end - 1]))
-        end--;
-    dialogue->reasoning_begun = end >= 7 && memcmp(text + end - 7, "<think>", 7) == 0;
+    dialogue->reasoning_end = speech_reasoning_end(text, length);
     const bool added = generation_add_text(request, text, length, YALM_TOKENIZE_SPECIAL);
     free(text);
-    if (dialogue->reasoning_begun)
-        request->how->grammar_after = "</think>";
+    request->how->grammar_after = dialogue->reasoning_end;
+    if ((dialogue->forms & SPEECH_HARMONY) && dialogue->choice != TOOLS_REQUIRED)
+        request->how->grammar_after = "<|channel|>final<|message|>";
     return added;
 }

@@ -8,15 +8,16 @@ enum tool_choice { TOOLS_AUTO, TOOLS_NONE, TOOLS_REQUIRED };
 
 struct dialogue {
     cJSON *variables;   // of the template, owned
-    unsigned forms;     // of calls that may come; 0: none
+    unsigned forms;     // of calls that may come, and of other marks (speech.h); 0: none
     const cJSON *tools; // the functions on offer, of `variables`; NULL: none
     enum tool_choice choice;
-    const char *chosen;   // the one tool that is to be called, or NULL
-    bool reasoning_begun; // the rendered prompt ends within it
+    const char *chosen;        // the one tool that is to be called, or NULL
+    bool goes_on;              // the last message, where it is the assistant's, is the beginning of the answer
+    const char *reasoning_end; // speech_reasoning_end() of the rendered prompt
 };
 
-// Read the request's messages and tools. False where the request has been refused. dialogue_free() in any case.
-bool dialogue_read_openai(struct request *request, struct dialogue *dialogue);
+// Read the request's messages and tools; `to_show`: for a prompt that nobody will answer, so calls need no form that is read. False where the request has been refused. dialogue_free() in any case.
+bool dialogue_read_openai(struct request *request, struct dialogue *dialogue, bool to_show);
 bool dialogue_read_anthropic(struct request *request, struct dialogue *dialogue);
 void dialogue_free(struct dialogue *dialogue);
 

@@ -20,6 +20,7 @@ struct engine {
     struct engine_options options;
     struct slot *slots;        // (n_slots)
     struct slot_state *states; // (n_slots), as of the last step
+    struct prefixes *prefixes;
     int n_open;
     int turn; // the slot whose prompt is read next, or the first one after it that reads
     char machine[800];
@@ -69,11 +70,12 @@ static void evaluate_piece(struct engine *engine, struct slot *slot)
     const double start = monotonic_seconds();
     yalm_error error = {0};
     const yalm_status status = yalm_eval(slot->session, slot->pending, slot->n_pending, slot->which, &error);
+    speculator_read(slot->speculator, slot->pending, (size_t)slot->n_pending);
     add_time(engine, true, monotonic_seconds() - start, slot->n_pending);
     evaluated(engine, slot, status, &error);
 }
 
-// One token of each of these: the weights are read once for all of them.
+// One token of each of these: the weights are read once for all of them. Where there is one alone, several of its tokens are guessed.
 static void evaluate_tokens(struct engine *engine, struct slot **due, int n_due)
 {
     yalm_session *sessions[MAX_SLOTS];
@@ -84,7 +86,10 @@ static void evaluate_tokens(struct engine *engine, struct slot **due, int n_due)
     }
     const double start = monotonic_seconds();
     yalm_error error = {0};
-    const yalm_status status = yalm_eval_each(sessions, tokens, n_due, &error);
+    const yalm_status status = n_due == 1 ? speculator_eval(due[0]->speculator, sessions[0], tokens[0], &error)
+                                          : yalm_eval_each(sessions, tokens, n_due, &error);
+    for (int i = 0; i < n_due && n_due > 1; i++)
+        speculator_read(due[i]->speculator, &tokens[i], 1);
     add_time(engine, false, monotonic_seconds() - start, n_due);
     for (int i = 0; i < n_due; i++)
         evaluated(engine, due[i], status, &error);
@@ -291,6 +296,7 @@ static int find_busy(struct engine *engine, struct slot **busy)
         engine->states[i].n_generated = task->n_generated;
         busy[n++] = slot;
     }
+    engine->counts.kept_bytes = prefixes_bytes(engine->prefixes);
     return n;
 }
 
@@ -344,11 +350,19 @@ struct engine *engine_open(const yalm_model *model, const struct engine_options 
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&engine->idle, &attributes);
     pthread_condattr_destroy(&attributes);
-    for (; engine->n_open < options->n_slots; engine->n_open++)
-        if (slot_open(&slots[engine->n_open], model, &options->session, error) != YALM_OK) {
+    for (; engine->n_open < options->n_slots; engine->n_open++) {
+        yalm_status status = slot_open(&slots[engine->n_open], model, &options->session, error);
+        if (status == YALM_OK && options->speculate)
+            status = slot_speculate(&slots[engine->n_open], options->draft, error);
+        if (status != YALM_OK) {
+            engine->n_open += slots[engine->n_open].session != NULL;
             engine_close(engine);
             return NULL;
         }
+    }
+    engine->prefixes = prefixes_open(slots[0].session, options->cache_bytes);
+    for (int i = 0; i < options->n_slots; i++)
+        slots[i].prefixes = engine->prefixes;
     snprintf(engine->machine, sizeof engine->machine, "%s: %s", yalm_session_facts(slots[0].session)->device,
              yalm_session_machine(slots[0].session));
     const int failed = pthread_create(&engine->thread, NULL, engine_main, engine);
@@ -384,6 +398,7 @@ void engine_close(struct engine *engine)
     engine_stop(engine);
     for (int i = 0; i < engine->n_open; i++)
         slot_close(&engine->slots[i]);
+    prefixes_close(engine->prefixes);
     pthread_cond_destroy(&engine->idle);
     pthread_cond_destroy(&engine->wake);
     pthread_mutex_destroy(&engine->lock);

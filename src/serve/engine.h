@@ -11,9 +11,12 @@ enum { MAX_SLOTS = 256 };
 
 struct engine_options {
     yalm_session_options session;
-    int n_slots; // sessions, at most MAX_SLOTS
-    int n_queue; // requests that may wait besides
-    int piece;   // tokens of a prompt that a step reads
+    int n_slots;          // sessions, at most MAX_SLOTS
+    int n_queue;          // requests that may wait besides
+    int piece;            // tokens of a prompt that a step reads
+    uint64_t cache_bytes; // memory for what sequences have read, beyond the sessions
+    bool speculate;
+    const yalm_model *draft; // NULL: none
 };
 
 // Counts since the start, and what is going on now.
@@ -22,6 +25,7 @@ struct engine_counts {
     uint64_t prompt_tokens, cached_tokens, generated_tokens;
     double read_seconds, write_seconds; // spent on pieces of prompts, and on single tokens
     int running, waiting;               // tasks
+    uint64_t kept_bytes;                // of cache_bytes
 };
 
 struct slot_state {

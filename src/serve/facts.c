@@ -96,6 +96,7 @@ void handle_metrics(struct request *request)
         {"generation_seconds_total", "counter", "Time spent on evaluating single tokens.", c.write_seconds},
         {"tasks_running", "gauge", "Sequences that are being read or written.", c.running},
         {"tasks_waiting", "gauge", "Sequences that wait for a session.", c.waiting},
+        {"kept_bytes", "gauge", "Memory that holds what sequences have read, beyond the sessions.", (double)c.kept_bytes},
         {"sessions", "gauge", "Sessions, each for one sequence at a time.", engine_n_slots(request->server->engine)},
     };
     struct buffer out = {0};

@@ -28,54 +28,78 @@ static bool read_stops(struct request *request, const char *key)
     return true;
 }
 
-// "1234": -100, or [1234, -100]; there false, too, bans the token. False where it is neither.
-static bool read_bias(const cJSON *item, int n_vocab, yalm_logit_bias *bias)
+// All of these come to no more than MAX_BIASES.
+static bool add_bias(struct request *request, int32_t token, float bias)
 {
-    const cJSON *value = item;
-    double id = -1;
-    if (item->string) { // a member of an object
-        char *end;
-        id = item->string[0] >= '0' && item->string[0] <= '9' ? (double)strtol(item->string, &end, 10) : -1;
-        if (id >= 0 && *end)
-            return false;
-    } else if (cJSON_IsArray(item) && cJSON_GetArraySize(item) == 2 && cJSON_IsNumber(item->child)) {
-        id = item->child->valuedouble;
-        value = item->child->next;
-    }
-    const bool banned = cJSON_IsFalse(value) && value != item;
-    if (!(id >= 0 && id < n_vocab) || id != floor(id) ||
-        !(banned || (cJSON_IsNumber(value) && fabs(value->valuedouble) <= 100)))
+    yalm_sampling *sampling = &request->how->sampling;
+    if (sampling->n_biases == MAX_BIASES) {
+        request_fail(request, 400, "'logit_bias': expected at most %d token ids", MAX_BIASES);
         return false;
-    const float number = banned || value->valuedouble == -100 ? -INFINITY : (float)value->valuedouble;
-    *bias = (yalm_logit_bias){(int32_t)id, number};
+    }
+    ((yalm_logit_bias *)sampling->biases)[sampling->n_biases++] = (yalm_logit_bias){token, bias};
     return true;
+}
+
+// Each of the text's tokens.
+static bool add_text_bias(struct request *request, const char *text, float bias)
+{
+    yalm_error error;
+    int32_t *ids;
+    size_t n;
+    if (yalm_tokenize(request->server->model, text, strlen(text), 0, &ids, &n, &error) != YALM_OK) {
+        request_fail(request, http_status(error.status), "%s", error.text);
+        return false;
+    }
+    bool added = true;
+    for (size_t i = 0; i < n && added; i++)
+        added = add_bias(request, ids[i], bias);
+    free(ids);
+    return added;
+}
+
+// "1234": -100, or [1234, -100]; there false, too, bans the token. In the place of an id may stand a text.
+static bool read_bias(struct request *request, const cJSON *item, int number)
+{
+    const cJSON *key = cJSON_IsArray(item) && cJSON_GetArraySize(item) == 2 ? item->child : NULL,
+                *value = key ? key->next : item;
+    const char *text = item->string ? item->string : cJSON_IsString(key) ? key->valuestring : NULL;
+    double id = cJSON_IsNumber(key) ? key->valuedouble : -1;
+    if (item->string && item->string[0] && item->string[strspn(item->string, "0123456789")] == 0) {
+        id = strtod(item->string, NULL);
+        text = NULL;
+    }
+    const int n_vocab = yalm_model_facts(request->server->model)->vocab_size;
+    const bool banned = key && cJSON_IsFalse(value), known = text || (id >= 0 && id < n_vocab && id == floor(id));
+    if (!known || !(banned || (cJSON_IsNumber(value) && fabs(value->valuedouble) <= 100))) {
+        request_fail(request, 400,
+                     "'logit_bias', number %d: expected a token id below %d, or a text, with a number from -100 to 100", number,
+                     n_vocab);
+        return false;
+    }
+    const float bias = banned || value->valuedouble == -100 ? -INFINITY : (float)value->valuedouble;
+    return text ? add_text_bias(request, text, bias) : add_bias(request, (int32_t)id, bias);
 }
 
 // {"1234": -100}, or [[1234, -100]] as llama.cpp has it: from -100, which bans the token, to 100.
 static bool read_biases(struct request *request)
 {
     const cJSON *given = body_member(request->json, "logit_bias"), *item;
-    const int n_vocab = yalm_model_facts(request->server->model)->vocab_size;
-    const int n = given ? cJSON_GetArraySize(given) : 0;
-    if (given && (!(cJSON_IsObject(given) || cJSON_IsArray(given)) || n > MAX_BIASES)) {
-        request_fail(request, 400, "'logit_bias': expected an object of at most %d token ids", MAX_BIASES);
+    if (given && !(cJSON_IsObject(given) || cJSON_IsArray(given))) {
+        request_fail(request, 400, "'logit_bias': expected an object of token ids");
         return false;
     }
-    yalm_logit_bias *biases = n ? malloc((size_t)n * sizeof *biases) : NULL;
-    if (n && biases == NULL) {
-        request_fail(request, 503, "out of memory for %d biases", n);
+    if (given == NULL || given->child == NULL)
+        return true;
+    request->how->sampling.biases = malloc(MAX_BIASES * sizeof *request->how->sampling.biases);
+    if (request->how->sampling.biases == NULL) {
+        request_fail(request, 503, "out of memory for biases");
         return false;
     }
-    request->how->sampling.biases = biases;
+    int number = 0;
     cJSON_ArrayForEach(item, given)
     {
-        const int i = request->how->sampling.n_biases;
-        if (!read_bias(item, n_vocab, &biases[i])) {
-            request_fail(request, 400, "'logit_bias', number %d: expected a token id below %d with a number from -100 to 100",
-                         i + 1, n_vocab);
+        if (!read_bias(request, item, ++number))
             return false;
-        }
-        request->how->sampling.n_biases++;
     }
     return true;
 }
@@ -103,9 +127,12 @@ static bool read_seed(struct request *request)
     int64_t seed = -1;
     if (!body_integer(request, request->json, "seed", -1, (int64_t)1 << 53, &seed))
         return false;
-    request->how->seed = (uint64_t)seed;
-    if (seed < 0 && getrandom(&request->how->seed, sizeof request->how->seed, 0) < 0)
+    request->how->seed = seed < 0 ? request->server->options->seed : (uint64_t)seed;
+    if (request->how->seed != UINT64_MAX)
+        return true;
+    if (getrandom(&request->how->seed, sizeof request->how->seed, 0) < 0)
         request->how->seed = (uint64_t)(monotonic_seconds() * 1e9);
+    request->how->seed >>= 64 - 53; // so that a client can give it back as a number of JSON
     return true;
 }
 
@@ -159,11 +186,26 @@ static bool add_prompt(struct request *request, int32_t *ids, size_t n)
     return true;
 }
 
+// Turns a text into tokens, unless its bytes alone say that they are too many: what tokenises is the thread of all connections. Normalisers may make a
+// text shorter; four times should do.
+static bool tokenize(struct request *request, const char *text, size_t length, int flags, int32_t **ids, size_t *n)
+{
+    const size_t longest = request->server->longest_piece, context = (size_t)engine_context(request->server->engine);
+    yalm_error error;
+    if (length / longest / 4 > context) {
+        request_fail_context(request, "at least ", (long long)(length / longest), (long long)context);
+        return false;
+    }
+    if (yalm_tokenize(request->server->model, text, length, flags, ids, n, &error) == YALM_OK)
+        return true;
+    request_fail(request, http_status(error.status), "%s", error.text);
+    return false;
+}
+
 bool generation_add_text(struct request *request, const char *text, size_t length, int flags)
 {
     const yalm_model *model = request->server->model;
     const yalm_model_info *facts = yalm_model_facts(model);
-    yalm_error error;
     int32_t *ids;
     size_t n, bos_length = 0;
     if (strcmp(facts->tokenizer, "none") == 0) {
@@ -175,56 +217,95 @@ bool generation_add_text(struct request *request, const char *text, size_t lengt
         (flags & YALM_TOKENIZE_SPECIAL) && bos_length && length >= bos_length && memcmp(text, bos, bos_length) == 0;
     if (begun)
         flags &= ~YALM_TOKENIZE_BOS;
-    if (yalm_tokenize(model, text, length, flags, &ids, &n, &error) == YALM_OK)
-        return add_prompt(request, ids, n);
-    request_fail(request, http_status(error.status), "%s", error.text);
-    return false;
+    return tokenize(request, text, length, flags, &ids, &n) && add_prompt(request, ids, n);
 }
 
-bool generation_add_ids(struct request *request, const cJSON *ids)
+// A text: a string, or an object as llama.cpp's clients wrap one in. NULL where it is none.
+static const char *text_of(const cJSON *item)
+{
+    const cJSON *wrapped = body_member(item, "prompt_string");
+    if (wrapped && body_member(item, "multimodal_data") == NULL)
+        item = wrapped;
+    return cJSON_IsString(item) ? item->valuestring : NULL;
+}
+
+// Appends a text's tokens to a sequence, and leaves room for `room` more.
+static bool extend_by_text(struct request *request, struct prompt *sequence, const char *text, size_t room)
+{
+    int32_t *ids;
+    size_t n;
+    const int flags = YALM_TOKENIZE_SPECIAL | (sequence->n == 0 ? YALM_TOKENIZE_BOS : 0);
+    if (!tokenize(request, text, strlen(text), flags, &ids, &n))
+        return false;
+    int32_t *grown = realloc(sequence->ids, (sequence->n + n + room) * sizeof *grown);
+    if (grown) {
+        memcpy(grown + sequence->n, ids, n * sizeof *ids);
+        sequence->ids = grown;
+        sequence->n += n;
+    } else
+        request_fail(request, 503, "out of memory for a prompt");
+    free(ids);
+    return grown != NULL;
+}
+
+static bool extend_by_id(struct request *request, struct prompt *sequence, const cJSON *id)
 {
     const int n_vocab = yalm_model_facts(request->server->model)->vocab_size;
-    size_t n = 0;
-    int32_t *copy = malloc(((size_t)cJSON_GetArraySize(ids) + 1) * sizeof *copy);
-    if (copy == NULL) {
-        request_fail(request, 503, "out of memory for a prompt");
+    if (!(cJSON_IsNumber(id) && id->valuedouble >= 0 && id->valuedouble < n_vocab &&
+          id->valuedouble == floor(id->valuedouble))) {
+        request_fail(request, 400, "'prompt': expected token ids from 0 to %d, or texts among them", n_vocab - 1);
         return false;
     }
-    const cJSON *id;
-    cJSON_ArrayForEach(id, ids)
+    sequence->ids[sequence->n++] = (int32_t)id->valuedouble;
+    return true;
+}
+
+// A list of token ids, among which texts may stand, as one prompt.
+static bool add_sequence(struct request *request, const cJSON *list)
+{
+    const size_t n = (size_t)cJSON_GetArraySize(list) + 1;
+    struct prompt sequence = {.ids = malloc(n * sizeof *sequence.ids)};
+    const cJSON *item;
+    bool good = sequence.ids != NULL;
+    if (!good)
+        request_fail(request, 503, "out of memory for a prompt");
+    cJSON_ArrayForEach(item, list)
     {
-        if (!cJSON_IsNumber(id) || !(id->valuedouble >= 0 && id->valuedouble < n_vocab) ||
-            id->valuedouble != floor(id->valuedouble)) {
-            request_fail(request, 400, "'prompt': expected token ids from 0 to %d", n_vocab - 1);
-            free(copy);
-            return false;
-        }
-        copy[n++] = (int32_t)id->valuedouble;
+        const char *text = text_of(item);
+        good = good && (text ? extend_by_text(request, &sequence, text, n) : extend_by_id(request, &sequence, item));
     }
-    return add_prompt(request, copy, n);
+    if (good)
+        return add_prompt(request, sequence.ids, sequence.n);
+    free(sequence.ids);
+    return false;
 }
 
 bool generation_read_prompts(struct request *request)
 {
     const int flags = YALM_TOKENIZE_BOS | YALM_TOKENIZE_SPECIAL;
-    const cJSON *prompt = body_member(request->json, "prompt");
-    if (cJSON_IsString(prompt))
-        return generation_add_text(request, prompt->valuestring, strlen(prompt->valuestring), flags);
+    const cJSON *prompt = body_member(request->json, "prompt"), *each;
+    const char *text = text_of(prompt);
+    if (text)
+        return generation_add_text(request, text, strlen(text), flags);
     if (!cJSON_IsArray(prompt) || prompt->child == NULL) {
         request_fail(request, 400, "'prompt': expected a string, token ids, or a list of either");
         return false;
     }
-    if (cJSON_IsNumber(prompt->child))
-        return generation_add_ids(request, prompt);
-    const cJSON *each;
+    bool any_ids = false;
     cJSON_ArrayForEach(each, prompt)
     {
-        if (!cJSON_IsString(each) && !cJSON_IsArray(each)) {
+        any_ids |= cJSON_IsNumber(each);
+    }
+    if (any_ids)
+        return add_sequence(request, prompt);
+    cJSON_ArrayForEach(each, prompt)
+    {
+        text = text_of(each);
+        if (text == NULL && !cJSON_IsArray(each)) {
             request_fail(request, 400, "'prompt': expected a list of strings, or of lists of token ids");
             return false;
         }
-        if (!(cJSON_IsString(each) ? generation_add_text(request, each->valuestring, strlen(each->valuestring), flags)
-                                   : generation_add_ids(request, each)))
+        if (!(text ? generation_add_text(request, text, strlen(text), flags) : add_sequence(request, each)))
             return false;
     }
     return true;
@@ -234,18 +315,15 @@ bool generation_fit(struct request *request)
 {
     struct generation *how = request->how;
     const long long context = engine_context(request->server->engine);
-    const long long wanted = how->max_tokens < 0 ? 0 : how->max_tokens;
     long long longest = 0;
     for (int i = 0; i < how->n_prompts; i++)
         longest = (long long)how->prompts[i].n > longest ? (long long)how->prompts[i].n : longest;
-    if (longest + wanted > context || longest == context + (how->max_tokens == 0)) {
-        request->code = "context_length_exceeded";
-        request_fail(request, 400,
-                     "the context holds %lld tokens, and the request needs %lld: %lld of the prompt, and %lld to come", context,
-                     longest + wanted, longest, wanted);
+    if (longest > context || (longest == context && how->max_tokens != 0)) {
+        request_fail_context(request, "", longest, context);
         return false;
     }
-    if (how->max_tokens < 0)
+    how->fills_context = how->max_tokens < 0 || how->max_tokens > context - longest;
+    if (how->fills_context)
         how->max_tokens = context - longest;
     return true;
 }

@@ -10,10 +10,9 @@ bool generation_read(struct request *request, const char *stop);
 
 // Appends a prompt of text, with yalm_tokenize()'s flags. A text that spells the token that begins one gets no second.
 bool generation_add_text(struct request *request, const char *text, size_t length, int flags);
-bool generation_add_ids(struct request *request, const cJSON *ids);
-// Appends what `prompt` holds: a string, token ids, or a list of either.
+// Appends what `prompt` holds: a string, token ids (among which strings may stand), or a list of either.
 bool generation_read_prompts(struct request *request);
-// Refuses prompts that leave no room in the context; settles max_tokens where that was left open (-1).
+// Refuses prompts that leave no room in the context. max_tokens becomes what the context holds, where that was left open (-1) or is less.
 bool generation_fit(struct request *request);
 
 // Reads response_format, json_schema and grammar: at most one of them. A grammar that is there already stays.

@@ -7,8 +7,9 @@
 #include "serve/openai.h"
 
 struct completion {
-    bool stream;
-    size_t *sent; // (n_tasks), owned: bytes of each text that have gone out
+    bool stream, return_tokens;
+    int n_probs;
+    struct sent *sent; // (n_tasks), owned: of each text what has gone out
 };
 
 static void free_completion(void *api)
@@ -23,70 +24,118 @@ static bool read_request(struct request *request, struct completion *completion)
     int64_t n_probs = 0;
     if (!generation_read(request, "stop") ||
         !body_integer(request, request->json, "n_predict", -1, INT32_MAX, &request->how->max_tokens) ||
-        !body_integer(request, request->json, "n_probs", 0, INT32_MAX, &n_probs) ||
+        !body_integer(request, request->json, "n_probs", 0, MAX_TOP, &n_probs) ||
+        !body_bool(request, request->json, "return_tokens", &completion->return_tokens) ||
         !body_bool(request, request->json, "stream", &completion->stream))
         return false;
-    if (n_probs > 0) {
-        request_fail(request, 400, "'n_probs': here log probabilities come by /v1/completions and its 'logprobs'");
-        return false;
-    }
+    completion->n_probs = (int)n_probs;
+    request->how->n_top = n_probs > 0 ? (int)n_probs : -1;
+    request->how->list_tokens = true;
     return generation_read_format(request) && generation_read_prompts(request) && generation_fit(request);
 }
 
 // ---------------------------------------------------------------- the answer
 
-static void add_rate(struct buffer *out, const char *kind, size_t n, double seconds)
+// The prompt as it was read.
+static void add_prompt(const struct task *task, struct buffer *out)
 {
-    const double milliseconds = 1000 * seconds;
-    buffer_format(out, "\"%s_n\":%zu,\"%s_ms\":", kind, n, kind);
-    buffer_number(out, milliseconds);
-    buffer_format(out, ",\"%s_per_token_ms\":", kind);
-    buffer_number(out, n ? milliseconds / (double)n : 0);
-    buffer_format(out, ",\"%s_per_second\":", kind);
-    buffer_number(out, seconds > 0 ? (double)n / seconds : 0);
+    const struct prompt *prompt = &task->request->how->prompts[task->prompt];
+    struct buffer text = {0};
+    for (size_t i = 0; i < prompt->n; i++) {
+        size_t length;
+        const char *bytes = token_bytes(task->request->server->model, prompt->ids[i], &length);
+        buffer_add(&text, bytes, length);
+    }
+    buffer_text(out, ",\"prompt\":");
+    buffer_json(out, text.at, text.length);
+    out->failed |= text.failed;
+    buffer_free(&text);
+}
+
+static void add_settings(const struct task *task, const struct completion *completion, struct buffer *out)
+{
+    const struct generation *how = task->request->how;
+    const yalm_sampling *s = &how->sampling;
+    const struct {
+        const char *name;
+        double value;
+    } numbers[] = {
+        {"temperature", (double)s->temperature},
+        {"top_k", s->top_k},
+        {"top_p", (double)s->top_p},
+        {"min_p", (double)s->min_p},
+        {"repeat_penalty", (double)s->repeat_penalty},
+        {"repeat_last_n", s->penalty_last_n},
+        {"presence_penalty", (double)s->presence_penalty},
+        {"frequency_penalty", (double)s->frequency_penalty},
+    };
+    buffer_format(out,
+                  ",\"generation_settings\":{\"n_predict\":%lld,\"seed\":%llu,\"ignore_eos\":%s,\"stream\":%s,\"n_probs\":%d",
+                  (long long)how->max_tokens, (unsigned long long)how->seed + (unsigned long long)task->choice,
+                  how->ignore_eos ? "true" : "false", completion->stream ? "true" : "false", completion->n_probs);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        buffer_format(out, ",\"%s\":", numbers[i].name);
+        buffer_number(out, numbers[i].value);
+    }
+    buffer_text(out, ",\"stop\":[");
+    for (int i = 0; i < how->n_stops; i++) {
+        buffer_text(out, i ? "," : "");
+        buffer_json(out, how->stops[i], strlen(how->stops[i]));
+    }
+    buffer_text(out, "]}");
 }
 
 // What is known once the text is over.
-static void add_end(const struct task *task, const struct prompt *prompt, struct buffer *out)
+static void add_end(const struct task *task, const struct completion *completion, struct buffer *out)
 {
     const char *name = yalm_model_facts(task->request->server->model)->name;
-    const double first = task->first_token > 0 ? task->first_token : task->ended;
+    const bool limit = strcmp(task->finish, "length") == 0;
     buffer_text(out, ",\"model\":");
     buffer_json(out, name, strlen(name));
-    buffer_format(out, ",\"truncated\":false,\"stop_type\":\"%s\",\"stopping_word\":",
-                  task->stop                          ? "word"
-                  : strcmp(task->finish, "stop") == 0 ? "eos"
-                                                      : "limit");
+    buffer_format(out, ",\"truncated\":%s,\"has_new_line\":%s,\"stop_type\":\"%s\",\"stopping_word\":",
+                  limit && task->request->how->fills_context ? "true" : "false",
+                  task->shown && memchr(task->text.at, '\n', task->shown) ? "true" : "false",
+                  task->stop ? "word"
+                  : limit    ? "limit"
+                             : "eos");
     buffer_json(out, task->stop ? task->stop : "", task->stop ? strlen(task->stop) : 0);
-    buffer_format(out, ",\"tokens_cached\":%zu,\"timings\":{\"cache_n\":%zu,", task->n_cached, task->n_cached);
-    add_rate(out, "prompt", prompt->n - task->n_cached, first - task->began);
-    buffer_text(out, ",");
-    add_rate(out, "predicted", task->n_generated, task->ended - first);
-    buffer_text(out, "}");
+    buffer_format(out, ",\"tokens_cached\":%zu", task->n_cached);
+    add_prompt(task, out);
+    add_settings(task, completion, out);
+    openai_timings(task, out);
 }
 
-// {"index":…,"content":…,"stop":…}: what has not been sent of the text, and at its end the rest.
-static void add_part(struct task *task, size_t *sent, struct buffer *out)
+// {"index":…,"content":…,"tokens":…,"stop":…}: what has not been sent of the text, and at its end the rest.
+static void add_part(struct task *task, const struct completion *completion, struct sent *sent, struct buffer *out)
 {
     const struct prompt *prompt = &task->request->how->prompts[task->prompt];
     buffer_format(out, "{\"index\":%d,\"content\":", (int)(task - task->request->tasks));
-    buffer_json(out, task->shown ? task->text.at + *sent : "", task->shown - *sent);
-    buffer_format(out, ",\"stop\":%s,\"tokens_predicted\":%zu,\"tokens_evaluated\":%zu", task->finish ? "true" : "false",
+    buffer_json(out, task->shown ? task->text.at + sent->text : "", task->shown - sent->text);
+    buffer_text(out, ",\"tokens\":[");
+    const bool listed = completion->stream || completion->return_tokens;
+    for (size_t i = sent->scores; listed && i < task->n_scores; i++)
+        buffer_format(out, "%s%d", i > sent->scores ? "," : "", task->scores[i].token);
+    buffer_format(out, "],\"stop\":%s,\"tokens_predicted\":%zu,\"tokens_evaluated\":%zu", task->finish ? "true" : "false",
                   task->n_generated, prompt->n);
+    if (completion->n_probs > 0) {
+        buffer_text(out, ",\"completion_probabilities\":");
+        openai_scores(task, sent->scores, out);
+    }
     if (task->finish)
-        add_end(task, prompt, out);
+        add_end(task, completion, out);
     buffer_text(out, "}");
-    *sent = task->shown;
+    sent->text = task->shown;
+    sent->scores = task->n_scores;
 }
 
 static void progress(struct request *request, struct task *task)
 {
     const struct completion *completion = request->api;
-    size_t *sent = &completion->sent[task - request->tasks];
+    struct sent *sent = &completion->sent[task - request->tasks];
     struct buffer json = {0};
     if (completion->stream) {
-        if (task->finish || task->shown > *sent) {
-            add_part(task, sent, &json);
+        if (task->finish || task->shown > sent->text) {
+            add_part(task, completion, sent, &json);
             openai_event(request, &json);
         }
         return;
@@ -96,7 +145,7 @@ static void progress(struct request *request, struct task *task)
     buffer_text(&json, request->n_tasks > 1 ? "[" : "");
     for (int i = 0; i < request->n_tasks; i++) {
         buffer_text(&json, i ? "," : "");
-        add_part(&request->tasks[i], &completion->sent[i], &json);
+        add_part(&request->tasks[i], completion, &completion->sent[i], &json);
     }
     buffer_text(&json, request->n_tasks > 1 ? "]" : "");
     request_send(request, &json);

@@ -195,10 +195,11 @@ static void stream_parts(struct request *request, struct messages *messages, con
         buffer_text(&out, "}}\n\n");
         messages->begun = true;
     }
+    const struct span reasoning = {speech->reasoning.at, speech->reasoning.length};
     const struct span content = {speech->content.at, speech->content.length};
     if (speech->reasoning.length > messages->thinking && messages->block != THINKING)
         begin_block(messages, THINKING, NULL, &out);
-    add_delta(messages, "thinking_delta", "thinking", speech->reasoning, &messages->thinking, &out);
+    add_delta(messages, "thinking_delta", "thinking", reasoning, &messages->thinking, &out);
     if (content.length > messages->text && messages->block != TEXT)
         begin_block(messages, TEXT, NULL, &out);
     add_delta(messages, "text_delta", "text", content, &messages->text, &out);
@@ -224,7 +225,7 @@ static void progress(struct request *request, struct task *task)
     if (!messages->head.stream && task->finish == NULL)
         return;
     struct speech speech;
-    speech_read(&speech, task->text.at, task->shown, messages->dialogue.reasoning_begun, messages->dialogue.forms,
+    speech_read(&speech, task->text.at, task->shown, messages->dialogue.reasoning_end, messages->dialogue.forms,
                 task->finish != NULL);
     if (messages->head.stream)
         stream_parts(request, messages, task, &speech);

@@ -1,6 +1,7 @@
 // See openai.h.
 #include "serve/openai.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -28,7 +29,7 @@ void openai_head(const struct request *request, const struct openai *head, struc
 {
     const yalm_model_info *facts = yalm_model_facts(request->server->model);
     buffer_format(out,
-                  "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%ld,\"system_fingerprint\":\"fp_%016llx\",\"model\":", head->id,
+                  "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%ld,\"system_fingerprint\":\"b%016llx\",\"model\":", head->id,
                   head->object, head->created, (unsigned long long)facts->checksum);
     buffer_json(out, facts->name, strlen(facts->name));
 }
@@ -48,6 +49,61 @@ void openai_usage(const struct request *request, struct buffer *out)
                   ",\"usage\":{\"prompt_tokens\":%zu,\"completion_tokens\":%zu,\"total_tokens\":%zu,"
                   "\"prompt_tokens_details\":{\"cached_tokens\":%zu}}",
                   prompt, generated, prompt + generated, cached);
+}
+
+static void add_rate(struct buffer *out, const char *kind, size_t n, double seconds)
+{
+    const double milliseconds = 1000 * seconds;
+    buffer_format(out, "\"%s_n\":%zu,\"%s_ms\":", kind, n, kind);
+    buffer_number(out, milliseconds);
+    buffer_format(out, ",\"%s_per_token_ms\":", kind);
+    buffer_number(out, n ? milliseconds / (double)n : 0);
+    buffer_format(out, ",\"%s_per_second\":", kind);
+    buffer_number(out, seconds > 0 ? (double)n / seconds : 0);
+}
+
+void openai_timings(const struct task *task, struct buffer *out)
+{
+    const size_t n_prompt = task->request->how->prompts[task->prompt].n;
+    const double first = task->first_token > 0 ? task->first_token : task->ended;
+    buffer_format(out, ",\"timings\":{\"cache_n\":%zu,", task->n_cached);
+    add_rate(out, "prompt", n_prompt - task->n_cached, first - task->began);
+    buffer_text(out, ",");
+    add_rate(out, "predicted", task->n_generated, task->ended - first);
+    buffer_text(out, "}");
+}
+
+static void add_score(struct buffer *out, const yalm_model *model, const struct score *score)
+{
+    size_t length;
+    const char *bytes = token_bytes(model, score->token, &length);
+    buffer_format(out, "{\"id\":%d,\"token\":", score->token);
+    buffer_json(out, bytes, length);
+    buffer_text(out, ",\"logprob\":");
+    buffer_number(out, isfinite(score->log_probability) ? score->log_probability : -9999);
+    buffer_text(out, ",\"bytes\":[");
+    for (size_t i = 0; i < length; i++)
+        buffer_format(out, "%s%d", i ? "," : "", (unsigned char)bytes[i]);
+    buffer_text(out, "]");
+}
+
+void openai_scores(const struct task *task, size_t from, struct buffer *out)
+{
+    const yalm_model *model = task->request->server->model;
+    const int n_top = task->request->how->n_top;
+    buffer_text(out, "[");
+    for (size_t i = from; i < task->n_scores; i++) {
+        buffer_text(out, i > from ? "," : "");
+        add_score(out, model, &task->scores[i]);
+        buffer_text(out, ",\"top_logprobs\":[");
+        for (int k = 0; k < n_top && task->likely[i * (size_t)n_top + (size_t)k].token >= 0; k++) {
+            buffer_text(out, k ? "," : "");
+            add_score(out, model, &task->likely[i * (size_t)n_top + (size_t)k]);
+            buffer_text(out, "}");
+        }
+        buffer_text(out, "]}");
+    }
+    buffer_text(out, "]");
 }
 
 void openai_call_head(struct buffer *out, const struct openai *head, const struct task *task, int call, struct span name)
@@ -77,6 +133,8 @@ void openai_done(struct request *request, const struct openai *head)
         openai_head(request, head, &json);
         buffer_text(&json, ",\"choices\":[]");
         openai_usage(request, &json);
+        if (request->n_tasks == 1)
+            openai_timings(&request->tasks[0], &json);
         buffer_text(&json, "}");
         openai_event(request, &json);
     }

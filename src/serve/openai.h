@@ -23,6 +23,10 @@ void openai_head(const struct request *request, const struct openai *head, struc
 void openai_usage(const struct request *request, struct buffer *out);
 // {"index":…,"id":…,"type":"function","function":{"name":…: a call's beginning.
 void openai_call_head(struct buffer *out, const struct openai *head, const struct task *task, int call, struct span name);
+// ,"timings":{…}: how long the task took, as llama.cpp tells it.
+void openai_timings(const struct task *task, struct buffer *out);
+// [{"id":…,"token":…,"logprob":…,"bytes":[…],"top_logprobs":[…]},…]: the task's scores from `from` on.
+void openai_scores(const struct task *task, size_t from, struct buffer *out);
 // One event of the stream; takes the bytes of *json.
 void openai_event(struct request *request, struct buffer *json);
 // The stream's end: the usage where it is wanted, and [DONE].

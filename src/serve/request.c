@@ -120,6 +120,22 @@ static void error_json(struct buffer *out, const struct request *request, int st
     buffer_text(out, "}}");
 }
 
+// Takes the bytes of *json.
+static void fail_with(struct request *request, int status, struct buffer *json)
+{
+    struct buffer out = {0};
+    if (request->streamed) {
+        buffer_format(&out, "%sdata: %s\n\n", request->route->dialect == ANTHROPIC ? "event: error\n" : "",
+                      json->at ? json->at : "{}");
+    } else {
+        request->status = status;
+        buffer_add(&out, json->at, json->length);
+    }
+    buffer_free(json);
+    request_send(request, &out);
+    request_finish(request);
+}
+
 void request_fail(struct request *request, int status, const char *format, ...)
 {
     char text[600];
@@ -127,16 +143,25 @@ void request_fail(struct request *request, int status, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    struct buffer json = {0}, out = {0};
+    struct buffer json = {0};
     error_json(&json, request, status, text);
-    if (request->streamed) {
-        buffer_format(&out, "%sdata: %s\n\n", request->route->dialect == ANTHROPIC ? "event: error\n" : "",
-                      json.at ? json.at : "{}");
-    } else {
-        request->status = status;
-        buffer_add(&out, json.at, json.length);
+    fail_with(request, status, &json);
+}
+
+// OpenAI's clients look at the code, those of llama.cpp at the type and the numbers, and some at the words.
+void request_fail_context(struct request *request, const char *about, long long n_prompt, long long context)
+{
+    if (request->route->dialect == ANTHROPIC) {
+        request_fail(request, 400, "prompt is too long: %s%lld tokens > %lld maximum, which is the context", about, n_prompt,
+                     context);
+        return;
     }
-    buffer_free(&json);
-    request_send(request, &out);
-    request_finish(request);
+    struct buffer json = {0};
+    buffer_format(
+        &json,
+        "{\"error\":{\"type\":\"exceed_context_size_error\",\"param\":null,\"code\":\"context_length_exceeded\","
+        "\"n_prompt_tokens\":%lld,\"n_ctx\":%lld,\"message\":\"the prompt has %s%lld tokens and exceeds the available context "
+        "size, which is %lld (-T N makes it larger)\"}}",
+        n_prompt, context, about, n_prompt, context);
+    fail_with(request, 400, &json);
 }

@@ -73,6 +73,8 @@ void request_send_all(struct request *request, struct buffer *out);
 void request_finish(struct request *request);
 // An error in the client's own form: the answer, or an event where a streamed answer has begun.
 void request_fail(struct request *request, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+// For a prompt that is longer than the context: the numbers are members of the error, too. about: "", or "at least ".
+void request_fail_context(struct request *request, const char *about, long long n_prompt, long long context);
 // The status of HTTP for an error of the library.
 int http_status(yalm_status status);
 

@@ -14,6 +14,7 @@ enum { PIECE = 64 }; // tokens of a prompt between two steps of those that write
 const struct route routes[] = {
     {"POST", "/v1/completions", OPENAI, false, handle_completions},
     {"POST", "/v1/chat/completions", OPENAI, false, handle_chat},
+    {"POST", "/v1/chat/completions/input_tokens", OPENAI, false, handle_count_chat},
     {"POST", "/completion", OPENAI, false, handle_completion},
     {"POST", "/apply-template", OPENAI, false, handle_apply_template},
     {"POST", "/v1/messages", ANTHROPIC, false, handle_messages},
@@ -24,6 +25,7 @@ const struct route routes[] = {
     {"POST", "/tokenize", OPENAI, false, handle_tokenize},
     {"POST", "/detokenize", OPENAI, false, handle_detokenize},
     {"GET", "/", OPENAI, true, handle_page},
+    {"GET", "/openapi.json", OPENAI, true, handle_openapi},
     {"GET", "/health", OPENAI, true, handle_health},
     {"GET", "/metrics", OPENAI, false, handle_metrics},
     {"GET", "/slots", OPENAI, false, handle_slots},
@@ -43,11 +45,23 @@ static void serve_until_signal(struct server *server, struct http *http, const s
             break;
 }
 
+static size_t find_longest_piece(const yalm_model *model)
+{
+    size_t longest = 1;
+    for (int32_t token = 0; token < yalm_model_facts(model)->vocab_size; token++) {
+        size_t length = 0;
+        yalm_piece(model, token, &length);
+        longest = length > longest ? length : longest;
+    }
+    return longest;
+}
+
 static yalm_status run(struct server *server, const sigset_t *signals, yalm_error *error)
 {
     const struct serve_options *options = server->options;
     const struct engine_options how = {options->session, options->parallel, options->queue,
-                                       options->session.chunk ? options->session.chunk : PIECE};
+                                       options->session.chunk ? options->session.chunk : PIECE, options->cache_bytes,
+                                       options->speculate, options->draft};
     server->engine = engine_open(server->model, &how, error);
     if (server->engine == NULL)
         return error->status;
@@ -68,7 +82,8 @@ static yalm_status run(struct server *server, const sigset_t *signals, yalm_erro
 
 yalm_status serve(const yalm_model *model, const struct serve_options *options, yalm_error *error)
 {
-    struct server server = {.model = model, .options = options, .created = (long)time(NULL)};
+    struct server server = {
+        .model = model, .options = options, .longest_piece = find_longest_piece(model), .created = (long)time(NULL)};
     if (options->key_file && (server.keys = keys_read(options->key_file, error)) == NULL)
         return error->status;
     server.tree = token_tree_open(model);

@@ -11,6 +11,7 @@ struct server {
     struct engine *engine;
     struct token_tree *tree; // of the vocabulary, for grammars
     struct keys *keys;       // NULL: none is needed
+    size_t longest_piece;    // bytes that a token of the vocabulary spells at most
     long created;            // seconds since 1970
     struct connections *connections;
     atomic_int n_open; // requests whose answer is not out yet
@@ -24,9 +25,11 @@ void handle_completions(struct request *request); // completions.c
 void handle_completion(struct request *request);  // llamacpp.c
 void handle_chat(struct request *request);        // chat.c
 void handle_apply_template(struct request *request);
+void handle_count_chat(struct request *request);
 void handle_messages(struct request *request); // messages.c
 void handle_count_tokens(struct request *request);
-void handle_page(struct request *request);   // page.c
+void handle_page(struct request *request); // page.c
+void handle_openapi(struct request *request);
 void handle_models(struct request *request); // facts.c
 void handle_model(struct request *request);
 void handle_health(struct request *request);

@@ -18,8 +18,22 @@ yalm_status slot_open(struct slot *slot, const yalm_model *model, const yalm_ses
     return YALM_NO_MEMORY;
 }
 
+yalm_status slot_speculate(struct slot *slot, const yalm_model *draft, yalm_error *error)
+{
+    slot->draft = draft ? draft_open(draft, yalm_session_facts(slot->session), error) : NULL;
+    if (draft && slot->draft == NULL)
+        return error->status;
+    slot->speculator = speculator_open(slot->draft, NULL);
+    if (slot->speculator)
+        return YALM_OK;
+    *error = (yalm_error){YALM_NO_MEMORY, "out of memory for a session's tokens"};
+    return YALM_NO_MEMORY;
+}
+
 void slot_close(struct slot *slot)
 {
+    speculator_close(slot->speculator);
+    draft_close(slot->draft);
     yalm_session_close(slot->session);
     free(slot->tokens);
     *slot = (struct slot){0};
@@ -58,24 +72,45 @@ struct slot *slot_choose(struct slot *slots, int n_slots, const struct prompt *p
     return much_of_it || much_of_prompt ? best : oldest;
 }
 
+static bool may_reuse(const struct generation *how)
+{
+    return how->reuse && !how->score_prompt;
+}
+
+// Goes on from what is kept of the prompt, where that is more than the slot's tokens. The last token is evaluated in any case, for the logits.
+static bool load_kept(struct slot *slot, const struct prompt *prompt)
+{
+    const void *const *pages;
+    const size_t n_pages = prefixes_find(slot->prefixes, prompt->ids, prompt->n - 1, &pages), n = n_pages * PAGE_TOKENS;
+    if (n <= slot->n_tokens || yalm_page_load(slot->session, prompt->ids, PAGE_TOKENS, pages, (int)n_pages, NULL) != YALM_OK)
+        return false;
+    memcpy(slot->tokens, prompt->ids, n * sizeof *slot->tokens);
+    slot->n_tokens = n;
+    return true;
+}
+
 void slot_begin(struct slot *slot, struct task *task)
 {
     const struct generation *how = task->request->how;
     const struct prompt *prompt = &how->prompts[task->prompt];
-    size_t keep = how->reuse && !how->score_prompt ? common(slot, prompt) : 0;
-    if (keep == prompt->n) // its last token is evaluated in any case, for the logits
+    size_t keep = may_reuse(how) ? common(slot, prompt) : 0;
+    if (keep == prompt->n)
         keep--;
-    // A ring that has lost what an early position saw begins again.
-    if (yalm_rollback(slot->session, (int64_t)keep, NULL) != YALM_OK) {
-        keep = 0;
+    const bool lost = yalm_rollback(slot->session, (int64_t)keep, NULL) != YALM_OK; // a ring has not what that position saw
+    const bool other = lost || keep < slot->n_tokens;
+    slot->n_tokens = lost ? 0 : keep;
+    const bool loaded = may_reuse(how) && load_kept(slot, prompt);
+    if (lost && !loaded)
         yalm_rollback(slot->session, 0, NULL);
-    }
-    slot->n_tokens = keep;
+    if (loaded || other)
+        speculator_begin(slot->speculator);
+    if (loaded)
+        speculator_read(slot->speculator, slot->tokens, slot->n_tokens);
     slot->task = task;
     slot->n_pending = 0;
     slot->due = false;
     yalm_seed(slot->session, how->seed + (uint64_t)task->choice);
-    task->n_cached = keep;
+    task->n_cached = slot->n_tokens;
     task->state = TASK_READING;
     task->began = monotonic_seconds();
     if (how->score_prompt && !task_add_score(task, prompt->ids[0], NULL, 0))
@@ -124,9 +159,9 @@ yalm_status slot_write(struct slot *slot, const yalm_model *model, yalm_error *e
         task->finish = "stop";
         return YALM_OK;
     }
-    if (how->n_top >= 0) {
+    if (how->n_top >= 0 || how->list_tokens) {
         const int last = slot->which == YALM_LOGITS_ALL ? slot->n_pending - 1 : 0;
-        if (!task_add_score(task, token, yalm_logits(slot->session, last), n_vocab))
+        if (!task_add_score(task, token, how->n_top >= 0 ? yalm_logits(slot->session, last) : NULL, n_vocab))
             task->text.failed = true;
     }
     task_add_token(task, model, token);
@@ -151,6 +186,9 @@ void slot_read(struct slot *slot, int piece)
 {
     const struct generation *how = slot->task->request->how;
     const struct prompt *prompt = &how->prompts[slot->task->prompt];
+    const size_t before = slot->n_tokens;
+    if (may_reuse(how) && load_kept(slot, prompt))
+        slot->task->n_cached += slot->n_tokens - before;
     const size_t left = prompt->n - slot->n_tokens;
     slot->pending = prompt->ids + slot->n_tokens;
     slot->n_pending = left < (size_t)piece ? (int)left : piece;
@@ -174,8 +212,11 @@ yalm_status slot_evaluated(struct slot *slot, const yalm_model *model, yalm_erro
             if (!task_add_score(task, slot->pending[i + 1], logits, yalm_model_facts(model)->vocab_size))
                 task->text.failed = true;
         }
+    const size_t before = slot->n_tokens;
     slot->n_tokens += (size_t)slot->n_pending;
     slot->due = false;
+    if (slot->n_tokens / PAGE_TOKENS > before / PAGE_TOKENS)
+        prefixes_keep(slot->prefixes, slot->session, slot->tokens, slot->n_tokens);
     if (slot->n_tokens >= prompt->n)
         task->state = TASK_WRITING;
     return YALM_OK;

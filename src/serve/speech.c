@@ -1,63 +1,26 @@
 // See speech.h.
 #include "serve/speech.h"
 
-#include <ctype.h>
-#include <string.h>
+#include "serve/harmony.h"
+
+unsigned speech_marks(const char *chat_template)
+{
+    if (chat_template == NULL)
+        return 0;
+    return (speech_forms(chat_template) & SPEECH_HARMONY) | (strstr(chat_template, "[THINK]") ? SPEECH_BRACKETS : 0);
+}
 
 unsigned speech_forms(const char *chat_template)
 {
     if (chat_template == NULL)
         return 0;
+    if (strstr(chat_template, "<|channel|>") && strstr(chat_template, "<|message|>"))
+        return SPEECH_HARMONY;
     unsigned forms = 0;
     forms |= strstr(chat_template, "<tool_call>") ? CALLS_HERMES : 0;
     forms |= strstr(chat_template, "[TOOL_CALLS]") ? CALLS_MISTRAL : 0;
     forms |= strstr(chat_template, "\"parameters\"") && strstr(chat_template, "ipython") ? CALLS_BARE : 0;
     return forms ? forms | CALLS_BARE : 0; // small models leave the marks out
-}
-
-// ---------------------------------------------------------------- spans
-
-static struct span rest_of(struct span text, size_t from)
-{
-    return (struct span){text.at + from, text.length - from};
-}
-
-static struct span skip_blanks(struct span text)
-{
-    while (text.length && isspace((unsigned char)*text.at))
-        text = rest_of(text, 1);
-    return text;
-}
-
-static struct span trim_end(struct span text)
-{
-    while (text.length && isspace((unsigned char)text.at[text.length - 1]))
-        text.length--;
-    return text;
-}
-
-static bool begins(struct span text, const char *with)
-{
-    const size_t length = strlen(with);
-    return text.length >= length && memcmp(text.at, with, length) == 0;
-}
-
-// The text is a beginning of the mark, and not all of it.
-static bool may_become(struct span text, const char *mark)
-{
-    return text.length < strlen(mark) && memcmp(text.at, mark, text.length) == 0;
-}
-
-// Where the mark begins, wholly (*found) or as far as the text goes; the text's length where it does not.
-static size_t find_mark(struct span text, const char *mark, bool *found)
-{
-    for (size_t at = 0; at < text.length; at++) {
-        *found = begins(rest_of(text, at), mark);
-        if (*found || may_become(rest_of(text, at), mark))
-            return at;
-    }
-    *found = false;
-    return text.length;
 }
 
 // ---------------------------------------------------------------- JSON, as far as it has come
@@ -168,7 +131,7 @@ static enum progress read_hermes(struct span *text, struct speech *speech)
     return text->length == 0 || may_become(*text, "</tool_call>") ? GOES_ON : WHOLE;
 }
 
-// name[ARGS]{…}, or name{…}
+// name[ARGS]{…}, perhaps with [CALL_ID]… before the arguments, or name{…}
 static enum progress read_named(struct span *text, struct call *call)
 {
     size_t n = 0;
@@ -177,10 +140,16 @@ static enum progress read_named(struct span *text, struct call *call)
     if (n == text->length)
         return GOES_ON;
     struct span after = rest_of(*text, n);
+    if (may_become(after, "[CALL_ID]") || may_become(after, "[ARGS]"))
+        return GOES_ON;
+    if (begins(after, "[CALL_ID]")) {
+        bool found;
+        after = rest_of(after, find_mark(after, "[ARGS]", &found));
+        if (!found)
+            return GOES_ON;
+    }
     if (begins(after, "[ARGS]"))
         after = rest_of(after, strlen("[ARGS]"));
-    else if (may_become(after, "[ARGS]"))
-        return GOES_ON;
     after = skip_blanks(after);
     if (n == 0 || (after.length && *after.at != '{'))
         return WRONG;
@@ -261,27 +230,52 @@ static size_t find_call(struct span text, unsigned forms, bool first, enum progr
 
 // ---------------------------------------------------------------- the parts
 
-// The text after the reasoning, which goes to the speech.
-static struct span read_reasoning(struct speech *speech, struct span text, bool begun, bool whole)
+static const struct {
+    const char *open, *close;
+} thoughts[] = {{"<think>", "</think>"}, {"[THINK]", "[/THINK]"}};
+
+const char *speech_reasoning_end(const char *prompt, size_t length)
 {
-    static const char open[] = "<think>", close[] = "</think>";
+    const struct span text = trim_end((struct span){prompt, length});
+    for (size_t i = 0; i < sizeof thoughts / sizeof *thoughts; i++) {
+        const size_t n = strlen(thoughts[i].open);
+        if (text.length >= n && memcmp(text.at + text.length - n, thoughts[i].open, n) == 0)
+            return thoughts[i].close;
+    }
+    return NULL;
+}
+
+// The text after the reasoning, which goes to the speech. close: the mark that ends it, where the prompt has begun it.
+static struct span read_reasoning(struct speech *speech, struct span text, const char *close, bool whole)
+{
     struct span inside = skip_blanks(text);
-    if (!whole && may_become(inside, open))
-        return rest_of(text, text.length);
-    if (begins(inside, open))
-        inside = skip_blanks(rest_of(inside, strlen(open)));
-    else if (!begun)
+    for (size_t i = 0; i < sizeof thoughts / sizeof *thoughts; i++) {
+        if (!whole && may_become(inside, thoughts[i].open))
+            return rest_of(text, text.length);
+        if (begins(inside, thoughts[i].open)) {
+            inside = skip_blanks(rest_of(inside, strlen(thoughts[i].open)));
+            close = thoughts[i].close;
+            break;
+        }
+    }
+    if (close == NULL)
         return text;
     bool found;
     const size_t end = find_mark(inside, close, &found);
-    speech->reasoning = trim_end((struct span){inside.at, found || !whole ? end : inside.length});
+    const struct span said = trim_end((struct span){inside.at, found || !whole ? end : inside.length});
+    buffer_add(&speech->reasoning, said.at, said.length);
     return found ? skip_blanks(rest_of(inside, end + strlen(close))) : rest_of(inside, inside.length);
 }
 
-void speech_read(struct speech *speech, const char *bytes, size_t length, bool reasoning_begun, unsigned forms, bool whole)
+void speech_read(struct speech *speech, const char *bytes, size_t length, const char *reasoning_end, unsigned forms, bool whole)
 {
     *speech = (struct speech){0};
-    struct span text = read_reasoning(speech, (struct span){bytes ? bytes : "", length}, reasoning_begun, whole);
+    struct span text = {bytes ? bytes : "", length};
+    if (forms & SPEECH_HARMONY) {
+        harmony_read(speech, text, whole);
+        return;
+    }
+    text = read_reasoning(speech, text, reasoning_end, whole);
     enum progress (*read)(struct span *, struct speech *) = NULL;
     for (bool first = true; text.length > 0; first = read == read_bare) {
         size_t at = speech->n_calls < MAX_CALLS ? find_call(text, forms, first, &read) : text.length;
@@ -314,4 +308,5 @@ void speech_read(struct speech *speech, const char *bytes, size_t length, bool r
 void speech_free(struct speech *speech)
 {
     buffer_free(&speech->content);
+    buffer_free(&speech->reasoning);
 }

@@ -104,7 +104,7 @@ void task_end_text(struct task *task)
 static void find_likely(struct score *likely, int n, const float *logits, int n_vocab, double sum)
 {
     int found = 0;
-    for (int id = 0; id < n_vocab; id++) {
+    for (int id = 0; n > 0 && id < n_vocab; id++) {
         const float value = (float)(logits[id] - sum);
         if (isnan(value) || (found == n && value <= likely[n - 1].log_probability))
             continue;
@@ -136,7 +136,7 @@ bool task_add_score(struct task *task, int32_t token, const float *logits, int n
     if (logits) {
         const double sum = yalm_log_sum_exp(logits, n_vocab);
         score->log_probability = (float)(logits[token] - sum);
-        find_likely(likely, n_top > 0 ? n_top : 0, logits, n_vocab, sum);
+        find_likely(likely, n_top, logits, n_vocab, sum);
     } else
         for (int i = 0; i < n_top; i++)
             likely[i] = (struct score){-1, NAN};

@@ -14,12 +14,14 @@ struct generation {
     int n_prompts, n_choices;
 
     int64_t max_tokens;
+    bool fills_context;           // max_tokens is what the context had left
     yalm_sampling sampling;       // its biases are owned
     uint64_t seed;                // of the first choice; each further one's is one more
     const char *stops[MAX_STOPS]; // texts of the request's JSON
     int n_stops;
     int n_top;          // likeliest tokens that are told with each; -1: no log probabilities at all
     bool score_prompt;  // tell them of the prompt's tokens too
+    bool list_tokens;   // tell the generated tokens, without log probabilities if there are to be none
     bool spell_control; // control tokens are text: a model's marks of a call to a tool, say
     bool ignore_eos;
     struct grammar *grammar;   // that the texts follow, owned; NULL: none

@@ -8,5 +8,5 @@
 
 const char *yalm_version(void)
 {
-    return YALM_VERSION " (commit " YALM_COMMIT ", " COMPILER "; cpu: scalar avx2 avx512 avx512vnni amx; cuda: none)";
+    return YALM_VERSION " (commit " YALM_COMMIT ", " COMPILER "; cpu: scalar avx2 avxvnni avx512 avx512vnni amx; cuda: none)";
 }

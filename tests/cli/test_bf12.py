@@ -18,7 +18,7 @@ def models(program, tmp_path_factory):
     return convert("bf16"), convert("bf12")
 
 
-@pytest.fixture(params=["scalar", "avx2", "avx512", "avx512vnni", "amx"])
+@pytest.fixture(params=["scalar", "avx2", "avxvnni", "avx512", "avx512vnni", "amx"])
 def isa(request, isas):
     if request.param not in isas:
         pytest.skip(f"no {request.param} here")

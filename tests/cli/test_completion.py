@@ -46,9 +46,10 @@ def test_memory_is_said_first_and_statistics_last(program):
         r"\((\d+ % of the \d+\.\d+ GB/s that this machine reads|from the caches: memory reads \d+\.\d+ GB/s)\)$",
         lines[3],
     )
-    assert re.match(r"generated: 20 tokens, the first after \d+\.\d+ s; seed 5; stopped by: limit$", lines[4])
-    assert re.match(r"last logits: [0-9a-f]{16}$", lines[5])
-    assert len(lines) == 6
+    assert re.match(r"speculation: \d+ of \d+ guessed tokens came; 19 tokens took \d+ evaluations$", lines[4])
+    assert re.match(r"generated: 20 tokens, the first after \d+\.\d+ s; seed 5; stopped by: limit$", lines[5])
+    assert re.match(r"last logits: [0-9a-f]{16}$", lines[6])
+    assert len(lines) == 7
 
 
 def last_logits(done):

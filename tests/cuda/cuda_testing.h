@@ -14,7 +14,7 @@ extern "C" {
 #include <cmocka.h>
 }
 
-#include "cuda/kernels.h"
+#include "cuda/kernels/kernels.h"
 
 static inline double uniform(uint64_t *seed) // in [-1, 1)
 {

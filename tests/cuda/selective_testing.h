@@ -1,7 +1,7 @@
 // Scratch of the attention methods that select keys, and what is expected of selection: by the CPU's own code (cpu/long/select.c), from the same weights.
 #pragma once
 #include "attention_testing.h"
-#include "cuda/state.h"
+#include "cuda/long/method.h"
 
 extern "C" {
 #include "cpu/long/select.h"
@@ -11,6 +11,7 @@ extern "C" {
 struct selective_fixture {
     struct model_config config;
     struct cuda_state s;
+    struct cuda_method method; // s.method
     yalm_error error;
 };
 
@@ -26,14 +27,15 @@ static inline void selective_begin_fixture(struct selective_fixture *f, const st
     f->s.step = a->step;
     f->s.attention_plans[0] = attention_decode_plan(&f->s.caches[0], a->c.n_heads, 4);
     f->s.device.n_sms = 1; // few blocks, so that they have several parts each
+    f->s.method = &f->method;
     selective_plan(&f->s);
-    f->s.selective.tail = tail;
+    f->method.selective.tail = tail;
     f->s.blocks.taking = true;
     f->s.blocks.error = &f->error;
 }
 
 // Memory: of `method` too, which has been planned, unless NULL. Everything that is not to be 0 is NaN.
-static inline void selective_take(struct selective_fixture *f, const struct cuda_method *method)
+static inline void selective_take(struct selective_fixture *f, const struct cuda_method_table *method)
 {
     struct cuda_blocks *b = &f->s.blocks;
     selective_take_kept(&f->s, b);

@@ -2,8 +2,8 @@
 // within what rounding to bytes can lose.
 #include "attention_testing.h"
 
-#include "cuda/codes.cuh"
-#include "cuda/selective.h"
+#include "cuda/long/codes.cuh"
+#include "cuda/long/selective.h"
 
 struct fixture {
     struct attention_fixture attention;

@@ -125,7 +125,7 @@ MORE_SELECTED = ("tiny-llama", "tiny-window", "tiny-mixtral", "tiny-oddvocab") i
 DIFFERING = {"sparq-fp16": (0.004, 1), "sparq-int8": (0.02, 2), "sparq-q4": (0.055, 2), "hybrid": (0.004, 1)}
 ODD = 0.014
 N_TOKENS = 56 if EMULATED else 144  # past the windows
-# A token as one kernel (src/cuda/step.cuh), which capability 9.0 and later have: every type of weights, and heads, groups, biases and windows of all kinds
+# A token as one kernel (src/cuda/step/step.cuh), which capability 9.0 and later have: every type of weights, and heads, groups, biases and windows of all kinds
 # whose rows are whole packs. On a GPU that has it, all of the above run it too.
 ONE_KERNEL = [("bundled", dtype) for dtype in ("q8", "q4", "fp8", "fp8_e5m2")] + [("tiny-gqa", "bf16")]
 ONE_KERNEL += [

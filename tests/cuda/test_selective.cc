@@ -38,7 +38,7 @@ static float next_score(enum scores scores, uint64_t *seed, int slot)
 static std::vector<float> put_scores(struct selective_fixture *f, const std::vector<int> &slots, enum scores scores,
                                      std::vector<float> *sinks)
 {
-    const struct selective *t = &f->s.selective;
+    const struct cuda_selective *t = &f->method.selective;
     const int n_heads = f->config.n_heads, n_sinks = f->s.caches[0].policy.n_sinks;
     uint64_t seed = 7 + slots.size();
     std::vector<float> x((size_t)n_heads * t->ld, -INFINITY);
@@ -94,11 +94,11 @@ static void check_selection(const struct selection_case &c)
     write_step(&a, c.position, 1, c.choice);
     struct selective_fixture f;
     selective_begin_fixture(&f, &a, false);
-    f.s.selective.shares = c.choice.mass > 0;
+    f.method.selective.shares = c.choice.mass > 0;
     selective_take(&f, NULL);
     const struct kv_policy *policy = &a.cache.policy;
     const std::vector<int> slots = slots_by_age(policy, c.position);
-    const int group = c.n_heads / c.n_kv_heads, ld = f.s.selective.ld;
+    const int group = c.n_heads / c.n_kv_heads, ld = f.method.selective.ld;
     const int n_apart = kv_sinks_apart(policy, c.position) ? policy->n_sinks : 0;
     std::vector<float> sinks;
     const std::vector<float> x = put_scores(&f, slots, c.scores, &sinks);
@@ -106,9 +106,9 @@ static void check_selection(const struct selection_case &c)
         assert_ok(selective_select(&f.s, &a.attention, &f.error), f.error);
         assert_cuda(cudaDeviceSynchronize());
     }
-    const std::vector<float> weights = host_copy(f.s.selective.weights, (size_t)c.n_kv_heads * ld);
-    const std::vector<int> rows = host_copy(f.s.selective.rows, (size_t)c.n_kv_heads * ld);
-    const std::vector<int> n_rows = host_copy(f.s.selective.n_rows, c.n_kv_heads);
+    const std::vector<float> weights = host_copy(f.method.selective.weights, (size_t)c.n_kv_heads * ld);
+    const std::vector<int> rows = host_copy(f.method.selective.rows, (size_t)c.n_kv_heads * ld);
+    const std::vector<int> n_rows = host_copy(f.method.selective.n_rows, c.n_kv_heads);
     for (int h = 0; h < c.n_kv_heads; h++) {
         std::vector<double> expected(slots.size());
         double share = 0;
@@ -237,15 +237,15 @@ static void check_gather(const struct selection_case &c, int head_dim, yalm_kv t
                            slots = slots_by_age(&a.cache.policy, c.position);
     std::vector<float> sinks;
     const std::vector<float> x = put_scores(&f, slots, PLAIN, &sinks);
-    const int ld = f.s.selective.ld, group = c.n_heads / c.n_kv_heads;
+    const int ld = f.method.selective.ld, group = c.n_heads / c.n_kv_heads;
     // Layer 0's values are NaN, and so its sums: nothing here looks at them.
-    assert_ok(selective_begin(&f.s, 1, true, &f.error), f.error);
+    assert_ok(method_begin(&f.s, true, &f.error), f.error);
     assert_ok(selective_select(&f.s, &a.attention, &f.error), f.error);
     float *attended = device_nan<float>(a.expected.size());
     assert_ok(selective_gather(&f.s, &a.attention, attended, &f.error), f.error);
     assert_cuda(cudaDeviceSynchronize());
-    const std::vector<int> rows = host_copy(f.s.selective.rows, (size_t)c.n_kv_heads * ld);
-    const std::vector<int> n_rows = host_copy(f.s.selective.n_rows, c.n_kv_heads);
+    const std::vector<int> rows = host_copy(f.method.selective.rows, (size_t)c.n_kv_heads * ld);
+    const std::vector<int> n_rows = host_copy(f.method.selective.n_rows, c.n_kv_heads);
     std::vector<double> expected;
     for (int h = 0; h < c.n_heads; h++) {
         const size_t at = (size_t)(h / group) * ld;
@@ -305,7 +305,7 @@ static void expect_sums(const struct selective_fixture *f, const std::vector<flo
 {
     const struct kv_policy *policy = &f->s.caches[0].policy;
     const int d = f->config.head_dim, n = f->config.n_layers * f->config.n_kv_heads * d;
-    const std::vector<double> found = host_copy(f->s.selective.sums, n);
+    const std::vector<double> found = host_copy(f->method.selective.sums, n);
     for (int i = 0; i < n; i++) {
         const float *head = values.data() + (size_t)(i / d) * policy->capacity * d;
         double expected = 0;
@@ -364,7 +364,7 @@ static void check_sums(int context, int window, int n_sinks, int chunk, yalm_kv 
         for (int64_t position = batch[0], n; position < end; position += n) {
             n = std::min<int64_t>(end - position, chunk);
             write_step(&a, position, (int)n, choice_of(1, 0, 0));
-            assert_ok(selective_begin(&f.s, (int)n, batch[1] == 1, &f.error), f.error);
+            assert_ok(method_begin(&f.s, batch[1] == 1, &f.error), f.error);
             assert_cuda(cudaDeviceSynchronize());
             if (batch[1] == 1)
                 expect_sums(&f, values, position);

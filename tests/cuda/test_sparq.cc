@@ -29,7 +29,7 @@ static void sparq_open_fixture(struct sparq_fixture *x, const struct sparq_case 
     settings_use(&x->options, &settings);
     struct backend_plan plan = {};
     plan.options = &x->options;
-    x->f.s.method = &method_sparq;
+    x->f.method.table = &method_sparq;
     assert_ok(method_sparq.check(&x->f.config, &x->options, &x->f.error), x->f.error);
     assert_ok(method_sparq.plan(&x->f.s, &plan, &x->f.error), x->f.error);
     selective_take(&x->f, &method_sparq);
@@ -56,8 +56,8 @@ static void sparq_close_fixture(struct sparq_fixture *x)
 // The number that an int8 or q4 copy has for a slot's component; layer 1's. q4: of 256 slots each byte has two, 128 apart.
 static int copied_number(const struct sparq_fixture *x, const std::vector<char> &copy, int kv_head, int component, int slot)
 {
-    const size_t run = ((size_t)kv_head * x->a.c.head_dim + component) * x->f.s.sparq.stride;
-    if (x->f.s.sparq.copy == SPARQ_COPY_INT8)
+    const size_t run = ((size_t)kv_head * x->a.c.head_dim + component) * x->f.method.sparq.stride;
+    if (x->f.method.sparq.copy == SPARQ_COPY_INT8)
         return (int8_t)copy[run + slot];
     const uint8_t both = (uint8_t)copy[run + slot / 256 * 128 + slot % 128];
     return (slot % 256 < 128 ? both & 15 : both >> 4) - 8;
@@ -67,8 +67,8 @@ static int copied_number(const struct sparq_fixture *x, const std::vector<char> 
 static double copied(const struct sparq_fixture *x, const std::vector<char> &copy, const std::vector<float> &scales,
                      int kv_head, int component, int slot)
 {
-    const size_t ld = x->f.s.selective.ld;
-    if (x->f.s.sparq.copy != SPARQ_COPY_FP16)
+    const size_t ld = x->f.method.selective.ld;
+    if (x->f.method.sparq.copy != SPARQ_COPY_FP16)
         return copied_number(x, copy, kv_head, component, slot) * (double)scales[kv_head * ld + slot];
     half element;
     memcpy(&element, copy.data() + (((size_t)kv_head * x->a.c.head_dim + component) * ld + slot) * sizeof element,
@@ -83,12 +83,12 @@ struct copies {
 
 static struct copies fetch_copies(const struct sparq_fixture *x)
 {
-    const struct sparq *p = &x->f.s.sparq;
+    const struct cuda_sparq *p = &x->f.method.sparq;
     const size_t heads = x->a.c.n_kv_heads, bytes = heads * x->a.c.head_dim * p->stride;
     struct copies c;
     c.elements = host_copy(p->copied + bytes, bytes); // of layer 1
     if (p->scales)
-        c.scales = host_copy(p->scales + heads * x->f.s.selective.ld, heads * x->f.s.selective.ld);
+        c.scales = host_copy(p->scales + heads * x->f.method.selective.ld, heads * x->f.method.selective.ld);
     return c;
 }
 
@@ -100,7 +100,7 @@ static void expect_q4(const struct sparq_fixture *x, const struct copies &copies
     for (int c = 0; c < d; c++)
         largest = fmaxf(largest, fabsf(key[c]));
     const float scale = largest / 7;
-    assert_true(copies.scales[(size_t)kv_head * x->f.s.selective.ld + slot] == scale);
+    assert_true(copies.scales[(size_t)kv_head * x->f.method.selective.ld + slot] == scale);
     for (int c = 0; c < d; c++) {
         const float quotient = key[c] / scale;
         assert_int_equal(copied_number(x, copies.elements, kv_head, c, slot),
@@ -115,14 +115,14 @@ static void expect_copy(const struct sparq_fixture *x, const struct copies &copi
     for (int h = 0; h < x->a.c.n_kv_heads; h++)
         for (int slot : slots) {
             const float *key = x->a.keys.data() + ((size_t)h * x->a.cache.policy.capacity + slot) * d;
-            if (x->f.s.sparq.copy == SPARQ_COPY_Q4) {
+            if (x->f.method.sparq.copy == SPARQ_COPY_Q4) {
                 expect_q4(x, copies, h, slot, key);
                 continue;
             }
             double largest = 0;
             for (int c = 0; c < d; c++)
                 largest = fmax(largest, fabs(key[c]));
-            const double error = x->f.s.sparq.copy == SPARQ_COPY_INT8 ? largest / 127 * 0.5001 : largest * 0x1p-11;
+            const double error = x->f.method.sparq.copy == SPARQ_COPY_INT8 ? largest / 127 * 0.5001 : largest * 0x1p-11;
             for (int c = 0; c < d; c++)
                 assert_near(copied(x, copies.elements, copies.scales, h, c, slot), key[c], error, what, slot, c);
         }
@@ -140,7 +140,7 @@ static std::vector<int> expect_components(const struct sparq_fixture *x, int kv_
         order.push_back(c);
     }
     std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return sums[a] > sums[b]; });
-    order.resize(x->f.s.sparq.r);
+    order.resize(x->f.method.sparq.r);
     std::sort(order.begin(), order.end());
     return order;
 }
@@ -157,7 +157,7 @@ static void check_scores(const struct sparq_case &c)
     assert_ok(method_sparq.prepare(&x.f.s, &x.a.attention, &x.f.error), x.f.error);
     assert_ok(method_sparq.score(&x.f.s, &x.a.attention, &x.f.error), x.f.error);
     assert_cuda(cudaDeviceSynchronize());
-    const struct selective *t = &x.f.s.selective;
+    const struct cuda_selective *t = &x.f.method.selective;
     const struct kv_policy *policy = &x.a.cache.policy;
     const std::vector<int> slots = slots_by_age(policy, c.cache.position);
     const struct copies copies = fetch_copies(&x);
@@ -165,7 +165,7 @@ static void check_scores(const struct sparq_case &c)
     const int d = c.cache.head_dim, group = c.cache.n_heads / c.cache.n_kv_heads;
     const std::vector<float> scores = host_copy(t->scores, (size_t)c.cache.n_heads * t->ld);
     const std::vector<float2> stats = host_copy(t->part_stats, (size_t)c.cache.n_heads * t->n_parts);
-    const std::vector<int> components = host_copy(x.f.s.sparq.components, (size_t)c.cache.n_kv_heads * c.r);
+    const std::vector<int> components = host_copy(x.f.method.sparq.components, (size_t)c.cache.n_kv_heads * c.r);
     for (int head = 0; head < c.cache.n_heads; head++) {
         const int kv_head = head / group;
         const std::vector<int> chosen = expect_components(&x, kv_head);
@@ -252,9 +252,9 @@ static void all_keys_are_dense(void **)
             for (const struct attention_case &c : caches) {
                 sparq_open_fixture(&x, {c, copy, 16}, 1000, tail);
                 float *attended = device_nan<float>(x.a.expected.size());
-                assert_ok(selective_begin(&x.f.s, 1, true, &x.f.error), x.f.error);
+                assert_ok(method_begin(&x.f.s, true, &x.f.error), x.f.error);
                 for (int repeat = 0; repeat < 2; repeat++) {
-                    assert_ok(selective_attend(&x.f.s, &x.a.attention, attended, &x.f.error), x.f.error);
+                    assert_ok(method_attend(&x.f.s, &x.a.attention, attended, &x.f.error), x.f.error);
                     assert_cuda(cudaDeviceSynchronize());
                     assert_attended(&x.a, attended, 1e-5, "attended");
                 }
@@ -271,7 +271,7 @@ static void selects_what_stands_out(void **)
     static struct sparq_fixture x;
     sparq_open_fixture(&x, {{YALM_KV_FP32, 2, 1, 64, 600, 0, 0, 100, 410, 1, 2.0}, SPARQ_COPY_FP16, 64}, 40, false);
     float *attended = device_nan<float>(x.a.expected.size());
-    assert_ok(selective_attend(&x.f.s, &x.a.attention, attended, &x.f.error), x.f.error);
+    assert_ok(method_attend(&x.f.s, &x.a.attention, attended, &x.f.error), x.f.error);
     assert_cuda(cudaDeviceSynchronize());
     std::vector<double> w(411);
     for (int h = 0; h < 2; h++) {
@@ -286,7 +286,7 @@ static void selects_what_stands_out(void **)
         for (int j = 0; j < 411; j++)
             w[j] += p[j] / sum;
     }
-    std::vector<int> order, rows = host_copy(x.f.s.selective.rows, 40);
+    std::vector<int> order, rows = host_copy(x.f.method.selective.rows, 40);
     for (int j = 0; j < 401; j++) // all but the last 10, which always belong
         order.push_back(j);
     std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return w[a] > w[b]; });
@@ -294,7 +294,7 @@ static void selects_what_stands_out(void **)
     for (int j = 401; j < 411; j++)
         order.push_back(j);
     std::sort(order.begin(), order.end());
-    assert_int_equal(host_copy(x.f.s.selective.n_rows, 1)[0], 40);
+    assert_int_equal(host_copy(x.f.method.selective.n_rows, 1)[0], 40);
     for (int j = 0; j < 40; j++)
         assert_int_equal(rows[j], order[j]);
     cudaFree(attended);
@@ -393,8 +393,11 @@ static void bytes_and_break_even(void **)
         options.attention_ratio = 0.125f;
         struct backend_plan plan = {};
         plan.options = &options;
-        const auto planned = [&](int span) {
-            struct cuda_state s = {};
+        struct cuda_method method = {};
+        struct cuda_state s = {};
+        const auto from_of = [&](int span) { // the length from which a token that sees `span` keys attends by the method
+            s = {};
+            s.method = &method;
             s.config = &config;
             s.caches[0].type = YALM_KV_FP16;
             s.caches[0].n_kv_heads = 8;
@@ -402,17 +405,16 @@ static void bytes_and_break_even(void **)
             s.caches[0].policy = kv_policy_make(span, 0, false, 0, 1);
             selective_plan(&s);
             assert_ok(method_sparq.plan(&s, &plan, &error), error);
-            return s;
+            return method.selective.from;
         };
-        const struct cuda_state s = planned(1 << 20);
+        const int from = from_of(1 << 20);
         const double key = 16 * elements[copy] + scales[copy];
         assert_true(method_sparq.bytes(&s, 65535) == 8 * 65536.0 * (key + 2 * 256 / 16.0));
         assert_true(method_sparq.bytes(&s, 99) == 8 * 100 * (key + 2 * 256)); // all are selected
-        const int from = s.selective.from;
         assert_true(from > 256 && from < 1 << 20 && from % 64 == 0);
-        assert_int_equal(planned(from).selective.from, from);
+        assert_int_equal(from_of(from), from);
         for (int span : {from - 1, from - 64, 320, 100})
-            assert_true(planned(span).selective.from > span);
+            assert_true(from_of(span) > span);
     }
 }
 
@@ -431,8 +433,8 @@ static void refusals(void **)
     }
     SET(options, sparq.r, 65);
     assert_int_equal(method_sparq.check(&config, &options, &error), YALM_USAGE);
-    const struct cuda_method *method = &method_sparq;
-    assert_int_equal(cuda_method_find(&method, "nomad", &error), YALM_USAGE);
+    const struct cuda_method_table *method = &method_sparq;
+    assert_int_equal(method_find(&method, "nomad", &error), YALM_USAGE);
     assert_null(method);
     assert_non_null(strstr(error.text, "nomad"));
 }

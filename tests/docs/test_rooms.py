@@ -17,11 +17,19 @@ ROOMS = {
     "cpu/machine": ("yalm.h", "util", "cpu/kernels"),
     "cpu": ("yalm.h", "util", "model", "engine", "cpu/kernels", "cpu/machine"),
     "cpu/long": ("yalm.h", "util", "model", "engine", "cpu/kernels", "cpu/machine", "cpu"),
-    "cuda": ("util", "model", "engine"),
+    "cuda/kernels": ("util", "model", "engine"),
+    "cuda/products": ("cuda/kernels",),
+    "cuda/experts": ("cuda/kernels", "cuda/products"),
+    "cuda/attention": ("cuda/kernels",),
+    "cuda/sample": ("cuda/kernels",),
+    "cuda": ("cuda/kernels",),
+    "cuda/step": ("cuda/kernels", "cuda/attention", "cuda"),
+    "cuda/long": ("cuda/kernels", "cuda/attention", "cuda"),
     "mpi": ("util", "engine"),
     "grammar": ("yalm.h",),
-    "serve": ("yalm.h", "grammar"),
-    "cli": ("yalm.h", "grammar", "serve"),
+    "speculate": ("yalm.h",),
+    "serve": ("yalm.h", "grammar", "speculate"),
+    "cli": ("yalm.h", "grammar", "speculate", "serve"),
 }
 SOURCES = sorted(path for path in (ROOT / "src").rglob("*") if path.suffix in (".c", ".h", ".cu", ".cuh"))
 

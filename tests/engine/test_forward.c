@@ -28,6 +28,7 @@ static const struct arrangement arrangements[] = {
     {"avx2", YALM_KV_FP32, 2, 5, 1},           {"avx512", YALM_KV_FP32, 2, TOKENS, TOKENS},
     {"avx512", YALM_KV_FP16, 3, 7, 33},        {"avx512", YALM_KV_FP32, 1, 64, 1},
     {"avx512", YALM_KV_FP32, 5, 31, 77},       {"avx512vnni", YALM_KV_FP32, 2, 41, 60},
+    {"avxvnni", YALM_KV_FP32, 2, 41, 60},      {"avxvnni", YALM_KV_FP16, 3, 20, 77},
     {"avx512vnni", YALM_KV_FP32, 1, 5, 1},     {"avx512vnni", YALM_KV_FP16, 2, TOKENS, TOKENS},
     {"avx512vnni", YALM_KV_FP16, 3, 41, 77},   {"scalar", YALM_KV_INT8, 2, 64, TOKENS},
     {"scalar", YALM_KV_INT8, 1, 16, 1},        {"avx2", YALM_KV_INT8, 2, TOKENS, TOKENS},
@@ -292,6 +293,25 @@ static void test_against_the_reference(void **state)
     }
 }
 
+// Of experts that a router finds equal those of the lower index are chosen.
+static void test_equal_experts(void **state)
+{
+    (void)state;
+    const struct scenario s = {
+        "equal experts", {SHAPE(4, 2, 12), .n_experts = 5, .n_active_experts = 2}, DTYPE_FP32, 128, false, 0};
+    const struct arrangement a = {"auto", YALM_KV_FP32, 2, 7, 20};
+    struct random_model *m = random_model_make(s.config, s.dtype, 7);
+    for (int layer = 0; layer < s.config.n_layers; layer++) {
+        float *router = (float *)m->model.weights.layers[layer].router.data;
+        for (int e = 1; e < s.config.n_experts; e++)
+            memcpy(router + e * s.config.hidden_dim, router, sizeof(float) * s.config.hidden_dim);
+    }
+    double *expected = reference_logits(m, &s, false);
+    check(m, &s, &a, expected);
+    free(expected);
+    random_model_free(m);
+}
+
 // What --activations fp32 promises: nothing is rounded, where the default would.
 static void test_float32_by_choice(void **state)
 {
@@ -388,6 +408,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_against_the_reference),
+        cmocka_unit_test(test_equal_experts),
         cmocka_unit_test(test_float32_by_choice),
         cmocka_unit_test(test_threads_do_not_change_a_bit),
         cmocka_unit_test(test_long_contexts_in_parts),

@@ -207,7 +207,11 @@ static void test_rollback_past_what_the_ring_holds_is_refused(void **state)
     assert_int_equal(yalm_eval(session, tokens + 95, 5, YALM_LOGITS_LAST, NULL), YALM_OK);
     for (int i = 0; i < 53; i++)
         assert_true(fabsf(before[i] - yalm_logits(session, 0)[i]) < 1e-4f);
-    assert_int_equal(yalm_rollback(session, 0, NULL), YALM_USAGE); // even the beginning is gone
+    assert_int_equal(yalm_rollback(session, 1, NULL), YALM_USAGE);
+    assert_int_equal(yalm_rollback(session, 0, NULL), YALM_OK); // which sees nothing
+    assert_int_equal(yalm_eval(session, tokens, 100, YALM_LOGITS_LAST, NULL), YALM_OK);
+    for (int i = 0; i < 53; i++)
+        assert_true(fabsf(before[i] - yalm_logits(session, 0)[i]) < 1e-4f);
     yalm_session_close(session);
 }
 

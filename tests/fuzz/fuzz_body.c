@@ -47,19 +47,21 @@ static void read_body(const uint8_t *data, size_t size)
     request_release(request);
 }
 
-static void read_speech(const char *text, size_t length, bool begun, unsigned forms)
+static void read_speech(const char *text, size_t length, const char *end, unsigned forms)
 {
     struct speech before = {0}, speech;
     for (size_t n = 0; n <= length; n += 1 + length / 64) {
-        speech_read(&speech, text, n, begun, forms, false);
+        speech_read(&speech, text, n, end, forms, false);
         check(speech.reasoning.length >= before.reasoning.length && speech.content.length >= before.content.length);
+        check(memcmp(speech.reasoning.at ? speech.reasoning.at : "", before.reasoning.at ? before.reasoning.at : "",
+                     before.reasoning.length) == 0);
         check(memcmp(speech.content.at ? speech.content.at : "", before.content.at ? before.content.at : "",
                      before.content.length) == 0);
         check(speech.n_calls <= MAX_CALLS);
         speech_free(&before);
         before = speech;
     }
-    speech_read(&speech, text, length, begun, forms, true);
+    speech_read(&speech, text, length, end, forms, true);
     check(speech.reasoning.length >= before.reasoning.length && speech.content.length >= before.content.length);
     for (int i = 0; i < speech.n_calls; i++)
         check(speech.calls[i].name.at >= text && speech.calls[i].name.at + speech.calls[i].name.length <= text + length);
@@ -75,7 +77,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char *text = malloc(size); // of its own, so that a byte too far is seen
     if (text && size > 1) {
         memcpy(text, data + 1, size - 1);
-        read_speech(text, size - 1, data[0] & 1, data[0] >> 1 & 7);
+        read_speech(text, size - 1, data[0] & 1 ? "</think>" : NULL, data[0] >> 1 & 31);
     }
     free(text);
     return 0;

@@ -126,14 +126,30 @@ def start(yalm, fable):
     assert set(codes) <= {0}, (codes, [server.lines for server in servers])
 
 
-@pytest.fixture(scope="session")
-def talker(start, tmp_path_factory):
+def with_template(start, folder, template, *options):
     """A server of the bundled model with a chat template."""
-    source = tmp_path_factory.mktemp("talker") / "fable-4m"
+    source = folder / "fable-4m"
     shutil.copytree(ROOT / "models/fable-4m", source)
     config = json.loads((source / "tokenizer_config.json").read_text())
-    (source / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": TEMPLATE}))
-    return start("--parallel", 3, model=convert_directory(source, source.parent / "talker.bin"))
+    (source / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": template}))
+    return start("--parallel", 3, *options, model=convert_directory(source, source.parent / "talker.bin"))
+
+
+@pytest.fixture(scope="session")
+def talker(start, tmp_path_factory):
+    return with_template(start, tmp_path_factory.mktemp("talker"), TEMPLATE)
+
+
+@pytest.fixture(scope="session")
+def short_talker(start, tmp_path_factory):
+    """Whose answers cannot be long."""
+    return with_template(start, tmp_path_factory.mktemp("short"), TEMPLATE, "-T", 96)
+
+
+@pytest.fixture(scope="session")
+def harmonist(start, tmp_path_factory):
+    """Whose template has gpt-oss's marks."""
+    return with_template(start, tmp_path_factory.mktemp("harmonist"), TEMPLATE + "{# <|channel|> <|message|> #}")
 
 
 @pytest.fixture(scope="session")

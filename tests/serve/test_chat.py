@@ -41,7 +41,16 @@ SAID = [
         [("first", '{"a":1}'), ("second", "{}")],
     ),
     ('[TOOL_CALLS]first[ARGS]{"a": {"b": 2}}', "", "", [("first", '{"a": {"b": 2}}')]),
+    (
+        '[TOOL_CALLS]first[CALL_ID]abc123def[ARGS]{"a": 1}[TOOL_CALLS]second[ARGS]{}',
+        "",
+        "",
+        [("first", '{"a": 1}'), ("second", "{}")],
+    ),
     ('{"name": "first", "parameters": {"a": 1}}', "", "", [("first", '{"a": 1}')]),
+    ('<|python_tag|>{"name": "first", "parameters": {"a": 1}}', "", "", [("first", '{"a": 1}')]),
+    ("[THINK]Is it?[/THINK]It is.", "Is it?", "It is.", []),
+    ('[THINK]Well[/THINK][TOOL_CALLS]first[ARGS]{"a": 1}', "Well", "", [("first", '{"a": 1}')]),
     (
         '{"name": "first", "arguments": {"a": 1}}\n{"name": "second", "arguments": {}}',
         "",
@@ -92,7 +101,7 @@ def test_the_template_makes_the_prompt(talker):
     prompt = talker.post("/apply-template", messages=messages).json["prompt"]
     assert (
         prompt
-        == '[system] Be brief.\n[user] One, two?\n[assistant] <tool_call>first {"a": 5}</tool_call>\n[tool] 55\n[assistant] '
+        == '[system] Be brief.\n[user] One, \ntwo?\n[assistant] <tool_call>first {"a": 5}</tool_call>\n[tool] 55\n[assistant] '
     )
     assert (
         talker.post("/apply-template", messages=messages, tools=TOOLS)
@@ -124,6 +133,13 @@ def test_arguments_of_a_call_keep_to_the_limits_of_bodies(talker):
 def test_an_answer_that_has_begun(talker):
     messages = [{"role": "user", "content": "One?"}, {"role": "assistant", "content": "It is"}]
     assert talker.post("/apply-template", messages=messages).json["prompt"] == "[user] One?\n[assistant] It is"
+    goes_on = {"add_generation_prompt": False, "continue_final_message": True}
+    assert talker.post("/apply-template", messages=messages, **goes_on).json["prompt"].endswith("[assistant] It is")
+    rendered = talker.post("/apply-template", messages=messages, add_generation_prompt=False).json["prompt"]
+    assert rendered == "[user] One?\n[assistant] It is\n"
+    count = talker.post("/v1/chat/completions/input_tokens", messages=messages).json
+    usage = talker.post("/v1/chat/completions", messages=messages, max_tokens=1).json["usage"]
+    assert count == {"input_tokens": usage["prompt_tokens"]}
     fields = {"max_tokens": 6, "temperature": 0, "cache_prompt": False}
     answer = talker.post("/v1/chat/completions", messages=messages, **fields).json["choices"][0]["message"]["content"]
     ids = talker.post("/tokenize", content="[user] One?\n[assistant] It is").json["tokens"]
@@ -154,7 +170,7 @@ def test_a_stream_brings_the_same(talker, said, reasoning, content, calls):
     *events, last = talker.post("/v1/chat/completions", **body, **forced(said)).events
     assert last["choices"] == [] and last["usage"]["completion_tokens"] > 0
     deltas = [event["choices"][0]["delta"] for event in events]
-    assert deltas[0] == {"role": "assistant", "content": ""} and deltas[-1] == {}
+    assert deltas[0] == {"role": "assistant", "content": None} and deltas[-1] == {}
     assert "".join(delta.get("reasoning_content", "") for delta in deltas) == reasoning
     assert "".join(delta.get("content") or "" for delta in deltas) == content
     found = []
@@ -176,6 +192,15 @@ def test_reasoning_that_the_prompt_has_begun(talker):
     # A form binds what comes after it; here nothing does.
     message = talker.chat(response_format={"type": "json_object"}, **fields)["choices"][0]["message"]
     assert message["reasoning_content"] and message["content"] == ""
+
+
+def test_channels(harmonist):
+    """A template that names channels: what must be a call is written in one, and a form begins with the last of them."""
+    answer = harmonist.chat(tools=TOOLS, tool_choice="required", max_tokens=300, seed=3)["choices"][0]
+    (call,) = answer["message"]["tool_calls"]
+    assert set(json.loads(call["function"]["arguments"])) == {"a", "b"} and answer["finish_reason"] == "tool_calls"
+    message = harmonist.chat(response_format={"type": "json_object"}, max_tokens=40)["choices"][0]["message"]
+    assert message["content"]  # this model never comes to that channel, so all is text
 
 
 def test_without_tools_nothing_is_a_call(talker):
@@ -248,7 +273,7 @@ def test_several_choices_and_limits(talker):
         ({"chat_template_kwargs": 5}, "'chat_template_kwargs': expected an object"),
         ({"response_format": {"type": "xml"}}, "'response_format': expected"),
         ({"response_format": {"type": "json_object"}, "grammar": "x"}, "exclude each other"),
-        ({"max_completion_tokens": 5000}, "the context holds 2048 tokens"),
+        ({"add_generation_prompt": True, "continue_final_message": True}, "'continue_final_message' goes on with one"),
     ],
     ids=lambda value: str(value)[:50],
 )

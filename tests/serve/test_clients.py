@@ -1,5 +1,6 @@
 """Clients from PyPI work unchanged. `make test-clients` makes the environment that they live in."""
 
+import re
 import subprocess
 
 import pytest
@@ -8,7 +9,7 @@ from harness import ROOT
 PYTHON = ROOT / "build/clients/bin/python"
 
 
-@pytest.mark.parametrize("client", ["openai", "anthropic"])
+@pytest.mark.parametrize("client", ["openai", "anthropic", "langchain", "litellm", "instructor", "llm"])
 def test_client(talker, client):
     if not PYTHON.exists():
         pytest.skip("build/clients is not there: `make test-clients` makes it")
@@ -16,3 +17,17 @@ def test_client(talker, client):
     command = [str(PYTHON), str(script), f"http://127.0.0.1:{talker.port}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0 and done.stdout == "done\n", done.stderr
+
+
+def test_no_request_of_the_description_is_the_servers_fault(short_talker, tmp_path):
+    """schemathesis makes requests of /openapi.json, good and bad ones: no answer is a 5xx."""
+    program = PYTHON.parent / "schemathesis"
+    if not program.exists():
+        pytest.skip("build/clients is not there: `make test-clients` makes it")
+    command = [str(program), "run", f"http://127.0.0.1:{short_talker.port}/openapi.json"]
+    command += ["--checks", "not_a_server_error", "--max-examples", "15", "--phases", "examples,coverage,fuzzing"]
+    done = subprocess.run(
+        [*command, "--seed", "1"], cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stdout
+    assert int(re.search(r"(\d+) generated", done.stdout).group(1)) > 1000

@@ -146,41 +146,9 @@ def test_log_probabilities_are_of_all_tokens(server):
     assert again["choices"][0]["logprobs"]["top_logprobs"] == answer["top_logprobs"]
 
 
-def test_a_document_is_read_once(start):
-    """The second question about it finds its tokens in a session; so does the next turn of a conversation, and one that was edited."""
-    server = start("--parallel", 2)
-    document = " ".join(f"The {i}th king of the land had {i} daughters." for i in range(120))
-
-    def ask(question, **fields):
-        answer = server.complete(document + question, max_tokens=4, temperature=0, **fields)
-        usage = answer["usage"]
-        return answer["choices"][0]["text"], usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"]
-
-    _, n, cached = ask(" How many?")
-    assert n > 1000 and cached == 0
-    read = server.metric("prompt_tokens_total")
-    text, n, cached = ask(" And who was the fairest?")
-    assert n - 20 < cached < n and server.metric("prompt_tokens_total") - read == n - cached
-    _, n, cached = ask(" And who was the fairest?" + text + " And then?")
-    assert cached >= n - 8
-    edited = server.complete(document[:-400] + " But then", max_tokens=2)["usage"]
-    assert edited["prompt_tokens"] - 10 < edited["prompt_tokens_details"]["cached_tokens"]
-    assert ask(" How many?", cache_prompt=False)[2] == 0
-    assert server.metric("cached_tokens_total") > 3 * (n - 200)
-
-
-def test_conversations_keep_their_sessions(start):
-    """As many as there are sessions, by turns, with a beginning in common."""
-    server = start("--parallel", 3)
-    talks = [
-        f"You are a teller of fairy tales. Tell of the {animal}" + " again" * 40 for animal in ("fox", "cat", "hare")
-    ]
-    for turn in range(3):
-        for i, talk in enumerate(talks):
-            usage = server.complete(talk, max_tokens=2, temperature=0)["usage"]
-            if turn:
-                assert usage["prompt_tokens_details"]["cached_tokens"] > usage["prompt_tokens"] - 6
-            talks[i] += f" and then {turn}"
+def test_log_probabilities_without_alternatives(server):
+    choice = server.complete("The king", max_tokens=2, logprobs=0, echo=True)["choices"][0]["logprobs"]
+    assert choice["token_logprobs"][0] is None and all(value < 0 for value in choice["token_logprobs"][1:])
 
 
 def test_tokenize_and_back(server):

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+from harness import ROOT
 
 LONG = {"max_tokens": 1900, "ignore_eos": True, "seed": 1}
 
@@ -55,12 +56,14 @@ def test_unknown_paths_and_methods(server):
         (b"{}", "'prompt': expected"),
         (b'{"prompt":{}}', "'prompt': expected"),
         (b'{"prompt":[]}', "'prompt': expected"),
-        (b'{"prompt":[1,"x"]}', "'prompt': expected token ids from 0 to 4095"),
+        (b'{"prompt":[1,{}]}', "'prompt': expected token ids from 0 to 4095, or texts"),
+        (b'{"prompt":{"prompt_string":"x","multimodal_data":["y"]}}', "'prompt': expected"),
         (b'{"prompt":[1.5]}', "'prompt': expected token ids"),
         (b'{"prompt":[4096]}', "'prompt': expected token ids"),
         (b'{"prompt":[-1]}', "'prompt': expected token ids"),
         (b'{"prompt":[[]]}', "the prompt has no tokens"),
-        (b'{"prompt":["x",1]}', "'prompt': expected a list"),
+        (b'{"prompt":["x",[[]]]}', "'prompt': expected token ids"),
+        (b'{"prompt":["x",true]}', "'prompt': expected a list"),
         (b'{"prompt":"x","n":17}', "'n': expected an integer from 1 to 16"),
         (b'{"prompt":"x","n":1.5}', "'n': expected"),
         (b'{"prompt":"x","temperature":"hot"}', "'temperature': expected a number"),
@@ -69,7 +72,7 @@ def test_unknown_paths_and_methods(server):
         (b'{"prompt":"x","stop":[""]}', "'stop': expected strings"),
         (b'{"prompt":"x","stop":5}', "'stop': expected a string"),
         (b'{"prompt":"x","stop":[' + b'"x",' * 16 + b'"x"]}', "'stop': expected a string, or a list of at most 16"),
-        (b'{"prompt":"x","logit_bias":{"x":1}}', "'logit_bias'"),
+        (b'{"prompt":"x","logit_bias":{"x":"y"}}', "'logit_bias'"),
         (b'{"prompt":"x","logit_bias":{"5000":1}}', "'logit_bias'"),
         (b'{"prompt":"x","logit_bias":{"50":101}}', "'logit_bias'"),
         (b'{"prompt":"x","stream":1}', "'stream': expected true or false"),
@@ -92,11 +95,41 @@ def test_body_that_is_too_long(server):
 
 
 def test_context_names_both_numbers(server):
-    answer = server.post("/v1/completions", prompt="once", max_tokens=3000)
-    assert answer.status == 400 and "holds 2048 tokens" in answer.error and "needs 3002" in answer.error
-    assert answer.json["error"]["code"] == "context_length_exceeded"
-    answer = server.post("/v1/completions", prompt="once " * 3000, max_tokens=1)
-    assert answer.status == 400 and "holds 2048 tokens" in answer.error
+    error = server.post("/v1/completions", prompt=[5] * 3000, max_tokens=1)
+    assert (
+        error.status == 400
+        and "3000 tokens and exceeds the available context size, which is 2048" in error.json["error"]["message"]
+    )
+    assert {"code": "context_length_exceeded", "n_prompt_tokens": 3000, "n_ctx": 2048}.items() <= error.json[
+        "error"
+    ].items()
+    message = server.post("/v1/messages", max_tokens=1, messages=[{"role": "user", "content": "x"}]).json["error"][
+        "message"
+    ]
+    assert "chat template" in message
+
+
+def test_a_prompt_that_is_far_too_long_is_not_tokenised(server):
+    started = time.monotonic()
+    answer = server.post("/v1/completions", prompt="a b " * (15 << 18))
+    assert answer.status == 400 and time.monotonic() - started < 3
+    assert "tokens and exceeds" in answer.json["error"]["message"] and "at least" in answer.json["error"]["message"]
+
+
+def test_more_than_the_context_holds_is_what_it_holds(server):
+    """Some clients ask for 32,000 tokens whatever the model."""
+    answer = server.complete([5] * 2000, max_tokens=32000, ignore_eos=True)
+    assert answer["usage"]["completion_tokens"] == 48 and answer["choices"][0]["finish_reason"] == "length"
+    assert server.post("/v1/completions", prompt=[5] * 2048, max_tokens=1).status == 400
+    assert server.complete([5] * 2048, max_tokens=0)["usage"]["total_tokens"] == 2048
+
+
+def test_a_seed_for_all_that_leave_it_open(start, server):
+    seeded = start("--seed", 9)
+    fields = {"max_tokens": 20, "cache_prompt": False}
+    assert seeded.text("The king", **fields) == seeded.text("The king", **fields)
+    assert seeded.text("The king", **fields) == server.text("The king", seed=9, **fields)
+    assert server.text("The king", **fields) != server.text("The king", **fields)
 
 
 def test_same_text_alone_and_among_others(server):
@@ -394,6 +427,17 @@ def test_idle_sessions_take_no_time(start):
     before = seconds()
     time.sleep(1)
     assert seconds() - before <= 5  # hundredths
+
+
+def test_the_description_names_the_routes(server):
+    description = server.get("/openapi.json").json
+    routes = {(method.upper(), path) for path, methods in description["paths"].items() for method in methods}
+    source = (ROOT / "src/serve/serve.c").read_text(encoding="utf-8")
+    known = {
+        (method, path + "{name}" * path.endswith("/models/"))
+        for method, path in re.findall(r'{"(\w+)", "(/[^"]*)"', source)
+    }
+    assert routes == known - {("GET", "/"), ("POST", "/v1/embeddings")}  # a page, and what is not offered
 
 
 def test_the_page(server):

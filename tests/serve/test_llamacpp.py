@@ -58,7 +58,12 @@ def test_biases_are_lists_too(server):
     banned = server.post("/completion", logit_bias=[[first, False]], **fields).json["content"]
     assert banned == server.post("/completion", logit_bias={str(first): -100}, **fields).json["content"]
     assert server.post("/completion", logit_bias=[], **fields).status == 200
-    for wrong in ([5], [[5]], [[5, "x"]], [[5000, 1]], [[1.5, 1]], [["x", 1]], [[5, True]], [[5, 101]], {"5": False}):
+    word = server.post("/tokenize", content=" daughters").json["tokens"]
+    assert {**server.post("/completion", logit_bias=[[" daughters", 50]], **fields).json, "timings": 0} == {
+        **server.post("/completion", logit_bias=[[token, 50] for token in word], **fields).json,
+        "timings": 0,
+    }
+    for wrong in ([5], [[5]], [[5, "x"]], [[5000, 1]], [[1.5, 1]], [[[], 1]], [[5, True]], [[5, 101]], {"5": False}):
         answer = server.post("/completion", logit_bias=wrong, **fields)
         assert answer.status == 400 and "'logit_bias', number 1: expected" in answer.error
 
@@ -79,10 +84,53 @@ def test_a_form(server):
     [
         ({}, "'prompt': expected a string"),
         ({"prompt": "x", "n_predict": -2}, "'n_predict': expected an integer from -1"),
-        ({"prompt": "x", "n_probs": 5}, "'n_probs': here log probabilities come by /v1/completions"),
-        ({"prompt": "x", "n_predict": 5000}, "the context holds 2048 tokens"),
+        ({"prompt": "x", "n_probs": 21}, "'n_probs': expected an integer from 0 to 20"),
+        ({"prompt": [5] * 2049}, "the prompt has 2049 tokens and exceeds the available context size, which is 2048"),
     ],
 )
 def test_what_is_refused(server, fields, message):
     answer = server.post("/completion", **fields)
-    assert answer.status == 400 and message in answer.error
+    assert answer.status == 400 and message in answer.json["error"]["message"]
+
+
+def test_tokens_and_their_probabilities(server):
+    fields = {"prompt": "The king said", "n_predict": 6, "n_probs": 3, "temperature": 0}
+    answer = server.post("/completion", return_tokens=True, **fields).json
+    probabilities = answer["completion_probabilities"]
+    assert [each["id"] for each in probabilities] == answer["tokens"] and len(answer["tokens"]) == 6
+    assert all(each["top_logprobs"][0]["id"] == each["id"] and len(each["top_logprobs"]) == 3 for each in probabilities)
+    assert server.post("/detokenize", tokens=answer["tokens"]).json["content"] == answer["content"]
+    want = server.complete("The king said", max_tokens=6, temperature=0, logprobs=0)["choices"][0]["logprobs"]
+    assert [each["logprob"] for each in probabilities] == pytest.approx(want["token_logprobs"], abs=1e-3)
+    parts = server.post("/completion", stream=True, **fields).body.decode().split("\n\n")[:-1]
+    events = [json.loads(part[6:]) for part in parts]
+    assert [token for event in events for token in event["tokens"]] == answer["tokens"]
+    assert [each["id"] for event in events for each in event["completion_probabilities"]] == answer["tokens"]
+    assert server.post("/completion", prompt="x", n_predict=1).json["tokens"] == []
+
+
+def test_what_the_end_tells(server):
+    fields = {"prompt": "The king", "temperature": 0.5, "stop": ["never"], "seed": 5}
+    answer = server.post("/completion", n_predict=3, **fields).json
+    settings = answer["generation_settings"]
+    assert settings["n_predict"] == 3 and settings["seed"] == 5 and settings["temperature"] == 0.5
+    assert settings["stop"] == ["never"] and answer["prompt"] == "<s> The king" and answer["truncated"] is False
+    assert answer["has_new_line"] == ("\n" in answer["content"])
+    assert server.post("/completion", prompt="x", n_predict=5000, ignore_eos=True).json["truncated"] is True
+
+
+def test_texts_among_token_ids(server):
+    ids = server.post("/tokenize", content="The king", add_special=True).json["tokens"]
+    more = server.post("/tokenize", content="said").json["tokens"]
+    for prompt, want in (
+        (["The king", 7, "said", 8, 9], [*ids, 7, *more, 8, 9]),
+        ([7, 8, "said", "said"], [7, 8, *more, *more]),
+        ({"prompt_string": "The king"}, ids),
+    ):
+        whole = server.post("/completion", prompt=prompt, n_predict=5, **SAME).json
+        assert whole["content"] == server.post("/completion", prompt=want, n_predict=5, **SAME).json["content"]
+        assert whole["tokens_evaluated"] == len(want)
+    answers = server.post(
+        "/completion", prompt=[{"prompt_string": "The king"}, ids, "The king"], n_predict=5, **SAME
+    ).json
+    assert len({answer["content"] for answer in answers}) == 1

@@ -24,6 +24,13 @@ static bool has_avx512bf16(void)
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 5);
 }
 
+// Nor this: VNNI with AVX2's vectors.
+static bool has_avxvnni(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 4);
+}
+
 // Tiles are large, so Linux lets a process use them only if it has asked to; its threads then may, too.
 static bool has_amx(void)
 {
@@ -50,17 +57,20 @@ static bool can_run(const struct cpu_kernels *kernels)
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                has_f16c();
-    if (kernels == &cpu_kernels_avx2)
+    if (kernels == &cpu_kernels_avx2 || kernels == &cpu_kernels_avxvnni)
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
     return true;
 }
 
 const struct cpu_kernels *const *cpu_kernels_usable(void)
 {
-    // Best first: what a machine can run is always a tail of this list, for each implies the rest.
-    static const struct cpu_kernels *const all[] = {&cpu_kernels_amx,  &cpu_kernels_avx512vnni, &cpu_kernels_avx512,
-                                                    &cpu_kernels_avx2, &cpu_kernels_scalar,     NULL};
-    const struct cpu_kernels *const *list = all;
+    // Best first: what a machine can run is always a tail of one of these lists, for each implies the rest, but AVX-512 not AVX-VNNI.
+    static const struct cpu_kernels *const all[] = {
+        &cpu_kernels_amx, &cpu_kernels_avx512vnni, &cpu_kernels_avx512, &cpu_kernels_avxvnni, &cpu_kernels_avx2,
+        &cpu_kernels_scalar, NULL};
+    static const struct cpu_kernels *const others[] = {&cpu_kernels_amx,  &cpu_kernels_avx512vnni, &cpu_kernels_avx512,
+                                                       &cpu_kernels_avx2, &cpu_kernels_scalar,     NULL};
+    const struct cpu_kernels *const *list = has_avxvnni() ? all : others;
     while (!can_run(*list))
         list++;
     return list;

@@ -15,6 +15,7 @@
 // member goes through the same steps, whatever it reads. How many items a step has may depend on earlier steps, since it
 // matters only while the step lasts; whether there is a step may not.
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "util/error.h"
@@ -37,6 +38,7 @@ struct member {
     int n_members; // that take part in the run
     uint64_t step; // as in the team's word
     int holds;     // grains
+    bool apart;    // the run's own affair: see cpu/matmul.h
     struct {       // memory that it will read in a later step, to be fetched into its L2 cache while it waits; bytes 0: none
         const char *at;
         ptrdiff_t bytes;

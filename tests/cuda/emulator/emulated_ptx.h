@@ -1,4 +1,4 @@
-// Twins of cuda/ptx.cuh. A copy lands in shared memory only when the thread waits for it, the last moment that the device allows.
+// Twins of cuda/kernels/ptx.cuh. A copy lands in shared memory only when the thread waits for it, the last moment that the device allows.
 #pragma once
 #include "cuda_bf16.h"
 #include "cuda_fp16.h"
@@ -85,7 +85,7 @@ template <class T> float emulated_element(unsigned pair, int index)
     element.bits = (uint16_t)(pair >> 16 * index);
     return element;
 }
-// The layout is in cuda/ptx.cuh. Products of two 16-bit numbers are exact in fp32; the order of the sums is this code's own.
+// The layout is in cuda/kernels/ptx.cuh. Products of two 16-bit numbers are exact in fp32; the order of the sums is this code's own.
 template <class T> void emulated_mma_complete(void *const operands[32])
 {
     float a[16][16], b[16][8];

@@ -24,7 +24,7 @@
 
 #include "../devices_testing.h"
 #include "cpu.h"
-#include "cuda/state.h"
+#include "cuda/long/method.h"
 
 extern "C" {
 #include "engine/session.h"
@@ -42,8 +42,8 @@ extern "C" const struct backend *cuda_open(bool *unfit, yalm_error *error)
 }
 
 static struct {
-    const struct cuda_method *original;
-    struct cuda_method method;
+    const struct cuda_method_table *original;
+    struct cuda_method_table method;
     long heads, scores, odd, keys, differing, tied_components, wrong;
     double most_rounding, logits;
 } watch;
@@ -173,8 +173,8 @@ static yalm_status select_now(struct cuda_state *s, const struct attention *a, s
 {
     TRY(selective_select(s, a, error));
     TRY_CUDA(cudaStreamSynchronize(s->stream));
-    *rows = fetch(s->selective.rows, (size_t)a->cache->n_kv_heads * s->selective.ld);
-    *n_rows = fetch(s->selective.n_rows, a->cache->n_kv_heads);
+    *rows = fetch(s->method->selective.rows, (size_t)a->cache->n_kv_heads * s->method->selective.ld);
+    *n_rows = fetch(s->method->selective.n_rows, a->cache->n_kv_heads);
     return YALM_OK;
 }
 
@@ -198,7 +198,7 @@ static void take_rows(struct head_selection *h, const struct cpu_selection *c, c
 static void put_cpu_scores(const struct cuda_state *s, const struct cpu_selection *c, int n_heads, int n_kv_heads,
                            bool taken_only)
 {
-    const struct selective *t = &s->selective;
+    const struct cuda_selective *t = &s->method->selective;
     std::vector<float> scores((size_t)n_heads * t->ld, -INFINITY), sinks((size_t)n_heads * s->caches[0].policy.n_sinks, 0.0f);
     std::vector<float2> stats((size_t)n_heads * t->n_parts, make_float2(-INFINITY, 0.0f));
     for (int h = 0; h < n_heads; h++) {
@@ -231,7 +231,7 @@ static bool same_components(const struct cuda_state *s, const struct cpu_selecti
     const int r = c->r, d = s->caches[0].head_dim;
     if (r == 0)
         return true;
-    const std::vector<int> theirs = fetch(s->sparq.components + at.kv_head * r, r);
+    const std::vector<int> theirs = fetch(s->method->sparq.components + at.kv_head * r, r);
     const int *ours = c->components + at.kv_head * r;
     if (std::equal(theirs.begin(), theirs.end(), ours))
         return true;
@@ -272,10 +272,10 @@ static double compare_scores(const struct cpu_selection *c, const float *scores,
 static yalm_status compare_layer(struct cuda_state *s, const struct attention *a, const struct cpu_selection *c,
                                  yalm_error *error)
 {
-    const int n_kv_heads = a->cache->n_kv_heads, group = a->n_heads / n_kv_heads, ld = s->selective.ld;
+    const int n_kv_heads = a->cache->n_kv_heads, group = a->n_heads / n_kv_heads, ld = s->method->selective.ld;
     std::vector<int> rows, n_rows, again, n_again;
     TRY(select_now(s, a, &rows, &n_rows, error));
-    const std::vector<float> scores = fetch(s->selective.scores, (size_t)a->n_heads * ld);
+    const std::vector<float> scores = fetch(s->method->selective.scores, (size_t)a->n_heads * ld);
     put_cpu_scores(s, c, a->n_heads, n_kv_heads, false);
     TRY(select_now(s, a, &again, &n_again, error));
     for (int h = 0; h < n_kv_heads; h++) {
@@ -352,10 +352,10 @@ static void run(const char *name, const yalm_model *model, yalm_session_options 
     }
     struct cuda_state *s = static_cast<struct cuda_state *>(sessions[1]->state);
     watch = {};
-    watch.original = s->method;
-    watch.method = *s->method;
+    watch.original = s->method->table;
+    watch.method = *s->method->table;
     watch.method.score = watched_score;
-    s->method = &watch.method;
+    s->method->table = &watch.method;
     cpu_watch(sessions[0]);
     for (int at = many; at < n; at++)
         for (int i = 0; i < 2; i++) {
@@ -364,7 +364,7 @@ static void run(const char *name, const yalm_model *model, yalm_session_options 
             if (i == 1)
                 compare_logits(sessions, yalm_model_facts(model)->vocab_size);
         }
-    s->method = watch.original;
+    s->method->table = watch.original;
     cpu_watch_end();
     if (watch.heads == 0)
         WRONG("nothing was selected");

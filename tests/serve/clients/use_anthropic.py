@@ -40,8 +40,12 @@ messages = [
 ]
 assert client.messages.create(**{**fields, "messages": messages, "max_tokens": 5}, tools=[tool]).content is not None
 
+with client.messages.stream(
+    **{**fields, "max_tokens": 32000}, stop_sequences=["e"]
+) as stream:  # more than the context holds
+    assert stream.get_final_message().stop_reason == "stop_sequence"
 try:
-    client.messages.create(**{**fields, "max_tokens": 10000})
+    client.messages.create(**{**fields, "messages": [{"role": "user", "content": "word " * 5000}]})
 except anthropic.BadRequestError as raised:
     assert raised.body["error"]["type"] == "invalid_request_error"
 else:

@@ -69,11 +69,13 @@ reply.append({"role": "tool", "tool_call_id": call.id, "content": "Sunny"})
 assert client.chat.completions.create(model=model, messages=reply, tools=tools, max_tokens=5).choices
 
 # Errors are the package's own.
-for error, wrong in ((openai.BadRequestError, {"temperature": -1}), (openai.BadRequestError, {"max_tokens": 10**6})):
+long = [{"role": "user", "content": "word " * 5000}]
+for code, wrong in ((None, {"temperature": -1}), ("context_length_exceeded", {"messages": long})):
     try:
-        client.chat.completions.create(model=model, messages=hello, **wrong)
-    except error as raised:
-        assert raised.body["type"] == "invalid_request_error"
+        client.chat.completions.create(**{"model": model, "messages": hello, **wrong})
+    except openai.BadRequestError as raised:
+        assert raised.code == code
     else:
         raise AssertionError("no error")
+assert client.chat.completions.create(model=model, messages=hello, max_tokens=10**6, stop=["e"]).choices
 print("done")

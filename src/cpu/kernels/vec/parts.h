@@ -1,11 +1,14 @@
 // What the sources of an instruction set give each other, and the table (table.c). Each is compiled once for every instruction set in the Makefile's
-// VECTOR_ISAS, and its names end in that set's.
+// VECTOR_ISAS (the quantised products also for AVX-VNNI), and its names end in that set's.
 #pragma once
 #include "cpu/kernels/kernels.h"
 
 #ifdef __AVX512F__
 #define ISA(name) name##_avx512
 #define ISA_NAME  "avx512"
+#elif defined __AVXVNNI__
+#define ISA(name) name##_avxvnni
+#define ISA_NAME  "avxvnni"
 #else
 #define ISA(name) name##_avx2
 #define ISA_NAME  "avx2"

@@ -5,9 +5,10 @@
 // the weights' own rounding does. (A block is four groups: with many tokens the weights' scale is then all that differs from
 // group to group.)
 //
-// For a few tokens: a chunk is what one vector of 32-bit sums covers. Of q8 that is 4 * VEC columns, multiplied as 16-bit integers. Of q4
-// it is 8 * VEC, as many as a vector's bytes hold, multiplied as bytes: a token's integer is 256 high + low, both of 8 bits, and what the
-// products take is 8 more than the quants, without sign; so much less is subtracted:
+// For a few tokens, VEC groups of a row at a time. Of q8 a chunk, what one vector of 32-bit sums covers, is 4 * VEC columns, multiplied as 16-bit integers.
+// Of q4 each lane sums up a group of its own, so that there is one conversion and one scaling for it: the groups' four pieces of 8 columns come to lie in
+// four vectors, and are multiplied as bytes. A token's integer is 256 high + low, both of 8 bits, and what the products take is 8 more than the quants, without
+// sign; so much less is subtracted:
 //     Σ q x = 256 Σ (q + 8) high + (Σ (q + 8) low - 8 Σ x)
 // In both, the even columns are stored before the odd ones: that is how quants come apart from their bytes.
 #pragma once
@@ -19,8 +20,8 @@
 #endif
 
 enum {
-    CHUNK_COLS = 4 * VEC,  // of q8
-    NIBBLE_COLS = 8 * VEC, // of q4
+    CHUNK_COLS = 4 * VEC, // of q8
+    PIECES = 4,           // of a group of q4
     QUANT_STREAMS = 4,
     QUANT_AHEAD = 2048, // bytes, to L1
     QUANT_AHEAD_TO_L2 = 8192,
@@ -54,59 +55,76 @@ VEC_INLINE ptrdiff_t rows_further(ptrdiff_t at, ptrdiff_t ahead, ptrdiff_t lengt
 
 // ------------------------------------------------------------------------------------------ few tokens
 
-// What a chunk of q4 is multiplied with: columns' high and low bytes, and what is subtracted from each sum.
-struct nibble_chunk {
-    int8_t high[2][4 * VEC], low[2][4 * VEC]; // even columns, odd ones
-    int32_t less[VEC];                        // -8 Σ x over the 8 columns of a lane
+// What VEC groups of q4 are multiplied with, in the order of nibble_lane().
+struct nibble_part {
+    int8_t high[PIECES][2][4 * VEC], low[PIECES][2][4 * VEC]; // of each piece the even columns, and the odd ones
+    int32_t less[VEC];                                        // -8 Σ x over a group
+    float scales[VEC];
 };
 
-// A token: its groups, rounded up to whole vectors of scales, as (chunks, 2, 2 * VEC) integers, then as nibble_chunks, then a scale
-// for each group.
+// A token: its groups, rounded up to whole vectors of scales, as (chunks, 2, 2 * VEC) integers, then a scale for each group, then as nibble_parts.
 VEC_INLINE size_t few_groups(int cols)
 {
     return (quant_groups(cols) + VEC - 1) / VEC * VEC;
 }
-VEC_INLINE size_t few_integers(int cols) // bytes
+VEC_INLINE size_t few_integers(int cols) // bytes, with the scales
 {
-    return few_groups(cols) * QUANT_GROUP * sizeof(int16_t);
+    return few_groups(cols) * (QUANT_GROUP * sizeof(int16_t) + sizeof(float));
 }
 VEC_INLINE size_t few_nibbles(int cols)
 {
-    return few_groups(cols) * QUANT_GROUP / NIBBLE_COLS * sizeof(struct nibble_chunk);
+    return few_groups(cols) / VEC * sizeof(struct nibble_part);
 }
 VEC_INLINE size_t few_bytes(int cols)
 {
-    return few_integers(cols) + few_nibbles(cols) + few_groups(cols) * sizeof(float);
+    return few_integers(cols) + few_nibbles(cols);
+}
+VEC_INLINE const float *few_scales(const char *token, int cols)
+{
+    return (const float *)(token + few_groups(cols) * QUANT_GROUP * sizeof(int16_t));
 }
 
-VEC_INLINE void fill_nibble_chunk(struct nibble_chunk *to, const int16_t x[NIBBLE_COLS])
+// Where the pieces of the i-th of VEC groups lie: vectors of bytes are loaded with VEC / 4 groups each, and their i-th quarters become neighbours.
+VEC_INLINE int nibble_lane(int i)
 {
-    for (int i = 0; i < 4 * VEC; i++)
-        for (int odd = 0; odd < 2; odd++) {
-            const int high = (x[2 * i + odd] + 128) >> 8;
-            to->high[odd][i] = (int8_t)high;
-            to->low[odd][i] = (int8_t)(x[2 * i + odd] - 256 * high);
+    return i % (VEC / 4) * 4 + i / (VEC / 4);
+}
+
+VEC_INLINE void fill_nibbles(struct nibble_part *to, int lane, const int16_t x[QUANT_GROUP], float scale)
+{
+    int8_t high[2][QUANT_GROUP / 2], low[2][QUANT_GROUP / 2];
+    int sum = 0;
+    for (int odd = 0; odd < 2; odd++)
+        for (int i = 0; i < QUANT_GROUP / 2; i++) {
+            const int16_t value = x[2 * i + odd];
+            high[odd][i] = (int8_t)((value + 128) >> 8);
+            low[odd][i] = (int8_t)value;
+            sum += value;
         }
-    for (int lane = 0; lane < VEC; lane++) {
-        int sum = 0;
-        for (int i = 0; i < 8; i++)
-            sum += x[8 * lane + i];
-        to->less[lane] = -8 * sum;
-    }
+    for (int piece = 0; piece < PIECES; piece++)
+        for (int odd = 0; odd < 2; odd++) {
+            memcpy(to->high[piece][odd] + (ptrdiff_t)4 * lane, high[odd] + (ptrdiff_t)4 * piece, 4);
+            memcpy(to->low[piece][odd] + (ptrdiff_t)4 * lane, low[odd] + (ptrdiff_t)4 * piece, 4);
+        }
+    to->less[lane] = -8 * sum;
+    to->scales[lane] = scale;
 }
 
 VEC_INLINE void quantise_token(char *to, const float *x, int cols, int first_col, int last_col)
 {
     int16_t *quants = (int16_t *)to;
-    struct nibble_chunk *nibbles = (struct nibble_chunk *)(to + few_integers(cols));
-    float *scales = (float *)(to + few_integers(cols) + few_nibbles(cols));
-    // Past the end to the last whole chunk, zeros: weights may be absent there, but what was in memory could be anything.
+    struct nibble_part *nibbles = (struct nibble_part *)(to + few_integers(cols));
+    float *scales = (float *)(to + few_groups(cols) * QUANT_GROUP * sizeof(int16_t));
+    // Past the end to the last whole vector of groups, zeros: weights may be absent there, but what was in memory could be anything.
     const int end = last_col < cols ? last_col : (int)few_groups(cols) * QUANT_GROUP;
     for (int c = first_col; c < end; c += QUANT_BLOCK) {
         int16_t block[QUANT_BLOCK];
         const float scale = quantise_block(block, x, c, cols);
-        for (int g = 0; g < QUANT_BLOCK / QUANT_GROUP; g++)
-            scales[c / QUANT_GROUP + g] = scale;
+        for (int i = 0; i < QUANT_BLOCK / QUANT_GROUP; i++) {
+            const int group = c / QUANT_GROUP + i;
+            scales[group] = scale;
+            fill_nibbles(nibbles + group / VEC, nibble_lane(group % VEC), block + (ptrdiff_t)i * QUANT_GROUP, scale);
+        }
         for (int chunk = 0; chunk < QUANT_BLOCK; chunk += CHUNK_COLS) {
             int16_t *even = quants + c + chunk, *odd = even + CHUNK_COLS / 2;
             for (int i = 0; i < CHUNK_COLS / 2; i++) {
@@ -114,8 +132,6 @@ VEC_INLINE void quantise_token(char *to, const float *x, int cols, int first_col
                 odd[i] = block[chunk + 2 * i + 1];
             }
         }
-        for (int chunk = 0; chunk < QUANT_BLOCK; chunk += NIBBLE_COLS)
-            fill_nibble_chunk(nibbles + (c + chunk) / NIBBLE_COLS, block + chunk);
     }
 }
 
@@ -130,44 +146,76 @@ VEC_INLINE void few_quantise(void *to, const float *x, ptrdiff_t ldx, int n, int
         quantise_token((char *)to + t * few_bytes(cols), x + t * ldx, cols, first_col, last_col);
 }
 
-// What a few rows are multiplied with: the same place in each token and row.
+// VEC groups of a few rows, at the same place in each, and of the tokens.
 struct few_at {
     const uint8_t *quants[QUANT_STREAMS];
-    const int16_t *x;                   // of q8
-    const struct nibble_chunk *nibbles; // of q4
-    ptrdiff_t ldx;                      // bytes from one token to the next
+    vec scales[QUANT_STREAMS];
+    const char *x;    // the first token, at its integers (q8), or its nibble_part (q4)
+    const float *x_scales; // likewise, of q8
+    ptrdiff_t ldx;    // bytes from one token to the next
+    ptrdiff_t ahead;  // bytes further on that are fetched meanwhile
+    bool to_l2;
 };
 
-VEC_INLINE int chunk_groups(enum dtype type)
+// sum[r][t] += the products of the first `groups` of these groups of q8.
+VEC_INLINE void few_bytes_part(int n_rows, int n_tokens, vec sum[QUANT_STREAMS][QUANT_FEW], const struct few_at *at, int groups)
 {
-    return (type == DTYPE_Q8 ? CHUNK_COLS : NIBBLE_COLS) / QUANT_GROUP;
-}
-
-// sum[r][t] += the products of chunk `chunk` of the VEC groups that `scales` are of. Of the chunk's groups there are `groups`.
-VEC_INLINE void few_chunk(enum dtype type, int n_rows, int n_tokens, vec sum[QUANT_STREAMS][QUANT_FEW],
-                          const vec scales[QUANT_STREAMS][QUANT_FEW], const struct few_at *at, int chunk, int groups)
-{
-    const ptrdiff_t offset = chunk * chunk_groups(type) * (ptrdiff_t)dtype_group_bytes[type];
+    enum { CHUNK_GROUPS = CHUNK_COLS / QUANT_GROUP };
+    for (int g = 0; g < groups; g += CHUNK_GROUPS) {
+        const int there = groups - g < CHUNK_GROUPS ? groups - g : CHUNK_GROUPS;
 #pragma GCC unroll 16
-    for (int r = 0; r < n_rows; r++) {
-        ivec even, odd;
-        if (type == DTYPE_Q8)
-            bytes_apart(at->quants[r] + offset, groups, &even, &odd);
-        else
-            nibbles_apart(at->quants[r] + offset, groups, &even, &odd);
+        for (int r = 0; r < n_rows; r++) {
+            const uint8_t *quants = at->quants[r] + (ptrdiff_t)g * QUANT_GROUP;
+            fetch_line((const char *)quants + at->ahead, at->to_l2);
+            ivec even, odd;
+            bytes_apart(quants, there, &even, &odd);
+            const vec scales = scales_of(at->scales[r], CHUNK_GROUPS, g / CHUNK_GROUPS);
 #pragma GCC unroll 16
-        for (int t = 0; t < n_tokens; t++) {
-            ivec products;
-            if (type == DTYPE_Q8) {
-                const int16_t *x = (const int16_t *)((const char *)at->x + t * at->ldx) + chunk * CHUNK_COLS;
-                products = ivec_dot(ivec_dot(ivec_zero(), even, ivec_load(x)), odd, ivec_load(x + CHUNK_COLS / 2));
-            } else {
-                const struct nibble_chunk *x = (const struct nibble_chunk *)((const char *)at->nibbles + t * at->ldx) + chunk;
-                products = nibbles_dot(even, odd, x->high, x->low, x->less);
+            for (int t = 0; t < n_tokens; t++) {
+                const int16_t *x = (const int16_t *)(at->x + t * at->ldx) + (ptrdiff_t)g * QUANT_GROUP;
+                const ivec products = ivec_dot(ivec_dot(ivec_zero(), even, ivec_load(x)), odd, ivec_load(x + CHUNK_COLS / 2));
+                const vec scale = vec_set(*(const float *)((const char *)(at->x_scales + g) + t * at->ldx)); // one for the whole chunk
+                sum[r][t] = vec_fma(ivec_to_float(products), vec_mul(scales, scale), sum[r][t]);
             }
-            sum[r][t] = vec_fma(ivec_to_float(products), scales_of(scales[r][t], chunk_groups(type), chunk), sum[r][t]);
         }
     }
+}
+
+// The same of q4.
+VEC_INLINE void few_nibbles_part(int n_rows, int n_tokens, vec sum[QUANT_STREAMS][QUANT_FEW], const struct few_at *at,
+                                 int groups)
+{
+    const int together = n_tokens > 2 && n_rows % NIBBLE_ROWS == 0 ? NIBBLE_ROWS : 1;
+#pragma GCC unroll 16
+    for (int row = 0; row < n_rows; row += together) {
+        ivec even[NIBBLE_ROWS][PIECES], odd[NIBBLE_ROWS][PIECES];
+        vec scales[NIBBLE_ROWS];
+#pragma GCC unroll 2
+        for (int r = 0; r < together; r++) {
+            for (ptrdiff_t line = 0; line < VEC * (ptrdiff_t)dtype_group_bytes[DTYPE_Q4]; line += 64)
+                fetch_line((const char *)at->quants[row + r] + line + at->ahead, at->to_l2);
+            nibble_pieces(at->quants[row + r], groups, even[r], odd[r]);
+            scales[r] = nibble_scales(at->scales[row + r]);
+        }
+#pragma GCC unroll 16
+        for (int t = 0; t < n_tokens; t++) {
+            const struct nibble_part *x = (const struct nibble_part *)(at->x + t * at->ldx);
+            ivec products[NIBBLE_ROWS];
+            nibbles_dot(together, products, even, odd, x->high, x->low, x->less);
+#pragma GCC unroll 2
+            for (int r = 0; r < together; r++)
+                sum[row + r][t] = vec_fma(ivec_to_float(products[r]), vec_mul(scales[r], vec_load(x->scales)), sum[row + r][t]);
+        }
+    }
+}
+
+VEC_INLINE void few_part(enum dtype type, int n_rows, int n_tokens, vec sum[QUANT_STREAMS][QUANT_FEW], const struct few_at *at,
+                         int groups)
+{
+    if (type == DTYPE_Q8)
+        few_bytes_part(n_rows, n_tokens, sum, at, groups);
+    else
+        few_nibbles_part(n_rows, n_tokens, sum, at, groups);
 }
 
 // Rows whose quants and scales are at quants[r] and scales[r]; n_rows and n_tokens are constants where this is inlined.
@@ -175,41 +223,34 @@ VEC_INLINE void few_rows(enum dtype type, int n_rows, int n_tokens, float *const
                          const uint8_t *const quants[QUANT_STREAMS], const uint16_t *const scales[QUANT_STREAMS], int cols,
                          const char *x, bool to_l2)
 {
-    const ptrdiff_t ahead = to_l2 ? QUANT_AHEAD_TO_L2 : QUANT_AHEAD;
     const int groups = (int)quant_groups(cols);
-    const ptrdiff_t size = (ptrdiff_t)few_bytes(cols), x_scales = (ptrdiff_t)(few_integers(cols) + few_nibbles(cols));
-    vec sum[QUANT_STREAMS][QUANT_FEW], scale[QUANT_STREAMS][QUANT_FEW];
+    const ptrdiff_t part_bytes = type == DTYPE_Q8 ? (ptrdiff_t)(VEC * QUANT_GROUP * sizeof(int16_t)) : (ptrdiff_t)sizeof(struct nibble_part);
+    struct few_at at = {
+        .x = type == DTYPE_Q8 ? x : x + few_integers(cols),
+        .x_scales = few_scales(x, cols),
+        .ldx = (ptrdiff_t)few_bytes(cols),
+        .ahead = to_l2 ? QUANT_AHEAD_TO_L2 : QUANT_AHEAD,
+        .to_l2 = to_l2,
+    };
+    vec sum[QUANT_STREAMS][QUANT_FEW];
 #pragma GCC unroll 16
     for (int r = 0; r < n_rows; r++)
 #pragma GCC unroll 16
         for (int t = 0; t < n_tokens; t++)
             sum[r][t] = vec_zero();
-    for (int g = 0; g < groups; g += VEC) {
+    for (int g = 0; g < groups; g += VEC, at.x += part_bytes, at.x_scales += VEC) {
         const int part = groups - g < VEC ? groups - g : VEC;
-        struct few_at at = {
-            .x = (const int16_t *)x + (ptrdiff_t)g * QUANT_GROUP,
-            .nibbles = (const struct nibble_chunk *)(x + few_integers(cols)) + (ptrdiff_t)g * QUANT_GROUP / NIBBLE_COLS,
-            .ldx = size,
-        };
 #pragma GCC unroll 16
         for (int r = 0; r < n_rows; r++) {
             at.quants[r] = quants[r] + g * (ptrdiff_t)dtype_group_bytes[type];
-            const vec w =
+            at.scales[r] =
                 part == VEC ? vec_load_as(DTYPE_FP16, scales[r], g) : vec_load_part_as(DTYPE_FP16, scales[r], g, part);
             fetch_line((const char *)(scales[r] + g + 256), to_l2);
-#pragma GCC unroll 16
-            for (int t = 0; t < n_tokens; t++)
-                scale[r][t] = vec_mul(w, vec_load((const float *)(x + t * size + x_scales) + g));
         }
-        const int whole = chunk_groups(type), n_chunks = part / whole;
-        for (int c = 0; c < n_chunks; c++) {
-#pragma GCC unroll 16
-            for (int r = 0; r < n_rows; r++)
-                fetch_line((const char *)at.quants[r] + c * whole * (ptrdiff_t)dtype_group_bytes[type] + ahead, to_l2);
-            few_chunk(type, n_rows, n_tokens, sum, scale, &at, c, whole);
-        }
-        if (part % whole)
-            few_chunk(type, n_rows, n_tokens, sum, scale, &at, n_chunks, part % whole);
+        if (part == VEC)
+            few_part(type, n_rows, n_tokens, sum, &at, VEC);
+        else
+            few_part(type, n_rows, n_tokens, sum, &at, part);
     }
 #pragma GCC unroll 16
     for (int r = 0; r < n_rows; r++)

@@ -4,6 +4,8 @@
 
 typedef __m256i ivec;
 
+enum { NIBBLE_ROWS = 1 }; // of q4 that are multiplied together with each of several tokens: 8 registers
+
 enum {
     QUANT_TILE_ROWS = 4,
     QUANT_TILE_VECS = 2,
@@ -47,13 +49,24 @@ VEC_INLINE ivec ivec_round(vec x)
 // sum[i] += a[2i] b[2i] + a[2i + 1] b[2i + 1], of 16-bit elements.
 VEC_INLINE ivec ivec_dot(ivec sum, ivec a, ivec b)
 {
+#ifdef __AVXVNNI__
+    // Not the intrinsic: see vec/quant_avx512.h.
+    __asm__("%{vex%} vpdpwssd %2, %1, %0" : "+x"(sum) : "x"(a), "xm"(b));
+    return sum;
+#else
     return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
+#endif
 }
 
 // sum[i] += four products of 8-bit elements, a's without sign.
 VEC_INLINE ivec ivec_dot8(ivec sum, ivec a, ivec b)
 {
+#ifdef __AVXVNNI__
+    __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(a), "xm"(b));
+    return sum;
+#else
     return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), _mm256_set1_epi16(1)));
+#endif
 }
 
 // The largest magnitude of n vectors, compared as bits: a NaN is larger than any number.
@@ -110,25 +123,60 @@ VEC_INLINE void bytes_apart(const uint8_t *p, int groups, ivec *even, ivec *odd)
     *odd = _mm256_srai_epi16(w, 8);
 }
 
-// q4's quants + 8 as bytes, even and odd columns apart: of the two groups at p, or of one.
-VEC_INLINE void nibbles_apart(const uint8_t *p, int groups, ivec *even, ivec *odd)
+// q4's quants + 8 as bytes of the 8 groups at p, or of fewer, then of none: piece by piece, even and odd columns apart. Lanes are in the order of nibble_lane().
+VEC_INLINE void nibble_pieces(const uint8_t *p, int groups, ivec even[4], ivec odd[4])
 {
-    const ivec w = groups == 2 ? ivec_load(p) : _mm256_zextsi128_si256(_mm_loadu_si128((const __m128i *)p));
+    ivec w[4];
+    for (int i = 0; i < 4; i++) {
+        const int there = groups - 2 * i;
+        const uint8_t *at = p + (ptrdiff_t)32 * i;
+        w[i] = there >= 2   ? ivec_load(at)
+               : there == 1 ? _mm256_zextsi128_si256(_mm_loadu_si128((const __m128i *)at))
+                            : ivec_zero();
+    }
+    const ivec a = _mm256_unpacklo_epi32(w[0], w[1]), b = _mm256_unpackhi_epi32(w[0], w[1]);
+    const ivec c = _mm256_unpacklo_epi32(w[2], w[3]), d = _mm256_unpackhi_epi32(w[2], w[3]);
+    const ivec pieces[4] = {_mm256_unpacklo_epi64(a, c), _mm256_unpackhi_epi64(a, c), _mm256_unpacklo_epi64(b, d),
+                            _mm256_unpackhi_epi64(b, d)};
     const ivec four_bits = _mm256_set1_epi8(15), eight = _mm256_set1_epi8(8);
-    *even = _mm256_xor_si256(_mm256_and_si256(w, four_bits), eight);
-    *odd = _mm256_xor_si256(_mm256_and_si256(_mm256_srli_epi16(w, 4), four_bits), eight);
+    for (int i = 0; i < 4; i++) {
+        even[i] = _mm256_xor_si256(_mm256_and_si256(pieces[i], four_bits), eight);
+        odd[i] = _mm256_xor_si256(_mm256_and_si256(_mm256_srli_epi16(pieces[i], 4), four_bits), eight);
+    }
 }
 
-// 256 (even · high[0] + odd · high[1]) + even · low[0] + odd · low[1] + less, of 4 bytes in each lane. Two products of at most 15 * 128 fit
-// in 16 bits, and so do four.
-VEC_INLINE ivec nibbles_dot(ivec even, ivec odd, const int8_t high[2][32], const int8_t low[2][32], const int32_t less[8])
+// 8 groups' scales in that order.
+VEC_INLINE vec nibble_scales(vec scales)
 {
-    const ivec h =
-        _mm256_add_epi16(_mm256_maddubs_epi16(even, ivec_load(high[0])), _mm256_maddubs_epi16(odd, ivec_load(high[1])));
-    const ivec l =
-        _mm256_add_epi16(_mm256_maddubs_epi16(even, ivec_load(low[0])), _mm256_maddubs_epi16(odd, ivec_load(low[1])));
+    return _mm256_permutevar8x32_ps(scales, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
+}
+
+// Of a row: 256 Σ (even · high[…][0] + odd · high[…][1]) + Σ (even · low[…][0] + odd · low[…][1]) + less, of 4 bytes of each piece in each lane. Two products of
+// at most 15 * 128 fit in 16 bits, and so do all of a group.
+VEC_INLINE void nibbles_dot(int n_rows, ivec sums[NIBBLE_ROWS], const ivec even[NIBBLE_ROWS][4], const ivec odd[NIBBLE_ROWS][4],
+                            const int8_t high[4][2][32], const int8_t low[4][2][32], const int32_t less[8])
+{
+    (void)n_rows;
+#ifdef __AVXVNNI__
+    ivec h = ivec_zero(), l = ivec_load(less);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        h = ivec_dot8(ivec_dot8(h, even[0][i], ivec_load(high[i][0])), odd[0][i], ivec_load(high[i][1]));
+        l = ivec_dot8(ivec_dot8(l, even[0][i], ivec_load(low[i][0])), odd[0][i], ivec_load(low[i][1]));
+    }
+    sums[0] = _mm256_add_epi32(_mm256_slli_epi32(h, 8), l);
+#else
+    ivec h = ivec_zero(), l = ivec_zero();
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        h = _mm256_add_epi16(h, _mm256_add_epi16(_mm256_maddubs_epi16(even[0][i], ivec_load(high[i][0])),
+                                                 _mm256_maddubs_epi16(odd[0][i], ivec_load(high[i][1]))));
+        l = _mm256_add_epi16(l, _mm256_add_epi16(_mm256_maddubs_epi16(even[0][i], ivec_load(low[i][0])),
+                                                 _mm256_maddubs_epi16(odd[0][i], ivec_load(low[i][1]))));
+    }
     const ivec high_sum = _mm256_madd_epi16(h, _mm256_set1_epi16(256)), low_sum = _mm256_madd_epi16(l, _mm256_set1_epi16(1));
-    return _mm256_add_epi32(_mm256_add_epi32(high_sum, low_sum), ivec_load(less));
+    sums[0] = _mm256_add_epi32(_mm256_add_epi32(high_sum, low_sum), ivec_load(less));
+#endif
 }
 
 // The quants of one group in their order, as 16-bit numbers.
@@ -153,9 +201,14 @@ VEC_INLINE vec scales_of(vec scales, int groups, int chunk)
 
 // ------------------------------------------------------------------------------------------ tokens as bytes
 
-// As in vec/quant_avx512.h, without VNNI.
+// As in vec/quant_avx512.h, with VNNI and without.
+#ifdef __AVXVNNI__
+#define BYTES_BASE 0x1.8p23f
+enum { BYTES_BASE_BITS = 0x4b400000 };
+#else
 #define BYTES_BASE 0.0f
 enum { BYTES_BASE_BITS = 0 };
+#endif
 
 // Without the mantissas' last two bits.
 VEC_INLINE vec vec_fours(vec x)
@@ -165,40 +218,69 @@ VEC_INLINE vec vec_fours(vec x)
 
 VEC_INLINE ivec bytes_start(const void *start)
 {
+#ifdef __AVXVNNI__
+    return ivec_load(start);
+#else
     (void)start;
     return ivec_zero();
+#endif
 }
 
 VEC_INLINE ivec bytes_dot(enum dtype type, ivec c, ivec w, ivec x)
 {
+#ifdef __AVXVNNI__
+    (void)type;
+    return ivec_dot8(c, w, x);
+#else
     if (type == DTYPE_Q4)
         return _mm256_add_epi16(c, _mm256_maddubs_epi16(w, x));
     return ivec_dot8(c, _mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
+#endif
 }
 
 VEC_INLINE vec bytes_scaled(enum dtype type, ivec c, const void *start, vec scale, const float *offset)
 {
+#ifdef __AVXVNNI__
+    (void)type;
+    (void)start;
+    return vec_fma(_mm256_castsi256_ps(c), scale, vec_load(offset));
+#else
     (void)offset;
     if (type == DTYPE_Q4)
         c = _mm256_add_epi32(_mm256_madd_epi16(c, _mm256_set1_epi16(1)), _mm256_srai_epi32(ivec_load(start), 4));
     return vec_mul(ivec_to_float(c), scale);
+#endif
 }
 
-// The quants of the group at p in their order; q4's and 8.
+// The quants of the group at p in their order; q4's and 8. With VNNI, q4's as 16 times what they are, and all have 128 added.
 VEC_INLINE void bytes_in_order(enum dtype type, uint8_t *to, const uint8_t *p, int groups)
 {
     (void)groups;
     if (type == DTYPE_Q8) {
+#ifdef __AVXVNNI__
+        ivec_store(to, _mm256_xor_si256(ivec_load(p), _mm256_set1_epi8(-128)));
+#else
         ivec_store(to, ivec_load(p));
+#endif
         return;
     }
     const ivec w = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)p)); // a byte is two columns, the low four bits first
+#ifdef __AVXVNNI__
+    const ivec both = _mm256_or_si256(_mm256_and_si256(_mm256_slli_epi16(w, 4), _mm256_set1_epi16(0xf0)),
+                                      _mm256_and_si256(_mm256_slli_epi16(w, 8), _mm256_set1_epi16((short)0xf000)));
+    ivec_store(to, _mm256_xor_si256(both, _mm256_set1_epi8(-128)));
+#else
     const ivec both = _mm256_and_si256(_mm256_or_si256(w, _mm256_slli_epi16(w, 4)), _mm256_set1_epi8(15));
     ivec_store(to, _mm256_xor_si256(both, _mm256_set1_epi8(8)));
+#endif
 }
 
 VEC_INLINE float bytes_unit(enum dtype type)
 {
+#ifdef __AVXVNNI__
+    return type == DTYPE_Q4 ? 1.0f / 16 : 1;
+#else
     (void)type;
     return 1;
+#endif
 }

@@ -7,6 +7,8 @@ typedef __m512i ivec;
 
 // 12 integer sums and 12 float ones in 32 registers; with two vectors of tokens, or one, 16 integer sums, whose float ones are in L1: each is added to only
 // every 5 cycles, and 8 sums would keep one of two units waiting.
+enum { NIBBLE_ROWS = 2 }; // of q4 that are multiplied together with each of several tokens: 16 registers
+
 enum { QUANT_TILE_ROWS = 4, QUANT_TILE_VECS = 3, QUANT_TWO_ROWS = 8, QUANT_TALL_ROWS = 16 };
 
 VEC_INLINE ivec ivec_zero(void)
@@ -125,31 +127,69 @@ VEC_INLINE void bytes_apart(const uint8_t *p, int groups, ivec *even, ivec *odd)
     *odd = _mm512_srai_epi16(w, 8);
 }
 
-// q4's quants + 8 as bytes, even and odd columns apart: of the four groups at p, or of fewer.
-VEC_INLINE void nibbles_apart(const uint8_t *p, int groups, ivec *even, ivec *odd)
+// q4's quants + 8 as bytes of the 16 groups at p, or of fewer, then of none: piece by piece, even and odd columns apart. Lanes are in the order of nibble_lane().
+VEC_INLINE void nibble_pieces(const uint8_t *p, int groups, ivec even[4], ivec odd[4])
 {
     enum { AND_XOR = 0x6a }; // of bits a, b, c: (a & b) ^ c
-    const ivec w = groups == 4 ? ivec_load(p) : _mm512_maskz_loadu_epi64((__mmask8)((1 << 2 * groups) - 1), p);
+    ivec w[4];
+    for (int i = 0; i < 4; i++) {
+        const int there = groups - 4 * i;
+        w[i] = there >= 4 ? ivec_load(p + (ptrdiff_t)64 * i)
+                          : _mm512_maskz_loadu_epi64((__mmask8)((1 << (there > 0 ? 2 * there : 0)) - 1), p + (ptrdiff_t)64 * i);
+    }
+    const ivec a = _mm512_unpacklo_epi32(w[0], w[1]), b = _mm512_unpackhi_epi32(w[0], w[1]);
+    const ivec c = _mm512_unpacklo_epi32(w[2], w[3]), d = _mm512_unpackhi_epi32(w[2], w[3]);
+    const ivec pieces[4] = {_mm512_unpacklo_epi64(a, c), _mm512_unpackhi_epi64(a, c), _mm512_unpacklo_epi64(b, d),
+                            _mm512_unpackhi_epi64(b, d)};
     const ivec four_bits = _mm512_set1_epi8(15), eight = _mm512_set1_epi8(8);
-    *even = _mm512_ternarylogic_epi64(w, four_bits, eight, AND_XOR);
-    *odd = _mm512_ternarylogic_epi64(_mm512_srli_epi16(w, 4), four_bits, eight, AND_XOR);
+    for (int i = 0; i < 4; i++) {
+        even[i] = _mm512_ternarylogic_epi64(pieces[i], four_bits, eight, AND_XOR);
+        odd[i] = _mm512_ternarylogic_epi64(_mm512_srli_epi16(pieces[i], 4), four_bits, eight, AND_XOR);
+    }
 }
 
-// 256 (even · high[0] + odd · high[1]) + even · low[0] + odd · low[1] + less, of 4 bytes in each lane.
-VEC_INLINE ivec nibbles_dot(ivec even, ivec odd, const int8_t high[2][64], const int8_t low[2][64], const int32_t less[16])
+// 16 groups' scales in that order.
+VEC_INLINE vec nibble_scales(vec scales)
+{
+    return _mm512_permutexvar_ps(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), scales);
+}
+
+VEC_INLINE ivec nibble_add(ivec sum, ivec w, ivec x)
 {
 #ifdef __AVX512VNNI__
-    const ivec h = ivec_dot8(ivec_dot8(ivec_zero(), even, ivec_load(high[0])), odd, ivec_load(high[1]));
-    const ivec l = ivec_dot8(ivec_dot8(ivec_load(less), even, ivec_load(low[0])), odd, ivec_load(low[1]));
-    return _mm512_add_epi32(_mm512_slli_epi32(h, 8), l);
+    return ivec_dot8(sum, w, x);
 #else
-    // Two products of at most 15 * 128 fit in 16 bits, and so do four.
-    const ivec h =
-        _mm512_add_epi16(_mm512_maddubs_epi16(even, ivec_load(high[0])), _mm512_maddubs_epi16(odd, ivec_load(high[1])));
-    const ivec l =
-        _mm512_add_epi16(_mm512_maddubs_epi16(even, ivec_load(low[0])), _mm512_maddubs_epi16(odd, ivec_load(low[1])));
-    const ivec high_sum = _mm512_madd_epi16(h, _mm512_set1_epi16(256)), low_sum = _mm512_madd_epi16(l, _mm512_set1_epi16(1));
-    return _mm512_add_epi32(_mm512_add_epi32(high_sum, low_sum), ivec_load(less));
+    return _mm512_add_epi16(sum, _mm512_maddubs_epi16(w, x));
+#endif
+}
+
+// Of each of n_rows rows: 256 Σ (even · high[…][0] + odd · high[…][1]) + Σ (even · low[…][0] + odd · low[…][1]) + less, of 4 bytes of each piece in each lane.
+// Two products of at most 15 * 128 fit in 16 bits, and so do all of a group.
+VEC_INLINE void nibbles_dot(int n_rows, ivec sums[NIBBLE_ROWS], const ivec even[NIBBLE_ROWS][4], const ivec odd[NIBBLE_ROWS][4],
+                            const int8_t high[4][2][64], const int8_t low[4][2][64], const int32_t less[16])
+{
+    ivec h[NIBBLE_ROWS], l[NIBBLE_ROWS];
+#pragma GCC unroll 2
+    for (int r = 0; r < n_rows; r++)
+        h[r] = l[r] = ivec_zero();
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        const ivec high_even = ivec_load(high[i][0]), high_odd = ivec_load(high[i][1]);
+        const ivec low_even = ivec_load(low[i][0]), low_odd = ivec_load(low[i][1]);
+#pragma GCC unroll 2
+        for (int r = 0; r < n_rows; r++) {
+            h[r] = nibble_add(nibble_add(h[r], even[r][i], high_even), odd[r][i], high_odd);
+            l[r] = nibble_add(nibble_add(l[r], even[r][i], low_even), odd[r][i], low_odd);
+        }
+    }
+#pragma GCC unroll 2
+    for (int r = 0; r < n_rows; r++)
+#ifdef __AVX512VNNI__
+        sums[r] = _mm512_add_epi32(_mm512_add_epi32(_mm512_slli_epi32(h[r], 8), l[r]), ivec_load(less));
+#else
+        sums[r] = _mm512_add_epi32(_mm512_add_epi32(_mm512_madd_epi16(h[r], _mm512_set1_epi16(256)),
+                                                    _mm512_madd_epi16(l[r], _mm512_set1_epi16(1))),
+                                   ivec_load(less));
 #endif
 }
 

@@ -63,4 +63,5 @@ const struct cpu_kernels cpu_kernels_avx512vnni = KERNELS("avx512vnni", avx512vn
 const struct cpu_kernels cpu_kernels_amx = KERNELS("amx", avx512vnni);
 #else
 const struct cpu_kernels cpu_kernels_avx2 = KERNELS("avx2", avx2);
+const struct cpu_kernels cpu_kernels_avxvnni = KERNELS("avxvnni", avxvnni); // likewise
 #endif

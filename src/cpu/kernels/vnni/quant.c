@@ -5,7 +5,7 @@
 
 enum {
     DIGITS = 2,
-    FEW_TOKENS = 6, // of these few() reads W faster: digits() takes as long as of 8
+    FEW_TOKENS = QUANT_FEW, // of these few() is as fast
 };
 #include "cpu/kernels/vnni/digits.h"
 

@@ -37,6 +37,6 @@ const struct quant_kernels quant8_kernels_avx512vnni = {
     .quantise = avx512vnni_int8_quantise,
     .product = {[DTYPE_Q8] = avx512vnni_int8_q8, [DTYPE_Q4] = avx512vnni_int8_q4},
     .scratch = QUANT_SCRATCH,
-    .alike = 6, // quant_kernels_avx512vnni's
+    .alike = QUANT_FEW,
     .dot_loop = dot_loop,
 };

@@ -1,0 +1,87 @@
+// See speculation.h.
+#include "cli/speculation.h"
+
+#include <string.h>
+
+#include "cli/cli.h"
+
+static const char *draft_path(const struct options *options)
+{
+    static const char prefix[] = "draft=";
+    const size_t n = sizeof prefix - 1;
+    return strncmp(options->speculate, prefix, n) == 0 && options->speculate[n] ? options->speculate + n : NULL;
+}
+
+static bool is(const struct options *options, const char *word)
+{
+    return strcmp(options->speculate, word) == 0;
+}
+
+yalm_status speculation_check(const struct options *options, yalm_error *error)
+{
+    if (is(options, "auto") || is(options, "off") || is(options, "suffix") || draft_path(options))
+        return YALM_OK;
+    return cli_error(error, YALM_USAGE, "option '--speculate': expected auto, off, suffix or draft=FILE, found '%s'",
+                     options->speculate);
+}
+
+yalm_status speculation_draft_model(const struct options *options, const yalm_model *model, yalm_model **draft,
+                                    yalm_error *error)
+{
+    *draft = NULL;
+    const char *path = draft_path(options);
+    if (path == NULL)
+        return YALM_OK;
+    *draft = yalm_model_open(path, &(yalm_model_options){.lock = options->mlock, .huge_pages = options->hugepages}, error);
+    if (*draft == NULL)
+        return error->status;
+    const yalm_status status = draft_check(*draft, model, error);
+    if (status != YALM_OK) {
+        yalm_model_close(*draft);
+        *draft = NULL;
+    }
+    return status;
+}
+
+// A draft is asked for by name: then it must be of use.
+static yalm_status check_session(yalm_session *session, yalm_error *error)
+{
+    const int32_t any = 0;
+    if (yalm_expect(session, &any, 1) == 1) {
+        yalm_expect(session, NULL, 0);
+        return YALM_OK;
+    }
+    return cli_error(error, YALM_USAGE,
+                     "option '--speculate': a draft is of no use where tokens are evaluated one by one (on a GPU, and with "
+                     "--attention %s): found device %s",
+                     yalm_session_facts(session)->attention, yalm_session_facts(session)->device);
+}
+
+yalm_status speculation_open(struct speculation *s, const struct options *options, const yalm_model *model,
+                             yalm_session *session, yalm_error *error)
+{
+    *s = (struct speculation){0};
+    if (is(options, "off") || (options->mode == MODE_THROUGHPUT && is(options, "auto")))
+        return YALM_OK;
+    yalm_status status = speculation_draft_model(options, model, &s->draft_model, error);
+    if (status == YALM_OK && s->draft_model) {
+        yalm_session_options how = *yalm_session_facts(session);
+        how.endless = false;
+        status = check_session(session, error);
+        if (status == YALM_OK && (s->draft = draft_open(s->draft_model, &how, error)) == NULL)
+            status = error->status;
+    }
+    if (status == YALM_OK && (s->speculator = speculator_open(s->draft, NULL)) == NULL)
+        status = cli_no_memory(error);
+    if (status != YALM_OK)
+        speculation_close(s);
+    return status;
+}
+
+void speculation_close(struct speculation *s)
+{
+    speculator_close(s->speculator);
+    draft_close(s->draft);
+    yalm_model_close(s->draft_model);
+    *s = (struct speculation){0};
+}

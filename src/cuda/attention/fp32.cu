@@ -1,0 +1,211 @@
+// Attention with a cache of fp32, in fp32 throughout: for decode (one token, keys split) and prefill alike. It is the exact form; what is
+// to be fast has a cache of fp16 (attention_decode.cu, attention_prefill.cu).
+//
+// Eight lanes share a key: each has every eighth group of four components, of ROWS queries, of the key and of the value, all in registers. A warp
+// thus reads four keys at a time, each load 128 bytes in a row, and each eight lanes run a softmax of their own; the block's end merges all.
+// Bytes: 8 * head_dim for each visible key of a KV head, for every ROWS queries; operations: 4 * head_dim * ROWS.
+#include <type_traits>
+
+#include "cuda/attention/fp32.cuh"
+
+enum { FP32_WARPS = 4, FP32_PARTS = FP32_WARPS * 4, FP32_KEYS = 16 };
+
+// Components c … c + 3 of a row; 0 from head_dim on. head_dim is even; where it is a multiple of 4, rows are aligned to 16 bytes.
+__device__ static inline float4 load_four(const float *row, int c, int head_dim)
+{
+    if (c >= head_dim) {
+        return make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    }
+    if (head_dim % 4 == 0) {
+        return *reinterpret_cast<const float4 *>(row + c);
+    }
+    const float2 low = *reinterpret_cast<const float2 *>(row + c);
+    float2 high = {0.0f, 0.0f};
+    if (c + 2 < head_dim) {
+        high = *reinterpret_cast<const float2 *>(row + c + 2);
+    }
+    return make_float4(low.x, low.y, high.x, high.y);
+}
+
+// What a lane keeps.
+template <int D, int ROWS> struct lane_rows {
+    float4 q[ROWS][D / 32], acc[ROWS][D / 32];
+    float max[ROWS], sum[ROWS];
+};
+
+// The rows' queries, of those in `wanted`; the others get 0.
+template <int D, int ROWS>
+__device__ static inline void load_rows(struct lane_rows<D, ROWS> &rows, const struct attend &a, const float *q, int kv_head,
+                                        int first_row, int n_rows, const bool (&wanted)[ROWS])
+{
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        const float *row = q + row_offset(a, kv_head, first_row + min(r, n_rows - 1));
+#pragma unroll
+        for (int i = 0; i < D / 32; i++) {
+            const int c = (i * 8 + threadIdx.x % 8) * 4;
+            rows.q[r][i] = load_four(row, wanted[r] ? c : a.head_dim, a.head_dim);
+        }
+    }
+}
+
+// Adds one key to each row that sees it. All lanes of the warp come along, since the eight that share a key sum together.
+template <int D, int ROWS>
+__device__ static inline void attend_key(struct lane_rows<D, ROWS> &rows, const float *k, const float *v, int head_dim,
+                                         float softcap, const bool (&sees)[ROWS])
+{
+    const int part = threadIdx.x % 8;
+    float4 key[D / 32], value[D / 32];
+#pragma unroll
+    for (int i = 0; i < D / 32; i++) {
+        key[i] = load_four(k, (i * 8 + part) * 4, head_dim);
+        value[i] = load_four(v, (i * 8 + part) * 4, head_dim);
+    }
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        float score = 0.0f;
+#pragma unroll
+        for (int i = 0; i < D / 32; i++) {
+            const float4 q = rows.q[r][i];
+            score = fmaf(q.x, key[i].x, fmaf(q.y, key[i].y, fmaf(q.z, key[i].z, fmaf(q.w, key[i].w, score))));
+        }
+        score += __shfl_xor_sync(0xffffffff, score, 1);
+        score += __shfl_xor_sync(0xffffffff, score, 2);
+        score += __shfl_xor_sync(0xffffffff, score, 4);
+        if (!sees[r]) {
+            continue;
+        }
+        if (softcap > 0.0f) {
+            score = capped(score, softcap);
+        }
+        const float max = fmaxf(rows.max[r], score);
+        const float scale = softmax_weight(rows.max[r], max), p = softmax_weight(score, max);
+        rows.max[r] = max;
+        rows.sum[r] = fmaf(rows.sum[r], scale, p);
+#pragma unroll
+        for (int i = 0; i < D / 32; i++) {
+            float4 &acc = rows.acc[r][i];
+            acc.x = fmaf(p, value[i].x, acc.x * scale);
+            acc.y = fmaf(p, value[i].y, acc.y * scale);
+            acc.z = fmaf(p, value[i].z, acc.z * scale);
+            acc.w = fmaf(p, value[i].w, acc.w * scale);
+        }
+    }
+}
+
+template <int D, int ROWS>
+__device__ static inline void leave_lane_rows(const struct lane_rows<D, ROWS> &rows,
+                                              const struct block_parts<FP32_PARTS, ROWS> &parts, int head_dim)
+{
+    const int eighth = threadIdx.x % 8, part = threadIdx.x / 8;
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        if (eighth == 0) {
+            parts.state[part * ROWS + r] = make_float2(rows.max[r], rows.sum[r]);
+        }
+#pragma unroll
+        for (int i = 0; i < D / 32; i++) {
+            const float x[4] = {rows.acc[r][i].x, rows.acc[r][i].y, rows.acc[r][i].z, rows.acc[r][i].w};
+#pragma unroll
+            for (int c = 0; c < 4; c++) {
+                const int at = (i * 8 + eighth) * 4 + c;
+                if (at < head_dim) {
+                    parts.acc[(part * ROWS + r) * head_dim + at] = x[c];
+                }
+            }
+        }
+    }
+}
+
+// grid: (ceil(rows / ROWS), n_splits, n_kv_heads), rows = n * group. D: head_dim or the next larger instance. SEEN: seen or, where one token
+// attends to selected keys only, seen_rows.
+template <int D, int ROWS, class SEEN>
+__global__ void __launch_bounds__(FP32_WARPS * 32, SEEN::LEAST_BLOCKS) attend_fp32(const struct attend a, int n)
+{
+    SHARED_ARRAY(float, acc, FP32_PARTS *ROWS *D);
+    SHARED_ARRAY(float2, states, FP32_PARTS * ROWS);
+    grid_dependency_wait();
+    grid_dependency_launch();
+    const int split = blockIdx.y, kv_head = blockIdx.z, first_row = blockIdx.x * ROWS,
+              n_rows = min(ROWS, n * a.group - first_row);
+    const int64_t position = a.step->position;
+    const SEEN seen =
+        seen_of<SEEN>(a, kv_head, position + first_row / a.group, position + (first_row + n_rows - 1) / a.group, FP32_KEYS);
+    const int n_splits = seen_splits(seen, a.n_splits, 2 * FP32_WARPS);
+    if (split >= n_splits) {
+        return;
+    }
+    const int first = (int)((int64_t)seen.n_tiles * split / n_splits),
+              last = (int)((int64_t)seen.n_tiles * (split + 1) / n_splits);
+    constexpr bool SELECTED = std::is_same_v<SEEN, struct seen_rows>;
+    const int64_t base = (int64_t)kv_head * a.policy.capacity * a.head_dim;
+    const float *keys = static_cast<const float *>(a.keys) + base, *values = static_cast<const float *>(a.values) + base;
+
+    struct lane_rows<D, ROWS> rows = {
+    };
+    int64_t from[ROWS], to[ROWS]; // positions that the row sees
+    bool apart[ROWS];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        rows.max[r] = -INFINITY;
+        to[r] = position + (first_row + min(r, n_rows - 1)) / a.group;
+        from[r] = policy_first_visible(a.policy, to[r]);
+        apart[r] = policy_sinks_apart(a.policy, to[r]);
+    }
+    const float *loaded = NULL;
+    for (int i = first + threadIdx.x / 32; i < last; i += FP32_WARPS) {
+        const struct key_tile tile = seen_tile(seen, i, FP32_KEYS);
+        const float *q = tile.sinks ? a.sink_q : a.q;
+        if (q != loaded) {
+            bool wanted[ROWS];
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+                wanted[r] = !tile.sinks || apart[r]; // other rows of sink_q were never written
+            }
+            load_rows(rows, a, q, kv_head, first_row, n_rows, wanted);
+            loaded = q;
+        }
+#pragma unroll 2
+        for (int j = threadIdx.x % 32 / 8; j < FP32_KEYS; j += 4) {
+            const int64_t at = (int64_t)tile_slot(seen, tile, j) * a.head_dim, key_position = seen.first + tile.first + j;
+            bool sees[ROWS];
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+                sees[r] =
+                    j < tile.n && (tile.sinks ? apart[r] : SELECTED || (from[r] <= key_position && key_position <= to[r]));
+            }
+            attend_key(rows, keys + at, values + at, a.head_dim, a.softcap, sees);
+        }
+    }
+    const struct block_parts<FP32_PARTS, ROWS> parts = {
+        acc, states
+    };
+    leave_lane_rows(rows, parts, a.head_dim);
+    part_alphas_of<ROWS>(a, seen, kv_head, kv_head * gridDim.x + blockIdx.x, first_row, n_rows, split, first, last, FP32_KEYS);
+    finish_rows<SEEN>(a, parts, kv_head, kv_head * gridDim.x + blockIdx.x, first_row, n_rows, split, n_splits);
+}
+
+int attend_fp32_rows(int head_dim)
+{
+    return head_dim > 128 ? 2 : 4;
+}
+
+template <class SEEN>
+static yalm_status launch(const struct attend *a, dim3 grid, int n, cudaStream_t stream, yalm_error *error)
+{
+    if (a->head_dim <= 64) {
+        return LAUNCH(error, (attend_fp32<64, 4, SEEN>), grid, FP32_WARPS * 32, 0, stream, *a, n);
+    }
+    if (a->head_dim <= 128) {
+        return LAUNCH(error, (attend_fp32<128, 4, SEEN>), grid, FP32_WARPS * 32, 0, stream, *a, n);
+    }
+    return LAUNCH(error, (attend_fp32<256, 2, SEEN>), grid, FP32_WARPS * 32, 0, stream, *a, n);
+}
+
+yalm_status attend_fp32_launch(const struct attend *a, int n, int n_kv_heads, cudaStream_t stream, yalm_error *error)
+{
+    const int rows = attend_fp32_rows(a->head_dim);
+    const dim3 grid((n * a->group + rows - 1) / rows, a->n_splits, n_kv_heads);
+    return a->gathered.rows ? launch<struct seen_rows>(a, grid, n, stream, error)
+                            : launch<struct seen>(a, grid, n, stream, error);
+}

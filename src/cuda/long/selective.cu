@@ -1,0 +1,204 @@
+// Attention methods on the host's side: which there are, what all of them take, and a token's steps in one layer.
+#include "cuda/long/method.h"
+
+static const struct cuda_method_table *const methods[] = {&method_sparq, &method_hybrid};
+
+yalm_status method_find(const struct cuda_method_table **table, const char *name, yalm_error *error)
+{
+    char names[64] = "dense";
+    *table = NULL;
+    if (strcmp(name, "dense") == 0)
+        return YALM_OK;
+    for (const struct cuda_method_table *m : methods) {
+        if (strcmp(m->name, name) == 0) {
+            *table = m;
+            return YALM_OK;
+        }
+        strncat(names, ", ", sizeof names - strlen(names) - 1);
+        strncat(names, m->name, sizeof names - strlen(names) - 1);
+    }
+    return error_set(error, YALM_USAGE, "device cuda: %s attention does not run on the GPU, only %s (-d cpu runs it)", name,
+                     names);
+}
+
+yalm_status method_check(const struct model_config *config, const yalm_session_options *options, yalm_error *error)
+{
+    const struct cuda_method_table *table = NULL;
+    TRY(method_find(&table, options->attention, error));
+    if (!table)
+        return YALM_OK;
+    if (!config_selects(config))
+        return error_set(error, YALM_USAGE,
+                         "attention: found %s, but this model's layers see or score keys each in their own way: use dense",
+                         options->attention);
+    return table->check(config, options, error);
+}
+
+int selective_n_keys(const struct kv_policy *policy, int64_t position)
+{
+    return (int)(position + 1 - policy_first_visible(*policy, position));
+}
+
+int selective_break_even(const struct cuda_state *s, double (*bytes)(const struct cuda_state *s, int n), double step_bytes)
+{
+    int n = 256;
+    while (n <= s->caches[0].policy.span && bytes(s, n) + step_bytes >= 2.0 * kv_row_bytes(&s->caches[0]) * n)
+        n += 64;
+    return n;
+}
+
+// ------------------------------------------------------------------------------------------ memory
+
+void selective_plan(struct cuda_state *s)
+{
+    s->method->selective.n_parts = (s->caches[0].policy.capacity + PART_KEYS - 1) / PART_KEYS;
+    s->method->selective.ld = s->method->selective.n_parts * PART_KEYS;
+    // As many as are resident at once: each begins with an empty histogram and with all parts' statistics.
+    const int resident = 4 * s->device.n_sms / s->caches[0].n_kv_heads;
+    s->method->selective.n_blocks = resident < 1 ? 1 : resident < s->method->selective.n_parts ? resident : s->method->selective.n_parts;
+}
+
+void selective_take_kept(struct cuda_state *s, struct cuda_blocks *b)
+{
+    const size_t heads = (size_t)s->config->n_layers * s->config->n_kv_heads;
+    if (!s->method->selective.tail)
+        return;
+    take(b, s->method->selective.sums, heads * s->config->head_dim, sizeof(double));
+    take(b, s->method->selective.covered, heads * 2, sizeof(int64_t));
+}
+
+void selective_take_scratch(struct cuda_state *s, struct cuda_blocks *b)
+{
+    struct cuda_selective *t = &s->method->selective;
+    const size_t n_heads = s->config->n_heads, n_kv_heads = s->config->n_kv_heads, ld = t->ld, parts = t->n_parts;
+    take(b, t->scores, n_heads * ld, sizeof(float));
+    take(b, t->part_stats, n_heads * parts, sizeof(float2));
+    take(b, t->sink_scores, n_heads * s->caches[0].policy.n_sinks, sizeof(float));
+    take(b, t->stats, n_heads, sizeof(float2));
+    take(b, t->weights, n_kv_heads * ld, sizeof(float));
+    take(b, t->digits, n_kv_heads * SELECT_BINS, sizeof(unsigned));
+    take(b, t->candidates, n_kv_heads * ld, sizeof(float));
+    take(b, t->n_candidates, n_kv_heads, sizeof(int));
+    take(b, t->part_counts, n_kv_heads * parts, sizeof(int2));
+    take(b, t->part_places, n_kv_heads * parts, sizeof(int2));
+    take(b, t->thresholds, n_kv_heads, sizeof(float));
+    take(b, t->rows, n_kv_heads * ld, sizeof(int));
+    take(b, t->values, n_kv_heads * ld, sizeof(float));
+    take(b, t->n_rows, n_kv_heads, sizeof(int));
+    take(b, t->tickets, n_kv_heads, sizeof(unsigned));
+}
+
+yalm_status selective_open(struct cuda_state *s, yalm_error *error)
+{
+    const size_t heads = (size_t)s->config->n_layers * s->config->n_kv_heads;
+    TRY_CUDA(cudaMemset(s->method->selective.tickets, 0, s->config->n_kv_heads * sizeof(unsigned)));
+    TRY_CUDA(cudaMemset(s->method->selective.n_candidates, 0, s->config->n_kv_heads * sizeof(int)));
+    TRY_CUDA(cudaMemset(s->method->selective.digits, 0, (size_t)s->config->n_kv_heads * SELECT_BINS * sizeof(unsigned)));
+    if (s->method->selective.tail) {
+        TRY_CUDA(cudaMemset(s->method->selective.sums, 0, heads * s->config->head_dim * sizeof(double)));
+        TRY_CUDA(cudaMemset(s->method->selective.covered, 0, heads * 2 * sizeof(int64_t)));
+    }
+    TRY_CUDA(cudaDeviceSynchronize()); // the session's stream does not wait for these
+    return YALM_OK;
+}
+
+// ------------------------------------------------------------------------------------------ a session's
+
+yalm_status method_plan(struct cuda_state *s, const struct backend_plan *plan, yalm_error *error)
+{
+    const struct cuda_method_table *table = NULL;
+    TRY(method_find(&table, plan->options->attention, error));
+    if (!table)
+        return YALM_OK;
+    s->method = static_cast<struct cuda_method *>(calloc(1, sizeof *s->method));
+    if (!s->method)
+        return error_set(error, YALM_NO_MEMORY, "out of memory for a session");
+    s->method->table = table;
+    selective_plan(s);
+    return table->plan(s, plan, error);
+}
+
+void method_take_kept(struct cuda_state *s, struct cuda_blocks *b)
+{
+    selective_take_kept(s, b);
+    s->method->table->take_kept(s, b);
+}
+
+void method_take_scratch(struct cuda_state *s, struct cuda_blocks *b)
+{
+    selective_take_scratch(s, b);
+    s->method->table->take_scratch(s, b);
+}
+
+yalm_status method_open(struct cuda_state *s, const struct backend_plan *plan, yalm_error *error)
+{
+    TRY(selective_open(s, error));
+    return s->method->table->open ? s->method->table->open(s, plan, error) : YALM_OK;
+}
+
+void method_close(struct cuda_state *s)
+{
+    if (s->method && s->method->table->close)
+        s->method->table->close(s);
+    free(s->method);
+    s->method = NULL;
+}
+
+bool method_applies(const struct cuda_state *s, int n, int64_t position)
+{
+    return s->method && n == 1 && selective_n_keys(&s->caches[0].policy, position) >= s->method->selective.from;
+}
+
+struct choice method_choice(const struct cuda_state *s, int64_t position)
+{
+    return s->method->table->choice(s, selective_n_keys(&s->caches[0].policy, position));
+}
+
+double method_bytes(const struct cuda_state *s, int64_t position)
+{
+    return s->method->table->bytes(s, position);
+}
+
+// ------------------------------------------------------------------------------------------ steps
+
+// The running sums come to what the token at step->position sees of the past, or forget what the batch may overwrite.
+yalm_status method_begin(struct cuda_state *s, bool applies, yalm_error *error)
+{
+    if (!s->method->selective.tail)
+        return YALM_OK;
+    const struct value_sums sums = {s->step, &s->caches[0], s->method->selective.sums, s->method->selective.covered};
+    return applies ? value_sums_cover(&sums, s->stream, error) : value_sums_forget(&sums, s->stream, error);
+}
+
+yalm_status method_append(struct cuda_state *s, const struct attention *a, int n, yalm_error *error)
+{
+    return s->method->table->append(s, a, n, error);
+}
+
+yalm_status selective_select(struct cuda_state *s, const struct attention *a, yalm_error *error)
+{
+    return select_rows(&s->method->selective, a, s->stream, error);
+}
+
+yalm_status selective_gather(struct cuda_state *s, const struct attention *a, float *attended, yalm_error *error)
+{
+    const struct cuda_selective *t = &s->method->selective;
+    struct gathered keys = {};
+    keys.rows = t->rows;
+    keys.n_rows = t->n_rows;
+    keys.ld = t->ld;
+    if (t->tail)
+        keys.sums = t->sums + (size_t)a->layer * a->cache->n_kv_heads * a->cache->head_dim;
+    keys.scores = t->scores;
+    keys.sink_scores = t->sink_scores;
+    keys.stats = t->stats;
+    return attention_gather(a, &keys, &s->attention_plans[0], attended, s->attention_scratch, s->stream, error);
+}
+
+yalm_status method_attend(struct cuda_state *s, const struct attention *a, float *attended, yalm_error *error)
+{
+    TRY(s->method->table->prepare(s, a, error));
+    TRY(s->method->table->score(s, a, error));
+    TRY(selective_select(s, a, error));
+    return selective_gather(s, a, attended, error);
+}

@@ -1,0 +1,147 @@
+// Pages of the KV cache: what it holds of a run of tokens, in memory of the caller's.
+//
+// A page is one block for each kind of layer. Layers that see everything have all rows there. Of layers with a window only the rows that the position
+// behind the page sees can be relied on: a ring may have dropped older ones by the time that the page is saved.
+
+#include <string.h>
+
+#include "engine/session.h"
+
+static bool is_ring(const yalm_session *s, int kind)
+{
+    return s->kv[kind].capacity < s->options.context;
+}
+
+// The rows of tokens [first, end) that a page has of this kind of layer.
+static struct stretch rows_of(const yalm_session *s, int kind, int64_t first, int64_t end)
+{
+    const int64_t visible = kv_first_visible(&s->kv[kind], end);
+    return (struct stretch){is_ring(s, kind) && visible > first ? visible : first, end};
+}
+
+// What each_row() hands over of one kind of layer alone.
+static yalm_status each_of_kind(yalm_session *s, int kind, struct stretch rows, row_taker *take, void *context,
+                                yalm_error *error)
+{
+    struct stretch of_kind[CONFIG_MAX_KINDS] = {{0, 0}};
+    of_kind[kind] = rows;
+    return s->backend->each_row(s->state, of_kind, take, context, error);
+}
+
+static yalm_status measure(void *context, void *bytes, size_t length)
+{
+    (void)bytes;
+    *(size_t *)context += length;
+    return YALM_OK;
+}
+
+static yalm_status take_out(void *context, void *bytes, size_t length)
+{
+    uint8_t **at = context;
+    memcpy(*at, bytes, length);
+    *at += length;
+    return YALM_OK;
+}
+
+static yalm_status put_in(void *context, void *bytes, size_t length)
+{
+    const uint8_t **at = context;
+    memcpy(bytes, *at, length);
+    *at += length;
+    return YALM_OK;
+}
+
+// Bytes of a page's block of a kind: as many for each page, which has the most rows that a window lets one have.
+static size_t block_bytes(yalm_session *s, int kind, int n)
+{
+    const int visible = s->kv[kind].span - 1;
+    const int rows = is_ring(s, kind) && visible < n ? visible : n;
+    size_t bytes = 0;
+    return each_of_kind(s, kind, (struct stretch){0, rows}, measure, &bytes, NULL) == YALM_OK ? bytes : 0;
+}
+
+size_t yalm_page_bytes(yalm_session *s, int n)
+{
+    size_t bytes = 0;
+    if (!s->backend->each_row || s->options.endless || n < 1 || n > s->options.context)
+        return 0;
+    for (int kind = 0; kind < config_n_kinds(&s->model->config); kind++)
+        bytes += block_bytes(s, kind, n);
+    return bytes;
+}
+
+static yalm_status check_pages(yalm_session *s, int n, yalm_error *error)
+{
+    if (yalm_page_bytes(s, n) == 0)
+        return error_set(error, YALM_USAGE, "pages of %d tokens: this session has none (the CPU's dense attention has)", n);
+    return yalm_finish(s, error);
+}
+
+yalm_status yalm_page_save(yalm_session *s, int64_t first, int n, void *page, yalm_error *error)
+{
+    const yalm_status status = check_pages(s, n, error);
+    if (status != YALM_OK)
+        return status;
+    if (first < 0 || first > s->position - n)
+        return error_set(error, YALM_USAGE, "a page of %d tokens from %lld on: the session has %lld", n, (long long)first,
+                         (long long)s->position);
+    uint8_t *at = page;
+    for (int kind = 0; kind < config_n_kinds(&s->model->config); kind++) {
+        const struct stretch rows = rows_of(s, kind, first, first + n);
+        if (is_ring(s, kind) && (rows.first + s->kv[kind].capacity < s->high_water || first + n < s->floor))
+            return error_set(error, YALM_USAGE, "a page of %d tokens from %lld on: a window has dropped them", n,
+                             (long long)first);
+        uint8_t *block = at;
+        each_of_kind(s, kind, rows, take_out, &block, NULL);
+        at += block_bytes(s, kind, n);
+    }
+    return YALM_OK;
+}
+
+// Tokens that the session's timeline has in common with these.
+static int64_t in_common(const yalm_session *s, const int32_t *tokens, int64_t n)
+{
+    int64_t common = 0;
+    while (common < n && common < s->position && s->history[common] == tokens[common])
+        common++;
+    return common;
+}
+
+// Rows of a page that is for tokens [first, first + n), of layers that need them: all but what `common` tokens have left there, and what a window
+// that ends at `end` no longer sees.
+static void load_page(yalm_session *s, const uint8_t *at, int64_t first, int n, int64_t common, int64_t end)
+{
+    for (int kind = 0; kind < config_n_kinds(&s->model->config); kind++) {
+        const uint8_t *block = at;
+        if (is_ring(s, kind) ? first + n > kv_first_visible(&s->kv[kind], end) : first + n > common)
+            each_of_kind(s, kind, rows_of(s, kind, first, first + n), put_in, &block, NULL);
+        at += block_bytes(s, kind, n);
+    }
+}
+
+yalm_status yalm_page_load(yalm_session *s, const int32_t *tokens, int n, const void *const *pages, int n_pages,
+                           yalm_error *error)
+{
+    const yalm_status status = check_pages(s, n, error);
+    const int64_t end = (int64_t)n * n_pages;
+    if (status != YALM_OK)
+        return status;
+    if (n_pages < 0 || end > s->options.context)
+        return error_set(error, YALM_USAGE, "pages of %lld tokens: the context holds %d", (long long)end, s->options.context);
+    for (int64_t i = 0; i < end; i++)
+        if (tokens[i] < 0 || tokens[i] >= s->model->config.vocab_size)
+            return error_set(error, YALM_USAGE, "pages: found token id %d, expected 0 to %d", tokens[i],
+                             s->model->config.vocab_size - 1);
+    const int64_t common = in_common(s, tokens, end);
+    s->floor = 0;
+    for (int i = 0; i < n_pages; i++)
+        load_page(s, pages[i], (int64_t)i * n, n, common, end);
+    for (int kind = 0; kind < config_n_kinds(&s->model->config); kind++)
+        if (is_ring(s, kind) && kv_first_visible(&s->kv[kind], end) > 0)
+            s->floor = end;
+    memcpy(s->history, tokens, sizeof *tokens * (size_t)end);
+    s->position = s->high_water = end;
+    s->n_logits = 0;
+    ahead_forget(s);
+    return YALM_OK;
+}

@@ -1,0 +1,189 @@
+// See prefixes.h.
+#include "serve/prefixes.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+struct page {
+    struct page *parent; // NULL: a sequence begins with it
+    struct page *chain;  // the next one in its bucket
+    struct page *newer, *older;
+    uint64_t key; // of all tokens up to its end
+    int n_children;
+    int32_t tokens[PAGE_TOKENS];
+    max_align_t rows[];
+};
+
+struct prefixes {
+    size_t page_bytes;
+    size_t n_pages, most_pages;
+    struct page **buckets; // (n_buckets), a power of two
+    size_t n_buckets;
+    struct page *newest, *oldest; // a page is newer than its children, so the oldest one is a leaf
+    const void **found;           // (context / PAGE_TOKENS)
+};
+
+struct prefixes *prefixes_open(yalm_session *like, uint64_t bytes)
+{
+    const size_t page_bytes = yalm_page_bytes(like, PAGE_TOKENS);
+    const uint64_t most_pages = page_bytes ? bytes / (sizeof(struct page) + page_bytes) : 0;
+    if (most_pages == 0)
+        return NULL;
+    struct prefixes *prefixes = calloc(1, sizeof *prefixes);
+    if (prefixes == NULL)
+        return NULL;
+    prefixes->page_bytes = page_bytes;
+    prefixes->most_pages = most_pages;
+    for (prefixes->n_buckets = 1; prefixes->n_buckets < most_pages; prefixes->n_buckets *= 2)
+        ;
+    prefixes->buckets = calloc(prefixes->n_buckets, sizeof(struct page *));
+    prefixes->found = malloc((size_t)yalm_session_facts(like)->context / PAGE_TOKENS * sizeof *prefixes->found);
+    if (prefixes->buckets && prefixes->found)
+        return prefixes;
+    prefixes_close(prefixes);
+    return NULL;
+}
+
+void prefixes_close(struct prefixes *prefixes)
+{
+    if (prefixes == NULL)
+        return;
+    for (struct page *page = prefixes->newest, *older; page; page = older) {
+        older = page->older;
+        free(page);
+    }
+    free(prefixes->buckets);
+    free(prefixes->found);
+    free(prefixes);
+}
+
+uint64_t prefixes_bytes(const struct prefixes *prefixes)
+{
+    return prefixes ? prefixes->n_pages * (sizeof(struct page) + prefixes->page_bytes) : 0;
+}
+
+// ---------------------------------------------------------------- by age
+
+static void list_remove(struct prefixes *prefixes, struct page *page)
+{
+    *(page->newer ? &page->newer->older : &prefixes->newest) = page->older;
+    *(page->older ? &page->older->newer : &prefixes->oldest) = page->newer;
+}
+
+static void list_add(struct prefixes *prefixes, struct page *page)
+{
+    page->newer = NULL;
+    page->older = prefixes->newest;
+    *(page->older ? &page->older->newer : &prefixes->oldest) = page;
+    prefixes->newest = page;
+}
+
+// The page and all before it become the newest, the first of the sequence last.
+static void touch(struct prefixes *prefixes, struct page *page)
+{
+    for (; page; page = page->parent) {
+        list_remove(prefixes, page);
+        list_add(prefixes, page);
+    }
+}
+
+// ---------------------------------------------------------------- by tokens
+
+static uint64_t key_of(const struct page *parent, const int32_t *tokens)
+{
+    return XXH3_64bits_withSeed(tokens, PAGE_TOKENS * sizeof *tokens, parent ? parent->key : 0);
+}
+
+static struct page **bucket_of(struct prefixes *prefixes, uint64_t key)
+{
+    return &prefixes->buckets[key & (prefixes->n_buckets - 1)];
+}
+
+static struct page *find_child(struct prefixes *prefixes, const struct page *parent, const int32_t *tokens)
+{
+    const uint64_t key = key_of(parent, tokens);
+    struct page *page = *bucket_of(prefixes, key);
+    while (page && !(page->key == key && page->parent == parent && memcmp(page->tokens, tokens, sizeof page->tokens) == 0))
+        page = page->chain;
+    return page;
+}
+
+static void take_from_tree(struct prefixes *prefixes, struct page *page)
+{
+    struct page **at = bucket_of(prefixes, page->key);
+    while (*at != page)
+        at = &(*at)->chain;
+    *at = page->chain;
+    list_remove(prefixes, page);
+    if (page->parent)
+        page->parent->n_children--;
+    prefixes->n_pages--;
+}
+
+static void put_in_tree(struct prefixes *prefixes, struct page *page, struct page *parent, const int32_t *tokens)
+{
+    page->parent = parent;
+    page->n_children = 0;
+    page->key = key_of(parent, tokens);
+    memcpy(page->tokens, tokens, sizeof page->tokens);
+    struct page **bucket = bucket_of(prefixes, page->key);
+    page->chain = *bucket;
+    *bucket = page;
+    list_add(prefixes, page);
+    if (parent)
+        parent->n_children++;
+    prefixes->n_pages++;
+}
+
+// Memory for a page: more, or that of the oldest. NULL where that would be the one that it is to follow.
+static struct page *page_make(struct prefixes *prefixes, const struct page *parent)
+{
+    if (prefixes->n_pages < prefixes->most_pages)
+        return malloc(sizeof(struct page) + prefixes->page_bytes);
+    struct page *oldest = prefixes->oldest;
+    if (oldest == parent)
+        return NULL;
+    take_from_tree(prefixes, oldest);
+    return oldest;
+}
+
+void prefixes_keep(struct prefixes *prefixes, yalm_session *session, const int32_t *tokens, size_t n)
+{
+    if (prefixes == NULL)
+        return;
+    struct page *last = NULL;
+    size_t at = 0;
+    for (struct page *page; at + PAGE_TOKENS <= n && (page = find_child(prefixes, last, tokens + at)); at += PAGE_TOKENS)
+        last = page;
+    touch(prefixes, last);
+    for (; at + PAGE_TOKENS <= n; at += PAGE_TOKENS) {
+        struct page *page = page_make(prefixes, last);
+        if (page == NULL)
+            return;
+        if (yalm_page_save(session, (int64_t)at, PAGE_TOKENS, page->rows, NULL) != YALM_OK) {
+            free(page);
+            return;
+        }
+        put_in_tree(prefixes, page, last, tokens + at);
+        touch(prefixes, last);
+        last = page;
+    }
+}
+
+size_t prefixes_find(struct prefixes *prefixes, const int32_t *tokens, size_t n, const void *const **pages)
+{
+    size_t n_found = 0;
+    if (prefixes == NULL)
+        return 0;
+    struct page *last = NULL;
+    for (struct page *page; (n_found + 1) * PAGE_TOKENS <= n; last = page) {
+        page = find_child(prefixes, last, tokens + n_found * PAGE_TOKENS);
+        if (page == NULL)
+            break;
+        prefixes->found[n_found++] = page->rows;
+    }
+    touch(prefixes, last);
+    *pages = prefixes->found;
+    return n_found;
+}

@@ -1,0 +1,63 @@
+"""--speculate: the same text, to the byte, whatever is guessed; and what is refused."""
+
+import re
+
+import pytest
+
+PROMPT = "Once upon a time there was a little fox. The little fox was happy. The little fox"
+
+
+def without_speed(done):
+    """Text, the hash of the last logits, and why it stopped."""
+    words = done.stderr.decode()
+    return done.stdout, re.search(r"last logits: (\w+)", words).group(1), re.search(r"stopped by: (.+)", words).group(1)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("-t", "0", "-n", 200),
+        ("--seed", 3, "-n", 150),
+        ("--seed", 3, "-n", 150, "--repeat-penalty", 1.2, "--top-k", 0),
+        ("-t", "0", "-n", 200, "-r", "fox was", "--ignore-eos"),
+        ("-t", "0", "-n", 60, "-T", 64, "--ignore-eos"),
+        ("-t", "0", "-n", -2, "-T", 90, "--ignore-eos"),
+        ("-t", "0", "-n", 150, "-T", 64, "--ignore-eos", "--kv", "int8"),
+        ("-t", "0", "-n", 80, "--attention", "sparq", "--set", "sparq.from=1"),
+        ("-t", "0", "-n", 80, "--pin", "--threads", 2),
+    ],
+    ids=lambda args: " ".join(map(str, args)),
+)
+def test_the_text_is_the_same(program, args):
+    plain = without_speed(program("-i", PROMPT, *args, "--speculate", "off"))
+    assert without_speed(program("-i", PROMPT, *args, "--speculate", "suffix")) == plain
+    assert without_speed(program("-i", PROMPT, *args)) == plain
+
+
+def test_a_grammar_is_followed_as_ever(program, tmp_path):
+    grammar = tmp_path / "words.gbnf"
+    grammar.write_text('root ::= ("the fox and the hen, " | "a fox, ")+ "."')
+    args = ("-i", PROMPT, "--grammar", grammar, "-n", 80, "--seed", 4)
+    assert without_speed(program(*args)) == without_speed(program(*args, "--speculate", "off"))
+
+
+def test_a_model_drafts_for_itself(program):
+    args = ("-i", PROMPT, "-n", 100, "-t", "0", "--ignore-eos")
+    drafted = program(*args, "--speculate", f"draft={program.model}")
+    assert without_speed(drafted) == without_speed(program(*args, "--speculate", "off"))
+    assert re.search(rb"speculation: \d+ of \d+ guessed tokens came; 99 tokens took \d+ evaluations", drafted.stderr)
+
+
+def test_throughput_speculates_where_it_is_asked(program):
+    assert b"tg8" in program.ok("-m", "throughput", "-p", 0, "-n", 8, "--repetitions", 1, "-q", "--speculate", "suffix")
+
+
+def test_what_is_refused(program, ids_only, tmp_path):
+    for value in ("often", "draft="):
+        said = program.fails(2, "-i", "x", "--speculate", value)
+        assert f"expected auto, off, suffix or draft=FILE, found '{value}'" in said
+    assert "No such file" in program.fails(1, "-i", "x", "--speculate", f"draft={tmp_path}/none.bin")
+    said = program.fails(2, "-i", "x", "--speculate", f"draft={ids_only.model}")
+    assert "a draft must have the same" in said
+    said = program.fails(2, "-i", "x", "--attention", "sparq", "--speculate", f"draft={program.model}", "-q", "--no-echo")
+    assert "a draft is of no use where tokens are evaluated one by one" in said

@@ -1,0 +1,232 @@
+// Tokens that are evaluated ahead because the caller expects them: whether it was right or not, each has the bits that it has one by one.
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "cpu/machine/isa.h"
+#include "engine/random_model.h"
+
+enum { VOCAB = 67, STEPS = 45, MOST_TOKENS = 700, MOST = 15 };
+
+struct kind_of_model {
+    enum dtype dtype;
+    int n_experts, window, second_window; // second_window: of every other layer; 0: all are alike
+    yalm_kv kv;
+    yalm_activations activations;
+    int n_prompt, context, chunk; // chunk 0: chosen
+    bool endless, sinks;          // sinks: heads have a logit without a key
+    const char *attention;
+};
+
+static const struct kind_of_model kinds[] = {
+    {.dtype = DTYPE_FP32, .kv = YALM_KV_FP32, .n_prompt = 3, .context = 64},
+    {.dtype = DTYPE_FP16, .kv = YALM_KV_FP16, .n_prompt = 600, .context = 700}, // several parts of keys
+    {.dtype = DTYPE_BF16, .kv = YALM_KV_INT8, .n_prompt = 250, .context = 300, .activations = YALM_ACTIVATIONS_FP32},
+    {.dtype = DTYPE_Q8, .kv = YALM_KV_FP16, .n_prompt = 5, .context = 51},
+    {.dtype = DTYPE_Q4, .kv = YALM_KV_INT8, .n_prompt = 1, .context = 64},
+    {.dtype = DTYPE_Q4, .kv = YALM_KV_FP16, .n_prompt = 9, .context = 64, .activations = YALM_ACTIVATIONS_INT8},
+    {.dtype = DTYPE_Q8, .kv = YALM_KV_FP32, .n_prompt = 9, .context = 64, .activations = YALM_ACTIVATIONS_INT8},
+    {.dtype = DTYPE_FP8, .kv = YALM_KV_FP16, .n_prompt = 30, .context = 128, .window = 20, .second_window = 11},
+    {.dtype = DTYPE_FP8_E5M2, .kv = YALM_KV_INT8, .n_prompt = 30, .context = 40, .endless = true},
+    {.dtype = DTYPE_Q4, .n_experts = 5, .kv = YALM_KV_FP16, .n_prompt = 9, .context = 64, .window = 12, .endless = true},
+    {.dtype = DTYPE_FP16, .n_experts = 5, .kv = YALM_KV_FP16, .n_prompt = 9, .context = 64, .chunk = 7, .sinks = true},
+    {.dtype = DTYPE_FP16, .kv = YALM_KV_FP16, .n_prompt = 20, .context = 300, .attention = "sparq"},
+};
+
+static struct random_model *model_of(const struct kind_of_model *kind)
+{
+    struct model_config config = {.n_layers = 3,
+                                  .hidden_dim = 160,
+                                  .ffn_dim = 208,
+                                  .n_heads = 10, // six tokens' queries fit into a task
+                                  .n_kv_heads = 1,
+                                  .head_dim = 16,
+                                  .vocab_size = VOCAB,
+                                  .context_length = MOST_TOKENS,
+                                  .n_experts = kind->n_experts,
+                                  .n_active_experts = kind->n_experts ? 2 : 0,
+                                  .kinds = {{.sliding_window = kind->window}, {.sliding_window = kind->second_window}},
+                                  .n_more_kinds = kind->second_window > 0,
+                                  .kind_of_layer = {0, kind->second_window > 0, 0},
+                                  .sink_logits = kind->sinks,
+                                  .bos = -1};
+    return random_model_make(config, kind->dtype, 11);
+}
+
+static yalm_session *open_session(const struct random_model *m, const struct kind_of_model *kind, const char *isa,
+                                  int n_threads)
+{
+    static const char *const settings[] = {"sparq.from=1", "sparq.min_k=4"};
+    yalm_session_options options = yalm_session_defaults();
+    options.device = "cpu";
+    options.isa = isa;
+    options.n_threads = n_threads;
+    options.kv = kind->kv;
+    options.activations = kind->activations;
+    options.context = kind->context;
+    options.chunk = kind->chunk;
+    options.endless = kind->endless;
+    if (kind->attention) {
+        options.attention = kind->attention;
+        options.settings = settings;
+        options.n_settings = 2;
+    }
+    yalm_error error = {0};
+    yalm_session *session = yalm_session_open(&m->model, &options, &error);
+    if (!session)
+        fail_msg("%s", error.text);
+    return session;
+}
+
+static int32_t token_of(int i)
+{
+    return (int32_t)((i * 37 + i * i) % VOCAB);
+}
+
+// Of every length, mostly right, some wrong from the first on, some from the middle, some with a token that is none.
+static int guess(int32_t *tokens, int i, int step)
+{
+    const int n = step * 7 % (MOST + 3), wrong = step % 3 ? step * 5 % 17 : MOST + 3;
+    for (int j = 0; j < n; j++)
+        tokens[j] = j == wrong ? (step % 7 ? 1 + token_of(i + j) : VOCAB) % (VOCAB + 1) : token_of(i + j);
+    return n;
+}
+
+// Drawing looks at the tokens so far and at the random numbers drawn so far.
+static int32_t draw(yalm_session *session)
+{
+    yalm_sampling sampling = yalm_sampling_defaults();
+    sampling.repeat_penalty = 1.3f;
+    sampling.penalty_last_n = 20;
+    return yalm_sample(session, &sampling);
+}
+
+static void check(const struct random_model *m, const struct kind_of_model *kind, const char *isa, int n_threads)
+{
+    yalm_session *one = open_session(m, kind, isa, n_threads), *ahead = open_session(m, kind, isa, n_threads);
+    int32_t prompt[MOST_TOKENS], guesses[MOST + 3];
+    for (int i = 0; i < kind->n_prompt; i++)
+        prompt[i] = token_of(i);
+    assert_int_equal(yalm_eval(one, prompt, kind->n_prompt, YALM_LOGITS_LAST, NULL), YALM_OK);
+    assert_int_equal(yalm_eval(ahead, prompt, kind->n_prompt, YALM_LOGITS_LAST, NULL), YALM_OK);
+    int taken = 0;
+    for (int step = 0; step < STEPS; step++) {
+        const int i = kind->n_prompt + step;
+        const int32_t token = token_of(i);
+        yalm_error error = {0};
+        taken += yalm_expect(ahead, guesses, guess(guesses, i + 1, step));
+        assert_int_equal(yalm_eval(one, &token, 1, YALM_LOGITS_LAST, NULL), YALM_OK);
+        if (yalm_eval(ahead, &token, 1, YALM_LOGITS_LAST, &error) != YALM_OK)
+            fail_msg("%s", error.text);
+        if (memcmp(yalm_logits(one, 0), yalm_logits(ahead, 0), sizeof(float) * VOCAB))
+            fail_msg("%s, kind %d, step %d: other bits than one by one", isa, (int)(kind - kinds), step);
+        assert_int_equal(yalm_position(one), yalm_position(ahead));
+        assert_int_equal(draw(one), draw(ahead));
+    }
+    assert_int_equal(taken > 0, kind->attention == NULL);
+    yalm_session_close(one);
+    yalm_session_close(ahead);
+}
+
+static void test_bits_are_those_of_one_by_one(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        struct random_model *m = model_of(&kinds[k]);
+        for (const struct cpu_kernels *const *kernels = cpu_kernels_usable(); *kernels; kernels++)
+            check(m, &kinds[k], (*kernels)->name, 1 + (int)k % 3);
+        random_model_free(m);
+    }
+}
+
+static yalm_session *session_after(const struct random_model *m, const int32_t *tokens, int n)
+{
+    yalm_session *session = open_session(m, &kinds[0], "auto", 2);
+    for (int i = 0; i < n; i++)
+        assert_int_equal(yalm_eval(session, &tokens[i], 1, YALM_LOGITS_LAST, NULL), YALM_OK);
+    return session;
+}
+
+// The session as its caller sees it stands where it would without what lies ahead: for each call that does not take it.
+static void test_what_lies_ahead_is_forgotten(void **state)
+{
+    (void)state;
+    struct random_model *m = model_of(&kinds[0]);
+    const int32_t text[] = {1, 2, 3, 4, 5, 6}, other[] = {1, 2, 3, 9, 8, 7};
+    yalm_session *plain = session_after(m, other, 6), *session = session_after(m, text, 2);
+    for (int round = 0; round < 4; round++) {
+        assert_int_equal(yalm_expect(session, text + 3, 3), 3);
+        assert_int_equal(yalm_eval(session, text + 2, 1, YALM_LOGITS_LAST, NULL), YALM_OK);
+        assert_int_equal(yalm_position(session), 3);
+        int32_t known[8];
+        assert_int_equal(yalm_session_tokens(session, known, 8), 3);
+        if (round == 0) { // something else comes: several tokens
+            assert_int_equal(yalm_eval(session, other + 3, 3, YALM_LOGITS_LAST, NULL), YALM_OK);
+        } else if (round == 1) { // one by one
+            for (int i = 3; i < 6; i++)
+                assert_int_equal(yalm_eval(session, other + i, 1, YALM_LOGITS_LAST, NULL), YALM_OK);
+        } else if (round == 2) { // an interruption, of a token that is there already
+            yalm_session_cancel(session);
+            assert_int_equal(yalm_eval(session, text + 3, 1, YALM_LOGITS_LAST, NULL), YALM_INTERRUPTED);
+            assert_int_equal(yalm_position(session), 3);
+            assert_int_equal(yalm_eval(session, text + 3, 1, YALM_LOGITS_LAST, NULL), YALM_OK);
+            assert_int_equal(yalm_rollback(session, 3, NULL), YALM_OK);
+            for (int i = 3; i < 6; i++)
+                assert_int_equal(yalm_eval(session, other + i, 1, YALM_LOGITS_LAST, NULL), YALM_OK);
+        } else { // a token that is ahead, with another session's that is not
+            yalm_session *second = session_after(m, text, 2);
+            assert_int_equal(yalm_eval_each((yalm_session *[]){session, second}, (int32_t[]){4, 3}, 2, NULL), YALM_OK);
+            assert_int_equal(yalm_position(session), 4);
+            yalm_session *expected = session_after(m, text, 3);
+            assert_memory_equal(yalm_logits(second, 0), yalm_logits(expected, 0), sizeof(float) * VOCAB);
+            assert_int_equal(yalm_eval(expected, text + 3, 1, YALM_LOGITS_LAST, NULL), YALM_OK);
+            assert_memory_equal(yalm_logits(session, 0), yalm_logits(expected, 0), sizeof(float) * VOCAB);
+            assert_int_equal(yalm_eval_each((yalm_session *[]){session, second}, (int32_t[]){9, 4}, 2, NULL), YALM_OK);
+            assert_memory_equal(yalm_logits(second, 0), yalm_logits(expected, 0), sizeof(float) * VOCAB);
+            yalm_session_close(second);
+            yalm_session_close(expected);
+            continue;
+        }
+        if (round > 0)
+            assert_memory_equal(yalm_logits(session, 0), yalm_logits(plain, 0), sizeof(float) * VOCAB);
+        assert_int_equal(yalm_position(session), 6);
+        assert_int_equal(yalm_rollback(session, 2, NULL), YALM_OK);
+    }
+    yalm_session_close(session);
+    yalm_session_close(plain);
+    random_model_free(m);
+}
+
+// Up to the context's last position, and no further.
+static void test_the_context_ends_where_it_did(void **state)
+{
+    (void)state;
+    struct random_model *m = model_of(&kinds[0]);
+    const int context = kinds[0].context;
+    yalm_session *session = open_session(m, &kinds[0], "auto", 2);
+    int32_t tokens[MOST];
+    for (int i = 0; i < MOST; i++)
+        tokens[i] = 5;
+    for (int i = 0; i < context; i++) {
+        assert_int_equal(yalm_expect(session, tokens, MOST), MOST);
+        assert_int_equal(yalm_eval(session, tokens, 1, YALM_LOGITS_LAST, NULL), YALM_OK);
+    }
+    yalm_error error;
+    assert_int_equal(yalm_eval(session, tokens, 1, YALM_LOGITS_LAST, &error), YALM_USAGE);
+    assert_int_equal(yalm_position(session), context);
+    yalm_session_close(session);
+    random_model_free(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bits_are_those_of_one_by_one),
+        cmocka_unit_test(test_what_lies_ahead_is_forgotten),
+        cmocka_unit_test(test_the_context_ends_where_it_did),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

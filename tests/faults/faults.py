@@ -1,0 +1,249 @@
+"""Faults to plant, one at a time: what `make test` must find. Each is a piece of source that is there once, and what comes in its place."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    about: str  # what is wrong then
+    path: str
+    right: str
+    wrong: str
+    jobs: tuple  # names of tests/run.py's jobs, or globs, in the order in which they are tried
+
+
+KERNELS = "src/cpu/kernels/"
+FAULTS = (
+    # ------------------------------------------------------------------ kernels of the CPU, one of each family
+    Fault(
+        "matvec: the second stream of rows begins a row too early",
+        KERNELS + "vec/matvec.h",
+        "row_bytes = apart * cols * size,",
+        "row_bytes = (apart - (apart > 1)) * cols * size,",
+        ("release/cpu/test_half_kernels", "release/cpu/*"),
+    ),
+    Fault(
+        "matmul in 16-bit integers: a group takes its neighbour's scale",
+        KERNELS + "vec/quant_int16.h",
+        "a->w_scales[r * MANY_SCALES + g]",
+        "a->w_scales[r * MANY_SCALES + (g ^ 1)]",
+        ("release/cpu/test_quant_kernels", "release/cpu/*"),
+    ),
+    Fault(
+        "tokens as bytes: the offset of unsigned weights is not subtracted",
+        KERNELS + "vec/quant_int8.h",
+        "ivec_sub(ivec_set(BYTES_BASE_BITS), sum)",
+        "ivec_set(BYTES_BASE_BITS)",
+        ("release/cpu/test_quant_kernels", "release/cpu/*"),
+    ),
+    Fault(
+        "int8 cache: a value takes the scale of its key",
+        KERNELS + "vec/attend.h",
+        "few_scale(n_queries, scores, a->v_scales, rows, at, n);",
+        "few_scale(n_queries, scores, a->k_scales, rows, at, n);",
+        ("release/cpu/test_attention_kernels", "release/cpu/*"),
+    ),
+    Fault(
+        "attention of few queries: keys behind the last visible one are seen",
+        KERNELS + "vec/attend.h",
+        "{first > 0 ? first : 0, last < n ? last : n}",
+        "{first > 0 ? first : 0, last + 1 < n ? last + 1 : n}",
+        ("release/cpu/test_attention_kernels", "release/cpu/*"),
+    ),
+    Fault(
+        "softmax over a row: the sum before is not scaled to the new maximum",
+        KERNELS + "vec/select.h",
+        "*sum = *sum * vec_first(vec_exp(vec_set(*max - largest))) +",
+        "*sum = *sum +",
+        ("release/cpu/test_select", "release/cpu/*", "release/engine/*"),
+    ),
+    Fault(
+        "VNNI: the high digit counts 128 instead of 256",
+        KERNELS + "vnni/digits.h",
+        "vec_mul(unit, vec_set(256))",
+        "vec_mul(unit, vec_set(128))",
+        ("release/cpu/test_quant_kernels", "release/cpu/*"),
+    ),
+    # ------------------------------------------------------------------ the recipe
+    Fault(
+        "RoPE: frequencies by the whole head where a part is rotated",
+        "src/model/rope.c",
+        "pow(rope->theta, -2.0 * i / rotary_dim)",
+        "pow(rope->theta, -2.0 * i / head_dim)",
+        ("release/model/test_rope", "release/parity.py"),
+    ),
+    Fault(
+        "experts: their weights are not brought to the sum 1",
+        "src/cpu/experts.c",
+        "for (int i = 0; i < n && !raw; i++)\n        weight[i] /= sum;",
+        "(void)raw, (void)sum;",
+        ("release/engine/test_forward", "release/engine/*", "release/parity.py"),
+    ),
+    Fault(
+        "experts: of two equal ones the later is chosen",
+        "src/cpu/experts.c",
+        "(rating[other] == rating[e] && other < e)",
+        "(rating[other] == rating[e] && other > e)",
+        ("release/engine/test_forward", "release/engine/*", "release/parity.py"),
+    ),
+    Fault(
+        "selection: of equal scores the last are kept",
+        "src/cpu/long/select.c",
+        "n += (x > t) | (tie & (ties > 0));",
+        "n += (x > t) | (tie & (ties > 1));",
+        ("release/cpu/test_select", "release/engine/*"),
+    ),
+    Fault(
+        "sessions together: each is evaluated at the first one's position",
+        "src/cpu/together.c",
+        "(struct turn){states[i], batches[i].position,",
+        "(struct turn){states[i], batches[0].position,",
+        ("release/engine/test_together", "release/serve.py"),
+    ),
+    # ------------------------------------------------------------------ the cache
+    Fault(
+        "ring: its first slot is used twice",
+        "src/engine/kv_cache.c",
+        "(int)((position - sinks) % (policy->capacity - sinks))",
+        "(int)((position - sinks) % (policy->capacity - sinks - (policy->capacity > sinks + 1)))",
+        ("release/engine/test_kv_cache", "release/engine/*"),
+    ),
+    Fault(
+        "window: one key too many is visible",
+        "src/engine/kv_cache.c",
+        "max64(0, position - policy->span + 1)",
+        "max64(0, position - policy->span)",
+        ("release/engine/test_kv_cache", "release/engine/*"),
+    ),
+    Fault(
+        "rollback: to where the ring has lost what is seen",
+        "src/engine/kv_cache.c",
+        "+ ring >= high_water",
+        "+ ring + 1 >= high_water",
+        ("release/engine/test_kv_cache", "release/engine/*", "release/parity.py"),
+    ),
+    # ------------------------------------------------------------------ threads
+    Fault(
+        "team: nobody waits for grains that others still hold",
+        "src/cpu/machine/team.c",
+        "if (atomic_fetch_add(&me->team->finished, held) + held == (int)grains)",
+        "if (atomic_fetch_add(&me->team->finished, held) + held >= (int)grains - 1 && step_lasts(me))",
+        ("release/cpu/test_team", "tsan/cpu/test_team"),
+    ),
+    Fault(
+        "team: a share that another member has changed meanwhile is taken all the same",
+        "src/cpu/machine/team.c",
+        "if (atomic_compare_exchange_strong(share, &word, tag | rest)) {",
+        "if (atomic_store(share, tag | rest), true) {",
+        ("release/cpu/test_team", "tsan/cpu/test_team"),
+    ),
+    # ------------------------------------------------------------------ text
+    Fault(
+        "BPE: later merges come first",
+        "src/text/merge.c",
+        "*rule = (struct merge_rule){left, right, (uint32_t)i, result};",
+        "*rule = (struct merge_rule){left, right, (uint32_t)(n - 1 - i), result};",
+        ("release/text/test_tokenizer*", "release/text.py"),
+    ),
+    Fault(
+        "penalty: a negative logit of a repeated token is divided",
+        "src/text/sampler.c",
+        "*logit > 0 ? *logit / s->repeat_penalty : *logit * s->repeat_penalty",
+        "*logit / s->repeat_penalty",
+        ("release/text/test_sampler",),
+    ),
+    Fault(
+        "stop string: its beginning at the end of a piece is not held back",
+        "src/cli/stop.c",
+        "partial = true;",
+        "partial = length <= rest;",
+        ("release/cli.py",),
+    ),
+    Fault(
+        "chat template: trim takes the left side alone",
+        "src/chat/filters.c",
+        'return strip(as_text(run, value), argument(a, 0, "chars", none()), BOTH);',
+        'return strip(as_text(run, value), argument(a, 0, "chars", none()), LEFT);',
+        ("release/chat.py",),
+    ),
+    Fault(
+        "grammar: a node of the vocabulary's trie ends a node too late",
+        "src/grammar/mask.c",
+        "for (size_t k = common; k < depth; k++)\n            tree->nodes[path[k]].end = tree->n_nodes;",
+        "for (size_t k = common; k < depth; k++)\n            tree->nodes[path[k]].end = tree->n_nodes + 1;",
+        ("release/grammar.py", "release/serve.py"),
+    ),
+    # ------------------------------------------------------------------ what comes from outside
+    Fault(
+        "model file: a tensor may reach past the end",
+        "src/util/checked.h",
+        "offset <= size && length <= size - offset",
+        "offset <= size && length <= size",
+        ("release/model/test_container", "release/model/*"),
+    ),
+    Fault(
+        "model file: the metadata's length is not held against the file's",
+        "src/model/container.c",
+        "if (h->metadata_length > map->size - HEADER_SIZE)",
+        "if (h->metadata_length > map->size + MAX_METADATA)",
+        ("release/model/test_container", "release/model/*"),
+    ),
+    Fault(
+        "session file: damage is not noticed",
+        "src/engine/session_file.c",
+        "|| XXH3_64bits_digest(stream->hash) != h->body_checksum",
+        "|| (XXH3_64bits_digest(stream->hash) != h->body_checksum && h->body_checksum == 0)",
+        ("release/engine/test_session_file", "release/cli.py"),
+    ),
+    Fault(
+        "server: the beginning of a key is let in",
+        "src/serve/keys.c",
+        "unsigned differ = strlen(key) != length;",
+        "unsigned differ = 0;",
+        ("release/serve.py",),
+    ),
+    # ------------------------------------------------------------------ the converter
+    Fault(
+        "q4: a byte's columns are exchanged",
+        "tools/yalm_convert/quantise.py",
+        "(packed[:, 0::2] & 15) | (packed[:, 1::2] << 4)",
+        "(packed[:, 1::2] & 15) | (packed[:, 0::2] << 4)",
+        ("release/tools.py",),
+    ),
+    Fault(
+        "GGUF: a tensor's rows are read from one row later",
+        "tools/yalm_convert/gguf_blocks.py",
+        "file.seek(self.offset + first * row)",
+        "file.seek(self.offset + (first + (first > 0)) * row)",
+        ("release/tools.py",),
+    ),
+    # ------------------------------------------------------------------ CUDA, in the emulator
+    Fault(
+        "CUDA: a block's sum without the barrier",
+        "src/cuda/kernels/reduce.cuh",
+        "    __syncthreads();\n    return warp_sum(lane < n_warps",
+        "    return warp_sum(lane < n_warps",
+        ("emulated/cuda/test_elementwise", "emulated/cuda/*"),
+    ),
+    Fault(
+        "CUDA: splits of a token's attention are merged before they are written",
+        "src/cuda/attention/attention.cuh",
+        "if (ticket[0] != (unsigned)n_splits - 1) {",
+        "if (ticket[0] != 0) {",
+        ("emulated/cuda/test_attention_decode", "emulated/cuda/*"),
+    ),
+    Fault(
+        "CUDA: the ring's slots are a window too short",
+        "src/cuda/kernels/kv_policy.cuh",
+        "(position - policy.n_sinks) % (policy.capacity - policy.n_sinks)",
+        "(position - policy.n_sinks) % (policy.span - policy.n_sinks)",
+        ("emulated/cuda/test_elementwise", "emulated/cuda/*"),
+    ),
+    Fault(
+        "CUDA: collecting candidates without the barrier before the list is used again",
+        "src/cuda/long/select.cu",
+        "    staged.n = 0;\n    __syncthreads();",
+        "    staged.n = 0;",
+        ("emulated/cuda/test_selective", "emulated/cuda/*", "emulated/cuda.py"),
+    ),
+)

@@ -1,0 +1,169 @@
+"""What was read before is not read again: within a session, among sessions, beyond them, and behind sliding windows. The texts stay the same."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+from harness import ROOT, convert_directory
+
+SYSTEM = " ".join(
+    f"The {i}th rule of the house is to tell of {i} kings and queens, and of their daughters." for i in range(30)
+)
+
+
+@pytest.fixture(scope="session")
+def windowed(tmp_path_factory):
+    """The bundled model with a sliding window of 96 positions in all of its layers."""
+    source = tmp_path_factory.mktemp("windowed") / "fable-4m"
+    shutil.copytree(ROOT / "models/fable-4m", source)
+    config = json.loads((source / "config.json").read_text())
+    changes = {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": 96}
+    (source / "config.json").write_text(json.dumps({**config, **changes}))
+    return convert_directory(source, source.parent / "windowed.bin")
+
+
+@pytest.fixture(scope="session")
+def gemma(tmp_path_factory):
+    """Random weights of Gemma 3's form: two layers of three have a window, of 24 positions."""
+    source = tmp_path_factory.mktemp("gemma") / "tiny-gemma3"
+    subprocess.run([sys.executable, ROOT / "tools/random_hf_model.py", "tiny-gemma3", source], check=True)
+    return convert_directory(source, source.parent / "gemma.bin")
+
+
+def ask(server, prompt, **fields):
+    """The text, the prompt's tokens, and how many of these were not read again; all of which the server's counters confirm."""
+    read = server.metric("prompt_tokens_total")
+    answer = server.complete(prompt, **{"max_tokens": 8, "seed": 7, **fields})
+    n, cached = answer["usage"]["prompt_tokens"], answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+    assert server.metric("prompt_tokens_total") - read == n - cached
+    return answer["choices"][0]["text"], n, cached
+
+
+def fresh(server, prompt, **fields):
+    """The text of a prompt that is read as a whole."""
+    text, _, cached = ask(server, prompt, cache_prompt=False, **fields)
+    assert cached == 0
+    return text
+
+
+def test_a_document_is_read_once(start):
+    """The second question about it finds its tokens; so does the next turn of a conversation, and one that was edited."""
+    server = start("--parallel", 2, "-T", 8192)
+    document = " ".join(f"The {i}th king of the land had {i} daughters." for i in range(400))
+    _, n, cached = ask(server, document + " How many?")
+    assert n > 6000 and cached == 0
+    text, n, cached = ask(server, document + " And who was the fairest?")
+    assert n - 20 < cached < n
+    _, n, cached = ask(server, document + " And who was the fairest?" + text + " And then?")
+    assert cached >= n - 8
+    edited = document[:-9000] + " But then"
+    text, n, cached = ask(server, edited)
+    assert n - 16 < cached and text == fresh(server, edited)
+    assert ask(server, document + " How many?")[2] > 6000  # what the edit has taken the session's place of is kept
+
+
+def test_conversations_keep_their_sessions(start):
+    """As many as there are sessions, by turns, with a beginning in common."""
+    server = start("--parallel", 3, "--cache-ram", 0)
+    talks = [
+        f"You are a teller of fairy tales. Tell of the {animal}" + " again" * 40 for animal in ("fox", "cat", "hare")
+    ]
+    for turn in range(3):
+        for i, talk in enumerate(talks):
+            _, n, cached = ask(server, talk, max_tokens=2)
+            if turn:
+                assert cached > n - 6
+            talks[i] += f" and then {turn}"
+    assert server.metric("kept_bytes") == 0
+
+
+def test_more_conversations_than_sessions(start):
+    """Each finds what it had, though other conversations have taken the sessions; the text is what it would be anyhow."""
+    server = start("--parallel", 2)
+    talks = [f"Of the {i}th house. {SYSTEM[: 400 + 60 * i]}" for i in range(7)]
+    for turn in range(3):
+        for i, talk in enumerate(talks):
+            text, n, cached = ask(server, talk)
+            assert cached >= n - 30 if turn else cached < 16, (turn, i, n, cached)
+            if i % 3 == 0:
+                assert text == fresh(server, talk)
+            talks[i] += f"{text} and the {turn}th time"
+    assert server.metric("kept_bytes") > 0
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["in turn", "at once"])
+def test_a_system_prompt_is_read_once(start, together):
+    """Conversations that go on side by side, in sessions of their own, share the reading of what they begin with, even while it is being read."""
+    server = start("--parallel", 4)
+    prompts = [f"{SYSTEM} And now tell of the {animal}." for animal in ("fox", "cat", "hare", "wolf")]
+    alone = [fresh(server, prompt, max_tokens=30) for prompt in prompts]
+    server = start("--parallel", 4, "--chunk", 16)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        asked = [
+            pool.submit(server.complete, prompt, max_tokens=30, seed=7) for prompt in prompts[: 4 if together else 1]
+        ]
+        if not together:
+            asked[0].result()
+            asked += [pool.submit(server.complete, prompt, max_tokens=30, seed=7) for prompt in prompts[1:]]
+        answers = [each.result() for each in asked]
+    assert [answer["choices"][0]["text"] for answer in answers] == alone
+    usages = [answer["usage"] for answer in answers]
+    n = usages[0]["prompt_tokens"]
+    read = sum(usage["prompt_tokens"] - usage["prompt_tokens_details"]["cached_tokens"] for usage in usages)
+    assert n > 500 and read < n + 4 * 30, usages
+    assert server.metric("prompt_tokens_total") == read
+
+
+def test_windows(start, windowed):
+    """Behind a window, too: the same document, a conversation's next turns, an edit in the middle, and other sessions."""
+    server = start("--parallel", 2, "-T", 4096, model=windowed)
+    document = " ".join(f"The {i}th king of the land had {i} daughters." for i in range(120))
+    _, n, cached = ask(server, document + " How many?")
+    assert n > 1000 and cached == 0
+    talk = document + " And who was the fairest?"
+    for turn in range(3):
+        text, n, cached = ask(server, talk, max_tokens=100)
+        assert cached > n - 30 and text == fresh(server, talk, max_tokens=100), (turn, n, cached)
+        talk += f"{text} And the {turn}th time?"
+    edited = document[:2000] + " But then"
+    text, n, cached = ask(server, edited)
+    assert n - 30 < cached < n and text == fresh(server, edited)
+
+
+def test_kinds_of_layers(start, gemma):
+    """Windows in some layers only, on token ids: the same log probabilities."""
+    server = start("--parallel", 2, "-T", 512, "--chunk", 16, model=gemma)
+    prompt = [(7 * i * i + i) % 300 for i in range(300)]
+    want = server.complete(prompt, max_tokens=20, temperature=0, logprobs=0, ignore_eos=True)["choices"][0]["logprobs"]
+    for others in range(3):
+        ask(server, [5 + others] * 300, max_tokens=20)
+        answer = server.complete(prompt, max_tokens=20, temperature=0, logprobs=0, ignore_eos=True)
+        assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] >= 284
+        assert answer["choices"][0]["logprobs"]["token_logprobs"] == pytest.approx(want["token_logprobs"], abs=1e-4)
+
+
+def test_memory_has_a_limit(start):
+    """What was used longest ago goes; the beginning that all have in common stays."""
+    server = start("--parallel", 1, "--cache-ram", 8)
+    for i in range(40):
+        ask(server, f"{SYSTEM[:800]} Tell of the {i}th. " + f"{i} and " * 80, max_tokens=2)
+        assert server.metric("kept_bytes") <= 8 << 20
+    assert server.metric("kept_bytes") > 7 << 20
+    assert ask(server, f"{SYSTEM[:800]} Tell of the first. ")[2] > 200
+    last, first = [f"{SYSTEM[:800]} Tell of the {i}th. " + f"{i} and " * 80 for i in (39, 0)]
+    _, n, cached = ask(server, last)
+    assert cached > n - 30
+    _, n, cached = ask(server, first)
+    assert cached < n - 100
+
+
+def test_scoring_reads_all(server):
+    """Log probabilities of a prompt cannot be had without its evaluation."""
+    server.complete(SYSTEM, max_tokens=1)
+    answer = server.complete(SYSTEM, max_tokens=0, echo=True, logprobs=0)
+    assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == 0

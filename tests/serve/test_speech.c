@@ -1,0 +1,105 @@
+// What a model has said, taken apart: whole, and at every length on the way there. The forms that need a template's own marks.
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "serve/speech.h"
+
+static void check_text(const char *wanted, const char *found, size_t length)
+{
+    if (strlen(wanted) != length || memcmp(wanted, found ? found : "", length) != 0)
+        fail_msg("found '%.*s', expected '%s'", (int)length, found ? found : "", wanted);
+}
+
+// Each part only grows, and what is there of it is a beginning of what there will be.
+static void check_grows(const struct buffer *before, const struct buffer *after)
+{
+    assert_true(after->length >= before->length);
+    if (before->length)
+        assert_memory_equal(before->at, after->at, before->length);
+}
+
+// calls: "name arguments\n" of each.
+static void check(const char *text, unsigned forms, const char *reasoning, const char *content, const char *calls)
+{
+    struct speech before = {0}, speech;
+    const size_t length = strlen(text);
+    for (size_t n = 0; n <= length + 1; n++) {
+        speech_read(&speech, text, n < length ? n : length, NULL, forms, n > length);
+        check_grows(&before.reasoning, &speech.reasoning);
+        check_grows(&before.content, &speech.content);
+        assert_true(speech.n_calls >= before.n_calls);
+        speech_free(&before);
+        before = speech;
+    }
+    check_text(reasoning, speech.reasoning.at, speech.reasoning.length);
+    check_text(content, speech.content.at, speech.content.length);
+    struct buffer found = {0};
+    for (int i = 0; i < speech.n_calls; i++) {
+        const struct call *call = &speech.calls[i];
+        assert_true(call->whole);
+        buffer_format(&found, "%.*s %.*s\n", (int)call->name.length, call->name.at, (int)call->arguments.length,
+                      call->arguments.at);
+    }
+    check_text(calls, found.at, found.length);
+    buffer_free(&found);
+    speech_free(&speech);
+}
+
+static void test_harmony(void **state)
+{
+    (void)state;
+    check("<|channel|>analysis<|message|>Is it?<|end|><|start|>assistant<|channel|>final<|message|>It is.", SPEECH_HARMONY,
+          "Is it?", "It is.", "");
+    check("<|channel|>analysis<|message|>Well.<|end|><|start|>assistant<|channel|>commentary to=functions.first "
+          "<|constrain|>json<|message|>{\"a\": 1} <|call|>",
+          SPEECH_HARMONY, "Well.", "", "first {\"a\": 1}\n");
+    check(" to=functions.second<|channel|>commentary json<|message|>{\"a\": \"<|\"}", SPEECH_HARMONY, "", "",
+          "second {\"a\": \"<|\"}\n");
+    check("<|channel|>commentary<|message|>I look.<|end|><|start|>assistant to=functions.first<|channel|>commentary "
+          "json<|message|>{\"a\":1}<|call|><|start|>assistant to=functions.second<|channel|>commentary<|message|>",
+          SPEECH_HARMONY, "", "I look.", "first {\"a\":1}\nsecond \n");
+    check("<|channel|>analysis<|message|>One.<|end|><|start|>assistant<|channel|>analysis<|message|>Two.<|end|>",
+          SPEECH_HARMONY, "One.\n\nTwo.", "", "");
+    check("<|channel|>final<|message|>a <|end of b", SPEECH_HARMONY, "", "a <|end of b", "");
+    check("<|channel|>analysis<|message|>cut off <|en", SPEECH_HARMONY, "cut off <|en", "", "");
+    check("<|channel|>ana", SPEECH_HARMONY, "", "", "");
+    check("no header", SPEECH_HARMONY, "", "no header", "");
+}
+
+static void test_brackets(void **state)
+{
+    (void)state;
+    check("[THINK]Is it?[/THINK]It is.", SPEECH_BRACKETS, "Is it?", "It is.", "");
+    check("[THINK]Well[/THINK][TOOL_CALLS]first[CALL_ID]abc[ARGS]{\"a\": 1}", SPEECH_BRACKETS | CALLS_MISTRAL, "Well", "",
+          "first {\"a\": 1}\n");
+}
+
+static void test_forms_of_templates(void **state)
+{
+    (void)state;
+    assert_int_equal(speech_forms("<tool_call>"), CALLS_HERMES | CALLS_BARE);
+    assert_int_equal(speech_forms("<|start|>assistant<|channel|>final<|message|>"), SPEECH_HARMONY);
+    assert_int_equal(speech_marks("<|start|>assistant<|channel|>final<|message|>"), SPEECH_HARMONY);
+    assert_int_equal(speech_marks("[TOOL_CALLS] [THINK]"), SPEECH_BRACKETS);
+    assert_int_equal(speech_marks("<think>") | speech_forms("<think>") | speech_marks(NULL), 0);
+    const char *end = speech_reasoning_end("[user] Hello<think>\n", 20);
+    assert_string_equal(end, "</think>");
+    assert_string_equal(speech_reasoning_end("x[THINK]", 8), "[/THINK]");
+    assert_null(speech_reasoning_end("x", 1));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_harmony),
+        cmocka_unit_test(test_brackets),
+        cmocka_unit_test(test_forms_of_templates),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
