@@ -43,7 +43,7 @@ def sum_seconds(length, n, delay, mbit):
 
 def token_seconds(n, layers, dim, vocab, delay, mbit, bytes_each=4):
     """What messages add to a token: rank 0's word, two sums in each layer, the logits on their way to rank 0."""
-    word = delay + (n - 1) * wire_seconds(64, mbit)
+    word = delay + (n - 1) * wire_seconds(48, mbit)
     logits = delay + (n - 1) * wire_seconds(4 * vocab / n, mbit)
     return word + 2 * layers * sum_seconds(bytes_each * (dim + 1), n, delay, mbit) + logits
 

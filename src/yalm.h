@@ -364,6 +364,9 @@ YALM_API bool yalm_group_speaks(const yalm_group *group);
 YALM_API yalm_status yalm_group_follow(yalm_group *group, const char *path, const yalm_model_options *how,
                                        const yalm_session_options *options, yalm_error *error);
 
+// From the next model on that rank 0 opens: what is summed goes over the wire as fp16, in half of the bytes. Each sum is then rounded to 11 bits of its largest.
+YALM_API void yalm_group_use_fp16(yalm_group *group, bool on);
+
 // What this rank has sent so far, and how long it has been at sums and at gathering logits, waiting included.
 typedef struct yalm_traffic {
     uint64_t messages, bytes;

@@ -57,6 +57,7 @@ const struct option option_table[] = {
     {"Machine", 0, "kv,cache-type", "fp16|fp32|int8", NULL, OPTION_CHOICE, SESSION, AT(kv), 0, 0, "fp16,fp32,int8"},
     {"Machine", 0, "activations", "int16|int8|fp32", NULL, OPTION_CHOICE, SESSION, AT(activations), 0, 0, "int16,int8,fp32"},
     {"Machine", 0, "chunk,batch,batch-size,ubatch-size", "N", NULL, OPTION_INT, SESSION, AT(chunk), 0, 65536, NULL},
+    {"Machine", 0, "wire", "fp32|fp16", NULL, OPTION_CHOICE, SESSION, AT(wire), 0, 0, "fp32,fp16"},
 
     {"Attention", 0, "attention", "A", "dense, sparq, nomad or hybrid", OPTION_WORD, SESSION, AT(attention), 0, 0, ATTENTIONS},
     {"Attention", 0, "attention-ratio", "1/N", NULL, OPTION_RATIO, SESSION, AT(attention_ratio), 0, 1, NULL},

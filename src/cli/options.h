@@ -63,6 +63,7 @@ struct options {
     bool pin, mlock, hugepages;
     int kv;          // yalm_kv
     int activations; // yalm_activations
+    int wire;        // 1: fp16
     const char *attention;
     float attention_ratio;
     const char *book; // codebooks that attention is by

@@ -8,8 +8,9 @@
 // One member's step: x (n) over all ranks.
 static void sum(struct cpu_state *s, int64_t run, struct member *me, float *x, size_t n)
 {
+    const struct half_conversion halves = {s->kernels->to_fp16, s->kernels->to_fp32[DTYPE_FP16]};
     for (struct span once; team_claim(me, 1, 1, &once);)
-        if (group_sum(s->group, x, n))
+        if (group_sum(s->group, &halves, x, n))
             atomic_store_explicit(&s->stopped, run, memory_order_relaxed);
 }
 

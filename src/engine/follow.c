@@ -55,6 +55,7 @@ static void close_all(struct follower *f)
 static yalm_status load(struct follower *f, const struct group_model *wanted, yalm_error *error)
 {
     close_all(f);
+    f->group->fp16 = wanted->fp16;
     f->model = f->source->open(f->source, f->group, error);
     if (!f->model)
         return error->status;

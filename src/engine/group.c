@@ -8,6 +8,7 @@
 #include "model/share.h"
 #include "util/clock.h"
 #include "util/error.h"
+#include "util/round.h"
 
 enum { PIECE_FLOATS = 1 << 20 };
 
@@ -59,32 +60,96 @@ static void put(struct round *round, int rank, void *bytes, size_t length)
     round->parcels[round->n++] = (struct parcel){rank, bytes, length};
 }
 
-// Memory for what others send.
-static float *room_for(struct yalm_group *g, size_t floats)
+// Memory for what goes and comes.
+static uint8_t *room_for(struct yalm_group *g, size_t bytes)
 {
-    if (floats > g->room) {
-        free(g->theirs);
-        g->theirs = malloc(floats * sizeof(float));
-        g->room = g->theirs ? floats : 0;
+    if (bytes > g->room) {
+        free(g->parcels);
+        g->parcels = malloc(bytes);
+        g->room = g->parcels ? bytes : 0;
     }
-    if (!g->theirs && !g->lost) {
+    if (!g->parcels && !g->lost) {
         g->lost = true;
         error_set(&g->why, YALM_NO_MEMORY, "out of memory for what other ranks send");
     }
-    return g->theirs;
+    return g->parcels;
+}
+
+// ------------------------------------------------------------------------------------------ floats on the wire
+
+// As they are, or as fp16 in a unit of their own, a power of two, which comes first.
+static size_t coded_bytes(const struct yalm_group *g, size_t n)
+{
+    return g->halves ? sizeof(float) + n * sizeof(uint16_t) : n * sizeof(float);
+}
+
+static size_t slot_bytes(const struct yalm_group *g, size_t n)
+{
+    return round_up(coded_bytes(g, n), 64);
+}
+
+enum { BLOCK = 256 };
+
+static size_t block_at(size_t at, size_t n)
+{
+    return n - at < BLOCK ? n - at : BLOCK;
+}
+
+// The largest becomes 2^14 to 2^15; NaN and infinities stay what they are.
+static float unit_of(const float *x, size_t n)
+{
+    float largest = 0;
+    int exponent = 15;
+    for (size_t i = 0; i < n; i++)
+        largest = fabsf(x[i]) > largest ? fabsf(x[i]) : largest;
+    if (largest > 0 && isfinite(largest))
+        frexpf(largest, &exponent);
+    return ldexpf(1, exponent < -100 ? -115 : exponent - 15);
+}
+
+// Coded x (n), in `room` or where it is; x becomes what it says.
+static void *encode(const struct yalm_group *g, float *x, size_t n, uint8_t *room)
+{
+    if (!g->halves)
+        return x;
+    const float unit = unit_of(x, n);
+    memcpy(room, &unit, sizeof unit);
+    uint16_t *to = (uint16_t *)(room + sizeof unit);
+    for (size_t at = 0; at < n; at += BLOCK) {
+        const size_t length = block_at(at, n);
+        for (size_t i = 0; i < length; i++)
+            x[at + i] /= unit;
+        g->halves->to(to + at, x + at, (int)length);
+        g->halves->from(x + at, to + at, (int)length);
+        for (size_t i = 0; i < length; i++)
+            x[at + i] *= unit;
+    }
+    return room;
+}
+
+// Elements at … at + length - 1 of what is coded, in `block` or where they are.
+static const float *decode(const struct yalm_group *g, const uint8_t *coded, size_t at, size_t length, float *block)
+{
+    if (!g->halves)
+        return (const float *)coded + at;
+    float unit;
+    memcpy(&unit, coded, sizeof unit);
+    g->halves->from(block, (const uint16_t *)(coded + sizeof unit) + at, (int)length);
+    for (size_t i = 0; i < length; i++)
+        block[i] *= unit;
+    return block;
 }
 
 // ------------------------------------------------------------------------------------------ sums
 
-// mine (n) becomes the sum of all ranks', in their order; theirs (n_ranks - 1, n), those of the other ranks in theirs.
-static void add_up(float *mine, const float *theirs, size_t n, int rank, int n_ranks)
+// mine (n) becomes the sum of all ranks', in their order; the other ranks' are coded in their slots.
+static void add_up(const struct yalm_group *g, float *mine, const uint8_t *slots, size_t slot, size_t n)
 {
-    enum { BLOCK = 256 };
-    float sum[BLOCK];
+    float sum[BLOCK], block[BLOCK];
     for (size_t at = 0; at < n; at += BLOCK) {
-        const size_t length = n - at < BLOCK ? n - at : BLOCK;
-        for (int r = 0; r < n_ranks; r++) {
-            const float *x = r == rank ? mine + at : theirs + (size_t)(r < rank ? r : r - 1) * n + at;
+        const size_t length = block_at(at, n);
+        for (int r = 0; r < g->transport.n; r++) {
+            const float *x = r == g->transport.rank ? mine + at : decode(g, slots + slot * (size_t)r, at, length, block);
             for (size_t i = 0; i < length; i++)
                 sum[i] = r == 0 ? x[i] : sum[i] + x[i];
         }
@@ -94,16 +159,41 @@ static void add_up(float *mine, const float *theirs, size_t n, int rank, int n_r
 
 static void sum_direct(struct yalm_group *g, float *x, size_t n)
 {
-    const int rank = g->transport.rank, n_ranks = g->transport.n;
-    float *theirs = room_for(g, n * (size_t)(n_ranks - 1));
+    const size_t slot = slot_bytes(g, n), bytes = coded_bytes(g, n);
+    uint8_t *slots = room_for(g, slot * (size_t)g->transport.n);
+    if (!slots)
+        return;
+    void *mine = encode(g, x, n, slots + slot * (size_t)g->transport.rank);
     struct round out = {.n = 0}, in = {.n = 0};
-    for (int r = 0; r < n_ranks; r++)
-        if (r != rank) {
-            put(&out, r, x, n * sizeof *x);
-            put(&in, r, theirs + (size_t)in.n * n, n * sizeof *x);
+    for (int r = 0; r < g->transport.n; r++)
+        if (r != g->transport.rank) {
+            put(&out, r, mine, bytes);
+            put(&in, r, slots + slot * (size_t)r, bytes);
         }
     if (exchange(g, out.parcels, out.n, in.parcels, in.n, g->patience))
-        add_up(x, theirs, n, rank, n_ranks);
+        add_up(g, x, slots, slot, n);
+}
+
+static size_t length_of(struct share_span span)
+{
+    return (size_t)(span.last - span.first);
+}
+
+// Of all other ranks' parts x (n): mine goes to each, theirs come, in their slots or, not coded, in their places.
+static bool send_sums(struct yalm_group *g, float *x, size_t n, uint8_t *slots, size_t slot)
+{
+    const int rank = g->transport.rank, n_ranks = g->transport.n;
+    const struct share_span mine = share_of_rows((int)n, rank, n_ranks);
+    void *sum = encode(g, x + mine.first, length_of(mine), slots + slot * (size_t)rank);
+    struct round out = {.n = 0}, in = {.n = 0};
+    for (int r = 0; r < n_ranks; r++) {
+        const struct share_span part = share_of_rows((int)n, r, n_ranks);
+        if (r == rank)
+            continue;
+        put(&out, r, sum, coded_bytes(g, length_of(mine)));
+        put(&in, r, g->halves ? (void *)(slots + slot * (size_t)r) : x + part.first, coded_bytes(g, length_of(part)));
+    }
+    return exchange(g, out.parcels, out.n, in.parcels, in.n, g->patience);
 }
 
 // Each rank sums up its part of x, and then has all the others'.
@@ -111,31 +201,40 @@ static void sum_by_parts(struct yalm_group *g, float *x, size_t n)
 {
     const int rank = g->transport.rank, n_ranks = g->transport.n;
     const struct share_span mine = share_of_rows((int)n, rank, n_ranks);
-    const size_t n_mine = (size_t)(mine.last - mine.first);
-    float *theirs = room_for(g, n_mine * (size_t)(n_ranks - 1));
-    struct round out = {.n = 0}, in = {.n = 0}, out_sums = {.n = 0}, in_sums = {.n = 0};
+    const size_t slot = slot_bytes(g, n / (size_t)n_ranks + 1);
+    uint8_t *come = room_for(g, 2 * slot * (size_t)n_ranks), *go = come + slot * (size_t)n_ranks;
+    if (g->lost)
+        return;
+    struct round out = {.n = 0}, in = {.n = 0};
     for (int r = 0; r < n_ranks; r++) {
         const struct share_span part = share_of_rows((int)n, r, n_ranks);
         if (r == rank)
             continue;
-        put(&in, r, theirs + (size_t)in.n * n_mine, n_mine * sizeof *x);
-        put(&out, r, x + part.first, (size_t)(part.last - part.first) * sizeof *x);
-        put(&out_sums, r, x + mine.first, n_mine * sizeof *x);
-        put(&in_sums, r, x + part.first, (size_t)(part.last - part.first) * sizeof *x);
+        void *coded = encode(g, x + part.first, length_of(part), go + slot * (size_t)r);
+        put(&out, r, coded, coded_bytes(g, length_of(part)));
+        put(&in, r, come + slot * (size_t)r, coded_bytes(g, length_of(mine)));
     }
     if (!exchange(g, out.parcels, out.n, in.parcels, in.n, g->patience))
         return;
-    add_up(x + mine.first, theirs, n_mine, rank, n_ranks);
-    exchange(g, out_sums.parcels, out_sums.n, in_sums.parcels, in_sums.n, g->patience);
+    add_up(g, x + mine.first, come, slot, length_of(mine));
+    if (!send_sums(g, x, n, go, slot) || !g->halves)
+        return;
+    for (int r = 0; r < n_ranks; r++) {
+        const struct share_span part = share_of_rows((int)n, r, n_ranks);
+        float *to = x + part.first;
+        for (size_t at = 0; r != rank && at < length_of(part); at += BLOCK)
+            decode(g, go + slot * (size_t)r, at, block_at(at, length_of(part)), to + at);
+    }
 }
 
-bool group_sum(struct yalm_group *g, float *x, size_t n)
+bool group_sum(struct yalm_group *g, const struct half_conversion *halves, float *x, size_t n)
 {
     const double begin = clock_seconds();
+    g->halves = g->fp16 ? halves : NULL;
     x[n] = g->transport.rank == 0 && g->cancel && atomic_load_explicit(g->cancel, memory_order_relaxed);
     for (size_t done = 0, all = n + 1, piece; done < all; done += piece) {
         piece = all - done < PIECE_FLOATS ? all - done : PIECE_FLOATS;
-        if (g->transport.n == 2 || piece * sizeof *x <= DIRECT_BYTES)
+        if (g->transport.n == 2 || coded_bytes(g, piece) <= DIRECT_BYTES)
             sum_direct(g, x + done, piece);
         else
             sum_by_parts(g, x + done, piece);
@@ -150,7 +249,7 @@ bool group_sum(struct yalm_group *g, float *x, size_t n)
 static void gather_few(struct yalm_group *g, float *whole, int n, int rows)
 {
     struct round in = {.n = 0};
-    float *theirs = room_for(g, (size_t)n * (size_t)rows);
+    float *theirs = (float *)room_for(g, (size_t)n * (size_t)rows * sizeof *theirs);
     for (int r = 1, first = 0; r < g->transport.n; r++) {
         const struct share_span part = share_of_rows(rows, r, g->transport.n);
         const size_t floats = (size_t)n * (size_t)(part.last - part.first);

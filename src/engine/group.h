@@ -23,8 +23,9 @@ struct yalm_group {
     // The first rank that was lost is remembered, and from then on nothing is exchanged.
     bool lost;
     yalm_error why;
-    // What other ranks send, on its way into a sum.
-    void *theirs;
+    bool fp16; // what is summed goes over the wire as such
+    const struct half_conversion *halves;
+    uint8_t *parcels; // memory for what goes and comes
     size_t room;
     int lost_rank;
     int n_sessions; // opened so far: names of the next
@@ -38,9 +39,14 @@ struct yalm_group {
 // A group over a transport, which yalm_group_leave() leaves; NULL where memory ran out.
 yalm_group *group_make(const struct transport *transport);
 
+struct half_conversion { // of n numbers
+    void (*to)(uint16_t *y, const float *x, int n);
+    void (*from)(float *y, const void *x, int n);
+};
+
 // Of all ranks, x (n) each: their sum, on all of them. x has room for one float more. True: the pass is to end soon, on all ranks, since it was cancelled or a
 // rank was lost.
-bool group_sum(struct yalm_group *group, float *x, size_t n);
+bool group_sum(struct yalm_group *group, const struct half_conversion *halves, float *x, size_t n);
 
 // Rank 0's whole (n, rows) from all ranks' parts (n, their share_of_rows(rows)).
 void group_gather(struct yalm_group *group, const float *part, float *whole, int n, int rows);
@@ -68,6 +74,7 @@ struct command {
 struct group_model {
     char version[128];
     uint64_t checksum, file_bytes;
+    uint64_t fp16; // and what becomes so
 };
 struct group_model group_model_of(const yalm_model_info *info);
 

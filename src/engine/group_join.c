@@ -80,6 +80,11 @@ bool yalm_group_speaks(const yalm_group *group)
     return group->transport.rank == (group->lost && group->lost_rank == 0);
 }
 
+void yalm_group_use_fp16(yalm_group *group, bool on)
+{
+    group->fp16 = on;
+}
+
 yalm_traffic yalm_group_traffic(const yalm_group *group)
 {
     return group->traffic;
@@ -95,6 +100,6 @@ void yalm_group_leave(yalm_group *group)
     group->transport.leave(group->transport.context, group->lost);
     pthread_mutex_destroy(&group->lock);
     pthread_cond_destroy(&group->end_pulse);
-    free(group->theirs);
+    free(group->parcels);
     free(group);
 }

@@ -19,7 +19,8 @@ yalm_status model_share_out(yalm_model *model, yalm_error *error)
     yalm_status status = share_check(&model->config, &model->weights, group->transport.n, error);
     if (status != YALM_OK)
         return status;
-    const struct group_model mine = group_model_of(&model->info);
+    struct group_model mine = group_model_of(&model->info);
+    mine.fp16 = group->fp16;
     pthread_mutex_lock(&group->lock);
     status = group_tell(group, &(struct command){.kind = COMMAND_LOAD}, &mine, sizeof mine, error);
     yalm_error ours = {0};

@@ -137,8 +137,7 @@ static void *rank_follow(void *context)
     return NULL;
 }
 
-// Ranks 1 … n - 1 follow; rank 0's model is ranks->each[0].model, of which it has no share yet.
-static void ranks_start(struct ranks *ranks, struct random_model *model, int n, int n_threads, double patience)
+static void ranks_make(struct ranks *ranks, struct random_model *model, int n, int n_threads, double patience)
 {
     memset(ranks, 0, sizeof *ranks);
     ranks->n = n;
@@ -158,8 +157,26 @@ static void ranks_start(struct ranks *ranks, struct random_model *model, int n, 
         rank->group->patience = patience;
     }
     ranks->each[0].model.group = ranks->each[0].group;
+}
+
+// Ranks 1 … n - 1 follow; rank 0's model is ranks->each[0].model, of which it has no share yet.
+static void ranks_start(struct ranks *ranks, struct random_model *model, int n, int n_threads, double patience)
+{
+    ranks_make(ranks, model, n, n_threads, patience);
     for (int r = 1; r < n; r++)
         pthread_create(&ranks->each[r].thread, NULL, rank_follow, &ranks->each[r]);
+}
+
+// Letters that nobody has taken.
+static void post_empty(struct ranks *ranks)
+{
+    for (int from = 0; from < ranks->n; from++)
+        for (int to = 0; to < ranks->n; to++)
+            for (struct letter *letter = ranks->post.boxes[from][to], *next; letter; letter = next) {
+                next = letter->next;
+                free(letter->bytes);
+                free(letter);
+            }
 }
 
 static void ranks_end(struct ranks *ranks)
@@ -168,11 +185,5 @@ static void ranks_end(struct ranks *ranks)
     yalm_group_leave(ranks->each[0].group);
     for (int r = 1; r < ranks->n; r++)
         pthread_join(ranks->each[r].thread, NULL);
-    for (int from = 0; from < ranks->n; from++)
-        for (int to = 0; to < ranks->n; to++)
-            for (struct letter *letter = ranks->post.boxes[from][to], *next; letter; letter = next) {
-                next = letter->next;
-                free(letter->bytes);
-                free(letter);
-            }
+    post_empty(ranks);
 }

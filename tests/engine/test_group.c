@@ -7,6 +7,8 @@
 
 #include <cmocka.h>
 
+#include "cpu/kernels/kernels.h"
+#include "cpu/machine/isa.h"
 #include "engine/rank_threads.h"
 #include "engine/session.h"
 
@@ -63,12 +65,15 @@ static double difference(const yalm_session *a, const yalm_session *b, int n)
     return most / (high - low);
 }
 
+static bool fp16_on_the_wire;
+
 // A prompt with all its logits, some tokens one by one, and back: as one process has it.
 static double run(struct random_model *m, yalm_session_options options, int n_ranks)
 {
     struct ranks ranks;
     yalm_error error = {0};
     ranks_start(&ranks, m, n_ranks, 1, 30);
+    yalm_group_use_fp16(ranks.each[0].group, fp16_on_the_wire);
     if (model_share_out(&ranks.each[0].model, &error) != YALM_OK)
         fail_msg("%s", error.text);
     yalm_session *together = open_session(&ranks.each[0].model, &options), *alone = open_session(&m->model, &options);
@@ -180,6 +185,82 @@ static void test_caches_and_sparse_attention(void **state)
     random_model_free(m);
 }
 
+// Each sum is rounded to 11 bits, and all ranks go on with the same.
+static void test_fp16_on_the_wire(void **state)
+{
+    (void)state;
+    struct model_config experts = plain();
+    experts.n_experts = 5;
+    experts.n_active_experts = 2;
+    struct random_model *models[] = {random_model_make(plain(), DTYPE_FP32, 6), random_model_make(experts, DTYPE_FP32, 6)};
+    fp16_on_the_wire = true;
+    for (int i = 0; i < 2; i++)
+        for (int n = 2; n <= 4; n++) {
+            const double found = run(models[i], options_of(YALM_KV_FP32, 2), n);
+            if (found < 1e-5 || found > 3e-3)
+                fail_msg("%d ranks: off by %g of the range", n, found);
+        }
+    fp16_on_the_wire = false;
+    random_model_free(models[0]);
+    random_model_free(models[1]);
+}
+
+enum { MOST_FLOATS = 20001 };
+
+struct summing {
+    yalm_group *group;
+    size_t n;
+    float x[MOST_FLOATS + 1];
+};
+
+static void *sum_on_rank(void *context)
+{
+    struct summing *own = context;
+    const struct cpu_kernels *kernels = cpu_kernels_select("scalar");
+    const struct half_conversion halves = {kernels->to_fp16, kernels->to_fp32[DTYPE_FP16]};
+    for (size_t i = 0; i < own->n; i++)
+        own->x[i] = (float)(1 + own->group->transport.rank) * (float)(int)(i % 1000 + 1);
+    assert_false(group_sum(own->group, &halves, own->x, own->n));
+    return NULL;
+}
+
+// Short ones, which go directly, and long ones, by parts: right, and the same on all ranks.
+static void test_sums(void **state)
+{
+    (void)state;
+    struct random_model *m = random_model_make(plain(), DTYPE_FP32, 6);
+    struct summing *each = calloc(MOST_THREADS, sizeof *each);
+    static const size_t lengths[] = {1, 700, MOST_FLOATS};
+    for (int i = 0; i < 3 * 3 * 2; i++) {
+        const int n = 2 + i / 6;
+        const bool fp16 = i % 2;
+        struct ranks ranks;
+        ranks_make(&ranks, m, n, 1, 30);
+        for (int r = 0; r < n; r++) {
+            each[r].group = ranks.each[r].group;
+            each[r].n = lengths[i / 2 % 3];
+            yalm_group_use_fp16(each[r].group, fp16);
+        }
+        for (int r = 1; r < n; r++)
+            pthread_create(&ranks.each[r].thread, NULL, sum_on_rank, &each[r]);
+        sum_on_rank(&each[0]);
+        for (int r = 1; r < n; r++)
+            pthread_join(ranks.each[r].thread, NULL);
+        const float largest = (float)(n * (n + 1) / 2) * 1000;
+        for (size_t j = 0; j < each[0].n; j++) {
+            const float expected = (float)(n * (n + 1) / 2) * (float)(int)(j % 1000 + 1);
+            assert_true(fabsf(each[0].x[j] - expected) <= (fp16 ? largest * 0x1p-10f : 0));
+        }
+        for (int r = 0; r < n; r++) {
+            assert_memory_equal(each[0].x, each[r].x, each[0].n * sizeof(float));
+            yalm_group_leave(each[r].group);
+        }
+        post_empty(&ranks);
+    }
+    free(each);
+    random_model_free(m);
+}
+
 static void test_more_ranks_than_parts(void **state)
 {
     (void)state;
@@ -270,6 +351,8 @@ int main(void)
         cmocka_unit_test(test_each_type_of_weights),
         cmocka_unit_test(test_each_kind_of_model),
         cmocka_unit_test(test_caches_and_sparse_attention),
+        cmocka_unit_test(test_fp16_on_the_wire),
+        cmocka_unit_test(test_sums),
         cmocka_unit_test(test_more_ranks_than_parts),
         cmocka_unit_test(test_another_model),
         cmocka_unit_test(test_cancelled),

@@ -65,7 +65,8 @@ def difference(hosts, n, model, ids, folder, *more):
     """The largest difference from one process's logits, in parts of their range."""
     more = ("--tokens", ids, *more)
     alone, together = folder / "alone.f32", folder / "together.f32"
-    subprocess.run(logits(["./yalm", str(model)], alone, more), cwd=ROOT, check=True, capture_output=True)
+    here = [word for word in more if word not in ("--wire", "fp16")]
+    subprocess.run(logits(["./yalm", str(model)], alone, here), cwd=ROOT, check=True, capture_output=True)
     code, _, err = run(hosts, n, *logits(["./yalm", model], together, more))
     assert code == 0, err
     ours, theirs = (np.fromfile(path, np.float32) for path in (together, alone))
@@ -92,6 +93,7 @@ def case(*values, short=False):
         case("dense", "bf16", 2, FLOATS, 1e-5),
         case("dense", "bf12", 3, FLOATS, 1e-5),
         case("dense", "fp8", 2, FLOATS, 1e-5),
+        case("dense", "fp32", 2, (*FLOATS, "--wire", "fp16"), 3e-3),
         case("dense", "q8", 3, (), 1e-3),
         case("dense", "q4", 3, (), 1e-3, short=True),
         case("mixtral", "fp32", 3, FLOATS, 1e-5, short=True),
