@@ -38,7 +38,8 @@ struct speculator {
 };
 
 static const double fading = 0.97;        // of a record's counts, with each guess
-static const double seconds_weight = 0.2; // of the newest batch's in the average
+// Of the newest batch's in the average: less where it is above, for that may be others' doing.
+static const double weight_below = 0.5, weight_above = 0.05;
 static const double least_gain = 1.03;    // what is less is not worth the risk
 
 static double now(void)
@@ -239,7 +240,7 @@ static yalm_status evaluate(struct speculator *s, yalm_session *session, int32_t
     const yalm_status status = yalm_eval(session, &token, 1, YALM_LOGITS_LAST, error);
     double *seconds = &s->seconds[1 + s->n_ahead];
     const double taken = s->clock() - start;
-    *seconds = *seconds > 0 ? *seconds + seconds_weight * (taken - *seconds) : taken;
+    *seconds = *seconds > 0 ? *seconds + (taken < *seconds ? weight_below : weight_above) * (taken - *seconds) : taken;
     s->counts.evaluations++;
     s->counts.guessed += s->n_ahead;
     return status;
