@@ -29,7 +29,9 @@ def arguments():
     parser.add_argument("--only", choices=("editing", "prose"), help="prompts of this kind alone")
     parser.add_argument("--prompts", type=int, default=20, help="the first so many of each kind")
     parser.add_argument("-n", type=int, default=256, help="tokens of each answer, at most")
-    parser.add_argument("-o", "--options", nargs=argparse.REMAINDER, default=[], help="more of yalm's, to the end of the line")
+    parser.add_argument(
+        "-o", "--options", nargs=argparse.REMAINDER, default=[], help="more of yalm's, to the end of the line"
+    )
     return parser.parse_args()
 
 
@@ -44,7 +46,20 @@ def message(prompt):
 
 def answer(args, prompt, how):
     """(what the model says, tokens, seconds)"""
-    command = [args.yalm, args.model, "-m", "chat", "-t", "0", "-n", str(args.n), "-q", "--speculate", how, *args.options]
+    command = [
+        args.yalm,
+        args.model,
+        "-m",
+        "chat",
+        "-t",
+        "0",
+        "-n",
+        str(args.n),
+        "-q",
+        "--speculate",
+        how,
+        *args.options,
+    ]
     done = subprocess.run(
         list(map(str, command)), input=message(prompt) + "\n/stats\n", capture_output=True, text=True, check=False
     )

@@ -46,8 +46,9 @@ static void serve_until_signal(struct server *server, struct http *http, const s
 static yalm_status run(struct server *server, const sigset_t *signals, yalm_error *error)
 {
     const struct serve_options *options = server->options;
-    const struct engine_options how = {options->session, options->parallel, options->queue,
-                                       options->session.chunk ? options->session.chunk : PIECE, options->speculate, options->draft};
+    const struct engine_options how = {options->session,   options->parallel,
+                                       options->queue,     options->session.chunk ? options->session.chunk : PIECE,
+                                       options->speculate, options->draft};
     server->engine = engine_open(server->model, &how, error);
     if (server->engine == NULL)
         return error->status;

@@ -10,8 +10,8 @@ struct serve_options {
     int parallel, queue;  // sessions, and requests that may wait besides
     int drain;            // seconds that running requests have once a signal ends the server
     yalm_session_options session;
-    bool speculate;          // tokens are guessed and evaluated several at once; `draft` does it too: NULL: none
-    const yalm_model *draft; // outlives the server
+    bool speculate;                       // tokens are guessed and evaluated several at once; `draft` does it too: NULL: none
+    const yalm_model *draft;              // outlives the server
     yalm_sampling sampling;               // what requests leave open
     void (*say)(const char *format, ...); // a line to the user; not NULL
 };

@@ -187,8 +187,8 @@ struct few_at {
     const uint8_t *quants[QUANT_STREAMS];
     vec scales[QUANT_STREAMS]; // of VEC groups
     const char *x;             // the first token's
-    ptrdiff_t ldx;   // bytes from one token to the next
-    ptrdiff_t ahead; // bytes further on that are fetched meanwhile
+    ptrdiff_t ldx;             // bytes from one token to the next
+    ptrdiff_t ahead;           // bytes further on that are fetched meanwhile
     bool to_l2;
 };
 

@@ -212,9 +212,9 @@ VEC_INLINE void nibbles_dot(int n_rows, ivec sums[PART_ROWS], const ivec even[PA
 #ifdef __AVX512VNNI__
         sums[r] = _mm512_add_epi32(_mm512_add_epi32(_mm512_slli_epi32(h[r], 8), l[r]), ivec_load(less));
 #else
-        sums[r] = _mm512_add_epi32(_mm512_add_epi32(_mm512_madd_epi16(h[r], _mm512_set1_epi16(256)),
-                                                    _mm512_madd_epi16(l[r], _mm512_set1_epi16(1))),
-                                   ivec_load(less));
+        sums[r] = _mm512_add_epi32(
+            _mm512_add_epi32(_mm512_madd_epi16(h[r], _mm512_set1_epi16(256)), _mm512_madd_epi16(l[r], _mm512_set1_epi16(1))),
+            ivec_load(less));
 #endif
 }
 
