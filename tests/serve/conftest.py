@@ -141,6 +141,12 @@ def talker(start, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def seeded_talker(start, tmp_path_factory):
+    """Which says the same each time, to clients that name no seed."""
+    return with_template(start, tmp_path_factory.mktemp("seeded"), TEMPLATE, "--seed", 5)
+
+
+@pytest.fixture(scope="session")
 def short_talker(start, tmp_path_factory):
     """Whose answers cannot be long."""
     return with_template(start, tmp_path_factory.mktemp("short"), TEMPLATE, "-T", 96)
