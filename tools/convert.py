@@ -47,6 +47,7 @@ try:
     from yalm_convert.gguf_file import read_gguf
     from yalm_convert.gguf_tokenizer import read_gguf_tokenizer
     from yalm_convert.lora import merge
+    from yalm_convert.mixture import DEFAULT_BITS, LEAST_BITS, MOST_BITS
     from yalm_convert.multimodal import text_tensors
     from yalm_convert.plan import MATRIX_TYPES, UnknownName, data, make_plan, matrix_types
     from yalm_convert.prequantised import unpack
@@ -122,6 +123,12 @@ def parse_arguments() -> argparse.Namespace:
         help="another type for matrices of this name, which may be a pattern: classifier=q4, 'layers.0.*=bf16'; the last that matches counts",
     )
     parser.add_argument(
+        "--bits",
+        type=bits_a_weight,
+        metavar="N",
+        help=f"with --dtype q4: bits a weight, on average, of the layers' matrices: so many of them become q8, the most sensitive first; 4.5 is none (default: {DEFAULT_BITS})",
+    )
+    parser.add_argument(
         "--lora",
         type=Path,
         metavar="DIR",
@@ -141,6 +148,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--dry-run", action="store_true", help="print the plan, write nothing")
     parser.add_argument("--version", action="version", version=f"convert.py {VERSION}")
     arguments = parser.parse_args()
+    if arguments.bits and arguments.dtype != "q4":
+        parser.error("--bits: needs --dtype q4")
     if arguments.file and arguments.output:
         parser.error("the file to write is given twice")
     arguments.output = arguments.output or arguments.file
@@ -164,6 +173,16 @@ def kept_type(text: str) -> tuple:
     if not name or not found or dtype not in MATRIX_TYPES:
         raise argparse.ArgumentTypeError(f"found {text!r}, expected NAME=DTYPE with one of {', '.join(MATRIX_TYPES)}")
     return name, dtype
+
+
+def bits_a_weight(text: str) -> float:
+    try:
+        bits = float(text)
+    except ValueError:
+        bits = 0.0
+    if not LEAST_BITS <= bits <= MOST_BITS:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected a number from {LEAST_BITS} to {MOST_BITS}")
+    return bits
 
 
 def why_not_write(output: Path, model: Path) -> str:
@@ -241,7 +260,8 @@ def convert(arguments: argparse.Namespace) -> int:
         with form_expected(arguments.lora):
             merged = merge(source.tensors, arguments.lora)
         complain(f"{arguments.lora}: added to {merged} tensors", 0)
-    plan = plan_of(source, arguments.dtype, arguments.keep)
+    bits = arguments.bits or (DEFAULT_BITS if arguments.dtype == "q4" else None)
+    plan = plan_of(source, arguments.dtype, arguments.keep, bits)
     metadata = {"config": config.facts, "tokenizer": tokenizer.facts}
     if tokenizer.chat_template is not None:
         metadata["chat_template"] = tokenizer.chat_template
@@ -289,9 +309,11 @@ def convert(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def plan_of(source: Source, dtype: Optional[str], keep: list) -> list:
+def plan_of(source: Source, dtype: Optional[str], keep: list, bits: Optional[float] = None) -> list:
     config, tokenizer = source.config, source.tokenizer
-    return make_plan(config.facts, source.tensors, tokenizer.tensors, str(source.path), dtype, keep, config.changes)
+    return make_plan(
+        config.facts, source.tensors, tokenizer.tensors, str(source.path), dtype, keep, config.changes, bits
+    )
 
 
 def progress(what: str, total: int, quiet: bool) -> tqdm:

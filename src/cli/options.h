@@ -55,7 +55,7 @@ struct options {
     const char *system; // chat's first message; NULL: none
     struct text_list variables;
     bool hide_reasoning;
-    const char *session; // file; NULL: none
+    const char *session;   // file; NULL: none
     const char *speculate; // auto, off, suffix or draft=FILE
 
     const char *device, *isa;

@@ -122,8 +122,8 @@ static yalm_status run_repetition(struct bench *bench, struct test *test, yalm_s
     if (take_reading(test, session) && !cold) // a token that is not timed leaves in the caches what decode does
         status = run_once(bench, test, session, speculator, 1, &ignored, NULL, error);
     if (status == YALM_OK)
-        status = run_once(bench, test, session, speculator, n, &test->seconds[test->n], test->attention ? &test->attention[test->n] : NULL,
-                          error);
+        status = run_once(bench, test, session, speculator, n, &test->seconds[test->n],
+                          test->attention ? &test->attention[test->n] : NULL, error);
     test->n += status == YALM_OK;
     return status;
 }

@@ -371,7 +371,8 @@ static void attend_part(struct task *task, struct seen seen, size_t begin, int k
 }
 
 // Tokens [first, first + n), in blocks that are attended to together: of all n, or of one each, which then has the parts that it would have alone.
-static void attend_parts(struct cpu_state *s, const struct batch *batch, int layer, int first, int n, int block, struct member *me)
+static void attend_parts(struct cpu_state *s, const struct batch *batch, int layer, int first, int n, int block,
+                         struct member *me)
 {
     const int n_kv_heads = s->config->n_kv_heads, n_queries = block * cpu_group(s), n_blocks = n / block;
     struct task task = task_make(s, batch, layer, me);
@@ -387,7 +388,8 @@ static void attend_parts(struct cpu_state *s, const struct batch *batch, int lay
             if (part < seen.n_parts)
                 attend_part(&task, seen, (size_t)(i % n_blocks) * n_kv_heads * most, i / n_blocks / most, part);
         }
-    for (struct span span; team_claim_share(me, n_kv_heads * n_queries * n_blocks, 4, &span);) // whose parts it has mostly computed itself
+    for (struct span span;
+         team_claim_share(me, n_kv_heads * n_queries * n_blocks, 4, &span);) // whose parts it has mostly computed itself
         for (int i = span.first; i < span.last; i++) {
             task.first_token = first + i % n_blocks * block;
             merge_query(s, (size_t)(i % n_blocks) * n_kv_heads * most, task_sees(&task).n_parts, n_queries,

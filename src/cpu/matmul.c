@@ -55,7 +55,8 @@ static void quantise_groups(struct cpu_state *s, const struct member *me, const 
 
 static int quantise_grain(int n)
 {
-    return n < QUANTISE_COLS / QUANT_BLOCK ? (int)round_up((size_t)(QUANTISE_COLS / (n > 0 ? n : 1)), QUANT_BLOCK) : QUANT_BLOCK;
+    return n < QUANTISE_COLS / QUANT_BLOCK ? (int)round_up((size_t)(QUANTISE_COLS / (n > 0 ? n : 1)), QUANT_BLOCK)
+                                           : QUANT_BLOCK;
 }
 
 // What multiplies n tokens of this run in 16 bits; NULL: nothing does.
@@ -166,12 +167,14 @@ static void many_rows(struct cpu_state *s, const struct member *me, const struct
 // Rows that each of several groups of tokens multiplies while they are in the cache; all, where there is one group.
 static int rows_of_groups(const struct matrix *w, struct span rows, bool several)
 {
-    const int all = rows.last - rows.first, some = (int)round_up(GROUPS_BYTES / dtype_row_bytes(w->dtype, w->cols) + 1, ROW_UNIT);
+    const int all = rows.last - rows.first,
+              some = (int)round_up(GROUPS_BYTES / dtype_row_bytes(w->dtype, w->cols) + 1, ROW_UNIT);
     return several && some < all ? some : all;
 }
 
 // By a matrix of floats as decode's are multiplied, of however many tokens where they are apart.
-static void few_rows(struct cpu_state *s, const struct matrix *w, struct span rows, float *y, ptrdiff_t ldy, const float *x, int n)
+static void few_rows(struct cpu_state *s, const struct matrix *w, struct span rows, float *y, ptrdiff_t ldy, const float *x,
+                     int n)
 {
     const int size = n > 0 ? even_groups(n, s->kernels->matvec_max) : n, block = rows_of_groups(w, rows, size < n);
     for (int first = rows.first; first < rows.last; first += block)

@@ -11,8 +11,8 @@ struct serve_options {
     uint64_t cache_bytes; // for what sequences have read, beyond the sessions
     int drain;            // seconds that running requests have once a signal ends the server
     yalm_session_options session;
-    bool speculate;          // tokens are guessed and evaluated several at once; `draft` does it too: NULL: none
-    const yalm_model *draft; // outlives the server
+    bool speculate;                       // tokens are guessed and evaluated several at once; `draft` does it too: NULL: none
+    const yalm_model *draft;              // outlives the server
     yalm_sampling sampling;               // what requests leave open
     uint64_t seed;                        // likewise; UINT64_MAX: another for each
     void (*say)(const char *format, ...); // a line to the user; not NULL

@@ -78,15 +78,16 @@ static bool may_reuse(const struct generation *how)
 }
 
 // Goes on from what is kept of the prompt, where that is more than the slot's tokens. The last token is evaluated in any case, for the logits.
-static bool load_kept(struct slot *slot, const struct prompt *prompt)
+static void load_kept(struct slot *slot, const struct prompt *prompt)
 {
     const void *const *pages;
     const size_t n_pages = prefixes_find(slot->prefixes, prompt->ids, prompt->n - 1, &pages), n = n_pages * PAGE_TOKENS;
     if (n <= slot->n_tokens || yalm_page_load(slot->session, prompt->ids, PAGE_TOKENS, pages, (int)n_pages, NULL) != YALM_OK)
-        return false;
+        return;
     memcpy(slot->tokens, prompt->ids, n * sizeof *slot->tokens);
+    slot->task->n_cached += n - slot->n_tokens;
+    speculator_read(slot->speculator, prompt->ids + slot->n_tokens, n - slot->n_tokens);
     slot->n_tokens = n;
-    return true;
 }
 
 void slot_begin(struct slot *slot, struct task *task)
@@ -96,16 +97,11 @@ void slot_begin(struct slot *slot, struct task *task)
     size_t keep = may_reuse(how) ? common(slot, prompt) : 0;
     if (keep == prompt->n)
         keep--;
-    const bool lost = yalm_rollback(slot->session, (int64_t)keep, NULL) != YALM_OK; // a ring has not what that position saw
-    const bool other = lost || keep < slot->n_tokens;
-    slot->n_tokens = lost ? 0 : keep;
-    const bool loaded = may_reuse(how) && load_kept(slot, prompt);
-    if (lost && !loaded)
-        yalm_rollback(slot->session, 0, NULL);
-    if (loaded || other)
+    const size_t held = slot->n_tokens;
+    // Where a ring has not what that position saw, the session stays as it is, for load_kept().
+    slot->n_tokens = yalm_rollback(slot->session, (int64_t)keep, NULL) == YALM_OK ? keep : 0;
+    if (slot->n_tokens < held)
         speculator_begin(slot->speculator);
-    if (loaded)
-        speculator_read(slot->speculator, slot->tokens, slot->n_tokens);
     slot->task = task;
     slot->n_pending = 0;
     slot->due = false;
@@ -186,9 +182,10 @@ void slot_read(struct slot *slot, int piece)
 {
     const struct generation *how = slot->task->request->how;
     const struct prompt *prompt = &how->prompts[slot->task->prompt];
-    const size_t before = slot->n_tokens;
-    if (may_reuse(how) && load_kept(slot, prompt))
-        slot->task->n_cached += slot->n_tokens - before;
+    if (may_reuse(how))
+        load_kept(slot, prompt);
+    yalm_rollback(slot->session, (int64_t)slot->n_tokens,
+                  NULL); // to the beginning, where slot_begin() could go to no other place
     const size_t left = prompt->n - slot->n_tokens;
     slot->pending = prompt->ids + slot->n_tokens;
     slot->n_pending = left < (size_t)piece ? (int)left : piece;

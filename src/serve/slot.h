@@ -30,12 +30,12 @@ void slot_close(struct slot *slot);
 // The free slot that is best for the prompt: the one that holds most of its beginning, unless that is little of either; then the one that was used
 // longest ago. NULL where none is free.
 struct slot *slot_choose(struct slot *slots, int n_slots, const struct prompt *prompt, bool reuse);
-// Begins the task: the session goes back to what it has in common with the prompt, or on to what is kept of that.
+// Begins the task: the session goes back to what it has in common with the prompt.
 void slot_begin(struct slot *slot, struct task *task);
 
 // Draws the next token from the session's logits, and makes it pending unless the task ends with it.
 yalm_status slot_write(struct slot *slot, const yalm_model *model, yalm_error *error);
-// Makes at most `piece` tokens of the prompt pending, once those are passed over that another slot has read meanwhile.
+// Makes at most `piece` tokens of the prompt pending, behind those that are kept already: other slots may have read them meanwhile.
 void slot_read(struct slot *slot, int piece);
 // After the evaluation of what was pending.
 yalm_status slot_evaluated(struct slot *slot, const yalm_model *model, yalm_error *error);

@@ -37,9 +37,10 @@ struct speculator {
     struct speculation_counts counts;
 };
 
-static const double fading = 0.97;        // of a record's counts, with each guess
-static const double seconds_weight = 0.2; // of the newest batch's in the average
-static const double least_gain = 1.03;    // what is less is not worth the risk
+static const double fading = 0.97; // of a record's counts, with each guess
+// Of the newest batch's in the average: less where it is above, for that may be others' doing.
+static const double weight_below = 0.5, weight_above = 0.05;
+static const double least_gain = 1.03; // what is less is not worth the risk
 
 static double now(void)
 {
@@ -94,7 +95,7 @@ static int class_of(size_t length)
     static const size_t from[DRAFTED] = {1, 2, 3, 4, 6, 9, 14, 20, 32};
     int class = -1;
     while (class + 1 < DRAFTED && length >= from[class + 1])
-        class++;
+        class ++;
     return class;
 }
 
@@ -239,7 +240,7 @@ static yalm_status evaluate(struct speculator *s, yalm_session *session, int32_t
     const yalm_status status = yalm_eval(session, &token, 1, YALM_LOGITS_LAST, error);
     double *seconds = &s->seconds[1 + s->n_ahead];
     const double taken = s->clock() - start;
-    *seconds = *seconds > 0 ? *seconds + seconds_weight * (taken - *seconds) : taken;
+    *seconds = *seconds > 0 ? *seconds + (taken < *seconds ? weight_below : weight_above) * (taken - *seconds) : taken;
     s->counts.evaluations++;
     s->counts.guessed += s->n_ahead;
     return status;

@@ -9,7 +9,8 @@
 
 struct suffix;
 
-struct suffix *suffix_open(size_t most); // tokens that it keeps: once it has so many it forgets them all, and begins anew; NULL: no memory
+struct suffix *
+suffix_open(size_t most); // tokens that it keeps: once it has so many it forgets them all, and begins anew; NULL: no memory
 void suffix_close(struct suffix *suffix);
 
 void suffix_forget(struct suffix *suffix); // all tokens

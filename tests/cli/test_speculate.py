@@ -59,5 +59,7 @@ def test_what_is_refused(program, ids_only, tmp_path):
     assert "No such file" in program.fails(1, "-i", "x", "--speculate", f"draft={tmp_path}/none.bin")
     said = program.fails(2, "-i", "x", "--speculate", f"draft={ids_only.model}")
     assert "a draft must have the same" in said
-    said = program.fails(2, "-i", "x", "--attention", "sparq", "--speculate", f"draft={program.model}", "-q", "--no-echo")
+    said = program.fails(
+        2, "-i", "x", "--attention", "sparq", "--speculate", f"draft={program.model}", "-q", "--no-echo"
+    )
     assert "a draft is of no use where tokens are evaluated one by one" in said

@@ -36,7 +36,7 @@ def test_command_prints_that(yalm, fable, command, printed):
     assert done.returncode == 0, done.stderr
     if not re.search(r" -m | --\w*tokenize| --verify", command):
         # A completion's text may differ on another processor, by the last bit of a probability; what is said of it may not.
-        said = r"(memory|cpu|prefill|decode|generated|last logits):"
+        said = r"(memory|cpu|prefill|decode|speculation|generated|last logits):"
         labels = [match[1] for match in (re.match(said, line) for line in printed) if match]
         assert [line.split(":")[0] for line in done.stderr.splitlines()] == labels
         assert done.stdout.startswith("Once upon a time")

@@ -65,7 +65,7 @@ def leave(server, choose):
 
 
 def test_many_requests(start):
-    server = start("--parallel", 4, "--queue", 100)
+    server = start("--parallel", 4, "--queue", 100, "--cache-ram", 8)
     fields = [{**each, "cache_prompt": False} for each in ANSWERED]
     right = [texts(server.post("/v1/completions", **each).body) for each in fields]
 

@@ -12,6 +12,7 @@ from .checkpoint import NAMES, PARTS, TYPES, Tensor, pieces, rounded, unknown_ty
 from .computed import Reordered, Strided, Turned
 from .errors import ModelError
 from .fp8 import SCALE_BYTES, fp8_size, to_fp8
+from .mixture import mixed
 from .quantise import GROUP_BYTES, quantise, quantised_size
 from .source import shown
 
@@ -98,6 +99,7 @@ class Planner:
         self.changes, self.order = changes, head_order(config, changes.pairs)
         self.left, self.dtype, self.keep = dict(tensors), dtype, keep
         self.unused = [pattern for pattern, _ in keep]  # patterns that no matrix has matched so far
+        self.kept: set = set()  # matrices that one has
         self.plan: list = []
 
     def take(self, name: str, shape: tuple) -> Tensor:
@@ -119,6 +121,7 @@ class Planner:
         for pattern, kept in self.keep:
             if fnmatchcase(name, pattern):
                 dtype = kept
+                self.kept.add(name)
                 self.unused = [p for p in self.unused if p != pattern]
         dtype = dtype or source.default
         if dtype == "bf12":
@@ -321,14 +324,17 @@ def make_plan(
     dtype: Optional[str],
     keep: list = (),
     changes: Changes = UNCHANGED,
+    bits: Optional[float] = None,
 ) -> list:
-    """`keep` is of (pattern of matrices' names, type), the last that matches counts. UnknownName where one matches none."""
+    """`keep` is of (pattern of matrices' names, type), the last that matches counts. UnknownName where one matches none.
+    bits: a weight, on average, of the layers' matrices that become q4: what it leaves makes some of them q8."""
     planner = Planner(config, tensors, where, dtype, list(keep), changes)
     planner.model()
     planner.refuse_rest()
     if planner.unused:
         raise UnknownName(planner.unused[0])
-    return planner.plan + [Planned(name, array.dtype, array) for name, array in tokenizer]
+    plan = planner.plan if bits is None else mixed(planner.plan, bits, planner.kept)
+    return plan + [Planned(name, array.dtype, array) for name, array in tokenizer]
 
 
 def matrix_types(plan: list) -> list:

@@ -210,7 +210,11 @@ static void plan_layer(struct step_planner *planner, struct cuda_state *s, int l
     const struct product qkv[] = {{w->q, w->q_bias, own->q}, {w->k, w->k_bias, own->k}, {w->v, w->v_bias, own->v}};
     const struct product o = {w->o, w->o_bias, own->x}, down = {ffn->down, ffn->down_bias, own->x};
     const struct product units[] = {{ffn->gate, ffn->gate_bias, own->gated}, {ffn->up, ffn->up_bias, NULL}};
-    add_product(planner, STEP_STORE, layer, qkv, 3, {x, w->attention_norm, x_words, STEP_BY_LAYER, NULL, STEP_PLAIN}, eps);
+    const struct step_ends normed = {x, w->attention_norm, x_words, STEP_BY_LAYER, NULL, STEP_PLAIN};
+    const int alike = w->v.dtype == w->q.dtype ? 3 : 2; // a v of another type is a product of its own
+    add_product(planner, STEP_STORE, layer, qkv, alike, normed, eps);
+    if (alike < 3)
+        add_product(planner, STEP_STORE, layer, qkv + alike, 3 - alike, normed, eps);
     struct step_phase attend = {};
     attend.work = STEP_ATTEND;
     attend.layer = layer;
@@ -226,7 +230,7 @@ static void plan_layer(struct step_planner *planner, struct cuda_state *s, int l
 
 int step_most_phases(const struct model_config *config)
 {
-    return 5 * config->n_layers + 1;
+    return 6 * config->n_layers + 1;
 }
 
 // Whether a model and a session are of a kind that the kernel computes. A head's norm is summed up by head_dim / 8 neighbouring lanes.

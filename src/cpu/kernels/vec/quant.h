@@ -5,12 +5,12 @@
 // the weights' own rounding does. (A block is four groups: with many tokens the weights' scale is then all that differs from
 // group to group.)
 //
-// For a few tokens, VEC groups of a row at a time. Of q8 a chunk, what one vector of 32-bit sums covers, is 4 * VEC columns, multiplied as 16-bit integers.
-// Of q4 each lane sums up a group of its own, so that there is one conversion and one scaling for it: the groups' four pieces of 8 columns come to lie in
-// four vectors, and are multiplied as bytes. A token's integer is 256 high + low, both of 8 bits, and what the products take is 8 more than the quants, without
-// sign; so much less is subtracted:
+// For a few tokens: what four vectors hold of a row is taken together, so that each lane sums up a group of its own (of q4; of q8 half of one), with one
+// conversion and one scaling for it. Their 128-bit quarters are transposed, and the lanes' four pieces of 4 bytes then lie in four vectors. They are multiplied
+// as bytes: a token's integer is 256 high + low, both of 8 bits, and what the products take is 8 (q8: 128) more than the quants, without sign; so much less
+// is subtracted:
 //     Σ q x = 256 Σ (q + 8) high + (Σ (q + 8) low - 8 Σ x)
-// In both, the even columns are stored before the odd ones: that is how quants come apart from their bytes.
+// Without VNNI q8's bytes become 16-bit integers instead, even columns and odd ones apart; so do q4's columns come apart from their bytes.
 #pragma once
 #include "cpu/kernels/kernels.h"
 #ifdef __AVX512F__
@@ -20,8 +20,7 @@
 #endif
 
 enum {
-    CHUNK_COLS = 4 * VEC, // of q8
-    PIECES = 4,           // of a group of q4
+    PIECES = 4, // of 4 bytes, in each lane
     QUANT_STREAMS = 4,
     QUANT_AHEAD = 2048, // bytes, to L1
     QUANT_AHEAD_TO_L2 = 8192,
@@ -55,89 +54,126 @@ VEC_INLINE ptrdiff_t rows_further(ptrdiff_t at, ptrdiff_t ahead, ptrdiff_t lengt
 
 // ------------------------------------------------------------------------------------------ few tokens
 
-// What VEC groups of q4 are multiplied with, in the order of nibble_lane().
+// What four vectors of q4, VEC groups, are multiplied with.
 struct nibble_part {
     int8_t high[PIECES][2][4 * VEC], low[PIECES][2][4 * VEC]; // of each piece the even columns, and the odd ones
-    int32_t less[VEC];                                        // -8 Σ x over a group
+    int32_t less[VEC];                                        // -8 Σ x over a lane
     float scales[VEC];
 };
 
-// A token: its groups, rounded up to whole vectors of scales, as (chunks, 2, 2 * VEC) integers, then a scale for each group, then as nibble_parts.
+// Likewise of q8, VEC / 2 groups.
+struct byte_part {
+    char x[PIECES][2][4 * VEC]; // the columns' high bytes and low ones; without VNNI even and odd columns' integers
+    int32_t less[VEC];          // -128 Σ x over a lane
+    float scales[VEC];
+};
+
+VEC_INLINE int part_groups(enum dtype type)
+{
+    return type == DTYPE_Q8 ? VEC / 2 : VEC;
+}
+VEC_INLINE ptrdiff_t part_size(enum dtype type)
+{
+    return (ptrdiff_t)(type == DTYPE_Q8 ? sizeof(struct byte_part) : sizeof(struct nibble_part));
+}
+
+// A token: its groups, rounded up to VEC, as byte_parts, then as nibble_parts.
 VEC_INLINE size_t few_groups(int cols)
 {
     return (quant_groups(cols) + VEC - 1) / VEC * VEC;
 }
-VEC_INLINE size_t few_integers(int cols) // bytes, with the scales
+VEC_INLINE ptrdiff_t few_parts(enum dtype type, int cols) // bytes
 {
-    return few_groups(cols) * (QUANT_GROUP * sizeof(int16_t) + sizeof(float));
+    return (ptrdiff_t)few_groups(cols) / part_groups(type) * part_size(type);
 }
-VEC_INLINE size_t few_nibbles(int cols)
+VEC_INLINE ptrdiff_t few_bytes(int cols)
 {
-    return few_groups(cols) / VEC * sizeof(struct nibble_part);
-}
-VEC_INLINE size_t few_bytes(int cols)
-{
-    return few_integers(cols) + few_nibbles(cols);
-}
-VEC_INLINE const float *few_scales(const char *token, int cols)
-{
-    return (const float *)(token + few_groups(cols) * QUANT_GROUP * sizeof(int16_t));
+    return few_parts(DTYPE_Q8, cols) + few_parts(DTYPE_Q4, cols);
 }
 
-// Where the pieces of the i-th of VEC groups lie: vectors of bytes are loaded with VEC / 4 groups each, and their i-th quarters become neighbours.
-VEC_INLINE int nibble_lane(int i)
+// The lane of the i-th group of a part, or, of q8, of that half of it.
+VEC_INLINE int part_lane(enum dtype type, int i, int half)
 {
-    return i % (VEC / 4) * 4 + i / (VEC / 4);
+    const int in_vector = part_groups(type) / 4; // groups
+    return (type == DTYPE_Q8 ? i % in_vector * 2 + half : i % in_vector) * 4 + i / in_vector;
+}
+
+VEC_INLINE int8_t high_byte(int x)
+{
+    return (int8_t)((x + 128) >> 8);
+}
+
+VEC_INLINE int group_sum(const int16_t *x, int n)
+{
+    int sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += x[i];
+    return sum;
 }
 
 VEC_INLINE void fill_nibbles(struct nibble_part *to, int lane, const int16_t x[QUANT_GROUP], float scale)
 {
     int8_t high[2][QUANT_GROUP / 2], low[2][QUANT_GROUP / 2];
-    int sum = 0;
     for (int odd = 0; odd < 2; odd++)
         for (int i = 0; i < QUANT_GROUP / 2; i++) {
-            const int16_t value = x[2 * i + odd];
-            high[odd][i] = (int8_t)((value + 128) >> 8);
-            low[odd][i] = (int8_t)value;
-            sum += value;
+            high[odd][i] = high_byte(x[2 * i + odd]);
+            low[odd][i] = (int8_t)x[2 * i + odd];
         }
     for (int piece = 0; piece < PIECES; piece++)
         for (int odd = 0; odd < 2; odd++) {
             memcpy(to->high[piece][odd] + (ptrdiff_t)4 * lane, high[odd] + (ptrdiff_t)4 * piece, 4);
             memcpy(to->low[piece][odd] + (ptrdiff_t)4 * lane, low[odd] + (ptrdiff_t)4 * piece, 4);
         }
-    to->less[lane] = -8 * sum;
+    to->less[lane] = -8 * group_sum(x, QUANT_GROUP);
+    to->scales[lane] = scale;
+}
+
+// Half a group.
+VEC_INLINE void fill_bytes(struct byte_part *to, int lane, const int16_t x[QUANT_GROUP / 2], float scale)
+{
+    char first[QUANT_GROUP], second[QUANT_GROUP];
+#ifdef __AVX512VNNI__
+    for (int i = 0; i < QUANT_GROUP / 2; i++) {
+        first[i] = high_byte(x[i]);
+        second[i] = (int8_t)x[i];
+    }
+#else
+    for (int i = 0; i < QUANT_GROUP / 4; i++) {
+        memcpy(first + (ptrdiff_t)2 * i, x + (ptrdiff_t)2 * i, 2);
+        memcpy(second + (ptrdiff_t)2 * i, x + (ptrdiff_t)2 * i + 1, 2);
+    }
+#endif
+    for (int piece = 0; piece < PIECES; piece++) {
+        memcpy(to->x[piece][0] + (ptrdiff_t)4 * lane, first + (ptrdiff_t)4 * piece, 4);
+        memcpy(to->x[piece][1] + (ptrdiff_t)4 * lane, second + (ptrdiff_t)4 * piece, 4);
+    }
+    to->less[lane] = -128 * group_sum(x, QUANT_GROUP / 2);
     to->scales[lane] = scale;
 }
 
 VEC_INLINE void quantise_token(char *to, const float *x, int cols, int first_col, int last_col)
 {
-    int16_t *quants = (int16_t *)to;
-    struct nibble_part *nibbles = (struct nibble_part *)(to + few_integers(cols));
-    float *scales = (float *)(to + few_groups(cols) * QUANT_GROUP * sizeof(int16_t));
-    // Past the end to the last whole vector of groups, zeros: weights may be absent there, but what was in memory could be anything.
+    struct byte_part *bytes = (struct byte_part *)to;
+    struct nibble_part *nibbles = (struct nibble_part *)(to + few_parts(DTYPE_Q8, cols));
+    // Past the end to the last whole part, zeros: weights may be absent there, but what was in memory could be anything.
     const int end = last_col < cols ? last_col : (int)few_groups(cols) * QUANT_GROUP;
     for (int c = first_col; c < end; c += QUANT_BLOCK) {
         int16_t block[QUANT_BLOCK];
         const float scale = quantise_block(block, x, c, cols);
         for (int i = 0; i < QUANT_BLOCK / QUANT_GROUP; i++) {
-            const int group = c / QUANT_GROUP + i;
-            scales[group] = scale;
-            fill_nibbles(nibbles + group / VEC, nibble_lane(group % VEC), block + (ptrdiff_t)i * QUANT_GROUP, scale);
-        }
-        for (int chunk = 0; chunk < QUANT_BLOCK; chunk += CHUNK_COLS) {
-            int16_t *even = quants + c + chunk, *odd = even + CHUNK_COLS / 2;
-            for (int i = 0; i < CHUNK_COLS / 2; i++) {
-                even[i] = block[chunk + 2 * i];
-                odd[i] = block[chunk + 2 * i + 1];
-            }
+            const int group = c / QUANT_GROUP + i, in_bytes = group % part_groups(DTYPE_Q8);
+            const int16_t *values = block + (ptrdiff_t)i * QUANT_GROUP;
+            fill_nibbles(nibbles + group / VEC, part_lane(DTYPE_Q4, group % VEC, 0), values, scale);
+            for (int half = 0; half < 2; half++)
+                fill_bytes(bytes + group / part_groups(DTYPE_Q8), part_lane(DTYPE_Q8, in_bytes, half),
+                           values + (ptrdiff_t)half * (QUANT_GROUP / 2), scale);
         }
     }
 }
 
 VEC_INLINE size_t few_size(int n, int cols)
 {
-    return (size_t)n * few_bytes(cols);
+    return (size_t)n * (size_t)few_bytes(cols);
 }
 
 VEC_INLINE void few_quantise(void *to, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col)
@@ -146,76 +182,57 @@ VEC_INLINE void few_quantise(void *to, const float *x, ptrdiff_t ldx, int n, int
         quantise_token((char *)to + t * few_bytes(cols), x + t * ldx, cols, first_col, last_col);
 }
 
-// VEC groups of a few rows, at the same place in each, and of the tokens.
+// A part of a few rows, at the same place in each, and of the tokens.
 struct few_at {
     const uint8_t *quants[QUANT_STREAMS];
-    vec scales[QUANT_STREAMS];
-    const char *x;    // the first token, at its integers (q8), or its nibble_part (q4)
-    const float *x_scales; // likewise, of q8
-    ptrdiff_t ldx;    // bytes from one token to the next
-    ptrdiff_t ahead;  // bytes further on that are fetched meanwhile
+    vec scales[QUANT_STREAMS]; // of VEC groups
+    const char *x;             // the first token's
+    ptrdiff_t ldx;             // bytes from one token to the next
+    ptrdiff_t ahead;           // bytes further on that are fetched meanwhile
     bool to_l2;
 };
 
-// sum[r][t] += the products of the first `groups` of these groups of q8.
-VEC_INLINE void few_bytes_part(int n_rows, int n_tokens, vec sum[QUANT_STREAMS][QUANT_FEW], const struct few_at *at, int groups)
+VEC_INLINE void part_products(enum dtype type, int n_rows, ivec sums[PART_ROWS], const ivec even[PART_ROWS][PIECES],
+                              const ivec odd[PART_ROWS][PIECES], const char *x)
 {
-    enum { CHUNK_GROUPS = CHUNK_COLS / QUANT_GROUP };
-    for (int g = 0; g < groups; g += CHUNK_GROUPS) {
-        const int there = groups - g < CHUNK_GROUPS ? groups - g : CHUNK_GROUPS;
-#pragma GCC unroll 16
-        for (int r = 0; r < n_rows; r++) {
-            const uint8_t *quants = at->quants[r] + (ptrdiff_t)g * QUANT_GROUP;
-            fetch_line((const char *)quants + at->ahead, at->to_l2);
-            ivec even, odd;
-            bytes_apart(quants, there, &even, &odd);
-            const vec scales = scales_of(at->scales[r], CHUNK_GROUPS, g / CHUNK_GROUPS);
-#pragma GCC unroll 16
-            for (int t = 0; t < n_tokens; t++) {
-                const int16_t *x = (const int16_t *)(at->x + t * at->ldx) + (ptrdiff_t)g * QUANT_GROUP;
-                const ivec products = ivec_dot(ivec_dot(ivec_zero(), even, ivec_load(x)), odd, ivec_load(x + CHUNK_COLS / 2));
-                const vec scale = vec_set(*(const float *)((const char *)(at->x_scales + g) + t * at->ldx)); // one for the whole chunk
-                sum[r][t] = vec_fma(ivec_to_float(products), vec_mul(scales, scale), sum[r][t]);
-            }
-        }
-    }
+    const struct nibble_part *nibbles = (const struct nibble_part *)x;
+    const struct byte_part *bytes = (const struct byte_part *)x;
+    if (type == DTYPE_Q4)
+        nibbles_dot(n_rows, sums, even, odd, nibbles->high, nibbles->low, nibbles->less);
+    else
+        bytes_dot_part(n_rows, sums, even, odd, bytes->x, bytes->less);
 }
 
-// The same of q4.
-VEC_INLINE void few_nibbles_part(int n_rows, int n_tokens, vec sum[QUANT_STREAMS][QUANT_FEW], const struct few_at *at,
-                                 int groups)
+// sum[r][t] += the products of the first `groups` groups of the part, the first or the second of those that the scales are of.
+VEC_INLINE void few_part(enum dtype type, int n_rows, int n_tokens, vec sum[QUANT_STREAMS][QUANT_FEW], const struct few_at *at,
+                         int groups, bool second)
 {
-    const int together = n_tokens > 2 && n_rows % NIBBLE_ROWS == 0 ? NIBBLE_ROWS : 1;
+    const int together = n_tokens > 2 && n_rows % PART_ROWS == 0 ? PART_ROWS : 1;
 #pragma GCC unroll 16
     for (int row = 0; row < n_rows; row += together) {
-        ivec even[NIBBLE_ROWS][PIECES], odd[NIBBLE_ROWS][PIECES];
-        vec scales[NIBBLE_ROWS];
+        ivec even[PART_ROWS][PIECES], odd[PART_ROWS][PIECES];
+        vec scales[PART_ROWS];
 #pragma GCC unroll 2
         for (int r = 0; r < together; r++) {
-            for (ptrdiff_t line = 0; line < VEC * (ptrdiff_t)dtype_group_bytes[DTYPE_Q4]; line += 64)
+            for (ptrdiff_t line = 0; line < PIECES * 4 * VEC; line += 64)
                 fetch_line((const char *)at->quants[row + r] + line + at->ahead, at->to_l2);
-            nibble_pieces(at->quants[row + r], groups, even[r], odd[r]);
-            scales[r] = nibble_scales(at->scales[row + r]);
+            if (type == DTYPE_Q4)
+                nibble_pieces(at->quants[row + r], groups, even[r], odd[r]);
+            else
+                byte_pieces(at->quants[row + r], groups, even[r], odd[r]);
+            scales[r] = lane_scales(type == DTYPE_Q8, second, at->scales[row + r]);
         }
 #pragma GCC unroll 16
         for (int t = 0; t < n_tokens; t++) {
-            const struct nibble_part *x = (const struct nibble_part *)(at->x + t * at->ldx);
-            ivec products[NIBBLE_ROWS];
-            nibbles_dot(together, products, even, odd, x->high, x->low, x->less);
+            const char *x = at->x + t * at->ldx;
+            const vec x_scales = vec_load((const float *)(x + part_size(type)) - VEC); // they come last
+            ivec products[PART_ROWS];
+            part_products(type, together, products, even, odd, x);
 #pragma GCC unroll 2
             for (int r = 0; r < together; r++)
-                sum[row + r][t] = vec_fma(ivec_to_float(products[r]), vec_mul(scales[r], vec_load(x->scales)), sum[row + r][t]);
+                sum[row + r][t] = vec_fma(ivec_to_float(products[r]), vec_mul(scales[r], x_scales), sum[row + r][t]);
         }
     }
-}
-
-VEC_INLINE void few_part(enum dtype type, int n_rows, int n_tokens, vec sum[QUANT_STREAMS][QUANT_FEW], const struct few_at *at,
-                         int groups)
-{
-    if (type == DTYPE_Q8)
-        few_bytes_part(n_rows, n_tokens, sum, at, groups);
-    else
-        few_nibbles_part(n_rows, n_tokens, sum, at, groups);
 }
 
 // Rows whose quants and scales are at quants[r] and scales[r]; n_rows and n_tokens are constants where this is inlined.
@@ -223,12 +240,10 @@ VEC_INLINE void few_rows(enum dtype type, int n_rows, int n_tokens, float *const
                          const uint8_t *const quants[QUANT_STREAMS], const uint16_t *const scales[QUANT_STREAMS], int cols,
                          const char *x, bool to_l2)
 {
-    const int groups = (int)quant_groups(cols);
-    const ptrdiff_t part_bytes = type == DTYPE_Q8 ? (ptrdiff_t)(VEC * QUANT_GROUP * sizeof(int16_t)) : (ptrdiff_t)sizeof(struct nibble_part);
+    const int groups = (int)quant_groups(cols), whole = part_groups(type);
     struct few_at at = {
-        .x = type == DTYPE_Q8 ? x : x + few_integers(cols),
-        .x_scales = few_scales(x, cols),
-        .ldx = (ptrdiff_t)few_bytes(cols),
+        .x = type == DTYPE_Q8 ? x : x + few_parts(DTYPE_Q8, cols),
+        .ldx = few_bytes(cols),
         .ahead = to_l2 ? QUANT_AHEAD_TO_L2 : QUANT_AHEAD,
         .to_l2 = to_l2,
     };
@@ -238,19 +253,25 @@ VEC_INLINE void few_rows(enum dtype type, int n_rows, int n_tokens, float *const
 #pragma GCC unroll 16
         for (int t = 0; t < n_tokens; t++)
             sum[r][t] = vec_zero();
-    for (int g = 0; g < groups; g += VEC, at.x += part_bytes, at.x_scales += VEC) {
-        const int part = groups - g < VEC ? groups - g : VEC;
+    for (int g = 0; g < groups; g += VEC) {
+        const int there = groups - g < VEC ? groups - g : VEC;
 #pragma GCC unroll 16
         for (int r = 0; r < n_rows; r++) {
             at.quants[r] = quants[r] + g * (ptrdiff_t)dtype_group_bytes[type];
             at.scales[r] =
-                part == VEC ? vec_load_as(DTYPE_FP16, scales[r], g) : vec_load_part_as(DTYPE_FP16, scales[r], g, part);
+                there == VEC ? vec_load_as(DTYPE_FP16, scales[r], g) : vec_load_part_as(DTYPE_FP16, scales[r], g, there);
             fetch_line((const char *)(scales[r] + g + 256), to_l2);
         }
-        if (part == VEC)
-            few_part(type, n_rows, n_tokens, sum, &at, VEC);
-        else
-            few_part(type, n_rows, n_tokens, sum, &at, part);
+#pragma GCC unroll 2
+        for (int part = 0; part < VEC / whole; part++, at.x += part_size(type)) {
+            if (there >= (part + 1) * whole)
+                few_part(type, n_rows, n_tokens, sum, &at, whole, part);
+            else if (there > part * whole)
+                few_part(type, n_rows, n_tokens, sum, &at, there - part * whole, part);
+#pragma GCC unroll 16
+            for (int r = 0; r < n_rows; r++)
+                at.quants[r] += whole * (ptrdiff_t)dtype_group_bytes[type];
+        }
     }
 #pragma GCC unroll 16
     for (int r = 0; r < n_rows; r++)
@@ -273,8 +294,7 @@ VEC_INLINE void few_rows_from(enum dtype type, int n_rows, int n_tokens, const s
         quants[s] = all + row * row_bytes;
         scales[s] = all_scales + row * groups;
     }
-    const size_t token = type == DTYPE_Q8 ? few_integers(a->cols) : few_nibbles(a->cols); // what is read of it
-    const bool to_l2 = a->fetching.to_l2 && token * (size_t)n_tokens > L1_KEEPS;
+    const bool to_l2 = a->fetching.to_l2 && (size_t)few_parts(type, a->cols) * (size_t)n_tokens > L1_KEEPS;
     few_rows(type, n_rows, n_tokens, y, a->ldy, quants, scales, a->cols, a->x, to_l2);
 }
 

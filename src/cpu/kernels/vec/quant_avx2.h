@@ -4,7 +4,7 @@
 
 typedef __m256i ivec;
 
-enum { NIBBLE_ROWS = 1 }; // of q4 that are multiplied together with each of several tokens: 8 registers
+enum { PART_ROWS = 1 }; // that are multiplied together with each of several tokens: 8 registers
 
 enum {
     QUANT_TILE_ROWS = 4,
@@ -114,19 +114,34 @@ VEC_INLINE ivec ivec_low_halves(vec a, vec b)
     return _mm256_blend_epi16(_mm256_castps_si256(a), _mm256_slli_epi32(_mm256_castps_si256(b), 16), 0xaa);
 }
 
-// q8's quants as 16-bit numbers, even and odd columns apart, of the group at p.
-VEC_INLINE void bytes_apart(const uint8_t *p, int groups, ivec *even, ivec *odd)
+// The 128-bit halves of four vectors transposed: piece[i] has in each the i-th elements of w[0], w[1], w[2] and w[3].
+VEC_INLINE void transpose_within(ivec piece[4], const ivec w[4])
 {
-    (void)groups;
-    const ivec w = ivec_load(p);
-    *even = _mm256_srai_epi16(_mm256_slli_epi16(w, 8), 8);
-    *odd = _mm256_srai_epi16(w, 8);
+    const ivec a = _mm256_unpacklo_epi32(w[0], w[1]), b = _mm256_unpackhi_epi32(w[0], w[1]);
+    const ivec c = _mm256_unpacklo_epi32(w[2], w[3]), d = _mm256_unpackhi_epi32(w[2], w[3]);
+    piece[0] = _mm256_unpacklo_epi64(a, c);
+    piece[1] = _mm256_unpackhi_epi64(a, c);
+    piece[2] = _mm256_unpacklo_epi64(b, d);
+    piece[3] = _mm256_unpackhi_epi64(b, d);
 }
 
-// q4's quants + 8 as bytes of the 8 groups at p, or of fewer, then of none: piece by piece, even and odd columns apart. Lanes are in the order of nibble_lane().
+// q8's quants of the 4 groups at p, or of fewer, then of none: piece by piece as 16-bit integers, even and odd columns apart.
+VEC_INLINE void byte_pieces(const uint8_t *p, int groups, ivec even[4], ivec odd[4])
+{
+    ivec w[4], pieces[4];
+    for (int i = 0; i < 4; i++)
+        w[i] = i < groups ? ivec_load(p + (ptrdiff_t)32 * i) : ivec_zero();
+    transpose_within(pieces, w);
+    for (int i = 0; i < 4; i++) {
+        even[i] = _mm256_srai_epi16(_mm256_slli_epi16(pieces[i], 8), 8);
+        odd[i] = _mm256_srai_epi16(pieces[i], 8);
+    }
+}
+
+// q4's quants + 8 as bytes of the 8 groups at p, or of fewer, then of none: piece by piece, even and odd columns apart.
 VEC_INLINE void nibble_pieces(const uint8_t *p, int groups, ivec even[4], ivec odd[4])
 {
-    ivec w[4];
+    ivec w[4], pieces[4];
     for (int i = 0; i < 4; i++) {
         const int there = groups - 2 * i;
         const uint8_t *at = p + (ptrdiff_t)32 * i;
@@ -134,10 +149,7 @@ VEC_INLINE void nibble_pieces(const uint8_t *p, int groups, ivec even[4], ivec o
                : there == 1 ? _mm256_zextsi128_si256(_mm_loadu_si128((const __m128i *)at))
                             : ivec_zero();
     }
-    const ivec a = _mm256_unpacklo_epi32(w[0], w[1]), b = _mm256_unpackhi_epi32(w[0], w[1]);
-    const ivec c = _mm256_unpacklo_epi32(w[2], w[3]), d = _mm256_unpackhi_epi32(w[2], w[3]);
-    const ivec pieces[4] = {_mm256_unpacklo_epi64(a, c), _mm256_unpackhi_epi64(a, c), _mm256_unpacklo_epi64(b, d),
-                            _mm256_unpackhi_epi64(b, d)};
+    transpose_within(pieces, w);
     const ivec four_bits = _mm256_set1_epi8(15), eight = _mm256_set1_epi8(8);
     for (int i = 0; i < 4; i++) {
         even[i] = _mm256_xor_si256(_mm256_and_si256(pieces[i], four_bits), eight);
@@ -145,15 +157,31 @@ VEC_INLINE void nibble_pieces(const uint8_t *p, int groups, ivec even[4], ivec o
     }
 }
 
-// 8 groups' scales in that order.
-VEC_INLINE vec nibble_scales(vec scales)
+// 8 groups' scales, or (`halves`) those of the first 4 or the second, in the order of part_lane().
+VEC_INLINE vec lane_scales(bool halves, bool second, vec scales)
 {
+    if (halves)
+        return second ? _mm256_permute2f128_ps(scales, scales, 0x11) : _mm256_permute2f128_ps(scales, scales, 0x00);
     return _mm256_permutevar8x32_ps(scales, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
+}
+
+// Of a row, q8's products: of 4 columns of each piece in each lane.
+VEC_INLINE void bytes_dot_part(int n_rows, ivec sums[PART_ROWS], const ivec even[PART_ROWS][4], const ivec odd[PART_ROWS][4],
+                               const char x[4][2][32], const int32_t less[8])
+{
+    (void)n_rows, (void)less;
+    ivec first = ivec_zero(), second = ivec_zero();
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        first = ivec_dot(first, even[0][i], ivec_load(x[i][0]));
+        second = ivec_dot(second, odd[0][i], ivec_load(x[i][1]));
+    }
+    sums[0] = _mm256_add_epi32(first, second);
 }
 
 // Of a row: 256 Σ (even · high[…][0] + odd · high[…][1]) + Σ (even · low[…][0] + odd · low[…][1]) + less, of 4 bytes of each piece in each lane. Two products of
 // at most 15 * 128 fit in 16 bits, and so do all of a group.
-VEC_INLINE void nibbles_dot(int n_rows, ivec sums[NIBBLE_ROWS], const ivec even[NIBBLE_ROWS][4], const ivec odd[NIBBLE_ROWS][4],
+VEC_INLINE void nibbles_dot(int n_rows, ivec sums[PART_ROWS], const ivec even[PART_ROWS][4], const ivec odd[PART_ROWS][4],
                             const int8_t high[4][2][32], const int8_t low[4][2][32], const int32_t less[8])
 {
     (void)n_rows;
@@ -190,13 +218,6 @@ VEC_INLINE void quants_in_order(enum dtype type, int16_t *to, const uint8_t *p)
             const ivec low = _mm256_srli_epi32(_mm256_slli_epi32(_mm256_srai_epi32(_mm256_slli_epi32(w, 28), 28), 16), 16);
             ivec_store(to + 16 * i, _mm256_or_si256(low, _mm256_slli_epi32(_mm256_srai_epi32(w, 4), 16)));
         }
-}
-
-// Which of 8 groups' scales belong to which lane of a chunk's products: a chunk has 1 or 2 groups, `chunk` counts from 0.
-VEC_INLINE vec scales_of(vec scales, int groups, int chunk)
-{
-    const ivec first = groups == 1 ? ivec_zero() : _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1);
-    return _mm256_permutevar8x32_ps(scales, _mm256_add_epi32(first, _mm256_set1_epi32(groups * chunk)));
 }
 
 // ------------------------------------------------------------------------------------------ tokens as bytes

@@ -7,7 +7,7 @@ typedef __m512i ivec;
 
 // 12 integer sums and 12 float ones in 32 registers; with two vectors of tokens, or one, 16 integer sums, whose float ones are in L1: each is added to only
 // every 5 cycles, and 8 sums would keep one of two units waiting.
-enum { NIBBLE_ROWS = 2 }; // of q4 that are multiplied together with each of several tokens: 16 registers
+enum { PART_ROWS = 2 }; // that are multiplied together with each of several tokens: 16 registers of q4
 
 enum { QUANT_TILE_ROWS = 4, QUANT_TILE_VECS = 3, QUANT_TWO_ROWS = 8, QUANT_TALL_ROWS = 16 };
 
@@ -119,28 +119,51 @@ VEC_INLINE ivec ivec_low_halves(vec a, vec b)
     return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_castps_si512(a), _mm512_slli_epi32(_mm512_castps_si512(b), 16));
 }
 
-// q8's quants as 16-bit numbers, even and odd columns apart: of the two groups at p, or of one, then zeros.
-VEC_INLINE void bytes_apart(const uint8_t *p, int groups, ivec *even, ivec *odd)
+// The 128-bit quarters of four vectors transposed: piece[i] has in each the i-th elements of w[0], w[1], w[2] and w[3].
+VEC_INLINE void transpose_within(ivec piece[4], const ivec w[4])
 {
-    const ivec w = groups == 1 ? _mm512_maskz_loadu_epi64(0x0f, p) : ivec_load(p);
-    *even = _mm512_srai_epi16(_mm512_slli_epi16(w, 8), 8);
-    *odd = _mm512_srai_epi16(w, 8);
+    const ivec a = _mm512_unpacklo_epi32(w[0], w[1]), b = _mm512_unpackhi_epi32(w[0], w[1]);
+    const ivec c = _mm512_unpacklo_epi32(w[2], w[3]), d = _mm512_unpackhi_epi32(w[2], w[3]);
+    piece[0] = _mm512_unpacklo_epi64(a, c);
+    piece[1] = _mm512_unpackhi_epi64(a, c);
+    piece[2] = _mm512_unpacklo_epi64(b, d);
+    piece[3] = _mm512_unpackhi_epi64(b, d);
 }
 
-// q4's quants + 8 as bytes of the 16 groups at p, or of fewer, then of none: piece by piece, even and odd columns apart. Lanes are in the order of nibble_lane().
+// Four vectors of groups at p, `in_vector` in each, of which there are `groups`, and then zeros.
+VEC_INLINE void load_groups(ivec w[4], const uint8_t *p, int in_vector, int groups)
+{
+    for (int i = 0; i < 4; i++) {
+        const int there = groups - in_vector * i, eighths = there > 0 ? 8 / in_vector * there : 0;
+        w[i] = there >= in_vector ? ivec_load(p + (ptrdiff_t)64 * i)
+                                  : _mm512_maskz_loadu_epi64((__mmask8)((1 << eighths) - 1), p + (ptrdiff_t)64 * i);
+    }
+}
+
+// q8's quants of the 8 groups at p, or of fewer, piece by piece: with VNNI 128 more, as bytes without sign; else as 16-bit integers, even and odd columns apart.
+VEC_INLINE void byte_pieces(const uint8_t *p, int groups, ivec even[4], ivec odd[4])
+{
+    ivec w[4], pieces[4];
+    load_groups(w, p, 2, groups);
+    transpose_within(pieces, w);
+    for (int i = 0; i < 4; i++) {
+#ifdef __AVX512VNNI__
+        even[i] = _mm512_xor_si512(pieces[i], _mm512_set1_epi8(-128));
+        odd[i] = even[i];
+#else
+        even[i] = _mm512_srai_epi16(_mm512_slli_epi16(pieces[i], 8), 8);
+        odd[i] = _mm512_srai_epi16(pieces[i], 8);
+#endif
+    }
+}
+
+// q4's quants + 8 as bytes of the 16 groups at p, or of fewer: piece by piece, even and odd columns apart.
 VEC_INLINE void nibble_pieces(const uint8_t *p, int groups, ivec even[4], ivec odd[4])
 {
     enum { AND_XOR = 0x6a }; // of bits a, b, c: (a & b) ^ c
-    ivec w[4];
-    for (int i = 0; i < 4; i++) {
-        const int there = groups - 4 * i;
-        w[i] = there >= 4 ? ivec_load(p + (ptrdiff_t)64 * i)
-                          : _mm512_maskz_loadu_epi64((__mmask8)((1 << (there > 0 ? 2 * there : 0)) - 1), p + (ptrdiff_t)64 * i);
-    }
-    const ivec a = _mm512_unpacklo_epi32(w[0], w[1]), b = _mm512_unpackhi_epi32(w[0], w[1]);
-    const ivec c = _mm512_unpacklo_epi32(w[2], w[3]), d = _mm512_unpackhi_epi32(w[2], w[3]);
-    const ivec pieces[4] = {_mm512_unpacklo_epi64(a, c), _mm512_unpackhi_epi64(a, c), _mm512_unpacklo_epi64(b, d),
-                            _mm512_unpackhi_epi64(b, d)};
+    ivec w[4], pieces[4];
+    load_groups(w, p, 4, groups);
+    transpose_within(pieces, w);
     const ivec four_bits = _mm512_set1_epi8(15), eight = _mm512_set1_epi8(8);
     for (int i = 0; i < 4; i++) {
         even[i] = _mm512_ternarylogic_epi64(pieces[i], four_bits, eight, AND_XOR);
@@ -148,10 +171,12 @@ VEC_INLINE void nibble_pieces(const uint8_t *p, int groups, ivec even[4], ivec o
     }
 }
 
-// 16 groups' scales in that order.
-VEC_INLINE vec nibble_scales(vec scales)
+// 16 groups' scales, or (`halves`) those of the first 8 or the second, in the order of part_lane().
+VEC_INLINE vec lane_scales(bool halves, bool second, vec scales)
 {
-    return _mm512_permutexvar_ps(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), scales);
+    const ivec all = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const ivec half = _mm512_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6, 1, 3, 5, 7, 1, 3, 5, 7);
+    return _mm512_permutexvar_ps(halves ? _mm512_add_epi32(half, _mm512_set1_epi32(second ? 8 : 0)) : all, scales);
 }
 
 VEC_INLINE ivec nibble_add(ivec sum, ivec w, ivec x)
@@ -165,10 +190,10 @@ VEC_INLINE ivec nibble_add(ivec sum, ivec w, ivec x)
 
 // Of each of n_rows rows: 256 Σ (even · high[…][0] + odd · high[…][1]) + Σ (even · low[…][0] + odd · low[…][1]) + less, of 4 bytes of each piece in each lane.
 // Two products of at most 15 * 128 fit in 16 bits, and so do all of a group.
-VEC_INLINE void nibbles_dot(int n_rows, ivec sums[NIBBLE_ROWS], const ivec even[NIBBLE_ROWS][4], const ivec odd[NIBBLE_ROWS][4],
+VEC_INLINE void nibbles_dot(int n_rows, ivec sums[PART_ROWS], const ivec even[PART_ROWS][4], const ivec odd[PART_ROWS][4],
                             const int8_t high[4][2][64], const int8_t low[4][2][64], const int32_t less[16])
 {
-    ivec h[NIBBLE_ROWS], l[NIBBLE_ROWS];
+    ivec h[PART_ROWS], l[PART_ROWS];
 #pragma GCC unroll 2
     for (int r = 0; r < n_rows; r++)
         h[r] = l[r] = ivec_zero();
@@ -187,9 +212,41 @@ VEC_INLINE void nibbles_dot(int n_rows, ivec sums[NIBBLE_ROWS], const ivec even[
 #ifdef __AVX512VNNI__
         sums[r] = _mm512_add_epi32(_mm512_add_epi32(_mm512_slli_epi32(h[r], 8), l[r]), ivec_load(less));
 #else
-        sums[r] = _mm512_add_epi32(_mm512_add_epi32(_mm512_madd_epi16(h[r], _mm512_set1_epi16(256)),
-                                                    _mm512_madd_epi16(l[r], _mm512_set1_epi16(1))),
-                                   ivec_load(less));
+        sums[r] = _mm512_add_epi32(
+            _mm512_add_epi32(_mm512_madd_epi16(h[r], _mm512_set1_epi16(256)), _mm512_madd_epi16(l[r], _mm512_set1_epi16(1))),
+            ivec_load(less));
+#endif
+}
+
+// Of each of n_rows rows, q8's products: of 4 columns of each piece in each lane.
+VEC_INLINE void bytes_dot_part(int n_rows, ivec sums[PART_ROWS], const ivec even[PART_ROWS][4], const ivec odd[PART_ROWS][4],
+                               const char x[4][2][64], const int32_t less[16])
+{
+    ivec h[PART_ROWS], l[PART_ROWS];
+#pragma GCC unroll 2
+    for (int r = 0; r < n_rows; r++)
+        h[r] = l[r] = ivec_zero();
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        const ivec first = ivec_load(x[i][0]), second = ivec_load(x[i][1]);
+#pragma GCC unroll 2
+        for (int r = 0; r < n_rows; r++) {
+#ifdef __AVX512VNNI__
+            h[r] = ivec_dot8(h[r], even[r][i], first);
+            l[r] = ivec_dot8(l[r], even[r][i], second);
+#else
+            h[r] = ivec_dot(h[r], even[r][i], first);
+            l[r] = ivec_dot(l[r], odd[r][i], second);
+#endif
+        }
+    }
+    (void)odd, (void)less;
+#pragma GCC unroll 2
+    for (int r = 0; r < n_rows; r++)
+#ifdef __AVX512VNNI__
+        sums[r] = _mm512_add_epi32(_mm512_add_epi32(_mm512_slli_epi32(h[r], 8), l[r]), ivec_load(less));
+#else
+        sums[r] = _mm512_add_epi32(h[r], l[r]);
 #endif
 }
 
@@ -204,14 +261,6 @@ VEC_INLINE void quants_in_order(enum dtype type, int16_t *to, const uint8_t *p)
         const ivec low = _mm512_srli_epi32(_mm512_slli_epi32(_mm512_srai_epi32(_mm512_slli_epi32(w, 28), 28), 16), 16);
         ivec_store(to, _mm512_or_si512(low, _mm512_slli_epi32(_mm512_srai_epi32(w, 4), 16)));
     }
-}
-
-// Which of 16 groups' scales belong to which lane of a chunk's products: a chunk has 2 or 4 groups, `chunk` counts from 0.
-VEC_INLINE vec scales_of(vec scales, int groups, int chunk)
-{
-    const ivec first = groups == 2 ? _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1)
-                                   : _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-    return _mm512_permutexvar_ps(_mm512_add_epi32(first, _mm512_set1_epi32(groups * chunk)), scales);
 }
 
 // ------------------------------------------------------------------------------------------ tokens as bytes

@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""What quantised forms of real models lose: yalm's beside llama.cpp's, with llama.cpp's importance matrix of yalm's own calibration text.
+
+Every form becomes a file of yalm's: llama.cpp's are dequantised to fp16, so that one program judges all, by the same tokens and the same logits of the
+unrounded model. (llama.cpp itself loses a little more: it rounds tokens to 8 bits.) bench/quantisation_quality.sh builds what this needs.
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+CALIBRATION = ROOT / "tools/yalm_convert/calibration.txt"
+CONTEXT = "512"
+FOUND = {
+    "perplexity": r"PPL = ([0-9.]+)",
+    "KL": r"KL divergence: mean ([0-9.]+)",
+    "99.9 %": r"99.9 % quantile ([0-9.]+)",
+    "same best": r"same top: ([0-9.]+)",
+}
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "models", nargs="+", type=Path, metavar="MODEL.gguf", help="with weights that are not quantised"
+    )
+    parser.add_argument(
+        "--peer", type=Path, required=True, metavar="FOLDER", help="of llama-quantize and llama-imatrix"
+    )
+    parser.add_argument(
+        "--text", type=Path, action="append", required=True, help="held-out text; may be given several times"
+    )
+    parser.add_argument("--tokens", default="8192", help="of each text (default: %(default)s)")
+    parser.add_argument("--types", default="IQ4_XS,Q4_K_M", help="llama.cpp's (default: %(default)s)")
+    parser.add_argument(
+        "--form",
+        action="append",
+        metavar="OPTIONS",
+        help="of tools/convert.py, for yalm's; may be given several times (default: --dtype q4)",
+    )
+    parser.add_argument(
+        "--work", type=Path, default=ROOT / "build", help="where some GB of files lie meanwhile (default: build/)"
+    )
+    return parser.parse_args()
+
+
+def run(*command: object) -> str:
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"quality: {command[0]} ended with {done.returncode}: {done.stderr.strip()[-500:]}")
+    return done.stdout
+
+
+def convert(source: Path, output: Path, *options: str) -> int:
+    """Writes one of yalm's files; returns its bytes."""
+    run(sys.executable, ROOT / "tools/convert.py", source, output, *options)
+    return output.stat().st_size
+
+
+class Judge:
+    """Knows the unrounded model's logits of each text."""
+
+    def __init__(self, model: Path, texts: list, tokens: str, place: Path):
+        self.texts, self.tokens, self.place = texts, tokens, place
+        base = place / "base.bin"
+        convert(model, base)
+        for number, _ in enumerate(texts):
+            self.report("as it was", base, 0, number, "--save-logits", place / f"logits.{number}")
+        base.unlink()
+
+    def report(self, form: str, file: Path, size: int, number: int, *options: object) -> None:
+        text = self.texts[number]
+        said = run(
+            ROOT / "yalm",
+            file,
+            "-m",
+            "perplexity",
+            "-f",
+            text,
+            "--ctx",
+            CONTEXT,
+            "--max-tokens",
+            self.tokens,
+            "-q",
+            *options,
+        )
+        found = [re.search(pattern, said) for pattern in FOUND.values()]
+        bytes_ = f"{size / 1e6:.1f} MB" if size else ""
+        cells = [text.name, form, bytes_, *(match.group(1) if match else "" for match in found)]
+        print("| " + " | ".join(cells) + " |", flush=True)
+
+    def judge(self, form: str, file: Path, size: int) -> None:
+        for number, _ in enumerate(self.texts):
+            self.report(form, file, size, number, "--kl-base", self.place / f"logits.{number}")
+        file.unlink()
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    for model in arguments.models:
+        print(
+            f"\n{model.name}\n\n| text | form | bytes | "
+            + " | ".join(FOUND)
+            + " |\n"
+            + "| --- " * (3 + len(FOUND))
+            + "|"
+        )
+        with tempfile.TemporaryDirectory(prefix="quality.", dir=arguments.work) as folder:
+            place = Path(folder)
+            judge = Judge(model, arguments.text, arguments.tokens, place)
+            for options in arguments.form or ["--dtype q4"]:
+                file = place / "yalm.bin"
+                judge.judge(f"yalm {options}", file, convert(model, file, *options.split()))
+            importance = place / "imatrix.gguf"
+            run(
+                *(arguments.peer / "llama-imatrix", "-m", model, "-f", CALIBRATION, "-o", importance),
+                *("-c", CONTEXT, "-b", CONTEXT, "--no-ppl"),
+            )
+            for kind in arguments.types.split(","):
+                peer, file = place / f"{kind}.gguf", place / "peer.bin"
+                run(arguments.peer / "llama-quantize", "--imatrix", importance, model, peer, kind)
+                convert(peer, file, "--dtype", "fp16")
+                judge.judge(f"llama.cpp {kind}", file, peer.stat().st_size)
+                peer.unlink()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
