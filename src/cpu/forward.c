@@ -262,7 +262,8 @@ yalm_status cpu_forward(struct cpu_state *state, const struct batch *batch)
 
 void cpu_forward_apart(struct cpu_state *state, const struct turn *turns, int n)
 {
-    const struct batch batch = {.n = n, .logits = state->logits, .all_logits = true, .apart = true};
+    float *logits = state->gathered ? state->gathered : state->logits;
+    const struct batch batch = {.n = n, .logits = logits, .all_logits = true, .apart = true};
     struct pass pass = {.state = state, .run = ++state->run, .batch = batch, .n_turns = n};
     _Static_assert(sizeof pass <= TEAM_ARGUMENT_BYTES, "a pass is small enough to be copied to each member");
     memcpy(pass.turns, turns, sizeof *turns * (size_t)n);

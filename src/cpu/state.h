@@ -73,7 +73,8 @@ struct cpu_state {
     float *rotated_q; // (n_kv_heads, chunk, group, head_dim), scaled by 1 / sqrt(head_dim)
     float *sink_q;    // likewise, as the sinks see them; NULL where there are no sinks
     float *attended;  // (chunk, q_dim)
-    float *logits;    // (chunk, vocab_size), of a state whose tokens are of several sessions (together.c), or whose ranks gather them; else NULL
+    float *logits;    // (chunk, vocab_size), of several sessions' tokens (together.c), or a rank's; else NULL
+    float *gathered;  // (chunk, the whole vocabulary): logits of all ranks, of tokens of several sessions; else NULL
     float *branch;    // (chunk, hidden_dim) and one more: what a block adds to x, to be summed over ranks; NULL without a group
     float *squares;   // (chunk, 2) and one more: of q and k, that ranks normalise as a whole; else NULL
     float *gate;      // (chunk, ffn_dim)

@@ -153,6 +153,8 @@ static void carve_activations(struct cpu_state *s, struct carver *c)
     s->gate = carve(c, chunk * ffn, sizeof(float));
     if (s->together || s->group)
         s->logits = carve(c, chunk * s->config->vocab_size, sizeof(float));
+    if (s->together && s->group)
+        s->gathered = carve(c, chunk * s->weights->embedding.rows, sizeof(float));
     if (s->group)
         s->branch = carve(c, chunk * dim + 1, sizeof(float));
     if (s->group && s->config->whole_qk_norm)

@@ -79,9 +79,10 @@ static void evaluate(struct cpu_state *together, void *const *states, const stru
     for (int i = 0; i < n; i++)
         turns[i] = (struct turn){states[i], batches[i].position, batches[i].tokens[0]};
     cpu_forward_apart(together, turns, n);
-    const size_t vocab = together->config->vocab_size;
+    const float *logits = together->gathered ? together->gathered : together->logits;
+    const size_t vocab = (size_t)together->weights->embedding.rows;
     for (int i = 0; i < n; i++)
-        memcpy(batches[i].logits, together->logits + (size_t)i * vocab, sizeof(float) * vocab);
+        memcpy(batches[i].logits, logits + (size_t)i * vocab, sizeof(float) * vocab);
 }
 
 yalm_status cpu_evaluate_together(void *const *states, const struct batch *batches, int n, const struct backend_plan *plan,

@@ -13,6 +13,7 @@
 struct followed {
     int session; // its name
     void *state;
+    yalm_session_options options; // but what its attention method has besides
     struct followed *next;
 };
 
@@ -21,6 +22,7 @@ struct follower {
     const struct model_source *source;
     const yalm_session_options *options; // threads are this rank's own affair
     yalm_model *model;                   // NULL: not yet
+    float *unread;                       // (vocab_size): logits of sessions together, which are rank 0's to read
     struct followed *sessions;
 };
 
@@ -48,6 +50,8 @@ static void close_all(struct follower *f)
         close_session(&f->sessions);
     if (f->model)
         f->source->close(f->model);
+    free(f->unread);
+    f->unread = NULL;
     f->model = NULL;
 }
 
@@ -67,7 +71,8 @@ static yalm_status load(struct follower *f, const struct group_model *wanted, ya
                          "%.200s: another model (%016llx, %llu bytes) than rank 0's (%016llx, %llu bytes)", f->source->path,
                          (unsigned long long)mine.checksum, (unsigned long long)mine.file_bytes,
                          (unsigned long long)wanted->checksum, (unsigned long long)wanted->file_bytes);
-    return model_take_share(f->model, error);
+    f->unread = malloc(sizeof *f->unread * (size_t)f->model->config.vocab_size);
+    return f->unread ? model_take_share(f->model, error) : error_set(error, YALM_NO_MEMORY, "out of memory for logits");
 }
 
 static yalm_status open_session(struct follower *f, int session, const struct command *command, const char *body,
@@ -80,7 +85,6 @@ static yalm_status open_session(struct follower *f, int session, const struct co
     yalm_session_options *o = &sent.options;
     o->n_threads = f->options->n_threads;
     o->n_threads_batch = f->options->n_threads_batch;
-    o->pin = f->options->pin;
     struct device_choice choice;
     yalm_status status = device_choose(f->model, o, &choice, error);
     if (status != YALM_OK)
@@ -95,7 +99,10 @@ static yalm_status open_session(struct follower *f, int session, const struct co
     struct followed *opened = calloc(1, sizeof *opened);
     if (!opened)
         return error_set(error, YALM_NO_MEMORY, "out of memory for a session");
-    *opened = (struct followed){session, backend_cpu.open(&plan, error), f->sessions};
+    *opened = (struct followed){session, backend_cpu.open(&plan, error), *o, f->sessions};
+    opened->options.codebooks = NULL;
+    opened->options.attention = "dense";
+    opened->options.n_settings = 0;
     if (!opened->state) {
         free(opened);
         return error->status;
@@ -111,8 +118,26 @@ static void evaluate(struct follower *f, const struct command *command, const in
     struct batch batch = {.tokens = command->n > 1 ? tokens : &command->token, .n = command->n, .position = command->position};
     batch.logits = command->logits ? &wanted : NULL;
     batch.all_logits = command->logits == 2;
+    batch.apart = command->apart;
     if (session) // an interruption is rank 0's to report
         backend_cpu.evaluate(session->state, &batch, NULL);
+}
+
+static void evaluate_together(struct follower *f, const struct command *command, const struct group_turn *turns)
+{
+    void *states[GROUP_AT_ONCE];
+    struct batch batches[GROUP_AT_ONCE];
+    const int n = command->n < GROUP_AT_ONCE ? command->n : GROUP_AT_ONCE;
+    struct followed *first = *find(f, turns[0].session);
+    for (int i = 0; i < n; i++) {
+        const struct followed *session = *find(f, turns[i].session);
+        if (!session)
+            return;
+        states[i] = session->state;
+        batches[i] = (struct batch){.tokens = &turns[i].token, .n = 1, .position = turns[i].position, .logits = f->unread};
+    }
+    const struct backend_plan plan = device_plan(f->model, &first->options, NULL);
+    backend_cpu.evaluate_together(states, batches, n, &plan, NULL);
 }
 
 // Whether to go on.
@@ -131,6 +156,9 @@ static bool obey(struct follower *f, const struct command *command, const void *
         break;
     case COMMAND_EVALUATE:
         evaluate(f, command, body);
+        break;
+    case COMMAND_TOGETHER:
+        evaluate_together(f, command, body);
         break;
     case COMMAND_FILL:
         if (session)

@@ -250,6 +250,8 @@ static void gather_few(struct yalm_group *g, float *whole, int n, int rows)
 {
     struct round in = {.n = 0};
     float *theirs = (float *)room_for(g, (size_t)n * (size_t)rows * sizeof *theirs);
+    if (!theirs)
+        return;
     for (int r = 1, first = 0; r < g->transport.n; r++) {
         const struct share_span part = share_of_rows(rows, r, g->transport.n);
         const size_t floats = (size_t)n * (size_t)(part.last - part.first);

@@ -56,6 +56,7 @@ enum command_kind {
     COMMAND_LOAD,     // take your share of the model; body: struct group_model
     COMMAND_OPEN,     // a session; body: its options
     COMMAND_EVALUATE, // body: the tokens, where they are several
+    COMMAND_TOGETHER, // n tokens, each of another session; body: their struct group_turn
     COMMAND_FILL,     // n random positions
     COMMAND_CLOSE,
     COMMAND_NOTHING,
@@ -64,10 +65,17 @@ enum command_kind {
 
 struct command {
     int32_t kind, session, n, token; // token: of a batch that has but one
-    int64_t logits;                  // 0 none, 1 the last token's, 2 all
+    int32_t logits, apart;           // logits: 0 none, 1 the last token's, 2 all; apart: as in struct batch
     int64_t position;
     uint64_t seed;
     uint64_t body_bytes;
+};
+
+enum { GROUP_AT_ONCE = 64 }; // turns at most
+
+struct group_turn {
+    int32_t session, token;
+    int64_t position;
 };
 
 // What must be the same on all ranks.

@@ -21,7 +21,7 @@ struct ranks_state {
 
 // Numbers, and behind them the strings, each with its terminating zero: isa, attention, codebooks ("" where none are named), settings.
 struct sent_options {
-    int32_t context, endless, n_sinks, kv, activations, chunk, n_settings;
+    int32_t context, endless, n_sinks, kv, activations, chunk, pin, n_settings;
     float attention_ratio;
 };
 
@@ -40,8 +40,17 @@ char *ranks_write_options(const yalm_session_options *o, size_t *length)
     FILE *file = open_memstream(&bytes, length);
     if (!file)
         return NULL;
-    const struct sent_options sent = {o->context, o->endless,    o->n_sinks,        (int32_t)o->kv, (int32_t)o->activations,
-                                      o->chunk,   o->n_settings, o->attention_ratio};
+    const struct sent_options sent = {
+        .context = o->context,
+        .endless = o->endless,
+        .n_sinks = o->n_sinks,
+        .kv = (int32_t)o->kv,
+        .activations = (int32_t)o->activations,
+        .chunk = o->chunk,
+        .pin = o->pin,
+        .n_settings = o->n_settings,
+        .attention_ratio = o->attention_ratio,
+    };
     fwrite(&sent, sizeof sent, 1, file);
     write_texts(file, o);
     if (fclose(file) == 0)
@@ -76,6 +85,7 @@ bool ranks_read_options(struct ranks_options *to, const char *bytes, size_t leng
     o->kv = (yalm_kv)sent.kv;
     o->activations = (yalm_activations)sent.activations;
     o->chunk = sent.chunk;
+    o->pin = sent.pin;
     o->attention_ratio = sent.attention_ratio;
     o->isa = next_text(&at, end);
     o->attention = o->isa ? next_text(&at, end) : NULL;
@@ -153,6 +163,7 @@ static yalm_status evaluate(void *state, const struct batch *batch, yalm_error *
 {
     struct ranks_state *s = state;
     struct command command = {.kind = COMMAND_EVALUATE, .n = batch->n, .token = batch->tokens[0], .position = batch->position};
+    command.apart = batch->apart;
     command.logits = !batch->logits ? 0 : batch->all_logits ? 2 : 1;
     pthread_mutex_lock(&s->group->lock);
     s->group->cancel = s->cancel;
@@ -164,6 +175,39 @@ static yalm_status evaluate(void *state, const struct batch *batch, yalm_error *
         status = group_failure(s->group, error);
     pthread_mutex_unlock(&s->group->lock);
     return status;
+}
+
+static yalm_status evaluate_together(void *const *states, const struct batch *batches, int n, const struct backend_plan *plan,
+                                     yalm_error *error)
+{
+    struct ranks_state *first = states[0];
+    yalm_status status = YALM_OK;
+    pthread_mutex_lock(&first->group->lock);
+    first->group->cancel = NULL; // looked at before, token by token
+    for (int done = 0, some; done < n && status == YALM_OK; done += some) {
+        struct group_turn turns[GROUP_AT_ONCE];
+        void *own[GROUP_AT_ONCE];
+        some = n - done < GROUP_AT_ONCE ? n - done : GROUP_AT_ONCE;
+        for (int i = 0; i < some; i++) {
+            const struct ranks_state *s = states[done + i];
+            const struct batch *batch = &batches[done + i];
+            turns[i] = (struct group_turn){s->session, batch->tokens[0], batch->position};
+            own[i] = s->own;
+        }
+        status =
+            tell(first, &(struct command){.kind = COMMAND_TOGETHER, .n = some}, turns, sizeof *turns * (size_t)some, error);
+        if (status == YALM_OK)
+            status = backend_cpu.evaluate_together(own, batches + done, some, plan, error);
+    }
+    if (first->group->lost)
+        status = group_failure(first->group, error);
+    pthread_mutex_unlock(&first->group->lock);
+    return status;
+}
+
+static int most_apart(const void *state)
+{
+    return backend_cpu.most_apart(((const struct ranks_state *)state)->own);
 }
 
 static yalm_status fill_random(void *state, int64_t position, int n, uint64_t seed, yalm_error *error)
@@ -238,6 +282,8 @@ const struct backend backend_ranks = {
     .close = close_state,
     .describe = describe,
     .evaluate = evaluate,
+    .evaluate_together = evaluate_together,
+    .most_apart = most_apart,
     .fill_random = fill_random,
     .step_bytes = step_bytes,
     .measure_limits = measure_limits,

@@ -278,7 +278,8 @@ static bool open_layers(struct model_weights *part, const struct model_config *c
         free(experts);
         return false;
     }
-    for (size_t l = 0; l < n_layers; l++)
+    part->layers[0].experts = experts; // weights_free()'s
+    for (size_t l = 1; l < n_layers; l++)
         part->layers[l].experts = experts + l * n_experts;
     return true;
 }

@@ -261,6 +261,48 @@ static void test_sums(void **state)
     random_model_free(m);
 }
 
+// Sessions that are evaluated together, and tokens that are expected: as in one process.
+static void test_several_sessions(void **state)
+{
+    (void)state;
+    enum { SESSIONS = 3 };
+    struct random_model *m = random_model_make(plain(), DTYPE_Q8, 5);
+    struct ranks ranks;
+    yalm_error error = {0};
+    ranks_start(&ranks, m, 3, 1, 30);
+    assert_int_equal(model_share_out(&ranks.each[0].model, &error), YALM_OK);
+    const yalm_session_options options = options_of(YALM_KV_FP32, 1);
+    yalm_session *together[SESSIONS], *alone[SESSIONS];
+    int32_t next[SESSIONS];
+    for (int i = 0; i < SESSIONS; i++) {
+        together[i] = open_session(&ranks.each[0].model, &options);
+        alone[i] = open_session(&m->model, &options);
+        eval(together[i], i, 4 + 3 * i, YALM_LOGITS_NONE);
+        eval(alone[i], i, 4 + 3 * i, YALM_LOGITS_NONE);
+    }
+    for (int step = 0; step < STEPS; step++) {
+        for (int i = 0; i < SESSIONS; i++)
+            next[i] = token_of(50 + 7 * i + step);
+        assert_int_equal(yalm_eval_each(together, next, SESSIONS, &error), YALM_OK);
+        assert_int_equal(yalm_eval_each(alone, next, SESSIONS, &error), YALM_OK);
+        for (int i = 0; i < SESSIONS; i++)
+            assert_true(difference(together[i], alone[i], 1) < 1e-3);
+    }
+    const int32_t expected[] = {token_of(1), token_of(2)};
+    assert_int_equal(yalm_expect(together[0], expected, 2), 2);
+    for (int i = 0; i < 3; i++) {
+        eval(together[0], i, 1, YALM_LOGITS_LAST);
+        eval(alone[0], i, 1, YALM_LOGITS_LAST);
+        assert_true(difference(together[0], alone[0], 1) < 1e-3);
+    }
+    for (int i = 0; i < SESSIONS; i++) {
+        yalm_session_close(together[i]);
+        yalm_session_close(alone[i]);
+    }
+    ranks_end(&ranks);
+    random_model_free(m);
+}
+
 static void test_more_ranks_than_parts(void **state)
 {
     (void)state;
@@ -353,6 +395,7 @@ int main(void)
         cmocka_unit_test(test_caches_and_sparse_attention),
         cmocka_unit_test(test_fp16_on_the_wire),
         cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_several_sessions),
         cmocka_unit_test(test_more_ranks_than_parts),
         cmocka_unit_test(test_another_model),
         cmocka_unit_test(test_cancelled),

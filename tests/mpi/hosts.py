@@ -84,11 +84,18 @@ class Hosts:
 
     def remove(self):
         for name in [f"{self.prefix}{host}" for host in range(1, self.n + 1)] + [self.switch]:
+            left = subprocess.run(["ip", "netns", "pids", name], check=False, capture_output=True, text=True).stdout
+            for process in map(int, left.split()):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
             subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
 
     def cut(self, host):
         """Takes the host off the network."""
         ip("-n", self.prefix + str(host), "link", "set", "dev", "eth0", "down")
+
+    def join(self, host):
+        ip("-n", self.prefix + str(host), "link", "set", "dev", "eth0", "up")
 
     def inside(self, host):
         """What a command begins with that runs there."""
