@@ -200,7 +200,8 @@ static struct plan plan_draft(const struct speculator *s)
     for (int i = 0; i < MOST_GUESSES; i++)
         likely[i] = chance(s, DRAFTED);
     struct plan plan = make_plan(s, likely, MOST_GUESSES, draft_seconds(s->draft));
-    if (plan.n == 0 && s->counts.tokens % DRAFT_AGAIN == 0) // things may have changed
+    if (draft_seconds(s->draft) == 0 ||
+        (plan.n == 0 && s->counts.tokens % DRAFT_AGAIN == 0)) // its time, or its luck, is to be seen
         plan.n = 2;
     return plan;
 }
@@ -235,7 +236,8 @@ static yalm_status evaluate(struct speculator *s, yalm_session *session, int32_t
 {
     const int wanted = s->n_ahead;
     s->n_ahead = yalm_expect(session, s->ahead, wanted);
-    s->in_vain = wanted > 0 && s->n_ahead == 0;
+    if (wanted > 0)
+        s->in_vain = s->n_ahead == 0;
     const double start = s->clock();
     const yalm_status status = yalm_eval(session, &token, 1, YALM_LOGITS_LAST, error);
     double *seconds = &s->seconds[1 + s->n_ahead];

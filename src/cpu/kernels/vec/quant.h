@@ -262,7 +262,6 @@ VEC_INLINE void few_rows(enum dtype type, int n_rows, int n_tokens, float *const
                 there == VEC ? vec_load_as(DTYPE_FP16, scales[r], g) : vec_load_part_as(DTYPE_FP16, scales[r], g, there);
             fetch_line((const char *)(scales[r] + g + 256), to_l2);
         }
-#pragma GCC unroll 2
         for (int part = 0; part < VEC / whole; part++, at.x += part_size(type)) {
             if (there >= (part + 1) * whole)
                 few_part(type, n_rows, n_tokens, sum, &at, whole, part);
