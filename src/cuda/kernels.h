@@ -117,6 +117,7 @@ struct rope_append {
     float scale = 0;         // of queries; 0: 1 / sqrt(head_dim)
     float growth = 0;        // of that scale with position: see config_query_scale()
     int growth_context = 1;
+    const float *key_offset = NULL; // (n_kv_heads, head_dim): what int8 rows of keys are kept less of; NULL: nothing
 };
 yalm_status rope_append(const struct rope_append *r, int n, cudaStream_t stream, yalm_error *error);
 

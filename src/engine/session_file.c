@@ -10,6 +10,7 @@
 #include <xxhash.h>
 
 #include "engine/session.h"
+#include "model/key_offset.h"
 
 enum { VERSION = 1, HEADER_SIZE = 96 };
 
@@ -21,7 +22,8 @@ struct header { // as it lies in the file
     uint64_t file_length, model_checksum, body_checksum;
     int64_t position, high_water;
     uint32_t n_tokens, kv, activations, n_kinds;
-    uint32_t reserved[6]; // 0
+    uint32_t offset_keys; // 1: rows of keys are less what key_offset() says
+    uint32_t reserved[5]; // 0
 };
 _Static_assert(sizeof(struct header) == HEADER_SIZE, "no padding");
 
@@ -74,6 +76,11 @@ static struct kind kind_of(const struct kv_policy *kv)
     return (struct kind){(uint32_t)kv->capacity, (uint32_t)kv->span, (uint32_t)kv->n_sinks, kv->endless};
 }
 
+static uint32_t has_offset_keys(const yalm_session *s)
+{
+    return s->options.kv == YALM_KV_INT8 && key_offset_has(&s->model->config, s->kv[0].n_sinks);
+}
+
 // Waits for the device, and refuses one that gives no rows.
 static yalm_status check_backend(yalm_session *s, yalm_error *error)
 {
@@ -116,7 +123,8 @@ static yalm_status write_file(struct stream *stream, yalm_session *s, yalm_error
                             .n_tokens = (uint32_t)s->position,
                             .kv = s->options.kv,
                             .activations = s->options.activations,
-                            .n_kinds = (uint32_t)config_n_kinds(&s->model->config)};
+                            .n_kinds = (uint32_t)config_n_kinds(&s->model->config),
+                            .offset_keys = has_offset_keys(s)};
     memcpy(header.magic, magic, sizeof magic);
     if (fwrite(&header, sizeof header, 1, stream->file) != 1) // keeps the place
         return io_error(stream->path, error);
@@ -202,6 +210,8 @@ static yalm_status check_header(const struct header *h, uint64_t size, yalm_sess
     if (h->kv != (uint32_t)s->options.kv || h->activations != (uint32_t)s->options.activations ||
         h->n_kinds != (uint32_t)config_n_kinds(&s->model->config))
         return unfit(path, "a session with another --kv or --activations", error);
+    if (h->offset_keys != has_offset_keys(s))
+        return unfit(path, "a session whose keys are kept in another way, by an earlier version or with other --sinks", error);
     if (h->position < 0 || h->high_water < h->position || h->n_tokens != (uint64_t)h->position)
         return unfit(path, "damaged: numbers that contradict each other", error);
     for (size_t i = 0; i < sizeof h->reserved / sizeof *h->reserved; i++)
