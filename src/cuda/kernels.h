@@ -12,10 +12,8 @@
 
 // How many keys of those that a token sees an attention method attends to (selective.h); as on the CPU (cpu/long/selective.h).
 struct choice {
-    int32_t k;            // at most; those of `first` and `local` among them
+    int32_t k;            // those of `first` and `local` among them
     int32_t first, local; // the oldest and the most recent that always belong
-    float mass;    // fewer than k once they have this share of the softmax of the scores, the sinks' included; 0: always k
-    int32_t least; // then no fewer than these
 };
 
 // All that changes from one evaluation to the next.
