@@ -70,12 +70,12 @@ def cases(books):
         "--set",
         "hybrid.min_k=64",
         "--set",
-        "hybrid.tail=off",
+        "hybrid.draw=off",
     ]
     found.append(
         (
             "hybrid",
-            "d_sub 1, S/16, k ≥ 64, half of the codes, no tail",
+            "d_sub 1, S/16, k ≥ 64, half of the codes, the best",
             0.125,
             ["--attention", "hybrid", "--codebooks", books[1], *off],
         )
@@ -228,7 +228,7 @@ def svg(records):
     series = {}
     for r in records[1:]:
         name = r["method"] + (" d_sub 1" if r["setting"].startswith("d_sub 1, S") else "")
-        wanted = r["method"] != "hybrid" or (r["setting"].startswith("d_sub 1, S") and "tail" not in r["setting"])
+        wanted = r["method"] != "hybrid" or (r["setting"].startswith("d_sub 1, S") and "best" not in r["setting"])
         if (
             wanted
             and "k ≥ 128" not in r["setting"]

@@ -203,7 +203,6 @@ static void time_hybrid(struct bench *b, int depth)
     struct cuda_hybrid *h = &s->method->hybrid;
     MUST(hybrid_resolve(&h->options, &options, error));
     codes_shape(&h->codes, b->config.n_layers, &s->caches[0], 1);
-    s->method->selective.tail = h->options.tail;
     take_method(b, depth);
     const size_t heads = (size_t)b->config.n_layers * b->shape.kv, floats = heads * b->shape.head_dim * CODES_CENTROIDS;
     float *centroids = static_cast<float *>(malloc(floats * sizeof *centroids));

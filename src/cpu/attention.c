@@ -445,6 +445,7 @@ void attention_attend_rows(struct cpu_state *s, const struct batch *batch, int l
                 .next_rows = next ? next->rows : NULL,
                 .n_next = next ? next->n : 0,
                 .fetched = rows->fetched || q > 0,
+                .row_bias = rows->bias,
                 .scratch = task.kernel_scratch,
             },
             rows->rows);

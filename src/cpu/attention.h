@@ -21,6 +21,7 @@ int attention_key_parts(int n_visible);
 struct row_part {
     int kv_head, part; // of n_parts, at most attention_key_parts() of their number
     const int *rows;   // (n)
+    const float *bias; // (n): added to their scores; NULL: nothing
     int n;
     bool fetched; // it was the `next` of this member's last part
 };

@@ -13,6 +13,7 @@
 #include "cpu/rows.h"
 #include "cpu/state.h"
 #include "cpu/together.h"
+#include "model/key_offset.h"
 #include "model/rope.h"
 #include "util/memory.h"
 
@@ -170,6 +171,11 @@ void *cpu_open(const struct backend_plan *plan, yalm_error *error)
     cpu_carve(s);
     for (int i = 0; i < config_n_kinds(s->config); i++)
         prepare_rotation(s, i);
+    for (int l = 0; s->key_offsets && l < s->config->n_layers; l++) {
+        const struct cpu_kind *kind = cpu_kind_of(s, l);
+        key_offset(s->key_offsets + (size_t)l * s->kv_dim, s->weights->layers[l].k_bias, s->config,
+                   s->config->unrotated_layer[l] ? NULL : kind->inverse_frequency, kind->rope_scale);
+    }
     if (s->policy->open && s->policy->open(s, plan, error) != YALM_OK) {
         cpu_close(s);
         return NULL;
@@ -231,6 +237,9 @@ static void fill_position(void *context, int i)
         for (int h = 0; h < n_kv_heads; h++) {
             const int head = s->place[layer] * n_kv_heads + h;
             const uint64_t row = ((uint64_t)(f->position + i) * n_heads + head) * 2, seed = f->seed + kind;
+            noise_row(k, d, seed, row);
+            if (s->key_offsets) // so that rows are the noise, as on a GPU
+                s->kernels->add(k, s->key_offsets + (size_t)layer * s->kv_dim + (size_t)h * d, d);
             s->policy->append(s, &(struct append){
                                      .layer = layer,
                                      .kv_head = h,
@@ -238,7 +247,7 @@ static void fill_position(void *context, int i)
                                      .position = f->position + i,
                                      .token = i,
                                      .n = f->n,
-                                     .k = noise_row(k, d, seed, row),
+                                     .k = k,
                                      .v = noise_row(v, d, seed, row + 1),
                                  });
         }

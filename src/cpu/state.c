@@ -1,6 +1,7 @@
 // Rows of the KV cache, as its type holds them.
 
 #include "cpu/state.h"
+#include "model/key_offset.h"
 
 #include <string.h>
 
@@ -18,6 +19,14 @@ static void store_row(const struct cpu_state *s, void *rows, float *scales, int 
 
 void cpu_store_key(const struct cpu_state *s, int layer, int kv_head, int slot, const float *x)
 {
+    const int d = s->config->head_dim;
+    float less[KEY_OFFSET_DIMS];
+    if (s->key_offsets) {
+        const float *offset = s->key_offsets + (size_t)layer * s->kv_dim + (size_t)kv_head * d;
+        for (int i = 0; i < d; i++)
+            less[i] = x[i] - offset[i];
+        x = less;
+    }
     store_row(s, cpu_keys(s, layer, kv_head), cpu_key_scales(s, layer, kv_head), slot, x);
 }
 

@@ -98,6 +98,8 @@ struct cpu_state {
     float *part_acc;            // (n_kv_heads, key_parts, group * query_tokens, head_dim)
     float *part_max, *part_sum; // (n_kv_heads, key_parts, group * query_tokens)
 
+    float *key_offsets; // (n_layers, kv_dim): what rows of keys are kept less of (model/key_offset.h); NULL: nothing
+
     // Each thread's own, 64-byte aligned: here the first one's; cpu_own() finds the others'.
     void *matmul_scratch, *attend_scratch, *task_scratch;
     float *rows_here;      // matmul_rows_here()

@@ -6,6 +6,7 @@
 #include "cpu/machine/isa.h"
 #include "cpu/matmul.h"
 #include "cpu/state.h"
+#include "model/key_offset.h"
 #include "util/round.h"
 
 // Queries that one prefill task takes together: enough to use each key many times, few enough that their
@@ -212,6 +213,8 @@ static void carve_scratch(struct cpu_state *s, struct carver *c)
     s->part_acc = carve(c, parts * s->config->head_dim, sizeof(float));
     s->part_max = carve(c, parts, sizeof(float));
     s->part_sum = carve(c, parts, sizeof(float));
+    if (s->kv_type == KV_INT8 && key_offset_has(s->config, s->kv->n_sinks))
+        s->key_offsets = carve(c, (size_t)s->config->n_layers * s->kv_dim, sizeof(float));
     carve_own(s, c, cpu_most_threads(s));
     if (s->policy->carve_scratch)
         s->policy->carve_scratch(s, c, cpu_most_threads(s));

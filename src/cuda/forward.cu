@@ -115,6 +115,7 @@ static yalm_status make_qkv(struct cuda_state *s, int layer, int n, const struct
     append.growth = s->config->query_growth;
     append.growth_context = s->config->query_growth > 0 ? s->config->query_growth_context : 1;
     append.still = s->config->unrotated_layer[layer];
+    append.key_offset = s->key_offsets ? s->key_offsets + (size_t)layer * s->kv_dim : NULL;
     if (all.w.data) {
         TRY(normalised_products(s, &all, 1, 1, s->x, w->attention_norm, n, error, next));
         append.k = s->q + s->q_dim;

@@ -55,6 +55,8 @@ static void take_scratch(struct cuda_state *s, struct cuda_blocks *b)
     if (sinks)
         take(b, s->sink_q, chunk * s->q_dim, sizeof(float));
     take(b, s->attended, chunk * s->q_dim, sizeof(float));
+    if (s->caches[0].type == YALM_KV_INT8 && key_offset_has(c, s->caches[0].policy.n_sinks))
+        take(b, s->key_offsets, (size_t)c->n_layers * s->kv_dim, sizeof(float));
     take(b, s->gate, chunk * ffn, sizeof(float));
     take(b, s->up, chunk * ffn, sizeof(float));
     take(b, s->gated, chunk * ffn, sizeof(float));
@@ -138,7 +140,26 @@ static yalm_status share_weights(struct cuda_state *s, const struct backend_plan
     return status;
 }
 
-static yalm_status state_fill(struct cuda_state *s, yalm_error *error)
+// key_offset() of all layers. frequencies: (kinds, head_dim / 2)
+static yalm_status fill_key_offsets(struct cuda_state *s, const struct model_weights *weights, const double *frequencies,
+                                    yalm_error *error)
+{
+    const struct model_config *c = s->config;
+    const size_t n = (size_t)c->n_layers * s->kv_dim;
+    float *offsets = static_cast<float *>(malloc(n * sizeof(float)));
+    if (!offsets)
+        return error_set(error, YALM_NO_MEMORY, "out of memory for a session");
+    for (int layer = 0; layer < c->n_layers; layer++) {
+        const int kind = c->kind_of_layer[layer];
+        key_offset(offsets + (size_t)layer * s->kv_dim, weights->layers[layer].k_bias, c,
+                   c->unrotated_layer[layer] ? NULL : frequencies + kind * (c->head_dim / 2), s->ropes[kind].scale);
+    }
+    const cudaError_t copied = cudaMemcpy(s->key_offsets, offsets, n * sizeof(float), cudaMemcpyHostToDevice);
+    free(offsets);
+    return cuda_check(copied, "cudaMemcpy", error);
+}
+
+static yalm_status state_fill(struct cuda_state *s, const struct model_weights *weights, yalm_error *error)
 {
     const int half = s->config->head_dim / 2, kinds = config_n_kinds(s->config);
     double *inverse_frequency = static_cast<double *>(malloc(kinds * half * sizeof(double)));
@@ -151,7 +172,9 @@ static yalm_status state_fill(struct cuda_state *s, yalm_error *error)
     }
     const cudaError_t copied =
         cudaMemcpy(s->inverse_frequency, inverse_frequency, kinds * half * sizeof(double), cudaMemcpyHostToDevice);
+    const yalm_status filled = s->key_offsets ? fill_key_offsets(s, weights, inverse_frequency, error) : YALM_OK;
     free(inverse_frequency);
+    TRY(filled);
     TRY_CUDA(copied);
     TRY_CUDA(cudaMemset(s->attention_scratch, 0, s->attention_bytes));
     TRY_CUDA(cudaMemset(s->sample_scratch, 0, sample_scratch_bytes(s->config->vocab_size, s->caches[0].policy.context)));
@@ -181,7 +204,7 @@ static yalm_status state_take(struct cuda_state *s, const struct backend_plan *p
     TRY_CUDA(
         cudaHostAlloc(reinterpret_cast<void **>(&s->tokens_host), s->chunk * sizeof *s->tokens_host, cudaHostAllocDefault));
     TRY_CUDA(cudaHostAlloc(reinterpret_cast<void **>(&s->sampled), sizeof *s->sampled, cudaHostAllocDefault));
-    TRY(state_fill(s, error));
+    TRY(state_fill(s, plan->weights, error));
     return s->method ? method_open(s, plan, error) : YALM_OK;
 }
 

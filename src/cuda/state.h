@@ -85,6 +85,7 @@ struct cuda_state {
     float *x;           // (chunk, hidden_dim), the residual stream
     void *h;            // (2, chunk, hidden_dim) of 16 bits or (chunk, hidden_dim) of 32, normalised
     float *branch;      // (chunk, hidden_dim), what a block adds, where a norm stands behind it; else NULL
+    float *key_offsets; // (n_layers, kv_dim): model/key_offset.h; NULL: none
     float *q, *k, *v;   // (chunk, q_dim), (chunk, kv_dim) twice, one behind the other; or all in one: (chunk, q_dim + 2 kv_dim)
     float *rotated_q;   // (chunk, q_dim), scaled by 1 / sqrt(head_dim)
     float *unrounded_k; // (chunk, kv_dim): the keys, rotated, before the cache rounds them; NULL: no method asks for them

@@ -2,9 +2,8 @@
 
 #include "engine/settings.h"
 
-// Defaults, for quality: 1/32 of the keys and the mean value for the rest stay within a quarter of a per cent of dense attention's perplexity on
-// the bundled model (docs/attention.md).
-#define SHARE (1.0f / 32)
+// Defaults, for quality on real models (docs/attention.md has what they cost).
+#define SHARE (1.0f / 8)
 enum {
     MIN_KEYS = 64,
     FIRST_KEYS = 2, // of a text: they draw attention whatever they say (attention sinks: Xiao et al., arXiv 2309.17453)
@@ -21,9 +20,8 @@ yalm_status hybrid_resolve(struct hybrid *hybrid, const yalm_session_options *op
             .min_k = o->min_k ? o->min_k : MIN_KEYS,
             .local = o->local,
             .first = FIRST_KEYS,
-            .mass = o->top_p,
-            .tail = o->tail != SWITCH_OFF,
             .codes = o->codes,
+            .draw = o->draw,
             .from = o->from,
         };
     return status;

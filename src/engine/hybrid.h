@@ -1,11 +1,9 @@
 // Hybrid attention's options, as every backend understands them, and how many keys it attends to. For decoding: every key is scored from its
-// 4-bit codes (NoMAD: Zhang et al., arXiv 2403.01273), some keys are selected, these are attended to exactly, and the rest counts as its mean
-// value (SparQ's third step: Ribar et al., arXiv 2312.04985):
+// 4-bit codes (NoMAD: Zhang et al., arXiv 2403.01273), some keys are drawn with chances by these scores (cpu/long/chance.h), and these are attended to
+// exactly, each for those that it stands for.
 //
-//     y = α y₂ + (1 − α) v̄,   y₂ exact over the selected keys, α the share of the codes' softmax that they have
-//
-// For each key and KV head the codes are d / (2 d_sub) bytes, of which half are read by default on a CPU where d_sub is 1; of the selected ones, key and value are read
-// besides. At d = 128, d_sub = 1, an fp16 cache and 1/32 of the keys selected that is 32 + 16 bytes where dense attention reads 512.
+// For each key and KV head the codes are d / (2 d_sub) bytes, of which half are read by default on a CPU where d_sub is 1; of the selected ones, key and value are
+// read besides. At d = 128, d_sub = 1, an fp16 cache and 1/8 of the keys that is 32 + 64 bytes where dense attention reads 512.
 #pragma once
 #include <stdbool.h>
 
@@ -16,9 +14,8 @@ struct hybrid {
     int min_k;   // … but at least so many
     int local;   // the most recent, which always belong; 0: a quarter of the selected
     int first;   // the oldest, likewise
-    float mass;  // fewer once they have this share of the codes' softmax; 0: always all
-    bool tail;   // the rest counts as its mean value
     float codes; // of a key's codes, the share that its score reads; 0: the backend's to say
+    int draw;    // enum setting_switch; auto: where the backend can
     int from;    // visible keys: with fewer, attention is dense; 0: the backend's to say
 };
 
@@ -35,9 +32,4 @@ static inline int hybrid_selected(const struct hybrid *h, int n)
 static inline int hybrid_local(const struct hybrid *h, int k)
 {
     return h->local ? h->local : k / 4;
-}
-// Where a mass is wanted, no fewer keys than these.
-static inline int hybrid_least(const struct hybrid *h)
-{
-    return h->min_k / 2;
 }

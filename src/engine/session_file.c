@@ -10,6 +10,7 @@
 #include <xxhash.h>
 
 #include "engine/session.h"
+#include "model/key_offset.h"
 
 enum { VERSION = 1, HEADER_SIZE = 96 };
 
@@ -22,7 +23,8 @@ struct header { // as it lies in the file
     int64_t position, high_water;
     uint32_t n_tokens, kv, activations, n_kinds;
     int64_t floor;
-    uint32_t reserved[4]; // 0
+    uint32_t offset_keys; // 1: rows of keys are less what key_offset() says
+    uint32_t reserved[3]; // 0
 };
 _Static_assert(sizeof(struct header) == HEADER_SIZE, "no padding");
 
@@ -82,6 +84,11 @@ static void find_written(const yalm_session *s, int64_t high_water, struct stret
         of_kind[i] = (struct stretch){0, high_water < s->kv[i].capacity ? high_water : s->kv[i].capacity};
 }
 
+static uint32_t has_offset_keys(const yalm_session *s)
+{
+    return s->options.kv == YALM_KV_INT8 && key_offset_has(&s->model->config, s->kv[0].n_sinks);
+}
+
 // Waits for the device, and refuses one that gives no rows.
 static yalm_status check_backend(yalm_session *s, yalm_error *error)
 {
@@ -129,7 +136,8 @@ static yalm_status write_file(struct stream *stream, yalm_session *s, yalm_error
                             .kv = s->options.kv,
                             .activations = s->options.activations,
                             .n_kinds = (uint32_t)config_n_kinds(&s->model->config),
-                            .floor = s->floor};
+                            .floor = s->floor,
+                            .offset_keys = has_offset_keys(s)};
     memcpy(header.magic, magic, sizeof magic);
     if (fwrite(&header, sizeof header, 1, stream->file) != 1) // keeps the place
         return io_error(stream->path, error);
@@ -215,6 +223,8 @@ static yalm_status check_header(const struct header *h, uint64_t size, yalm_sess
     if (h->kv != (uint32_t)s->options.kv || h->activations != (uint32_t)s->options.activations ||
         h->n_kinds != (uint32_t)config_n_kinds(&s->model->config))
         return unfit(path, "a session with another --kv or --activations", error);
+    if (h->offset_keys != has_offset_keys(s))
+        return unfit(path, "a session whose keys are kept in another way, by an earlier version or with other --sinks", error);
     if (h->position < 0 || h->high_water < h->position || h->n_tokens != (uint64_t)h->position || h->floor < 0 ||
         h->floor > h->position)
         return unfit(path, "damaged: numbers that contradict each other", error);

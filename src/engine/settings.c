@@ -24,9 +24,8 @@ const struct setting settings_known[] = {
     {"hybrid.min_k", AT(hybrid.min_k), MOST, NULL, false},
     {"hybrid.local", AT(hybrid.local), MOST, NULL, false},
     {"hybrid.from", AT(hybrid.from), MOST, NULL, false},
-    {"hybrid.tail", AT(hybrid.tail), 0, SWITCHES, false},
-    {"hybrid.top_p", AT(hybrid.top_p), 1, NULL, true},
     {"hybrid.codes", AT(hybrid.codes), 1, NULL, true},
+    {"hybrid.draw", AT(hybrid.draw), 0, SWITCHES, false},
 };
 // clang-format on
 const int n_settings_known = sizeof settings_known / sizeof *settings_known;

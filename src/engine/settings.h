@@ -19,13 +19,12 @@ struct sparq_settings {
 };
 
 struct hybrid_settings {
-    float ratio; // which share of the keys is attended to; 0: 1/32
+    float ratio; // which share of the keys is attended to; 0: 1/8
     int min_k;   // but at least so many; 0: 64
     int local;   // the most recent keys, which always belong; 0: a quarter of the selected
     int from;    // with fewer visible positions attention is dense; 0: the length from which on it should be faster
-    int tail;    // enum setting_switch: the rest counts as its mean value; auto: yes
-    float top_p; // fewer once they have this share of the probability, by the codes' scores; 0: off
     float codes; // which share of a key's codes its score reads; 0: on the CPU half at d_sub 1, else all
+    int draw;    // enum setting_switch: keys are drawn, else the best are taken; auto: where the device can
 };
 
 struct nomad_settings {

@@ -211,7 +211,7 @@ static void test_not_finite(void **state)
     }
 }
 
-// Given rows are what the same rows are one after another.
+// Given rows are what the same rows are one after another; those with a bias far below 0 are as if they were not seen.
 static void test_rows(void **state)
 {
     struct fixture *f = fixture_of(state);
@@ -228,6 +228,16 @@ static void test_rows(void **state)
             memcpy(v + (ptrdiff_t)rows[j] * d, (int8_t *)p.v + (ptrdiff_t)j * d, (size_t)d);
             k_scales[rows[j]] = p.k_scales[j];
             v_scales[rows[j]] = p.v_scales[j];
+        }
+        float *bias = round % 4 == 3 ? guarded(f, sizeof *bias * (size_t)n) : NULL;
+        const int seen = bias ? 1 + below(f, n) : n;
+        for (int j = 0; j < n && bias; j++)
+            bias[j] = j < seen ? 0 : -1e4f;
+        p.first = bias ? guarded(f, sizeof *p.first * (size_t)p.n_queries) : p.first;
+        p.last = bias ? guarded(f, sizeof *p.last * (size_t)p.n_queries) : p.last;
+        for (int i = 0; i < p.n_queries && bias; i++) {
+            p.first[i] = 0;
+            p.last[i] = seen;
         }
         p.few->attend_rows[KV_INT8](
             &(struct attend_args){
@@ -248,6 +258,7 @@ static void test_rows(void **state)
                 .next_rows = round % 3 ? rows : NULL, // they are only fetched
                 .n_next = round % 3 ? n : 0,
                 .fetched = round % 5 == 0,
+                .row_bias = bias,
                 .scratch = p.scratch,
             },
             rows);

@@ -57,7 +57,7 @@ static inline void learn(const yalm_model *model, const int32_t *tokens, int n, 
     yalm_session_close(session);
 }
 
-// One argument: chunk=, kv=, sparq=R,K,LOCAL,COPY,TAIL, hybrid=RATIO,MIN_K,LOCAL,TOP_P,TAIL,D_SUB or codebooks=. The methods
+// One argument: chunk=, kv=, sparq=R,K,LOCAL,COPY,TAIL, hybrid=RATIO,MIN_K,LOCAL,D_SUB or codebooks=. The methods
 // attend from the first key on.
 static inline void read_option(yalm_session_options *options, int *d_sub, const char *text)
 {
@@ -75,11 +75,10 @@ static inline void read_option(yalm_session_options *options, int *d_sub, const 
         options->attention = "sparq";
         sparq->from = 1;
         settings_use(options, &settings);
-    } else if (sscanf(text, "hybrid=%f,%d,%d,%f,%d,%d", &options->attention_ratio, &hybrid->min_k, &hybrid->local,
-                      &hybrid->top_p, &hybrid->tail, d_sub) == 6) {
+    } else if (sscanf(text, "hybrid=%f,%d,%d,%d", &options->attention_ratio, &hybrid->min_k, &hybrid->local, d_sub) == 4) {
         options->attention = "hybrid";
         hybrid->from = 1;
-        hybrid->codes = 1; // as the GPU's scores
+        hybrid->draw = SWITCH_OFF; // as the GPU
         settings_use(options, &settings);
     } else if (strncmp(text, "codebooks=", 10) == 0) {
         options->codebooks = text + 10;

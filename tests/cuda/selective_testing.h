@@ -66,14 +66,12 @@ static inline void write_step(const struct attention_fixture *a, int64_t positio
     assert_cuda(cudaMemcpy(a->step, &step, sizeof step, cudaMemcpyHostToDevice));
 }
 
-static inline struct choice choice_of(int k, int first, int local, float mass = 0, int least = 0)
+static inline struct choice choice_of(int k, int first, int local)
 {
     struct choice c = {};
     c.k = k;
     c.first = first;
     c.local = local;
-    c.mass = mass;
-    c.least = least;
     return c;
 }
 
@@ -93,14 +91,6 @@ static inline int count_from(const float *x, int n, float least)
     for (int i = 0; i < n; i++)
         count += x[i] >= least;
     return count;
-}
-
-static inline float sum_from(const float *x, int n, float least)
-{
-    double sum = 0;
-    for (int i = 0; i < n; i++)
-        sum += x[i] >= least ? (double)x[i] : 0.0;
-    return (float)sum;
 }
 
 static inline int collect_from(int *indices, float *values, const float *x, int first, int last, float least)
@@ -141,7 +131,6 @@ static inline std::vector<int> cpu_selection(const std::vector<float> &x, const 
 {
     struct sparse_kernels kernels = {};
     kernels.count_from = count_from;
-    kernels.sum_from = sum_from;
     kernels.collect = collect_from;
     kernels.keep = keep_from;
     kernels.range = range_of;
@@ -150,13 +139,6 @@ static inline std::vector<int> cpu_selection(const std::vector<float> &x, const 
     std::vector<float> values(n + 16);
     struct candidates chosen = {indices.data(), values.data(), 0};
     chosen.n = select_top(&kernels, indices.data(), values.data(), x.data(), first, n - local, k - first - local);
-    if (c.mass > 0) {
-        double wanted = c.mass * group - sinks;
-        for (int i = 0; i < n; i++)
-            wanted -= i < first || i >= n - local ? x[i] : 0;
-        const int least = c.least - first - local;
-        select_mass(&kernels, &chosen, wanted > 0 ? (float)wanted : 0, least > 0 ? least : 0);
-    }
     for (int i = 0; i < first; i++)
         rows.push_back(i);
     rows.insert(rows.end(), indices.begin(), indices.begin() + chosen.n);

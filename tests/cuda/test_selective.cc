@@ -94,7 +94,6 @@ static void check_selection(const struct selection_case &c)
     write_step(&a, c.position, 1, c.choice);
     struct selective_fixture f;
     selective_begin_fixture(&f, &a, false);
-    f.method.selective.shares = c.choice.mass > 0;
     selective_take(&f, NULL);
     const struct kv_policy *policy = &a.cache.policy;
     const std::vector<int> slots = slots_by_age(policy, c.position);
@@ -177,16 +176,6 @@ static void finds_every_digit(void **)
 {
     for (int k = 1; k <= 2000; k += k < 40 ? 1 : 173)
         check_selection({1, 1, 2048, 0, 0, 8, 2000, choice_of(k, 0, 0), WIDE});
-}
-
-static void keeps_mass(void **)
-{
-    for (float mass : {0.05f, 0.5f, 0.9f, 0.999f, 1.0f}) {
-        check_selection({4, 2, 600, 0, 0, 8, 410, choice_of(200, 2, 20, mass, 30), PLAIN});
-        check_selection({2, 2, 600, 0, 0, 8, 410, choice_of(200, 2, 20, mass, 0), ODD});
-        check_selection({4, 2, 40, 0, 4, 8, 100, choice_of(20, 2, 3, mass, 8), PLAIN});
-        check_selection({2, 1, 10240, 0, 0, 8, 9999, choice_of(800, 2, 100, mass, 50), PLAIN});
-    }
 }
 
 // ------------------------------------------------------------------------------------------ attention to rows
@@ -390,10 +379,13 @@ static void sums_follow(void **)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(selects_as_the_cpu), cmocka_unit_test(selects_past_the_ring),
-        cmocka_unit_test(selects_from_many),  cmocka_unit_test(finds_every_digit),
-        cmocka_unit_test(keeps_mass),         cmocka_unit_test(gathers),
-        cmocka_unit_test(all_rows_are_dense), cmocka_unit_test(sums_follow),
+        cmocka_unit_test(selects_as_the_cpu),
+        cmocka_unit_test(selects_past_the_ring),
+        cmocka_unit_test(selects_from_many),
+        cmocka_unit_test(finds_every_digit),
+        cmocka_unit_test(gathers),
+        cmocka_unit_test(all_rows_are_dense),
+        cmocka_unit_test(sums_follow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

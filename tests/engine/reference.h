@@ -156,6 +156,24 @@ static void reference_int8(double *x, int n, int d)
     }
 }
 
+// keys += by what an int8 cache keeps them less of, where a bias is all that they have in common: the mean of its rotations over the context, an integral.
+static void reference_offset(const struct reference *r, int layer, double *keys, double by)
+{
+    const struct model_config *c = &r->model->config;
+    const float *bias = r->model->weights.layers[layer].k_bias;
+    const int d = c->head_dim, n = c->context_length;
+    if (!bias || c->qk_norm || c->whole_qk_norm || c->attention_softcap > 0 || c->sink_logits || r->kv[0].n_sinks > 0)
+        return;
+    for (int h = 0; h < c->n_kv_heads * d; h += d)
+        for (int i = 0; i < d / 2; i++) {
+            const double f = c->unrotated_layer[layer] ? 0 : reference_frequency(&c->kinds[c->kind_of_layer[layer]].rope, d, i);
+            const double cosine = f > 0 ? sin(f * n) / (f * n) : 1, sine = f > 0 ? (1 - cos(f * n)) / (f * n) : 0;
+            const double x = (double)bias[h + i], y = (double)bias[h + i + d / 2];
+            keys[h + i] += by * (x * cosine - y * sine);
+            keys[h + i + d / 2] += by * (y * cosine + x * sine);
+        }
+}
+
 // The last token's keys and values of a layer, (kv_dim) each. Keys are rounded as they lie in the cache: rotated.
 static void reference_round(const struct reference *r, int layer, double *keys, double *values)
 {
@@ -165,7 +183,9 @@ static void reference_round(const struct reference *r, int layer, double *keys, 
     const struct rope_config *rope = &c->kinds[c->kind_of_layer[layer]].rope;
     for (int h = 0; h < kv_dim && !still; h += d)
         reference_rotate(keys + h, d, rope, r->n);
+    reference_offset(r, layer, keys, -1);
     reference_int8(keys, kv_dim, d);
+    reference_offset(r, layer, keys, 1);
     for (int h = 0; h < kv_dim && !still; h += d)
         reference_rotate(keys + h, d, rope, -r->n);
     reference_int8(values, kv_dim, d);

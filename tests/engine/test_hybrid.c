@@ -61,10 +61,10 @@ static void test_all_keys_are_dense(void **state)
 {
     (void)state;
     static const int depths[] = {1, 2, 31, 32, 33, 127, 300};
-    for (int tail = SWITCH_ON; tail <= SWITCH_OFF; tail++) {
+    for (int draw = SWITCH_ON; draw <= SWITCH_OFF; draw++) {
         yalm_session_options options = options_of("hybrid", CONTEXT);
         options.attention_ratio = 1;
-        SET(options, hybrid.tail, tail);
+        SET(options, hybrid.draw, draw);
         for (size_t i = 0; i < sizeof depths / sizeof *depths; i++)
             assert_true(off_dense(options, depths[i]) < 1e-5);
         options.context = 40;
@@ -80,31 +80,24 @@ static void test_all_keys_are_dense(void **state)
     }
 }
 
-// Few keys: the nearer the more there are; the mean value of the rest brings it nearer; all of the probability is (nearly) all keys.
+// Few keys, drawn or the best: the nearer the more there are, over several depths.
 static void test_fewer_keys(void **state)
 {
     (void)state;
+    enum { DEPTHS = 8 };
     yalm_session_options options = options_of("hybrid", CONTEXT);
-    double by_k[4];
-    for (int i = 0; i < 4; i++) {
-        SET(options, hybrid.min_k, 8 << 2 * i);
-        by_k[i] = off_dense(options, 380);
+    double by_k[2][4] = {{0}};
+    for (int draw = SWITCH_ON; draw <= SWITCH_OFF; draw++)
+        for (int i = 0; i < 4; i++) {
+            SET(options, hybrid.min_k, 8 << 2 * i);
+            SET(options, hybrid.draw, draw);
+            for (int j = 0; j < DEPTHS; j++)
+                by_k[draw - 1][i] += off_dense(options, 330 + 7 * j) / DEPTHS;
+        }
+    for (int draw = 0; draw < 2; draw++) {
+        assert_true(by_k[draw][0] > 1e-4 && by_k[draw][0] < 2); // something was left out
+        assert_true(by_k[draw][2] < by_k[draw][0] && by_k[draw][3] < 1e-5);
     }
-    assert_true(by_k[0] > 1e-4 && by_k[0] < 1); // something was left out
-    assert_true(by_k[2] < by_k[0] && by_k[3] < 1e-5);
-
-    SET(options, hybrid.min_k, 40);
-    const double with_tail = off_dense(options, 380);
-    SET(options, hybrid.tail, SWITCH_OFF);
-    assert_true(with_tail < off_dense(options, 380));
-
-    SET(options, hybrid.tail, SWITCH_AUTO);
-    options.attention_ratio = 1;
-    SET(options, hybrid.min_k, 4);
-    SET(options, hybrid.top_p, 0.5f);
-    const double half = off_dense(options, 380);
-    SET(options, hybrid.top_p, 0.9999f);
-    assert_true(half > 1e-4 && off_dense(options, 380) < 0.1 * half);
 }
 
 // Where it does not apply, it is dense attention to the bit.
@@ -121,19 +114,19 @@ static void test_dense_where_it_does_not_apply(void **state)
     assert_true(off_dense(options, 200) == 0);
 }
 
-// By default that is where reading less does not pay: rows of 160 bytes, 8 bytes of codes, the 64 best rows, sums of 8 bytes a component and 192 kB for the steps
-// are less than all rows from 1,362 keys on, and lengths are tried in steps of 64.
+// By default that is where reading less does not pay: rows of 160 bytes, 8 bytes of codes, an eighth of the rows and 192 kB for the steps are less than all rows
+// from 1,490 keys on, and lengths are tried in steps of 64.
 static void test_the_break_even_length(void **state)
 {
     (void)state;
     yalm_session_options options = options_of("hybrid", 2000);
     SET_NONE(options);
-    static const int below[] = {1, 255, 256, 1000, 1406};
+    static const int below[] = {1, 255, 256, 1000, 1534};
     for (size_t i = 0; i < sizeof below / sizeof *below; i++)
         assert_true(off_dense(options, below[i]) == 0);
-    assert_true(off_dense(options, 1407) > 0);
-    options.context = 1407; // so long it never gets
-    assert_true(off_dense(options, 1406) == 0);
+    assert_true(off_dense(options, 1535) > 0);
+    options.context = 1535; // so long it never gets
+    assert_true(off_dense(options, 1534) == 0);
     options.context = 2000;
     for (int window = 256; window <= 448; window += 64) { // whatever multiple of 64 the window is
         the_model->model.config.kinds[0].sliding_window = window;
@@ -143,7 +136,7 @@ static void test_the_break_even_length(void **state)
 }
 
 // One thread takes whole KV heads, four share out each step.
-static void threads_and_rollback(float top_p)
+static void threads_and_rollback(enum setting_switch draw)
 {
     yalm_error error = {0};
     yalm_session *sessions[4];
@@ -152,7 +145,7 @@ static void threads_and_rollback(float top_p)
         options.n_threads = i == 0 ? 1 : 4;
         options.chunk = i == 2 ? 100 : 3;
         SET(options, hybrid.min_k, 20);
-        SET(options, hybrid.top_p, top_p);
+        SET(options, hybrid.draw, draw);
         sessions[i] = open_with(options);
         for (int done = 0; done < 300; done += i == 1 ? 1 : 300)
             assert_int_equal(yalm_fill_random(sessions[i], i == 1 ? 1 : 300, 5, &error), YALM_OK);
@@ -175,8 +168,8 @@ static void threads_and_rollback(float top_p)
 static void test_bulk_threads_and_rollback(void **state)
 {
     (void)state;
-    threads_and_rollback(0);
-    threads_and_rollback(0.3f);
+    threads_and_rollback(SWITCH_AUTO);
+    threads_and_rollback(SWITCH_OFF);
 }
 
 static void test_memory_and_cost(void **state)
@@ -190,7 +183,7 @@ static void test_memory_and_cost(void **state)
     yalm_session *plain = open_with(options);
     options.attention = "hybrid";
     SET(options, hybrid.min_k, 10);
-    SET(options, hybrid.tail, SWITCH_OFF);
+    options.attention_ratio = 0.01f;
     assert_int_equal(yalm_session_memory(&the_model->model, &options, &hybrid, &error), YALM_OK);
     assert_int_equal(hybrid.kv_cache, dense.kv_cache); // keys stay
     // Codes of 384 slots in runs and of 32 in a block, a line's rest behind that, and which tile it is of; what codes stand for; whole cache lines of each.
@@ -218,7 +211,7 @@ static void assert_refused(const char *setting, const char *words)
 static void test_refusals(void **state)
 {
     (void)state;
-    assert_refused("hybrid.top_p=-1", "setting 'hybrid.top_p=-1': expected a number or a fraction from 0 to 1");
+    assert_refused("hybrid.codes=-1", "setting 'hybrid.codes=-1': expected a number or a fraction from 0 to 1");
     assert_refused("hybrid.codes=3/2", "setting 'hybrid.codes=3/2': expected a number or a fraction from 0 to 1");
     assert_refused("hybrid.codes=nan", "setting 'hybrid.codes=nan'");
     assert_refused("hybrid.codes=1/0", "setting 'hybrid.codes=1/0'");
@@ -226,9 +219,9 @@ static void test_refusals(void **state)
     assert_refused("hybrid.local=2.5", "setting 'hybrid.local=2.5': expected an integer from 0");
     assert_refused("hybrid.from=", "setting 'hybrid.from='");
     assert_refused("hybrid.from=1x", "setting 'hybrid.from=1x'");
-    assert_refused("hybrid.tail=often", "setting 'hybrid.tail=often': expected one of auto,on,off");
-    assert_refused("hybrid.tall=on", "setting 'hybrid.tall=on': expected KEY=VALUE");
-    assert_refused("hybrid.tail", "setting 'hybrid.tail': expected KEY=VALUE");
+    assert_refused("hybrid.draw=often", "setting 'hybrid.draw=often': expected one of auto,on,off");
+    assert_refused("hybrid.drew=on", "setting 'hybrid.drew=on': expected KEY=VALUE");
+    assert_refused("hybrid.draw", "setting 'hybrid.draw': expected KEY=VALUE");
     yalm_error error = {0};
     yalm_session_options options = options_of("hybrid", CONTEXT);
     options.codebooks = "/nonexistent/a.nomad";

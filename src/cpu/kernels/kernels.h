@@ -102,7 +102,8 @@ struct attend_args {
     const int *next_rows; // (n_next); NULL: none
     int n_next;
     bool fetched;
-    void *scratch; // (attend_scratch) bytes, this thread's own, 64-byte aligned
+    const float *row_bias; // (n_keys): what is added to the scores of given rows, at most 80; NULL: nothing
+    void *scratch;         // (attend_scratch) bytes, this thread's own, 64-byte aligned
 };
 
 // Smaller scales count as 0: their inverses would overflow.

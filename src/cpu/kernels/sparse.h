@@ -61,9 +61,8 @@ struct sparse_kernels {
     int (*keep)(int *indices, float *values, int n, float least);
     // The least and the largest number of x; inf and -inf where there is none.
     void (*range)(const float *x, int n, float *least, float *largest);
-    // How many x are at least `least`; what these sum to.
+    // How many x are at least `least`.
     int (*count_from)(const float *x, int n, float least);
-    float (*sum_from)(const float *x, int n, float least);
     // sum[i] += sign * x[i], x rounded to a multiple of 2^-24 (as fp16 is): exact, in any order, while sums stay below 2^29.
     void (*add_exactly)(double *sum, const float *x, int n, double sign);
 };

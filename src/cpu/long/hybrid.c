@@ -3,6 +3,7 @@
 #include "cpu/long/code_runs.h"
 #include "cpu/long/method.h"
 #include "cpu/long/selective.h"
+#include "engine/settings.h"
 
 enum { STEP_BYTES = 3 << 16 }; // what a KV head's further steps cost, in bytes of traffic (measured)
 
@@ -14,13 +15,12 @@ static double row_bytes(const struct cpu_state *s)
     return 2.0 * ((double)(s->config->head_dim * kv_sizes[s->kv_type]) + (s->kv_type == KV_INT8 ? sizeof(float) : 0));
 }
 
-// Of one KV head with n keys: codes, keys and values of the selected, the sums that the mean is made of.
+// Of one KV head with n keys: codes, keys and values of the selected.
 static double selective_bytes(const struct cpu_state *s, int n)
 {
     const struct hybrid *h = &s->method->hybrid;
     const double rows = hybrid_selected(h, n);
-    return n * code_runs_key_bytes(s) + (rows < n ? rows : n) * row_bytes(s) +
-           (h->tail ? s->config->head_dim * (double)sizeof(double) : 0);
+    return n * code_runs_key_bytes(s) + (rows < n ? rows : n) * row_bytes(s);
 }
 
 static yalm_status hybrid_plan(struct cpu_state *s, const struct backend_plan *plan, yalm_error *error)
@@ -40,21 +40,16 @@ static yalm_status hybrid_open(struct cpu_state *s, const struct backend_plan *p
 {
     (void)plan, (void)error;
     code_runs_open(s);
+    if (s->method->hybrid.draw != SWITCH_OFF)
+        selective_open(s);
     return YALM_OK;
-}
-
-static void hybrid_carve_kept(struct cpu_state *s, struct carver *c)
-{
-    code_runs_carve_kept(s, c);
-    if (s->method->hybrid.tail)
-        selective_carve_kept(s, c);
 }
 
 static void hybrid_carve_scratch(struct cpu_state *s, struct carver *c, int n_threads)
 {
     (void)n_threads;
     code_runs_carve_scratch(s, c);
-    selective_carve_scratch(s, c);
+    selective_carve_scratch(s, c, s->method->hybrid.draw != SWITCH_OFF);
 }
 
 // ------------------------------------------------------------------------------------------ attending
@@ -62,8 +57,8 @@ static void hybrid_carve_scratch(struct cpu_state *s, struct carver *c, int n_th
 static void hybrid_append(struct cpu_state *s, const struct append *row)
 {
     cpu_store_key(s, row->layer, row->kv_head, row->slot, row->k);
+    cpu_store_value(s, row->layer, row->kv_head, row->slot, row->v);
     code_runs_append(s, row);
-    value_sums_append(s, &s->method->selective.sums, row);
 }
 
 static struct choice hybrid_choice(const struct cpu_state *s, int layer, int n)
@@ -75,9 +70,7 @@ static struct choice hybrid_choice(const struct cpu_state *s, int layer, int n)
         .k = k,
         .first = h->first,
         .local = hybrid_local(h, k),
-        .mass = h->mass,
-        .least = hybrid_least(h),
-        .tail = h->tail,
+        .drawn = h->draw != SWITCH_OFF,
     };
 }
 
@@ -99,7 +92,7 @@ const struct policy policy_hybrid = {
     .name = "hybrid",
     .method_size = sizeof(struct method),
     .plan = hybrid_plan,
-    .carve_kept = hybrid_carve_kept,
+    .carve_kept = code_runs_carve_kept,
     .carve_scratch = hybrid_carve_scratch,
     .open = hybrid_open,
     .close = nomad_close,

@@ -63,20 +63,6 @@ static float kth_largest(const struct sparse_kernels *kernels, const float *x, i
     return of_order(low);
 }
 
-// The largest value t for which the x >= t sum to at least `mass`; 0 where there is none.
-static float mass_threshold(const struct sparse_kernels *kernels, const float *x, int n, float mass)
-{
-    uint32_t low = order_of(0), high = order_of(INFINITY) + 1;
-    while (high - low > 1) {
-        const uint32_t middle = low + (high - low) / 2;
-        if (kernels->sum_from(x, n, of_order(middle)) >= mass)
-            low = middle;
-        else
-            high = middle;
-    }
-    return of_order(low);
-}
-
 // The first k of those at least t, when no more than k are greater.
 static void keep_from(const struct sparse_kernels *kernels, struct candidates *c, float t, int k)
 {
@@ -122,21 +108,6 @@ void select_largest(const struct sparse_kernels *kernels, struct candidates *c, 
         keep_numbers(c, k);
     else
         keep_from(kernels, c, kth_largest(kernels, c->values, c->n, k), k);
-}
-
-void select_mass(const struct sparse_kernels *kernels, struct candidates *c, float mass, int least)
-{
-    const float t = mass_threshold(kernels, c->values, c->n, mass);
-    int above = 0, through = 0;
-    float sum = 0;
-    for (int i = 0; i < c->n; i++) {
-        through += c->values[i] >= t;
-        above += c->values[i] > t;
-        sum += c->values[i] > t ? c->values[i] : 0;
-    }
-    const float ties = t > 0 && mass > sum ? ceilf((mass - sum) / t) : 0;
-    const int wanted = above + (ties < (float)(through - above) ? (int)ties : through - above);
-    select_largest(kernels, c, wanted > least ? wanted : least);
 }
 
 // A value that probably a few more than k of x[0 … n) reach: the one of that rank in a sample, and a margin of some standard deviations.

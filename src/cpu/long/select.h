@@ -13,9 +13,6 @@ struct candidates {
 // Keeps the k candidates with the largest values, in ascending order of index. k >= n keeps all.
 void select_largest(const struct sparse_kernels *kernels, struct candidates *c, int k);
 
-// Keeps the fewest candidates with the largest values whose values (none negative) sum to at least `mass`, but no fewer than `least`.
-void select_mass(const struct sparse_kernels *kernels, struct candidates *c, float mass, int least);
-
 // indices = the k largest of x[first … last), ascending; returns how many: k, or last - first where that is less. Candidates are
 // collected above a threshold that a sample suggests, so that nearly all of x is looked at once. indices, values: room for last - first + 16.
 int select_top(const struct sparse_kernels *kernels, int *indices, float *values, const float *x, int first, int last, int k);

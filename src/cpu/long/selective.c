@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cpu/attention.h"
+#include "cpu/long/chance.h"
 #include "cpu/long/method.h"
 #include "cpu/long/select.h"
 #include "util/round.h"
@@ -46,7 +47,7 @@ void selective_carve_kept(struct cpu_state *s, struct carver *c)
     s->method->selective.sums.covered = carve(c, heads * 2, sizeof(int64_t));
 }
 
-void selective_carve_scratch(struct cpu_state *s, struct carver *c)
+void selective_carve_scratch(struct cpu_state *s, struct carver *c, bool drawn)
 {
     struct selective *t = &s->method->selective;
     const size_t n_heads = s->config->n_heads, n_kv_heads = s->config->n_kv_heads;
@@ -61,11 +62,21 @@ void selective_carve_scratch(struct cpu_state *s, struct carver *c)
         t->bases = carve(c, n_heads * t->blocks, sizeof(float));
         t->weights = carve(c, n_kv_heads * t->ld, sizeof(float));
     }
+    if (drawn) {
+        t->lifts = carve(c, t->ld + CHANCE_PHASES, sizeof(float));
+        t->bias = carve(c, n_kv_heads * t->ld, sizeof(float));
+    }
     t->rows = carve(c, n_kv_heads * t->ld, sizeof(int));
     t->values = carve(c, n_kv_heads * t->ld, sizeof(float));
     t->n_rows = carve(c, n_kv_heads, sizeof(int));
     t->alpha = carve(c, n_heads, sizeof(float));
     t->mean = carve(c, n_kv_heads * s->config->head_dim, sizeof(float));
+}
+
+void selective_open(struct cpu_state *s)
+{
+    struct selective *t = &s->method->selective;
+    chance_lifts(t->lifts, (int)t->ld, !grouped(s));
 }
 
 // One token's attention in one layer: arguments that every member has.
@@ -83,6 +94,12 @@ struct pass {
 static size_t place_of(const struct pass *p, int kv_head)
 {
     return (size_t)(p->place < 0 ? kv_head : p->place);
+}
+
+// Of a method that draws keys: by which a KV head's weights are lifted, by number.
+static const float *lifts_of(const struct pass *p, int kv_head)
+{
+    return p->s->method->selective.lifts + chance_phase(p->layer * p->s->config->n_kv_heads + kv_head);
 }
 
 // Exact scores of the sinks.
@@ -142,7 +159,7 @@ static void score_part(const struct pass *p, int kv_head, int part)
     const struct selective *t = &s->method->selective;
     const int group = cpu_group(s), last = part_begin(p, part + 1);
     const size_t head = place_of(p, kv_head) * group;
-    const bool stats = p->choice.tail || p->choice.mass > 0 || grouped(s);
+    const bool stats = p->choice.tail || grouped(s);
     for (int i = 0; i < group; i++) {
         t->part_max[(head + i) * t->parts + part] = -INFINITY;
         t->part_sum[(head + i) * t->parts + part] = 0;
@@ -154,6 +171,8 @@ static void score_part(const struct pass *p, int kv_head, int part)
         score_keys(p, kv_head, at, at + n);
         for (int i = 0; stats && i < group; i++)
             block_stats(p, head + i, part, at, n);
+        if (p->choice.drawn && !grouped(s))
+            s->kernels->add(t->scores + head * t->ld + at, lifts_of(p, kv_head) + at, n);
     }
 }
 
@@ -202,6 +221,10 @@ static void weigh_part(const struct pass *p, int kv_head, int part)
         if (i > 0)
             s->kernels->add(w + first, to + first, last - first);
     }
+    float *w = t->weights + place_of(p, kv_head) * t->ld;
+    const float *lifts = p->choice.drawn ? lifts_of(p, kv_head) : NULL;
+    for (int j = first; lifts && j < last; j++)
+        w[j] *= lifts[j];
 }
 
 // The first of n ascending rows that is at least `least`.
@@ -280,31 +303,17 @@ static void selected_shares(const struct pass *p, int kv_head, const int *rows, 
     }
 }
 
-// Of the candidates between the oldest and the most recent keys, which always belong, only so many as the wanted mass takes.
-static void keep_mass(const struct pass *p, int kv_head, struct candidates *c, int first, int local)
+// Of keys [first, last), which are not always taken, k are drawn; bias: what each of them stands for.
+static void draw_keys(const struct pass *p, int kv_head, struct candidates *c, const float *x, int first, int last, int k,
+                      float *bias)
 {
-    const struct cpu_state *s = p->s;
-    const struct selective *t = &s->method->selective;
-    const int group = cpu_group(s);
-    const size_t head = place_of(p, kv_head) * group;
-    const float *x = grouped(s) ? t->weights + place_of(p, kv_head) * t->ld : t->scores + head * t->ld;
-    float max = 0, sum = 1; // of the last query: where there is but one, of its scores
-    double wanted = (double)p->choice.mass * group;
-    for (int i = 0; i < group; i++) {
-        merge_stats(p, head + i, &max, &sum);
-        wanted -= (double)sinks_share(p, head + i, max, sum);
+    const bool all = k >= last - first;
+    c->n = select_top(p->s->kernels->sparse, c->indices, c->values, x, first, last, all || k <= 0 ? k : k + 1);
+    memset(bias, 0, sizeof *bias * (size_t)c->n);
+    if (!all && k > 0) {
+        const float threshold = chance_take(c);
+        chance_biases(bias, c, threshold, lifts_of(p, kv_head), !grouped(p->s));
     }
-    for (int i = 0; i < first + local; i++) {
-        const int j = i < first ? i : p->n_keys - local + i - first;
-        wanted -= (double)(grouped(s) ? x[j] : expf(x[j] - max) / sum);
-    }
-    if (!grouped(s)) { // scores become exponentials, of which so many are wanted as the weights times their sum
-        float unused = 0;
-        wanted *= (double)sum;
-        s->kernels->sparse->softmax_keep(c->values, c->n, &max, &unused);
-    }
-    const int least = p->choice.least - first - local;
-    select_mass(s->kernels->sparse, c, wanted > 0 ? (float)wanted : 0, least > 0 ? least : 0);
 }
 
 // Numbers of the selected keys, and α.
@@ -321,9 +330,14 @@ static void select_keys(const struct pass *p, int kv_head)
     for (int j = 0; j < first; j++)
         rows[j] = j;
     struct candidates c = {rows + first, values + first, 0};
-    c.n = select_top(s->kernels->sparse, c.indices, c.values, x, first, n - local, k - first - local);
-    if (p->choice.mass > 0)
-        keep_mass(p, kv_head, &c, first, local);
+    if (p->choice.drawn) {
+        float *bias = t->bias + (size_t)kv_head * t->ld;
+        memset(bias, 0, sizeof *bias * (size_t)first);
+        draw_keys(p, kv_head, &c, x, first, n - local, k - first - local, bias + first);
+        memset(bias + first + c.n, 0, sizeof *bias * (size_t)local);
+    } else {
+        c.n = select_top(s->kernels->sparse, c.indices, c.values, x, first, n - local, k - first - local);
+    }
     int n_rows = first + c.n;
     for (int j = n - local; j < n; j++)
         rows[n_rows++] = j;
@@ -360,10 +374,10 @@ static struct row_part part_of_rows(const struct cpu_state *s, int i, int n_part
 {
     const int kv_head = i / n_parts, part = i % n_parts, n = s->method->selective.n_rows[kv_head];
     const int from = (int)((int64_t)n * part / n_parts), to = (int)((int64_t)n * (part + 1) / n_parts);
-    return (struct row_part){.kv_head = kv_head,
-                             .part = part,
-                             .rows = s->method->selective.rows + (size_t)kv_head * s->method->selective.ld + from,
-                             .n = to - from};
+    const struct selective *t = &s->method->selective;
+    const size_t at = (size_t)kv_head * t->ld + from;
+    return (struct row_part){
+        .kv_head = kv_head, .part = part, .rows = t->rows + at, .bias = t->bias ? t->bias + at : NULL, .n = to - from};
 }
 
 // Members take consecutive parts, so that each fetches the first rows of its next part while it still works on the last one.

@@ -5,8 +5,8 @@
 //     score     (kv_head, part)  ŝ = softmax of approximate scores over all keys: the scores, and of each part max and sum. Several
 //                                queries in a group: e^(score − base) in their place, base a block's largest score or more
 //     weigh     (kv_head, part)  several queries in a group: w_j = Σ_group ŝ_j, by which keys are selected, of these exponentials
-//     select    (kv_head)        the rows, and of each query α, the share of ŝ that they have
-//     gather    (kv_head, part)  softmax(q · K[rows]ᵀ / √d) · V[rows], exactly, in parts
+//     select    (kv_head)        the rows: the best, or drawn (chance.h); where a tail is wanted, of each query α, the share of ŝ that they have
+//     gather    (kv_head, part)  softmax(q · K[rows]ᵀ / √d + bias) · V[rows], exactly, in parts; bias: what a drawn row stands for
 //     merge     (head)           y = α y + (1 − α) v̄ where the tail is wanted, v̄ the mean of all values; else y
 //
 // Keys are numbered by age: 0 is the oldest that the token sees. Attention sinks that stand apart (kv_cache.h) have no number: they are
@@ -28,8 +28,7 @@ enum {
 struct choice {
     int k;            // at most; those of `first` and `local` among them
     int first, local; // the oldest and the most recent that always belong
-    float mass;       // fewer than k once they have this share of ŝ, the sinks' included; 0: always k
-    int least;        // then no fewer than these
+    bool drawn;       // the others by chances (chance.h); else the best
     bool tail;
 };
 
@@ -54,16 +53,18 @@ struct selective {
     float *part_max, *part_sum; // (n_heads, parts)
     float *sink_scores;         // (n_heads, n_sinks)
     float *weights;             // (n_kv_heads, ld); NULL where each query head has its own keys
-    int *rows;                  // (n_kv_heads, ld): the selected, ascending; first by number, then slots
-    float *values;              // (n_kv_heads, ld)
-    int *n_rows;                // (n_kv_heads)
-    float *alpha;               // (n_heads)
-    float *mean;                // (n_kv_heads, head_dim)
-    struct value_sums sums;     // kept
+    float *lifts, *bias;    // (ld + CHANCE_PHASES), (n_kv_heads, ld) of the selected rows: chance.h; NULL where none are drawn
+    int *rows;              // (n_kv_heads, ld): the selected, ascending; first by number, then slots
+    float *values;          // (n_kv_heads, ld)
+    int *n_rows;            // (n_kv_heads)
+    float *alpha;           // (n_heads)
+    float *mean;            // (n_kv_heads, head_dim)
+    struct value_sums sums; // kept
 };
 
 void selective_carve_kept(struct cpu_state *s, struct carver *c); // the running sums
-void selective_carve_scratch(struct cpu_state *s, struct carver *c);
+void selective_carve_scratch(struct cpu_state *s, struct carver *c, bool drawn);
+void selective_open(struct cpu_state *s); // of a method that draws keys
 
 // A policy's `attend`.
 void selective_attend(struct cpu_state *s, const struct batch *batch, int layer, struct member *me);

@@ -83,7 +83,7 @@ static void sparq_carve_scratch(struct cpu_state *s, struct carver *c, int n_thr
 {
     (void)n_threads;
     struct sparq *p = &s->method->sparq;
-    selective_carve_scratch(s, c);
+    selective_carve_scratch(s, c, false);
     p->components = carve(c, (size_t)s->config->n_kv_heads * p->r, sizeof(int));
     p->q = carve(c, (size_t)s->config->n_heads * p->r, sizeof(float));
 }

@@ -17,6 +17,7 @@ extern "C" {
 #include "engine/settings.h"
 #include "model/bf12.h"
 #include "model/codebook.h"
+#include "model/key_offset.h"
 #include "model/rope.h"
 #include "util/checked.h"
 #include "util/clock.h"

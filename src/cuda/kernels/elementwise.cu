@@ -222,12 +222,14 @@ struct rotation {
     bool still;            // no rotation
     float scale, growth;   // of queries
     int growth_context;
+    const float *key_offset; // of rows of int8: (n_kv_heads, head_dim), or NULL
 };
 
 // Puts a token's key, rotated, and value into their slots. A row of int8 needs its largest magnitude first: one warp makes it, which
 // rotates twice rather than keep what it rotated; other rows are made by all threads, a pair of components each.
 template <class T>
-__device__ static inline void append(const struct rotation &r, const float *k, const float *v, size_t slot, const float2 *turns)
+__device__ static inline void append(const struct rotation &r, const float *k, const float *v, size_t slot, const float2 *turns,
+                                     const float *offset)
 {
     const int half_dim = r.head_dim / 2;
     T *key = static_cast<T *>(r.layer.keys) + slot * r.head_dim, *value = static_cast<T *>(r.layer.values) + slot * r.head_dim;
@@ -236,7 +238,7 @@ __device__ static inline void append(const struct rotation &r, const float *k, c
             kv_store_row(key, r.layer.key_scales + slot, r.head_dim, [=](int i) {
                 const int pair = i < half_dim ? i : i - half_dim;
                 const float2 both = rotate(k, pair, half_dim, turns[pair], 1.0f);
-                return i < half_dim ? both.x : both.y;
+                return (i < half_dim ? both.x : both.y) - (offset ? offset[i] : 0.0f);
             });
         } else if (threadIdx.x / 32 == 1) {
             kv_store_row(value, r.layer.value_scales + slot, r.head_dim, [=](int i) { return v[i]; });
@@ -276,7 +278,8 @@ __device__ static inline void rotate_heads(const struct rotation &r, int t, int 
     }
 
     const size_t from = (size_t)t * r.kv_pitch + (size_t)kv_head * r.head_dim;
-    append<T>(r, r.k + from, r.v + from, (size_t)kv_head * r.policy.capacity + policy_slot(r.policy, position), turns);
+    append<T>(r, r.k + from, r.v + from, (size_t)kv_head * r.policy.capacity + policy_slot(r.policy, position), turns,
+              r.key_offset ? r.key_offset + kv_head * r.head_dim : NULL);
     const size_t to = ((size_t)t * r.n_kv_heads + kv_head) * r.head_dim;
     for (int i = (int)threadIdx.x; r.rotated_k && i < half_dim; i += (int)blockDim.x) {
         const float2 k = rotate(r.k + from, i, half_dim, turns[i], 1.0f);
@@ -328,6 +331,7 @@ yalm_status rope_append(const struct rope_append *r, int n, cudaStream_t stream,
         .scale = r->scale > 0 ? r->scale : 1.0f / sqrtf((float)cache->head_dim),
         .growth = r->growth,
         .growth_context = r->growth_context,
+        .key_offset = r->key_offset,
     };
     const dim3 grid(n, cache->n_kv_heads);
     const size_t shared = sizeof(float2) * cache->head_dim;

@@ -12,10 +12,8 @@
 
 // How many keys of those that a token sees an attention method attends to (selective.h); as on the CPU (cpu/long/selective.h).
 struct choice {
-    int32_t k;            // at most; those of `first` and `local` among them
+    int32_t k;            // those of `first` and `local` among them
     int32_t first, local; // the oldest and the most recent that always belong
-    float mass;    // fewer than k once they have this share of the softmax of the scores, the sinks' included; 0: always k
-    int32_t least; // then no fewer than these
 };
 
 // All that changes from one evaluation to the next.
@@ -117,6 +115,7 @@ struct rope_append {
     float scale = 0;         // of queries; 0: 1 / sqrt(head_dim)
     float growth = 0;        // of that scale with position: see config_query_scale()
     int growth_context = 1;
+    const float *key_offset = NULL; // (n_kv_heads, head_dim): what int8 rows of keys are kept less of; NULL: nothing
 };
 yalm_status rope_append(const struct rope_append *r, int n, cudaStream_t stream, yalm_error *error);
 

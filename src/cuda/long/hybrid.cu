@@ -16,8 +16,7 @@ static double head_bytes(const struct cuda_state *s, int n)
 {
     const struct cuda_hybrid *h = &s->method->hybrid;
     const int rows = hybrid_selected(&h->options, n);
-    return n * codes_key_bytes(&h->codes) + (rows < n ? rows : n) * 2 * kv_row_bytes(&s->caches[0]) +
-           (h->options.tail ? s->config->head_dim * (double)sizeof(double) : 0);
+    return n * codes_key_bytes(&h->codes) + (rows < n ? rows : n) * 2 * kv_row_bytes(&s->caches[0]);
 }
 
 static double hybrid_bytes(const struct cuda_state *s, int64_t position)
@@ -37,6 +36,8 @@ static yalm_status hybrid_check(const struct model_config *config, const yalm_se
     if (hybrid.codes > 0 && hybrid.codes < 1)
         return error_set(error, YALM_USAGE, "hybrid.codes: found %g: scores read all codes on the GPU (-d cpu does with fewer)",
                          (double)hybrid.codes);
+    if (hybrid.draw == SWITCH_ON)
+        return error_set(error, YALM_USAGE, "hybrid.draw: found on: the GPU takes the best keys (-d cpu draws them)");
     return YALM_OK;
 }
 
@@ -46,8 +47,6 @@ static yalm_status hybrid_plan(struct cuda_state *s, const struct backend_plan *
     TRY(hybrid_resolve(&h->options, plan->options, error));
     TRY(codebook_find(&h->book, plan->options->codebooks, plan->container, s->config, error));
     codes_shape(&h->codes, s->config->n_layers, &s->caches[0], h->book.d_sub);
-    s->method->selective.tail = h->options.tail;
-    s->method->selective.shares = h->options.mass > 0;
     const double steps = (double)STEP_BYTES * s->device.n_sms / s->config->n_kv_heads; // of a KV head
     s->method->selective.from = h->options.from ? h->options.from : selective_break_even(s, head_bytes, steps);
     return YALM_OK;
@@ -137,8 +136,6 @@ static struct choice hybrid_choice(const struct cuda_state *s, int n_keys)
     choice.k = k;
     choice.first = h->first;
     choice.local = hybrid_local(h, k);
-    choice.mass = h->mass;
-    choice.least = hybrid_least(h);
     return choice;
 }
 

@@ -314,15 +314,10 @@ __device__ __forceinline__ void place_part(const struct selecting &s, const stru
     }
     int at = place.x + block_sum_before(n, shared, &total);
     int *rows = s.t.rows + (size_t)kv_head * s.t.ld;
-    float *values = s.t.values + (size_t)kv_head * s.t.ld;
 #pragma unroll
     for (int j = 0; j < 4; j++)
-        if (above[j]) {
-            rows[at] = slot + j;
-            if (s.t.shares)
-                values[at] = __uint_as_float(__float_as_uint(x[j]) | (always[j] ? SIGN_BIT : 0u));
-            at++;
-        }
+        if (above[j])
+            rows[at++] = slot + j;
 }
 
 static __global__ void __launch_bounds__(SELECT_THREADS, 4) place_kernel(struct selecting s)
@@ -346,6 +341,5 @@ yalm_status select_rows(const struct cuda_selective *t, const struct attention *
     const size_t pairs = (s.group + 1) / 2 * 2; // which the compiler reads by two
     TRY(LAUNCH(error, weigh_kernel, grid, SELECT_THREADS, pairs * sizeof(float2), stream, s));
     TRY(LAUNCH(error, collect_kernel, grid, SELECT_THREADS, 2 * t->n_parts * sizeof(int), stream, s));
-    TRY(LAUNCH(error, place_kernel, grid, SELECT_THREADS, 0, stream, s));
-    return t->shares ? select_mass_rows(&s, a->cache->n_kv_heads, stream, error) : YALM_OK;
+    return LAUNCH(error, place_kernel, grid, SELECT_THREADS, 0, stream, s);
 }

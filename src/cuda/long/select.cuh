@@ -1,4 +1,4 @@
-// What selection's kernels share (select.cu, select_mass.cu): which keys are chosen from, sums over a block, the k-th of some values.
+// What selection's kernels share: which keys are chosen from, sums over a block, the k-th of some values.
 #pragma once
 #include "cuda/long/selective.cuh"
 
@@ -19,7 +19,6 @@ enum {
     DIGIT_EACH = SELECT_BINS / SELECT_THREADS,
 };
 static_assert((INFINITE_BITS >> COARSE_SHIFT) - COARSE_OF_FINE + N_FINE < SELECT_BINS, "all first digits have a bin");
-static constexpr unsigned SIGN_BIT = 0x80000000u; // of a value: the key belongs whatever its weight
 
 struct selecting {
     const struct step *step;
@@ -174,6 +173,3 @@ __device__ __forceinline__ unsigned kth_bits(const float *values, int n, unsigne
     *ties = k;
     return prefix;
 }
-
-// rows, of which the k best are those of a KV head, to as many as the wanted share of the softmax takes (select_mass.cu).
-yalm_status select_mass_rows(const struct selecting *s, int n_kv_heads, cudaStream_t stream, yalm_error *error);

@@ -83,7 +83,6 @@ void selective_take_scratch(struct cuda_state *s, struct cuda_blocks *b)
     take(b, t->part_places, n_kv_heads * parts, sizeof(int2));
     take(b, t->thresholds, n_kv_heads, sizeof(float));
     take(b, t->rows, n_kv_heads * ld, sizeof(int));
-    take(b, t->values, n_kv_heads * ld, sizeof(float));
     take(b, t->n_rows, n_kv_heads, sizeof(int));
     take(b, t->tickets, n_kv_heads, sizeof(unsigned));
 }

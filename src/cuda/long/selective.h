@@ -45,10 +45,8 @@ struct cuda_selective {
     int2 *part_places; // (n_kv_heads, n_parts): number of the part's first row; how many are selected that equal the threshold
     float *thresholds; // (n_kv_heads)
     int *rows;         // (n_kv_heads, ld): slots of the selected keys, ascending
-    float *values;     // (n_kv_heads, ld)
     int *n_rows;       // (n_kv_heads)
     unsigned *tickets; // (n_kv_heads): blocks that are done; 0 between launches
-    bool shares;       // a share of the softmax may be wanted (choice.mass): constant for a session
 
     // Kept, where the method has a tail: running sums of the values (mean.cu).
     double *sums;     // (n_layers, n_kv_heads, head_dim): of positions [from, to)

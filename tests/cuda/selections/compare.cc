@@ -1,7 +1,7 @@
 // Which keys do both devices select? A model attends by a method on the CPU and on the GPU, and in every layer and step, by KV head, its selections are
 // laid beside each other:
 //
-//     compare_selections MODEL TOKENS codebooks=FILE [sparq=R,K,LOCAL,COPY,TAIL | hybrid=RATIO,MIN_K,LOCAL,TOP_P,TAIL,D_SUB]...
+//     compare_selections MODEL TOKENS codebooks=FILE [sparq=R,K,LOCAL,COPY,TAIL | hybrid=RATIO,MIN_K,LOCAL,D_SUB]...
 //
 // in an fp32 cache, so that with fp32 weights both have the same queries and keys but for the order of sums. Before a layer of the GPU's selects, this
 // program has
@@ -63,7 +63,6 @@ struct head_selection {
     std::vector<double> weights; // (n_keys): Σ_group ŝ
     std::vector<char> taken;     // (n_keys)
     double least;                // of the weights that were selected by weight
-    double mass;                 // of all that is attended to
 };
 
 struct place { // for messages
@@ -83,7 +82,6 @@ static void weigh(struct head_selection *h, const struct cpu_selection *c, int k
 {
     h->weights.assign(c->n_keys, 0);
     h->least = INFINITY;
-    h->mass = 0;
     for (int i = 0; i < group; i++) {
         const float *sinks = c->sink_scores + (kv_head * group + i) * c->n_sinks;
         double max = -INFINITY, sum = 0;
@@ -97,14 +95,10 @@ static void weigh(struct head_selection *h, const struct cpu_selection *c, int k
             sum += exp(sinks[j] - max);
         for (int j = 0; j < c->n_keys; j++)
             h->weights[j] += exp(scores(i, j) - max) / sum;
-        for (int j = 0; j < c->n_sinks; j++)
-            h->mass += exp(sinks[j] - max) / sum;
     }
-    for (int j = 0; j < c->n_keys; j++) {
-        h->mass += h->taken[j] ? h->weights[j] : 0;
+    for (int j = 0; j < c->n_keys; j++)
         if (h->taken[j] && !always(c, j))
             h->least = fmin(h->least, h->weights[j]);
-    }
 }
 
 static int count_taken(const struct head_selection &h)
@@ -124,31 +118,25 @@ static void check_own(const struct head_selection &h, const struct cpu_selection
                   at.layer, at.kv_head, at.position, j, h.weights[j], h.least);
     }
     const int n = count_taken(h);
-    if (c->mass > 0 ? n > c->k : n != c->k)
+    if (n != c->k)
         WRONG("%s, layer %d, KV head %d, position %lld: %d keys were taken of %d wanted", at.what, at.layer, at.kv_head,
               at.position, n, c->k);
 }
 
-// What one has and the other not is a tie for the other: in weight, or where a share is wanted, in what the shares come to.
+// What one has and the other not is a tie for the other.
 static void check_ties(const struct head_selection &one, const struct head_selection &other, const struct cpu_selection *c,
-                       int group, double rounding, const std::vector<char> &odd, const struct place &at)
+                       double rounding, const std::vector<char> &odd, const struct place &at)
 {
-    double extra = 0;
     for (int j = 0; j < c->n_keys; j++) {
         if (!one.taken[j] || other.taken[j] || odd[j])
             continue;
-        extra += other.weights[j];
-        if (c->mass == 0 && other.weights[j] < other.least * exp(-2 * rounding))
+        if (other.weights[j] < other.least * exp(-2 * rounding))
             WRONG(
                 "%s, layer %d, KV head %d, position %lld: key %d was taken by one device, and weighs %.9g in the other, where "
                 "the least that was taken has %.9g: e^-%.3g, ties go to e^-%.3g",
                 at.what, at.layer, at.kv_head, at.position, j, other.weights[j], other.least,
                 log(other.least / other.weights[j]), 2 * rounding);
     }
-    // The other has its share without them, but for its last key's weight.
-    if (c->mass > 0 && extra > 2 * group * (exp(rounding) - 1) + other.least * exp(rounding))
-        WRONG("%s, layer %d, KV head %d, position %lld: keys that one device has besides weigh %.6g of %d", at.what, at.layer,
-              at.kv_head, at.position, extra, group);
 }
 
 // ------------------------------------------------------------------------------------------ the GPU's memory
@@ -296,12 +284,12 @@ static yalm_status compare_layer(struct cuda_state *s, const struct attention *a
         check_own(cpu, c, {"the CPU", a->layer, h, (long long)c->position});
         check_own(gpu, c, at);
         check_own(same, c, with);
-        check_ties(cpu, same, c, group, FLOAT_TIES, std::vector<char>(c->n_keys), with);
+        check_ties(cpu, same, c, FLOAT_TIES, std::vector<char>(c->n_keys), with);
         if (!same_components(s, c, at))
             continue;
         const double rounding = compare_scores(c, theirs, ld, group, h, &odd);
-        check_ties(cpu, gpu, c, group, rounding, odd, at);
-        check_ties(gpu, cpu, c, group, rounding, odd, at);
+        check_ties(cpu, gpu, c, rounding, odd, at);
+        check_ties(gpu, cpu, c, rounding, odd, at);
         for (int j = 0; j < c->n_keys; j++) {
             watch.keys += gpu.taken[j] && !always(c, j);
             watch.differing += gpu.taken[j] && !cpu.taken[j];

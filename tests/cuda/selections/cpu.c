@@ -165,7 +165,6 @@ static void attend(struct cpu_state *s, const struct batch *batch, int layer, st
     l->k = c.k < l->n_keys ? c.k : l->n_keys;
     l->local = c.local < l->k ? c.local : l->k;
     l->first = c.first < l->k - l->local ? c.first : l->k - l->local;
-    l->mass = c.mass;
     keep_queries(s, l);
     keep_keys(s, layer, l);
 }

@@ -8,7 +8,6 @@ struct cpu_selection {
     int64_t position;
     int n_keys, n_sinks;  // sinks apart
     int k, first, local;  // wanted, clamped to n_keys; those that always belong
-    float mass;           // fewer than k once they have this share; 0: always k
     int r;                // SparQ's components; else 0
     int *slots;           // (n_keys)
     float *scores;        // (n_heads, n_keys)

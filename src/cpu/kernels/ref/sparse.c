@@ -12,6 +12,7 @@ static void attend_each(enum kv_type type, const struct attend_args *a, const in
         one.v = (const char *)a->v + (size_t)rows[j] * row_bytes;
         one.k_scales = a->k_scales ? a->k_scales + rows[j] : NULL;
         one.v_scales = a->v_scales ? a->v_scales + rows[j] : NULL;
+        one.row_bias = a->row_bias ? a->row_bias + j : NULL;
         one.n_keys = 1;
         one.first = one.last = NULL;
         (type == KV_FP16 ? scalar_attend_fp16 : type == KV_FP32 ? scalar_attend_fp32 : scalar_attend_int8)(&one);
@@ -150,14 +151,6 @@ static int scalar_count_from(const float *x, int n, float least)
     return count;
 }
 
-static float scalar_sum_from(const float *x, int n, float least)
-{
-    double sum = 0;
-    for (int j = 0; j < n; j++)
-        sum += x[j] >= least ? (double)x[j] : 0;
-    return (float)sum;
-}
-
 static void scalar_add_exactly(double *sum, const float *x, int n, double sign)
 {
     for (int i = 0; i < n; i++)
@@ -175,6 +168,5 @@ const struct sparse_kernels sparse_kernels_scalar = {
     .keep = scalar_keep,
     .range = scalar_range,
     .count_from = scalar_count_from,
-    .sum_from = scalar_sum_from,
     .add_exactly = scalar_add_exactly,
 };

@@ -348,6 +348,17 @@ VEC_INLINE void few_scale(int n_queries, float *scores, const float *scales, con
     }
 }
 
+// scores (n_queries, FEW_KEYS) += bias (n) of the keys.
+VEC_INLINE void few_add(int n_queries, float *scores, const float *bias, int n)
+{
+    for (int j = 0; j < n; j += VEC) {
+        const vec x = n - j < VEC ? vec_load_part(bias + j, n - j) : vec_load(bias + j);
+#pragma GCC unroll 16
+        for (int s = 0; s < n_queries; s++)
+            vec_store(scores + s * FEW_KEYS + j, vec_add(x, vec_load(scores + s * FEW_KEYS + j)));
+    }
+}
+
 // Queries [i, i + n_queries) of a block: scores, softmax, outputs. `values` and `keys` are what may be fetched meanwhile.
 VEC_INLINE void few_queries(enum kv_type type, int n_queries, const struct attend_args *a, const int *rows, int i, int at,
                             int n, struct fetch *values, struct fetch *keys)
@@ -361,6 +372,8 @@ VEC_INLINE void few_queries(enum kv_type type, int n_queries, const struct atten
         few_scale(n_queries, scores, a->k_scales, rows, at, n);
     if (a->softcap > 0)
         softcap_rows(scores, FEW_KEYS, n_queries, n, a->softcap);
+    if (rows && a->row_bias)
+        few_add(n_queries, scores, a->row_bias + at, n);
     struct view views[8];
     for (int s = 0; s < n_queries; s++)
         views[s] = view_of(a, i + s, at, n);

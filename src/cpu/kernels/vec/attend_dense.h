@@ -204,14 +204,16 @@ VEC_INLINE void dense_hide(int n_queries, float *scores, const struct view *view
 }
 
 // softmax_rows() of scores in tiles. k_scales, v_scales: (n) and ones up to whole tiles, or NULL; the scores are multiplied by the former before, the weights
-// by the latter after they were added up.
+// by the latter after they were added up. bias: likewise, and zeros; added to the scores.
 VEC_INLINE void dense_softmax(int n_queries, float *scores, int n, bool hidden, const struct view *views, const float *k_scales,
-                              const float *v_scales, float *acc, int head_dim, float *max, float *sum)
+                              const float *v_scales, const float *bias, float *acc, int head_dim, float *max, float *sum)
 {
     const int keys = few_score_keys(n_queries), tiles = (n + keys - 1) / keys;
     float lanes[VEC], bases[VEC] = {0}, largest[FEW_QUERIES];
     for (int t = 0; k_scales && t < tiles; t++)
         vec_store(scores + t * VEC, vec_mul(vec_load(scores + t * VEC), vec_repeat(k_scales + t * keys, keys)));
+    for (int t = 0; bias && t < tiles; t++)
+        vec_store(scores + t * VEC, vec_add(vec_load(scores + t * VEC), vec_repeat(bias + t * keys, keys)));
     if (hidden)
         dense_hide(n_queries, scores, views, n);
     vec most = vec_set(-INFINITY);
@@ -281,18 +283,25 @@ VEC_INLINE void dense_weights(enum kv_type type, int n_queries, const struct att
         hidden = hidden || views[s].first > 0 || views[s].last < n;
     }
     if (dense_tiled(n_queries)) {
-        float k_scales[FEW_KEYS + VEC], v_scales[FEW_KEYS + VEC];
+        float k_scales[FEW_KEYS + VEC], v_scales[FEW_KEYS + VEC], bias[FEW_KEYS + VEC];
+        const bool biased = rows && a->row_bias;
         if (type == KV_INT8) {
             dense_scales(k_scales, a->k_scales, rows, at, n);
             dense_scales(v_scales, a->v_scales, rows, at, n);
         }
+        if (biased) {
+            memcpy(bias, a->row_bias + at, sizeof(float) * (size_t)n);
+            memset(bias + n, 0, sizeof(float) * VEC);
+        }
         const bool scaled = type == KV_INT8;
-        dense_softmax(n_queries, scores, n, hidden, views, scaled ? k_scales : NULL, scaled ? v_scales : NULL, acc, head_dim,
-                      a->max + i, a->sum + i);
+        dense_softmax(n_queries, scores, n, hidden, views, scaled ? k_scales : NULL, scaled ? v_scales : NULL,
+                      biased ? bias : NULL, acc, head_dim, a->max + i, a->sum + i);
         return;
     }
     if (type == KV_INT8)
         few_scale(n_queries, scores, a->k_scales, rows, at, n);
+    if (rows && a->row_bias)
+        few_add(n_queries, scores, a->row_bias + at, n);
     softmax_rows(scores, FEW_KEYS, n_queries, (struct view){0, n}, views, acc, head_dim, a->max + i, a->sum + i, NULL);
     if (type == KV_INT8)
         few_scale(n_queries, scores, a->v_scales, rows, at, n);

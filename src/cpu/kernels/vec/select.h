@@ -155,14 +155,6 @@ VEC_INLINE int count_from(const float *x, int n, float least)
     return count;
 }
 
-VEC_INLINE float sum_from(const float *x, int n, float least)
-{
-    vec sum = vec_zero();
-    for (int j = 0; j < n; j += VEC)
-        sum = vec_add(sum, vec_keep_from(n - j < VEC ? vec_load_part(x + j, n - j) : vec_load(x + j), least));
-    return vec_total(sum);
-}
-
 VEC_INLINE void add_exactly(double *sum, const float *x, int n, double sign)
 {
     for (int i = 0; i < n; i++)

@@ -27,6 +27,5 @@ const struct sparse_kernels ISA(sparse_kernels) = {
     .keep = keep,
     .range = range,
     .count_from = count_from,
-    .sum_from = sum_from,
     .add_exactly = add_exactly,
 };

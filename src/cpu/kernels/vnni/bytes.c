@@ -30,7 +30,8 @@ struct byte_rows {
 
 struct bytes_scratch {
     float scores[FEW_QUERIES][BYTES_KEYS];            // and then weights times values' scales
-    float k_scales[BYTES_KEYS], v_scales[BYTES_KEYS]; // of a block, with zeros up to whole vectors
+    float k_scales[BYTES_KEYS], v_scales[BYTES_KEYS]; // of a block, with zeros up to whole vectors; likewise
+    float bias[BYTES_KEYS];
     struct byte_rows queries, weights;
     uint8_t lanes[LANES][LANE_BYTES]; // (depth / 4, VEC, 4)
     int32_t products[FEW_QUERIES][LANES * VEC];
@@ -295,6 +296,7 @@ VEC_INLINE void byte_scores(struct byte_block *b)
 {
     struct bytes_scratch *s = b->s;
     const int d = b->a->head_dim, n_queries = b->a->n_queries;
+    const bool biased = b->rows && b->a->row_bias;
     for (int j = 0; j < b->n; j += LANES * VEC) {
         const int left = (b->n - j + VEC - 1) / VEC, n_lanes = left < LANES ? left : LANES;
         for (int i = 0; i < n_lanes; i++) {
@@ -306,10 +308,12 @@ VEC_INLINE void byte_scores(struct byte_block *b)
             tile = few_tile(n_queries - q);
             lanes_product(tile, n_lanes, block_product(b, &s->queries, q, d));
             for (int c = 0; c < n_lanes * VEC; c += VEC) {
-                const vec scale = vec_load(s->k_scales + j + c);
-                for (int i = 0; i < tile; i++)
-                    vec_store(s->scores[q + i] + j + c, vec_mul(vec_mul(vec_set(s->queries.units[q + i]), scale),
-                                                                ivec_to_float(ivec_load(s->products[i] + c))));
+                const vec scale = vec_load(s->k_scales + j + c), bias = biased ? vec_load(s->bias + j + c) : vec_zero();
+                for (int i = 0; i < tile; i++) {
+                    const vec score =
+                        vec_mul(vec_mul(vec_set(s->queries.units[q + i]), scale), ivec_to_float(ivec_load(s->products[i] + c)));
+                    vec_store(s->scores[q + i] + j + c, biased ? vec_add(score, bias) : score);
+                }
             }
         }
     }
@@ -386,6 +390,8 @@ VEC_INLINE void bytes_block(struct byte_block *b)
     const struct attend_args *a = b->a;
     block_scales(b->s->k_scales, b, a->k_scales);
     block_scales(b->s->v_scales, b, a->v_scales);
+    for (int j = 0; b->rows && a->row_bias && j < b->n; j += VEC)
+        vec_store(b->s->bias + j, vec_load_part(a->row_bias + b->at + j, b->n - j < VEC ? b->n - j : VEC));
     byte_scores(b);
     if (!a->first && b->n % VEC == 0)
         byte_weights(true, b);
