@@ -78,7 +78,8 @@ static inline void read_option(yalm_session_options *options, int *d_sub, const 
     } else if (sscanf(text, "hybrid=%f,%d,%d,%d", &options->attention_ratio, &hybrid->min_k, &hybrid->local, d_sub) == 4) {
         options->attention = "hybrid";
         hybrid->from = 1;
-        hybrid->draw = SWITCH_OFF; // as the GPU
+        hybrid->codes = 1; // as the GPU's scores
+        hybrid->draw = SWITCH_OFF;
         settings_use(options, &settings);
     } else if (strncmp(text, "codebooks=", 10) == 0) {
         options->codebooks = text + 10;
