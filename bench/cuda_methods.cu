@@ -6,8 +6,8 @@
 //
 // One JSON object a line, as cuda_kernels': "kernel" is "dense fp16", "sparq: score" and so on, "sparq: layer" all of a layer's steps together. Bytes are what
 // must be read and written once. Several layers are gone through in turn, as by a model, so that the L2 cache holds none of them.
-#include "cuda_timing.h"
 #include "cuda/long/method.h"
+#include "cuda_timing.h"
 #include "read_arguments.h"
 
 static const double most_bytes = 24e9; // of all layers together, and at most half of what is free
@@ -213,7 +213,7 @@ static void time_hybrid(struct bench *b, int depth)
     MUST_CUDA(cudaMemset(h->codes.codes, 0, heads * codes_head_words(&h->codes) * sizeof *h->codes.codes));
     MUST_CUDA(cudaMemset(s->unrounded_k, 0,
                          s->kv_dim * sizeof *s->unrounded_k)); // the token's own key, on which the time does not depend
-    MUST_CUDA(cudaDeviceSynchronize());                      // the stream does not wait for these
+    MUST_CUDA(cudaDeviceSynchronize());                        // the stream does not wait for these
     MUST(codes_tables(&h->codes, s->stream, error));
     append_all(b, depth);
     time_steps(b, depth, codes_key_bytes(&h->codes));

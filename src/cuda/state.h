@@ -71,8 +71,8 @@ struct cuda_state {
     struct kv_cache caches[CONFIG_MAX_KINDS];
     struct rope ropes[CONFIG_MAX_KINDS];
     struct decode_plan attention_plans[CONFIG_MAX_KINDS];
-    int place[CONFIG_MAX_LAYERS];     // of a layer among those of its kind: its number in that cache
-    struct cuda_method *method;           // NULL: attention is dense
+    int place[CONFIG_MAX_LAYERS]; // of a layer among those of its kind: its number in that cache
+    struct cuda_method *method;   // NULL: attention is dense
 
     // What changes from one evaluation to the next: written to pinned memory, copied from there by the evaluation's first operations.
     struct step *step_host, *step; // pinned; device

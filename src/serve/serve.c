@@ -59,9 +59,9 @@ static size_t find_longest_piece(const yalm_model *model)
 static yalm_status run(struct server *server, const sigset_t *signals, yalm_error *error)
 {
     const struct serve_options *options = server->options;
-    const struct engine_options how = {options->session, options->parallel, options->queue,
-                                       options->session.chunk ? options->session.chunk : PIECE, options->cache_bytes,
-                                       options->speculate, options->draft};
+    const struct engine_options how = {
+        options->session,     options->parallel,  options->queue, options->session.chunk ? options->session.chunk : PIECE,
+        options->cache_bytes, options->speculate, options->draft};
     server->engine = engine_open(server->model, &how, error);
     if (server->engine == NULL)
         return error->status;

@@ -9,9 +9,9 @@ struct slot {
     yalm_session *session;
     int32_t *tokens; // (context), owned: those at the session's positions
     size_t n_tokens;
-    struct prefixes *prefixes; // the engine's
-    struct task *task;         // NULL: free
-    double used;               // when it was last
+    struct prefixes *prefixes;     // the engine's
+    struct task *task;             // NULL: free
+    double used;                   // when it was last
     struct speculator *speculator; // NULL: nothing is guessed. It knows earlier conversations, too
     struct draft *draft;           // NULL: none
 

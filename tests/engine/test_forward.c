@@ -407,10 +407,8 @@ static void test_long_contexts_in_parts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_against_the_reference),
-        cmocka_unit_test(test_equal_experts),
-        cmocka_unit_test(test_float32_by_choice),
-        cmocka_unit_test(test_threads_do_not_change_a_bit),
+        cmocka_unit_test(test_against_the_reference),  cmocka_unit_test(test_equal_experts),
+        cmocka_unit_test(test_float32_by_choice),      cmocka_unit_test(test_threads_do_not_change_a_bit),
         cmocka_unit_test(test_long_contexts_in_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -65,9 +65,13 @@ static bool can_run(const struct cpu_kernels *kernels)
 const struct cpu_kernels *const *cpu_kernels_usable(void)
 {
     // Best first: what a machine can run is always a tail of one of these lists, for each implies the rest, but AVX-512 not AVX-VNNI.
-    static const struct cpu_kernels *const all[] = {
-        &cpu_kernels_amx, &cpu_kernels_avx512vnni, &cpu_kernels_avx512, &cpu_kernels_avxvnni, &cpu_kernels_avx2,
-        &cpu_kernels_scalar, NULL};
+    static const struct cpu_kernels *const all[] = {&cpu_kernels_amx,
+                                                    &cpu_kernels_avx512vnni,
+                                                    &cpu_kernels_avx512,
+                                                    &cpu_kernels_avxvnni,
+                                                    &cpu_kernels_avx2,
+                                                    &cpu_kernels_scalar,
+                                                    NULL};
     static const struct cpu_kernels *const others[] = {&cpu_kernels_amx,  &cpu_kernels_avx512vnni, &cpu_kernels_avx512,
                                                        &cpu_kernels_avx2, &cpu_kernels_scalar,     NULL};
     const struct cpu_kernels *const *list = has_avxvnni() ? all : others;

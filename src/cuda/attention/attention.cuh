@@ -245,7 +245,7 @@ __device__ static inline double value_at(const struct attend &a, int kv_head, in
     }
     const int64_t at = row * a.head_dim + c;
     return a.cache_type == YALM_KV_FP32 ? static_cast<const float *>(a.values)[at]
-                                                 : __half2float(static_cast<const half *>(a.values)[at]);
+                                        : __half2float(static_cast<const half *>(a.values)[at]);
 }
 
 // Component c of α y + (1 - α) v̄: the running sums, the token's own value and the sinks'.

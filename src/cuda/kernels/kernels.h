@@ -189,7 +189,8 @@ struct gathered {
     const int *n_rows; // (n_kv_heads)
     int ld;
     // y = α y + (1 - α) v̄, v̄ the mean of the values of all keys that the token sees; NULL sums: no tail.
-    const double *sums; // (n_kv_heads, head_dim): of all positions before the token that it sees, the sinks apart not among them
+    const double
+        *sums; // (n_kv_heads, head_dim): of all positions before the token that it sees, the sinks apart not among them
     const float *scores;      // (n_heads, ld): α = Σ e^(score - max) / sum over rows and sinks
     const float *sink_scores; // (n_heads, n_sinks)
     const float2 *stats;      // (n_heads): max, 1 / sum

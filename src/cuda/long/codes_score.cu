@@ -24,8 +24,8 @@
 //
 // A block takes parts of 1,024 slots in turn (selective.h), each of its warps a tile of 256 (codes.cuh), and keeps SCORE_DEPTH 16-byte
 // copies on their way to shared memory for each lane, over the ends of tiles: 4 KB a warp, 64 KB on a multiprocessor of 16 of them.
-#include "cuda/long/codes.cuh"
 #include "cuda/kernels/kv_rows.cuh"
+#include "cuda/long/codes.cuh"
 #include "cuda/long/selective.cuh"
 
 enum {

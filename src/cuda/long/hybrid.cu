@@ -96,7 +96,8 @@ static void hybrid_close(struct cuda_state *s)
 static yalm_status hybrid_append(struct cuda_state *s, const struct attention *a, int n, yalm_error *error)
 {
     const struct cuda_hybrid *h = &s->method->hybrid;
-    return codes_append(&h->codes, a->layer, s->step, a->q ? s->unrounded_k : NULL, &s->caches[0], a->layer, n, s->stream, error);
+    return codes_append(&h->codes, a->layer, s->step, a->q ? s->unrounded_k : NULL, &s->caches[0], a->layer, n, s->stream,
+                        error);
 }
 
 // Nothing: the scores' kernel encodes the token's key, and makes its queries' bytes.

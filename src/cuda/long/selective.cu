@@ -55,7 +55,9 @@ void selective_plan(struct cuda_state *s)
     s->method->selective.ld = s->method->selective.n_parts * PART_KEYS;
     // As many as are resident at once: each begins with an empty histogram and with all parts' statistics.
     const int resident = 4 * s->device.n_sms / s->caches[0].n_kv_heads;
-    s->method->selective.n_blocks = resident < 1 ? 1 : resident < s->method->selective.n_parts ? resident : s->method->selective.n_parts;
+    s->method->selective.n_blocks = resident < 1                              ? 1
+                                    : resident < s->method->selective.n_parts ? resident
+                                                                              : s->method->selective.n_parts;
 }
 
 void selective_take_kept(struct cuda_state *s, struct cuda_blocks *b)

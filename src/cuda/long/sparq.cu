@@ -319,9 +319,9 @@ static struct sparq_args args_of(const struct cuda_state *s, const struct attent
 
 // LAUNCH of the instance for the cache's type and the copy's: kernel is a template of both.
 #define LAUNCH_COPY_OF(s, error, kernel, type, ...)                                                                            \
-    ((s)->method->sparq.copy == SPARQ_COPY_INT8 ? LAUNCH(error, (kernel<type, int8_t>), __VA_ARGS__)                                   \
-     : (s)->method->sparq.copy == SPARQ_COPY_Q4 ? LAUNCH(error, (kernel<type, nibble>), __VA_ARGS__)                                   \
-                                        : LAUNCH(error, (kernel<type, half>), __VA_ARGS__))
+    ((s)->method->sparq.copy == SPARQ_COPY_INT8 ? LAUNCH(error, (kernel<type, int8_t>), __VA_ARGS__)                           \
+     : (s)->method->sparq.copy == SPARQ_COPY_Q4 ? LAUNCH(error, (kernel<type, nibble>), __VA_ARGS__)                           \
+                                                : LAUNCH(error, (kernel<type, half>), __VA_ARGS__))
 #define LAUNCH_COPY(s, error, kernel, ...)                                                                                     \
     ((s)->caches[0].type == YALM_KV_FP32   ? LAUNCH_COPY_OF(s, error, kernel, float, __VA_ARGS__)                              \
      : (s)->caches[0].type == YALM_KV_INT8 ? LAUNCH_COPY_OF(s, error, kernel, int8_t, __VA_ARGS__)                             \
@@ -354,7 +354,7 @@ static yalm_status sparq_score(struct cuda_state *s, const struct attention *a, 
     const struct sparq_args args = args_of(s, a);
     return s->method->sparq.copy == SPARQ_COPY_INT8 ? launch_score<int8_t>(s, args, error)
            : s->method->sparq.copy == SPARQ_COPY_Q4 ? launch_score<nibble>(s, args, error)
-                                            : launch_score<half>(s, args, error);
+                                                    : launch_score<half>(s, args, error);
 }
 
 // ------------------------------------------------------------------------------------------ sizes

@@ -17,8 +17,8 @@
 // while the first packs are under way.
 #include <type_traits>
 
-#include "cuda/products/matvec.cuh"
 #include "cuda/kernels/quant_x.cuh"
+#include "cuda/products/matvec.cuh"
 
 enum {
     X_BATCH = 4, // blocks that a warp quantises at a time
