@@ -102,7 +102,7 @@ const struct option option_table[] = {
     {"Passkey", 'l', "position", "N", "lines before the key; -1 is random", OPTION_INT, K, AT(position), -1, 1000000, NULL},
     {"Passkey", 0, "trials", "N", NULL, OPTION_INT, K, AT(trials), 1, 100000, NULL},
 
-    {"Serve", 0, "port", "N", "clients of OpenAI and Anthropic; 0: any that is free", OPTION_INT, S, AT(port), 0, 65535, NULL},
+    {"Serve", 0, "port", "N", "for clients of OpenAI and Anthropic", OPTION_INT, S, AT(port), 0, 65535, NULL},
     {"Serve", 0, "parallel", "N", NULL, OPTION_INT, S, AT(parallel), 1, 256, NULL},
     {"Serve", 0, "host", "H", NULL, OPTION_TEXT, S, AT(host), 0, 0, NULL},
     {"Serve", 0, "api-key-file", "FILE", NULL, OPTION_TEXT, S, AT(key_file), 0, 0, NULL},

@@ -114,7 +114,7 @@ $(CUDA_BUILD)/settings: FORCE
 # ptxas says on standard error what each kernel takes: it is kept beside the object, and shown where the compilation fails.
 $(CUDA_BUILD)/%.o: src/cuda/%.cu $(CUDA_BUILD)/settings | $(BUILD)/requirements
 	@mkdir -p $(@D)
-	$(NVCC) $(NVCC_FLAGS) $(CUDA_CODE) -MMD -MF $(@:.o=.d) -c -o $@ $< 2>$(@:.o=.ptxas) || { cat $(@:.o=.ptxas) >&2; exit 1; }
+	$(NVCC) $(NVCC_FLAGS) $(CUDA_CODE) -MMD -MP -MF $(@:.o=.d) -c -o $@ $< 2>$(@:.o=.ptxas) || { cat $(@:.o=.ptxas) >&2; exit 1; }
 	@grep -v -e '^ptxas info' -e '^ *[0-9]* bytes stack frame' $(@:.o=.ptxas) >&2 || true
 
 $(CUDA_BUILD)/ptxas.txt: $(CUDA_OBJECTS)
@@ -134,19 +134,19 @@ cuda-check-programs: cuda $(CUDA_CHECKS) $(CUDA_BENCHES) $(BUILD)/bench/random_m
 
 $(CUDA_BUILD)/tests/%: tests/cuda/%.cc $(CUDA_OBJECTS) $(STATIC)
 	@mkdir -p $(@D)
-	$(NVCC) -x cu $(CUDA_CHECK_FLAGS) -MMD -MT $@ -MF $@.d -c -o $@.o $<
+	$(NVCC) -x cu $(CUDA_CHECK_FLAGS) -MMD -MP -MT $@ -MF $@.d -c -o $@.o $<
 	$(NVCC) $(CUDA_LINK) -o $@ $@.o $(CUDA_OBJECTS) $(STATIC) -lcmocka $(CUDA_LIBS) $(filter-out -pthread,$(LIBS))
 
 $(CUDA_BUILD)/tests/selections/cpu.o: tests/cuda/selections/cpu.c $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) $(THREADS) -c -o $@ $<
 $(SELECTIONS): tests/cuda/selections/compare.cc $(CUDA_BUILD)/tests/selections/cpu.o $(CUDA_OBJECTS) $(STATIC)
-	$(NVCC) -x cu $(CUDA_CHECK_FLAGS) -MMD -MT $@ -MF $@.d -c -o $@.o $<
+	$(NVCC) -x cu $(CUDA_CHECK_FLAGS) -MMD -MP -MT $@ -MF $@.d -c -o $@.o $<
 	$(NVCC) $(CUDA_LINK) -o $@ $@.o $(CUDA_BUILD)/tests/selections/cpu.o $(CUDA_OBJECTS) $(STATIC) $(CUDA_LIBS) $(filter-out -pthread,$(LIBS))
 
 $(CUDA_BUILD)/bench/cuda_%: bench/cuda_%.cu $(CUDA_OBJECTS) $(STATIC)
 	@mkdir -p $(@D)
-	$(NVCC) $(CUDA_CHECK_FLAGS) -MMD -MT $@ -MF $@.d -c -o $@.o $<
+	$(NVCC) $(CUDA_CHECK_FLAGS) -MMD -MP -MT $@ -MF $@.d -c -o $@.o $<
 	$(NVCC) $(CUDA_LINK) -o $@ $@.o $(CUDA_OBJECTS) $(STATIC) $(CUDA_LIBS) $(filter-out -pthread,$(LIBS))
 
 -include $(CUDA_OBJECTS:.o=.d) $(CUDA_CHECKS:=.d) $(CUDA_BENCHES:=.d) $(SELECTIONS:=.d) $(CUDA_BUILD)/tests/selections/cpu.d

@@ -42,7 +42,7 @@ static yalm_status bad_number(const char *path, const char *what, uint64_t found
 
 static bool body_floats(const struct model_config *config, uint64_t *n)
 {
-    return mul_checked((uint64_t)config->n_layers * (uint64_t)codebook_kv_heads(config), codebook_head_floats(config), n) &&
+    return mul_checked((uint64_t)config->n_layers * (uint64_t)config_all_kv_heads(config), codebook_head_floats(config), n) &&
            *n <= (UINT64_MAX - CODEBOOK_HEADER) / sizeof(float);
 }
 
@@ -67,7 +67,7 @@ static yalm_status check_header(const struct header *h, const struct mapping *ma
         uint32_t found;
         int expected;
     } numbers[] = {{"layers", h->n_layers, config->n_layers},
-                   {"KV heads", h->n_kv_heads, codebook_kv_heads(config)},
+                   {"KV heads", h->n_kv_heads, config_all_kv_heads(config)},
                    {"head_dim", h->head_dim, config->head_dim}};
     for (int i = 0; i < 3; i++)
         if (numbers[i].found != (uint32_t)numbers[i].expected)

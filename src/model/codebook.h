@@ -22,15 +22,9 @@ static inline size_t codebook_head_floats(const struct model_config *config)
 }
 
 // A rank that has some of a model's heads reads the whole model's codebooks.
-static inline int codebook_kv_heads(const struct model_config *config)
-{
-    return config->all_kv_heads ? config->all_kv_heads : config->n_kv_heads;
-}
-
 static inline const float *codebook_of(const struct codebook *book, const struct model_config *config, int layer, int kv_head)
 {
-    const size_t head = (size_t)layer * codebook_kv_heads(config) + config->first_kv_head + kv_head;
-    return book->centroids + head * codebook_head_floats(config);
+    return book->centroids + config_head_number(config, layer, kv_head) * codebook_head_floats(config);
 }
 
 // The file that belongs to a model where none is named: its path with .nomad for the ending (or after it, where there is none).

@@ -120,6 +120,16 @@ static inline bool config_is_plain(const struct model_config *config)
            config->logits_softcap == 0 && !config->norms_around && !config->sink_logits;
 }
 
+// A KV head's number, of all layers' heads counted; in a rank's share, of the whole model's.
+static inline int config_all_kv_heads(const struct model_config *config)
+{
+    return config->all_kv_heads ? config->all_kv_heads : config->n_kv_heads;
+}
+static inline size_t config_head_number(const struct model_config *config, int layer, int kv_head)
+{
+    return (size_t)layer * (size_t)config_all_kv_heads(config) + (size_t)(config->first_kv_head + kv_head);
+}
+
 // Whether methods that select keys by their scores can do it: they know one window, and plain scores.
 static inline bool config_selects(const struct model_config *config)
 {

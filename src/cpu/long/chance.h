@@ -17,7 +17,7 @@ enum { CHANCE_PHASES = 1024 };
 // lifts (n + CHANCE_PHASES): by which weights are multiplied, 1 / u, or, logarithmic, what is added to scores, -ln u.
 void chance_lifts(float *lifts, int n, bool logarithmic);
 // Where those of a head begin, of all heads of all layers counted.
-static inline int chance_phase(int head)
+static inline size_t chance_phase(size_t head)
 {
     return head * 389 % CHANCE_PHASES;
 }

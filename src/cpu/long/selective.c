@@ -99,7 +99,7 @@ static size_t place_of(const struct pass *p, int kv_head)
 // Of a method that draws keys: by which a KV head's weights are lifted, by number.
 static const float *lifts_of(const struct pass *p, int kv_head)
 {
-    return p->s->method->selective.lifts + chance_phase(p->layer * p->s->config->n_kv_heads + kv_head);
+    return p->s->method->selective.lifts + chance_phase(config_head_number(p->s->config, p->layer, kv_head));
 }
 
 // Exact scores of the sinks.
