@@ -277,6 +277,9 @@ def test_keys(start, tmp_path):
     for headers in (
         {},
         {"Authorization": "Bearer wrong"},
+        {"Authorization": "Bearer first-ke"},
+        {"Authorization": "Bearer first-key2"},
+        {"Authorization": "Bearer "},
         {"Authorization": "first-key"},
         {"x-api-key": "# of the house"},
     ):
