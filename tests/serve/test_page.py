@@ -112,7 +112,9 @@ def test_page(request, which, tmp_path):
         assert "per second" in page('document.querySelector(".assistant .notes").textContent')
 
         # A long answer is stopped: the server stops, too.
-        page("settings.max_tokens = 1700; settings.temperature = 2; 1")  # a text that does not repeat itself takes its time
+        page(
+            "settings.max_tokens = 1700; settings.temperature = 2; 1"
+        )  # a text that does not repeat itself takes its time
         # The page itself looks for the time to stop: so small a model can have written all of it before a test asks again.
         page(
             "let button; const look = setInterval(() => { if (running && current.turns[3]?.content.length > 20) {"
@@ -123,7 +125,7 @@ def test_page(request, which, tmp_path):
         server.wait_until(lambda: server.busy() == 0)
         stopped = page("current.turns[3].content")
 
-        page("settings.max_tokens = 5; 1")
+        page("settings.max_tokens = 1; 1")  # shorter than what was stopped, whatever comes
         page.press("r", "KeyR", 82, modifiers=1)
         page.wait(
             lambda: page("!running && current.turns.length === 4") and page("current.turns[3].content") != stopped
