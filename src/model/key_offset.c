@@ -21,12 +21,13 @@ void key_offset(float *offset, const float *bias, const struct model_config *con
                 double scale)
 {
     const int d = config->head_dim, half = d / 2;
+    const int n = config->context_length < KEY_OFFSET_POSITIONS ? config->context_length : KEY_OFFSET_POSITIONS;
     memcpy(offset, bias, sizeof *offset * (size_t)(config->n_kv_heads * d));
     for (int i = 0; inverse_frequency && i < half; i++) {
         double cosine, sine;
         if (inverse_frequency[i] == 0) // does not rotate
             continue;
-        mean_turn(inverse_frequency[i], config->context_length, &cosine, &sine);
+        mean_turn(inverse_frequency[i], n, &cosine, &sine);
         for (int h = 0; h < config->n_kv_heads; h++) {
             const double x = (double)bias[h * d + i], y = (double)bias[h * d + half + i];
             offset[h * d + i] = (float)(scale * (x * cosine - y * sine));

@@ -161,7 +161,7 @@ static void reference_offset(const struct reference *r, int layer, double *keys,
 {
     const struct model_config *c = &r->model->config;
     const float *bias = r->model->weights.layers[layer].k_bias;
-    const int d = c->head_dim, n = c->context_length;
+    const int d = c->head_dim, n = c->context_length < 1024 ? c->context_length : 1024;
     if (!bias || c->qk_norm || c->whole_qk_norm || c->attention_softcap > 0 || c->sink_logits || r->kv[0].n_sinks > 0)
         return;
     for (int h = 0; h < c->n_kv_heads * d; h += d)
