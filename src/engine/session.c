@@ -90,6 +90,8 @@ static yalm_status allocate(yalm_session *s, yalm_error *error)
 static void describe(yalm_session *s, const char *instead_of)
 {
     s->backend->describe(s->state, s->machine, sizeof s->machine);
+    if (s->backend->describe_products)
+        s->backend->describe_products(s->state, s->products, sizeof s->products);
     const size_t n = strlen(s->machine);
     if (instead_of[0])
         snprintf(s->machine + n, sizeof s->machine - n, " (not %s)", instead_of);
@@ -137,6 +139,10 @@ const yalm_session_options *yalm_session_facts(const yalm_session *s)
 const char *yalm_session_machine(const yalm_session *s)
 {
     return s->machine;
+}
+const char *yalm_session_products(const yalm_session *s)
+{
+    return s->products;
 }
 yalm_memory yalm_session_memory_used(const yalm_session *s)
 {

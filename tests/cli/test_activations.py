@@ -32,6 +32,14 @@ def test_the_same_bits_with_any_number_of_threads_and_in_every_run(logits):
         assert logits("--activations", "int8", "--threads", threads) == first
 
 
+@pytest.mark.parametrize(
+    "options, form", [((), "16-bit integers"), (("--activations", "int8"), "8-bit integers")]
+)
+def test_verbose_says_who_multiplies(quantised, options, form):
+    done = quantised("-i", "one two three", "-n", 1, "-v", "-d", "cpu", "--isa", "scalar", *options)
+    assert re.search(f"^q8.*: tokens as {form}$", done.stderr.decode(), re.MULTILINE)
+
+
 def test_the_default_is_int16(logits):
     assert logits() == logits("--activations", "int16") != logits("--activations", "int8")
 
