@@ -11,9 +11,9 @@ static type_set of_expert(const struct expert_weights *w)
     return type_bit(w->gate.dtype) | type_bit(w->up.dtype) | type_bit(w->down.dtype);
 }
 
-type_set plan_types(const struct model_config *config, const struct model_weights *w)
+static type_set of_layers(const struct model_config *config, const struct model_weights *w)
 {
-    type_set types = type_bit(w->classifier.dtype);
+    type_set types = 0;
     for (int l = 0; l < config->n_layers; l++) {
         const struct layer_weights *layer = &w->layers[l];
         const int n_experts = layer->router.data ? config->n_experts : 1;
@@ -28,6 +28,11 @@ type_set plan_types(const struct model_config *config, const struct model_weight
     return types;
 }
 
+type_set plan_types(const struct model_config *config, const struct model_weights *w)
+{
+    return of_layers(config, w) | type_bit(w->classifier.dtype);
+}
+
 static bool any_of(type_set types, bool quantised)
 {
     for (int type = 0; type < DTYPE_WEIGHTS; type++)
@@ -36,12 +41,25 @@ static bool any_of(type_set types, bool quantised)
     return false;
 }
 
-yalm_status plan_check(yalm_activations activations, type_set types, yalm_error *error)
+// Measured on real models: docs/quantisation.md, "Tokens as 8-bit integers".
+static yalm_activations coarsest(type_set of_layers)
 {
-    if (activations == YALM_ACTIVATIONS_INT8 && !any_of(types, true))
+    for (int type = 0; type < DTYPE_WEIGHTS; type++)
+        if (of_layers & type_bit((enum dtype)type) && dtype_group_bytes[type] && dtype_group_bytes[type] * 8 <= 5 * QUANT_GROUP)
+            return YALM_ACTIVATIONS_INT8;
+    return YALM_ACTIVATIONS_INT16;
+}
+
+yalm_status plan_resolve(yalm_activations *activations, const struct model_config *config, const struct model_weights *weights,
+                         yalm_error *error)
+{
+    const type_set types = plan_types(config, weights);
+    if (*activations == YALM_ACTIVATIONS_AUTO)
+        *activations = coarsest(of_layers(config, weights));
+    if (*activations == YALM_ACTIVATIONS_INT8 && !any_of(types, true))
         return error_set(error, YALM_USAGE,
                          "activations: found int8, which multiplies q8 and q4 weights: this model has none of these");
-    if (activations == YALM_ACTIVATIONS_FP32 && !any_of(types, false))
+    if (*activations == YALM_ACTIVATIONS_FP32 && !any_of(types, false))
         return error_set(
             error, YALM_USAGE,
             "activations: found fp32, which multiplies fp32, fp16, bf16 and fp8 weights: this model has none of these");

@@ -45,9 +45,9 @@ static yalm_status resolve(const yalm_model *model, const yalm_session_options *
         return error_set(error, YALM_USAGE, "sinks: found %d, expected 0 to %d", options->n_sinks, MAX_CONTEXT);
     if (options->kv != YALM_KV_FP16 && options->kv != YALM_KV_FP32 && options->kv != YALM_KV_INT8)
         return error_set(error, YALM_USAGE, "KV cache type: found %d, expected fp16, fp32 or int8", (int)options->kv);
-    if (options->activations != YALM_ACTIVATIONS_INT16 && options->activations != YALM_ACTIVATIONS_INT8 &&
-        options->activations != YALM_ACTIVATIONS_FP32)
-        return error_set(error, YALM_USAGE, "activations: found %d, expected int16, int8 or fp32", (int)options->activations);
+    if ((int)options->activations < YALM_ACTIVATIONS_AUTO || options->activations > YALM_ACTIVATIONS_FP32)
+        return error_set(error, YALM_USAGE, "activations: found %d, expected auto, int16, int8 or fp32",
+                         (int)options->activations);
     struct settings settings; // a mistake is one whether the attention method wants them or not
     const yalm_status status = settings_read(&settings, options, error);
     return status == YALM_OK ? device_choose(model, options, choice, error) : status;

@@ -84,13 +84,45 @@ static void of_the_types_there_are(void **state)
     assert_int_equal(plan_most(&few, TOKENS_FLOAT), scalar->matvec_max);
 }
 
+// A model of one layer, q in one type and all else in another.
+static yalm_status resolve(yalm_activations *activations, enum dtype q, enum dtype others, enum dtype classifier)
+{
+    struct model_config config = {.n_layers = 1};
+    struct expert_weights ffn = {.gate.dtype = others, .up.dtype = others, .down.dtype = others};
+    struct layer_weights layer = {
+        .q.dtype = q, .k.dtype = others, .v.dtype = others, .o.dtype = others, .experts = &ffn};
+    struct model_weights weights = {.classifier.dtype = classifier, .layers = &layer};
+    yalm_error error;
+    return plan_resolve(activations, &config, &weights, &error);
+}
+
 static void refused_where_nothing_is_multiplied_so(void **state)
 {
     (void)state;
-    yalm_error error;
-    assert_int_equal(plan_check(YALM_ACTIVATIONS_INT8, type_bit(DTYPE_BF16), &error), YALM_USAGE);
-    assert_int_equal(plan_check(YALM_ACTIVATIONS_FP32, type_bit(DTYPE_Q8), &error), YALM_USAGE);
-    assert_int_equal(plan_check(YALM_ACTIVATIONS_INT8, type_bit(DTYPE_Q4) | type_bit(DTYPE_BF16), &error), YALM_OK);
+    yalm_activations int8 = YALM_ACTIVATIONS_INT8, fp32 = YALM_ACTIVATIONS_FP32;
+    assert_int_equal(resolve(&int8, DTYPE_BF16, DTYPE_BF16, DTYPE_BF16), YALM_USAGE);
+    assert_int_equal(resolve(&fp32, DTYPE_Q8, DTYPE_Q8, DTYPE_Q8), YALM_USAGE);
+    assert_int_equal(resolve(&int8, DTYPE_BF16, DTYPE_Q4, DTYPE_BF16), YALM_OK);
+    assert_int_equal(resolve(&int8, DTYPE_BF16, DTYPE_BF16, DTYPE_Q8), YALM_OK);
+}
+
+// The coarsest tokens whose loss is small beside that of the layers' weights.
+static void chosen_by_the_weights(void **state)
+{
+    (void)state;
+    const struct {
+        enum dtype q, others, classifier;
+        yalm_activations want;
+    } cases[] = {{DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, YALM_ACTIVATIONS_INT16},
+                 {DTYPE_Q8, DTYPE_Q8, DTYPE_Q8, YALM_ACTIVATIONS_INT16},
+                 {DTYPE_Q8, DTYPE_Q8, DTYPE_Q4, YALM_ACTIVATIONS_INT16},
+                 {DTYPE_Q8, DTYPE_Q4, DTYPE_Q8, YALM_ACTIVATIONS_INT8},
+                 {DTYPE_Q4, DTYPE_Q8, DTYPE_Q8, YALM_ACTIVATIONS_INT8}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        yalm_activations activations = YALM_ACTIVATIONS_AUTO;
+        assert_int_equal(resolve(&activations, cases[i].q, cases[i].others, cases[i].classifier), YALM_OK);
+        assert_int_equal(activations, cases[i].want);
+    }
 }
 
 static void as_text(void **state)
@@ -113,6 +145,7 @@ int main(void)
         cmocka_unit_test(every_number_of_tokens),
         cmocka_unit_test(of_the_types_there_are),
         cmocka_unit_test(refused_where_nothing_is_multiplied_so),
+        cmocka_unit_test(chosen_by_the_weights),
         cmocka_unit_test(as_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
