@@ -320,14 +320,18 @@ static yalm_status finish(struct completion *run, yalm_status status, yalm_error
     return status;
 }
 
-// What a run before has left in the file of --session, as far as this prompt begins alike.
+// What a run before has left in the file of --session, as far as this prompt begins alike; nothing where a sliding window has gone past that point.
 static yalm_status take_up(struct completion *run, yalm_error *error)
 {
     struct tokens known;
     yalm_status status = state_open(run->options, run->session, &known, error);
     if (status == YALM_OK && known.n > 0) {
+        yalm_error refused;
         run->n_known = state_common(&known, &run->prompt);
-        status = yalm_rollback(run->session, (int64_t)run->n_known, error);
+        if (yalm_rollback(run->session, (int64_t)run->n_known, &refused) != YALM_OK) {
+            run->n_known = 0;
+            status = yalm_rollback(run->session, 0, error);
+        }
     }
     free(known.ids);
     return status;

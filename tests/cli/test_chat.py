@@ -377,6 +377,17 @@ def test_a_completion_is_kept(program, tmp_path):
     assert longer.stdout == program.ok("-i", prompt + whole.decode() + " and then", "--no-echo", *GREEDY)
 
 
+def test_a_session_whose_window_has_gone_by_is_read_again(windowed, tmp_path):
+    """A prompt that leaves the kept one where the sliding window has been is read from its beginning."""
+    file = tmp_path / "text.session"
+    options = ("--no-echo", "--temp", "0", "-n", "8", "--chunk", "8")
+    begin = "Once upon a time there was a king who had a daughter, and she was so proud and so haughty withal"
+    windowed.ok("-i", begin + " that no suitor was good enough for her.", *options, "--session", file)
+    done = windowed("-i", begin[:60] + " cat", *options, "--session", file)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == windowed.ok("-i", begin[:60] + " cat", *options)
+
+
 def test_a_session_that_does_not_fit(program, chatty, tmp_path):
     file = tmp_path / "text.session"
     program.ok("-i", "The king", *GREEDY, "--session", file)
@@ -386,4 +397,7 @@ def test_a_session_that_does_not_fit(program, chatty, tmp_path):
     assert "attention: 'sparq' keeps more" in program.fails(2, "-i", "x", "--session", file, "--attention", "sparq")
     file.write_bytes(file.read_bytes()[:-1])
     assert "truncated" in program.fails(2, "-i", "The king", "--session", file)
-    assert "No such file" in program(*("-i", "x", "-n", "1", "--session", tmp_path / "no" / "x")).stderr.decode()
+    file.unlink()
+    assert "attention: 'sparq' keeps more" in program.fails(2, "-i", "x", "--session", file, "--attention", "sparq")
+    assert "No such file" in program.fails(1, "-i", "x", "-n", "1", "--session", tmp_path / "no" / "x")
+    assert not file.exists()
