@@ -1,8 +1,7 @@
 """What the converter's tests share: small directories of random models, and conversions that must succeed."""
 
-import pytest
-
 import hf
+import pytest
 from read_model import read_model
 
 
