@@ -18,7 +18,7 @@ yalm_status state_open(const struct options *options, yalm_session *session, str
     const yalm_status status = yalm_session_load(session, options->session, error);
     if (status == YALM_OK)
         known->n = yalm_session_tokens(session, known->ids, room);
-    if (status == YALM_OK && !options->quiet)
+    if (known->n > 0 && !options->quiet)
         say("%s: %zu tokens that need not be read again", options->session, known->n);
     return status;
 }

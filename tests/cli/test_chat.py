@@ -377,6 +377,24 @@ def test_a_completion_is_kept(program, tmp_path):
     assert longer.stdout == program.ok("-i", prompt + whole.decode() + " and then", "--no-echo", *GREEDY)
 
 
+def test_what_was_read_before_an_interrupt_is_kept(program, tmp_path):
+    file, ids = tmp_path / "text.session", tmp_path / "ids"
+    ids.write_text("300 400 500 " * 10000)
+    options = ("--no-echo", "-n", 1, "-T", 30000, "--isa", "scalar", "--chunk", 16, "--session", file)
+    command = program.command("--tokens", ids, *options)
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    while not file.exists():
+        time.sleep(0.01)
+    time.sleep(1)
+    run.send_signal(signal.SIGINT)
+    _, words = run.communicate(timeout=60)
+    read = int(re.search(rb"prefill: (\d+) tokens", words).group(1))
+    assert run.returncode == 130 and 0 < read < 30000, words
+    ids.write_text("300 400 500")
+    again = program("--tokens", ids, *options)
+    assert f"{read} tokens that need not be read again" in again.stderr.decode()
+
+
 def test_a_session_whose_window_has_gone_by_is_read_again(windowed, tmp_path):
     """A prompt that leaves the kept one where the sliding window has been is read from its beginning."""
     file = tmp_path / "text.session"
