@@ -117,6 +117,17 @@ def test_reasoning_is_hidden_where_it_is_opened_by_the_template(chatty):
     )
 
 
+def test_reasoning_in_channels(thinker, tmp_path):
+    """Told from the answer, and kept apart from it: the template refuses a message with channels."""
+    assert answers(thinker, "Hi\nReally?\n") == 2 * "<think>\nIs it?\n</think>\n\nIt is.\n"
+    assert answers(thinker, "Hi\n", "--hide-reasoning") == "It is.\n"
+    file = tmp_path / "talk.json"
+    answers(thinker, f"Hi\n/save {file}\n")
+    said = json.loads(file.read_text())["messages"][1]
+    assert said == {"role": "assistant", "content": "It is.", "reasoning_content": "Is it?"}
+    assert answers(thinker, f"/load {file}\nReally?\n", "--hide-reasoning") == "It is.\n"
+
+
 # ---------------------------------------------------------------- refusals
 
 
