@@ -1,6 +1,7 @@
 // Integer vectors of the quantised kernels with AVX-512 (F, BW, DQ, VL), and VNNI where the file is compiled for it. The same names as in
 // vec/quant_avx2.h.
 #pragma once
+#include "cpu/kernels/vec/quant_six.h"
 #include "cpu/kernels/vec/vec.h"
 
 typedef __m512i ivec;
@@ -119,6 +120,64 @@ VEC_INLINE ivec ivec_low_halves(vec a, vec b)
     return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_castps_si512(a), _mm512_slli_epi32(_mm512_castps_si512(b), 16));
 }
 
+// (a & mask) | b, and a shifted by bits to the left, within four bytes (to the right, where less than 0).
+VEC_INLINE ivec ivec_and_or(ivec a, ivec mask, ivec b)
+{
+    enum { AND_OR = 0xea };
+    return _mm512_ternarylogic_epi32(a, mask, b, AND_OR);
+}
+VEC_INLINE ivec ivec_shift(ivec a, int bits)
+{
+    return bits >= 0 ? _mm512_slli_epi32(a, (unsigned)bits) : _mm512_srli_epi32(a, (unsigned)-bits);
+}
+VEC_INLINE ivec ivec_set8(int x)
+{
+    return _mm512_set1_epi8((char)x);
+}
+VEC_INLINE ivec ivec_xor(ivec a, ivec b)
+{
+    return _mm512_xor_si512(a, b);
+}
+VEC_INLINE ivec ivec_add(ivec a, ivec b)
+{
+    return _mm512_add_epi32(a, b);
+}
+
+// table[nibble] for each byte.
+VEC_INLINE ivec ivec_look_up(const int8_t table[16], ivec nibbles)
+{
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)table)), nibbles);
+}
+
+// sum[i] += four products of a's and x's 8-bit elements, and of b's and y's, a's and b's without sign and below 64.
+VEC_INLINE ivec ivec_dot8_two(ivec sum, ivec a, ivec x, ivec b, ivec y)
+{
+#ifdef __AVX512VNNI__
+    return ivec_dot8(ivec_dot8(sum, a, x), b, y);
+#else
+    const ivec both = _mm512_add_epi16(_mm512_maddubs_epi16(a, x), _mm512_maddubs_epi16(b, y));
+    return _mm512_add_epi32(sum, _mm512_madd_epi16(both, _mm512_set1_epi16(1)));
+#endif
+}
+
+// Of `words` (1 or 2) words of four bytes that a group has at p, the one numbered `which`, of 16 groups, or of fewer, in the order of part_lane().
+VEC_INLINE ivec lane_words(const uint8_t *p, int words, int which, int groups)
+{
+    const ivec order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const uint32_t there = groups < 16 ? (1u << words * groups) - 1 : ~0u;
+    const ivec first = there == ~0u ? ivec_load(p) : _mm512_maskz_loadu_epi32((__mmask16)there, p);
+    if (words == 1)
+        return _mm512_permutexvar_epi32(order, first);
+    const ivec second = there == ~0u ? ivec_load(p + 64) : _mm512_maskz_loadu_epi32((__mmask16)(there >> 16), p + 64);
+    return _mm512_permutex2var_epi32(first, _mm512_add_epi32(_mm512_slli_epi32(order, 1), ivec_set(which)), second);
+}
+
+// n integers of a byte, n <= VEC, and zeros.
+VEC_INLINE vec vec_load_bytes(const int8_t *p, int n)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8((__mmask16)((1u << n) - 1), p)));
+}
+
 // The 128-bit quarters of four vectors transposed: piece[i] has in each the i-th elements of w[0], w[1], w[2] and w[3].
 VEC_INLINE void transpose_within(ivec piece[4], const ivec w[4])
 {
@@ -157,17 +216,17 @@ VEC_INLINE void byte_pieces(const uint8_t *p, int groups, ivec even[4], ivec odd
     }
 }
 
-// q4's quants + 8 as bytes of the 16 groups at p, or of fewer: piece by piece, even and odd columns apart.
-VEC_INLINE void nibble_pieces(const uint8_t *p, int groups, ivec even[4], ivec odd[4])
+// Nibbles ^ flip as bytes (with 8, q4's quants + 8) of the 16 groups at p, or of fewer: piece by piece, even and odd columns apart.
+VEC_INLINE void nibble_pieces(const uint8_t *p, int groups, int flip, ivec even[4], ivec odd[4])
 {
     enum { AND_XOR = 0x6a }; // of bits a, b, c: (a & b) ^ c
     ivec w[4], pieces[4];
     load_groups(w, p, 4, groups);
     transpose_within(pieces, w);
-    const ivec four_bits = _mm512_set1_epi8(15), eight = _mm512_set1_epi8(8);
+    const ivec four_bits = _mm512_set1_epi8(15), flips = _mm512_set1_epi8((char)flip);
     for (int i = 0; i < 4; i++) {
-        even[i] = _mm512_ternarylogic_epi64(pieces[i], four_bits, eight, AND_XOR);
-        odd[i] = _mm512_ternarylogic_epi64(_mm512_srli_epi16(pieces[i], 4), four_bits, eight, AND_XOR);
+        even[i] = _mm512_ternarylogic_epi64(pieces[i], four_bits, flips, AND_XOR);
+        odd[i] = _mm512_ternarylogic_epi64(_mm512_srli_epi16(pieces[i], 4), four_bits, flips, AND_XOR);
     }
 }
 
@@ -251,10 +310,12 @@ VEC_INLINE void bytes_dot_part(int n_rows, ivec sums[PART_ROWS], const ivec even
 }
 
 // The quants of one group in their order, as 16-bit numbers.
-VEC_INLINE void quants_in_order(enum dtype type, int16_t *to, const uint8_t *p)
+VEC_INLINE void quants_in_order(enum dtype type, int16_t *to, struct quants_at at)
 {
-    if (type == DTYPE_Q8) {
-        ivec_store(to, _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)p)));
+    const uint8_t *p = at.low;
+    if (type != DTYPE_Q4) {
+        ivec_store(to,
+                   _mm512_cvtepi8_epi16(type == DTYPE_Q8 ? _mm256_loadu_si256((const __m256i *)p) : six_bit_group(type, at)));
     } else {
         const ivec w =
             _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)); // a byte is two columns: the low four bits first
@@ -272,10 +333,10 @@ VEC_INLINE void quants_in_order(enum dtype type, int16_t *to, const uint8_t *p)
 // group fit there. q8's are |w| times x with w's sign: two are at most 2 * 128 * 127, which just fits.
 #ifdef __AVX512VNNI__
 #define BYTES_BASE 0x1.8p23f
-enum { BYTES_BASE_BITS = 0x4b400000 };
+enum { BYTES_BASE_BITS = 0x4b400000, SIX_BIT_FLIP = -128 };
 #else
 #define BYTES_BASE 0.0f
-enum { BYTES_BASE_BITS = 0 };
+enum { BYTES_BASE_BITS = 0, SIX_BIT_FLIP = 0 };
 #endif
 
 // Without the mantissas' last two bits.
@@ -323,9 +384,16 @@ VEC_INLINE vec bytes_scaled(enum dtype type, ivec c, const void *start, vec scal
 
 // The quants of two groups at p, or of one, in their order. With VNNI, q4's as 16 times what they are, since they are in a byte's upper half
 // then, and 128 more.
-VEC_INLINE void bytes_in_order(enum dtype type, uint8_t *to, const uint8_t *p, int groups)
+VEC_INLINE void bytes_in_order(enum dtype type, uint8_t *to, struct quants_at at, int groups)
 {
+    const uint8_t *p = at.low;
     enum { CHOOSE = 0xca, OR_AND = 0xa8, AND_XOR = 0x6a }; // of bits a, b, c: a ? b : c, (a | b) & c, (a & b) ^ c
+    if (dtype_is_six_bit(type)) {
+        const __m256i flip = _mm256_set1_epi8(SIX_BIT_FLIP);
+        for (int g = 0; g < groups; g++)
+            _mm256_storeu_si256((__m256i *)to + g, _mm256_xor_si256(six_bit_group(type, groups_on(type, at, g)), flip));
+        return;
+    }
     if (type == DTYPE_Q8) {
         const ivec w = groups == 2 ? ivec_load(p) : _mm512_maskz_loadu_epi64(0x0f, p);
 #ifdef __AVX512VNNI__
