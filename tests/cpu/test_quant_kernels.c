@@ -64,7 +64,7 @@ static int quant_at(const struct problem *p, int row, int col)
     case DTYPE_Q4N:
         return q4n_values[nibble];
     case DTYPE_Q5:
-        return more[c % 8 / 2] >> (c / 8 * 2 + c % 2) & 1 ? nibble - 16 : nibble;
+        return q5_values[nibble + (more[c % 8 / 2] >> (c / 8 * 2 + c % 2) & 1) * 16];
     default: {
         const int two = more[c % 2 * 4 + c % 8 / 2] >> c / 8 * 2 & 3;
         return two < 2 ? two * 16 + nibble : two * 16 + nibble - 64;
@@ -243,7 +243,7 @@ static void smallest(const struct problem *p)
     for (size_t r = 0; r < (size_t)p->rows; r++) {
         uint8_t *row = p->w + r * (low + high);
         memset(row, p->type == DTYPE_Q8 ? 0x80 : p->type == DTYPE_Q4 ? 0x88 : 0, low);
-        memset(row + low, p->type == DTYPE_Q5 ? 0xff : 0xaa, high);
+        memset(row + low, p->type == DTYPE_Q5 ? 0 : 0xaa, high);
     }
 }
 

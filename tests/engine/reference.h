@@ -35,7 +35,7 @@ static double six_bit_at(const struct matrix *w, int row, int col)
     const int c = col % 32, nibble = low[group * 16 + (size_t)c / 2] >> (c % 2 * 4) & 15;
     int value = q4n_values[nibble];
     if (w->dtype == DTYPE_Q5)
-        value = nibble - 16 * (more[group * 4 + (size_t)(c % 8 / 2)] >> (c / 8 * 2 + c % 2) & 1);
+        value = q5_values[nibble + 16 * (more[group * 4 + (size_t)(c % 8 / 2)] >> (c / 8 * 2 + c % 2) & 1)];
     if (w->dtype == DTYPE_Q6) {
         const int two = more[group * 8 + (size_t)(c % 2 * 4 + c % 8 / 2)] >> (c / 8 * 2) & 3;
         value = nibble + 16 * (two < 2 ? two : two - 4);

@@ -11,7 +11,7 @@
 // is subtracted:
 //     Σ q x = 256 Σ (q + 8) high + (Σ (q + 8) low - 8 Σ x)
 // Without VNNI q8's bytes become 16-bit integers instead, even columns and odd ones apart; so do q4's columns come apart from their bytes.
-// q4n, q5 and q6 are taken as q4 is, with 32 (q5: 16) more than their values.
+// q4n, q5 and q6 are taken as q4 is, with 32 more than their values.
 #pragma once
 #include "cpu/kernels/kernels.h"
 #ifdef __AVX512F__
@@ -215,47 +215,43 @@ struct few_at {
     bool to_l2;
 };
 
-// How many powers of 2 more is added to values of six bits than to q4's.
-VEC_INLINE int six_shift(enum dtype type)
-{
-    return type == DTYPE_Q5 ? 1 : 2;
-}
-
-// As nibble_pieces(), of values of six bits, and 8 << six_shift() more.
+// As nibble_pieces(), of values of six bits, and 32 more.
 VEC_INLINE void six_pieces(enum dtype type, struct quants_at at, int groups, ivec even[PIECES], ivec odd[PIECES])
 {
     nibble_pieces(at.low, groups, 0, even, odd);
     if (type == DTYPE_Q4N) {
-        int8_t table[16];
-        for (int i = 0; i < 16; i++)
-            table[i] = (int8_t)(q4n_values[i] + 32);
         for (int i = 0; i < PIECES; i++) {
-            even[i] = ivec_look_up(table, even[i]);
-            odd[i] = ivec_look_up(table, odd[i]);
+            even[i] = ivec_look_up(q4n_values, 32, even[i]);
+            odd[i] = ivec_look_up(q4n_values, 32, odd[i]);
         }
-        return;
-    }
-    // The sign's bit turned over is what adding its half does.
-    const bool five = type == DTYPE_Q5;
-    const ivec mask = ivec_set8(five ? 0x10 : 0x30), sign = ivec_set8(five ? 0xff : 0xaa);
-    const ivec first = ivec_xor(lane_words(at.high, five ? 1 : 2, 0, groups), sign);
-    const ivec second = five ? first : ivec_xor(lane_words(at.high, 2, 1, groups), sign);
+    } else if (type == DTYPE_Q5) {
+        const ivec fifths = lane_words(at.high, 1, 0, groups);
 #pragma GCC unroll 4
-    for (int i = 0; i < PIECES; i++) {
-        even[i] = ivec_and_or(ivec_shift(first, 4 - 2 * i), mask, even[i]);
-        odd[i] = ivec_and_or(ivec_shift(second, 4 - 2 * i - five), mask, odd[i]);
+        for (int i = 0; i < PIECES; i++) {
+            even[i] = ivec_look_up_32(q5_values, 32, even[i], ivec_shift(fifths, 7 - 2 * i));
+            odd[i] = ivec_look_up_32(q5_values, 32, odd[i], ivec_shift(fifths, 6 - 2 * i));
+        }
+    } else { // the sign's bit turned over is what adding 32 does
+        const ivec mask = ivec_set8(0x30), sign = ivec_set8(0xaa);
+        const ivec first = ivec_xor(lane_words(at.high, 2, 0, groups), sign),
+                   second = ivec_xor(lane_words(at.high, 2, 1, groups), sign);
+#pragma GCC unroll 4
+        for (int i = 0; i < PIECES; i++) {
+            even[i] = ivec_and_or(ivec_shift(first, 4 - 2 * i), mask, even[i]);
+            odd[i] = ivec_and_or(ivec_shift(second, 4 - 2 * i), mask, odd[i]);
+        }
     }
 }
 
 // nibbles_dot(), of six_pieces().
-VEC_INLINE void six_dot(enum dtype type, int n_rows, ivec sums[PART_ROWS], const ivec even[PART_ROWS][PIECES],
-                        const ivec odd[PART_ROWS][PIECES], const struct nibble_part *x)
+VEC_INLINE void six_dot(int n_rows, ivec sums[PART_ROWS], const ivec even[PART_ROWS][PIECES], const ivec odd[PART_ROWS][PIECES],
+                        const struct nibble_part *x)
 {
     ivec high[PART_ROWS], low[PART_ROWS];
 #pragma GCC unroll 2
     for (int r = 0; r < n_rows; r++) {
         high[r] = ivec_zero();
-        low[r] = ivec_shift(ivec_load(x->less), six_shift(type));
+        low[r] = ivec_shift(ivec_load(x->less), 2); // -32 Σ x
     }
 #pragma GCC unroll 4
     for (int i = 0; i < PIECES; i++)
@@ -277,7 +273,7 @@ VEC_INLINE void part_products(enum dtype type, int n_rows, ivec sums[PART_ROWS],
     if (type == DTYPE_Q4)
         nibbles_dot(n_rows, sums, even, odd, nibbles->high, nibbles->low, nibbles->less);
     else if (dtype_is_six_bit(type))
-        six_dot(type, n_rows, sums, even, odd, nibbles);
+        six_dot(n_rows, sums, even, odd, nibbles);
     else
         bytes_dot_part(n_rows, sums, even, odd, bytes->x, bytes->less);
 }

@@ -137,10 +137,14 @@ VEC_INLINE ivec ivec_add(ivec a, ivec b)
     return _mm256_add_epi32(a, b);
 }
 
-// table[nibble] for each byte.
-VEC_INLINE ivec ivec_look_up(const int8_t table[16], ivec nibbles)
+// table[nibble] + plus for each byte, and of 32 numbers, the second half's where the bytes of `high` are below 0.
+VEC_INLINE ivec ivec_look_up(const int8_t table[16], int plus, ivec nibbles)
 {
-    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)table)), nibbles);
+    return _mm256_shuffle_epi8(six_bit_table(table, plus), nibbles);
+}
+VEC_INLINE ivec ivec_look_up_32(const int8_t table[32], int plus, ivec nibbles, ivec high)
+{
+    return _mm256_blendv_epi8(ivec_look_up(table, plus, nibbles), ivec_look_up(table + 16, plus, nibbles), high);
 }
 
 // sum[i] += four products of a's and x's 8-bit elements, and of b's and y's, a's and b's without sign and below 64.
@@ -275,7 +279,7 @@ VEC_INLINE void quants_in_order(enum dtype type, int16_t *to, struct quants_at a
 {
     const uint8_t *p = at.low;
     if (dtype_is_six_bit(type)) {
-        const __m256i q = six_bit_group(type, at);
+        const __m256i q = six_bit_group(type, at, 0);
         ivec_store(to, _mm256_cvtepi8_epi16(_mm256_castsi256_si128(q)));
         ivec_store(to + 16, _mm256_cvtepi8_epi16(_mm256_extracti128_si256(q, 1)));
         return;
@@ -295,10 +299,10 @@ VEC_INLINE void quants_in_order(enum dtype type, int16_t *to, struct quants_at a
 // As in vec/quant_avx512.h, with VNNI and without.
 #ifdef __AVXVNNI__
 #define BYTES_BASE 0x1.8p23f
-enum { BYTES_BASE_BITS = 0x4b400000 };
+enum { BYTES_BASE_BITS = 0x4b400000, BYTES_PLUS = -128 };
 #else
 #define BYTES_BASE 0.0f
-enum { BYTES_BASE_BITS = 0 };
+enum { BYTES_BASE_BITS = 0, BYTES_PLUS = 0 };
 #endif
 
 // Without the mantissas' last two bits.
@@ -348,13 +352,12 @@ VEC_INLINE void bytes_in_order(enum dtype type, uint8_t *to, struct quants_at at
 {
     const uint8_t *p = at.low;
     (void)groups;
-    if (type != DTYPE_Q4) {
-        const ivec q = type == DTYPE_Q8 ? ivec_load(p) : six_bit_group(type, at);
-#ifdef __AVXVNNI__
-        ivec_store(to, _mm256_xor_si256(q, _mm256_set1_epi8(-128)));
-#else
-        ivec_store(to, q);
-#endif
+    if (dtype_is_six_bit(type)) {
+        ivec_store(to, six_bit_group(type, at, BYTES_PLUS));
+        return;
+    }
+    if (type == DTYPE_Q8) {
+        ivec_store(to, _mm256_xor_si256(ivec_load(p), _mm256_set1_epi8(BYTES_PLUS)));
         return;
     }
     const ivec w = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)p)); // a byte is two columns, the low four bits first

@@ -143,10 +143,19 @@ VEC_INLINE ivec ivec_add(ivec a, ivec b)
     return _mm512_add_epi32(a, b);
 }
 
-// table[nibble] for each byte.
-VEC_INLINE ivec ivec_look_up(const int8_t table[16], ivec nibbles)
+// table[nibble] + plus for each byte, and of 32 numbers, the second half's where the bytes of `high` are below 0.
+VEC_INLINE ivec ivec_table(const int8_t table[16], int plus)
 {
-    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)table)), nibbles);
+    return _mm512_broadcast_i32x4(_mm256_castsi256_si128(six_bit_table(table, plus)));
+}
+VEC_INLINE ivec ivec_look_up(const int8_t table[16], int plus, ivec nibbles)
+{
+    return _mm512_shuffle_epi8(ivec_table(table, plus), nibbles);
+}
+VEC_INLINE ivec ivec_look_up_32(const int8_t table[32], int plus, ivec nibbles, ivec high)
+{
+    return _mm512_mask_shuffle_epi8(ivec_look_up(table, plus, nibbles), _mm512_movepi8_mask(high), ivec_table(table + 16, plus),
+                                    nibbles);
 }
 
 // sum[i] += four products of a's and x's 8-bit elements, and of b's and y's, a's and b's without sign and below 64.
@@ -314,8 +323,8 @@ VEC_INLINE void quants_in_order(enum dtype type, int16_t *to, struct quants_at a
 {
     const uint8_t *p = at.low;
     if (type != DTYPE_Q4) {
-        ivec_store(to,
-                   _mm512_cvtepi8_epi16(type == DTYPE_Q8 ? _mm256_loadu_si256((const __m256i *)p) : six_bit_group(type, at)));
+        ivec_store(
+            to, _mm512_cvtepi8_epi16(type == DTYPE_Q8 ? _mm256_loadu_si256((const __m256i *)p) : six_bit_group(type, at, 0)));
     } else {
         const ivec w =
             _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)); // a byte is two columns: the low four bits first
@@ -333,10 +342,10 @@ VEC_INLINE void quants_in_order(enum dtype type, int16_t *to, struct quants_at a
 // group fit there. q8's are |w| times x with w's sign: two are at most 2 * 128 * 127, which just fits.
 #ifdef __AVX512VNNI__
 #define BYTES_BASE 0x1.8p23f
-enum { BYTES_BASE_BITS = 0x4b400000, SIX_BIT_FLIP = -128 };
+enum { BYTES_BASE_BITS = 0x4b400000, BYTES_PLUS = -128 };
 #else
 #define BYTES_BASE 0.0f
-enum { BYTES_BASE_BITS = 0, SIX_BIT_FLIP = 0 };
+enum { BYTES_BASE_BITS = 0, BYTES_PLUS = 0 };
 #endif
 
 // Without the mantissas' last two bits.
@@ -382,30 +391,48 @@ VEC_INLINE vec bytes_scaled(enum dtype type, ivec c, const void *start, vec scal
 #endif
 }
 
+// The values of two groups, or of one, of which `nibbles` has the low four bits in their order, and `plus` more.
+VEC_INLINE ivec six_bit_pair(enum dtype type, ivec nibbles, const uint8_t *high, int groups, int plus)
+{
+    if (type == DTYPE_Q4N)
+        return ivec_look_up(q4n_values, plus, nibbles);
+    const int words = type == DTYPE_Q5 ? 1 : 2; // of a group's four bytes
+    const ivec all = _mm512_broadcast_i32x4(_mm_maskz_loadu_epi32((__mmask8)((1 << words * groups) - 1), high));
+    if (type == DTYPE_Q5) { // each column's byte, and of it the bit
+        const int64_t from = 0x0303020201010000, next = from + 0x0404040404040404;
+        const ivec bytes = _mm512_shuffle_epi8(all, _mm512_setr_epi64(from, from, from, from, next, next, next, next));
+        const int64_t bit = 0x0201020102010201;
+        const ivec bits = _mm512_setr_epi64(bit, bit << 2, bit << 4, (int64_t)((uint64_t)bit << 6), bit, bit << 2, bit << 4,
+                                            (int64_t)((uint64_t)bit << 6));
+        return _mm512_mask_shuffle_epi8(ivec_look_up(q5_values, plus, nibbles), _mm512_test_epi8_mask(bytes, bits),
+                                        ivec_table(q5_values + 16, plus), nibbles);
+    }
+    const int64_t from = 0x0703060205010400, next = from + 0x0808080808080808;
+    const ivec bytes = _mm512_shuffle_epi8(all, _mm512_setr_epi64(from, from, from, from, next, next, next, next));
+    const ivec two = _mm512_rolv_epi64(bytes, _mm512_setr_epi64(4, 2, 0, 62, 4, 2, 0, 62)); // where they belong
+    const ivec bits = ivec_and_or(two, ivec_set8(0x30), nibbles);
+    return _mm512_add_epi8(ivec_xor(bits, ivec_set8(32)), ivec_set8(plus - 32));
+}
+
 // The quants of two groups at p, or of one, in their order. With VNNI, q4's as 16 times what they are, since they are in a byte's upper half
 // then, and 128 more.
 VEC_INLINE void bytes_in_order(enum dtype type, uint8_t *to, struct quants_at at, int groups)
 {
     const uint8_t *p = at.low;
     enum { CHOOSE = 0xca, OR_AND = 0xa8, AND_XOR = 0x6a }; // of bits a, b, c: a ? b : c, (a | b) & c, (a & b) ^ c
-    if (dtype_is_six_bit(type)) {
-        const __m256i flip = _mm256_set1_epi8(SIX_BIT_FLIP);
-        for (int g = 0; g < groups; g++)
-            _mm256_storeu_si256((__m256i *)to + g, _mm256_xor_si256(six_bit_group(type, groups_on(type, at, g)), flip));
-        return;
-    }
     if (type == DTYPE_Q8) {
         const ivec w = groups == 2 ? ivec_load(p) : _mm512_maskz_loadu_epi64(0x0f, p);
-#ifdef __AVX512VNNI__
-        ivec_store(to, _mm512_xor_si512(w, _mm512_set1_epi8(-128)));
-#else
-        ivec_store(to, w);
-#endif
+        ivec_store(to, _mm512_xor_si512(w, _mm512_set1_epi8(BYTES_PLUS)));
         return;
     }
     // A byte is two columns, the low four bits first.
     const ivec w = _mm512_cvtepu8_epi16(groups == 2 ? _mm256_loadu_si256((const __m256i *)p)
                                                     : _mm256_zextsi128_si256(_mm_loadu_si128((const __m128i *)p)));
+    if (dtype_is_six_bit(type)) {
+        const ivec nibbles = _mm512_ternarylogic_epi64(w, _mm512_slli_epi16(w, 4), _mm512_set1_epi8(15), OR_AND);
+        ivec_store(to, six_bit_pair(type, nibbles, at.high, groups, BYTES_PLUS));
+        return;
+    }
 #ifdef __AVX512VNNI__
     const ivec both =
         _mm512_ternarylogic_epi64(_mm512_set1_epi16(0xff), _mm512_slli_epi16(w, 4), _mm512_slli_epi16(w, 8), CHOOSE);
