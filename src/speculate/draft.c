@@ -64,8 +64,10 @@ yalm_status draft_check_session(yalm_session *session, yalm_error *error)
 struct draft *draft_open(const yalm_model *model, const yalm_session_options *options, yalm_error *error)
 {
     struct draft *d = calloc(1, sizeof *d);
+    yalm_session_options how = *options;
+    how.activations = YALM_ACTIVATIONS_INT16; // another choice may concern types that only the large model's weights have
     if (d)
-        d->session = yalm_session_open(model, options, error);
+        d->session = yalm_session_open(model, &how, error);
     if (d && d->session) {
         d->context = yalm_session_facts(d->session)->context;
         d->text = malloc(sizeof *d->text * (size_t)d->context);
