@@ -42,6 +42,14 @@ def test_page(request, which, tmp_path):
             lambda: page("!running && current.turns.length === 4") and page("current.turns[3].content") != stopped
         )
 
+        # What went wrong is shown, and is no part of what the model is told next; nor is the message that got no answer.
+        page.say("word " * 2500)
+        page.wait(lambda: page("!running && current.turns.length === 6"))
+        assert "context size" in page('document.querySelector(".turn:last-child .problem").textContent')
+        told = page('JSON.stringify(body([...current.turns, { role: "user", content: "Well?" }]))')
+        assert "Go on" in told and "Well?" in told and "word word" not in told and "context size" not in told
+        page("current.turns.splice(4); save(); show(); 1")
+
         # The conversation is there after the page has come again; a new one is beside it.
         page.call("Page.reload")
         page.wait(lambda: page('typeof talks !== "undefined" && talks.length === 2'))
@@ -60,6 +68,6 @@ def test_page(request, which, tmp_path):
         page.wait(lambda: page('document.querySelector("nav").getBoundingClientRect().right <= 0'))
         page('$("menu").click()')
         page.wait(lambda: page('document.querySelector("nav").getBoundingClientRect().left === 0'))
-        assert page.complaints == []
+        assert [each for each in page.complaints if "status of 400" not in str(each)] == []
     finally:
         page.close()
