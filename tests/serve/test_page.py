@@ -71,3 +71,19 @@ def test_page(request, which, tmp_path):
         assert [each for each in page.complaints if "status of 400" not in str(each)] == []
     finally:
         page.close()
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
+def test_page_asks_for_a_key(start, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("sesame\n")
+    server = start("--api-key-file", keys)
+    page = Page(f"http://127.0.0.1:{server.port}/", tmp_path)
+    try:
+        page.wait(lambda: page('typeof current === "object" && current !== null'))
+        page.say("Once")
+        page.wait(lambda: page('document.querySelector(".problem")?.textContent.includes("Settings")'))
+        page('settings.key = "sesame"; settings.max_tokens = 3; learn().then(regenerate); 1')
+        page.wait(lambda: page("!running && current.turns[1].content !== '' && !current.turns[1].problem"))
+    finally:
+        page.close()
