@@ -57,6 +57,15 @@ def test_page(request, which, tmp_path):
         assert page('document.querySelectorAll(".turn").length') == 4
         page('document.querySelector("#list button[title=Delete]:last-child").click()')
 
+        # Another tab's conversation is not overwritten, and one that was deleted does not come back.
+        page('keep("talks", [{ id: 5, turns: [{ role: "user", content: "Elsewhere" }] }, ...read("talks", [])]); 1')
+        page("begin()")
+        page.say("Here")
+        page.wait(lambda: page("!running && current.turns.length === 2"))
+        assert page('read("talks", []).map(talk => talk.turns[0].content)') == ["Here", "Once upon a time", "Elsewhere"]
+        page("remove(talks.find(talk => talk.id === 5)); save(); 1")
+        assert page('read("talks", []).map(talk => talk.turns[0].content)') == ["Here", "Once upon a time"]
+
         page('$("theme").click()')
         theme = page("document.documentElement.dataset.theme")
         page('$("theme").click()')
