@@ -100,8 +100,10 @@ endif
 all: cpu
 cpu: $(PROGRAM) $(STATIC) $(SHARED)
 
-$(PROGRAM): $(CLI_OBJECTS) $(STATIC)
-	$(CC) $(LINK) $(LDFLAGS) -o $@ $(CLI_OBJECTS) $(STATIC) $(THREADS) $(CLI_LIBS) $(LIBS) $(EDIT)
+# AddressSanitizer watches kernels where their own tests call them. The program, which runs for minutes, has the release's.
+FAST_KERNELS := $(if $(filter asan,$(VARIANT)),$(patsubst $(BUILD)/%,build/release/%,$(filter $(BUILD)/src/cpu/kernels/%,$(LIB_OBJECTS))))
+$(PROGRAM): $(CLI_OBJECTS) $(STATIC) $(FAST_KERNELS)
+	$(CC) $(LINK) $(LDFLAGS) -o $@ $(CLI_OBJECTS) $(FAST_KERNELS) $(STATIC) $(THREADS) $(CLI_LIBS) $(LIBS) $(EDIT)
 
 $(STATIC): $(LIB_OBJECTS)
 	@rm -f $@
@@ -124,8 +126,8 @@ $(BUILD)/src/cpu/kernels/$(1)/%.o: src/cpu/kernels/vec/%.c $(BUILD)/settings | $
 endef
 $(foreach isa,$(VECTOR_ISAS) avxvnni,$(eval $(call VECTOR_RULE,$(isa))))
 
-ifneq ($(KERNELS),$(BUILD))
-$(filter $(KERNELS)/%,$(LIB_OBJECTS)): release-kernels ;
+ifneq ($(BUILD),build/release)
+$(filter build/release/%,$(LIB_OBJECTS) $(FAST_KERNELS)): release-kernels ;
 release-kernels:
 	@$(MAKE) --no-print-directory -s VARIANT=release kernels
 else

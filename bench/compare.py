@@ -5,7 +5,7 @@ ratios. Usually called by compare_llama_cpp.sh, which builds the peers.
 The ratio of a round is taken between runs that followed each other; printed is the median of the rounds' ratios, so that a machine
 that others use as well wrongs no engine. All take the same number of threads, an fp16 cache, and their own defaults otherwise. yalm and the fork
 have settings besides that change their speed and nothing else: these are tried before a type's rounds, and the fastest of each test is kept.
-In prefill of quantised weights yalm has a second row, with tokens rounded to 8 bits as the peers round them (--activations int8).
+In prefill of q8 yalm has a second row, with tokens rounded to 8 bits as the peers round them (--activations int8); with q4 it rounds them so by default.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ def measure_type(options, directory, kind):
     for test in list_tests(options):
         print(f"compare: {kind}, {test}", file=sys.stderr)
         yield report(sum_up(kind, compare(options, kind, pair, test), busy=False))
-        if "prompt" in test and kind in QUANTISED:
+        if "prompt" in test and kind == "q8_0":
             yield report(sum_up(kind, compare(options, kind, pair, test, ("--activations", "int8")), busy=False))
     if options.busy:
         with busy_process():

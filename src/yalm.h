@@ -153,20 +153,22 @@ typedef struct yalm_session yalm_session;
 // Elements of the KV cache. int8: each key and value of a head has a scale of its own, about half the memory of fp16.
 typedef enum yalm_kv { YALM_KV_FP16 = 0, YALM_KV_FP32 = 1, YALM_KV_INT8 = 2 } yalm_kv;
 
-// What tokens become where they are multiplied with weights (docs/kernels.md says from how many tokens on, and by which instruction sets). int16, the
-// default, loses less than an fp16 cache does. int8 takes half the arithmetic where more than 8 tokens meet q8 or q4 weights, and loses more than q8 does.
-// fp32 keeps them in float32, as far as weights are not quantised. Refused where no weights are of the types that it concerns.
+// What tokens become where they are multiplied with weights (docs/kernels.md says from how many tokens on, and by which instruction sets). int16 loses
+// less than an fp16 cache does. int8 takes half the arithmetic where more than 8 tokens meet quantised weights, and loses more than q8 does.
+// fp32 keeps them in float32, as far as weights are not quantised. Refused where no weights are of the types that it concerns. auto: int8 where
+// layers have weights of 5 bits and fewer, which lose many times what it does; else int16.
 typedef enum yalm_activations {
-    YALM_ACTIVATIONS_INT16 = 0,
-    YALM_ACTIVATIONS_INT8 = 1,
-    YALM_ACTIVATIONS_FP32 = 2,
+    YALM_ACTIVATIONS_AUTO = 0,
+    YALM_ACTIVATIONS_INT16 = 1,
+    YALM_ACTIVATIONS_INT8 = 2,
+    YALM_ACTIVATIONS_FP32 = 3,
 } yalm_activations;
 
 typedef struct yalm_session_options {
     const char
         *device;     // "cpu"; "cuda", an NVIDIA GPU; "auto": cuda where a GPU can run this model with these options, else cpu
     const char *isa; // CPU: "auto", "scalar", "avx2", "avxvnni", "avx512", "avx512vnni", "amx"
-    int n_threads;   // 0: physical cores in the affinity mask, at most the cgroup's CPU quota
+    int n_threads;   // 0: physical cores in the affinity mask, at most the CPU quota of its control groups
     int n_threads_batch; // for batches of several tokens, which are bound by arithmetic; 0: as n_threads
     // Sessions on one model that have as many threads share them, and take turns.
     bool
@@ -214,6 +216,8 @@ YALM_API const yalm_session_options *yalm_session_facts(const yalm_session *sess
 YALM_API yalm_memory yalm_session_memory_used(const yalm_session *session);
 // "2 threads, avx512", or the GPU's name; and in parentheses why "auto" did not take a GPU that is there. Owned by the session.
 YALM_API const char *yalm_session_machine(const yalm_session *session);
+// CPU: what tokens become where weights of each type multiply them, and from how many tokens on; a line for each kind of weights. Else "".
+YALM_API const char *yalm_session_products(const yalm_session *session);
 
 typedef enum yalm_logits_of { YALM_LOGITS_NONE, YALM_LOGITS_LAST, YALM_LOGITS_ALL } yalm_logits_of;
 

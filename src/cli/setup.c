@@ -113,8 +113,11 @@ yalm_session *open_session(const struct options *options, const yalm_model *mode
         say("warning: a context of %d (-T) is more than the %d positions that the model was trained for: past them it may "
             "write nonsense",
             options->context, trained);
-    if (options->verbose && !quiet)
+    if (options->verbose && !quiet) {
         say("prefill in pieces of %d tokens; %d attention sinks", facts->chunk, facts->n_sinks);
+        if (yalm_session_products(session)[0])
+            say("%s", yalm_session_products(session));
+    }
 
     running = session;
     if (!was_interrupted)

@@ -19,21 +19,6 @@
 
 enum { DEFAULT_CHUNK = 512, MAX_CHUNK = 1 << 16 };
 
-static yalm_status activations_resolve(const struct model_config *config, const struct model_weights *weights,
-                                       yalm_activations activations, const struct cpu_kernels *kernels, yalm_error *error)
-{
-    const struct cpu_state s = {.half = half_kernels_select(kernels, activations, MATRICES_ANY)};
-    const int forms = cpu_forms(&s, config, weights);
-    if (activations == YALM_ACTIVATIONS_INT8 && !(forms & (FORM_QUANTISED | FORM_FEW_QUANTISED)))
-        return error_set(error, YALM_USAGE,
-                         "activations: found int8, which multiplies q8 and q4 weights: this model has none of these");
-    if (activations == YALM_ACTIVATIONS_FP32 && !(forms & (FORM_PACKED | FORM_FEW_PACKED)))
-        return error_set(
-            error, YALM_USAGE,
-            "activations: found fp32, which multiplies fp32, fp16, bf16 and fp8 weights: this model has none of these");
-    return YALM_OK;
-}
-
 static yalm_status cpu_resolve(const struct model_config *config, const struct model_weights *weights,
                                yalm_session_options *options, yalm_error *error)
 {
@@ -55,7 +40,7 @@ static yalm_status cpu_resolve(const struct model_config *config, const struct m
         return error_set(error, YALM_USAGE,
                          "attention: found %s, but this model's layers see or score keys each in their own way: use dense",
                          options->attention);
-    const yalm_status status = activations_resolve(config, weights, options->activations, kernels, error);
+    const yalm_status status = plan_resolve(&options->activations, config, weights, error);
     if (status != YALM_OK)
         return status;
     if (options->n_threads == 0)
@@ -187,6 +172,11 @@ static void cpu_describe(const void *state, char *text, size_t room)
 {
     const struct cpu_state *s = state;
     snprintf(text, room, "%d thread%s, %s", s->n_threads, s->n_threads == 1 ? "" : "s", s->kernels->name);
+}
+
+static size_t describe_products(const void *state, char *text, size_t room)
+{
+    return plan_text(&((const struct cpu_state *)state)->plan, text, room);
 }
 
 static yalm_status cpu_evaluate(void *state, const struct batch *batch, yalm_error *error)
@@ -334,6 +324,7 @@ const struct backend backend_cpu = {
     .open = cpu_open,
     .close = cpu_close,
     .describe = cpu_describe,
+    .describe_products = describe_products,
     .evaluate = cpu_evaluate,
     .evaluate_together = cpu_evaluate_together,
     .most_apart = cpu_most_apart,

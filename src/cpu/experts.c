@@ -6,10 +6,10 @@
 #include "cpu/matmul.h"
 #include "cpu/observe.h"
 
-void gated_units(struct cpu_state *s, const struct expert_weights *w, int forms, const float *h, int n, struct member *me)
+void gated_units(struct cpu_state *s, const struct expert_weights *w, type_set types, const float *h, int n, struct member *me)
 {
     const int ffn_dim = w->gate.rows;
-    matmul_pack(s, me, forms, h, n, w->gate.cols);
+    matmul_pack(s, me, types, h, n, w->gate.cols);
     const int needed = n > 0 ? ffn_dim : 0;
     for (struct span rows; matmul_claim(s, me, &w->gate, needed, n, &rows);) {
         const int n_rows = rows.last - rows.first;
@@ -101,23 +101,23 @@ static void route(struct cpu_state *s, const float *choice_bias, int n)
             s->chosen_experts[i++] = e;
 }
 
-// What any of a layer's experts wants its inputs in: which expert a round is for is not known for good, so each has the steps of all.
-struct expert_forms {
-    int units, down;
+// The types of a layer's experts: which expert a round is for is not known for good, so each has the steps of all.
+struct expert_types {
+    type_set units, down;
 };
 
-static struct expert_forms forms_of(const struct cpu_state *s, const struct expert_weights *experts, int n)
+static struct expert_types types_of(const struct expert_weights *experts, int n)
 {
-    struct expert_forms forms = {0};
+    struct expert_types types = {0};
     for (int e = 0; e < n; e++) {
-        forms.units |= matmul_form(s, &experts[e].gate) | matmul_form(s, &experts[e].up);
-        forms.down |= matmul_form(s, &experts[e].down);
+        types.units |= type_bit(experts[e].gate.dtype) | type_bit(experts[e].up.dtype);
+        types.down |= type_bit(experts[e].down.dtype);
     }
-    return forms;
+    return types;
 }
 
 // x[token] (or what ranks sum for it) += scale · expert(h[token]) for the n tokens of expert e; steps without items where n = 0.
-static void expert(struct cpu_state *s, const struct expert_weights *w, struct expert_forms forms, int e, int n,
+static void expert(struct cpu_state *s, const struct expert_weights *w, struct expert_types types, int e, int n,
                    struct member *me, struct input_sums *observed, int input)
 {
     const int dim = s->config->hidden_dim;
@@ -127,9 +127,9 @@ static void expert(struct cpu_state *s, const struct expert_weights *w, struct e
         for (int i = mine.first; i < mine.last; i++)
             memcpy(s->expert_in + (size_t)i * dim, s->h + (size_t)tokens[i] * dim, sizeof(float) * dim);
     observe(me, observed, input, s->expert_in, n, w->gate.cols);
-    gated_units(s, w, forms.units, s->expert_in, n, me);
+    gated_units(s, w, types.units, s->expert_in, n, me);
     observe(me, observed, input + 1, s->gate, n, w->down.cols);
-    matmul_pack(s, me, forms.down, s->gate, n, w->down.cols);
+    matmul_pack(s, me, types.down, s->gate, n, w->down.cols);
     const int needed = n > 0 ? dim : 0;
     for (struct span rows; matmul_claim(s, me, &w->down, needed, n, &rows);) {
         const int n_rows = rows.last - rows.first;
@@ -144,7 +144,7 @@ void experts_block(struct cpu_state *s, const struct layer_weights *w, int n, st
                    int first_input)
 {
     const int n_experts = s->config->n_experts;
-    const struct expert_forms forms = forms_of(s, w->experts, n_experts);
+    const struct expert_types types = types_of(w->experts, n_experts);
     matmul_shared(s, me, &(struct product){&w->router, w->router_bias, s->router_logits}, 1, s->h, n);
     for (struct span once; team_claim(me, 1, 1, &once);)
         route(s, w->router_choice_bias, n);
@@ -153,6 +153,6 @@ void experts_block(struct cpu_state *s, const struct layer_weights *w, int n, st
     for (int i = 0; i < n_experts && i < most; i++) {
         const int e = s->chosen_experts[i];
         const bool repeated = i > 0 && e == 0; // beyond the chosen ones
-        expert(s, &w->experts[e], forms, e, repeated ? 0 : s->expert_n[e], me, observed, first_input + 2 * e);
+        expert(s, &w->experts[e], types, e, repeated ? 0 : s->expert_n[e], me, observed, first_input + 2 * e);
     }
 }

@@ -66,7 +66,7 @@ static void project_residual(struct cpu_state *s, struct member *me, const struc
         project_normalised(s, me, w, bias, y, norm, n);
         return;
     }
-    matmul_pack(s, me, matmul_form(s, w), y, n, w->cols);
+    matmul_pack(s, me, type_bit(w->dtype), y, n, w->cols);
     for (struct span rows; matmul_claim(s, me, w, w->rows, n, &rows);) {
         const int n_rows = rows.last - rows.first;
         const float *branch = matmul_rows_here(s, me, w, bias, rows, y, n);
@@ -191,7 +191,7 @@ static void ffn(struct cpu_state *s, const struct pass *pass, int layer, struct 
     const struct expert_weights *ffn = w->router.data ? &w->shared : &w->experts[0];
     observe(me, pass->observed, input + INPUT_FFN, h, batch->n, ffn->gate.cols);
     matmul_ahead(s, me, (const struct matrix *[]){&ffn->down}, 1, batch->n);
-    gated_units(s, ffn, matmul_form(s, &ffn->gate) | matmul_form(s, &ffn->up), h, batch->n, me);
+    gated_units(s, ffn, type_bit(ffn->gate.dtype) | type_bit(ffn->up.dtype), h, batch->n, me);
     observe(me, pass->observed, input + INPUT_DOWN, s->gate, batch->n, ffn->down.cols);
     if (layer + 1 < s->config->n_layers) {
         const struct layer_weights *next = &s->weights->layers[layer + 1];

@@ -32,17 +32,17 @@ enum { BLOCK_ROWS = 128 };
 // Of quantised matrices, whose groups are quantised each by itself.
 static int group_size(const struct cpu_state *s, const struct member *me, int n)
 {
-    return me->apart && n > 0 ? even_groups(n, s->quant->alike) : n;
+    return me->apart && n > 0 ? even_groups(n, s->plan.quant->alike) : n;
 }
 
 static size_t group_bytes(const struct cpu_state *s, int cols)
 {
-    return round_up(s->quant->size(s->quant->alike, cols), 64);
+    return round_up(s->plan.quant->size(s->plan.quant->alike, cols), 64);
 }
 
 size_t matmul_groups_bytes(const struct cpu_state *s, int n, int cols)
 {
-    return (size_t)((n + s->quant->alike - 1) / s->quant->alike) * group_bytes(s, cols);
+    return (size_t)((n + s->plan.quant->alike - 1) / s->plan.quant->alike) * group_bytes(s, cols);
 }
 
 static void quantise_groups(struct cpu_state *s, const struct member *me, const float *x, int n, int cols, struct span span)
@@ -50,7 +50,7 @@ static void quantise_groups(struct cpu_state *s, const struct member *me, const 
     const int size = group_size(s, me, n);
     uint8_t *to = s->quantised;
     for (int t = 0; t < n; t += size, to += group_bytes(s, cols))
-        s->quant->quantise(to, x + (size_t)t * cols, cols, n - t < size ? n - t : size, cols, span.first, span.last);
+        s->plan.quant->quantise(to, x + (size_t)t * cols, cols, n - t < size ? n - t : size, cols, span.first, span.last);
 }
 
 static int quantise_grain(int n)
@@ -59,26 +59,27 @@ static int quantise_grain(int n)
                                            : QUANT_BLOCK;
 }
 
-// What multiplies n tokens of this run in 16 bits; NULL: nothing does.
-static const struct half_kernels *halves_of(const struct cpu_state *s, const struct member *me, int n)
+// The kernels of a step's tokens in TOKENS_HALVES: whichever of its matrices take that form take the same.
+static const struct half_kernels *half_of(const struct cpu_state *s, type_set types, int n)
 {
-    return me->apart ? NULL : matmul_halves(s, n);
+    const struct half_kernels *half = NULL;
+    for (int type = 0; !half && type < DTYPE_WEIGHTS; type++)
+        if (types & type_bit((enum dtype)type))
+            half = plan_multiplier(&s->plan, (enum dtype)type, n, false)->half;
+    return half;
 }
 
-void matmul_pack(struct cpu_state *s, struct member *me, int forms, const float *x, int n, int cols)
+void matmul_pack(struct cpu_state *s, struct member *me, type_set types, const float *x, int n, int cols)
 {
-    const int few = s->kernels->matvec_max;
-    const bool halves = forms & FORM_HALVES && halves_of(s, me, n);
-    const bool pack = !me->apart && n > few && (forms & FORM_PACKED || (forms & FORM_FEW_PACKED && !halves));
-    const bool quantise = n > 0 && (forms & FORM_QUANTISED || (forms & FORM_FEW_QUANTISED && !halves));
-    if (forms & (FORM_PACKED | FORM_FEW_PACKED) && s->packed)
-        for (struct span span; team_claim_near(me, pack ? cols : 0, 128, &span);)
+    const unsigned ever = plan_all_forms(&s->plan, types), now = n > 0 ? plan_forms(&s->plan, types, n, me->apart) : 0;
+    if (ever & 1u << TOKENS_PACKED)
+        for (struct span span; team_claim_near(me, now & 1u << TOKENS_PACKED ? cols : 0, 128, &span);)
             s->kernels->pack_tokens(s->packed, x, cols, n, cols, span.first, span.last);
-    if (forms & FORM_HALVES && s->chunk >= matmul_least_halves(s))
-        for (struct span span; team_claim_near(me, halves ? cols : 0, HALF_BLOCK, &span);)
-            matmul_halves(s, n)->pack(s->halves, x, cols, n, cols, span.first, span.last);
-    if (forms & (FORM_QUANTISED | FORM_FEW_QUANTISED))
-        for (struct span span; team_claim_near(me, quantise ? cols : 0, quantise_grain(n), &span);)
+    if (ever & 1u << TOKENS_HALVES)
+        for (struct span span; team_claim_near(me, now & 1u << TOKENS_HALVES ? cols : 0, HALF_BLOCK, &span);)
+            half_of(s, types, n)->pack(s->halves, x, cols, n, cols, span.first, span.last);
+    if (ever & 1u << TOKENS_QUANTISED)
+        for (struct span span; team_claim_near(me, now & 1u << TOKENS_QUANTISED ? cols : 0, quantise_grain(n), &span);)
             quantise_groups(s, me, x, n, cols, span);
 }
 
@@ -87,16 +88,9 @@ static int few_grain(const struct matrix *w)
     return (int)round_up(LAST_BYTES / dtype_row_bytes(w->dtype, w->cols) + 1, ROW_UNIT);
 }
 
-int matmul_most_few(const struct cpu_state *s)
-{
-    const int few = s->kernels->matvec_max;
-    const int least = matmul_least_halves(s);
-    return least <= few ? least - 1 : few;
-}
-
 static bool is_few(const struct cpu_state *s, const struct member *me, int n)
 {
-    return me->apart || n <= matmul_most_few(s);
+    return me->apart || n <= s->plan.most_few;
 }
 
 bool matmul_claim(const struct cpu_state *s, struct member *me, const struct matrix *w, int rows, int n, struct span *span)
@@ -104,14 +98,14 @@ bool matmul_claim(const struct cpu_state *s, struct member *me, const struct mat
     if (is_few(s, me, n))
         return team_claim_share(me, rows, few_grain(w), span);
     const int even = (int)round_up((size_t)(w->rows / (4 * team_size(s->team))) + 1, ROW_UNIT); // four claims for each member
-    const struct half_kernels *half = matmul_form(s, w) & FORM_HALVES ? halves_of(s, me, n) : NULL;
+    const struct half_kernels *half = plan_multiplier(&s->plan, w->dtype, n, me->apart)->half;
     const int block = half ? half->rows : BLOCK_ROWS;
     return team_claim_near(me, rows, even < block ? even : block, span);
 }
 
 int matmul_most_rows(const struct cpu_state *s)
 {
-    return s->half && s->half->rows > BLOCK_ROWS ? s->half->rows : BLOCK_ROWS;
+    return s->plan.half && s->plan.half->rows > BLOCK_ROWS ? s->plan.half->rows : BLOCK_ROWS;
 }
 
 void matmul_ahead(const struct cpu_state *s, struct member *me, const struct matrix *const *w, int n_matrices, int n)
@@ -138,7 +132,7 @@ static void scale_rows(float *y, ptrdiff_t ldy, const struct matrix *w, struct s
             y[t * ldy + (r - rows.first)] *= matrix_row_scale(w, r);
 }
 
-// Of more tokens than matvec takes, by `product`, which is of matmul_type(w's type).
+// Of more tokens than matvec takes, by `product`, which is of unpacked_type(w's type).
 static void many_rows(struct cpu_state *s, const struct member *me, const struct matrix *w, struct span rows, float *y,
                       ptrdiff_t ldy, void (*product)(const struct matmul_args *args), const float *packed, int n)
 {
@@ -192,7 +186,7 @@ static void quantised_rows(struct cpu_state *s, const struct member *me, const s
     for (int first = rows.first; first < rows.last; first += block) {
         const uint8_t *x = s->quantised;
         for (int t = 0; t < n; t += size, x += group_bytes(s, w->cols))
-            s->quant->product[w->dtype](&(struct quant_args){
+            s->plan.quant->product[w->dtype](&(struct quant_args){
                 .y = y + t * ldy + (first - rows.first),
                 .ldy = ldy,
                 .w = w->data,
@@ -213,17 +207,15 @@ static void multiply_rows(struct cpu_state *s, const struct member *me, const st
                           struct span rows, float *y, ptrdiff_t ldy, const float *x, int n)
 {
     const struct cpu_kernels *kernels = s->kernels;
-    const int form = matmul_form(s, w);
-    const enum dtype type = matmul_type(w->dtype);
-    const struct half_kernels *half = form & FORM_HALVES ? halves_of(s, me, n) : NULL;
-    if (half)
-        many_rows(s, me, w, rows, y, ldy, half->product[type], s->halves, n);
-    else if (dtype_group_bytes[type])
-        quantised_rows(s, me, w, rows, y, ldy, n);
-    else if (me->apart || n <= kernels->matvec_max)
-        few_rows(s, w, rows, y, ldy, x, n);
-    else
-        many_rows(s, me, w, rows, y, ldy, kernels->matmul[type], s->packed, n);
+    const struct multiplier *by = plan_multiplier(&s->plan, w->dtype, n, me->apart);
+    const enum dtype type = unpacked_type(w->dtype);
+    switch (by->form) {
+    case TOKENS_FLOAT: few_rows(s, w, rows, y, ldy, x, n); break;
+    case TOKENS_PACKED: many_rows(s, me, w, rows, y, ldy, kernels->matmul[type], s->packed, n); break;
+    case TOKENS_HALVES: many_rows(s, me, w, rows, y, ldy, by->half->product[type], s->halves, n); break;
+    case TOKENS_QUANTISED: quantised_rows(s, me, w, rows, y, ldy, n); break;
+    case TOKEN_FORMS: break;
+    }
     if (dtype_row_scale[w->dtype])
         scale_rows(y, ldy, w, rows, n);
     if (bias)
@@ -257,12 +249,13 @@ float *matmul_rows_here(struct cpu_state *s, const struct member *me, const stru
 void matmul_shared(struct cpu_state *s, struct member *me, const struct product *products, int n_products, const float *x,
                    int n)
 {
-    int total = 0, forms = 0;
+    int total = 0;
+    type_set types = 0;
     for (int i = 0; i < n_products; i++) {
         total += products[i].w->rows;
-        forms |= matmul_form(s, products[i].w);
+        types |= type_bit(products[i].w->dtype);
     }
-    matmul_pack(s, me, forms, x, n, products[0].w->cols);
+    matmul_pack(s, me, types, x, n, products[0].w->cols);
     for (struct span claim; matmul_claim(s, me, products[0].w, total, n, &claim);)
         for (int i = 0, base = 0; i < n_products; base += products[i].w->rows, i++) {
             const int rows = products[i].w->rows;

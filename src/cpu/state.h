@@ -3,6 +3,7 @@
 #include "cpu/kernels/kernels.h"
 #include "cpu/machine/reading.h"
 #include "cpu/machine/team.h"
+#include "cpu/plan.h"
 #include "cpu/policy.h"
 #include "engine/backend.h"
 #include "model/importance.h"
@@ -30,8 +31,7 @@ struct cpu_state {
     const struct model_config *config;
     const struct model_weights *weights;
     const struct cpu_kernels *kernels;
-    const struct quant_kernels *quant; // of the kernels, by the form that activations take
-    const struct half_kernels *half;   // where they have 16 bits together with floating-point weights, and for tiles; else NULL
+    struct product_plan plan;            // who multiplies
     const struct fixed_attention *fixed; // of many queries, where the cache's type and head_dim have it; else NULL
     const struct few_attention *few;     // of few queries, likewise
     struct fetching fetching;            // machine_fetching()
@@ -117,8 +117,6 @@ struct cpu_state {
 yalm_status cpu_sizes(struct cpu_state *s, const struct backend_plan *plan, yalm_error *error);
 // Pointers into its blocks.
 void cpu_carve(struct cpu_state *s);
-// What the matrices of a model want their inputs in (matmul.h).
-int cpu_forms(const struct cpu_state *s, const struct model_config *config, const struct model_weights *w);
 
 static inline int cpu_most_threads(const struct cpu_state *s)
 {

@@ -95,49 +95,6 @@ static void carve_experts(struct cpu_state *s, struct carver *c)
     s->expert_n = carve(c, experts, sizeof *s->expert_n);
 }
 
-int cpu_forms(const struct cpu_state *s, const struct model_config *config, const struct model_weights *w)
-{
-    int forms = matmul_form(s, &w->classifier);
-    for (int l = 0; l < config->n_layers; l++) {
-        const struct layer_weights *layer = &w->layers[l];
-        const int n_experts = layer->router.data ? config->n_experts : 1;
-        if (layer->router.data)
-            forms |= matmul_form(s, &layer->router);
-        const struct expert_weights *shared = &layer->shared;
-        if (shared->gate.data)
-            forms |= matmul_form(s, &shared->gate) | matmul_form(s, &shared->up) | matmul_form(s, &shared->down);
-        forms |= matmul_form(s, &layer->q) | matmul_form(s, &layer->k) | matmul_form(s, &layer->v) | matmul_form(s, &layer->o);
-        for (int e = 0; e < n_experts; e++) {
-            const struct expert_weights *expert = &layer->experts[e];
-            forms |= matmul_form(s, &expert->gate) | matmul_form(s, &expert->up) | matmul_form(s, &expert->down);
-        }
-    }
-    return forms;
-}
-
-// Of cpu_forms() while no kernels of halves are chosen.
-static enum matrices matrices_of(int forms)
-{
-    if (!(forms & FORM_PACKED))
-        return MATRICES_QUANTISED;
-    if (forms & (FORM_QUANTISED | FORM_OF_FP32))
-        return MATRICES_ANY;
-    return forms & FORM_OF_FP16 ? MATRICES_FP16 : MATRICES_BF16;
-}
-
-// Of up to `chunk` tokens, by whichever kernels take them.
-static size_t halves_size(const struct cpu_state *s, int cols)
-{
-    size_t size = 0;
-    int most = s->chunk;
-    for (const struct half_kernels *half = s->half; half; half = half->few) {
-        if (most >= half->least)
-            size = max_size(size, half->size(most, cols));
-        most = most < half->least ? most : half->least - 1;
-    }
-    return size;
-}
-
 static void carve_activations(struct cpu_state *s, struct carver *c)
 {
     const size_t chunk = s->chunk, dim = s->config->hidden_dim, ffn = config_widest_ffn(s->config);
@@ -161,17 +118,15 @@ static void carve_activations(struct cpu_state *s, struct carver *c)
     if (s->group && s->config->whole_qk_norm)
         s->squares = carve(c, chunk * 2 + 1, sizeof(float));
     const size_t widest = max_size(max_size(dim, ffn), s->q_dim);
-    const int forms = cpu_forms(s, s->config, s->weights), few = s->kernels->matvec_max;
-    const int least_halves = matmul_least_halves(s),
-              fewer = s->chunk >= least_halves ? least_halves - 1 : s->chunk; // not taken as halves
-    const int most_packed = forms & FORM_PACKED ? s->chunk : fewer, most_quantised = forms & FORM_QUANTISED ? s->chunk : fewer;
-    if (forms & (FORM_PACKED | FORM_FEW_PACKED) && most_packed > few)
-        s->packed = carve(c, s->kernels->packed_size(most_packed, (int)widest), sizeof(float));
-    if (forms & FORM_HALVES && s->chunk >= least_halves)
-        s->halves = carve(c, halves_size(s, (int)widest), 1);
-    if (forms & (FORM_QUANTISED | FORM_FEW_QUANTISED)) {
-        const int least = most_quantised < few ? most_quantised : few;
-        const size_t size = max_size(s->quant->size(least, (int)widest), s->quant->size(most_quantised, (int)widest));
+    const int packed = plan_most(&s->plan, TOKENS_PACKED), quantised = plan_most(&s->plan, TOKENS_QUANTISED);
+    if (packed)
+        s->packed = carve(c, s->kernels->packed_size(packed, (int)widest), sizeof(float));
+    if (plan_most(&s->plan, TOKENS_HALVES))
+        s->halves = carve(c, plan_halves_bytes(&s->plan, (int)widest), 1);
+    if (quantised) {
+        const struct quant_kernels *quant = s->plan.quant; // a few tokens may take more than some more
+        const int few = quantised < s->kernels->matvec_max ? quantised : s->kernels->matvec_max;
+        const size_t size = max_size(quant->size(few, (int)widest), quant->size(quantised, (int)widest));
         const int apart = s->chunk < MOST_APART ? s->chunk : MOST_APART;
         s->quantised = carve(c, max_size(size, matmul_groups_bytes(s, apart, (int)widest)), 1);
     }
@@ -183,12 +138,9 @@ static void carve_own(struct cpu_state *s, struct carver *c, int n_threads)
     const size_t of_integers = max_size(s->fixed ? s->fixed->scratch : 0, s->few ? s->few->scratch : 0);
     carve(c, OWN_GAP, 1);
     const size_t begin = c->used;
-    size_t of_products = max_size(s->kernels->matmul_scratch, s->quant->scratch);
-    for (const struct half_kernels *half = s->half; half; half = half->few)
-        of_products = max_size(of_products, half->scratch);
-    s->matmul_scratch = carve(c, of_products, 1);
+    s->matmul_scratch = carve(c, plan_scratch(&s->plan), 1);
     s->rows_here = carve(c, matmul_rows_here_floats(s), sizeof *s->rows_here);
-    if (cpu_forms(s, s->config, s->weights) & FORM_UNPACKED && (int)s->chunk > matmul_most_few(s)) {
+    if (s->plan.types & type_bit(DTYPE_BF12) && (int)s->chunk > s->plan.most_few) {
         const size_t widest = max_size(max_size(s->config->hidden_dim, config_widest_ffn(s->config)), s->q_dim);
         s->unpacked = carve(c, matmul_most_rows(s) * widest, sizeof *s->unpacked);
     }
@@ -246,8 +198,7 @@ yalm_status cpu_sizes(struct cpu_state *s, const struct backend_plan *plan, yalm
     s->kernels = cpu_kernels_select(plan->options->isa);
     if (!s->kernels)
         return error_set(error, YALM_USAGE, "instruction set '%s' is not one that this machine has", plan->options->isa);
-    s->quant = plan->options->activations == YALM_ACTIVATIONS_INT8 ? s->kernels->quant8 : s->kernels->quant;
-    s->half = half_kernels_select(s->kernels, plan->options->activations, matrices_of(cpu_forms(s, config, s->weights)));
+    s->plan = plan_products(s->kernels, plan->options->activations, plan_types(config, s->weights), plan->options->chunk);
     s->together = plan->together;
     s->fetching = machine_fetching();
     s->q_dim = config->n_heads * config->head_dim;

@@ -48,7 +48,7 @@ static struct cpu_state *open_state(const struct backend_plan *of_session, yalm_
 static bool fits(const struct cpu_state *together, const struct cpu_state *s)
 {
     return together->team == s->team && together->n_threads == s->n_threads && together->kernels == s->kernels &&
-           together->quant == s->quant;
+           together->plan.quant == s->plan.quant;
 }
 
 static yalm_status one_by_one(void *const *states, const struct batch *batches, int n, yalm_error *error)

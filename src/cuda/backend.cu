@@ -61,7 +61,7 @@ static yalm_status cuda_resolve(const struct model_config *config, const struct 
 {
     if (strcmp(options->isa, "auto") != 0 && strcmp(options->isa, "cuda") != 0)
         return error_set(error, YALM_USAGE, "isa: found '%s': instruction sets are the CPU's (-d cpu)", options->isa);
-    if (options->activations != YALM_ACTIVATIONS_INT16)
+    if (options->activations > YALM_ACTIVATIONS_INT16)
         return error_set(error, YALM_USAGE, "device cuda: activations %s are the CPU's (-d cpu)",
                          options->activations == YALM_ACTIVATIONS_INT8 ? "int8" : "fp32");
     TRY(method_check(config, options, error));
@@ -70,6 +70,7 @@ static yalm_status cuda_resolve(const struct model_config *config, const struct 
                          "device cuda: a vocabulary of %d does not run on the GPU, only up to %d (-d cpu runs it)",
                          config->vocab_size, MAX_VOCAB);
     options->isa = "cuda";
+    options->activations = YALM_ACTIVATIONS_INT16;
     if (options->n_threads == 0)
         options->n_threads = usable_cores();
     if (options->n_threads_batch == 0)

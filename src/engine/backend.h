@@ -72,6 +72,8 @@ struct backend {
     void (*close)(void *state);
     // "2 threads, avx512": the machine that the session runs on.
     void (*describe)(const void *state, char *text, size_t room);
+    // Who multiplies the model's matrices, a line for each kind of them; the text's length, as snprintf() gives it. NULL: not on this device.
+    size_t (*describe_products)(const void *state, char *text, size_t room);
     yalm_status (*evaluate)(void *state, const struct batch *batch, yalm_error *error);
     // A token of each of n sessions on the plan's model, with the bits of evaluate(). Batches of one token, with logits. NULL: one session after another.
     yalm_status (*evaluate_together)(void *const *states, const struct batch *batches, int n, const struct backend_plan *plan,

@@ -45,9 +45,9 @@ static yalm_status resolve(const yalm_model *model, const yalm_session_options *
         return error_set(error, YALM_USAGE, "sinks: found %d, expected 0 to %d", options->n_sinks, MAX_CONTEXT);
     if (options->kv != YALM_KV_FP16 && options->kv != YALM_KV_FP32 && options->kv != YALM_KV_INT8)
         return error_set(error, YALM_USAGE, "KV cache type: found %d, expected fp16, fp32 or int8", (int)options->kv);
-    if (options->activations != YALM_ACTIVATIONS_INT16 && options->activations != YALM_ACTIVATIONS_INT8 &&
-        options->activations != YALM_ACTIVATIONS_FP32)
-        return error_set(error, YALM_USAGE, "activations: found %d, expected int16, int8 or fp32", (int)options->activations);
+    if ((int)options->activations < YALM_ACTIVATIONS_AUTO || options->activations > YALM_ACTIVATIONS_FP32)
+        return error_set(error, YALM_USAGE, "activations: found %d, expected auto, int16, int8 or fp32",
+                         (int)options->activations);
     struct settings settings; // a mistake is one whether the attention method wants them or not
     const yalm_status status = settings_read(&settings, options, error);
     return status == YALM_OK ? device_choose(model, options, choice, error) : status;
@@ -90,6 +90,8 @@ static yalm_status allocate(yalm_session *s, yalm_error *error)
 static void describe(yalm_session *s, const char *instead_of)
 {
     s->backend->describe(s->state, s->machine, sizeof s->machine);
+    if (s->backend->describe_products)
+        s->backend->describe_products(s->state, s->products, sizeof s->products);
     const size_t n = strlen(s->machine);
     if (instead_of[0])
         snprintf(s->machine + n, sizeof s->machine - n, " (not %s)", instead_of);
@@ -137,6 +139,10 @@ const yalm_session_options *yalm_session_facts(const yalm_session *s)
 const char *yalm_session_machine(const yalm_session *s)
 {
     return s->machine;
+}
+const char *yalm_session_products(const yalm_session *s)
+{
+    return s->products;
 }
 yalm_memory yalm_session_memory_used(const yalm_session *s)
 {

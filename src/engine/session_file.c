@@ -134,7 +134,7 @@ static yalm_status write_file(struct stream *stream, yalm_session *s, yalm_error
                             .high_water = s->high_water,
                             .n_tokens = (uint32_t)s->position,
                             .kv = s->options.kv,
-                            .activations = s->options.activations,
+                            .activations = s->options.activations - YALM_ACTIVATIONS_INT16,
                             .n_kinds = (uint32_t)config_n_kinds(&s->model->config),
                             .floor = s->floor,
                             .offset_keys = has_offset_keys(s)};
@@ -220,7 +220,7 @@ static yalm_status check_header(const struct header *h, uint64_t size, yalm_sess
                          path, (unsigned long long)size, (unsigned long long)h->file_length);
     if (h->model_checksum != yalm_model_facts(s->model)->checksum)
         return unfit(path, "a session of another model", error);
-    if (h->kv != (uint32_t)s->options.kv || h->activations != (uint32_t)s->options.activations ||
+    if (h->kv != (uint32_t)s->options.kv || h->activations != (uint32_t)(s->options.activations - YALM_ACTIVATIONS_INT16) ||
         h->n_kinds != (uint32_t)config_n_kinds(&s->model->config))
         return unfit(path, "a session with another --kv or --activations", error);
     if (h->offset_keys != has_offset_keys(s))

@@ -1,4 +1,4 @@
-"""Option --activations: int8 where it multiplies, refused where it cannot, and never by default; int16, the default, and fp32 beside it."""
+"""Option --activations: by default as coarse as the weights let it be; int8 where it multiplies, refused where it cannot; int16 and fp32 beside it."""
 
 import re
 
@@ -32,18 +32,27 @@ def test_the_same_bits_with_any_number_of_threads_and_in_every_run(logits):
         assert logits("--activations", "int8", "--threads", threads) == first
 
 
-def test_the_default_is_int16(logits):
-    assert logits() == logits("--activations", "int16") != logits("--activations", "int8")
+@pytest.mark.parametrize("form, bits", [("int16", 16), ("int8", 8)])
+def test_verbose_says_who_multiplies(quantised, form, bits):
+    done = quantised("-i", "one two three", "-n", 1, "-v", "-d", "cpu", "--isa", "scalar", "--activations", form)
+    assert re.search(f"^q8.*: tokens as {bits}-bit integers$", done.stderr.decode(), re.MULTILINE)
+
+
+def test_the_default_is_what_the_weights_let_it_be(logits, request):
+    int16, int8 = logits("--activations", "int16"), logits("--activations", "int8")
+    assert int16 != int8
+    assert logits() == logits("--activations", "auto") == (int8 if request.node.callspec.params["quantised"] == "q4" else int16)
 
 
 def test_up_to_8_tokens_keep_16_bits(logits):
-    assert logits(*BRIEF, "--activations", "int8", "--chunk", 8) == logits(*BRIEF, "--chunk", 8)
-    assert logits(*BRIEF, "--activations", "int8", "--chunk", 9) != logits(*BRIEF, "--chunk", 9)
+    int8, int16 = ("--activations", "int8"), ("--activations", "int16")
+    assert logits(*BRIEF, *int8, "--chunk", 8) == logits(*BRIEF, *int16, "--chunk", 8)
+    assert logits(*BRIEF, *int8, "--chunk", 9) != logits(*BRIEF, *int16, "--chunk", 9)
 
 
 @pytest.mark.parametrize("isa", ["auto", "avx512vnni", "avx2", "scalar"])
 def test_what_it_loses(quantised, tmp_path, isa):
-    quantised.ok(*TEXT, "--save-logits", tmp_path / "base")
+    quantised.ok(*TEXT, "--save-logits", tmp_path / "base", "--activations", "int16")
     done = quantised(*TEXT, "--kl-base", tmp_path / "base", "--activations", "int8", "--isa", isa)
     if b"not one that this machine has" in done.stderr or b"this machine has:" in done.stderr:
         pytest.skip(f"no {isa} here")

@@ -22,7 +22,7 @@ USAGE = [
     (["-i", "x", "--kv", "fp8"], "option '--kv': expected one of fp16,fp32,int8, found 'fp8'"),
     (
         ["-i", "x", "--activations", "int4"],
-        "option '--activations': expected one of int16,int8,fp32, found 'int4'",
+        "option '--activations': expected one of auto,int16,int8,fp32, found 'int4'",
     ),
     (["-i", "x", "--isa", "sse"], "option '--isa': expected one of auto,scalar,avx2,avxvnni,avx512,avx512vnni,amx"),
     (["-i", "x", "-d", "tpu"], "option '-d': expected one of auto,cpu,cuda"),

@@ -281,6 +281,7 @@ int main(int argc, char **argv)
     static struct pair p;
     int d_sub = 1;
     p.options = yalm_session_defaults();
+    p.options.activations = YALM_ACTIVATIONS_INT16; // as a GPU has them
     int32_t *tokens = argc > 2 ? read_tokens(argv[2], &p.n) : NULL;
     if (tokens == NULL || p.n < 24)
         quit("usage: compare_devices MODEL TOKENS [kv=fp16|fp32|int8] [chunk=N] [sparq=…], where TOKENS holds 24 int32 ids or "

@@ -47,6 +47,7 @@ static inline void learn(const yalm_model *model, const int32_t *tokens, int n, 
 {
     yalm_error error = {YALM_OK, ""};
     yalm_session_options options = yalm_session_defaults();
+    options.activations = YALM_ACTIVATIONS_INT16; // as a GPU has them
     yalm_calibration how = yalm_calibration_defaults();
     options.device = "cpu";
     options.context = n;

@@ -65,7 +65,7 @@ static yalm_session *open_session(const struct random_model *m, const struct kin
     options.isa = isa;
     options.n_threads = n_threads;
     options.kv = kind->kv;
-    options.activations = kind->activations;
+    options.activations = kind->activations == YALM_ACTIVATIONS_AUTO ? YALM_ACTIVATIONS_INT16 : kind->activations;
     options.context = kind->context;
     options.chunk = kind->chunk;
     options.endless = kind->endless;

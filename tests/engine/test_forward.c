@@ -20,7 +20,7 @@ struct arrangement {
     int n_threads, chunk, piece; // piece: tokens given to one yalm_eval()
 };
 
-static yalm_activations activations; // of the sessions to come
+static yalm_activations activations = YALM_ACTIVATIONS_INT16; // of the sessions to come
 
 static const struct arrangement arrangements[] = {
     {"scalar", YALM_KV_FP32, 1, 64, TOKENS},   {"scalar", YALM_KV_FP16, 2, 16, 1},

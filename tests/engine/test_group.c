@@ -114,8 +114,7 @@ static void check(struct model_config config, enum dtype dtype, int n_ranks, int
 {
     struct random_model *m = random_model_make(config, dtype, 5);
     yalm_session_options options = options_of(YALM_KV_FP32, n_threads);
-    if (!dtype_group_bytes[dtype])
-        options.activations = YALM_ACTIVATIONS_FP32;
+    options.activations = dtype_group_bytes[dtype] ? YALM_ACTIVATIONS_INT16 : YALM_ACTIVATIONS_FP32;
     const double found = run(m, options, n_ranks);
     if (!(found <= most))
         fail_msg("%s, %d ranks: off by %g of the range, at most %g", dtype_names[dtype], n_ranks, found, most);

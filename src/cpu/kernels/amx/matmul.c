@@ -305,6 +305,7 @@ PRODUCT(three, q8, DTYPE_Q8, 2, 2, 3)
 PRODUCT(three, q4, DTYPE_Q4, 2, 2, 3)
 
 static const struct half_kernels three_of_any = {
+    .name = "tiles of three bfloat16 parts",
     .size = three_size,
     .pack = three_pack,
     .product = {three_fp32, three_fp16, three_bf16, three_fp8, three_fp8_e5m2, three_q8, three_q4},
@@ -320,6 +321,7 @@ PRODUCT(one, q8, DTYPE_Q8, 1, 1, 1)
 PRODUCT(one, q4, DTYPE_Q4, 1, 1, 1)
 
 static const struct half_kernels one_of_quants = {
+    .name = "tiles of bfloat16",
     .size = one_size,
     .pack = one_pack,
     .product = {[DTYPE_Q8] = one_q8, [DTYPE_Q4] = one_q4},
@@ -331,8 +333,9 @@ static const struct half_kernels one_of_quants = {
 
 // Tokens in three parts and weights that 16-bit integers by VNNI take too (vnni/fixed.c), which are faster with fewer tokens: those need no sums of
 // tiles, and half the conversions.
-#define FEW_BY_INTEGERS(name, fewest)                                                                                          \
-    static const struct half_kernels name = {                                                                                  \
+#define FEW_BY_INTEGERS(these, fewest)                                                                                         \
+    static const struct half_kernels these = {                                                                                 \
+        .name = "tiles of three bfloat16 parts",                                                                               \
         .size = three_size,                                                                                                    \
         .pack = three_pack,                                                                                                    \
         .product = {[DTYPE_FP16] = three_fp16,                                                                                 \

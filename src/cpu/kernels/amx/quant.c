@@ -376,6 +376,7 @@ static double tiles_loop(long rounds)
 }
 
 static const struct half_kernels kernels = {
+    .name = "tiles of bytes, as 16-bit integers",
     .size = tiles_size,
     .pack = pack,
     .product = {[DTYPE_Q8] = product_q8, [DTYPE_Q4] = product_q4},

@@ -61,6 +61,7 @@ static double fixed_dot_loop(long rounds)
 }
 
 const struct half_kernels half_kernels_avx512vnni = {
+    .name = "16-bit integers",
     .size = fixed_size,
     .pack = fixed_pack,
     .product =

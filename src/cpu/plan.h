@@ -1,0 +1,77 @@
+// Who multiplies: for each type of weights, from how many tokens on, which kernels, and what the tokens become for them. Made once for a session; all that is
+// chosen by type or number of tokens is chosen here.
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "cpu/kernels/kernels.h"
+#include "model/weights.h"
+#include "yalm.h"
+
+enum token_form {
+    TOKENS_FLOAT,     // as they are: cpu_kernels.matvec, of few tokens
+    TOKENS_PACKED,    // floats in the order of cpu_kernels.matmul
+    TOKENS_HALVES,    // packed by half_kernels
+    TOKENS_QUANTISED, // by quant_kernels
+    TOKEN_FORMS
+};
+
+// As bits (1 << enum dtype): the types of several matrices that multiply the same tokens.
+typedef unsigned type_set;
+
+struct multiplier {
+    int least; // of so many tokens, and more
+    enum token_form form;
+    const struct half_kernels *half; // of TOKENS_HALVES
+};
+
+enum { MOST_MULTIPLIERS = 4 };
+
+struct product_plan {
+    const struct cpu_kernels *kernels;
+    const struct quant_kernels *quant; // of the kernels, by what activations are
+    const struct half_kernels *half;   // the session's, for many tokens; NULL: none
+    type_set types;                    // that the model's matrices have
+    int chunk;                         // most tokens
+    int most_few;                      // up to so many tokens are few: their products read a matrix as decode's do, in long claims
+    // Ascending; the first one is of a single token, and of tokens apart. None begins beyond `chunk`.
+    struct multiplier by[DTYPE_WEIGHTS][MOST_MULTIPLIERS];
+    int n_by[DTYPE_WEIGHTS];
+};
+
+static inline type_set type_bit(enum dtype type)
+{
+    return 1u << type;
+}
+
+// What the kernels of many tokens multiply instead of a type: bf12's rows are unpacked for them.
+static inline enum dtype unpacked_type(enum dtype type)
+{
+    return type == DTYPE_BF12 ? DTYPE_BF16 : type;
+}
+
+// The types of the matrices that a token meets, in all layers and behind them.
+type_set plan_types(const struct model_config *config, const struct model_weights *weights);
+
+struct product_plan plan_products(const struct cpu_kernels *kernels, yalm_activations activations, type_set types, int chunk);
+
+// What the options leave open. YALM_USAGE where matrices of these types are not multiplied with such tokens at all.
+yalm_status plan_resolve(yalm_activations *activations, const struct model_config *config, const struct model_weights *weights,
+                         yalm_error *error);
+
+// What multiplies n tokens; where they are apart, each as if it were alone.
+const struct multiplier *plan_multiplier(const struct product_plan *plan, enum dtype type, int n, bool apart);
+
+// As bits (1 << enum token_form): what n tokens become for matrices of these types; and whatever they become for some number of tokens.
+unsigned plan_forms(const struct product_plan *plan, type_set types, int n, bool apart);
+unsigned plan_all_forms(const struct product_plan *plan, type_set types);
+
+// Most tokens that any of the model's matrices takes in this form; 0: it is not used.
+int plan_most(const struct product_plan *plan, enum token_form form);
+// Bytes that the tokens of a session take at most in TOKENS_HALVES, and what its kernels want as scratch.
+size_t plan_halves_bytes(const struct product_plan *plan, int cols);
+size_t plan_scratch(const struct product_plan *plan);
+
+// "q4 and q8: 16-bit integers; from 33 tokens on tiles of bytes": a line for those types of the model that are multiplied alike. Returns the length
+// that the text has, as snprintf() does.
+size_t plan_text(const struct product_plan *plan, char *text, size_t room);
