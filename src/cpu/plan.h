@@ -33,7 +33,7 @@ struct product_plan {
     const struct half_kernels *half;   // the session's, for many tokens; NULL: none
     type_set types;                    // that the model's matrices have
     int chunk;                         // most tokens
-    int most_few;                      // up to so many tokens are few: their products read a matrix as decode's do, in long claims
+    int most_few; // up to so many tokens are few: their products read a matrix as decode's do, in long claims
     // Ascending; the first one is of a single token, and of tokens apart. None begins beyond `chunk`.
     struct multiplier by[DTYPE_WEIGHTS][MOST_MULTIPLIERS];
     int n_by[DTYPE_WEIGHTS];

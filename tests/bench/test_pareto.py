@@ -11,7 +11,7 @@ import pytest
 from harness import ROOT
 
 sys.path.insert(0, str(ROOT / "bench"))
-import pareto  # noqa: E402
+import pareto
 
 
 def form(engine, name, file, kl, decode, prompt):
