@@ -75,7 +75,7 @@ VECTOR_SOURCES := $(wildcard src/cpu/kernels/vec/*.c)
 VECTOR_OBJECTS := $(foreach isa,$(VECTOR_ISAS),$(VECTOR_SOURCES:src/cpu/kernels/vec/%.c=src/cpu/kernels/$(isa)/%.o)) \
                   $(VNNI_SOURCES:%=src/cpu/kernels/avxvnni/%.o)
 LIB_SOURCES := $(filter-out $(VECTOR_SOURCES),$(wildcard $(addsuffix /*.c,$(addprefix src/,util model text chat engine cpu cpu/machine cpu/long cpu/kernels/*))))
-CLI_SOURCES := src/main.c $(wildcard src/cli/*.c src/grammar/*.c src/speculate/*.c $(if $(HTTP),src/serve/*.c))
+CLI_SOURCES := src/main.c $(wildcard src/cli/*.c src/grammar/*.c src/speculate/*.c src/speech/*.c $(if $(HTTP),src/serve/*.c))
 CLI_LIBS    := $(if $(HTTP),$(shell pkg-config --libs $(HTTP)))
 LIB_OBJECTS := $(foreach file,$(VECTOR_OBJECTS) $(LIB_SOURCES:.c=.o),$(call built_in,$(file))/$(file))
 CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o)
@@ -199,7 +199,7 @@ $(BUILD)/tests/$(1)/%: tests/$(1)/%.c $$(STATIC) $$(CLI_OBJECTS)
 	@mkdir -p $$(@D)
 	$$(CC) $$(BASE) -Itests $$(CFLAGS) $$(THREADS) $$(LINK) -o $$@ $$< $$(filter-out %/main.o,$$(CLI_OBJECTS)) $$(STATIC) $$(CLI_LIBS) $$(LIBS) $$(EDIT) -lcmocka
 endef
-$(foreach room,grammar serve,$(eval $(call PROGRAM_TEST,$(room))))
+$(foreach room,grammar speech serve cli,$(eval $(call PROGRAM_TEST,$(room))))
 
 $(BUILD)/tests/speculate/%: tests/speculate/%.c $(STATIC) $(CLI_OBJECTS)
 	@mkdir -p $(@D)

@@ -262,7 +262,7 @@ static void bench_all(struct bench *b)
     }
     for (int n = 2; n <= b->kernels->matvec_max; n *= 2)
         bench_matvec(b, DTYPE_FP16, 5632, 2048, n);
-    for (enum dtype type = DTYPE_Q8; type <= DTYPE_Q4; type++) {
+    for (enum dtype type = DTYPE_Q8; type <= DTYPE_Q6; type++) {
         bench_quant(b, type, 2048, 2048, 1);
         bench_quant(b, type, 5632, 2048, 1);
         bench_quant(b, type, 2048, 5632, 1);

@@ -6,6 +6,7 @@
 
 #include "cli/line.h"
 #include "cli/state_file.h"
+#include "speech/speech.h"
 
 // ---------------------------------------------------------------- commands
 
@@ -269,7 +270,10 @@ yalm_status run_chat(const struct options *options, yalm_error *error)
     const bool coloured = progress_wanted();
     struct chat chat = {.options = options,
                         .model = model,
-                        .reasoning = {.hidden = options->hide_reasoning, .coloured = coloured, .write = output}};
+                        .reasoning = {.hidden = options->hide_reasoning,
+                                      .coloured = coloured,
+                                      .forms = speech_marks(yalm_model_facts(model)->chat_template),
+                                      .write = output}};
     struct talk talk = {.chat = &chat, .reader = line_open()};
     yalm_status status = talk.reader ? yalm_sampling_check(model, &options->sampling, error) : cli_no_memory(error);
     chat.reasoning.coloured = coloured && talk.reader && line_on_terminal(talk.reader);

@@ -5,6 +5,7 @@
 #include "cli/chat.h"
 #include "cli/state_file.h"
 #include "cli/text_out.h"
+#include "speech/speech.h"
 
 // ---------------------------------------------------------------- the session
 
@@ -140,7 +141,7 @@ static yalm_status take(void *context, const char *bytes, size_t length, yalm_er
     memcpy(chat->answer + chat->n_answer, bytes, length);
     chat->n_answer += length;
     chat->answer[chat->n_answer] = '\0';
-    return reasoning_show(&chat->reasoning, bytes, length, error);
+    return reasoning_show(&chat->reasoning, chat->answer, chat->n_answer, false, error);
 }
 
 static yalm_status generate(struct chat *chat, struct text_out *out, yalm_error *error)
@@ -179,6 +180,22 @@ static yalm_status generate(struct chat *chat, struct text_out *out, yalm_error 
     return status;
 }
 
+// As it was written, which its template reads again. Of channels, which a template refuses in a message, the parts.
+static yalm_status add_answer(struct chat *chat, yalm_error *error)
+{
+    struct conversation *conversation = &chat->conversation;
+    if (!(chat->reasoning.forms & SPEECH_HARMONY))
+        return conversation_add_answer(conversation, chat->answer, chat->n_answer, NULL, 0, error);
+    struct speech speech;
+    speech_read(&speech, chat->answer, chat->n_answer, NULL, SPEECH_HARMONY, true);
+    yalm_status status = speech.reasoning.failed || speech.content.failed ? cli_no_memory(error) : YALM_OK;
+    if (status == YALM_OK)
+        status = conversation_add_answer(conversation, speech.content.at, speech.content.length, speech.reasoning.at,
+                                         speech.reasoning.length, error);
+    speech_free(&speech);
+    return status;
+}
+
 // An answer that was written becomes a message, whole or not.
 static yalm_status keep_answer(struct chat *chat, yalm_status status, struct text_out *out, yalm_error *error)
 {
@@ -191,11 +208,9 @@ static yalm_status keep_answer(struct chat *chat, yalm_status status, struct tex
         return status;
     yalm_status last = text_out_end(out, &rest);
     if (last == YALM_OK)
-        last = reasoning_end(&chat->reasoning, &rest);
-    if (last == YALM_OK && out->last_byte != '\n')
-        last = output("\n", 1, &rest);
+        last = reasoning_show(&chat->reasoning, chat->answer, chat->n_answer, true, &rest);
     if (last == YALM_OK)
-        last = conversation_add_answer(&chat->conversation, chat->answer, chat->n_answer, &rest);
+        last = add_answer(chat, &rest);
     if (last != YALM_OK)
         *error = rest;
     return last != YALM_OK ? last : status;
@@ -206,7 +221,7 @@ yalm_status chat_answer(struct chat *chat, yalm_error *error)
     struct tokens prompt = {0};
     struct text_out out = {.model = chat->model,
                            .filter = {.stops = &chat->options->stops},
-                           .special = chat->options->special,
+                           .special = chat->options->special || chat->reasoning.forms, // marks are control tokens
                            .take = take,
                            .context = chat}; // a text of its own, without the space that some tokenizers begin one with
     struct text text;
@@ -222,7 +237,7 @@ yalm_status chat_answer(struct chat *chat, yalm_error *error)
     if (status == YALM_OK)
         status = prefill(chat, &prompt, error);
     if (status == YALM_OK)
-        status = reasoning_begin(&chat->reasoning, text.bytes, text.length, error);
+        reasoning_begin(&chat->reasoning, text.bytes, text.length);
     if (status == YALM_OK)
         status = keep_answer(chat, generate(chat, &out, error), &out, error);
     stop_filter_free(&out.filter);

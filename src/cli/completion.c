@@ -183,13 +183,12 @@ static yalm_status no_token(const struct completion *run, yalm_error *error)
 static yalm_status prefill(struct completion *run, yalm_error *error)
 {
     const double start = seconds_now();
-    const size_t n = run->prompt.n;
+    const size_t n = run->prompt.n, chunk = (size_t)yalm_session_facts(run->session)->chunk;
     yalm_status status = YALM_OK;
-    for (size_t at = run->n_known; at < n && status == YALM_OK;) { // the session counts its calls' tokens as int
-        const int piece = n - at > 1 << 20 ? 1 << 20 : (int)(n - at);
-        const bool last = at + (size_t)piece == n;
-        status = yalm_eval(run->session, run->prompt.ids + at, piece, last ? YALM_LOGITS_LAST : YALM_LOGITS_NONE, error);
-        at += (size_t)piece;
+    for (size_t at = run->n_known, piece; at < n && status == YALM_OK; at += piece) { // after ^C whole pieces stay
+        piece = n - at < chunk ? n - at : chunk;
+        const bool last = at + piece == n;
+        status = yalm_eval(run->session, run->prompt.ids + at, (int)piece, last ? YALM_LOGITS_LAST : YALM_LOGITS_NONE, error);
     }
     if (status == YALM_OK)
         status = yalm_finish(run->session, error);
@@ -265,8 +264,9 @@ static void say_statistics(struct completion *run)
 {
     yalm_limits limits = {0};
     const bool measured = run->n_decoded > 0 && yalm_measure_limits(run->session, 0.2, &limits, NULL) == YALM_OK;
-    const int64_t prompted = run->prefill_seconds > 0 && yalm_position(run->session) > 0 ? (int64_t)run->prompt.n : 0;
-    const int64_t prefilled = prompted > (int64_t)run->n_known ? prompted - (int64_t)run->n_known : 0;
+    const int64_t position = yalm_position(run->session), n_prompt = (int64_t)run->prompt.n, n_known = (int64_t)run->n_known;
+    const int64_t prompted = position < n_prompt ? position : n_prompt; // fewer after ^C
+    const int64_t prefilled = prompted > n_known ? prompted - n_known : 0;
     say("prefill: %lld tokens in %.3f s, %.1f tok/s", (long long)prefilled, run->prefill_seconds,
         rate(prefilled, run->prefill_seconds));
     char reached[96] = "";
@@ -320,14 +320,18 @@ static yalm_status finish(struct completion *run, yalm_status status, yalm_error
     return status;
 }
 
-// What a run before has left in the file of --session, as far as this prompt begins alike.
+// What a run before has left in the file of --session, as far as this prompt begins alike; nothing where a sliding window has gone past that point.
 static yalm_status take_up(struct completion *run, yalm_error *error)
 {
     struct tokens known;
     yalm_status status = state_open(run->options, run->session, &known, error);
     if (status == YALM_OK && known.n > 0) {
+        yalm_error refused;
         run->n_known = state_common(&known, &run->prompt);
-        status = yalm_rollback(run->session, (int64_t)run->n_known, error);
+        if (yalm_rollback(run->session, (int64_t)run->n_known, &refused) != YALM_OK) {
+            run->n_known = 0;
+            status = yalm_rollback(run->session, 0, error);
+        }
     }
     free(known.ids);
     return status;

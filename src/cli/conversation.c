@@ -72,23 +72,34 @@ yalm_status conversation_check_text(const char *what, const char *text, size_t l
     return YALM_OK;
 }
 
-yalm_status conversation_add_answer(struct conversation *conversation, const char *text, size_t length, yalm_error *error)
+// A copy that is UTF-8, the caller's to free; NULL: no memory.
+static char *readable(const char *text, size_t length)
 {
     static const char replacement[] = "\xef\xbf\xbd";
-    char *readable = malloc(3 * length + 1);
-    if (readable == NULL)
-        return cli_no_memory(error);
-    char *to = readable;
-    for (size_t at = 0; at < length;) {
+    char *copy = malloc(3 * length + 1), *to = copy;
+    for (size_t at = 0; copy && at < length;) {
         const size_t n = character(text + at, length - at);
         memcpy(to, n ? text + at : replacement, n ? n : 3);
         to += n ? n : 3;
         at += n ? n : 1;
     }
-    *to = '\0';
-    const yalm_status status = conversation_add(conversation, "assistant", readable, error);
-    free(readable);
-    return status;
+    if (copy)
+        *to = '\0';
+    return copy;
+}
+
+yalm_status conversation_add_answer(struct conversation *conversation, const char *text, size_t length, const char *reasoning,
+                                    size_t n_reasoning, yalm_error *error)
+{
+    char *answer = readable(text, length), *thought = readable(reasoning, n_reasoning);
+    cJSON *message = answer && thought ? new_message("assistant", answer) : NULL;
+    const bool made = message && (n_reasoning == 0 || cJSON_AddStringToObject(message, "reasoning_content", thought)) &&
+                      cJSON_AddItemToArray(conversation->messages, message);
+    if (!made)
+        cJSON_Delete(message);
+    free(answer);
+    free(thought);
+    return made ? YALM_OK : cli_no_memory(error);
 }
 
 int conversation_length(const struct conversation *conversation)

@@ -13,9 +13,10 @@ yalm_status conversation_new(struct conversation *conversation, const char *syst
 void conversation_free(struct conversation *conversation);
 
 yalm_status conversation_add(struct conversation *conversation, const char *role, const char *content, yalm_error *error);
-// The model's text (length) as a message. Bytes that are no characters become U+FFFD: a model may write some, and an answer may be cut off within
-// a character.
-yalm_status conversation_add_answer(struct conversation *conversation, const char *text, size_t length, yalm_error *error);
+// The model's text (length) as a message, and what it thought before (n_reasoning), where that is apart. Bytes that are no characters become U+FFFD: a model
+// may write some, and an answer may be cut off within a character.
+yalm_status conversation_add_answer(struct conversation *conversation, const char *text, size_t length, const char *reasoning,
+                                    size_t n_reasoning, yalm_error *error);
 // YALM_USAGE where the text (length) is not UTF-8, or holds a NUL: no template reads it. `what` names it.
 yalm_status conversation_check_text(const char *what, const char *text, size_t length, yalm_error *error);
 int conversation_length(const struct conversation *conversation);

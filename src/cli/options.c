@@ -404,6 +404,11 @@ static yalm_status check_together(struct options *options, yalm_error *error)
     if (options->mode == MODE_PASSKEY && options->junk >= 0 && options->position > options->junk)
         return cli_error(error, YALM_USAGE, "option '-l': the key's position %d is past the %d junk lines", options->position,
                          options->junk);
+    for (int i = 0; i < options->variables.n; i++) {
+        const char *variable = options->variables.texts[i], *value = strchr(variable, '=');
+        if (value == NULL || value == variable)
+            return cli_error(error, YALM_USAGE, "option '--template-set': expected NAME=VALUE, found '%s'", variable);
+    }
     if (speculation_check(options, error) != YALM_OK)
         return YALM_USAGE;
     if (options->stride && options->context && options->stride > options->context)

@@ -1,93 +1,106 @@
-// See reasoning.h. A tag is looked for byte by byte; what may begin one is held back, as stop strings are.
+// See reasoning.h.
 #include "cli/reasoning.h"
 
-#include <ctype.h>
 #include <string.h>
 
-static const char opening[] = "<think>", closing[] = "</think>";
-static const char dim[] = "\033[2m", plain[] = "\033[0m";
+#include "cli/cli.h"
+#include "speech/speech.h"
 
-static yalm_status mark(const struct reasoning *r, const char *code, yalm_error *error)
+void reasoning_begin(struct reasoning *r, const char *prompt, size_t length)
 {
-    return r->coloured && !r->hidden ? r->write(code, strlen(code), error) : YALM_OK;
+    r->end = speech_reasoning_end(prompt, length);
+    r->thought = r->said = 0;
+    r->inside = false;
+    r->last = 0;
 }
 
-yalm_status reasoning_begin(struct reasoning *r, const char *prompt, size_t length, yalm_error *error)
+static yalm_status put(struct reasoning *r, struct span bytes, yalm_error *error)
 {
-    const size_t n = strlen(opening);
-    while (length > 0 && isspace((unsigned char)prompt[length - 1]))
-        length--;
-    const bool opened = length >= n && memcmp(prompt + length - n, opening, n) == 0;
-    r->where = opened ? REASONING_INSIDE : REASONING_BEFORE;
-    r->n_held = 0;
-    r->blank = true;
-    return opened ? mark(r, dim, error) : YALM_OK;
-}
-
-// One byte that is no part of a tag.
-static yalm_status show_byte(struct reasoning *r, char byte, yalm_error *error)
-{
-    if (r->where == REASONING_INSIDE)
-        return r->hidden ? YALM_OK : r->write(&byte, 1, error);
-    if (r->blank && r->hidden && isspace((unsigned char)byte))
+    if (bytes.length == 0)
         return YALM_OK;
-    if (!isspace((unsigned char)byte)) {
-        r->blank = false;
-        r->where = REASONING_AFTER; // the answer has begun: no tag can open it any more
+    r->last = bytes.at[bytes.length - 1];
+    return r->write(bytes.at, bytes.length, error);
+}
+
+static yalm_status put_text(struct reasoning *r, const char *text, yalm_error *error)
+{
+    return put(r, (struct span){text, strlen(text)}, error);
+}
+
+static yalm_status put_colour(struct reasoning *r, const char *code, yalm_error *error)
+{
+    return r->coloured ? r->write(code, strlen(code), error) : YALM_OK;
+}
+
+static yalm_status end_line(struct reasoning *r, yalm_error *error)
+{
+    return r->last == '\n' ? YALM_OK : put_text(r, "\n", error);
+}
+
+static yalm_status think(struct reasoning *r, struct span more, yalm_error *error)
+{
+    if (r->hidden || more.length == 0)
+        return YALM_OK;
+    yalm_status status = YALM_OK;
+    if (!r->inside) {
+        if (r->last)
+            status = end_line(r, error);
+        if (status == YALM_OK)
+            status = put_colour(r, "\033[2m", error);
+        if (status == YALM_OK)
+            status = put_text(r, "<think>\n", error);
+        more = skip_blanks(more);
+        r->inside = true;
     }
-    return r->write(&byte, 1, error);
+    return status == YALM_OK ? put(r, more, error) : status;
 }
 
-// The tag is whole.
-static yalm_status pass_tag(struct reasoning *r, yalm_error *error)
+static yalm_status answer(struct reasoning *r, struct span more, yalm_error *error)
 {
-    const bool opens = r->where == REASONING_BEFORE;
-    r->n_held = 0;
+    if (r->hidden && !r->last)
+        more = skip_blanks(more);
+    if (more.length == 0)
+        return YALM_OK;
     yalm_status status = YALM_OK;
-    if (opens)
-        status = mark(r, dim, error);
-    if (status == YALM_OK && !r->hidden)
-        status = r->write(opens ? opening : closing, strlen(opens ? opening : closing), error);
-    if (status == YALM_OK && !opens)
-        status = mark(r, plain, error);
-    r->where = opens ? REASONING_INSIDE : REASONING_AFTER;
-    return status;
-}
-
-static yalm_status show_held(struct reasoning *r, yalm_error *error)
-{
-    yalm_status status = YALM_OK;
-    const size_t n = r->n_held;
-    r->n_held = 0;
-    for (size_t i = 0; i < n && status == YALM_OK; i++)
-        status = show_byte(r, r->held[i], error);
-    return status;
-}
-
-yalm_status reasoning_show(struct reasoning *r, const char *bytes, size_t length, yalm_error *error)
-{
-    yalm_status status = YALM_OK;
-    for (size_t i = 0; i < length && status == YALM_OK;) {
-        if (r->where == REASONING_AFTER && !(r->blank && r->hidden))
-            return r->write(bytes + i, length - i, error);
-        const char *tag = r->where == REASONING_BEFORE ? opening : r->where == REASONING_INSIDE ? closing : "";
-        if (*tag && bytes[i] == tag[r->n_held]) {
-            r->held[r->n_held++] = bytes[i++];
-            if (tag[r->n_held] == '\0')
-                status = pass_tag(r, error);
-        } else if (r->n_held) {
-            status = show_held(r, error); // and then this byte once more, which may begin the tag anew
-        } else {
-            status = show_byte(r, bytes[i++], error);
-        }
+    if (r->inside) {
+        status = end_line(r, error);
+        if (status == YALM_OK)
+            status = put_text(r, "</think>", error);
+        if (status == YALM_OK)
+            status = put_colour(r, "\033[0m", error);
+        if (status == YALM_OK)
+            status = put_text(r, "\n\n", error);
+        r->inside = false;
     }
-    return status;
+    return status == YALM_OK ? put(r, more, error) : status;
 }
 
-yalm_status reasoning_end(struct reasoning *r, yalm_error *error)
+static yalm_status end_text(struct reasoning *r, yalm_error *error)
 {
-    yalm_status status = show_held(r, error);
-    if (status == YALM_OK && r->where == REASONING_INSIDE)
-        status = mark(r, plain, error);
+    const yalm_status status = r->inside ? put_colour(r, "\033[0m", error) : YALM_OK;
+    return status == YALM_OK ? end_line(r, error) : status;
+}
+
+// What a part has gained since `taken` bytes of it were.
+static struct span take_new(const struct buffer *part, size_t *taken)
+{
+    const struct span more = {part->length > *taken ? part->at + *taken : "",
+                              part->length > *taken ? part->length - *taken : 0};
+    *taken += more.length;
+    return more;
+}
+
+yalm_status reasoning_show(struct reasoning *r, const char *text, size_t length, bool whole, yalm_error *error)
+{
+    struct speech speech;
+    speech_read(&speech, text, length, r->end, r->forms, whole);
+    yalm_status status = speech.reasoning.failed || speech.content.failed ? cli_no_memory(error) : YALM_OK;
+    if (status == YALM_OK)
+        status = think(r, take_new(&speech.reasoning, &r->thought), error);
+    if (status == YALM_OK)
+        status = answer(r, take_new(&speech.content, &r->said), error);
+    if (status == YALM_OK && whole)
+        status = end_text(r, error);
+    speech_free(&speech);
     return status;
 }

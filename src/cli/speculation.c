@@ -43,20 +43,6 @@ yalm_status speculation_draft_model(const struct options *options, const yalm_mo
     return status;
 }
 
-// A draft is asked for by name: then it must be of use.
-static yalm_status check_session(yalm_session *session, yalm_error *error)
-{
-    const int32_t any = 0;
-    if (yalm_expect(session, &any, 1) == 1) {
-        yalm_expect(session, NULL, 0);
-        return YALM_OK;
-    }
-    return cli_error(error, YALM_USAGE,
-                     "option '--speculate': a draft is of no use where tokens are evaluated one by one (on a GPU, and with "
-                     "--attention %s): found device %s",
-                     yalm_session_facts(session)->attention, yalm_session_facts(session)->device);
-}
-
 yalm_status speculation_open(struct speculation *s, const struct options *options, const yalm_model *model,
                              yalm_session *session, yalm_error *error)
 {
@@ -67,7 +53,7 @@ yalm_status speculation_open(struct speculation *s, const struct options *option
     if (status == YALM_OK && s->draft_model) {
         yalm_session_options how = *yalm_session_facts(session);
         how.endless = false;
-        status = check_session(session, error);
+        status = draft_check_session(session, error);
         if (status == YALM_OK && (s->draft = draft_open(s->draft_model, &how, error)) == NULL)
             status = error->status;
     }

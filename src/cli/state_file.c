@@ -11,12 +11,14 @@ yalm_status state_open(const struct options *options, yalm_session *session, str
     known->ids = malloc(room * sizeof *known->ids);
     if (known->ids == NULL)
         return cli_no_memory(error);
-    if (options->session == NULL || access(options->session, F_OK) != 0)
+    if (options->session == NULL)
         return YALM_OK;
+    if (access(options->session, F_OK) != 0) // what cannot be kept is refused before anything is read
+        return yalm_session_save(session, options->session, error);
     const yalm_status status = yalm_session_load(session, options->session, error);
     if (status == YALM_OK)
         known->n = yalm_session_tokens(session, known->ids, room);
-    if (status == YALM_OK && !options->quiet)
+    if (known->n > 0 && !options->quiet)
         say("%s: %zu tokens that need not be read again", options->session, known->n);
     return status;
 }

@@ -2,7 +2,7 @@
 #pragma once
 #include "cli/cli.h"
 
-// Loads the file of --session where there is one. *known becomes the session's tokens, an array of its context's size that the caller frees.
+// Loads the file of --session; makes an empty one where there is none, which shows that it can be kept. *known becomes the session's tokens, an array of its context's size that the caller frees.
 yalm_status state_open(const struct options *options, yalm_session *session, struct tokens *known, yalm_error *error);
 // Saves it, where the option is given and the session has evaluated anything.
 yalm_status state_save(const struct options *options, yalm_session *session, yalm_error *error);

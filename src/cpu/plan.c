@@ -6,31 +6,9 @@
 
 #include "cpu/machine/isa.h"
 
-static type_set of_expert(const struct expert_weights *w)
-{
-    return type_bit(w->gate.dtype) | type_bit(w->up.dtype) | type_bit(w->down.dtype);
-}
-
-static type_set of_layers(const struct model_config *config, const struct model_weights *w)
-{
-    type_set types = 0;
-    for (int l = 0; l < config->n_layers; l++) {
-        const struct layer_weights *layer = &w->layers[l];
-        const int n_experts = layer->router.data ? config->n_experts : 1;
-        if (layer->router.data)
-            types |= type_bit(layer->router.dtype);
-        if (layer->shared.gate.data)
-            types |= of_expert(&layer->shared);
-        types |= type_bit(layer->q.dtype) | type_bit(layer->k.dtype) | type_bit(layer->v.dtype) | type_bit(layer->o.dtype);
-        for (int e = 0; e < n_experts; e++)
-            types |= of_expert(&layer->experts[e]);
-    }
-    return types;
-}
-
 type_set plan_types(const struct model_config *config, const struct model_weights *w)
 {
-    return of_layers(config, w) | type_bit(w->classifier.dtype);
+    return weights_layer_types(config, w) | type_bit(w->classifier.dtype);
 }
 
 static bool any_of(type_set types, bool quantised)
@@ -55,10 +33,9 @@ yalm_status plan_resolve(yalm_activations *activations, const struct model_confi
 {
     const type_set types = plan_types(config, weights);
     if (*activations == YALM_ACTIVATIONS_AUTO)
-        *activations = coarsest(of_layers(config, weights));
+        *activations = coarsest(weights_layer_types(config, weights));
     if (*activations == YALM_ACTIVATIONS_INT8 && !any_of(types, true))
-        return error_set(error, YALM_USAGE,
-                         "activations: found int8, which multiplies q8 and q4 weights: this model has none of these");
+        return error_set(error, YALM_USAGE, "activations: found int8, which multiplies quantised weights: this model has none");
     if (*activations == YALM_ACTIVATIONS_FP32 && !any_of(types, false))
         return error_set(
             error, YALM_USAGE,

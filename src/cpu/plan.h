@@ -16,9 +16,6 @@ enum token_form {
     TOKEN_FORMS
 };
 
-// As bits (1 << enum dtype): the types of several matrices that multiply the same tokens.
-typedef unsigned type_set;
-
 struct multiplier {
     int least; // of so many tokens, and more
     enum token_form form;
@@ -33,16 +30,11 @@ struct product_plan {
     const struct half_kernels *half;   // the session's, for many tokens; NULL: none
     type_set types;                    // that the model's matrices have
     int chunk;                         // most tokens
-    int most_few;                      // up to so many tokens are few: their products read a matrix as decode's do, in long claims
+    int most_few; // up to so many tokens are few: their products read a matrix as decode's do, in long claims
     // Ascending; the first one is of a single token, and of tokens apart. None begins beyond `chunk`.
     struct multiplier by[DTYPE_WEIGHTS][MOST_MULTIPLIERS];
     int n_by[DTYPE_WEIGHTS];
 };
-
-static inline type_set type_bit(enum dtype type)
-{
-    return 1u << type;
-}
 
 // What the kernels of many tokens multiply instead of a type: bf12's rows are unpacked for them.
 static inline enum dtype unpacked_type(enum dtype type)

@@ -47,7 +47,7 @@ const char *foreign_file(const uint8_t *data, size_t size)
     } known[] = {
         {"version https://git-lfs", 23,
          "this is a git-lfs pointer, not the file itself: run `git lfs pull` where it came from"},
-        {"GGUF", 4, "this is a GGUF file; yalm needs the Hugging Face directory: " CONVERT},
+        {"GGUF", 4, "this is a GGUF file; make a model file of it first: tools/convert.py MODEL.gguf MODEL.bin"},
         {"PK\3\4", 4, "this is a zip archive (a PyTorch checkpoint?); yalm needs safetensors: " CONVERT},
         {"\x80\2", 2, "this is a Python pickle (a PyTorch checkpoint?); yalm needs safetensors: " CONVERT},
         {"\x1f\x8b", 2, "this is a gzip archive: unpack it first"},

@@ -86,19 +86,19 @@ static void *take(struct copier *c, size_t bytes)
     return c->base ? c->base + at : NULL;
 }
 
-// What a row has among all rows' elements, and among all rows' scales, which come behind.
+// What a row has among all rows' elements, among all groups' scales, which come behind, and among all rows' scales, which come last.
 struct row {
-    size_t elements, scales;
+    size_t elements, scales, own;
 };
 
 static struct row row_of(enum dtype type, int cols)
 {
     const size_t group = dtype_group_bytes[type];
     if (type == DTYPE_BF12)
-        return (struct row){bf12_row_bytes(cols), 0};
+        return (struct row){bf12_row_bytes(cols), 0, 0};
     if (group)
-        return (struct row){quant_groups(cols) * group, quant_groups(cols) * sizeof(uint16_t)};
-    return (struct row){(size_t)cols * dtype_sizes[type], dtype_row_scale[type]};
+        return (struct row){quant_groups(cols) * group, quant_groups(cols) * dtype_group_scale[type], dtype_row_scale[type]};
+    return (struct row){(size_t)cols * dtype_sizes[type], 0, dtype_row_scale[type]};
 }
 
 // The matrix has been read: its pages need not stay.
@@ -114,14 +114,16 @@ static struct matrix copy_rows(struct copier *c, const struct matrix *w, struct 
 {
     const struct row row = row_of(w->dtype, w->cols);
     const size_t n = (size_t)(rows.last - rows.first), first = (size_t)rows.first;
-    uint8_t *to = take(c, n * (row.elements + row.scales));
+    const size_t parts[] = {row.elements, row.scales, row.own};
+    uint8_t *const data = take(c, n * (row.elements + row.scales + row.own)), *to = data;
     const uint8_t *from = w->data;
-    if (to) {
-        memcpy(to, from + first * row.elements, n * row.elements);
-        memcpy(to + n * row.elements, from + (size_t)w->rows * row.elements + first * row.scales, n * row.scales);
-        give_back(c, w);
+    for (int i = 0; to && i < 3; i++, to += n * parts[i - 1]) {
+        memcpy(to, from + first * parts[i], n * parts[i]);
+        from += (size_t)w->rows * parts[i];
     }
-    return (struct matrix){to, w->dtype, (int)n, w->cols};
+    if (data)
+        give_back(c, w);
+    return (struct matrix){data, w->dtype, (int)n, w->cols};
 }
 
 static void copy_bf12_cols(uint16_t *to, const struct matrix *w, struct share_span cols)
@@ -134,24 +136,46 @@ static void copy_bf12_cols(uint16_t *to, const struct matrix *w, struct share_sp
     }
 }
 
+// Of a row's elements, those of the columns: of a type with a plane of high bits, the low bits' and then the plane's.
+static void copy_elements(uint8_t *to, const uint8_t *from, enum dtype type, int all_cols, struct share_span cols)
+{
+    const size_t planes[] = {dtype_low_bytes(type), dtype_group_bytes[type] - dtype_low_bytes(type)};
+    if (!planes[0]) {
+        const size_t size = dtype_sizes[type];
+        memcpy(to, from + (size_t)cols.first * size, (size_t)(cols.last - cols.first) * size);
+        return;
+    }
+    const size_t first = quant_groups(cols.first), n = quant_groups(cols.last - cols.first);
+    for (int i = 0; i < 2; i++) {
+        memcpy(to, from + first * planes[i], n * planes[i]);
+        to += n * planes[i];
+        from += quant_groups(all_cols) * planes[i];
+    }
+}
+
+static void copy_plain_cols(uint8_t *to, const struct matrix *w, struct share_span cols)
+{
+    const struct row row = row_of(w->dtype, cols.last - cols.first), whole = row_of(w->dtype, w->cols);
+    const size_t rows = (size_t)w->rows, before = row_of(w->dtype, cols.first).scales;
+    const uint8_t *from = w->data, *scales = from + rows * whole.elements, *own = scales + rows * whole.scales;
+    uint8_t *to_scales = to + rows * row.elements;
+    for (size_t r = 0; r < rows; r++) {
+        copy_elements(to + r * row.elements, from + r * whole.elements, w->dtype, w->cols, cols);
+        memcpy(to_scales + r * row.scales, scales + r * whole.scales + before, row.scales);
+    }
+    memcpy(to_scales + rows * row.scales, own, rows * row.own); // they are of all columns
+}
+
 static struct matrix copy_cols(struct copier *c, const struct matrix *w, struct share_span cols)
 {
     const enum dtype type = w->dtype == DTYPE_BF12 ? DTYPE_BF16 : w->dtype;
     const int n_cols = cols.last - cols.first;
     const struct row row = row_of(type, n_cols);
-    uint8_t *to = take(c, (size_t)w->rows * (row.elements + row.scales));
+    uint8_t *to = take(c, (size_t)w->rows * (row.elements + row.scales + row.own));
     if (to && w->dtype == DTYPE_BF12)
         copy_bf12_cols((uint16_t *)to, w, cols);
-    else if (to) {
-        const struct row whole = row_of(type, w->cols), before = row_of(type, cols.first);
-        const size_t scales_before = dtype_group_bytes[type] ? before.scales : 0; // else a row has one, for all columns
-        const uint8_t *from = w->data;
-        for (size_t r = 0, rows = (size_t)w->rows; r < rows; r++) {
-            memcpy(to + r * row.elements, from + r * whole.elements + before.elements, row.elements);
-            memcpy(to + rows * row.elements + r * row.scales, from + rows * whole.elements + r * whole.scales + scales_before,
-                   row.scales);
-        }
-    }
+    else if (to)
+        copy_plain_cols(to, w, cols);
     if (to)
         give_back(c, w);
     return (struct matrix){to, type, w->rows, n_cols};

@@ -101,8 +101,9 @@ static bool tensor_bytes(const struct tensor *t, uint64_t *bytes)
     if (dtype_group_bytes[t->dtype]) {
         const uint64_t cols = (uint64_t)t->shape[--rank];
         const uint64_t groups = cols / QUANT_GROUP + (cols % QUANT_GROUP != 0);
-        if (!mul_checked(groups, dtype_group_bytes[t->dtype] + sizeof(uint16_t), bytes))
+        if (!mul_checked(groups, dtype_group_bytes[t->dtype] + dtype_group_scale[t->dtype], bytes))
             return false;
+        *bytes += dtype_row_scale[t->dtype]; // groups are below 2^48
     } else if (t->dtype == DTYPE_BF12) {
         *bytes = bf12_row_bytes((int)t->shape[--rank]); // at most BF12_MOST_COLS
     } else if (dtype_row_scale[t->dtype]) {

@@ -44,9 +44,9 @@ static const struct tensor *take(struct binder *b, const char *name, int64_t row
         return NULL;
     }
     if (weights ? (int)t->dtype >= DTYPE_WEIGHTS : t->dtype != DTYPE_FP32) {
-        b->status =
-            error_set(b->error, YALM_BAD_MODEL, "%s: tensor '%s': dtype: found %s, expected %s", b->container->mapping.path,
-                      name, dtype_names[t->dtype], weights ? "fp32, fp16, bf16, bf12, fp8, fp8_e5m2, q8 or q4" : "fp32");
+        b->status = error_set(b->error, YALM_BAD_MODEL, "%s: tensor '%s': dtype: found %s, expected %s",
+                              b->container->mapping.path, name, dtype_names[t->dtype],
+                              weights ? "fp32, fp16, bf16, bf12, fp8, fp8_e5m2, q8, q6, q5, q4n or q4" : "fp32");
         return NULL;
     }
     struct model_weights *w = b->weights;
@@ -236,4 +236,26 @@ void weights_free(struct model_weights *weights)
         free(weights->layers[0].experts);
     free(weights->layers);
     *weights = (struct model_weights){0};
+}
+
+static type_set of_expert(const struct expert_weights *w)
+{
+    return type_bit(w->gate.dtype) | type_bit(w->up.dtype) | type_bit(w->down.dtype);
+}
+
+type_set weights_layer_types(const struct model_config *config, const struct model_weights *w)
+{
+    type_set types = 0;
+    for (int l = 0; l < config->n_layers; l++) {
+        const struct layer_weights *layer = &w->layers[l];
+        const int n_experts = layer->router.data ? config->n_experts : 1;
+        if (layer->router.data)
+            types |= type_bit(layer->router.dtype);
+        if (layer->shared.gate.data)
+            types |= of_expert(&layer->shared);
+        types |= type_bit(layer->q.dtype) | type_bit(layer->k.dtype) | type_bit(layer->v.dtype) | type_bit(layer->o.dtype);
+        for (int e = 0; e < n_experts; e++)
+            types |= of_expert(&layer->experts[e]);
+    }
+    return types;
 }

@@ -5,7 +5,7 @@
 #include "model/config.h"
 
 struct matrix {       // y = W x
-    const void *data; // (rows, cols); of a type with scales, all rows' elements, then all rows' scales
+    const void *data; // (rows, cols); of a type with scales, all rows' elements, then all groups' or rows' scales
     enum dtype dtype;
     int rows, cols;
 };
@@ -14,8 +14,17 @@ struct matrix {       // y = W x
 static inline float matrix_row_scale(const struct matrix *m, int row)
 {
     float scale;
-    memcpy(&scale, (const uint8_t *)m->data + (size_t)m->rows * (size_t)m->cols + (size_t)row * sizeof scale, sizeof scale);
+    const size_t before = (size_t)m->rows * (dtype_row_bytes(m->dtype, m->cols) - sizeof scale);
+    memcpy(&scale, (const uint8_t *)m->data + before + (size_t)row * sizeof scale, sizeof scale);
     return scale;
+}
+
+// Types of several matrices, as bits (1 << enum dtype).
+typedef unsigned type_set;
+
+static inline type_set type_bit(enum dtype type)
+{
+    return 1u << type;
 }
 
 struct expert_weights {
@@ -54,4 +63,7 @@ struct model_weights {
 // Refuses missing, extra or wrongly shaped or typed tensors by name.
 yalm_status weights_bind(struct model_weights *weights, const struct model_config *config, const struct container *container,
                          yalm_error *error);
+// The types of all matrices but embedding and classifier.
+type_set weights_layer_types(const struct model_config *config, const struct model_weights *weights);
+
 void weights_free(struct model_weights *weights);

@@ -6,7 +6,7 @@
 #include "grammar/schema.h"
 #include "serve/body.h"
 #include "serve/dialogue.h"
-#include "serve/speech.h"
+#include "speech/speech.h"
 
 struct call_notation {
     enum call_form form;

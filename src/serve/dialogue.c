@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "serve/body.h"
-#include "serve/speech.h"
+#include "speech/speech.h"
 
 static bool refuse(struct request *request, int message, const char *what)
 {

@@ -5,7 +5,7 @@
 #include "serve/body.h"
 #include "serve/dialogue.h"
 #include "serve/openai.h"
-#include "serve/speech.h"
+#include "speech/speech.h"
 
 enum block_kind { NO_BLOCK, THINKING, TEXT, CALL };
 

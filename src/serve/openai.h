@@ -1,7 +1,7 @@
 // What answers in OpenAI's form have in common.
 #pragma once
 #include "serve/generation.h"
-#include "serve/speech.h"
+#include "speech/speech.h"
 
 // An answer's head, and how much of each task has gone out.
 struct openai {

@@ -20,6 +20,8 @@ yalm_status slot_open(struct slot *slot, const yalm_model *model, const yalm_ses
 
 yalm_status slot_speculate(struct slot *slot, const yalm_model *draft, yalm_error *error)
 {
+    if (draft && draft_check_session(slot->session, error) != YALM_OK)
+        return error->status;
     slot->draft = draft ? draft_open(draft, yalm_session_facts(slot->session), error) : NULL;
     if (draft && slot->draft == NULL)
         return error->status;

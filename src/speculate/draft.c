@@ -26,16 +26,18 @@ yalm_status draft_check(const yalm_model *draft, const yalm_model *model, yalm_e
 {
     const yalm_model_info *ours = yalm_model_facts(model), *its = yalm_model_facts(draft);
     *error = (yalm_error){.status = YALM_USAGE};
-    if (ours->vocab_size != its->vocab_size || ours->tokenizer_vocab != its->tokenizer_vocab) {
+    const bool named = ours->tokenizer_vocab > 0 || its->tokenizer_vocab > 0; // rows beyond the tokenizer's pieces are nobody's
+    const int n = named ? ours->tokenizer_vocab : ours->vocab_size, n_its = named ? its->tokenizer_vocab : its->vocab_size;
+    if (n != n_its) {
         snprintf(error->text, sizeof error->text,
                  "draft model %s: found a vocabulary of %d tokens, expected %s's %d: a draft must have the same", its->name,
-                 its->tokenizer_vocab, ours->name, ours->tokenizer_vocab);
+                 n_its, ours->name, n);
         return YALM_USAGE;
     }
-    for (int32_t token = 0; token < ours->tokenizer_vocab; token++) {
-        size_t n, n_its;
-        const char *piece = yalm_piece(model, token, &n), *its_piece = yalm_piece(draft, token, &n_its);
-        if (!piece != !its_piece || (piece && (n != n_its || memcmp(piece, its_piece, n) != 0))) {
+    for (int32_t token = 0; named && token < n; token++) {
+        size_t length, its_length;
+        const char *piece = yalm_piece(model, token, &length), *its_piece = yalm_piece(draft, token, &its_length);
+        if (!piece != !its_piece || (piece && (length != its_length || memcmp(piece, its_piece, length) != 0))) {
             snprintf(error->text, sizeof error->text,
                      "draft model %s: token %d is another text than %s's: a draft must have the same vocabulary", its->name,
                      token, ours->name);
@@ -43,6 +45,20 @@ yalm_status draft_check(const yalm_model *draft, const yalm_model *model, yalm_e
         }
     }
     return YALM_OK;
+}
+
+yalm_status draft_check_session(yalm_session *session, yalm_error *error)
+{
+    const int32_t any = 0;
+    if (yalm_expect(session, &any, 1) == 1) {
+        yalm_expect(session, NULL, 0);
+        return YALM_OK;
+    }
+    *error = (yalm_error){.status = YALM_USAGE};
+    snprintf(error->text, sizeof error->text,
+             "a draft is of no use where tokens are evaluated one by one (on a GPU, and with --attention %s): found device %s",
+             yalm_session_facts(session)->attention, yalm_session_facts(session)->device);
+    return YALM_USAGE;
 }
 
 struct draft *draft_open(const yalm_model *model, const yalm_session_options *options, yalm_error *error)

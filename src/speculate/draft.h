@@ -4,8 +4,11 @@
 
 struct draft;
 
-// YALM_USAGE in *error where the two models' tokens are not the same: one line that says which differs.
+// YALM_USAGE in *error where the two models' tokens are not the same: one line that says which differs. Rows of an embedding beyond the tokenizer's
+// pieces, by which sizes of one family differ, do not count.
 yalm_status draft_check(const yalm_model *draft, const yalm_model *model, yalm_error *error);
+// YALM_USAGE where the session evaluates tokens one by one, so that no guess would help.
+yalm_status draft_check_session(yalm_session *session, yalm_error *error);
 
 // A session of its own on the smaller model, which must outlive it. NULL on failure.
 struct draft *draft_open(const yalm_model *model, const yalm_session_options *options, yalm_error *error);

@@ -7,7 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import hf
 import pytest
+from harness import convert_directory
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -106,3 +108,52 @@ def windowed(yalm, tmp_path_factory):
     """The same with a sliding window of 16 positions."""
     changes = {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": 16}
     return chatty_program(yalm, tmp_path_factory.mktemp("windowed"), **changes)
+
+
+# What the model below says: each token once, so that a token alone decides about the next one.
+SCRIPT = [
+    "<|start|>assistant",
+    "<|channel|>analysis<|message|>",
+    "Is it?",
+    "<|end|>",
+    "<|start|>assistant<|channel|>final<|message|>",
+    "It is.",
+]
+CHANNELS = """{%- for m in messages -%}
+{%- if '<|channel|>' in m.content or '<|message|>' in m.content %}{{ raise_exception('content with channels') }}{% endif -%}
+<|start|>{{ m.role }}{% if m.thinking %}<|channel|>analysis: {{ m.thinking }}{% endif %}<|message|>{{ m.content }}<|end|>
+{%- endfor -%}<|start|>assistant"""
+
+
+@pytest.fixture(scope="session")
+def thinker(yalm, tmp_path_factory):
+    """The program with a model that writes channels, as gpt-oss does: whatever it is asked, it thinks "Is it?" and answers "It is."."""
+    source = tmp_path_factory.mktemp("thinker") / "thinker"
+    shutil.copytree(
+        ROOT / "models/fable-4m", source, ignore=shutil.ignore_patterns("make", "reference", "*.txt", "*.model")
+    )
+    (source / "chat_template.jinja").write_text(CHANNELS, encoding="utf-8")
+    n_vocab, width, one = 4096, 256, b"\x80\x3f"  # 1 in bfloat16
+    tokenizer = json.loads((source / "tokenizer.json").read_text(encoding="utf-8"))
+    marks = [
+        {**tokenizer["added_tokens"][2], "id": n_vocab + i, "content": text, "special": "<|" in text}
+        for i, text in enumerate(SCRIPT)
+    ]
+    tokenizer["added_tokens"] += marks
+    (source / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+    hf.edit_json(source / "config.json", vocab_size=n_vocab + len(SCRIPT), tie_word_embeddings=False)
+    tensors = hf.read_tensors(source)
+    for name, entry in tensors.items():  # the residual stream stays what the embedding made it
+        if name.endswith(("o_proj.weight", "down_proj.weight")):
+            entry[2] = bytes(len(entry[2]))
+    embedding, head = (bytearray((n_vocab + len(SCRIPT)) * width * 2) for _ in range(2))
+    for i in range(len(SCRIPT)):
+        following = n_vocab + i + 1 if i + 1 < len(SCRIPT) else 2  # </s>
+        for matrix, row in ((embedding, n_vocab + i), (head, following)):
+            at = (row * width + i) * 2
+            matrix[at : at + 2] = one
+    for name, data in (("model.embed_tokens.weight", embedding), ("lm_head.weight", head)):
+        tensors[name] = ["BF16", [n_vocab + len(SCRIPT), width], bytes(data)]
+    tensors["model.norm.weight"][2] = one * width
+    hf.write_tensors(source / "model.safetensors", tensors)
+    return Program(yalm, convert_directory(source, source.parent / "thinker.bin"))

@@ -63,7 +63,7 @@ def test_what_it_loses(quantised, tmp_path, isa):
 
 def test_refused_where_no_weights_are_quantised(program):
     line = program.fails(2, "-i", "x", "-d", "cpu", "--activations", "int8")
-    assert "activations: found int8, which multiplies q8 and q4 weights: this model has none of these" in line
+    assert "activations: found int8, which multiplies quantised weights: this model has none" in line
     assert program.ok("-i", "x", "-n", 1, "--activations", "int16")
 
 

@@ -117,6 +117,17 @@ def test_reasoning_is_hidden_where_it_is_opened_by_the_template(chatty):
     )
 
 
+def test_reasoning_in_channels(thinker, tmp_path):
+    """Told from the answer, and kept apart from it: the template refuses a message with channels."""
+    assert answers(thinker, "Hi\nReally?\n") == 2 * "<think>\nIs it?\n</think>\n\nIt is.\n"
+    assert answers(thinker, "Hi\n", "--hide-reasoning") == "It is.\n"
+    file = tmp_path / "talk.json"
+    answers(thinker, f"Hi\n/save {file}\n")
+    said = json.loads(file.read_text())["messages"][1]
+    assert said == {"role": "assistant", "content": "It is.", "reasoning_content": "Is it?"}
+    assert answers(thinker, f"/load {file}\nReally?\n", "--hide-reasoning") == "It is.\n"
+
+
 # ---------------------------------------------------------------- refusals
 
 
@@ -377,6 +388,35 @@ def test_a_completion_is_kept(program, tmp_path):
     assert longer.stdout == program.ok("-i", prompt + whole.decode() + " and then", "--no-echo", *GREEDY)
 
 
+def test_what_was_read_before_an_interrupt_is_kept(program, tmp_path):
+    file, ids = tmp_path / "text.session", tmp_path / "ids"
+    ids.write_text("300 400 500 " * 10000)
+    options = ("--no-echo", "-n", 1, "-T", 30000, "--isa", "scalar", "--chunk", 16, "--session", file)
+    command = program.command("--tokens", ids, *options)
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    while not file.exists():
+        time.sleep(0.01)
+    time.sleep(1)
+    run.send_signal(signal.SIGINT)
+    _, words = run.communicate(timeout=60)
+    read = int(re.search(rb"prefill: (\d+) tokens", words).group(1))
+    assert run.returncode == 130 and 0 < read < 30000, words
+    ids.write_text("300 400 500")
+    again = program("--tokens", ids, *options)
+    assert f"{read} tokens that need not be read again" in again.stderr.decode()
+
+
+def test_a_session_whose_window_has_gone_by_is_read_again(windowed, tmp_path):
+    """A prompt that leaves the kept one where the sliding window has been is read from its beginning."""
+    file = tmp_path / "text.session"
+    options = ("--no-echo", "--temp", "0", "-n", "8", "--chunk", "8")
+    begin = "Once upon a time there was a king who had a daughter, and she was so proud and so haughty withal"
+    windowed.ok("-i", begin + " that no suitor was good enough for her.", *options, "--session", file)
+    done = windowed("-i", begin[:60] + " cat", *options, "--session", file)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == windowed.ok("-i", begin[:60] + " cat", *options)
+
+
 def test_a_session_that_does_not_fit(program, chatty, tmp_path):
     file = tmp_path / "text.session"
     program.ok("-i", "The king", *GREEDY, "--session", file)
@@ -386,4 +426,7 @@ def test_a_session_that_does_not_fit(program, chatty, tmp_path):
     assert "attention: 'sparq' keeps more" in program.fails(2, "-i", "x", "--session", file, "--attention", "sparq")
     file.write_bytes(file.read_bytes()[:-1])
     assert "truncated" in program.fails(2, "-i", "The king", "--session", file)
-    assert "No such file" in program(*("-i", "x", "-n", "1", "--session", tmp_path / "no" / "x")).stderr.decode()
+    file.unlink()
+    assert "attention: 'sparq' keeps more" in program.fails(2, "-i", "x", "--session", file, "--attention", "sparq")
+    assert "No such file" in program.fails(1, "-i", "x", "-n", "1", "--session", tmp_path / "no" / "x")
+    assert not file.exists()

@@ -52,6 +52,8 @@ USAGE = [
     (["-i", "x", "-p", "3"], "option '-p' does not belong to mode completion (only to throughput)"),
     (["-i", "x", "--stride", "3"], "option '--stride' does not belong to mode completion (only to perplexity)"),
     (["-i", "x", "--pieces"], "option '--pieces' does not belong to mode completion (only to tokenize)"),
+    (["-m", "chat", "--template-set", "enable_thinking"], "expected NAME=VALUE, found 'enable_thinking'"),
+    (["-m", "chat", "--template-set", "=false"], "expected NAME=VALUE, found '=false'"),
     (["-m", "perplexity", "-i", "x", "--ctx", "8", "--stride", "9"], "option '--stride': 9 is longer than the window"),
     (
         ["-m", "perplexity", "-i", "x", "--ctx", "8", "--set", "perplexity.decode_from=8"],

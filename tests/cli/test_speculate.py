@@ -1,8 +1,11 @@
 """--speculate: the same text, to the byte, whatever is guessed; and what is refused."""
 
 import re
+import shutil
 
+import hf
 import pytest
+from harness import ROOT, convert_directory
 
 PROMPT = "Once upon a time there was a little fox. The little fox was happy. The little fox"
 
@@ -46,6 +49,23 @@ def test_a_model_drafts_for_itself(program):
     drafted = program(*args, "--speculate", f"draft={program.model}")
     assert without_speed(drafted) == without_speed(program(*args, "--speculate", "off"))
     assert re.search(rb"speculation: \d+ of \d+ guessed tokens came; 99 tokens took \d+ evaluations", drafted.stderr)
+
+
+def test_rows_beyond_the_vocabulary_do_not_count(program, tmp_path):
+    """Models of one family share a tokenizer, and pad their embeddings to different sizes: Qwen2.5's have 151,936 or 152,064 rows."""
+    source = tmp_path / "padded"
+    shutil.copytree(ROOT / "models/fable-4m", source, ignore=shutil.ignore_patterns("make", "reference", "heldout.txt"))
+    hf.edit_json(source / "config.json", vocab_size=4096 + 64)
+    tensors = hf.read_tensors(source)
+    embedding = tensors["model.embed_tokens.weight"]
+    embedding[1][0] += 64
+    embedding[2] += bytes(64 * 256 * 2)
+    hf.write_tensors(source / "model.safetensors", tensors)
+    padded = convert_directory(source, tmp_path / "padded.bin")
+    args = ("-i", PROMPT, "-n", 60, "-t", "0", "--ignore-eos")
+    drafted = program(*args, "--speculate", f"draft={padded}")
+    assert drafted.returncode == 0, drafted.stderr
+    assert without_speed(drafted) == without_speed(program(*args, "--speculate", "off"))
 
 
 def test_throughput_speculates_where_it_is_asked(program):

@@ -1,6 +1,7 @@
 // Products of quantised matrices: against sums in double of the same quants, to rounding; against the tokens as they were before they were
 // quantised, within the bound that half a step of each value gives.
 #include "kernels_testing.h"
+#include "model/quant_values.h"
 
 static const int widths[] = {1, 31, 32, 33, 64, 96, 128, 200, 256, 352, 512, 544, 1000, 1057};
 
@@ -26,20 +27,60 @@ struct problem {
     void *quantised, *scratch;
 };
 
-static int quant_at(const struct problem *p, int row, int col)
+static bool is_six_bit(enum dtype type)
 {
-    const size_t i = (size_t)row * (size_t)p->groups * 32 + (size_t)col;
-    if (p->type == DTYPE_Q8)
-        return (int8_t)p->w[i];
-    const int nibble = col % 2 ? p->w[i / 2] >> 4 : p->w[i / 2] & 15;
-    return nibble < 8 ? nibble : nibble - 16;
+    return type == DTYPE_Q4N || type == DTYPE_Q5 || type == DTYPE_Q6;
 }
 
+// Bytes of a group: in a row's first plane, in its second, and of its scale.
+static size_t low_bytes(enum dtype type)
+{
+    return type == DTYPE_Q8 ? 32 : 16;
+}
+static size_t high_bytes(enum dtype type)
+{
+    return type == DTYPE_Q5 ? 4 : type == DTYPE_Q6 ? 8 : 0;
+}
+static size_t scale_bytes(enum dtype type)
+{
+    return is_six_bit(type) ? 1 : 2;
+}
+static size_t all_quants(const struct problem *p) // bytes
+{
+    return (size_t)p->rows * (size_t)p->groups * (low_bytes(p->type) + high_bytes(p->type));
+}
+
+static int quant_at(const struct problem *p, int row, int col)
+{
+    const size_t groups = (size_t)p->groups, low = low_bytes(p->type), high = high_bytes(p->type), group = (size_t)col / 32;
+    const uint8_t *quants = p->w + (size_t)row * groups * (low + high) + group * low;
+    const uint8_t *more = p->w + (size_t)row * groups * (low + high) + groups * low + group * high;
+    const int c = col % 32, nibble = c % 2 ? quants[c / 2] >> 4 : quants[c / 2] & 15;
+    switch (p->type) {
+    case DTYPE_Q8:
+        return (int8_t)quants[c];
+    case DTYPE_Q4:
+        return nibble < 8 ? nibble : nibble - 16;
+    case DTYPE_Q4N:
+        return q4n_values[nibble];
+    case DTYPE_Q5:
+        return q5_values[nibble + (more[c % 8 / 2] >> (c / 8 * 2 + c % 2) & 1) * 16];
+    default: {
+        const int two = more[c % 2 * 4 + c % 8 / 2] >> c / 8 * 2 & 3;
+        return two < 2 ? two * 16 + nibble : two * 16 + nibble - 64;
+    }
+    }
+}
+
+// Without the row's, which is not the kernels'.
 static double scale_at(const struct problem *p, int row, int group)
 {
-    const size_t quants = (size_t)p->rows * (size_t)p->groups * (p->type == DTYPE_Q8 ? 32 : 16);
+    const size_t i = (size_t)row * (size_t)p->groups + (size_t)group;
+    const uint8_t *scales = p->w + all_quants(p);
+    if (is_six_bit(p->type))
+        return (int8_t)scales[i];
     uint16_t half;
-    memcpy(&half, p->w + quants + 2 * ((size_t)row * (size_t)p->groups + (size_t)group), sizeof half);
+    memcpy(&half, scales + 2 * i, sizeof half);
     return fp16_value(half);
 }
 
@@ -49,15 +90,15 @@ static struct problem make_problem(struct fixture *f, const struct form *form, e
     p.quant = form->int8 ? f->kernels->quant8 : f->kernels->quant;
     p.ldx = cols + n % 3;
     p.ldy = rows + n % 2;
-    const size_t n_groups = (size_t)rows * (size_t)p.groups, bytes = type == DTYPE_Q8 ? 32 : 16;
-    p.w = guarded(f, n_groups * (bytes + 2));
-    for (size_t i = 0; i < n_groups * bytes; i++)
+    const size_t n_groups = (size_t)rows * (size_t)p.groups, bytes = all_quants(&p);
+    p.w = guarded(f, bytes + n_groups * scale_bytes(type));
+    for (size_t i = 0; i < bytes + n_groups * scale_bytes(type); i++)
         p.w[i] = (uint8_t)below(f, 256); // past the last column too: what stands there must not count
-    for (size_t i = 0; i < n_groups; i++) {
+    for (size_t i = 0; i < n_groups && !is_six_bit(type); i++) {
         // Of either sign, subnormal ones among them.
         const uint16_t half =
             (uint16_t)((i % 7 == 0 ? below(f, 0x0400) : 0x1c00 + below(f, 0x1000)) | (uniform(f) < 0 ? 0x8000 : 0));
-        memcpy(p.w + n_groups * bytes + 2 * i, &half, 2);
+        memcpy(p.w + bytes + 2 * i, &half, 2);
     }
     p.x = random_floats(f, (size_t)((n - 1) * p.ldx + cols), 1.0);
     for (int t = 0; t < n; t++) // groups of very different sizes, and some that are all zero
@@ -140,18 +181,18 @@ static void check(const struct problem *p)
             assert_true(isnan(p->y[t * p->ldy + i])); // the poison between the rows
 }
 
-static const enum dtype types[] = {DTYPE_Q8, DTYPE_Q4};
+static const enum dtype types[] = {DTYPE_Q8, DTYPE_Q4, DTYPE_Q4N, DTYPE_Q5, DTYPE_Q6};
 
-enum { KINDS = 4 }; // every form with every type
+enum { TYPES = sizeof types / sizeof *types, KINDS = 2 * TYPES }; // every form with every type
 static struct problem make_kind(struct fixture *f, int kind, int rows, int cols, int n)
 {
-    return make_problem(f, &forms[kind / 2], types[kind % 2], rows, cols, n);
+    return make_problem(f, &forms[kind / TYPES], types[kind % TYPES], rows, cols, n);
 }
 
 static void test_few(void **state)
 {
     struct fixture *f = fixture_of(state);
-    for (int type = 0; type < 2; type++)
+    for (int type = 0; type < TYPES; type++)
         for (int n = 1; n <= 8; n++)
             for (int i = 0; i < N_WIDTHS; i++)
                 for (int rows = 1; rows <= 13; rows += rows < 5 ? 1 : 4) {
@@ -187,11 +228,22 @@ static void test_blocks(void **state)
                                    {135, 600, 35}, {75, 1100, 64}, {21, 2100, 12}};
     for (int i = 0; i < 14; i++) {
         const int *size = sizes[i % 7];
-        const struct problem p = make_kind(f, i / 7 * 2 + i % 2, size[0], size[1], size[2]);
+        const struct problem p = make_kind(f, i / 7 * TYPES + i % TYPES, size[0], size[1], size[2]);
         quantise(&p, 128);
         multiply(&p, 0, p.rows);
         check(&p);
         release(f);
+    }
+}
+
+// All quants are the smallest that there are.
+static void smallest(const struct problem *p)
+{
+    const size_t groups = (size_t)p->groups, low = groups * low_bytes(p->type), high = groups * high_bytes(p->type);
+    for (size_t r = 0; r < (size_t)p->rows; r++) {
+        uint8_t *row = p->w + r * (low + high);
+        memset(row, p->type == DTYPE_Q8 ? 0x80 : p->type == DTYPE_Q4 ? 0x88 : 0, low);
+        memset(row + low, p->type == DTYPE_Q5 ? 0 : 0xaa, high);
     }
 }
 
@@ -205,7 +257,7 @@ static void test_extremes(void **state)
             for (int sign = -1; sign <= 1; sign += 2) {
                 const int n = counts[i];
                 const struct problem p = make_kind(f, kind, 5, 480, n);
-                memset(p.w, p.type == DTYPE_Q8 ? 0x80 : 0x88, (size_t)p.rows * 15 * (p.type == DTYPE_Q8 ? 32 : 16));
+                smallest(&p);
                 for (int x = 0; x < (n - 1) * p.ldx + p.cols; x++)
                     p.x[x] = (float)sign * 1e30f;
                 quantise(&p, 1024);
@@ -284,7 +336,7 @@ static void test_not_numbers(void **state)
 static void test_forms_differ(void **state)
 {
     struct fixture *f = fixture_of(state);
-    for (int type = 0; type < 2; type++)
+    for (int type = 0; type < TYPES; type++)
         for (int n = 1; n <= 20; n = n < 9 ? n + 1 : n + 11) {
             const struct problem p = make_kind(f, type, 30, 200, n);
             const size_t bytes = sizeof(float) * (size_t)((n - 1) * p.ldy + p.rows);
@@ -307,7 +359,7 @@ static void test_forms_differ(void **state)
 static void test_rows_to_fp32(void **state)
 {
     struct fixture *f = fixture_of(state);
-    for (int type = 0; type < 2; type++)
+    for (int type = 0; type < TYPES; type++)
         for (int i = 0; i < N_WIDTHS; i++) {
             const struct problem p = make_kind(f, type, 3, widths[i], 1);
             float *y = guarded(f, sizeof *y * (size_t)p.cols);

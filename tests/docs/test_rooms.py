@@ -28,8 +28,9 @@ ROOMS = {
     "mpi": ("util", "engine"),
     "grammar": ("yalm.h",),
     "speculate": ("yalm.h",),
-    "serve": ("yalm.h", "grammar", "speculate"),
-    "cli": ("yalm.h", "grammar", "speculate", "serve"),
+    "speech": (),
+    "serve": ("yalm.h", "grammar", "speculate", "speech"),
+    "cli": ("yalm.h", "grammar", "speculate", "speech", "serve"),
 }
 SOURCES = sorted(path for path in (ROOT / "src").rglob("*") if path.suffix in (".c", ".h", ".cu", ".cuh"))
 

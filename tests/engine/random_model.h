@@ -63,6 +63,23 @@ static struct matrix random_quantised(struct random_model *m, enum dtype dtype, 
     return (struct matrix){data, dtype, rows, cols};
 }
 
+// q4n, q5, q6: any bits in the planes; groups' scales of either sign, about the same, as are rows'.
+static struct matrix random_six_bit(struct random_model *m, enum dtype dtype, int rows, int cols)
+{
+    const size_t groups = (size_t)rows * ((cols + 31) / 32), bytes = dtype == DTYPE_Q4N ? 16 : dtype == DTYPE_Q5 ? 20 : 24;
+    const double typical = dtype == DTYPE_Q6 ? 18 : 15, deviation = 1.5 / sqrt(cols);
+    uint8_t *data = random_block(m, groups * (bytes + 1) + sizeof(float) * (size_t)rows);
+    for (size_t i = 0; i < groups * bytes; i++)
+        data[i] = (uint8_t)lrint(64 * random_normal(m));
+    for (size_t i = 0; i < groups; i++)
+        data[groups * bytes + i] = (uint8_t)lrint((i % 5 ? 80 : -80) + 5 * random_normal(m));
+    for (int r = 0; r < rows; r++) {
+        const float row_scale = (float)((r % 5 ? 1 : -1) * (1 + 0.03 * random_normal(m)) * deviation / typical / 80);
+        memcpy(data + groups * (bytes + 1) + sizeof row_scale * (size_t)r, &row_scale, sizeof row_scale);
+    }
+    return (struct matrix){data, dtype, rows, cols};
+}
+
 // fp8: exponents in the upper part of what the type has, and of E4M3 scales for the rows, of either sign, that begin at any byte.
 static struct matrix random_fp8(struct random_model *m, enum dtype dtype, int rows, int cols)
 {
@@ -89,6 +106,8 @@ static struct matrix random_matrix(struct random_model *m, enum dtype dtype, int
 {
     if (dtype == DTYPE_Q8 || dtype == DTYPE_Q4)
         return random_quantised(m, dtype, rows, cols);
+    if (dtype == DTYPE_Q4N || dtype == DTYPE_Q5 || dtype == DTYPE_Q6)
+        return random_six_bit(m, dtype, rows, cols);
     if (dtype == DTYPE_FP8 || dtype == DTYPE_FP8_E5M2)
         return random_fp8(m, dtype, rows, cols);
     const double deviation = 1.5 / sqrt(cols);
@@ -156,8 +175,8 @@ static void random_layer(struct random_model *m, int layer, enum dtype dtype)
     l->experts = random_block(m, sizeof *l->experts * n);
     memset(l->experts, 0, sizeof *l->experts * n);
     for (int e = 0; e < (experts ? n : 1); e++) {
-        // A file may keep some experts in another type: here every other one of those in q4 or fp8.
-        const enum dtype type = (dtype == DTYPE_Q4 || dtype == DTYPE_FP8) && e % 2 ? DTYPE_BF16 : dtype;
+        // A file may keep some experts in another type: here every other one of those in q4, q5 or fp8.
+        const enum dtype type = (dtype == DTYPE_Q4 || dtype == DTYPE_Q5 || dtype == DTYPE_FP8) && e % 2 ? DTYPE_BF16 : dtype;
         l->experts[e].gate = random_matrix(m, type, ffn, c->hidden_dim);
         l->experts[e].up = random_matrix(m, type, ffn, c->hidden_dim);
         l->experts[e].down = random_matrix(m, type, c->hidden_dim, ffn);

@@ -3,6 +3,7 @@
 #pragma once
 #include "engine/random_model.h"
 #include "model/importance.h"
+#include "model/quant_values.h"
 
 static float half_to_float(uint16_t h)
 {
@@ -24,6 +25,26 @@ static double quantised_at(const struct matrix *w, int row, int col)
     return quant * (double)half_to_float(scale);
 }
 
+// q4n, q5, q6, as docs/format.md says.
+static double six_bit_at(const struct matrix *w, int row, int col)
+{
+    const size_t groups = (size_t)(w->cols + 31) / 32, high = w->dtype == DTYPE_Q4N ? 0 : w->dtype == DTYPE_Q5 ? 4 : 8;
+    const uint8_t *data = w->data, *low = data + (size_t)row * groups * (16 + high), *more = low + groups * 16;
+    const uint8_t *scales = data + (size_t)w->rows * groups * (16 + high);
+    const size_t group = (size_t)col / 32;
+    const int c = col % 32, nibble = low[group * 16 + (size_t)c / 2] >> (c % 2 * 4) & 15;
+    int value = q4n_values[nibble];
+    if (w->dtype == DTYPE_Q5)
+        value = q5_values[nibble + 16 * (more[group * 4 + (size_t)(c % 8 / 2)] >> (c / 8 * 2 + c % 2) & 1)];
+    if (w->dtype == DTYPE_Q6) {
+        const int two = more[group * 8 + (size_t)(c % 2 * 4 + c % 8 / 2)] >> (c / 8 * 2) & 3;
+        value = nibble + 16 * (two < 2 ? two : two - 4);
+    }
+    float row_scale;
+    memcpy(&row_scale, scales + (size_t)w->rows * groups + sizeof row_scale * (size_t)row, sizeof row_scale);
+    return value * (double)(int8_t)scales[(size_t)row * groups + group] * (double)row_scale;
+}
+
 static double fp8_at(const struct matrix *w, int row, int col)
 {
     const uint8_t *bytes = w->data, x = bytes[(size_t)row * w->cols + col];
@@ -41,6 +62,8 @@ static double matrix_at(const struct matrix *w, int row, int col)
     const size_t i = (size_t)row * w->cols + col;
     if (w->dtype == DTYPE_Q8 || w->dtype == DTYPE_Q4)
         return quantised_at(w, row, col);
+    if (w->dtype == DTYPE_Q4N || w->dtype == DTYPE_Q5 || w->dtype == DTYPE_Q6)
+        return six_bit_at(w, row, col);
     if (w->dtype == DTYPE_FP8 || w->dtype == DTYPE_FP8_E5M2)
         return fp8_at(w, row, col);
     if (w->dtype == DTYPE_FP32)

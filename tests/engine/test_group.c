@@ -125,7 +125,8 @@ static void check(struct model_config config, enum dtype dtype, int n_ranks, int
 static void test_each_type_of_weights(void **state)
 {
     (void)state;
-    static const enum dtype types[] = {DTYPE_FP32, DTYPE_FP16, DTYPE_BF16, DTYPE_FP8, DTYPE_FP8_E5M2, DTYPE_Q8, DTYPE_Q4};
+    static const enum dtype types[] = {DTYPE_FP32, DTYPE_FP16, DTYPE_BF16, DTYPE_FP8, DTYPE_FP8_E5M2,
+                                       DTYPE_Q8,   DTYPE_Q4,   DTYPE_Q4N,  DTYPE_Q5,  DTYPE_Q6};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         for (int n = 2; n <= 4; n++)
             check(plain(), types[i], n, 1 + n % 2, dtype_group_bytes[types[i]] ? 1e-3 : 1e-5);

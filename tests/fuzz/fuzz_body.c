@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "serve/body.h"
-#include "serve/speech.h"
+#include "speech/speech.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

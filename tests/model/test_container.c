@@ -68,7 +68,7 @@ static void test_files_that_are_something_else(void **state)
         {"<!DOCTYPE html><html><body>404</body></html>", 44, "an HTML page"},
         {"\xef\xbb\xbf \n<HTML lang=en>", 18, "an HTML page"},
         {"<?xml version=\"1.0\"?>", 21, "an HTML page"},
-        {"GGUF\3\0\0\0", 8, "GGUF file"},
+        {"GGUF\3\0\0\0", 8, "GGUF file; make a model file of it first: tools/convert.py"},
         {"PK\3\4\0\0\0\0", 8, "zip archive"},
         {"\x80\2}q\0.", 6, "Python pickle"},
         {"\x1f\x8b\x08", 3, "gzip archive"},

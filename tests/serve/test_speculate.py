@@ -1,5 +1,6 @@
 """Speculation changes no answer of the server's, of one conversation or of several at a time, nor with a draft model."""
 
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -33,3 +34,9 @@ def test_answers_are_the_same(start, plain, fable, how):
     with ThreadPoolExecutor(len(CASES)) as pool:
         together = list(pool.map(lambda fields: choices(server, fields), CASES))
     assert together == [choices(plain, fields) for fields in CASES]
+
+
+def test_a_draft_that_no_session_can_use_is_refused(yalm, fable):
+    command = [yalm, fable, "-m", "serve", "--port", "0", "--attention", "sparq", "--speculate", f"draft={fable}"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "a draft is of no use where tokens are evaluated one by one" in done.stderr

@@ -111,17 +111,18 @@ static void test_the_text_is_the_same(void **state)
     random_model_free(m);
 }
 
-// The model itself, which is always right, and one that knows nothing.
+// The model itself, which is always right, and ones that know nothing: the last two guess tokens that it has not, and are given tokens that they have not.
 static void test_drafts(void **state)
 {
     (void)state;
-    struct random_model *m = model_with(VOCAB, 4), *other = model_with(VOCAB, 9);
+    struct random_model *m = model_with(VOCAB, 4);
+    struct random_model *drafts[] = {m, model_with(VOCAB, 9), model_with(5 * VOCAB, 9), model_with(VOCAB / 2, 9)};
     yalm_error error;
     const yalm_session_options options = options_with("dense");
     struct written plain, guessed;
     write_text(m, "dense", 0, NULL, &plain);
-    for (int i = 0; i < 2; i++) {
-        struct draft *draft = draft_open(i ? &other->model : &m->model, &options, &error);
+    for (int i = 0; i < 4; i++) {
+        struct draft *draft = draft_open(&drafts[i]->model, &options, &error);
         assert_non_null(draft);
         struct speculator *speculator = speculator_open(draft, steady);
         write_text(m, "dense", 0, speculator, &guessed);
@@ -131,8 +132,8 @@ static void test_drafts(void **state)
         speculator_close(speculator);
         draft_close(draft);
     }
-    random_model_free(m);
-    random_model_free(other);
+    for (int i = 0; i < 4; i++)
+        random_model_free(drafts[i]);
 }
 
 static void test_a_draft_must_have_the_vocabulary(void **state)

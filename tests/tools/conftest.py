@@ -1,13 +1,7 @@
 """What the converter's tests share: small directories of random models, and conversions that must succeed."""
 
-import sys
-from pathlib import Path
-
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # hf, read_model, gguf_files
-
 import hf
+import pytest
 from read_model import read_model
 
 

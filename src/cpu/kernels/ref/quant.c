@@ -2,6 +2,7 @@
 // quantised to 16-bit integers q = round(x / scale), scale = max |x| / 32512; the products of a group of 32 with the weights' quants are
 // summed in integers, exactly, and then scaled by both scales. Tokens as 8-bit integers have a scale = max |x| / 127 for each 32 values.
 #include "cpu/kernels/ref/scalar.h"
+#include "model/quant_values.h"
 
 struct form {
     int block;  // columns with one scale
@@ -51,21 +52,38 @@ static void quantise(const struct form *form, void *to, const float *x, ptrdiff_
     }
 }
 
+// A row's first plane, and where all groups' scales begin.
+static const uint8_t *row_quants(enum dtype type, const void *w, size_t groups, int row)
+{
+    return (const uint8_t *)w + (size_t)row * groups * dtype_group_bytes[type];
+}
+
+static float group_scale(enum dtype type, const void *w, int rows, size_t groups, int row, size_t group)
+{
+    const uint8_t *scales = row_quants(type, w, groups, rows) + ((size_t)row * groups + group) * dtype_group_scale[type];
+    if (dtype_is_six_bit(type))
+        return (int8_t)scales[0];
+    uint16_t half;
+    memcpy(&half, scales, sizeof half);
+    return fp16_to_float(half);
+}
+
 // A group's quants; returns its scale.
 static float group_of(int8_t quants[QUANT_GROUP], enum dtype type, const void *w, int rows, size_t groups, int row,
                       size_t group)
 {
-    const size_t at = (size_t)row * groups + group;
-    const uint8_t *bytes = (const uint8_t *)w + at * dtype_group_bytes[type];
-    const uint16_t *scales = (const uint16_t *)((const uint8_t *)w + (size_t)rows * groups * dtype_group_bytes[type]);
+    const size_t low_bytes = dtype_low_bytes(type), high_bytes = dtype_group_bytes[type] - low_bytes;
+    const uint8_t *plane = row_quants(type, w, groups, row), *bytes = plane + group * low_bytes;
     if (type == DTYPE_Q8)
         memcpy(quants, bytes, QUANT_GROUP);
     else
         for (int i = 0; i < QUANT_GROUP; i++) { // two's complement, the even columns in the low four bits
             const int bits = bytes[i / 2] >> (i % 2 * 4) & 15;
-            quants[i] = (int8_t)(bits - (bits & 8) * 2);
+            quants[i] =
+                (int8_t)(dtype_is_six_bit(type) ? six_bit_value(type, bytes, plane + groups * low_bytes + group * high_bytes, i)
+                                                : bits - (bits & 8) * 2);
         }
-    return fp16_to_float(scales[at]);
+    return group_scale(type, w, rows, groups, row, group);
 }
 
 void quant_row_to_fp32(float *y, enum dtype type, const void *w, int rows, int cols, int row)
@@ -126,6 +144,18 @@ static void scalar_q4(const struct quant_args *args)
 {
     product(&int16_form, DTYPE_Q4, args);
 }
+static void scalar_q4n(const struct quant_args *args)
+{
+    product(&int16_form, DTYPE_Q4N, args);
+}
+static void scalar_q5(const struct quant_args *args)
+{
+    product(&int16_form, DTYPE_Q5, args);
+}
+static void scalar_q6(const struct quant_args *args)
+{
+    product(&int16_form, DTYPE_Q6, args);
+}
 
 static const struct form *form_of(int n)
 {
@@ -146,6 +176,18 @@ static void scalar_int8_q8(const struct quant_args *args)
 static void scalar_int8_q4(const struct quant_args *args)
 {
     product(form_of(args->n), DTYPE_Q4, args);
+}
+static void scalar_int8_q4n(const struct quant_args *args)
+{
+    product(form_of(args->n), DTYPE_Q4N, args);
+}
+static void scalar_int8_q5(const struct quant_args *args)
+{
+    product(form_of(args->n), DTYPE_Q5, args);
+}
+static void scalar_int8_q6(const struct quant_args *args)
+{
+    product(form_of(args->n), DTYPE_Q6, args);
 }
 
 static double scalar_dot_loop(long rounds)
@@ -169,7 +211,14 @@ static double scalar_dot_loop(long rounds)
 const struct quant_kernels quant_kernels_scalar = {
     .size = scalar_quantised_size,
     .quantise = scalar_quantise,
-    .product = {[DTYPE_Q8] = scalar_q8, [DTYPE_Q4] = scalar_q4},
+    .product =
+        {
+            [DTYPE_Q8] = scalar_q8,
+            [DTYPE_Q4] = scalar_q4,
+            [DTYPE_Q4N] = scalar_q4n,
+            [DTYPE_Q5] = scalar_q5,
+            [DTYPE_Q6] = scalar_q6,
+        },
     .scratch = 0,
     .alike = QUANT_FEW,
     .dot_loop = scalar_dot_loop,
@@ -178,7 +227,14 @@ const struct quant_kernels quant_kernels_scalar = {
 const struct quant_kernels quant8_kernels_scalar = {
     .size = scalar_int8_size,
     .quantise = scalar_int8_quantise,
-    .product = {[DTYPE_Q8] = scalar_int8_q8, [DTYPE_Q4] = scalar_int8_q4},
+    .product =
+        {
+            [DTYPE_Q8] = scalar_int8_q8,
+            [DTYPE_Q4] = scalar_int8_q4,
+            [DTYPE_Q4N] = scalar_int8_q4n,
+            [DTYPE_Q5] = scalar_int8_q5,
+            [DTYPE_Q6] = scalar_int8_q6,
+        },
     .scratch = 0,
     .alike = QUANT_FEW,
     .dot_loop = scalar_dot_loop,

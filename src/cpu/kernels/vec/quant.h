@@ -11,6 +11,7 @@
 // is subtracted:
 //     Σ q x = 256 Σ (q + 8) high + (Σ (q + 8) low - 8 Σ x)
 // Without VNNI q8's bytes become 16-bit integers instead, even columns and odd ones apart; so do q4's columns come apart from their bytes.
+// q4n, q5 and q6 are taken as q4 is, with 32 more than their values.
 #pragma once
 #include "cpu/kernels/kernels.h"
 #ifdef __AVX512F__
@@ -52,9 +53,31 @@ VEC_INLINE ptrdiff_t rows_further(ptrdiff_t at, ptrdiff_t ahead, ptrdiff_t lengt
     return at + ahead < length ? ahead : ahead + (rows - 1) * length;
 }
 
+// ------------------------------------------------------------------------------------------ rows
+
+VEC_INLINE struct quants_at quants_of_row(enum dtype type, const struct quant_args *a, ptrdiff_t row, ptrdiff_t group)
+{
+    const ptrdiff_t groups = (ptrdiff_t)quant_groups(a->cols);
+    const uint8_t *low = (const uint8_t *)a->w + row * groups * (ptrdiff_t)dtype_group_bytes[type];
+    return groups_on(type, (struct quants_at){low, low + groups * low_bytes(type)}, group);
+}
+VEC_INLINE const uint8_t *scales_of_row(enum dtype type, const struct quant_args *a, ptrdiff_t row, ptrdiff_t group)
+{
+    return quants_of_row(type, a, a->rows, 0).low +
+           (row * (ptrdiff_t)quant_groups(a->cols) + group) * (ptrdiff_t)dtype_group_scale[type];
+}
+
+// n groups' scales, n <= VEC, and zeros.
+VEC_INLINE vec load_scales(enum dtype type, const uint8_t *scales, int n)
+{
+    if (dtype_is_six_bit(type))
+        return vec_load_bytes((const int8_t *)scales, n);
+    return n == VEC ? vec_load_as(DTYPE_FP16, scales, 0) : vec_load_part_as(DTYPE_FP16, scales, 0, n);
+}
+
 // ------------------------------------------------------------------------------------------ few tokens
 
-// What four vectors of q4, VEC groups, are multiplied with.
+// What four vectors of q4's nibbles, VEC groups, are multiplied with.
 struct nibble_part {
     int8_t high[PIECES][2][4 * VEC], low[PIECES][2][4 * VEC]; // of each piece the even columns, and the odd ones
     int32_t less[VEC];                                        // -8 Σ x over a lane
@@ -184,13 +207,63 @@ VEC_INLINE void few_quantise(void *to, const float *x, ptrdiff_t ldx, int n, int
 
 // A part of a few rows, at the same place in each, and of the tokens.
 struct few_at {
-    const uint8_t *quants[QUANT_STREAMS];
+    struct quants_at quants[QUANT_STREAMS];
     vec scales[QUANT_STREAMS]; // of VEC groups
     const char *x;             // the first token's
     ptrdiff_t ldx;             // bytes from one token to the next
     ptrdiff_t ahead;           // bytes further on that are fetched meanwhile
     bool to_l2;
 };
+
+// As nibble_pieces(), of values of six bits, and 32 more.
+VEC_INLINE void six_pieces(enum dtype type, struct quants_at at, int groups, ivec even[PIECES], ivec odd[PIECES])
+{
+    nibble_pieces(at.low, groups, 0, even, odd);
+    if (type == DTYPE_Q4N) {
+        for (int i = 0; i < PIECES; i++) {
+            even[i] = ivec_look_up(q4n_values, 32, even[i]);
+            odd[i] = ivec_look_up(q4n_values, 32, odd[i]);
+        }
+    } else if (type == DTYPE_Q5) {
+        const ivec fifths = lane_words(at.high, 1, 0, groups);
+#pragma GCC unroll 4
+        for (int i = 0; i < PIECES; i++) {
+            even[i] = ivec_look_up_32(q5_values, 32, even[i], ivec_shift(fifths, 7 - 2 * i));
+            odd[i] = ivec_look_up_32(q5_values, 32, odd[i], ivec_shift(fifths, 6 - 2 * i));
+        }
+    } else { // the sign's bit turned over is what adding 32 does
+        const ivec mask = ivec_set8(0x30), sign = ivec_set8(0xaa);
+        const ivec first = ivec_xor(lane_words(at.high, 2, 0, groups), sign),
+                   second = ivec_xor(lane_words(at.high, 2, 1, groups), sign);
+#pragma GCC unroll 4
+        for (int i = 0; i < PIECES; i++) {
+            even[i] = ivec_and_or(ivec_shift(first, 4 - 2 * i), mask, even[i]);
+            odd[i] = ivec_and_or(ivec_shift(second, 4 - 2 * i), mask, odd[i]);
+        }
+    }
+}
+
+// nibbles_dot(), of six_pieces().
+VEC_INLINE void six_dot(int n_rows, ivec sums[PART_ROWS], const ivec even[PART_ROWS][PIECES], const ivec odd[PART_ROWS][PIECES],
+                        const struct nibble_part *x)
+{
+    ivec high[PART_ROWS], low[PART_ROWS];
+#pragma GCC unroll 2
+    for (int r = 0; r < n_rows; r++) {
+        high[r] = ivec_zero();
+        low[r] = ivec_shift(ivec_load(x->less), 2); // -32 Σ x
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < PIECES; i++)
+#pragma GCC unroll 2
+        for (int r = 0; r < n_rows; r++) {
+            high[r] = ivec_dot8_two(high[r], even[r][i], ivec_load(x->high[i][0]), odd[r][i], ivec_load(x->high[i][1]));
+            low[r] = ivec_dot8_two(low[r], even[r][i], ivec_load(x->low[i][0]), odd[r][i], ivec_load(x->low[i][1]));
+        }
+#pragma GCC unroll 2
+    for (int r = 0; r < n_rows; r++)
+        sums[r] = ivec_add(ivec_shift(high[r], 8), low[r]);
+}
 
 VEC_INLINE void part_products(enum dtype type, int n_rows, ivec sums[PART_ROWS], const ivec even[PART_ROWS][PIECES],
                               const ivec odd[PART_ROWS][PIECES], const char *x)
@@ -199,6 +272,8 @@ VEC_INLINE void part_products(enum dtype type, int n_rows, ivec sums[PART_ROWS],
     const struct byte_part *bytes = (const struct byte_part *)x;
     if (type == DTYPE_Q4)
         nibbles_dot(n_rows, sums, even, odd, nibbles->high, nibbles->low, nibbles->less);
+    else if (dtype_is_six_bit(type))
+        six_dot(n_rows, sums, even, odd, nibbles);
     else
         bytes_dot_part(n_rows, sums, even, odd, bytes->x, bytes->less);
 }
@@ -214,12 +289,17 @@ VEC_INLINE void few_part(enum dtype type, int n_rows, int n_tokens, vec sum[QUAN
         vec scales[PART_ROWS];
 #pragma GCC unroll 2
         for (int r = 0; r < together; r++) {
+            const struct quants_at quants = at->quants[row + r];
             for (ptrdiff_t line = 0; line < PIECES * 4 * VEC; line += 64)
-                fetch_line((const char *)at->quants[row + r] + line + at->ahead, at->to_l2);
+                fetch_line((const char *)quants.low + line + at->ahead, at->to_l2);
+            for (ptrdiff_t line = 0; line < VEC * high_bytes(type); line += 64)
+                fetch_line((const char *)quants.high + line + at->ahead, at->to_l2);
             if (type == DTYPE_Q4)
-                nibble_pieces(at->quants[row + r], groups, even[r], odd[r]);
+                nibble_pieces(quants.low, groups, 8, even[r], odd[r]);
+            else if (dtype_is_six_bit(type))
+                six_pieces(type, quants, groups, even[r], odd[r]);
             else
-                byte_pieces(at->quants[row + r], groups, even[r], odd[r]);
+                byte_pieces(quants.low, groups, even[r], odd[r]);
             scales[r] = lane_scales(type == DTYPE_Q8, second, at->scales[row + r]);
         }
 #pragma GCC unroll 16
@@ -237,7 +317,7 @@ VEC_INLINE void few_part(enum dtype type, int n_rows, int n_tokens, vec sum[QUAN
 
 // Rows whose quants and scales are at quants[r] and scales[r]; n_rows and n_tokens are constants where this is inlined.
 VEC_INLINE void few_rows(enum dtype type, int n_rows, int n_tokens, float *const y[QUANT_STREAMS], ptrdiff_t ldy,
-                         const uint8_t *const quants[QUANT_STREAMS], const uint16_t *const scales[QUANT_STREAMS], int cols,
+                         const struct quants_at quants[QUANT_STREAMS], const uint8_t *const scales[QUANT_STREAMS], int cols,
                          const char *x, bool to_l2)
 {
     const int groups = (int)quant_groups(cols), whole = part_groups(type);
@@ -257,10 +337,10 @@ VEC_INLINE void few_rows(enum dtype type, int n_rows, int n_tokens, float *const
         const int there = groups - g < VEC ? groups - g : VEC;
 #pragma GCC unroll 16
         for (int r = 0; r < n_rows; r++) {
-            at.quants[r] = quants[r] + g * (ptrdiff_t)dtype_group_bytes[type];
-            at.scales[r] =
-                there == VEC ? vec_load_as(DTYPE_FP16, scales[r], g) : vec_load_part_as(DTYPE_FP16, scales[r], g, there);
-            fetch_line((const char *)(scales[r] + g + 256), to_l2);
+            const uint8_t *of_groups = scales[r] + g * (ptrdiff_t)dtype_group_scale[type];
+            at.quants[r] = groups_on(type, quants[r], g);
+            at.scales[r] = load_scales(type, of_groups, there);
+            fetch_line((const char *)of_groups + 512, to_l2);
         }
         for (int part = 0; part < VEC / whole; part++, at.x += part_size(type)) {
             if (there >= (part + 1) * whole)
@@ -269,7 +349,7 @@ VEC_INLINE void few_rows(enum dtype type, int n_rows, int n_tokens, float *const
                 few_part(type, n_rows, n_tokens, sum, &at, there - part * whole, part);
 #pragma GCC unroll 16
             for (int r = 0; r < n_rows; r++)
-                at.quants[r] += whole * (ptrdiff_t)dtype_group_bytes[type];
+                at.quants[r] = groups_on(type, at.quants[r], whole);
         }
     }
 #pragma GCC unroll 16
@@ -282,16 +362,13 @@ VEC_INLINE void few_rows(enum dtype type, int n_rows, int n_tokens, float *const
 // n_rows rows, `apart` rows from one to the next.
 VEC_INLINE void few_rows_from(enum dtype type, int n_rows, int n_tokens, const struct quant_args *a, int row, int apart)
 {
-    const ptrdiff_t groups = (ptrdiff_t)quant_groups(a->cols), row_bytes = groups * (ptrdiff_t)dtype_group_bytes[type];
-    const uint8_t *all = a->w;
-    const uint16_t *all_scales = (const uint16_t *)(all + a->rows * row_bytes);
     float *y[QUANT_STREAMS];
-    const uint8_t *quants[QUANT_STREAMS];
-    const uint16_t *scales[QUANT_STREAMS];
+    struct quants_at quants[QUANT_STREAMS];
+    const uint8_t *scales[QUANT_STREAMS];
     for (int s = 0; s < n_rows; s++, row += apart) {
         y[s] = a->y + (row - a->first_row);
-        quants[s] = all + row * row_bytes;
-        scales[s] = all_scales + row * groups;
+        quants[s] = quants_of_row(type, a, row, 0);
+        scales[s] = scales_of_row(type, a, row, 0);
     }
     const bool to_l2 = a->fetching.to_l2 && (size_t)few_parts(type, a->cols) * (size_t)n_tokens > L1_KEEPS;
     few_rows(type, n_rows, n_tokens, y, a->ldy, quants, scales, a->cols, a->x, to_l2);

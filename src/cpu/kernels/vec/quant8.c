@@ -28,11 +28,39 @@ static void int8_q4(const struct quant_args *args)
     else
         many(DTYPE_Q4, args);
 }
+static void int8_q4n(const struct quant_args *args)
+{
+    if (args->n <= QUANT_FEW)
+        ISA(quant_kernels).product[DTYPE_Q4N](args);
+    else
+        many(DTYPE_Q4N, args);
+}
+static void int8_q5(const struct quant_args *args)
+{
+    if (args->n <= QUANT_FEW)
+        ISA(quant_kernels).product[DTYPE_Q5](args);
+    else
+        many(DTYPE_Q5, args);
+}
+static void int8_q6(const struct quant_args *args)
+{
+    if (args->n <= QUANT_FEW)
+        ISA(quant_kernels).product[DTYPE_Q6](args);
+    else
+        many(DTYPE_Q6, args);
+}
 
 const struct quant_kernels ISA(quant8_kernels) = {
     .size = int8_size,
     .quantise = int8_quantise,
-    .product = {[DTYPE_Q8] = int8_q8, [DTYPE_Q4] = int8_q4},
+    .product =
+        {
+            [DTYPE_Q8] = int8_q8,
+            [DTYPE_Q4] = int8_q4,
+            [DTYPE_Q4N] = int8_q4n,
+            [DTYPE_Q5] = int8_q5,
+            [DTYPE_Q6] = int8_q6,
+        },
     .scratch = QUANT_SCRATCH,
     .alike = QUANT_FEW,
     .dot_loop = dot_loop,

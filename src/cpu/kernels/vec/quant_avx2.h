@@ -1,5 +1,6 @@
 // Integer vectors of the quantised kernels with AVX2. The same names as in vec/quant_avx512.h.
 #pragma once
+#include "cpu/kernels/vec/quant_six.h"
 #include "cpu/kernels/vec/vec.h"
 
 typedef __m256i ivec;
@@ -114,6 +115,72 @@ VEC_INLINE ivec ivec_low_halves(vec a, vec b)
     return _mm256_blend_epi16(_mm256_castps_si256(a), _mm256_slli_epi32(_mm256_castps_si256(b), 16), 0xaa);
 }
 
+// (a & mask) | b, and a shifted by bits to the left, within four bytes (to the right, where less than 0).
+VEC_INLINE ivec ivec_and_or(ivec a, ivec mask, ivec b)
+{
+    return _mm256_or_si256(_mm256_and_si256(a, mask), b);
+}
+VEC_INLINE ivec ivec_shift(ivec a, int bits)
+{
+    return bits >= 0 ? _mm256_slli_epi32(a, bits) : _mm256_srli_epi32(a, -bits);
+}
+VEC_INLINE ivec ivec_set8(int x)
+{
+    return _mm256_set1_epi8((char)x);
+}
+VEC_INLINE ivec ivec_xor(ivec a, ivec b)
+{
+    return _mm256_xor_si256(a, b);
+}
+VEC_INLINE ivec ivec_add(ivec a, ivec b)
+{
+    return _mm256_add_epi32(a, b);
+}
+
+// table[nibble] + plus for each byte, and of 32 numbers, the second half's where the bytes of `high` are below 0.
+VEC_INLINE ivec ivec_look_up(const int8_t table[16], int plus, ivec nibbles)
+{
+    return _mm256_shuffle_epi8(six_bit_table(table, plus), nibbles);
+}
+VEC_INLINE ivec ivec_look_up_32(const int8_t table[32], int plus, ivec nibbles, ivec high)
+{
+    return _mm256_blendv_epi8(ivec_look_up(table, plus, nibbles), ivec_look_up(table + 16, plus, nibbles), high);
+}
+
+// sum[i] += four products of a's and x's 8-bit elements, and of b's and y's, a's and b's without sign and below 64.
+VEC_INLINE ivec ivec_dot8_two(ivec sum, ivec a, ivec x, ivec b, ivec y)
+{
+#ifdef __AVXVNNI__
+    return ivec_dot8(ivec_dot8(sum, a, x), b, y);
+#else
+    const ivec both = _mm256_add_epi16(_mm256_maddubs_epi16(a, x), _mm256_maddubs_epi16(b, y));
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(both, _mm256_set1_epi16(1)));
+#endif
+}
+
+// Of `words` (1 or 2) words of four bytes that a group has at p, the one numbered `which`, of 8 groups, or of fewer, in the order of part_lane().
+VEC_INLINE ivec lane_words(const uint8_t *p, int words, int which, int groups)
+{
+    uint8_t part[64] = {0};
+    if (groups < 8) {
+        memcpy(part, p, (size_t)(4 * words * groups));
+        p = part;
+    }
+    if (words == 1)
+        return _mm256_permutevar8x32_epi32(ivec_load(p), _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
+    const ivec order = _mm256_add_epi32(_mm256_setr_epi32(0, 4, 0, 4, 2, 6, 2, 6), _mm256_set1_epi32(which));
+    return _mm256_blend_epi32(_mm256_permutevar8x32_epi32(ivec_load(p), order),
+                              _mm256_permutevar8x32_epi32(ivec_load(p + 32), order), 0xcc);
+}
+
+// n integers of a byte, n <= VEC, and zeros.
+VEC_INLINE vec vec_load_bytes(const int8_t *p, int n)
+{
+    int64_t part = 0;
+    memcpy(&part, p, (size_t)n);
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(part)));
+}
+
 // The 128-bit halves of four vectors transposed: piece[i] has in each the i-th elements of w[0], w[1], w[2] and w[3].
 VEC_INLINE void transpose_within(ivec piece[4], const ivec w[4])
 {
@@ -138,8 +205,8 @@ VEC_INLINE void byte_pieces(const uint8_t *p, int groups, ivec even[4], ivec odd
     }
 }
 
-// q4's quants + 8 as bytes of the 8 groups at p, or of fewer, then of none: piece by piece, even and odd columns apart.
-VEC_INLINE void nibble_pieces(const uint8_t *p, int groups, ivec even[4], ivec odd[4])
+// Nibbles ^ flip as bytes (with 8, q4's quants + 8) of the 8 groups at p, or of fewer, then of none: piece by piece, even and odd columns apart.
+VEC_INLINE void nibble_pieces(const uint8_t *p, int groups, int flip, ivec even[4], ivec odd[4])
 {
     ivec w[4], pieces[4];
     for (int i = 0; i < 4; i++) {
@@ -150,10 +217,10 @@ VEC_INLINE void nibble_pieces(const uint8_t *p, int groups, ivec even[4], ivec o
                             : ivec_zero();
     }
     transpose_within(pieces, w);
-    const ivec four_bits = _mm256_set1_epi8(15), eight = _mm256_set1_epi8(8);
+    const ivec four_bits = _mm256_set1_epi8(15), flips = _mm256_set1_epi8((char)flip);
     for (int i = 0; i < 4; i++) {
-        even[i] = _mm256_xor_si256(_mm256_and_si256(pieces[i], four_bits), eight);
-        odd[i] = _mm256_xor_si256(_mm256_and_si256(_mm256_srli_epi16(pieces[i], 4), four_bits), eight);
+        even[i] = _mm256_xor_si256(_mm256_and_si256(pieces[i], four_bits), flips);
+        odd[i] = _mm256_xor_si256(_mm256_and_si256(_mm256_srli_epi16(pieces[i], 4), four_bits), flips);
     }
 }
 
@@ -208,8 +275,15 @@ VEC_INLINE void nibbles_dot(int n_rows, ivec sums[PART_ROWS], const ivec even[PA
 }
 
 // The quants of one group in their order, as 16-bit numbers.
-VEC_INLINE void quants_in_order(enum dtype type, int16_t *to, const uint8_t *p)
+VEC_INLINE void quants_in_order(enum dtype type, int16_t *to, struct quants_at at)
 {
+    const uint8_t *p = at.low;
+    if (dtype_is_six_bit(type)) {
+        const __m256i q = six_bit_group(type, at, 0);
+        ivec_store(to, _mm256_cvtepi8_epi16(_mm256_castsi256_si128(q)));
+        ivec_store(to + 16, _mm256_cvtepi8_epi16(_mm256_extracti128_si256(q, 1)));
+        return;
+    }
     for (int i = 0; i < 2; i++)
         if (type == DTYPE_Q8) {
             ivec_store(to + 16 * i, _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(p + 16 * i))));
@@ -225,10 +299,10 @@ VEC_INLINE void quants_in_order(enum dtype type, int16_t *to, const uint8_t *p)
 // As in vec/quant_avx512.h, with VNNI and without.
 #ifdef __AVXVNNI__
 #define BYTES_BASE 0x1.8p23f
-enum { BYTES_BASE_BITS = 0x4b400000 };
+enum { BYTES_BASE_BITS = 0x4b400000, BYTES_PLUS = -128 };
 #else
 #define BYTES_BASE 0.0f
-enum { BYTES_BASE_BITS = 0 };
+enum { BYTES_BASE_BITS = 0, BYTES_PLUS = 0 };
 #endif
 
 // Without the mantissas' last two bits.
@@ -274,15 +348,16 @@ VEC_INLINE vec bytes_scaled(enum dtype type, ivec c, const void *start, vec scal
 }
 
 // The quants of the group at p in their order; q4's and 8. With VNNI, q4's as 16 times what they are, and all have 128 added.
-VEC_INLINE void bytes_in_order(enum dtype type, uint8_t *to, const uint8_t *p, int groups)
+VEC_INLINE void bytes_in_order(enum dtype type, uint8_t *to, struct quants_at at, int groups)
 {
+    const uint8_t *p = at.low;
     (void)groups;
+    if (dtype_is_six_bit(type)) {
+        ivec_store(to, six_bit_group(type, at, BYTES_PLUS));
+        return;
+    }
     if (type == DTYPE_Q8) {
-#ifdef __AVXVNNI__
-        ivec_store(to, _mm256_xor_si256(ivec_load(p), _mm256_set1_epi8(-128)));
-#else
-        ivec_store(to, ivec_load(p));
-#endif
+        ivec_store(to, _mm256_xor_si256(ivec_load(p), _mm256_set1_epi8(BYTES_PLUS)));
         return;
     }
     const ivec w = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)p)); // a byte is two columns, the low four bits first

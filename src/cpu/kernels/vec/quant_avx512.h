@@ -1,6 +1,7 @@
 // Integer vectors of the quantised kernels with AVX-512 (F, BW, DQ, VL), and VNNI where the file is compiled for it. The same names as in
 // vec/quant_avx2.h.
 #pragma once
+#include "cpu/kernels/vec/quant_six.h"
 #include "cpu/kernels/vec/vec.h"
 
 typedef __m512i ivec;
@@ -119,6 +120,73 @@ VEC_INLINE ivec ivec_low_halves(vec a, vec b)
     return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_castps_si512(a), _mm512_slli_epi32(_mm512_castps_si512(b), 16));
 }
 
+// (a & mask) | b, and a shifted by bits to the left, within four bytes (to the right, where less than 0).
+VEC_INLINE ivec ivec_and_or(ivec a, ivec mask, ivec b)
+{
+    enum { AND_OR = 0xea };
+    return _mm512_ternarylogic_epi32(a, mask, b, AND_OR);
+}
+VEC_INLINE ivec ivec_shift(ivec a, int bits)
+{
+    return bits >= 0 ? _mm512_slli_epi32(a, (unsigned)bits) : _mm512_srli_epi32(a, (unsigned)-bits);
+}
+VEC_INLINE ivec ivec_set8(int x)
+{
+    return _mm512_set1_epi8((char)x);
+}
+VEC_INLINE ivec ivec_xor(ivec a, ivec b)
+{
+    return _mm512_xor_si512(a, b);
+}
+VEC_INLINE ivec ivec_add(ivec a, ivec b)
+{
+    return _mm512_add_epi32(a, b);
+}
+
+// table[nibble] + plus for each byte, and of 32 numbers, the second half's where the bytes of `high` are below 0.
+VEC_INLINE ivec ivec_table(const int8_t table[16], int plus)
+{
+    return _mm512_broadcast_i32x4(_mm256_castsi256_si128(six_bit_table(table, plus)));
+}
+VEC_INLINE ivec ivec_look_up(const int8_t table[16], int plus, ivec nibbles)
+{
+    return _mm512_shuffle_epi8(ivec_table(table, plus), nibbles);
+}
+VEC_INLINE ivec ivec_look_up_32(const int8_t table[32], int plus, ivec nibbles, ivec high)
+{
+    return _mm512_mask_shuffle_epi8(ivec_look_up(table, plus, nibbles), _mm512_movepi8_mask(high), ivec_table(table + 16, plus),
+                                    nibbles);
+}
+
+// sum[i] += four products of a's and x's 8-bit elements, and of b's and y's, a's and b's without sign and below 64.
+VEC_INLINE ivec ivec_dot8_two(ivec sum, ivec a, ivec x, ivec b, ivec y)
+{
+#ifdef __AVX512VNNI__
+    return ivec_dot8(ivec_dot8(sum, a, x), b, y);
+#else
+    const ivec both = _mm512_add_epi16(_mm512_maddubs_epi16(a, x), _mm512_maddubs_epi16(b, y));
+    return _mm512_add_epi32(sum, _mm512_madd_epi16(both, _mm512_set1_epi16(1)));
+#endif
+}
+
+// Of `words` (1 or 2) words of four bytes that a group has at p, the one numbered `which`, of 16 groups, or of fewer, in the order of part_lane().
+VEC_INLINE ivec lane_words(const uint8_t *p, int words, int which, int groups)
+{
+    const ivec order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const uint32_t there = groups < 16 ? (1u << words * groups) - 1 : ~0u;
+    const ivec first = there == ~0u ? ivec_load(p) : _mm512_maskz_loadu_epi32((__mmask16)there, p);
+    if (words == 1)
+        return _mm512_permutexvar_epi32(order, first);
+    const ivec second = there == ~0u ? ivec_load(p + 64) : _mm512_maskz_loadu_epi32((__mmask16)(there >> 16), p + 64);
+    return _mm512_permutex2var_epi32(first, _mm512_add_epi32(_mm512_slli_epi32(order, 1), ivec_set(which)), second);
+}
+
+// n integers of a byte, n <= VEC, and zeros.
+VEC_INLINE vec vec_load_bytes(const int8_t *p, int n)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8((__mmask16)((1u << n) - 1), p)));
+}
+
 // The 128-bit quarters of four vectors transposed: piece[i] has in each the i-th elements of w[0], w[1], w[2] and w[3].
 VEC_INLINE void transpose_within(ivec piece[4], const ivec w[4])
 {
@@ -157,17 +225,17 @@ VEC_INLINE void byte_pieces(const uint8_t *p, int groups, ivec even[4], ivec odd
     }
 }
 
-// q4's quants + 8 as bytes of the 16 groups at p, or of fewer: piece by piece, even and odd columns apart.
-VEC_INLINE void nibble_pieces(const uint8_t *p, int groups, ivec even[4], ivec odd[4])
+// Nibbles ^ flip as bytes (with 8, q4's quants + 8) of the 16 groups at p, or of fewer: piece by piece, even and odd columns apart.
+VEC_INLINE void nibble_pieces(const uint8_t *p, int groups, int flip, ivec even[4], ivec odd[4])
 {
     enum { AND_XOR = 0x6a }; // of bits a, b, c: (a & b) ^ c
     ivec w[4], pieces[4];
     load_groups(w, p, 4, groups);
     transpose_within(pieces, w);
-    const ivec four_bits = _mm512_set1_epi8(15), eight = _mm512_set1_epi8(8);
+    const ivec four_bits = _mm512_set1_epi8(15), flips = _mm512_set1_epi8((char)flip);
     for (int i = 0; i < 4; i++) {
-        even[i] = _mm512_ternarylogic_epi64(pieces[i], four_bits, eight, AND_XOR);
-        odd[i] = _mm512_ternarylogic_epi64(_mm512_srli_epi16(pieces[i], 4), four_bits, eight, AND_XOR);
+        even[i] = _mm512_ternarylogic_epi64(pieces[i], four_bits, flips, AND_XOR);
+        odd[i] = _mm512_ternarylogic_epi64(_mm512_srli_epi16(pieces[i], 4), four_bits, flips, AND_XOR);
     }
 }
 
@@ -251,10 +319,12 @@ VEC_INLINE void bytes_dot_part(int n_rows, ivec sums[PART_ROWS], const ivec even
 }
 
 // The quants of one group in their order, as 16-bit numbers.
-VEC_INLINE void quants_in_order(enum dtype type, int16_t *to, const uint8_t *p)
+VEC_INLINE void quants_in_order(enum dtype type, int16_t *to, struct quants_at at)
 {
-    if (type == DTYPE_Q8) {
-        ivec_store(to, _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)p)));
+    const uint8_t *p = at.low;
+    if (type != DTYPE_Q4) {
+        ivec_store(
+            to, _mm512_cvtepi8_epi16(type == DTYPE_Q8 ? _mm256_loadu_si256((const __m256i *)p) : six_bit_group(type, at, 0)));
     } else {
         const ivec w =
             _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)); // a byte is two columns: the low four bits first
@@ -272,10 +342,10 @@ VEC_INLINE void quants_in_order(enum dtype type, int16_t *to, const uint8_t *p)
 // group fit there. q8's are |w| times x with w's sign: two are at most 2 * 128 * 127, which just fits.
 #ifdef __AVX512VNNI__
 #define BYTES_BASE 0x1.8p23f
-enum { BYTES_BASE_BITS = 0x4b400000 };
+enum { BYTES_BASE_BITS = 0x4b400000, BYTES_PLUS = -128 };
 #else
 #define BYTES_BASE 0.0f
-enum { BYTES_BASE_BITS = 0 };
+enum { BYTES_BASE_BITS = 0, BYTES_PLUS = 0 };
 #endif
 
 // Without the mantissas' last two bits.
@@ -321,23 +391,48 @@ VEC_INLINE vec bytes_scaled(enum dtype type, ivec c, const void *start, vec scal
 #endif
 }
 
+// The values of two groups, or of one, of which `nibbles` has the low four bits in their order, and `plus` more.
+VEC_INLINE ivec six_bit_pair(enum dtype type, ivec nibbles, const uint8_t *high, int groups, int plus)
+{
+    if (type == DTYPE_Q4N)
+        return ivec_look_up(q4n_values, plus, nibbles);
+    const int words = type == DTYPE_Q5 ? 1 : 2; // of a group's four bytes
+    const ivec all = _mm512_broadcast_i32x4(_mm_maskz_loadu_epi32((__mmask8)((1 << words * groups) - 1), high));
+    if (type == DTYPE_Q5) { // each column's byte, and of it the bit
+        const int64_t from = 0x0303020201010000, next = from + 0x0404040404040404;
+        const ivec bytes = _mm512_shuffle_epi8(all, _mm512_setr_epi64(from, from, from, from, next, next, next, next));
+        const int64_t bit = 0x0201020102010201;
+        const ivec bits = _mm512_setr_epi64(bit, bit << 2, bit << 4, (int64_t)((uint64_t)bit << 6), bit, bit << 2, bit << 4,
+                                            (int64_t)((uint64_t)bit << 6));
+        return _mm512_mask_shuffle_epi8(ivec_look_up(q5_values, plus, nibbles), _mm512_test_epi8_mask(bytes, bits),
+                                        ivec_table(q5_values + 16, plus), nibbles);
+    }
+    const int64_t from = 0x0703060205010400, next = from + 0x0808080808080808;
+    const ivec bytes = _mm512_shuffle_epi8(all, _mm512_setr_epi64(from, from, from, from, next, next, next, next));
+    const ivec two = _mm512_rolv_epi64(bytes, _mm512_setr_epi64(4, 2, 0, 62, 4, 2, 0, 62)); // where they belong
+    const ivec bits = ivec_and_or(two, ivec_set8(0x30), nibbles);
+    return _mm512_add_epi8(ivec_xor(bits, ivec_set8(32)), ivec_set8(plus - 32));
+}
+
 // The quants of two groups at p, or of one, in their order. With VNNI, q4's as 16 times what they are, since they are in a byte's upper half
 // then, and 128 more.
-VEC_INLINE void bytes_in_order(enum dtype type, uint8_t *to, const uint8_t *p, int groups)
+VEC_INLINE void bytes_in_order(enum dtype type, uint8_t *to, struct quants_at at, int groups)
 {
+    const uint8_t *p = at.low;
     enum { CHOOSE = 0xca, OR_AND = 0xa8, AND_XOR = 0x6a }; // of bits a, b, c: a ? b : c, (a | b) & c, (a & b) ^ c
     if (type == DTYPE_Q8) {
         const ivec w = groups == 2 ? ivec_load(p) : _mm512_maskz_loadu_epi64(0x0f, p);
-#ifdef __AVX512VNNI__
-        ivec_store(to, _mm512_xor_si512(w, _mm512_set1_epi8(-128)));
-#else
-        ivec_store(to, w);
-#endif
+        ivec_store(to, _mm512_xor_si512(w, _mm512_set1_epi8(BYTES_PLUS)));
         return;
     }
     // A byte is two columns, the low four bits first.
     const ivec w = _mm512_cvtepu8_epi16(groups == 2 ? _mm256_loadu_si256((const __m256i *)p)
                                                     : _mm256_zextsi128_si256(_mm_loadu_si128((const __m128i *)p)));
+    if (dtype_is_six_bit(type)) {
+        const ivec nibbles = _mm512_ternarylogic_epi64(w, _mm512_slli_epi16(w, 4), _mm512_set1_epi8(15), OR_AND);
+        ivec_store(to, six_bit_pair(type, nibbles, at.high, groups, BYTES_PLUS));
+        return;
+    }
 #ifdef __AVX512VNNI__
     const ivec both =
         _mm512_ternarylogic_epi64(_mm512_set1_epi16(0xff), _mm512_slli_epi16(w, 4), _mm512_slli_epi16(w, 8), CHOOSE);

@@ -3,21 +3,12 @@
 #pragma once
 #include "cpu/kernels/vec/quant.h"
 
-VEC_INLINE const uint8_t *row_quants(enum dtype type, const struct quant_args *a, ptrdiff_t row, int group)
-{
-    return (const uint8_t *)a->w + (row * (ptrdiff_t)quant_groups(a->cols) + group) * (ptrdiff_t)dtype_group_bytes[type];
-}
-VEC_INLINE const uint16_t *row_scales(enum dtype type, const struct quant_args *a, ptrdiff_t row, int group)
-{
-    return (const uint16_t *)row_quants(type, a, a->rows, 0) + row * (ptrdiff_t)quant_groups(a->cols) + group;
-}
-
 // `groups` groups of W's row as integers, and their scales.
 VEC_INLINE void many_row(enum dtype type, many_weight to[MANY_COLS], float scales[MANY_SCALES], const struct quant_args *a,
                          ptrdiff_t row, int first_group, int groups)
 {
-    const float unit = many_quants(type, to, row_quants(type, a, row, first_group), groups);
-    vec s = vec_load_part_as(DTYPE_FP16, row_scales(type, a, row, first_group), 0, groups);
+    const float unit = many_quants(type, to, quants_of_row(type, a, row, first_group), groups);
+    vec s = load_scales(type, scales_of_row(type, a, row, first_group), groups);
     if (unit != 1)
         s = vec_mul(s, vec_set(unit));
     vec_store_part(scales, s, groups);
@@ -26,10 +17,12 @@ VEC_INLINE void many_row(enum dtype type, many_weight to[MANY_COLS], float scale
 // What many_row() will read, from memory to L2.
 VEC_INLINE void many_fetch_row(enum dtype type, const struct quant_args *a, ptrdiff_t row, int first_group)
 {
-    const char *from = (const char *)row_quants(type, a, row, first_group);
-    for (ptrdiff_t b = 0; b < MANY_GROUPS * (ptrdiff_t)dtype_group_bytes[type]; b += 64)
-        __builtin_prefetch(from + b, 0, 2);
-    __builtin_prefetch(row_scales(type, a, row, first_group), 0, 2);
+    const struct quants_at from = quants_of_row(type, a, row, first_group);
+    for (ptrdiff_t b = 0; b < MANY_GROUPS * low_bytes(type); b += 64)
+        __builtin_prefetch(from.low + b, 0, 2);
+    for (ptrdiff_t b = 0; b < MANY_GROUPS * high_bytes(type); b += 64)
+        __builtin_prefetch(from.high + b, 0, 2);
+    __builtin_prefetch(scales_of_row(type, a, row, first_group), 0, 2);
 }
 VEC_INLINE struct many_lines many_lines_at(enum dtype type, const struct quant_args *a, ptrdiff_t row, int first_group)
 {

@@ -58,11 +58,11 @@ VEC_INLINE vec both_scales(vec tokens, const float *scales)
     return tokens;
 }
 
-// The groups of a row whose quants are at `from`; returns what its integers are to be multiplied by besides their scales.
-VEC_INLINE float many_quants(enum dtype type, many_weight *to, const uint8_t *from, int groups)
+// `groups` groups of a row; returns what its integers are to be multiplied by besides their scales.
+VEC_INLINE float many_quants(enum dtype type, many_weight *to, struct quants_at from, int groups)
 {
     for (int g = 0; g < groups; g++)
-        quants_in_order(type, to + g * QUANT_GROUP, from + g * (ptrdiff_t)dtype_group_bytes[type]);
+        quants_in_order(type, to + g * QUANT_GROUP, groups_on(type, from, g));
     return 1;
 }
 

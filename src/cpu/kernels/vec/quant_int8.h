@@ -62,13 +62,12 @@ VEC_INLINE void quantise_panel(char *panel, const float *x, ptrdiff_t ldx, int t
     }
 }
 
-// The groups of a row whose quants are at `from`; returns what its integers are to be multiplied by besides their scales.
-VEC_INLINE float many_quants(enum dtype type, many_weight *to, const uint8_t *from, int groups)
+// `groups` groups of a row; returns what its integers are to be multiplied by besides their scales.
+VEC_INLINE float many_quants(enum dtype type, many_weight *to, struct quants_at from, int groups)
 {
     enum { AT_ONCE = 4 * VEC / QUANT_GROUP };
     for (int g = 0; g < groups; g += AT_ONCE)
-        bytes_in_order(type, to + g * QUANT_GROUP, from + g * (ptrdiff_t)dtype_group_bytes[type],
-                       groups - g < AT_ONCE ? groups - g : AT_ONCE);
+        bytes_in_order(type, to + g * QUANT_GROUP, groups_on(type, from, g), groups - g < AT_ONCE ? groups - g : AT_ONCE);
     return bytes_unit(type);
 }
 

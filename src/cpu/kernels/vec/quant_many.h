@@ -67,27 +67,27 @@ VEC_INLINE struct many_lines many_fetch(enum dtype type, const struct many *m, c
     return (struct many_lines){NULL, 0};
 }
 
-// Not inlined: all registers are for the tile alone.
+// Not inlined: all registers are for the tile alone. A block of any type but q4 has bytes with sign, as q8's.
 static __attribute__((noinline)) void many_tile_full(enum dtype type, const struct many_tile *tile)
 {
-    if (type == DTYPE_Q8)
-        many_tile(DTYPE_Q8, QUANT_TILE_ROWS, QUANT_TILE_VECS, tile);
-    else
+    if (type == DTYPE_Q4)
         many_tile(DTYPE_Q4, QUANT_TILE_ROWS, QUANT_TILE_VECS, tile);
+    else
+        many_tile(DTYPE_Q8, QUANT_TILE_ROWS, QUANT_TILE_VECS, tile);
 }
 static __attribute__((noinline)) void many_tile_two(enum dtype type, const struct many_tile *tile)
 {
-    if (type == DTYPE_Q8)
-        many_tile(DTYPE_Q8, QUANT_TWO_ROWS, 2, tile);
-    else
+    if (type == DTYPE_Q4)
         many_tile(DTYPE_Q4, QUANT_TWO_ROWS, 2, tile);
+    else
+        many_tile(DTYPE_Q8, QUANT_TWO_ROWS, 2, tile);
 }
 static __attribute__((noinline)) void many_tile_tall(enum dtype type, const struct many_tile *tile)
 {
-    if (type == DTYPE_Q8)
-        many_tile(DTYPE_Q8, QUANT_TALL_ROWS, 1, tile);
-    else
+    if (type == DTYPE_Q4)
         many_tile(DTYPE_Q4, QUANT_TALL_ROWS, 1, tile);
+    else
+        many_tile(DTYPE_Q8, QUANT_TALL_ROWS, 1, tile);
 }
 
 // The panels that the next tiles want, from wherever they are to L2, while rows [row, row + rows) are multiplied.

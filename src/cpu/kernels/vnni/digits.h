@@ -1,4 +1,4 @@
-// Short prompts: q8 and q4 with tokens as bytes, or as two digits of a byte each; AVX-512 with VNNI. Included by kernels_avx512vnni_quant*.c after
+// Short prompts: quantised weights with tokens as bytes, or as two digits of a byte each; AVX-512 with VNNI. Included by kernels_avx512vnni_quant*.c after
 // vec/quant_many.h, with DIGITS, the most digits that a token has: x = 256 high + low, or x alone.
 //
 // vec/quant_many.h makes a block of W ready, then multiplies. Of few tokens making it ready is half of the work, and what memory gives is a piece of a row
@@ -19,7 +19,8 @@ enum {
     DIGIT_BYTES = 4 * VEC, // of one digit of a quad of columns
     DIGIT_SCALE_COLS = DIGITS == 2 ? QUANT_BLOCK : QUANT_GROUP,
     DIGIT_SCALE_GROUPS = DIGIT_SCALE_COLS / QUANT_GROUP,
-    DIGIT_AHEAD = 2048, // bytes of each row that are fetched before they are needed
+    DIGIT_AHEAD = 2048,     // bytes of each row that are fetched before they are needed
+    DIGIT_HIGH_AHEAD = 512, // of its second plane, where it has one
 };
 
 // What a panel has for each group: (8, digits, VEC, 4) digits, then of each digit -128 Σ (VEC int32), for weights have 128 added to them; then scales (VEC).
@@ -228,19 +229,17 @@ static __attribute__((noinline)) void digit_tile_most(const struct digit_tile *t
 VEC_INLINE void digit_convert(enum dtype type, struct digit_scratch *to, const struct quant_args *a, int first_row, int rows,
                               int first_group, int groups)
 {
-    const ptrdiff_t all = (ptrdiff_t)quant_groups(a->cols), bytes = (ptrdiff_t)dtype_group_bytes[type];
-    const uint16_t *all_scales = (const uint16_t *)((const uint8_t *)a->w + a->rows * all * bytes);
+    const ptrdiff_t all = (ptrdiff_t)quant_groups(a->cols), scale_bytes = (ptrdiff_t)dtype_group_scale[type];
     const vec unit = vec_set(bytes_unit(type));
-    enum { SCALES_AHEAD = 64 / sizeof *all_scales };
     for (int r = 0; r < rows; r++) {
-        const ptrdiff_t at = (first_row + r) * all + first_group;
+        const struct quants_at at = quants_of_row(type, a, first_row + r, first_group);
         for (int g = 0; g < groups; g += 2)
-            bytes_in_order(type, to->quants[r] + (ptrdiff_t)g * QUANT_GROUP, (const uint8_t *)a->w + (at + g) * bytes,
-                           groups - g < 2 ? 1 : 2);
-        const vec scales =
-            groups == VEC ? vec_load_as(DTYPE_FP16, all_scales, at) : vec_load_part_as(DTYPE_FP16, all_scales, at, groups);
-        vec_store(to->scales[r], vec_mul(scales, unit));
-        __builtin_prefetch(all_scales + at + rows_further(first_group, SCALES_AHEAD, all, rows));
+            bytes_in_order(type, to->quants[r] + (ptrdiff_t)g * QUANT_GROUP, groups_on(type, at, g), groups - g < 2 ? 1 : 2);
+        for (ptrdiff_t b = 0; b < VEC * high_bytes(type); b += 64)
+            __builtin_prefetch(at.high + b + DIGIT_HIGH_AHEAD);
+        const uint8_t *scales = scales_of_row(type, a, first_row + r, first_group);
+        vec_store(to->scales[r], vec_mul(load_scales(type, scales, groups), unit));
+        __builtin_prefetch(scales + rows_further(first_group * scale_bytes, 64, all * scale_bytes, rows));
     }
     for (int r = rows; r % DIGIT_ROWS; r++) {
         memset(to->quants[r], 0, sizeof to->quants[r]);
@@ -252,9 +251,9 @@ VEC_INLINE void digit_convert(enum dtype type, struct digit_scratch *to, const s
 VEC_INLINE void digit_multiply(enum dtype type, struct digit_scratch *w, const struct quant_args *a, int first_row, int rows,
                                int first_group, int groups)
 {
-    const ptrdiff_t bytes = (ptrdiff_t)dtype_group_bytes[type], row_bytes = (ptrdiff_t)quant_groups(a->cols) * bytes;
-    const ptrdiff_t at = first_row * row_bytes + first_group * bytes;
-    const uint8_t *ahead = (const uint8_t *)a->w + at + rows_further(first_group * bytes, DIGIT_AHEAD, row_bytes, rows);
+    const ptrdiff_t row_bytes = (ptrdiff_t)(quant_groups(a->cols) * dtype_group_bytes[type]), bytes = low_bytes(type);
+    const uint8_t *ahead =
+        quants_of_row(type, a, first_row, first_group).low + rows_further(first_group * bytes, DIGIT_AHEAD, row_bytes, rows);
     for (int p = 0; p < digit_panels(a->n); p++) {
         const int digits = panel_digits(a->n, p);
         for (int r = 0; r < rows; r += DIGIT_ROWS) {

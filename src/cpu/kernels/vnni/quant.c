@@ -36,11 +36,39 @@ static void avx512vnni_q4(const struct quant_args *args)
     else
         digits_or_many(DTYPE_Q4, args);
 }
+static void avx512vnni_q4n(const struct quant_args *args)
+{
+    if (args->n <= FEW_TOKENS)
+        few(DTYPE_Q4N, args);
+    else
+        digits_or_many(DTYPE_Q4N, args);
+}
+static void avx512vnni_q5(const struct quant_args *args)
+{
+    if (args->n <= FEW_TOKENS)
+        few(DTYPE_Q5, args);
+    else
+        digits_or_many(DTYPE_Q5, args);
+}
+static void avx512vnni_q6(const struct quant_args *args)
+{
+    if (args->n <= FEW_TOKENS)
+        few(DTYPE_Q6, args);
+    else
+        digits_or_many(DTYPE_Q6, args);
+}
 
 const struct quant_kernels quant_kernels_avx512vnni = {
     .size = avx512vnni_size,
     .quantise = avx512vnni_quantise,
-    .product = {[DTYPE_Q8] = avx512vnni_q8, [DTYPE_Q4] = avx512vnni_q4},
+    .product =
+        {
+            [DTYPE_Q8] = avx512vnni_q8,
+            [DTYPE_Q4] = avx512vnni_q4,
+            [DTYPE_Q4N] = avx512vnni_q4n,
+            [DTYPE_Q5] = avx512vnni_q5,
+            [DTYPE_Q6] = avx512vnni_q6,
+        },
     .scratch = QUANT_SCRATCH,
     .alike = FEW_TOKENS,
     .dot_loop = dot_loop,

@@ -31,11 +31,39 @@ static void avx512vnni_int8_q4(const struct quant_args *args)
     else
         digits_or_many(DTYPE_Q4, args);
 }
+static void avx512vnni_int8_q4n(const struct quant_args *args)
+{
+    if (args->n <= QUANT_FEW)
+        quant_kernels_avx512vnni.product[DTYPE_Q4N](args);
+    else
+        digits_or_many(DTYPE_Q4N, args);
+}
+static void avx512vnni_int8_q5(const struct quant_args *args)
+{
+    if (args->n <= QUANT_FEW)
+        quant_kernels_avx512vnni.product[DTYPE_Q5](args);
+    else
+        digits_or_many(DTYPE_Q5, args);
+}
+static void avx512vnni_int8_q6(const struct quant_args *args)
+{
+    if (args->n <= QUANT_FEW)
+        quant_kernels_avx512vnni.product[DTYPE_Q6](args);
+    else
+        digits_or_many(DTYPE_Q6, args);
+}
 
 const struct quant_kernels quant8_kernels_avx512vnni = {
     .size = avx512vnni_int8_size,
     .quantise = avx512vnni_int8_quantise,
-    .product = {[DTYPE_Q8] = avx512vnni_int8_q8, [DTYPE_Q4] = avx512vnni_int8_q4},
+    .product =
+        {
+            [DTYPE_Q8] = avx512vnni_int8_q8,
+            [DTYPE_Q4] = avx512vnni_int8_q4,
+            [DTYPE_Q4N] = avx512vnni_int8_q4n,
+            [DTYPE_Q5] = avx512vnni_int8_q5,
+            [DTYPE_Q6] = avx512vnni_int8_q6,
+        },
     .scratch = QUANT_SCRATCH,
     .alike = QUANT_FEW,
     .dot_loop = dot_loop,

@@ -1,7 +1,7 @@
 // See speech.h.
-#include "serve/speech.h"
+#include "speech/speech.h"
 
-#include "serve/harmony.h"
+#include "speech/harmony.h"
 
 unsigned speech_marks(const char *chat_template)
 {

@@ -5,7 +5,7 @@
 //
 // The analysis is reasoning, what is for a function is a call, and all else is for the reader.
 #pragma once
-#include "serve/speech.h"
+#include "speech/speech.h"
 
 // As speech_read(), of an empty speech.
 void harmony_read(struct speech *speech, struct span text, bool whole);

@@ -1,5 +1,5 @@
 // See buffer.h.
-#include "serve/buffer.h"
+#include "speech/buffer.h"
 
 #include <math.h>
 #include <stdarg.h>

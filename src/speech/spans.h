@@ -44,11 +44,15 @@ static inline bool may_become(struct span text, const char *mark)
 // Where the mark begins, wholly (*found) or as far as the text goes; the text's length where it does not.
 static inline size_t find_mark(struct span text, const char *mark, bool *found)
 {
+    *found = false;
     for (size_t at = 0; at < text.length; at++) {
+        const char *next = memchr(text.at + at, *mark, text.length - at); // most bytes begin none
+        if (next == NULL)
+            break;
+        at = (size_t)(next - text.at);
         *found = begins(rest_of(text, at), mark);
         if (*found || may_become(rest_of(text, at), mark))
             return at;
     }
-    *found = false;
     return text.length;
 }

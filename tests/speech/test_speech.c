@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "serve/speech.h"
+#include "speech/speech.h"
 
 static void check_text(const char *wanted, const char *found, size_t length)
 {

@@ -1,5 +1,5 @@
 // See harmony.h.
-#include "serve/harmony.h"
+#include "speech/harmony.h"
 
 // Where the first of the marks that end a message begins, wholly or as far as the text goes.
 static size_t find_end(struct span text, bool *found)

@@ -3,8 +3,8 @@
 // The same text, longer, gives the same parts, longer: so what has been sent of each part never needs to be taken back. What may become a mark
 // ("<tool_c…") is left out until it is decided.
 #pragma once
-#include "serve/buffer.h"
-#include "serve/spans.h"
+#include "speech/buffer.h"
+#include "speech/spans.h"
 
 enum { MAX_CALLS = 32 };
 

@@ -1,0 +1,56 @@
+// q4n, q5 and q6 on their way to a product: what of them does not depend on the vectors' width. Included by vec/quant_avx2.h and vec/quant_avx512.h.
+#pragma once
+#include "cpu/kernels/vec/vec_256.h"
+#include "model/quant_values.h"
+
+// Bytes of a group in a row's first plane, and in the second.
+VEC_INLINE ptrdiff_t low_bytes(enum dtype type)
+{
+    return (ptrdiff_t)dtype_low_bytes(type);
+}
+VEC_INLINE ptrdiff_t high_bytes(enum dtype type)
+{
+    return (ptrdiff_t)dtype_group_bytes[type] - low_bytes(type);
+}
+
+// Where a group lies in both planes of its row.
+struct quants_at {
+    const uint8_t *low, *high;
+};
+VEC_INLINE struct quants_at groups_on(enum dtype type, struct quants_at at, ptrdiff_t groups)
+{
+    return (struct quants_at){at.low + groups * low_bytes(type), at.high + groups * high_bytes(type)};
+}
+
+// Sixteen of a table's numbers, and `plus` more, in both halves.
+VEC_INLINE __m256i six_bit_table(const int8_t table[16], int plus)
+{
+    const __m128i numbers = _mm_add_epi8(_mm_loadu_si128((const __m128i *)table), _mm_set1_epi8((char)plus));
+    return _mm256_broadcastsi128_si256(numbers);
+}
+
+// A group's values in their order, and `plus` more.
+VEC_INLINE __m256i six_bit_group(enum dtype type, struct quants_at at, int plus)
+{
+    // A byte is two columns, the low four bits first.
+    const __m256i twice = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)at.low));
+    const __m256i nibbles = _mm256_and_si256(_mm256_or_si256(twice, _mm256_slli_epi16(twice, 4)), _mm256_set1_epi8(15));
+    if (type == DTYPE_Q4N)
+        return _mm256_shuffle_epi8(six_bit_table(q4n_values, plus), nibbles);
+    if (type == DTYPE_Q5) { // each column's byte, and of it the bit
+        int32_t word;
+        memcpy(&word, at.high, sizeof word);
+        const __m256i bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(word), _mm256_set1_epi64x(0x0303020201010000));
+        const __m256i bit =
+            _mm256_setr_epi64x(0x0201020102010201, 0x0804080408040804, 0x2010201020102010, (int64_t)0x8040804080408040);
+        return _mm256_blendv_epi8(_mm256_shuffle_epi8(six_bit_table(q5_values, plus), nibbles),
+                                  _mm256_shuffle_epi8(six_bit_table(q5_values + 16, plus), nibbles),
+                                  _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit));
+    }
+    int64_t word;
+    memcpy(&word, at.high, sizeof word);
+    const __m256i bytes = _mm256_shuffle_epi8(_mm256_set1_epi64x(word), _mm256_set1_epi64x(0x0703060205010400));
+    const __m256i two = _mm256_and_si256(_mm256_srlv_epi64(bytes, _mm256_setr_epi64x(0, 2, 4, 6)), _mm256_set1_epi8(3));
+    const __m256i bits = _mm256_or_si256(nibbles, _mm256_slli_epi16(two, 4));
+    return _mm256_add_epi8(_mm256_xor_si256(bits, _mm256_set1_epi8(32)), _mm256_set1_epi8((char)(plus - 32)));
+}

@@ -1,0 +1,26 @@
+// q4n, q5 and q6: integers of six bits, -32 … 31, as what lies in the file stands for them (docs/format.md, "Quantised matrices").
+#pragma once
+#include "model/dtype.h"
+
+// What q4n's four bits stand for, and q5's five: dense near 0, where most weights are.
+static const int8_t q4n_values[16] = {-32, -24, -18, -13, -9, -6, -4, -2, 0, 2, 4, 7, 10, 14, 19, 26};
+static const int8_t q5_values[32] = {-32, -28, -25, -22, -19, -17, -15, -13, -11, -9, -7, -6, -5, -3, -2, -1,
+                                     0,   1,   2,   3,   4,   5,   6,   8,   10,  12, 14, 16, 19, 22, 25, 29};
+
+// A type of these?
+static inline int dtype_is_six_bit(enum dtype type)
+{
+    return type == DTYPE_Q4N || type == DTYPE_Q5 || type == DTYPE_Q6;
+}
+
+// Column c of 32 of a group, whose first plane is at `low` and whose second one is at `high`.
+static inline int six_bit_value(enum dtype type, const uint8_t *low, const uint8_t *high, int c)
+{
+    const int nibble = low[c / 2] >> (c % 2 * 4) & 15, eight = c / 8, pair = c % 8 / 2, odd = c % 2;
+    if (type == DTYPE_Q4N)
+        return q4n_values[nibble];
+    if (type == DTYPE_Q5)
+        return q5_values[nibble | (high[pair] >> (2 * eight + odd) & 1) << 4];
+    const int bits = nibble | (high[4 * odd + pair] >> (2 * eight) & 3) << 4;
+    return bits - (bits & 32) * 2;
+}
