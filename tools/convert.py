@@ -95,8 +95,15 @@ def complain(text: object, code: int) -> int:
     return code
 
 
+class Parser(argparse.ArgumentParser):
+    """A mistake in the arguments is one line, as any other is."""
+
+    def error(self, message: str):
+        sys.exit(complain(f"{message} (--help lists the options)", 2))
+
+
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="convert.py", description=__doc__, epilog=HELP_END, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
