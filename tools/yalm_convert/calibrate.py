@@ -33,8 +33,8 @@ class Failed(Exception):
 
 
 def asked_for(plan: list) -> bool:
-    """Whether a matrix is to be rounded to a type for which importance is worth its time."""
-    return any(planned.quantised in ASK for planned in plan)
+    """Whether a matrix of the layers is to be rounded to a type for which importance is worth its time."""
+    return any(planned.quantised in ASK and planned.name.startswith("layers.") for planned in plan)
 
 
 def find_yalm() -> Path:

@@ -1,8 +1,8 @@
 """Tensors of GGUF files. Numbers are read as they are; what comes in blocks is dequantised by the package `gguf`.
 
 Where a block's values are integers times one scale that fp16 holds, the model file's q8 or q4 has them without loss: the scale is taken out of the block, and the
-integers are the dequantised values divided by it. Everything else becomes q8 or q4, unless something else is asked for: q8 where the type has 4 bits a weight and
-more, for then it has lost several times what q8 loses; q4 where it has fewer, for then it has lost more than q4 does.
+integers are the dequantised values divided by it. Everything else becomes q8 or q4n, unless something else is asked for: q8 where the type has 4 bits a weight and
+more, for then it has lost several times what q8 loses; q4n where it has fewer, for then it has lost more than q4n does.
 """
 
 import gguf
@@ -17,7 +17,7 @@ from .source import shown
 
 Kind = gguf.GGMLQuantizationType
 PLAIN = {Kind.F32: TYPES["F32"], Kind.F16: TYPES["F16"], Kind.BF16: TYPES["BF16"]}
-FEW_BITS = 4  # a weight; with fewer q4 is exact enough
+FEW_BITS = 4  # a weight; with fewer q4n is exact enough
 
 
 def _half(begin: int):
