@@ -56,7 +56,7 @@ QUANTISED = [
     ("bundled", "q4"),
 ]
 if not EMULATED:
-    QUANTISED = [(name, dtype) for dtype in ("q8", "q4", "fp8", "fp8_e5m2") for name in UNTIED]
+    QUANTISED = [(name, dtype) for dtype in ("q8", "q4", "q6", "fp8", "fp8_e5m2") for name in UNTIED]
 RUNS += [(name, dtype, "fp16") for name, dtype in QUANTISED]
 RUNS += [] if EMULATED else [("bundled", "fp32", "fp32"), ("tiny-gqa", "bf16", "fp32")]
 # SparQ, the same with: r, k, local, copy (0 int8, 1 fp16, 2 q4), tail (1 on, 2 off). Scores that are summed up in another order may put a weight on the
@@ -100,6 +100,8 @@ MANY = {
     "bf12": (HALF, HALF_MEDIAN),
     "q8": (4e-3, 1.7e-3),
     "q4": (4e-3, 1.7e-3),
+    "q5": (4e-3, 1.7e-3),
+    "q6": (4e-3, 1.7e-3),
     "fp8": (4.5e-3, 1.7e-3),
     "fp8_e5m2": (1.7e-3, 1.2e-3),
     "int8": (INT8, 2.4e-3),
@@ -108,7 +110,7 @@ MANY = {
 # (2e-6). But for q8 and q4 a token's block of 128 becomes integers of 16 bits: where one of these stands near the middle and becomes the next one,
 # all later layers' inputs differ by so much, and more of theirs are rounded otherwise; in the end, as much as such rounding moves logits at all
 # (2e-4; 1.6e-4 were found). In an int8 cache likewise, but the middle is met seldom (2.5e-5, and 1.03e-4 in tiny-granite).
-SINGLES = {"q8": 2.4e-4, "q4": 2.4e-4, "int8": 1.5e-4}
+SINGLES = {**dict.fromkeys(("q8", "q6", "q5", "q4"), 2.4e-4), "int8": 1.5e-4}
 # Which keys both devices select, on every preset: see selections/compare.cc, which also says what a tie is. SparQ's copies of fp16, int8 and 4 bits,
 # the hybrid with codes of one component; in some models its other options.
 SELECTIONS = {
@@ -127,7 +129,7 @@ N_TOKENS = 56 if EMULATED else 144  # past the windows
 # A token as one kernel (src/cuda/step/step.cuh), which capability 9.0 and later have: every type of weights, and heads, groups, biases and windows of all kinds
 # whose rows are whole packs. On a GPU that has it, all of the above run it too.
 MIXED = "mixed"  # q4, and v in q8
-ONE_KERNEL = [("bundled", dtype) for dtype in ("q8", "q4", MIXED, "fp8", "fp8_e5m2")] + [("tiny-gqa", "bf16")]
+ONE_KERNEL = [("bundled", dtype) for dtype in ("q5", "q8", "q4", MIXED, "q6", "fp8", "fp8_e5m2")] + [("tiny-gqa", "bf16")]
 ONE_KERNEL += [
     (name, "fp16") for name in ("tiny-bias", "tiny-window", "tiny-headdim", "tiny-oddvocab", "headdim-80-mha")
 ]
@@ -152,7 +154,7 @@ def cover(runs):
 if EMULATED and not THOROUGH:
     BRIEF, SHORT = cover([*RUNS, *BRIEF, *SHORT]), []
     RUNS = [("tiny-gqa", "fp32", "fp32"), ("tiny-window", "fp32", "int8"), ("tiny-mixtral", "fp16", "fp16")]
-    RUNS += [("bundled", "q4", "fp16")]
+    RUNS += [("bundled", "q4", "fp16"), ("bundled", "q6", "fp16")]
     ONE_KERNEL = ONE_KERNEL[::4]
     SPARQ, HYBRID, HYBRID_OF_ALL = SPARQ[:1], HYBRID[:1], HYBRID_OF_ALL[:1]
     SELECTING = SELECTING[::6]

@@ -141,8 +141,8 @@ struct step_planner {
 // How a product of `cols` columns is spread; false where no instance is for it. Bulk copies take multiples of 16 bytes from such addresses.
 static bool shape_make(struct step_shape *shape, enum dtype type, int cols, struct step_planner *planner)
 {
-    const int scale = (int)dtype_group_scale[type], whole = scale > 0 ? 16 / scale * QUANT_GROUP : pack_cols(type);
-    if (!type_runs(type) || cols % whole != 0)
+    const int scale = (int)dtype_group_scale[type];
+    if (!type_runs(type) || cols % (scale > 0 ? 8 * QUANT_GROUP : pack_cols(type)) != 0)
         return false;
     const int chunk = 32 * pack_cols(type);
     shape->chunks = (cols + chunk - 1) / chunk;
@@ -154,7 +154,7 @@ static bool shape_make(struct step_shape *shape, enum dtype type, int cols, stru
     const int row = shape->row_bytes + shape->scale_bytes;
     const int together = step_rows_each(in_warp) * shape->groups;
     shape->rows = together * row < STEP_SLOT ? STEP_SLOT / (together * row) * together : STEP_SLOT > row ? STEP_SLOT / row : 1;
-    const int bytes = (int)round_up(shape->rows * row, 128);
+    const int bytes = (int)round_up(shape->rows * row + (shape->scale_bytes % 16 ? 32 : 0), 128); // step_scales_skew()
     planner->slot_bytes = bytes > planner->slot_bytes ? bytes : planner->slot_bytes;
     const int x = scale > 0 ? (int)x_bytes<q8>(shape->chunks * chunk) : 0; // of all types with groups
     planner->x_bytes = x > planner->x_bytes ? x : planner->x_bytes;

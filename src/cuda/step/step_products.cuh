@@ -223,6 +223,12 @@ __device__ __forceinline__ void step_finish_row(const struct step_phase &p, int 
 
 // ------------------------------------------------------------------------------------------ a product
 
+// Bulk copies take whole 16 bytes: rows' scales come with so many bytes before them that are not theirs.
+__device__ __forceinline__ int step_scales_skew(const struct step_phase &p, int row)
+{
+    return (int)((size_t)row * p.shape.scale_bytes % 16);
+}
+
 // What the computing warps do of it, each with CHUNKS of columns.
 template <class T, int CHUNKS>
 __device__ __forceinline__ void step_rows(const struct step_phase &p, int number, struct step_ring &ring, int &batches,
@@ -267,11 +273,13 @@ __device__ __forceinline__ void step_rows(const struct step_phase &p, int number
         first_batch = false;
         const int n_rows = step_batch_rows(p, b);
         for (int at = 0; at < n_rows;) {
-            int left = step_run_at(p, b, at).n;
+            const struct step_run run = step_run_at(p, b, at);
+            int left = run.n;
             while (left > 0) {
                 const int n = min(left, stage_rows);
                 const uint8_t *slot = m.ring + ring.slot * slot_bytes;
-                const scale_type<T> *scales = reinterpret_cast<const scale_type<T> *>(slot + n * row_bytes);
+                const scale_type<T> *scales = reinterpret_cast<const scale_type<T> *>(
+                    slot + n * row_bytes + (GROUPED<T> ? step_scales_skew(p, run.row + run.n - left) : 0));
                 float *to = sums + column * (STEP_SUMS + 1) + at;
                 arrivals_wait(m.full + ring.slot, ring.parity);
                 for (int first = first_row; first < n; first += next_row) {
@@ -393,10 +401,13 @@ __device__ __forceinline__ void step_read(const struct step_phase &p, int number
                 }
                 ahead++;
                 arrivals_wait(m.empty + ring.slot, ring.parity ^ 1);
-                arrivals_expect(full, n * (row_bytes + scale_bytes));
+                const unsigned skew = step_scales_skew(p, run.row + done), own = skew + n * scale_bytes;
+                const unsigned with_scales =
+                    (own + 15) / 16 * 16; // what is more than its own lies in the matrix, or just behind
+                arrivals_expect(full, n * row_bytes + with_scales);
                 copy_bulk(slot, w + (size_t)done * row_bytes, n * row_bytes, full);
                 if (scale_bytes > 0)
-                    copy_bulk(slot + n * row_bytes, scales + (size_t)done * scale_bytes, n * scale_bytes, full);
+                    copy_bulk(slot + n * row_bytes, scales + (size_t)done * scale_bytes - skew, with_scales, full);
                 step_ring_next(ring, l.n_slots);
             }
             at += run.n;
