@@ -100,6 +100,31 @@ def curves(title, x_label, y_label, series, x_values):
     return document(title, [*parts, *legend(list(series), styles)])
 
 
+def trade(title, x_label, y_label, series):
+    """`series`: {name: [(x, y, label)]}, x > 0 on a logarithmic axis: what is gained (y) against what is lost (x)."""
+    points = [point for each in series.values() for point in each]
+    parts, y_place = y_axis(1.08 * max(y for _, y, _ in points), y_label)
+    low, high = math.log10(min(x for x, _, _ in points)) - 0.15, math.log10(max(x for x, _, _ in points)) + 0.15
+
+    def x_place(x):
+        return LEFT + (math.log10(x) - low) / (high - low) * (WIDTH - LEFT - RIGHT)
+
+    for power in range(math.floor(low), math.ceil(high)):
+        for x in (m * 10.0**power for m in (1, 2, 5)):
+            if low <= math.log10(x) <= high:
+                parts.append(line(x_place(x), TOP, x_place(x), HEIGHT - BOTTOM))
+                parts.append(text(x_place(x), HEIGHT - BOTTOM + 19, f"{x:g}"))
+    parts.append(text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 12, x_label))
+    for i, each in enumerate(series.values()):
+        where = [(x_place(x), y_place(y), label) for x, y, label in sorted(each)]
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in where)
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{COLOURS[i]}" stroke-width="2"/>')
+        for x, y, label in where:
+            parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{COLOURS[i]}"/>')
+            parts.append(text(x + 5, y - 7, label, "start", 10))
+    return document(title, [*parts, *legend(list(series), [(COLOURS[i], False) for i in range(len(series))])])
+
+
 def bars(title, y_label, groups):
     """`groups`: {name: {series: value}}, each value a bar with its number on top."""
     series = list(dict.fromkeys(name for values in groups.values() for name in values))

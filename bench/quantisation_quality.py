@@ -69,18 +69,19 @@ class Judge:
         base = place / "base.bin"
         convert(model, base)
         for number, _ in enumerate(texts):
-            self.report("as it was", base, 0, number, "--save-logits", place / f"logits.{number}")
+            found = self.measure(base, number, "--save-logits", place / f"logits.{number}")
+            self.report("as it was", 0, number, found)
         base.unlink()
 
-    def report(self, form: str, file: Path, size: int, number: int, *options: object) -> None:
-        text = self.texts[number]
+    def measure(self, file: Path, number: int, *options: object) -> dict:
+        """FOUND by name, as it was printed; "" for what was not."""
         said = run(
             ROOT / "yalm",
             file,
             "-m",
             "perplexity",
             "-f",
-            text,
+            self.texts[number],
             "--ctx",
             CONTEXT,
             "--max-tokens",
@@ -88,14 +89,20 @@ class Judge:
             "-q",
             *options,
         )
-        found = [re.search(pattern, said) for pattern in FOUND.values()]
+        found = {name: re.search(pattern, said) for name, pattern in FOUND.items()}
+        return {name: match.group(1) if match else "" for name, match in found.items()}
+
+    def compared(self, file: Path, number: int) -> dict:
+        return self.measure(file, number, "--kl-base", self.place / f"logits.{number}")
+
+    def report(self, form: str, size: int, number: int, found: dict) -> None:
         bytes_ = f"{size / 1e6:.1f} MB" if size else ""
-        cells = [text.name, form, bytes_, *(match.group(1) if match else "" for match in found)]
+        cells = [self.texts[number].name, form, bytes_, *found.values()]
         print("| " + " | ".join(cells) + " |", flush=True)
 
     def judge(self, form: str, file: Path, size: int) -> None:
         for number, _ in enumerate(self.texts):
-            self.report(form, file, size, number, "--kl-base", self.place / f"logits.{number}")
+            self.report(form, size, number, self.compared(file, number))
         file.unlink()
 
 

@@ -69,7 +69,7 @@ enum { YALM_MAX_EOS = 16 };
 typedef struct yalm_model_info {
     const char *name;          // of the directory that it was converted from
     const char *architecture;  // as in config.json: "LlamaForCausalLM", …
-    const char *weight_dtype;  // of the matrices: "fp16", "q4", …; of q8 and q4: the layers'; "mixed" where they differ
+    const char *weight_dtype;  // of the matrices: "fp16", "q4n", …; of quantised ones: the layers'; "mixed" where they differ
     const char *rope_type;     // "default", "linear", "llama3", "yarn", "longrope"
     const char *tokenizer;     // "spm" (SentencePiece-style BPE), "bpe" (byte-level BPE), or "none"
     const char *chat_template; // Jinja, as stored; NULL where there is none
@@ -168,7 +168,7 @@ typedef struct yalm_session_options {
     const char
         *device;     // "cpu"; "cuda", an NVIDIA GPU; "auto": cuda where a GPU can run this model with these options, else cpu
     const char *isa; // CPU: "auto", "scalar", "avx2", "avxvnni", "avx512", "avx512vnni", "amx"
-    int n_threads;   // 0: physical cores in the affinity mask, at most the cgroup's CPU quota
+    int n_threads;   // 0: physical cores in the affinity mask, at most the CPU quota of its control groups
     int n_threads_batch; // for batches of several tokens, which are bound by arithmetic; 0: as n_threads
     // Sessions on one model that have as many threads share them, and take turns.
     bool
@@ -407,7 +407,7 @@ YALM_API double yalm_attention_seconds(const yalm_session *session);
 typedef struct yalm_limits {
     double read_gb_per_s; // the best of a grid of access patterns over memory larger than the caches
     double fma_gop_per_s; // float32 multiply-adds from registers, two operations each
-    double dot_gop_per_s; // 8-bit multiply-adds with 32-bit sums, likewise: the limit for q8 and q4 weights; 0 on the GPU
+    double dot_gop_per_s; // 8-bit multiply-adds with 32-bit sums, likewise: the limit for quantised weights; 0 on the GPU
     double
         matrix_gop_per_s; // GPU: bfloat16 matrix products with float32 sums: the limit for all but fp32 weights; 0 on the CPU
 } yalm_limits;

@@ -95,8 +95,15 @@ def complain(text: object, code: int) -> int:
     return code
 
 
+class Parser(argparse.ArgumentParser):
+    """A mistake in the arguments is one line, as any other is."""
+
+    def error(self, message: str):
+        sys.exit(complain(f"{message} (--help lists the options)", 2))
+
+
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="convert.py", description=__doc__, epilog=HELP_END, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
@@ -112,7 +119,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--dtype",
         choices=MATRIX_TYPES,
-        help="of the weight matrices (default: as stored; what is quantised already becomes q4, q8 or fp8, which is said); bf12 is bf16 without loss in 12 bits; with q4, embedding and classifier become q8",
+        help="of the weight matrices (default: as stored; what is quantised already becomes q4, q8 or fp8, which is said); bf12 is bf16 without loss in 12 bits; q4 is a mixture, of --bits; with q4 and q5 the classifier becomes q6, with q4 an embedding apart from it q5",
     )
     parser.add_argument(
         "--keep",
@@ -126,7 +133,7 @@ def parse_arguments() -> argparse.Namespace:
         "--bits",
         type=bits_a_weight,
         metavar="N",
-        help=f"with --dtype q4: bits a weight, on average, of the layers' matrices: so many of them become q8, the most sensitive first; 4.5 is none (default: {DEFAULT_BITS})",
+        help=f"with --dtype q4: bits a weight, on average, of the layers' matrices: what is above {LEAST_BITS} makes some of them q5, q6 and q8, the most sensitive first (default: {DEFAULT_BITS})",
     )
     parser.add_argument(
         "--lora",
@@ -142,7 +149,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--calibration",
         metavar="FILE|none",
-        help="text by which q4's scales are chosen, with the weights that matter in it (default: one that comes with yalm); none: all weights alike, which is faster",
+        help="text by which the scales of q4, q5 and q6 are chosen, with the weights that matter in it (default: one that comes with yalm); none: all weights alike, which is faster",
     )
     parser.add_argument("--check-finite", action="store_true", help="refuse weights that are NaN or infinite")
     parser.add_argument("--dry-run", action="store_true", help="print the plan, write nothing")

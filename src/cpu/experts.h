@@ -4,7 +4,8 @@
 
 // state->gate = activation(gate · h) ∘ (up · h) for n tokens h (n, hidden_dim): steps.
 // `types`: those of gate and up, or more.
-void gated_units(struct cpu_state *state, const struct expert_weights *w, type_set types, const float *h, int n, struct member *me);
+void gated_units(struct cpu_state *state, const struct expert_weights *w, type_set types, const float *h, int n,
+                 struct member *me);
 
 // x += Σ over each token's experts of weight · expert(h), for the n tokens state->h: steps.
 // observed, first_input: for observe(), the input of expert 0's gate and up.

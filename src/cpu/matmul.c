@@ -210,11 +210,20 @@ static void multiply_rows(struct cpu_state *s, const struct member *me, const st
     const struct multiplier *by = plan_multiplier(&s->plan, w->dtype, n, me->apart);
     const enum dtype type = unpacked_type(w->dtype);
     switch (by->form) {
-    case TOKENS_FLOAT: few_rows(s, w, rows, y, ldy, x, n); break;
-    case TOKENS_PACKED: many_rows(s, me, w, rows, y, ldy, kernels->matmul[type], s->packed, n); break;
-    case TOKENS_HALVES: many_rows(s, me, w, rows, y, ldy, by->half->product[type], s->halves, n); break;
-    case TOKENS_QUANTISED: quantised_rows(s, me, w, rows, y, ldy, n); break;
-    case TOKEN_FORMS: break;
+    case TOKENS_FLOAT:
+        few_rows(s, w, rows, y, ldy, x, n);
+        break;
+    case TOKENS_PACKED:
+        many_rows(s, me, w, rows, y, ldy, kernels->matmul[type], s->packed, n);
+        break;
+    case TOKENS_HALVES:
+        many_rows(s, me, w, rows, y, ldy, by->half->product[type], s->halves, n);
+        break;
+    case TOKENS_QUANTISED:
+        quantised_rows(s, me, w, rows, y, ldy, n);
+        break;
+    case TOKEN_FORMS:
+        break;
     }
     if (dtype_row_scale[w->dtype])
         scale_rows(y, ldy, w, rows, n);

@@ -2,7 +2,6 @@
 #include "cuda/limits.h"
 #include "cuda/state.h"
 #include "cuda/upload.h"
-#include "model/quant_values.h"
 
 #include <sched.h>
 
@@ -57,25 +56,14 @@ static int usable_cores(void)
     return n < MAX_COPY_THREADS ? n : MAX_COPY_THREADS;
 }
 
-static yalm_status check_types(const struct model_config *config, const struct model_weights *w, yalm_error *error)
-{
-    const type_set types = weights_layer_types(config, w) | type_bit(w->embedding.dtype) | type_bit(w->classifier.dtype);
-    for (int type = 0; type < DTYPE_WEIGHTS; type++)
-        if (types & type_bit((enum dtype)type) && dtype_is_six_bit((enum dtype)type))
-            return error_set(error, YALM_USAGE, "device cuda: %s weights do not run on the GPU (-d cpu runs them)",
-                             dtype_names[type]);
-    return YALM_OK;
-}
-
-static yalm_status cuda_resolve(const struct model_config *config, const struct model_weights *weights,
-                                yalm_session_options *options, yalm_error *error)
+static yalm_status cuda_resolve(const struct model_config *config, const struct model_weights *, yalm_session_options *options,
+                                yalm_error *error)
 {
     if (strcmp(options->isa, "auto") != 0 && strcmp(options->isa, "cuda") != 0)
         return error_set(error, YALM_USAGE, "isa: found '%s': instruction sets are the CPU's (-d cpu)", options->isa);
     if (options->activations > YALM_ACTIVATIONS_INT16)
         return error_set(error, YALM_USAGE, "device cuda: activations %s are the CPU's (-d cpu)",
                          options->activations == YALM_ACTIVATIONS_INT8 ? "int8" : "fp32");
-    TRY(check_types(config, weights, error));
     TRY(method_check(config, options, error));
     if (config->vocab_size > MAX_VOCAB)
         return error_set(error, YALM_USAGE,

@@ -363,7 +363,7 @@ static void *pulse(void *context)
     while (!g->pulse_ends && !g->lost) {
         group_tell(g, &(struct command){.kind = COMMAND_NOTHING}, NULL, 0, NULL);
         struct timespec next;
-        clock_gettime(CLOCK_REALTIME, &next);
+        clock_gettime(CLOCK_MONOTONIC, &next);
         const double seconds = g->patience / 4;
         next.tv_sec += (time_t)seconds;
         next.tv_nsec += (long)((seconds - floor(seconds)) * 1e9);

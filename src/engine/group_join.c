@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "engine/group.h"
 #include "engine/library.h"
@@ -42,7 +43,11 @@ yalm_group *group_make(const struct transport *transport)
         group->transport = *transport;
         group->patience = GROUP_PATIENCE;
         pthread_mutex_init(&group->lock, NULL);
-        pthread_cond_init(&group->end_pulse, NULL);
+        pthread_condattr_t attributes;
+        pthread_condattr_init(&attributes);
+        pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC); // a step of the wall clock must not hold the pulse up
+        pthread_cond_init(&group->end_pulse, &attributes);
+        pthread_condattr_destroy(&attributes);
     }
     return group;
 }

@@ -2,10 +2,17 @@
 #pragma once
 #include "model/dtype.h"
 
+// CUDA's kernels are compiled with the tables.
+#ifdef __cplusplus
+#define QUANT_TABLE static constexpr int8_t
+#else
+#define QUANT_TABLE static const int8_t
+#endif
+
 // What q4n's four bits stand for, and q5's five: dense near 0, where most weights are.
-static const int8_t q4n_values[16] = {-32, -24, -18, -13, -9, -6, -4, -2, 0, 2, 4, 7, 10, 14, 19, 26};
-static const int8_t q5_values[32] = {-32, -28, -25, -22, -19, -17, -15, -13, -11, -9, -7, -6, -5, -3, -2, -1,
-                                     0,   1,   2,   3,   4,   5,   6,   8,   10,  12, 14, 16, 19, 22, 25, 29};
+QUANT_TABLE q4n_values[16] = {-32, -24, -18, -13, -9, -6, -4, -2, 0, 2, 4, 7, 10, 14, 19, 26};
+QUANT_TABLE q5_values[32] = {-32, -28, -25, -22, -19, -17, -15, -13, -11, -9, -7, -6, -5, -3, -2, -1,
+                             0,   1,   2,   3,   4,   5,   6,   8,   10,  12, 14, 16, 19, 22, 25, 29};
 
 // A type of these?
 static inline int dtype_is_six_bit(enum dtype type)

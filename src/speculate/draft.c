@@ -64,8 +64,10 @@ yalm_status draft_check_session(yalm_session *session, yalm_error *error)
 struct draft *draft_open(const yalm_model *model, const yalm_session_options *options, yalm_error *error)
 {
     struct draft *d = calloc(1, sizeof *d);
+    yalm_session_options how = *options;
+    how.activations = YALM_ACTIVATIONS_AUTO; // the large model's may concern types that only its weights have
     if (d)
-        d->session = yalm_session_open(model, options, error);
+        d->session = yalm_session_open(model, &how, error);
     if (d && d->session) {
         d->context = yalm_session_facts(d->session)->context;
         d->text = malloc(sizeof *d->text * (size_t)d->context);
@@ -101,8 +103,11 @@ static bool catch_up(struct draft *d, size_t n)
     size_t same = 0;
     while (same < n_known && same < n - 1 && d->known[same] == d->text[same])
         same++;
-    return (same == n_known || yalm_rollback(d->session, (int64_t)same, NULL) == YALM_OK) &&
-           yalm_eval(d->session, d->text + same, (int)(n - same), YALM_LOGITS_LAST, NULL) == YALM_OK;
+    if (same < n_known && yalm_rollback(d->session, (int64_t)same, NULL) != YALM_OK) {
+        same = 0; // a sliding window has gone past that point
+        yalm_rollback(d->session, 0, NULL);
+    }
+    return yalm_eval(d->session, d->text + same, (int)(n - same), YALM_LOGITS_LAST, NULL) == YALM_OK;
 }
 
 int draft_guess(struct draft *d, const yalm_session *session, int32_t token, int32_t *guesses, int n)

@@ -10,7 +10,7 @@ yalm_status draft_check(const yalm_model *draft, const yalm_model *model, yalm_e
 // YALM_USAGE where the session evaluates tokens one by one, so that no guess would help.
 yalm_status draft_check_session(yalm_session *session, yalm_error *error);
 
-// A session of its own on the smaller model, which must outlive it. NULL on failure.
+// A session of its own on the smaller model, which must outlive it; with the options, but for activations. NULL on failure.
 struct draft *draft_open(const yalm_model *model, const yalm_session_options *options, yalm_error *error);
 void draft_close(struct draft *draft); // NULL is welcome
 

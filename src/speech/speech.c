@@ -72,6 +72,13 @@ static bool is_key(struct span key, const char *name)
 
 enum progress { WRONG, GOES_ON, WHOLE };
 
+// What cannot be read follows: a call that has all it needs ends there, as where a model forgets the last brace.
+static enum progress break_off(struct call *call, bool has_arguments)
+{
+    call->whole = call->name.at && has_arguments;
+    return call->whole ? WHOLE : WRONG;
+}
+
 // An object with a name and arguments at text->at, as far as it has come; moves *text past what has been read.
 static enum progress read_call(struct span *text, struct call *call)
 {
@@ -81,7 +88,7 @@ static enum progress read_call(struct span *text, struct call *call)
     if (*text->at != '{')
         return WRONG;
     *text = rest_of(*text, 1);
-    for (;;) {
+    for (bool has_arguments = false;;) {
         *text = skip_blanks(*text);
         if (text->length && (*text->at == ',' || *text->at == '}')) {
             const bool end = *text->at == '}';
@@ -93,21 +100,23 @@ static enum progress read_call(struct span *text, struct call *call)
         if (text->length == 0)
             return GOES_ON;
         if (*text->at != '"')
-            return WRONG;
+            return break_off(call, has_arguments);
         const size_t key_end = string_end(*text);
         const struct span key = {text->at, key_end};
         struct span value = skip_blanks(rest_of(*text, key_end));
         if (key_end == 0 || value.length == 0)
             return GOES_ON;
         if (*value.at != ':')
-            return WRONG;
+            return break_off(call, has_arguments);
         value = skip_blanks(rest_of(value, 1));
         const size_t end = value_end(value);
-        if (is_key(key, "arguments") || is_key(key, "parameters"))
+        const bool is_arguments = !has_arguments && (is_key(key, "arguments") || is_key(key, "parameters"));
+        if (is_arguments)
             call->arguments = (struct span){value.at, end ? end : value.length};
         if (end == 0)
             return GOES_ON;
-        if (is_key(key, "name") && *value.at == '"')
+        has_arguments |= is_arguments;
+        if (!call->name.at && is_key(key, "name") && *value.at == '"')
             call->name = (struct span){value.at + 1, end - 2};
         *text = rest_of(value, end);
     }
@@ -115,12 +124,18 @@ static enum progress read_call(struct span *text, struct call *call)
 
 // ---------------------------------------------------------------- calls
 
+// Once its arguments begin it is a call: what is told of it is not taken back.
+static bool is_told(const struct call *call, enum progress progress)
+{
+    return progress != WRONG && call->name.at && (call->arguments.at || progress == WHOLE);
+}
+
 static enum progress read_hermes(struct span *text, struct speech *speech)
 {
     struct call *call = &speech->calls[speech->n_calls];
     *text = rest_of(*text, strlen("<tool_call>"));
     const enum progress progress = read_call(text, call);
-    speech->n_calls += progress != WRONG && call->name.at;
+    speech->n_calls += is_told(call, progress);
     if (progress != WHOLE)
         return progress;
     *text = skip_blanks(*text);
@@ -153,6 +168,8 @@ static enum progress read_named(struct span *text, struct call *call)
     after = skip_blanks(after);
     if (n == 0 || (after.length && *after.at != '{'))
         return WRONG;
+    if (after.length == 0)
+        return GOES_ON;
     call->name = (struct span){text->at, n};
     const size_t end = value_end(after);
     call->arguments = (struct span){after.at, end ? end : after.length};
@@ -172,10 +189,15 @@ static enum progress read_mistral(struct span *text, struct speech *speech)
         return progress;
     }
     *text = rest_of(*text, 1);
+    const int before = speech->n_calls;
     while (speech->n_calls < MAX_CALLS) {
         struct call *call = &speech->calls[speech->n_calls];
         const enum progress progress = read_call(text, call);
-        speech->n_calls += progress != WRONG && call->name.at;
+        speech->n_calls += is_told(call, progress);
+        if (progress == WRONG && speech->n_calls > before) { // those before it stay calls
+            memset(call, 0, sizeof *call);
+            return WHOLE;
+        }
         if (progress != WHOLE)
             return progress;
         *text = skip_blanks(*text);
@@ -195,7 +217,7 @@ static enum progress read_bare(struct span *text, struct speech *speech)
         *text = rest_of(*text, strlen(tag));
     struct call *call = &speech->calls[speech->n_calls];
     const enum progress progress = read_call(text, call);
-    speech->n_calls += progress != WRONG && call->name.at && (call->arguments.at || progress == WHOLE);
+    speech->n_calls += is_told(call, progress);
     return progress;
 }
 

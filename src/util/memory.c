@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "util/cgroup.h"
 #include "util/round.h"
 
 enum { HUGE_PAGE = 2 << 20 };
@@ -65,42 +66,9 @@ void *memory_huge_pages(uint64_t bytes, uint64_t *taken, const char **why)
     return start;
 }
 
-// The number after `key` in a file of "key: number kB" lines, or the file's only number where key is ""; UINT64_MAX if there is none.
-static uint64_t number_in(const char *path, const char *key)
-{
-    FILE *file = fopen(path, "r");
-    if (!file)
-        return UINT64_MAX;
-    char line[256];
-    unsigned long long value;
-    uint64_t found = UINT64_MAX;
-    while (found == UINT64_MAX && fgets(line, sizeof line, file))
-        if (!strncmp(line, key, strlen(key)) && sscanf(line + strlen(key), " %llu", &value) == 1)
-            found = value;
-    fclose(file);
-    return found;
-}
-
 uint64_t memory_available(void)
 {
-    const uint64_t kib = number_in("/proc/meminfo", "MemAvailable:");
-    uint64_t available = kib == UINT64_MAX ? UINT64_MAX : kib * 1024;
-
-    // cgroup v2, then v1. Page cache counts as used there, but can be taken back.
-    uint64_t limit = number_in("/sys/fs/cgroup/memory.max", "");
-    uint64_t used = number_in("/sys/fs/cgroup/memory.current", "");
-    uint64_t cache = number_in("/sys/fs/cgroup/memory.stat", "file ");
-    if (limit == UINT64_MAX) {
-        limit = number_in("/sys/fs/cgroup/memory/memory.limit_in_bytes", "");
-        used = number_in("/sys/fs/cgroup/memory/memory.usage_in_bytes", "");
-        cache = number_in("/sys/fs/cgroup/memory/memory.stat", "total_cache ");
-    }
-    if (limit != UINT64_MAX && used != UINT64_MAX) {
-        if (cache != UINT64_MAX)
-            used -= cache < used ? cache : used;
-        const uint64_t left = limit > used ? limit - used : 0;
-        if (left < available)
-            available = left;
-    }
-    return available;
+    const uint64_t kib = cgroup_number("/proc/meminfo", "MemAvailable:");
+    const uint64_t available = kib == UINT64_MAX ? UINT64_MAX : kib * 1024, left = cgroup_memory_left(&cgroup_system);
+    return left < available ? left : available;
 }

@@ -12,5 +12,5 @@ void memory_pages_free(void *block, size_t bytes); // NULL is welcome
 // kernel has none, or does not give any; `why` says why.
 void *memory_huge_pages(uint64_t bytes, uint64_t *taken, const char **why);
 
-// Bytes that can be taken without swapping: MemAvailable, or less where a cgroup's limit is nearer.
+// Bytes that can be taken without swapping: MemAvailable, or less where a control group's limit is nearer.
 uint64_t memory_available(void);

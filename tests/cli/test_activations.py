@@ -41,7 +41,11 @@ def test_verbose_says_who_multiplies(quantised, form, bits):
 def test_the_default_is_what_the_weights_let_it_be(logits, request):
     int16, int8 = logits("--activations", "int16"), logits("--activations", "int8")
     assert int16 != int8
-    assert logits() == logits("--activations", "auto") == (int8 if request.node.callspec.params["quantised"] == "q4" else int16)
+    assert (
+        logits()
+        == logits("--activations", "auto")
+        == (int8 if request.node.callspec.params["quantised"] == "q4" else int16)
+    )
 
 
 def test_up_to_8_tokens_keep_16_bits(logits):

@@ -51,6 +51,14 @@ def test_a_model_drafts_for_itself(program):
     assert re.search(rb"speculation: \d+ of \d+ guessed tokens came; 99 tokens took \d+ evaluations", drafted.stderr)
 
 
+def test_a_draft_of_other_types_has_its_own_activations(program, tmp_path):
+    small = convert_directory(ROOT / "models/fable-4m", tmp_path / "small.bin", "--dtype", "q8")
+    args = ("-i", PROMPT, "-n", 60, "-t", "0", "--ignore-eos", "--activations", "fp32")
+    drafted = program(*args, "--speculate", f"draft={small}")
+    assert drafted.returncode == 0, drafted.stderr
+    assert without_speed(drafted) == without_speed(program(*args, "--speculate", "off"))
+
+
 def test_rows_beyond_the_vocabulary_do_not_count(program, tmp_path):
     """Models of one family share a tokenizer, and pad their embeddings to different sizes: Qwen2.5's have 151,936 or 152,064 rows."""
     source = tmp_path / "padded"

@@ -28,11 +28,16 @@ static bool has_product(const struct product_plan *plan, const struct multiplier
 {
     const enum dtype unpacked = unpacked_type(type);
     switch (m->form) {
-    case TOKENS_FLOAT: return plan->kernels->matvec[type];
-    case TOKENS_PACKED: return plan->kernels->matmul[unpacked];
-    case TOKENS_HALVES: return m->half->product[unpacked];
-    case TOKENS_QUANTISED: return plan->quant->product[type];
-    case TOKEN_FORMS: break;
+    case TOKENS_FLOAT:
+        return plan->kernels->matvec[type];
+    case TOKENS_PACKED:
+        return plan->kernels->matmul[unpacked];
+    case TOKENS_HALVES:
+        return m->half->product[unpacked];
+    case TOKENS_QUANTISED:
+        return plan->quant->product[type];
+    case TOKEN_FORMS:
+        break;
     }
     return false;
 }
@@ -89,8 +94,7 @@ static yalm_status resolve(yalm_activations *activations, enum dtype q, enum dty
 {
     struct model_config config = {.n_layers = 1};
     struct expert_weights ffn = {.gate.dtype = others, .up.dtype = others, .down.dtype = others};
-    struct layer_weights layer = {
-        .q.dtype = q, .k.dtype = others, .v.dtype = others, .o.dtype = others, .experts = &ffn};
+    struct layer_weights layer = {.q.dtype = q, .k.dtype = others, .v.dtype = others, .o.dtype = others, .experts = &ffn};
     struct model_weights weights = {.classifier.dtype = classifier, .layers = &layer};
     yalm_error error;
     return plan_resolve(activations, &config, &weights, &error);

@@ -51,7 +51,8 @@ static struct run run_of(const struct cpu_state *s, void *of_first, size_t bytes
 
 static void check_apart(struct cpu_state *s)
 {
-    const size_t matmul = s->kernels->matmul_scratch > s->plan.quant->scratch ? s->kernels->matmul_scratch : s->plan.quant->scratch;
+    const size_t matmul =
+        s->kernels->matmul_scratch > s->plan.quant->scratch ? s->kernels->matmul_scratch : s->plan.quant->scratch;
     const char *block = s->scratch_block, *before = (const char *)(s->part_sum + 1);
     for (int t = 0; t < THREADS; t++) {
         const struct run runs[] = {

@@ -159,8 +159,10 @@ static void test_ranges(void **)
         for (double scale : {1e-5, 1e-3, 1e3, 1e5}) {
             run_product(matmul, {DTYPE_Q4, 9, 70, n, 4, true, true, scale, false});
         }
-        for (double scale : {1e-30, 1e-9, 1e-4, 1e5, 1e9, 1e30}) {
-            run_product(matmul, {DTYPE_FP8, 9, 70, n, 4, true, true, scale, false});
+        for (enum dtype type : {DTYPE_FP8, DTYPE_Q4N, DTYPE_Q5, DTYPE_Q6}) {
+            for (double scale : {1e-30, 1e-9, 1e-4, 1e5, 1e9, 1e30}) {
+                run_product(matmul, {type, 9, 70, n, 4, true, true, scale, false});
+            }
         }
         for (double scale : {1e-5, 1e-3, 50000.0}) {
             run_product(matmul, {DTYPE_FP8_E5M2, 9, 70, n, 4, true, true, scale, false});

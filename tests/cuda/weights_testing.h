@@ -1,10 +1,12 @@
 // Weights of each type for the tests of the CUDA half: on the device, and what they are as doubles.
 #pragma once
 #include "cuda_testing.h"
+#include "model/quant_values.h"
 
 static const enum dtype float_types[] = {DTYPE_FP32, DTYPE_FP16, DTYPE_BF16};
-static const enum dtype quantised_types[] = {DTYPE_Q8, DTYPE_Q4, DTYPE_FP8, DTYPE_FP8_E5M2};
-static const enum dtype weight_types[] = {DTYPE_FP32, DTYPE_FP16, DTYPE_BF16, DTYPE_Q8, DTYPE_Q4, DTYPE_FP8, DTYPE_FP8_E5M2};
+static const enum dtype quantised_types[] = {DTYPE_Q8, DTYPE_Q4, DTYPE_Q4N, DTYPE_Q5, DTYPE_Q6, DTYPE_FP8, DTYPE_FP8_E5M2};
+static const enum dtype weight_types[] = {DTYPE_FP32, DTYPE_FP16, DTYPE_BF16, DTYPE_Q8,  DTYPE_Q4,
+                                          DTYPE_Q4N,  DTYPE_Q5,   DTYPE_Q6,   DTYPE_FP8, DTYPE_FP8_E5M2};
 
 // A float sum of n terms by 32 lanes or more: a relative error of their magnitudes.
 static inline double sum_error(int n)
@@ -84,6 +86,26 @@ static inline void make_groups(struct quant_maker *m, struct weights *w)
     }
 }
 
+// q4n, q5 and q6: any bits, in what fills up the last group too.
+static inline void make_six_bits(struct quant_maker *m, struct weights *w)
+{
+    const enum dtype type = w->device.dtype;
+    const size_t rows = w->device.rows, cols = w->device.cols, groups = quant_groups((int)cols);
+    const size_t pitch = groups * dtype_group_bytes[type], more = dtype_group_bytes[type] - 16;
+    for (size_t i = 0; i < rows * (pitch + groups); i++)
+        m->bytes[i] = (uint8_t)floor(128 + 128 * uniform(m->seed));
+    for (size_t r = 0; r < rows; r++) {
+        const float row_scale = (float)(m->scale * (uniform(m->seed) + (r % 3 ? 1.5 : -1.5)) / 32 / 127);
+        memcpy(&m->bytes[rows * (pitch + groups) + r * sizeof row_scale], &row_scale, sizeof row_scale);
+        for (size_t c = 0; c < cols; c++) {
+            const size_t group = c / QUANT_GROUP;
+            const uint8_t *low = &m->bytes[r * pitch + 16 * group], *high = &m->bytes[r * pitch + 16 * groups + more * group];
+            const int value = six_bit_value(type, low, high, (int)(c % QUANT_GROUP));
+            w->values[r * cols + c] = (double)value * (int8_t)m->bytes[rows * pitch + r * groups + group] * row_scale;
+        }
+    }
+}
+
 static inline void make_floats(struct quant_maker *m, struct weights *w)
 {
     const size_t rows = w->device.rows, cols = w->device.cols;
@@ -112,6 +134,8 @@ static inline struct weights quantised_weights(uint64_t *seed, enum dtype type, 
     maker.bytes.resize(factors_at(&w.device) + sizeof(struct product_factors));
     if (type == DTYPE_Q8 || type == DTYPE_Q4)
         make_groups(&maker, &w);
+    else if (dtype_is_six_bit(type))
+        make_six_bits(&maker, &w);
     else
         make_floats(&maker, &w);
     yalm_error error = {};

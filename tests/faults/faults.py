@@ -205,9 +205,9 @@ FAULTS = (
     # ------------------------------------------------------------------ the converter
     Fault(
         "q4: a byte's columns are exchanged",
-        "tools/yalm_convert/quantise.py",
-        "(packed[:, 0::2] & 15) | (packed[:, 1::2] << 4)",
-        "(packed[:, 1::2] & 15) | (packed[:, 0::2] << 4)",
+        "tools/yalm_convert/packing.py",
+        "(bits[:, 0::2] & 15) | (bits[:, 1::2] << 4)",
+        "(bits[:, 1::2] & 15) | (bits[:, 0::2] << 4)",
         ("release/tools.py",),
     ),
     Fault(

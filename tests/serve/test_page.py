@@ -42,12 +42,29 @@ def test_page(request, which, tmp_path):
             lambda: page("!running && current.turns.length === 4") and page("current.turns[3].content") != stopped
         )
 
+        # What went wrong is shown, and is no part of what the model is told next; nor is the message that got no answer.
+        page.say("word " * 2500)
+        page.wait(lambda: page("!running && current.turns.length === 6"))
+        assert "context size" in page('document.querySelector(".turn:last-child .problem").textContent')
+        told = page('JSON.stringify(body([...current.turns, { role: "user", content: "Well?" }]))')
+        assert "Go on" in told and "Well?" in told and "word word" not in told and "context size" not in told
+        page("current.turns.splice(4); save(); show(); 1")
+
         # The conversation is there after the page has come again; a new one is beside it.
         page.call("Page.reload")
         page.wait(lambda: page('typeof talks !== "undefined" && talks.length === 2'))
         page("open(talks.find(talk => talk.turns.length))")
         assert page('document.querySelectorAll(".turn").length') == 4
         page('document.querySelector("#list button[title=Delete]:last-child").click()')
+
+        # Another tab's conversation is not overwritten, and one that was deleted does not come back.
+        page('keep("talks", [{ id: 5, turns: [{ role: "user", content: "Elsewhere" }] }, ...read("talks", [])]); 1')
+        page("begin()")
+        page.say("Here")
+        page.wait(lambda: page("!running && current.turns.length === 2"))
+        assert page('read("talks", []).map(talk => talk.turns[0].content)') == ["Here", "Once upon a time", "Elsewhere"]
+        page("remove(talks.find(talk => talk.id === 5)); save(); 1")
+        assert page('read("talks", []).map(talk => talk.turns[0].content)') == ["Here", "Once upon a time"]
 
         page('$("theme").click()')
         theme = page("document.documentElement.dataset.theme")
@@ -60,6 +77,22 @@ def test_page(request, which, tmp_path):
         page.wait(lambda: page('document.querySelector("nav").getBoundingClientRect().right <= 0'))
         page('$("menu").click()')
         page.wait(lambda: page('document.querySelector("nav").getBoundingClientRect().left === 0'))
-        assert page.complaints == []
+        assert [each for each in page.complaints if "status of 400" not in str(each)] == []
+    finally:
+        page.close()
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
+def test_page_asks_for_a_key(start, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("sesame\n")
+    server = start("--api-key-file", keys)
+    page = Page(f"http://127.0.0.1:{server.port}/", tmp_path)
+    try:
+        page.wait(lambda: page('typeof current === "object" && current !== null'))
+        page.say("Once")
+        page.wait(lambda: page('document.querySelector(".problem")?.textContent.includes("Settings")'))
+        page('settings.key = "sesame"; settings.max_tokens = 3; learn().then(regenerate); 1')
+        page.wait(lambda: page("!running && current.turns[1].content !== '' && !current.turns[1].problem"))
     finally:
         page.close()

@@ -12,7 +12,7 @@
 
 enum { VOCAB = 67, TOKENS = 150 };
 
-static struct random_model *model_with(int vocab, uint64_t seed)
+static struct random_model *model_with_window(int window, int vocab, uint64_t seed)
 {
     return random_model_make((struct model_config){.n_layers = 2,
                                                    .hidden_dim = 64,
@@ -22,8 +22,14 @@ static struct random_model *model_with(int vocab, uint64_t seed)
                                                    .head_dim = 16,
                                                    .vocab_size = vocab,
                                                    .context_length = 512,
+                                                   .kinds = {{.sliding_window = window}},
                                                    .bos = -1},
                              DTYPE_FP16, seed);
+}
+
+static struct random_model *model_with(int vocab, uint64_t seed)
+{
+    return model_with_window(0, vocab, seed);
 }
 
 static yalm_session_options options_with(const char *attention)
@@ -136,6 +142,27 @@ static void test_drafts(void **state)
         random_model_free(drafts[i]);
 }
 
+// It cannot go back to where another text begins alike, and reads that from its beginning.
+static void test_a_draft_whose_window_has_gone_by(void **state)
+{
+    (void)state;
+    struct random_model *m = model_with_window(8, VOCAB, 4);
+    yalm_error error;
+    yalm_session_options options = options_with("dense");
+    options.chunk = 16;
+    struct draft *draft = draft_open(&m->model, &options, &error);
+    assert_non_null(draft);
+    for (int i = 0; i < 2; i++) {
+        struct written guessed;
+        struct speculator *speculator = speculator_open(draft, steady);
+        write_text(m, "dense", 0, speculator, &guessed);
+        assert_true(guessed.counts.evaluations < TOKENS / 4);
+        speculator_close(speculator);
+    }
+    draft_close(draft);
+    random_model_free(m);
+}
+
 static void test_a_draft_must_have_the_vocabulary(void **state)
 {
     (void)state;
@@ -171,6 +198,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_text_is_the_same),
         cmocka_unit_test(test_drafts),
+        cmocka_unit_test(test_a_draft_whose_window_has_gone_by),
         cmocka_unit_test(test_a_draft_must_have_the_vocabulary),
         cmocka_unit_test(test_where_nothing_is_evaluated_ahead),
     };

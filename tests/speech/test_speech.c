@@ -80,6 +80,20 @@ static void test_brackets(void **state)
           "first {\"a\": 1}\n");
 }
 
+// What was told of a call is never taken back: it is one from where its arguments begin, whatever follows.
+static void test_calls_that_break_off(void **state)
+{
+    (void)state;
+    check("<tool_call>{\"name\": \"first\", \"arguments\": {\"a\": 1}</tool_call> So.", CALLS_HERMES, "", " So.",
+          "first {\"a\": 1}\n");
+    check("{\"name\": \"first\", \"arguments\": {\"a\": 1}, oops", CALLS_BARE, "", "oops", "first {\"a\": 1}\n");
+    check("<tool_call>{\"name\": \"first\"{ no", CALLS_HERMES, "", "<tool_call>{\"name\": \"first\"{ no", "");
+    check("[TOOL_CALLS]first of all", CALLS_MISTRAL, "", "[TOOL_CALLS]first of all", "");
+    check("[TOOL_CALLS][{\"name\": \"first\", \"arguments\": {}}, oops", CALLS_MISTRAL, "", "oops", "first {}\n");
+    check("<tool_call>{\"name\": \"first\", \"arguments\": {\"a\": 1}, \"arguments\": {}, \"name\": \"x\"}</tool_call>",
+          CALLS_HERMES, "", "", "first {\"a\": 1}\n");
+}
+
 static void test_forms_of_templates(void **state)
 {
     (void)state;
@@ -99,6 +113,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_harmony),
         cmocka_unit_test(test_brackets),
+        cmocka_unit_test(test_calls_that_break_off),
         cmocka_unit_test(test_forms_of_templates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

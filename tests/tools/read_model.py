@@ -11,9 +11,16 @@ import numpy as np
 import xxhash
 
 MAGIC = bytes.fromhex("59414c4d0d0a1a0a")
-GROUP_SIZE = {"q8": 34, "q4": 18}  # of 32 columns, scale included
+GROUP_SIZE = {"q8": 34, "q6": 25, "q5": 21, "q4n": 17, "q4": 18}  # of 32 columns, scale included
+SIX_BITS = {"q6": 8, "q5": 4, "q4n": 0}  # bytes that a group has in a row's second plane
+VALUES = {  # that the bits stand for
+    "q4n": np.array([-32, -24, -18, -13, -9, -6, -4, -2, 0, 2, 4, 7, 10, 14, 19, 26]),
+    "q5": np.array([-32, -28, -25, -22, -19, -17, -15, -13, -11, -9, -7, -6, -5, -3, -2, -1,
+                    0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 19, 22, 25, 29]),
+    "q6": np.append(np.arange(32), np.arange(-32, 0)),  # two's complement
+}  # fmt: skip
 ITEM_SIZE = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "fp8_e5m2": 1, "u8": 1, "u32": 4}
-ROW_SCALE = {"fp8": 4}
+ROW_SCALE = {"fp8": 4, **dict.fromkeys(SIX_BITS, 4)}
 CONFIG = {
     "architecture", "activation", "n_layers", "hidden_dim", "ffn_dim", "n_heads", "n_kv_heads", "head_dim", "vocab_size",
     "context_length", "norm_eps", "rope", "sliding_window", "n_experts", "n_active_experts", "tied_embeddings", "attention_bias",
@@ -83,7 +90,8 @@ def read_model(path):
         require(name not in tensors and 1 <= len(entry["shape"]) <= 4, f"{name}: name or rank")
         if entry["dtype"] in GROUP_SIZE:
             require(len(entry["shape"]) == 2, f"{name}: rank")
-            size = entry["shape"][0] * -(-entry["shape"][1] // 32) * GROUP_SIZE[entry["dtype"]]
+            size = -(-entry["shape"][1] // 32) * GROUP_SIZE[entry["dtype"]] + ROW_SCALE.get(entry["dtype"], 0)
+            size *= entry["shape"][0]
         elif entry["dtype"] == "bf12":
             require(len(entry["shape"]) == 2 and entry["shape"][1] <= 65536, f"{name}: rank or columns")
             size = entry["shape"][0] * sum(bf12_row(entry["shape"][1]))
@@ -107,17 +115,37 @@ def read_model(path):
 
 def dequantise(entry, data):
     """(rows, cols) floats of a quantised tensor, and what fills its last groups."""
-    rows, columns = entry["shape"]
+    (rows, columns), dtype = entry["shape"], entry["dtype"]
     groups = -(-columns // 32)
-    quant_bytes = (GROUP_SIZE[entry["dtype"]] - 2) * rows * groups
-    quants = np.frombuffer(data[:quant_bytes], np.int8)
-    if entry["dtype"] == "q4":
-        quants = np.stack([quants << 4 >> 4, quants >> 4], axis=-1)
-    scales = np.frombuffer(data[quant_bytes:], "<f2").astype(np.float32)
-    require(np.isfinite(scales).all(), "scales")
-    values = quants.reshape(-1, 32) * scales[:, None]
-    values = values.reshape(rows, groups * 32)
+    scale_bytes = 1 if dtype in SIX_BITS else 2
+    quants, scales = np.split(np.frombuffer(data, np.uint8), [(GROUP_SIZE[dtype] - scale_bytes) * rows * groups])
+    if dtype in SIX_BITS:
+        integers, of_rows = np.split(scales, [rows * groups])
+        integers, of_rows = integers.view(np.int8).reshape(rows, groups), of_rows.view("<f4")
+        require((integers > -128).all() and np.isfinite(of_rows).all() and (of_rows >= 0).all(), "scales")
+        require((integers[of_rows == 0] == 0).all(), "scales of a row of zeros")
+        scales, values = integers * of_rows[:, None], six_bits(quants.reshape(rows, -1), dtype, groups)
+    else:
+        scales, values = scales.view("<f2").astype(np.float32), quants.view(np.int8)
+        require(np.isfinite(scales).all(), "scales")
+        values = np.stack([values << 4 >> 4, values >> 4], axis=-1) if dtype == "q4" else values
+    values = (values.reshape(-1, 32) * scales.reshape(-1, 1)).reshape(rows, groups * 32)
     return values[:, :columns], values[:, columns:]
+
+
+def six_bits(quants, dtype, groups):
+    """(rows, groups * 32) integers of q4n, q5 or q6, column by column, from where the format puts its bits."""
+    low, high = np.split(quants, [groups * 16], axis=1)
+    low, high = low.reshape(len(quants), groups, 16), high.reshape(len(quants), groups, SIX_BITS[dtype]).astype(int)
+    integers = np.empty((len(quants), groups, 32), int)
+    for c in range(32):
+        eight, pair, odd = c // 8, c % 8 // 2, c % 2
+        integers[..., c] = low[..., c // 2] >> 4 * odd & 15
+        if dtype == "q5":
+            integers[..., c] |= (high[..., pair] >> (2 * eight + odd) & 1) << 4
+        elif dtype == "q6":
+            integers[..., c] |= (high[..., 4 * odd + pair] >> 2 * eight & 3) << 4
+    return VALUES[dtype][integers]
 
 
 def from_fp8(entry, data):
@@ -195,7 +223,7 @@ def check_config(c):
 
 def expected_tensors(c):
     """{name: (shape, possible types)} of the doc's table."""
-    weights, exact = ("fp32", "fp16", "bf16", "bf12", "fp8", "fp8_e5m2", "q8", "q4"), ("fp32",)
+    weights, exact = ("fp32", "fp16", "bf16", "bf12", "fp8", "fp8_e5m2", *GROUP_SIZE), ("fp32",)
     dim, ffn, vocab = c["hidden_dim"], c["ffn_dim"], c["vocab_size"]
     q, kv = c["n_heads"] * c["head_dim"], c["n_kv_heads"] * c["head_dim"]
     table = {"embedding": ((vocab, dim), weights), "norm": ((dim,), exact)}

@@ -159,4 +159,4 @@ def test_keep(tmp_path, monkeypatch, capsys):
     code, _, err = hf.call(monkeypatch, capsys, hf.FABLE, tmp_path / "out.bin", *options)
     assert code == 0, err
     types = {name: entry["dtype"] for name, (entry, _) in read_model(tmp_path / "out.bin")[1].items()}
-    assert types["layers.1.down"] == "bf12" and types["layers.1.q"] == "q4" and types["embedding"] == "bf16"
+    assert types["layers.1.down"] == "bf12" and types["layers.1.q"] == "q4n" and types["embedding"] == "bf16"

@@ -11,8 +11,8 @@ import hf
 import numpy as np
 import pytest
 from harness import BUILD, ROOT, VARIANT
-from read_model import dequantise, read_model
-from yalm_convert import calibrate, quantise
+from read_model import SIX_BITS, VALUES, dequantise, read_model
+from yalm_convert import calibrate, packing, quantise
 
 YALM = ROOT / "yalm" if VARIANT == "release" else BUILD / "yalm"
 
@@ -30,58 +30,62 @@ def text(tmp_path_factory):
 
 
 def weighted_errors(values, weights, scales):
-    """Of each group and scale (groups, candidates): the weighted squared error of the nearest quants."""
-    x, s = values[:, None, :], scales[:, :, None]
-    quants = np.clip(np.round(np.divide(x, s, out=np.zeros(np.broadcast(x, s).shape), where=s != 0)), -8, 7)
-    return (weights[:, None, :] * (x - quants * s) ** 2).sum(axis=2)
+    """Of q4n, each group and scale (groups, candidates): the weighted squared error of the nearest values."""
+    errors = np.empty(scales.shape)
+    for i, scale in enumerate(scales.T):
+        distance = np.abs(values[:, :, None] - VALUES["q4n"] * scale[:, None, None]).min(axis=2)
+        errors[:, i] = (weights * distance**2).sum(axis=1)
+    return errors
+
+
+def decoded(values, dtype, weights=None):
+    quants, *scales = quantise.quantise_rows(values, dtype, weights)
+    data = packing.pack(quants, dtype).tobytes() + b"".join(part.tobytes() for part in scales)
+    return dequantise({"dtype": dtype, "shape": list(values.shape)}, data)[0]
 
 
 def test_the_weighted_search_is_near_brute_force():
+    """Among 400 scales of each group, exact ones."""
     rng = np.random.default_rng(5)
-    values = rng.standard_normal((100, 32)).astype(np.float32)
-    weights = np.exp(1.5 * rng.standard_normal((100, 32))).astype(np.float32)
-    packed, scales = quantise.quantise_groups(values, "q4", weights)
-    entry = {"dtype": "q4", "shape": list(values.shape)}
-    found = (weights * (dequantise(entry, packed.tobytes() + scales.tobytes())[0] - values) ** 2).sum(axis=1)
-    largest = np.abs(values).max(axis=1, keepdims=True)
-    steps = np.concatenate([np.linspace(-0.3, -0.04, 200), np.linspace(0.04, 0.3, 200)])
-    best = weighted_errors(values, weights, largest * steps).min(axis=1)
-    plain = (
-        weights
-        * (dequantise(entry, b"".join(part.tobytes() for part in quantise.quantise_groups(values, "q4")))[0] - values)
-        ** 2
-    ).sum(axis=1)
-    assert found.sum() < 1.25 * best.sum() and found.sum() < 0.95 * plain.sum()
+    values = rng.standard_normal((50, 64)).astype(np.float32)
+    weights = np.exp(1.5 * rng.standard_normal((2, 32))).astype(np.float32)
+    of_groups = np.tile(weights, (50, 1))
+    groups = values.reshape(-1, 32)
+    largest = np.abs(groups).max(axis=1, keepdims=True)
+    steps = np.concatenate([np.linspace(-0.07, -0.01, 200), np.linspace(0.01, 0.07, 200)])
+    best = weighted_errors(groups, of_groups, largest * steps).min(axis=1)
+    found, plain = (
+        (of_groups * (decoded(values, "q4n", w).reshape(-1, 32) - groups) ** 2).sum() for w in (weights, None)
+    )
+    assert found < 1.25 * best.sum() and found < 0.95 * plain
 
 
-def test_weights_that_are_alike_change_nothing():
-    values = np.random.default_rng(6).standard_normal((300, 32)).astype(np.float32)
-    for dtype in ("q8", "q4"):
-        plain, alike = (quantise.quantise_groups(values, dtype, w) for w in (None, np.ones_like(values)))
-        assert (plain[0] == alike[0]).all() and (plain[1] == alike[1]).all()
+@pytest.mark.parametrize("dtype", ["q8", "q6", "q5", "q4n"])
+def test_weights_that_are_alike_change_nothing(dtype):
+    values = np.random.default_rng(6).standard_normal((100, 96)).astype(np.float32)
+    plain, alike = (quantise.quantise_rows(values, dtype, w) for w in (None, np.ones((3, 32), np.float32)))
+    assert all((a == b).all() for a, b in zip(plain, alike))
 
 
 def test_columns_keep_their_weights_in_every_block(tmp_path, monkeypatch):
-    """Rows of 11 groups, whose last is not full, in blocks that begin anywhere in a row."""
+    """Rows of 11 groups, whose last is not full, some at a time."""
     from yalm_convert.checkpoint import read_file
 
     rng = np.random.default_rng(8)
     values = rng.standard_normal((30, 350)).astype(np.float32)
     importance = np.exp(rng.standard_normal(350)).astype(np.float32)
     hf.write_tensors(tmp_path / "x.safetensors", {"x": ["F32", [30, 350], values.tobytes()]})
-    monkeypatch.setattr(quantise, "BLOCK", 7)
+    monkeypatch.setattr(quantise, "BLOCK", 77)
     source = read_file(tmp_path / "x.safetensors")["x"]
-    data = b"".join(part.tobytes() for part in quantise.quantise(source, "q4", importance))
-    padded = np.zeros((30, 352), np.float32)
-    padded[:, :350] = values
-    weights = np.tile(np.append(importance, [0, 0]).astype(np.float32).reshape(11, 32), (30, 1))
+    data = b"".join(part.tobytes() for part in quantise.quantise(source, "q4n", importance))
+    weights = np.append(importance, [0, 0]).astype(np.float32).reshape(11, 32)
     weights /= weights.mean(axis=1, keepdims=True)
-    packed, scales = quantise.quantise_groups(padded.reshape(-1, 32), "q4", weights)
-    assert data == packed.tobytes() + scales.tobytes()
+    whole = decoded(np.pad(values, ((0, 0), (0, 2))), "q4n", weights)
+    assert (dequantise({"dtype": "q4n", "shape": [30, 350]}, data)[0] == whole[:, :350]).all()
 
 
 def test_calibration_lessens_what_matters(tmp_path, monkeypatch, capsys, text):
-    """Of each matrix that became q4, the error by the columns' weights is less than without; what is not q4 or q8 stays as it is."""
+    """Of each matrix that has six bits or fewer, the error by the columns' weights is less than without."""
     code, _, err = hf.call(
         monkeypatch, capsys, hf.FABLE, tmp_path / "with", "--dtype", "q4", "--calibration", str(text)
     )
@@ -96,9 +100,10 @@ def test_calibration_lessens_what_matters(tmp_path, monkeypatch, capsys, text):
     with_, without, whole = (read_model(tmp_path / name)[1] for name in ("with", "without", "whole"))
     less = 0
     for name, (entry, data) in with_.items():
-        if entry["dtype"] != "q4":
-            assert entry["dtype"] == "q8" or data == without[name][1]
+        if entry["dtype"] not in SIX_BITS or name not in importance:
+            assert entry["dtype"] in ("q8", *SIX_BITS) or data == without[name][1]
             continue
+        assert entry["dtype"] == without[name][0]["dtype"]
         exact = (np.frombuffer(whole[name][1], "<u2").astype(np.uint32) << 16).view("<f4").reshape(entry["shape"])
         weights = importance[name] + calibrate.EVERY * importance[name].mean()
         errors = [((dequantise(*of[name])[0] - exact) ** 2 * weights).sum() for of in (with_, without)]

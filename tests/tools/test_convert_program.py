@@ -146,6 +146,7 @@ def test_usage(tiny, tmp_path):
     ]:
         done = hf.run(*arguments, cwd=tmp_path)
         assert done.returncode == USAGE and done.stdout == "" and text in done.stderr, done.stderr
+        assert done.stderr.startswith("convert.py: ") and done.stderr.count("\n") == 1
     assert os.listdir(tmp_path) == ["not-a-directory"]
 
 

@@ -20,8 +20,8 @@ from .plan import Planned, data
 from .writer import Layout, write_model
 
 TEXT = Path(__file__).with_name("calibration.txt")  # prose and code
-WEIGHED = ("q4", "q8")
-ASKS = "q4"  # q8 gains too little to calibrate for it alone
+WEIGHED = ("q4n", "q5", "q6", "q8")
+ASK = ("q4n", "q5", "q6")  # q8 gains too little to calibrate for it alone
 WINDOW = 512  # tokens that are evaluated together
 # Every column counts for this much of the mean beside what the text says of it: a few columns of huge activations would have a group to themselves.
 EVERY = 1.0
@@ -34,7 +34,7 @@ class Failed(Exception):
 
 def asked_for(plan: list) -> bool:
     """Whether a matrix is to be rounded to a type for which importance is worth its time."""
-    return any(planned.quantised == ASKS and not planned.source.holds(ASKS) for planned in plan)
+    return any(planned.quantised in ASK for planned in plan)
 
 
 def find_yalm() -> Path:

@@ -10,7 +10,7 @@ import numpy as np
 
 from .checkpoint import PIECE, TYPES, Tensor
 from .errors import ModelError
-from .quantise import GROUP_BYTES, pack
+from .packing import GROUP_BYTES, pack
 from .source import shown
 
 

@@ -4,7 +4,8 @@ import numpy as np
 
 from .checkpoint import NAMES, Tensor
 from .fp8 import SCALE_BYTES, round_rows
-from .quantise import GROUP, GROUP_BYTES, groups_of, quantise_groups
+from .packing import GROUP, GROUP_BYTES, filled_up
+from .quantise import quantise_rows
 
 MATRICES, ROWS = 6, 24  # looked at, of each form
 
@@ -42,13 +43,9 @@ def as_stored(values: np.ndarray, dtype: str) -> np.ndarray:
     """What values (rows, columns) are after they have been `dtype`."""
     rows, columns = values.shape
     if dtype in GROUP_BYTES:
-        padded = np.zeros((rows, groups_of(columns) * GROUP), np.float32)
-        padded[:, :columns] = values
-        packed, scales = quantise_groups(padded.reshape(-1, GROUP), dtype)
-        quants = packed.view(np.int8)
-        if dtype == "q4":
-            quants = np.stack([quants << 4 >> 4, quants >> 4], axis=-1).reshape(-1, GROUP)
-        return (quants * scales.astype(np.float32)[:, None]).reshape(rows, -1)[:, :columns]
+        quants, *scales = quantise_rows(filled_up(values), dtype)
+        of_groups = scales[0].astype(np.float32) * (1 if len(scales) == 1 else scales[1][:, None])
+        return (quants.reshape(rows, -1, GROUP) * of_groups[..., None]).reshape(rows, -1)[:, :columns]
     if dtype in SCALE_BYTES:
         elements, scales = round_rows(values, dtype)
         return elements.astype(np.float32) * scales[:, None]

@@ -12,7 +12,7 @@ from .checkpoint import TYPES, Stored, Tensor, read_whole
 from .computed import Computed
 from .errors import ModelError
 from .gguf_file import Entry
-from .quantise import GROUP
+from .packing import GROUP
 from .source import shown
 
 Kind = gguf.GGMLQuantizationType

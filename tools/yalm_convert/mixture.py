@@ -1,46 +1,75 @@
-"""Which matrices of the layers become q8 where --dtype q4 has bytes to spare: those whose rounding to 4 bits does most harm for each of its bytes.
+"""Which type each matrix of the layers gets where --dtype q4 has so many bits a weight: q4n, q5, q6 or q8.
 
-The order was measured, as the KL divergence that goes when all of a kind are exact (docs/quantisation.md). Layers at either end come before those in the middle.
-What is multiplied by the same input, in one go, has one type: q and k, gate and up, and all experts of a layer.
+All begin with the fewest bits. Each matrix may take the next finer type; of all these steps the one that saves most error for each of its bytes is taken, until none fits.
+What a step saves is the matrix's sensitivity times what its type's error falls by. Both were measured (docs/quantisation.md). What is multiplied by the same input, in one go,
+has one type: q and k, gate and up, and all experts of a layer.
 """
 
 import dataclasses
+import heapq
 import math
 
-from .checkpoint import Tensor
-from .quantise import quantised_size
+from .packing import quantised_size
 
-KINDS = (("v",), ("down",), ("o",), ("gate", "up"), ("q", "k"))
-FEW, MANY = "q4", "q8"
-LEAST_BITS, MOST_BITS = 4.5, 8.5  # a weight
-DEFAULT_BITS = 4.63  # v's few rows, where heads share them
+ERRORS = {
+    "q4n": 1.0,
+    "q5": 0.25,
+    "q6": 0.11,
+    "q8": 0.008,
+}  # KL divergence with all layers in one type, beside q4n's; in the order of steps
+STEPS = tuple(ERRORS)
+# KL divergence for each weight of a kind in q4n, the others exact, beside that of gate and up.
+SENSITIVITY = {"v": 16.0, "q": 2.3, "k": 2.3, "o": 1.9, "down": 1.5, "gate": 1.0, "up": 1.0}
+ENDS, AT_ENDS = 8, 1.5  # the layers of the first and last eighth are so much more sensitive
+UNITS = (("q", "k"), ("gate", "up"))
+LEAST_BITS, MOST_BITS = 4.25, 8.5  # a weight, the row scales of narrow matrices aside
+DEFAULT_BITS = 4.5
 
 
 def mixed(plan: list, bits: float, kept: set) -> list:
-    """The plan with at most so many bits a weight on average in the layers' matrices, those aside that --keep names or that q4 holds without loss."""
-    those = [p for p in plan if p.quantised == FEW and p.name.startswith("layers.") and p.name not in kept]
-    those = [p for p in those if not (isinstance(p.source, Tensor) and p.source.holds(FEW))]
-    room = sum(math.prod(p.shape) for p in those) * bits / 8 - sum(p.size for p in those)
-    n_layers = 1 + max((_layer(p.name) for p in those), default=0)
-    together: dict = {}
-    for planned in those:
-        together.setdefault(_place(planned.name, n_layers), []).append(planned)
-    chosen = set()
-    for _, unit in sorted(together.items()):
-        more = sum(quantised_size(MANY, p.shape) - p.size for p in unit)
-        if more <= room:
-            room -= more
-            chosen.update(p.name for p in unit)
-    return [dataclasses.replace(p, quantised=MANY) if p.name in chosen else p for p in plan]
+    """The plan with at most so many bits a weight on average in the layers' matrices, those aside that --keep names or that are copied without loss. Fewer than q4n's are q4n's."""
+    units: dict = {}
+    for planned in plan:
+        if planned.quantised == STEPS[0] and planned.name.startswith("layers.") and planned.name not in kept:
+            units.setdefault(_unit(planned.name), []).append(planned)
+    n_layers = 1 + max((layer for layer, _ in units), default=0)
+    room = bits / 8 * sum(_weights(unit) for unit in units.values()) - sum(
+        _size(unit, STEPS[0]) for unit in units.values()
+    )
+    chosen = dict.fromkeys(units, 0)
+    steps = [_step(place, units[place], 0, n_layers) for place in units]
+    heapq.heapify(steps)
+    while steps:
+        _, more, to, place = heapq.heappop(steps)
+        if more > room:
+            continue  # a smaller step of another may fit
+        room -= more
+        chosen[place] = to
+        if to + 1 < len(STEPS):
+            heapq.heappush(steps, _step(place, units[place], to, n_layers))
+    types = {planned.name: STEPS[chosen[place]] for place, unit in units.items() for planned in unit}
+    return [dataclasses.replace(p, quantised=types[p.name]) if p.name in types else p for p in plan]
 
 
-def _layer(name: str) -> int:
-    return int(name.split(".")[1])
-
-
-def _place(name: str, n_layers: int) -> tuple:
-    """The same for matrices that go together."""
+def _unit(name: str) -> tuple:
+    """(layer, parts): the same for matrices that go together."""
     part = name.rpartition(".")[2]
-    kind = next(n for n, parts in enumerate(KINDS) if part in parts)
-    from_end = n_layers - 1 - _layer(name)
-    return kind, min(_layer(name), from_end), from_end
+    return int(name.split(".")[1]), next((unit for unit in UNITS if part in unit), (part,))
+
+
+def _step(place: tuple, unit: list, at: int, n_layers: int) -> tuple:
+    """From type `at` to the next one: (less error for each byte, negative; bytes; the next type; place). Of equal ones the smallest comes first."""
+    layer, parts = place
+    ends = min(layer, n_layers - 1 - layer) < n_layers / ENDS
+    sensitivity = SENSITIVITY[parts[0]] * (AT_ENDS if ends else 1)
+    more = _size(unit, STEPS[at + 1]) - _size(unit, STEPS[at])
+    saved = sensitivity * _weights(unit) * (ERRORS[STEPS[at]] - ERRORS[STEPS[at + 1]])
+    return -saved / more, more, at + 1, place
+
+
+def _weights(unit: list) -> int:
+    return sum(math.prod(planned.shape) for planned in unit)
+
+
+def _size(unit: list, dtype: str) -> int:
+    return sum(quantised_size(dtype, planned.shape) for planned in unit)

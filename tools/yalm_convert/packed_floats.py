@@ -8,7 +8,7 @@ import numpy as np
 from .checkpoint import Stored
 from .computed import Computed
 from .errors import ModelError
-from .quantise import GROUP
+from .packing import GROUP
 from .source import shown
 
 E2M1 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)  # in halves

@@ -12,7 +12,7 @@ import numpy as np
 from .checkpoint import Stored
 from .computed import Computed
 from .errors import ModelError
-from .quantise import GROUP
+from .packing import GROUP
 from .source import shown
 
 RANGES = {"q4": (-8, 7), "q8": (-128, 127)}  # of what q - z may be

@@ -13,13 +13,15 @@ from .computed import Reordered, Strided, Turned
 from .errors import ModelError
 from .fp8 import SCALE_BYTES, fp8_size, to_fp8
 from .mixture import mixed
-from .quantise import GROUP_BYTES, quantise, quantised_size
+from .packing import GROUP_BYTES, quantised_size
+from .quantise import quantise
 from .source import shown
 
 DTYPES = {name: dtype for dtype, name in NAMES.items()}
-MATRIX_TYPES = (*DTYPES, "bf12", *SCALE_BYTES, *GROUP_BYTES)
-# What --dtype makes of the matrices outside the layers, where that is not itself: they are more sensitive, and few.
-OUTSIDE = {"q4": "q8"}
+MATRIX_TYPES = (*DTYPES, "bf12", *SCALE_BYTES, "q8", "q6", "q5", "q4")
+# What --dtype makes of the classifier, where that is not itself: it is more sensitive than the layers. An embedding that is not the classifier as well is less so.
+CLASSIFIER = {"q4": "q6", "q5": "q6"}
+EMBEDDING = {"q4": "q5"}
 # Experts that stand in one tensor for all: gate's rows before up's, and down's.
 TOGETHER = (
     ("mlp.experts.gate_up_proj", "mlp.experts.down_proj"),
@@ -117,13 +119,15 @@ class Planner:
         return tensor
 
     def weights(self, name: str, source: Tensor) -> None:
-        dtype = OUTSIDE.get(self.dtype, self.dtype) if name in ("embedding", "classifier") else self.dtype
+        dtype = self.outside(name) if name in ("embedding", "classifier") else self.dtype
         for pattern, kept in self.keep:
             if fnmatchcase(name, pattern):
                 dtype = kept
                 self.kept.add(name)
                 self.unused = [p for p in self.unused if p != pattern]
         dtype = dtype or source.default
+        if dtype == "q4" and not source.holds("q4"):
+            dtype = "q4n"
         if dtype == "bf12":
             found = survey(source)
             stored, quantised = (source.dtype, dtype) if found.fits else (TYPES["BF16"], "")
@@ -132,6 +136,10 @@ class Planner:
             self.plan.append(Planned(name, source.dtype, source, dtype))
         else:
             self.plan.append(Planned(name, DTYPES[dtype], source))
+
+    def outside(self, name: str) -> Optional[str]:
+        alone = name == "embedding" and not self.config["tied_embeddings"]
+        return (EMBEDDING if alone else CLASSIFIER).get(self.dtype, self.dtype)
 
     def exact(self, name: str, source: Tensor, factor: float = 1.0) -> None:
         self.plan.append(Planned(name, TYPES["F32"], source, factor=factor))

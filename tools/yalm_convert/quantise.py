@@ -1,8 +1,7 @@
-"""Weight matrices as q8 and q4 (docs/format.md, "Quantised matrices"): groups of 32 columns that share one fp16 scale.
+"""Weight matrices as q8, q6, q5 and q4n (docs/format.md, "Quantised matrices"): groups of 32 columns that share one scale.
 
-A group's scale is searched for: of some candidates, each improved by least squares, the one that leaves the smallest squared error. With importance,
-the mean squares of what the columns are multiplied by, an error counts by its column's: what is small then is the error of the products.
-Groups lie along the last axis here, (32, groups), so that every step is a few long vector operations; blocks are small enough for a cache.
+A group's scale is searched for (grids.py). With importance, the mean squares of what the columns are multiplied by, an error counts by its column's: what is small then
+is the error of the products. Of q6, q5 and q4n, scales become integers of 8 bits under one number for each row before weights are rounded by them.
 """
 
 import os
@@ -14,40 +13,34 @@ import numpy as np
 
 from .checkpoint import PIECE, Tensor
 from .errors import ModelError
+from .grids import nearest, search
+from .packing import GROUP, SIX_BITS, filled_up, groups_of, pack
 from .source import shown
 
-GROUP = 32
-BLOCK = 1024  # groups
-GROUP_BYTES = {"q8": 32, "q4": 16}
-LEAST, MOST = {"q8": -127, "q4": -8}, {"q8": 127, "q4": 7}
-LARGEST = 65504.0  # a finite fp16 scale
-# Of q4: where the value of the largest magnitude goes, so the scale has either sign and uses all 16 quants. The finest of these lets
-# that value be cut off, which is often worth it.
-TARGETS = {"q8": (127.0,), "q4": (-8.0, -8.6, -7.4, -9.4, 7.0, 7.6, -6.7)}
-
-
-def groups_of(columns: int) -> int:
-    return -(-columns // GROUP)
-
-
-def quantised_size(dtype: str, shape: tuple) -> int:
-    rows, columns = shape
-    return rows * groups_of(columns) * (GROUP_BYTES[dtype] + 2)
+BLOCK = 1024  # groups, or a whole row's
+MOST_SCALE = 127  # of a group, in q6, q5 and q4n
 
 
 def quantise(source: Tensor, dtype: str, importance: Optional[np.ndarray] = None) -> Iterator[np.ndarray]:
     """The tensor's bytes: all rows' quants, block by block, and at last all rows' scales. importance: (columns)."""
     rows, columns = source.shape
     weights = None if importance is None else _group_weights(importance)
-    scales = np.empty((rows, groups_of(columns)), np.float16)
     at_once = max(1, PIECE // (columns * source.dtype.itemsize))
+    scales: list = []
     with ThreadPoolExecutor(_processors()) as pool:
         for first in range(0, rows, at_once):
-            n = min(at_once, rows - first)
-            values = source.values(first, n)
-            quants, scales[first : first + n] = _quantise_rows(values, weights, source, dtype, pool)
-            yield quants
-    yield scales.reshape(-1)
+            values = filled_up(source.values(first, min(at_once, rows - first)))
+            step = max(1, BLOCK // groups_of(columns))
+            blocks = (values[r : r + step] for r in range(0, len(values), step))
+            for quants, *of_block in pool.map(lambda block: quantise_rows(block, dtype, weights), blocks):
+                if not all(np.isfinite(part).all() for part in of_block):
+                    raise ModelError(
+                        f"{source.path}: tensor {shown(source.name)} has a value that is NaN, infinite, or too large for {dtype}"
+                    )
+                scales.append(of_block)
+                yield pack(quants, dtype).reshape(-1)
+    for parts in zip(*scales):
+        yield np.concatenate(parts).reshape(-1)
 
 
 def _processors() -> int:
@@ -56,92 +49,31 @@ def _processors() -> int:
 
 def _group_weights(importance: np.ndarray) -> np.ndarray:
     """(groups of a row, 32), each group's with the mean 1; where nothing is important, all columns are alike."""
-    padded = np.zeros(groups_of(len(importance)) * GROUP, np.float32)
-    padded[: len(importance)] = importance
-    groups = padded.reshape(-1, GROUP)
+    groups = filled_up(importance.astype(np.float32)[None]).reshape(-1, GROUP)
     means = groups.mean(axis=1, keepdims=True)
     return np.divide(groups, means, out=np.ones_like(groups), where=means > 0)
 
 
-def _quantise_rows(
-    values: np.ndarray, weights: Optional[np.ndarray], source: Tensor, dtype: str, pool: ThreadPoolExecutor
-) -> tuple:
+def quantise_rows(values: np.ndarray, dtype: str, weights: Optional[np.ndarray] = None) -> tuple:
+    """(rows, whole groups of columns) values, and weights of a row's errors, (groups, 32) -> int8 quants of that shape, and in the file's types the scales: fp16 (rows, groups), or int8 of
+    that shape and fp32 (rows). A scale, of the groups or of a row, is not finite where the values do not allow one."""
     rows, columns = values.shape
-    n = groups_of(columns)
-    if columns % GROUP:
-        padded = np.zeros((rows, n * GROUP), values.dtype)
-        padded[:, :columns] = values
-        values = padded
-    values = values.reshape(rows * n, GROUP)
-    quants = np.empty((rows * n, GROUP_BYTES[dtype]), np.uint8)
-    scales = np.empty(rows * n, np.float16)
-
-    def block(first: int) -> None:
-        part = slice(first, first + BLOCK)
-        of_groups = None if weights is None else weights[np.arange(first, min(first + BLOCK, rows * n)) % n]
-        quants[part], scales[part] = quantise_groups(values[part], dtype, of_groups)
-
-    for _ in pool.map(block, range(0, rows * n, BLOCK)):
-        pass
-    if not np.isfinite(scales).all():
-        raise ModelError(
-            f"{source.path}: tensor {shown(source.name)} has a value that is NaN, infinite, or too large for {dtype}"
-        )
-    return quants.reshape(-1), scales.reshape(rows, n)
-
-
-def quantise_groups(values: np.ndarray, dtype: str, weights: Optional[np.ndarray] = None) -> tuple:
-    """(groups, 32) values, and weights of their errors -> (groups, bytes) quants and (groups) scales. A scale is not finite where the values do not allow one."""
-    x = np.ascontiguousarray(values.T, dtype=np.float32)
+    x = np.ascontiguousarray(values.reshape(-1, GROUP).T, dtype=np.float32)
+    of_groups = None if weights is None else np.ascontiguousarray(np.tile(weights.T, rows))
     with np.errstate(all="ignore"):
-        scale = search(x, dtype, None if weights is None else np.ascontiguousarray(weights.T))
-        half = scale.astype(np.float16)
-        quants = _round(x, _inverse(half.astype(np.float32)), dtype).astype(np.int8)
-        half[~np.isfinite(x.sum(axis=0) * 0.0)] = np.nan
-    return pack(np.ascontiguousarray(quants.T), dtype), half
+        found = search(x, dtype, of_groups)
+        found[~np.isfinite(x.sum(axis=0) * 0.0)] = np.nan
+        scales, used = _stored_scales(found.reshape(rows, -1), dtype)
+        quants = nearest(x, used.reshape(-1), dtype).astype(np.int8)
+    return np.ascontiguousarray(quants.T).reshape(rows, columns), *scales
 
 
-def pack(quants: np.ndarray, dtype: str) -> np.ndarray:
-    """(rows, columns) int8, columns even -> (rows, bytes)."""
-    packed = quants.view(np.uint8)
-    return packed if dtype == "q8" else (packed[:, 0::2] & 15) | (packed[:, 1::2] << 4)
-
-
-def search(x: np.ndarray, dtype: str, weights: Optional[np.ndarray] = None) -> np.ndarray:
-    """The scales of x's columns. With quants q, the best scale is x·q / q·q, and leaves the error x·x - (x·q)² / q·q, where each product is by weights
-    of the shape of x, if there are any."""
-    weighted = x if weights is None else x * weights
-    largest, smallest = x.max(axis=0), x.min(axis=0)
-    extreme = np.where(largest >= -smallest, largest, smallest)
-    best = np.zeros_like(extreme)
-    best_gain = np.full_like(extreme, -1.0)
-    for target in TARGETS[dtype]:
-        scale, gain = _improve(x, extreme / np.float32(target), dtype, weighted, weights)
-        better = gain > best_gain
-        best[better], best_gain[better] = scale[better], gain[better]
-    for _ in range(2):
-        scale, gain = _improve(x, best, dtype, weighted, weights)
-        better = gain > best_gain
-        best[better], best_gain[better] = scale[better], gain[better]
-    return best
-
-
-def _improve(
-    x: np.ndarray, scale: np.ndarray, dtype: str, weighted: np.ndarray, weights: Optional[np.ndarray]
-) -> tuple:
-    """The best scale for the quants that `scale` gives, and the squared error that it saves against a scale of 0."""
-    q = _round(x, _inverse(scale), dtype)
-    xq = np.einsum("ij,ij->j", weighted, q)
-    qq = np.einsum("ij,ij->j", q, q if weights is None else q * weights)
-    best = np.divide(xq, qq, out=np.zeros_like(xq), where=qq > 0)
-    return best, best * xq
-
-
-def _inverse(scale: np.ndarray) -> np.ndarray:
-    return np.divide(np.float32(1), scale, out=np.zeros_like(scale), where=scale != 0)
-
-
-def _round(x: np.ndarray, inverse: np.ndarray, dtype: str) -> np.ndarray:
-    q = x * inverse
-    np.rint(q, out=q)
-    return np.clip(q, LEAST[dtype], MOST[dtype], out=q)
+def _stored_scales(found: np.ndarray, dtype: str) -> tuple:
+    """Of (rows, groups) scales: what the file has of them, and what they are then, in fp32."""
+    if dtype not in SIX_BITS:
+        half = found.astype(np.float16)
+        return (half,), half.astype(np.float32)
+    of_rows = np.abs(found).max(axis=1) / np.float32(MOST_SCALE)
+    whole = np.divide(found, of_rows[:, None], out=np.zeros_like(found), where=of_rows[:, None] > 0)
+    whole = np.nan_to_num(np.rint(whole)).clip(-MOST_SCALE, MOST_SCALE).astype(np.int8)
+    return (whole, of_rows), whole * of_rows[:, None]

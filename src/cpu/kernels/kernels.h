@@ -63,7 +63,7 @@ enum { HALF_BLOCK = 256 };
 // float32 sums, where tokens and weights may have several parts, and then lose nothing (amx/matmul.c); or by tiles of bytes, where quantised weights and
 // tokens are 16-bit integers (amx/quant.c).
 struct half_kernels {
-    const char *name; // what tokens and weights become: "16-bit integers"
+    const char *name;                // what tokens and weights become: "16-bit integers"
     size_t (*size)(int n, int cols); // bytes of n packed tokens
     // Packs tokens, columns [first_col, last_col): both multiples of HALF_BLOCK, or last_col = cols. x: (n, ldx).
     void (*pack)(void *to, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col);

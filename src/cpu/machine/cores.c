@@ -1,10 +1,11 @@
 #include "cpu/machine/cores.h"
 
+#include <math.h>
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 
 #include "cpu/machine/team.h"
+#include "util/cgroup.h"
 
 // The lowest-numbered hardware thread of `cpu`'s core; `cpu` itself where the system does not say.
 static int first_sibling(int cpu)
@@ -39,35 +40,12 @@ int cores_of(cpu_set_t *mask, int *cores, int most)
     return n;
 }
 
-// CPUs that the cgroup's quota allows, rounded up; INT32_MAX where there is none.
-static int cgroup_quota(void)
-{
-    double quota = -1, period = 1;
-    FILE *file = fopen("/sys/fs/cgroup/cpu.max", "r"); // v2: "max 100000" or "200000 100000"
-    if (file) {
-        if (fscanf(file, "%lf %lf", &quota, &period) != 2)
-            quota = -1;
-        fclose(file);
-    } else {
-        FILE *q = fopen("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "r"), *p = fopen("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "r");
-        if (!q || !p || fscanf(q, "%lf", &quota) != 1 || fscanf(p, "%lf", &period) != 1)
-            quota = -1;
-        if (q)
-            fclose(q);
-        if (p)
-            fclose(p);
-    }
-    if (quota <= 0 || period <= 0)
-        return INT32_MAX;
-    const int cpus = (int)((quota + period - 1) / period);
-    return cpus > 0 ? cpus : 1;
-}
-
 int team_default_threads(void)
 {
     cpu_set_t mask;
     int cores[CPU_SETSIZE];
-    const int n_cores = cores_of(&mask, cores, CPU_SETSIZE), quota = cgroup_quota();
-    const int n = n_cores < quota ? n_cores : quota;
-    return n < 1 ? 1 : n > TEAM_MAX ? TEAM_MAX : n;
+    const int n_cores = cores_of(&mask, cores, CPU_SETSIZE), most = n_cores < TEAM_MAX ? n_cores : TEAM_MAX;
+    const double quota = ceil(cgroup_cpus(&cgroup_system));
+    const int n = quota < most ? (int)quota : most;
+    return n < 1 ? 1 : n;
 }

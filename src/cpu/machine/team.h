@@ -79,5 +79,5 @@ bool team_shares_evenly(const struct member *me, int n);
 // A run of a single step, of all members: item(context, i) for 0 <= i < n, shared out one by one.
 void team_for(struct team *team, int n, void (*item)(void *context, int i), void *context);
 
-// Physical cores in the affinity mask, at most the cgroup's CPU quota (rounded up), at least 1.
+// Physical cores in the affinity mask, at most the control groups' CPU quota (rounded up), at least 1.
 int team_default_threads(void);

@@ -40,8 +40,7 @@ __device__ __forceinline__ void load_quants(struct quant_step<MATRICES> &step, c
             step.w[m][i] =
                 row < p.rows && w_col + 8 * i < stored ? load_eight<T>(w[m], p.cols, row, w_col + 8 * i) : uint2{0, 0};
         if (GROUPED<T> && row < p.rows)
-            step.scale[m] =
-                __half2float(group_scales<T>(w[m], p.rows, p.cols)[(size_t)row * groups_of(p.cols) + col / QUANT_GROUP]);
+            step.scale[m] = group_scale<T>(w[m], p.rows, p.cols, row, col / QUANT_GROUP);
     }
     const bool aligned = p.cols % 4 == 0;
 #pragma unroll
@@ -221,6 +220,12 @@ yalm_status quant_group_run(const struct group_product *p, enum matvec_kind kind
         return quant_group_launch<q8>(p, kind, n_experts, stream, error);
     case DTYPE_Q4:
         return quant_group_launch<q4>(p, kind, n_experts, stream, error);
+    case DTYPE_Q4N:
+        return quant_group_launch<q4n>(p, kind, n_experts, stream, error);
+    case DTYPE_Q5:
+        return quant_group_launch<q5>(p, kind, n_experts, stream, error);
+    case DTYPE_Q6:
+        return quant_group_launch<q6>(p, kind, n_experts, stream, error);
     case DTYPE_FP8:
         return quant_group_launch<fp8_e4m3>(p, kind, n_experts, stream, error);
     case DTYPE_FP8_E5M2:

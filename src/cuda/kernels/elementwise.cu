@@ -65,6 +65,12 @@ yalm_status embed(float *x, const struct matrix *embedding, const int32_t *token
         return embed_quant<q8>(x, embedding, tokens, n, stream, error, scale);
     case DTYPE_Q4:
         return embed_quant<q4>(x, embedding, tokens, n, stream, error, scale);
+    case DTYPE_Q4N:
+        return embed_quant<q4n>(x, embedding, tokens, n, stream, error, scale);
+    case DTYPE_Q5:
+        return embed_quant<q5>(x, embedding, tokens, n, stream, error, scale);
+    case DTYPE_Q6:
+        return embed_quant<q6>(x, embedding, tokens, n, stream, error, scale);
     case DTYPE_FP8:
         return embed_quant<fp8_e4m3>(x, embedding, tokens, n, stream, error, scale);
     case DTYPE_FP8_E5M2:

@@ -1,4 +1,4 @@
-// One token's x as 16-bit integers, for products with q8 and q4: x = scale * (256 high + low), both signed bytes, with one scale for each X_BLOCK
+// One token's x as 16-bit integers, for products with types that have groups: x = scale * (256 high + low), both signed bytes, with one scale for each X_BLOCK
 // columns, by the rule of cpu/kernels/ref/quant.c. How they lie in shared memory, and what a lane multiplies.
 #pragma once
 #include "cuda/kernels/vec_quant.cuh"
@@ -9,7 +9,8 @@ enum {
 };
 
 // Bytes of x for `padded` columns. Integers: of q8 all high bytes, then all low ones; of q4 the high bytes of even columns, of odd ones, then
-// the low ones likewise; then (padded / X_BLOCK) scales.
+// the low ones likewise; of six bits the high bytes of groups' first 16 columns, of their second 16, then the low ones likewise; then
+// (padded / X_BLOCK) scales.
 template <class T> __host__ __device__ __forceinline__ size_t x_bytes(int padded)
 {
     return GROUPED<T> ? 2 * (size_t)padded + sizeof(float) * (padded / X_BLOCK) : sizeof(float) * padded;
@@ -32,6 +33,12 @@ template <class T> __device__ __forceinline__ void store_integers(uint8_t *xs, i
     if (PACK_COLS<T> == 16) {
         *reinterpret_cast<unsigned *>(xs + col) = two_bytes(high[0], high[1]) | two_bytes(high[2], high[3]) << 16;
         *reinterpret_cast<unsigned *>(xs + padded + col) = two_bytes(low[0], low[1]) | two_bytes(low[2], low[3]) << 16;
+        return;
+    }
+    if (SIX_BITS<T>) {
+        uint8_t *to = xs + col % QUANT_GROUP / 16 * (padded / 2) + col / QUANT_GROUP * 16 + col % 16;
+        *reinterpret_cast<unsigned *>(to) = two_bytes(high[0], high[1]) | two_bytes(high[2], high[3]) << 16;
+        *reinterpret_cast<unsigned *>(to + padded) = two_bytes(low[0], low[1]) | two_bytes(low[2], low[3]) << 16;
         return;
     }
     uint16_t *to = reinterpret_cast<uint16_t *>(xs + col / 2);
@@ -61,7 +68,8 @@ template <class T> __device__ __forceinline__ void quantise_block(uint8_t *xs, i
     }
     store_integers<T>(xs, padded, block * X_BLOCK + 4 * lane, q);
     if (lane == 0) // q4's weights come out 16 times too large
-        reinterpret_cast<float *>(xs + 2 * padded)[block] = most / (float)MOST_INTEGER * (PACK_COLS<T> == 32 ? 0.0625f : 1.0f);
+        reinterpret_cast<float *>(xs + 2 * padded)[block] =
+            most / (float)MOST_INTEGER * (std::is_same_v<T, q4> ? 0.0625f : 1.0f);
 }
 
 // What a lane needs of x for a pack of step `step`.
@@ -77,19 +85,27 @@ template <> struct quant_x<q8> {
         scale = reinterpret_cast<const float *>(xs + 2 * padded)[4 * step + lane / 8];
     }
 };
-template <> struct quant_x<q4> {
-    uint4 high[2], low[2]; // of even columns, of odd ones
+struct two_planes_x {
+    uint4 high[2], low[2]; // of q4's even columns, of odd ones; of the first 16 columns and the second
     float scale;
     __device__ __forceinline__ void load(const uint8_t *xs, int padded, int step)
     {
         const int lane = (int)threadIdx.x % 32;
 #pragma unroll
-        for (int odd = 0; odd < 2; odd++) {
-            high[odd] = reinterpret_cast<const uint4 *>(xs + odd * padded / 2)[32 * step + lane];
-            low[odd] = reinterpret_cast<const uint4 *>(xs + padded + odd * padded / 2)[32 * step + lane];
+        for (int i = 0; i < 2; i++) {
+            high[i] = reinterpret_cast<const uint4 *>(xs + i * padded / 2)[32 * step + lane];
+            low[i] = reinterpret_cast<const uint4 *>(xs + padded + i * padded / 2)[32 * step + lane];
         }
         scale = reinterpret_cast<const float *>(xs + 2 * padded)[8 * step + lane / 4];
     }
+};
+template <> struct quant_x<q4> : two_planes_x {
+};
+template <> struct quant_x<q4n> : two_planes_x {
+};
+template <> struct quant_x<q5> : two_planes_x {
+};
+template <> struct quant_x<q6> : two_planes_x {
 };
 
 __device__ __forceinline__ int dot4(uint4 a, uint4 b, int sum)
@@ -100,18 +116,34 @@ __device__ __forceinline__ int dot4(uint4 a, uint4 b, int sum)
     return __dp4a((int)a.w, (int)b.w, sum);
 }
 
-// sum + pack · x, the pack's group scaled by `scale`. Sums of a group's products are integers below 2^31.
-__device__ __forceinline__ float add_pack(float sum, uint4 pack, const struct quant_x<q8> &x, float scale)
+// sum + pack · x, the pack's group scaled by `scale`; `more` has what the group has in the second plane. Sums of a group's products are integers below 2^31.
+__device__ __forceinline__ float add_pack(float sum, uint4 pack, uint2, const struct quant_x<q8> &x, float scale)
 {
     const int total = 256 * dot4(pack, x.high, 0) + dot4(pack, x.low, 0);
     return fmaf((float)total, scale * x.scale, sum);
 }
 
-__device__ __forceinline__ float add_pack(float sum, uint4 pack, const struct quant_x<q4> &x, float scale)
+__device__ __forceinline__ float add_pack(float sum, uint4 pack, uint2, const struct quant_x<q4> &x, float scale)
 {
     constexpr unsigned upper = 0xf0f0f0f0u;
     const uint4 even = {pack.x << 4 & upper, pack.y << 4 & upper, pack.z << 4 & upper, pack.w << 4 & upper};
     const uint4 odd = {pack.x & upper, pack.y & upper, pack.z & upper, pack.w & upper};
     const int high = dot4(odd, x.high[1], dot4(even, x.high[0], 0)), low = dot4(odd, x.low[1], dot4(even, x.low[0], 0));
+    return fmaf((float)(256 * high + low), scale * x.scale, sum);
+}
+
+template <class T>
+__device__ __forceinline__ float add_pack(float sum, uint4 pack, uint2 more, const struct quant_x<T> &x, float scale)
+{
+    const unsigned words[4] = {pack.x, pack.y, pack.z, pack.w};
+    int high = 0, low = 0;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const struct eight_bytes a = signed_bytes<T>(words[2 * i], high_bits<T>(more, 2 * i)),
+                                 b = signed_bytes<T>(words[2 * i + 1], high_bits<T>(more, 2 * i + 1));
+        const uint4 sixteen = {a.first, a.second, b.first, b.second};
+        high = dot4(sixteen, x.high[i], high);
+        low = dot4(sixteen, x.low[i], low);
+    }
     return fmaf((float)(256 * high + low), scale * x.scale, sum);
 }

@@ -15,10 +15,10 @@
 enum { FACTORS_THREADS = 1024, DEQUANTISE_THREADS = 256, DEQUANTISE_UNITS = 4 };
 
 // Weights are below 2^LOG_LARGEST times their scale.
-template <class T> constexpr int LOG_LARGEST = 0;
-template <> constexpr int LOG_LARGEST<q8> = 7;       // -128
-template <> constexpr int LOG_LARGEST<q4> = 3;       // -8
-template <> constexpr int LOG_LARGEST<fp8_e4m3> = 9; // 448
+template <class T> constexpr int LOG_LARGEST = SIX_BITS<T> ? 12 : 0; // -32, and a group's scale of at most 127
+template <> constexpr int LOG_LARGEST<q8> = 7;                       // -128
+template <> constexpr int LOG_LARGEST<q4> = 3;                       // -8
+template <> constexpr int LOG_LARGEST<fp8_e4m3> = 9;                 // 448
 
 // ------------------------------------------------------------------------------------------ alpha
 
@@ -31,23 +31,24 @@ __device__ __forceinline__ unsigned larger_half(unsigned most, unsigned pair)
 // The largest of this thread's share of the scales' magnitudes.
 template <class T> __device__ __forceinline__ float most_scale(const void *w, int rows, int cols)
 {
-    if (!GROUPED<T>) {
+    if constexpr (!GROUPED<T> || SIX_BITS<T>) { // of rows
         float most = 0;
         for (int row = (int)threadIdx.x; row < rows; row += FACTORS_THREADS)
             most = fmaxf(most, fabsf(row_factor<T>(w, rows, cols, row)) / BITS_FACTOR<T>);
         return most;
-    }
-    const half *scales = group_scales<T>(w, rows, cols); // behind whole groups of quants: at a multiple of 16 bytes
-    const size_t n = (size_t)rows * groups_of(cols), packs = n / PACK<half>;
-    unsigned most = 0;
+    } else {
+        const half *scales = group_scales<T>(w, rows, cols); // behind whole groups of quants: at a multiple of 16 bytes
+        const size_t n = (size_t)rows * groups_of(cols), packs = n / PACK<half>;
+        unsigned most = 0;
 #pragma unroll 4
-    for (size_t i = threadIdx.x; i < packs; i += FACTORS_THREADS) {
-        const uint4 pack = load_stream(reinterpret_cast<const uint4 *>(scales) + i);
-        most = larger_half(larger_half(larger_half(larger_half(most, pack.x), pack.y), pack.z), pack.w);
+        for (size_t i = threadIdx.x; i < packs; i += FACTORS_THREADS) {
+            const uint4 pack = load_stream(reinterpret_cast<const uint4 *>(scales) + i);
+            most = larger_half(larger_half(larger_half(larger_half(most, pack.x), pack.y), pack.z), pack.w);
+        }
+        for (size_t i = packs * PACK<half> + threadIdx.x; i < n; i += FACTORS_THREADS)
+            most = max(most, (unsigned)__half_as_ushort(scales[i]) & 0x7fffu);
+        return __half2float(__ushort_as_half((unsigned short)most));
     }
-    for (size_t i = packs * PACK<half> + threadIdx.x; i < n; i += FACTORS_THREADS)
-        most = max(most, (unsigned)__half_as_ushort(scales[i]) & 0x7fffu);
-    return __half2float(__ushort_as_half((unsigned short)most));
 }
 
 // One block. Where the largest scale is 0, or no number, alpha is 1.
@@ -90,6 +91,12 @@ yalm_status product_factors_make(const struct matrix *m, cudaStream_t stream, ya
         return LAUNCH(error, factors_kernel<q8>, 1, FACTORS_THREADS, 0, stream, factors, m->data, m->rows, m->cols);
     case DTYPE_Q4:
         return LAUNCH(error, factors_kernel<q4>, 1, FACTORS_THREADS, 0, stream, factors, m->data, m->rows, m->cols);
+    case DTYPE_Q4N:
+        return LAUNCH(error, factors_kernel<q4n>, 1, FACTORS_THREADS, 0, stream, factors, m->data, m->rows, m->cols);
+    case DTYPE_Q5:
+        return LAUNCH(error, factors_kernel<q5>, 1, FACTORS_THREADS, 0, stream, factors, m->data, m->rows, m->cols);
+    case DTYPE_Q6:
+        return LAUNCH(error, factors_kernel<q6>, 1, FACTORS_THREADS, 0, stream, factors, m->data, m->rows, m->cols);
     case DTYPE_FP8:
         return LAUNCH(error, factors_kernel<fp8_e4m3>, 1, FACTORS_THREADS, 0, stream, factors, m->data, m->rows, m->cols);
     case DTYPE_FP8_E5M2:
@@ -128,8 +135,7 @@ static __global__ void dequantise_kernel(half *to, const void *w, int rows, int 
             break;
         const int row = first_row + (int)(at / eights), col = (int)(at % eights) * 8;
         words[i] = load_eight<T>(w, cols, row, col);
-        scale[i] = GROUPED<T> ? __half2float(group_scales<T>(w, rows, cols)[(size_t)row * groups_of(cols) + col / QUANT_GROUP])
-                              : row_factor<T>(w, rows, cols, row) / BITS_FACTOR<T>;
+        scale[i] = column_scale<T>(w, rows, cols, row, col) * (row_factor<T>(w, rows, cols, row) / BITS_FACTOR<T>);
     }
     const float inverse = 1.0f / factors->alpha;
     grid_dependency_wait(); // weights are nobody's to write; the slab is what the product before reads
@@ -174,6 +180,12 @@ yalm_status dequantise(void *to, const struct matrix *m, int first_row, int n_ro
         return dequantise_as<q8>(slab, m, first_row, n_rows, stream, error);
     case DTYPE_Q4:
         return dequantise_as<q4>(slab, m, first_row, n_rows, stream, error);
+    case DTYPE_Q4N:
+        return dequantise_as<q4n>(slab, m, first_row, n_rows, stream, error);
+    case DTYPE_Q5:
+        return dequantise_as<q5>(slab, m, first_row, n_rows, stream, error);
+    case DTYPE_Q6:
+        return dequantise_as<q6>(slab, m, first_row, n_rows, stream, error);
     case DTYPE_FP8:
         return dequantise_as<fp8_e4m3>(slab, m, first_row, n_rows, stream, error);
     case DTYPE_FP8_E5M2:

@@ -13,7 +13,7 @@
 // 16 slices take several passes. So x is read once for each block, 16 bytes a column: 64 KB for 4,096 columns on each multiprocessor, from the
 // L2 cache while the first weights come from memory; with two blocks it would be twice that, therefore there is one.
 //
-// A warp always has 4 KB of weights on their way (cp.async): 64 KB on each multiprocessor. They arrive by 64 bytes of each row, and ldmatrix
+// A warp always has 4 KB of weights on their way (cp.async; of q5 and q6, which need room for second planes, 2.5 and 3): 64 KB on each multiprocessor. They arrive by 64 bytes of each row, and ldmatrix
 // deals them out: lane (g, t) = (lane / 4, lane % 4) gets bytes 4t … 4t + 3 of each 16 of rows g and g + 8. Which columns those are does not
 // matter to a sum, as long as x's fragments have the same ones (load_columns).
 #include "cuda/kernels/kernels.h"
@@ -22,18 +22,18 @@
 enum {
     FEW_WARPS = 16,
     FEW_THREADS = 32 * FEW_WARPS,
-    FEW_ROWS = 16,                                 // of a tile
-    FEW_GROUPS = 8,                                // of a slice
-    FEW_STAGE = FEW_ROWS * 64,                     // bytes
-    FEW_STAGES = 4,                                // on their way to a warp
-    FEW_RING = FEW_WARPS * FEW_STAGES * FEW_STAGE, // bytes
-    FEW_SCALES = FEW_ROWS * FEW_GROUPS,            // of a slice's tile
-    FEW_SUMS = FEW_WARPS * FEW_ROWS * FEW_TOKENS,  // of a tile
-    FEW_MOST_TILES = 8                             // whose sums are kept at once
+    FEW_ROWS = 16,                                // of a tile
+    FEW_GROUPS = 8,                               // of a slice
+    FEW_STAGE = FEW_ROWS * 64,                    // bytes
+    FEW_SCALES = FEW_ROWS * FEW_GROUPS,           // of a slice's tile; so many groups' second planes, too
+    FEW_SUMS = FEW_WARPS * FEW_ROWS * FEW_TOKENS, // of a tile
+    FEW_MOST_TILES = 8                            // whose sums are kept at once
 };
 
 template <class T> constexpr int SLICE_STAGES = FEW_GROUPS *QUANT_GROUP / PACK_COLS<T> / 4; // 2 of q4, else 4
-template <class T> constexpr int AHEAD = FEW_STAGES / SLICE_STAGES<T>;                      // slices on their way
+template <class T> constexpr int STAGES = HIGH_BYTES<T> ? 2 : 4; // on their way to a warp: shared memory has room for so many
+template <class T> constexpr int AHEAD = STAGES<T> / SLICE_STAGES<T>; // slices on their way
+template <class T> constexpr int RING_BYTES = FEW_WARPS *STAGES<T> *FEW_STAGE;
 
 struct few {
     const void *w; // (rows, cols)
@@ -86,28 +86,43 @@ __device__ __forceinline__ void fetch_stage(uint8_t *stage, const struct few &f,
         const uint8_t *from = static_cast<const uint8_t *>(f.w);
         if (valid)
             from += row * quant_pitch<T>(f.cols) + col * 16 / PACK_COLS<T>;
-        if (ALIGNED || GROUPED<T>)
+        if (ALIGNED || ROWS_ALIGNED<T>)
             copy_async16(to, from, valid);
+        else if (GROUPED<T>)
+            *reinterpret_cast<uint4 *>(to) = load_words(from, valid);
         else
             *reinterpret_cast<uint4 *>(to) = load_pack<T, false>(reinterpret_cast<const T *>(from), valid ? left : 0);
     }
 }
 
+// What the slice's groups have in the second plane: (FEW_ROWS, FEW_GROUPS), four of each lane.
+template <class T>
+__device__ __forceinline__ void fetch_slice_high(uint8_t *to, const struct few &f, int tile, int slice, bool there)
+{
+#pragma unroll
+    for (int i = 0; i < FEW_SCALES / 32; i++) {
+        const int at = i * 32 + (int)threadIdx.x % 32, row = tile * FEW_ROWS + at / FEW_GROUPS;
+        const int group = slice * FEW_GROUPS + at % FEW_GROUPS;
+        const bool valid = there && row < f.rows && group < groups_of(f.cols);
+        const uint8_t *from = static_cast<const uint8_t *>(f.w);
+        if (valid)
+            from += row * quant_pitch<T>(f.cols) + high_plane(f.cols) + (size_t)group * HIGH_BYTES<T>;
+        fetch_high<T>(to + at * HIGH_BYTES<T>, from, valid);
+    }
+}
+
 // The slice's scales: (FEW_ROWS, FEW_GROUPS), a row for each of 16 lanes.
 template <class T, bool ALIGNED>
-__device__ __forceinline__ void fetch_slice_scales(half *to, const struct few &f, int tile, int slice, bool there)
+__device__ __forceinline__ void fetch_slice_scales(scale_type<T> *to, const struct few &f, int tile, int slice, bool there)
 {
     const int lane = (int)threadIdx.x % 32, row = tile * FEW_ROWS + lane, group = slice * FEW_GROUPS;
     if (lane >= FEW_ROWS)
         return;
     const int left = there && row < f.rows ? groups_of(f.cols) - group : 0;
-    const half *from = group_scales<T>(f.w, f.rows, f.cols);
+    const scale_type<T> *from = group_scales<T>(f.w, f.rows, f.cols);
     if (left > 0)
         from += (size_t)row * groups_of(f.cols) + group;
-    if (ALIGNED)
-        copy_async16(to + lane * FEW_GROUPS, from, left > 0);
-    else
-        *reinterpret_cast<uint4 *>(to + lane * FEW_GROUPS) = load_pack<half, false>(from, left);
+    fetch_eight_scales<ALIGNED>(to + lane * FEW_GROUPS, from, left);
 }
 
 // ------------------------------------------------------------------------------------------ fragments
@@ -142,6 +157,8 @@ template <class T, bool ALIGNED> __device__ __forceinline__ uint4 load_columns(c
     unsigned p[4];
     if (PACK_COLS<T> == 32) {
         load_pairs<4, ALIGNED>(p, row, col + 8 * t, cols);
+        if (SIX_BITS<T>)
+            return {p[0], p[1], p[2], p[3]};
         return {__byte_perm(p[0], p[2], 0x5410), __byte_perm(p[0], p[2], 0x7632), __byte_perm(p[1], p[3], 0x5410),
                 __byte_perm(p[1], p[3], 0x7632)};
     }
@@ -162,12 +179,15 @@ __device__ __forceinline__ unsigned scaled_halves(unsigned pair, float factor, f
     return pair;
 }
 
-// A lane's eight weights of a group as four pairs. 8-bit types: of bytes 4t … of both of its 16 (`first`, `second`), q8's in order, floats'
+// A lane's eight weights of a group as four pairs. Six bits: in order, from a word and as much of the second plane. 8-bit types: of bytes 4t … of both of its 16 (`first`, `second`), q8's in order, floats'
 // even columns before odd ones. q4: of one word, columns c and c + 4 for c < 4; a nibble n with 8 added is n ^ 8, and in the lower bits of
 // the fp16 1024 makes 1024 + n + 8, four bits further up 1024 + 16 (n + 8).
 template <class T> __device__ __forceinline__ uint4 weight_pairs(unsigned first, unsigned second)
 {
-    return {even_bytes<T>(first), odd_bytes<T>(first), even_bytes<T>(second), odd_bytes<T>(second)};
+    if constexpr (SIX_BITS<T>)
+        return as_halves<T>(first, second);
+    else
+        return {even_bytes<T>(first), odd_bytes<T>(first), even_bytes<T>(second), odd_bytes<T>(second)};
 }
 template <> __device__ __forceinline__ uint4 weight_pairs<q8>(unsigned first, unsigned second)
 {
@@ -189,16 +209,24 @@ __device__ __forceinline__ void multiply_group(float (&sum)[4], uint4 low, uint4
     mma_m16n8k16<half>(sum, second, x_second);
 }
 
-__device__ __forceinline__ float scale_of(const unsigned (&scales)[4], int group)
+// A row's eight scales.
+template <class T> struct alignas(FEW_GROUPS * sizeof(scale_type<T>)) eight_scales {
+    scale_type<T> of[FEW_GROUPS];
+};
+
+// What this lane's word of a group has in the second plane, of row lane / 4 or `further` rows on.
+template <class T> __device__ __forceinline__ unsigned lane_high(const uint8_t *high, int further, int group)
 {
-    const float2 both = word_to_floats<half>(scales[group / 2]);
-    return group % 2 ? both.y : both.x;
+    if (HIGH_BYTES<T> == 0)
+        return 0;
+    const int lane = (int)threadIdx.x % 32;
+    return high_bits<T>(load_high<T>(high + ((further + lane / 4) * FEW_GROUPS + group) * HIGH_BYTES<T>), lane % 4);
 }
 
 // Stage s of a slice, sums of rows lane / 4 and 8 further.
 template <class T>
 __device__ __forceinline__ void multiply_stage(float (&sum)[4], const unsigned (&w)[2][4], const uint4 (&x)[FEW_GROUPS],
-                                               const unsigned (&scales)[2][4], int s)
+                                               const struct eight_scales<T> (&scales)[2], const uint8_t *high, int s)
 {
     constexpr int stage_groups = FEW_GROUPS / SLICE_STAGES<T>;
 #pragma unroll
@@ -209,15 +237,15 @@ __device__ __forceinline__ void multiply_stage(float (&sum)[4], const unsigned (
         } else {
             float own[4] = {0, 0, 0, 0};
             if (PACK_COLS<T> == 32)
-                multiply_group(own, weight_pairs<T>(w[i / 2][i % 2 * 2], 0), weight_pairs<T>(w[i / 2][i % 2 * 2 + 1], 0),
-                               x[group]);
+                multiply_group(own, weight_pairs<T>(w[i / 2][i % 2 * 2], lane_high<T>(high, 0, group)),
+                               weight_pairs<T>(w[i / 2][i % 2 * 2 + 1], lane_high<T>(high, 8, group)), x[group]);
             else
                 multiply_group(own, weight_pairs<T>(w[i][0], w[i][2]), weight_pairs<T>(w[i][1], w[i][3]), x[group]);
-            const float low = scale_of(scales[0], group), high = scale_of(scales[1], group);
-            sum[0] = fmaf(low, own[0], sum[0]);
-            sum[1] = fmaf(low, own[1], sum[1]);
-            sum[2] = fmaf(high, own[2], sum[2]);
-            sum[3] = fmaf(high, own[3], sum[3]);
+            const float first = scale_value(scales[0].of[group]), second = scale_value(scales[1].of[group]);
+            sum[0] = fmaf(first, own[0], sum[0]);
+            sum[1] = fmaf(first, own[1], sum[1]);
+            sum[2] = fmaf(second, own[2], sum[2]);
+            sum[3] = fmaf(second, own[3], sum[3]);
         }
     }
 }
@@ -246,15 +274,22 @@ template <class T> __device__ __forceinline__ void finish_tiles(const struct few
     }
 }
 
-// Dynamic shared memory: rings (WARPS, STAGES, STAGE), scales (WARPS, 2 AHEAD, ROWS, GROUPS) of half, sums (at_once, WARPS, 32, 4).
+// Bytes of the slices' scales on their way or in use (WARPS, 2 AHEAD, ROWS, GROUPS), and of as many groups' second planes.
+template <class T> constexpr int SLICE_SLOTS = 2 * AHEAD<T>;
+template <class T>
+constexpr int SCALES_BYTES = GROUPED<T> ? FEW_WARPS *SLICE_SLOTS<T> *FEW_SCALES *(int)sizeof(scale_type<T>) : 0;
+template <class T> constexpr int HIGHS_BYTES = FEW_WARPS *SLICE_SLOTS<T> *FEW_SCALES *HIGH_BYTES<T>;
+
+// Dynamic shared memory: rings (WARPS, STAGES, STAGE), scales, second planes, sums (at_once, WARPS, 32, 4).
 template <class T, bool ALIGNED> static __global__ void __launch_bounds__(FEW_THREADS, 1) few_quant_kernel(struct few f)
 {
     SHARED_DYNAMIC(uint8_t, rings);
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    constexpr int stages = SLICE_STAGES<T>, scale_slots = 2 * AHEAD<T>;
-    uint8_t *ring = rings + warp * FEW_STAGES * FEW_STAGE;
-    half *scales = reinterpret_cast<half *>(rings + FEW_RING) + warp * scale_slots * FEW_SCALES;
-    float *sums = reinterpret_cast<float *>(rings + FEW_RING + (GROUPED<T> ? FEW_WARPS * scale_slots * FEW_SCALES * 2 : 0));
+    constexpr int stages = SLICE_STAGES<T>, slots = SLICE_SLOTS<T>;
+    uint8_t *ring = rings + warp * STAGES<T> * FEW_STAGE;
+    scale_type<T> *scales = reinterpret_cast<scale_type<T> *>(rings + RING_BYTES<T>) + warp * slots * FEW_SCALES;
+    uint8_t *highs = rings + RING_BYTES<T> + SCALES_BYTES<T> + warp * slots * FEW_SCALES * HIGH_BYTES<T>;
+    float *sums = reinterpret_cast<float *>(rings + RING_BYTES<T> + SCALES_BYTES<T> + HIGHS_BYTES<T>);
     const int n_slices = (groups_of(f.cols) + FEW_GROUPS - 1) / FEW_GROUPS, n_passes = (n_slices + FEW_WARPS - 1) / FEW_WARPS;
     const int64_t n_tiles = (f.rows + FEW_ROWS - 1) / FEW_ROWS;
     const int end = (int)(n_tiles * (blockIdx.x + 1) / gridDim.x);
@@ -269,6 +304,8 @@ template <class T, bool ALIGNED> static __global__ void __launch_bounds__(FEW_TH
         const bool there = ahead.tile < end && slice < n_slices;
         if (GROUPED<T>)
             fetch_slice_scales<T, ALIGNED>(scales + i * FEW_SCALES, f, ahead.tile, slice, there);
+        if constexpr (HIGH_BYTES < T >> 0)
+            fetch_slice_high<T>(highs + i * FEW_SCALES * HIGH_BYTES<T>, f, ahead.tile, slice, there);
 #pragma unroll
         for (int s = 0; s < stages; s++) {
             fetch_stage<T, ALIGNED>(ring + (i * stages + s) * FEW_STAGE, f, ahead.tile, slice, s, there);
@@ -290,31 +327,33 @@ template <class T, bool ALIGNED> static __global__ void __launch_bounds__(FEW_TH
         }
         const int slice = ahead.pass * FEW_WARPS + warp;
         const bool there = ahead.tile < end && slice < n_slices;
-        unsigned scale[2][4] = {};
+        struct eight_scales<T> scale[2] = {
+        };
+        const uint8_t *high = highs + number % slots * FEW_SCALES * HIGH_BYTES<T>;
         float sum[4] = {0, 0, 0, 0};
 #pragma unroll
         for (int s = 0; s < stages; s++) {
             uint8_t *stage = ring + ((number % AHEAD<T> * stages) + s) * FEW_STAGE;
             unsigned w[2][4];
-            copy_async_wait<FEW_STAGES - 1>();
+            copy_async_wait<STAGES<T> - 1>();
             __syncwarp(); // all lanes' copies have come
 #pragma unroll
             for (int i = 0; i < 2; i++)
                 ldmatrix_x4(w[i], stage + piece_at(lane / 8 % 2 * 8 + lane % 8, 2 * i + lane / 16));
             if (GROUPED<T> && s == 0) {
-                const half *own = scales + number % scale_slots * FEW_SCALES;
+                const scale_type<T> *own = scales + number % slots * FEW_SCALES;
+                const int next = (number + AHEAD<T>) % slots * FEW_SCALES;
 #pragma unroll
-                for (int i = 0; i < 2; i++) {
-                    const uint4 eight = *reinterpret_cast<const uint4 *>(own + (8 * i + lane / 4) * FEW_GROUPS);
-                    memcpy(scale[i], &eight, sizeof eight);
-                }
-                fetch_slice_scales<T, ALIGNED>(scales + (number + AHEAD<T>) % scale_slots * FEW_SCALES, f, ahead.tile, slice,
-                                               there);
+                for (int i = 0; i < 2; i++)
+                    scale[i] = *reinterpret_cast<const struct eight_scales<T> *>(own + (8 * i + lane / 4) * FEW_GROUPS);
+                fetch_slice_scales<T, ALIGNED>(scales + next, f, ahead.tile, slice, there);
+                if constexpr (HIGH_BYTES < T >> 0)
+                    fetch_slice_high<T>(highs + next * HIGH_BYTES<T>, f, ahead.tile, slice, there);
             }
             __syncwarp(); // and all have read them
             fetch_stage<T, ALIGNED>(stage, f, ahead.tile, slice, s, there);
             copy_async_commit();
-            multiply_stage<T>(sum, w, x, scale, s);
+            multiply_stage<T>(sum, w, x, scale, high, s);
         }
         float4 *own = reinterpret_cast<float4 *>(sums + (at.tile - at.first) * FEW_SUMS) + threadIdx.x;
         const float4 before = at.pass > 0 ? *own : float4{0, 0, 0, 0};
@@ -342,7 +381,7 @@ template <class T> static yalm_status few_launch(struct few f, bool aligned, cud
     TRY_CUDA(cudaDeviceGetAttribute(&most_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
     const int n_tiles = (f.rows + FEW_ROWS - 1) / FEW_ROWS, blocks = n_tiles < n_multiprocessors ? n_tiles : n_multiprocessors;
     const int own_tiles = (n_tiles + blocks - 1) / blocks, tile_bytes = FEW_SUMS * (int)sizeof(float);
-    const int fixed = FEW_RING + (GROUPED<T> ? FEW_WARPS * 2 * AHEAD<T> * FEW_SCALES * (int)sizeof(half) : 0);
+    const int fixed = RING_BYTES<T> + SCALES_BYTES<T> + HIGHS_BYTES<T>;
     const int room = (most_bytes - fixed) / tile_bytes, most = room < FEW_MOST_TILES ? room : FEW_MOST_TILES;
     f.at_once = own_tiles < most ? own_tiles : most;
     if (most < 1)
@@ -375,6 +414,12 @@ yalm_status matmul_few(float *y, const void *x, const struct matrix *w, const fl
         return few_launch<q8>(f, groups, stream, error);
     case DTYPE_Q4:
         return few_launch<q4>(f, groups, stream, error);
+    case DTYPE_Q4N:
+        return few_launch<q4n>(f, groups, stream, error);
+    case DTYPE_Q5:
+        return few_launch<q5>(f, groups, stream, error);
+    case DTYPE_Q6:
+        return few_launch<q6>(f, groups, stream, error);
     case DTYPE_FP8:
         return few_launch<fp8_e4m3>(f, floats, stream, error);
     case DTYPE_FP8_E5M2:

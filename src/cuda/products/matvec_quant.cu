@@ -13,6 +13,9 @@
 // clock that shared memory gives. So a tile is a segment of ROWS rows, with DEPTH / ROWS steps in each, and reads x once: of the 128 bytes
 // 18 are weights arriving, 18 weights read, and 36 x.
 //
+// q4n, q5 and q6 become bytes in the columns' order first: by look-ups in four registers, __byte_perm (q4n: 81 instructions for 32 weights), or by bits
+// (q6). What a group has in the second plane is one more copy of 4 or 8 bytes, to a ring of its own.
+//
 // A tile's scales are one more 16-byte copy for each lane, or half as many, on the way with its first packs. Rows' scales (fp8) are fetched
 // while the first packs are under way.
 #include <type_traits>
@@ -57,6 +60,7 @@ __device__ __forceinline__ struct quant_row find_row(const struct quant_matvec &
 // A lane's part of a tile: packs at `at`, `at` + 512 bytes, … of each row that is there, as far as there are columns left.
 template <int ROWS> struct quant_tile {
     const uint8_t *at[ROWS];
+    const uint8_t *high[ROWS]; // of the second plane, where there is one
     int left, rows;
     int first_row, first_col; // of the launch; of the matrix
 };
@@ -75,9 +79,20 @@ __device__ __forceinline__ struct quant_tile<ROWS> quant_tile_of(const struct qu
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         const struct quant_row row = find_row(q, w, r < tile.rows ? tile.first_row + r : 0);
-        tile.at[r] = row.w + row.row * quant_pitch<T>(m.stride) + (m.first_col + col) * 16 / PACK_COLS<T>;
+        const uint8_t *first = row.w + row.row * quant_pitch<T>(m.stride);
+        tile.at[r] = first + (m.first_col + col) * 16 / PACK_COLS<T>;
+        if (HIGH_BYTES<T>)
+            tile.high[r] = first + high_plane(m.stride) + (size_t)((m.first_col + col) / QUANT_GROUP) * HIGH_BYTES<T>;
     }
     return tile;
+}
+
+// Where a lane's part of the second plane lies that belongs to place `place` of its ring.
+template <class T>
+__device__ __forceinline__ uint8_t *high_place(uint4 *ring, int place)
+{
+    const int lane = (int)threadIdx.x % 32;
+    return reinterpret_cast<uint8_t *>(ring - lane + 32 * (MATVEC_DEPTH + 2)) + (32 * place + lane) * HIGH_BYTES<T>;
 }
 
 // The pack of row r and step s sets out for this lane's place in the ring.
@@ -86,29 +101,32 @@ __device__ __forceinline__ void fetch_pack(uint4 *ring, const struct quant_tile<
 {
     constexpr int step = 32 * PACK_COLS<T>;
     uint4 *to = ring + 32 * (s * ROWS + r);
-    if (ALIGNED || GROUPED<T>)
-        copy_async16(to, tile.at[r] + 512 * s, r < tile.rows && tile.left > s * step);
+    const bool there = r < tile.rows && tile.left > s * step;
+    if constexpr (HIGH_BYTES < T >> 0)
+        fetch_high<T>(high_place<T>(ring, s * ROWS + r), tile.high[r] + 32 * HIGH_BYTES<T> * s, there);
+    if (ALIGNED || ROWS_ALIGNED<T>)
+        copy_async16(to, tile.at[r] + 512 * s, there);
+    else if (GROUPED<T>)
+        *to = load_words(tile.at[r] + 512 * s, there);
     else
         *to = load_pack<T, false>(reinterpret_cast<const T *>(tile.at[r]) + s * step, r < tile.rows ? tile.left - s * step : 0);
 }
 
-// The tile's scales set out: this lane's eight, for all lanes. (ROWS, groups of a row's segment), at most 512 bytes.
+// The tile's scales set out: this lane's eight, for all lanes, at `to`. (ROWS, groups of a row's segment), at most 512 bytes.
 template <class T, int ROWS, bool ALIGNED>
-__device__ __forceinline__ void fetch_scales(uint4 *to, const struct quant_matvec &q, const void *const *w,
+__device__ __forceinline__ void fetch_scales(uint4 *scales, const struct quant_matvec &q, const void *const *w,
                                              const struct quant_tile<ROWS> &tile)
 {
     constexpr int lanes = MATVEC_DEPTH / ROWS * PACK_COLS<T> / 8; // for a row
     const int r = (int)threadIdx.x % 32 / lanes, groups = groups_of(q.m.stride);
     const int group = tile.first_col / QUANT_GROUP + (int)threadIdx.x % lanes * 8;
+    scale_type<T> *to = reinterpret_cast<scale_type<T> *>(scales - threadIdx.x % 32) + 8 * (threadIdx.x % 32);
     if (r >= ROWS)
         return;
     const int left = r < tile.rows ? groups - group : 0;
     const struct quant_row row = find_row(q, w, r < tile.rows ? tile.first_row + r : 0);
-    const half *from = group_scales<T>(row.w, row.rows, q.m.stride) + (size_t)row.row * groups + group;
-    if (ALIGNED)
-        copy_async16(to, from, left > 0);
-    else
-        *to = load_pack<half, false>(from, left);
+    const scale_type<T> *from = group_scales<T>(row.w, row.rows, q.m.stride) + (size_t)row.row * groups + group;
+    fetch_eight_scales<ALIGNED>(to, from, left);
 }
 
 // ------------------------------------------------------------------------------------------ x in shared memory
@@ -168,7 +186,7 @@ template <class T> struct float_x {
     }
 };
 
-template <class T> __device__ __forceinline__ float add_pack(float sum, uint4 pack, const struct float_x<T> &x, float)
+template <class T> __device__ __forceinline__ float add_pack(float sum, uint4 pack, uint2, const struct float_x<T> &x, float)
 {
     const unsigned words[4] = {pack.x, pack.y, pack.z, pack.w};
     float other = 0;
@@ -211,8 +229,8 @@ __device__ static inline void finish_rows(const struct matvec &of, enum matvec_k
     }
 }
 
-// Places of 512 bytes in a warp's ring: its packs, and two tiles' scales.
-template <class T> constexpr int RING_PLACES = MATVEC_DEPTH + (GROUPED<T> ? 2 : 0);
+// Places of 512 bytes in a warp's ring: its packs, two tiles' scales, and the packs' part of the second plane.
+template <class T> constexpr int RING_PLACES = MATVEC_DEPTH + (GROUPED<T> ? 2 : 0) + MATVEC_DEPTH *HIGH_BYTES<T> / 16;
 
 // Dynamic shared memory: the rings, x, the tiles' sums (rows, segments), the rows' factors (rows).
 template <class T, int ROWS, bool ALIGNED>
@@ -261,7 +279,7 @@ static __global__ void __launch_bounds__(32 * MATVEC_WARPS, ALIGNED ? MATVEC_RES
             fetch_pack<T, ROWS, ALIGNED>(ring, tile, j % ROWS, j / ROWS);
         copy_async_commit();
     }
-    if (!GROUPED<T>)
+    if (!GROUPED<T> || ROW_SCALED<T>)
         for (int row = first_row + (int)threadIdx.x; row < last_row; row += (int)blockDim.x) {
             const struct quant_row of = find_row(q, w, row);
             factors[row - first_row] = row_factor<T>(of.w, of.rows, m.stride, of.row);
@@ -297,10 +315,13 @@ static __global__ void __launch_bounds__(32 * MATVEC_WARPS, ALIGNED ? MATVEC_RES
                 if (s < m.steps) {
                     float scale = 1;
                     if (GROUPED<T>) {
-                        const half *tiles = reinterpret_cast<const half *>(scales - lane + 32 - other);
-                        scale = __half2float(tiles[(r * most_steps + s) * PACK_COLS<T> + lane * PACK_COLS<T> / QUANT_GROUP]);
+                        const scale_type<T> *tiles = reinterpret_cast<const scale_type<T> *>(scales - lane + 32 - other);
+                        scale = scale_value(tiles[(r * most_steps + s) * PACK_COLS<T> + lane * PACK_COLS<T> / QUANT_GROUP]);
                     }
-                    sum[r] = add_pack(sum[r], ring[32 * (s * ROWS + r)], x, scale);
+                    uint2 more = {0, 0};
+                    if (HIGH_BYTES<T>)
+                        more = load_high<T>(high_place<T>(ring, s * ROWS + r));
+                    sum[r] = add_pack(sum[r], ring[32 * (s * ROWS + r)], more, x, scale);
                     fetch_pack<T, ROWS, ALIGNED>(ring, tile, r, s);
                 }
                 copy_async_commit();
@@ -311,7 +332,8 @@ static __global__ void __launch_bounds__(32 * MATVEC_WARPS, ALIGNED ? MATVEC_RES
         for (int r = 0; r < ROWS; r++) {
             const float total = warp_sum(sum[r]);
             if (lane == 0 && tile_row + r < last_row - first_row)
-                sums[(tile_row + r) * m.segments + segment] = GROUPED<T> ? total : total * factors[tile_row + r];
+                sums[(tile_row + r) * m.segments + segment] =
+                    GROUPED<T> && !ROW_SCALED<T> ? total : total * factors[tile_row + r];
         }
     }
     __syncthreads();
@@ -384,6 +406,12 @@ yalm_status quant_matvec_run(const struct matvec *m, enum matvec_kind kind, enum
         return launch_groups<q8>(q, stream, error);
     case DTYPE_Q4:
         return launch_groups<q4>(q, stream, error);
+    case DTYPE_Q4N:
+        return launch_groups<q4n>(q, stream, error);
+    case DTYPE_Q5:
+        return launch_groups<q5>(q, stream, error);
+    case DTYPE_Q6:
+        return launch_groups<q6>(q, stream, error);
     case DTYPE_FP8:
         return launch_floats<fp8_e4m3>(q, stream, error);
     case DTYPE_FP8_E5M2:

@@ -38,6 +38,9 @@ __device__ __forceinline__ void step_embed(const struct step_launch &l, const st
                         : e.dtype == DTYPE_BF16 ? to_float(static_cast<const __nv_bfloat16 *>(e.data)[at])
                         : e.dtype == DTYPE_Q8   ? quant_value<q8>(e.data, e.rows, e.cols, now.token, col)
                         : e.dtype == DTYPE_Q4   ? quant_value<q4>(e.data, e.rows, e.cols, now.token, col)
+                        : e.dtype == DTYPE_Q4N  ? quant_value<q4n>(e.data, e.rows, e.cols, now.token, col)
+                        : e.dtype == DTYPE_Q5   ? quant_value<q5>(e.data, e.rows, e.cols, now.token, col)
+                        : e.dtype == DTYPE_Q6   ? quant_value<q6>(e.data, e.rows, e.cols, now.token, col)
                         : e.dtype == DTYPE_FP8  ? quant_value<fp8_e4m3>(e.data, e.rows, e.cols, now.token, col)
                                                 : quant_value<fp8_e5m2>(e.data, e.rows, e.cols, now.token, col);
         told_store(l.embedded + col, l.embedding_scale * x, ~now.launch & 1);
@@ -118,13 +121,14 @@ struct step_kernel_plan {
 
 static bool type_runs(enum dtype type)
 {
-    return type == DTYPE_FP16 || type == DTYPE_BF16 || type == DTYPE_Q8 || type == DTYPE_Q4 || type == DTYPE_FP8 ||
-           type == DTYPE_FP8_E5M2;
+    return type == DTYPE_FP16 || type == DTYPE_BF16 || type == DTYPE_FP8 || type == DTYPE_FP8_E5M2 ||
+           dtype_group_bytes[type] > 0;
 }
 
 static int pack_cols(enum dtype type)
 {
-    return type == DTYPE_Q4 ? 32 : dtype_sizes[type] == 2 ? 8 : 16;
+    const bool nibbles = dtype_group_bytes[type] > 0 && type != DTYPE_Q8;
+    return nibbles ? 32 : dtype_sizes[type] == 2 ? 8 : 16;
 }
 
 struct step_planner {
@@ -137,24 +141,22 @@ struct step_planner {
 // How a product of `cols` columns is spread; false where no instance is for it. Bulk copies take multiples of 16 bytes from such addresses.
 static bool shape_make(struct step_shape *shape, enum dtype type, int cols, struct step_planner *planner)
 {
-    const bool grouped = dtype_group_bytes[type] > 0;
-    if (!type_runs(type) || cols % (grouped ? 8 * QUANT_GROUP : pack_cols(type)) != 0)
+    const int scale = (int)dtype_group_scale[type], whole = scale > 0 ? 16 / scale * QUANT_GROUP : pack_cols(type);
+    if (!type_runs(type) || cols % whole != 0)
         return false;
     const int chunk = 32 * pack_cols(type);
     shape->chunks = (cols + chunk - 1) / chunk;
     const int in_warp = (shape->chunks + STEP_WARPS - 1) / STEP_WARPS;
     shape->columns = (shape->chunks + in_warp - 1) / in_warp;
     shape->groups = STEP_WARPS / shape->columns;
-    shape->row_bytes = cols / pack_cols(type) * 16;
-    shape->scale_bytes = grouped ? cols / QUANT_GROUP * 2 : 0;
+    shape->scale_bytes = cols / QUANT_GROUP * scale;
+    shape->row_bytes = scale > 0 ? cols / QUANT_GROUP * (int)dtype_group_bytes[type] : cols / pack_cols(type) * 16;
     const int row = shape->row_bytes + shape->scale_bytes;
     const int together = step_rows_each(in_warp) * shape->groups;
     shape->rows = together * row < STEP_SLOT ? STEP_SLOT / (together * row) * together : STEP_SLOT > row ? STEP_SLOT / row : 1;
     const int bytes = (int)round_up(shape->rows * row, 128);
     planner->slot_bytes = bytes > planner->slot_bytes ? bytes : planner->slot_bytes;
-    const int x = type == DTYPE_Q8   ? (int)x_bytes<q8>(shape->chunks * chunk)
-                  : type == DTYPE_Q4 ? (int)x_bytes<q4>(shape->chunks * chunk)
-                                     : 0;
+    const int x = scale > 0 ? (int)x_bytes<q8>(shape->chunks * chunk) : 0; // of all types with groups
     planner->x_bytes = x > planner->x_bytes ? x : planner->x_bytes;
     return in_warp <= (dtype_sizes[type] == 2 || type == DTYPE_Q8 ? STEP_MOST_CHUNKS<half> : STEP_MOST_CHUNKS<q4>);
 }

@@ -107,7 +107,8 @@ __device__ __forceinline__ void step_load_x(struct quant_x<T> (&x)[CHUNKS], cons
 
 // ------------------------------------------------------------------------------------------ products
 
-template <class T> __device__ __forceinline__ float add_pack(float sum, uint4 pack, const struct float_chunk<T> &x, float)
+template <class T>
+__device__ __forceinline__ float add_pack(float sum, uint4 pack, uint2, const struct float_chunk<T> &x, float)
 {
     const unsigned words[4] = {pack.x, pack.y, pack.z, pack.w};
     float other = 0;
@@ -158,6 +159,15 @@ struct step_row {
     float bias, factor, old;
 };
 
+__device__ __forceinline__ float step_row_factor(enum dtype type, const void *w, int rows, int cols, int row)
+{
+    return type == DTYPE_FP8   ? row_factor<fp8_e4m3>(w, rows, cols, row)
+           : type == DTYPE_Q4N ? row_factor<q4n>(w, rows, cols, row)
+           : type == DTYPE_Q5  ? row_factor<q5>(w, rows, cols, row)
+           : type == DTYPE_Q6  ? row_factor<q6>(w, rows, cols, row)
+                               : 1.0f;
+}
+
 __device__ __forceinline__ struct step_row step_row_of(const struct step_phase &p, const struct step_batch &b, int part)
 {
     struct step_row r = {part, -1, 0, 1, 0};
@@ -170,8 +180,7 @@ __device__ __forceinline__ struct step_row step_row_of(const struct step_phase &
         step_find_row(p, b.first + i, &r.part, &r.row);
     if (p.bias[r.part])
         r.bias = __ldg(p.bias[r.part] + r.row);
-    if (p.type == DTYPE_FP8)
-        r.factor = row_factor<fp8_e4m3>(p.w[r.part], p.rows[r.part], p.cols, r.row);
+    r.factor = step_row_factor(p.type, p.w[r.part], p.rows[r.part], p.cols, r.row);
     if (p.work == STEP_ADD)
         r.old = told_wait(p.old + r.row, step_parity(p.old_words, p));
     return r;
@@ -224,7 +233,8 @@ __device__ __forceinline__ void step_rows(const struct step_phase &p, int number
     const int column = warp % p.shape.columns, group = warp / p.shape.columns, chunk = column * CHUNKS;
     const bool active = group < p.shape.groups;
     // What every stage needs, in registers.
-    const int row_bytes = p.shape.row_bytes, row_scales = p.shape.scale_bytes / 2, stage_rows = p.shape.rows;
+    const int row_bytes = p.shape.row_bytes, row_scales = p.shape.scale_bytes / (int)sizeof(scale_type<T>),
+              stage_rows = p.shape.rows;
     const int first_row = active ? group * EACH : stage_rows, next_row = p.shape.groups * EACH;
     const int n_slots = l.n_slots, slot_bytes = l.slot_bytes;
     int pack[CHUNKS]; // lanes beyond the last one have no x, and read what is there
@@ -261,7 +271,7 @@ __device__ __forceinline__ void step_rows(const struct step_phase &p, int number
             while (left > 0) {
                 const int n = min(left, stage_rows);
                 const uint8_t *slot = m.ring + ring.slot * slot_bytes;
-                const half *scales = reinterpret_cast<const half *>(slot + n * row_bytes);
+                const scale_type<T> *scales = reinterpret_cast<const scale_type<T> *>(slot + n * row_bytes);
                 float *to = sums + column * (STEP_SUMS + 1) + at;
                 arrivals_wait(m.full + ring.slot, ring.parity);
                 for (int first = first_row; first < n; first += next_row) {
@@ -271,11 +281,15 @@ __device__ __forceinline__ void step_rows(const struct step_phase &p, int number
 #pragma unroll
                         for (int r = 0; r < EACH; r++) {
                             const int of = min(first + r, n - 1);
-                            const uint4 weights = *reinterpret_cast<const uint4 *>(slot + of * row_bytes + 16 * pack[i]);
+                            const uint8_t *at = slot + of * row_bytes;
+                            const uint4 weights = *reinterpret_cast<const uint4 *>(at + 16 * pack[i]);
+                            uint2 more = {0, 0};
+                            if (HIGH_BYTES<T>)
+                                more = load_high<T>(at + p.cols / 2 + HIGH_BYTES<T> * pack[i]);
                             float scale = 1;
                             if (GROUPED<T>)
-                                scale = __half2float(scales[of * row_scales + pack[i] * PACK_COLS<T> / QUANT_GROUP]);
-                            value[r] = add_pack(value[r], weights, x[i], scale);
+                                scale = scale_value(scales[of * row_scales + pack[i] * PACK_COLS<T> / QUANT_GROUP]);
+                            value[r] = add_pack(value[r], weights, more, x[i], scale);
                         }
                     }
                     const int of = first + step_sum_rows<EACH>(value);
@@ -339,6 +353,12 @@ __device__ __forceinline__ void step_product(const struct step_phase &p, int num
         return step_product_of<q8>(p, number, ring, batches, l, m);
     case DTYPE_Q4:
         return step_product_of<q4>(p, number, ring, batches, l, m);
+    case DTYPE_Q4N:
+        return step_product_of<q4n>(p, number, ring, batches, l, m);
+    case DTYPE_Q5:
+        return step_product_of<q5>(p, number, ring, batches, l, m);
+    case DTYPE_Q6:
+        return step_product_of<q6>(p, number, ring, batches, l, m);
     case DTYPE_FP8:
         return step_product_of<fp8_e4m3>(p, number, ring, batches, l, m);
     case DTYPE_FP8_E5M2:
