@@ -67,7 +67,7 @@ static struct matrix random_quantised(struct random_model *m, enum dtype dtype, 
 static struct matrix random_six_bit(struct random_model *m, enum dtype dtype, int rows, int cols)
 {
     const size_t groups = (size_t)rows * ((cols + 31) / 32), bytes = dtype == DTYPE_Q4N ? 16 : dtype == DTYPE_Q5 ? 20 : 24;
-    const double typical = dtype == DTYPE_Q6 ? 18 : 15, deviation = 1.5 / sqrt(cols);
+    const double typical = dtype == DTYPE_Q6 ? 18 : 15, deviation = 1.2 / sqrt(cols); // as of q4
     uint8_t *data = random_block(m, groups * (bytes + 1) + sizeof(float) * (size_t)rows);
     for (size_t i = 0; i < groups * bytes; i++)
         data[i] = (uint8_t)lrint(64 * random_normal(m));

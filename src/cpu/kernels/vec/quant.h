@@ -53,6 +53,14 @@ VEC_INLINE ptrdiff_t rows_further(ptrdiff_t at, ptrdiff_t ahead, ptrdiff_t lengt
     return at + ahead < length ? ahead : ahead + (rows - 1) * length;
 }
 
+// The same in one plane of rows that are read one after the other: a plane of `length` bytes, and `other` bytes of a row that are not its.
+VEC_INLINE ptrdiff_t plane_further(ptrdiff_t at, ptrdiff_t ahead, ptrdiff_t length, ptrdiff_t other)
+{
+    for (at += ahead; other && at >= length; at -= length)
+        ahead += other;
+    return ahead;
+}
+
 // ------------------------------------------------------------------------------------------ rows
 
 VEC_INLINE struct quants_at quants_of_row(enum dtype type, const struct quant_args *a, ptrdiff_t row, ptrdiff_t group)
@@ -211,7 +219,8 @@ struct few_at {
     vec scales[QUANT_STREAMS]; // of VEC groups
     const char *x;             // the first token's
     ptrdiff_t ldx;             // bytes from one token to the next
-    ptrdiff_t ahead;           // bytes further on that are fetched meanwhile
+    ptrdiff_t ahead;           // bytes further on that are fetched meanwhile, in the first plane
+    ptrdiff_t high_ahead;      // and in the second
     bool to_l2;
 };
 
@@ -293,7 +302,7 @@ VEC_INLINE void few_part(enum dtype type, int n_rows, int n_tokens, vec sum[QUAN
             for (ptrdiff_t line = 0; line < PIECES * 4 * VEC; line += 64)
                 fetch_line((const char *)quants.low + line + at->ahead, at->to_l2);
             for (ptrdiff_t line = 0; line < VEC * high_bytes(type); line += 64)
-                fetch_line((const char *)quants.high + line + at->ahead, at->to_l2);
+                fetch_line((const char *)quants.high + line + at->high_ahead, at->to_l2);
             if (type == DTYPE_Q4)
                 nibble_pieces(quants.low, groups, 8, even[r], odd[r]);
             else if (dtype_is_six_bit(type))
@@ -324,9 +333,9 @@ VEC_INLINE void few_rows(enum dtype type, int n_rows, int n_tokens, float *const
     struct few_at at = {
         .x = type == DTYPE_Q8 ? x : x + few_parts(DTYPE_Q8, cols),
         .ldx = few_bytes(cols),
-        .ahead = to_l2 ? QUANT_AHEAD_TO_L2 : QUANT_AHEAD,
         .to_l2 = to_l2,
     };
+    const ptrdiff_t ahead = to_l2 ? QUANT_AHEAD_TO_L2 : QUANT_AHEAD, low = low_bytes(type), high = high_bytes(type);
     vec sum[QUANT_STREAMS][QUANT_FEW];
 #pragma GCC unroll 16
     for (int r = 0; r < n_rows; r++)
@@ -342,6 +351,8 @@ VEC_INLINE void few_rows(enum dtype type, int n_rows, int n_tokens, float *const
             at.scales[r] = load_scales(type, of_groups, there);
             fetch_line((const char *)of_groups + 512, to_l2);
         }
+        at.ahead = plane_further(g * low, ahead, groups * low, groups * high);
+        at.high_ahead = plane_further(g * high, ahead * high / low, groups * high, high ? groups * low : 0);
         for (int part = 0; part < VEC / whole; part++, at.x += part_size(type)) {
             if (there >= (part + 1) * whole)
                 few_part(type, n_rows, n_tokens, sum, &at, whole, part);
