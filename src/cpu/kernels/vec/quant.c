@@ -5,4 +5,4 @@
 
 #include "cpu/kernels/vec/quant_table.h"
 
-const struct quant_kernels ISA(quant_kernels) = QUANT_TABLE;
+const struct quant_kernels ISA(quant_kernels) = PRODUCT_TABLE;

@@ -50,7 +50,7 @@ static void product_q6(const struct quant_args *args)
 }
 
 // clang-format off
-#define QUANT_TABLE                    \
+#define PRODUCT_TABLE                  \
     {                                  \
         .size = table_size,            \
         .quantise = table_quantise,    \

@@ -7,4 +7,4 @@
 #define MORE(what) digits_or_many##what
 #include "cpu/kernels/vec/quant_table.h"
 
-const struct quant_kernels quant8_kernels_avx512vnni = QUANT_TABLE;
+const struct quant_kernels quant8_kernels_avx512vnni = PRODUCT_TABLE;
