@@ -16,7 +16,7 @@ import plot
 from compare import Peer, Yalm
 from quantisation_quality import CALIBRATION, CONTEXT, ROOT, Judge, convert, run
 
-OURS = ("bf16", "q8", "q6", "q5", "q4")
+OURS = ("bf16", "bf12", "q8", "q6", "q5", "q4")
 THEIRS = ("BF16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "IQ4_XS", "Q4_0")
 
 

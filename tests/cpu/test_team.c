@@ -197,6 +197,37 @@ static void test_shares(void **state)
     team_close(team);
 }
 
+struct cores {
+    claim_function *claim;
+    atomic_int *done; // (2): items, by member
+};
+
+// As on a performance core, and on an efficiency core at a third of its speed.
+static void take_at_own_speed(struct member *me, const void *arguments)
+{
+    const struct cores *w = arguments;
+    for (struct span span; w->claim(me, 120, 1, &span);)
+        for (int i = span.first; i < span.last; i++) {
+            usleep(me->thread == 0 ? 300 : 900);
+            atomic_fetch_add(&w->done[me->thread], 1);
+        }
+}
+
+static void test_a_slow_core_does_less(void **state)
+{
+    (void)state;
+    claim_function *const claims[] = {team_claim, team_claim_share, team_claim_near};
+    struct team *team = team_open(2, false, NULL);
+    for (int i = 0; i < 3; i++) {
+        atomic_int done[2] = {0, 0};
+        const struct cores w = {claims[i], done};
+        team_run(team, 2, take_at_own_speed, &w, sizeof w);
+        assert_int_equal(done[0] + done[1], 120);
+        assert_in_range(done[1], 1, 50); // 30 where both sleep for exactly so long; an equal share is 60
+    }
+    team_close(team);
+}
+
 static void test_pinning_ends_with_the_team(void **state)
 {
     (void)state;
@@ -318,6 +349,7 @@ int main(void)
         cmocka_unit_test(test_late_members_hold_nobody_up),
         cmocka_unit_test(test_more_items_than_the_word_counts),
         cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_a_slow_core_does_less),
         cmocka_unit_test(test_pinning_ends_with_the_team),
         cmocka_unit_test(test_callers_take_turns),
         cmocka_unit_test(test_what_is_forgotten_may_be_freed),
