@@ -3,7 +3,7 @@
 // exactly, each for those that it stands for.
 //
 // For each key and KV head the codes are d / (2 d_sub) bytes, of which half are read by default on a CPU where d_sub is 1; of the selected ones, key and value are
-// read besides. At d = 128, d_sub = 1, an fp16 cache and 1/16 of the keys that is 32 + 32 bytes where dense attention reads 512.
+// read besides. At d = 128, d_sub = 1, an fp16 cache and 1/8 of the keys that is 32 + 64 bytes where dense attention reads 512.
 //
 // What drawing loses depends on how many keys are drawn, hardly on how many there are (docs/attention.md). So their usual number is the same at most lengths;
 // short contexts have a share that reads 4 times less than dense attention at d = 64, long ones a share at least.

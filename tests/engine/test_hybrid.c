@@ -120,7 +120,7 @@ static void test_dense_where_it_does_not_apply(void **state)
 static void test_how_many_keys(void **state)
 {
     (void)state;
-    static const int n[] = {100, 2048, 4096, 8192, 16384, 65536}, usual[] = {64, 384, 768, 768, 1024, 4096};
+    static const int n[] = {100, 2048, 4096, 8192, 16384, 65536}, usual[] = {64, 384, 768, 1024, 2048, 8192};
     yalm_session_options options = yalm_session_defaults();
     struct hybrid h;
     yalm_error error;
