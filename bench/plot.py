@@ -100,6 +100,23 @@ def curves(title, x_label, y_label, series, x_values):
     return document(title, [*parts, *legend(list(series), styles)])
 
 
+def marks(title, x_label, y_label, series, n):
+    """`series`: {name: [(x, y)]}, x an integer below n; several points may have one x."""
+    parts, y_place = y_axis(1.08 * max(y for points in series.values() for _, y in points), y_label)
+    gap = (WIDTH - LEFT - RIGHT) / n
+    for x in range(n):
+        parts.append(text(LEFT + (x + 0.5) * gap, HEIGHT - BOTTOM + 19, str(x), size=11))
+    parts.append(text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 12, x_label))
+    for i, points in enumerate(series.values()):
+        shift = gap * (i - (len(series) - 1) / 2) / (len(series) + 1)
+        for x, y in points:
+            place = LEFT + (x + 0.5) * gap + shift
+            parts.append(
+                f'<circle cx="{place:.1f}" cy="{y_place(y):.1f}" r="3" fill="{COLOURS[i]}" fill-opacity="0.8"/>'
+            )
+    return document(title, [*parts, *legend(list(series), [(COLOURS[i], False) for i in range(len(series))])])
+
+
 def trade(title, x_label, y_label, series):
     """`series`: {name: [(x, y, label)]}, x > 0 on a logarithmic axis: what is gained (y) against what is lost (x)."""
     points = [point for each in series.values() for point in each]

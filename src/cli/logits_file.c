@@ -103,7 +103,7 @@ yalm_status divergence_open(struct divergence *divergence, const char *path, int
     return YALM_OK;
 }
 
-yalm_status divergence_add(struct divergence *divergence, const float *logits, yalm_error *error)
+yalm_status divergence_add(struct divergence *divergence, const float *logits, int32_t next, yalm_error *error)
 {
     const int n = divergence->n_vocab;
     const float *base = divergence->base;
@@ -121,7 +121,21 @@ yalm_status divergence_add(struct divergence *divergence, const float *logits, y
                          (long long)divergence->n);
     divergence->kl[divergence->n++] = kl > 0 ? kl : 0; // rounding may leave it just below
     divergence->same_top += likeliest(base, n) == likeliest(logits, n);
+    if (next >= 0) {
+        const double ratio = base[next] - base_sum - (logits[next] - sum);
+        divergence->ratio += ratio;
+        divergence->ratio_squares += ratio * ratio;
+        divergence->n_predicted++;
+    }
     return YALM_OK;
+}
+
+double divergence_ratio(const struct divergence *divergence, double *standard_error)
+{
+    const double n = (double)divergence->n_predicted, mean = n > 0 ? divergence->ratio / n : 0,
+                 variance = n > 1 ? (divergence->ratio_squares / n - mean * mean) / (n - 1) : 0;
+    *standard_error = exp(mean) * sqrt(variance > 0 ? variance : 0);
+    return exp(mean);
 }
 
 double divergence_mean(const struct divergence *divergence)

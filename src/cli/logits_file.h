@@ -24,12 +24,17 @@ struct divergence {
     double *kl;        // (n_rows), owned
     int64_t n_rows, n; // expected, seen
     int64_t same_top;
+    int64_t n_predicted;         // rows whose next token is known
+    double ratio, ratio_squares; // of these: sums of ln p_file − ln p of that token, and of its square
     int n_vocab;
 };
 
 // YALM_USAGE where the file's size is not that of (n_rows, n_vocab) floats.
 yalm_status divergence_open(struct divergence *divergence, const char *path, int64_t n_rows, int n_vocab, yalm_error *error);
-yalm_status divergence_add(struct divergence *divergence, const float *logits, yalm_error *error); // the next row
+// The next row; next: the token that follows, −1 where it does not count.
+yalm_status divergence_add(struct divergence *divergence, const float *logits, int32_t next, yalm_error *error);
+// How many times the file's perplexity ours is, and the standard error of that.
+double divergence_ratio(const struct divergence *divergence, double *standard_error);
 double divergence_mean(const struct divergence *divergence);
 double divergence_quantile(struct divergence *divergence, double q); // sorts
 void divergence_close(struct divergence *divergence);

@@ -20,8 +20,10 @@ struct passkey {
     int most; // positions at hand
     int junk;
     uint64_t seed, random;
-    struct text lines; // of --tokens
-    size_t at;         // in them
+    struct text lines;  // of --tokens
+    size_t at;          // in them
+    struct tokens read; // the last prompt; owned
+    size_t read_many;   // of it, evaluated many at once
 };
 
 struct trial {
@@ -136,16 +138,40 @@ static bool says_key(const char *said, int key)
     return strncmp(said, digits, (size_t)n) == 0 && !isdigit((unsigned char)said[n]);
 }
 
-// The prompt, its last passkey.decode_last tokens one by one: so a sparse way of attending has read the question when it answers.
-static yalm_status read_prompt(const struct passkey *run, const struct tokens *prompt, yalm_error *error)
+// How many tokens of a prompt's first `many` need not be read again. Tokens that were decoded one by one do.
+static size_t read_before(const struct passkey *run, const struct tokens *prompt, size_t many)
+{
+    const size_t most = run->read_many < many ? run->read_many : many;
+    size_t same = 0;
+    while (same < most && run->read.ids[same] == prompt->ids[same])
+        same++;
+    return same;
+}
+
+// The prompt, its last passkey.decode_last tokens one by one: so a sparse way of attending has read the question when it answers. The session keeps what the last
+// prompt began with too. The trial's ids go to run->read.
+static yalm_status read_prompt(struct passkey *run, struct tokens *prompt, yalm_error *error)
 {
     const size_t last = (size_t)run->options->decode_last < prompt->n ? (size_t)run->options->decode_last : prompt->n;
-    const int many = (int)(prompt->n - last);
-    yalm_status status = yalm_rollback(run->session, 0, error);
-    if (status == YALM_OK && many > 0)
-        status = yalm_eval(run->session, prompt->ids, many, last > 0 ? YALM_LOGITS_NONE : YALM_LOGITS_LAST, error);
-    for (size_t i = prompt->n - last; i < prompt->n && status == YALM_OK; i++)
-        status = yalm_eval(run->session, prompt->ids + i, 1, YALM_LOGITS_LAST, error);
+    const size_t many = prompt->n - last;
+    size_t before = read_before(run, prompt, many);
+    if (before > 0 && before == prompt->n) // the last token's logits are wanted
+        before--;
+    free(run->read.ids);
+    run->read = *prompt;
+    run->read_many = many;
+    *prompt = (struct tokens){.n = run->read.n};
+    const int32_t *ids = run->read.ids;
+    yalm_status status = yalm_rollback(run->session, (int64_t)before, error);
+    if (status == YALM_USAGE && before > 0) { // a window's ring has come round
+        before = 0;
+        status = yalm_rollback(run->session, 0, error);
+    }
+    if (status == YALM_OK && many > before)
+        status =
+            yalm_eval(run->session, ids + before, (int)(many - before), last > 0 ? YALM_LOGITS_NONE : YALM_LOGITS_LAST, error);
+    for (size_t i = many; i < run->read.n && status == YALM_OK; i++)
+        status = yalm_eval(run->session, ids + i, 1, YALM_LOGITS_LAST, error);
     return status;
 }
 
@@ -290,6 +316,7 @@ yalm_status run_passkey(const struct options *options, yalm_error *error)
     if (status == YALM_OK)
         status = run_trials(&run, error);
     close_session(run.session);
+    free(run.read.ids);
     free(run.lines.bytes);
     yalm_model_close(model);
     return status;

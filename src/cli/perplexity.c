@@ -70,12 +70,14 @@ static void count(const struct perplexity *run, int64_t *rows, int64_t *scored, 
 static yalm_status score_row(struct perplexity *run, const float *logits, const struct window *window, int64_t predicted,
                              yalm_error *error)
 {
+    const bool counts = predicted >= window->first && predicted < window->end;
     if (run->divergence.file) {
-        const yalm_status status = divergence_add(&run->divergence, logits, error);
+        const int32_t next = counts ? run->tokens.ids[predicted] : -1;
+        const yalm_status status = divergence_add(&run->divergence, logits, next, error);
         if (status != YALM_OK)
             return status;
     }
-    if (predicted < window->first || predicted >= window->end)
+    if (!counts)
         return YALM_OK;
     const double nll = yalm_log_sum_exp(logits, run->n_vocab) - logits[run->tokens.ids[predicted]];
     if (!isfinite(nll))
@@ -159,6 +161,9 @@ static void print_results(struct perplexity *run, double seconds)
         printf("KL divergence: mean %.9f, 99.9 %% quantile %.9f\n", divergence_mean(&run->divergence),
                divergence_quantile(&run->divergence, 0.999));
         printf("same top: %.3f %%\n", 100.0 * (double)run->divergence.same_top / (double)run->divergence.n);
+        double standard_error;
+        const double ratio = divergence_ratio(&run->divergence, &standard_error);
+        printf("PPL ratio: %.6f +/- %.6f\n", ratio, standard_error);
     }
 }
 

@@ -4,15 +4,20 @@
 //
 // For each key and KV head the codes are d / (2 d_sub) bytes, of which half are read by default on a CPU where d_sub is 1; of the selected ones, key and value are
 // read besides. At d = 128, d_sub = 1, an fp16 cache and 1/8 of the keys that is 32 + 64 bytes where dense attention reads 512.
+//
+// What drawing loses depends on how many keys are drawn, hardly on how many there are (docs/attention.md). So their usual number is the same at most lengths;
+// short contexts have a share that reads 4 times less than dense attention at d = 64, long ones a share at least.
 #pragma once
 #include <stdbool.h>
 
 #include "yalm.h"
 
+// k keys are selected of n: the greatest of `share` of n, min(usual, most_share of n), and min_k.
 struct hybrid {
-    float share; // of the keys, selected …
-    int min_k;   // … but at least so many
-    int local;   // the most recent, which always belong; 0: a quarter of the selected
+    float share, most_share;
+    int usual; // 0 where a share was asked for
+    int min_k;
+    int local;   // the most recent, which always belong; 0: a quarter of the selected, 16 at most
     int first;   // the oldest, likewise
     float codes; // of a key's codes, the share that its score reads; 0: the backend's to say
     int draw;    // enum setting_switch; auto: where the backend can
@@ -25,11 +30,13 @@ yalm_status hybrid_resolve(struct hybrid *hybrid, const yalm_session_options *op
 // How many of n keys are selected, at most.
 static inline int hybrid_selected(const struct hybrid *h, int n)
 {
-    const int k = (int)(h->share * (float)n);
+    const int most = (int)(h->most_share * (float)n), usual = h->usual < most ? h->usual : most,
+              share = (int)(h->share * (float)n);
+    const int k = share > usual ? share : usual;
     return k > h->min_k ? k : h->min_k;
 }
-// Of k selected keys, the most recent that always belong.
+// Of k selected keys, the most recent that always belong. Few do: a recent key that matters is taken anyway.
 static inline int hybrid_local(const struct hybrid *h, int k)
 {
-    return h->local ? h->local : k / 4;
+    return h->local ? h->local : k < 64 ? k / 4 : 16;
 }

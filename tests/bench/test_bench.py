@@ -215,22 +215,28 @@ def test_attention_speed_goes_on_where_it_ended(yalm, tmp_path):
 
 
 def test_attention_quality(yalm, fable, tmp_path):
-    command = [
-        sys.executable,
-        str(ROOT / "bench/attention_quality.py"),
-        "--quick",
-        "--trials",
-        "2",
-        "--yalm",
-        str(yalm),
-    ]
-    command += ["--model", str(fable), "--results", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    command = [sys.executable, str(ROOT / "bench/attention_quality.py"), "--yalm", str(yalm), "--model", str(fable)]
+    command += ["--results", str(tmp_path), "--contexts", "320", "--tokens", "60", "--keys", "320"]
+    done = subprocess.run(
+        [*command, "--also", "half=--attention hybrid --attention-ratio 1/2 --set hybrid.from=1"],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     [results] = tmp_path.glob("*.json")
-    records = json.loads(results.read_text(encoding="utf-8"))["records"]
-    assert [r["method"] for r in records] == ["dense", "sparq", "nomad", "hybrid"]
-    for r in records[1:]:
-        assert 0 < r["kl"] < 0.05 and r["perplexity"] == pytest.approx(records[0]["perplexity"], rel=0.03)
-        assert r["passkeys"] == {"256": 100, "256, two keys": pytest.approx(50, abs=50)}
-    assert "| hybrid | d_sub 1, S/16" in done.stdout
+    found = json.loads(results.read_text(encoding="utf-8"))
+    records, keys = found["records"], found["keys"]
+    methods = ["dense", "hybrid", "sparq", "nomad", "half"]
+    assert [r["method"] for r in records] == [k["method"] for k in keys] == methods
+    assert all(r["tokens"] == 82 for r in records)  # two windows
+    dense, hybrid, *others = records
+    assert hybrid["kl"] == 0 and hybrid["traffic"] == 1  # too short to pay
+    for r in others:
+        assert 0 < r["kl"] < 0.1 and 0.3 < r["traffic"] < 0.8
+        assert r["ratio"] == pytest.approx(r["perplexity"] / dense["perplexity"], rel=1e-4)
+        assert abs(r["ratio"] - 1) < 5 * r["ratio_error"] + 0.01
+    assert all(keys[0]["found"][:5]) and len(keys[0]["found"]) == 10  # one alone, at five depths
+    assert keys[1]["found"] == keys[0]["found"]
+    assert "| heldout | 320 | half |" in done.stdout and "| 320 | hybrid |" in done.stdout

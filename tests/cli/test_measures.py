@@ -325,6 +325,12 @@ def test_kl_divergence(program, ids, tmp_path):
     assert float(re.search(r"quantile ([\d.]+)", text)[1]) == pytest.approx(np.quantile(kl, 0.999), rel=1e-4)
     top = 100 * (noisy.argmax(axis=1) == base.argmax(axis=1)).mean()
     assert float(re.search(r"same top: ([\d.]+)", text)[1]) == pytest.approx(top, abs=1e-3)
+    tokens = np.array(ids.read_text().split(), dtype=int)
+    scored = np.arange(199)  # what follows the last row is unknown
+    lost = (log_softmax(noisy) - log_softmax(base))[scored, tokens[scored + 1]]
+    ratio, error = map(float, re.search(r"PPL ratio: ([\d.]+) \+/- ([\d.]+)", text).groups())
+    assert ratio == pytest.approx(np.exp(lost.mean()), rel=1e-4)
+    assert error == pytest.approx(ratio * lost.std(ddof=1) / np.sqrt(199), rel=1e-3)
 
 
 def test_kl_base_of_another_size(program, ids, tmp_path):

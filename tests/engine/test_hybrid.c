@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "engine/hybrid.h"
 #include "engine/sessions.h"
 #include "settings_testing.h"
 
@@ -116,17 +117,37 @@ static void test_dense_where_it_does_not_apply(void **state)
 
 // By default that is where reading less does not pay: rows of 160 bytes, 8 bytes of codes, an eighth of the rows and 192 kB for the steps are less than all rows
 // from 1,490 keys on, and lengths are tried in steps of 64.
+static void test_how_many_keys(void **state)
+{
+    (void)state;
+    static const int n[] = {100, 2048, 4096, 8192, 16384, 65536}, usual[] = {64, 384, 768, 1024, 2048, 8192};
+    yalm_session_options options = yalm_session_defaults();
+    struct hybrid h;
+    yalm_error error;
+    for (size_t i = 0; i < sizeof n / sizeof *n; i++) {
+        options.attention_ratio = 0;
+        assert_int_equal(hybrid_resolve(&h, &options, &error), YALM_OK);
+        assert_int_equal(hybrid_selected(&h, n[i]), usual[i]);
+        assert_true(n[i] == 100 || hybrid_selected(&h, n[i]) <= n[i] * 3 / 16);
+        options.attention_ratio = 1.0F / 32; // as asked for
+        assert_int_equal(hybrid_resolve(&h, &options, &error), YALM_OK);
+        assert_int_equal(hybrid_selected(&h, n[i]), n[i] / 32 < 64 ? 64 : n[i] / 32);
+    }
+    assert_int_equal(hybrid_local(&h, 20), 5);
+    assert_int_equal(hybrid_local(&h, 1024), 16);
+}
+
 static void test_the_break_even_length(void **state)
 {
     (void)state;
     yalm_session_options options = options_of("hybrid", 2000);
     SET_NONE(options);
-    static const int below[] = {1, 255, 256, 1000, 1534};
+    static const int below[] = {1, 255, 256, 1000, 1662};
     for (size_t i = 0; i < sizeof below / sizeof *below; i++)
         assert_true(off_dense(options, below[i]) == 0);
-    assert_true(off_dense(options, 1535) > 0);
-    options.context = 1535; // so long it never gets
-    assert_true(off_dense(options, 1534) == 0);
+    assert_true(off_dense(options, 1663) > 0);
+    options.context = 1663; // so long it never gets
+    assert_true(off_dense(options, 1662) == 0);
     options.context = 2000;
     for (int window = 256; window <= 448; window += 64) { // whatever multiple of 64 the window is
         the_model->model.config.kinds[0].sliding_window = window;
@@ -235,6 +256,7 @@ int main(void)
         cmocka_unit_test(test_all_keys_are_dense),
         cmocka_unit_test(test_fewer_keys),
         cmocka_unit_test(test_dense_where_it_does_not_apply),
+        cmocka_unit_test(test_how_many_keys),
         cmocka_unit_test(test_the_break_even_length),
         cmocka_unit_test(test_bulk_threads_and_rollback),
         cmocka_unit_test(test_memory_and_cost),
