@@ -35,7 +35,9 @@ static const struct arrangement arrangements[] = {
     {"avx2", YALM_KV_INT8, 3, 5, 1},           {"avx512", YALM_KV_INT8, 2, 41, 77},
     {"avx512", YALM_KV_INT8, 1, 7, 1},         {"avx512vnni", YALM_KV_INT8, 3, 4, 33},
     {"amx", YALM_KV_FP32, 2, TOKENS, TOKENS},  {"amx", YALM_KV_FP32, 3, 41, 77},
-    {"avx512vnni", YALM_KV_FP32, 3, 20, 77},
+    {"avx512vnni", YALM_KV_FP32, 3, 20, 77},   {"neon", YALM_KV_FP32, 2, TOKENS, TOKENS},
+    {"neon", YALM_KV_FP16, 1, 7, 20},          {"neon", YALM_KV_INT8, 3, 5, 1},
+    {"neondot", YALM_KV_FP32, 2, 41, 60},      {"neondot", YALM_KV_FP16, 3, 20, 77},
 };
 
 struct scenario {

@@ -53,9 +53,9 @@ VEC_INLINE void quantise_panel(char *panel, const float *x, ptrdiff_t ldx, int t
                 quad[i] = nearest_bits(vec_load(columns[k + i]), scales.inverse);
             const ivec bytes = ivec_low_bytes(quad);
             ivec_store(record + k * VEC, bytes);
-            sum = ivec_dot8(sum, ivec_set((int32_t)0x80808080), bytes);
+            sum = ivec_dot8(sum, ivec_set(0x01010101), bytes);
         }
-        ivec_store(record + RECORD_STARTS, ivec_sub(ivec_set(BYTES_BASE_BITS), sum));
+        ivec_store(record + RECORD_STARTS, ivec_sub(ivec_set(BYTES_BASE_BITS), ivec_shift(sum, 7)));
         const vec unit = vec_fours(scales.unit);
         vec_store((float *)(record + RECORD_SCALES), unit);
         vec_store((float *)(record + RECORD_OFFSETS), vec_mul(unit, vec_set(-BYTES_BASE)));

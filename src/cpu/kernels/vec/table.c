@@ -61,7 +61,10 @@ const struct cpu_kernels cpu_kernels_avx512 = KERNELS("avx512", avx512);
 // VNNI changes the quantised products alone, AMX those of many tokens (half_kernels_select()).
 const struct cpu_kernels cpu_kernels_avx512vnni = KERNELS("avx512vnni", avx512vnni);
 const struct cpu_kernels cpu_kernels_amx = KERNELS("amx", avx512vnni);
-#else
+#elif defined __AVX2__
 const struct cpu_kernels cpu_kernels_avx2 = KERNELS("avx2", avx2);
 const struct cpu_kernels cpu_kernels_avxvnni = KERNELS("avxvnni", avxvnni); // likewise
+#else
+const struct cpu_kernels cpu_kernels_neon = KERNELS("neon", neon);
+const struct cpu_kernels cpu_kernels_neondot = KERNELS("neondot", neondot); // likewise, by dot products of bytes
 #endif
