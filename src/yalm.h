@@ -154,7 +154,7 @@ typedef struct yalm_session yalm_session;
 typedef enum yalm_kv { YALM_KV_FP16 = 0, YALM_KV_FP32 = 1, YALM_KV_INT8 = 2 } yalm_kv;
 
 // What tokens become where they are multiplied with weights (docs/kernels.md says from how many tokens on, and by which instruction sets). int16 loses
-// less than an fp16 cache does. int8 takes half the arithmetic where more than 8 tokens meet quantised weights, and loses more than q8 does.
+// less than an fp16 cache does. int8 takes half the arithmetic where tokens meet quantised weights, and loses more than q8 does.
 // fp32 keeps them in float32, as far as weights are not quantised. Refused where no weights are of the types that it concerns. auto: int8 where
 // layers have weights of 5 bits and fewer, which lose many times what it does; else int16.
 typedef enum yalm_activations {

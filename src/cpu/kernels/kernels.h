@@ -37,8 +37,8 @@ struct quant_args {
     void *scratch;            // this thread's own, 64-byte aligned
 };
 
-// Tokens are quantised too: to 16-bit integers with a scale for each QUANT_BLOCK columns, or, by the kernels for that and where there are more
-// than QUANT_FEW tokens, to 8-bit ones with a scale for each QUANT_GROUP.
+// Tokens are quantised too: to 16-bit integers with a scale for each QUANT_BLOCK columns, or to 8-bit ones with a scale for each QUANT_GROUP. Up to QUANT_FEW
+// of them have kernels of their own.
 enum { QUANT_BLOCK = 4 * QUANT_GROUP, QUANT_FEW = 8 };
 
 struct quant_kernels {

@@ -157,37 +157,33 @@ static void scalar_q6(const struct quant_args *args)
     product(&int16_form, DTYPE_Q6, args);
 }
 
-static const struct form *form_of(int n)
-{
-    return n <= QUANT_FEW ? &int16_form : &int8_form;
-}
 static size_t scalar_int8_size(int n, int cols)
 {
-    return (size_t)n * token_bytes(form_of(n), cols);
+    return (size_t)n * token_bytes(&int8_form, cols);
 }
 static void scalar_int8_quantise(void *to, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col)
 {
-    quantise(form_of(n), to, x, ldx, n, cols, first_col, last_col);
+    quantise(&int8_form, to, x, ldx, n, cols, first_col, last_col);
 }
 static void scalar_int8_q8(const struct quant_args *args)
 {
-    product(form_of(args->n), DTYPE_Q8, args);
+    product(&int8_form, DTYPE_Q8, args);
 }
 static void scalar_int8_q4(const struct quant_args *args)
 {
-    product(form_of(args->n), DTYPE_Q4, args);
+    product(&int8_form, DTYPE_Q4, args);
 }
 static void scalar_int8_q4n(const struct quant_args *args)
 {
-    product(form_of(args->n), DTYPE_Q4N, args);
+    product(&int8_form, DTYPE_Q4N, args);
 }
 static void scalar_int8_q5(const struct quant_args *args)
 {
-    product(form_of(args->n), DTYPE_Q5, args);
+    product(&int8_form, DTYPE_Q5, args);
 }
 static void scalar_int8_q6(const struct quant_args *args)
 {
-    product(form_of(args->n), DTYPE_Q6, args);
+    product(&int8_form, DTYPE_Q6, args);
 }
 
 static double scalar_dot_loop(long rounds)

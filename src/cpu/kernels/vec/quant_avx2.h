@@ -234,43 +234,45 @@ VEC_INLINE vec lane_scales(bool halves, bool second, vec scales)
 
 // Of a row, q8's products: of 4 columns of each piece in each lane.
 VEC_INLINE void bytes_dot_part(int n_rows, ivec sums[PART_ROWS], const ivec even[PART_ROWS][4], const ivec odd[PART_ROWS][4],
-                               const char x[4][2][32], const int32_t less[8])
+                               int parts, const char *x, const int32_t less[8])
 {
-    (void)n_rows, (void)less;
+    (void)n_rows, (void)parts, (void)less;
     ivec first = ivec_zero(), second = ivec_zero();
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
-        first = ivec_dot(first, even[0][i], ivec_load(x[i][0]));
-        second = ivec_dot(second, odd[0][i], ivec_load(x[i][1]));
+        first = ivec_dot(first, even[0][i], ivec_load(x + 64 * i));
+        second = ivec_dot(second, odd[0][i], ivec_load(x + 64 * i + 32));
     }
     sums[0] = _mm256_add_epi32(first, second);
 }
 
-// Of a row: 256 Σ (even · high[…][0] + odd · high[…][1]) + Σ (even · low[…][0] + odd · low[…][1]) + less, of 4 bytes of each piece in each lane. Two products of
-// at most 15 * 128 fit in 16 bits, and so do all of a group.
+// Of a row, of 4 bytes of each piece in each lane: 256 Σ (even · high[…][0] + odd · high[…][1]) + Σ (even · low[…][0] + odd · low[…][1]) + less;
+// with one digit without `high`. Two products of at most 15 * 128 fit in 16 bits, and so do all of a group.
 VEC_INLINE void nibbles_dot(int n_rows, ivec sums[PART_ROWS], const ivec even[PART_ROWS][4], const ivec odd[PART_ROWS][4],
-                            const int8_t high[4][2][32], const int8_t low[4][2][32], const int32_t less[8])
+                            int digits, const int8_t high[4][2][32], const int8_t low[4][2][32], const int32_t less[8])
 {
     (void)n_rows;
 #ifdef __AVXVNNI__
     ivec h = ivec_zero(), l = ivec_load(less);
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
-        h = ivec_dot8(ivec_dot8(h, even[0][i], ivec_load(high[i][0])), odd[0][i], ivec_load(high[i][1]));
+        if (digits == 2)
+            h = ivec_dot8(ivec_dot8(h, even[0][i], ivec_load(high[i][0])), odd[0][i], ivec_load(high[i][1]));
         l = ivec_dot8(ivec_dot8(l, even[0][i], ivec_load(low[i][0])), odd[0][i], ivec_load(low[i][1]));
     }
-    sums[0] = _mm256_add_epi32(_mm256_slli_epi32(h, 8), l);
+    sums[0] = digits == 2 ? _mm256_add_epi32(_mm256_slli_epi32(h, 8), l) : l;
 #else
     ivec h = ivec_zero(), l = ivec_zero();
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
-        h = _mm256_add_epi16(h, _mm256_add_epi16(_mm256_maddubs_epi16(even[0][i], ivec_load(high[i][0])),
-                                                 _mm256_maddubs_epi16(odd[0][i], ivec_load(high[i][1]))));
+        if (digits == 2)
+            h = _mm256_add_epi16(h, _mm256_add_epi16(_mm256_maddubs_epi16(even[0][i], ivec_load(high[i][0])),
+                                                     _mm256_maddubs_epi16(odd[0][i], ivec_load(high[i][1]))));
         l = _mm256_add_epi16(l, _mm256_add_epi16(_mm256_maddubs_epi16(even[0][i], ivec_load(low[i][0])),
                                                  _mm256_maddubs_epi16(odd[0][i], ivec_load(low[i][1]))));
     }
     const ivec high_sum = _mm256_madd_epi16(h, _mm256_set1_epi16(256)), low_sum = _mm256_madd_epi16(l, _mm256_set1_epi16(1));
-    sums[0] = _mm256_add_epi32(_mm256_add_epi32(high_sum, low_sum), ivec_load(less));
+    sums[0] = _mm256_add_epi32(digits == 2 ? _mm256_add_epi32(high_sum, low_sum) : low_sum, ivec_load(less));
 #endif
 }
 

@@ -256,10 +256,10 @@ VEC_INLINE ivec nibble_add(ivec sum, ivec w, ivec x)
 #endif
 }
 
-// Of each of n_rows rows: 256 Σ (even · high[…][0] + odd · high[…][1]) + Σ (even · low[…][0] + odd · low[…][1]) + less, of 4 bytes of each piece in each lane.
-// Two products of at most 15 * 128 fit in 16 bits, and so do all of a group.
+// Of each of n_rows rows, of 4 bytes of each piece in each lane: 256 Σ (even · high[…][0] + odd · high[…][1]) + Σ (even · low[…][0] +
+// odd · low[…][1]) + less; with one digit without `high`. Two products of at most 15 * 128 fit in 16 bits, and so do all of a group.
 VEC_INLINE void nibbles_dot(int n_rows, ivec sums[PART_ROWS], const ivec even[PART_ROWS][4], const ivec odd[PART_ROWS][4],
-                            const int8_t high[4][2][64], const int8_t low[4][2][64], const int32_t less[16])
+                            int digits, const int8_t high[4][2][64], const int8_t low[4][2][64], const int32_t less[16])
 {
     ivec h[PART_ROWS], l[PART_ROWS];
 #pragma GCC unroll 2
@@ -271,24 +271,28 @@ VEC_INLINE void nibbles_dot(int n_rows, ivec sums[PART_ROWS], const ivec even[PA
         const ivec low_even = ivec_load(low[i][0]), low_odd = ivec_load(low[i][1]);
 #pragma GCC unroll 2
         for (int r = 0; r < n_rows; r++) {
-            h[r] = nibble_add(nibble_add(h[r], even[r][i], high_even), odd[r][i], high_odd);
+            if (digits == 2)
+                h[r] = nibble_add(nibble_add(h[r], even[r][i], high_even), odd[r][i], high_odd);
             l[r] = nibble_add(nibble_add(l[r], even[r][i], low_even), odd[r][i], low_odd);
         }
     }
 #pragma GCC unroll 2
     for (int r = 0; r < n_rows; r++)
 #ifdef __AVX512VNNI__
-        sums[r] = _mm512_add_epi32(_mm512_add_epi32(_mm512_slli_epi32(h[r], 8), l[r]), ivec_load(less));
+        sums[r] = _mm512_add_epi32(digits == 2 ? _mm512_add_epi32(_mm512_slli_epi32(h[r], 8), l[r]) : l[r], ivec_load(less));
 #else
-        sums[r] = _mm512_add_epi32(
-            _mm512_add_epi32(_mm512_madd_epi16(h[r], _mm512_set1_epi16(256)), _mm512_madd_epi16(l[r], _mm512_set1_epi16(1))),
-            ivec_load(less));
+    {
+        const ivec low_sum = _mm512_madd_epi16(l[r], _mm512_set1_epi16(1));
+        sums[r] =
+            _mm512_add_epi32(digits == 2 ? _mm512_add_epi32(_mm512_madd_epi16(h[r], _mm512_set1_epi16(256)), low_sum) : low_sum,
+                             ivec_load(less));
+    }
 #endif
 }
 
 // Of each of n_rows rows, q8's products: of 4 columns of each piece in each lane.
 VEC_INLINE void bytes_dot_part(int n_rows, ivec sums[PART_ROWS], const ivec even[PART_ROWS][4], const ivec odd[PART_ROWS][4],
-                               const char x[4][2][64], const int32_t less[16])
+                               int parts, const char *x, const int32_t less[16])
 {
     ivec h[PART_ROWS], l[PART_ROWS];
 #pragma GCC unroll 2
@@ -296,11 +300,12 @@ VEC_INLINE void bytes_dot_part(int n_rows, ivec sums[PART_ROWS], const ivec even
         h[r] = l[r] = ivec_zero();
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
-        const ivec first = ivec_load(x[i][0]), second = ivec_load(x[i][1]);
+        const ivec first = ivec_load(x + i * parts * 64), second = ivec_load(x + (i * parts + parts - 1) * 64);
 #pragma GCC unroll 2
         for (int r = 0; r < n_rows; r++) {
 #ifdef __AVX512VNNI__
-            h[r] = ivec_dot8(h[r], even[r][i], first);
+            if (parts == 2)
+                h[r] = ivec_dot8(h[r], even[r][i], first);
             l[r] = ivec_dot8(l[r], even[r][i], second);
 #else
             h[r] = ivec_dot(h[r], even[r][i], first);
@@ -312,7 +317,7 @@ VEC_INLINE void bytes_dot_part(int n_rows, ivec sums[PART_ROWS], const ivec even
 #pragma GCC unroll 2
     for (int r = 0; r < n_rows; r++)
 #ifdef __AVX512VNNI__
-        sums[r] = _mm512_add_epi32(_mm512_add_epi32(_mm512_slli_epi32(h[r], 8), l[r]), ivec_load(less));
+        sums[r] = _mm512_add_epi32(parts == 2 ? _mm512_add_epi32(_mm512_slli_epi32(h[r], 8), l[r]) : l[r], ivec_load(less));
 #else
         sums[r] = _mm512_add_epi32(h[r], l[r]);
 #endif

@@ -9,6 +9,7 @@
 typedef int16_t many_weight;
 
 enum {
+    DIGITS = 2, // bytes of a token's integer
     MANY_COLS = QUANT_BLOCK,
     MANY_GROUPS = MANY_COLS / QUANT_GROUP,
     MANY_SCALES = MANY_GROUPS,                            // of a row of a block

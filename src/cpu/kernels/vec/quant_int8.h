@@ -1,4 +1,4 @@
-// Many tokens as 8-bit integers, for vec/quant_many.h; included by kernels_<isa>_quant8.c.
+// Many tokens as 8-bit integers, for vec/quant_many.h; included by quant8.c.
 //
 // A token has one scale in each group of 32 columns, as the weights have: x ≈ scale * q, q in [-127, 127]. Half the bits of int16, so half
 // the dot products, and panels are quads of columns. For each group, vector of tokens and row: 8 dot products of bytes (VNNI), and two multiply-adds for the
@@ -16,6 +16,7 @@
 typedef uint8_t many_weight;
 
 enum {
+    DIGITS = 1, // bytes of a token's integer
     MANY_COLS = 2 * QUANT_BLOCK,
     MANY_GROUPS = MANY_COLS / QUANT_GROUP,
     MANY_SCALES = MANY_GROUPS, // of a row of a block

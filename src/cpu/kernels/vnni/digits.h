@@ -1,5 +1,5 @@
-// Short prompts: quantised weights with tokens as bytes, or as two digits of a byte each; AVX-512 with VNNI. Included by kernels_avx512vnni_quant*.c after
-// vec/quant_many.h, with DIGITS, the most digits that a token has: x = 256 high + low, or x alone.
+// Short prompts: quantised weights with tokens as bytes, or as two digits of a byte each; AVX-512 with VNNI. Included by vnni/quant*.c after
+// vec/quant_many.h. DIGITS is the most that a token has: x = 256 high + low, or x alone.
 //
 // vec/quant_many.h makes a block of W ready, then multiplies. Of few tokens making it ready is half of the work, and what memory gives is a piece of a row
 // and then of another. Here W is read as in decode: a few rows together from their beginning to their end, a line of one of them named for every few products.

@@ -1,0 +1,389 @@
+// Products of a few tokens with quantised weights, for either vector width; included by vec/quant_table.h. A token's integer has DIGITS
+// bytes: two, x = 256 high + low, with a scale for each QUANT_BLOCK columns; or one, with a scale for each QUANT_GROUP.
+//
+// What four vectors hold of a row is taken together, so that each lane sums up a group of its own (of q4; of q8 half of one), with one
+// conversion and one scaling for it. Their 128-bit quarters are transposed, and the lanes' four pieces of 4 bytes then lie in four vectors.
+// They are multiplied as bytes: what the products take is 8 (q8: 128) more than the quants, without sign; so much less is subtracted:
+//     Σ q x = 256 Σ (q + 8) high + (Σ (q + 8) low - 8 Σ x)
+// Without VNNI q8's bytes become 16-bit integers instead, even columns and odd ones apart; so do q4's columns come apart from their bytes.
+// q4n, q5 and q6 are taken as q4 is, with 32 more than their values.
+#pragma once
+#include "cpu/kernels/vec/quant.h"
+
+enum {
+    FEW_BLOCK = DIGITS == 2 ? QUANT_BLOCK : QUANT_GROUP, // columns with one scale
+    PIECES = 4,                                          // of 4 bytes, in each lane
+    QUANT_STREAMS = 4,
+    QUANT_AHEAD = 2048, // bytes, to L1
+    QUANT_AHEAD_TO_L2 = 8192,
+};
+
+// The values of x in [first, first + FEW_BLOCK), less where the row ends at `cols`, as integers, then zeros; returns their scale. A block
+// with a value that is not a number, or infinite, has such a scale.
+VEC_INLINE float quantise_block(int16_t to[FEW_BLOCK], const float *x, int first, int cols)
+{
+    enum { N = FEW_BLOCK / VEC };
+    const float largest = DIGITS == 2 ? quant_most : 127;
+    vec v[N];
+    for (int i = 0; i < N; i++) {
+        const int left = cols - first - i * VEC;
+        v[i] = left >= VEC ? vec_load(x + first + i * VEC) : vec_load_part(x + first + i * VEC, left > 0 ? left : 0);
+    }
+    const float most = largest_magnitude(v, N);
+    const vec inverse = vec_set(most > 1e-30f ? largest / most : 0); // what is smaller counts as 0
+    for (int i = 0; i < N; i++)
+        ivec_store_narrow(to + i * VEC, ivec_round(vec_mul(v[i], inverse)));
+    return most / largest;
+}
+
+// rows_further() in one plane of rows that are read one after the other: a plane of `length` bytes, and `other` bytes of a row that are
+// not its.
+VEC_INLINE ptrdiff_t plane_further(ptrdiff_t at, ptrdiff_t ahead, ptrdiff_t length, ptrdiff_t other)
+{
+    for (at += ahead; other && at >= length; at -= length)
+        ahead += other;
+    return ahead;
+}
+
+// What four vectors of q4's nibbles, VEC groups, are multiplied with.
+struct nibble_part {
+    int8_t digits[DIGITS][PIECES][2][4 * VEC]; // the low ones come last; of each piece the even columns, and the odd ones
+    int32_t less[VEC];                         // -8 Σ x over a lane
+    float scales[VEC];
+};
+
+#ifdef __AVX512VNNI__
+enum { BYTE_PARTS = DIGITS };
+#else
+enum { BYTE_PARTS = 2 };
+#endif
+
+// Likewise of q8, VEC / 2 groups.
+struct byte_part {
+    char x[PIECES][BYTE_PARTS][4 * VEC]; // the columns' digits; without VNNI even and odd columns' integers
+    int32_t less[VEC];                   // -128 Σ x over a lane
+    float scales[VEC];
+};
+
+VEC_INLINE int part_groups(enum dtype type)
+{
+    return type == DTYPE_Q8 ? VEC / 2 : VEC;
+}
+VEC_INLINE ptrdiff_t part_size(enum dtype type)
+{
+    return (ptrdiff_t)(type == DTYPE_Q8 ? sizeof(struct byte_part) : sizeof(struct nibble_part));
+}
+
+// A token: its groups, rounded up to VEC, as byte_parts, then as nibble_parts.
+VEC_INLINE size_t few_groups(int cols)
+{
+    return (quant_groups(cols) + VEC - 1) / VEC * VEC;
+}
+VEC_INLINE ptrdiff_t few_parts(enum dtype type, int cols) // bytes
+{
+    return (ptrdiff_t)few_groups(cols) / part_groups(type) * part_size(type);
+}
+VEC_INLINE ptrdiff_t few_bytes(int cols)
+{
+    return few_parts(DTYPE_Q8, cols) + few_parts(DTYPE_Q4, cols);
+}
+
+// The lane of the i-th group of a part, or, of q8, of that half of it.
+VEC_INLINE int part_lane(enum dtype type, int i, int half)
+{
+    const int in_vector = part_groups(type) / 4; // groups
+    return (type == DTYPE_Q8 ? i % in_vector * 2 + half : i % in_vector) * 4 + i / in_vector;
+}
+
+VEC_INLINE int8_t high_byte(int x)
+{
+    return (int8_t)((x + 128) >> 8);
+}
+
+VEC_INLINE int group_sum(const int16_t *x, int n)
+{
+    int sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += x[i];
+    return sum;
+}
+
+VEC_INLINE void fill_nibbles(struct nibble_part *to, int lane, const int16_t x[QUANT_GROUP], float scale)
+{
+    int8_t high[2][QUANT_GROUP / 2], low[2][QUANT_GROUP / 2];
+    for (int odd = 0; odd < 2; odd++)
+        for (int i = 0; i < QUANT_GROUP / 2; i++) {
+            high[odd][i] = high_byte(x[2 * i + odd]);
+            low[odd][i] = (int8_t)x[2 * i + odd];
+        }
+    for (int piece = 0; piece < PIECES; piece++)
+        for (int odd = 0; odd < 2; odd++) {
+            memcpy(to->digits[0][piece][odd] + (ptrdiff_t)4 * lane, high[odd] + (ptrdiff_t)4 * piece, 4);
+            memcpy(to->digits[DIGITS - 1][piece][odd] + (ptrdiff_t)4 * lane, low[odd] + (ptrdiff_t)4 * piece, 4);
+        }
+    to->less[lane] = -8 * group_sum(x, QUANT_GROUP);
+    to->scales[lane] = scale;
+}
+
+// Half a group.
+VEC_INLINE void fill_bytes(struct byte_part *to, int lane, const int16_t x[QUANT_GROUP / 2], float scale)
+{
+    char first[QUANT_GROUP], second[QUANT_GROUP];
+#ifdef __AVX512VNNI__
+    for (int i = 0; i < QUANT_GROUP / 2; i++) {
+        first[i] = high_byte(x[i]);
+        second[i] = (int8_t)x[i];
+    }
+#else
+    for (int i = 0; i < QUANT_GROUP / 4; i++) {
+        memcpy(first + (ptrdiff_t)2 * i, x + (ptrdiff_t)2 * i, 2);
+        memcpy(second + (ptrdiff_t)2 * i, x + (ptrdiff_t)2 * i + 1, 2);
+    }
+#endif
+    for (int piece = 0; piece < PIECES; piece++) {
+        memcpy(to->x[piece][0] + (ptrdiff_t)4 * lane, first + (ptrdiff_t)4 * piece, 4);
+        memcpy(to->x[piece][BYTE_PARTS - 1] + (ptrdiff_t)4 * lane, second + (ptrdiff_t)4 * piece, 4);
+    }
+    to->less[lane] = -128 * group_sum(x, QUANT_GROUP / 2);
+    to->scales[lane] = scale;
+}
+
+VEC_INLINE void quantise_token(char *to, const float *x, int cols, int first_col, int last_col)
+{
+    struct byte_part *bytes = (struct byte_part *)to;
+    struct nibble_part *nibbles = (struct nibble_part *)(to + few_parts(DTYPE_Q8, cols));
+    // Past the end to the last whole part, zeros: weights may be absent there, but what was in memory could be anything.
+    const int end = last_col < cols ? last_col : (int)few_groups(cols) * QUANT_GROUP;
+    for (int c = first_col; c < end; c += FEW_BLOCK) {
+        int16_t block[FEW_BLOCK];
+        const float scale = quantise_block(block, x, c, cols);
+        for (int i = 0; i < FEW_BLOCK / QUANT_GROUP; i++) {
+            const int group = c / QUANT_GROUP + i, in_bytes = group % part_groups(DTYPE_Q8);
+            const int16_t *values = block + (ptrdiff_t)i * QUANT_GROUP;
+            fill_nibbles(nibbles + group / VEC, part_lane(DTYPE_Q4, group % VEC, 0), values, scale);
+            for (int half = 0; half < 2; half++)
+                fill_bytes(bytes + group / part_groups(DTYPE_Q8), part_lane(DTYPE_Q8, in_bytes, half),
+                           values + (ptrdiff_t)half * (QUANT_GROUP / 2), scale);
+        }
+    }
+}
+
+VEC_INLINE size_t few_size(int n, int cols)
+{
+    return (size_t)n * (size_t)few_bytes(cols);
+}
+
+VEC_INLINE void few_quantise(void *to, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col)
+{
+    for (int t = 0; t < n; t++)
+        quantise_token((char *)to + t * few_bytes(cols), x + t * ldx, cols, first_col, last_col);
+}
+
+// A part of a few rows, at the same place in each, and of the tokens.
+struct few_at {
+    struct quants_at quants[QUANT_STREAMS];
+    vec scales[QUANT_STREAMS]; // of VEC groups
+    const char *x;             // the first token's
+    ptrdiff_t ldx;             // bytes from one token to the next
+    ptrdiff_t ahead;           // bytes further on that are fetched meanwhile, in the first plane
+    ptrdiff_t high_ahead;      // and in the second
+    bool to_l2;
+};
+
+// As nibble_pieces(), of values of six bits, and 32 more.
+VEC_INLINE void six_pieces(enum dtype type, struct quants_at at, int groups, ivec even[PIECES], ivec odd[PIECES])
+{
+    nibble_pieces(at.low, groups, 0, even, odd);
+    if (type == DTYPE_Q4N) {
+        for (int i = 0; i < PIECES; i++) {
+            even[i] = ivec_look_up(q4n_values, 32, even[i]);
+            odd[i] = ivec_look_up(q4n_values, 32, odd[i]);
+        }
+    } else if (type == DTYPE_Q5) {
+        const ivec fifths = lane_words(at.high, 1, 0, groups);
+#pragma GCC unroll 4
+        for (int i = 0; i < PIECES; i++) {
+            even[i] = ivec_look_up_32(q5_values, 32, even[i], ivec_shift(fifths, 7 - 2 * i));
+            odd[i] = ivec_look_up_32(q5_values, 32, odd[i], ivec_shift(fifths, 6 - 2 * i));
+        }
+    } else { // the sign's bit turned over is what adding 32 does
+        const ivec mask = ivec_set8(0x30), sign = ivec_set8(0xaa);
+        const ivec first = ivec_xor(lane_words(at.high, 2, 0, groups), sign),
+                   second = ivec_xor(lane_words(at.high, 2, 1, groups), sign);
+#pragma GCC unroll 4
+        for (int i = 0; i < PIECES; i++) {
+            even[i] = ivec_and_or(ivec_shift(first, 4 - 2 * i), mask, even[i]);
+            odd[i] = ivec_and_or(ivec_shift(second, 4 - 2 * i), mask, odd[i]);
+        }
+    }
+}
+
+// nibbles_dot(), of six_pieces().
+VEC_INLINE void six_dot(int n_rows, ivec sums[PART_ROWS], const ivec even[PART_ROWS][PIECES], const ivec odd[PART_ROWS][PIECES],
+                        const struct nibble_part *x)
+{
+    ivec high[PART_ROWS], low[PART_ROWS];
+#pragma GCC unroll 2
+    for (int r = 0; r < n_rows; r++) {
+        high[r] = ivec_zero();
+        low[r] = ivec_shift(ivec_load(x->less), 2); // -32 Σ x
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < PIECES; i++)
+#pragma GCC unroll 2
+        for (int r = 0; r < n_rows; r++) {
+            if (DIGITS == 2)
+                high[r] =
+                    ivec_dot8_two(high[r], even[r][i], ivec_load(x->digits[0][i][0]), odd[r][i], ivec_load(x->digits[0][i][1]));
+            low[r] = ivec_dot8_two(low[r], even[r][i], ivec_load(x->digits[DIGITS - 1][i][0]), odd[r][i],
+                                   ivec_load(x->digits[DIGITS - 1][i][1]));
+        }
+#pragma GCC unroll 2
+    for (int r = 0; r < n_rows; r++)
+        sums[r] = DIGITS == 2 ? ivec_add(ivec_shift(high[r], 8), low[r]) : low[r];
+}
+
+VEC_INLINE void part_products(enum dtype type, int n_rows, ivec sums[PART_ROWS], const ivec even[PART_ROWS][PIECES],
+                              const ivec odd[PART_ROWS][PIECES], const char *x)
+{
+    const struct nibble_part *nibbles = (const struct nibble_part *)x;
+    const struct byte_part *bytes = (const struct byte_part *)x;
+    if (type == DTYPE_Q4)
+        nibbles_dot(n_rows, sums, even, odd, DIGITS, nibbles->digits[0], nibbles->digits[DIGITS - 1], nibbles->less);
+    else if (dtype_is_six_bit(type))
+        six_dot(n_rows, sums, even, odd, nibbles);
+    else
+        bytes_dot_part(n_rows, sums, even, odd, BYTE_PARTS, bytes->x[0][0], bytes->less);
+}
+
+// sum[r][t] += the products of the first `groups` groups of the part, the first or the second of those that the scales are of.
+VEC_INLINE void few_part(enum dtype type, int n_rows, int n_tokens, vec sum[QUANT_STREAMS][QUANT_FEW], const struct few_at *at,
+                         int groups, bool second)
+{
+    const int together = n_tokens > 2 && n_rows % PART_ROWS == 0 ? PART_ROWS : 1;
+#pragma GCC unroll 16
+    for (int row = 0; row < n_rows; row += together) {
+        ivec even[PART_ROWS][PIECES], odd[PART_ROWS][PIECES];
+        vec scales[PART_ROWS];
+#pragma GCC unroll 2
+        for (int r = 0; r < together; r++) {
+            const struct quants_at quants = at->quants[row + r];
+            for (ptrdiff_t line = 0; line < PIECES * 4 * VEC; line += 64)
+                fetch_line((const char *)quants.low + line + at->ahead, at->to_l2);
+            for (ptrdiff_t line = 0; line < VEC * high_bytes(type); line += 64)
+                fetch_line((const char *)quants.high + line + at->high_ahead, at->to_l2);
+            if (type == DTYPE_Q4)
+                nibble_pieces(quants.low, groups, 8, even[r], odd[r]);
+            else if (dtype_is_six_bit(type))
+                six_pieces(type, quants, groups, even[r], odd[r]);
+            else
+                byte_pieces(quants.low, groups, even[r], odd[r]);
+            scales[r] = lane_scales(type == DTYPE_Q8, second, at->scales[row + r]);
+        }
+#pragma GCC unroll 16
+        for (int t = 0; t < n_tokens; t++) {
+            const char *x = at->x + t * at->ldx;
+            const vec x_scales = vec_load((const float *)(x + part_size(type)) - VEC); // they come last
+            ivec products[PART_ROWS];
+            part_products(type, together, products, even, odd, x);
+#pragma GCC unroll 2
+            for (int r = 0; r < together; r++)
+                sum[row + r][t] = vec_fma(ivec_to_float(products[r]), vec_mul(scales[r], x_scales), sum[row + r][t]);
+        }
+    }
+}
+
+// Rows whose quants and scales are at quants[r] and scales[r]; n_rows and n_tokens are constants where this is inlined.
+VEC_INLINE void few_rows(enum dtype type, int n_rows, int n_tokens, float *const y[QUANT_STREAMS], ptrdiff_t ldy,
+                         const struct quants_at quants[QUANT_STREAMS], const uint8_t *const scales[QUANT_STREAMS], int cols,
+                         const char *x, bool to_l2)
+{
+    const int groups = (int)quant_groups(cols), whole = part_groups(type);
+    struct few_at at = {
+        .x = type == DTYPE_Q8 ? x : x + few_parts(DTYPE_Q8, cols),
+        .ldx = few_bytes(cols),
+        .to_l2 = to_l2,
+    };
+    const ptrdiff_t ahead = to_l2 ? QUANT_AHEAD_TO_L2 : QUANT_AHEAD, low = low_bytes(type), high = high_bytes(type);
+    vec sum[QUANT_STREAMS][QUANT_FEW];
+#pragma GCC unroll 16
+    for (int r = 0; r < n_rows; r++)
+#pragma GCC unroll 16
+        for (int t = 0; t < n_tokens; t++)
+            sum[r][t] = vec_zero();
+    for (int g = 0; g < groups; g += VEC) {
+        const int there = groups - g < VEC ? groups - g : VEC;
+#pragma GCC unroll 16
+        for (int r = 0; r < n_rows; r++) {
+            const uint8_t *of_groups = scales[r] + g * (ptrdiff_t)dtype_group_scale[type];
+            at.quants[r] = groups_on(type, quants[r], g);
+            at.scales[r] = load_scales(type, of_groups, there);
+            fetch_line((const char *)of_groups + 512, to_l2);
+        }
+        at.ahead = plane_further(g * low, ahead, groups * low, groups * high);
+        at.high_ahead = plane_further(g * high, ahead * high / low, groups * high, high ? groups * low : 0);
+        for (int part = 0; part < VEC / whole; part++, at.x += part_size(type)) {
+            if (there >= (part + 1) * whole)
+                few_part(type, n_rows, n_tokens, sum, &at, whole, part);
+            else if (there > part * whole)
+                few_part(type, n_rows, n_tokens, sum, &at, there - part * whole, part);
+#pragma GCC unroll 16
+            for (int r = 0; r < n_rows; r++)
+                at.quants[r] = groups_on(type, at.quants[r], whole);
+        }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < n_rows; r++)
+#pragma GCC unroll 16
+        for (int t = 0; t < n_tokens; t++)
+            y[r][t * ldy] = vec_total(sum[r][t]);
+}
+
+// n_rows rows, `apart` rows from one to the next.
+VEC_INLINE void few_rows_from(enum dtype type, int n_rows, int n_tokens, const struct quant_args *a, int row, int apart)
+{
+    float *y[QUANT_STREAMS];
+    struct quants_at quants[QUANT_STREAMS];
+    const uint8_t *scales[QUANT_STREAMS];
+    for (int s = 0; s < n_rows; s++, row += apart) {
+        y[s] = a->y + (row - a->first_row);
+        quants[s] = quants_of_row(type, a, row, 0);
+        scales[s] = scales_of_row(type, a, row, 0);
+    }
+    const bool to_l2 = a->fetching.to_l2 && (size_t)few_parts(type, a->cols) * (size_t)n_tokens > L1_KEEPS;
+    few_rows(type, n_rows, n_tokens, y, a->ldy, quants, scales, a->cols, a->x, to_l2);
+}
+
+// All rows, n_streams of them at a time: stream s has rows s * per_stream … (s + 1) * per_stream - 1.
+VEC_INLINE void few_streams(enum dtype type, int n_streams, int n_tokens, const struct quant_args *a)
+{
+    const int per_stream = (a->last_row - a->first_row) / n_streams;
+    for (int i = 0; i < per_stream; i++)
+        few_rows_from(type, n_streams, n_tokens, a, a->first_row + i, per_stream);
+    for (int row = a->first_row + n_streams * per_stream; row < a->last_row; row++)
+        few_rows_from(type, 1, n_tokens, a, row, 0);
+}
+
+// As many streams as the machine likes, or fewer where their sums and scales would not fit in the registers.
+VEC_INLINE void few(enum dtype type, const struct quant_args *a)
+{
+    enum { WIDE = VEC == 16 ? 4 : 2, NARROW = VEC == 16 ? 2 : 1 };
+    switch (a->n) {
+    case 1:
+        return a->fetching.streams == 2 ? few_streams(type, 2, 1, a) : few_streams(type, 4, 1, a);
+    case 2:
+        return a->fetching.streams == 2 ? few_streams(type, 2, 2, a) : few_streams(type, WIDE, 2, a);
+    case 3:
+        return few_streams(type, NARROW, 3, a);
+    case 4:
+        return few_streams(type, NARROW, 4, a);
+    case 5:
+        return few_streams(type, NARROW, 5, a);
+    case 6:
+        return few_streams(type, NARROW, 6, a);
+    case 7:
+        return few_streams(type, NARROW, 7, a);
+    default:
+        return few_streams(type, NARROW, 8, a);
+    }
+}
