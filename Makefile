@@ -69,15 +69,17 @@ else ifeq ($(VARIANT),fuzz)
 endif
 
 # src/cpu/kernels/vec/*.c are compiled once for each of VECTOR_ISAS, src/cpu/kernels/ISA/*.c for that instruction set; nothing else may use one.
-# Where another instruction changes the quantised products alone, these are compiled again, for each of QUANT_ISAS.
+# Where another instruction changes the quantised products alone, these are compiled again, for each of QUANT_ISAS; those of bytes alone, for QUANT8_ISAS.
 VECTOR_ISAS_x86_64 := avx2 avx512
 QUANT_ISAS_x86_64  := avxvnni
 FOLDERS_x86_64     := vnni vbmi amx
 VECTOR_ISAS_aarch64 := neon
 QUANT_ISAS_aarch64 := neondot
+QUANT8_ISAS_aarch64 := neoni8mm
 PROCESSORS         := x86_64 aarch64
 VECTOR_ISAS := $(VECTOR_ISAS_$(ARCH))
 QUANT_ISAS  := $(QUANT_ISAS_$(ARCH))
+QUANT8_ISAS := $(QUANT8_ISAS_$(ARCH))
 ISA_avx2   := -mavx2 -mfma -mf16c
 ISA_avxvnni := $(ISA_avx2) -mavxvnni
 ISA_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -mprefer-vector-width=512
@@ -85,6 +87,7 @@ ISA_vnni   := $(ISA_avx512) -mavx512vnni
 ISA_vbmi   := $(ISA_vnni) -mavx512vbmi
 ISA_neon   := -march=armv8-a
 ISA_neondot := -march=armv8.2-a+dotprod
+ISA_neoni8mm := -march=armv8.2-a+dotprod+i8mm
 # What not every compiler has: such a folder has no kernels then.
 compiler_has = $(shell echo | $(CC) $(1) -E -x c - >/dev/null 2>&1 && echo $(1))
 ISA_amx    := $(ISA_vnni) $(call compiler_has,-mamx-tile -mamx-bf16 -mamx-int8 -mavx512bf16)
@@ -97,7 +100,7 @@ built_in    = $(if $(findstring /kernels/,$(1)),$(if $(and $(filter tsan,$(VARIA
 QUANT_SOURCES  := quant quant8
 VECTOR_SOURCES := $(wildcard src/cpu/kernels/vec/*.c)
 VECTOR_OBJECTS := $(foreach isa,$(VECTOR_ISAS),$(VECTOR_SOURCES:src/cpu/kernels/vec/%.c=src/cpu/kernels/$(isa)/%.o)) \
-                  $(foreach isa,$(QUANT_ISAS),$(QUANT_SOURCES:%=src/cpu/kernels/$(isa)/%.o))
+                  $(foreach isa,$(QUANT_ISAS),$(QUANT_SOURCES:%=src/cpu/kernels/$(isa)/%.o)) $(QUANT8_ISAS:%=src/cpu/kernels/%/quant8.o)
 # What is another processor's.
 FOREIGN := $(foreach arch,$(filter-out $(ARCH),$(PROCESSORS)),src/cpu/machine/isa_$(arch).c $(FOLDERS_$(arch):%=src/cpu/kernels/%/%.c))
 LIB_SOURCES := $(filter-out $(VECTOR_SOURCES) $(FOREIGN),$(wildcard $(addsuffix /*.c,$(addprefix src/,util model text chat engine cpu cpu/machine cpu/long cpu/kernels/*))))
@@ -154,7 +157,7 @@ $(BUILD)/src/cpu/kernels/$(1)/%.o: src/cpu/kernels/vec/%.c $(BUILD)/settings | $
 	@mkdir -p $$(@D)
 	$$(CC) $$(BASE) $$(CFLAGS) $$(THREADS) $(ISA_$(1)) -c -o $$@ $$<
 endef
-$(foreach isa,$(VECTOR_ISAS) $(QUANT_ISAS),$(eval $(call VECTOR_RULE,$(isa))))
+$(foreach isa,$(VECTOR_ISAS) $(QUANT_ISAS) $(QUANT8_ISAS),$(eval $(call VECTOR_RULE,$(isa))))
 
 ifneq ($(BUILD),build/release)
 $(filter build/release/%,$(LIB_OBJECTS) $(FAST_KERNELS)): release-kernels ;

@@ -25,10 +25,11 @@ def yalm():
 def isas():
     """Instruction sets that this machine can run, or the one that QEMU runs the programs of."""
     if VARIANT == "arm64":
-        return ["scalar", "neon", "neondot"]
+        return ["scalar", "neon", "neondot", "neoni8mm"]
     cpu = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     if platform.machine() == "aarch64":
-        return ["scalar", "neon", *(["neondot"] if " asimddp" in cpu else [])]
+        needs = {"neondot": " asimddp", "neoni8mm": " i8mm"}
+        return ["scalar", "neon", *(isa for isa, need in needs.items() if need in cpu)]
     flags = set(cpu.partition("\nflags")[2].partition("\n")[0].split())
     avx512 = {"avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl"}
     vnni = avx512 | {"avx512_vnni"}

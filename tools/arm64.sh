@@ -8,12 +8,12 @@ cd "$(dirname "$0")/.."
 root=build/arm64/root
 stamp=$root/stamp
 
-# What is compiled against; what is linked, and what these need in turn is found by apt.
+# What is compiled against; what these need in turn apt finds.
 headers="libcjson-dev libpcre2-dev libutf8proc-dev libxxhash-dev libmicrohttpd-dev libedit-dev libcmocka-dev"
 
 say() { echo "arm64: $*" >&2; }
 
-wanted=$(cksum <"$0")
+wanted=$(cksum <tools/arm64.sh)
 [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && exit 0
 if ! command -v apt-get >/dev/null 2>&1 || ! command -v dpkg-deb >/dev/null 2>&1; then
     say "this is neither Debian nor Ubuntu: please put arm64's $headers, with what they need, below $root, and \"$wanted\" into $stamp"
@@ -41,6 +41,5 @@ for package in "$state"/archives/*.deb; do
     dpkg-deb -x "$package" "$root"
 done
 rm -rf "$state"
-# The compiler has the C library's headers; of what is unpacked the emulator alone needs that library.
 rm -rf "$root/usr/share/doc" "$root/usr/share/man" "$root/usr/share/locale"
 echo "$wanted" >"$stamp"

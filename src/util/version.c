@@ -7,7 +7,7 @@
 #endif
 
 #ifdef __aarch64__
-#define ISAS "scalar neon neondot"
+#define ISAS "scalar neon neondot neoni8mm"
 #else
 #define ISAS "scalar avx2 avxvnni avx512 avx512vnni amx"
 #endif

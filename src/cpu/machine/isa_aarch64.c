@@ -9,8 +9,11 @@
 
 const struct cpu_kernels *const *cpu_kernels_usable(void)
 {
-    static const struct cpu_kernels *const all[] = {&cpu_kernels_neondot, &cpu_kernels_neon, &cpu_kernels_scalar, NULL};
-    return getauxval(AT_HWCAP) & HWCAP_ASIMDDP ? all : all + 1;
+    static const struct cpu_kernels *const all[] = {&cpu_kernels_neoni8mm, &cpu_kernels_neondot, &cpu_kernels_neon,
+                                                    &cpu_kernels_scalar, NULL};
+    if (!(getauxval(AT_HWCAP) & HWCAP_ASIMDDP))
+        return all + 2;
+    return getauxval(AT_HWCAP2) & HWCAP2_I8MM ? all : all + 1;
 }
 
 // Not measured.

@@ -12,6 +12,9 @@
 #elif defined __AVX2__
 #define ISA(name) name##_avx2
 #define ISA_NAME  "avx2"
+#elif defined __ARM_FEATURE_MATMUL_INT8
+#define ISA(name) name##_neoni8mm
+#define ISA_NAME  "neoni8mm"
 #elif defined __ARM_FEATURE_DOTPROD
 #define ISA(name) name##_neondot
 #define ISA_NAME  "neondot"

@@ -1,4 +1,4 @@
-// Integer vectors of the quantised kernels with NEON, and with its dot products of bytes. The same names as in vec/quant_avx2.h.
+// Integer vectors of the quantised kernels with NEON, and with its dot products of bytes, and its products of matrices of bytes (i8mm). The same names as in vec/quant_avx2.h.
 //
 // Both factors of NEON's products of bytes have a sign: q8's and the others' bytes are multiplied as they are, and nothing is subtracted afterwards.
 #pragma once
@@ -224,6 +224,7 @@ VEC_INLINE void transpose_within(ivec piece[4], const ivec w[4])
         piece[i] = (ivec){low[i], high[i]};
 }
 
+#ifndef __ARM_FEATURE_DOTPROD
 VEC_INLINE int32x4_t even_bytes(int32x4_t x) // as 16-bit integers
 {
     return FROM_16(vshrq_n_s16(vshlq_n_s16(AS_16(x), 8), 8));
@@ -232,7 +233,8 @@ VEC_INLINE int32x4_t odd_bytes(int32x4_t x)
 {
     return FROM_16(vshrq_n_s16(AS_16(x), 8));
 }
-// q8's quants of the 4 groups at p, or of fewer, then of none: piece by piece as 16-bit integers, even and odd columns apart.
+#endif
+// q8's quants of the 4 groups at p, or of fewer, then of none: piece by piece; without dot products as 16-bit integers, even and odd columns apart.
 VEC_INLINE void byte_pieces(const uint8_t *p, int groups, ivec even[4], ivec odd[4])
 {
     ivec w[4], pieces[4];
@@ -240,8 +242,12 @@ VEC_INLINE void byte_pieces(const uint8_t *p, int groups, ivec even[4], ivec odd
         w[i] = i < groups ? ivec_load(p + (ptrdiff_t)32 * i) : ivec_zero();
     transpose_within(pieces, w);
     for (int i = 0; i < 4; i++) {
+#ifdef __ARM_FEATURE_DOTPROD
+        even[i] = odd[i] = pieces[i];
+#else
         even[i] = (ivec){even_bytes(pieces[i].low), even_bytes(pieces[i].high)};
         odd[i] = (ivec){odd_bytes(pieces[i].low), odd_bytes(pieces[i].high)};
+#endif
     }
 }
 
@@ -282,33 +288,45 @@ VEC_INLINE vec lane_scales(_Bool halves, _Bool second, vec scales)
     return (vec){vuzp1q_f32(scales.low, scales.high), vuzp2q_f32(scales.low, scales.high)};
 }
 
-// Of a row, q8's products: of 4 columns of each piece in each lane.
+#ifdef __ARM_FEATURE_DOTPROD
+enum { FIRST_SHIFT = 8 }; // of the sum of the tokens' first parts: the digits that count 256
+#else
+enum { FIRST_SHIFT = 0 };
+#endif
+// Of a row, q8's products: of 4 columns of each piece in each lane. `parts`: with dot products the tokens' digits, else 2.
 VEC_INLINE void bytes_dot_part(int n_rows, ivec sums[PART_ROWS], const ivec even[PART_ROWS][4], const ivec odd[PART_ROWS][4],
-                               const char x[4][2][32], const int32_t less[8])
+                               int parts, const char *x, const int32_t less[8])
 {
     (void)n_rows, (void)less;
-    ivec first = ivec_zero(), second = ivec_zero();
+    ivec first = ivec_zero(), last = ivec_zero();
 #pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-        first = ivec_dot(first, even[0][i], ivec_load(x[i][0]));
-        second = ivec_dot(second, odd[0][i], ivec_load(x[i][1]));
+    for (int i = 0; i < 4; i++, x += parts * 32) {
+#ifdef __ARM_FEATURE_DOTPROD
+        if (parts == 2)
+            first = ivec_dot8(first, even[0][i], ivec_load(x));
+        last = ivec_dot8(last, odd[0][i], ivec_load(x + (parts - 1) * 32));
+#else
+        first = ivec_dot(first, even[0][i], ivec_load(x));
+        last = ivec_dot(last, odd[0][i], ivec_load(x + 32));
+#endif
     }
-    sums[0] = ivec_add(first, second);
+    sums[0] = ivec_add(ivec_shift(first, FIRST_SHIFT), last);
 }
 
-// Of a row: 256 Σ (even · high[…][0] + odd · high[…][1]) + Σ (even · low[…][0] + odd · low[…][1]) + less, of 4 bytes of each
+// Of a row (of one digit, without `high`): 256 Σ (even · high[…][0] + odd · high[…][1]) + Σ (even · low[…][0] + odd · low[…][1]) + less, of 4 bytes of each
 // piece in each lane.
 VEC_INLINE void nibbles_dot(int n_rows, ivec sums[PART_ROWS], const ivec even[PART_ROWS][4], const ivec odd[PART_ROWS][4],
-                            const int8_t high[4][2][32], const int8_t low[4][2][32], const int32_t less[8])
+                            int digits, const int8_t high[4][2][32], const int8_t low[4][2][32], const int32_t less[8])
 {
     (void)n_rows;
     ivec h = ivec_zero(), l = ivec_load(less);
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
-        h = ivec_dot8_two(h, even[0][i], ivec_load(high[i][0]), odd[0][i], ivec_load(high[i][1]));
+        if (digits == 2)
+            h = ivec_dot8_two(h, even[0][i], ivec_load(high[i][0]), odd[0][i], ivec_load(high[i][1]));
         l = ivec_dot8_two(l, even[0][i], ivec_load(low[i][0]), odd[0][i], ivec_load(low[i][1]));
     }
-    sums[0] = ivec_add(ivec_shift(h, 8), l);
+    sums[0] = digits == 2 ? ivec_add(ivec_shift(h, 8), l) : l;
 }
 
 // ------------------------------------------------------------------------------------------ many tokens
@@ -383,6 +401,57 @@ VEC_INLINE ivec bytes_dot(enum dtype type, ivec c, ivec w, ivec x)
     (void)type;
     return ivec_dot8(c, w, x);
 }
+#ifdef __ARM_FEATURE_MATMUL_INT8
+#define BYTES_TILE
+VEC_INLINE int32x4_t lower_halves(int32x4_t a, int32x4_t b)
+{
+    return vcombine_s32(vget_low_s32(a), vget_low_s32(b));
+}
+VEC_INLINE int32x4_t upper_halves(int32x4_t a, int32x4_t b)
+{
+    return vcombine_s32(vget_high_s32(a), vget_high_s32(b));
+}
+// vec/quant_int8.h's bytes_tile(), of an even number of rows: eight columns of two rows times those of two tokens are one product of matrices.
+VEC_INLINE void bytes_tile(enum dtype type, int n_rows, int n_vecs, ivec c[QUANT_TALL_ROWS][QUANT_TILE_VECS], const uint8_t *w,
+                           ptrdiff_t ldw, const char *record, ptrdiff_t panel_size)
+{
+    (void)type;
+    // Of rows r and r + 1, c[r][j] has tokens 0 and 1, then 2 and 3, and c[r + 1][j] the others.
+    for (int k = 0; k < QUANT_GROUP; k += 8) {
+        int8x16_t tokens[QUANT_TILE_VECS][4];
+#pragma GCC unroll 16
+        for (int j = 0; j < n_vecs; j++) {
+            const ivec first = ivec_load(record + j * panel_size + k * VEC),
+                       second = ivec_load(record + j * panel_size + (k + 4) * VEC);
+            tokens[j][0] = AS_8(vzip1q_s32(first.low, second.low));
+            tokens[j][1] = AS_8(vzip2q_s32(first.low, second.low));
+            tokens[j][2] = AS_8(vzip1q_s32(first.high, second.high));
+            tokens[j][3] = AS_8(vzip2q_s32(first.high, second.high));
+        }
+#pragma GCC unroll 16
+        for (int r = 0; r < n_rows; r += 2) {
+            const int8_t *row = (const int8_t *)w + r * ldw + k;
+            const int8x16_t rows = vcombine_s8(vld1_s8(row), vld1_s8(row + ldw));
+#pragma GCC unroll 16
+            for (int j = 0; j < n_vecs; j++) {
+                c[r][j].low = vmmlaq_s32(c[r][j].low, rows, tokens[j][0]);
+                c[r][j].high = vmmlaq_s32(c[r][j].high, rows, tokens[j][1]);
+                c[r + 1][j].low = vmmlaq_s32(c[r + 1][j].low, rows, tokens[j][2]);
+                c[r + 1][j].high = vmmlaq_s32(c[r + 1][j].high, rows, tokens[j][3]);
+            }
+        }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < n_rows; r += 2)
+#pragma GCC unroll 16
+        for (int j = 0; j < n_vecs; j++) {
+            const ivec first = c[r][j], second = c[r + 1][j];
+            c[r][j] = (ivec){lower_halves(first.low, first.high), lower_halves(second.low, second.high)};
+            c[r + 1][j] = (ivec){upper_halves(first.low, first.high), upper_halves(second.low, second.high)};
+        }
+}
+#endif
+
 VEC_INLINE vec bytes_scaled(enum dtype type, ivec c, const void *start, vec scale, const float *offset)
 {
     (void)type, (void)start, (void)offset;
