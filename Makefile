@@ -6,7 +6,8 @@ PREFIX  ?= /usr/local
 DESTDIR ?=
 JOBS    ?= $(shell nproc 2>/dev/null || echo 2)
 # VARIANT: release; openmp (the team's threads are the OpenMP runtime's); one of the sanitizers asan (address, undefined) and
-# tsan (thread); fuzz (libFuzzer with asan); or emulated (the CUDA half, run by the CPU), emulated-asan and emulated-msan (memory).
+# tsan (thread); fuzz (libFuzzer with asan); emulated (the CUDA half, run by the CPU), emulated-asan and emulated-msan (memory); or
+# arm64 (built for that processor on another one, whose programs QEMU runs).
 VARIANT ?= release
 # Each fuzzer runs for so long in `make test`.
 FUZZ_SECONDS ?= 10
@@ -15,18 +16,32 @@ VERSION  := 0.1.0
 COMMIT   := $(shell git describe --always --dirty --exclude '*' 2>/dev/null || echo unknown)
 BUILD    := build/$(VARIANT)
 PACKAGES := libcjson libpcre2-8 libutf8proc libxxhash
-# The program's alone, for its mode serve; without it that mode says what is missing.
-HTTP     := $(shell pkg-config --exists libmicrohttpd 2>/dev/null && echo libmicrohttpd)
 PYTHON   := .venv/bin/python
+PKG_CONFIG ?= pkg-config
+# Libraries for another processor, and what runs that one's programs (tools/arm64.sh).
+TARGET   :=
+QEMU     :=
+ifeq ($(VARIANT),arm64)
+  TARGET     := $(CURDIR)/build/arm64/root
+  QEMU       := qemu-aarch64 -cpu max -L $(TARGET)
+  CC         := aarch64-linux-gnu-gcc --sysroot=$(TARGET)
+  AR         := aarch64-linux-gnu-ar
+  PKG_CONFIG := PKG_CONFIG_LIBDIR=$(TARGET)/usr/lib/aarch64-linux-gnu/pkgconfig PKG_CONFIG_SYSROOT_DIR=$(TARGET) pkg-config
+endif
+# The processor that the compiler compiles for: x86_64, aarch64.
+ARCH     := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null)))
+# The program's alone, for its mode serve; without it that mode says what is missing.
+HTTP     := $(shell $(PKG_CONFIG) --exists libmicrohttpd 2>/dev/null && echo libmicrohttpd)
 
 WARNINGS := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla
 # Lines and functions for whoever looks at a crash or a profile; with variables too (-g) the kernels take half as long again to compile.
 CFLAGS   ?= -O3 -g1
-BASE     := -std=c11 -D_GNU_SOURCE -Isrc -fPIC -fvisibility=hidden -fno-math-errno -fno-trapping-math $(WARNINGS) \
-            $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null) -MMD -MP
-LIBS     := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null || echo -lcjson -lpcre2-8 -lutf8proc -lxxhash) -lm -ldl
+# A char has a sign on every processor.
+BASE     := -std=c11 -D_GNU_SOURCE -Isrc -fPIC -fsigned-char -fvisibility=hidden -fno-math-errno -fno-trapping-math $(WARNINGS) \
+            $(shell $(PKG_CONFIG) --cflags $(PACKAGES) 2>/dev/null) -MMD -MP
+LIBS     := $(shell $(PKG_CONFIG) --libs $(PACKAGES) 2>/dev/null || echo -lcjson -lpcre2-8 -lutf8proc -lxxhash) -lm -ldl
 # Editing and history for -m chat, where libedit is.
-EDIT     := $(shell pkg-config --libs libedit 2>/dev/null)
+EDIT     := $(shell $(PKG_CONFIG) --libs libedit 2>/dev/null)
 THREADS  := -pthread
 LINK     :=
 ifeq ($(VARIANT),openmp)
@@ -54,12 +69,25 @@ else ifeq ($(VARIANT),fuzz)
 endif
 
 # src/cpu/kernels/vec/*.c are compiled once for each of VECTOR_ISAS, src/cpu/kernels/ISA/*.c for that instruction set; nothing else may use one.
-VECTOR_ISAS := avx2 avx512
+# Where another instruction changes the quantised products alone, these are compiled again, for each of QUANT_ISAS; those of bytes alone, for QUANT8_ISAS.
+VECTOR_ISAS_x86_64 := avx2 avx512
+QUANT_ISAS_x86_64  := avxvnni
+FOLDERS_x86_64     := vnni vbmi amx
+VECTOR_ISAS_aarch64 := neon
+QUANT_ISAS_aarch64 := neondot
+QUANT8_ISAS_aarch64 := neoni8mm
+PROCESSORS         := x86_64 aarch64
+VECTOR_ISAS := $(VECTOR_ISAS_$(ARCH))
+QUANT_ISAS  := $(QUANT_ISAS_$(ARCH))
+QUANT8_ISAS := $(QUANT8_ISAS_$(ARCH))
 ISA_avx2   := -mavx2 -mfma -mf16c
 ISA_avxvnni := $(ISA_avx2) -mavxvnni
 ISA_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -mprefer-vector-width=512
 ISA_vnni   := $(ISA_avx512) -mavx512vnni
 ISA_vbmi   := $(ISA_vnni) -mavx512vbmi
+ISA_neon   := -march=armv8-a
+ISA_neondot := -march=armv8.2-a+dotprod
+ISA_neoni8mm := -march=armv8.2-a+dotprod+i8mm
 # What not every compiler has: such a folder has no kernels then.
 compiler_has = $(shell echo | $(CC) $(1) -E -x c - >/dev/null 2>&1 && echo $(1))
 ISA_amx    := $(ISA_vnni) $(call compiler_has,-mamx-tile -mamx-bf16 -mamx-int8 -mavx512bf16)
@@ -69,14 +97,15 @@ isa_flags   = $(ISA_$(notdir $(patsubst %/,%,$(dir $(1)))))
 KERNELS    := $(if $(filter openmp tsan fuzz emulated%,$(VARIANT)),build/release,$(BUILD))
 built_in    = $(if $(findstring /kernels/,$(1)),$(if $(and $(filter tsan,$(VARIANT)),$(findstring /ref/,$(1))),$(BUILD),$(KERNELS)),$(BUILD))
 
-# What VNNI changes with vectors of 256 bits.
-VNNI_SOURCES   := quant quant8
+QUANT_SOURCES  := quant quant8
 VECTOR_SOURCES := $(wildcard src/cpu/kernels/vec/*.c)
 VECTOR_OBJECTS := $(foreach isa,$(VECTOR_ISAS),$(VECTOR_SOURCES:src/cpu/kernels/vec/%.c=src/cpu/kernels/$(isa)/%.o)) \
-                  $(VNNI_SOURCES:%=src/cpu/kernels/avxvnni/%.o)
-LIB_SOURCES := $(filter-out $(VECTOR_SOURCES),$(wildcard $(addsuffix /*.c,$(addprefix src/,util model text chat engine cpu cpu/machine cpu/long cpu/kernels/*))))
+                  $(foreach isa,$(QUANT_ISAS),$(QUANT_SOURCES:%=src/cpu/kernels/$(isa)/%.o)) $(QUANT8_ISAS:%=src/cpu/kernels/%/quant8.o)
+# What is another processor's.
+FOREIGN := $(foreach arch,$(filter-out $(ARCH),$(PROCESSORS)),src/cpu/machine/isa_$(arch).c $(FOLDERS_$(arch):%=src/cpu/kernels/%/%.c))
+LIB_SOURCES := $(filter-out $(VECTOR_SOURCES) $(FOREIGN),$(wildcard $(addsuffix /*.c,$(addprefix src/,util model text chat engine cpu cpu/machine cpu/long cpu/kernels/*))))
 CLI_SOURCES := src/main.c $(wildcard src/cli/*.c src/grammar/*.c src/speculate/*.c src/speech/*.c $(if $(HTTP),src/serve/*.c))
-CLI_LIBS    := $(if $(HTTP),$(shell pkg-config --libs $(HTTP)))
+CLI_LIBS    := $(if $(HTTP),$(shell $(PKG_CONFIG) --libs $(HTTP)))
 LIB_OBJECTS := $(foreach file,$(VECTOR_OBJECTS) $(LIB_SOURCES:.c=.o),$(call built_in,$(file))/$(file))
 CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o)
 # tests/ROOM/test_*.c are cmocka programs, tests/fuzz/fuzz_*.c fuzzers; other tests/ROOM/*.c are programs that the Python tests run.
@@ -100,14 +129,18 @@ endif
 all: cpu
 cpu: $(PROGRAM) $(STATIC) $(SHARED)
 
+# A program for another processor has .elf besides in its name; by its own name a script lets the emulator run it.
+emulated_program = $(if $(QEMU),@mv $@ $@.elf && printf '#!/bin/sh\nexec $(QEMU) "$(CURDIR)/$@.elf" "$$@"\n' >$@ && chmod +x $@)
+
 # AddressSanitizer watches kernels where their own tests call them. The program, which runs for minutes, has the release's.
 FAST_KERNELS := $(if $(filter asan,$(VARIANT)),$(patsubst $(BUILD)/%,build/release/%,$(filter $(BUILD)/src/cpu/kernels/%,$(LIB_OBJECTS))))
 $(PROGRAM): $(CLI_OBJECTS) $(STATIC) $(FAST_KERNELS)
 	$(CC) $(LINK) $(LDFLAGS) -o $@ $(CLI_OBJECTS) $(FAST_KERNELS) $(STATIC) $(THREADS) $(CLI_LIBS) $(LIBS) $(EDIT)
+	$(emulated_program)
 
 $(STATIC): $(LIB_OBJECTS)
 	@rm -f $@
-	ar rcs $@ $(LIB_OBJECTS)
+	$(AR) rcs $@ $(LIB_OBJECTS)
 
 libyalm.so.$(VERSION): $(LIB_OBJECTS)
 	$(CC) -shared -Wl,-soname,libyalm.so.0 $(LDFLAGS) -o $@ $(LIB_OBJECTS) $(THREADS) $(LIBS)
@@ -124,7 +157,7 @@ $(BUILD)/src/cpu/kernels/$(1)/%.o: src/cpu/kernels/vec/%.c $(BUILD)/settings | $
 	@mkdir -p $$(@D)
 	$$(CC) $$(BASE) $$(CFLAGS) $$(THREADS) $(ISA_$(1)) -c -o $$@ $$<
 endef
-$(foreach isa,$(VECTOR_ISAS) avxvnni,$(eval $(call VECTOR_RULE,$(isa))))
+$(foreach isa,$(VECTOR_ISAS) $(QUANT_ISAS) $(QUANT8_ISAS),$(eval $(call VECTOR_RULE,$(isa))))
 
 ifneq ($(BUILD),build/release)
 $(filter build/release/%,$(LIB_OBJECTS) $(FAST_KERNELS)): release-kernels ;
@@ -189,32 +222,38 @@ demo:
 
 # ---------------------------------------------------------------------------------------- tests
 
+# gcc 12's vectoriser for aarch64 crashes at loops of theirs.
+TEST_FLAGS := $(if $(filter aarch64,$(ARCH)),-O1)
+
 $(BUILD)/tests/fuzz/%: tests/fuzz/%.c $(STATIC) $(CLI_OBJECTS)
 	@mkdir -p $(@D)
-	$(CC) $(BASE) -Itests $(CFLAGS) $(THREADS) $(LINK) -o $@ $< $(filter-out %/main.o,$(CLI_OBJECTS)) $(STATIC) $(CLI_LIBS) $(LIBS) $(EDIT)
+	$(CC) $(BASE) -Itests $(CFLAGS) $(TEST_FLAGS) $(THREADS) $(LINK) -o $@ $< $(filter-out %/main.o,$(CLI_OBJECTS)) $(STATIC) $(CLI_LIBS) $(LIBS) $(EDIT)
 
 # These test what is the program's and no part of the library.
 define PROGRAM_TEST
 $(BUILD)/tests/$(1)/%: tests/$(1)/%.c $$(STATIC) $$(CLI_OBJECTS)
 	@mkdir -p $$(@D)
-	$$(CC) $$(BASE) -Itests $$(CFLAGS) $$(THREADS) $$(LINK) -o $$@ $$< $$(filter-out %/main.o,$$(CLI_OBJECTS)) $$(STATIC) $$(CLI_LIBS) $$(LIBS) $$(EDIT) -lcmocka
+	$$(CC) $$(BASE) -Itests $$(CFLAGS) $$(TEST_FLAGS) $$(THREADS) $$(LINK) -o $$@ $$< $$(filter-out %/main.o,$$(CLI_OBJECTS)) $$(STATIC) $$(CLI_LIBS) $$(LIBS) $$(EDIT) -lcmocka
+	$$(emulated_program)
 endef
 $(foreach room,grammar speech serve cli,$(eval $(call PROGRAM_TEST,$(room))))
 
 $(BUILD)/tests/speculate/%: tests/speculate/%.c $(STATIC) $(CLI_OBJECTS)
 	@mkdir -p $(@D)
-	$(CC) $(BASE) -Itests $(CFLAGS) $(THREADS) $(LINK) -o $@ $< $(filter-out %/main.o,$(CLI_OBJECTS)) $(STATIC) $(CLI_LIBS) $(LIBS) $(EDIT) -lcmocka
+	$(CC) $(BASE) -Itests $(CFLAGS) $(TEST_FLAGS) $(THREADS) $(LINK) -o $@ $< $(filter-out %/main.o,$(CLI_OBJECTS)) $(STATIC) $(CLI_LIBS) $(LIBS) $(EDIT) -lcmocka
+	$(emulated_program)
 
 $(BUILD)/tests/%: tests/%.c $(STATIC)
 	@mkdir -p $(@D)
-	$(CC) $(BASE) -Itests $(CFLAGS) $(THREADS) $(LINK) -o $@ $< $(STATIC) $(LIBS) -lcmocka
+	$(CC) $(BASE) -Itests $(CFLAGS) $(TEST_FLAGS) $(THREADS) $(LINK) -o $@ $< $(STATIC) $(LIBS) -lcmocka
+	$(emulated_program)
 
 test-programs: $(TEST_PROGRAMS) $(TEST_HELPERS)
 fuzzers: $(FUZZERS)
 
 # What tests/run.py runs, in each of its builds: the release's program first, whose kernels others take, then several at a time.
 TEST_BUILDS := release asan tsan openmp emulated fuzz
-MORE_BUILDS := cuda emulated-msan emulated-asan
+MORE_BUILDS := cuda emulated-msan emulated-asan arm64
 test-builds: $(TEST_BUILDS:%=test-build-%)
 test-build-first:
 	@$(MAKE) --no-print-directory -s VARIANT=release cpu
@@ -228,6 +267,8 @@ test-build-emulated-msan: test-build-first
 	@$(MAKE) --no-print-directory -s VARIANT=emulated-msan cuda-test-programs
 test-build-fuzz: test-build-first
 	@$(MAKE) --no-print-directory -s VARIANT=fuzz fuzzers
+test-build-arm64:
+	@$(MAKE) --no-print-directory -s VARIANT=arm64 cpu test-programs
 test-build-cuda: test-build-first
 	$(if $(NVCC),@$(MAKE) --no-print-directory -s VARIANT=release cuda CUDA_ARCHS=all)
 
@@ -244,6 +285,7 @@ test-real:
 
 test-all:
 	@tools/setup.sh test
+	@tools/setup.sh arm64
 	@$(MAKE) --no-print-directory -j$(JOBS) test-builds $(MORE_BUILDS:%=test-build-%)
 	@$(MAKE) --no-print-directory -s test-clients
 	@$(PYTHON) tests/run.py --thorough --fuzz-seconds $(if $(filter 10,$(FUZZ_SECONDS)),60,$(FUZZ_SECONDS)) all
@@ -274,6 +316,13 @@ test-cuda:
 	@tools/setup.sh test
 	@$(MAKE) --no-print-directory -j$(JOBS) cuda-test-builds
 	@$(PYTHON) tests/run.py --thorough cuda
+
+# The CPU half, cross-built for aarch64: its tests, on every instruction set, in QEMU. Part of `make test-all`.
+test-arm64:
+	@tools/setup.sh test
+	@tools/setup.sh arm64
+	@$(MAKE) --no-print-directory -j$(JOBS) test-build-arm64
+	@$(PYTHON) tests/run.py arm64
 
 # Several ranks, in network namespaces where these are allowed; part of it in `make test`, where MPI is installed.
 test-mpi: mpi
@@ -328,6 +377,7 @@ help:
 	@echo "make test-real  real models beside transformers: SmolLM2-135M-Instruct, which is fetched; REAL_MODELS=FOLDER adds what lies there"
 	@echo "make test-cuda  the tests of the CUDA half, which need no GPU: the CPU runs its kernels"
 	@echo "make test-clients  clients from PyPI against -m serve, in an environment of their own"
+	@echo "make test-arm64  the CPU half built for ARM (aarch64), and its tests, by QEMU"
 	@echo "make test-mpi   several ranks, on hosts of their own where network namespaces are allowed"
 	@echo "make gpu-check  on a machine with a GPU: build for it, run all tests on it, measure; at most ten minutes, no network"
 	@echo "make gpu-deps   the C libraries that such a machine may lack, into build/gpu-deps, to be carried there"
@@ -338,8 +388,8 @@ help:
 	@echo "make install    into PREFIX=$(PREFIX), under DESTDIR; make uninstall takes it away again"
 	@echo "make clean      remove everything that was built"
 	@echo
-	@echo "VARIANT=openmp|asan|tsan|fuzz|emulated|emulated-asan|emulated-msan builds into build/VARIANT; CC, CFLAGS, LDFLAGS are honoured."
+	@echo "VARIANT=openmp|asan|tsan|fuzz|arm64|emulated|emulated-asan|emulated-msan builds into build/VARIANT; CC, CFLAGS, LDFLAGS are honoured."
 
-.PHONY: test-mpi test-clients all cpu kernels release-kernels clean demo test-real test-programs fuzzers test-builds $(TEST_BUILDS:%=test-build-%) $(MORE_BUILDS:%=test-build-%) test-build-first test test-all check openmp asan tsan fuzz cuda mpi cpu-only cuda-check-programs cuda-test-programs cuda-test-builds test-cuda lint install uninstall help FORCE
+.PHONY: test-arm64 test-mpi test-clients all cpu kernels release-kernels clean demo test-real test-programs fuzzers test-builds $(TEST_BUILDS:%=test-build-%) $(MORE_BUILDS:%=test-build-%) test-build-first test test-all check openmp asan tsan fuzz cuda mpi cpu-only cuda-check-programs cuda-test-programs cuda-test-builds test-cuda lint install uninstall help FORCE
 .DELETE_ON_ERROR:
 -include $(LIB_OBJECTS:.o=.d) $(CLI_OBJECTS:.o=.d) $(TEST_PROGRAMS:=.d) $(TEST_HELPERS:=.d) $(FUZZERS:=.d)

@@ -119,7 +119,7 @@ static void bench_halves(struct bench *b)
 {
     char name[64];
     for (int i = 0; i < HALVES; i++) {
-        const char *form = b->kernels == &cpu_kernels_amx ? halves[i].tiles : halves[i].name;
+        const char *form = !strcmp(b->kernels->name, "amx") ? halves[i].tiles : halves[i].name;
         b->half = half_kernels_select(b->kernels, halves[i].activations, halves[i].matrices);
         if (!form || !b->half || !b->half->product[b->type])
             continue;

@@ -167,7 +167,7 @@ typedef enum yalm_activations {
 typedef struct yalm_session_options {
     const char
         *device;     // "cpu"; "cuda", an NVIDIA GPU; "auto": cuda where a GPU can run this model with these options, else cpu
-    const char *isa; // CPU: "auto", "scalar", "avx2", "avxvnni", "avx512", "avx512vnni", "amx"
+    const char *isa; // CPU: "auto", "scalar", "avx2", "avxvnni", "avx512", "avx512vnni", "amx"; "neon", "neondot", "neoni8mm"
     int n_threads;   // 0: physical cores in the affinity mask, at most the CPU quota of its control groups
     int n_threads_batch; // for batches of several tokens, which are bound by arithmetic; 0: as n_threads
     // Sessions on one model that have as many threads share them, and take turns.

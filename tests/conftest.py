@@ -4,6 +4,7 @@ YALM_VARIANT names the build: release (default), or a sanitizer's."""
 
 from __future__ import annotations
 
+import platform
 import struct
 import subprocess
 from pathlib import Path
@@ -22,8 +23,13 @@ def yalm():
 
 @pytest.fixture(scope="session")
 def isas():
-    """Instruction sets that this machine can run."""
+    """Instruction sets that this machine can run, or the one that QEMU runs the programs of."""
+    if VARIANT == "arm64":
+        return ["scalar", "neon", "neondot", "neoni8mm"]
     cpu = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    if platform.machine() == "aarch64":
+        needs = {"neondot": " asimddp", "neoni8mm": " i8mm"}
+        return ["scalar", "neon", *(isa for isa, need in needs.items() if need in cpu)]
     flags = set(cpu.partition("\nflags")[2].partition("\n")[0].split())
     avx512 = {"avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl"}
     vnni = avx512 | {"avx512_vnni"}

@@ -6,12 +6,13 @@
 and it exits with 1 where a test failed, a program crashed or was too slow, or nothing ran. The make target that calls it builds
 what it runs: cmocka programs and pytest folders of the release build, the same under AddressSanitizer and UndefinedBehaviorSanitizer,
 the rooms that use threads under ThreadSanitizer and on OpenMP's threads, the fuzzers, and the CUDA half, whose kernels the CPU runs
-(emulated, emulated-asan, emulated-msan). Logs lie in build/test/.
+(emulated, emulated-asan, emulated-msan). With --thorough also arm64: the CPU half built for that processor, and run by QEMU. Logs lie
+in build/test/.
 
 `make test` runs each kind of test, but not each test under each sanitizer; `make test-all` (--thorough) runs them all, before a release.
 `make check ROOM=cpu/long` tests one room.
 
-usage: run.py [--thorough] [--room ROOM] [--fuzz-seconds N] [--jobs N] release|openmp|asan|tsan|fuzz|cuda|all...
+usage: run.py [--thorough] [--room ROOM] [--fuzz-seconds N] [--jobs N] release|openmp|asan|tsan|fuzz|cuda|arm64|all...
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LOGS = ROOT / "build/test"
 TIMES = LOGS / "seconds.json"  # what each job took when it ran last
 PARTS = ("release", "openmp", "asan", "tsan", "fuzz", "cuda")
+THOROUGH_PARTS = ("arm64",)  # of `make test-all` alone
 TIME_LIMIT = 1800  # seconds, for each job
 # What a job takes that has not run here yet, about: by the beginning of its name.
 GUESSES = (
@@ -54,11 +56,13 @@ GUESSES = (
     ("asan/cpu", 60),
     ("asan/engine", 60),
     ("tsan/", 60),
+    ("arm64/", 120),
     ("", 20),
 )
 THREADED_ROOMS = ("engine", "cpu")  # what runs on several threads, for ThreadSanitizer
 THREADED_TESTS = "rollback or tiny-llama- or tiny-mixtral-"  # of the parity tests, likewise
 SERVED_TESTS = "among_others or stalls or fair or leaves or queue or end_ or many_requests"  # of the server's, likewise
+ARM64_TESTS = "tiny-llama- or tiny-mixtral-"  # of the parity tests, under QEMU, which takes ten times as long
 CUDA_ROOM = "cuda"  # tested in builds of its own
 # Its Python tests' emulated GPU is one core's: in parts that run at the same time, each below the limit.
 CUDA_PARTS = (
@@ -266,6 +270,9 @@ def plan(parts, fuzz_seconds, thorough):
         jobs += cmocka_jobs("openmp", THREADED_ROOMS, only=only)
     if "cuda" in parts:
         jobs += cuda_jobs(thorough)
+    if "arm64" in parts:
+        jobs += cmocka_jobs("arm64")
+        jobs += pytest_jobs("arm64", "-k", ARM64_TESTS, rooms=("parity",), thorough=False)
     if "tsan" in parts:
         prefix = tsan_prefix()
         threaded = list(cmocka_jobs("tsan", THREADED_ROOMS, prefix or (), only=only))
@@ -356,13 +363,15 @@ def wait(process, stopped):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="+", choices=[*PARTS, "all"])
+    parser.add_argument("parts", nargs="+", choices=[*PARTS, *THOROUGH_PARTS, "all"])
     parser.add_argument("--thorough", action="store_true")
     parser.add_argument("--room")
     parser.add_argument("--fuzz-seconds", type=int, default=60)
     parser.add_argument("--jobs", type=int, default=max(1, len(os.sched_getaffinity(0))))
     options = parser.parse_args()
-    parts = set(PARTS if "all" in options.parts else options.parts)
+    parts = set(options.parts)
+    if "all" in parts:
+        parts = {*PARTS, *(THOROUGH_PARTS if options.thorough else ())}
 
     LOGS.mkdir(parents=True, exist_ok=True)
     jobs, counts = plan(parts, options.fuzz_seconds, options.thorough)

@@ -2,14 +2,15 @@
 # Installs what yalm needs and the machine lacks: Debian and Ubuntu packages, and .venv with the pinned Python packages.
 # Where all is there it does nothing. On other systems it names what is missing.
 #
-# usage: tools/setup.sh [build|test|lint]      build: compile and convert; test, lint: what these need besides
+# usage: tools/setup.sh [build|test|lint|arm64]      build: compile and convert; test, lint: what these need besides;
+#        arm64: what `make test-arm64` does, whose libraries tools/arm64.sh fetches
 set -eu
 cd "$(dirname "$0")/.."
 stage=${1:-build}
 case $stage in
-build | test | lint) ;;
+build | test | lint | arm64) ;;
 *)
-    echo "usage: tools/setup.sh [build|test|lint]" >&2
+    echo "usage: tools/setup.sh [build|test|lint|arm64]" >&2
     exit 2
     ;;
 esac
@@ -90,6 +91,9 @@ int main(void) { return omp_get_max_threads() < 1; }' "$CC" -fopenmp || case $($
         compiles '#include <stddef.h>
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) { return data == NULL && size; }' \
             "$CLANG" -fsanitize=fuzzer,address || clang_runtime
+    elif [ "$stage" = arm64 ]; then
+        has aarch64-linux-gnu-gcc || echo gcc-aarch64-linux-gnu
+        has qemu-aarch64 || echo qemu-user
     elif [ "$stage" = lint ]; then
         for tool in clang-format clang-tidy; do
             has "$tool" || echo "$tool"
@@ -162,3 +166,6 @@ python_packages() {
 packages
 "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 9))' || { say "Python 3.9 or later is needed" && exit 1; }
 python_packages
+if [ "$stage" = arm64 ]; then
+    tools/arm64.sh
+fi

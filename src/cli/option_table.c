@@ -24,7 +24,7 @@ enum {
 
 #define AT(field)  offsetof(struct options, field)
 #define DEVICES    "auto,cpu,cuda"
-#define ISAS       "auto,scalar,avx2,avxvnni,avx512,avx512vnni,amx"
+#define ISAS       "auto,scalar,avx2,avxvnni,avx512,avx512vnni,amx,neon,neondot,neoni8mm"
 #define ATTENTIONS "dense,sparq,nomad,hybrid"
 
 // clang-format off
@@ -53,7 +53,7 @@ const struct option option_table[] = {
     {"Machine", 0, "pin", NULL, NULL, OPTION_FLAG, SESSION, AT(pin), 0, 0, NULL},
     {"Machine", 0, "mlock", NULL, NULL, OPTION_FLAG, SESSION, AT(mlock), 0, 0, NULL},
     {"Machine", 0, "hugepages", NULL, NULL, OPTION_FLAG, SESSION, AT(hugepages), 0, 0, NULL},
-    {"Machine", 0, "isa", "auto|scalar|avx2|avxvnni|avx512|avx512vnni|amx", NULL, OPTION_WORD, SESSION, AT(isa), 0, 0, ISAS},
+    {"Machine", 0, "isa", "NAME", "auto, scalar, avx2 … amx, neon … neoni8mm", OPTION_WORD, SESSION, AT(isa), 0, 0, ISAS},
     {"Machine", 0, "kv,cache-type", "fp16|fp32|int8", NULL, OPTION_CHOICE, SESSION, AT(kv), 0, 0, "fp16,fp32,int8"},
     {"Machine", 0, "activations", "auto|int16|int8|fp32", NULL, OPTION_CHOICE, SESSION, AT(activations), 0, 0, "auto,int16,int8,fp32"},
     {"Machine", 0, "chunk,batch,batch-size,ubatch-size", "N", NULL, OPTION_INT, SESSION, AT(chunk), 0, 65536, NULL},

@@ -24,7 +24,10 @@ USAGE = [
         ["-i", "x", "--activations", "int4"],
         "option '--activations': expected one of auto,int16,int8,fp32, found 'int4'",
     ),
-    (["-i", "x", "--isa", "sse"], "option '--isa': expected one of auto,scalar,avx2,avxvnni,avx512,avx512vnni,amx"),
+    (
+        ["-i", "x", "--isa", "sse"],
+        "option '--isa': expected one of auto,scalar,avx2,avxvnni,avx512,avx512vnni,amx,neon,neondot,neoni8mm",
+    ),
     (["-i", "x", "-d", "tpu"], "option '-d': expected one of auto,cpu,cuda"),
     (["-i", "x", "--logit-bias", "abc"], "option '--logit-bias': expected a token id, a sign and a number"),
     (["-i", "x", "--logit-bias", "5+inf"], "option '--logit-bias'"),

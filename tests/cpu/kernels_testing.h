@@ -153,7 +153,8 @@ static inline void assert_near(double found, double expected, double tolerance, 
         fail_msg("%s at (%d, %d): found %.9g, expected %.9g ± %.3g", what, i, j, found, expected, tolerance);
 }
 
-static const char *const isa_names[] = {"scalar", "avx2", "avxvnni", "avx512", "avx512vnni", "amx"};
+static const char *const isa_names[] = {"scalar", "avx2", "avxvnni", "avx512",  "avx512vnni",
+                                        "amx",    "neon", "neondot", "neoni8mm"};
 
 struct kernel_case {
     const char *name;

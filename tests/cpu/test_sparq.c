@@ -51,7 +51,9 @@ static double engine_score(const struct rig *r, int head, int64_t position, int 
 static double query_error(const struct rig *r, const float *q, const double *key, const bool *chosen)
 {
     double largest = 0, sum = 0;
-    for (int c = 0; c < r->d && r->s->method->sparq.score == avx512vnni_sparq_score; c++)
+    const struct sparq *sparq = &r->s->method->sparq;
+    const bool bytes = sparq->score != r->s->kernels->sparse->score[sparq->copy];
+    for (int c = 0; c < r->d && bytes; c++)
         if (chosen[c]) {
             largest = fmax(largest, fabs((double)q[c]));
             sum += fabs(key[c]) + copy_error(r, key);
@@ -222,7 +224,7 @@ static const struct layout layouts[] = {
 };
 enum { N_LAYOUTS = sizeof layouts / sizeof *layouts };
 
-static const char *const isas[] = {"scalar", "avx2", "avx512", "avx512vnni"};
+static const char *const isas[] = {"scalar", "avx2", "avx512", "avx512vnni", "neon"};
 
 // Tokens one by one and several at a time, with rollbacks, over the ring's end. Every now and then all is checked.
 static void go_through(struct rig *r, const struct layout *l)

@@ -140,7 +140,7 @@ typedef void attend_function(const struct attend_args *args);
 typedef void attend_rows_function(const struct attend_args *args, const int *rows);
 
 struct cpu_kernels {
-    const char *name; // "scalar", "avx2", "avxvnni", "avx512", "avx512vnni", "amx"
+    const char *name; // "scalar", "avx2", "avxvnni", "avx512", "avx512vnni", "amx"; "neon", "neondot", "neoni8mm"
 
     // y[t, r] = W[r] · x[t], without the row's scale where W has any, for r in [first_row, last_row), t < n, n <= matvec_max: decode, and very short prefills. W is read once.
     // y: (n, ldy), indexed by r - first_row as above; x: (n, ldx). Results do not depend on to_l2, which is machine_fetching()'s. Of the quantised types: NULL.
@@ -185,11 +185,11 @@ struct cpu_kernels {
 };
 
 extern const struct cpu_kernels cpu_kernels_scalar, cpu_kernels_avx2, cpu_kernels_avxvnni, cpu_kernels_avx512,
-    cpu_kernels_avx512vnni, cpu_kernels_amx;
+    cpu_kernels_avx512vnni, cpu_kernels_amx, cpu_kernels_neon, cpu_kernels_neondot, cpu_kernels_neoni8mm;
 extern const struct quant_kernels quant_kernels_scalar, quant_kernels_avx2, quant_kernels_avxvnni, quant_kernels_avx512,
-    quant_kernels_avx512vnni;
+    quant_kernels_avx512vnni, quant_kernels_neon, quant_kernels_neondot;
 extern const struct quant_kernels quant8_kernels_scalar, quant8_kernels_avx2, quant8_kernels_avxvnni, quant8_kernels_avx512,
-    quant8_kernels_avx512vnni;
+    quant8_kernels_avx512vnni, quant8_kernels_neon, quant8_kernels_neondot, quant8_kernels_neoni8mm;
 
 extern const struct fixed_attention fixed_attention_avx512vnni;
 extern const struct few_attention few_attention_avx512vnni;

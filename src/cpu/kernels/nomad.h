@@ -100,7 +100,8 @@ struct nomad_kernels {
     nomad_values_function *values[KV_TYPES];
 };
 
-extern const struct nomad_kernels nomad_kernels_scalar, nomad_kernels_avx2, nomad_kernels_avx512, nomad_kernels_avx512vbmi;
+extern const struct nomad_kernels nomad_kernels_scalar, nomad_kernels_avx2, nomad_kernels_avx512, nomad_kernels_avx512vbmi,
+    nomad_kernels_neon;
 
 // Puts a key's codes (n_sub) into four bits, from `shift` on, of a byte in each of n_sub rows. Where keys whose codes share bytes are placed by several threads
 // at the same time, `shared`: a byte is changed at once.

@@ -67,6 +67,6 @@ struct sparse_kernels {
     void (*add_exactly)(double *sum, const float *x, int n, double sign);
 };
 
-extern const struct sparse_kernels sparse_kernels_scalar, sparse_kernels_avx2, sparse_kernels_avx512;
+extern const struct sparse_kernels sparse_kernels_scalar, sparse_kernels_avx2, sparse_kernels_avx512, sparse_kernels_neon;
 
 void avx512vnni_sparq_score(const struct score_args *args);

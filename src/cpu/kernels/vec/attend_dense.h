@@ -116,13 +116,6 @@ VEC_INLINE void dense_fetch_step(struct dense_fetch *f, bool by_rows, ptrdiff_t 
     f->v += 64 * pairs;
 }
 
-// x, which is not to be loaded again at each use: that would take as many loads as there are multiply-adds.
-VEC_INLINE vec dense_loaded(vec x)
-{
-    __asm__("" : "+v"(x));
-    return x;
-}
-
 // Scores of several queries lie in tiles, as vec_totals() leaves them: of few_score_keys() keys each, a vector of (n_queries, keys), of which the last lanes
 // may be idle. So a tile is one store, where rows of queries would take one for each query, and the softmax needs sums across lanes but once a block. A single
 // query's tile is part of its row.
@@ -163,7 +156,7 @@ VEC_INLINE void dense_scores(enum kv_type type, int n_queries, float *scores, co
                 key[i] = kv_load(type, key_rows[i], c);
 #pragma GCC unroll 16
             for (int s = 0; s < n_queries; s++) {
-                const vec x = dense_loaded(vec_load(q + c * n_queries + s * VEC));
+                const vec x = vec_loaded(vec_load(q + c * n_queries + s * VEC));
 #pragma GCC unroll 16
                 for (int i = 0; i < keys; i++)
                     sum[s * keys + i] = vec_fma(x, key[i], sum[s * keys + i]);

@@ -57,7 +57,7 @@ VEC_INLINE void bf12_store_bf16(uint16_t *to, vec x)
 {
     _mm256_storeu_si256((__m256i *)to, _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(x), 16)));
 }
-#else
+#elif defined __AVX2__
 typedef __m256i bf12_words;
 typedef __m256i bf12_table; // of codes: the exponent, twice 16 bytes
 typedef struct {
@@ -104,6 +104,46 @@ VEC_INLINE void bf12_store_bf16(uint16_t *to, vec x)
 {
     const __m256i upper = _mm256_srli_epi32(_mm256_castps_si256(x), 16);
     _mm_storeu_si128((__m128i *)to, _mm_packus_epi32(_mm256_castsi256_si128(upper), _mm256_extracti128_si256(upper, 1)));
+}
+#else
+typedef struct {
+    uint32x4_t low, high;
+} bf12_words;
+typedef int bf12_table;            // the largest exponent
+typedef bf12_words bf12_exponents; // of 64 columns: their codes
+
+VEC_INLINE bf12_table bf12_table_of(int largest)
+{
+    return largest;
+}
+VEC_INLINE bf12_words bf12_signs(const uint32_t *words)
+{
+    return (bf12_words){vld1q_u32(words), vld1q_u32(words + 4)};
+}
+VEC_INLINE bf12_exponents bf12_codes(const uint32_t *words, bf12_table table)
+{
+    (void)table;
+    return bf12_signs(words);
+}
+
+VEC_INLINE float32x4_t bf12_four(uint32x4_t signs, uint32x4_t codes, int turn, int place, bf12_table table)
+{
+    const uint32x4_t code = vandq_u32(vshlq_u32(codes, vdupq_n_s32(-4 * place)), vdupq_n_u32(15));
+    const uint32x4_t below = vqsubq_u32(vdupq_n_u32((uint32_t)table), code); // not below 0
+    const uint32x4_t exponent = vbicq_u32(vshlq_n_u32(below, 23), vceqq_u32(code, vdupq_n_u32(15)));
+    const uint32x4_t bits = vorrq_u32(vshlq_u32(signs, vdupq_n_s32(8 * turn)), vshlq_u32(signs, vdupq_n_s32(8 * turn - 32)));
+    return vreinterpretq_f32_u32(vorrq_u32(vandq_u32(bits, vdupq_n_u32(0x807f0000)), exponent));
+}
+// The weights of 8 columns: as above.
+VEC_INLINE vec bf12_weights(bf12_words signs, bf12_exponents exponents, int turn, int place, bf12_table table)
+{
+    return (vec){bf12_four(signs.low, exponents.low, turn, place, table),
+                 bf12_four(signs.high, exponents.high, turn, place, table)};
+}
+
+VEC_INLINE void bf12_store_bf16(uint16_t *to, vec x)
+{
+    vst1q_u16(to, vshrn_high_n_u32(vshrn_n_u32(vreinterpretq_u32_f32(x.low), 16), vreinterpretq_u32_f32(x.high), 16));
 }
 #endif
 

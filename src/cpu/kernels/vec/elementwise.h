@@ -151,19 +151,16 @@ VEC_INLINE void to_fp16(uint16_t *y, const float *x, int n)
 VEC_INLINE uint64_t read_lines(int n_streams, const char *data, size_t bytes, int ahead)
 {
     const size_t per_stream = bytes / (size_t)n_streams;
-    __m256i low = _mm256_setzero_si256(), high = low;
+    struct lines read = {0};
     for (size_t at = 0; at < per_stream; at += 64)
 #pragma GCC unroll 16
         for (int s = 0; s < n_streams; s++) {
             const char *line = data + (size_t)s * per_stream + at;
             if (ahead)
                 __builtin_prefetch(line + ahead);
-            low = _mm256_xor_si256(low, _mm256_loadu_si256((const __m256i *)line));
-            high = _mm256_add_epi64(high, _mm256_loadu_si256((const __m256i *)(line + 32)));
+            lines_add(&read, line);
         }
-    uint64_t words[4];
-    _mm256_storeu_si256((__m256i *)words, _mm256_xor_si256(low, high));
-    return words[0] ^ words[1] ^ words[2] ^ words[3];
+    return lines_value(&read);
 }
 
 VEC_INLINE float to_int8(int8_t *y, const float *x, int n)

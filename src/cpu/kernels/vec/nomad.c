@@ -1,11 +1,14 @@
 // NoMAD's kernels.
-#include "cpu/kernels/vec/codes_avx2.h"
 #include "cpu/kernels/vec/nomad_values.h"
 #include "cpu/kernels/vec/parts.h"
 #ifdef __AVX512F__
+#include "cpu/kernels/vec/codes_avx2.h"
 #include "cpu/kernels/vec/nomad_avx512.h"
-#else
+#elif defined __AVX2__
+#include "cpu/kernels/vec/codes_avx2.h"
 #include "cpu/kernels/vec/nomad_avx2.h"
+#else
+#include "cpu/kernels/vec/nomad_neon.h"
 #endif
 
 void ISA(nomad_values_fp16)(const struct nomad_value_args *args)

@@ -9,28 +9,6 @@
 enum { PIECES = NOMAD_CENTROIDS / VEC }; // vectors in a row
 enum { NOMAD_AHEAD = 4096 };             // bytes of codes that are fetched before they are needed
 
-// Bits of the lanes that equal x.
-VEC_INLINE unsigned vec_equal_bits(vec a, vec b)
-{
-#ifdef __AVX512F__
-    return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ);
-#else
-    return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_EQ_OQ));
-#endif
-}
-
-// Lanes from 0 to 255, rounded to nearest even, as bytes.
-VEC_INLINE void vec_store_bytes(uint8_t *p, vec x)
-{
-#ifdef __AVX512F__
-    _mm_storeu_si128((__m128i *)p, _mm512_cvtusepi32_epi8(_mm512_cvtps_epi32(x)));
-#else
-    const __m256i whole = _mm256_cvtps_epi32(x);
-    const __m128i words = _mm_packus_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1));
-    _mm_storel_epi64((__m128i *)p, _mm_packus_epi16(words, words));
-#endif
-}
-
 VEC_INLINE float vec_least(vec x)
 {
     return -vec_largest(vec_sub(vec_zero(), x));
@@ -92,21 +70,6 @@ VEC_INLINE void nomad_table(const struct nomad_table *table, const float *q, con
         vec_store_bytes(table->entries + i, vec_mul(vec_load(scratch + i), vec_set(a)));
 }
 
-// The VEC values that VEC numbers (0 … 15) stand for.
-VEC_INLINE vec nomad_look_up(const float *centroids, const uint8_t *bytes, bool high)
-{
-#ifdef __AVX512F__
-    const __m512i wide = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)bytes));
-    return _mm512_permutexvar_ps(high ? _mm512_srli_epi32(wide, 4) : wide, _mm512_loadu_ps(centroids)); // looks at four bits
-#else
-    const __m256i wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)bytes));
-    const __m256i code = high ? _mm256_srli_epi32(wide, 4) : wide;
-    const __m256 lower = _mm256_permutevar8x32_ps(_mm256_loadu_ps(centroids), code); // looks at three bits
-    const __m256 upper = _mm256_permutevar8x32_ps(_mm256_loadu_ps(centroids + 8), code);
-    return _mm256_blendv_ps(lower, upper, _mm256_castsi256_ps(_mm256_slli_epi32(code, 28)));
-#endif
-}
-
 VEC_INLINE void nomad_decode(float *y, const uint8_t *block, const struct nomad_book *book)
 {
     enum { COLUMNS = 16 };
@@ -117,8 +80,8 @@ VEC_INLINE void nomad_decode(float *y, const uint8_t *block, const struct nomad_
         for (int i = 0; i < n; i++)
             for (int j = 0; j < NOMAD_BLOCK; j += VEC)
                 vec_store(tile + i * NOMAD_BLOCK + j,
-                          nomad_look_up(book->centroids + (first + i) * NOMAD_CENTROIDS,
-                                        block + (first + i) / book->d_sub * NOMAD_ROW + j % NOMAD_ROW, j >= NOMAD_ROW));
+                          vec_look_up_16(book->centroids + (first + i) * NOMAD_CENTROIDS,
+                                         block + (first + i) / book->d_sub * NOMAD_ROW + j % NOMAD_ROW, j >= NOMAD_ROW));
         transpose(y + first, d, tile, NOMAD_BLOCK, n, NOMAD_BLOCK);
     }
 }

@@ -1,5 +1,5 @@
 // What the sources of an instruction set give each other, and the table (table.c). Each is compiled once for every instruction set in the Makefile's
-// VECTOR_ISAS (the quantised products also for AVX-VNNI), and its names end in that set's.
+// VECTOR_ISAS (the quantised products also for QUANT_ISAS), and its names end in that set's.
 #pragma once
 #include "cpu/kernels/kernels.h"
 
@@ -9,9 +9,18 @@
 #elif defined __AVXVNNI__
 #define ISA(name) name##_avxvnni
 #define ISA_NAME  "avxvnni"
-#else
+#elif defined __AVX2__
 #define ISA(name) name##_avx2
 #define ISA_NAME  "avx2"
+#elif defined __ARM_FEATURE_MATMUL_INT8
+#define ISA(name) name##_neoni8mm
+#define ISA_NAME  "neoni8mm"
+#elif defined __ARM_FEATURE_DOTPROD
+#define ISA(name) name##_neondot
+#define ISA_NAME  "neondot"
+#else
+#define ISA(name) name##_neon
+#define ISA_NAME  "neon"
 #endif
 
 matvec_function ISA(matvec_fp32), ISA(matvec_fp16), ISA(matvec_bf16), ISA(matvec_fp8), ISA(matvec_fp8_e5m2), ISA(matvec_bf12);

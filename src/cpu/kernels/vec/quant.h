@@ -8,8 +8,10 @@
 #include "cpu/kernels/kernels.h"
 #ifdef __AVX512F__
 #include "cpu/kernels/vec/quant_avx512.h"
-#else
+#elif defined __AVX2__
 #include "cpu/kernels/vec/quant_avx2.h"
+#else
+#include "cpu/kernels/vec/quant_neon.h"
 #endif
 
 static const float quant_most = 32512; // of a token's values; 127 * 256

@@ -5,7 +5,7 @@
 // conversion and one scaling for it. Their 128-bit quarters are transposed, and the lanes' four pieces of 4 bytes then lie in four vectors.
 // They are multiplied as bytes: what the products take is 8 (q8: 128) more than the quants, without sign; so much less is subtracted:
 //     Σ q x = 256 Σ (q + 8) high + (Σ (q + 8) low - 8 Σ x)
-// Without VNNI q8's bytes become 16-bit integers instead, even columns and odd ones apart; so do q4's columns come apart from their bytes.
+// Without AVX-512's VNNI, or NEON's dot products, q8's bytes become 16-bit integers instead, even columns and odd ones apart; so do q4's columns come apart from their bytes.
 // q4n, q5 and q6 are taken as q4 is, with 32 more than their values.
 #pragma once
 #include "cpu/kernels/vec/quant.h"
@@ -52,7 +52,7 @@ struct nibble_part {
     float scales[VEC];
 };
 
-#ifdef __AVX512VNNI__
+#if defined __AVX512VNNI__ || defined __ARM_FEATURE_DOTPROD
 enum { BYTE_PARTS = DIGITS };
 #else
 enum { BYTE_PARTS = 2 };
@@ -60,7 +60,7 @@ enum { BYTE_PARTS = 2 };
 
 // Likewise of q8, VEC / 2 groups.
 struct byte_part {
-    char x[PIECES][BYTE_PARTS][4 * VEC]; // the columns' digits; without VNNI even and odd columns' integers
+    char x[PIECES][BYTE_PARTS][4 * VEC]; // the columns' digits; or else even and odd columns' integers
     int32_t less[VEC];                   // -128 Σ x over a lane
     float scales[VEC];
 };
@@ -129,7 +129,7 @@ VEC_INLINE void fill_nibbles(struct nibble_part *to, int lane, const int16_t x[Q
 VEC_INLINE void fill_bytes(struct byte_part *to, int lane, const int16_t x[QUANT_GROUP / 2], float scale)
 {
     char first[QUANT_GROUP], second[QUANT_GROUP];
-#ifdef __AVX512VNNI__
+#if defined __AVX512VNNI__ || defined __ARM_FEATURE_DOTPROD
     for (int i = 0; i < QUANT_GROUP / 2; i++) {
         first[i] = high_byte(x[i]);
         second[i] = (int8_t)x[i];

@@ -54,9 +54,9 @@ VEC_INLINE void quantise_panel(char *panel, const float *x, ptrdiff_t ldx, int t
                 quad[i] = nearest_bits(vec_load(columns[k + i]), scales.inverse);
             const ivec bytes = ivec_low_bytes(quad);
             ivec_store(record + k * VEC, bytes);
-            sum = ivec_dot8(sum, ivec_set((int32_t)0x80808080), bytes);
+            sum = ivec_dot8(sum, ivec_set(0x01010101), bytes);
         }
-        ivec_store(record + RECORD_STARTS, ivec_sub(ivec_set(BYTES_BASE_BITS), sum));
+        ivec_store(record + RECORD_STARTS, ivec_sub(ivec_set(BYTES_BASE_BITS), ivec_shift(sum, 7)));
         const vec unit = vec_fours(scales.unit);
         vec_store((float *)(record + RECORD_SCALES), unit);
         vec_store((float *)(record + RECORD_OFFSETS), vec_mul(unit, vec_set(-BYTES_BASE)));
@@ -73,6 +73,29 @@ VEC_INLINE float many_quants(enum dtype type, many_weight *to, struct quants_at 
 }
 
 #include "cpu/kernels/vec/quant_groups.h"
+
+#ifndef BYTES_TILE
+// c[r][j] += the products of a group's columns. w: (n_rows, ldw); record: the first panel's, the next panel's is panel_size bytes further.
+VEC_INLINE void bytes_tile(enum dtype type, int n_rows, int n_vecs, ivec c[QUANT_TALL_ROWS][QUANT_TILE_VECS], const uint8_t *w,
+                           ptrdiff_t ldw, const char *record, ptrdiff_t panel_size)
+{
+    for (int k = 0; k < QUANT_GROUP / 4; k++) {
+        ivec x[QUANT_TILE_VECS];
+#pragma GCC unroll 16
+        for (int j = 0; j < n_vecs; j++)
+            x[j] = ivec_load(record + j * panel_size + k * VEC * 4);
+#pragma GCC unroll 16
+        for (int r = 0; r < n_rows; r++) {
+            int32_t quad;
+            memcpy(&quad, w + r * ldw + k * 4, sizeof quad);
+            const ivec weights = ivec_set(quad);
+#pragma GCC unroll 16
+            for (int j = 0; j < n_vecs; j++)
+                c[r][j] = bytes_dot(type, c[r][j], weights, x[j]);
+        }
+    }
+}
+#endif
 
 // n_rows and n_vecs are constants where this is inlined.
 VEC_INLINE void many_tile(enum dtype type, int n_rows, int n_vecs, const struct many_tile *tile)
@@ -95,21 +118,7 @@ VEC_INLINE void many_tile(enum dtype type, int n_rows, int n_vecs, const struct 
 #pragma GCC unroll 16
             for (int j = 0; j < n_vecs; j++)
                 c[r][j] = bytes_start(record + j * a.panel_size + RECORD_STARTS);
-        for (int k = 0; k < QUANT_GROUP / 4; k++) {
-            ivec x[QUANT_TILE_VECS];
-#pragma GCC unroll 16
-            for (int j = 0; j < n_vecs; j++)
-                x[j] = ivec_load(record + j * a.panel_size + k * VEC * 4);
-#pragma GCC unroll 16
-            for (int r = 0; r < n_rows; r++) {
-                int32_t quad;
-                memcpy(&quad, w + r * MANY_COLS + g * QUANT_GROUP + k * 4, sizeof quad);
-                const ivec weights = ivec_set(quad);
-#pragma GCC unroll 16
-                for (int j = 0; j < n_vecs; j++)
-                    c[r][j] = bytes_dot(type, c[r][j], weights, x[j]);
-            }
-        }
+        bytes_tile(type, n_rows, n_vecs, c, w + g * QUANT_GROUP, MANY_COLS, record, a.panel_size);
 #pragma GCC unroll 16
         for (int r = 0; r < n_rows; r++) {
             const vec w_scale = vec_set(a.w_scales[r * MANY_SCALES + g]);

@@ -1,26 +1,7 @@
-// q4n, q5 and q6 on their way to a product: what of them does not depend on the vectors' width. Included by vec/quant_avx2.h and vec/quant_avx512.h.
+// q4n, q5 and q6 on their way to a product: what of them does not depend on the width of x86's vectors. Included by vec/quant_avx2.h and vec/quant_avx512.h.
 #pragma once
+#include "cpu/kernels/vec/quant_planes.h"
 #include "cpu/kernels/vec/vec_256.h"
-#include "model/quant_values.h"
-
-// Bytes of a group in a row's first plane, and in the second.
-VEC_INLINE ptrdiff_t low_bytes(enum dtype type)
-{
-    return (ptrdiff_t)dtype_low_bytes(type);
-}
-VEC_INLINE ptrdiff_t high_bytes(enum dtype type)
-{
-    return (ptrdiff_t)dtype_group_bytes[type] - low_bytes(type);
-}
-
-// Where a group lies in both planes of its row.
-struct quants_at {
-    const uint8_t *low, *high;
-};
-VEC_INLINE struct quants_at groups_on(enum dtype type, struct quants_at at, ptrdiff_t groups)
-{
-    return (struct quants_at){at.low + groups * low_bytes(type), at.high + groups * high_bytes(type)};
-}
 
 // Sixteen of a table's numbers, and `plus` more, in both halves.
 VEC_INLINE __m256i six_bit_table(const int8_t table[16], int plus)

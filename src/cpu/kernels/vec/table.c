@@ -28,7 +28,7 @@ static void fp8_e5m2_to_floats(float *y, const void *x, int n)
     to_fp32(DTYPE_FP8_E5M2, y, x, n);
 }
 
-#define KERNELS(isa, quants)                                                                                                   \
+#define KERNELS(isa, quants, quants8)                                                                                          \
     {                                                                                                                          \
         .name = isa,                                                                                                           \
         .matvec = {[DTYPE_FP32] = ISA(matvec_fp32), [DTYPE_FP16] = ISA(matvec_fp16),         [DTYPE_BF16] = ISA(matvec_bf16),  \
@@ -40,7 +40,7 @@ static void fp8_e5m2_to_floats(float *y, const void *x, int n)
                    [DTYPE_BF16] = ISA(matmul_bf16),                                                                            \
                    [DTYPE_FP8] = ISA(matmul_fp8),                                                                              \
                    [DTYPE_FP8_E5M2] = ISA(matmul_fp8_e5m2)},                                                                   \
-        .matmul_scratch = MATMUL_SCRATCH, .quant = &quant_kernels_##quants, .quant8 = &quant8_kernels_##quants,                \
+        .matmul_scratch = MATMUL_SCRATCH, .quant = &quant_kernels_##quants, .quant8 = &quant8_kernels_##quants8,               \
         .nomad = &ISA(nomad_kernels),                                                                                          \
         .attend = {[KV_FP16] = ISA(attend_fp16), [KV_FP32] = ISA(attend_fp32), [KV_INT8] = ISA(attend_int8)},                  \
         .attend_scratch = ATTEND_SCRATCH, .sparse = &ISA(sparse_kernels), .rmsnorm = rmsnorm, .rope = rope,                    \
@@ -57,11 +57,15 @@ static void fp8_e5m2_to_floats(float *y, const void *x, int n)
     }
 
 #ifdef __AVX512F__
-const struct cpu_kernels cpu_kernels_avx512 = KERNELS("avx512", avx512);
+const struct cpu_kernels cpu_kernels_avx512 = KERNELS("avx512", avx512, avx512);
 // VNNI changes the quantised products alone, AMX those of many tokens (half_kernels_select()).
-const struct cpu_kernels cpu_kernels_avx512vnni = KERNELS("avx512vnni", avx512vnni);
-const struct cpu_kernels cpu_kernels_amx = KERNELS("amx", avx512vnni);
+const struct cpu_kernels cpu_kernels_avx512vnni = KERNELS("avx512vnni", avx512vnni, avx512vnni);
+const struct cpu_kernels cpu_kernels_amx = KERNELS("amx", avx512vnni, avx512vnni);
+#elif defined __AVX2__
+const struct cpu_kernels cpu_kernels_avx2 = KERNELS("avx2", avx2, avx2);
+const struct cpu_kernels cpu_kernels_avxvnni = KERNELS("avxvnni", avxvnni, avxvnni); // likewise
 #else
-const struct cpu_kernels cpu_kernels_avx2 = KERNELS("avx2", avx2);
-const struct cpu_kernels cpu_kernels_avxvnni = KERNELS("avxvnni", avxvnni); // likewise
+const struct cpu_kernels cpu_kernels_neon = KERNELS("neon", neon, neon);
+const struct cpu_kernels cpu_kernels_neondot = KERNELS("neondot", neondot, neondot); // likewise, by dot products of bytes …
+const struct cpu_kernels cpu_kernels_neoni8mm = KERNELS("neoni8mm", neondot, neoni8mm); // … and products of matrices of bytes
 #endif

@@ -3,8 +3,10 @@
 
 #ifdef __AVX512F__
 #include "cpu/kernels/vec/vec_avx512.h"
-#else
+#elif defined __AVX2__
 #include "cpu/kernels/vec/vec_avx2.h"
+#else
+#include "cpu/kernels/vec/vec_neon.h"
 #endif
 
 // The elements themselves.

@@ -60,6 +60,13 @@ VEC_INLINE void vec_store(float *p, vec x)
     _mm256_storeu_ps(p, x);
 }
 
+// x, which is not to be loaded again at each use: that would take as many loads as there are multiply-adds.
+VEC_INLINE vec vec_loaded(vec x)
+{
+    __asm__("" : "+v"(x));
+    return x;
+}
+
 // The first n elements, n in [0, VEC]; the rest is zero, and its memory is not touched.
 VEC_INLINE __m256i vec_mask(int n)
 {
@@ -232,4 +239,28 @@ VEC_INLINE vec vec_load_nibbles(const uint8_t *p, int n, _Bool high)
     const __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(n < VEC ? part : p)));
     const __m256i halves = high ? _mm256_srli_epi32(bytes, 4) : _mm256_and_si256(bytes, _mm256_set1_epi32(15));
     return _mm256_cvtepi32_ps(_mm256_sub_epi32(halves, _mm256_set1_epi32(8)));
+}
+
+// Bits of the lanes that are equal.
+VEC_INLINE unsigned vec_equal_bits(vec a, vec b)
+{
+    return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_EQ_OQ));
+}
+
+// Lanes from 0 to 255, rounded to nearest even, as bytes.
+VEC_INLINE void vec_store_bytes(uint8_t *p, vec x)
+{
+    const __m256i whole = _mm256_cvtps_epi32(x);
+    const __m128i words = _mm_packus_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1));
+    _mm_storel_epi64((__m128i *)p, _mm_packus_epi16(words, words));
+}
+
+// Of 16 values those that the low or high halves of VEC bytes number.
+VEC_INLINE vec vec_look_up_16(const float *values, const uint8_t *bytes, _Bool high)
+{
+    const __m256i wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)bytes));
+    const __m256i code = high ? _mm256_srli_epi32(wide, 4) : wide;
+    const __m256 lower = _mm256_permutevar8x32_ps(_mm256_loadu_ps(values), code); // looks at three bits
+    const __m256 upper = _mm256_permutevar8x32_ps(_mm256_loadu_ps(values + 8), code);
+    return _mm256_blendv_ps(lower, upper, _mm256_castsi256_ps(_mm256_slli_epi32(code, 28)));
 }

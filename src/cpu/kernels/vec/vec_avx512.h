@@ -65,6 +65,13 @@ VEC_INLINE void vec_store(float *p, vec x)
     _mm512_storeu_ps(p, x);
 }
 
+// x, which is not to be loaded again at each use: that would take as many loads as there are multiply-adds.
+VEC_INLINE vec vec_loaded(vec x)
+{
+    __asm__("" : "+v"(x));
+    return x;
+}
+
 // The first n elements, n in [0, VEC]; the rest is zero, and its memory is not touched.
 VEC_INLINE __mmask16 vec_mask(int n)
 {
@@ -242,4 +249,23 @@ VEC_INLINE vec vec_load_nibbles(const uint8_t *p, int n, _Bool high)
         _mm512_cvtepu8_epi32(n == VEC ? _mm_loadu_si128((const __m128i *)p) : _mm_maskz_loadu_epi8(vec_mask(n), p));
     const __m512i halves = high ? _mm512_srli_epi32(bytes, 4) : _mm512_and_si512(bytes, _mm512_set1_epi32(15));
     return _mm512_cvtepi32_ps(_mm512_sub_epi32(halves, _mm512_set1_epi32(8)));
+}
+
+// Bits of the lanes that are equal.
+VEC_INLINE unsigned vec_equal_bits(vec a, vec b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ);
+}
+
+// Lanes from 0 to 255, rounded to nearest even, as bytes.
+VEC_INLINE void vec_store_bytes(uint8_t *p, vec x)
+{
+    _mm_storeu_si128((__m128i *)p, _mm512_cvtusepi32_epi8(_mm512_cvtps_epi32(x)));
+}
+
+// Of 16 values those that the low or high halves of VEC bytes number.
+VEC_INLINE vec vec_look_up_16(const float *values, const uint8_t *bytes, _Bool high)
+{
+    const __m512i wide = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)bytes));
+    return _mm512_permutexvar_ps(high ? _mm512_srli_epi32(wide, 4) : wide, _mm512_loadu_ps(values)); // looks at four bits
 }

@@ -1,0 +1,18 @@
+// What every vector width has, whatever the processor.
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "model/dtype.h"
+
+// Kernels are written once as inline functions over a vector width (vec/vec_avx2.h and its likes) and an element type; each
+// instantiation must be one flat loop, hence the force.
+#define VEC_INLINE static inline __attribute__((always_inline))
+
+// fp8 elements become floats by way of halves. E5M2 is a half's upper byte. E4M3's exponent has a bit less and a bias of 7 instead
+// of 15: where its bits take a half's places, the half is 2^-8 of the value, subnormals included, and this is what it lacks.
+VEC_INLINE float fp8_unit(enum dtype type)
+{
+    return type == DTYPE_FP8 ? 0x1p8f : 1.0f;
+}
