@@ -3,7 +3,7 @@
 #include "engine/settings.h"
 
 // Defaults, for quality on real models (docs/attention.md has what they cost).
-#define SHARE (1.0f / 8)
+#define SHARE      (1.0f / 8)
 #define MOST_SHARE (3.0f / 16)
 enum {
     MIN_KEYS = 64,

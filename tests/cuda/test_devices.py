@@ -129,7 +129,9 @@ N_TOKENS = 56 if EMULATED else 144  # past the windows
 # A token as one kernel (src/cuda/step/step.cuh), which capability 9.0 and later have: every type of weights, and heads, groups, biases and windows of all kinds
 # whose rows are whole packs. On a GPU that has it, all of the above run it too.
 MIXED = "mixed"  # q4, and v in q8
-ONE_KERNEL = [("bundled", dtype) for dtype in ("q5", "q8", "q4", MIXED, "q6", "fp8", "fp8_e5m2")] + [("tiny-gqa", "bf16")]
+ONE_KERNEL = [("bundled", dtype) for dtype in ("q5", "q8", "q4", MIXED, "q6", "fp8", "fp8_e5m2")] + [
+    ("tiny-gqa", "bf16")
+]
 ONE_KERNEL += [
     (name, "fp16") for name in ("tiny-bias", "tiny-window", "tiny-headdim", "tiny-oddvocab", "headdim-80-mha")
 ]
