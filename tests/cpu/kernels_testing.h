@@ -153,8 +153,11 @@ static inline void assert_near(double found, double expected, double tolerance, 
         fail_msg("%s at (%d, %d): found %.9g, expected %.9g ± %.3g", what, i, j, found, expected, tolerance);
 }
 
-static const char *const isa_names[] = {"scalar", "avx2", "avxvnni", "avx512",  "avx512vnni",
-                                        "amx",    "neon", "neondot", "neoni8mm"};
+#ifdef __aarch64__
+static const char *const isa_names[] = {"scalar", "neon", "neondot", "neoni8mm"};
+#else
+static const char *const isa_names[] = {"scalar", "avx2", "avxvnni", "avx512", "avx512vnni", "amx"};
+#endif
 
 struct kernel_case {
     const char *name;
