@@ -301,10 +301,10 @@ VEC_INLINE void quants_in_order(enum dtype type, int16_t *to, struct quants_at a
 // As in vec/quant_avx512.h, with VNNI and without.
 #ifdef __AVXVNNI__
 #define BYTES_BASE 0x1.8p23f
-enum { BYTES_BASE_BITS = 0x4b400000, BYTES_PLUS = -128 };
+enum { BYTES_BASE_BITS = 0x4b400000, BYTES_PLUS = -128, SIX_PLUS = BYTES_PLUS, SIX_APART = 0 };
 #else
 #define BYTES_BASE 0.0f
-enum { BYTES_BASE_BITS = 0, BYTES_PLUS = 0 };
+enum { BYTES_BASE_BITS = 0, BYTES_PLUS = 0, SIX_PLUS = 32, SIX_APART = 1 };
 #endif
 
 // Without the mantissas' last two bits.
@@ -345,17 +345,20 @@ VEC_INLINE vec bytes_scaled(enum dtype type, ivec c, const void *start, vec scal
     (void)offset;
     if (type == DTYPE_Q4)
         c = _mm256_add_epi32(_mm256_madd_epi16(c, _mm256_set1_epi16(1)), _mm256_srai_epi32(ivec_load(start), 4));
+    if (dtype_is_six_bit(type))
+        c = _mm256_add_epi32(c, _mm256_srai_epi32(ivec_load(start), 2));
     return vec_mul(ivec_to_float(c), scale);
 #endif
 }
 
-// The quants of the group at p in their order; q4's and 8. With VNNI, q4's as 16 times what they are, and all have 128 added.
+// The quants of the group at p in their order; q4's and 8, those of six bits and 32. With VNNI, q4's as 16 times what they are, and all
+// have 128 added.
 VEC_INLINE void bytes_in_order(enum dtype type, uint8_t *to, struct quants_at at, int groups)
 {
     const uint8_t *p = at.low;
     (void)groups;
     if (dtype_is_six_bit(type)) {
-        ivec_store(to, six_bit_group(type, at, BYTES_PLUS));
+        ivec_store(to, six_bit_group(type, at, SIX_PLUS));
         return;
     }
     if (type == DTYPE_Q8) {

@@ -344,13 +344,14 @@ VEC_INLINE void quants_in_order(enum dtype type, int16_t *to, struct quants_at a
 // to. `start`: BYTES_BASE_BITS - 128 Σ x (VEC).
 //
 // Without VNNI two products are summed in 16 bits. Those of q4, whose quants have 8 added, are at most 15 * 127, so the sums of a whole
-// group fit there. q8's are |w| times x with w's sign: two are at most 2 * 128 * 127, which just fits.
+// group fit there. Those of six bits, which have 32 added, are at most 63 * 127: four fit, two of each of two quads. q8's are |w| times x with
+// w's sign: two are at most 2 * 128 * 127, which just fits.
 #ifdef __AVX512VNNI__
 #define BYTES_BASE 0x1.8p23f
-enum { BYTES_BASE_BITS = 0x4b400000, BYTES_PLUS = -128 };
+enum { BYTES_BASE_BITS = 0x4b400000, BYTES_PLUS = -128, SIX_PLUS = BYTES_PLUS, SIX_APART = 0 };
 #else
 #define BYTES_BASE 0.0f
-enum { BYTES_BASE_BITS = 0, BYTES_PLUS = 0 };
+enum { BYTES_BASE_BITS = 0, BYTES_PLUS = 0, SIX_PLUS = 32, SIX_APART = 1 };
 #endif
 
 // Without the mantissas' last two bits.
@@ -392,6 +393,8 @@ VEC_INLINE vec bytes_scaled(enum dtype type, ivec c, const void *start, vec scal
     (void)offset;
     if (type == DTYPE_Q4)
         c = _mm512_add_epi32(_mm512_madd_epi16(c, _mm512_set1_epi16(1)), _mm512_srai_epi32(ivec_load(start), 4));
+    if (dtype_is_six_bit(type))
+        c = _mm512_add_epi32(c, _mm512_srai_epi32(ivec_load(start), 2));
     return vec_mul(ivec_to_float(c), scale);
 #endif
 }
@@ -435,7 +438,7 @@ VEC_INLINE void bytes_in_order(enum dtype type, uint8_t *to, struct quants_at at
                                                     : _mm256_zextsi128_si256(_mm_loadu_si128((const __m128i *)p)));
     if (dtype_is_six_bit(type)) {
         const ivec nibbles = _mm512_ternarylogic_epi64(w, _mm512_slli_epi16(w, 4), _mm512_set1_epi8(15), OR_AND);
-        ivec_store(to, six_bit_pair(type, nibbles, at.high, groups, BYTES_PLUS));
+        ivec_store(to, six_bit_pair(type, nibbles, at.high, groups, SIX_PLUS));
         return;
     }
 #ifdef __AVX512VNNI__

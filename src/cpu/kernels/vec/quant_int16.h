@@ -12,7 +12,8 @@ enum {
     DIGITS = 2, // bytes of a token's integer
     MANY_COLS = QUANT_BLOCK,
     MANY_GROUPS = MANY_COLS / QUANT_GROUP,
-    MANY_SCALES = MANY_GROUPS,                            // of a row of a block
+    MANY_SCALES = MANY_GROUPS, // of a row of a block
+    MANY_SIX_APART = 0,
     PANEL_BLOCK = MANY_COLS * VEC * (int)sizeof(int16_t), // bytes of a block's columns
 };
 

@@ -20,6 +20,7 @@ enum {
     MANY_COLS = 2 * QUANT_BLOCK,
     MANY_GROUPS = MANY_COLS / QUANT_GROUP,
     MANY_SCALES = MANY_GROUPS, // of a row of a block
+    MANY_SIX_APART = SIX_APART,
     // What a panel has for each group: (8, VEC, 4) integers, then of each token its scale, -BYTES_BASE times that (floats), and
     // BYTES_BASE's bits - 128 Σ q (int32).
     RECORD_SCALES = VEC * QUANT_GROUP,
@@ -75,10 +76,41 @@ VEC_INLINE float many_quants(enum dtype type, many_weight *to, struct quants_at 
 #include "cpu/kernels/vec/quant_groups.h"
 
 #ifndef BYTES_TILE
+VEC_INLINE ivec four_bytes(const uint8_t *p)
+{
+    int32_t quad;
+    memcpy(&quad, p, sizeof quad);
+    return ivec_set(quad);
+}
+
+// bytes_tile() of integers of six bits, which have 32 added: the products of eight columns are summed before they become 32 bits.
+VEC_INLINE void six_bit_tile(int n_rows, int n_vecs, ivec c[QUANT_TALL_ROWS][QUANT_TILE_VECS], const uint8_t *w, ptrdiff_t ldw,
+                             const char *record, ptrdiff_t panel_size)
+{
+    for (int k = 0; k < QUANT_GROUP; k += 8) {
+        ivec x[QUANT_TILE_VECS][2];
+#pragma GCC unroll 16
+        for (int j = 0; j < n_vecs; j++)
+            for (int i = 0; i < 2; i++)
+                x[j][i] = ivec_load(record + j * panel_size + (k + 4 * i) * VEC);
+#pragma GCC unroll 16
+        for (int r = 0; r < n_rows; r++) {
+            const ivec first = four_bytes(w + r * ldw + k), second = four_bytes(w + r * ldw + k + 4);
+#pragma GCC unroll 16
+            for (int j = 0; j < n_vecs; j++)
+                c[r][j] = ivec_dot8_two(c[r][j], first, x[j][0], second, x[j][1]);
+        }
+    }
+}
+
 // c[r][j] += the products of a group's columns. w: (n_rows, ldw); record: the first panel's, the next panel's is panel_size bytes further.
 VEC_INLINE void bytes_tile(enum dtype type, int n_rows, int n_vecs, ivec c[QUANT_TALL_ROWS][QUANT_TILE_VECS], const uint8_t *w,
                            ptrdiff_t ldw, const char *record, ptrdiff_t panel_size)
 {
+    if (SIX_APART && dtype_is_six_bit(type)) {
+        six_bit_tile(n_rows, n_vecs, c, w, ldw, record, panel_size);
+        return;
+    }
     for (int k = 0; k < QUANT_GROUP / 4; k++) {
         ivec x[QUANT_TILE_VECS];
 #pragma GCC unroll 16
@@ -86,9 +118,7 @@ VEC_INLINE void bytes_tile(enum dtype type, int n_rows, int n_vecs, ivec c[QUANT
             x[j] = ivec_load(record + j * panel_size + k * VEC * 4);
 #pragma GCC unroll 16
         for (int r = 0; r < n_rows; r++) {
-            int32_t quad;
-            memcpy(&quad, w + r * ldw + k * 4, sizeof quad);
-            const ivec weights = ivec_set(quad);
+            const ivec weights = four_bytes(w + r * ldw + k * 4);
 #pragma GCC unroll 16
             for (int j = 0; j < n_vecs; j++)
                 c[r][j] = bytes_dot(type, c[r][j], weights, x[j]);

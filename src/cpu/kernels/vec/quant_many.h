@@ -67,11 +67,13 @@ VEC_INLINE struct many_lines many_fetch(enum dtype type, const struct many *m, c
     return (struct many_lines){NULL, 0};
 }
 
-// Not inlined: all registers are for the tile alone. A block of any type but q4 has bytes with sign, as q8's.
+// Not inlined: all registers are for the tile alone. MANY_SIX_APART: six-bit integers have a tile of their own. A block of any other type is as q8's.
 static __attribute__((noinline)) void many_tile_full(enum dtype type, const struct many_tile *tile)
 {
     if (type == DTYPE_Q4)
         many_tile(DTYPE_Q4, QUANT_TILE_ROWS, QUANT_TILE_VECS, tile);
+    else if (MANY_SIX_APART && dtype_is_six_bit(type))
+        many_tile(DTYPE_Q6, QUANT_TILE_ROWS, QUANT_TILE_VECS, tile);
     else
         many_tile(DTYPE_Q8, QUANT_TILE_ROWS, QUANT_TILE_VECS, tile);
 }
@@ -79,6 +81,8 @@ static __attribute__((noinline)) void many_tile_two(enum dtype type, const struc
 {
     if (type == DTYPE_Q4)
         many_tile(DTYPE_Q4, QUANT_TWO_ROWS, 2, tile);
+    else if (MANY_SIX_APART && dtype_is_six_bit(type))
+        many_tile(DTYPE_Q6, QUANT_TWO_ROWS, 2, tile);
     else
         many_tile(DTYPE_Q8, QUANT_TWO_ROWS, 2, tile);
 }
@@ -86,6 +90,8 @@ static __attribute__((noinline)) void many_tile_tall(enum dtype type, const stru
 {
     if (type == DTYPE_Q4)
         many_tile(DTYPE_Q4, QUANT_TALL_ROWS, 1, tile);
+    else if (MANY_SIX_APART && dtype_is_six_bit(type))
+        many_tile(DTYPE_Q6, QUANT_TALL_ROWS, 1, tile);
     else
         many_tile(DTYPE_Q8, QUANT_TALL_ROWS, 1, tile);
 }

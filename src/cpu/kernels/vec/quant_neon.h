@@ -381,7 +381,7 @@ VEC_INLINE void quants_in_order(enum dtype type, int16_t *to, struct quants_at a
 
 // Sums of products of bytes start from 0, and are what they are.
 #define BYTES_BASE 0.0f
-enum { BYTES_BASE_BITS = 0 };
+enum { BYTES_BASE_BITS = 0, SIX_APART = 0 };
 
 // Without the mantissas' last two bits.
 VEC_INLINE vec vec_fours(vec x)

@@ -19,8 +19,9 @@ typedef int16_t many_weight;
 
 enum {
     MANY_COLS = QUANT_BLOCK,
-    MANY_GROUPS = MANY_COLS / QUANT_GROUP,                // whose sums are in integers
-    MANY_SCALES = 1,                                      // of a row of a block
+    MANY_GROUPS = MANY_COLS / QUANT_GROUP, // whose sums are in integers
+    MANY_SCALES = 1,                       // of a row of a block
+    MANY_SIX_APART = 0,
     PANEL_BLOCK = MANY_COLS * VEC * (int)sizeof(int16_t), // bytes of a block's columns
     TURNS = 4,                                            // see tile_sums()
     TURN_COLS = QUANT_GROUP / TURNS,
