@@ -210,13 +210,13 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
                                   const char *version, const char *data, size_t *length, void **kept)
 {
     struct request *request = *kept;
-    (void)version;
     if (request == NULL) {
         bool path_known;
         const struct route *route = find_route(path, method, &path_known);
         *kept = request = request_new(context, route, path, connection);
         if (request == NULL)
             return MHD_NO;
+        request->interim = strcmp(version, MHD_HTTP_VERSION_1_1) == 0;
         atomic_fetch_add(&request->server->n_open, 1);
         connections_set_waiting(request->server->connections, connection, false);
         check_header(request, path, method, path_known);
