@@ -439,6 +439,11 @@ int engine_n_slots(const struct engine *engine)
     return engine->options.n_slots;
 }
 
+bool engine_keeps(const struct engine *engine)
+{
+    return engine->prefixes != NULL;
+}
+
 const char *engine_machine(const struct engine *engine)
 {
     return engine->machine;
