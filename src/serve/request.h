@@ -40,14 +40,15 @@ struct request {
     const char *type; // of its content
     const char *code; // of its error, where clients know one; NULL
     struct buffer out;
-    size_t taken;           // bytes of `out` that the connection has
-    bool streamed;          // goes out as it comes
-    bool finished;          // nothing will be added
-    bool waiting;           // the connection is suspended until there is more
-    bool interim;           // the client takes interim responses: it speaks HTTP/1.1
-    bool asked;             // it sends nothing more, and has been written to
-    atomic_bool left;       // the client has gone
-    bool handled, answered; // read; a response is queued: the thread of the connection only
+    size_t taken;     // bytes of `out` that the connection has
+    bool streamed;    // goes out as it comes
+    bool finished;    // nothing will be added
+    bool waiting;     // the connection is suspended until there is more
+    bool interim;     // the client takes interim responses: it speaks HTTP/1.1
+    bool asked;       // it sends nothing more, and has been written to
+    atomic_bool left; // the client has gone
+    // The thread of the connection only: read; asked for an answer; a response is queued.
+    bool handled, called, answered;
 
     // What the engine is to do, and how its results become an answer; serve/task.h.
     struct generation *how;             // owned
