@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 from random_hf_model import PRESETS, tensor_shapes  # noqa: E402
 
 # Bits a weight, scales and headers included; norms and biases do not count beside them.
-BITS = {"fp32": 32, "fp16": 16, "bf16": 16, "bf12": 12.25, "fp8": 8, "q8": 8.5, "q4": 4.5}
+BITS = {"fp32": 32, "fp16": 16, "bf16": 16, "bf12": 12.25, "fp8": 8, "q8": 8.5, "q6": 6.25, "q5": 5.25, "q4": 4.5}
 SOURCE_BITS = 16  # directories are made in bf16
 
 

@@ -42,6 +42,7 @@ struct group_rule {
         STATEMENTS, 0, 0                                                                                                       \
     }
 
+// The kinds of nodes, with what is children in each role, in order. docs/format.md leaves this to here.
 static const struct node_rule {
     const char *name;
     enum value_rule value;
@@ -49,35 +50,35 @@ static const struct node_rule {
     struct group_rule groups[MAX_GROUPS];
 } rules[NODE_KINDS] = {
     [N_TEMPLATE] = {"template", NOTHING, 1, {BODY}},
-    [N_OUTPUT] = {"output", NOTHING, 1, {ANY}},
-    [N_DATA] = {"data", TEXT, 0, {{0}}},
+    [N_OUTPUT] = {"output", NOTHING, 1, {ANY}},                               // what is written
+    [N_DATA] = {"data", TEXT, 0, {{0}}},                                      // text between tags; also an expression
     [N_FOR] = {"for", NOTHING, 5, {{TARGETS, 1, 1}, ONE, BODY, BODY, MAYBE}}, // target, iterated, body, else, condition
     [N_IF] = {"if", NOTHING, 4, {ONE, BODY, {IFS, 0, 0}, BODY}},              // condition, body, elifs, else
-    [N_ASSIGN] = {"assign", NOTHING, 2, {{TARGETS, 1, 1}, ONE}},
-    [N_ASSIGN_BLOCK] = {"assign_block", NOTHING, 3, {{TARGETS, 1, 1}, {FILTERS, 0, 1}, BODY}},
-    [N_MACRO] = {"macro", TEXT, 3, {{NAMES, 0, 0}, ANY, BODY}}, // parameters, defaults of the last of them, body
+    [N_ASSIGN] = {"assign", NOTHING, 2, {{TARGETS, 1, 1}, ONE}},              // target, value
+    [N_ASSIGN_BLOCK] = {"assign_block", NOTHING, 3, {{TARGETS, 1, 1}, {FILTERS, 0, 1}, BODY}}, // the body's text, filtered
+    [N_MACRO] = {"macro", TEXT, 3, {{NAMES, 0, 0}, ANY, BODY}}, // its name; parameters, defaults of the last of them, body
     [N_FILTER_BLOCK] = {"filter_block", NOTHING, 2, {{FILTERS, 1, 1}, BODY}},
-    [N_SCOPE] = {"scope", NOTHING, 1, {BODY}},
-    [N_WITH] = {"with", NOTHING, 3, {{TARGETS, 0, 0}, ANY, BODY}},
+    [N_SCOPE] = {"scope", NOTHING, 1, {BODY}},                     // of variables
+    [N_WITH] = {"with", NOTHING, 3, {{TARGETS, 0, 0}, ANY, BODY}}, // targets, their values, body
     [N_BREAK] = {"break", NOTHING, 0, {{0}}},
     [N_CONTINUE] = {"continue", NOTHING, 0, {{0}}},
-    [N_NAME] = {"name", TEXT, 0, {{0}}},
-    [N_NSREF] = {"nsref", TEXT, 1, {{NAMES, 1, 1}}}, // the attribute; the namespace
-    [N_CONST] = {"const", SCALAR, 0, {{0}}},
-    [N_TUPLE] = {"tuple", NOTHING, 1, {{ITEMS, 0, 0}}},
+    [N_NAME] = {"name", TEXT, 0, {{0}}},                // a variable; a target where it is assigned
+    [N_NSREF] = {"nsref", TEXT, 1, {{NAMES, 1, 1}}},    // a target: the attribute; the namespace
+    [N_CONST] = {"const", SCALAR, 0, {{0}}},            // null, a boolean, an integer, a text or [a float]
+    [N_TUPLE] = {"tuple", NOTHING, 1, {{ITEMS, 0, 0}}}, // of names it may be a target
     [N_LIST] = {"list", NOTHING, 1, {ANY}},
-    [N_DICT] = {"dict", NOTHING, 2, {ANY, ANY}}, // keys, values
-    [N_GETITEM] = {"getitem", NOTHING, 2, {ONE, {KEYS, 1, 1}}},
-    [N_GETATTR] = {"getattr", TEXT, 1, {ONE}},
-    [N_SLICE] = {"slice", NOTHING, 3, {MAYBE, MAYBE, MAYBE}},
-    [N_CALL] = {"call", NOTHING, 3, {ONE, ANY, {KEYWORDS, 0, 0}}},
+    [N_DICT] = {"dict", NOTHING, 2, {ANY, ANY}},                   // keys, values
+    [N_GETITEM] = {"getitem", NOTHING, 2, {ONE, {KEYS, 1, 1}}},    // object; key or slice
+    [N_GETATTR] = {"getattr", TEXT, 1, {ONE}},                     // attribute; object
+    [N_SLICE] = {"slice", NOTHING, 3, {MAYBE, MAYBE, MAYBE}},      // start, stop, step
+    [N_CALL] = {"call", NOTHING, 3, {ONE, ANY, {KEYWORDS, 0, 0}}}, // callee, arguments, those by keyword
     [N_KEYWORD] = {"keyword", TEXT, 1, {ONE}},
-    [N_FILTER] = {"filter", TEXT, 3, {MAYBE, ANY, {KEYWORDS, 0, 0}}},
-    [N_TEST] = {"test", TEXT, 2, {ONE, ANY}},
-    [N_COND] = {"cond", NOTHING, 3, {ONE, ONE, MAYBE}}, // condition, then, else
-    [N_COMPARE] = {"compare", NOTHING, 2, {ONE, {OPERANDS, 1, 0}}},
-    [N_OPERAND] = {"operand", TEXT, 1, {ONE}},
-    [N_CONCAT] = {"concat", NOTHING, 1, {ANY}},
+    [N_FILTER] = {"filter", TEXT, 3, {MAYBE, ANY, {KEYWORDS, 0, 0}}}, // its name; operand (none in a block), arguments
+    [N_TEST] = {"test", TEXT, 2, {ONE, ANY}},                         // its name; operand, arguments
+    [N_COND] = {"cond", NOTHING, 3, {ONE, ONE, MAYBE}},               // condition, then, else
+    [N_COMPARE] = {"compare", NOTHING, 2, {ONE, {OPERANDS, 1, 0}}},   // left, a chain of operands
+    [N_OPERAND] = {"operand", TEXT, 1, {ONE}},                        // eq, ne, lt, lteq, gt, gteq, in, notin; right
+    [N_CONCAT] = {"concat", NOTHING, 1, {ANY}},                       // joined by ~
     [N_AND] = {"and", NOTHING, 2, {ONE, ONE}},
     [N_OR] = {"or", NOTHING, 2, {ONE, ONE}},
     [N_NOT] = {"not", NOTHING, 1, {ONE}},

@@ -209,6 +209,13 @@ static yalm_status evaluate_token(struct completion *run, int32_t token, yalm_er
     return status;
 }
 
+// Past the context a session cannot be kept any more: the file of --session gets what there is before.
+static yalm_status keep_in_time(const struct completion *run, yalm_error *error)
+{
+    const bool full = yalm_position(run->session) == yalm_session_facts(run->session)->context;
+    return full ? state_save(run->options, run->session, error) : YALM_OK;
+}
+
 static yalm_status generate(struct completion *run, yalm_error *error)
 {
     const bool on_cpu = strcmp(yalm_session_facts(run->session)->device, "cpu") == 0;
@@ -241,6 +248,9 @@ static yalm_status generate(struct completion *run, yalm_error *error)
             run->why = "stop string";
             break;
         }
+        status = keep_in_time(run, error);
+        if (status != YALM_OK)
+            return status;
         before = seconds_now();
         status = evaluate_token(run, token, error);
         if (status == YALM_OK) {
@@ -340,8 +350,14 @@ static yalm_status take_up(struct completion *run, yalm_error *error)
 static yalm_status keep(struct completion *run, yalm_status status, yalm_error *error)
 {
     yalm_error unsaved;
+    const int context = yalm_session_facts(run->session)->context;
     if (status != YALM_OK && status != YALM_INTERRUPTED)
         return status;
+    if (run->options->session && yalm_position(run->session) > context) {
+        if (!run->options->quiet)
+            say("%s: the first %d tokens; what goes past the context is not kept", run->options->session, context);
+        return status;
+    }
     const yalm_status saved = state_save(run->options, run->session, &unsaved);
     if (saved != YALM_OK)
         *error = unsaved;

@@ -37,9 +37,8 @@ static yalm_status check_memory(const struct options *options, const yalm_model 
                          options->parallel, human_bytes(each * n), human_bytes(memory.available));
     const uint64_t rest = (memory.available - each * n) / 2, asked = (uint64_t)options->cache_ram << 20;
     how->cache_bytes = asked < rest ? asked : rest;
-    say_line("memory: weights %s, %d sessions of %s, at most %s of what was read before; %s available",
-             human_bytes(memory.weights), options->parallel, human_bytes(each), human_bytes(how->cache_bytes),
-             human_bytes(memory.available));
+    say_line("memory: weights %s, %d sessions of %s; %s available", human_bytes(memory.weights), options->parallel,
+             human_bytes(each), human_bytes(memory.available));
     return YALM_OK;
 }
 

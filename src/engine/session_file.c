@@ -105,6 +105,15 @@ static yalm_status check_backend(yalm_session *s, yalm_error *error)
 
 // ------------------------------------------------------------------------------------------ writing
 
+// How far positions are of use: what was evaluated ahead, or taken back, is not, unless it lies in the place of what came before.
+static int64_t used(const yalm_session *s)
+{
+    for (int i = 0; i < config_n_kinds(&s->model->config); i++)
+        if (s->high_water > s->kv[i].capacity)
+            return s->high_water;
+    return s->position;
+}
+
 static yalm_status write_body(struct stream *stream, yalm_session *s, uint32_t n_tokens, yalm_error *error)
 {
     yalm_status status = YALM_OK;
@@ -117,7 +126,7 @@ static yalm_status write_body(struct stream *stream, yalm_session *s, uint32_t n
     if (status == YALM_OK) {
         *error = (yalm_error){0};
         struct stretch written[CONFIG_MAX_KINDS];
-        find_written(s, s->high_water, written);
+        find_written(s, used(s), written);
         status = s->backend->each_row(s->state, written, put, stream, error);
         if (error->text[0]) // the backend's own word, and not the disk's
             return status;
@@ -131,7 +140,7 @@ static yalm_status write_file(struct stream *stream, yalm_session *s, yalm_error
                             .header_size = HEADER_SIZE,
                             .model_checksum = yalm_model_facts(s->model)->checksum,
                             .position = s->position,
-                            .high_water = s->high_water,
+                            .high_water = used(s),
                             .n_tokens = (uint32_t)s->position,
                             .kv = s->options.kv,
                             .activations = s->options.activations - YALM_ACTIVATIONS_INT16,

@@ -19,8 +19,8 @@ struct sparq_settings {
 };
 
 struct hybrid_settings {
-    float ratio; // which share of the keys is attended to; 0: a usual number, or share (engine/hybrid.h)
-    int min_k;   // but at least so many; 0: 64
+    float ratio; // which share of the keys is attended to; 0: 768 keys, but at most 3/16 and at least 1/8 of them
+    int min_k;   // but at least so many, whatever the ratio; 0: 64
     int local;   // the most recent keys, which always belong; 0: a quarter of the selected, 16 at most
     int from;    // with fewer visible positions attention is dense; 0: the length from which on it should be faster
     float codes; // which share of a key's codes its score reads; 0: on the CPU half at d_sub 1, else all

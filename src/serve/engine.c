@@ -1,14 +1,11 @@
 // See engine.h.
 #include "serve/engine.h"
 
-#include <errno.h>
-#include <microhttpd.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <time.h>
 
 #include "serve/slot.h"
@@ -261,23 +258,8 @@ static void look_for_clients(struct engine *engine)
     if (monotonic_seconds() - engine->looked < LOOK_SECONDS)
         return;
     engine->looked = monotonic_seconds();
-    for (struct request *request = engine->requests; request; request = request->next) {
-        pthread_mutex_lock(&request->lock);
-        if (request->waiting && !atomic_load(&request->left)) {
-            const union MHD_ConnectionInfo *info =
-                MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-            char byte;
-            const ssize_t n = info ? recv(info->connect_fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) : 1;
-            if (n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
-                atomic_store(&request->left, true);
-                engine->counts.left++;
-                request->finished = true;
-                request->waiting = false;
-                MHD_resume_connection(request->connection); // so that its thread sees it, too
-            }
-        }
-        pthread_mutex_unlock(&request->lock);
-    }
+    for (struct request *request = engine->requests; request; request = request->next)
+        engine->counts.left += request_look(request);
 }
 
 // ---------------------------------------------------------------- the thread
@@ -455,6 +437,11 @@ int engine_context(const struct engine *engine)
 int engine_n_slots(const struct engine *engine)
 {
     return engine->options.n_slots;
+}
+
+bool engine_keeps(const struct engine *engine)
+{
+    return engine->prefixes != NULL;
 }
 
 const char *engine_machine(const struct engine *engine)

@@ -103,11 +103,14 @@ static enum MHD_Result queue(struct request *request, struct MHD_Response *respo
     return queued;
 }
 
+// Called again and again until there is an answer. A connection that is suspended by the very call that brought the request's end is read from when it is
+// resumed, and closed if the client has closed its sending side (libmicrohttpd 0.9.75); one that is suspended by the next call is not.
 static enum MHD_Result answer(struct request *request)
 {
     pthread_mutex_lock(&request->lock);
-    const bool ready = request->streamed || request->finished;
-    if (!ready) {
+    const bool ready = request->streamed || request->finished, again = request->called;
+    request->called = true;
+    if (!ready && again) {
         request->waiting = true;
         MHD_suspend_connection(request->connection);
     }
@@ -210,13 +213,13 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
                                   const char *version, const char *data, size_t *length, void **kept)
 {
     struct request *request = *kept;
-    (void)version;
     if (request == NULL) {
         bool path_known;
         const struct route *route = find_route(path, method, &path_known);
         *kept = request = request_new(context, route, path, connection);
         if (request == NULL)
             return MHD_NO;
+        request->interim = strcmp(version, MHD_HTTP_VERSION_1_1) == 0;
         atomic_fetch_add(&request->server->n_open, 1);
         connections_set_waiting(request->server->connections, connection, false);
         check_header(request, path, method, path_known);

@@ -2,10 +2,12 @@
 #include "serve/request.h"
 
 #include <microhttpd.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 
 #include "serve/task.h"
@@ -164,4 +166,48 @@ void request_fail_context(struct request *request, const char *about, long long 
         "size, which is %lld (-T N makes it larger)\"}}",
         n_prompt, context, about, n_prompt, context);
     fail_with(request, 400, &json);
+}
+
+// A client that sends nothing more may still read; but a connection that is half closed looks like one that is closed until it is written to, by which a
+// closed one is reset. So it is: with a comment where a stream has begun, which readers pass over, else with an interim response, as HTTP/1.1 allows before
+// any other. HTTP/1.0 has no such thing. Its clients count as gone, so that nobody computes for minutes for one that is. False: it has gone.
+static bool ask(struct request *request, int socket)
+{
+    static const char interim[] = "HTTP/1.1 100 Continue\r\n\r\n", comment[] = ":\n\n";
+    request->asked = true;
+    if (request->streamed) {
+        buffer_text(&request->out, comment);
+        wake(request);
+    } else if (request->interim) {
+        return send(socket, interim, strlen(interim), MSG_NOSIGNAL | MSG_DONTWAIT) > 0;
+    } else {
+        request->status = 400;
+        error_json(&request->out, request, request->status,
+                   "the client has closed its side of the connection before the answer: keep it open, or ask by HTTP/1.1");
+        return false;
+    }
+    return true;
+}
+
+bool request_look(struct request *request)
+{
+    bool gone = false;
+    pthread_mutex_lock(&request->lock);
+    const union MHD_ConnectionInfo *info = NULL;
+    if (request->waiting && !atomic_load(&request->left))
+        info = MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    if (info) {
+        struct pollfd look = {.fd = info->connect_fd, .events = POLLRDHUP};
+        poll(&look, 1, 0);
+        gone = look.revents & (POLLERR | POLLHUP | POLLNVAL) ||
+               (look.revents & POLLRDHUP && !request->asked && !ask(request, look.fd));
+    }
+    if (gone) {
+        atomic_store(&request->left, true);
+        request->finished = true;
+        request->waiting = false;
+        MHD_resume_connection(request->connection); // so that its thread sees it, too
+    }
+    pthread_mutex_unlock(&request->lock);
+    return gone;
 }

@@ -40,12 +40,15 @@ struct request {
     const char *type; // of its content
     const char *code; // of its error, where clients know one; NULL
     struct buffer out;
-    size_t taken;           // bytes of `out` that the connection has
-    bool streamed;          // goes out as it comes
-    bool finished;          // nothing will be added
-    bool waiting;           // the connection is suspended until there is more
-    atomic_bool left;       // the client has gone
-    bool handled, answered; // read; a response is queued: the thread of the connection only
+    size_t taken;     // bytes of `out` that the connection has
+    bool streamed;    // goes out as it comes
+    bool finished;    // nothing will be added
+    bool waiting;     // the connection is suspended until there is more
+    bool interim;     // the client takes interim responses: it speaks HTTP/1.1
+    bool asked;       // it sends nothing more, and has been written to
+    atomic_bool left; // the client has gone
+    // The thread of the connection only: read; asked for an answer; a response is queued.
+    bool handled, called, answered;
 
     // What the engine is to do, and how its results become an answer; serve/task.h.
     struct generation *how;             // owned
@@ -71,6 +74,8 @@ void request_send(struct request *request, struct buffer *out);
 void request_send_all(struct request *request, struct buffer *out);
 // Nothing more will come.
 void request_finish(struct request *request);
+// Looks whether the client is still there, where its connection sleeps. True where it has gone: once, and the request is finished.
+bool request_look(struct request *request);
 // An error in the client's own form: the answer, or an event where a streamed answer has begun.
 void request_fail(struct request *request, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 // For a prompt that is longer than the context: the numbers are members of the error, too. about: "", or "at least ".

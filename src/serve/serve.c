@@ -68,8 +68,12 @@ static yalm_status run(struct server *server, const sigset_t *signals, yalm_erro
     int port;
     struct http *http = http_open(server, &port, error);
     if (http) {
-        options->say("%s, %d sessions of %d tokens each", engine_machine(server->engine), options->parallel,
-                     engine_context(server->engine));
+        char kept[64] = "";
+        if (engine_keeps(server->engine))
+            snprintf(kept, sizeof kept, ", at most %llu MiB of what was read before",
+                     (unsigned long long)options->cache_bytes >> 20);
+        options->say("%s, %d sessions of %d tokens each%s", engine_machine(server->engine), options->parallel,
+                     engine_context(server->engine), kept);
         const bool six = strchr(options->host, ':') != NULL; // an address of IPv6, which a URL has in brackets
         options->say("listening on http://%s%s%s:%d", six ? "[" : "", options->host, six ? "]" : "", port);
         serve_until_signal(server, http, signals);

@@ -131,7 +131,7 @@ def test_an_interrupted_run_leaves_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--dtypes", "q17"], "found 'q17'"),
+        (["--dtypes", "q17"], "found 'q17', expected some of fp32, fp16, bf16, bf12, fp8, q8, q6, q5, q4"),
         (["--depths", "1,x"], "found '1,x'"),
         (["--rounds", "0"], "found 0"),
         (["--shape", "llama-9"], "llama-9"),

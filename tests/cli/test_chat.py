@@ -406,6 +406,23 @@ def test_what_was_read_before_an_interrupt_is_kept(program, tmp_path):
     assert f"{read} tokens that need not be read again" in again.stderr.decode()
 
 
+@pytest.mark.parametrize("speculate", ["off", "suffix"])
+def test_what_goes_past_the_context_is_not_kept(program, tmp_path, speculate):
+    """The file gets what there was before, and the text goes on as it does without one."""
+    file = tmp_path / "text.session"
+    prompt = "The king and the queen lived in a castle"
+    options = ("-T", 64, "--temp", 0, "--speculate", speculate)
+    endless = ("-i", prompt, *options, "--ignore-eos", "-n", 150)
+    done = program(*endless, "--session", file)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == program.ok(*endless)
+    assert b"text.session: the first 64 tokens; what goes past the context is not kept" in done.stderr
+    assert [name.name for name in tmp_path.iterdir()] == ["text.session"]
+    again = program("-i", prompt, *options, "-n", 20, "--session", file)
+    assert b"64 tokens that need not be read again" in again.stderr and b"prefill: 1 tokens" in again.stderr
+    assert done.stdout.startswith(again.stdout) and len(again.stdout) > len(prompt) + 20
+
+
 def test_a_session_whose_window_has_gone_by_is_read_again(windowed, tmp_path):
     """A prompt that leaves the kept one where the sliding window has been is read from its beginning."""
     file = tmp_path / "text.session"

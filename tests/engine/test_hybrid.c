@@ -115,8 +115,7 @@ static void test_dense_where_it_does_not_apply(void **state)
     assert_true(off_dense(options, 200) == 0);
 }
 
-// By default that is where reading less does not pay: rows of 160 bytes, 8 bytes of codes, an eighth of the rows and 192 kB for the steps are less than all rows
-// from 1,490 keys on, and lengths are tried in steps of 64.
+// By default 768, but at most 3/16 and at least 1/8 of the keys, and 64; by a ratio its share, and at least 64. The most recent: a quarter of these, 16 at most.
 static void test_how_many_keys(void **state)
 {
     (void)state;
@@ -134,9 +133,12 @@ static void test_how_many_keys(void **state)
         assert_int_equal(hybrid_selected(&h, n[i]), n[i] / 32 < 64 ? 64 : n[i] / 32);
     }
     assert_int_equal(hybrid_local(&h, 20), 5);
+    assert_int_equal(hybrid_local(&h, 64), 16);
     assert_int_equal(hybrid_local(&h, 1024), 16);
 }
 
+// By default it begins where reading less pays: 8 bytes of codes, 3/16 of the rows of 160 bytes and 192 KB for the steps are less than all rows from 1,612
+// keys on, and lengths are tried in steps of 64.
 static void test_the_break_even_length(void **state)
 {
     (void)state;

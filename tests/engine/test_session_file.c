@@ -96,6 +96,27 @@ static void test_goes_on(void **state)
     }
 }
 
+// What was taken back is not kept, so it may have gone further than the next session's context.
+static void test_taken_back(void **state)
+{
+    (void)state;
+    yalm_session_options o = small_options("dense", 64), larger = o;
+    larger.context = 90;
+    yalm_session *a = open_with(larger), *b = open_with(o);
+    eval(a, 0, 80);
+    assert_int_equal(yalm_rollback(a, 40, NULL), YALM_OK);
+    save(a);
+    yalm_error error = {0};
+    if (yalm_session_load(b, path, &error) != YALM_OK)
+        fail_msg("%s", error.text);
+    assert_int_equal(yalm_position(b), 40);
+    eval(a, 40, 5);
+    eval(b, 40, 5);
+    assert_memory_equal(yalm_logits(a, 0), yalm_logits(b, 0), VOCAB * sizeof(float));
+    yalm_session_close(a);
+    yalm_session_close(b);
+}
+
 static void test_windows_that_have_come_round(void **state)
 {
     (void)state;
@@ -190,6 +211,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_goes_on),
+        cmocka_unit_test(test_taken_back),
         cmocka_unit_test(test_windows_that_have_come_round),
         cmocka_unit_test(test_what_does_not_fit),
         cmocka_unit_test(test_damage),

@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 from harness import ROOT
 
+from .conftest import Answer
+
 LONG = {"max_tokens": 1900, "ignore_eos": True, "seed": 1}
 
 
@@ -206,9 +208,43 @@ def test_who_leaves_is_not_worked_for(server, streamed):
         connection.getresponse()
     connection.sock.shutdown(socket.SHUT_RDWR)
     connection.close()
+    went = time.monotonic()
     server.wait_until(lambda: server.busy() == 0)
+    assert time.monotonic() - went < 3
     assert server.metric("generated_tokens_total") - before < 16 * 1900
     assert server.text("Once upon a time", max_tokens=3, temperature=0)
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["waiting", "streaming"])
+def test_who_sends_nothing_more_is_answered(server, streamed):
+    """A connection that the client has half closed: it looks like one that is closed, until it is written to."""
+    body = {"prompt": "Once", **LONG}
+    whole = server.post("/v1/completions", **body).json["choices"][0]["text"]
+    before = server.metric("requests_left_total")
+    connection = server.connect()
+    connection.request("POST", "/v1/completions", json.dumps({**body, "stream": streamed}))
+    connection.sock.shutdown(socket.SHUT_WR)
+    answer = Answer(connection.getresponse())
+    connection.close()
+    assert answer.status == 200
+    if streamed:
+        assert "".join(event["choices"][0]["text"] for event in answer.events) == whole
+    else:
+        assert answer.json["choices"][0]["text"] == whole
+    assert server.metric("requests_left_total") == before
+
+
+def test_who_speaks_an_older_http_is_not_asked(server):
+    """HTTP/1.0 has no interim responses: who sends nothing more counts as gone, and is told so."""
+    before = server.metric("requests_left_total")
+    body = json.dumps({"prompt": "Once", "n": 16, **LONG}).encode()
+    with socket.create_connection(("127.0.0.1", server.port)) as raw:
+        raw.sendall(b"POST /v1/completions HTTP/1.0\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        raw.shutdown(socket.SHUT_WR)
+        found = b"".join(iter(lambda: raw.recv(4096), b""))
+    assert b" 400 " in found and b"keep it open, or ask by HTTP/1.1" in found and b"100 Continue" not in found
+    server.wait_until(lambda: server.busy() == 0)
+    assert server.metric("requests_left_total") == before + 1
 
 
 def test_queue_has_a_limit(start):

@@ -147,6 +147,17 @@ def test_kinds_of_layers(start, gemma):
         assert answer["choices"][0]["logprobs"]["token_logprobs"] == pytest.approx(want["token_logprobs"], abs=1e-4)
 
 
+def test_what_may_be_kept_is_said_where_anything_is(start):
+    for options, said in (
+        (("--cache-ram", 8), True),
+        (("--cache-ram", 0), False),
+        (("--cache-ram", 8, "--attention", "sparq"), False),
+    ):
+        server = start("--parallel", 1, *options)
+        assert any("at most 8 MiB of what was read before" in line for line in server.lines) == said, server.lines
+        assert any("of what was read" in line for line in server.lines) == said
+
+
 def test_memory_has_a_limit(start):
     """What was used longest ago goes; the beginning that all have in common stays."""
     server = start("--parallel", 1, "--cache-ram", 8)

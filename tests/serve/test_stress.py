@@ -13,6 +13,8 @@ import socket
 
 from harness import VARIANT
 
+from .conftest import Answer
+
 REQUESTS = int(os.environ.get("YALM_STRESS", "400"))
 ANSWERED = [
     {"prompt": "Once upon a time", "max_tokens": 6, "temperature": 0},
@@ -61,7 +63,18 @@ def leave(server, choose):
         raw.settimeout(choose.random() * 0.05 + 0.001)
         with contextlib.suppress(OSError):
             raw.sendall((head + body)[: choose.choice([5, len(head) + 3, len(head + body)])])
+            if choose.random() < 0.3:
+                raw.shutdown(socket.SHUT_WR)
             raw.recv(choose.randrange(1, 3000))
+
+
+def ask(server, fields, half_closed):
+    connection = server.connect()
+    connection.request("POST", "/v1/completions", json.dumps(fields))
+    if half_closed:
+        connection.sock.shutdown(socket.SHUT_WR)
+    with contextlib.closing(connection):
+        return Answer(connection.getresponse())
 
 
 def test_many_requests(start):
@@ -78,7 +91,7 @@ def test_many_requests(start):
             assert server.ask("POST", "/v1/completions", choose.choice(MALFORMED)).status == 400
         else:
             which = choose.randrange(len(fields))
-            answer = server.post("/v1/completions", **fields[which])
+            answer = ask(server, fields[which], choose.random() < 0.3)
             assert answer.status == 503 or (answer.status == 200 and texts(answer.body) == right[which]), answer.body
 
     def run(first, last):

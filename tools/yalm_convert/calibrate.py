@@ -1,5 +1,5 @@
 """Which columns of the weight matrices matter: yalm evaluates a text by the model as it is before it is quantised, and says how large the columns of
-what each matrix reads are (docs/format.md, "Importance")."""
+what each matrix reads are (docs/format.md, "The file of importance")."""
 
 import dataclasses
 import json
