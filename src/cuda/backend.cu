@@ -127,6 +127,17 @@ static yalm_status cuda_evaluate(void *state, const struct batch *batch, yalm_er
     return cuda_forward(static_cast<struct cuda_state *>(state), batch, error);
 }
 
+static yalm_status cuda_evaluate_together(void *const *states, const struct batch *batches, int n, const struct backend_plan *,
+                                          yalm_error *error)
+{
+    return cuda_forward_together(states, batches, n, error);
+}
+
+static int most_apart(const void *state)
+{
+    return cuda_most_apart(static_cast<const struct cuda_state *>(state));
+}
+
 static yalm_status cuda_fill_random(void *state, int64_t position, int n, uint64_t seed, yalm_error *error)
 {
     return cuda_fill(static_cast<struct cuda_state *>(state), position, n, seed, error);
@@ -192,6 +203,8 @@ static struct backend make_backend(void)
     b.close = close_state;
     b.describe = cuda_describe;
     b.evaluate = cuda_evaluate;
+    b.evaluate_together = cuda_evaluate_together;
+    b.most_apart = most_apart;
     b.fill_random = cuda_fill_random;
     b.step_bytes = cuda_step_bytes;
     b.measure_limits = cuda_measure_limits;

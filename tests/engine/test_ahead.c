@@ -6,10 +6,10 @@
 
 #include <cmocka.h>
 
-#include "cpu/machine/isa.h"
 #include "engine/random_model.h"
+#include "engine/testing_devices.h"
 
-enum { VOCAB = 67, STEPS = 45, MOST_TOKENS = 700, MOST = 15 };
+enum { VOCAB = 67, STEPS = 45, STEPS_ON_GPU = 10, MOST_TOKENS = 700, MOST = 15 };
 
 struct kind_of_model {
     enum dtype dtype;
@@ -61,11 +61,12 @@ static yalm_session *open_session(const struct random_model *m, const struct kin
 {
     static const char *const settings[] = {"sparq.from=1", "sparq.min_k=4"};
     yalm_session_options options = yalm_session_defaults();
-    options.device = "cpu";
+    options.device = device;
     options.isa = isa;
     options.n_threads = n_threads;
     options.kv = kind->kv;
-    options.activations = kind->activations == YALM_ACTIVATIONS_AUTO ? YALM_ACTIVATIONS_INT16 : kind->activations;
+    options.activations =
+        on_gpu() || kind->activations == YALM_ACTIVATIONS_AUTO ? YALM_ACTIVATIONS_INT16 : kind->activations;
     options.context = kind->context;
     options.chunk = kind->chunk;
     options.endless = kind->endless;
@@ -113,7 +114,7 @@ static void check(const struct random_model *m, const struct kind_of_model *kind
     assert_int_equal(yalm_eval(one, prompt, kind->n_prompt, YALM_LOGITS_LAST, NULL), YALM_OK);
     assert_int_equal(yalm_eval(ahead, prompt, kind->n_prompt, YALM_LOGITS_LAST, NULL), YALM_OK);
     int taken = 0;
-    for (int step = 0; step < STEPS; step++) {
+    for (int step = 0; step < (on_gpu() ? STEPS_ON_GPU : STEPS); step++) {
         const int i = kind->n_prompt + step;
         const int32_t token = token_of(i);
         yalm_error error = {0};
@@ -136,8 +137,8 @@ static void test_bits_are_those_of_one_by_one(void **state)
     (void)state;
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         struct random_model *m = model_of(&kinds[k]);
-        for (const struct cpu_kernels *const *kernels = cpu_kernels_usable(); *kernels; kernels++)
-            check(m, &kinds[k], (*kernels)->name, 1 + (int)k % 3);
+        for (int i = 0; isa_to_test(i); i++)
+            check(m, &kinds[k], isa_to_test(i), 1 + (int)k % 3);
         random_model_free(m);
     }
 }
@@ -221,8 +222,9 @@ static void test_the_context_ends_where_it_did(void **state)
     random_model_free(m);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    device = argc > 1 ? argv[1] : device;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bits_are_those_of_one_by_one),
         cmocka_unit_test(test_what_lies_ahead_is_forgotten),
