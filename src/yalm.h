@@ -180,6 +180,9 @@ typedef struct yalm_session_options {
     yalm_kv kv;
     yalm_activations activations; // CPU
     int chunk;                    // prefill is done in pieces of at most so many tokens; 0: chosen
+    // yalm_expect() and yalm_eval_each() will be called. Without it a GPU may compute each token by one kernel, which is faster and takes no others with it;
+    // its sums have another order, and therefore other last bits.
+    bool several;
     // How a token that is decoded alone attends to a long context: "dense" reads every key and value; "sparq", "nomad" and "hybrid" read less, and differ
     // in what they compute.
     const char *attention;

@@ -170,12 +170,13 @@ static yalm_status cuda_finish(void *state, yalm_error *error)
     return YALM_OK;
 }
 
-static yalm_status cuda_fetch(void *state, float *logits, yalm_error *error)
+static yalm_status cuda_fetch(void *state, int row, float *logits, yalm_error *error)
 {
     struct cuda_state *s = static_cast<struct cuda_state *>(state);
     if (s->fetched == logits)
         return YALM_OK;
-    TRY_CUDA(cudaMemcpyAsync(logits, s->logits, s->config->vocab_size * sizeof(float), cudaMemcpyDeviceToHost, s->stream));
+    const size_t vocab = s->config->vocab_size;
+    TRY_CUDA(cudaMemcpyAsync(logits, s->last_logits + row * vocab, vocab * sizeof(float), cudaMemcpyDeviceToHost, s->stream));
     TRY_CUDA(cudaStreamSynchronize(s->stream));
     s->fetched = logits;
     return YALM_OK;
@@ -184,7 +185,8 @@ static yalm_status cuda_fetch(void *state, float *logits, yalm_error *error)
 static yalm_status cuda_sample(void *state, const struct draw *draw, int32_t *token, float *logit, yalm_error *error)
 {
     struct cuda_state *s = static_cast<struct cuda_state *>(state);
-    TRY(sample(draw, s->logits, s->config->vocab_size, s->sample_scratch, s->sampled_token, s->sampled, s->stream, error));
+    const int vocab = s->config->vocab_size;
+    TRY(sample(draw, s->last_logits + (size_t)draw->row * vocab, vocab, s->sample_scratch, s->sampled_token, s->sampled, s->stream, error));
     TRY_CUDA(cudaStreamSynchronize(s->stream));
     *token = s->sampled->token;
     *logit = s->sampled->logit;

@@ -28,9 +28,11 @@ CUDA_STATIC  := $(BUILD)/libyalm-cuda.a
 CUDA_TESTS   := $(patsubst %.cc,$(BUILD)/%,$(wildcard tests/cuda/test_*.cc))
 CUDA_BENCHES := $(patsubst %.cu,$(BUILD)/%,$(wildcard bench/cuda_*.cu))
 SELECTIONS   := $(BUILD)/tests/cuda/compare_selections
+SESSION_TESTS := tests/engine/test_ahead tests/engine/test_together
 
 cuda-test-programs: $(CUDA_TESTS) \
                     $(if $(filter emulated-msan,$(VARIANT)),,$(patsubst %.c,$(BUILD)/%,$(wildcard tests/cuda/*.c)) $(SELECTIONS)) \
+                    $(if $(filter emulated,$(VARIANT)),$(SESSION_TESTS:%=$(BUILD)/%)) \
                     $(if $(filter emulated,$(VARIANT)),$(CUDA_BENCHES) $(BUILD)/bench/random_model)
 
 all: $(CUDA_LIBRARY)

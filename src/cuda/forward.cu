@@ -327,6 +327,7 @@ static yalm_status classify_all(struct cuda_state *s, const struct batch *batch,
 // One token's logits: as one kernel where the session has it, else as a graph.
 static yalm_status generate(struct cuda_state *s, const struct batch *batch, bool selective, yalm_error *error)
 {
+    s->last_logits = s->logits;
     s->fetched = NULL;
     if (step_runs(s, batch->position)) {
         TRY(step_run(s, batch->position, batch->tokens[0], error));
@@ -350,8 +351,10 @@ yalm_status cuda_forward(struct cuda_state *s, const struct batch *batch, yalm_e
     if (batch->n == 1 && batch->logits)
         return generate(s, batch, selective, error);
     TRY(copy_step(s, batch, error));
-    if (last)
+    if (last) {
+        s->last_logits = s->logits;
         s->fetched = NULL;
+    }
     TRY(cuda_layers(s, batch->n, selective, error));
     if (last)
         return cuda_classify(s, s->logits, s->x + (size_t)(batch->n - 1) * s->config->hidden_dim, 1, error);

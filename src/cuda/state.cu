@@ -101,6 +101,7 @@ static yalm_status state_shape(struct cuda_state *s, const struct backend_plan *
     s->q_dim = c->n_heads * c->head_dim;
     s->kv_dim = c->n_kv_heads * c->head_dim;
     s->chunk = plan->options->chunk;
+    s->several = plan->options->several;
     s->slab_bytes = s->chunk > 1 ? slab_bytes(c, plan->weights) : 0;
     for (int kind = 0; kind < config_n_kinds(c); kind++)
         shape_kind(s, plan, kind);

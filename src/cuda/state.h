@@ -75,9 +75,9 @@ struct cuda_state {
     int chunk;         // most tokens in a batch
     size_t slab_bytes; // of quantised weights, see dequantise.cu
 
-    bool several; // its tokens can be evaluated several at a time (together.cu)
+    bool several; // its tokens can be evaluated several at a time (together.cu); before step_open(): they are to be
     const struct turn *turns;                    // (n) of the pass that is being queued, where it is of tokens apart; else NULL
-    struct several_graph passes[SEVERAL + 1];    // of such passes, by their number of tokens
+    struct several_graph passes[2][SEVERAL + 1]; // of such passes, by their number of tokens; [1]: of a batch's second one
     uint64_t number;                             // no other session's
     cudaStream_t stream;
     struct matmul *matmul;
@@ -98,7 +98,8 @@ struct cuda_state {
     cudaEvent_t copied;            // pinned memory may be written again
     cudaEvent_t passed;            // what other sessions' streams wait for (together.cu)
     struct sampled *sampled;       // pinned
-    const float *fetched;          // where the last token's logits have been copied to; NULL: nowhere yet
+    const float *last_logits;      // (vocab_size), the last token's; of a batch apart the first's, and the others' behind them
+    const float *fetched;          // where logits have been copied to last; NULL: nowhere yet
 
     // Activations, token-major.
     float *x;           // (chunk, hidden_dim), the residual stream
@@ -113,7 +114,7 @@ struct cuda_state {
     float *gate, *up;   // (chunk, ffn_dim); NULL where layers have experts
     void *gated;        // (chunk, ffn_dim) of the next matrix's type
     float *logits;      // (vocab_size), the last token's
-    float *many_logits; // (LOGITS_AT_ONCE, vocab_size)
+    float *many_logits; // (LOGITS_AT_ONCE, vocab_size); also those of tokens apart
     void *attention_scratch; // (attention_bytes): of whichever kind's plan needs most
     size_t attention_bytes;
     void *experts_scratch, *sample_scratch;
@@ -145,7 +146,7 @@ yalm_status cuda_forward(struct cuda_state *state, const struct batch *batch, ya
 yalm_status cuda_layers(struct cuda_state *state, int n, bool selective, yalm_error *error);
 yalm_status cuda_classify(struct cuda_state *state, float *logits, const float *x, int n, yalm_error *error);
 
-// Tokens apart (together.cu): a batch of one session's, whose logits are there when it returns; and one token of each of n sessions, queued.
+// Tokens apart (together.cu), queued: a batch of one session's; and one token of each of n sessions.
 yalm_status cuda_forward_apart(struct cuda_state *state, const struct batch *batch, yalm_error *error);
 yalm_status cuda_forward_together(void *const *states, const struct batch *batches, int n, yalm_error *error);
 int cuda_most_apart(const struct cuda_state *state);

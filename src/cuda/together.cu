@@ -100,13 +100,14 @@ static int count_pass(struct several_graph *g, const struct turn *turns, int n)
     return ++g->passed;
 }
 
-// From by->tokens to by->many_logits.
-static yalm_status queue_pass(struct cuda_state *by, int n, yalm_error *error)
+// From by->tokens to rows [first, first + n) of by->many_logits; first: 0 or SEVERAL.
+static yalm_status queue_pass(struct cuda_state *by, int first, int n, yalm_error *error)
 {
-    struct several_graph *g = &by->passes[n];
+    struct several_graph *g = &by->passes[first > 0][n];
+    float *logits = by->many_logits + (size_t)first * by->config->vocab_size;
     const auto pass = [=]() -> yalm_status {
         TRY(cuda_layers(by, n, false, error));
-        return cuda_classify(by, by->many_logits, by->x, n, error);
+        return cuda_classify(by, logits, by->x, n, error);
     };
     if (count_pass(g, by->turns, n) == 1 || cuda_without("graph")) // which loads the kernels
         return pass();
@@ -116,20 +117,21 @@ static yalm_status queue_pass(struct cuda_state *by, int n, yalm_error *error)
     return YALM_OK;
 }
 
-static yalm_status run_pass(struct cuda_state *by, const struct turn *turns, int n, yalm_error *error)
+static yalm_status run_pass(struct cuda_state *by, const struct turn *turns, int first, int n, yalm_error *error)
 {
     TRY(copy_turns(by, turns, n, error));
     by->turns = turns;
-    const yalm_status status = queue_pass(by, n, error);
+    const yalm_status status = queue_pass(by, first, n, error);
     by->turns = NULL;
     return status;
 }
 
 void turns_close(struct cuda_state *s)
 {
-    for (const struct several_graph &g : s->passes)
-        if (g.graph)
-            cudaGraphExecDestroy(g.graph);
+    for (const auto &of_one : s->passes)
+        for (const struct several_graph &g : of_one)
+            if (g.graph)
+                cudaGraphExecDestroy(g.graph);
 }
 
 // ------------------------------------------------------------------------------------------ whose tokens
@@ -143,17 +145,15 @@ static int end_of_group(int group, int n, int most)
 
 yalm_status cuda_forward_apart(struct cuda_state *s, const struct batch *batch, yalm_error *error)
 {
-    const size_t vocab = s->config->vocab_size;
     struct turn turns[SEVERAL];
-    for (int done = 0, group = 0, n; done < batch->n; done += n) {
-        n = end_of_group(group++, batch->n, SEVERAL) - done;
+    for (int done = 0, n; done < batch->n; done += n) {
+        n = batch->n - done < SEVERAL ? batch->n - done : SEVERAL;
         for (int t = 0; t < n; t++)
             turns[t] = {s, batch->position + done + t, batch->tokens[done + t]};
-        TRY(run_pass(s, turns, n, error));
-        TRY_CUDA(cudaMemcpyAsync(batch->logits + done * vocab, s->many_logits, n * vocab * sizeof(float),
-                                 cudaMemcpyDeviceToHost, s->stream));
+        TRY(run_pass(s, turns, done, n, error));
     }
-    TRY_CUDA(cudaStreamSynchronize(s->stream));
+    s->last_logits = s->many_logits;
+    s->fetched = NULL;
     return YALM_OK;
 }
 
@@ -166,8 +166,9 @@ static yalm_status pass_together(const struct turn *turns, int n, yalm_error *er
         TRY_CUDA(cudaEventRecord(turns[t].s->passed, turns[t].s->stream));
         TRY_CUDA(cudaStreamWaitEvent(by->stream, turns[t].s->passed, 0));
     }
-    TRY(run_pass(by, turns, n, error));
+    TRY(run_pass(by, turns, 0, n, error));
     for (int t = 0; t < n; t++) {
+        turns[t].s->last_logits = turns[t].s->logits;
         turns[t].s->fetched = NULL;
         TRY_CUDA(cudaMemcpyAsync(turns[t].s->logits, by->many_logits + t * vocab, vocab * sizeof(float),
                                  cudaMemcpyDeviceToDevice, by->stream));

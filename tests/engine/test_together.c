@@ -59,6 +59,7 @@ static yalm_session *open_session(const struct random_model *m, const struct kin
     yalm_session_options options = yalm_session_defaults();
     options.device = device;
     options.isa = isa;
+    options.several = true;
     options.n_threads = n_threads;
     options.kv = kind->kv;
     options.activations = kind->activations;
