@@ -148,17 +148,87 @@ template <class T> __device__ __forceinline__ void stage_several(uint8_t *xs, co
 
 // ------------------------------------------------------------------------------------------ the kernel
 
-// Pack `number` of a tile, row by row in each step, has its place in the warp's ring; it sets out for there.
-template <class T> __device__ __forceinline__ uint4 *several_place(uint4 *ring, int number)
-{
-    return ring + 32 * (number % MATVEC_DEPTH);
-}
+// Pack `number` of a tile, row by row in each step, sets out for its place in the warp's ring.
 template <class T, bool ALIGNED>
 __device__ __forceinline__ void several_fetch(uint4 *ring, const struct quant_tile<SEVERAL_ROWS> &tile, int number, int steps)
 {
     const int r = number % SEVERAL_ROWS, s = number / SEVERAL_ROWS;
     if (s < steps) // fetch_pack() has a place for each pack of a tile
-        fetch_pack<T, SEVERAL_ROWS, ALIGNED>(ring - 32 * (number / MATVEC_DEPTH * MATVEC_DEPTH), tile, r, s);
+        fetch_pack<T, SEVERAL_ROWS, ALIGNED>(ring - number / MATVEC_DEPTH * MATVEC_DEPTH * 32, tile, r, s);
+}
+
+// A warp's part of shared memory, this lane's places: of pack 0, and of the tile's scales, the next tile's being `other` places on, 32 or 0 by turns.
+struct several_ring {
+    uint4 *packs, *scales;
+    int other;
+};
+
+// The products of a tile, whose first step is number `step` of x, while the next one sets out.
+template <class T, bool ALIGNED>
+__device__ __forceinline__ void multiply_tile(several_sum<T> (&sum)[SEVERAL_ROWS][SEVERAL], const struct several &p,
+                                              const void *const *w, const struct several_ring &ring,
+                                              const struct quant_tile<SEVERAL_ROWS> &tile,
+                                              const struct quant_tile<SEVERAL_ROWS> &next, const uint8_t *xs, int step)
+{
+    constexpr int ROWS = SEVERAL_ROWS, most_steps = SEVERAL_STEPS<T>, packs = ROWS * most_steps;
+    const struct matvec &m = p.q.m;
+    const int lane = (int)threadIdx.x % 32, padded = p.group * m.steps * 32 * PACK_COLS<T>;
+#pragma unroll
+    for (int s = 0; s < most_steps; s++) {
+        uint4 pack[ROWS];
+        uint2 more[ROWS];
+        float scale[ROWS];
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            const int k = s * ROWS + r;
+            copy_async_wait<MATVEC_DEPTH - 1>();
+            if (GROUPED<T> && k == 0) {
+                __syncwarp(); // all lanes' scales are here, and nobody reads those of the tile before any more
+                fetch_scales<T, ROWS, ALIGNED>(ring.scales + ring.other, p.q, w, next);
+            }
+            if (s < m.steps) {
+                pack[r] = ring.packs[32 * (k % MATVEC_DEPTH)];
+                more[r] = {0, 0};
+                scale[r] = 1;
+                if (HIGH_BYTES<T>)
+                    more[r] = load_high<T>(high_place<T>(ring.packs, k));
+                if (GROUPED<T>) {
+                    const scale_type<T> *of = reinterpret_cast<const scale_type<T> *>(ring.scales - lane + 32 - ring.other);
+                    scale[r] = scale_value(of[(r * most_steps + s) * PACK_COLS<T> + lane * PACK_COLS<T> / QUANT_GROUP]);
+                }
+            }
+            several_fetch<T, ALIGNED>(ring.packs, k + MATVEC_DEPTH < packs ? tile : next, (k + MATVEC_DEPTH) % packs, m.steps);
+            copy_async_commit();
+        }
+        if (s >= m.steps)
+            continue;
+#pragma unroll
+        for (int t = 0; t < SEVERAL; t++)
+            if (t < m.tokens) {
+                several_x<T> x;
+                x.load(xs + t * x_bytes<T>(padded), padded, step + s);
+#pragma unroll
+                for (int r = 0; r < ROWS; r++)
+                    sum[r][t].add(pack[r], more[r], x, scale[r]);
+            }
+    }
+}
+
+// The tile's sums over the warp, to (tokens, rows, segments) from its first row and segment on.
+template <class T>
+__device__ __forceinline__ void leave_sums(float *sums, const several_sum<T> (&sum)[SEVERAL_ROWS][SEVERAL],
+                                           const struct matvec &m, int rows, int rows_left, const float *factors)
+{
+#pragma unroll
+    for (int t = 0; t < SEVERAL; t++)
+#pragma unroll
+        for (int r = 0; r < SEVERAL_ROWS; r++) {
+            if (t >= m.tokens)
+                continue;
+            const float total = warp_sum(sum[r][t].total());
+            if (threadIdx.x % 32 == 0 && r < rows_left)
+                sums[(t * rows + r) * m.segments] = ROW_SCALED<T> ? total * factors[r] : total;
+        }
 }
 
 // Dynamic shared memory: the rings, the tokens' x, their sums (tokens, rows, segments), the rows' factors (rows).
@@ -169,7 +239,7 @@ static __global__ void __launch_bounds__(32 * MATVEC_WARPS, 1) several_kernel(co
     SHARED_ARRAY(float, squares, SEVERAL *MATVEC_WARPS);
     SHARED_ARRAY(float, scales_of_norm, SEVERAL);
     SHARED_ARRAY(const void *, w, 3);
-    constexpr int ROWS = SEVERAL_ROWS, most_steps = SEVERAL_STEPS<T>, packs = ROWS * most_steps;
+    constexpr int ROWS = SEVERAL_ROWS;
     const struct matvec &m = p.q.m;
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, n_warps = (int)blockDim.x / 32;
     const int together = p.q.kind == MATVEC_GATED ? 2 : 1, n = m.tokens;
@@ -184,8 +254,8 @@ static __global__ void __launch_bounds__(32 * MATVEC_WARPS, 1) several_kernel(co
     const int width = m.steps * 32 * PACK_COLS<T>, padded = p.group * width;
     uint8_t *xs = reinterpret_cast<uint8_t *>(rings + n_warps * RING_PLACES<T> * 32);
     float *sums = reinterpret_cast<float *>(xs + n * x_bytes<T>(padded)), *factors = sums + n * rows * m.segments;
-    uint4 *ring = rings + warp * RING_PLACES<T> * 32 + lane; // this lane's place of pack 0
-    uint4 *scales = ring + MATVEC_DEPTH * 32; // and of the tile's scales; the next tile's are 32 on, and so in turns
+    uint4 *const packs = rings + warp * RING_PLACES<T> * 32 + lane;
+    struct several_ring ring = {packs, packs + MATVEC_DEPTH * 32, 32};
     if (ROW_SCALED<T>)
         for (int row = first_row + (int)threadIdx.x; row < last_row; row += (int)blockDim.x) {
             const struct quant_row of = find_row(p.q, w, row);
@@ -201,10 +271,10 @@ static __global__ void __launch_bounds__(32 * MATVEC_WARPS, 1) several_kernel(co
         };
         struct quant_tile<ROWS> tile = tile_of(warp);
         if (GROUPED<T>)
-            fetch_scales<T, ROWS, ALIGNED>(scales, p.q, w, tile);
+            fetch_scales<T, ROWS, ALIGNED>(ring.scales, p.q, w, tile);
 #pragma unroll
         for (int k = 0; k < MATVEC_DEPTH; k++) {
-            several_fetch<T, ALIGNED>(ring, tile, k, m.steps);
+            several_fetch<T, ALIGNED>(ring.packs, tile, k, m.steps);
             copy_async_commit();
         }
         if (begin == 0) {
@@ -216,64 +286,15 @@ static __global__ void __launch_bounds__(32 * MATVEC_WARPS, 1) several_kernel(co
         stage_several<T>(xs, m, begin * width, padded);
         __syncthreads();
 
-        int other = 32; // where the next tile's scales are
+        ring.other = 32;
         for (int number = warp; number < n_tiles; number += n_warps) {
-            const int tile_row = number / segments * ROWS, segment = number % segments;
+            const int row = number / segments * ROWS, segment = number % segments;
             const struct quant_tile<ROWS> next = tile_of(number + n_warps);
             several_sum<T> sum[ROWS][SEVERAL];
-#pragma unroll
-            for (int s = 0; s < most_steps; s++) {
-                uint4 pack[ROWS];
-                uint2 more[ROWS];
-                float scale[ROWS];
-#pragma unroll
-                for (int r = 0; r < ROWS; r++) {
-                    const int k = s * ROWS + r;
-                    copy_async_wait<MATVEC_DEPTH - 1>();
-                    if (GROUPED<T> && k == 0) {
-                        __syncwarp(); // all lanes' scales are here, and nobody reads those of the tile before any more
-                        fetch_scales<T, ROWS, ALIGNED>(scales + other, p.q, w, next);
-                    }
-                    if (s < m.steps) {
-                        pack[r] = *several_place<T>(ring, k);
-                        more[r] = {0, 0};
-                        scale[r] = 1;
-                        if (HIGH_BYTES<T>)
-                            more[r] = load_high<T>(high_place<T>(ring, k));
-                        if (GROUPED<T>) {
-                            const scale_type<T> *of = reinterpret_cast<const scale_type<T> *>(scales - lane + 32 - other);
-                            scale[r] =
-                                scale_value(of[(r * most_steps + s) * PACK_COLS<T> + lane * PACK_COLS<T> / QUANT_GROUP]);
-                        }
-                    }
-                    several_fetch<T, ALIGNED>(ring, k + MATVEC_DEPTH < packs ? tile : next, (k + MATVEC_DEPTH) % packs, m.steps);
-                    copy_async_commit();
-                }
-                if (s >= m.steps)
-                    continue;
-#pragma unroll
-                for (int t = 0; t < SEVERAL; t++)
-                    if (t < n) {
-                        several_x<T> x;
-                        x.load(xs + t * x_bytes<T>(padded), padded, segment * m.steps + s);
-#pragma unroll
-                        for (int r = 0; r < ROWS; r++)
-                            sum[r][t].add(pack[r], more[r], x, scale[r]);
-                    }
-            }
-            other = 32 - other;
+            multiply_tile<T, ALIGNED>(sum, p, w, ring, tile, next, xs, segment * m.steps);
+            ring.other = 32 - ring.other;
             tile = next;
-#pragma unroll
-            for (int t = 0; t < SEVERAL; t++)
-#pragma unroll
-                for (int r = 0; r < ROWS; r++) {
-                    if (t >= n)
-                        continue;
-                    const float total = warp_sum(sum[r][t].total());
-                    if (lane == 0 && tile_row + r < rows)
-                        sums[(t * rows + tile_row + r) * m.segments + begin + segment] =
-                            ROW_SCALED<T> ? total * factors[tile_row + r] : total;
-                }
+            leave_sums<T>(sums + row * m.segments + begin + segment, sum, m, rows, rows - row, factors + row);
         }
         copy_async_wait<0>(); // what was asked for in vain, lest it lands on what is asked for next
     }
