@@ -186,7 +186,8 @@ static yalm_status cuda_sample(void *state, const struct draw *draw, int32_t *to
 {
     struct cuda_state *s = static_cast<struct cuda_state *>(state);
     const int vocab = s->config->vocab_size;
-    TRY(sample(draw, s->last_logits + (size_t)draw->row * vocab, vocab, s->sample_scratch, s->sampled_token, s->sampled, s->stream, error));
+    TRY(sample(draw, s->last_logits + (size_t)draw->row * vocab, vocab, s->sample_scratch, s->sampled_token, s->sampled,
+               s->stream, error));
     TRY_CUDA(cudaStreamSynchronize(s->stream));
     *token = s->sampled->token;
     *logit = s->sampled->logit;

@@ -4,7 +4,8 @@
 
 // What queue() → yalm_status queues on the stream, so that as much of it overlaps as is allowed.
 template <class Queue>
-static yalm_status capture(cudaGraphExec_t *exec, cudaStream_t stream, enum cuda_overlap overlap, Queue queue, yalm_error *error)
+static yalm_status capture(cudaGraphExec_t *exec, cudaStream_t stream, enum cuda_overlap overlap, Queue queue,
+                           yalm_error *error)
 {
     cudaGraph_t graph = NULL;
     TRY_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));

@@ -82,9 +82,9 @@ static struct matrix joined_qkv(const struct cuda_state *s, const struct layer_w
     const size_t q_bytes = w->q.rows * dtype_row_bytes(w->q.dtype, w->q.cols),
                  k_bytes = w->k.rows * dtype_row_bytes(w->k.dtype, w->k.cols);
     const char *q = static_cast<const char *>(w->q.data);
-    const bool joined = !as_vectors(s, n) && w->q.dtype == w->k.dtype && w->k.dtype == w->v.dtype && !matrix_is_quantised(&w->q) &&
-                        w->k.data == q + q_bytes && w->v.data == q + q_bytes + k_bytes && !w->q_bias && !w->k_bias &&
-                        !w->v_bias;
+    const bool joined = !as_vectors(s, n) && w->q.dtype == w->k.dtype && w->k.dtype == w->v.dtype &&
+                        !matrix_is_quantised(&w->q) && w->k.data == q + q_bytes && w->v.data == q + q_bytes + k_bytes &&
+                        !w->q_bias && !w->k_bias && !w->v_bias;
     return {joined ? q : NULL, w->q.dtype, s->q_dim + 2 * s->kv_dim, w->q.cols};
 }
 
@@ -284,7 +284,8 @@ static yalm_status decode(struct cuda_state *s, bool selective, yalm_error *erro
     take_time(s);
     const enum cuda_overlap form = next_form(s, forms);
     if (!forms->graphs[form])
-        TRY(capture(&forms->graphs[form], s->stream, form, [=]() { return one_token(s, selective, error); }, error));
+        TRY(capture(
+            &forms->graphs[form], s->stream, form, [=]() { return one_token(s, selective, error); }, error));
     const bool timed = s->step_time != NULL;
     if (timed)
         TRY_CUDA(cudaEventRecord(s->step_began, s->stream));

@@ -206,8 +206,7 @@ static yalm_status state_take(struct cuda_state *s, const struct backend_plan *p
     s->blocks.error = NULL;
     TRY(s->blocks.status);
     matmul_use_slab(s->matmul, s->slab, s->slab_bytes);
-    TRY_CUDA(
-        cudaHostAlloc(reinterpret_cast<void **>(&s->step_host), SEVERAL * sizeof *s->step_host, cudaHostAllocDefault));
+    TRY_CUDA(cudaHostAlloc(reinterpret_cast<void **>(&s->step_host), SEVERAL * sizeof *s->step_host, cudaHostAllocDefault));
     TRY_CUDA(
         cudaHostAlloc(reinterpret_cast<void **>(&s->tokens_host), s->chunk * sizeof *s->tokens_host, cudaHostAllocDefault));
     TRY_CUDA(cudaHostAlloc(reinterpret_cast<void **>(&s->sampled), sizeof *s->sampled, cudaHostAllocDefault));

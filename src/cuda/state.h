@@ -75,8 +75,8 @@ struct cuda_state {
     int chunk;         // most tokens in a batch
     size_t slab_bytes; // of quantised weights, see dequantise.cu
 
-    bool several; // its tokens can be evaluated several at a time (together.cu); before step_open(): they are to be
-    const struct turn *turns;                    // (n) of the pass that is being queued, where it is of tokens apart; else NULL
+    bool several;             // its tokens can be evaluated several at a time (together.cu); before step_open(): they are to be
+    const struct turn *turns; // (n) of the pass that is being queued, where it is of tokens apart; else NULL
     struct several_graph passes[2][SEVERAL + 1]; // of such passes, by their number of tokens; [1]: of a batch's second one
     uint64_t number;                             // no other session's
     cudaStream_t stream;
@@ -92,7 +92,8 @@ struct cuda_state {
     int place[CONFIG_MAX_LAYERS]; // of a layer among those of its kind: its number in that cache
     struct cuda_method *method;   // NULL: attention is dense
 
-    // (SEVERAL) steps, the first of a batch, or one for each token apart. What changes from one evaluation to the next: written to pinned memory, copied from there by the evaluation's first operations.
+    // What changes from one evaluation to the next: written to pinned memory, copied from there by the evaluation's first operations. Steps are (SEVERAL),
+    // one for each token apart; of others the first counts.
     struct step *step_host, *step; // pinned; device
     int32_t *tokens_host, *tokens; // (chunk): pinned; device
     cudaEvent_t copied;            // pinned memory may be written again

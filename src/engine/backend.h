@@ -101,8 +101,9 @@ struct backend {
     void (*observe)(void *state, struct input_sums *sums);
 
     // Only of a backend whose work goes on while its caller does, and which keeps logits where they were computed; else NULL.
-    yalm_status (*finish)(void *state, yalm_error *error);               // waits for all that was asked for
-    yalm_status (*fetch)(void *state, int row, float *logits, yalm_error *error); // (vocab_size), the last token's; row: struct draw's
+    yalm_status (*finish)(void *state, yalm_error *error); // waits for all that was asked for
+    yalm_status (*fetch)(void *state, int row, float *logits,
+                         yalm_error *error); // (vocab_size), the last token's; row: struct draw's
     // Draws by the rules of text/sampler.h; *logit is the token's as evaluated, before biases and penalties.
     yalm_status (*sample)(void *state, const struct draw *draw, int32_t *token, float *logit, yalm_error *error);
 };

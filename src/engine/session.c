@@ -430,8 +430,7 @@ int32_t yalm_sample(yalm_session *s, const yalm_sampling *sampling)
     int32_t token = -1;
     float logit = NAN;
     if (left_on_device(s) && !sampling->allowed) {
-        struct draw draw = {
-            .row = ahead_has_logits(s) ? s->row : 0, .sampling = sampling, .recent = s->recent, .n_recent = n};
+        struct draw draw = {.row = ahead_has_logits(s) ? s->row : 0, .sampling = sampling, .recent = s->recent, .n_recent = n};
         if (sampling->temperature > 0)
             draw.uniform = sampler_uniform(&s->sampler);
         if (s->backend->sample(s->state, &draw, &token, &logit, NULL) != YALM_OK)

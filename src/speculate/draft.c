@@ -65,7 +65,7 @@ struct draft *draft_open(const yalm_model *model, const yalm_session_options *op
 {
     struct draft *d = calloc(1, sizeof *d);
     yalm_session_options how = *options;
-    how.several = false; // it guesses one by one
+    how.several = false;                     // it guesses one by one
     how.activations = YALM_ACTIVATIONS_AUTO; // the large model's may concern types that only its weights have
     if (d)
         d->session = yalm_session_open(model, &how, error);

@@ -12,7 +12,8 @@ from harness import BUILD, ROOT, VARIANT, built
 
 EMULATED = VARIANT == "emulated"
 pytestmark = pytest.mark.skipif(
-    not EMULATED and (VARIANT != "release" or not Path("/dev/nvidiactl").exists()), reason="no GPU, and not the emulated build"
+    not EMULATED and (VARIANT != "release" or not Path("/dev/nvidiactl").exists()),
+    reason="no GPU, and not the emulated build",
 )
 
 

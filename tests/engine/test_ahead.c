@@ -75,8 +75,7 @@ static yalm_session *open_session(const struct random_model *m, const struct kin
     options.several = true;
     options.n_threads = n_threads;
     options.kv = kind->kv;
-    options.activations =
-        on_gpu() || kind->activations == YALM_ACTIVATIONS_AUTO ? YALM_ACTIVATIONS_INT16 : kind->activations;
+    options.activations = on_gpu() || kind->activations == YALM_ACTIVATIONS_AUTO ? YALM_ACTIVATIONS_INT16 : kind->activations;
     options.context = kind->context;
     options.chunk = kind->chunk;
     options.endless = kind->endless;

@@ -64,10 +64,7 @@ template <class T> struct quant_sum {
     {
         at = add_pack(at, pack, more, x, scale);
     }
-    __device__ __forceinline__ float total() const
-    {
-        return at;
-    }
+    __device__ __forceinline__ float total() const { return at; }
 };
 template <class T> using several_sum = std::conditional_t<PLAIN<T>, plain_sum<T>, quant_sum<T>>;
 template <class T> using several_x = std::conditional_t<PLAIN<T>, plain_x<T>, lane_x<T>>;
@@ -306,8 +303,7 @@ static __global__ void __launch_bounds__(32 * MATVEC_WARPS, 1) several_kernel(co
 // ------------------------------------------------------------------------------------------ launches
 
 // As many tokens at a time as leave room for one segment of their x and some rows' sums.
-template <class T, bool ALIGNED>
-static yalm_status several_launch(struct several p, cudaStream_t stream, yalm_error *error)
+template <class T, bool ALIGNED> static yalm_status several_launch(struct several p, cudaStream_t stream, yalm_error *error)
 {
     struct matvec_room room;
     TRY(matvec_room(&room, error));
