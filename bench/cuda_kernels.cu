@@ -224,7 +224,7 @@ static void time_sampling(struct bench *b)
     sampling.top_p = 0.95f;
     sampling.min_p = 0.05f;
     sampling.repeat_penalty = 1;
-    const struct draw draw = {&sampling, NULL, 0, 0.5};
+    const struct draw draw = {0, &sampling, NULL, 0, 0.5};
     float *noise = static_cast<float *>(malloc(b->shape.vocab * sizeof *noise)); // as logits are: few stand out
     for (int i = 0; i < b->shape.vocab; i++)
         noise[i] = -3 * logf((float)((i * 2654435761u >> 8 & 0xffff) + 1) / 65537);

@@ -180,6 +180,9 @@ typedef struct yalm_session_options {
     yalm_kv kv;
     yalm_activations activations; // CPU
     int chunk;                    // prefill is done in pieces of at most so many tokens; 0: chosen
+    // yalm_expect() and yalm_eval_each() will be called. Without it a GPU may compute each token by one kernel, which is faster and takes no others with it;
+    // its sums have another order, and therefore other last bits.
+    bool several;
     // How a token that is decoded alone attends to a long context: "dense" reads every key and value; "sparq", "nomad" and "hybrid" read less, and differ
     // in what they compute.
     const char *attention;
@@ -231,12 +234,13 @@ YALM_API yalm_status yalm_eval(yalm_session *session, const int32_t *tokens, int
 // Says which tokens the caller expects next, after the one that it appends next: by yalm_eval() of a single token with logits. These are then
 // evaluated with it, for little more than its own time, and where they come, one by one, their logits are there at once. What comes instead costs no more than
 // ever. Nothing else changes: not a bit, no position. Returns how many of n it will take: at most 15, and 0 where tokens can only be evaluated one by one
-// (on a GPU, and by an attention method that selects keys). The first call takes memory for the logits of 16 tokens.
+// (by an attention method that selects keys; on a GPU by one kernel each, unless yalm_session_options.several). The first call takes memory for the
+// logits of 16 tokens.
 YALM_API int yalm_expect(yalm_session *session, const int32_t *tokens, int n);
 
-// Appends one token to each of n sessions on one model, with logits, as yalm_eval() would for each, to the bit; on a CPU the weights are read once for up to
-// 8 of them, where their threads and activations are alike. On an error no position has changed on a CPU; of those on a GPU, where sessions are evaluated
-// one after another, the first ones' may have. YALM_USAGE: also a session given twice, or sessions of several models.
+// Appends one token to each of n sessions on one model, with logits, as yalm_eval() would for each, to the bit; the weights are read once for up to
+// 8 of them: on a CPU where their threads and activations are alike, on a GPU where yalm_expect() takes tokens. On an error no position has changed.
+// YALM_USAGE: also a session given twice, or sessions of several models.
 YALM_API yalm_status yalm_eval_each(yalm_session *const *sessions, const int32_t *tokens, int n, yalm_error *error);
 
 // Waits until the device has done what was asked of it, as one does before reading a clock. YALM_FAILED where the device failed.

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/speculation.h"
 
 // A signal handler can only reach what is global.
 static yalm_session *volatile running;
@@ -62,6 +63,7 @@ yalm_session_options session_options(const struct options *options)
     how.kv = (yalm_kv)options->kv;
     how.activations = (yalm_activations)options->activations;
     how.chunk = options->chunk;
+    how.several = speculation_named(options) || (options->mode == MODE_SERVE && options->parallel > 1);
     how.attention = options->attention;
     how.attention_ratio = options->attention_ratio;
     how.codebooks = options->book;

@@ -25,6 +25,11 @@ yalm_status speculation_check(const struct options *options, yalm_error *error)
                      options->speculate);
 }
 
+bool speculation_named(const struct options *options)
+{
+    return is(options, "suffix") || draft_path(options);
+}
+
 yalm_status speculation_draft_model(const struct options *options, const yalm_model *model, yalm_model **draft,
                                     yalm_error *error)
 {

@@ -127,6 +127,17 @@ static yalm_status cuda_evaluate(void *state, const struct batch *batch, yalm_er
     return cuda_forward(static_cast<struct cuda_state *>(state), batch, error);
 }
 
+static yalm_status cuda_evaluate_together(void *const *states, const struct batch *batches, int n, const struct backend_plan *,
+                                          yalm_error *error)
+{
+    return cuda_forward_together(states, batches, n, error);
+}
+
+static int most_apart(const void *state)
+{
+    return cuda_most_apart(static_cast<const struct cuda_state *>(state));
+}
+
 static yalm_status cuda_fill_random(void *state, int64_t position, int n, uint64_t seed, yalm_error *error)
 {
     return cuda_fill(static_cast<struct cuda_state *>(state), position, n, seed, error);
@@ -159,12 +170,13 @@ static yalm_status cuda_finish(void *state, yalm_error *error)
     return YALM_OK;
 }
 
-static yalm_status cuda_fetch(void *state, float *logits, yalm_error *error)
+static yalm_status cuda_fetch(void *state, int row, float *logits, yalm_error *error)
 {
     struct cuda_state *s = static_cast<struct cuda_state *>(state);
     if (s->fetched == logits)
         return YALM_OK;
-    TRY_CUDA(cudaMemcpyAsync(logits, s->logits, s->config->vocab_size * sizeof(float), cudaMemcpyDeviceToHost, s->stream));
+    const size_t vocab = s->config->vocab_size;
+    TRY_CUDA(cudaMemcpyAsync(logits, s->last_logits + row * vocab, vocab * sizeof(float), cudaMemcpyDeviceToHost, s->stream));
     TRY_CUDA(cudaStreamSynchronize(s->stream));
     s->fetched = logits;
     return YALM_OK;
@@ -173,7 +185,9 @@ static yalm_status cuda_fetch(void *state, float *logits, yalm_error *error)
 static yalm_status cuda_sample(void *state, const struct draw *draw, int32_t *token, float *logit, yalm_error *error)
 {
     struct cuda_state *s = static_cast<struct cuda_state *>(state);
-    TRY(sample(draw, s->logits, s->config->vocab_size, s->sample_scratch, s->sampled_token, s->sampled, s->stream, error));
+    const int vocab = s->config->vocab_size;
+    TRY(sample(draw, s->last_logits + (size_t)draw->row * vocab, vocab, s->sample_scratch, s->sampled_token, s->sampled,
+               s->stream, error));
     TRY_CUDA(cudaStreamSynchronize(s->stream));
     *token = s->sampled->token;
     *logit = s->sampled->logit;
@@ -192,6 +206,8 @@ static struct backend make_backend(void)
     b.close = close_state;
     b.describe = cuda_describe;
     b.evaluate = cuda_evaluate;
+    b.evaluate_together = cuda_evaluate_together;
+    b.most_apart = most_apart;
     b.fill_random = cuda_fill_random;
     b.step_bytes = cuda_step_bytes;
     b.measure_limits = cuda_measure_limits;

@@ -15,6 +15,9 @@ CUDA_SHARES := util/cgroup util/error util/file util/memory util/new_file util/v
 CUDA_SHARES_LIBS = $(shell pkg-config --libs libxxhash 2>/dev/null || echo -lxxhash)
 CUDA_SHARED_OBJECTS = $(CUDA_SHARES:%=$(BUILD)/src/%.o)
 
+# The engine's, which run on any device.
+SESSION_TESTS := tests/engine/test_ahead tests/engine/test_together
+
 ifneq ($(filter emulated%,$(VARIANT)),)
 # ---------------------------------------------------------------------------------------- emulated
 
@@ -31,6 +34,7 @@ SELECTIONS   := $(BUILD)/tests/cuda/compare_selections
 
 cuda-test-programs: $(CUDA_TESTS) \
                     $(if $(filter emulated-msan,$(VARIANT)),,$(patsubst %.c,$(BUILD)/%,$(wildcard tests/cuda/*.c)) $(SELECTIONS)) \
+                    $(if $(filter emulated,$(VARIANT)),$(SESSION_TESTS:%=$(BUILD)/%)) \
                     $(if $(filter emulated,$(VARIANT)),$(CUDA_BENCHES) $(BUILD)/bench/random_model)
 
 all: $(CUDA_LIBRARY)
@@ -130,7 +134,8 @@ CUDA_BENCHES := $(patsubst bench/%.cu,$(CUDA_BUILD)/bench/%,$(wildcard bench/cud
 CUDA_CHECKS  := $(patsubst tests/cuda/%.cc,$(CUDA_BUILD)/tests/%,$(filter-out %/test_emulator.cc %/test_emulator_faults.cc,$(wildcard tests/cuda/test_*.cc)))
 CUDA_CHECK_FLAGS = $(filter-out -Xptxas -v,$(NVCC_FLAGS)) $(CUDA_CODE) -Itests
 SELECTIONS   := $(CUDA_BUILD)/tests/compare_selections
-cuda-check-programs: cuda $(CUDA_CHECKS) $(CUDA_BENCHES) $(BUILD)/bench/random_model $(BUILD)/tests/cuda/compare_devices $(SELECTIONS)
+cuda-check-programs: cuda $(CUDA_CHECKS) $(CUDA_BENCHES) $(BUILD)/bench/random_model $(BUILD)/tests/cuda/compare_devices $(SELECTIONS) \
+                     $(SESSION_TESTS:%=$(BUILD)/%)
 
 $(CUDA_BUILD)/tests/%: tests/cuda/%.cc $(CUDA_OBJECTS) $(STATIC)
 	@mkdir -p $(@D)

@@ -2,8 +2,15 @@
 // matrix once, as vectors; many tokens' are cuBLASLt's. Position, length and tokens lie in device memory, so that one token's pass is
 // captured as a graph, and launched for every step. Where the session has an attention method (selective.h) there are two such graphs, and
 // the host, which knows the position, launches the dense one or the other.
+#include "cuda/capture.h"
 #include "cuda/state.h"
 #include "cuda/step.h"
+
+// Whether n tokens' products are vectors' (matvec.cuh): one's, and those of tokens apart (together.cu).
+static bool as_vectors(const struct cuda_state *s, int n)
+{
+    return n == 1 || s->turns;
+}
 
 // What a product with these matrices will read.
 static struct upcoming upcoming_of(const struct matrix *a, const struct matrix *b = NULL, const struct matrix *c = NULL,
@@ -28,8 +35,8 @@ static yalm_status normalised_products(struct cuda_state *s, const struct produc
                                        const struct upcoming *next = NULL)
 {
     const float eps = s->config->norm_eps;
-    if (n == 1)
-        return matvec_norm(products, n_products, x, norm, eps, s->stream, error, next);
+    if (as_vectors(s, n))
+        return matvec_norm(products, n_products, x, norm, eps, s->stream, error, next, n);
     for (int i = 0; i < n_products; i++) {
         const struct matrix *w = &products[i].w;
         const enum dtype type = input_type(w->dtype);
@@ -50,8 +57,8 @@ static yalm_status project_normalised(struct cuda_state *s, const struct matrix 
                                       const float *norm, int n, const struct upcoming *next, yalm_error *error)
 {
     const struct product product = {*w, bias, s->branch};
-    if (n == 1)
-        TRY(matvec_norm(&product, 1, static_cast<const float *>(y), NULL, 0, s->stream, error, next));
+    if (as_vectors(s, n))
+        TRY(matvec_norm(&product, 1, static_cast<const float *>(y), NULL, 0, s->stream, error, next, n));
     else
         TRY(matmul_run(s->matmul, s->branch, y, w, bias, n, false, s->stream, error));
     return add_rmsnorm(s->x, s->branch, norm, s->config->norm_eps, n, w->rows, s->stream, error);
@@ -63,8 +70,8 @@ static yalm_status project_residual(struct cuda_state *s, const struct matrix *w
 {
     if (norm)
         return project_normalised(s, w, bias, y, norm, n, next, error);
-    if (n == 1)
-        return matvec_residual(s->x, w, bias, static_cast<const float *>(y), s->stream, error, next);
+    if (as_vectors(s, n))
+        return matvec_residual(s->x, w, bias, static_cast<const float *>(y), s->stream, error, next, n);
     return matmul_run(s->matmul, s->x, y, w, bias, n, true, s->stream, error);
 }
 
@@ -75,9 +82,9 @@ static struct matrix joined_qkv(const struct cuda_state *s, const struct layer_w
     const size_t q_bytes = w->q.rows * dtype_row_bytes(w->q.dtype, w->q.cols),
                  k_bytes = w->k.rows * dtype_row_bytes(w->k.dtype, w->k.cols);
     const char *q = static_cast<const char *>(w->q.data);
-    const bool joined = n > 1 && w->q.dtype == w->k.dtype && w->k.dtype == w->v.dtype && !matrix_is_quantised(&w->q) &&
-                        w->k.data == q + q_bytes && w->v.data == q + q_bytes + k_bytes && !w->q_bias && !w->k_bias &&
-                        !w->v_bias;
+    const bool joined = !as_vectors(s, n) && w->q.dtype == w->k.dtype && w->k.dtype == w->v.dtype &&
+                        !matrix_is_quantised(&w->q) && w->k.data == q + q_bytes && w->v.data == q + q_bytes + k_bytes &&
+                        !w->q_bias && !w->k_bias && !w->v_bias;
     return {joined ? q : NULL, w->q.dtype, s->q_dim + 2 * s->kv_dim, w->q.cols};
 }
 
@@ -126,7 +133,7 @@ static yalm_status make_qkv(struct cuda_state *s, int layer, int n, const struct
     }
     if (w->q_norm)
         TRY(normalise_heads(s, w, all.w.data ? all.w.rows : 0, n, error));
-    return rope_append(&append, n, s->stream, error);
+    return s->turns ? turns_append(s, append, layer, n, error) : rope_append(&append, n, s->stream, error);
 }
 
 // x += o · attention(rmsnorm(x))
@@ -144,6 +151,8 @@ static yalm_status attention_block(struct cuda_state *s, int layer, int n, bool 
         TRY(method_append(s, &attention, n, error));
     if (selective)
         TRY(method_attend(s, &attention, static_cast<float *>(s->attended), error));
+    else if (s->turns)
+        TRY(turns_attend(s, attention, layer, n, error));
     else if (n == 1)
         TRY(attention_decode(&attention, &s->attention_plans[kind], static_cast<float *>(s->attended), s->attention_scratch,
                              s->stream, error));
@@ -158,9 +167,9 @@ static yalm_status gated_units(struct cuda_state *s, const struct layer_weights 
                                yalm_error *error)
 {
     const struct upcoming down = upcoming_of(&ffn->down);
-    if (n == 1)
+    if (as_vectors(s, n))
         return matvec_gated(static_cast<float *>(s->gated), ffn, s->x, w->ffn_norm, s->config->norm_eps, s->stream, error,
-                            &down, s->config->activation);
+                            &down, s->config->activation, n);
     const struct product both[] = {{ffn->gate, ffn->gate_bias, s->gate}, {ffn->up, ffn->up_bias, s->up}};
     TRY(normalised_products(s, both, 2, 0, s->x, w->ffn_norm, n, error));
     return gate_multiply(s->gated, input_type(ffn->down.dtype), s->gate, s->up, (size_t)n * ffn->gate.rows, s->stream, error,
@@ -188,7 +197,9 @@ static yalm_status ffn_block(struct cuda_state *s, int layer, int n, yalm_error 
                                         s->config->activation,
                                         w->router_choice_bias,
                                         s->config->expert_scale};
-        TRY(experts_run(s->x, &experts, n, s->experts_scratch, s->stream, error));
+        const int at_once = s->turns ? 1 : n; // apart each reads its own
+        for (int t = 0; t < n; t += at_once)
+            TRY(experts_run(s->x + (size_t)t * s->config->hidden_dim, &experts, at_once, s->experts_scratch, s->stream, error));
     }
     if (!ffn->gate.data)
         return YALM_OK;
@@ -199,7 +210,7 @@ static yalm_status ffn_block(struct cuda_state *s, int layer, int n, yalm_error 
 }
 
 // logits (n, vocab_size) of the n tokens whose x begins there
-static yalm_status classify(struct cuda_state *s, float *logits, const float *x, int n, yalm_error *error)
+yalm_status cuda_classify(struct cuda_state *s, float *logits, const float *x, int n, yalm_error *error)
 {
     const struct product classifier = {s->weights->weights.classifier, NULL, logits};
     const float cap = s->config->logits_softcap;
@@ -208,7 +219,7 @@ static yalm_status classify(struct cuda_state *s, float *logits, const float *x,
 }
 
 // From tokens to the residual stream that the classifier reads. selective: attention goes by the session's method.
-static yalm_status layers(struct cuda_state *s, int n, bool selective, yalm_error *error)
+yalm_status cuda_layers(struct cuda_state *s, int n, bool selective, yalm_error *error)
 {
     if (s->method)
         TRY(method_begin(s, selective, error));
@@ -223,35 +234,11 @@ static yalm_status layers(struct cuda_state *s, int n, bool selective, yalm_erro
 
 static yalm_status one_token(struct cuda_state *s, bool selective, yalm_error *error)
 {
-    TRY(layers(s, 1, selective, error));
-    return classify(s, s->logits, s->x, 1, error);
+    TRY(cuda_layers(s, 1, selective, error));
+    return cuda_classify(s, s->logits, s->x, 1, error);
 }
 
 // ------------------------------------------------------------------------------------------ queueing
-
-static yalm_status instantiate(cudaGraphExec_t *exec, cudaGraph_t graph, yalm_error *error)
-{
-    TRY_CUDA(cudaGraphInstantiate(exec, graph, 0));
-    return YALM_OK;
-}
-
-static yalm_status capture(struct cuda_state *s, cudaGraphExec_t *exec, bool selective, enum cuda_overlap overlap,
-                           yalm_error *error)
-{
-    cudaGraph_t graph = NULL;
-    TRY_CUDA(cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeThreadLocal));
-    cuda_allow_overlap(overlap);
-    yalm_status status = one_token(s, selective, error);
-    cuda_allow_overlap(OVERLAP_ALL);
-    const cudaError_t ended = cudaStreamEndCapture(s->stream, &graph); // also after a failure, so that the stream is one again
-    if (status == YALM_OK)
-        status = cuda_check(ended, "cudaStreamEndCapture", error);
-    if (status == YALM_OK)
-        status = instantiate(exec, graph, error);
-    if (graph)
-        cudaGraphDestroy(graph);
-    return status;
-}
 
 // The last step's time, where it has ended.
 static void take_time(struct cuda_state *s)
@@ -297,7 +284,8 @@ static yalm_status decode(struct cuda_state *s, bool selective, yalm_error *erro
     take_time(s);
     const enum cuda_overlap form = next_form(s, forms);
     if (!forms->graphs[form])
-        TRY(capture(s, &forms->graphs[form], selective, form, error));
+        TRY(capture(
+            &forms->graphs[form], s->stream, form, [=]() { return one_token(s, selective, error); }, error));
     const bool timed = s->step_time != NULL;
     if (timed)
         TRY_CUDA(cudaEventRecord(s->step_began, s->stream));
@@ -329,7 +317,7 @@ static yalm_status classify_all(struct cuda_state *s, const struct batch *batch,
     const size_t vocab = s->config->vocab_size, dim = s->config->hidden_dim;
     for (int t = 0, n; t < batch->n; t += n) {
         n = batch->n - t < LOGITS_AT_ONCE ? batch->n - t : LOGITS_AT_ONCE;
-        TRY(classify(s, s->many_logits, s->x + t * dim, n, error));
+        TRY(cuda_classify(s, s->many_logits, s->x + t * dim, n, error));
         TRY_CUDA(cudaMemcpyAsync(batch->logits + t * vocab, s->many_logits, n * vocab * sizeof(float), cudaMemcpyDeviceToHost,
                                  s->stream));
     }
@@ -340,6 +328,7 @@ static yalm_status classify_all(struct cuda_state *s, const struct batch *batch,
 // One token's logits: as one kernel where the session has it, else as a graph.
 static yalm_status generate(struct cuda_state *s, const struct batch *batch, bool selective, yalm_error *error)
 {
+    s->last_logits = s->logits;
     s->fetched = NULL;
     if (step_runs(s, batch->position)) {
         TRY(step_run(s, batch->position, batch->tokens[0], error));
@@ -357,15 +346,19 @@ static yalm_status generate(struct cuda_state *s, const struct batch *batch, boo
 
 yalm_status cuda_forward(struct cuda_state *s, const struct batch *batch, yalm_error *error)
 {
+    if (batch->apart)
+        return cuda_forward_apart(s, batch, error);
     const bool last = batch->logits && !batch->all_logits, selective = method_applies(s, batch->n, batch->position);
     if (batch->n == 1 && batch->logits)
         return generate(s, batch, selective, error);
     TRY(copy_step(s, batch, error));
-    if (last)
+    if (last) {
+        s->last_logits = s->logits;
         s->fetched = NULL;
-    TRY(layers(s, batch->n, selective, error));
+    }
+    TRY(cuda_layers(s, batch->n, selective, error));
     if (last)
-        return classify(s, s->logits, s->x + (size_t)(batch->n - 1) * s->config->hidden_dim, 1, error);
+        return cuda_classify(s, s->logits, s->x + (size_t)(batch->n - 1) * s->config->hidden_dim, 1, error);
     return batch->logits ? classify_all(s, batch, error) : YALM_OK;
 }
 

@@ -4,6 +4,8 @@
 #include "cuda/step.h"
 #include "cuda/upload.h"
 
+#include <atomic>
+
 enum { GRANULE = 512 }; // bytes that every block is rounded up to: the driver's own alignment
 
 void *take_block(struct cuda_blocks *b, size_t count, size_t size)
@@ -38,7 +40,7 @@ static void take_scratch(struct cuda_state *s, struct cuda_blocks *b)
     const struct model_config *c = s->config;
     const size_t chunk = s->chunk, dim = c->hidden_dim, dense = c->n_experts && c->n_dense_layers == 0 ? 0 : c->ffn_dim,
                  shared = c->shared_ffn_dim, ffn = dense > shared ? dense : shared;
-    take(b, s->step, 1, sizeof *s->step);
+    take(b, s->step, SEVERAL, sizeof *s->step);
     take(b, s->tokens, chunk, sizeof *s->tokens);
     take(b, s->inverse_frequency, config_n_kinds(c) * (size_t)(c->head_dim / 2), sizeof(double));
     take(b, s->x, chunk * dim, sizeof(float));
@@ -91,12 +93,15 @@ static yalm_status state_shape(struct cuda_state *s, const struct backend_plan *
                                yalm_error *error)
 {
     const struct model_config *c = plan->config;
+    static std::atomic<uint64_t> opened;
     *s = {};
+    s->number = ++opened;
     s->config = c;
     s->device = *device;
     s->q_dim = c->n_heads * c->head_dim;
     s->kv_dim = c->n_kv_heads * c->head_dim;
     s->chunk = plan->options->chunk;
+    s->several = plan->options->several;
     s->slab_bytes = s->chunk > 1 ? slab_bytes(c, plan->weights) : 0;
     for (int kind = 0; kind < config_n_kinds(c); kind++)
         shape_kind(s, plan, kind);
@@ -188,6 +193,7 @@ static yalm_status state_take(struct cuda_state *s, const struct backend_plan *p
     TRY(share_weights(s, plan, error));
     TRY_CUDA(cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking));
     TRY_CUDA(cudaEventCreateWithFlags(&s->copied, cudaEventDisableTiming));
+    TRY_CUDA(cudaEventCreateWithFlags(&s->passed, cudaEventDisableTiming));
     TRY_CUDA(cudaEventCreate(&s->step_began));
     TRY_CUDA(cudaEventCreate(&s->step_ended));
     TRY(matmul_open(&s->matmul, error));
@@ -200,11 +206,12 @@ static yalm_status state_take(struct cuda_state *s, const struct backend_plan *p
     s->blocks.error = NULL;
     TRY(s->blocks.status);
     matmul_use_slab(s->matmul, s->slab, s->slab_bytes);
-    TRY_CUDA(cudaHostAlloc(reinterpret_cast<void **>(&s->step_host), sizeof *s->step_host, cudaHostAllocDefault));
+    TRY_CUDA(cudaHostAlloc(reinterpret_cast<void **>(&s->step_host), SEVERAL * sizeof *s->step_host, cudaHostAllocDefault));
     TRY_CUDA(
         cudaHostAlloc(reinterpret_cast<void **>(&s->tokens_host), s->chunk * sizeof *s->tokens_host, cudaHostAllocDefault));
     TRY_CUDA(cudaHostAlloc(reinterpret_cast<void **>(&s->sampled), sizeof *s->sampled, cudaHostAllocDefault));
     TRY(state_fill(s, plan->weights, error));
+    s->several = !s->method && !s->step_plan && !plan->group;
     return s->method ? method_open(s, plan, error) : YALM_OK;
 }
 
@@ -234,6 +241,7 @@ void cuda_state_close(struct cuda_state *s)
         for (cudaGraphExec_t graph : forms.graphs)
             if (graph)
                 cudaGraphExecDestroy(graph);
+    turns_close(s);
     method_close(s);
     step_close(s);
     matmul_close(s->matmul);
@@ -243,7 +251,7 @@ void cuda_state_close(struct cuda_state *s)
     for (void *p : pinned)
         if (p)
             cudaFreeHost(p);
-    const cudaEvent_t events[] = {s->copied, s->step_began, s->step_ended};
+    const cudaEvent_t events[] = {s->copied, s->passed, s->step_began, s->step_ended};
     for (cudaEvent_t event : events)
         if (event)
             cudaEventDestroy(event);

@@ -53,6 +53,20 @@ struct step_words_memory {
     unsigned launches; // before the next one
 };
 
+// A token of a pass of several that are apart: its session, and the position there.
+struct turn {
+    struct cuda_state *s;
+    int64_t position;
+    int32_t token;
+};
+
+// A pass of such tokens as it was captured.
+struct several_graph {
+    uint64_t sessions[SEVERAL]; // whose tokens
+    int passed;                 // how often in a row it has been of these
+    cudaGraphExec_t graph;      // NULL: not captured yet
+};
+
 struct cuda_state {
     const struct model_config *config;
     const struct cuda_weights *weights;
@@ -61,6 +75,10 @@ struct cuda_state {
     int chunk;         // most tokens in a batch
     size_t slab_bytes; // of quantised weights, see dequantise.cu
 
+    bool several;             // its tokens can be evaluated several at a time (together.cu); before step_open(): they are to be
+    const struct turn *turns; // (n) of the pass that is being queued, where it is of tokens apart; else NULL
+    struct several_graph passes[2][SEVERAL + 1]; // of such passes, by their number of tokens; [1]: of a batch's second one
+    uint64_t number;                             // no other session's
     cudaStream_t stream;
     struct matmul *matmul;
     struct step_forms decode[2]; // one token's; [1] where it attends by the method
@@ -74,12 +92,15 @@ struct cuda_state {
     int place[CONFIG_MAX_LAYERS]; // of a layer among those of its kind: its number in that cache
     struct cuda_method *method;   // NULL: attention is dense
 
-    // What changes from one evaluation to the next: written to pinned memory, copied from there by the evaluation's first operations.
+    // What changes from one evaluation to the next: written to pinned memory, copied from there by the evaluation's first operations. Steps are (SEVERAL),
+    // one for each token apart; of others the first counts.
     struct step *step_host, *step; // pinned; device
     int32_t *tokens_host, *tokens; // (chunk): pinned; device
     cudaEvent_t copied;            // pinned memory may be written again
+    cudaEvent_t passed;            // what other sessions' streams wait for (together.cu)
     struct sampled *sampled;       // pinned
-    const float *fetched;          // where the last token's logits have been copied to; NULL: nowhere yet
+    const float *last_logits;      // (vocab_size), the last token's; of a batch apart the first's, and the others' behind them
+    const float *fetched;          // where logits have been copied to last; NULL: nowhere yet
 
     // Activations, token-major.
     float *x;           // (chunk, hidden_dim), the residual stream
@@ -94,7 +115,7 @@ struct cuda_state {
     float *gate, *up;   // (chunk, ffn_dim); NULL where layers have experts
     void *gated;        // (chunk, ffn_dim) of the next matrix's type
     float *logits;      // (vocab_size), the last token's
-    float *many_logits; // (LOGITS_AT_ONCE, vocab_size)
+    float *many_logits; // (LOGITS_AT_ONCE, vocab_size); also those of tokens apart
     void *attention_scratch; // (attention_bytes): of whichever kind's plan needs most
     size_t attention_bytes;
     void *experts_scratch, *sample_scratch;
@@ -121,5 +142,18 @@ void cuda_state_close(struct cuda_state *state); // NULL is welcome
 
 // The forward pass (forward.cu): queued when it returns, but for logits of all tokens, which are there.
 yalm_status cuda_forward(struct cuda_state *state, const struct batch *batch, yalm_error *error);
+// The parts of it that together.cu queues too: from tokens to the residual stream, of which attention goes by the session's method where `selective`; from
+// that to logits (n, vocab_size).
+yalm_status cuda_layers(struct cuda_state *state, int n, bool selective, yalm_error *error);
+yalm_status cuda_classify(struct cuda_state *state, float *logits, const float *x, int n, yalm_error *error);
+
+// Tokens apart (together.cu), queued: a batch of one session's; and one token of each of n sessions.
+yalm_status cuda_forward_apart(struct cuda_state *state, const struct batch *batch, yalm_error *error);
+yalm_status cuda_forward_together(void *const *states, const struct batch *batches, int n, yalm_error *error);
+int cuda_most_apart(const struct cuda_state *state);
+// Of n turns' queries, keys and values, rotates and appends each where it belongs; and lets each attend as it would alone. Both as of one session.
+yalm_status turns_append(const struct cuda_state *by, struct rope_append append, int layer, int n, yalm_error *error);
+yalm_status turns_attend(const struct cuda_state *by, struct attention attention, int layer, int n, yalm_error *error);
+void turns_close(struct cuda_state *state);
 // Noise instead of n positions' keys and values (noise.cu), and what the attention method makes of them.
 yalm_status cuda_fill(struct cuda_state *state, int64_t position, int n, uint64_t seed, yalm_error *error);

@@ -42,6 +42,7 @@ bool ahead_take(yalm_session *s, int32_t token)
     memmove(s->ahead, s->ahead + 1, sizeof *s->ahead * (size_t)s->n_ahead);
     s->history[s->position++ % s->options.context] = token;
     s->logits += s->model->config.vocab_size;
+    s->row++;
     s->n_logits = 1;
     s->n_expected = 0;
     return true;
@@ -66,7 +67,13 @@ void ahead_keep(yalm_session *s, const struct batch *batch)
     s->n_ahead = batch->n - 1;
     memcpy(s->ahead, batch->tokens + 1, sizeof *s->ahead * (size_t)s->n_ahead);
     s->logits = batch->logits;
+    s->row = 0;
     s->n_logits = 1;
+}
+
+bool ahead_has_logits(const yalm_session *s)
+{
+    return s->ahead_logits && s->logits == s->ahead_logits + (size_t)s->row * s->model->config.vocab_size;
 }
 
 void ahead_forget(yalm_session *s)

@@ -33,14 +33,15 @@ struct batch {
     int n;                 // 1 … options->chunk
     int64_t position;      // of tokens[0]
     // (n, vocab_size) where all_logits, else (vocab_size) of the last token; NULL: none wanted. A backend that has fetch() keeps the last
-    // token's until that is called.
+    // token's, and all of a batch apart, until that is called.
     float *logits;
     bool all_logits;
     bool apart; // each token becomes, to the bit, what it would in a batch of its own; n is at most what most_apart() says
 };
 
-// One draw from the last token's logits, by a backend that keeps them.
+// One draw from logits that a backend keeps.
 struct draw {
+    int row; // of the last batch, where that was apart: the token whose logits they are; else 0
     const yalm_sampling *sampling;
     const int32_t *recent; // (n_recent), what the penalties look back on, oldest first
     int n_recent;
@@ -100,8 +101,9 @@ struct backend {
     void (*observe)(void *state, struct input_sums *sums);
 
     // Only of a backend whose work goes on while its caller does, and which keeps logits where they were computed; else NULL.
-    yalm_status (*finish)(void *state, yalm_error *error);               // waits for all that was asked for
-    yalm_status (*fetch)(void *state, float *logits, yalm_error *error); // (vocab_size), the last token's
+    yalm_status (*finish)(void *state, yalm_error *error); // waits for all that was asked for
+    yalm_status (*fetch)(void *state, int row, float *logits,
+                         yalm_error *error); // (vocab_size), the last token's; row: struct draw's
     // Draws by the rules of text/sampler.h; *logit is the token's as evaluated, before biases and penalties.
     yalm_status (*sample)(void *state, const struct draw *draw, int32_t *token, float *logit, yalm_error *error);
 };

@@ -348,15 +348,17 @@ yalm_status yalm_finish(yalm_session *s, yalm_error *error)
     return s->backend->finish ? s->backend->finish(s->state, error) : YALM_OK;
 }
 
-// True where the device has logits that last_logits has not.
+// True where the device has logits that s->logits points to a place for.
 static bool left_on_device(const yalm_session *s)
 {
-    return s->backend->fetch && s->n_logits && s->logits == s->last_logits;
+    return s->backend->fetch && s->n_logits && (s->logits == s->last_logits || ahead_has_logits(s));
 }
 
 const float *yalm_logits(const yalm_session *s, int i)
 {
-    if (left_on_device(s) && s->backend->fetch(s->state, s->last_logits, NULL) != YALM_OK)
+    const bool ahead = ahead_has_logits(s);
+    float *place = ahead ? s->ahead_logits + (size_t)s->row * s->model->config.vocab_size : s->last_logits;
+    if (left_on_device(s) && s->backend->fetch(s->state, ahead ? s->row : 0, place, NULL) != YALM_OK)
         return NULL;
     return i >= 0 && i < s->n_logits ? s->logits + (size_t)i * s->model->config.vocab_size : NULL;
 }
@@ -428,7 +430,7 @@ int32_t yalm_sample(yalm_session *s, const yalm_sampling *sampling)
     int32_t token = -1;
     float logit = NAN;
     if (left_on_device(s) && !sampling->allowed) {
-        struct draw draw = {.sampling = sampling, .recent = s->recent, .n_recent = n};
+        struct draw draw = {.row = ahead_has_logits(s) ? s->row : 0, .sampling = sampling, .recent = s->recent, .n_recent = n};
         if (sampling->temperature > 0)
             draw.uniform = sampler_uniform(&s->sampler);
         if (s->backend->sample(s->state, &draw, &token, &logit, NULL) != YALM_OK)

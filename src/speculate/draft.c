@@ -56,8 +56,8 @@ yalm_status draft_check_session(yalm_session *session, yalm_error *error)
     }
     *error = (yalm_error){.status = YALM_USAGE};
     snprintf(error->text, sizeof error->text,
-             "a draft is of no use where tokens are evaluated one by one (on a GPU, and with --attention %s): found device %s",
-             yalm_session_facts(session)->attention, yalm_session_facts(session)->device);
+             "a draft is of no use where tokens are evaluated one by one: found device %s with --attention %s",
+             yalm_session_facts(session)->device, yalm_session_facts(session)->attention);
     return YALM_USAGE;
 }
 
@@ -65,6 +65,7 @@ struct draft *draft_open(const yalm_model *model, const yalm_session_options *op
 {
     struct draft *d = calloc(1, sizeof *d);
     yalm_session_options how = *options;
+    how.several = false;                     // it guesses one by one
     how.activations = YALM_ACTIVATIONS_AUTO; // the large model's may concern types that only its weights have
     if (d)
         d->session = yalm_session_open(model, &how, error);

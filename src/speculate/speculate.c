@@ -239,7 +239,9 @@ static yalm_status evaluate(struct speculator *s, yalm_session *session, int32_t
     if (wanted > 0)
         s->in_vain = s->n_ahead == 0;
     const double start = s->clock();
-    const yalm_status status = yalm_eval(session, &token, 1, YALM_LOGITS_LAST, error);
+    yalm_status status = yalm_eval(session, &token, 1, YALM_LOGITS_LAST, error);
+    if (status == YALM_OK && !s->in_vain) // its time is wanted, which on a GPU goes on
+        status = yalm_finish(session, error);
     double *seconds = &s->seconds[1 + s->n_ahead];
     const double taken = s->clock() - start;
     *seconds = *seconds > 0 ? *seconds + (taken < *seconds ? weight_below : weight_above) * (taken - *seconds) : taken;

@@ -11,7 +11,7 @@ from harness import BUILD, VARIANT, built
 pytestmark = pytest.mark.skipif(not VARIANT.startswith("emulated"), reason="of the emulated GPU")
 
 
-@pytest.mark.parametrize("program", ["test_matvec", "test_quant", "test_experts"])
+@pytest.mark.parametrize("program", ["test_matvec", "test_several", "test_quant", "test_experts"])
 def test_products_of_large_blocks(program):
     environment = {**os.environ, "YALM_EMULATED_CAPABILITY": "9.0"}
     done = subprocess.run(

@@ -18,6 +18,7 @@ NVCC = shutil.which("nvcc") or ("/usr/local/cuda/bin/nvcc" if Path("/usr/local/c
 # Kernels of which each token's time is made; each must be among those reported.
 HOT = (
     "matvec_kernel",
+    "several_kernel",
     "attend_decode",
     "attend_prefill",
     "attend_fp32",

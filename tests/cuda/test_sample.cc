@@ -42,7 +42,7 @@ static void compare(struct sample_fixture *f, const std::vector<float> &logits, 
     float *device_logits = device_copy(logits);
     for (int i = 0; i < draws; i++) {
         struct sampler ahead = f->sampler;
-        const struct draw draw = {sampling, recent.data(), (int)recent.size(), sampler_uniform(&ahead)};
+        const struct draw draw = {0, sampling, recent.data(), (int)recent.size(), sampler_uniform(&ahead)};
         const int32_t expected = sampler_draw(&f->sampler, sampling, logits.data(), recent.data(), (int)recent.size());
         assert_ok(sample(&draw, device_logits, f->n_vocab, f->scratch, f->token, f->sampled, 0, &error), error);
         assert_cuda(cudaDeviceSynchronize());
@@ -181,7 +181,7 @@ static void test_refusals(void **)
     int32_t token;
     struct sampled sampled;
     yalm_sampling s = options(0, 0, 1, 0);
-    const struct draw draw = {&s, NULL, 0, 0};
+    const struct draw draw = {0, &s, NULL, 0, 0};
     assert_int_equal(sample(&draw, &logit, 262145, &logit, &token, &sampled, 0, &error), YALM_FAILED);
     assert_string_equal(error.text, "CUDA: found a vocabulary of 262145, expected at most 262144");
     const yalm_logit_bias biases[] = {{0, 1}, {0, 1}};

@@ -1,4 +1,4 @@
-"""-m serve on the GPU: the same batching over sessions that are evaluated one after another, and the same reuse of what a session holds."""
+"""-m serve on the GPU: the same batching, and the same reuse of what a session holds."""
 
 from __future__ import annotations
 

@@ -6,10 +6,10 @@
 
 #include <cmocka.h>
 
-#include "cpu/machine/isa.h"
 #include "engine/random_model.h"
+#include "engine/testing_devices.h"
 
-enum { VOCAB = 67, STEPS = 45, MOST_TOKENS = 700, MOST = 15 };
+enum { VOCAB = 67, STEPS = 45, STEPS_ON_GPU = 8, MOST_TOKENS = 700, MOST = 15 };
 
 struct kind_of_model {
     enum dtype dtype;
@@ -18,6 +18,7 @@ struct kind_of_model {
     yalm_activations activations;
     int n_prompt, context, chunk; // chunk 0: chosen
     bool endless, sinks;          // sinks: heads have a logit without a key
+    bool more;                    // norms of heads and around blocks, soft caps, biases
     const char *attention;
 };
 
@@ -34,6 +35,7 @@ static const struct kind_of_model kinds[] = {
     {.dtype = DTYPE_Q4, .n_experts = 5, .kv = YALM_KV_FP16, .n_prompt = 9, .context = 64, .window = 12, .endless = true},
     {.dtype = DTYPE_FP16, .n_experts = 5, .kv = YALM_KV_FP16, .n_prompt = 9, .context = 64, .chunk = 7, .sinks = true},
     {.dtype = DTYPE_FP16, .kv = YALM_KV_FP16, .n_prompt = 20, .context = 300, .attention = "sparq"},
+    {.dtype = DTYPE_Q8, .kv = YALM_KV_INT8, .n_prompt = 5, .context = 64, .more = true},
 };
 
 static struct random_model *model_of(const struct kind_of_model *kind)
@@ -52,6 +54,13 @@ static struct random_model *model_of(const struct kind_of_model *kind)
                                   .n_more_kinds = kind->second_window > 0,
                                   .kind_of_layer = {0, kind->second_window > 0, 0},
                                   .sink_logits = kind->sinks,
+                                  .qk_norm = kind->more,
+                                  .norms_around = kind->more,
+                                  .qkv_bias = kind->more,
+                                  .mlp_bias = kind->more,
+                                  .attention_softcap = kind->more ? 5 : 0,
+                                  .logits_softcap = kind->more ? 3 : 0,
+                                  .activation = kind->more ? ACTIVATION_GELU : ACTIVATION_SILU,
                                   .bos = -1};
     return random_model_make(config, kind->dtype, 11);
 }
@@ -61,11 +70,12 @@ static yalm_session *open_session(const struct random_model *m, const struct kin
 {
     static const char *const settings[] = {"sparq.from=1", "sparq.min_k=4"};
     yalm_session_options options = yalm_session_defaults();
-    options.device = "cpu";
+    options.device = device;
     options.isa = isa;
+    options.several = true;
     options.n_threads = n_threads;
     options.kv = kind->kv;
-    options.activations = kind->activations == YALM_ACTIVATIONS_AUTO ? YALM_ACTIVATIONS_INT16 : kind->activations;
+    options.activations = on_gpu() || kind->activations == YALM_ACTIVATIONS_AUTO ? YALM_ACTIVATIONS_INT16 : kind->activations;
     options.context = kind->context;
     options.chunk = kind->chunk;
     options.endless = kind->endless;
@@ -108,13 +118,14 @@ static void check(const struct random_model *m, const struct kind_of_model *kind
 {
     yalm_session *one = open_session(m, kind, isa, n_threads), *ahead = open_session(m, kind, isa, n_threads);
     int32_t prompt[MOST_TOKENS], guesses[MOST + 3];
-    for (int i = 0; i < kind->n_prompt; i++)
+    const int n_prompt = on_gpu() && kind->n_prompt > 200 ? 200 : kind->n_prompt; // several parts there, too
+    for (int i = 0; i < n_prompt; i++)
         prompt[i] = token_of(i);
-    assert_int_equal(yalm_eval(one, prompt, kind->n_prompt, YALM_LOGITS_LAST, NULL), YALM_OK);
-    assert_int_equal(yalm_eval(ahead, prompt, kind->n_prompt, YALM_LOGITS_LAST, NULL), YALM_OK);
+    assert_int_equal(yalm_eval(one, prompt, n_prompt, YALM_LOGITS_LAST, NULL), YALM_OK);
+    assert_int_equal(yalm_eval(ahead, prompt, n_prompt, YALM_LOGITS_LAST, NULL), YALM_OK);
     int taken = 0;
-    for (int step = 0; step < STEPS; step++) {
-        const int i = kind->n_prompt + step;
+    for (int step = 0; step < (on_gpu() ? STEPS_ON_GPU : STEPS); step++) {
+        const int i = n_prompt + step;
         const int32_t token = token_of(i);
         yalm_error error = {0};
         taken += yalm_expect(ahead, guesses, guess(guesses, i + 1, step));
@@ -135,9 +146,11 @@ static void test_bits_are_those_of_one_by_one(void **state)
 {
     (void)state;
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        if (on_gpu() && kinds[k].activations == YALM_ACTIVATIONS_INT8)
+            continue; // which are the CPU's
         struct random_model *m = model_of(&kinds[k]);
-        for (const struct cpu_kernels *const *kernels = cpu_kernels_usable(); *kernels; kernels++)
-            check(m, &kinds[k], (*kernels)->name, 1 + (int)k % 3);
+        for (int i = 0; isa_to_test(i); i++)
+            check(m, &kinds[k], isa_to_test(i), 1 + (int)k % 3);
         random_model_free(m);
     }
 }
@@ -221,8 +234,9 @@ static void test_the_context_ends_where_it_did(void **state)
     random_model_free(m);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    device = argc > 1 ? argv[1] : device;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bits_are_those_of_one_by_one),
         cmocka_unit_test(test_what_lies_ahead_is_forgotten),

@@ -6,8 +6,8 @@
 
 #include <cmocka.h>
 
-#include "cpu/machine/isa.h"
 #include "engine/random_model.h"
+#include "engine/testing_devices.h"
 
 enum { SESSIONS = 11, VOCAB = 67, STEPS = 9, MOST_PROMPT = 40 };
 
@@ -57,8 +57,9 @@ static yalm_session *open_session(const struct random_model *m, const struct kin
 {
     static const char *const settings[] = {"sparq.from=1", "sparq.min_k=4"};
     yalm_session_options options = yalm_session_defaults();
-    options.device = "cpu";
+    options.device = device;
     options.isa = isa;
+    options.several = true;
     options.n_threads = n_threads;
     options.kv = kind->kv;
     options.activations = kind->activations;
@@ -100,7 +101,7 @@ static void check(const struct random_model *m, const struct kind_of_model *kind
         read_prompt(alone[i], i);
         read_prompt(together[i], i);
     }
-    for (int step = 0; step < STEPS; step++) {
+    for (int step = 0; step < (on_gpu() ? 4 : STEPS); step++) {
         int32_t tokens[SESSIONS];
         yalm_error error = {0};
         for (int i = 0; i < n; i++)
@@ -124,19 +125,52 @@ static void test_bits_are_those_of_a_session_alone(void **state)
 {
     (void)state;
     static const int numbers[] = {2, 5, 7, 8, SESSIONS};
-    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+    for (size_t k = on_gpu(); k < sizeof kinds / sizeof *kinds; k += on_gpu() ? 2 : 1) { // all are in test_ahead.c, too
         struct random_model *m = model_of(&kinds[k]);
-        for (const struct cpu_kernels *const *kernels = cpu_kernels_usable(); *kernels; kernels++)
+        for (int isa = 0; isa_to_test(isa); isa++)
             for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-                check(m, &kinds[k], (*kernels)->name, numbers[i], 1 + (int)i % 3);
+                if (!on_gpu() || numbers[i] == (k == 1 ? SESSIONS : 2))
+                    check(m, &kinds[k], isa_to_test(isa), numbers[i], 1 + (int)i % 3);
         random_model_free(m);
     }
+}
+
+// On a GPU caches may differ, and a method is one that tokens follow one after another.
+static void test_caches_and_methods_that_are_not_alike(void **state)
+{
+    (void)state;
+    static const struct kind_of_model mixed[] = {
+        {DTYPE_Q4, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense"},
+        {DTYPE_Q4, 0, 0, YALM_KV_INT8, YALM_ACTIVATIONS_INT16, "dense"},
+        {DTYPE_Q4, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "sparq"},
+    };
+    struct random_model *m = model_of(&mixed[0]);
+    yalm_session *alone[3], *together[3];
+    for (int i = 0; i < 3; i++) {
+        alone[i] = open_session(m, &mixed[i], "auto", 1);
+        together[i] = open_session(m, &mixed[i], "auto", 1);
+    }
+    for (int round = 0; round < 3; round++) {
+        const int32_t tokens[] = {token_of(0, round), token_of(1, round), token_of(2, round)};
+        assert_int_equal(yalm_eval_each(together, tokens, 3, NULL), YALM_OK);
+        for (int i = 0; i < 3; i++) {
+            assert_int_equal(yalm_eval(alone[i], &tokens[i], 1, YALM_LOGITS_LAST, NULL), YALM_OK);
+            assert_memory_equal(yalm_logits(together[i], 0), yalm_logits(alone[i], 0), sizeof(float) * VOCAB);
+        }
+    }
+    for (int i = 0; i < 3; i++) {
+        yalm_session_close(alone[i]);
+        yalm_session_close(together[i]);
+    }
+    random_model_free(m);
 }
 
 // Threads, and what tokens become, may differ: then one after another.
 static void test_sessions_that_are_not_alike(void **state)
 {
     (void)state;
+    if (on_gpu()) // which has neither
+        skip();
     const struct kind_of_model kind = {DTYPE_Q4, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense"};
     struct random_model *m = model_of(&kind);
     yalm_session *sessions[] = {open_session(m, &kind, "scalar", 1), open_session(m, &kind, "scalar", 2)};
@@ -179,10 +213,12 @@ static void test_what_cannot_be_done_changes_nothing(void **state)
     random_model_free(other);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    device = argc > 1 ? argv[1] : device;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bits_are_those_of_a_session_alone),
+        cmocka_unit_test(test_caches_and_methods_that_are_not_alike),
         cmocka_unit_test(test_sessions_that_are_not_alike),
         cmocka_unit_test(test_what_cannot_be_done_changes_nothing),
     };

@@ -246,4 +246,11 @@ FAULTS = (
         "    staged.n = 0;",
         ("emulated/cuda/test_selective", "emulated/cuda/*", "emulated/cuda.py"),
     ),
+    Fault(
+        "CUDA: several tokens' products keep the x of a row's first columns for all of it",
+        "src/cuda/products/several.cuh",
+        "stage_several<T>(xs, m, begin * width, padded);",
+        "stage_several<T>(xs, m, 0, padded);",
+        ("emulated/cuda/test_several", "emulated/cuda/*"),
+    ),
 )

@@ -132,7 +132,7 @@ def test_tables(found):
             yield table([title, "result"], found[key].items())
     tests = dict(found.get("kernel_tests", {}))
     if "model_tests" in found:
-        tests["test_devices.py"] = found["model_tests"]
+        tests["test_devices.py, test_sessions.py"] = found["model_tests"]
     if tests:
         rows = [(name, one["passed"], one["failed"], one.get("skipped", "")) for name, one in sorted(tests.items())]
         yield table(["tests", "passed", "failed", "skipped"], rows)

@@ -124,20 +124,24 @@ yalm_status fill_noise(const struct kv_cache *cache, int64_t position, int n, ui
                        yalm_error *error);
 
 // ------------------------------------------------------------------------------------------ one token (matvec.cu)
+// n more than 1: so many tokens, x (n, cols) and y (n, rows), each with the bits that it has alone; matrices are read once for SEVERAL of them
+// (several.cu).
+
+enum { SEVERAL = 8 };
 
 // y_i = w_i h + bias_i, h = rmsnorm(x) * norm, or x where norm is NULL, for up to three matrices of the same `cols` in one launch: q, k, v; or the classifier.
 // Reads the matrices once. next: NULL, or what the product after this one reads; as of the others.
 yalm_status matvec_norm(const struct product *products, int n_products, const float *x, const float *norm, float eps,
-                        cudaStream_t stream, yalm_error *error, const struct upcoming *next = NULL);
+                        cudaStream_t stream, yalm_error *error, const struct upcoming *next = NULL, int n = 1);
 
 // y = activation(gate h + gate_bias) ∘ (up h + up_bias), h = rmsnorm(x) * norm, or x where norm is NULL; y: (gate.rows).
 yalm_status matvec_gated(float *y, const struct expert_weights *ffn, const float *x, const float *norm, float eps,
                          cudaStream_t stream, yalm_error *error, const struct upcoming *next = NULL,
-                         enum activation activation = ACTIVATION_SILU);
+                         enum activation activation = ACTIVATION_SILU, int n = 1);
 
 // x (w->rows) += w y + bias.
 yalm_status matvec_residual(float *x, const struct matrix *w, const float *bias, const float *y, cudaStream_t stream,
-                            yalm_error *error, const struct upcoming *next = NULL);
+                            yalm_error *error, const struct upcoming *next = NULL, int n = 1);
 
 // ------------------------------------------------------------------------------------------ experts (experts.cu)
 

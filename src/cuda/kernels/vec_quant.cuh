@@ -66,7 +66,7 @@ __host__ __device__ __forceinline__ int groups_of(int cols)
 // From one row's quants to the next one's, and from a row's first plane to its second.
 template <class T> __host__ __device__ __forceinline__ size_t quant_pitch(int cols)
 {
-    return GROUPED<T> ? (size_t)groups_of(cols) * (QUANT_GROUP * 16 / PACK_COLS<T> + HIGH_BYTES<T>) : (size_t)cols;
+    return GROUPED<T> ? (size_t)groups_of(cols) * (QUANT_GROUP * 16 / PACK_COLS<T> + HIGH_BYTES<T>) : cols * sizeof(T);
 }
 __host__ __device__ __forceinline__ size_t high_plane(int cols)
 {

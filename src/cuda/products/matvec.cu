@@ -3,9 +3,10 @@
 
 // Products [first, last), which are of one type.
 static yalm_status stacked(const struct product *products, int first, int last, const float *x, const float *norm, float eps,
-                           const struct upcoming *next, cudaStream_t stream, yalm_error *error)
+                           const struct upcoming *next, int n, cudaStream_t stream, yalm_error *error)
 {
     struct matvec m = {};
+    m.tokens = n;
     if (next)
         m.next = *next;
     for (int i = 0; i < last - first; i++) {
@@ -15,7 +16,7 @@ static yalm_status stacked(const struct product *products, int first, int last, 
         m.bias[i] = p->bias;
         m.y[i] = p->y;
     }
-    m.cols = m.stride = products[first].w.cols;
+    m.cols = m.stride = m.x_pitch = products[first].w.cols;
     m.x = x;
     m.norm = norm;
     m.eps = eps;
@@ -23,20 +24,21 @@ static yalm_status stacked(const struct product *products, int first, int last, 
 }
 
 yalm_status matvec_norm(const struct product *products, int n_products, const float *x, const float *norm, float eps,
-                        cudaStream_t stream, yalm_error *error, const struct upcoming *next)
+                        cudaStream_t stream, yalm_error *error, const struct upcoming *next, int n)
 {
     for (int first = 0, last; first < n_products; first = last) {
         for (last = first + 1; last < n_products && products[last].w.dtype == products[first].w.dtype;)
             last++;
-        TRY(stacked(products, first, last, x, norm, eps, last == n_products ? next : NULL, stream, error));
+        TRY(stacked(products, first, last, x, norm, eps, last == n_products ? next : NULL, n, stream, error));
     }
     return YALM_OK;
 }
 
 yalm_status matvec_gated(float *y, const struct expert_weights *ffn, const float *x, const float *norm, float eps,
-                         cudaStream_t stream, yalm_error *error, const struct upcoming *next, enum activation activation)
+                         cudaStream_t stream, yalm_error *error, const struct upcoming *next, enum activation activation, int n)
 {
     struct matvec m = {};
+    m.tokens = n;
     m.activation = activation;
     if (next)
         m.next = *next;
@@ -46,7 +48,7 @@ yalm_status matvec_gated(float *y, const struct expert_weights *ffn, const float
     m.bias[0] = ffn->gate_bias;
     m.bias[1] = ffn->up_bias;
     m.y[0] = y;
-    m.cols = m.stride = ffn->gate.cols;
+    m.cols = m.stride = m.x_pitch = ffn->gate.cols;
     m.x = x;
     m.norm = norm;
     m.eps = eps;
@@ -61,16 +63,17 @@ yalm_status matvec_gated(float *y, const struct expert_weights *ffn, const float
 }
 
 yalm_status matvec_residual(float *x, const struct matrix *w, const float *bias, const float *y, cudaStream_t stream,
-                            yalm_error *error, const struct upcoming *next)
+                            yalm_error *error, const struct upcoming *next, int n)
 {
     struct matvec m = {};
+    m.tokens = n;
     if (next)
         m.next = *next;
     m.w[0] = w->data;
     m.rows[0] = w->rows;
     m.bias[0] = bias;
     m.y[0] = x;
-    m.cols = m.stride = w->cols;
+    m.cols = m.stride = m.x_pitch = w->cols;
     m.x = y;
     return matvec_add<false>(&m, w->dtype, stream, error);
 }

@@ -65,6 +65,8 @@ struct matvec {
     enum activation activation; // of GATED and UP
     int segments, steps;        // of a row, of a segment
     struct upcoming next;
+    int tokens;  // more than 1: of so many vectors (several.cu), x (tokens, pitch), y (tokens, rows[i])
+    int x_pitch; // floats from a token's x to the next one's
 
     // Only of EXPERT kernels: which expert's matrices these are is known on the device only.
     const struct expert_choice *choice;
@@ -197,36 +199,37 @@ template <class T> __device__ __forceinline__ void add_products(float (&sum)[2],
     }
 }
 
-// One result, or of MATVEC_GATED two become one. sums: (rows of the block, segments).
+// One result, or of MATVEC_GATED two become one. sums: (rows of the block, segments), of token `token`. What could be rounded once or twice is
+// spelled out, so that all kernels that end here have the same bits.
 template <enum matvec_kind KIND>
-__device__ __forceinline__ void finish_row(const struct matvec &m, int row, const float *sums, float scale, float weight)
+__device__ __forceinline__ void finish_row(const struct matvec &m, int row, const float *sums, float scale, float weight,
+                                           int token = 0)
 {
     const int n_sums = KIND == MATVEC_GATED ? 2 : 1;
     float value[2] = {0, 0};
-    for (int i = 0; i < n_sums; i++) {
+    for (int i = 0; i < n_sums; i++)
         for (int s = 0; s < m.segments; s++)
             value[i] += sums[i * m.segments + s];
-        value[i] *= scale;
-    }
     if (KIND == MATVEC_GATED) {
-        const float gate = value[0] + (m.bias[0] ? m.bias[0][row] : 0.0f), up = value[1] + (m.bias[1] ? m.bias[1][row] : 0.0f);
-        m.y[0][row] = gated_unit(m.activation, gate, up);
+        const float gate = fmaf(value[0], scale, m.bias[0] ? m.bias[0][row] : 0.0f),
+                    up = fmaf(value[1], scale, m.bias[1] ? m.bias[1][row] : 0.0f);
+        m.y[0][(size_t)token * m.rows[0] + row] = gated_unit(m.activation, gate, up);
         return;
     }
     const float *bias = m.bias[0];
-    float *y = m.y[0];
+    float *y = m.y[0] + (size_t)token * m.rows[0] + row;
     if (KIND == MATVEC_STORE && row >= m.rows[0]) {
         row -= m.rows[0];
         const bool second = row < m.rows[1];
         bias = second ? m.bias[1] : m.bias[2];
-        y = second ? m.y[1] : m.y[2];
         row -= second ? 0 : m.rows[1];
+        y = (second ? m.y[1] : m.y[2]) + (size_t)token * (second ? m.rows[1] : m.rows[2]) + row;
     }
-    value[0] += bias && m.first_col == 0 ? bias[row] : 0.0f;
+    value[0] = fmaf(value[0], scale, bias && m.first_col == 0 ? bias[row] : 0.0f);
     if (KIND == MATVEC_STORE)
-        y[row] = value[0];
+        *y = value[0];
     else
-        y[row] = KIND == MATVEC_ADD ? __ldcg(y + row) + weight * value[0] : gated_unit(m.activation, __ldcg(y + row), value[0]);
+        *y = KIND == MATVEC_ADD ? fmaf(weight, value[0], __ldcg(y)) : gated_unit(m.activation, __ldcg(y), value[0]);
 }
 
 // The chosen expert's matrices in the places of the dense ones'. False where this launch is not for their types.
@@ -348,6 +351,9 @@ static inline yalm_status matvec_room(struct matvec_room *room, yalm_error *erro
 yalm_status quant_matvec_run(const struct matvec *m, enum matvec_kind kind, enum dtype type, cudaStream_t stream,
                              yalm_error *error);
 
+// The same of m->tokens vectors at once (several.cu).
+yalm_status several_run(const struct matvec *m, enum matvec_kind kind, enum dtype type, cudaStream_t stream, yalm_error *error);
+
 // Plans and launches. `type` is that of all of m->w; m->n_rows, segments and steps are set here.
 template <class T, enum matvec_kind KIND, bool EXPERT>
 static yalm_status matvec_launch(struct matvec m, cudaStream_t stream, yalm_error *error)
@@ -379,6 +385,8 @@ static yalm_status matvec_launch(struct matvec m, cudaStream_t stream, yalm_erro
 template <enum matvec_kind KIND, bool EXPERT>
 static yalm_status matvec_run(const struct matvec *m, enum dtype type, cudaStream_t stream, yalm_error *error)
 {
+    if (!EXPERT && m->tokens > 1)
+        return several_run(m, KIND, type, stream, error);
     switch (type) {
     case DTYPE_FP32:
         return matvec_launch<float, KIND, EXPERT>(*m, stream, error);

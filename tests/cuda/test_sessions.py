@@ -1,0 +1,45 @@
+"""The engine's tests of tokens that are evaluated ahead, and of sessions that are evaluated together, on the GPU, emulated or not."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from harness import BUILD, ROOT, VARIANT, built
+
+EMULATED = VARIANT == "emulated"
+pytestmark = pytest.mark.skipif(
+    not EMULATED and (VARIANT != "release" or not Path("/dev/nvidiactl").exists()),
+    reason="no GPU, and not the emulated build",
+)
+
+
+@pytest.fixture(scope="module")
+def environment():
+    return {**os.environ, "YALM_CUDA_LIBRARY": str(built((BUILD if EMULATED else ROOT) / "libyalm-cuda.so"))}
+
+
+@pytest.mark.parametrize("program", ["test_ahead", "test_together"])
+def test_bits_are_those_of_one_alone(environment, program):
+    done = subprocess.run(
+        [built(BUILD / "tests/engine" / program), "cuda"],
+        env=environment, capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(not EMULATED, reason="a GPU may compute a token by one kernel where nothing is to be guessed")
+def test_guesses_change_no_text(environment, yalm, fable):
+    prompt = "Tom had a cat. Tom had a dog. Tom had a cat. Tom had a dog. Tom had"
+    command = [yalm, fable, "-d", "cuda", "-i", prompt, "-n", "9", "-T", "96", "--no-echo", "--seed", "3"]
+    texts = []
+    for how in ("off", "suffix"):
+        done = subprocess.run(
+            [*command, "--speculate", how], env=environment, capture_output=True, text=True, timeout=300, check=True
+        )
+        texts.append(done.stdout)
+    assert texts[0] == texts[1]
+    assert int(re.search(r"speculation: \d+ of (\d+) guessed", done.stderr)[1]) > 0
