@@ -79,6 +79,8 @@ UNSANITIZED = ("tools", "install", "bench", "docs", "real", "mpi", CUDA_ROOM)
 THOROUGH_ROOMS = ("bench",)
 # Of the threads' builds it runs these programs: the team itself, and sessions that share one.
 THREADED_PROGRAMS = ("cpu/test_team", "engine/test_session")
+# Of the programs under AddressSanitizer it leaves out those that compare numbers for minutes, by kernels whose own tests are watched.
+NUMBERS = ("engine/test_forward", "engine/test_together")
 # Of the Python tests under AddressSanitizer, and of the emulated GPU's, it leaves out: numbers (the release build's tests judge them), and what takes minutes.
 BRIEFLY = {
     "asan/cli": "not (perplexity or throughput or measures or quality or passkey or nomad or calibrate)",
@@ -199,16 +201,17 @@ def tsan_prefix():
     return None
 
 
-def cmocka_jobs(variant, rooms=("*",), prefix=(), suffix=".c", only=None):
+def cmocka_jobs(variant, rooms=("*",), prefix=(), suffix=".c", only=None, leave_out=()):
     threaded = rooms == THREADED_ROOMS  # then what is of one thread by nature, kernels, has nothing to show
     for room in rooms:
         for source in sorted(ROOT.glob(f"tests/{room}/test_*{suffix}")):
             if threaded and source.stem.endswith("_kernels"):
                 continue
-            if only and f"{room}/{source.stem}" not in only:
+            name = f"{source.parent.name}/{source.stem}"
+            if name in leave_out or (only and name not in only):
                 continue
             program = ROOT / "build" / variant / source.relative_to(ROOT).with_suffix("")
-            yield Job(f"{variant}/{source.parent.name}/{source.stem}", [*prefix, program], count_cmocka)
+            yield Job(f"{variant}/{name}", [*prefix, program], count_cmocka)
 
 
 def pytest_jobs(variant, *options, leave_out=(), rooms=None, prefix=(), label="", thorough=True):
@@ -263,7 +266,8 @@ def plan(parts, fuzz_seconds, thorough):
     if "fuzz" in parts:
         jobs += fuzz_jobs(fuzz_seconds)
     if "asan" in parts:
-        jobs += [*pytest_jobs("asan", leave_out=UNSANITIZED, thorough=thorough), *cmocka_jobs("asan")]
+        jobs += pytest_jobs("asan", leave_out=UNSANITIZED, thorough=thorough)
+        jobs += cmocka_jobs("asan", leave_out=() if thorough else NUMBERS)
     if "release" in parts:
         others = (CUDA_ROOM, *(() if thorough else THOROUGH_ROOMS))
         jobs += [*pytest_jobs("release", leave_out=others, thorough=thorough), *cmocka_jobs("release")]
