@@ -167,13 +167,14 @@ static yalm_status quant_launch(struct quant_matvec q, cudaStream_t stream, yalm
     return LAUNCH_PRODUCT(error, (quant_matvec_kernel<T, ROWS, ALIGNED>), blocks, 32 * room.warps, shared, stream, q);
 }
 
-// Two rows for a tile; four where a row of q4 is so short that two would leave half of the copies unused.
+// Two rows for a tile; four where a row is so short that two would leave half of the copies unused, and has no second plane, for which there are no registers.
 template <class T> static yalm_status launch_groups(const struct quant_matvec &q, cudaStream_t stream, yalm_error *error)
 {
     if (groups_of(q.m.stride) % 8 != 0)
         return quant_launch<T, 2, false>(q, stream, error);
-    if (PACK_COLS<T> == 32 && q.m.cols <= MATVEC_DEPTH / 4 * 32 * PACK_COLS<T>)
-        return quant_launch < T, PACK_COLS<T> == 32 ? 4 : 2, true > (q, stream, error);
+    constexpr int short_rows = PACK_COLS<T> == 32 && HIGH_BYTES<T> == 0 ? 4 : 2;
+    if (q.m.cols <= MATVEC_DEPTH / 4 * 32 * PACK_COLS<T>)
+        return quant_launch<T, short_rows, true>(q, stream, error);
     return quant_launch<T, 2, true>(q, stream, error);
 }
 
