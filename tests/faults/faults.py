@@ -246,4 +246,11 @@ FAULTS = (
         "    staged.n = 0;",
         ("emulated/cuda/test_selective", "emulated/cuda/*", "emulated/cuda.py"),
     ),
+    Fault(
+        "CUDA: ranks do not sum what a block adds",
+        "src/cuda/shares.cu",
+        "    TRY(sum(s, s->branch, (size_t)n * dim, error));\n",
+        "",
+        ("emulated/cuda.py",),
+    ),
 )
