@@ -371,7 +371,7 @@ YALM_API yalm_status yalm_group_follow(yalm_group *group, const char *path, cons
 // From the next model on that rank 0 opens: what is summed goes over the wire as fp16, in half of the bytes. Each sum is then rounded to 11 bits of its largest. Of CPUs only.
 YALM_API void yalm_group_use_fp16(yalm_group *group, bool on);
 
-// What this rank has sent so far, and how long it has been at sums and at gathering logits, waiting included.
+// What this rank has sent so far, but through NCCL, and how long it has been at sums and at gathering logits, waiting included.
 typedef struct yalm_traffic {
     uint64_t messages, bytes;
     double seconds;

@@ -235,6 +235,7 @@ static yalm_status layers(struct cuda_state *s, int n, bool selective, yalm_erro
         TRY(end_block(s, s->weights->weights.layers[layer].attention_post_norm, n, error));
         TRY(ffn_block(s, layer, n, error));
         TRY(end_block(s, s->weights->weights.layers[layer].ffn_post_norm, n, error));
+        TRY(shares_keep_up(s, layer, error));
     }
     return YALM_OK;
 }

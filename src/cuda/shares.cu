@@ -261,3 +261,13 @@ yalm_status shares_wait(struct cuda_state *s, yalm_error *error)
         asked = clock_seconds();
     }
 }
+
+yalm_status shares_keep_up(struct cuda_state *s, int layer, yalm_error *error)
+{
+    enum { LAYERS = 4 };
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    if (!s->group || (layer + 1) % LAYERS != 0)
+        return YALM_OK;
+    TRY_CUDA(cudaStreamIsCapturing(s->stream, &capture));
+    return capture == cudaStreamCaptureStatusNone ? shares_wait(s, error) : YALM_OK;
+}

@@ -29,6 +29,9 @@ yalm_status shares_normalise(struct cuda_state *s, const struct layer_weights *w
 // Rank 0's `logits` (n, the model's vocabulary) from all ranks' s->part_logits.
 yalm_status shares_gather(struct cuda_state *s, float *logits, int n, yalm_error *error);
 
+// Between layers. Some hundred kernels can be queued behind a sum that waits for a rank; then a launch waits, too, and for ever. So outside of a graph those of some
+// layers are done before the next are queued.
+yalm_status shares_keep_up(struct cuda_state *s, int layer, yalm_error *error);
 // Until all that was queued is done. Where that takes long, because a rank does not come to a sum, it says which, and nothing is left on the stream.
 yalm_status shares_wait(struct cuda_state *s, yalm_error *error);
 // After a failure: no rank is waited for any more.
