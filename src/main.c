@@ -107,8 +107,10 @@ static yalm_status follow(const struct options *options, yalm_error *error)
 static void say_traffic(const yalm_group *group)
 {
     const yalm_traffic traffic = yalm_group_traffic(group);
-    say("ranks: sent %llu messages, %s; %.3f s at sums and gathering", (unsigned long long)traffic.messages,
-        human_bytes(traffic.bytes), traffic.seconds);
+    char waited[64] = ""; // GPUs sum otherwise
+    if (traffic.seconds > 0)
+        snprintf(waited, sizeof waited, "; %.3f s at sums and gathering", traffic.seconds);
+    say("ranks: sent %llu messages, %s%s", (unsigned long long)traffic.messages, human_bytes(traffic.bytes), waited);
 }
 
 static bool follows(const yalm_group *group)

@@ -1,5 +1,6 @@
 // The CUDA backend: the device, and the table of functions that a session calls.
 #include "cuda/limits.h"
+#include "cuda/shares.h"
 #include "cuda/state.h"
 #include "cuda/upload.h"
 
@@ -18,9 +19,10 @@ static const size_t reserve = (size_t)256 << 20;
 
 // ------------------------------------------------------------------------------------------ the device
 
-static yalm_status find_device(struct cuda_device *device, yalm_error *error)
+// This machine's first GPU, or of a group's rank its own, which this thread uses from then on. (Rank 0, which alone has several, has the first.)
+static yalm_status find_device(struct cuda_device *device, const struct yalm_group *group, yalm_error *error)
 {
-    int driver = 0, runtime = 0, n = 0, major = 0, minor = 0;
+    int driver = 0, runtime = 0, n = 0, gpu = 0, major = 0, minor = 0;
     *device = {};
     TRY_CUDA(cudaRuntimeGetVersion(&runtime));
     TRY_CUDA(cudaDriverGetVersion(&driver));
@@ -33,11 +35,15 @@ static yalm_status find_device(struct cuda_device *device, yalm_error *error)
     if (counted == cudaErrorNoDevice || (counted == cudaSuccess && n == 0))
         return error_set(error, YALM_FAILED, "device cuda: the driver finds no GPU (CUDA_VISIBLE_DEVICES can hide them)");
     TRY_CUDA(counted);
+    if (group) {
+        TRY(shares_choose_gpu(group, n, &gpu, error));
+        TRY_CUDA(cudaSetDevice(gpu));
+    }
     cudaDeviceProp properties;
-    TRY_CUDA(cudaGetDeviceProperties(&properties, 0));
-    TRY_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
-    TRY_CUDA(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0));
-    TRY_CUDA(cudaDeviceGetAttribute(&device->n_sms, cudaDevAttrMultiProcessorCount, 0));
+    TRY_CUDA(cudaGetDeviceProperties(&properties, gpu));
+    TRY_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu));
+    TRY_CUDA(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, gpu));
+    TRY_CUDA(cudaDeviceGetAttribute(&device->n_sms, cudaDevAttrMultiProcessorCount, gpu));
     snprintf(device->name, sizeof device->name, "%s", properties.name);
     device->capability = 10 * major + minor;
     device->driver = driver;
@@ -56,8 +62,8 @@ static int usable_cores(void)
     return n < MAX_COPY_THREADS ? n : MAX_COPY_THREADS;
 }
 
-static yalm_status cuda_resolve(const struct model_config *config, const struct model_weights *, yalm_session_options *options,
-                                yalm_error *error)
+static yalm_status cuda_resolve(const struct model_config *config, const struct model_weights *weights,
+                                yalm_session_options *options, yalm_error *error)
 {
     if (strcmp(options->isa, "auto") != 0 && strcmp(options->isa, "cuda") != 0)
         return error_set(error, YALM_USAGE, "isa: found '%s': instruction sets are the CPU's (-d cpu)", options->isa);
@@ -65,10 +71,11 @@ static yalm_status cuda_resolve(const struct model_config *config, const struct 
         return error_set(error, YALM_USAGE, "device cuda: activations %s are the CPU's (-d cpu)",
                          options->activations == YALM_ACTIVATIONS_INT8 ? "int8" : "fp32");
     TRY(method_check(config, options, error));
-    if (config->vocab_size > MAX_VOCAB)
+    const int vocab = weights->embedding.rows; // of all ranks
+    if (vocab > MAX_VOCAB)
         return error_set(error, YALM_USAGE,
-                         "device cuda: a vocabulary of %d does not run on the GPU, only up to %d (-d cpu runs it)",
-                         config->vocab_size, MAX_VOCAB);
+                         "device cuda: a vocabulary of %d does not run on the GPU, only up to %d (-d cpu runs it)", vocab,
+                         MAX_VOCAB);
     options->isa = "cuda";
     options->activations = YALM_ACTIVATIONS_INT16;
     if (options->n_threads == 0)
@@ -86,11 +93,12 @@ static yalm_status cuda_memory(const struct backend_plan *plan, yalm_memory *mem
 {
     struct cuda_device device;
     size_t available = 0, total = 0;
-    TRY(find_device(&device, error));
+    TRY(find_device(&device, plan->group, error));
     TRY_CUDA(cudaMemGetInfo(&available, &total));
     TRY(cuda_state_bytes(plan, &device, memory, error));
     memory->weights = weights_bytes(plan->config, plan->weights);
-    memory->available = available > reserve ? available - reserve : 0;
+    const size_t kept = plan->group ? 2 * reserve : reserve; // NCCL has buffers, too
+    memory->available = available > kept ? available - kept : 0;
     pthread_mutex_lock(&plan->weights_copy->lock);
     if (plan->weights_copy->data)
         memory->available += memory->weights;
@@ -104,7 +112,7 @@ static void *open_state(const struct backend_plan *plan, yalm_error *error)
 {
     struct cuda_device device;
     struct cuda_state *state = NULL;
-    if (find_device(&device, error) != YALM_OK || cuda_state_open(&state, plan, &device, error) != YALM_OK)
+    if (find_device(&device, plan->group, error) != YALM_OK || cuda_state_open(&state, plan, &device, error) != YALM_OK)
         return NULL;
     return state;
 }
@@ -124,9 +132,16 @@ static void cuda_describe(const void *state, char *text, size_t room)
 
 static yalm_status cuda_evaluate(void *state, const struct batch *batch, yalm_error *error)
 {
-    return cuda_forward(static_cast<struct cuda_state *>(state), batch, error);
+    struct cuda_state *s = static_cast<struct cuda_state *>(state);
+    yalm_status status = cuda_forward(s, batch, error);
+    if (status == YALM_OK)
+        status = shares_wait(s, error);
+    if (status != YALM_OK)
+        shares_give_up(s);
+    return status;
 }
 
+// Not of a group's ranks, whose table (engine/ranks.c) has no such function.
 static yalm_status cuda_evaluate_together(void *const *states, const struct batch *batches, int n, const struct backend_plan *,
                                           yalm_error *error)
 {
@@ -175,8 +190,8 @@ static yalm_status cuda_fetch(void *state, int row, float *logits, yalm_error *e
     struct cuda_state *s = static_cast<struct cuda_state *>(state);
     if (s->fetched == logits)
         return YALM_OK;
-    const size_t vocab = s->config->vocab_size;
-    TRY_CUDA(cudaMemcpyAsync(logits, s->last_logits + row * vocab, vocab * sizeof(float), cudaMemcpyDeviceToHost, s->stream));
+    TRY_CUDA(cudaMemcpyAsync(logits, s->last_logits + (size_t)row * s->vocab, s->vocab * sizeof(float), cudaMemcpyDeviceToHost,
+                             s->stream));
     TRY_CUDA(cudaStreamSynchronize(s->stream));
     s->fetched = logits;
     return YALM_OK;
@@ -185,13 +200,17 @@ static yalm_status cuda_fetch(void *state, int row, float *logits, yalm_error *e
 static yalm_status cuda_sample(void *state, const struct draw *draw, int32_t *token, float *logit, yalm_error *error)
 {
     struct cuda_state *s = static_cast<struct cuda_state *>(state);
-    const int vocab = s->config->vocab_size;
-    TRY(sample(draw, s->last_logits + (size_t)draw->row * vocab, vocab, s->sample_scratch, s->sampled_token, s->sampled,
+    TRY(sample(draw, s->last_logits + (size_t)draw->row * s->vocab, s->vocab, s->sample_scratch, s->sampled_token, s->sampled,
                s->stream, error));
     TRY_CUDA(cudaStreamSynchronize(s->stream));
     *token = s->sampled->token;
     *logit = s->sampled->logit;
     return YALM_OK;
+}
+
+static yalm_status cuda_join(void *state, const void *invitation, yalm_error *error)
+{
+    return shares_join(static_cast<struct cuda_state *>(state), invitation, error);
 }
 
 // By name: the table grows. Functions that stay NULL belong to what this backend refuses or has no use for.
@@ -214,6 +233,8 @@ static struct backend make_backend(void)
     b.finish = cuda_finish;
     b.fetch = cuda_fetch;
     b.sample = cuda_sample;
+    b.invite = shares_invite;
+    b.join = cuda_join;
     return b;
 }
 
@@ -223,5 +244,5 @@ static const struct backend backend_cuda = make_backend();
 extern "C" YALM_API const struct backend *yalm_cuda_backend(yalm_error *error)
 {
     struct cuda_device device;
-    return find_device(&device, error) == YALM_OK ? &backend_cuda : NULL;
+    return find_device(&device, NULL, error) == YALM_OK ? &backend_cuda : NULL;
 }

@@ -11,7 +11,7 @@ endif
 CUDA_HEADERS := $(wildcard src/cuda/*.h src/cuda/*/*.h src/cuda/*/*.cuh)
 CUDA_SOURCES := $(wildcard src/cuda/*.cu src/cuda/*/*.cu)
 # What it has copies of: it is linked to neither the program nor the library that opens it.
-CUDA_SHARES := util/cgroup util/error util/file util/memory util/new_file util/version model/bf12 model/codebook model/key_offset model/rope engine/hybrid engine/kv_cache engine/settings
+CUDA_SHARES := util/cgroup util/error util/file util/memory util/new_file util/version model/bf12 model/codebook model/key_offset model/rope engine/group engine/hybrid engine/kv_cache engine/settings
 CUDA_SHARES_LIBS = $(shell pkg-config --libs libxxhash 2>/dev/null || echo -lxxhash)
 CUDA_SHARED_OBJECTS = $(CUDA_SHARES:%=$(BUILD)/src/%.o)
 
@@ -24,6 +24,8 @@ ifneq ($(filter emulated%,$(VARIANT)),)
 EMULATOR     := tests/cuda/emulator
 BASE         += -DYALM_EMULATED_GPU # which has no driver to look for
 CUDA_LIBRARY := $(BUILD)/libyalm-cuda.so
+# A stand-in for NCCL.
+NCCL_LIBRARY := $(BUILD)/libnccl.so.2
 CXX_BASE     := -std=c++17 -D_GNU_SOURCE -Isrc -I$(EMULATOR) -Itests -fPIC -fvisibility=hidden -fno-math-errno -Wall -Wextra \
                 -Wno-unknown-pragmas -Wno-pass-failed -fno-strict-aliasing $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null) -MMD -MP
 CUDA_OBJECTS := $(CUDA_SOURCES:%.cu=$(BUILD)/%.cu.o) $(patsubst %.cc,$(BUILD)/%.o,$(wildcard $(EMULATOR)/*.cc))
@@ -37,7 +39,7 @@ cuda-test-programs: $(CUDA_TESTS) \
                     $(if $(filter emulated,$(VARIANT)),$(SESSION_TESTS:%=$(BUILD)/%)) \
                     $(if $(filter emulated,$(VARIANT)),$(CUDA_BENCHES) $(BUILD)/bench/random_model)
 
-all: $(CUDA_LIBRARY)
+all: $(CUDA_LIBRARY) $(NCCL_LIBRARY)
 
 $(BUILD)/src/cuda/%.cu.o: src/cuda/%.cu $(BUILD)/settings
 	@mkdir -p $(@D)
@@ -49,7 +51,11 @@ $(BUILD)/$(EMULATOR)/%.o: $(EMULATOR)/%.cc $(BUILD)/settings
 
 # On this file too, whose list of shared objects may have changed.
 $(CUDA_LIBRARY): $(CUDA_OBJECTS) $(CUDA_SHARED_OBJECTS) src/cuda/cuda.mk
-	$(CXX) -shared $(LINK) $(LDFLAGS) -o $@ $(filter %.o,$^) $(THREADS) $(CUDA_SHARES_LIBS) -lm
+	$(CXX) -shared $(LINK) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN' -o $@ $(filter %.o,$^) $(THREADS) $(CUDA_SHARES_LIBS) -lm -ldl
+
+# It queues its work on the streams of the emulator that is in the library.
+$(NCCL_LIBRARY): $(BUILD)/$(EMULATOR)/nccl/nccl.o $(CUDA_LIBRARY)
+	$(CXX) -shared $(LINK) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN' -o $@ $< $(THREADS) -L$(BUILD) -l:libyalm-cuda.so -lrt
 
 # For the tests, which call kernels directly.
 $(CUDA_STATIC): $(CUDA_OBJECTS)
@@ -72,7 +78,8 @@ $(BUILD)/bench/cuda_%: bench/cuda_%.cu $(CUDA_STATIC) $(STATIC)
 	$(CXX) -x c++ $(CXX_BASE) -MT $@ -MF $@.d $(CFLAGS) $(THREADS) -c -o $@.o $<
 	$(CXX) $(THREADS) $(LINK) -o $@ $@.o $(CUDA_STATIC) $(STATIC) $(LIBS)
 
--include $(CUDA_OBJECTS:.o=.d) $(CUDA_TESTS:=.d) $(CUDA_BENCHES:=.d) $(SELECTIONS:=.d) $(BUILD)/tests/cuda/selections/cpu.d
+-include $(CUDA_OBJECTS:.o=.d) $(CUDA_TESTS:=.d) $(CUDA_BENCHES:=.d) $(SELECTIONS:=.d) $(BUILD)/tests/cuda/selections/cpu.d \
+    $(BUILD)/$(EMULATOR)/nccl/nccl.d
 else ifeq ($(VARIANT),release)
 # ---------------------------------------------------------------------------------------- for GPUs
 

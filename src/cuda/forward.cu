@@ -3,6 +3,7 @@
 // captured as a graph, and launched for every step. Where the session has an attention method (selective.h) there are two such graphs, and
 // the host, which knows the position, launches the dense one or the other.
 #include "cuda/capture.h"
+#include "cuda/shares.h"
 #include "cuda/state.h"
 #include "cuda/step.h"
 
@@ -64,15 +65,21 @@ static yalm_status project_normalised(struct cuda_state *s, const struct matrix 
     return add_rmsnorm(s->x, s->branch, norm, s->config->norm_eps, n, w->rows, s->stream, error);
 }
 
-// x += w y + bias; norm: of a block that has one behind it, else NULL.
+// What a block adds to: the residual stream, or what ranks sum for it.
+static float *residual(const struct cuda_state *s)
+{
+    return s->group ? s->branch : s->x;
+}
+
+// residual += w y + bias; norm: of a block that has one behind it, else NULL.
 static yalm_status project_residual(struct cuda_state *s, const struct matrix *w, const float *bias, const void *y,
                                     const float *norm, int n, const struct upcoming *next, yalm_error *error)
 {
-    if (norm)
+    if (norm && !s->group)
         return project_normalised(s, w, bias, y, norm, n, next, error);
     if (as_vectors(s, n))
-        return matvec_residual(s->x, w, bias, static_cast<const float *>(y), s->stream, error, next, n);
-    return matmul_run(s->matmul, s->x, y, w, bias, n, true, s->stream, error);
+        return matvec_residual(residual(s), w, bias, static_cast<const float *>(y), s->stream, error, next, n);
+    return matmul_run(s->matmul, residual(s), y, w, bias, n, true, s->stream, error);
 }
 
 // Where q, k and v of many tokens are one product, which is larger and so runs faster than three: rows of 16 or 32 bits that lie one behind the other,
@@ -93,6 +100,8 @@ static yalm_status normalise_heads(struct cuda_state *s, const struct layer_weig
 {
     const struct model_config *c = s->config;
     float *k = pitch ? s->q + s->q_dim : s->k;
+    if (c->whole_qk_norm && s->group)
+        return shares_normalise(s, w, k, pitch ? pitch : s->q_dim, pitch ? pitch : s->kv_dim, n, error);
     const int q_width = c->whole_qk_norm ? s->q_dim : c->head_dim, k_width = c->whole_qk_norm ? s->kv_dim : c->head_dim;
     TRY(rmsnorm_heads(s->q, pitch ? pitch : s->q_dim, w->q_norm, c->norm_eps, n, s->q_dim / q_width, q_width, s->stream,
                       error));
@@ -136,7 +145,7 @@ static yalm_status make_qkv(struct cuda_state *s, int layer, int n, const struct
     return s->turns ? turns_append(s, append, layer, n, error) : rope_append(&append, n, s->stream, error);
 }
 
-// x += o · attention(rmsnorm(x))
+// residual += o · attention(rmsnorm(x))
 static yalm_status attention_block(struct cuda_state *s, int layer, int n, bool selective, yalm_error *error)
 {
     const struct layer_weights *w = &s->weights->weights.layers[layer];
@@ -176,7 +185,7 @@ static yalm_status gated_units(struct cuda_state *s, const struct layer_weights 
                          s->config->activation);
 }
 
-// x += down · (activation(gate · h) ∘ (up · h)), h = rmsnorm(x), or so of the active experts, or both
+// residual += down · (activation(gate · h) ∘ (up · h)), h = rmsnorm(x), or so of the active experts, or both
 static yalm_status ffn_block(struct cuda_state *s, int layer, int n, yalm_error *error)
 {
     const struct layer_weights *w = &s->weights->weights.layers[layer];
@@ -198,8 +207,10 @@ static yalm_status ffn_block(struct cuda_state *s, int layer, int n, yalm_error 
                                         w->router_choice_bias,
                                         s->config->expert_scale};
         const int at_once = s->turns ? 1 : n; // apart each reads its own
-        for (int t = 0; t < n; t += at_once)
-            TRY(experts_run(s->x + (size_t)t * s->config->hidden_dim, &experts, at_once, s->experts_scratch, s->stream, error));
+        for (int t = 0; t < n; t += at_once) {
+            const size_t at = (size_t)t * s->config->hidden_dim;
+            TRY(experts_run(residual(s) + at, s->x + at, &experts, at_once, s->experts_scratch, s->stream, error));
+        }
     }
     if (!ffn->gate.data)
         return YALM_OK;
@@ -209,13 +220,20 @@ static yalm_status ffn_block(struct cuda_state *s, int layer, int n, yalm_error 
     return project_residual(s, &ffn->down, ffn->down_bias, s->gated, w->ffn_post_norm, n, &next, error);
 }
 
-// logits (n, vocab_size) of the n tokens whose x begins there
+// logits (n, s->vocab), of a group's rank 0, of the n tokens whose x begins there
 yalm_status cuda_classify(struct cuda_state *s, float *logits, const float *x, int n, yalm_error *error)
 {
-    const struct product classifier = {s->weights->weights.classifier, NULL, logits};
+    const struct product classifier = {s->weights->weights.classifier, NULL, s->group ? s->part_logits : logits};
     const float cap = s->config->logits_softcap;
     TRY(normalised_products(s, &classifier, 1, 0, x, s->weights->weights.norm, n, error));
-    return cap > 0 ? softcap(logits, (size_t)n * s->config->vocab_size, cap, s->stream, error) : YALM_OK;
+    if (cap > 0)
+        TRY(softcap(classifier.y, (size_t)n * s->config->vocab_size, cap, s->stream, error));
+    return s->group ? shares_gather(s, logits, n, error) : YALM_OK;
+}
+
+static yalm_status end_block(struct cuda_state *s, const float *norm, int n, yalm_error *error)
+{
+    return s->group ? shares_end_block(s, norm, n, error) : YALM_OK;
 }
 
 // From tokens to the residual stream that the classifier reads. selective: attention goes by the session's method.
@@ -227,7 +245,10 @@ yalm_status cuda_layers(struct cuda_state *s, int n, bool selective, yalm_error 
     TRY(embed(s->x, &s->weights->weights.embedding, s->tokens, n, s->stream, error, scale > 0 ? scale : 1.0f));
     for (int layer = 0; layer < s->config->n_layers; layer++) {
         TRY(attention_block(s, layer, n, selective, error));
+        TRY(end_block(s, s->weights->weights.layers[layer].attention_post_norm, n, error));
         TRY(ffn_block(s, layer, n, error));
+        TRY(end_block(s, s->weights->weights.layers[layer].ffn_post_norm, n, error));
+        TRY(shares_keep_up(s, layer, error));
     }
     return YALM_OK;
 }
@@ -311,13 +332,22 @@ static yalm_status copy_step(struct cuda_state *s, const struct batch *batch, ya
     return YALM_OK;
 }
 
+// Of a group rank 0 alone.
+static bool has_logits(const struct cuda_state *s)
+{
+    return !s->group || s->group->transport.rank == 0;
+}
+
 // Logits of all tokens, some rows at a time, to the host.
 static yalm_status classify_all(struct cuda_state *s, const struct batch *batch, yalm_error *error)
 {
-    const size_t vocab = s->config->vocab_size, dim = s->config->hidden_dim;
+    const size_t vocab = s->vocab, dim = s->config->hidden_dim;
     for (int t = 0, n; t < batch->n; t += n) {
         n = batch->n - t < LOGITS_AT_ONCE ? batch->n - t : LOGITS_AT_ONCE;
         TRY(cuda_classify(s, s->many_logits, s->x + t * dim, n, error));
+        TRY(shares_wait(s, error)); // a copy to memory that is not pinned would, but for ever
+        if (!has_logits(s))
+            continue;
         TRY_CUDA(cudaMemcpyAsync(batch->logits + t * vocab, s->many_logits, n * vocab * sizeof(float), cudaMemcpyDeviceToHost,
                                  s->stream));
     }
@@ -336,10 +366,10 @@ static yalm_status generate(struct cuda_state *s, const struct batch *batch, boo
         TRY(copy_step(s, batch, error));
         TRY(decode(s, selective, error));
     }
-    if (!batch->all_logits)
+    if (!batch->all_logits || !has_logits(s))
         return YALM_OK;
-    TRY_CUDA(
-        cudaMemcpyAsync(batch->logits, s->logits, s->config->vocab_size * sizeof(float), cudaMemcpyDeviceToHost, s->stream));
+    TRY(shares_wait(s, error));
+    TRY_CUDA(cudaMemcpyAsync(batch->logits, s->logits, s->vocab * sizeof(float), cudaMemcpyDeviceToHost, s->stream));
     TRY_CUDA(cudaStreamSynchronize(s->stream));
     return YALM_OK;
 }

@@ -1,6 +1,7 @@
 #include "cuda/state.h"
 
 #include "cuda/kernels/kv_rows.cuh"
+#include "cuda/shares.h"
 #include "cuda/step.h"
 #include "cuda/upload.h"
 
@@ -45,7 +46,7 @@ static void take_scratch(struct cuda_state *s, struct cuda_blocks *b)
     take(b, s->inverse_frequency, config_n_kinds(c) * (size_t)(c->head_dim / 2), sizeof(double));
     take(b, s->x, chunk * dim, sizeof(float));
     take(b, s->h, chunk * dim, sizeof(float));
-    if (c->norms_after || c->norms_around)
+    if (c->norms_after || c->norms_around || s->group)
         take(b, s->branch, chunk * dim, sizeof(float));
     take(b, s->q, chunk * (s->q_dim + 2 * s->kv_dim), sizeof(float));
     s->k = s->q ? s->q + chunk * s->q_dim : NULL;
@@ -62,12 +63,13 @@ static void take_scratch(struct cuda_state *s, struct cuda_blocks *b)
     take(b, s->gate, chunk * ffn, sizeof(float));
     take(b, s->up, chunk * ffn, sizeof(float));
     take(b, s->gated, chunk * ffn, sizeof(float));
-    take(b, s->logits, c->vocab_size, sizeof(float));
-    take(b, s->many_logits, (size_t)LOGITS_AT_ONCE * c->vocab_size, sizeof(float));
+    take(b, s->logits, s->vocab, sizeof(float));
+    take(b, s->many_logits, (size_t)LOGITS_AT_ONCE * s->vocab, sizeof(float));
+    shares_take(s, b);
     take(b, s->attention_scratch, s->attention_bytes, 1);
     if (c->n_experts)
         take(b, s->experts_scratch, experts_scratch_bytes(c, s->chunk), 1);
-    take(b, s->sample_scratch, sample_scratch_bytes(c->vocab_size, s->caches[0].policy.context), 1);
+    take(b, s->sample_scratch, sample_scratch_bytes(s->vocab, s->caches[0].policy.context), 1);
     take(b, s->slab, s->slab_bytes, 1);
     take(b, s->sampled_token, 1, sizeof *s->sampled_token);
     step_take(s, b);
@@ -97,6 +99,8 @@ static yalm_status state_shape(struct cuda_state *s, const struct backend_plan *
     *s = {};
     s->number = ++opened;
     s->config = c;
+    s->group = plan->group;
+    s->vocab = plan->weights->embedding.rows;
     s->device = *device;
     s->q_dim = c->n_heads * c->head_dim;
     s->kv_dim = c->n_kv_heads * c->head_dim;
@@ -182,7 +186,10 @@ static yalm_status state_fill(struct cuda_state *s, const struct model_weights *
     TRY(filled);
     TRY_CUDA(copied);
     TRY_CUDA(cudaMemset(s->attention_scratch, 0, s->attention_bytes));
-    TRY_CUDA(cudaMemset(s->sample_scratch, 0, sample_scratch_bytes(s->config->vocab_size, s->caches[0].policy.context)));
+    TRY_CUDA(cudaMemset(s->sample_scratch, 0, sample_scratch_bytes(s->vocab, s->caches[0].policy.context)));
+    if (s->group) {
+        TRY_CUDA(cudaMemset(s->branch, 0, (size_t)s->chunk * s->config->hidden_dim * sizeof *s->branch));
+    }
     TRY(step_open(s, error));
     TRY_CUDA(cudaDeviceSynchronize()); // the session's stream does not wait for these
     return YALM_OK;

@@ -7,6 +7,7 @@
 struct cuda_weights {
     struct model_weights weights; // its layers and experts are owned
     int n_layers;
+    struct shares *shares;          // with other ranks'; NULL: no group
     struct expert_weights *experts; // (n_layers, n_experts) in device memory; NULL where layers are dense
     void *block;                    // what all device pointers lie in
     size_t bytes;
@@ -70,9 +71,11 @@ struct several_graph {
 struct cuda_state {
     const struct model_config *config;
     const struct cuda_weights *weights;
+    struct yalm_group *group; // whose ranks have the rest of the model; NULL: none
     struct cuda_device device;
     int q_dim, kv_dim; // n_heads * head_dim, n_kv_heads * head_dim
     int chunk;         // most tokens in a batch
+    int vocab;         // the model's vocabulary; config->vocab_size is this rank's part of it
     size_t slab_bytes; // of quantised weights, see dequantise.cu
 
     bool several;             // its tokens can be evaluated several at a time (together.cu); before step_open(): they are to be
@@ -103,9 +106,10 @@ struct cuda_state {
     const float *fetched;          // where logits have been copied to last; NULL: nowhere yet
 
     // Activations, token-major.
-    float *x;           // (chunk, hidden_dim), the residual stream
-    void *h;            // (2, chunk, hidden_dim) of 16 bits or (chunk, hidden_dim) of 32, normalised
-    float *branch;      // (chunk, hidden_dim), what a block adds, where a norm stands behind it; else NULL
+    float *x; // (chunk, hidden_dim), the residual stream
+    void *h;  // (2, chunk, hidden_dim) of 16 bits or (chunk, hidden_dim) of 32, normalised
+    float *
+        branch; // (chunk, hidden_dim), what a block adds, where a norm stands behind it or ranks sum it; else NULL. Then zero between blocks
     float *key_offsets; // (n_layers, kv_dim): model/key_offset.h; NULL: none
     float *q, *k, *v;   // (chunk, q_dim), (chunk, kv_dim) twice, one behind the other; or all in one: (chunk, q_dim + 2 kv_dim)
     float *rotated_q;   // (chunk, q_dim), scaled by 1 / sqrt(head_dim)
@@ -114,8 +118,10 @@ struct cuda_state {
     void *attended;     // (chunk, q_dim) of the next matrix's type
     float *gate, *up;   // (chunk, ffn_dim); NULL where layers have experts
     void *gated;        // (chunk, ffn_dim) of the next matrix's type
-    float *logits;      // (vocab_size), the last token's
-    float *many_logits; // (LOGITS_AT_ONCE, vocab_size); also those of tokens apart
+    float *logits;      // (vocab), the last token's
+    float *many_logits; // (LOGITS_AT_ONCE, vocab); also those of tokens apart
+    float *part_logits; // (LOGITS_AT_ONCE, config->vocab_size), this rank's; NULL without a group
+    float *squares;     // (chunk, 2) of ranks that normalise q and k together
     void *attention_scratch; // (attention_bytes): of whichever kind's plan needs most
     size_t attention_bytes;
     void *experts_scratch, *sample_scratch;

@@ -1,6 +1,7 @@
 // Weights go from the file's pages to the device through pinned memory, which the copy engine reads without the processor's help: while
 // it drains one buffer, threads fill another. One thread copies out of the page cache at a fraction of what the bus takes, so each
 // buffer is filled by several, a slice each.
+#include "cuda/shares.h"
 #include "cuda/upload.h"
 
 #include <pthread.h>
@@ -332,6 +333,7 @@ void weights_release(void *weights)
     struct cuda_weights *w = static_cast<struct cuda_weights *>(weights);
     if (!w)
         return;
+    shares_close(w->shares);
     if (w->block)
         cudaFree(w->block);
     free_structure(&w->weights, w->n_layers);
@@ -342,6 +344,8 @@ static yalm_status upload(struct cuda_weights *w, const struct backend_plan *pla
 {
     w->bytes = weights_bytes(plan->config, plan->weights);
     w->n_layers = plan->config->n_layers;
+    if (plan->group)
+        TRY(shares_open(&w->shares, plan->group, error));
     TRY_CUDA(cudaMalloc(&w->block, w->bytes));
     struct layout l;
     if (!lay_out(&l, &w->weights, plan->config, plan->weights, w->block))

@@ -48,6 +48,8 @@ struct draw {
     double uniform; // in [0, 1): the draw itself
 };
 
+enum { INVITATION_BYTES = 128 };
+
 struct input_sums;
 struct key_record;
 struct learning;
@@ -106,6 +108,11 @@ struct backend {
                          yalm_error *error); // (vocab_size), the last token's; row: struct draw's
     // Draws by the rules of text/sampler.h; *logit is the token's as evaluated, before biases and penalties.
     yalm_status (*sample)(void *state, const struct draw *draw, int32_t *token, float *logit, yalm_error *error);
+
+    // Only of a backend whose states meet those of other ranks by ways of their own, not through the group; else NULL. Once for a model, when all ranks have
+    // opened their first state: rank 0 makes the invitation, and all join at the same time, with the same bytes.
+    yalm_status (*invite)(void *invitation, yalm_error *error);
+    yalm_status (*join)(void *state, const void *invitation, yalm_error *error);
 };
 
 extern const struct backend backend_cpu;

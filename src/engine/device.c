@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/group.h"
 #include "engine/ranks.h"
 #include "util/error.h"
 #include "util/memory.h"
@@ -93,24 +94,24 @@ yalm_status device_choose(const yalm_model *model, yalm_session_options *options
     const bool automatic = strcmp(device, "auto") == 0, cuda = strcmp(device, "cuda") == 0;
     if (!automatic && !cuda && strcmp(device, "cpu") != 0)
         return error_set(error, YALM_USAGE, "device: found '%s', expected auto, cpu or cuda", device);
-    *choice = (struct device_choice){.backend = model->group ? &backend_ranks : &backend_cpu};
+    *choice = (struct device_choice){.own = &backend_cpu};
     bool unfit;
-    if (cuda && model->group)
-        return error_set(error, YALM_USAGE,
-                         "device cuda: several ranks compute on their CPUs only: leave -d out, or start one process");
+    if (cuda && model->group && model->group->fp16)
+        return error_set(error, YALM_USAGE, "wire: found fp16, expected fp32: GPUs sum in fp32, and by NCCL (-d cpu has both)");
     if (cuda) {
-        choice->backend = cuda_open(&unfit, error);
-        if (!choice->backend)
+        choice->own = cuda_open(&unfit, error);
+        if (!choice->own)
             return error ? error->status : YALM_FAILED;
     } else if (automatic && !model->group && strcmp(options->isa, "auto") == 0) { // who names an instruction set wants the CPU
         yalm_error why = {0};
         const struct backend *found = cuda_open(&unfit, &why);
         yalm_session_options there = *options;
         if (found && can_run(found, model, &there, &why) == YALM_OK)
-            choice->backend = found;
+            choice->own = found;
         else if (found || unfit)
             say_why_not(choice, "cuda", why.text);
     }
+    choice->backend = model->group ? ranks_backend(choice->own) : choice->own;
     options->device = choice->backend->name;
     return choice->backend->resolve(config_here(model), weights_here(model), options, error);
 }

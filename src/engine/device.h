@@ -5,6 +5,7 @@
 
 struct device_choice {
     const struct backend *backend;
+    const struct backend *own; // what this process computes with: another one where it is a group's rank
     char instead_of[sizeof(
         yalm_error)]; // "cuda: why", of a GPU, or a CUDA half, that is there and that "auto" turned down; else empty
 };

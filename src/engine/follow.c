@@ -12,6 +12,7 @@
 // A session of rank 0's, as far as it is this rank's.
 struct followed {
     int session; // its name
+    const struct backend *backend;
     void *state;
     yalm_session_options options; // but what its attention method has besides
     struct followed *next;
@@ -24,6 +25,7 @@ struct follower {
     yalm_model *model;                   // NULL: not yet
     float *unread;                       // (vocab_size): logits of sessions together, which are rank 0's to read
     struct followed *sessions;
+    yalm_error failed; // why nothing is evaluated any more; rank 0 hears of it when it asks
 };
 
 static struct followed **find(struct follower *f, int session)
@@ -40,7 +42,7 @@ static void close_session(struct followed **at)
     if (!gone)
         return;
     *at = gone->next;
-    backend_cpu.close(gone->state);
+    gone->backend->close(gone->state);
     free(gone);
 }
 
@@ -91,15 +93,15 @@ static yalm_status open_session(struct follower *f, int session, const struct co
         return status;
     const struct backend_plan plan = device_plan(f->model, o, &never);
     yalm_memory memory;
-    status = device_memory(&backend_cpu, &plan, &memory, error);
+    status = device_memory(choice.own, &plan, &memory, error);
     if (status == YALM_OK)
-        status = device_has_room(&backend_cpu, &plan, &memory, error);
+        status = device_has_room(choice.own, &plan, &memory, error);
     if (status != YALM_OK)
         return status;
     struct followed *opened = calloc(1, sizeof *opened);
     if (!opened)
         return error_set(error, YALM_NO_MEMORY, "out of memory for a session");
-    *opened = (struct followed){session, backend_cpu.open(&plan, error), *o, f->sessions};
+    *opened = (struct followed){session, choice.own, choice.own->open(&plan, error), *o, f->sessions};
     opened->options.codebooks = NULL;
     opened->options.attention = "dense";
     opened->options.n_settings = 0;
@@ -111,6 +113,12 @@ static yalm_status open_session(struct follower *f, int session, const struct co
     return YALM_OK;
 }
 
+static void keep(struct follower *f, const yalm_error *mine)
+{
+    if (f->failed.status == YALM_OK)
+        f->failed = *mine;
+}
+
 static void evaluate(struct follower *f, const struct command *command, const int32_t *tokens)
 {
     static float wanted; // logits go to rank 0: only whether there are to be any counts
@@ -119,8 +127,11 @@ static void evaluate(struct follower *f, const struct command *command, const in
     batch.logits = command->logits ? &wanted : NULL;
     batch.all_logits = command->logits == 2;
     batch.apart = command->apart;
-    if (session) // an interruption is rank 0's to report
-        backend_cpu.evaluate(session->state, &batch, NULL);
+    yalm_error mine = {0};
+    if (session && f->failed.status == YALM_OK)
+        session->backend->evaluate(session->state, &batch, &mine);
+    if (mine.status != YALM_INTERRUPTED) // which is rank 0's to report
+        keep(f, &mine);
 }
 
 static void evaluate_together(struct follower *f, const struct command *command, const struct group_turn *turns)
@@ -162,10 +173,18 @@ static bool obey(struct follower *f, const struct command *command, const void *
         break;
     case COMMAND_FILL:
         if (session)
-            backend_cpu.fill_random(session->state, command->position, command->n, command->seed, NULL);
+            session->backend->fill_random(session->state, command->position, command->n, command->seed, NULL);
         break;
     case COMMAND_CLOSE:
         close_session(find(f, command->session));
+        break;
+    case COMMAND_JOIN:
+        if (session)
+            session->backend->join(session->state, body, &mine);
+        group_answer(f->group, &mine, error);
+        break;
+    case COMMAND_ROLL:
+        group_answer_roll(f->group, &f->failed);
         break;
     case COMMAND_NOTHING:
         break;

@@ -333,6 +333,12 @@ yalm_status group_answers(struct yalm_group *g, yalm_error *error)
 yalm_status group_hear(struct yalm_group *g, bool has_pulse, struct command *command, void **body, yalm_error *error)
 {
     *body = NULL;
+    if (g->has_heard) {
+        *command = g->heard.command;
+        *body = g->heard.body;
+        g->has_heard = false;
+        return YALM_OK;
+    }
     if (!exchange(g, NULL, 0, &(struct parcel){0, command, sizeof *command}, 1, has_pulse ? g->patience : INFINITY))
         return group_failure(g, error);
     if (command->body_bytes == 0)
@@ -355,6 +361,83 @@ yalm_status group_answer(struct yalm_group *g, const yalm_error *mine, yalm_erro
     memcpy(text.text, mine->text, strnlen(mine->text, sizeof text.text - 1));
     return exchange(g, &(struct parcel){0, &text, sizeof text}, 1, NULL, 0, g->patience) ? YALM_OK : group_failure(g, error);
 }
+
+// ------------------------------------------------------------------------------------------ the roll
+
+// Rank 0's last word on a roll, to all that have answered.
+struct verdict {
+    int32_t lost; // a rank; -1: none
+    yalm_error why;
+};
+
+static void lose(struct yalm_group *g, int rank, const yalm_error *why)
+{
+    g->lost = true;
+    g->lost_rank = rank;
+    g->why = *why;
+}
+
+// The other ranks' answers: who cannot go on is lost, and so is who gives none, whose rank this is; -1: all did.
+static int hear_answers(struct yalm_group *g)
+{
+    struct round in = {.n = 0};
+    yalm_error *answers = (yalm_error *)room_for(g, sizeof *answers * (size_t)g->transport.n), why;
+    for (int r = 1; answers && r < g->transport.n; r++)
+        put(&in, r, answers + r, sizeof *answers);
+    if (!answers || !exchange(g, NULL, 0, in.parcels, in.n, g->patience))
+        return g->lost_rank;
+    for (int r = 1; r < g->transport.n && !g->lost; r++)
+        if (answers[r].status != YALM_OK) {
+            error_set(&why, answers[r].status, "rank %d (%s): %.400s", r, g->transport.name(g->transport.context, r),
+                      answers[r].text);
+            lose(g, r, &why);
+        }
+    return -1;
+}
+
+static void give_verdict(struct yalm_group *g, int silent)
+{
+    enum { SECONDS = 1 };
+    struct verdict verdict;
+    memset(&verdict, 0, sizeof verdict); // it is sent as it lies there
+    verdict.lost = g->lost ? g->lost_rank : -1;
+    verdict.why = g->why;
+    for (int r = 1; r < g->transport.n; r++)
+        if (r != silent) // past exchange(), which does nothing any more once a rank is lost
+            g->transport.exchange(g->transport.context, &(struct parcel){r, &verdict, sizeof verdict}, 1, NULL, 0, SECONDS);
+}
+
+bool group_answer_roll(struct yalm_group *g, const yalm_error *mine)
+{
+    struct verdict verdict;
+    if (group_answer(g, mine, NULL) != YALM_OK ||
+        !exchange(g, NULL, 0, &(struct parcel){0, &verdict, sizeof verdict}, 1, 2 * g->patience)) // others may let it wait
+        return false;
+    if (verdict.lost >= 0)
+        lose(g, verdict.lost, &verdict.why);
+    return !g->lost;
+}
+
+bool group_call_roll(struct yalm_group *g)
+{
+    if (g->transport.rank == 0) {
+        const bool told = group_tell(g, &(struct command){.kind = COMMAND_ROLL}, NULL, 0, NULL) == YALM_OK;
+        give_verdict(g, told ? hear_answers(g) : g->lost_rank);
+        return !g->lost;
+    }
+    if (g->has_heard)
+        return true;
+    struct heard heard;
+    if (group_hear(g, true, &heard.command, &heard.body, NULL) != YALM_OK)
+        return false;
+    if (heard.command.kind == COMMAND_ROLL)
+        return group_answer_roll(g, &(yalm_error){0});
+    g->heard = heard;
+    g->has_heard = true;
+    return true;
+}
+
+// ------------------------------------------------------------------------------------------ the pulse
 
 static void *pulse(void *context)
 {

@@ -14,6 +14,28 @@ enum { GROUP_MOST = 256 }; // ranks
 // Seconds that a rank waits for another's part of a sum, where nothing else is set. Less than a user's patience, more than any layer's share of a prompt should take.
 enum { GROUP_PATIENCE = 5 };
 
+// One thing for all ranks to do, by rank 0. Those with a body say how long it is.
+enum command_kind {
+    COMMAND_LOAD,     // take your share of the model; body: struct group_model
+    COMMAND_OPEN,     // a session; body: its options
+    COMMAND_EVALUATE, // body: the tokens, where they are several
+    COMMAND_TOGETHER, // n tokens, each of another session; body: their struct group_turn
+    COMMAND_FILL,     // n random positions
+    COMMAND_CLOSE,
+    COMMAND_JOIN, // with this session's state; body: the invitation (backend.h)
+    COMMAND_ROLL, // say that you are there
+    COMMAND_NOTHING,
+    COMMAND_END,
+};
+
+struct command {
+    int32_t kind, session, n, token; // token: of a batch that has but one
+    int32_t logits, apart;           // logits: 0 none, 1 the last token's, 2 all; apart: as in struct batch
+    int64_t position;
+    uint64_t seed;
+    uint64_t body_bytes;
+};
+
 struct yalm_group {
     struct transport transport;
     double patience;
@@ -29,6 +51,13 @@ struct yalm_group {
     size_t room;
     int lost_rank;
     int n_sessions; // opened so far: names of the next
+    bool joined;    // the model's states on all ranks can meet
+    // What a rank heard while it waited for something else; group_hear() gives it first.
+    bool has_heard;
+    struct heard {
+        struct command command;
+        void *body;
+    } heard;
     // Rank 0's, from when it has a model: while nobody asks for anything, it says that it is there.
     pthread_t pulse;
     bool has_pulse, pulse_ends;
@@ -50,26 +79,6 @@ bool group_sum(struct yalm_group *group, const struct half_conversion *halves, f
 
 // Rank 0's whole (n, rows) from all ranks' parts (n, their share_of_rows(rows)).
 void group_gather(struct yalm_group *group, const float *part, float *whole, int n, int rows);
-
-// One thing for all ranks to do, by rank 0. Those with a body say how long it is.
-enum command_kind {
-    COMMAND_LOAD,     // take your share of the model; body: struct group_model
-    COMMAND_OPEN,     // a session; body: its options
-    COMMAND_EVALUATE, // body: the tokens, where they are several
-    COMMAND_TOGETHER, // n tokens, each of another session; body: their struct group_turn
-    COMMAND_FILL,     // n random positions
-    COMMAND_CLOSE,
-    COMMAND_NOTHING,
-    COMMAND_END,
-};
-
-struct command {
-    int32_t kind, session, n, token; // token: of a batch that has but one
-    int32_t logits, apart;           // logits: 0 none, 1 the last token's, 2 all; apart: as in struct batch
-    int64_t position;
-    uint64_t seed;
-    uint64_t body_bytes;
-};
 
 enum { GROUP_AT_ONCE = 64 }; // turns at most
 
@@ -99,6 +108,12 @@ yalm_status group_answers(struct yalm_group *group, yalm_error *error);
 // The other ranks. *body is to be freed. Waits for ever where no pulse has been heard yet.
 yalm_status group_hear(struct yalm_group *group, bool has_pulse, struct command *command, void **body, yalm_error *error);
 yalm_status group_answer(struct yalm_group *group, const yalm_error *mine, yalm_error *error);
+
+// Where ranks wait for each other without the group's knowledge, and for long: rank 0 asks all others whether they are there, and they wait for its question.
+// False: one is not, or has failed: the group is lost. True: go on waiting; or rank 0 waits no longer, and what it says next is kept for group_hear().
+bool group_call_roll(struct yalm_group *group);
+// The answer of another rank that has heard COMMAND_ROLL; mine: why it cannot go on, or YALM_OK.
+bool group_answer_roll(struct yalm_group *group, const yalm_error *mine);
 
 // The lost rank's line, as an error.
 yalm_status group_failure(const struct yalm_group *group, yalm_error *error);

@@ -105,6 +105,8 @@ void yalm_group_leave(yalm_group *group)
     group->transport.leave(group->transport.context, group->lost);
     pthread_mutex_destroy(&group->lock);
     pthread_cond_destroy(&group->end_pulse);
+    if (group->has_heard)
+        free(group->heard.body);
     free(group->parcels);
     free(group);
 }

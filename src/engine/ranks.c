@@ -1,4 +1,4 @@
-// The backend of a group's rank 0: what a session asks for, every rank does with its share of the model on its own CPU.
+// The backend of a group's rank 0: what a session asks for, every rank does with its share of the model on its own CPU, or GPU.
 
 #include "engine/ranks.h"
 
@@ -13,13 +13,14 @@
 struct ranks_state {
     yalm_group *group;
     const atomic_bool *cancel;
-    void *own;
+    const struct backend *backend; // this rank's own
+    void *own;                     // its state
     int session;
 };
 
 // ------------------------------------------------------------------------------------------ options, on their way to other ranks
 
-// Numbers, and behind them the strings, each with its terminating zero: isa, attention, codebooks ("" where none are named), settings.
+// Numbers, and behind them the strings, each with its terminating zero: device, isa, attention, codebooks ("" where none are named), settings.
 struct sent_options {
     int32_t context, endless, n_sinks, kv, activations, chunk, pin, n_settings;
     float attention_ratio;
@@ -27,8 +28,8 @@ struct sent_options {
 
 static void write_texts(FILE *file, const yalm_session_options *o)
 {
-    const char *const texts[] = {o->isa, o->attention, o->codebooks ? o->codebooks : ""};
-    for (int i = 0; i < 3; i++)
+    const char *const texts[] = {o->device, o->isa, o->attention, o->codebooks ? o->codebooks : ""};
+    for (int i = 0; i < 4; i++)
         fwrite(texts[i], strlen(texts[i]) + 1, 1, file);
     for (int i = 0; i < o->n_settings; i++)
         fwrite(o->settings[i], strlen(o->settings[i]) + 1, 1, file);
@@ -78,7 +79,6 @@ bool ranks_read_options(struct ranks_options *to, const char *bytes, size_t leng
     const char *at = bytes + sizeof sent, *end = bytes + length;
     yalm_session_options *o = &to->options;
     *o = yalm_session_defaults();
-    o->device = "cpu";
     o->context = sent.context;
     o->endless = sent.endless;
     o->n_sinks = sent.n_sinks;
@@ -87,7 +87,8 @@ bool ranks_read_options(struct ranks_options *to, const char *bytes, size_t leng
     o->chunk = sent.chunk;
     o->pin = sent.pin;
     o->attention_ratio = sent.attention_ratio;
-    o->isa = next_text(&at, end);
+    o->device = next_text(&at, end);
+    o->isa = o->device ? next_text(&at, end) : NULL;
     o->attention = o->isa ? next_text(&at, end) : NULL;
     o->codebooks = o->attention ? next_text(&at, end) : NULL;
     if (!o->codebooks || sent.n_settings < 0 || sent.n_settings > RANKS_MOST_SETTINGS)
@@ -111,6 +112,14 @@ static yalm_status tell(struct ranks_state *s, struct command *command, const vo
     return group_tell(s->group, command, body, length, error);
 }
 
+// The CUDA half, once it is there: a process has but one.
+static const struct backend *_Atomic the_gpu;
+
+static const struct backend *own_of(const yalm_session_options *options)
+{
+    return strcmp(options->device, "cuda") == 0 ? the_gpu : &backend_cpu;
+}
+
 static yalm_status open_on_others(struct ranks_state *s, const yalm_session_options *options, yalm_error *error)
 {
     size_t length;
@@ -131,8 +140,34 @@ static void close_state(void *state)
     tell(s, &(struct command){.kind = COMMAND_CLOSE}, NULL, 0, NULL);
     pthread_mutex_unlock(&s->group->lock);
     if (s->own)
-        backend_cpu.close(s->own);
+        s->backend->close(s->own);
     free(s);
+}
+
+static yalm_status join_all(struct ranks_state *s, yalm_error *error)
+{
+    char invitation[INVITATION_BYTES];
+    yalm_error ours = {0};
+    yalm_status status = s->backend->invite(invitation, error);
+    if (status == YALM_OK)
+        status = tell(s, &(struct command){.kind = COMMAND_JOIN}, invitation, sizeof invitation, error);
+    if (status != YALM_OK)
+        return status;
+    s->backend->join(s->own, invitation, &ours); // while they do
+    status = group_answers(s->group, error);
+    return status == YALM_OK && ours.status != YALM_OK ? error_set(error, ours.status, "%s", ours.text) : status;
+}
+
+// All ranks' states meet, where they do by ways of their own.
+static yalm_status join(struct ranks_state *s, yalm_error *error)
+{
+    yalm_status status = YALM_OK;
+    pthread_mutex_lock(&s->group->lock);
+    if (s->backend->join && !s->group->joined)
+        status = join_all(s, error);
+    s->group->joined = status == YALM_OK;
+    pthread_mutex_unlock(&s->group->lock);
+    return status;
 }
 
 static void *open_state(const struct backend_plan *plan, yalm_error *error)
@@ -144,6 +179,7 @@ static void *open_state(const struct backend_plan *plan, yalm_error *error)
         return NULL;
     }
     s->group = plan->group;
+    s->backend = own_of(plan->options);
     s->cancel = plan->cancel;
     pthread_mutex_lock(&s->group->lock);
     s->session = s->group->n_sessions++;
@@ -152,8 +188,8 @@ static void *open_state(const struct backend_plan *plan, yalm_error *error)
     struct backend_plan own = *plan;
     own.cancel = &never;
     if (status == YALM_OK)
-        s->own = backend_cpu.open(&own, error);
-    if (s->own)
+        s->own = s->backend->open(&own, error);
+    if (s->own && join(s, error) == YALM_OK)
         return s;
     close_state(s);
     return NULL;
@@ -170,7 +206,7 @@ static yalm_status evaluate(void *state, const struct batch *batch, yalm_error *
     const size_t body = batch->n > 1 ? sizeof *batch->tokens * (size_t)batch->n : 0;
     yalm_status status = tell(s, &command, batch->tokens, body, error);
     if (status == YALM_OK)
-        status = backend_cpu.evaluate(s->own, batch, error);
+        status = s->backend->evaluate(s->own, batch, error);
     if (s->group->lost)
         status = group_failure(s->group, error);
     pthread_mutex_unlock(&s->group->lock);
@@ -217,7 +253,7 @@ static yalm_status fill_random(void *state, int64_t position, int n, uint64_t se
     pthread_mutex_lock(&s->group->lock);
     yalm_status status = tell(s, &command, NULL, 0, error);
     if (status == YALM_OK)
-        status = backend_cpu.fill_random(s->own, position, n, seed, error);
+        status = s->backend->fill_random(s->own, position, n, seed, error);
     pthread_mutex_unlock(&s->group->lock);
     return status;
 }
@@ -225,19 +261,19 @@ static yalm_status fill_random(void *state, int64_t position, int n, uint64_t se
 static yalm_status resolve(const struct model_config *config, const struct model_weights *weights,
                            yalm_session_options *options, yalm_error *error)
 {
-    return backend_cpu.resolve(config, weights, options, error);
+    return own_of(options)->resolve(config, weights, options, error);
 }
 
 static yalm_status memory(const struct backend_plan *plan, yalm_memory *memory, yalm_error *error)
 {
-    return backend_cpu.memory(plan, memory, error);
+    return own_of(plan->options)->memory(plan, memory, error);
 }
 
 static void describe(const void *state, char *text, size_t room)
 {
     const struct ranks_state *s = state;
     char here[128];
-    backend_cpu.describe(s->own, here, sizeof here);
+    s->backend->describe(s->own, here, sizeof here);
     snprintf(text, room, "%d ranks, this one with %s", s->group->transport.n, here);
 }
 
@@ -245,13 +281,13 @@ static void describe(const void *state, char *text, size_t room)
 static double step_bytes(const void *state, int n, int64_t position)
 {
     const struct ranks_state *s = state;
-    return s->group->transport.n * backend_cpu.step_bytes(s->own, n, position);
+    return s->group->transport.n * s->backend->step_bytes(s->own, n, position);
 }
 
 static yalm_status measure_limits(void *state, double seconds, yalm_limits *limits, yalm_error *error)
 {
     const struct ranks_state *s = state;
-    const yalm_status status = backend_cpu.measure_limits(s->own, seconds, limits, error);
+    const yalm_status status = s->backend->measure_limits(s->own, seconds, limits, error);
     limits->read_gb_per_s *= s->group->transport.n;
     limits->fma_gop_per_s *= s->group->transport.n;
     limits->dot_gop_per_s *= s->group->transport.n;
@@ -274,20 +310,46 @@ static double attention_seconds(const void *state)
     return backend_cpu.attention_seconds(((const struct ranks_state *)state)->own);
 }
 
-const struct backend backend_ranks = {
+static yalm_status finish(void *state, yalm_error *error)
+{
+    struct ranks_state *s = state;
+    return s->backend->finish(s->own, error);
+}
+
+static yalm_status fetch(void *state, int row, float *logits, yalm_error *error)
+{
+    struct ranks_state *s = state;
+    return s->backend->fetch(s->own, row, logits, error);
+}
+
+static yalm_status sample(void *state, const struct draw *draw, int32_t *token, float *logit, yalm_error *error)
+{
+    struct ranks_state *s = state;
+    return s->backend->sample(s->own, draw, token, logit, error);
+}
+
+#define OF_BOTH                                                                                                                \
+    .resolve = resolve, .memory = memory, .open = open_state, .close = close_state, .describe = describe,                      \
+    .evaluate = evaluate, .fill_random = fill_random, .step_bytes = step_bytes, .measure_limits = measure_limits
+
+static const struct backend on_cpus = {
+    OF_BOTH,
     .name = "cpu",
-    .resolve = resolve,
-    .memory = memory,
-    .open = open_state,
-    .close = close_state,
-    .describe = describe,
-    .evaluate = evaluate,
     .evaluate_together = evaluate_together,
     .most_apart = most_apart,
-    .fill_random = fill_random,
-    .step_bytes = step_bytes,
-    .measure_limits = measure_limits,
     .measure_reading = measure_reading,
     .time_attention = time_attention,
     .attention_seconds = attention_seconds,
 };
+
+static const struct backend on_gpus = {
+    OF_BOTH, .name = "cuda", .own_memory = true, .finish = finish, .fetch = fetch, .sample = sample,
+};
+
+const struct backend *ranks_backend(const struct backend *own)
+{
+    if (own == &backend_cpu)
+        return &on_cpus;
+    the_gpu = own;
+    return &on_gpus;
+}

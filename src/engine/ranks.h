@@ -2,7 +2,8 @@
 #pragma once
 #include "engine/backend.h"
 
-extern const struct backend backend_ranks;
+// Of ranks that each compute with `own`, the CPU's or the CUDA half's.
+const struct backend *ranks_backend(const struct backend *own);
 
 enum { RANKS_MOST_SETTINGS = 64 };
 

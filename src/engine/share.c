@@ -16,6 +16,7 @@ yalm_status model_take_share(yalm_model *model, yalm_error *error)
 yalm_status model_share_out(yalm_model *model, yalm_error *error)
 {
     yalm_group *group = model->group;
+    group->joined = false;
     yalm_status status = share_check(&model->config, &model->weights, group->transport.n, error);
     if (status != YALM_OK)
         return status;

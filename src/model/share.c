@@ -21,11 +21,6 @@ static struct share_span cut(int n, int unit, int rank, int n_ranks)
     return (struct share_span){first, last < n ? last : n};
 }
 
-struct share_span share_of_rows(int rows, int rank, int n_ranks)
-{
-    return cut(rows, 1, rank, n_ranks);
-}
-
 static int greatest_divisor(int a, int b)
 {
     return b == 0 ? a : greatest_divisor(b, a % b);

@@ -12,7 +12,10 @@ struct share_span {
 };
 
 // Rank `rank`'s of `rows` rows of the classifier.
-struct share_span share_of_rows(int rows, int rank, int n_ranks);
+static inline struct share_span share_of_rows(int rows, int rank, int n_ranks)
+{
+    return (struct share_span){(int)((int64_t)rows * rank / n_ranks), (int)((int64_t)rows * (rank + 1) / n_ranks)};
+}
 
 struct model_share {
     struct model_config config;

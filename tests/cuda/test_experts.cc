@@ -101,7 +101,7 @@ static void run(const struct experts_case &c)
     const struct experts run = {
         device_norm, eps, {device_router, DTYPE_FP32, c.n_experts, c.dim}, table.data(), device_table, c.n_experts, c.n_active};
     yalm_error error = {};
-    assert_ok(experts_run(device_x, &run, c.n, scratch, 0, &error), error);
+    assert_ok(experts_run(device_x, device_x, &run, c.n, scratch, 0, &error), error);
     assert_cuda(cudaDeviceSynchronize());
 
     const std::vector<float> found = host_copy(device_x, x.size());

@@ -121,9 +121,12 @@ static yalm_model *rank_open(const struct model_source *source, yalm_group *grou
 static void rank_close(yalm_model *model)
 {
     share_close(&model->share);
-    if (model->of_cpu.data)
-        model->of_cpu.release(model->of_cpu.data);
-    model->of_cpu.data = NULL;
+    struct shared *const kept[] = {&model->of_cpu, &model->weights_copy};
+    for (int i = 0; i < 2; i++) {
+        if (kept[i]->data)
+            kept[i]->release(kept[i]->data);
+        kept[i]->data = NULL;
+    }
     model->group = NULL;
 }
 
@@ -149,7 +152,9 @@ static void ranks_make(struct ranks *ranks, struct random_model *model, int n, i
         *rank = (struct rank){.post = &ranks->post, .rank = r, .source = model, .model = model->model};
         rank->model.container.mapping.path = "the model";
         rank->model.of_cpu.data = NULL;
+        rank->model.weights_copy.data = NULL;
         pthread_mutex_init(&rank->model.of_cpu.lock, NULL);
+        pthread_mutex_init(&rank->model.weights_copy.lock, NULL);
         rank->options = yalm_session_defaults();
         rank->options.n_threads = n_threads;
         rank->group = group_make(&(struct transport){

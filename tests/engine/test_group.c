@@ -11,26 +11,9 @@
 #include "cpu/machine/isa.h"
 #include "engine/rank_threads.h"
 #include "engine/session.h"
+#include "engine/shared_models.h"
 
-enum { VOCAB = 67, PROMPT = 21, STEPS = 5, CHUNK = 16 };
-
-static struct model_config plain(void)
-{
-    return (struct model_config){.n_layers = 3,
-                                 .hidden_dim = 96,
-                                 .ffn_dim = 208, // its last unit is short
-                                 .n_heads = 10,
-                                 .n_kv_heads = 5,
-                                 .head_dim = 16,
-                                 .vocab_size = VOCAB,
-                                 .context_length = 64,
-                                 .bos = -1};
-}
-
-static int32_t token_of(int i)
-{
-    return (int32_t)((i * 37 + i * i) % VOCAB);
-}
+enum { PROMPT = 21, STEPS = 5, CHUNK = 16 };
 
 static yalm_session *open_session(const yalm_model *model, const yalm_session_options *options)
 {
@@ -135,35 +118,9 @@ static void test_each_type_of_weights(void **state)
 static void test_each_kind_of_model(void **state)
 {
     (void)state;
-    struct model_config kinds[10];
-    for (int i = 0; i < 10; i++)
-        kinds[i] = plain();
-    kinds[0].tied_embeddings = kinds[0].qkv_bias = true;
-    kinds[1].attention_bias = kinds[1].mlp_bias = true;
-    kinds[2].qk_norm = true;
-    kinds[3].whole_qk_norm = true;
-    kinds[4].norms_after = true;
-    kinds[4].whole_qk_norm = true;
-    kinds[5].norms_around = true;
-    kinds[5].attention_softcap = 20;
-    kinds[5].logits_softcap = 10;
-    kinds[5].activation = ACTIVATION_GELU;
-    kinds[6].sink_logits = true;
-    kinds[6].kinds[0].sliding_window = 9;
-    kinds[7].n_more_kinds = 1;
-    kinds[7].kind_of_layer[1] = 1;
-    kinds[7].kinds[1].sliding_window = 7;
-    kinds[8].n_experts = 5;
-    kinds[8].n_active_experts = 2;
-    kinds[8].router_bias = kinds[8].mlp_bias = true;
-    kinds[9].n_experts = 6;
-    kinds[9].n_active_experts = 3;
-    kinds[9].expert_ffn_dim = 128;
-    kinds[9].shared_ffn_dim = 160;
-    kinds[9].sigmoid_router = true;
-    kinds[9].n_dense_layers = 1;
-    kinds[9].dense_layer[0] = true;
-    for (int i = 0; i < 10; i++)
+    struct model_config kinds[N_SHARED_KINDS];
+    shared_kinds(kinds);
+    for (int i = 0; i < N_SHARED_KINDS; i++)
         for (int n = 2; n <= 4; n++)
             check(kinds[i], DTYPE_FP32, n, 1, 1e-5);
 }
@@ -360,6 +317,90 @@ static void test_cancelled(void **state)
     random_model_free(m);
 }
 
+struct caller {
+    yalm_group *group;
+    const char *failure; // NULL: it can go on
+    bool all_there;
+};
+
+// A rank that waits for something that does not come.
+static void *call_on_rank(void *context)
+{
+    struct caller *own = context;
+    struct heard heard;
+    if (own->failure) {
+        yalm_error mine = {YALM_FAILED, ""};
+        snprintf(mine.text, sizeof mine.text, "%s", own->failure);
+        group_hear(own->group, true, &heard.command, &heard.body, NULL);
+        own->all_there = group_answer_roll(own->group, &mine);
+    } else {
+        own->all_there = group_call_roll(own->group);
+    }
+    return NULL;
+}
+
+// All ranks call; rank 2 fails, is dead, or is there.
+static void call(const char *failure, bool dead, const char *expected)
+{
+    struct random_model *m = random_model_make(plain(), DTYPE_FP32, 6);
+    struct ranks ranks;
+    struct caller each[3];
+    ranks_make(&ranks, m, 3, 1, 0.3);
+    ranks.post.dead = dead ? 2 : -1;
+    for (int r = 0; r < 3; r++)
+        each[r] = (struct caller){ranks.each[r].group, r == 2 ? failure : NULL, false};
+    for (int r = 1; r < 3; r++)
+        pthread_create(&ranks.each[r].thread, NULL, call_on_rank, &each[r]);
+    call_on_rank(&each[0]);
+    for (int r = 1; r < 3; r++)
+        pthread_join(ranks.each[r].thread, NULL);
+    for (int r = 0; r < (dead ? 2 : 3); r++) {
+        assert_int_equal(each[r].all_there, !expected);
+        assert_int_equal(each[r].group->lost, expected != NULL);
+        if (expected)
+            if (!strstr(each[r].group->why.text, expected))
+                fail_msg("rank %d: %s", r, each[r].group->why.text);
+    }
+    for (int r = 0; r < 3; r++) {
+        each[r].group->lost = true; // they leave without a word
+        yalm_group_leave(each[r].group);
+    }
+    post_empty(&ranks);
+    random_model_free(m);
+}
+
+static void test_roll(void **state)
+{
+    (void)state;
+    call(NULL, false, NULL);
+    call(NULL, true, "rank 2 (here) has not answered for 0.3 seconds");
+    call("its GPU is gone", false, "rank 2 (here): its GPU is gone");
+}
+
+// What a rank hears instead of the roll is not lost.
+static void test_roll_that_nobody_calls(void **state)
+{
+    (void)state;
+    struct random_model *m = random_model_make(plain(), DTYPE_FP32, 6);
+    struct ranks ranks;
+    ranks_make(&ranks, m, 2, 1, 0.3);
+    const int32_t body = 41;
+    assert_int_equal(group_tell(ranks.each[0].group, &(struct command){.kind = COMMAND_EVALUATE}, &body, sizeof body, NULL),
+                     YALM_OK);
+    assert_true(group_call_roll(ranks.each[1].group));
+    struct heard heard;
+    assert_int_equal(group_hear(ranks.each[1].group, true, &heard.command, &heard.body, NULL), YALM_OK);
+    assert_int_equal(heard.command.kind, COMMAND_EVALUATE);
+    assert_int_equal(*(int32_t *)heard.body, body);
+    free(heard.body);
+    assert_false(group_call_roll(ranks.each[1].group)); // nothing comes
+    assert_non_null(strstr(ranks.each[1].group->why.text, "rank 0 (here)"));
+    for (int r = 0; r < 2; r++)
+        yalm_group_leave(ranks.each[r].group);
+    post_empty(&ranks);
+    random_model_free(m);
+}
+
 static void test_lost_rank(void **state)
 {
     (void)state;
@@ -399,6 +440,8 @@ int main(void)
         cmocka_unit_test(test_more_ranks_than_parts),
         cmocka_unit_test(test_another_model),
         cmocka_unit_test(test_cancelled),
+        cmocka_unit_test(test_roll),
+        cmocka_unit_test(test_roll_that_nobody_calls),
         cmocka_unit_test(test_lost_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -253,4 +253,11 @@ FAULTS = (
         "stage_several<T>(xs, m, 0, padded);",
         ("emulated/cuda/test_several", "emulated/cuda/*"),
     ),
+    Fault(
+        "CUDA: ranks do not sum what a block adds",
+        "src/cuda/shares.cu",
+        "    TRY(sum(s, s->branch, (size_t)n * dim, error));\n",
+        "",
+        ("emulated/cuda.py",),
+    ),
 )

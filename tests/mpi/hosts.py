@@ -20,6 +20,7 @@ ENVIRONMENT = {
     "OMPI_MCA_hwloc_base_binding_policy": "none",
     "OMPI_MCA_btl_base_warn_component_unused": "0",
 }
+PROGRAMS = (str(ROOT / "yalm"), str(ROOT / "build/emulated/yalm"))
 AGENT = """#!/bin/sh
 # What mpirun calls instead of ssh: HOST COMMAND…
 host=$1
@@ -184,7 +185,7 @@ def ranks_of(model):
     found = {}
     for entry in os.listdir("/proc"):
         with contextlib.suppress(OSError):
-            if not entry.isdigit() or os.readlink(f"/proc/{entry}/exe") != str(ROOT / "yalm"):
+            if not entry.isdigit() or os.readlink(f"/proc/{entry}/exe") not in PROGRAMS:
                 continue
             with open(f"/proc/{entry}/cmdline", "rb") as file:
                 words = file.read().split(b"\0")

@@ -208,6 +208,59 @@ def test_memory_of_each_rank(hosts, folder):
         model.unlink()
 
 
+# ------------------------------------------------------------------------------------------- GPUs
+
+# Emulated ones, and a stand-in for NCCL; four on each host, so that one host does.
+EMULATED = ROOT / "build/emulated/yalm"
+GPUS = ("env", f"YALM_MPI_LIBRARY={ROOT}/libyalm-mpi.so", "YALM_EMULATED_DEVICES=4", EMULATED)
+emulated = pytest.mark.skipif(not EMULATED.exists(), reason="`make VARIANT=emulated` builds it")
+
+
+@emulated
+def test_greedy_text_of_gpus(hosts, fable):
+    words = (fable, "-d", "cuda", "-i", "Once upon a time", "-t", 0, "-n", 8)
+    alone = subprocess.run([*map(str, (EMULATED, *words))], cwd=ROOT, check=True, capture_output=True)
+    code, out, err = run(hosts, 2, *GPUS, *words)
+    assert (code, out.strip()) == (0, alone.stdout.strip()), err
+    assert "\ncuda: 2 ranks, this one with Emulated GPU" in err
+
+
+@emulated
+@thorough
+@pytest.mark.parametrize("attention", ["dense", "hybrid"])
+def test_logits_of_gpus(hosts, model_of, ids, folder, attention):
+    model, book = model_of("dense", "fp32"), folder / "gpus.nomad"
+    more = ["--attention", attention]
+    if attention == "hybrid":
+        words = ["./yalm", model, "-m", "calibrate", "--tokens", ids, "--set", "calibrate.samples=64", "-o", book]
+        subprocess.run(list(map(str, words)), cwd=ROOT, check=True, capture_output=True)
+        settings = ("hybrid.from=1", "hybrid.min_k=8", "perplexity.decode_from=80")
+        more += ["--codebooks", str(book), *(word for setting in settings for word in ("--set", setting))]
+    common = ["-d", "cuda", "-m", "perplexity", "--kv", "fp32", "--tokens", str(ids), *more, "--save-logits"]
+    alone, together = folder / "one-gpu.f32", folder / "gpus.f32"
+    subprocess.run([str(EMULATED), str(model), *common, alone], cwd=ROOT, check=True, capture_output=True)
+    code, _, err = run(hosts, 3, *GPUS, model, *common, together, timeout=300)
+    assert code == 0, err
+    ours, theirs = (np.fromfile(path, np.float32) for path in (together, alone))
+    assert ours.shape == theirs.shape and np.abs(ours - theirs).max() <= 1e-5 * (theirs.max() - theirs.min())
+
+
+@emulated
+@thorough
+@pytest.mark.parametrize("rank", [0, 1])
+def test_rank_with_a_gpu_that_hangs(hosts, fable, rank):
+    words = ("-d", "cuda", "-i", "Once", "-t", 0, "-n", 10000, "-T", 20000, "--ignore-eos")
+    started = start(hosts, 2, *GPUS, fable, *words)
+    try:
+        ranks = wait_for_ranks(fable, 2)
+        assert started.stdout.read(20)
+        os.kill(ranks[rank], signal.SIGSTOP)
+        lines = ends(started, fable, 1, within=12)
+        assert len(lines) == 1 and re.search(rf"rank {rank} \(\S+\) has not answered for 5 seconds", lines[0])
+    finally:
+        end(started)
+
+
 # ------------------------------------------------------------------------------------------- refusals
 
 
@@ -225,7 +278,6 @@ def test_more_ranks_than_heads(hosts, fable):
 
 @thorough
 def test_what_one_process_does_alone(hosts, fable, folder):
-    assert "several ranks compute on their CPUs" in refused(hosts, 2, 2, "./yalm", fable, "-i", "x", "-d", "cuda")
     assert "--session" in refused(hosts, 2, 2, "./yalm", fable, "-i", "x", "--session", folder / "kept")
 
 

@@ -170,20 +170,20 @@ static __global__ void list_kernel(int32_t *counts, int32_t *slots, const struct
         counts[expert] = count;
 }
 
-// x[t] += Σ_i weight_i down[t, i]
-static __global__ void combine_kernel(float *x, const float *down, const struct expert_choice *choices, int n_active, int dim)
+// to[t] += Σ_i weight_i down[t, i]
+static __global__ void combine_kernel(float *to, const float *down, const struct expert_choice *choices, int n_active, int dim)
 {
     grid_dependency_launch();
     grid_dependency_wait();
     const int t = (int)blockIdx.y, col = (int)(blockIdx.x * COMBINE_THREADS + threadIdx.x);
     if (col >= dim)
         return;
-    float sum = x[(size_t)t * dim + col];
+    float sum = to[(size_t)t * dim + col];
     for (int i = 0; i < n_active; i++) {
         const size_t slot = (size_t)t * n_active + i;
         sum = fmaf(choices[slot].weight, down[slot * dim + col], sum);
     }
-    x[(size_t)t * dim + col] = sum;
+    to[(size_t)t * dim + col] = sum;
 }
 
 // ------------------------------------------------------------------------------------------ products
@@ -210,8 +210,8 @@ static yalm_status one_token(const struct experts *e, struct matvec m, cudaStrea
 }
 
 // All products with h come before any with x: they need x as it was.
-static yalm_status run_one(float *x, const struct experts *e, const struct experts_scratch *s, cudaStream_t stream,
-                           yalm_error *error)
+static yalm_status run_one(float *to, const float *x, const struct experts *e, const struct experts_scratch *s,
+                           cudaStream_t stream, yalm_error *error)
 {
     const int dim = e->experts[0].gate.cols, ffn_dim = e->experts[0].gate.rows;
     for (int i = 0; i < e->n_active; i++) {
@@ -237,7 +237,7 @@ static yalm_status run_one(float *x, const struct experts *e, const struct exper
         m.x = s->gated + (size_t)i * ffn_dim;
         m.cols = m.stride = ffn_dim;
         m.rows[0] = dim;
-        m.y[0] = x;
+        m.y[0] = to;
         TRY(one_token<MATVEC_ADD>(e, m, stream, error));
     }
     return YALM_OK;
@@ -254,8 +254,8 @@ static yalm_status many_tokens(const struct experts *e, struct group_product p, 
     return YALM_OK;
 }
 
-static yalm_status run_many(float *x, const struct experts *e, const struct experts_scratch *s, int n, cudaStream_t stream,
-                            yalm_error *error)
+static yalm_status run_many(float *to, const float *x, const struct experts *e, const struct experts_scratch *s, int n,
+                            cudaStream_t stream, yalm_error *error)
 {
     const int dim = e->experts[0].gate.cols, ffn_dim = e->experts[0].gate.rows;
     TRY(LAUNCH(error, list_kernel, e->n_experts, LIST_THREADS, 0, stream, s->counts, s->slots, s->choices, n, e->n_active));
@@ -271,13 +271,14 @@ static yalm_status run_many(float *x, const struct experts *e, const struct expe
     p.y = s->down;
     TRY(many_tokens<MATVEC_ADD>(e, p, stream, error));
     const dim3 grid((dim + COMBINE_THREADS - 1) / COMBINE_THREADS, n);
-    return LAUNCH(error, combine_kernel, grid, COMBINE_THREADS, 0, stream, x, s->down, s->choices, e->n_active, dim);
+    return LAUNCH(error, combine_kernel, grid, COMBINE_THREADS, 0, stream, to, s->down, s->choices, e->n_active, dim);
 }
 
-yalm_status experts_run(float *x, const struct experts *e, int n, void *scratch, cudaStream_t stream, yalm_error *error)
+yalm_status experts_run(float *to, const float *x, const struct experts *e, int n, void *scratch, cudaStream_t stream,
+                        yalm_error *error)
 {
     struct experts_scratch s;
     lay_out(&s, scratch, n, e->n_experts, e->n_active, e->experts[0].gate.cols, e->experts[0].gate.rows);
     TRY(route(e, &s, x, n, stream, error));
-    return n == 1 ? run_one(x, e, &s, stream, error) : run_many(x, e, &s, n, stream, error);
+    return n == 1 ? run_one(to, x, e, &s, stream, error) : run_many(to, x, e, &s, n, stream, error);
 }

@@ -13,12 +13,14 @@
 
 extern "C" {
 #include "engine/backend.h"
+#include "engine/group.h"
 #include "engine/hybrid.h"
 #include "engine/settings.h"
 #include "model/bf12.h"
 #include "model/codebook.h"
 #include "model/key_offset.h"
 #include "model/rope.h"
+#include "model/share.h"
 #include "util/checked.h"
 #include "util/clock.h"
 #include "util/error.h"

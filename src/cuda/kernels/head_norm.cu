@@ -19,7 +19,7 @@ static __global__ void rmsnorm_heads_kernel(float *x, int pitch, const float *we
         head[i] = head[i] * scale * weight[i];
 }
 
-// Block t: x[t] += y[t] / sqrt(mean(y[t]²) + eps) * weight.
+// Block t: x[t] += y[t] / sqrt(mean(y[t]²) + eps) * weight; weight NULL: += y[t].
 static __global__ void add_rmsnorm_kernel(float *x, const float *y, const float *weight, float eps, int dim)
 {
     SHARED_ARRAY(float, sums, 32);
@@ -27,11 +27,11 @@ static __global__ void add_rmsnorm_kernel(float *x, const float *y, const float 
     grid_dependency_wait();
     const float *from = y + (size_t)blockIdx.x * dim;
     float *to = x + (size_t)blockIdx.x * dim, squares = 0;
-    for (int i = (int)threadIdx.x; i < dim; i += (int)blockDim.x)
+    for (int i = (int)threadIdx.x; i < dim && weight; i += (int)blockDim.x)
         squares = fmaf(from[i], from[i], squares);
     const float scale = 1.0f / sqrtf(block_sum(squares, sums) / (float)dim + eps);
     for (int i = (int)threadIdx.x; i < dim; i += (int)blockDim.x)
-        to[i] += from[i] * scale * weight[i];
+        to[i] += weight ? from[i] * scale * weight[i] : from[i];
 }
 
 yalm_status add_rmsnorm(float *x, const float *y, const float *weight, float eps, int n, int dim, cudaStream_t stream,

@@ -84,7 +84,7 @@ yalm_status rmsnorm(void *y, enum dtype type, const float *x, const float *weigh
 yalm_status rmsnorm_split(void *y, enum dtype type, const float *x, const float *weight, float eps, int n, int dim,
                           cudaStream_t stream, yalm_error *error);
 
-// x[t] += y[t] / sqrt(mean(y[t]²) + eps) * weight; x, y: (n, dim) (head_norm.cu).
+// x[t] += y[t] / sqrt(mean(y[t]²) + eps) * weight; weight NULL: += y[t]. x, y: (n, dim) (head_norm.cu).
 yalm_status add_rmsnorm(float *x, const float *y, const float *weight, float eps, int n, int dim, cudaStream_t stream,
                         yalm_error *error);
 
@@ -145,7 +145,7 @@ yalm_status matvec_residual(float *x, const struct matrix *w, const float *bias,
 
 // ------------------------------------------------------------------------------------------ experts (experts.cu)
 
-// x[t] += Σ_e weight_e expert_e(rmsnorm(x[t])) over the n_active best of the router's choice (the rules of cpu/experts.c), for n tokens.
+// to[t] += Σ_e weight_e expert_e(rmsnorm(x[t])), to may be x, over the n_active best of the router's choice (the rules of cpu/experts.c), for n tokens.
 // Only chosen experts are read, each once; the host takes no part.
 struct experts {
     const float *norm; // (hidden_dim)
@@ -162,7 +162,8 @@ struct experts {
     float scale = 0; // of the active experts' weights; 0: 1
 };
 size_t experts_scratch_bytes(const struct model_config *config, int most_tokens);
-yalm_status experts_run(float *x, const struct experts *e, int n, void *scratch, cudaStream_t stream, yalm_error *error);
+yalm_status experts_run(float *to, const float *x, const struct experts *e, int n, void *scratch, cudaStream_t stream,
+                        yalm_error *error);
 
 // ------------------------------------------------------------------------------------------ attention (attention_*.cu)
 

@@ -74,9 +74,11 @@ static yalm_status hybrid_open(struct cuda_state *s, const struct backend_plan *
     const struct key_codes *c = &h->codes;
     const size_t heads = (size_t)c->n_layers * c->n_kv_heads;
     if (heads > 0) {
-        const float *centroids = codebook_of(&h->book, s->config, 0, 0);
-        const size_t floats = heads * c->head_dim * CODES_CENTROIDS;
-        TRY_CUDA(cudaMemcpy(c->centroids, centroids, floats * sizeof(float), cudaMemcpyHostToDevice));
+        const size_t floats =
+            (size_t)c->n_kv_heads * c->head_dim * CODES_CENTROIDS; // of a layer; the book has all ranks' heads
+        for (int layer = 0; layer < c->n_layers; layer++)
+            TRY_CUDA(cudaMemcpy(c->centroids + layer * floats, codebook_of(&h->book, s->config, layer, 0),
+                                floats * sizeof(float), cudaMemcpyHostToDevice));
         TRY_CUDA(cudaMemset(c->codes, 0, heads * codes_head_words(c) * sizeof *c->codes));
         TRY_CUDA(cudaDeviceSynchronize());
         TRY(codes_tables(c, s->stream, error));

@@ -212,6 +212,9 @@ struct emulated_kernel {
     std::function<void()> run;
 };
 cudaError_t emulated_enqueue(const emulated_kernel &kernel, cudaStream_t stream);
+// Runs something of the host's in its turn, once `ready` says that it can: what waits for another device (nccl.cc).
+__attribute__((visibility("default"))) cudaError_t emulated_enqueue_when(cudaStream_t stream, std::function<bool()> ready,
+                                                                         std::function<void()> run);
 
 template <class... Parameters>
 cudaError_t emulated_launch(const char *name, void (*kernel)(Parameters...), bool together, dim3 grid, dim3 block,

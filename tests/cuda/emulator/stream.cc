@@ -2,6 +2,8 @@
 // in such a queue; a graph is a recorded one.
 #include "runtime.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <deque>
@@ -10,6 +12,7 @@
 struct operation {
     std::function<void()> run;
     std::shared_ptr<const emulated_kernel> kernel; // null: something else
+    std::function<bool()> ready;                   // whether it can run, asked again and again; null: it can
 };
 
 struct emulated_graph {
@@ -57,6 +60,12 @@ bool stream_capturing(cudaStream_t stream)
                   : std::any_of(streams.begin(), streams.end(), [](emulated_stream *s) { return s->capture; });
 }
 
+// Waits for something outside of this device.
+static bool is_held(const emulated_stream *stream)
+{
+    return !stream->queue.empty() && stream->queue.front().ready && !stream->queue.front().ready();
+}
+
 static void run_one(emulated_stream *stream)
 {
     operation next = std::move(stream->queue.front());
@@ -78,9 +87,9 @@ void stream_finish(cudaStream_t stream)
         streams_finish(true);
         return;
     }
-    if (!stream->queue.empty()) {
+    if (!stream->queue.empty() && !is_held(stream)) {
         memory_open();
-        while (!stream->queue.empty()) {
+        while (!stream->queue.empty() && !is_held(stream)) {
             run_one(stream);
         }
         memory_close();
@@ -93,6 +102,16 @@ void streams_finish(bool blocking_only)
         if (stream->blocking || !blocking_only) {
             stream_finish(stream);
         }
+    }
+}
+
+// The caller waits, and others have the device meanwhile.
+template <class Done> static void wait_for(std::unique_lock<std::recursive_mutex> &lock, Done done)
+{
+    while (!done()) {
+        lock.unlock();
+        usleep(100);
+        lock.lock();
     }
 }
 
@@ -144,7 +163,13 @@ static cudaError_t enqueue(cudaStream_t stream, operation next)
 
 cudaError_t stream_enqueue(cudaStream_t stream, std::function<void()> run)
 {
-    return enqueue(stream, {std::move(run), nullptr});
+    return enqueue(stream, {std::move(run), nullptr, nullptr});
+}
+
+cudaError_t emulated_enqueue_when(cudaStream_t stream, std::function<bool()> ready, std::function<void()> run)
+{
+    auto lock = runtime_lock();
+    return enqueue(stream, {std::move(run), nullptr, std::move(ready)});
 }
 
 cudaError_t emulated_enqueue(const emulated_kernel &kernel, cudaStream_t stream)
@@ -157,7 +182,7 @@ cudaError_t emulated_enqueue(const emulated_kernel &kernel, cudaStream_t stream)
             memory_check_guards();
         }
     };
-    return enqueue(stream, {run, kept});
+    return enqueue(stream, {run, kept, nullptr});
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*function)(void *), void *data)
@@ -211,7 +236,10 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     if (stream_capturing(stream)) {
         return stream_spoil(stream);
     }
-    stream_finish(stream);
+    wait_for(lock, [=] {
+        stream_finish(stream);
+        return !stream || stream->queue.empty();
+    });
     return runtime_usable();
 }
 
@@ -227,6 +255,10 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
     }
     bool busy = stream && !stream->queue.empty();
     stream_finish(stream);
+    if (stream && !stream->queue.empty()) { // others may have to use the device first
+        lock.unlock();
+        usleep(100);
+    }
     return runtime_usable() != cudaSuccess ? runtime_usable() : busy ? cudaErrorNotReady : cudaSuccess;
 }
 
@@ -285,7 +317,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 static void finish_until(const mark &last)
 {
     memory_open();
-    while (!last.done && last.stream && known(last.stream) && !last.stream->queue.empty()) {
+    while (!last.done && last.stream && known(last.stream) && !last.stream->queue.empty() && !is_held(last.stream)) {
         run_one(last.stream);
     }
     memory_close();
@@ -323,8 +355,11 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     if (event->capture) {
         return stream_spoil(event->stream);
     }
-    if (event->last) {
-        finish_until(*event->last);
+    if (auto last = event->last) {
+        wait_for(lock, [=] {
+            finish_until(*last);
+            return last->done || !last->stream || !known(last->stream) || last->stream->queue.empty();
+        });
     }
     return runtime_usable();
 }

@@ -1,0 +1,54 @@
+// Small models of every kind that ranks share.
+#pragma once
+#include "engine/random_model.h"
+
+enum { VOCAB = 67, N_SHARED_KINDS = 10 };
+
+static inline struct model_config plain(void)
+{
+    return (struct model_config){.n_layers = 3,
+                                 .hidden_dim = 96,
+                                 .ffn_dim = 208, // its last unit is short
+                                 .n_heads = 10,
+                                 .n_kv_heads = 5,
+                                 .head_dim = 16,
+                                 .vocab_size = VOCAB,
+                                 .context_length = 64,
+                                 .bos = -1};
+}
+
+static inline void shared_kinds(struct model_config kinds[N_SHARED_KINDS])
+{
+    for (int i = 0; i < N_SHARED_KINDS; i++)
+        kinds[i] = plain();
+    kinds[0].tied_embeddings = kinds[0].qkv_bias = true;
+    kinds[1].attention_bias = kinds[1].mlp_bias = true;
+    kinds[2].qk_norm = true;
+    kinds[3].whole_qk_norm = true;
+    kinds[4].norms_after = true;
+    kinds[4].whole_qk_norm = true;
+    kinds[5].norms_around = true;
+    kinds[5].attention_softcap = 20;
+    kinds[5].logits_softcap = 10;
+    kinds[5].activation = ACTIVATION_GELU;
+    kinds[6].sink_logits = true;
+    kinds[6].kinds[0].sliding_window = 9;
+    kinds[7].n_more_kinds = 1;
+    kinds[7].kind_of_layer[1] = 1;
+    kinds[7].kinds[1].sliding_window = 7;
+    kinds[8].n_experts = 5;
+    kinds[8].n_active_experts = 2;
+    kinds[8].router_bias = kinds[8].mlp_bias = true;
+    kinds[9].n_experts = 6;
+    kinds[9].n_active_experts = 3;
+    kinds[9].expert_ffn_dim = 128;
+    kinds[9].shared_ffn_dim = 160;
+    kinds[9].sigmoid_router = true;
+    kinds[9].n_dense_layers = 1;
+    kinds[9].dense_layer[0] = true;
+}
+
+static inline int32_t token_of(int i)
+{
+    return (int32_t)((i * 37 + i * i) % VOCAB);
+}
