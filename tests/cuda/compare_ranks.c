@@ -59,13 +59,6 @@ static double difference(const yalm_session *a, const yalm_session *b, int n)
     return most / (high - low);
 }
 
-static void release(struct random_model *m)
-{
-    if (m->model.weights_copy.data)
-        m->model.weights_copy.release(m->model.weights_copy.data);
-    random_model_free(m);
-}
-
 // A prompt with all its logits, tokens one by one, a prompt with the last one's logits, and greedy tokens, which are the device's own choice.
 static void compare(const char *name, struct model_config config, enum dtype dtype, int n_ranks)
 {
@@ -108,7 +101,7 @@ static void compare(const char *name, struct model_config config, enum dtype dty
     for (int r = 1; r < n_ranks; r++)
         if (ranks.each[r].status != YALM_OK)
             quit("a rank", &ranks.each[r].error);
-    release(m);
+    random_model_free(m);
 }
 
 static void compare_named(const char *name, int n_ranks)
@@ -162,7 +155,7 @@ static void lose(int rank)
     for (int r = 1; r < ranks.n; r++)
         if (r != rank)
             say(r, &ranks.each[r].error, begin);
-    release(m);
+    random_model_free(m);
 }
 
 static void open_only(bool fp16)
@@ -179,7 +172,7 @@ static void open_only(bool fp16)
     printf("%d %s\n", error.status, error.text);
     yalm_session_close(session);
     ranks_end(&ranks);
-    release(m);
+    random_model_free(m);
 }
 
 int main(int argc, char **argv)
