@@ -188,7 +188,9 @@ def test_models(check):
     elif importlib.util.find_spec("xdist"):
         words += ["-n", str(max(4, len(os.sched_getaffinity(0)) // 2))]
     environment = {"YALM_VARIANT": "emulated" if check.emulated else "release"}
-    done = check.try_run("models", [*words, "tests/cuda/test_devices.py", "tests/cuda/test_sessions.py"], environment=environment)
+    done = check.try_run(
+        "models", [*words, "tests/cuda/test_devices.py", "tests/cuda/test_sessions.py"], environment=environment
+    )
     if not report.exists():
         ended = "did not run" if done.status is not None else f"did not end within {done.seconds:.0f} s"
         raise StepError(f"pytest {ended} (logs/models.*)")
