@@ -126,8 +126,8 @@ static inline void range_of(const float *x, int n, float *least, float *largest)
     }
 }
 
-// The rows that the CPU selects: x: (n) weights by age; sinks: what the sinks apart have of the group's softmax, in all.
-static inline std::vector<int> cpu_selection(const std::vector<float> &x, const struct choice &c, double group, double sinks)
+// The rows that the CPU selects: x: (n) weights by age.
+static inline std::vector<int> cpu_selection(const std::vector<float> &x, const struct choice &c)
 {
     struct sparse_kernels kernels = {};
     kernels.count_from = count_from;
