@@ -357,7 +357,8 @@ YALM_API void yalm_seed(yalm_session *session, uint64_t seed);
 // ---------------------------------------------------------------------------------------- several machines
 
 // Processes on several machines that compute one model together, each with its share of the weights and of the caches (docs/machines.md). Rank 0 opens the
-// model and its sessions, and uses them as if it were alone; each other rank follows it. Sessions run on the CPUs, or on device "cuda" on a GPU a rank, and cannot be kept in files.
+// model and its sessions, and uses them as if it were alone; each other rank follows it. Sessions run on the CPUs, or with device "cuda" on a GPU a rank.
+// They cannot be kept in files.
 typedef struct yalm_group yalm_group;
 
 // The processes that mpirun started together with this one; *group NULL, and YALM_OK, where it is alone. YALM_FAILED: libyalm-mpi.so or MPI itself fails.
@@ -372,7 +373,8 @@ YALM_API bool yalm_group_speaks(const yalm_group *group);
 YALM_API yalm_status yalm_group_follow(yalm_group *group, const char *path, const yalm_model_options *how,
                                        const yalm_session_options *options, yalm_error *error);
 
-// From the next model on that rank 0 opens: what is summed goes over the wire as fp16, in half of the bytes. Each sum is then rounded to 11 bits of its largest. Of CPUs only.
+// From the next model on that rank 0 opens: what is summed goes over the wire as fp16, in half of the bytes. Each sum is then rounded to 11 bits of its
+// largest. Of CPUs only.
 YALM_API void yalm_group_use_fp16(yalm_group *group, bool on);
 
 // What this rank has sent so far, but through NCCL, and how long it has been at sums and at gathering logits, waiting included.

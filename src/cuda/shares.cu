@@ -66,7 +66,8 @@ yalm_status shares_invite(void *invitation, yalm_error *error)
     return YALM_OK;
 }
 
-// One token's sums, the most tokens', and logits. NCCL makes its connections when they are first used, and then waits for other ranks outside of the stream: better now than in a pass.
+// One token's sums, the most tokens', and logits. NCCL makes its connections when they are first used, and then waits for other ranks outside of the stream:
+// better now than in a pass.
 static yalm_status shake_hands(struct cuda_state *s, yalm_error *error)
 {
     TRY_CUDA(cudaMemsetAsync(s->x, 0, (size_t)s->chunk * s->config->hidden_dim * sizeof *s->x, s->stream));

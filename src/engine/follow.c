@@ -179,7 +179,9 @@ static bool obey(struct follower *f, const struct command *command, const void *
         close_session(find(f, command->session));
         break;
     case COMMAND_JOIN:
-        if (session)
+        if (!session || !session->backend->join || command->body_bytes != INVITATION_BYTES)
+            error_set(&mine, YALM_FAILED, "rank 0 asks for a meeting that this rank knows nothing of");
+        else
             session->backend->join(session->state, body, &mine);
         group_answer(f->group, &mine, error);
         break;

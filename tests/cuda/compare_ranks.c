@@ -2,8 +2,8 @@
 //
 //     compare_ranks RANKS MODEL…
 //
-// says of each, a kind of model or a type of weights, its name, the largest difference of two logits in parts of their range, and how many of the greedy tokens
-// differ, one line each.
+// MODEL is a kind of model, or a type of weights. Of each it says in a line its name, the largest difference of two logits in parts of their range, and how
+// many greedy tokens differ.
 //
 //     compare_ranks lost RANK | fp16 | open
 //

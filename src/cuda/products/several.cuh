@@ -7,8 +7,8 @@
 // The x of all tokens seldom fits into shared memory: 8 x 4 bytes for each column, with types that have groups 8 x 2. So a block takes as many segments of
 // its rows as fit, then the next ones, with their x; sums of all segments stay in shared memory to the end.
 //
-// Bytes: W once, x once for each block. Shared memory is the limit: a warp's pack of 512 bytes comes from memory in 28 clocks (H200: 18 bytes a clock for a
-// multiprocessor), goes through shared memory in 8, and n tokens' x, which two packs share, is read in 8.5 n (q4, q4n, q5, q6), 8 n (8-bit floats),
+// Bytes: W once, x once for each block. Shared memory is the limit. A warp's pack of 512 bytes comes from memory in 28 clocks (H200: 18 bytes a clock for a
+// multiprocessor), and goes through shared memory in 8. Two packs share n tokens' x, which is read in 8.5 n clocks (q4, q4n, q5, q6), 8 n (8-bit floats),
 // 4.5 n (q8) or 4 n (16 bits). So 8 tokens take 2.7, 2.6, 1.6 or 1.4 times one. Instructions take less: of q4 with 8 tokens some 47 clocks of 76.
 #pragma once
 #include "cuda/products/matvec_quant.cuh"
