@@ -167,6 +167,11 @@ else
 kernels: $(filter %.o,$(foreach file,$(LIB_OBJECTS),$(if $(findstring /kernels/,$(file)),$(file))))
 endif
 
+# These checks of each address take as long to compile as all the others together, and AddressSanitizer sees where a wrong one leads.
+ifeq ($(VARIANT),asan)
+$(BUILD)/src/cpu/kernels/%.o: private CFLAGS += -fno-sanitize=alignment,null,object-size,pointer-overflow
+endif
+
 $(BUILD)/src/cli/line.o: BASE += $(if $(EDIT),-DYALM_LIBEDIT)
 
 # The version string changes with every commit; only this file is built again for it.

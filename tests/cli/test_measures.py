@@ -385,7 +385,9 @@ def test_passkey_finds_keys(program):
 
 def test_passkey_position(program):
     for position in (0, 4):
-        text = program.ok("-m", "passkey", "-n", 4, "-l", position, "--trials", 2, "--seed", 9).decode()
+        text = program.ok(
+            "-m", "passkey", "-n", 4, "--set", f"passkey.position={position}", "--trials", 2, "--seed", 9
+        ).decode()
         assert text.count(f"after {position} of 4 lines") == 2
 
 
