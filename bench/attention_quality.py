@@ -69,7 +69,7 @@ class Engine:
         return done.stdout.decode()
 
     def ids(self, text):
-        return self.run("--tokenize", "-f", "-", stdin=text.encode()).split()
+        return self.run("-m", "tokenize", "-f", "-", stdin=text.encode()).split()
 
 
 # -------------------------------------------------------------------------------- what follows a text

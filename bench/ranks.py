@@ -50,7 +50,7 @@ def token_seconds(n, layers, dim, vocab, delay, mbit, bytes_each=4):
 
 def facts(model):
     """(layers, hidden_dim, vocabulary)."""
-    text = subprocess.run([ROOT / "yalm", model, "--info"], capture_output=True, text=True, check=True).stdout
+    text = subprocess.run([ROOT / "yalm", model, "-m", "info"], capture_output=True, text=True, check=True).stdout
     return tuple(
         int(re.search(pattern, text)[1]) for pattern in (r"layers +(\d+)", r"hidden, ffn +(\d+)", r"vocabulary +(\d+)")
     )
@@ -74,7 +74,8 @@ def measure(hosts, n, model):
             0,
             "--threads",
             1,
-            "--ignore-eos",
+            "--set",
+            "text.ignore_eos=on",
         )
         code, _, err = run(hosts, n, *words, timeout=300)
         assert code == 0, err

@@ -134,8 +134,9 @@ int main(int argc, char **argv)
         options.group = group;
         quiet = options.quiet;
         signal(SIGBUS, on_lost_page);
-        if (!group && options_given(&options, "wire"))
-            status = cli_error(&error, YALM_USAGE, "--wire: one process has none: start several with mpirun, or leave it out");
+        if (!group && options_given(&options, "machine.wire"))
+            status =
+                cli_error(&error, YALM_USAGE, "machine.wire: one process has none: start several with mpirun, or leave it out");
         if (group) {
             yalm_group_use_fp16(group, options.wire == 1);
             status = check_alone(&options, &error);

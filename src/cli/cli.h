@@ -62,7 +62,7 @@ yalm_status tokens_parse(struct tokens *tokens, const char *text, size_t length,
                          yalm_error *error);
 yalm_status tokens_read(struct tokens *tokens, const char *path, int n_vocab, yalm_error *error);
 
-// The mode's input: text, unless it came as ids, and its ids. YALM_TOKENIZE_BOS is left out for ids and with --no-bos.
+// The mode's input: text, unless it came as ids, and its ids. YALM_TOKENIZE_BOS is left out for ids and with text.bos=off.
 yalm_status input_read(struct text *text, struct tokens *tokens, const struct options *options, const yalm_model *model,
                        bool bos, yalm_error *error);
 yalm_status needs_tokenizer(const struct options *options, const yalm_model *model, const char *why, yalm_error *error);

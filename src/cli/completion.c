@@ -47,9 +47,10 @@ static yalm_status fit_prompt(struct completion *run, int64_t most, yalm_error *
     if ((int64_t)prompt->n <= most)
         return YALM_OK;
     if (!options->truncate_prompt)
-        return cli_error(error, YALM_USAGE,
-                         "the prompt is longer than the context: %zu tokens, and %lld fit (--truncate-prompt keeps its end)",
-                         prompt->n, (long long)most);
+        return cli_error(
+            error, YALM_USAGE,
+            "the prompt is longer than the context: %zu tokens, and %lld fit (--set text.truncate=on keeps its end)", prompt->n,
+            (long long)most);
     const int64_t half = most / 2;
     const size_t kept = (size_t)(most - (options->n_predict >= 0 && options->n_predict < half ? options->n_predict : half));
     const bool has_bos = !options->tokens && prompt->ids[0] == yalm_model_facts(run->model)->bos;

@@ -1,4 +1,5 @@
 // What somebody who comes from another program meant by an option.
+#include <stdio.h>
 #include <string.h>
 
 #include "cli/option_table.h"
@@ -12,8 +13,11 @@ const char *option_hint(const char *arg)
         {" -c ", "the context is -T N, or --ctx N"},
         {" -ngl --n-gpu-layers --gpu-layers ", "-d cuda runs all of the model on a GPU"},
         {" -p ", "text comes after -i"},
-        {" -b -ub ", "prompts are read --chunk N tokens at a time"},
-        {" -tb ", "--threads-batch N is for prompts"},
+        {" -b -ub --batch-size --ubatch-size ", "prompts are read N tokens at a time by --set machine.chunk=N"},
+        {" -tb ", "--set machine.threads_batch=N is for prompts"},
+        {" --keep ", "--set text.sinks=N keeps the first positions"},
+        {" --info --verify --tokenize ", "these are modes: -m info, -m verify, -m tokenize"},
+        {" --no-bos ", "--set text.bos=off"},
         {" -ctk -ctv --cache-type-k --cache-type-v ", "the cache's type is --kv"},
         {" -fa --flash-attn --no-mmap ", "leave it out: there is nothing to choose"},
         {" -hf -hfr --hf-repo ", "yalm downloads nothing: tools/convert.py makes a model file from a directory"},
@@ -24,4 +28,65 @@ const char *option_hint(const char *arg)
             if (strcspn(at + 1, " ") == length && !strncmp(at + 1, arg, length))
                 return hints[i].hint;
     return NULL;
+}
+
+// The name has one letter more or less than the option's, or another, or two; words longer than this are not compared.
+enum { MOST_LETTERS = 31, MOST_EDITS = 2 };
+
+// Letters to insert, to delete or to exchange so that a (n) becomes b (m): Levenshtein's distance, row by row.
+static int edits(const char *a, size_t n, const char *b, size_t m)
+{
+    int row[MOST_LETTERS + 1];
+    for (size_t j = 0; j <= m; j++)
+        row[j] = (int)j;
+    for (size_t i = 1; i <= n; i++) {
+        int corner = row[0];
+        row[0] = (int)i;
+        for (size_t j = 1; j <= m; j++) {
+            const int exchanged = corner + (a[i - 1] != b[j - 1]);
+            corner = row[j];
+            const int shorter = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
+            row[j] = shorter < exchanged ? shorter : exchanged;
+        }
+    }
+    return row[m];
+}
+
+// Whether a key's last part is that name, with '_' for '-'.
+static bool is_key_named(const char *key, const char *name, size_t length)
+{
+    const char *part = strchr(key, '.');
+    if (part == NULL || strlen(++part) != length)
+        return false;
+    for (size_t i = 0; i < length; i++)
+        if (part[i] != (name[i] == '-' ? '_' : name[i]))
+            return false;
+    return true;
+}
+
+void option_advice(char *text, size_t room, const char *arg)
+{
+    const char *hint = option_hint(arg), *name = arg + strspn(arg, "-");
+    const size_t length = strcspn(name, "=");
+    const char *nearest = NULL;
+    int least = MOST_EDITS + 1;
+    for (int i = 0; i < n_options && !hint && length > 1 && length <= MOST_LETTERS; i++) {
+        const char *names = option_table[i].names;
+        if (is_key_named(names, name, length)) {
+            snprintf(text, room, "--set %s=%s", names, option_table[i].argument);
+            return;
+        }
+        for (size_t n; !strchr(names, '.') && *names; names += n + (names[n] == ',')) {
+            n = strcspn(names, ",");
+            const int distance = n <= MOST_LETTERS ? edits(name, length, names, n) : least;
+            if (distance < least && distance * 2 < (int)length) {
+                least = distance;
+                nearest = names;
+            }
+        }
+    }
+    if (nearest)
+        snprintf(text, room, "did you mean --%.*s? yalm --help lists them", (int)strcspn(nearest, ","), nearest);
+    else
+        snprintf(text, room, "%s", hint ? hint : "yalm --help lists them; rarer ones are keys of --set KEY=VALUE");
 }

@@ -1,4 +1,4 @@
-// --info: what is in a model file; --verify: whether its tensors are what was written.
+// Mode info: what is in a model file; mode verify: whether its tensors are what was written.
 #include <cjson/cJSON.h>
 #include <inttypes.h>
 #include <stdlib.h>

@@ -123,7 +123,7 @@ static void warn_of_two_bos(const yalm_model *model, const struct tokens *tokens
     if (!facts->add_bos || !(flags & YALM_TOKENIZE_BOS) || tokens->n < 2 || tokens->ids[1] != facts->bos)
         return;
     const char *piece = yalm_piece(model, facts->bos, &length);
-    say("warning: the text begins with '%.*s' itself, and a second one is put before it (--no-bos leaves that out)",
+    say("warning: the text begins with '%.*s' itself, and a second one is put before it (--set text.bos=off leaves that out)",
         (int)length, piece);
 }
 

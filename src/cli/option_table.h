@@ -4,6 +4,7 @@
 
 enum option_kind {
     OPTION_FLAG,   // bool
+    OPTION_SWITCH, // bool: index into `choices`
     OPTION_MODE,   // sets the mode to `min`
     OPTION_NAMED,  // -m: the mode by name
     OPTION_TEXT,   // const char *
@@ -39,6 +40,9 @@ void options_defaults(struct options *options);
 
 // What to say to somebody who is used to another program's options: the end of a message; NULL where nothing is known.
 const char *option_hint(const char *arg);
+
+// What to do instead of an option that the table lacks: `arg` as the user wrote it.
+void option_advice(char *text, size_t room, const char *arg);
 
 // "\\n" in the text becomes a line's end, and so on: \n \t \r \\ \" \' and \xHH. In place; what is none of these stays.
 void unescape(char *text);

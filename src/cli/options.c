@@ -86,9 +86,9 @@ static yalm_status next_word(struct word *word, int argc, char **argv, int *at, 
     }
     const int found = find_option(word, 0);
     if (found < 0) {
-        const char *hint = option_hint(word->shown);
-        return cli_error(error, YALM_USAGE, "unknown option '%.*s' (%s)", word->length, word->shown,
-                         hint ? hint : "yalm --help lists them");
+        char advice[128];
+        option_advice(advice, sizeof advice, word->shown);
+        return cli_error(error, YALM_USAGE, "unknown option '%.*s' (%s)", word->length, word->shown, advice);
     }
     if (option_table[found].argument == NULL && word->has_value)
         return cli_error(error, YALM_USAGE, "option '%.*s' takes no value, found '%s'", word->length, word->shown, word->value);
@@ -285,8 +285,11 @@ static yalm_status read_setting(struct options *options, const struct word *word
             return cli_error(error, YALM_USAGE, "setting '%s' does not belong to mode %s", word->value,
                              mode_names[options->mode]);
         const struct word setting = {.shown = word->value, .length = (int)length, .value = word->value + length + 1};
+        options->given[i] = true;
         return set_value(options, option, &setting, error);
     }
+    if (options->mode == MODE_TOKENIZE)
+        return cli_error(error, YALM_USAGE, "setting '%s': mode tokenize has none of that name", word->value);
     return read_text(word, &options->settings, error);
 }
 
@@ -297,6 +300,11 @@ static yalm_status set_value(struct options *options, const struct option *optio
     switch (option->kind) {
     case OPTION_FLAG:
         *(bool *)field = true;
+        return YALM_OK;
+    case OPTION_SWITCH:
+        if (read_choice(option, word, &index, error) != YALM_OK)
+            return YALM_USAGE;
+        *(bool *)field = index;
         return YALM_OK;
     case OPTION_TEXT:
         *(const char **)field = word->value;
@@ -402,7 +410,7 @@ static yalm_status check_together(struct options *options, yalm_error *error)
         options->file = "-";
     }
     if (options->mode == MODE_PASSKEY && options->junk >= 0 && options->position > options->junk)
-        return cli_error(error, YALM_USAGE, "option '-l': the key's position %d is past the %d junk lines", options->position,
+        return cli_error(error, YALM_USAGE, "setting 'passkey.position': %d is past the %d junk lines", options->position,
                          options->junk);
     for (int i = 0; i < options->variables.n; i++) {
         const char *variable = options->variables.texts[i], *value = strchr(variable, '=');
@@ -412,8 +420,8 @@ static yalm_status check_together(struct options *options, yalm_error *error)
     if (speculation_check(options, error) != YALM_OK)
         return YALM_USAGE;
     if (options->stride && options->context && options->stride > options->context)
-        return cli_error(error, YALM_USAGE, "option '--stride': %d is longer than the window (--ctx %d)", options->stride,
-                         options->context);
+        return cli_error(error, YALM_USAGE, "setting 'perplexity.stride': %d is longer than the window (--ctx %d)",
+                         options->stride, options->context);
     return YALM_OK;
 }
 

@@ -43,7 +43,8 @@ struct options {
 
     const char *model;
     const char *prompt, *file, *tokens; // where input comes from: at most one of them is set; "-" is stdin
-    bool special, no_bos, truncate_prompt, escapes;
+    bool special, truncate_prompt, escapes;
+    int no_bos; // 1: none comes before the text
 
     int n_predict; // -1: endless, -2: until the context is full
     struct text_list stops;

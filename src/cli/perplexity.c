@@ -2,7 +2,7 @@
 //
 // The text's tokens are cut into windows of --ctx tokens. A window is evaluated on its own, as bos and all its tokens but the
 // last, and each of its tokens is predicted; ids from --tokens are used as they are, with no bos, so the first of a window is
-// input only (and the last is fed only where its logits are saved or compared: a file has one row for each token). With --stride windows overlap, and only tokens that no window has scored yet count.
+// input only (and the last is fed only where its logits are saved or compared: a file has one row for each token). With perplexity.stride windows overlap, and only tokens that no window has scored yet count.
 // With perplexity.decode_from=N the first N inputs of a window are a prompt, evaluated many at once and not scored; the others are fed one by one, as
 // in generation, so that what is measured is the way that attention goes then.
 #include <math.h>
@@ -239,7 +239,7 @@ yalm_status run_perplexity(const struct options *options, yalm_error *error)
                 cli_error(error, YALM_USAGE, "perplexity.decode_from: found %lld, expected less than the window's %lld tokens",
                           (long long)run.prompt, (long long)run.window);
         else if (run.stride > run.window)
-            status = cli_error(error, YALM_USAGE, "option '--stride': %lld is longer than the window of %lld tokens",
+            status = cli_error(error, YALM_USAGE, "setting 'perplexity.stride': %lld is longer than the window of %lld tokens",
                                (long long)run.stride, (long long)run.window);
         else
             status = measure(&run, model, error);

@@ -40,7 +40,8 @@ static bool exchange(struct yalm_group *g, const struct parcel *out, int n_out, 
     const char *name = g->transport.name(g->transport.context, done.lost);
     if (done.late)
         error_set(&g->why, YALM_FAILED,
-                  "rank %d (%s) has not answered for %g seconds: it hangs, or is too slow for these prompts (--chunk N makes "
+                  "rank %d (%s) has not answered for %g seconds: it hangs, or is too slow for these prompts (--set "
+                  "machine.chunk=N makes "
                   "its turns shorter)",
                   done.lost, name, patience);
     else

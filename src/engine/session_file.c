@@ -233,7 +233,8 @@ static yalm_status check_header(const struct header *h, uint64_t size, yalm_sess
         h->n_kinds != (uint32_t)config_n_kinds(&s->model->config))
         return unfit(path, "a session with another --kv or --activations", error);
     if (h->offset_keys != has_offset_keys(s))
-        return unfit(path, "a session whose keys are kept in another way, by an earlier version or with other --sinks", error);
+        return unfit(path, "a session whose keys are kept in another way, by an earlier version or with other text.sinks",
+                     error);
     if (h->position < 0 || h->high_water < h->position || h->n_tokens != (uint64_t)h->position || h->floor < 0 ||
         h->floor > h->position)
         return unfit(path, "damaged: numbers that contradict each other", error);
@@ -256,7 +257,8 @@ static yalm_status check_kinds(struct stream *stream, const struct header *h, ya
             return unfit(stream->path, "truncated", error);
         const bool straight = h->high_water <= found.capacity && h->high_water <= ours.capacity;
         if (!straight && memcmp(&found, &ours, sizeof found) != 0)
-            return unfit(stream->path, "a session with another context (-T), --chunk or --sinks, whose cache has come round",
+            return unfit(stream->path,
+                         "a session with another context (-T), other machine.chunk or text.sinks, whose cache has come round",
                          error);
     }
     return YALM_OK;

@@ -34,7 +34,9 @@ def test_the_same_bits_with_any_number_of_threads_and_in_every_run(logits):
 
 @pytest.mark.parametrize("form, bits", [("int16", 16), ("int8", 8)])
 def test_verbose_says_who_multiplies(quantised, form, bits):
-    done = quantised("-i", "one two three", "-n", 1, "-v", "-d", "cpu", "--isa", "scalar", "--activations", form)
+    done = quantised(
+        "-i", "one two three", "-n", 1, "-v", "-d", "cpu", "--set", "machine.isa=scalar", "--activations", form
+    )
     assert re.search(f"^q[0-9].*: tokens as {bits}-bit integers$", done.stderr.decode(), re.MULTILINE)
 
 
@@ -51,13 +53,15 @@ def test_the_default_is_what_the_weights_let_it_be(logits, request):
 @pytest.mark.parametrize("chunk", [1, 8, 9])
 def test_few_tokens_are_rounded_as_many_are(logits, chunk):
     int8, int16 = ("--activations", "int8"), ("--activations", "int16")
-    assert logits(*BRIEF, *int8, "--chunk", chunk) != logits(*BRIEF, *int16, "--chunk", chunk)
+    assert logits(*BRIEF, *int8, "--set", f"machine.chunk={chunk}") != logits(
+        *BRIEF, *int16, "--set", f"machine.chunk={chunk}"
+    )
 
 
 @pytest.mark.parametrize("isa", ["auto", "avx512vnni", "avx2", "scalar"])
 def test_what_it_loses(quantised, tmp_path, isa):
     quantised.ok(*TEXT, "--save-logits", tmp_path / "base", "--activations", "int16")
-    done = quantised(*TEXT, "--kl-base", tmp_path / "base", "--activations", "int8", "--isa", isa)
+    done = quantised(*TEXT, "--kl-base", tmp_path / "base", "--activations", "int8", "--set", f"machine.isa={isa}")
     if b"not one that this machine has" in done.stderr or b"this machine has:" in done.stderr:
         pytest.skip(f"no {isa} here")
     assert done.returncode == 0 and b", activations int8" in done.stderr
@@ -89,7 +93,7 @@ def vnni(floats, isas, tmp_path):
         pytest.skip("no avx512vnni here")
 
     def run(*options):
-        floats.ok(*TEXT, "--isa", "avx512vnni", "--save-logits", tmp_path / "logits", *options)
+        floats.ok(*TEXT, "--set", "machine.isa=avx512vnni", "--save-logits", tmp_path / "logits", *options)
         return (tmp_path / "logits").read_bytes()
 
     return run
@@ -106,8 +110,8 @@ def test_integers_do_not_depend_on_threads(vnni):
 
 def test_up_to_4_tokens_keep_float32(vnni):
     kept = (*BRIEF, "--kv", "fp32")
-    assert vnni("--chunk", 4, *kept) == vnni("--chunk", 4, "--activations", "fp32", *kept)
-    assert vnni("--chunk", 5, *kept) != vnni("--chunk", 5, "--activations", "fp32", *kept)
+    assert vnni("--set", "machine.chunk=4", *kept) == vnni("--set", "machine.chunk=4", "--activations", "fp32", *kept)
+    assert vnni("--set", "machine.chunk=5", *kept) != vnni("--set", "machine.chunk=5", "--activations", "fp32", *kept)
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +128,7 @@ def test_attention_is_in_integers_from_16_queries_on(exact_weights, isas, tmp_pa
     if "avx512vnni" not in isas:
         pytest.skip("no avx512vnni here")
     for form in ("int16", "fp32"):
-        how = ("--isa", "avx512vnni", "--kv", kv, "--chunk", chunk, "--activations", form)
+        how = ("--set", "machine.isa=avx512vnni", "--kv", kv, "--set", f"machine.chunk={chunk}", "--activations", form)
         exact_weights.ok(*TEXT, "--max-tokens", 16 * chunk, *how, "--save-logits", tmp_path / form)
     assert ((tmp_path / "int16").read_bytes() == (tmp_path / "fp32").read_bytes()) == (chunk == 7)
 
@@ -132,7 +136,7 @@ def test_attention_is_in_integers_from_16_queries_on(exact_weights, isas, tmp_pa
 def test_attention_in_integers_loses_no_more_than_the_fp16_cache(exact_weights, isas, tmp_path):
     if "avx512vnni" not in isas:
         pytest.skip("no avx512vnni here")
-    text = (*TEXT, "--max-tokens", 256, "--isa", "avx512vnni", "--chunk", 8)
+    text = (*TEXT, "--max-tokens", 256, "--set", "machine.isa=avx512vnni", "--set", "machine.chunk=8")
     exact_weights.ok(*text, "--activations", "fp32", "--kv", "fp32", "--save-logits", tmp_path / "exact")
     cache = kl(exact_weights(*text, "--activations", "fp32", "--kl-base", tmp_path / "exact"))
     exact_weights.ok(*text, "--activations", "fp32", "--save-logits", tmp_path / "floats")
@@ -145,7 +149,7 @@ def test_few_queries_of_an_int8_cache_are_in_integers_and_lose_a_hundredth_of_it
     if "avx512vnni" not in isas:
         pytest.skip("no avx512vnni here")
     for chunk in (1, 4):
-        text = (*TEXT, *BRIEF, "--isa", "avx512vnni", "--chunk", chunk)
+        text = (*TEXT, *BRIEF, "--set", "machine.isa=avx512vnni", "--set", f"machine.chunk={chunk}")
         program.ok(*text, "--activations", "fp32", "--kv", "fp32", "--save-logits", tmp_path / "exact")
         cache = kl(program(*text, "--activations", "fp32", "--kv", "int8", "--kl-base", tmp_path / "exact"))
         program.ok(*text, "--activations", "fp32", "--kv", "int8", "--save-logits", tmp_path / "floats")
@@ -155,10 +159,19 @@ def test_few_queries_of_an_int8_cache_are_in_integers_and_lose_a_hundredth_of_it
 
 @pytest.mark.parametrize("chunk", [8, 512])
 def test_integers_lose_no_more_than_the_fp16_cache(floats, vnni, tmp_path, chunk):
-    vnni("--activations", "fp32", "--kv", "fp32", "--chunk", chunk)
+    vnni("--activations", "fp32", "--kv", "fp32", "--set", f"machine.chunk={chunk}")
     lost = []
     for more in (("--kv", "fp32"), ("--activations", "fp32")):  # the integers alone, the cache alone
-        done = floats(*TEXT, "--isa", "avx512vnni", "--chunk", chunk, "--kl-base", tmp_path / "logits", *more)
+        done = floats(
+            *TEXT,
+            "--set",
+            "machine.isa=avx512vnni",
+            "--set",
+            f"machine.chunk={chunk}",
+            "--kl-base",
+            tmp_path / "logits",
+            *more,
+        )
         lost.append(float(re.search(rb"KL divergence: mean ([0-9.e+-]+)", done.stdout + done.stderr).group(1)))
     assert 1e-9 < lost[0] < 1.5 * lost[1] < 2e-7
 
@@ -177,6 +190,6 @@ def test_tiles_take_every_type_of_weights(program, isas, tmp_path):
     for dtype in ("fp32", "q8", "q4"):
         path = convert_directory(ROOT / "models/fable-4m", tmp_path / f"{dtype}.bin", "--dtype", dtype)
         model = type(program)(program.binary, path)
-        model.ok(*TEXT, "--save-logits", tmp_path / "base", "--isa", "avx512vnni", "--kv", "fp32")
-        done = model(*TEXT, "--kl-base", tmp_path / "base", "--kv", "fp32", "--isa", "amx")
+        model.ok(*TEXT, "--save-logits", tmp_path / "base", "--set", "machine.isa=avx512vnni", "--kv", "fp32")
+        done = model(*TEXT, "--kl-base", tmp_path / "base", "--kv", "fp32", "--set", "machine.isa=amx")
         assert kl(done) < (1e-8 if dtype == "fp32" else 2e-7), dtype

@@ -28,7 +28,9 @@ def answers(program, script, *args):
 def completed(program, messages, opening="assistant:", *args):
     """What the model makes of the rendered conversation in mode completion, as chat shows it."""
     text = "<s>" + "".join(f"{role}: {content}\n" for role, content in messages) + opening
-    out = program.ok("-i", text, "--special", "--no-bos", "--no-echo", "-q", *GREEDY, *args).decode()
+    out = program.ok(
+        "-i", text, "--set", "text.special=on", "--set", "text.bos=off", "--no-echo", "-q", *GREEDY, *args
+    ).decode()
     return out[1:] if out.startswith(" ") else out  # which the tokenizer begins a text with
 
 
@@ -178,7 +180,9 @@ def test_an_answer_that_is_cut_within_a_character(chatty, tmp_path):
     """The model's own bytes need not be text; the conversation goes on all the same."""
     saved = tmp_path / "saved.json"
     script = f"Hi\nAnd?\n/save {saved}\n"
-    done = chatty("-m", "chat", "-q", "-n", 2, "--logit-bias", "243+100", stdin=script.encode())  # the byte 0xf0
+    done = chatty(
+        "-m", "chat", "-q", "-n", 2, "--set", "sampling.logit_bias=243+100", stdin=script.encode()
+    )  # the byte 0xf0
     assert done.returncode == 0 and done.stdout == b"\xf0\xf0\n" * 2, done.stderr
     contents = [message["content"] for message in json.loads(saved.read_text())["messages"]]
     assert contents == ["Hi", "\ufffd\ufffd", "And?", "\ufffd\ufffd"]
@@ -197,14 +201,14 @@ def test_what_is_no_file_is_written_to_and_stays(chatty, tmp_path):
 def test_a_context_that_is_full(chatty):
     line = fails(chatty, 2, "word " * 80 + "\n", "-T", 64)
     assert re.search(r"the conversation has \d+ tokens, and the context holds 64: /undo .* /reset .* -T N", line)
-    done = chat(chatty, "Once upon a time\n/stats\n", "-T", 48, "-n", 1000, "--ignore-eos")
+    done = chat(chatty, "Once upon a time\n/stats\n", "-T", 48, "-n", 1000, "--set", "text.ignore_eos=on")
     words = done.stderr.decode()
     assert done.returncode == 0 and "context: 48 of 48 tokens" in words and "stopped by: full context" in words
 
 
 def test_a_sliding_window_is_read_again(windowed):
     """Where the cache no longer holds what an earlier position saw, the conversation is read from its beginning."""
-    options = ("--chunk", 8, "-n", 60, "--ignore-eos")
+    options = ("--set", "machine.chunk=8", "-n", 60, "--set", "text.ignore_eos=on")
     fresh = answers(windowed, "A cat\n", *options)
     done = chat(windowed, "The king and the queen\n/undo\nA cat\n/stats\n", *options)
     assert done.returncode == 0 and done.stdout.decode().endswith("\n" + fresh)
@@ -290,7 +294,7 @@ def test_a_talk_on_a_terminal(chatty):
 
 
 def test_interrupt_stops_an_answer(chatty):
-    terminal = Terminal(chatty, "--temp", 0, "--ignore-eos", "-T", 100000)
+    terminal = Terminal(chatty, "--temp", 0, "--set", "text.ignore_eos=on", "-T", 100000)
     terminal.until("> $")
     terminal.type("The king\n")
     terminal.until(r"king\r\n(.|\n)*\w+ \w+ \w+")
@@ -342,7 +346,7 @@ def test_reasoning_is_dim_on_a_terminal(chatty):
 
 def test_interrupt_ends_a_script(chatty):
     run = subprocess.Popen(
-        chatty.command("-m", "chat", "--temp", 0, "--ignore-eos", "-T", 100000),
+        chatty.command("-m", "chat", "--temp", 0, "--set", "text.ignore_eos=on", "-T", 100000),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -391,7 +395,19 @@ def test_a_completion_is_kept(program, tmp_path):
 def test_what_was_read_before_an_interrupt_is_kept(program, tmp_path):
     file, ids = tmp_path / "text.session", tmp_path / "ids"
     ids.write_text("300 400 500 " * 10000)
-    options = ("--no-echo", "-n", 1, "-T", 30000, "--isa", "scalar", "--chunk", 16, "--session", file)
+    options = (
+        "--no-echo",
+        "-n",
+        1,
+        "-T",
+        30000,
+        "--set",
+        "machine.isa=scalar",
+        "--set",
+        "machine.chunk=16",
+        "--session",
+        file,
+    )
     command = program.command("--tokens", ids, *options)
     run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     while not file.exists():
@@ -412,7 +428,7 @@ def test_what_goes_past_the_context_is_not_kept(program, tmp_path, speculate):
     file = tmp_path / "text.session"
     prompt = "The king and the queen lived in a castle"
     options = ("-T", 64, "--temp", 0, "--speculate", speculate)
-    endless = ("-i", prompt, *options, "--ignore-eos", "-n", 150)
+    endless = ("-i", prompt, *options, "--set", "text.ignore_eos=on", "-n", 150)
     done = program(*endless, "--session", file)
     assert done.returncode == 0, done.stderr
     assert done.stdout == program.ok(*endless)
@@ -426,7 +442,7 @@ def test_what_goes_past_the_context_is_not_kept(program, tmp_path, speculate):
 def test_a_session_whose_window_has_gone_by_is_read_again(windowed, tmp_path):
     """A prompt that leaves the kept one where the sliding window has been is read from its beginning."""
     file = tmp_path / "text.session"
-    options = ("--no-echo", "--temp", "0", "-n", "8", "--chunk", "8")
+    options = ("--no-echo", "--temp", "0", "-n", "8", "--set", "machine.chunk=8")
     begin = "Once upon a time there was a king who had a daughter, and she was so proud and so haughty withal"
     windowed.ok("-i", begin + " that no suitor was good enough for her.", *options, "--session", file)
     done = windowed("-i", begin[:60] + " cat", *options, "--session", file)

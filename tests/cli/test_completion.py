@@ -37,7 +37,7 @@ def test_quiet_says_nothing(program):
 
 
 def test_memory_is_said_first_and_statistics_last(program):
-    lines = program("-i", PROMPT, "-n", 20, "--seed", 5, "--ignore-eos").stderr.decode().splitlines()
+    lines = program("-i", PROMPT, "-n", 20, "--seed", 5, "--set", "text.ignore_eos=on").stderr.decode().splitlines()
     assert re.match(r"memory: weights 8\.4 MB, cache \S+ \S+, scratch \S+ \S+; \S+ \S+ available$", lines[0])
     assert re.match(r"cpu: \d+ threads?, \w+, context 24, cache fp16$", lines[1])
     assert re.match(r"prefill: 5 tokens in \d+\.\d+ s, \d+\.\d tok/s$", lines[2])
@@ -99,7 +99,7 @@ def test_stop_string_in_the_prompt_does_not_stop(program):
 def test_input_from_file_stdin_and_ids(program, tmp_path):
     expected = greedy(program, "-n", 10)
     (tmp_path / "prompt").write_text(PROMPT)
-    ids = program.ok("--tokenize", "-i", PROMPT)
+    ids = program.ok("-m", "tokenize", "-i", PROMPT)
     (tmp_path / "ids").write_bytes(ids)
     rest = ("--temp", "0", "-n", 10, "-q")
     assert program.ok("-f", tmp_path / "prompt", *rest) == expected
@@ -119,30 +119,35 @@ def test_any_bytes_are_a_prompt(program):
 def test_empty_prompt_begins_a_text(program):
     text = program.ok("-i", "", "-n", 8, "--temp", "0", "-q")
     assert text and not text.startswith(b" ")
-    assert "the prompt has no tokens" in program.fails(2, "-i", "", "--no-bos")
+    assert "the prompt has no tokens" in program.fails(2, "-i", "", "--set", "text.bos=off")
 
 
 def test_special_tokens_only_where_allowed(program):
-    plain = program.ok("--tokenize", "-i", "<s>x</s>").split()
-    special = program.ok("--tokenize", "-i", "<s>x</s>", "--special", "--no-bos").split()
+    plain = program.ok("-m", "tokenize", "-i", "<s>x</s>").split()
+    special = program.ok(
+        "-m", "tokenize", "-i", "<s>x</s>", "--set", "text.special=on", "--set", "text.bos=off"
+    ).split()
     assert plain[0] == b"1" and b"2" not in plain
     assert special[0] == b"1" and special[-1] == b"2"
 
 
 def test_eos_ends_the_text(program):
-    biased = ("-i", PROMPT, "--temp", "0", "-n", 5, "--logit-bias", "2+1000")
+    biased = ("-i", PROMPT, "--temp", "0", "-n", 5, "--set", "sampling.logit_bias=2+1000")
     done = program(*biased)
     assert done.stdout == PROMPT.encode() and b"stopped by: end of text" in done.stderr
     assert b"generated: 1 tokens" in done.stderr
-    assert b"stopped by: limit" in program(*biased, "--ignore-eos").stderr
+    assert b"stopped by: limit" in program(*biased, "--set", "text.ignore_eos=on").stderr
 
 
 def test_logit_bias_bans(program):
     first = program.ok("-i", PROMPT, "-n", 1, "--temp", "0", "-q", "--no-echo")
     token = GREEDY[0]["ids"][0]
     assert GREEDY[0]["prompt"] == PROMPT
-    assert program.ok("-i", PROMPT, "-n", 1, "--temp", "0", "-q", "--no-echo", "--logit-bias", f"{token}-inf") != first
-    assert "4096" in program.fails(2, "-i", PROMPT, "--logit-bias", "4096+1")
+    assert (
+        program.ok("-i", PROMPT, "-n", 1, "--temp", "0", "-q", "--no-echo", "--set", f"sampling.logit_bias={token}-inf")
+        != first
+    )
+    assert "4096" in program.fails(2, "-i", PROMPT, "--set", "sampling.logit_bias=4096+1")
 
 
 def test_repeat_penalty_changes_the_text(program):
@@ -151,10 +156,10 @@ def test_repeat_penalty_changes_the_text(program):
 
 def test_prompt_longer_than_the_context(program):
     prompt = "the king " * 30
-    n = len(program.ok("--tokenize", "-i", prompt).split())
+    n = len(program.ok("-m", "tokenize", "-i", prompt).split())
     line = program.fails(2, "-i", prompt, "-T", 20, "-n", 5)
     assert f"{n} tokens, and 20 fit" in line
-    cut = program("-i", prompt, "-T", 20, "-n", 5, "--truncate-prompt")
+    cut = program("-i", prompt, "-T", 20, "-n", 5, "--set", "text.truncate=on")
     assert cut.returncode == 0 and f"first {n - 15} tokens are cut off, its last 14 are kept".encode() in cut.stderr
     assert b"generated: 5 tokens" in cut.stderr
     long = ("word " * 3000).encode()
@@ -162,12 +167,12 @@ def test_prompt_longer_than_the_context(program):
 
 
 def test_the_default_length_ends_with_the_context(program):
-    done = program("-i", PROMPT, "-T", 30, "--ignore-eos")
+    done = program("-i", PROMPT, "-T", 30, "--set", "text.ignore_eos=on")
     assert b"generated: 26 tokens" in done.stderr and b"stopped by: full context" in done.stderr
 
 
 def test_an_asked_length_goes_on_past_the_context(program):
-    done = program("-i", PROMPT, "-T", 30, "-n", 100, "--ignore-eos", "--seed", 1)
+    done = program("-i", PROMPT, "-T", 30, "-n", 100, "--set", "text.ignore_eos=on", "--seed", 1)
     assert done.returncode == 0 and b"generated: 100 tokens" in done.stderr
     assert b"past the context of 30 positions" in done.stderr and b"(endless)" in done.stderr
 
@@ -175,7 +180,9 @@ def test_an_asked_length_goes_on_past_the_context(program):
 @pytest.mark.parametrize("kv", ["fp16", "fp32", "int8"])
 @pytest.mark.parametrize("isa", ["scalar", "auto"])
 def test_cache_types_and_instruction_sets(program, kv, isa):
-    text = greedy(program, "-n", 12, "--kv", kv, "--isa", isa, "--threads", 1, "--chunk", 3)
+    text = greedy(
+        program, "-n", 12, "--kv", kv, "--set", f"machine.isa={isa}", "--threads", 1, "--set", "machine.chunk=3"
+    )
     assert text == greedy(program, "-n", 12)
 
 

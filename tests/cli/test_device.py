@@ -96,5 +96,5 @@ def test_nothing_is_loaded_where_there_is_no_driver(program, yalm, fable, tmp_pa
 
 
 def test_a_named_instruction_set_means_the_cpu(program):
-    done = program(*RUN, "-d", "auto", "--isa", "scalar")
+    done = program(*RUN, "-d", "auto", "--set", "machine.isa=scalar")
     assert done.returncode == 0 and b"\ncpu: " in done.stderr and b"scalar" in done.stderr

@@ -15,7 +15,7 @@ HINTS = [
     (["-i", "x", "-c", "99"], "unknown option '-c' (the context is -T N, or --ctx N)"),
     (["-p", "Once"], "option '-p' does not belong to mode completion (only to throughput); text comes after -i"),
     (["-i", "x", "-ctk", "q8_0"], "unknown option '-c' (the cache's type is --kv)"),
-    (["-i", "x", "-x"], "unknown option '-x' (yalm --help lists them)"),
+    (["-i", "x", "-x"], "unknown option '-x' (yalm --help lists them; rarer ones are keys of --set KEY=VALUE)"),
 ]
 
 
@@ -41,18 +41,18 @@ def test_a_context_beyond_the_trained_one_is_warned_of(program):
 
 def test_a_doubled_bos_is_warned_of(program):
     told = "warning: the text begins with '<s>' itself, and a second one is put before it"
-    assert told in program("-i", "<s>x", "-n", "1", "--special").stderr.decode()
-    for more in (["--no-bos"], ["-q"]):
-        assert b"warning" not in program("-i", "<s>x", "-n", "1", "--special", *more).stderr
+    assert told in program("-i", "<s>x", "-n", "1", "--set", "text.special=on").stderr.decode()
+    for more in (["--set", "text.bos=off"], ["-q"]):
+        assert b"warning" not in program("-i", "<s>x", "-n", "1", "--set", "text.special=on", *more).stderr
     assert b"warning" not in program("-i", "<s>x", "-n", "1").stderr
 
 
 def test_escapes(program):
     """In the prompt and in stop strings, where they are asked for."""
-    plain = program.ok("--tokenize", "-i", "a\nb\tc\\'\x41\\q")
-    assert program.ok("--tokenize", "-e", "-i", r"a\nb\tc\\\'\x41\q") == plain
-    assert program.ok("--tokenize", "-i", r"a\nb\tc\\\'\x41\q") != plain
-    assert program.ok("--tokenize", "--escapes", "-i", r"\x00\x") == program.ok("--tokenize", "-i", r"\x00\x")
+    plain = program.ok("-m", "tokenize", "-i", "a\nb\tc\\'\x41\\q")
+    assert program.ok("-m", "tokenize", "-e", "-i", r"a\nb\tc\\\'\x41\q") == plain
+    assert program.ok("-m", "tokenize", "-i", r"a\nb\tc\\\'\x41\q") != plain
+    assert program.ok("-m", "tokenize", "--escapes", "-i", r"\x00\x") == program.ok("-m", "tokenize", "-i", r"\x00\x")
     fixed = ["-i", "Once upon a time", "-n", "60", "--seed", "4", "--no-echo", "-q"]
     whole = program.ok(*fixed)
     assert b"\n" in whole.strip()
@@ -72,7 +72,7 @@ def padded(tmp_path_factory):
 
 
 def test_a_token_that_the_model_does_not_know(bare, padded, program):
-    done = bare(padded, "--tokenize", "--special", "-i", "a<pad>b")
+    done = bare(padded, "-m", "tokenize", "--set", "text.special=on", "-i", "a<pad>b")
     assert done.returncode == 2
     assert done.stderr.decode() == (
         "yalm: the text has token 4096 ('<pad>'), which the model does not know: its embedding ends at 4095\n"
@@ -87,7 +87,19 @@ def test_a_window_as_long_as_the_context(bare, tmp_path):
     subprocess.run(command, check=True, capture_output=True)
     model = convert_directory(tmp_path / "tiny", tmp_path / "tiny.bin")
     (tmp_path / "ids").write_text(" ".join(map(str, range(3, 67, 7))))
-    fixed = ["--tokens", tmp_path / "ids", "-n", "60", "--temp", "0", "--ignore-eos", "--kv", "fp32", "-q"]
+    fixed = [
+        "--tokens",
+        tmp_path / "ids",
+        "-n",
+        "60",
+        "--temp",
+        "0",
+        "--set",
+        "text.ignore_eos=on",
+        "--kv",
+        "fp32",
+        "-q",
+    ]
     runs = [bare(model, *fixed, "--activations", "fp32", "-T", context).stdout for context in (48, 49, 200)]
     assert runs[0] == runs[1] == runs[2] and len(runs[0].split()) == 70
 
@@ -95,7 +107,7 @@ def test_a_window_as_long_as_the_context(bare, tmp_path):
 def test_a_model_file_that_is_shortened_while_it_runs(yalm, fable, tmp_path):
     model = tmp_path / "model.bin"
     shutil.copy(fable, model)
-    command = [str(yalm), str(model), "-i", "Once", "-n", "-1", "--ignore-eos", "-q"]
+    command = [str(yalm), str(model), "-i", "Once", "-n", "-1", "--set", "text.ignore_eos=on", "-q"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.read(200)  # it is under way
         time.sleep(0.1)

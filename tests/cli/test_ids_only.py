@@ -9,7 +9,7 @@ IDS = b"1 2613 597 261 541"
 TEXT = [
     (["-i", "x"], "cannot read text"),
     (["-m", "perplexity", "-i", "x"], "cannot read text"),
-    (["--tokenize", "-i", "x"], "cannot read text"),
+    (["-m", "tokenize", "-i", "x"], "cannot read text"),
     (["--detokenize", "-i", "1 5"], "cannot turn ids into text"),
     (["-m", "passkey"], "cannot read the test's text"),
     (["--tokens", "-", "--stop", "x"], "cannot find stop strings"),
@@ -37,8 +37,8 @@ def test_measures_take_ids(ids_only):
     )
     assert len(rows) == 2
     assert b"over 4 tokens" in ids_only.ok("-m", "perplexity", "--tokens", "-", stdin=IDS)
-    assert ids_only.ok("--tokenize", "--tokens", "-", stdin=IDS) == IDS + b"\n"
-    assert json.loads(ids_only.ok("--info", "-o", "json"))["tokenizer"] == "none"
+    assert ids_only.ok("-m", "tokenize", "--tokens", "-", stdin=IDS) == IDS + b"\n"
+    assert json.loads(ids_only.ok("-m", "info", "-o", "json"))["tokenizer"] == "none"
 
 
 def test_passkey_of_ids(ids_only, program):

@@ -241,7 +241,9 @@ def ids(program, tmp_path_factory):
     """Two hundred ids of the held-out text, in a file."""
     path = tmp_path_factory.mktemp("ids") / "ids"
     text = (MODEL / "heldout.txt").read_bytes()[:2000]
-    path.write_bytes(b" ".join(program.ok("--tokenize", "--no-bos", "-f", "-", stdin=text).split()[:200]))
+    path.write_bytes(
+        b" ".join(program.ok("-m", "tokenize", "--set", "text.bos=off", "-f", "-", stdin=text).split()[:200])
+    )
     return path
 
 
@@ -272,7 +274,9 @@ def test_chunks_and_strides(program, ids, tmp_path):
     assert n == 196 and nll == pytest.approx(nll_of(rows[inside], tokens[[i + 1 for i in inside]]), rel=1e-5)
 
     *_, strided, n = results(
-        program.ok("-m", "perplexity", "--tokens", ids, "--ctx", 64, "--stride", 16, "--save-logits", saved)
+        program.ok(
+            "-m", "perplexity", "--tokens", ids, "--ctx", 64, "--set", "perplexity.stride=16", "--save-logits", saved
+        )
     )
     rows = np.fromfile(saved, dtype="<f4").reshape(-1, 4096)
     row, expected, scored = 0, 0.0, 0
@@ -350,12 +354,12 @@ def test_save_logits_where_nothing_can_be_written(program, ids, tmp_path):
 
 
 def test_too_little_text(program):
-    assert "too few" in program.fails(2, "-m", "perplexity", "-f", "-", "--no-bos", stdin=b"")
+    assert "too few" in program.fails(2, "-m", "perplexity", "-f", "-", "--set", "text.bos=off", stdin=b"")
 
 
 def test_logits_that_are_not_finite(program, bare, fable, tmp_path):
     """Weights that went bad after the conversion must not pass for a result."""
-    tensors = json.loads(program.ok("--info", "-o", "json"))["tensors"]
+    tensors = json.loads(program.ok("-m", "info", "-o", "json"))["tensors"]
     norm = next(tensor for tensor in tensors if tensor["name"] == "norm")
     data = bytearray(Path(fable).read_bytes())
     data[norm["offset"] : norm["offset"] + 4] = b"\x00\x00\xc0\x7f"
@@ -381,7 +385,9 @@ def test_passkey_finds_keys(program):
 
 def test_passkey_position(program):
     for position in (0, 4):
-        text = program.ok("-m", "passkey", "-n", 4, "-l", position, "--trials", 2, "--seed", 9).decode()
+        text = program.ok(
+            "-m", "passkey", "-n", 4, "--set", f"passkey.position={position}", "--trials", 2, "--seed", 9
+        ).decode()
         assert text.count(f"after {position} of 4 lines") == 2
 
 

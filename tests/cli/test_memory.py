@@ -11,7 +11,7 @@ from harness import VARIANT
 
 MODEL = Path(__file__).resolve().parents[2] / "models" / "fable-4m"
 ENABLED = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-ARGUMENTS = ["-i", "Once upon a time", "-n", "40", "--seed", "5", "--ignore-eos"]
+ARGUMENTS = ["-i", "Once upon a time", "-n", "40", "--seed", "5", "--set", "text.ignore_eos=on"]
 TEXT = ["-m", "perplexity", "-d", "cpu", "-f", MODEL / "heldout.txt", "--max-tokens", "200"]
 UNITS = {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9}
 
@@ -39,10 +39,10 @@ def run(command):
 
 
 @pytest.mark.skipif(VARIANT != "release", reason="sanitizers take memory of their own")
-@pytest.mark.parametrize("options", [[], ["--hugepages"], ["--ctx", "2048", "--kv", "fp32"]])
+@pytest.mark.parametrize("options", [[], ["--set", "machine.hugepages=on"], ["--ctx", "2048", "--kv", "fp32"]])
 def test_resident_memory(yalm, fable, options):
     """The file, the cache, and at most 64 MiB. (Completion and throughput read 128 MiB of their own at the end, to measure the machine.)"""
-    if "--hugepages" in options and (not ENABLED.exists() or "[never]" in ENABLED.read_text()):
+    if "machine.hugepages=on" in options and (not ENABLED.exists() or "[never]" in ENABLED.read_text()):
         pytest.skip("this machine has no huge pages")
     code, _, err, resident = run([yalm, fable, *TEXT, *options])
     assert code == 0, err
@@ -52,7 +52,7 @@ def test_resident_memory(yalm, fable, options):
 
 def test_huge_pages(yalm, fable):
     _, usual, _, _ = run([yalm, fable, *ARGUMENTS])
-    code, out, err, _ = run([yalm, fable, *ARGUMENTS, "--hugepages"])
+    code, out, err, _ = run([yalm, fable, *ARGUMENTS, "--set", "machine.hugepages=on"])
     if not ENABLED.exists() or "[never]" in ENABLED.read_text():
         assert code == 1 and "no huge pages" in err
         return

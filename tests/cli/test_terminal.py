@@ -34,8 +34,8 @@ def test_control_characters_in_names_stay_off_the_terminal(program):
     assert "\033" not in line
 
 
-FULL = [("-i", PROMPT, "-n", "5"), ("--tokenize", "-i", PROMPT), ("--detokenize", "-i", "1 2613"), ("--info",), ("--info", "-o", "json"),
-        ("--verify",), ("--help",), ("--version",), ("-m", "perplexity", "-i", PROMPT),
+FULL = [("-i", PROMPT, "-n", "5"), ("-m", "tokenize", "-i", PROMPT), ("--detokenize", "-i", "1 2613"), ("-m", "info",), ("-m", "info", "-o", "json"),
+        ("-m", "verify",), ("--help",), ("--version",), ("-m", "perplexity", "-i", PROMPT),
         ("-m", "passkey", "-n", "1", "--trials", "1", "-s", "1"), ("-m", "throughput", "-p", "4", "-n", "2", "-r", "1"),
         ("-m", "throughput", "-p", "4", "-n", "2", "-r", "1", "-o", "json")]  # fmt: skip
 
@@ -56,7 +56,9 @@ def test_a_closed_stdout_is_said(program):
 
 def test_a_pipe_whose_reader_leaves(program):
     run = subprocess.Popen(
-        program.command("-i", PROMPT, "-n", "-1", "--ignore-eos"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        program.command("-i", PROMPT, "-n", "-1", "--set", "text.ignore_eos=on"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     assert run.stdout.read(40).startswith(PROMPT.encode())
     run.stdout.close()
@@ -68,7 +70,9 @@ def test_a_pipe_whose_reader_leaves(program):
 
 def test_interrupt_flushes_text_and_statistics(program):
     run = subprocess.Popen(
-        program.command("-i", PROMPT, "-n", "-1", "--ignore-eos"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        program.command("-i", PROMPT, "-n", "-1", "--set", "text.ignore_eos=on"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     begin = run.stdout.read(200)
     run.send_signal(signal.SIGINT)

@@ -41,8 +41,8 @@ def test_memory_is_said_and_codebooks_are_needed(fable, books):
         "hybrid",
         "--ctx",
         "256",
-        "--chunk",
-        "1",
+        "--set",
+        "machine.chunk=1",
     )
     done = run(fable, *words, "--codebooks", books / "a.nomad")
     # 4 layers and 2 KV heads of 64 components: codes of 256 slots, half a byte each, and codebooks (floats, bytes, ranges).

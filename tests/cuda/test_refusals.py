@@ -22,7 +22,7 @@ MACHINES = [
 OPTIONS = [
     (["--attention", "nomad"], "nomad attention does not run on the GPU"),
     (["--attention", "hybrid", "--set", "hybrid.codes=1/2"], "hybrid.codes: found 0.5"),
-    (["--isa", "avx2"], "instruction sets are the CPU's"),
+    (["--set", "machine.isa=avx2"], "instruction sets are the CPU's"),
     (["--activations", "int8"], "activations int8 are the CPU's (-d cpu)"),
     (["--activations", "fp32"], "activations fp32 are the CPU's (-d cpu)"),
 ]

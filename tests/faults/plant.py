@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Plants each fault of faults.py, one at a time, and says which test of `make test` finds it: does the short suite still find what it is there for?
 
-It changes the source and puts it back, so it wants a checkout without changes that the user can spare for an hour (git worktree add). Its table, as
+It changes the source and puts it back, so it wants a checkout without changes that the user can spare for an hour (git worktree add). Its list, as
 docs/testing.md has it, goes to standard output. It exits with 1 where a fault was not found.
 
 usage: plant.py [WORDS...]    all faults, or those whose text has one of these words
@@ -103,12 +103,11 @@ def main():
     faults = [fault for fault in FAULTS if not words or any(word in fault.about for word in words)]
     if subprocess.run(["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, check=True).stdout:
         raise SystemExit("plant.py: the checkout has changes: commit them, or use another one (git worktree add)")
-    print("| fault | found by |\n| --- | --- |", flush=True)
     missed = 0
     for fault in faults:
         found = plant(fault)
         missed += found is None
-        print(f"| {fault.about} | {found or '**nothing**'} |", flush=True)
+        print(f"- {fault.about}: {found or '**nothing**'}", flush=True)
     print(f"\n{len(faults) - missed} of {len(faults)}", flush=True)
     return 1 if missed else 0
 

@@ -66,7 +66,8 @@ def difference(hosts, n, model, ids, folder, *more):
     """The largest difference from one process's logits, in parts of their range."""
     more = ("--tokens", ids, *more)
     alone, together = folder / "alone.f32", folder / "together.f32"
-    here = [word for word in more if word not in ("--wire", "fp16")]
+    at = more.index("machine.wire=fp16") - 1 if "machine.wire=fp16" in more else len(more)
+    here = [*more[:at], *more[at + 2 :]]
     subprocess.run(logits(["./yalm", str(model)], alone, here), cwd=ROOT, check=True, capture_output=True)
     code, _, err = run(hosts, n, *logits(["./yalm", model], together, more))
     assert code == 0, err
@@ -95,7 +96,7 @@ def case(*values, short=False):
         case("dense", "bf16", 2, FLOATS, 1e-5),
         case("dense", "bf12", 3, FLOATS, 1e-5),
         case("dense", "fp8", 2, FLOATS, 1e-5),
-        case("dense", "fp32", 2, (*FLOATS, "--wire", "fp16"), 3e-3),
+        case("dense", "fp32", 2, (*FLOATS, "--set", "machine.wire=fp16"), 3e-3),
         case("dense", "q8", 3, (), 1e-3),
         case("dense", "q4", 3, INT16, 1e-3, short=True),
         case("mixtral", "fp32", 3, FLOATS, 1e-5, short=True),
@@ -186,7 +187,8 @@ def test_memory_of_each_rank(hosts, folder):
         200,
         "-T",
         2048,
-        "--ignore-eos",
+        "--set",
+        "text.ignore_eos=on",
         "--threads",
         1,
         "-q",
@@ -249,7 +251,7 @@ def test_logits_of_gpus(hosts, model_of, ids, folder, attention):
 @thorough
 @pytest.mark.parametrize("rank", [0, 1])
 def test_rank_with_a_gpu_that_hangs(hosts, fable, rank):
-    words = ("-d", "cuda", "-i", "Once", "-t", 0, "-n", 10000, "-T", 20000, "--ignore-eos")
+    words = ("-d", "cuda", "-i", "Once", "-t", 0, "-n", 10000, "-T", 20000, "--set", "text.ignore_eos=on")
     started = start(hosts, 2, *GPUS, fable, *words)
     try:
         ranks = wait_for_ranks(fable, 2)
@@ -306,7 +308,9 @@ def end(started):
 @pytest.fixture
 def long_run(hosts, fable):
     """Three seconds of work at least, on two ranks, that has begun."""
-    started = start(hosts, 2, "./yalm", fable, "-i", "Once", "-t", 0, "-n", 100000, "-T", 200000, "--ignore-eos")
+    started = start(
+        hosts, 2, "./yalm", fable, "-i", "Once", "-t", 0, "-n", 100000, "-T", 200000, "--set", "text.ignore_eos=on"
+    )
     try:
         ranks = wait_for_ranks(fable, 2)
         assert started.stdout.read(20)

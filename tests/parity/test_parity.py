@@ -199,7 +199,7 @@ def test_bundled_greedy_text(yalm, fable):
 
 def test_bundled_token_ids(yalm, fable):
     for case in reference("tokenizer.json")["cases"]:
-        command = [yalm, fable, "-m", "tokenize", "--no-bos", "-f", "-"]
+        command = [yalm, fable, "-m", "tokenize", "--set", "text.bos=off", "-f", "-"]
         done = subprocess.run(command, input=case["text"].encode(), capture_output=True, timeout=600)
         assert done.returncode == 0, done.stderr
         assert [int(word) for word in done.stdout.split()] == case["ids"], repr(case["text"])
@@ -208,7 +208,9 @@ def test_bundled_token_ids(yalm, fable):
 def test_bundled_perplexity(yalm, driver, fable, tmp_path):
     wanted = reference("perplexity.json")
     text = cases.FABLE / wanted["file"]
-    done = subprocess.run([yalm, fable, "-m", "tokenize", "--no-bos", "-f", text], capture_output=True, text=True)
+    done = subprocess.run(
+        [yalm, fable, "-m", "tokenize", "--set", "text.bos=off", "-f", text], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     ids = np.array(done.stdout.split(), np.int32)[: wanted["tokens"]]
     runs = {

@@ -133,6 +133,19 @@ def test_it_answers(yalm, real, tmp_path):
     if not golden["chats"]:
         pytest.skip("the model is no assistant")
     (tmp_path / "prompt").write_text(golden["chats"][0]["text"])
-    command = [yalm, default, "-f", tmp_path / "prompt", "--special", "--temp", "0", "-n", "40", "--no-echo", "-q"]
+    command = [
+        yalm,
+        default,
+        "-f",
+        tmp_path / "prompt",
+        "--set",
+        "text.special=on",
+        "--temp",
+        "0",
+        "-n",
+        "40",
+        "--no-echo",
+        "-q",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and done.stdout.strip() == "The capital of France is Paris."

@@ -159,7 +159,7 @@ def test_same_text_alone_and_among_others(server):
 
 def test_a_long_prompt_stalls_nobody(start):
     """While one client's prompt is read, another's tokens go on coming, between its pieces."""
-    server = start("--parallel", 2, "--chunk", 8)
+    server = start("--parallel", 2, "--set", "machine.chunk=8")
     connection, response = stream(server, prompt="Once", **{**LONG, "max_tokens": 1000})
     response.readline()
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
@@ -186,7 +186,7 @@ def test_turns_are_fair(start):
 
 
 def test_prompts_are_read_by_turns(start):
-    server = start("--parallel", 3, "--chunk", 4)
+    server = start("--parallel", 3, "--set", "machine.chunk=4")
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         asked = [pool.submit(server.complete, [5 + i, 6, 7, 8] * 500, max_tokens=1) for i in range(2)]
         seen = []
@@ -248,7 +248,7 @@ def test_who_speaks_an_older_http_is_not_asked(server):
 
 
 def test_queue_has_a_limit(start):
-    server = start("--parallel", 1, "--queue", 2)
+    server = start("--parallel", 1, "--set", "serve.queue=2")
     connections = []
     for _ in range(3):
         connection = server.connect()
@@ -416,7 +416,7 @@ def test_port_in_use(server, yalm, fable):
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_end_lets_running_requests_finish(start, how):
-    server = start("--drain", 60)
+    server = start("--set", "serve.drain=60")
     connection, response = stream(server, prompt="Once", **{**LONG, "max_tokens": 300})
     response.readline()
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
@@ -431,7 +431,7 @@ def test_end_lets_running_requests_finish(start, how):
 
 
 def test_end_waits_no_longer_than_it_is_told(start):
-    server = start("--drain", 0)
+    server = start("--set", "serve.drain=0")
     connection, response = stream(server, prompt="Once", n=16, **LONG)
     response.readline()
     with concurrent.futures.ThreadPoolExecutor(1) as pool:

@@ -69,7 +69,7 @@ def test_a_document_is_read_once(start):
 
 def test_conversations_keep_their_sessions(start):
     """As many as there are sessions, by turns, with a beginning in common."""
-    server = start("--parallel", 3, "--cache-ram", 0)
+    server = start("--parallel", 3, "--set", "serve.cache_ram=0")
     talks = [
         f"You are a teller of fairy tales. Tell of the {animal}" + " again" * 40 for animal in ("fox", "cat", "hare")
     ]
@@ -102,7 +102,7 @@ def test_a_system_prompt_is_read_once(start, together):
     server = start("--parallel", 4)
     prompts = [f"{SYSTEM} And now tell of the {animal}." for animal in ("fox", "cat", "hare", "wolf")]
     alone = [fresh(server, prompt, max_tokens=30) for prompt in prompts]
-    server = start("--parallel", 4, "--chunk", 16)
+    server = start("--parallel", 4, "--set", "machine.chunk=16")
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         asked = [
             pool.submit(server.complete, prompt, max_tokens=30, seed=7) for prompt in prompts[: 4 if together else 1]
@@ -137,7 +137,7 @@ def test_windows(start, windowed):
 
 def test_kinds_of_layers(start, gemma):
     """Windows in some layers only, on token ids: the same log probabilities."""
-    server = start("--parallel", 2, "-T", 512, "--chunk", 16, model=gemma)
+    server = start("--parallel", 2, "-T", 512, "--set", "machine.chunk=16", model=gemma)
     prompt = [(7 * i * i + i) % 300 for i in range(300)]
     want = server.complete(prompt, max_tokens=20, temperature=0, logprobs=0, ignore_eos=True)["choices"][0]["logprobs"]
     for others in range(3):
@@ -149,9 +149,9 @@ def test_kinds_of_layers(start, gemma):
 
 def test_what_may_be_kept_is_said_where_anything_is(start):
     for options, said in (
-        (("--cache-ram", 8), True),
-        (("--cache-ram", 0), False),
-        (("--cache-ram", 8, "--attention", "sparq"), False),
+        (("--set", "serve.cache_ram=8"), True),
+        (("--set", "serve.cache_ram=0"), False),
+        (("--set", "serve.cache_ram=8", "--attention", "sparq"), False),
     ):
         server = start("--parallel", 1, *options)
         assert any("at most 8 MiB of what was read before" in line for line in server.lines) == said, server.lines
@@ -160,7 +160,7 @@ def test_what_may_be_kept_is_said_where_anything_is(start):
 
 def test_memory_has_a_limit(start):
     """What was used longest ago goes; the beginning that all have in common stays."""
-    server = start("--parallel", 1, "--cache-ram", 8)
+    server = start("--parallel", 1, "--set", "serve.cache_ram=8")
     for i in range(40):
         ask(server, f"{SYSTEM[:800]} Tell of the {i}th. " + f"{i} and " * 80, max_tokens=2)
         assert server.metric("kept_bytes") <= 8 << 20

@@ -78,7 +78,7 @@ def ask(server, fields, half_closed):
 
 
 def test_many_requests(start):
-    server = start("--parallel", 4, "--queue", 100, "--cache-ram", 8)
+    server = start("--parallel", 4, "--set", "serve.queue=100", "--set", "serve.cache_ram=8")
     fields = [{**each, "cache_prompt": False} for each in ANSWERED]
     right = [texts(server.post("/v1/completions", **each).body) for each in fields]
 

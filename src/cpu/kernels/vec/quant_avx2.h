@@ -158,14 +158,9 @@ VEC_INLINE ivec ivec_dot8_two(ivec sum, ivec a, ivec x, ivec b, ivec y)
 #endif
 }
 
-// Of `words` (1 or 2) words of four bytes that a group has at p, the one numbered `which`, of 8 groups, or of fewer, in the order of part_lane().
-VEC_INLINE ivec lane_words(const uint8_t *p, int words, int which, int groups)
+// Of `words` (1 or 2) words of four bytes that a group has at p, the one numbered `which`, of 8 groups, in the order of part_lane().
+VEC_INLINE ivec lane_words(const uint8_t *p, int words, int which)
 {
-    uint8_t part[64] = {0};
-    if (groups < 8) {
-        memcpy(part, p, (size_t)(4 * words * groups));
-        p = part;
-    }
     if (words == 1)
         return _mm256_permutevar8x32_epi32(ivec_load(p), _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
     const ivec order = _mm256_add_epi32(_mm256_setr_epi32(0, 4, 0, 4, 2, 6, 2, 6), _mm256_set1_epi32(which));
@@ -192,12 +187,12 @@ VEC_INLINE void transpose_within(ivec piece[4], const ivec w[4])
     piece[3] = _mm256_unpackhi_epi64(b, d);
 }
 
-// q8's quants of the 4 groups at p, or of fewer, then of none: piece by piece as 16-bit integers, even and odd columns apart.
-VEC_INLINE void byte_pieces(const uint8_t *p, int groups, ivec even[4], ivec odd[4])
+// q8's quants of the 4 groups at p: piece by piece as 16-bit integers, even and odd columns apart.
+VEC_INLINE void byte_pieces(const uint8_t *p, ivec even[4], ivec odd[4])
 {
     ivec w[4], pieces[4];
     for (int i = 0; i < 4; i++)
-        w[i] = i < groups ? ivec_load(p + (ptrdiff_t)32 * i) : ivec_zero();
+        w[i] = ivec_load(p + (ptrdiff_t)32 * i);
     transpose_within(pieces, w);
     for (int i = 0; i < 4; i++) {
         even[i] = _mm256_srai_epi16(_mm256_slli_epi16(pieces[i], 8), 8);
@@ -205,17 +200,12 @@ VEC_INLINE void byte_pieces(const uint8_t *p, int groups, ivec even[4], ivec odd
     }
 }
 
-// Nibbles ^ flip as bytes (with 8, q4's quants + 8) of the 8 groups at p, or of fewer, then of none: piece by piece, even and odd columns apart.
-VEC_INLINE void nibble_pieces(const uint8_t *p, int groups, int flip, ivec even[4], ivec odd[4])
+// Nibbles ^ flip as bytes (with 8, q4's quants + 8) of the 8 groups at p: piece by piece, even and odd columns apart.
+VEC_INLINE void nibble_pieces(const uint8_t *p, int flip, ivec even[4], ivec odd[4])
 {
     ivec w[4], pieces[4];
-    for (int i = 0; i < 4; i++) {
-        const int there = groups - 2 * i;
-        const uint8_t *at = p + (ptrdiff_t)32 * i;
-        w[i] = there >= 2   ? ivec_load(at)
-               : there == 1 ? _mm256_zextsi128_si256(_mm_loadu_si128((const __m128i *)at))
-                            : ivec_zero();
-    }
+    for (int i = 0; i < 4; i++)
+        w[i] = ivec_load(p + (ptrdiff_t)32 * i);
     transpose_within(pieces, w);
     const ivec four_bits = _mm256_set1_epi8(15), flips = _mm256_set1_epi8((char)flip);
     for (int i = 0; i < 4; i++) {

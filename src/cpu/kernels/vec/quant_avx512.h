@@ -169,16 +169,14 @@ VEC_INLINE ivec ivec_dot8_two(ivec sum, ivec a, ivec x, ivec b, ivec y)
 #endif
 }
 
-// Of `words` (1 or 2) words of four bytes that a group has at p, the one numbered `which`, of 16 groups, or of fewer, in the order of part_lane().
-VEC_INLINE ivec lane_words(const uint8_t *p, int words, int which, int groups)
+// Of `words` (1 or 2) words of four bytes that a group has at p, the one numbered `which`, of 16 groups, in the order of part_lane().
+VEC_INLINE ivec lane_words(const uint8_t *p, int words, int which)
 {
     const ivec order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    const uint32_t there = groups < 16 ? (1u << words * groups) - 1 : ~0u;
-    const ivec first = there == ~0u ? ivec_load(p) : _mm512_maskz_loadu_epi32((__mmask16)there, p);
     if (words == 1)
-        return _mm512_permutexvar_epi32(order, first);
-    const ivec second = there == ~0u ? ivec_load(p + 64) : _mm512_maskz_loadu_epi32((__mmask16)(there >> 16), p + 64);
-    return _mm512_permutex2var_epi32(first, _mm512_add_epi32(_mm512_slli_epi32(order, 1), ivec_set(which)), second);
+        return _mm512_permutexvar_epi32(order, ivec_load(p));
+    return _mm512_permutex2var_epi32(ivec_load(p), _mm512_add_epi32(_mm512_slli_epi32(order, 1), ivec_set(which)),
+                                     ivec_load(p + 64));
 }
 
 // n integers of a byte, n <= VEC, and zeros.
@@ -198,22 +196,20 @@ VEC_INLINE void transpose_within(ivec piece[4], const ivec w[4])
     piece[3] = _mm512_unpackhi_epi64(b, d);
 }
 
-// Four vectors of groups at p, `in_vector` in each, of which there are `groups`, and then zeros.
-VEC_INLINE void load_groups(ivec w[4], const uint8_t *p, int in_vector, int groups)
+VEC_INLINE void load_groups(ivec w[4], const uint8_t *p)
 {
-    for (int i = 0; i < 4; i++) {
-        const int there = groups - in_vector * i, eighths = there > 0 ? 8 / in_vector * there : 0;
-        w[i] = there >= in_vector ? ivec_load(p + (ptrdiff_t)64 * i)
-                                  : _mm512_maskz_loadu_epi64((__mmask8)((1 << eighths) - 1), p + (ptrdiff_t)64 * i);
-    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        w[i] = ivec_load(p + (ptrdiff_t)64 * i);
 }
 
-// q8's quants of the 8 groups at p, or of fewer, piece by piece: with VNNI 128 more, as bytes without sign; else as 16-bit integers, even and odd columns apart.
-VEC_INLINE void byte_pieces(const uint8_t *p, int groups, ivec even[4], ivec odd[4])
+// q8's quants of the 8 groups at p, piece by piece: with VNNI 128 more, as bytes without sign; else as 16-bit integers, even and odd columns apart.
+VEC_INLINE void byte_pieces(const uint8_t *p, ivec even[4], ivec odd[4])
 {
     ivec w[4], pieces[4];
-    load_groups(w, p, 2, groups);
+    load_groups(w, p);
     transpose_within(pieces, w);
+#pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
 #ifdef __AVX512VNNI__
         even[i] = _mm512_xor_si512(pieces[i], _mm512_set1_epi8(-128));
@@ -225,14 +221,15 @@ VEC_INLINE void byte_pieces(const uint8_t *p, int groups, ivec even[4], ivec odd
     }
 }
 
-// Nibbles ^ flip as bytes (with 8, q4's quants + 8) of the 16 groups at p, or of fewer: piece by piece, even and odd columns apart.
-VEC_INLINE void nibble_pieces(const uint8_t *p, int groups, int flip, ivec even[4], ivec odd[4])
+// Nibbles ^ flip as bytes (with 8, q4's quants + 8) of the 16 groups at p: piece by piece, even and odd columns apart.
+VEC_INLINE void nibble_pieces(const uint8_t *p, int flip, ivec even[4], ivec odd[4])
 {
     enum { AND_XOR = 0x6a }; // of bits a, b, c: (a & b) ^ c
     ivec w[4], pieces[4];
-    load_groups(w, p, 4, groups);
+    load_groups(w, p);
     transpose_within(pieces, w);
     const ivec four_bits = _mm512_set1_epi8(15), flips = _mm512_set1_epi8((char)flip);
+#pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
         even[i] = _mm512_ternarylogic_epi64(pieces[i], four_bits, flips, AND_XOR);
         odd[i] = _mm512_ternarylogic_epi64(_mm512_srli_epi16(pieces[i], 4), four_bits, flips, AND_XOR);

@@ -191,16 +191,17 @@ struct few_at {
 };
 
 // As nibble_pieces(), of values of six bits, and 32 more.
-VEC_INLINE void six_pieces(enum dtype type, struct quants_at at, int groups, ivec even[PIECES], ivec odd[PIECES])
+VEC_INLINE void six_pieces(enum dtype type, struct quants_at at, ivec even[PIECES], ivec odd[PIECES])
 {
-    nibble_pieces(at.low, groups, 0, even, odd);
+    nibble_pieces(at.low, 0, even, odd);
     if (type == DTYPE_Q4N) {
+#pragma GCC unroll 4
         for (int i = 0; i < PIECES; i++) {
             even[i] = ivec_look_up(q4n_values, 32, even[i]);
             odd[i] = ivec_look_up(q4n_values, 32, odd[i]);
         }
     } else if (type == DTYPE_Q5) {
-        const ivec fifths = lane_words(at.high, 1, 0, groups);
+        const ivec fifths = lane_words(at.high, 1, 0);
 #pragma GCC unroll 4
         for (int i = 0; i < PIECES; i++) {
             even[i] = ivec_look_up_32(q5_values, 32, even[i], ivec_shift(fifths, 7 - 2 * i));
@@ -208,8 +209,7 @@ VEC_INLINE void six_pieces(enum dtype type, struct quants_at at, int groups, ive
         }
     } else { // the sign's bit turned over is what adding 32 does
         const ivec mask = ivec_set8(0x30), sign = ivec_set8(0xaa);
-        const ivec first = ivec_xor(lane_words(at.high, 2, 0, groups), sign),
-                   second = ivec_xor(lane_words(at.high, 2, 1, groups), sign);
+        const ivec first = ivec_xor(lane_words(at.high, 2, 0), sign), second = ivec_xor(lane_words(at.high, 2, 1), sign);
 #pragma GCC unroll 4
         for (int i = 0; i < PIECES; i++) {
             even[i] = ivec_and_or(ivec_shift(first, 4 - 2 * i), mask, even[i]);
@@ -256,9 +256,9 @@ VEC_INLINE void part_products(enum dtype type, int n_rows, ivec sums[PART_ROWS],
         bytes_dot_part(n_rows, sums, even, odd, BYTE_PARTS, bytes->x[0][0], bytes->less);
 }
 
-// sum[r][t] += the products of the first `groups` groups of the part, the first or the second of those that the scales are of.
+// sum[r][t] += the products of the part, the first or the second of those that the scales are of.
 VEC_INLINE void few_part(enum dtype type, int n_rows, int n_tokens, vec sum[QUANT_STREAMS][QUANT_FEW], const struct few_at *at,
-                         int groups, bool second)
+                         bool second)
 {
     const int together = n_tokens > 2 && n_rows % PART_ROWS == 0 ? PART_ROWS : 1;
 #pragma GCC unroll 16
@@ -268,16 +268,18 @@ VEC_INLINE void few_part(enum dtype type, int n_rows, int n_tokens, vec sum[QUAN
 #pragma GCC unroll 2
         for (int r = 0; r < together; r++) {
             const struct quants_at quants = at->quants[row + r];
+#pragma GCC unroll 4
             for (ptrdiff_t line = 0; line < PIECES * 4 * VEC; line += 64)
                 fetch_line((const char *)quants.low + line + at->ahead, at->to_l2);
+#pragma GCC unroll 4
             for (ptrdiff_t line = 0; line < VEC * high_bytes(type); line += 64)
                 fetch_line((const char *)quants.high + line + at->high_ahead, at->to_l2);
             if (type == DTYPE_Q4)
-                nibble_pieces(quants.low, groups, 8, even[r], odd[r]);
+                nibble_pieces(quants.low, 8, even[r], odd[r]);
             else if (dtype_is_six_bit(type))
-                six_pieces(type, quants, groups, even[r], odd[r]);
+                six_pieces(type, quants, even[r], odd[r]);
             else
-                byte_pieces(quants.low, groups, even[r], odd[r]);
+                byte_pieces(quants.low, even[r], odd[r]);
             scales[r] = lane_scales(type == DTYPE_Q8, second, at->scales[row + r]);
         }
 #pragma GCC unroll 16
@@ -322,11 +324,11 @@ VEC_INLINE void few_rows(enum dtype type, int n_rows, int n_tokens, float *const
         }
         at.ahead = plane_further(g * low, ahead, groups * low, groups * high);
         at.high_ahead = plane_further(g * high, ahead * high / low, groups * high, high ? groups * low : 0);
+#pragma GCC unroll 2
         for (int part = 0; part < VEC / whole; part++, at.x += part_size(type)) {
-            if (there >= (part + 1) * whole)
-                few_part(type, n_rows, n_tokens, sum, &at, whole, part);
-            else if (there > part * whole)
-                few_part(type, n_rows, n_tokens, sum, &at, there - part * whole, part);
+            if (part * whole >= there)
+                break;
+            few_part(type, n_rows, n_tokens, sum, &at, part);
 #pragma GCC unroll 16
             for (int r = 0; r < n_rows; r++)
                 at.quants[r] = groups_on(type, at.quants[r], whole);
@@ -339,29 +341,49 @@ VEC_INLINE void few_rows(enum dtype type, int n_rows, int n_tokens, float *const
             y[r][t * ldy] = vec_total(sum[r][t]);
 }
 
-// n_rows rows, `apart` rows from one to the next.
-VEC_INLINE void few_rows_from(enum dtype type, int n_rows, int n_tokens, const struct quant_args *a, int row, int apart)
+// n_rows rows, `apart` rows from one to the next, or, behind `last`, that one again.
+VEC_INLINE void few_rows_from(enum dtype type, int n_rows, int n_tokens, const struct quant_args *a, int row, int apart,
+                              int last)
 {
     float *y[QUANT_STREAMS];
     struct quants_at quants[QUANT_STREAMS];
     const uint8_t *scales[QUANT_STREAMS];
     for (int s = 0; s < n_rows; s++, row += apart) {
-        y[s] = a->y + (row - a->first_row);
-        quants[s] = quants_of_row(type, a, row, 0);
-        scales[s] = scales_of_row(type, a, row, 0);
+        const int r = row < last ? row : last;
+        y[s] = a->y + (r - a->first_row);
+        quants[s] = quants_of_row(type, a, r, 0);
+        scales[s] = scales_of_row(type, a, r, 0);
     }
     const bool to_l2 = a->fetching.to_l2 && (size_t)few_parts(type, a->cols) * (size_t)n_tokens > L1_KEEPS;
     few_rows(type, n_rows, n_tokens, y, a->ldy, quants, scales, a->cols, a->x, to_l2);
 }
 
-// All rows, n_streams of them at a time: stream s has rows s * per_stream … (s + 1) * per_stream - 1.
+// All rows, n_streams of them at a time: stream s has rows s * per_stream … (s + 1) * per_stream - 1. The rest, fewer rows than streams, comes last.
 VEC_INLINE void few_streams(enum dtype type, int n_streams, int n_tokens, const struct quant_args *a)
 {
-    const int per_stream = (a->last_row - a->first_row) / n_streams;
-    for (int i = 0; i < per_stream; i++)
-        few_rows_from(type, n_streams, n_tokens, a, a->first_row + i, per_stream);
-    for (int row = a->first_row + n_streams * per_stream; row < a->last_row; row++)
-        few_rows_from(type, 1, n_tokens, a, row, 0);
+    const int rows = a->last_row - a->first_row, per_stream = rows / n_streams, rest = rows % n_streams;
+    for (int i = 0; i < per_stream + (rest > 0); i++)
+        few_rows_from(type, n_streams, n_tokens, a, i < per_stream ? a->first_row + i : a->last_row - rest,
+                      i < per_stream ? per_stream : 1, a->last_row - 1);
+}
+
+// A row's last part reads further than the row, into the next one or into the scales, which come behind all rows. That does not count: the scales that the row
+// lacks are taken as 0. Of a matrix whose scales end before that, a copy with room behind it takes its place.
+enum { FEW_BEHIND = PIECES * 4 * VEC };
+struct small_matrix {
+    uint8_t bytes[FEW_BEHIND * QUANT_GROUP]; // for each byte of scales a group has fewer, by more than one
+};
+VEC_INLINE bool is_small(enum dtype type, const struct quant_args *a)
+{
+    return (size_t)a->rows * quant_groups(a->cols) * dtype_group_scale[type] < FEW_BEHIND;
+}
+VEC_INLINE struct quant_args in_small(struct small_matrix *copy, enum dtype type, const struct quant_args *a)
+{
+    struct quant_args args = *a;
+    memset(copy, 0, sizeof *copy);
+    memcpy(copy, a->w, (size_t)(scales_of_row(type, a, a->rows, 0) - (const uint8_t *)a->w));
+    args.w = copy;
+    return args;
 }
 
 // As many streams as the machine likes, or fewer where their sums and scales would not fit in the registers.
@@ -372,7 +394,7 @@ VEC_INLINE void few(enum dtype type, const struct quant_args *a)
     case 1:
         return a->fetching.streams == 2 ? few_streams(type, 2, 1, a) : few_streams(type, 4, 1, a);
     case 2:
-        return a->fetching.streams == 2 ? few_streams(type, 2, 2, a) : few_streams(type, WIDE, 2, a);
+        return a->fetching.streams == 2 || WIDE == 2 ? few_streams(type, 2, 2, a) : few_streams(type, WIDE, 2, a);
     case 3:
         return few_streams(type, NARROW, 3, a);
     case 4:

@@ -181,14 +181,9 @@ VEC_INLINE ivec ivec_look_up_32(const int8_t table[32], int plus, ivec nibbles, 
 
 // ------------------------------------------------------------------------------------------ a few tokens
 
-// Of `words` (1 or 2) words of four bytes that a group has at p, the one numbered `which`, of 8 groups, or of fewer, in the order of part_lane().
-VEC_INLINE ivec lane_words(const uint8_t *p, int words, int which, int groups)
+// Of `words` (1 or 2) words of four bytes that a group has at p, the one numbered `which`, of 8 groups, in the order of part_lane().
+VEC_INLINE ivec lane_words(const uint8_t *p, int words, int which)
 {
-    uint8_t part[64] = {0};
-    if (groups < 8) {
-        memcpy(part, p, (size_t)(4 * words * groups));
-        p = part;
-    }
     ivec at = ivec_load(p);
     if (words == 2) {
         const ivec more = ivec_load(p + 32);
@@ -234,12 +229,12 @@ VEC_INLINE int32x4_t odd_bytes(int32x4_t x)
     return FROM_16(vshrq_n_s16(AS_16(x), 8));
 }
 #endif
-// q8's quants of the 4 groups at p, or of fewer, then of none: piece by piece; without dot products as 16-bit integers, even and odd columns apart.
-VEC_INLINE void byte_pieces(const uint8_t *p, int groups, ivec even[4], ivec odd[4])
+// q8's quants of the 4 groups at p: piece by piece; without dot products as 16-bit integers, even and odd columns apart.
+VEC_INLINE void byte_pieces(const uint8_t *p, ivec even[4], ivec odd[4])
 {
     ivec w[4], pieces[4];
     for (int i = 0; i < 4; i++)
-        w[i] = i < groups ? ivec_load(p + (ptrdiff_t)32 * i) : ivec_zero();
+        w[i] = ivec_load(p + (ptrdiff_t)32 * i);
     transpose_within(pieces, w);
     for (int i = 0; i < 4; i++) {
 #ifdef __ARM_FEATURE_DOTPROD
@@ -260,19 +255,12 @@ VEC_INLINE int32x4_t odd_nibbles(int32x4_t x, int flip)
     const int8x16_t upper = vreinterpretq_s8_u8(vshrq_n_u8(vreinterpretq_u8_s32(x), 4));
     return FROM_8(veorq_s8(upper, vdupq_n_s8((int8_t)flip)));
 }
-// Nibbles ^ flip as bytes (with 8, q4's quants + 8) of the 8 groups at p, or of fewer, then of none: piece by piece, even and odd columns apart.
-VEC_INLINE void nibble_pieces(const uint8_t *p, int groups, int flip, ivec even[4], ivec odd[4])
+// Nibbles ^ flip as bytes (with 8, q4's quants + 8) of the 8 groups at p: piece by piece, even and odd columns apart.
+VEC_INLINE void nibble_pieces(const uint8_t *p, int flip, ivec even[4], ivec odd[4])
 {
     ivec w[4], pieces[4];
-    for (int i = 0; i < 4; i++) {
-        const int there = groups - 2 * i;
-        const int8_t *at = (const int8_t *)p + (ptrdiff_t)32 * i;
-        w[i] = ivec_zero();
-        if (there >= 1)
-            w[i].low = FROM_8(vld1q_s8(at));
-        if (there >= 2)
-            w[i].high = FROM_8(vld1q_s8(at + 16));
-    }
+    for (int i = 0; i < 4; i++)
+        w[i] = ivec_load(p + (ptrdiff_t)32 * i);
     transpose_within(pieces, w);
     for (int i = 0; i < 4; i++) {
         even[i] = (ivec){even_nibbles(pieces[i].low, flip), even_nibbles(pieces[i].high, flip)};

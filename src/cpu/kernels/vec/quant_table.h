@@ -23,10 +23,17 @@ static void table_quantise(void *to, const float *x, ptrdiff_t ldx, int n, int c
 
 VEC_INLINE void product(enum dtype type, const struct quant_args *args)
 {
-    if (args->n <= QUANT_FEW)
+    struct small_matrix copy;
+    struct quant_args of_copy;
+    if (args->n <= QUANT_FEW) {
+        if (is_small(type, args)) {
+            of_copy = in_small(&copy, type, args);
+            args = &of_copy;
+        }
         few(type, args);
-    else
+    } else {
         MORE()(type, args);
+    }
 }
 static void product_q8(const struct quant_args *args)
 {
