@@ -202,6 +202,7 @@ static void time_hybrid(struct bench *b, int depth)
     selective_plan(s);
     struct cuda_hybrid *h = &s->method->hybrid;
     MUST(hybrid_resolve(&h->options, &options, error));
+    s->method->selective.drawn = true;
     codes_shape(&h->codes, b->config.n_layers, &s->caches[0], 1);
     take_method(b, depth);
     const size_t heads = (size_t)b->config.n_layers * b->shape.kv, floats = heads * b->shape.head_dim * CODES_CENTROIDS;
