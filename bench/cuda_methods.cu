@@ -195,7 +195,6 @@ static void time_hybrid(struct bench *b, int depth)
 {
     struct cuda_state *s = &b->s;
     yalm_session_options options = {};
-    options.attention_ratio = 1.0f / 32;
     open_depth(b, YALM_KV_FP16, depth);
     s->method = static_cast<struct cuda_method *>(calloc(1, sizeof *s->method));
     s->method->table = &method_hybrid;
