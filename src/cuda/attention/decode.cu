@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(decode_shape<D>::WARPS * 32, SEEN::LEAST_BLOCK
         }
         copy_async_commit();
         attend_tile(rows, stages + stage * 2 * TILE, stages + (stage * 2 + 1) * TILE, keys.n, a.softcap,
-                    tile_biases(a, seen, keys, biases + stage * DECODE_KEYS));
+                    has_biases(a, seen, keys) ? biases + stage * DECODE_KEYS : NULL);
         stage = stage == STAGES - 1 ? 0 : stage + 1;
     }
     __syncthreads(); // the tiles' memory becomes the parts'

@@ -31,11 +31,6 @@ template <int D> struct int8_shape {
     static constexpr size_t SHARED_BYTES = WARPS * STAGES * STAGE;
 };
 
-template <int D> __device__ static inline float *biases_at(uint8_t *stages, int stage)
-{
-    return reinterpret_cast<float *>(stages + stage * int8_shape<D>::STAGE + int8_shape<D>::BIASES);
-}
-
 // Number of the key that is column c of the i-th eight of a tile.
 __device__ static constexpr int column_key(int i, int c)
 {
@@ -295,7 +290,7 @@ __device__ static inline void add_values(struct int8_state<D, TILES> &rows, cons
 // Adds a tile's keys to the rows.
 template <int D, int TILES>
 __device__ static inline void attend_tile(struct int8_state<D, TILES> &rows, const uint8_t *stage, int n_keys, float softcap,
-                                          const float *biases)
+                                          bool biased)
 {
     using shape = int8_shape<D>;
     constexpr int EIGHTS = shape::KEYS / 8;
@@ -313,6 +308,7 @@ __device__ static inline void attend_tile(struct int8_state<D, TILES> &rows, con
         value_scales[i + 1] = make_float2(v.z, v.w);
     }
     count_in_unit(rows, value_scales);
+    const float *biases = biased ? reinterpret_cast<const float *>(stage + shape::BIASES) : NULL;
     unsigned p[TILES][EIGHTS][2];
 #pragma unroll
     for (int t = 0; t < TILES; t++) {
@@ -385,7 +381,7 @@ __global__ void __launch_bounds__(int8_shape<D>::WARPS * 32) attend_decode_int8(
         const int tile = first + warp + s * WARPS;
         if (tile < last) {
             copy_tile<D>(stages + s * shape::STAGE, from, seen, tile);
-            copy_biases<shape::KEYS>(biases_at<D>(stages, s), a, seen, kv_head, tile, lane);
+            copy_biases<shape::KEYS>(stages + s * shape::STAGE + shape::BIASES, a, seen, kv_head, tile, lane);
         }
         copy_async_commit();
     }
@@ -410,11 +406,10 @@ __global__ void __launch_bounds__(int8_shape<D>::WARPS * 32) attend_decode_int8(
         const int ahead = tile + (STAGES - 1) * WARPS, free_stage = stage == 0 ? STAGES - 1 : stage - 1;
         if (ahead < last) {
             copy_tile<D>(stages + free_stage * shape::STAGE, from, seen, ahead);
-            copy_biases<shape::KEYS>(biases_at<D>(stages, free_stage), a, seen, kv_head, ahead, lane);
+            copy_biases<shape::KEYS>(stages + free_stage * shape::STAGE + shape::BIASES, a, seen, kv_head, ahead, lane);
         }
         copy_async_commit();
-        attend_tile(rows, stages + stage * shape::STAGE, keys.n, a.softcap,
-                    tile_biases(a, seen, keys, biases_at<D>(stages, stage)));
+        attend_tile(rows, stages + stage * shape::STAGE, keys.n, a.softcap, has_biases(a, seen, keys));
         stage = stage == STAGES - 1 ? 0 : stage + 1;
     }
     __syncthreads(); // the tiles' memory becomes the parts'
