@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "cpu/kernels/sparse.h"
+#include "cpu/kernels/rows.h"
 #include "engine/calibrate.h"
 #include "util/round.h"
 
@@ -426,29 +426,28 @@ void attention_attend_rows(struct cpu_state *s, const struct batch *batch, int l
         attend_sinks(&task);
     for (int q = 0; q < group; q += AT_ONCE) {
         const int n = group - q < AT_ONCE ? group - q : AT_ONCE;
-        (has_few(s, n) ? s->few->attend_rows : s->kernels->sparse->attend_rows)[s->kv_type](
-            &(struct attend_args){
-                .acc = task.acc + (size_t)q * d,
-                .max = task.max + q,
-                .sum = task.sum + q,
-                .q = cpu_rotated_query(s, s->rotated_q, kv_head) + (size_t)q * d,
-                .k = cpu_keys(s, layer, kv_head),
-                .v = cpu_values(s, layer, kv_head),
-                .k_scales = cpu_key_scales(s, layer, kv_head),
-                .v_scales = cpu_value_scales(s, layer, kv_head),
-                .n_queries = n,
-                .n_keys = rows->n,
-                .head_dim = d,
-                .next_k = next ? cpu_keys(s, layer, next->kv_head) : NULL,
-                .next_v = next ? cpu_values(s, layer, next->kv_head) : NULL,
-                .fetching = s->fetching,
-                .next_rows = next ? next->rows : NULL,
-                .n_next = next ? next->n : 0,
-                .fetched = rows->fetched || q > 0,
-                .row_bias = rows->bias,
-                .scratch = task.kernel_scratch,
-            },
-            rows->rows);
+        attend_rows(s->kernels, (has_few(s, n) ? s->few->attend : s->kernels->attend)[s->kv_type], s->kv_type,
+                    &(struct attend_args){
+                        .acc = task.acc + (size_t)q * d,
+                        .max = task.max + q,
+                        .sum = task.sum + q,
+                        .q = cpu_rotated_query(s, s->rotated_q, kv_head) + (size_t)q * d,
+                        .k = cpu_keys(s, layer, kv_head),
+                        .v = cpu_values(s, layer, kv_head),
+                        .k_scales = cpu_key_scales(s, layer, kv_head),
+                        .v_scales = cpu_value_scales(s, layer, kv_head),
+                        .n_queries = n,
+                        .n_keys = rows->n,
+                        .head_dim = d,
+                        .next_k = next ? cpu_keys(s, layer, next->kv_head) : NULL,
+                        .next_v = next ? cpu_values(s, layer, next->kv_head) : NULL,
+                        .fetching = s->fetching,
+                        .next_rows = next ? next->rows : NULL,
+                        .n_next = next ? next->n : 0,
+                        .bias = rows->bias,
+                        .scratch = task.kernel_scratch,
+                    },
+                    (struct given_rows){rows->rows, rows->fetched || q > 0}, cpu_own(s, s->rows_tile, me->thread));
     }
 }
 

@@ -106,6 +106,7 @@ struct cpu_state {
     uint16_t *unpacked;    // rows of bf12 as bfloat16, matmul_most_rows() of the widest matrix; NULL: not needed
     void *decoded_keys;    // (KEY_TILE, head_dim) of kv_type, for dense attention; NULL where the policy decodes none
     float *decoded_scales; // (KEY_TILE)
+    void *rows_tile;       // attend_rows()'s; NULL where the policy selects none
     size_t own_bytes;      // from a thread's to the next one's
 
     void *kv_block, *kept_block, *scratch_block; // what the pointers above, and the policy's, lie in

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "cpu/attention.h"
+#include "cpu/kernels/rows.h"
 #include "cpu/machine/isa.h"
 #include "cpu/matmul.h"
 #include "cpu/state.h"
@@ -150,6 +151,8 @@ static void carve_own(struct cpu_state *s, struct carver *c, int n_threads)
         s->decoded_keys = carve(c, KEY_TILE * s->config->head_dim, kv_sizes[s->kv_type]);
         s->decoded_scales = carve(c, KEY_TILE, sizeof(float));
     }
+    if (s->policy->selector)
+        s->rows_tile = carve(c, attend_rows_tile(s->config->head_dim * kv_sizes[s->kv_type]), 1);
     carve(c, OWN_GAP, 1);
     s->own_bytes = c->used - begin;
     carve(c, n_threads - 1, s->own_bytes);

@@ -1,7 +1,7 @@
 // Attention of a few queries to an int8 cache by dot products of bytes against a naive double-precision softmax, to what rounding queries and weights to
 // 16-bit integers may lose.
 #include "attention_problem.h"
-#include "cpu/kernels/sparse.h"
+#include "cpu/kernels/rows.h"
 
 static const double largest_integer = 127 * 256;
 static const int head_dims[] = {64, 128, 192, 256};
@@ -239,29 +239,28 @@ static void test_rows(void **state)
             p.first[i] = 0;
             p.last[i] = seen;
         }
-        p.few->attend_rows[KV_INT8](
-            &(struct attend_args){
-                .acc = p.acc,
-                .max = p.max,
-                .sum = p.sum,
-                .q = p.q,
-                .k = k,
-                .v = v,
-                .k_scales = k_scales,
-                .v_scales = v_scales,
-                .n_queries = p.n_queries,
-                .n_keys = n,
-                .head_dim = d,
-                .fetching = {.streams = 2 + round / 8 % 2 * 2, .to_l2 = round % 2},
-                .next_k = k,
-                .next_v = v,
-                .next_rows = round % 3 ? rows : NULL, // they are only fetched
-                .n_next = round % 3 ? n : 0,
-                .fetched = round % 5 == 0,
-                .row_bias = bias,
-                .scratch = p.scratch,
-            },
-            rows);
+        attend_rows(f->kernels, p.few->attend[KV_INT8], KV_INT8,
+                    &(struct attend_args){
+                        .acc = p.acc,
+                        .max = p.max,
+                        .sum = p.sum,
+                        .q = p.q,
+                        .k = k,
+                        .v = v,
+                        .k_scales = k_scales,
+                        .v_scales = v_scales,
+                        .n_queries = p.n_queries,
+                        .n_keys = n,
+                        .head_dim = d,
+                        .fetching = {.streams = 2 + round / 8 % 2 * 2, .to_l2 = round % 2},
+                        .next_k = k,
+                        .next_v = v,
+                        .next_rows = round % 3 ? rows : NULL, // they are only fetched
+                        .n_next = round % 3 ? n : 0,
+                        .bias = bias,
+                        .scratch = p.scratch,
+                    },
+                    (struct given_rows){rows, round % 5 == 0}, guarded_scratch(f, attend_rows_tile((size_t)d)));
         for (int i = 0; i < p.n_queries; i++)
             check_query(&p, i);
         release(f);

@@ -1,4 +1,5 @@
 // Selection against a reference that sorts, and the kernels of sparse.h against their formulas in double precision.
+#include "cpu/kernels/rows.h"
 #include "cpu/long/select.h"
 #include "kernels_testing.h"
 
@@ -327,12 +328,13 @@ static void test_gathered_attention(void **state)
             .next_v = v,
             .next_rows = round % 2 ? rows : NULL, // they are only fetched
             .n_next = round % 2 ? n : 0,
-            .row_bias = most > 1 ? bias : NULL,
+            .bias = most > 1 ? bias : NULL,
             .scratch = guarded_scratch(f, f->kernels->attend_scratch),
         };
-        f->kernels->sparse->attend_rows[kv](&args, rows);
+        attend_rows(f->kernels, f->kernels->attend[kv], kv, &args, (struct given_rows){rows, round % 5 == 0},
+                    guarded_scratch(f, attend_rows_tile(row)));
         args.acc = acc[1], args.max = max[1], args.sum = sum[1], args.k = k_run, args.v = v_run;
-        args.k_scales = k_run_scales, args.v_scales = v_run_scales, args.n_keys = n_run, args.row_bias = NULL;
+        args.k_scales = k_run_scales, args.v_scales = v_run_scales, args.n_keys = n_run, args.bias = NULL;
         f->kernels->attend[kv](&args);
         for (int i = 0; i < queries; i++) {
             const double all[2] = {log((double)sum[0][i]) + (double)max[0][i], log((double)sum[1][i]) + (double)max[1][i]};

@@ -39,8 +39,8 @@ FAULTS = (
     Fault(
         "int8 cache: a value takes the scale of its key",
         KERNELS + "vec/attend.h",
-        "few_scale(n_queries, scores, a->v_scales, rows, at, n);",
-        "few_scale(n_queries, scores, a->k_scales, rows, at, n);",
+        "few_scale(n_queries, scores, a->v_scales + at, n);",
+        "few_scale(n_queries, scores, a->k_scales + at, n);",
         ("release/cpu/test_attention_kernels", "release/cpu/*"),
     ),
     Fault(
@@ -49,6 +49,13 @@ FAULTS = (
         "{first > 0 ? first : 0, last < n ? last : n}",
         "{first > 0 ? first : 0, last + 1 < n ? last + 1 : n}",
         ("release/cpu/test_attention_kernels", "release/cpu/*"),
+    ),
+    Fault(
+        "given rows: each block takes the biases of the first",
+        KERNELS + "rows.c",
+        "args->bias + (rows - given.rows)",
+        "args->bias",
+        ("release/cpu/test_select", "release/cpu/*"),
     ),
     Fault(
         "softmax over a row: the sum before is not scaled to the new maximum",

@@ -10,3 +10,9 @@ struct fetching {
     bool to_l2;      // keys and values, and weights beside more than L1_KEEPS of tokens, are fetched to L2 and no nearer
     bool runs_to_l2; // so is what lies in many runs, read some hundred bytes of each in turn: the hybrid's codes, SparQ's copy
 };
+
+// Rows far from each other: keys and then values into L1, or both together into L2.
+static inline bool rows_to_l1(struct fetching fetching)
+{
+    return fetching.streams == 2 && !fetching.to_l2;
+}

@@ -95,16 +95,12 @@ struct attend_args {
     float softcap;               // 0: none; else each score s becomes softcap tanh(s / softcap)
     const int *first, *last;     // (n_queries): query i sees keys [first[i], last[i]) of these; NULL: all of them
     const void *next_k, *next_v; // that this thread will probably read after these, to be fetched in time; NULL: none
-    // machine_fetching(); 2 streams: keys and values are fetched one after the other, 4: together. Only of given rows do results depend
-    // on it (to rounding: blocks differ).
-    struct fetching fetching;
-    // Where keys lie in given rows (sparse.h): rows that this thread will probably read after these, of next_k and next_v; and whether
-    // the first of its own rows have been named so before.
-    const int *next_rows; // (n_next); NULL: none
+    const int *next_rows;        // (n_next): those of next_k and next_v; NULL: they are consecutive
     int n_next;
-    bool fetched;
-    const float *row_bias; // (n_keys): what is added to the scores of given rows, at most 80; NULL: nothing
-    void *scratch;         // (attend_scratch) bytes, this thread's own, 64-byte aligned
+    struct fetching
+        fetching; // machine_fetching(); 2 streams: keys and values are fetched one after the other, 4: together. Results do not depend on it
+    const float *bias; // (n_keys): what is added to the scores, at most 80; NULL: nothing. Taken of at most 8 queries
+    void *scratch;     // (attend_scratch) bytes, this thread's own, 64-byte aligned
 };
 
 // Smaller scales count as 0: their inverses would overflow.
@@ -123,11 +119,10 @@ struct fixed_attention {
 
 // attend() of a few queries in integers (vnni/bytes.c): queries and weights are rounded to 16 bits, keys and values are what the cache has. No softcap.
 struct few_attention {
-    void (*attend[KV_TYPES])(const struct attend_args *args);                       // NULL of types that it does not have
-    void (*attend_rows[KV_TYPES])(const struct attend_args *args, const int *rows); // as sparse_kernels'
-    size_t scratch;                                                                 // bytes
-    int least, most;                                                                // queries
-    int dim_step, most_dim; // head_dim is a multiple of the one, and at most the other
+    void (*attend[KV_TYPES])(const struct attend_args *args); // NULL of types that it does not have
+    size_t scratch;                                           // bytes
+    int least, most;                                          // queries
+    int dim_step, most_dim;                                   // head_dim is a multiple of the one, and at most the other
 };
 
 typedef void matvec_function(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
@@ -137,7 +132,6 @@ typedef size_t packed_size_function(int n, int cols);
 typedef void pack_function(float *packed, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col);
 typedef void matmul_function(const struct matmul_args *args);
 typedef void attend_function(const struct attend_args *args);
-typedef void attend_rows_function(const struct attend_args *args, const int *rows);
 
 struct cpu_kernels {
     const char *name; // "scalar", "avx2", "avxvnni", "avx512", "avx512vnni", "amx"; "neon", "neondot", "neoni8mm"

@@ -43,8 +43,8 @@ struct score_args {
 };
 
 struct sparse_kernels {
-    // As cpu_kernels.attend for at most 8 queries and SPARSE_DIMS components, with rows rows[0 … n_keys) of k, v and their scales for the keys; no masks.
-    attend_rows_function *attend_rows[KV_TYPES];
+    // Rows rows[0 … n) of `from`, of row_bytes each, one after another.
+    void (*gather)(void *to, const void *from, size_t row_bytes, const int *rows, int n);
     void (*score[COPY_TYPES])(const struct score_args *args);
 
     // As a softmax goes on: max' = max(max, x…), sum' = sum e^(max - max') + Σ e^(x - max').

@@ -30,8 +30,8 @@ static inline __attribute__((always_inline)) void attend_block(enum kv_type type
             scores[j - first] *= a->k_scales[j];
         if (a->softcap > 0)
             scores[j - first] = a->softcap * tanhf(scores[j - first] / a->softcap);
-        if (a->row_bias)
-            scores[j - first] += a->row_bias[j];
+        if (a->bias)
+            scores[j - first] += a->bias[j];
         if (scores[j - first] > max)
             max = scores[j - first];
     }

@@ -2,34 +2,10 @@
 #include "cpu/kernels/sparse.h"
 #include "cpu/kernels/ref/scalar.h"
 
-// Each row is a run of one key: the online softmax takes them one by one.
-static void attend_each(enum kv_type type, const struct attend_args *a, const int *rows)
+static void gather(void *to, const void *from, size_t row_bytes, const int *rows, int n)
 {
-    const size_t row_bytes = (size_t)a->head_dim * kv_sizes[type];
-    for (int j = 0; j < a->n_keys; j++) {
-        struct attend_args one = *a;
-        one.k = (const char *)a->k + (size_t)rows[j] * row_bytes;
-        one.v = (const char *)a->v + (size_t)rows[j] * row_bytes;
-        one.k_scales = a->k_scales ? a->k_scales + rows[j] : NULL;
-        one.v_scales = a->v_scales ? a->v_scales + rows[j] : NULL;
-        one.row_bias = a->row_bias ? a->row_bias + j : NULL;
-        one.n_keys = 1;
-        one.first = one.last = NULL;
-        (type == KV_FP16 ? scalar_attend_fp16 : type == KV_FP32 ? scalar_attend_fp32 : scalar_attend_int8)(&one);
-    }
-}
-
-static void attend_rows_fp16(const struct attend_args *args, const int *rows)
-{
-    attend_each(KV_FP16, args, rows);
-}
-static void attend_rows_fp32(const struct attend_args *args, const int *rows)
-{
-    attend_each(KV_FP32, args, rows);
-}
-static void attend_rows_int8(const struct attend_args *args, const int *rows)
-{
-    attend_each(KV_INT8, args, rows);
+    for (int j = 0; j < n; j++)
+        memcpy((char *)to + (size_t)j * row_bytes, (const char *)from + (size_t)rows[j] * row_bytes, row_bytes);
 }
 
 static float copy_element(enum copy_type type, const void *run, int slot)
@@ -158,7 +134,7 @@ static void scalar_add_exactly(double *sum, const float *x, int n, double sign)
 }
 
 const struct sparse_kernels sparse_kernels_scalar = {
-    .attend_rows = {[KV_FP16] = attend_rows_fp16, [KV_FP32] = attend_rows_fp32, [KV_INT8] = attend_rows_int8},
+    .gather = gather,
     .score = {[COPY_FP16] = score_fp16, [COPY_INT8] = score_int8, [COPY_Q4] = score_q4},
     .softmax_stats = scalar_softmax_stats,
     .softmax_keep = scalar_softmax_keep,

@@ -5,11 +5,7 @@
 // Few queries: bound by reading K and V, once for all queries. A block of both stays in L1: its scores are dot products along K's
 // rows, up to 8 queries and 8 keys at a time; then each p v is added to sums that live in registers for the whole block.
 // While the scores of a block are computed its values are fetched from memory, and from the exponentials on the next block's keys.
-//
-// The same for keys that do not lie one after another but in given rows (sparse.h): wherever `rows` is a parameter, NULL means row j for key j. It is
-// a constant for all who have no rows, so that nothing of it is left there.
 #pragma once
-#include <limits.h>
 #include <math.h>
 
 #include "cpu/kernels/kernels.h"
@@ -187,21 +183,15 @@ VEC_INLINE void few_pack_queries(int n_queries, float *to, const float *q, int h
             vec_store(to, vec_load_part(q + s * (ptrdiff_t)head_dim + c, head_dim - c < VEC ? head_dim - c : VEC));
 }
 
-VEC_INLINE const char *few_row(const char *base, const int *rows, int j, ptrdiff_t row_bytes)
-{
-    return base + (rows ? rows[j] : j) * row_bytes;
-}
-
 // q Kᵀ (n_queries, keys) for `keys` keys from key j on, q as packed; n_queries and keys are constants where this is inlined, their product is at most SUMS.
-VEC_INLINE vec few_totals(enum kv_type type, int n_queries, int keys, const float *q, const char *base, const int *rows, int j,
-                          int head_dim)
+VEC_INLINE vec few_totals(enum kv_type type, int n_queries, int keys, const float *q, const char *base, int j, int head_dim)
 {
     const ptrdiff_t d = head_dim, row_bytes = d * (ptrdiff_t)kv_sizes[type];
     vec sum[SUMS]; // (n_queries, keys)
     const char *k[SUMS];
 #pragma GCC unroll 16
     for (int i = 0; i < keys; i++)
-        k[i] = few_row(base, rows, j + i, row_bytes);
+        k[i] = base + (j + i) * row_bytes;
 #pragma GCC unroll 16
     for (int i = 0; i < SUMS; i++)
         sum[i] = vec_zero();
@@ -234,10 +224,10 @@ VEC_INLINE vec few_totals(enum kv_type type, int n_queries, int keys, const floa
 
 // The same into scores (n_queries, FEW_KEYS).
 VEC_INLINE void few_scores_keys(enum kv_type type, int n_queries, int keys, float *scores, const float *q, const char *base,
-                                const int *rows, int j, int head_dim)
+                                int j, int head_dim)
 {
     float totals[VEC];
-    vec_store(totals, few_totals(type, n_queries, keys, q, base, rows, j, head_dim));
+    vec_store(totals, few_totals(type, n_queries, keys, q, base, j, head_dim));
 #pragma GCC unroll 16
     for (int s = 0; s < n_queries; s++)
         memcpy(scores + s * FEW_KEYS + j, totals + s * keys, sizeof(float) * (size_t)keys);
@@ -250,23 +240,23 @@ VEC_INLINE int few_score_keys(int n_queries)
     return n_queries == 1 ? 8 : most > 0 ? most : 1;
 }
 
-VEC_INLINE void few_scores(enum kv_type type, int n_queries, float *scores, const float *q, const char *k, const int *rows,
-                           int n_keys, int head_dim, struct fetch *next)
+VEC_INLINE void few_scores(enum kv_type type, int n_queries, float *scores, const float *q, const char *k, int n_keys,
+                           int head_dim, struct fetch *next)
 {
     const int keys = few_score_keys(n_queries), rate = fetch_rate(next, (n_keys + keys - 1) / keys);
     int j = 0;
     for (; j + keys <= n_keys; j += keys) {
         fetch_lines(next, rate);
-        few_scores_keys(type, n_queries, keys, scores, q, k, rows, j, head_dim);
+        few_scores_keys(type, n_queries, keys, scores, q, k, j, head_dim);
     }
     fetch_lines(next, rate);
     for (; j < n_keys; j++)
-        few_scores_keys(type, n_queries, 1, scores, q, k, rows, j, head_dim);
+        few_scores_keys(type, n_queries, 1, scores, q, k, j, head_dim);
 }
 
 // acc[s][0 … n_vecs * VEC) += Σ_j scores[s, j] v[j]; acc and v point at the first component, of which `part` of the last vector are live.
 VEC_INLINE void few_values(enum kv_type type, int n_queries, int n_vecs, float *acc, const float *scores, const char *v,
-                           const int *rows, int n_keys, int head_dim, int part, struct fetch *next, int rate)
+                           int n_keys, int head_dim, int part, struct fetch *next, int rate)
 {
     vec sum[SUMS]; // (n_queries, n_vecs)
 #pragma GCC unroll 16
@@ -278,7 +268,7 @@ VEC_INLINE void few_values(enum kv_type type, int n_queries, int n_vecs, float *
     for (int j = 0; j < n_keys; j++) {
         if (j % 4 == 0)
             fetch_lines(next, rate);
-        const char *row = few_row(v, rows, j, row_bytes);
+        const char *row = v + j * row_bytes;
         vec value[SUMS];
 #pragma GCC unroll 16
         for (int i = 0; i < n_vecs; i++)
@@ -303,27 +293,27 @@ VEC_INLINE void few_values(enum kv_type type, int n_queries, int n_vecs, float *
 
 // The components from c on, n_vecs vectors at a time as long as there are so many; returns where that ends.
 VEC_INLINE int few_outputs_by(enum kv_type type, int n_queries, int n_vecs, int c, float *acc, const float *scores,
-                              const char *v, const int *rows, int n_keys, int head_dim, struct fetch *next, int rate)
+                              const char *v, int n_keys, int head_dim, struct fetch *next, int rate)
 {
     for (; n_queries * n_vecs <= SUMS && c + n_vecs * VEC <= head_dim; c += n_vecs * VEC)
-        few_values(type, n_queries, n_vecs, acc + c, scores, v + c * (ptrdiff_t)kv_sizes[type], rows, n_keys, head_dim, VEC,
-                   next, rate);
+        few_values(type, n_queries, n_vecs, acc + c, scores, v + c * (ptrdiff_t)kv_sizes[type], n_keys, head_dim, VEC, next,
+                   rate);
     return c;
 }
 
 // All components: as many vectors at a time as there are sums for.
-VEC_INLINE void few_outputs(enum kv_type type, int n_queries, float *acc, const float *scores, const char *v, const int *rows,
-                            int n_keys, int head_dim, struct fetch *next)
+VEC_INLINE void few_outputs(enum kv_type type, int n_queries, float *acc, const float *scores, const char *v, int n_keys,
+                            int head_dim, struct fetch *next)
 {
     const int most = n_queries == 1 ? 8 : n_queries == 2 ? SUMS / 2 : n_queries <= 4 ? SUMS / 4 : SUMS / 8;
     const int passes = (head_dim + most * VEC - 1) / (most * VEC), rate = fetch_rate(next, passes * ((n_keys + 3) / 4));
-    int c = few_outputs_by(type, n_queries, 8, 0, acc, scores, v, rows, n_keys, head_dim, next, rate);
-    c = few_outputs_by(type, n_queries, 4, c, acc, scores, v, rows, n_keys, head_dim, next, rate);
-    c = few_outputs_by(type, n_queries, 2, c, acc, scores, v, rows, n_keys, head_dim, next, rate);
-    c = few_outputs_by(type, n_queries, 1, c, acc, scores, v, rows, n_keys, head_dim, next, rate);
+    int c = few_outputs_by(type, n_queries, 8, 0, acc, scores, v, n_keys, head_dim, next, rate);
+    c = few_outputs_by(type, n_queries, 4, c, acc, scores, v, n_keys, head_dim, next, rate);
+    c = few_outputs_by(type, n_queries, 2, c, acc, scores, v, n_keys, head_dim, next, rate);
+    c = few_outputs_by(type, n_queries, 1, c, acc, scores, v, n_keys, head_dim, next, rate);
     if (c < head_dim)
-        few_values(type, n_queries, 1, acc + c, scores, v + c * (ptrdiff_t)kv_sizes[type], rows, n_keys, head_dim, head_dim - c,
-                   next, rate);
+        few_values(type, n_queries, 1, acc + c, scores, v + c * (ptrdiff_t)kv_sizes[type], n_keys, head_dim, head_dim - c, next,
+                   rate);
 }
 
 // How many of n queries are taken together: a constant for each.
@@ -332,14 +322,9 @@ VEC_INLINE int few_tile(int n)
     return n == 8 && SUMS > 8 ? 8 : n == 3 || n == 6 ? 3 : n >= 4 ? 4 : n;
 }
 
-// scores (n_queries, FEW_KEYS) *= scales of n keys from key `at` on.
-VEC_INLINE void few_scale(int n_queries, float *scores, const float *scales, const int *rows, int at, int n)
+// scores (n_queries, FEW_KEYS) *= scales (n) of the keys.
+VEC_INLINE void few_scale(int n_queries, float *scores, const float *scales, int n)
 {
-    float gathered[FEW_KEYS + VEC];
-    if (rows)
-        for (int j = 0; j < n; j++)
-            gathered[j] = scales[rows[at + j]];
-    scales = rows ? gathered : scales + at;
     for (int j = 0; j < n; j += VEC) {
         const vec scale = n - j < VEC ? vec_load_part(scales + j, n - j) : vec_load(scales + j);
 #pragma GCC unroll 16
@@ -360,28 +345,27 @@ VEC_INLINE void few_add(int n_queries, float *scores, const float *bias, int n)
 }
 
 // Queries [i, i + n_queries) of a block: scores, softmax, outputs. `values` and `keys` are what may be fetched meanwhile.
-VEC_INLINE void few_queries(enum kv_type type, int n_queries, const struct attend_args *a, const int *rows, int i, int at,
-                            int n, struct fetch *values, struct fetch *keys)
+VEC_INLINE void few_queries(enum kv_type type, int n_queries, const struct attend_args *a, int i, int at, int n,
+                            struct fetch *values, struct fetch *keys)
 {
-    const ptrdiff_t d = a->head_dim, offset = rows ? 0 : at * d * (ptrdiff_t)kv_sizes[type];
-    const int *block_rows = rows ? rows + at : NULL;
+    const ptrdiff_t d = a->head_dim, offset = at * d * (ptrdiff_t)kv_sizes[type];
     float *scores = a->scratch;
     const float *q = scores + FEW_QUERIES * FEW_KEYS + i * ((d + VEC - 1) / VEC * VEC);
-    few_scores(type, n_queries, scores, q, (const char *)a->k + offset, block_rows, n, a->head_dim, values);
+    few_scores(type, n_queries, scores, q, (const char *)a->k + offset, n, a->head_dim, values);
     if (type == KV_INT8)
-        few_scale(n_queries, scores, a->k_scales, rows, at, n);
+        few_scale(n_queries, scores, a->k_scales + at, n);
     if (a->softcap > 0)
         softcap_rows(scores, FEW_KEYS, n_queries, n, a->softcap);
-    if (rows && a->row_bias)
-        few_add(n_queries, scores, a->row_bias + at, n);
+    if (a->bias)
+        few_add(n_queries, scores, a->bias + at, n);
     struct view views[8];
     for (int s = 0; s < n_queries; s++)
         views[s] = view_of(a, i + s, at, n);
     softmax_rows(scores, FEW_KEYS, n_queries, (struct view){0, n}, views, a->acc + i * d, a->head_dim, a->max + i, a->sum + i,
-                 rows ? NULL : keys);
+                 keys->rows ? NULL : keys);
     if (type == KV_INT8)
-        few_scale(n_queries, scores, a->v_scales, rows, at, n);
-    few_outputs(type, n_queries, a->acc + i * d, scores, (const char *)a->v + offset, block_rows, n, a->head_dim, keys);
+        few_scale(n_queries, scores, a->v_scales + at, n);
+    few_outputs(type, n_queries, a->acc + i * d, scores, (const char *)a->v + offset, n, a->head_dim, keys);
 }
 
 // How many of `left` keys the next block has: all blocks about the same, in whole vectors, at most `most`, a multiple of VEC. The next block is fetched while
@@ -395,7 +379,7 @@ VEC_INLINE int few_block_keys(int left, int most)
     return n < left ? n : left;
 }
 
-VEC_INLINE void attend_few(enum kv_type type, const struct attend_args *a, const int *rows)
+VEC_INLINE void attend_few(enum kv_type type, const struct attend_args *a)
 {
     const ptrdiff_t row_bytes = a->head_dim * (ptrdiff_t)kv_sizes[type];
     const char *k = a->k, *v = a->v;
@@ -413,32 +397,25 @@ VEC_INLINE void attend_few(enum kv_type type, const struct attend_args *a, const
     for (int at = seen.first, n; at < seen.last; at += n) {
         n = few_block_keys(seen.last - at, block);
         const int after = at + n, n_after = few_block_keys(seen.last - after, block);
-        struct fetch values = rows ? fetch_make(v, rows, after, n_after, row_bytes) : fetch_make(v, rows, at, n, row_bytes);
-        struct fetch keys = fetch_make(k, rows, after, n_after, row_bytes);
-        if (!rows && n_after == 0 && a->next_k)
+        struct fetch values = fetch_make(v, NULL, at, n, row_bytes), keys = fetch_make(k, NULL, after, n_after, row_bytes);
+        if (n_after == 0 && a->next_rows) {
+            values = fetch_make(a->next_v, a->next_rows, 0, a->n_next, row_bytes);
+            keys = fetch_make(a->next_k, a->next_rows, 0, a->n_next, row_bytes);
+        } else if (n_after == 0 && a->next_k) {
             keys = fetch_make(a->next_k, NULL, 0, block, row_bytes);
-        if (rows && n_after == 0 && a->next_rows) {
-            const int n_next = a->n_next < block ? a->n_next : block;
-            values = fetch_make(a->next_v, a->next_rows, 0, n_next, row_bytes);
-            keys = fetch_make(a->next_k, a->next_rows, 0, n_next, row_bytes);
-        }
-        if (rows && at == seen.first && !a->fetched) { // rows are fetched a whole block ahead, since each is far from the last
-            struct fetch first[2] = {fetch_make(k, rows, at, n, row_bytes), fetch_make(v, rows, at, n, row_bytes)};
-            fetch_lines(&first[0], INT_MAX);
-            fetch_lines(&first[1], INT_MAX);
         }
         for (int i = 0, tile; i < a->n_queries; i += tile) {
             tile = few_tile(a->n_queries - i);
             if (tile == 8)
-                few_queries(type, 8, a, rows, i, at, n, &values, &keys);
+                few_queries(type, 8, a, i, at, n, &values, &keys);
             else if (tile == 4)
-                few_queries(type, 4, a, rows, i, at, n, &values, &keys);
+                few_queries(type, 4, a, i, at, n, &values, &keys);
             else if (tile == 3)
-                few_queries(type, 3, a, rows, i, at, n, &values, &keys);
+                few_queries(type, 3, a, i, at, n, &values, &keys);
             else if (tile == 2)
-                few_queries(type, 2, a, rows, i, at, n, &values, &keys);
+                few_queries(type, 2, a, i, at, n, &values, &keys);
             else
-                few_queries(type, 1, a, rows, i, at, n, &values, &keys);
+                few_queries(type, 1, a, i, at, n, &values, &keys);
         }
     }
 }

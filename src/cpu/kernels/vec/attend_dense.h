@@ -1,5 +1,4 @@
-// Attention of up to 8 queries for the usual types and lengths of a head (dense_has), over consecutive keys, which is what decode does, or over given rows
-// (sparse.h): wherever `rows` is a parameter it is a constant NULL for all who have none.
+// Attention of up to 8 queries for the usual types and lengths of a head (dense_has), over consecutive keys, which is what decode does.
 //
 // For query i over the keys j that it sees, s_ij = q_i · k_j:  acc_i = Σ_j e^(s_ij - max_i) v_j, sum_i = Σ_j e^(s_ij - max_i), online (struct attend_args).
 // q: (n_queries, head_dim); k, v: (n_keys, head_dim). 2 · head_dim elements of a key are read once for all queries, against 2 · head_dim multiply-adds a
@@ -8,13 +7,12 @@
 // - the keys and values of the next block are fetched evenly over a block's loops, so that memory never rests and the loops' own loads find free
 //   line buffers: together, a line of each in turn, or one after the other (struct fetching's streams);
 // - head_dim is a constant, so that all rows of a tile have one address with constant offsets: eight pointers beside the others do not fit
-//   into the registers. Given rows have addresses of their own, and gain from the even fetching alone.
+//   into the registers.
 #pragma once
 #include "cpu/kernels/vec/attend.h"
 
 enum {
-    DENSE_PAIR = 128,  // bytes of two lines
-    ROWS_BYTES = 4096, // of K, and of V, in a block of given rows that are fetched into L1
+    DENSE_PAIR = 128, // bytes of two lines
 };
 
 // The next block's keys and values, fetched by pairs of lines. In two streams, to L2: a line of keys and one of values, and so on up to `end` of the
@@ -22,7 +20,7 @@ enum {
 struct dense_fetch {
     bool one, to_l2;                           // to_l2: of consecutive keys in one run
     const char *k, *v, *end, *then, *then_end; // v NULL: rows of k alone
-    const int *rows;                           // still to come
+    const int *rows;                           // still to come; NULL: the keys are consecutive
     int n, left, done; // rows, of each kind; of those to come; bytes of the first that have been fetched
 };
 
@@ -33,12 +31,6 @@ VEC_INLINE struct dense_fetch dense_fetch_make(const void *k, const void *v, ptr
         return (struct dense_fetch){
             .one = true, .to_l2 = fetching.to_l2, .k = keys, .end = keys + bytes, .then = values, .then_end = values + bytes};
     return (struct dense_fetch){.k = keys, .v = values, .end = keys + bytes};
-}
-
-// Given rows: keys and then values into L1, or both together into L2.
-VEC_INLINE bool dense_rows_to_l1(struct fetching fetching)
-{
-    return fetching.streams == 2 && !fetching.to_l2;
 }
 
 // The next line of the rows' keys or, when these are done, of their values, into L1: in the order in which the next block's loops will want them, so that all
@@ -83,13 +75,13 @@ VEC_INLINE void dense_fetch_rows(struct dense_fetch *f, ptrdiff_t row_bytes, int
     }
 }
 
-// At step `step` of a loop whose steps read `bytes` each: fetches as many, on average. by_rows, row_bytes: constants.
-VEC_INLINE void dense_fetch_step(struct dense_fetch *f, bool by_rows, ptrdiff_t row_bytes, int bytes, int step)
+// At step `step` of a loop whose steps read `bytes` each: fetches as many, on average.
+VEC_INLINE void dense_fetch_step(struct dense_fetch *f, ptrdiff_t row_bytes, int bytes, int step)
 {
     const int every = bytes < DENSE_PAIR ? DENSE_PAIR / bytes : 1, pairs = bytes < DENSE_PAIR ? 1 : bytes / DENSE_PAIR;
     if (step % every != 0)
         return;
-    if (by_rows) {
+    if (f->rows) {
         dense_fetch_rows(f, row_bytes, pairs);
         return;
     }
@@ -132,28 +124,25 @@ VEC_INLINE ptrdiff_t dense_score_at(bool tiled, int n_queries, int s, int j)
 }
 
 // scores = q Kᵀ, q as few_pack_queries() leaves it. Keys that the last tile lacks have −∞.
-VEC_INLINE void dense_scores(enum kv_type type, int n_queries, float *scores, const float *q, const char *k, const int *rows,
-                             int n_keys, int head_dim, struct dense_fetch *next)
+VEC_INLINE void dense_scores(enum kv_type type, int n_queries, float *scores, const float *q, const char *k, int n_keys,
+                             int head_dim, struct dense_fetch *next)
 {
     const int keys = few_score_keys(n_queries), size = (int)kv_sizes[type];
     const ptrdiff_t row_bytes = head_dim * (ptrdiff_t)size;
     int j = 0;
     for (; j + keys <= n_keys; j += keys) {
-        const char *run = k + j * row_bytes, *key_rows[8];
-#pragma GCC unroll 8
-        for (int i = 0; i < keys; i++)
-            key_rows[i] = rows ? k + rows[j + i] * row_bytes : run + i * row_bytes;
+        const char *run = k + j * row_bytes;
         vec sum[SUMS]; // (n_queries, keys)
 #pragma GCC unroll 16
         for (int i = 0; i < SUMS; i++)
             sum[i] = vec_zero();
 #pragma GCC unroll 1
         for (int c = 0; c < head_dim; c += VEC) {
-            dense_fetch_step(next, rows, row_bytes, keys * VEC * size, c / VEC);
+            dense_fetch_step(next, row_bytes, keys * VEC * size, c / VEC);
             vec key[SUMS];
 #pragma GCC unroll 16
             for (int i = 0; i < keys; i++)
-                key[i] = kv_load(type, key_rows[i], c);
+                key[i] = kv_load(type, run + i * row_bytes, c);
 #pragma GCC unroll 16
             for (int s = 0; s < n_queries; s++) {
                 const vec x = vec_loaded(vec_load(q + c * n_queries + s * VEC));
@@ -168,19 +157,16 @@ VEC_INLINE void dense_scores(enum kv_type type, int n_queries, float *scores, co
         vec_store(scores + dense_score_at(true, n_queries, 0, j), vec_set(-INFINITY));
     for (; j < n_keys; j++) {
         float totals[VEC];
-        vec_store(totals, few_totals(type, n_queries, 1, q, k, rows, j, head_dim));
+        vec_store(totals, few_totals(type, n_queries, 1, q, k, j, head_dim));
         for (int s = 0; s < n_queries; s++)
             scores[dense_score_at(dense_tiled(n_queries), n_queries, s, j)] = totals[s];
     }
 }
 
 // scales of n keys from key `at` on, and ones up to whole tiles.
-VEC_INLINE void dense_scales(float to[FEW_KEYS + VEC], const float *scales, const int *rows, int at, int n)
+VEC_INLINE void dense_scales(float to[FEW_KEYS + VEC], const float *scales, int at, int n)
 {
-    for (int j = 0; rows && j < n; j++)
-        to[j] = scales[rows[at + j]];
-    if (!rows)
-        memcpy(to, scales + at, sizeof(float) * (size_t)n);
+    memcpy(to, scales + at, sizeof(float) * (size_t)n);
     for (int j = n; j % VEC; j++)
         to[j] = 1;
 }
@@ -236,7 +222,7 @@ VEC_INLINE void dense_softmax(int n_queries, float *scores, int n, bool hidden, 
 
 // acc[s][0 … n_vecs * VEC) += Σ_j scores[s, j] v[j]; acc and v point at the first component. tiled: a constant where this is inlined.
 VEC_INLINE void dense_values(enum kv_type type, bool tiled, int n_queries, int n_vecs, float *acc, const float *scores,
-                             const char *v, const int *rows, int n_keys, int head_dim, struct dense_fetch *next)
+                             const char *v, int n_keys, int head_dim, struct dense_fetch *next)
 {
     const ptrdiff_t row_bytes = head_dim * (ptrdiff_t)kv_sizes[type];
     vec sum[SUMS]; // (n_queries, n_vecs)
@@ -244,13 +230,12 @@ VEC_INLINE void dense_values(enum kv_type type, bool tiled, int n_queries, int n
     for (int i = 0; i < n_queries * n_vecs; i++)
         sum[i] = vec_load(acc + i / n_vecs * (ptrdiff_t)head_dim + i % n_vecs * VEC);
 #pragma GCC unroll 1
-    for (int j = 0; j < n_keys; j++, v += rows ? 0 : row_bytes) {
-        dense_fetch_step(next, rows, row_bytes, n_vecs * VEC * (int)kv_sizes[type], j);
-        const char *row = rows ? v + rows[j] * row_bytes : v;
+    for (int j = 0; j < n_keys; j++, v += row_bytes) {
+        dense_fetch_step(next, row_bytes, n_vecs * VEC * (int)kv_sizes[type], j);
         vec value[SUMS];
 #pragma GCC unroll 16
         for (int i = 0; i < n_vecs; i++)
-            value[i] = kv_load(type, row, i * VEC);
+            value[i] = kv_load(type, v, i * VEC);
 #pragma GCC unroll 16
         for (int s = 0; s < n_queries; s++) {
             const vec p = vec_set(scores[dense_score_at(tiled, n_queries, s, j)]);
@@ -265,8 +250,7 @@ VEC_INLINE void dense_values(enum kv_type type, bool tiled, int n_queries, int n
 }
 
 // Scores of queries [i, i + n_queries) become weights.
-VEC_INLINE void dense_weights(enum kv_type type, int n_queries, const struct attend_args *a, const int *rows, int i, int at,
-                              int n, int head_dim)
+VEC_INLINE void dense_weights(enum kv_type type, int n_queries, const struct attend_args *a, int i, int at, int n, int head_dim)
 {
     float *scores = a->scratch, *acc = a->acc + i * head_dim;
     struct view views[FEW_QUERIES];
@@ -277,62 +261,60 @@ VEC_INLINE void dense_weights(enum kv_type type, int n_queries, const struct att
     }
     if (dense_tiled(n_queries)) {
         float k_scales[FEW_KEYS + VEC], v_scales[FEW_KEYS + VEC], bias[FEW_KEYS + VEC];
-        const bool biased = rows && a->row_bias;
         if (type == KV_INT8) {
-            dense_scales(k_scales, a->k_scales, rows, at, n);
-            dense_scales(v_scales, a->v_scales, rows, at, n);
+            dense_scales(k_scales, a->k_scales, at, n);
+            dense_scales(v_scales, a->v_scales, at, n);
         }
-        if (biased) {
-            memcpy(bias, a->row_bias + at, sizeof(float) * (size_t)n);
+        if (a->bias) {
+            memcpy(bias, a->bias + at, sizeof(float) * (size_t)n);
             memset(bias + n, 0, sizeof(float) * VEC);
         }
         const bool scaled = type == KV_INT8;
         dense_softmax(n_queries, scores, n, hidden, views, scaled ? k_scales : NULL, scaled ? v_scales : NULL,
-                      biased ? bias : NULL, acc, head_dim, a->max + i, a->sum + i);
+                      a->bias ? bias : NULL, acc, head_dim, a->max + i, a->sum + i);
         return;
     }
     if (type == KV_INT8)
-        few_scale(n_queries, scores, a->k_scales, rows, at, n);
-    if (rows && a->row_bias)
-        few_add(n_queries, scores, a->row_bias + at, n);
+        few_scale(n_queries, scores, a->k_scales + at, n);
+    if (a->bias)
+        few_add(n_queries, scores, a->bias + at, n);
     softmax_rows(scores, FEW_KEYS, n_queries, (struct view){0, n}, views, acc, head_dim, a->max + i, a->sum + i, NULL);
     if (type == KV_INT8)
-        few_scale(n_queries, scores, a->v_scales, rows, at, n);
+        few_scale(n_queries, scores, a->v_scales + at, n);
 }
 
 // Queries [i, i + n_queries) of the n keys from key `at` on.
-VEC_INLINE void dense_queries(enum kv_type type, int n_queries, const struct attend_args *a, const int *rows, int i, int at,
-                              int n, int head_dim, struct dense_fetch *next)
+VEC_INLINE void dense_queries(enum kv_type type, int n_queries, const struct attend_args *a, int i, int at, int n, int head_dim,
+                              struct dense_fetch *next)
 {
-    const ptrdiff_t size = (ptrdiff_t)kv_sizes[type], offset = rows ? 0 : at * head_dim * size;
-    const int *block_rows = rows ? rows + at : NULL;
+    const ptrdiff_t size = (ptrdiff_t)kv_sizes[type], offset = at * head_dim * size;
     float *scores = a->scratch, *acc = a->acc + i * head_dim;
-    dense_scores(type, n_queries, scores, scores + FEW_QUERIES * FEW_KEYS + i * head_dim, (const char *)a->k + offset,
-                 block_rows, n, head_dim, next);
-    dense_weights(type, n_queries, a, rows, i, at, n, head_dim);
+    dense_scores(type, n_queries, scores, scores + FEW_QUERIES * FEW_KEYS + i * head_dim, (const char *)a->k + offset, n,
+                 head_dim, next);
+    dense_weights(type, n_queries, a, i, at, n, head_dim);
     const int n_vecs = n_queries == 1 ? 8 : n_queries == 2 ? SUMS / 2 : n_queries <= 4 ? SUMS / 4 : SUMS / 8;
     const int taken = n_vecs * VEC < head_dim ? n_vecs : head_dim / VEC;
     for (int c = 0; c < head_dim; c += taken * VEC)
-        dense_values(type, dense_tiled(n_queries), n_queries, taken, acc + c, scores, (const char *)a->v + offset + c * size,
-                     block_rows, n, head_dim, next);
+        dense_values(type, dense_tiled(n_queries), n_queries, taken, acc + c, scores, (const char *)a->v + offset + c * size, n,
+                     head_dim, next);
 }
 
 // The n keys from key `at` on. head_dim is a constant where this is inlined.
-VEC_INLINE void dense_block(enum kv_type type, const struct attend_args *a, const int *rows, int at, int n, int head_dim,
+VEC_INLINE void dense_block(enum kv_type type, const struct attend_args *a, int at, int n, int head_dim,
                             struct dense_fetch *next)
 {
     for (int i = 0, tile; i < a->n_queries; i += tile) {
         tile = few_tile(a->n_queries - i);
         if (tile == 8)
-            dense_queries(type, 8, a, rows, i, at, n, head_dim, next);
+            dense_queries(type, 8, a, i, at, n, head_dim, next);
         else if (tile == 4)
-            dense_queries(type, 4, a, rows, i, at, n, head_dim, next);
+            dense_queries(type, 4, a, i, at, n, head_dim, next);
         else if (tile == 3)
-            dense_queries(type, 3, a, rows, i, at, n, head_dim, next);
+            dense_queries(type, 3, a, i, at, n, head_dim, next);
         else if (tile == 2)
-            dense_queries(type, 2, a, rows, i, at, n, head_dim, next);
+            dense_queries(type, 2, a, i, at, n, head_dim, next);
         else
-            dense_queries(type, 1, a, rows, i, at, n, head_dim, next);
+            dense_queries(type, 1, a, i, at, n, head_dim, next);
     }
 }
 
@@ -343,43 +325,30 @@ VEC_INLINE bool dense_has(enum kv_type type, int head_dim)
 }
 
 // What a block is followed by: n_after keys from key `after` on, or, where there are none, what the thread goes on with.
-VEC_INLINE struct dense_fetch dense_next(const struct attend_args *a, const int *rows, ptrdiff_t row_bytes, int block,
-                                         int after, int n_after)
+VEC_INLINE struct dense_fetch dense_next(const struct attend_args *a, ptrdiff_t row_bytes, int block, int after, int n_after)
 {
-    const bool others = n_after == 0;
-    if (!rows)
-        return others && a->next_k ? dense_fetch_make(a->next_k, a->next_v, block * row_bytes, a->fetching)
-                                   : dense_fetch_make((const char *)a->k + after * row_bytes,
-                                                      (const char *)a->v + after * row_bytes, n_after * row_bytes, a->fetching);
-    struct dense_fetch next = {
-        .one = dense_rows_to_l1(a->fetching), .k = a->k, .v = a->v, .rows = rows + after, .left = n_after};
-    if (others && a->next_rows) {
-        next.k = a->next_k;
-        next.v = a->next_v;
-        next.rows = a->next_rows;
-        next.left = a->n_next < block ? a->n_next : block;
-    }
-    next.n = next.left;
-    return next;
-}
-
-// Rows are fetched a whole block ahead, since each is far from the last; the first n have nothing before them.
-VEC_INLINE void dense_fetch_first(const struct attend_args *a, const int *rows, ptrdiff_t row_bytes, int n)
-{
-    struct fetch first[2] = {fetch_make(a->k, rows, 0, n, row_bytes), fetch_make(a->v, rows, 0, n, row_bytes)};
-    fetch_lines(&first[0], INT_MAX);
-    fetch_lines(&first[1], INT_MAX);
+    if (n_after > 0 || !a->next_k)
+        return dense_fetch_make((const char *)a->k + after * row_bytes, (const char *)a->v + after * row_bytes,
+                                n_after * row_bytes, a->fetching);
+    if (!a->next_rows)
+        return dense_fetch_make(a->next_k, a->next_v, block * row_bytes, a->fetching);
+    return (struct dense_fetch){.one = rows_to_l1(a->fetching),
+                                .k = a->next_k,
+                                .v = a->next_v,
+                                .rows = a->next_rows,
+                                .n = a->n_next,
+                                .left = a->n_next};
 }
 
 // Keys in a block.
-VEC_INLINE int dense_keys(const struct attend_args *a, const int *rows, ptrdiff_t row_bytes)
+VEC_INLINE int dense_keys(ptrdiff_t row_bytes)
 {
-    const ptrdiff_t keys = (rows && dense_rows_to_l1(a->fetching) ? ROWS_BYTES : FEW_BYTES) / row_bytes;
+    const ptrdiff_t keys = FEW_BYTES / row_bytes;
     return keys < FEW_KEYS ? (int)keys : FEW_KEYS;
 }
 
 // head_dim is a constant where this is inlined.
-VEC_INLINE void attend_dense(enum kv_type type, int head_dim, const struct attend_args *a, const int *rows)
+VEC_INLINE void attend_dense(enum kv_type type, int head_dim, const struct attend_args *a)
 {
     const ptrdiff_t d = head_dim, row_bytes = d * (ptrdiff_t)kv_sizes[type];
     struct view views[FEW_QUERIES];
@@ -391,37 +360,31 @@ VEC_INLINE void attend_dense(enum kv_type type, int head_dim, const struct atten
         n = few_tile(a->n_queries - i);
         few_pack_queries(n, q + i * d, a->q + i * d, head_dim);
     }
-    const int block = dense_keys(a, rows, row_bytes);
+    const int block = dense_keys(row_bytes);
     for (int at = seen.first, n; at < seen.last; at += n) {
         n = few_block_keys(seen.last - at, block);
         const int after = at + n, n_after = few_block_keys(seen.last - after, block);
-        struct dense_fetch next = dense_next(a, rows, row_bytes, block, after, n_after);
-        if (rows && at == seen.first && !a->fetched)
-            dense_fetch_first(a, rows, row_bytes, n);
-        dense_block(type, a, rows, at, n, head_dim, &next);
+        struct dense_fetch next = dense_next(a, row_bytes, block, after, n_after);
+        dense_block(type, a, at, n, head_dim, &next);
     }
 }
 
-// attend_rows_part(): at most FEW_QUERIES queries and FEW_DIMS components, of a cache of this type; `which`: NULL, or rows. Each length of a head has a function
-// of its own: all of them in one would take a compiler twice as long.
-// Where scores are capped few_of_any() is for all.
-#define ATTEND_ROWS_PART(type, which)                                                                                          \
-    static __attribute__((noinline)) void dense_64(const struct attend_args *a, const int *rows)                               \
+// attend_few_part(): at most FEW_QUERIES queries and FEW_DIMS components, of a cache of this type. Each length of a head has a function of its own: all
+// of them in one would take a compiler twice as long. Where scores are capped few_of_any() is for all.
+#define ATTEND_FEW_PART(type)                                                                                                  \
+    static __attribute__((noinline)) void dense_64(const struct attend_args *a)                                                \
     {                                                                                                                          \
-        (void)rows;                                                                                                            \
-        attend_dense(type, 64, a, which);                                                                                      \
+        attend_dense(type, 64, a);                                                                                             \
     }                                                                                                                          \
-    static __attribute__((noinline)) void dense_128(const struct attend_args *a, const int *rows)                              \
+    static __attribute__((noinline)) void dense_128(const struct attend_args *a)                                               \
     {                                                                                                                          \
-        (void)rows;                                                                                                            \
-        attend_dense(type, 128, a, which);                                                                                     \
+        attend_dense(type, 128, a);                                                                                            \
     }                                                                                                                          \
-    static __attribute__((noinline)) void few_of_any(const struct attend_args *a, const int *rows)                             \
+    static __attribute__((noinline)) void few_of_any(const struct attend_args *a)                                              \
     {                                                                                                                          \
-        (void)rows;                                                                                                            \
-        attend_few(type, a, which);                                                                                            \
+        attend_few(type, a);                                                                                                   \
     }                                                                                                                          \
-    static void attend_rows_part(const struct attend_args *a, const int *rows)                                                 \
+    static void attend_few_part(const struct attend_args *a)                                                                   \
     {                                                                                                                          \
-        (!dense_has(type, a->head_dim) || a->softcap > 0 ? few_of_any : a->head_dim == 64 ? dense_64 : dense_128)(a, rows);    \
+        (!dense_has(type, a->head_dim) || a->softcap > 0 ? few_of_any : a->head_dim == 64 ? dense_64 : dense_128)(a);          \
     }

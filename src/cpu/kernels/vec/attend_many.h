@@ -171,11 +171,11 @@ VEC_INLINE void attend_many(enum kv_type type, const struct attend_args *a)
 
 // attend_part(): attend() of a cache of this type.
 #define ATTEND_PART(type)                                                                                                      \
-    ATTEND_ROWS_PART(type, NULL)                                                                                               \
+    ATTEND_FEW_PART(type)                                                                                                      \
     static void attend_part(const struct attend_args *a)                                                                       \
     {                                                                                                                          \
         if (a->n_queries <= FEW_QUERIES && a->head_dim <= FEW_DIMS)                                                            \
-            attend_rows_part(a, NULL);                                                                                         \
+            attend_few_part(a);                                                                                                \
         else                                                                                                                   \
             attend_many(type, a);                                                                                              \
     }

@@ -6,10 +6,14 @@
 #pragma once
 #include "cpu/kernels/nomad.h"
 #include "cpu/kernels/vec/attend_dense.h"
+#include "cpu/kernels/vec/gather.h"
 #include "cpu/kernels/vec/nomad.h"
 
-// Rows are left out where at most so many of 8 are kept: of more, memory delivers the whole run in less time.
-enum { NOMAD_GATHER = 3 };
+enum {
+    NOMAD_GATHER =
+        3, // rows are left out where at most so many of 8 are kept: of more, memory delivers the whole run in less time
+    NOMAD_BYTES_L1 = 4096, // of a piece of rows that are fetched into L1: what is named faster than lines arrive is dropped
+};
 
 // Keys [at, at + n) of the weights (n_queries, FEW_KEYS), or n rows.
 struct nomad_piece {
@@ -77,8 +81,14 @@ VEC_INLINE struct nomad_piece nomad_chunk(enum kv_type type, int n_queries, floa
             total = vec_add(total, vec_load(weights + i * FEW_KEYS + j));
         a->sum[query + i] += vec_total(total);
     }
-    if (type == KV_INT8)
-        few_scale(n_queries, weights, a->v_scales, chunk.rows, chunk.rows ? 0 : at, chunk.n);
+    if (type == KV_INT8 && chunk.rows) {
+        float scales[FEW_KEYS];
+        for (int j = 0; j < chunk.n; j++)
+            scales[j] = a->v_scales[rows[j]];
+        few_scale(n_queries, weights, scales, chunk.n);
+    } else if (type == KV_INT8) {
+        few_scale(n_queries, weights, a->v_scales + at, n);
+    }
     return chunk;
 }
 
@@ -87,33 +97,30 @@ VEC_INLINE struct dense_fetch nomad_fetch(const struct nomad_value_args *a, cons
                                           ptrdiff_t row_bytes)
 {
     if (piece->rows)
-        return (struct dense_fetch){.one = dense_rows_to_l1(a->fetching), .k = a->v, .rows = piece->rows, .left = piece->n};
+        return (struct dense_fetch){.one = rows_to_l1(a->fetching), .k = a->v, .rows = piece->rows, .left = piece->n};
     const char *from = (const char *)a->v + piece->at * row_bytes;
     return (struct dense_fetch){
         .one = true, .to_l2 = a->fetching.streams != 2 || a->fetching.to_l2, .k = from, .end = from + piece->n * row_bytes};
 }
 
-// acc of queries [query, query + n_queries) += their weights times the piece's values. n_queries: a constant, as head_dim is, or 0 for what
-// vec/attend_dense.h does not have; rows: the piece's, or a constant NULL.
+// acc of queries [query, query + n_queries) += their weights times the n values v. n_queries: a constant, as head_dim is, or 0 for what
+// vec/attend_dense.h does not have.
 VEC_INLINE void nomad_tile(enum kv_type type, int n_queries, int head_dim, const struct nomad_value_args *a, int query,
-                           const float *weights, const struct nomad_piece *piece, const int *rows, struct dense_fetch *next,
-                           struct fetch *next_any)
+                           const float *weights, const char *v, int n, struct dense_fetch *next, struct fetch *next_any)
 {
-    const ptrdiff_t size = (ptrdiff_t)kv_sizes[type];
-    const char *v = (const char *)a->v + (rows ? 0 : piece->at * a->head_dim * size);
     float *acc = a->acc + query * (ptrdiff_t)a->head_dim;
     if (head_dim == 0) {
-        few_outputs(type, n_queries, acc, weights, v, rows, piece->n, a->head_dim, next_any);
+        few_outputs(type, n_queries, acc, weights, v, n, a->head_dim, next_any);
         return;
     }
     const int n_vecs = n_queries == 1 ? 8 : n_queries == 2 ? SUMS / 2 : n_queries <= 4 ? SUMS / 4 : SUMS / 8;
     const int taken = n_vecs * VEC < head_dim ? n_vecs : head_dim / VEC;
     for (int c = 0; c < head_dim; c += taken * VEC)
-        dense_values(type, false, n_queries, taken, acc + c, weights, v + c * size, rows, piece->n, head_dim, next);
+        dense_values(type, false, n_queries, taken, acc + c, weights, v + c * (ptrdiff_t)kv_sizes[type], n, head_dim, next);
 }
 
 VEC_INLINE void nomad_tiles(enum kv_type type, int n_queries, int head_dim, const struct nomad_value_args *a, int query,
-                            const struct nomad_piece *piece, const int *rows, const struct nomad_piece *after)
+                            const struct nomad_piece *piece, const char *v, const struct nomad_piece *after)
 {
     const ptrdiff_t row_bytes = a->head_dim * (ptrdiff_t)kv_sizes[type];
     struct dense_fetch next = nomad_fetch(a, after, row_bytes);
@@ -122,28 +129,36 @@ VEC_INLINE void nomad_tiles(enum kv_type type, int n_queries, int head_dim, cons
         const float *weights = piece->weights + i * FEW_KEYS;
         tile = few_tile(n_queries - i);
         if (tile == 8)
-            nomad_tile(type, 8, head_dim, a, query + i, weights, piece, rows, &next, &any);
+            nomad_tile(type, 8, head_dim, a, query + i, weights, v, piece->n, &next, &any);
         else if (tile == 4)
-            nomad_tile(type, 4, head_dim, a, query + i, weights, piece, rows, &next, &any);
+            nomad_tile(type, 4, head_dim, a, query + i, weights, v, piece->n, &next, &any);
         else if (tile == 3)
-            nomad_tile(type, 3, head_dim, a, query + i, weights, piece, rows, &next, &any);
+            nomad_tile(type, 3, head_dim, a, query + i, weights, v, piece->n, &next, &any);
         else if (tile == 2)
-            nomad_tile(type, 2, head_dim, a, query + i, weights, piece, rows, &next, &any);
+            nomad_tile(type, 2, head_dim, a, query + i, weights, v, piece->n, &next, &any);
         else
-            nomad_tile(type, 1, head_dim, a, query + i, weights, piece, rows, &next, &any);
+            nomad_tile(type, 1, head_dim, a, query + i, weights, v, piece->n, &next, &any);
     }
 }
 
 // `after` is fetched meanwhile.
 VEC_INLINE void nomad_piece(enum kv_type type, int n_queries, const struct nomad_value_args *a, int query,
-                            const struct nomad_piece *piece, const int *rows, const struct nomad_piece *after)
+                            const struct nomad_piece *piece, const struct nomad_piece *after)
 {
+    const ptrdiff_t row_bytes = a->head_dim * (ptrdiff_t)kv_sizes[type];
+    char tile[FEW_KEYS_LEAST * FEW_DIMS * sizeof(float)]
+        __attribute__((aligned(64))); // of FEW_BYTES, or the least number of rows
+    const char *v = (const char *)a->v + piece->at * row_bytes;
+    if (piece->rows) {
+        gather_rows(tile, a->v, (size_t)row_bytes, piece->rows, piece->n);
+        v = tile;
+    }
     if (!dense_has(type, a->head_dim))
-        nomad_tiles(type, n_queries, 0, a, query, piece, rows, after);
+        nomad_tiles(type, n_queries, 0, a, query, piece, v, after);
     else if (a->head_dim == 128)
-        nomad_tiles(type, n_queries, 128, a, query, piece, rows, after);
+        nomad_tiles(type, n_queries, 128, a, query, piece, v, after);
     else
-        nomad_tiles(type, n_queries, 64, a, query, piece, rows, after);
+        nomad_tiles(type, n_queries, 64, a, query, piece, v, after);
 }
 
 // A chunk's pieces are of about equal length, since each is fetched while as many rows are summed.
@@ -165,7 +180,7 @@ VEC_INLINE void nomad_values_queries(enum kv_type type, int n_queries, const str
     const ptrdiff_t row_bytes = a->head_dim * (ptrdiff_t)kv_sizes[type];
     const int wanted = (int)(FEW_BYTES / row_bytes) & -4;
     const int run = wanted > FEW_KEYS ? FEW_KEYS : wanted < FEW_KEYS_LEAST ? FEW_KEYS_LEAST : wanted;
-    const int gathered = dense_rows_to_l1(a->fetching) && dense_has(type, a->head_dim) ? (int)(ROWS_BYTES / row_bytes) : run;
+    const int gathered = rows_to_l1(a->fetching) && dense_has(type, a->head_dim) ? (int)(NOMAD_BYTES_L1 / row_bytes) : run;
     const int keys = a->inverse_least ? FEW_KEYS : run;
     int rows[2][FEW_KEYS];
     struct nomad_piece chunks[2] = {{0}};
@@ -186,12 +201,9 @@ VEC_INLINE void nomad_values_queries(enum kv_type type, int n_queries, const str
                 last ? nomad_part(made, 0, nomad_piece_length(made, run, gathered)) : nomad_part(chunk, from + most, most);
             if (piece.rows && !fetched) {
                 struct fetch these = fetch_make(a->v, piece.rows, 0, piece.n, row_bytes);
-                fetch_lines(&these, INT_MAX);
+                fetch_rows(&these, piece.n);
             }
-            if (piece.rows)
-                nomad_piece(type, n_queries, a, query, &piece, piece.rows, &after);
-            else
-                nomad_piece(type, n_queries, a, query, &piece, NULL, &after);
+            nomad_piece(type, n_queries, a, query, &piece, &after);
             fetched = piece.rows && after.rows;
         }
     }

@@ -29,5 +29,4 @@ packed_size_function ISA(packed_size);
 pack_function ISA(pack_tokens);
 matmul_function ISA(matmul_fp32), ISA(matmul_fp16), ISA(matmul_bf16), ISA(matmul_fp8), ISA(matmul_fp8_e5m2);
 attend_function ISA(attend_fp16), ISA(attend_fp32), ISA(attend_int8);
-attend_rows_function ISA(attend_rows_fp16), ISA(attend_rows_fp32), ISA(attend_rows_int8);
 nomad_values_function ISA(nomad_values_fp16), ISA(nomad_values_fp32), ISA(nomad_values_int8);

@@ -1,4 +1,5 @@
 // Kernels of the attention methods that select keys.
+#include "cpu/kernels/vec/gather.h"
 #include "cpu/kernels/vec/parts.h"
 #include "cpu/kernels/vec/select.h"
 #include "cpu/kernels/vec/sparq.h"
@@ -16,8 +17,13 @@ static void score_q4(const struct score_args *args)
     sparq_score(COPY_Q4, args);
 }
 
+static void gather(void *to, const void *from, size_t row_bytes, const int *rows, int n)
+{
+    gather_rows(to, from, row_bytes, rows, n);
+}
+
 const struct sparse_kernels ISA(sparse_kernels) = {
-    .attend_rows = {[KV_FP16] = ISA(attend_rows_fp16), [KV_FP32] = ISA(attend_rows_fp32), [KV_INT8] = ISA(attend_rows_int8)},
+    .gather = gather,
     .score = {[COPY_FP16] = score_fp16, [COPY_INT8] = score_int8, [COPY_Q4] = score_q4},
     .softmax_stats = softmax_stats,
     .softmax_keep = softmax_keep,

@@ -1,4 +1,4 @@
-// Attention of a few queries (decode, and attention over given rows) to an int8 cache by dot products of bytes, with AVX-512 (F, BW, DQ, VL) and VNNI.
+// Attention of a few queries (decode) to an int8 cache by dot products of bytes, with AVX-512 (F, BW, DQ, VL) and VNNI.
 //
 // As vec/attend_dense.h: blocks of keys, online softmax, the next block fetched evenly. But an int8 cache has half the bytes of an fp16 one and as much
 // arithmetic, which in float32, with a conversion of each element, takes longer than reading from 4 queries on. Here keys and values are factors as
@@ -41,12 +41,11 @@ struct bytes_scratch {
 // that memory never rests.
 struct byte_fetch {
     struct dense_fetch next;
-    bool by_rows;
     ptrdiff_t row_bytes;
 };
 VEC_INLINE void fetch_pairs(struct byte_fetch *f, int n)
 {
-    dense_fetch_step(&f->next, f->by_rows, f->row_bytes, n * DENSE_PAIR, 0);
+    dense_fetch_step(&f->next, f->row_bytes, n * DENSE_PAIR, 0);
 }
 
 // ------------------------------------------------------------------------------------------ integers
@@ -108,9 +107,9 @@ VEC_INLINE ivec load_quarters(const char *const keys[VEC], int at)
 }
 
 // Where some keys are, from key j of n on.
-VEC_INLINE void bytes_rows(int count, const char *to[VEC], const char *base, const int *rows, int j, int n, ptrdiff_t row_bytes)
+VEC_INLINE void bytes_rows(int count, const char *to[VEC], const char *base, int j, int n, ptrdiff_t row_bytes)
 {
-    if (j + count <= n && !rows) {
+    if (j + count <= n) {
 #pragma GCC unroll 16
         for (int i = 0; i < count; i++)
             to[i] = base + (j + i) * row_bytes;
@@ -118,7 +117,7 @@ VEC_INLINE void bytes_rows(int count, const char *to[VEC], const char *base, con
     }
     for (int i = 0; i < count; i++) {
         const int key = j + i < n ? j + i : n - 1; // past the last, that again: its weight is 0, and its score is not looked at
-        to[i] = base + (rows ? rows[key] : key) * row_bytes;
+        to[i] = base + key * row_bytes;
     }
 }
 
@@ -267,7 +266,6 @@ VEC_INLINE void lanes_product(int n_queries, int n_lanes, struct byte_product p)
 struct byte_block {
     const struct attend_args *a;
     struct bytes_scratch *s;
-    const int *rows; // the block's, or NULL
     const char *k, *v;
     int at, n;
     struct byte_fetch fetch;
@@ -283,12 +281,8 @@ VEC_INLINE struct byte_product block_product(struct byte_block *b, const struct 
 // The scales of the block's keys, or values.
 VEC_INLINE void block_scales(float to[BYTES_KEYS], const struct byte_block *b, const float *scales)
 {
-    for (int j = 0; j < b->n; j += VEC) {
-        const int n = b->n - j < VEC ? b->n - j : VEC;
-        vec_store(to + j, b->rows ? _mm512_mask_i32gather_ps(vec_zero(), vec_mask(n),
-                                                             _mm512_maskz_loadu_epi32(vec_mask(n), b->rows + j), scales, 4)
-                                  : vec_load_part(scales + b->at + j, n));
-    }
+    for (int j = 0; j < b->n; j += VEC)
+        vec_store(to + j, vec_load_part(scales + b->at + j, b->n - j < VEC ? b->n - j : VEC));
 }
 
 // scores = q Kᵀ
@@ -296,12 +290,12 @@ VEC_INLINE void byte_scores(struct byte_block *b)
 {
     struct bytes_scratch *s = b->s;
     const int d = b->a->head_dim, n_queries = b->a->n_queries;
-    const bool biased = b->rows && b->a->row_bias;
+    const bool biased = b->a->bias;
     for (int j = 0; j < b->n; j += LANES * VEC) {
         const int left = (b->n - j + VEC - 1) / VEC, n_lanes = left < LANES ? left : LANES;
         for (int i = 0; i < n_lanes; i++) {
             const char *keys[VEC];
-            bytes_rows(VEC, keys, b->k, b->rows, j + i * VEC, b->n, d);
+            bytes_rows(VEC, keys, b->k, j + i * VEC, b->n, d);
             lanes_of_keys(s->lanes[i], keys, d, &b->fetch);
         }
         for (int q = 0, tile; q < n_queries; q += tile) {
@@ -367,7 +361,7 @@ VEC_INLINE void byte_outputs(struct byte_block *b)
     for (int c = 0; c < d; c += DIM_STEP) {
         for (int j = 0; j < b->n; j += 4) {
             const char *values[VEC];
-            bytes_rows(4, values, b->v + c, b->rows, j, b->n, d);
+            bytes_rows(4, values, b->v + c, j, b->n, d);
             lanes_of_values(s->lanes[0] + j * VEC, values);
             if (j % 8 == 0)
                 fetch_pairs(&b->fetch, 1);
@@ -390,8 +384,8 @@ VEC_INLINE void bytes_block(struct byte_block *b)
     const struct attend_args *a = b->a;
     block_scales(b->s->k_scales, b, a->k_scales);
     block_scales(b->s->v_scales, b, a->v_scales);
-    for (int j = 0; b->rows && a->row_bias && j < b->n; j += VEC)
-        vec_store(b->s->bias + j, vec_load_part(a->row_bias + b->at + j, b->n - j < VEC ? b->n - j : VEC));
+    for (int j = 0; a->bias && j < b->n; j += VEC)
+        vec_store(b->s->bias + j, vec_load_part(a->bias + b->at + j, b->n - j < VEC ? b->n - j : VEC));
     byte_scores(b);
     if (!a->first && b->n % VEC == 0)
         byte_weights(true, b);
@@ -400,7 +394,7 @@ VEC_INLINE void bytes_block(struct byte_block *b)
     byte_outputs(b);
 }
 
-VEC_INLINE void bytes_attend(const struct attend_args *a, const int *rows)
+static void bytes_attend(const struct attend_args *a)
 {
     const ptrdiff_t d = a->head_dim;
     struct byte_block b = {.a = a, .s = a->scratch};
@@ -411,30 +405,21 @@ VEC_INLINE void bytes_attend(const struct attend_args *a, const int *rows)
         natural_order(a->acc + i * d, a->head_dim);
     }
     const struct view seen = view_union(views, a->n_queries);
-    const int most = dense_keys(a, rows, d), block = most < BYTES_KEYS ? most : BYTES_KEYS;
+    const int most = dense_keys(d), block = most < BYTES_KEYS ? most : BYTES_KEYS;
     for (b.at = seen.first; b.at < seen.last; b.at += b.n) {
         b.n = few_block_keys(seen.last - b.at, block);
         const int after = b.at + b.n, n_after = few_block_keys(seen.last - after, block);
-        b.fetch = (struct byte_fetch){dense_next(a, rows, d, block, after, n_after), rows, d};
-        if (rows && b.at == 0 && !a->fetched)
-            dense_fetch_first(a, rows, d, b.n);
-        b.rows = rows ? rows + b.at : NULL;
-        b.k = (const char *)a->k + (rows ? 0 : b.at * d);
-        b.v = (const char *)a->v + (rows ? 0 : b.at * d);
+        b.fetch = (struct byte_fetch){dense_next(a, d, block, after, n_after), d};
+        b.k = (const char *)a->k + b.at * d;
+        b.v = (const char *)a->v + b.at * d;
         bytes_block(&b);
     }
     for (int i = 0; i < a->n_queries; i++)
         natural_order(a->acc + i * d, a->head_dim);
 }
 
-static void bytes_run(const struct attend_args *args)
-{
-    bytes_attend(args, NULL);
-}
-
 const struct few_attention few_attention_avx512vnni = {
-    .attend = {[KV_INT8] = bytes_run},
-    .attend_rows = {[KV_INT8] = bytes_attend},
+    .attend = {[KV_INT8] = bytes_attend},
     .scratch = sizeof(struct bytes_scratch),
     .least = 3,
     .most = FEW_QUERIES,
