@@ -195,13 +195,13 @@ static void time_hybrid(struct bench *b, int depth)
 {
     struct cuda_state *s = &b->s;
     yalm_session_options options = {};
-    options.attention_ratio = 1.0f / 32;
     open_depth(b, YALM_KV_FP16, depth);
     s->method = static_cast<struct cuda_method *>(calloc(1, sizeof *s->method));
     s->method->table = &method_hybrid;
     selective_plan(s);
     struct cuda_hybrid *h = &s->method->hybrid;
     MUST(hybrid_resolve(&h->options, &options, error));
+    s->method->selective.drawn = true;
     codes_shape(&h->codes, b->config.n_layers, &s->caches[0], 1);
     take_method(b, depth);
     const size_t heads = (size_t)b->config.n_layers * b->shape.kv, floats = heads * b->shape.head_dim * CODES_CENTROIDS;

@@ -7,10 +7,18 @@
 //
 // What drawing loses depends on how many keys are drawn, hardly on how many there are (docs/attention.md). So their usual number is the same at most lengths;
 // short contexts have a share that reads 4 times less than dense attention at d = 64, long ones a share at least.
+//
+// Each key has a number u of its own, by which it is drawn. These are the multiples of the golden ratio, modulo 1, from another one on for each head: keys next
+// to each other get unlike ones. No chance is involved, so that the same session gives the same bits, and all devices draw alike.
 #pragma once
 #include <stdbool.h>
 
 #include "yalm.h"
+
+// Of key i, 0 the oldest that a token sees: u = ((i + 1 + phase) * CHANCE_TURN + 1/2) / 2^32, the product modulo 2^32. head: of all heads of all layers counted;
+// phase = head * CHANCE_APART % CHANCE_PHASES.
+#define CHANCE_TURN 2654435769u // 2^32 over the golden ratio
+enum { CHANCE_APART = 389, CHANCE_PHASES = 1024 };
 
 // k keys are selected of n: the greatest of `share` of n, min(usual, most_share of n), and min_k.
 struct hybrid {
@@ -20,7 +28,7 @@ struct hybrid {
     int local;   // the most recent, which always belong; 0: a quarter of the selected, 16 at most
     int first;   // the oldest, likewise
     float codes; // of a key's codes, the share that its score reads; 0: the backend's to say
-    int draw;    // enum setting_switch; auto: where the backend can
+    int draw;    // enum setting_switch: keys are drawn, else the best are taken; auto: on
     int from;    // visible keys: with fewer, attention is dense; 0: the backend's to say
 };
 

@@ -24,7 +24,7 @@ struct hybrid_settings {
     int local;   // the most recent keys, which always belong; 0: a quarter of the selected, 16 at most
     int from;    // with fewer visible positions attention is dense; 0: the length from which on it should be faster
     float codes; // which share of a key's codes its score reads; 0: on the CPU half at d_sub 1, else all
-    int draw;    // enum setting_switch: keys are drawn, else the best are taken; auto: where the device can
+    int draw;    // enum setting_switch: keys are drawn, else the best are taken; auto: on
 };
 
 struct nomad_settings {

@@ -1,7 +1,7 @@
 // Does the same on the CPU and on the GPU, by one program through the public API, and says how far apart they come:
 //
 //     compare_devices MODEL TOKENS [kv=fp16|fp32|int8] [chunk=N] [sparq=R,K,LOCAL,COPY,TAIL]
-//                     [hybrid=RATIO,MIN_K,LOCAL,D_SUB codebooks=FILE] [brief|short]
+//                     [hybrid=RATIO,MIN_K,LOCAL,D_SUB,DRAW codebooks=FILE] [brief|short]
 //
 // TOKENS holds int32 ids. sparq, hybrid: that attention, from the first key on, with these settings; the hybrid's codebooks
 // are learned from the tokens, into FILE. For each scenario one line on stdout: its name, the largest difference of two logits in units of their

@@ -58,7 +58,7 @@ static inline void learn(const yalm_model *model, const int32_t *tokens, int n, 
     yalm_session_close(session);
 }
 
-// One argument: chunk=, kv=, sparq=R,K,LOCAL,COPY,TAIL, hybrid=RATIO,MIN_K,LOCAL,D_SUB or codebooks=. The methods
+// One argument: chunk=, kv=, sparq=R,K,LOCAL,COPY,TAIL, hybrid=RATIO,MIN_K,LOCAL,D_SUB,DRAW or codebooks=. The methods
 // attend from the first key on.
 static inline void read_option(yalm_session_options *options, int *d_sub, const char *text)
 {
@@ -76,11 +76,11 @@ static inline void read_option(yalm_session_options *options, int *d_sub, const 
         options->attention = "sparq";
         sparq->from = 1;
         settings_use(options, &settings);
-    } else if (sscanf(text, "hybrid=%f,%d,%d,%d", &options->attention_ratio, &hybrid->min_k, &hybrid->local, d_sub) == 4) {
+    } else if (sscanf(text, "hybrid=%f,%d,%d,%d,%d", &options->attention_ratio, &hybrid->min_k, &hybrid->local, d_sub,
+                      &hybrid->draw) == 5) {
         options->attention = "hybrid";
         hybrid->from = 1;
         hybrid->codes = 1; // as the GPU's scores
-        hybrid->draw = SWITCH_OFF;
         settings_use(options, &settings);
     } else if (strncmp(text, "codebooks=", 10) == 0) {
         options->codebooks = text + 10;

@@ -4,7 +4,7 @@
 #include "cuda/long/method.h"
 
 extern "C" {
-#include "cpu/long/select.h"
+#include "cpu/long/chance.h"
 }
 
 // A session's state as far as methods look at it. Its blocks are freed by selective_end().
@@ -15,7 +15,8 @@ struct selective_fixture {
     yalm_error error;
 };
 
-static inline void selective_begin_fixture(struct selective_fixture *f, const struct attention_fixture *a, bool tail)
+static inline void selective_begin_fixture(struct selective_fixture *f, const struct attention_fixture *a, bool tail,
+                                           bool drawn = false)
 {
     *f = {};
     f->config.n_layers = a->cache.n_layers;
@@ -30,6 +31,7 @@ static inline void selective_begin_fixture(struct selective_fixture *f, const st
     f->s.method = &f->method;
     selective_plan(&f->s);
     f->method.selective.tail = tail;
+    f->method.selective.drawn = drawn;
     f->s.blocks.taking = true;
     f->s.blocks.error = &f->error;
 }
@@ -126,8 +128,14 @@ static inline void range_of(const float *x, int n, float *least, float *largest)
     }
 }
 
-// The rows that the CPU selects: x: (n) weights by age.
-static inline std::vector<int> cpu_selection(const std::vector<float> &x, const struct choice &c)
+// What the CPU selects: numbers, and what is added to their scores.
+struct cpu_selection {
+    std::vector<int> rows;
+    std::vector<float> bias;
+};
+
+// x: (n) weights by age; where keys are drawn by lifts (n), priorities. lifts NULL: the best.
+static inline struct cpu_selection cpu_selection(const std::vector<float> &x, const struct choice &c, const float *lifts)
 {
     struct sparse_kernels kernels = {};
     kernels.count_from = count_from;
@@ -135,14 +143,20 @@ static inline std::vector<int> cpu_selection(const std::vector<float> &x, const 
     kernels.keep = keep_from;
     kernels.range = range_of;
     const int n = (int)x.size(), k = std::min(c.k, n), local = std::min(c.local, k), first = std::min(c.first, k - local);
-    std::vector<int> indices(n + 16), rows;
-    std::vector<float> values(n + 16);
+    const bool drawn = lifts && k > first + local && k < n;
+    std::vector<int> indices(n + 16);
+    std::vector<float> values(n + 16), bias(n);
     struct candidates chosen = {indices.data(), values.data(), 0};
-    chosen.n = select_top(&kernels, indices.data(), values.data(), x.data(), first, n - local, k - first - local);
+    chosen.n = select_top(&kernels, indices.data(), values.data(), x.data(), first, n - local, k - first - local + drawn);
+    if (drawn)
+        chance_biases(bias.data(), &chosen, chance_take(&chosen), lifts, false);
+    struct cpu_selection s;
     for (int i = 0; i < first; i++)
-        rows.push_back(i);
-    rows.insert(rows.end(), indices.begin(), indices.begin() + chosen.n);
+        s.rows.push_back(i);
+    s.rows.insert(s.rows.end(), indices.begin(), indices.begin() + chosen.n);
     for (int i = n - local; i < n; i++)
-        rows.push_back(i);
-    return rows;
+        s.rows.push_back(i);
+    s.bias.assign(s.rows.size(), 0.0f);
+    std::copy(bias.begin(), bias.begin() + chosen.n, s.bias.begin() + first);
+    return s;
 }

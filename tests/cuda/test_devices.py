@@ -67,13 +67,13 @@ SPARQ += [("bundled", "bf16", "fp16", "16,16,4,1,1"), ("tiny-llama", "fp32", "fp
 SPARQ += [] if EMULATED else [("tiny-llama", "fp32", "fp16", "8,12,4,1,1"), ("tiny-bias", "fp16", "fp16", "8,12,4,0,1")]
 # (An H100 and a Xeon, 144 tokens: 0.333 with an int8 copy.)
 SELECTED, SELECTED_MEDIAN = 0.4, {"fp32": 1e-4, "fp16": 4e-3}
-# The hybrid: ratio, min k, local, d_sub. With all keys selected it is dense attention,
+# The hybrid: ratio, min k, local, d_sub, draw (1 on, 2 off). With all keys selected it is dense attention,
 # whatever the codes say. Else both devices round scores to about eight bits, each in its own way, and these models' attention is sharp: what is
 # next to the last selected key changes places. (With scores that neither device rounded they were 3e-6 apart.)
-HYBRID_OF_ALL = [("tiny-gqa", "1,1,0,2"), ("tiny-window", "1,1,0,1")]
-HYBRID = [("tiny-gqa", "fp32", "int8", "0.5,8,3,1"), ("bundled", "bf16", "fp16", "0.1,16,0,1")]
+HYBRID_OF_ALL = [("tiny-gqa", "1,1,0,2,1"), ("tiny-window", "1,1,0,1,2")]
+HYBRID = [("tiny-gqa", "fp32", "int8", "0.5,8,3,1,1"), ("bundled", "bf16", "fp16", "0.1,16,0,1,1")]
 HYBRID += (
-    [] if EMULATED else [("tiny-llama", "fp32", "fp16", "0.5,8,0,2"), ("tiny-window", "fp32", "fp16", "0.5,8,3,4")]
+    [] if EMULATED else [("tiny-llama", "fp32", "fp16", "0.5,8,0,2,1"), ("tiny-window", "fp32", "fp16", "0.5,8,3,4,2")]
 )
 CODES, CODES_MEDIAN = 0.3, 0.02
 # The rest in 16 bits, by turns in one form or the other, and the bundled model in fp32, briefly: prefill, four tokens one by one, rollback, half of
@@ -112,14 +112,15 @@ MANY = {
 # (2e-4; 1.6e-4 were found). In an int8 cache likewise, but the middle is met seldom (2.5e-5, and 1.03e-4 in tiny-granite).
 SINGLES = {**dict.fromkeys(("q8", "q6", "q5", "q4"), 2.4e-4), "int8": 1.5e-4}
 # Which keys both devices select, on every preset: see selections/compare.cc, which also says what a tie is. SparQ's copies of fp16, int8 and 4 bits,
-# the hybrid with codes of one component; in some models its other options.
+# the hybrid with codes of one component, drawn and the best; in some models its other options.
 SELECTIONS = {
     "sparq-fp16": "sparq=8,12,4,1,1",
     "sparq-int8": "sparq=8,12,0,0,2",
     "sparq-q4": "sparq=8,12,0,2,1",
-    "hybrid": "hybrid=0.25,8,0,1",
+    "hybrid": "hybrid=0.25,8,0,1,1",
+    "hybrid-best": "hybrid=0.25,8,0,1,2",
 }
-MORE_SELECTIONS = {"hybrid-local": "hybrid=0.25,8,3,2", "hybrid-half": "hybrid=0.5,8,3,4"}
+MORE_SELECTIONS = {"hybrid-local": "hybrid=0.25,8,3,2,1", "hybrid-half": "hybrid=0.5,8,3,4,1"}
 MORE_SELECTED = ("tiny-llama", "tiny-window", "tiny-mixtral", "tiny-oddvocab") if EMULATED else (*TINY, "bundled")
 # Which share of the keys that are selected by weight may differ (the most in any of these runs: 0; 1.1 %; 4.0 %; 0, for both devices round the hybrid's scores alike),
 # but for how few there are; and which share of the scores by more than rounding, because a key stood near the middle between two numbers (0.9 %).

@@ -10,6 +10,7 @@ struct selection_case {
     int64_t position;
     struct choice choice;
     enum scores scores;
+    bool drawn = false;
 };
 
 static struct attention_case cache_of(const struct selection_case &c, int head_dim, yalm_kv type)
@@ -81,8 +82,9 @@ static void softmax_of(const float *x, const std::vector<int> &slots, const floa
 static void check_selection(const struct selection_case &c)
 {
     char what[160];
-    snprintf(what, sizeof what, "%d heads, %d kv heads, context %d, window %d, sinks %d, position %d, k %d, scores %d",
-             c.n_heads, c.n_kv_heads, c.context, c.window, c.n_sinks, (int)c.position, c.choice.k, (int)c.scores);
+    snprintf(what, sizeof what, "%d heads, %d kv heads, context %d, window %d, sinks %d, position %d, k %d, scores %d%s",
+             c.n_heads, c.n_kv_heads, c.context, c.window, c.n_sinks, (int)c.position, c.choice.k, (int)c.scores,
+             c.drawn ? ", drawn" : "");
     struct attention_fixture a = {};
     a.c = cache_of(c, 2, YALM_KV_FP32);
     a.cache.n_layers = 1;
@@ -93,7 +95,7 @@ static void check_selection(const struct selection_case &c)
     a.attention = {a.step, NULL, NULL, &a.cache, 0, c.n_heads};
     write_step(&a, c.position, 1, c.choice);
     struct selective_fixture f;
-    selective_begin_fixture(&f, &a, false);
+    selective_begin_fixture(&f, &a, false, c.drawn);
     selective_take(&f, NULL);
     const struct kv_policy *policy = &a.cache.policy;
     const std::vector<int> slots = slots_by_age(policy, c.position);
@@ -108,7 +110,11 @@ static void check_selection(const struct selection_case &c)
     const std::vector<float> weights = host_copy(f.method.selective.weights, (size_t)c.n_kv_heads * ld);
     const std::vector<int> rows = host_copy(f.method.selective.rows, (size_t)c.n_kv_heads * ld);
     const std::vector<int> n_rows = host_copy(f.method.selective.n_rows, c.n_kv_heads);
+    const std::vector<float> bias = host_copy(f.method.selective.candidates, (size_t)c.n_kv_heads * ld);
+    std::vector<float> lifts(slots.size() + CHANCE_PHASES);
+    chance_lifts(lifts.data(), (int)slots.size(), false);
     for (int h = 0; h < c.n_kv_heads; h++) {
+        const float *lift = c.drawn ? lifts.data() + chance_phase(h) : NULL;
         std::vector<double> expected(slots.size());
         for (int i = 0; i < group; i++) {
             const size_t head = (size_t)h * group + i;
@@ -121,17 +127,22 @@ static void check_selection(const struct selection_case &c)
         std::vector<float> by_age(slots.size());
         for (size_t j = 0; j < slots.size(); j++) {
             by_age[j] = weights[(size_t)h * ld + slots[j]];
-            assert_near(by_age[j], expected[j], 4e-6 * expected[j] + 1e-36, what, h, (int)j);
+            const double by = lift ? (double)lift[j] : 1;
+            assert_near(by_age[j], expected[j] * by, (4e-6 * expected[j] + 1e-36) * by, what, h, (int)j);
         }
-        std::vector<int> wanted;
-        for (int number : cpu_selection(by_age, c.choice))
-            wanted.push_back(slots[number]);
+        const struct cpu_selection selection = cpu_selection(by_age, c.choice, lift);
+        std::vector<std::pair<int, float>> wanted;
+        for (size_t j = 0; j < selection.rows.size(); j++)
+            wanted.push_back({slots[selection.rows[j]], selection.bias[j]});
         std::sort(wanted.begin(), wanted.end());
         assert_int_equal(n_rows[h], wanted.size());
-        for (size_t j = 0; j < wanted.size(); j++)
-            if (rows[(size_t)h * ld + j] != wanted[j])
+        for (size_t j = 0; j < wanted.size(); j++) {
+            if (rows[(size_t)h * ld + j] != wanted[j].first)
                 fail_msg("%s: row %d of kv head %d: found %d, expected %d", what, (int)j, h, rows[(size_t)h * ld + j],
-                         wanted[j]);
+                         wanted[j].first);
+            if (c.drawn)
+                assert_near(bias[(size_t)h * ld + j], wanted[j].second, 2e-6 * (1 + wanted[j].second), what, h, (int)j);
+        }
     }
     selective_end(&f);
     cudaFree(a.step);
@@ -168,6 +179,21 @@ static void selects_from_many(void **)
     check_selection({32, 32, 10240, 0, 0, 8, 10200, choice_of(700, 0, 10), EQUAL}); // a block has several parts
 }
 
+// By chances: several parts and heads of a group, a ring, all keys, none but those that always belong, most weights 0, equal ones.
+static void draws_as_the_cpu(void **)
+{
+    for (enum scores scores : {PLAIN, TIED, EQUAL, ODD, FLAT, WIDE, LONELY})
+        for (int k : {3, 64, 800}) {
+            check_selection({2, 1, 10240, 0, 0, 8, 9999, choice_of(k, 2, k / 4), scores, true});
+            check_selection({2, 2, 600, 0, 0, 8, 410, choice_of(k, 2, k / 4), scores, true});
+        }
+    for (int position : {10, 41, 1000, 100003})
+        check_selection({4, 2, 40, 0, 4, 8, position, choice_of(9, 2, 3), PLAIN, true});
+    check_selection({4, 2, 4096, 17, 0, 9, 1000, choice_of(6, 1, 2), PLAIN, true});
+    check_selection({2, 1, 600, 0, 0, 8, 410, choice_of(5, 2, 3), PLAIN, true});
+    check_selection({2, 1, 600, 0, 0, 8, 410, choice_of(410, 2, 3), PLAIN, true}); // all but one
+}
+
 // The k-th at every digit that there is: one key an octave and less, from far above the mean to 0.
 static void finds_every_digit(void **)
 {
@@ -177,9 +203,9 @@ static void finds_every_digit(void **)
 
 // ------------------------------------------------------------------------------------------ attention to rows
 
-// Expected output of a query head over the rows and the sinks apart; with a tail, mixed with the mean of all values.
-static std::vector<double> expect_rows(const struct attention_fixture *a, int head, const std::vector<int> &rows, int n_apart,
-                                       double alpha, const std::vector<int> &seen)
+// Expected output of a query head over the rows and the sinks apart; with a tail, mixed with the mean of all values. bias: of the rows; NULL: none.
+static std::vector<double> expect_rows(const struct attention_fixture *a, int head, const std::vector<int> &rows,
+                                       const float *bias, int n_apart, double alpha, const std::vector<int> &seen)
 {
     const int d = a->c.head_dim, kv_head = head / (a->c.n_heads / a->c.n_kv_heads);
     const size_t base = (size_t)kv_head * a->cache.policy.capacity * d;
@@ -189,7 +215,7 @@ static std::vector<double> expect_rows(const struct attention_fixture *a, int he
         const bool sink = (int)j < n_apart;
         const float *q = (sink ? a->sink_q : a->q).data() + (size_t)head * d;
         const float *k = a->keys.data() + base + (size_t)(sink ? (int)j : rows[j - n_apart]) * d;
-        double score = 0;
+        double score = bias && !sink ? (double)bias[j - n_apart] : 0;
         for (int c = 0; c < d; c++)
             score += (double)q[c] * k[c];
         scores.push_back(score);
@@ -216,7 +242,7 @@ static void check_gather(const struct selection_case &c, int head_dim, yalm_kv t
     attention_open(&a, cache_of(c, head_dim, type), (uint64_t)c.position + head_dim);
     write_step(&a, c.position, 1, c.choice);
     struct selective_fixture f;
-    selective_begin_fixture(&f, &a, tail);
+    selective_begin_fixture(&f, &a, tail, c.drawn);
     selective_take(&f, NULL);
     int n_apart;
     const std::vector<int> seen = visible_slots(&a.cache.policy, c.position, &n_apart),
@@ -232,6 +258,7 @@ static void check_gather(const struct selection_case &c, int head_dim, yalm_kv t
     assert_cuda(cudaDeviceSynchronize());
     const std::vector<int> rows = host_copy(f.method.selective.rows, (size_t)c.n_kv_heads * ld);
     const std::vector<int> n_rows = host_copy(f.method.selective.n_rows, c.n_kv_heads);
+    const std::vector<float> bias = host_copy(f.method.selective.candidates, (size_t)c.n_kv_heads * ld);
     std::vector<double> expected;
     for (int h = 0; h < c.n_heads; h++) {
         const size_t at = (size_t)(h / group) * ld;
@@ -246,7 +273,7 @@ static void check_gather(const struct selection_case &c, int head_dim, yalm_kv t
             for (int i = 0; i < n_apart; i++)
                 alpha += exp(of_sinks[i] - max) / sum;
         }
-        const std::vector<double> y = expect_rows(&a, h, own, n_apart, alpha, seen);
+        const std::vector<double> y = expect_rows(&a, h, own, c.drawn ? bias.data() + at : NULL, n_apart, alpha, seen);
         expected.insert(expected.end(), y.begin(), y.end());
     }
     if (!all) // else the dense attention that the fixture expects
@@ -270,6 +297,19 @@ static void gathers(void **)
             check_gather({4, 2, 4096, 17, 0, 9, 1000, choice_of(6, 1, 2), PLAIN}, 18, type, tail, false);
             check_gather({4, 2, 600, 0, 0, 8, 0, choice_of(6, 1, 2), PLAIN}, 64, type, tail, false); // the first token
         }
+    }
+}
+
+// What drawn rows stand for, in each instance; sinks stand for themselves alone.
+static void gathers_what_is_drawn(void **)
+{
+    for (yalm_kv type : {YALM_KV_FP16, YALM_KV_FP32, YALM_KV_INT8}) {
+        for (int head_dim : {64, 80, 96, 128, 256})
+            check_gather({4, 2, 600, 0, 0, 8, 410, choice_of(90, 2, 10), PLAIN, true}, head_dim, type, false, false);
+        check_gather({9, 1, 600, 0, 0, 8, 410, choice_of(200, 2, 10), PLAIN, true}, 128, type, false, false);
+        check_gather({9, 1, 600, 0, 0, 8, 410, choice_of(77, 2, 10), PLAIN, true}, 64, type, false, false);
+        check_gather({4, 2, 40, 0, 4, 8, 100, choice_of(9, 2, 3), PLAIN, true}, 64, type, false, false);
+        check_gather({4, 2, 600, 0, 0, 8, 410, choice_of(600, 2, 10), PLAIN, true}, 64, type, false, true); // dense
     }
 }
 
@@ -376,13 +416,9 @@ static void sums_follow(void **)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(selects_as_the_cpu),
-        cmocka_unit_test(selects_past_the_ring),
-        cmocka_unit_test(selects_from_many),
-        cmocka_unit_test(finds_every_digit),
-        cmocka_unit_test(gathers),
-        cmocka_unit_test(all_rows_are_dense),
-        cmocka_unit_test(sums_follow),
+        cmocka_unit_test(selects_as_the_cpu),    cmocka_unit_test(selects_past_the_ring), cmocka_unit_test(selects_from_many),
+        cmocka_unit_test(draws_as_the_cpu),      cmocka_unit_test(finds_every_digit),     cmocka_unit_test(gathers),
+        cmocka_unit_test(gathers_what_is_drawn), cmocka_unit_test(all_rows_are_dense),    cmocka_unit_test(sums_follow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -254,6 +254,13 @@ FAULTS = (
         ("emulated/cuda/test_selective", "emulated/cuda/*", "emulated/cuda.py"),
     ),
     Fault(
+        "CUDA: what a drawn key stands for is left out",
+        "src/cuda/attention/attention.cuh",
+        "return a.gathered.bias && !keys.sinks;",
+        "return a.gathered.bias && keys.sinks;",
+        ("emulated/cuda/test_selective", "emulated/cuda/*"),
+    ),
+    Fault(
         "CUDA: several tokens' products keep the x of a row's first columns for all of it",
         "src/cuda/products/several.cuh",
         "stage_several<T>(xs, m, begin * width, padded);",

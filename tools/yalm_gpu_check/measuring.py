@@ -242,7 +242,7 @@ WAYS = {
     "dense": [],
     "int8 cache": ["--kv", "int8"],
     "sparq 1/8": ["--attention", "sparq", "--attention-ratio", "1/8"],
-    "hybrid 1/32": ["--attention", "hybrid", "--attention-ratio", "1/32"],
+    "hybrid": ["--attention", "hybrid"],
 }
 
 

@@ -6,7 +6,7 @@
 void chance_lifts(float *lifts, int n, bool logarithmic)
 {
     for (int i = 0; i < n + CHANCE_PHASES; i++) {
-        const uint32_t turn = (uint32_t)(i + 1) * 2654435769u; // 2^32 over the golden ratio
+        const uint32_t turn = (uint32_t)(i + 1) * CHANCE_TURN;
         const double u = ((double)turn + 0.5) * 0x1p-32;
         lifts[i] = (float)(logarithmic ? -log(u) : 1 / u);
     }
@@ -16,7 +16,7 @@ float chance_take(struct candidates *c)
 {
     int least = 0;
     for (int i = 1; i < c->n; i++)
-        if (c->values[i] < c->values[least])
+        if (c->values[i] <= c->values[least]) // of equal ones the older stay
             least = i;
     const float threshold = c->values[least];
     c->n--;

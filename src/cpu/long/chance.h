@@ -7,19 +7,17 @@
 // Both sums are right in the mean, whatever the approximate scores are worth: a wrong w costs variance, and nothing else. Cutting the rest off errs in one
 // direction in all heads and layers at once (docs/attention.md, "the hybrid").
 //
-// The numbers u are the multiples of the golden ratio, modulo 1, from another one on for each head: keys next to each other get unlike ones. No chance is
-// involved: the same session gives the same bits.
+// The numbers u are in engine/hybrid.h.
 #pragma once
 #include "cpu/long/select.h"
-
-enum { CHANCE_PHASES = 1024 };
+#include "engine/hybrid.h"
 
 // lifts (n + CHANCE_PHASES): by which weights are multiplied, 1 / u, or, logarithmic, what is added to scores, -ln u.
 void chance_lifts(float *lifts, int n, bool logarithmic);
 // Where those of a head begin, of all heads of all layers counted.
 static inline size_t chance_phase(size_t head)
 {
-    return head * 389 % CHANCE_PHASES;
+    return head * CHANCE_APART % CHANCE_PHASES;
 }
 
 // Of candidates by priority (k + 1 of them, the largest), the k that are taken stay, ascending; returns θ.

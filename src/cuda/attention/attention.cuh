@@ -117,9 +117,34 @@ __device__ inline struct seen_rows seen_of<struct seen_rows>(const struct attend
     return seen;
 }
 
+// The biases of a tile's rows set out for `to`, (KEYS) floats of shared memory, KEYS <= 32. Dense attention has none, nor have sinks.
+template <int KEYS>
+__device__ static inline void copy_biases(void *, const struct attend &, const struct seen &, int, int, int)
+{
+}
+template <int KEYS>
+__device__ static inline void copy_biases(void *to, const struct attend &a, const struct seen_rows &seen, int kv_head, int tile,
+                                          int lane)
+{
+    const struct key_tile keys = seen_tile(seen, tile, KEYS);
+    if (a.gathered.bias && !keys.sinks && lane < keys.n) {
+        copy_async_few<4>(static_cast<float *>(to) + lane,
+                          a.gathered.bias + (int64_t)kv_head * a.gathered.ld + keys.first + lane);
+    }
+}
+
+// Whether they are added to the tile's scores.
+__device__ static inline bool has_biases(const struct attend &, const struct seen &, const struct key_tile &)
+{
+    return false;
+}
+__device__ static inline bool has_biases(const struct attend &a, const struct seen_rows &, const struct key_tile &keys)
+{
+    return a.gathered.bias && !keys.sinks;
+}
+
 // Splits that have work: each has at least `least` tiles, and all have about the same number, whatever the length.
-__device__ static inline int
-seen_splits(const struct seen &seen, int n_splits, int least)
+__device__ static inline int seen_splits(const struct seen &seen, int n_splits, int least)
 {
     return min(n_splits, (seen.n_tiles + least - 1) / least);
 }

@@ -22,7 +22,8 @@ template <int D> struct decode_shape {
     static constexpr int WARPS = D > 128 ? 2 : 4;
     static constexpr int STAGES = D > 80 ? 3 : 4;
     static constexpr int TILE = DECODE_KEYS * decode_tile<D>::LENGTH * 8; // halves of a tile of K or V
-    static constexpr size_t SHARED_BYTES = sizeof(half) * WARPS * STAGES * 2 * TILE;
+    static constexpr size_t TILES_BYTES = sizeof(half) * WARPS * STAGES * 2 * TILE;
+    static constexpr size_t SHARED_BYTES = TILES_BYTES + sizeof(float) * WARPS * STAGES * DECODE_KEYS; // biases of drawn rows
 };
 
 // What a warp keeps in registers; fragments as mma_m16n8k16 wants them.
@@ -55,10 +56,11 @@ __device__ static inline void load_queries(struct decode_rows<D, TILES> &rows, c
     }
 }
 
-// Scores of 8 heads with the tile's keys become weights, fragments of the second product; a larger maximum shrinks what was there.
+// Scores of 8 heads with the tile's keys become weights, fragments of the second product; a larger maximum shrinks what was there. biases: of
+// the tile's keys, or NULL.
 template <int D, int TILES>
 __device__ static inline void softmax_tile(struct decode_rows<D, TILES> &rows, int t, float (&scores)[2][4], int n_keys,
-                                           float softcap, unsigned (&p)[4])
+                                           float softcap, const float *biases, unsigned (&p)[4])
 {
     const int key = threadIdx.x % 4 * 2;
     float2 s[2];
@@ -68,6 +70,10 @@ __device__ static inline void softmax_tile(struct decode_rows<D, TILES> &rows, i
         s[i] = {scores[i][0] + scores[i][2], scores[i][1] + scores[i][3]};
         if (softcap > 0.0f) {
             s[i] = {capped(s[i].x, softcap), capped(s[i].y, softcap)};
+        }
+        if (biases) {
+            const float2 bias = *reinterpret_cast<const float2 *>(biases + i * 8 + key);
+            s[i] = {s[i].x + bias.x, s[i].y + bias.y};
         }
         s[i].x = i * 8 + key < n_keys ? s[i].x : -INFINITY;
         s[i].y = i * 8 + key + 1 < n_keys ? s[i].y : -INFINITY;
@@ -99,7 +105,7 @@ __device__ static inline void softmax_tile(struct decode_rows<D, TILES> &rows, i
 // Adds a tile's keys to the rows.
 template <int D, int TILES>
 __device__ static inline void attend_tile(struct decode_rows<D, TILES> &rows, const half *k, const half *v, int n_keys,
-                                          float softcap)
+                                          float softcap, const float *biases)
 {
     const int lane = threadIdx.x % 32;
     float scores[TILES][2][4] = {};
@@ -118,7 +124,7 @@ __device__ static inline void attend_tile(struct decode_rows<D, TILES> &rows, co
     unsigned p[TILES][4];
 #pragma unroll
     for (int t = 0; t < TILES; t++) {
-        softmax_tile(rows, t, scores[t], n_keys, softcap, p[t]);
+        softmax_tile(rows, t, scores[t], n_keys, softcap, biases, p[t]);
     }
 #pragma unroll
     for (int step = 0; step < D / 16; step++) {
@@ -181,6 +187,8 @@ __global__ void __launch_bounds__(decode_shape<D>::WARPS * 32, SEEN::LEAST_BLOCK
               last = (int)((int64_t)seen.n_tiles * (split + 1) / n_splits);
 
     half *stages = shared + warp * STAGES * 2 * TILE; // (STAGES, 2, TILE)
+    float *biases =
+        reinterpret_cast<float *>(shared + WARPS * STAGES * 2 * TILE) + warp * STAGES * DECODE_KEYS; // (STAGES, DECODE_KEYS)
     clear_tiles<D, 32>(stages, STAGES * 2 * TILE, a.head_dim, lane);
     __syncwarp();
     for (int s = 0; s < STAGES - 1; s++) {
@@ -188,6 +196,7 @@ __global__ void __launch_bounds__(decode_shape<D>::WARPS * 32, SEEN::LEAST_BLOCK
         if (tile < last) {
             copy_tile<decode_tile<D>, DECODE_KEYS, 32>(stages + s * 2 * TILE, stages + (s * 2 + 1) * TILE, a, kv_head, seen,
                                                        tile, lane);
+            copy_biases<DECODE_KEYS>(biases + s * DECODE_KEYS, a, seen, kv_head, tile, lane);
         }
         copy_async_commit();
     }
@@ -219,9 +228,11 @@ __global__ void __launch_bounds__(decode_shape<D>::WARPS * 32, SEEN::LEAST_BLOCK
         if (ahead < last) {
             copy_tile<decode_tile<D>, DECODE_KEYS, 32>(stages + free_stage * 2 * TILE, stages + (free_stage * 2 + 1) * TILE, a,
                                                        kv_head, seen, ahead, lane);
+            copy_biases<DECODE_KEYS>(biases + free_stage * DECODE_KEYS, a, seen, kv_head, ahead, lane);
         }
         copy_async_commit();
-        attend_tile(rows, stages + stage * 2 * TILE, stages + (stage * 2 + 1) * TILE, keys.n, a.softcap);
+        attend_tile(rows, stages + stage * 2 * TILE, stages + (stage * 2 + 1) * TILE, keys.n, a.softcap,
+                    has_biases(a, seen, keys) ? biases + stage * DECODE_KEYS : NULL);
         stage = stage == STAGES - 1 ? 0 : stage + 1;
     }
     __syncthreads(); // the tiles' memory becomes the parts'

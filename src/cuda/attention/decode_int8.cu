@@ -26,7 +26,8 @@ template <int D> struct int8_shape {
     static constexpr int KEYS = D > 64 ? 16 : 32;      // in a tile
     static constexpr int PIECE = D < 128 ? D / 8 : 16; // bytes of a value that a lane has in a row
     static constexpr int TILE = KEYS * D;              // bytes of a tile's keys, and of its values
-    static constexpr int STAGE = 2 * TILE + 2 * KEYS * (int)sizeof(float);
+    static constexpr int STAGE = 2 * TILE + 3 * KEYS * (int)sizeof(float);
+    static constexpr int BIASES = 2 * TILE + 2 * KEYS * (int)sizeof(float); // in it
     static constexpr size_t SHARED_BYTES = WARPS * STAGES * STAGE;
 };
 
@@ -63,7 +64,7 @@ struct int8_rows {
 };
 
 // A lane's part of a tile. stage: keys' pieces (KEYS / 8, D / 64, 32 lanes, 16), values' pieces (KEYS / 4, D / 8 / PIECE, 32 lanes, PIECE), keys' scales
-// (KEYS), values' scales (KEYS). Only the scales are read by other lanes.
+// (KEYS), values' scales (KEYS); behind them, biases of drawn rows (KEYS). Only scales and biases are read by other lanes.
 template <int D, bool WHOLE, class SEEN>
 __device__ static inline void copy_pieces(uint8_t *stage, const struct int8_rows &from, const SEEN &seen, int tile)
 {
@@ -174,11 +175,11 @@ __device__ static inline void count_in_unit(struct int8_state<D, TILES> &rows, f
 }
 
 // Scores of 8 heads with the tile's keys become weights times values' scales, fragments of the second product; a larger maximum shrinks what
-// was there. key_scales, value_scales: of this lane's keys, two for each eight; the latter in the sums' unit.
+// was there. key_scales, value_scales: of this lane's keys, two for each eight; the latter in the sums' unit. biases: of the tile's keys, or NULL.
 template <int D, int TILES, int EIGHTS>
 __device__ static inline void softmax_tile(struct int8_state<D, TILES> &rows, int t, const float (&scores)[EIGHTS][4],
                                            const float2 (&key_scales)[EIGHTS], const float2 (&value_scales)[EIGHTS], int n_keys,
-                                           float softcap, unsigned (&p)[EIGHTS][2])
+                                           float softcap, const float *biases, unsigned (&p)[EIGHTS][2])
 {
     float2 s[EIGHTS];
     float max = rows.max[t];
@@ -188,6 +189,10 @@ __device__ static inline void softmax_tile(struct int8_state<D, TILES> &rows, in
         s[i] = {(scores[i][0] + scores[i][2]) * key_scales[i].x, (scores[i][1] + scores[i][3]) * key_scales[i].y};
         if (softcap > 0.0f) {
             s[i] = {capped(s[i].x, softcap), capped(s[i].y, softcap)};
+        }
+        if (biases) {
+            const float2 bias = *reinterpret_cast<const float2 *>(biases + key);
+            s[i] = {s[i].x + bias.x, s[i].y + bias.y};
         }
         s[i].x = key < n_keys ? s[i].x : -INFINITY;
         s[i].y = key + 1 < n_keys ? s[i].y : -INFINITY;
@@ -284,7 +289,8 @@ __device__ static inline void add_values(struct int8_state<D, TILES> &rows, cons
 
 // Adds a tile's keys to the rows.
 template <int D, int TILES>
-__device__ static inline void attend_tile(struct int8_state<D, TILES> &rows, const uint8_t *stage, int n_keys, float softcap)
+__device__ static inline void attend_tile(struct int8_state<D, TILES> &rows, const uint8_t *stage, int n_keys, float softcap,
+                                          bool biased)
 {
     using shape = int8_shape<D>;
     constexpr int EIGHTS = shape::KEYS / 8;
@@ -302,10 +308,11 @@ __device__ static inline void attend_tile(struct int8_state<D, TILES> &rows, con
         value_scales[i + 1] = make_float2(v.z, v.w);
     }
     count_in_unit(rows, value_scales);
+    const float *biases = biased ? reinterpret_cast<const float *>(stage + shape::BIASES) : NULL;
     unsigned p[TILES][EIGHTS][2];
 #pragma unroll
     for (int t = 0; t < TILES; t++) {
-        softmax_tile<D, TILES, EIGHTS>(rows, t, scores[t], key_scales, value_scales, n_keys, softcap, p[t]);
+        softmax_tile<D, TILES, EIGHTS>(rows, t, scores[t], key_scales, value_scales, n_keys, softcap, biases, p[t]);
     }
     add_values<D, TILES, EIGHTS>(rows, p, stage + shape::TILE);
 }
@@ -374,6 +381,7 @@ __global__ void __launch_bounds__(int8_shape<D>::WARPS * 32) attend_decode_int8(
         const int tile = first + warp + s * WARPS;
         if (tile < last) {
             copy_tile<D>(stages + s * shape::STAGE, from, seen, tile);
+            copy_biases<shape::KEYS>(stages + s * shape::STAGE + shape::BIASES, a, seen, kv_head, tile, lane);
         }
         copy_async_commit();
     }
@@ -398,9 +406,10 @@ __global__ void __launch_bounds__(int8_shape<D>::WARPS * 32) attend_decode_int8(
         const int ahead = tile + (STAGES - 1) * WARPS, free_stage = stage == 0 ? STAGES - 1 : stage - 1;
         if (ahead < last) {
             copy_tile<D>(stages + free_stage * shape::STAGE, from, seen, ahead);
+            copy_biases<shape::KEYS>(stages + free_stage * shape::STAGE + shape::BIASES, a, seen, kv_head, ahead, lane);
         }
         copy_async_commit();
-        attend_tile(rows, stages + stage * shape::STAGE, keys.n, a.softcap);
+        attend_tile(rows, stages + stage * shape::STAGE, keys.n, a.softcap, has_biases(a, seen, keys));
         stage = stage == STAGES - 1 ? 0 : stage + 1;
     }
     __syncthreads(); // the tiles' memory becomes the parts'

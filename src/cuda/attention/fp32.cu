@@ -49,10 +49,11 @@ __device__ static inline void load_rows(struct lane_rows<D, ROWS> &rows, const s
     }
 }
 
-// Adds one key to each row that sees it. All lanes of the warp come along, since the eight that share a key sum together.
+// Adds one key to each row that sees it. All lanes of the warp come along, since the eight that share a key sum together. bias: what is added to
+// the key's scores.
 template <int D, int ROWS>
 __device__ static inline void attend_key(struct lane_rows<D, ROWS> &rows, const float *k, const float *v, int head_dim,
-                                         float softcap, const bool (&sees)[ROWS])
+                                         float softcap, float bias, const bool (&sees)[ROWS])
 {
     const int part = threadIdx.x % 8;
     float4 key[D / 32], value[D / 32];
@@ -77,6 +78,9 @@ __device__ static inline void attend_key(struct lane_rows<D, ROWS> &rows, const 
         }
         if (softcap > 0.0f) {
             score = capped(score, softcap);
+        }
+        if (bias != 0.0f) {
+            score += bias;
         }
         const float max = fmaxf(rows.max[r], score);
         const float scale = softmax_weight(rows.max[r], max), p = softmax_weight(score, max);
@@ -138,6 +142,7 @@ __global__ void __launch_bounds__(FP32_WARPS * 32, SEEN::LEAST_BLOCKS) attend_fp
     const int first = (int)((int64_t)seen.n_tiles * split / n_splits),
               last = (int)((int64_t)seen.n_tiles * (split + 1) / n_splits);
     constexpr bool SELECTED = std::is_same_v<SEEN, struct seen_rows>;
+    const float *biases = SELECTED && a.gathered.bias ? a.gathered.bias + (int64_t)kv_head * a.gathered.ld : NULL;
     const int64_t base = (int64_t)kv_head * a.policy.capacity * a.head_dim;
     const float *keys = static_cast<const float *>(a.keys) + base, *values = static_cast<const float *>(a.values) + base;
 
@@ -174,7 +179,8 @@ __global__ void __launch_bounds__(FP32_WARPS * 32, SEEN::LEAST_BLOCKS) attend_fp
                 sees[r] =
                     j < tile.n && (tile.sinks ? apart[r] : SELECTED || (from[r] <= key_position && key_position <= to[r]));
             }
-            attend_key(rows, keys + at, values + at, a.head_dim, a.softcap, sees);
+            const float bias = biases && !tile.sinks && j < tile.n ? biases[tile.first + j] : 0.0f;
+            attend_key(rows, keys + at, values + at, a.head_dim, a.softcap, bias, sees);
         }
     }
     const struct block_parts<FP32_PARTS, ROWS> parts = {

@@ -192,6 +192,7 @@ yalm_status attention_decode(const struct attention *a, const struct decode_plan
 struct gathered {
     const int *rows;   // (n_kv_heads, ld): their slots; the sinks apart are not among them
     const int *n_rows; // (n_kv_heads)
+    const float *bias; // (n_kv_heads, ld): what is added to the rows' scores; NULL: nothing
     int ld;
     // y = α y + (1 - α) v̄, v̄ the mean of the values of all keys that the token sees; NULL sums: no tail.
     const double

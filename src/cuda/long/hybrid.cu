@@ -36,8 +36,6 @@ static yalm_status hybrid_check(const struct model_config *config, const yalm_se
     if (hybrid.codes > 0 && hybrid.codes < 1)
         return error_set(error, YALM_USAGE, "hybrid.codes: found %g: scores read all codes on the GPU (-d cpu does with fewer)",
                          (double)hybrid.codes);
-    if (hybrid.draw == SWITCH_ON)
-        return error_set(error, YALM_USAGE, "hybrid.draw: found on: the GPU takes the best keys (-d cpu draws them)");
     return YALM_OK;
 }
 
@@ -47,6 +45,7 @@ static yalm_status hybrid_plan(struct cuda_state *s, const struct backend_plan *
     TRY(hybrid_resolve(&h->options, plan->options, error));
     TRY(codebook_find(&h->book, plan->options->codebooks, plan->container, s->config, error));
     codes_shape(&h->codes, s->config->n_layers, &s->caches[0], h->book.d_sub);
+    s->method->selective.drawn = h->options.draw != SWITCH_OFF;
     const double steps = (double)STEP_BYTES * s->device.n_sms / s->config->n_kv_heads; // of a KV head
     s->method->selective.from = h->options.from ? h->options.from : selective_break_even(s, head_bytes, steps);
     return YALM_OK;

@@ -10,7 +10,7 @@ struct cuda_method_table {
 
     // method_check() of its options.
     yalm_status (*check)(const struct model_config *config, const yalm_session_options *options, yalm_error *error);
-    // Options into the state (which has config, caches, device): sets selective.tail, selective.from and its own sizes.
+    // Options into the state (which has config, caches, device): sets selective.tail, drawn and from, and its own sizes.
     yalm_status (*plan)(struct cuda_state *s, const struct backend_plan *plan, yalm_error *error);
     void (*take_kept)(struct cuda_state *s, struct cuda_blocks *b);
     void (*take_scratch)(struct cuda_state *s, struct cuda_blocks *b); // its own; struct cuda_selective's is taken besides

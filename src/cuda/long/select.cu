@@ -6,6 +6,9 @@
 //     the k-th weight among the candidates, and where each part's rows begin                                  (collect's last block)
 //     rows = the slots above it, of those that equal it the first, and those that always belong                                  (place)
 //
+// Where keys are drawn (engine/hybrid.h, cpu/long/chance.h) all this is done with w_j / u_j in place of w_j, and the threshold is the (k + 1)-th, θ. It costs no launch
+// and no byte of the keys' but 4 for each row: ln max(1, θ / w_j).
+//
 // A KV head's slots are shared among blocks in parts of PART_KEYS, which they take in turns; "last" is by a ticket, so nobody waits. First digits are
 // a 128th apart about the weights' mean (struct digits): candidates are a few of a thousand keys where weights differ as a softmax's do, some of a
 // hundred where scores differ by a twentieth, all of them where all are equal. Those of weight 0 are counted only: where a few scores are far above all
@@ -72,6 +75,7 @@ __device__ __forceinline__ void weigh_part(const struct selecting &s, const stru
     for (int j = 0; j < 4; j++) {
         const int number = key_number(wanted.v, slot + j);
         w[j] = number < 0 ? -1.0f : w[j] >= FLT_MIN ? w[j] : 0.0f; // so is NaN
+        w[j] *= s.t.drawn && number >= 0 ? lift_of(s, kv_head, number) : 1.0f;
         if (number >= 0 && !always_kept(wanted, number))
             atomicAdd(&bins[digits.of(w[j])], 1u);
     }
@@ -110,7 +114,8 @@ static __global__ void __launch_bounds__(SELECT_THREADS, 4) weigh_kernel(struct 
 
 // ------------------------------------------------------------------------------------------ candidates
 
-// What the keys that do not always belong are held against: those whose first digit is above `digit` are selected, of those with it the `rank` largest.
+// What the keys that do not always belong are held against: those whose first digit is above `digit` are selected, of those with it the `rank` largest; one less
+// where keys are drawn.
 // No key has digit SELECT_BINS; all are above -1.
 struct sieve {
     int digit, rank;
@@ -126,7 +131,7 @@ __device__ __forceinline__ struct sieve find_sieve(const struct selecting &s, co
         return {-1, 0};
     unsigned own[DIGIT_EACH];
     own_bins(own, [=](int digit) { return __ldcg(all + digit); });
-    find_digit(own, k, shared + SELECT_WARPS, shared);
+    find_digit(own, s.t.drawn ? k + 1 : k, shared + SELECT_WARPS, shared);
     return {shared[SELECT_WARPS], shared[SELECT_WARPS + 1]};
 }
 
@@ -266,7 +271,8 @@ static __global__ void __launch_bounds__(SELECT_THREADS, 4) collect_kernel(struc
     if (!last_block(s.t.tickets + kv_head, gridDim.x, ticket))
         return;
 
-    int *const above = counts, *const equal = counts + s.t.n_parts, ties = sieve.rank;
+    int *const above = counts, *const equal = counts + s.t.n_parts;
+    int ties = sieve.rank;
     const bool zeros = sieve.digit == 0;
     float threshold = sieve.digit < 0 ? -1.0f : zeros ? 0.0f : INFINITY;
     if (!zeros) {
@@ -277,7 +283,7 @@ static __global__ void __launch_bounds__(SELECT_THREADS, 4) collect_kernel(struc
                 kth_bits(candidates, n, digits.least(sieve.digit) >> known, known, sieve.rank, &ties, bins, shared));
         count_candidates(s, kv_head, n, threshold, above, equal);
     }
-    place_parts(s, kv_head, ties, zeros, above, equal, shared);
+    place_parts(s, kv_head, s.t.drawn ? max(ties - 1, 0) : ties, zeros, above, equal, shared);
     if (threadIdx.x == 0) {
         s.t.thresholds[kv_head] = threshold;
         s.t.n_candidates[kv_head] = 0; // for the next time
@@ -285,6 +291,13 @@ static __global__ void __launch_bounds__(SELECT_THREADS, 4) collect_kernel(struc
 }
 
 // ------------------------------------------------------------------------------------------ rows
+
+// ln max(1, θ / w) of a drawn key, whose weight is priority / lift. Where θ is 0, or all keys are taken, 0.
+__device__ __forceinline__ float bias_of(float priority, float lift, float threshold)
+{
+    const float short_of = threshold * lift / priority;
+    return short_of > 1.0f && short_of < INFINITY ? logf(short_of) : 0.0f;
+}
 
 // A part's rows.
 __device__ __forceinline__ void place_part(const struct selecting &s, const struct wanted &w, int kv_head, int part,
@@ -314,10 +327,14 @@ __device__ __forceinline__ void place_part(const struct selecting &s, const stru
     }
     int at = place.x + block_sum_before(n, shared, &total);
     int *rows = s.t.rows + (size_t)kv_head * s.t.ld;
+    float *bias = s.t.candidates + (size_t)kv_head * s.t.ld;
 #pragma unroll
     for (int j = 0; j < 4; j++)
-        if (above[j])
+        if (above[j]) {
+            if (s.t.drawn)
+                bias[at] = always[j] ? 0.0f : bias_of(x[j], lift_of(s, kv_head, key_number(w.v, slot + j)), threshold);
             rows[at++] = slot + j;
+        }
 }
 
 static __global__ void __launch_bounds__(SELECT_THREADS, 4) place_kernel(struct selecting s)
@@ -334,9 +351,10 @@ static __global__ void __launch_bounds__(SELECT_THREADS, 4) place_kernel(struct 
             place_part(s, w, kv_head, part, shared);
 }
 
-yalm_status select_rows(const struct cuda_selective *t, const struct attention *a, cudaStream_t stream, yalm_error *error)
+yalm_status select_rows(const struct cuda_selective *t, const struct attention *a, size_t first_head, cudaStream_t stream,
+                        yalm_error *error)
 {
-    const struct selecting s = {a->step, a->cache->policy, *t, a->n_heads / a->cache->n_kv_heads};
+    const struct selecting s = {a->step, a->cache->policy, *t, a->n_heads / a->cache->n_kv_heads, (unsigned)first_head};
     const dim3 grid(t->n_blocks, a->cache->n_kv_heads);
     const size_t pairs = (s.group + 1) / 2 * 2; // which the compiler reads by two
     TRY(LAUNCH(error, weigh_kernel, grid, SELECT_THREADS, pairs * sizeof(float2), stream, s));

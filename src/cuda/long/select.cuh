@@ -25,6 +25,7 @@ struct selecting {
     struct kv_policy policy;
     struct cuda_selective t;
     int group;
+    unsigned first_head; // KV head 0's number, of all heads of all layers counted
 };
 
 // What a block works on: the keys that the token sees; of them the candidates proper are those with numbers [first, n - local).
@@ -42,6 +43,13 @@ __device__ static inline struct wanted wanted_of(const struct selecting &s)
     w.local = min(c.local, w.k);
     w.first = min(c.first, w.k - w.local);
     return w;
+}
+
+// 1 / u of a key (engine/hybrid.h), by which its weight becomes a priority. In registers: no table is read.
+__device__ static inline float lift_of(const struct selecting &s, int kv_head, int number)
+{
+    const unsigned phase = (s.first_head + (unsigned)kv_head) * CHANCE_APART % CHANCE_PHASES;
+    return __fdividef(0x1p32f, (float)(((unsigned)number + 1 + phase) * CHANCE_TURN) + 0.5f);
 }
 
 __device__ static inline bool always_kept(const struct wanted &w, int number)

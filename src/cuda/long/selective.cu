@@ -178,7 +178,7 @@ yalm_status method_append(struct cuda_state *s, const struct attention *a, int n
 
 yalm_status selective_select(struct cuda_state *s, const struct attention *a, yalm_error *error)
 {
-    return select_rows(&s->method->selective, a, s->stream, error);
+    return select_rows(&s->method->selective, a, config_head_number(s->config, a->layer, 0), s->stream, error);
 }
 
 yalm_status selective_gather(struct cuda_state *s, const struct attention *a, float *attended, yalm_error *error)
@@ -187,6 +187,7 @@ yalm_status selective_gather(struct cuda_state *s, const struct attention *a, fl
     struct gathered keys = {};
     keys.rows = t->rows;
     keys.n_rows = t->n_rows;
+    keys.bias = t->drawn ? t->candidates : NULL;
     keys.ld = t->ld;
     if (t->tail)
         keys.sums = t->sums + (size_t)a->layer * a->cache->n_kv_heads * a->cache->head_dim;

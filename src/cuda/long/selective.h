@@ -6,8 +6,8 @@
 //     method->score   (part, kv_head)             approximate scores of all slots, and of each part max and sum
 //     weigh           (block, kv_head)            w_j = Σ_group ŝ_j, ŝ the softmax over all keys; a histogram                  (select.cu)
 //     collect         (block, kv_head)            what may be the k-th; the last block finds it                                 (select.cu)
-//     place           (block, kv_head)            the selected slots, ascending                                                 (select.cu)
-//     gather          (split, kv_head)            softmax(q · K[rows]ᵀ / √d) · V[rows] in parts; the last one merges them, and
+//     place           (block, kv_head)            the selected slots, ascending, and what each stands for where keys are drawn  (select.cu)
+//     gather          (split, kv_head)            softmax(q · K[rows]ᵀ / √d + bias) · V[rows] in parts; the last one merges them, and
 //                                                 y = α y + (1 − α) v̄ where the tail is wanted                                  (attention/decode.cu)
 //
 // so seven launches, all of which read position and choice from the device's struct step: one captured graph serves every step. Below the method's
@@ -36,14 +36,15 @@ struct cuda_selective {
     float *
         sink_scores; // (n_heads, n_sinks), exact: by method->score (score_sinks(), selective.cuh); unused where sinks are not apart
     float2 *stats;    // (n_heads): of all keys, the sinks' included: by weigh
-    float *weights;   // (n_kv_heads, ld); -1 where the token sees no key
+    float *weights;   // (n_kv_heads, ld): w, or w / u where keys are drawn (engine/hybrid.h); -1 where the token sees no key
     unsigned *digits; // (n_kv_heads, SELECT_BINS): how many weights have it; 0 between launches
-    float *
-        candidates; // (n_kv_heads, ld): weights that may be the k-th, the parts in any order; their parts are in rows meanwhile
+    // (n_kv_heads, ld): weights that may be the k-th, the parts in any order; their parts are in rows meanwhile. From `place` on, where keys are drawn: of
+    // each row ln max(1, θ / w), which is added to its score.
+    float *candidates;
     int *n_candidates; // (n_kv_heads); 0 between launches
     int2 *part_counts; // (n_kv_heads, n_parts): candidates; slots that are selected whatever becomes of these
     int2 *part_places; // (n_kv_heads, n_parts): number of the part's first row; how many are selected that equal the threshold
-    float *thresholds; // (n_kv_heads)
+    float *thresholds; // (n_kv_heads): the k-th weight; θ, the (k + 1)-th, where keys are drawn
     int *rows;         // (n_kv_heads, ld): slots of the selected keys, ascending
     int *n_rows;       // (n_kv_heads)
     unsigned *tickets; // (n_kv_heads): blocks that are done; 0 between launches
@@ -51,7 +52,7 @@ struct cuda_selective {
     // Kept, where the method has a tail: running sums of the values (mean.cu).
     double *sums;     // (n_layers, n_kv_heads, head_dim): of positions [from, to)
     int64_t *covered; // (n_layers, n_kv_heads, 2): from, to
-    bool tail;        // constant for a session
+    bool tail, drawn; // constant for a session
     int from;         // visible keys, below which attention is dense
 };
 
@@ -64,4 +65,6 @@ struct value_sums { // mean.cu
 };
 yalm_status value_sums_cover(const struct value_sums *v, cudaStream_t stream, yalm_error *error);
 yalm_status value_sums_forget(const struct value_sums *v, cudaStream_t stream, yalm_error *error);
-yalm_status select_rows(const struct cuda_selective *t, const struct attention *a, cudaStream_t stream, yalm_error *error);
+// first_head: the layer's first KV head, of all heads of all layers counted.
+yalm_status select_rows(const struct cuda_selective *t, const struct attention *a, size_t first_head, cudaStream_t stream,
+                        yalm_error *error);

@@ -1,7 +1,7 @@
 // Which keys do both devices select? A model attends by a method on the CPU and on the GPU, and in every layer and step, by KV head, its selections are
 // laid beside each other:
 //
-//     compare_selections MODEL TOKENS codebooks=FILE [sparq=R,K,LOCAL,COPY,TAIL | hybrid=RATIO,MIN_K,LOCAL,D_SUB]...
+//     compare_selections MODEL TOKENS codebooks=FILE [sparq=R,K,LOCAL,COPY,TAIL | hybrid=RATIO,MIN_K,LOCAL,D_SUB,DRAW]...
 //
 // in an fp32 cache, so that with fp32 weights both have the same queries and keys but for the order of sums. Before a layer of the GPU's selects, this
 // program has
@@ -12,6 +12,9 @@
 //     selected one's by no more than what rounding moves weights by. What the CPU does not have is counted ("differing"). Where a share of the
 //     softmax is wanted, the share below the cut counts instead;
 //  3. its selection from the CPU's scores, which is the CPU's up to ties of the last bits.
+//
+// Where keys are drawn (cpu/long/chance.h) all this holds for priorities in place of weights. What each drawn key stands for must follow from the
+// device's own, and from the CPU's scores be the CPU's.
 //
 // Then the layer goes on with the CPU's scores and keys, so that the next one begins with the same input again, and what rounding of scores selects
 // does not hide what is wrong behind it: logits of the step must be those of the CPU to 1e-5 of their range.
@@ -33,6 +36,7 @@ const struct backend *yalm_cuda_backend(yalm_error *error);
 
 static constexpr double FLOAT_TIES = 2e-5; // relative, of weights, sums of queries: exponentials and sums in float
 static constexpr double LOGITS = 1e-5;     // of a row's range
+static constexpr double BIASES = 1e-4;     // of what drawn keys stand for, which is θ over a weight
 
 // The engine would open the CUDA half as a library, whose device memory this program could not read.
 extern "C" const struct backend *cuda_open(bool *unfit, yalm_error *error)
@@ -60,8 +64,9 @@ static struct {
 
 // One device's scores of a KV head's queries, by age, and what it selected by them.
 struct head_selection {
-    std::vector<double> weights; // (n_keys): Σ_group ŝ
+    std::vector<double> weights; // (n_keys): Σ_group ŝ; priorities where keys are drawn
     std::vector<char> taken;     // (n_keys)
+    std::vector<float> bias;     // (n_keys): of those that were taken
     double least;                // of the weights that were selected by weight
 };
 
@@ -96,9 +101,34 @@ static void weigh(struct head_selection *h, const struct cpu_selection *c, int k
         for (int j = 0; j < c->n_keys; j++)
             h->weights[j] += exp(scores(i, j) - max) / sum;
     }
-    for (int j = 0; j < c->n_keys; j++)
+    for (int j = 0; j < c->n_keys; j++) {
+        h->weights[j] *= c->lifts[(size_t)kv_head * c->n_keys + j];
         if (h->taken[j] && !always(c, j))
             h->least = fmin(h->least, h->weights[j]);
+    }
+}
+
+// The largest priority that was not taken: its key, or -1.
+static int threshold_key(const struct head_selection &h, const struct cpu_selection *c)
+{
+    int key = -1;
+    for (int j = 0; j < c->n_keys; j++)
+        if (!h.taken[j] && (key < 0 || h.weights[j] > h.weights[key]))
+            key = j;
+    return key;
+}
+
+// What each key stands for follows from the device's own weights.
+static void check_biases(const struct head_selection &h, const struct cpu_selection *c, const struct place &at)
+{
+    const int key = threshold_key(h, c);
+    for (int j = 0; c->drawn && j < c->n_keys; j++) {
+        const double weight = h.weights[j] / c->lifts[(size_t)at.kv_head * c->n_keys + j];
+        const double expected = key < 0 || always(c, j) ? 0 : fmax(0, log(h.weights[key] / weight));
+        if (h.taken[j] && !(fabs(h.bias[j] - expected) <= BIASES))
+            WRONG("%s, layer %d, KV head %d, position %lld: key %d has bias %.6g, expected %.6g", at.what, at.layer, at.kv_head,
+                  at.position, j, (double)h.bias[j], expected);
+    }
 }
 
 static int count_taken(const struct head_selection &h)
@@ -121,6 +151,7 @@ static void check_own(const struct head_selection &h, const struct cpu_selection
     if (n != c->k)
         WRONG("%s, layer %d, KV head %d, position %lld: %d keys were taken of %d wanted", at.what, at.layer, at.kv_head,
               at.position, n, c->k);
+    check_biases(h, c, at);
 }
 
 // What one has and the other not is a tie for the other.
@@ -155,51 +186,60 @@ template <class T> static void put(T *to, const std::vector<T> &from)
         quit("cudaMemcpy to the device", NULL);
 }
 
+// What the device has selected, by KV head.
+struct device_rows {
+    std::vector<int> slots, n; // (n_kv_heads, ld), (n_kv_heads)
+    std::vector<float> bias;   // (n_kv_heads, ld)
+};
+
 // What the device selects from the scores that it has now.
-static yalm_status select_now(struct cuda_state *s, const struct attention *a, std::vector<int> *rows, std::vector<int> *n_rows,
-                              yalm_error *error)
+static yalm_status select_now(struct cuda_state *s, const struct attention *a, struct device_rows *rows, yalm_error *error)
 {
+    const struct cuda_selective *t = &s->method->selective;
+    const size_t n = (size_t)a->cache->n_kv_heads * t->ld;
     TRY(selective_select(s, a, error));
     TRY_CUDA(cudaStreamSynchronize(s->stream));
-    *rows = fetch(s->method->selective.rows, (size_t)a->cache->n_kv_heads * s->method->selective.ld);
-    *n_rows = fetch(s->method->selective.n_rows, a->cache->n_kv_heads);
+    rows->slots = fetch(t->rows, n);
+    rows->n = fetch(t->n_rows, a->cache->n_kv_heads);
+    rows->bias = t->drawn ? fetch(t->candidates, n) : std::vector<float>(n);
     return YALM_OK;
 }
 
 // A KV head's rows, which are slots, as keys that were taken.
-static void take_rows(struct head_selection *h, const struct cpu_selection *c, const int *rows, int n, const struct place &at)
+static void take_rows(struct head_selection *h, const struct cpu_selection *c, const struct device_rows &all, int ld,
+                      const struct place &at)
 {
+    const int *rows = all.slots.data() + (size_t)at.kv_head * ld;
     h->taken.assign(c->n_keys, 0);
-    for (int i = 0; i < n; i++) {
+    h->bias.assign(c->n_keys, 0);
+    for (int i = 0; i < all.n[at.kv_head]; i++) {
         const int j = (int)(std::find(c->slots, c->slots + c->n_keys, rows[i]) - c->slots);
         if (j == c->n_keys || h->taken[j])
             WRONG("%s, layer %d, KV head %d, position %lld: slot %d was selected, which has no key that is seen, or twice",
                   at.what, at.layer, at.kv_head, at.position, rows[i]);
         else
-            h->taken[j] = 1;
+            h->taken[j] = 1, h->bias[j] = all.bias[(size_t)at.kv_head * ld + i];
         if (i > 0 && rows[i] <= rows[i - 1])
             WRONG("%s, layer %d, KV head %d, position %lld: slots do not ascend", at.what, at.layer, at.kv_head, at.position);
     }
 }
 
-// The CPU's scores in place of the device's: with `taken_only` those of keys that it did not select are -inf, which leaves the device no choice.
-static void put_cpu_scores(const struct cuda_state *s, const struct cpu_selection *c, int n_heads, int n_kv_heads,
-                           bool taken_only)
+// The CPU's scores in place of the device's. moved(kv_head, key): what is added to a key's.
+template <class Moved>
+static void put_cpu_scores(const struct cuda_state *s, const struct cpu_selection *c, int n_heads, int n_kv_heads, Moved moved)
 {
     const struct cuda_selective *t = &s->method->selective;
     std::vector<float> scores((size_t)n_heads * t->ld, -INFINITY), sinks((size_t)n_heads * s->caches[0].policy.n_sinks, 0.0f);
     std::vector<float2> stats((size_t)n_heads * t->n_parts, make_float2(-INFINITY, 0.0f));
     for (int h = 0; h < n_heads; h++) {
         const float *from = c->scores + (size_t)h * c->n_keys;
-        const unsigned char *taken = c->taken + (size_t)(h / (n_heads / n_kv_heads)) * c->n_keys;
         float max = -INFINITY;
         double sum = 0;
         for (int j = 0; j < c->n_keys; j++)
             max = fmaxf(max, from[j]);
         for (int j = 0; j < c->n_keys; j++) {
             sum += exp((double)from[j] - max);
-            if (!taken_only || taken[j])
-                scores[(size_t)h * t->ld + c->slots[j]] = from[j];
+            scores[(size_t)h * t->ld + c->slots[j]] = from[j] + moved(h / (n_heads / n_kv_heads), j);
         }
         stats[(size_t)h * t->n_parts] = make_float2(max, (float)sum);
         for (int i = 0; i < c->n_sinks; i++)
@@ -209,6 +249,18 @@ static void put_cpu_scores(const struct cuda_state *s, const struct cpu_selectio
     put(t->part_stats, stats);
     if (c->n_sinks > 0)
         put(t->sink_scores, sinks);
+}
+
+// What leaves the device no choice but the CPU's: scores of keys that it did not take are -inf. Where keys are drawn these count, for θ: only ties with it
+// are parted.
+static float settled(const struct head_selection &cpu, const struct cpu_selection *c, int key)
+{
+    if (!c->drawn)
+        return cpu.taken[key] ? 0.0f : -INFINITY;
+    const int threshold = threshold_key(cpu, c);
+    if (threshold < 0 || key == threshold || fabs(cpu.weights[key] / cpu.weights[threshold] - 1) > FLOAT_TIES)
+        return 0.0f;
+    return (float)(cpu.taken[key] ? 2 * FLOAT_TIES : -2 * FLOAT_TIES);
 }
 
 // ------------------------------------------------------------------------------------------ a layer
@@ -261,22 +313,24 @@ static yalm_status compare_layer(struct cuda_state *s, const struct attention *a
                                  yalm_error *error)
 {
     const int n_kv_heads = a->cache->n_kv_heads, group = a->n_heads / n_kv_heads, ld = s->method->selective.ld;
-    std::vector<int> rows, n_rows, again, n_again;
-    TRY(select_now(s, a, &rows, &n_rows, error));
+    struct device_rows rows, again;
+    std::vector<struct head_selection> cpus(n_kv_heads);
+    TRY(select_now(s, a, &rows, error));
     const std::vector<float> scores = fetch(s->method->selective.scores, (size_t)a->n_heads * ld);
-    put_cpu_scores(s, c, a->n_heads, n_kv_heads, false);
-    TRY(select_now(s, a, &again, &n_again, error));
+    put_cpu_scores(s, c, a->n_heads, n_kv_heads, [](int, int) { return 0.0f; });
+    TRY(select_now(s, a, &again, error));
     for (int h = 0; h < n_kv_heads; h++) {
         const struct place at = {"its own scores", a->layer, h, (long long)c->position},
                            with = {"the CPU's scores", a->layer, h, (long long)c->position};
         const float *theirs = scores.data() + (size_t)h * group * ld, *ours = c->scores + (size_t)h * group * c->n_keys;
         const auto of_cpu = [&](int i, int j) { return (double)ours[i * c->n_keys + j]; };
         const auto of_gpu = [&](int i, int j) { return (double)theirs[(size_t)i * ld + c->slots[j]]; };
-        struct head_selection cpu, gpu, same;
+        struct head_selection &cpu = cpus[h], gpu, same;
         std::vector<char> odd;
         cpu.taken.assign(c->taken + (size_t)h * c->n_keys, c->taken + (size_t)(h + 1) * c->n_keys);
-        take_rows(&gpu, c, rows.data() + (size_t)h * ld, n_rows[h], at);
-        take_rows(&same, c, again.data() + (size_t)h * ld, n_again[h], with);
+        cpu.bias.assign(c->bias + (size_t)h * c->n_keys, c->bias + (size_t)(h + 1) * c->n_keys);
+        take_rows(&gpu, c, rows, ld, at);
+        take_rows(&same, c, again, ld, with);
         weigh(&cpu, c, h, group, of_cpu);
         weigh(&gpu, c, h, group, of_gpu);
         weigh(&same, c, h, group, of_cpu);
@@ -295,7 +349,7 @@ static yalm_status compare_layer(struct cuda_state *s, const struct attention *a
             watch.differing += gpu.taken[j] && !cpu.taken[j];
         }
     }
-    put_cpu_scores(s, c, a->n_heads, n_kv_heads, true);
+    put_cpu_scores(s, c, a->n_heads, n_kv_heads, [&](int h, int j) { return settled(cpus[h], c, j); });
     return YALM_OK;
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cpu/long/chance.h"
 #include "cpu/long/method.h"
 #include "engine/session.h"
 
@@ -97,6 +98,8 @@ static void forget(struct cpu_selection *l)
     free(l->sums);
     free(l->components);
     free(l->taken);
+    free(l->lifts);
+    free(l->bias);
     *l = (struct cpu_selection){0};
 }
 
@@ -114,12 +117,23 @@ static void keep_queries(const struct cpu_state *s, struct cpu_selection *l)
     }
 }
 
-// Where query heads share keys, e^(score - base of its block) stands in a score's place.
-static float score_of(const struct cpu_state *s, int head, int key)
+// Where query heads share keys, e^(score - base of its block) stands in a score's place; where not, and keys are drawn, the score and -ln u.
+static float score_of(const struct cpu_state *s, int head, int key, double lift)
 {
     const struct selective *t = &s->method->selective;
     const float kept = t->scores[(size_t)head * t->ld + key];
-    return group_size(s) == 1 ? kept : logf(kept) + t->bases[(size_t)head * t->blocks + key / SELECTIVE_BLOCK];
+    return group_size(s) == 1 ? (float)(kept - log(lift))
+                              : logf(kept) + t->bases[(size_t)head * t->blocks + key / SELECTIVE_BLOCK];
+}
+
+// Of a layer's KV head.
+static void keep_lifts(const struct cpu_state *s, int layer, int kv_head, struct cpu_selection *l)
+{
+    const float *lifts = s->method->selective.lifts + chance_phase(config_head_number(s->config, layer, kv_head));
+    for (int j = 0; j < l->n_keys; j++) {
+        const double lift = !l->drawn ? 1 : group_size(s) == 1 ? exp((double)lifts[j]) : (double)lifts[j];
+        l->lifts[(size_t)kv_head * l->n_keys + j] = lift;
+    }
 }
 
 static void keep_keys(const struct cpu_state *s, int layer, struct cpu_selection *l)
@@ -132,13 +146,19 @@ static void keep_keys(const struct cpu_state *s, int layer, struct cpu_selection
     l->rounding = room((size_t)n_heads * n, sizeof(double));
     l->sink_scores = room((size_t)n_heads * l->n_sinks, sizeof(float));
     l->taken = room((size_t)n_kv_heads * n, 1);
+    l->lifts = room((size_t)n_kv_heads * n, sizeof *l->lifts);
+    l->bias = room((size_t)n_kv_heads * n, sizeof *l->bias);
     for (int j = 0; j < n; j++)
         l->slots[j] = kv_slot(s->kv, from + j);
+    for (int h = 0; h < n_kv_heads; h++)
+        keep_lifts(s, layer, h, l);
     for (int h = 0; h < n_heads; h++) {
         const double of_codes = l->r ? 0 : hybrid_rounding(s, layer, h);
         for (int j = 0; j < n; j++) {
-            l->scores[(size_t)h * n + j] = score_of(s, h, j);
-            l->rounding[(size_t)h * n + j] = l->r ? sparq_rounding(s, layer, h, j, n, l->slots[j]) : of_codes;
+            const double lift = l->lifts[(size_t)(h / group_size(s)) * n + j];
+            l->scores[(size_t)h * n + j] = score_of(s, h, j, lift);
+            l->rounding[(size_t)h * n + j] =
+                l->r ? sparq_rounding(s, layer, h, j, n, l->slots[j]) : of_codes + FLOATS / 10 * log(lift);
         }
         for (int i = 0; i < l->n_sinks; i++)
             l->sink_scores[h * l->n_sinks + i] = t->sink_scores[(size_t)h * s->kv->n_sinks + i];
@@ -147,8 +167,10 @@ static void keep_keys(const struct cpu_state *s, int layer, struct cpu_selection
         for (int i = 0, j = 0; i < t->n_rows[h]; i++) {
             for (j = 0; j < n && l->slots[j] != t->rows[(size_t)h * t->ld + i]; j++)
                 ;
-            if (j < n)
+            if (j < n) {
                 l->taken[(size_t)h * n + j] = 1;
+                l->bias[(size_t)h * n + j] = l->drawn ? t->bias[(size_t)h * t->ld + i] : 0;
+            }
         }
 }
 
@@ -164,6 +186,7 @@ static void attend(struct cpu_state *s, const struct batch *batch, int layer, st
     const struct choice c = s->policy->selector->choice(s, layer, l->n_keys);
     l->k = c.k < l->n_keys ? c.k : l->n_keys;
     l->local = c.local < l->k ? c.local : l->k;
+    l->drawn = c.drawn;
     l->first = c.first < l->k - l->local ? c.first : l->k - l->local;
     keep_queries(s, l);
     keep_keys(s, layer, l);

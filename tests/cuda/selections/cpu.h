@@ -1,6 +1,8 @@
 // What the CPU selected for a token, layer by layer, and how far from its scores another device's may be: for compare.cc, which cannot include the
 // CPU backend's own headers beside the CUDA half's.
 #pragma once
+#include <stdbool.h>
+
 #include "yalm.h"
 
 // One layer's attention to selected keys, of one token. Keys are numbered by age, 0 the oldest that is selected from.
@@ -16,6 +18,9 @@ struct cpu_selection {
     double *sums;         // (n_kv_heads, head_dim): Σ_group |q|, by which components are chosen
     int *components;      // (n_kv_heads, r)
     unsigned char *taken; // (n_kv_heads, n_keys): 1 where the key was selected
+    bool drawn;           // by chances,
+    double *lifts;        // (n_kv_heads, n_keys): by these times weights; 1 where the best are taken
+    float *bias;          // (n_kv_heads, n_keys): what is added to a selected key's score
 };
 
 #ifdef __cplusplus
