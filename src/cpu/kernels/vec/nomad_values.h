@@ -138,9 +138,7 @@ VEC_INLINE void nomad_tiles(enum kv_type type, int n_queries, int head_dim, cons
 VEC_INLINE void nomad_piece(enum kv_type type, int n_queries, const struct nomad_value_args *a, int query,
                             const struct nomad_piece *piece, const int *rows, const struct nomad_piece *after)
 {
-    if (!dense_has(type, a->head_dim))
-        nomad_tiles(type, n_queries, 0, a, query, piece, rows, after);
-    else if (a->head_dim == 128)
+    if (a->head_dim == 128)
         nomad_tiles(type, n_queries, 128, a, query, piece, rows, after);
     else
         nomad_tiles(type, n_queries, 64, a, query, piece, rows, after);
@@ -188,7 +186,9 @@ VEC_INLINE void nomad_values_queries(enum kv_type type, int n_queries, const str
                 struct fetch these = fetch_make(a->v, piece.rows, 0, piece.n, row_bytes);
                 fetch_lines(&these, INT_MAX);
             }
-            if (piece.rows)
+            if (!dense_has(type, a->head_dim))
+                nomad_tiles(type, n_queries, 0, a, query, &piece, piece.rows, &after);
+            else if (piece.rows)
                 nomad_piece(type, n_queries, a, query, &piece, piece.rows, &after);
             else
                 nomad_piece(type, n_queries, a, query, &piece, NULL, &after);
