@@ -76,7 +76,7 @@ def multiply_scales(file, tensor, factor):
 
 
 def calm(model, folder, spread=1):
-    """A copy of the model whose norms before attention are 1/4, and whose scores are `spread` times as far apart (nothing but --info and the
+    """A copy of the model whose norms before attention are 1/4, and whose scores are `spread` times as far apart (nothing but -m info and the
     like looks at a tensor's checksum)."""
     out = Path(shutil.copy(model, folder))
     with out.open("r+b") as file:

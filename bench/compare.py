@@ -41,15 +41,9 @@ QUANTISED = ("q8_0", "q4_0")
 
 
 # What an engine may choose from, by its name. Run-time repacking interleaves the rows of quantised matrices for wide registers;
-# --hugepages copies the file into pages of 2 MiB.
+# machine.hugepages copies the file into pages of 2 MiB.
 SETTINGS = {
-    "yalm": [
-        (),
-        (
-            "--set",
-            "machine.hugepages=on",
-        ),
-    ],
+    "yalm": [(), ("--set", "machine.hugepages=on")],
     "llama.cpp": [()],
     "ik_llama.cpp": [(), ("-rtr", "1")],
 }

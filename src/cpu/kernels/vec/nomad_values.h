@@ -146,8 +146,8 @@ VEC_INLINE void nomad_piece(enum kv_type type, int n_queries, const struct nomad
                             const struct nomad_piece *piece, const struct nomad_piece *after)
 {
     const ptrdiff_t row_bytes = a->head_dim * (ptrdiff_t)kv_sizes[type];
-    char tile[FEW_KEYS_LEAST * FEW_DIMS * sizeof(float)]
-        __attribute__((aligned(64))); // of FEW_BYTES, or the least number of rows
+    // FEW_BYTES, or the least number of rows.
+    char tile[FEW_KEYS_LEAST * FEW_DIMS * sizeof(float)] __attribute__((aligned(64)));
     const char *v = (const char *)a->v + piece->at * row_bytes;
     if (piece->rows) {
         gather_rows(tile, a->v, (size_t)row_bytes, piece->rows, piece->n);
