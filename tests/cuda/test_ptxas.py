@@ -32,14 +32,16 @@ HOT = (
     "router",
     "step_kernel",
 )
-# Bytes for each thread, at most, on the architecture that needs most; no other kernel spills any. Heads of 256 components, 16 heads of 128 that
+# Bytes for each thread, at most, on the architecture that needs most; no other kernel spills any. Heads of 256 components, 16 heads of 128 or 80 that
 # attend to selected rows, and bounds that let another block live beside this one, want a few registers more than there are.
 SPILLS = {
+    "attend_decode_fp16ILi80ELi16E4seen": 16,
     "attend_decode_fp16ILi128ELi16E9seen_rows": 16,
     "attend_decode_fp16ILi256ELi8E9seen_rows": 8,
     "attend_decode_int8ILi64ELi8E9seen_rows": 12,
     "attend_decode_int8ILi64ELi16E9seen_rows": 72,
-    "attend_decode_int8ILi256ELi8E": 40,
+    "attend_decode_int8ILi128ELi16E4seen": 8,
+    "attend_decode_int8ILi256ELi8E": 48,
     "step_kernel": 96,  # where a phase begins, not in its loops
 }
 
