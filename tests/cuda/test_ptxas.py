@@ -33,7 +33,7 @@ HOT = (
     "step_kernel",
 )
 # Bytes for each thread, at most, on the architecture that needs most; no other kernel spills any. Heads of 256 components, 16 heads of 128 or 80 that
-# attend to selected rows, and bounds that let another block live beside this one, want a few registers more than there are.
+# attend to selected rows, prompts of 128, and bounds that let another block live beside this one, want a few registers more than there are.
 SPILLS = {
     "attend_decode_fp16ILi80ELi16E4seen": 16,
     "attend_decode_fp16ILi128ELi16E9seen_rows": 16,
@@ -42,6 +42,7 @@ SPILLS = {
     "attend_decode_int8ILi64ELi16E9seen_rows": 72,
     "attend_decode_int8ILi128ELi16E4seen": 8,
     "attend_decode_int8ILi256ELi8E": 48,
+    "attend_prefill_fp16ILi128E6__half": 36,
     "step_kernel": 96,  # where a phase begins, not in its loops
 }
 
