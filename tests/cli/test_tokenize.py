@@ -1,4 +1,4 @@
-"""Modes tokenize, --info and --verify."""
+"""Modes tokenize, info and verify."""
 
 import json
 from pathlib import Path

@@ -52,9 +52,9 @@ void attend_rows(const struct cpu_kernels *kernels, attend_function *attend, enu
     const size_t row_bytes = (size_t)args->head_dim * kv_sizes[type];
     const int most = block_rows(row_bytes, rows_to_l1(args->fetching)), room = block_rows(row_bytes, false);
     struct attend_args block = *args;
-    char *const k = tile, *const v = k + (size_t)room * row_bytes;
-    float *const k_scales = (float *)(((uintptr_t)v + (size_t)room * row_bytes + 63) & -(uintptr_t)64), *const v_scales =
-                                                                                                            k_scales + room;
+    const size_t rows_bytes = (size_t)room * row_bytes;
+    char *const k = tile, *const v = k + rows_bytes;
+    float *const k_scales = (float *)(k + (2 * rows_bytes + 63) / 64 * 64), *const v_scales = k_scales + room;
     block.k = k;
     block.v = v;
     if (type == KV_INT8) {

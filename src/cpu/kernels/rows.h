@@ -4,7 +4,7 @@
 #pragma once
 #include "cpu/kernels/kernels.h"
 
-// Keys and values that the cache has in given rows, and what comes after them.
+// Where the keys are.
 struct given_rows {
     const int *rows; // (args.n_keys), of args.k, v and their scales
     bool fetched;    // the first of them have been named as next_rows before
