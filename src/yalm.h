@@ -79,6 +79,7 @@ typedef struct yalm_model_info {
     int context_length;              // positions that the model was trained for
     int sliding_window;              // the shortest of any layer; 0: none has one
     int n_windowed_layers;           // layers that have one
+    int n_recurrent_layers;          // layers that have a recurrent state in attention's place
     int n_experts, n_active_experts; // 0: not a mixture of experts
     int32_t bos;                     // -1: none
     bool add_bos;                    // the tokenizer puts bos before a text
@@ -234,7 +235,7 @@ YALM_API yalm_status yalm_eval(yalm_session *session, const int32_t *tokens, int
 // Says which tokens the caller expects next, after the one that it appends next: by yalm_eval() of a single token with logits. These are then
 // evaluated with it, for little more than its own time, and where they come, one by one, their logits are there at once. What comes instead costs no more than
 // ever. Nothing else changes: not a bit, no position. Returns how many of n it will take: at most 15, and 0 where tokens can only be evaluated one by one
-// (by an attention method that selects keys; on a GPU by one kernel each, unless yalm_session_options.several). The first call takes memory for the
+// (by an attention method that selects keys; with recurrent layers; on a GPU by one kernel each, unless yalm_session_options.several). The first call takes memory for the
 // logits of 16 tokens.
 YALM_API int yalm_expect(yalm_session *session, const int32_t *tokens, int n);
 
@@ -255,9 +256,11 @@ YALM_API double yalm_log_sum_exp(const float *logits, int n);
 
 YALM_API int64_t yalm_position(const yalm_session *session); // tokens so far
 
-// Forgets the tokens at `position` and later. YALM_USAGE where the ring buffer no longer holds what an earlier position
-// but 0 could see (only past the context or a model's window, and then by more than a chunk).
+// Forgets the tokens at `position` and later. YALM_USAGE where the session no longer holds what an earlier position but 0 could see: past the context
+// or a model's window, by more than a chunk; with recurrent layers anywhere but where the last evaluations began.
 YALM_API yalm_status yalm_rollback(yalm_session *session, int64_t position, yalm_error *error);
+// The last position up to `position` that yalm_rollback() can go to.
+YALM_API int64_t yalm_rollback_point(const yalm_session *session, int64_t position);
 
 // The session's tokens, of which it knows at most its context's last ones: copies the last `room` of them to `tokens`, and returns how many.
 YALM_API size_t yalm_session_tokens(const yalm_session *session, int32_t *tokens, size_t room);
@@ -271,7 +274,7 @@ YALM_API yalm_status yalm_session_save(yalm_session *session, const char *path, 
 YALM_API yalm_status yalm_session_load(yalm_session *session, const char *path, yalm_error *error);
 
 // Pages: what the KV cache holds of n tokens, copied to memory of the caller's and into other sessions on the model with the same options. Bytes of one;
-// 0 where there are none: on a GPU, where the attention method keeps more than keys and values, in an endless session.
+// 0 where there are none: on a GPU, where the attention method or a recurrent layer keeps more than keys and values, in an endless session.
 YALM_API size_t yalm_page_bytes(yalm_session *session, int n);
 // Copies what is held of tokens [first, first + n). YALM_USAGE where they are not there, or a window has dropped too much of them.
 YALM_API yalm_status yalm_page_save(yalm_session *session, int64_t first, int n, void *page, yalm_error *error);

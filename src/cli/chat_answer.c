@@ -77,20 +77,14 @@ static yalm_status check_room(const struct chat *chat, size_t n, yalm_error *err
         n, context);
 }
 
-// Takes the session back to where the conversation differs from what it has evaluated.
+// Takes the session back to where the conversation differs from what it has evaluated, or before that, to what it still holds.
 static yalm_status keep_prefix(struct chat *chat, const struct tokens *prompt, yalm_error *error)
 {
-    const size_t n = state_common(&chat->known, prompt);
+    const size_t n = (size_t)yalm_rollback_point(chat->session, (int64_t)state_common(&chat->known, prompt));
     if (n < chat->known.n)
         speculator_begin(chat->speculation.speculator);
-    chat->turn.n_kept = n;
-    yalm_error refused;
-    if (yalm_rollback(chat->session, (int64_t)n, &refused) == YALM_OK) {
-        chat->known.n = n;
-        return YALM_OK;
-    }
-    chat->turn.n_kept = 0; // a sliding window has gone past that point
-    return open_again(chat, true, error);
+    chat->turn.n_kept = chat->known.n = n;
+    return yalm_rollback(chat->session, (int64_t)n, error);
 }
 
 static yalm_status evaluate(struct chat *chat, const int32_t *ids, size_t n, yalm_error *error)

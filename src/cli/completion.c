@@ -337,12 +337,8 @@ static yalm_status take_up(struct completion *run, yalm_error *error)
     struct tokens known;
     yalm_status status = state_open(run->options, run->session, &known, error);
     if (status == YALM_OK && known.n > 0) {
-        yalm_error refused;
-        run->n_known = state_common(&known, &run->prompt);
-        if (yalm_rollback(run->session, (int64_t)run->n_known, &refused) != YALM_OK) {
-            run->n_known = 0;
-            status = yalm_rollback(run->session, 0, error);
-        }
+        run->n_known = (size_t)yalm_rollback_point(run->session, (int64_t)state_common(&known, &run->prompt));
+        status = yalm_rollback(run->session, (int64_t)run->n_known, error);
     }
     free(known.ids);
     return status;

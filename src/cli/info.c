@@ -62,6 +62,8 @@ static void print_text(const struct options *options, const yalm_model *model)
     printf("context          %d positions, rope %s\n", facts->context_length, facts->rope_type);
     if (facts->sliding_window)
         printf("sliding window   %d, in %d of %d layers\n", facts->sliding_window, facts->n_windowed_layers, facts->n_layers);
+    if (facts->n_recurrent_layers)
+        printf("recurrent        %d of %d layers\n", facts->n_recurrent_layers, facts->n_layers);
     printf("chat template    %s\n", facts->chat_template ? "yes" : "none");
     print_memory(model);
     printf("checksum         %016" PRIx64 "\n\n", facts->checksum);
@@ -112,6 +114,7 @@ static void add_facts(cJSON *root, const yalm_model_info *facts)
         {"context_length", facts->context_length},
         {"sliding_window", facts->sliding_window},
         {"n_windowed_layers", facts->n_windowed_layers},
+        {"n_recurrent_layers", facts->n_recurrent_layers},
         {"n_experts", facts->n_experts},
         {"n_active_experts", facts->n_active_experts},
         {"bos", facts->bos},

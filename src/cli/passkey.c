@@ -162,11 +162,8 @@ static yalm_status read_prompt(struct passkey *run, struct tokens *prompt, yalm_
     run->read_many = many;
     *prompt = (struct tokens){.n = run->read.n};
     const int32_t *ids = run->read.ids;
+    before = (size_t)yalm_rollback_point(run->session, (int64_t)before);
     yalm_status status = yalm_rollback(run->session, (int64_t)before, error);
-    if (status == YALM_USAGE && before > 0) { // a window's ring has come round
-        before = 0;
-        status = yalm_rollback(run->session, 0, error);
-    }
     if (status == YALM_OK && many > before)
         status =
             yalm_eval(run->session, ids + before, (int)(many - before), last > 0 ? YALM_LOGITS_NONE : YALM_LOGITS_LAST, error);

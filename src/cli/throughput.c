@@ -50,6 +50,25 @@ static yalm_status eval_token(struct speculator *speculator, yalm_session *sessi
     return status == YALM_OK ? yalm_finish(session, error) : status;
 }
 
+static yalm_status go_to_depth(const struct bench *bench, const struct test *test, yalm_session *session, yalm_error *error)
+{
+    if (test->depth == 0)
+        return YALM_OK;
+    progress("filling %d positions", test->depth);
+    if (bench->options->fill == FILL_RANDOM)
+        return yalm_fill_random(session, test->depth, 1, error);
+    return yalm_eval(session, bench->ids, test->depth, YALM_LOGITS_NONE, error);
+}
+
+// To where a test begins. Recurrent layers may not be able to go back there: then all is filled again.
+static yalm_status back_to_depth(const struct bench *bench, const struct test *test, yalm_session *session, yalm_error *error)
+{
+    if (yalm_rollback_point(session, test->depth) == test->depth)
+        return yalm_rollback(session, test->depth, error);
+    const yalm_status status = yalm_rollback(session, 0, error);
+    return status == YALM_OK ? go_to_depth(bench, test, session, error) : status;
+}
+
 // The timed part: prefill in one call, decode one token at a time. `attention` (NULL: nobody wants to know): seconds of them that it took.
 static yalm_status run_once(const struct bench *bench, const struct test *test, yalm_session *session,
                             struct speculator *speculator, int n, double *seconds, double *attention, yalm_error *error)
@@ -71,17 +90,7 @@ static yalm_status run_once(const struct bench *bench, const struct test *test, 
     *seconds = seconds_now() - start;
     if (attention)
         *attention = yalm_attention_seconds(session);
-    return status == YALM_OK ? yalm_rollback(session, test->depth, error) : status;
-}
-
-static yalm_status go_to_depth(const struct bench *bench, const struct test *test, yalm_session *session, yalm_error *error)
-{
-    if (test->depth == 0)
-        return YALM_OK;
-    progress("filling %d positions", test->depth);
-    if (bench->options->fill == FILL_RANDOM)
-        return yalm_fill_random(session, test->depth, 1, error);
-    return yalm_eval(session, bench->ids, test->depth, YALM_LOGITS_NONE, error);
+    return status == YALM_OK ? back_to_depth(bench, test, session, error) : status;
 }
 
 static void add_cost(struct test *test, const yalm_session *session, int n, int depth)

@@ -1,10 +1,12 @@
 // The CPU backend: the table of functions that a session calls.
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cpu/attention.h"
+#include "cpu/delta.h"
 #include "cpu/learn.h"
 #include "cpu/machine/isa.h"
 #include "cpu/machine/limits.h"
@@ -119,10 +121,23 @@ void cpu_close(void *state)
     free(s);
 }
 
-static void prepare_rotation(struct cpu_state *s, int i)
+// Weights by which an rmsnorm is a division by the length; for queries, which are divided by √key_dim too.
+static void prepare_units(struct cpu_kind *kind, int key_dim)
+{
+    for (int i = 0; i < key_dim; i++) {
+        kind->key_units[i] = 1.0f / sqrtf((float)key_dim);
+        kind->query_units[i] = 1.0f / (float)key_dim;
+    }
+}
+
+static void prepare_kind(struct cpu_state *s, int i)
 {
     struct cpu_kind *kind = &s->kinds[i];
     const int d = s->config->head_dim;
+    if (!config_kind_attends(s->config, i)) {
+        prepare_units(kind, s->config->kinds[i].delta.key_dim);
+        return;
+    }
     kind->rope_scale = rope_frequencies(kind->inverse_frequency, &s->config->kinds[i].rope, d, kind->kv.context);
     rope_angles(kind->sink_cos, kind->sink_sin, kind->inverse_frequency, kind->rope_scale, d, kind->kv.span - 1);
 }
@@ -155,9 +170,11 @@ void *cpu_open(const struct backend_plan *plan, yalm_error *error)
     }
     cpu_carve(s);
     for (int i = 0; i < config_n_kinds(s->config); i++)
-        prepare_rotation(s, i);
+        prepare_kind(s, i);
     for (int l = 0; s->key_offsets && l < s->config->n_layers; l++) {
         const struct cpu_kind *kind = cpu_kind_of(s, l);
+        if (config_is_recurrent(s->config, l))
+            continue;
         key_offset(s->key_offsets + (size_t)l * s->kv_dim, s->weights->layers[l].k_bias, s->config,
                    s->config->unrotated_layer[l] ? NULL : kind->inverse_frequency, kind->rope_scale);
     }
@@ -185,11 +202,11 @@ static yalm_status cpu_evaluate(void *state, const struct batch *batch, yalm_err
     return status == YALM_OK ? YALM_OK : error_set(error, status, "interrupted");
 }
 
-// A method that selects keys keeps what one token after another leaves.
+// A method that selects keys keeps what one token after another leaves, and so do recurrent layers.
 static int cpu_most_apart(const void *state)
 {
     const struct cpu_state *s = state;
-    return s->policy != &policy_dense ? 1 : s->chunk < MOST_APART ? s->chunk : MOST_APART;
+    return s->policy != &policy_dense || config_recurs(s->config) ? 1 : s->chunk < MOST_APART ? s->chunk : MOST_APART;
 }
 
 struct fill {
@@ -223,6 +240,8 @@ static void fill_position(void *context, int i)
     const int n_kv_heads = s->config->n_kv_heads, d = s->config->head_dim;
     float *k = s->k + (size_t)i * s->kv_dim, *v = s->v + (size_t)i * s->kv_dim; // this position's own, free between evaluations
     for (int layer = 0; layer < s->config->n_layers; layer++) {
+        if (config_is_recurrent(s->config, layer))
+            continue;
         const int kind = s->config->kind_of_layer[layer], n_heads = config_n_layers_of(s->config, kind) * n_kv_heads;
         for (int h = 0; h < n_kv_heads; h++) {
             const int head = s->place[layer] * n_kv_heads + h;
@@ -257,6 +276,7 @@ static yalm_status cpu_fill_random(void *state, int64_t position, int n, uint64_
     struct cpu_state *s = state;
     const struct fill fill = {s, position, n, seed};
     team_for(s->team, n, fill_position, (void *)&fill);
+    delta_skip(s, position, n);
     if (s->policy->appended)
         team_run(s->team, team_size(s->team), fill_end, &fill, sizeof fill);
     return YALM_OK;
@@ -308,13 +328,20 @@ static double cpu_step_bytes(const void *state, int n, int64_t position)
     const struct cpu_state *s = state;
     double bytes = 0;
     for (int layer = 0; layer < s->config->n_layers; layer++)
-        if (s->policy->applies(s, n, position, layer))
+        if (config_is_recurrent(s->config, layer))
+            bytes += delta_bytes(config_delta(s->config, layer));
+        else if (s->policy->applies(s, n, position, layer))
             bytes += s->policy->bytes(s, position);
         else if (s->policy->decode_keys)
             bytes += s->policy->bytes(s, position + n - 1);
         else
             bytes += (double)s->config->n_kv_heads * attention_dense_bytes(s, n, position, layer);
     return bytes;
+}
+
+static bool cpu_holds(const void *state, int64_t position)
+{
+    return delta_holds(state, position);
 }
 
 const struct backend backend_cpu = {
@@ -328,6 +355,7 @@ const struct backend backend_cpu = {
     .evaluate = cpu_evaluate,
     .evaluate_together = cpu_evaluate_together,
     .most_apart = cpu_most_apart,
+    .holds = cpu_holds,
     .fill_random = cpu_fill_random,
     .each_row = cpu_each_row,
     .step_bytes = cpu_step_bytes,

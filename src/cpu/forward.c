@@ -1,9 +1,11 @@
 // The forward pass: what a Llama does to a batch of tokens. Every member of the team runs it, claims its share of each step, and goes on
 // when the step is over (team.h); what a step reads, an earlier one has written.
 
+#include <math.h>
 #include <string.h>
 
 #include "cpu/attention.h"
+#include "cpu/delta.h"
 #include "cpu/experts.h"
 #include "cpu/matmul.h"
 #include "cpu/observe.h"
@@ -104,6 +106,8 @@ static void embed(struct cpu_state *s, const struct pass *pass, struct member *m
                 memset(s->branch + (size_t)t * e->cols, 0, sizeof *s->branch * (size_t)e->cols);
             for (int kind = 0; kind < config_n_kinds(s->config); kind++) {
                 const struct cpu_kind *k = &turn.state->kinds[kind];
+                if (!config_kind_attends(s->config, kind))
+                    continue;
                 rope_angles(k->cos + row, k->sin + row, k->inverse_frequency, k->rope_scale, s->config->head_dim,
                             turn.position);
             }
@@ -148,16 +152,25 @@ static void attend_apart(struct cpu_state *s, const struct pass *pass, int layer
             memcpy(s->attended + t * s->q_dim, pass->turns[t].state->attended, sizeof *s->attended * s->q_dim);
 }
 
-// x += o · attention(rmsnorm(x))
-static void attention_block(struct cpu_state *s, const struct pass *pass, int layer, struct member *me)
+// What attention gives, times 1 / (1 + e^-gate).
+static void gate_outputs(struct cpu_state *s, struct member *me, int n)
+{
+    for (struct span heads; team_claim(me, n * s->config->n_heads, 4, &heads);)
+        for (ptrdiff_t i = heads.first; i < heads.last; i++)
+            s->kernels->sigmoid_multiply(s->attended + i * s->config->head_dim, s->gates + i * s->config->head_dim,
+                                         s->config->head_dim);
+}
+
+// s->attended = attention(h)
+static void attention(struct cpu_state *s, const struct pass *pass, int layer, const float *h, struct member *me)
 {
     const struct batch *batch = &pass->batch;
     const struct layer_weights *w = &s->weights->layers[layer];
-    const float *h = read_stream(s, me, w->attention_norm, batch->n);
-    const struct product qkv[] = {{&w->q, w->q_bias, s->q}, {&w->k, w->k_bias, s->k}, {&w->v, w->v_bias, s->v}};
-    observe(me, pass->observed, importance_input(s->config, layer, INPUT_QKV), h, batch->n, w->q.cols);
-    matmul_ahead(s, me, (const struct matrix *[]){&w->o}, 1, batch->n);
-    matmul_shared(s, me, qkv, 3, h, batch->n);
+    const struct product products[] = {{&w->q, w->q_bias, s->q},
+                                       {&w->k, w->k_bias, s->k},
+                                       {&w->v, w->v_bias, s->v},
+                                       {&w->output_gate, w->output_gate_bias, s->gates}};
+    matmul_shared(s, me, products, w->output_gate.data ? 4 : 3, h, batch->n);
     if (s->squares)
         shares_normalise(s, w, pass->run, me, batch->n);
     else if (w->q_norm)
@@ -171,10 +184,42 @@ static void attention_block(struct cpu_state *s, const struct pass *pass, int la
         attend(s, batch, layer, me);
     if (timed)
         s->attention_seconds += clock_seconds() - begin;
-    observe(me, pass->observed, importance_input(s->config, layer, INPUT_O), s->attended, batch->n, w->o.cols);
+    if (w->output_gate.data)
+        gate_outputs(s, me, batch->n);
+}
+
+// x += o · attention(rmsnorm(x)), or what a recurrent layer has in its place
+static void attention_block(struct cpu_state *s, const struct pass *pass, int layer, struct member *me)
+{
+    const struct batch *batch = &pass->batch;
+    const struct layer_weights *w = &s->weights->layers[layer];
+    const bool recurrent = config_is_recurrent(s->config, layer);
+    const float *h = read_stream(s, me, w->attention_norm, batch->n);
+    observe(me, pass->observed, importance_input(s->config, layer, INPUT_QKV), h, batch->n, w->q.cols);
+    matmul_ahead(s, me, (const struct matrix *[]){&w->o}, 1, batch->n);
+    if (recurrent)
+        delta_block(s, pass->turns, pass->n_turns, h, batch->n, layer, me);
+    else
+        attention(s, pass, layer, h, me);
+    const float *y = recurrent ? s->gates : s->attended;
+    observe(me, pass->observed, importance_input(s->config, layer, INPUT_O), y, batch->n, w->o.cols);
     matmul_ahead(s, me, (const struct matrix *[]){w->router.data ? &w->router : &w->experts[0].gate}, 1, batch->n);
-    project_residual(s, me, &w->o, w->o_bias, s->attended, w->attention_post_norm, batch->n);
+    project_residual(s, me, &w->o, w->o_bias, y, w->attention_post_norm, batch->n);
     shares_join(s, pass->run, me, w->attention_post_norm, batch->n);
+}
+
+// The shared expert's weight, 1 / (1 + e^-logit), is a factor of what its `down` reads.
+static void weigh_shared(struct cpu_state *s, const struct layer_weights *w, const float *h, int n, struct member *me)
+{
+    const int dim = w->shared_router.cols, units = w->shared.down.cols;
+    for (struct span tokens; team_claim(me, n, 1, &tokens);)
+        for (ptrdiff_t t = tokens.first; t < tokens.last; t++) {
+            float logit;
+            s->kernels->matvec[DTYPE_FP32](&logit, 1, w->shared_router.data, 0, 1, dim, h + t * dim, dim, 1, false);
+            const float scale = 1.0f / (1.0f + expf(-logit));
+            for (int i = 0; i < units; i++)
+                s->gate[t * units + i] *= scale;
+        }
 }
 
 // x += down · (activation(gate · h) ∘ (up · h)),  h = rmsnorm(x), or so of the active experts, or both
@@ -192,10 +237,12 @@ static void ffn(struct cpu_state *s, const struct pass *pass, int layer, struct 
     observe(me, pass->observed, input + INPUT_FFN, h, batch->n, ffn->gate.cols);
     matmul_ahead(s, me, (const struct matrix *[]){&ffn->down}, 1, batch->n);
     gated_units(s, ffn, type_bit(ffn->gate.dtype) | type_bit(ffn->up.dtype), h, batch->n, me);
+    if (w->router.data && w->shared_router.data)
+        weigh_shared(s, w, h, batch->n, me);
     observe(me, pass->observed, input + INPUT_DOWN, s->gate, batch->n, ffn->down.cols);
     if (layer + 1 < s->config->n_layers) {
-        const struct layer_weights *next = &s->weights->layers[layer + 1];
-        matmul_ahead(s, me, (const struct matrix *[]){&next->q, &next->k, &next->v}, 3, batch->n);
+        const struct matrix *next[4];
+        matmul_ahead(s, me, next, weights_of_stream(&s->weights->layers[layer + 1], next), batch->n);
     } else if (batch->logits)
         matmul_ahead(s, me, (const struct matrix *[]){&s->weights->classifier}, 1, batch->all_logits ? batch->n : 1);
     project_residual(s, me, &ffn->down, ffn->down_bias, s->gate, w->ffn_post_norm, batch->n);
@@ -255,9 +302,12 @@ static void forward(struct member *me, const void *arguments)
 yalm_status cpu_forward(struct cpu_state *state, const struct batch *batch)
 {
     const struct pass pass = {.state = state, .run = ++state->run, .batch = *batch, .observed = state->observed};
+    delta_begin(state, batch->position, batch->n);
     const int n_threads = batch->n > 1 && !batch->apart ? state->n_threads_batch : state->n_threads;
     team_run(state->team, n_threads, forward, &pass, offsetof(struct pass, turns));
-    return atomic_load(&state->stopped) == pass.run ? YALM_INTERRUPTED : YALM_OK;
+    const bool stopped = atomic_load(&state->stopped) == pass.run;
+    delta_end(state, batch->position, batch->n, !stopped);
+    return stopped ? YALM_INTERRUPTED : YALM_OK;
 }
 
 void cpu_forward_apart(struct cpu_state *state, const struct turn *turns, int n)
@@ -267,5 +317,9 @@ void cpu_forward_apart(struct cpu_state *state, const struct turn *turns, int n)
     struct pass pass = {.state = state, .run = ++state->run, .batch = batch, .n_turns = n};
     _Static_assert(sizeof pass <= TEAM_ARGUMENT_BYTES, "a pass is small enough to be copied to each member");
     memcpy(pass.turns, turns, sizeof *turns * (size_t)n);
+    for (int i = 0; i < n; i++)
+        delta_begin(turns[i].state, turns[i].position, 1);
     team_run(state->team, state->n_threads, forward, &pass, sizeof pass);
+    for (int i = 0; i < n; i++)
+        delta_end(turns[i].state, turns[i].position, 1, true);
 }

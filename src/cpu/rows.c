@@ -2,6 +2,8 @@
 
 #include "cpu/rows.h"
 
+#include "cpu/delta.h"
+
 // What is at slots [slot, slot + n), each of `size` bytes.
 static yalm_status take_slots(void *cache, int slot, size_t n, size_t size, row_taker *take, void *context)
 {
@@ -27,6 +29,14 @@ static yalm_status take_head(struct cpu_state *s, int layer, int kv_head, struct
     return status;
 }
 
+static yalm_status take_carried(struct cpu_state *s, int layer, int64_t position, row_taker *take, void *context)
+{
+    const struct delta_config *d = config_delta(s->config, layer);
+    const int place = delta_place(s, position);
+    const yalm_status status = take(context, delta_state(s, place, layer, 0), delta_state_floats(d) * sizeof(float));
+    return status == YALM_OK ? take(context, delta_inputs(s, place, layer), delta_input_floats(d) * sizeof(float)) : status;
+}
+
 yalm_status cpu_each_row(void *state, const struct stretch *of_kind, row_taker *take, void *context, yalm_error *error)
 {
     struct cpu_state *s = state;
@@ -35,8 +45,12 @@ yalm_status cpu_each_row(void *state, const struct stretch *of_kind, row_taker *
                          "attention: '%s' keeps more than keys and values: sessions with dense attention can be kept",
                          s->policy->name);
     yalm_status status = YALM_OK;
-    for (int layer = 0; layer < s->config->n_layers; layer++)
-        for (int head = 0; head < s->config->n_kv_heads && status == YALM_OK; head++)
-            status = take_head(s, layer, head, of_kind[s->config->kind_of_layer[layer]], take, context);
+    for (int layer = 0; layer < s->config->n_layers && status == YALM_OK; layer++) {
+        const struct stretch which = of_kind[s->config->kind_of_layer[layer]];
+        if (config_is_recurrent(s->config, layer) && which.end > 0)
+            status = take_carried(s, layer, which.end, take, context);
+        for (int head = 0; !config_is_recurrent(s->config, layer) && head < s->config->n_kv_heads && status == YALM_OK; head++)
+            status = take_head(s, layer, head, which, take, context);
+    }
     return status;
 }

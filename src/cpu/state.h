@@ -21,10 +21,24 @@ struct cpu_kind {
     void *keys, *values; // (layers of the kind, n_kv_heads, kv.capacity, head_dim); keys: NULL where the policy decodes them
     float *key_scales, *value_scales; // (layers of the kind, n_kv_heads, kv.capacity) of int8; else NULL
 
+    // Of recurrent layers, in each of CARRIED_PLACES (delta.h): (places, layers of the kind, …); all else of such a kind is NULL.
+    float *states;                  // (n_value_heads, key_dim, value_dim)
+    float *inputs;                  // (conv_width - 1, delta_channels())
+    float *query_units, *key_units; // (key_dim): constants, the same in all places
+
     double *inverse_frequency; // (head_dim / 2)
     double rope_scale;
     float *cos, *sin;           // (chunk, head_dim / 2)
     float *sink_cos, *sink_sin; // (head_dim / 2) at position span - 1
+};
+
+// What recurrent layers carry from token to token lies in several places. An evaluation reads one and writes another: where it is interrupted, nothing is
+// spoilt, and the session can go back to where it began. The third keeps where the last batch of several tokens began.
+enum { CARRIED_PLACES = 3 };
+struct carried {
+    int64_t at[CARRIED_PLACES]; // the position that each stands before; -1: it holds nothing
+    int64_t kept;               // whose place is not written over
+    int from, to;               // of the evaluation under way
 };
 
 struct cpu_state {
@@ -40,6 +54,7 @@ struct cpu_state {
     int n_threads, n_threads_batch; // for one token, for several
     struct cpu_kind kinds[CONFIG_MAX_KINDS];
     int place[CONFIG_MAX_LAYERS];    // of a layer among those of its kind
+    struct carried carried;          // by recurrent layers
     const struct kv_policy *kv;      // kind 0's: of all layers where an attention method is at work
     const struct policy *policy;     // how one token attends
     struct method *method;           // what that has for itself (long/method.h); NULL of dense attention
@@ -66,21 +81,24 @@ struct cpu_state {
     enum kv_type kv_type;
 
     // Activations, token-major.
-    float *x;         // (chunk, hidden_dim), the residual stream
-    float *h;         // (chunk, hidden_dim), normalised
-    float *q;         // (chunk, q_dim)
-    float *k, *v;     // (chunk, kv_dim)
-    float *rotated_q; // (n_kv_heads, chunk, group, head_dim), scaled by 1 / sqrt(head_dim)
-    float *sink_q;    // likewise, as the sinks see them; NULL where there are no sinks
-    float *attended;  // (chunk, q_dim)
-    float *logits;    // (chunk, vocab_size), of several sessions' tokens (together.c), or a rank's; else NULL
-    float *gathered;  // (chunk, the whole vocabulary): logits of all ranks, of tokens of several sessions; else NULL
-    float *branch;    // (chunk, hidden_dim) and one more: what a block adds to x, to be summed over ranks; NULL without a group
-    float *squares;   // (chunk, 2) and one more: of q and k, that ranks normalise as a whole; else NULL
-    float *gate;      // (chunk, ffn_dim)
-    float *packed;    // kernels->packed_size() for the widest product
-    void *halves;     // half->size() for the widest product; NULL where no matrix is multiplied so
-    void *quantised;  // quant_kernels' size() for the widest product; NULL where no matrix is quantised
+    float *x;              // (chunk, hidden_dim), the residual stream
+    float *h;              // (chunk, hidden_dim), normalised
+    float *q;              // (chunk, q_dim)
+    float *k, *v;          // (chunk, kv_dim)
+    float *rotated_q;      // (n_kv_heads, chunk, group, head_dim), scaled by 1 / sqrt(head_dim)
+    float *sink_q;         // likewise, as the sinks see them; NULL where there are no sinks
+    float *attended;       // (chunk, q_dim)
+    float *gates;          // (chunk, o's columns), of models that gate what o reads; else NULL
+    float *mixed;          // (chunk, delta_channels()), q, k and v of recurrent layers; else NULL
+    float *decays, *betas; // (chunk, n_value_heads), likewise
+    float *logits;         // (chunk, vocab_size), of several sessions' tokens (together.c), or a rank's; else NULL
+    float *gathered;       // (chunk, the whole vocabulary): logits of all ranks, of tokens of several sessions; else NULL
+    float *branch;   // (chunk, hidden_dim) and one more: what a block adds to x, to be summed over ranks; NULL without a group
+    float *squares;  // (chunk, 2) and one more: of q and k, that ranks normalise as a whole; else NULL
+    float *gate;     // (chunk, ffn_dim)
+    float *packed;   // kernels->packed_size() for the widest product
+    void *halves;    // half->size() for the widest product; NULL where no matrix is multiplied so
+    void *quantised; // quant_kernels' size() for the widest product; NULL where no matrix is quantised
 
     // Mixture of experts.
     float *router_logits;  // (chunk, n_experts)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "cpu/attention.h"
+#include "cpu/delta.h"
 #include "cpu/kernels/rows.h"
 #include "cpu/machine/isa.h"
 #include "cpu/matmul.h"
@@ -36,11 +37,24 @@ static int64_t min64(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+// A state of several sessions' tokens has none of its own: theirs are used.
+static void carve_carried(struct cpu_state *s, struct carver *c, int kind)
+{
+    const struct delta_config *d = &s->config->kinds[kind].delta;
+    const size_t layers = s->together ? 0 : (size_t)CARRIED_PLACES * config_n_layers_of(s->config, kind);
+    s->kinds[kind].states = carve(c, layers * delta_state_floats(d), sizeof(float));
+    s->kinds[kind].inputs = carve(c, layers * delta_input_floats(d), sizeof(float));
+}
+
 static void carve_kv(struct cpu_state *s, struct carver *c)
 {
     const bool has_keys = !s->policy->decode_keys;
     for (int i = 0; i < config_n_kinds(s->config); i++) {
         struct cpu_kind *kind = &s->kinds[i];
+        if (!config_kind_attends(s->config, i)) {
+            carve_carried(s, c, i);
+            continue;
+        }
         const size_t rows = (size_t)config_n_layers_of(s->config, i) * s->config->n_kv_heads * kind->kv.capacity;
         if (has_keys)
             kind->keys = carve(c, rows, cpu_row_bytes(s));
@@ -52,12 +66,17 @@ static void carve_kv(struct cpu_state *s, struct carver *c)
     }
 }
 
-// Of every kind's layers.
-static void carve_rotation(struct cpu_state *s, struct carver *c)
+// Of every kind's layers: angles, or what heads are normalised by.
+static void carve_kinds(struct cpu_state *s, struct carver *c)
 {
     const size_t half = s->config->head_dim / 2;
     for (int i = 0; i < config_n_kinds(s->config); i++) {
         struct cpu_kind *kind = &s->kinds[i];
+        if (!config_kind_attends(s->config, i)) {
+            kind->query_units = carve(c, s->config->kinds[i].delta.key_dim, sizeof(float));
+            kind->key_units = carve(c, s->config->kinds[i].delta.key_dim, sizeof(float));
+            continue;
+        }
         kind->inverse_frequency = carve(c, half, sizeof(double));
         kind->cos = carve(c, s->chunk * half, sizeof(float));
         kind->sin = carve(c, s->chunk * half, sizeof(float));
@@ -96,19 +115,37 @@ static void carve_experts(struct cpu_state *s, struct carver *c)
     s->expert_n = carve(c, experts, sizeof *s->expert_n);
 }
 
+static int value_heads(const struct delta_config *d)
+{
+    return d->n_value_heads;
+}
+
+static void carve_recurrence(struct cpu_state *s, struct carver *c)
+{
+    const size_t chunk = s->chunk, heads = config_most_of(s->config, value_heads);
+    s->mixed = carve(c, chunk * config_most_of(s->config, delta_channels), sizeof(float));
+    s->decays = carve(c, chunk * heads, sizeof(float));
+    s->betas = carve(c, chunk * heads, sizeof(float));
+}
+
 static void carve_activations(struct cpu_state *s, struct carver *c)
 {
     const size_t chunk = s->chunk, dim = s->config->hidden_dim, ffn = config_widest_ffn(s->config);
-    carve_rotation(s, c);
+    carve_kinds(s, c);
     s->x = carve(c, chunk * dim, sizeof(float));
     s->h = carve(c, chunk * dim, sizeof(float));
-    s->q = carve(c, chunk * s->q_dim, sizeof(float));
-    s->k = carve(c, chunk * s->kv_dim, sizeof(float));
-    s->v = carve(c, chunk * s->kv_dim, sizeof(float));
+    const size_t keys = config_most_of(s->config, delta_keys), values = config_most_of(s->config, delta_values);
+    s->q = carve(c, chunk * max_size(s->q_dim, keys), sizeof(float));
+    s->k = carve(c, chunk * max_size(s->kv_dim, keys), sizeof(float));
+    s->v = carve(c, chunk * max_size(s->kv_dim, values), sizeof(float));
     s->rotated_q = carve(c, chunk * s->q_dim, sizeof(float));
     if (has_sinks(s))
         s->sink_q = carve(c, chunk * s->q_dim, sizeof(float));
-    s->attended = carve(c, chunk * s->q_dim, sizeof(float));
+    s->attended = carve(c, chunk * max_size(s->q_dim, values), sizeof(float));
+    if (values > 0 || s->config->output_gate)
+        s->gates = carve(c, chunk * max_size(s->config->output_gate ? s->q_dim : 0, values), sizeof(float));
+    if (values > 0)
+        carve_recurrence(s, c);
     s->gate = carve(c, chunk * ffn, sizeof(float));
     if (s->together || s->group)
         s->logits = carve(c, chunk * s->config->vocab_size, sizeof(float));
@@ -118,7 +155,7 @@ static void carve_activations(struct cpu_state *s, struct carver *c)
         s->branch = carve(c, chunk * dim + 1, sizeof(float));
     if (s->group && s->config->whole_qk_norm)
         s->squares = carve(c, chunk * 2 + 1, sizeof(float));
-    const size_t widest = max_size(max_size(dim, ffn), s->q_dim);
+    const size_t widest = max_size(max_size(dim, ffn), max_size(s->q_dim, values));
     const int packed = plan_most(&s->plan, TOKENS_PACKED), quantised = plan_most(&s->plan, TOKENS_QUANTISED);
     if (packed)
         s->packed = carve(c, s->kernels->packed_size(packed, (int)widest), sizeof(float));
@@ -142,7 +179,8 @@ static void carve_own(struct cpu_state *s, struct carver *c, int n_threads)
     s->matmul_scratch = carve(c, plan_scratch(&s->plan), 1);
     s->rows_here = carve(c, matmul_rows_here_floats(s), sizeof *s->rows_here);
     if (s->plan.types & type_bit(DTYPE_BF12) && (int)s->chunk > s->plan.most_few) {
-        const size_t widest = max_size(max_size(s->config->hidden_dim, config_widest_ffn(s->config)), s->q_dim);
+        const size_t widest = max_size(max_size(s->config->hidden_dim, config_widest_ffn(s->config)),
+                                       max_size(s->q_dim, config_most_of(s->config, delta_values)));
         s->unpacked = carve(c, matmul_most_rows(s) * widest, sizeof *s->unpacked);
     }
     s->attend_scratch = carve(c, max_size(s->kernels->attend_scratch, of_integers), 1);

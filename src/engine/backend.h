@@ -83,6 +83,9 @@ struct backend {
                                      yalm_error *error);
     // Tokens that a batch apart may have, for much less than what they cost one by one; NULL, or 1: there is no such thing.
     int (*most_apart)(const void *state);
+    // Whether a batch can be evaluated at `position`, which is no later than the last one's end. Asked where layers are recurrent, which no backend has whose
+    // this is NULL.
+    bool (*holds)(const void *state, int64_t position);
     yalm_status (*fill_random)(void *state, int64_t position, int n, uint64_t seed, yalm_error *error);
     // Hands over what the cache has for these positions of each kind of layer, piece by piece, in an order that the model and the options decide. What
     // take() returns other than YALM_OK ends it, and *error is untouched then. YALM_USAGE where the attention method keeps more; NULL: not on this device.

@@ -14,6 +14,8 @@ static double dense_bytes(const yalm_session *s, int n, int64_t depth)
     double rows = 0;
     for (int kind = 0; kind < config_n_kinds(c); kind++) {
         const struct kv_policy *kv = &s->kv[kind];
+        if (!config_kind_attends(c, kind))
+            continue;
         const int64_t first = kv_first_visible(kv, depth), last = depth + n;
         rows += (double)config_n_layers_of(c, kind) * (double)(last - first + (kv_sinks_apart(kv, last - 1) ? kv->n_sinks : 0));
     }
@@ -37,7 +39,8 @@ static int64_t keys_seen(const yalm_session *s, int64_t position)
 {
     int64_t n = 0;
     for (int kind = 0; kind < config_n_kinds(&s->model->config); kind++)
-        n += (int64_t)config_n_layers_of(&s->model->config, kind) * kv_n_visible(&s->kv[kind], position);
+        if (config_kind_attends(&s->model->config, kind))
+            n += (int64_t)config_n_layers_of(&s->model->config, kind) * kv_n_visible(&s->kv[kind], position);
     return n;
 }
 
@@ -48,11 +51,17 @@ yalm_cost yalm_session_cost(const yalm_session *s, int n, int64_t depth)
     const double classifier_ops = 2.0 * w->classifier.rows * w->classifier.cols;
     yalm_cost cost = {.ops = n * (w->token_ops - classifier_ops) + classifier_ops};
     cost.bytes = yalm_session_attention_cost(s, n, depth).bytes;
+    double recurrent_ops = 0; // of a token: the state is recalled, written and read out
+    for (int l = 0; l < c->n_layers; l++)
+        if (config_is_recurrent(c, l)) {
+            const struct delta_config *d = config_delta(c, l);
+            recurrent_ops += 7.0 * d->n_value_heads * d->key_dim * d->value_dim;
+        }
     for (int done = 0, piece; done < n; done += piece) { // each piece reads the weights once
         piece = n - done < s->options.chunk ? n - done : s->options.chunk;
         cost.bytes += (double)w->token_bytes;
         for (int i = 0; i < piece; i++)
-            cost.ops += 4.0 * c->n_heads * c->head_dim * (double)keys_seen(s, depth + done + i);
+            cost.ops += recurrent_ops + 4.0 * c->n_heads * c->head_dim * (double)keys_seen(s, depth + done + i);
     }
     return cost;
 }

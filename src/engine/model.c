@@ -49,9 +49,10 @@ static const char *weight_dtype(const yalm_model *model)
     }
     for (int l = 0; l < model->config.n_layers; l++) {
         const struct layer_weights *layer = &w->layers[l];
-        const struct matrix *const attention[] = {&layer->q, &layer->k, &layer->v, &layer->o};
-        for (int i = 0; i < 4; i++)
-            note_dtype(attention[i], &name);
+        const struct matrix *of_stream[4];
+        for (int i = weights_of_stream(layer, of_stream) - 1; i >= 0; i--)
+            note_dtype(of_stream[i], &name);
+        note_dtype(&layer->o, &name);
         for (int e = 0; e < (layer->router.data ? model->config.n_experts : 1); e++) {
             note_dtype(&layer->experts[e].gate, &name);
             note_dtype(&layer->experts[e].up, &name);
@@ -89,6 +90,8 @@ static void fill_info(yalm_model *model)
             info->n_windowed_layers += config_n_layers_of(c, kind);
         }
     }
+    for (int l = 0; l < c->n_layers; l++)
+        info->n_recurrent_layers += config_is_recurrent(c, l);
     info->n_experts = c->n_experts;
     info->n_active_experts = c->n_active_experts;
     info->bos = c->bos;

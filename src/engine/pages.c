@@ -63,7 +63,7 @@ static size_t block_bytes(yalm_session *s, int kind, int n)
 size_t yalm_page_bytes(yalm_session *s, int n)
 {
     size_t bytes = 0;
-    if (!s->backend->each_row || s->options.endless || n < 1 || n > s->options.context)
+    if (!s->backend->each_row || config_recurs(&s->model->config) || s->options.endless || n < 1 || n > s->options.context)
         return 0;
     for (int kind = 0; kind < config_n_kinds(&s->model->config); kind++)
         bytes += block_bytes(s, kind, n);

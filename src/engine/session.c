@@ -213,7 +213,7 @@ static bool holds(const yalm_session *s, int64_t position)
     for (int kind = 0; kind < config_n_kinds(&s->model->config); kind++)
         if (!kv_holds(&s->kv[kind], position, s->high_water))
             return false;
-    return true;
+    return !config_recurs(&s->model->config) || s->backend->holds(s->state, position);
 }
 
 // Back to where a failed evaluation began; where the ring has already lost what that position saw, the whole pieces stay.
@@ -221,6 +221,16 @@ static void undo(yalm_session *s, int64_t position)
 {
     if (holds(s, position))
         s->position = position;
+}
+
+// Recurrent layers can go back to where the last piece began. A conversation comes back to just before its prompt's end, where the answer was announced: the
+// last piece is short.
+static int next_piece(const yalm_session *s, int left, yalm_logits_of which)
+{
+    enum { LAST_PIECE = 16 };
+    const int piece = left < s->options.chunk ? left : s->options.chunk;
+    const bool divide = which == YALM_LOGITS_LAST && config_recurs(&s->model->config);
+    return divide && piece == left && piece >= 4 * LAST_PIECE ? piece - LAST_PIECE : piece;
 }
 
 yalm_status yalm_eval(yalm_session *s, const int32_t *tokens, int n, yalm_logits_of which, yalm_error *error)
@@ -240,7 +250,7 @@ yalm_status yalm_eval(yalm_session *s, const int32_t *tokens, int n, yalm_logits
     const int n_logits = s->n_logits;
     s->n_logits = 0;
     for (int done = 0, piece; done < n; done += piece) {
-        piece = n - done < s->options.chunk ? n - done : s->options.chunk;
+        piece = next_piece(s, n - done, which);
         struct batch batch = {.tokens = tokens + done, .n = piece, .position = s->position};
         if (which == YALM_LOGITS_ALL) {
             batch.logits = s->all_logits + (size_t)done * s->model->config.vocab_size;
@@ -363,6 +373,14 @@ const float *yalm_logits(const yalm_session *s, int i)
     return i >= 0 && i < s->n_logits ? s->logits + (size_t)i * s->model->config.vocab_size : NULL;
 }
 
+int64_t yalm_rollback_point(const yalm_session *s, int64_t position)
+{
+    position = position < s->position ? position : s->position;
+    while (position > 0 && !holds(s, position))
+        position--;
+    return position > 0 ? position : 0;
+}
+
 yalm_status yalm_rollback(yalm_session *s, int64_t position, yalm_error *error)
 {
     if (position < 0 || position > s->position)
@@ -370,7 +388,7 @@ yalm_status yalm_rollback(yalm_session *s, int64_t position, yalm_error *error)
                          (long long)s->position);
     if (!holds(s, position))
         return error_set(error, YALM_USAGE,
-                         "roll back to %lld: the ring buffer no longer holds what that position saw (%lld written)",
+                         "roll back to %lld: the session no longer holds what that position saw (%lld written)",
                          (long long)position, (long long)s->high_water);
     s->position = position;
     s->n_logits = 0;

@@ -77,11 +77,13 @@ static struct kind kind_of(const struct kv_policy *kv)
     return (struct kind){(uint32_t)kv->capacity, (uint32_t)kv->span, (uint32_t)kv->n_sinks, kv->endless};
 }
 
-// All slots that positions below high_water have been written to: those of a ring's first round.
-static void find_written(const yalm_session *s, int64_t high_water, struct stretch *of_kind)
+// All slots that positions below high_water have been written to: those of a ring's first round. Of recurrent layers what stands before `position`.
+static void find_written(const yalm_session *s, int64_t position, int64_t high_water, struct stretch *of_kind)
 {
     for (int i = 0; i < config_n_kinds(&s->model->config); i++)
-        of_kind[i] = (struct stretch){0, high_water < s->kv[i].capacity ? high_water : s->kv[i].capacity};
+        of_kind[i] = !config_kind_attends(&s->model->config, i)
+                         ? (struct stretch){0, position}
+                         : (struct stretch){0, high_water < s->kv[i].capacity ? high_water : s->kv[i].capacity};
 }
 
 static uint32_t has_offset_keys(const yalm_session *s)
@@ -126,7 +128,7 @@ static yalm_status write_body(struct stream *stream, yalm_session *s, uint32_t n
     if (status == YALM_OK) {
         *error = (yalm_error){0};
         struct stretch written[CONFIG_MAX_KINDS];
-        find_written(s, used(s), written);
+        find_written(s, s->position, used(s), written);
         status = s->backend->each_row(s->state, written, put, stream, error);
         if (error->text[0]) // the backend's own word, and not the disk's
             return status;
@@ -277,7 +279,7 @@ static yalm_status read_tokens(struct stream *stream, const struct header *h, ya
 static yalm_status read_rows(struct stream *stream, const struct header *h, yalm_session *s, yalm_error *error)
 {
     struct stretch written[CONFIG_MAX_KINDS];
-    find_written(s, h->high_water, written);
+    find_written(s, h->position, h->high_water, written);
     *error = (yalm_error){0};
     const yalm_status status = s->backend->each_row(s->state, written, get, stream, error);
     if (error->text[0])

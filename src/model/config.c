@@ -162,6 +162,10 @@ static yalm_status read_later(struct reader *r)
     if (status == YALM_OK)
         status = read_later_size(r, "shared_ffn_dim", MAX_DIM, &c->shared_ffn_dim);
     if (status == YALM_OK)
+        status = read_later_flag(r, "shared_gate", &c->shared_gate);
+    if (status == YALM_OK)
+        status = read_later_flag(r, "output_gate", &c->output_gate);
+    if (status == YALM_OK)
         status = read_later_number(r, "attention_softcap", &c->attention_softcap);
     if (status == YALM_OK)
         status = read_later_number(r, "logits_softcap", &c->logits_softcap);
@@ -193,26 +197,66 @@ static yalm_status read_flags(struct reader *r)
     return status;
 }
 
+static yalm_status read_delta(struct delta_config *delta, const struct json_object *kind, yalm_error *error)
+{
+    static const char *const members[] = {"n_key_heads", "n_value_heads", "key_dim", "value_dim", "conv_width", "tiled"};
+    const struct {
+        int min, max, *value;
+    } sizes[] = {{1, MAX_HEADS, &delta->n_key_heads},
+                 {1, MAX_HEADS, &delta->n_value_heads},
+                 {1, MAX_HEAD_DIM, &delta->key_dim},
+                 {1, MAX_HEAD_DIM, &delta->value_dim},
+                 {2, CONFIG_MAX_CONV, &delta->conv_width}};
+    struct json_object object;
+    yalm_status status = json_get_object(&object, kind, "delta", "config.kinds.delta", error);
+    if (status == YALM_OK)
+        status = json_only(&object, members, sizeof members / sizeof *members, error);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && status == YALM_OK; i++) {
+        int64_t value = 0;
+        status = json_get_integer(&value, &object, members[i], sizes[i].min, sizes[i].max, error);
+        *sizes[i].value = (int)value;
+    }
+    if (status == YALM_OK && json_has(&object, "tiled"))
+        status = json_get_bool(&delta->tiled, &object, "tiled", error);
+    if (status != YALM_OK)
+        return status;
+    if (delta->n_value_heads % delta->n_key_heads != 0)
+        return error_set(error, YALM_BAD_MODEL,
+                         "%s: metadata: 'config.kinds.delta.n_value_heads': found %d, expected a multiple of n_key_heads = %d",
+                         kind->path, delta->n_value_heads, delta->n_key_heads);
+    if ((int64_t)delta->n_key_heads * delta->key_dim > MAX_DIM || (int64_t)delta->n_value_heads * delta->value_dim > MAX_DIM)
+        return error_set(error, YALM_BAD_MODEL,
+                         "%s: metadata: 'config.kinds.delta': heads times 'key_dim' or 'value_dim': expected at most %d",
+                         kind->path, MAX_DIM);
+    return YALM_OK;
+}
+
+static yalm_status read_attention(struct layer_kind *kind, const struct json_object *object, int head_dim, yalm_error *error)
+{
+    int64_t window = 0;
+    yalm_status status = json_get_integer(&window, object, "sliding_window", 0, MAX_CONTEXT, error);
+    kind->sliding_window = (int)window;
+    return status == YALM_OK ? rope_read(&kind->rope, object, "config.kinds.rope", head_dim, error) : status;
+}
+
 // kinds: the layers that differ from kind 0, which config's own `sliding_window` and `rope` describe.
 static yalm_status read_kind(struct reader *r, const cJSON *node, int kind)
 {
-    static const char *const members[] = {"layers", "sliding_window", "rope"};
+    static const char *const of_attention[] = {"layers", "sliding_window", "rope"}, *const recurrent[] = {"layers", "delta"};
     struct model_config *c = r->config;
     const struct reader inner = {c, {r->object.path, "config.kinds", node}, r->error};
-    int64_t window;
     const cJSON *layers;
     if (!cJSON_IsObject(node))
         return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.kinds': expected objects", r->object.path);
-    yalm_status status = json_only(&inner.object, members, 3, r->error);
+    const bool recurs = json_has(&inner.object, "delta");
+    yalm_status status = json_only(&inner.object, recurs ? recurrent : of_attention, recurs ? 2 : 3, r->error);
     if (status == YALM_OK)
-        status = json_get_integer(&window, &inner.object, "sliding_window", 0, MAX_CONTEXT, r->error);
-    if (status == YALM_OK)
-        status = rope_read(&c->kinds[kind].rope, &inner.object, "config.kinds.rope", c->head_dim, r->error);
+        status = recurs ? read_delta(&c->kinds[kind].delta, &inner.object, r->error)
+                        : read_attention(&c->kinds[kind], &inner.object, c->head_dim, r->error);
     if (status == YALM_OK)
         status = json_get_array(&layers, &inner.object, "layers", r->error);
     if (status != YALM_OK)
         return status;
-    c->kinds[kind].sliding_window = (int)window;
     for (const cJSON *item = layers->child; item; item = item->next) {
         int64_t layer;
         if (!json_integer_in(item, 0, c->n_layers - 1, &layer) || c->kind_of_layer[layer])
@@ -306,6 +350,8 @@ static yalm_status check(const struct reader *r)
         return error_set(r->error, YALM_BAD_MODEL,
                          "%s: metadata: 'config.sigmoid_router', 'expert_scale' or 'shared_ffn_dim': found without experts",
                          path);
+    if (c->shared_gate && c->shared_ffn_dim == 0)
+        return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.shared_gate': found without 'shared_ffn_dim'", path);
     if (c->n_active_experts > c->n_experts || (c->n_experts > 0 && c->n_active_experts == 0))
         return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.n_active_experts': found %d, expected %d to %d", path,
                          c->n_active_experts, c->n_experts > 0, c->n_experts);
@@ -319,7 +365,7 @@ static const char *const members[] = {
     "attention_bias", "mlp_bias", "eos", "expert_ffn_dim", "raw_expert_weights", "dense_layers", "unrotated_layers",
     "attention_scale", "query_growth", "query_growth_context", "norms_after", "norms_around", "router_bias", "sink_logits",
     "sigmoid_router", "expert_scale", "shared_ffn_dim", "attention_softcap", "logits_softcap", "kinds", "whole_qk_norm",
-    "embedding_scale", "qkv_bias", "qk_norm",
+    "embedding_scale", "qkv_bias", "qk_norm", "output_gate", "shared_gate",
 };
 // clang-format on
 

@@ -21,12 +21,22 @@ struct rope_config {
     double short_factors[ROPE_MAX_FACTORS], long_factors[ROPE_MAX_FACTORS]; // longrope: (rotary_dim / 2)
 };
 
-enum { CONFIG_MAX_LAYERS = 1 << 10, CONFIG_MAX_KINDS = 4 };
+enum { CONFIG_MAX_LAYERS = 1 << 10, CONFIG_MAX_KINDS = 4, CONFIG_MAX_CONV = 64 };
 
-// What layers of one kind have in common. All have attention, and differ by how far back it sees and how it rotates.
+// A recurrent layer: in attention's place each value head has a matrix that is carried from token to token (Gated DeltaNet: Yang, Kautz and Hatamizadeh,
+// arXiv 2412.06464).
+struct delta_config {
+    int n_key_heads, n_value_heads; // the latter a multiple; 0: none of this
+    int key_dim, value_dim;         // of a head
+    int conv_width;                 // tokens that the convolution before it sees
+    bool tiled;                     // value head i goes with key head i mod n_key_heads; else neighbours share one
+};
+
+// What layers of one kind have in common: attention, and how far back it sees and how it rotates; or a recurrence.
 struct layer_kind {
     int sliding_window; // 0: none
     struct rope_config rope;
+    struct delta_config delta;
 };
 
 struct model_config {
@@ -59,6 +69,8 @@ struct model_config {
     bool sigmoid_router;
     float expert_scale; // of the active experts' weights; 0: 1
     int shared_ffn_dim; // of an expert that all tokens of a layer with experts go through besides; 0: none
+    bool shared_gate;   // that expert has a weight for each token, 1 / (1 + e^-logit); else it is 1
+    bool output_gate;   // what attention gives is multiplied by 1 / (1 + e^-gate)
     bool sink_logits;   // each head has a logit without a key, which its softmax counts
     // Of a rank's share of a model (model/share.h): where its KV heads begin, and how many the whole model has; 0: it is the whole.
     int first_kv_head, all_kv_heads;
@@ -70,6 +82,52 @@ struct model_config {
 static inline int config_n_kinds(const struct model_config *config)
 {
     return 1 + config->n_more_kinds;
+}
+
+static inline const struct delta_config *config_delta(const struct model_config *config, int layer)
+{
+    return &config->kinds[config->kind_of_layer[layer]].delta;
+}
+static inline bool config_is_recurrent(const struct model_config *config, int layer)
+{
+    return config_delta(config, layer)->n_value_heads > 0;
+}
+static inline bool config_kind_attends(const struct model_config *config, int kind)
+{
+    return config->kinds[kind].delta.n_value_heads == 0;
+}
+// Whether any layer is recurrent: a session then cannot go back to wherever it likes.
+static inline bool config_recurs(const struct model_config *config)
+{
+    bool any = false;
+    for (int kind = 0; kind < config_n_kinds(config); kind++)
+        any |= !config_kind_attends(config, kind);
+    return any;
+}
+
+// Components of all heads of q, or of k; of v and of what comes out; of all three, which the convolution goes over.
+static inline int delta_keys(const struct delta_config *delta)
+{
+    return delta->n_key_heads * delta->key_dim;
+}
+static inline int delta_values(const struct delta_config *delta)
+{
+    return delta->n_value_heads * delta->value_dim;
+}
+static inline int delta_channels(const struct delta_config *delta)
+{
+    return 2 * delta_keys(delta) + delta_values(delta);
+}
+
+// The most of any kind: one of the three above.
+static inline int config_most_of(const struct model_config *config, int (*of)(const struct delta_config *delta))
+{
+    int most = 0;
+    for (int kind = 0; kind < config_n_kinds(config); kind++) {
+        const int n = of(&config->kinds[kind].delta);
+        most = n > most ? n : most;
+    }
+    return most;
 }
 
 // How many layers of its own kind come before a layer: its place in what is kept for that kind.
@@ -117,7 +175,8 @@ static inline bool config_is_plain(const struct model_config *config)
     return !config->qk_norm && !config->whole_qk_norm && !config->norms_after && config->n_unrotated_layers == 0 &&
            config->attention_scale == 0 && config->embedding_scale == 0 && config->query_growth == 0 &&
            config->n_more_kinds == 0 && config->activation == ACTIVATION_SILU && config->attention_softcap == 0 &&
-           config->logits_softcap == 0 && !config->norms_around && !config->sink_logits;
+           config->logits_softcap == 0 && !config->norms_around && !config->sink_logits && !config->output_gate &&
+           !config->shared_gate;
 }
 
 // A KV head's number, of all layers' heads counted; in a rank's share, of the whole model's.

@@ -39,9 +39,11 @@ static void visit_layer(const struct visit *visit, const struct model_config *co
     const int first = importance_input(config, layer, 0);
     char within[NAME_ROOM - 16];
     snprintf(within, sizeof within, "layers.%d.", layer);
-    visit_one(visit, within, "q", first + INPUT_QKV, &w->q);
-    visit_one(visit, within, "k", first + INPUT_QKV, &w->k);
-    visit_one(visit, within, "v", first + INPUT_QKV, &w->v);
+    static const char *const names[] = {"q", "k", "v", "output_gate"};
+    const struct matrix *of_stream[4];
+    const int n = weights_of_stream(w, of_stream);
+    for (int i = 0; i < n; i++)
+        visit_one(visit, within, names[i], first + INPUT_QKV, of_stream[i]);
     visit_one(visit, within, "o", first + INPUT_O, &w->o);
     if (!w->router.data) {
         visit_ffn(visit, within, first + INPUT_FFN, first + INPUT_DOWN, &w->experts[0]);

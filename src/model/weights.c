@@ -101,6 +101,23 @@ static void bind_norms(struct binder *b, struct layer_weights *w, int l)
     }
 }
 
+static void bind_recurrence(struct binder *b, struct layer_weights *w, int l)
+{
+    const struct delta_config *d = config_delta(b->config, l);
+    const int dim = b->config->hidden_dim, keys = delta_keys(d), values = delta_values(d);
+    w->q = take_matrix(b, layer_name(l, -1, "q").text, keys, dim, true, READ);
+    w->k = take_matrix(b, layer_name(l, -1, "k").text, keys, dim, true, READ);
+    w->v = take_matrix(b, layer_name(l, -1, "v").text, values, dim, true, READ);
+    w->output_gate = take_matrix(b, layer_name(l, -1, "output_gate").text, values, dim, true, READ);
+    w->o = take_matrix(b, layer_name(l, -1, "o").text, dim, values, true, READ);
+    w->delta.conv = take_matrix(b, layer_name(l, -1, "conv").text, d->conv_width, delta_channels(d), false, READ).data;
+    w->delta.decay = take_matrix(b, layer_name(l, -1, "decay").text, d->n_value_heads, dim, false, READ);
+    w->delta.beta = take_matrix(b, layer_name(l, -1, "beta").text, d->n_value_heads, dim, false, READ);
+    w->delta.decay_bias = take_vector(b, layer_name(l, -1, "decay_bias").text, d->n_value_heads);
+    w->delta.decay_rate = take_vector(b, layer_name(l, -1, "decay_rate").text, d->n_value_heads);
+    w->delta.value_norm = take_vector(b, layer_name(l, -1, "value_norm").text, d->value_dim);
+}
+
 static void bind_attention(struct binder *b, struct layer_weights *w, int l)
 {
     const struct model_config *c = b->config;
@@ -114,6 +131,10 @@ static void bind_attention(struct binder *b, struct layer_weights *w, int l)
         w->k_bias = take_vector(b, layer_name(l, -1, "k_bias").text, kv_dim);
         w->v_bias = take_vector(b, layer_name(l, -1, "v_bias").text, kv_dim);
     }
+    if (c->output_gate)
+        w->output_gate = take_matrix(b, layer_name(l, -1, "output_gate").text, q_dim, c->hidden_dim, true, READ);
+    if (c->output_gate && w->q_bias)
+        w->output_gate_bias = take_vector(b, layer_name(l, -1, "output_gate_bias").text, q_dim);
     if (c->attention_bias)
         w->o_bias = take_vector(b, layer_name(l, -1, "o_bias").text, c->hidden_dim);
     if (c->sink_logits)
@@ -139,12 +160,15 @@ static void bind_expert(struct binder *b, struct expert_weights *w, int l, int e
     }
 }
 
-static void bind_shared(struct binder *b, struct expert_weights *w, int l)
+static void bind_shared(struct binder *b, struct layer_weights *layer, int l)
 {
+    struct expert_weights *w = &layer->shared;
     const int dim = b->config->hidden_dim, ffn_dim = b->config->shared_ffn_dim;
     w->gate = take_matrix(b, layer_name(l, -1, "shared.gate").text, ffn_dim, dim, true, READ);
     w->up = take_matrix(b, layer_name(l, -1, "shared.up").text, ffn_dim, dim, true, READ);
     w->down = take_matrix(b, layer_name(l, -1, "shared.down").text, dim, ffn_dim, true, READ);
+    if (b->config->shared_gate)
+        layer->shared_router = take_matrix(b, layer_name(l, -1, "shared.router").text, 1, dim, false, READ);
 }
 
 static uint64_t matrix_bytes(const struct matrix *m)
@@ -167,7 +191,7 @@ static void bind_experts(struct binder *b, struct layer_weights *w, int l)
     if (c->sigmoid_router)
         w->router_choice_bias = take_vector(b, layer_name(l, -1, "router_choice_bias").text, n);
     if (c->shared_ffn_dim)
-        bind_shared(b, &w->shared, l);
+        bind_shared(b, w, l);
     double bytes = 0;
     for (int e = 0; e < n && b->status == YALM_OK; e++) {
         const struct expert_weights *expert = &w->experts[e];
@@ -197,7 +221,7 @@ static void bind_all(struct binder *b)
     w->embedding = take_matrix(b, "embedding", c->vocab_size, c->hidden_dim, true, c->tied_embeddings ? READ : UNREAD);
     for (int l = 0; l < c->n_layers && b->status == YALM_OK; l++) {
         bind_norms(b, &w->layers[l], l);
-        bind_attention(b, &w->layers[l], l);
+        (config_is_recurrent(c, l) ? bind_recurrence : bind_attention)(b, &w->layers[l], l);
         bind_experts(b, &w->layers[l], l);
     }
     w->norm = take_vector(b, "norm", c->hidden_dim);
@@ -243,6 +267,15 @@ static type_set of_expert(const struct expert_weights *w)
     return type_bit(w->gate.dtype) | type_bit(w->up.dtype) | type_bit(w->down.dtype);
 }
 
+int weights_of_stream(const struct layer_weights *layer, const struct matrix *of_stream[4])
+{
+    of_stream[0] = &layer->q;
+    of_stream[1] = &layer->k;
+    of_stream[2] = &layer->v;
+    of_stream[3] = &layer->output_gate;
+    return layer->output_gate.data ? 4 : 3;
+}
+
 type_set weights_layer_types(const struct model_config *config, const struct model_weights *w)
 {
     type_set types = 0;
@@ -253,7 +286,10 @@ type_set weights_layer_types(const struct model_config *config, const struct mod
             types |= type_bit(layer->router.dtype);
         if (layer->shared.gate.data)
             types |= of_expert(&layer->shared);
-        types |= type_bit(layer->q.dtype) | type_bit(layer->k.dtype) | type_bit(layer->v.dtype) | type_bit(layer->o.dtype);
+        const struct matrix *of_stream[4];
+        for (int i = weights_of_stream(layer, of_stream) - 1; i >= 0; i--)
+            types |= type_bit(of_stream[i]->dtype);
+        types |= type_bit(layer->o.dtype);
         for (int e = 0; e < n_experts; e++)
             types |= of_expert(&layer->experts[e]);
     }

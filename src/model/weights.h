@@ -33,6 +33,14 @@ struct expert_weights {
     const float *gate_bias, *up_bias, *down_bias; // NULL: none
 };
 
+// What a recurrent layer has besides q, k, v, output_gate and o.
+struct delta_weights {
+    const float *conv;         // (conv_width, delta_channels()): of q, then k, then v; the last row is the token's own
+    struct matrix decay, beta; // (n_value_heads, hidden_dim), fp32
+    const float *decay_bias, *decay_rate; // (n_value_heads)
+    const float *value_norm;              // (value_dim), of each head of what comes out
+};
+
 struct layer_weights {
     // RMSNorm of what a block reads, and of what it adds: (hidden_dim); NULL: none.
     const float *attention_norm, *attention_post_norm, *ffn_norm, *ffn_post_norm;
@@ -40,6 +48,10 @@ struct layer_weights {
     struct matrix k, v;                             // (n_kv_heads * head_dim, hidden_dim)
     struct matrix o;                                // (hidden_dim, n_heads * head_dim)
     const float *q_bias, *k_bias, *v_bias, *o_bias; // NULL: none
+    struct matrix output_gate;                      // (o's columns, hidden_dim); data NULL: none
+    const float *output_gate_bias;                  // NULL: none
+    struct delta_weights
+        delta; // of recurrent layers, whose q and k are (delta_keys(), hidden_dim), and v (delta_values(), hidden_dim)
     const float *q_norm, *k_norm;    // (head_dim), of each head, or with whole_qk_norm (rows of the matrix); NULL: none
     const float *sink_logits;        // (n_heads); NULL: none
     struct matrix router;            // (n_experts, hidden_dim), fp32; data NULL: none
@@ -47,6 +59,7 @@ struct layer_weights {
     const float *router_choice_bias; // (n_experts), with sigmoid_router; NULL: none
     struct expert_weights *experts;  // (n_experts, or 1 where the layer is dense)
     struct expert_weights shared;    // of all tokens, beside those; gate.data NULL: none
+    struct matrix shared_router;     // (1, hidden_dim), fp32: that one's weight's logit; data NULL: it is 1
 };
 
 struct model_weights {
@@ -63,7 +76,10 @@ struct model_weights {
 // Refuses missing, extra or wrongly shaped or typed tensors by name.
 yalm_status weights_bind(struct model_weights *weights, const struct model_config *config, const struct container *container,
                          yalm_error *error);
-// The types of all matrices but embedding and classifier.
+// The types of all matrices but embedding and classifier, and those of a few rows (decay, beta, shared_router), which are fp32 always.
 type_set weights_layer_types(const struct model_config *config, const struct model_weights *weights);
+
+// The matrices that read what a layer's first norm gives, in the order of the file: q, k, v, and output_gate where it has one. Returns how many.
+int weights_of_stream(const struct layer_weights *layer, const struct matrix *of_stream[4]);
 
 void weights_free(struct model_weights *weights);

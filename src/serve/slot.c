@@ -100,8 +100,10 @@ void slot_begin(struct slot *slot, struct task *task)
     if (keep == prompt->n)
         keep--;
     const size_t held = slot->n_tokens;
-    // Where a ring has not what that position saw, the session stays as it is, for load_kept().
-    slot->n_tokens = yalm_rollback(slot->session, (int64_t)keep, NULL) == YALM_OK ? keep : 0;
+    // Where the session has not what that position saw, it goes back further; to the beginning only when it reads, for load_kept().
+    slot->n_tokens = (size_t)yalm_rollback_point(slot->session, (int64_t)keep);
+    if (slot->n_tokens > 0)
+        yalm_rollback(slot->session, (int64_t)slot->n_tokens, NULL);
     if (slot->n_tokens < held)
         speculator_begin(slot->speculator);
     slot->task = task;

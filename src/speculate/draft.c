@@ -104,10 +104,8 @@ static bool catch_up(struct draft *d, size_t n)
     size_t same = 0;
     while (same < n_known && same < n - 1 && d->known[same] == d->text[same])
         same++;
-    if (same < n_known && yalm_rollback(d->session, (int64_t)same, NULL) != YALM_OK) {
-        same = 0; // a sliding window has gone past that point
-        yalm_rollback(d->session, 0, NULL);
-    }
+    same = (size_t)yalm_rollback_point(d->session, (int64_t)same);
+    yalm_rollback(d->session, (int64_t)same, NULL);
     return yalm_eval(d->session, d->text + same, (int)(n - same), YALM_LOGITS_LAST, NULL) == YALM_OK;
 }
 

@@ -125,6 +125,23 @@ struct few_attention {
     int dim_step, most_dim;                                   // head_dim is a multiple of the one, and at most the other
 };
 
+// The gated delta rule for some columns of a head's state S, token after token:
+//     u = β (v - decay Sᵀk);  S = decay S + k ⊗ u;  y = Sᵀq
+// Each token becomes what it would in a call of its own.
+struct delta_args {
+    float *y; // (n, ldy)
+    ptrdiff_t ldy;
+    const float *before; // S (key_dim, value_dim) as the tokens before left it
+    float *after;        // where it goes; may be `before`
+    const float *q, *k;  // (n, ldx): key_dim
+    const float *v;      // (n, ldx): value_dim
+    ptrdiff_t ldx;
+    const float *decay, *beta; // (n, ldg): one
+    ptrdiff_t ldg;
+    int n, key_dim, value_dim;
+    int first_col, last_col; // of S, v and y
+};
+
 typedef void matvec_function(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,
                              ptrdiff_t ldx, int n, bool to_l2);
 typedef void unpack_function(uint16_t *to, const void *w, int first_row, int last_row, int cols);
@@ -165,6 +182,10 @@ struct cpu_kernels {
     void (*add)(float *x, const float *y, int n);                       // x += y
     void (*add_scaled)(float *x, const float *y, float scale, int n);   // x += scale * y
     void (*to_fp32[DTYPE_FLOATS])(float *y, const void *x, int n);
+    void (*sigmoid_multiply)(float *x, const float *z, int n); // x *= 1 / (1 + e^-z)
+    // y = silu(Σ_j taps[j] ∘ rows[j]), j < n_taps; taps: (n_taps, ldt), rows[j]: (n). y is none of the rows.
+    void (*convolve)(float *y, const float *const *rows, const float *taps, ptrdiff_t ldt, int n_taps, int n);
+    void (*delta_rule)(const struct delta_args *args);
     void (*to_fp16)(uint16_t *y, const float *x, int n); // to nearest even; beyond ±65504: ±65504, NaN stays
     // x ≈ scale * y with y in [-127, 127], to nearest; returns scale = max |x| / 127. All zero: 0; where any x is NaN or infinite: NaN.
     float (*to_int8)(int8_t *y, const float *x, int n);

@@ -68,6 +68,45 @@ static void scalar_add_scaled(float *x, const float *y, float scale, int n)
         x[i] += scale * y[i];
 }
 
+static void scalar_sigmoid_multiply(float *x, const float *z, int n)
+{
+    for (int i = 0; i < n; i++)
+        x[i] = (float)(x[i] / (1.0 + exp(-(double)z[i])));
+}
+
+static void scalar_convolve(float *y, const float *const *rows, const float *taps, ptrdiff_t ldt, int n_taps, int n)
+{
+    for (int i = 0; i < n; i++) {
+        double sum = 0;
+        for (int j = 0; j < n_taps; j++)
+            sum += (double)taps[j * ldt + i] * rows[j][i];
+        y[i] = (float)(sum / (1.0 + exp(-sum)));
+    }
+}
+
+// Columns do not depend on each other.
+static void scalar_delta_rule(const struct delta_args *a)
+{
+    const ptrdiff_t ld = a->value_dim;
+    for (int t = 0; t < a->n; t++) {
+        const float *s = t == 0 ? a->before : a->after;
+        const float *q = a->q + t * a->ldx, *k = a->k + t * a->ldx;
+        const double decay = a->decay[t * a->ldg], beta = a->beta[t * a->ldg];
+        for (int c = a->first_col; c < a->last_col; c++) {
+            double recalled = 0, sum = 0;
+            for (int i = 0; i < a->key_dim; i++)
+                recalled += (double)k[i] * s[i * ld + c];
+            const double u = beta * (a->v[t * a->ldx + c] - decay * recalled);
+            for (int i = 0; i < a->key_dim; i++) {
+                const double kept = decay * s[i * ld + c] + k[i] * u;
+                a->after[i * ld + c] = (float)kept;
+                sum += q[i] * kept;
+            }
+            a->y[t * a->ldy + c] = (float)sum;
+        }
+    }
+}
+
 static void scalar_fp32_to_fp32(float *y, const void *x, int n)
 {
     memcpy(y, x, (size_t)n * sizeof *y);
@@ -215,6 +254,9 @@ const struct cpu_kernels cpu_kernels_scalar = {
     .softcap = scalar_softcap,
     .add = scalar_add,
     .add_scaled = scalar_add_scaled,
+    .sigmoid_multiply = scalar_sigmoid_multiply,
+    .convolve = scalar_convolve,
+    .delta_rule = scalar_delta_rule,
     .to_fp32 = {[DTYPE_FP32] = scalar_fp32_to_fp32,
                 [DTYPE_FP16] = scalar_fp16_to_fp32,
                 [DTYPE_BF16] = scalar_bf16_to_fp32,

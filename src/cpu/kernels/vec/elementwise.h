@@ -93,6 +93,21 @@ VEC_INLINE void clamped_multiply(float *gate, const float *up, int n)
         vec_store_part(gate + i, clamped(vec_load_part(gate + i, n - i), vec_load_part(up + i, n - i)), n - i);
 }
 
+VEC_INLINE vec sigmoid(vec x)
+{
+    const vec power = vec_min(vec_set(88.3f), vec_sub(vec_zero(), x)); // in this order NaN passes
+    return vec_div(vec_set(1.0f), vec_add(vec_set(1.0f), vec_exp(power)));
+}
+
+VEC_INLINE void sigmoid_multiply(float *x, const float *z, int n)
+{
+    int i = 0;
+    for (; i + VEC <= n; i += VEC)
+        vec_store(x + i, vec_mul(vec_load(x + i), sigmoid(vec_load(z + i))));
+    if (i < n)
+        vec_store_part(x + i, vec_mul(vec_load_part(x + i, n - i), sigmoid(vec_load_part(z + i, n - i))), n - i);
+}
+
 VEC_INLINE void softcap(float *x, float cap, int n)
 {
     const int whole = n - n % VEC;

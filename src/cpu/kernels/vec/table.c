@@ -2,6 +2,7 @@
 #include "cpu/kernels/sparse.h"
 #include "cpu/kernels/vec/attend.h"
 #include "cpu/kernels/vec/attend_many.h"
+#include "cpu/kernels/vec/delta.h"
 #include "cpu/kernels/vec/elementwise.h"
 #include "cpu/kernels/vec/matmul.h"
 #include "cpu/kernels/vec/matvec.h"
@@ -46,7 +47,8 @@ static void fp8_e5m2_to_floats(float *y, const void *x, int n)
         .attend_scratch = ATTEND_SCRATCH, .sparse = &ISA(sparse_kernels), .rmsnorm = rmsnorm, .rope = rope,                    \
         .activate =                                                                                                            \
             {[ACTIVATION_SILU] = silu_multiply, [ACTIVATION_GELU] = gelu_multiply, [ACTIVATION_CLAMPED] = clamped_multiply},   \
-        .softcap = softcap, .add = add, .add_scaled = add_scaled,                                                              \
+        .softcap = softcap, .add = add, .add_scaled = add_scaled, .sigmoid_multiply = sigmoid_multiply, .convolve = convolve,  \
+        .delta_rule = delta_rule,                                                                                              \
         .to_fp32 = {[DTYPE_FP32] = fp32_to_floats,                                                                             \
                     [DTYPE_FP16] = fp16_to_floats,                                                                             \
                     [DTYPE_BF16] = bf16_to_floats,                                                                             \

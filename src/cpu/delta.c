@@ -1,0 +1,295 @@
+#include "cpu/delta.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "cpu/matmul.h"
+
+// ------------------------------------------------------------------------------------------ places
+
+static size_t layers_before(const struct cpu_state *s, int place, int layer)
+{
+    const int kind = s->config->kind_of_layer[layer];
+    return (size_t)place * config_n_layers_of(s->config, kind) + s->place[layer];
+}
+
+float *delta_state(const struct cpu_state *s, int place, int layer, int head)
+{
+    const struct delta_config *d = config_delta(s->config, layer);
+    return cpu_kind_of(s, layer)->states + layers_before(s, place, layer) * delta_state_floats(d) +
+           (size_t)head * d->key_dim * d->value_dim;
+}
+
+float *delta_inputs(const struct cpu_state *s, int place, int layer)
+{
+    return cpu_kind_of(s, layer)->inputs + layers_before(s, place, layer) * delta_input_floats(config_delta(s->config, layer));
+}
+
+static int find_place(const struct cpu_state *s, int64_t position)
+{
+    int place = CARRIED_PLACES - 1;
+    while (place >= 0 && s->carried.at[place] != position)
+        place--;
+    return place;
+}
+
+bool delta_holds(const struct cpu_state *s, int64_t position)
+{
+    return position == 0 || find_place(s, position) >= 0;
+}
+
+// A place that may be written: one that holds nothing; else neither `but` nor the one that is kept.
+static int free_place(const struct cpu_state *s, int but)
+{
+    int found = -1;
+    for (int place = 0; place < CARRIED_PLACES; place++) {
+        const int64_t at = s->carried.at[place];
+        if (place != but && (at < 0 || (found < 0 && at != s->carried.kept)))
+            found = place;
+        if (found == place && at < 0)
+            break;
+    }
+    return found;
+}
+
+int delta_place(struct cpu_state *s, int64_t position)
+{
+    int place = find_place(s, position);
+    if (place < 0) {
+        place = free_place(s, -1);
+        s->carried.at[place] = position;
+    }
+    return place;
+}
+
+// A text begins: in place 0 all is 0, and the others hold nothing.
+static void clear(struct cpu_state *s)
+{
+    for (int kind = 0; kind < config_n_kinds(s->config); kind++) {
+        const struct delta_config *d = &s->config->kinds[kind].delta;
+        const size_t layers = (size_t)config_n_layers_of(s->config, kind);
+        if (d->n_value_heads == 0)
+            continue;
+        memset(s->kinds[kind].states, 0, layers * delta_state_floats(d) * sizeof(float));
+        memset(s->kinds[kind].inputs, 0, layers * delta_input_floats(d) * sizeof(float));
+    }
+    for (int place = 0; place < CARRIED_PLACES; place++)
+        s->carried.at[place] = place == 0 ? 0 : -1;
+}
+
+void delta_begin(struct cpu_state *s, int64_t position, int n)
+{
+    struct carried *c = &s->carried;
+    if (!config_recurs(s->config))
+        return;
+    if (position == 0)
+        clear(s);
+    for (int place = 0; place < CARRIED_PLACES; place++)
+        if (c->at[place] > position) // of tokens that were taken back
+            c->at[place] = -1;
+    if (n > 1)
+        c->kept = position;
+    c->from = find_place(s, position);
+    c->to = free_place(s, c->from);
+    c->at[c->to] = -1;
+}
+
+void delta_end(struct cpu_state *s, int64_t position, int n, bool done)
+{
+    if (config_recurs(s->config) && done)
+        s->carried.at[s->carried.to] = position + n;
+}
+
+void delta_skip(struct cpu_state *s, int64_t position, int n)
+{
+    if (!config_recurs(s->config))
+        return;
+    if (position == 0)
+        clear(s);
+    s->carried.at[delta_place(s, position)] = position + n;
+}
+
+// ------------------------------------------------------------------------------------------ steps
+
+// Tokens in order in one session: the batch's, or one turn's.
+struct sequence {
+    struct cpu_state *state; // whose session
+    int first, n;            // tokens of the batch
+};
+
+struct block {
+    struct cpu_state *s;
+    const struct delta_config *d;
+    const struct layer_weights *w;
+    const struct turn *turns;
+    int n_turns, n, layer, channels;
+};
+
+static int n_sequences(const struct block *b)
+{
+    return b->n_turns ? b->n_turns : 1;
+}
+
+static struct sequence sequence_of(const struct block *b, int i)
+{
+    return b->n_turns ? (struct sequence){b->turns[i].state, i, 1} : (struct sequence){b->s, 0, b->n};
+}
+
+// y (n, rows) = W x of both matrices, which have too few rows to be worth the forms that others' tokens take.
+static void narrow_products(const struct block *b, const float *x, struct member *me)
+{
+    enum { ROWS = 8 };
+    struct cpu_state *s = b->s;
+    const struct matrix *w[] = {&b->w->delta.decay, &b->w->delta.beta};
+    float *y[] = {s->decays, s->betas};
+    const int rows = w[0]->rows, cols = w[0]->cols, blocks = (rows + ROWS - 1) / ROWS, most = s->kernels->matvec_max;
+    for (struct span span; team_claim(me, (b->n + most - 1) / most * 2 * blocks, 1, &span);)
+        for (int i = span.first; i < span.last; i++) {
+            const int which = i / blocks % 2, first = i % blocks * ROWS, t = i / blocks / 2 * most;
+            s->kernels->matvec[DTYPE_FP32](y[which] + (ptrdiff_t)t * rows + first, rows, w[which]->data, first,
+                                           rows - first < ROWS ? rows : first + ROWS, cols, x + (ptrdiff_t)t * cols, cols,
+                                           b->n - t < most ? b->n - t : most, s->fetching.to_l2);
+        }
+}
+
+// The convolution's inputs for token t and the channels of one head: pointers to what the products gave, or to what the tokens before left.
+static void point_to_inputs(const struct block *b, const float *rows[], const float *given, int width, int channel, int t)
+{
+    const struct sequence own = sequence_of(b, b->n_turns ? t : 0);
+    const int before = b->d->conv_width - 1, within = t - own.first;
+    const float *inputs = delta_inputs(own.state, own.state->carried.from, b->layer) + channel;
+    for (int j = 0; j <= before; j++)
+        rows[j] =
+            within + j < before ? inputs + (ptrdiff_t)(within + j) * b->channels : given + (ptrdiff_t)(t + j - before) * width;
+}
+
+// Logits become what the state is multiplied by before the token writes, and how much of its news it writes.
+static void weigh(const struct block *b, int t, int head)
+{
+    float *decay = b->s->decays + (ptrdiff_t)t * b->d->n_value_heads + head;
+    float *beta = b->s->betas + (ptrdiff_t)t * b->d->n_value_heads + head;
+    const float x = *decay + b->w->delta.decay_bias[head];
+    *decay = expf(-b->w->delta.decay_rate[head] * (x > 20 ? x : log1pf(expf(x))));
+    *beta = 1.0f / (1.0f + expf(-*beta));
+}
+
+// s->mixed of token t: the part of one head of q, then of k, then of v.
+static void mix_part(const struct block *b, int t, int part)
+{
+    struct cpu_state *s = b->s;
+    const struct delta_config *d = b->d;
+    const int keys = delta_keys(d), of_keys = d->n_key_heads;
+    const int head = part < of_keys ? part : part < 2 * of_keys ? part - of_keys : part - 2 * of_keys;
+    const bool query = part < of_keys, value = part >= 2 * of_keys;
+    const int size = value ? d->value_dim : d->key_dim, width = value ? delta_values(d) : keys;
+    const int channel = (query ? 0 : value ? 2 * keys : keys) + head * size;
+    const struct cpu_kind *kind = cpu_kind_of(s, b->layer);
+    const float *rows[CONFIG_MAX_CONV], *given = (query ? s->q : value ? s->v : s->k) + (ptrdiff_t)head * size;
+    point_to_inputs(b, rows, given, width, channel, t);
+    float *y = s->mixed + (ptrdiff_t)t * b->channels + channel;
+    s->kernels->convolve(y, rows, b->w->delta.conv + channel, b->channels, d->conv_width, size);
+    if (value)
+        weigh(b, t, head);
+    else // x / √(Σ x² + 10^-6), and queries by √key_dim besides, said as an rmsnorm
+        s->kernels->rmsnorm(y, y, query ? kind->query_units : kind->key_units, size, 1e-6f / (float)size);
+}
+
+static void mix(const struct block *b, struct member *me)
+{
+    const int parts = 2 * b->d->n_key_heads + b->d->n_value_heads;
+    for (struct span span; team_claim(me, b->n * parts, 4, &span);)
+        for (int i = span.first; i < span.last; i++)
+            mix_part(b, i / parts, i % parts);
+}
+
+// What the convolution of the tokens to come will see of these.
+static void keep_inputs(const struct block *b, const struct sequence *own)
+{
+    const int before = b->d->conv_width - 1, keys = delta_keys(b->d), values = delta_values(b->d);
+    const struct carried *c = &own->state->carried;
+    const float *old = delta_inputs(own->state, c->from, b->layer);
+    float *kept = delta_inputs(own->state, c->to, b->layer);
+    for (int j = 0; j < before; j++, kept += b->channels) {
+        const int within = own->n - before + j;
+        const ptrdiff_t t = own->first + within;
+        if (within < 0) {
+            memcpy(kept, old + (ptrdiff_t)(own->n + j) * b->channels, sizeof *kept * (size_t)b->channels);
+            continue;
+        }
+        memcpy(kept, b->s->q + t * keys, sizeof *kept * (size_t)keys);
+        memcpy(kept + keys, b->s->k + t * keys, sizeof *kept * (size_t)keys);
+        memcpy(kept + 2 * keys, b->s->v + t * values, sizeof *kept * (size_t)values);
+    }
+}
+
+static void recur(const struct block *b, const struct sequence *own, int head, int first_col, int last_col)
+{
+    struct cpu_state *s = b->s;
+    const struct delta_config *d = b->d;
+    const struct carried *c = &own->state->carried;
+    const int key_head = d->tiled ? head % d->n_key_heads : head / (d->n_value_heads / d->n_key_heads);
+    const float *x = s->mixed + (ptrdiff_t)own->first * b->channels;
+    const ptrdiff_t row = (ptrdiff_t)own->first * d->n_value_heads + head;
+    s->kernels->delta_rule(&(struct delta_args){
+        .y = s->attended + (ptrdiff_t)own->first * delta_values(d) + (ptrdiff_t)head * d->value_dim,
+        .ldy = delta_values(d),
+        .before = delta_state(own->state, c->from, b->layer, head),
+        .after = delta_state(own->state, c->to, b->layer, head),
+        .q = x + (ptrdiff_t)key_head * d->key_dim,
+        .k = x + delta_keys(d) + (ptrdiff_t)key_head * d->key_dim,
+        .v = x + 2 * (ptrdiff_t)delta_keys(d) + (ptrdiff_t)head * d->value_dim,
+        .ldx = b->channels,
+        .decay = s->decays + row,
+        .beta = s->betas + row,
+        .ldg = d->n_value_heads,
+        .n = own->n,
+        .key_dim = d->key_dim,
+        .value_dim = d->value_dim,
+        .first_col = first_col,
+        .last_col = last_col,
+    });
+}
+
+// Item 0 of a sequence keeps the inputs; the others each have some columns of a head's state.
+static void recur_all(const struct block *b, struct member *me)
+{
+    enum { COLS = 32 }; // a cache's part of a state: kernels/vec/delta.h
+    const int slices = (b->d->value_dim + COLS - 1) / COLS, items = 1 + b->d->n_value_heads * slices;
+    for (struct span span; team_claim_near(me, n_sequences(b) * items, 1, &span);)
+        for (int i = span.first; i < span.last; i++) {
+            const struct sequence own = sequence_of(b, i / items);
+            const int item = i % items - 1, first = item % slices * COLS;
+            if (item < 0)
+                keep_inputs(b, &own);
+            else
+                recur(b, &own, item / slices, first, b->d->value_dim - first < COLS ? b->d->value_dim : first + COLS);
+        }
+}
+
+// s->gates = silu(gates) ∘ rmsnorm(what came out), head by head.
+static void gate(const struct block *b, struct member *me)
+{
+    struct cpu_state *s = b->s;
+    const int dim = b->d->value_dim;
+    for (struct span span; team_claim(me, b->n * b->d->n_value_heads, 4, &span);)
+        for (ptrdiff_t i = span.first; i < span.last; i++) {
+            float *y = s->attended + i * dim;
+            s->kernels->rmsnorm(y, y, b->w->delta.value_norm, dim, s->config->norm_eps);
+            s->kernels->activate[ACTIVATION_SILU](s->gates + i * dim, y, dim);
+        }
+}
+
+void delta_block(struct cpu_state *s, const struct turn *turns, int n_turns, const float *x, int n, int layer,
+                 struct member *me)
+{
+    const struct delta_config *d = config_delta(s->config, layer);
+    const struct layer_weights *w = &s->weights->layers[layer];
+    const struct block b = {s, d, w, turns, n_turns, n, layer, delta_channels(d)};
+    const struct product products[] = {
+        {&w->q, NULL, s->q}, {&w->k, NULL, s->k}, {&w->v, NULL, s->v}, {&w->output_gate, NULL, s->gates}};
+    matmul_shared(s, me, products, 4, x, n);
+    narrow_products(&b, x, me);
+    mix(&b, me);
+    recur_all(&b, me);
+    gate(&b, me);
+}

@@ -1,0 +1,40 @@
+// Recurrent layers: the gated delta rule in attention's place, and the states that it carries from token to token.
+#pragma once
+#include "cpu/state.h"
+
+// What stands between a recurrent layer's first norm, whose result is x (n, hidden_dim), and its matrix o: steps. What o reads then is s->gates
+// (n, delta_values()). The tokens follow each other in s's own session; or, with n_turns = n, each is one turn's, in that one's session.
+void delta_block(struct cpu_state *s, const struct turn *turns, int n_turns, const float *x, int n, int layer,
+                 struct member *me);
+
+// Before and after an evaluation of n tokens at `position`, which must be one that delta_holds(). done: it was not interrupted.
+void delta_begin(struct cpu_state *s, int64_t position, int n);
+void delta_end(struct cpu_state *s, int64_t position, int n, bool done);
+
+// The states before `position` stand for those n tokens later: what is in them costs no time.
+void delta_skip(struct cpu_state *s, int64_t position, int n);
+
+// Whether the states that tokens at `position` find are there.
+bool delta_holds(const struct cpu_state *s, int64_t position);
+
+// The place that holds what stands before `position`; where none does, one that is to be filled with it.
+int delta_place(struct cpu_state *s, int64_t position);
+
+// A head's state (key_dim, value_dim), and the convolution's last inputs (conv_width - 1, delta_channels()), oldest first, in a place.
+float *delta_state(const struct cpu_state *s, int place, int layer, int head);
+float *delta_inputs(const struct cpu_state *s, int place, int layer);
+
+// Floats that all heads of a layer of this kind have in a place, and inputs.
+static inline size_t delta_state_floats(const struct delta_config *d)
+{
+    return (size_t)d->n_value_heads * d->key_dim * d->value_dim;
+}
+static inline size_t delta_input_floats(const struct delta_config *d)
+{
+    return (size_t)(d->conv_width - 1) * delta_channels(d);
+}
+// Bytes of states and inputs that a layer must read and write for a batch.
+static inline double delta_bytes(const struct delta_config *d)
+{
+    return 2.0 * sizeof(float) * (double)(delta_state_floats(d) + delta_input_floats(d));
+}
