@@ -131,6 +131,28 @@ static struct matrix random_matrix(struct random_model *m, enum dtype dtype, int
     return (struct matrix){data, dtype, rows, cols};
 }
 
+// Decays are between about 0.2 and 0.99, so that a state remembers tokens and forgets them.
+static void random_recurrence(struct random_model *m, int layer, enum dtype dtype)
+{
+    const struct model_config *c = &m->model.config;
+    struct layer_weights *l = &m->model.weights.layers[layer];
+    const struct delta_config *d = config_delta(c, layer);
+    l->q = random_matrix(m, dtype, delta_keys(d), c->hidden_dim);
+    l->k = random_matrix(m, dtype, delta_keys(d), c->hidden_dim);
+    l->v = random_matrix(m, dtype, delta_values(d), c->hidden_dim);
+    l->output_gate = random_matrix(m, dtype, delta_values(d), c->hidden_dim);
+    l->o = random_matrix(m, dtype, c->hidden_dim, delta_values(d));
+    l->delta.conv = random_vector(m, d->conv_width * delta_channels(d), 0.3, 0.5);
+    l->delta.decay = random_matrix(m, DTYPE_FP32, d->n_value_heads, c->hidden_dim);
+    l->delta.beta = random_matrix(m, DTYPE_FP32, d->n_value_heads, c->hidden_dim);
+    l->delta.decay_bias = random_vector(m, d->n_value_heads, -1, 1);
+    float *rates = random_vector(m, d->n_value_heads, 0.5, 0.2);
+    for (int i = 0; i < d->n_value_heads; i++)
+        rates[i] = fabsf(rates[i]);
+    l->delta.decay_rate = rates;
+    l->delta.value_norm = random_vector(m, d->value_dim, 1, 0.3);
+}
+
 static void random_layer(struct random_model *m, int layer, enum dtype dtype)
 {
     const struct model_config *c = &m->model.config;
@@ -144,20 +166,29 @@ static void random_layer(struct random_model *m, int layer, enum dtype dtype)
         l->attention_post_norm = random_vector(m, c->hidden_dim, 1, 0.3);
         l->ffn_post_norm = random_vector(m, c->hidden_dim, 1, 0.3);
     }
-    l->q = random_matrix(m, dtype, q, c->hidden_dim);
-    l->k = random_matrix(m, dtype, kv, c->hidden_dim);
-    l->v = random_matrix(m, dtype, kv, c->hidden_dim);
-    l->o = random_matrix(m, dtype, c->hidden_dim, q);
-    if (c->qk_norm || c->whole_qk_norm) {
+    const bool recurrent = config_is_recurrent(c, layer);
+    if (recurrent)
+        random_recurrence(m, layer, dtype);
+    else {
+        l->q = random_matrix(m, dtype, q, c->hidden_dim);
+        l->k = random_matrix(m, dtype, kv, c->hidden_dim);
+        l->v = random_matrix(m, dtype, kv, c->hidden_dim);
+        l->o = random_matrix(m, dtype, c->hidden_dim, q);
+    }
+    if (!recurrent && c->output_gate)
+        l->output_gate = random_matrix(m, dtype, q, c->hidden_dim);
+    if (!recurrent && c->output_gate && (c->attention_bias || c->qkv_bias))
+        l->output_gate_bias = random_vector(m, q, 0, 0.5);
+    if (!recurrent && (c->qk_norm || c->whole_qk_norm)) {
         l->q_norm = random_vector(m, c->whole_qk_norm ? q : c->head_dim, 1, 0.3);
         l->k_norm = random_vector(m, c->whole_qk_norm ? kv : c->head_dim, 1, 0.3);
     }
-    if (c->attention_bias || c->qkv_bias) {
+    if (!recurrent && (c->attention_bias || c->qkv_bias)) {
         l->q_bias = random_vector(m, q, 0, 0.5);
         l->k_bias = random_vector(m, kv, 0, 0.5);
         l->v_bias = random_vector(m, kv, 0, 0.5);
     }
-    if (c->attention_bias)
+    if (!recurrent && c->attention_bias)
         l->o_bias = random_vector(m, c->hidden_dim, 0, 0.5);
     if (experts)
         l->router = random_matrix(m, DTYPE_FP32, c->n_experts, c->hidden_dim);
@@ -167,6 +198,8 @@ static void random_layer(struct random_model *m, int layer, enum dtype dtype)
         l->shared.gate = random_matrix(m, dtype, c->shared_ffn_dim, c->hidden_dim);
         l->shared.up = random_matrix(m, dtype, c->shared_ffn_dim, c->hidden_dim);
         l->shared.down = random_matrix(m, dtype, c->hidden_dim, c->shared_ffn_dim);
+        if (c->shared_gate)
+            l->shared_router = random_matrix(m, DTYPE_FP32, 1, c->hidden_dim);
     }
     if (experts && c->router_bias)
         l->router_bias = random_vector(m, c->n_experts, 0, 1);

@@ -81,6 +81,8 @@ struct reference {
     const yalm_model *model;
     struct kv_policy kv[CONFIG_MAX_KINDS];
     double *keys, *values; // (n_layers, tokens so far, n_kv_heads * head_dim); keys before rotation
+    double *states[64];    // of recurrent layers: (n_value_heads, key_dim, value_dim)
+    double *inputs[64];    // (tokens so far, channels): what their convolutions go over
     int n, room;
     bool int8;                   // keys and values are kept as an int8 cache keeps them
     struct input_sums *observed; // what matrices read is added up there; NULL: not
@@ -289,8 +291,11 @@ static void reference_ffn(const struct reference *r, int layer, const double *h,
         reference_expert(r, layer, INPUT_FFN, &w->experts[0], h, 1, x);
         return;
     }
+    double logit = INFINITY; // the weight is 1 then
+    if (w->shared_router.data)
+        reference_product(&logit, &w->shared_router, NULL, h);
     if (w->shared.gate.data)
-        reference_expert(r, layer, INPUT_FFN, &w->shared, h, 1, x);
+        reference_expert(r, layer, INPUT_FFN, &w->shared, h, 1 / (1 + exp(-logit)), x);
     const float *bias = w->router_choice_bias;
     double p[64], sum = 0, all = 0;
     reference_product(p, &w->router, w->router_bias, h);
@@ -314,46 +319,126 @@ static void reference_ffn(const struct reference *r, int layer, const double *h,
                          p[chosen[i]] / (c->raw_expert_weights ? all : sum) * (c->expert_scale > 0 ? c->expert_scale : 1), x);
 }
 
+// Gated DeltaNet, as docs/format.md says: y (delta_values()) is what o reads.
+static void reference_delta_head(const struct reference *r, int layer, int head, const double *u, double decay, double beta,
+                                 double *y)
+{
+    const struct delta_config *d = config_delta(&r->model->config, layer);
+    const int keys = delta_keys(d), at = d->tiled ? head % d->n_key_heads : head * d->n_key_heads / d->n_value_heads;
+    const double *q = u + at * d->key_dim, *k = u + keys + at * d->key_dim, *v = u + 2 * keys + head * d->value_dim;
+    double *state = r->states[layer] + (size_t)head * d->key_dim * d->value_dim, q_length = 1e-6, k_length = 1e-6;
+    for (int i = 0; i < d->key_dim; i++) {
+        q_length += q[i] * q[i];
+        k_length += k[i] * k[i];
+    }
+    for (int c = 0; c < d->value_dim; c++) {
+        double news = v[c];
+        for (int i = 0; i < d->key_dim; i++) {
+            state[i * d->value_dim + c] *= decay;
+            news -= state[i * d->value_dim + c] * k[i] / sqrt(k_length);
+        }
+        y[c] = 0;
+        for (int i = 0; i < d->key_dim; i++) {
+            state[i * d->value_dim + c] += beta * news * k[i] / sqrt(k_length);
+            y[c] += state[i * d->value_dim + c] * q[i] / sqrt(q_length * d->key_dim);
+        }
+    }
+}
+
+static void reference_delta(const struct reference *r, int layer, const double *h, double *y)
+{
+    const struct delta_config *d = config_delta(&r->model->config, layer);
+    const struct layer_weights *w = &r->model->weights.layers[layer];
+    const int keys = delta_keys(d), values = delta_values(d), channels = delta_channels(d);
+    double *given = r->inputs[layer] + (size_t)r->n * channels, *u = doubles(channels), *gate = doubles(values);
+    double decay[64], beta[64];
+    reference_product(given, &w->q, NULL, h);
+    reference_product(given + keys, &w->k, NULL, h);
+    reference_product(given + 2 * keys, &w->v, NULL, h);
+    reference_product(gate, &w->output_gate, NULL, h);
+    reference_product(decay, &w->delta.decay, w->delta.decay_bias, h);
+    reference_product(beta, &w->delta.beta, NULL, h);
+    for (int c = 0; c < channels; c++) {
+        for (int back = 0; back < d->conv_width && back <= r->n; back++)
+            u[c] += w->delta.conv[(d->conv_width - 1 - back) * channels + c] * *(given + c - (ptrdiff_t)back * channels);
+        u[c] = u[c] / (1 + exp(-u[c]));
+    }
+    for (int head = 0; head < d->n_value_heads; head++) {
+        double *out = y + head * d->value_dim;
+        reference_delta_head(r, layer, head, u, exp(-w->delta.decay_rate[head] * log(1 + exp(decay[head]))),
+                             1 / (1 + exp(-beta[head])), out);
+        reference_norm(out, out, w->delta.value_norm, d->value_dim, r->model->config.norm_eps);
+    }
+    for (int i = 0; i < values; i++)
+        y[i] *= gate[i] / (1 + exp(-gate[i]));
+    free(u), free(gate);
+}
+
 static struct reference reference_open(const yalm_model *model, const struct kv_policy *kv, int room)
 {
     const size_t n = (size_t)model->config.n_layers * room * model->config.n_kv_heads * model->config.head_dim;
     struct reference r = {.model = model, .keys = doubles(n), .values = doubles(n), .room = room};
     memcpy(r.kv, kv, sizeof *kv * config_n_kinds(&model->config));
+    for (int l = 0; l < model->config.n_layers; l++) {
+        const struct delta_config *d = config_delta(&model->config, l);
+        r.states[l] = doubles((size_t)d->n_value_heads * d->key_dim * d->value_dim + 1);
+        r.inputs[l] = doubles((size_t)room * delta_channels(d) + 1);
+    }
     return r;
 }
 
 static void reference_close(struct reference *r)
 {
+    for (int l = 0; l < r->model->config.n_layers; l++)
+        free(r->states[l]), free(r->inputs[l]);
     free(r->keys), free(r->values);
+}
+
+// What o reads in a layer with attention: y (q_dim).
+static void reference_attend(struct reference *r, int l, const double *h, double *y)
+{
+    const struct model_config *c = &r->model->config;
+    const struct layer_weights *w = &r->model->weights.layers[l];
+    const int q_dim = c->n_heads * c->head_dim, kv_dim = c->n_kv_heads * c->head_dim;
+    const size_t at = ((size_t)l * r->room + r->n) * kv_dim;
+    double *q = doubles(q_dim);
+    reference_product(q, &w->q, w->q_bias, h);
+    reference_product(r->keys + at, &w->k, w->k_bias, h);
+    reference_product(r->values + at, &w->v, w->v_bias, h);
+    const int q_width = c->whole_qk_norm ? q_dim : c->head_dim, k_width = c->whole_qk_norm ? kv_dim : c->head_dim;
+    for (int i = 0; w->q_norm && i < q_dim; i += q_width)
+        reference_norm(q + i, q + i, w->q_norm, q_width, c->norm_eps);
+    for (int i = 0; w->k_norm && i < kv_dim; i += k_width)
+        reference_norm(r->keys + at + i, r->keys + at + i, w->k_norm, k_width, c->norm_eps);
+    if (r->int8)
+        reference_round(r, l, r->keys + at, r->values + at);
+    reference_attention(r, l, q, y);
+    if (w->output_gate.data)
+        reference_product(q, &w->output_gate, w->output_gate_bias, h);
+    for (int i = 0; i < q_dim && w->output_gate.data; i++)
+        y[i] /= 1 + exp(-q[i]);
+    free(q);
 }
 
 // Appends one token and leaves its logits: (vocab_size).
 static void reference_token(struct reference *r, int32_t token, double *logits)
 {
     const struct model_config *c = &r->model->config;
-    const int dim = c->hidden_dim, q_dim = c->n_heads * c->head_dim, kv_dim = c->n_kv_heads * c->head_dim;
-    double *x = doubles(dim), *h = doubles(dim), *q = doubles(q_dim), *y = doubles(q_dim), *out = doubles(dim);
+    const int dim = c->hidden_dim, q_dim = c->n_heads * c->head_dim, values = config_most_of(c, delta_values);
+    double *x = doubles(dim), *h = doubles(dim), *y = doubles(q_dim > values ? q_dim : values), *out = doubles(dim);
     for (int i = 0; i < dim; i++)
         x[i] = matrix_at(&r->model->weights.embedding, token, i) * (c->embedding_scale > 0 ? c->embedding_scale : 1);
     for (int l = 0; l < c->n_layers; l++) {
         const struct layer_weights *w = &r->model->weights.layers[l];
-        const size_t at = ((size_t)l * r->room + r->n) * kv_dim;
         memcpy(h, x, sizeof *h * dim);
         if (!c->norms_after)
             reference_norm(h, x, w->attention_norm, dim, c->norm_eps);
         reference_observe(r, l, INPUT_QKV, h, dim);
-        reference_product(q, &w->q, w->q_bias, h);
-        reference_product(r->keys + at, &w->k, w->k_bias, h);
-        reference_product(r->values + at, &w->v, w->v_bias, h);
-        const int q_width = c->whole_qk_norm ? q_dim : c->head_dim, k_width = c->whole_qk_norm ? kv_dim : c->head_dim;
-        for (int i = 0; w->q_norm && i < q_dim; i += q_width)
-            reference_norm(q + i, q + i, w->q_norm, q_width, c->norm_eps);
-        for (int i = 0; w->k_norm && i < kv_dim; i += k_width)
-            reference_norm(r->keys + at + i, r->keys + at + i, w->k_norm, k_width, c->norm_eps);
-        if (r->int8)
-            reference_round(r, l, r->keys + at, r->values + at);
-        reference_attention(r, l, q, y);
-        reference_observe(r, l, INPUT_O, y, q_dim);
+        if (config_is_recurrent(c, l))
+            reference_delta(r, l, h, y);
+        else
+            reference_attend(r, l, h, y);
+        reference_observe(r, l, INPUT_O, y, w->o.cols);
         reference_product(out, &w->o, w->o_bias, y);
         if (c->norms_after || c->norms_around)
             reference_norm(out, out, w->attention_post_norm, dim, c->norm_eps);
@@ -375,5 +460,5 @@ static void reference_token(struct reference *r, int32_t token, double *logits)
     for (int i = 0; i < c->vocab_size && c->logits_softcap > 0; i++)
         logits[i] = c->logits_softcap * tanh(logits[i] / c->logits_softcap);
     r->n++;
-    free(x), free(h), free(q), free(y), free(out);
+    free(x), free(h), free(y), free(out);
 }

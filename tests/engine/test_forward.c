@@ -72,6 +72,16 @@ struct scenario {
 // The first layer has a window, and RoPE of another base than the second's.
 #define WINDOWED(window) .n_more_kinds = 1, .kinds[1].sliding_window = window, .kind_of_layer = {1, 0}
 
+// All layers but the last are recurrent.
+#define RECURRENT(keys, values, k_dim, v_dim, width, by_tiles)                                                                 \
+    .n_more_kinds = 1, .kind_of_layer = {1, 0},                                                                                \
+    .kinds[1].delta = {.n_key_heads = keys,                                                                                    \
+                       .n_value_heads = values,                                                                                \
+                       .key_dim = k_dim,                                                                                       \
+                       .value_dim = v_dim,                                                                                     \
+                       .conv_width = width,                                                                                    \
+                       .tiled = by_tiles}
+
 static const struct scenario scenarios[] = {
     {"one head each", {SHAPE(4, 4, 12)}, DTYPE_FP32, 128, false, 0},
     {"grouped queries, fp16", {SHAPE(6, 2, 16)}, DTYPE_FP16, 128, false, 0},
@@ -190,6 +200,22 @@ static const struct scenario scenarios[] = {
      {SHAPE(4, 2, 12), .n_experts = 5, .n_active_experts = 3, .sigmoid_router = true, .raw_expert_weights = true,
       .shared_ffn_dim = 80},
      DTYPE_Q8,
+     128,
+     false,
+     0},
+    {"gated outputs, biases", {SHAPE(4, 2, 12), .output_gate = true, .attention_bias = true}, DTYPE_FP32, 128, false, 0},
+    {"a recurrent layer", {SHAPE(4, 2, 12), RECURRENT(2, 6, 11, 41, 4, false)}, DTYPE_FP32, 128, false, 0},
+    {"a recurrent layer, tiled, gated outputs, bf16",
+     {SHAPE(4, 2, 16), RECURRENT(3, 6, 32, 32, 3, true), .output_gate = true, .qk_norm = true},
+     DTYPE_BF16,
+     128,
+     false,
+     0},
+    {"a recurrent layer, endless, q8", {SHAPE(4, 2, 12), RECURRENT(2, 2, 24, 72, 2, false)}, DTYPE_Q8, 23, true, 3},
+    {"a recurrent layer, experts beside a weighed one of all tokens",
+     {SHAPE(4, 2, 12), RECURRENT(1, 3, 20, 17, 5, false), .output_gate = true, .n_experts = 6, .n_active_experts = 2,
+      .expert_ffn_dim = 40, .shared_ffn_dim = 77, .shared_gate = true},
+     DTYPE_FP32,
      128,
      false,
      0},
