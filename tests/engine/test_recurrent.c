@@ -1,0 +1,228 @@
+// Sessions on models with recurrent layers: where they can go back to, what an interruption leaves, files, and several at once.
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "engine/sessions.h"
+
+static char path[64];
+
+static int set_up(void **state)
+{
+    (void)state;
+    the_model = random_model_make(
+        (struct model_config){
+            .n_layers = 3,
+            .hidden_dim = 48,
+            .ffn_dim = 71,
+            .n_heads = HEADS,
+            .n_kv_heads = KV_HEADS,
+            .head_dim = 8,
+            .vocab_size = VOCAB,
+            .context_length = 300,
+            .n_more_kinds = 1,
+            .kind_of_layer = {1, 0, 1},
+            .kinds[1].delta = {.n_key_heads = 2, .n_value_heads = 4, .key_dim = 12, .value_dim = 40, .conv_width = 4},
+            .output_gate = true,
+            .bos = -1},
+        DTYPE_FP32, 3);
+    assert_non_null(mkdtemp(directory));
+    snprintf(path, sizeof path, "%s/session", directory);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    random_model_free(the_model);
+    unlink(path);
+    return rmdir(directory);
+}
+
+static void roll_back(yalm_session *session, int64_t position)
+{
+    yalm_error error = {0};
+    if (yalm_rollback(session, position, &error) != YALM_OK)
+        fail_msg("%s", error.text);
+}
+
+// Both go on alike, token by token.
+static void assert_go_on_alike(yalm_session *a, yalm_session *b)
+{
+    assert_int_equal(yalm_position(a), yalm_position(b));
+    for (int i = 0; i < 6; i++) {
+        eval(a, 200 + i, 1);
+        eval(b, 200 + i, 1);
+        assert_same(a, b);
+    }
+}
+
+// A session that has evaluated the text's first n tokens in the pieces that `like` had: 0 ends them.
+static yalm_session *fresh(const int *pieces)
+{
+    yalm_session *session = open_with(small_options("dense", 300));
+    for (int at = 0; *pieces; at += *pieces++)
+        eval(session, at, *pieces);
+    return session;
+}
+
+static void test_back_to_where_evaluations_began(void **state)
+{
+    (void)state;
+    yalm_session *session = fresh((int[]){10, 5, 1, 1, 1, 0}), *same;
+    assert_int_equal(yalm_rollback_point(session, 18), 18);
+    assert_int_equal(yalm_rollback_point(session, 17), 17);
+    assert_int_equal(yalm_rollback_point(session, 16), 10); // where the last piece of several tokens began
+    assert_int_equal(yalm_rollback_point(session, 9), 0);
+    yalm_error error = {0};
+    assert_int_equal(yalm_rollback(session, 15, &error), YALM_USAGE);
+    assert_string_equal(error.text, "roll back to 15: the session no longer holds what that position saw (18 written)");
+    assert_int_equal(yalm_position(session), 18);
+
+    roll_back(session, 17);
+    same = fresh((int[]){10, 5, 1, 1, 0});
+    assert_go_on_alike(session, same);
+    yalm_session_close(same);
+    roll_back(session, 10); // still kept
+    same = fresh((int[]){10, 0});
+    assert_go_on_alike(session, same);
+    roll_back(session, 0);
+    roll_back(same, 0);
+    assert_go_on_alike(session, same);
+    yalm_session_close(same);
+    yalm_session_close(session);
+}
+
+// What was evaluated and taken back leaves nothing behind, whatever comes in its place.
+static void test_another_end(void **state)
+{
+    (void)state;
+    yalm_session *session = fresh((int[]){20, 4, 0}), *same = fresh((int[]){20, 0});
+    for (int i = 0; i < 5; i++)
+        eval(session, 90 + i, 1);
+    roll_back(session, 20);
+    eval(session, 50, 7);
+    eval(same, 50, 7);
+    assert_same(session, same);
+    assert_int_equal(yalm_rollback_point(session, 26), 20);
+    assert_go_on_alike(session, same);
+    yalm_session_close(session);
+    yalm_session_close(same);
+}
+
+// A long prompt's last piece is short, so that a conversation can come back to it.
+static void test_near_the_end_of_a_prompt(void **state)
+{
+    (void)state;
+    yalm_session_options options = small_options("dense", 300);
+    options.chunk = 128;
+    yalm_session *session = open_with(options), *same = open_with(options);
+    eval(session, 0, 200);
+    for (int i = 0; i < 9; i++)
+        eval(session, 200 + i, 1);
+    assert_int_equal(yalm_rollback_point(session, 199), 184);
+    roll_back(session, 184);
+    int32_t tokens[184]; // in pieces that give them the same bits
+    for (int i = 0; i < 184; i++)
+        tokens[i] = token_at(i);
+    assert_int_equal(yalm_eval(same, tokens, 128, YALM_LOGITS_NONE, NULL), YALM_OK);
+    assert_int_equal(yalm_eval(same, tokens + 128, 56, YALM_LOGITS_NONE, NULL), YALM_OK);
+    assert_go_on_alike(session, same);
+    yalm_session_close(session);
+    yalm_session_close(same);
+}
+
+static void test_interruption_spoils_nothing(void **state)
+{
+    (void)state;
+    yalm_session *session = fresh((int[]){10, 3, 0}), *same = fresh((int[]){10, 3, 0});
+    int32_t tokens[40] = {0};
+    yalm_error error = {0};
+    for (int layer = 0; layer < 3; layer++) {
+        yalm_session_cancel(session);
+        assert_int_equal(yalm_eval(session, tokens, layer == 0 ? 1 : 40, YALM_LOGITS_LAST, &error), YALM_INTERRUPTED);
+        assert_int_equal(yalm_position(session), 13);
+    }
+    assert_go_on_alike(session, same);
+    yalm_session_close(session);
+    yalm_session_close(same);
+}
+
+static void test_files(void **state)
+{
+    (void)state;
+    yalm_session *saved = fresh((int[]){10, 13, 1, 0}), *loaded = fresh((int[]){7, 0});
+    yalm_error error = {0};
+    if (yalm_session_save(saved, path, &error) != YALM_OK || yalm_session_load(loaded, path, &error) != YALM_OK)
+        fail_msg("%s", error.text);
+    assert_go_on_alike(saved, loaded);
+    roll_back(loaded, yalm_position(loaded) - 1);
+    roll_back(saved, yalm_position(saved) - 1);
+    assert_go_on_alike(saved, loaded);
+    assert_int_equal(yalm_rollback_point(loaded, 7), 0); // of the text that the file took the place of
+    yalm_session_close(saved);
+    yalm_session_close(loaded);
+}
+
+static void test_several_sessions_at_once(void **state)
+{
+    (void)state;
+    enum { N = 3 };
+    yalm_session *alone[N], *together[N];
+    for (int i = 0; i < N; i++) {
+        alone[i] = fresh((int[]){4 + 5 * i, 0});
+        together[i] = fresh((int[]){4 + 5 * i, 0});
+    }
+    for (int step = 0; step < 9; step++) {
+        const int32_t tokens[] = {step, step + 7, 50 - step};
+        if (step == 5)
+            for (int i = 0; i < N; i++) {
+                roll_back(alone[i], 4 + 5 * i + 4);
+                roll_back(together[i], 4 + 5 * i + 4);
+            }
+        assert_int_equal(yalm_eval_each(together, tokens, N, NULL), YALM_OK);
+        for (int i = 0; i < N; i++) {
+            assert_int_equal(yalm_eval(alone[i], &tokens[i], 1, YALM_LOGITS_LAST, NULL), YALM_OK);
+            assert_same(alone[i], together[i]);
+        }
+    }
+    for (int i = 0; i < N; i++) {
+        yalm_session_close(alone[i]);
+        yalm_session_close(together[i]);
+    }
+}
+
+static void test_what_such_models_have_not(void **state)
+{
+    (void)state;
+    yalm_error error = {0};
+    yalm_session_options options = small_options("hybrid", 300);
+    assert_null(yalm_session_open(&the_model->model, &options, &error));
+    assert_int_equal(error.status, YALM_USAGE);
+    yalm_session *session = fresh((int[]){10, 0});
+    assert_int_equal(yalm_page_bytes(session, 16), 0);
+    fill(session, 200); // positions without contents go on all the same
+    eval(session, 0, 1);
+    assert_int_equal(yalm_position(session), 211);
+    const yalm_cost few = yalm_session_cost(session, 1, 10), more = yalm_session_cost(session, 1, 20);
+    const double row = 2.0 * KV_HEADS * 8 * sizeof(float); // of the one layer that has a cache
+    assert_true(more.bytes - few.bytes == 10 * row);
+    yalm_session_close(session);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_back_to_where_evaluations_began),
+        cmocka_unit_test(test_another_end),
+        cmocka_unit_test(test_near_the_end_of_a_prompt),
+        cmocka_unit_test(test_interruption_spoils_nothing),
+        cmocka_unit_test(test_files),
+        cmocka_unit_test(test_several_sessions_at_once),
+        cmocka_unit_test(test_what_such_models_have_not),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
