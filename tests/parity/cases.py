@@ -144,6 +144,14 @@ def make_cases():
             generator.granite(*SMALL, embedding=1.0, attention=0.2, residual=1.0, attention_bias=True),
             "bf16",
         ),
+        Case(
+            "qwen3_5-bias",
+            generator.qwen3_5(
+                96, 160, 4, 4, 1, 320, 256, head_dim=32, key_heads=3, value_heads=3, key_dim=20, value_dim=24, conv=3,
+                attention_bias=True, layer_types=["full_attention", *["linear_attention"] * 2, "full_attention"],
+            ),
+            "bf16",
+        ),
         Case("olmo2-mqa", generator.olmo2(96, 160, 2, 4, 1, 320, 256, attention_bias=True), "bf16"),
         Case("phi3-window", generator.phi3(*SMALL) | dict(sliding_window=47), "bf16"),
         Case(

@@ -76,6 +76,17 @@ GRANITE = dict(
 GRANITE_MOE = dict(GRANITE, num_local_experts=8, num_experts_per_tok=2)
 
 
+QWEN3_5 = dict(
+    LLAMA, vocab_size=248320, intermediate_size=12288, num_attention_heads=16, num_key_value_heads=4, max_position_embeddings=32768,
+    head_dim=256, partial_rotary_factor=0.25, full_attention_interval=4, linear_conv_kernel_dim=4, linear_key_head_dim=128,
+    linear_value_head_dim=128, linear_num_key_heads=16, linear_num_value_heads=32, attn_output_gate=True,
+)  # fmt: skip
+QWEN3_5_MOE = dict(
+    QWEN3_5, hidden_size=2048, num_hidden_layers=40, num_key_value_heads=2, num_experts=256, num_experts_per_tok=8,
+    moe_intermediate_size=512, shared_expert_intermediate_size=512,
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Architecture:
     """What a name under `architectures` says that other keys of config.json do not."""
@@ -116,6 +127,13 @@ ARCHITECTURES = {
     ),
     "GraniteForCausalLM": Architecture("granite", GRANITE, biases=("attention_bias", "mlp_bias")),
     "GraniteMoeForCausalLM": Architecture("granitemoe", GRANITE_MOE, biases=("attention_bias",)),
+    "Qwen3_5ForCausalLM": Architecture(
+        "qwen3_5_text", QWEN3_5, "none", ("attention_bias",), ("qk_norm", "output_gate"), changes=Changes(norm_plus=1.0)
+    ),
+    "Qwen3_5MoeForCausalLM": Architecture(
+        "qwen3_5_moe_text", QWEN3_5_MOE, "none", ("attention_bias",), ("qk_norm", "output_gate", "shared_gate"),
+        changes=Changes(norm_plus=1.0),
+    ),
     "SmolLM3ForCausalLM": Architecture("smollm3", SMOLLM3, biases=("attention_bias", "mlp_bias")),
 }
 
@@ -138,7 +156,7 @@ HARMLESS = {
     "prefix", "pretraining_tp", "problem_type", "remove_invalid_values", "repetition_penalty", "return_dict",
     "return_dict_in_generate", "router_aux_loss_coef", "router_jitter_noise", "sep_token_id", "suppress_tokens", "task_specific_params",
     "temperature", "tokenizer_class", "top_k", "top_p", "torch_dtype", "torchscript", "transformers_version", "typical_p", "use_bfloat16",
-    "initial_context_length", "experts_per_token", "use_cache", "unsloth_fixed", "unsloth_version", "use_flash_attention_2", "resid_pdrop", "embd_pdrop", "attn_pdrop",
+    "mamba_ssm_dtype", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "initial_context_length", "experts_per_token", "use_cache", "unsloth_fixed", "unsloth_version", "use_flash_attention_2", "resid_pdrop", "embd_pdrop", "attn_pdrop",
 }  # fmt: skip
 # Other architectures' ways to compute something else. Harmless only where they are switched off.
 FOREIGN = {

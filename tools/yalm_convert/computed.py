@@ -138,6 +138,41 @@ class Strided(Derived):
         return tuple(self._rows(self.source.floats, first, n))
 
 
+class Within(Derived):
+    """Of each block of another tensor's rows the `size` rows from `first` on."""
+
+    def __init__(self, source: Tensor, block: int, first: int, size: int):
+        super().__init__(source, (source.shape[0] // block * size, *source.shape[1:]))
+        self.block, self.begin, self.taken = block, first, size
+
+    def _rows(self, get, first: int, n: int) -> list:
+        rows = np.arange(first, first + n)
+        places = rows // self.taken * self.block + self.begin + rows % self.taken
+        begin = int(places[0])
+        found = get(begin, int(places[-1]) + 1 - begin)
+        return [part[places - begin] for part in (found if isinstance(found, tuple) else [found])]
+
+    def values(self, first: int, n: int) -> np.ndarray:
+        return self._rows(self.source.values, first, n)[0]
+
+    def quants(self, first: int, n: int) -> tuple:
+        return tuple(self._rows(self.source.quants, first, n))
+
+    def floats(self, first: int, n: int) -> tuple:
+        return tuple(self._rows(self.source.floats, first, n))
+
+
+class Mapped(Derived):
+    """A function of another tensor's values, each by itself, in float32."""
+
+    def __init__(self, source: Tensor, function):
+        super().__init__(source, source.shape)
+        self.function, self.dtype, self.exact = function, TYPES["F32"], ""
+
+    def values(self, first: int, n: int) -> np.ndarray:
+        return self.function(self.source.values(first, n).astype(np.float32))
+
+
 class Turned(Derived):
     """Every step-th of another matrix's columns, from one on, as rows. That one is read whole each time: it is one expert's."""
 

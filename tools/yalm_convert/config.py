@@ -13,6 +13,7 @@ from .errors import ModelError
 from .layers import read_kinds
 from .multimodal import WHOLES, is_whole, text_config
 from .plan import UNCHANGED, Changes
+from .recurrent import attention_keys, has_recurrent, read_recurrent
 from .source import locate, read_json, shown
 from .tokenizer import TokenizerData
 
@@ -142,10 +143,14 @@ def model_config(values: dict, path: Path, later: Optional[Keys] = None) -> Mode
     facts["norm_eps"] = keys.number("rms_norm_eps", keys.defaults["rms_norm_eps"], 1.2e-38, 1)
     if "llama_4_scaling" in keys.defaults:
         facts.update(_query_growth(keys))
-    facts.update(read_kinds(keys, architecture.window, name, facts, warnings))
+    recurs = has_recurrent(keys)
+    attending = attention_keys(keys) if recurs else keys
+    facts.update(read_kinds(attending, architecture.window, name, facts, warnings))
     for kind in [facts, *facts.get("kinds", [])]:
         if kind["rope"]["type"] not in architecture.ropes:
             raise keys.error(f"RoPE type {shown(kind['rope']['type'])} is not supported with {name}")
+    if recurs:
+        facts.update(read_recurrent(keys, facts["n_layers"]))
     if "query_pre_attn_scalar" in keys.defaults:
         _gemma(keys, facts)
     logits_scale = _scales(keys, facts) if "logits_scaling" in keys.defaults else 1.0
@@ -358,10 +363,14 @@ def _own_experts(keys: Keys, facts: dict) -> dict:
     }
     if dense:
         found["dense_layers"] = dense
-    if not keys.flag("norm_topk_prob", keys.defaults.get("norm_topk_prob", False)):
+    always = has_recurrent(keys)  # whatever the key says
+    if not always and not keys.flag("norm_topk_prob", keys.defaults.get("norm_topk_prob", False)):
         found["raw_expert_weights"] = True
     if "n_shared_experts" in keys.defaults:
         found.update(_scored_experts(keys, width))
+    if "shared_expert_intermediate_size" in keys.defaults:
+        key = "shared_expert_intermediate_size"
+        found["shared_ffn_dim"] = keys.integer(key, keys.defaults[key], 1, 1 << 20)
     return found
 
 

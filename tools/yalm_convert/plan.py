@@ -9,12 +9,13 @@ import numpy as np
 
 from .bf12 import bf12_size, survey, to_bf12
 from .checkpoint import NAMES, PARTS, TYPES, Tensor, pieces, rounded, unknown_type
-from .computed import Reordered, Strided, Turned
+from .computed import Reordered, Strided, Turned, Within
 from .errors import ModelError
 from .fp8 import SCALE_BYTES, fp8_size, to_fp8
 from .mixture import mixed
 from .packing import GROUP_BYTES, quantised_size
 from .quantise import quantise
+from .recurrent import delta_of, plan_recurrent
 from .source import shown
 
 DTYPES = {name: dtype for dtype, name in NAMES.items()}
@@ -27,6 +28,7 @@ TOGETHER = (
     ("mlp.experts.gate_up_proj", "mlp.experts.down_proj"),
     ("block_sparse_moe.input_linear.weight", "block_sparse_moe.output_linear.weight"),
 )
+FURTHER = "mtp."  # a head that guesses further tokens
 IGNORED = (".rotary_emb.inv_freq", ".rotary_emb.cos_cached", ".rotary_emb.sin_cached")  # follow from config.json
 
 
@@ -166,7 +168,11 @@ class Planner:
             stored, name = f"model.layers.{n}", f"layers.{n}"
             for norm, of in self.norms(stored).items():
                 self.norm(f"{name}.{norm}", self.take(f"{stored}.{of}.weight", (dim,)))
-            self.attention(name, f"{stored}.self_attn")
+            delta = delta_of(c, n)
+            if delta:
+                plan_recurrent(self, name, f"{stored}.linear_attn", delta)
+            else:
+                self.attention(name, f"{stored}.self_attn")
             if c["n_experts"] and n not in c.get("dense_layers", ()):
                 self.experts(name, stored)
             else:
@@ -204,6 +210,9 @@ class Planner:
         q, kv = c["n_heads"] * c["head_dim"], c["n_kv_heads"] * c["head_dim"]
         if f"{stored}.qkv_proj.weight" in self.left:
             self.split(stored, "qkv_proj", [("q_proj", q), ("k_proj", kv), ("v_proj", kv)], dim)
+        if c.get("output_gate"):
+            self.split_gate(stored, q, dim, bias)
+            self.linear(f"{name}.output_gate", f"{stored}.gate_proj", q, dim, bias)
         for letter, rows, columns in (("q", q, dim), ("k", kv, dim), ("v", kv, dim), ("o", dim, q)):
             self.linear(
                 f"{name}.{letter}", f"{stored}.{letter}_proj", rows, columns, all_bias if letter == "o" else bias
@@ -217,6 +226,14 @@ class Planner:
             self.exact(f"{name}.sink_logits", self.take(f"{stored}.sinks", (c["n_heads"],)))
         for letter, width in heads.items():
             self.norm(f"{name}.{letter}_norm", self.by_halves(self.take(f"{stored}.{letter}_norm.weight", (width,))))
+
+    def split_gate(self, stored: str, rows: int, columns: int, bias: bool) -> None:
+        """A q_proj that has each head's gate behind its query."""
+        width = self.config["head_dim"]
+        for kind, shape in (("weight", (2 * rows, columns)), ("bias", (2 * rows,)))[: 1 + bias]:
+            both = self.take(f"{stored}.q_proj.{kind}", shape)
+            self.left[f"{stored}.q_proj.{kind}"] = Within(both, 2 * width, 0, width)
+            self.left[f"{stored}.gate_proj.{kind}"] = Within(both, 2 * width, width, width)
 
     def ffn(self, name: str, stored: str) -> None:
         dim, ffn, bias = self.config["hidden_dim"], self.config["ffn_dim"], self.config["mlp_bias"]
@@ -251,9 +268,12 @@ class Planner:
         if self.config.get("sigmoid_router"):
             self.exact(f"{name}.router_choice_bias", self.take(f"{block}.gate.e_score_correction_bias", (n,)))
         shared = self.config.get("shared_ffn_dim", 0)
+        shared_name = f"{block}.shared_expert" + ("" if self.config.get("shared_gate") else "s")
+        if self.config.get("shared_gate"):
+            self.exact(f"{name}.shared.router", self.take(f"{block}.shared_expert_gate.weight", (1, dim)))
         for part, shape in {"gate": (shared, dim), "up": (shared, dim), "down": (dim, shared)}.items():
             if shared:
-                self.weights(f"{name}.shared.{part}", self.take(f"{block}.shared_experts.{part}_proj.weight", shape))
+                self.weights(f"{name}.shared.{part}", self.take(f"{shared_name}.{part}_proj.weight", shape))
         if together:
             gate_up = self.take(f"{stored}.{together[0]}", (n, 2 * ffn, dim))
             down = self.take(f"{stored}.{together[1]}", (n, dim, ffn))
@@ -320,7 +340,7 @@ class Planner:
         for name, tensor in self.left.items():
             if self.config.get("sigmoid_router") and name.startswith(beyond):
                 continue
-            if not name.endswith(IGNORED):
+            if not name.endswith(IGNORED) and not name.startswith(FURTHER):
                 raise ModelError(f"{tensor.path}: tensor {shown(name)} is not known, or not called for by config.json")
 
 
@@ -347,7 +367,7 @@ def make_plan(
 
 def matrix_types(plan: list) -> list:
     """Names of the types that the weight matrices have."""
-    exact = ("norm", "_bias", ".router", ".sink_logits")
+    exact = ("norm", "_bias", ".router", ".sink_logits", ".conv", ".decay", ".beta", ".decay_rate")
     return sorted({p.dtype_name for p in plan if isinstance(p.source, Tensor) and not p.name.endswith(exact)})
 
 
