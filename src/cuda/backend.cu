@@ -70,6 +70,8 @@ static yalm_status cuda_resolve(const struct model_config *config, const struct 
     if (options->activations > YALM_ACTIVATIONS_INT16)
         return error_set(error, YALM_USAGE, "device cuda: activations %s are the CPU's (-d cpu)",
                          options->activations == YALM_ACTIVATIONS_INT8 ? "int8" : "fp32");
+    if (config_is_for_cpu(config))
+        return error_set(error, YALM_USAGE, "device cuda: recurrent layers and gated outputs run on the CPU alone (-d cpu)");
     TRY(method_check(config, options, error));
     const int vocab = weights->embedding.rows; // of all ranks
     if (vocab > MAX_VOCAB)

@@ -105,6 +105,12 @@ static inline bool config_recurs(const struct model_config *config)
     return any;
 }
 
+// Whether layers have what only one process, on a CPU, computes.
+static inline bool config_is_for_cpu(const struct model_config *config)
+{
+    return config_recurs(config) || config->output_gate || config->shared_gate;
+}
+
 // Components of all heads of q, or of k; of v and of what comes out; of all three, which the convolution goes over.
 static inline int delta_keys(const struct delta_config *delta)
 {

@@ -83,6 +83,17 @@ def test_auto_takes_the_gpu(fable):
     assert done.stdout == yalm(fable, "-d", "cpu").stdout
 
 
+@pytest.mark.parametrize("name", ["tiny-qwen3_5", "tiny-qwen3_5-moe"])
+def test_recurrent_layers(tmp_path, name):
+    model = convert_directory(cases.write_model(cases.CASES[name], tmp_path / "source"), tmp_path / "model.bin")
+    (tmp_path / "ids").write_text("1 2 3")
+    command = [built(BUILD / "yalm"), model, "--tokens", tmp_path / "ids", "-n", "2"]
+    done = subprocess.run([*command, "-d", "cuda"], capture_output=True, text=True, check=False)
+    refuses(done, 2, "device cuda: recurrent layers and gated outputs run on the CPU alone (-d cpu)")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "recurrent layers and gated outputs run on the CPU alone" in done.stderr
+
+
 @pytest.mark.parametrize("name", ["tiny-gemma2", "tiny-olmo3"])
 def test_methods_on_layers_of_several_kinds(tmp_path, name):
     model = convert_directory(cases.write_model(cases.CASES[name], tmp_path / "source"), tmp_path / "model.bin")

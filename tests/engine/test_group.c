@@ -275,6 +275,15 @@ static void test_more_ranks_than_parts(void **state)
     m = random_model_make(few, DTYPE_Q4, 5); // whose groups of 32 columns are two heads'
     assert_int_equal(share_check(&m->model.config, &m->model.weights, 2, &error), YALM_USAGE);
     random_model_free(m);
+    struct model_config recurrent = plain();
+    recurrent.n_more_kinds = 1;
+    recurrent.kind_of_layer[1] = 1;
+    recurrent.kinds[1].delta =
+        (struct delta_config){.n_key_heads = 4, .n_value_heads = 4, .key_dim = 8, .value_dim = 8, .conv_width = 2};
+    m = random_model_make(recurrent, DTYPE_FP32, 5);
+    assert_int_equal(share_check(&m->model.config, &m->model.weights, 2, &error), YALM_USAGE);
+    assert_non_null(strstr(error.text, "recurrent layers and gated outputs cannot be shared among ranks"));
+    random_model_free(m);
 }
 
 static void test_another_model(void **state)

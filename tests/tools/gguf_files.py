@@ -26,6 +26,8 @@ ARCHITECTURES = {
     "GptOssForCausalLM": "gpt-oss",
     "GraniteMoeForCausalLM": "granitemoe",
     "Glm4MoeForCausalLM": "glm4moe",
+    "Qwen3_5ForCausalLM": "qwen35",
+    "Qwen3_5MoeForCausalLM": "qwen35moe",
 }
 PAIRED = ("llama", "smollm3", "granite", "granitemoe", "mistral3")  # whose q and k are permuted
 KINDS = {
@@ -86,7 +88,10 @@ def add_settings(writer, arch, config):
     writer.add_head_count(heads)
     writer.add_head_count_kv(config["num_key_value_heads"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    writer.add_rope_dimension_count(int(width * config.get("partial_rotary_factor", 1)))
+    factor = config.get("rope_parameters", {}).get("partial_rotary_factor", 1)
+    writer.add_rope_dimension_count(int(width * config.get("partial_rotary_factor", factor)))
+    if "linear_num_value_heads" in config:
+        add_states(writer, config)
     if "head_dim" in config:
         writer.add_key_length(width)
         writer.add_value_length(width)
@@ -124,6 +129,20 @@ def add_settings(writer, arch, config):
     add_rope(writer, config.get("rope_scaling") or config.get("rope_parameters") or {})
 
 
+def add_states(writer, config):
+    writer.add_ssm_conv_kernel(config["linear_conv_kernel_dim"])
+    writer.add_ssm_state_size(config["linear_key_head_dim"])
+    writer.add_ssm_group_count(config["linear_num_key_heads"])
+    writer.add_ssm_time_step_rank(config["linear_num_value_heads"])
+    writer.add_ssm_inner_size(config["linear_value_head_dim"] * config["linear_num_value_heads"])
+    writer.add_array(
+        f"{writer.arch}.attention.recurrent_layers", [kind == "linear_attention" for kind in config["layer_types"]]
+    )
+    writer.add_rope_dimension_sections([2, 2, 2, 0])
+    if "shared_expert_intermediate_size" in config:
+        writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
+
+
 def add_rope(writer, rope):
     if rope.get("rope_type") == "linear":
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
@@ -153,10 +172,19 @@ def named(directory, arch, config):
         part = name.split(".")[-2]
         if arch in PAIRED and part in ("q_proj", "k_proj"):
             array = permute(array, config["num_attention_heads" if part == "q_proj" else "num_key_value_heads"])
-        if arch in ("gemma2", "gemma3") and name.endswith("norm.weight"):
+        if arch.startswith("qwen35"):
+            kind, name, array = recurrent(config, kind, name, array)
+        plus = arch.startswith("qwen35") and not name.endswith("linear_attn.norm.weight")
+        if (arch in ("gemma2", "gemma3") or plus) and name.endswith("norm.weight"):
             kind, array = "F32", as_floats(kind, array) + np.float32(1)
         if arch == "gpt-oss" and ".experts." in name:
             found.update(turned_experts(name, kind, array))
+        elif arch == "qwen35moe" and ".experts." in name:  # all experts' in one, gate's rows of each and then up's
+            layer = name.split(".")[2]
+            for letter, rows in zip(
+                ("down",) if "down" in name else ("gate", "up"), np.split(array, 1 if "down" in name else 2, 1)
+            ):
+                found[f"blk.{layer}.ffn_{letter}_exps.weight"] = (kind, rows.copy())
         elif part == "input_linear":  # gate's rows of each expert, and then up's
             for n, half in enumerate(np.split(array, 2, axis=1)):
                 found[f"blk.{name.split('.')[2]}.ffn_{('gate', 'up')[n]}_exps.weight"] = (kind, half.copy())
@@ -177,6 +205,31 @@ def named(directory, arch, config):
     if "rope_freqs" in config:
         found["rope_freqs.weight"] = ("F32", np.array(config["rope_freqs"], np.float32))
     return found
+
+
+def recurrent(config, kind, name, array):
+    """As llama.cpp's converter has it: value heads go round the key heads, A for its logarithm, no dimensions of one."""
+    keys, heads = config["linear_num_key_heads"], config["linear_num_value_heads"]
+    key_rows, width = 2 * keys * config["linear_key_head_dim"], config["linear_value_head_dim"]
+
+    def tiled(rows, size):
+        return rows.reshape(keys, heads // keys, size, *rows.shape[1:]).swapaxes(0, 1).reshape(rows.shape)
+
+    part = name.partition(".linear_attn.")[2]
+    if part.startswith(("in_proj_qkv", "conv1d")):
+        array = array.squeeze()
+        array = np.concatenate([array[:key_rows], tiled(array[key_rows:], width)])
+    elif part.startswith("in_proj_z"):
+        array = tiled(array, width)
+    elif part.startswith(("in_proj_a", "in_proj_b", "A_log", "dt_bias")):
+        array = tiled(array, 1)
+    elif part.startswith("out_proj"):
+        array = np.ascontiguousarray(tiled(array.T, width).T)
+    if part == "A_log":
+        kind, array = "F32", -np.exp(as_floats(kind, array))
+    if name.endswith("shared_expert_gate.weight"):
+        array = array.squeeze()
+    return kind, name.replace("dt_bias", "dt_proj.bias"), array
 
 
 def turned_experts(name, kind, array):

@@ -48,6 +48,8 @@ LATER = {
     "logits_softcap",
     "whole_qk_norm",
     "embedding_scale",
+    "output_gate",
+    "shared_gate",
 }  # fmt: skip (may be left out)
 ROPE = {
     "default": set(),
@@ -206,19 +208,68 @@ def unique(pairs):
 def check_config(c):
     require(set(c) - LATER == CONFIG, f"config: {set(c) ^ CONFIG}")
     for kind in [c, *c.get("kinds", [])]:
+        if "delta" in kind:
+            check_delta(kind)
+            continue
         rope = kind["rope"]
         require(set(rope) - {"rotary_dim"} == {"type", "theta"} | ROPE[rope["type"]], "rope")
         rotary = rope.get("rotary_dim", c["head_dim"])
         require(rotary % 2 == 0 and 2 <= rotary <= c["head_dim"], "rotary_dim")
         for factors in ("short_factors", "long_factors"):
             require(factors not in rope or len(rope[factors]) == rotary // 2, factors)
-    require(all(set(kind) == {"layers", "sliding_window", "rope"} for kind in c.get("kinds", [])), "kinds")
+    attends = [kind for kind in c.get("kinds", []) if "delta" not in kind]
+    require(all(set(kind) == {"layers", "sliding_window", "rope"} for kind in attends), "kinds")
     named = [layer for kind in c.get("kinds", []) for layer in kind["layers"]]
     require(
         len(set(named)) == len(named) < c["n_layers"] and all(0 <= n < c["n_layers"] for n in named), "layers of kinds"
     )
     require(c["n_heads"] % c["n_kv_heads"] == 0 and c["head_dim"] % 2 == 0, "heads")
     require(c["norm_eps"] > 0 and c["rope"]["theta"] > 0 and len(c["eos"]) <= 16, "numbers")
+
+
+def attention_tensors(c, matrices, p, weights, exact):
+    table = {p + name: (shape, weights) for name, shape in matrices.items()}
+    if c.get("sink_logits"):
+        table[p + "sink_logits"] = ((c["n_heads"],), exact)
+    biased = "qkvo" if c["attention_bias"] else "qkv" if c.get("qkv_bias") else ""
+    table.update({f"{p}{name}_bias": (matrices[name][:1], exact) for name in biased})
+    if c.get("output_gate"):
+        table[p + "output_gate"] = (matrices["q"], weights)
+    if c.get("output_gate") and biased:
+        table[p + "output_gate_bias"] = (matrices["q"][:1], exact)
+    table.update({f"{p}{name}_norm": ((c["head_dim"],), exact) for name in "qk" if c.get("qk_norm")})
+    table.update({f"{p}{name}_norm": (matrices[name][:1], exact) for name in "qk" if c.get("whole_qk_norm")})
+    return table
+
+
+def check_delta(kind):
+    delta = kind["delta"]
+    sizes = {"n_key_heads", "n_value_heads", "key_dim", "value_dim", "conv_width"}
+    require(set(kind) == {"layers", "delta"} and set(delta) - {"tiled"} == sizes, "delta")
+    require(delta["n_value_heads"] % delta["n_key_heads"] == 0 and delta["conv_width"] >= 2, "delta's sizes")
+
+
+def recurrent_tensors(c, delta, p, weights, exact):
+    """A recurrent layer's, in place of attention's."""
+    dim, heads = c["hidden_dim"], delta["n_value_heads"]
+    keys, values = delta["n_key_heads"] * delta["key_dim"], heads * delta["value_dim"]
+    matrices = {
+        "q": (keys, dim),
+        "k": (keys, dim),
+        "v": (values, dim),
+        "output_gate": (values, dim),
+        "o": (dim, values),
+    }
+    floats = {
+        "conv": (delta["conv_width"], 2 * keys + values),
+        "decay": (heads, dim),
+        "beta": (heads, dim),
+        "decay_bias": (heads,),
+        "decay_rate": (heads,),
+        "value_norm": (delta["value_dim"],),
+    }
+    table = {p + name: (shape, weights) for name, shape in matrices.items()}
+    return table | {p + name: (shape, exact) for name, shape in floats.items()}
 
 
 def expected_tensors(c):
@@ -235,13 +286,11 @@ def expected_tensors(c):
         table.update({p + "attention_norm": ((dim,), exact), p + "ffn_norm": ((dim,), exact)})
         if c.get("norms_around"):
             table.update({p + "attention_post_norm": ((dim,), exact), p + "ffn_post_norm": ((dim,), exact)})
-        table.update({p + name: (shape, weights) for name, shape in attention.items()})
-        if c.get("sink_logits"):
-            table[p + "sink_logits"] = ((c["n_heads"],), exact)
-        biased = "qkvo" if c["attention_bias"] else "qkv" if c.get("qkv_bias") else ""
-        table.update({f"{p}{name}_bias": (attention[name][:1], exact) for name in biased})
-        table.update({f"{p}{name}_norm": ((c["head_dim"],), exact) for name in "qk" if c.get("qk_norm")})
-        table.update({f"{p}{name}_norm": (attention[name][:1], exact) for name in "qk" if c.get("whole_qk_norm")})
+        delta = next((kind["delta"] for kind in c.get("kinds", []) if n in kind["layers"] and "delta" in kind), None)
+        if delta:
+            table.update(recurrent_tensors(c, delta, p, weights, exact))
+        else:
+            table.update(attention_tensors(c, attention, p, weights, exact))
         if c["n_experts"] and n not in c.get("dense_layers", []):
             wide = c.get("expert_ffn_dim") or ffn
             block = {"gate": (wide, dim), "up": (wide, dim), "down": (dim, wide)}
@@ -255,6 +304,8 @@ def expected_tensors(c):
                     "down": (dim, c["shared_ffn_dim"]),
                 }
                 table.update({f"{p}shared.{name}": (shape, weights) for name, shape in of.items()})
+                if c.get("shared_gate"):
+                    table[p + "shared.router"] = ((1, dim), exact)
             if c.get("router_bias"):
                 table[p + "router_bias"] = ((c["n_experts"],), exact)
             for e in range(c["n_experts"]):

@@ -79,7 +79,7 @@ GRANITE_MOE = dict(GRANITE, num_local_experts=8, num_experts_per_tok=2)
 QWEN3_5 = dict(
     LLAMA, vocab_size=248320, intermediate_size=12288, num_attention_heads=16, num_key_value_heads=4, max_position_embeddings=32768,
     head_dim=256, partial_rotary_factor=0.25, full_attention_interval=4, linear_conv_kernel_dim=4, linear_key_head_dim=128,
-    linear_value_head_dim=128, linear_num_key_heads=16, linear_num_value_heads=32, attn_output_gate=True,
+    linear_value_head_dim=128, linear_num_key_heads=16, linear_num_value_heads=32, attn_output_gate=True, tiled_value_heads=False,
 )  # fmt: skip
 QWEN3_5_MOE = dict(
     QWEN3_5, hidden_size=2048, num_hidden_layers=40, num_key_value_heads=2, num_experts=256, num_experts_per_tok=8,
@@ -131,7 +131,11 @@ ARCHITECTURES = {
         "qwen3_5_text", QWEN3_5, "none", ("attention_bias",), ("qk_norm", "output_gate"), changes=Changes(norm_plus=1.0)
     ),
     "Qwen3_5MoeForCausalLM": Architecture(
-        "qwen3_5_moe_text", QWEN3_5_MOE, "none", ("attention_bias",), ("qk_norm", "output_gate", "shared_gate"),
+        "qwen3_5_moe_text",
+        QWEN3_5_MOE,
+        "none",
+        ("attention_bias",),
+        ("qk_norm", "output_gate", "shared_gate"),
         changes=Changes(norm_plus=1.0),
     ),
     "SmolLM3ForCausalLM": Architecture("smollm3", SMOLLM3, biases=("attention_bias", "mlp_bias")),

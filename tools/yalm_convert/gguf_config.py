@@ -63,7 +63,7 @@ ENDS = (
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<|eom_id|>",
     "</s>", "<EOT>", "<｜end▁of▁sentence｜>",
 )  # fmt: skip
-UNENDED = ("attn_sinks", "exp_probs_b")  # tensors whose names there do not end in weight or bias
+UNENDED = ("attn_sinks", "exp_probs_b", "ssm_a")  # tensors whose names there do not end in weight or bias
 MARKED = (3, 4)
 FREQUENCIES = "rope_freqs.weight"
 FACTORS = {"short_factor": "rope_factors_short.weight", "long_factor": "rope_factors_long.weight"}
@@ -84,6 +84,21 @@ class Family:
     local_theta: Optional[float] = None
 
 
+# Gated DeltaNet's. Value heads stand there in another order where there are more of them than key heads.
+RECURRENT = {
+    "post_attention_norm": "post_attention_layernorm", "attn_qkv": "linear_attn.in_proj_qkv", "attn_gate": "linear_attn.in_proj_z",
+    "ssm_conv1d": "linear_attn.conv1d", "ssm_dt": "linear_attn.dt", "ssm_a": "linear_attn.A", "ssm_alpha": "linear_attn.in_proj_a",
+    "ssm_beta": "linear_attn.in_proj_b", "ssm_norm": "linear_attn.norm", "ssm_out": "linear_attn.out_proj",
+    "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
+    **{f"ffn_{part}_shexp": f"mlp.shared_expert.{part}_proj" for part in ("gate", "up", "down")},
+}  # fmt: skip
+STATES = {
+    "ssm.conv_kernel": "linear_conv_kernel_dim",
+    "ssm.state_size": "linear_key_head_dim",
+    "ssm.group_count": "linear_num_key_heads",
+    "ssm.time_step_rank": "linear_num_value_heads",
+    "full_attention_interval": "full_attention_interval",
+}
 AROUND = {
     "post_attention_norm": "post_attention_layernorm",
     "ffn_norm": "pre_feedforward_layernorm",
@@ -102,6 +117,8 @@ FAMILIES = {
     "qwen2": Family("Qwen2ForCausalLM"),
     "qwen3": Family("Qwen3ForCausalLM"),
     "qwen3moe": Family("Qwen3MoeForCausalLM", settings=OWN_EXPERTS, always={"norm_topk_prob": True}),
+    "qwen35": Family("Qwen3_5ForCausalLM", settings=STATES, names=RECURRENT),
+    "qwen35moe": Family("Qwen3_5MoeForCausalLM", settings={**STATES, **OWN_EXPERTS}, names=RECURRENT),
     "phi3": Family("Phi3ForCausalLM", names={"ffn_up": "mlp.gate_up_proj"}),
     "smollm3": Family("SmolLM3ForCausalLM", True),
     "granite": Family("GraniteForCausalLM", True),
@@ -157,7 +174,8 @@ OTHERS = {
     "rope.scaling.original_context_length", "rope.scaling.attn_factor", "rope.scaling.finetuned", "rope.scaling.yarn_log_multiplier",
     "rope.scaling.yarn_attn_factor", "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow", "attention.temperature_scale",
     "expert_count", "expert_used_count", "expert_weights_norm", "expert_gating_func", "attention.causal", "pooling_type", "tensor_data_layout",
-    "rope.scale_linear", "attention.sliding_window_pattern", "rope.freq_base_swa",
+    "rope.scale_linear", "attention.sliding_window_pattern", "rope.freq_base_swa", "rope.dimension_sections", "ssm.inner_size",
+    "attention.recurrent_layers",
 }  # fmt: skip
 
 
@@ -196,6 +214,8 @@ def config_values(file: GgufFile, warnings: list) -> dict:
     values["tie_word_embeddings"] = "output.weight" not in file.entries
     _biases(file, values)
     _windows(file, prefix, values)
+    if family.names is RECURRENT:
+        _recurrent(file, prefix, values)
     for key in ("bos_token_id", "eos_token_id"):
         if f"tokenizer.ggml.{key}" in file.settings:
             values[key] = file.get(f"tokenizer.ggml.{key}")
@@ -227,6 +247,18 @@ def _windows(file: GgufFile, prefix: str, values: dict) -> None:
         values["query_pre_attn_scalar"] = (
             values["hidden_size"] // values["num_attention_heads"] if by_model else values["head_dim"]
         )
+
+
+def _recurrent(file: GgufFile, prefix: str, values: dict) -> None:
+    heads, inner = values.get("linear_num_value_heads"), file.get(f"{prefix}ssm.inner_size")
+    if isinstance(heads, int) and heads and isinstance(inner, int):
+        values["linear_value_head_dim"] = inner // heads
+    if heads != values.get("linear_num_key_heads"):
+        values["tiled_value_heads"] = True
+    recurrent = file.get(f"{prefix}attention.recurrent_layers")
+    if isinstance(recurrent, list):
+        kinds = ["linear_attention" if one else "full_attention" for one in recurrent]
+        values["layer_types"] = kinds[: values["num_hidden_layers"]]
 
 
 def _ends(file: GgufFile) -> list:
@@ -350,10 +382,13 @@ def model_tensors(file: GgufFile) -> Checkpoint:
 
 def _renamed(file: GgufFile, family: Family, name: str, tensor: Tensor) -> Iterator[tuple]:
     parts = name.split(".")
+    squeezed = {"ssm_conv1d": 2, "ffn_gate_inp_shexp": 1}.get(parts[-2] if len(parts) > 1 else "")
+    if squeezed == len(tensor.shape):  # has lost a dimension of one
+        tensor = tensor.part(0, (*tensor.shape[:-1], 1, tensor.shape[-1]))
     if parts[0] in WHOLE and len(parts) == 2:
         yield f"{WHOLE[parts[0]]}.{parts[1]}", tensor
         return
-    if parts[0] != "blk" or len(parts) < 4:
+    if parts[0] != "blk" or (len(parts) < 4 and parts[-1] not in UNENDED):
         yield name, tensor
         return
     layer, part, kind = f"model.layers.{parts[1]}", parts[2], parts[-1]
@@ -372,7 +407,7 @@ def _renamed(file: GgufFile, family: Family, name: str, tensor: Tensor) -> Itera
     elif part in UNENDED and part in known:
         yield f"{layer}.{known[part]}", tensor
     elif part in known and len(parts) == 4:
-        yield f"{layer}.{known[part]}.{kind}", tensor
+        yield f"{layer}.{known[part]}{'_' if part == 'ssm_dt' else '.'}{kind}", tensor
     else:
         yield name, tensor
 

@@ -210,13 +210,13 @@ class Planner:
         q, kv = c["n_heads"] * c["head_dim"], c["n_kv_heads"] * c["head_dim"]
         if f"{stored}.qkv_proj.weight" in self.left:
             self.split(stored, "qkv_proj", [("q_proj", q), ("k_proj", kv), ("v_proj", kv)], dim)
+        matrices = [("q", "q_proj", q, dim), ("k", "k_proj", kv, dim), ("v", "v_proj", kv, dim)]
         if c.get("output_gate"):
             self.split_gate(stored, q, dim, bias)
-            self.linear(f"{name}.output_gate", f"{stored}.gate_proj", q, dim, bias)
-        for letter, rows, columns in (("q", q, dim), ("k", kv, dim), ("v", kv, dim), ("o", dim, q)):
-            self.linear(
-                f"{name}.{letter}", f"{stored}.{letter}_proj", rows, columns, all_bias if letter == "o" else bias
-            )
+            matrices.append(("output_gate", "gate_proj", q, dim))
+        for ours, theirs, rows, columns in matrices:
+            self.linear(f"{name}.{ours}", f"{stored}.{theirs}", rows, columns, bias)
+        self.linear(f"{name}.o", f"{stored}.o_proj", dim, q, all_bias)
         heads = (
             {"q": q, "k": kv}
             if c.get("whole_qk_norm")

@@ -87,5 +87,6 @@ def plan_recurrent(planner, name: str, stored: str, delta: dict) -> None:
     planner.exact(f"{name}.decay", planner.take(f"{stored}.in_proj_a.weight", (heads, dim)))
     planner.exact(f"{name}.beta", planner.take(f"{stored}.in_proj_b.weight", (heads, dim)))
     planner.exact(f"{name}.decay_bias", planner.take(f"{stored}.dt_bias", (heads,)))
-    planner.exact(f"{name}.decay_rate", Mapped(planner.take(f"{stored}.A_log", (heads,)), np.exp))
+    stored_rate, rate = ("A", np.negative) if f"{stored}.A" in planner.left else ("A_log", np.exp)
+    planner.exact(f"{name}.decay_rate", Mapped(planner.take(f"{stored}.{stored_rate}", (heads,)), rate))
     planner.exact(f"{name}.value_norm", planner.take(f"{stored}.norm.weight", (delta["value_dim"],)))
