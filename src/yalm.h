@@ -235,7 +235,7 @@ YALM_API yalm_status yalm_eval(yalm_session *session, const int32_t *tokens, int
 // Says which tokens the caller expects next, after the one that it appends next: by yalm_eval() of a single token with logits. These are then
 // evaluated with it, for little more than its own time, and where they come, one by one, their logits are there at once. What comes instead costs no more than
 // ever. Nothing else changes: not a bit, no position. Returns how many of n it will take: at most 15, and 0 where tokens can only be evaluated one by one
-// (by an attention method that selects keys; with recurrent layers; on a GPU by one kernel each, unless yalm_session_options.several). The first call takes memory for the
+// (by an attention method that selects keys; on a GPU by one kernel each, unless yalm_session_options.several). The first call takes memory for the
 // logits of 16 tokens.
 YALM_API int yalm_expect(yalm_session *session, const int32_t *tokens, int n);
 

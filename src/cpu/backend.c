@@ -202,11 +202,11 @@ static yalm_status cpu_evaluate(void *state, const struct batch *batch, yalm_err
     return status == YALM_OK ? YALM_OK : error_set(error, status, "interrupted");
 }
 
-// A method that selects keys keeps what one token after another leaves, and so do recurrent layers.
+// A method that selects keys keeps what one token after another leaves.
 static int cpu_most_apart(const void *state)
 {
     const struct cpu_state *s = state;
-    return s->policy != &policy_dense || config_recurs(s->config) ? 1 : s->chunk < MOST_APART ? s->chunk : MOST_APART;
+    return s->policy != &policy_dense ? 1 : s->chunk < MOST_APART ? s->chunk : MOST_APART;
 }
 
 struct fill {

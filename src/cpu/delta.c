@@ -33,10 +33,27 @@ static int find_place(const struct cpu_state *s, int64_t position)
     return place;
 }
 
+// Whether what the last tokens apart brought leads there.
+static bool replays_to(const struct cpu_state *s, int64_t position)
+{
+    const struct carried *c = &s->carried;
+    return position > c->first && position < c->first + c->n_replays && find_place(s, c->first) >= 0;
+}
+
 bool delta_holds(const struct cpu_state *s, int64_t position)
 {
-    return position == 0 || find_place(s, position) >= 0;
+    return position == 0 || find_place(s, position) >= 0 || replays_to(s, position);
 }
+
+// What comes after `position` was taken back.
+static void drop_later(struct carried *c, int64_t position)
+{
+    for (int place = 0; place < CARRIED_PLACES; place++)
+        if (c->at[place] > position)
+            c->at[place] = -1;
+}
+
+static void replay(struct cpu_state *s, int64_t position);
 
 // A place that may be written: one that holds nothing; else neither `but` nor the one that is kept.
 static int free_place(const struct cpu_state *s, int but)
@@ -54,11 +71,15 @@ static int free_place(const struct cpu_state *s, int but)
 
 int delta_place(struct cpu_state *s, int64_t position)
 {
+    if (find_place(s, position) < 0 && replays_to(s, position))
+        replay(s, position);
     int place = find_place(s, position);
-    if (place < 0) {
+    if (place < 0)
         place = free_place(s, -1);
-        s->carried.at[place] = position;
-    }
+    for (int other = 0; other < CARRIED_PLACES; other++) // which a place that is filled now knows nothing of
+        if (s->carried.at[other] == position)
+            s->carried.at[other] = -1;
+    s->carried.at[place] = position;
     return place;
 }
 
@@ -75,29 +96,34 @@ static void clear(struct cpu_state *s)
     }
     for (int place = 0; place < CARRIED_PLACES; place++)
         s->carried.at[place] = place == 0 ? 0 : -1;
+    s->carried.n_replays = 0;
 }
 
-void delta_begin(struct cpu_state *s, int64_t position, int n)
+void delta_begin(struct cpu_state *s, int64_t position, int n, bool apart)
 {
     struct carried *c = &s->carried;
     if (!config_recurs(s->config))
         return;
     if (position == 0)
         clear(s);
-    for (int place = 0; place < CARRIED_PLACES; place++)
-        if (c->at[place] > position) // of tokens that were taken back
-            c->at[place] = -1;
-    if (n > 1)
+    c->from = delta_place(s, position);
+    drop_later(c, position);
+    if (n > 1 && !apart)
         c->kept = position;
-    c->from = find_place(s, position);
+    c->first = position;
+    c->n_replays = n > 1 && apart ? n : 0;
     c->to = free_place(s, c->from);
     c->at[c->to] = -1;
 }
 
 void delta_end(struct cpu_state *s, int64_t position, int n, bool done)
 {
-    if (config_recurs(s->config) && done)
+    if (!config_recurs(s->config))
+        return;
+    if (done)
         s->carried.at[s->carried.to] = position + n;
+    else
+        s->carried.n_replays = 0;
 }
 
 void delta_skip(struct cpu_state *s, int64_t position, int n)
@@ -106,7 +132,9 @@ void delta_skip(struct cpu_state *s, int64_t position, int n)
         return;
     if (position == 0)
         clear(s);
-    s->carried.at[delta_place(s, position)] = position + n;
+    const int place = delta_place(s, position);
+    drop_later(&s->carried, position);
+    s->carried.at[place] = position + n;
 }
 
 // ------------------------------------------------------------------------------------------ steps
@@ -123,7 +151,26 @@ struct block {
     const struct layer_weights *w;
     const struct turn *turns;
     int n_turns, n, layer, channels;
+    float *mixed;          // (n, channels)
+    float *decays, *betas; // (n, n_value_heads)
+    float *given;          // (n, channels): q, k and v before the convolution are kept there; NULL: they are not
 };
+
+// With what it works on: scratch, or what outlasts the evaluation.
+static struct block block_of(struct cpu_state *s, const struct turn *turns, int n_turns, int n, int layer, bool outlasts)
+{
+    const struct delta_config *d = config_delta(s->config, layer);
+    const int channels = delta_channels(d);
+    struct block b = {s,        d,   &s->weights->layers[layer], turns, n_turns, n, layer, channels, s->mixed, s->decays,
+                      s->betas, NULL};
+    if (outlasts) {
+        b.mixed = cpu_kind_of(s, layer)->replays + (size_t)s->place[layer] * replay_floats(d);
+        b.given = b.mixed + (size_t)MOST_APART * channels;
+        b.decays = b.given + (size_t)MOST_APART * channels;
+        b.betas = b.decays + (size_t)MOST_APART * d->n_value_heads;
+    }
+    return b;
+}
 
 static int n_sequences(const struct block *b)
 {
@@ -141,7 +188,7 @@ static void narrow_products(const struct block *b, const float *x, struct member
     enum { ROWS = 8 };
     struct cpu_state *s = b->s;
     const struct matrix *w[] = {&b->w->delta.decay, &b->w->delta.beta};
-    float *y[] = {s->decays, s->betas};
+    float *const y[] = {b->decays, b->betas};
     const int rows = w[0]->rows, cols = w[0]->cols, blocks = (rows + ROWS - 1) / ROWS, most = s->kernels->matvec_max;
     for (struct span span; team_claim(me, (b->n + most - 1) / most * 2 * blocks, 1, &span);)
         for (int i = span.first; i < span.last; i++) {
@@ -166,14 +213,14 @@ static void point_to_inputs(const struct block *b, const float *rows[], const fl
 // Logits become what the state is multiplied by before the token writes, and how much of its news it writes.
 static void weigh(const struct block *b, int t, int head)
 {
-    float *decay = b->s->decays + (ptrdiff_t)t * b->d->n_value_heads + head;
-    float *beta = b->s->betas + (ptrdiff_t)t * b->d->n_value_heads + head;
+    float *decay = b->decays + (ptrdiff_t)t * b->d->n_value_heads + head;
+    float *beta = b->betas + (ptrdiff_t)t * b->d->n_value_heads + head;
     const float x = *decay + b->w->delta.decay_bias[head];
     *decay = expf(-b->w->delta.decay_rate[head] * (x > 20 ? x : log1pf(expf(x))));
     *beta = 1.0f / (1.0f + expf(-*beta));
 }
 
-// s->mixed of token t: the part of one head of q, then of k, then of v.
+// b->mixed of token t: the part of one head of q, then of k, then of v.
 static void mix_part(const struct block *b, int t, int part)
 {
     struct cpu_state *s = b->s;
@@ -186,7 +233,7 @@ static void mix_part(const struct block *b, int t, int part)
     const struct cpu_kind *kind = cpu_kind_of(s, b->layer);
     const float *rows[CONFIG_MAX_CONV], *given = (query ? s->q : value ? s->v : s->k) + (ptrdiff_t)head * size;
     point_to_inputs(b, rows, given, width, channel, t);
-    float *y = s->mixed + (ptrdiff_t)t * b->channels + channel;
+    float *y = b->mixed + (ptrdiff_t)t * b->channels + channel;
     s->kernels->convolve(y, rows, b->w->delta.conv + channel, b->channels, d->conv_width, size);
     if (value)
         weigh(b, t, head);
@@ -202,24 +249,33 @@ static void mix(const struct block *b, struct member *me)
             mix_part(b, i / parts, i % parts);
 }
 
-// What the convolution of the tokens to come will see of these.
-static void keep_inputs(const struct block *b, const struct sequence *own)
+// Token t's q, k and v before the convolution, one after another.
+static void copy_given(const struct block *b, float *to, ptrdiff_t t)
 {
-    const int before = b->d->conv_width - 1, keys = delta_keys(b->d), values = delta_values(b->d);
+    const int keys = delta_keys(b->d), values = delta_values(b->d);
+    memcpy(to, b->s->q + t * keys, sizeof *to * (size_t)keys);
+    memcpy(to + keys, b->s->k + t * keys, sizeof *to * (size_t)keys);
+    memcpy(to + 2 * keys, b->s->v + t * values, sizeof *to * (size_t)values);
+}
+
+// What the convolution of the tokens to come will see of these. given: (n, channels) of a sequence that is replayed; else NULL.
+static void keep_inputs(const struct block *b, const struct sequence *own, const float *given)
+{
+    const int before = b->d->conv_width - 1;
     const struct carried *c = &own->state->carried;
     const float *old = delta_inputs(own->state, c->from, b->layer);
     float *kept = delta_inputs(own->state, c->to, b->layer);
     for (int j = 0; j < before; j++, kept += b->channels) {
         const int within = own->n - before + j;
-        const ptrdiff_t t = own->first + within;
-        if (within < 0) {
+        if (within < 0)
             memcpy(kept, old + (ptrdiff_t)(own->n + j) * b->channels, sizeof *kept * (size_t)b->channels);
-            continue;
-        }
-        memcpy(kept, b->s->q + t * keys, sizeof *kept * (size_t)keys);
-        memcpy(kept + keys, b->s->k + t * keys, sizeof *kept * (size_t)keys);
-        memcpy(kept + 2 * keys, b->s->v + t * values, sizeof *kept * (size_t)values);
+        else if (given)
+            memcpy(kept, given + (ptrdiff_t)within * b->channels, sizeof *kept * (size_t)b->channels);
+        else
+            copy_given(b, kept, own->first + within);
     }
+    for (int t = 0; t < b->n && b->given && !given; t++)
+        copy_given(b, b->given + (ptrdiff_t)t * b->channels, t);
 }
 
 static void recur(const struct block *b, const struct sequence *own, int head, int first_col, int last_col)
@@ -228,7 +284,7 @@ static void recur(const struct block *b, const struct sequence *own, int head, i
     const struct delta_config *d = b->d;
     const struct carried *c = &own->state->carried;
     const int key_head = d->tiled ? head % d->n_key_heads : head / (d->n_value_heads / d->n_key_heads);
-    const float *x = s->mixed + (ptrdiff_t)own->first * b->channels;
+    const float *x = b->mixed + (ptrdiff_t)own->first * b->channels;
     const ptrdiff_t row = (ptrdiff_t)own->first * d->n_value_heads + head;
     s->kernels->delta_rule(&(struct delta_args){
         .y = s->attended + (ptrdiff_t)own->first * delta_values(d) + (ptrdiff_t)head * d->value_dim,
@@ -239,8 +295,8 @@ static void recur(const struct block *b, const struct sequence *own, int head, i
         .k = x + delta_keys(d) + (ptrdiff_t)key_head * d->key_dim,
         .v = x + 2 * (ptrdiff_t)delta_keys(d) + (ptrdiff_t)head * d->value_dim,
         .ldx = b->channels,
-        .decay = s->decays + row,
-        .beta = s->betas + row,
+        .decay = b->decays + row,
+        .beta = b->betas + row,
         .ldg = d->n_value_heads,
         .n = own->n,
         .key_dim = d->key_dim,
@@ -260,7 +316,7 @@ static void recur_all(const struct block *b, struct member *me)
             const struct sequence own = sequence_of(b, i / items);
             const int item = i % items - 1, first = item % slices * COLS;
             if (item < 0)
-                keep_inputs(b, &own);
+                keep_inputs(b, &own, NULL);
             else
                 recur(b, &own, item / slices, first, b->d->value_dim - first < COLS ? b->d->value_dim : first + COLS);
         }
@@ -282,9 +338,8 @@ static void gate(const struct block *b, struct member *me)
 void delta_block(struct cpu_state *s, const struct turn *turns, int n_turns, const float *x, int n, int layer,
                  struct member *me)
 {
-    const struct delta_config *d = config_delta(s->config, layer);
     const struct layer_weights *w = &s->weights->layers[layer];
-    const struct block b = {s, d, w, turns, n_turns, n, layer, delta_channels(d)};
+    const struct block b = block_of(s, turns, n_turns, n, layer, me->apart && n_turns == 0 && n > 1);
     const struct product products[] = {
         {&w->q, NULL, s->q}, {&w->k, NULL, s->k}, {&w->v, NULL, s->v}, {&w->output_gate, NULL, s->gates}};
     matmul_shared(s, me, products, 4, x, n);
@@ -292,4 +347,35 @@ void delta_block(struct cpu_state *s, const struct turn *turns, int n_turns, con
     mix(&b, me);
     recur_all(&b, me);
     gate(&b, me);
+}
+
+// ------------------------------------------------------------------------------------------ replaying
+
+struct replaying {
+    struct cpu_state *s;
+    int n; // tokens
+};
+
+static void replay_layer(void *context, int layer)
+{
+    const struct replaying *r = context;
+    struct cpu_state *s = r->s;
+    if (!config_is_recurrent(s->config, layer))
+        return;
+    const struct block b = block_of(s, NULL, 0, r->n, layer, true);
+    const struct sequence own = {s, 0, r->n};
+    for (int head = 0; head < b.d->n_value_heads; head++)
+        recur(&b, &own, head, 0, b.d->value_dim);
+    keep_inputs(&b, &own, b.given);
+}
+
+// Fills a place with what stands before `position`, behind some of the last tokens apart: all but the rule itself was computed then.
+static void replay(struct cpu_state *s, int64_t position)
+{
+    struct carried *c = &s->carried;
+    drop_later(c, position); // that of the end of those tokens
+    c->from = find_place(s, c->first);
+    c->to = free_place(s, c->from);
+    team_for(s->team, s->config->n_layers, replay_layer, &(struct replaying){s, (int)(position - c->first)});
+    c->at[c->to] = position;
 }

@@ -7,8 +7,9 @@
 void delta_block(struct cpu_state *s, const struct turn *turns, int n_turns, const float *x, int n, int layer,
                  struct member *me);
 
-// Before and after an evaluation of n tokens at `position`, which must be one that delta_holds(). done: it was not interrupted.
-void delta_begin(struct cpu_state *s, int64_t position, int n);
+// Before and after an evaluation of n tokens at `position`, which must be one that delta_holds(). apart: the session may turn out to stand behind any of
+// them. done: it was not interrupted.
+void delta_begin(struct cpu_state *s, int64_t position, int n, bool apart);
 void delta_end(struct cpu_state *s, int64_t position, int n, bool done);
 
 // The states before `position` stand for those n tokens later: what is in them costs no time.
@@ -24,6 +25,11 @@ int delta_place(struct cpu_state *s, int64_t position);
 float *delta_state(const struct cpu_state *s, int place, int layer, int head);
 float *delta_inputs(const struct cpu_state *s, int place, int layer);
 
+// Of tokens apart: floats of what each brings to a layer: q, k and v as they are mixed and as they were given, decays, betas.
+static inline size_t replay_floats(const struct delta_config *d)
+{
+    return (size_t)MOST_APART * (2 * (size_t)delta_channels(d) + 2 * (size_t)d->n_value_heads);
+}
 // Floats that all heads of a layer of this kind have in a place, and inputs.
 static inline size_t delta_state_floats(const struct delta_config *d)
 {

@@ -302,7 +302,7 @@ static void forward(struct member *me, const void *arguments)
 yalm_status cpu_forward(struct cpu_state *state, const struct batch *batch)
 {
     const struct pass pass = {.state = state, .run = ++state->run, .batch = *batch, .observed = state->observed};
-    delta_begin(state, batch->position, batch->n);
+    delta_begin(state, batch->position, batch->n, batch->apart);
     const int n_threads = batch->n > 1 && !batch->apart ? state->n_threads_batch : state->n_threads;
     team_run(state->team, n_threads, forward, &pass, offsetof(struct pass, turns));
     const bool stopped = atomic_load(&state->stopped) == pass.run;
@@ -318,7 +318,7 @@ void cpu_forward_apart(struct cpu_state *state, const struct turn *turns, int n)
     _Static_assert(sizeof pass <= TEAM_ARGUMENT_BYTES, "a pass is small enough to be copied to each member");
     memcpy(pass.turns, turns, sizeof *turns * (size_t)n);
     for (int i = 0; i < n; i++)
-        delta_begin(turns[i].state, turns[i].position, 1);
+        delta_begin(turns[i].state, turns[i].position, 1, false);
     team_run(state->team, state->n_threads, forward, &pass, sizeof pass);
     for (int i = 0; i < n; i++)
         delta_end(turns[i].state, turns[i].position, 1, true);

@@ -22,9 +22,11 @@ struct cpu_kind {
     float *key_scales, *value_scales; // (layers of the kind, n_kv_heads, kv.capacity) of int8; else NULL
 
     // Of recurrent layers, in each of CARRIED_PLACES (delta.h): (places, layers of the kind, …); all else of such a kind is NULL.
-    float *states;                  // (n_value_heads, key_dim, value_dim)
-    float *inputs;                  // (conv_width - 1, delta_channels())
-    float *query_units, *key_units; // (key_dim): constants, the same in all places
+    float *states; // (n_value_heads, key_dim, value_dim)
+    float *inputs; // (conv_width - 1, delta_channels())
+    // What the last tokens apart brought to each layer (delta.h): (layers of the kind, replay_floats())
+    float *replays;
+    float *query_units, *key_units; // (key_dim): constants
 
     double *inverse_frequency; // (head_dim / 2)
     double rope_scale;
@@ -39,6 +41,8 @@ struct carried {
     int64_t at[CARRIED_PLACES]; // the position that each stands before; -1: it holds nothing
     int64_t kept;               // whose place is not written over
     int from, to;               // of the evaluation under way
+    int64_t first;              // of n_replays tokens apart: the session may turn out to stand behind any of them
+    int n_replays;
 };
 
 struct cpu_state {

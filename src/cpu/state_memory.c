@@ -44,6 +44,7 @@ static void carve_carried(struct cpu_state *s, struct carver *c, int kind)
     const size_t layers = s->together ? 0 : (size_t)CARRIED_PLACES * config_n_layers_of(s->config, kind);
     s->kinds[kind].states = carve(c, layers * delta_state_floats(d), sizeof(float));
     s->kinds[kind].inputs = carve(c, layers * delta_input_floats(d), sizeof(float));
+    s->kinds[kind].replays = carve(c, layers / CARRIED_PLACES * replay_floats(d), sizeof(float));
 }
 
 static void carve_kv(struct cpu_state *s, struct carver *c)

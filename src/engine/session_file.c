@@ -312,7 +312,7 @@ static yalm_status read_file(struct stream *stream, yalm_session *s, yalm_error 
         return status;
     s->position = header.position;
     s->high_water = header.high_water;
-    s->floor = header.floor;
+    s->floor = config_recurs(&s->model->config) ? header.position : header.floor;
     return YALM_OK;
 }
 

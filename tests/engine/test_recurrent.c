@@ -195,6 +195,36 @@ static void test_several_sessions_at_once(void **state)
     }
 }
 
+// A file is written of a session that stands behind one of the tokens that were evaluated ahead.
+static void test_files_of_what_lies_ahead(void **state)
+{
+    (void)state;
+    yalm_session *session = fresh((int[]){10, 0}), *same = fresh((int[]){10, 0}), *loaded = fresh((int[]){16, 0});
+    int32_t expected[6];
+    for (int i = 0; i < 6; i++)
+        expected[i] = token_at(11 + i);
+    assert_int_equal(yalm_expect(session, expected, 6), 6);
+    for (int i = 0; i < 3; i++) {
+        eval(session, 10 + i, 1);
+        eval(same, 10 + i, 1);
+    }
+    assert_int_equal(yalm_rollback_point(session, 12), 12);
+    yalm_error error = {0};
+    if (yalm_session_save(session, path, &error) != YALM_OK || yalm_session_load(loaded, path, &error) != YALM_OK)
+        fail_msg("%s", error.text);
+    assert_int_equal(yalm_rollback_point(loaded, 12), 0); // of another text
+    assert_go_on_alike(loaded, same);
+    roll_back(same, 18);
+    roll_back(session, 12); // behind another of them
+    eval(session, 12, 1);
+    for (int i = 0; i < 5; i++)
+        eval(session, 200 + i, 1);
+    assert_go_on_alike(session, same);
+    yalm_session_close(session);
+    yalm_session_close(same);
+    yalm_session_close(loaded);
+}
+
 static void test_what_such_models_have_not(void **state)
 {
     (void)state;
@@ -221,6 +251,7 @@ int main(void)
         cmocka_unit_test(test_near_the_end_of_a_prompt),
         cmocka_unit_test(test_interruption_spoils_nothing),
         cmocka_unit_test(test_files),
+        cmocka_unit_test(test_files_of_what_lies_ahead),
         cmocka_unit_test(test_several_sessions_at_once),
         cmocka_unit_test(test_what_such_models_have_not),
     };
