@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cpu/matmul.h"
+#include "util/clock.h"
 
 // ------------------------------------------------------------------------------------------ places
 
@@ -306,19 +307,18 @@ static void recur(const struct block *b, const struct sequence *own, int head, i
     });
 }
 
-// Item 0 of a sequence keeps the inputs; the others each have some columns of a head's state.
+// Item 0 of a sequence keeps the inputs; the others each have a block of columns of a head's state.
 static void recur_all(const struct block *b, struct member *me)
 {
-    enum { COLS = 32 }; // a cache's part of a state: kernels/vec/delta.h
-    const int slices = (b->d->value_dim + COLS - 1) / COLS, items = 1 + b->d->n_value_heads * slices;
+    const int slices = (b->d->value_dim + DELTA_COLS - 1) / DELTA_COLS, items = 1 + b->d->n_value_heads * slices;
     for (struct span span; team_claim_near(me, n_sequences(b) * items, 1, &span);)
         for (int i = span.first; i < span.last; i++) {
             const struct sequence own = sequence_of(b, i / items);
-            const int item = i % items - 1, first = item % slices * COLS;
+            const int item = i % items - 1, first = item % slices * DELTA_COLS, left = b->d->value_dim - first;
             if (item < 0)
                 keep_inputs(b, &own, NULL);
             else
-                recur(b, &own, item / slices, first, b->d->value_dim - first < COLS ? b->d->value_dim : first + COLS);
+                recur(b, &own, item / slices, first, first + (left < DELTA_COLS ? left : DELTA_COLS));
         }
 }
 
@@ -344,9 +344,13 @@ void delta_block(struct cpu_state *s, const struct turn *turns, int n_turns, con
         {&w->q, NULL, s->q}, {&w->k, NULL, s->k}, {&w->v, NULL, s->v}, {&w->output_gate, NULL, s->gates}};
     matmul_shared(s, me, products, 4, x, n);
     narrow_products(&b, x, me);
+    const bool timed = me->thread == 0 && s->time_attention; // as forward.c times attention
+    const double begin = timed ? clock_seconds() : 0;
     mix(&b, me);
     recur_all(&b, me);
     gate(&b, me);
+    if (timed)
+        s->attention_seconds += clock_seconds() - begin;
 }
 
 // ------------------------------------------------------------------------------------------ replaying

@@ -30,17 +30,3 @@ static inline size_t replay_floats(const struct delta_config *d)
 {
     return (size_t)MOST_APART * (2 * (size_t)delta_channels(d) + 2 * (size_t)d->n_value_heads);
 }
-// Floats that all heads of a layer of this kind have in a place, and inputs.
-static inline size_t delta_state_floats(const struct delta_config *d)
-{
-    return (size_t)d->n_value_heads * d->key_dim * d->value_dim;
-}
-static inline size_t delta_input_floats(const struct delta_config *d)
-{
-    return (size_t)(d->conv_width - 1) * delta_channels(d);
-}
-// Bytes of states and inputs that a layer must read and write for a batch.
-static inline double delta_bytes(const struct delta_config *d)
-{
-    return 2.0 * sizeof(float) * (double)(delta_state_floats(d) + delta_input_floats(d));
-}

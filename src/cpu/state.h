@@ -22,7 +22,7 @@ struct cpu_kind {
     float *key_scales, *value_scales; // (layers of the kind, n_kv_heads, kv.capacity) of int8; else NULL
 
     // Of recurrent layers, in each of CARRIED_PLACES (delta.h): (places, layers of the kind, …); all else of such a kind is NULL.
-    float *states; // (n_value_heads, key_dim, value_dim)
+    float *states; // (n_value_heads, key_dim, value_dim), in blocks of columns as delta_rule() has them
     float *inputs; // (conv_width - 1, delta_channels())
     // What the last tokens apart brought to each layer (delta.h): (layers of the kind, replay_floats())
     float *replays;

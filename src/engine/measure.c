@@ -7,19 +7,21 @@ static double kv_row_bytes(yalm_kv kv, int head_dim)
     return kv == YALM_KV_INT8 ? head_dim + 4.0 : head_dim * (kv == YALM_KV_FP32 ? 4.0 : 2.0); // int8: and a float, its scale
 }
 
-// Of the cache, that dense attention of a piece must read.
+// Of the cache, that dense attention of a piece must read, and of what recurrent layers carry.
 static double dense_bytes(const yalm_session *s, int n, int64_t depth)
 {
     const struct model_config *c = &s->model->config;
-    double rows = 0;
+    double rows = 0, carried = 0;
     for (int kind = 0; kind < config_n_kinds(c); kind++) {
         const struct kv_policy *kv = &s->kv[kind];
-        if (!config_kind_attends(c, kind))
+        if (!config_kind_attends(c, kind)) {
+            carried += config_n_layers_of(c, kind) * delta_bytes(&c->kinds[kind].delta);
             continue;
+        }
         const int64_t first = kv_first_visible(kv, depth), last = depth + n;
         rows += (double)config_n_layers_of(c, kind) * (double)(last - first + (kv_sinks_apart(kv, last - 1) ? kv->n_sinks : 0));
     }
-    return 2.0 * rows * c->n_kv_heads * kv_row_bytes(s->options.kv, c->head_dim);
+    return carried + 2.0 * rows * c->n_kv_heads * kv_row_bytes(s->options.kv, c->head_dim);
 }
 
 yalm_attention_cost yalm_session_attention_cost(const yalm_session *s, int n, int64_t depth)

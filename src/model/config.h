@@ -125,7 +125,22 @@ static inline int delta_channels(const struct delta_config *delta)
     return 2 * delta_keys(delta) + delta_values(delta);
 }
 
-// The most of any kind: one of the three above.
+// Floats of a layer's states, and of the inputs that its convolution has seen last.
+static inline size_t delta_state_floats(const struct delta_config *delta)
+{
+    return (size_t)delta->n_value_heads * delta->key_dim * delta->value_dim;
+}
+static inline size_t delta_input_floats(const struct delta_config *delta)
+{
+    return (size_t)(delta->conv_width - 1) * delta_channels(delta);
+}
+// Bytes that a layer must read and write of both for a batch.
+static inline double delta_bytes(const struct delta_config *delta)
+{
+    return 2.0 * sizeof(float) * (double)(delta_state_floats(delta) + delta_input_floats(delta));
+}
+
+// The most of any kind: one of delta_keys() and its likes.
 static inline int config_most_of(const struct model_config *config, int (*of)(const struct delta_config *delta))
 {
     int most = 0;

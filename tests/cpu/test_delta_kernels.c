@@ -98,6 +98,13 @@ static void run(const struct fixture *f, const struct problem *p, const struct t
                                                 .last_col = p->last});
 }
 
+// Where element (i, c) of a state lies.
+static int place_of(const struct problem *p, int i, int c)
+{
+    const int block = c / DELTA_COLS * DELTA_COLS, left = p->value_dim - block;
+    return block * p->key_dim + i * (left < DELTA_COLS ? left : DELTA_COLS) + c - block;
+}
+
 // The rule in double precision, column by column; what is outside the columns stays as it was.
 static void check(const struct problem *p, const struct tensors *t)
 {
@@ -105,7 +112,7 @@ static void check(const struct problem *p, const struct tensors *t)
     for (int c = 0; c < p->value_dim; c++) {
         const bool inside = c >= p->first && c < p->last;
         for (int i = 0; i < p->key_dim; i++)
-            s[i] = t->before[i * p->value_dim + c];
+            s[i] = t->before[place_of(p, i, c)];
         for (int at = 0; at < p->n; at++) {
             const float *q = t->x + (ptrdiff_t)at * t->ldx, *k = q + p->key_dim, *v = k + p->key_dim;
             double news = v[c], y = 0;
@@ -120,9 +127,9 @@ static void check(const struct problem *p, const struct tensors *t)
         }
         for (int i = 0; i < p->key_dim; i++)
             if (inside)
-                assert_near(t->after[i * p->value_dim + c], s[i], 3e-5, "delta rule, state", c, p->value_dim);
+                assert_near(t->after[place_of(p, i, c)], s[i], 3e-5, "delta rule, state", c, p->value_dim);
             else
-                assert_true(isnan(t->after[i * p->value_dim + c]));
+                assert_true(isnan(t->after[place_of(p, i, c)]));
     }
     free(s);
 }

@@ -127,11 +127,13 @@ struct few_attention {
 
 // The gated delta rule for some columns of a head's state S, token after token:
 //     u = β (v - decay Sᵀk);  S = decay S + k ⊗ u;  y = Sᵀq
-// Each token becomes what it would in a call of its own.
+// Each token becomes what it would in a call of its own. S lies in blocks of DELTA_COLS columns, (key_dim, DELTA_COLS) one after another; the last has what
+// is left. Columns do not depend on each other, and one block fits into L1 whatever value_dim: rows a power of two apart would fall on few of its sets.
+enum { DELTA_COLS = 32 };
 struct delta_args {
     float *y; // (n, ldy)
     ptrdiff_t ldy;
-    const float *before; // S (key_dim, value_dim) as the tokens before left it
+    const float *before; // S as the tokens before left it
     float *after;        // where it goes; may be `before`
     const float *q, *k;  // (n, ldx): key_dim
     const float *v;      // (n, ldx): value_dim
@@ -139,7 +141,7 @@ struct delta_args {
     const float *decay, *beta; // (n, ldg): one
     ptrdiff_t ldg;
     int n, key_dim, value_dim;
-    int first_col, last_col; // of S, v and y
+    int first_col, last_col; // of S, v and y: the first begins a block, the last ends one
 };
 
 typedef void matvec_function(float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row, int cols, const float *x,

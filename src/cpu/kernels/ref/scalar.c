@@ -84,22 +84,24 @@ static void scalar_convolve(float *y, const float *const *rows, const float *tap
     }
 }
 
-// Columns do not depend on each other.
+// Columns do not depend on each other. Element (i, c) of the state is at i * its block's columns of the block's.
 static void scalar_delta_rule(const struct delta_args *a)
 {
-    const ptrdiff_t ld = a->value_dim;
     for (int t = 0; t < a->n; t++) {
-        const float *s = t == 0 ? a->before : a->after;
         const float *q = a->q + t * a->ldx, *k = a->k + t * a->ldx;
         const double decay = a->decay[t * a->ldg], beta = a->beta[t * a->ldg];
         for (int c = a->first_col; c < a->last_col; c++) {
+            const int block = c / DELTA_COLS * DELTA_COLS, left = a->value_dim - block;
+            const ptrdiff_t ld = left < DELTA_COLS ? left : DELTA_COLS, at = (ptrdiff_t)block * a->key_dim + (c - block);
+            const float *s = (t == 0 ? a->before : a->after) + at;
+            float *after = a->after + at;
             double recalled = 0, sum = 0;
             for (int i = 0; i < a->key_dim; i++)
-                recalled += (double)k[i] * s[i * ld + c];
+                recalled += (double)k[i] * s[i * ld];
             const double u = beta * (a->v[t * a->ldx + c] - decay * recalled);
             for (int i = 0; i < a->key_dim; i++) {
-                const double kept = decay * s[i * ld + c] + k[i] * u;
-                a->after[i * ld + c] = (float)kept;
+                const double kept = decay * s[i * ld] + k[i] * u;
+                after[i * ld] = (float)kept;
                 sum += q[i] * kept;
             }
             a->y[t * a->ldy + c] = (float)sum;

@@ -17,7 +17,7 @@ VEC_INLINE void convolve(float *y, const float *const *rows, const float *taps, 
 }
 
 // Chains of sums: as many as hide the latency of a multiply-add.
-enum { DELTA_COLS = 32, DELTA_VECS = DELTA_COLS / VEC, DELTA_CHAINS = 8 / DELTA_VECS };
+enum { DELTA_VECS = DELTA_COLS / VEC, DELTA_CHAINS = 8 / DELTA_VECS };
 
 // Vector j of a row of a block of `cols` columns.
 VEC_INLINE vec delta_load(const float *row, int j, int cols, _Bool whole)
@@ -110,17 +110,17 @@ VEC_INLINE void delta_token(float *y, float *after, const float *before, ptrdiff
 
 static void delta_rule(const struct delta_args *a)
 {
-    const ptrdiff_t ld = a->value_dim;
     for (int c = a->first_col; c < a->last_col; c += DELTA_COLS)
         for (int t = 0; t < a->n; t++) {
-            const float *before = (t == 0 ? a->before : a->after) + c, *x = a->v + t * a->ldx + c;
+            const int cols = a->last_col - c;
+            const ptrdiff_t block = (ptrdiff_t)c * a->key_dim;
+            const float *before = (t == 0 ? a->before : a->after) + block, *x = a->v + t * a->ldx + c;
             const float *q = a->q + t * a->ldx, *k = a->k + t * a->ldx;
             const float decay = a->decay[t * a->ldg], beta = a->beta[t * a->ldg];
-            float *y = a->y + t * a->ldy + c, *after = a->after + c;
-            const int cols = a->last_col - c;
+            float *y = a->y + t * a->ldy + c, *after = a->after + block;
             if (cols >= DELTA_COLS)
-                delta_token(y, after, before, ld, q, k, x, decay, beta, a->key_dim, DELTA_COLS, true);
+                delta_token(y, after, before, DELTA_COLS, q, k, x, decay, beta, a->key_dim, DELTA_COLS, true);
             else
-                delta_token(y, after, before, ld, q, k, x, decay, beta, a->key_dim, cols, false);
+                delta_token(y, after, before, cols, q, k, x, decay, beta, a->key_dim, cols, false);
         }
 }
