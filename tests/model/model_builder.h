@@ -23,8 +23,11 @@ struct build_options {
     bool norms_after, norms_around, sink_logits; // likewise
     bool router_bias, sigmoid_router;            // likewise, of models with experts
     int shared_ffn;                              // likewise; 0: none
-    const char *weights;                         // dtype of the matrices; NULL: "fp32"
-    const char *rope;                            // JSON; NULL: default
+    bool recurrent;   // layer 0 is, with 2 key and 4 value heads of 3 and 5 components, and a convolution of 4
+    bool output_gate; // in layer 1, at least
+    bool shared_gate;
+    const char *weights; // dtype of the matrices; NULL: "fp32"
+    const char *rope;    // JSON; NULL: default
 };
 
 enum { TINY_LAYERS = 2, TINY_HIDDEN = 8, TINY_FFN = 12, TINY_HEADS = 4, TINY_KV_HEADS = 2, TINY_HEAD_DIM = 4, TINY_VOCAB = 11 };
@@ -96,6 +99,8 @@ static inline void builder_add_ffn(struct builder *b, const struct build_options
             builder_add(b, w, o->shared_ffn, TINY_HIDDEN, "layers.%d.shared.gate", l);
             builder_add(b, w, o->shared_ffn, TINY_HIDDEN, "layers.%d.shared.up", l);
             builder_add(b, w, TINY_HIDDEN, o->shared_ffn, "layers.%d.shared.down", l);
+            if (o->shared_gate)
+                builder_add(b, "fp32", 1, TINY_HIDDEN, "layers.%d.shared.router", l);
         }
         return;
     }
@@ -109,28 +114,56 @@ static inline void builder_add_ffn(struct builder *b, const struct build_options
     }
 }
 
+static inline void builder_recurrent(struct builder *b, const char *w, int l)
+{
+    const int keys = 2 * 3, values = 4 * 5;
+    builder_add(b, w, keys, TINY_HIDDEN, "layers.%d.q", l);
+    builder_add(b, w, keys, TINY_HIDDEN, "layers.%d.k", l);
+    builder_add(b, w, values, TINY_HIDDEN, "layers.%d.v", l);
+    builder_add(b, w, values, TINY_HIDDEN, "layers.%d.output_gate", l);
+    builder_add(b, w, TINY_HIDDEN, values, "layers.%d.o", l);
+    builder_add(b, "fp32", 4, 2 * keys + values, "layers.%d.conv", l);
+    builder_add(b, "fp32", 4, TINY_HIDDEN, "layers.%d.decay", l);
+    builder_add(b, "fp32", 4, TINY_HIDDEN, "layers.%d.beta", l);
+    builder_add(b, "fp32", 4, 0, "layers.%d.decay_bias", l);
+    builder_add(b, "fp32", 4, 0, "layers.%d.decay_rate", l);
+    builder_add(b, "fp32", 5, 0, "layers.%d.value_norm", l);
+}
+
+static inline void builder_attention(struct builder *b, const struct build_options *o, const char *w, int l)
+{
+    const int q = TINY_HEADS * TINY_HEAD_DIM, kv = TINY_KV_HEADS * TINY_HEAD_DIM;
+    builder_add(b, w, q, TINY_HIDDEN, "layers.%d.q", l);
+    builder_add(b, w, kv, TINY_HIDDEN, "layers.%d.k", l);
+    builder_add(b, w, kv, TINY_HIDDEN, "layers.%d.v", l);
+    if (o->output_gate)
+        builder_add(b, w, q, TINY_HIDDEN, "layers.%d.output_gate", l);
+    builder_add(b, w, TINY_HIDDEN, q, "layers.%d.o", l);
+    if (o->attention_bias || o->qkv_bias) {
+        builder_add(b, "fp32", q, 0, "layers.%d.q_bias", l);
+        builder_add(b, "fp32", kv, 0, "layers.%d.k_bias", l);
+        builder_add(b, "fp32", kv, 0, "layers.%d.v_bias", l);
+    }
+    if (o->output_gate && (o->attention_bias || o->qkv_bias))
+        builder_add(b, "fp32", q, 0, "layers.%d.output_gate_bias", l);
+    if (o->attention_bias)
+        builder_add(b, "fp32", TINY_HIDDEN, 0, "layers.%d.o_bias", l);
+    if (o->qk_norm) {
+        builder_add(b, "fp32", TINY_HEAD_DIM, 0, "layers.%d.q_norm", l);
+        builder_add(b, "fp32", TINY_HEAD_DIM, 0, "layers.%d.k_norm", l);
+    }
+}
+
 static inline void builder_tensors(struct builder *b, const struct build_options *o)
 {
     const char *w = o->weights ? o->weights : "fp32";
-    const int q = TINY_HEADS * TINY_HEAD_DIM, kv = TINY_KV_HEADS * TINY_HEAD_DIM;
     builder_add(b, w, TINY_VOCAB, TINY_HIDDEN, "embedding");
     for (int l = 0; l < TINY_LAYERS; l++) {
         builder_add(b, "fp32", TINY_HIDDEN, 0, "layers.%d.attention_norm", l);
-        builder_add(b, w, q, TINY_HIDDEN, "layers.%d.q", l);
-        builder_add(b, w, kv, TINY_HIDDEN, "layers.%d.k", l);
-        builder_add(b, w, kv, TINY_HIDDEN, "layers.%d.v", l);
-        builder_add(b, w, TINY_HIDDEN, q, "layers.%d.o", l);
-        if (o->attention_bias || o->qkv_bias) {
-            builder_add(b, "fp32", q, 0, "layers.%d.q_bias", l);
-            builder_add(b, "fp32", kv, 0, "layers.%d.k_bias", l);
-            builder_add(b, "fp32", kv, 0, "layers.%d.v_bias", l);
-        }
-        if (o->attention_bias)
-            builder_add(b, "fp32", TINY_HIDDEN, 0, "layers.%d.o_bias", l);
-        if (o->qk_norm) {
-            builder_add(b, "fp32", TINY_HEAD_DIM, 0, "layers.%d.q_norm", l);
-            builder_add(b, "fp32", TINY_HEAD_DIM, 0, "layers.%d.k_norm", l);
-        }
+        if (o->recurrent && l == 0)
+            builder_recurrent(b, w, l);
+        else
+            builder_attention(b, o, w, l);
         builder_add(b, "fp32", TINY_HIDDEN, 0, "layers.%d.ffn_norm", l);
         if (o->norms_around) {
             builder_add(b, "fp32", TINY_HIDDEN, 0, "layers.%d.attention_post_norm", l);
@@ -193,6 +226,12 @@ static inline size_t builder_later(char *text, size_t room, const struct build_o
         n += (size_t)snprintf(text + n, room - n, "\"shared_ffn_dim\":%d,", o->shared_ffn);
     n += (size_t)snprintf(text + n, room - n, "%s%s%s", o->norms_after ? "\"norms_after\":true," : "",
                           o->norms_around ? "\"norms_around\":true," : "", o->sink_logits ? "\"sink_logits\":true," : "");
+    if (o->recurrent)
+        n += (size_t)snprintf(text + n, room - n,
+                              "\"kinds\":[{\"layers\":[0],\"delta\":{\"n_key_heads\":2,\"n_value_heads\":4,"
+                              "\"key_dim\":3,\"value_dim\":5,\"conv_width\":4}}],");
+    n += (size_t)snprintf(text + n, room - n, "%s%s", o->output_gate ? "\"output_gate\":true," : "",
+                          o->shared_gate ? "\"shared_gate\":true," : "");
     n += (size_t)snprintf(text + n, room - n, "%s%s", o->router_bias ? "\"router_bias\":true," : "",
                           o->sigmoid_router ? "\"sigmoid_router\":true," : "");
     return n + (size_t)snprintf(text + n, room - n, "%s%s%s", o->qkv_bias ? "\"qkv_bias\":true," : "",

@@ -137,6 +137,43 @@ static void test_kinds_refused(void **state)
     each_refused(NULL, damages, COUNT(damages));
 }
 
+static void test_recurrent_layers(void **state)
+{
+    (void)state;
+    const struct build_options options = {.recurrent = true, .output_gate = true};
+    struct model_config c = read_config(&options, NULL, NULL);
+    assert_true(config_is_recurrent(&c, 0) && !config_is_recurrent(&c, 1) && config_recurs(&c) && c.output_gate);
+    assert_true(config_kind_attends(&c, 0) && !config_kind_attends(&c, 1) && config_is_for_cpu(&c));
+    assert_false(config_is_plain(&c) || config_selects(&c) || c.kinds[1].delta.tiled);
+    const struct delta_config *d = config_delta(&c, 0);
+    assert_true(d->n_key_heads == 2 && d->n_value_heads == 4 && d->key_dim == 3 && d->value_dim == 5 && d->conv_width == 4);
+    assert_true(delta_keys(d) == 6 && delta_values(d) == 20 && delta_channels(d) == 32);
+    assert_true(config_most_of(&c, delta_values) == 20 && delta_state_floats(d) == 60 && delta_input_floats(d) == 96);
+    c = read_config(&options, "\"conv_width\":4", "\"conv_width\":4,\"tiled\":true");
+    assert_true(c.kinds[1].delta.tiled);
+    c = read_config(NULL, NULL, NULL);
+    assert_false(config_recurs(&c) || config_is_for_cpu(&c));
+    static const struct damage damages[] = {
+        {"\"n_value_heads\":4", "\"n_value_heads\":5", "'config.kinds.delta.n_value_heads': found 5, expected a multiple of"},
+        {"\"n_key_heads\":2", "\"n_key_heads\":0", "n_key_heads': found 0"},
+        {"\"conv_width\":4", "\"conv_width\":1", "conv_width': found 1, expected an integer from 2 to 64"},
+        {"\"conv_width\":4", "\"conv_width\":65", "conv_width': found 65"},
+        {"\"key_dim\":3", "\"key_dim\":5000", "key_dim': found 5000"},
+        {"\"key_dim\":3,", "", "key_dim' is missing"},
+        {"\"key_dim\":3,", "\"key_dim\":3,\"more\":1,", "more' is not known"},
+        {"\"n_value_heads\":4,\"key_dim\":3,\"value_dim\":5", "\"n_value_heads\":16384,\"key_dim\":3,\"value_dim\":4000",
+         "expected at most 1048576"},
+        {"{\"layers\":[0],\"delta\"", "{\"layers\":[0],\"sliding_window\":0,\"delta\"",
+         "'config.kinds.sliding_window' is not known"},
+        {"{\"layers\":[0],\"delta\"", "{\"layers\":[0,1],\"delta\"", "found a kind without layers"},
+    };
+    each_refused(&options, damages, COUNT(damages));
+    static const struct damage alone[] = {
+        {"\"bos\":1", "\"shared_gate\":true,\"bos\":1", "'config.shared_gate': found without 'shared_ffn_dim'"},
+    };
+    each_refused(NULL, alone, COUNT(alone));
+}
+
 static void test_every_rope_arrives(void **state)
 {
     (void)state;
@@ -304,11 +341,9 @@ static void test_rope_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_field_arrives),
-        cmocka_unit_test(test_kinds_of_layers_arrive),
-        cmocka_unit_test(test_kinds_refused),
-        cmocka_unit_test(test_every_rope_arrives),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_every_field_arrives), cmocka_unit_test(test_kinds_of_layers_arrive),
+        cmocka_unit_test(test_kinds_refused),       cmocka_unit_test(test_recurrent_layers),
+        cmocka_unit_test(test_every_rope_arrives),  cmocka_unit_test(test_refused),
         cmocka_unit_test(test_rope_refused),
     };
     return cmocka_run_group_tests_name("config", tests, NULL, NULL);

@@ -296,6 +296,55 @@ static void test_biased_and_shared_experts(void **state)
     each_refused(&options, damages, COUNT(damages));
 }
 
+static void test_recurrent_layers(void **state)
+{
+    (void)state;
+    enum { KEYS = 6, VALUES = 20 };
+    const struct build_options options = {.recurrent = true,
+                                          .output_gate = true,
+                                          .attention_bias = true,
+                                          .n_experts = 3,
+                                          .shared_ffn = 7,
+                                          .shared_gate = true,
+                                          .weights = "bf16"};
+    struct built file = build(&options);
+    struct opened o;
+    accepted(&o, &file);
+    const struct layer_weights *l = &o.weights.layers[0], *attends = &o.weights.layers[1];
+    expect_matrix(&o, &l->q, "layers.0.q", KEYS, D, DTYPE_BF16);
+    expect_matrix(&o, &l->v, "layers.0.v", VALUES, D, DTYPE_BF16);
+    expect_matrix(&o, &l->output_gate, "layers.0.output_gate", VALUES, D, DTYPE_BF16);
+    expect_matrix(&o, &l->o, "layers.0.o", D, VALUES, DTYPE_BF16);
+    expect_matrix(&o, &l->delta.decay, "layers.0.decay", 4, D, DTYPE_FP32);
+    expect_matrix(&o, &l->delta.beta, "layers.0.beta", 4, D, DTYPE_FP32);
+    expect_vector(&o, l->delta.conv, "layers.0.conv");
+    expect_vector(&o, l->delta.decay_bias, "layers.0.decay_bias");
+    expect_vector(&o, l->delta.decay_rate, "layers.0.decay_rate");
+    expect_vector(&o, l->delta.value_norm, "layers.0.value_norm");
+    assert_true(!l->q_bias && !l->o_bias && !l->output_gate_bias && !attends->delta.decay.data);
+    expect_matrix(&o, &attends->output_gate, "layers.1.output_gate", Q, D, DTYPE_BF16);
+    expect_vector(&o, attends->output_gate_bias, "layers.1.output_gate_bias");
+    expect_matrix(&o, &attends->shared_router, "layers.1.shared.router", 1, D, DTYPE_FP32);
+    const struct matrix *of_stream[4];
+    assert_int_equal(weights_of_stream(l, of_stream), 4);
+    assert_ptr_equal(of_stream[3], &l->output_gate);
+    assert_int_equal(weights_layer_types(&o.config, &o.weights), type_bit(DTYPE_BF16) | type_bit(DTYPE_FP32));
+    const double recurrent = 2.0 * KEYS * D + 3.0 * VALUES * D + 4 * 32 + 2.0 * 4 * D, attention = 3.0 * Q * D + 2.0 * KV * D,
+                 ffn = 2 * 3.0 * F * D + 3.0 * 7 * D + 3.0 * D + D;
+    assert_true(o.weights.token_ops == 2 * (recurrent + attention + 2 * ffn + (double)V * D));
+    close_all(&o);
+    built_free(&file);
+    static const struct damage damages[] = {
+        {"\"name\":\"layers.0.conv\"", "\"name\":\"layers.0.conf\"", "tensor 'layers.0.conv' is missing"},
+        {"\"name\":\"layers.1.output_gate\"", "\"name\":\"layers.1.output_gait\"", "tensor 'layers.1.output_gate' is missing"},
+        {"\"value_dim\":5", "\"value_dim\":6", "tensor 'layers.0.v': shape: found (20, 8), expected (24, 8)"},
+        {"\"conv_width\":4", "\"conv_width\":3", "tensor 'layers.0.conv': shape: found (4, 32), expected (3, 32)"},
+        {"\"shared_gate\":true,", "", "tensor 'layers.0.shared.router' has no place"},
+        {"\"output_gate\":true,", "", "tensor 'layers.1.output_gate' has no place"},
+    };
+    each_refused(&options, damages, COUNT(damages));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -308,6 +357,7 @@ int main(void)
         cmocka_unit_test(test_short_types),
         cmocka_unit_test(test_norms_before_and_behind),
         cmocka_unit_test(test_biased_and_shared_experts),
+        cmocka_unit_test(test_recurrent_layers),
     };
     return cmocka_run_group_tests_name("weights", tests, NULL, NULL);
 }
