@@ -35,6 +35,14 @@ def gemma(tmp_path_factory):
     return convert_directory(source, source.parent / "gemma.bin")
 
 
+@pytest.fixture(scope="session")
+def recurrent(tmp_path_factory):
+    """Random weights of Qwen3.5's form: two layers of three are recurrent."""
+    source = tmp_path_factory.mktemp("recurrent") / "tiny-qwen3_5"
+    subprocess.run([sys.executable, ROOT / "tools/random_hf_model.py", "tiny-qwen3_5", source], check=True)
+    return convert_directory(source, source.parent / "recurrent.bin")
+
+
 def ask(server, prompt, **fields):
     """The text, the prompt's tokens, and how many of these were not read again; all of which the server's counters confirm."""
     read = server.metric("prompt_tokens_total")
@@ -145,6 +153,28 @@ def test_kinds_of_layers(start, gemma):
         answer = server.complete(prompt, max_tokens=20, temperature=0, logprobs=0, ignore_eos=True)
         assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] >= 284
         assert answer["choices"][0]["logprobs"]["token_logprobs"] == pytest.approx(want["token_logprobs"], abs=1e-4)
+
+
+def test_recurrent_layers(start, recurrent):
+    """A conversation goes on where it ended, or from where its last prompt's end began; what comes is what a whole reading gives."""
+    server = start("--parallel", 2, "-T", 512, "--set", "machine.chunk=64", model=recurrent)
+    assert not any("of what was read" in line for line in server.lines)  # pages have no recurrent states
+    prompt = [(7 * i * i + i) % 300 for i in range(300)]
+    fields = {"max_tokens": 20, "temperature": 0, "logprobs": 0, "ignore_eos": True}
+
+    def check(ids, least):
+        whole = server.complete(ids, cache_prompt=False, **fields)["choices"][0]["logprobs"]
+        server.complete(prompt, **fields)
+        answer = server.complete(ids, **fields)
+        assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == least
+        assert answer["choices"][0]["logprobs"]["token_logprobs"] == pytest.approx(whole["token_logprobs"], abs=1e-4)
+
+    check(prompt, 256)
+    check([*prompt[:290], 1, 2, 3], 256)
+    check([*prompt[:200], 1, 2, 3], 192)  # where the session began its last piece that read this as a whole
+    drawn = server.post("/completion", prompt=prompt, n_predict=20, temperature=0, return_tokens=True, ignore_eos=True)
+    answer = server.complete(prompt + drawn.json["tokens"] + [5, 6], **fields)
+    assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == 319
 
 
 def test_what_may_be_kept_is_said_where_anything_is(start):
