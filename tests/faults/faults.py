@@ -107,6 +107,20 @@ FAULTS = (
         "(struct turn){states[i], batches[0].position,",
         ("release/engine/test_together", "release/serve.py"),
     ),
+    Fault(
+        "recurrent layers: what is kept does not decay",
+        KERNELS + "vec/delta.h",
+        "vec_mul(decay, delta_load(before + chain * ld, j, cols, whole))",
+        "delta_load(before + chain * ld, j, cols, whole)",
+        ("release/cpu/test_delta_kernels", "release/cpu/*"),
+    ),
+    Fault(
+        "recurrent layers: states behind tokens that were taken back are believed",
+        "src/cpu/delta.c",
+        "    drop_later(c, position);\n    if (n > 1 && !apart)",
+        "    if (n > 1 && !apart)",
+        ("release/engine/test_recurrent", "release/engine/*"),
+    ),
     # ------------------------------------------------------------------ the cache
     Fault(
         "ring: its first slot is used twice",
