@@ -57,8 +57,9 @@ static int most_ranks(const struct model_config *c, const struct model_weights *
 yalm_status share_check(const struct model_config *config, const struct model_weights *weights, int n_ranks, yalm_error *error)
 {
     if (config_is_for_cpu(config))
-        return error_set(error, YALM_USAGE,
-                         "ranks: recurrent layers and gated outputs cannot be shared among ranks: run this model without mpirun");
+        return error_set(
+            error, YALM_USAGE,
+            "ranks: recurrent layers and gated outputs cannot be shared among ranks: run this model without mpirun");
     const int most = most_ranks(config, weights);
     if (n_ranks <= most)
         return YALM_OK;
