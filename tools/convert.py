@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Convert a Hugging Face model directory, or a GGUF file, (Llama, Mistral, Mixtral, Qwen2, Qwen3 and 3.5, Phi-3 and 4, SmolLM3, Granite, Ministral 3, OLMo 2 and 3, Gemma 2 and 3, GLM-4, gpt-oss) to a file that yalm runs.
+"""Convert a Hugging Face model directory, or a GGUF file, (Llama, Mistral, Mixtral, Qwen2, Qwen3, Qwen3-Next, Qwen3.5, Phi-3 and 4, SmolLM3, Granite, Ministral 3, OLMo 2 and 3, Gemma 2 and 3, GLM-4, gpt-oss) to a file that yalm runs.
 
 examples:
   tools/convert.py ~/models/Mistral-7B-v0.1 mistral.bin

@@ -17,6 +17,7 @@ enum {
     MAX_DIM = 1 << 20, // hidden_dim, ffn_dim, and n_heads * head_dim: rows and columns of a layer's matrices
     MAX_HEADS = 1 << 14,
     MAX_HEAD_DIM = 1 << 12,
+    MAX_DELTA_HEADS = 1 << 12, // three for each token of a batch are numbered by an int
     MAX_VOCAB = 1 << 24,   // float32 still tells all ids apart
     MAX_CONTEXT = 1 << 28, // positions plus a chunk stay far inside int
     MAX_EXPERTS = 1 << 10,
@@ -202,8 +203,8 @@ static yalm_status read_delta(struct delta_config *delta, const struct json_obje
     static const char *const members[] = {"n_key_heads", "n_value_heads", "key_dim", "value_dim", "conv_width", "tiled"};
     const struct {
         int min, max, *value;
-    } sizes[] = {{1, MAX_HEADS, &delta->n_key_heads},
-                 {1, MAX_HEADS, &delta->n_value_heads},
+    } sizes[] = {{1, MAX_DELTA_HEADS, &delta->n_key_heads},
+                 {1, MAX_DELTA_HEADS, &delta->n_value_heads},
                  {1, MAX_HEAD_DIM, &delta->key_dim},
                  {1, MAX_HEAD_DIM, &delta->value_dim},
                  {2, CONFIG_MAX_CONV, &delta->conv_width}};

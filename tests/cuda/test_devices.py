@@ -29,7 +29,7 @@ DRAWS = {"draw-greedy", "draw-plain", "draw-top-p", "draw-penalties"}
 
 # What these have the others have too, each for itself: `make test` leaves them out.
 NOT_HERE = ("tiny-granite-moe", "tiny-glm4") if EMULATED and not THOROUGH else ()
-CPU_ALONE = ("tiny-qwen3_5", "tiny-qwen3_5-moe")  # test_refusals.py
+CPU_ALONE = ("tiny-qwen3_5", "tiny-qwen3_5-moe", "tiny-qwen3-next")  # test_refusals.py
 TINY = [name for name in cases.CASES if name.startswith("tiny-") and name not in (*NOT_HERE, *CPU_ALONE)]
 ROUTED = ("tiny-qwen3-moe", "tiny-gpt-oss", "tiny-glm4-moe", "tiny-granite-moe")
 # (case, dtype of the matrices, cache): every architecture option in fp32, which is compared the closest, and those in 16 bits whose way

@@ -30,7 +30,8 @@ def forward(directory, ids, dtype):
     ).eval()
     more = (
         {"output_router_logits": True}
-        if model.config.model_type in ("mixtral", "qwen3_moe", "qwen3_5_moe_text", "gpt_oss", "granitemoe")
+        if model.config.model_type
+        in ("mixtral", "qwen3_moe", "qwen3_5_moe_text", "qwen3_next", "gpt_oss", "granitemoe")
         else {}
     )
     with torch.no_grad():

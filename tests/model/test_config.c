@@ -161,7 +161,7 @@ static void test_recurrent_layers(void **state)
         {"\"key_dim\":3", "\"key_dim\":5000", "key_dim': found 5000"},
         {"\"key_dim\":3,", "", "key_dim' is missing"},
         {"\"key_dim\":3,", "\"key_dim\":3,\"more\":1,", "more' is not known"},
-        {"\"n_value_heads\":4,\"key_dim\":3,\"value_dim\":5", "\"n_value_heads\":16384,\"key_dim\":3,\"value_dim\":4000",
+        {"\"n_value_heads\":4,\"key_dim\":3,\"value_dim\":5", "\"n_value_heads\":4096,\"key_dim\":3,\"value_dim\":4000",
          "expected at most 1048576"},
         {"{\"layers\":[0],\"delta\"", "{\"layers\":[0],\"sliding_window\":0,\"delta\"",
          "'config.kinds.sliding_window' is not known"},

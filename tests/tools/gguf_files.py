@@ -26,9 +26,11 @@ ARCHITECTURES = {
     "GptOssForCausalLM": "gpt-oss",
     "GraniteMoeForCausalLM": "granitemoe",
     "Glm4MoeForCausalLM": "glm4moe",
+    "Qwen3NextForCausalLM": "qwen3next",
     "Qwen3_5ForCausalLM": "qwen35",
     "Qwen3_5MoeForCausalLM": "qwen35moe",
 }
+RECURRENT = ("qwen3next", "qwen35", "qwen35moe")
 PAIRED = ("llama", "smollm3", "granite", "granitemoe", "mistral3")  # whose q and k are permuted
 KINDS = {
     "F32": gguf.GGMLQuantizationType.F32,
@@ -172,14 +174,16 @@ def named(directory, arch, config):
         part = name.split(".")[-2]
         if arch in PAIRED and part in ("q_proj", "k_proj"):
             array = permute(array, config["num_attention_heads" if part == "q_proj" else "num_key_value_heads"])
-        if arch.startswith("qwen35"):
-            kind, name, array = recurrent(config, kind, name, array)
-        plus = arch.startswith("qwen35") and not name.endswith("linear_attn.norm.weight")
+        if arch in RECURRENT:
+            kind, name, array = recurrent(config, kind, name, array, arch != "qwen3next")
+        plus = arch in RECURRENT and not name.endswith("linear_attn.norm.weight")
         if (arch in ("gemma2", "gemma3") or plus) and name.endswith("norm.weight"):
             kind, array = "F32", as_floats(kind, array) + np.float32(1)
         if arch == "gpt-oss" and ".experts." in name:
             found.update(turned_experts(name, kind, array))
-        elif arch == "qwen35moe" and ".experts." in name:  # all experts' in one, gate's rows of each and then up's
+        elif arch in RECURRENT and "in_proj_qkvz" in name:
+            found.update(by_key_heads(config, name, kind, array))
+        elif arch in RECURRENT and ".experts." in name:  # all experts' in one, gate's rows of each and then up's
             layer = name.split(".")[2]
             for letter, rows in zip(
                 ("down",) if "down" in name else ("gate", "up"), np.split(array, 1 if "down" in name else 2, 1)
@@ -207,21 +211,37 @@ def named(directory, arch, config):
     return found
 
 
-def recurrent(config, kind, name, array):
-    """As llama.cpp's converter has it: value heads go round the key heads, A for its logarithm, no dimensions of one."""
+def by_key_heads(config, name, kind, array):
+    """q, k, v and z of each key head stand together; there q, k and v of all heads are one matrix, z another."""
+    keys, width = config["linear_num_key_heads"], config["linear_key_head_dim"]
+    parts = np.split(
+        array.reshape(keys, -1, array.shape[1]), [width, 2 * width, array.shape[0] // keys // 2 + width], 1
+    )
+    q, k, v, z = (part.reshape(-1, array.shape[1]) for part in parts)
+    layer = f"blk.{name.split('.')[2]}"
+    return {
+        f"{layer}.attn_qkv.weight": (kind, np.concatenate([q, k, v])),
+        f"{layer}.attn_gate.weight": (kind, z.copy()),
+    }
+
+
+def recurrent(config, kind, name, array, moved):
+    """As llama.cpp's converter has it: value heads, where moved, go round the key heads; A for its logarithm; no dimensions of one."""
     keys, heads = config["linear_num_key_heads"], config["linear_num_value_heads"]
     key_rows, width = 2 * keys * config["linear_key_head_dim"], config["linear_value_head_dim"]
 
     def tiled(rows, size):
+        if not moved:
+            return rows
         return rows.reshape(keys, heads // keys, size, *rows.shape[1:]).swapaxes(0, 1).reshape(rows.shape)
 
     part = name.partition(".linear_attn.")[2]
-    if part.startswith(("in_proj_qkv", "conv1d")):
+    if part.startswith(("in_proj_qkv.", "conv1d")):
         array = array.squeeze()
         array = np.concatenate([array[:key_rows], tiled(array[key_rows:], width)])
-    elif part.startswith("in_proj_z"):
+    elif part.startswith("in_proj_z."):
         array = tiled(array, width)
-    elif part.startswith(("in_proj_a", "in_proj_b", "A_log", "dt_bias")):
+    elif part.startswith(("in_proj_a.", "in_proj_b.", "A_log", "dt_bias")):
         array = tiled(array, 1)
     elif part.startswith("out_proj"):
         array = np.ascontiguousarray(tiled(array.T, width).T)

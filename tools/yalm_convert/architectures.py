@@ -85,6 +85,10 @@ QWEN3_5_MOE = dict(
     QWEN3_5, hidden_size=2048, num_hidden_layers=40, num_key_value_heads=2, num_experts=256, num_experts_per_tok=8,
     moe_intermediate_size=512, shared_expert_intermediate_size=512,
 )  # fmt: skip
+QWEN3_NEXT = dict(
+    QWEN3_5_MOE, vocab_size=151936, intermediate_size=5632, num_hidden_layers=48, num_experts=512, num_experts_per_tok=10,
+    norm_topk_prob=True, decoder_sparse_step=1,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -127,6 +131,14 @@ ARCHITECTURES = {
     ),
     "GraniteForCausalLM": Architecture("granite", GRANITE, biases=("attention_bias", "mlp_bias")),
     "GraniteMoeForCausalLM": Architecture("granitemoe", GRANITE_MOE, biases=("attention_bias",)),
+    "Qwen3NextForCausalLM": Architecture(
+        "qwen3_next",
+        QWEN3_NEXT,
+        "none",
+        ("attention_bias",),
+        ("qk_norm", "output_gate", "shared_gate"),
+        changes=Changes(norm_plus=1.0),
+    ),
     "Qwen3_5ForCausalLM": Architecture(
         "qwen3_5_text", QWEN3_5, "none", ("attention_bias",), ("qk_norm", "output_gate"), changes=Changes(norm_plus=1.0)
     ),

@@ -363,7 +363,7 @@ def _own_experts(keys: Keys, facts: dict) -> dict:
     }
     if dense:
         found["dense_layers"] = dense
-    always = has_recurrent(keys)  # whatever the key says
+    always = has_recurrent(keys) and "norm_topk_prob" not in keys.defaults  # whatever the key says
     if not always and not keys.flag("norm_topk_prob", keys.defaults.get("norm_topk_prob", False)):
         found["raw_expert_weights"] = True
     if "n_shared_experts" in keys.defaults:

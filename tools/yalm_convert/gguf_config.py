@@ -88,7 +88,7 @@ class Family:
 RECURRENT = {
     "post_attention_norm": "post_attention_layernorm", "attn_qkv": "linear_attn.in_proj_qkv", "attn_gate": "linear_attn.in_proj_z",
     "ssm_conv1d": "linear_attn.conv1d", "ssm_dt": "linear_attn.dt", "ssm_a": "linear_attn.A", "ssm_alpha": "linear_attn.in_proj_a",
-    "ssm_beta": "linear_attn.in_proj_b", "ssm_norm": "linear_attn.norm", "ssm_out": "linear_attn.out_proj",
+    "ssm_beta": "linear_attn.in_proj_b", "ssm_ba": "linear_attn.in_proj_ba", "ssm_norm": "linear_attn.norm", "ssm_out": "linear_attn.out_proj",
     "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
     **{f"ffn_{part}_shexp": f"mlp.shared_expert.{part}_proj" for part in ("gate", "up", "down")},
 }  # fmt: skip
@@ -117,6 +117,9 @@ FAMILIES = {
     "qwen2": Family("Qwen2ForCausalLM"),
     "qwen3": Family("Qwen3ForCausalLM"),
     "qwen3moe": Family("Qwen3MoeForCausalLM", settings=OWN_EXPERTS, always={"norm_topk_prob": True}),
+    "qwen3next": Family(
+        "Qwen3NextForCausalLM", settings={**STATES, **OWN_EXPERTS}, always={"norm_topk_prob": True}, names=RECURRENT
+    ),
     "qwen35": Family("Qwen3_5ForCausalLM", settings=STATES, names=RECURRENT),
     "qwen35moe": Family("Qwen3_5MoeForCausalLM", settings={**STATES, **OWN_EXPERTS}, names=RECURRENT),
     "phi3": Family("Phi3ForCausalLM", names={"ffn_up": "mlp.gate_up_proj"}),
@@ -253,7 +256,8 @@ def _recurrent(file: GgufFile, prefix: str, values: dict) -> None:
     heads, inner = values.get("linear_num_value_heads"), file.get(f"{prefix}ssm.inner_size")
     if isinstance(heads, int) and heads and isinstance(inner, int):
         values["linear_value_head_dim"] = inner // heads
-    if heads != values.get("linear_num_key_heads"):
+    tiled = file.get("general.architecture") != "qwen3next"
+    if tiled and heads != values.get("linear_num_key_heads"):
         values["tiled_value_heads"] = True
     recurrent = file.get(f"{prefix}attention.recurrent_layers")
     if isinstance(recurrent, list):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .computed import Mapped, Turned
+from .computed import Mapped, Turned, Within
 from .source import shown
 
 FULL, LINEAR = "full_attention", "linear_attention"
@@ -32,8 +32,8 @@ def read_recurrent(keys, n_layers: int) -> dict:
     delta = {
         ours: keys.integer(theirs, keys.defaults[theirs], 1, most)
         for ours, theirs, most in (
-            ("n_key_heads", "linear_num_key_heads", 1 << 14),
-            ("n_value_heads", "linear_num_value_heads", 1 << 14),
+            ("n_key_heads", "linear_num_key_heads", 1 << 12),
+            ("n_value_heads", "linear_num_value_heads", 1 << 12),
             ("key_dim", "linear_key_head_dim", 1 << 12),
             ("value_dim", "linear_value_head_dim", 1 << 12),
             ("conv_width", "linear_conv_kernel_dim", 64),
@@ -76,17 +76,44 @@ def plan_recurrent(planner, name: str, stored: str, delta: dict) -> None:
     dim, heads, width = planner.config["hidden_dim"], delta["n_value_heads"], delta["conv_width"]
     keys, values = delta["n_key_heads"] * delta["key_dim"], heads * delta["value_dim"]
     channels = 2 * keys + values
-    joined, first = planner.take(f"{stored}.in_proj_qkv.weight", (channels, dim)), 0
-    for letter, rows in (("q", keys), ("k", keys), ("v", values)):
-        planner.weights(f"{name}.{letter}", joined.part(first * dim, (rows, dim)))
-        first += rows
-    planner.weights(f"{name}.output_gate", planner.take(f"{stored}.in_proj_z.weight", (values, dim)))
+    products = _products(planner, stored, delta, dim)
+    for ours in ("q", "k", "v", "output_gate"):
+        planner.weights(f"{name}.{ours}", products[ours])
     planner.weights(f"{name}.o", planner.take(f"{stored}.out_proj.weight", (dim, values)))
     conv = planner.take(f"{stored}.conv1d.weight", (channels, 1, width))
     planner.exact(f"{name}.conv", Turned(conv.part(0, (channels, width)), 0, 1))
-    planner.exact(f"{name}.decay", planner.take(f"{stored}.in_proj_a.weight", (heads, dim)))
-    planner.exact(f"{name}.beta", planner.take(f"{stored}.in_proj_b.weight", (heads, dim)))
+    for ours in ("decay", "beta"):
+        planner.exact(f"{name}.{ours}", products[ours])
     planner.exact(f"{name}.decay_bias", planner.take(f"{stored}.dt_bias", (heads,)))
     stored_rate, rate = ("A", np.negative) if f"{stored}.A" in planner.left else ("A_log", np.exp)
     planner.exact(f"{name}.decay_rate", Mapped(planner.take(f"{stored}.{stored_rate}", (heads,)), rate))
     planner.exact(f"{name}.value_norm", planner.take(f"{stored}.norm.weight", (delta["value_dim"],)))
+
+
+def _products(planner, stored: str, delta: dict, dim: int) -> dict:
+    """What the layer's input is multiplied by, by our names."""
+    heads = delta["n_value_heads"]
+    keys, values = delta["n_key_heads"] * delta["key_dim"], heads * delta["value_dim"]
+    together, pair = f"{stored}.in_proj_qkvz.weight", f"{stored}.in_proj_ba.weight"
+    found = {}
+    if pair in planner.left:  # those of a key head stand together: of its value heads beta, then decay
+        each = heads // delta["n_key_heads"]
+        both = planner.take(pair, (2 * heads, dim))
+        found = {"beta": Within(both, 2 * each, 0, each), "decay": Within(both, 2 * each, each, each)}
+    else:
+        found["decay"] = planner.take(f"{stored}.in_proj_a.weight", (heads, dim))
+        found["beta"] = planner.take(f"{stored}.in_proj_b.weight", (heads, dim))
+    if together in planner.left:
+        rows = values // delta["n_key_heads"]
+        sizes = {"q": delta["key_dim"], "k": delta["key_dim"], "v": rows, "output_gate": rows}
+        joined, block, first = planner.take(together, (2 * (keys + values), dim)), sum(sizes.values()), 0
+        for ours, size in sizes.items():
+            found[ours] = Within(joined, block, first, size)
+            first += size
+        return found
+    joined, first = planner.take(f"{stored}.in_proj_qkv.weight", (2 * keys + values, dim)), 0
+    for ours, rows in (("q", keys), ("k", keys), ("v", values)):
+        found[ours] = joined.part(first * dim, (rows, dim))
+        first += rows
+    found["output_gate"] = planner.take(f"{stored}.in_proj_z.weight", (values, dim))
+    return found
