@@ -162,8 +162,19 @@ static struct block block_of(struct cpu_state *s, const struct turn *turns, int 
 {
     const struct delta_config *d = config_delta(s->config, layer);
     const int channels = delta_channels(d);
-    struct block b = {s,        d,   &s->weights->layers[layer], turns, n_turns, n, layer, channels, s->mixed, s->decays,
-                      s->betas, NULL};
+    struct block b = {
+        .s = s,
+        .d = d,
+        .w = &s->weights->layers[layer],
+        .turns = turns,
+        .n_turns = n_turns,
+        .n = n,
+        .layer = layer,
+        .channels = channels,
+        .mixed = s->mixed,
+        .decays = s->decays,
+        .betas = s->betas,
+    };
     if (outlasts) {
         b.mixed = cpu_kind_of(s, layer)->replays + (size_t)s->place[layer] * replay_floats(d);
         b.given = b.mixed + (size_t)MOST_APART * channels;
@@ -279,16 +290,16 @@ static void keep_inputs(const struct block *b, const struct sequence *own, const
         copy_given(b, b->given + (ptrdiff_t)t * b->channels, t);
 }
 
-static void recur(const struct block *b, const struct sequence *own, int head, int first_col, int last_col)
+// y: where the first token's values come to lie, of all heads; NULL: they are not wanted.
+static void recur(const struct block *b, const struct sequence *own, float *y, int head, int first_col, int last_col)
 {
-    struct cpu_state *s = b->s;
     const struct delta_config *d = b->d;
     const struct carried *c = &own->state->carried;
     const int key_head = d->tiled ? head % d->n_key_heads : head / (d->n_value_heads / d->n_key_heads);
     const float *x = b->mixed + (ptrdiff_t)own->first * b->channels;
     const ptrdiff_t row = (ptrdiff_t)own->first * d->n_value_heads + head;
-    s->kernels->delta_rule(&(struct delta_args){
-        .y = s->attended + (ptrdiff_t)own->first * delta_values(d) + (ptrdiff_t)head * d->value_dim,
+    b->s->kernels->delta_rule(&(struct delta_args){
+        .y = y ? y + (ptrdiff_t)head * d->value_dim : NULL,
         .ldy = delta_values(d),
         .before = delta_state(own->state, c->from, b->layer, head),
         .after = delta_state(own->state, c->to, b->layer, head),
@@ -318,7 +329,8 @@ static void recur_all(const struct block *b, struct member *me)
             if (item < 0)
                 keep_inputs(b, &own, NULL);
             else
-                recur(b, &own, item / slices, first, first + (left < DELTA_COLS ? left : DELTA_COLS));
+                recur(b, &own, b->s->attended + (ptrdiff_t)own.first * delta_values(b->d), item / slices, first,
+                      first + (left < DELTA_COLS ? left : DELTA_COLS));
         }
 }
 
@@ -369,7 +381,7 @@ static void replay_layer(void *context, int layer)
     const struct block b = block_of(s, NULL, 0, r->n, layer, true);
     const struct sequence own = {s, 0, r->n};
     for (int head = 0; head < b.d->n_value_heads; head++)
-        recur(&b, &own, head, 0, b.d->value_dim);
+        recur(&b, &own, NULL, head, 0, b.d->value_dim);
     keep_inputs(&b, &own, b.given);
 }
 

@@ -232,6 +232,7 @@ yalm_status cpu_sizes(struct cpu_state *s, const struct backend_plan *plan, yalm
 {
     const struct model_config *config = plan->config;
     *s = (struct cpu_state){.config = config, .weights = plan->weights, .cancel = plan->cancel, .group = plan->group};
+    s->carried = (struct carried){.at = {-1, -1, -1}, .kept = -1};
     for (int i = 0; i < config_n_kinds(config); i++)
         s->kinds[i].kv = plan->kv[i];
     s->kv = &s->kinds[0].kv;

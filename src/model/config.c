@@ -18,8 +18,8 @@ enum {
     MAX_HEADS = 1 << 14,
     MAX_HEAD_DIM = 1 << 12,
     MAX_DELTA_HEADS = 1 << 12, // three for each token of a batch are numbered by an int
-    MAX_VOCAB = 1 << 24,   // float32 still tells all ids apart
-    MAX_CONTEXT = 1 << 28, // positions plus a chunk stay far inside int
+    MAX_VOCAB = 1 << 24,       // float32 still tells all ids apart
+    MAX_CONTEXT = 1 << 28,     // positions plus a chunk stay far inside int
     MAX_EXPERTS = 1 << 10,
 };
 

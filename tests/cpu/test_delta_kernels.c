@@ -80,7 +80,7 @@ static void run(const struct fixture *f, const struct problem *p, const struct t
                 float *y, int first_token, int n)
 {
     const float *x = t->x + (ptrdiff_t)first_token * t->ldx;
-    f->kernels->delta_rule(&(struct delta_args){.y = y + (ptrdiff_t)first_token * p->value_dim,
+    f->kernels->delta_rule(&(struct delta_args){.y = y ? y + (ptrdiff_t)first_token * p->value_dim : NULL,
                                                 .ldy = p->value_dim,
                                                 .before = before,
                                                 .after = after,
@@ -169,6 +169,10 @@ static void test_delta_rule_is_the_same_however_it_is_cut(void **state)
                 p.last = p.first + 32 < p.value_dim ? p.first + 32 : p.value_dim;
                 run(f, &p, &t, in_place, in_place, y, at, 1);
             }
+        assert_memory_equal(in_place, t.after, sizeof(float) * floats);
+        p.first = 0;
+        memcpy(in_place, t.before, sizeof(float) * floats);
+        run(f, &p, &t, in_place, in_place, NULL, 0, p.n); // without what comes out
         assert_memory_equal(in_place, t.after, sizeof(float) * floats);
         assert_memory_equal(y, t.y, sizeof(float) * out);
         release(f);

@@ -163,6 +163,11 @@ static void test_files(void **state)
     roll_back(saved, yalm_position(saved) - 1);
     assert_go_on_alike(saved, loaded);
     assert_int_equal(yalm_rollback_point(loaded, 7), 0); // of the text that the file took the place of
+    yalm_session *unused = open_with(small_options("dense", 300));
+    if (yalm_session_save(saved, path, &error) != YALM_OK || yalm_session_load(unused, path, &error) != YALM_OK)
+        fail_msg("%s", error.text);
+    assert_go_on_alike(saved, unused);
+    yalm_session_close(unused);
     yalm_session_close(saved);
     yalm_session_close(loaded);
 }

@@ -131,7 +131,7 @@ struct few_attention {
 // is left. Columns do not depend on each other, and one block fits into L1 whatever value_dim: rows a power of two apart would fall on few of its sets.
 enum { DELTA_COLS = 32 };
 struct delta_args {
-    float *y; // (n, ldy)
+    float *y; // (n, ldy); NULL: not wanted
     ptrdiff_t ldy;
     const float *before; // S as the tokens before left it
     float *after;        // where it goes; may be `before`

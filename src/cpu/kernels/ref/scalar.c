@@ -104,7 +104,8 @@ static void scalar_delta_rule(const struct delta_args *a)
                 after[i * ld] = (float)kept;
                 sum += q[i] * kept;
             }
-            a->y[t * a->ldy + c] = (float)sum;
+            if (a->y)
+                a->y[t * a->ldy + c] = (float)sum;
         }
     }
 }

@@ -104,7 +104,7 @@ VEC_INLINE void delta_token(float *y, float *after, const float *before, ptrdiff
     for (; i < key_dim; i++)
         delta_write(sums, after + i * ld, before + i * ld, ld, q + i, k + i, decay_all, u, 1, cols, whole);
 #pragma GCC unroll 8
-    for (int j = 0; j < DELTA_VECS; j++)
+    for (int j = 0; j < DELTA_VECS && y; j++)
         delta_store(y, j, cols, delta_sum(sums, j), whole);
 }
 
@@ -117,7 +117,7 @@ static void delta_rule(const struct delta_args *a)
             const float *before = (t == 0 ? a->before : a->after) + block, *x = a->v + t * a->ldx + c;
             const float *q = a->q + t * a->ldx, *k = a->k + t * a->ldx;
             const float decay = a->decay[t * a->ldg], beta = a->beta[t * a->ldg];
-            float *y = a->y + t * a->ldy + c, *after = a->after + block;
+            float *y = a->y ? a->y + t * a->ldy + c : NULL, *after = a->after + block;
             if (cols >= DELTA_COLS)
                 delta_token(y, after, before, DELTA_COLS, q, k, x, decay, beta, a->key_dim, DELTA_COLS, true);
             else
