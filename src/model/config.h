@@ -105,8 +105,8 @@ static inline bool config_recurs(const struct model_config *config)
     return any;
 }
 
-// Whether layers have what only one process, on a CPU, computes.
-static inline bool config_is_for_cpu(const struct model_config *config)
+// Whether layers have what ranks cannot share.
+static inline bool config_is_for_one_process(const struct model_config *config)
 {
     return config_recurs(config) || config->output_gate || config->shared_gate;
 }
