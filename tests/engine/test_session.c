@@ -201,7 +201,7 @@ static void test_rollback_past_what_the_ring_holds_is_refused(void **state)
     memcpy(before, yalm_logits(session, 0), sizeof before);
     yalm_error error;
     assert_int_equal(yalm_rollback(session, 50, &error), YALM_USAGE);
-    assert_says(&error, YALM_USAGE, "the ring buffer no longer holds");
+    assert_says(&error, YALM_USAGE, "the session no longer holds");
     assert_int_equal(yalm_position(session), 100);
     assert_int_equal(yalm_rollback(session, 95, &error), YALM_OK); // within a chunk
     assert_int_equal(yalm_eval(session, tokens + 95, 5, YALM_LOGITS_LAST, NULL), YALM_OK);
