@@ -70,8 +70,12 @@ static yalm_status cuda_resolve(const struct model_config *config, const struct 
     if (options->activations > YALM_ACTIVATIONS_INT16)
         return error_set(error, YALM_USAGE, "device cuda: activations %s are the CPU's (-d cpu)",
                          options->activations == YALM_ACTIVATIONS_INT8 ? "int8" : "fp32");
-    if (config_is_for_cpu(config))
-        return error_set(error, YALM_USAGE, "device cuda: recurrent layers and gated outputs run on the CPU alone (-d cpu)");
+    for (int kind = 0; kind < config_n_kinds(config); kind++)
+        if (config->kinds[kind].delta.key_dim > MAX_KEY_DIM)
+            return error_set(error, YALM_USAGE,
+                             "device cuda: recurrent layers whose heads have keys of %d do not run on the GPU, only up to %d "
+                             "(-d cpu runs them)",
+                             config->kinds[kind].delta.key_dim, MAX_KEY_DIM);
     TRY(method_check(config, options, error));
     const int vocab = weights->embedding.rows; // of all ranks
     if (vocab > MAX_VOCAB)
@@ -155,6 +159,11 @@ static int most_apart(const void *state)
     return cuda_most_apart(static_cast<const struct cuda_state *>(state));
 }
 
+static bool cuda_holds(const void *state, int64_t position)
+{
+    return carried_holds(&static_cast<const struct cuda_state *>(state)->carried, position);
+}
+
 static yalm_status cuda_fill_random(void *state, int64_t position, int n, uint64_t seed, yalm_error *error)
 {
     return cuda_fill(static_cast<struct cuda_state *>(state), position, n, seed, error);
@@ -168,6 +177,10 @@ static double cuda_step_bytes(const void *state, int n, int64_t position)
     double bytes = 0;
     for (int kind = 0; kind < config_n_kinds(s->config); kind++) {
         const struct kv_cache *cache = &s->caches[kind];
+        if (!config_kind_attends(s->config, kind)) {
+            bytes += config_n_layers_of(s->config, kind) * delta_bytes(&s->config->kinds[kind].delta);
+            continue;
+        }
         const int64_t first = policy_first_visible(cache->policy, position), last = position + n;
         const int sinks = policy_sinks_apart(cache->policy, last - 1) ? cache->policy.n_sinks : 0;
         bytes += 2.0 * cache->n_layers * cache->n_kv_heads * kv_row_bytes(cache) * (double)(last - first + sinks);
@@ -229,6 +242,7 @@ static struct backend make_backend(void)
     b.evaluate = cuda_evaluate;
     b.evaluate_together = cuda_evaluate_together;
     b.most_apart = most_apart;
+    b.holds = cuda_holds;
     b.fill_random = cuda_fill_random;
     b.step_bytes = cuda_step_bytes;
     b.measure_limits = cuda_measure_limits;

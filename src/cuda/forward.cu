@@ -36,8 +36,13 @@ static yalm_status normalised_products(struct cuda_state *s, const struct produc
                                        const struct upcoming *next = NULL)
 {
     const float eps = s->config->norm_eps;
-    if (as_vectors(s, n))
-        return matvec_norm(products, n_products, x, norm, eps, s->stream, error, next, n);
+    enum { AT_ONCE = 3 };
+    if (as_vectors(s, n)) {
+        for (int i = 0, left; (left = n_products - i) > 0; i += AT_ONCE)
+            TRY(matvec_norm(products + i, left < AT_ONCE ? left : AT_ONCE, x, norm, eps, s->stream, error,
+                            left <= AT_ONCE ? next : NULL, n));
+        return YALM_OK;
+    }
     for (int i = 0; i < n_products; i++) {
         const struct matrix *w = &products[i].w;
         const enum dtype type = input_type(w->dtype);
@@ -113,8 +118,10 @@ static yalm_status normalise_heads(struct cuda_state *s, const struct layer_weig
 static yalm_status make_qkv(struct cuda_state *s, int layer, int n, const struct upcoming *next, yalm_error *error)
 {
     const struct layer_weights *w = &s->weights->weights.layers[layer];
-    const struct product qkv[] = {{w->q, w->q_bias, s->q}, {w->k, w->k_bias, s->k}, {w->v, w->v_bias, s->v}};
-    const struct product all = {joined_qkv(s, w, n), NULL, s->q};
+    const struct product gate = {w->output_gate, w->output_gate_bias, s->gates};
+    const struct product qkv[] = {{w->q, w->q_bias, s->q}, {w->k, w->k_bias, s->k}, {w->v, w->v_bias, s->v}, gate};
+    const struct product all[] = {{joined_qkv(s, w, n), NULL, s->q}, gate};
+    const int n_gates = gate.w.data != NULL;
     const int kind = s->config->kind_of_layer[layer];
     struct rope_append append = {s->step,
                                  s->q,
@@ -132,16 +139,16 @@ static yalm_status make_qkv(struct cuda_state *s, int layer, int n, const struct
     append.growth_context = s->config->query_growth > 0 ? s->config->query_growth_context : 1;
     append.still = s->config->unrotated_layer[layer];
     append.key_offset = s->key_offsets ? s->key_offsets + (size_t)layer * s->kv_dim : NULL;
-    if (all.w.data) {
-        TRY(normalised_products(s, &all, 1, 1, s->x, w->attention_norm, n, error, next));
+    if (all[0].w.data) {
+        TRY(normalised_products(s, all, 1 + n_gates, 1, s->x, w->attention_norm, n, error, next));
         append.k = s->q + s->q_dim;
         append.v = append.k + s->kv_dim;
-        append.pitch = all.w.rows;
+        append.pitch = all[0].w.rows;
     } else {
-        TRY(normalised_products(s, qkv, 3, 3, s->x, w->attention_norm, n, error, next));
+        TRY(normalised_products(s, qkv, 3 + n_gates, 3, s->x, w->attention_norm, n, error, next));
     }
     if (w->q_norm)
-        TRY(normalise_heads(s, w, all.w.data ? all.w.rows : 0, n, error));
+        TRY(normalise_heads(s, w, all[0].w.data ? all[0].w.rows : 0, n, error));
     return s->turns ? turns_append(s, append, layer, n, error) : rope_append(&append, n, s->stream, error);
 }
 
@@ -167,8 +174,46 @@ static yalm_status attention_block(struct cuda_state *s, int layer, int n, bool 
                              s->stream, error));
     else
         TRY(attention_prefill(&attention, n, s->attended, input_type(w->o.dtype), s->stream, error));
+    if (w->output_gate.data)
+        TRY(sigmoid_multiply(s->attended, as_vectors(s, n) ? DTYPE_FP32 : input_type(w->o.dtype), s->gates,
+                             (size_t)n * s->q_dim, s->stream, error));
     const bool next = !w->router.data && ffn->gate.dtype == ffn->up.dtype;
     return project_residual(s, &w->o, w->o_bias, s->attended, w->attention_post_norm, n, next ? &units : NULL, error);
+}
+
+// residual += o · what the layer's recurrence makes of rmsnorm(x)
+static yalm_status recurrent_block(struct cuda_state *s, int layer, int n, yalm_error *error)
+{
+    const struct layer_weights *w = &s->weights->weights.layers[layer];
+    const struct delta_config *c = config_delta(s->config, layer);
+    const int kind = s->config->kind_of_layer[layer];
+    const enum dtype type = as_vectors(s, n) ? DTYPE_FP32 : input_type(w->o.dtype);
+    float *k = s->q + (size_t)n * delta_keys(c), *v = k + (size_t)n * delta_keys(c);
+    const struct product products[] = {{w->q, NULL, s->q},
+                                       {w->k, NULL, k},
+                                       {w->v, NULL, v},
+                                       {w->output_gate, NULL, s->gates},
+                                       {w->delta.decay, NULL, s->decays},
+                                       {w->delta.beta, NULL, s->betas}};
+    const struct upcoming o = upcoming_of(&w->o);
+    const struct delta delta = {s->step,
+                                c,
+                                &w->delta,
+                                s->place[layer],
+                                config_n_layers_of(s->config, kind),
+                                s->states[kind],
+                                s->inputs[kind],
+                                s->q,
+                                k,
+                                v,
+                                s->decays,
+                                s->betas,
+                                s->mixed};
+    TRY(normalised_products(s, products, 6, 3, s->x, w->attention_norm, n, error, &o));
+    TRY(delta_mix(&delta, n, s->stream, error));
+    TRY(delta_rule(&delta, s->q, n, s->stream, error)); // which nobody reads any more
+    TRY(delta_gate(&delta, s->attended, type, s->q, s->gates, s->config->norm_eps, n, s->stream, error));
+    return project_residual(s, &w->o, NULL, s->attended, w->attention_post_norm, n, NULL, error);
 }
 
 // activation(gate · h) ∘ (up · h), h = rmsnorm(x), of the type that down's product takes
@@ -192,6 +237,9 @@ static yalm_status ffn_block(struct cuda_state *s, int layer, int n, yalm_error 
     const struct expert_weights *ffn = w->router.data ? &w->shared : &w->experts[0];
     if (ffn->gate.data)
         TRY(gated_units(s, w, ffn, n, error)); // before the experts, which add to x
+    if (ffn->gate.data && w->router.data && w->shared_router.data)
+        TRY(weigh_units(s->gated, as_vectors(s, n) ? DTYPE_FP32 : input_type(ffn->down.dtype), ffn->gate.rows,
+                        &w->shared_router, s->x, w->ffn_norm, s->config->norm_eps, n, s->stream, error));
     if (w->router.data) {
         const int n_experts = s->config->n_experts;
         const struct experts experts = {w->ffn_norm,
@@ -244,7 +292,8 @@ yalm_status cuda_layers(struct cuda_state *s, int n, bool selective, yalm_error 
     const float scale = s->config->embedding_scale;
     TRY(embed(s->x, &s->weights->weights.embedding, s->tokens, n, s->stream, error, scale > 0 ? scale : 1.0f));
     for (int layer = 0; layer < s->config->n_layers; layer++) {
-        TRY(attention_block(s, layer, n, selective, error));
+        TRY(config_is_recurrent(s->config, layer) ? recurrent_block(s, layer, n, error)
+                                                  : attention_block(s, layer, n, selective, error));
         TRY(end_block(s, s->weights->weights.layers[layer].attention_post_norm, n, error));
         TRY(ffn_block(s, layer, n, error));
         TRY(end_block(s, s->weights->weights.layers[layer].ffn_post_norm, n, error));
@@ -320,7 +369,7 @@ static yalm_status decode(struct cuda_state *s, bool selective, yalm_error *erro
 static yalm_status copy_step(struct cuda_state *s, const struct batch *batch, yalm_error *error)
 {
     TRY_CUDA(cudaEventSynchronize(s->copied)); // the last batch's copies are over
-    *s->step_host = {batch->position, batch->n, 0};
+    *s->step_host = {batch->position, batch->n, (int16_t)s->carried.from, (int16_t)s->carried.to};
     if (method_applies(s, batch->n, batch->position))
         s->step_host->choice = method_choice(s, batch->position);
     TRY_CUDA(cudaMemcpyAsync(s->step, s->step_host, sizeof *s->step, cudaMemcpyHostToDevice, s->stream));
@@ -374,7 +423,7 @@ static yalm_status generate(struct cuda_state *s, const struct batch *batch, boo
     return YALM_OK;
 }
 
-yalm_status cuda_forward(struct cuda_state *s, const struct batch *batch, yalm_error *error)
+static yalm_status forward(struct cuda_state *s, const struct batch *batch, yalm_error *error)
 {
     if (batch->apart)
         return cuda_forward_apart(s, batch, error);
@@ -392,6 +441,28 @@ yalm_status cuda_forward(struct cuda_state *s, const struct batch *batch, yalm_e
     return batch->logits ? classify_all(s, batch, error) : YALM_OK;
 }
 
+yalm_status cuda_forward(struct cuda_state *s, const struct batch *batch, yalm_error *error)
+{
+    carried_begin(&s->carried, batch->position, batch->n);
+    const yalm_status status = forward(s, batch, error);
+    carried_end(&s->carried, batch->position, batch->n, status == YALM_OK);
+    return status;
+}
+
+// A recurrent layer's states stay what they are: what is in them costs no time.
+static yalm_status skip(struct cuda_state *s, int64_t position, int kind, yalm_error *error)
+{
+    const struct delta_config *c = &s->config->kinds[kind].delta;
+    const size_t layers = config_n_layers_of(s->config, kind), states = layers * delta_state_floats(c),
+                 inputs = layers * delta_input_floats(c);
+    const int place = s->carried.from;
+    if (position > 0)
+        return YALM_OK;
+    TRY_CUDA(cudaMemsetAsync(s->states[kind] + place * states, 0, states * sizeof(float), s->stream));
+    TRY_CUDA(cudaMemsetAsync(s->inputs[kind] + place * inputs, 0, inputs * sizeof(float), s->stream));
+    return YALM_OK;
+}
+
 yalm_status cuda_fill(struct cuda_state *s, int64_t position, int n, uint64_t seed, yalm_error *error)
 {
     struct batch batch = {};
@@ -401,8 +472,12 @@ yalm_status cuda_fill(struct cuda_state *s, int64_t position, int n, uint64_t se
         TRY(copy_step(s, &batch, error));
         TRY(method_begin(s, false, error));
     }
+    s->carried.from = carried_skip(&s->carried, position, n);
     for (int kind = 0; kind < config_n_kinds(s->config); kind++)
-        TRY(fill_noise(&s->caches[kind], position, n, seed + kind, s->stream, error));
+        if (!config_kind_attends(s->config, kind))
+            TRY(skip(s, position, kind, error));
+        else
+            TRY(fill_noise(&s->caches[kind], position, n, seed + kind, s->stream, error));
     for (int layer = 0; s->method && layer < s->config->n_layers; layer++) {
         const struct attention attention = {s->step,       NULL,  NULL,
                                             &s->caches[0], layer, s->config->n_heads}; // there are rows only

@@ -25,6 +25,13 @@ void *take_block(struct cuda_blocks *b, size_t count, size_t size)
 static void take_kv(struct cuda_state *s, struct cuda_blocks *b)
 {
     for (int kind = 0; kind < config_n_kinds(s->config); kind++) {
+        const struct delta_config *delta = &s->config->kinds[kind].delta;
+        const size_t carried = (size_t)CARRIED_PLACES * config_n_layers_of(s->config, kind);
+        if (!config_kind_attends(s->config, kind)) {
+            take(b, s->states[kind], carried * delta_state_floats(delta), sizeof(float));
+            take(b, s->inputs[kind], carried * delta_input_floats(delta), sizeof(float));
+            continue;
+        }
         struct kv_cache *c = &s->caches[kind];
         const size_t rows = (size_t)c->n_layers * c->n_kv_heads * c->policy.capacity, size = kv_element_bytes(c->type);
         take(b, c->keys, rows * c->head_dim, size);
@@ -34,6 +41,29 @@ static void take_kv(struct cuda_state *s, struct cuda_blocks *b)
             take(b, c->value_scales, rows, sizeof(float));
         }
     }
+}
+
+static int value_heads(const struct delta_config *delta)
+{
+    return delta->n_value_heads;
+}
+
+// What attention or a recurrent layer works on.
+static void take_blocks(struct cuda_state *s, struct cuda_blocks *b)
+{
+    const struct model_config *c = s->config;
+    const size_t chunk = s->chunk, values = config_most_of(c, delta_values), channels = config_most_of(c, delta_channels),
+                 heads = config_most_of(c, value_heads), qkv = s->q_dim + 2 * s->kv_dim,
+                 wide = (size_t)s->q_dim > values ? s->q_dim : values;
+    take(b, s->q, chunk * (qkv > channels ? qkv : channels), sizeof(float));
+    s->k = s->q ? s->q + chunk * s->q_dim : NULL;
+    s->v = s->k ? s->k + chunk * s->kv_dim : NULL;
+    take(b, s->rotated_q, chunk * s->q_dim, sizeof(float));
+    take(b, s->attended, chunk * wide, sizeof(float));
+    take(b, s->gates, c->output_gate || values > 0 ? chunk * wide : 0, sizeof(float));
+    take(b, s->mixed, chunk * channels, sizeof(float));
+    take(b, s->decays, chunk * heads, sizeof(float));
+    take(b, s->betas, chunk * heads, sizeof(float));
 }
 
 static void take_scratch(struct cuda_state *s, struct cuda_blocks *b)
@@ -48,16 +78,12 @@ static void take_scratch(struct cuda_state *s, struct cuda_blocks *b)
     take(b, s->h, chunk * dim, sizeof(float));
     if (c->norms_after || c->norms_around || s->group)
         take(b, s->branch, chunk * dim, sizeof(float));
-    take(b, s->q, chunk * (s->q_dim + 2 * s->kv_dim), sizeof(float));
-    s->k = s->q ? s->q + chunk * s->q_dim : NULL;
-    s->v = s->k ? s->k + chunk * s->kv_dim : NULL;
-    take(b, s->rotated_q, chunk * s->q_dim, sizeof(float));
+    take_blocks(s, b);
     bool sinks = false;
     for (int kind = 0; kind < config_n_kinds(c); kind++)
         sinks |= s->caches[kind].policy.n_sinks > 0;
     if (sinks)
         take(b, s->sink_q, chunk * s->q_dim, sizeof(float));
-    take(b, s->attended, chunk * s->q_dim, sizeof(float));
     if (s->caches[0].type == YALM_KV_INT8 && key_offset_has(c, s->caches[0].policy.n_sinks))
         take(b, s->key_offsets, (size_t)c->n_layers * s->kv_dim, sizeof(float));
     take(b, s->gate, chunk * ffn, sizeof(float));
@@ -81,7 +107,7 @@ static void shape_kind(struct cuda_state *s, const struct backend_plan *plan, in
 {
     struct kv_cache *cache = &s->caches[kind];
     cache->type = plan->options->kv;
-    cache->n_layers = config_n_layers_of(s->config, kind);
+    cache->n_layers = config_kind_attends(s->config, kind) ? config_n_layers_of(s->config, kind) : 0;
     cache->n_kv_heads = s->config->n_kv_heads;
     cache->head_dim = s->config->head_dim;
     cache->policy = plan->kv[kind];
@@ -106,6 +132,7 @@ static yalm_status state_shape(struct cuda_state *s, const struct backend_plan *
     s->kv_dim = c->n_kv_heads * c->head_dim;
     s->chunk = plan->options->chunk;
     s->several = plan->options->several;
+    carried_open(&s->carried);
     s->slab_bytes = s->chunk > 1 ? slab_bytes(c, plan->weights) : 0;
     for (int kind = 0; kind < config_n_kinds(c); kind++)
         shape_kind(s, plan, kind);
@@ -160,6 +187,8 @@ static yalm_status fill_key_offsets(struct cuda_state *s, const struct model_wei
         return error_set(error, YALM_NO_MEMORY, "out of memory for a session");
     for (int layer = 0; layer < c->n_layers; layer++) {
         const int kind = c->kind_of_layer[layer];
+        if (!config_kind_attends(c, kind))
+            continue;
         key_offset(offsets + (size_t)layer * s->kv_dim, weights->layers[layer].k_bias, c,
                    c->unrotated_layer[layer] ? NULL : frequencies + kind * (c->head_dim / 2), s->ropes[kind].scale);
     }
@@ -218,7 +247,7 @@ static yalm_status state_take(struct cuda_state *s, const struct backend_plan *p
         cudaHostAlloc(reinterpret_cast<void **>(&s->tokens_host), s->chunk * sizeof *s->tokens_host, cudaHostAllocDefault));
     TRY_CUDA(cudaHostAlloc(reinterpret_cast<void **>(&s->sampled), sizeof *s->sampled, cudaHostAllocDefault));
     TRY(state_fill(s, plan->weights, error));
-    s->several = !s->method && !s->step_plan && !plan->group;
+    s->several = !s->method && !s->step_plan && !plan->group && !config_recurs(s->config);
     return s->method ? method_open(s, plan, error) : YALM_OK;
 }
 

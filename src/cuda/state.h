@@ -1,5 +1,6 @@
 // A session's memory on the device: KV cache, activations, scratch. Sizes are known before anything is taken.
 #pragma once
+#include "cuda/delta/delta.h"
 #include "cuda/kernels/kernels.h"
 #include "cuda/method.h"
 
@@ -94,6 +95,9 @@ struct cuda_state {
     struct decode_plan attention_plans[CONFIG_MAX_KINDS];
     int place[CONFIG_MAX_LAYERS]; // of a layer among those of its kind: its number in that cache
     struct cuda_method *method;   // NULL: attention is dense
+    // Of kinds of layers that are recurrent, whose cache has no layers (struct delta).
+    struct carried carried;
+    float *states[CONFIG_MAX_KINDS], *inputs[CONFIG_MAX_KINDS];
 
     // What changes from one evaluation to the next: written to pinned memory, copied from there by the evaluation's first operations. Steps are (SEVERAL),
     // one for each token apart; of others the first counts.
@@ -115,14 +119,16 @@ struct cuda_state {
     float *rotated_q;   // (chunk, q_dim), scaled by 1 / sqrt(head_dim)
     float *unrounded_k; // (chunk, kv_dim): the keys, rotated, before the cache rounds them; NULL: no method asks for them
     float *sink_q;      // likewise, as the sinks see them; NULL where there are none
-    void *attended;     // (chunk, q_dim) of the next matrix's type
-    float *gate, *up;   // (chunk, ffn_dim); NULL where layers have experts
-    void *gated;        // (chunk, ffn_dim) of the next matrix's type
-    float *logits;      // (vocab), the last token's
-    float *many_logits; // (LOGITS_AT_ONCE, vocab); also those of tokens apart
-    float *part_logits; // (LOGITS_AT_ONCE, config->vocab_size), this rank's; NULL without a group
-    float *squares;     // (chunk, 2) of ranks that normalise q and k together
-    void *attention_scratch; // (attention_bytes): of whichever kind's plan needs most
+    void *attended;     // (chunk, q_dim or delta_values()) of the next matrix's type
+    float *gates;       // (chunk, columns of attended): output_gate's; NULL: no layer has such
+    float *mixed, *decays, *betas; // of recurrent layers (struct delta), whose q, k and v lie in `q`; NULL: there are none
+    float *gate, *up;              // (chunk, ffn_dim); NULL where layers have experts
+    void *gated;                   // (chunk, ffn_dim) of the next matrix's type
+    float *logits;                 // (vocab), the last token's
+    float *many_logits;            // (LOGITS_AT_ONCE, vocab); also those of tokens apart
+    float *part_logits;            // (LOGITS_AT_ONCE, config->vocab_size), this rank's; NULL without a group
+    float *squares;                // (chunk, 2) of ranks that normalise q and k together
+    void *attention_scratch;       // (attention_bytes): of whichever kind's plan needs most
     size_t attention_bytes;
     void *experts_scratch, *sample_scratch;
     void *slab; // (slab_bytes)

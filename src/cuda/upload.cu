@@ -82,7 +82,19 @@ static void place_expert(struct layout *l, struct expert_weights *e, const struc
     place_vector(l, e->down_bias, c->hidden_dim);
 }
 
-static void place_layer(struct layout *l, struct layer_weights *w, const struct model_config *c)
+static void place_delta(struct layout *l, struct delta_weights *w, const struct delta_config *c)
+{
+    place_vector(l, w->conv, c->conv_width * delta_channels(c));
+    place_matrix(l, &w->decay);
+    place_matrix(l, &w->beta);
+    place_vector(l, w->decay_bias, c->n_value_heads);
+    place_vector(l, w->decay_rate, c->n_value_heads);
+    place_vector(l, w->value_norm, c->value_dim);
+}
+
+// delta: NULL where the layer has attention.
+static void place_layer(struct layout *l, struct layer_weights *w, const struct model_config *c,
+                        const struct delta_config *delta)
 {
     const int n_experts = w->router.data ? c->n_experts : 1;
     place_vector(l, w->attention_norm, c->hidden_dim);
@@ -91,6 +103,9 @@ static void place_layer(struct layout *l, struct layer_weights *w, const struct 
     place_matrix(l, &w->k);
     place_matrix(l, &w->v);
     place_matrix(l, &w->o);
+    if (w->output_gate.data)
+        place_matrix(l, &w->output_gate);
+    place_vector(l, w->output_gate_bias, w->output_gate.rows);
     place_vector(l, w->q_bias, w->q.rows);
     place_vector(l, w->k_bias, w->k.rows);
     place_vector(l, w->v_bias, w->v.rows);
@@ -105,6 +120,10 @@ static void place_layer(struct layout *l, struct layer_weights *w, const struct 
     if (w->shared.gate.data)
         place_expert(l, &w->shared, c);
     place_matrix(l, &w->router);
+    if (w->shared_router.data)
+        place_matrix(l, &w->shared_router);
+    if (delta)
+        place_delta(l, &w->delta, delta);
     for (int e = 0; e < n_experts; e++)
         place_expert(l, &w->experts[e], c);
 }
@@ -114,7 +133,7 @@ static void place_all(struct layout *l, struct model_weights *w, const struct mo
     const bool tied = w->classifier.data == w->embedding.data;
     place_matrix(l, &w->embedding);
     for (int i = 0; i < c->n_layers; i++)
-        place_layer(l, &w->layers[i], c);
+        place_layer(l, &w->layers[i], c, config_is_recurrent(c, i) ? config_delta(c, i) : NULL);
     place_vector(l, w->norm, c->hidden_dim);
     if (tied)
         w->classifier = w->embedding;
@@ -304,8 +323,8 @@ static yalm_status convert_matrices(struct model_weights *w, const struct model_
         struct matrix *const attention[] = {&l->q, &l->k, &l->v, &l->o};
         for (struct matrix *m : attention)
             TRY(convert_matrix(m, most, stream, error));
-        struct matrix *const shared[] = {&l->shared.gate, &l->shared.up, &l->shared.down};
-        for (struct matrix *m : shared)
+        struct matrix *const some_have[] = {&l->output_gate, &l->shared.gate, &l->shared.up, &l->shared.down};
+        for (struct matrix *m : some_have)
             if (m->data)
                 TRY(convert_matrix(m, most, stream, error));
         for (int e = 0; e < (l->router.data ? c->n_experts : 1); e++) {

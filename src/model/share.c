@@ -56,7 +56,7 @@ static int most_ranks(const struct model_config *c, const struct model_weights *
 
 yalm_status share_check(const struct model_config *config, const struct model_weights *weights, int n_ranks, yalm_error *error)
 {
-    if (config_is_for_cpu(config))
+    if (config_is_for_one_process(config))
         return error_set(
             error, YALM_USAGE,
             "ranks: recurrent layers and gated outputs cannot be shared among ranks: run this model without mpirun");

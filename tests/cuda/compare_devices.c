@@ -155,16 +155,31 @@ static void roll_back(struct pair *p, int64_t position)
     }
 }
 
+// As near to there as both can, which is the same; all the way where no layer is recurrent.
+static int roll_back_towards(struct pair *p, int64_t position)
+{
+    const int64_t cpu = yalm_rollback_point(p->sessions[0], position), gpu = yalm_rollback_point(p->sessions[1], position);
+    if (cpu != gpu || (cpu != position && yalm_model_facts(p->model)->n_recurrent_layers == 0))
+        quit("the devices cannot go back alike", NULL);
+    roll_back(p, cpu);
+    return (int)cpu;
+}
+
 static void rollback(struct pair *p)
 {
     const int window = yalm_model_facts(p->model)->sliding_window, back = window || p->brief ? p->n - 4 : p->n / 3;
     open_both(p);
-    evaluate(p, p->tokens, p->n, YALM_LOGITS_LAST);
-    roll_back(p, back);
+    evaluate(p, p->tokens, back, YALM_LOGITS_NONE);
+    evaluate(p, p->tokens + back, p->n - back, YALM_LOGITS_LAST);
+    if (roll_back_towards(p, back) != back)
+        quit("the last evaluation cannot be taken back", NULL);
     evaluate_pieces(p, back, p->n, 1);
+    for (int i = 1; i < 3; i++) // one token, and where a recurrent state was kept, those since the prompt
+        evaluate_pieces(p, roll_back_towards(p, p->n - i), p->n, 1);
+    evaluate_pieces(p, roll_back_towards(p, back), p->n, 1);
     if (!window) {
-        roll_back(p, 1);
-        evaluate(p, p->tokens + 1, p->n - 1, YALM_LOGITS_ALL);
+        const int at = roll_back_towards(p, 1);
+        evaluate(p, p->tokens + at, p->n - at, YALM_LOGITS_ALL);
     }
     report(p, "rollback");
 }
@@ -257,7 +272,7 @@ static void draws(struct pair *p)
     draw(p, "draw-penalties", &held);
 }
 
-// Both take as much for a cache, but for where their arrays begin.
+// Both take as much for a cache, but for where their arrays begin, and what a CPU keeps to take back tokens that were evaluated ahead.
 static void compare_memory(const struct pair *p)
 {
     yalm_memory memory[2];
@@ -270,7 +285,8 @@ static void compare_memory(const struct pair *p)
         if (yalm_session_memory(p->model, &options, &memory[i], &error) != YALM_OK)
             quit(devices[i], &error);
     }
-    if (fabs((double)memory[0].kv_cache - (double)memory[1].kv_cache) > 2048)
+    const double more = (double)memory[0].kv_cache - (double)memory[1].kv_cache;
+    if (more < -2048 || (more > 2048 && yalm_model_facts(p->model)->n_recurrent_layers == 0))
         quit("the devices' caches differ in size", NULL);
 }
 

@@ -24,6 +24,8 @@ HOT = (
     "attend_fp32",
     "rope_append",
     "rmsnorm",
+    "mix_kernel",
+    "rule_kernel",
     "group_kernel",
     "score_codes",
     "code_append",

@@ -12,6 +12,7 @@
 enum { HEADS = 6, KV_HEADS = 2, VOCAB = 53 };
 
 static struct random_model *the_model;
+static const char *sessions_device = "cpu";
 static char directory[] = "/tmp/yalm-sessions-XXXXXX";
 
 static inline struct random_model *small_model(int n_layers, int head_dim, int context_length)
@@ -31,7 +32,7 @@ static inline struct random_model *small_model(int n_layers, int head_dim, int c
 static inline yalm_session_options small_options(const char *attention, int context)
 {
     yalm_session_options options = yalm_session_defaults();
-    options.device = "cpu";
+    options.device = sessions_device;
     options.context = context;
     options.n_threads = 2;
     options.chunk = 16;

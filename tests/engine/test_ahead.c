@@ -148,7 +148,7 @@ static void check(const struct random_model *m, const struct kind_of_model *kind
         assert_int_equal(yalm_position(one), yalm_position(ahead));
         assert_int_equal(draw(one), draw(ahead));
     }
-    assert_int_equal(taken > 0, kind->attention == NULL);
+    assert_int_equal(taken > 0, kind->attention == NULL && !(on_gpu() && kind->recurrent));
     yalm_session_close(one);
     yalm_session_close(ahead);
 }
@@ -157,7 +157,7 @@ static void test_bits_are_those_of_one_by_one(void **state)
 {
     (void)state;
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-        if (on_gpu() && (kinds[k].activations == YALM_ACTIVATIONS_INT8 || kinds[k].recurrent))
+        if (on_gpu() && kinds[k].activations == YALM_ACTIVATIONS_INT8)
             continue; // which are the CPU's
         struct random_model *m = model_of(&kinds[k]);
         for (int i = 0; isa_to_test(i); i++)

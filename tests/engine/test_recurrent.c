@@ -151,9 +151,16 @@ static void test_interruption_spoils_nothing(void **state)
     yalm_session_close(same);
 }
 
+static void on_the_cpu_alone(void)
+{
+    if (strcmp(sessions_device, "cpu") != 0)
+        skip();
+}
+
 static void test_files(void **state)
 {
     (void)state;
+    on_the_cpu_alone();
     yalm_session *saved = fresh((int[]){10, 13, 1, 0}), *loaded = fresh((int[]){7, 0});
     yalm_error error = {0};
     if (yalm_session_save(saved, path, &error) != YALM_OK || yalm_session_load(loaded, path, &error) != YALM_OK)
@@ -204,6 +211,7 @@ static void test_several_sessions_at_once(void **state)
 static void test_files_of_what_lies_ahead(void **state)
 {
     (void)state;
+    on_the_cpu_alone();
     yalm_session *session = fresh((int[]){10, 0}), *same = fresh((int[]){10, 0}), *loaded = fresh((int[]){16, 0});
     int32_t expected[6];
     for (int i = 0; i < 6; i++)
@@ -248,8 +256,10 @@ static void test_what_such_models_have_not(void **state)
     yalm_session_close(session);
 }
 
-int main(void)
+// On the CPU, or on the device that is named.
+int main(int argc, char **argv)
 {
+    sessions_device = argc > 1 ? argv[1] : sessions_device;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_back_to_where_evaluations_began),
         cmocka_unit_test(test_another_end),

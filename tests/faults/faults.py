@@ -282,6 +282,13 @@ FAULTS = (
         ("emulated/cuda/test_several", "emulated/cuda/*"),
     ),
     Fault(
+        "recurrent layers: a state is read where it is to be written",
+        "src/cuda/delta/rule.cu",
+        "s.states + s.step->from * s.states_pitch + at",
+        "s.states + s.step->to * s.states_pitch + at",
+        ("emulated/cuda/test_delta", "emulated/cuda/*"),
+    ),
+    Fault(
         "CUDA: ranks do not sum what a block adds",
         "src/cuda/shares.cu",
         "    TRY(sum(s, s->branch, (size_t)n * dim, error));\n",

@@ -143,7 +143,7 @@ static void test_recurrent_layers(void **state)
     const struct build_options options = {.recurrent = true, .output_gate = true};
     struct model_config c = read_config(&options, NULL, NULL);
     assert_true(config_is_recurrent(&c, 0) && !config_is_recurrent(&c, 1) && config_recurs(&c) && c.output_gate);
-    assert_true(config_kind_attends(&c, 0) && !config_kind_attends(&c, 1) && config_is_for_cpu(&c));
+    assert_true(config_kind_attends(&c, 0) && !config_kind_attends(&c, 1) && config_is_for_one_process(&c));
     assert_false(config_is_plain(&c) || config_selects(&c) || c.kinds[1].delta.tiled);
     const struct delta_config *d = config_delta(&c, 0);
     assert_true(d->n_key_heads == 2 && d->n_value_heads == 4 && d->key_dim == 3 && d->value_dim == 5 && d->conv_width == 4);
@@ -152,7 +152,7 @@ static void test_recurrent_layers(void **state)
     c = read_config(&options, "\"conv_width\":4", "\"conv_width\":4,\"tiled\":true");
     assert_true(c.kinds[1].delta.tiled);
     c = read_config(NULL, NULL, NULL);
-    assert_false(config_recurs(&c) || config_is_for_cpu(&c));
+    assert_false(config_recurs(&c) || config_is_for_one_process(&c));
     static const struct damage damages[] = {
         {"\"n_value_heads\":4", "\"n_value_heads\":5", "'config.kinds.delta.n_value_heads': found 5, expected a multiple of"},
         {"\"n_key_heads\":2", "\"n_key_heads\":0", "n_key_heads': found 0"},

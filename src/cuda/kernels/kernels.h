@@ -18,9 +18,9 @@ struct choice {
 
 // All that changes from one evaluation to the next.
 struct step {
-    int64_t position; // of the first token
-    int32_t n;        // tokens
-    int32_t pad;
+    int64_t position;          // of the first token
+    int32_t n;                 // tokens
+    int16_t from = 0, to = 0;  // places of recurrent layers' states (delta/delta.h): that is read, and that is written
     struct choice choice = {}; // of a token that attends by a method
 };
 
@@ -91,6 +91,12 @@ yalm_status add_rmsnorm(float *x, const float *y, const float *weight, float eps
 // y[i] = activation(gate[i]) * up[i], of `type`.
 yalm_status gate_multiply(void *y, enum dtype type, const float *gate, const float *up, size_t n, cudaStream_t stream,
                           yalm_error *error, enum activation activation = ACTIVATION_SILU);
+
+// x[i] *= 1 / (1 + e^-gates[i]), x of `type` (gates.cu).
+yalm_status sigmoid_multiply(void *x, enum dtype type, const float *gates, size_t n, cudaStream_t stream, yalm_error *error);
+// units[t] *= 1 / (1 + e^-(router · h[t])), h = rmsnorm(x) * norm, or x where norm is NULL. units: (n, n_units) of `type`; router: (1, dim), fp32.
+yalm_status weigh_units(void *units, enum dtype type, int n_units, const struct matrix *router, const float *x,
+                        const float *norm, float eps, int n, cudaStream_t stream, yalm_error *error);
 
 // x = cap tanh(x / cap).
 yalm_status softcap(float *x, size_t n, float cap, cudaStream_t stream, yalm_error *error);

@@ -1,0 +1,43 @@
+// Recurrent layers: the gated delta rule in attention's place (docs/format.md, "Recurrent layers"), and the states that it carries from token to token.
+#pragma once
+#include "cuda/kernels/kernels.h"
+
+enum {
+    CARRIED_PLACES = 3, // an evaluation reads one and writes another; a third stands before the last prompt
+    MAX_KEY_DIM = 512,  // of a head, whose state's column lies in the registers of at most one warp
+};
+
+// Which positions the places stand before. As on the CPU (cpu/delta.c), but for tokens apart, which there are none of.
+struct carried {
+    int64_t at[CARRIED_PLACES]; // the position that each stands before; -1: it holds nothing
+    int64_t kept;               // before the last batch of several tokens
+    int from, to;               // of the evaluation that is being queued
+};
+void carried_open(struct carried *c);
+bool carried_holds(const struct carried *c, int64_t position);
+// Before an evaluation of n tokens at `position`, which must be one that is held; and after it was queued, which may have failed.
+void carried_begin(struct carried *c, int64_t position, int n);
+void carried_end(struct carried *c, int64_t position, int n, bool done);
+// What stands before `position` stands for n tokens later. The place that has it.
+int carried_skip(struct carried *c, int64_t position, int n);
+
+// A layer's part in an evaluation of n tokens. All but the configuration is device memory.
+struct delta {
+    const struct step *step;           // whose position and places count
+    const struct delta_config *config; // host memory
+    const struct delta_weights *w;     // host memory, with device pointers
+    int layer, n_layers;               // among those of its kind, which the places have one behind the other
+    float *states;                     // (places, n_layers, n_value_heads, value_dim, key_dim)
+    float *inputs;          // (places, n_layers, conv_width - 1, delta_channels()): the convolution's last, oldest first
+    const float *q, *k, *v; // (n, delta_keys()) twice, (n, delta_values())
+    float *decays, *betas;  // (n, n_value_heads): logits; after delta_mix() what they stand for
+    float *mixed;           // (n, delta_channels()): q, k and v after the convolution
+};
+
+// q, k and v of tokens and of those before them, mixed; decays and betas; and the inputs that the tokens to come will see.
+yalm_status delta_mix(const struct delta *d, int n, cudaStream_t stream, yalm_error *error);
+// y (n, delta_values()) = Sᵀq of each value head after each token's update of its S.
+yalm_status delta_rule(const struct delta *d, float *y, int n, cudaStream_t stream, yalm_error *error);
+// to (n, delta_values()) of `type` = rmsnorm(y) of each head, times silu(gates).
+yalm_status delta_gate(const struct delta *d, void *to, enum dtype type, const float *y, const float *gates, float eps, int n,
+                       cudaStream_t stream, yalm_error *error);
