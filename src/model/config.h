@@ -213,7 +213,7 @@ static inline size_t config_head_number(const struct model_config *config, int l
 // Whether methods that select keys by their scores can do it: they know one window, and plain scores.
 static inline bool config_selects(const struct model_config *config)
 {
-    return config->n_more_kinds == 0 && !config_recurs(config) && config->attention_softcap == 0 && !config->sink_logits;
+    return config->n_more_kinds == 0 && config->attention_softcap == 0 && !config->sink_logits;
 }
 
 static inline bool config_has_experts(const struct model_config *config, int layer)

@@ -282,7 +282,7 @@ FAULTS = (
         ("emulated/cuda/test_several", "emulated/cuda/*"),
     ),
     Fault(
-        "recurrent layers: a state is read where it is to be written",
+        "CUDA: a recurrent state is read where it is to be written",
         "src/cuda/delta/rule.cu",
         "s.states + s.step->from * s.states_pitch + at",
         "s.states + s.step->to * s.states_pitch + at",
