@@ -144,7 +144,10 @@ static void time_steps(struct bench *b, int depth, double score_bytes)
 {
     struct cuda_state *s = &b->s;
     const int n_keys = selective_n_keys(&s->caches[0].policy, depth);
-    const struct step step = {depth, 1, 0, method_choice(s, depth)};
+    struct step step = {};
+    step.position = depth;
+    step.n = 1;
+    step.choice = method_choice(s, depth);
     MUST_CUDA(cudaMemcpy(s->step, &step, sizeof step, cudaMemcpyHostToDevice));
     MUST(method_begin(s, true, error));
     const double keys = (double)n_keys * b->shape.kv, scores = 4.0 * n_keys * b->shape.heads;

@@ -38,7 +38,7 @@ static int find_place(const struct cpu_state *s, int64_t position)
 static bool replays_to(const struct cpu_state *s, int64_t position)
 {
     const struct carried *c = &s->carried;
-    return position > c->first && position < c->first + c->n_replays && find_place(s, c->first) >= 0;
+    return position > c->first && position <= c->first + c->n_replays && find_place(s, c->first) >= 0;
 }
 
 bool delta_holds(const struct cpu_state *s, int64_t position)

@@ -204,6 +204,7 @@ yalm_status yalm_session_save(yalm_session *s, const char *path, yalm_error *err
     const yalm_status status = check_backend(s, error);
     if (status != YALM_OK)
         return status;
+    ahead_forget(s); // what recurrent layers carry is brought back to the session's position
     char *temporary;
     if (asprintf(&temporary, "%s.%ld.tmp", path, (long)getpid()) < 0)
         return error_set(error, YALM_NO_MEMORY, "%s: no memory", path);

@@ -227,6 +227,17 @@ static void test_files_of_what_lies_ahead(void **state)
         fail_msg("%s", error.text);
     assert_int_equal(yalm_rollback_point(loaded, 12), 0); // of another text
     assert_go_on_alike(loaded, same);
+    for (int i = 3; i < 7; i++) // the rest of what was expected comes after all
+        eval(session, 10 + i, 1);
+    yalm_session *whole = fresh((int[]){10, 1, 1, 1, 1, 1, 1, 1, 0});
+    assert_int_equal(yalm_rollback_point(session, 17), 17);
+    assert_go_on_alike(session, whole);
+    yalm_session_close(whole);
+    yalm_session_close(session);
+    session = fresh((int[]){10, 0});
+    assert_int_equal(yalm_expect(session, expected, 6), 6);
+    for (int i = 0; i < 3; i++)
+        eval(session, 10 + i, 1);
     roll_back(same, 18);
     roll_back(session, 12); // behind another of them
     eval(session, 12, 1);

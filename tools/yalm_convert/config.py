@@ -125,7 +125,9 @@ def read_config(model_dir: Path) -> ModelConfig:
         raise ModelError(f"{model_dir}: {_what_it_is(model_dir)}")
     generation = locate(model_dir, "generation_config.json")
     later = Keys(generation, read_json(generation), {}) if generation else None
-    return model_config(read_json(path), path, later)
+    values = read_json(path)
+    values.pop("tiled_value_heads", None)  # which GGUF files say alone
+    return model_config(values, path, later)
 
 
 def model_config(values: dict, path: Path, later: Optional[Keys] = None) -> ModelConfig:
