@@ -215,7 +215,7 @@ size_t slab_bytes(const struct model_config *c, const struct model_weights *w)
         const struct expert_weights *ffn = l->router.data ? &l->shared : &l->experts[0]; // experts have products of their own
         const struct matrix *const matrices[] = {&l->q, &l->k, &l->v, &l->output_gate, &l->o, &ffn->gate, &ffn->up, &ffn->down};
         for (const struct matrix *m : matrices) {
-            const size_t bytes = m->data ? slab_for(m) : 0;
+            const size_t bytes = m->rows > 0 ? slab_for(m) : 0;
             most = bytes > most ? bytes : most;
         }
     }
