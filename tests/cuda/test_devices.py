@@ -80,7 +80,12 @@ CODES, CODES_MEDIAN = 0.3, 0.02
 # the text one by one.
 BRIEF = [(name, ("fp16", "bf16")[i % 2], "fp16") for i, name in enumerate(TINY)]
 # Routers that tip: one row of 56 is another's, which recurrent layers pass on to the rows behind it.
-TIPPING = [("tiny-qwen3-moe", "q4"), ("tiny-glm4-moe", "q8"), *(("tiny-qwen3-next", t) for t in ("q8", "q4", "bf16"))]
+TIPPING = [
+    ("tiny-qwen3-moe", "q4"),
+    ("tiny-glm4-moe", "q8"),
+    ("tiny-gpt-oss", "fp32"),
+    *(("tiny-qwen3-next", t) for t in ("q8", "q4", "bf16")),
+]
 BRIEF = [run for run in BRIEF if run not in RUNS and run[:2] not in TIPPING]
 BRIEF = [*BRIEF, ("bundled", "fp32", "fp32")] if EMULATED else []
 BRIEF_SCENARIOS = {"singles", "prefill", "pieces", "decode", "rollback"}
