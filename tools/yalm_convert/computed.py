@@ -91,7 +91,24 @@ class Part(Derived):
         return self.source.floats(self.first_row + first, n)
 
 
-class Reordered(Derived):
+class Rearranged(Derived):
+    """Rows that are found elsewhere in another tensor, whatever is asked of them."""
+
+    def _rows(self, get, first: int, n: int) -> list:
+        """The parts of n rows, by `get`, which is one of the other tensor's functions below."""
+        raise NotImplementedError
+
+    def values(self, first: int, n: int) -> np.ndarray:
+        return self._rows(self.source.values, first, n)[0]
+
+    def quants(self, first: int, n: int) -> tuple:
+        return tuple(self._rows(self.source.quants, first, n))
+
+    def floats(self, first: int, n: int) -> tuple:
+        return tuple(self._rows(self.source.floats, first, n))
+
+
+class Reordered(Rearranged):
     """Another tensor's rows in another order, which stays within blocks of rows."""
 
     def __init__(self, source: Tensor, order: np.ndarray):
@@ -107,17 +124,8 @@ class Reordered(Derived):
         found = get(begin, end - begin)
         return [part[places] for part in (found if isinstance(found, tuple) else [found])]
 
-    def values(self, first: int, n: int) -> np.ndarray:
-        return self._rows(self.source.values, first, n)[0]
 
-    def quants(self, first: int, n: int) -> tuple:
-        return tuple(self._rows(self.source.quants, first, n))
-
-    def floats(self, first: int, n: int) -> tuple:
-        return tuple(self._rows(self.source.floats, first, n))
-
-
-class Strided(Derived):
+class Strided(Rearranged):
     """Every step-th of another tensor's rows, from one on."""
 
     def __init__(self, source: Tensor, first_row: int, step: int):
@@ -128,17 +136,8 @@ class Strided(Derived):
         found = get(self.first_row + first * self.step, (n - 1) * self.step + 1)
         return [np.ascontiguousarray(part[:: self.step]) for part in (found if isinstance(found, tuple) else [found])]
 
-    def values(self, first: int, n: int) -> np.ndarray:
-        return self._rows(self.source.values, first, n)[0]
 
-    def quants(self, first: int, n: int) -> tuple:
-        return tuple(self._rows(self.source.quants, first, n))
-
-    def floats(self, first: int, n: int) -> tuple:
-        return tuple(self._rows(self.source.floats, first, n))
-
-
-class Within(Derived):
+class Within(Rearranged):
     """Of each block of another tensor's rows the `size` rows from `first` on."""
 
     def __init__(self, source: Tensor, block: int, first: int, size: int):
@@ -151,15 +150,6 @@ class Within(Derived):
         begin = int(places[0])
         found = get(begin, int(places[-1]) + 1 - begin)
         return [part[places - begin] for part in (found if isinstance(found, tuple) else [found])]
-
-    def values(self, first: int, n: int) -> np.ndarray:
-        return self._rows(self.source.values, first, n)[0]
-
-    def quants(self, first: int, n: int) -> tuple:
-        return tuple(self._rows(self.source.quants, first, n))
-
-    def floats(self, first: int, n: int) -> tuple:
-        return tuple(self._rows(self.source.floats, first, n))
 
 
 class Mapped(Derived):
