@@ -11,7 +11,7 @@
 struct task {
     struct cpu_state *s;
     const struct batch *batch;
-    const struct kv_policy *kv; // the layer's
+    const struct cpu_kind *kind; // the layer's
     int layer, kv_head, thread;
     int first_token, n_tokens;   // of the batch
     int n_queries;               // n_tokens * group
@@ -23,8 +23,14 @@ struct task {
 
 size_t attention_task_scratch(const struct cpu_state *s)
 {
-    const size_t queries = (size_t)cpu_group(s) * s->block_tokens;
-    return round_up(queries * (s->config->head_dim + 2) * sizeof(float) + 2 * queries * sizeof(int), 64);
+    size_t most = 0;
+    for (int i = 0; i < config_n_kinds(s->config); i++) {
+        const struct cpu_kind *kind = &s->kinds[i];
+        const size_t queries = (size_t)kind->group * kind->block_tokens;
+        const size_t bytes = queries * (kind->head_dim + 2) * sizeof(float) + 2 * queries * sizeof(int);
+        most = bytes > most ? bytes : most;
+    }
+    return round_up(most, 64);
 }
 
 int attention_key_parts(int n_visible)
@@ -35,58 +41,67 @@ int attention_key_parts(int n_visible)
 }
 
 // y = scale x, rotated where there are angles.
-static void rotate_query(const struct cpu_state *s, float *y, const float *x, float scale, const float *cos, const float *sin)
+static void rotate_query(const struct cpu_state *s, int d, float *y, const float *x, float scale, const float *cos,
+                         const float *sin)
 {
-    const int d = s->config->head_dim;
     for (int i = 0; i < d; i++)
         y[i] = scale * x[i];
     if (cos)
         s->kernels->rope(y, cos, sin, d);
 }
 
-static void append_one(struct cpu_state *s, const struct batch *batch, int layer, int token, int kv_head)
+// A head of k becomes a slot's key, and one of v its value.
+static void append_key(struct cpu_state *s, const struct batch *batch, int layer, int token, int kv_head, const float *cos,
+                       const float *sin)
 {
-    const int d = s->config->head_dim, group = cpu_group(s);
-    const int64_t position = batch->position + token;
-    const bool turns = !s->config->unrotated_layer[layer];
     const struct cpu_kind *kind = cpu_kind_of(s, layer);
-    const float *cos = turns ? kind->cos + (size_t)token * (d / 2) : NULL, *sin = kind->sin + (size_t)token * (d / 2);
-
-    const float scale = config_query_scale(s->config, position);
-    const float *q = s->q + (size_t)token * s->q_dim + (size_t)kv_head * group * d;
-    const size_t rotated = ((size_t)kv_head * s->chunk + token) * group * d;
-    for (int j = 0; j < group; j++)
-        rotate_query(s, s->rotated_q + rotated + (size_t)j * d, q + (size_t)j * d, scale, cos, sin);
-    if (kv_sinks_apart(&kind->kv, batch->position + batch->n - 1)) {
-        const bool apart = kv_sinks_apart(&kind->kv, position);
-        for (int j = 0; j < group; j++)
-            rotate_query(s, s->sink_q + rotated + (size_t)j * d, q + (size_t)j * d, scale,
-                         apart && turns ? kind->sink_cos : cos, apart ? kind->sink_sin : sin);
-    }
-
-    float *k = s->k + (size_t)token * s->kv_dim + (size_t)kv_head * d;
-    const int slot = kv_slot(&kind->kv, position);
+    const int d = kind->head_dim;
+    const int64_t position = batch->position + token;
+    float *k = s->k + (size_t)token * kind->kv_dim + (size_t)kv_head * d;
     if (s->record) {
-        const size_t row = ((size_t)layer * s->config->n_kv_heads + kv_head) * s->record->room + s->record->first + position;
+        const size_t row = ((size_t)layer * kind->n_kv_heads + kv_head) * s->record->room + s->record->first + position;
         s->kernels->to_fp16(s->record->keys + row * d, k, d);
     }
-    if (turns)
+    if (cos)
         s->kernels->rope(k, cos, sin, d);
     s->policy->append(s, &(struct append){
                              .layer = layer,
                              .kv_head = kv_head,
-                             .slot = slot,
+                             .slot = kv_slot(&kind->kv, position),
                              .position = position,
                              .token = token,
                              .n = batch->n,
                              .k = k,
-                             .v = s->v + (size_t)token * s->kv_dim + (size_t)kv_head * d,
+                             .v = s->v + (size_t)token * kind->kv_dim + (size_t)kv_head * d,
                          });
+}
+
+static void append_one(struct cpu_state *s, const struct batch *batch, int layer, int token, int kv_head)
+{
+    const struct cpu_kind *kind = cpu_kind_of(s, layer);
+    const int d = kind->head_dim, group = kind->group;
+    const int64_t position = batch->position + token;
+    const bool turns = !s->config->unrotated_layer[layer];
+    const float *cos = turns ? kind->cos + (size_t)token * (d / 2) : NULL, *sin = kind->sin + (size_t)token * (d / 2);
+
+    const float scale = config_query_scale(s->config, d, position);
+    const float *q = s->q + (size_t)token * kind->q_dim + (size_t)kv_head * group * d;
+    const size_t rotated = ((size_t)kv_head * s->chunk + token) * group * d;
+    for (int j = 0; j < group; j++)
+        rotate_query(s, d, s->rotated_q + rotated + (size_t)j * d, q + (size_t)j * d, scale, cos, sin);
+    if (kv_sinks_apart(&kind->kv, batch->position + batch->n - 1)) {
+        const bool apart = kv_sinks_apart(&kind->kv, position);
+        for (int j = 0; j < group; j++)
+            rotate_query(s, d, s->sink_q + rotated + (size_t)j * d, q + (size_t)j * d, scale,
+                         apart && turns ? kind->sink_cos : cos, apart ? kind->sink_sin : sin);
+    }
+    if (s->kv_layer[layer] == layer)
+        append_key(s, batch, layer, token, kv_head, cos, sin);
 }
 
 void attention_append(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
 {
-    for (struct span items; team_claim_near(me, batch->n * s->config->n_kv_heads, 4, &items);) {
+    for (struct span items; team_claim_near(me, batch->n * cpu_kind_of(s, layer)->n_kv_heads, 4, &items);) {
         for (int i = items.first; i < items.last; i++)
             append_one(s, batch, layer, i % batch->n, i / batch->n);
         if (items.first == 0 && atomic_load_explicit(s->cancel, memory_order_relaxed))
@@ -97,9 +112,9 @@ void attention_append(struct cpu_state *s, const struct batch *batch, int layer,
 }
 
 // Whether the kernels for a few queries in integers take n of them.
-static bool has_few(const struct cpu_state *s, int n)
+static bool has_few(const struct cpu_kind *kind, int n)
 {
-    return s->few && n >= s->few->least && n <= s->few->most;
+    return kind->few && n >= kind->few->least && n <= kind->few->most;
 }
 
 // The kernel on a run of consecutive slots, of which each query sees [first, last). k: (n_keys, head_dim), k_scales: (n_keys) of
@@ -107,16 +122,17 @@ static bool has_few(const struct cpu_state *s, int n)
 static void attend_keys(const struct task *task, const float *q, int slot, int n_keys, const void *k, const float *k_scales)
 {
     const struct cpu_state *s = task->s;
-    const int d = s->config->head_dim;
+    const struct cpu_kind *kind = task->kind;
+    const int d = kind->head_dim;
     bool masked = false;
     for (int i = 0; i < task->n_queries && !masked; i++)
         masked = task->first[i] > 0 || task->last[i] < n_keys;
     const size_t at = (size_t)slot * d * kv_sizes[s->kv_type];
     const float *v_scales = cpu_value_scales(s, task->layer, task->kv_head);
-    const bool many = s->fixed && task->n_queries >= s->fixed->least;
-    (many                          ? s->fixed->attend
-     : has_few(s, task->n_queries) ? s->few->attend
-                                   : s->kernels->attend)[s->kv_type](&(struct attend_args){
+    const bool many = kind->fixed && task->n_queries >= kind->fixed->least;
+    (many                             ? kind->fixed->attend
+     : has_few(kind, task->n_queries) ? kind->few->attend
+                                      : s->kernels->attend)[s->kv_type](&(struct attend_args){
         .acc = task->acc,
         .max = task->max,
         .sum = task->sum,
@@ -163,7 +179,7 @@ static void attend_slots(const struct task *task, const float *q, int slot, int 
         return;
     }
     const float *scales = cpu_key_scales(s, task->layer, task->kv_head);
-    const size_t at = (size_t)slot * s->config->head_dim * kv_sizes[s->kv_type];
+    const size_t at = (size_t)slot * cpu_row_bytes(s, task->layer);
     attend_keys(task, q, slot, n_keys, (const uint8_t *)cpu_keys(s, task->layer, task->kv_head) + at,
                 scales ? scales + slot : NULL);
 }
@@ -177,17 +193,18 @@ static int clamp_to(int64_t x, int n)
 static void attend_positions(const struct task *task, int64_t from, int64_t to)
 {
     const struct cpu_state *s = task->s;
-    const int group = cpu_group(s);
-    const float *q = s->rotated_q + ((size_t)task->kv_head * s->chunk + task->first_token) * group * s->config->head_dim;
+    const struct kv_policy *kv = &task->kind->kv;
+    const int group = task->kind->group;
+    const float *q = s->rotated_q + ((size_t)task->kv_head * s->chunk + task->first_token) * group * task->kind->head_dim;
     for (int64_t end; from < to; from = end) {
-        end = kv_run_end(task->kv, from, to);
+        end = kv_run_end(kv, from, to);
         const int n_keys = (int)(end - from);
         for (int i = 0; i < task->n_queries; i++) {
             const int64_t position = task->batch->position + task->first_token + i / group;
-            task->first[i] = clamp_to(kv_first_visible(task->kv, position) - from, n_keys);
+            task->first[i] = clamp_to(kv_first_visible(kv, position) - from, n_keys);
             task->last[i] = clamp_to(position + 1 - from, n_keys);
         }
-        attend_slots(task, q, kv_slot(task->kv, from), n_keys);
+        attend_slots(task, q, kv_slot(kv, from), n_keys);
     }
 }
 
@@ -195,21 +212,22 @@ static void attend_positions(const struct task *task, int64_t from, int64_t to)
 static void attend_sinks(const struct task *task)
 {
     const struct cpu_state *s = task->s;
-    const int group = cpu_group(s);
-    if (!kv_sinks_apart(task->kv, task->batch->position + task->first_token + task->n_tokens - 1))
+    const struct kv_policy *kv = &task->kind->kv;
+    const int group = task->kind->group;
+    if (!kv_sinks_apart(kv, task->batch->position + task->first_token + task->n_tokens - 1))
         return;
     for (int i = 0; i < task->n_queries; i++) {
         const int64_t position = task->batch->position + task->first_token + i / group;
         task->first[i] = 0;
-        task->last[i] = kv_sinks_apart(task->kv, position) ? task->kv->n_sinks : 0;
+        task->last[i] = kv_sinks_apart(kv, position) ? kv->n_sinks : 0;
     }
-    attend_slots(task, s->sink_q + ((size_t)task->kv_head * s->chunk + task->first_token) * group * s->config->head_dim, 0,
-                 task->kv->n_sinks);
+    attend_slots(task, s->sink_q + ((size_t)task->kv_head * s->chunk + task->first_token) * group * task->kind->head_dim, 0,
+                 kv->n_sinks);
 }
 
 static void task_begin(const struct task *task)
 {
-    memset(task->acc, 0, sizeof(float) * task->n_queries * task->s->config->head_dim);
+    memset(task->acc, 0, sizeof(float) * task->n_queries * task->kind->head_dim);
     for (int i = 0; i < task->n_queries; i++) {
         task->max[i] = -INFINITY;
         task->sum[i] = 0;
@@ -220,7 +238,7 @@ static void task_begin(const struct task *task)
 static void task_begin_first(const struct task *task)
 {
     const float *logits = task->s->weights->layers[task->layer].sink_logits;
-    const int group = cpu_group(task->s);
+    const int group = task->kind->group;
     task_begin(task);
     for (int i = 0; i < task->n_queries && logits; i++) {
         task->max[i] = logits[task->kv_head * group + i % group];
@@ -229,10 +247,11 @@ static void task_begin_first(const struct task *task)
 }
 
 // Query i's output: scale * acc, into its token's and head's place, which is returned.
-static float *write_output(struct cpu_state *s, int kv_head, int first_token, int i, const float *acc, float scale)
+static float *write_output(struct cpu_state *s, const struct cpu_kind *kind, int kv_head, int first_token, int i,
+                           const float *acc, float scale)
 {
-    const int d = s->config->head_dim, group = cpu_group(s);
-    float *y = s->attended + (size_t)(first_token + i / group) * s->q_dim + ((size_t)kv_head * group + i % group) * d;
+    const int d = kind->head_dim, group = kind->group;
+    float *y = s->attended + (size_t)(first_token + i / group) * kind->q_dim + ((size_t)kv_head * group + i % group) * d;
     for (int c = 0; c < d; c++)
         y[c] = scale * acc[c];
     return y;
@@ -240,10 +259,11 @@ static float *write_output(struct cpu_state *s, int kv_head, int first_token, in
 
 static struct task task_make(struct cpu_state *s, const struct batch *batch, int layer, const struct member *me)
 {
-    struct task task = {.s = s, .batch = batch, .kv = &cpu_kind_of(s, layer)->kv, .layer = layer, .thread = me->thread};
-    const size_t most = (size_t)cpu_group(s) * s->block_tokens;
+    const struct cpu_kind *kind = cpu_kind_of(s, layer);
+    struct task task = {.s = s, .batch = batch, .kind = kind, .layer = layer, .thread = me->thread};
+    const size_t most = (size_t)kind->group * kind->block_tokens;
     task.acc = cpu_own(s, s->task_scratch, me->thread);
-    task.max = task.acc + most * s->config->head_dim;
+    task.max = task.acc + most * kind->head_dim;
     task.sum = task.max + most;
     task.first = (int *)(task.sum + most);
     task.last = task.first + most;
@@ -255,33 +275,35 @@ static struct task task_make(struct cpu_state *s, const struct batch *batch, int
 static void attend_block(struct task *task, int first_token, int tokens)
 {
     struct cpu_state *s = task->s;
+    const struct cpu_kind *kind = task->kind;
     const struct batch *batch = task->batch;
     task->first_token = first_token;
     task->n_tokens = batch->n - first_token < tokens ? batch->n - first_token : tokens;
-    task->n_queries = task->n_tokens * cpu_group(s);
+    task->n_queries = task->n_tokens * kind->group;
     const int64_t position = batch->position + task->first_token;
     task_begin_first(task);
     attend_sinks(task);
-    attend_positions(task, kv_first_visible(task->kv, position), position + task->n_tokens);
+    attend_positions(task, kv_first_visible(&kind->kv, position), position + task->n_tokens);
     for (int q = 0; q < task->n_queries; q++)
-        write_output(s, task->kv_head, task->first_token, q, task->acc + (size_t)q * s->config->head_dim,
+        write_output(s, kind, task->kv_head, task->first_token, q, task->acc + (size_t)q * kind->head_dim,
                      task->sum[q] > 0 ? 1.0f / task->sum[q] : 0.0f);
 }
 
 // As many tokens as the kernel likes, but fewer of a short batch, so that it has work for many threads. Not a matter of how many there are, for a result
 // may depend on its block: the integers that keys and values become have units that the block's keys have together.
-static int tokens_in_block(const struct cpu_state *s, const struct batch *batch)
+static int tokens_in_block(const struct cpu_kind *kind, const struct batch *batch)
 {
     enum { TASKS = 64 };
-    const int share = (int)((int64_t)batch->n * s->config->n_kv_heads / TASKS);
-    return share < s->query_tokens ? s->query_tokens : share < s->block_tokens ? share : s->block_tokens;
+    const int share = (int)((int64_t)batch->n * kind->n_kv_heads / TASKS);
+    return share < kind->query_tokens ? kind->query_tokens : share < kind->block_tokens ? share : kind->block_tokens;
 }
 
 // Prefill: each claim takes a block of tokens of a KV head and all the keys that they see. Of a head's the longest come first, and so are not what is left to
 // others at the end.
 static void attend_blocks(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
 {
-    const int n_kv_heads = s->config->n_kv_heads, tokens = tokens_in_block(s, batch);
+    const struct cpu_kind *kind = cpu_kind_of(s, layer);
+    const int n_kv_heads = kind->n_kv_heads, tokens = tokens_in_block(kind, batch);
     const int n_blocks = (batch->n + tokens - 1) / tokens;
     struct task task = task_make(s, batch, layer, me);
     for (struct span span; team_claim_near(me, n_blocks * n_kv_heads, 1, &span);)
@@ -293,10 +315,10 @@ static void attend_blocks(struct cpu_state *s, const struct batch *batch, int la
 
 // Query q's output: alpha Σ_parts e^(max_part - max) acc_part / Σ_parts e^(max_part - max) sum_part, in the order of the parts. `begin`: where the parts
 // of its block of tokens lie, (n_kv_heads, n_parts, n_queries).
-static float *merge_query(struct cpu_state *s, size_t begin, int n_parts, int n_queries, int kv_head, int first_token, int q,
-                          float alpha)
+static float *merge_query(struct cpu_state *s, const struct cpu_kind *kind, size_t begin, int n_parts, int n_queries,
+                          int kv_head, int first_token, int q, float alpha)
 {
-    const int d = s->config->head_dim;
+    const int d = kind->head_dim;
     const size_t base = (begin + (size_t)kv_head * n_parts) * n_queries + q; // and n_queries further for each part
     float max = -INFINITY, sum = 0;
     for (int part = 0; part < n_parts; part++)
@@ -310,7 +332,7 @@ static float *merge_query(struct cpu_state *s, size_t begin, int n_parts, int n_
         for (int c = 0; c < d; c++)
             total[c] = part == 0 ? scale * acc[c] : total[c] + scale * acc[c];
     }
-    return write_output(s, kv_head, first_token, q, total, sum > 0 ? alpha / sum : 0.0f);
+    return write_output(s, kind, kv_head, first_token, q, total, sum > 0 ? alpha / sum : 0.0f);
 }
 
 // Where part `part` of `n_parts` of the positions [from, to) begins: at whole vectors of keys (few_block_keys).
@@ -323,10 +345,10 @@ static int64_t part_start(int64_t from, int64_t to, int part, int n_parts)
 
 // Parts of consecutive keys: of 1,024, where given rows have 256, but as many as make PIECES with all KV heads, so that there is work for many threads. Parts
 // of 256 keys of 64 components are slower by a tenth (llama-3.2-1b, 16,384 tokens).
-static int run_parts(const struct cpu_state *s, int n_visible)
+static int run_parts(const struct cpu_kind *kind, int n_visible)
 {
     enum { KEYS = 1024, PIECES = 64 };
-    const int long_parts = (n_visible + KEYS - 1) / KEYS, wanted = (PIECES + s->config->n_kv_heads - 1) / s->config->n_kv_heads;
+    const int long_parts = (n_visible + KEYS - 1) / KEYS, wanted = (PIECES + kind->n_kv_heads - 1) / kind->n_kv_heads;
     const int n = long_parts > wanted ? long_parts : wanted, most = attention_key_parts(n_visible);
     return n < most ? n : most;
 }
@@ -340,8 +362,8 @@ struct seen {
 static struct seen task_sees(const struct task *task)
 {
     const int64_t position = task->batch->position + task->first_token;
-    struct seen seen = {kv_first_visible(task->kv, position), position + task->n_tokens, 0};
-    seen.n_parts = run_parts(task->s, (int)(seen.to - seen.from));
+    struct seen seen = {kv_first_visible(&task->kind->kv, position), position + task->n_tokens, 0};
+    seen.n_parts = run_parts(task->kind, (int)(seen.to - seen.from));
     return seen;
 }
 
@@ -354,13 +376,13 @@ static void attend_part(struct task *task, struct seen seen, size_t begin, int k
     const size_t at = (begin + (size_t)next - 1) * task->n_queries;
     task->kv_head = kv_head;
     task->next_k = task->next_v = NULL;
-    if (!s->policy->decode_keys && next < seen.n_parts * s->config->n_kv_heads) {
-        const int slot = kv_slot(task->kv, part_start(seen.from, seen.to, next % seen.n_parts, seen.n_parts));
-        const size_t row = (size_t)slot * s->config->head_dim * kv_sizes[s->kv_type];
+    if (!s->policy->decode_keys && next < seen.n_parts * task->kind->n_kv_heads) {
+        const int slot = kv_slot(&task->kind->kv, part_start(seen.from, seen.to, next % seen.n_parts, seen.n_parts));
+        const size_t row = (size_t)slot * cpu_row_bytes(s, task->layer);
         task->next_k = (const uint8_t *)cpu_keys(s, task->layer, next / seen.n_parts) + row;
         task->next_v = (const uint8_t *)cpu_values(s, task->layer, next / seen.n_parts) + row;
     }
-    task->acc = s->part_acc + at * s->config->head_dim;
+    task->acc = s->part_acc + at * task->kind->head_dim;
     task->max = s->part_max + at;
     task->sum = s->part_sum + at;
     (part == 0 ? task_begin_first : task_begin)(task);
@@ -374,7 +396,8 @@ static void attend_part(struct task *task, struct seen seen, size_t begin, int k
 static void attend_parts(struct cpu_state *s, const struct batch *batch, int layer, int first, int n, int block,
                          struct member *me)
 {
-    const int n_kv_heads = s->config->n_kv_heads, n_queries = block * cpu_group(s), n_blocks = n / block;
+    const struct cpu_kind *kind = cpu_kind_of(s, layer);
+    const int n_kv_heads = kind->n_kv_heads, n_queries = block * kind->group, n_blocks = n / block;
     struct task task = task_make(s, batch, layer, me);
     task.n_tokens = block;
     task.n_queries = n_queries;
@@ -392,7 +415,7 @@ static void attend_parts(struct cpu_state *s, const struct batch *batch, int lay
          team_claim_share(me, n_kv_heads * n_queries * n_blocks, 4, &span);) // whose parts it has mostly computed itself
         for (int i = span.first; i < span.last; i++) {
             task.first_token = first + i % n_blocks * block;
-            merge_query(s, (size_t)(i % n_blocks) * n_kv_heads * most, task_sees(&task).n_parts, n_queries,
+            merge_query(s, kind, (size_t)(i % n_blocks) * n_kv_heads * most, task_sees(&task).n_parts, n_queries,
                         i / n_blocks / n_queries, task.first_token, i / n_blocks % n_queries, 1);
         }
 }
@@ -401,10 +424,11 @@ static void attend_parts(struct cpu_state *s, const struct batch *batch, int lay
 // parts have room.
 static void attend_few(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
 {
+    const int most = cpu_kind_of(s, layer)->query_tokens;
     if (!batch->apart)
         attend_parts(s, batch, layer, 0, batch->n, batch->n, me);
     for (int first = 0, n; batch->apart && first < batch->n; first += n) {
-        n = batch->n - first < s->query_tokens ? batch->n - first : s->query_tokens;
+        n = batch->n - first < most ? batch->n - first : most;
         attend_parts(s, batch, layer, first, n, 1, me);
     }
 }
@@ -426,7 +450,7 @@ void attention_attend_rows(struct cpu_state *s, const struct batch *batch, int l
         attend_sinks(&task);
     for (int q = 0; q < group; q += AT_ONCE) {
         const int n = group - q < AT_ONCE ? group - q : AT_ONCE;
-        attend_rows(s->kernels, (has_few(s, n) ? s->few->attend : s->kernels->attend)[s->kv_type], s->kv_type,
+        attend_rows(s->kernels, (has_few(task.kind, n) ? task.kind->few->attend : s->kernels->attend)[s->kv_type], s->kv_type,
                     &(struct attend_args){
                         .acc = task.acc + (size_t)q * d,
                         .max = task.max + q,
@@ -453,7 +477,7 @@ void attention_attend_rows(struct cpu_state *s, const struct batch *batch, int l
 
 void attention_merge(struct cpu_state *s, int n_parts, int kv_head, int q, float alpha, const float *mean)
 {
-    float *y = merge_query(s, 0, n_parts, cpu_group(s), kv_head, 0, q, alpha);
+    float *y = merge_query(s, &s->kinds[0], 0, n_parts, cpu_group(s), kv_head, 0, q, alpha);
     if (alpha < 1)
         s->kernels->add_scaled(y, mean, 1 - alpha, s->config->head_dim);
 }
@@ -462,7 +486,7 @@ void attention_attend(struct cpu_state *s, const struct batch *batch, int layer,
 {
     if (s->policy->applies(s, batch->n, batch->position, layer))
         s->policy->attend(s, batch, layer, me);
-    else if (batch->n > s->query_tokens && !batch->apart)
+    else if (batch->n > cpu_kind_of(s, layer)->query_tokens && !batch->apart)
         attend_blocks(s, batch, layer, me);
     else
         attend_few(s, batch, layer, me);
@@ -474,5 +498,5 @@ double attention_dense_bytes(const struct cpu_state *s, int n, int64_t position,
     const int64_t last = position + n;
     const int64_t rows = last - kv_first_visible(kv, position) + (kv_sinks_apart(kv, last - 1) ? kv->n_sinks : 0);
     const double scale = s->kv_type == KV_INT8 ? sizeof(float) : 0; // of each row
-    return 2.0 * (double)rows * ((double)(s->config->head_dim * kv_sizes[s->kv_type]) + scale);
+    return 2.0 * (double)rows * ((double)cpu_row_bytes(s, layer) + scale);
 }

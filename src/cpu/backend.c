@@ -133,7 +133,7 @@ static void prepare_units(struct cpu_kind *kind, int key_dim)
 static void prepare_kind(struct cpu_state *s, int i)
 {
     struct cpu_kind *kind = &s->kinds[i];
-    const int d = s->config->head_dim;
+    const int d = kind->head_dim;
     if (!config_kind_attends(s->config, i)) {
         prepare_units(kind, s->config->kinds[i].delta.key_dim);
         return;
@@ -171,6 +171,9 @@ void *cpu_open(const struct backend_plan *plan, yalm_error *error)
     cpu_carve(s);
     for (int i = 0; i < config_n_kinds(s->config); i++)
         prepare_kind(s, i);
+    const int n_ones = s->config->hidden_dim > s->q_dim ? s->config->hidden_dim : s->q_dim;
+    for (int i = 0; s->ones && i < n_ones; i++)
+        s->ones[i] = 1;
     for (int l = 0; s->key_offsets && l < s->config->n_layers; l++) {
         const struct cpu_kind *kind = cpu_kind_of(s, l);
         if (config_is_recurrent(s->config, l))
@@ -237,12 +240,12 @@ static void fill_position(void *context, int i)
 {
     const struct fill *f = context;
     struct cpu_state *s = f->s;
-    const int n_kv_heads = s->config->n_kv_heads, d = s->config->head_dim;
     float *k = s->k + (size_t)i * s->kv_dim, *v = s->v + (size_t)i * s->kv_dim; // this position's own, free between evaluations
     for (int layer = 0; layer < s->config->n_layers; layer++) {
-        if (config_is_recurrent(s->config, layer))
+        const int kind = s->config->kind_of_layer[layer], n_kv_heads = s->kinds[kind].n_kv_heads, d = s->kinds[kind].head_dim;
+        const int n_heads = config_n_layers_of(s->config, kind) * n_kv_heads;
+        if (!config_kind_keeps(s->config, kind))
             continue;
-        const int kind = s->config->kind_of_layer[layer], n_heads = config_n_layers_of(s->config, kind) * n_kv_heads;
         for (int h = 0; h < n_kv_heads; h++) {
             const int head = s->place[layer] * n_kv_heads + h;
             const uint64_t row = ((uint64_t)(f->position + i) * n_heads + head) * 2, seed = f->seed + kind;
@@ -335,7 +338,7 @@ static double cpu_step_bytes(const void *state, int n, int64_t position)
         else if (s->policy->decode_keys)
             bytes += s->policy->bytes(s, position + n - 1);
         else
-            bytes += (double)s->config->n_kv_heads * attention_dense_bytes(s, n, position, layer);
+            bytes += (double)cpu_kind_of(s, layer)->n_kv_heads * attention_dense_bytes(s, n, position, layer);
     return bytes;
 }
 

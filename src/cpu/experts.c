@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cpu/matmul.h"
+#include "cpu/norms.h"
 #include "cpu/observe.h"
 
 void gated_units(struct cpu_state *s, const struct expert_weights *w, type_set types, const float *h, int n, struct member *me)
@@ -63,9 +64,10 @@ static void choose_experts(int *chosen, const float *rating, int n_experts, int 
 }
 
 // A token's active experts and their weights, from its router's logits, which are used up. ratings: (n_experts) scratch.
-static void route_token(const struct model_config *c, const float *choice_bias, float *logits, float *ratings, int *chosen,
+static void route_token(const struct model_config *c, const struct layer_weights *w, float *logits, float *ratings, int *chosen,
                         float *weight)
 {
+    const float *choice_bias = w->router_choice_bias;
     const int n = c->n_active_experts;
     for (int e = 0; e < c->n_experts && choice_bias; e++) {
         logits[e] = 1.0f / (1.0f + expf(-logits[e]));
@@ -78,10 +80,12 @@ static void route_token(const struct model_config *c, const float *choice_bias, 
         weigh_by_softmax(chosen, weight, logits, c->n_experts, n, c->raw_expert_weights);
     for (int i = 0; i < n && c->expert_scale > 0; i++)
         weight[i] *= c->expert_scale;
+    for (int i = 0; i < n && w->router_scale; i++)
+        weight[i] *= w->router_scale[chosen[i]];
 }
 
 // Which tokens go to which expert.
-static void route(struct cpu_state *s, const float *choice_bias, int n)
+static void route(struct cpu_state *s, const struct layer_weights *w, int n)
 {
     const int n_experts = s->config->n_experts, n_active = s->config->n_active_experts;
     for (int e = 0; e < n_experts; e++)
@@ -89,7 +93,7 @@ static void route(struct cpu_state *s, const float *choice_bias, int n)
     for (int t = 0; t < n; t++) {
         int *chosen = s->expert_of + t * n_active;
         float *weight = s->expert_weight + t * n_active;
-        route_token(s->config, choice_bias, s->router_logits + (size_t)t * n_experts, s->expert_ratings, chosen, weight);
+        route_token(s->config, w, s->router_logits + (size_t)t * n_experts, s->expert_ratings, chosen, weight);
         for (int i = 0; i < n_active; i++) {
             const int e = chosen[i], at = s->expert_n[e]++;
             s->expert_tokens[(size_t)e * s->chunk + at] = t;
@@ -116,10 +120,11 @@ static struct expert_types types_of(const struct expert_weights *experts, int n)
     return types;
 }
 
-// x[token] (or what ranks sum for it) += scale · expert(h[token]) for the n tokens of expert e; steps without items where n = 0.
+// sum[token] += scale · expert(h[token]) for the n tokens of expert e; steps without items where n = 0.
 static void expert(struct cpu_state *s, const struct expert_weights *w, struct expert_types types, int e, int n,
                    struct member *me, struct input_sums *observed, int input)
 {
+    float *sum = s->expert_sum ? s->expert_sum : cpu_residual(s);
     const int dim = s->config->hidden_dim;
     const int *tokens = s->expert_tokens + (size_t)e * s->chunk;
     const float *scale = s->expert_scale + (size_t)e * s->chunk;
@@ -135,9 +140,17 @@ static void expert(struct cpu_state *s, const struct expert_weights *w, struct e
         const int n_rows = rows.last - rows.first;
         const float *branch = matmul_rows_here(s, me, &w->down, w->down_bias, rows, s->gate, n);
         for (ptrdiff_t i = 0; i < n; i++)
-            s->kernels->add_scaled(cpu_residual(s) + (size_t)tokens[i] * dim + rows.first, branch + i * n_rows, scale[i],
-                                   n_rows);
+            s->kernels->add_scaled(sum + (size_t)tokens[i] * dim + rows.first, branch + i * n_rows, scale[i], n_rows);
     }
+}
+
+// Experts with norms of their own: what they read, and an empty sum. The router has read rmsnorm(x) without weights.
+static void begin_sum(struct cpu_state *s, const struct layer_weights *w, int n, struct member *me)
+{
+    const ptrdiff_t dim = s->config->hidden_dim;
+    norm_tokens(s, me, s->h, s->x, w->expert_norm, n);
+    for (struct span tokens; team_claim(me, n, 1, &tokens);)
+        memset(s->expert_sum + tokens.first * dim, 0, sizeof(float) * (tokens.last - tokens.first) * dim);
 }
 
 void experts_block(struct cpu_state *s, const struct layer_weights *w, int n, struct member *me, struct input_sums *observed,
@@ -145,9 +158,13 @@ void experts_block(struct cpu_state *s, const struct layer_weights *w, int n, st
 {
     const int n_experts = s->config->n_experts;
     const struct expert_types types = types_of(w->experts, n_experts);
+    if (w->expert_norm)
+        norm_tokens(s, me, s->h, s->x, s->ones, n);
     matmul_shared(s, me, &(struct product){&w->router, w->router_bias, s->router_logits}, 1, s->h, n);
     for (struct span once; team_claim(me, 1, 1, &once);)
-        route(s, w->router_choice_bias, n);
+        route(s, w, n);
+    if (w->expert_norm)
+        begin_sum(s, w, n, me);
     // As many rounds as there can be experts with tokens, whatever the routing says: the steps must be the same for all members.
     const int64_t most = (int64_t)n * s->config->n_active_experts;
     for (int i = 0; i < n_experts && i < most; i++) {
@@ -155,4 +172,6 @@ void experts_block(struct cpu_state *s, const struct layer_weights *w, int n, st
         const bool repeated = i > 0 && e == 0; // beyond the chosen ones
         expert(s, &w->experts[e], types, e, repeated ? 0 : s->expert_n[e], me, observed, first_input + 2 * e);
     }
+    if (w->expert_norm)
+        norm_tokens(s, me, s->expert_sum, s->expert_sum, w->expert_post_norm, n);
 }

@@ -7,7 +7,8 @@
 void gated_units(struct cpu_state *state, const struct expert_weights *w, type_set types, const float *h, int n,
                  struct member *me);
 
-// x += Σ over each token's experts of weight · expert(h), for the n tokens state->h: steps.
+// x += Σ over each token's experts of weight · expert(h), for the n tokens state->h: steps. Of experts that have norms of their own state->expert_sum becomes
+// the norm of the sum, and h is made of state->x here.
 // observed, first_input: for observe(), the input of expert 0's gate and up.
 void experts_block(struct cpu_state *state, const struct layer_weights *w, int n, struct member *me,
                    struct input_sums *observed, int first_input);

@@ -7,10 +7,11 @@
 #include "cpu/attention.h"
 #include "cpu/delta.h"
 #include "cpu/experts.h"
+#include "cpu/inputs.h"
 #include "cpu/matmul.h"
+#include "cpu/norms.h"
 #include "cpu/observe.h"
 #include "cpu/shares.h"
-#include "model/bf12.h"
 #include "model/rope.h"
 #include "util/clock.h"
 
@@ -29,21 +30,12 @@ static struct turn turn_of(const struct pass *pass, int t)
     return pass->n_turns ? pass->turns[t] : (struct turn){pass->state, pass->batch.position + t, pass->batch.tokens[t]};
 }
 
-// y[t] = rmsnorm(x[t])
-static void normalise(struct cpu_state *s, struct member *me, float *y, const float *x, const float *weight, int n)
-{
-    const int dim = s->config->hidden_dim;
-    for (struct span tokens; team_claim(me, n, 1, &tokens);)
-        for (int t = tokens.first; t < tokens.last; t++)
-            s->kernels->rmsnorm(y + (size_t)t * dim, x + (size_t)t * dim, weight, dim, s->config->norm_eps);
-}
-
 // What a block's products read: rmsnorm(x), or x where no norm stands before the block.
 static const float *read_stream(struct cpu_state *s, struct member *me, const float *norm, int n)
 {
     if (!norm)
         return s->x;
-    normalise(s, me, s->h, s->x, norm, n);
+    norm_tokens(s, me, s->h, s->x, norm, n);
     return s->h;
 }
 
@@ -77,56 +69,35 @@ static void project_residual(struct cpu_state *s, struct member *me, const struc
     }
 }
 
-static void embed_token(const struct cpu_state *s, float *x, int token)
-{
-    const struct matrix *e = &s->weights->embedding;
-    float scale = s->config->embedding_scale > 0 ? s->config->embedding_scale : 1;
-    if (dtype_group_bytes[e->dtype])
-        quant_row_to_fp32(x, e->dtype, e->data, e->rows, e->cols, token);
-    else if (e->dtype == DTYPE_BF12)
-        bf12_to_fp32(x, e->data, e->cols, token, 0, e->cols);
-    else
-        s->kernels->to_fp32[e->dtype](x, (const uint8_t *)e->data + (size_t)token * e->cols * dtype_sizes[e->dtype], e->cols);
-    if (dtype_row_scale[e->dtype])
-        scale *= matrix_row_scale(e, token);
-    for (int i = 0; i < e->cols && scale != 1; i++)
-        x[i] *= scale;
-}
-
 // x = the tokens' embeddings; the angles of their positions, for all layers.
 static void embed(struct cpu_state *s, const struct pass *pass, struct member *me)
 {
     const struct matrix *e = &s->weights->embedding;
+    const float scale = s->config->embedding_scale > 0 ? s->config->embedding_scale : 1;
     for (struct span tokens; team_claim(me, pass->batch.n, 1, &tokens);)
         for (int t = tokens.first; t < tokens.last; t++) {
             const struct turn turn = turn_of(pass, t);
-            const size_t row = pass->n_turns ? 0 : (size_t)t * (s->config->head_dim / 2);
-            embed_token(s, s->x + (size_t)t * e->cols, turn.token);
+            input_row(s, e, turn.token, scale, s->x + (size_t)t * e->cols);
             if (s->branch)
                 memset(s->branch + (size_t)t * e->cols, 0, sizeof *s->branch * (size_t)e->cols);
             for (int kind = 0; kind < config_n_kinds(s->config); kind++) {
                 const struct cpu_kind *k = &turn.state->kinds[kind];
+                const size_t row = pass->n_turns ? 0 : (size_t)t * (k->head_dim / 2);
                 if (!config_kind_attends(s->config, kind))
                     continue;
-                rope_angles(k->cos + row, k->sin + row, k->inverse_frequency, k->rope_scale, s->config->head_dim,
-                            turn.position);
+                rope_angles(k->cos + row, k->sin + row, k->inverse_frequency, k->rope_scale, k->head_dim, turn.position);
             }
         }
 }
 
-// Each head of q and of k, or all of them together, becomes its own rmsnorm, before rotation (Henry et al., arXiv 2010.04245).
-static void normalise_heads(struct cpu_state *s, const struct layer_weights *w, struct member *me, int n)
+// Each layer's own input, of models that have such.
+static void make_inputs(struct cpu_state *s, const struct pass *pass, struct member *me)
 {
-    const bool whole = s->config->whole_qk_norm;
-    const int q_width = whole ? s->q_dim : s->config->head_dim, k_width = whole ? s->kv_dim : s->config->head_dim;
-    const int n_q = s->q_dim / q_width, all = n_q + s->kv_dim / k_width;
-    for (struct span parts; team_claim(me, n * all, 4, &parts);)
-        for (int i = parts.first; i < parts.last; i++) {
-            const int t = i / all, part = i % all;
-            float *x = part < n_q ? s->q + (size_t)t * s->q_dim + (size_t)part * q_width
-                                  : s->k + (size_t)t * s->kv_dim + (size_t)(part - n_q) * k_width;
-            s->kernels->rmsnorm(x, x, part < n_q ? w->q_norm : w->k_norm, part < n_q ? q_width : k_width, s->config->norm_eps);
-        }
+    const int n = pass->batch.n, width = s->config->n_layers * s->config->layer_input_dim;
+    matmul_shared(s, me, &(struct product){&s->weights->layer_projection, NULL, s->inputs}, 1, s->x, n);
+    for (struct span tokens; team_claim(me, n, 1, &tokens);)
+        for (ptrdiff_t t = tokens.first; t < tokens.last; t++)
+            input_mix(s, turn_of(pass, (int)t).token, s->inputs + t * width, s->gate + t * width);
 }
 
 static void attend(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
@@ -138,27 +109,30 @@ static void attend(struct cpu_state *s, const struct batch *batch, int layer, st
 // Each token to its own session's keys, in that session's memory.
 static void attend_apart(struct cpu_state *s, const struct pass *pass, int layer, struct member *me)
 {
+    const ptrdiff_t q_dim = cpu_kind_of(s, layer)->q_dim, kv_dim = cpu_kind_of(s, layer)->kv_dim;
     for (struct span turns; team_claim(me, pass->n_turns, 1, &turns);)
         for (ptrdiff_t t = turns.first; t < turns.last; t++) {
             const struct cpu_state *own = pass->turns[t].state;
-            memcpy(own->q, s->q + t * s->q_dim, sizeof *s->q * s->q_dim);
-            memcpy(own->k, s->k + t * s->kv_dim, sizeof *s->k * s->kv_dim);
-            memcpy(own->v, s->v + t * s->kv_dim, sizeof *s->v * s->kv_dim);
+            memcpy(own->q, s->q + t * q_dim, sizeof *s->q * q_dim);
+            if (s->kv_layer[layer] != layer)
+                continue;
+            memcpy(own->k, s->k + t * kv_dim, sizeof *s->k * kv_dim);
+            memcpy(own->v, s->v + t * kv_dim, sizeof *s->v * kv_dim);
         }
     for (int t = 0; t < pass->n_turns; t++)
         attend(pass->turns[t].state, &(struct batch){.n = 1, .position = pass->turns[t].position}, layer, me);
     for (struct span turns; team_claim(me, pass->n_turns, 1, &turns);)
         for (ptrdiff_t t = turns.first; t < turns.last; t++)
-            memcpy(s->attended + t * s->q_dim, pass->turns[t].state->attended, sizeof *s->attended * s->q_dim);
+            memcpy(s->attended + t * q_dim, pass->turns[t].state->attended, sizeof *s->attended * q_dim);
 }
 
 // What attention gives, times 1 / (1 + e^-gate).
-static void gate_outputs(struct cpu_state *s, struct member *me, int n)
+static void gate_outputs(struct cpu_state *s, int layer, struct member *me, int n)
 {
+    const int dim = cpu_kind_of(s, layer)->head_dim;
     for (struct span heads; team_claim(me, n * s->config->n_heads, 4, &heads);)
         for (ptrdiff_t i = heads.first; i < heads.last; i++)
-            s->kernels->sigmoid_multiply(s->attended + i * s->config->head_dim, s->gates + i * s->config->head_dim,
-                                         s->config->head_dim);
+            s->kernels->sigmoid_multiply(s->attended + i * dim, s->gates + i * dim, dim);
 }
 
 // s->attended = attention(h)
@@ -166,15 +140,20 @@ static void attention(struct cpu_state *s, const struct pass *pass, int layer, c
 {
     const struct batch *batch = &pass->batch;
     const struct layer_weights *w = &s->weights->layers[layer];
-    const struct product products[] = {{&w->q, w->q_bias, s->q},
-                                       {&w->k, w->k_bias, s->k},
-                                       {&w->v, w->v_bias, s->v},
-                                       {&w->output_gate, w->output_gate_bias, s->gates}};
-    matmul_shared(s, me, products, w->output_gate.data ? 4 : 3, h, batch->n);
+    const struct product all[] = {{&w->q, w->q_bias, s->q},
+                                  {&w->k, w->k_bias, s->k},
+                                  {&w->v, w->v_bias, s->v},
+                                  {&w->output_gate, w->output_gate_bias, s->gates}};
+    struct product products[4];
+    int n_products = 0;
+    for (int i = 0; i < 4; i++)
+        if (all[i].w->data)
+            products[n_products++] = all[i];
+    matmul_shared(s, me, products, n_products, h, batch->n);
     if (s->squares)
         shares_normalise(s, w, pass->run, me, batch->n);
-    else if (w->q_norm)
-        normalise_heads(s, w, me, batch->n);
+    else if (w->q_norm || s->config->v_norm)
+        norm_heads(s, layer, me, batch->n);
     // The caller's thread leaves a step when it is over, so between its two looks at the clock lie whole steps.
     const bool timed = me->thread == 0 && s->time_attention;
     const double begin = timed ? clock_seconds() : 0;
@@ -185,7 +164,7 @@ static void attention(struct cpu_state *s, const struct pass *pass, int layer, c
     if (timed)
         s->attention_seconds += clock_seconds() - begin;
     if (w->output_gate.data)
-        gate_outputs(s, me, batch->n);
+        gate_outputs(s, layer, me, batch->n);
 }
 
 // x += o · attention(rmsnorm(x)), or what a recurrent layer has in its place
@@ -222,14 +201,42 @@ static void weigh_shared(struct cpu_state *s, const struct layer_weights *w, con
         }
 }
 
+// x += rmsnorm(rmsnorm(down · gate) + what the other experts add), of models whose experts have norms of their own.
+static void join_experts(struct cpu_state *s, const struct layer_weights *w, int n, struct member *me)
+{
+    const int dim = s->config->hidden_dim;
+    const float eps = s->config->norm_eps;
+    matmul_shared(s, me, &(struct product){&w->shared.down, NULL, s->h}, 1, s->gate, n);
+    for (struct span tokens; team_claim(me, n, 1, &tokens);)
+        for (ptrdiff_t t = tokens.first; t < tokens.last; t++) {
+            float *h = s->h + t * dim;
+            s->kernels->rmsnorm(h, h, w->shared_post_norm, dim, eps);
+            s->kernels->add(h, s->expert_sum + t * dim, dim);
+            s->kernels->rmsnorm(h, h, w->ffn_post_norm, dim, eps);
+            s->kernels->add(s->x + t * dim, h, dim);
+        }
+}
+
+// What is read after a layer, to be fetched meanwhile.
+static void ahead_of_next(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
+{
+    const struct matrix *next[4];
+    if (layer + 1 < s->config->n_layers)
+        matmul_ahead(s, me, next, weights_of_stream(&s->weights->layers[layer + 1], next), batch->n);
+    else if (batch->logits)
+        matmul_ahead(s, me, (const struct matrix *[]){&s->weights->classifier}, 1, batch->all_logits ? batch->n : 1);
+}
+
 // x += down · (activation(gate · h) ∘ (up · h)),  h = rmsnorm(x), or so of the active experts, or both
 static void ffn(struct cpu_state *s, const struct pass *pass, int layer, struct member *me)
 {
     const struct batch *batch = &pass->batch;
     const int input = importance_input(s->config, layer, 0);
     const struct layer_weights *w = &s->weights->layers[layer];
+    if (w->expert_norm) // of x, not of what the shared one reads
+        experts_block(s, w, batch->n, me, pass->observed, input + INPUT_EXPERTS);
     const float *h = read_stream(s, me, w->ffn_norm, batch->n);
-    if (w->router.data)
+    if (w->router.data && !w->expert_norm)
         experts_block(s, w, batch->n, me, pass->observed, input + INPUT_EXPERTS);
     if (w->router.data && !w->shared.gate.data)
         return;
@@ -240,18 +247,54 @@ static void ffn(struct cpu_state *s, const struct pass *pass, int layer, struct 
     if (w->router.data && w->shared_router.data)
         weigh_shared(s, w, h, batch->n, me);
     observe(me, pass->observed, input + INPUT_DOWN, s->gate, batch->n, ffn->down.cols);
-    if (layer + 1 < s->config->n_layers) {
-        const struct matrix *next[4];
-        matmul_ahead(s, me, next, weights_of_stream(&s->weights->layers[layer + 1], next), batch->n);
-    } else if (batch->logits)
-        matmul_ahead(s, me, (const struct matrix *[]){&s->weights->classifier}, 1, batch->all_logits ? batch->n : 1);
-    project_residual(s, me, &ffn->down, ffn->down_bias, s->gate, w->ffn_post_norm, batch->n);
+    if (w->input_gate.data)
+        matmul_ahead(s, me, (const struct matrix *[]){&w->input_gate}, 1, batch->n);
+    else
+        ahead_of_next(s, batch, layer, me);
+    if (w->expert_norm)
+        join_experts(s, w, batch->n, me);
+    else
+        project_residual(s, me, &ffn->down, ffn->down_bias, s->gate, w->ffn_post_norm, batch->n);
 }
 
 static void ffn_block(struct cpu_state *s, const struct pass *pass, int layer, struct member *me)
 {
     ffn(s, pass, layer, me);
     shares_join(s, pass->run, me, s->weights->layers[layer].ffn_post_norm, pass->batch.n);
+}
+
+// x += rmsnorm(input_projection · (activation(input_gate · x) ∘ the layer's input))
+static void input_block(struct cpu_state *s, const struct pass *pass, int layer, struct member *me)
+{
+    const struct layer_weights *w = &s->weights->layers[layer];
+    const int n = pass->batch.n, dim = s->config->layer_input_dim;
+    matmul_ahead(s, me, (const struct matrix *[]){&w->input_projection}, 1, n);
+    matmul_shared(s, me, &(struct product){&w->input_gate, NULL, s->gate}, 1, s->x, n);
+    for (struct span tokens; team_claim(me, n, 1, &tokens);)
+        for (ptrdiff_t t = tokens.first; t < tokens.last; t++)
+            s->kernels->activate[s->config->activation](s->gate + t * dim, s->inputs + (t * s->config->n_layers + layer) * dim,
+                                                        dim);
+    ahead_of_next(s, &pass->batch, layer, me);
+    project_normalised(s, me, &w->input_projection, NULL, s->gate, w->input_norm, n);
+}
+
+static void scale_stream(struct cpu_state *s, float scale, int n, struct member *me)
+{
+    const ptrdiff_t dim = s->config->hidden_dim;
+    for (struct span tokens; team_claim(me, n, 1, &tokens);)
+        for (ptrdiff_t i = tokens.first * dim; i < tokens.last * dim; i++)
+            s->x[i] *= scale;
+}
+
+static void layer_forward(struct cpu_state *s, const struct pass *pass, int layer, struct member *me)
+{
+    const struct layer_weights *w = &s->weights->layers[layer];
+    attention_block(s, pass, layer, me);
+    ffn_block(s, pass, layer, me);
+    if (w->input_gate.data)
+        input_block(s, pass, layer, me);
+    if (w->scale)
+        scale_stream(s, *w->scale, pass->batch.n, me);
 }
 
 static void cap_logits(struct cpu_state *s, struct member *me, float *logits, int n)
@@ -272,7 +315,7 @@ static void classify(struct cpu_state *s, const struct pass *pass, struct member
     if (!batch->logits && !pass->observed)
         return;
     const int n = batch->all_logits || !batch->logits ? batch->n : 1;
-    normalise(s, me, s->h, s->x + (size_t)(batch->n - n) * s->config->hidden_dim, s->weights->norm, n);
+    norm_tokens(s, me, s->h, s->x + (size_t)(batch->n - n) * s->config->hidden_dim, s->weights->norm, n);
     observe(me, pass->observed, importance_input(s->config, s->config->n_layers, 0), s->h, n, s->weights->classifier.cols);
     if (!batch->logits)
         return;
@@ -289,9 +332,10 @@ static void forward(struct member *me, const void *arguments)
     struct cpu_state *s = pass->state;
     me->apart = pass->batch.apart;
     embed(s, pass, me);
+    if (s->inputs)
+        make_inputs(s, pass, me);
     for (int layer = 0; layer < s->config->n_layers; layer++) {
-        attention_block(s, pass, layer, me);
-        ffn_block(s, pass, layer, me);
+        layer_forward(s, pass, layer, me);
         if (atomic_load_explicit(&s->stopped, memory_order_relaxed) >=
             pass->run) // written in a step of this layer (attention_append)
             return;

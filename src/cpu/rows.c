@@ -18,9 +18,9 @@ static yalm_status take_head(struct cpu_state *s, int layer, int kv_head, struct
         end = kv_run_end(kv, at, which.end);
         const int slot = kv_slot(kv, at);
         const size_t n = (size_t)(end - at);
-        status = take_slots(cpu_keys(s, layer, kv_head), slot, n, cpu_row_bytes(s), take, context);
+        status = take_slots(cpu_keys(s, layer, kv_head), slot, n, cpu_row_bytes(s, layer), take, context);
         if (status == YALM_OK)
-            status = take_slots(cpu_values(s, layer, kv_head), slot, n, cpu_row_bytes(s), take, context);
+            status = take_slots(cpu_values(s, layer, kv_head), slot, n, cpu_row_bytes(s, layer), take, context);
         if (status == YALM_OK)
             status = take_slots(cpu_key_scales(s, layer, kv_head), slot, n, sizeof(float), take, context);
         if (status == YALM_OK)
@@ -49,7 +49,8 @@ yalm_status cpu_each_row(void *state, const struct stretch *of_kind, row_taker *
         const struct stretch which = of_kind[s->config->kind_of_layer[layer]];
         if (config_is_recurrent(s->config, layer) && which.end > 0)
             status = take_carried(s, layer, which.end, take, context);
-        for (int head = 0; !config_is_recurrent(s->config, layer) && head < s->config->n_kv_heads && status == YALM_OK; head++)
+        const bool keeps = config_kind_keeps(s->config, s->config->kind_of_layer[layer]);
+        for (int head = 0; keeps && head < cpu_kind_of(s, layer)->n_kv_heads && status == YALM_OK; head++)
             status = take_head(s, layer, head, which, take, context);
     }
     return status;

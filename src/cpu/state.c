@@ -5,9 +5,8 @@
 
 #include <string.h>
 
-static void store_row(const struct cpu_state *s, void *rows, float *scales, int slot, const float *x)
+static void store_row(const struct cpu_state *s, int d, void *rows, float *scales, int slot, const float *x)
 {
-    const int d = s->config->head_dim;
     const size_t at = (size_t)slot * d;
     if (s->kv_type == KV_FP32)
         memcpy((float *)rows + at, x, sizeof(float) * d);
@@ -19,7 +18,7 @@ static void store_row(const struct cpu_state *s, void *rows, float *scales, int 
 
 void cpu_store_key(const struct cpu_state *s, int layer, int kv_head, int slot, const float *x)
 {
-    const int d = s->config->head_dim;
+    const int d = cpu_kind_of(s, layer)->head_dim;
     float less[KEY_OFFSET_DIMS];
     if (s->key_offsets) {
         const float *offset = s->key_offsets + (size_t)layer * s->kv_dim + (size_t)kv_head * d;
@@ -27,17 +26,16 @@ void cpu_store_key(const struct cpu_state *s, int layer, int kv_head, int slot, 
             less[i] = x[i] - offset[i];
         x = less;
     }
-    store_row(s, cpu_keys(s, layer, kv_head), cpu_key_scales(s, layer, kv_head), slot, x);
+    store_row(s, d, cpu_keys(s, layer, kv_head), cpu_key_scales(s, layer, kv_head), slot, x);
 }
 
 void cpu_store_value(const struct cpu_state *s, int layer, int kv_head, int slot, const float *x)
 {
-    store_row(s, cpu_values(s, layer, kv_head), cpu_value_scales(s, layer, kv_head), slot, x);
+    store_row(s, cpu_kind_of(s, layer)->head_dim, cpu_values(s, layer, kv_head), cpu_value_scales(s, layer, kv_head), slot, x);
 }
 
-static void load_row(const struct cpu_state *s, const void *rows, const float *scales, int slot, float *x)
+static void load_row(const struct cpu_state *s, int d, const void *rows, const float *scales, int slot, float *x)
 {
-    const int d = s->config->head_dim;
     const size_t at = (size_t)slot * d;
     if (s->kv_type == KV_FP32)
         memcpy(x, (const float *)rows + at, sizeof(float) * d);
@@ -50,10 +48,10 @@ static void load_row(const struct cpu_state *s, const void *rows, const float *s
 
 void cpu_load_key(const struct cpu_state *s, int layer, int kv_head, int slot, float *x)
 {
-    load_row(s, cpu_keys(s, layer, kv_head), cpu_key_scales(s, layer, kv_head), slot, x);
+    load_row(s, cpu_kind_of(s, layer)->head_dim, cpu_keys(s, layer, kv_head), cpu_key_scales(s, layer, kv_head), slot, x);
 }
 
 void cpu_load_value(const struct cpu_state *s, int layer, int kv_head, int slot, float *x)
 {
-    load_row(s, cpu_values(s, layer, kv_head), cpu_value_scales(s, layer, kv_head), slot, x);
+    load_row(s, cpu_kind_of(s, layer)->head_dim, cpu_values(s, layer, kv_head), cpu_value_scales(s, layer, kv_head), slot, x);
 }

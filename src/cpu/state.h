@@ -17,6 +17,13 @@ enum { MAX_KEY_PARTS = 64 };
 // What the layers of one kind have for themselves.
 struct cpu_kind {
     struct kv_policy kv;
+    int head_dim, n_kv_heads;
+    int group;                           // query heads that share a KV head
+    int q_dim, kv_dim;                   // n_heads * head_dim, n_kv_heads * head_dim
+    const struct fixed_attention *fixed; // of many queries, where the cache's type and head_dim have it; else NULL
+    const struct few_attention *few;     // of few queries, likewise
+    int query_tokens; // most tokens whose queries one attention task takes together where keys are cut into parts
+    int block_tokens; // likewise where tokens are cut into blocks
     // KV cache: what the kernels read, where the appends write.
     void *keys, *values; // (layers of the kind, n_kv_heads, kv.capacity, head_dim); keys: NULL where the policy decodes them
     float *key_scales, *value_scales; // (layers of the kind, n_kv_heads, kv.capacity) of int8; else NULL
@@ -49,15 +56,14 @@ struct cpu_state {
     const struct model_config *config;
     const struct model_weights *weights;
     const struct cpu_kernels *kernels;
-    struct product_plan plan;            // who multiplies
-    const struct fixed_attention *fixed; // of many queries, where the cache's type and head_dim have it; else NULL
-    const struct few_attention *few;     // of few queries, likewise
-    struct fetching fetching;            // machine_fetching()
+    struct product_plan plan; // who multiplies
+    struct fetching fetching; // machine_fetching()
     struct team *team;
     bool own_team;                  // else the model's
     int n_threads, n_threads_batch; // for one token, for several
     struct cpu_kind kinds[CONFIG_MAX_KINDS];
     int place[CONFIG_MAX_LAYERS];    // of a layer among those of its kind
+    int kv_layer[CONFIG_MAX_LAYERS]; // whose keys and values a layer sees
     struct carried carried;          // by recurrent layers
     const struct kv_policy *kv;      // kind 0's: of all layers where an attention method is at work
     const struct policy *policy;     // how one token attends
@@ -75,11 +81,9 @@ struct cpu_state {
     double attention_seconds;
     struct reader reader;
 
-    int q_dim, kv_dim; // n_heads * head_dim, n_kv_heads * head_dim
+    int q_dim, kv_dim; // the most of any kind
     int chunk;         // most tokens in a batch
     bool together;     // its tokens are of several sessions (together.c)
-    int query_tokens;  // most tokens whose queries one attention task takes together where keys are cut into parts
-    int block_tokens;  // likewise where tokens are cut into blocks
     int key_parts;     // most parts that one task's keys are cut into
 
     enum kv_type kv_type;
@@ -87,7 +91,7 @@ struct cpu_state {
     // Activations, token-major.
     float *x;              // (chunk, hidden_dim), the residual stream
     float *h;              // (chunk, hidden_dim), normalised
-    float *q;              // (chunk, q_dim)
+    float *q;              // (chunk, q_dim) of the layer's kind, as all that follows
     float *k, *v;          // (chunk, kv_dim)
     float *rotated_q;      // (n_kv_heads, chunk, group, head_dim), scaled by 1 / sqrt(head_dim)
     float *sink_q;         // likewise, as the sinks see them; NULL where there are no sinks
@@ -99,12 +103,15 @@ struct cpu_state {
     float *gathered;       // (chunk, the whole vocabulary): logits of all ranks, of tokens of several sessions; else NULL
     float *branch;   // (chunk, hidden_dim) and one more: what a block adds to x, to be summed over ranks; NULL without a group
     float *squares;  // (chunk, 2) and one more: of q and k, that ranks normalise as a whole; else NULL
-    float *gate;     // (chunk, ffn_dim)
+    float *gate;     // (chunk, ffn_dim), or before the first layer (chunk, n_layers, layer_input_dim)
+    float *inputs;   // (chunk, n_layers, layer_input_dim); NULL where layers have none
+    float *ones;     // weights of norms that have none: (hidden_dim or q_dim, whichever is more)
     float *packed;   // kernels->packed_size() for the widest product
     void *halves;    // half->size() for the widest product; NULL where no matrix is multiplied so
     void *quantised; // quant_kernels' size() for the widest product; NULL where no matrix is quantised
 
     // Mixture of experts.
+    float *expert_sum;     // (chunk, hidden_dim): what experts that have norms of their own add; else NULL
     float *router_logits;  // (chunk, n_experts)
     float *expert_ratings; // (n_experts), scratch of the member that routes
     int *expert_of;        // (chunk, n_active_experts), ascending in each row
@@ -152,9 +159,10 @@ static inline void *cpu_own(const struct cpu_state *s, void *of_first, int threa
     return (uint8_t *)of_first + (size_t)thread * s->own_bytes;
 }
 
-static inline int cpu_group(const struct cpu_state *s) // query heads that share a KV head
+// Query heads that share a KV head, where an attention method is at work: there is one kind of layers then.
+static inline int cpu_group(const struct cpu_state *s)
 {
-    return s->config->n_heads / s->config->n_kv_heads;
+    return s->kinds[0].group;
 }
 // What a block's results are added to.
 static inline float *cpu_residual(const struct cpu_state *s)
@@ -184,31 +192,37 @@ static inline const struct cpu_kind *cpu_kind_of(const struct cpu_state *s, int 
 {
     return &s->kinds[s->config->kind_of_layer[layer]];
 }
-// The first slot of a layer's KV head in what is kept for its kind.
+// Where the keys and values are that a layer sees.
+static inline const struct cpu_kind *cpu_keeper_of(const struct cpu_state *s, int layer)
+{
+    return cpu_kind_of(s, s->kv_layer[layer]);
+}
+// The first slot of its KV head there.
 static inline size_t cpu_first_slot(const struct cpu_state *s, int layer, int kv_head)
 {
-    return ((size_t)s->place[layer] * s->config->n_kv_heads + kv_head) * cpu_kind_of(s, layer)->kv.capacity;
+    const struct cpu_kind *kind = cpu_keeper_of(s, layer);
+    return ((size_t)s->place[s->kv_layer[layer]] * kind->n_kv_heads + kv_head) * kind->kv.capacity;
 }
-static inline size_t cpu_row_bytes(const struct cpu_state *s) // of a key, or a value, without its scale
+static inline size_t cpu_row_bytes(const struct cpu_state *s, int layer) // of a key, or a value, without its scale
 {
-    return s->config->head_dim * kv_sizes[s->kv_type];
+    return cpu_kind_of(s, layer)->head_dim * kv_sizes[s->kv_type];
 }
 static inline void *cpu_keys(const struct cpu_state *s, int layer, int kv_head)
 {
-    return (uint8_t *)cpu_kind_of(s, layer)->keys + cpu_first_slot(s, layer, kv_head) * cpu_row_bytes(s);
+    return (uint8_t *)cpu_keeper_of(s, layer)->keys + cpu_first_slot(s, layer, kv_head) * cpu_row_bytes(s, layer);
 }
 static inline void *cpu_values(const struct cpu_state *s, int layer, int kv_head)
 {
-    return (uint8_t *)cpu_kind_of(s, layer)->values + cpu_first_slot(s, layer, kv_head) * cpu_row_bytes(s);
+    return (uint8_t *)cpu_keeper_of(s, layer)->values + cpu_first_slot(s, layer, kv_head) * cpu_row_bytes(s, layer);
 }
 static inline float *cpu_key_scales(const struct cpu_state *s, int layer, int kv_head) // NULL where there are none
 {
-    float *scales = cpu_kind_of(s, layer)->key_scales;
+    float *scales = cpu_keeper_of(s, layer)->key_scales;
     return scales ? scales + cpu_first_slot(s, layer, kv_head) : NULL;
 }
 static inline float *cpu_value_scales(const struct cpu_state *s, int layer, int kv_head) // likewise
 {
-    float *scales = cpu_kind_of(s, layer)->value_scales;
+    float *scales = cpu_keeper_of(s, layer)->value_scales;
     return scales ? scales + cpu_first_slot(s, layer, kv_head) : NULL;
 }
 

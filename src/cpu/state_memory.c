@@ -56,10 +56,13 @@ static void carve_kv(struct cpu_state *s, struct carver *c)
             carve_carried(s, c, i);
             continue;
         }
-        const size_t rows = (size_t)config_n_layers_of(s->config, i) * s->config->n_kv_heads * kind->kv.capacity;
+        if (!config_kind_keeps(s->config, i))
+            continue;
+        const size_t rows = (size_t)config_n_layers_of(s->config, i) * kind->n_kv_heads * kind->kv.capacity;
+        const size_t row_bytes = kind->head_dim * kv_sizes[s->kv_type];
         if (has_keys)
-            kind->keys = carve(c, rows, cpu_row_bytes(s));
-        kind->values = carve(c, rows, cpu_row_bytes(s));
+            kind->keys = carve(c, rows, row_bytes);
+        kind->values = carve(c, rows, row_bytes);
         if (s->kv_type == KV_INT8 && has_keys)
             kind->key_scales = carve(c, rows, sizeof(float));
         if (s->kv_type == KV_INT8)
@@ -70,9 +73,9 @@ static void carve_kv(struct cpu_state *s, struct carver *c)
 // Of every kind's layers: angles, or what heads are normalised by.
 static void carve_kinds(struct cpu_state *s, struct carver *c)
 {
-    const size_t half = s->config->head_dim / 2;
     for (int i = 0; i < config_n_kinds(s->config); i++) {
         struct cpu_kind *kind = &s->kinds[i];
+        const size_t half = kind->head_dim / 2;
         if (!config_kind_attends(s->config, i)) {
             kind->query_units = carve(c, s->config->kinds[i].delta.key_dim, sizeof(float));
             kind->key_units = carve(c, s->config->kinds[i].delta.key_dim, sizeof(float));
@@ -114,6 +117,8 @@ static void carve_experts(struct cpu_state *s, struct carver *c)
     s->expert_scale = carve(c, experts * chunk, sizeof(float));
     s->chosen_experts = carve(c, experts, sizeof *s->chosen_experts);
     s->expert_n = carve(c, experts, sizeof *s->expert_n);
+    if (s->config->expert_norms)
+        s->expert_sum = carve(c, chunk * s->config->hidden_dim, sizeof(float));
 }
 
 static int value_heads(const struct delta_config *d)
@@ -129,10 +134,37 @@ static void carve_recurrence(struct cpu_state *s, struct carver *c)
     s->betas = carve(c, chunk * heads, sizeof(float));
 }
 
+// The most of any kind: of its queries that are in parts at once, and of their components.
+static size_t most_of_kinds(const struct cpu_state *s, size_t (*of)(const struct cpu_kind *kind))
+{
+    size_t most = 0;
+    for (int i = 0; i < config_n_kinds(s->config); i++)
+        most = max_size(most, of(&s->kinds[i]));
+    return most;
+}
+static size_t kind_queries(const struct cpu_kind *kind)
+{
+    return (size_t)kind->n_kv_heads * kind->group * kind->query_tokens;
+}
+static size_t kind_query_floats(const struct cpu_kind *kind)
+{
+    return kind_queries(kind) * kind->head_dim;
+}
+
+static size_t kind_integers(const struct cpu_kind *kind)
+{
+    return max_size(kind->fixed ? kind->fixed->scratch : 0, kind->few ? kind->few->scratch : 0);
+}
+
 static void carve_activations(struct cpu_state *s, struct carver *c)
 {
-    const size_t chunk = s->chunk, dim = s->config->hidden_dim, ffn = config_widest_ffn(s->config);
+    const size_t chunk = s->chunk, dim = s->config->hidden_dim, inputs = s->config->layer_input_dim;
+    const size_t ffn = max_size(config_widest_ffn(s->config), inputs * s->config->n_layers);
     carve_kinds(s, c);
+    if (inputs)
+        s->inputs = carve(c, chunk * s->config->n_layers * inputs, sizeof(float));
+    if (config_is_for_cpu(s->config))
+        s->ones = carve(c, max_size(dim, s->q_dim), sizeof(float));
     s->x = carve(c, chunk * dim, sizeof(float));
     s->h = carve(c, chunk * dim, sizeof(float));
     const size_t keys = config_most_of(s->config, delta_keys), values = config_most_of(s->config, delta_values);
@@ -174,7 +206,7 @@ static void carve_activations(struct cpu_state *s, struct carver *c)
 // What is each thread's own: the first one's, then as much again for each of the others.
 static void carve_own(struct cpu_state *s, struct carver *c, int n_threads)
 {
-    const size_t of_integers = max_size(s->fixed ? s->fixed->scratch : 0, s->few ? s->few->scratch : 0);
+    const size_t of_integers = most_of_kinds(s, kind_integers);
     carve(c, OWN_GAP, 1);
     const size_t begin = c->used;
     s->matmul_scratch = carve(c, plan_scratch(&s->plan), 1);
@@ -202,9 +234,8 @@ static void carve_scratch(struct cpu_state *s, struct carver *c)
     carve_activations(s, c);
     if (s->config->n_experts)
         carve_experts(s, c);
-    const size_t queries = (size_t)(s->q_dim / s->kv_dim) * s->query_tokens;
-    const size_t parts = (size_t)s->config->n_kv_heads * s->key_parts * queries;
-    s->part_acc = carve(c, parts * s->config->head_dim, sizeof(float));
+    const size_t parts = s->key_parts * most_of_kinds(s, kind_queries);
+    s->part_acc = carve(c, s->key_parts * most_of_kinds(s, kind_query_floats), sizeof(float));
     s->part_max = carve(c, parts, sizeof(float));
     s->part_sum = carve(c, parts, sizeof(float));
     if (s->kv_type == KV_INT8 && key_offset_has(s->config, s->kv->n_sinks))
@@ -228,41 +259,59 @@ static yalm_status policy_open(struct cpu_state *s, const struct backend_plan *p
     return status;
 }
 
+static void size_kind(struct cpu_state *s, const struct backend_plan *plan, int i)
+{
+    const struct model_config *config = plan->config;
+    const yalm_activations activations = plan->options->activations;
+    const int head_dim = config_kind_head_dim(config, i), n_kv_heads = config_kind_kv_heads(config, i);
+    const int group = config->n_heads / n_kv_heads, n_queries = group < QUERIES_PER_TASK ? QUERIES_PER_TASK / group : 1;
+    struct cpu_kind *kind = &s->kinds[i];
+    *kind = (struct cpu_kind){.kv = plan->kv[i], .head_dim = head_dim, .n_kv_heads = n_kv_heads, .group = group};
+    kind->q_dim = config->n_heads * head_dim;
+    kind->kv_dim = n_kv_heads * head_dim;
+    kind->query_tokens = (int)min64(n_queries, s->chunk);
+    kind->fixed = fixed_attention_select(s->kernels, activations);
+    kind->few = few_attention_select(s->kernels, activations, s->kv_type, head_dim);
+    if (kind->fixed && (!kind->fixed->attend[s->kv_type] || head_dim > kind->fixed->most_dim))
+        kind->fixed = NULL;
+    if (config->attention_softcap > 0) { // which only the kernels in floats have
+        kind->fixed = NULL;
+        kind->few = NULL;
+    }
+    kind->block_tokens = kind->query_tokens;
+    if (kind->fixed)
+        kind->block_tokens = (int)min64(max_size(kind->fixed->queries / group, kind->query_tokens), s->chunk);
+    s->q_dim = (int)max_size(s->q_dim, kind->q_dim);
+    s->kv_dim = (int)max_size(s->kv_dim, kind->kv_dim);
+}
+
 yalm_status cpu_sizes(struct cpu_state *s, const struct backend_plan *plan, yalm_error *error)
 {
     const struct model_config *config = plan->config;
     *s = (struct cpu_state){.config = config, .weights = plan->weights, .cancel = plan->cancel, .group = plan->group};
     s->carried = (struct carried){.at = {-1, -1, -1}, .kept = -1};
-    for (int i = 0; i < config_n_kinds(config); i++)
-        s->kinds[i].kv = plan->kv[i];
     s->kv = &s->kinds[0].kv;
-    for (int l = 0; l < config->n_layers; l++)
+    for (int l = 0; l < config->n_layers; l++) {
         s->place[l] = config_place(config, l);
+        s->kv_layer[l] = config_kv_layer(config, l);
+    }
     s->kernels = cpu_kernels_select(plan->options->isa);
     if (!s->kernels)
         return error_set(error, YALM_USAGE, "instruction set '%s' is not one that this machine has", plan->options->isa);
     s->plan = plan_products(s->kernels, plan->options->activations, plan_types(config, s->weights), plan->options->chunk);
     s->together = plan->together;
     s->fetching = machine_fetching();
-    s->q_dim = config->n_heads * config->head_dim;
-    s->kv_dim = config->n_kv_heads * config->head_dim;
     s->chunk = plan->options->chunk;
     s->n_threads = plan->options->n_threads;
     s->n_threads_batch = plan->options->n_threads_batch;
     s->kv_type = (enum kv_type)plan->options->kv;
-    const int group = config->n_heads / config->n_kv_heads;
-    s->query_tokens = (int)min64(group < QUERIES_PER_TASK ? QUERIES_PER_TASK / group : 1, s->chunk);
-    s->fixed = fixed_attention_select(s->kernels, plan->options->activations);
-    s->few = few_attention_select(s->kernels, plan->options->activations, s->kv_type, config->head_dim);
-    if (s->fixed && (!s->fixed->attend[s->kv_type] || config->head_dim > s->fixed->most_dim))
-        s->fixed = NULL;
-    if (config->attention_softcap > 0) { // which only the kernels in floats have
-        s->fixed = NULL;
-        s->few = NULL;
+    int query_tokens = 0;
+    for (int i = 0; i < config_n_kinds(config); i++) {
+        size_kind(s, plan, i);
+        query_tokens = s->kinds[i].query_tokens > query_tokens ? s->kinds[i].query_tokens : query_tokens;
     }
-    s->block_tokens = s->fixed ? (int)min64(max_size(s->fixed->queries / group, s->query_tokens), s->chunk) : s->query_tokens;
     // A length's parts are at least 256 keys long, and at most MAX_KEY_PARTS (attention_key_parts).
-    s->key_parts = (int)min64(MAX_KEY_PARTS, ((int64_t)longest_span(s) + s->query_tokens + 255) / 256);
+    s->key_parts = (int)min64(MAX_KEY_PARTS, ((int64_t)longest_span(s) + query_tokens + 255) / 256);
 
     const yalm_status status = policy_open(s, plan, error);
     if (status != YALM_OK)

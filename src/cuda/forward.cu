@@ -134,7 +134,7 @@ static yalm_status make_qkv(struct cuda_state *s, int layer, int n, const struct
                                  s->place[layer],
                                  s->config->n_heads,
                                  s->unrounded_k};
-    append.scale = config_attention_scale(s->config);
+    append.scale = config_attention_scale(s->config, s->config->head_dim);
     append.growth = s->config->query_growth;
     append.growth_context = s->config->query_growth > 0 ? s->config->query_growth_context : 1;
     append.still = s->config->unrotated_layer[layer];

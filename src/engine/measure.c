@@ -11,17 +11,19 @@ static double kv_row_bytes(yalm_kv kv, int head_dim)
 static double dense_bytes(const yalm_session *s, int n, int64_t depth)
 {
     const struct model_config *c = &s->model->config;
-    double rows = 0, carried = 0;
+    double bytes = 0;
     for (int kind = 0; kind < config_n_kinds(c); kind++) {
         const struct kv_policy *kv = &s->kv[kind];
         if (!config_kind_attends(c, kind)) {
-            carried += config_n_layers_of(c, kind) * delta_bytes(&c->kinds[kind].delta);
+            bytes += config_n_layers_of(c, kind) * delta_bytes(&c->kinds[kind].delta);
             continue;
         }
         const int64_t first = kv_first_visible(kv, depth), last = depth + n;
-        rows += (double)config_n_layers_of(c, kind) * (double)(last - first + (kv_sinks_apart(kv, last - 1) ? kv->n_sinks : 0));
+        const double rows = (double)(last - first + (kv_sinks_apart(kv, last - 1) ? kv->n_sinks : 0));
+        bytes += 2.0 * rows * config_n_layers_of(c, kind) * config_kind_kv_heads(c, kind) *
+                 kv_row_bytes(s->options.kv, config_kind_head_dim(c, kind));
     }
-    return carried + 2.0 * rows * c->n_kv_heads * kv_row_bytes(s->options.kv, c->head_dim);
+    return bytes;
 }
 
 yalm_attention_cost yalm_session_attention_cost(const yalm_session *s, int n, int64_t depth)
@@ -36,13 +38,14 @@ yalm_attention_cost yalm_session_attention_cost(const yalm_session *s, int n, in
     return cost;
 }
 
-// By one head of a query in all layers together.
-static int64_t keys_seen(const yalm_session *s, int64_t position)
+// Components of keys, by one head of a query in all layers together.
+static int64_t components_seen(const yalm_session *s, int64_t position)
 {
     int64_t n = 0;
     for (int kind = 0; kind < config_n_kinds(&s->model->config); kind++)
         if (config_kind_attends(&s->model->config, kind))
-            n += (int64_t)config_n_layers_of(&s->model->config, kind) * kv_n_visible(&s->kv[kind], position);
+            n += (int64_t)config_n_layers_of(&s->model->config, kind) * kv_n_visible(&s->kv[kind], position) *
+                 config_kind_head_dim(&s->model->config, kind);
     return n;
 }
 
@@ -63,7 +66,7 @@ yalm_cost yalm_session_cost(const yalm_session *s, int n, int64_t depth)
         piece = n - done < s->options.chunk ? n - done : s->options.chunk;
         cost.bytes += (double)w->token_bytes;
         for (int i = 0; i < piece; i++)
-            cost.ops += recurrent_ops + 4.0 * c->n_heads * c->head_dim * (double)keys_seen(s, depth + done + i);
+            cost.ops += recurrent_ops + 4.0 * c->n_heads * (double)components_seen(s, depth + done + i);
     }
     return cost;
 }

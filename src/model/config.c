@@ -167,6 +167,14 @@ static yalm_status read_later(struct reader *r)
     if (status == YALM_OK)
         status = read_later_flag(r, "output_gate", &c->output_gate);
     if (status == YALM_OK)
+        status = read_later_flag(r, "expert_norms", &c->expert_norms);
+    if (status == YALM_OK)
+        status = read_later_flag(r, "v_norm", &c->v_norm);
+    if (status == YALM_OK)
+        status = read_later_flag(r, "layer_scale", &c->layer_scale);
+    if (status == YALM_OK)
+        status = read_later_size(r, "layer_input_dim", MAX_DIM, &c->layer_input_dim);
+    if (status == YALM_OK)
         status = read_later_number(r, "attention_softcap", &c->attention_softcap);
     if (status == YALM_OK)
         status = read_later_number(r, "logits_softcap", &c->logits_softcap);
@@ -232,28 +240,55 @@ static yalm_status read_delta(struct delta_config *delta, const struct json_obje
     return YALM_OK;
 }
 
-static yalm_status read_attention(struct layer_kind *kind, const struct json_object *object, int head_dim, yalm_error *error)
+// Whose keys and values the layers of a kind see that has none: another one's, which comes before.
+static yalm_status read_sharing(struct layer_kind *kind, const struct json_object *object, int n_kinds, yalm_error *error)
 {
-    int64_t window = 0;
-    yalm_status status = json_get_integer(&window, object, "sliding_window", 0, MAX_CONTEXT, error);
-    kind->sliding_window = (int)window;
+    int64_t of = 0;
+    kind->shares_keys = json_has(object, "kv_of");
+    const yalm_status status = kind->shares_keys ? json_get_integer(&of, object, "kv_of", 0, n_kinds - 1, error) : YALM_OK;
+    kind->kv_of = (int)of;
+    return status;
+}
+
+static yalm_status read_attention(struct layer_kind *kind, const struct json_object *object, const struct model_config *c,
+                                  yalm_error *error)
+{
+    const struct {
+        const char *key;
+        int min, max, *value;
+    } sizes[] = {{"sliding_window", 0, MAX_CONTEXT, &kind->sliding_window},
+                 {"head_dim", 2, MAX_HEAD_DIM, &kind->head_dim},
+                 {"n_kv_heads", 1, MAX_HEADS, &kind->n_kv_heads},
+                 {"ffn_dim", 1, MAX_DIM, &kind->ffn_dim}};
+    yalm_status status = YALM_OK;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && status == YALM_OK; i++) {
+        int64_t value = 0;
+        if (i == 0 || json_has(object, sizes[i].key))
+            status = json_get_integer(&value, object, sizes[i].key, sizes[i].min, sizes[i].max, error);
+        *sizes[i].value = (int)value;
+    }
+    if (status == YALM_OK)
+        status = read_sharing(kind, object, config_n_kinds(c) - 1, error);
+    const int head_dim = kind->head_dim ? kind->head_dim : c->head_dim;
     return status == YALM_OK ? rope_read(&kind->rope, object, "config.kinds.rope", head_dim, error) : status;
 }
 
 // kinds: the layers that differ from kind 0, which config's own `sliding_window` and `rope` describe.
 static yalm_status read_kind(struct reader *r, const cJSON *node, int kind)
 {
-    static const char *const of_attention[] = {"layers", "sliding_window", "rope"}, *const recurrent[] = {"layers", "delta"};
+    static const char *const of_attention[] = {"layers",     "sliding_window", "rope", "head_dim",
+                                               "n_kv_heads", "ffn_dim",        "kv_of"},
+                             *const recurrent[] = {"layers", "delta"};
     struct model_config *c = r->config;
     const struct reader inner = {c, {r->object.path, "config.kinds", node}, r->error};
     const cJSON *layers;
     if (!cJSON_IsObject(node))
         return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.kinds': expected objects", r->object.path);
     const bool recurs = json_has(&inner.object, "delta");
-    yalm_status status = json_only(&inner.object, recurs ? recurrent : of_attention, recurs ? 2 : 3, r->error);
+    yalm_status status = json_only(&inner.object, recurs ? recurrent : of_attention, recurs ? 2 : 7, r->error);
     if (status == YALM_OK)
         status = recurs ? read_delta(&c->kinds[kind].delta, &inner.object, r->error)
-                        : read_attention(&c->kinds[kind], &inner.object, c->head_dim, r->error);
+                        : read_attention(&c->kinds[kind], &inner.object, c, r->error);
     if (status == YALM_OK)
         status = json_get_array(&layers, &inner.object, "layers", r->error);
     if (status != YALM_OK)
@@ -314,22 +349,70 @@ static yalm_status read_ids(struct reader *r)
     return YALM_OK;
 }
 
+// Of kind's layers, or with kind 0 of those that no member of `kinds` names.
+static yalm_status check_heads(const struct reader *r, int kind)
+{
+    const struct model_config *c = r->config;
+    const char *path = r->object.path;
+    const int n_kv_heads = config_kind_kv_heads(c, kind), head_dim = config_kind_head_dim(c, kind);
+    if (c->n_heads % n_kv_heads != 0)
+        return error_set(r->error, YALM_BAD_MODEL,
+                         "%s: metadata: 'config.n_heads': found %d, expected a multiple of n_kv_heads = %d", path, c->n_heads,
+                         n_kv_heads);
+    if (head_dim % 2 != 0)
+        return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.head_dim': found %d, expected an even number", path,
+                         head_dim);
+    if ((int64_t)c->n_heads * head_dim > MAX_DIM)
+        return error_set(r->error, YALM_BAD_MODEL,
+                         "%s: metadata: 'config.n_heads' times 'head_dim': found %lld, expected at most %d", path,
+                         (long long)c->n_heads * head_dim, MAX_DIM);
+    return YALM_OK;
+}
+
+// Whether two kinds' keys and values are alike, and seen alike.
+static bool see_alike(const struct model_config *c, int a, int b)
+{
+    const struct layer_kind *x = &c->kinds[a], *y = &c->kinds[b];
+    return x->sliding_window == y->sliding_window && config_kind_head_dim(c, a) == config_kind_head_dim(c, b) &&
+           config_kind_kv_heads(c, a) == config_kind_kv_heads(c, b) && config_kind_keeps(c, b);
+}
+
+static yalm_status check_sharing(const struct reader *r)
+{
+    const struct model_config *c = r->config;
+    bool met[CONFIG_MAX_KINDS] = {false}, closed[CONFIG_MAX_KINDS] = {false};
+    for (int l = 0; l < c->n_layers; l++) {
+        const int kind = c->kind_of_layer[l], of = c->kinds[kind].kv_of;
+        met[kind] = true;
+        if (closed[kind] || (c->kinds[kind].shares_keys && (!met[of] || !see_alike(c, kind, of))))
+            return error_set(
+                r->error, YALM_BAD_MODEL,
+                "%s: metadata: 'config.kinds.kv_of': expected a kind with keys of its own, alike, whose layers all "
+                "come before",
+                r->object.path);
+        if (c->kinds[kind].shares_keys)
+            closed[of] = true;
+    }
+    return YALM_OK;
+}
+
+static yalm_status check_kinds(const struct reader *r)
+{
+    yalm_status status = YALM_OK;
+    for (int kind = 0; kind < config_n_kinds(r->config) && status == YALM_OK; kind++)
+        if (kind == 0 || config_kind_attends(r->config, kind))
+            status = check_heads(r, kind);
+    return status == YALM_OK ? check_sharing(r) : status;
+}
+
 // What no single number tells.
 static yalm_status check(const struct reader *r)
 {
     const struct model_config *c = r->config;
     const char *path = r->object.path;
-    if (c->n_heads % c->n_kv_heads != 0)
-        return error_set(r->error, YALM_BAD_MODEL,
-                         "%s: metadata: 'config.n_heads': found %d, expected a multiple of n_kv_heads = %d", path, c->n_heads,
-                         c->n_kv_heads);
-    if (c->head_dim % 2 != 0)
-        return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.head_dim': found %d, expected an even number", path,
-                         c->head_dim);
-    if ((int64_t)c->n_heads * c->head_dim > MAX_DIM)
-        return error_set(r->error, YALM_BAD_MODEL,
-                         "%s: metadata: 'config.n_heads' times 'head_dim': found %lld, expected at most %d", path,
-                         (long long)c->n_heads * c->head_dim, MAX_DIM);
+    const yalm_status status = check_kinds(r);
+    if (status != YALM_OK)
+        return status;
     if (c->attention_bias && c->qkv_bias)
         return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.qkv_bias': found true beside attention_bias", path);
     if ((c->query_growth > 0) != (c->query_growth_context > 0))
@@ -339,7 +422,12 @@ static yalm_status check(const struct reader *r)
         return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.whole_qk_norm': found true beside qk_norm", path);
     if (c->norms_after && c->norms_around)
         return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.norms_around': found true beside norms_after", path);
-    if ((c->norms_after || c->norms_around) && c->n_experts > 0)
+    if (c->expert_norms && (!c->norms_around || c->shared_ffn_dim == 0 || c->sigmoid_router))
+        return error_set(r->error, YALM_BAD_MODEL,
+                         "%s: metadata: 'config.expert_norms': expected with norms_around and shared_ffn_dim, without "
+                         "sigmoid_router",
+                         path);
+    if ((c->norms_after || c->norms_around) && c->n_experts > 0 && !c->expert_norms)
         return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.%s': found true beside experts", path,
                          c->norms_after ? "norms_after" : "norms_around");
     if (c->n_experts == 0 && (c->expert_ffn_dim > 0 || c->raw_expert_weights || c->router_bias || c->n_dense_layers > 0))
@@ -351,6 +439,10 @@ static yalm_status check(const struct reader *r)
         return error_set(r->error, YALM_BAD_MODEL,
                          "%s: metadata: 'config.sigmoid_router', 'expert_scale' or 'shared_ffn_dim': found without experts",
                          path);
+    if ((int64_t)c->n_layers * c->layer_input_dim > MAX_DIM)
+        return error_set(r->error, YALM_BAD_MODEL,
+                         "%s: metadata: 'config.layer_input_dim': found %d, expected at most %d of all layers together", path,
+                         c->layer_input_dim, MAX_DIM);
     if (c->shared_gate && c->shared_ffn_dim == 0)
         return error_set(r->error, YALM_BAD_MODEL, "%s: metadata: 'config.shared_gate': found without 'shared_ffn_dim'", path);
     if (c->n_active_experts > c->n_experts || (c->n_experts > 0 && c->n_active_experts == 0))
@@ -366,7 +458,8 @@ static const char *const members[] = {
     "attention_bias", "mlp_bias", "eos", "expert_ffn_dim", "raw_expert_weights", "dense_layers", "unrotated_layers",
     "attention_scale", "query_growth", "query_growth_context", "norms_after", "norms_around", "router_bias", "sink_logits",
     "sigmoid_router", "expert_scale", "shared_ffn_dim", "attention_softcap", "logits_softcap", "kinds", "whole_qk_norm",
-    "embedding_scale", "qkv_bias", "qk_norm", "output_gate", "shared_gate",
+    "embedding_scale", "qkv_bias", "qk_norm", "output_gate", "shared_gate", "expert_norms", "v_norm", "layer_scale",
+    "layer_input_dim",
 };
 // clang-format on
 

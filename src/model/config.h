@@ -37,6 +37,9 @@ struct layer_kind {
     int sliding_window; // 0: none
     struct rope_config rope;
     struct delta_config delta;
+    int head_dim, n_kv_heads, ffn_dim; // 0: the model's
+    bool shares_keys;                  // its layers see the keys and values of the last layer of kind kv_of, and have none
+    int kv_of;
 };
 
 struct model_config {
@@ -72,6 +75,11 @@ struct model_config {
     bool shared_gate;   // that expert has a weight for each token, 1 / (1 + e^-logit); else it is 1
     bool output_gate;   // what attention gives is multiplied by 1 / (1 + e^-gate)
     bool sink_logits;   // each head has a logit without a key, which its softmax counts
+    // With norms_around: the shared expert and the others each have norms of their own, and an expert's weight has a factor (docs/format.md).
+    bool expert_norms;
+    bool v_norm;         // RMSNorm without weights of each head of v
+    bool layer_scale;    // what leaves a layer has a factor
+    int layer_input_dim; // of an input that each layer has for itself (Gemma's per-layer embeddings); 0: none
     // Of a rank's share of a model (model/share.h): where its KV heads begin, and how many the whole model has; 0: it is the whole.
     int first_kv_head, all_kv_heads;
     int32_t bos; // -1: none
@@ -96,6 +104,55 @@ static inline bool config_kind_attends(const struct model_config *config, int ki
 {
     return config->kinds[kind].delta.n_value_heads == 0;
 }
+// Of a layer's attention, and of its gate and up where it has no experts.
+static inline int config_kind_head_dim(const struct model_config *config, int kind)
+{
+    const int own = config->kinds[kind].head_dim;
+    return own ? own : config->head_dim;
+}
+static inline int config_kind_kv_heads(const struct model_config *config, int kind)
+{
+    const int own = config->kinds[kind].n_kv_heads;
+    return own ? own : config->n_kv_heads;
+}
+static inline int config_head_dim(const struct model_config *config, int layer)
+{
+    return config_kind_head_dim(config, config->kind_of_layer[layer]);
+}
+static inline int config_kv_heads(const struct model_config *config, int layer)
+{
+    return config_kind_kv_heads(config, config->kind_of_layer[layer]);
+}
+static inline int config_ffn_dim(const struct model_config *config, int layer)
+{
+    const int own = config->kinds[config->kind_of_layer[layer]].ffn_dim;
+    return own ? own : config->ffn_dim;
+}
+// The layer whose keys and values a layer sees: mostly itself.
+static inline int config_kv_layer(const struct model_config *config, int layer)
+{
+    const struct layer_kind *kind = &config->kinds[config->kind_of_layer[layer]];
+    int of = layer;
+    while (kind->shares_keys && config->kind_of_layer[of] != kind->kv_of)
+        of--;
+    return of;
+}
+// Whether layers of a kind keep keys and values.
+static inline bool config_kind_keeps(const struct model_config *config, int kind)
+{
+    return config->kinds[kind].delta.n_value_heads == 0 && !config->kinds[kind].shares_keys;
+}
+// Whether layers differ in more than what they see and how they rotate.
+static inline bool config_kinds_differ(const struct model_config *config)
+{
+    bool any = false;
+    for (int kind = 0; kind < config_n_kinds(config); kind++) {
+        const struct layer_kind *k = &config->kinds[kind];
+        any |= k->head_dim || k->n_kv_heads || k->ffn_dim || k->shares_keys;
+    }
+    return any;
+}
+
 // Whether any layer is recurrent: a session then cannot go back to wherever it likes.
 static inline bool config_recurs(const struct model_config *config)
 {
@@ -105,10 +162,16 @@ static inline bool config_recurs(const struct model_config *config)
     return any;
 }
 
+// Whether layers have what a GPU does not compute: what Gemma 4 has.
+static inline bool config_is_for_cpu(const struct model_config *config)
+{
+    return config_kinds_differ(config) || config->v_norm || config->layer_scale || config->layer_input_dim > 0 ||
+           config->expert_norms;
+}
 // Whether layers have what ranks cannot share.
 static inline bool config_is_for_one_process(const struct model_config *config)
 {
-    return config_recurs(config) || config->output_gate || config->shared_gate;
+    return config_recurs(config) || config->output_gate || config->shared_gate || config_is_for_cpu(config);
 }
 
 // Components of all heads of q, or of k; of v and of what comes out; of all three, which the convolution goes over.
@@ -169,15 +232,15 @@ static inline int config_n_layers_of(const struct model_config *config, int kind
     return n;
 }
 
-static inline float config_attention_scale(const struct model_config *config)
+static inline float config_attention_scale(const struct model_config *config, int head_dim)
 {
-    return config->attention_scale > 0 ? config->attention_scale : 1.0f / sqrtf((float)config->head_dim);
+    return config->attention_scale > 0 ? config->attention_scale : 1.0f / sqrtf((float)head_dim);
 }
 
 // What the query at `position` is multiplied by.
-static inline float config_query_scale(const struct model_config *config, int64_t position)
+static inline float config_query_scale(const struct model_config *config, int head_dim, int64_t position)
 {
-    const float scale = config_attention_scale(config);
+    const float scale = config_attention_scale(config, head_dim);
     if (config->query_growth == 0)
         return scale;
     const int64_t contexts = position / config->query_growth_context;
@@ -197,7 +260,7 @@ static inline bool config_is_plain(const struct model_config *config)
            config->attention_scale == 0 && config->embedding_scale == 0 && config->query_growth == 0 &&
            config->n_more_kinds == 0 && config->activation == ACTIVATION_SILU && config->attention_softcap == 0 &&
            config->logits_softcap == 0 && !config->norms_around && !config->sink_logits && !config->output_gate &&
-           !config->shared_gate;
+           !config->shared_gate && !config_is_for_cpu(config);
 }
 
 // A KV head's number, of all layers' heads counted; in a rank's share, of the whole model's.
@@ -226,7 +289,9 @@ static inline int config_widest_ffn(const struct model_config *config)
 {
     const bool all = config->n_experts > 0 && config->n_dense_layers == 0; // have experts
     const int dense = all ? 0 : config->ffn_dim, expert = config->n_experts > 0 ? config_expert_ffn(config) : 0;
-    const int widest = dense > expert ? dense : expert;
+    int widest = dense > expert ? dense : expert;
+    for (int kind = 0; kind < config_n_kinds(config); kind++)
+        widest = config->kinds[kind].ffn_dim > widest ? config->kinds[kind].ffn_dim : widest;
     return widest > config->shared_ffn_dim ? widest : config->shared_ffn_dim;
 }
 

@@ -40,10 +40,10 @@ static void visit_layer(const struct visit *visit, const struct model_config *co
     char within[NAME_ROOM - 16];
     snprintf(within, sizeof within, "layers.%d.", layer);
     static const char *const names[] = {"q", "k", "v", "output_gate"};
-    const struct matrix *of_stream[4];
-    const int n = weights_of_stream(w, of_stream);
-    for (int i = 0; i < n; i++)
-        visit_one(visit, within, names[i], first + INPUT_QKV, of_stream[i]);
+    const struct matrix *const of_stream[] = {&w->q, &w->k, &w->v, &w->output_gate};
+    for (int i = 0; i < 4; i++)
+        if (of_stream[i]->data)
+            visit_one(visit, within, names[i], first + INPUT_QKV, of_stream[i]);
     visit_one(visit, within, "o", first + INPUT_O, &w->o);
     if (!w->router.data) {
         visit_ffn(visit, within, first + INPUT_FFN, first + INPUT_DOWN, &w->experts[0]);

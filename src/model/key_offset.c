@@ -6,7 +6,8 @@
 bool key_offset_has(const struct model_config *config, int n_sinks)
 {
     return (config->attention_bias || config->qkv_bias) && !config->qk_norm && !config->whole_qk_norm &&
-           config->head_dim <= KEY_OFFSET_DIMS && config->attention_softcap == 0 && !config->sink_logits && n_sinks == 0;
+           !config_kinds_differ(config) && config->head_dim <= KEY_OFFSET_DIMS && config->attention_softcap == 0 &&
+           !config->sink_logits && n_sinks == 0;
 }
 
 // The mean of (cos, sin) of position * frequency over positions [0, n).

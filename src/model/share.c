@@ -59,7 +59,8 @@ yalm_status share_check(const struct model_config *config, const struct model_we
     if (config_is_for_one_process(config))
         return error_set(
             error, YALM_USAGE,
-            "ranks: recurrent layers and gated outputs cannot be shared among ranks: run this model without mpirun");
+            "ranks: recurrent layers, gated outputs and what Gemma 4 has cannot be shared among ranks: run this model without "
+            "mpirun");
     const int most = most_ranks(config, weights);
     if (n_ranks <= most)
         return YALM_OK;

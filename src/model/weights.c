@@ -121,13 +121,17 @@ static void bind_recurrence(struct binder *b, struct layer_weights *w, int l)
 static void bind_attention(struct binder *b, struct layer_weights *w, int l)
 {
     const struct model_config *c = b->config;
-    const int q_dim = c->n_heads * c->head_dim, kv_dim = c->n_kv_heads * c->head_dim;
+    const int head_dim = config_head_dim(c, l), q_dim = c->n_heads * head_dim, kv_dim = config_kv_heads(c, l) * head_dim;
+    const bool biased = c->attention_bias || c->qkv_bias, keeps = config_kv_layer(c, l) == l;
     w->q = take_matrix(b, layer_name(l, -1, "q").text, q_dim, c->hidden_dim, true, READ);
-    w->k = take_matrix(b, layer_name(l, -1, "k").text, kv_dim, c->hidden_dim, true, READ);
-    w->v = take_matrix(b, layer_name(l, -1, "v").text, kv_dim, c->hidden_dim, true, READ);
+    if (keeps) {
+        w->k = take_matrix(b, layer_name(l, -1, "k").text, kv_dim, c->hidden_dim, true, READ);
+        w->v = take_matrix(b, layer_name(l, -1, "v").text, kv_dim, c->hidden_dim, true, READ);
+    }
     w->o = take_matrix(b, layer_name(l, -1, "o").text, c->hidden_dim, q_dim, true, READ);
-    if (c->attention_bias || c->qkv_bias) {
+    if (biased)
         w->q_bias = take_vector(b, layer_name(l, -1, "q_bias").text, q_dim);
+    if (biased && keeps) {
         w->k_bias = take_vector(b, layer_name(l, -1, "k_bias").text, kv_dim);
         w->v_bias = take_vector(b, layer_name(l, -1, "v_bias").text, kv_dim);
     }
@@ -139,17 +143,17 @@ static void bind_attention(struct binder *b, struct layer_weights *w, int l)
         w->o_bias = take_vector(b, layer_name(l, -1, "o_bias").text, c->hidden_dim);
     if (c->sink_logits)
         w->sink_logits = take_vector(b, layer_name(l, -1, "sink_logits").text, c->n_heads);
-    if (c->qk_norm || c->whole_qk_norm) {
-        w->q_norm = take_vector(b, layer_name(l, -1, "q_norm").text, c->whole_qk_norm ? q_dim : c->head_dim);
-        w->k_norm = take_vector(b, layer_name(l, -1, "k_norm").text, c->whole_qk_norm ? kv_dim : c->head_dim);
-    }
+    if (c->qk_norm || c->whole_qk_norm)
+        w->q_norm = take_vector(b, layer_name(l, -1, "q_norm").text, c->whole_qk_norm ? q_dim : head_dim);
+    if ((c->qk_norm || c->whole_qk_norm) && keeps)
+        w->k_norm = take_vector(b, layer_name(l, -1, "k_norm").text, c->whole_qk_norm ? kv_dim : head_dim);
 }
 
 static void bind_expert(struct binder *b, struct expert_weights *w, int l, int expert)
 {
     const struct model_config *c = b->config;
     const enum use use = expert >= 0 ? READ_IF_ACTIVE : READ;
-    const int ffn_dim = expert >= 0 ? config_expert_ffn(c) : c->ffn_dim;
+    const int ffn_dim = expert >= 0 ? config_expert_ffn(c) : config_ffn_dim(c, l);
     w->gate = take_matrix(b, layer_name(l, expert, "gate").text, ffn_dim, c->hidden_dim, true, use);
     w->up = take_matrix(b, layer_name(l, expert, "up").text, ffn_dim, c->hidden_dim, true, use);
     w->down = take_matrix(b, layer_name(l, expert, "down").text, c->hidden_dim, ffn_dim, true, use);
@@ -169,6 +173,35 @@ static void bind_shared(struct binder *b, struct layer_weights *layer, int l)
     w->down = take_matrix(b, layer_name(l, -1, "shared.down").text, dim, ffn_dim, true, READ);
     if (b->config->shared_gate)
         layer->shared_router = take_matrix(b, layer_name(l, -1, "shared.router").text, 1, dim, false, READ);
+}
+
+// Norms of experts, and factors of their weights.
+static void bind_expert_norms(struct binder *b, struct layer_weights *w, int l)
+{
+    const int dim = b->config->hidden_dim;
+    w->expert_norm = take_vector(b, layer_name(l, -1, "expert_norm").text, dim);
+    w->expert_post_norm = take_vector(b, layer_name(l, -1, "expert_post_norm").text, dim);
+    w->shared_post_norm = take_vector(b, layer_name(l, -1, "shared_post_norm").text, dim);
+    w->router_scale = take_vector(b, layer_name(l, -1, "router_scale").text, b->config->n_experts);
+}
+
+static void bind_input(struct binder *b, struct layer_weights *w, int l)
+{
+    const int dim = b->config->hidden_dim, inputs = b->config->layer_input_dim;
+    w->input_gate = take_matrix(b, layer_name(l, -1, "input_gate").text, inputs, dim, true, READ);
+    w->input_projection = take_matrix(b, layer_name(l, -1, "input_projection").text, dim, inputs, true, READ);
+    w->input_norm = take_vector(b, layer_name(l, -1, "input_norm").text, dim);
+}
+
+// What the layers' inputs are made of.
+static void bind_inputs(struct binder *b)
+{
+    struct model_weights *w = b->weights;
+    const struct model_config *c = b->config;
+    const int all = c->n_layers * c->layer_input_dim;
+    w->layer_embedding = take_matrix(b, "layer_embedding", c->vocab_size, all, true, UNREAD);
+    w->layer_projection = take_matrix(b, "layer_projection", all, c->hidden_dim, true, READ);
+    w->layer_projection_norm = take_vector(b, "layer_projection_norm", c->layer_input_dim);
 }
 
 static uint64_t matrix_bytes(const struct matrix *m)
@@ -192,6 +225,8 @@ static void bind_experts(struct binder *b, struct layer_weights *w, int l)
         w->router_choice_bias = take_vector(b, layer_name(l, -1, "router_choice_bias").text, n);
     if (c->shared_ffn_dim)
         bind_shared(b, w, l);
+    if (c->expert_norms)
+        bind_expert_norms(b, w, l);
     double bytes = 0;
     for (int e = 0; e < n && b->status == YALM_OK; e++) {
         const struct expert_weights *expert = &w->experts[e];
@@ -219,10 +254,16 @@ static void bind_all(struct binder *b)
     struct model_weights *w = b->weights;
     const struct model_config *c = b->config;
     w->embedding = take_matrix(b, "embedding", c->vocab_size, c->hidden_dim, true, c->tied_embeddings ? READ : UNREAD);
+    if (c->layer_input_dim)
+        bind_inputs(b);
     for (int l = 0; l < c->n_layers && b->status == YALM_OK; l++) {
         bind_norms(b, &w->layers[l], l);
         (config_is_recurrent(c, l) ? bind_recurrence : bind_attention)(b, &w->layers[l], l);
         bind_experts(b, &w->layers[l], l);
+        if (c->layer_input_dim)
+            bind_input(b, &w->layers[l], l);
+        if (c->layer_scale)
+            w->layers[l].scale = take_vector(b, layer_name(l, -1, "scale").text, 1);
     }
     w->norm = take_vector(b, "norm", c->hidden_dim);
     w->classifier = c->tied_embeddings ? w->embedding : take_matrix(b, "classifier", c->vocab_size, c->hidden_dim, true, READ);
@@ -269,11 +310,12 @@ static type_set of_expert(const struct expert_weights *w)
 
 int weights_of_stream(const struct layer_weights *layer, const struct matrix *of_stream[4])
 {
-    of_stream[0] = &layer->q;
-    of_stream[1] = &layer->k;
-    of_stream[2] = &layer->v;
-    of_stream[3] = &layer->output_gate;
-    return layer->output_gate.data ? 4 : 3;
+    const struct matrix *const all[4] = {&layer->q, &layer->k, &layer->v, &layer->output_gate};
+    int n = 0;
+    for (int i = 0; i < 4; i++)
+        if (all[i]->data)
+            of_stream[n++] = all[i];
+    return n;
 }
 
 type_set weights_layer_types(const struct model_config *config, const struct model_weights *w)
@@ -292,6 +334,10 @@ type_set weights_layer_types(const struct model_config *config, const struct mod
         types |= type_bit(layer->o.dtype);
         for (int e = 0; e < n_experts; e++)
             types |= of_expert(&layer->experts[e]);
+        if (layer->input_gate.data)
+            types |= type_bit(layer->input_gate.dtype) | type_bit(layer->input_projection.dtype);
     }
+    if (w->layer_projection.data)
+        types |= type_bit(w->layer_projection.dtype);
     return types;
 }

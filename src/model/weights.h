@@ -45,7 +45,7 @@ struct layer_weights {
     // RMSNorm of what a block reads, and of what it adds: (hidden_dim); NULL: none.
     const float *attention_norm, *attention_post_norm, *ffn_norm, *ffn_post_norm;
     struct matrix q;                                // (n_heads * head_dim, hidden_dim)
-    struct matrix k, v;                             // (n_kv_heads * head_dim, hidden_dim)
+    struct matrix k, v;                             // (n_kv_heads * head_dim, hidden_dim); data NULL: another layer's are seen
     struct matrix o;                                // (hidden_dim, n_heads * head_dim)
     const float *q_bias, *k_bias, *v_bias, *o_bias; // NULL: none
     struct matrix output_gate;                      // (o's columns, hidden_dim); data NULL: none
@@ -58,18 +58,27 @@ struct layer_weights {
     const float *router_bias;        // (n_experts); NULL: none
     const float *router_choice_bias; // (n_experts), with sigmoid_router; NULL: none
     struct expert_weights *experts;  // (n_experts, or 1 where the layer is dense)
+    const float *router_scale;       // (n_experts), of their weights; NULL: none
     struct expert_weights shared;    // of all tokens, beside those; gate.data NULL: none
-    struct matrix shared_router;     // (1, hidden_dim), fp32: that one's weight's logit; data NULL: it is 1
+    // RMSNorm of what experts read and of what they add, and of what the shared one adds: (hidden_dim); NULL: none.
+    const float *expert_norm, *expert_post_norm, *shared_post_norm;
+    struct matrix shared_router;                // (1, hidden_dim), fp32: that one's weight's logit; data NULL: it is 1
+    struct matrix input_gate, input_projection; // (layer_input_dim, hidden_dim), (hidden_dim, layer_input_dim); data NULL: none
+    const float *input_norm;                    // (hidden_dim)
+    const float *scale;                         // (1), of what leaves the layer; NULL: 1
 };
 
 struct model_weights {
-    struct matrix embedding;      // (vocab_size, hidden_dim)
-    struct layer_weights *layers; // (n_layers)
-    const float *norm;            // (hidden_dim)
-    struct matrix classifier;     // (vocab_size, hidden_dim); the embedding where tied
-    uint64_t bytes;               // all weights in the file
-    uint64_t token_bytes;         // those that one decode step reads: no embedding unless tied, only active experts
-    double token_ops;             // its multiplications and additions, attention excluded
+    struct matrix embedding; // (vocab_size, hidden_dim)
+    struct matrix layer_embedding,
+        layer_projection;               // (vocab_size, n_layers * layer_input_dim), (that, hidden_dim); data NULL: none
+    const float *layer_projection_norm; // (layer_input_dim)
+    struct layer_weights *layers;       // (n_layers)
+    const float *norm;                  // (hidden_dim)
+    struct matrix classifier;           // (vocab_size, hidden_dim); the embedding where tied
+    uint64_t bytes;                     // all weights in the file
+    uint64_t token_bytes;               // those that one decode step reads: no embedding unless tied, only active experts
+    double token_ops;                   // its multiplications and additions, attention excluded
     int64_t n_params;
 };
 
@@ -79,7 +88,7 @@ yalm_status weights_bind(struct model_weights *weights, const struct model_confi
 // The types of all matrices but embedding and classifier, and those of a few rows (decay, beta, shared_router), which are fp32 always.
 type_set weights_layer_types(const struct model_config *config, const struct model_weights *weights);
 
-// The matrices that read what a layer's first norm gives, in the order of the file: q, k, v, and output_gate where it has one. Returns how many.
+// The matrices that read what a layer's first norm gives, in the order of the file: of q, k, v and output_gate those that it has. Returns how many.
 int weights_of_stream(const struct layer_weights *layer, const struct matrix *of_stream[4]);
 
 void weights_free(struct model_weights *weights);

@@ -306,7 +306,7 @@ static void make_launch(struct cuda_state *s, struct step_launch *l, const struc
     l->n_heads = s->config->n_heads;
     l->n_kv_heads = s->config->n_kv_heads;
     l->head_dim = s->config->head_dim;
-    l->scale = config_attention_scale(s->config);
+    l->scale = config_attention_scale(s->config, s->config->head_dim);
     l->attended = s->step_words.attended;
     l->parts = s->step_words.parts;
 }

@@ -1,0 +1,41 @@
+#include "cpu/norms.h"
+
+void norm_tokens(struct cpu_state *s, struct member *me, float *y, const float *x, const float *weight, int n)
+{
+    const int dim = s->config->hidden_dim;
+    for (struct span tokens; team_claim(me, n, 1, &tokens);)
+        for (int t = tokens.first; t < tokens.last; t++)
+            s->kernels->rmsnorm(y + (size_t)t * dim, x + (size_t)t * dim, weight, dim, s->config->norm_eps);
+}
+
+// What is normalised of each token: heads of a row, or the whole row as one.
+struct heads {
+    float *rows; // (n, dim)
+    const float *weight;
+    int dim, width, n;
+};
+
+static struct heads heads_of(float *rows, const float *weight, int dim, int width)
+{
+    return (struct heads){rows, weight, dim, width, weight ? dim / width : 0};
+}
+
+void norm_heads(struct cpu_state *s, int layer, struct member *me, int n)
+{
+    const struct layer_weights *w = &s->weights->layers[layer];
+    const struct cpu_kind *kind = cpu_kind_of(s, layer);
+    const bool whole = s->config->whole_qk_norm, of_v = s->config->v_norm && w->v.data;
+    const struct heads heads[] = {heads_of(s->q, w->q_norm, kind->q_dim, whole ? kind->q_dim : kind->head_dim),
+                                  heads_of(s->k, w->k_norm, kind->kv_dim, whole ? kind->kv_dim : kind->head_dim),
+                                  heads_of(s->v, of_v ? s->ones : NULL, kind->kv_dim, kind->head_dim)};
+    const int all = heads[0].n + heads[1].n + heads[2].n;
+    for (struct span parts; team_claim(me, n * all, 4, &parts);)
+        for (int i = parts.first; i < parts.last; i++) {
+            const struct heads *of = heads;
+            int part = i % all;
+            for (; part >= of->n; of++)
+                part -= of->n;
+            float *x = of->rows + (size_t)(i / all) * of->dim + (size_t)part * of->width;
+            s->kernels->rmsnorm(x, x, of->weight, of->width, s->config->norm_eps);
+        }
+}
