@@ -373,7 +373,8 @@ static yalm_status check_heads(const struct reader *r, int kind)
 static bool see_alike(const struct model_config *c, int a, int b)
 {
     const struct layer_kind *x = &c->kinds[a], *y = &c->kinds[b];
-    return x->sliding_window == y->sliding_window && config_kind_head_dim(c, a) == config_kind_head_dim(c, b) &&
+    return x->sliding_window == y->sliding_window && memcmp(&x->rope, &y->rope, sizeof x->rope) == 0 &&
+           config_kind_head_dim(c, a) == config_kind_head_dim(c, b) &&
            config_kind_kv_heads(c, a) == config_kind_kv_heads(c, b) && config_kind_keeps(c, b);
 }
 
@@ -465,7 +466,8 @@ static const char *const members[] = {
 
 yalm_status config_read(struct model_config *config, const struct container *container, yalm_error *error)
 {
-    *config = (struct model_config){.bos = -1};
+    memset(config, 0, sizeof *config); // gaps as well: see_alike() compares rotations as bytes
+    config->bos = -1;
     const struct json_object root = {container->mapping.path, "", container->metadata};
     struct reader r = {.config = config, .error = error};
     yalm_status status = json_get_object(&r.object, &root, "config", "config", error);

@@ -153,13 +153,34 @@ static void random_recurrence(struct random_model *m, int layer, enum dtype dtyp
     l->delta.value_norm = random_vector(m, d->value_dim, 1, 0.3);
 }
 
+// What Gemma 4 has besides: norms of experts, an input of the layer's own, a factor at its end.
+static void random_extras(struct random_model *m, int layer, enum dtype dtype)
+{
+    const struct model_config *c = &m->model.config;
+    struct layer_weights *l = &m->model.weights.layers[layer];
+    if (l->router.data && c->expert_norms) {
+        l->expert_norm = random_vector(m, c->hidden_dim, 1, 0.3);
+        l->expert_post_norm = random_vector(m, c->hidden_dim, 1, 0.3);
+        l->shared_post_norm = random_vector(m, c->hidden_dim, 1, 0.3);
+        l->router_scale = random_vector(m, c->n_experts, 1, 0.3);
+    }
+    if (c->layer_input_dim) {
+        l->input_gate = random_matrix(m, dtype, c->layer_input_dim, c->hidden_dim);
+        l->input_projection = random_matrix(m, dtype, c->hidden_dim, c->layer_input_dim);
+        l->input_norm = random_vector(m, c->hidden_dim, 1, 0.3);
+    }
+    if (c->layer_scale)
+        l->scale = random_vector(m, 1, 0.8, 0.1);
+}
+
 static void random_layer(struct random_model *m, int layer, enum dtype dtype)
 {
     const struct model_config *c = &m->model.config;
     struct layer_weights *l = &m->model.weights.layers[layer];
     const bool experts = config_has_experts(c, layer);
-    const int q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim, n = c->n_experts ? c->n_experts : 1;
-    const int ffn = experts ? config_expert_ffn(c) : c->ffn_dim;
+    const int d = config_head_dim(c, layer), q = c->n_heads * d, kv = config_kv_heads(c, layer) * d;
+    const int n = c->n_experts ? c->n_experts : 1, ffn = experts ? config_expert_ffn(c) : config_ffn_dim(c, layer);
+    const bool keeps = config_kv_layer(c, layer) == layer;
     *(c->norms_after ? &l->attention_post_norm : &l->attention_norm) = random_vector(m, c->hidden_dim, 1, 0.1);
     *(c->norms_after ? &l->ffn_post_norm : &l->ffn_norm) = random_vector(m, c->hidden_dim, 1, 0.1);
     if (c->norms_around) {
@@ -171,8 +192,10 @@ static void random_layer(struct random_model *m, int layer, enum dtype dtype)
         random_recurrence(m, layer, dtype);
     else {
         l->q = random_matrix(m, dtype, q, c->hidden_dim);
-        l->k = random_matrix(m, dtype, kv, c->hidden_dim);
-        l->v = random_matrix(m, dtype, kv, c->hidden_dim);
+        if (keeps)
+            l->k = random_matrix(m, dtype, kv, c->hidden_dim);
+        if (keeps)
+            l->v = random_matrix(m, dtype, kv, c->hidden_dim);
         l->o = random_matrix(m, dtype, c->hidden_dim, q);
     }
     if (!recurrent && c->output_gate)
@@ -180,8 +203,9 @@ static void random_layer(struct random_model *m, int layer, enum dtype dtype)
     if (!recurrent && c->output_gate && (c->attention_bias || c->qkv_bias))
         l->output_gate_bias = random_vector(m, q, 0, 0.5);
     if (!recurrent && (c->qk_norm || c->whole_qk_norm)) {
-        l->q_norm = random_vector(m, c->whole_qk_norm ? q : c->head_dim, 1, 0.3);
-        l->k_norm = random_vector(m, c->whole_qk_norm ? kv : c->head_dim, 1, 0.3);
+        l->q_norm = random_vector(m, c->whole_qk_norm ? q : d, 1, 0.3);
+        if (keeps)
+            l->k_norm = random_vector(m, c->whole_qk_norm ? kv : d, 1, 0.3);
     }
     if (!recurrent && (c->attention_bias || c->qkv_bias)) {
         l->q_bias = random_vector(m, q, 0, 0.5);
@@ -227,9 +251,11 @@ static struct random_model *random_model_make(struct model_config config, enum d
     struct random_model *m = calloc(1, sizeof *m);
     m->seed = seed;
     config.norm_eps = 1e-5f;
-    for (int kind = 0; kind < config_n_kinds(&config); kind++)
+    for (int kind = 0; kind < config_n_kinds(&config); kind++) {
+        const int like = config.kinds[kind].shares_keys ? config.kinds[kind].kv_of : kind;
         config.kinds[kind].rope = (struct rope_config){
-            .type = ROPE_DEFAULT, .rotary_dim = config.kinds[kind].rope.rotary_dim, .theta = kind ? 500 : 10000, .factor = 1};
+            .type = ROPE_DEFAULT, .rotary_dim = config.kinds[kind].rope.rotary_dim, .theta = like ? 500 : 10000, .factor = 1};
+    }
     m->model.config = config;
     struct model_weights *w = &m->model.weights;
     w->embedding = random_matrix(m, dtype, config.vocab_size, config.hidden_dim);
@@ -237,8 +263,15 @@ static struct random_model *random_model_make(struct model_config config, enum d
     w->classifier = config.tied_embeddings ? w->embedding : random_matrix(m, dtype, config.vocab_size, config.hidden_dim);
     w->layers = random_block(m, sizeof *w->layers * config.n_layers);
     memset(w->layers, 0, sizeof *w->layers * config.n_layers);
-    for (int l = 0; l < config.n_layers; l++)
+    for (int l = 0; l < config.n_layers; l++) {
         random_layer(m, l, dtype);
+        random_extras(m, l, dtype);
+    }
+    if (config.layer_input_dim) {
+        w->layer_embedding = random_matrix(m, dtype, config.vocab_size, config.n_layers * config.layer_input_dim);
+        w->layer_projection = random_matrix(m, dtype, config.n_layers * config.layer_input_dim, config.hidden_dim);
+        w->layer_projection_norm = random_vector(m, config.layer_input_dim, 1, 0.3);
+    }
     return m;
 }
 

@@ -80,7 +80,7 @@ static double matrix_at(const struct matrix *w, int row, int col)
 struct reference {
     const yalm_model *model;
     struct kv_policy kv[CONFIG_MAX_KINDS];
-    double *keys, *values; // (n_layers, tokens so far, n_kv_heads * head_dim); keys before rotation
+    double *keys, *values; // (n_layers, tokens so far, reference_kv_dim()); keys before rotation
     double *states[64];    // of recurrent layers: (n_value_heads, key_dim, value_dim)
     double *inputs[64];    // (tokens so far, channels): what their convolutions go over
     int n, room;
@@ -94,6 +94,17 @@ static double *doubles(size_t n)
     if (!d)
         abort();
     return d;
+}
+
+// The most of any layer.
+static int reference_kv_dim(const struct model_config *c)
+{
+    int most = 0;
+    for (int l = 0; l < c->n_layers; l++) {
+        const int dim = config_kv_heads(c, l) * config_head_dim(c, l);
+        most = dim > most ? dim : most;
+    }
+    return most;
 }
 
 static void reference_observe(const struct reference *r, int layer, int which, const double *x, int n)
@@ -112,7 +123,7 @@ static void reference_norm(double *y, const double *x, const float *w, int n, do
     for (int i = 0; i < n; i++)
         sum += x[i] * x[i];
     for (int i = 0; i < n; i++)
-        y[i] = w[i] * x[i] / sqrt(sum / n + eps);
+        y[i] = (w ? w[i] : 1) * x[i] / sqrt(sum / n + eps);
 }
 
 static void reference_product(double *y, const struct matrix *w, const float *bias, const double *x)
@@ -187,7 +198,8 @@ static void reference_offset(const struct reference *r, int layer, double *keys,
     const struct model_config *c = &r->model->config;
     const float *bias = r->model->weights.layers[layer].k_bias;
     const int d = c->head_dim, n = c->context_length < 1024 ? c->context_length : 1024;
-    if (!bias || c->qk_norm || c->whole_qk_norm || c->attention_softcap > 0 || c->sink_logits || r->kv[0].n_sinks > 0)
+    if (!bias || config_kinds_differ(c) || c->qk_norm || c->whole_qk_norm || c->attention_softcap > 0 || c->sink_logits ||
+        r->kv[0].n_sinks > 0)
         return;
     for (int h = 0; h < c->n_kv_heads * d; h += d)
         for (int i = 0; i < d / 2; i++) {
@@ -203,7 +215,7 @@ static void reference_offset(const struct reference *r, int layer, double *keys,
 static void reference_round(const struct reference *r, int layer, double *keys, double *values)
 {
     const struct model_config *c = &r->model->config;
-    const int d = c->head_dim, kv_dim = c->n_kv_heads * d;
+    const int d = config_head_dim(c, layer), kv_dim = config_kv_heads(c, layer) * d;
     const bool still = c->unrotated_layer[layer];
     const struct rope_config *rope = &c->kinds[c->kind_of_layer[layer]].rope;
     for (int h = 0; h < kv_dim && !still; h += d)
@@ -219,14 +231,15 @@ static void reference_round(const struct reference *r, int layer, double *keys, 
 static void reference_attention(const struct reference *r, int layer, const double *q, double *y)
 {
     const struct model_config *c = &r->model->config;
-    const int d = c->head_dim, kv_dim = c->n_kv_heads * d, p = r->n;
+    const int d = config_head_dim(c, layer), group = c->n_heads / config_kv_heads(c, layer), p = r->n;
+    const int kv_dim = reference_kv_dim(c), from = config_kv_layer(c, layer);
     double scale = c->attention_scale > 0 ? c->attention_scale : 1 / sqrt(d);
     if (c->query_growth > 0)
         scale *= 1 + c->query_growth * log(1 + floor((double)p / c->query_growth_context));
     const int kind = c->kind_of_layer[layer];
     double *weight = doubles(p + 1);
     for (int h = 0; h < c->n_heads; h++) {
-        const size_t offset = (size_t)layer * r->room * kv_dim + (size_t)(h / (c->n_heads / c->n_kv_heads)) * d;
+        const size_t offset = (size_t)from * r->room * kv_dim + (size_t)(h / group) * d;
         double max = -INFINITY, sum = 0;
         for (int j = 0; j <= p; j++) {
             const int distance = reference_distance(&r->kv[kind], p, j);
@@ -283,22 +296,14 @@ static void reference_expert(const struct reference *r, int layer, int units, co
     free(gate), free(up), free(down);
 }
 
-static void reference_ffn(const struct reference *r, int layer, const double *h, double *x)
+// x += what the router's experts give for h; of: what the router reads.
+static void reference_experts(const struct reference *r, int layer, const double *of, const double *h, double *x)
 {
     const struct model_config *c = &r->model->config;
     const struct layer_weights *w = &r->model->weights.layers[layer];
-    if (!w->router.data) {
-        reference_expert(r, layer, INPUT_FFN, &w->experts[0], h, 1, x);
-        return;
-    }
-    double logit = INFINITY; // the weight is 1 then
-    if (w->shared_router.data)
-        reference_product(&logit, &w->shared_router, NULL, h);
-    if (w->shared.gate.data)
-        reference_expert(r, layer, INPUT_FFN, &w->shared, h, 1 / (1 + exp(-logit)), x);
     const float *bias = w->router_choice_bias;
     double p[64], sum = 0, all = 0;
-    reference_product(p, &w->router, w->router_bias, h);
+    reference_product(p, &w->router, w->router_bias, of);
     for (int e = 0; e < c->n_experts; e++)
         all += p[e] = bias ? 1 / (1 + exp(-p[e])) : exp(p[e]);
     all = bias ? 1 : all;
@@ -314,9 +319,41 @@ static void reference_ffn(const struct reference *r, int layer, const double *h,
         }
         sum += p[chosen[i]];
     }
-    for (int i = 0; i < c->n_active_experts; i++)
+    for (int i = 0; i < c->n_active_experts; i++) {
+        const double scale = (c->expert_scale > 0 ? c->expert_scale : 1) * (w->router_scale ? w->router_scale[chosen[i]] : 1);
         reference_expert(r, layer, INPUT_EXPERTS + 2 * chosen[i], &w->experts[chosen[i]], h,
-                         p[chosen[i]] / (c->raw_expert_weights ? all : sum) * (c->expert_scale > 0 ? c->expert_scale : 1), x);
+                         p[chosen[i]] / (c->raw_expert_weights ? all : sum) * scale, x);
+    }
+}
+
+// out += what a layer's feed-forward network gives for h, the norm of the stream x.
+static void reference_ffn(const struct reference *r, int layer, const double *x, const double *h, double *out)
+{
+    const struct layer_weights *w = &r->model->weights.layers[layer];
+    const int dim = r->model->config.hidden_dim;
+    const double eps = r->model->config.norm_eps;
+    if (!w->router.data) {
+        reference_expert(r, layer, INPUT_FFN, &w->experts[0], h, 1, out);
+        return;
+    }
+    double logit = INFINITY; // the weight is 1 then
+    if (w->shared_router.data)
+        reference_product(&logit, &w->shared_router, NULL, h);
+    if (w->shared.gate.data)
+        reference_expert(r, layer, INPUT_FFN, &w->shared, h, 1 / (1 + exp(-logit)), out);
+    if (!w->expert_norm) {
+        reference_experts(r, layer, h, h, out);
+        return;
+    }
+    double *of = doubles(dim), *own = doubles(dim), *sum = doubles(dim);
+    reference_norm(out, out, w->shared_post_norm, dim, eps);
+    reference_norm(of, x, NULL, dim, eps);
+    reference_norm(own, x, w->expert_norm, dim, eps);
+    reference_experts(r, layer, of, own, sum);
+    reference_norm(sum, sum, w->expert_post_norm, dim, eps);
+    for (int i = 0; i < dim; i++)
+        out[i] += sum[i];
+    free(of), free(own), free(sum);
 }
 
 // Gated DeltaNet, as docs/format.md says: y (delta_values()) is what o reads.
@@ -376,7 +413,7 @@ static void reference_delta(const struct reference *r, int layer, const double *
 
 static struct reference reference_open(const yalm_model *model, const struct kv_policy *kv, int room)
 {
-    const size_t n = (size_t)model->config.n_layers * room * model->config.n_kv_heads * model->config.head_dim;
+    const size_t n = (size_t)model->config.n_layers * room * reference_kv_dim(&model->config);
     struct reference r = {.model = model, .keys = doubles(n), .values = doubles(n), .room = room};
     memcpy(r.kv, kv, sizeof *kv * config_n_kinds(&model->config));
     for (int l = 0; l < model->config.n_layers; l++) {
@@ -394,24 +431,36 @@ static void reference_close(struct reference *r)
     free(r->keys), free(r->values);
 }
 
+// The token's key and value in a layer that has its own.
+static void reference_append(struct reference *r, int l, const double *h)
+{
+    const struct model_config *c = &r->model->config;
+    const struct layer_weights *w = &r->model->weights.layers[l];
+    const int d = config_head_dim(c, l), kv_dim = config_kv_heads(c, l) * d, k_width = c->whole_qk_norm ? kv_dim : d;
+    const size_t at = ((size_t)l * r->room + r->n) * reference_kv_dim(c);
+    reference_product(r->keys + at, &w->k, w->k_bias, h);
+    reference_product(r->values + at, &w->v, w->v_bias, h);
+    for (int i = 0; w->k_norm && i < kv_dim; i += k_width)
+        reference_norm(r->keys + at + i, r->keys + at + i, w->k_norm, k_width, c->norm_eps);
+    for (int i = 0; c->v_norm && i < kv_dim; i += d)
+        reference_norm(r->values + at + i, r->values + at + i, NULL, d, c->norm_eps);
+    if (r->int8)
+        reference_round(r, l, r->keys + at, r->values + at);
+}
+
 // What o reads in a layer with attention: y (q_dim).
 static void reference_attend(struct reference *r, int l, const double *h, double *y)
 {
     const struct model_config *c = &r->model->config;
     const struct layer_weights *w = &r->model->weights.layers[l];
-    const int q_dim = c->n_heads * c->head_dim, kv_dim = c->n_kv_heads * c->head_dim;
-    const size_t at = ((size_t)l * r->room + r->n) * kv_dim;
+    const int d = config_head_dim(c, l), q_dim = c->n_heads * d;
     double *q = doubles(q_dim);
     reference_product(q, &w->q, w->q_bias, h);
-    reference_product(r->keys + at, &w->k, w->k_bias, h);
-    reference_product(r->values + at, &w->v, w->v_bias, h);
-    const int q_width = c->whole_qk_norm ? q_dim : c->head_dim, k_width = c->whole_qk_norm ? kv_dim : c->head_dim;
+    const int q_width = c->whole_qk_norm ? q_dim : d;
     for (int i = 0; w->q_norm && i < q_dim; i += q_width)
         reference_norm(q + i, q + i, w->q_norm, q_width, c->norm_eps);
-    for (int i = 0; w->k_norm && i < kv_dim; i += k_width)
-        reference_norm(r->keys + at + i, r->keys + at + i, w->k_norm, k_width, c->norm_eps);
-    if (r->int8)
-        reference_round(r, l, r->keys + at, r->values + at);
+    if (w->k.data)
+        reference_append(r, l, h);
     reference_attention(r, l, q, y);
     if (w->output_gate.data)
         reference_product(q, &w->output_gate, w->output_gate_bias, h);
@@ -420,26 +469,67 @@ static void reference_attend(struct reference *r, int l, const double *h, double
     free(q);
 }
 
+// Each layer's own input, (n_layers, layer_input_dim), of a token whose scaled embedding is x; to be freed.
+static double *reference_inputs(const struct reference *r, int32_t token, const double *x)
+{
+    const struct model_config *c = &r->model->config;
+    const struct model_weights *w = &r->model->weights;
+    const int n = c->layer_input_dim;
+    double *inputs = doubles((size_t)c->n_layers * n + 1);
+    if (n == 0)
+        return inputs;
+    reference_product(inputs, &w->layer_projection, NULL, x);
+    for (int i = 0; i < c->n_layers * n; i++)
+        inputs[i] /= sqrt(c->hidden_dim);
+    for (int l = 0; l < c->n_layers; l++)
+        reference_norm(inputs + l * n, inputs + l * n, w->layer_projection_norm, n, c->norm_eps);
+    for (int i = 0; i < c->n_layers * n; i++)
+        inputs[i] = (inputs[i] + sqrt(n) * matrix_at(&w->layer_embedding, token, i)) / sqrt(2);
+    return inputs;
+}
+
+// x += what a layer's own input u adds, and all of it times the layer's factor.
+static void reference_layer_end(const struct reference *r, int l, const double *u, double *x)
+{
+    const struct model_config *c = &r->model->config;
+    const struct layer_weights *w = &r->model->weights.layers[l];
+    const int n = c->layer_input_dim, dim = c->hidden_dim;
+    double *gate = doubles(n + 1), *out = doubles(dim);
+    if (n > 0) {
+        reference_product(gate, &w->input_gate, NULL, x);
+        for (int i = 0; i < n; i++)
+            gate[i] = reference_unit(c->activation, gate[i], u[i]);
+        reference_product(out, &w->input_projection, NULL, gate);
+        reference_norm(out, out, w->input_norm, dim, c->norm_eps);
+    }
+    for (int i = 0; i < dim; i++)
+        x[i] = (x[i] + out[i]) * (w->scale ? *w->scale : 1);
+    free(gate), free(out);
+}
+
 // Appends one token and leaves its logits: (vocab_size).
 static void reference_token(struct reference *r, int32_t token, double *logits)
 {
     const struct model_config *c = &r->model->config;
-    const int dim = c->hidden_dim, q_dim = c->n_heads * c->head_dim, values = config_most_of(c, delta_values);
-    double *x = doubles(dim), *h = doubles(dim), *y = doubles(q_dim > values ? q_dim : values), *out = doubles(dim);
+    const int dim = c->hidden_dim;
+    double *x = doubles(dim), *h = doubles(dim), *out = doubles(dim);
     for (int i = 0; i < dim; i++)
         x[i] = matrix_at(&r->model->weights.embedding, token, i) * (c->embedding_scale > 0 ? c->embedding_scale : 1);
+    double *inputs = reference_inputs(r, token, x);
     for (int l = 0; l < c->n_layers; l++) {
         const struct layer_weights *w = &r->model->weights.layers[l];
         memcpy(h, x, sizeof *h * dim);
         if (!c->norms_after)
             reference_norm(h, x, w->attention_norm, dim, c->norm_eps);
         reference_observe(r, l, INPUT_QKV, h, dim);
+        double *y = doubles(w->o.cols);
         if (config_is_recurrent(c, l))
             reference_delta(r, l, h, y);
         else
             reference_attend(r, l, h, y);
         reference_observe(r, l, INPUT_O, y, w->o.cols);
         reference_product(out, &w->o, w->o_bias, y);
+        free(y);
         if (c->norms_after || c->norms_around)
             reference_norm(out, out, w->attention_post_norm, dim, c->norm_eps);
         for (int i = 0; i < dim; i++)
@@ -448,11 +538,12 @@ static void reference_token(struct reference *r, int32_t token, double *logits)
         if (!c->norms_after)
             reference_norm(h, x, w->ffn_norm, dim, c->norm_eps);
         memset(out, 0, sizeof *out * dim);
-        reference_ffn(r, l, h, out);
+        reference_ffn(r, l, x, h, out);
         if (c->norms_after || c->norms_around)
             reference_norm(out, out, w->ffn_post_norm, dim, c->norm_eps);
         for (int i = 0; i < dim; i++)
             x[i] += out[i];
+        reference_layer_end(r, l, inputs + (size_t)l * c->layer_input_dim, x);
     }
     reference_norm(h, x, r->model->weights.norm, dim, c->norm_eps);
     reference_observe(r, c->n_layers, 0, h, dim);
@@ -460,5 +551,5 @@ static void reference_token(struct reference *r, int32_t token, double *logits)
     for (int i = 0; i < c->vocab_size && c->logits_softcap > 0; i++)
         logits[i] = c->logits_softcap * tanh(logits[i] / c->logits_softcap);
     r->n++;
-    free(x), free(h), free(y), free(out);
+    free(x), free(h), free(out), free(inputs);
 }

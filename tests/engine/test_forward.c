@@ -82,6 +82,14 @@ struct scenario {
                        .conv_width = width,                                                                                    \
                        .tiled = by_tiles}
 
+// Two kinds with keys, and two that see theirs and are wider; layers have inputs of their own.
+#define GEMMA4_E                                                                                                               \
+    .n_layers = 6, .hidden_dim = 48, .ffn_dim = 71, .n_heads = 4, .n_kv_heads = 1, .head_dim = 12, .vocab_size = 53,           \
+    .context_length = 128, .n_more_kinds = 3, .kind_of_layer = {1, 1, 0, 3, 3, 2}, .kinds[0].head_dim = 20,                    \
+    .kinds[1].sliding_window = 17, .kinds[2] = {.head_dim = 20, .ffn_dim = 90, .shares_keys = true, .kv_of = 0},               \
+    .kinds[3] = {.sliding_window = 17, .ffn_dim = 90, .shares_keys = true, .kv_of = 1}, .v_norm = true, .qk_norm = true,       \
+    .norms_around = true, .layer_scale = true, .layer_input_dim = 24, .attention_scale = 0.2f, .activation = ACTIVATION_GELU
+
 static const struct scenario scenarios[] = {
     {"one head each", {SHAPE(4, 4, 12)}, DTYPE_FP32, 128, false, 0},
     {"grouped queries, fp16", {SHAPE(6, 2, 16)}, DTYPE_FP16, 128, false, 0},
@@ -215,6 +223,29 @@ static const struct scenario scenarios[] = {
     {"a recurrent layer, experts beside a weighed one of all tokens",
      {SHAPE(4, 2, 12), RECURRENT(1, 3, 20, 17, 5, false), .output_gate = true, .n_experts = 6, .n_active_experts = 2,
       .expert_ffn_dim = 40, .shared_ffn_dim = 77, .shared_gate = true},
+     DTYPE_FP32,
+     128,
+     false,
+     0},
+    {"heads and widths of kinds of layers, a norm of v, a factor behind the layer",
+     {SHAPE(4, 2, 12), WINDOWED(17), .kinds[1].head_dim = 20, .kinds[1].n_kv_heads = 1, .kinds[1].ffn_dim = 99, .v_norm = true,
+      .qk_norm = true, .layer_scale = true},
+     DTYPE_FP32,
+     128,
+     false,
+     0},
+    {"small heads of a kind of layers, endless, q8",
+     {SHAPE(4, 1, 32), WINDOWED(11), .kinds[1].head_dim = 16, .kinds[1].n_kv_heads = 4, .norms_around = true},
+     DTYPE_Q8,
+     23,
+     true,
+     3},
+    {"shared keys, inputs of layers", {GEMMA4_E, .logits_softcap = 3}, DTYPE_FP32, 128, false, 0},
+    {"shared keys, inputs of layers, bf16, endless", {GEMMA4_E}, DTYPE_BF16, 23, true, 3},
+    {"shared keys, inputs of layers, q4", {GEMMA4_E}, DTYPE_Q4, 128, false, 0},
+    {"experts with norms of their own",
+     {SHAPE(4, 2, 12), .n_experts = 6, .n_active_experts = 2, .expert_ffn_dim = 40, .shared_ffn_dim = 77, .norms_around = true,
+      .expert_norms = true, .activation = ACTIVATION_GELU, .layer_scale = true, WINDOWED(17), .kinds[1].head_dim = 16},
      DTYPE_FP32,
      128,
      false,
