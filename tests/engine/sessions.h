@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "engine/kinds.h"
 #include "engine/random_model.h"
 
 enum { HEADS = 6, KV_HEADS = 2, VOCAB = 53 };
@@ -27,6 +28,21 @@ static inline struct random_model *small_model(int n_layers, int head_dim, int c
                                                    .context_length = context_length,
                                                    .bos = -1},
                              DTYPE_FP32, 3);
+}
+
+// One whose layers are of four kinds.
+static inline struct random_model *model_of_kinds(int head_dim, int context_length)
+{
+    struct model_config config = {.hidden_dim = 48,
+                                  .ffn_dim = 71,
+                                  .n_heads = HEADS,
+                                  .n_kv_heads = KV_HEADS,
+                                  .head_dim = head_dim,
+                                  .vocab_size = VOCAB,
+                                  .context_length = context_length,
+                                  .bos = -1};
+    give_kinds(&config);
+    return random_model_make(config, DTYPE_FP32, 3);
 }
 
 static inline yalm_session_options small_options(const char *attention, int context)

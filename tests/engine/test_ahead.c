@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "engine/kinds.h"
 #include "engine/random_model.h"
 #include "engine/testing_devices.h"
 
@@ -21,6 +22,7 @@ struct kind_of_model {
     bool more;                    // norms of heads and around blocks, soft caps, biases
     int recurrent; // width of the convolution of the first and last layer, which are recurrent; 0: all have attention
     const char *attention;
+    bool gemma; // layers of four kinds
 };
 
 static const struct kind_of_model kinds[] = {
@@ -40,6 +42,8 @@ static const struct kind_of_model kinds[] = {
     {.dtype = DTYPE_FP32, .kv = YALM_KV_FP32, .n_prompt = 5, .context = 64, .recurrent = 4},
     {.dtype = DTYPE_Q4, .kv = YALM_KV_FP16, .n_prompt = 150, .context = 200, .recurrent = 2},
     {.dtype = DTYPE_BF16, .kv = YALM_KV_FP16, .n_prompt = 1, .context = 40, .endless = true, .chunk = 5, .recurrent = 9},
+    {.dtype = DTYPE_Q8, .kv = YALM_KV_FP16, .n_prompt = 9, .context = 64, .gemma = true},
+    {.dtype = DTYPE_BF16, .kv = YALM_KV_INT8, .n_prompt = 20, .context = 40, .endless = true, .chunk = 7, .gemma = true},
 };
 
 static struct random_model *model_of(const struct kind_of_model *kind)
@@ -73,6 +77,8 @@ static struct random_model *model_of(const struct kind_of_model *kind)
             .n_key_heads = 2, .n_value_heads = 6, .key_dim = 20, .value_dim = 36, .conv_width = kind->recurrent};
         config.output_gate = true;
     }
+    if (kind->gemma)
+        give_kinds(&config);
     return random_model_make(config, kind->dtype, 11);
 }
 

@@ -19,11 +19,20 @@ static int set_up(void **state)
     return 0;
 }
 
+static int set_up_kinds(void **state)
+{
+    (void)state;
+    the_model = model_of_kinds(8, 100);
+    return 0;
+}
+
 static int tear_down(void **state)
 {
     (void)state;
-    for (int i = 0; i < MOST; i++)
+    for (int i = 0; i < MOST; i++) {
         free(pages[i]);
+        pages[i] = NULL;
+    }
     random_model_free(the_model);
     return 0;
 }
@@ -188,5 +197,7 @@ int main(void)
         cmocka_unit_test(test_going_back),
         cmocka_unit_test(test_what_is_refused),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    const struct CMUnitTest of_kinds[] = {cmocka_unit_test(test_all_types)};
+    const int failed = cmocka_run_group_tests(tests, set_up, tear_down);
+    return failed + cmocka_run_group_tests(of_kinds, set_up_kinds, tear_down);
 }

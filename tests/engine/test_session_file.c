@@ -21,6 +21,15 @@ static int set_up(void **state)
     return 0;
 }
 
+static int set_up_kinds(void **state)
+{
+    (void)state;
+    the_model = model_of_kinds(8, 100);
+    assert_non_null(mkdtemp(strcpy(directory, "/tmp/yalm-sessions-XXXXXX")));
+    snprintf(path, sizeof path, "%s/session", directory);
+    return 0;
+}
+
 static int tear_down(void **state)
 {
     (void)state;
@@ -217,5 +226,7 @@ int main(void)
         cmocka_unit_test(test_damage),
         cmocka_unit_test(test_files),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    const struct CMUnitTest of_kinds[] = {cmocka_unit_test(test_goes_on)};
+    const int failed = cmocka_run_group_tests(tests, set_up, tear_down);
+    return failed + cmocka_run_group_tests(of_kinds, set_up_kinds, tear_down);
 }

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "engine/kinds.h"
 #include "engine/random_model.h"
 #include "engine/testing_devices.h"
 
@@ -17,39 +18,48 @@ struct kind_of_model {
     yalm_kv kv;
     yalm_activations activations;
     const char *attention;
+    bool gemma; // layers of four kinds, or with experts norms of their own
 };
 
 static const struct kind_of_model kinds[] = {
-    {DTYPE_FP32, 0, 0, YALM_KV_FP32, YALM_ACTIVATIONS_INT16, "dense"},
-    {DTYPE_FP16, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense"},
-    {DTYPE_BF16, 0, 20, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense"},
-    {DTYPE_Q8, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense"},
-    {DTYPE_Q4, 0, 0, YALM_KV_INT8, YALM_ACTIVATIONS_INT16, "dense"},
-    {DTYPE_Q4, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT8, "dense"},
-    {DTYPE_Q4N, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT8, "dense"},
-    {DTYPE_Q6, 0, 0, YALM_KV_INT8, YALM_ACTIVATIONS_INT16, "dense"},
-    {DTYPE_Q5, 5, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT8, "dense"},
-    {DTYPE_FP8, 0, 0, YALM_KV_INT8, YALM_ACTIVATIONS_FP32, "dense"},
-    {DTYPE_Q4, 5, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense"},
-    {DTYPE_FP16, 5, 12, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense"},
-    {DTYPE_FP16, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "sparq"},
+    {DTYPE_FP32, 0, 0, YALM_KV_FP32, YALM_ACTIVATIONS_INT16, "dense", false},
+    {DTYPE_FP16, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense", false},
+    {DTYPE_BF16, 0, 20, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense", false},
+    {DTYPE_Q8, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense", false},
+    {DTYPE_Q4, 0, 0, YALM_KV_INT8, YALM_ACTIVATIONS_INT16, "dense", false},
+    {DTYPE_Q4, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT8, "dense", false},
+    {DTYPE_Q4N, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT8, "dense", false},
+    {DTYPE_Q6, 0, 0, YALM_KV_INT8, YALM_ACTIVATIONS_INT16, "dense", false},
+    {DTYPE_Q5, 5, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT8, "dense", false},
+    {DTYPE_FP8, 0, 0, YALM_KV_INT8, YALM_ACTIVATIONS_FP32, "dense", false},
+    {DTYPE_Q4, 5, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense", false},
+    {DTYPE_FP16, 5, 12, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense", false},
+    {DTYPE_FP16, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "sparq", false},
+    {DTYPE_BF16, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense", true},
+    {DTYPE_Q4, 0, 0, YALM_KV_INT8, YALM_ACTIVATIONS_INT8, "dense", true},
+    {DTYPE_Q8, 5, 12, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense", true},
 };
 
 static struct random_model *model_of(const struct kind_of_model *kind)
 {
-    return random_model_make((struct model_config){.n_layers = 2,
-                                                   .hidden_dim = 160,
-                                                   .ffn_dim = 208,
-                                                   .n_heads = 6,
-                                                   .n_kv_heads = 2,
-                                                   .head_dim = 16,
-                                                   .vocab_size = VOCAB,
-                                                   .context_length = 64,
-                                                   .n_experts = kind->n_experts,
-                                                   .n_active_experts = kind->n_experts ? 2 : 0,
-                                                   .kinds = {{.sliding_window = kind->window}},
-                                                   .bos = -1},
-                             kind->dtype, 11);
+    struct model_config config = {.n_layers = 2,
+                                  .hidden_dim = 160,
+                                  .ffn_dim = 208,
+                                  .n_heads = 6,
+                                  .n_kv_heads = 2,
+                                  .head_dim = 16,
+                                  .vocab_size = VOCAB,
+                                  .context_length = 64,
+                                  .n_experts = kind->n_experts,
+                                  .n_active_experts = kind->n_experts ? 2 : 0,
+                                  .kinds = {{.sliding_window = kind->window}},
+                                  .bos = -1};
+    if (kind->gemma && kind->n_experts) {
+        config.norms_around = config.expert_norms = true;
+        config.shared_ffn_dim = 96;
+    } else if (kind->gemma)
+        give_kinds(&config);
+    return random_model_make(config, kind->dtype, 11);
 }
 
 static yalm_session *open_session(const struct random_model *m, const struct kind_of_model *kind, const char *isa,
@@ -140,9 +150,9 @@ static void test_caches_and_methods_that_are_not_alike(void **state)
 {
     (void)state;
     static const struct kind_of_model mixed[] = {
-        {DTYPE_Q4, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense"},
-        {DTYPE_Q4, 0, 0, YALM_KV_INT8, YALM_ACTIVATIONS_INT16, "dense"},
-        {DTYPE_Q4, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "sparq"},
+        {DTYPE_Q4, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense", false},
+        {DTYPE_Q4, 0, 0, YALM_KV_INT8, YALM_ACTIVATIONS_INT16, "dense", false},
+        {DTYPE_Q4, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "sparq", false},
     };
     struct random_model *m = model_of(&mixed[0]);
     yalm_session *alone[3], *together[3];
@@ -171,7 +181,7 @@ static void test_sessions_that_are_not_alike(void **state)
     (void)state;
     if (on_gpu()) // which has neither
         skip();
-    const struct kind_of_model kind = {DTYPE_Q4, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense"};
+    const struct kind_of_model kind = {DTYPE_Q4, 0, 0, YALM_KV_FP16, YALM_ACTIVATIONS_INT16, "dense", false};
     struct random_model *m = model_of(&kind);
     yalm_session *sessions[] = {open_session(m, &kind, "scalar", 1), open_session(m, &kind, "scalar", 2)};
     for (int round = 0; round < 3; round++) {

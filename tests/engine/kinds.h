@@ -1,0 +1,26 @@
+// A model whose layers are of four kinds, as Gemma 4's small ones are.
+#pragma once
+#include "model/config.h"
+
+// The config's layers, which become six: with a window and without, both with keys and values of their own and with those of a layer before; inputs of their
+// own, and a factor behind each.
+static inline void give_kinds(struct model_config *c)
+{
+    const uint8_t kinds[] = {1, 1, 0, 3, 2, 3};
+    c->n_layers = sizeof kinds;
+    c->n_more_kinds = 3;
+    for (int l = 0; l < c->n_layers; l++)
+        c->kind_of_layer[l] = kinds[l];
+    for (int kind = 1; kind < 4; kind++)
+        c->kinds[kind] =
+            (struct layer_kind){.shares_keys = kind > 1, .kv_of = kind > 1 ? kind - 2 : 0, .ffn_dim = kind > 1 ? 240 : 0};
+    for (int kind = 1; kind < 4; kind += 2) {
+        c->kinds[kind].sliding_window = 9;
+        c->kinds[kind].head_dim = 2 * c->head_dim;
+        c->kinds[kind].n_kv_heads = 1;
+    }
+    c->norms_around = c->qk_norm = c->v_norm = c->layer_scale = true;
+    c->layer_input_dim = 32;
+    c->attention_scale = 0.2f;
+    c->activation = ACTIVATION_GELU;
+}
