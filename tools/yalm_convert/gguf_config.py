@@ -61,7 +61,7 @@ LAYER = {
 # Tokens that end an answer in one chat format or another; of the kinds control and user-defined.
 ENDS = (
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<|eom_id|>",
-    "</s>", "<EOT>", "<｜end▁of▁sentence｜>",
+    "</s>", "<EOT>", "<｜end▁of▁sentence｜>", "<turn|>", "<|tool_response>",
 )  # fmt: skip
 UNENDED = ("attn_sinks", "exp_probs_b", "ssm_a")  # tensors whose names there do not end in weight or bias
 MARKED = (3, 4)

@@ -1,7 +1,7 @@
 """The tokenizer that a GGUF file carries, in the form of docs/format.md ("tokenizer").
 
 Byte-level ones are written as the tokenizer.json that they came from, which the file has in pieces: tokens and merges as they were, and a name for the
-pre-tokenizer, whose patterns PRE_TOKENIZERS knows. Those of SentencePiece have their scores.
+pre-tokenizer, whose patterns PRE_TOKENIZERS knows. So is Gemma 4's, which merges characters by rank. Those of SentencePiece have their scores.
 """
 
 from dataclasses import dataclass
@@ -89,12 +89,13 @@ def read_gguf_tokenizer(file: GgufFile, vocab_size: Optional[int]) -> TokenizerD
         data = TokenizerData({"type": "none"})
         add_chat(data, templates, {}, file.path)
         return data
-    if model not in ("gpt2", "llama"):
+    readers = {"gpt2": _byte_level, "llama": _sentencepiece, "gemma4": _ranked_characters}
+    if model not in readers:
         raise ModelError(
-            f"{file.path}: tokenizer.ggml.model {shown(model)} is not supported, expected 'gpt2' or 'llama'"
+            f"{file.path}: tokenizer.ggml.model {shown(model)} is not supported, expected one of {', '.join(readers)}"
         )
     tokens, kinds = _tokens(file)
-    data, vocabulary = (_byte_level if model == "gpt2" else _sentencepiece)(file, tokens, kinds)
+    data, vocabulary = readers[model](file, tokens, kinds)
     data.tensors[:0] = vocabulary.tensors(file.path)
     data.facts["n_pieces"] = len(vocabulary.pieces)
     data.bos = _token(file, "bos", len(tokens))
@@ -135,6 +136,20 @@ def _special_tokens(file: GgufFile, tokens: list) -> dict:
     return {name: tokens[token] for name, token in found.items() if token is not None}
 
 
+def _added(tokens: list, kinds: list) -> list:
+    """tokenizer.json's added_tokens."""
+    return [
+        {"id": token, "content": text, "special": kind != USER_DEFINED}
+        for token, (text, kind) in enumerate(zip(tokens, kinds))
+        if kind in (CONTROL, USER_DEFINED, UNKNOWN)
+    ]
+
+
+def _refuse_twins(file: GgufFile, vocab: dict, n_tokens: int) -> None:
+    if len(vocab) != n_tokens:
+        raise ModelError(f"{file.path}: two of the tokenizer's tokens are the same text")
+
+
 def _byte_level(file: GgufFile, tokens: list, kinds: list) -> tuple:
     name = file.get("tokenizer.ggml.pre")
     if name is None or name == "default":
@@ -147,14 +162,9 @@ def _byte_level(file: GgufFile, tokens: list, kinds: list) -> tuple:
             f"{file.path}: tokenizer.ggml.pre: {shown(name)} is not supported, expected one of {', '.join(PRE_TOKENIZERS)}"
         )
     found = PRE_TOKENIZERS[name]
-    added = [
-        {"id": token, "content": text, "special": kind != USER_DEFINED}
-        for token, (text, kind) in enumerate(zip(tokens, kinds))
-        if kind in (CONTROL, USER_DEFINED, UNKNOWN)
-    ]
+    added = _added(tokens, kinds)
     vocab = {text: token for token, (text, kind) in enumerate(zip(tokens, kinds)) if kind == NORMAL}
-    if len(vocab) != kinds.count(NORMAL):
-        raise ModelError(f"{file.path}: two of the tokenizer's tokens are the same text")
+    _refuse_twins(file, vocab, kinds.count(NORMAL))
     merges = file.get("tokenizer.ggml.merges") or []
     reached = {merge.replace(" ", "") for merge in merges if isinstance(merge, str)}
     vocab.update({entry["content"]: entry["id"] for entry in added if entry["content"] in reached})
@@ -174,6 +184,26 @@ def _byte_level(file: GgufFile, tokens: list, kinds: list) -> tuple:
     }
     data, vocabulary = from_root(root, {}, file.path)
     data.facts["add_bos"] = file.get("tokenizer.ggml.add_bos_token", found.add_bos) is True
+    return data, vocabulary
+
+
+def _ranked_characters(file: GgufFile, tokens: list, kinds: list) -> tuple:
+    """Gemma 4's. llama.cpp cuts texts at newlines first; no piece has a newline and something else, so that changes nothing."""
+    vocab = {text: token for token, (text, kind) in enumerate(zip(tokens, kinds)) if kind != UNUSED}
+    _refuse_twins(file, vocab, len(kinds) - kinds.count(UNUSED))
+    root = {
+        "added_tokens": _added(tokens, kinds),
+        "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": SPACE},
+        "model": {
+            "type": "BPE",
+            "vocab": vocab,
+            "merges": file.get("tokenizer.ggml.merges") or [],
+            "unk_token": _special_tokens(file, tokens).get("unk_token"),
+            "byte_fallback": True,
+        },
+    }
+    data, vocabulary = from_root(root, {}, file.path)
+    data.facts["add_bos"] = True  # llama.cpp puts it before a text whatever the file says
     return data, vocabulary
 
 
