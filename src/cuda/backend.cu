@@ -76,6 +76,9 @@ static yalm_status cuda_resolve(const struct model_config *config, const struct 
                              "device cuda: recurrent layers whose heads have keys of %d do not run on the GPU, only up to %d "
                              "(-d cpu runs them)",
                              config->kinds[kind].delta.key_dim, MAX_KEY_DIM);
+    if (config_is_for_cpu(config))
+        return error_set(error, YALM_USAGE,
+                         "device cuda: layers with heads, inputs or norms of their own (Gemma 4) run on the CPU alone (-d cpu)");
     TRY(method_check(config, options, error));
     const int vocab = weights->embedding.rows; // of all ranks
     if (vocab > MAX_VOCAB)

@@ -32,6 +32,7 @@ def forward(directory, ids, dtype):
         {"output_router_logits": True}
         if model.config.model_type
         in ("mixtral", "qwen3_moe", "qwen3_5_moe_text", "qwen3_next", "gpt_oss", "granitemoe")
+        or getattr(model.config, "enable_moe_block", False)
         else {}
     )
     with torch.no_grad():
@@ -41,7 +42,7 @@ def forward(directory, ids, dtype):
 
 def margin(out, config):
     """The smallest distance, over layers and positions, between the last expert chosen and the first that was not."""
-    k = config.num_experts_per_tok
+    k = getattr(config, "top_k_experts", None) or config.num_experts_per_tok
     ordered = [torch.sort(layer, dim=-1, descending=True).values for layer in out.router_logits]
     return min(float((layer[..., k - 1] - layer[..., k]).min()) for layer in ordered)
 

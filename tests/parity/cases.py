@@ -78,6 +78,8 @@ def make_cases():
         "tiny-olmo3": 224,
         "tiny-gemma3": 224,
         "tiny-gpt-oss": 224,
+        "tiny-gemma4": 192,
+        "tiny-gemma4-e": 192,
     }
     presets = {name: config for name, config in generator.PRESETS.items() if name.startswith("tiny-")}
     cases = [Case(name, config, n_tokens=lengths.get(name, 160)) for name, config in presets.items()]

@@ -61,6 +61,14 @@ GEMMA3 = dict(
     GEMMA2, vocab_size=262208, max_position_embeddings=131072, rope_theta=1e6, rope_local_base_freq=1e4,
     sliding_window_pattern=6, attn_logit_softcapping=None, final_logit_softcapping=None,
 )  # fmt: skip
+GEMMA4 = dict(
+    LLAMA, vocab_size=262144, hidden_size=2304, intermediate_size=9216, num_hidden_layers=30, num_attention_heads=8,
+    num_key_value_heads=4, head_dim=256, max_position_embeddings=131072, tie_word_embeddings=True, sliding_window=512,
+    sliding_window_pattern=6, hidden_activation="gelu_pytorch_tanh", final_logit_softcapping=None, use_bidirectional_attention=None,
+    hidden_size_per_layer_input=256, vocab_size_per_layer_input=262144, num_kv_shared_layers=0, use_double_wide_mlp=False,
+    attention_k_eq_v=False, global_head_dim=512, num_global_key_value_heads=None, per_layer_config=None, enable_moe_block=False,
+    num_experts=None, top_k_experts=None, moe_intermediate_size=None,
+)  # fmt: skip
 GPT_OSS = dict(
     LLAMA, vocab_size=201088, hidden_size=2880, intermediate_size=2880, num_hidden_layers=36, num_attention_heads=64,
     num_key_value_heads=8, head_dim=64, max_position_embeddings=131072, rms_norm_eps=1e-5, rope_theta=150000.0,
@@ -124,6 +132,13 @@ ARCHITECTURES = {
     ),
     "Gemma3ForCausalLM": Architecture(
         "gemma3_text", GEMMA3, "types", ("attention_bias",), ("norms_around", "qk_norm"), changes=Changes(norm_plus=1.0)
+    ),
+    "Gemma4ForCausalLM": Architecture(
+        "gemma4_text",
+        GEMMA4,
+        "types",
+        ("attention_bias",),
+        changes=Changes(placed=True, values_are_keys=True),
     ),
     "Glm4MoeForCausalLM": Architecture("glm4_moe", GLM4_MOE, "none", ("attention_bias",), only_qkv=True),
     "GptOssForCausalLM": Architecture(

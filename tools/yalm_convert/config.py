@@ -10,6 +10,7 @@ from typing import Any, Optional
 
 from .architectures import ARCHITECTURES, FOREIGN, HARMLESS, READ, READ_GRANITE, READ_MOE, READ_UNROTATED
 from .errors import ModelError
+from .gemma4 import is_gemma4, read_gemma4
 from .layers import read_kinds
 from .multimodal import WHOLES, is_whole, text_config
 from .plan import UNCHANGED, Changes
@@ -147,7 +148,10 @@ def model_config(values: dict, path: Path, later: Optional[Keys] = None) -> Mode
         facts.update(_query_growth(keys))
     recurs = has_recurrent(keys)
     attending = attention_keys(keys) if recurs else keys
-    facts.update(read_kinds(attending, architecture.window, name, facts, warnings))
+    if is_gemma4(keys):
+        facts.update(read_gemma4(keys, facts, warnings))
+    else:
+        facts.update(read_kinds(attending, architecture.window, name, facts, warnings))
     for kind in [facts, *facts.get("kinds", [])]:
         if kind["rope"]["type"] not in architecture.ropes:
             raise keys.error(f"RoPE type {shown(kind['rope']['type'])} is not supported with {name}")
@@ -158,7 +162,8 @@ def model_config(values: dict, path: Path, later: Optional[Keys] = None) -> Mode
     logits_scale = _scales(keys, facts) if "logits_scaling" in keys.defaults else 1.0
     if "no_rope_layer_interval" in keys.defaults:
         facts.update(_unrotated(keys, facts["n_layers"]))
-    facts.update(_experts(keys, facts))
+    if not is_gemma4(keys):
+        facts.update(_experts(keys, facts))
     facts["tied_embeddings"] = keys.flag("tie_word_embeddings", keys.defaults.get("tie_word_embeddings", False))
     for key in ("attention_bias", "mlp_bias"):
         facts[key] = keys.flag(key, keys.defaults.get(key, False))

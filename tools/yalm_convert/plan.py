@@ -12,6 +12,7 @@ from .checkpoint import NAMES, PARTS, TYPES, Tensor, pieces, rounded, unknown_ty
 from .computed import Reordered, Strided, Turned, Within
 from .errors import ModelError
 from .fp8 import SCALE_BYTES, fp8_size, to_fp8
+from .gemma4 import layer_facts, plan_experts, plan_inputs, plan_layer, prepare_attention
 from .mixture import mixed
 from .packing import GROUP_BYTES, quantised_size
 from .quantise import quantise
@@ -23,6 +24,7 @@ MATRIX_TYPES = (*DTYPES, "bf12", *SCALE_BYTES, "q8", "q6", "q5", "q4")
 # What --dtype makes of the classifier, where that is not itself: it is more sensitive than the layers. An embedding that is not the classifier as well is less so.
 CLASSIFIER = {"q4": "q6", "q5": "q6"}
 EMBEDDING = {"q4": "q5"}
+INPUTS = {"q4": "q8", "q5": "q8", "q6": "q8"}  # small matrices, of which nothing is measured
 # Experts that stand in one tensor for all: gate's rows before up's, and down's.
 TOGETHER = (
     ("mlp.experts.gate_up_proj", "mlp.experts.down_proj"),
@@ -68,6 +70,8 @@ class Changes:
     logits_scale: float = 1.0  # of the last norm's weights, and so of the logits
     norm_plus: float = 0.0  # what is added to all norms' weights
     pairs: bool = False  # components of a head that rotate together are neighbours
+    placed: bool = False  # they are half a head apart, though a part of it rotates
+    values_are_keys: bool = False  # where there is no v_proj
 
 
 UNCHANGED = Changes()
@@ -100,7 +104,7 @@ class Planner:
         changes: Changes,
     ):
         self.config, self.where, self.absent = config, where, getattr(tensors, "absent", {})
-        self.changes, self.order = changes, head_order(config, changes.pairs)
+        self.changes, self.order = changes, None if changes.placed else head_order(config, changes.pairs)
         self.left, self.dtype, self.keep = dict(tensors), dtype, keep
         self.unused = [pattern for pattern, _ in keep]  # patterns that no matrix has matched so far
         self.kept: set = set()  # matrices that one has
@@ -121,7 +125,7 @@ class Planner:
         return tensor
 
     def weights(self, name: str, source: Tensor) -> None:
-        dtype = self.outside(name) if name in ("embedding", "classifier") else self.dtype
+        dtype = self.type_of(name)
         for pattern, kept in self.keep:
             if fnmatchcase(name, pattern):
                 dtype = kept
@@ -139,9 +143,16 @@ class Planner:
         else:
             self.plan.append(Planned(name, DTYPES[dtype], source))
 
-    def outside(self, name: str) -> Optional[str]:
-        alone = name == "embedding" and not self.config["tied_embeddings"]
-        return (EMBEDDING if alone else CLASSIFIER).get(self.dtype, self.dtype)
+    def type_of(self, name: str) -> Optional[str]:
+        """What --dtype makes of a matrix."""
+        looked_up = name == "layer_embedding" or (name == "embedding" and not self.config["tied_embeddings"])
+        if looked_up:
+            return EMBEDDING.get(self.dtype, self.dtype)
+        if name in ("embedding", "classifier"):
+            return CLASSIFIER.get(self.dtype, self.dtype)
+        if name.endswith((".input_gate", ".input_projection")) or name == "layer_projection":
+            return INPUTS.get(self.dtype, self.dtype)
+        return self.dtype
 
     def exact(self, name: str, source: Tensor, factor: float = 1.0) -> None:
         self.plan.append(Planned(name, TYPES["F32"], source, factor=factor))
@@ -164,6 +175,8 @@ class Planner:
         dim, vocab = c["hidden_dim"], c["vocab_size"]
         embedding = self.take("model.embed_tokens.weight", (vocab, dim))
         self.weights("embedding", embedding)
+        if c.get("layer_input_dim"):
+            plan_inputs(self)
         for n in range(c["n_layers"]):
             stored, name = f"model.layers.{n}", f"layers.{n}"
             for norm, of in self.norms(stored).items():
@@ -172,11 +185,14 @@ class Planner:
             if delta:
                 plan_recurrent(self, name, f"{stored}.linear_attn", delta)
             else:
-                self.attention(name, f"{stored}.self_attn")
-            if c["n_experts"] and n not in c.get("dense_layers", ()):
+                self.attention(name, f"{stored}.self_attn", layer_facts(c, n))
+            if c.get("expert_norms"):
+                plan_experts(self, name, stored)
+            elif c["n_experts"] and n not in c.get("dense_layers", ()):
                 self.experts(name, stored)
             else:
-                self.ffn(name, f"{stored}.mlp")
+                self.ffn(name, f"{stored}.mlp", layer_facts(c, n)["ffn_dim"])
+            plan_layer(self, name, stored)
         self.norm("norm", self.take("model.norm.weight", (dim,)), self.changes.logits_scale)
         if not c["tied_embeddings"]:
             self.weights("classifier", self.take("lm_head.weight", (vocab, dim)))
@@ -203,14 +219,17 @@ class Planner:
             }
         return {"attention_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
 
-    def attention(self, name: str, stored: str) -> None:
-        c = self.config
+    def attention(self, name: str, stored: str, c: dict) -> None:
+        """c: the layer's facts."""
+        keeps = "kv_of" not in c
+        if not keeps or self.changes.values_are_keys:
+            prepare_attention(self, stored, keeps)
         dim, all_bias = c["hidden_dim"], c["attention_bias"]
         bias = all_bias or c.get("qkv_bias", False)
         q, kv = c["n_heads"] * c["head_dim"], c["n_kv_heads"] * c["head_dim"]
         if f"{stored}.qkv_proj.weight" in self.left:
             self.split(stored, "qkv_proj", [("q_proj", q), ("k_proj", kv), ("v_proj", kv)], dim)
-        matrices = [("q", "q_proj", q, dim), ("k", "k_proj", kv, dim), ("v", "v_proj", kv, dim)]
+        matrices = [("q", "q_proj", q, dim), ("k", "k_proj", kv, dim), ("v", "v_proj", kv, dim)][: 3 if keeps else 1]
         if c.get("output_gate"):
             self.split_gate(stored, q, dim, bias)
             matrices.append(("output_gate", "gate_proj", q, dim))
@@ -220,7 +239,7 @@ class Planner:
         heads = (
             {"q": q, "k": kv}
             if c.get("whole_qk_norm")
-            else dict.fromkeys("qk" if c.get("qk_norm") else "", c["head_dim"])
+            else dict.fromkeys("qk"[: 1 + keeps] if c.get("qk_norm") else "", c["head_dim"])
         )
         if c.get("sink_logits"):
             self.exact(f"{name}.sink_logits", self.take(f"{stored}.sinks", (c["n_heads"],)))
@@ -235,8 +254,8 @@ class Planner:
             self.left[f"{stored}.q_proj.{kind}"] = Within(both, 2 * width, 0, width)
             self.left[f"{stored}.gate_proj.{kind}"] = Within(both, 2 * width, width, width)
 
-    def ffn(self, name: str, stored: str) -> None:
-        dim, ffn, bias = self.config["hidden_dim"], self.config["ffn_dim"], self.config["mlp_bias"]
+    def ffn(self, name: str, stored: str, ffn: int) -> None:
+        dim, bias = self.config["hidden_dim"], self.config["mlp_bias"]
         if f"{stored}.gate_up_proj.weight" in self.left:
             self.split(stored, "gate_up_proj", [("gate_proj", ffn), ("up_proj", ffn)], dim)
         for part, rows, columns in (("gate", ffn, dim), ("up", ffn, dim), ("down", dim, ffn)):
@@ -367,7 +386,7 @@ def make_plan(
 
 def matrix_types(plan: list) -> list:
     """Names of the types that the weight matrices have."""
-    exact = ("norm", "_bias", ".router", ".sink_logits", ".conv", ".decay", ".beta", ".decay_rate")
+    exact = ("norm", "_bias", ".router", "scale", ".sink_logits", ".conv", ".decay", ".beta", ".decay_rate")
     return sorted({p.dtype_name for p in plan if isinstance(p.source, Tensor) and not p.name.endswith(exact)})
 
 
