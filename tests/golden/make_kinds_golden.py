@@ -75,6 +75,11 @@ def replace(content, **pattern):
     return {"type": "Replace", "pattern": pattern, "content": content}
 
 
+GEMMA_SPLIT = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
+GEMMA_DECODER = chain(
+    "decoders",
+    [{"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"}],
+)
 STRIP = {"type": "Strip", "strip_left": True, "strip_right": True}
 NORMALIZERS = {
     "nothing": chain("normalizers", []),
@@ -131,6 +136,7 @@ def variants(trained):
         "NFKC": {"normalizer": chain("normalizers", [{"type": "NFKC"}, *prepend])},
         "Strip": {"normalizer": chain("normalizers", [STRIP, *prepend])},
         "no prefix": {"normalizer": prepend[1]},
+        "Gemma": {"normalizer": prepend[1], "pre_tokenizer": GEMMA_SPLIT, "decoder": GEMMA_DECODER},
         "first": {"normalizer": None, "pre_tokenizer": metaspace("first")},
         "always": {"normalizer": {"type": "Lowercase"}, "pre_tokenizer": metaspace("always")},
     }.items():

@@ -117,3 +117,60 @@ def test_pre_tokenizers(pre, normalizers, patterns, add_bos, ignore_merges, tiny
     facts = convert(path)[0]["tokenizer"]
     assert facts.get("normalizers") == normalizers and len(facts["patterns"]) == patterns
     assert (facts["add_bos"], facts["ignore_merges"]) == (add_bos, ignore_merges)
+
+
+GEMMA_4 = [
+    "<pad>",
+    "<eos>",
+    "<bos>",
+    "<unk>",
+    "<|tool_response>",
+    "<turn|>",
+    "</s>",
+    "\n",
+    "\n\n",
+    "t",
+    "h",
+    "th",
+    "\u2581",
+    "\u2581th",
+]
+
+
+def test_gemma_4_merges_characters_by_rank(tiny, convert, tmp_path):
+    """The file gives what the tokenizer.json gives, and says nothing of a pre-tokenizer."""
+    tokens = [*GEMMA_4, *(f"<0x{byte:02X}>" for byte in range(256))]
+    kinds = [*[3] * 4, 4, 3, *[1] * 8, *[6] * 256]
+    merges = ["\n \n", "t h", "\u2581 th"]
+    directory = hf.copy(tiny("tiny-llama"), tmp_path / "gemma")
+    hf.edit_json(directory / "config.json", bos_token_id=2, eos_token_id=[1, 5, 4])
+    root = {
+        "added_tokens": [{"id": n, "content": tokens[n], "special": kinds[n] == 3} for n in range(6)],
+        "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"},
+        "pre_tokenizer": {
+            "type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False
+        },
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": "<bos>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+            "special_tokens": {"<bos>": {"id": "<bos>", "ids": [2], "tokens": ["<bos>"]}},
+        },
+        "model": {
+            "type": "BPE", "unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True,
+            "vocab": {text: n for n, text in enumerate(tokens)}, "merges": merges,
+        },
+    }  # fmt: skip
+    (directory / "tokenizer.json").write_text(json.dumps(root))
+
+    def tokenizer(writer):
+        bpe(writer, None, tokens, kinds, token_scores=[-1000.0] * len(tokens), bos_token_id=2, eos_token_id=1)
+        writer.kv_data[0]["tokenizer.ggml.model"].value = "gemma4"
+        writer.kv_data[0]["tokenizer.ggml.merges"].value = merges
+        writer.add_unk_token_id(3)
+        writer.add_add_space_prefix(False)
+        writer.add_add_bos_token(False)  # as early files say: nobody believes it
+
+    wanted = convert(directory)
+    found = convert(gguf_files.write(directory, tmp_path / "model.gguf", tokenizer=tokenizer))
+    assert found[0]["tokenizer"] == wanted[0]["tokenizer"] and hf.contents(found[1]) == hf.contents(wanted[1])
+    assert (found[0]["config"]["bos"], found[0]["config"]["eos"]) == (2, [1, 5, 4])
