@@ -50,7 +50,12 @@ LATER = {
     "embedding_scale",
     "output_gate",
     "shared_gate",
+    "v_norm",
+    "layer_scale",
+    "layer_input_dim",
+    "expert_norms",
 }  # fmt: skip (may be left out)
+OWN = ("head_dim", "n_kv_heads", "ffn_dim", "kv_of")  # what kinds may have
 ROPE = {
     "default": set(),
     "linear": {"factor"},
@@ -211,33 +216,57 @@ def check_config(c):
         if "delta" in kind:
             check_delta(kind)
             continue
-        rope = kind["rope"]
+        rope, head_dim = kind["rope"], kind.get("head_dim", c["head_dim"])
         require(set(rope) - {"rotary_dim"} == {"type", "theta"} | ROPE[rope["type"]], "rope")
-        rotary = rope.get("rotary_dim", c["head_dim"])
-        require(rotary % 2 == 0 and 2 <= rotary <= c["head_dim"], "rotary_dim")
+        rotary = rope.get("rotary_dim", head_dim)
+        require(rotary % 2 == 0 and 2 <= rotary <= head_dim and head_dim % 2 == 0, "rotary_dim")
+        require(c["n_heads"] % kind.get("n_kv_heads", c["n_kv_heads"]) == 0, "heads")
         for factors in ("short_factors", "long_factors"):
             require(factors not in rope or len(rope[factors]) == rotary // 2, factors)
     attends = [kind for kind in c.get("kinds", []) if "delta" not in kind]
-    require(all(set(kind) == {"layers", "sliding_window", "rope"} for kind in attends), "kinds")
+    require(all(set(kind) - set(OWN) == {"layers", "sliding_window", "rope"} for kind in attends), "kinds")
+    for kind in attends:
+        if "kv_of" in kind:
+            check_shared(c, kind)
     named = [layer for kind in c.get("kinds", []) for layer in kind["layers"]]
     require(
         len(set(named)) == len(named) < c["n_layers"] and all(0 <= n < c["n_layers"] for n in named), "layers of kinds"
     )
-    require(c["n_heads"] % c["n_kv_heads"] == 0 and c["head_dim"] % 2 == 0, "heads")
+    require(not c.get("expert_norms") or (c.get("norms_around") and c["shared_ffn_dim"] > 0), "expert_norms")
     require(c["norm_eps"] > 0 and c["rope"]["theta"] > 0 and len(c["eos"]) <= 16, "numbers")
 
 
-def attention_tensors(c, matrices, p, weights, exact):
+def check_shared(c, kind):
+    """The layers whose keys it sees lie before it, and have keys like those that it would have."""
+    kinds = c["kinds"]
+    of = kinds[kind["kv_of"] - 1] if kind["kv_of"] else c
+    plain = set(range(c["n_layers"])) - {layer for other in kinds for layer in other["layers"]}
+    require(max(of.get("layers", plain)) < min(kind["layers"]) and "kv_of" not in of, "kv_of: order")
+    alike = [[k.get(key, c[key]) for key in ("sliding_window", "rope", "head_dim", "n_kv_heads")] for k in (of, kind)]
+    require(alike[0] == alike[1], "kv_of: unlike")
+
+
+def layer_facts(c, layer):
+    kind = next((kind for kind in c.get("kinds", []) if layer in kind["layers"]), {})
+    return {**c, **{key: kind[key] for key in OWN if key in kind}}, kind.get("delta")
+
+
+def attention_tensors(c, p, weights, exact):
+    dim, q, kv = c["hidden_dim"], c["n_heads"] * c["head_dim"], c["n_kv_heads"] * c["head_dim"]
+    matrices, keys = {"q": (q, dim), "o": (dim, q)}, {"k": (kv, dim), "v": (kv, dim)}
+    if "kv_of" not in c:
+        matrices |= keys
     table = {p + name: (shape, weights) for name, shape in matrices.items()}
     if c.get("sink_logits"):
         table[p + "sink_logits"] = ((c["n_heads"],), exact)
     biased = "qkvo" if c["attention_bias"] else "qkv" if c.get("qkv_bias") else ""
-    table.update({f"{p}{name}_bias": (matrices[name][:1], exact) for name in biased})
+    table.update({f"{p}{name}_bias": (matrices[name][:1], exact) for name in biased if name in matrices})
     if c.get("output_gate"):
         table[p + "output_gate"] = (matrices["q"], weights)
     if c.get("output_gate") and biased:
         table[p + "output_gate_bias"] = (matrices["q"][:1], exact)
-    table.update({f"{p}{name}_norm": ((c["head_dim"],), exact) for name in "qk" if c.get("qk_norm")})
+    normed = [name for name in "qk" if name in matrices and c.get("qk_norm")]
+    table.update({f"{p}{name}_norm": ((c["head_dim"],), exact) for name in normed})
     table.update({f"{p}{name}_norm": (matrices[name][:1], exact) for name in "qk" if c.get("whole_qk_norm")})
     return table
 
@@ -275,46 +304,59 @@ def recurrent_tensors(c, delta, p, weights, exact):
 def expected_tensors(c):
     """{name: (shape, possible types)} of the doc's table."""
     weights, exact = ("fp32", "fp16", "bf16", "bf12", "fp8", "fp8_e5m2", *GROUP_SIZE), ("fp32",)
-    dim, ffn, vocab = c["hidden_dim"], c["ffn_dim"], c["vocab_size"]
-    q, kv = c["n_heads"] * c["head_dim"], c["n_kv_heads"] * c["head_dim"]
+    dim, vocab, inputs = c["hidden_dim"], c["vocab_size"], c.get("layer_input_dim", 0)
     table = {"embedding": ((vocab, dim), weights), "norm": ((dim,), exact)}
     if not c["tied_embeddings"]:
         table["classifier"] = ((vocab, dim), weights)
-    attention = {"q": (q, dim), "k": (kv, dim), "v": (kv, dim), "o": (dim, q)}
+    if inputs:
+        table["layer_embedding"] = ((vocab, c["n_layers"] * inputs), weights)
+        table["layer_projection"] = ((c["n_layers"] * inputs, dim), weights)
+        table["layer_projection_norm"] = ((inputs,), exact)
     for n in range(c["n_layers"]):
-        p = f"layers.{n}."
+        p, (of, delta) = f"layers.{n}.", layer_facts(c, n)
         table.update({p + "attention_norm": ((dim,), exact), p + "ffn_norm": ((dim,), exact)})
         if c.get("norms_around"):
             table.update({p + "attention_post_norm": ((dim,), exact), p + "ffn_post_norm": ((dim,), exact)})
-        delta = next((kind["delta"] for kind in c.get("kinds", []) if n in kind["layers"] and "delta" in kind), None)
+        if inputs:
+            table[p + "input_gate"], table[p + "input_projection"] = ((inputs, dim), weights), ((dim, inputs), weights)
+            table[p + "input_norm"] = ((dim,), exact)
+        if c.get("layer_scale"):
+            table[p + "scale"] = ((1,), exact)
         if delta:
             table.update(recurrent_tensors(c, delta, p, weights, exact))
         else:
-            table.update(attention_tensors(c, attention, p, weights, exact))
+            table.update(attention_tensors(of, p, weights, exact))
         if c["n_experts"] and n not in c.get("dense_layers", []):
-            wide = c.get("expert_ffn_dim") or ffn
-            block = {"gate": (wide, dim), "up": (wide, dim), "down": (dim, wide)}
-            table[p + "router"] = ((c["n_experts"], dim), exact)
-            if c.get("sigmoid_router"):
-                table[p + "router_choice_bias"] = ((c["n_experts"],), exact)
-            if "shared_ffn_dim" in c:
-                of = {
-                    "gate": (c["shared_ffn_dim"], dim),
-                    "up": (c["shared_ffn_dim"], dim),
-                    "down": (dim, c["shared_ffn_dim"]),
-                }
-                table.update({f"{p}shared.{name}": (shape, weights) for name, shape in of.items()})
-                if c.get("shared_gate"):
-                    table[p + "shared.router"] = ((1, dim), exact)
-            if c.get("router_bias"):
-                table[p + "router_bias"] = ((c["n_experts"],), exact)
-            for e in range(c["n_experts"]):
-                table.update({f"{p}experts.{e}.{name}": (shape, weights) for name, shape in block.items()})
-                biases = block if c["mlp_bias"] else {}
-                table.update({f"{p}experts.{e}.{name}_bias": (shape[:1], exact) for name, shape in biases.items()})
-            continue
-        block = {"gate": (ffn, dim), "up": (ffn, dim), "down": (dim, ffn)}
-        table.update({p + name: (shape, weights) for name, shape in block.items()})
-        if c["mlp_bias"]:
-            table.update({f"{p}{name}_bias": (shape[:1], exact) for name, shape in block.items()})
+            table.update(expert_tensors(of, p, weights, exact))
+        else:
+            table.update(mlp_tensors(dim, of["ffn_dim"], p, weights))
+            biases = {"gate": of["ffn_dim"], "up": of["ffn_dim"], "down": dim} if c["mlp_bias"] else {}
+            table.update({f"{p}{name}_bias": ((rows,), exact) for name, rows in biases.items()})
+    return table
+
+
+def mlp_tensors(dim, ffn, p, weights):
+    return {
+        p + name: (shape, weights) for name, shape in (("gate", (ffn, dim)), ("up", (ffn, dim)), ("down", (dim, ffn)))
+    }
+
+
+def expert_tensors(c, p, weights, exact):
+    dim, wide = c["hidden_dim"], c.get("expert_ffn_dim") or c["ffn_dim"]
+    table = {p + "router": ((c["n_experts"], dim), exact)}
+    if c.get("sigmoid_router"):
+        table[p + "router_choice_bias"] = ((c["n_experts"],), exact)
+    if "shared_ffn_dim" in c:
+        table.update(mlp_tensors(dim, c["shared_ffn_dim"], f"{p}shared.", weights))
+        if c.get("shared_gate"):
+            table[p + "shared.router"] = ((1, dim), exact)
+    if c.get("router_bias"):
+        table[p + "router_bias"] = ((c["n_experts"],), exact)
+    if c.get("expert_norms"):
+        table[p + "router_scale"] = ((c["n_experts"],), exact)
+        table.update({f"{p}{name}_norm": ((dim,), exact) for name in ("expert", "expert_post", "shared_post")})
+    for e in range(c["n_experts"]):
+        block = mlp_tensors(dim, wide, f"{p}experts.{e}.", weights)
+        table.update(block)
+        table.update({f"{name}_bias": (shape[:1], exact) for name, (shape, _) in block.items() if c["mlp_bias"]})
     return table

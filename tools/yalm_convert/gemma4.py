@@ -222,13 +222,24 @@ def plan_experts(planner, name: str, stored: str) -> None:
         planner.norm(f"{name}.{ours}", planner.take(f"{stored}.{theirs}.weight", (dim,)))
     for part, shape in {"gate": (shared, dim), "up": (shared, dim), "down": (dim, shared)}.items():
         planner.weights(f"{name}.shared.{part}", planner.take(f"{stored}.mlp.{part}_proj.weight", shape))
-    gate_up = planner.take(f"{stored}.experts.gate_up_proj", (n, 2 * ffn, dim))
-    down = planner.take(f"{stored}.experts.down_proj", (n, dim, ffn))
+    if f"{stored}.experts.gate_up_proj" in planner.left:
+        _take_apart(planner, f"{stored}.experts", n, ffn)
     for e in range(n):
-        at, expert = 2 * e * ffn * dim, f"{name}.experts.{e}"
-        planner.weights(f"{expert}.gate", gate_up.part(at, (ffn, dim)))
-        planner.weights(f"{expert}.up", gate_up.part(at + ffn * dim, (ffn, dim)))
-        planner.weights(f"{expert}.down", down.part(e * ffn * dim, (dim, ffn)))
+        for part, shape in {"gate": (ffn, dim), "up": (ffn, dim), "down": (dim, ffn)}.items():
+            tensor = planner.take(f"{stored}.experts.{e}.{part}_proj.weight", shape)
+            planner.weights(f"{name}.experts.{e}.{part}", tensor)
+
+
+def _take_apart(planner, stored: str, n: int, ffn: int) -> None:
+    """All experts in one tensor, gate's rows of each before up's, become a matrix each, as GGUF files have them."""
+    dim = planner.config["hidden_dim"]
+    gate_up = planner.take(f"{stored}.gate_up_proj", (n, 2 * ffn, dim))
+    down = planner.take(f"{stored}.down_proj", (n, dim, ffn))
+    for e in range(n):
+        at = 2 * e * ffn * dim
+        planner.left[f"{stored}.{e}.gate_proj.weight"] = gate_up.part(at, (ffn, dim))
+        planner.left[f"{stored}.{e}.up_proj.weight"] = gate_up.part(at + ffn * dim, (ffn, dim))
+        planner.left[f"{stored}.{e}.down_proj.weight"] = down.part(e * ffn * dim, (dim, ffn))
 
 
 def prepare_attention(planner, stored: str, keeps: bool) -> None:

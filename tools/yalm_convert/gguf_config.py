@@ -11,6 +11,7 @@ from typing import Optional
 
 import numpy as np
 
+from . import gguf_gemma4
 from .checkpoint import Checkpoint, Tensor
 from .computed import Reordered
 from .errors import ModelError
@@ -51,7 +52,10 @@ OWN_EXPERTS = {
     "expert_used_count": "num_experts_per_tok",
     "expert_feed_forward_length": "moe_intermediate_size",
 }
-WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+WHOLE = {
+    "token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head", "per_layer_token_embd": "model.embed_tokens_per_layer",
+    "per_layer_model_proj": "model.per_layer_model_projection", "per_layer_proj_norm": "model.per_layer_projection_norm",
+}  # fmt: skip
 LAYER = {
     "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
     "attn_v": "self_attn.v_proj", "attn_qkv": "self_attn.qkv_proj", "attn_output": "self_attn.o_proj", "attn_q_norm": "self_attn.q_norm",
@@ -162,6 +166,12 @@ FAMILIES = {
     "olmo2": Family("Olmo2ForCausalLM", names=BEHIND),
     "gemma2": Family("Gemma2ForCausalLM", names=AROUND),
     "gemma3": Family("Gemma3ForCausalLM", always={"sliding_window": None}, names=AROUND, local_theta=10000.0),
+    "gemma4": Family(
+        "Gemma4ForCausalLM",
+        settings=gguf_gemma4.SETTINGS,
+        names={**AROUND, **gguf_gemma4.NAMES},
+        experts="experts.{}.{}_proj",
+    ),
 }
 # What a setting makes of an architecture: its name with that setting.
 VARIANTS = {
@@ -178,7 +188,7 @@ OTHERS = {
     "rope.scaling.yarn_attn_factor", "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow", "attention.temperature_scale",
     "expert_count", "expert_used_count", "expert_weights_norm", "expert_gating_func", "attention.causal", "pooling_type", "tensor_data_layout",
     "rope.scale_linear", "attention.sliding_window_pattern", "rope.freq_base_swa", "rope.dimension_sections", "ssm.inner_size",
-    "attention.recurrent_layers",
+    "attention.recurrent_layers", "attention.value_length_swa", "rope.dimension_count_swa",
 }  # fmt: skip
 
 
@@ -223,7 +233,11 @@ def config_values(file: GgufFile, warnings: list) -> dict:
         if f"tokenizer.ggml.{key}" in file.settings:
             values[key] = file.get(f"tokenizer.ggml.{key}")
     values["eos_token_id"] = _ends(file) or None
-    _rope(file, prefix, values)
+    if family.settings is gguf_gemma4.SETTINGS:
+        factors = _vector(file, FREQUENCIES) if FREQUENCIES in file.entries else None
+        gguf_gemma4.complete(file, values, factors)
+    else:
+        _rope(file, prefix, values)
     if family.local_theta is not None:
         own = file.get(f"{prefix}rope.freq_base_swa") or family.local_theta
         values["rope_local_base_freq"] = own or values.get("rope_theta")
@@ -398,6 +412,12 @@ def _renamed(file: GgufFile, family: Family, name: str, tensor: Tensor) -> Itera
     layer, part, kind = f"model.layers.{parts[1]}", parts[2], parts[-1]
     known = {**LAYER, **family.names}
     expert = _expert_part(part, parts)
+    if part == "ffn_gate_up_exps" and kind == "weight" and len(tensor.shape) == 3 and tensor.shape[1] % 2 == 0:
+        half = (tensor.shape[1] // 2, tensor.shape[2])
+        for n in range(2 * tensor.shape[0]):  # gate's rows of each expert, and then up's
+            piece = tensor.part(n * math.prod(half), half)
+            yield f"{layer}.{_expert(family, n // 2, ('gate', 'up')[n % 2])}.weight", piece
+        return
     if family.paired and part == "attn_qkv":
         raise ModelError(
             f"{file.path}: tensor {shown(name)}: q, k and v in one are not supported with {family.architecture}"
@@ -410,6 +430,8 @@ def _renamed(file: GgufFile, family: Family, name: str, tensor: Tensor) -> Itera
             yield f"{layer}.{_expert(family, e, expert)}.{kind}", tensor.part(e * math.prod(shape), tuple(shape))
     elif part in UNENDED and part in known:
         yield f"{layer}.{known[part]}", tensor
+    elif f"{part}.{kind}" in known and len(parts) == 4:
+        yield f"{layer}.{known[f'{part}.{kind}']}", tensor
     elif part in known and len(parts) == 4:
         yield f"{layer}.{known[part]}{'_' if part == 'ssm_dt' else '.'}{kind}", tensor
     else:
