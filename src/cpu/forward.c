@@ -326,15 +326,45 @@ static void classify(struct cpu_state *s, const struct pass *pass, struct member
     shares_gather(s, me, batch->logits, n);
 }
 
+// Goes on with the batch's last token alone: what is read of it from here on becomes the first's.
+static void narrow(struct pass *pass, struct member *me)
+{
+    struct cpu_state *s = pass->state;
+    const size_t last = (size_t)pass->batch.n - 1, dim = s->config->hidden_dim;
+    const size_t inputs = (size_t)s->config->n_layers * s->config->layer_input_dim;
+    for (struct span once; team_claim(me, 1, 1, &once);) {
+        memmove(s->x, s->x + last * dim, sizeof *s->x * dim);
+        if (s->inputs)
+            memmove(s->inputs, s->inputs + last * inputs, sizeof *s->inputs * inputs);
+        for (int i = 0; i < config_n_kinds(s->config); i++) {
+            const struct cpu_kind *kind = &s->kinds[i];
+            const size_t half = (size_t)kind->head_dim / 2;
+            memmove(kind->cos, kind->cos + last * half, sizeof *kind->cos * half);
+            memmove(kind->sin, kind->sin + last * half, sizeof *kind->sin * half);
+        }
+    }
+    pass->batch.position += (int64_t)last;
+    pass->batch.n = 1;
+}
+
 static void forward(struct member *me, const void *arguments)
 {
+    struct pass own;
     const struct pass *pass = arguments;
     struct cpu_state *s = pass->state;
+    const int tail = pass->batch.all_logits || pass->observed ? s->config->n_layers : config_tail(s->config);
     me->apart = pass->batch.apart;
     embed(s, pass, me);
     if (s->inputs)
         make_inputs(s, pass, me);
     for (int layer = 0; layer < s->config->n_layers; layer++) {
+        if (layer == tail && !pass->batch.logits)
+            return;
+        if (layer == tail && pass->batch.n > 1) {
+            own = *pass;
+            narrow(&own, me);
+            pass = &own;
+        }
         layer_forward(s, pass, layer, me);
         if (atomic_load_explicit(&s->stopped, memory_order_relaxed) >=
             pass->run) // written in a step of this layer (attention_append)

@@ -38,12 +38,12 @@ yalm_attention_cost yalm_session_attention_cost(const yalm_session *s, int n, in
     return cost;
 }
 
-// Components of keys, by one head of a query in all layers together.
-static int64_t components_seen(const yalm_session *s, int64_t position)
+// Components of keys, by one head of a query in all layers together; last: also in those that only the last token goes through.
+static int64_t components_seen(const yalm_session *s, int64_t position, bool last)
 {
     int64_t n = 0;
     for (int kind = 0; kind < config_n_kinds(&s->model->config); kind++)
-        if (config_kind_attends(&s->model->config, kind))
+        if (config_kind_attends(&s->model->config, kind) && (last || config_kind_keeps(&s->model->config, kind)))
             n += (int64_t)config_n_layers_of(&s->model->config, kind) * kv_n_visible(&s->kv[kind], position) *
                  config_kind_head_dim(&s->model->config, kind);
     return n;
@@ -53,8 +53,8 @@ yalm_cost yalm_session_cost(const yalm_session *s, int n, int64_t depth)
 {
     const struct model_config *c = &s->model->config;
     const struct model_weights *w = &s->model->weights;
-    const double classifier_ops = 2.0 * w->classifier.rows * w->classifier.cols;
-    yalm_cost cost = {.ops = n * (w->token_ops - classifier_ops) + classifier_ops};
+    const double once_ops = 2.0 * w->classifier.rows * w->classifier.cols + w->tail_ops; // for the last token
+    yalm_cost cost = {.ops = n * (w->token_ops - once_ops) + once_ops};
     cost.bytes = yalm_session_attention_cost(s, n, depth).bytes;
     double recurrent_ops = 0; // of a token: the state is recalled, written and read out
     for (int l = 0; l < c->n_layers; l++)
@@ -66,7 +66,7 @@ yalm_cost yalm_session_cost(const yalm_session *s, int n, int64_t depth)
         piece = n - done < s->options.chunk ? n - done : s->options.chunk;
         cost.bytes += (double)w->token_bytes;
         for (int i = 0; i < piece; i++)
-            cost.ops += recurrent_ops + 4.0 * c->n_heads * (double)components_seen(s, depth + done + i);
+            cost.ops += recurrent_ops + 4.0 * c->n_heads * (double)components_seen(s, depth + done + i, done + i == n - 1);
     }
     return cost;
 }

@@ -137,6 +137,14 @@ static inline int config_kv_layer(const struct model_config *config, int layer)
         of--;
     return of;
 }
+// The first of the last layers, which keep no keys: tokens whose logits nobody wants need not go through them. n_layers: there are none such.
+static inline int config_tail(const struct model_config *config)
+{
+    int layer = config->n_layers;
+    while (layer > 0 && config->kinds[config->kind_of_layer[layer - 1]].shares_keys)
+        layer--;
+    return layer;
+}
 // Whether layers of a kind keep keys and values.
 static inline bool config_kind_keeps(const struct model_config *config, int kind)
 {

@@ -257,6 +257,7 @@ static void bind_all(struct binder *b)
     if (c->layer_input_dim)
         bind_inputs(b);
     for (int l = 0; l < c->n_layers && b->status == YALM_OK; l++) {
+        const double before = w->token_ops;
         bind_norms(b, &w->layers[l], l);
         (config_is_recurrent(c, l) ? bind_recurrence : bind_attention)(b, &w->layers[l], l);
         bind_experts(b, &w->layers[l], l);
@@ -264,6 +265,7 @@ static void bind_all(struct binder *b)
             bind_input(b, &w->layers[l], l);
         if (c->layer_scale)
             w->layers[l].scale = take_vector(b, layer_name(l, -1, "scale").text, 1);
+        w->tail_ops += l >= config_tail(c) ? w->token_ops - before : 0;
     }
     w->norm = take_vector(b, "norm", c->hidden_dim);
     w->classifier = c->tied_embeddings ? w->embedding : take_matrix(b, "classifier", c->vocab_size, c->hidden_dim, true, READ);

@@ -79,6 +79,7 @@ struct model_weights {
     uint64_t bytes;                     // all weights in the file
     uint64_t token_bytes;               // those that one decode step reads: no embedding unless tied, only active experts
     double token_ops;                   // its multiplications and additions, attention excluded
+    double tail_ops;                    // of these, of layers from config_tail() on
     int64_t n_params;
 };
 
