@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-RECURRENT = ("tiny-qwen3_5", "tiny-qwen3-next")  # test_recurrent.py
-TINY = [name for name in hf.random_hf_model.PRESETS if name.startswith("tiny-") and not name.startswith(RECURRENT)]
+ELSEWHERE = ("tiny-qwen3_5", "tiny-qwen3-next", "tiny-gemma4")  # test_recurrent.py, test_gemma4.py
+TINY = [name for name in hf.random_hf_model.PRESETS if name.startswith("tiny-") and not name.startswith(ELSEWHERE)]
 SOURCE_DTYPE = {"fp32": "F32", "fp16": "F16", "bf16": "BF16"}
 
 

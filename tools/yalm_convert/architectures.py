@@ -69,6 +69,9 @@ GEMMA4 = dict(
     attention_k_eq_v=False, global_head_dim=512, num_global_key_value_heads=None, per_layer_config=None, enable_moe_block=False,
     num_experts=None, top_k_experts=None, moe_intermediate_size=None,
 )  # fmt: skip
+GEMMA4_UNIFIED = dict(  # of 12B
+    GEMMA4, hidden_size_per_layer_input=0, sliding_window=1024, max_position_embeddings=262144
+)  # fmt: skip
 GPT_OSS = dict(
     LLAMA, vocab_size=201088, hidden_size=2880, intermediate_size=2880, num_hidden_layers=36, num_attention_heads=64,
     num_key_value_heads=8, head_dim=64, max_position_embeddings=131072, rms_norm_eps=1e-5, rope_theta=150000.0,
@@ -113,6 +116,7 @@ class Architecture:
     only_qkv: bool = False  # attention_bias is not of o
 
 
+GEMMA4_CHANGES = Changes(placed=True, values_are_keys=True)
 ARCHITECTURES = {
     "LlamaForCausalLM": Architecture("llama", LLAMA, biases=("attention_bias", "mlp_bias")),
     "MistralForCausalLM": Architecture("mistral", MISTRAL, "always"),
@@ -133,12 +137,9 @@ ARCHITECTURES = {
     "Gemma3ForCausalLM": Architecture(
         "gemma3_text", GEMMA3, "types", ("attention_bias",), ("norms_around", "qk_norm"), changes=Changes(norm_plus=1.0)
     ),
-    "Gemma4ForCausalLM": Architecture(
-        "gemma4_text",
-        GEMMA4,
-        "types",
-        ("attention_bias",),
-        changes=Changes(placed=True, values_are_keys=True),
+    "Gemma4ForCausalLM": Architecture("gemma4_text", GEMMA4, "types", ("attention_bias",), changes=GEMMA4_CHANGES),
+    "Gemma4UnifiedForCausalLM": Architecture(
+        "gemma4_unified_text", GEMMA4_UNIFIED, "types", ("attention_bias",), changes=GEMMA4_CHANGES
     ),
     "Glm4MoeForCausalLM": Architecture("glm4_moe", GLM4_MOE, "none", ("attention_bias",), only_qkv=True),
     "GptOssForCausalLM": Architecture(
