@@ -376,6 +376,47 @@ static void test_against_the_reference(void **state)
     }
 }
 
+// Of models whose last layers keep no keys only the last token goes through these, where no other's logits are wanted.
+static void check_last(const struct random_model *m, const struct scenario *s, const struct arrangement *a,
+                       const double *expected)
+{
+    const int vocab = m->model.config.vocab_size;
+    yalm_session *session = open_session(m, s, a);
+    for (int done = 0, n; done < TOKENS; done += n) {
+        n = TOKENS - done < a->piece ? TOKENS - done : a->piece;
+        int32_t tokens[TOKENS];
+        for (int i = 0; i < n; i++)
+            tokens[i] = token_at(done + i, vocab);
+        assert_int_equal(yalm_eval(session, tokens, n, YALM_LOGITS_LAST, NULL), YALM_OK);
+        const double d = difference(yalm_logits(session, 0), expected + (size_t)(done + n - 1) * vocab, vocab);
+        if (!(d <= tolerance_of(s, a)))
+            fail_msg("%s, %s, pieces of %d: the last logits at %d differ by %g of the range", s->name, a->isa, a->piece,
+                     done + n - 1, d);
+    }
+    yalm_session_close(session);
+}
+
+static void test_last_layers_without_keys(void **state)
+{
+    (void)state;
+    int checked = 0;
+    for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
+        const struct scenario *s = &scenarios[i];
+        if (config_tail(&s->config) == s->config.n_layers)
+            continue;
+        struct random_model *m = random_model_make(s->config, s->dtype, 1000 + i);
+        double *expected = reference_logits(m, s, false);
+        for (size_t j = 0; j < sizeof arrangements / sizeof *arrangements; j++)
+            if (has(arrangements[j].isa) && arrangements[j].kv != YALM_KV_INT8) {
+                check_last(m, s, &arrangements[j], expected);
+                checked++;
+            }
+        free(expected);
+        random_model_free(m);
+    }
+    assert_true(checked > 0);
+}
+
 // Of experts that a router finds equal those of the lower index are chosen.
 static void test_equal_experts(void **state)
 {
@@ -490,8 +531,11 @@ static void test_long_contexts_in_parts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_against_the_reference),  cmocka_unit_test(test_equal_experts),
-        cmocka_unit_test(test_float32_by_choice),      cmocka_unit_test(test_threads_do_not_change_a_bit),
+        cmocka_unit_test(test_against_the_reference),
+        cmocka_unit_test(test_last_layers_without_keys),
+        cmocka_unit_test(test_equal_experts),
+        cmocka_unit_test(test_float32_by_choice),
+        cmocka_unit_test(test_threads_do_not_change_a_bit),
         cmocka_unit_test(test_long_contexts_in_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
