@@ -58,6 +58,13 @@ GEMMA3_ROPES = dict(
         sliding_attention=dict(rope_type="default", rope_theta=700.0),
     ),
 )
+GEMMA4_ROPES = dict(
+    pattern=2,
+    rope_parameters=dict(
+        full_attention=dict(rope_type="proportional", partial_rotary_factor=0.5, rope_theta=3e5, factor=4.0),
+        sliding_attention=dict(rope_type="linear", rope_theta=700.0, factor=2.0),
+    ),
+)
 LOCAL_ROPE = ("rope_theta", "rope_local_base_freq")
 LONG = generator.long_rope(12)
 SMALL = (96, 160, 2, 4, 2, 320, 256)
@@ -116,6 +123,38 @@ def make_cases():
         ),
         Case("gemma2-bias", generator.gemma2(96, 160, 2, 4, 1, 320, 256, head_dim=64, attention_bias=True), "bf16"),
         Case("gemma3-parameters", generator.gemma3(*SMALL, head_dim=32, **GEMMA3_ROPES), "bf16", drop=LOCAL_ROPE),
+        # Inputs, shared keys, experts and biases together, which no released model has.
+        Case(
+            "gemma4-all",
+            generator.gemma4(
+                96,
+                112,
+                8,
+                6,
+                3,
+                320,
+                256,
+                window=19,
+                pattern=2,
+                head_dim=24,
+                full_dim=40,
+                full_kv=2,
+                inputs=20,
+                shared=3,
+                experts=4,
+                width=48,
+                cap=None,
+                attention_bias=True,
+            ),
+            "bf16",
+        ),
+        Case(
+            "gemma4-stretched",
+            generator.gemma4(
+                96, 160, 4, 4, 2, 320, 256, head_dim=32, full_dim=32, inputs=16, wide=True, shared=1, **GEMMA4_ROPES
+            ),
+            "bf16",
+        ),
         Case("olmo3-mqa", generator.olmo3(96, 160, 4, 4, 1, 320, 256, window=11), "bf16"),
         Case("phi3-short", generator.phi3(*SMALL, original_max_position_embeddings=60, rope_scaling=LONG), n_tokens=60),
         Case("phi3-long", generator.phi3(*SMALL, original_max_position_embeddings=60, rope_scaling=LONG), "bf16"),
