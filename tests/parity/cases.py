@@ -116,6 +116,31 @@ def make_cases():
         ),
         Case("gemma2-bias", generator.gemma2(96, 160, 2, 4, 1, 320, 256, head_dim=64, attention_bias=True), "bf16"),
         Case("gemma3-parameters", generator.gemma3(*SMALL, head_dim=32, **GEMMA3_ROPES), "bf16", drop=LOCAL_ROPE),
+        Case(
+            "gemma4-bias",
+            generator.gemma4(
+                96,
+                160,
+                4,
+                4,
+                2,
+                320,
+                256,
+                head_dim=32,
+                full_dim=48,
+                pattern=2,
+                inputs=24,
+                shared=2,
+                attention_bias=True,
+            ),
+            "bf16",
+        ),
+        Case(
+            "gemma4-values-are-keys-bias",
+            generator.gemma4(
+                96, 160, 4, 4, 2, 320, 256, head_dim=32, full_dim=48, full_kv=2, attention_bias=True, cap=None
+            ),
+        ),
         Case("olmo3-mqa", generator.olmo3(96, 160, 4, 4, 1, 320, 256, window=11), "bf16"),
         Case("phi3-short", generator.phi3(*SMALL, original_max_position_embeddings=60, rope_scaling=LONG), n_tokens=60),
         Case("phi3-long", generator.phi3(*SMALL, original_max_position_embeddings=60, rope_scaling=LONG), "bf16"),
