@@ -97,17 +97,6 @@ def test_large_recurrent_states(tmp_path):
     assert done.returncode == 0 and line in done.stderr
 
 
-@pytest.mark.parametrize("name", ["tiny-gemma4", "tiny-gemma4-e", "tiny-gemma4-moe"])
-def test_gemma_4(tmp_path, name):
-    model = convert_directory(cases.write_model(cases.CASES[name], tmp_path / "source"), tmp_path / "model.bin")
-    (tmp_path / "ids").write_text("1 2 3")
-    command = [built(BUILD / "yalm"), model, "--tokens", tmp_path / "ids", "-n", "2"]
-    done = subprocess.run([*command, "-d", "cuda"], capture_output=True, text=True, check=False)
-    refuses(done, 2, "device cuda: layers with heads, inputs or norms of their own (Gemma 4) run on the CPU alone")
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and "run on the CPU alone" in done.stderr
-
-
 @pytest.mark.parametrize("name", ["tiny-gemma2", "tiny-olmo3"])
 def test_methods_on_layers_of_several_kinds(tmp_path, name):
     model = convert_directory(cases.write_model(cases.CASES[name], tmp_path / "source"), tmp_path / "model.bin")
@@ -122,3 +111,16 @@ def test_methods_on_layers_of_several_kinds(tmp_path, name):
         )
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", ["tiny-gemma4", "tiny-gemma4-e", "tiny-gemma4-moe"])
+def test_what_gemma4_has(tmp_path, name):
+    model = convert_directory(cases.write_model(cases.CASES[name], tmp_path / "source"), tmp_path / "model.bin")
+    (tmp_path / "ids").write_text("1 2 3")
+    command = [built(BUILD / "yalm"), model, "--tokens", tmp_path / "ids", "-n", "2"]
+    done = subprocess.run([*command, "-d", "cuda"], capture_output=True, text=True, check=False)
+    refuses(
+        done, 2, "device cuda: layers with heads, inputs or norms of their own (Gemma 4) run on the CPU alone (-d cpu)"
+    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "(Gemma 4) run on the CPU alone" in done.stderr

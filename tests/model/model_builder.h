@@ -26,11 +26,16 @@ struct build_options {
     bool recurrent;   // layer 0 is, with 2 key and 4 value heads of 3 and 5 components, and a convolution of 4
     bool output_gate; // in layer 1, at least
     bool shared_gate;
+    bool own_heads;   // layer 0 is of a kind that has one KV head of 6 components, and an ffn of 20
+    bool shared_keys; // layer 1 sees layer 0's keys, and has an ffn of 20
+    bool layer_scale, v_norm, expert_norms;
+    int layer_input;     // components of each layer's own input; 0: none
     const char *weights; // dtype of the matrices; NULL: "fp32"
     const char *rope;    // JSON; NULL: default
 };
 
 enum { TINY_LAYERS = 2, TINY_HIDDEN = 8, TINY_FFN = 12, TINY_HEADS = 4, TINY_KV_HEADS = 2, TINY_HEAD_DIM = 4, TINY_VOCAB = 11 };
+enum { OWN_HEAD_DIM = 6, OWN_FFN = 20 };
 
 struct built {
     uint8_t *data; // (size)
@@ -102,11 +107,18 @@ static inline void builder_add_ffn(struct builder *b, const struct build_options
             if (o->shared_gate)
                 builder_add(b, "fp32", 1, TINY_HIDDEN, "layers.%d.shared.router", l);
         }
+        if (o->expert_norms) {
+            builder_add(b, "fp32", TINY_HIDDEN, 0, "layers.%d.expert_norm", l);
+            builder_add(b, "fp32", TINY_HIDDEN, 0, "layers.%d.expert_post_norm", l);
+            builder_add(b, "fp32", TINY_HIDDEN, 0, "layers.%d.shared_post_norm", l);
+            builder_add(b, "fp32", o->n_experts, 0, "layers.%d.router_scale", l);
+        }
         return;
     }
-    builder_add(b, w, TINY_FFN, TINY_HIDDEN, "layers.%d.gate", l);
-    builder_add(b, w, TINY_FFN, TINY_HIDDEN, "layers.%d.up", l);
-    builder_add(b, w, TINY_HIDDEN, TINY_FFN, "layers.%d.down", l);
+    const int dense = (o->own_heads && l == 0) || (o->shared_keys && l == 1) ? OWN_FFN : TINY_FFN;
+    builder_add(b, w, dense, TINY_HIDDEN, "layers.%d.gate", l);
+    builder_add(b, w, dense, TINY_HIDDEN, "layers.%d.up", l);
+    builder_add(b, w, TINY_HIDDEN, dense, "layers.%d.down", l);
     if (o->mlp_bias) {
         builder_add(b, "fp32", TINY_FFN, 0, "layers.%d.gate_bias", l);
         builder_add(b, "fp32", TINY_FFN, 0, "layers.%d.up_bias", l);
@@ -132,25 +144,31 @@ static inline void builder_recurrent(struct builder *b, const char *w, int l)
 
 static inline void builder_attention(struct builder *b, const struct build_options *o, const char *w, int l)
 {
-    const int q = TINY_HEADS * TINY_HEAD_DIM, kv = TINY_KV_HEADS * TINY_HEAD_DIM;
+    const bool own = o->own_heads && l == 0, keeps = !(o->shared_keys && l == 1);
+    const int dim = own ? OWN_HEAD_DIM : TINY_HEAD_DIM, q = TINY_HEADS * dim, kv = (own ? 1 : TINY_KV_HEADS) * dim;
     builder_add(b, w, q, TINY_HIDDEN, "layers.%d.q", l);
-    builder_add(b, w, kv, TINY_HIDDEN, "layers.%d.k", l);
-    builder_add(b, w, kv, TINY_HIDDEN, "layers.%d.v", l);
+    if (keeps) {
+        builder_add(b, w, kv, TINY_HIDDEN, "layers.%d.k", l);
+        builder_add(b, w, kv, TINY_HIDDEN, "layers.%d.v", l);
+    }
     if (o->output_gate)
         builder_add(b, w, q, TINY_HIDDEN, "layers.%d.output_gate", l);
     builder_add(b, w, TINY_HIDDEN, q, "layers.%d.o", l);
     if (o->attention_bias || o->qkv_bias) {
         builder_add(b, "fp32", q, 0, "layers.%d.q_bias", l);
-        builder_add(b, "fp32", kv, 0, "layers.%d.k_bias", l);
-        builder_add(b, "fp32", kv, 0, "layers.%d.v_bias", l);
+        if (keeps) {
+            builder_add(b, "fp32", kv, 0, "layers.%d.k_bias", l);
+            builder_add(b, "fp32", kv, 0, "layers.%d.v_bias", l);
+        }
     }
     if (o->output_gate && (o->attention_bias || o->qkv_bias))
         builder_add(b, "fp32", q, 0, "layers.%d.output_gate_bias", l);
     if (o->attention_bias)
         builder_add(b, "fp32", TINY_HIDDEN, 0, "layers.%d.o_bias", l);
     if (o->qk_norm) {
-        builder_add(b, "fp32", TINY_HEAD_DIM, 0, "layers.%d.q_norm", l);
-        builder_add(b, "fp32", TINY_HEAD_DIM, 0, "layers.%d.k_norm", l);
+        builder_add(b, "fp32", dim, 0, "layers.%d.q_norm", l);
+        if (keeps)
+            builder_add(b, "fp32", dim, 0, "layers.%d.k_norm", l);
     }
 }
 
@@ -172,6 +190,18 @@ static inline void builder_tensors(struct builder *b, const struct build_options
         if (o->sink_logits)
             builder_add(b, "fp32", TINY_HEADS, 0, "layers.%d.sink_logits", l);
         builder_add_ffn(b, o, w, l);
+        if (o->layer_input) {
+            builder_add(b, w, o->layer_input, TINY_HIDDEN, "layers.%d.input_gate", l);
+            builder_add(b, w, TINY_HIDDEN, o->layer_input, "layers.%d.input_projection", l);
+            builder_add(b, "fp32", TINY_HIDDEN, 0, "layers.%d.input_norm", l);
+        }
+        if (o->layer_scale)
+            builder_add(b, "fp32", 1, 0, "layers.%d.scale", l);
+    }
+    if (o->layer_input) {
+        builder_add(b, w, TINY_VOCAB, TINY_LAYERS * o->layer_input, "layer_embedding");
+        builder_add(b, w, TINY_LAYERS * o->layer_input, TINY_HIDDEN, "layer_projection");
+        builder_add(b, "fp32", o->layer_input, 0, "layer_projection_norm");
     }
     builder_add(b, "fp32", TINY_HIDDEN, 0, "norm");
     if (!o->tied)
@@ -230,6 +260,18 @@ static inline size_t builder_later(char *text, size_t room, const struct build_o
         n += (size_t)snprintf(text + n, room - n,
                               "\"kinds\":[{\"layers\":[0],\"delta\":{\"n_key_heads\":2,\"n_value_heads\":4,"
                               "\"key_dim\":3,\"value_dim\":5,\"conv_width\":4}}],");
+    if (o->own_heads)
+        n += (size_t)snprintf(text + n, room - n,
+                              "\"kinds\":[{\"layers\":[0],\"sliding_window\":7,\"rope\":{\"type\":\"default\",\"theta\":1e4},"
+                              "\"head_dim\":6,\"n_kv_heads\":1,\"ffn_dim\":20}],");
+    if (o->shared_keys)
+        n += (size_t)snprintf(text + n, room - n,
+                              "\"kinds\":[{\"layers\":[1],\"sliding_window\":0,\"rope\":{\"type\":\"default\",\"theta\":1e4},"
+                              "\"ffn_dim\":20,\"kv_of\":0}],");
+    if (o->layer_input)
+        n += (size_t)snprintf(text + n, room - n, "\"layer_input_dim\":%d,", o->layer_input);
+    n += (size_t)snprintf(text + n, room - n, "%s%s%s", o->layer_scale ? "\"layer_scale\":true," : "",
+                          o->v_norm ? "\"v_norm\":true," : "", o->expert_norms ? "\"expert_norms\":true," : "");
     n += (size_t)snprintf(text + n, room - n, "%s%s", o->output_gate ? "\"output_gate\":true," : "",
                           o->shared_gate ? "\"shared_gate\":true," : "");
     n += (size_t)snprintf(text + n, room - n, "%s%s", o->router_bias ? "\"router_bias\":true," : "",

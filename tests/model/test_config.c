@@ -174,6 +174,44 @@ static void test_recurrent_layers(void **state)
     each_refused(NULL, alone, COUNT(alone));
 }
 
+static void test_kinds_that_differ(void **state)
+{
+    (void)state;
+    const struct build_options heads = {.own_heads = true};
+    struct model_config c = read_config(&heads, NULL, NULL);
+    assert_true(config_head_dim(&c, 0) == OWN_HEAD_DIM && config_head_dim(&c, 1) == TINY_HEAD_DIM);
+    assert_true(config_kv_heads(&c, 0) == 1 && config_kv_heads(&c, 1) == TINY_KV_HEADS);
+    assert_true(config_ffn_dim(&c, 0) == OWN_FFN && config_ffn_dim(&c, 1) == TINY_FFN && config_widest_ffn(&c) == OWN_FFN);
+    assert_true(config_kinds_differ(&c) && config_is_for_one_process(&c) && config_tail(&c) == 2);
+    const struct build_options shared = {.shared_keys = true, .layer_scale = true, .v_norm = true, .layer_input = 6};
+    c = read_config(&shared, NULL, NULL);
+    assert_true(config_kv_layer(&c, 0) == 0 && config_kv_layer(&c, 1) == 0 && config_tail(&c) == 1);
+    assert_true(config_kind_keeps(&c, 0) && !config_kind_keeps(&c, 1));
+    assert_true(c.layer_scale && c.v_norm && c.layer_input_dim == 6 && !c.expert_norms && !config_is_plain(&c));
+    c = read_config(NULL, NULL, NULL);
+    assert_false(config_kinds_differ(&c) || config_is_for_one_process(&c));
+    static const struct damage of_heads[] = {
+        {"\"n_kv_heads\":1,\"ffn", "\"n_kv_heads\":3,\"ffn",
+         "'config.n_heads': found 4, expected a multiple of n_kv_heads = 3"},
+        {"\"head_dim\":6", "\"head_dim\":5", "'config.head_dim': found 5, expected an even number"},
+        {"\"head_dim\":6", "\"head_dim\":0", "'config.kinds.head_dim': found 0, expected an integer from 2"},
+        {"\"ffn_dim\":20", "\"ffn_dim\":-1", "'config.kinds.ffn_dim': found -1"},
+        {"\"ffn_dim\":20", "\"ffn_dim\":20,\"kv_of\":0", "'config.kinds.kv_of': expected a kind with keys of its own"},
+        {"\"ffn_dim\":20", "\"ffn_dim\":20,\"kv_of\":1", "'config.kinds.kv_of': found 1, expected an integer from 0 to 0"},
+    };
+    each_refused(&heads, of_heads, COUNT(of_heads));
+    static const struct damage of_keys[] = {
+        {"{\"layers\":[1],\"sliding_window\":0", "{\"layers\":[1],\"sliding_window\":7", "'config.kinds.kv_of': expected"},
+        {"{\"layers\":[1]", "{\"layers\":[0]", "'config.kinds.kv_of': expected a kind with keys of its own, alike"},
+        {"\"kv_of\":0", "\"kv_of\":0,\"head_dim\":6", "'config.kinds.kv_of': expected"},
+        {"\"theta\":1e4},\"ffn", "\"theta\":1e5},\"ffn", "'config.kinds.kv_of': expected"},
+        {"\"layer_input_dim\":6", "\"layer_input_dim\":1048576", "'config.layer_input_dim': found 1048576, expected at most"},
+        {"\"layer_scale\":true", "\"layer_scale\":true,\"expert_norms\":true",
+         "'config.expert_norms': expected with norms_around"},
+    };
+    each_refused(&shared, of_keys, COUNT(of_keys));
+}
+
 static void test_every_rope_arrives(void **state)
 {
     (void)state;
@@ -344,7 +382,7 @@ int main(void)
         cmocka_unit_test(test_every_field_arrives), cmocka_unit_test(test_kinds_of_layers_arrive),
         cmocka_unit_test(test_kinds_refused),       cmocka_unit_test(test_recurrent_layers),
         cmocka_unit_test(test_every_rope_arrives),  cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_rope_refused),
+        cmocka_unit_test(test_rope_refused),        cmocka_unit_test(test_kinds_that_differ),
     };
     return cmocka_run_group_tests_name("config", tests, NULL, NULL);
 }

@@ -345,6 +345,72 @@ static void test_recurrent_layers(void **state)
     each_refused(&options, damages, COUNT(damages));
 }
 
+static void test_kinds_that_differ(void **state)
+{
+    (void)state;
+    enum { OWN_Q = TINY_HEADS * OWN_HEAD_DIM, INPUTS = 6 };
+    const struct build_options heads = {.own_heads = true, .qk_norm = true};
+    struct built file = build(&heads);
+    struct opened o;
+    accepted(&o, &file);
+    expect_matrix(&o, &o.weights.layers[0].q, "layers.0.q", OWN_Q, D, DTYPE_FP32);
+    expect_matrix(&o, &o.weights.layers[0].k, "layers.0.k", OWN_HEAD_DIM, D, DTYPE_FP32);
+    expect_matrix(&o, &o.weights.layers[0].experts[0].down, "layers.0.down", D, OWN_FFN, DTYPE_FP32);
+    expect_matrix(&o, &o.weights.layers[1].q, "layers.1.q", Q, D, DTYPE_FP32);
+    assert_true(o.weights.tail_ops == 0);
+    close_all(&o);
+    built_free(&file);
+    const struct build_options shared = {.shared_keys = true, .layer_scale = true, .layer_input = INPUTS, .weights = "bf16"};
+    file = build(&shared);
+    accepted(&o, &file);
+    const struct layer_weights *l = &o.weights.layers[1];
+    assert_true(!l->k.data && !l->v.data && o.weights.layers[0].k.data);
+    expect_matrix(&o, &l->input_gate, "layers.1.input_gate", INPUTS, D, DTYPE_BF16);
+    expect_matrix(&o, &l->input_projection, "layers.1.input_projection", D, INPUTS, DTYPE_BF16);
+    expect_vector(&o, l->input_norm, "layers.1.input_norm");
+    expect_vector(&o, l->scale, "layers.1.scale");
+    expect_matrix(&o, &o.weights.layer_embedding, "layer_embedding", V, 2 * INPUTS, DTYPE_BF16);
+    expect_matrix(&o, &o.weights.layer_projection, "layer_projection", 2 * INPUTS, D, DTYPE_BF16);
+    expect_vector(&o, o.weights.layer_projection_norm, "layer_projection_norm");
+    const struct matrix *of_stream[4];
+    assert_int_equal(weights_of_stream(l, of_stream), 1);
+    assert_ptr_equal(of_stream[0], &l->q);
+    assert_true(o.weights.tail_ops == 2 * (2.0 * Q * D + 3.0 * OWN_FFN * D + 2.0 * INPUTS * D));
+    close_all(&o);
+    built_free(&file);
+    static const struct damage damages[] = {
+        {",\"kv_of\":0", "", "tensor 'layers.1.k' is missing"},
+        {"\"layer_input_dim\":6,", "", "has no place"},
+        {"\"layer_scale\":true,", "", "tensor 'layers.0.scale' has no place"},
+        {"\"name\":\"layer_projection_norm\"", "\"name\":\"layer_projection_nome\"",
+         "tensor 'layer_projection_norm' is missing"},
+    };
+    each_refused(&shared, damages, COUNT(damages));
+}
+
+static void test_experts_with_norms(void **state)
+{
+    (void)state;
+    const struct build_options options = {.n_experts = 3, .shared_ffn = 7, .norms_around = true, .expert_norms = true};
+    struct built file = build(&options);
+    struct opened o;
+    accepted(&o, &file);
+    const struct layer_weights *l = &o.weights.layers[1];
+    expect_vector(&o, l->expert_norm, "layers.1.expert_norm");
+    expect_vector(&o, l->expert_post_norm, "layers.1.expert_post_norm");
+    expect_vector(&o, l->shared_post_norm, "layers.1.shared_post_norm");
+    expect_vector(&o, l->router_scale, "layers.1.router_scale");
+    close_all(&o);
+    built_free(&file);
+    static const struct damage damages[] = {
+        {"\"expert_norms\":true,", "", "'config.norms_around': found true beside experts"},
+        {"\"norms_around\":true,", "", "'config.expert_norms': expected with norms_around and shared_ffn_dim"},
+        {"\"name\":\"layers.0.router_scale\"", "\"name\":\"layers.0.router_scile\"",
+         "tensor 'layers.0.router_scale' is missing"},
+    };
+    each_refused(&options, damages, COUNT(damages));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -358,6 +424,8 @@ int main(void)
         cmocka_unit_test(test_norms_before_and_behind),
         cmocka_unit_test(test_biased_and_shared_experts),
         cmocka_unit_test(test_recurrent_layers),
+        cmocka_unit_test(test_kinds_that_differ),
+        cmocka_unit_test(test_experts_with_norms),
     };
     return cmocka_run_group_tests_name("weights", tests, NULL, NULL);
 }

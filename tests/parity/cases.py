@@ -123,6 +123,31 @@ def make_cases():
         ),
         Case("gemma2-bias", generator.gemma2(96, 160, 2, 4, 1, 320, 256, head_dim=64, attention_bias=True), "bf16"),
         Case("gemma3-parameters", generator.gemma3(*SMALL, head_dim=32, **GEMMA3_ROPES), "bf16", drop=LOCAL_ROPE),
+        Case(
+            "gemma4-bias",
+            generator.gemma4(
+                96,
+                160,
+                4,
+                4,
+                2,
+                320,
+                256,
+                head_dim=32,
+                full_dim=48,
+                pattern=2,
+                inputs=24,
+                shared=2,
+                attention_bias=True,
+            ),
+            "bf16",
+        ),
+        Case(
+            "gemma4-values-are-keys-bias",
+            generator.gemma4(
+                96, 160, 4, 4, 2, 320, 256, head_dim=32, full_dim=48, full_kv=2, attention_bias=True, cap=None
+            ),
+        ),
         # Inputs, shared keys, experts and biases together, which no released model has.
         Case(
             "gemma4-all",
