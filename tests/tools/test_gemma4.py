@@ -219,7 +219,7 @@ def test_models_that_see(preset, whole, text, tiny, convert, tmp_path):
     assert metadata["config"] == {**wanted[0]["config"], "architecture": metadata["config"]["architecture"]}
 
 
-SLIDING, FULL = "sliding_attention", "full_attention"
+FULL = "full_attention"
 REFUSED = [
     (DENSE, {"use_bidirectional_attention": "all"}, "use_bidirectional_attention is 'all', which is not supported"),
     (DENSE, {"layer_types": [FULL] * 5}, "layer_types: found"),

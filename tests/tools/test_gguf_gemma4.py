@@ -17,7 +17,7 @@ LAYER = {
     "mlp.down_proj": "ffn_down", "router.proj": "ffn_gate_inp", "per_layer_input_gate": "inp_gate", "per_layer_projection": "proj",
     "post_per_layer_input_norm": "post_norm",
 }  # fmt: skip
-ENDLESS = {  # without .weight in a Hugging Face directory
+BARE = {  # without .weight in a Hugging Face directory
     "layer_scalar": "layer_output_scale.weight",
     "router.scale": "ffn_gate_inp.scale",
     "router.per_expert_scale": "ffn_down_exps.scale",
@@ -76,7 +76,7 @@ def renamed(name):
     if parts[1] != "layers":
         return f"{WHOLE[parts[1]]}.weight"
     end = ".".join(parts[3:])
-    return f"blk.{parts[2]}.{ENDLESS.get(end) or LAYER[end.removesuffix('.weight')] + '.weight'}"
+    return f"blk.{parts[2]}.{BARE.get(end) or LAYER[end.removesuffix('.weight')] + '.weight'}"
 
 
 def write(directory, path, quantise=None, apart=False, frequencies=None, **changed):
