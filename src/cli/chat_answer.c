@@ -178,10 +178,11 @@ static yalm_status generate(struct chat *chat, struct text_out *out, yalm_error 
 static yalm_status add_answer(struct chat *chat, yalm_error *error)
 {
     struct conversation *conversation = &chat->conversation;
-    if (!(chat->reasoning.forms & SPEECH_HARMONY))
+    const unsigned forms = chat->reasoning.forms & (SPEECH_HARMONY | SPEECH_GEMMA);
+    if (!forms)
         return conversation_add_answer(conversation, chat->answer, chat->n_answer, NULL, 0, error);
     struct speech speech;
-    speech_read(&speech, chat->answer, chat->n_answer, NULL, SPEECH_HARMONY, true);
+    speech_read(&speech, chat->answer, chat->n_answer, NULL, forms, true);
     yalm_status status = speech.reasoning.failed || speech.content.failed ? cli_no_memory(error) : YALM_OK;
     if (status == YALM_OK)
         status = conversation_add_answer(conversation, speech.content.at, speech.content.length, speech.reasoning.at,

@@ -18,6 +18,7 @@ static const struct call_notation notations[] = {
     {CALLS_HERMES, "<tool_call>\\n{\\\"name\\\": \\\"", "\\\", \\\"arguments\\\": ", "}\\n</tool_call>", true},
     {CALLS_MISTRAL, "[TOOL_CALLS][{\\\"name\\\": \\\"", "\\\", \\\"arguments\\\": ", "}]", false},
     {SPEECH_HARMONY, "<|channel|>commentary to=functions.", " <|constrain|>json<|message|>", "", false},
+    {SPEECH_GEMMA, "<|tool_call>call:", "", "<tool_call|>", true},
     {CALLS_BARE, "{\\\"name\\\": \\\"", "\\\", \\\"parameters\\\": ", "}", false},
 };
 

@@ -36,7 +36,8 @@ static void add_message(struct speech *speech, struct span header, struct span b
     if (begins(name, "functions."))
         name = rest_of(name, strlen("functions."));
     if (name.length && speech->n_calls < MAX_CALLS) {
-        speech->calls[speech->n_calls++] = (struct call){name, ended ? trim_end(skip_blanks(body)) : skip_blanks(body), ended};
+        speech->calls[speech->n_calls++] =
+            (struct call){name, ended ? trim_end(skip_blanks(body)) : skip_blanks(body), ended, {0}};
         return;
     }
     const struct span channel = word_after(header, "<|channel|>");

@@ -1,13 +1,15 @@
 // See speech.h.
 #include "speech/speech.h"
 
+#include "speech/gemma.h"
 #include "speech/harmony.h"
 
 unsigned speech_marks(const char *chat_template)
 {
     if (chat_template == NULL)
         return 0;
-    return (speech_forms(chat_template) & SPEECH_HARMONY) | (strstr(chat_template, "[THINK]") ? SPEECH_BRACKETS : 0);
+    return (speech_forms(chat_template) & (SPEECH_HARMONY | SPEECH_GEMMA)) |
+           (strstr(chat_template, "[THINK]") ? SPEECH_BRACKETS : 0);
 }
 
 unsigned speech_forms(const char *chat_template)
@@ -16,6 +18,8 @@ unsigned speech_forms(const char *chat_template)
         return 0;
     if (strstr(chat_template, "<|channel|>") && strstr(chat_template, "<|message|>"))
         return SPEECH_HARMONY;
+    if (strstr(chat_template, "<|channel>") && strstr(chat_template, "<|tool_call>"))
+        return SPEECH_GEMMA;
     unsigned forms = 0;
     forms |= strstr(chat_template, "<tool_call>") ? CALLS_HERMES : 0;
     forms |= strstr(chat_template, "[TOOL_CALLS]") ? CALLS_MISTRAL : 0;
@@ -297,6 +301,10 @@ void speech_read(struct speech *speech, const char *bytes, size_t length, const 
         harmony_read(speech, text, whole);
         return;
     }
+    if (forms & SPEECH_GEMMA) {
+        gemma_read(speech, text, whole);
+        return;
+    }
     text = read_reasoning(speech, text, reasoning_end, whole);
     enum progress (*read)(struct span *, struct speech *) = NULL;
     for (bool first = true; text.length > 0; first = read == read_bare) {
@@ -331,4 +339,6 @@ void speech_free(struct speech *speech)
 {
     buffer_free(&speech->content);
     buffer_free(&speech->reasoning);
+    for (int i = 0; i < speech->n_calls; i++)
+        buffer_free(&speech->calls[i].json);
 }

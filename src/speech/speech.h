@@ -16,6 +16,7 @@ enum call_form {
     CALLS_MISTRAL = 4,    // [TOOL_CALLS][{"name": …, "arguments": {…}}, …], or [TOOL_CALLS]name[ARGS]{…}
     SPEECH_HARMONY = 8,   // messages with a channel each: harmony.h
     SPEECH_BRACKETS = 16, // [THINK]…[/THINK]
+    SPEECH_GEMMA = 32,    // channels and calls of Gemma 4: gemma.h
 };
 
 // The forms of calls that a template names: a set of enum call_form.
@@ -30,11 +31,12 @@ struct speech {
     struct call {
         struct span name, arguments; // the latter: JSON as it was written, so far
         bool whole;
+        struct buffer json; // owned: arguments that were written otherwise
     } calls[MAX_CALLS];
     int n_calls;
 };
 
 // Takes text[0..length) apart. reasoning_end: as above. forms: what to look for, calls and marks; 0: nothing. whole: nothing will follow. The spans
-// point into the text.
+// point into the text, or into a call's json.
 void speech_read(struct speech *speech, const char *text, size_t length, const char *reasoning_end, unsigned forms, bool whole);
 void speech_free(struct speech *speech);

@@ -77,7 +77,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char *text = malloc(size); // of its own, so that a byte too far is seen
     if (text && size > 1) {
         memcpy(text, data + 1, size - 1);
-        read_speech(text, size - 1, data[0] & 1 ? "</think>" : NULL, data[0] >> 1 & 31);
+        read_speech(text, size - 1, data[0] & 1 ? "</think>" : NULL, data[0] >> 1 & 63);
     }
     free(text);
     return 0;

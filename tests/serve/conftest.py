@@ -159,5 +159,11 @@ def harmonist(start, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def gemmist(start, tmp_path_factory):
+    """Whose template has Gemma 4's marks."""
+    return with_template(start, tmp_path_factory.mktemp("gemmist"), TEMPLATE + "{# <|channel> <|tool_call> #}")
+
+
+@pytest.fixture(scope="session")
 def server(start):
     return start("--parallel", 3)

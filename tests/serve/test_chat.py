@@ -203,6 +203,32 @@ def test_channels(harmonist):
     assert message["content"]  # this model never comes to that channel, so all is text
 
 
+GEMMA_SAID = """<|channel>thought
+Well.
+<channel|>I look.<|tool_call>call:first{a:7,b:<|"|>x "y"<|"|>}<tool_call|><|tool_call>call:second{}<tool_call|>"""
+
+
+def test_gemmas_calls(gemmist):
+    """Arguments that are nearly JSON come as JSON, also in a stream, and in Anthropic's form."""
+    calls = [("first", {"a": 7, "b": 'x "y"'}), ("second", {})]
+    (choice,) = gemmist.chat(**forced(GEMMA_SAID))["choices"]
+    message = choice["message"]
+    found = [(call["function"]["name"], json.loads(call["function"]["arguments"])) for call in message["tool_calls"]]
+    assert (message["reasoning_content"], message["content"], found) == ("Well.", "I look.", calls)
+    assert choice["finish_reason"] == "tool_calls"
+    body = {"messages": [{"role": "user", "content": "Hello"}], "stream": True, **forced(GEMMA_SAID)}
+    deltas = [event["choices"][0]["delta"] for event in gemmist.post("/v1/chat/completions", **body).events]
+    streamed = []
+    for call in [call for delta in deltas for call in delta.get("tool_calls", [])]:
+        if "id" in call:
+            streamed.append([call["function"]["name"], ""])
+        streamed[call["index"]][1] += call["function"]["arguments"]
+    assert [(name, json.loads(arguments)) for name, arguments in streamed] == calls
+    required = gemmist.chat(tools=TOOLS, tool_choice="required", max_tokens=600, seed=3)["choices"][0]
+    for call in required["message"]["tool_calls"]:
+        assert set(json.loads(call["function"]["arguments"])) == {"a", "b"}
+
+
 def test_without_tools_nothing_is_a_call(talker):
     message = talker.chat(grammar=only(CALL), max_tokens=200)["choices"][0]["message"]
     assert message["content"] == CALL and "tool_calls" not in message

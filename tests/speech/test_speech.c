@@ -72,6 +72,30 @@ static void test_harmony(void **state)
     check("no header", SPEECH_HARMONY, "", "no header", "");
 }
 
+static void test_gemma(void **state)
+{
+    (void)state;
+    check("<|channel>thought\nIs it?\n<channel|>It is.", SPEECH_GEMMA, "Is it?", "It is.", "");
+    check("It is.", SPEECH_GEMMA, "", "It is.", "");
+    check("<|channel>thought\n<channel|>Plain <b>text</b>, a < b.", SPEECH_GEMMA, "", "Plain <b>text</b>, a < b.", "");
+    check("<|channel>thought\nWell.<channel|><|tool_call>call:first{city:<|\"|>Köln, \"Süd\"<|\"|>,n:-1.5e3,on:true,"
+          "list:[1,<|\"|>a<|\"|>,{x:null}],none:None}<tool_call|>",
+          SPEECH_GEMMA, "Well.", "",
+          "first {\"city\":\"Köln, \\\"Süd\\\"\",\"n\":-1.5e3,\"on\":true,\"list\":[1,\"a\",{\"x\":null}],\"none\":null}\n");
+    check("I look. <|tool_call>call:a{}<tool_call|>\n<|tool_call>call:b{k:word}<tool_call|>", SPEECH_GEMMA, "", "I look.",
+          "a {}\nb {\"k\":\"word\"}\n");
+    check("<|tool_call>call:a{\"k\": \"a \\\" }\", \"n\": [1, 2]}<tool_call|>", SPEECH_GEMMA, "", "",
+          "a {\"k\":\"a \\\" }\",\"n\":[1,2]}\n");
+    check("<|tool_call>call:a{<|\"|>key<|\"|>:<|\"|>}<tool_call|><|\"|>}", SPEECH_GEMMA, "", "",
+          "a {\"key\":\"}<tool_call|>\"}\n");
+    check("<|tool_call>call:a{k:<|\"|>cut off", SPEECH_GEMMA, "", "<|tool_call>call:a{k:<|\"|>cut off", "");
+    check("<|tool_call>call a{k:1}", SPEECH_GEMMA, "", "<|tool_call>call a{k:1}", "");
+    check("<|tool_call>call:a{k 1}<tool_call|>", SPEECH_GEMMA, "", "<|tool_call>call:a{k 1}<tool_call|>", "");
+    check("<|channel>thought\ncut off <chan", SPEECH_GEMMA, "cut off <chan", "", "");
+    check("<|channel>thou", SPEECH_GEMMA, "thou", "", "");
+    check("<|channel>thought\nOne.<channel|>A <|channel>thought\nTwo.<channel|> b", SPEECH_GEMMA, "One.\n\nTwo.", "A b", "");
+}
+
 static void test_brackets(void **state)
 {
     (void)state;
@@ -112,6 +136,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_harmony),
+        cmocka_unit_test(test_gemma),
         cmocka_unit_test(test_brackets),
         cmocka_unit_test(test_calls_that_break_off),
         cmocka_unit_test(test_forms_of_templates),
