@@ -232,6 +232,7 @@ REFUSED = [
     (DENSE, {"num_kv_shared_layers": 4}, "num_kv_shared_layers: no layer of full_attention before them has keys"),
     (DENSE, {"num_kv_shared_layers": 6}, "num_kv_shared_layers: found 6, expected an integer from 0 to 5"),
     (DENSE, {"attention_k_eq_v": False}, "self_attn.k_proj.weight"),
+    (DENSE, {"attention_k_eq_v": ...}, "2.self_attn.k_proj.weight"),
     (DENSE, {"rope_parameters": {FULL: {"rope_type": "proportional", "partial_rotary_factor": 0.01}}}, "nothing rotates"),
     (DENSE, {"rope_parameters": {"rope_theta": 1e6}}, 'rope_parameters: found "rope_theta", expected'),
     (DENSE, {"rope_parameters": {FULL: {"rope_type": "axial"}}}, 'RoPE type "axial" is not supported'),
