@@ -163,7 +163,7 @@ static void carve_activations(struct cpu_state *s, struct carver *c)
     carve_kinds(s, c);
     if (inputs)
         s->inputs = carve(c, chunk * s->config->n_layers * inputs, sizeof(float));
-    if (config_is_for_cpu(s->config))
+    if (config_has_gemma4(s->config))
         s->ones = carve(c, max_size(dim, s->q_dim), sizeof(float));
     s->x = carve(c, chunk * dim, sizeof(float));
     s->h = carve(c, chunk * dim, sizeof(float));

@@ -76,9 +76,11 @@ static yalm_status cuda_resolve(const struct model_config *config, const struct 
                              "device cuda: recurrent layers whose heads have keys of %d do not run on the GPU, only up to %d "
                              "(-d cpu runs them)",
                              config->kinds[kind].delta.key_dim, MAX_KEY_DIM);
-    if (config_is_for_cpu(config))
-        return error_set(error, YALM_USAGE,
-                         "device cuda: layers with heads, inputs or norms of their own (Gemma 4) run on the CPU alone (-d cpu)");
+    for (int kind = 0; kind < config_n_kinds(config); kind++)
+        if (config_kind_head_dim(config, kind) > ATTENTION_MAX_DIM)
+            return error_set(error, YALM_USAGE,
+                             "device cuda: heads of %d components do not run on the GPU, only up to %d (-d cpu runs them)",
+                             config_kind_head_dim(config, kind), (int)ATTENTION_MAX_DIM);
     TRY(method_check(config, options, error));
     const int vocab = weights->embedding.rows; // of all ranks
     if (vocab > MAX_VOCAB)
@@ -186,7 +188,8 @@ static double cuda_step_bytes(const void *state, int n, int64_t position)
         }
         const int64_t first = policy_first_visible(cache->policy, position), last = position + n;
         const int sinks = policy_sinks_apart(cache->policy, last - 1) ? cache->policy.n_sinks : 0;
-        bytes += 2.0 * cache->n_layers * cache->n_kv_heads * kv_row_bytes(cache) * (double)(last - first + sinks);
+        bytes += 2.0 * config_n_layers_of(s->config, kind) * cache->n_kv_heads * kv_row_bytes(cache) *
+                 (double)(last - first + sinks);
     }
     return bytes;
 }

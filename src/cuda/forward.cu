@@ -1,11 +1,7 @@
 // The forward pass: what a Llama does to a batch of tokens, as kernels queued on the session's stream. One token's products read each
-// matrix once, as vectors; many tokens' are cuBLASLt's. Position, length and tokens lie in device memory, so that one token's pass is
-// captured as a graph, and launched for every step. Where the session has an attention method (selective.h) there are two such graphs, and
-// the host, which knows the position, launches the dense one or the other.
-#include "cuda/capture.h"
+// matrix once, as vectors; many tokens' are cuBLASLt's. Position, length and tokens lie in device memory: evaluate.cu brings them there.
 #include "cuda/shares.h"
 #include "cuda/state.h"
-#include "cuda/step.h"
 
 // Whether n tokens' products are vectors' (matvec.cuh): one's, and those of tokens apart (together.cu).
 static bool as_vectors(const struct cuda_state *s, int n)
@@ -58,15 +54,21 @@ static yalm_status normalised_products(struct cuda_state *s, const struct produc
     return YALM_OK;
 }
 
+// branch = w y + bias
+static yalm_status project(struct cuda_state *s, const struct matrix *w, const float *bias, const void *y, int n,
+                           const struct upcoming *next, yalm_error *error)
+{
+    const struct product product = {*w, bias, s->branch};
+    if (as_vectors(s, n))
+        return matvec_norm(&product, 1, static_cast<const float *>(y), NULL, 0, s->stream, error, next, n);
+    return matmul_run(s->matmul, s->branch, y, w, bias, n, false, s->stream, error);
+}
+
 // x += rmsnorm(w y + bias)
 static yalm_status project_normalised(struct cuda_state *s, const struct matrix *w, const float *bias, const void *y,
                                       const float *norm, int n, const struct upcoming *next, yalm_error *error)
 {
-    const struct product product = {*w, bias, s->branch};
-    if (as_vectors(s, n))
-        TRY(matvec_norm(&product, 1, static_cast<const float *>(y), NULL, 0, s->stream, error, next, n));
-    else
-        TRY(matmul_run(s->matmul, s->branch, y, w, bias, n, false, s->stream, error));
+    TRY(project(s, w, bias, y, n, next, error));
     return add_rmsnorm(s->x, s->branch, norm, s->config->norm_eps, n, w->rows, s->stream, error);
 }
 
@@ -97,21 +99,53 @@ static struct matrix joined_qkv(const struct cuda_state *s, const struct layer_w
     const bool joined = !as_vectors(s, n) && w->q.dtype == w->k.dtype && w->k.dtype == w->v.dtype &&
                         !matrix_is_quantised(&w->q) && w->k.data == q + q_bytes && w->v.data == q + q_bytes + k_bytes &&
                         !w->q_bias && !w->k_bias && !w->v_bias;
-    return {joined ? q : NULL, w->q.dtype, s->q_dim + 2 * s->kv_dim, w->q.cols};
+    return {joined ? q : NULL, w->q.dtype, w->q.rows + w->k.rows + w->v.rows, w->q.cols};
 }
 
-// Of models that normalise each head of q and k, or all of them together, before rotation. pitch: floats from token to token where q, k and v are one product's; else 0.
+// Of models that normalise each head of q, k and v, or all of q's and k's together, before rotation. pitch: floats from token to token where q, k and v are one product's; else 0.
 static yalm_status normalise_heads(struct cuda_state *s, const struct layer_weights *w, int pitch, int n, yalm_error *error)
 {
     const struct model_config *c = s->config;
-    float *k = pitch ? s->q + s->q_dim : s->k;
+    const int q_dim = w->q.rows, kv_dim = w->k.rows, dim = q_dim / c->n_heads, q_pitch = pitch ? pitch : q_dim,
+              kv_pitch = pitch ? pitch : kv_dim;
+    float *k = pitch ? s->q + q_dim : s->k, *v = pitch ? k + kv_dim : s->v;
     if (c->whole_qk_norm && s->group)
-        return shares_normalise(s, w, k, pitch ? pitch : s->q_dim, pitch ? pitch : s->kv_dim, n, error);
-    const int q_width = c->whole_qk_norm ? s->q_dim : c->head_dim, k_width = c->whole_qk_norm ? s->kv_dim : c->head_dim;
-    TRY(rmsnorm_heads(s->q, pitch ? pitch : s->q_dim, w->q_norm, c->norm_eps, n, s->q_dim / q_width, q_width, s->stream,
-                      error));
-    return rmsnorm_heads(k, pitch ? pitch : s->kv_dim, w->k_norm, c->norm_eps, n, s->kv_dim / k_width, k_width, s->stream,
-                         error);
+        return shares_normalise(s, w, k, q_pitch, kv_pitch, n, error);
+    const int q_width = c->whole_qk_norm ? q_dim : dim, k_width = c->whole_qk_norm ? kv_dim : dim;
+    if (w->q_norm)
+        TRY(rmsnorm_heads(s->q, q_pitch, w->q_norm, c->norm_eps, n, q_dim / q_width, q_width, s->stream, error));
+    if (w->k_norm)
+        TRY(rmsnorm_heads(k, kv_pitch, w->k_norm, c->norm_eps, n, kv_dim / k_width, k_width, s->stream, error));
+    return c->v_norm && kv_dim > 0 ? rmsnorm_heads(v, kv_pitch, s->ones, c->norm_eps, n, kv_dim / dim, dim, s->stream, error)
+                                   : YALM_OK;
+}
+
+// What puts a layer's queries, keys and values where they belong. pitch: as above.
+static struct rope_append append_of(const struct cuda_state *s, int layer, int pitch)
+{
+    const struct layer_weights *w = &s->weights->weights.layers[layer];
+    const struct model_config *c = s->config;
+    const int kind = c->kind_of_layer[layer], seen = s->kv_layer[layer];
+    struct rope_append append = {s->step,
+                                 s->q,
+                                 pitch ? s->q + w->q.rows : s->k,
+                                 pitch ? s->q + w->q.rows + w->k.rows : s->v,
+                                 s->rotated_q,
+                                 s->sink_q,
+                                 &s->caches[c->kind_of_layer[seen]],
+                                 s->ropes[kind],
+                                 s->place[seen],
+                                 c->n_heads,
+                                 s->unrounded_k,
+                                 pitch};
+    if (seen != layer)
+        append.k = append.v = NULL;
+    append.still = c->unrotated_layer[layer];
+    append.scale = config_attention_scale(c, s->caches[kind].head_dim);
+    append.growth = c->query_growth;
+    append.growth_context = c->query_growth > 0 ? c->query_growth_context : 1;
+    append.key_offset = s->key_offsets ? s->key_offsets + (size_t)layer * s->kv_dim : NULL;
+    return append;
 }
 
 // The queries, keys and values of rmsnorm(x), rotated where they are to be.
@@ -120,35 +154,19 @@ static yalm_status make_qkv(struct cuda_state *s, int layer, int n, const struct
     const struct layer_weights *w = &s->weights->weights.layers[layer];
     const struct product gate = {w->output_gate, w->output_gate_bias, s->gates};
     const struct product qkv[] = {{w->q, w->q_bias, s->q}, {w->k, w->k_bias, s->k}, {w->v, w->v_bias, s->v}, gate};
+    const struct product queries[] = {qkv[0], gate}; // where keys are another layer's
     const struct product all[] = {{joined_qkv(s, w, n), NULL, s->q}, gate};
     const int n_gates = gate.w.data != NULL;
-    const int kind = s->config->kind_of_layer[layer];
-    struct rope_append append = {s->step,
-                                 s->q,
-                                 s->k,
-                                 s->v,
-                                 s->rotated_q,
-                                 s->sink_q,
-                                 &s->caches[kind],
-                                 s->ropes[kind],
-                                 s->place[layer],
-                                 s->config->n_heads,
-                                 s->unrounded_k};
-    append.scale = config_attention_scale(s->config, s->config->head_dim);
-    append.growth = s->config->query_growth;
-    append.growth_context = s->config->query_growth > 0 ? s->config->query_growth_context : 1;
-    append.still = s->config->unrotated_layer[layer];
-    append.key_offset = s->key_offsets ? s->key_offsets + (size_t)layer * s->kv_dim : NULL;
-    if (all[0].w.data) {
+    if (all[0].w.data)
         TRY(normalised_products(s, all, 1 + n_gates, 1, s->x, w->attention_norm, n, error, next));
-        append.k = s->q + s->q_dim;
-        append.v = append.k + s->kv_dim;
-        append.pitch = all[0].w.rows;
-    } else {
+    else if (!w->k.data)
+        TRY(normalised_products(s, queries, 1 + n_gates, 1, s->x, w->attention_norm, n, error, next));
+    else
         TRY(normalised_products(s, qkv, 3 + n_gates, 3, s->x, w->attention_norm, n, error, next));
-    }
-    if (w->q_norm)
-        TRY(normalise_heads(s, w, all[0].w.data ? all[0].w.rows : 0, n, error));
+    const int pitch = all[0].w.data ? all[0].w.rows : 0;
+    if (w->q_norm || s->config->v_norm)
+        TRY(normalise_heads(s, w, pitch, n, error));
+    const struct rope_append append = append_of(s, layer, pitch);
     return s->turns ? turns_append(s, append, layer, n, error) : rope_append(&append, n, s->stream, error);
 }
 
@@ -156,12 +174,12 @@ static yalm_status make_qkv(struct cuda_state *s, int layer, int n, const struct
 static yalm_status attention_block(struct cuda_state *s, int layer, int n, bool selective, yalm_error *error)
 {
     const struct layer_weights *w = &s->weights->weights.layers[layer];
-    const int n_heads = s->config->n_heads, kind = s->config->kind_of_layer[layer];
+    const int n_heads = s->config->n_heads, seen = s->kv_layer[layer], kind = s->config->kind_of_layer[seen];
     const struct expert_weights *ffn = &w->experts[0];
     const struct upcoming o = upcoming_of(&w->o), units = upcoming_of(&ffn->gate, &ffn->up, NULL, true);
     TRY(make_qkv(s, layer, n, &o, error));
     const struct attention attention = {
-        s->step,       s->rotated_q, s->sink_q, &s->caches[kind], s->place[layer], n_heads, s->config->attention_softcap,
+        s->step,       s->rotated_q, s->sink_q, &s->caches[kind], s->place[seen], n_heads, s->config->attention_softcap,
         w->sink_logits};
     if (s->method && !selective)
         TRY(method_append(s, &attention, n, error));
@@ -176,7 +194,7 @@ static yalm_status attention_block(struct cuda_state *s, int layer, int n, bool 
         TRY(attention_prefill(&attention, n, s->attended, input_type(w->o.dtype), s->stream, error));
     if (w->output_gate.data)
         TRY(sigmoid_multiply(s->attended, as_vectors(s, n) ? DTYPE_FP32 : input_type(w->o.dtype), s->gates,
-                             (size_t)n * s->q_dim, s->stream, error));
+                             (size_t)n * w->o.cols, s->stream, error));
     const bool next = !w->router.data && ffn->gate.dtype == ffn->up.dtype;
     return project_residual(s, &w->o, w->o_bias, s->attended, w->attention_post_norm, n, next ? &units : NULL, error);
 }
@@ -230,6 +248,43 @@ static yalm_status gated_units(struct cuda_state *s, const struct layer_weights 
                          s->config->activation);
 }
 
+// What the active experts add.
+static yalm_status run_experts(struct cuda_state *s, int layer, int n, yalm_error *error)
+{
+    const struct layer_weights *w = &s->weights->weights.layers[layer];
+    const int n_experts = s->config->n_experts;
+    float *to = w->expert_norm ? s->expert_sum : residual(s);
+    const struct experts experts = {w->expert_norm ? w->expert_norm : w->ffn_norm,
+                                    s->config->norm_eps,
+                                    w->router,
+                                    w->experts,
+                                    s->weights->experts + (size_t)layer * n_experts,
+                                    n_experts,
+                                    s->config->n_active_experts,
+                                    s->config->raw_expert_weights,
+                                    w->router_bias,
+                                    s->config->activation,
+                                    w->router_choice_bias,
+                                    s->config->expert_scale,
+                                    w->expert_norm ? s->ones : NULL,
+                                    w->router_scale};
+    const int at_once = s->turns ? 1 : n; // apart each reads its own
+    for (int t = 0; t < n; t += at_once) {
+        const size_t at = (size_t)t * s->config->hidden_dim;
+        TRY(experts_run(to + at, s->x + at, &experts, at_once, s->experts_scratch, s->stream, error));
+    }
+    return YALM_OK;
+}
+
+// What is read after a layer.
+static struct upcoming upcoming_after(const struct cuda_state *s, int layer)
+{
+    const struct layer_weights *next = &s->weights->weights.layers[layer + 1];
+    if (layer + 1 == s->config->n_layers)
+        return upcoming_of(&s->weights->weights.classifier);
+    return next->k.data ? upcoming_of(&next->q, &next->k, &next->v) : upcoming_of(&next->q);
+}
+
 // residual += down · (activation(gate · h) ∘ (up · h)), h = rmsnorm(x), or so of the active experts, or both
 static yalm_status ffn_block(struct cuda_state *s, int layer, int n, yalm_error *error)
 {
@@ -240,32 +295,45 @@ static yalm_status ffn_block(struct cuda_state *s, int layer, int n, yalm_error 
     if (ffn->gate.data && w->router.data && w->shared_router.data)
         TRY(weigh_units(s->gated, as_vectors(s, n) ? DTYPE_FP32 : input_type(ffn->down.dtype), ffn->gate.rows,
                         &w->shared_router, s->x, w->ffn_norm, s->config->norm_eps, n, s->stream, error));
-    if (w->router.data) {
-        const int n_experts = s->config->n_experts;
-        const struct experts experts = {w->ffn_norm,
-                                        s->config->norm_eps,
-                                        w->router,
-                                        w->experts,
-                                        s->weights->experts + (size_t)layer * n_experts,
-                                        n_experts,
-                                        s->config->n_active_experts,
-                                        s->config->raw_expert_weights,
-                                        w->router_bias,
-                                        s->config->activation,
-                                        w->router_choice_bias,
-                                        s->config->expert_scale};
-        const int at_once = s->turns ? 1 : n; // apart each reads its own
-        for (int t = 0; t < n; t += at_once) {
-            const size_t at = (size_t)t * s->config->hidden_dim;
-            TRY(experts_run(residual(s) + at, s->x + at, &experts, at_once, s->experts_scratch, s->stream, error));
-        }
-    }
+    if (w->router.data)
+        TRY(run_experts(s, layer, n, error));
     if (!ffn->gate.data)
         return YALM_OK;
-    const struct layer_weights *following = w + 1;
-    const struct upcoming next = layer + 1 < s->config->n_layers ? upcoming_of(&following->q, &following->k, &following->v)
-                                                                 : upcoming_of(&s->weights->weights.classifier);
-    return project_residual(s, &ffn->down, ffn->down_bias, s->gated, w->ffn_post_norm, n, &next, error);
+    const struct upcoming next = w->input_gate.data ? upcoming_of(&w->input_gate) : upcoming_after(s, layer);
+    if (!w->expert_norm)
+        return project_residual(s, &ffn->down, ffn->down_bias, s->gated, w->ffn_post_norm, n, &next, error);
+    TRY(project(s, &ffn->down, ffn->down_bias, s->gated, n, &next, error));
+    return join_experts(s->x, s->branch, s->expert_sum, w->shared_post_norm, w->expert_post_norm, w->ffn_post_norm,
+                        s->config->norm_eps, n, ffn->down.rows, s->stream, error);
+}
+
+// Each layer's own input, of models that have such.
+static yalm_status make_inputs(struct cuda_state *s, int n, yalm_error *error)
+{
+    const struct model_weights *w = &s->weights->weights;
+    const int width = s->config->layer_input_dim;
+    const struct product product = {w->layer_projection, NULL, s->layer_inputs};
+    TRY(normalised_products(s, &product, 1, 1, s->x, NULL, n, error));
+    TRY(embed(s->gate, &w->layer_embedding, s->tokens, n, s->stream, error, sqrtf((float)width)));
+    return mix_inputs(s->layer_inputs, s->gate, w->layer_projection_norm, 1.0f / sqrtf((float)s->config->hidden_dim),
+                      s->config->norm_eps, n, s->config->n_layers, width, s->stream, error);
+}
+
+// x += rmsnorm(input_projection · (activation(input_gate · x) ∘ the layer's input)). Many tokens' products may have 16 bits for x, which nobody
+// keeps from being long: they read it normalised, and its length comes in behind them.
+static yalm_status input_block(struct cuda_state *s, int layer, int n, yalm_error *error)
+{
+    const struct layer_weights *w = &s->weights->weights.layers[layer];
+    const struct model_config *c = s->config;
+    const size_t width = c->layer_input_dim;
+    const bool whole = as_vectors(s, n);
+    const struct product gate = {w->input_gate, NULL, s->gate};
+    const struct upcoming projection = upcoming_of(&w->input_projection), next = upcoming_after(s, layer);
+    TRY(normalised_products(s, &gate, 1, 0, s->x, whole ? NULL : s->ones, n, error, &projection));
+    TRY(gate_inputs(s->gated, whole ? DTYPE_FP32 : input_type(w->input_projection.dtype), s->gate,
+                    s->layer_inputs + layer * width, c->n_layers * width, whole ? NULL : s->x, c->norm_eps, c->hidden_dim, n,
+                    c->layer_input_dim, c->activation, s->stream, error));
+    return project_normalised(s, &w->input_projection, NULL, s->gated, w->input_norm, n, &next, error);
 }
 
 // logits (n, s->vocab), of a group's rank 0, of the n tokens whose x begins there
@@ -291,197 +359,20 @@ yalm_status cuda_layers(struct cuda_state *s, int n, bool selective, yalm_error 
         TRY(method_begin(s, selective, error));
     const float scale = s->config->embedding_scale;
     TRY(embed(s->x, &s->weights->weights.embedding, s->tokens, n, s->stream, error, scale > 0 ? scale : 1.0f));
+    if (s->layer_inputs)
+        TRY(make_inputs(s, n, error));
     for (int layer = 0; layer < s->config->n_layers; layer++) {
+        const struct layer_weights *w = &s->weights->weights.layers[layer];
         TRY(config_is_recurrent(s->config, layer) ? recurrent_block(s, layer, n, error)
                                                   : attention_block(s, layer, n, selective, error));
-        TRY(end_block(s, s->weights->weights.layers[layer].attention_post_norm, n, error));
+        TRY(end_block(s, w->attention_post_norm, n, error));
         TRY(ffn_block(s, layer, n, error));
-        TRY(end_block(s, s->weights->weights.layers[layer].ffn_post_norm, n, error));
+        TRY(end_block(s, w->ffn_post_norm, n, error));
+        if (w->input_gate.data)
+            TRY(input_block(s, layer, n, error));
+        if (w->scale)
+            TRY(scale_stream(s->x, w->scale, (size_t)n * s->config->hidden_dim, s->stream, error));
         TRY(shares_keep_up(s, layer, error));
-    }
-    return YALM_OK;
-}
-
-static yalm_status one_token(struct cuda_state *s, bool selective, yalm_error *error)
-{
-    TRY(cuda_layers(s, 1, selective, error));
-    return cuda_classify(s, s->logits, s->x, 1, error);
-}
-
-// ------------------------------------------------------------------------------------------ queueing
-
-// The last step's time, where it has ended.
-static void take_time(struct cuda_state *s)
-{
-    float milliseconds = 0.0f;
-    if (!s->step_time)
-        return;
-    if (cudaEventElapsedTime(&milliseconds, s->step_began, s->step_ended) != cudaSuccess)
-        cudaGetLastError();
-    else if (*s->step_time == 0.0f || milliseconds < *s->step_time)
-        *s->step_time = milliseconds;
-    s->step_time = NULL;
-}
-
-// The next step's form. Each one's first step, which brings its graph to the device, is not timed.
-static enum cuda_overlap next_form(struct cuda_state *s, struct step_forms *forms)
-{
-    enum { TURNS = 6 };
-    if (s->device.capability < 90 || cuda_without("overlap"))
-        return OVERLAP_NONE;
-    if (cuda_without("turns"))
-        return cuda_without("products") ? OVERLAP_OTHERS : OVERLAP_ALL;
-    int form = forms->launched % STEP_FORMS;
-    if (forms->launched < TURNS * STEP_FORMS) {
-        s->step_time = forms->launched++ < STEP_FORMS ? NULL : &forms->least[form];
-        return (enum cuda_overlap)form;
-    }
-    form = 0;
-    for (int i = 1; i < STEP_FORMS; i++)
-        form = forms->least[i] < forms->least[form] ? i : form;
-    return (enum cuda_overlap)form;
-}
-
-// The first token goes kernel by kernel, which loads them; the next ones as a graph.
-static yalm_status decode(struct cuda_state *s, bool selective, yalm_error *error)
-{
-    struct step_forms *forms = &s->decode[selective];
-    if (!forms->loaded || cuda_without("graph")) {
-        TRY(one_token(s, selective, error));
-        forms->loaded = true;
-        return YALM_OK;
-    }
-    take_time(s);
-    const enum cuda_overlap form = next_form(s, forms);
-    if (!forms->graphs[form])
-        TRY(capture(
-            &forms->graphs[form], s->stream, form, [=]() { return one_token(s, selective, error); }, error));
-    const bool timed = s->step_time != NULL;
-    if (timed)
-        TRY_CUDA(cudaEventRecord(s->step_began, s->stream));
-    TRY_CUDA(cudaGraphLaunch(forms->graphs[form], s->stream));
-    if (timed)
-        TRY_CUDA(cudaEventRecord(s->step_ended, s->stream));
-    return YALM_OK;
-}
-
-// What the kernels read, on its way to the device before them.
-static yalm_status copy_step(struct cuda_state *s, const struct batch *batch, yalm_error *error)
-{
-    TRY_CUDA(cudaEventSynchronize(s->copied)); // the last batch's copies are over
-    *s->step_host = {batch->position, batch->n, (int16_t)s->carried.from, (int16_t)s->carried.to};
-    if (method_applies(s, batch->n, batch->position))
-        s->step_host->choice = method_choice(s, batch->position);
-    TRY_CUDA(cudaMemcpyAsync(s->step, s->step_host, sizeof *s->step, cudaMemcpyHostToDevice, s->stream));
-    if (batch->tokens) {
-        memcpy(s->tokens_host, batch->tokens, batch->n * sizeof *batch->tokens);
-        TRY_CUDA(cudaMemcpyAsync(s->tokens, s->tokens_host, batch->n * sizeof *s->tokens, cudaMemcpyHostToDevice, s->stream));
-    }
-    TRY_CUDA(cudaEventRecord(s->copied, s->stream));
-    return YALM_OK;
-}
-
-// Of a group rank 0 alone.
-static bool has_logits(const struct cuda_state *s)
-{
-    return !s->group || s->group->transport.rank == 0;
-}
-
-// Logits of all tokens, some rows at a time, to the host.
-static yalm_status classify_all(struct cuda_state *s, const struct batch *batch, yalm_error *error)
-{
-    const size_t vocab = s->vocab, dim = s->config->hidden_dim;
-    for (int t = 0, n; t < batch->n; t += n) {
-        n = batch->n - t < LOGITS_AT_ONCE ? batch->n - t : LOGITS_AT_ONCE;
-        TRY(cuda_classify(s, s->many_logits, s->x + t * dim, n, error));
-        TRY(shares_wait(s, error)); // a copy to memory that is not pinned would, but for ever
-        if (!has_logits(s))
-            continue;
-        TRY_CUDA(cudaMemcpyAsync(batch->logits + t * vocab, s->many_logits, n * vocab * sizeof(float), cudaMemcpyDeviceToHost,
-                                 s->stream));
-    }
-    TRY_CUDA(cudaStreamSynchronize(s->stream));
-    return YALM_OK;
-}
-
-// One token's logits: as one kernel where the session has it, else as a graph.
-static yalm_status generate(struct cuda_state *s, const struct batch *batch, bool selective, yalm_error *error)
-{
-    s->last_logits = s->logits;
-    s->fetched = NULL;
-    if (step_runs(s, batch->position)) {
-        TRY(step_run(s, batch->position, batch->tokens[0], error));
-    } else {
-        TRY(copy_step(s, batch, error));
-        TRY(decode(s, selective, error));
-    }
-    if (!batch->all_logits || !has_logits(s))
-        return YALM_OK;
-    TRY(shares_wait(s, error));
-    TRY_CUDA(cudaMemcpyAsync(batch->logits, s->logits, s->vocab * sizeof(float), cudaMemcpyDeviceToHost, s->stream));
-    TRY_CUDA(cudaStreamSynchronize(s->stream));
-    return YALM_OK;
-}
-
-static yalm_status forward(struct cuda_state *s, const struct batch *batch, yalm_error *error)
-{
-    if (batch->apart)
-        return cuda_forward_apart(s, batch, error);
-    const bool last = batch->logits && !batch->all_logits, selective = method_applies(s, batch->n, batch->position);
-    if (batch->n == 1 && batch->logits)
-        return generate(s, batch, selective, error);
-    TRY(copy_step(s, batch, error));
-    if (last) {
-        s->last_logits = s->logits;
-        s->fetched = NULL;
-    }
-    TRY(cuda_layers(s, batch->n, selective, error));
-    if (last)
-        return cuda_classify(s, s->logits, s->x + (size_t)(batch->n - 1) * s->config->hidden_dim, 1, error);
-    return batch->logits ? classify_all(s, batch, error) : YALM_OK;
-}
-
-yalm_status cuda_forward(struct cuda_state *s, const struct batch *batch, yalm_error *error)
-{
-    carried_begin(&s->carried, batch->position, batch->n);
-    const yalm_status status = forward(s, batch, error);
-    carried_end(&s->carried, batch->position, batch->n, status == YALM_OK);
-    return status;
-}
-
-// A recurrent layer's states stay what they are: what is in them costs no time.
-static yalm_status skip(struct cuda_state *s, int64_t position, int kind, yalm_error *error)
-{
-    const struct delta_config *c = &s->config->kinds[kind].delta;
-    const size_t layers = config_n_layers_of(s->config, kind), states = layers * delta_state_floats(c),
-                 inputs = layers * delta_input_floats(c);
-    const int place = s->carried.from;
-    if (position > 0)
-        return YALM_OK;
-    TRY_CUDA(cudaMemsetAsync(s->states[kind] + place * states, 0, states * sizeof(float), s->stream));
-    TRY_CUDA(cudaMemsetAsync(s->inputs[kind] + place * inputs, 0, inputs * sizeof(float), s->stream));
-    return YALM_OK;
-}
-
-yalm_status cuda_fill(struct cuda_state *s, int64_t position, int n, uint64_t seed, yalm_error *error)
-{
-    struct batch batch = {};
-    batch.n = n;
-    batch.position = position;
-    if (s->method) {
-        TRY(copy_step(s, &batch, error));
-        TRY(method_begin(s, false, error));
-    }
-    s->carried.from = carried_skip(&s->carried, position, n);
-    for (int kind = 0; kind < config_n_kinds(s->config); kind++)
-        if (!config_kind_attends(s->config, kind))
-            TRY(skip(s, position, kind, error));
-        else
-            TRY(fill_noise(&s->caches[kind], position, n, seed + kind, s->stream, error));
-    for (int layer = 0; s->method && layer < s->config->n_layers; layer++) {
-        const struct attention attention = {s->step,       NULL,  NULL,
-                                            &s->caches[0], layer, s->config->n_heads}; // there are rows only
-        TRY(method_append(s, &attention, n, error));
     }
     return YALM_OK;
 }

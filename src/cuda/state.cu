@@ -66,17 +66,39 @@ static void take_blocks(struct cuda_state *s, struct cuda_blocks *b)
     take(b, s->betas, chunk * heads, sizeof(float));
 }
 
+// The largest ffn of layers that have no experts, or of the experts that all tokens use.
+static size_t widest_ffn(const struct model_config *c)
+{
+    int widest = c->shared_ffn_dim;
+    for (int layer = 0; layer < c->n_layers; layer++)
+        if (!config_has_experts(c, layer))
+            widest = config_ffn_dim(c, layer) > widest ? config_ffn_dim(c, layer) : widest;
+    return widest;
+}
+
+static int longest_half(const struct cuda_state *s)
+{
+    int longest = 0;
+    for (int kind = 0; kind < config_n_kinds(s->config); kind++)
+        longest = s->caches[kind].head_dim > longest ? s->caches[kind].head_dim : longest;
+    return longest / 2;
+}
+
+static size_t n_ones(const struct cuda_state *s)
+{
+    return s->q_dim > s->config->hidden_dim ? s->q_dim : s->config->hidden_dim;
+}
+
 static void take_scratch(struct cuda_state *s, struct cuda_blocks *b)
 {
     const struct model_config *c = s->config;
-    const size_t chunk = s->chunk, dim = c->hidden_dim, dense = c->n_experts && c->n_dense_layers == 0 ? 0 : c->ffn_dim,
-                 shared = c->shared_ffn_dim, ffn = dense > shared ? dense : shared;
+    const size_t chunk = s->chunk, dim = c->hidden_dim, inputs = (size_t)c->n_layers * c->layer_input_dim, ffn = widest_ffn(c);
     take(b, s->step, SEVERAL, sizeof *s->step);
     take(b, s->tokens, chunk, sizeof *s->tokens);
-    take(b, s->inverse_frequency, config_n_kinds(c) * (size_t)(c->head_dim / 2), sizeof(double));
+    take(b, s->inverse_frequency, config_n_kinds(c) * (size_t)longest_half(s), sizeof(double));
     take(b, s->x, chunk * dim, sizeof(float));
     take(b, s->h, chunk * dim, sizeof(float));
-    if (c->norms_after || c->norms_around || s->group)
+    if (c->norms_after || c->norms_around || inputs || s->group)
         take(b, s->branch, chunk * dim, sizeof(float));
     take_blocks(s, b);
     bool sinks = false;
@@ -86,9 +108,14 @@ static void take_scratch(struct cuda_state *s, struct cuda_blocks *b)
         take(b, s->sink_q, chunk * s->q_dim, sizeof(float));
     if (s->caches[0].type == YALM_KV_INT8 && key_offset_has(c, s->caches[0].policy.n_sinks))
         take(b, s->key_offsets, (size_t)c->n_layers * s->kv_dim, sizeof(float));
-    take(b, s->gate, chunk * ffn, sizeof(float));
+    take(b, s->gate, chunk * (ffn > inputs ? ffn : inputs), sizeof(float));
     take(b, s->up, chunk * ffn, sizeof(float));
-    take(b, s->gated, chunk * ffn, sizeof(float));
+    take(b, s->gated, chunk * (ffn > (size_t)c->layer_input_dim ? ffn : c->layer_input_dim), sizeof(float));
+    take(b, s->layer_inputs, chunk * inputs, sizeof(float));
+    if (c->expert_norms)
+        take(b, s->expert_sum, chunk * dim, sizeof(float));
+    if (config_has_gemma4(c))
+        take(b, s->ones, n_ones(s), sizeof(float));
     take(b, s->logits, s->vocab, sizeof(float));
     take(b, s->many_logits, (size_t)LOGITS_AT_ONCE * s->vocab, sizeof(float));
     shares_take(s, b);
@@ -107,13 +134,16 @@ static void shape_kind(struct cuda_state *s, const struct backend_plan *plan, in
 {
     struct kv_cache *cache = &s->caches[kind];
     cache->type = plan->options->kv;
-    cache->n_layers = config_kind_attends(s->config, kind) ? config_n_layers_of(s->config, kind) : 0;
-    cache->n_kv_heads = s->config->n_kv_heads;
-    cache->head_dim = s->config->head_dim;
+    cache->n_layers = config_kind_keeps(s->config, kind) ? config_n_layers_of(s->config, kind) : 0;
+    cache->n_kv_heads = config_kind_kv_heads(s->config, kind);
+    cache->head_dim = config_kind_head_dim(s->config, kind);
     cache->policy = plan->kv[kind];
     s->attention_plans[kind] = attention_decode_plan(cache, s->config->n_heads, s->device.n_sms);
     const size_t bytes = s->attention_plans[kind].scratch_bytes;
     s->attention_bytes = bytes > s->attention_bytes ? bytes : s->attention_bytes;
+    const int q_dim = s->config->n_heads * cache->head_dim, kv_dim = cache->n_kv_heads * cache->head_dim;
+    s->q_dim = q_dim > s->q_dim ? q_dim : s->q_dim;
+    s->kv_dim = kv_dim > s->kv_dim ? kv_dim : s->kv_dim;
 }
 
 // Everything but memory.
@@ -128,16 +158,16 @@ static yalm_status state_shape(struct cuda_state *s, const struct backend_plan *
     s->group = plan->group;
     s->vocab = plan->weights->embedding.rows;
     s->device = *device;
-    s->q_dim = c->n_heads * c->head_dim;
-    s->kv_dim = c->n_kv_heads * c->head_dim;
     s->chunk = plan->options->chunk;
     s->several = plan->options->several;
     carried_open(&s->carried);
     s->slab_bytes = s->chunk > 1 ? slab_bytes(c, plan->weights) : 0;
     for (int kind = 0; kind < config_n_kinds(c); kind++)
         shape_kind(s, plan, kind);
-    for (int layer = 0; layer < c->n_layers; layer++)
+    for (int layer = 0; layer < c->n_layers; layer++) {
         s->place[layer] = config_place(c, layer);
+        s->kv_layer[layer] = config_kv_layer(c, layer);
+    }
     return method_plan(s, plan, error);
 }
 
@@ -197,15 +227,28 @@ static yalm_status fill_key_offsets(struct cuda_state *s, const struct model_wei
     return cuda_check(copied, "cudaMemcpy", error);
 }
 
+static yalm_status fill_ones(struct cuda_state *s, yalm_error *error)
+{
+    const size_t n = n_ones(s);
+    float *ones = static_cast<float *>(malloc(n * sizeof(float)));
+    if (!ones)
+        return error_set(error, YALM_NO_MEMORY, "out of memory for a session");
+    for (size_t i = 0; i < n; i++)
+        ones[i] = 1;
+    const cudaError_t copied = cudaMemcpy(s->ones, ones, n * sizeof(float), cudaMemcpyHostToDevice);
+    free(ones);
+    return cuda_check(copied, "cudaMemcpy", error);
+}
+
 static yalm_status state_fill(struct cuda_state *s, const struct model_weights *weights, yalm_error *error)
 {
-    const int half = s->config->head_dim / 2, kinds = config_n_kinds(s->config);
+    const int half = longest_half(s), kinds = config_n_kinds(s->config);
     double *inverse_frequency = static_cast<double *>(malloc(kinds * half * sizeof(double)));
     if (!inverse_frequency)
         return error_set(error, YALM_NO_MEMORY, "out of memory for a session");
     for (int kind = 0; kind < kinds; kind++) {
         s->ropes[kind].scale = rope_frequencies(inverse_frequency + kind * half, &s->config->kinds[kind].rope,
-                                                s->config->head_dim, s->caches[kind].policy.context);
+                                                s->caches[kind].head_dim, s->caches[kind].policy.context);
         s->ropes[kind].inverse_frequency = s->inverse_frequency + kind * half;
     }
     const cudaError_t copied =
@@ -216,9 +259,12 @@ static yalm_status state_fill(struct cuda_state *s, const struct model_weights *
     TRY_CUDA(copied);
     TRY_CUDA(cudaMemset(s->attention_scratch, 0, s->attention_bytes));
     TRY_CUDA(cudaMemset(s->sample_scratch, 0, sample_scratch_bytes(s->vocab, s->caches[0].policy.context)));
-    if (s->group) {
+    if (s->group)
         TRY_CUDA(cudaMemset(s->branch, 0, (size_t)s->chunk * s->config->hidden_dim * sizeof *s->branch));
-    }
+    if (s->expert_sum)
+        TRY_CUDA(cudaMemset(s->expert_sum, 0, (size_t)s->chunk * s->config->hidden_dim * sizeof *s->expert_sum));
+    if (s->ones)
+        TRY(fill_ones(s, error));
     TRY(step_open(s, error));
     TRY_CUDA(cudaDeviceSynchronize()); // the session's stream does not wait for these
     return YALM_OK;

@@ -74,7 +74,7 @@ struct cuda_state {
     const struct cuda_weights *weights;
     struct yalm_group *group; // whose ranks have the rest of the model; NULL: none
     struct cuda_device device;
-    int q_dim, kv_dim; // n_heads * head_dim, n_kv_heads * head_dim
+    int q_dim, kv_dim; // n_heads * head_dim, n_kv_heads * head_dim; the most of any kind of layers
     int chunk;         // most tokens in a batch
     int vocab;         // the model's vocabulary; config->vocab_size is this rank's part of it
     size_t slab_bytes; // of quantised weights, see dequantise.cu
@@ -93,8 +93,9 @@ struct cuda_state {
     struct kv_cache caches[CONFIG_MAX_KINDS];
     struct rope ropes[CONFIG_MAX_KINDS];
     struct decode_plan attention_plans[CONFIG_MAX_KINDS];
-    int place[CONFIG_MAX_LAYERS]; // of a layer among those of its kind: its number in that cache
-    struct cuda_method *method;   // NULL: attention is dense
+    int place[CONFIG_MAX_LAYERS];    // of a layer among those of its kind: its number in that cache
+    int kv_layer[CONFIG_MAX_LAYERS]; // whose keys and values a layer sees: a kind whose layers see others' has no cache
+    struct cuda_method *method;      // NULL: attention is dense
     // Of kinds of layers that are recurrent, whose cache has no layers (struct delta).
     struct carried carried;
     float *states[CONFIG_MAX_KINDS], *inputs[CONFIG_MAX_KINDS];
@@ -115,20 +116,25 @@ struct cuda_state {
     float *
         branch; // (chunk, hidden_dim), what a block adds, where a norm stands behind it or ranks sum it; else NULL. Then zero between blocks
     float *key_offsets; // (n_layers, kv_dim): model/key_offset.h; NULL: none
-    float *q, *k, *v;   // (chunk, q_dim), (chunk, kv_dim) twice, one behind the other; or all in one: (chunk, q_dim + 2 kv_dim)
+    // (chunk, q_dim), (chunk, kv_dim) twice of the layer's kind, as all that follows; or all in one, in q: (chunk, q_dim + 2 kv_dim).
+    float *q, *k, *v;
     float *rotated_q;   // (chunk, q_dim), scaled by 1 / sqrt(head_dim)
     float *unrounded_k; // (chunk, kv_dim): the keys, rotated, before the cache rounds them; NULL: no method asks for them
     float *sink_q;      // likewise, as the sinks see them; NULL where there are none
     void *attended;     // (chunk, q_dim or delta_values()) of the next matrix's type
     float *gates;       // (chunk, columns of attended): output_gate's; NULL: no layer has such
     float *mixed, *decays, *betas; // of recurrent layers (struct delta), whose q, k and v lie in `q`; NULL: there are none
-    float *gate, *up;              // (chunk, ffn_dim); NULL where layers have experts
-    void *gated;                   // (chunk, ffn_dim) of the next matrix's type
-    float *logits;                 // (vocab), the last token's
-    float *many_logits;            // (LOGITS_AT_ONCE, vocab); also those of tokens apart
-    float *part_logits;            // (LOGITS_AT_ONCE, config->vocab_size), this rank's; NULL without a group
-    float *squares;                // (chunk, 2) of ranks that normalise q and k together
-    void *attention_scratch;       // (attention_bytes): of whichever kind's plan needs most
+    // (chunk, ffn_dim); NULL where layers have experts. gate is also, before the first layer, (chunk, n_layers, layer_input_dim).
+    float *gate, *up;
+    float *layer_inputs; // (chunk, n_layers, layer_input_dim); NULL where layers have no inputs
+    float *expert_sum;   // (chunk, hidden_dim): what experts that have norms of their own add; zero between blocks. Else NULL
+    float *ones;         // weights of norms that have none: (hidden_dim or q_dim, whichever is more). NULL where all have
+    void *gated;         // (chunk, ffn_dim) of the next matrix's type
+    float *logits;       // (vocab), the last token's
+    float *many_logits;  // (LOGITS_AT_ONCE, vocab); also those of tokens apart
+    float *part_logits;  // (LOGITS_AT_ONCE, config->vocab_size), this rank's; NULL without a group
+    float *squares;      // (chunk, 2) of ranks that normalise q and k together
+    void *attention_scratch; // (attention_bytes): of whichever kind's plan needs most
     size_t attention_bytes;
     void *experts_scratch, *sample_scratch;
     void *slab; // (slab_bytes)
@@ -138,7 +144,7 @@ struct cuda_state {
     struct step_phase *step_phases;     // what it does, one thing after the other
     struct step_words_memory step_words;
 
-    double *inverse_frequency; // (kinds, head_dim / 2)
+    double *inverse_frequency; // (kinds, head_dim / 2) of the longest heads
 
     struct cuda_blocks blocks;
 };
@@ -152,9 +158,9 @@ yalm_status cuda_state_open(struct cuda_state **state, const struct backend_plan
                             yalm_error *error);
 void cuda_state_close(struct cuda_state *state); // NULL is welcome
 
-// The forward pass (forward.cu): queued when it returns, but for logits of all tokens, which are there.
+// An evaluation (evaluate.cu): queued when it returns, but for logits of all tokens, which are there.
 yalm_status cuda_forward(struct cuda_state *state, const struct batch *batch, yalm_error *error);
-// The parts of it that together.cu queues too: from tokens to the residual stream, of which attention goes by the session's method where `selective`; from
+// The forward pass (forward.cu), in the parts that together.cu queues too: from tokens to the residual stream, of which attention goes by the session's method where `selective`; from
 // that to logits (n, vocab_size).
 yalm_status cuda_layers(struct cuda_state *state, int n, bool selective, yalm_error *error);
 yalm_status cuda_classify(struct cuda_state *state, float *logits, const float *x, int n, yalm_error *error);

@@ -29,19 +29,20 @@ static int run_of(const struct turn *turns, int first, int n)
 
 yalm_status turns_append(const struct cuda_state *by, struct rope_append append, int layer, int n, yalm_error *error)
 {
-    const int kind = by->config->kind_of_layer[layer];
+    const int kind = by->config->kind_of_layer[layer], keeper = by->config->kind_of_layer[by->kv_layer[layer]];
+    const int dim = by->caches[kind].head_dim;
     for (int t = 0, run; t < n; t += run) {
         const struct cuda_state *s = by->turns[t].s;
-        const size_t q_at = (size_t)t * by->q_dim, kv_at = (size_t)t * by->kv_dim;
+        const size_t q_at = (size_t)t * by->config->n_heads * dim, kv_at = (size_t)t * by->caches[kind].n_kv_heads * dim;
         run = run_of(by->turns, t, n);
         struct rope_append own = append;
         own.step += t;
         own.q += q_at;
-        own.k += kv_at;
-        own.v += kv_at;
+        own.k = append.k ? append.k + kv_at : NULL;
+        own.v = append.v ? append.v + kv_at : NULL;
         own.rotated_q += q_at;
         own.sink_q = append.sink_q ? append.sink_q + q_at : NULL;
-        own.cache = &s->caches[kind];
+        own.cache = &s->caches[keeper];
         own.rope = s->ropes[kind];
         own.key_offset = s->key_offsets ? s->key_offsets + (size_t)layer * s->kv_dim : NULL;
         TRY(rope_append(&own, run, by->stream, error));
@@ -51,10 +52,10 @@ yalm_status turns_append(const struct cuda_state *by, struct rope_append append,
 
 yalm_status turns_attend(const struct cuda_state *by, struct attention attention, int layer, int n, yalm_error *error)
 {
-    const int kind = by->config->kind_of_layer[layer];
+    const int kind = by->config->kind_of_layer[by->kv_layer[layer]];
     for (int t = 0; t < n; t++) {
         const struct cuda_state *s = by->turns[t].s;
-        const size_t at = (size_t)t * by->q_dim;
+        const size_t at = (size_t)t * by->config->n_heads * by->caches[kind].head_dim;
         struct attention own = attention;
         own.step += t;
         own.q += at;

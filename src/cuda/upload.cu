@@ -92,6 +92,21 @@ static void place_delta(struct layout *l, struct delta_weights *w, const struct 
     place_vector(l, w->value_norm, c->value_dim);
 }
 
+// What Gemma 4's layers have besides.
+static void place_more(struct layout *l, struct layer_weights *w, const struct model_config *c)
+{
+    place_vector(l, w->expert_norm, c->hidden_dim);
+    place_vector(l, w->expert_post_norm, c->hidden_dim);
+    place_vector(l, w->shared_post_norm, c->hidden_dim);
+    place_vector(l, w->router_scale, c->n_experts);
+    if (w->input_gate.data) {
+        place_matrix(l, &w->input_gate);
+        place_matrix(l, &w->input_projection);
+    }
+    place_vector(l, w->input_norm, c->hidden_dim);
+    place_vector(l, w->scale, 1);
+}
+
 // delta: NULL where the layer has attention.
 static void place_layer(struct layout *l, struct layer_weights *w, const struct model_config *c,
                         const struct delta_config *delta)
@@ -100,8 +115,10 @@ static void place_layer(struct layout *l, struct layer_weights *w, const struct 
     place_vector(l, w->attention_norm, c->hidden_dim);
     place_vector(l, w->attention_post_norm, c->hidden_dim);
     place_matrix(l, &w->q);
-    place_matrix(l, &w->k);
-    place_matrix(l, &w->v);
+    if (w->k.data) {
+        place_matrix(l, &w->k);
+        place_matrix(l, &w->v);
+    }
     place_matrix(l, &w->o);
     if (w->output_gate.data)
         place_matrix(l, &w->output_gate);
@@ -110,8 +127,8 @@ static void place_layer(struct layout *l, struct layer_weights *w, const struct 
     place_vector(l, w->k_bias, w->k.rows);
     place_vector(l, w->v_bias, w->v.rows);
     place_vector(l, w->o_bias, w->o.rows);
-    place_vector(l, w->q_norm, c->whole_qk_norm ? w->q.rows : c->head_dim);
-    place_vector(l, w->k_norm, c->whole_qk_norm ? w->k.rows : c->head_dim);
+    place_vector(l, w->q_norm, w->q.rows / (c->whole_qk_norm ? 1 : c->n_heads));
+    place_vector(l, w->k_norm, c->whole_qk_norm ? w->k.rows : w->q.rows / c->n_heads);
     place_vector(l, w->ffn_norm, c->hidden_dim);
     place_vector(l, w->ffn_post_norm, c->hidden_dim);
     place_vector(l, w->sink_logits, c->n_heads);
@@ -124,6 +141,7 @@ static void place_layer(struct layout *l, struct layer_weights *w, const struct 
         place_matrix(l, &w->shared_router);
     if (delta)
         place_delta(l, &w->delta, delta);
+    place_more(l, w, c);
     for (int e = 0; e < n_experts; e++)
         place_expert(l, &w->experts[e], c);
 }
@@ -132,6 +150,11 @@ static void place_all(struct layout *l, struct model_weights *w, const struct mo
 {
     const bool tied = w->classifier.data == w->embedding.data;
     place_matrix(l, &w->embedding);
+    if (w->layer_embedding.data) {
+        place_matrix(l, &w->layer_embedding);
+        place_matrix(l, &w->layer_projection);
+    }
+    place_vector(l, w->layer_projection_norm, c->layer_input_dim);
     for (int i = 0; i < c->n_layers; i++)
         place_layer(l, &w->layers[i], c, config_is_recurrent(c, i) ? config_delta(c, i) : NULL);
     place_vector(l, w->norm, c->hidden_dim);
@@ -318,12 +341,17 @@ static yalm_status convert_matrices(struct model_weights *w, const struct model_
         w->classifier.dtype = w->embedding.dtype;
     else
         TRY(convert_matrix(&w->classifier, most, stream, error));
+    if (w->layer_embedding.data) {
+        TRY(convert_matrix(&w->layer_embedding, most, stream, error));
+        TRY(convert_matrix(&w->layer_projection, most, stream, error));
+    }
     for (int i = 0; i < c->n_layers; i++) {
         struct layer_weights *l = &w->layers[i];
-        struct matrix *const attention[] = {&l->q, &l->k, &l->v, &l->o};
+        struct matrix *const attention[] = {&l->q, &l->o};
         for (struct matrix *m : attention)
             TRY(convert_matrix(m, most, stream, error));
-        struct matrix *const some_have[] = {&l->output_gate, &l->shared.gate, &l->shared.up, &l->shared.down};
+        struct matrix *const some_have[] = {&l->k,         &l->v,           &l->output_gate, &l->shared.gate,
+                                            &l->shared.up, &l->shared.down, &l->input_gate,  &l->input_projection};
         for (struct matrix *m : some_have)
             if (m->data)
                 TRY(convert_matrix(m, most, stream, error));

@@ -170,8 +170,8 @@ static inline bool config_recurs(const struct model_config *config)
     return any;
 }
 
-// Whether layers have what a GPU does not compute: what Gemma 4 has.
-static inline bool config_is_for_cpu(const struct model_config *config)
+// Whether layers have any of what Gemma 4 brought.
+static inline bool config_has_gemma4(const struct model_config *config)
 {
     return config_kinds_differ(config) || config->v_norm || config->layer_scale || config->layer_input_dim > 0 ||
            config->expert_norms;
@@ -179,7 +179,7 @@ static inline bool config_is_for_cpu(const struct model_config *config)
 // Whether layers have what ranks cannot share.
 static inline bool config_is_for_one_process(const struct model_config *config)
 {
-    return config_recurs(config) || config->output_gate || config->shared_gate || config_is_for_cpu(config);
+    return config_recurs(config) || config->output_gate || config->shared_gate || config_has_gemma4(config);
 }
 
 // Components of all heads of q, or of k; of v and of what comes out; of all three, which the convolution goes over.
@@ -268,7 +268,7 @@ static inline bool config_is_plain(const struct model_config *config)
            config->attention_scale == 0 && config->embedding_scale == 0 && config->query_growth == 0 &&
            config->n_more_kinds == 0 && config->activation == ACTIVATION_SILU && config->attention_softcap == 0 &&
            config->logits_softcap == 0 && !config->norms_around && !config->sink_logits && !config->output_gate &&
-           !config->shared_gate && !config_is_for_cpu(config);
+           !config->shared_gate && !config_has_gemma4(config);
 }
 
 // A KV head's number, of all layers' heads counted; in a rank's share, of the whole model's.

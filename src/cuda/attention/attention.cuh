@@ -9,8 +9,6 @@
 #include "cuda/kernels/kv_policy.cuh"
 #include "cuda/kernels/kv_rows.cuh"
 
-enum { ATTENTION_MAX_DIM = 256 }; // of a head
-
 // Arguments of every attention kernel.
 struct attend {
     const struct step *step;

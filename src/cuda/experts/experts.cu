@@ -87,9 +87,10 @@ __device__ __forceinline__ float rating_of(const float *logits, const float *cho
 // Block t: the n_active largest of token t's logits (the lower index of equals), in ascending order of index, with the softmax over them, or
 // where it is to be raw, over all.
 // Dynamic shared memory: (n_experts) how many come before each.
-// With choice_bias: the best by the sum of that and the sigmoid; weights are the sigmoids, renormalised or raw. All are multiplied by scale.
+// With choice_bias: the best by the sum of that and the sigmoid; weights are the sigmoids, renormalised or raw. All are multiplied by scale, and each
+// expert's by its own.
 static __global__ void choose_kernel(struct expert_choice *choices, const float *logits, int n_experts, int n_active, bool raw,
-                                     const float *choice_bias, float scale)
+                                     const float *choice_bias, float scale, const float *weight_scale)
 {
     SHARED_DYNAMIC(int, ranks);
     grid_dependency_launch();
@@ -127,7 +128,7 @@ static __global__ void choose_kernel(struct expert_choice *choices, const float 
             sum += expf(logits[e] - max);
     }
     for (int i = 0; i < n_active; i++)
-        choices[i].weight = choices[i].weight / sum * scale;
+        choices[i].weight = choices[i].weight / sum * scale * (weight_scale ? weight_scale[choices[i].expert] : 1.0f);
 }
 
 static yalm_status route(const struct experts *e, const struct experts_scratch *s, const float *x, int n, cudaStream_t stream,
@@ -135,20 +136,21 @@ static yalm_status route(const struct experts *e, const struct experts_scratch *
 {
     const dim3 grid(e->n_experts, n);
     const void *router = e->router.data;
+    const float *norm = e->router_norm ? e->router_norm : e->norm;
     const int dim = e->router.cols;
     if (e->router.dtype == DTYPE_FP32)
         TRY(LAUNCH(error, router_kernel<float>, grid, ROUTER_THREADS, 0, stream, s->logits, static_cast<const float *>(router),
-                   e->router_bias, x, e->norm, e->eps, dim));
+                   e->router_bias, x, norm, e->eps, dim));
     else if (e->router.dtype == DTYPE_FP16)
         TRY(LAUNCH(error, router_kernel<half>, grid, ROUTER_THREADS, 0, stream, s->logits, static_cast<const half *>(router),
-                   e->router_bias, x, e->norm, e->eps, dim));
+                   e->router_bias, x, norm, e->eps, dim));
     else if (e->router.dtype == DTYPE_BF16)
         TRY(LAUNCH(error, router_kernel<__nv_bfloat16>, grid, ROUTER_THREADS, 0, stream, s->logits,
-                   static_cast<const __nv_bfloat16 *>(router), e->router_bias, x, e->norm, e->eps, dim));
+                   static_cast<const __nv_bfloat16 *>(router), e->router_bias, x, norm, e->eps, dim));
     else
         return no_kernel(e->router.dtype, error);
     return LAUNCH(error, choose_kernel, n, CHOOSE_THREADS, sizeof(int) * e->n_experts, stream, s->choices, s->logits,
-                  e->n_experts, e->n_active, e->raw_weights, e->choice_bias, e->scale > 0 ? e->scale : 1.0f);
+                  e->n_experts, e->n_active, e->raw_weights, e->choice_bias, e->scale > 0 ? e->scale : 1.0f, e->weight_scale);
 }
 
 // Block e, one warp: the slots that chose expert e, in order.

@@ -283,6 +283,8 @@ __device__ static inline void rotate_heads(const struct rotation &r, int t, int 
         }
     }
 
+    if (!r.k)
+        return;
     const size_t from = (size_t)t * r.kv_pitch + (size_t)kv_head * r.head_dim;
     append<T>(r, r.k + from, r.v + from, (size_t)kv_head * r.policy.capacity + policy_slot(r.policy, position), turns,
               r.key_offset ? r.key_offset + kv_head * r.head_dim : NULL);

@@ -105,11 +105,25 @@ yalm_status softcap(float *x, size_t n, float cap, cudaStream_t stream, yalm_err
 yalm_status rmsnorm_heads(float *x, int pitch, const float *weight, float eps, int n, int n_heads, int head_dim,
                           cudaStream_t stream, yalm_error *error);
 
+// What Gemma 4's layers have besides (inputs.cu; docs/format.md). Each layer's input: inputs[t][l] = (rmsnorm(shrink inputs[t][l]) norm + rows[t][l]) / √2, both
+// (n, n_layers, width).
+yalm_status mix_inputs(float *inputs, const float *rows, const float *norm, float shrink, float eps, int n, int n_layers,
+                       int width, cudaStream_t stream, yalm_error *error);
+// y[t][i] = activation(r gate[t][i]) inputs[t * pitch + i], y (n, width) of `type`. r: √(mean(x[t]²) + eps), of x (n, dim); x NULL: 1.
+yalm_status gate_inputs(void *y, enum dtype type, const float *gate, const float *inputs, size_t pitch, const float *x,
+                        float eps, int dim, int n, int width, enum activation activation, cudaStream_t stream,
+                        yalm_error *error);
+// x[i] *= *factor.
+yalm_status scale_stream(float *x, const float *factor, size_t n, cudaStream_t stream, yalm_error *error);
+// x[t] += rmsnorm(rmsnorm(shared[t]) shared_norm + rmsnorm(sum[t]) sum_norm) norm, and sum becomes 0; all (n, dim).
+yalm_status join_experts(float *x, const float *shared, float *sum, const float *shared_norm, const float *sum_norm,
+                         const float *norm, float eps, int n, int dim, cudaStream_t stream, yalm_error *error);
+
 // Rotates queries and keys by their positions step->position + t (angles in double: positions run into the millions) and puts keys and
 // values into their slots.
 struct rope_append {
     const struct step *step;
-    const float *q, *k, *v; // (n, n_heads, head_dim), (n, n_kv_heads, head_dim) twice
+    const float *q, *k, *v; // (n, n_heads, head_dim), (n, n_kv_heads, head_dim) twice; k NULL: queries only
     float *rotated_q;       // (n, n_heads, head_dim), times 1 / sqrt(head_dim)
     float *sink_q;          // likewise, rotated to policy.span - 1, where kv_sinks_apart(); NULL where policy.n_sinks == 0
     const struct kv_cache *cache; // host memory
@@ -166,12 +180,16 @@ struct experts {
     const float *choice_bias =
         NULL;        // (n_experts): experts are chosen by score and this, and have scores for weights; NULL: by softmax
     float scale = 0; // of the active experts' weights; 0: 1
+    const float *router_norm = NULL;  // (hidden_dim), of what the router reads; NULL: norm
+    const float *weight_scale = NULL; // (n_experts), of their weights; NULL: 1
 };
 size_t experts_scratch_bytes(const struct model_config *config, int most_tokens);
 yalm_status experts_run(float *to, const float *x, const struct experts *e, int n, void *scratch, cudaStream_t stream,
                         yalm_error *error);
 
 // ------------------------------------------------------------------------------------------ attention (attention_*.cu)
+
+enum { ATTENTION_MAX_DIM = 256 }; // of a head
 
 // softmax(q Kᵀ) V, per query head over the keys that its token sees (engine/kv_cache.h), the sinks apart with sink_q.
 struct attention {

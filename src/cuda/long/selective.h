@@ -11,7 +11,7 @@
 //                                                 y = α y + (1 − α) v̄ where the tail is wanted                                  (attention/decode.cu)
 //
 // so seven launches, all of which read position and choice from the device's struct step: one captured graph serves every step. Below the method's
-// length (`from`) decoding is dense, which is another graph: the host knows the position and launches the one or the other (forward.cu).
+// length (`from`) decoding is dense, which is another graph: the host knows the position and launches the one or the other (evaluate.cu).
 // Batches of several tokens are dense too; they, and dense steps, call method->append.
 //
 // Keys go by their slot (engine/kv_cache.h): scores and weights lie where the key lies, so that loads are aligned whatever the
