@@ -77,10 +77,10 @@ static yalm_status cuda_resolve(const struct model_config *config, const struct 
                              "(-d cpu runs them)",
                              config->kinds[kind].delta.key_dim, MAX_KEY_DIM);
     for (int kind = 0; kind < config_n_kinds(config); kind++)
-        if (config_kind_head_dim(config, kind) > ATTENTION_MAX_DIM)
+        if (config_kind_head_dim(config, kind) > ATTENTION_LONG_DIM)
             return error_set(error, YALM_USAGE,
                              "device cuda: heads of %d components do not run on the GPU, only up to %d (-d cpu runs them)",
-                             config_kind_head_dim(config, kind), (int)ATTENTION_MAX_DIM);
+                             config_kind_head_dim(config, kind), (int)ATTENTION_LONG_DIM);
     TRY(method_check(config, options, error));
     const int vocab = weights->embedding.rows; // of all ranks
     if (vocab > MAX_VOCAB)

@@ -48,12 +48,13 @@ static void groups(void **)
             run({type, group, 1, 128, 256, 0, 0, 8, 37, 1, 2.0}, 1);
         }
         run({type, 9, 1, 256, 256, 0, 0, 8, 37, 1, 2.0}, 1);
+        run({type, 9, 1, 512, 256, 0, 0, 8, 200, 1, 2.0}, 4);
     }
 }
 
 static void head_dims(void **)
 {
-    static const int dims[] = {2, 8, 10, 16, 18, 48, 64, 72, 80, 96, 100, 112, 128, 160, 250, 256};
+    static const int dims[] = {2, 8, 10, 16, 18, 48, 64, 72, 80, 96, 100, 112, 128, 160, 250, 256, 258, 320, 512};
     for (yalm_kv type : types) {
         for (int dim : dims) {
             run({type, 8, 2, dim, 512, 0, 0, 8, 300, 1, 2.0}, 3);
@@ -84,7 +85,8 @@ static void windows_and_rings(void **)
             run({type, 4, 2, 64, 40, 0, 4, 8, position, 1, 2.0}, 4);           // sinks
             run({type, 4, 2, 80, 300, 0, 20, 8, position, 1, 2.0}, 8);         // more of them than a tile has
             run({type, 4, 2, 48, 5, 0, 4, 1, position, 1, 2.0}, 2);            // nearly all is sinks
-            run({type, 4, 2, 64, 4096, 17, 1, 9, position, 1, 2.0}, 4);        // endless with a window: no sinks
+            run({type, 4, 2, 512, 40, 0, 4, 8, position, 1, 2.0}, 4);
+            run({type, 4, 2, 64, 4096, 17, 1, 9, position, 1, 2.0}, 4); // endless with a window: no sinks
         }
     }
 }
@@ -94,6 +96,7 @@ static void large_scores(void **)
 {
     for (yalm_kv type : types) {
         run({type, 4, 1, 64, 512, 0, 0, 8, 299, 1, 60.0}, 3);
+        run({type, 4, 1, 512, 512, 0, 0, 8, 299, 1, 60.0}, 3);
     }
 }
 
@@ -114,12 +117,12 @@ static void refusals(void **)
     yalm_error error = {};
     struct kv_cache cache = {};
     cache.n_kv_heads = 1;
-    cache.head_dim = 258;
+    cache.head_dim = 514;
     cache.policy = kv_policy_make(16, 0, false, 0, 1);
     const struct attention attention = {NULL, NULL, NULL, &cache, 0, 1};
     const struct decode_plan plan = {1, 0};
     assert_int_equal(attention_decode(&attention, &plan, NULL, NULL, 0, &error), YALM_BAD_MODEL);
-    assert_non_null(strstr(error.text, "258"));
+    assert_non_null(strstr(error.text, "514"));
 }
 
 int main(void)

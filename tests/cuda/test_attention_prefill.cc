@@ -40,7 +40,7 @@ static void groups(void **)
 
 static void head_dims(void **)
 {
-    static const int dims[] = {2, 8, 10, 16, 48, 64, 72, 80, 96, 100, 128, 160, 250, 256};
+    static const int dims[] = {2, 8, 10, 16, 48, 64, 72, 80, 96, 100, 128, 160, 250, 256, 258, 320, 512};
     for (yalm_kv type : types) {
         for (int dim : dims) {
             run({type, 4, 2, dim, 256, 0, 0, 64, 70, 40, 2.0});
@@ -73,6 +73,7 @@ static void windows_and_rings(void **)
             run({type, 4, 2, 80, 300, 0, 70, 50, position, 50, 2.0});         // more of them than a tile has
             run({type, 4, 2, 48, 5, 0, 4, 9, position, 7, 2.0});              // nearly all is sinks
             run({type, 4, 1, 128, 40, 0, 4, 5, position, 5, 2.0});
+            run({type, 4, 2, 512, 40, 0, 4, 33, position, 33, 2.0});
         }
     }
 }
@@ -94,6 +95,7 @@ static void value_ranges(void **)
         }
         run({YALM_KV_INT8, 4, 2, dim, 256, 0, 0, 64, 70, 40, 2.0, 1.0, true});
     }
+    run({YALM_KV_INT8, 4, 2, 512, 256, 0, 0, 64, 70, 40, 2.0, 1.0, true});
 }
 
 // Outputs of 16 bits are those of fp32, rounded.

@@ -29,9 +29,10 @@ DRAWS = {"draw-greedy", "draw-plain", "draw-top-p", "draw-penalties"}
 
 # What these have the others have too, each for itself: `make test` leaves them out.
 NOT_HERE = ("tiny-granite-moe", "tiny-glm4") if EMULATED and not THOROUGH else ()
-CPU_ALONE = ("tiny-gemma4", "tiny-gemma4-e", "tiny-gemma4-moe")  # test_refusals.py
-TINY = [name for name in cases.CASES if name.startswith("tiny-") and name not in (*NOT_HERE, *CPU_ALONE)]
-ROUTED = ("tiny-qwen3-moe", "tiny-gpt-oss", "tiny-glm4-moe", "tiny-granite-moe", "tiny-qwen3_5-moe", "tiny-qwen3-next")
+GEMMA4 = ("tiny-gemma4", "tiny-gemma4-e", "tiny-gemma4-moe")  # the last: what others meet in turn stays theirs
+TINY = [name for name in cases.CASES if name.startswith("tiny-") and name not in (*NOT_HERE, *GEMMA4)]
+TINY += GEMMA4
+ROUTED = ("tiny-qwen3-moe", "tiny-gpt-oss", "tiny-glm4-moe", "tiny-granite-moe", "tiny-qwen3_5-moe", "tiny-qwen3-next", "tiny-gemma4-moe")
 # (case, dtype of the matrices, cache): every architecture option in fp32, which is compared the closest, and those in 16 bits whose way
 # through the kernels differs. A GPU runs them all both ways; the emulator takes its time.
 RUNS = [(name, "fp32", "fp32") for name in TINY]
@@ -148,7 +149,7 @@ ONE_KERNEL += [(name, "fp16") for name in ("qwen3-yarn", "tiny-granite", "tiny-s
 
 # Facts that do not touch which keys are selected are left out; where layers are of several kinds, methods are refused (test_refusals.py).
 NOT_SELECTING = (
-    "tiny-qwen2", "tiny-qwen3_5", "tiny-phi3", "tiny-olmo2", "tiny-olmo3", "tiny-gemma2", "tiny-gemma3", "tiny-glm4", *ROUTED,
+    "tiny-qwen2", "tiny-qwen3_5", "tiny-phi3", "tiny-olmo2", "tiny-olmo3", "tiny-gemma2", "tiny-gemma3", "tiny-glm4", *GEMMA4, *ROUTED,
 )  # fmt: skip
 SELECTING = [name for name in TINY if name not in NOT_SELECTING] + ["bundled"]
 

@@ -299,6 +299,13 @@ static void run_rope(const struct rope_case &c)
         assert_turned(&found_k[(size_t)i * d], &k[(size_t)i * d], d, frequency, c.position + i / c.n_kv_heads, rope_scale,
                       "key");
     }
+    struct rope_append queries = r; // which leaves the cache as it is
+    queries.k = queries.v = NULL;
+    queries.rotated_q = device_nan<float>(q.size());
+    assert_ok(rope_append(&queries, c.n, 0, &error), error);
+    assert_cuda(cudaDeviceSynchronize());
+    assert_true(host_copy(queries.rotated_q, q.size()) == found);
+    cudaFree(queries.rotated_q);
     (integers ? assert_appended_integers : assert_appended)(c, &cache, layer, frequency, rope_scale, k, v);
     for (void *memory : {cache.keys, cache.values, (void *)cache.key_scales, (void *)cache.value_scales, (void *)step,
                          (void *)device_frequency, (void *)device_q, (void *)device_k, (void *)device_v, (void *)rotated,

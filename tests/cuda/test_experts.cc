@@ -8,7 +8,8 @@ static const float eps = 1e-5f;
 struct experts_case {
     enum dtype gate, up, down;
     int n, n_experts, n_active, dim, ffn_dim;
-    bool biased, tied; // tied: all rows of the router are equal
+    bool biased, tied;  // tied: all rows of the router are equal
+    bool apart = false; // the router reads x by a norm of its own, and experts' weights have factors
 };
 
 struct expert {
@@ -90,6 +91,8 @@ static void run(const struct experts_case &c)
         router[i] = router[i - c.dim];
     }
     const std::vector<float> x = random_floats(&seed, (size_t)c.n * c.dim, 2), norm = random_floats(&seed, c.dim, 1);
+    const std::vector<float> other_norm = random_floats(&seed, c.dim, 1), factors = random_floats(&seed, c.n_experts, 2);
+    float *device_other = device_copy(other_norm), *device_factors = device_copy(factors);
     float *device_x = device_copy(x), *device_norm = device_copy(norm), *device_router = device_copy(router);
     struct expert_weights *device_table = device_copy(table);
     struct model_config config = {};
@@ -98,8 +101,10 @@ static void run(const struct experts_case &c)
     config.hidden_dim = c.dim;
     config.ffn_dim = c.ffn_dim;
     void *scratch = device_nan<char>(experts_scratch_bytes(&config, c.n));
-    const struct experts run = {
-        device_norm, eps, {device_router, DTYPE_FP32, c.n_experts, c.dim}, table.data(), device_table, c.n_experts, c.n_active};
+    struct experts run = {device_norm, eps,       {device_router, DTYPE_FP32, c.n_experts, c.dim}, table.data(), device_table,
+                          c.n_experts, c.n_active};
+    run.router_norm = c.apart ? device_other : NULL;
+    run.weight_scale = c.apart ? device_factors : NULL;
     yalm_error error = {};
     assert_ok(experts_run(device_x, device_x, &run, c.n, scratch, 0, &error), error);
     assert_cuda(cudaDeviceSynchronize());
@@ -107,10 +112,11 @@ static void run(const struct experts_case &c)
     const std::vector<float> found = host_copy(device_x, x.size());
     for (int t = 0; t < c.n; t++) {
         const std::vector<double> h = normalised(&x[(size_t)t * c.dim], norm.data(), eps, c.dim);
+        const std::vector<double> routed = c.apart ? normalised(&x[(size_t)t * c.dim], other_norm.data(), eps, c.dim) : h;
         std::vector<double> logits(c.n_experts), expected(c.dim), tolerance(c.dim), y, y_tolerance;
         for (int e = 0; e < c.n_experts; e++) {
             for (int i = 0; i < c.dim; i++) {
-                logits[e] += h[i] * router[(size_t)e * c.dim + i];
+                logits[e] += routed[i] * router[(size_t)e * c.dim + i];
             }
         }
         const std::vector<int> chosen = chosen_of(logits, c.n_active);
@@ -119,11 +125,11 @@ static void run(const struct experts_case &c)
             sum += exp(logits[e] - logits[chosen[0]]);
         }
         for (int e : chosen) {
-            const double weight = exp(logits[e] - logits[chosen[0]]) / sum;
+            const double weight = exp(logits[e] - logits[chosen[0]]) / sum * (c.apart ? factors[e] : 1);
             expected_expert(c, experts[e], h, &y, &y_tolerance);
             for (int i = 0; i < c.dim; i++) {
                 expected[i] += weight * y[i];
-                tolerance[i] += weight * (y_tolerance[i] + 1e-5 * fabs(y[i]));
+                tolerance[i] += fabs(weight) * (y_tolerance[i] + 1e-5 * fabs(y[i]));
             }
         }
         for (int i = 0; i < c.dim; i++) {
@@ -136,7 +142,7 @@ static void run(const struct experts_case &c)
         free_weights(&expert.up);
         free_weights(&expert.down);
     }
-    taken.insert(taken.end(), {device_x, device_norm, device_router, device_table, scratch});
+    taken.insert(taken.end(), {device_x, device_norm, device_other, device_factors, device_router, device_table, scratch});
     for (void *memory : taken) {
         cudaFree(memory);
     }
@@ -176,8 +182,17 @@ static void test_mixed_types(void **)
     }
 }
 
+static void test_apart(void **)
+{
+    for (enum dtype type : {DTYPE_FP32, DTYPE_FP16, DTYPE_Q4}) {
+        run({type, type, type, 1, 6, 3, 64, 96, false, false, true});
+        run({type, type, type, 5, 6, 3, 33, 47, false, false, true});
+    }
+}
+
 int main(void)
 {
-    const CMUnitTest tests[] = {cmocka_unit_test(test_one), cmocka_unit_test(test_many), cmocka_unit_test(test_mixed_types)};
+    const CMUnitTest tests[] = {cmocka_unit_test(test_one), cmocka_unit_test(test_many), cmocka_unit_test(test_mixed_types),
+                                cmocka_unit_test(test_apart)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -314,11 +314,11 @@ __device__ static inline float2 block_row_state(const struct block_parts<PARTS, 
 
 // Merges a unit's splits, in their order: attended = Σ e^(max_s - max) acc_s / Σ e^(max_s - max) sum_s. One warp takes one row at a time;
 // weights: (n_splits) floats of shared memory for each warp. Reads rows * n_splits * (head_dim + 2) * 4 bytes from the L2 cache.
-template <int ROWS, bool TAIL>
+template <int ROWS, bool TAIL, int MOST_DIM>
 __device__ static void merge_splits(const struct attend &a, int kv_head, int unit, int first_row, int n_rows, int n_splits,
                                     float *weights)
 {
-    enum { PAIRS = ATTENTION_MAX_DIM / 64 }; // that a lane takes
+    enum { PAIRS = MOST_DIM / 64 }; // that a lane takes
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     weights += warp * n_splits;
     for (int row = warp; row < n_rows; row += blockDim.x / 32) {
@@ -388,7 +388,7 @@ __device__ static void merge_splits(const struct attend &a, int kv_head, int uni
 
 // The end of a block, all threads together: merges its warps' parts; where it is the only split that writes the outputs, otherwise a part, and the
 // last split to arrive merges them all. Only __threadfence() and the ticket order the blocks, so nobody waits.
-template <class SEEN = struct seen, int PARTS, int ROWS>
+template <class SEEN = struct seen, int MOST_DIM = ATTENTION_MAX_DIM, int PARTS, int ROWS>
 __device__ static void finish_rows(const struct attend &a, const struct block_parts<PARTS, ROWS> &parts, int kv_head, int unit,
                                    int first_row, int n_rows, int split, int n_splits)
 {
@@ -432,7 +432,7 @@ __device__ static void finish_rows(const struct attend &a, const struct block_pa
         return;
     }
     __threadfence();
-    merge_splits<ROWS, TAIL>(a, kv_head, unit, first_row, n_rows, n_splits, parts.acc);
+    merge_splits<ROWS, TAIL, MOST_DIM>(a, kv_head, unit, first_row, n_rows, n_splits, parts.acc);
     if (threadIdx.x == 0) {
         a.tickets[unit] = 0;
     }
@@ -443,9 +443,9 @@ static inline yalm_status attend_make(struct attend *a, const struct attention *
                                       yalm_error *error)
 {
     const struct kv_cache *cache = attention->cache;
-    if (cache->head_dim > ATTENTION_MAX_DIM || cache->head_dim % 2 != 0) {
+    if (cache->head_dim > ATTENTION_LONG_DIM || cache->head_dim % 2 != 0) {
         return error_set(error, YALM_BAD_MODEL, "attention on the GPU: head_dim is %d, expected an even number of at most %d",
-                         cache->head_dim, (int)ATTENTION_MAX_DIM);
+                         cache->head_dim, (int)ATTENTION_LONG_DIM);
     }
     const struct kv_layer layer = kv_layer_of(cache, attention->layer);
     *a = {};

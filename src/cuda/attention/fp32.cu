@@ -1,14 +1,20 @@
 // Attention with a cache of fp32, in fp32 throughout: for decode (one token, keys split) and prefill alike. It is the exact form; what is
-// to be fast has a cache of fp16 (attention_decode.cu, attention_prefill.cu).
+// to be fast has a cache of fp16 (attention_decode.cu, attention_prefill.cu). But heads longer than ATTENTION_MAX_DIM have no other form, whatever the
+// cache's type.
 //
-// Eight lanes share a key: each has every eighth group of four components, of ROWS queries, of the key and of the value, all in registers. A warp
-// thus reads four keys at a time, each load 128 bytes in a row, and each eight lanes run a softmax of their own; the block's end merges all.
-// Bytes: 8 * head_dim for each visible key of a KV head, for every ROWS queries; operations: 4 * head_dim * ROWS.
+// LANES lanes, eight or of long heads all, share a key: each has every so many'th group of four components, of ROWS queries, of the key and of the value,
+// all in registers. With eight a warp thus reads four keys at a time, each load 128 bytes in a row. Those that share keys run a softmax of their own;
+// the block's end merges all. Bytes: 8 * head_dim for each visible key of a KV head, for every ROWS queries; operations: 4 * head_dim * ROWS.
 #include <type_traits>
 
 #include "cuda/attention/fp32.cuh"
 
-enum { FP32_WARPS = 4, FP32_PARTS = FP32_WARPS * 4, FP32_KEYS = 16 };
+enum { FP32_WARPS = 4, FP32_KEYS = 16 };
+
+template <int D> struct fp32_shape {
+    static constexpr int LANES = D > ATTENTION_MAX_DIM ? 32 : 8, FOURS = D / 4 / LANES;
+    static constexpr int PARTS = FP32_WARPS * 32 / LANES; // of a block's keys
+};
 
 // Components c … c + 3 of a row; 0 from head_dim on. head_dim is even; where it is a multiple of 4, rows are aligned to 16 bytes.
 __device__ static inline float4 load_four(const float *row, int c, int head_dim)
@@ -26,10 +32,25 @@ __device__ static inline float4 load_four(const float *row, int c, int head_dim)
     }
     return make_float4(low.x, low.y, high.x, high.y);
 }
+__device__ static inline float2 load_pair(const half *row)
+{
+    return __half22float2(*reinterpret_cast<const half2 *>(row));
+}
+__device__ static inline float2 load_pair(const int8_t *row)
+{
+    const char2 x = *reinterpret_cast<const char2 *>(row);
+    return make_float2(x.x, x.y);
+}
+template <class T> __device__ static inline float4 load_four(const T *row, int c, int head_dim)
+{
+    const float2 low = c < head_dim ? load_pair(row + c) : float2{0.0f, 0.0f},
+                 high = c + 2 < head_dim ? load_pair(row + c + 2) : float2{0.0f, 0.0f};
+    return make_float4(low.x, low.y, high.x, high.y);
+}
 
 // What a lane keeps.
 template <int D, int ROWS> struct lane_rows {
-    float4 q[ROWS][D / 32], acc[ROWS][D / 32];
+    float4 q[ROWS][fp32_shape<D>::FOURS], acc[ROWS][fp32_shape<D>::FOURS];
     float max[ROWS], sum[ROWS];
 };
 
@@ -42,40 +63,46 @@ __device__ static inline void load_rows(struct lane_rows<D, ROWS> &rows, const s
     for (int r = 0; r < ROWS; r++) {
         const float *row = q + row_offset(a, kv_head, first_row + min(r, n_rows - 1));
 #pragma unroll
-        for (int i = 0; i < D / 32; i++) {
-            const int c = (i * 8 + threadIdx.x % 8) * 4;
+        for (int i = 0; i < fp32_shape<D>::FOURS; i++) {
+            const int c = (i * fp32_shape<D>::LANES + threadIdx.x % fp32_shape<D>::LANES) * 4;
             rows.q[r][i] = load_four(row, wanted[r] ? c : a.head_dim, a.head_dim);
         }
     }
 }
 
-// Adds one key to each row that sees it. All lanes of the warp come along, since the eight that share a key sum together. bias: what is added to
+// Adds the key of a slot to each row that sees it. All lanes of the warp come along, since those that share a key sum together. bias: what is added to
 // the key's scores.
-template <int D, int ROWS>
-__device__ static inline void attend_key(struct lane_rows<D, ROWS> &rows, const float *k, const float *v, int head_dim,
-                                         float softcap, float bias, const bool (&sees)[ROWS])
+template <class T, int D, int ROWS>
+__device__ static inline void attend_key(struct lane_rows<D, ROWS> &rows, const struct kv_rows<T> &keys,
+                                         const struct kv_rows<T> &values, int slot, float softcap, float bias,
+                                         const bool (&sees)[ROWS])
 {
-    const int part = threadIdx.x % 8;
-    float4 key[D / 32], value[D / 32];
+    constexpr int LANES = fp32_shape<D>::LANES, FOURS = fp32_shape<D>::FOURS;
+    const int part = threadIdx.x % LANES, head_dim = keys.head_dim;
+    const T *k = keys.data + (int64_t)slot * head_dim, *v = values.data + (int64_t)slot * head_dim;
+    float4 key[FOURS], value[FOURS];
 #pragma unroll
-    for (int i = 0; i < D / 32; i++) {
-        key[i] = load_four(k, (i * 8 + part) * 4, head_dim);
-        value[i] = load_four(v, (i * 8 + part) * 4, head_dim);
+    for (int i = 0; i < FOURS; i++) {
+        key[i] = load_four(k, (i * LANES + part) * 4, head_dim);
+        value[i] = load_four(v, (i * LANES + part) * 4, head_dim);
     }
+    const float k_scale = kv_scale(keys, slot), v_scale = kv_scale(values, slot);
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         float score = 0.0f;
 #pragma unroll
-        for (int i = 0; i < D / 32; i++) {
+        for (int i = 0; i < FOURS; i++) {
             const float4 q = rows.q[r][i];
             score = fmaf(q.x, key[i].x, fmaf(q.y, key[i].y, fmaf(q.z, key[i].z, fmaf(q.w, key[i].w, score))));
         }
-        score += __shfl_xor_sync(0xffffffff, score, 1);
-        score += __shfl_xor_sync(0xffffffff, score, 2);
-        score += __shfl_xor_sync(0xffffffff, score, 4);
+#pragma unroll
+        for (int step = 1; step < LANES; step *= 2) {
+            score += __shfl_xor_sync(0xffffffff, score, step);
+        }
         if (!sees[r]) {
             continue;
         }
+        score *= k_scale;
         if (softcap > 0.0f) {
             score = capped(score, softcap);
         }
@@ -86,33 +113,35 @@ __device__ static inline void attend_key(struct lane_rows<D, ROWS> &rows, const 
         const float scale = softmax_weight(rows.max[r], max), p = softmax_weight(score, max);
         rows.max[r] = max;
         rows.sum[r] = fmaf(rows.sum[r], scale, p);
+        const float weight = p * v_scale;
 #pragma unroll
-        for (int i = 0; i < D / 32; i++) {
+        for (int i = 0; i < FOURS; i++) {
             float4 &acc = rows.acc[r][i];
-            acc.x = fmaf(p, value[i].x, acc.x * scale);
-            acc.y = fmaf(p, value[i].y, acc.y * scale);
-            acc.z = fmaf(p, value[i].z, acc.z * scale);
-            acc.w = fmaf(p, value[i].w, acc.w * scale);
+            acc.x = fmaf(weight, value[i].x, acc.x * scale);
+            acc.y = fmaf(weight, value[i].y, acc.y * scale);
+            acc.z = fmaf(weight, value[i].z, acc.z * scale);
+            acc.w = fmaf(weight, value[i].w, acc.w * scale);
         }
     }
 }
 
 template <int D, int ROWS>
 __device__ static inline void leave_lane_rows(const struct lane_rows<D, ROWS> &rows,
-                                              const struct block_parts<FP32_PARTS, ROWS> &parts, int head_dim)
+                                              const struct block_parts<fp32_shape<D>::PARTS, ROWS> &parts, int head_dim)
 {
-    const int eighth = threadIdx.x % 8, part = threadIdx.x / 8;
+    constexpr int LANES = fp32_shape<D>::LANES;
+    const int lane = threadIdx.x % LANES, part = threadIdx.x / LANES;
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        if (eighth == 0) {
+        if (lane == 0) {
             parts.state[part * ROWS + r] = make_float2(rows.max[r], rows.sum[r]);
         }
 #pragma unroll
-        for (int i = 0; i < D / 32; i++) {
+        for (int i = 0; i < fp32_shape<D>::FOURS; i++) {
             const float x[4] = {rows.acc[r][i].x, rows.acc[r][i].y, rows.acc[r][i].z, rows.acc[r][i].w};
 #pragma unroll
             for (int c = 0; c < 4; c++) {
-                const int at = (i * 8 + eighth) * 4 + c;
+                const int at = (i * LANES + lane) * 4 + c;
                 if (at < head_dim) {
                     parts.acc[(part * ROWS + r) * head_dim + at] = x[c];
                 }
@@ -122,12 +151,13 @@ __device__ static inline void leave_lane_rows(const struct lane_rows<D, ROWS> &r
 }
 
 // grid: (ceil(rows / ROWS), n_splits, n_kv_heads), rows = n * group. D: head_dim or the next larger instance. SEEN: seen or, where one token
-// attends to selected keys only, seen_rows.
-template <int D, int ROWS, class SEEN>
+// attends to selected keys only, seen_rows. T: the cache's elements.
+template <int D, int ROWS, class SEEN, class T = float>
 __global__ void __launch_bounds__(FP32_WARPS * 32, SEEN::LEAST_BLOCKS) attend_fp32(const struct attend a, int n)
 {
-    SHARED_ARRAY(float, acc, FP32_PARTS *ROWS *D);
-    SHARED_ARRAY(float2, states, FP32_PARTS * ROWS);
+    constexpr int PARTS = fp32_shape<D>::PARTS, LANES = fp32_shape<D>::LANES;
+    SHARED_ARRAY(float, acc, PARTS *ROWS *D);
+    SHARED_ARRAY(float2, states, PARTS * ROWS);
     grid_dependency_wait();
     grid_dependency_launch();
     const int split = blockIdx.y, kv_head = blockIdx.z, first_row = blockIdx.x * ROWS,
@@ -143,8 +173,8 @@ __global__ void __launch_bounds__(FP32_WARPS * 32, SEEN::LEAST_BLOCKS) attend_fp
               last = (int)((int64_t)seen.n_tiles * (split + 1) / n_splits);
     constexpr bool SELECTED = std::is_same_v<SEEN, struct seen_rows>;
     const float *biases = SELECTED && a.gathered.bias ? a.gathered.bias + (int64_t)kv_head * a.gathered.ld : NULL;
-    const int64_t base = (int64_t)kv_head * a.policy.capacity * a.head_dim;
-    const float *keys = static_cast<const float *>(a.keys) + base, *values = static_cast<const float *>(a.values) + base;
+    const struct kv_rows<T> keys = kv_rows_of<T>(a.keys, a.key_scales, kv_head, a.policy.capacity, a.head_dim),
+                            values = kv_rows_of<T>(a.values, a.value_scales, kv_head, a.policy.capacity, a.head_dim);
 
     struct lane_rows<D, ROWS> rows = {
     };
@@ -171,8 +201,8 @@ __global__ void __launch_bounds__(FP32_WARPS * 32, SEEN::LEAST_BLOCKS) attend_fp
             loaded = q;
         }
 #pragma unroll 2
-        for (int j = threadIdx.x % 32 / 8; j < FP32_KEYS; j += 4) {
-            const int64_t at = (int64_t)tile_slot(seen, tile, j) * a.head_dim, key_position = seen.first + tile.first + j;
+        for (int j = threadIdx.x % 32 / LANES; j < FP32_KEYS; j += 32 / LANES) {
+            const int64_t key_position = seen.first + tile.first + j;
             bool sees[ROWS];
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
@@ -180,20 +210,34 @@ __global__ void __launch_bounds__(FP32_WARPS * 32, SEEN::LEAST_BLOCKS) attend_fp
                     j < tile.n && (tile.sinks ? apart[r] : SELECTED || (from[r] <= key_position && key_position <= to[r]));
             }
             const float bias = biases && !tile.sinks && j < tile.n ? biases[tile.first + j] : 0.0f;
-            attend_key(rows, keys + at, values + at, a.head_dim, a.softcap, bias, sees);
+            attend_key(rows, keys, values, tile_slot(seen, tile, j), a.softcap, bias, sees);
         }
     }
-    const struct block_parts<FP32_PARTS, ROWS> parts = {
+    const struct block_parts<PARTS, ROWS> parts = {
         acc, states
     };
     leave_lane_rows(rows, parts, a.head_dim);
     part_alphas_of<ROWS>(a, seen, kv_head, kv_head * gridDim.x + blockIdx.x, first_row, n_rows, split, first, last, FP32_KEYS);
-    finish_rows<SEEN>(a, parts, kv_head, kv_head * gridDim.x + blockIdx.x, first_row, n_rows, split, n_splits);
+    finish_rows<SEEN, (D > ATTENTION_MAX_DIM ? D : ATTENTION_MAX_DIM)>(a, parts, kv_head, kv_head * gridDim.x + blockIdx.x,
+                                                                       first_row, n_rows, split, n_splits);
 }
 
 int attend_fp32_rows(int head_dim)
 {
-    return head_dim > 128 ? 2 : 4;
+    return head_dim > 128 && head_dim <= ATTENTION_MAX_DIM ? 2 : 4;
+}
+
+// Of long heads, which no method selects keys of.
+static yalm_status launch_long(const struct attend *a, yalm_kv type, dim3 grid, int n, cudaStream_t stream, yalm_error *error)
+{
+    enum { D = ATTENTION_LONG_DIM };
+    if (type == YALM_KV_FP32) {
+        return LAUNCH(error, (attend_fp32<D, 4, struct seen, float>), grid, FP32_WARPS * 32, 0, stream, *a, n);
+    }
+    if (type == YALM_KV_FP16) {
+        return LAUNCH(error, (attend_fp32<D, 4, struct seen, half>), grid, FP32_WARPS * 32, 0, stream, *a, n);
+    }
+    return LAUNCH(error, (attend_fp32<D, 4, struct seen, int8_t>), grid, FP32_WARPS * 32, 0, stream, *a, n);
 }
 
 template <class SEEN>
@@ -208,10 +252,14 @@ static yalm_status launch(const struct attend *a, dim3 grid, int n, cudaStream_t
     return LAUNCH(error, (attend_fp32<256, 2, SEEN>), grid, FP32_WARPS * 32, 0, stream, *a, n);
 }
 
-yalm_status attend_fp32_launch(const struct attend *a, int n, int n_kv_heads, cudaStream_t stream, yalm_error *error)
+yalm_status attend_fp32_launch(const struct attend *a, yalm_kv type, int n, int n_kv_heads, cudaStream_t stream,
+                               yalm_error *error)
 {
     const int rows = attend_fp32_rows(a->head_dim);
     const dim3 grid((n * a->group + rows - 1) / rows, a->n_splits, n_kv_heads);
+    if (a->head_dim > ATTENTION_MAX_DIM) {
+        return launch_long(a, type, grid, n, stream, error);
+    }
     return a->gathered.rows ? launch<struct seen_rows>(a, grid, n, stream, error)
                             : launch<struct seen>(a, grid, n, stream, error);
 }

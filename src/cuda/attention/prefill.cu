@@ -442,8 +442,8 @@ yalm_status attention_prefill(const struct attention *attention, int n, void *at
     const yalm_kv kv = attention->cache->type;
     struct attend a;
     TRY(attend_make(&a, attention, attended, type, error));
-    if (kv == YALM_KV_FP32) {
-        return attend_fp32_launch(&a, n, n_kv_heads, stream, error);
+    if (attend_fp32_does(attention->cache)) {
+        return attend_fp32_launch(&a, kv, n, n_kv_heads, stream, error);
     }
     return a.head_dim <= 64    ? launch_prefill<64>(&a, kv, n, n_kv_heads, stream, error)
            : a.head_dim <= 80  ? launch_prefill<80>(&a, kv, n, n_kv_heads, stream, error)

@@ -189,7 +189,8 @@ yalm_status experts_run(float *to, const float *x, const struct experts *e, int 
 
 // ------------------------------------------------------------------------------------------ attention (attention_*.cu)
 
-enum { ATTENTION_MAX_DIM = 256 }; // of a head
+// Of a head: of what is fast, and what methods know; of any.
+enum { ATTENTION_MAX_DIM = 256, ATTENTION_LONG_DIM = 512 };
 
 // softmax(q Kᵀ) V, per query head over the keys that its token sees (engine/kv_cache.h), the sinks apart with sink_q.
 struct attention {

@@ -1,0 +1,162 @@
+// What Gemma 4's layers have besides (src/cuda/kernels/inputs.cu), against double.
+#include "weights_testing.h"
+
+static const int widths[] = {1, 2, 31, 33, 128, 257, 600};
+
+static double unit_length(const float *x, int n, double shrink, double eps)
+{
+    double squares = 0;
+    for (int i = 0; i < n; i++) {
+        squares += shrink * x[i] * shrink * x[i];
+    }
+    return sqrt(squares / n + eps);
+}
+
+static void test_mix(void **)
+{
+    uint64_t seed = 1;
+    const double eps = 1e-6, shrink = 0.125;
+    for (int width : widths) {
+        const int n = 3, layers = 5;
+        const size_t all = (size_t)n * layers * width;
+        const std::vector<float> u = random_floats(&seed, all, 20), rows = random_floats(&seed, all, 4),
+                                 norm = random_floats(&seed, width, 2);
+        float *device_u = device_copy(u), *device_rows = device_copy(rows), *device_norm = device_copy(norm);
+        yalm_error error = {};
+        assert_ok(mix_inputs(device_u, device_rows, device_norm, (float)shrink, (float)eps, n, layers, width, 0, &error),
+                  error);
+        assert_cuda(cudaDeviceSynchronize());
+        const std::vector<float> found = host_copy(device_u, all);
+        for (size_t i = 0; i < all; i++) {
+            const size_t at = i / width * width;
+            const double normal = shrink * u[i] / unit_length(u.data() + at, width, shrink, eps) * norm[i - at];
+            assert_near(found[i], sqrt(0.5) * (normal + rows[i]), (0x1p-22 + sum_error(width)) * (fabs(normal) + fabs(rows[i])),
+                        "mix_inputs", (int)(i / width), (int)(i - at));
+        }
+        cudaFree(device_u);
+        cudaFree(device_rows);
+        cudaFree(device_norm);
+    }
+}
+
+static double gelu(double x)
+{
+    return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
+// of_x: the gate is of x normalised.
+static void check_gate(uint64_t *seed, int width, bool of_x)
+{
+    const int n = 4, layers = 3, dim = 70, pitch = layers * width;
+    const double eps = 1e-6;
+    const std::vector<float> gate = random_floats(seed, (size_t)n * width, 3),
+                             inputs = random_floats(seed, (size_t)n * pitch, 2), x = random_floats(seed, (size_t)n * dim, 3);
+    float *device_gate = device_copy(gate), *device_inputs = device_copy(inputs), *device_x = device_copy(x),
+          *y = device_nan<float>(gate.size());
+    half *halves = device_nan<half>(gate.size());
+    for (int type = 0; type < 2; type++) {
+        yalm_error error = {};
+        assert_ok(gate_inputs(type == 0 ? (void *)y : (void *)halves, type == 0 ? DTYPE_FP32 : DTYPE_FP16, device_gate,
+                              device_inputs + width, pitch, of_x ? device_x : NULL, (float)eps, dim, n, width, ACTIVATION_GELU,
+                              0, &error),
+                  error);
+    }
+    assert_cuda(cudaDeviceSynchronize());
+    const std::vector<float> found = host_copy(y, gate.size());
+    const std::vector<half> rounded = host_copy(halves, gate.size());
+    for (size_t i = 0; i < gate.size(); i++) {
+        const size_t t = i / width;
+        const double length = of_x ? unit_length(x.data() + t * dim, dim, 1, eps) : 1,
+                     expected = gelu(length * gate[i]) * inputs[t * pitch + width + i % width];
+        assert_near(found[i], expected, 2e-6 * (fabs(expected) + 1), "gate_inputs", (int)t, (int)(i % width));
+        assert_near(half_value(rounded[i]), expected, 0x1p-11 * fabs(expected) + 4e-6, "gate_inputs", (int)t, (int)(i % width));
+    }
+    cudaFree(device_gate);
+    cudaFree(device_inputs);
+    cudaFree(device_x);
+    cudaFree(y);
+    cudaFree(halves);
+}
+
+static void test_gate(void **)
+{
+    uint64_t seed = 2;
+    for (int width : widths) {
+        check_gate(&seed, width, false);
+        check_gate(&seed, width, true);
+    }
+}
+
+static void test_scale(void **)
+{
+    uint64_t seed = 3;
+    for (int n : widths) {
+        const std::vector<float> x = random_floats(&seed, n, 3), factor = {0.37f};
+        float *device_x = device_copy(x), *device_factor = device_copy(factor);
+        yalm_error error = {};
+        assert_ok(scale_stream(device_x, device_factor, n, 0, &error), error);
+        assert_cuda(cudaDeviceSynchronize());
+        const std::vector<float> found = host_copy(device_x, n);
+        for (int i = 0; i < n; i++) {
+            assert_true(found[i] == x[i] * factor[0]);
+        }
+        cudaFree(device_x);
+        cudaFree(device_factor);
+    }
+}
+
+static void test_join(void **)
+{
+    uint64_t seed = 4;
+    const double eps = 1e-6;
+    for (int dim : widths) {
+        const int n = 3;
+        const size_t all = (size_t)n * dim;
+        const std::vector<float> x = random_floats(&seed, all, 3), shared = random_floats(&seed, all, 30),
+                                 sum = random_floats(&seed, all, 2);
+        std::vector<float> norms[3];
+        float *device_norms[3];
+        for (int i = 0; i < 3; i++) {
+            norms[i] = random_floats(&seed, dim, 2);
+            device_norms[i] = device_copy(norms[i]);
+        }
+        float *device_x = device_copy(x), *device_shared = device_copy(shared), *device_sum = device_copy(sum);
+        yalm_error error = {};
+        assert_ok(join_experts(device_x, device_shared, device_sum, device_norms[0], device_norms[1], device_norms[2],
+                               (float)eps, n, dim, 0, &error),
+                  error);
+        assert_cuda(cudaDeviceSynchronize());
+        const std::vector<float> found = host_copy(device_x, all), left = host_copy(device_sum, all);
+        for (int t = 0; t < n; t++) {
+            const float *own_shared = shared.data() + (size_t)t * dim, *own_sum = sum.data() + (size_t)t * dim;
+            const std::vector<double> a = normalised(own_shared, norms[0].data(), eps, dim),
+                                      b = normalised(own_sum, norms[1].data(), eps, dim);
+            double squares = 0;
+            for (int i = 0; i < dim; i++) {
+                squares += (a[i] + b[i]) * (a[i] + b[i]);
+            }
+            const double length = sqrt(squares / dim + eps);
+            for (int i = 0; i < dim; i++) {
+                const size_t at = (size_t)t * dim + i;
+                const double added = (a[i] + b[i]) / length * norms[2][i];
+                assert_near(found[at], x[at] + added,
+                            (0x1p-21 + 3 * sum_error(dim)) * (fabs(x[at]) + (fabs(a[i]) + fabs(b[i])) / length * 2),
+                            "join_experts", t, i);
+                assert_true(left[at] == 0);
+            }
+        }
+        for (float *norm : device_norms) {
+            cudaFree(norm);
+        }
+        cudaFree(device_x);
+        cudaFree(device_shared);
+        cudaFree(device_sum);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_mix), cmocka_unit_test(test_gate), cmocka_unit_test(test_scale),
+                                       cmocka_unit_test(test_join)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
