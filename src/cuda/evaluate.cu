@@ -8,7 +8,7 @@
 
 static yalm_status one_token(struct cuda_state *s, bool selective, yalm_error *error)
 {
-    TRY(cuda_layers(s, 1, selective, error));
+    TRY(cuda_layers(s, 0, s->config->n_layers, 1, selective, error));
     return cuda_classify(s, s->logits, s->x, 1, error);
 }
 
@@ -74,7 +74,8 @@ static yalm_status copy_step(struct cuda_state *s, const struct batch *batch, ya
     *s->step_host = {batch->position, batch->n, (int16_t)s->carried.from, (int16_t)s->carried.to};
     if (method_applies(s, batch->n, batch->position))
         s->step_host->choice = method_choice(s, batch->position);
-    TRY_CUDA(cudaMemcpyAsync(s->step, s->step_host, sizeof *s->step, cudaMemcpyHostToDevice, s->stream));
+    s->step_host[1] = {batch->position + batch->n - 1, 1}; // of the last token alone
+    TRY_CUDA(cudaMemcpyAsync(s->step, s->step_host, 2 * sizeof *s->step, cudaMemcpyHostToDevice, s->stream));
     if (batch->tokens) {
         memcpy(s->tokens_host, batch->tokens, batch->n * sizeof *batch->tokens);
         TRY_CUDA(cudaMemcpyAsync(s->tokens, s->tokens_host, batch->n * sizeof *s->tokens, cudaMemcpyHostToDevice, s->stream));
@@ -125,6 +126,20 @@ static yalm_status generate(struct cuda_state *s, const struct batch *batch, boo
     return YALM_OK;
 }
 
+// The last layers, which keep no keys, for the last of n tokens alone: what is read of it becomes the first's.
+static yalm_status last_alone(struct cuda_state *s, int first, int n, yalm_error *error)
+{
+    const size_t dim = s->config->hidden_dim, inputs = (size_t)s->config->n_layers * s->config->layer_input_dim, at = n - 1;
+    TRY_CUDA(cudaMemcpyAsync(s->x, s->x + at * dim, dim * sizeof *s->x, cudaMemcpyDeviceToDevice, s->stream));
+    if (s->layer_inputs)
+        TRY_CUDA(cudaMemcpyAsync(s->layer_inputs, s->layer_inputs + at * inputs, inputs * sizeof *s->layer_inputs,
+                                 cudaMemcpyDeviceToDevice, s->stream));
+    s->step++;
+    const yalm_status status = cuda_layers(s, first, s->config->n_layers, 1, false, error);
+    s->step--;
+    return status;
+}
+
 static yalm_status forward(struct cuda_state *s, const struct batch *batch, yalm_error *error)
 {
     if (batch->apart)
@@ -137,7 +152,12 @@ static yalm_status forward(struct cuda_state *s, const struct batch *batch, yalm
         s->last_logits = s->logits;
         s->fetched = NULL;
     }
-    TRY(cuda_layers(s, batch->n, selective, error));
+    const int n_layers = s->config->n_layers, tail = batch->all_logits ? n_layers : config_tail(s->config);
+    TRY(cuda_layers(s, 0, tail, batch->n, selective, error));
+    if (last && tail < n_layers) {
+        TRY(last_alone(s, tail, batch->n, error));
+        return cuda_classify(s, s->logits, s->x, 1, error);
+    }
     if (last)
         return cuda_classify(s, s->logits, s->x + (size_t)(batch->n - 1) * s->config->hidden_dim, 1, error);
     return batch->logits ? classify_all(s, batch, error) : YALM_OK;

@@ -352,16 +352,21 @@ static yalm_status end_block(struct cuda_state *s, const float *norm, int n, yal
     return s->group ? shares_end_block(s, norm, n, error) : YALM_OK;
 }
 
-// From tokens to the residual stream that the classifier reads. selective: attention goes by the session's method.
-yalm_status cuda_layers(struct cuda_state *s, int n, bool selective, yalm_error *error)
+// What the first layer reads.
+static yalm_status begin(struct cuda_state *s, int n, bool selective, yalm_error *error)
 {
     if (s->method)
         TRY(method_begin(s, selective, error));
     const float scale = s->config->embedding_scale;
     TRY(embed(s->x, &s->weights->weights.embedding, s->tokens, n, s->stream, error, scale > 0 ? scale : 1.0f));
-    if (s->layer_inputs)
-        TRY(make_inputs(s, n, error));
-    for (int layer = 0; layer < s->config->n_layers; layer++) {
+    return s->layer_inputs ? make_inputs(s, n, error) : YALM_OK;
+}
+
+yalm_status cuda_layers(struct cuda_state *s, int first, int last, int n, bool selective, yalm_error *error)
+{
+    if (first == 0)
+        TRY(begin(s, n, selective, error));
+    for (int layer = first; layer < last; layer++) {
         const struct layer_weights *w = &s->weights->weights.layers[layer];
         TRY(config_is_recurrent(s->config, layer) ? recurrent_block(s, layer, n, error)
                                                   : attention_block(s, layer, n, selective, error));

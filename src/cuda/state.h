@@ -160,9 +160,9 @@ void cuda_state_close(struct cuda_state *state); // NULL is welcome
 
 // An evaluation (evaluate.cu): queued when it returns, but for logits of all tokens, which are there.
 yalm_status cuda_forward(struct cuda_state *state, const struct batch *batch, yalm_error *error);
-// The forward pass (forward.cu), in the parts that together.cu queues too: from tokens to the residual stream, of which attention goes by the session's method where `selective`; from
-// that to logits (n, vocab_size).
-yalm_status cuda_layers(struct cuda_state *state, int n, bool selective, yalm_error *error);
+// The forward pass (forward.cu): through layers [first, last), from tokens on where first is 0, to the residual stream, of which attention goes by the
+// session's method where `selective`; from that to logits (n, vocab_size).
+yalm_status cuda_layers(struct cuda_state *state, int first, int last, int n, bool selective, yalm_error *error);
 yalm_status cuda_classify(struct cuda_state *state, float *logits, const float *x, int n, yalm_error *error);
 
 // Tokens apart (together.cu), queued: a batch of one session's; and one token of each of n sessions.

@@ -107,7 +107,7 @@ static yalm_status queue_pass(struct cuda_state *by, int first, int n, yalm_erro
     struct several_graph *g = &by->passes[first > 0][n];
     float *logits = by->many_logits + (size_t)first * by->config->vocab_size;
     const auto pass = [=]() -> yalm_status {
-        TRY(cuda_layers(by, n, false, error));
+        TRY(cuda_layers(by, 0, by->config->n_layers, n, false, error));
         return cuda_classify(by, logits, by->x, n, error);
     };
     if (count_pass(g, by->turns, n) == 1 || cuda_without("graph")) // which loads the kernels

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -29,10 +30,25 @@ DRAWS = {"draw-greedy", "draw-plain", "draw-top-p", "draw-penalties"}
 
 # What these have the others have too, each for itself: `make test` leaves them out.
 NOT_HERE = ("tiny-granite-moe", "tiny-glm4") if EMULATED and not THOROUGH else ()
+MORE = {  # heads for which only one kernel is there
+    "gemma4-long-heads": dataclasses.replace(
+        cases.CASES["tiny-gemma4"],
+        name="gemma4-long-heads",
+        config=cases.CASES["tiny-gemma4"].config | {"global_head_dim": 512},
+    )
+}
 GEMMA4 = ("tiny-gemma4", "tiny-gemma4-e", "tiny-gemma4-moe")  # the last: what others meet in turn stays theirs
 TINY = [name for name in cases.CASES if name.startswith("tiny-") and name not in (*NOT_HERE, *GEMMA4)]
 TINY += GEMMA4
-ROUTED = ("tiny-qwen3-moe", "tiny-gpt-oss", "tiny-glm4-moe", "tiny-granite-moe", "tiny-qwen3_5-moe", "tiny-qwen3-next", "tiny-gemma4-moe")
+ROUTED = (
+    "tiny-qwen3-moe",
+    "tiny-gpt-oss",
+    "tiny-glm4-moe",
+    "tiny-granite-moe",
+    "tiny-qwen3_5-moe",
+    "tiny-qwen3-next",
+    "tiny-gemma4-moe",
+)
 # (case, dtype of the matrices, cache): every architecture option in fp32, which is compared the closest, and those in 16 bits whose way
 # through the kernels differs. A GPU runs them all both ways; the emulator takes its time.
 RUNS = [(name, "fp32", "fp32") for name in TINY]
@@ -89,7 +105,7 @@ TIPPING = [
     *(("tiny-qwen3-next", t) for t in ("q8", "q4", "bf16")),
 ]
 BRIEF = [run for run in BRIEF if run not in RUNS and run[:2] not in TIPPING]
-BRIEF = [*BRIEF, ("bundled", "fp32", "fp32")] if EMULATED else []
+BRIEF = [*BRIEF, ("bundled", "fp32", "fp32"), ("gemma4-long-heads", "fp16", "fp16")] if EMULATED else []
 BRIEF_SCENARIOS = {"singles", "prefill", "pieces", "decode", "rollback"}
 # Every preset with some quantised weights or an int8 cache, two of the five by turns: fewer tokens, and no rollback. (A GPU runs the formats in full,
 # above.)
@@ -98,6 +114,7 @@ SHORT = [(name, *FORMATS[(2 * i + j) % 5]) for i, name in enumerate(TINY) for j 
 SHORT += [("bundled", *form) for form in FORMATS]
 SHORT = [run for run in SHORT if run[:2] not in TIPPING]
 SHORT += [(name, "bf12", "fp16") for name in ("tiny-gqa", "tiny-mixtral", "bundled")]
+SHORT += [("gemma4-long-heads", "fp32", "int8"), ("gemma4-long-heads", "fp32", "fp32")]
 SHORT = SHORT if EMULATED else []
 # Bounds of both, largest and median, one and a half times the worst of these runs at most. Many tokens' products round weights and their inputs to
 # fp16: e5m2 is fp16 already, of what q8, q4 and fp8 stand for the twelfth bit is lost. Attention to an int8 cache has its weights in fp16.
@@ -189,7 +206,7 @@ def models(tmp_path_factory):
 
     def get(name, dtype):
         if (name, dtype) not in made:
-            case = cases.CASES[name]
+            case = (cases.CASES | MORE)[name]
             source = cases.write_model(case, folder / f"{name}-{dtype}")
             ids = folder / f"{name}.ids"
             cases.token_ids(case)[:N_TOKENS].tofile(ids)
@@ -228,6 +245,7 @@ def test_logits_and_draws_equal_the_cpus(compare, models, name, dtype, kv):
         bound, median_bound = ROUNDED, ROUNDED_MEDIAN
     if dtype == kv == "fp32":
         bound = median_bound = EXACT
+    bound, median_bound = (sharpness(name, dtype, kv) * b for b in (bound, median_bound))
     for scenario in sorted(SCENARIOS):
         distance, median, rows = found[scenario]
         assert rows > 0 and distance <= bound and median <= median_bound, (scenario, found)
@@ -252,22 +270,27 @@ def kind_of(dtype, kv):
     return kv if kv == "int8" or dtype == "fp32" else dtype
 
 
-def assert_equal_briefly(found, kind):
+# Gemma 4's scores are not scaled: what is rounded moves them, and so logits, by more.
+def sharpness(name, dtype, kv):
+    return 1.5 if "gemma4" in name and not dtype == kv == "fp32" else 1
+
+
+def assert_equal_briefly(found, kind, sharp=1):
     for scenario, (distance, median, rows) in sorted(found.items()):
         bound, median_bound = (SINGLES.get(kind, EXACT), float("inf")) if scenario == "singles" else MANY[kind]
-        assert rows > 0 and distance <= bound and median <= median_bound, (scenario, found)
+        assert rows > 0 and distance <= sharp * bound and median <= sharp * median_bound, (scenario, found)
 
 
 @pytest.mark.parametrize("name, dtype, kv", BRIEF, ids=lambda value: str(value))
 def test_logits_equal_the_cpus_briefly(compare, models, name, dtype, kv):
     found = run(compare, models, name, dtype, kv, "brief", expected=BRIEF_SCENARIOS)
-    assert_equal_briefly(found, kind_of(dtype, kv))
+    assert_equal_briefly(found, kind_of(dtype, kv), sharpness(name, dtype, kv))
 
 
 @pytest.mark.parametrize("name, dtype, kv", SHORT, ids=lambda value: str(value))
 def test_quantised_logits_equal_the_cpus_briefly(compare, models, name, dtype, kv):
     found = run(compare, models, name, dtype, kv, "short", expected=BRIEF_SCENARIOS - {"rollback"})
-    assert_equal_briefly(found, kind_of(dtype, kv))
+    assert_equal_briefly(found, kind_of(dtype, kv), sharpness(name, dtype, kv))
 
 
 @pytest.mark.skipif(not EMULATED, reason="a GPU that has it runs it above")
