@@ -114,7 +114,8 @@ SHORT = [(name, *FORMATS[(2 * i + j) % 5]) for i, name in enumerate(TINY) for j 
 SHORT += [("bundled", *form) for form in FORMATS]
 SHORT = [run for run in SHORT if run[:2] not in TIPPING]
 SHORT += [(name, "bf12", "fp16") for name in ("tiny-gqa", "tiny-mixtral", "bundled")]
-SHORT += [("gemma4-long-heads", "fp32", "int8"), ("gemma4-long-heads", "fp32", "fp32")]
+# (Keys of 512 components whose scores are not scaled choose one key or another where an int8 is the next one: test_attention_decode.cc has these.)
+SHORT += [("gemma4-long-heads", "fp32", "fp32")]
 SHORT = SHORT if EMULATED else []
 # Bounds of both, largest and median, one and a half times the worst of these runs at most. Many tokens' products round weights and their inputs to
 # fp16: e5m2 is fp16 already, of what q8, q4 and fp8 stand for the twelfth bit is lost. Attention to an int8 cache has its weights in fp16.
