@@ -1,5 +1,6 @@
 // What goes to stdout and stderr, and how.
 #include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,13 +75,23 @@ void progress_clear(void)
     progress_shown = false;
 }
 
+// Whether nobody reads any more what is written to a pipe.
+static bool reader_is_gone(void)
+{
+    struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    return errno == EPIPE || (poll(&out, 1, 0) == 1 && (out.revents & POLLERR));
+}
+
+// errno may be 0: of a write that failed earlier it is lost.
 static yalm_status output_failed(yalm_error *error)
 {
-    if (errno == EPIPE) {
+    const int why = errno;
+    if (reader_is_gone()) {
         *error = (yalm_error){.status = YALM_FAILED};
         return YALM_FAILED;
     }
-    return cli_error(error, YALM_FAILED, "standard output: %s", strerror(errno));
+    return cli_error(error, YALM_FAILED, "standard output: %s",
+                     why ? strerror(why) : "what was written got lost: is the disk full?");
 }
 
 yalm_status output(const char *bytes, size_t length, yalm_error *error)

@@ -33,8 +33,5 @@ void attention_attend_rows(struct cpu_state *state, const struct batch *batch, i
                            const struct row_part *rows, const struct row_part *next, struct member *me);
 void attention_merge(struct cpu_state *state, int n_parts, int kv_head, int q, float alpha, const float *mean);
 
-// Bytes of one KV head's cache in a layer that dense attention of n tokens from `position` on reads: each row that any of them sees, once.
-double attention_dense_bytes(const struct cpu_state *state, int n, int64_t position, int layer);
-
 // Bytes of task_scratch that attention needs for each thread.
 size_t attention_task_scratch(const struct cpu_state *state);

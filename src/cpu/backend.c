@@ -326,6 +326,16 @@ static yalm_status cpu_learn(void *state, const struct learning *how, float *cen
     return learn_codebooks(state, how, centroids, error);
 }
 
+// Bytes of one KV head's cache in a layer that dense attention of n tokens from `position` on reads: each row that any of them sees, once.
+static double dense_bytes(const struct cpu_state *s, int n, int64_t position, int layer)
+{
+    const struct kv_policy *kv = &cpu_kind_of(s, layer)->kv;
+    const int64_t last = position + n;
+    const int64_t rows = last - kv_first_visible(kv, position) + (kv_sinks_apart(kv, last - 1) ? kv->n_sinks : 0);
+    const double scale = s->kv_type == KV_INT8 ? sizeof(float) : 0; // of each row
+    return 2.0 * (double)rows * ((double)cpu_row_bytes(s, layer) + scale);
+}
+
 static double cpu_step_bytes(const void *state, int n, int64_t position)
 {
     const struct cpu_state *s = state;
@@ -338,7 +348,7 @@ static double cpu_step_bytes(const void *state, int n, int64_t position)
         else if (s->policy->decode_keys)
             bytes += s->policy->bytes(s, position + n - 1);
         else
-            bytes += (double)cpu_kind_of(s, layer)->n_kv_heads * attention_dense_bytes(s, n, position, layer);
+            bytes += (double)cpu_kind_of(s, layer)->n_kv_heads * dense_bytes(s, n, position, layer);
     return bytes;
 }
 

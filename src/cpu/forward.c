@@ -339,6 +339,8 @@ static void narrow(struct pass *pass, struct member *me)
         for (int i = 0; i < config_n_kinds(s->config); i++) {
             const struct cpu_kind *kind = &s->kinds[i];
             const size_t half = (size_t)kind->head_dim / 2;
+            if (!config_kind_attends(s->config, i))
+                continue;
             memmove(kind->cos, kind->cos + last * half, sizeof *kind->cos * half);
             memmove(kind->sin, kind->sin + last * half, sizeof *kind->sin * half);
         }

@@ -149,3 +149,12 @@ def test_errors_are_coloured_only_on_a_terminal(program):
 def test_more_memory_than_there_is(program):
     line = program.fails(4, "-i", PROMPT, "-n", 5, "-T", 900000000)
     assert "memory" in line
+
+
+@pytest.mark.parametrize("args", [("-m", "info"), ("-m", "info", "-o", "json"), ("--help",)], ids=" ".join)
+def test_a_reader_of_a_few_lines(program, args):
+    """`| head` says nothing, whenever in the text it leaves."""
+    run = subprocess.Popen(program.command(*args), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    run.stdout.close()
+    assert b"yalm:" not in run.stderr.read() and run.wait(timeout=60) in (0, 1)
+    run.stderr.close()

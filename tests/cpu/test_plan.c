@@ -94,7 +94,8 @@ static yalm_status resolve(yalm_activations *activations, enum dtype q, enum dty
 {
     struct model_config config = {.n_layers = 1};
     struct expert_weights ffn = {.gate.dtype = others, .up.dtype = others, .down.dtype = others};
-    struct layer_weights layer = {.q.dtype = q, .k.dtype = others, .v.dtype = others, .o.dtype = others, .experts = &ffn};
+    const struct matrix of_q = {"", q, 1, 1}, other = {"", others, 1, 1};
+    struct layer_weights layer = {.q = of_q, .k = other, .v = other, .o = other, .experts = &ffn};
     struct model_weights weights = {.classifier.dtype = classifier, .layers = &layer};
     yalm_error error;
     return plan_resolve(activations, &config, &weights, &error);

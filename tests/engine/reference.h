@@ -2,80 +2,8 @@
 // with the engine but the structs.
 #pragma once
 #include "engine/random_model.h"
+#include "engine/reference_matrix.h"
 #include "model/importance.h"
-#include "model/quant_values.h"
-
-static float half_to_float(uint16_t h)
-{
-    const int exponent = h >> 10 & 31, fraction = h & 1023;
-    const double x = exponent ? ldexp(1024 + fraction, exponent - 25) : ldexp(fraction, -24);
-    return (float)(h >> 15 ? -x : x);
-}
-
-static double quantised_at(const struct matrix *w, int row, int col)
-{
-    const size_t in_row = (size_t)(w->cols + 31) / 32, i = (size_t)row * in_row * 32 + (size_t)col;
-    const uint8_t *bytes = w->data;
-    const size_t all = (size_t)w->rows * in_row * (w->dtype == DTYPE_Q8 ? 32 : 16);
-    int quant = w->dtype == DTYPE_Q8 ? bytes[i] : i % 2 ? bytes[i / 2] >> 4 : bytes[i / 2] & 15;
-    if (quant >= (w->dtype == DTYPE_Q8 ? 128 : 8))
-        quant -= w->dtype == DTYPE_Q8 ? 256 : 16;
-    uint16_t scale;
-    memcpy(&scale, bytes + all + i / 32 * 2, 2);
-    return quant * (double)half_to_float(scale);
-}
-
-// q4n, q5, q6, as docs/format.md says.
-static double six_bit_at(const struct matrix *w, int row, int col)
-{
-    const size_t groups = (size_t)(w->cols + 31) / 32, high = w->dtype == DTYPE_Q4N ? 0 : w->dtype == DTYPE_Q5 ? 4 : 8;
-    const uint8_t *data = w->data, *low = data + (size_t)row * groups * (16 + high), *more = low + groups * 16;
-    const uint8_t *scales = data + (size_t)w->rows * groups * (16 + high);
-    const size_t group = (size_t)col / 32;
-    const int c = col % 32, nibble = low[group * 16 + (size_t)c / 2] >> (c % 2 * 4) & 15;
-    int value = q4n_values[nibble];
-    if (w->dtype == DTYPE_Q5)
-        value = q5_values[nibble + 16 * (more[group * 4 + (size_t)(c % 8 / 2)] >> (c / 8 * 2 + c % 2) & 1)];
-    if (w->dtype == DTYPE_Q6) {
-        const int two = more[group * 8 + (size_t)(c % 2 * 4 + c % 8 / 2)] >> (c / 8 * 2) & 3;
-        value = nibble + 16 * (two < 2 ? two : two - 4);
-    }
-    float row_scale;
-    memcpy(&row_scale, scales + (size_t)w->rows * groups + sizeof row_scale * (size_t)row, sizeof row_scale);
-    return value * (double)(int8_t)scales[(size_t)row * groups + group] * (double)row_scale;
-}
-
-static double fp8_at(const struct matrix *w, int row, int col)
-{
-    const uint8_t *bytes = w->data, x = bytes[(size_t)row * w->cols + col];
-    if (w->dtype == DTYPE_FP8_E5M2)
-        return half_to_float((uint16_t)(x << 8));
-    const int exponent = x >> 3 & 15, fraction = x & 7;
-    const double magnitude = exponent ? ldexp(8 + fraction, exponent - 10) : ldexp(fraction, -9);
-    float scale;
-    memcpy(&scale, bytes + (size_t)w->rows * w->cols + 4 * (size_t)row, 4);
-    return (x >> 7 ? -magnitude : magnitude) * (double)scale;
-}
-
-static double matrix_at(const struct matrix *w, int row, int col)
-{
-    const size_t i = (size_t)row * w->cols + col;
-    if (w->dtype == DTYPE_Q8 || w->dtype == DTYPE_Q4)
-        return quantised_at(w, row, col);
-    if (w->dtype == DTYPE_Q4N || w->dtype == DTYPE_Q5 || w->dtype == DTYPE_Q6)
-        return six_bit_at(w, row, col);
-    if (w->dtype == DTYPE_FP8 || w->dtype == DTYPE_FP8_E5M2)
-        return fp8_at(w, row, col);
-    if (w->dtype == DTYPE_FP32)
-        return ((const float *)w->data)[i];
-    const uint16_t bits = ((const uint16_t *)w->data)[i];
-    if (w->dtype == DTYPE_FP16)
-        return half_to_float(bits);
-    const uint32_t wide = (uint32_t)bits << 16;
-    float x;
-    memcpy(&x, &wide, 4);
-    return x;
-}
 
 struct reference {
     const yalm_model *model;

@@ -282,7 +282,7 @@ static void test_more_ranks_than_parts(void **state)
         (struct delta_config){.n_key_heads = 4, .n_value_heads = 4, .key_dim = 8, .value_dim = 8, .conv_width = 2};
     m = random_model_make(recurrent, DTYPE_FP32, 5);
     assert_int_equal(share_check(&m->model.config, &m->model.weights, 2, &error), YALM_USAGE);
-    assert_non_null(strstr(error.text, "recurrent layers and gated outputs cannot be shared among ranks"));
+    assert_non_null(strstr(error.text, "recurrent layers, gated outputs and what Gemma 4 has cannot be shared among ranks"));
     random_model_free(m);
 }
 

@@ -121,6 +121,27 @@ FAULTS = (
         "    if (n > 1 && !apart)",
         ("release/engine/test_recurrent", "release/engine/*"),
     ),
+    Fault(
+        "shared keys: those of the layer before are seen, whatever its kind",
+        "src/model/config.h",
+        "while (kind->shares_keys && config->kind_of_layer[of] != kind->kv_of)",
+        "if (kind->shares_keys)",
+        ("release/engine/test_forward", "release/parity*"),
+    ),
+    Fault(
+        "inputs of layers: each layer takes the first one's",
+        "src/cpu/forward.c",
+        "s->inputs + (t * s->config->n_layers + layer) * dim",
+        "s->inputs + t * s->config->n_layers * dim",
+        ("release/engine/test_forward", "release/parity*"),
+    ),
+    Fault(
+        "a prompt's last token goes on alone with the angles of the first",
+        "src/cpu/forward.c",
+        "memmove(kind->cos, kind->cos + last * half, sizeof *kind->cos * half);",
+        "memmove(kind->cos, kind->cos, sizeof *kind->cos * half);",
+        ("release/engine/test_forward", "release/engine/*"),
+    ),
     # ------------------------------------------------------------------ the cache
     Fault(
         "ring: its first slot is used twice",
