@@ -38,7 +38,7 @@ SELECTIONS   := $(BUILD)/tests/cuda/compare_selections
 cuda-test-programs: $(CUDA_TESTS) \
                     $(if $(filter emulated-msan,$(VARIANT)),,$(patsubst %.c,$(BUILD)/%,$(wildcard tests/cuda/*.c)) $(SELECTIONS)) \
                     $(if $(filter emulated,$(VARIANT)),$(SESSION_TESTS:%=$(BUILD)/%)) \
-                    $(if $(filter emulated,$(VARIANT)),$(CUDA_BENCHES) $(BUILD)/bench/random_model)
+                    $(if $(THOROUGH),$(if $(filter emulated,$(VARIANT)),$(CUDA_BENCHES) $(BUILD)/bench/random_model))
 
 all: $(CUDA_LIBRARY) $(NCCL_LIBRARY)
 
