@@ -259,7 +259,9 @@ $(BUILD)/tests/%: tests/%.c $(STATIC)
 	$(CC) $(BASE) -Itests $(CFLAGS) $(TEST_FLAGS) $(THREADS) $(LINK) -o $@ $< $(STATIC) $(LIBS) -lcmocka
 	$(emulated_program)
 
-test-programs: $(TEST_PROGRAMS) $(TEST_HELPERS)
+# What the short suite does not run under AddressSanitizer: NUMBERS of tests/run.py, and the CUDA half's.
+UNRUN := $(if $(THOROUGH),,$(if $(filter asan,$(VARIANT)),engine/test_forward engine/test_together cpu/test_sparq cpu/test_limits cuda/%))
+test-programs: $(filter-out $(UNRUN:%=$(BUILD)/tests/%),$(TEST_PROGRAMS) $(TEST_HELPERS))
 fuzzers: $(FUZZERS)
 
 # What tests/run.py runs, in each of its builds: the release's program first, whose kernels others take, then several at a time.
