@@ -10,7 +10,7 @@ JOBS    ?= $(shell nproc 2>/dev/null || echo 2)
 # arm64 (built for that processor on another one, whose programs QEMU runs).
 VARIANT ?= release
 # Each fuzzer runs for so long in `make test`.
-FUZZ_SECONDS ?= 10
+FUZZ_SECONDS ?= 5
 
 VERSION  := 0.1.0
 COMMIT   := $(shell git describe --always --dirty --exclude '*' 2>/dev/null || echo unknown)
@@ -95,7 +95,11 @@ isa_flags   = $(ISA_$(notdir $(patsubst %/,%,$(dir $(1)))))
 # Kernels take minutes to compile. They start no threads, and neither the fuzzers, which feed what reads input, nor the emulated builds, which test the
 # CUDA half, look at them: these builds take the release's. ThreadSanitizer sees what the scalar ones read and write.
 KERNELS    := $(if $(filter openmp tsan fuzz emulated%,$(VARIANT)),build/release,$(BUILD))
-built_in    = $(if $(findstring /kernels/,$(1)),$(if $(and $(filter tsan,$(VARIANT)),$(findstring /ref/,$(1))),$(BUILD),$(KERNELS)),$(BUILD))
+# One source makes the kernels of several instruction sets. AddressSanitizer sees those of the widest that this processor runs; THOROUGH=1: all.
+NARROW      = $(if $(shell grep -s -m1 avx512_vnni /proc/cpuinfo),avx2 avxvnni,avx512 vnni vbmi amx)
+UNWATCHED  := $(if $(THOROUGH),,$(if $(filter asan,$(VARIANT)),$(if $(filter x86_64,$(ARCH)),$(NARROW))))
+kernels_in  = $(if $(filter $(addsuffix /%,$(addprefix src/cpu/kernels/,$(UNWATCHED))),$(1)),build/release,$(KERNELS))
+built_in    = $(if $(findstring /kernels/,$(1)),$(if $(and $(filter tsan,$(VARIANT)),$(findstring /ref/,$(1))),$(BUILD),$(call kernels_in,$(1))),$(BUILD))
 
 QUANT_SOURCES  := quant quant8
 VECTOR_SOURCES := $(wildcard src/cpu/kernels/vec/*.c)
@@ -138,7 +142,7 @@ $(PROGRAM): $(CLI_OBJECTS) $(STATIC) $(FAST_KERNELS)
 	$(CC) $(LINK) $(LDFLAGS) -o $@ $(CLI_OBJECTS) $(FAST_KERNELS) $(STATIC) $(THREADS) $(CLI_LIBS) $(LIBS) $(EDIT)
 	$(emulated_program)
 
-$(STATIC): $(LIB_OBJECTS)
+$(STATIC): $(LIB_OBJECTS) $(if $(filter asan,$(VARIANT)),$(BUILD)/unwatched)
 	@rm -f $@
 	$(AR) rcs $@ $(LIB_OBJECTS)
 
@@ -191,6 +195,8 @@ $(BUILD)/commit: FORCE
 	$(call remember,$(COMMIT))
 $(BUILD)/http: FORCE
 	$(call remember,$(HTTP))
+$(BUILD)/unwatched: FORCE
+	$(call remember,$(UNWATCHED))
 $(BUILD)/settings: FORCE
 	$(call remember,$(CC) $(CFLAGS) $(THREADS) $(EDIT))
 
@@ -253,7 +259,9 @@ $(BUILD)/tests/%: tests/%.c $(STATIC)
 	$(CC) $(BASE) -Itests $(CFLAGS) $(TEST_FLAGS) $(THREADS) $(LINK) -o $@ $< $(STATIC) $(LIBS) -lcmocka
 	$(emulated_program)
 
-test-programs: $(TEST_PROGRAMS) $(TEST_HELPERS)
+# What the short suite does not run under AddressSanitizer: NUMBERS of tests/run.py, and the CUDA half's.
+UNRUN := $(if $(THOROUGH),,$(if $(filter asan,$(VARIANT)),engine/test_forward engine/test_together cpu/test_sparq cpu/test_limits cuda/%))
+test-programs: $(filter-out $(UNRUN:%=$(BUILD)/tests/%),$(TEST_PROGRAMS) $(TEST_HELPERS))
 fuzzers: $(FUZZERS)
 
 # What tests/run.py runs, in each of its builds: the release's program first, whose kernels others take, then several at a time.
@@ -266,10 +274,11 @@ test-build-release: test-build-first
 	@$(MAKE) --no-print-directory -s VARIANT=release test-programs $(if $(shell command -v $(MPICC) 2>/dev/null),mpi)
 test-build-asan: test-build-first
 	@$(MAKE) --no-print-directory -s VARIANT=asan all test-programs
-# Of these the short suite runs few programs: THREADED_PROGRAMS of tests/run.py.
-SHORT_PROGRAMS := cpu/test_team engine/test_session parity/driver
+# Of these the short suite runs few programs: THREADED_PROGRAMS of tests/run.py, and of ThreadSanitizer's the server.
+SHORT_PROGRAMS := cpu/test_team engine/test_session
 test-build-tsan test-build-openmp: test-build-%: test-build-first
-	@$(MAKE) --no-print-directory -s VARIANT=$* all $(if $(THOROUGH),test-programs,$(SHORT_PROGRAMS:%=build/$*/tests/%))
+	@$(MAKE) --no-print-directory -s VARIANT=$* $(if $(THOROUGH),all test-programs,$(SHORT_PROGRAMS:%=build/$*/tests/%) \
+	    $(if $(filter tsan,$*),all build/tsan/tests/parity/driver))
 test-build-emulated test-build-emulated-asan: test-build-%: test-build-first
 	@$(MAKE) --no-print-directory -s VARIANT=$* all cuda-test-programs
 test-build-emulated-msan: test-build-first
@@ -297,7 +306,7 @@ test-all:
 	@tools/setup.sh arm64
 	@$(MAKE) --no-print-directory -j$(JOBS) THOROUGH=1 test-builds $(MORE_BUILDS:%=test-build-%)
 	@$(MAKE) --no-print-directory -s test-clients
-	@$(PYTHON) tests/run.py --thorough --fuzz-seconds $(if $(filter 10,$(FUZZ_SECONDS)),60,$(FUZZ_SECONDS)) all
+	@$(PYTHON) tests/run.py --thorough --fuzz-seconds $(if $(filter 5,$(FUZZ_SECONDS)),60,$(FUZZ_SECONDS)) all
 
 # One room of src/, as ROOM=cpu/long, or all: in the release build and under AddressSanitizer; the CUDA half in the emulator.
 check:
@@ -308,7 +317,7 @@ check:
 # One part of the tests, whole: on OpenMP's threads, under a sanitizer, or the fuzzers.
 openmp asan tsan fuzz:
 	@tools/setup.sh test
-	@$(MAKE) --no-print-directory -s -j$(JOBS) $(if $(filter fuzz,$@),VARIANT=fuzz fuzzers,VARIANT=$@ cpu test-programs)
+	@$(MAKE) --no-print-directory -s -j$(JOBS) THOROUGH=1 $(if $(filter fuzz,$@),VARIANT=fuzz fuzzers,VARIANT=$@ cpu test-programs)
 	@$(PYTHON) tests/run.py --thorough --fuzz-seconds $(FUZZ_SECONDS) $@
 
 # Packages from PyPI that are clients of -m serve, in an environment of their own.
@@ -323,7 +332,7 @@ cuda-test-builds: test-build-cuda test-build-emulated test-build-emulated-asan t
 
 test-cuda:
 	@tools/setup.sh test
-	@$(MAKE) --no-print-directory -j$(JOBS) cuda-test-builds
+	@$(MAKE) --no-print-directory -j$(JOBS) THOROUGH=1 cuda-test-builds
 	@$(PYTHON) tests/run.py --thorough cuda
 
 # The CPU half, cross-built for aarch64: its tests, on every instruction set, in QEMU. Part of `make test-all`.
@@ -379,7 +388,7 @@ help:
 	@echo "make            build ./yalm, libyalm.a and libyalm.so; where nvcc and a GPU are found also libyalm-cuda.so, for that GPU"
 	@echo "make cpu        the same without the CUDA half"
 	@echo "make demo       install what is missing, build, fetch a small real model, convert it, and let it answer a question"
-	@echo "make test       install what is missing, and run the tests; FUZZ_SECONDS=10 for each fuzzer"
+	@echo "make test       install what is missing, and run the tests; FUZZ_SECONDS=5 for each fuzzer"
 	@echo "make test-all   every test, under each sanitizer: more than an hour on two cores; before a release"
 	@echo "make cuda       build libyalm-cuda.so with nvcc, for -d cuda: for the GPUs found, or all that nvcc knows (CUDA_ARCHS=90 or all)"
 	@echo "make mpi        build libyalm-mpi.so, for mpirun -n N ./yalm …: one model on several machines (Open MPI or MPICH)"

@@ -43,10 +43,11 @@ TIME_LIMIT = 1800  # seconds, for each job
 # What a job takes that has not run here yet, about: by the beginning of its name.
 GUESSES = (
     ("emulated/cuda-", 1200),
+    ("emulated/cuda.py", 500),
     ("emulated-", 400),
     ("emulated/", 200),
-    ("asan/parity", 600),
-    ("asan/cli", 600),
+    ("asan/parity", 60),
+    ("asan/cli", 100),
     ("tsan/parity", 400),
     ("release/cli", 250),
     ("release/parity", 250),
@@ -79,8 +80,9 @@ UNSANITIZED = ("tools", "install", "bench", "docs", "real", "mpi", CUDA_ROOM)
 THOROUGH_ROOMS = ("bench",)
 # Of the threads' builds it runs these programs: the team itself, and sessions that share one.
 THREADED_PROGRAMS = ("cpu/test_team", "engine/test_session")
-# Of the programs under AddressSanitizer it leaves out those that compare numbers for minutes, by kernels whose own tests are watched.
-NUMBERS = ("engine/test_forward", "engine/test_together")
+# Of the programs under AddressSanitizer it leaves out those that compare numbers for minutes, by kernels whose own tests are watched, and what
+# measures the machine.
+NUMBERS = ("engine/test_forward", "engine/test_together", "cpu/test_sparq", "cpu/test_limits")
 # Of the Python tests under AddressSanitizer, and of the emulated GPU's, it leaves out: numbers (the release build's tests judge them), and what takes minutes.
 BRIEFLY = {
     "asan/cli": "not (perplexity or throughput or measures or quality or passkey or nomad or calibrate)",

@@ -27,7 +27,8 @@ CUDA_LIBRARY := $(BUILD)/libyalm-cuda.so
 # A stand-in for NCCL.
 NCCL_LIBRARY := $(BUILD)/libnccl.so.2
 CXX_BASE     := -std=c++17 -D_GNU_SOURCE -Isrc -I$(EMULATOR) -Itests -fPIC -fvisibility=hidden -fno-math-errno -Wall -Wextra \
-                -Wno-unknown-pragmas -Wno-pass-failed -fno-strict-aliasing $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null) -MMD -MP
+                -Wno-unknown-pragmas -Wno-pass-failed -fno-strict-aliasing $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null) -MMD -MP \
+                $(shell grep -qs '^flags.* f16c' /proc/cpuinfo && echo -mf16c) # converts fp16, which kernels do all the time
 CUDA_OBJECTS := $(CUDA_SOURCES:%.cu=$(BUILD)/%.cu.o) $(patsubst %.cc,$(BUILD)/%.o,$(wildcard $(EMULATOR)/*.cc))
 CUDA_STATIC  := $(BUILD)/libyalm-cuda.a
 CUDA_TESTS   := $(patsubst %.cc,$(BUILD)/%,$(wildcard tests/cuda/test_*.cc))
@@ -37,7 +38,7 @@ SELECTIONS   := $(BUILD)/tests/cuda/compare_selections
 cuda-test-programs: $(CUDA_TESTS) \
                     $(if $(filter emulated-msan,$(VARIANT)),,$(patsubst %.c,$(BUILD)/%,$(wildcard tests/cuda/*.c)) $(SELECTIONS)) \
                     $(if $(filter emulated,$(VARIANT)),$(SESSION_TESTS:%=$(BUILD)/%)) \
-                    $(if $(filter emulated,$(VARIANT)),$(CUDA_BENCHES) $(BUILD)/bench/random_model)
+                    $(if $(THOROUGH),$(if $(filter emulated,$(VARIANT)),$(CUDA_BENCHES) $(BUILD)/bench/random_model))
 
 all: $(CUDA_LIBRARY) $(NCCL_LIBRARY)
 

@@ -158,13 +158,18 @@ static void quantised_values(const struct problem *p, int t, double *values, dou
 
 static void check(const struct problem *p)
 {
-    double *values = malloc(2 * sizeof *values * (size_t)p->cols), *steps = values + p->cols;
+    const size_t cols = (size_t)p->cols;
+    double *values = malloc((2 + (size_t)p->rows) * sizeof *values * cols), *steps = values + cols, *weights = steps + cols;
+    for (int r = 0; r < p->rows; r++) // once, not for each token
+        for (int c = 0; c < p->cols; c++)
+            weights[(size_t)r * cols + (size_t)c] = quant_at(p, r, c) * scale_at(p, r, c / 32);
     for (int t = 0; t < p->n; t++) {
         quantised_values(p, t, values, steps);
         for (int r = 0; r < p->rows; r++) {
+            const double *row = weights + (size_t)r * cols;
             double same = 0, before = 0, magnitude = 0, bound = 0;
             for (int c = 0; c < p->cols; c++) {
-                const double w = quant_at(p, r, c) * scale_at(p, r, c / 32), x = (double)p->x[t * p->ldx + c];
+                const double w = row[c], x = (double)p->x[t * p->ldx + c];
                 same += w * values[c];
                 before += w * x;
                 magnitude += fabs(w) * fmax(fabs(x), fabs(values[c]));

@@ -102,11 +102,14 @@ def test_logits_equal_transformers(driver, models, isas, tmp_path, name, isa):
     if integers:
         found = logits(driver, model, tokens, out, case.vocab, threads=2, kv="fp32", isa=isa)
         assert (isa == "amx" or distance(case, found) > EXACT) and distance(case, found) <= INTEGERS  # tiles are exact
+    alone = CHUNKS[
+        (list(cases.CASES).index(name) + ISAS.index(isa)) % len(CHUNKS)
+    ]  # in `make test` one thread takes each way by turns
     for chunk in CHUNKS:
         run = dict(isa=isa, chunk=chunk, **({"activations": "fp32"} if integers else {}))
         found = logits(driver, model, tokens, out, case.vocab, threads=2, kv="fp32", **run)
         assert distance(case, found) <= EXACT, run
-        if VARIANT == "release":
+        if VARIANT == "release" and (THOROUGH or chunk == alone):
             single = logits(driver, model, tokens, out, case.vocab, threads=1, kv="fp32", **run)
             assert np.array_equal(single, found), f"{run}: two threads, other logits"
     half = logits(driver, model, tokens, out, case.vocab, isa=isa, threads=2, kv="fp16")

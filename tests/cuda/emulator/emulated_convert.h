@@ -4,8 +4,17 @@
 
 #include "emulated_math.h"
 
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
+
 inline float emulated_half_to_float(uint16_t half)
 {
+#ifdef __F16C__
+    if ((half & 0x7c00u) != 0x7c00u) {
+        return _cvtsh_ss(half);
+    }
+#endif
     uint32_t magnitude = half & 0x7fffu;
     float value;
     if (magnitude >= 0x7c00u) { // infinity, NaN
@@ -19,11 +28,14 @@ inline float emulated_half_to_float(uint16_t half)
 inline uint16_t emulated_float_to_half(float value)
 {
     uint32_t bits = emulated_bits<uint32_t>(value);
-    uint32_t sign = bits >> 16 & 0x8000u;
     uint32_t magnitude = bits & 0x7fffffffu;
     if (magnitude > 0x7f800000u) {
         return 0x7fff; // CUDA's one NaN
     }
+#ifdef __F16C__
+    return _cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT);
+#else
+    uint32_t sign = bits >> 16 & 0x8000u;
     if (magnitude >= 0x477ff000u) { // 65520 and more round to infinity
         return (uint16_t)(sign | 0x7c00u);
     }
@@ -33,6 +45,7 @@ inline uint16_t emulated_float_to_half(float value)
     }
     uint32_t odd = magnitude >> 13 & 1;
     return (uint16_t)(sign | (magnitude - 0x38000000u + 0xfffu + odd) >> 13);
+#endif
 }
 
 inline float emulated_bfloat16_to_float(uint16_t bits)

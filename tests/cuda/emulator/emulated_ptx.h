@@ -101,15 +101,18 @@ template <class T> void emulated_mma_complete(void *const operands[32])
             }
         }
     }
+    float products[16][8] = {};
+    for (int row = 0; row < 16; row++) {
+        for (int k = 0; k < 16; k++) {
+            for (int column = 0; column < 8; column++) { // innermost, so that the compiler takes columns at once
+                products[row][column] += a[row][k] * b[k][column];
+            }
+        }
+    }
     for (int lane = 0; lane < 32; lane++) {
         float *sum = static_cast<const emulated_mma *>(operands[lane])->sum;
         for (int r = 0; r < 4; r++) {
-            int row = lane / 4 + r / 2 * 8, column = 2 * (lane % 4) + r % 2;
-            float products = 0;
-            for (int k = 0; k < 16; k++) {
-                products += a[row][k] * b[k][column];
-            }
-            sum[r] += products;
+            sum[r] += products[lane / 4 + r / 2 * 8][2 * (lane % 4) + r % 2];
         }
     }
 }

@@ -3,10 +3,11 @@
 #include <cstddef>
 
 struct fibre {
-    void *top;          // where it goes on: its saved stack pointer
-    char *stack;        // lowest address
-    size_t stack_bytes; // of the stack; 0: the stack that the operating system's thread came with
-    void *fake_stack;   // AddressSanitizer's, while another fibre runs
+    void *top;           // where it goes on: its saved stack pointer
+    char *stack;         // lowest address
+    size_t stack_bytes;  // of the stack; 0: the stack that the operating system's thread came with
+    size_t unused_bytes; // of it, above the first frame
+    void *fake_stack;    // AddressSanitizer's, while another fibre runs
     fibre *next_idle;
 };
 
