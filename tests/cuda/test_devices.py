@@ -335,8 +335,12 @@ def test_hybrid_attends_as_the_cpu_does(compare, models, tmp_path, name, dtype, 
 
 @pytest.mark.parametrize("name, hybrid", HYBRID_OF_ALL, ids=lambda value: str(value))
 def test_hybrid_of_all_keys_is_exact(compare, models, tmp_path, name, hybrid):
-    found = run(compare, models, name, "fp32", "fp32", f"hybrid={hybrid}", f"codebooks={tmp_path}/a.nomad")
-    assert all(found[scenario][0] <= EXACT for scenario in SCENARIOS), found
+    words = (f"hybrid={hybrid}", f"codebooks={tmp_path}/a.nomad")
+    if EMULATED and not THOROUGH:  # what a ring and two sessions do is seen where not all are selected
+        found = run(compare, models, name, "fp32", "fp32", *words, "brief", expected=BRIEF_SCENARIOS)
+    else:
+        found = run(compare, models, name, "fp32", "fp32", *words)
+    assert all(found[scenario][0] <= EXACT for scenario in found if scenario not in DRAWS), found
 
 
 @pytest.fixture(scope="module")
