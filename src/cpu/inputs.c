@@ -22,7 +22,7 @@ void input_mix(const struct cpu_state *s, int token, float *inputs, float *row)
 {
     const struct model_config *c = s->config;
     const int n = c->layer_input_dim;
-    const float shrink = 1.0f / sqrtf((float)c->hidden_dim), half = sqrtf(0.5f);
+    const float shrink = 1.0f / sqrtf((float)c->hidden_dim), root_half = sqrtf(0.5f);
     input_row(s, &s->weights->layer_embedding, token, sqrtf((float)n), row);
     for (int i = 0; i < c->n_layers * n; i++)
         inputs[i] *= shrink;
@@ -30,6 +30,6 @@ void input_mix(const struct cpu_state *s, int token, float *inputs, float *row)
         float *u = inputs + (size_t)l * n;
         s->kernels->rmsnorm(u, u, s->weights->layer_projection_norm, n, c->norm_eps);
         for (int i = 0; i < n; i++)
-            u[i] = half * (u[i] + row[(size_t)l * n + i]);
+            u[i] = root_half * (u[i] + row[(size_t)l * n + i]);
     }
 }

@@ -11,10 +11,12 @@ enum progress { WRONG, GOES_ON, WHOLE };
 
 static enum progress put_value(struct span *text, struct buffer *json, int depth);
 
-// JSON's own string, as it is.
+// JSON's own string, as it is. What JSON does not allow in one makes it none.
 static enum progress put_json_string(struct span *text, struct buffer *json)
 {
     for (size_t at = 1; at < text->length; at++) {
+        if ((unsigned char)text->at[at] < ' ')
+            return WRONG;
         if (text->at[at] == '\\')
             at++;
         else if (text->at[at] == '"') {
@@ -38,6 +40,38 @@ static enum progress put_quoted(struct span *text, struct buffer *json)
     return WHOLE;
 }
 
+static size_t digits(struct span text, size_t at)
+{
+    size_t n = 0;
+    while (at + n < text.length && isdigit((unsigned char)text.at[at + n]))
+        n++;
+    return n;
+}
+
+// Whether it is a number as JSON writes them: a date, or 007, is none.
+static bool is_number(struct span word)
+{
+    size_t at = word.length > 0 && word.at[0] == '-', n = digits(word, at);
+    if (n == 0 || (n > 1 && word.at[at] == '0'))
+        return false;
+    at += n;
+    if (at < word.length && word.at[at] == '.') {
+        n = digits(word, at + 1);
+        if (n == 0)
+            return false;
+        at += 1 + n;
+    }
+    if (at < word.length && (word.at[at] == 'e' || word.at[at] == 'E')) {
+        at++;
+        at += at < word.length && (word.at[at] == '+' || word.at[at] == '-');
+        n = digits(word, at);
+        if (n == 0)
+            return false;
+        at += n;
+    }
+    return at == word.length;
+}
+
 // A number, a word, or a key: up to what ends it. Words that JSON does not have become strings.
 static enum progress put_bare(struct span *text, struct buffer *json, bool is_key)
 {
@@ -55,11 +89,9 @@ static enum progress put_bare(struct span *text, struct buffer *json, bool is_ke
     for (size_t i = 0; i < sizeof words / sizeof *words && !is_key; i++)
         if (word.length == strlen(words[i][0]) && begins(word, words[i][0]))
             known = words[i][1];
-    const bool number = !is_key && word.length < 40 && strspn(word.at, "+-.0123456789eE") >= word.length &&
-                        (isdigit((unsigned char)*word.at) || (*word.at == '-' && word.length > 1));
     if (known)
         buffer_text(json, known);
-    else if (number)
+    else if (!is_key && is_number(word))
         buffer_add(json, word.at, word.length);
     else
         buffer_json(json, word.at, word.length);

@@ -16,31 +16,28 @@ static struct random_model *the_model;
 static const char *sessions_device = "cpu";
 static char directory[] = "/tmp/yalm-sessions-XXXXXX";
 
+static inline struct model_config small_config(int n_layers, int head_dim, int context_length)
+{
+    return (struct model_config){.n_layers = n_layers,
+                                 .hidden_dim = 48,
+                                 .ffn_dim = 71,
+                                 .n_heads = HEADS,
+                                 .n_kv_heads = KV_HEADS,
+                                 .head_dim = head_dim,
+                                 .vocab_size = VOCAB,
+                                 .context_length = context_length,
+                                 .bos = -1};
+}
+
 static inline struct random_model *small_model(int n_layers, int head_dim, int context_length)
 {
-    return random_model_make((struct model_config){.n_layers = n_layers,
-                                                   .hidden_dim = 48,
-                                                   .ffn_dim = 71,
-                                                   .n_heads = HEADS,
-                                                   .n_kv_heads = KV_HEADS,
-                                                   .head_dim = head_dim,
-                                                   .vocab_size = VOCAB,
-                                                   .context_length = context_length,
-                                                   .bos = -1},
-                             DTYPE_FP32, 3);
+    return random_model_make(small_config(n_layers, head_dim, context_length), DTYPE_FP32, 3);
 }
 
 // One whose layers are of four kinds.
 static inline struct random_model *model_of_kinds(int head_dim, int context_length)
 {
-    struct model_config config = {.hidden_dim = 48,
-                                  .ffn_dim = 71,
-                                  .n_heads = HEADS,
-                                  .n_kv_heads = KV_HEADS,
-                                  .head_dim = head_dim,
-                                  .vocab_size = VOCAB,
-                                  .context_length = context_length,
-                                  .bos = -1};
+    struct model_config config = small_config(1, head_dim, context_length);
     give_kinds(&config);
     return random_model_make(config, DTYPE_FP32, 3);
 }

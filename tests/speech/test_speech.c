@@ -88,6 +88,10 @@ static void test_gemma(void **state)
           "a {\"k\":\"a \\\" }\",\"n\":[1,2]}\n");
     check("<|tool_call>call:a{<|\"|>key<|\"|>:<|\"|>}<tool_call|><|\"|>}", SPEECH_GEMMA, "", "",
           "a {\"key\":\"}<tool_call|>\"}\n");
+    check("<|tool_call>call:a{day:2026-11-28,id:007,n:-0.5E+3,v:1.2.3}<tool_call|>", SPEECH_GEMMA, "", "",
+          "a {\"day\":\"2026-11-28\",\"id\":\"007\",\"n\":-0.5E+3,\"v\":\"1.2.3\"}\n");
+    check("<|tool_call>call:a{k:\"two\nlines\"}<tool_call|>", SPEECH_GEMMA, "",
+          "<|tool_call>call:a{k:\"two\nlines\"}<tool_call|>", "");
     check("<|tool_call>call:a{k:<|\"|>cut off", SPEECH_GEMMA, "", "<|tool_call>call:a{k:<|\"|>cut off", "");
     check("<|tool_call>call a{k:1}", SPEECH_GEMMA, "", "<|tool_call>call a{k:1}", "");
     check("<|tool_call>call:a{k 1}<tool_call|>", SPEECH_GEMMA, "", "<|tool_call>call:a{k 1}<tool_call|>", "");

@@ -226,6 +226,7 @@ REFUSED = [
     (DENSE, {"layer_types": ["linear_attention"] * 6}, "expected 'full_attention' or 'sliding_attention' for each of 6"),
     (DENSE, {"per_layer_config": {"2": {"head_dim": 96}}}, "per_layer_config: expected the same for all layers of full"),
     (DENSE, {"per_layer_config": {"2": {"head_dim": 96}, "5": {"head_dim": 48}}}, "per_layer_config: expected the same"),
+    (DENSE, {"per_layer_config": {"2": 3, "5": 3}}, "per_layer_config: expected the same for all layers of full"),
     (DENSE, {"per_layer_config": {"2": {"intermediate_size": 5}, "5": {"intermediate_size": 5}}}, '"intermediate_size" is not known'),
     (DENSE, {"global_head_dim": 47}, "layers of full_attention have heads of 47, 1 of keys for 4 of queries"),
     (DENSE, {"num_global_key_value_heads": 3}, "have heads of 96, 3 of keys for 4 of queries"),

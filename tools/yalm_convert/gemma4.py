@@ -31,7 +31,7 @@ def read_gemma4(keys, facts: dict, warnings: list) -> dict:
     cap = keys.number("final_logit_softcapping", None, 1e-3, 1e6)
     if cap is not None:
         found["logits_softcap"] = cap
-    of = {kind: [n for n, found in enumerate(types) if found == kind] for kind in (FULL, SLIDING)}
+    of = {kind: [n for n, of_layer in enumerate(types) if of_layer == kind] for kind in (FULL, SLIDING)}
     alike = {FULL: {"sliding_window": 0, "rope": found["rope"]}}
     if of[SLIDING]:
         alike[SLIDING] = _sliding(keys, facts, heads[SLIDING], warnings)
@@ -73,9 +73,11 @@ def _full_heads(keys, facts: dict, types: list) -> tuple:
     layers = keys.object("per_layer_config")
     if layers:
         every = [str(n) for n, kind in enumerate(types) if kind == FULL]
-        inner = keys.inner("per_layer_config", layers[min(layers)])
-        if sorted(layers) != sorted(every) or any(layer != inner.values for layer in layers.values()):
+        first = layers[min(layers)]
+        alike = isinstance(first, dict) and all(layer == first for layer in layers.values())
+        if sorted(layers) != sorted(every) or not alike:
             raise keys.error("per_layer_config: expected the same for all layers of full_attention, and no others")
+        inner = keys.inner("per_layer_config", first)
         for key in inner.values:
             if key not in ("head_dim", "num_key_value_heads"):
                 raise inner.error(f"{shown(key)} is not known")

@@ -63,12 +63,12 @@ def _heads(file: GgufFile, values: dict, types: list) -> None:
     counts = values.get("num_key_value_heads")
     if isinstance(counts, list):
         by_kind = {kind: {n for n, of in zip(counts, types) if of == kind} for kind in (FULL, SLIDING)}
-        if len(counts) != len(types) or any(len(found) > 1 for found in by_kind.values()):
+        if not counts or len(counts) != len(types) or any(len(found) > 1 for found in by_kind.values()):
             raise _error(
                 file, f"attention.head_count_kv: found {shown(counts)}, expected one number for a kind of layers"
             )
-        values["num_key_value_heads"] = max(by_kind[SLIDING])
-        values["num_global_key_value_heads"] = max(by_kind[FULL])
+        values["num_global_key_value_heads"] = max(by_kind[FULL], default=counts[-1])
+        values["num_key_value_heads"] = max(by_kind[SLIDING], default=counts[-1])
         values["attention_k_eq_v"] = True  # or nobody would read the latter; whether there is a v the tensors say
 
 
@@ -76,7 +76,11 @@ def _widths(file: GgufFile, values: dict, n_layers: int) -> None:
     widths = values.get("intermediate_size")
     if isinstance(widths, list):
         shared = values.get("num_kv_shared_layers", 0)
-        if widths != [widths[0]] * (n_layers - shared) + [2 * widths[0]] * shared:
+        if (
+            not widths
+            or not isinstance(shared, int)
+            or widths != [widths[0]] * (n_layers - shared) + [2 * widths[0]] * shared
+        ):
             raise _error(
                 file, f"feed_forward_length: found {shown(widths)}, expected twice as much where keys are shared"
             )
