@@ -95,11 +95,7 @@ isa_flags   = $(ISA_$(notdir $(patsubst %/,%,$(dir $(1)))))
 # Kernels take minutes to compile. They start no threads, and neither the fuzzers, which feed what reads input, nor the emulated builds, which test the
 # CUDA half, look at them: these builds take the release's. ThreadSanitizer sees what the scalar ones read and write.
 KERNELS    := $(if $(filter openmp tsan fuzz emulated%,$(VARIANT)),build/release,$(BUILD))
-# One source makes the kernels of several instruction sets. AddressSanitizer sees those of the widest that this processor runs; THOROUGH=1: all.
-NARROW      = $(if $(shell grep -s -m1 avx512_vnni /proc/cpuinfo),avx2 avxvnni,avx512 vnni vbmi amx)
-UNWATCHED  := $(if $(THOROUGH),,$(if $(filter asan,$(VARIANT)),$(if $(filter x86_64,$(ARCH)),$(NARROW))))
-kernels_in  = $(if $(filter $(addsuffix /%,$(addprefix src/cpu/kernels/,$(UNWATCHED))),$(1)),build/release,$(KERNELS))
-built_in    = $(if $(findstring /kernels/,$(1)),$(if $(and $(filter tsan,$(VARIANT)),$(findstring /ref/,$(1))),$(BUILD),$(call kernels_in,$(1))),$(BUILD))
+built_in    = $(if $(findstring /kernels/,$(1)),$(if $(and $(filter tsan,$(VARIANT)),$(findstring /ref/,$(1))),$(BUILD),$(KERNELS)),$(BUILD))
 
 QUANT_SOURCES  := quant quant8
 VECTOR_SOURCES := $(wildcard src/cpu/kernels/vec/*.c)
@@ -142,7 +138,7 @@ $(PROGRAM): $(CLI_OBJECTS) $(STATIC) $(FAST_KERNELS)
 	$(CC) $(LINK) $(LDFLAGS) -o $@ $(CLI_OBJECTS) $(FAST_KERNELS) $(STATIC) $(THREADS) $(CLI_LIBS) $(LIBS) $(EDIT)
 	$(emulated_program)
 
-$(STATIC): $(LIB_OBJECTS) $(if $(filter asan,$(VARIANT)),$(BUILD)/unwatched)
+$(STATIC): $(LIB_OBJECTS)
 	@rm -f $@
 	$(AR) rcs $@ $(LIB_OBJECTS)
 
@@ -171,11 +167,6 @@ else
 kernels: $(filter %.o,$(foreach file,$(LIB_OBJECTS),$(if $(findstring /kernels/,$(file)),$(file))))
 endif
 
-# These checks of each address take as long to compile as all the others together, and AddressSanitizer sees where a wrong one leads.
-ifeq ($(VARIANT),asan)
-$(BUILD)/src/cpu/kernels/%.o: private CFLAGS += -fno-sanitize=alignment,null,object-size,pointer-overflow
-endif
-
 $(BUILD)/src/cli/line.o: BASE += $(if $(EDIT),-DYALM_LIBEDIT)
 
 # The version string changes with every commit; only this file is built again for it.
@@ -195,8 +186,6 @@ $(BUILD)/commit: FORCE
 	$(call remember,$(COMMIT))
 $(BUILD)/http: FORCE
 	$(call remember,$(HTTP))
-$(BUILD)/unwatched: FORCE
-	$(call remember,$(UNWATCHED))
 $(BUILD)/settings: FORCE
 	$(call remember,$(CC) $(CFLAGS) $(THREADS) $(EDIT))
 

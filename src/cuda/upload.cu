@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 
 enum { N_BUFFERS = 2, MAX_THREADS = 16, ALIGNMENT = 256 };
-static const size_t buffer_bytes = (size_t)64 << 20;
+static const size_t most_buffer_bytes = (size_t)64 << 20;
 
 // ------------------------------------------------------------------------------------------ what goes where
 
@@ -250,7 +250,7 @@ static void *fill_slice(void *argument)
     return NULL;
 }
 
-// Fills a buffer with `units` of a piece by several threads. Starting them costs far less than they save, once in buffer_bytes.
+// Fills a buffer with `units` of a piece by several threads. Starting them costs far less than they save, once in a buffer.
 static void fill(void *to, const uint8_t *from, size_t units, int cols, int n_threads)
 {
     struct slice slices[MAX_THREADS];
@@ -272,7 +272,8 @@ static void fill(void *to, const uint8_t *from, size_t units, int cols, int n_th
 }
 
 struct upload {
-    void *buffers[N_BUFFERS];       // pinned, buffer_bytes each
+    void *buffers[N_BUFFERS];       // pinned
+    size_t buffer_bytes;            // of each: of a small model, all of it
     cudaEvent_t drained[N_BUFFERS]; // the copy engine has read it
     cudaStream_t stream;
     int n_threads;
@@ -290,13 +291,14 @@ static void upload_close(struct upload *u)
         cudaStreamDestroy(u->stream);
 }
 
-static yalm_status upload_open(struct upload *u, int n_threads, yalm_error *error)
+static yalm_status upload_open(struct upload *u, size_t bytes, int n_threads, yalm_error *error)
 {
     *u = {};
+    u->buffer_bytes = bytes < most_buffer_bytes ? bytes : most_buffer_bytes;
     u->n_threads = n_threads < MAX_THREADS ? n_threads : MAX_THREADS;
     TRY_CUDA(cudaStreamCreateWithFlags(&u->stream, cudaStreamNonBlocking));
     for (int i = 0; i < N_BUFFERS; i++) {
-        TRY_CUDA(cudaHostAlloc(&u->buffers[i], buffer_bytes, cudaHostAllocDefault));
+        TRY_CUDA(cudaHostAlloc(&u->buffers[i], u->buffer_bytes, cudaHostAllocDefault));
         TRY_CUDA(cudaEventCreateWithFlags(&u->drained[i], cudaEventDisableTiming));
     }
     return YALM_OK;
@@ -308,7 +310,7 @@ static yalm_status copy_pieces(struct upload *u, const struct layout *l, const y
     int next = 0;
     for (int i = 0; i < l->n; i++) {
         const struct piece *p = &l->pieces[i];
-        const size_t unit = unit_in_block(p->cols), n_units = p->bytes / unit, most = buffer_bytes / unit;
+        const size_t unit = unit_in_block(p->cols), n_units = p->bytes / unit, most = u->buffer_bytes / unit;
         for (size_t at = 0, units; at < n_units; at += units, next = (next + 1) % N_BUFFERS) {
             units = n_units - at < most ? n_units - at : most;
             const size_t bytes = units * unit;
@@ -398,7 +400,7 @@ static yalm_status upload(struct cuda_weights *w, const struct backend_plan *pla
     if (!lay_out(&l, &w->weights, plan->config, plan->weights, w->block))
         return error_set(error, YALM_NO_MEMORY, "out of memory for a table of the weights");
     struct upload u;
-    yalm_status status = upload_open(&u, plan->options->n_threads, error);
+    yalm_status status = upload_open(&u, w->bytes, plan->options->n_threads, error);
     if (status == YALM_OK)
         status = copy_pieces(&u, &l, plan->options, error);
     if (status == YALM_OK)

@@ -15,7 +15,7 @@
 #define __device__
 #define __host__
 #define __constant__
-#define __forceinline__ inline __attribute__((always_inline))
+#define __forceinline__ inline
 #define __grid_constant__
 #define __launch_bounds__(...)
 #define __align__(n)      alignas(n)

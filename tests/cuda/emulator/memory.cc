@@ -16,6 +16,7 @@
 // nothing; the bytes of a pattern on either side show writes that the pages let through.
 constexpr bool PAGED = !EMULATED_ASAN;
 constexpr size_t PAGE_BYTES = 4096, ALIGNMENT = 256;
+constexpr size_t POISONED_BYTES = 2 << 20;
 constexpr size_t GUARD_BYTES = EMULATED_ASAN ? 0 : 256;
 constexpr unsigned char GUARD = 0xA7;
 
@@ -85,6 +86,34 @@ static void add(const memory_range &range)
     ranges.insert(ranges.begin() + (ptrdiff_t)position_of(range.begin), range);
 }
 
+// Pages that hold the pattern of what nothing wrote, and become the allocation's own when they are written: most of a large one is never touched.
+static int poisoned_file(void)
+{
+    static int file = -1;
+    if (file < 0) {
+        std::vector<char> pattern(POISONED_BYTES, (char)EMULATED_POISON);
+        file = memfd_create("unwritten", 0);
+        if (file < 0 || write(file, pattern.data(), POISONED_BYTES) != (ssize_t)POISONED_BYTES) {
+            abort();
+        }
+    }
+    return file;
+}
+
+static void poison_range(const memory_range &range)
+{
+    size_t at = 0;
+    for (; range.pages && range.page_bytes - at >= POISONED_BYTES; at += POISONED_BYTES) {
+        if (mmap(range.pages + at, POISONED_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, poisoned_file(), 0) ==
+            MAP_FAILED) {
+            abort();
+        }
+    }
+    char *rest = at > range.before ? range.pages + at : range.begin;
+    memset(rest, EMULATED_POISON, (size_t)(range.begin + range.bytes - rest));
+    sanitizer_unwritten(range.begin, range.bytes);
+}
+
 // [closed pages] [pattern, allocation, pattern to the page's end] [closed pages]
 static bool map_range(memory_range *range, size_t bytes)
 {
@@ -133,9 +162,9 @@ static cudaError_t allocate(void **memory, size_t bytes, memory_kind kind)
         return runtime_result(cudaErrorMemoryAllocation);
     }
     range.kind = kind;
+    poison_range(range);
     memset(range.begin - range.before, GUARD, range.before);
     memset(range.begin + bytes, GUARD, range.after);
-    emulated_poison(range.begin, bytes);
     trap_prepare();
     protect(range, n_open > 0);
     add(range);
