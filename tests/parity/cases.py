@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import importlib.util
 import io
 import json
 import struct
@@ -17,20 +16,13 @@ from unittest import mock
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+import random_hf_model as generator  # noqa: E402
+
 GOLDEN = ROOT / "tests/golden/logits"
 FABLE = ROOT / "models/fable-4m"
 WHOLE_ROWS = 3  # positions of which the whole vocabulary is stored
 IDS_PER_ROW = 8  # logits stored of every other position
-
-
-def load_generator():
-    spec = importlib.util.spec_from_file_location("random_hf_model", ROOT / "tools/random_hf_model.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-generator = load_generator()
 
 
 @dataclasses.dataclass(frozen=True)

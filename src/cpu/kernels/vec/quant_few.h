@@ -300,7 +300,7 @@ VEC_INLINE void few_rows(enum dtype type, int n_rows, int n_tokens, float *const
                          const struct quants_at quants[QUANT_STREAMS], const uint8_t *const scales[QUANT_STREAMS], int cols,
                          const char *x, bool to_l2)
 {
-    const int groups = (int)quant_groups(cols), whole = part_groups(type);
+    const int groups = (int)quant_groups(cols), whole = part_groups(type), parts = VEC / whole;
     struct few_at at = {
         .x = type == DTYPE_Q8 ? x : x + few_parts(DTYPE_Q8, cols),
         .ldx = few_bytes(cols),
@@ -325,7 +325,7 @@ VEC_INLINE void few_rows(enum dtype type, int n_rows, int n_tokens, float *const
         at.ahead = plane_further(g * low, ahead, groups * low, groups * high);
         at.high_ahead = plane_further(g * high, ahead * high / low, groups * high, high ? groups * low : 0);
 #pragma GCC unroll 2
-        for (int part = 0; part < VEC / whole; part++, at.x += part_size(type)) {
+        for (int part = 0; part < parts; part++, at.x += part_size(type)) {
             if (part * whole >= there)
                 break;
             few_part(type, n_rows, n_tokens, sum, &at, part);

@@ -1,0 +1,219 @@
+"""The tensors of a Hugging Face model, by its config.json: names and shapes, in the order in which random_hf_model.py fills them."""
+
+
+def recurrent_shapes(c, p):
+    dim, heads, width = c["hidden_size"], c["linear_num_value_heads"], c["linear_conv_kernel_dim"]
+    values = heads * c["linear_value_head_dim"]
+    channels = 2 * c["linear_num_key_heads"] * c["linear_key_head_dim"] + values
+    if c["model_type"] == "qwen3_next":
+        products = {p + "in_proj_qkvz.weight": (channels + values, dim), p + "in_proj_ba.weight": (2 * heads, dim)}
+    else:
+        products = {
+            p + "in_proj_qkv.weight": (channels, dim),
+            p + "in_proj_z.weight": (values, dim),
+            p + "in_proj_b.weight": (heads, dim),
+            p + "in_proj_a.weight": (heads, dim),
+        }
+    return products | {
+        p + "conv1d.weight": (channels, 1, width),
+        p + "dt_bias": (heads,),
+        p + "A_log": (heads,),
+        p + "norm.weight": (c["linear_value_head_dim"],),
+        p + "out_proj.weight": (dim, values),
+    }
+
+
+def gemma4_layer(c, i, p):
+    dim, ffn, n = c["hidden_size"], c["intermediate_size"], c["hidden_size_per_layer_input"]
+    full = c["layer_types"][i] == "full_attention" or i + 1 == c["num_hidden_layers"]  # the last one in any case
+    keeps = i < c["num_hidden_layers"] - c["num_kv_shared_layers"]
+    hd = c["global_head_dim"] if full else c["head_dim"]
+    alike = full and c["attention_k_eq_v"]
+    q, kv = c["num_attention_heads"] * hd, (c["num_global_key_value_heads"] if alike else c["num_key_value_heads"]) * hd
+    norms = ["input", "post_attention", "pre_feedforward", "post_feedforward"]
+    if c.get("enable_moe_block"):
+        norms += ["post_feedforward_1", "post_feedforward_2", "pre_feedforward_2"]
+    shapes = {
+        p
+        + "{}_layernorm{}.weight".format(
+            *(which.rsplit("_", 1)[0], "_" + which[-1]) if which[-1].isdigit() else (which, "")
+        ): (dim,)
+        for which in norms
+    }
+    for name, rows, cols in (("q", q, dim), ("k", kv, dim), ("v", kv, dim), ("o", dim, q)):
+        if name in "qo" or (keeps and not (name == "v" and alike)):
+            shapes[p + f"self_attn.{name}_proj.weight"] = (rows, cols)
+            if c["attention_bias"]:
+                shapes[p + f"self_attn.{name}_proj.bias"] = (rows,)
+    shapes |= {p + f"self_attn.{name}_norm.weight": (hd,) for name in ("qk" if keeps else "q")}
+    ffn *= 2 if c["use_double_wide_mlp"] and not keeps else 1
+    shapes |= {
+        p + "mlp.gate_proj.weight": (ffn, dim),
+        p + "mlp.up_proj.weight": (ffn, dim),
+        p + "mlp.down_proj.weight": (dim, ffn),
+        p + "layer_scalar": (1,),
+    }
+    if n:
+        shapes |= {
+            p + "per_layer_input_gate.weight": (n, dim),
+            p + "per_layer_projection.weight": (dim, n),
+            p + "post_per_layer_input_norm.weight": (dim,),
+        }
+    if c.get("enable_moe_block"):
+        e, width = c["num_experts"], c["moe_intermediate_size"]
+        shapes |= {
+            p + "router.proj.weight": (e, dim),
+            p + "router.scale": (dim,),
+            p + "router.per_expert_scale": (e,),
+            p + "experts.gate_up_proj": (e, 2 * width, dim),
+            p + "experts.down_proj": (e, dim, width),
+        }
+    return shapes
+
+
+def gemma4_shapes(c):
+    dim, vocab, n = c["hidden_size"], c["vocab_size"], c["hidden_size_per_layer_input"]
+    shapes, all_inputs = {"model.embed_tokens.weight": (vocab, dim)}, n * c["num_hidden_layers"]
+    if n:
+        shapes |= {
+            "model.embed_tokens_per_layer.weight": (vocab, all_inputs),
+            "model.per_layer_model_projection.weight": (all_inputs, dim),
+            "model.per_layer_projection_norm.weight": (n,),
+        }
+    for i in range(c["num_hidden_layers"]):
+        shapes |= gemma4_layer(c, i, f"model.layers.{i}.")
+    return (
+        shapes | {"model.norm.weight": (dim,)} | ({} if c["tie_word_embeddings"] else {"lm_head.weight": (vocab, dim)})
+    )
+
+
+def norms_before(c, p):
+    dim, kind = c["hidden_size"], c["model_type"]
+    names = ["post_feedforward" if kind in ("olmo2", "olmo3") else "input"]
+    names += ["post_self_attn", "post_mlp"] if kind == "glm4" else []
+    names += ["pre_feedforward", "post_feedforward"] if kind.startswith("gemma") else []
+    return {p + f"{name}_layernorm.weight": (dim,) for name in names}
+
+
+def attention_shapes(c, p, recurrent):
+    dim, kind, shapes = c["hidden_size"], c["model_type"], {}
+    hd = c.get("head_dim") or dim // c["num_attention_heads"]
+    q, kv = c["num_attention_heads"] * hd, c["num_key_value_heads"] * hd
+    fused = kind == "phi3"
+    if recurrent:
+        return recurrent_shapes(c, p + "linear_attn.")
+    if fused:
+        shapes[p + "self_attn.qkv_proj.weight"] = (q + 2 * kv, dim)
+    for name, rows, cols in (("q", q, dim), ("k", kv, dim), ("v", kv, dim), ("o", dim, q)):
+        if fused and name != "o":
+            continue
+        if (
+            kind.startswith(("qwen3_5", "qwen3_next")) and name == "q"
+        ):  # and a gate for each component of what comes out
+            rows *= 2
+        shapes[p + f"self_attn.{name}_proj.weight"] = (rows, cols)
+        biased = "qkv" if kind == "qwen2" or kind.startswith("glm4") else "qkvo"
+        if (c.get("attention_bias") or kind == "qwen2") and name in biased:
+            shapes[p + f"self_attn.{name}_proj.bias"] = (rows,)
+    if kind in ("olmo2", "olmo3"):
+        shapes |= {p + "self_attn.q_norm.weight": (q,), p + "self_attn.k_norm.weight": (kv,)}
+    if kind.startswith(("qwen3", "gemma3")) or c.get("use_qk_norm"):
+        shapes |= {p + f"self_attn.{name}_norm.weight": (hd,) for name in "qk"}
+    return shapes
+
+
+def gate_up_down(p, ffn, dim):
+    return {
+        p + "gate_proj.weight": (ffn, dim),
+        p + "up_proj.weight": (ffn, dim),
+        p + "down_proj.weight": (dim, ffn),
+    }
+
+
+def gpt_oss_experts(c, p):
+    dim, ffn, n = c["hidden_size"], c["intermediate_size"], c["num_local_experts"]
+    return {
+        p + "self_attn.sinks": (c["num_attention_heads"],),
+        p + "mlp.router.weight": (n, dim),
+        p + "mlp.router.bias": (n,),
+        p + "mlp.experts.gate_up_proj": (n, dim, 2 * ffn),
+        p + "mlp.experts.gate_up_proj_bias": (n, 2 * ffn),
+        p + "mlp.experts.down_proj": (n, ffn, dim),
+        p + "mlp.experts.down_proj_bias": (n, dim),
+    }
+
+
+def glm4_experts(c, p):
+    dim, n, width = c["hidden_size"], c["n_routed_experts"], c["moe_intermediate_size"]
+    shapes = {p + "mlp.gate.weight": (n, dim), p + "mlp.gate.e_score_correction_bias": (n,)}
+    for e in range(n):
+        shapes |= gate_up_down(p + f"mlp.experts.{e}.", width, dim)
+    return shapes | gate_up_down(p + "mlp.shared_experts.", width * c["n_shared_experts"], dim)
+
+
+def granite_experts(c, p):
+    dim, ffn, n = c["hidden_size"], c["intermediate_size"], c["num_local_experts"]
+    return {
+        p + "block_sparse_moe.router.layer.weight": (n, dim),
+        p + "block_sparse_moe.input_linear.weight": (n, 2 * ffn, dim),
+        p + "block_sparse_moe.output_linear.weight": (n, dim, ffn),
+    }
+
+
+def mixtral_experts(c, p):
+    dim, ffn, shapes = c["hidden_size"], c["intermediate_size"], {}
+    shapes[p + "block_sparse_moe.gate.weight"] = (c["num_local_experts"], dim)
+    for e in range(c["num_local_experts"]):
+        for name, rows, cols in (("w1", ffn, dim), ("w2", dim, ffn), ("w3", ffn, dim)):
+            shapes[p + f"block_sparse_moe.experts.{e}.{name}.weight"] = (rows, cols)
+    return shapes
+
+
+def qwen3_experts(c, p):
+    dim, n, width = c["hidden_size"], c["num_experts"], c["moe_intermediate_size"]
+    shapes = {p + "mlp.gate.weight": (n, dim)}
+    if "shared_expert_intermediate_size" not in c:
+        for e in range(n):
+            shapes |= gate_up_down(p + f"mlp.experts.{e}.", width, dim)
+        return shapes
+    shapes |= {p + "mlp.experts.gate_up_proj": (n, 2 * width, dim), p + "mlp.experts.down_proj": (n, dim, width)}
+    shapes[p + "mlp.shared_expert_gate.weight"] = (1, dim)
+    return shapes | gate_up_down(p + "mlp.shared_expert.", c["shared_expert_intermediate_size"], dim)
+
+
+def ffn_shapes(c, p, i):
+    dim, ffn, kind = c["hidden_size"], c["intermediate_size"], c["model_type"]
+    if kind == "gpt_oss":
+        return gpt_oss_experts(c, p)
+    if kind == "glm4_moe" and i >= c["first_k_dense_replace"]:
+        return glm4_experts(c, p)
+    if kind == "granitemoe":
+        return granite_experts(c, p)
+    if "num_local_experts" in c:
+        return mixtral_experts(c, p)
+    if "num_experts" in c and i not in c.get("mlp_only_layers", []) and (i + 1) % c.get("decoder_sparse_step", 1) == 0:
+        return qwen3_experts(c, p)
+    if kind in ("phi3", "glm4"):
+        return {p + "mlp.gate_up_proj.weight": (2 * ffn, dim), p + "mlp.down_proj.weight": (dim, ffn)}
+    shapes = {}
+    for name, shape in gate_up_down(p + "mlp.", ffn, dim).items():
+        shapes[name] = shape
+        if c.get("mlp_bias"):
+            shapes[name.replace(".weight", ".bias")] = shape[:1]
+    return shapes
+
+
+def tensor_shapes(c):
+    if c["model_type"] == "gemma4_text":
+        return gemma4_shapes(c)
+    dim, vocab = c["hidden_size"], c["vocab_size"]
+    shapes = {"model.embed_tokens.weight": (vocab, dim)}
+    for i in range(c["num_hidden_layers"]):
+        p = f"model.layers.{i}."
+        recurrent = c.get("layer_types", ["full_attention"] * (i + 1))[i] == "linear_attention"
+        shapes |= norms_before(c, p) | attention_shapes(c, p, recurrent)
+        shapes |= {p + "post_attention_layernorm.weight": (dim,)} | ffn_shapes(c, p, i)
+    shapes["model.norm.weight"] = (dim,)
+    if not c["tie_word_embeddings"]:
+        shapes["lm_head.weight"] = (vocab, dim)
+    return shapes
