@@ -167,6 +167,11 @@ else
 kernels: $(filter %.o,$(foreach file,$(LIB_OBJECTS),$(if $(findstring /kernels/,$(file)),$(file))))
 endif
 
+# gcc 12 lays out the frames that it puts beside the stack, to see uses after return, for vectors of 32 bytes at most (its bug 110027).
+ifeq ($(VARIANT),asan)
+$(BUILD)/src/cpu/kernels/%.o: private CFLAGS += $(call compiler_has,--param asan-use-after-return=0)
+endif
+
 $(BUILD)/src/cli/line.o: BASE += $(if $(EDIT),-DYALM_LIBEDIT)
 
 # The version string changes with every commit; only this file is built again for it.
