@@ -85,8 +85,8 @@ THREADED_PROGRAMS = ("cpu/test_team", "engine/test_session")
 NUMBERS = ("engine/test_forward", "engine/test_together", "cpu/test_sparq", "cpu/test_limits")
 # Of the Python tests under AddressSanitizer, and of the emulated GPU's, it leaves out: numbers (the release build's tests judge them), and what takes minutes.
 BRIEFLY = {
-    "asan/cli": "not (perplexity or throughput or measures or quality or passkey or nomad or calibrate)",
-    "asan/parity": "not bundled",
+    "asan/cli": "not (perplexity or throughput or measures or quality or passkey or nomad or calibrate or activations or bf12)",
+    "asan/parity": "not (bundled or scalar)",
     "asan/text": "not megabyte",
     "emulated/cuda": "not (quality or measuring or ptxas)",
 }

@@ -9,7 +9,7 @@ import subprocess
 
 import cases
 import pytest
-from harness import BUILD, ROOT, VARIANT, built, convert_directory
+from harness import BUILD, ROOT, THOROUGH, VARIANT, built, convert_directory
 
 pytestmark = pytest.mark.skipif(VARIANT != "emulated", reason="of the emulated GPU")
 RUN = ["-i", "Once upon a time", "-n", "2", "--temp", "0"]
@@ -51,7 +51,7 @@ def test_options(fable, words, text):
     refuses(yalm(fable, "-d", "cuda", *words), 2, text)
 
 
-@pytest.mark.parametrize("dtype", ["q8", "q4", "fp8", "fp8_e5m2", "bf12"])
+@pytest.mark.parametrize("dtype", ["q8", "q4", "fp8", "fp8_e5m2", "bf12"] if THOROUGH else ["q4"])
 def test_quantised_weights_are_not_refused(tmp_path, dtype):
     model = convert_directory(ROOT / "models/fable-4m", tmp_path / "model.bin", "--dtype", dtype)
     done = yalm(model, "-d", "auto")

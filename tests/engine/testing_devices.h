@@ -16,6 +16,12 @@ static inline const char *isa_to_test(int i)
 {
     if (on_gpu())
         return i == 0 ? "auto" : NULL;
-    const struct cpu_kernels *kernels = cpu_kernels_usable()[i];
-    return kernels ? kernels->name : NULL;
+    const struct cpu_kernels *const *usable = cpu_kernels_usable();
+#ifdef __SANITIZE_ADDRESS__ // the first and the last: what the others touch their own tests watch
+    if (i > 1)
+        return NULL;
+    while (i == 1 && usable[1] && usable[2])
+        usable++;
+#endif
+    return usable[i] ? usable[i]->name : NULL;
 }

@@ -192,16 +192,14 @@ void memory_close(void)
     }
 }
 
+static bool all_guard(const char *bytes, size_t n)
+{
+    return n == 0 || ((unsigned char)*bytes == GUARD && memcmp(bytes, bytes + 1, n - 1) == 0);
+}
+
 static bool guards_whole(const memory_range &range)
 {
-    bool whole = true;
-    for (size_t i = 0; i < range.before; i++) {
-        whole = whole && (unsigned char)range.begin[-(ptrdiff_t)i - 1] == GUARD;
-    }
-    for (size_t i = 0; i < range.after; i++) {
-        whole = whole && (unsigned char)range.begin[range.bytes + i] == GUARD;
-    }
-    return whole;
+    return all_guard(range.begin - range.before, range.before) && all_guard(range.begin + range.bytes, range.after);
 }
 
 void memory_check_guards(void)
