@@ -8,6 +8,7 @@
 #include "cli/throughput.h"
 
 static const double limits_seconds = 0.5;  // for each of two measurements, before and after
+static const double soon_seconds = 1;      // a machine is what it was so long ago: then the second is left out
 static const double reading_seconds = 0.1; // of plain reading, before each repetition and after the last
 
 struct bench {
@@ -17,7 +18,8 @@ struct bench {
     int32_t *ids;        // (depth + length) of the current test
     struct report report;
     bool limits_known;
-    int stated; // context of the largest session whose memory has been stated
+    double limits_at; // when they were measured last
+    int stated;       // context of the largest session whose memory has been stated
 };
 
 static yalm_status fill_ids(struct bench *bench, int n, yalm_error *error)
@@ -38,6 +40,7 @@ static yalm_status measure_limits(struct bench *bench, yalm_session *session, ya
     yalm_limits limits;
     progress("measuring the machine's limits");
     const yalm_status status = yalm_measure_limits(session, limits_seconds, &limits, error);
+    bench->limits_at = seconds_now();
     if (status == YALM_OK)
         limits_merge(&bench->report.limits, &limits);
     return status;
@@ -194,7 +197,7 @@ static yalm_status run_test(struct bench *bench, struct test *test, bool last, y
     if (status == YALM_OK)
         status = repeat(bench, test, session, speculation.speculator, error);
     speculation_close(&speculation);
-    if (status == YALM_OK && last)
+    if (status == YALM_OK && last && seconds_now() > bench->limits_at + soon_seconds)
         status = measure_limits(bench, session, error);
     if (status == YALM_OK && interrupted())
         status = YALM_INTERRUPTED;
