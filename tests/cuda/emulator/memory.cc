@@ -110,7 +110,9 @@ static void poison_range(const memory_range &range)
         }
     }
     char *rest = at > range.before ? range.pages + at : range.begin;
-    memset(rest, EMULATED_POISON, (size_t)(range.begin + range.bytes - rest));
+    if (rest < range.begin + range.bytes) {
+        memset(rest, EMULATED_POISON, (size_t)(range.begin + range.bytes - rest));
+    }
     sanitizer_unwritten(range.begin, range.bytes);
 }
 
