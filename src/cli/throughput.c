@@ -8,7 +8,7 @@
 #include "cli/throughput.h"
 
 static const double limits_seconds = 0.5;  // for each of two measurements, before and after
-static const double soon_seconds = 1;      // a machine is what it was so long ago: then the second is left out
+static const double soon_seconds = 1;      // sooner after the first, the second would say the same, and is left out
 static const double reading_seconds = 0.1; // of plain reading, before each repetition and after the last
 
 struct bench {

@@ -153,7 +153,7 @@ MORE_SELECTED = ("tiny-llama", "tiny-window", "tiny-mixtral", "tiny-oddvocab") i
 DIFFERING = {"sparq-fp16": (0.004, 1), "sparq-int8": (0.02, 2), "sparq-q4": (0.055, 2), "hybrid": (0.004, 1)}
 ODD = 0.014
 N_TOKENS = 56 if EMULATED else 144  # past the windows
-# Of the bundled model, which has no window, and ten times the others' size.
+# Of the bundled model, which has no window, and several times the others' size.
 FEW_TOKENS = 24 if EMULATED and not THOROUGH else N_TOKENS
 # A token as one kernel (src/cuda/step/step.cuh), which capability 9.0 and later have: every type of weights, and heads, groups, biases and windows of all kinds
 # whose rows are whole packs. On a GPU that has it, all of the above run it too.
