@@ -5,7 +5,6 @@
 
 #include "cpu/matmul.h"
 #include "cpu/norms.h"
-#include "cpu/observe.h"
 
 void gated_units(struct cpu_state *s, const struct expert_weights *w, type_set types, const float *h, int n, struct member *me)
 {
@@ -131,9 +130,9 @@ static void expert(struct cpu_state *s, const struct expert_weights *w, struct e
     for (struct span mine; team_claim(me, n, 1, &mine);)
         for (int i = mine.first; i < mine.last; i++)
             memcpy(s->expert_in + (size_t)i * dim, s->h + (size_t)tokens[i] * dim, sizeof(float) * dim);
-    observe(me, observed, input, s->expert_in, n, w->gate.cols);
+    matmul_observe(me, observed, input, s->expert_in, n, w->gate.cols);
     gated_units(s, w, types.units, s->expert_in, n, me);
-    observe(me, observed, input + 1, s->gate, n, w->down.cols);
+    matmul_observe(me, observed, input + 1, s->gate, n, w->down.cols);
     matmul_pack(s, me, types.down, s->gate, n, w->down.cols);
     const int needed = n > 0 ? dim : 0;
     for (struct span rows; matmul_claim(s, me, &w->down, needed, n, &rows);) {

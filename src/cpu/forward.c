@@ -10,7 +10,6 @@
 #include "cpu/inputs.h"
 #include "cpu/matmul.h"
 #include "cpu/norms.h"
-#include "cpu/observe.h"
 #include "cpu/shares.h"
 #include "model/rope.h"
 #include "util/clock.h"
@@ -174,14 +173,14 @@ static void attention_block(struct cpu_state *s, const struct pass *pass, int la
     const struct layer_weights *w = &s->weights->layers[layer];
     const bool recurrent = config_is_recurrent(s->config, layer);
     const float *h = read_stream(s, me, w->attention_norm, batch->n);
-    observe(me, pass->observed, importance_input(s->config, layer, INPUT_QKV), h, batch->n, w->q.cols);
+    matmul_observe(me, pass->observed, importance_input(s->config, layer, INPUT_QKV), h, batch->n, w->q.cols);
     matmul_ahead(s, me, (const struct matrix *[]){&w->o}, 1, batch->n);
     if (recurrent)
         delta_block(s, pass->turns, pass->n_turns, h, batch->n, layer, me);
     else
         attention(s, pass, layer, h, me);
     const float *y = recurrent ? s->gates : s->attended;
-    observe(me, pass->observed, importance_input(s->config, layer, INPUT_O), y, batch->n, w->o.cols);
+    matmul_observe(me, pass->observed, importance_input(s->config, layer, INPUT_O), y, batch->n, w->o.cols);
     matmul_ahead(s, me, (const struct matrix *[]){w->router.data ? &w->router : &w->experts[0].gate}, 1, batch->n);
     project_residual(s, me, &w->o, w->o_bias, y, w->attention_post_norm, batch->n);
     shares_join(s, pass->run, me, w->attention_post_norm, batch->n);
@@ -241,12 +240,12 @@ static void ffn(struct cpu_state *s, const struct pass *pass, int layer, struct 
     if (w->router.data && !w->shared.gate.data)
         return;
     const struct expert_weights *ffn = w->router.data ? &w->shared : &w->experts[0];
-    observe(me, pass->observed, input + INPUT_FFN, h, batch->n, ffn->gate.cols);
+    matmul_observe(me, pass->observed, input + INPUT_FFN, h, batch->n, ffn->gate.cols);
     matmul_ahead(s, me, (const struct matrix *[]){&ffn->down}, 1, batch->n);
     gated_units(s, ffn, type_bit(ffn->gate.dtype) | type_bit(ffn->up.dtype), h, batch->n, me);
     if (w->router.data && w->shared_router.data)
         weigh_shared(s, w, h, batch->n, me);
-    observe(me, pass->observed, input + INPUT_DOWN, s->gate, batch->n, ffn->down.cols);
+    matmul_observe(me, pass->observed, input + INPUT_DOWN, s->gate, batch->n, ffn->down.cols);
     if (w->input_gate.data)
         matmul_ahead(s, me, (const struct matrix *[]){&w->input_gate}, 1, batch->n);
     else
@@ -316,7 +315,8 @@ static void classify(struct cpu_state *s, const struct pass *pass, struct member
         return;
     const int n = batch->all_logits || !batch->logits ? batch->n : 1;
     norm_tokens(s, me, s->h, s->x + (size_t)(batch->n - n) * s->config->hidden_dim, s->weights->norm, n);
-    observe(me, pass->observed, importance_input(s->config, s->config->n_layers, 0), s->h, n, s->weights->classifier.cols);
+    matmul_observe(me, pass->observed, importance_input(s->config, s->config->n_layers, 0), s->h, n,
+                   s->weights->classifier.cols);
     if (!batch->logits)
         return;
     float *logits = s->group ? s->logits : batch->logits;

@@ -274,3 +274,18 @@ void matmul_shared(struct cpu_state *s, struct member *me, const struct product 
                 matmul_rows(s, me, &products[i], (struct span){first, last}, x, n);
         }
 }
+
+void matmul_observe(struct member *me, struct input_sums *sums, int input, const float *x, int n, int cols)
+{
+    enum { GRAIN = 64 }; // columns: each is one member's, which adds its tokens up in their order
+    if (!sums)
+        return;
+    for (struct span mine; team_claim(me, n > 0 ? cols : 0, GRAIN, &mine);) {
+        double *squares = sums[input].squares;
+        for (ptrdiff_t t = 0; t < n; t++)
+            for (int i = mine.first; i < mine.last; i++)
+                squares[i] += (double)x[t * cols + i] * (double)x[t * cols + i];
+        if (mine.first == 0)
+            sums[input].tokens += n;
+    }
+}

@@ -70,9 +70,8 @@ struct policy {
 
 enum { KEY_TILE = 256 };
 
-extern const struct policy policy_dense;
+extern const struct policy policy_dense; // state.c
 
-// All methods, NULL-terminated. What stands above fills it in (long/policies.c).
+// What stands above knows the methods (long/policies.c): all of them, NULL-terminated; and the one of that name, or NULL.
 extern const struct policy *const policies[];
-// NULL where there is none of that name.
 const struct policy *policy_find(const char *name);

@@ -69,7 +69,7 @@ struct cpu_state {
     const struct policy *policy;     // how one token attends
     struct method *method;           // what that has for itself (long/method.h); NULL of dense attention
     const struct key_record *record; // where keys go that calibration records; else NULL
-    struct input_sums *observed;     // where what matrices read goes that is observed (observe.h); else NULL
+    struct input_sums *observed;     // where what matrices read goes that is observed (matmul_observe()); else NULL
     const atomic_bool *cancel;
     struct yalm_group *group; // whose ranks have the rest of the model; NULL: none
     int64_t run;              // forward passes so far
