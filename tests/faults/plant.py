@@ -12,6 +12,7 @@ import fnmatch
 import functools
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -99,6 +100,8 @@ def plant(fault):
 
 
 def main():
+    # In the background a shell has it ignored, and then the programs under test ignore it, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     words = sys.argv[1:]
     faults = [fault for fault in FAULTS if not words or any(word in fault.about for word in words)]
     if subprocess.run(["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, check=True).stdout:
