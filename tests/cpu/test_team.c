@@ -343,7 +343,7 @@ static void test_sizes_are_checked(void **state)
 
 int main(void)
 {
-    alarm(600); // a team that never ends fails, and keeps nobody waiting
+    alarm(300); // a team that never ends fails, and keeps nobody waiting
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_item_once_and_in_order),
         cmocka_unit_test(test_late_members_hold_nobody_up),
