@@ -100,7 +100,7 @@ def plant(fault):
 
 
 def main():
-    # In the background a shell has it ignored, and then the programs under test ignore it, too.
+    # In a shell's background ^C is ignored, and programs under test would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     words = sys.argv[1:]
     faults = [fault for fault in FAULTS if not words or any(word in fault.about for word in words)]
