@@ -7,6 +7,7 @@ import io
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,27 @@ VARIANT = os.environ.get("YALM_VARIANT", "release")
 THOROUGH = os.environ.get("YALM_THOROUGH", "1") == "1"
 BUILD = ROOT / "build" / VARIANT
 SHARED = ROOT.parent / "shared"
+HANG = 300  # seconds after which a test gives up: it ends what hangs, and is never what a test measures
 
 sys.path.append(str(ROOT / "tools"))
 import convert  # noqa: E402
+
+
+def patience(seconds):
+    """A limit for what must be done within `seconds` where nothing else runs: as many times that as work takes longer now."""
+    began, worked = time.monotonic(), time.thread_time()
+    while time.thread_time() - worked < 0.05:
+        pass
+    return seconds * max(1, (time.monotonic() - began) / 0.05) * 1.5
+
+
+def wait_until(condition):
+    """What condition() gives once that is true."""
+    ends = time.monotonic() + HANG
+    while not (found := condition()):
+        assert time.monotonic() < ends, "it does not come to be"
+        time.sleep(0.02)
+    return found
 
 
 def built(path):

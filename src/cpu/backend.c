@@ -26,10 +26,12 @@ static yalm_status cpu_resolve(const struct model_config *config, const struct m
 {
     const struct cpu_kernels *kernels = cpu_kernels_select(options->isa);
     if (!kernels) {
-        char usable[128] = "";
-        for (const struct cpu_kernels *const *k = cpu_kernels_usable(); *k; k++)
-            snprintf(usable + strlen(usable), sizeof usable - strlen(usable), "%s%s", usable[0] ? ", " : "", (*k)->name);
-        return error_set(error, YALM_USAGE, "isa: found '%s', this machine has: %s", options->isa, usable);
+        char names[128] = "";
+        const bool limited = !*cpu_kernels_usable(); // by an environment that names none of this machine's
+        for (const struct cpu_kernels *const *k = limited ? cpu_kernels_of_machine() : cpu_kernels_usable(); *k; k++)
+            snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", names[0] ? ", " : "", (*k)->name);
+        return error_set(error, YALM_USAGE, "%s: found '%s', this machine has: %s", limited ? "YALM_ISA" : "isa",
+                         limited ? getenv("YALM_ISA") : options->isa, names);
     }
     options->isa = kernels->name;
     if (!policy_find(options->attention)) {

@@ -10,7 +10,7 @@ import sys
 import xml.etree.ElementTree as ElementTree
 
 import pytest
-from harness import ROOT
+from harness import HANG, ROOT
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -124,7 +124,7 @@ def test_an_interrupted_run_leaves_nothing(tmp_path):
                 assert list((tmp_path / "b").glob("*.bin"))
                 break
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=30) == 130
+        assert process.wait(timeout=HANG) == 130
     assert list((tmp_path / "b").iterdir()) == [] and not (tmp_path / "r").exists()
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 from conversations import CLOCK, MESSAGES, WEATHER, conversations
-from harness import BUILD, built
+from harness import BUILD, HANG, built
 from reference import render
 from yalm_convert import chat_template as converter
 
@@ -19,7 +19,7 @@ def evaluate(chat, asked):
     program = built(BUILD / "tests/chat/render")
     lines = [chat if isinstance(chat, str) else json.dumps({"chat": chat})]
     lines += [variables if isinstance(variables, str) else json.dumps(variables) for variables in asked]
-    done = subprocess.run([program], input="\n".join(lines).encode(), capture_output=True, timeout=100, check=False)
+    done = subprocess.run([program], input="\n".join(lines).encode(), capture_output=True, timeout=HANG, check=False)
     assert done.returncode == 0, done.stderr.decode(errors="replace")
     out, answers = done.stdout, []
     while out:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import hf
 import pytest
-from harness import convert_directory
+from harness import HANG, convert_directory
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,7 +23,7 @@ class Program:
     def command(self, *args):
         return [self.binary, self.model, *map(str, args)]
 
-    def __call__(self, *args, stdin=b"", env=None, timeout=100):
+    def __call__(self, *args, stdin=b"", env=None, timeout=HANG):
         environment = {**os.environ, **(env or {})}
         return subprocess.run(
             self.command(*args), check=False, input=stdin, capture_output=True, timeout=timeout, env=environment
@@ -56,7 +56,7 @@ def bare(yalm):
     """The program without a model in front."""
 
     def run(*args, **more):
-        return subprocess.run([str(yalm), *map(str, args)], check=False, capture_output=True, timeout=100, **more)
+        return subprocess.run([str(yalm), *map(str, args)], check=False, capture_output=True, timeout=HANG, **more)
 
     return run
 

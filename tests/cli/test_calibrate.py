@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from harness import HANG
 
 HELDOUT = Path(__file__).resolve().parents[2] / "models" / "fable-4m" / "heldout.txt"
 BYTES = 64 + 4 * 2 * 64 * 16 * 4  # layers, KV heads, head_dim, centroids, float32
@@ -115,6 +116,6 @@ def test_interrupted_leaves_no_file(program, tmp_path):
             time.sleep(0.01)
         time.sleep(0.3)
         running.send_signal(signal.SIGINT)
-        out, _ = running.communicate(timeout=60)
+        out, _ = running.communicate(timeout=HANG)
     assert running.returncode == 130 and out == b""
     assert list(tmp_path.iterdir()) == []

@@ -10,6 +10,7 @@ import subprocess
 import time
 
 import pytest
+from harness import HANG
 
 GREEDY = ("--temp", 0, "-n", 20)
 
@@ -245,7 +246,7 @@ class Terminal:
         os.close(slave)
         self.seen = ""
 
-    def until(self, pattern, timeout=60):
+    def until(self, pattern, timeout=HANG):
         """Reads until the text since the last call matches; returns it."""
         end = time.time() + timeout
         while not re.search(pattern, self.seen):
@@ -270,7 +271,7 @@ class Terminal:
                     rest += os.read(self.master, 65536)
         except OSError:
             pass
-        assert self.run.wait(timeout=60) == code, rest.decode(errors="replace")
+        assert self.run.wait(timeout=HANG) == code, rest.decode(errors="replace")
         os.close(self.master)
 
 
@@ -355,7 +356,7 @@ def test_interrupt_ends_a_script(chatty):
     run.stdin.flush()
     begin = run.stdout.read(100)
     run.send_signal(signal.SIGINT)
-    text, words = run.communicate(timeout=60)
+    text, words = run.communicate(timeout=HANG)
     assert run.returncode == 130 and len(begin) == 100 and text.endswith(b"\n") and b"yalm:" not in words
 
 
@@ -414,7 +415,7 @@ def test_what_was_read_before_an_interrupt_is_kept(program, tmp_path):
         time.sleep(0.01)
     time.sleep(1)
     run.send_signal(signal.SIGINT)
-    _, words = run.communicate(timeout=60)
+    _, words = run.communicate(timeout=HANG)
     read = int(re.search(rb"prefill: (\d+) tokens", words).group(1))
     assert run.returncode == 130 and 0 < read < 30000, words
     ids.write_text("300 400 500")

@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from harness import ROOT, convert_directory
+from harness import HANG, ROOT, convert_directory
 
 HINTS = [
     (["-i", "x", "-ngl", "99"], "option '-n': expected an integer from -2 to 1073741823, found 'gl'; -d cuda runs all"),
@@ -113,7 +113,7 @@ def test_a_model_file_that_is_shortened_while_it_runs(yalm, fable, tmp_path):
         time.sleep(0.1)
         with model.open("r+b") as file:
             file.truncate(1_000_000)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=HANG)
     assert process.returncode == 3, err
     assert err.decode() == (
         f"yalm: {model}: pages of the file are gone: it was shortened while yalm ran, or its disk failed\n"

@@ -9,6 +9,7 @@ import subprocess
 import time
 
 import pytest
+from harness import HANG, patience
 
 PROMPT = "Once upon a time"
 
@@ -43,14 +44,14 @@ FULL = [("-i", PROMPT, "-n", "5"), ("-m", "tokenize", "-i", PROMPT), ("--detoken
 @pytest.mark.parametrize("args", FULL, ids=" ".join)
 def test_a_full_disk_is_said(program, args):
     with open("/dev/full", "wb") as full:
-        done = subprocess.run(program.command(*args), check=False, stdout=full, stderr=subprocess.PIPE, timeout=100)
+        done = subprocess.run(program.command(*args), check=False, stdout=full, stderr=subprocess.PIPE, timeout=HANG)
     assert done.returncode == 1
     assert b"yalm: standard output: No space left on device" in done.stderr
 
 
 def test_a_closed_stdout_is_said(program):
     command = " ".join(f"'{word}'" for word in program.command("-i", PROMPT, "-n", "5"))
-    done = subprocess.run(["sh", "-c", f"{command} >&-"], check=False, stderr=subprocess.PIPE, timeout=100)
+    done = subprocess.run(["sh", "-c", f"{command} >&-"], check=False, stderr=subprocess.PIPE, timeout=HANG)
     assert done.returncode == 1 and b"yalm: standard output: Bad file descriptor" in done.stderr
 
 
@@ -63,7 +64,7 @@ def test_a_pipe_whose_reader_leaves(program):
     assert run.stdout.read(40).startswith(PROMPT.encode())
     run.stdout.close()
     words = run.stderr.read()
-    assert run.wait(timeout=60) == 1
+    assert run.wait(timeout=HANG) == 1
     assert b"yalm:" not in words
     run.stderr.close()
 
@@ -76,7 +77,7 @@ def test_interrupt_flushes_text_and_statistics(program):
     )
     begin = run.stdout.read(200)
     run.send_signal(signal.SIGINT)
-    text, words = run.communicate(timeout=60)
+    text, words = run.communicate(timeout=HANG)
     assert run.returncode == 130
     assert begin.startswith(PROMPT.encode())
     (begin + text).decode()  # whole characters
@@ -98,7 +99,7 @@ def test_interrupt_during_a_long_prefill(program):
     time.sleep(0.2)
     before = time.time()
     run.send_signal(signal.SIGINT)
-    assert run.wait(timeout=60) == 130 and time.time() - before < 5
+    assert run.wait(timeout=HANG) == 130 and time.time() - before < patience(5)
     assert run.stdout.read() == b""
     run.stdout.close()
     run.stderr.close()
@@ -122,7 +123,7 @@ def on_terminal(command, env=None):
             break
         words += piece
     text = run.stdout.read()
-    run.wait(timeout=60)
+    run.wait(timeout=HANG)
     os.close(master)
     run.stdout.close()
     return words, text
@@ -135,7 +136,7 @@ def test_progress_only_on_a_terminal_without_no_color(program):
     plain, plain_text = on_terminal(command, {"NO_COLOR": "1"})
     assert b"\033" not in plain and not re.search(rb"\r[^\n]", plain)
     assert text.splitlines()[:2] == plain_text.splitlines()[:2] and b"\033" not in text
-    piped = subprocess.run(command, check=False, capture_output=True, timeout=60)
+    piped = subprocess.run(command, check=False, capture_output=True, timeout=HANG)
     assert b"\033" not in piped.stderr and b"\r" not in piped.stderr
 
 
@@ -156,5 +157,5 @@ def test_a_reader_of_a_few_lines(program, args):
     """`| head` says nothing, whenever in the text it leaves."""
     run = subprocess.Popen(program.command(*args), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     run.stdout.close()
-    assert b"yalm:" not in run.stderr.read() and run.wait(timeout=60) in (0, 1)
+    assert b"yalm:" not in run.stderr.read() and run.wait(timeout=HANG) in (0, 1)
     run.stderr.close()

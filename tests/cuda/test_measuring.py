@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from harness import BUILD, ROOT, VARIANT, built
+from harness import BUILD, HANG, ROOT, VARIANT, built
 
 pytestmark = pytest.mark.skipif(VARIANT != "emulated", reason="of the emulated GPU")
 STEPS = "kernels,ladders,llama,mistral,quantised,attention,long,sanitizer"
@@ -101,7 +101,7 @@ def test_how_kernels_are_launched_changes_nothing(fable):
             command,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=HANG,
             check=True,
             env={**os.environ, "YALM_CUDA_WITHOUT": without},
         ).stdout

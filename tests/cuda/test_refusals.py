@@ -9,7 +9,7 @@ import subprocess
 
 import cases
 import pytest
-from harness import BUILD, ROOT, THOROUGH, VARIANT, built, convert_directory
+from harness import BUILD, HANG, ROOT, THOROUGH, VARIANT, built, convert_directory
 
 pytestmark = pytest.mark.skipif(VARIANT != "emulated", reason="of the emulated GPU")
 RUN = ["-i", "Once upon a time", "-n", "2", "--temp", "0"]
@@ -31,7 +31,7 @@ OPTIONS = [
 
 def yalm(model, *words, **environment):
     command = [built(BUILD / "yalm"), model, *RUN, *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, env={**os.environ, **environment})
+    return subprocess.run(command, capture_output=True, text=True, timeout=HANG, env={**os.environ, **environment})
 
 
 def refuses(done, code, text):
@@ -65,7 +65,7 @@ def test_bf12_weights_are_bf16_there(tmp_path):
         model = convert_directory(ROOT / "models/fable-4m", tmp_path / f"{dtype}.bin", "--dtype", dtype)
         text = ["-m", "perplexity", "-f", ROOT / "models/fable-4m/heldout.txt", "--ctx", "64", "--max-tokens", "128"]
         command = [built(BUILD / "yalm"), model, "-d", "cuda", *text, "--save-logits", tmp_path / dtype]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=HANG)
         assert done.returncode == 0, done.stderr
         logits.append((tmp_path / dtype).read_bytes())
     assert logits[0] == logits[1]

@@ -8,7 +8,7 @@ import subprocess
 import urllib.request
 
 import pytest
-from harness import VARIANT
+from harness import HANG, VARIANT
 
 pytestmark = pytest.mark.skipif(VARIANT != "emulated", reason="of the emulated GPU")
 
@@ -27,7 +27,7 @@ def complete(yalm, fable):
 
     def ask(prompt, **fields):
         body = json.dumps({"prompt": prompt, "max_tokens": 3, "seed": 4, **fields}).encode()
-        with urllib.request.urlopen(address + "/v1/completions", body, timeout=300) as answer:
+        with urllib.request.urlopen(address + "/v1/completions", body, timeout=HANG) as answer:
             return json.load(answer)
 
     yield ask
@@ -45,7 +45,7 @@ def test_two_at_once_and_again(yalm, fable, complete):
         together = [text(answer) for answer in pool.map(complete, prompts)]
     assert together == [text(complete(prompt, cache_prompt=False)) for prompt in prompts]
     command = [yalm, fable, "-d", "cuda", "-i", prompts[0], "-n", "3", "--seed", "4", "--no-echo", "-q"]
-    assert together[0] == subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
+    assert together[0] == subprocess.run(command, capture_output=True, text=True, timeout=HANG, check=True).stdout
     again = complete(prompts[0])
     assert text(again) == together[0]
     assert again["usage"]["prompt_tokens_details"]["cached_tokens"] == again["usage"]["prompt_tokens"] - 1

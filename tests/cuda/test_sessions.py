@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from harness import BUILD, ROOT, VARIANT, built
+from harness import BUILD, HANG, ROOT, VARIANT, built
 
 EMULATED = VARIANT == "emulated"
 pytestmark = pytest.mark.skipif(
@@ -38,7 +38,7 @@ def test_guesses_change_no_text(environment, yalm, fable):
     texts = []
     for how in ("off", "suffix"):
         done = subprocess.run(
-            [*command, "--speculate", how], env=environment, capture_output=True, text=True, timeout=300, check=True
+            [*command, "--speculate", how], env=environment, capture_output=True, text=True, timeout=HANG, check=True
         )
         texts.append(done.stdout)
     assert texts[0] == texts[1]

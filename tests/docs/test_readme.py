@@ -6,7 +6,7 @@ import re
 import subprocess
 
 import pytest
-from harness import ROOT
+from harness import HANG, ROOT
 
 LINES = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
 
@@ -32,7 +32,7 @@ def test_there_are_commands():
 @pytest.mark.parametrize("command, printed", blocks(), ids=[command for command, _ in blocks()])
 def test_command_prints_that(yalm, fable, command, printed):
     words = command.replace("./yalm", str(yalm)).replace("build/fable-4m.bin", str(fable))
-    done = subprocess.run(["bash", "-c", words], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(["bash", "-c", words], cwd=ROOT, capture_output=True, text=True, timeout=HANG)
     assert done.returncode == 0, done.stderr
     if not re.search(r" -m | --\w*tokenize| --verify", command):
         # A completion's text may differ on another processor, by the last bit of a probability; what is said of it may not.

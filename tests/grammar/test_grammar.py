@@ -8,7 +8,7 @@ import subprocess
 
 import jsonschema
 import pytest
-from harness import BUILD, built
+from harness import BUILD, HANG, built
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def match(tmp_path_factory):
         path.write_text(grammar if kind == "grammar" else json.dumps(grammar))
         command = [str(program), kind, str(path), *([str(model)] if model else [])]
         done = subprocess.run(
-            command, input="".join(text + "\0" for text in texts), capture_output=True, text=True, timeout=100
+            command, input="".join(text + "\0" for text in texts), capture_output=True, text=True, timeout=HANG
         )
         assert done.returncode in (0, 2), done.stderr
         return done.stdout.splitlines() if done.returncode == 0 else done.stdout.strip()

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 
-from harness import ROOT
+from harness import HANG, ROOT, patience, wait_until
 
 # Open MPI's, for tests alone: containers run as root, and have fewer cores than ranks.
 ENVIRONMENT = {
@@ -169,7 +169,7 @@ def start(hosts, n, *command, **more):
     )
 
 
-def run(hosts, n, *command, text=b"", timeout=60):
+def run(hosts, n, *command, text=b"", timeout=HANG):
     """(exit code, standard output, standard error) of n ranks."""
     started = start(hosts, n, *command, stdin=subprocess.PIPE)
     try:
@@ -196,19 +196,15 @@ def ranks_of(model):
     return found
 
 
-def wait_for_ranks(model, n, seconds=30):
-    end = time.monotonic() + seconds
-    while len(found := ranks_of(model)) < n:
-        assert time.monotonic() < end, "the ranks do not start"
-        time.sleep(0.05)
-    return found
+def wait_for_ranks(model, n):
+    return wait_until(lambda: len(found := ranks_of(model)) >= n and found)
 
 
 def gone(model, seconds=5):
-    """Whether no rank is left."""
-    end = time.monotonic() + seconds
+    """Whether no rank is left after so long."""
+    began = time.monotonic()
     while ranks_of(model):
-        if time.monotonic() > end:
+        if time.monotonic() - began > seconds and time.monotonic() - began > patience(seconds):
             return False
         time.sleep(0.05)
     return True

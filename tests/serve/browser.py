@@ -8,8 +8,9 @@ import shutil
 import socket
 import struct
 import subprocess
-import time
 import urllib.request
+
+from harness import HANG, wait_until
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -29,13 +30,7 @@ class Page:
         path = profile / "DevToolsActivePort"
         return path.exists() and path.read_text().partition("\n")[0]
 
-    @staticmethod
-    def wait(condition, seconds=60):
-        ends = time.monotonic() + seconds
-        while not (found := condition()):
-            assert time.monotonic() < ends, "it does not come to be"
-            time.sleep(0.05)
-        return found
+    wait = staticmethod(wait_until)
 
     def connect(self, port, url):
         def find():
@@ -43,7 +38,7 @@ class Page:
                 return [tab for tab in json.load(answer) if tab["type"] == "page" and tab["url"].startswith(url)]
 
         path = self.wait(find)[0]["webSocketDebuggerUrl"].split(str(port), 1)[1]
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=HANG)
         self.socket.sendall(
             f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
             "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()

@@ -8,10 +8,9 @@ import shutil
 import signal
 import subprocess
 import threading
-import time
 
 import pytest
-from harness import ROOT, convert_directory
+from harness import HANG, ROOT, convert_directory, wait_until
 
 # Shows tools, calls and results, and names every form of calls that is read: <tool_call>, [TOOL_CALLS].
 TEMPLATE = """{%- if tools %}Tools: {{ tools | tojson }}{{ "\\n" }}{% endif %}
@@ -59,10 +58,10 @@ class Server:
         self.reader = threading.Thread(target=lambda: self.lines.extend(self.process.stderr), daemon=True)
         self.reader.start()
 
-    def connect(self, timeout=100):
+    def connect(self, timeout=HANG):
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
 
-    def ask(self, method, path, body=None, headers=None, timeout=100):
+    def ask(self, method, path, body=None, headers=None, timeout=HANG):
         connection = self.connect(timeout)
         try:
             connection.request(method, path, body, headers or {})
@@ -97,18 +96,14 @@ class Server:
     def busy(self):
         return sum(slot["is_processing"] for slot in self.get("/slots").json)
 
-    def wait_until(self, condition, seconds=30):
-        ends = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < ends, "it does not come to be"
-            time.sleep(0.02)
+    wait_until = staticmethod(wait_until)
 
-    def stop(self, how=signal.SIGTERM, seconds=60):
+    def stop(self, how=signal.SIGTERM):
         """Ends the server by a signal; returns its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(how)
-        code = self.process.wait(seconds)
-        self.reader.join(10)
+        code = self.process.wait(HANG)
+        self.reader.join(HANG)
         return code
 
 

@@ -4,7 +4,7 @@ import re
 import subprocess
 
 import pytest
-from harness import ROOT
+from harness import HANG, ROOT
 
 PYTHON = ROOT / "build/clients/bin/python"
 
@@ -15,7 +15,7 @@ def test_client(seeded_talker, client):
         pytest.skip("build/clients is not there: `make test-clients` makes it")
     script = ROOT / f"tests/serve/clients/use_{client}.py"
     command = [str(PYTHON), str(script), f"http://127.0.0.1:{seeded_talker.port}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG)
     assert done.returncode == 0 and done.stdout == "done\n", done.stderr
 
 

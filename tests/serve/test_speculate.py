@@ -4,6 +4,7 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from harness import HANG
 
 PROMPT = "The little fox was happy. The little fox was sad. The little fox"
 CASES = [
@@ -38,5 +39,5 @@ def test_answers_are_the_same(start, plain, fable, how):
 
 def test_a_draft_that_no_session_can_use_is_refused(yalm, fable):
     command = [yalm, fable, "-m", "serve", "--port", "0", "--attention", "sparq", "--speculate", f"draft={fable}"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=HANG)
     assert done.returncode == 2 and "a draft is of no use where tokens are evaluated one by one" in done.stderr

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from harness import HANG
+
 ROOT = Path(__file__).resolve().parents[2]
 CONVERT = ROOT / "tools" / "convert.py"
 FABLE = ROOT / "models" / "fable-4m"
@@ -77,7 +79,7 @@ def run(*arguments, **options):
     """The converter as a user starts it."""
     environment = dict(os.environ, **options.pop("env", {}))
     command = [sys.executable, str(CONVERT), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, **options)
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=HANG, **options)
 
 
 def call(monkeypatch, capsys, *arguments):

@@ -10,7 +10,7 @@ import time
 import hf
 import numpy as np
 import pytest
-from harness import BUILD, ROOT, VARIANT
+from harness import BUILD, HANG, ROOT, VARIANT
 from read_model import SIX_BITS, VALUES, dequantise, read_model
 from yalm_convert import calibrate, packing, quantise
 
@@ -168,6 +168,6 @@ def test_interrupted_leaves_nothing(number, tmp_path):
                 break
             time.sleep(0.01)
         running.send_signal(number)
-        _, err = running.communicate(timeout=60)
+        _, err = running.communicate(timeout=HANG)
     assert running.returncode == 128 + number and "interrupted; nothing was written" in err
     assert os.listdir(place) == []

@@ -9,6 +9,7 @@ import time
 
 import hf
 import pytest
+from harness import HANG
 from read_model import FormatError, read_model
 
 USAGE = 2
@@ -75,7 +76,7 @@ def test_memory_stays_small(large, tmp_path):
         output = tmp_path / "model.bin"
         environment = dict(os.environ, PYTHONPATH=str(hf.CONVERT.parent))
         command = [sys.executable, "-c", program, str(hf.CONVERT), str(large), str(output), "--dtype", dtype]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=HANG)
         assert done.returncode == 0, done.stderr
         assert int(done.stdout) * 1024 < hf.convert_module.PEAK_MEMORY < output.stat().st_size
 
@@ -93,7 +94,7 @@ def test_interruption_leaves_nothing(number, code, large, tmp_path):
     while process.poll() is None and not list(tmp_path.glob(".model.bin.*.tmp")):
         time.sleep(0.002)
     process.send_signal(number)
-    err = process.communicate(timeout=60)[1]
+    err = process.communicate(timeout=HANG)[1]
     assert process.returncode == code, err
     assert "interrupted; nothing was written" in err
     assert os.listdir(tmp_path) == ["model.bin"] and output.read_text() == "old"

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from harness import ROOT
+from harness import HANG, ROOT
 
 NOWHERE = {
     "PIP_INDEX_URL": "http://127.0.0.1:9/",
@@ -17,7 +17,7 @@ NOWHERE = {
 def fetch(folder):
     command = [sys.executable, str(ROOT / "tools/fetch_smollm2.py"), *map(str, folder)]
     return subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, **NOWHERE}, timeout=120, check=False
+        command, capture_output=True, text=True, env={**os.environ, **NOWHERE}, timeout=HANG, check=False
     )
 
 

@@ -7,7 +7,7 @@ import re
 import subprocess
 
 import pytest
-from harness import ROOT
+from harness import HANG, ROOT
 
 KNOWN = ("75", "80", "86", "87", "89", "90", "100", "103", "110", "120", "121")
 EVERY = ["80", "86", "89", "90", "100", "120"]
@@ -32,7 +32,7 @@ def dry_run(tmp_path):
         }
         environment.update(PATH=f"{tmp_path}:{environment['PATH']}", **({} if nvcc else {"NVCC": ""}))
         done = subprocess.run(
-            ["make", "-n", *words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False
+            ["make", "-n", *words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=HANG, check=False
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

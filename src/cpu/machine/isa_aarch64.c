@@ -7,7 +7,7 @@
 #include "cpu/kernels/sparse.h"
 #include "cpu/machine/isa.h"
 
-const struct cpu_kernels *const *cpu_kernels_usable(void)
+const struct cpu_kernels *const *cpu_kernels_of_machine(void)
 {
     static const struct cpu_kernels *const all[] = {&cpu_kernels_neoni8mm, &cpu_kernels_neondot, &cpu_kernels_neon,
                                                     &cpu_kernels_scalar, NULL};

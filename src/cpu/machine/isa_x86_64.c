@@ -61,7 +61,7 @@ static bool can_run(const struct cpu_kernels *kernels)
     return true;
 }
 
-const struct cpu_kernels *const *cpu_kernels_usable(void)
+const struct cpu_kernels *const *cpu_kernels_of_machine(void)
 {
     // Best first: what a machine can run is always a tail of one of these lists, for each implies the rest, but AVX-512 not AVX-VNNI.
     static const struct cpu_kernels *const all[] = {&cpu_kernels_amx,

@@ -3,5 +3,6 @@
 
 double yalm_log_sum_exp(const float *logits, int n)
 {
-    return cpu_kernels_select("auto")->log_sum_exp(logits, n);
+    const struct cpu_kernels *kernels = cpu_kernels_select("auto");
+    return (kernels ? kernels : &cpu_kernels_scalar)->log_sum_exp(logits, n);
 }
