@@ -4,13 +4,11 @@ YALM_VARIANT names the build: release (default), or a sanitizer's."""
 
 from __future__ import annotations
 
-import platform
 import struct
 import subprocess
-from pathlib import Path
 
 import pytest
-from harness import BUILD, ROOT, SHARED, VARIANT, built, convert_directory
+from harness import BUILD, ROOT, SHARED, VARIANT, built, convert_directory, usable_isas
 
 SPECIAL, MAY_CHANGE = 2, 256  # flags of tests/text/encode_texts.c
 
@@ -23,20 +21,7 @@ def yalm():
 
 @pytest.fixture(scope="session")
 def isas():
-    """Instruction sets that this machine can run, or the one that QEMU runs the programs of."""
-    if VARIANT == "arm64":
-        return ["scalar", "neon", "neondot", "neoni8mm"]
-    cpu = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    if platform.machine() == "aarch64":
-        needs = {"neondot": " asimddp", "neoni8mm": " i8mm"}
-        return ["scalar", "neon", *(isa for isa, need in needs.items() if need in cpu)]
-    flags = set(cpu.partition("\nflags")[2].partition("\n")[0].split())
-    avx512 = {"avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl"}
-    vnni = avx512 | {"avx512_vnni"}
-    amx = vnni | {"avx512_bf16", "amx_tile", "amx_bf16", "amx_int8"}
-    avx2 = {"avx2", "fma", "f16c"}
-    needs = {"avx2": avx2, "avxvnni": avx2 | {"avx_vnni"}, "avx512": avx512, "avx512vnni": vnni, "amx": amx}
-    return ["scalar", *(isa for isa, need in needs.items() if need <= flags)]
+    return usable_isas()
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import platform
+import re
 import signal
 import sys
 import time
@@ -22,6 +24,34 @@ HANG = 300  # seconds after which a test gives up: it ends what hangs, and is ne
 
 sys.path.append(str(ROOT / "tools"))
 import convert  # noqa: E402
+
+
+def known_isas():
+    """Instruction sets of this kind of processor, the best one last, and what the kernel calls what each needs."""
+    if VARIANT == "arm64" or platform.machine() == "aarch64":
+        return {"scalar": set(), "neon": set(), "neondot": {"asimddp"}, "neoni8mm": {"i8mm"}}
+    avx2, avx512 = {"avx2", "fma", "f16c"}, {"avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl"}
+    vnni = avx512 | {"avx512_vnni"}
+    amx = vnni | {"avx512_bf16", "amx_tile", "amx_bf16", "amx_int8"}
+    return {
+        "scalar": set(),
+        "avx2": avx2,
+        "avxvnni": avx2 | {"avx_vnni"},
+        "avx512": avx512,
+        "avx512vnni": vnni,
+        "amx": amx,
+    }
+
+
+def usable_isas():
+    """Those that this machine can run, or QEMU. The environment's YALM_ISA names the best one that may be used, as in the program."""
+    known = known_isas()
+    if VARIANT == "arm64":
+        return list(known)
+    cpu = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    flags = set(re.search(r"^(?:flags|Features)\s*:(.*)", cpu, re.M)[1].split())
+    usable = [isa for isa, need in known.items() if need <= flags]
+    return usable[: usable.index(os.environ["YALM_ISA"]) + 1] if "YALM_ISA" in os.environ else usable
 
 
 def patience(seconds):

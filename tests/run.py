@@ -34,12 +34,14 @@ import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
+from harness import known_isas, usable_isas
+
 ROOT = Path(__file__).resolve().parents[1]
 LOGS = ROOT / "build/test"
 TIMES = LOGS / "seconds.json"  # what each job took when it ran last
 PARTS = ("release", "openmp", "asan", "tsan", "fuzz", "cuda")
 THOROUGH_PARTS = ("arm64",)  # of `make test-all` alone
-TIME_LIMIT = 1800  # seconds, for each job
+TIME_LIMIT = 1800  # seconds in which a job writes nothing to its log: however busy the machine, a test ends meanwhile
 # What a job takes that has not run here yet, about: by the beginning of its name.
 GUESSES = (
     ("emulated/cuda-", 1200),
@@ -89,6 +91,17 @@ BRIEFLY = {
     "asan/parity": "not (bundled or scalar)",
     "asan/text": "not megabyte",
     "emulated/cuda": "not (quality or measuring or ptxas)",
+}
+# What depends on rounding runs again by lesser instruction sets, where the machine has more: rooms of Python tests, in which build. (The programs of
+# tests/cpu and tests/engine, tests/parity and tests/cuda/test_devices.py run each test by each instruction set.)
+FORCED = (
+    ("avx2", "asan", ("serve", "cli")),
+    ("avx2", "release", ("mpi",)),
+    ("scalar", "release", ("serve", "cli", "mpi")),
+)
+# Of these the scalar one leaves out what takes minutes without vectors, and what has instruction sets of its own.
+FORCED_BRIEFLY = {
+    "scalar": "not (throughput or measures or quality or passkey or calibrate or activations or bf12 or stress or clients or page)"
 }
 # Rooms of src/, and the jobs that test them: what is not here is tested by the room of tests/ that has its name.
 ROOMS = {
@@ -216,14 +229,16 @@ def cmocka_jobs(variant, rooms=("*",), prefix=(), suffix=".c", only=None, leave_
             yield Job(f"{variant}/{name}", [*prefix, program], count_cmocka)
 
 
-def pytest_jobs(variant, *options, leave_out=(), rooms=None, prefix=(), label="", thorough=True):
+def pytest_jobs(variant, *options, leave_out=(), rooms=None, prefix=(), label="", thorough=True, isa=None):
     for room in sorted({path.parent.name for path in ROOT.glob("tests/*/test_*.py")}):
         if room in leave_out or (rooms and room not in rooms):
             continue
         job = Job(f"{variant}/{room}{label}.py", [], count_pytest, {"YALM_VARIANT": variant})
         job.environment["YALM_THOROUGH"] = "1" if thorough else ""
-        brief = BRIEFLY.get(f"{variant}/{room}")
-        which = ["-k", brief] if brief and not thorough else []
+        if isa:
+            job.environment["YALM_ISA"] = isa
+        brief = [not thorough and BRIEFLY.get(f"{variant}/{room}"), FORCED_BRIEFLY.get(isa)]
+        which = ["-k", " and ".join(filter(None, brief))] if any(brief) else []
         pytest = [
             sys.executable,
             "-m",
@@ -235,6 +250,12 @@ def pytest_jobs(variant, *options, leave_out=(), rooms=None, prefix=(), label=""
         ]
         job.command = [*prefix, *pytest, f"--junitxml={job.folder}/results.xml", *options, *which, f"tests/{room}"]
         yield job
+
+
+def forced(variant):
+    """Of a build: each lesser instruction set than the machine's best, and the rooms that run by it."""
+    lesser = usable_isas()[:-1]
+    return [(isa, rooms) for isa, build, rooms in FORCED if build == variant and isa in lesser]
 
 
 def cuda_jobs(thorough):
@@ -268,11 +289,16 @@ def plan(parts, fuzz_seconds, thorough):
     if "fuzz" in parts:
         jobs += fuzz_jobs(fuzz_seconds)
     if "asan" in parts:
-        jobs += pytest_jobs("asan", leave_out=UNSANITIZED, thorough=thorough)
+        # These rooms' other run, in the release build, is by the best one.
+        lesser = [room for _, rooms in forced("asan") for room in rooms]
+        jobs += pytest_jobs("asan", leave_out=(*UNSANITIZED, *lesser), thorough=thorough)
         jobs += cmocka_jobs("asan", leave_out=() if thorough else NUMBERS)
     if "release" in parts:
         others = (CUDA_ROOM, *(() if thorough else THOROUGH_ROOMS))
         jobs += [*pytest_jobs("release", leave_out=others, thorough=thorough), *cmocka_jobs("release")]
+    for variant in parts & {"asan", "release"}:
+        for isa, rooms in forced(variant):
+            jobs += pytest_jobs(variant, rooms=rooms, label=f"-{isa}", thorough=thorough, isa=isa)
     if "openmp" in parts:
         jobs += cmocka_jobs("openmp", THREADED_ROOMS, only=only)
     if "cuda" in parts:
@@ -296,7 +322,24 @@ def plan(parts, fuzz_seconds, thorough):
 
 def tests_room(job, room):
     """Whether the job tests that room of src/."""
-    return any(fnmatch.fnmatch(job.name, glob) for glob in ROOMS.get(room, (f"*/{room}/*", f"*/{room}.py")))
+    globs = ROOMS.get(room, (f"*/{room}/*", f"*/{room}.py", f"*/{room}-*.py"))
+    return any(fnmatch.fnmatch(job.name, glob) for glob in globs)
+
+
+def coverage(jobs):
+    """By which instruction sets the tests that depend on rounding ran."""
+    usable, best = usable_isas(), usable_isas()[-1]
+    lesser = {}
+    for job in jobs:
+        lesser.setdefault(job.environment.get("YALM_ISA"), set()).add(
+            job.name.split("/")[1].partition("-")[0].removesuffix(".py")
+        )
+    lesser.pop(None, None)
+    lacking = [isa for isa in known_isas() if isa not in usable]
+    lines = [f"instruction sets: kernels, whole models and devices by {', '.join(usable)}; all else by {best}"]
+    lines += [f"    {', '.join(sorted(rooms))} again by {isa}" for isa, rooms in sorted(lesser.items())]
+    lines += [f"    not covered, for this machine lacks them: {', '.join(lacking)}"] if lacking else []
+    return "\n".join(lines)
 
 
 # ------------------------------------------------------------------------------------------- running
@@ -338,7 +381,7 @@ def run(job, stopped, seconds):
                 env={**os.environ, **ENVIRONMENT, **job.environment},
                 start_new_session=True,
             )
-            status = wait(process, stopped)
+            status = wait(process, job.log, stopped)
     except OSError as error:
         job.log.write_text(f"cannot run: {error}\n")
         status = 127
@@ -356,12 +399,14 @@ def run(job, stopped, seconds):
     return counts
 
 
-def wait(process, stopped):
-    ends = time.monotonic() + TIME_LIMIT
+def wait(process, log, stopped):
+    written, ends = 0, time.monotonic() + TIME_LIMIT
     while True:
         try:
             return process.wait(timeout=0.2)
         except subprocess.TimeoutExpired:
+            if log.stat().st_size > written:
+                written, ends = log.stat().st_size, time.monotonic() + TIME_LIMIT
             if stopped.is_set() or time.monotonic() > ends:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
@@ -395,6 +440,7 @@ def main():
             stopped.set()
             return 130
     TIMES.write_text(json.dumps(seconds, indent=1, sort_keys=True), encoding="utf-8")
+    print(coverage(jobs))
     print(counts, flush=True)
     return 1 if counts.failed or not counts.passed else 0
 

@@ -139,6 +139,18 @@ def test_version(bare):
     assert re.match(rb"yalm \d+\.\d+\.\d+ \(commit \S+, .*cpu: .*cuda: .*\)\n$", done.stdout)
 
 
+def test_a_lesser_instruction_set_by_the_environment(program, isas):
+    """As if the machine had no more: nothing better can be had then, by no option."""
+    how = ("-i", "The fox", "-n", "3", "-d", "cpu")
+    for isa in isas:
+        assert f", {isa}, context".encode() in program(*how, env={"YALM_ISA": isa}).stderr
+    env = {"YALM_ISA": "scalar"}
+    if len(isas) > 1:
+        refused = program.fails(2, *how, "--set", f"machine.isa={isas[-1]}", env=env)
+        assert f"isa: found '{isas[-1]}', this machine has: scalar" in refused
+    assert "YALM_ISA: found 'sse', this machine has: " in program.fails(2, *how, env={"YALM_ISA": "sse"})
+
+
 def test_last_one_wins_and_attached_values(program):
     one = program.ok("-i", "The fox", "-n", "9", "-n", "3", "--temp", "0", "-q")
     assert one == program.ok("-iThe fox", "-n3", "--temp=0", "--no-stats")

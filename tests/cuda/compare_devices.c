@@ -1,8 +1,9 @@
 // Does the same on the CPU and on the GPU, by one program through the public API, and says how far apart they come:
 //
 //     compare_devices MODEL TOKENS [kv=fp16|fp32|int8] [chunk=N] [sparq=R,K,LOCAL,COPY,TAIL]
-//                     [hybrid=RATIO,MIN_K,LOCAL,D_SUB,DRAW codebooks=FILE] [brief|short]
+//                     [hybrid=RATIO,MIN_K,LOCAL,D_SUB,DRAW codebooks=FILE] [brief|short] [isa=NAME …]
 //
+// isa: the GPU is compared with the CPU by that instruction set, too; the worst counts.
 // TOKENS holds int32 ids. sparq, hybrid: that attention, from the first key on, with these settings; the hybrid's codebooks
 // are learned from the tokens, into FILE. For each scenario one line on stdout: its name, the largest difference of two logits in units of their
 // row's range (on the CPU), the median of the rows' largest differences, and how many rows were compared; of sampling, how many tokens differ and
@@ -11,67 +12,81 @@
 
 #include "devices_testing.h"
 
-static const char *const devices[] = {"cpu", "cuda"};
+enum { MAX_ROWS = 4096, CPU = 0, GPU = 1, MAX_SESSIONS = 4 };
 
-enum { MAX_ROWS = 4096 };
+// Where a session runs: the CPU, the GPU, and the CPU again by further instruction sets.
+static struct place {
+    const char *device, *isa;
+} places[MAX_SESSIONS] = {{"cpu", "auto"}, {"cuda", "auto"}};
+static int n_places = 2;
 
 struct pair {
     const yalm_model *model;
     yalm_session_options options; // of both, but for the device
     const int32_t *tokens;        // (n)
     int n, vocab;
-    bool brief;                // prefill, decode of a few tokens, and rollback only
-    bool few;                  // likewise, and fewer tokens
-    yalm_session *sessions[2]; // in the order of `devices`
-    double rows[MAX_ROWS];     // (n_rows): the largest difference in each
+    bool brief;                           // prefill, decode of a few tokens, and rollback only
+    bool few;                             // likewise, and fewer tokens
+    yalm_session *sessions[MAX_SESSIONS]; // in the order of `places`
+    double rows[MAX_ROWS];                // (n_rows): the largest difference in each
     int n_rows;
 };
 
 static void open_both(struct pair *p)
 {
     p->n_rows = 0;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < n_places; i++) {
         yalm_error error = {0};
         yalm_session_options options = p->options;
-        options.device = devices[i];
-        p->sessions[i] = i == 0 ? open_exact(p->model, options, &error) : yalm_session_open(p->model, &options, &error);
+        options.device = places[i].device;
+        options.isa = places[i].isa;
+        p->sessions[i] = i == GPU ? yalm_session_open(p->model, &options, &error) : open_exact(p->model, options, &error);
         if (p->sessions[i] == NULL)
-            quit(devices[i], &error);
-        if (strcmp(yalm_session_facts(p->sessions[i])->device, devices[i]) != 0)
+            quit(places[i].device, &error);
+        if (strcmp(yalm_session_facts(p->sessions[i])->device, places[i].device) != 0)
             quit("the session runs on another device", NULL);
     }
 }
 
 static void close_both(struct pair *p)
 {
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < n_places; i++)
         yalm_session_close(p->sessions[i]);
+}
+
+// How far the GPU's row of logits is from that of a session on the CPU.
+static double distance(const struct pair *p, int place, int row)
+{
+    const float *cpu = yalm_logits(p->sessions[place], row), *gpu = yalm_logits(p->sessions[GPU], row);
+    if (cpu == NULL || gpu == NULL)
+        quit("no logits", NULL);
+    double low = INFINITY, high = -INFINITY, worst = 0;
+    for (int i = 0; i < p->vocab; i++) {
+        low = fmin(low, cpu[i]);
+        high = fmax(high, cpu[i]);
+        worst = isfinite(gpu[i]) && isfinite(cpu[i]) ? fmax(worst, fabs((double)gpu[i] - cpu[i])) : INFINITY;
+    }
+    return worst / (high - low);
 }
 
 static void compare_rows(struct pair *p, int n)
 {
     for (int row = 0; row < n; row++) {
-        const float *cpu = yalm_logits(p->sessions[0], row), *gpu = yalm_logits(p->sessions[1], row);
-        if (cpu == NULL || gpu == NULL)
-            quit("no logits", NULL);
-        double low = INFINITY, high = -INFINITY, worst = 0;
-        for (int i = 0; i < p->vocab; i++) {
-            low = fmin(low, cpu[i]);
-            high = fmax(high, cpu[i]);
-            worst = isfinite(gpu[i]) && isfinite(cpu[i]) ? fmax(worst, fabs((double)gpu[i] - cpu[i])) : INFINITY;
-        }
+        double worst = 0;
+        for (int place = 0; place < n_places; place++)
+            worst = place == GPU ? worst : fmax(worst, distance(p, place, row));
         if (p->n_rows == MAX_ROWS)
             quit("too many rows", NULL);
-        p->rows[p->n_rows++] = worst / (high - low);
+        p->rows[p->n_rows++] = worst;
     }
 }
 
 static void evaluate(struct pair *p, const int32_t *tokens, int n, yalm_logits_of which)
 {
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < n_places; i++) {
         yalm_error error = {0};
         if (yalm_eval(p->sessions[i], tokens, n, which, &error) != YALM_OK)
-            quit(devices[i], &error);
+            quit(places[i].device, &error);
     }
     compare_rows(p, which == YALM_LOGITS_ALL ? n : which == YALM_LOGITS_LAST ? 1 : 0);
 }
@@ -146,10 +161,10 @@ static void odd_calls(struct pair *p)
 
 static void roll_back(struct pair *p, int64_t position)
 {
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < n_places; i++) {
         yalm_error error = {0};
         if (yalm_rollback(p->sessions[i], position, &error) != YALM_OK)
-            quit(devices[i], &error);
+            quit(places[i].device, &error);
         if (yalm_logits(p->sessions[i], 0) || yalm_sample(p->sessions[i], &(yalm_sampling){0}) != -1)
             quit("logits after a rollback", NULL);
     }
@@ -158,7 +173,7 @@ static void roll_back(struct pair *p, int64_t position)
 // As near to there as both can, which is the same; all the way where no layer is recurrent.
 static int roll_back_towards(struct pair *p, int64_t position)
 {
-    const int64_t cpu = yalm_rollback_point(p->sessions[0], position), gpu = yalm_rollback_point(p->sessions[1], position);
+    const int64_t cpu = yalm_rollback_point(p->sessions[CPU], position), gpu = yalm_rollback_point(p->sessions[GPU], position);
     if (cpu != gpu || (cpu != position && yalm_model_facts(p->model)->n_recurrent_layers == 0))
         quit("the devices cannot go back alike", NULL);
     roll_back(p, cpu);
@@ -201,10 +216,10 @@ static void endless(struct pair *p)
 static void noise(struct pair *p)
 {
     open_both(p);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < n_places; i++) {
         yalm_error error = {0};
         if (yalm_fill_random(p->sessions[i], p->n / 2, 5, &error) != YALM_OK)
-            quit(devices[i], &error);
+            quit(places[i].device, &error);
     }
     evaluate_pieces(p, 0, 3, 1);
     evaluate(p, p->tokens, p->n / 4, YALM_LOGITS_ALL);
@@ -235,12 +250,12 @@ static void draw(struct pair *p, const char *name, const yalm_sampling *sampling
 {
     int differ = 0, drawn = 0;
     open_both(p);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < n_places; i++)
         yalm_seed(p->sessions[i], 11);
     evaluate(p, p->tokens, p->n / 2, YALM_LOGITS_LAST);
     for (; drawn < p->n / 3; drawn++) {
-        const int32_t token = yalm_sample(p->sessions[0], sampling);
-        differ += yalm_sample(p->sessions[1], sampling) != token;
+        const int32_t token = yalm_sample(p->sessions[CPU], sampling);
+        differ += yalm_sample(p->sessions[GPU], sampling) != token;
         if (token < 0)
             quit("no token", NULL);
         evaluate(p, &token, 1, YALM_LOGITS_LAST);
@@ -279,11 +294,11 @@ static void compare_memory(const struct pair *p)
     for (int i = 0; i < 2; i++) {
         yalm_error error = {0};
         yalm_session_options options = p->options;
-        options.device = devices[i];
+        options.device = places[i].device;
         options.context = 4096;
         options.chunk = 64;
         if (yalm_session_memory(p->model, &options, &memory[i], &error) != YALM_OK)
-            quit(devices[i], &error);
+            quit(places[i].device, &error);
     }
     const double more = (double)memory[0].kv_cache - (double)memory[1].kv_cache;
     if (more < -2048 || (more > 2048 && yalm_model_facts(p->model)->n_recurrent_layers == 0))
@@ -300,7 +315,8 @@ int main(int argc, char **argv)
     p.options.activations = YALM_ACTIVATIONS_INT16; // as a GPU has them
     int32_t *tokens = argc > 2 ? read_tokens(argv[2], &p.n) : NULL;
     if (tokens == NULL || p.n < 24)
-        quit("usage: compare_devices MODEL TOKENS [kv=fp16|fp32|int8] [chunk=N] [sparq=…], where TOKENS holds 24 int32 ids or "
+        quit("usage: compare_devices MODEL TOKENS [kv=fp16|fp32|int8] [chunk=N] [sparq=…] [isa=NAME …], where TOKENS holds 24 "
+             "int32 ids or "
              "more",
              NULL);
     for (int i = 3; i < argc; i++)
@@ -308,6 +324,8 @@ int main(int argc, char **argv)
             p.brief = true;
         else if (strcmp(argv[i], "short") == 0)
             p.brief = p.few = true;
+        else if (strncmp(argv[i], "isa=", 4) == 0 && n_places < MAX_SESSIONS)
+            places[n_places++] = (struct place){"cpu", argv[i] + 4};
         else
             read_option(&p.options, &d_sub, argv[i]);
     yalm_error error = {0};

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from browser import CHROMIUM, Page
 
-
 # Whether so small a model ends its answer early hangs on its logits' last bits. So the page's requests ask it not to.
 NO_END = """const ask = fetch;
 window.fetch = (url, how) =>
