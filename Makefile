@@ -103,7 +103,7 @@ VECTOR_OBJECTS := $(foreach isa,$(VECTOR_ISAS),$(VECTOR_SOURCES:src/cpu/kernels/
                   $(foreach isa,$(QUANT_ISAS),$(QUANT_SOURCES:%=src/cpu/kernels/$(isa)/%.o)) $(QUANT8_ISAS:%=src/cpu/kernels/%/quant8.o)
 # What is another processor's.
 FOREIGN := $(foreach arch,$(filter-out $(ARCH),$(PROCESSORS)),src/cpu/machine/isa_$(arch).c $(FOLDERS_$(arch):%=src/cpu/kernels/%/%.c))
-LIB_SOURCES := $(filter-out $(VECTOR_SOURCES) $(FOREIGN),$(wildcard $(addsuffix /*.c,$(addprefix src/,util model text chat engine cpu cpu/machine cpu/long cpu/kernels cpu/kernels/*))))
+LIB_SOURCES := $(filter-out $(VECTOR_SOURCES) $(FOREIGN),$(wildcard $(addsuffix /*.c,$(addprefix src/,util model text chat recipe engine cpu cpu/machine cpu/long cpu/kernels cpu/kernels/*))))
 CLI_SOURCES := src/main.c $(wildcard src/cli/*.c src/grammar/*.c src/speculate/*.c src/speech/*.c $(if $(HTTP),src/serve/*.c))
 CLI_LIBS    := $(if $(HTTP),$(shell $(PKG_CONFIG) --libs $(HTTP)))
 LIB_OBJECTS := $(foreach file,$(VECTOR_OBJECTS) $(LIB_SOURCES:.c=.o),$(call built_in,$(file))/$(file))

@@ -118,6 +118,7 @@ ROOMS = {
     ),
     "cpu/machine": ("*/cpu/test_team", "*/cpu/test_limits", "*/engine/test_session"),
     "cuda": ("emulated*/cuda*",),
+    "recipe": ("*/recipe/*", "*/engine/*", "*/parity*"),
 }
 
 ENVIRONMENT = {

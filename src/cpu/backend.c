@@ -61,12 +61,13 @@ static yalm_status cpu_resolve(const struct model_config *config, const struct m
     return YALM_OK;
 }
 
-// What the policy holds besides memory that was carved.
+// What is held besides memory that was carved.
 static void state_release(struct cpu_state *s)
 {
     if (s->policy && s->policy->close)
         s->policy->close(s);
     free(s->method);
+    recipe_close(&s->recipe);
 }
 
 static yalm_status cpu_memory(const struct backend_plan *plan, yalm_memory *memory, yalm_error *error)

@@ -3,9 +3,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "cpu/matmul.h"
-#include "util/clock.h"
-
 // ------------------------------------------------------------------------------------------ places
 
 static size_t layers_before(const struct cpu_state *s, int place, int layer)
@@ -194,23 +191,6 @@ static struct sequence sequence_of(const struct block *b, int i)
     return b->n_turns ? (struct sequence){b->turns[i].state, i, 1} : (struct sequence){b->s, 0, b->n};
 }
 
-// y (n, rows) = W x of both matrices, which have too few rows to be worth the forms that others' tokens take.
-static void narrow_products(const struct block *b, const float *x, struct member *me)
-{
-    enum { ROWS = 8 };
-    struct cpu_state *s = b->s;
-    const struct matrix *w[] = {&b->w->delta.decay, &b->w->delta.beta};
-    float *const y[] = {b->decays, b->betas};
-    const int rows = w[0]->rows, cols = w[0]->cols, blocks = (rows + ROWS - 1) / ROWS, most = s->kernels->matvec_max;
-    for (struct span span; team_claim(me, (b->n + most - 1) / most * 2 * blocks, 1, &span);)
-        for (int i = span.first; i < span.last; i++) {
-            const int which = i / blocks % 2, first = i % blocks * ROWS, t = i / blocks / 2 * most;
-            s->kernels->matvec[DTYPE_FP32](y[which] + (ptrdiff_t)t * rows + first, rows, w[which]->data, first,
-                                           rows - first < ROWS ? rows : first + ROWS, cols, x + (ptrdiff_t)t * cols, cols,
-                                           b->n - t < most ? b->n - t : most, s->fetching.to_l2);
-        }
-}
-
 // The convolution's inputs for token t and the channels of one head: pointers to what the products gave, or to what the tokens before left.
 static void point_to_inputs(const struct block *b, const float *rows[], const float *given, int width, int channel, int t)
 {
@@ -225,11 +205,10 @@ static void point_to_inputs(const struct block *b, const float *rows[], const fl
 // Logits become what the state is multiplied by before the token writes, and how much of its news it writes.
 static void weigh(const struct block *b, int t, int head)
 {
-    float *decay = b->decays + (ptrdiff_t)t * b->d->n_value_heads + head;
-    float *beta = b->betas + (ptrdiff_t)t * b->d->n_value_heads + head;
-    const float x = *decay + b->w->delta.decay_bias[head];
-    *decay = expf(-b->w->delta.decay_rate[head] * (x > 20 ? x : log1pf(expf(x))));
-    *beta = 1.0f / (1.0f + expf(-*beta));
+    const ptrdiff_t at = (ptrdiff_t)t * b->d->n_value_heads + head;
+    const float x = b->s->decays[at] + b->w->delta.decay_bias[head];
+    b->decays[at] = expf(-b->w->delta.decay_rate[head] * (x > 20 ? x : log1pf(expf(x))));
+    b->betas[at] = 1.0f / (1.0f + expf(-b->s->betas[at]));
 }
 
 // b->mixed of token t: the part of one head of q, then of k, then of v.
@@ -334,7 +313,7 @@ static void recur_all(const struct block *b, struct member *me)
         }
 }
 
-// s->gates = silu(gates) ∘ rmsnorm(what came out), head by head.
+// s->attended = silu(gates) ∘ rmsnorm(what came out), head by head.
 static void gate(const struct block *b, struct member *me)
 {
     struct cpu_state *s = b->s;
@@ -344,25 +323,16 @@ static void gate(const struct block *b, struct member *me)
             float *y = s->attended + i * dim;
             s->kernels->rmsnorm(y, y, b->w->delta.value_norm, dim, s->config->norm_eps);
             s->kernels->activate[ACTIVATION_SILU](s->gates + i * dim, y, dim);
+            memcpy(y, s->gates + i * dim, sizeof *y * (size_t)dim);
         }
 }
 
-void delta_block(struct cpu_state *s, const struct turn *turns, int n_turns, const float *x, int n, int layer,
-                 struct member *me)
+void delta_recur(struct cpu_state *s, const struct turn *turns, int n_turns, int n, int layer, struct member *me)
 {
-    const struct layer_weights *w = &s->weights->layers[layer];
     const struct block b = block_of(s, turns, n_turns, n, layer, me->apart && n_turns == 0 && n > 1);
-    const struct product products[] = {
-        {&w->q, NULL, s->q}, {&w->k, NULL, s->k}, {&w->v, NULL, s->v}, {&w->output_gate, NULL, s->gates}};
-    matmul_shared(s, me, products, 4, x, n);
-    narrow_products(&b, x, me);
-    const bool timed = me->thread == 0 && s->time_attention; // as forward.c times attention
-    const double begin = timed ? clock_seconds() : 0;
     mix(&b, me);
     recur_all(&b, me);
     gate(&b, me);
-    if (timed)
-        s->attention_seconds += clock_seconds() - begin;
 }
 
 // ------------------------------------------------------------------------------------------ replaying

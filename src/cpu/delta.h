@@ -2,10 +2,9 @@
 #pragma once
 #include "cpu/state.h"
 
-// What stands between a recurrent layer's first norm, whose result is x (n, hidden_dim), and its matrix o: steps. What o reads then is s->gates
-// (n, delta_values()). The tokens follow each other in s's own session; or, with n_turns = n, each is one turn's, in that one's session.
-void delta_block(struct cpu_state *s, const struct turn *turns, int n_turns, const float *x, int n, int layer,
-                 struct member *me);
+// OP_RECUR of n tokens: steps of a run (team.h). They follow each other in s's own session; or, with n_turns = n, each is one
+// turn's, in that one's session.
+void delta_recur(struct cpu_state *s, const struct turn *turns, int n_turns, int n, int layer, struct member *me);
 
 // Before and after an evaluation of n tokens at `position`, which must be one that delta_holds(). apart: the session may turn out to stand behind any of
 // them. done: it was not interrupted.

@@ -6,17 +6,17 @@
 #include "cpu/matmul.h"
 #include "cpu/norms.h"
 
-void gated_units(struct cpu_state *s, const struct expert_weights *w, type_set types, const float *h, int n, struct member *me)
+void gated_units(struct cpu_state *s, const struct unit_products *units, const float *h, int n, struct member *me)
 {
-    const int ffn_dim = w->gate.rows;
-    matmul_pack(s, me, types, h, n, w->gate.cols);
-    const int needed = n > 0 ? ffn_dim : 0;
-    for (struct span rows; matmul_claim(s, me, &w->gate, needed, n, &rows);) {
+    const struct matrix *gate = units->gate.w;
+    matmul_pack(s, me, units->types, h, n, gate->cols);
+    const int needed = n > 0 ? gate->rows : 0;
+    for (struct span rows; matmul_claim(s, me, gate, needed, n, &rows);) {
         const int n_rows = rows.last - rows.first;
-        matmul_rows(s, me, &(struct product){&w->gate, w->gate_bias, s->gate}, rows, h, n);
-        const float *up = matmul_rows_here(s, me, &w->up, w->up_bias, rows, h, n);
+        matmul_rows(s, me, &units->gate, rows, h, n);
+        const float *up = matmul_rows_here(s, me, units->up, units->up_bias, rows, h, n);
         for (ptrdiff_t t = 0; t < n; t++)
-            s->kernels->activate[s->config->activation](s->gate + t * ffn_dim + rows.first, up + t * n_rows, n_rows);
+            s->kernels->activate[units->activation](units->gate.y + t * gate->rows + rows.first, up + t * n_rows, n_rows);
     }
 }
 
@@ -119,58 +119,65 @@ static struct expert_types types_of(const struct expert_weights *experts, int n)
     return types;
 }
 
+// What all of a step's experts have in common.
+struct round {
+    const struct step *step;
+    struct expert_types types;
+    const float *h; // (n, hidden_dim)
+    float *sum;     // (n, hidden_dim)
+    struct input_sums *observed;
+};
+
 // sum[token] += scale · expert(h[token]) for the n tokens of expert e; steps without items where n = 0.
-static void expert(struct cpu_state *s, const struct expert_weights *w, struct expert_types types, int e, int n,
-                   struct member *me, struct input_sums *observed, int input)
+static void expert(struct cpu_state *s, const struct round *round, int e, int n, struct member *me)
 {
-    float *sum = s->expert_sum ? s->expert_sum : cpu_residual(s);
-    const int dim = s->config->hidden_dim;
+    const struct expert_weights *w = &round->step->weights->experts[e];
+    const int dim = s->config->hidden_dim, input = round->step->observed + 2 * e;
     const int *tokens = s->expert_tokens + (size_t)e * s->chunk;
     const float *scale = s->expert_scale + (size_t)e * s->chunk;
     for (struct span mine; team_claim(me, n, 1, &mine);)
         for (int i = mine.first; i < mine.last; i++)
-            memcpy(s->expert_in + (size_t)i * dim, s->h + (size_t)tokens[i] * dim, sizeof(float) * dim);
-    matmul_observe(me, observed, input, s->expert_in, n, w->gate.cols);
-    gated_units(s, w, types.units, s->expert_in, n, me);
-    matmul_observe(me, observed, input + 1, s->gate, n, w->down.cols);
-    matmul_pack(s, me, types.down, s->gate, n, w->down.cols);
+            memcpy(s->expert_in + (size_t)i * dim, round->h + (size_t)tokens[i] * dim, sizeof(float) * dim);
+    matmul_observe(me, round->observed, input, s->expert_in, n, w->gate.cols);
+    const struct unit_products units = {
+        {&w->gate, w->gate_bias, s->expert_units}, &w->up, w->up_bias, round->types.units, round->step->activation};
+    gated_units(s, &units, s->expert_in, n, me);
+    matmul_observe(me, round->observed, input + 1, s->expert_units, n, w->down.cols);
+    matmul_pack(s, me, round->types.down, s->expert_units, n, w->down.cols);
     const int needed = n > 0 ? dim : 0;
     for (struct span rows; matmul_claim(s, me, &w->down, needed, n, &rows);) {
         const int n_rows = rows.last - rows.first;
-        const float *branch = matmul_rows_here(s, me, &w->down, w->down_bias, rows, s->gate, n);
+        const float *branch = matmul_rows_here(s, me, &w->down, w->down_bias, rows, s->expert_units, n);
         for (ptrdiff_t i = 0; i < n; i++)
-            s->kernels->add_scaled(sum + (size_t)tokens[i] * dim + rows.first, branch + i * n_rows, scale[i], n_rows);
+            s->kernels->add_scaled(round->sum + (size_t)tokens[i] * dim + rows.first, branch + i * n_rows, scale[i], n_rows);
     }
 }
 
-// Experts with norms of their own: what they read, and an empty sum. The router has read rmsnorm(x) without weights.
-static void begin_sum(struct cpu_state *s, const struct layer_weights *w, int n, struct member *me)
+void experts_route(struct cpu_state *s, const struct step *step, const float *h, int n, struct member *me)
 {
-    const ptrdiff_t dim = s->config->hidden_dim;
-    norm_tokens(s, me, s->h, s->x, w->expert_norm, n);
-    for (struct span tokens; team_claim(me, n, 1, &tokens);)
-        memset(s->expert_sum + tokens.first * dim, 0, sizeof(float) * (tokens.last - tokens.first) * dim);
+    matmul_shared(s, me, &(struct product){step->w[0], step->bias[0], s->router_logits}, 1, h, n);
+    for (struct span once; team_claim(me, 1, 1, &once);)
+        route(s, step->weights, n);
 }
 
-void experts_block(struct cpu_state *s, const struct layer_weights *w, int n, struct member *me, struct input_sums *observed,
-                   int first_input)
+void experts_run(struct cpu_state *s, const struct step *step, const float *h, int n, struct member *me,
+                 struct input_sums *observed)
 {
     const int n_experts = s->config->n_experts;
-    const struct expert_types types = types_of(w->experts, n_experts);
-    if (w->expert_norm)
-        norm_tokens(s, me, s->h, s->x, s->ones, n);
-    matmul_shared(s, me, &(struct product){&w->router, w->router_bias, s->router_logits}, 1, s->h, n);
-    for (struct span once; team_claim(me, 1, 1, &once);)
-        route(s, w, n);
-    if (w->expert_norm)
-        begin_sum(s, w, n, me);
+    const ptrdiff_t dim = s->config->hidden_dim;
+    const bool apart = step->out[0] == BUFFER_EXPERT_SUM; // from the residual stream
+    const struct round round = {step, types_of(step->weights->experts, n_experts), h, apart ? s->expert_sum : cpu_residual(s),
+                                observed};
+    if (apart)
+        for (struct span tokens; team_claim(me, n, 1, &tokens);)
+            memset(s->expert_sum + tokens.first * dim, 0, sizeof(float) * (tokens.last - tokens.first) * dim);
     // As many rounds as there can be experts with tokens, whatever the routing says: the steps must be the same for all members.
     const int64_t most = (int64_t)n * s->config->n_active_experts;
     for (int i = 0; i < n_experts && i < most; i++) {
         const int e = s->chosen_experts[i];
         const bool repeated = i > 0 && e == 0; // beyond the chosen ones
-        expert(s, &w->experts[e], types, e, repeated ? 0 : s->expert_n[e], me, observed, first_input + 2 * e);
+        expert(s, &round, e, repeated ? 0 : s->expert_n[e], me);
     }
-    if (w->expert_norm)
-        norm_tokens(s, me, s->expert_sum, s->expert_sum, w->expert_post_norm, n);
+    if (step->post_norm)
+        norm_tokens(s, me, s->expert_sum, s->expert_sum, step->post_norm, n);
 }

@@ -18,17 +18,17 @@ void input_row(const struct cpu_state *s, const struct matrix *m, int row, float
         x[i] *= scale;
 }
 
-void input_mix(const struct cpu_state *s, int token, float *inputs, float *row)
+void input_mix(const struct cpu_state *s, const struct step *step, int token, float *inputs, float *row)
 {
     const struct model_config *c = s->config;
     const int n = c->layer_input_dim;
     const float shrink = 1.0f / sqrtf((float)c->hidden_dim), root_half = sqrtf(0.5f);
-    input_row(s, &s->weights->layer_embedding, token, sqrtf((float)n), row);
+    input_row(s, step->table, token, sqrtf((float)n), row);
     for (int i = 0; i < c->n_layers * n; i++)
         inputs[i] *= shrink;
     for (int l = 0; l < c->n_layers; l++) {
         float *u = inputs + (size_t)l * n;
-        s->kernels->rmsnorm(u, u, s->weights->layer_projection_norm, n, c->norm_eps);
+        s->kernels->rmsnorm(u, u, step->norm, n, c->norm_eps);
         for (int i = 0; i < n; i++)
             u[i] = root_half * (u[i] + row[(size_t)l * n + i]);
     }

@@ -5,5 +5,5 @@
 // x (cols) = a row of a matrix of any type, times `scale`.
 void input_row(const struct cpu_state *state, const struct matrix *matrix, int row, float scale, float *x);
 
-// A token's inputs of all layers, (n_layers, layer_input_dim), in place of layer_projection · x. row: scratch of as many floats.
-void input_mix(const struct cpu_state *state, int token, float *inputs, float *row);
+// OP_MIX_INPUTS of one token: inputs (n_layers, layer_input_dim). row: scratch of as many floats.
+void input_mix(const struct cpu_state *state, const struct step *step, int token, float *inputs, float *row);

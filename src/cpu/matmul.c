@@ -275,6 +275,22 @@ void matmul_shared(struct cpu_state *s, struct member *me, const struct product 
         }
 }
 
+void matmul_narrow(struct cpu_state *s, struct member *me, const struct product *products, int n_products, const float *x,
+                   int n)
+{
+    enum { ROWS = 8 };
+    const int rows = products[0].w->rows, cols = products[0].w->cols, blocks = (rows + ROWS - 1) / ROWS,
+              most = s->kernels->matvec_max;
+    for (struct span span; team_claim(me, (n + most - 1) / most * n_products * blocks, 1, &span);)
+        for (int i = span.first; i < span.last; i++) {
+            const struct product *p = &products[i / blocks % n_products];
+            const int first = i % blocks * ROWS, t = i / blocks / n_products * most;
+            s->kernels->matvec[DTYPE_FP32](p->y + (ptrdiff_t)t * rows + first, rows, p->w->data, first,
+                                           rows - first < ROWS ? rows : first + ROWS, cols, x + (ptrdiff_t)t * cols, cols,
+                                           n - t < most ? n - t : most, s->fetching.to_l2);
+        }
+}
+
 void matmul_observe(struct member *me, struct input_sums *sums, int input, const float *x, int n, int cols)
 {
     enum { GRAIN = 64 }; // columns: each is one member's, which adds its tokens up in their order

@@ -13,6 +13,11 @@ struct product { // y = W x + bias
 void matmul_shared(struct cpu_state *state, struct member *me, const struct product *products, int n_products, const float *x,
                    int n);
 
+// The same of float32 matrices with so few rows that they are not worth the forms which many tokens take for others. All are of
+// one size.
+void matmul_narrow(struct cpu_state *state, struct member *me, const struct product *products, int n_products, const float *x,
+                   int n);
+
 // For callers that go on with the rows that they have just computed:
 //
 //     matmul_pack(state, me, type_bit(w->dtype), x, n, w->cols);

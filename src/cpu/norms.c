@@ -8,6 +8,23 @@ void norm_tokens(struct cpu_state *s, struct member *me, float *y, const float *
             s->kernels->rmsnorm(y + (size_t)t * dim, x + (size_t)t * dim, weight, dim, s->config->norm_eps);
 }
 
+void norm_and_add(struct cpu_state *s, struct member *me, float *y, const float *own, const float *sum, const float *weight,
+                  int n)
+{
+    const int dim = s->config->hidden_dim;
+    const float eps = s->config->norm_eps;
+    for (struct span tokens; team_claim(me, n, 1, &tokens);)
+        for (ptrdiff_t t = tokens.first; t < tokens.last; t++) {
+            float *h = y + t * dim;
+            if (own)
+                s->kernels->rmsnorm(h, h, own, dim, eps);
+            if (sum)
+                s->kernels->add(h, sum + t * dim, dim);
+            s->kernels->rmsnorm(h, h, weight, dim, eps);
+            s->kernels->add(s->x + t * dim, h, dim);
+        }
+}
+
 // What is normalised of each token: heads of a row, or the whole row as one.
 struct heads {
     float *rows; // (n, dim)
@@ -20,11 +37,11 @@ static struct heads heads_of(float *rows, const float *weight, int dim, int widt
     return (struct heads){rows, weight, dim, width, weight ? dim / width : 0};
 }
 
-void norm_heads(struct cpu_state *s, int layer, struct member *me, int n)
+void norm_heads(struct cpu_state *s, const struct step *step, struct member *me, int n)
 {
-    const struct layer_weights *w = &s->weights->layers[layer];
-    const struct cpu_kind *kind = cpu_kind_of(s, layer);
-    const bool whole = s->config->whole_qk_norm, of_v = s->config->v_norm && w->v.data;
+    const struct layer_weights *w = step->weights;
+    const struct cpu_kind *kind = cpu_kind_of(s, step->layer);
+    const bool whole = step->traits & TRAIT_WHOLE, of_v = step->traits & TRAIT_VALUES && w->v.data;
     const struct heads heads[] = {heads_of(s->q, w->q_norm, kind->q_dim, whole ? kind->q_dim : kind->head_dim),
                                   heads_of(s->k, w->k_norm, kind->kv_dim, whole ? kind->kv_dim : kind->head_dim),
                                   heads_of(s->v, of_v ? s->ones : NULL, kind->kv_dim, kind->head_dim)};

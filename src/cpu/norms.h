@@ -5,6 +5,10 @@
 // y[t] = rmsnorm(x[t]) for n tokens of hidden_dim components; y may be x.
 void norm_tokens(struct cpu_state *state, struct member *me, float *y, const float *x, const float *weight, int n);
 
-// Each head of state->q and ->k, or all of them together, becomes its own rmsnorm, before rotation (Henry et al., arXiv 2010.04245), and each of ->v where
-// the model has that.
-void norm_heads(struct cpu_state *state, int layer, struct member *me, int n);
+// x += rmsnorm(y + sum), of n tokens; y becomes its own norm by `own` first, where that is not NULL, and sum (n, hidden_dim)
+// counts where there is any.
+void norm_and_add(struct cpu_state *state, struct member *me, float *y, const float *own, const float *sum, const float *weight,
+                  int n);
+
+// OP_HEAD_NORM of state->q, ->k and ->v.
+void norm_heads(struct cpu_state *state, const struct step *step, struct member *me, int n);

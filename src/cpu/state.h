@@ -6,7 +6,7 @@
 #include "cpu/plan.h"
 #include "cpu/policy.h"
 #include "engine/backend.h"
-#include "model/importance.h"
+#include "recipe/recipe.h"
 
 // Tokens apart: so many of a session's become, in one batch, what each would in a batch of its own (matmul.h says how).
 enum { MOST_APART = 16 };
@@ -55,6 +55,7 @@ struct carried {
 struct cpu_state {
     const struct model_config *config;
     const struct model_weights *weights;
+    struct recipe recipe; // what an evaluation does
     const struct cpu_kernels *kernels;
     struct product_plan plan; // who multiplies
     struct fetching fetching; // machine_fetching()
@@ -103,7 +104,7 @@ struct cpu_state {
     float *gathered;       // (chunk, the whole vocabulary): logits of all ranks, of tokens of several sessions; else NULL
     float *branch;   // (chunk, hidden_dim) and one more: what a block adds to x, to be summed over ranks; NULL without a group
     float *squares;  // (chunk, 2) and one more: of q and k, that ranks normalise as a whole; else NULL
-    float *gate;     // (chunk, ffn_dim), or before the first layer (chunk, n_layers, layer_input_dim)
+    float *units;    // (chunk, ffn_dim), or before the first layer (chunk, n_layers, layer_input_dim)
     float *inputs;   // (chunk, n_layers, layer_input_dim); NULL where layers have none
     float *ones;     // weights of norms that have none: (hidden_dim or q_dim, whichever is more)
     float *packed;   // kernels->packed_size() for the widest product
@@ -117,6 +118,7 @@ struct cpu_state {
     int *expert_of;        // (chunk, n_active_experts), ascending in each row
     float *expert_weight;  // (chunk, n_active_experts)
     float *expert_in;      // (chunk, hidden_dim), the tokens of one expert
+    float *expert_units;   // (chunk, an expert's ffn_dim)
     int *expert_tokens;    // (n_experts, chunk): which tokens those are
     float *expert_scale;   // (n_experts, chunk): and with which weight
     // How many those are, and which experts have any, in ascending order and 0 beyond. Atomic, since a late member may look.
@@ -175,7 +177,7 @@ static inline const float *cpu_rotated_query(const struct cpu_state *s, const fl
     return q + (size_t)kv_head * s->chunk * cpu_group(s) * s->config->head_dim;
 }
 
-// The forward pass (forward.c): YALM_OK, or YALM_INTERRUPTED.
+// Goes through the recipe (run.c): YALM_OK, or YALM_INTERRUPTED.
 yalm_status cpu_forward(struct cpu_state *state, const struct batch *batch);
 
 // One token of a session that is evaluated together with others'.

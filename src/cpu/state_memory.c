@@ -113,6 +113,7 @@ static void carve_experts(struct cpu_state *s, struct carver *c)
     s->expert_of = carve(c, chunk * active, sizeof(int));
     s->expert_weight = carve(c, chunk * active, sizeof(float));
     s->expert_in = carve(c, chunk * s->config->hidden_dim, sizeof(float));
+    s->expert_units = carve(c, chunk * config_expert_ffn(s->config), sizeof(float));
     s->expert_tokens = carve(c, experts * chunk, sizeof(int));
     s->expert_scale = carve(c, experts * chunk, sizeof(float));
     s->chosen_experts = carve(c, experts, sizeof *s->chosen_experts);
@@ -179,7 +180,7 @@ static void carve_activations(struct cpu_state *s, struct carver *c)
         s->gates = carve(c, chunk * max_size(s->config->output_gate ? s->q_dim : 0, values), sizeof(float));
     if (values > 0)
         carve_recurrence(s, c);
-    s->gate = carve(c, chunk * ffn, sizeof(float));
+    s->units = carve(c, chunk * ffn, sizeof(float));
     if (s->together || s->group)
         s->logits = carve(c, chunk * s->config->vocab_size, sizeof(float));
     if (s->together && s->group)
@@ -313,9 +314,13 @@ yalm_status cpu_sizes(struct cpu_state *s, const struct backend_plan *plan, yalm
     // A length's parts are at least 256 keys long, and at most MAX_KEY_PARTS (attention_key_parts).
     s->key_parts = (int)min64(MAX_KEY_PARTS, ((int64_t)longest_span(s) + query_tokens + 255) / 256);
 
+    if (!recipe_open(&s->recipe, config, s->weights))
+        return error_set(error, YALM_NO_MEMORY, "out of memory for a session");
     const yalm_status status = policy_open(s, plan, error);
-    if (status != YALM_OK)
+    if (status != YALM_OK) {
+        recipe_close(&s->recipe);
         return status;
+    }
     struct carver kv = {0}, kept = {0}, scratch = {0};
     carve_kv(s, &kv);
     if (s->policy->carve_kept)

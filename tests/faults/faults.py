@@ -130,14 +130,14 @@ FAULTS = (
     ),
     Fault(
         "inputs of layers: each layer takes the first one's",
-        "src/cpu/forward.c",
-        "s->inputs + (t * s->config->n_layers + layer) * dim",
+        "src/cpu/walk.c",
+        "s->inputs + (t * s->config->n_layers + step->layer) * dim",
         "s->inputs + t * s->config->n_layers * dim",
         ("release/engine/test_forward", "release/parity*"),
     ),
     Fault(
         "a prompt's last token goes on alone with the angles of the first",
-        "src/cpu/forward.c",
+        "src/cpu/run.c",
         "memmove(kind->cos, kind->cos + last * half, sizeof *kind->cos * half);",
         "memmove(kind->cos, kind->cos, sizeof *kind->cos * half);",
         ("release/engine/test_forward", "release/engine/*"),

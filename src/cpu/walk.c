@@ -1,0 +1,255 @@
+#include "cpu/walk.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "cpu/attention.h"
+#include "cpu/delta.h"
+#include "cpu/experts.h"
+#include "cpu/inputs.h"
+#include "cpu/matmul.h"
+#include "cpu/norms.h"
+#include "cpu/shares.h"
+#include "model/rope.h"
+
+float *walk_buffer(const struct walk *k, enum buffer which)
+{
+    const struct cpu_state *s = k->s;
+    float *const all[BUFFERS] = {[BUFFER_X] = s->x,           [BUFFER_Q] = s->q,
+                                 [BUFFER_K] = s->k,           [BUFFER_V] = s->v,
+                                 [BUFFER_GATES] = s->gates,   [BUFFER_DECAYS] = s->decays,
+                                 [BUFFER_BETAS] = s->betas,   [BUFFER_ATTENDED] = s->attended,
+                                 [BUFFER_UNITS] = s->units,   [BUFFER_EXPERT_SUM] = s->expert_sum,
+                                 [BUFFER_INPUTS] = s->inputs, [BUFFER_LOGITS] = s->group ? s->logits : k->batch.logits};
+    return all[which];
+}
+
+static struct turn turn_of(const struct walk *k, int t)
+{
+    const struct batch *batch = &k->batch;
+    return k->pass->n_turns ? k->pass->turns[t] : (struct turn){k->s, batch->position + t, batch->tokens[t]};
+}
+
+// And the angles of the tokens' positions, for all layers.
+static void embed(const struct walk *k, const struct step *step)
+{
+    struct cpu_state *s = k->s;
+    const struct matrix *e = step->table;
+    for (struct span tokens; team_claim(k->me, k->batch.n, 1, &tokens);)
+        for (int t = tokens.first; t < tokens.last; t++) {
+            const struct turn turn = turn_of(k, t);
+            input_row(s, e, turn.token, step->number, s->x + (size_t)t * e->cols);
+            if (s->branch)
+                memset(s->branch + (size_t)t * e->cols, 0, sizeof *s->branch * (size_t)e->cols);
+            for (int i = 0; i < config_n_kinds(s->config); i++) {
+                const struct cpu_kind *kind = &turn.state->kinds[i];
+                const size_t row = k->pass->n_turns ? 0 : (size_t)t * (kind->head_dim / 2);
+                if (config_kind_attends(s->config, i))
+                    rope_angles(kind->cos + row, kind->sin + row, kind->inverse_frequency, kind->rope_scale, kind->head_dim,
+                                turn.position);
+            }
+        }
+}
+
+static void project(const struct walk *k, const struct step *step, const float *x)
+{
+    struct product products[STEP_MATRICES];
+    const int n_wide = step->n_w - step->n_narrow;
+    for (int i = 0; i < step->n_w; i++)
+        products[i] = (struct product){step->w[i], step->bias[i], walk_buffer(k, step->out[i])};
+    matmul_shared(k->s, k->me, products, n_wide, x, k->batch.n);
+    if (step->n_narrow)
+        matmul_narrow(k->s, k->me, products + n_wide, step->n_narrow, x, k->batch.n);
+}
+
+static void mix_inputs(const struct walk *k, const struct step *step)
+{
+    const ptrdiff_t width = step->table->cols;
+    for (struct span tokens; team_claim(k->me, k->batch.n, 1, &tokens);)
+        for (ptrdiff_t t = tokens.first; t < tokens.last; t++)
+            input_mix(k->s, step, turn_of(k, (int)t).token, k->s->inputs + t * width, k->s->units + t * width);
+}
+
+static void attend(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
+{
+    attention_append(s, batch, layer, me);
+    attention_attend(s, batch, layer, me);
+}
+
+// Each token to its own session's keys, in that session's memory.
+static void attend_apart(const struct walk *k, int layer)
+{
+    struct cpu_state *s = k->s;
+    const struct pass *pass = k->pass;
+    const ptrdiff_t q_dim = cpu_kind_of(s, layer)->q_dim, kv_dim = cpu_kind_of(s, layer)->kv_dim;
+    for (struct span turns; team_claim(k->me, pass->n_turns, 1, &turns);)
+        for (ptrdiff_t t = turns.first; t < turns.last; t++) {
+            const struct cpu_state *own = pass->turns[t].state;
+            memcpy(own->q, s->q + t * q_dim, sizeof *s->q * q_dim);
+            if (s->kv_layer[layer] != layer)
+                continue;
+            memcpy(own->k, s->k + t * kv_dim, sizeof *s->k * kv_dim);
+            memcpy(own->v, s->v + t * kv_dim, sizeof *s->v * kv_dim);
+        }
+    for (int t = 0; t < pass->n_turns; t++)
+        attend(pass->turns[t].state, &(struct batch){.n = 1, .position = pass->turns[t].position}, layer, k->me);
+    for (struct span turns; team_claim(k->me, pass->n_turns, 1, &turns);)
+        for (ptrdiff_t t = turns.first; t < turns.last; t++)
+            memcpy(s->attended + t * q_dim, pass->turns[t].state->attended, sizeof *s->attended * q_dim);
+}
+
+static void gate_outputs(const struct walk *k, int layer)
+{
+    struct cpu_state *s = k->s;
+    const int dim = cpu_kind_of(s, layer)->head_dim;
+    for (struct span heads; team_claim(k->me, k->batch.n * s->config->n_heads, 4, &heads);)
+        for (ptrdiff_t i = heads.first; i < heads.last; i++)
+            s->kernels->sigmoid_multiply(s->attended + i * dim, s->gates + i * dim, dim);
+}
+
+// What is added goes by s->h where it is normalised first: by ranks together, behind the block.
+static void add(const struct walk *k, const struct step *step, const float *x)
+{
+    struct cpu_state *s = k->s;
+    const struct matrix *w = step->w[0];
+    const int n = k->batch.n;
+    if (step->post_norm && !s->group) {
+        matmul_shared(s, k->me, &(struct product){w, step->bias[0], s->h}, 1, x, n);
+        norm_and_add(s, k->me, s->h, NULL, NULL, step->post_norm, n);
+        return;
+    }
+    matmul_pack(s, k->me, type_bit(w->dtype), x, n, w->cols);
+    for (struct span rows; matmul_claim(s, k->me, w, w->rows, n, &rows);) {
+        const int n_rows = rows.last - rows.first;
+        const float *branch = matmul_rows_here(s, k->me, w, step->bias[0], rows, x, n);
+        for (ptrdiff_t t = 0; t < n; t++)
+            s->kernels->add(cpu_residual(s) + t * w->rows + rows.first, branch + t * n_rows, n_rows);
+    }
+}
+
+static void join(const struct walk *k, const struct step *step, const float *x)
+{
+    struct cpu_state *s = k->s;
+    matmul_shared(s, k->me, &(struct product){step->w[0], NULL, s->h}, 1, x, k->batch.n);
+    norm_and_add(s, k->me, s->h, step->weights->shared_post_norm, s->expert_sum, step->weights->ffn_post_norm, k->batch.n);
+}
+
+static void make_units(const struct walk *k, const struct step *step, const float *x)
+{
+    const struct unit_products units = {{step->w[0], step->bias[0], k->s->units},
+                                        step->w[1],
+                                        step->bias[1],
+                                        type_bit(step->w[0]->dtype) | type_bit(step->w[1]->dtype),
+                                        step->activation};
+    gated_units(k->s, &units, x, k->batch.n, k->me);
+}
+
+static void weigh_units(const struct walk *k, const struct step *step, const float *x)
+{
+    struct cpu_state *s = k->s;
+    const struct matrix *router = &step->weights->shared_router;
+    const int units = step->weights->shared.down.cols;
+    for (struct span tokens; team_claim(k->me, k->batch.n, 1, &tokens);)
+        for (ptrdiff_t t = tokens.first; t < tokens.last; t++) {
+            float logit;
+            s->kernels->matvec[DTYPE_FP32](&logit, 1, router->data, 0, 1, router->cols, x + t * router->cols, router->cols, 1,
+                                           false);
+            const float scale = 1.0f / (1.0f + expf(-logit));
+            for (int i = 0; i < units; i++)
+                s->units[t * units + i] *= scale;
+        }
+}
+
+static void gate_input(const struct walk *k, const struct step *step, const float *x)
+{
+    struct cpu_state *s = k->s;
+    const int dim = step->w[0]->rows;
+    matmul_shared(s, k->me, &(struct product){step->w[0], NULL, s->units}, 1, x, k->batch.n);
+    for (struct span tokens; team_claim(k->me, k->batch.n, 1, &tokens);)
+        for (ptrdiff_t t = tokens.first; t < tokens.last; t++)
+            s->kernels->activate[step->activation](s->units + t * dim,
+                                                   s->inputs + (t * s->config->n_layers + step->layer) * dim, dim);
+}
+
+static void scale_stream(const struct walk *k, float scale)
+{
+    const ptrdiff_t dim = k->s->config->hidden_dim;
+    for (struct span tokens; team_claim(k->me, k->batch.n, 1, &tokens);)
+        for (ptrdiff_t i = tokens.first * dim; i < tokens.last * dim; i++)
+            k->s->x[i] *= scale;
+}
+
+static void cap_logits(const struct walk *k, float *logits, float cap)
+{
+    enum { GRAIN = 1024 }; // logits
+    const int vocab = k->s->config->vocab_size, grains = (vocab + GRAIN - 1) / GRAIN;
+    for (struct span span; team_claim(k->me, k->batch.n * grains, 1, &span);)
+        for (int i = span.first; i < span.last; i++) {
+            const int first = i % grains * GRAIN;
+            k->s->kernels->softcap(logits + (size_t)(i / grains) * vocab + first, cap,
+                                   vocab - first < GRAIN ? vocab - first : GRAIN);
+        }
+}
+
+void walk_perform(const struct walk *k, const struct step *step, const float *x)
+{
+    struct cpu_state *s = k->s;
+    const struct pass *pass = k->pass;
+    const int n = k->batch.n;
+    switch (step->op) {
+    case OP_EMBED:
+        embed(k, step);
+        break;
+    case OP_PROJECT:
+        project(k, step, x);
+        break;
+    case OP_MIX_INPUTS:
+        mix_inputs(k, step);
+        break;
+    case OP_HEAD_NORM:
+        if (s->squares)
+            shares_normalise(s, step->weights, pass->run, k->me, n);
+        else
+            norm_heads(s, step, k->me, n);
+        break;
+    case OP_ATTEND:
+        if (pass->n_turns)
+            attend_apart(k, step->layer);
+        else
+            attend(s, &k->batch, step->layer, k->me);
+        break;
+    case OP_RECUR:
+        delta_recur(s, pass->turns, pass->n_turns, n, step->layer, k->me);
+        break;
+    case OP_GATE:
+        gate_outputs(k, step->layer);
+        break;
+    case OP_ADD:
+        add(k, step, x);
+        break;
+    case OP_UNITS:
+        make_units(k, step, x);
+        break;
+    case OP_WEIGH:
+        weigh_units(k, step, x);
+        break;
+    case OP_ROUTE:
+        experts_route(s, step, x, n, k->me);
+        break;
+    case OP_EXPERTS:
+        experts_run(s, step, x, n, k->me, pass->observed);
+        break;
+    case OP_JOIN:
+        join(k, step, x);
+        break;
+    case OP_GATE_INPUT:
+        gate_input(k, step, x);
+        break;
+    case OP_SCALE:
+        scale_stream(k, *step->weights->scale);
+        break;
+    case OP_CAP:
+        cap_logits(k, walk_buffer(k, BUFFER_LOGITS), step->number);
+        break;
+    }
+}

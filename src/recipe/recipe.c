@@ -1,0 +1,266 @@
+// Turns a model's facts into steps: the only file that asks what a model does.
+
+#include "recipe/recipe.h"
+
+#include <stdlib.h>
+
+struct writer {
+    struct recipe *to; // its steps NULL: they are only counted
+    const struct model_config *config;
+    const struct layer_weights *w; // the layer's
+    int layer;
+};
+
+static void put(struct writer *out, struct step step)
+{
+    struct recipe *to = out->to;
+    step.layer = out->layer;
+    to->ops |= 1u << step.op;
+    to->traits |= step.traits;
+    if (to->steps)
+        to->steps[to->n] = step;
+    to->n++;
+}
+
+static void multiply(struct step *step, const struct matrix *w, const float *bias, enum buffer to)
+{
+    if (!w->data) // the model has none
+        return;
+    step->w[step->n_w] = w;
+    step->bias[step->n_w] = bias;
+    step->out[step->n_w++] = to;
+}
+
+static int input(const struct writer *out, int which)
+{
+    return importance_input(out->config, out->layer, which);
+}
+
+// x += [rmsnorm](w · in + bias)
+static void add(struct writer *out, const struct matrix *w, const float *bias, enum buffer in, const float *post_norm,
+                int observed, bool ends_block)
+{
+    put(out, (struct step){.op = OP_ADD,
+                           .w = {w},
+                           .bias = {bias},
+                           .n_w = 1,
+                           .in = in,
+                           .out = {BUFFER_X},
+                           .post_norm = post_norm,
+                           .observed = observed,
+                           .ends_block = ends_block});
+}
+
+// ------------------------------------------------------------------------------------------ attention, or a recurrence
+
+static unsigned attention_traits(const struct model_config *c, int layer)
+{
+    const struct layer_kind *kind = &c->kinds[c->kind_of_layer[layer]];
+    return (c->unrotated_layer[layer] ? TRAIT_UNROTATED : 0u) | (c->attention_softcap > 0 ? TRAIT_CAPPED : 0u) |
+           (c->sink_logits ? TRAIT_SINK_LOGITS : 0u) | (c->query_growth > 0 ? TRAIT_GROWING : 0u) |
+           (kind->shares_keys ? TRAIT_OTHERS_KEYS : 0u) | (config_n_kinds(c) > 1 ? TRAIT_KIND : 0u) |
+           (kind->head_dim || kind->n_kv_heads ? TRAIT_WIDTH : 0u);
+}
+
+// x += o · attention(q, k, v of rmsnorm(x))
+static void attention(struct writer *out)
+{
+    const struct model_config *c = out->config;
+    const struct layer_weights *w = out->w;
+    struct step qkv = {.op = OP_PROJECT, .in = BUFFER_X, .norm = w->attention_norm, .observed = input(out, INPUT_QKV)};
+    multiply(&qkv, &w->q, w->q_bias, BUFFER_Q);
+    multiply(&qkv, &w->k, w->k_bias, BUFFER_K);
+    multiply(&qkv, &w->v, w->v_bias, BUFFER_V);
+    qkv.n_exact = qkv.n_w;
+    multiply(&qkv, &w->output_gate, w->output_gate_bias, BUFFER_GATES);
+    put(out, qkv);
+    if (c->qk_norm || c->whole_qk_norm || c->v_norm)
+        put(out, (struct step){.op = OP_HEAD_NORM,
+                               .weights = w,
+                               .traits = (c->whole_qk_norm ? TRAIT_WHOLE : 0u) | (c->v_norm ? TRAIT_VALUES : 0u)});
+    put(out, (struct step){.op = OP_ATTEND, .out = {BUFFER_ATTENDED}, .weights = w, .traits = attention_traits(c, out->layer)});
+    if (c->output_gate)
+        put(out, (struct step){.op = OP_GATE, .in = BUFFER_GATES, .out = {BUFFER_ATTENDED}});
+    add(out, &w->o, w->o_bias, BUFFER_ATTENDED, w->attention_post_norm, input(out, INPUT_O), true);
+}
+
+// x += o · what the delta rule makes of q, k and v of rmsnorm(x)
+static void recurrence(struct writer *out)
+{
+    const struct layer_weights *w = out->w;
+    struct step qkv = {.op = OP_PROJECT, .in = BUFFER_X, .norm = w->attention_norm, .observed = input(out, INPUT_QKV)};
+    multiply(&qkv, &w->q, NULL, BUFFER_Q);
+    multiply(&qkv, &w->k, NULL, BUFFER_K);
+    multiply(&qkv, &w->v, NULL, BUFFER_V);
+    qkv.n_exact = 3;
+    multiply(&qkv, &w->output_gate, NULL, BUFFER_GATES);
+    multiply(&qkv, &w->delta.decay, NULL, BUFFER_DECAYS);
+    multiply(&qkv, &w->delta.beta, NULL, BUFFER_BETAS);
+    qkv.n_narrow = 2;
+    put(out, qkv);
+    put(out, (struct step){.op = OP_RECUR, .out = {BUFFER_ATTENDED}, .weights = w});
+    add(out, &w->o, NULL, BUFFER_ATTENDED, w->attention_post_norm, input(out, INPUT_O), true);
+}
+
+// ------------------------------------------------------------------------------------------ feed-forward
+
+static void units(struct writer *out, const struct expert_weights *ffn)
+{
+    const struct model_config *c = out->config;
+    const bool own_width = c->kinds[c->kind_of_layer[out->layer]].ffn_dim > 0;
+    put(out, (struct step){.op = OP_UNITS,
+                           .w = {&ffn->gate, &ffn->up},
+                           .bias = {ffn->gate_bias, ffn->up_bias},
+                           .n_w = 2,
+                           .in = BUFFER_X,
+                           .out = {BUFFER_UNITS},
+                           .norm = out->w->ffn_norm,
+                           .activation = c->activation,
+                           .traits = own_width ? TRAIT_WIDTH : 0u,
+                           .observed = input(out, INPUT_FFN)});
+}
+
+// Those that a token goes through of many. Where they have norms of their own, their sum is joined to the shared expert's,
+// later.
+static void chosen_experts(struct writer *out, bool ends_block)
+{
+    const struct model_config *c = out->config;
+    const struct layer_weights *w = out->w;
+    put(out, (struct step){.op = OP_ROUTE,
+                           .w = {&w->router},
+                           .bias = {w->router_bias},
+                           .n_w = 1,
+                           .in = BUFFER_X,
+                           .norm = c->expert_norms ? NULL : w->ffn_norm,
+                           .weights = w,
+                           .traits = c->expert_norms ? TRAIT_BARE : 0u,
+                           .observed = NOT_OBSERVED});
+    put(out, (struct step){.op = OP_EXPERTS,
+                           .in = BUFFER_X,
+                           .out = {c->expert_norms ? BUFFER_EXPERT_SUM : BUFFER_X},
+                           .norm = c->expert_norms ? w->expert_norm : w->ffn_norm,
+                           .post_norm = w->expert_post_norm,
+                           .weights = w,
+                           .activation = c->activation,
+                           .observed = input(out, INPUT_EXPERTS),
+                           .ends_block = ends_block});
+}
+
+// x += down · (activation(gate · h) ∘ (up · h)), h = rmsnorm(x); or so of the chosen experts, and of one that all tokens go
+// through. What reads x comes before what adds to it.
+static void feed_forward(struct writer *out)
+{
+    const struct model_config *c = out->config;
+    const struct layer_weights *w = out->w;
+    const bool chosen = config_has_experts(c, out->layer), shared = chosen && c->shared_ffn_dim > 0;
+    const struct expert_weights *ffn = chosen ? &w->shared : &w->experts[0];
+    if (shared || !chosen)
+        units(out, ffn);
+    if (shared && c->shared_gate)
+        put(out, (struct step){.op = OP_WEIGH, .in = BUFFER_X, .out = {BUFFER_UNITS}, .norm = w->ffn_norm, .weights = w});
+    if (chosen)
+        chosen_experts(out, !shared);
+    if (shared && c->expert_norms)
+        put(out, (struct step){.op = OP_JOIN,
+                               .w = {&ffn->down},
+                               .n_w = 1,
+                               .in = BUFFER_UNITS,
+                               .out = {BUFFER_X},
+                               .weights = w,
+                               .observed = input(out, INPUT_DOWN),
+                               .ends_block = true});
+    else if (shared || !chosen)
+        add(out, &ffn->down, ffn->down_bias, BUFFER_UNITS, w->ffn_post_norm, input(out, INPUT_DOWN), true);
+}
+
+// ------------------------------------------------------------------------------------------ the layers' own inputs
+
+static void make_inputs(struct writer *out, const struct model_weights *w)
+{
+    struct step projection = {.op = OP_PROJECT, .in = BUFFER_X, .observed = NOT_OBSERVED, .n_exact = 1};
+    multiply(&projection, &w->layer_projection, NULL, BUFFER_INPUTS);
+    put(out, projection);
+    put(out, (struct step){.op = OP_MIX_INPUTS,
+                           .in = BUFFER_INPUTS,
+                           .out = {BUFFER_INPUTS},
+                           .table = &w->layer_embedding,
+                           .norm = w->layer_projection_norm});
+}
+
+// x += rmsnorm(input_projection · (activation(input_gate · x) ∘ the layer's input))
+static void own_input(struct writer *out)
+{
+    put(out, (struct step){.op = OP_GATE_INPUT,
+                           .w = {&out->w->input_gate},
+                           .n_w = 1,
+                           .in = BUFFER_X,
+                           .out = {BUFFER_UNITS},
+                           .activation = out->config->activation,
+                           .observed = NOT_OBSERVED});
+    add(out, &out->w->input_projection, NULL, BUFFER_UNITS, out->w->input_norm, NOT_OBSERVED, false);
+}
+
+// ------------------------------------------------------------------------------------------ the whole
+
+static void layer(struct writer *out)
+{
+    if (config_is_recurrent(out->config, out->layer))
+        recurrence(out);
+    else
+        attention(out);
+    feed_forward(out);
+    if (out->config->layer_input_dim)
+        own_input(out);
+    if (out->config->layer_scale)
+        put(out, (struct step){.op = OP_SCALE, .out = {BUFFER_X}, .weights = out->w});
+}
+
+static void logits(struct writer *out, const struct model_weights *w)
+{
+    struct step classifier = {.op = OP_PROJECT, .in = BUFFER_X, .norm = w->norm, .observed = input(out, 0)};
+    multiply(&classifier, &w->classifier, NULL, BUFFER_LOGITS);
+    put(out, classifier);
+    if (out->config->logits_softcap > 0)
+        put(out, (struct step){.op = OP_CAP, .out = {BUFFER_LOGITS}, .number = out->config->logits_softcap});
+}
+
+static void write_all(struct recipe *to, const struct model_config *c, const struct model_weights *w)
+{
+    struct writer out = {.to = to, .config = c, .layer = -1};
+    const float scale = c->embedding_scale > 0 ? c->embedding_scale : 1;
+    put(&out, (struct step){.op = OP_EMBED, .out = {BUFFER_X}, .table = &w->embedding, .number = scale});
+    if (c->layer_input_dim)
+        make_inputs(&out, w);
+    for (out.layer = 0; out.layer < c->n_layers; out.layer++) {
+        if (out.layer == config_tail(c))
+            to->tail = to->n;
+        out.w = &w->layers[out.layer];
+        layer(&out);
+    }
+    to->classifier = to->n;
+    if (config_tail(c) == c->n_layers)
+        to->tail = to->n;
+    logits(&out, w);
+}
+
+struct recipe recipe_outline(const struct model_config *config, const struct model_weights *weights)
+{
+    struct recipe outline = {0};
+    write_all(&outline, config, weights);
+    return outline;
+}
+
+bool recipe_open(struct recipe *recipe, const struct model_config *config, const struct model_weights *weights)
+{
+    const struct recipe outline = recipe_outline(config, weights);
+    *recipe = (struct recipe){.steps = calloc((size_t)outline.n, sizeof *recipe->steps)};
+    if (recipe->steps)
+        write_all(recipe, config, weights);
+    return recipe->steps;
+}
+
+void recipe_close(struct recipe *recipe)
+{
+    free(recipe->steps);
+    recipe->steps = NULL;
+}

@@ -1,0 +1,102 @@
+// The forward pass as data: the steps that turn tokens into logits, in the order in which they are done. Made from the model's
+// facts (recipe.c); executors go through it (cpu/run.c, cuda/run.cu).
+//
+// A step says what is computed, from which buffer to which, with which weights. How is the executor's business, and so is all
+// that concerns every step alike: fetching weights ahead, sums among ranks, tokens that are apart, the last token alone,
+// timing, observation.
+#pragma once
+#include "model/importance.h"
+#include "model/weights.h"
+
+enum op {
+    OP_EMBED,      // x = number · the token's row of `table`
+    OP_PROJECT,    // out[i] = w[i] · in + bias[i]
+    OP_MIX_INPUTS, // inputs = (rmsnorm(inputs) + the token's row of `table`) / √2, for each layer its own
+    OP_HEAD_NORM,  // RMSNorm of each head of q and k, before rotation (Henry et al., arXiv 2010.04245)
+    OP_ATTEND,     // attended = attention of q, rotated, to all keys that it sees, once k and v are among them
+    OP_RECUR,      // attended = what a recurrent layer makes of q, k, v, gates, decays and betas (Gated DeltaNet)
+    OP_GATE,       // attended *= 1 / (1 + e^-gates)
+    OP_ADD,        // x += w · in + bias
+    OP_UNITS,      // units = activation(w[0] · in + bias[0]) ∘ (w[1] · in + bias[1])
+    OP_WEIGH,      // units *= 1 / (1 + e^-(shared_router · in))
+    OP_ROUTE,      // each token's experts, and their weights, by the logits w · in + bias
+    OP_EXPERTS,    // out += the sum over each token's experts of weight · expert(in)
+    OP_JOIN,       // x += rmsnorm(rmsnorm(w · units) + expert_sum), of experts with norms of their own
+    OP_GATE_INPUT, // units = activation(w · x) ∘ the layer's own input
+    OP_SCALE,      // x *= the layer's scale
+    OP_CAP,        // logits = number · tanh(logits / number)
+};
+
+// Of each token a row.
+enum buffer {
+    BUFFER_X, // the residual stream
+    BUFFER_Q,
+    BUFFER_K,
+    BUFFER_V,
+    BUFFER_GATES, // of what attention gives
+    BUFFER_DECAYS,
+    BUFFER_BETAS,
+    BUFFER_ATTENDED,
+    BUFFER_UNITS,
+    BUFFER_EXPERT_SUM,
+    BUFFER_INPUTS, // the layers' own
+    BUFFER_LOGITS,
+    BUFFERS
+};
+
+// How a step differs from what a Llama does there. Whoever cannot do all steps asks for those that it knows.
+enum trait {
+    TRAIT_UNROTATED = 1 << 0,   // ATTEND: queries and keys are as they are at every position
+    TRAIT_CAPPED = 1 << 1,      // ATTEND: scores have a soft cap
+    TRAIT_SINK_LOGITS = 1 << 2, // ATTEND: each head has a logit without a key
+    TRAIT_GROWING = 1 << 3,     // ATTEND: queries grow with their position
+    TRAIT_OTHERS_KEYS = 1 << 4, // ATTEND: the keys and values are another layer's
+    TRAIT_KIND = 1 << 5,        // ATTEND: layers differ in what they see, or in how they rotate
+    TRAIT_WIDTH = 1 << 6,       // ATTEND, UNITS: the layer's heads or units are not as many, or as wide, as the model's
+    TRAIT_WHOLE = 1 << 7,       // HEAD_NORM: all heads together, not each alone
+    TRAIT_VALUES = 1 << 8,      // HEAD_NORM: each head of v, too, without weights
+    TRAIT_BARE = 1 << 9,        // what is read is rmsnorm(in) without weights
+};
+
+enum { STEP_MATRICES = 6, NOT_OBSERVED = -1 };
+
+struct step {
+    enum op op;
+    int layer; // -1: before the first; n_layers: behind the last
+    const struct matrix *w[STEP_MATRICES];
+    const float *bias[STEP_MATRICES]; // NULL: none
+    enum buffer in, out[STEP_MATRICES];
+    int n_w;
+    int n_narrow; // the last so many of w: float32, and of few rows
+    int n_exact;  // the first so many of w: rounding what they read costs the most
+    const struct matrix *table;
+    const float *norm;                   // what is read is rmsnorm(in); NULL: `in` as it is
+    const float *post_norm;              // what is added is its rmsnorm; NULL: as it is
+    const struct layer_weights *weights; // the layer's: of ops that need more than w; else NULL
+    float number;
+    enum activation activation;
+    unsigned traits;
+    int observed;    // the input's number (model/importance.h), or NOT_OBSERVED
+    bool ends_block; // ranks' parts of what was added are summed
+};
+
+struct recipe {
+    struct step *steps; // (n)
+    int n;
+    int tail;       // the first step that is needed of a prompt's last token alone
+    int classifier; // the step that gives logits
+    unsigned ops;   // those of all steps: bits 1 << op
+    unsigned traits;
+};
+
+// The recipe without its steps, for whoever only asks what they are.
+struct recipe recipe_outline(const struct model_config *config, const struct model_weights *weights);
+// false: out of memory. The steps point into `weights`.
+bool recipe_open(struct recipe *recipe, const struct model_config *config, const struct model_weights *weights);
+void recipe_close(struct recipe *recipe);
+
+// Whether all ops and traits are among these.
+static inline bool recipe_within(const struct recipe *recipe, unsigned ops, unsigned traits)
+{
+    return !(recipe->ops & ~ops) && !(recipe->traits & ~traits);
+}
