@@ -99,10 +99,9 @@ FORCED = (
     ("avx2", "release", ("mpi",)),
     ("scalar", "release", ("serve", "cli", "mpi")),
 )
-# Of these the scalar one leaves out what takes minutes without vectors, and what has instruction sets of its own.
-FORCED_BRIEFLY = {
-    "scalar": "not (throughput or measures or quality or passkey or calibrate or activations or bf12 or stress or clients or page)"
-}
+# Of these the scalar one leaves out what takes minutes without vectors, and what names an instruction set itself.
+WITHOUT_VECTORS = "not (nomad or sparq or throughput or importance or calibrate or activations or bf12 or passkey or 8_bit or stress or clients)"
+FORCED_BRIEFLY = {"scalar": WITHOUT_VECTORS}
 # Rooms of src/, and the jobs that test them: what is not here is tested by the room of tests/ that has its name.
 ROOMS = {
     "cpu": ("*/cpu/*", "*/engine/*", "*/parity*"),
