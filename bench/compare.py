@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Times yalm, llama.cpp and its fork ik_llama.cpp side by side on the same random weights, in turns (A B C A B C …), and prints the
-ratios. Usually called by compare_llama_cpp.sh, which builds the peers.
+"""Times yalm, llama.cpp and its fork ik_llama.cpp side by side on the same random weights, in turns (A B C A B C …),
+and prints the ratios. Usually called by compare_llama_cpp.sh, which builds the peers.
 
-The ratio of a round is taken between runs that followed each other; printed is the median of the rounds' ratios, so that a machine
-that others use as well wrongs no engine. All take the same number of threads, an fp16 cache, and their own defaults otherwise. yalm and the fork
-have settings besides that change their speed and nothing else: these are tried before a type's rounds, and the fastest of each test is kept.
-In prefill of q8 yalm has a second row, with tokens rounded to 8 bits as the peers round them (--activations int8); with q4 it rounds them so by default.
+The ratio of a round is taken between runs that followed each other; printed is the median of the rounds' ratios, so
+that a machine that others use as well wrongs no engine. All take the same number of threads, an fp16 cache, and their
+own defaults otherwise. yalm and the fork have settings besides that change their speed and nothing else: these are
+tried before a type's rounds, and the fastest of each test is kept. In prefill of q8 yalm has a second row, with
+tokens rounded to 8 bits as the peers round them (--activations int8); with q4 it rounds them so by default.
 """
 
 from __future__ import annotations
@@ -169,7 +170,8 @@ def compare(options, kind, pair, test, rounded=()):
 
 
 def peer_fraction(ours, theirs):
-    """Of the limit that our run measured right before: the same operations, or bytes in proportion to the files, in their time."""
+    """Of the limit that our run measured right before: the same operations, or bytes in proportion to the files, in
+    their time."""
     amount = theirs["model_size"] / ours["model_size"] if ours["n_gen"] else 1
     return amount * ours["fraction_of_limit"] * theirs["avg_ts"] / ours["avg_ts"]
 

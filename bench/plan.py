@@ -41,7 +41,8 @@ SMOKE = {
     "rounds": 1,
 }
 
-# Of two cores of a server, to say beforehand how long a plan takes: bytes and operations a second, and bytes a second made as models.
+# Of two cores of a server, to say beforehand how long a plan takes: bytes and operations a second, and bytes a second
+# made as models.
 READING, MULTIPLYING, MAKING = 30e9, 280e9, 70e6
 STARTING = 3  # seconds of a process, most of them for the machine's limits
 KERNELS = 60  # seconds
@@ -95,7 +96,8 @@ def announce(plan, folder, kernels):
     total = making + measuring + (KERNELS if kernels else 0)
     print(
         f"bench: times {'; '.join(parts)}. About {total / 60:.0f} minutes on two cores of a server, "
-        f"{making / 60:.0f} of them to make models of random weights. Tables come at the end; nothing else should run meanwhile",
+        f"{making / 60:.0f} of them to make models of random weights. Tables come at the end; "
+        f"nothing else should run meanwhile",
         file=sys.stderr,
     )
 

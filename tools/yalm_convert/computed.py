@@ -1,7 +1,7 @@
 """Tensors whose values are worked out from what files hold, some rows at a time: dequantised, reordered, added up.
 
-They stand wherever a `Stored` does. Some of them are what the model file's own types can hold as it is: the integers and their scales, or the
-8-bit floats and theirs, are then copied.
+They stand wherever a `Stored` does. Some of them are what the model file's own types can hold as it is: the integers
+and their scales, or the 8-bit floats and theirs, are then copied.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,8 @@
 """config.json and generation_config.json, as the `config` of docs/format.md.
 
-Keys that are missing are what transformers takes them to be for the architecture. Keys that change the computation in a way that
-the format cannot say are refused by name; those that say nothing about it are passed over; others are warned of.
+Keys that are missing are what transformers takes them to be for the architecture. Keys that change the computation in
+a way that the format cannot say are refused by name; those that say nothing about it are passed over; others are
+warned of.
 """
 
 from dataclasses import dataclass, replace
@@ -91,7 +92,8 @@ class ModelConfig:
     part: bool = False  # of a model that sees: its tensors are to be found by multimodal.text_tensors()
 
     def finish(self, tokenizer: TokenizerData) -> None:
-        """bos is the tokenizer's, where it has one, for it begins the texts; eos is generation_config.json's before all others."""
+        """bos is the tokenizer's, where it has one, for it begins the texts; eos is generation_config.json's before
+        all others."""
         vocab = self.facts["vocab_size"]
         sources = [k for k in (self.generation, self.keys) if k]
         stated = [(f"{k.path}: bos_token_id", k.integer("bos_token_id", None, 0, vocab - 1)) for k in sources]
@@ -303,8 +305,8 @@ def _query_growth(keys: Keys) -> dict:
 def _scales(keys: Keys, facts: dict) -> float:
     """Granite's multipliers. Returns what the last norm's weights are multiplied by.
 
-    Dividing the residual stream by residual_multiplier leaves all that is computed from it as it was, for it is normalised first: branches are added
-    whole then, the embedding is larger by so much, and eps by the square.
+    Dividing the residual stream by residual_multiplier leaves all that is computed from it as it was, for it is
+    normalised first: branches are added whole then, the embedding is larger by so much, and eps by the square.
     """
     given = {key: keys.number(key, keys.defaults[key], 1e-6, 1e6) for key in sorted(READ_GRANITE)}
     residual = given["residual_multiplier"]
@@ -382,7 +384,8 @@ def _own_experts(keys: Keys, facts: dict) -> dict:
 
 
 def _scored_experts(keys: Keys, width: int) -> dict:
-    """GLM-4's, which are chosen by scores of their own, beside some that all tokens go through: those are one, as wide as they are together."""
+    """GLM-4's, which are chosen by scores of their own, beside some that all tokens go through: those are one, as
+    wide as they are together."""
     for key in ("n_group", "topk_group"):
         if keys.integer(key, 1, 1) != 1:
             raise keys.error(f"{key} is {keys.values[key]}: choosing among groups of experts is not supported")

@@ -21,7 +21,8 @@ from .source import shown
 
 DTYPES = {name: dtype for dtype, name in NAMES.items()}
 MATRIX_TYPES = (*DTYPES, "bf12", *SCALE_BYTES, "q8", "q6", "q5", "q4")
-# What --dtype makes of the classifier, where that is not itself: it is more sensitive than the layers. An embedding that is not the classifier as well is less so.
+# What --dtype makes of the classifier, where that is not itself: it is more sensitive than the layers. An embedding
+# that is not the classifier as well is less so.
 CLASSIFIER = {"q4": "q6", "q5": "q6"}
 EMBEDDING = {"q4": "q5"}
 INPUTS = {"q4": "q8", "q5": "q8", "q6": "q8"}  # small matrices, of which nothing is measured
@@ -78,7 +79,8 @@ UNCHANGED = Changes()
 
 
 def head_order(config: dict, pairs: bool) -> Optional[np.ndarray]:
-    """Where each component of a head comes from: those that rotate together come to lie half a head apart. None where all stay."""
+    """Where each component of a head comes from: those that rotate together come to lie half a head apart. None where
+    all stay."""
     head_dim = config["head_dim"]
     rotary = config["rope"].get("rotary_dim", head_dim)
     first, second = (np.arange(0, rotary, 2), np.arange(1, rotary, 2)) if pairs else np.arange(rotary).reshape(2, -1)
@@ -324,7 +326,8 @@ class Planner:
             self.alternating_experts(name, stored, ffn)
 
     def alternating_experts(self, name: str, stored: str, ffn: int) -> None:
-        """All in one tensor, where gate and up alternate. MXFP4's rows are outputs, like everybody's; of the others the columns are."""
+        """All in one tensor, where gate and up alternate. MXFP4's rows are outputs, like everybody's; of the others
+        the columns are."""
         dim, n = self.config["hidden_dim"], self.config["n_experts"]
         by_rows = getattr(self.left.get(f"{stored}.experts.gate_up_proj"), "form", "") == "MXFP4"
         gate_up = self.take(f"{stored}.experts.gate_up_proj", (n, 2 * ffn, dim) if by_rows else (n, dim, 2 * ffn))

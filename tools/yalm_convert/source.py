@@ -28,8 +28,8 @@ def follow_links(allowed: bool) -> None:
 def locate(model_dir: Path, name: str) -> Optional[Path]:
     """The file `name` of the directory, or None where there is none.
 
-    A downloaded directory must not make us read files elsewhere. Unless the user allows more, a symbolic link may leave it in one way only: that
-    of Hugging Face's cache, where .../snapshots/REVISION/NAME links to .../blobs/HASH.
+    A downloaded directory must not make us read files elsewhere. Unless the user allows more, a symbolic link may
+    leave it in one way only: that of Hugging Face's cache, where .../snapshots/REVISION/NAME links to .../blobs/HASH.
     """
     path = model_dir / name
     if not path.exists():

@@ -87,7 +87,8 @@ def _special_id(settings: dict, key: str, vocabulary: Vocabulary, warnings: list
 
 
 def _prefix_by_settings(data: TokenizerData, settings: dict, path: Path) -> None:
-    """`add_prefix_space` and `legacy`, where they say something that the file of pieces does not. transformers heeds them for its Llama tokenizer."""
+    """`add_prefix_space` and `legacy`, where they say something that the file of pieces does not. transformers heeds
+    them for its Llama tokenizer."""
     before, prefix = data.facts["prefix_space"], None
     if settings.get("add_prefix_space") is False:
         said, prefix = "add_prefix_space is false", {"prefix_space": "never", "prefix_if_missing": False}
