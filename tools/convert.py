@@ -32,7 +32,7 @@ HELP_END = (
     "130 interrupted"
 )
 FAILED, USAGE, BAD_MODEL, NO_MEMORY = 1, 2, 3, 4
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer.model",

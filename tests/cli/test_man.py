@@ -1,4 +1,4 @@
-"""The man page that `yalm --man` prints: every option and key is in it, with a text, and renderers take it without a warning."""
+"""The man page that `yalm --man` prints: it has every option and key, with a text, and renders without a warning."""
 
 import re
 import shutil
