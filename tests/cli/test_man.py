@@ -69,12 +69,3 @@ def test_renders_without_warnings(page, name):
     assert (done.returncode, done.stderr) == (0, "")
     text = re.sub(r"\x1b\[[0-9;]*m|.\x08", "", done.stdout)
     assert "--n-predict" in text and r"\n \t \r \\" in text
-
-
-def test_documents_say_the_same(page):
-    """docs/attention.md has the keys that the page has, with the same words."""
-    table = (ROOT / "docs/attention.md").read_text(encoding="utf-8").partition("Keys of the command line")[2]
-    rows = re.findall(r"^`([a-z_.]+)` \| (.*)$", table, flags=re.M)
-    plain = {key: re.sub(r"\[([^\]]*)\]\([^)]*\)|`", r"\1", text) for key, text in rows}
-    said = {heading.partition("=")[0]: text for heading, text in items(page) if re.match(r"[a-z]+\.", heading)}
-    assert len(said) > 20 and plain == said
