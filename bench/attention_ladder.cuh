@@ -5,7 +5,7 @@
 //
 // K and V are fp16, (n_kv_heads, capacity, head_dim) as the engine's cache has them. What must be read once: 4 * head_dim *
 // n_kv_heads bytes a key. The first four steps have one block for each query head, as the CUDA engine of Andrew Chan's "Fast
-// LLM inference from scratch" (2024), whose mixing of values with loads issued ahead ("att_mix") is the fourth.
+// LLM inference from scratch" (2024). Its mixing of values with loads issued ahead ("att_mix") is the fourth.
 #pragma once
 #include "cuda/kernels/kernels.h"
 #include "cuda/kernels/reduce.cuh"

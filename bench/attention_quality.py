@@ -6,10 +6,10 @@ usage: attention_quality.py --model FILE --calibration FILE [--text NAME=FILE �
                             [--keys N,N,…] [--methods hybrid,sparq,nomad] [--also NAME=OPTIONS …]
 
 Each text is cut into windows of a context's length. A window is evaluated as a prompt (which is dense) but for its
-last eighth, 1,024 tokens at most, which is fed token by token, as in generation, and scored; as many windows as have
---tokens of these. The hybrid is measured as it is by default; SparQ and NoMAD as published: SparQ at 1/8 with a copy
-of the keys in the cache's type, NoMAD with a code for each component. --also measures other settings. Codebooks are
-learned from the calibration text, which should be none that is scored.
+last eighth, 1,024 tokens at most. These are fed token by token, as in generation, and scored. There are as many
+windows as have --tokens of these. The hybrid is measured as it is by default; SparQ and NoMAD as published: SparQ at
+1/8 with a copy of the keys in the cache's type, NoMAD with a code for each component. --also measures other settings.
+Codebooks are learned from the calibration text, which should be none that is scored.
 
 With --keys N, pass keys are hidden in N tokens at five depths: one alone (five prompts), and five with names
 together, each of which is asked for. The prompt's last tokens, the question, are read one by one.
@@ -144,8 +144,8 @@ def named_trials(rnd):
 
 
 def key_file(engine, path, length, rounds):
-    """A line of ids for each trial, its prompt as long as fits: alone by depth, deepest first (they share what stands
-    before the key), then the named by depth (they share all but the question)."""
+    """A line of ids for each trial, its prompt as long as fits. First come those alone by depth, deepest first, which
+    share what stands before the key; then the named by depth, which share all but the question."""
     rnd = random.Random(length)
     line = len(engine.ids(INTRO + GRASS * 2)) - len(engine.ids(INTRO + GRASS))
     rows = []

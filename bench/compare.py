@@ -2,11 +2,11 @@
 """Times yalm, llama.cpp and its fork ik_llama.cpp side by side on the same random weights, in turns (A B C A B C …),
 and prints the ratios. Usually called by compare_llama_cpp.sh, which builds the peers.
 
-The ratio of a round is taken between runs that followed each other; printed is the median of the rounds' ratios, so
-that a machine that others use as well wrongs no engine. All take the same number of threads, an fp16 cache, and their
-own defaults otherwise. yalm and the fork have settings besides that change their speed and nothing else: these are
-tried before a type's rounds, and the fastest of each test is kept. In prefill of q8 yalm has a second row, with
-tokens rounded to 8 bits as the peers round them (--activations int8); with q4 it rounds them so by default.
+The ratio of a round is taken between runs that followed each other, and the median of the rounds' ratios is printed.
+So a machine that others use as well wrongs no engine. All take the same number of threads, an fp16 cache, and their
+own defaults otherwise. Some settings of yalm's and the fork's change their speed and nothing else. These are tried
+before a type's rounds, and the fastest of each test is kept. In prefill of q8 yalm has a second row, with tokens
+rounded to 8 bits as the peers round them (--activations int8); with q4 it rounds them so by default.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 // Measures each kernel at the shapes of real models, on all threads together, against what the machine can do in the same
-// moments: each round times the kernel and then, for about as long, its limit (reading memory, or multiply-adds from
-// registers), so that a busy neighbour slows both.
+// moments. Each round times the kernel and then, for about as long, its limit (reading memory, or multiply-adds from
+// registers), so a busy neighbour slows both.
 //
 //     build/release/bench/kernels [--isa NAME] [--threads N] [--rounds N] [--only TEXT] [--clock wall|cpu] [--fetch l1|l2]
 //
@@ -175,9 +175,8 @@ static void fill_pool(void *context, int thread)
     }
 }
 
-// Rows of bf12 in the pool as trained weights have them: one number in 8,192 an exception, and no code of an exponent of
-// zero, which would be a number below 2^-126: hardly any weight is, and some processors take a hundred cycles to multiply
-// one.
+// Rows of bf12 in the pool as trained weights have them: one number in 8,192 is an exception, and no exponent is zero. Such
+// numbers are below 2^-126, as hardly any weight is, and some processors take a hundred cycles to multiply one.
 static void write_bf12(struct bench *b)
 {
     const size_t row_bytes = bf12_row_bytes(b->cols);

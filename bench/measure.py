@@ -1,6 +1,6 @@
 """Runs the engine's own measurement, and sums up what it says. Each run measures the machine's limits in the same
-process, so that a fraction of the limit survives a machine whose speed changes; rounds alternate between the cases,
-and medians are taken over them."""
+process, so a fraction of the limit survives a machine whose speed changes. Rounds alternate between the cases, and
+medians are taken over them."""
 
 from __future__ import annotations
 

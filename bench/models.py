@@ -71,9 +71,8 @@ def check_room(folder, disk, memory):
 
 @contextlib.contextmanager
 def cleaned(folder, keep):
-    """Removes from the folder whatever came while this lasted, however it ends; with `keep`, only what was not
-    finished: temporary files, which finished ones never are, and directories, from which models are only
-    converted."""
+    """Removes from the folder whatever came while this lasted, however it ends. With `keep` only what was not finished
+    goes: temporary files, and directories, from which models are only converted."""
     folder.mkdir(parents=True, exist_ok=True)
     before = set(folder.iterdir())
     try:

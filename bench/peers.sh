@@ -1,8 +1,8 @@
 # shellcheck shell=sh disable=SC2154 # what is set by the shell that reads this
 # The peers' programs, built under build/peer/ from the source archives of llama-cpp-python and ik-llama-cpp-python on PyPI,
 # once. To be sourced in the repository's root, by a shell that has set JOBS, PROGRAMS (which are wanted), $python, say and
-# fail. llama_cpp and ik_llama_cpp set LLAMA_CPP_BUILD and IK_LLAMA_CPP_BUILD to the folders of the programs, or leave them as
-# they are where they are set.
+# fail. The functions llama_cpp and ik_llama_cpp set LLAMA_CPP_BUILD and IK_LLAMA_CPP_BUILD to the folders of the programs,
+# unless they are set.
 
 # fetch PACKAGE VERSION SHA256: unpacks it as build/peer/ARCHIVE, whole or not at all, if it is what it was when this was
 # written.

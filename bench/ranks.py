@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""How long a token takes on several ranks, over wires of a given delay and rate: the model of docs/machines.md,
-beside what namespaces on one machine measure (root, Open MPI), and what it predicts where there is more than one
-machine.
+"""How long a token takes on several ranks, over wires of a given delay and rate. Sets the model of docs/machines.md
+beside what namespaces on one machine measure (root, Open MPI), and says what it predicts for more machines.
 
 usage: ranks.py MODEL            measured and modelled, at each of SETTINGS
        ranks.py --predict        tables of predictions

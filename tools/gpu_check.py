@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Everything that a machine with a GPU can tell about yalm, by one command that needs no network, no root and at most
-ten minutes: builds for its architecture, runs the tests of kernels and of whole models on the device, measures, and
+ten minutes. Builds for its architecture, runs the tests of kernels and of whole models on the device, measures, and
 runs compute-sanitizer. Leaves gpu-check.json and gpu-check.md in the output folder, written anew after every step,
 and each command's output in logs/ there.
 

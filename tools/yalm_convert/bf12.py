@@ -1,7 +1,7 @@
 """Weight matrices of bfloat16 numbers in 12 bits each, without loss (docs/format.md, "bfloat16 in 12 bits").
 
 A row keeps each number's sign and fraction, and four bits that say how far its exponent is below the row's largest.
-What is out of their reach, about one number in ten thousand of trained weights, stands in the row's header; a matrix
+What is out of their reach, about one number in ten thousand of trained weights, stands in the row's header. A matrix
 with a row that has more of these than its header holds stays bfloat16.
 """
 

@@ -1,5 +1,5 @@
-"""Which columns of the weight matrices matter: yalm evaluates a text by the model as it is before it is quantised,
-and says how large the columns of what each matrix reads are (docs/format.md, "The file of importance")."""
+"""Which columns of the weight matrices matter. yalm evaluates a text by the model before it is quantised, and says
+how large the columns of what each matrix reads are (docs/format.md, "The file of importance")."""
 
 import dataclasses
 import json
@@ -48,9 +48,8 @@ def find_yalm() -> Path:
 
 
 def weighed(plan: list, whole: list, metadata: dict, output: Path, text: Path, advance: Callable[[int], None]) -> list:
-    """The plan with its matrices' importance. `whole` is the plan of the same model with its weights unquantised,
-    which is written beside `output` meanwhile; advance(n) is told of n of its bytes written, and later of n bytes
-    proven."""
+    """The plan with its matrices' importance. `whole` is the plan of the same model with its weights unquantised, which
+    is written beside `output` meanwhile. advance(n) is told of n of its bytes written, and later of n bytes proven."""
     yalm, layout = find_yalm(), Layout(metadata, whole)
     free = shutil.disk_usage(output.parent).free
     if free < 2 * layout.length:

@@ -306,7 +306,7 @@ def _scales(keys: Keys, facts: dict) -> float:
     """Granite's multipliers. Returns what the last norm's weights are multiplied by.
 
     Dividing the residual stream by residual_multiplier leaves all that is computed from it as it was, for it is
-    normalised first: branches are added whole then, the embedding is larger by so much, and eps by the square.
+    normalised first. Then branches are added whole, the embedding is larger by so much, and eps by the square.
     """
     given = {key: keys.number(key, keys.defaults[key], 1e-6, 1e6) for key in sorted(READ_GRANITE)}
     residual = given["residual_multiplier"]

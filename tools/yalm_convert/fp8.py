@@ -1,8 +1,8 @@
 """Weight matrices as 8-bit floats (docs/format.md, "8-bit floats"): fp8 is E4M3 with a scale for each row, fp8_e5m2
 is E5M2 as it is.
 
-An 8-bit float's relative error is about the same wherever in the type's range a value lies, so a search for scales,
-as quantise.py does for integers, would gain less than half a percent of the squared error: a row's largest magnitude
+An 8-bit float's relative error is about the same wherever in the type's range a value lies. So a search for scales,
+as quantise.py does for integers, would gain less than half a percent of the squared error. A row's largest magnitude
 becomes E4M3's largest, 448.
 """
 

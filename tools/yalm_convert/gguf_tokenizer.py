@@ -1,7 +1,7 @@
 """The tokenizer that a GGUF file carries, in the form of docs/format.md ("tokenizer").
 
-Byte-level ones are written as the tokenizer.json that they came from, which the file has in pieces: tokens and merges
-as they were, and a name for the pre-tokenizer, whose patterns PRE_TOKENIZERS knows. So is Gemma 4's, which merges
+Byte-level ones are written as the tokenizer.json that they came from. The file has it in pieces: tokens and merges as
+they were, and a name for the pre-tokenizer, whose patterns PRE_TOKENIZERS knows. So is Gemma 4's, which merges
 characters by rank. Those of SentencePiece have their scores.
 """
 

@@ -2,8 +2,8 @@
 compressed-tensors' own.
 
 Each weight is s (q - z): q its integer, s and z the scale and the zero point of its row and its group of columns.
-Where groups are made of 32 neighbouring columns each, scales are fp16 numbers (or nearly), and q - z are integers of
-4 or 8 bits with sign, the model file's q4 or q8 holds all of it without loss.
+The model file's q4 or q8 holds all of it without loss under three conditions. Groups are made of 32 neighbouring
+columns each, scales are fp16 numbers (or nearly), and q - z are integers of 4 or 8 bits with sign.
 """
 
 from dataclasses import dataclass

@@ -57,8 +57,8 @@ def _group_weights(importance: np.ndarray) -> np.ndarray:
 
 
 def quantise_rows(values: np.ndarray, dtype: str, weights: Optional[np.ndarray] = None) -> tuple:
-    """(rows, whole groups of columns) values, and weights of a row's errors, (groups, 32) -> int8 quants of that
-    shape, and in the file's types the scales: fp16 (rows, groups), or int8 of that shape and fp32 (rows). A scale, of
+    """(rows, whole groups of columns) values, and weights of a row's errors, (groups, 32) -> int8 quants of that shape,
+    and scales in the file's types. These are fp16 (rows, groups), or int8 of that shape and fp32 (rows). A scale, of
     the groups or of a row, is not finite where the values do not allow one."""
     rows, columns = values.shape
     x = np.ascontiguousarray(values.reshape(-1, GROUP).T, dtype=np.float32)
