@@ -1,4 +1,5 @@
-"""`make install`: what it leaves, that the example compiles and runs against it alone, and that `make uninstall` takes all away."""
+"""`make install`: what it leaves, that the example compiles and runs against it alone, and that `make uninstall`
+takes all away."""
 
 from __future__ import annotations
 

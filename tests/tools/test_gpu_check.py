@@ -147,8 +147,9 @@ def test_what_is_carried_is_enough_to_build_with(tmp_path):
     done = run(ROOT / "tools/gpu_deps.py", tmp_path)
     assert done.returncode == 0, done.stderr
     (tmp_path / "probe.c").write_text(
-        "#include <cjson/cJSON.h>\n#define PCRE2_CODE_UNIT_WIDTH 8\n#include <pcre2.h>\n#include <utf8proc.h>\n#include <xxhash.h>\n"
-        "int main(void) { return cJSON_Version() == 0 || pcre2_config(PCRE2_CONFIG_VERSION, 0) < 0 || XXH_versionNumber() == 0 || !*utf8proc_version(); }\n"
+        "#include <cjson/cJSON.h>\n#define PCRE2_CODE_UNIT_WIDTH 8\n#include <pcre2.h>\n#include <utf8proc.h>\n"
+        "#include <xxhash.h>\nint main(void) { return cJSON_Version() == 0 || pcre2_config(PCRE2_CONFIG_VERSION, 0) < 0 || "
+        "XXH_versionNumber() == 0 || !*utf8proc_version(); }\n"
     )
     probe = ["cc", f"-I{tmp_path}/include", f"-L{tmp_path}/lib", "-o", tmp_path / "probe", tmp_path / "probe.c"]
     subprocess.run([*map(str, probe), "-lcjson", "-lpcre2-8", "-lutf8proc", "-lxxhash"], check=True)
