@@ -365,7 +365,7 @@ lint: style
 	    $(foreach isa,$(VECTOR_ISAS),$(foreach file,$(VECTOR_SOURCES),'$(file) $(ISA_$(isa))')) | xargs -P$(JOBS) -L1 sh -c \
 	    'f=$$0; \
 	    clang-tidy --quiet $$f -- -std=c11 -D_GNU_SOURCE -Isrc -DYALM_VERSION=\"0\" -DYALM_COMMIT=\"0\" "$$@" 2>/dev/null || \
-	    { echo "clang-tidy: $$f"; exit 255; }'
+	    { echo "clang-tidy: $$f"; exit 1; }'
 	@echo "lint: clean"
 
 -include bench/bench.mk

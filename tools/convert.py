@@ -102,7 +102,7 @@ def complain(text: object, code: int) -> int:
 
 
 class Parser(argparse.ArgumentParser):
-    """A mistake in the arguments is one line, as any other is."""
+    """Says a mistake in the arguments in one line, like any other mistake."""
 
     def error(self, message: str):
         sys.exit(complain(f"{message} (--help lists the options)", 2))
@@ -233,8 +233,8 @@ class Source:
 
 @contextlib.contextmanager
 def form_expected(where: object) -> Iterator[None]:
-    """Settings whose parts are not all looked at one by one: a text where a number should be, and the like, is a
-    ModelError too."""
+    """Turns a mistake in settings that are not checked one by one, such as a text where a number should be, into a
+    ModelError."""
     try:
         yield
     except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError) as error:
@@ -341,7 +341,7 @@ def progress(what: str, total: int, quiet: bool) -> tqdm:
 
 
 def calibrated(arguments: argparse.Namespace, source: Source, plan: list, metadata: dict, quiet: bool) -> list:
-    """The plan with importance; as it was, and why, where there is none to be had and no text was named."""
+    """The plan with importance. Where none can be had and no text was named: the plan as it was, and why."""
     started = time.monotonic()
     text = Path(arguments.calibration or calibrate.TEXT)
     try:
@@ -360,7 +360,7 @@ def calibrated(arguments: argparse.Namespace, source: Source, plan: list, metada
 
 
 def bf12_warnings(where: str, plan: list) -> list:
-    """What of a model that is to be bf12 is not, or is so only by rounding."""
+    """Warns of matrices that cannot be bf12, and of weights that bf12 rounds."""
     warnings = []
     unfit = [planned.name for planned in plan if planned.unfit]
     if unfit:

@@ -32,7 +32,7 @@ class Survey(NamedTuple):
 
 
 def survey(source: Tensor) -> Survey:
-    """Reads the whole tensor."""
+    """Reads all of the tensor: whether 12 bits hold it, and how many numbers are rounded first."""
     fits, n_rounded = source.shape[1] <= MOST_COLUMNS, 0
     for values, numbers in _blocks(source):
         fits = fits and bool(find_exponents(numbers.view("<u2"))[1].all())
@@ -42,7 +42,7 @@ def survey(source: Tensor) -> Survey:
 
 
 def to_bf12(source: Tensor, check_finite: bool) -> Iterator[np.ndarray]:
-    """The tensor's bytes, rows after rows. It must fit."""
+    """The tensor's bytes, row after row. survey() must have said that it fits."""
     for _, values in _blocks(source, check_finite):
         numbers = values.view("<u2")
         largest, _ = find_exponents(numbers)

@@ -30,7 +30,7 @@ PATIENCE = 10  # seconds for yalm to end in
 
 
 class Failed(Exception):
-    """There is no importance, and why."""
+    """Importance could not be measured; the text says why."""
 
 
 def asked_for(plan: list) -> bool:
@@ -39,7 +39,7 @@ def asked_for(plan: list) -> bool:
 
 
 def find_yalm() -> Path:
-    """What YALM names, or the program beside tools/, or in PATH."""
+    """Finds the program: what YALM names, else the one beside tools/, else the one in PATH."""
     named, beside = os.environ.get("YALM"), Path(__file__).resolve().parents[2] / "yalm"
     found = shutil.which(named) if named else shutil.which(beside) or shutil.which("yalm")
     if not found:
@@ -101,8 +101,8 @@ def end(running: subprocess.Popen) -> None:
 
 
 def read(path: Path, model: str) -> dict:
-    """{matrix's name: (columns) float32, the mean square of what each column is multiplied by}; what no token reached
-    is left out."""
+    """{matrix's name: (columns) float32}: the mean square of what each column is multiplied by. Matrices that no
+    token reached are left out."""
     file = path.read_bytes()
     try:
         body = memoryview(file)[8 + int.from_bytes(file[:8], "little") :]

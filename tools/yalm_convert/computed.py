@@ -62,7 +62,7 @@ class Computed(Tensor):
 
 
 class Derived(Computed):
-    """One that is another's rows in other places. By default it has what that one has."""
+    """Another tensor's rows in other places. What is not said otherwise is that tensor's."""
 
     def __init__(self, source: Tensor, shape: tuple):
         self.source, self.shape = source, tuple(shape)
@@ -92,7 +92,7 @@ class Part(Derived):
 
 
 class Rearranged(Derived):
-    """Rows that are found elsewhere in another tensor, whatever is asked of them."""
+    """Rows that lie elsewhere in another tensor. All that is asked of them is asked there."""
 
     def _rows(self, get, first: int, n: int) -> list:
         """The parts of n rows, by `get`, which is one of the other tensor's functions below."""

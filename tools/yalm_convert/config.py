@@ -197,7 +197,7 @@ def _architecture(values: dict, path: Path) -> str:
 
 
 def _what_it_is(model_dir: Path) -> str:
-    """What a directory without config.json looks like, and what to do about it."""
+    """Says what a directory without config.json looks like, and what to do about it."""
     adapter = locate(model_dir, "adapter_config.json")
     if adapter:
         base = read_json(adapter).get("base_model_name_or_path")
@@ -227,7 +227,8 @@ def _check_unknown(keys: Keys, warnings: list) -> None:
 
 
 def _activation(keys: Keys) -> str:
-    """In the format's words. Gemma has it under a name of its own, and another beside it that means nothing."""
+    """The activation in the format's words. Gemma has it under a name of its own; the usual name means nothing
+    there."""
     if "swiglu_limit" in keys.defaults:
         for key in ("swiglu_limit", "swiglu_alpha"):
             if keys.number(key, keys.defaults[key], 0, 1e9) != keys.defaults[key]:
@@ -272,7 +273,7 @@ def _sizes(keys: Keys) -> dict:
 
 
 def _gemma(keys: Keys, facts: dict) -> None:
-    """What the attention's scores, the logits and the embedding are scaled by, or held within."""
+    """Gemma's scales and bounds of scores, logits and embedding."""
     scalar = keys.number("query_pre_attn_scalar", keys.defaults["query_pre_attn_scalar"], 1e-3, 1e6)
     if scalar != facts["head_dim"]:
         facts["attention_scale"] = scalar**-0.5
@@ -288,7 +289,7 @@ def _gemma(keys: Keys, facts: dict) -> None:
 
 
 def _query_growth(keys: Keys) -> dict:
-    """llama_4_scaling_beta, which stands among RoPE's settings; taken out of them, for it is none."""
+    """Takes llama_4_scaling_beta out of RoPE's settings, where it stands without being one."""
     rope = dict(keys.object("rope_parameters") or keys.object("rope_scaling"))
     if not rope:
         raise keys.error("rope_parameters: found nothing, expected them with llama_4_scaling_beta")

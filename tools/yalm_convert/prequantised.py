@@ -57,7 +57,7 @@ def wrong(tensor: Stored, expected: str) -> ModelError:
 
 
 def unpack(tensors: Checkpoint, config: dict, where: str) -> Checkpoint:
-    """All tensors, those that are quantised as matrices under their plain names."""
+    """All tensors; quantised ones as matrices under their plain names."""
     method = config.get("quant_method")
     readers: dict = {
         "gptq": (".qweight", _gptq),

@@ -20,7 +20,7 @@ _follow_links = False
 
 
 def follow_links(allowed: bool) -> None:
-    """Whether from here on symbolic links may lead anywhere: the user says that they are the user's own."""
+    """Whether symbolic links may lead anywhere from here on. The user says that they are the user's own."""
     global _follow_links
     _follow_links = allowed
 
@@ -99,7 +99,7 @@ def read_text(path: Path) -> str:
 
 
 def model_name(model_dir: Path) -> str:
-    """What to call the model: the directory's name, or the repository's where the directory lies in Hugging Face's cache."""
+    """The model's name: the directory's, or the repository's where the directory lies in Hugging Face's cache."""
     home = model_dir.resolve()
     repository = home.parent.parent.name
     if home.parent.name == "snapshots" and repository.startswith("models--"):

@@ -46,7 +46,8 @@ def read_tokenizer(model_dir: Path, config: dict) -> TokenizerData:
 
 
 def _check_size(data: TokenizerData, config: dict, path: Path) -> None:
-    """Tokens that a tool added to the tokenizer alone have no row of the embedding: only texts without them can be read."""
+    """Warns of tokens that a tool added to the tokenizer alone: they have no row of the embedding, so texts with them
+    are refused."""
     rows, pieces = config.get("vocab_size"), data.facts["n_pieces"]
     if not isinstance(rows, int) or pieces <= rows:
         return
@@ -169,7 +170,8 @@ def _from_sentencepiece(path: Path, settings: dict) -> tuple:
 
 
 def _add_from_settings(vocabulary: Vocabulary, settings: dict, path: Path) -> None:
-    """Tokens beyond tokenizer.model stand in tokenizer_config.json, or, of old, in added_tokens.json."""
+    """Adds tokens beyond tokenizer.model. They stand in tokenizer_config.json, in older models in
+    added_tokens.json."""
     entries = settings.get("added_tokens_decoder") or {}
     known = len(vocabulary.pieces)
     for token, entry in sorted(entries.items(), key=lambda item: int(item[0]) if item[0].isdigit() else -1):

@@ -62,7 +62,7 @@ class Check:
         self.groups = set()  # of the processes that run
 
     def room_for_models(self):
-        """In memory where there is room for the largest: a disk might make us wait, or is small."""
+        """A folder for models: in memory where the largest fits, since a disk is slow or small."""
         memory = Path("/dev/shm")
         needed = 24 << 30
         if not self.emulated and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > needed:

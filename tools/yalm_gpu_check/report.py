@@ -18,7 +18,7 @@ def percent(fraction):
 
 
 def gap(found, row):
-    """What of a decode step its kernels, timed alone, do not account for; empty where they were not all timed."""
+    """The part of a decode step that its kernels, timed alone, do not account for. Empty where not all were timed."""
     if not row["n_gen"] or row["how"]:
         return ""
     of_model = [one for one in found.get("kernels", []) if one["model"] == f"{row['preset']} {row['dtype']}"]
@@ -75,8 +75,8 @@ def ladder_row(row):
 
 
 def long_rows(found):
-    """Of models that were measured in several ways: what a token takes at a depth, what of it attention in a layer,
-    and how many times faster than dense attention that is."""
+    """Rows for models that were measured in several ways: a token's time at a depth, attention's in a layer, and how
+    many times faster than dense attention that is."""
     rows = [row for row in found["models"] if row["how"] and row["n_gen"] and row["preset"].endswith("KV heads")]
     seconds = {(row["preset"], row["how"], row["n_depth"]): row["avg_ns"] / 1e9 / row["n_gen"] for row in rows}
     for (model, how, depth), token in seconds.items():

@@ -126,7 +126,7 @@ def make_words(check):
 
 
 def build(check):
-    """What all else needs; a test that does not compile must not leave us without a program."""
+    """Builds what all else needs. A test that does not compile must not leave us without a program."""
     more = [check.build / "bench/random_model"]
     if check.emulated:
         check.run("build", [*make_words(check), "all", *(path.relative_to(ROOT) for path in more)])
