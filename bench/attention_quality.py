@@ -47,7 +47,7 @@ GRASS = " The grass is green. The sky is blue. The sun is yellow. Here we go. Th
 
 
 def method_options(books):
-    """Of each method as it is measured."""
+    """Each method's options, as it is measured."""
     return {
         "hybrid": ["--attention", "hybrid", "--codebooks", str(books)],
         "sparq": [
@@ -78,7 +78,7 @@ class Engine:
 
 
 def perplexity(engine, options, text, context, tokens, logits, base):
-    """Of a text's windows; beside the logits of dense attention, or, where these are to be saved, alone."""
+    """Scores a text's windows, beside the logits of dense attention; alone where these are to be saved."""
     scored = min(context // 8, SCORED_MOST)
     windows = -(-tokens // scored)
     command = ["-m", "perplexity", "-q", "-f", text, "--ctx", context, "--max-tokens", windows * context]
@@ -96,7 +96,7 @@ def perplexity(engine, options, text, context, tokens, logits, base):
 
 
 def traffic(engine, options, context):
-    """Of the cache, as a share of dense attention's, for the last token of a context."""
+    """What the last token of a context reads of the cache, as a share of dense attention's."""
     [row] = throughput(engine.yalm, engine.model, 0, 1, context - 2, options=(*options, "--ctx", str(context)))
     return row["attention_bytes"] / row["dense_attention_bytes"]
 
@@ -200,7 +200,7 @@ def continuation_table(records):
 
 
 def key_table(records):
-    """Of the keys that dense attention finds, how many a method does, at each depth; and how many it finds alone."""
+    """How many of the keys that dense attention finds a method finds, at each depth; and how many it finds alone."""
     rows = [
         ["tokens", "method", "found", *(f"alone, depth {d:g}" for d in DEPTHS), *(f"of five, {d:g}" for d in DEPTHS)]
     ]

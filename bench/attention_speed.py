@@ -67,7 +67,7 @@ def needs_codes(method):
 
 
 def multiply_scales(file, tensor, factor):
-    """Of a tensor in q4 or q8, whose fp16 scales, one for 32 weights, are its last bytes."""
+    """Multiplies the fp16 scales of a tensor in q4 or q8: one for 32 weights, its last bytes."""
     count = math.prod(tensor["shape"]) // 32
     offset = tensor["offset"] + tensor["length"] - 2 * count
     file.seek(offset)
@@ -146,7 +146,7 @@ def record(section, shape, method, depth, seconds, count, dense, limit):
 
 
 def attention_records(found, shape):
-    """Of one layer."""
+    """Records of one layer's attention."""
     records = []
     for (method, depth), rows in found.items():
         seconds = 1e-9 * sample_median(rows, "samples_attention_ns") / LAYERS

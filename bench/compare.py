@@ -57,7 +57,7 @@ class Engine:
         self.settings = {}  # (type, prefill or decode): the fastest
 
     def choose_settings(self, kind, model, options, threads):
-        """Tries them, each in one process, and remembers which was the fastest at what."""
+        """Tries settings, each in one process, and remembers which was the fastest at what."""
         choices = SETTINGS[self.name]
         if len(choices) < 2:
             return
@@ -120,7 +120,7 @@ def finished(path):
 
 
 def quantise(peer, plain, kind, out):
-    """As its users do: with Q4_0, its classifier is Q6_K, ours q8."""
+    """Quantises as llama.cpp's users do. With Q4_0 its classifier is Q6_K, ours q8."""
     with finished(out) as temporary:
         command = [str(peer / "llama-quantize"), str(plain), str(temporary), kind.upper()]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -170,8 +170,8 @@ def compare(options, kind, pair, test, rounded=()):
 
 
 def peer_fraction(ours, theirs):
-    """Of the limit that our run measured right before: the same operations, or bytes in proportion to the files, in
-    their time."""
+    """The peer's part of the limit that our run measured right before: the same operations, or bytes in proportion to
+    the files, in its time."""
     amount = theirs["model_size"] / ours["model_size"] if ours["n_gen"] else 1
     return amount * ours["fraction_of_limit"] * theirs["avg_ts"] / ours["avg_ts"]
 
@@ -224,7 +224,7 @@ def list_tests(options):
 
 
 def rounding(record):
-    """Of the tokens, in words, where it is not the default."""
+    """How tokens are rounded, in words, where it is not the default."""
     words = record["settings"].split()
     return f", {words[words.index('--activations') + 1]} tokens" if "--activations" in words else ""
 

@@ -65,7 +65,8 @@ def samples(rows, key):
 
 
 def fraction_of_reads(rows):
-    """Of plain reading between the repetitions, the median; None where there was none: prefill, a GPU, too little memory."""
+    """Decode beside plain reading between the repetitions, the median. None where nothing was read: prefill, a GPU,
+    too little memory."""
     if any(row.get("fraction_of_reads_between") is None for row in rows):
         return None
     return statistics.median(samples(rows, "fraction_of_reads_between"))

@@ -41,7 +41,7 @@ def model_bytes(shape, dtype, layers=None):
 
 
 def cache_bytes(shape, positions, layers=None):
-    """Of an fp16 cache."""
+    """Bytes of an fp16 cache."""
     config = PRESETS[shape]
     head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
     return 4 * (layers or config["num_hidden_layers"]) * config["num_key_value_heads"] * head_dim * positions

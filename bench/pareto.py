@@ -92,7 +92,7 @@ def time_forms(arguments: argparse.Namespace, forms: list) -> None:
 
 
 def as_good(form: Form, forms: list, of: str) -> Form | None:
-    """The fastest of llama.cpp's that lose no more."""
+    """The fastest of llama.cpp's forms that lose no more."""
     others = [other for other in forms if other.engine == "llama.cpp" and other.kl <= form.kl]
     return max(others, key=lambda other: other.rate(of), default=None)
 

@@ -59,14 +59,14 @@ def state_needs(plan, folder):
 
 
 def run_seconds(shape, dtype, prompts=(), generate=0, depth=0):
-    """Of one process: everything once to warm up (decode: 8 tokens) and once timed."""
+    """Seconds of one process: everything once to warm up (decode: 8 tokens) and once timed."""
     multiplied = 2 * n_weights(shape) * 2 * sum(prompts) / MULTIPLYING
     tokens = generate + 8 if generate else 0
     return STARTING + multiplied + tokens * (model_bytes(shape, dtype) + cache_bytes(shape, depth)) / READING
 
 
 def making_seconds(plan, folder):
-    """Of the models that are not there yet: a directory of each shape, then every file."""
+    """Seconds to make the models that are not there yet: a directory of each shape, then every file."""
     wanted = [(plan["shape"], dtype) for dtype in plan["dtypes"]] + [(plan["depth_shape"], plan["depth_dtype"])]
     missing = [pair for pair in wanted if not (folder / f"{model_name(pair[0])}-{pair[1]}.bin").exists()]
     made = sum(SOURCE_BITS // 8 * n_weights(shape) for shape in {shape for shape, _ in missing})

@@ -16,7 +16,7 @@ def number(x):
 
 
 def linear_ticks(top, low=0):
-    """Of an axis from low <= 0 to top: multiples of a round number, 0 among them."""
+    """Ticks of an axis from low <= 0 to top: multiples of a round number, 0 among them."""
     span = top - low
     step = 10 ** math.floor(math.log10(span / 4))
     step *= next(m for m in (1, 2, 5, 10) if span / (step * m) <= 6)

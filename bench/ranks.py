@@ -35,7 +35,7 @@ def wire_seconds(length, mbit):
 
 
 def sum_seconds(length, n, delay, mbit):
-    """Of a sum of `length` bytes over n ranks."""
+    """Seconds of a sum of `length` bytes over n ranks."""
     if n == 2 or length <= DIRECT_BYTES:
         return delay + (n - 1) * wire_seconds(length, mbit)
     return 2 * (delay + (n - 1) * wire_seconds(length / n, mbit))

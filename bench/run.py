@@ -173,7 +173,7 @@ def markdown(records, facts):
 
 
 def disturbances(records):
-    """Which figures others had a part in."""
+    """Says which figures other processes have disturbed."""
     worst = [(r["section"], r.get("dtype", ""), r["case"], r["others"]) for r in records if r["section"] != "busy"]
     worst = [" ".join(filter(None, words)) + f" {percent(x)}" for *words, x in worst if x > DISTURBED]
     return [f"Processors taken by other work or the hypervisor, at worst: {', '.join(worst)}.\n"] if worst else []
