@@ -5,14 +5,20 @@ CLANG   ?= clang
 PREFIX  ?= /usr/local
 DESTDIR ?=
 JOBS    ?= $(shell nproc 2>/dev/null || echo 2)
-# VARIANT: release; openmp (the team's threads are the OpenMP runtime's); one of the sanitizers asan (address, undefined) and
-# tsan (thread); fuzz (libFuzzer with asan); emulated (the CUDA half, run by the CPU), emulated-asan and emulated-msan (memory); or
-# arm64 (built for that processor on another one, whose programs QEMU runs).
+# VARIANT is one of
+#   release
+#   openmp: the team's threads are the OpenMP runtime's
+#   asan, tsan: with sanitizers of addresses and undefined behaviour, of threads
+#   fuzz: libFuzzer, with asan's
+#   emulated, emulated-asan, emulated-msan: the CUDA half, run by the CPU; with asan's sanitizers; with that of memory
+#   arm64: built for that processor on another one, where QEMU runs the programs
 VARIANT ?= release
 # Each fuzzer runs for so long in `make test`.
 FUZZ_SECONDS ?= 10
 
-VERSION  := 0.1.0
+VERSION  := 0.2.0
+# What the shared library's name has: before 1.0 each minor version may change yalm.h, so its number is part of the name.
+ABI      := $(basename $(VERSION))
 COMMIT   := $(shell git describe --always --dirty --exclude '*' 2>/dev/null || echo unknown)
 BUILD    := build/$(VARIANT)
 PACKAGES := libcjson libpcre2-8 libutf8proc libxxhash
@@ -34,11 +40,11 @@ ARCH     := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null)))
 HTTP     := $(shell $(PKG_CONFIG) --exists libmicrohttpd 2>/dev/null && echo libmicrohttpd)
 
 WARNINGS := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla
-# Lines and functions for whoever looks at a crash or a profile; with variables too (-g) the kernels take half as long again to compile.
+# -g1 keeps lines and functions, for crashes and profiles. With variables too (-g) kernels take half as long again to compile.
 CFLAGS   ?= -O3 -g1
 # A char has a sign on every processor.
-BASE     := -std=c11 -D_GNU_SOURCE -Isrc -fPIC -fsigned-char -fvisibility=hidden -fno-math-errno -fno-trapping-math $(WARNINGS) \
-            $(shell $(PKG_CONFIG) --cflags $(PACKAGES) 2>/dev/null) -MMD -MP
+BASE     := -std=c11 -D_GNU_SOURCE -Isrc -fPIC -fsigned-char -fvisibility=hidden -fno-math-errno -fno-trapping-math \
+            $(WARNINGS) $(shell $(PKG_CONFIG) --cflags $(PACKAGES) 2>/dev/null) -MMD -MP
 LIBS     := $(shell $(PKG_CONFIG) --libs $(PACKAGES) 2>/dev/null || echo -lcjson -lpcre2-8 -lutf8proc -lxxhash) -lm -ldl
 # Editing and history for -m chat, where libedit is.
 EDIT     := $(shell $(PKG_CONFIG) --libs libedit 2>/dev/null)
@@ -68,8 +74,9 @@ else ifeq ($(VARIANT),fuzz)
   LINK   := -fsanitize=fuzzer,address,undefined
 endif
 
-# src/cpu/kernels/vec/*.c are compiled once for each of VECTOR_ISAS, src/cpu/kernels/ISA/*.c for that instruction set; nothing else may use one.
-# Where another instruction changes the quantised products alone, these are compiled again, for each of QUANT_ISAS; those of bytes alone, for QUANT8_ISAS.
+# src/cpu/kernels/vec/*.c are compiled once for each of VECTOR_ISAS, src/cpu/kernels/ISA/*.c for that instruction set alone.
+# Nothing else may use vector instructions. Some sets change quantised products alone: these are compiled again for each of
+# QUANT_ISAS, those of bytes for each of QUANT8_ISAS.
 VECTOR_ISAS_x86_64 := avx2 avx512
 QUANT_ISAS_x86_64  := avxvnni
 FOLDERS_x86_64     := vnni vbmi amx
@@ -92,23 +99,27 @@ ISA_neoni8mm := -march=armv8.2-a+dotprod+i8mm
 compiler_has = $(shell echo | $(CC) $(1) -E -x c - >/dev/null 2>&1 && echo $(1))
 ISA_amx    := $(ISA_vnni) $(call compiler_has,-mamx-tile -mamx-bf16 -mamx-int8 -mavx512bf16)
 isa_flags   = $(ISA_$(notdir $(patsubst %/,%,$(dir $(1)))))
-# Kernels take minutes to compile. They start no threads, and neither the fuzzers, which feed what reads input, nor the emulated builds, which test the
-# CUDA half, look at them: these builds take the release's. ThreadSanitizer sees what the scalar ones read and write.
+# Kernels take minutes to compile, so some builds take the release's: they start no threads, fuzzers feed what reads input, and
+# the emulated builds test the CUDA half. ThreadSanitizer sees what the scalar ones read and write.
 KERNELS    := $(if $(filter openmp tsan fuzz emulated%,$(VARIANT)),build/release,$(BUILD))
-built_in    = $(if $(findstring /kernels/,$(1)),$(if $(and $(filter tsan,$(VARIANT)),$(findstring /ref/,$(1))),$(BUILD),$(KERNELS)),$(BUILD))
+is_seen     = $(and $(filter tsan,$(VARIANT)),$(findstring /ref/,$(1)))
+built_in    = $(if $(findstring /kernels/,$(1)),$(if $(is_seen),$(BUILD),$(KERNELS)),$(BUILD))
 
 QUANT_SOURCES  := quant quant8
 VECTOR_SOURCES := $(wildcard src/cpu/kernels/vec/*.c)
 VECTOR_OBJECTS := $(foreach isa,$(VECTOR_ISAS),$(VECTOR_SOURCES:src/cpu/kernels/vec/%.c=src/cpu/kernels/$(isa)/%.o)) \
-                  $(foreach isa,$(QUANT_ISAS),$(QUANT_SOURCES:%=src/cpu/kernels/$(isa)/%.o)) $(QUANT8_ISAS:%=src/cpu/kernels/%/quant8.o)
+                  $(foreach isa,$(QUANT_ISAS),$(QUANT_SOURCES:%=src/cpu/kernels/$(isa)/%.o)) \
+                  $(QUANT8_ISAS:%=src/cpu/kernels/%/quant8.o)
 # What is another processor's.
-FOREIGN := $(foreach arch,$(filter-out $(ARCH),$(PROCESSORS)),src/cpu/machine/isa_$(arch).c $(FOLDERS_$(arch):%=src/cpu/kernels/%/%.c))
-LIB_SOURCES := $(filter-out $(VECTOR_SOURCES) $(FOREIGN),$(wildcard $(addsuffix /*.c,$(addprefix src/,util model text chat recipe engine cpu cpu/machine cpu/long cpu/kernels cpu/kernels/*))))
+FOREIGN := $(foreach arch,$(filter-out $(ARCH),$(PROCESSORS)), \
+               src/cpu/machine/isa_$(arch).c $(FOLDERS_$(arch):%=src/cpu/kernels/%/%.c))
+LIB_ROOMS   := util model text chat recipe engine cpu cpu/machine cpu/long cpu/kernels cpu/kernels/*
+LIB_SOURCES := $(filter-out $(VECTOR_SOURCES) $(FOREIGN),$(wildcard $(LIB_ROOMS:%=src/%/*.c)))
 CLI_SOURCES := src/main.c $(wildcard src/cli/*.c src/grammar/*.c src/speculate/*.c src/speech/*.c $(if $(HTTP),src/serve/*.c))
 CLI_LIBS    := $(if $(HTTP),$(shell $(PKG_CONFIG) --libs $(HTTP)))
 LIB_OBJECTS := $(foreach file,$(VECTOR_OBJECTS) $(LIB_SOURCES:.c=.o),$(call built_in,$(file))/$(file))
 CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o)
-# tests/ROOM/test_*.c are cmocka programs, tests/fuzz/fuzz_*.c fuzzers; other tests/ROOM/*.c are programs that the Python tests run.
+# tests/ROOM/test_*.c are cmocka programs, tests/fuzz/fuzz_*.c fuzzers. The Python tests run other tests/ROOM/*.c.
 TEST_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(filter-out $(if $(HTTP),,tests/serve/%),$(wildcard tests/*/test_*.c)))
 FUZZERS       := $(patsubst %.c,$(BUILD)/%,$(filter-out $(if $(HTTP),,tests/fuzz/fuzz_body.c),$(wildcard tests/fuzz/fuzz_*.c)))
 TEST_HELPERS  := $(filter-out $(TEST_PROGRAMS) $(BUILD)/tests/fuzz/%,$(patsubst %.c,$(BUILD)/%,$(wildcard tests/*/*.c)))
@@ -116,7 +127,7 @@ TEST_HELPERS  := $(filter-out $(TEST_PROGRAMS) $(BUILD)/tests/fuzz/%,$(patsubst 
 ifeq ($(VARIANT),release)
   PROGRAM := yalm
   STATIC  := libyalm.a
-  SHARED  := libyalm.so.$(VERSION) libyalm.so.0 libyalm.so
+  SHARED  := libyalm.so.$(VERSION) libyalm.so.$(ABI) libyalm.so
 else
   PROGRAM := $(BUILD)/yalm
   STATIC  := $(BUILD)/libyalm.a
@@ -133,7 +144,8 @@ cpu: $(PROGRAM) $(STATIC) $(SHARED)
 emulated_program = $(if $(QEMU),@mv $@ $@.elf && printf '#!/bin/sh\nexec $(QEMU) "$(CURDIR)/$@.elf" "$$@"\n' >$@ && chmod +x $@)
 
 # AddressSanitizer watches kernels where their own tests call them. The program, which runs for minutes, has the release's.
-FAST_KERNELS := $(if $(filter asan,$(VARIANT)),$(patsubst $(BUILD)/%,build/release/%,$(filter $(BUILD)/src/cpu/kernels/%,$(LIB_OBJECTS))))
+FAST_KERNELS := $(if $(filter asan,$(VARIANT)),\
+                    $(patsubst $(BUILD)/%,build/release/%,$(filter $(BUILD)/src/cpu/kernels/%,$(LIB_OBJECTS))))
 $(PROGRAM): $(CLI_OBJECTS) $(STATIC) $(FAST_KERNELS)
 	$(CC) $(LINK) $(LDFLAGS) -o $@ $(CLI_OBJECTS) $(FAST_KERNELS) $(STATIC) $(THREADS) $(CLI_LIBS) $(LIBS) $(EDIT)
 	$(emulated_program)
@@ -143,9 +155,9 @@ $(STATIC): $(LIB_OBJECTS)
 	$(AR) rcs $@ $(LIB_OBJECTS)
 
 libyalm.so.$(VERSION): $(LIB_OBJECTS)
-	$(CC) -shared -Wl,-soname,libyalm.so.0 $(LDFLAGS) -o $@ $(LIB_OBJECTS) $(THREADS) $(LIBS)
+	$(CC) -shared -Wl,-soname,libyalm.so.$(ABI) $(LDFLAGS) -o $@ $(LIB_OBJECTS) $(THREADS) $(LIBS)
 
-libyalm.so.0 libyalm.so: libyalm.so.$(VERSION)
+libyalm.so.$(ABI) libyalm.so: libyalm.so.$(VERSION)
 	ln -sf $< $@
 
 $(BUILD)/src/%.o: src/%.c $(BUILD)/settings | $(BUILD)/requirements
@@ -167,7 +179,7 @@ else
 kernels: $(filter %.o,$(foreach file,$(LIB_OBJECTS),$(if $(findstring /kernels/,$(file)),$(file))))
 endif
 
-# gcc 12 lays out the frames that it puts beside the stack, to see uses after return, for vectors of 32 bytes at most (its bug 110027).
+# To see uses after return, gcc 12 puts frames beside the stack, laid out for vectors of 32 bytes at most (its bug 110027).
 ifeq ($(VARIANT),asan)
 $(BUILD)/src/cpu/kernels/%.o: private CFLAGS += $(call compiler_has,--param asan-use-after-return=0)
 endif
@@ -227,34 +239,33 @@ demo:
 
 # ---------------------------------------------------------------------------------------- tests
 
-# Test programs take a seventh of the time to compile so, and as long to run. (For aarch64, gcc 12's vectoriser crashes at loops of theirs.)
+# With -O1 test programs take a seventh of the time to compile, and as long to run. (With more, gcc 12 for aarch64 crashes at
+# their loops.)
 TEST_FLAGS := -O1
+TEST_LINK   = $(CC) $(BASE) -Itests $(CFLAGS) $(TEST_FLAGS) $(THREADS) $(LINK) -o $@ $<
+# For tests of what is the program's and no part of the library.
+TEST_WITH   = $(filter-out %/main.o,$(CLI_OBJECTS)) $(STATIC) $(CLI_LIBS) $(LIBS) $(EDIT)
 
 $(BUILD)/tests/fuzz/%: tests/fuzz/%.c $(STATIC) $(CLI_OBJECTS)
 	@mkdir -p $(@D)
-	$(CC) $(BASE) -Itests $(CFLAGS) $(TEST_FLAGS) $(THREADS) $(LINK) -o $@ $< $(filter-out %/main.o,$(CLI_OBJECTS)) $(STATIC) $(CLI_LIBS) $(LIBS) $(EDIT)
+	$(TEST_LINK) $(TEST_WITH)
 
-# These test what is the program's and no part of the library.
 define PROGRAM_TEST
 $(BUILD)/tests/$(1)/%: tests/$(1)/%.c $$(STATIC) $$(CLI_OBJECTS)
 	@mkdir -p $$(@D)
-	$$(CC) $$(BASE) -Itests $$(CFLAGS) $$(TEST_FLAGS) $$(THREADS) $$(LINK) -o $$@ $$< $$(filter-out %/main.o,$$(CLI_OBJECTS)) $$(STATIC) $$(CLI_LIBS) $$(LIBS) $$(EDIT) -lcmocka
+	$$(TEST_LINK) $$(TEST_WITH) -lcmocka
 	$$(emulated_program)
 endef
-$(foreach room,grammar speech serve cli,$(eval $(call PROGRAM_TEST,$(room))))
-
-$(BUILD)/tests/speculate/%: tests/speculate/%.c $(STATIC) $(CLI_OBJECTS)
-	@mkdir -p $(@D)
-	$(CC) $(BASE) -Itests $(CFLAGS) $(TEST_FLAGS) $(THREADS) $(LINK) -o $@ $< $(filter-out %/main.o,$(CLI_OBJECTS)) $(STATIC) $(CLI_LIBS) $(LIBS) $(EDIT) -lcmocka
-	$(emulated_program)
+$(foreach room,grammar speech speculate serve cli,$(eval $(call PROGRAM_TEST,$(room))))
 
 $(BUILD)/tests/%: tests/%.c $(STATIC)
 	@mkdir -p $(@D)
-	$(CC) $(BASE) -Itests $(CFLAGS) $(TEST_FLAGS) $(THREADS) $(LINK) -o $@ $< $(STATIC) $(LIBS) -lcmocka
+	$(TEST_LINK) $(STATIC) $(LIBS) -lcmocka
 	$(emulated_program)
 
 # What the short suite does not run under AddressSanitizer: NUMBERS of tests/run.py, and the CUDA half's.
-UNRUN := $(if $(THOROUGH),,$(if $(filter asan,$(VARIANT)),engine/test_forward engine/test_together cpu/test_sparq cpu/test_limits cuda/%))
+UNRUN := $(if $(THOROUGH),,$(if $(filter asan,$(VARIANT)),\
+             engine/test_forward engine/test_together cpu/test_sparq cpu/test_limits cuda/%))
 test-programs: $(filter-out $(UNRUN:%=$(BUILD)/tests/%),$(TEST_PROGRAMS) $(TEST_HELPERS))
 fuzzers: $(FUZZERS)
 
@@ -289,7 +300,8 @@ test:
 	@$(MAKE) --no-print-directory -j$(JOBS) test-builds
 	@$(PYTHON) tests/run.py --fuzz-seconds $(FUZZ_SECONDS) all
 
-# Real models beside transformers: SmolLM2-135M-Instruct, which is fetched, and those of the folder that REAL_MODELS names. Part of `make test`.
+# Real models beside transformers: SmolLM2-135M-Instruct, which is fetched, and those of the folder that REAL_MODELS names.
+# Part of `make test`.
 test-real:
 	@tools/setup.sh test
 	@$(MAKE) --no-print-directory -s -j$(JOBS) cpu $(BUILD)/tests/parity/driver
@@ -305,7 +317,8 @@ test-all:
 # One room of src/, as ROOM=cpu/long, or all: in the release build and under AddressSanitizer; the CUDA half in the emulator.
 check:
 	@tools/setup.sh test
-	@$(MAKE) --no-print-directory -s -j$(JOBS) $(if $(filter cuda,$(ROOM)),test-build-emulated,$(if $(ROOM),test-build-asan) test-build-release)
+	@$(MAKE) --no-print-directory -s -j$(JOBS) \
+	    $(if $(filter cuda,$(ROOM)),test-build-emulated,$(if $(ROOM),test-build-asan) test-build-release)
 	@$(PYTHON) tests/run.py $(if $(ROOM),--room $(ROOM)) $(if $(filter cuda,$(ROOM)),cuda,release $(if $(ROOM),asan))
 
 # One part of the tests, whole: on OpenMP's threads, under a sanitizer, or the fuzzers.
@@ -341,16 +354,18 @@ test-mpi: mpi
 	@tools/setup.sh test
 	@$(PYTHON) -m pytest -q -rs tests/mpi
 
-C_FILES = $(shell git ls-files '*.c' '*.h' '*.cc' '*.cu' '*.cuh')
-lint:
+# `make test` checks the style too, in seconds. The analyser takes a quarter of an hour on two cores.
+style:
+	@tools/setup.sh test
+	@$(PYTHON) -m pytest -q tests/docs/test_style.py
+
+lint: style
 	@tools/setup.sh lint
-	@clang-format --dry-run -Werror $(C_FILES)
-	$(PYTHON) -m ruff check -q
-	$(PYTHON) -m ruff format --check -q
 	@printf '%s\n' $(foreach file,$(LIB_SOURCES) $(CLI_SOURCES),'$(strip $(file) $(call isa_flags,$(file)))') \
 	    $(foreach isa,$(VECTOR_ISAS),$(foreach file,$(VECTOR_SOURCES),'$(file) $(ISA_$(isa))')) | xargs -P$(JOBS) -L1 sh -c \
-	    'f=$$0; clang-tidy --quiet $$f -- -std=c11 -D_GNU_SOURCE -Isrc -DYALM_VERSION=\"0\" -DYALM_COMMIT=\"0\" "$$@" 2>/dev/null || \
-	    { echo "clang-tidy: $$f"; exit 255; }'
+	    'f=$$0; \
+	    clang-tidy --quiet $$f -- -std=c11 -D_GNU_SOURCE -Isrc -DYALM_VERSION=\"0\" -DYALM_COMMIT=\"0\" "$$@" 2>/dev/null || \
+	    { echo "clang-tidy: $$f"; exit 1; }'
 	@echo "lint: clean"
 
 -include bench/bench.mk
@@ -359,15 +374,18 @@ lint:
 
 LIB_DIR   = $(DESTDIR)$(PREFIX)/lib
 SHARE_DIR = $(DESTDIR)$(PREFIX)/share/yalm
+MAN_DIR   = $(DESTDIR)$(PREFIX)/share/man/man1
 install: cpu
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include $(LIB_DIR)/pkgconfig $(SHARE_DIR)/yalm_convert
 	install -m 755 yalm $(DESTDIR)$(PREFIX)/bin/
+	install -d $(MAN_DIR)
+	./yalm --man > $(MAN_DIR)/yalm.1
 	install -m 644 src/yalm.h $(DESTDIR)$(PREFIX)/include/
 	install -m 644 libyalm.a $(LIB_DIR)/
 	install -m 755 libyalm.so.$(VERSION) $(LIB_DIR)/
 	for half in cuda mpi; do test ! -f libyalm-$$half.so || install -m 755 libyalm-$$half.so $(LIB_DIR)/; done
-	ln -sf libyalm.so.$(VERSION) $(LIB_DIR)/libyalm.so.0
-	ln -sf libyalm.so.0 $(LIB_DIR)/libyalm.so
+	ln -sf libyalm.so.$(VERSION) $(LIB_DIR)/libyalm.so.$(ABI)
+	ln -sf libyalm.so.$(ABI) $(LIB_DIR)/libyalm.so
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' yalm.pc.in > $(LIB_DIR)/pkgconfig/yalm.pc
 	install -m 644 LICENSE tools/requirements.txt $(SHARE_DIR)/
 	install -m 755 tools/convert.py $(SHARE_DIR)/
@@ -375,18 +393,19 @@ install: cpu
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/yalm $(DESTDIR)$(PREFIX)/include/yalm.h $(LIB_DIR)/pkgconfig/yalm.pc
-	rm -f $(LIB_DIR)/libyalm.a $(LIB_DIR)/libyalm.so $(LIB_DIR)/libyalm.so.0 $(LIB_DIR)/libyalm.so.$(VERSION) $(LIB_DIR)/libyalm-cuda.so $(LIB_DIR)/libyalm-mpi.so
+	rm -f $(MAN_DIR)/yalm.1 $(LIB_DIR)/libyalm.a $(LIB_DIR)/libyalm-cuda.so $(LIB_DIR)/libyalm-mpi.so
+	rm -f $(LIB_DIR)/libyalm.so $(LIB_DIR)/libyalm.so.$(ABI) $(LIB_DIR)/libyalm.so.$(VERSION)
 	rm -rf $(SHARE_DIR)
 
 help:
-	@echo "make            build ./yalm, libyalm.a and libyalm.so; where nvcc and a GPU are found also libyalm-cuda.so, for that GPU"
+	@echo "make            build ./yalm, libyalm.a and libyalm.so; with nvcc and a GPU also libyalm-cuda.so, for that GPU"
 	@echo "make cpu        the same without the CUDA half"
 	@echo "make demo       install what is missing, build, fetch a small real model, convert it, and let it answer a question"
 	@echo "make test       install what is missing, and run the tests; FUZZ_SECONDS=10 for each fuzzer"
 	@echo "make test-all   every test, under each sanitizer: more than an hour on two cores; before a release"
-	@echo "make cuda       build libyalm-cuda.so with nvcc, for -d cuda: for the GPUs found, or all that nvcc knows (CUDA_ARCHS=90 or all)"
+	@echo "make cuda       build libyalm-cuda.so with nvcc, for the GPUs found or for all that nvcc knows (CUDA_ARCHS=90 or all)"
 	@echo "make mpi        build libyalm-mpi.so, for mpirun -n N ./yalm …: one model on several machines (Open MPI or MPICH)"
-	@echo "make test-real  real models beside transformers: SmolLM2-135M-Instruct, which is fetched; REAL_MODELS=FOLDER adds what lies there"
+	@echo "make test-real  real models beside transformers: one is fetched, REAL_MODELS=FOLDER has others"
 	@echo "make test-cuda  the tests of the CUDA half, which need no GPU: the CPU runs its kernels"
 	@echo "make test-clients  clients from PyPI against -m serve, in an environment of their own"
 	@echo "make test-arm64  the CPU half built for ARM (aarch64), and its tests, by QEMU"
@@ -395,13 +414,18 @@ help:
 	@echo "make gpu-deps   the C libraries that such a machine may lack, into build/gpu-deps, to be carried there"
 	@echo "make check      the tests of the release build alone; ROOM=cpu/long: of one room, under AddressSanitizer too"
 	@echo "make openmp     all tests of another build; likewise make asan, tsan, fuzz"
-	@echo "make lint       clang-format, clang-tidy, ruff"
+	@echo "make style      layout of all files, in seconds; part of make test"
+	@echo "make lint       the same, and clang-tidy, which takes a quarter of an hour"
 	@echo "make bench      speed of each kernel and of whole models, against the machine's measured limits; BENCH_OPTIONS=--full"
 	@echo "make install    into PREFIX=$(PREFIX), under DESTDIR; make uninstall takes it away again"
 	@echo "make clean      remove everything that was built"
 	@echo
-	@echo "VARIANT=openmp|asan|tsan|fuzz|arm64|emulated|emulated-asan|emulated-msan builds into build/VARIANT; CC, CFLAGS, LDFLAGS are honoured."
+	@echo "VARIANT=openmp|asan|tsan|fuzz|arm64|emulated|emulated-asan|emulated-msan builds into build/VARIANT."
+	@echo "CC, CFLAGS and LDFLAGS are honoured."
 
-.PHONY: test-arm64 test-mpi test-clients all cpu kernels release-kernels clean demo test-real test-programs fuzzers test-builds $(TEST_BUILDS:%=test-build-%) $(MORE_BUILDS:%=test-build-%) test-build-first test test-all check openmp asan tsan fuzz cuda mpi cpu-only cuda-check-programs cuda-test-programs cuda-test-builds test-cuda lint install uninstall help FORCE
+.PHONY: all cpu cpu-only cuda mpi kernels release-kernels clean demo install uninstall help style lint FORCE \
+    test test-all test-real test-cuda test-arm64 test-mpi test-clients check openmp asan tsan fuzz \
+    test-programs fuzzers test-builds test-build-first $(TEST_BUILDS:%=test-build-%) $(MORE_BUILDS:%=test-build-%) \
+    cuda-check-programs cuda-test-programs cuda-test-builds
 .DELETE_ON_ERROR:
 -include $(LIB_OBJECTS:.o=.d) $(CLI_OBJECTS:.o=.d) $(TEST_PROGRAMS:=.d) $(TEST_HELPERS:=.d) $(FUZZERS:=.d)

@@ -1,11 +1,12 @@
-// What each head's attention is, and what a method makes of it: of a real model's layers, by KV head, which share of the probability the best eighth of the keys
-// has, and how far a method's result is from dense attention's. The text is a prompt but for its last tokens, which are fed one by one; each layer is given what
-// dense attention makes of the one before, so that every head errs on its own.
+// What each KV head's attention is in a real model's layers, and what a method makes of it. Says which share of the
+// probability the best eighth of the keys has, and how far a method's result is from dense attention's. The text is a prompt
+// but for its last tokens, which are fed one by one. Each layer is given what dense attention makes of the one before, so
+// every head errs on its own.
 //
 //     build/release/bench/attention_heads MODEL TEXT CONTEXT TOKENS ATTENTION [RATIO [CODEBOOKS [KEY=VALUE …]]]
 //
-// Prints a line for each layer and KV head, tabs between: layer, KV head, share of the best eighth (mean over its queries and the tokens), root mean square of
-// |y − y_dense| / |y_dense|.
+// Prints a line for each layer and KV head, tabs between: layer, KV head, share of the best eighth (mean over its queries and
+// the tokens), error. The error is the root mean square of |y − y_dense| / |y_dense|.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,7 +54,8 @@ static void softmax(double *x, int n)
         x[i] /= sum;
 }
 
-// Of a KV head's queries: watch.scores become probabilities, watch.dense what dense attention makes of them. Keys 0 to n - 1 lie in slots 0 to n - 1.
+// Of a KV head's queries: watch.scores become probabilities, watch.dense what dense attention makes of them. Keys 0 to n - 1
+// lie in slots 0 to n - 1.
 static void attend_exactly(const struct cpu_state *s, int layer, int kv_head, int n)
 {
     const int d = s->config->head_dim, group = cpu_group(s);

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""A picture of a model's attention by layer and KV head: what the best keys leave out, and how far the hybrid's result is from dense attention's where it
-takes the best keys and where it draws them. Runs build/release/bench/attention_heads (make build/release/bench/attention_heads)."""
+"""A picture of a model's attention by layer and KV head: what the best keys leave out. It shows how far the hybrid is
+from dense attention, where it takes the best keys and where it draws them. Runs build/release/bench/attention_heads (make
+build/release/bench/attention_heads)."""
 
 from __future__ import annotations
 

@@ -1,18 +1,19 @@
-// A ladder of decode attentions, from the plain one to the engine's, each step with one change, so that bench/cuda_attention_ladder.cu shows
-// what each is worth.
+// A ladder of decode attentions, from the plain one to the engine's, each step with one change, so that
+// bench/cuda_attention_ladder.cu shows what each is worth.
 //
 //     attended_h = Σ_j softmax(q_h · k_j)_j v_j      for each query head h over the keys j of its KV head
 //
-// K and V are fp16, (n_kv_heads, capacity, head_dim) as the engine's cache has them. What must be read once: 4 * head_dim * n_kv_heads bytes a key.
-// The first four steps have one block for each query head, as the CUDA engine of Andrew Chan's "Fast LLM inference from scratch" (2024), whose
-// mixing of values with loads issued ahead ("att_mix") is the fourth.
+// K and V are fp16, (n_kv_heads, capacity, head_dim) as the engine's cache has them. What must be read once: 4 * head_dim *
+// n_kv_heads bytes a key. The first four steps have one block for each query head, as the CUDA engine of Andrew Chan's "Fast
+// LLM inference from scratch" (2024). Its mixing of values with loads issued ahead ("att_mix") is the fourth.
 #pragma once
 #include "cuda/kernels/kernels.h"
 #include "cuda/kernels/reduce.cuh"
 #include "cuda/kernels/vec.cuh"
 
 enum ladder_attention_step {
-    LADDER_BLOCK_PER_HEAD, // scores: a thread for each key; mix: a warp for each component. Neighbouring lanes read different rows
+    // Scores: a thread for each key. Mix: a warp for each component. Neighbouring lanes read different rows.
+    LADDER_BLOCK_PER_HEAD,
     LADDER_COALESCED_MIX,  // mix: a warp for each key, its lanes side by side along the row
     LADDER_WARP_SCORES,    // scores likewise, summed over the warp
     LADDER_PREFETCHED_MIX, // mix: loads of several keys are issued before the first is used

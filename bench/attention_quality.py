@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""What the methods for long contexts cost in quality on a model: perplexity and divergence beside dense attention's, and pass keys.
+"""What the methods for long contexts cost in quality on a model: perplexity and divergence beside dense attention's,
+and pass keys.
 
 usage: attention_quality.py --model FILE --calibration FILE [--text NAME=FILE …] [--contexts N,N,…] [--tokens N]
                             [--keys N,N,…] [--methods hybrid,sparq,nomad] [--also NAME=OPTIONS …]
 
-Each text is cut into windows of a context's length. A window is evaluated as a prompt (which is dense) but for its last eighth, 1,024 tokens at
-most, which is fed token by token, as in generation, and scored; as many windows as have --tokens of these. The hybrid is measured as it is by
-default; SparQ and NoMAD as published: SparQ at 1/8 with a copy of the keys in the cache's type, NoMAD with a code for each component. --also
-measures other settings. Codebooks are learned from the calibration text, which should be none that is scored.
+Each text is cut into windows of a context's length. A window is evaluated as a prompt (which is dense) but for its
+last eighth, 1,024 tokens at most. These are fed token by token, as in generation, and scored. There are as many
+windows as have --tokens of these. The hybrid is measured as it is by default; SparQ and NoMAD as published: SparQ at
+1/8 with a copy of the keys in the cache's type, NoMAD with a code for each component. --also measures other settings.
+Codebooks are learned from the calibration text, which should be none that is scored.
 
-With --keys N, pass keys are hidden in N tokens at five depths: one alone (five prompts), and five with names together, each of which is
-asked for. The prompt's last tokens, the question, are read one by one.
+With --keys N, pass keys are hidden in N tokens at five depths: one alone (five prompts), and five with names
+together, each of which is asked for. The prompt's last tokens, the question, are read one by one.
 
 Prints markdown, and writes JSON.
 """
@@ -45,7 +47,7 @@ GRASS = " The grass is green. The sky is blue. The sun is yellow. Here we go. Th
 
 
 def method_options(books):
-    """Of each method as it is measured."""
+    """Each method's options, as it is measured."""
     return {
         "hybrid": ["--attention", "hybrid", "--codebooks", str(books)],
         "sparq": [
@@ -76,7 +78,7 @@ class Engine:
 
 
 def perplexity(engine, options, text, context, tokens, logits, base):
-    """Of a text's windows; beside the logits of dense attention, or, where these are to be saved, alone."""
+    """Scores a text's windows, beside the logits of dense attention; alone where these are to be saved."""
     scored = min(context // 8, SCORED_MOST)
     windows = -(-tokens // scored)
     command = ["-m", "perplexity", "-q", "-f", text, "--ctx", context, "--max-tokens", windows * context]
@@ -94,7 +96,7 @@ def perplexity(engine, options, text, context, tokens, logits, base):
 
 
 def traffic(engine, options, context):
-    """Of the cache, as a share of dense attention's, for the last token of a context."""
+    """What the last token of a context reads of the cache, as a share of dense attention's."""
     [row] = throughput(engine.yalm, engine.model, 0, 1, context - 2, options=(*options, "--ctx", str(context)))
     return row["attention_bytes"] / row["dense_attention_bytes"]
 
@@ -142,8 +144,8 @@ def named_trials(rnd):
 
 
 def key_file(engine, path, length, rounds):
-    """A line of ids for each trial, its prompt as long as fits: alone by depth, deepest first (they share what stands before the key), then the
-    named by depth (they share all but the question)."""
+    """A line of ids for each trial, its prompt as long as fits. First come those alone by depth, deepest first, which
+    share what stands before the key; then the named by depth, which share all but the question."""
     rnd = random.Random(length)
     line = len(engine.ids(INTRO + GRASS * 2)) - len(engine.ids(INTRO + GRASS))
     rows = []
@@ -198,7 +200,7 @@ def continuation_table(records):
 
 
 def key_table(records):
-    """Of the keys that dense attention finds, how many a method does, at each depth; and how many it finds alone."""
+    """How many of the keys that dense attention finds a method finds, at each depth; and how many it finds alone."""
     rows = [
         ["tokens", "method", "found", *(f"alone, depth {d:g}" for d in DEPTHS), *(f"of five, {d:g}" for d in DEPTHS)]
     ]

@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """How fast attention over long contexts is, by each method, beside what its traffic allows.
 
-usage: attention_speed.py [--smoke] [--shapes mistral-7b-v0.2,llama-2-7b] [--depths 4096,…] [--methods dense,…] [--end-to-end SHAPE] [--spread X] …
+usage: attention_speed.py [--smoke] [--shapes mistral-7b-v0.2,llama-2-7b] [--depths 4096,…] [--methods dense,…]
+       [--end-to-end SHAPE] [--spread X] …
 
-Attention's time is what `-m throughput` says of it: all of a layer but the products with weights, of models with two layers of the real shape, over caches filled
-at random. At each depth the methods take turns, a process each. Theory is the traffic alone: the bytes of the cache that dense attention reads over
-those that the method reads. --end-to-end times a whole model in q4 besides. Prints markdown; writes JSON and a plot for each shape as SVG: speed-up
-against length, theory dashed. 4k to 128k take about 10 minutes and 6 GB of memory. --rows FILE keeps what has been measured after every run, so that a
-later call with the same file goes on where this one ended. The layers' norms are a quarter, not one: with random weights a token's own key would
-otherwise have all of the second layer's attention, every other weight would be 0, and the selected rows the oldest, one after another. So attention is
-nearly even, which concerns --set nomad.skip=alone: --spread makes it less so.
+Attention's time is what `-m throughput` says of it: all of a layer but the products with weights. Models have two
+layers of the real shape, caches are filled at random. At each depth the methods take turns, a process each. Theory is
+the traffic alone: the bytes of the cache that dense attention reads over those that the method reads. --end-to-end
+times a whole model in q4 besides. Prints markdown; writes JSON and a plot for each shape as SVG: speed-up against
+length, theory dashed. 4k to 128k take about 10 minutes and 6 GB of memory. --rows FILE keeps what has been measured
+after every run. A later call with the same file goes on where this one ended. The layers' norms are a quarter, not
+one. With random weights a token's own key would otherwise have all of the second layer's attention. Every other
+weight would be 0, and the selected rows the oldest, one after another. So attention is nearly even, which concerns
+--set nomad.skip alone: --spread makes it less so.
 """
 
 from __future__ import annotations
@@ -64,7 +67,7 @@ def needs_codes(method):
 
 
 def multiply_scales(file, tensor, factor):
-    """Of a tensor in q4 or q8, whose fp16 scales, one for 32 weights, are its last bytes."""
+    """Multiplies the fp16 scales of a tensor in q4 or q8: one for 32 weights, its last bytes."""
     count = math.prod(tensor["shape"]) // 32
     offset = tensor["offset"] + tensor["length"] - 2 * count
     file.seek(offset)
@@ -76,8 +79,8 @@ def multiply_scales(file, tensor, factor):
 
 
 def calm(model, folder, spread=1):
-    """A copy of the model whose norms before attention are 1/4, and whose scores are `spread` times as far apart (nothing but -m info and the
-    like looks at a tensor's checksum)."""
+    """A copy of the model whose norms before attention are 1/4, and whose scores are `spread` times as far apart.
+    (Nothing but -m info and the like looks at a tensor's checksum.)"""
     out = Path(shutil.copy(model, folder))
     with out.open("r+b") as file:
         offset, length = struct.unpack_from("<24xQQ", file.read(64))
@@ -143,7 +146,7 @@ def record(section, shape, method, depth, seconds, count, dense, limit):
 
 
 def attention_records(found, shape):
-    """Of one layer."""
+    """Records of one layer's attention."""
     records = []
     for (method, depth), rows in found.items():
         seconds = 1e-9 * sample_median(rows, "samples_attention_ns") / LAYERS

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Times yalm, llama.cpp and its fork ik_llama.cpp side by side on the same random weights, in turns (A B C A B C …), and prints the
-ratios. Usually called by compare_llama_cpp.sh, which builds the peers.
+"""Times yalm, llama.cpp and its fork ik_llama.cpp side by side on the same random weights, in turns (A B C A B C …),
+and prints the ratios. Usually called by compare_llama_cpp.sh, which builds the peers.
 
-The ratio of a round is taken between runs that followed each other; printed is the median of the rounds' ratios, so that a machine
-that others use as well wrongs no engine. All take the same number of threads, an fp16 cache, and their own defaults otherwise. yalm and the fork
-have settings besides that change their speed and nothing else: these are tried before a type's rounds, and the fastest of each test is kept.
-In prefill of q8 yalm has a second row, with tokens rounded to 8 bits as the peers round them (--activations int8); with q4 it rounds them so by default.
+The ratio of a round is taken between runs that followed each other, and the median of the rounds' ratios is printed.
+So a machine that others use as well wrongs no engine. All take the same number of threads, an fp16 cache, and their
+own defaults otherwise. Some settings of yalm's and the fork's change their speed and nothing else. These are tried
+before a type's rounds, and the fastest of each test is kept. In prefill of q8 yalm has a second row, with tokens
+rounded to 8 bits as the peers round them (--activations int8); with q4 it rounds them so by default.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Engine:
         self.settings = {}  # (type, prefill or decode): the fastest
 
     def choose_settings(self, kind, model, options, threads):
-        """Tries them, each in one process, and remembers which was the fastest at what."""
+        """Tries settings, each in one process, and remembers which was the fastest at what."""
         choices = SETTINGS[self.name]
         if len(choices) < 2:
             return
@@ -119,7 +120,7 @@ def finished(path):
 
 
 def quantise(peer, plain, kind, out):
-    """As its users do: with Q4_0, its classifier is Q6_K, ours q8."""
+    """Quantises as llama.cpp's users do. With Q4_0 its classifier is Q6_K, ours q8."""
     with finished(out) as temporary:
         command = [str(peer / "llama-quantize"), str(plain), str(temporary), kind.upper()]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -169,7 +170,8 @@ def compare(options, kind, pair, test, rounded=()):
 
 
 def peer_fraction(ours, theirs):
-    """Of the limit that our run measured right before: the same operations, or bytes in proportion to the files, in their time."""
+    """The peer's part of the limit that our run measured right before: the same operations, or bytes in proportion to
+    the files, in its time."""
     amount = theirs["model_size"] / ours["model_size"] if ours["n_gen"] else 1
     return amount * ours["fraction_of_limit"] * theirs["avg_ts"] / ours["avg_ts"]
 
@@ -222,7 +224,7 @@ def list_tests(options):
 
 
 def rounding(record):
-    """Of the tokens, in words, where it is not the default."""
+    """How tokens are rounded, in words, where it is not the default."""
     words = record["settings"].split()
     return f", {words[words.index('--activations') + 1]} tokens" if "--activations" in words else ""
 

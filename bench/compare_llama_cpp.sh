@@ -1,10 +1,12 @@
 #!/bin/sh
-# yalm beside llama.cpp and its fork ik_llama.cpp, from one run, in turns. Builds both under build/peer/ from the source archives of
-# llama-cpp-python and ik-llama-cpp-python on PyPI, once; then bench/compare.py writes the same random weights for all and times them.
+# yalm beside llama.cpp and its fork ik_llama.cpp, from one run, in turns. Builds both under build/peer/ from the source
+# archives of llama-cpp-python and ik-llama-cpp-python on PyPI, once; then bench/compare.py writes the same random weights for
+# all and times them.
 #
 # usage: bench/compare_llama_cpp.sh [--peer llama.cpp|ik_llama.cpp|both] [options of bench/compare.py]
 #        bench/compare_llama_cpp.sh --types f16,q8_0,q4_0 --rounds 7
-# LLAMA_CPP_BUILD=FOLDER and IK_LLAMA_CPP_BUILD=FOLDER name builds that exist already: folders of llama-bench and llama-quantize.
+# LLAMA_CPP_BUILD=FOLDER and IK_LLAMA_CPP_BUILD=FOLDER name builds that exist already: folders of llama-bench and
+# llama-quantize.
 set -eu
 cd "$(dirname "$0")/.."
 JOBS=${JOBS:-$(nproc)}

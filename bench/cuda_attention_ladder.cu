@@ -1,11 +1,13 @@
-// Times the steps of attention_ladder.cuh and the engine's decode attention, each checked against double precision on the first and the last head:
+// Times the steps of attention_ladder.cuh and the engine's decode attention, each checked against double precision on the
+// first and the last head:
 //
 //     cuda_attention_ladder NAME=VALUE…
 //     name=TEXT heads=N kv=N head_dim=N depths=4096,32768
 //
-// One JSON object a line: first {"limits": …}, then for each depth and step its seconds, the bytes that must be read once (K and V), that as a rate and
-// as a fraction of what reading gives, how many times faster than the step before it is, and its largest error beside the largest value.
-// Exits with 1 where a step is wrong. Several layers' caches are read in turn, as by a model, so that the L2 cache holds none of them.
+// One JSON object a line: first {"limits": …}, then one for each depth and step. That has its seconds; the bytes that must be
+// read once (K and V), as a rate and as a fraction of what reading gives; how many times faster than the step before it is;
+// and its largest error beside the largest value. Exits with 1 where a step is wrong. Several layers' caches are read in
+// turn, as by a model, so that the L2 cache holds none of them.
 #include "attention_ladder.cuh"
 #include "cuda_timing.h"
 #include "read_arguments.h"

@@ -3,9 +3,9 @@
 //     cuda_kernels NAME=VALUE…
 //     name=TEXT dim=N ffn=N heads=N kv=N head_dim=N vocab=N dtype=fp16|… depths=0,4096 prompts=512,4096
 //
-// One JSON object a line: first {"limits": …}, then for each kernel its seconds, bytes (what must be read and written once) and operations, both as
-// rates and as fractions of the limits. Matrices come from a pool that is larger than the L2 cache, a different one each time, as a model's layers do,
-// and so do keys and values of one token's attention.
+// One JSON object a line: first {"limits": …}, then one for each kernel. That has its seconds, bytes (what must be read and
+// written once) and operations, both as rates and as fractions of the limits. Matrices come from a pool that is larger than
+// the L2 cache, another one each time, as a model's layers do. So do keys and values of one token's attention.
 #include "cuda_timing.h"
 #include "read_arguments.h"
 

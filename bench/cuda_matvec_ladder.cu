@@ -1,10 +1,11 @@
-// Times the steps of matvec_ladder.cuh and the engine's product, each checked against double precision, at a model's matrices (fp16):
+// Times the steps of matvec_ladder.cuh and the engine's product, each checked against double precision, at a model's matrices
+// (fp16):
 //
 //     cuda_matvec_ladder NAME=VALUE…
 //     name=TEXT dim=N ffn=N vocab=N
 //
-// One JSON object a line, as cuda_attention_ladder's; "length" is the number of columns. Exits with 1 where a step is wrong. Matrices come in
-// turn from a pool that is larger than the L2 cache.
+// One JSON object a line, as cuda_attention_ladder's; "length" is the number of columns. Exits with 1 where a step is wrong.
+// Matrices come in turn from a pool that is larger than the L2 cache.
 #include "cuda_timing.h"
 #include "matvec_ladder.cuh"
 #include "read_arguments.h"

@@ -1,11 +1,12 @@
-// Times decode attention of one layer at long contexts, kernel by kernel: dense on each type of cache, and by the methods that select keys
-// (src/cuda/long/selective.h).
+// Times decode attention of one layer at long contexts, kernel by kernel: dense on each type of cache, and by the methods
+// that select keys (src/cuda/long/selective.h).
 //
 //     cuda_methods NAME=VALUE…
 //     name=TEXT heads=N kv=N head_dim=N depths=32768,65536,131072
 //
-// One JSON object a line, as cuda_kernels': "kernel" is "dense fp16", "sparq: score" and so on, "sparq: layer" all of a layer's steps together. Bytes are what
-// must be read and written once. Several layers are gone through in turn, as by a model, so that the L2 cache holds none of them.
+// One JSON object a line, as cuda_kernels': "kernel" is "dense fp16", "sparq: score" and so on, "sparq: layer" all of a
+// layer's steps together. Bytes are what must be read and written once. Several layers are gone through in turn, as by a
+// model, so that the L2 cache holds none of them.
 #include "cuda/long/method.h"
 #include "cuda_timing.h"
 #include "read_arguments.h"
@@ -25,7 +26,8 @@ struct bench {
 
 // ------------------------------------------------------------------------------------------ memory
 
-// Layers whose keys and values, `row` bytes each for every key and KV head, are beyond the L2 cache and within memory. At least one.
+// Layers whose keys and values, `row` bytes each for every key and KV head, are beyond the L2 cache and within memory. At
+// least one.
 static int layers_for(const struct bench *b, int n_keys, double row)
 {
     size_t available = 0, total = 0;

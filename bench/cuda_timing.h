@@ -59,7 +59,8 @@ static inline size_t l2_bytes(void)
     return (size_t)l2;
 }
 
-// How many blocks of `bytes` to go through in turn, so that none is still in the L2 cache when it is read again: as a model's layers.
+// How many blocks of `bytes` to go through in turn, so that none is still in the L2 cache when it is read again: as a model's
+// layers.
 static inline int enough_layers(size_t bytes)
 {
     const size_t n = 1 + 4 * l2_bytes() / (bytes > 0 ? bytes : 1);

@@ -1,11 +1,11 @@
-// Measures each kernel at the shapes of real models, on all threads together, against what the machine can do in the same moments:
-// each round times the kernel and then, for about as long, its limit (reading memory, or multiply-adds from registers), so that a busy
-// neighbour slows both.
+// Measures each kernel at the shapes of real models, on all threads together, against what the machine can do in the same
+// moments. Each round times the kernel and then, for about as long, its limit (reading memory, or multiply-adds from
+// registers), so a busy neighbour slows both.
 //
 //     build/release/bench/kernels [--isa NAME] [--threads N] [--rounds N] [--only TEXT] [--clock wall|cpu] [--fetch l1|l2]
 //
-// Printed are the best speed, and the median over the rounds of kernel / limit. On a machine that others use, `--clock cpu` counts the time
-// that the threads had a processor, so that waiting for one does not show.
+// Printed are the best speed, and the median over the rounds of kernel / limit. On a machine that others use, `--clock cpu`
+// counts the time that the threads had a processor, so that waiting for one does not show.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,7 +78,8 @@ static void choose_reading(struct bench *b)
     b->ahead = 2048 << best / 3;
 }
 
-// `amount` is in bytes (limit: reading) or operations (limit: multiply-adds, of float32 or 16 bits; of quantised matrices 8-bit dot products).
+// `amount` is in bytes (limit: reading) or operations (limit: multiply-adds, of float32 or 16 bits; of quantised matrices
+// 8-bit dot products).
 static void measure(struct bench *b, const char *name, void (*work)(void *context, int thread), double amount, bool reading)
 {
     if (b->only && !strstr(name, b->only))
@@ -174,8 +175,8 @@ static void fill_pool(void *context, int thread)
     }
 }
 
-// Rows of bf12 in the pool as trained weights have them: one number in 8,192 an exception, and no code of an exponent of zero, which would be
-// a number below 2^-126: hardly any weight is, and some processors take a hundred cycles to multiply one.
+// Rows of bf12 in the pool as trained weights have them: one number in 8,192 is an exception, and no exponent is zero. Such
+// numbers are below 2^-126, as hardly any weight is, and some processors take a hundred cycles to multiply one.
 static void write_bf12(struct bench *b)
 {
     const size_t row_bytes = bf12_row_bytes(b->cols);

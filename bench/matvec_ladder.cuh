@@ -1,5 +1,6 @@
-// A ladder of products y = W x with one vector, from the plain one to the engine's, each step with one change (bench/cuda_matvec_ladder.cu times
-// them). W is fp16, (rows, cols); x and y are fp32. What must be read once: 2 * rows * cols bytes.
+// A ladder of products y = W x with one vector, from the plain one to the engine's, each step with one change
+// (bench/cuda_matvec_ladder.cu times them). W is fp16, (rows, cols); x and y are fp32. What must be read once: 2 * rows *
+// cols bytes.
 #pragma once
 #include "cuda/kernels/kernels.h"
 #include "cuda/kernels/reduce.cuh"

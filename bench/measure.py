@@ -1,5 +1,6 @@
-"""Runs the engine's own measurement, and sums up what it says. Each run measures the machine's limits in the same process, so that a
-fraction of the limit survives a machine whose speed changes; rounds alternate between the cases, and medians are taken over them."""
+"""Runs the engine's own measurement, and sums up what it says. Each run measures the machine's limits in the same
+process, so a fraction of the limit survives a machine whose speed changes. Rounds alternate between the cases, and
+medians are taken over them."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ def busy_seconds():
 
 
 def throughput(yalm, model, prompt=0, generate=0, depth=0, repetitions=1, threads=0, options=()):
-    """Rows of `-m throughput -o json`, each with the share of the processors that others had meanwhile. Lengths and depths are numbers or lists of them; threads 0 is the default."""
+    """Rows of `-m throughput -o json`, each with the share of the processors that others had meanwhile. Lengths and
+    depths are numbers or lists of them; threads 0 is the default."""
 
     def text(value):
         return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
@@ -63,7 +65,8 @@ def samples(rows, key):
 
 
 def fraction_of_reads(rows):
-    """Of plain reading between the repetitions, the median; None where there was none: prefill, a GPU, too little memory."""
+    """Decode beside plain reading between the repetitions, the median. None where nothing was read: prefill, a GPU,
+    too little memory."""
     if any(row.get("fraction_of_reads_between") is None for row in rows):
         return None
     return statistics.median(samples(rows, "fraction_of_reads_between"))

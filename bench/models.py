@@ -41,7 +41,7 @@ def model_bytes(shape, dtype, layers=None):
 
 
 def cache_bytes(shape, positions, layers=None):
-    """Of an fp16 cache."""
+    """Bytes of an fp16 cache."""
     config = PRESETS[shape]
     head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
     return 4 * (layers or config["num_hidden_layers"]) * config["num_key_value_heads"] * head_dim * positions
@@ -71,8 +71,8 @@ def check_room(folder, disk, memory):
 
 @contextlib.contextmanager
 def cleaned(folder, keep):
-    """Removes from the folder whatever came while this lasted, however it ends; with `keep`, only what was not finished: temporary
-    files, which finished ones never are, and directories, from which models are only converted."""
+    """Removes from the folder whatever came while this lasted, however it ends. With `keep` only what was not finished
+    goes: temporary files, and directories, from which models are only converted."""
     folder.mkdir(parents=True, exist_ok=True)
     before = set(folder.iterdir())
     try:

@@ -1,4 +1,5 @@
-// Attention as one would write it down first, and the fused kernel on the same prompt: what the fusion is worth. One head, one thread.
+// Attention as one would write it down first, and the fused kernel on the same prompt: what the fusion is worth. One head,
+// one thread.
 #pragma once
 #include <math.h>
 #include <stdio.h>

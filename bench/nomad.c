@@ -1,12 +1,12 @@
-// NoMAD's scores beside the dot products that they stand for, out of the caches: keys a second, on all threads together. Each round times the codes, then the same
-// number of keys in float32 and in fp16 (the product of a matrix with one or several vectors, which runs at memory bandwidth), then plain
-// reading, so that a busy neighbour slows all of them. Then the hybrid's scores, from half of the codes in runs, beside plain reading; and values, weighted by scores
-// that are known, in parts as a layer's tasks have them.
+// NoMAD's scores beside the dot products that they stand for, out of the caches: keys a second, on all threads together. Each
+// round times the codes, the same number of keys in float32 and in fp16, and plain reading, so a busy neighbour slows all of
+// them. The keys' product with one or several vectors runs at memory bandwidth. Then the hybrid's scores, from half of the
+// codes in runs, beside plain reading; and values, weighted by scores that are known, in parts as a layer's tasks have them.
 //
 //     build/release/bench/nomad [--isa NAME] [--threads N] [--rounds N] [--clock wall|cpu]
 //
-// Printed are the medians over the rounds: GB/s of codes, that as a fraction of reading, and how many times faster than the dot products; GB/s of values, and
-// that as a fraction of reading.
+// Printed are the medians over the rounds: GB/s of codes, that as a fraction of reading, and how many times faster than the
+// dot products; GB/s of values, and that as a fraction of reading.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Speed against quality: yalm's and llama.cpp's forms of one real model, timed on this machine in turns, judged by KL divergence from the unrounded
-model (as bench/quantisation_quality.py judges them). Prints a table, and draws decode and prompt against what is lost. bench/pareto.sh builds what this needs.
+"""Speed against quality: yalm's and llama.cpp's forms of one real model, timed on this machine in turns, judged by KL
+divergence from the unrounded model (as bench/quantisation_quality.py judges them). Prints a table, and draws decode
+and prompt against what is lost. bench/pareto.sh builds what this needs.
 
-Each engine takes its own defaults and as many threads as the other. KL is that of the weights and of what yalm itself adds; llama.cpp, which rounds tokens to
-8 bits besides, loses a little more than is counted here.
+Each engine takes its own defaults and as many threads as the other. KL is that of the weights and of what yalm itself
+adds; llama.cpp, which rounds tokens to 8 bits besides, loses a little more than is counted here.
 """
 
 import argparse
@@ -91,7 +92,7 @@ def time_forms(arguments: argparse.Namespace, forms: list) -> None:
 
 
 def as_good(form: Form, forms: list, of: str) -> Form | None:
-    """The fastest of llama.cpp's that lose no more."""
+    """The fastest of llama.cpp's forms that lose no more."""
     others = [other for other in forms if other.engine == "llama.cpp" and other.kl <= form.kl]
     return max(others, key=lambda other: other.rate(of), default=None)
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Speed against quality, yalm's forms of a real model beside llama.cpp's, from one run: builds llama.cpp under build/peer/ from its source archive, once
-# (bench/peers.sh); then bench/pareto.py makes the forms, judges them and times them in turns.
+# Speed against quality, yalm's forms of a real model beside llama.cpp's, from one run. Builds llama.cpp under build/peer/
+# from its source archive, once (bench/peers.sh). Then bench/pareto.py makes the forms, judges them and times them in turns.
 #
 # usage: bench/pareto.sh MODEL.gguf --text FILE [options of bench/pareto.py]
 # LLAMA_CPP_BUILD=FOLDER names a build that exists already: a folder of llama-bench, llama-quantize and llama-imatrix.

@@ -1,9 +1,11 @@
 # shellcheck shell=sh disable=SC2154 # what is set by the shell that reads this
-# The peers' programs, built under build/peer/ from the source archives of llama-cpp-python and ik-llama-cpp-python on PyPI, once. To be sourced in the
-# repository's root, by a shell that has set JOBS, PROGRAMS (which are wanted), $python, say and fail. llama_cpp and ik_llama_cpp set LLAMA_CPP_BUILD and
-# IK_LLAMA_CPP_BUILD to the folders of the programs, or leave them as they are where they are set.
+# The peers' programs, built under build/peer/ from the source archives of llama-cpp-python and ik-llama-cpp-python on PyPI,
+# once. To be sourced in the repository's root, by a shell that has set JOBS, PROGRAMS (which are wanted), $python, say and
+# fail. The functions llama_cpp and ik_llama_cpp set LLAMA_CPP_BUILD and IK_LLAMA_CPP_BUILD to the folders of the programs,
+# unless they are set.
 
-# fetch PACKAGE VERSION SHA256: unpacks it as build/peer/ARCHIVE, whole or not at all, if it is what it was when this was written.
+# fetch PACKAGE VERSION SHA256: unpacks it as build/peer/ARCHIVE, whole or not at all, if it is what it was when this was
+# written.
 fetch() {
     archive=$(echo "$1" | tr - _)-$2
     [ -d "build/peer/$archive" ] && return
@@ -11,9 +13,11 @@ fetch() {
     if [ ! -f "build/peer/$archive.tar.gz" ]; then
         say "fetching $1 $2"
         echo "$1==$2 --hash=sha256:$3" >build/peer/wanted.txt
-        $python -m pip download -q --disable-pip-version-check --no-deps --no-binary "$1" -d build/peer -r build/peer/wanted.txt >&2
+        $python -m pip download -q --disable-pip-version-check --no-deps --no-binary "$1" -d build/peer \
+            -r build/peer/wanted.txt >&2
     fi
-    echo "$3  build/peer/$archive.tar.gz" | sha256sum -c --quiet >&2 || fail "build/peer/$archive.tar.gz is not what it should be: remove it"
+    echo "$3  build/peer/$archive.tar.gz" | sha256sum -c --quiet >&2 ||
+        fail "build/peer/$archive.tar.gz is not what it should be: remove it"
     rm -rf build/peer/unpacked
     mkdir build/peer/unpacked
     tar -xzf "build/peer/$archive.tar.gz" --no-same-owner -C build/peer/unpacked
@@ -60,7 +64,8 @@ llama_cpp() {
     # gcc 12's intrinsic that configures AMX's tiles does not say that it reads the whole configuration, and llama.cpp crashes.
     compiler=
     if grep -qw amx_tile /proc/cpuinfo && [ "$(gcc -dumpversion 2>/dev/null | cut -d. -f1)" = 12 ]; then
-        command -v clang++ >/dev/null || fail "this gcc breaks llama.cpp's AMX: install clang and libomp-dev, or try --peer ik_llama.cpp"
+        command -v clang++ >/dev/null ||
+            fail "this gcc breaks llama.cpp's AMX: install clang and libomp-dev, or try --peer ik_llama.cpp"
         say "llama.cpp is built with clang: this gcc breaks its AMX"
         compiler="-DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++"
     fi
@@ -68,8 +73,8 @@ llama_cpp() {
     build $package/vendor/llama.cpp $package/build -DLLAMA_BUILD_EXAMPLES=OFF $compiler
 }
 
-# Its archive lacks what the Python package itself does not need: the script that writes common/build-info.cpp, which names the version.
-# Kernels for quantised caches are left out, since the comparison's is fp16: they take longest to compile.
+# Its archive lacks what the Python package itself does not need: the script that writes common/build-info.cpp, which names
+# the version. Kernels for quantised caches are left out, since the comparison's is fp16: they take longest to compile.
 ik_llama_cpp() {
     [ -z "${IK_LLAMA_CPP_BUILD:-}" ] || return 0
     package=build/peer/ik_llama_cpp_python-0.1.5

@@ -41,7 +41,8 @@ SMOKE = {
     "rounds": 1,
 }
 
-# Of two cores of a server, to say beforehand how long a plan takes: bytes and operations a second, and bytes a second made as models.
+# Of two cores of a server, to say beforehand how long a plan takes: bytes and operations a second, and bytes a second
+# made as models.
 READING, MULTIPLYING, MAKING = 30e9, 280e9, 70e6
 STARTING = 3  # seconds of a process, most of them for the machine's limits
 KERNELS = 60  # seconds
@@ -58,14 +59,14 @@ def state_needs(plan, folder):
 
 
 def run_seconds(shape, dtype, prompts=(), generate=0, depth=0):
-    """Of one process: everything once to warm up (decode: 8 tokens) and once timed."""
+    """Seconds of one process: everything once to warm up (decode: 8 tokens) and once timed."""
     multiplied = 2 * n_weights(shape) * 2 * sum(prompts) / MULTIPLYING
     tokens = generate + 8 if generate else 0
     return STARTING + multiplied + tokens * (model_bytes(shape, dtype) + cache_bytes(shape, depth)) / READING
 
 
 def making_seconds(plan, folder):
-    """Of the models that are not there yet: a directory of each shape, then every file."""
+    """Seconds to make the models that are not there yet: a directory of each shape, then every file."""
     wanted = [(plan["shape"], dtype) for dtype in plan["dtypes"]] + [(plan["depth_shape"], plan["depth_dtype"])]
     missing = [pair for pair in wanted if not (folder / f"{model_name(pair[0])}-{pair[1]}.bin").exists()]
     made = sum(SOURCE_BITS // 8 * n_weights(shape) for shape in {shape for shape, _ in missing})
@@ -95,7 +96,8 @@ def announce(plan, folder, kernels):
     total = making + measuring + (KERNELS if kernels else 0)
     print(
         f"bench: times {'; '.join(parts)}. About {total / 60:.0f} minutes on two cores of a server, "
-        f"{making / 60:.0f} of them to make models of random weights. Tables come at the end; nothing else should run meanwhile",
+        f"{making / 60:.0f} of them to make models of random weights. Tables come at the end; "
+        f"nothing else should run meanwhile",
         file=sys.stderr,
     )
 

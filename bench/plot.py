@@ -16,7 +16,7 @@ def number(x):
 
 
 def linear_ticks(top, low=0):
-    """Of an axis from low <= 0 to top: multiples of a round number, 0 among them."""
+    """Ticks of an axis from low <= 0 to top: multiples of a round number, 0 among them."""
     span = top - low
     step = 10 ** math.floor(math.log10(span / 4))
     step *= next(m for m in (1, 2, 5, 10) if span / (step * m) <= 6)
@@ -77,7 +77,8 @@ def legend(names, styles):
 
 
 def curves(title, x_label, y_label, series, x_values):
-    """`series`: {name: ([(x, y)], is a theory: dashed, without marks)}. The places on the x axis are evenly spaced, in order."""
+    """`series`: {name: ([(x, y)], is a theory: dashed, without marks)}. The places on the x axis are evenly spaced,
+    in order."""
     ys = [y for points, _ in series.values() for _, y in points]
     parts, y_place = y_axis(1.08 * max(ys), y_label, 1.08 * min(0, *ys))
     x_values = sorted(set(x_values))

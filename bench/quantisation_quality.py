@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""What quantised forms of real models lose: yalm's beside llama.cpp's, with llama.cpp's importance matrix of yalm's own calibration text.
+"""What quantised forms of real models lose: yalm's beside llama.cpp's, with llama.cpp's importance matrix of yalm's
+own calibration text.
 
-Every form becomes a file of yalm's: llama.cpp's are dequantised to fp16, so that one program judges all, by the same tokens and the same logits of the
-unrounded model. (llama.cpp itself loses a little more: it rounds tokens to 8 bits.) bench/quantisation_quality.sh builds what this needs.
+Every form becomes a file of yalm's: llama.cpp's are dequantised to fp16, so that one program judges all, by the same
+tokens and the same logits of the unrounded model. (llama.cpp itself loses a little more: it rounds tokens to 8 bits.)
+bench/quantisation_quality.sh builds what this needs.
 """
 
 import argparse

@@ -1,12 +1,13 @@
-// Writes a model file (docs/format.md) with random weights straight away, as fast as the disk takes it: a model of a real shape to time, where
-// making a Hugging Face directory and converting it would take minutes.
+// Writes a model file (docs/format.md) with random weights, as fast as the disk takes it: a model of a real shape to time.
+// Making a Hugging Face directory and converting it would take minutes.
 //
 //     random_model OUT < DESCRIPTION
 //
 // The description has a line "name NAME", a line "config JSON" (the metadata's member), and for each tensor, in order,
-// "tensor NAME DTYPE ROWS COLS"; a vector has 0 columns and is all ones. A matrix's elements have random signs and mantissas and one
-// exponent, which makes their magnitude about 1 / sqrt(COLS); those of q8 and q4 (of multiples of 32 columns) are random integers with
-// scales to the same end, those of fp8 (of multiples of 8) random numbers from 1 to 2 with such scales. bench/random_model.py writes descriptions.
+// "tensor NAME DTYPE ROWS COLS". A vector has 0 columns and is all ones. A matrix's elements have random signs and mantissas
+// and one exponent, which makes their magnitude about 1 / sqrt(COLS). Those of q8 and q4 (of multiples of 32 columns) are
+// random integers with scales to the same end. Those of fp8 (of multiples of 8) are random numbers from 1 to 2 with such
+// scales. bench/random_model.py writes descriptions.
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>

@@ -55,7 +55,8 @@ def tensors(config, dtype):
 
 
 def write(program, out, preset, dtype, layers=None, **changes):
-    """Runs the program of bench/random_model.c; raises CalledProcessError, with its words, where it fails. `changes` replace members of the config."""
+    """Runs the program of bench/random_model.c; raises CalledProcessError, with its words, where it fails. `changes`
+    replace members of the config."""
     config = {**normalised_config(preset, layers), **changes}
     lines = [f"name {preset}", "config " + json.dumps(config, separators=(",", ":"))]
     lines += [f"tensor {name} {kind} {rows} {cols}" for name, kind, rows, cols in tensors(config, dtype)]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""How long a token takes on several ranks, over wires of a given delay and rate: the model of docs/machines.md, beside what namespaces on one machine measure
-(root, Open MPI), and what it predicts where there is more than one machine.
+"""How long a token takes on several ranks, over wires of a given delay and rate. Sets the model of docs/machines.md
+beside what namespaces on one machine measure (root, Open MPI), and says what it predicts for more machines.
 
 usage: ranks.py MODEL            measured and modelled, at each of SETTINGS
        ranks.py --predict        tables of predictions
@@ -35,7 +35,7 @@ def wire_seconds(length, mbit):
 
 
 def sum_seconds(length, n, delay, mbit):
-    """Of a sum of `length` bytes over n ranks."""
+    """Seconds of a sum of `length` bytes over n ranks."""
     if n == 2 or length <= DIRECT_BYTES:
         return delay + (n - 1) * wire_seconds(length, mbit)
     return 2 * (delay + (n - 1) * wire_seconds(length / n, mbit))
@@ -57,7 +57,8 @@ def facts(model):
 
 
 def measure(hosts, n, model):
-    """(seconds, bytes that rank 0 sends, messages) of a token: the best of some rounds, since others' work can only add to it."""
+    """(seconds, bytes that rank 0 sends, messages) of a token: the best of some rounds, since others' work can only
+    add to it."""
     from hosts import run
 
     best, sent = 1e9, []
@@ -101,7 +102,8 @@ def compare(model):
                 measured, sent, messages = measure(hosts, n, model)
         predicted = bare + token_seconds(n, layers, dim, vocab, delay_us / 1e6, mbit)
         print(
-            f"| {n} | {delay_us / 1000:g} ms | {mbit} Mbit/s | {messages:.1f} messages, {sent / 1e3:.1f} KB | {bare * 1e3:.1f} ms "
+            f"| {n} | {delay_us / 1000:g} ms | {mbit} Mbit/s | {messages:.1f} messages, {sent / 1e3:.1f} KB | "
+            f"{bare * 1e3:.1f} ms "
             f"| {predicted * 1e3:.1f} ms | {measured * 1e3:.1f} ms | {predicted / measured - 1:+.0%} |",
             flush=True,
         )

@@ -3,9 +3,10 @@
 
 usage: run.py [--full | --smoke] [--kernels PROGRAM] [--dtypes fp16,bf16] [--threads N] [--rounds N] [--keep] …
 
-Says at its start what it will do and about how long that takes. Prints tables (markdown) and writes bench/results/<machine>-<date>.json
-and plots beside it as SVG. Rounds alternate between the cases; what is printed are medians over all samples. The models are made under
-build/bench/ and removed afterwards, and an interrupted run leaves nothing.
+Says at its start what it will do and about how long that takes. Prints tables (markdown) and writes
+bench/results/<machine>-<date>.json and plots beside it as SVG. Rounds alternate between the cases; what is printed
+are medians over all samples. The models are made under build/bench/ and removed afterwards, and an interrupted run
+leaves nothing.
 """
 
 from __future__ import annotations
@@ -172,7 +173,7 @@ def markdown(records, facts):
 
 
 def disturbances(records):
-    """Which figures others had a part in."""
+    """Says which figures other processes have disturbed."""
     worst = [(r["section"], r.get("dtype", ""), r["case"], r["others"]) for r in records if r["section"] != "busy"]
     worst = [" ".join(filter(None, words)) + f" {percent(x)}" for *words, x in worst if x > DISTURBED]
     return [f"Processors taken by other work or the hypervisor, at worst: {', '.join(worst)}.\n"] if worst else []

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Times mode chat with and without speculation: prompts that have a file of this repository edited, and prompts for prose (speculation.json). Each
-is answered greedily in both ways, one after the other, the order changing from prompt to prompt; the answers must be the same to the byte. Printed are
-tokens a second as the program says them, and ratios: of each prompt, their median, and that of all tokens together.
+"""Times mode chat with and without speculation: prompts that have a file of this repository edited, and prompts for
+prose (speculation.json). Each is answered greedily in both ways, one after the other, the order changing from prompt
+to prompt; the answers must be the same to the byte. Printed are tokens a second as the program says them, and ratios:
+of each prompt, their median, and that of all tokens together.
 
     bench/speculation.py qwen2.5-coder-0.5b.bin
     bench/speculation.py model-bf16.bin --speculate draft=model-q4.bin --only prose
     bench/speculation.py model.bin --peer llama-server model.gguf
 
-With --peer llama.cpp's server answers each prompt too, plainly and by its own guesses from n-grams; its answers are its own, and so are its times.
+With --peer llama.cpp's server answers each prompt too, plainly and by its own guesses from n-grams; its answers are
+its own, and so are its times.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Writes a Llama in Hugging Face form as GGUF, for llama.cpp: the same weights, norms in fp32, and no vocabulary ("no_vocab"), since only
-speed and logits are compared. The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+"""Writes a Llama in Hugging Face form as GGUF, for llama.cpp: the same weights, norms in fp32, and no vocabulary
+("no_vocab"), since only speed and logits are compared. The format:
+https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 
 usage: write_gguf.py MODEL_DIR OUT.gguf [--dtype f16|bf16|f32]
 """

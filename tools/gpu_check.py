@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Everything that a machine with a GPU can tell about yalm, by one command that needs no network, no root and at most ten minutes: builds for its
-architecture, runs the tests of kernels and of whole models on the device, measures, and runs compute-sanitizer. Leaves gpu-check.json and
-gpu-check.md in the output folder, written anew after every step, and each command's output in logs/ there.
+"""Everything that a machine with a GPU can tell about yalm, by one command that needs no network, no root and at most
+ten minutes. Builds for its architecture, runs the tests of kernels and of whole models on the device, measures, and
+runs compute-sanitizer. Leaves gpu-check.json and gpu-check.md in the output folder, written anew after every step,
+and each command's output in logs/ there.
 
 usage: gpu_check.py [--output build/gpu-check] [--seconds 600] [--only STEP,…] [--skip STEP,…] [--arch 90] [--emulated]
-       gpu_check.py --record build/gpu-check/gpu-check.json      (its tables into bench/records/gpu.md)
 
-A step that fails, or that runs out of its time, does not stop the others. Each step has its share of the time; what one leaves over, the next ones may
-use. --emulated runs the same steps on the CPU, as small as they can be, to test this program where there is no GPU. C libraries that are not
-installed are taken from build/gpu-deps (tools/gpu_deps.py).
+A step that fails, or that runs out of its time, does not stop the others. Each step has its share of the time; what
+one leaves over, the next ones may use. --emulated runs the same steps on the CPU, as small as they can be, to test
+this program where there is no GPU. C libraries that are not installed are taken from build/gpu-deps
+(tools/gpu_deps.py).
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "bench")]
 
 from yalm_gpu_check.check import Check, Skipped, StepError  # noqa: E402
-from yalm_gpu_check.report import record  # noqa: E402
 from yalm_gpu_check.steps import STEPS  # noqa: E402
 
 SECONDS, EMULATED_SECONDS = 600, 3600
@@ -79,12 +79,7 @@ def main():
     parser.add_argument("--skip", default="", help="steps, comma between")
     parser.add_argument("--arch", default="", help="build for this one (90), whatever GPU is there")
     parser.add_argument("--emulated", action="store_true")
-    parser.add_argument(
-        "--record", metavar="JSON", help="put its tables into bench/records/gpu.md, and do nothing else"
-    )
     options = parser.parse_args()
-    if options.record:
-        return record(Path(options.record), ROOT / "bench/records/gpu.md")
     options.seconds = (
         options.seconds if options.seconds is not None else EMULATED_SECONDS if options.emulated else SECONDS
     )

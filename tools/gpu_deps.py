@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Copies the C libraries that yalm is built with, and their headers, into one folder, to be carried to a machine that has neither them nor a
-network. tools/gpu_check.py there finds them.
+"""Copies the C libraries that yalm is built with, and their headers, into one folder, to be carried to a
+machine without them. tools/gpu_check.py there finds them.
 
 usage: gpu_deps.py [OUT]                       (build/gpu-deps)
 """

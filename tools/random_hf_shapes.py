@@ -1,4 +1,5 @@
-"""The tensors of a Hugging Face model, by its config.json: names and shapes, in the order in which random_hf_model.py fills them."""
+"""The tensors of a Hugging Face model, by its config.json: names and shapes, in the order in which random_hf_model.py
+fills them."""
 
 
 def recurrent_shapes(c, p):

@@ -84,6 +84,7 @@ int main(void) { return omp_get_max_threads() < 1; }' "$CC" -fopenmp || case $($
         *) echo gcc libc6-dev ;;
         esac
         header cmocka.h cmocka || echo libcmocka-dev
+        has groff || echo groff-base
         # Ranks on several machines: tested where MPI can be had.
         { has mpicc && has mpirun; } || ! apt-cache show libopenmpi-dev >/dev/null 2>&1 || echo libopenmpi-dev openmpi-bin
         has "$CXX" || echo g++
@@ -95,9 +96,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) { return data
         has aarch64-linux-gnu-gcc || echo gcc-aarch64-linux-gnu
         has qemu-aarch64 || echo qemu-user
     elif [ "$stage" = lint ]; then
-        for tool in clang-format clang-tidy; do
-            has "$tool" || echo "$tool"
-        done
+        has clang-tidy || echo clang-tidy
     fi
 }
 

@@ -61,8 +61,7 @@ static void put_wrapped(struct page *page, const char *text, int indent)
     }
 }
 
-// " (40)" for an option whose value is a number or a choice when it is not given; nothing where that says nothing, as 0 does.
-static void default_text(char *text, size_t room, const struct option *option, const struct options *defaults)
+void option_default(char *text, size_t room, const struct option *option, const struct options *defaults)
 {
     const void *field = (const char *)defaults + option->offset;
     text[0] = 0;
@@ -87,7 +86,7 @@ static void put_option(struct page *page, const struct option *option, const str
 {
     char name[64], help[160], preset[24];
     option_text(name, sizeof name, option);
-    default_text(preset, sizeof preset, option, defaults);
+    option_default(preset, sizeof preset, option, defaults);
     snprintf(help, sizeof help, "%s%s", option->help, preset);
     move_to(page, INDENT);
     put(page, name);
@@ -106,7 +105,7 @@ static void put_others(struct page *page, const char *group, const struct option
             continue;
         char item[96], preset[24];
         option_text(item, sizeof item, option);
-        default_text(preset, sizeof preset, option, defaults);
+        option_default(preset, sizeof preset, option, defaults);
         strncat(item, preset, sizeof item - strlen(item) - 1);
         if (any)
             put(page, ",");

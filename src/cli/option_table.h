@@ -31,12 +31,16 @@ struct option {
     size_t offset;       // of the value in struct options
     double min, max;     // of numbers
     const char *choices; // comma between
+    const char *manual;  // what the man page says after `help`; an option has one of them at least
 };
 
 extern const struct option option_table[];
 extern const int n_options;
 
 void options_defaults(struct options *options);
+
+// " (40)" for an option whose value is a number when it is not given; nothing where that says nothing, as 0 does.
+void option_default(char *text, size_t room, const struct option *option, const struct options *defaults);
 
 // What to say to somebody who is used to another program's options: the end of a message; NULL where nothing is known.
 const char *option_hint(const char *arg);

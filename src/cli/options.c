@@ -24,7 +24,7 @@ struct word {
 
 static const char *const mode_names[MODES] = {"completion", "chat",      "throughput", "perplexity", "passkey",
                                               "serve",      "calibrate", "importance", "tokenize",   "info",
-                                              "verify",     "help",      "version"};
+                                              "verify",     "help",      "version",    "man"};
 
 const char *mode_name(enum mode mode)
 {
@@ -355,7 +355,7 @@ static yalm_status find_mode(int argc, char **argv, struct options *options, yal
             status = read_mode(word.value, &options->mode, error);
         else if (has_name(option, "detokenize", strlen("detokenize")))
             options->mode = MODE_TOKENIZE;
-        if (status != YALM_OK || options->mode == MODE_HELP || options->mode == MODE_VERSION)
+        if (status != YALM_OK || options->mode >= MODE_HELP)
             return status;
     }
     return YALM_OK;
@@ -391,7 +391,7 @@ static yalm_status set_operand(struct options *options, const char *text, yalm_e
 // What no option can say alone.
 static yalm_status check_together(struct options *options, yalm_error *error)
 {
-    if (options->mode == MODE_HELP || options->mode == MODE_VERSION)
+    if (options->mode >= MODE_HELP)
         return YALM_OK;
     if (options->model == NULL)
         return cli_error(error, YALM_USAGE, "no model file: yalm MODEL [options] (yalm --help shows examples)");
@@ -453,7 +453,7 @@ yalm_status options_parse(int argc, char **argv, struct options *options, yalm_e
 {
     options_defaults(options);
     yalm_status status = find_mode(argc, argv, options, error);
-    if (status == YALM_OK && options->mode != MODE_HELP && options->mode != MODE_VERSION)
+    if (status == YALM_OK && options->mode < MODE_HELP)
         status = read_values(argc, argv, options, error);
     if (status == YALM_OK)
         status = check_together(options, error);

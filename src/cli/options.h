@@ -1,5 +1,5 @@
 // The command line as data: one table says what each option is called, which modes it belongs to and where its value goes.
-// The parser and --help both read that table, so that they cannot disagree.
+// The parser, --help and the man page read that table, so that they cannot disagree.
 #pragma once
 #include "yalm.h"
 
@@ -15,8 +15,9 @@ enum mode {
     MODE_TOKENIZE,
     MODE_INFO,
     MODE_VERIFY,
-    MODE_HELP,
+    MODE_HELP, // from here on: prints a text, and needs no model
     MODE_VERSION,
+    MODE_MAN,
     MODES
 };
 
@@ -105,3 +106,6 @@ const char *mode_name(enum mode mode);
 
 // The text of --help, a string that the caller frees; NULL where memory ran out.
 char *options_help(void);
+
+// The man page, in the language of man(7); likewise.
+char *options_man(void);

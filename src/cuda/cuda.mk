@@ -1,8 +1,9 @@
-# The CUDA half: libyalm-cuda.so, which the engine opens on demand. By nvcc; in the variants emulated, emulated-asan and emulated-msan by the
-# C++ compiler, against the emulator in tests/cuda/emulator, to run on machines without a GPU.
+# The CUDA half: libyalm-cuda.so, which the engine opens on demand. nvcc compiles it. In the variants emulated, emulated-asan
+# and emulated-msan the C++ compiler does, against the emulator in tests/cuda/emulator, to run on machines without a GPU.
 #
-# `make cuda` builds it for the GPUs that nvidia-smi finds, where it finds none for every kind that nvcc knows, which takes minutes;
-# CUDA_ARCHS="86 90" for these, CUDA_ARCHS=all for every kind. Plain `make` builds it too where there is a GPU, or where CUDA_ARCHS is given.
+# `make cuda` builds it for the GPUs that nvidia-smi finds; where it finds none, for every kind that nvcc knows, which takes
+# minutes. CUDA_ARCHS="86 90" names some, CUDA_ARCHS=all every kind. Plain `make` builds it too where there is a GPU, or where
+# CUDA_ARCHS is given.
 
 CXX         ?= g++
 ifeq ($(origin NVCC),undefined)
@@ -11,7 +12,8 @@ endif
 CUDA_HEADERS := $(wildcard src/cuda/*.h src/cuda/*/*.h src/cuda/*/*.cuh)
 CUDA_SOURCES := $(wildcard src/cuda/*.cu src/cuda/*/*.cu)
 # What it has copies of: it is linked to neither the program nor the library that opens it.
-CUDA_SHARES := util/cgroup util/error util/file util/memory util/new_file util/version model/bf12 model/codebook model/key_offset model/rope engine/group engine/hybrid engine/kv_cache engine/settings
+CUDA_SHARES := util/cgroup util/error util/file util/memory util/new_file util/version model/bf12 model/codebook \
+    model/key_offset model/rope engine/group engine/hybrid engine/kv_cache engine/settings
 CUDA_SHARES_LIBS = $(shell pkg-config --libs libxxhash 2>/dev/null || echo -lxxhash)
 CUDA_SHARED_OBJECTS = $(CUDA_SHARES:%=$(BUILD)/src/%.o)
 
@@ -27,7 +29,8 @@ CUDA_LIBRARY := $(BUILD)/libyalm-cuda.so
 # A stand-in for NCCL.
 NCCL_LIBRARY := $(BUILD)/libnccl.so.2
 CXX_BASE     := -std=c++17 -D_GNU_SOURCE -Isrc -I$(EMULATOR) -Itests -fPIC -fvisibility=hidden -fno-math-errno -Wall -Wextra \
-                -Wno-unknown-pragmas -Wno-pass-failed -fno-strict-aliasing $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null) -MMD -MP \
+                -Wno-unknown-pragmas -Wno-pass-failed -fno-strict-aliasing \
+                $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null) -MMD -MP \
                 $(shell grep -qs '^flags.* f16c' /proc/cpuinfo && echo -mf16c) # converts fp16, which kernels do all the time
 CUDA_OBJECTS := $(CUDA_SOURCES:%.cu=$(BUILD)/%.cu.o) $(patsubst %.cc,$(BUILD)/%.o,$(wildcard $(EMULATOR)/*.cc))
 CUDA_STATIC  := $(BUILD)/libyalm-cuda.a
@@ -36,7 +39,8 @@ CUDA_BENCHES := $(patsubst %.cu,$(BUILD)/%,$(wildcard bench/cuda_*.cu))
 SELECTIONS   := $(BUILD)/tests/cuda/compare_selections
 
 cuda-test-programs: $(CUDA_TESTS) \
-                    $(if $(filter emulated-msan,$(VARIANT)),,$(patsubst %.c,$(BUILD)/%,$(wildcard tests/cuda/*.c)) $(SELECTIONS)) \
+                    $(if $(filter emulated-msan,$(VARIANT)),, \
+                        $(patsubst %.c,$(BUILD)/%,$(wildcard tests/cuda/*.c)) $(SELECTIONS)) \
                     $(if $(filter emulated,$(VARIANT)),$(SESSION_TESTS:%=$(BUILD)/%)) \
                     $(if $(THOROUGH),$(if $(filter emulated,$(VARIANT)),$(CUDA_BENCHES) $(BUILD)/bench/random_model))
 
@@ -97,7 +101,7 @@ CUDA_FOUND := $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2
 CUDA_WANTED := $(CUDA_FOUND)$(CUDA_ARCHS)
 ifeq ($(CUDA_ARCHS),)
 # A GPU that is newer than the toolkit runs what is compiled for the newest one that it knows.
-override CUDA_ARCHS := $(if $(CUDA_FOUND),$(if $(filter-out $(CUDA_KNOWN),$(CUDA_FOUND)),$(CUDA_EVERY),$(CUDA_FOUND)),$(CUDA_EVERY))
+override CUDA_ARCHS := $(if $(filter-out $(CUDA_KNOWN),$(CUDA_FOUND)),$(CUDA_EVERY),$(or $(CUDA_FOUND),$(CUDA_EVERY)))
 else ifeq ($(CUDA_ARCHS),all)
 override CUDA_ARCHS := $(CUDA_EVERY)
 endif
@@ -139,11 +143,12 @@ $(CUDA_LIBRARY): $(CUDA_OBJECTS) $(CUDA_SHARED_OBJECTS) src/cuda/cuda.mk
 
 # For tools/gpu_check.py, on a machine with a GPU: the kernels' tests as they run in the emulator, and their bench.
 CUDA_BENCHES := $(patsubst bench/%.cu,$(CUDA_BUILD)/bench/%,$(wildcard bench/cuda_*.cu))
-CUDA_CHECKS  := $(patsubst tests/cuda/%.cc,$(CUDA_BUILD)/tests/%,$(filter-out %/test_emulator.cc %/test_emulator_faults.cc,$(wildcard tests/cuda/test_*.cc)))
+CUDA_CHECKS  := $(patsubst tests/cuda/%.cc,$(CUDA_BUILD)/tests/%, \
+                    $(filter-out %/test_emulator.cc %/test_emulator_faults.cc,$(wildcard tests/cuda/test_*.cc)))
 CUDA_CHECK_FLAGS = $(filter-out -Xptxas -v,$(NVCC_FLAGS)) $(CUDA_CODE) -Itests
 SELECTIONS   := $(CUDA_BUILD)/tests/compare_selections
-cuda-check-programs: cuda $(CUDA_CHECKS) $(CUDA_BENCHES) $(BUILD)/bench/random_model $(BUILD)/tests/cuda/compare_devices $(SELECTIONS) \
-                     $(SESSION_TESTS:%=$(BUILD)/%)
+cuda-check-programs: cuda $(CUDA_CHECKS) $(CUDA_BENCHES) $(BUILD)/bench/random_model $(BUILD)/tests/cuda/compare_devices \
+                     $(SELECTIONS) $(SESSION_TESTS:%=$(BUILD)/%)
 
 $(CUDA_BUILD)/tests/%: tests/cuda/%.cc $(CUDA_OBJECTS) $(STATIC)
 	@mkdir -p $(@D)
@@ -155,7 +160,8 @@ $(CUDA_BUILD)/tests/selections/cpu.o: tests/cuda/selections/cpu.c $(BUILD)/setti
 	$(CC) $(BASE) $(CFLAGS) $(THREADS) -c -o $@ $<
 $(SELECTIONS): tests/cuda/selections/compare.cc $(CUDA_BUILD)/tests/selections/cpu.o $(CUDA_OBJECTS) $(STATIC)
 	$(NVCC) -x cu $(CUDA_CHECK_FLAGS) -MMD -MP -MT $@ -MF $@.d -c -o $@.o $<
-	$(NVCC) $(CUDA_LINK) -o $@ $@.o $(CUDA_BUILD)/tests/selections/cpu.o $(CUDA_OBJECTS) $(STATIC) $(CUDA_LIBS) $(filter-out -pthread,$(LIBS))
+	$(NVCC) $(CUDA_LINK) -o $@ $@.o $(CUDA_BUILD)/tests/selections/cpu.o $(CUDA_OBJECTS) $(STATIC) $(CUDA_LIBS) \
+	    $(filter-out -pthread,$(LIBS))
 
 $(CUDA_BUILD)/bench/cuda_%: bench/cuda_%.cu $(CUDA_OBJECTS) $(STATIC)
 	@mkdir -p $(@D)

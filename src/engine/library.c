@@ -59,7 +59,7 @@ static void *find(const struct library *l, bool *unfit, yalm_error *error)
     return handle;
 }
 
-// "0.1.0 (commit 1a2b3c4": what must be the same in both halves.
+// "0.2.0 (commit 1a2b3c4": what must be the same in both halves.
 static int release_length(const char *version)
 {
     return (int)strcspn(version, ",");

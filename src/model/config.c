@@ -373,7 +373,7 @@ static yalm_status check_heads(const struct reader *r, int kind)
 static bool see_alike(const struct model_config *c, int a, int b)
 {
     const struct layer_kind *x = &c->kinds[a], *y = &c->kinds[b];
-    return x->sliding_window == y->sliding_window && memcmp(&x->rope, &y->rope, sizeof x->rope) == 0 &&
+    return x->sliding_window == y->sliding_window && rope_equal(&x->rope, &y->rope) &&
            config_kind_head_dim(c, a) == config_kind_head_dim(c, b) &&
            config_kind_kv_heads(c, a) == config_kind_kv_heads(c, b) && config_kind_keeps(c, b);
 }

@@ -148,3 +148,14 @@ yalm_status rope_read(struct rope_config *rope, const struct json_object *parent
         status = read_long(rope, &o, head_dim, error);
     return status == YALM_OK ? check(rope, &o, error) : status;
 }
+
+bool rope_equal(const struct rope_config *a, const struct rope_config *b)
+{
+    for (int i = 0; i < ROPE_MAX_FACTORS; i++)
+        if (a->short_factors[i] != b->short_factors[i] || a->long_factors[i] != b->long_factors[i])
+            return false;
+    return a->type == b->type && a->rotary_dim == b->rotary_dim && a->theta == b->theta && a->factor == b->factor &&
+           a->low_freq_factor == b->low_freq_factor && a->high_freq_factor == b->high_freq_factor &&
+           a->beta_fast == b->beta_fast && a->beta_slow == b->beta_slow && a->attention_factor == b->attention_factor &&
+           a->truncate == b->truncate && a->original_context == b->original_context;
+}

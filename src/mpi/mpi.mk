@@ -1,4 +1,5 @@
-# The MPI part: libyalm-mpi.so, which the engine opens where mpirun has started several processes. `make mpi` needs Open MPI or MPICH; nothing else does.
+# The MPI part: libyalm-mpi.so, which the engine opens where mpirun has started several processes. `make mpi` alone needs Open
+# MPI or MPICH.
 
 MPICC       ?= mpicc
 MPI_SOURCES := $(wildcard src/mpi/*.c)
@@ -11,7 +12,8 @@ mpi: cpu $(MPI_LIBRARY)
 
 $(MPI_OBJECTS): $(BUILD)/%.o: %.c $(BUILD)/settings
 	@mkdir -p $(@D)
-	@command -v $(MPICC) >/dev/null || { echo "make: $(MPICC) is needed: libopenmpi-dev and openmpi-bin, or libmpich-dev and mpich" >&2; exit 1; }
+	@command -v $(MPICC) >/dev/null || \
+	    { echo "make: $(MPICC) is needed: libopenmpi-dev and openmpi-bin, or libmpich-dev and mpich" >&2; exit 1; }
 	$(MPICC) $(BASE) $(CFLAGS) $(THREADS) -c -o $@ $<
 
 $(MPI_LIBRARY): $(MPI_OBJECTS) $(MPI_SHARED) src/mpi/mpi.mk

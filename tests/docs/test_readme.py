@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 
 import pytest
 from harness import HANG, ROOT
@@ -48,3 +49,12 @@ def test_command_prints_that(yalm, fable, command, printed):
         assert abs(ours - theirs) < 1e-3 * theirs
     else:
         assert found == printed
+
+
+def test_architectures_are_those_that_the_converter_takes(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(ROOT / "tools"), *sys.path])
+    from yalm_convert.architectures import ARCHITECTURES
+    from yalm_convert.multimodal import WHOLES
+
+    row = next(line for line in LINES if line.startswith("| architectures |"))
+    assert set(re.findall(r"`(\w+For\w+)`", row)) == {*ARCHITECTURES, *WHOLES}

@@ -1,4 +1,5 @@
-"""Faults to plant, one at a time: what `make test` must find. Each is a piece of source that is there once, and what comes in its place."""
+"""Faults to plant, one at a time: what `make test` must find. Each is a piece of source that is there once, and what
+comes in its place."""
 
 import dataclasses
 

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Plants each fault of faults.py, one at a time, and says which test of `make test` finds it: does the short suite still find what it is there for?
+"""Plants each fault of faults.py, one at a time, and says which test of `make test` finds it: does the short suite
+still find what it is there for?
 
-It changes the source and puts it back, so it wants a checkout without changes that the user can spare for an hour (git worktree add). Its list, as
-docs/testing.md has it, goes to standard output. It exits with 1 where a fault was not found.
+It changes the source and puts it back, so it wants a checkout without changes that the user can spare for an hour
+(git worktree add). Its list, as docs/testing.md has it, goes to standard output. It exits with 1 where a fault was
+not found.
 
 usage: plant.py [WORDS...]    all faults, or those whose text has one of these words
 """

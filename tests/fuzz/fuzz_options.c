@@ -17,7 +17,7 @@ static void check(bool true_always)
 static void check_options(const struct options *options)
 {
     check(options->mode < MODES && mode_name(options->mode) != NULL);
-    if (options->mode == MODE_HELP || options->mode == MODE_VERSION)
+    if (options->mode >= MODE_HELP)
         return;
     check(options->model != NULL);
     check((options->prompt != NULL) + (options->file != NULL) + (options->tokens != NULL) <= 1);

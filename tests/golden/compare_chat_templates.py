@@ -3,8 +3,9 @@
 
     tests/golden/compare_chat_templates.py TEMPLATES… [--program build/release/tests/chat/render] [-v]
 
-TEMPLATES are .jinja files, directories of such, or model directories with a tokenizer_config.json. Needs `transformers` in an environment of your own; docs/chat.md
-records the result. Where transformers refuses a conversation, so must the evaluator, whatever its words are.
+TEMPLATES are .jinja files, directories of such, or model directories with a tokenizer_config.json. Needs
+`transformers` in an environment of your own; docs/chat.md records the result. Where transformers refuses a
+conversation, so must the evaluator, whatever its words are.
 """
 
 import argparse
@@ -107,7 +108,8 @@ def main():
                         f"  expected {expected[max(0, at - 60) : at + 60]!r}\n  found    {text[max(0, at - 60) : at + 60]!r}"
                     )
     print(
-        f"{files} templates: {same} texts the same, {refused} refused by both, {beyond} refused by transformers alone, {wrong} wrong"
+        f"{files} templates: {same} texts the same, {refused} refused by both, {beyond} refused by transformers alone, "
+        f"{wrong} wrong"
     )
     return wrong > 0
 

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Makes tokenizer_kinds.json.xz: ids that the `tokenizers` library gives hard strings with one of each kind of setting that real tokenizer.json files
-have: pre-tokenizers, normalisers, flags of added tokens, bytes that a vocabulary lacks.
+"""Makes tokenizer_kinds.json.xz: ids that the `tokenizers` library gives hard strings with one of each kind of
+setting that real tokenizer.json files have: pre-tokenizers, normalisers, flags of added tokens, bytes that a
+vocabulary lacks.
 
     make_kinds_golden.py
 
-Needs `pip install tokenizers` and what make_tokenizer_golden.py needs: development only. Settings are kept as the members that differ from one of two
-tokenizers: "bpe", trained here on the bundled model's held-out text, and "spm", the bundled one.
+Needs `pip install tokenizers` and what make_tokenizer_golden.py needs: development only. Settings are kept as the
+members that differ from one of two tokenizers: "bpe", trained here on the bundled model's held-out text, and "spm",
+the bundled one.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ PATTERNS = {
     "llama3": [rf"{CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}|{REST}"],
     "qwen2": [rf"{CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}|{REST}"],
     "qwen35": [
-        rf"{CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+        rf"{CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*"
+        r"|\s*[\r\n]+|\s+(?!\S)|\s+"
     ],
     "tekken": [(CASED % ("", "")) + r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"],
     "gpt-4o": [
@@ -39,7 +42,8 @@ PATTERNS = {
     "deepseek-v3": [
         r"\p{N}{1,3}",
         "[一-龥\u3040-ゟ゠-ヿ]+",
-        r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+        r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+        r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
     ],
     "deepseek-coder": [r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+", r"\s+$", r"\p{N}"],
     "caret in a class": [r"[!^_]+|[^!^_]+"],

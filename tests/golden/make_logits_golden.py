@@ -60,7 +60,8 @@ def make(case):
         f"{case.name:24} {len(ids)} tokens, range {spread.min():.2f} to {spread.max():.2f}, float32 - float64 {own:.1e} of it"
         + (f", router margin {gap:.1e}" if np.isfinite(gap) else "")
     )
-    # Experts chosen by less than rounding would make the comparison a toss-up, and float32 itself must be well within the bound.
+    # Experts chosen by less than rounding would make the comparison a toss-up, and float32 itself must be well within
+    # the bound.
     assert gap > 1e-5 and own < 2e-5, case.name
     top = logits.max(-1, keepdims=True)
     np.savez_compressed(

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Makes real-NAME.json.xz: what transformers makes, in float32, of real models in GGUF files. tests/real/test_real.py compares yalm with it.
+"""Makes real-NAME.json.xz: what transformers makes, in float32, of real models in GGUF files. tests/real/test_real.py
+compares yalm with it.
 
     make_real_golden.py NAME FILE.gguf        NAME: smollm2, qwen2.5-coder, or gemma-3-270m
 
-For development only: needs torch, transformers, accelerate and gguf. The weights are transformers' own reading of the file, dequantised to float32. So is Gemma's tokenizer. Its
-reading of the others is not used, for it does not heed the file's pre-tokenizer: here tokens and merges are put behind what the model's own tokenizer.json has.
+For development only: needs torch, transformers, accelerate and gguf. The weights are transformers' own reading of the
+file, dequantised to float32. So is Gemma's tokenizer. Its reading of the others is not used, for it does not heed the
+file's pre-tokenizer: here tokens and merges are put behind what the model's own tokenizer.json has.
 
-The text is the beginning of the bundled model's heldout.txt, which is in the public domain; the strings are every fourth of tokenizer.json.xz.
+The text is the beginning of the bundled model's heldout.txt, which is in the public domain; the strings are every
+fourth of tokenizer.json.xz.
 """
 
 from __future__ import annotations
@@ -42,14 +45,16 @@ KNOWN = {
 }
 CHATS = [
     [{"role": "user", "content": "What is the capital of France?"}],
-    [{"role": "system", "content": "Answer in one word."}, {"role": "user", "content": "Is 1001 = 7 * 11 * 13?\n\nSay yes or no."}],
+    [{"role": "system", "content": "Answer in one word."},
+     {"role": "user", "content": "Is 1001 = 7 * 11 * 13?\n\nSay yes or no."}],
     [
         {"role": "user", "content": "Héllo <|im_end|> 你好"},
         {"role": "assistant", "content": " Hi! "},
         {"role": "user", "content": "for (int i = 0; i < 10; i++)\n\tputs(\"x\");"},
     ],
 ]  # fmt: skip
-TURNS = ["What is the capital of France? Answer shortly.", "And of Italy?", "Write one sentence about the sea, naïve 🦙 style.", "Now in two words."]  # fmt: skip
+TURNS = ["What is the capital of France? Answer shortly.", "And of Italy?",
+         "Write one sentence about the sea, naïve 🦙 style.", "Now in two words."]  # fmt: skip
 N_ANSWER = 40  # tokens
 
 
@@ -143,7 +148,8 @@ def main() -> None:
     packed = lzma.compress(json.dumps(golden, separators=(",", ":")).encode(), preset=9)
     (HERE / f"real-{name}.json.xz").write_bytes(packed)
     print(
-        f"{name}: nll {golden['nll']}, smallest margin {golden['margin']:.3f}, {len(packed)} bytes: {tokenizer.decode(golden['greedy'])!r}"
+        f"{name}: nll {golden['nll']}, smallest margin {golden['margin']:.3f}, {len(packed)} bytes: "
+        f"{tokenizer.decode(golden['greedy'])!r}"
     )
 
 

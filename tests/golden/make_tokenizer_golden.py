@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Makes tokenizer.json.xz: the ids that the `tokenizers` and `sentencepiece` libraries give hard strings with real vocabularies;
-and tokenizer_variants.json.xz: the same with the bundled vocabulary under other settings, and with byte-level ones made here.
+"""Makes tokenizer.json.xz: the ids that the `tokenizers` and `sentencepiece` libraries give hard strings with real
+vocabularies; and tokenizer_variants.json.xz: the same with the bundled vocabulary under other settings, and with
+byte-level ones made here.
 
     make_tokenizer_golden.py DIR
 
-DIR holds mistral_7b/ (v0.1's), llama3/ and mistral_nemo/, each with tokenizer.json (or .xz), mistral_7b/ with tokenizer.model besides.
-Needs `pip install tokenizers sentencepiece`: development only. The strings come from a seeded generator and are kept
-beside the ids, so that a test needs neither.
+DIR holds mistral_7b/ (v0.1's), llama3/ and mistral_nemo/, each with tokenizer.json (or .xz), mistral_7b/ with
+tokenizer.model besides. Needs `pip install tokenizers sentencepiece`: development only. The strings come from a
+seeded generator and are kept beside the ids, so that a test needs neither.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ SCRIPTS = {
 }  # fmt: skip
 SPECIAL = [
     "<s>", "</s>", "<unk>", "<0x0A>", "<|begin_of_text|>", "<|eot_id|>", "<|reserved_special_token_1|>", "[INST]", "[/INST]",
-    "<|start_header_id|>", "<SPECIAL_20>", "<|end_of_text|>", "[TOOL_CALLS]", "<s", "s>", "<|", "|>", "<|reserved_special_token_",
+    "<|start_header_id|>", "<SPECIAL_20>", "<|end_of_text|>", "[TOOL_CALLS]", "<s", "s>", "<|", "|>",
+    "<|reserved_special_token_",
     "<pad>", "[IMG]",
 ]  # fmt: skip
 CONTRACTIONS = ["'s", "'t", "'re", "'ve", "'m", "'ll", "'d"]
@@ -73,12 +75,18 @@ WORDS = [
     "camelCaseIs",
 ]
 FIXED = [
-    "", " ", "  ", "\n", "\r\n", "\t", "\0", "a\0b", " a", "a ", "  a", "a  b", "\n\n \n", " \n a", "\u00a0", "\u3000 x", "▁", "▁a", "a▁b",
-    "'ſ", "it'ſ", "I'M HE'S we'Ll y'ALL'D'VE", "1", "12", "123", "1234", "1234567890", "3.14159", "1,000,000", "x=1;y=22", "٣٤٥٦", "Ⅷ²½",
-    "👩‍👩‍👧‍👦", "👍🏽👍🏿", "🏳️‍🌈", "🇩🇪🇫🇷", "1️⃣", "e\u0301e\u0301", "Z̷̢̛a̸l̵g̶o̷", "สวัสดีครับ", "नमस्ते दुनिया", "السلام عليكم", "你好，世界", "こんにちは世界",
-    "안녕하세요", "Ünïcödé", "ﬁﬂ ﬀ", "\ufeffBOM", "a\u200bb", "\ud7ff\ue000", "\U0010ffff", "for(int i=0;i<n;i++){\n\t\tx[i] *= 2;\n}\n",
-    "https://example.com/a?b=c&d=%20#e", "C:\\path\\to\\file.txt", "<html>\n  <body/>\n</html>", "/* */ // /", "a/b//c/\n/\n", "....", "!!!???\n\n",
-    "<s>", "<s>a</s>", " <s> a </s> ", "<s><s></s>", "a<s>▁b", "[INST] hi [/INST] there</s>", "<|begin_of_text|>x<|eot_id|>", "<|eot_id|>\n\n",
+    "", " ", "  ", "\n", "\r\n", "\t", "\0", "a\0b", " a", "a ", "  a", "a  b", "\n\n \n", " \n a", "\u00a0", "\u3000 x", "▁",
+    "▁a", "a▁b",
+    "'ſ", "it'ſ", "I'M HE'S we'Ll y'ALL'D'VE", "1", "12", "123", "1234", "1234567890", "3.14159", "1,000,000", "x=1;y=22",
+    "٣٤٥٦", "Ⅷ²½",
+    "👩‍👩‍👧‍👦", "👍🏽👍🏿", "🏳️‍🌈", "🇩🇪🇫🇷", "1️⃣", "e\u0301e\u0301", "Z̷̢̛a̸l̵g̶o̷", "สวัสดีครับ", "नमस्ते दुनिया", "السلام عليكم",
+    "你好，世界", "こんにちは世界",
+    "안녕하세요", "Ünïcödé", "ﬁﬂ ﬀ", "\ufeffBOM", "a\u200bb", "\ud7ff\ue000", "\U0010ffff",
+    "for(int i=0;i<n;i++){\n\t\tx[i] *= 2;\n}\n",
+    "https://example.com/a?b=c&d=%20#e", "C:\\path\\to\\file.txt", "<html>\n  <body/>\n</html>", "/* */ // /", "a/b//c/\n/\n",
+    "....", "!!!???\n\n",
+    "<s>", "<s>a</s>", " <s> a </s> ", "<s><s></s>", "a<s>▁b", "[INST] hi [/INST] there</s>", "<|begin_of_text|>x<|eot_id|>",
+    "<|eot_id|>\n\n",
 ]  # fmt: skip
 
 

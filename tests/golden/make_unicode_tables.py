@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Writes src/text/unicode_tables.h: where the `tokenizers` library's tables of characters are of another Unicode version than utf8proc's.
+"""Writes src/text/unicode_tables.h: where the `tokenizers` library's tables of characters are of another Unicode
+version than utf8proc's.
 
-Its forms (NFC …) and marks are those of Unicode 9, its small letters those of the newest. Needs `pip install tokenizers` and libutf8proc:
-development only. Characters of Unicode 15.1 and 16, which utf8proc 2.8 does not have and later ones do, are named here.
+Its forms (NFC …) and marks are those of Unicode 9, its small letters those of the newest. Needs `pip install
+tokenizers` and libutf8proc: development only. Characters of Unicode 15.1 and 16, which utf8proc 2.8 does not have and
+later ones do, are named here.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ STABLE, COMPAT, COMPOSE, DECOMPOSE = 2, 4, 8, 16
 MARKS = (6, 7, 8)  # of utf8proc's categories
 # Marks, and characters that consist of others, of Unicode 15.1 and 16.
 NEWER = (
-    "897 105c9 105e4 10d69-10d6d 10efc 11383 11385 1138e 11391 113b8-113c0 113c2 113c5 113c7-113ca 113cc-113d0 113d2 113e1-113e2 "
+    "897 105c9 105e4 10d69-10d6d 10efc 11383 11385 1138e 11391 113b8-113c0 113c2 113c5 113c7-113ca 113cc-113d0 113d2 "
+    "113e1-113e2 "
     "11f5a 1611e-1612f 16d68-16d6a 1ccd6-1ccf9 1e5ee-1e5ef"
 )
 

@@ -1,4 +1,5 @@
-"""`make install`: what it leaves, that the example compiles and runs against it alone, and that `make uninstall` takes all away."""
+"""`make install`: what it leaves, that the example compiles and runs against it alone, and that `make uninstall`
+takes all away."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ def expected(yalm, fable):
 def test_example_with_the_shared_library(prefix, fable, expected, tmp_path):
     flags = pkg_config(prefix, "--cflags", "--libs")
     sh("cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-o", tmp_path / "complete", EXAMPLE, *flags)
-    assert "libyalm.so.0" in sh("readelf", "-d", tmp_path / "complete")
+    assert "[libyalm.so.0.2]" in sh("readelf", "-d", tmp_path / "complete")
     assert complete(tmp_path / "complete", fable, LD_LIBRARY_PATH=f"{prefix}/lib") == expected
 
 
@@ -101,6 +102,7 @@ def test_destdir_and_uninstall(tmp_path):
         "lib/libyalm.a",
         "lib/libyalm.so",
         "lib/pkgconfig/yalm.pc",
+        "share/man/man1/yalm.1",
         "share/yalm/convert.py",
     }
     assert {f"opt/yalm/{name}" for name in wanted} <= there

@@ -1,4 +1,5 @@
-"""One model on 2, 3 and 4 ranks, each on a host of its own: what one process computes and prints, and what happens when a rank is lost."""
+"""One model on 2, 3 and 4 ranks, each on a host of its own: what one process computes and prints, and what happens
+when a rank is lost."""
 
 from __future__ import annotations
 
@@ -78,7 +79,8 @@ def differences(hosts, n, model, ids, folder, *more):
 
 FLOATS = ("--activations", "fp32")
 INT16 = ("--activations", "int16")  # whose sums are exact: of 8 bits, what ranks round otherwise shows
-# `make test` leaves these to `make test-mpi`: tests/engine/test_group.c has shown their arithmetic, and mpirun takes seconds to start.
+# `make test` leaves these to `make test-mpi`: tests/engine/test_group.c has shown their arithmetic, and mpirun takes
+# seconds to start.
 thorough = pytest.mark.skipif(not THOROUGH, reason="make test-mpi runs it")
 
 
@@ -149,7 +151,8 @@ def test_served(hosts, fable):
             assert line, "the server does not start"
         url = re.search(rb"http://[\d.]+:\d+", line)[0].decode()
         body = {"prompt": "Once upon a time", "max_tokens": 12, "temperature": 0}
-        ask = f"import urllib.request as r; print(r.urlopen({url + '/v1/completions'!r}, {json.dumps(body).encode()!r}).read().decode())"
+        request = f"{url + '/v1/completions'!r}, {json.dumps(body).encode()!r}"
+        ask = f"import urllib.request as r; print(r.urlopen({request}).read().decode())"
         client = [*hosts.inside(1), sys.executable, "-c", ask]
         answer = json.loads(subprocess.run(client, check=True, capture_output=True, timeout=HANG).stdout)
         alone = subprocess.run(

@@ -2,7 +2,8 @@
 //
 // usage: wire DELAY_US MBIT NAMESPACE…      each has a tap device eth0; ends when its standard input does
 //
-// A frame leaves its sender's wire when those before it have left, arrives after the delay, and then waits for its receiver's wire.
+// A frame leaves its sender's wire when those before it have left, arrives after the delay, and then waits for its receiver's
+// wire.
 #include <fcntl.h>
 #include <linux/if.h>
 #include <linux/if_tun.h>

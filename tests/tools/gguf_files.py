@@ -1,4 +1,5 @@
-"""GGUF files of small Hugging Face directories, as llama.cpp's converter writes them: names of tensors by the package `gguf`'s own table."""
+"""GGUF files of small Hugging Face directories, as llama.cpp's converter writes them: names of tensors by the package
+`gguf`'s own table."""
 
 import json
 
@@ -48,8 +49,8 @@ def permute(rows, heads):
 
 
 def write(directory, path, quantise=None, tokenizer=None, change=None, **options):
-    """Writes the directory's model. quantise: {HF name: type}, of matrices that are not stored as they are; tokenizer(writer) adds one;
-    change(writer) has the last word; options are GGUFWriter's."""
+    """Writes the directory's model. quantise: {HF name: type}, of matrices that are not stored as they are;
+    tokenizer(writer) adds one; change(writer) has the last word; options are GGUFWriter's."""
     config = json.loads((directory / "config.json").read_text())
     arch = ARCHITECTURES[config["architectures"][0]]
     writer = gguf.GGUFWriter(str(path), arch, **options)
@@ -226,7 +227,8 @@ def by_key_heads(config, name, kind, array):
 
 
 def recurrent(config, kind, name, array, moved):
-    """As llama.cpp's converter has it: value heads, where moved, go round the key heads; A for its logarithm; no dimensions of one."""
+    """As llama.cpp's converter has it: value heads, where moved, go round the key heads; A for its logarithm; no
+    dimensions of one."""
     keys, heads = config["linear_num_key_heads"], config["linear_num_value_heads"]
     key_rows, width = 2 * keys * config["linear_key_head_dim"], config["linear_value_head_dim"]
 

@@ -83,7 +83,8 @@ def run(*arguments, **options):
 
 
 def call(monkeypatch, capsys, *arguments):
-    """The same within this process, which is faster, and without calibration unless it is asked for: (exit code, stdout, stderr)."""
+    """The same within this process, which is faster, and without calibration unless it is asked for: (exit code,
+    stdout, stderr)."""
     if "--calibration" not in arguments:
         arguments = (*arguments, "--calibration", "none")
     monkeypatch.setattr(sys, "argv", ["convert.py", *map(str, arguments)])

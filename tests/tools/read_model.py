@@ -23,7 +23,8 @@ ITEM_SIZE = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "fp8_e5m2": 1, "u8": 1, 
 ROW_SCALE = {"fp8": 4, **dict.fromkeys(SIX_BITS, 4)}
 CONFIG = {
     "architecture", "activation", "n_layers", "hidden_dim", "ffn_dim", "n_heads", "n_kv_heads", "head_dim", "vocab_size",
-    "context_length", "norm_eps", "rope", "sliding_window", "n_experts", "n_active_experts", "tied_embeddings", "attention_bias",
+    "context_length", "norm_eps", "rope", "sliding_window", "n_experts", "n_active_experts", "tied_embeddings",
+    "attention_bias",
     "mlp_bias", "bos", "eos",
 }  # fmt: skip
 LATER = {

@@ -105,7 +105,8 @@ def test_matrices_that_do_not_fit_stay(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("changed", [0, 3])
 def test_what_is_rounded_is_counted(changed, tmp_path, monkeypatch, capsys):
-    """Numbers of bfloat16 that are stored as fp32 are kept, all of them; others are rounded, and the converter says how many."""
+    """Numbers of bfloat16 that are stored as fp32 are kept, all of them; others are rounded, and the converter says
+    how many."""
     directory = hf.make("tiny-llama", tmp_path / "tiny", "--dtype", "bf16")
     (path,) = directory.glob("*.safetensors")
     tensors = hf.read_tensors(path)

@@ -1,4 +1,5 @@
-"""tools/convert.py with a calibration text: what it finds, what it leaves behind, and when it does without; the weighted search."""
+"""tools/convert.py with a calibration text: what it finds, what it leaves behind, and when it does without; the
+weighted search."""
 
 import itertools
 import os

@@ -87,7 +87,8 @@ def split_rows(stored, config):
 
 
 def experts_apart(directory, stored):
-    """Experts that stand in one tensor. Granite's gate comes before up; of gpt-oss columns are outputs, gate and up alternate, and there are biases."""
+    """Experts that stand in one tensor. Granite's gate comes before up; of gpt-oss columns are outputs, gate and up
+    alternate, and there are biases."""
     c = json.loads((directory / "config.json").read_text())
     for name in [name for name in stored if c["model_type"] == "granitemoe" and "_linear." in name]:
         dtype, (n, rows, columns), data = stored.pop(name)

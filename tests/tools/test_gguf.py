@@ -1,5 +1,5 @@
-"""tools/convert.py on GGUF files: each architecture beside its Hugging Face directory, each type beside the package `gguf`'s own dequantiser, and files that
-are split, damaged or of something else."""
+"""tools/convert.py on GGUF files: each architecture beside its Hugging Face directory, each type beside the package
+`gguf`'s own dequantiser, and files that are split, damaged or of something else."""
 
 import json
 import math
@@ -47,7 +47,8 @@ MORE = {
     "phi3-window": random.phi3(128, 352, 2, 4, 2, 512, 256) | {"sliding_window": 48},
 }
 PRESETS = (
-    "tiny-llama", "tiny-gqa", "tiny-mqa", "tiny-headdim", "tiny-linear-rope", "tiny-yarn", "tiny-window", "tiny-mixtral", "tiny-bias",
+    "tiny-llama", "tiny-gqa", "tiny-mqa", "tiny-headdim", "tiny-linear-rope", "tiny-yarn", "tiny-window", "tiny-mixtral",
+    "tiny-bias",
     "tiny-qwen2", "tiny-qwen3", "tiny-phi3", "tiny-granite", "tiny-olmo2", "tiny-olmo3", "tiny-ministral3", "tiny-oddvocab",
     "tiny-glm4", "tiny-phi4-mini", "tiny-gpt-oss", "tiny-granite-moe",
     "tiny-glm4-moe", *MORE,
@@ -183,7 +184,8 @@ def test_split_files(model, convert, refused, tmp_path):
 
 EXACT = {"Q8_0": "q8", "Q4_0": "q4", "Q5_0": "q8", "IQ4_NL": "q8", "MXFP4": "q8", "TQ1_0": "q4", "TQ2_0": "q4"}
 OTHERS = {
-    "Q4_1": "q8", "Q5_1": "q8", "Q2_K": "q4n", "Q3_K": "q4n", "Q4_K": "q8", "Q5_K": "q8", "Q6_K": "q8", "IQ4_XS": "q8", "IQ3_S": "q4n",
+    "Q4_1": "q8", "Q5_1": "q8", "Q2_K": "q4n", "Q3_K": "q4n", "Q4_K": "q8", "Q5_K": "q8", "Q6_K": "q8", "IQ4_XS": "q8",
+    "IQ3_S": "q4n",
     "IQ3_XXS": "q4n", "IQ2_S": "q4n", "IQ2_XS": "q4n", "IQ2_XXS": "q4n", "IQ1_S": "q4n", "IQ1_M": "q4n",
 }  # fmt: skip
 
@@ -362,8 +364,10 @@ CHANGES = [
     (lambda w: w.add_attn_logit_softcapping(30.0), '"attn_logit_softcapping" is 30.0, which is not supported'),
     (lambda w: w.add_clamp_kqv(8.0), '"clip_qkv" is 8.0, which is not supported'),
     (lambda w: w.add_value_length(64), "heads of 32 have values of 64"),
-    (lambda w: w.add_rope_scaling_type(gguf.RopeScalingType.LONGROPE) or w.add_string("llama.rope.scaling.type", "su"), '"su" is not supported'),
-    (lambda w: w.add_tensor("blk.0.attn_sinks.weight", np.zeros(4, np.float32)), 'tensor "blk.0.attn_sinks.weight" is not known'),
+    (lambda w: w.add_rope_scaling_type(gguf.RopeScalingType.LONGROPE) or w.add_string("llama.rope.scaling.type", "su"),
+     '"su" is not supported'),
+    (lambda w: w.add_tensor("blk.0.attn_sinks.weight", np.zeros(4, np.float32)),
+     'tensor "blk.0.attn_sinks.weight" is not known'),
     (lambda w: w.add_tensor("rope_freqs.weight", np.full(16, 3, np.float32)), "does not hold Llama 3's factors"),
     (lambda w: w.add_tensor("blk.0.attn_qkv.weight", np.zeros((4, 4), np.float32)), "q, k and v in one are not supported"),
     (lambda w: w.add_tokenizer_model("bert") or w.add_token_list(["a"]), 'tokenizer.ggml.model "bert" is not supported'),

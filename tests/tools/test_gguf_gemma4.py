@@ -14,7 +14,8 @@ LAYER = {
     "post_feedforward_layernorm_2": "post_ffw_norm_2", "pre_feedforward_layernorm_2": "pre_ffw_norm_2",
     "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
     "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down", "router.proj": "ffn_gate_inp", "per_layer_input_gate": "inp_gate", "per_layer_projection": "proj",
+    "mlp.down_proj": "ffn_down", "router.proj": "ffn_gate_inp", "per_layer_input_gate": "inp_gate",
+    "per_layer_projection": "proj",
     "post_per_layer_input_norm": "post_norm",
 }  # fmt: skip
 BARE = {  # without .weight in a Hugging Face directory
@@ -80,7 +81,8 @@ def renamed(name):
 
 
 def write(directory, path, quantise=None, apart=False, frequencies=None, **changed):
-    """changed: settings, whose dots are two underscores; None: left out. apart: gate and up of the experts are tensors of their own."""
+    """changed: settings, whose dots are two underscores; None: left out. apart: gate and up of the experts are
+    tensors of their own."""
     config = json.loads((directory / "config.json").read_text())
     writer = gguf.GGUFWriter(str(path), "gemma4")
     values = settings(config) | {key.replace("__", "."): value for key, value in changed.items()}

@@ -143,31 +143,13 @@ def test_what_a_step_loses_between_its_kernels():
     assert "| 75.0 % |  |" in report.markdown(found)
 
 
-def test_speeds_are_recorded_between_the_marks(tmp_path, capsys):
-    document, source = tmp_path / "document.md", tmp_path / "found.json"
-    document.write_text(f"before\n{report.MARKS[0]}\nold\n{report.MARKS[1]}\nafter\n")
-    found = {
-        "emulated": False,
-        "steps": [],
-        "machine": {"gpu": {"name": "Stand-in"}},
-        "models": [throughput_row(how="sparq")],
-    }
-    source.write_text(json.dumps(found))
-    assert report.record(source, document) == 0
-    text = document.read_text()
-    assert text.startswith(f"before\n{report.MARKS[0]}\n") and text.endswith(f"{report.MARKS[1]}\nafter\n")
-    assert "old" not in text and "Stand-in" in text and "decode at 4,096, sparq" in text
-    source.write_text(json.dumps({**found, "emulated": True}))
-    assert report.record(source, document) == 1 and document.read_text() == text
-    assert report.MARKS[0] in (ROOT / "bench/records/gpu.md").read_text(encoding="utf-8")
-
-
 def test_what_is_carried_is_enough_to_build_with(tmp_path):
     done = run(ROOT / "tools/gpu_deps.py", tmp_path)
     assert done.returncode == 0, done.stderr
     (tmp_path / "probe.c").write_text(
-        "#include <cjson/cJSON.h>\n#define PCRE2_CODE_UNIT_WIDTH 8\n#include <pcre2.h>\n#include <utf8proc.h>\n#include <xxhash.h>\n"
-        "int main(void) { return cJSON_Version() == 0 || pcre2_config(PCRE2_CONFIG_VERSION, 0) < 0 || XXH_versionNumber() == 0 || !*utf8proc_version(); }\n"
+        "#include <cjson/cJSON.h>\n#define PCRE2_CODE_UNIT_WIDTH 8\n#include <pcre2.h>\n#include <utf8proc.h>\n"
+        "#include <xxhash.h>\nint main(void) { return cJSON_Version() == 0 || pcre2_config(PCRE2_CONFIG_VERSION, 0) < 0 || "
+        "XXH_versionNumber() == 0 || !*utf8proc_version(); }\n"
     )
     probe = ["cc", f"-I{tmp_path}/include", f"-L{tmp_path}/lib", "-o", tmp_path / "probe", tmp_path / "probe.c"]
     subprocess.run([*map(str, probe), "-lcjson", "-lpcre2-8", "-lutf8proc", "-lxxhash"], check=True)

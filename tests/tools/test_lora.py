@@ -1,4 +1,5 @@
-"""tools/convert.py --lora: W + s B A by its definition, on plain weights, on quantised ones and on GGUF files; and adapters that do not fit."""
+"""tools/convert.py --lora: W + s B A by its definition, on plain weights, on quantised ones and on GGUF files; and
+adapters that do not fit."""
 
 import json
 
@@ -140,8 +141,10 @@ REFUSED = [
     ({}, {f"{Q}B.weight": None}, f'tensor "{Q[17:]}B.weight" is missing'),
     ({}, {f"{Q}A.weight": ["F32", [4, 64], bytes(1024)]}, "an adapter of another model"),
     ({}, {"base_model.model.model.layers.9.mlp.up_proj.lora_A.weight": ["F32", [4, 128], bytes(2048)],
-          "base_model.model.model.layers.9.mlp.up_proj.lora_B.weight": ["F32", [352, 4], bytes(5632)]}, 'no matrix "model.layers.9.mlp.up_proj.weight"'),
-    ({}, {"base_model.model.lm_head.weight": ["F32", [513, 128], bytes(513 * 512)]}, "[513, 128] does not fit: the model has [512, 128]"),
+          "base_model.model.model.layers.9.mlp.up_proj.lora_B.weight": ["F32", [352, 4], bytes(5632)]},
+     'no matrix "model.layers.9.mlp.up_proj.weight"'),
+    ({}, {"base_model.model.lm_head.weight": ["F32", [513, 128], bytes(513 * 512)]},
+     "[513, 128] does not fit: the model has [512, 128]"),
     ({}, {f"{Q}magnitude_vector": ["F32", [128], bytes(512)]}, "does not fit"),
 ]  # fmt: skip
 

@@ -1,4 +1,5 @@
-"""What plain `make` makes of the CUDA half: by which compiler and which GPUs it finds. Compiler and nvidia-smi are stand-ins, and nothing is built."""
+"""What plain `make` makes of the CUDA half: by which compiler and which GPUs it finds. Compiler and nvidia-smi are
+stand-ins, and nothing is built."""
 
 from __future__ import annotations
 

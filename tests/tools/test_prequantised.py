@@ -1,4 +1,5 @@
-"""tools/convert.py on checkpoints that are quantised already: each form against what its definition says, written in numpy here, and what is refused."""
+"""tools/convert.py on checkpoints that are quantised already: each form against what its definition says, written in
+numpy here, and what is refused."""
 
 import json
 
@@ -10,7 +11,8 @@ from read_model import dequantise, from_fp8
 GROUP = 32
 LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 TYPES = {
-    np.dtype("<i4"): "I32", np.dtype("<i8"): "I64", np.dtype("i1"): "I8", np.dtype("u1"): "U8", np.dtype("<f2"): "F16", np.dtype("<f4"): "F32",
+    np.dtype("<i4"): "I32", np.dtype("<i8"): "I64", np.dtype("i1"): "I8", np.dtype("u1"): "U8",
+    np.dtype("<f2"): "F16", np.dtype("<f4"): "F32",
 }  # fmt: skip
 
 
@@ -20,7 +22,8 @@ def plain(tmp_path_factory):
 
 
 def quantised(plain, directory, config, encode):
-    """A directory whose linear layers are encode(weights, random numbers, number of the matrix) -> ({suffix: array}, values); and the values by name."""
+    """A directory whose linear layers are encode(weights, random numbers, number of the matrix) -> ({suffix: array},
+    values); and the values by name."""
     hf.copy(plain, directory)
     hf.edit_json(directory / "config.json", quantization_config=config)
     tensors, wanted, rng = {}, {}, np.random.default_rng(11)
@@ -184,7 +187,8 @@ FORMS = {
     "fp8, one scale": (({"quant_method": "fp8"}, lambda w, r, _: fp8(w, r, "none", ".weight_scale_inv")), "fp8", True, "FP8"),
     "fp8 of compressed-tensors, by rows": ((CHANNEL, lambda w, r, _: fp8(w, r, "row", ".weight_scale")), "fp8", True, "FP8"),
     "fp8 of compressed-tensors, one scale": ((CHANNEL, lambda w, r, _: fp8(w, r, "one", ".weight_scale")), "fp8", True, "FP8"),
-    "fp8 of compressed-tensors, in blocks": ((BLOCKS, lambda w, r, _: fp8(w, r, "block", ".weight_scale")), "q8", False, "FP8 in blocks"),
+    "fp8 of compressed-tensors, in blocks": ((BLOCKS, lambda w, r, _: fp8(w, r, "block", ".weight_scale")), "q8", False,
+                                             "FP8 in blocks"),
     "int8": ((INT8, lambda w, r, _: bytes_(w, r)), "q8", True, "integers of 8 bits"),
     "mxfp4": ((MXFP4, lambda w, r, _: mxfp4(w, r)), "q8", True, "MXFP4"),
     "mxfp4, tiny": ((MXFP4, lambda w, r, _: mxfp4(w, r, 90)), "q8", False, "MXFP4"),

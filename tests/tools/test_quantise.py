@@ -31,7 +31,8 @@ def decoded(values, dtype):
 
 
 def by_largest(values, dtype):
-    """The usual rounding to a group's own exact scale: the largest magnitude gets the largest integer, and the rest the nearest ones."""
+    """The usual rounding to a group's own exact scale: the largest magnitude gets the largest integer, and the rest
+    the nearest ones."""
     groups, integers = values.reshape(-1, 32), INTEGERS[dtype]
     extreme = groups[np.arange(len(groups)), np.abs(groups).argmax(axis=1)]
     scale = (extreme / integers[0])[:, None]
@@ -60,8 +61,9 @@ def test_the_search_loses_less_than_the_usual_rounding(name, dtype):
 
 
 def test_unequal_values_lose_less_than_equal_ones():
-    """Of four bits on normally distributed weights, beside the usual equal steps with exact scales, though the values are denser near 0 than squared error alone would have them.
-    And each bit more takes six tenths of the error and more."""
+    """Of four bits on normally distributed weights, beside the usual equal steps with exact scales, though the values
+    are denser near 0 than squared error alone would have them. And each bit more takes six tenths of the error and
+    more."""
     values = samples()["normal"]
     error = {dtype: np.square(decoded(values, dtype) - values).sum() for dtype in QUANTISED}
     equal = values.reshape(-1, 32)

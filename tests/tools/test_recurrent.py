@@ -1,4 +1,5 @@
-"""Models with recurrent layers: which tensor becomes which, what is refused, and their GGUF files, whose heads stand in another order."""
+"""Models with recurrent layers: which tensor becomes which, what is refused, and their GGUF files, whose heads stand
+in another order."""
 
 import json
 import math

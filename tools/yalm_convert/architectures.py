@@ -1,7 +1,8 @@
 """The architectures that the converter knows, and the keys of their config.json.
 
-A row says what transformers takes missing keys to be, and what the name itself says. READ lists the keys that config.py reads, beside those that have a default;
-HARMLESS those that say nothing about the computation; FOREIGN those that are other architectures'.
+A row says what transformers takes missing keys to be, and what the name itself says. READ lists the keys that
+config.py reads, beside those that have a default; HARMLESS those that say nothing about the computation; FOREIGN
+those that are other architectures'.
 """
 
 from dataclasses import dataclass
@@ -10,7 +11,8 @@ from .plan import UNCHANGED, Changes
 
 LLAMA = {
     "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32,
-    "num_key_value_heads": None, "max_position_embeddings": 2048, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "sliding_window": None,
+    "num_key_value_heads": None, "max_position_embeddings": 2048, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
+    "sliding_window": None,
 }  # fmt: skip
 MISTRAL = dict(
     LLAMA, intermediate_size=14336, num_key_value_heads=8, max_position_embeddings=131072, sliding_window=4096
@@ -19,7 +21,8 @@ MIXTRAL = dict(
     MISTRAL, rms_norm_eps=1e-5, rope_theta=1e6, sliding_window=None, num_local_experts=8, num_experts_per_tok=2
 )
 QWEN2 = dict(
-    LLAMA, vocab_size=151936, intermediate_size=22016, num_key_value_heads=32, max_position_embeddings=32768, sliding_window=4096,
+    LLAMA, vocab_size=151936, intermediate_size=22016, num_key_value_heads=32, max_position_embeddings=32768,
+    sliding_window=4096,
     max_window_layers=28,
 )  # fmt: skip
 QWEN3 = dict(QWEN2, head_dim=128)
@@ -37,7 +40,8 @@ GLM4 = dict(
 )  # fmt: skip
 GLM4_MOE = dict(
     GLM4, intermediate_size=10944, num_hidden_layers=46, num_attention_heads=96, num_key_value_heads=8, head_dim=None,
-    rms_norm_eps=1e-5, attention_bias=False, use_qk_norm=False, moe_intermediate_size=1408, num_experts=128, num_experts_per_tok=8,
+    rms_norm_eps=1e-5, attention_bias=False, use_qk_norm=False, moe_intermediate_size=1408, num_experts=128,
+    num_experts_per_tok=8,
     n_routed_experts=None, n_shared_experts=1, routed_scaling_factor=1.0, n_group=1, topk_group=1, first_k_dense_replace=1,
     norm_topk_prob=True,
 )  # fmt: skip
@@ -64,7 +68,8 @@ GEMMA3 = dict(
 GEMMA4 = dict(
     LLAMA, vocab_size=262144, hidden_size=2304, intermediate_size=9216, num_hidden_layers=30, num_attention_heads=8,
     num_key_value_heads=4, head_dim=256, max_position_embeddings=131072, tie_word_embeddings=True, sliding_window=512,
-    sliding_window_pattern=6, hidden_activation="gelu_pytorch_tanh", final_logit_softcapping=None, use_bidirectional_attention=None,
+    sliding_window_pattern=6, hidden_activation="gelu_pytorch_tanh", final_logit_softcapping=None,
+    use_bidirectional_attention=None,
     hidden_size_per_layer_input=256, vocab_size_per_layer_input=262144, num_kv_shared_layers=0, use_double_wide_mlp=False,
     attention_k_eq_v=False, global_head_dim=512, num_global_key_value_heads=None, per_layer_config=None, enable_moe_block=False,
     num_experts=None, top_k_experts=None, moe_intermediate_size=None,
@@ -88,9 +93,11 @@ GRANITE_MOE = dict(GRANITE, num_local_experts=8, num_experts_per_tok=2)
 
 
 QWEN3_5 = dict(
-    LLAMA, vocab_size=248320, intermediate_size=12288, num_attention_heads=16, num_key_value_heads=4, max_position_embeddings=32768,
+    LLAMA, vocab_size=248320, intermediate_size=12288, num_attention_heads=16, num_key_value_heads=4,
+    max_position_embeddings=32768,
     head_dim=256, partial_rotary_factor=0.25, full_attention_interval=4, linear_conv_kernel_dim=4, linear_key_head_dim=128,
-    linear_value_head_dim=128, linear_num_key_heads=16, linear_num_value_heads=32, attn_output_gate=True, tiled_value_heads=False,
+    linear_value_head_dim=128, linear_num_key_heads=16, linear_num_value_heads=32, attn_output_gate=True,
+    tiled_value_heads=False,
 )  # fmt: skip
 QWEN3_5_MOE = dict(
     QWEN3_5, hidden_size=2048, num_hidden_layers=40, num_key_value_heads=2, num_experts=256, num_experts_per_tok=8,
@@ -171,7 +178,8 @@ ARCHITECTURES = {
 
 READ = set(MIXTRAL) | set(QWEN3) | {
     "architectures", "model_type", "hidden_act", "head_dim", "rope_scaling", "rope_parameters", "partial_rotary_factor",
-    "original_max_position_embeddings", "use_sliding_window", "layer_types", "tie_word_embeddings", "attention_bias", "mlp_bias",
+    "original_max_position_embeddings", "use_sliding_window", "layer_types", "tie_word_embeddings", "attention_bias",
+    "mlp_bias",
     "bos_token_id", "eos_token_id", "quantization_config", "auto_map",
 }  # fmt: skip
 # Of those with experts that have a width of their own.
@@ -179,24 +187,32 @@ READ_UNROTATED = {"no_rope_layers", "no_rope_layer_interval"}
 READ_GRANITE = set(GRANITE) - set(LLAMA)
 READ_MOE = {"num_experts", "moe_intermediate_size", "norm_topk_prob", "mlp_only_layers", "decoder_sparse_step"}
 HARMLESS = {
-    "_name_or_path", "_attn_implementation", "_flash_attn_2_enabled", "attention_dropout", "bad_words_ids", "begin_suppress_tokens",
+    "_name_or_path", "_attn_implementation", "_flash_attn_2_enabled", "attention_dropout", "bad_words_ids",
+    "begin_suppress_tokens",
     "cache_implementation", "chunk_size_feed_forward", "decoder_start_token_id", "diversity_penalty", "do_sample", "dtype",
-    "early_stopping", "encoder_no_repeat_ngram_size", "exponential_decay_length_penalty", "finetuning_task", "forced_bos_token_id",
+    "early_stopping", "encoder_no_repeat_ngram_size", "exponential_decay_length_penalty", "finetuning_task",
+    "forced_bos_token_id",
     "forced_eos_token_id", "id2label", "initializer_range", "is_decoder", "is_encoder_decoder", "label2id", "length_penalty",
     "max_length", "max_sequence_length", "min_length", "name_or_path", "no_repeat_ngram_size", "num_beam_groups", "num_beams",
-    "num_return_sequences", "output_attentions", "output_hidden_states", "output_router_logits", "output_scores", "pad_token_id",
+    "num_return_sequences", "output_attentions", "output_hidden_states", "output_router_logits", "output_scores",
+    "pad_token_id",
     "prefix", "pretraining_tp", "problem_type", "remove_invalid_values", "repetition_penalty", "return_dict",
-    "return_dict_in_generate", "router_aux_loss_coef", "router_jitter_noise", "sep_token_id", "suppress_tokens", "task_specific_params",
-    "temperature", "tokenizer_class", "top_k", "top_p", "torch_dtype", "torchscript", "transformers_version", "typical_p", "use_bfloat16",
-    "mamba_ssm_dtype", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "initial_context_length", "experts_per_token", "use_cache", "unsloth_fixed", "unsloth_version", "use_flash_attention_2", "resid_pdrop", "embd_pdrop", "attn_pdrop",
+    "return_dict_in_generate", "router_aux_loss_coef", "router_jitter_noise", "sep_token_id", "suppress_tokens",
+    "task_specific_params",
+    "temperature", "tokenizer_class", "top_k", "top_p", "torch_dtype", "torchscript", "transformers_version", "typical_p",
+    "use_bfloat16",
+    "mamba_ssm_dtype", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "initial_context_length", "experts_per_token",
+    "use_cache", "unsloth_fixed", "unsloth_version", "use_flash_attention_2", "resid_pdrop", "embd_pdrop", "attn_pdrop",
 }  # fmt: skip
 # Other architectures' ways to compute something else. Harmless only where they are switched off.
 FOREIGN = {
     "add_cross_attention", "alibi", "attention_multiplier", "attn_logit_softcapping", "clip_qkv", "cross_attention_hidden_size",
     "dim_model_base", "embedding_multiplier", "final_logit_softcapping", "first_k_dense_replace", "kv_lora_rank", "logit_scale",
     "logits_scaling", "mamba_d_state", "moe_intermediate_size", "moe_layer_freq", "n_routed_experts",
-    "n_shared_experts", "no_rope_layers", "num_nextn_predict_layers", "q_lora_rank", "qk_layernorm", "qk_norm", "query_pre_attn_scalar",
-    "residual_multiplier", "rope_interleaved", "scale_depth", "scale_emb", "shared_expert_intermediate_size", "sliding_window_pattern",
+    "n_shared_experts", "no_rope_layers", "num_nextn_predict_layers", "q_lora_rank", "qk_layernorm", "qk_norm",
+    "query_pre_attn_scalar",
+    "residual_multiplier", "rope_interleaved", "scale_depth", "scale_emb", "shared_expert_intermediate_size",
+    "sliding_window_pattern",
     "tie_encoder_decoder", "use_parallel_residual", "use_qk_norm", "num_experts", "pruned_heads", "rope_interleave",
     "use_mrope", "mrope_section", "decoder_sparse_step", "mlp_only_layers", "no_rope_layer_interval",
 }  # fmt: skip

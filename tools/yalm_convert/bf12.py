@@ -1,7 +1,8 @@
 """Weight matrices of bfloat16 numbers in 12 bits each, without loss (docs/format.md, "bfloat16 in 12 bits").
 
-A row keeps each number's sign and fraction, and four bits that say how far its exponent is below the row's largest. What is out of their reach, about one number in
-ten thousand of trained weights, stands in the row's header; a matrix with a row that has more of these than its header holds stays bfloat16.
+A row keeps each number's sign and fraction, and four bits that say how far its exponent is below the row's largest.
+What is out of their reach, about one number in ten thousand of trained weights, stands in the row's header. A matrix
+with a row that has more of these than its header holds stays bfloat16.
 """
 
 from collections.abc import Iterator
@@ -31,7 +32,7 @@ class Survey(NamedTuple):
 
 
 def survey(source: Tensor) -> Survey:
-    """Reads the whole tensor."""
+    """Reads all of the tensor: whether 12 bits hold it, and how many numbers are rounded first."""
     fits, n_rounded = source.shape[1] <= MOST_COLUMNS, 0
     for values, numbers in _blocks(source):
         fits = fits and bool(find_exponents(numbers.view("<u2"))[1].all())
@@ -41,7 +42,7 @@ def survey(source: Tensor) -> Survey:
 
 
 def to_bf12(source: Tensor, check_finite: bool) -> Iterator[np.ndarray]:
-    """The tensor's bytes, rows after rows. It must fit."""
+    """The tensor's bytes, row after row. survey() must have said that it fits."""
     for _, values in _blocks(source, check_finite):
         numbers = values.view("<u2")
         largest, _ = find_exponents(numbers)
@@ -56,7 +57,8 @@ def _blocks(source: Tensor, check_finite: bool = False) -> Iterator[tuple]:
 
 
 def find_exponents(numbers: np.ndarray) -> tuple:
-    """(rows, columns) bfloat16 as uint16 -> the exponent that each row's codes count down from, and whether its exceptions then fit."""
+    """(rows, columns) bfloat16 as uint16 -> the exponent that each row's codes count down from, and whether its
+    exceptions then fit."""
     exponents = (numbers >> 7 & 255).astype(np.uint8)
     room = header_bytes(numbers.shape[1]) // 4 - 1
     largest = exponents.max(axis=1)

@@ -1,5 +1,5 @@
-"""Which columns of the weight matrices matter: yalm evaluates a text by the model as it is before it is quantised, and says how large the columns of
-what each matrix reads are (docs/format.md, "The file of importance")."""
+"""Which columns of the weight matrices matter. yalm evaluates a text by the model before it is quantised, and says
+how large the columns of what each matrix reads are (docs/format.md, "The file of importance")."""
 
 import dataclasses
 import json
@@ -23,13 +23,14 @@ TEXT = Path(__file__).with_name("calibration.txt")  # prose and code
 WEIGHED = ("q4n", "q5", "q6", "q8")
 ASK = ("q4n", "q5", "q6")  # q8 gains too little to calibrate for it alone
 WINDOW = 512  # tokens that are evaluated together
-# Every column counts for this much of the mean beside what the text says of it: a few columns of huge activations would have a group to themselves.
+# Every column counts for this much of the mean beside what the text says of it: a few columns of huge activations
+# would have a group to themselves.
 EVERY = 1.0
 PATIENCE = 10  # seconds for yalm to end in
 
 
 class Failed(Exception):
-    """There is no importance, and why."""
+    """Importance could not be measured; the text says why."""
 
 
 def asked_for(plan: list) -> bool:
@@ -38,7 +39,7 @@ def asked_for(plan: list) -> bool:
 
 
 def find_yalm() -> Path:
-    """What YALM names, or the program beside tools/, or in PATH."""
+    """Finds the program: what YALM names, else the one beside tools/, else the one in PATH."""
     named, beside = os.environ.get("YALM"), Path(__file__).resolve().parents[2] / "yalm"
     found = shutil.which(named) if named else shutil.which(beside) or shutil.which("yalm")
     if not found:
@@ -47,8 +48,8 @@ def find_yalm() -> Path:
 
 
 def weighed(plan: list, whole: list, metadata: dict, output: Path, text: Path, advance: Callable[[int], None]) -> list:
-    """The plan with its matrices' importance. `whole` is the plan of the same model with its weights unquantised, which is written beside `output`
-    meanwhile; advance(n) is told of n of its bytes written, and later of n bytes proven."""
+    """The plan with its matrices' importance. `whole` is the plan of the same model with its weights unquantised, which
+    is written beside `output` meanwhile. advance(n) is told of n of its bytes written, and later of n bytes proven."""
     yalm, layout = find_yalm(), Layout(metadata, whole)
     free = shutil.disk_usage(output.parent).free
     if free < 2 * layout.length:
@@ -100,7 +101,8 @@ def end(running: subprocess.Popen) -> None:
 
 
 def read(path: Path, model: str) -> dict:
-    """{matrix's name: (columns) float32, the mean square of what each column is multiplied by}; what no token reached is left out."""
+    """{matrix's name: (columns) float32}: the mean square of what each column is multiplied by. Matrices that no
+    token reached are left out."""
     file = path.read_bytes()
     try:
         body = memoryview(file)[8 + int.from_bytes(file[:8], "little") :]

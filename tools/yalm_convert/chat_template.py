@@ -1,7 +1,7 @@
 """The chat template of a model as a syntax tree, in the form of docs/format.md ("chat").
 
-The library jinja2 parses it, set up as transformers does. What the engine's evaluator cannot do is refused by name and line; the names here are those of
-src/chat/.
+The library jinja2 parses it, set up as transformers does. What the engine's evaluator cannot do is refused by name
+and line; the names here are those of src/chat/.
 """
 
 from typing import Optional
@@ -10,15 +10,18 @@ import jinja2
 from jinja2 import ext, nodes
 
 FILTERS = frozenset(
-    "tojson from_json string trim lower upper capitalize replace indent int default d safe length count list items join first last reverse map"
+    "tojson from_json string trim lower upper capitalize replace indent int default d safe length count list items join "
+    "first last reverse map"
     " select reject selectattr rejectattr sort dictsort min max unique".split()
 )
 TESTS = frozenset(
-    "defined undefined none true false boolean integer float number string mapping sequence iterable callable odd even divisibleby"
+    "defined undefined none true false boolean integer float number string mapping sequence iterable callable odd even "
+    "divisibleby"
     " eq equalto == ne != lt lessthan < le <= gt greaterthan > ge >= in".split()
 )
 METHODS = frozenset(
-    "split rsplit splitlines strip lstrip rstrip startswith endswith replace format lower upper capitalize title join find count"
+    "split rsplit splitlines strip lstrip rstrip startswith endswith replace format lower upper capitalize title join find "
+    "count"
     " removeprefix removesuffix isdigit get items keys values copy pop append changed cycle".split()
 )
 MISSING_GLOBALS = frozenset(("lipsum", "cycler", "joiner"))  # of Jinja's; no chat template has them

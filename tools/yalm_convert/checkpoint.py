@@ -1,7 +1,7 @@
 """The tensors of a directory's *.safetensors files: where each lies, checked before it is believed.
 
-A file is a u64 header length, a JSON header {name: {dtype, shape, data_offsets}}, and the tensors' bytes without gaps. Tensors are
-read in pieces of at most PIECE bytes into one buffer, so memory does not depend on the model.
+A file is a u64 header length, a JSON header {name: {dtype, shape, data_offsets}}, and the tensors' bytes without
+gaps. Tensors are read in pieces of at most PIECE bytes into one buffer, so memory does not depend on the model.
 """
 
 import re
@@ -145,7 +145,8 @@ def _read_shards(model_dir: Path, index: Path) -> Checkpoint:
             if places.get(name, file) != file:
                 raise ModelError(f"{path}: tensor {shown(name)} is here, but the index has it in {shown(places[name])}")
             tensors[name] = tensor
-    # Only those that the model needs are missed, by whoever takes them: indices list tied classifiers, and what follows from config.json.
+    # Only those that the model needs are missed, by whoever takes them: indices list tied classifiers, and what
+    # follows from config.json.
     tensors.absent = {name: file for name, file in places.items() if name not in tensors}
     return tensors
 
@@ -269,5 +270,6 @@ def _refuse_overflow(source: Tensor, piece: np.ndarray, result: np.ndarray, dtyp
     if lost.any():
         value = float(before[lost][0])
         raise ModelError(
-            f"{source.path}: tensor {shown(source.name)}: value {value:g} does not fit in {dtype}; --dtype bf16 or fp32 holds it"
+            f"{source.path}: tensor {shown(source.name)}: value {value:g} does not fit in {dtype}; --dtype bf16 or fp32 "
+            f"holds it"
         )

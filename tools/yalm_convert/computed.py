@@ -1,7 +1,7 @@
 """Tensors whose values are worked out from what files hold, some rows at a time: dequantised, reordered, added up.
 
-They stand wherever a `Stored` does. Some of them are what the model file's own types can hold as it is: the integers and their scales, or the
-8-bit floats and theirs, are then copied.
+They stand wherever a `Stored` does. Some of them are what the model file's own types can hold as it is: the integers
+and their scales, or the 8-bit floats and theirs, are then copied.
 """
 
 from collections.abc import Iterator
@@ -62,7 +62,7 @@ class Computed(Tensor):
 
 
 class Derived(Computed):
-    """One that is another's rows in other places. By default it has what that one has."""
+    """Another tensor's rows in other places. What is not said otherwise is that tensor's."""
 
     def __init__(self, source: Tensor, shape: tuple):
         self.source, self.shape = source, tuple(shape)
@@ -92,7 +92,7 @@ class Part(Derived):
 
 
 class Rearranged(Derived):
-    """Rows that are found elsewhere in another tensor, whatever is asked of them."""
+    """Rows that lie elsewhere in another tensor. All that is asked of them is asked there."""
 
     def _rows(self, get, first: int, n: int) -> list:
         """The parts of n rows, by `get`, which is one of the other tensor's functions below."""

@@ -1,7 +1,8 @@
 """config.json and generation_config.json, as the `config` of docs/format.md.
 
-Keys that are missing are what transformers takes them to be for the architecture. Keys that change the computation in a way that
-the format cannot say are refused by name; those that say nothing about it are passed over; others are warned of.
+Keys that are missing are what transformers takes them to be for the architecture. Keys that change the computation in
+a way that the format cannot say are refused by name; those that say nothing about it are passed over; others are
+warned of.
 """
 
 from dataclasses import dataclass, replace
@@ -91,7 +92,8 @@ class ModelConfig:
     part: bool = False  # of a model that sees: its tensors are to be found by multimodal.text_tensors()
 
     def finish(self, tokenizer: TokenizerData) -> None:
-        """bos is the tokenizer's, where it has one, for it begins the texts; eos is generation_config.json's before all others."""
+        """bos is the tokenizer's, where it has one, for it begins the texts; eos is generation_config.json's before
+        all others."""
         vocab = self.facts["vocab_size"]
         sources = [k for k in (self.generation, self.keys) if k]
         stated = [(f"{k.path}: bos_token_id", k.integer("bos_token_id", None, 0, vocab - 1)) for k in sources]
@@ -195,7 +197,7 @@ def _architecture(values: dict, path: Path) -> str:
 
 
 def _what_it_is(model_dir: Path) -> str:
-    """What a directory without config.json looks like, and what to do about it."""
+    """Says what a directory without config.json looks like, and what to do about it."""
     adapter = locate(model_dir, "adapter_config.json")
     if adapter:
         base = read_json(adapter).get("base_model_name_or_path")
@@ -225,7 +227,8 @@ def _check_unknown(keys: Keys, warnings: list) -> None:
 
 
 def _activation(keys: Keys) -> str:
-    """In the format's words. Gemma has it under a name of its own, and another beside it that means nothing."""
+    """The activation in the format's words. Gemma has it under a name of its own; the usual name means nothing
+    there."""
     if "swiglu_limit" in keys.defaults:
         for key in ("swiglu_limit", "swiglu_alpha"):
             if keys.number(key, keys.defaults[key], 0, 1e9) != keys.defaults[key]:
@@ -270,7 +273,7 @@ def _sizes(keys: Keys) -> dict:
 
 
 def _gemma(keys: Keys, facts: dict) -> None:
-    """What the attention's scores, the logits and the embedding are scaled by, or held within."""
+    """Gemma's scales and bounds of scores, logits and embedding."""
     scalar = keys.number("query_pre_attn_scalar", keys.defaults["query_pre_attn_scalar"], 1e-3, 1e6)
     if scalar != facts["head_dim"]:
         facts["attention_scale"] = scalar**-0.5
@@ -286,7 +289,7 @@ def _gemma(keys: Keys, facts: dict) -> None:
 
 
 def _query_growth(keys: Keys) -> dict:
-    """llama_4_scaling_beta, which stands among RoPE's settings; taken out of them, for it is none."""
+    """Takes llama_4_scaling_beta out of RoPE's settings, where it stands without being one."""
     rope = dict(keys.object("rope_parameters") or keys.object("rope_scaling"))
     if not rope:
         raise keys.error("rope_parameters: found nothing, expected them with llama_4_scaling_beta")
@@ -303,8 +306,8 @@ def _query_growth(keys: Keys) -> dict:
 def _scales(keys: Keys, facts: dict) -> float:
     """Granite's multipliers. Returns what the last norm's weights are multiplied by.
 
-    Dividing the residual stream by residual_multiplier leaves all that is computed from it as it was, for it is normalised first: branches are added
-    whole then, the embedding is larger by so much, and eps by the square.
+    Dividing the residual stream by residual_multiplier leaves all that is computed from it as it was, for it is
+    normalised first. Then branches are added whole, the embedding is larger by so much, and eps by the square.
     """
     given = {key: keys.number(key, keys.defaults[key], 1e-6, 1e6) for key in sorted(READ_GRANITE)}
     residual = given["residual_multiplier"]
@@ -382,7 +385,8 @@ def _own_experts(keys: Keys, facts: dict) -> dict:
 
 
 def _scored_experts(keys: Keys, width: int) -> dict:
-    """GLM-4's, which are chosen by scores of their own, beside some that all tokens go through: those are one, as wide as they are together."""
+    """GLM-4's, which are chosen by scores of their own, beside some that all tokens go through: those are one, as
+    wide as they are together."""
     for key in ("n_group", "topk_group"):
         if keys.integer(key, 1, 1) != 1:
             raise keys.error(f"{key} is {keys.values[key]}: choosing among groups of experts is not supported")

@@ -1,4 +1,5 @@
-"""What becomes of matrices that were quantised already: how many of which form, into what, and how far off that is, by a sample of their rows."""
+"""What becomes of matrices that were quantised already: how many of which form, into what, and how far off that is,
+by a sample of their rows."""
 
 import numpy as np
 

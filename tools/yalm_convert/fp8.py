@@ -1,7 +1,9 @@
-"""Weight matrices as 8-bit floats (docs/format.md, "8-bit floats"): fp8 is E4M3 with a scale for each row, fp8_e5m2 is E5M2 as it is.
+"""Weight matrices as 8-bit floats (docs/format.md, "8-bit floats"): fp8 is E4M3 with a scale for each row, fp8_e5m2
+is E5M2 as it is.
 
-An 8-bit float's relative error is about the same wherever in the type's range a value lies, so a search for scales, as quantise.py does for integers, would
-gain less than half a percent of the squared error: a row's largest magnitude becomes E4M3's largest, 448.
+An 8-bit float's relative error is about the same wherever in the type's range a value lies. So a search for scales,
+as quantise.py does for integers, would gain less than half a percent of the squared error. A row's largest magnitude
+becomes E4M3's largest, 448.
 """
 
 from collections.abc import Iterator
@@ -39,7 +41,8 @@ def to_fp8(source: Tensor, dtype: str) -> Iterator[np.ndarray]:
 
 
 def round_rows(values: np.ndarray, dtype: str) -> tuple:
-    """(rows, columns) float32 -> elements, to nearest even and at most the type's largest, and scales, 1 where the type has none.
+    """(rows, columns) float32 -> elements, to nearest even and at most the type's largest, and scales, 1 where the
+    type has none.
 
     A scale is not finite where one of the row's values is not.
     """

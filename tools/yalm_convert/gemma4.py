@@ -1,4 +1,5 @@
-"""Gemma 4: layers of two kinds that differ in their heads, keys that later layers share, inputs of layers, and experts with norms of their own."""
+"""Gemma 4: layers of two kinds that differ in their heads, keys that later layers share, inputs of layers, and
+experts with norms of their own."""
 
 import numpy as np
 
@@ -98,7 +99,8 @@ def _check_shared(keys, types: list, first: int) -> None:
 
 
 def _full_rope(keys, head_dim: int, warnings: list) -> dict:
-    """RoPE of type "proportional" rotates the first components of a head as if all of it rotated: theta is another one for our formula."""
+    """RoPE of type "proportional" rotates the first components of a head as if all of it rotated: theta is another
+    one for our formula."""
     both = _ropes(keys)
     given = both.get(FULL, {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6})
     if given.get("rope_type") != "proportional":
@@ -245,7 +247,8 @@ def _take_apart(planner, stored: str, n: int, ffn: int) -> None:
 
 
 def prepare_attention(planner, stored: str, keeps: bool) -> None:
-    """Layers without keys may have such tensors all the same: they are left out. Where attention has no v_proj, k_proj's product is both."""
+    """Layers without keys may have such tensors all the same: they are left out. Where attention has no v_proj,
+    k_proj's product is both."""
     if not keeps:
         for part in ("k_proj.weight", "v_proj.weight", "k_norm.weight", "k_proj.bias", "v_proj.bias"):
             planner.left.pop(f"{stored}.{part}", None)

@@ -1,8 +1,9 @@
 """Tensors of GGUF files. Numbers are read as they are; what comes in blocks is dequantised by the package `gguf`.
 
-Where a block's values are integers times one scale that fp16 holds, the model file's q8 or q4 has them without loss: the scale is taken out of the block, and the
-integers are the dequantised values divided by it. Everything else becomes q8 or q4n, unless something else is asked for: q8 where the type has 4 bits a weight and
-more, for then it has lost several times what q8 loses; q4n where it has fewer, for then it has lost more than q4n does.
+Where a block's values are integers times one scale that fp16 holds, the model file's q8 or q4 has them without loss.
+The scale is taken out of the block, and the integers are the dequantised values divided by it. Everything else
+becomes q8 or q4n, unless something else is asked for. It becomes q8 where the type has 4 bits a weight and more, for
+then it has lost several times what q8 loses; q4n where it has fewer, for then it has lost more than q4n does.
 """
 
 import gguf

@@ -1,7 +1,7 @@
 """What a GGUF file says of its model, as the config.json and the tensors' names that Hugging Face's form of the same model has.
 
-From there on the converter's usual way is taken, with its checks and refusals. An architecture is a row of FAMILIES; the facts are those of llama.cpp's converter
-and loader.
+From there on the converter's usual way is taken, with its checks and refusals. An architecture is a row of FAMILIES;
+the facts are those of llama.cpp's converter and loader.
 """
 
 import math
@@ -53,18 +53,22 @@ OWN_EXPERTS = {
     "expert_feed_forward_length": "moe_intermediate_size",
 }
 WHOLE = {
-    "token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head", "per_layer_token_embd": "model.embed_tokens_per_layer",
+    "token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head",
+    "per_layer_token_embd": "model.embed_tokens_per_layer",
     "per_layer_model_proj": "model.per_layer_model_projection", "per_layer_proj_norm": "model.per_layer_projection_norm",
 }  # fmt: skip
 LAYER = {
-    "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj", "attn_qkv": "self_attn.qkv_proj", "attn_output": "self_attn.o_proj", "attn_q_norm": "self_attn.q_norm",
+    "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj", "attn_qkv": "self_attn.qkv_proj", "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
     "attn_k_norm": "self_attn.k_norm", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
     "ffn_gate_inp": "mlp.gate",
 }  # fmt: skip
 # Tokens that end an answer in one chat format or another; of the kinds control and user-defined.
 ENDS = (
-    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<|eom_id|>",
+    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>",
+    "<|eom_id|>",
     "</s>", "<EOT>", "<｜end▁of▁sentence｜>", "<turn|>", "<|tool_response>",
 )  # fmt: skip
 UNENDED = ("attn_sinks", "exp_probs_b", "ssm_a")  # tensors whose names there do not end in weight or bias
@@ -90,9 +94,12 @@ class Family:
 
 # Gated DeltaNet's. Value heads stand there in another order where there are more of them than key heads.
 RECURRENT = {
-    "post_attention_norm": "post_attention_layernorm", "attn_qkv": "linear_attn.in_proj_qkv", "attn_gate": "linear_attn.in_proj_z",
-    "ssm_conv1d": "linear_attn.conv1d", "ssm_dt": "linear_attn.dt", "ssm_a": "linear_attn.A", "ssm_alpha": "linear_attn.in_proj_a",
-    "ssm_beta": "linear_attn.in_proj_b", "ssm_ba": "linear_attn.in_proj_ba", "ssm_norm": "linear_attn.norm", "ssm_out": "linear_attn.out_proj",
+    "post_attention_norm": "post_attention_layernorm", "attn_qkv": "linear_attn.in_proj_qkv",
+    "attn_gate": "linear_attn.in_proj_z",
+    "ssm_conv1d": "linear_attn.conv1d", "ssm_dt": "linear_attn.dt", "ssm_a": "linear_attn.A",
+    "ssm_alpha": "linear_attn.in_proj_a",
+    "ssm_beta": "linear_attn.in_proj_b", "ssm_ba": "linear_attn.in_proj_ba", "ssm_norm": "linear_attn.norm",
+    "ssm_out": "linear_attn.out_proj",
     "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
     **{f"ffn_{part}_shexp": f"mlp.shared_expert.{part}_proj" for part in ("gate", "up", "down")},
 }  # fmt: skip
@@ -184,9 +191,12 @@ BY_MODEL_WIDTH = {"gemma2": 46, "gemma3": 62}
 # Settings that are read by name below, or say nothing of the computation.
 OTHERS = {
     "vocab_size", "rope.dimension_count", "attention.value_length", "rope.scaling.type", "rope.scaling.factor",
-    "rope.scaling.original_context_length", "rope.scaling.attn_factor", "rope.scaling.finetuned", "rope.scaling.yarn_log_multiplier",
-    "rope.scaling.yarn_attn_factor", "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow", "attention.temperature_scale",
-    "expert_count", "expert_used_count", "expert_weights_norm", "expert_gating_func", "attention.causal", "pooling_type", "tensor_data_layout",
+    "rope.scaling.original_context_length", "rope.scaling.attn_factor", "rope.scaling.finetuned",
+    "rope.scaling.yarn_log_multiplier",
+    "rope.scaling.yarn_attn_factor", "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow",
+    "attention.temperature_scale",
+    "expert_count", "expert_used_count", "expert_weights_norm", "expert_gating_func", "attention.causal", "pooling_type",
+    "tensor_data_layout",
     "rope.scale_linear", "attention.sliding_window_pattern", "rope.freq_base_swa", "rope.dimension_sections", "ssm.inner_size",
     "attention.recurrent_layers", "attention.value_length_swa", "rope.dimension_count_swa",
 }  # fmt: skip
@@ -280,7 +290,8 @@ def _recurrent(file: GgufFile, prefix: str, values: dict) -> None:
 
 
 def _ends(file: GgufFile) -> list:
-    """Ids that end a text: those that settings name, and those that are known by how they are spelled, for files name one of several."""
+    """Ids that end a text: those that settings name, and those that are known by how they are spelled, for files name
+    one of several."""
     found = [file.get(f"tokenizer.ggml.{kind}_token_id") for kind in ("eos", "eot", "eom")]
     tokens, kinds = file.get("tokenizer.ggml.tokens") or [], file.get("tokenizer.ggml.token_type") or []
     spelled = {text: token for token, (text, kind) in enumerate(zip(tokens, kinds)) if kind in MARKED and text in ENDS}
@@ -291,7 +302,8 @@ def _ends(file: GgufFile) -> list:
 
 
 def _number(value: object) -> object:
-    """float32 settings as somebody wrote them, 1e-06 and not 9.999999974752427e-07; a number for each layer, where all are one, as that one."""
+    """float32 settings as somebody wrote them, 1e-06 and not 9.999999974752427e-07; a number for each layer, where
+    all are one, as that one."""
     if isinstance(value, list) and value and value.count(value[0]) == len(value):
         value = value[0]
     return float(str(np.float32(value))) if isinstance(value, float) else value
@@ -360,7 +372,8 @@ def _vector(file: GgufFile, name: str) -> list:
 
 
 def _llama3(file: GgufFile, width: int, theta: float) -> dict:
-    """Llama 3's scaling, of which the file has what each frequency is divided by. All models released with it differ in `factor` alone."""
+    """Llama 3's scaling, of which the file has what each frequency is divided by. All models released with it differ
+    in `factor` alone."""
     found = np.array(_vector(file, FREQUENCIES))
     scaling = {"rope_type": "llama3", "factor": float(found.max()), "low_freq_factor": 1.0, "high_freq_factor": 4.0}
     scaling["original_max_position_embeddings"] = 8192

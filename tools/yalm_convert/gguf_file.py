@@ -1,7 +1,8 @@
 """The header of a GGUF file (versions 2 and 3): its settings, and where each tensor lies, checked before it is believed.
 
-The package `gguf` knows the types of tensors and what their blocks mean (gguf_blocks.py). Its reader makes several objects of each token of a vocabulary, which
-takes half a gigabyte and eight seconds for a small model, and reports damage as an IndexError: so the header is read here.
+The package `gguf` knows the types of tensors and what their blocks mean (gguf_blocks.py). Its reader makes several
+objects of each token of a vocabulary, which takes half a gigabyte and eight seconds for a small model. It reports
+damage as an IndexError. So the header is read here.
 
     "GGUF" | u32 version | u64 tensors | u64 settings | settings | tensors' names, shapes, types, offsets | padding | data
 """

@@ -1,4 +1,5 @@
-"""Gemma 4 in GGUF files: two kinds of layers, whose heads, KV heads and mlp's width the settings have apart or layer by layer."""
+"""Gemma 4 in GGUF files: two kinds of layers, whose heads, KV heads and mlp's width the settings have apart or layer
+by layer."""
 
 from .errors import ModelError
 from .gemma4 import FULL, SLIDING
@@ -30,7 +31,8 @@ NAMES = {
 
 
 def complete(file: GgufFile, values: dict, frequencies: object) -> None:
-    """Puts into values, which have a setting each, what config.json says instead. frequencies: what RoPE's are divided by, if the file has it."""
+    """Puts into values, which have a setting each, what config.json says instead. frequencies: what RoPE's are
+    divided by, if the file has it."""
     types = values.get("layer_types")
     if not isinstance(types, list):
         raise _error(file, "attention.sliding_window_pattern: expected true or false for each layer")
@@ -97,6 +99,7 @@ def _rotated(file: GgufFile, values: dict, frequencies: object) -> float:
         or 2 * len(frequencies) != values.get("global_head_dim")
     ):
         raise ModelError(
-            f"{file.path}: tensor 'rope_freqs.weight': expected 1 for the components of a head that rotate, and 1e30 for the others"
+            f"{file.path}: tensor 'rope_freqs.weight': expected 1 for the components of a head that rotate, and 1e30 for "
+            f"the others"
         )
     return n / len(frequencies)

@@ -1,22 +1,24 @@
 """The integers that a quantised type has, and the scale by which a group of weights fits them best.
 
-Scales are searched for: of some candidates, each improved by least squares, the one that leaves the smallest squared error, where errors count by weights of
-their own. Groups lie along the last axis here, (32, groups), so that every step is a few long vector operations; blocks are small enough for a cache.
+Scales are searched for: of some candidates, each improved by least squares, the one that leaves the smallest squared
+error, where errors count by weights of their own. Groups lie along the last axis here, (32, groups), so that every
+step is a few long vector operations; blocks are small enough for a cache.
 """
 
 from typing import Optional
 
 import numpy as np
 
-# What the indices of q4n and q5 stand for (src/model/quant_values.h): dense near 0, where most weights are, and where small ones may meet the largest activations.
+# What the indices of q4n and q5 stand for (src/model/quant_values.h): dense near 0, where most weights are, and where
+# small ones may meet the largest activations.
 VALUES = {
     "q4n": np.array([-32, -24, -18, -13, -9, -6, -4, -2, 0, 2, 4, 7, 10, 14, 19, 26], np.int8),
     "q5": np.array([-32, -28, -25, -22, -19, -17, -15, -13, -11, -9, -7, -6, -5, -3, -2, -1,
                     0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 19, 22, 25, 29], np.int8),
 }  # fmt: skip
 LEAST, MOST = {"q8": -127, "q6": -32}, {"q8": 127, "q6": 31}
-# Where the value of the largest magnitude goes, best first: a scale has either sign, and uses all that there is on both sides. The finest let that value be cut off, which
-# is often worth it.
+# Where the value of the largest magnitude goes, best first: a scale has either sign, and uses all that there is on
+# both sides. The finest let that value be cut off, which is often worth it.
 TARGETS = {
     "q8": (127.0,),
     "q6": (-32.0, 31.0, -28.8, 30.2, -32.8, -24.8),
@@ -27,7 +29,8 @@ ROUNDS = {"q8": 2, "q6": 1, "q5": 1, "q4n": 1}  # by which the best is refined
 
 
 def _nearest_values(values: np.ndarray) -> bytes:
-    """The value nearest to (i - 64) / 2 up to (i - 63) / 2, as a byte. The middle between two integers is a multiple of a half, so this is exact."""
+    """The value nearest to (i - 64) / 2 up to (i - 63) / 2, as a byte. The middle between two integers is a multiple
+    of a half, so this is exact."""
     nearest = np.zeros(256, np.int8)
     middles = values[1:].astype(int) + values[:-1]
     nearest[:128] = values[np.searchsorted(middles, np.arange(-64, 64), side="right")]
@@ -38,8 +41,8 @@ NEAREST = {dtype: _nearest_values(values) for dtype, values in VALUES.items()}
 
 
 def search(x: np.ndarray, dtype: str, weights: Optional[np.ndarray] = None) -> np.ndarray:
-    """The scales of x's columns. With quants q, the best scale is x·q / q·q, and leaves the error x·x - (x·q)² / q·q, where each product is by weights
-    of the shape of x, if there are any."""
+    """The scales of x's columns. With quants q, the best scale is x·q / q·q, and leaves the error x·x - (x·q)² / q·q.
+    Each product is by weights of the shape of x, if there are any."""
     weighted = x if weights is None else x * weights
     largest, smallest = x.max(axis=0), x.min(axis=0)
     extreme = np.where(largest >= -smallest, largest, smallest)

@@ -1,4 +1,5 @@
-"""Which layers see everything and which a window, and how each of the two rotates: `sliding_window`, `rope` and `kinds` of docs/format.md."""
+"""Which layers see everything and which a window, and how each of the two rotates: `sliding_window`, `rope` and
+`kinds` of docs/format.md."""
 
 from typing import Optional
 
@@ -9,8 +10,9 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 
 def read_kinds(keys, rule: str, name: str, facts: dict, warnings: list) -> dict:
-    """rule: "none": no layer has a window; "always": all have, where there is one; "asked": where use_sliding_window is true, those
-    that layer_types or max_window_layers names; "types": those that layer_types or sliding_window_pattern names."""
+    """rule: "none": no layer has a window; "always": all have, where there is one; "asked": where use_sliding_window
+    is true, those that layer_types or max_window_layers names; "types": those that layer_types or
+    sliding_window_pattern names."""
     window, types = _windows(keys, rule, name, facts["n_layers"], warnings)
     ropes = _ropes(keys, facts["head_dim"], warnings)
     if SLIDING not in types:
@@ -78,8 +80,8 @@ def _has_window(keys, rule: str, layer: int) -> bool:
 
 
 def _ropes(keys, head_dim: int, warnings: list) -> dict:
-    """RoPE of either kind of layer. Architectures that tell them apart have both in rope_parameters, or, the older way, rope_theta and rope_scaling of
-    the layers that see everything beside rope_local_base_freq of the others."""
+    """RoPE of either kind of layer. Architectures that tell them apart have both in rope_parameters, or, the older
+    way, rope_theta and rope_scaling of the layers that see everything beside rope_local_base_freq of the others."""
     if "rope_local_base_freq" not in keys.defaults:
         rope = read_rope(keys, keys.defaults["rope_theta"], head_dim, warnings)
         return {FULL: rope, SLIDING: rope}

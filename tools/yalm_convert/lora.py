@@ -1,6 +1,8 @@
-"""An adapter of PEFT's (LoRA), added to the model's matrices as they are converted: W + s B A, with A (r, columns), B (rows, r) and s = alpha / r.
+"""An adapter of PEFT's (LoRA), added to the model's matrices as they are converted: W + s B A, with A (r, columns), B
+(rows, r) and s = alpha / r.
 
-The sums are float32, and become what the matrix becomes without an adapter. Whatever the adapter has that would change the model in another way is refused by name.
+The sums are float32, and become what the matrix becomes without an adapter. Whatever the adapter has that would
+change the model in another way is refused by name.
 """
 
 import math
@@ -34,7 +36,8 @@ OTHERWISE = {
 
 
 class Merged(Computed):
-    """A matrix with an adapter's product added; for an embedding, whose rows are tokens, the product is (rows, r) times (r, columns) as well."""
+    """A matrix with an adapter's product added; for an embedding, whose rows are tokens, the product is (rows, r)
+    times (r, columns) as well."""
 
     def __init__(self, base: Tensor, left: np.ndarray, right: np.ndarray, scale: float):
         self.name, self.path, self.shape = base.name, base.path, base.shape
@@ -121,7 +124,8 @@ def _merged(tensors: Checkpoint, target: str, a: Stored, b: Stored, settings: di
     rank = right.shape[0]
     if left.shape[1] != rank or base.shape != (left.shape[0], right.shape[1]):
         raise ModelError(
-            f"{a.path}: tensors {shown(a.name)} and {shown(b.name)} have shapes {list(a.shape)} and {list(b.shape)}, the model's"
+            f"{a.path}: tensors {shown(a.name)} and {shown(b.name)} have shapes {list(a.shape)} and {list(b.shape)}, the "
+            f"model's"
             f" {shown(target)} has {list(base.shape)}: an adapter of another model"
         )
     module = target[: -len(".weight")]

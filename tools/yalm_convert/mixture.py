@@ -1,8 +1,9 @@
 """Which type each matrix of the layers gets where --dtype q4 has so many bits a weight: q4n, q5, q6 or q8.
 
-All begin with the fewest bits. Each matrix may take the next finer type; of all these steps the one that saves most error for each of its bytes is taken, until none fits.
-What a step saves is the matrix's sensitivity times what its type's error falls by. Both were measured (docs/quantisation.md). What is multiplied by the same input, in one go,
-has one type: q and k, gate and up, and all experts of a layer.
+All begin with the fewest bits. Each matrix may take the next finer type; of all these steps the one that saves most
+error for each of its bytes is taken, until none fits. What a step saves is the matrix's sensitivity times what its
+type's error falls by. Both were measured (docs/quantisation.md). What is multiplied by the same input, in one go, has
+one type: q and k, gate and up, and all experts of a layer.
 """
 
 import dataclasses
@@ -18,7 +19,8 @@ ERRORS = {
     "q8": 0.008,
 }  # KL divergence with all layers in one type, beside q4n's; in the order of steps
 STEPS = tuple(ERRORS)
-# KL divergence for each weight of a kind in q4n, the others exact, beside that of gate and up. output_gate's was not measured, nor any of recurrent layers'.
+# KL divergence for each weight of a kind in q4n, the others exact, beside that of gate and up. output_gate's was not
+# measured, nor any of recurrent layers'.
 SENSITIVITY = {"v": 16.0, "q": 2.3, "k": 2.3, "output_gate": 2.3, "o": 1.9, "down": 1.5, "gate": 1.0, "up": 1.0}
 ENDS, AT_ENDS = 8, 1.5  # the layers of the first and last eighth are so much more sensitive
 UNITS = (("q", "k"), ("gate", "up"))
@@ -27,7 +29,8 @@ DEFAULT_BITS = 4.5
 
 
 def mixed(plan: list, bits: float, kept: set) -> list:
-    """The plan with at most so many bits a weight on average in the layers' matrices, those aside that --keep names or that are copied without loss. Fewer than q4n's are q4n's."""
+    """The plan with at most so many bits a weight on average in the layers' matrices, those aside that --keep names
+    or that are copied without loss. Fewer than q4n's are q4n's."""
     units: dict = {}
     for planned in plan:
         if planned.quantised == STEPS[0] and planned.name.startswith("layers.") and planned.name not in kept:
@@ -58,7 +61,8 @@ def _unit(name: str) -> tuple:
 
 
 def _step(place: tuple, unit: list, at: int, n_layers: int) -> tuple:
-    """From type `at` to the next one: (less error for each byte, negative; bytes; the next type; place). Of equal ones the smallest comes first."""
+    """From type `at` to the next one: (less error for each byte, negative; bytes; the next type; place). Of equal
+    ones the smallest comes first."""
     layer, parts = place
     ends = min(layer, n_layers - 1 - layer) < n_layers / ENDS
     sensitivity = SENSITIVITY[parts[0]] * (AT_ENDS if ends else 1)

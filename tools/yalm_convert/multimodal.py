@@ -1,7 +1,7 @@
 """Models that see: the part that reads text is one of the known architectures, and all that a text needs. The rest is left out.
 
-Its settings are `text_config` of config.json, its weights lie under a prefix of their own. Positions of several dimensions (mRoPE) are all equal in a
-text, which makes them plain RoPE.
+Its settings are `text_config` of config.json, its weights lie under a prefix of their own. Positions of several
+dimensions (mRoPE) are all equal in a text, which makes them plain RoPE.
 """
 
 from pathlib import Path

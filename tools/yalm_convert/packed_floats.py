@@ -1,6 +1,8 @@
-"""Matrices of 8-bit and 4-bit floats with scales: FP8 (E4M3) with one scale for all, for each row or for each block, and MXFP4 (E2M1 in groups of 32 columns).
+"""Matrices of 8-bit and 4-bit floats with scales: FP8 (E4M3) with one scale for all, for each row or for each block,
+and MXFP4 (E2M1 in groups of 32 columns).
 
-Scales of rows are what the model file's fp8 has: those are copied. MXFP4's values are multiples of half its scale, a power of two, which q8 holds.
+Scales of rows are what the model file's fp8 has: those are copied. MXFP4's values are multiples of half its scale, a
+power of two, which q8 holds.
 """
 
 import numpy as np
@@ -15,7 +17,8 @@ E2M1 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.in
 
 
 class Scaled(Computed):
-    """E4M3 times a scale; scales (rows / height rounded up, columns / width rounded up) float32, each of a block of the matrix."""
+    """E4M3 times a scale; scales (rows / height rounded up, columns / width rounded up) float32, each of a block of
+    the matrix."""
 
     def __init__(self, name: str, stored: Stored, scales: np.ndarray, block: tuple):
         self.name, self.path, self.shape = name, stored.path, stored.shape
@@ -39,7 +42,8 @@ class Scaled(Computed):
 
 
 class Mxfp4(Computed):
-    """blocks (…, rows, columns / 32, 16) bytes of two values, the low four bits first; scales (…, rows, columns / 32), exponents + 127."""
+    """blocks (…, rows, columns / 32, 16) bytes of two values, the low four bits first; scales (…, rows, columns /
+    32), exponents + 127."""
 
     form = "MXFP4"
 

@@ -1,7 +1,9 @@
-"""Matrices of few-bit integers that safetensors hold packed in words of 32 bits, or as bytes: GPTQ, AWQ, and compressed-tensors' own.
+"""Matrices of few-bit integers that safetensors hold packed in words of 32 bits, or as bytes: GPTQ, AWQ, and
+compressed-tensors' own.
 
-Each weight is s (q - z): q its integer, s and z the scale and the zero point of its row and its group of columns. Where groups are made of 32 neighbouring
-columns each, scales are fp16 numbers (or nearly), and q - z are integers of 4 or 8 bits with sign, the model file's q4 or q8 holds all of it without loss.
+Each weight is s (q - z): q its integer, s and z the scale and the zero point of its row and its group of columns.
+The model file's q4 or q8 holds all of it without loss under three conditions. Groups are made of 32 neighbouring
+columns each, scales are fp16 numbers (or nearly), and q - z are integers of 4 or 8 bits with sign.
 """
 
 from dataclasses import dataclass
@@ -59,7 +61,8 @@ BYTES = Layout(8, 1, 0, lambda values: values.view(np.uint8) ^ np.uint8(128))  #
 
 
 class Integers(Computed):
-    """scales and zeros (rows, groups), float32 and integers; groups (columns): which is each column's, None where they follow each other."""
+    """scales and zeros (rows, groups), float32 and integers; groups (columns): which is each column's, None where
+    they follow each other."""
 
     def __init__(self, name: str, form: str, packed: Stored, layout: Layout, shape: tuple, scales, zeros, groups=None):
         self.name, self.path, self.form, self.shape = name, packed.path, form, shape

@@ -46,7 +46,8 @@ def pack(quants: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def _second_plane(bits: np.ndarray, dtype: str) -> np.ndarray:
-    """What q5 and q6 have beyond four bits: of a group, a byte for each pair of columns in eight; q6 has those of the even columns first."""
+    """What q5 and q6 have beyond four bits: of a group, a byte for each pair of columns in eight; q6 has those of the
+    even columns first."""
     rows = len(bits)
     high = (bits >> 4).reshape(rows, -1, EIGHTS, PAIRS, ODD)
     if dtype == "q5":

@@ -1,8 +1,9 @@
 """Pre-tokenizer patterns: from the dialect of Hugging Face's `tokenizers` (Oniguruma) to PCRE2's with UTF and UCP.
 
-The syntax that both share is let through, everything else is refused by name. Two things mean different characters and are
-spelled out: \\s (PCRE2 counts U+180E as a space) and properties, where PCRE2 may be built with older Unicode tables: the
-characters that Unicode 15 and 16 added are listed beside the property. In newer tables the list changes nothing.
+The syntax that both share is let through, everything else is refused by name. Two things mean different characters
+and are spelled out: \\s (PCRE2 counts U+180E as a space) and properties. PCRE2 may be built with older Unicode
+tables, so the characters that Unicode 15 and 16 added are listed beside the property. In newer tables the list
+changes nothing.
 """
 
 import re

@@ -21,7 +21,8 @@ from .source import shown
 
 DTYPES = {name: dtype for dtype, name in NAMES.items()}
 MATRIX_TYPES = (*DTYPES, "bf12", *SCALE_BYTES, "q8", "q6", "q5", "q4")
-# What --dtype makes of the classifier, where that is not itself: it is more sensitive than the layers. An embedding that is not the classifier as well is less so.
+# What --dtype makes of the classifier, where that is not itself: it is more sensitive than the layers. An embedding
+# that is not the classifier as well is less so.
 CLASSIFIER = {"q4": "q6", "q5": "q6"}
 EMBEDDING = {"q4": "q5"}
 INPUTS = {"q4": "q8", "q5": "q8", "q6": "q8"}  # small matrices, of which nothing is measured
@@ -65,7 +66,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Changes:
-    """What weights become on their way, beside their types."""
+    """Changes to weights beside their types."""
 
     logits_scale: float = 1.0  # of the last norm's weights, and so of the logits
     norm_plus: float = 0.0  # what is added to all norms' weights
@@ -78,7 +79,8 @@ UNCHANGED = Changes()
 
 
 def head_order(config: dict, pairs: bool) -> Optional[np.ndarray]:
-    """Where each component of a head comes from: those that rotate together come to lie half a head apart. None where all stay."""
+    """Where each component of a head comes from, so that those that rotate together lie half a head apart. None where
+    all stay."""
     head_dim = config["head_dim"]
     rotary = config["rope"].get("rotary_dim", head_dim)
     first, second = (np.arange(0, rotary, 2), np.arange(1, rotary, 2)) if pairs else np.arange(rotary).reshape(2, -1)
@@ -88,7 +90,7 @@ def head_order(config: dict, pairs: bool) -> Optional[np.ndarray]:
 
 
 class UnknownName(Exception):
-    """A pattern that no matrix of the model has."""
+    """A pattern that matches no matrix of the model."""
 
 
 class Planner:
@@ -167,7 +169,7 @@ class Planner:
             self.exact(f"{name}_bias", placed(self.take(f"{stored}.bias", (rows,))))
 
     def by_halves(self, tensor: Tensor) -> Tensor:
-        """Of heads: their rows where rotation wants them."""
+        """A matrix whose rows are heads, each in the order that rotation needs."""
         return tensor if self.order is None else Reordered(tensor, self.order)
 
     def model(self) -> None:
@@ -247,7 +249,7 @@ class Planner:
             self.norm(f"{name}.{letter}_norm", self.by_halves(self.take(f"{stored}.{letter}_norm.weight", (width,))))
 
     def split_gate(self, stored: str, rows: int, columns: int, bias: bool) -> None:
-        """A q_proj that has each head's gate behind its query."""
+        """Splits a q_proj that has each head's gate behind its query."""
         width = self.config["head_dim"]
         for kind, shape in (("weight", (2 * rows, columns)), ("bias", (2 * rows,)))[: 1 + bias]:
             both = self.take(f"{stored}.q_proj.{kind}", shape)
@@ -262,7 +264,7 @@ class Planner:
             self.linear(f"{name}.{part}", f"{stored}.{part}_proj", rows, columns, bias)
 
     def split(self, stored: str, joined: str, parts: list, columns: int) -> None:
-        """A matrix that is several, one above the other: each becomes a tensor of its own name."""
+        """Splits a matrix that is several, one above the other, into tensors of their own names."""
         whole = self.take(f"{stored}.{joined}.weight", (sum(rows for _, rows in parts), columns))
         first = 0
         for part, rows in parts:
@@ -270,7 +272,8 @@ class Planner:
             first += rows
 
     def experts(self, name: str, stored: str) -> None:
-        """One matrix for each expert, under either family's names, or all experts in one tensor, gate's rows before up's."""
+        """Plans the experts: a matrix for each, under either family's names, or one tensor for all, gate's rows
+        before up's."""
         dim, n = self.config["hidden_dim"], self.config["n_experts"]
         ffn = self.config.get("expert_ffn_dim", self.config["ffn_dim"])
         if self.config.get("router_bias"):
@@ -324,7 +327,8 @@ class Planner:
             self.alternating_experts(name, stored, ffn)
 
     def alternating_experts(self, name: str, stored: str, ffn: int) -> None:
-        """All in one tensor, where gate and up alternate. MXFP4's rows are outputs, like everybody's; of the others the columns are."""
+        """Plans experts that are one tensor, in which gate and up alternate. In MXFP4 outputs are rows, as usual;
+        else they are columns."""
         dim, n = self.config["hidden_dim"], self.config["n_experts"]
         by_rows = getattr(self.left.get(f"{stored}.experts.gate_up_proj"), "form", "") == "MXFP4"
         gate_up = self.take(f"{stored}.experts.gate_up_proj", (n, 2 * ffn, dim) if by_rows else (n, dim, 2 * ffn))
@@ -346,7 +350,7 @@ class Planner:
             self.exact(f"{expert}.down_bias", down_bias.part(e * dim, (dim,)))
 
     def check_tied(self, embedding: Tensor, head: Tensor) -> None:
-        """A copy of the embedding does no harm; anything else means that the configuration or the file is wrong."""
+        """Refuses a classifier beside tied embeddings, unless it is a copy of the embedding."""
         same = embedding.dtype == head.dtype
         same = same and all((a.view("u1") == b.view("u1")).all() for a, b in zip(pieces(embedding), pieces(head)))
         if not same:
@@ -373,8 +377,8 @@ def make_plan(
     changes: Changes = UNCHANGED,
     bits: Optional[float] = None,
 ) -> list:
-    """`keep` is of (pattern of matrices' names, type), the last that matches counts. UnknownName where one matches none.
-    bits: a weight, on average, of the layers' matrices that become q4: what it leaves makes some of them q8."""
+    """keep: (pattern of matrices' names, type) each, of which the last that matches counts; UnknownName where one
+    matches none. bits: a weight, on average, of the layers' matrices that become q4."""
     planner = Planner(config, tensors, where, dtype, list(keep), changes)
     planner.model()
     planner.refuse_rest()

@@ -1,6 +1,8 @@
-"""Checkpoints whose weights are quantised already: config.json's `quantization_config` says how, and several tensors make each matrix.
+"""Checkpoints whose weights are quantised already: config.json's `quantization_config` says how, and several tensors
+make each matrix.
 
-The matrices come to the plan under the names that they have without quantisation, and as `Computed` tensors. What a method may be, docs/sources.md tells.
+The matrices come to the plan under the names that they have without quantisation, and as `Computed` tensors. What a
+method may be, docs/sources.md tells.
 """
 
 from typing import Optional
@@ -55,7 +57,7 @@ def wrong(tensor: Stored, expected: str) -> ModelError:
 
 
 def unpack(tensors: Checkpoint, config: dict, where: str) -> Checkpoint:
-    """All tensors, those that are quantised as matrices under their plain names."""
+    """All tensors; quantised ones as matrices under their plain names."""
     method = config.get("quant_method")
     readers: dict = {
         "gptq": (".qweight", _gptq),

@@ -1,7 +1,8 @@
 """Weight matrices as q8, q6, q5 and q4n (docs/format.md, "Quantised matrices"): groups of 32 columns that share one scale.
 
-A group's scale is searched for (grids.py). With importance, the mean squares of what the columns are multiplied by, an error counts by its column's: what is small then
-is the error of the products. Of q6, q5 and q4n, scales become integers of 8 bits under one number for each row before weights are rounded by them.
+A group's scale is searched for (grids.py). With importance, the mean squares of what the columns are multiplied by,
+an error counts by its column's: what is small then is the error of the products. Of q6, q5 and q4n, scales become
+integers of 8 bits under one number for each row before weights are rounded by them.
 """
 
 import os
@@ -35,7 +36,8 @@ def quantise(source: Tensor, dtype: str, importance: Optional[np.ndarray] = None
             for quants, *of_block in pool.map(lambda block: quantise_rows(block, dtype, weights), blocks):
                 if not all(np.isfinite(part).all() for part in of_block):
                     raise ModelError(
-                        f"{source.path}: tensor {shown(source.name)} has a value that is NaN, infinite, or too large for {dtype}"
+                        f"{source.path}: tensor {shown(source.name)} has a value that is NaN, infinite, or too large for "
+                        f"{dtype}"
                     )
                 scales.append(of_block)
                 yield pack(quants, dtype).reshape(-1)
@@ -55,8 +57,9 @@ def _group_weights(importance: np.ndarray) -> np.ndarray:
 
 
 def quantise_rows(values: np.ndarray, dtype: str, weights: Optional[np.ndarray] = None) -> tuple:
-    """(rows, whole groups of columns) values, and weights of a row's errors, (groups, 32) -> int8 quants of that shape, and in the file's types the scales: fp16 (rows, groups), or int8 of
-    that shape and fp32 (rows). A scale, of the groups or of a row, is not finite where the values do not allow one."""
+    """(rows, whole groups of columns) values, and weights of a row's errors, (groups, 32) -> int8 quants of that shape,
+    and scales in the file's types. These are fp16 (rows, groups), or int8 of that shape and fp32 (rows). A scale, of
+    the groups or of a row, is not finite where the values do not allow one."""
     rows, columns = values.shape
     x = np.ascontiguousarray(values.reshape(-1, GROUP).T, dtype=np.float32)
     of_groups = None if weights is None else np.ascontiguousarray(np.tile(weights.T, rows))

@@ -15,14 +15,16 @@ KEYS = {
     "llama3": {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"},
     "longrope": {"short_factor", "long_factor", "factor", "attention_factor", "original_max_position_embeddings"},
     "yarn": {
-        "factor", "beta_fast", "beta_slow", "original_max_position_embeddings", "attention_factor", "mscale", "mscale_all_dim", "truncate",
+        "factor", "beta_fast", "beta_slow", "original_max_position_embeddings", "attention_factor", "mscale",
+        "mscale_all_dim", "truncate",
     },
 }  # fmt: skip
 ALWAYS = {"type", "rope_type", "rope_theta", "partial_rotary_factor", "finetuned"}  # the last only tells a story
 
 
 def read_rope(keys, default_theta: float, head_dim: int, warnings: list) -> dict:
-    """`keys` is the Keys of config.json. Of some architectures a part of each head rotates: those whose defaults have a partial_rotary_factor."""
+    """`keys` is the Keys of config.json. Of some architectures a part of each head rotates: those whose defaults have
+    a partial_rotary_factor."""
     scaling, parameters = keys.object("rope_scaling"), keys.object("rope_parameters")
     if scaling and parameters and scaling != parameters:
         raise keys.error("rope_scaling and rope_parameters differ: only one of them can hold")

@@ -20,7 +20,7 @@ _follow_links = False
 
 
 def follow_links(allowed: bool) -> None:
-    """Whether from here on symbolic links may lead anywhere: the user says that they are the user's own."""
+    """Whether symbolic links may lead anywhere from here on. The user says that they are the user's own."""
     global _follow_links
     _follow_links = allowed
 
@@ -28,8 +28,8 @@ def follow_links(allowed: bool) -> None:
 def locate(model_dir: Path, name: str) -> Optional[Path]:
     """The file `name` of the directory, or None where there is none.
 
-    A downloaded directory must not make us read files elsewhere. Unless the user allows more, a symbolic link may leave it in one way only: that
-    of Hugging Face's cache, where .../snapshots/REVISION/NAME links to .../blobs/HASH.
+    A downloaded directory must not make us read files elsewhere. Unless the user allows more, a symbolic link may
+    leave it in one way only: that of Hugging Face's cache, where .../snapshots/REVISION/NAME links to .../blobs/HASH.
     """
     path = model_dir / name
     if not path.exists():
@@ -99,7 +99,7 @@ def read_text(path: Path) -> str:
 
 
 def model_name(model_dir: Path) -> str:
-    """What to call the model: the directory's name, or the repository's where the directory lies in Hugging Face's cache."""
+    """The model's name: the directory's, or the repository's where the directory lies in Hugging Face's cache."""
     home = model_dir.resolve()
     repository = home.parent.parent.name
     if home.parent.name == "snapshots" and repository.startswith("models--"):

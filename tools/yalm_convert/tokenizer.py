@@ -46,7 +46,8 @@ def read_tokenizer(model_dir: Path, config: dict) -> TokenizerData:
 
 
 def _check_size(data: TokenizerData, config: dict, path: Path) -> None:
-    """Tokens that a tool added to the tokenizer alone have no row of the embedding: only texts without them can be read."""
+    """Warns of tokens that a tool added to the tokenizer alone: they have no row of the embedding, so texts with them
+    are refused."""
     rows, pieces = config.get("vocab_size"), data.facts["n_pieces"]
     if not isinstance(rows, int) or pieces <= rows:
         return
@@ -87,7 +88,8 @@ def _special_id(settings: dict, key: str, vocabulary: Vocabulary, warnings: list
 
 
 def _prefix_by_settings(data: TokenizerData, settings: dict, path: Path) -> None:
-    """`add_prefix_space` and `legacy`, where they say something that the file of pieces does not. transformers heeds them for its Llama tokenizer."""
+    """`add_prefix_space` and `legacy`, where they say something that the file of pieces does not. transformers heeds
+    them for its Llama tokenizer."""
     before, prefix = data.facts["prefix_space"], None
     if settings.get("add_prefix_space") is False:
         said, prefix = "add_prefix_space is false", {"prefix_space": "never", "prefix_if_missing": False}
@@ -168,7 +170,8 @@ def _from_sentencepiece(path: Path, settings: dict) -> tuple:
 
 
 def _add_from_settings(vocabulary: Vocabulary, settings: dict, path: Path) -> None:
-    """Tokens beyond tokenizer.model stand in tokenizer_config.json, or, of old, in added_tokens.json."""
+    """Adds tokens beyond tokenizer.model. They stand in tokenizer_config.json, in older models in
+    added_tokens.json."""
     entries = settings.get("added_tokens_decoder") or {}
     known = len(vocabulary.pieces)
     for token, entry in sorted(entries.items(), key=lambda item: int(item[0]) if item[0].isdigit() else -1):

@@ -221,7 +221,7 @@ def _merges(model: dict, text_ids: dict, path: Path) -> np.ndarray:
 
 
 def refuse_missing_bytes(vocabulary: Vocabulary, path: Path) -> None:
-    """Byte fallback without a token for each byte would lose parts of characters."""
+    """Refuses byte fallback without a token for each byte: it would lose parts of characters."""
     missing = vocabulary.missing_bytes(BYTE)
     if missing:
         raise ModelError(f"{path}: the vocabulary has no token for byte 0x{missing[0]:02X}; all 256 are needed")
@@ -268,7 +268,8 @@ def _template(processor: Optional[dict], path: Path, warnings: list) -> tuple:
 
 
 def _compare_settings(data: TokenizerData, settings: dict, path: Path) -> None:
-    """What transformers does not read from tokenizer_config.json where there is a tokenizer.json."""
+    """Compares settings that transformers does not read from tokenizer_config.json where there is a
+    tokenizer.json."""
     stated = settings.get("add_bos_token")
     if isinstance(stated, bool) and stated != data.facts["add_bos"]:
         does = "puts" if data.facts["add_bos"] else "does not put"

@@ -30,7 +30,7 @@ class Vocabulary:
         self.pieces[token], self.kinds[token], self.flags[token] = piece, kind, flags
 
     def add_spelled(self, entry: dict, path: Path, reached_by_merges: bool = False) -> None:
-        """A token that is found in the text before anything else happens to it: an entry of added_tokens."""
+        """Adds an entry of added_tokens: a token that is found in the text before anything else happens to it."""
         token, content = entry.get("id"), entry.get("content")
         if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < MAX_PIECES:
             raise ModelError(f"{path}: added token {content!r} has id {token!r}, expected 0 to {MAX_PIECES - 1}")

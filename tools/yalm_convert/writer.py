@@ -1,7 +1,8 @@
 """Writes the container of docs/format.md as a stream, and reads it back.
 
-The metadata holds every tensor's checksum and lies before the tensors, but its length does not depend on the checksums' values: it is
-written twice, first to keep its place. The file grows under another name and takes its own only when it is whole and proven.
+The metadata holds every tensor's checksum and lies before the tensors, but its length does not depend on the
+checksums' values: it is written twice, first to keep its place. The file grows under another name and takes its own
+only when it is whole and proven.
 """
 
 import json

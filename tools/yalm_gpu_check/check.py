@@ -62,7 +62,7 @@ class Check:
         self.groups = set()  # of the processes that run
 
     def room_for_models(self):
-        """In memory where there is room for the largest: a disk might make us wait, or is small."""
+        """A folder for models: in memory where the largest fits, since a disk is slow or small."""
         memory = Path("/dev/shm")
         needed = 24 << 30
         if not self.emulated and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > needed:
@@ -77,7 +77,8 @@ class Check:
     # ---------------------------------------------------------------------------------- commands
 
     def try_run(self, name, command, limit=None, environment=None):
-        """Runs a command within the step's time and `limit` seconds. What it says goes to logs/NAME.out and .err as it says it."""
+        """Runs a command within the step's time and `limit` seconds. What it says goes to logs/NAME.out and .err as
+        it says it."""
         left = min(self.step_ends, self.ends) - time.monotonic()
         seconds = max(0.5, min(left, limit or left))
         words = [str(word) for word in command]
@@ -127,7 +128,8 @@ class Check:
     # ---------------------------------------------------------------------------------- parts of a step
 
     def each(self, works):
-        """Runs (name, work) in turn, whatever becomes of one; raises what they raised together, once all have had their turn."""
+        """Runs (name, work) in turn, whatever becomes of one; raises what they raised together, once all have had
+        their turn."""
         failed, refused = [], []
         for name, work in works:
             try:

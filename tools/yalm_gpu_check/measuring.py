@@ -13,7 +13,8 @@ import random_model
 from .check import StepError
 from .report import ATTENTION_LAYERS
 
-# Models: (preset of tools/random_hf_model.py, dtype). The first one's launches are timed in several ways, and FULL ones are measured wholly.
+# Models: (preset of tools/random_hf_model.py, dtype). The first one's launches are timed in several ways, and FULL
+# ones are measured wholly.
 LLAMA, MISTRAL = ("llama-3.2-1b", "bf16"), ("mistral-7b-v0.2", "fp16")
 SMALL_LLAMA, SMALL_MISTRAL = ("tiny-gqa", "bf16"), ("tiny-window", "fp16")
 QUANTISED = ("q8", "fp8", "q4")
@@ -251,14 +252,16 @@ def bench_ways(check, model, preset, dtype, depths):
     generated = lists(check)[2]
     return check.each([
         (f"{preset}, {how}", lambda how=how, words=words: throughput(
-            check, re.sub(r"\W+", "-", f"long-{preset}-{how}"), model, *decode_words(check, depths, max(2, generated // 4)), *words,
+            check, re.sub(r"\W+", "-", f"long-{preset}-{how}"), model, *decode_words(check, depths, max(2, generated // 4)),
+            *words,
             preset=preset, dtype=dtype, how=how))
         for how, words in WAYS.items()
     ])  # fmt: skip
 
 
 def bench_attention(check):
-    """Attention by itself: its kernels, with 8 and with 32 KV heads; then models whose matrices are small. What depth 0 takes is not attention."""
+    """Attention by itself: its kernels, with 8 and with 32 KV heads; then models whose matrices are small. What depth
+    0 takes is not attention."""
     preset, long = names(check)[1][0], lists(check)[3]
     works = []
     for kv_heads in (2,) if check.emulated else (8, 32):

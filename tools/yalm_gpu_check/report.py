@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import random_model
 
-MARKS = "<!-- gpu-check -->", "<!-- /gpu-check -->"
 ATTENTION_LAYERS = 4  # of the models that are little but attention
 LAYER_KERNELS = ("qkv", "rope-append", "o", "gate-up", "down")  # and attention
 
@@ -22,7 +18,7 @@ def percent(fraction):
 
 
 def gap(found, row):
-    """What of a decode step its kernels, timed alone, do not account for; empty where they were not all timed."""
+    """The part of a decode step that its kernels, timed alone, do not account for. Empty where not all were timed."""
     if not row["n_gen"] or row["how"]:
         return ""
     of_model = [one for one in found.get("kernels", []) if one["model"] == f"{row['preset']} {row['dtype']}"]
@@ -79,8 +75,8 @@ def ladder_row(row):
 
 
 def long_rows(found):
-    """Of models that were measured in several ways: what a token takes at a depth, what of it attention in a layer, and how many times faster than dense
-    attention that is."""
+    """Rows for models that were measured in several ways: a token's time at a depth, attention's in a layer, and how
+    many times faster than dense attention that is."""
     rows = [row for row in found["models"] if row["how"] and row["n_gen"] and row["preset"].endswith("KV heads")]
     seconds = {(row["preset"], row["how"], row["n_depth"]): row["avg_ns"] / 1e9 / row["n_gen"] for row in rows}
     for (model, how, depth), token in seconds.items():
@@ -140,21 +136,3 @@ def test_tables(found):
 
 def markdown(found):
     return "\n".join(["# gpu-check\n", *head_lines(found), *test_tables(found), *speed_tables(found)])
-
-
-def record(source: Path, document: Path):
-    """The head and the speeds into a document, between its marks, in place of what is there. Returns the exit status."""
-    found = json.loads(source.read_text(encoding="utf-8"))
-    text = document.read_text(encoding="utf-8")
-    if found["emulated"] or not found.get("machine", {}).get("gpu"):
-        print(f"{source}: of no GPU: its times are not recorded")
-        return 1
-    before, begin, rest = text.partition(MARKS[0])
-    _, end, after = rest.partition(MARKS[1])
-    if not begin or not end:
-        print(f"{document}: the marks {MARKS[0]} and {MARKS[1]} are not there")
-        return 1
-    body = "\n".join([*head_lines(found), *speed_tables(found)])
-    document.write_text(f"{before}{begin}\n{body}\n{end}{after}", encoding="utf-8")
-    print(f"{document}: {len(found.get('models', []))} rows of models, {len(found.get('kernels', []))} of kernels")
-    return 0

@@ -28,7 +28,8 @@ from .measuring import (
 DEPS = ROOT / "build/gpu-deps"
 
 SANITIZED_CONTEXT = 512
-# (name, preset, dtype, options) of the runs under compute-sanitizer; and whether racecheck and initcheck, which are slow, are run too.
+# (name, preset, dtype, options) of the runs under compute-sanitizer; and whether racecheck and initcheck, which are
+# slow, are run too.
 SANITIZED = [
     ("window", "tiny-window", "fp16", [], True),
     ("experts", "tiny-mixtral", "fp16", [], True),
@@ -125,7 +126,7 @@ def make_words(check):
 
 
 def build(check):
-    """What all else needs; a test that does not compile must not leave us without a program."""
+    """Builds what all else needs. A test that does not compile must not leave us without a program."""
     more = [check.build / "bench/random_model"]
     if check.emulated:
         check.run("build", [*make_words(check), "all", *(path.relative_to(ROOT) for path in more)])
@@ -206,7 +207,8 @@ def test_models(check):
 
 
 def sanitize_engine(check, tool, checker, case):
-    """memcheck on some tokens together and some one by one; the others, which do not know what the library's kernels write, on single tokens alone."""
+    """memcheck on some tokens together and some one by one; the others, which do not know what the library's kernels
+    write, on single tokens alone."""
     name, preset, dtype, options, _ = case
     together = checker == "memcheck"
     ids = check.out / ("ids.txt" if together else "id.txt")
@@ -232,7 +234,8 @@ def sanitize_one(check, tool, checker, name, run):
 
 
 def sanitize(check):
-    """compute-sanitizer's tools on a few tokens of small models, of each kind of kernel one, and racecheck on tests of kernels that only batches run."""
+    """compute-sanitizer's tools on a few tokens of small models, of each kind of kernel one, and racecheck on tests
+    of kernels that only batches run."""
     tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
     if not Path(tool).exists():
         raise Skipped("compute-sanitizer is not installed")

@@ -171,7 +171,9 @@ __device__ __forceinline__ void multiply_tile(several_sum<T> (&sum)[SEVERAL_ROWS
     const struct matvec &m = p.q.m;
     const int lane = (int)threadIdx.x % 32, padded = p.group * m.steps * 32 * PACK_COLS<T>;
     // Unrolled, types with high bytes want more registers than 128.
+    // clang-format off
 #pragma unroll(HIGH_BYTES<T> ? 1 : most_steps)
+    // clang-format on
     for (int s = 0; s < most_steps; s++) {
         uint4 pack[ROWS];
         uint2 more[ROWS];
