@@ -5,6 +5,7 @@
 
 #include "serve/body.h"
 #include "serve/openai.h"
+#include "util/utf8.h"
 
 struct completions {
     struct openai head;
@@ -43,14 +44,6 @@ static bool read_request(struct request *request, struct completions *completion
 
 // ---------------------------------------------------------------- the answer
 
-static size_t n_characters(const char *text, size_t length)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < length; i++)
-        n += (text[i] & 0xc0) != 0x80;
-    return n;
-}
-
 static void add_top(struct buffer *out, const yalm_model *model, const struct score *likely, int n)
 {
     buffer_text(out, "{");
@@ -85,7 +78,7 @@ static void add_logprobs(const struct task *task, size_t from, size_t *offset, s
         else
             add_top(&tops, model, task->likely + i * (size_t)n_top, n_top);
         buffer_format(&offsets, "%s%zu", comma, *offset);
-        *offset += n_characters(bytes, length);
+        *offset += utf8_count(bytes, length);
     }
     buffer_format(out, "],\"token_logprobs\":[%s],\"top_logprobs\":[%s],\"text_offset\":[%s]}", values.at ? values.at : "",
                   tops.at ? tops.at : "", offsets.at ? offsets.at : "");

@@ -7,6 +7,7 @@
 #include <sys/random.h>
 
 #include "serve/body.h"
+#include "util/utf8.h"
 
 static bool read_stops(struct request *request, const char *key)
 {
@@ -350,7 +351,7 @@ void token_text(struct buffer *out, const yalm_model *model, int32_t token, bool
     const char *bytes = token_bytes(model, token, &length);
     bool whole = true;
     for (size_t at = 0, n; at < length && whole; at += n) {
-        n = (size_t)utf8_length(bytes + at, length - at);
+        n = (size_t)utf8_character(bytes + at, length - at);
         whole = n > 0;
     }
     if (whole || !hexadecimal) {

@@ -28,9 +28,9 @@ ROOMS = {
     "mpi": ("util", "engine"),
     "grammar": ("yalm.h",),
     "speculate": ("yalm.h",),
-    "speech": (),
-    "serve": ("yalm.h", "grammar", "speculate", "speech"),
-    "cli": ("yalm.h", "grammar", "speculate", "speech", "serve"),
+    "speech": ("util",),
+    "serve": ("yalm.h", "util", "grammar", "speculate", "speech"),
+    "cli": ("yalm.h", "util", "grammar", "speculate", "speech", "serve"),
 }
 SOURCES = sorted(path for path in (ROOT / "src").rglob("*") if path.suffix in (".c", ".h", ".cu", ".cuh"))
 
