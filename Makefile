@@ -103,8 +103,8 @@ VECTOR_OBJECTS := $(foreach isa,$(VECTOR_ISAS),$(VECTOR_SOURCES:src/cpu/kernels/
                   $(foreach isa,$(QUANT_ISAS),$(QUANT_SOURCES:%=src/cpu/kernels/$(isa)/%.o)) $(QUANT8_ISAS:%=src/cpu/kernels/%/quant8.o)
 # What is another processor's.
 FOREIGN := $(foreach arch,$(filter-out $(ARCH),$(PROCESSORS)),src/cpu/machine/isa_$(arch).c $(FOLDERS_$(arch):%=src/cpu/kernels/%/%.c))
-LIB_SOURCES := $(filter-out $(VECTOR_SOURCES) $(FOREIGN),$(wildcard $(addsuffix /*.c,$(addprefix src/,util model text chat engine cpu cpu/machine cpu/long cpu/kernels cpu/kernels/*))))
-CLI_SOURCES := src/main.c $(wildcard src/cli/*.c src/grammar/*.c src/speculate/*.c src/speech/*.c $(if $(HTTP),src/serve/*.c))
+LIB_SOURCES := $(filter-out $(VECTOR_SOURCES) $(FOREIGN),$(wildcard $(addsuffix /*.c,$(addprefix src/,util model text chat engine grammar speculate speech generate cpu cpu/machine cpu/long cpu/kernels cpu/kernels/*))))
+CLI_SOURCES := src/main.c $(wildcard src/cli/*.c $(if $(HTTP),src/serve/*.c))
 CLI_LIBS    := $(if $(HTTP),$(shell $(PKG_CONFIG) --libs $(HTTP)))
 LIB_OBJECTS := $(foreach file,$(VECTOR_OBJECTS) $(LIB_SOURCES:.c=.o),$(call built_in,$(file))/$(file))
 CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o)
@@ -241,12 +241,7 @@ $(BUILD)/tests/$(1)/%: tests/$(1)/%.c $$(STATIC) $$(CLI_OBJECTS)
 	$$(CC) $$(BASE) -Itests $$(CFLAGS) $$(TEST_FLAGS) $$(THREADS) $$(LINK) -o $$@ $$< $$(filter-out %/main.o,$$(CLI_OBJECTS)) $$(STATIC) $$(CLI_LIBS) $$(LIBS) $$(EDIT) -lcmocka
 	$$(emulated_program)
 endef
-$(foreach room,grammar speech serve cli,$(eval $(call PROGRAM_TEST,$(room))))
-
-$(BUILD)/tests/speculate/%: tests/speculate/%.c $(STATIC) $(CLI_OBJECTS)
-	@mkdir -p $(@D)
-	$(CC) $(BASE) -Itests $(CFLAGS) $(TEST_FLAGS) $(THREADS) $(LINK) -o $@ $< $(filter-out %/main.o,$(CLI_OBJECTS)) $(STATIC) $(CLI_LIBS) $(LIBS) $(EDIT) -lcmocka
-	$(emulated_program)
+$(foreach room,serve cli,$(eval $(call PROGRAM_TEST,$(room))))
 
 $(BUILD)/tests/%: tests/%.c $(STATIC)
 	@mkdir -p $(@D)

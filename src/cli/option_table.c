@@ -59,7 +59,7 @@ const struct option option_table[] = {
     {"Completion", 0, "top-p", "X", NULL, OPTION_FLOAT, SAMPLING, AT(sampling.top_p), 0, 1, NULL},
     {"Completion", 0, "min-p", "X", NULL, OPTION_FLOAT, SAMPLING, AT(sampling.min_p), 0, 1, NULL},
     {"Completion", 0, "repeat-penalty", "X", NULL, OPTION_FLOAT, SAMPLING, AT(sampling.repeat_penalty), 0.01, 100, NULL},
-    {"Completion", 0, "grammar", "FILE", NULL, OPTION_TEXT, C, AT(grammar), 0, 0, NULL},
+    {"Completion", 0, "grammar", "FILE", NULL, OPTION_TEXT, C | H, AT(grammar), 0, 0, NULL},
     {"Completion", 0, "no-echo,no-display-prompt", NULL, NULL, OPTION_FLAG, C, AT(no_echo), 0, 0, NULL},
     {"Completion", 0, "speculate", "HOW", NULL, OPTION_TEXT, C | H | T | S, AT(speculate), 0, 0, NULL},
 

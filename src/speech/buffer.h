@@ -1,5 +1,5 @@
-// Text that grows: bodies that arrive, answers that are written. Its JSON strings are made here and not by cJSON, whose strings end at a NUL, which a
-// model may well generate.
+// Text that grows: bodies that arrive, answers that are written. Its JSON strings are made here and not by cJSON: those end at
+// a NUL, which a model may well generate.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -29,8 +29,9 @@ ROOMS = {
     "grammar": ("yalm.h",),
     "speculate": ("yalm.h",),
     "speech": ("util",),
-    "serve": ("yalm.h", "util", "grammar", "speculate", "speech"),
-    "cli": ("yalm.h", "util", "grammar", "speculate", "speech", "serve"),
+    "generate": ("yalm.h", "util", "grammar", "speculate", "speech"),
+    "serve": ("yalm.h", "util", "grammar", "speculate", "speech", "generate"),
+    "cli": ("yalm.h", "util", "grammar", "speculate", "speech", "generate", "serve"),
 }
 SOURCES = sorted(path for path in (ROOT / "src").rglob("*") if path.suffix in (".c", ".h", ".cu", ".cuh"))
 

@@ -1,4 +1,4 @@
-// What a model has said, taken apart: whole, and at every length on the way there. The forms that need a template's own marks.
+// What a model says, split into its parts, in pieces of every size. The forms that need a template's own marks.
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "speech/speech.h"
@@ -16,39 +17,60 @@ static void check_text(const char *wanted, const char *found, size_t length)
         fail_msg("found '%.*s', expected '%s'", (int)length, found ? found : "", wanted);
 }
 
-// Each part only grows, and what is there of it is a beginning of what there will be.
-static void check_grows(const struct buffer *before, const struct buffer *after)
+// What a reader has passed on, piece by piece.
+struct passed {
+    struct told told;
+    struct buffer reasoning, content, calls; // calls: "name arguments\n" of each
+};
+
+static void pass_on(struct passed *passed, const struct speech *speech)
 {
-    assert_true(after->length >= before->length);
-    if (before->length)
-        assert_memory_equal(before->at, after->at, before->length);
+    struct piece piece;
+    while (speech_news(speech, &passed->told, &piece)) {
+        struct buffer *part = piece.part == PART_REASONING ? &passed->reasoning
+                              : piece.part == PART_TEXT    ? &passed->content
+                                                           : &passed->calls;
+        if (piece.part == PART_CALL)
+            buffer_text(part, piece.call ? "\n" : "");
+        buffer_add(part, piece.text.at, piece.text.length);
+        if (piece.part == PART_CALL)
+            buffer_text(part, " ");
+    }
 }
 
 // calls: "name arguments\n" of each.
+static void check_pieces(const char *text, size_t size, unsigned forms, const char *reasoning, const char *content,
+                         const char *calls)
+{
+    struct speech speech = {0};
+    struct passed passed = {0};
+    const size_t length = strlen(text);
+    speech_begin(&speech, forms, NULL);
+    for (size_t at = 0; at < length; at += size) {
+        char *piece = strndup(text + at, size); // whose end AddressSanitizer sees
+        speech_add(&speech, piece, strlen(piece));
+        free(piece);
+        pass_on(&passed, &speech);
+    }
+    speech_end(&speech);
+    pass_on(&passed, &speech);
+    assert_false(speech_failed(&speech));
+    check_text(reasoning, passed.reasoning.at, passed.reasoning.length);
+    check_text(content, passed.content.at, passed.content.length);
+    buffer_text(&passed.calls, speech.n_calls ? "\n" : "");
+    check_text(calls, passed.calls.at, passed.calls.length);
+    for (int i = 0; i < speech.n_calls; i++)
+        assert_true(speech.calls[i].whole);
+    buffer_free(&passed.reasoning);
+    buffer_free(&passed.content);
+    buffer_free(&passed.calls);
+    speech_free(&speech);
+}
+
 static void check(const char *text, unsigned forms, const char *reasoning, const char *content, const char *calls)
 {
-    struct speech before = {0}, speech;
-    const size_t length = strlen(text);
-    for (size_t n = 0; n <= length + 1; n++) {
-        speech_read(&speech, text, n < length ? n : length, NULL, forms, n > length);
-        check_grows(&before.reasoning, &speech.reasoning);
-        check_grows(&before.content, &speech.content);
-        assert_true(speech.n_calls >= before.n_calls);
-        speech_free(&before);
-        before = speech;
-    }
-    check_text(reasoning, speech.reasoning.at, speech.reasoning.length);
-    check_text(content, speech.content.at, speech.content.length);
-    struct buffer found = {0};
-    for (int i = 0; i < speech.n_calls; i++) {
-        const struct call *call = &speech.calls[i];
-        assert_true(call->whole);
-        buffer_format(&found, "%.*s %.*s\n", (int)call->name.length, call->name.at, (int)call->arguments.length,
-                      call->arguments.at);
-    }
-    check_text(calls, found.at, found.length);
-    buffer_free(&found);
-    speech_free(&speech);
+    for (size_t size = 1; size <= strlen(text); size++)
+        check_pieces(text, size, forms, reasoning, content, calls);
 }
 
 static void test_harmony(void **state)
@@ -63,7 +85,7 @@ static void test_harmony(void **state)
           "second {\"a\": \"<|\"}\n");
     check("<|channel|>commentary<|message|>I look.<|end|><|start|>assistant to=functions.first<|channel|>commentary "
           "json<|message|>{\"a\":1}<|call|><|start|>assistant to=functions.second<|channel|>commentary<|message|>",
-          SPEECH_HARMONY, "", "I look.", "first {\"a\":1}\nsecond \n");
+          SPEECH_HARMONY, "", "I look.", "first {\"a\":1}\nsecond {}\n");
     check("<|channel|>analysis<|message|>One.<|end|><|start|>assistant<|channel|>analysis<|message|>Two.<|end|>",
           SPEECH_HARMONY, "One.\n\nTwo.", "", "");
     check("<|channel|>final<|message|>a <|end of b", SPEECH_HARMONY, "", "a <|end of b", "");
