@@ -277,7 +277,8 @@ static void read_on(struct speech *speech)
         if (n == 0 && r->stage == now)
             break;
     }
-    memmove(r->text.at, text.at, text.length);
+    if (text.length < r->text.length)
+        memmove(r->text.at, text.at, text.length);
     r->text.length = text.length;
 }
 

@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "speech/speech.h"
 
@@ -144,6 +145,75 @@ static void test_calls_that_break_off(void **state)
           CALLS_HERMES, "", "", "first {\"a\": 1}\n");
 }
 
+// What follows as many calls as there may be is text.
+static void test_more_calls_than_are_read(void **state)
+{
+    (void)state;
+    static const struct {
+        unsigned form;
+        const char *begin, *call, *end;
+    } forms[] = {{CALLS_HERMES, "", "<tool_call>{\"name\": \"a\", \"arguments\": {}}</tool_call>\n", ""},
+                 {CALLS_BARE, "", "{\"name\": \"a\", \"arguments\": {}}\n", ""},
+                 {CALLS_MISTRAL, "[TOOL_CALLS][", "{\"name\": \"a\", \"arguments\": {}}, ", "]"},
+                 {CALLS_MISTRAL, "", "[TOOL_CALLS]a[ARGS]{} ", ""},
+                 {SPEECH_GEMMA, "", "<|tool_call>call:a{}<tool_call|>", ""},
+                 {SPEECH_HARMONY, "", "<|channel|>commentary to=a<|message|>{}<|call|>", ""}};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        struct speech speech = {0};
+        speech_begin(&speech, forms[i].form, NULL);
+        speech_add(&speech, forms[i].begin, strlen(forms[i].begin));
+        for (int n = 0; n < MAX_CALLS + 2; n++)
+            speech_add(&speech, forms[i].call, strlen(forms[i].call));
+        speech_add(&speech, forms[i].end, strlen(forms[i].end));
+        speech_end(&speech);
+        assert_int_equal(speech.n_calls, MAX_CALLS);
+        assert_true(speech.content.length > 0 && !speech_failed(&speech));
+        speech_free(&speech);
+    }
+}
+
+static double seconds_of(struct speech *speech, const char *token, int n)
+{
+    const clock_t start = clock();
+    for (int i = 0; i < n; i++)
+        speech_add(speech, token, strlen(token));
+    return (double)(clock() - start) / CLOCKS_PER_SEC;
+}
+
+// A token costs the same at the beginning of an answer and behind 100,000 others, wherever they lie.
+static void test_long_answers(void **state)
+{
+    (void)state;
+    static const struct {
+        unsigned forms;
+        const char *begin, *token;
+    } texts[] = {{CALLS_HERMES | CALLS_BARE, "So: ", "word "},
+                 {CALLS_HERMES, "So: ", "\n"},
+                 {0, "<think>", "word \n"},
+                 {CALLS_HERMES, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"", "word\\n"},
+                 {CALLS_HERMES, "<tool_call>{\"name\": \"f\", \"", "word"},
+                 {CALLS_MISTRAL, "[TOOL_CALLS][{\"arguments\": [", "[1, 2], "},
+                 {CALLS_MISTRAL, "[TOOL_CALLS]", "word"},
+                 {SPEECH_HARMONY, "<|channel|>analysis<|message|>", "word "},
+                 {SPEECH_HARMONY, "<|channel|>", "word "},
+                 {SPEECH_GEMMA, "<|channel>thought\n", "word "},
+                 {SPEECH_GEMMA, "<|tool_call>call:f{a:<|\"|>", "{word} "},
+                 {SPEECH_GEMMA, "<|tool_call>call:f{a:[", "word, "}};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct speech speech = {0};
+        speech_begin(&speech, texts[i].forms, NULL);
+        speech_add(&speech, texts[i].begin, strlen(texts[i].begin));
+        const double first = seconds_of(&speech, texts[i].token, 10000);
+        seconds_of(&speech, texts[i].token, 80000);
+        const double last = seconds_of(&speech, texts[i].token, 10000);
+        if (last > 8 * first + 0.3) // reading all again would take seconds
+            fail_msg("text %zu: 10,000 tokens take %.4f s, and behind 90,000 others %.4f s", i, first, last);
+        speech_end(&speech);
+        assert_false(speech_failed(&speech));
+        speech_free(&speech);
+    }
+}
+
 static void test_forms_of_templates(void **state)
 {
     (void)state;
@@ -165,6 +235,8 @@ int main(void)
         cmocka_unit_test(test_gemma),
         cmocka_unit_test(test_brackets),
         cmocka_unit_test(test_calls_that_break_off),
+        cmocka_unit_test(test_more_calls_than_are_read),
+        cmocka_unit_test(test_long_answers),
         cmocka_unit_test(test_forms_of_templates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
