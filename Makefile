@@ -113,9 +113,9 @@ VECTOR_OBJECTS := $(foreach isa,$(VECTOR_ISAS),$(VECTOR_SOURCES:src/cpu/kernels/
 # What is another processor's.
 FOREIGN := $(foreach arch,$(filter-out $(ARCH),$(PROCESSORS)), \
                src/cpu/machine/isa_$(arch).c $(FOLDERS_$(arch):%=src/cpu/kernels/%/%.c))
-LIB_ROOMS   := util model text chat recipe engine cpu cpu/machine cpu/long cpu/kernels cpu/kernels/*
+LIB_ROOMS   := util model text chat recipe engine grammar speculate speech generate cpu cpu/machine cpu/long cpu/kernels cpu/kernels/*
 LIB_SOURCES := $(filter-out $(VECTOR_SOURCES) $(FOREIGN),$(wildcard $(LIB_ROOMS:%=src/%/*.c)))
-CLI_SOURCES := src/main.c $(wildcard src/cli/*.c src/grammar/*.c src/speculate/*.c src/speech/*.c $(if $(HTTP),src/serve/*.c))
+CLI_SOURCES := src/main.c $(wildcard src/cli/*.c $(if $(HTTP),src/serve/*.c))
 CLI_LIBS    := $(if $(HTTP),$(shell $(PKG_CONFIG) --libs $(HTTP)))
 LIB_OBJECTS := $(foreach file,$(VECTOR_OBJECTS) $(LIB_SOURCES:.c=.o),$(call built_in,$(file))/$(file))
 CLI_OBJECTS := $(CLI_SOURCES:%.c=$(BUILD)/%.o)
@@ -256,7 +256,7 @@ $(BUILD)/tests/$(1)/%: tests/$(1)/%.c $$(STATIC) $$(CLI_OBJECTS)
 	$$(TEST_LINK) $$(TEST_WITH) -lcmocka
 	$$(emulated_program)
 endef
-$(foreach room,grammar speech speculate serve cli,$(eval $(call PROGRAM_TEST,$(room))))
+$(foreach room,serve cli,$(eval $(call PROGRAM_TEST,$(room))))
 
 $(BUILD)/tests/%: tests/%.c $(STATIC)
 	@mkdir -p $(@D)

@@ -262,6 +262,11 @@ YALM_API yalm_status yalm_rollback(yalm_session *session, int64_t position, yalm
 // The last position up to `position` that yalm_rollback() can go to.
 YALM_API int64_t yalm_rollback_point(const yalm_session *session, int64_t position);
 
+YALM_API const yalm_model *yalm_session_model(const yalm_session *session);
+
+// How many of tokens[0..n) the session's text begins with; 0 past its context.
+YALM_API size_t yalm_session_common(const yalm_session *session, const int32_t *tokens, size_t n);
+
 // The session's tokens, of which it knows at most its context's last ones: copies the last `room` of them to `tokens`, and returns how many.
 YALM_API size_t yalm_session_tokens(const yalm_session *session, int32_t *tokens, size_t room);
 
@@ -356,6 +361,66 @@ YALM_API yalm_status yalm_sampling_check(const yalm_model *model, const yalm_sam
 // -1 where the session has no logits, where they are not finite (a NaN spreads to all), or where the device failed: yalm_finish() says.
 YALM_API int32_t yalm_sample(yalm_session *session, const yalm_sampling *sampling);
 YALM_API void yalm_seed(yalm_session *session, uint64_t seed);
+
+// ---------------------------------------------------------------------------------------- generating
+
+// Why a text is over.
+typedef enum yalm_stop {
+    YALM_GOES_ON = 0,
+    YALM_STOP_END,     // the model ended it
+    YALM_STOP_GRAMMAR, // it is a whole text of the grammar, which nothing can follow
+    YALM_STOP_STRING,  // it has come to one of yalm_generation.stops
+    YALM_STOP_LIMIT,   // yalm_generation.max_tokens
+    YALM_STOP_CONTEXT, // the context is full
+    YALM_STOP_CALLER,  // yalm_generation.take() has returned false
+} yalm_stop;
+
+typedef struct yalm_event {
+    enum yalm_event_kind {
+        YALM_EVENT_TOKEN,     // a token was drawn that belongs to the text; what it spells may come later
+        YALM_EVENT_REASONING, // what is new of the reasoning, of the text, or of a call's arguments, which are JSON
+        YALM_EVENT_TEXT,
+        YALM_EVENT_ARGUMENTS,
+        YALM_EVENT_CALL, // a call of a tool begins: its name
+    } kind;
+    const char *text; // (length), UTF-8, not terminated; good until the function returns
+    size_t length;
+    int call; // the call's number, from 0
+    int32_t token;
+    float log_probability; // among all tokens, before sampling changes any; NaN unless it is wanted
+} yalm_event;
+
+typedef struct yalm_generation {
+    size_t size;                   // sizeof(yalm_generation)
+    const yalm_sampling *sampling; // NULL: yalm_sampling_defaults()
+    int64_t max_tokens;            // -1: until the context is full; in an endless session for ever
+    const char *const *stops;      // (n_stops): the text ends before the first of these strings
+    int n_stops;
+    const char *grammar;    // that the text follows, in the notation of docs/serving.md; NULL: none
+    bool ignore_eos;        // go on where the model would end the text, unless a grammar ends it
+    bool parts;             // tell reasoning, text and calls apart, as the model's chat template writes them; else all is text
+    bool speculate;         // guess tokens from what the text repeats: the same text, often sooner
+    bool log_probabilities; // tell them
+    // Called with what is new, after each token. False ends the text. NULL is welcome.
+    bool (*take)(void *context, const yalm_event *event);
+    void *context;
+} yalm_generation;
+
+YALM_API yalm_generation yalm_generation_defaults(void); // max_tokens -1, speculate
+
+typedef struct yalm_generated {
+    yalm_stop why;
+    int stop_string;  // the one of stops that it came to; -1: none
+    int64_t n_tokens; // drawn, with the one that ended the text
+    size_t n_cached;  // tokens of the prompt that the session held already
+} yalm_generated;
+
+// Reads prompt[0..n), but for what the session's text begins with, and generates a text until there is a reason to stop; how: NULL is
+// yalm_generation_defaults(), result: NULL is welcome. Draws as yalm_sample() does, by the seed of yalm_seed(). The session then holds the prompt and the
+// text, but for its last token. YALM_USAGE: the prompt is empty or fills more than the context; the grammar cannot be read (the text has the line).
+// YALM_INTERRUPTED, by yalm_session_cancel(): what was drawn until then has been told.
+YALM_API yalm_status yalm_generate(yalm_session *session, const int32_t *prompt, size_t n, const yalm_generation *how,
+                                   yalm_generated *result, yalm_error *error);
 
 // ---------------------------------------------------------------------------------------- several machines
 

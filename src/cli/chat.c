@@ -6,7 +6,6 @@
 
 #include "cli/line.h"
 #include "cli/state_file.h"
-#include "speech/speech.h"
 
 // ---------------------------------------------------------------- commands
 
@@ -91,7 +90,8 @@ static yalm_status show_statistics(struct talk *talk, const char *argument, yalm
     (void)error;
     const struct turn *turn = &talk->chat->turn;
     const size_t read = turn->n_prompt - turn->n_kept;
-    say("context: %zu of %d tokens", talk->chat->known.n, yalm_session_facts(talk->chat->session)->context);
+    say("context: %lld of %d tokens", (long long)yalm_position(talk->chat->session),
+        yalm_session_facts(talk->chat->session)->context);
     say("prefill: %zu tokens in %.3f s (%zu were known)", read, turn->prefill_seconds, turn->n_kept);
     say("generated: %lld tokens in %.3f s, %.1f tok/s; stopped by: %s", (long long)turn->n_generated, turn->decode_seconds,
         turn->decode_seconds > 0 ? (double)turn->n_generated / turn->decode_seconds : 0, turn->why ? turn->why : "");
@@ -270,10 +270,8 @@ yalm_status run_chat(const struct options *options, yalm_error *error)
     const bool coloured = progress_wanted();
     struct chat chat = {.options = options,
                         .model = model,
-                        .reasoning = {.hidden = options->hide_reasoning,
-                                      .coloured = coloured,
-                                      .forms = speech_marks(yalm_model_facts(model)->chat_template),
-                                      .write = output}};
+                        .forms = speech_marks(yalm_model_facts(model)->chat_template),
+                        .reasoning = {.hidden = options->hide_reasoning, .coloured = coloured, .write = output}};
     struct talk talk = {.chat = &chat, .reader = line_open()};
     yalm_status status = talk.reader ? yalm_sampling_check(model, &options->sampling, error) : cli_no_memory(error);
     chat.reasoning.coloured = coloured && talk.reader && line_on_terminal(talk.reader);

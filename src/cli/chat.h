@@ -4,6 +4,7 @@
 #include "cli/conversation.h"
 #include "cli/reasoning.h"
 #include "cli/speculation.h"
+#include "cli/text_grammar.h"
 
 struct turn {                // what the last answer took
     size_t n_prompt, n_kept; // tokens of the whole conversation, and how many of them the session had evaluated already
@@ -19,11 +20,11 @@ struct chat {
     uint64_t seed;         // of the next session
     struct conversation conversation;
     struct speculation speculation;
-    struct tokens known; // what the session has evaluated, (context) of room
+    struct text_grammar grammar; // of the answers
+    unsigned forms;              // of what the model writes: speech_marks() of its template
     struct reasoning reasoning;
     struct turn turn;
-    char *answer; // (n_answer), owned: the text of the last answer
-    size_t n_answer, room;
+    bool begun; // the session has read
 };
 
 yalm_status chat_open(struct chat *chat, yalm_error *error);

@@ -4,8 +4,7 @@
 
 #include "cli/chat.h"
 #include "cli/state_file.h"
-#include "cli/text_out.h"
-#include "speech/speech.h"
+#include "generate/generator.h"
 
 // ---------------------------------------------------------------- the session
 
@@ -13,7 +12,6 @@ static yalm_status open_again(struct chat *chat, bool quiet, yalm_error *error)
 {
     yalm_session_options how = session_options(chat->options);
     close_session(chat->session);
-    chat->known.n = 0;
     chat->session = open_session(chat->options, chat->model, &how, quiet, error);
     if (chat->session == NULL)
         return error->status;
@@ -31,8 +29,9 @@ yalm_status chat_open(struct chat *chat, yalm_error *error)
         return status;
     status = speculation_open(&chat->speculation, options, chat->model, chat->session, error);
     if (status == YALM_OK)
-        status = state_open(options, chat->session, &chat->known, error);
-    speculator_read(chat->speculation.speculator, chat->known.ids, chat->known.n);
+        status = text_grammar_open(&chat->grammar, options, chat->model, error);
+    if (status == YALM_OK)
+        status = state_open(options, chat->session, error);
     if (status != YALM_OK)
         return status;
     return conversation_new(&chat->conversation, options->system, error);
@@ -43,8 +42,7 @@ void chat_close(struct chat *chat)
     speculation_close(&chat->speculation);
     close_session(chat->session);
     conversation_free(&chat->conversation);
-    free(chat->known.ids);
-    free(chat->answer);
+    text_grammar_close(&chat->grammar);
 }
 
 // ---------------------------------------------------------------- the prompt
@@ -77,39 +75,35 @@ static yalm_status check_room(const struct chat *chat, size_t n, yalm_error *err
         n, context);
 }
 
-// Takes the session back to where the conversation differs from what it has evaluated, or before that, to what it still holds.
-static yalm_status keep_prefix(struct chat *chat, const struct tokens *prompt, yalm_error *error)
+// ---------------------------------------------------------------- the answer
+
+static const char *why(const struct generator *g)
 {
-    const size_t n = (size_t)yalm_rollback_point(chat->session, (int64_t)state_common(&chat->known, prompt));
-    if (n < chat->known.n)
-        speculator_begin(chat->speculation.speculator);
-    chat->turn.n_kept = chat->known.n = n;
-    return yalm_rollback(chat->session, (int64_t)n, error);
+    static const char *const reasons[] = {
+        [YALM_GOES_ON] = "interrupt", [YALM_STOP_END] = "end of turn",      [YALM_STOP_STRING] = "stop string",
+        [YALM_STOP_LIMIT] = "limit",  [YALM_STOP_CONTEXT] = "full context", [YALM_STOP_GRAMMAR] = "end of the grammar"};
+    return reasons[g->stop];
 }
 
-static yalm_status evaluate(struct chat *chat, const int32_t *ids, size_t n, yalm_error *error)
+static yalm_status evaluate(struct generator *g, yalm_error *error)
 {
-    yalm_status status = yalm_eval(chat->session, ids, (int)n, YALM_LOGITS_LAST, error);
+    const yalm_status status = generator_evaluate(g, error);
     if (status == YALM_INTERRUPTED && !interrupted()) // a ^C that the last answer's end has overtaken
-        status = yalm_eval(chat->session, ids, (int)n, YALM_LOGITS_LAST, error);
-    if (status != YALM_OK)
-        return status;
-    speculator_read(chat->speculation.speculator, ids, n);
-    memcpy(chat->known.ids + chat->known.n, ids, n * sizeof *ids);
-    chat->known.n += n;
-    return YALM_OK;
+        return generator_evaluate(g, error);
+    return status;
 }
 
-static yalm_status prefill(struct chat *chat, const struct tokens *prompt, yalm_error *error)
+static yalm_status read_prompt(struct chat *chat, struct generator *g, yalm_error *error)
 {
     const double start = seconds_now();
-    const size_t chunk = (size_t)yalm_session_facts(chat->session)->chunk;
+    const int chunk = yalm_session_facts(chat->session)->chunk;
     yalm_status status = YALM_OK;
-    while (chat->known.n < prompt->n && status == YALM_OK) {
-        const size_t left = prompt->n - chat->known.n, piece = left < chunk ? left : chunk;
-        if (left > chunk)
-            progress("reading: %zu of %zu tokens", chat->known.n, prompt->n);
-        status = evaluate(chat, prompt->ids + chat->known.n, piece, error);
+    while (generator_reads(g) && status == YALM_OK) {
+        if (g->n_prompt - g->n_read > (size_t)chunk)
+            progress("reading: %zu of %zu tokens", g->n_read, g->n_prompt);
+        status = generator_next(g, chunk, error);
+        if (status == YALM_OK)
+            status = evaluate(g, error);
     }
     progress_clear();
     if (status == YALM_OK)
@@ -118,124 +112,111 @@ static yalm_status prefill(struct chat *chat, const struct tokens *prompt, yalm_
     return status;
 }
 
-// ---------------------------------------------------------------- the answer
-
-// Keeps the text, and shows it.
-static yalm_status take(void *context, const char *bytes, size_t length, yalm_error *error)
+// Shows the answer while it comes.
+static yalm_status write_answer(struct chat *chat, struct generator *g, yalm_error *error)
 {
-    struct chat *chat = context;
-    if (chat->room - chat->n_answer <= length) {
-        const size_t room = 2 * (chat->n_answer + length + 64);
-        char *grown = realloc(chat->answer, room);
-        if (grown == NULL)
-            return cli_no_memory(error);
-        chat->answer = grown;
-        chat->room = room;
-    }
-    memcpy(chat->answer + chat->n_answer, bytes, length);
-    chat->n_answer += length;
-    chat->answer[chat->n_answer] = '\0';
-    return reasoning_show(&chat->reasoning, chat->answer, chat->n_answer, false, error);
-}
-
-static yalm_status generate(struct chat *chat, struct text_out *out, yalm_error *error)
-{
-    const struct options *options = chat->options;
-    const bool limited = options_given(options, "n-predict") && options->n_predict >= 0;
-    const int context = yalm_session_facts(chat->session)->context;
     const double start = seconds_now();
     yalm_status status = YALM_OK;
-    struct turn *turn = &chat->turn;
-    turn->why = "limit";
-    while (status == YALM_OK && !interrupted() && !(limited && turn->n_generated >= options->n_predict)) {
-        int32_t token;
-        status = sample_token(chat->session, &options->sampling, &token, error);
-        if (status != YALM_OK)
-            break;
-        turn->n_generated++;
-        if (yalm_is_eos(chat->model, token) && !options->ignore_eos) {
-            turn->why = "end of turn";
-            break;
-        }
-        status = text_out_token(out, token, error);
-        if (status != YALM_OK || out->filter.found) {
-            turn->why = "stop string";
-            break;
-        }
-        if (chat->known.n == (size_t)context) {
-            turn->why = "full context";
-            break;
-        }
-        status = speculator_eval(chat->speculation.speculator, chat->session, token, error);
+    while (status == YALM_OK && !interrupted()) {
+        status = generator_next(g, 1, error);
         if (status == YALM_OK)
-            chat->known.ids[chat->known.n++] = token;
+            status = reasoning_show(&chat->reasoning, &g->speech, false, error);
+        if (status != YALM_OK || g->stop)
+            break;
+        status = evaluate(g, error);
     }
-    turn->decode_seconds = seconds_now() - start;
+    chat->turn.decode_seconds = seconds_now() - start;
     return status;
 }
 
 // As it was written, which its template reads again. Of channels, which a template refuses in a message, the parts.
-static yalm_status add_answer(struct chat *chat, yalm_error *error)
+static yalm_status add_answer(struct chat *chat, const struct generator *g, yalm_error *error)
 {
     struct conversation *conversation = &chat->conversation;
-    const unsigned forms = chat->reasoning.forms & (SPEECH_HARMONY | SPEECH_GEMMA);
-    if (!forms)
-        return conversation_add_answer(conversation, chat->answer, chat->n_answer, NULL, 0, error);
-    struct speech speech;
-    speech_read(&speech, chat->answer, chat->n_answer, NULL, forms, true);
-    yalm_status status = speech.reasoning.failed || speech.content.failed ? cli_no_memory(error) : YALM_OK;
-    if (status == YALM_OK)
-        status = conversation_add_answer(conversation, speech.content.at, speech.content.length, speech.reasoning.at,
-                                         speech.reasoning.length, error);
-    speech_free(&speech);
-    return status;
+    const struct buffer *content = &g->speech.content, *reasoning = &g->speech.reasoning;
+    if (!(chat->forms & (SPEECH_HARMONY | SPEECH_GEMMA)))
+        return conversation_add_answer(conversation, g->text.at, g->text.length, NULL, 0, error);
+    return conversation_add_answer(conversation, content->at, content->length, reasoning->at, reasoning->length, error);
 }
 
 // An answer that was written becomes a message, whole or not.
-static yalm_status keep_answer(struct chat *chat, yalm_status status, struct text_out *out, yalm_error *error)
+static yalm_status keep_answer(struct chat *chat, yalm_status status, struct generator *g, yalm_error *error)
 {
     yalm_error rest;
     if (status == YALM_INTERRUPTED || interrupted()) {
         status = YALM_INTERRUPTED;
         *error = (yalm_error){.status = YALM_INTERRUPTED};
-        chat->turn.why = "interrupt";
+        if (!g->stop)
+            generator_end(g);
+        g->stop = YALM_GOES_ON;
     } else if (status != YALM_OK)
         return status;
-    yalm_status last = text_out_end(out, &rest);
+    chat->turn.why = why(g);
+    yalm_status last = reasoning_show(&chat->reasoning, &g->speech, true, &rest);
     if (last == YALM_OK)
-        last = reasoning_show(&chat->reasoning, chat->answer, chat->n_answer, true, &rest);
-    if (last == YALM_OK)
-        last = add_answer(chat, &rest);
+        last = add_answer(chat, g, &rest);
     if (last != YALM_OK)
         *error = rest;
     return last != YALM_OK ? last : status;
 }
 
+static struct generator_options answer_options(const struct chat *chat, const struct text *text)
+{
+    const struct options *options = chat->options;
+    const bool limited = options_given(options, "n-predict") && options->n_predict >= 0;
+    const char *reasoning_end = speech_reasoning_end(text->bytes, text->length);
+    return (struct generator_options){.sampling = options->sampling,
+                                      .max_tokens = limited ? options->n_predict : -1,
+                                      .stops = options->stops.texts,
+                                      .n_stops = options->stops.n,
+                                      .ignore_eos = options->ignore_eos,
+                                      .spell_control = options->special || chat->forms, // marks are control tokens
+                                      .n_likely = -1,
+                                      .grammar_after = speech_answer_mark(chat->forms, reasoning_end),
+                                      .parts = true,
+                                      .forms = chat->forms,
+                                      .reasoning_end = reasoning_end};
+}
+
+static yalm_status answer(struct chat *chat, const struct text *text, const struct tokens *prompt, yalm_error *error)
+{
+    const struct generator_options how = answer_options(chat, text);
+    struct generator g = {.how = &how,
+                          .session = chat->session,
+                          .speculator = chat->speculation.speculator,
+                          .prompt = prompt->ids,
+                          .n_prompt = prompt->n}; // a text of its own, without the space that some tokenizers begin one with
+    yalm_status status = text_grammar_begin(&chat->grammar, chat->model, &g.masker, error);
+    if (status == YALM_OK) {
+        generator_begin(&g, true);
+        if (!chat->begun) // a session that was loaded
+            speculator_read(g.speculator, g.prompt, g.n_cached);
+        chat->begun = true;
+        chat->turn.n_kept = g.n_cached;
+        watch_interrupt(chat->session);
+        status = read_prompt(chat, &g, error);
+    }
+    if (status == YALM_OK)
+        status = keep_answer(chat, write_answer(chat, &g, error), &g, error);
+    chat->turn.n_generated = (int64_t)g.n_generated;
+    generator_free(&g);
+    return status;
+}
+
 yalm_status chat_answer(struct chat *chat, yalm_error *error)
 {
     struct tokens prompt = {0};
-    struct text_out out = {.model = chat->model,
-                           .filter = {.stops = &chat->options->stops},
-                           .special = chat->options->special || chat->reasoning.forms, // marks are control tokens
-                           .take = take,
-                           .context = chat}; // a text of its own, without the space that some tokenizers begin one with
     struct text text;
     chat->turn = (struct turn){.why = ""};
-    chat->n_answer = 0;
+    chat->reasoning.told = (struct told){0};
+    chat->reasoning.inside = false;
+    chat->reasoning.last = 0;
     yalm_status status = read_conversation(chat, &text, &prompt, error);
     if (status == YALM_OK)
         status = check_room(chat, prompt.n, error);
     chat->turn.n_prompt = prompt.n;
     if (status == YALM_OK)
-        status = keep_prefix(chat, &prompt, error);
-    watch_interrupt(chat->session);
-    if (status == YALM_OK)
-        status = prefill(chat, &prompt, error);
-    if (status == YALM_OK)
-        reasoning_begin(&chat->reasoning, text.bytes, text.length);
-    if (status == YALM_OK)
-        status = keep_answer(chat, generate(chat, &out, error), &out, error);
-    stop_filter_free(&out.filter);
+        status = answer(chat, &text, &prompt, error);
     free(prompt.ids);
     free(text.bytes);
     return status;

@@ -6,33 +6,30 @@
 #include "cli/cli.h"
 #include "cli/speculation.h"
 #include "cli/state_file.h"
-#include "cli/text_out.h"
-#include "grammar/mask.h"
+#include "cli/text_grammar.h"
+#include "generate/generator.h"
 
 struct completion {
     const struct options *options;
     const yalm_model *model;
     yalm_session *session;
-    yalm_sampling sampling;
     uint64_t seed;
 
     struct text text;     // the prompt as given; none where it came as ids
     struct tokens prompt; // and as ids
-    size_t n_known;       // of them the session has evaluated already
-    int64_t limit;        // tokens to generate; INT64_MAX: no limit
 
-    struct text_out out;
-    bool ids_only; // no tokenizer: ids are printed instead of text
-
-    struct grammar *grammar; // that the text follows; NULL: none
-    struct token_tree *tree;
-    struct masker *masker;
-
+    struct text_grammar grammar;
     struct speculation speculation;
+    struct generator_options how;
+    struct generator generator;
+    bool ids_only; // no tokenizer: ids are printed instead of text
+    size_t sent;   // bytes of the generated text
+    bool any;      // text has gone out
+    char last;     // byte of it
 
-    const char *why; // it stopped
-    int64_t n_generated, n_decoded;
-    double prefill_seconds, first_token_seconds, decode_seconds, decode_bytes;
+    int64_t n_decoded;
+    bool interrupted;
+    double prefill_seconds, decode_seconds, decode_bytes;
 };
 
 // ---------------------------------------------------------------- context
@@ -74,20 +71,18 @@ static yalm_status plan(struct completion *run, yalm_session_options *how, yalm_
         return status;
 
     const int64_t n = (int64_t)run->prompt.n, room = most - n + 1;
-    run->why = "limit";
+    run->how.max_tokens = options->n_predict;
     if (options->n_predict == -1) {
         const int64_t usual = n + 256 > 4096 ? n + 256 : 4096;
-        run->limit = INT64_MAX;
         how->endless = true;
         how->context = (int)(options->context ? most : usual < trained ? usual : trained);
     } else if (options->n_predict == -2 || (options->n_predict > room && !options_given(options, "n-predict"))) {
-        run->limit = room;
-        run->why = "full context";
+        run->how.max_tokens = -1;
         how->context = (int)most;
     } else {
-        run->limit = options->n_predict;
-        how->endless = run->limit > room;
-        how->context = (int)(options->context || how->endless ? most : run->limit > 0 ? n + run->limit - 1 : n);
+        const int64_t limit = options->n_predict;
+        how->endless = limit > room;
+        how->context = (int)(options->context || how->endless ? most : limit > 0 ? n + limit - 1 : n);
         if (how->endless && !options->quiet)
             say("past the context of %lld positions the oldest tokens give way", (long long)most);
     }
@@ -96,114 +91,77 @@ static yalm_status plan(struct completion *run, yalm_session_options *how, yalm_
 
 // ---------------------------------------------------------------- text
 
-static yalm_status send_token(struct completion *run, int32_t token, yalm_error *error)
+static yalm_status send(struct completion *run, const char *bytes, size_t length, yalm_error *error)
 {
-    char bytes[YALM_MAX_PIECE + 8];
-    if (!run->ids_only)
-        return text_out_token(&run->out, token, error);
-    const int n = snprintf(bytes, sizeof bytes, "%s%d", run->out.any ? " " : "", token);
-    return text_out_bytes(&run->out, bytes, (size_t)n, error);
+    if (length == 0)
+        return YALM_OK;
+    run->any = true;
+    run->last = bytes[length - 1];
+    return output(bytes, length, error);
+}
+
+static yalm_status send_id(struct completion *run, int32_t id, yalm_error *error)
+{
+    char bytes[16];
+    return send(run, bytes, (size_t)snprintf(bytes, sizeof bytes, "%s%d", run->any ? " " : "", id), error);
 }
 
 static yalm_status send_prompt(struct completion *run, yalm_error *error)
 {
     const bool echo = !run->options->no_echo;
+    yalm_stream *stream = &run->generator.stream;
     yalm_status status = YALM_OK;
     if (run->options->tokens == NULL) {
-        run->out.stream.started = run->text.length > 0;
-        return echo ? text_out_bytes(&run->out, run->text.bytes, run->text.length, error) : YALM_OK;
+        stream->started = run->text.length > 0;
+        return echo ? send(run, run->text.bytes, run->text.length, error) : YALM_OK;
     }
     char bytes[YALM_MAX_PIECE + 8];
     for (size_t i = 0; i < run->prompt.n && status == YALM_OK; i++) {
-        if (run->ids_only) {
-            if (echo)
-                status = send_token(run, run->prompt.ids[i], error);
-            continue;
-        }
-        const size_t n = yalm_stream_token(run->model, &run->out.stream, run->prompt.ids[i], run->options->special, bytes);
+        const size_t n = yalm_stream_token(run->model, stream, run->prompt.ids[i], run->options->special, bytes);
         if (echo)
-            status = text_out_bytes(&run->out, bytes, n, error);
+            status = run->ids_only ? send_id(run, run->prompt.ids[i], error) : send(run, bytes, n, error);
     }
     return status;
 }
 
-static yalm_status send_rest(struct completion *run, yalm_error *error)
+// What has been generated since.
+static yalm_status send_news(struct completion *run, yalm_error *error)
 {
-    if (!run->ids_only)
-        return text_out_end(&run->out, error);
-    return run->out.any ? text_out_bytes(&run->out, "\n", 1, error) : YALM_OK;
-}
-
-// ---------------------------------------------------------------- grammar
-
-static yalm_status open_grammar(struct completion *run, yalm_error *error)
-{
-    struct text text;
-    if (run->options->grammar == NULL)
-        return YALM_OK;
-    yalm_status status = text_read(&text, run->options->grammar, error);
-    if (status != YALM_OK)
-        return status;
-    run->grammar = grammar_parse(text.bytes, text.length, error);
-    free(text.bytes);
-    if (run->grammar == NULL)
-        return error->status;
-    run->tree = token_tree_open(run->model);
-    if (run->tree == NULL)
-        return cli_no_memory(error);
-    run->masker = masker_open(run->grammar, run->tree, run->model, error);
-    return run->masker ? YALM_OK : error->status;
-}
-
-static void close_grammar(struct completion *run)
-{
-    masker_close(run->masker);
-    token_tree_close(run->tree);
-    grammar_free(run->grammar);
-}
-
-// False where the text is whole, and no token can follow.
-static bool allow_tokens(struct completion *run)
-{
-    if (run->masker == NULL)
-        return true;
-    run->sampling.allowed = masker_allowed(run->masker);
-    return run->sampling.allowed != NULL;
-}
-
-static yalm_status no_token(const struct completion *run, yalm_error *error)
-{
-    if (masker_accepts(run->masker))
-        return YALM_OK;
-    return cli_error(error, YALM_FAILED, "%s: no token of the vocabulary continues a text of the grammar",
-                     run->options->grammar);
+    const struct generator *g = &run->generator;
+    if (run->ids_only)
+        return g->added ? send_id(run, g->token, error) : YALM_OK;
+    const size_t from = run->sent;
+    run->sent = g->shown;
+    return g->shown > from ? send(run, g->text.at + from, g->shown - from, error) : YALM_OK;
 }
 
 // ---------------------------------------------------------------- generation
 
-static yalm_status prefill(struct completion *run, yalm_error *error)
+static yalm_status read_prompt(struct completion *run, yalm_error *error)
 {
+    struct generator *g = &run->generator;
     const double start = seconds_now();
-    const size_t n = run->prompt.n, chunk = (size_t)yalm_session_facts(run->session)->chunk;
+    const int chunk = yalm_session_facts(run->session)->chunk;
     yalm_status status = YALM_OK;
-    for (size_t at = run->n_known, piece; at < n && status == YALM_OK; at += piece) { // after ^C whole pieces stay
-        piece = n - at < chunk ? n - at : chunk;
-        const bool last = at + piece == n;
-        status = yalm_eval(run->session, run->prompt.ids + at, (int)piece, last ? YALM_LOGITS_LAST : YALM_LOGITS_NONE, error);
+    generator_begin(g, true);
+    speculator_read(g->speculator, g->prompt, g->n_cached);
+    while (generator_reads(g) && status == YALM_OK) { // after ^C whole pieces stay
+        status = generator_next(g, chunk, error);
+        if (status == YALM_OK)
+            status = generator_evaluate(g, error);
     }
     if (status == YALM_OK)
         status = yalm_finish(run->session, error);
-    speculator_read(run->speculation.speculator, run->prompt.ids, n);
     run->prefill_seconds = seconds_now() - start;
     return status;
 }
 
-static yalm_status evaluate_token(struct completion *run, int32_t token, yalm_error *error)
+static yalm_status evaluate_token(struct completion *run, yalm_error *error)
 {
     struct speculator *speculator = run->speculation.speculator;
     const struct speculation_counts before = speculator_counts(speculator);
     const int64_t depth = yalm_position(run->session);
-    const yalm_status status = speculator_eval(speculator, run->session, token, error);
+    const yalm_status status = generator_evaluate(&run->generator, error);
     const struct speculation_counts after = speculator_counts(speculator);
     if (status == YALM_OK && (speculator == NULL || after.evaluations > before.evaluations))
         run->decode_bytes += yalm_session_cost(run->session, 1 + (int)(after.guessed - before.guessed), depth).bytes;
@@ -220,47 +178,27 @@ static yalm_status keep_in_time(const struct completion *run, yalm_error *error)
 static yalm_status generate(struct completion *run, yalm_error *error)
 {
     const bool on_cpu = strcmp(yalm_session_facts(run->session)->device, "cpu") == 0;
-    const double start = seconds_now();
-    yalm_status status = prefill(run, error);
+    struct generator *g = &run->generator;
+    yalm_status status = read_prompt(run, error);
     double before = 0;
-    while (status == YALM_OK && run->n_generated < run->limit) {
-        int32_t token;
-        if (!allow_tokens(run)) {
-            run->why = "end of the grammar";
-            return no_token(run, error);
-        }
-        status = sample_token(run->session, &run->sampling, &token, error);
-        if (status != YALM_OK)
-            return status;
+    while (status == YALM_OK) {
+        status = generator_next(g, 1, error);
         if (!on_cpu && run->n_decoded) // there drawing is a part of the step, and only now is it over
             run->decode_seconds += seconds_now() - before;
-        if (run->n_generated++ == 0)
-            run->first_token_seconds = seconds_now() - start;
-        if (yalm_is_eos(run->model, token) && (run->masker || !run->options->ignore_eos)) {
-            run->why = "end of text";
+        if (status == YALM_OK)
+            status = send_news(run, error);
+        if (status != YALM_OK || g->stop)
             break;
-        }
-        if (run->masker && !masker_take(run->masker, token))
-            return cli_no_memory(error);
-        status = send_token(run, token, error);
-        if (status != YALM_OK || run->n_generated == run->limit)
-            break;
-        if (run->out.filter.found) {
-            run->why = "stop string";
-            break;
-        }
         status = keep_in_time(run, error);
         if (status != YALM_OK)
-            return status;
+            break;
         before = seconds_now();
-        status = evaluate_token(run, token, error);
+        status = evaluate_token(run, error);
         if (status == YALM_OK) {
             run->decode_seconds += on_cpu ? seconds_now() - before : 0;
             run->n_decoded++;
         }
     }
-    if (run->out.filter.found)
-        run->why = "stop string";
     return status;
 }
 
@@ -271,15 +209,24 @@ static double rate(int64_t n, double seconds)
     return seconds > 0 ? (double)n / seconds : 0;
 }
 
+static const char *why(const struct completion *run)
+{
+    static const char *const reasons[] = {[YALM_STOP_END] = "end of text",
+                                          [YALM_STOP_STRING] = "stop string",
+                                          [YALM_STOP_LIMIT] = "limit",
+                                          [YALM_STOP_CONTEXT] = "full context",
+                                          [YALM_STOP_GRAMMAR] = "end of the grammar"};
+    return run->interrupted ? "interrupt" : reasons[run->generator.stop];
+}
+
 static void say_statistics(struct completion *run)
 {
     yalm_limits limits = {0};
     const bool measured = run->n_decoded > 0 && yalm_measure_limits(run->session, 0.2, &limits, NULL) == YALM_OK;
-    const int64_t position = yalm_position(run->session), n_prompt = (int64_t)run->prompt.n, n_known = (int64_t)run->n_known;
-    const int64_t prompted = position < n_prompt ? position : n_prompt; // fewer after ^C
-    const int64_t prefilled = prompted > n_known ? prompted - n_known : 0;
-    say("prefill: %lld tokens in %.3f s, %.1f tok/s", (long long)prefilled, run->prefill_seconds,
-        rate(prefilled, run->prefill_seconds));
+    const struct generator *g = &run->generator;
+    const size_t prefilled = g->n_read - g->n_cached; // fewer than the prompt's after ^C
+    say("prefill: %zu tokens in %.3f s, %.1f tok/s", prefilled, run->prefill_seconds,
+        rate((int64_t)prefilled, run->prefill_seconds));
     char reached[96] = "";
     if (run->n_decoded > 0) {
         const double gb_per_s = run->decode_bytes / 1e9 / run->decode_seconds;
@@ -298,8 +245,8 @@ static void say_statistics(struct completion *run)
         say("speculation: %lld of %lld guessed tokens came; %lld tokens took %lld evaluations",
             (long long)(counts.tokens - counts.evaluations), (long long)counts.guessed, (long long)counts.tokens,
             (long long)counts.evaluations);
-    say("generated: %lld tokens, the first after %.3f s; seed %llu; stopped by: %s", (long long)run->n_generated,
-        run->first_token_seconds, (unsigned long long)run->seed, run->why);
+    say("generated: %zu tokens, the first after %.3f s; seed %llu; stopped by: %s", g->n_generated,
+        g->n_generated ? g->first_token - g->began : 0, (unsigned long long)run->seed, why(run));
 }
 
 // Text first, then numbers: also after ^C.
@@ -308,18 +255,21 @@ static yalm_status finish(struct completion *run, yalm_status status, yalm_error
     const struct options *options = run->options;
     if (status == YALM_INTERRUPTED || (status == YALM_OK && interrupted())) {
         status = YALM_INTERRUPTED;
-        run->why = "interrupt";
+        run->interrupted = true;
+        if (!run->generator.stop)
+            generator_end(&run->generator);
         *error = (yalm_error){.status = YALM_INTERRUPTED};
     } else if (status != YALM_OK) {
         return status;
     }
     yalm_error rest;
-    const yalm_status sent = send_rest(run, &rest);
+    run->generator.added = false;
+    const yalm_status sent = send_news(run, &rest);
     if (sent != YALM_OK) {
         *error = rest;
         return sent;
     }
-    if (run->out.any && run->out.last_byte != '\n' && isatty(STDOUT_FILENO))
+    if (run->any && run->last != '\n' && (run->ids_only || isatty(STDOUT_FILENO)))
         output("\n", 1, &rest);
     if (options->quiet)
         return status;
@@ -328,19 +278,6 @@ static yalm_status finish(struct completion *run, yalm_status status, yalm_error
     say_statistics(run);
     if (logits)
         say("last logits: %016llx", (unsigned long long)hash);
-    return status;
-}
-
-// What a run before has left in the file of --session, as far as this prompt begins alike; nothing where a sliding window has gone past that point.
-static yalm_status take_up(struct completion *run, yalm_error *error)
-{
-    struct tokens known;
-    yalm_status status = state_open(run->options, run->session, &known, error);
-    if (status == YALM_OK && known.n > 0) {
-        run->n_known = (size_t)yalm_rollback_point(run->session, (int64_t)state_common(&known, &run->prompt));
-        status = yalm_rollback(run->session, (int64_t)run->n_known, error);
-    }
-    free(known.ids);
     return status;
 }
 
@@ -384,7 +321,14 @@ static yalm_status complete(struct completion *run, yalm_error *error)
     }
     status = speculation_open(&run->speculation, options, run->model, run->session, error);
     if (status == YALM_OK)
-        status = take_up(run, error);
+        status = state_open(options, run->session, error);
+    if (status == YALM_OK)
+        status = text_grammar_begin(&run->grammar, run->model, &run->generator.masker, error);
+    run->generator.how = &run->how;
+    run->generator.session = run->session;
+    run->generator.speculator = run->speculation.speculator;
+    run->generator.prompt = run->prompt.ids;
+    run->generator.n_prompt = run->prompt.n;
     if (status == YALM_OK)
         status = send_prompt(run, error);
     if (status == YALM_OK)
@@ -399,24 +343,28 @@ yalm_status run_completion(const struct options *options, yalm_error *error)
         return error->status;
     struct completion run = {.options = options,
                              .model = model,
-                             .sampling = options->sampling,
-                             .out = {.model = model, .filter = {.stops = &options->stops}, .special = options->special}};
+                             .how = {.sampling = options->sampling,
+                                     .stops = options->stops.texts,
+                                     .n_stops = options->stops.n,
+                                     .ignore_eos = options->ignore_eos,
+                                     .spell_control = options->special,
+                                     .n_likely = -1}};
     run.ids_only = strcmp(yalm_model_facts(model)->tokenizer, "none") == 0;
-    yalm_status status = yalm_sampling_check(model, &run.sampling, error);
+    yalm_status status = yalm_sampling_check(model, &run.how.sampling, error);
     if (status == YALM_OK && run.ids_only && options->stops.n)
         status = needs_tokenizer(options, model, "find stop strings", error);
     if (status == YALM_OK)
-        status = open_grammar(&run, error);
+        status = text_grammar_open(&run.grammar, options, model, error);
     if (status == YALM_OK)
         status = input_read(&run.text, &run.prompt, options, model, true, error);
     if (status == YALM_OK)
         status = complete(&run, error);
+    generator_free(&run.generator);
     speculation_close(&run.speculation);
     close_session(run.session);
     free(run.text.bytes);
     free(run.prompt.ids);
-    stop_filter_free(&run.out.filter);
-    close_grammar(&run);
+    text_grammar_close(&run.grammar);
     yalm_model_close(model);
     return status;
 }

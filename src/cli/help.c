@@ -5,6 +5,7 @@
 
 #include "cli/cli.h"
 #include "cli/option_table.h"
+#include "util/utf8.h"
 
 enum { WIDTH = 80, INDENT = 12, HELP_COLUMN = 32 };
 
@@ -13,18 +14,10 @@ struct page {
     int column; // bytes are not columns: "…" counts once
 };
 
-static int columns(const char *text)
-{
-    int n = 0;
-    for (; *text; text++)
-        n += (*text & 0xc0) != 0x80;
-    return n;
-}
-
 static void put(struct page *page, const char *text)
 {
     fputs(text, page->file);
-    page->column += columns(text);
+    page->column += (int)utf8_count(text, strlen(text));
 }
 
 static void move_to(struct page *page, int column)
@@ -50,7 +43,7 @@ static void put_wrapped(struct page *page, const char *text, int indent)
     while (*text) {
         const size_t n = strcspn(text, " ");
         snprintf(word, sizeof word, "%.*s", (int)n, text);
-        if (page->column + 1 + columns(word) > WIDTH) {
+        if (page->column + 1 + (int)utf8_count(word, strlen(word)) > WIDTH) {
             new_line(page);
             move_to(page, indent);
         } else if (page->column > indent) {
@@ -109,7 +102,7 @@ static void put_others(struct page *page, const char *group, const struct option
         strncat(item, preset, sizeof item - strlen(item) - 1);
         if (any)
             put(page, ",");
-        if (page->column + 2 + columns(item) > WIDTH)
+        if (page->column + 2 + (int)utf8_count(item, strlen(item)) > WIDTH)
             new_line(page);
         if (page->column < INDENT)
             move_to(page, INDENT);

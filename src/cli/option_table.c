@@ -86,7 +86,7 @@ const struct option option_table[] = {
      "draws among tokens of at least this probability, relative to the likeliest's; 0: among all"},
     {"Completion", 0, "repeat-penalty", "X", NULL, OPTION_FLOAT, SAMPLING, AT(sampling.repeat_penalty), 0.01, 100, NULL,
      "makes recent tokens less likely by this factor of the logit; 1: off"},
-    {"Completion", 0, "grammar", "FILE", NULL, OPTION_TEXT, C, AT(grammar), 0, 0, NULL,
+    {"Completion", 0, "grammar", "FILE", NULL, OPTION_TEXT, C | H, AT(grammar), 0, 0, NULL,
      "allows only texts of this grammar, in GBNF"},
     {"Completion", 0, "no-echo,no-display-prompt", NULL, NULL, OPTION_FLAG, C, AT(no_echo), 0, 0, NULL,
      "leaves the prompt out of the output"},

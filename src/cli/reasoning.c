@@ -4,15 +4,6 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "speech/speech.h"
-
-void reasoning_begin(struct reasoning *r, const char *prompt, size_t length)
-{
-    r->end = speech_reasoning_end(prompt, length);
-    r->thought = r->said = 0;
-    r->inside = false;
-    r->last = 0;
-}
 
 static yalm_status put(struct reasoning *r, struct span bytes, yalm_error *error)
 {
@@ -81,26 +72,11 @@ static yalm_status end_text(struct reasoning *r, yalm_error *error)
     return status == YALM_OK ? end_line(r, error) : status;
 }
 
-// What a part has gained since `taken` bytes of it were.
-static struct span take_new(const struct buffer *part, size_t *taken)
+yalm_status reasoning_show(struct reasoning *r, const struct speech *speech, bool whole, yalm_error *error)
 {
-    const struct span more = {part->length > *taken ? part->at + *taken : "",
-                              part->length > *taken ? part->length - *taken : 0};
-    *taken += more.length;
-    return more;
-}
-
-yalm_status reasoning_show(struct reasoning *r, const char *text, size_t length, bool whole, yalm_error *error)
-{
-    struct speech speech;
-    speech_read(&speech, text, length, r->end, r->forms, whole);
-    yalm_status status = speech.reasoning.failed || speech.content.failed ? cli_no_memory(error) : YALM_OK;
-    if (status == YALM_OK)
-        status = think(r, take_new(&speech.reasoning, &r->thought), error);
-    if (status == YALM_OK)
-        status = answer(r, take_new(&speech.content, &r->said), error);
-    if (status == YALM_OK && whole)
-        status = end_text(r, error);
-    speech_free(&speech);
-    return status;
+    struct piece piece;
+    yalm_status status = YALM_OK;
+    while (status == YALM_OK && speech_news(speech, &r->told, &piece))
+        status = piece.part == PART_REASONING ? think(r, piece.text, error) : answer(r, piece.text, error);
+    return status == YALM_OK && whole ? end_text(r, error) : status;
 }

@@ -148,12 +148,26 @@ yalm_memory yalm_session_memory_used(const yalm_session *s)
 {
     return s->memory;
 }
+const yalm_model *yalm_session_model(const yalm_session *s)
+{
+    return s->model;
+}
+size_t yalm_session_common(const yalm_session *s, const int32_t *tokens, size_t n)
+{
+    size_t common = 0;
+    if (s->position <= s->options.context)
+        while (common < n && common < (size_t)s->position && s->history[common] == tokens[common])
+            common++;
+    return common;
+}
 size_t yalm_session_tokens(const yalm_session *s, int32_t *tokens, size_t room)
 {
     const int64_t known = s->position < s->kv[0].context ? s->position : s->kv[0].context;
     const int64_t n = (uint64_t)known < room ? known : (int64_t)room;
-    for (int64_t i = 0; i < n; i++)
-        tokens[i] = s->history[(s->position - n + i) % s->kv[0].context];
+    const int64_t begin = (s->position - n) % s->kv[0].context, to_end = s->kv[0].context - begin;
+    const int64_t first = n < to_end ? n : to_end; // the rest is at the ring's beginning
+    memcpy(tokens, s->history + begin, (size_t)first * sizeof *tokens);
+    memcpy(tokens + first, s->history, (size_t)(n - first) * sizeof *tokens);
     return (size_t)n;
 }
 int64_t yalm_position(const yalm_session *s)

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "util/utf8.h"
+
 // cJSON builds a node of some 80 bytes for each value, recursing into each level, and ends strings at a NUL. So values and levels are counted, and
 // escaped NULs found, before it sees the text. What is no JSON is left to it.
 static const char *scan(const char *text, size_t length)
@@ -12,7 +14,7 @@ static const char *scan(const char *text, size_t length)
     int depth = 0, values = 1;
     bool in_string = false;
     for (size_t at = 0; at < length;) {
-        const int n = utf8_length(text + at, length - at);
+        const int n = utf8_character(text + at, length - at);
         if (n == 0)
             return "is not UTF-8";
         const char byte = text[at];

@@ -5,6 +5,7 @@
 
 #include "serve/body.h"
 #include "serve/openai.h"
+#include "util/utf8.h"
 
 struct completions {
     struct openai head;
@@ -35,21 +36,13 @@ static bool read_request(struct request *request, struct completions *completion
         return false;
     }
     if (body_member(request->json, "max_tokens") == NULL)
-        how->max_tokens = 16; // as the API has it
-    how->n_top = (int)logprobs;
-    how->score_prompt = completions->echo && logprobs >= 0;
+        how->options.max_tokens = 16; // as the API has it
+    how->options.n_likely = (int)logprobs;
+    how->options.score_prompt = completions->echo && logprobs >= 0;
     return generation_read_format(request) && generation_read_prompts(request) && generation_fit(request);
 }
 
 // ---------------------------------------------------------------- the answer
-
-static size_t n_characters(const char *text, size_t length)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < length; i++)
-        n += (text[i] & 0xc0) != 0x80;
-    return n;
-}
 
 static void add_top(struct buffer *out, const yalm_model *model, const struct score *likely, int n)
 {
@@ -67,11 +60,11 @@ static void add_top(struct buffer *out, const yalm_model *model, const struct sc
 static void add_logprobs(const struct task *task, size_t from, size_t *offset, struct buffer *out)
 {
     const yalm_model *model = task->request->server->model;
-    const int n_top = task->request->how->n_top;
+    const int n_top = task->request->how->options.n_likely;
     struct buffer values = {0}, tops = {0}, offsets = {0};
     buffer_text(out, "{\"tokens\":[");
-    for (size_t i = from; i < task->n_scores; i++) {
-        const struct score *score = &task->scores[i];
+    for (size_t i = from; i < task->generator.scores.n; i++) {
+        const struct score *score = &task->generator.scores.list[i];
         const char *comma = i > from ? "," : "";
         size_t length;
         const char *bytes = token_bytes(model, score->token, &length);
@@ -83,9 +76,9 @@ static void add_logprobs(const struct task *task, size_t from, size_t *offset, s
         if (isnan(score->log_probability))
             buffer_text(&tops, "null");
         else
-            add_top(&tops, model, task->likely + i * (size_t)n_top, n_top);
+            add_top(&tops, model, task->generator.scores.likely + i * (size_t)n_top, n_top);
         buffer_format(&offsets, "%s%zu", comma, *offset);
-        *offset += n_characters(bytes, length);
+        *offset += utf8_count(bytes, length);
     }
     buffer_format(out, "],\"token_logprobs\":[%s],\"top_logprobs\":[%s],\"text_offset\":[%s]}", values.at ? values.at : "",
                   tops.at ? tops.at : "", offsets.at ? offsets.at : "");
@@ -120,20 +113,20 @@ static void add_choice(struct task *task, struct sent *sent, bool echo, struct b
     if (echo && !sent->begun)
         add_prompt(task, &text);
     sent->begun = true;
-    buffer_add(&text, task->text.at + sent->text, task->shown - sent->text);
+    buffer_add(&text, task->generator.text.at + sent->text, task->generator.shown - sent->text);
     buffer_text(out, "{\"text\":");
     buffer_json(out, text.at, text.length);
     buffer_format(out, ",\"index\":%d,\"logprobs\":", (int)(task - task->request->tasks));
     out->failed |= text.failed;
     buffer_free(&text);
-    if (task->request->how->n_top >= 0)
+    if (task->request->how->options.n_likely >= 0)
         add_logprobs(task, sent->scores, &sent->offset, out);
     else
         buffer_text(out, "null");
     buffer_text(out, ",\"finish_reason\":");
     buffer_format(out, task->finish ? "\"%s\"}" : "%s}", task->finish ? task->finish : "null");
-    sent->text = task->shown;
-    sent->scores = task->n_scores;
+    sent->text = task->generator.shown;
+    sent->scores = task->generator.scores.n;
 }
 
 static void progress(struct request *request, struct task *task)
@@ -143,7 +136,7 @@ static void progress(struct request *request, struct task *task)
     struct sent *sent = &head->sent[task - request->tasks];
     struct buffer json = {0};
     const bool last = task->finish && request->n_finished == request->n_tasks;
-    if (head->stream && (task->finish || task->shown > sent->text)) {
+    if (head->stream && (task->finish || task->generator.shown > sent->text)) {
         openai_head(request, head, &json);
         buffer_text(&json, ",\"choices\":[");
         add_choice(task, sent, completions->echo, &json);

@@ -444,11 +444,14 @@ bool dialogue_prompt(struct request *request, struct dialogue *dialogue)
     size_t length;
     if (!dialogue_render(request, dialogue, &text, &length))
         return false;
-    dialogue->reasoning_end = speech_reasoning_end(text, length);
+    struct generator_options *options = &request->how->options;
+    options->parts = true;
+    options->forms = dialogue->forms;
+    options->reasoning_end = speech_reasoning_end(text, length);
+    options->spell_control = dialogue->forms != 0; // a model's marks are control tokens
+    options->grammar_after = dialogue->choice == TOOLS_REQUIRED ? options->reasoning_end
+                                                                : speech_answer_mark(dialogue->forms, options->reasoning_end);
     const bool added = generation_add_text(request, text, length, YALM_TOKENIZE_SPECIAL);
     free(text);
-    request->how->grammar_after = dialogue->reasoning_end;
-    if ((dialogue->forms & SPEECH_HARMONY) && dialogue->choice != TOOLS_REQUIRED)
-        request->how->grammar_after = "<|channel|>final<|message|>";
     return added;
 }

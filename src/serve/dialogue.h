@@ -11,9 +11,8 @@ struct dialogue {
     unsigned forms;     // of calls that may come, and of other marks (speech.h); 0: none
     const cJSON *tools; // the functions on offer, of `variables`; NULL: none
     enum tool_choice choice;
-    const char *chosen;        // the one tool that is to be called, or NULL
-    bool goes_on;              // the last message, where it is the assistant's, is the beginning of the answer
-    const char *reasoning_end; // speech_reasoning_end() of the rendered prompt
+    const char *chosen; // the one tool that is to be called, or NULL
+    bool goes_on;       // the last message, where it is the assistant's, is the beginning of the answer
 };
 
 // Read the request's messages and tools; `to_show`: for a prompt that nobody will answer, so calls need no form that is read. False where the request has been refused. dialogue_free() in any case.

@@ -53,22 +53,22 @@ static void fail_request(struct engine *engine, struct request *request, const y
     atomic_store(&request->left, true); // its other tasks end, too
 }
 
-static void evaluated(struct engine *engine, struct slot *slot, yalm_status status, yalm_error *error)
+static void evaluated(struct engine *engine, struct slot *slot, yalm_status status, const yalm_error *error)
 {
     if (status == YALM_OK)
-        status = slot_evaluated(slot, engine->model, error);
-    if (status != YALM_OK)
+        slot_keep(slot);
+    else
         fail_request(engine, slot->task->request, error);
 }
 
 // One piece of a prompt.
 static void evaluate_piece(struct engine *engine, struct slot *slot)
 {
+    struct generator *g = &slot->task->generator;
     const double start = monotonic_seconds();
     yalm_error error = {0};
-    const yalm_status status = yalm_eval(slot->session, slot->pending, slot->n_pending, slot->which, &error);
-    speculator_read(slot->speculator, slot->pending, (size_t)slot->n_pending);
-    add_time(engine, true, monotonic_seconds() - start, slot->n_pending);
+    const yalm_status status = generator_evaluate(g, &error);
+    add_time(engine, true, monotonic_seconds() - start, g->n_pending);
     evaluated(engine, slot, status, &error);
 }
 
@@ -79,14 +79,14 @@ static void evaluate_tokens(struct engine *engine, struct slot **due, int n_due)
     int32_t tokens[MAX_SLOTS];
     for (int i = 0; i < n_due; i++) {
         sessions[i] = due[i]->session;
-        tokens[i] = due[i]->pending[0];
+        tokens[i] = due[i]->task->generator.token;
     }
     const double start = monotonic_seconds();
     yalm_error error = {0};
-    const yalm_status status = n_due == 1 ? speculator_eval(due[0]->speculator, sessions[0], tokens[0], &error)
-                                          : yalm_eval_each(sessions, tokens, n_due, &error);
-    for (int i = 0; i < n_due && n_due > 1; i++)
-        speculator_read(due[i]->speculator, &tokens[i], 1);
+    yalm_status status =
+        n_due == 1 ? generator_evaluate(&due[0]->task->generator, &error) : yalm_eval_each(sessions, tokens, n_due, &error);
+    for (int i = 0; i < n_due && n_due > 1 && status == YALM_OK; i++)
+        status = generator_evaluated(&due[i]->task->generator, &error);
     add_time(engine, false, monotonic_seconds() - start, n_due);
     for (int i = 0; i < n_due; i++)
         evaluated(engine, due[i], status, &error);
@@ -105,35 +105,28 @@ static void engine_step(struct engine *engine, struct slot **busy, int n_busy)
     for (int i = 0; i < n_busy; i++) {
         struct slot *slot = busy[i];
         struct task *task = slot->task;
-        if (task->state == TASK_READING) {
+        if (generator_reads(&task->generator)) {
             if (read < 0 || wait_for_turn(engine, slot) < wait_for_turn(engine, busy[read]))
                 read = i;
             continue;
         }
         yalm_error error = {0};
-        if (slot_write(slot, engine->model, &error) != YALM_OK) {
-            fail_request(engine, task->request, &error);
-            continue;
-        }
-        if (task->text.failed) {
-            error = (yalm_error){YALM_NO_MEMORY, "out of memory for the answer"};
+        if (slot_next(slot, 1, &error) != YALM_OK) {
             fail_request(engine, task->request, &error);
             continue;
         }
         if (task->finish) {
-            task_end_text(task);
-            task->state = TASK_OVER;
-            task->ended = monotonic_seconds();
+            task->over = true;
             task->request->n_finished++;
         }
-        if (task->n_generated || task->finish)
+        if (task->generator.n_generated || task->finish)
             task->request->progress(task->request, task);
-        if (slot->due)
+        if (task->generator.n_pending > 0)
             due[n_due++] = slot;
     }
     if (read >= 0) {
         engine->turn = (int)(busy[read] - engine->slots + 1) % engine->options.n_slots;
-        slot_read(busy[read], engine->options.piece);
+        slot_next(busy[read], engine->options.piece, NULL); // cannot fail
         evaluate_piece(engine, busy[read]);
     }
     if (n_due > 0)
@@ -159,8 +152,7 @@ static void forget_request(struct engine *engine, struct request *request)
 static void task_over(struct engine *engine, struct task *task)
 {
     struct request *request = task->request;
-    task->state = TASK_OVER;
-    engine->counts.cached_tokens += task->n_cached;
+    engine->counts.cached_tokens += task->generator.n_cached;
     if (++request->n_done == request->n_tasks)
         forget_request(engine, request);
 }
@@ -222,7 +214,7 @@ static void end_tasks(struct engine *engine)
         if (task == NULL)
             continue;
         const bool left = atomic_load(&task->request->left);
-        if (task->state != TASK_OVER && !left)
+        if (!task->over && !left)
             continue;
         slot->task = NULL;
         slot->used = monotonic_seconds();
@@ -270,12 +262,12 @@ static int find_busy(struct engine *engine, struct slot **busy)
     for (int i = 0; i < engine->options.n_slots; i++) {
         struct slot *slot = &engine->slots[i];
         const struct task *task = slot->task;
-        engine->states[i] = (struct slot_state){.n_tokens = (int64_t)slot->n_tokens, .busy = task != NULL};
+        engine->states[i] = (struct slot_state){.n_tokens = yalm_position(slot->session), .busy = task != NULL};
         if (task == NULL)
             continue;
-        engine->states[i].reading = task->state == TASK_READING;
+        engine->states[i].reading = generator_reads(&task->generator);
         engine->states[i].n_prompt = task->request->how->prompts[task->prompt].n;
-        engine->states[i].n_generated = task->n_generated;
+        engine->states[i].n_generated = task->generator.n_generated;
         busy[n++] = slot;
     }
     engine->counts.kept_bytes = prefixes_bytes(engine->prefixes);

@@ -5,6 +5,7 @@
 
 #include "serve/body.h"
 #include "serve/server.h"
+#include "util/utf8.h"
 
 void handle_health(struct request *request)
 {
@@ -121,7 +122,7 @@ static bool has_tokenizer(struct request *request)
 static void add_piece(struct buffer *out, const char *piece, size_t length)
 {
     size_t whole = 0;
-    for (int n; piece && (n = utf8_length(piece + whole, length - whole)) > 0;)
+    for (int n; piece && (n = utf8_character(piece + whole, length - whole)) > 0;)
         whole += (size_t)n;
     if (piece == NULL || whole == length) {
         buffer_json(out, piece, whole);

@@ -7,6 +7,7 @@
 #include <sys/random.h>
 
 #include "serve/body.h"
+#include "util/utf8.h"
 
 static bool read_stops(struct request *request, const char *key)
 {
@@ -23,7 +24,7 @@ static bool read_stops(struct request *request, const char *key)
             request_fail(request, 400, "'%s': expected strings of 1 to %d bytes", key, BODY_MAX_STOP);
             return false;
         }
-        how->stops[how->n_stops++] = text->valuestring;
+        how->stops[how->options.n_stops++] = text->valuestring;
     }
     return true;
 }
@@ -31,7 +32,7 @@ static bool read_stops(struct request *request, const char *key)
 // All of these come to no more than MAX_BIASES.
 static bool add_bias(struct request *request, int32_t token, float bias)
 {
-    yalm_sampling *sampling = &request->how->sampling;
+    yalm_sampling *sampling = &request->how->options.sampling;
     if (sampling->n_biases == MAX_BIASES) {
         request_fail(request, 400, "'logit_bias': expected at most %d token ids", MAX_BIASES);
         return false;
@@ -90,8 +91,8 @@ static bool read_biases(struct request *request)
     }
     if (given == NULL || given->child == NULL)
         return true;
-    request->how->sampling.biases = malloc(MAX_BIASES * sizeof *request->how->sampling.biases);
-    if (request->how->sampling.biases == NULL) {
+    request->how->options.sampling.biases = malloc(MAX_BIASES * sizeof *request->how->options.sampling.biases);
+    if (request->how->options.sampling.biases == NULL) {
         request_fail(request, 503, "out of memory for biases");
         return false;
     }
@@ -106,7 +107,7 @@ static bool read_biases(struct request *request)
 
 static bool read_sampling(struct request *request)
 {
-    yalm_sampling *s = &request->how->sampling;
+    yalm_sampling *s = &request->how->options.sampling;
     int64_t top_k = s->top_k, last_n = s->penalty_last_n;
     const cJSON *json = request->json;
     const bool read = body_number(request, json, "temperature", 0, 1000, &s->temperature) &&
@@ -144,22 +145,23 @@ bool generation_read(struct request *request, const char *stop)
         return false;
     }
     request->how = how;
-    how->sampling = request->server->options->sampling;
-    how->sampling.biases = NULL;
-    how->sampling.n_biases = 0;
-    how->max_tokens = -1;
-    how->n_top = -1;
+    how->options.sampling = request->server->options->sampling;
+    how->options.sampling.biases = NULL;
+    how->options.sampling.n_biases = 0;
+    how->options.stops = how->stops;
+    how->options.max_tokens = -1;
+    how->options.n_likely = -1;
     how->reuse = true;
     int64_t n = 1;
     yalm_error error;
     if (!read_sampling(request) || !read_seed(request) || !read_stops(request, stop) ||
         !body_integer(request, request->json, "n", 1, MAX_CHOICES, &n) ||
-        !body_integer(request, request->json, "max_tokens", -1, INT32_MAX, &how->max_tokens) ||
-        !body_bool(request, request->json, "ignore_eos", &how->ignore_eos) ||
+        !body_integer(request, request->json, "max_tokens", -1, INT32_MAX, &how->options.max_tokens) ||
+        !body_bool(request, request->json, "ignore_eos", &how->options.ignore_eos) ||
         !body_bool(request, request->json, "cache_prompt", &how->reuse))
         return false;
     how->n_choices = (int)n;
-    if (yalm_sampling_check(request->server->model, &how->sampling, &error) == YALM_OK)
+    if (yalm_sampling_check(request->server->model, &how->options.sampling, &error) == YALM_OK)
         return true;
     request_fail(request, 400, "%s", error.text);
     return false;
@@ -318,13 +320,13 @@ bool generation_fit(struct request *request)
     long long longest = 0;
     for (int i = 0; i < how->n_prompts; i++)
         longest = (long long)how->prompts[i].n > longest ? (long long)how->prompts[i].n : longest;
-    if (longest > context || (longest == context && how->max_tokens != 0)) {
+    if (longest > context || (longest == context && how->options.max_tokens != 0)) {
         request_fail_context(request, "", longest, context);
         return false;
     }
-    how->fills_context = how->max_tokens < 0 || how->max_tokens > context - longest;
+    how->fills_context = how->options.max_tokens < 0 || how->options.max_tokens > context - longest;
     if (how->fills_context)
-        how->max_tokens = context - longest;
+        how->options.max_tokens = context - longest;
     return true;
 }
 
@@ -350,7 +352,7 @@ void token_text(struct buffer *out, const yalm_model *model, int32_t token, bool
     const char *bytes = token_bytes(model, token, &length);
     bool whole = true;
     for (size_t at = 0, n; at < length && whole; at += n) {
-        n = (size_t)utf8_length(bytes + at, length - at);
+        n = (size_t)utf8_character(bytes + at, length - at);
         whole = n > 0;
     }
     if (whole || !hexadecimal) {

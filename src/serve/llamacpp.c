@@ -23,14 +23,14 @@ static bool read_request(struct request *request, struct completion *completion)
 {
     int64_t n_probs = 0;
     if (!generation_read(request, "stop") ||
-        !body_integer(request, request->json, "n_predict", -1, INT32_MAX, &request->how->max_tokens) ||
+        !body_integer(request, request->json, "n_predict", -1, INT32_MAX, &request->how->options.max_tokens) ||
         !body_integer(request, request->json, "n_probs", 0, MAX_TOP, &n_probs) ||
         !body_bool(request, request->json, "return_tokens", &completion->return_tokens) ||
         !body_bool(request, request->json, "stream", &completion->stream))
         return false;
     completion->n_probs = (int)n_probs;
-    request->how->n_top = n_probs > 0 ? (int)n_probs : -1;
-    request->how->list_tokens = true;
+    request->how->options.n_likely = n_probs > 0 ? (int)n_probs : -1;
+    request->how->options.list_tokens = true;
     return generation_read_format(request) && generation_read_prompts(request) && generation_fit(request);
 }
 
@@ -55,7 +55,7 @@ static void add_prompt(const struct task *task, struct buffer *out)
 static void add_settings(const struct task *task, const struct completion *completion, struct buffer *out)
 {
     const struct generation *how = task->request->how;
-    const yalm_sampling *s = &how->sampling;
+    const yalm_sampling *s = &how->options.sampling;
     const struct {
         const char *name;
         double value;
@@ -71,14 +71,14 @@ static void add_settings(const struct task *task, const struct completion *compl
     };
     buffer_format(out,
                   ",\"generation_settings\":{\"n_predict\":%lld,\"seed\":%llu,\"ignore_eos\":%s,\"stream\":%s,\"n_probs\":%d",
-                  (long long)how->max_tokens, (unsigned long long)how->seed + (unsigned long long)task->choice,
-                  how->ignore_eos ? "true" : "false", completion->stream ? "true" : "false", completion->n_probs);
+                  (long long)how->options.max_tokens, (unsigned long long)how->seed + (unsigned long long)task->choice,
+                  how->options.ignore_eos ? "true" : "false", completion->stream ? "true" : "false", completion->n_probs);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         buffer_format(out, ",\"%s\":", numbers[i].name);
         buffer_number(out, numbers[i].value);
     }
     buffer_text(out, ",\"stop\":[");
-    for (int i = 0; i < how->n_stops; i++) {
+    for (int i = 0; i < how->options.n_stops; i++) {
         buffer_text(out, i ? "," : "");
         buffer_json(out, how->stops[i], strlen(how->stops[i]));
     }
@@ -94,12 +94,13 @@ static void add_end(const struct task *task, const struct completion *completion
     buffer_json(out, name, strlen(name));
     buffer_format(out, ",\"truncated\":%s,\"has_new_line\":%s,\"stop_type\":\"%s\",\"stopping_word\":",
                   limit && task->request->how->fills_context ? "true" : "false",
-                  task->shown && memchr(task->text.at, '\n', task->shown) ? "true" : "false",
-                  task->stop ? "word"
-                  : limit    ? "limit"
-                             : "eos");
-    buffer_json(out, task->stop ? task->stop : "", task->stop ? strlen(task->stop) : 0);
-    buffer_format(out, ",\"tokens_cached\":%zu", task->n_cached);
+                  task->generator.shown && memchr(task->generator.text.at, '\n', task->generator.shown) ? "true" : "false",
+                  task->generator.stop_string ? "word"
+                  : limit                     ? "limit"
+                                              : "eos");
+    buffer_json(out, task->generator.stop_string ? task->generator.stop_string : "",
+                task->generator.stop_string ? strlen(task->generator.stop_string) : 0);
+    buffer_format(out, ",\"tokens_cached\":%zu", task->generator.n_cached);
     add_prompt(task, out);
     add_settings(task, completion, out);
     openai_timings(task, out);
@@ -110,13 +111,13 @@ static void add_part(struct task *task, const struct completion *completion, str
 {
     const struct prompt *prompt = &task->request->how->prompts[task->prompt];
     buffer_format(out, "{\"index\":%d,\"content\":", (int)(task - task->request->tasks));
-    buffer_json(out, task->shown ? task->text.at + sent->text : "", task->shown - sent->text);
+    buffer_json(out, task->generator.shown ? task->generator.text.at + sent->text : "", task->generator.shown - sent->text);
     buffer_text(out, ",\"tokens\":[");
     const bool listed = completion->stream || completion->return_tokens;
-    for (size_t i = sent->scores; listed && i < task->n_scores; i++)
-        buffer_format(out, "%s%d", i > sent->scores ? "," : "", task->scores[i].token);
+    for (size_t i = sent->scores; listed && i < task->generator.scores.n; i++)
+        buffer_format(out, "%s%d", i > sent->scores ? "," : "", task->generator.scores.list[i].token);
     buffer_format(out, "],\"stop\":%s,\"tokens_predicted\":%zu,\"tokens_evaluated\":%zu", task->finish ? "true" : "false",
-                  task->n_generated, prompt->n);
+                  task->generator.n_generated, prompt->n);
     if (completion->n_probs > 0) {
         buffer_text(out, ",\"completion_probabilities\":");
         openai_scores(task, sent->scores, out);
@@ -124,8 +125,8 @@ static void add_part(struct task *task, const struct completion *completion, str
     if (task->finish)
         add_end(task, completion, out);
     buffer_text(out, "}");
-    sent->text = task->shown;
-    sent->scores = task->n_scores;
+    sent->text = task->generator.shown;
+    sent->scores = task->generator.scores.n;
 }
 
 static void progress(struct request *request, struct task *task)
@@ -134,7 +135,7 @@ static void progress(struct request *request, struct task *task)
     struct sent *sent = &completion->sent[task - request->tasks];
     struct buffer json = {0};
     if (completion->stream) {
-        if (task->finish || task->shown > sent->text) {
+        if (task->finish || task->generator.shown > sent->text) {
             add_part(task, completion, sent, &json);
             openai_event(request, &json);
         }

@@ -5,18 +5,16 @@
 #include "serve/body.h"
 #include "serve/dialogue.h"
 #include "serve/openai.h"
-#include "speech/speech.h"
 
 enum block_kind { NO_BLOCK, THINKING, TEXT, CALL };
 
 struct messages {
     struct openai head; // its id and stream
     struct dialogue dialogue;
-    // Of a stream: the block that is open, its number, and what of each part has gone out.
+    // Of a stream: the block that is open, its number, and what has gone out.
     enum block_kind block;
     int n_blocks;
-    size_t thinking, text, arguments;
-    int n_calls;
+    struct told told;
     bool begun;
 };
 
@@ -34,12 +32,11 @@ static bool read_messages(struct request *request, struct messages *messages)
     if (!generation_read(request, "stop_sequences") || !openai_begin(request, &messages->head, "msg_") ||
         !dialogue_read_anthropic(request, &messages->dialogue))
         return false;
-    if (request->how->max_tokens < 1) {
+    if (request->how->options.max_tokens < 1) {
         request_fail(request, 400, "'max_tokens': expected an integer of 1 or more");
         return false;
     }
     request->how->n_choices = 1;
-    request->how->spell_control = messages->dialogue.forms != 0;
     return dialogue_force_call(request, &messages->dialogue) && generation_read_format(request) &&
            dialogue_prompt(request, &messages->dialogue) && generation_fit(request);
 }
@@ -52,7 +49,7 @@ static void add_usage(const struct task *task, struct buffer *out)
     buffer_format(out,
                   "\"usage\":{\"input_tokens\":%zu,\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":%zu,"
                   "\"output_tokens\":%zu}",
-                  prompt - task->n_cached, task->n_cached, task->n_generated);
+                  prompt - task->generator.n_cached, task->generator.n_cached, task->generator.n_generated);
 }
 
 static void add_head(const struct request *request, const struct messages *messages, struct buffer *out)
@@ -62,24 +59,24 @@ static void add_head(const struct request *request, const struct messages *messa
     buffer_json(out, name, strlen(name));
 }
 
-static void add_stop(const struct task *task, const struct speech *speech, struct buffer *out)
+static void add_stop(const struct task *task, struct buffer *out)
 {
     const char *reason = strcmp(task->finish, "length") == 0 ? "max_tokens"
-                         : task->stop                        ? "stop_sequence"
-                         : speech->n_calls                   ? "tool_use"
+                         : task->generator.stop_string       ? "stop_sequence"
+                         : task->generator.speech.n_calls    ? "tool_use"
                                                              : "end_turn";
     buffer_format(out, "\"stop_reason\":\"%s\",\"stop_sequence\":", reason);
-    if (task->stop)
-        buffer_json(out, task->stop, strlen(task->stop));
+    if (task->generator.stop_string)
+        buffer_json(out, task->generator.stop_string, strlen(task->generator.stop_string));
     else
         buffer_text(out, "null");
 }
 
-static void add_call(const struct messages *messages, int i, const struct call *call, struct buffer *out)
+static void add_call(const struct messages *messages, int i, struct span name, struct buffer *out)
 {
     buffer_format(out, "{\"type\":\"tool_use\",\"id\":\"%s%02x\",\"name\":", messages->head.id + strlen(messages->head.id) - 7,
                   i);
-    buffer_json(out, call->name.at, call->name.length);
+    buffer_json(out, name.at, name.length);
 }
 
 // The arguments as JSON; an empty object where they are none, as when the text was cut off.
@@ -95,9 +92,9 @@ static void add_input(const struct call *call, struct buffer *out)
     cJSON_Delete(input);
 }
 
-static void send_whole(struct request *request, const struct messages *messages, const struct task *task,
-                       const struct speech *speech)
+static void send_whole(struct request *request, const struct messages *messages, const struct task *task)
 {
+    const struct speech *speech = &task->generator.speech;
     struct buffer out = {0};
     const char *comma = "";
     add_head(request, messages, &out);
@@ -116,11 +113,12 @@ static void send_whole(struct request *request, const struct messages *messages,
     }
     for (int i = 0; i < speech->n_calls; i++, comma = ",") {
         buffer_text(&out, comma);
-        add_call(messages, i, &speech->calls[i], &out);
-        add_input(&speech->calls[i], &out);
+        const struct call *call = &speech->calls[i];
+        add_call(messages, i, (struct span){call->name.at, call->name.length}, &out);
+        add_input(call, &out);
     }
     buffer_text(&out, "],");
-    add_stop(task, speech, &out);
+    add_stop(task, &out);
     buffer_text(&out, ",");
     add_usage(task, &out);
     buffer_text(&out, "}");
@@ -143,49 +141,45 @@ static void end_block(struct messages *messages, struct buffer *out)
     messages->block = NO_BLOCK;
 }
 
-static void begin_block(struct messages *messages, enum block_kind kind, const struct call *call, struct buffer *out)
+// In the place of the one that is open.
+static void begin_block(struct messages *messages, enum block_kind kind, const struct piece *piece, struct buffer *out)
 {
     end_block(messages, out);
     messages->block = kind;
     begin_event(out, "content_block_start");
     buffer_format(out, ",\"index\":%d,\"content_block\":", messages->n_blocks);
     if (kind == CALL)
-        add_call(messages, messages->n_calls, call, out);
+        add_call(messages, piece->call, piece->text, out);
     else
         buffer_text(out, kind == TEXT ? "{\"type\":\"text\",\"text\":\"\""
                                       : "{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"");
     buffer_text(out, kind == CALL ? ",\"input\":{}}}\n\n" : "}}\n\n");
 }
 
-static void add_delta(struct messages *messages, const char *type, const char *key, struct span text, size_t *sent,
-                      struct buffer *out)
+static void add_piece(struct messages *messages, const struct piece *piece, struct buffer *out)
 {
-    if (text.length <= *sent)
+    static const struct {
+        enum block_kind block;
+        const char *type, *key;
+    } deltas[] = {[PART_REASONING] = {THINKING, "thinking_delta", "thinking"},
+                  [PART_TEXT] = {TEXT, "text_delta", "text"},
+                  [PART_CALL] = {CALL, NULL, NULL},
+                  [PART_ARGUMENTS] = {CALL, "input_json_delta", "partial_json"}};
+    if (piece->part == PART_CALL || messages->block != deltas[piece->part].block)
+        begin_block(messages, deltas[piece->part].block, piece, out);
+    if (piece->part == PART_CALL)
         return;
     begin_event(out, "content_block_delta");
-    buffer_format(out, ",\"index\":%d,\"delta\":{\"type\":\"%s\",\"%s\":", messages->n_blocks, type, key);
-    buffer_json(out, text.at + *sent, text.length - *sent);
+    buffer_format(out, ",\"index\":%d,\"delta\":{\"type\":\"%s\",\"%s\":", messages->n_blocks, deltas[piece->part].type,
+                  deltas[piece->part].key);
+    buffer_json(out, piece->text.at, piece->text.length);
     buffer_text(out, "}}\n\n");
-    *sent = text.length;
 }
 
-static void stream_calls(struct messages *messages, const struct speech *speech, struct buffer *out)
-{
-    for (int i = messages->n_calls ? messages->n_calls - 1 : 0; i < speech->n_calls; i++) {
-        const struct call *call = &speech->calls[i];
-        if (i >= messages->n_calls) {
-            begin_block(messages, CALL, call, out);
-            messages->n_calls = i + 1;
-            messages->arguments = 0;
-        }
-        add_delta(messages, "input_json_delta", "partial_json", call->arguments, &messages->arguments, out);
-    }
-}
-
-static void stream_parts(struct request *request, struct messages *messages, const struct task *task,
-                         const struct speech *speech)
+static void stream_parts(struct request *request, struct messages *messages, const struct task *task)
 {
     struct buffer out = {0};
+    struct piece piece;
     if (!messages->begun) {
         begin_event(&out, "message_start");
         buffer_text(&out, ",\"message\":");
@@ -195,20 +189,13 @@ static void stream_parts(struct request *request, struct messages *messages, con
         buffer_text(&out, "}}\n\n");
         messages->begun = true;
     }
-    const struct span reasoning = {speech->reasoning.at, speech->reasoning.length};
-    const struct span content = {speech->content.at, speech->content.length};
-    if (speech->reasoning.length > messages->thinking && messages->block != THINKING)
-        begin_block(messages, THINKING, NULL, &out);
-    add_delta(messages, "thinking_delta", "thinking", reasoning, &messages->thinking, &out);
-    if (content.length > messages->text && messages->block != TEXT)
-        begin_block(messages, TEXT, NULL, &out);
-    add_delta(messages, "text_delta", "text", content, &messages->text, &out);
-    stream_calls(messages, speech, &out);
+    while (speech_news(&task->generator.speech, &messages->told, &piece))
+        add_piece(messages, &piece, &out);
     if (task->finish) {
         end_block(messages, &out);
         begin_event(&out, "message_delta");
         buffer_text(&out, ",\"delta\":{");
-        add_stop(task, speech, &out);
+        add_stop(task, &out);
         buffer_text(&out, "},");
         add_usage(task, &out);
         buffer_text(&out, "}\n\n");
@@ -224,14 +211,10 @@ static void progress(struct request *request, struct task *task)
     struct messages *messages = request->api;
     if (!messages->head.stream && task->finish == NULL)
         return;
-    struct speech speech;
-    speech_read(&speech, task->text.at, task->shown, messages->dialogue.reasoning_end, messages->dialogue.forms,
-                task->finish != NULL);
     if (messages->head.stream)
-        stream_parts(request, messages, task, &speech);
+        stream_parts(request, messages, task);
     else
-        send_whole(request, messages, task, &speech);
-    speech_free(&speech);
+        send_whole(request, messages, task);
 }
 
 void handle_messages(struct request *request)

@@ -39,10 +39,10 @@ void openai_usage(const struct request *request, struct buffer *out)
     size_t prompt = 0, cached = 0, generated = 0;
     for (int i = 0; i < request->n_tasks; i++) {
         const struct task *task = &request->tasks[i];
-        generated += task->n_generated;
+        generated += task->generator.n_generated;
         if (task->choice == 0) {
             prompt += request->how->prompts[task->prompt].n;
-            cached += task->n_cached;
+            cached += task->generator.n_cached;
         }
     }
     buffer_format(out,
@@ -65,11 +65,11 @@ static void add_rate(struct buffer *out, const char *kind, size_t n, double seco
 void openai_timings(const struct task *task, struct buffer *out)
 {
     const size_t n_prompt = task->request->how->prompts[task->prompt].n;
-    const double first = task->first_token > 0 ? task->first_token : task->ended;
-    buffer_format(out, ",\"timings\":{\"cache_n\":%zu,", task->n_cached);
-    add_rate(out, "prompt", n_prompt - task->n_cached, first - task->began);
+    const double first = task->generator.first_token > 0 ? task->generator.first_token : task->generator.ended;
+    buffer_format(out, ",\"timings\":{\"cache_n\":%zu,", task->generator.n_cached);
+    add_rate(out, "prompt", n_prompt - task->generator.n_cached, first - task->generator.began);
     buffer_text(out, ",");
-    add_rate(out, "predicted", task->n_generated, task->ended - first);
+    add_rate(out, "predicted", task->generator.n_generated, task->generator.ended - first);
     buffer_text(out, "}");
 }
 
@@ -90,15 +90,15 @@ static void add_score(struct buffer *out, const yalm_model *model, const struct 
 void openai_scores(const struct task *task, size_t from, struct buffer *out)
 {
     const yalm_model *model = task->request->server->model;
-    const int n_top = task->request->how->n_top;
+    const int n_top = task->request->how->options.n_likely;
     buffer_text(out, "[");
-    for (size_t i = from; i < task->n_scores; i++) {
+    for (size_t i = from; i < task->generator.scores.n; i++) {
         buffer_text(out, i > from ? "," : "");
-        add_score(out, model, &task->scores[i]);
+        add_score(out, model, &task->generator.scores.list[i]);
         buffer_text(out, ",\"top_logprobs\":[");
-        for (int k = 0; k < n_top && task->likely[i * (size_t)n_top + (size_t)k].token >= 0; k++) {
+        for (int k = 0; k < n_top && task->generator.scores.likely[i * (size_t)n_top + (size_t)k].token >= 0; k++) {
             buffer_text(out, k ? "," : "");
-            add_score(out, model, &task->likely[i * (size_t)n_top + (size_t)k]);
+            add_score(out, model, &task->generator.scores.likely[i * (size_t)n_top + (size_t)k]);
             buffer_text(out, "}");
         }
         buffer_text(out, "]}");

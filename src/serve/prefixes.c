@@ -22,6 +22,8 @@ struct prefixes {
     size_t n_buckets;
     struct page *newest, *oldest; // a page is newer than its children, so the oldest one is a leaf
     const void **found;           // (context / PAGE_TOKENS)
+    size_t context;
+    int32_t *tokens; // (context)
 };
 
 struct prefixes *prefixes_open(yalm_session *like, uint64_t bytes)
@@ -38,8 +40,10 @@ struct prefixes *prefixes_open(yalm_session *like, uint64_t bytes)
     for (prefixes->n_buckets = 1; prefixes->n_buckets < most_pages; prefixes->n_buckets *= 2)
         ;
     prefixes->buckets = calloc(prefixes->n_buckets, sizeof(struct page *));
-    prefixes->found = malloc((size_t)yalm_session_facts(like)->context / PAGE_TOKENS * sizeof *prefixes->found);
-    if (prefixes->buckets && prefixes->found)
+    prefixes->context = (size_t)yalm_session_facts(like)->context;
+    prefixes->found = malloc(prefixes->context / PAGE_TOKENS * sizeof *prefixes->found);
+    prefixes->tokens = malloc(prefixes->context * sizeof *prefixes->tokens);
+    if (prefixes->buckets && prefixes->found && prefixes->tokens)
         return prefixes;
     prefixes_close(prefixes);
     return NULL;
@@ -55,6 +59,7 @@ void prefixes_close(struct prefixes *prefixes)
     }
     free(prefixes->buckets);
     free(prefixes->found);
+    free(prefixes->tokens);
     free(prefixes);
 }
 
@@ -148,10 +153,12 @@ static struct page *page_make(struct prefixes *prefixes, const struct page *pare
     return oldest;
 }
 
-void prefixes_keep(struct prefixes *prefixes, yalm_session *session, const int32_t *tokens, size_t n)
+void prefixes_keep(struct prefixes *prefixes, yalm_session *session)
 {
     if (prefixes == NULL)
         return;
+    const int32_t *tokens = prefixes->tokens;
+    const size_t n = yalm_session_tokens(session, prefixes->tokens, prefixes->context);
     struct page *last = NULL;
     size_t at = 0;
     for (struct page *page; at + PAGE_TOKENS <= n && (page = find_child(prefixes, last, tokens + at)); at += PAGE_TOKENS)

@@ -14,8 +14,8 @@ enum { PAGE_TOKENS = 16 };
 struct prefixes *prefixes_open(yalm_session *like, uint64_t bytes);
 void prefixes_close(struct prefixes *prefixes);
 
-// Keeps the whole pages of tokens[0..n), which are the session's. What a window has dropped before is left out, with all behind it.
-void prefixes_keep(struct prefixes *prefixes, yalm_session *session, const int32_t *tokens, size_t n);
+// Keeps the whole pages of the session's tokens. What a window has dropped before is left out, with all behind it.
+void prefixes_keep(struct prefixes *prefixes, yalm_session *session);
 // The number of pages that are kept of the beginning of tokens[0..n), for yalm_page_load(): *pages is good until the next call.
 size_t prefixes_find(struct prefixes *prefixes, const int32_t *tokens, size_t n, const void *const **pages);
 

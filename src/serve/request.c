@@ -48,7 +48,7 @@ void request_release(struct request *request)
     if (atomic_fetch_sub(&request->owners, 1) > 1)
         return;
     for (int i = 0; i < request->n_tasks; i++)
-        task_free(&request->tasks[i]);
+        generator_free(&request->tasks[i].generator);
     free(request->tasks);
     generation_free(request->how);
     if (request->free_api)

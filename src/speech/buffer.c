@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "util/utf8.h"
+
 // True where `more` bytes and a NUL fit behind what is there.
 static bool make_room(struct buffer *buffer, size_t more)
 {
@@ -56,30 +58,12 @@ void buffer_format(struct buffer *buffer, const char *format, ...)
     va_end(args);
 }
 
-int utf8_length(const char *text, size_t length)
-{
-    const unsigned char *at = (const unsigned char *)text;
-    if (length == 0)
-        return 0;
-    const int n = at[0] < 0x80 ? 1 : at[0] < 0xc2 ? 0 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : at[0] < 0xf5 ? 4 : 0;
-    if ((size_t)n > length)
-        return 0;
-    for (int i = 1; i < n; i++)
-        if ((at[i] & 0xc0) != 0x80)
-            return 0;
-    // Longer than need be, a half of a pair, or past the last character.
-    if ((at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] > 0x9f) || (at[0] == 0xf0 && at[1] < 0x90) ||
-        (at[0] == 0xf4 && at[1] > 0x8f))
-        return 0;
-    return n;
-}
-
 void buffer_json(struct buffer *buffer, const char *text, size_t length)
 {
     buffer_add(buffer, "\"", 1);
     for (size_t at = 0; at < length;) {
         const unsigned char byte = (unsigned char)text[at];
-        const int n = utf8_length(text + at, length - at);
+        const int n = utf8_character(text + at, length - at);
         if (n == 0)
             buffer_text(buffer, "\\ufffd");
         else if (byte == '"' || byte == '\\')

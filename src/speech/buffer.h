@@ -1,5 +1,5 @@
-// Text that grows: bodies that arrive, answers that are written. Its JSON strings are made here and not by cJSON, whose strings end at a NUL, which a
-// model may well generate.
+// Text that grows: bodies that arrive, answers that are written. Its JSON strings are made here and not by cJSON: those end at
+// a NUL, which a model may well generate.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,6 +17,3 @@ void buffer_format(struct buffer *buffer, const char *format, ...) __attribute__
 void buffer_json(struct buffer *buffer, const char *text, size_t length);
 void buffer_number(struct buffer *buffer, double number); // shortest of 7 digits; null where JSON has no such number
 void buffer_free(struct buffer *buffer);
-
-// Length of the UTF-8 character at text[0..length), 1 to 4; 0 where there is none.
-int utf8_length(const char *text, size_t length);

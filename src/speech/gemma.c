@@ -1,43 +1,250 @@
-// See gemma.h.
-#include "speech/gemma.h"
+// What Gemma 4 writes: reasoning in a channel, and calls. Their arguments are nearly JSON: keys without quotes, and strings
+// between marks of their own.
+//
+//     <|channel>thought
+//     …<channel|>…<|tool_call>call:NAME{key:<|"|>text<|"|>,other:[1,true]}<tool_call|>
+//
+// Arguments that are JSON are read as well, as a grammar may force them. A call is told of when it is whole.
+#include "speech/reader.h"
 
-static const char quote[] = "<|\"|>", channel[] = "<|channel>", channel_end[] = "<channel|>", tool_call[] = "<|tool_call>",
-                  call_begin[] = "call:", call_end[] = "<tool_call|>";
+static const char quote[] = "<|\"|>", call_begin[] = "call:", call_end[] = "<tool_call|>";
 enum { MOST_DEPTH = 64 };
 
-enum progress { WRONG, GOES_ON, WHOLE };
+static stage begin_channel, read_channel, begin_call, read_name, begin_members, next_member, begin_value, begin_word,
+    read_quoted, read_json_string, read_word, read_colon, read_call_end;
 
-// ---------------------------------------------------------------- arguments
+// ---------------------------------------------------------------- text and channels
 
-static enum progress put_value(struct span *text, struct buffer *json, int depth);
-
-// JSON's own string, as it is. What JSON does not allow in one makes it none.
-static enum progress put_json_string(struct span *text, struct buffer *json)
+size_t gemma_text(struct speech *speech, struct span text)
 {
-    for (size_t at = 1; at < text->length; at++) {
-        if ((unsigned char)text->at[at] < ' ')
-            return WRONG;
-        if (text->at[at] == '\\')
-            at++;
-        else if (text->at[at] == '"') {
-            buffer_add(json, text->at, at + 1);
-            *text = rest_of(*text, at + 1);
-            return WHOLE;
-        }
-    }
-    return GOES_ON;
+    static const char *const marks[] = {"<|channel>", "<|tool_call>"};
+    struct reading *r = &speech->reading;
+    int which;
+    const size_t at = speech_find(speech, text, marks, speech->n_calls < MAX_CALLS ? 2 : 1, &which);
+    r->skip = speech->content.length == 0 && r->blanks.length == 0;
+    speech_say(speech, &speech->content, (struct span){text.at, at});
+    if (which < 0 || at > 0)
+        return at;
+    speech_drop_blanks(speech); // blanks around channels and calls belong to nobody
+    if (which == 0)
+        r->stage = begin_channel;
+    else
+        speech_begin_call(speech, begin_call);
+    return strlen(marks[which]);
 }
 
-static enum progress put_quoted(struct span *text, struct buffer *json)
+// A channel's name is its first line.
+static size_t begin_channel(struct speech *speech, struct span text)
 {
-    bool found;
-    const struct span inside = rest_of(*text, strlen(quote));
-    const size_t end = find_mark(inside, quote, &found);
-    if (!found)
-        return GOES_ON;
-    buffer_json(json, inside.at, end);
-    *text = rest_of(inside, end + strlen(quote));
-    return WHOLE;
+    static const char thought[] = "thought";
+    struct reading *r = &speech->reading;
+    if (!r->ended && may_become(text, thought))
+        return 0;
+    r->part = &speech->reasoning;
+    r->skip = true;
+    r->apart = speech->reasoning.length > 0;
+    r->stage = read_channel;
+    return begins(text, thought) ? strlen(thought) : 0;
+}
+
+static size_t read_channel(struct speech *speech, struct span text)
+{
+    static const char *const marks[] = {"<channel|>"};
+    struct reading *r = &speech->reading;
+    int which;
+    const size_t at = speech_find(speech, text, marks, 1, &which);
+    speech_say(speech, &speech->reasoning, (struct span){text.at, at});
+    if (which < 0)
+        return at;
+    speech_drop_blanks(speech);
+    r->apart = false;
+    r->part = &speech->content;
+    r->stage = gemma_text;
+    return at + strlen(marks[0]);
+}
+
+// ---------------------------------------------------------------- calls
+
+// call:NAME{…}<tool_call|>, behind the mark that begins it.
+static size_t begin_call(struct speech *speech, struct span text)
+{
+    struct reading *r = &speech->reading;
+    const size_t n = count_blanks(text);
+    if (n > 0 || may_become(text, call_begin))
+        return n;
+    if (!begins(text, call_begin))
+        return speech_no_call(speech);
+    r->word.length = 0;
+    r->stage = read_name;
+    return strlen(call_begin);
+}
+
+static size_t read_name(struct speech *speech, struct span text)
+{
+    struct reading *r = &speech->reading;
+    size_t n = 0;
+    while (n < text.length && text.at[n] != '{' && text.at[n] != '<')
+        n++;
+    buffer_add(&r->word, text.at, n);
+    if (n == text.length || n > 0)
+        return n;
+    const struct span name = trim_end(skip_blanks((struct span){r->word.at, r->word.length}));
+    if (*text.at != '{' || name.length == 0)
+        return speech_no_call(speech);
+    buffer_add(&speech_call(speech)->name, name.at, name.length);
+    r->depth = 0;
+    r->stage = begin_value;
+    return 0;
+}
+
+static size_t read_call_end(struct speech *speech, struct span text)
+{
+    const size_t n = count_blanks(text);
+    if (n > 0)
+        return n;
+    if (may_become(text, call_end))
+        return speech->reading.ended ? text.length : 0;
+    speech->reading.stage = gemma_text;
+    return begins(text, call_end) ? strlen(call_end) : 0;
+}
+
+// ---------------------------------------------------------------- their arguments
+
+static struct buffer *json(struct speech *speech)
+{
+    return &speech_call(speech)->arguments;
+}
+
+static bool in_list(const struct reading *r)
+{
+    return r->lists >> (r->depth - 1) & 1;
+}
+
+static size_t end_members(struct speech *speech)
+{
+    struct reading *r = &speech->reading;
+    buffer_text(json(speech), in_list(r) ? "]" : "}");
+    r->stage = next_member;
+    if (--r->depth > 0)
+        return 1;
+    speech_call(speech)->whole = true;
+    speech_tell_call(speech);
+    r->said = true; // blanks that follow text are its own here
+    r->stage = read_call_end;
+    return 1;
+}
+
+static size_t want_member(struct speech *speech, size_t n)
+{
+    struct reading *r = &speech->reading;
+    r->is_key = !in_list(r);
+    r->stage = r->is_key ? begin_word : begin_value;
+    return n;
+}
+
+// The first one, or the end.
+static size_t begin_members(struct speech *speech, struct span text)
+{
+    const size_t n = count_blanks(text);
+    if (n > 0 || text.length == 0)
+        return n;
+    const bool end = *text.at == (in_list(&speech->reading) ? ']' : '}');
+    return end ? end_members(speech) : want_member(speech, 0);
+}
+
+static size_t next_member(struct speech *speech, struct span text)
+{
+    const size_t n = count_blanks(text);
+    if (n > 0 || text.length == 0)
+        return n;
+    if (*text.at == (in_list(&speech->reading) ? ']' : '}'))
+        return end_members(speech);
+    if (*text.at != ',')
+        return speech_no_call(speech);
+    buffer_text(json(speech), ",");
+    return want_member(speech, 1);
+}
+
+static size_t read_colon(struct speech *speech, struct span text)
+{
+    const size_t n = count_blanks(text);
+    if (n > 0 || text.length == 0)
+        return n;
+    if (*text.at != ':')
+        return speech_no_call(speech);
+    buffer_text(json(speech), ":");
+    speech->reading.is_key = false;
+    speech->reading.stage = begin_value;
+    return 1;
+}
+
+static size_t begin_value(struct speech *speech, struct span text)
+{
+    struct reading *r = &speech->reading;
+    const size_t n = count_blanks(text);
+    if (n > 0 || text.length == 0)
+        return n;
+    r->stage = begin_word;
+    if (*text.at != '{' && *text.at != '[')
+        return 0;
+    if (r->depth == MOST_DEPTH)
+        return speech_no_call(speech);
+    const uint64_t bit = (uint64_t)1 << r->depth++;
+    r->lists = *text.at == '[' ? r->lists | bit : r->lists & ~bit;
+    buffer_add(json(speech), text.at, 1);
+    r->stage = begin_members;
+    return 1;
+}
+
+// A string between marks, one of JSON, a number, or a word.
+static size_t begin_word(struct speech *speech, struct span text)
+{
+    struct reading *r = &speech->reading;
+    const size_t n = count_blanks(text);
+    if (n > 0 || may_become(text, quote))
+        return n;
+    r->word.length = 0;
+    r->escaped = false;
+    const bool quoted = begins(text, quote), string = *text.at == '"';
+    r->stage = quoted ? read_quoted : string ? read_json_string : read_word;
+    buffer_add(json(speech), "\"", string);
+    return quoted ? strlen(quote) : string;
+}
+
+static void end_word(struct speech *speech)
+{
+    speech->reading.stage = speech->reading.is_key ? read_colon : next_member;
+}
+
+static size_t read_quoted(struct speech *speech, struct span text)
+{
+    static const char *const marks[] = {quote};
+    struct reading *r = &speech->reading;
+    int which;
+    const size_t at = speech_find(speech, text, marks, 1, &which);
+    buffer_add(&r->word, text.at, at);
+    if (which < 0)
+        return at;
+    buffer_json(json(speech), r->word.at, r->word.length);
+    end_word(speech);
+    return at + strlen(quote);
+}
+
+// JSON's own string, as it is. What JSON does not allow in one makes it none.
+static size_t read_json_string(struct speech *speech, struct span text)
+{
+    struct reading *r = &speech->reading;
+    size_t n = 0;
+    for (bool end = false; n < text.length && !end; n++) {
+        if (!r->escaped && (unsigned char)text.at[n] < ' ')
+            return speech_no_call(speech);
+        end = !r->escaped && text.at[n] == '"';
+        r->escaped = !r->escaped && text.at[n] == '\\';
+        if (end)
+            end_word(speech);
+    }
+    buffer_add(json(speech), text.at, n);
+    return n;
 }
 
 static size_t digits(struct span text, size_t at)
@@ -73,190 +280,30 @@ static bool is_number(struct span word)
 }
 
 // A number, a word, or a key: up to what ends it. Words that JSON does not have become strings.
-static enum progress put_bare(struct span *text, struct buffer *json, bool is_key)
+static size_t read_word(struct speech *speech, struct span text)
 {
-    size_t n = 0;
-    while (n < text->length && !strchr(is_key ? ":,{}[]" : ",}]{[", text->at[n]))
-        n++;
-    if (n == text->length)
-        return GOES_ON;
-    const struct span word = trim_end((struct span){text->at, n});
-    if (word.length == 0)
-        return WRONG;
     static const char *const words[][2] = {{"true", "true"}, {"false", "false"}, {"null", "null"},
                                            {"True", "true"}, {"False", "false"}, {"None", "null"}};
+    struct reading *r = &speech->reading;
+    size_t n = 0;
+    while (n < text.length && !strchr(r->is_key ? ":,{}[]" : ",}]{[", text.at[n]))
+        n++;
+    buffer_add(&r->word, text.at, n);
+    if (n == text.length || n > 0)
+        return n;
+    const struct span word = trim_end((struct span){r->word.at, r->word.length});
+    if (word.length == 0)
+        return speech_no_call(speech);
     const char *known = NULL;
-    for (size_t i = 0; i < sizeof words / sizeof *words && !is_key; i++)
+    for (size_t i = 0; i < sizeof words / sizeof *words && !r->is_key; i++)
         if (word.length == strlen(words[i][0]) && begins(word, words[i][0]))
             known = words[i][1];
     if (known)
-        buffer_text(json, known);
-    else if (!is_key && is_number(word))
-        buffer_add(json, word.at, word.length);
+        buffer_text(json(speech), known);
+    else if (!r->is_key && is_number(word))
+        buffer_add(json(speech), word.at, word.length);
     else
-        buffer_json(json, word.at, word.length);
-    *text = rest_of(*text, n);
-    return WHOLE;
-}
-
-static enum progress put_text_or_word(struct span *text, struct buffer *json, bool is_key)
-{
-    if (may_become(*text, quote))
-        return GOES_ON;
-    if (begins(*text, quote))
-        return put_quoted(text, json);
-    return *text->at == '"' ? put_json_string(text, json) : put_bare(text, json, is_key);
-}
-
-// key:, of an object; of a list nothing.
-static enum progress put_key(struct span *text, struct buffer *json)
-{
-    const enum progress progress = put_text_or_word(text, json, true);
-    if (progress != WHOLE)
-        return progress;
-    *text = skip_blanks(*text);
-    if (text->length == 0)
-        return GOES_ON;
-    if (*text->at != ':')
-        return WRONG;
-    buffer_text(json, ":");
-    *text = rest_of(*text, 1);
-    return WHOLE;
-}
-
-// {…} or […]
-static enum progress put_members(struct span *text, struct buffer *json, int depth)
-{
-    const bool object = *text->at == '{';
-    const char end = object ? '}' : ']';
-    buffer_add(json, text->at, 1);
-    *text = rest_of(*text, 1);
-    for (bool first = true;; first = false) {
-        *text = skip_blanks(*text);
-        if (text->length == 0)
-            return GOES_ON;
-        if (*text->at == end) {
-            buffer_add(json, &end, 1);
-            *text = rest_of(*text, 1);
-            return WHOLE;
-        }
-        if (!first) {
-            if (*text->at != ',')
-                return WRONG;
-            buffer_text(json, ",");
-            *text = skip_blanks(rest_of(*text, 1));
-        }
-        if (text->length == 0)
-            return GOES_ON;
-        enum progress progress = object ? put_key(text, json) : WHOLE;
-        if (progress == WHOLE)
-            progress = put_value(text, json, depth + 1);
-        if (progress != WHOLE)
-            return progress;
-    }
-}
-
-// The value at text->at as JSON; moves *text past it.
-static enum progress put_value(struct span *text, struct buffer *json, int depth)
-{
-    *text = skip_blanks(*text);
-    if (text->length == 0)
-        return GOES_ON;
-    if (*text->at != '{' && *text->at != '[')
-        return put_text_or_word(text, json, false);
-    return depth < MOST_DEPTH ? put_members(text, json, depth) : WRONG;
-}
-
-// ---------------------------------------------------------------- parts
-
-// call:NAME{…}<tool_call|>, behind the mark that begins it.
-static enum progress read_call(struct span *text, struct call *call)
-{
-    *text = skip_blanks(*text);
-    if (may_become(*text, call_begin))
-        return GOES_ON;
-    if (!begins(*text, call_begin))
-        return WRONG;
-    *text = rest_of(*text, strlen(call_begin));
-    size_t n = 0;
-    while (n < text->length && text->at[n] != '{' && text->at[n] != '<')
-        n++;
-    const struct span name = trim_end(skip_blanks((struct span){text->at, n}));
-    *text = rest_of(*text, n);
-    if (text->length == 0)
-        return GOES_ON;
-    if (*text->at != '{' || name.length == 0)
-        return WRONG;
-    const enum progress progress = put_members(text, &call->json, 0);
-    if (progress != WHOLE || call->json.failed)
-        return progress == WHOLE ? WRONG : progress;
-    call->name = name;
-    call->arguments = (struct span){call->json.at, call->json.length};
-    call->whole = true;
-    *text = skip_blanks(*text);
-    if (begins(*text, call_end))
-        *text = rest_of(*text, strlen(call_end));
-    else if (may_become(*text, call_end))
-        *text = rest_of(*text, text->length);
-    return WHOLE;
-}
-
-// A channel's body, behind the mark that begins it; what is left of the text. Its name is its first line.
-static struct span read_channel(struct speech *speech, struct span text, bool whole)
-{
-    static const char thought[] = "thought";
-    if (!whole && may_become(text, thought))
-        return rest_of(text, text.length);
-    const bool is_thought = begins(text, thought);
-    const struct span inside = skip_blanks(is_thought ? rest_of(text, strlen(thought)) : text);
-    bool found;
-    const size_t end = find_mark(inside, channel_end, &found);
-    const struct span said = trim_end((struct span){inside.at, found || !whole ? end : inside.length});
-    struct buffer *part = &speech->reasoning;
-    if (part->length && said.length)
-        buffer_text(part, "\n\n");
-    buffer_add(part, said.at, said.length);
-    return found ? rest_of(inside, end + strlen(channel_end)) : rest_of(inside, inside.length);
-}
-
-// What stands between channels and calls. Blanks around these belong to nobody.
-static void add_content(struct speech *speech, struct span said, bool last)
-{
-    if (speech->content.length == 0)
-        said = skip_blanks(said);
-    if (!last)
-        said = trim_end(said);
-    buffer_add(&speech->content, said.at, said.length);
-}
-
-void gemma_read(struct speech *speech, struct span text, bool whole)
-{
-    while (text.length) {
-        bool is_channel, is_call;
-        const size_t at_channel = find_mark(text, channel, &is_channel), at_call = find_mark(text, tool_call, &is_call);
-        const bool first_is_channel = at_channel < at_call;
-        const size_t at = first_is_channel ? at_channel : at_call;
-        const bool found = first_is_channel ? is_channel : is_call;
-        const bool last = !found && whole;
-        add_content(speech, (struct span){text.at, last ? text.length : at}, last);
-        if (!found)
-            return;
-        const struct span all = rest_of(text, at);
-        text = rest_of(all, strlen(first_is_channel ? channel : tool_call));
-        if (first_is_channel) {
-            text = read_channel(speech, text, whole);
-            continue;
-        }
-        if (speech->n_calls == MAX_CALLS)
-            return;
-        struct call *call = &speech->calls[speech->n_calls];
-        const enum progress progress = read_call(&text, call);
-        speech->n_calls += progress == WHOLE;
-        if (progress == WHOLE)
-            continue;
-        buffer_free(&call->json); // no call, or not yet
-        if (progress == WRONG || whole)
-            add_content(speech, all, true);
-        return;
-    }
+        buffer_json(json(speech), word.at, word.length);
+    end_word(speech);
+    return 0;
 }

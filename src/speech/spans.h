@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
 struct span {
@@ -22,6 +23,12 @@ static inline struct span skip_blanks(struct span text)
     return text;
 }
 
+// Blanks at its beginning.
+static inline size_t count_blanks(struct span text)
+{
+    return text.length - skip_blanks(text).length;
+}
+
 static inline struct span trim_end(struct span text)
 {
     while (text.length && isspace((unsigned char)text.at[text.length - 1]))
@@ -39,20 +46,4 @@ static inline bool begins(struct span text, const char *with)
 static inline bool may_become(struct span text, const char *mark)
 {
     return text.length < strlen(mark) && memcmp(text.at, mark, text.length) == 0;
-}
-
-// Where the mark begins, wholly (*found) or as far as the text goes; the text's length where it does not.
-static inline size_t find_mark(struct span text, const char *mark, bool *found)
-{
-    *found = false;
-    for (size_t at = 0; at < text.length; at++) {
-        const char *next = memchr(text.at + at, *mark, text.length - at); // most bytes begin none
-        if (next == NULL)
-            break;
-        at = (size_t)(next - text.at);
-        *found = begins(rest_of(text, at), mark);
-        if (*found || may_become(rest_of(text, at), mark))
-            return at;
-    }
-    return text.length;
 }

@@ -1,8 +1,5 @@
 // See speech.h.
-#include "speech/speech.h"
-
-#include "speech/gemma.h"
-#include "speech/harmony.h"
+#include "speech/reader.h"
 
 unsigned speech_marks(const char *chat_template)
 {
@@ -27,234 +24,69 @@ unsigned speech_forms(const char *chat_template)
     return forms ? forms | CALLS_BARE : 0; // small models leave the marks out
 }
 
-// ---------------------------------------------------------------- JSON, as far as it has come
+// ---------------------------------------------------------------- writing
 
-// The end of the string that begins at text.at; 0: it has not come yet.
-static size_t string_end(struct span text)
+static void put(struct reading *r, const char *text, size_t length)
 {
-    for (size_t at = 1; at < text.length; at++) {
-        if (text.at[at] == '\\')
-            at++;
-        else if (text.at[at] == '"')
-            return at + 1;
-    }
-    return 0;
+    if (length == 0)
+        return;
+    if (r->apart)
+        buffer_text(r->part, "\n\n");
+    r->apart = false;
+    buffer_add(r->part, text, length);
 }
 
-// The end of the value that begins at text.at; 0: it has not come yet.
-static size_t value_end(struct span text)
+void speech_keep_blanks(struct speech *speech)
 {
-    int depth = 0;
-    for (size_t at = 0; at < text.length; at++) {
-        const char c = text.at[at];
-        if (c == '"') {
-            const size_t end = string_end(rest_of(text, at));
-            if (end == 0)
-                return 0;
-            at += end - 1;
-        } else if (c == '{' || c == '[') {
-            depth++;
-        } else if (c == '}' || c == ']') {
-            if (depth == 0) // of what is around it: a number or a word has ended
+    struct reading *r = &speech->reading;
+    put(r, r->blanks.at, r->blanks.length);
+    r->blanks.length = 0;
+}
+
+void speech_drop_blanks(struct speech *speech)
+{
+    speech->reading.blanks.length = 0;
+}
+
+void speech_say(struct speech *speech, struct buffer *part, struct span text)
+{
+    struct reading *r = &speech->reading;
+    r->part = part;
+    if (r->skip)
+        text = skip_blanks(text);
+    if (text.length == 0)
+        return;
+    r->skip = false;
+    const struct span body = trim_end(text);
+    if (body.length) {
+        speech_keep_blanks(speech);
+        put(r, body.at, body.length);
+        r->said = true;
+    }
+    buffer_add(&r->blanks, text.at + body.length, text.length - body.length);
+}
+
+// ---------------------------------------------------------------- marks
+
+size_t speech_find(const struct speech *speech, struct span text, const char *const *marks, int n, int *which)
+{
+    *which = -1;
+    for (size_t at = 0; at < text.length; at++)
+        for (int i = 0; i < n; i++) {
+            if (text.at[at] != *marks[i]) // most bytes begin none
+                continue;
+            const struct span rest = rest_of(text, at);
+            if (begins(rest, marks[i])) {
+                *which = i;
                 return at;
-            depth--;
-        } else if (depth == 0 && (c == ',' || isspace((unsigned char)c))) {
-            return at;
-        } else {
-            continue;
+            }
+            if (!speech->reading.ended && may_become(rest, marks[i]))
+                return at;
         }
-        if (depth == 0)
-            return at + 1;
-    }
-    return 0;
+    return text.length;
 }
 
-static bool is_key(struct span key, const char *name)
-{
-    return key.length == strlen(name) + 2 && memcmp(key.at + 1, name, key.length - 2) == 0;
-}
-
-enum progress { WRONG, GOES_ON, WHOLE };
-
-// What cannot be read follows: a call that has all it needs ends there, as where a model forgets the last brace.
-static enum progress break_off(struct call *call, bool has_arguments)
-{
-    call->whole = call->name.at && has_arguments;
-    return call->whole ? WHOLE : WRONG;
-}
-
-// An object with a name and arguments at text->at, as far as it has come; moves *text past what has been read.
-static enum progress read_call(struct span *text, struct call *call)
-{
-    *text = skip_blanks(*text);
-    if (text->length == 0)
-        return GOES_ON;
-    if (*text->at != '{')
-        return WRONG;
-    *text = rest_of(*text, 1);
-    for (bool has_arguments = false;;) {
-        *text = skip_blanks(*text);
-        if (text->length && (*text->at == ',' || *text->at == '}')) {
-            const bool end = *text->at == '}';
-            *text = rest_of(*text, 1);
-            if (end)
-                return call->name.at ? (call->whole = true, WHOLE) : WRONG;
-            continue;
-        }
-        if (text->length == 0)
-            return GOES_ON;
-        if (*text->at != '"')
-            return break_off(call, has_arguments);
-        const size_t key_end = string_end(*text);
-        const struct span key = {text->at, key_end};
-        struct span value = skip_blanks(rest_of(*text, key_end));
-        if (key_end == 0 || value.length == 0)
-            return GOES_ON;
-        if (*value.at != ':')
-            return break_off(call, has_arguments);
-        value = skip_blanks(rest_of(value, 1));
-        const size_t end = value_end(value);
-        const bool is_arguments = !has_arguments && (is_key(key, "arguments") || is_key(key, "parameters"));
-        if (is_arguments)
-            call->arguments = (struct span){value.at, end ? end : value.length};
-        if (end == 0)
-            return GOES_ON;
-        has_arguments |= is_arguments;
-        if (!call->name.at && is_key(key, "name") && *value.at == '"')
-            call->name = (struct span){value.at + 1, end - 2};
-        *text = rest_of(value, end);
-    }
-}
-
-// ---------------------------------------------------------------- calls
-
-// Once its arguments begin it is a call: what is told of it is not taken back.
-static bool is_told(const struct call *call, enum progress progress)
-{
-    return progress != WRONG && call->name.at && (call->arguments.at || progress == WHOLE);
-}
-
-static enum progress read_hermes(struct span *text, struct speech *speech)
-{
-    struct call *call = &speech->calls[speech->n_calls];
-    *text = rest_of(*text, strlen("<tool_call>"));
-    const enum progress progress = read_call(text, call);
-    speech->n_calls += is_told(call, progress);
-    if (progress != WHOLE)
-        return progress;
-    *text = skip_blanks(*text);
-    if (begins(*text, "</tool_call>")) {
-        *text = rest_of(*text, strlen("</tool_call>"));
-        return WHOLE;
-    }
-    return text->length == 0 || may_become(*text, "</tool_call>") ? GOES_ON : WHOLE;
-}
-
-// name[ARGS]{…}, perhaps with [CALL_ID]… before the arguments, or name{…}
-static enum progress read_named(struct span *text, struct call *call)
-{
-    size_t n = 0;
-    while (n < text->length && (isalnum((unsigned char)text->at[n]) || strchr("_-.", text->at[n])))
-        n++;
-    if (n == text->length)
-        return GOES_ON;
-    struct span after = rest_of(*text, n);
-    if (may_become(after, "[CALL_ID]") || may_become(after, "[ARGS]"))
-        return GOES_ON;
-    if (begins(after, "[CALL_ID]")) {
-        bool found;
-        after = rest_of(after, find_mark(after, "[ARGS]", &found));
-        if (!found)
-            return GOES_ON;
-    }
-    if (begins(after, "[ARGS]"))
-        after = rest_of(after, strlen("[ARGS]"));
-    after = skip_blanks(after);
-    if (n == 0 || (after.length && *after.at != '{'))
-        return WRONG;
-    if (after.length == 0)
-        return GOES_ON;
-    call->name = (struct span){text->at, n};
-    const size_t end = value_end(after);
-    call->arguments = (struct span){after.at, end ? end : after.length};
-    call->whole = end > 0;
-    *text = rest_of(after, end);
-    return end ? WHOLE : GOES_ON;
-}
-
-static enum progress read_mistral(struct span *text, struct speech *speech)
-{
-    *text = skip_blanks(rest_of(*text, strlen("[TOOL_CALLS]")));
-    if (text->length == 0)
-        return GOES_ON;
-    if (*text->at != '[') {
-        const enum progress progress = read_named(text, &speech->calls[speech->n_calls]);
-        speech->n_calls += progress != WRONG && speech->calls[speech->n_calls].name.at;
-        return progress;
-    }
-    *text = rest_of(*text, 1);
-    const int before = speech->n_calls;
-    while (speech->n_calls < MAX_CALLS) {
-        struct call *call = &speech->calls[speech->n_calls];
-        const enum progress progress = read_call(text, call);
-        speech->n_calls += is_told(call, progress);
-        if (progress == WRONG && speech->n_calls > before) { // those before it stay calls
-            memset(call, 0, sizeof *call);
-            return WHOLE;
-        }
-        if (progress != WHOLE)
-            return progress;
-        *text = skip_blanks(*text);
-        if (text->length && *text->at != ',') {
-            *text = rest_of(*text, *text->at == ']');
-            return WHOLE;
-        }
-        *text = rest_of(*text, text->length > 0);
-    }
-    return WHOLE;
-}
-
-static enum progress read_bare(struct span *text, struct speech *speech)
-{
-    static const char tag[] = "<|python_tag|>";
-    if (begins(*text, tag))
-        *text = rest_of(*text, strlen(tag));
-    struct call *call = &speech->calls[speech->n_calls];
-    const enum progress progress = read_call(text, call);
-    speech->n_calls += is_told(call, progress);
-    return progress;
-}
-
-// Where the next call of one of the forms begins, or may begin; *read reads it where it does.
-static size_t find_call(struct span text, unsigned forms, bool first, enum progress (**read)(struct span *, struct speech *))
-{
-    static const char tag[] = "<|python_tag|>";
-    bool found;
-    size_t at = text.length;
-    *read = NULL;
-    if (forms & CALLS_HERMES) {
-        at = find_mark(text, "<tool_call>", &found);
-        *read = found ? read_hermes : NULL;
-    }
-    if (forms & CALLS_MISTRAL) {
-        const size_t other = find_mark(text, "[TOOL_CALLS]", &found);
-        if (other < at) {
-            at = other;
-            *read = found ? read_mistral : NULL;
-        }
-    }
-    if (forms & CALLS_BARE && first) {
-        const struct span begin = skip_blanks(text);
-        const bool call = begins(begin, tag) || (begin.length && *begin.at == '{');
-        if (call || begin.length == 0 || may_become(begin, tag)) {
-            at = text.length - begin.length;
-            *read = call ? read_bare : NULL;
-        }
-    }
-    return at;
-}
-
-// ---------------------------------------------------------------- the parts
+// ---------------------------------------------------------------- reasoning, and then text
 
 static const struct {
     const char *open, *close;
@@ -271,74 +103,229 @@ const char *speech_reasoning_end(const char *prompt, size_t length)
     return NULL;
 }
 
-// The text after the reasoning, which goes to the speech. close: the mark that ends it, where the prompt has begun it.
-static struct span read_reasoning(struct speech *speech, struct span text, const char *close, bool whole)
+const char *speech_answer_mark(unsigned forms, const char *reasoning_end)
 {
-    struct span inside = skip_blanks(text);
-    for (size_t i = 0; i < sizeof thoughts / sizeof *thoughts; i++) {
-        if (!whole && may_become(inside, thoughts[i].open))
-            return rest_of(text, text.length);
-        if (begins(inside, thoughts[i].open)) {
-            inside = skip_blanks(rest_of(inside, strlen(thoughts[i].open)));
-            close = thoughts[i].close;
-            break;
-        }
-    }
-    if (close == NULL)
-        return text;
-    bool found;
-    const size_t end = find_mark(inside, close, &found);
-    const struct span said = trim_end((struct span){inside.at, found || !whole ? end : inside.length});
-    buffer_add(&speech->reasoning, said.at, said.length);
-    return found ? skip_blanks(rest_of(inside, end + strlen(close))) : rest_of(inside, inside.length);
+    return forms & SPEECH_HARMONY ? "<|channel|>final<|message|>" : reasoning_end;
 }
 
-void speech_read(struct speech *speech, const char *bytes, size_t length, const char *reasoning_end, unsigned forms, bool whole)
+static stage *after_reasoning(const struct speech *speech)
 {
-    *speech = (struct speech){0};
-    struct span text = {bytes ? bytes : "", length};
-    if (forms & SPEECH_HARMONY) {
-        harmony_read(speech, text, whole);
-        return;
-    }
-    if (forms & SPEECH_GEMMA) {
-        gemma_read(speech, text, whole);
-        return;
-    }
-    text = read_reasoning(speech, text, reasoning_end, whole);
-    enum progress (*read)(struct span *, struct speech *) = NULL;
-    for (bool first = true; text.length > 0; first = read == read_bare) {
-        size_t at = speech->n_calls < MAX_CALLS ? find_call(text, forms, first, &read) : text.length;
-        if (read == NULL && whole)
-            at = text.length;
-        // Blanks before a call belong to neither.
-        const struct span before =
-            forms && !(whole && read == NULL) ? trim_end((struct span){text.at, at}) : (struct span){text.at, at};
-        if (speech->n_calls == 0 || skip_blanks(before).length)
-            buffer_add(&speech->content, before.at, before.length);
-        text = rest_of(text, at);
-        if (read == NULL)
-            return;
-        const struct span all = {before.at + before.length, (size_t)(text.at + text.length - before.at) - before.length};
-        const int n_calls = speech->n_calls;
-        const enum progress progress = read(&text, speech);
-        if (progress == WRONG || (whole && progress == GOES_ON && speech->n_calls == n_calls)) {
-            // No call after all: it is text, as soon as nothing can change that.
-            speech->n_calls = n_calls;
-            memset(&speech->calls[n_calls], 0, sizeof speech->calls[0]);
-            if (progress == WRONG || whole)
-                buffer_add(&speech->content, all.at, all.length);
-            return;
+    return speech->reading.forms & CALLS_BARE ? speech_first : speech_text;
+}
+
+// Blanks behind the mark that ended it.
+static size_t read_gap(struct speech *speech, struct span text)
+{
+    const size_t n = count_blanks(text);
+    if (n < text.length)
+        speech->reading.stage = after_reasoning(speech);
+    return n;
+}
+
+static size_t read_reasoning(struct speech *speech, struct span text)
+{
+    struct reading *r = &speech->reading;
+    int which;
+    const size_t at = speech_find(speech, text, &r->reasoning_end, 1, &which);
+    speech_say(speech, &speech->reasoning, (struct span){text.at, at});
+    if (which < 0)
+        return at;
+    speech_drop_blanks(speech);
+    r->stage = read_gap;
+    r->skip = false;
+    return at + strlen(r->reasoning_end);
+}
+
+static size_t begin_reasoning(struct speech *speech)
+{
+    speech_drop_blanks(speech);
+    speech->reading.part = &speech->reasoning;
+    speech->reading.skip = true;
+    speech->reading.stage = read_reasoning;
+    return 0;
+}
+
+// Where a mark may begin the reasoning.
+static size_t read_beginning(struct speech *speech, struct span text)
+{
+    struct reading *r = &speech->reading;
+    const size_t n = count_blanks(text);
+    buffer_add(&r->blanks, text.at, n);
+    if (n > 0)
+        return n;
+    for (size_t i = 0; i < sizeof thoughts / sizeof *thoughts; i++) {
+        if (!r->ended && may_become(text, thoughts[i].open))
+            return 0;
+        if (begins(text, thoughts[i].open)) {
+            r->reasoning_end = thoughts[i].close;
+            return begin_reasoning(speech) + strlen(thoughts[i].open);
         }
-        if (progress == GOES_ON)
-            return;
     }
+    if (r->reasoning_end)
+        return begin_reasoning(speech);
+    r->stage = after_reasoning(speech);
+    return 0;
+}
+
+size_t speech_first(struct speech *speech, struct span text)
+{
+    static const char tag[] = "<|python_tag|>";
+    struct reading *r = &speech->reading;
+    const size_t n = count_blanks(text);
+    buffer_add(&r->blanks, text.at, n);
+    if (n > 0 || (!r->ended && may_become(text, tag)))
+        return n;
+    const bool tagged = begins(text, tag);
+    if (speech->n_calls < MAX_CALLS && (tagged || (text.length > 0 && *text.at == '{')))
+        speech_begin_call(speech, speech_bare);
+    else
+        r->stage = speech_text;
+    return tagged && r->stage == speech_bare ? strlen(tag) : 0;
+}
+
+size_t speech_text(struct speech *speech, struct span text)
+{
+    struct reading *r = &speech->reading;
+    const char *marks[2];
+    stage *readers[2];
+    int n = 0, which;
+    if (r->forms & CALLS_HERMES && speech->n_calls < MAX_CALLS) {
+        marks[n] = "<tool_call>";
+        readers[n++] = speech_hermes;
+    }
+    if (r->forms & CALLS_MISTRAL && speech->n_calls < MAX_CALLS) {
+        marks[n] = "[TOOL_CALLS]";
+        readers[n++] = speech_mistral;
+    }
+    const size_t at = speech_find(speech, text, marks, n, &which);
+    speech_say(speech, &speech->content, (struct span){text.at, at});
+    if (r->forms == 0)
+        speech_keep_blanks(speech);
+    if (which < 0 || at > 0)
+        return at;
+    speech_begin_call(speech, readers[which]);
+    return strlen(marks[which]);
+}
+
+// ---------------------------------------------------------------- calls, or not
+
+void speech_begin_call(struct speech *speech, stage *next)
+{
+    struct reading *r = &speech->reading;
+    r->told = r->has_name = r->has_arguments = r->is_list = false;
+    r->unsure = true;
+    r->raw.length = 0;
+    r->stage = next;
+}
+
+struct call *speech_call(struct speech *speech)
+{
+    return &speech->calls[speech->n_calls - speech->reading.told];
+}
+
+void speech_tell_call(struct speech *speech)
+{
+    if (speech->reading.told)
+        return;
+    speech->reading.told = true;
+    speech->reading.unsure = speech->reading.said = false;
+    speech->n_calls++;
+    speech_drop_blanks(speech); // blanks before a call belong to neither
+}
+
+// Behind what was to be a call.
+static size_t read_plain(struct speech *speech, struct span text)
+{
+    buffer_add(&speech->content, text.at, text.length);
+    return text.length;
+}
+
+size_t speech_no_call(struct speech *speech)
+{
+    struct reading *r = &speech->reading;
+    struct call *call = speech_call(speech);
+    call->name.length = call->arguments.length = 0;
+    r->part = &speech->content;
+    r->skip = r->unsure = false;
+    speech_keep_blanks(speech);
+    buffer_add(&speech->content, r->raw.at, r->raw.length);
+    r->stage = read_plain;
+    return 0;
+}
+
+// ---------------------------------------------------------------- as it comes
+
+void speech_begin(struct speech *speech, unsigned forms, const char *reasoning_end)
+{
+    speech_free(speech);
+    speech->reading.forms = forms;
+    speech->reading.reasoning_end = reasoning_end;
+    speech->reading.part = &speech->content;
+    speech->reading.stage = forms & SPEECH_HARMONY ? harmony_header : forms & SPEECH_GEMMA ? gemma_text : read_beginning;
+}
+
+static void read_on(struct speech *speech)
+{
+    struct reading *r = &speech->reading;
+    struct span text = {r->text.at, r->text.length};
+    for (;;) {
+        stage *const now = r->stage;
+        const size_t n = now(speech, text);
+        if (r->unsure)
+            buffer_add(&r->raw, text.at, n);
+        text = rest_of(text, n);
+        if (n == 0 && r->stage == now)
+            break;
+    }
+    if (text.length < r->text.length)
+        memmove(r->text.at, text.at, text.length);
+    r->text.length = text.length;
+}
+
+void speech_add(struct speech *speech, const char *text, size_t length)
+{
+    buffer_add(&speech->reading.text, text, length);
+    if (length > 0 && !speech->reading.text.failed)
+        read_on(speech);
+}
+
+void speech_end(struct speech *speech)
+{
+    struct reading *r = &speech->reading;
+    buffer_add(&r->text, "", 0);
+    if (r->text.failed)
+        return;
+    r->ended = true;
+    read_on(speech);
+    if (r->unsure) {
+        speech_no_call(speech);
+        buffer_add(&speech->content, r->text.at, r->text.length);
+    } else if (r->part == &speech->content && (speech->n_calls == 0 || r->said))
+        speech_keep_blanks(speech);
+}
+
+bool speech_failed(const struct speech *speech)
+{
+    const struct reading *r = &speech->reading;
+    bool failed = speech->reasoning.failed || speech->content.failed || r->text.failed || r->blanks.failed || r->raw.failed ||
+                  r->word.failed;
+    for (int i = 0; i < MAX_CALLS; i++)
+        failed |= speech->calls[i].name.failed || speech->calls[i].arguments.failed;
+    return failed;
 }
 
 void speech_free(struct speech *speech)
 {
-    buffer_free(&speech->content);
+    struct reading *r = &speech->reading;
     buffer_free(&speech->reasoning);
-    for (int i = 0; i < speech->n_calls; i++)
-        buffer_free(&speech->calls[i].json);
+    buffer_free(&speech->content);
+    buffer_free(&r->text);
+    buffer_free(&r->blanks);
+    buffer_free(&r->raw);
+    buffer_free(&r->word);
+    for (int i = 0; i < MAX_CALLS; i++) {
+        buffer_free(&speech->calls[i].name);
+        buffer_free(&speech->calls[i].arguments);
+    }
+    *speech = (struct speech){0};
 }

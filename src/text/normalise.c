@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "text/unicode.h"
-#include "text/utf8.h"
+#include "util/utf8.h"
 
 static yalm_status no_memory(yalm_error *error, size_t length)
 {

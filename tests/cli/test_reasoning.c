@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "cli/reasoning.h"
-#include "speech/speech.h"
 
 static char shown[512];
 
@@ -24,15 +23,19 @@ static void check_form(unsigned forms, bool hidden, bool coloured, const char *p
 {
     const size_t length = strlen(text);
     for (size_t piece = 1; piece <= length + 1; piece++) {
-        struct reasoning r = {.hidden = hidden, .coloured = coloured, .forms = forms, .write = write_shown};
+        struct reasoning r = {.hidden = hidden, .coloured = coloured, .write = write_shown};
+        struct speech speech = {0};
         shown[0] = '\0';
-        reasoning_begin(&r, prompt, strlen(prompt));
-        for (size_t at = piece; at < length; at += piece) {
-            assert_int_equal(reasoning_show(&r, text, at, false, NULL), YALM_OK);
+        speech_begin(&speech, forms, speech_reasoning_end(prompt, strlen(prompt)));
+        for (size_t at = 0; at < length; at += piece) {
+            speech_add(&speech, text + at, length - at < piece ? length - at : piece);
+            assert_int_equal(reasoning_show(&r, &speech, false, NULL), YALM_OK);
             assert_memory_equal(shown, expected, strlen(shown)); // a beginning of it
         }
-        assert_int_equal(reasoning_show(&r, text, length, true, NULL), YALM_OK);
+        speech_end(&speech);
+        assert_int_equal(reasoning_show(&r, &speech, true, NULL), YALM_OK);
         assert_string_equal(shown, expected);
+        speech_free(&speech);
     }
 }
 
@@ -103,11 +106,17 @@ static void test_thoughts_between_answers(void **state)
     static const char text[] =
         "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant<|channel|>analysis<|message|>Hm.<|end|>"
         "<|start|>assistant<|channel|>analysis<|message|>Yes.<|end|><|start|>assistant<|channel|>final<|message|>Is.";
-    struct reasoning r = {.forms = SPEECH_HARMONY, .write = write_shown};
+    struct reasoning r = {.write = write_shown};
+    struct speech speech = {0};
     shown[0] = '\0';
-    reasoning_begin(&r, "", 0);
-    for (size_t at = 0; at <= strlen(text); at++)
-        assert_int_equal(reasoning_show(&r, text, at, at == strlen(text), NULL), YALM_OK);
+    speech_begin(&speech, SPEECH_HARMONY, NULL);
+    for (size_t at = 0; at < strlen(text); at++) {
+        speech_add(&speech, text + at, 1);
+        assert_int_equal(reasoning_show(&r, &speech, false, NULL), YALM_OK);
+    }
+    speech_end(&speech);
+    assert_int_equal(reasoning_show(&r, &speech, true, NULL), YALM_OK);
+    speech_free(&speech);
     assert_string_equal(shown, "I look.\n<think>\nHm.\n\nYes.\n</think>\n\n\n\nIs.\n");
 }
 

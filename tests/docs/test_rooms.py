@@ -29,9 +29,10 @@ ROOMS = {
     "mpi": ("util", "engine"),
     "grammar": ("yalm.h",),
     "speculate": ("yalm.h",),
-    "speech": (),
-    "serve": ("yalm.h", "grammar", "speculate", "speech"),
-    "cli": ("yalm.h", "grammar", "speculate", "speech", "serve"),
+    "speech": ("util",),
+    "generate": ("yalm.h", "util", "grammar", "speculate", "speech"),
+    "serve": ("yalm.h", "util", "grammar", "speculate", "speech", "generate"),
+    "cli": ("yalm.h", "util", "grammar", "speculate", "speech", "generate", "serve"),
 }
 SOURCES = sorted(path for path in (ROOT / "src").rglob("*") if path.suffix in (".c", ".h", ".cu", ".cuh"))
 

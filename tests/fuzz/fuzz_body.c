@@ -47,26 +47,39 @@ static void read_body(const uint8_t *data, size_t size)
     request_release(request);
 }
 
+static void check_same(const struct buffer *a, const struct buffer *b)
+{
+    check(a->length == b->length && (a->length == 0 || memcmp(a->at, b->at, a->length) == 0));
+}
+
+// In pieces: what has been told of stays, and is the same in the end however the text is cut.
 static void read_speech(const char *text, size_t length, const char *end, unsigned forms)
 {
-    struct speech before = {0}, speech;
-    for (size_t n = 0; n <= length; n += 1 + length / 64) {
-        speech_read(&speech, text, n, end, forms, false);
-        check(speech.reasoning.length >= before.reasoning.length && speech.content.length >= before.content.length);
-        check(memcmp(speech.reasoning.at ? speech.reasoning.at : "", before.reasoning.at ? before.reasoning.at : "",
-                     before.reasoning.length) == 0);
-        check(memcmp(speech.content.at ? speech.content.at : "", before.content.at ? before.content.at : "",
-                     before.content.length) == 0);
-        check(speech.n_calls <= MAX_CALLS);
-        speech_free(&before);
-        before = speech;
+    struct speech whole = {0}, pieces = {0};
+    struct told told = {0};
+    struct piece piece;
+    speech_begin(&whole, forms, end);
+    speech_add(&whole, text, length);
+    speech_end(&whole);
+    speech_begin(&pieces, forms, end);
+    for (size_t at = 0, n; at < length; at += n) {
+        n = 1 + (length + at) % 7 < length - at ? 1 + (length + at) % 7 : length - at;
+        speech_add(&pieces, text + at, n);
+        while (speech_news(&pieces, &told, &piece))
+            check(piece.text.length > 0 || piece.part == PART_CALL);
+        check(pieces.n_calls <= MAX_CALLS);
     }
-    speech_read(&speech, text, length, end, forms, true);
-    check(speech.reasoning.length >= before.reasoning.length && speech.content.length >= before.content.length);
-    for (int i = 0; i < speech.n_calls; i++)
-        check(speech.calls[i].name.at >= text && speech.calls[i].name.at + speech.calls[i].name.length <= text + length);
-    speech_free(&before);
-    speech_free(&speech);
+    speech_end(&pieces);
+    check(pieces.reasoning.length >= told.reasoning && pieces.content.length >= told.content);
+    check_same(&pieces.reasoning, &whole.reasoning);
+    check_same(&pieces.content, &whole.content);
+    check(pieces.n_calls == whole.n_calls && pieces.n_calls >= told.n_calls);
+    for (int i = 0; i < whole.n_calls; i++) {
+        check_same(&pieces.calls[i].name, &whole.calls[i].name);
+        check_same(&pieces.calls[i].arguments, &whole.calls[i].arguments);
+    }
+    speech_free(&pieces);
+    speech_free(&whole);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

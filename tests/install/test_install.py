@@ -61,6 +61,17 @@ def test_example_with_the_static_library(prefix, fable, expected, tmp_path):
     assert complete(tmp_path / "complete", fable) == expected
 
 
+def test_example_of_generating(prefix, yalm, fable, tmp_path):
+    source = ROOT / "examples/generate.c"
+    assert len(source.read_text().splitlines()) <= 30
+    flags = pkg_config(prefix, "--cflags", "--libs")
+    sh("cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-o", tmp_path / "generate", source, *flags)
+    environment = {**os.environ, "LD_LIBRARY_PATH": f"{prefix}/lib"}
+    expected = sh(yalm, fable, "-i", "Once upon a time", "-n", -2, "--seed", 0, "-q", "--no-echo")
+    assert sh(tmp_path / "generate", fable, "Once upon a time", env=environment).rstrip("\n") == expected.rstrip("\n")
+    assert "usage" in subprocess.run([tmp_path / "generate"], capture_output=True, text=True, env=environment).stderr
+
+
 def test_header_is_c_plus_plus_too(prefix, tmp_path):
     source = tmp_path / "header.cc"
     source.write_text("#include <yalm.h>\n#include <yalm.h>\nint main() { return yalm_version() == nullptr; }\n")

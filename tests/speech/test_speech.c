@@ -1,4 +1,4 @@
-// What a model has said, taken apart: whole, and at every length on the way there. The forms that need a template's own marks.
+// What a model says, split into its parts, in pieces of every size. The forms that need a template's own marks.
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -6,7 +6,9 @@
 
 #include <cmocka.h>
 
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "speech/speech.h"
 
@@ -16,39 +18,60 @@ static void check_text(const char *wanted, const char *found, size_t length)
         fail_msg("found '%.*s', expected '%s'", (int)length, found ? found : "", wanted);
 }
 
-// Each part only grows, and what is there of it is a beginning of what there will be.
-static void check_grows(const struct buffer *before, const struct buffer *after)
+// What a reader has passed on, piece by piece.
+struct passed {
+    struct told told;
+    struct buffer reasoning, content, calls; // calls: "name arguments\n" of each
+};
+
+static void pass_on(struct passed *passed, const struct speech *speech)
 {
-    assert_true(after->length >= before->length);
-    if (before->length)
-        assert_memory_equal(before->at, after->at, before->length);
+    struct piece piece;
+    while (speech_news(speech, &passed->told, &piece)) {
+        struct buffer *part = piece.part == PART_REASONING ? &passed->reasoning
+                              : piece.part == PART_TEXT    ? &passed->content
+                                                           : &passed->calls;
+        if (piece.part == PART_CALL)
+            buffer_text(part, piece.call ? "\n" : "");
+        buffer_add(part, piece.text.at, piece.text.length);
+        if (piece.part == PART_CALL)
+            buffer_text(part, " ");
+    }
 }
 
 // calls: "name arguments\n" of each.
+static void check_pieces(const char *text, size_t size, unsigned forms, const char *reasoning, const char *content,
+                         const char *calls)
+{
+    struct speech speech = {0};
+    struct passed passed = {0};
+    const size_t length = strlen(text);
+    speech_begin(&speech, forms, NULL);
+    for (size_t at = 0; at < length; at += size) {
+        char *piece = strndup(text + at, size); // whose end AddressSanitizer sees
+        speech_add(&speech, piece, strlen(piece));
+        free(piece);
+        pass_on(&passed, &speech);
+    }
+    speech_end(&speech);
+    pass_on(&passed, &speech);
+    assert_false(speech_failed(&speech));
+    check_text(reasoning, passed.reasoning.at, passed.reasoning.length);
+    check_text(content, passed.content.at, passed.content.length);
+    buffer_text(&passed.calls, speech.n_calls ? "\n" : "");
+    check_text(calls, passed.calls.at, passed.calls.length);
+    for (int i = 0; i < speech.n_calls; i++)
+        assert_true(speech.calls[i].whole);
+    buffer_free(&passed.reasoning);
+    buffer_free(&passed.content);
+    buffer_free(&passed.calls);
+    speech_free(&speech);
+}
+
 static void check(const char *text, unsigned forms, const char *reasoning, const char *content, const char *calls)
 {
-    struct speech before = {0}, speech;
-    const size_t length = strlen(text);
-    for (size_t n = 0; n <= length + 1; n++) {
-        speech_read(&speech, text, n < length ? n : length, NULL, forms, n > length);
-        check_grows(&before.reasoning, &speech.reasoning);
-        check_grows(&before.content, &speech.content);
-        assert_true(speech.n_calls >= before.n_calls);
-        speech_free(&before);
-        before = speech;
-    }
-    check_text(reasoning, speech.reasoning.at, speech.reasoning.length);
-    check_text(content, speech.content.at, speech.content.length);
-    struct buffer found = {0};
-    for (int i = 0; i < speech.n_calls; i++) {
-        const struct call *call = &speech.calls[i];
-        assert_true(call->whole);
-        buffer_format(&found, "%.*s %.*s\n", (int)call->name.length, call->name.at, (int)call->arguments.length,
-                      call->arguments.at);
-    }
-    check_text(calls, found.at, found.length);
-    buffer_free(&found);
-    speech_free(&speech);
+    for (size_t size = 1; size <= strlen(text); size++)
+        check_pieces(text, size, forms, reasoning, content, calls);
 }
 
 static void test_harmony(void **state)
@@ -63,7 +86,7 @@ static void test_harmony(void **state)
           "second {\"a\": \"<|\"}\n");
     check("<|channel|>commentary<|message|>I look.<|end|><|start|>assistant to=functions.first<|channel|>commentary "
           "json<|message|>{\"a\":1}<|call|><|start|>assistant to=functions.second<|channel|>commentary<|message|>",
-          SPEECH_HARMONY, "", "I look.", "first {\"a\":1}\nsecond \n");
+          SPEECH_HARMONY, "", "I look.", "first {\"a\":1}\nsecond {}\n");
     check("<|channel|>analysis<|message|>One.<|end|><|start|>assistant<|channel|>analysis<|message|>Two.<|end|>",
           SPEECH_HARMONY, "One.\n\nTwo.", "", "");
     check("<|channel|>final<|message|>a <|end of b", SPEECH_HARMONY, "", "a <|end of b", "");
@@ -122,6 +145,75 @@ static void test_calls_that_break_off(void **state)
           CALLS_HERMES, "", "", "first {\"a\": 1}\n");
 }
 
+// What follows as many calls as there may be is text.
+static void test_more_calls_than_are_read(void **state)
+{
+    (void)state;
+    static const struct {
+        unsigned form;
+        const char *begin, *call, *end;
+    } forms[] = {{CALLS_HERMES, "", "<tool_call>{\"name\": \"a\", \"arguments\": {}}</tool_call>\n", ""},
+                 {CALLS_BARE, "", "{\"name\": \"a\", \"arguments\": {}}\n", ""},
+                 {CALLS_MISTRAL, "[TOOL_CALLS][", "{\"name\": \"a\", \"arguments\": {}}, ", "]"},
+                 {CALLS_MISTRAL, "", "[TOOL_CALLS]a[ARGS]{} ", ""},
+                 {SPEECH_GEMMA, "", "<|tool_call>call:a{}<tool_call|>", ""},
+                 {SPEECH_HARMONY, "", "<|channel|>commentary to=a<|message|>{}<|call|>", ""}};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        struct speech speech = {0};
+        speech_begin(&speech, forms[i].form, NULL);
+        speech_add(&speech, forms[i].begin, strlen(forms[i].begin));
+        for (int n = 0; n < MAX_CALLS + 2; n++)
+            speech_add(&speech, forms[i].call, strlen(forms[i].call));
+        speech_add(&speech, forms[i].end, strlen(forms[i].end));
+        speech_end(&speech);
+        assert_int_equal(speech.n_calls, MAX_CALLS);
+        assert_true(speech.content.length > 0 && !speech_failed(&speech));
+        speech_free(&speech);
+    }
+}
+
+static double seconds_of(struct speech *speech, const char *token, int n)
+{
+    const clock_t start = clock();
+    for (int i = 0; i < n; i++)
+        speech_add(speech, token, strlen(token));
+    return (double)(clock() - start) / CLOCKS_PER_SEC;
+}
+
+// A token costs the same at the beginning of an answer and behind 100,000 others, wherever they lie.
+static void test_long_answers(void **state)
+{
+    (void)state;
+    static const struct {
+        unsigned forms;
+        const char *begin, *token;
+    } texts[] = {{CALLS_HERMES | CALLS_BARE, "So: ", "word "},
+                 {CALLS_HERMES, "So: ", "\n"},
+                 {0, "<think>", "word \n"},
+                 {CALLS_HERMES, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"", "word\\n"},
+                 {CALLS_HERMES, "<tool_call>{\"name\": \"f\", \"", "word"},
+                 {CALLS_MISTRAL, "[TOOL_CALLS][{\"arguments\": [", "[1, 2], "},
+                 {CALLS_MISTRAL, "[TOOL_CALLS]", "word"},
+                 {SPEECH_HARMONY, "<|channel|>analysis<|message|>", "word "},
+                 {SPEECH_HARMONY, "<|channel|>", "word "},
+                 {SPEECH_GEMMA, "<|channel>thought\n", "word "},
+                 {SPEECH_GEMMA, "<|tool_call>call:f{a:<|\"|>", "{word} "},
+                 {SPEECH_GEMMA, "<|tool_call>call:f{a:[", "word, "}};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct speech speech = {0};
+        speech_begin(&speech, texts[i].forms, NULL);
+        speech_add(&speech, texts[i].begin, strlen(texts[i].begin));
+        const double first = seconds_of(&speech, texts[i].token, 10000);
+        seconds_of(&speech, texts[i].token, 80000);
+        const double last = seconds_of(&speech, texts[i].token, 10000);
+        if (last > 8 * first + 0.3) // reading all again would take seconds
+            fail_msg("text %zu: 10,000 tokens take %.4f s, and behind 90,000 others %.4f s", i, first, last);
+        speech_end(&speech);
+        assert_false(speech_failed(&speech));
+        speech_free(&speech);
+    }
+}
+
 static void test_forms_of_templates(void **state)
 {
     (void)state;
@@ -143,6 +235,8 @@ int main(void)
         cmocka_unit_test(test_gemma),
         cmocka_unit_test(test_brackets),
         cmocka_unit_test(test_calls_that_break_off),
+        cmocka_unit_test(test_more_calls_than_are_read),
+        cmocka_unit_test(test_long_answers),
         cmocka_unit_test(test_forms_of_templates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

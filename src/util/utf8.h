@@ -29,15 +29,25 @@ static inline bool utf8_follows(uint8_t lead, int i, uint8_t byte)
 }
 
 // Bytes of the character at text[0..length); 0 where none is whole and well-formed.
-static inline int utf8_character(const uint8_t *text, size_t length)
+static inline int utf8_character(const void *text, size_t length)
 {
-    const int size = length > 0 ? utf8_size(text[0]) : 0;
+    const uint8_t *at = text;
+    const int size = length > 0 ? utf8_size(at[0]) : 0;
     if ((size_t)size > length)
         return 0;
     for (int i = 1; i < size; i++)
-        if (!utf8_follows(text[0], i, text[i]))
+        if (!utf8_follows(at[0], i, at[i]))
             return 0;
     return size;
+}
+
+// Characters of text[0..length), which is well-formed.
+static inline size_t utf8_count(const char *text, size_t length)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < length; i++)
+        n += (text[i] & 0xc0) != 0x80;
+    return n;
 }
 
 // Bytes at the end of text[0..length) that more bytes could still make a character: 0 to 3.
