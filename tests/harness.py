@@ -44,7 +44,7 @@ def known_isas():
 
 
 def usable_isas():
-    """Those that this machine can run, or QEMU. The environment's YALM_ISA names the best one that may be used, as in the program."""
+    """Those that this machine can run, or QEMU. YALM_ISA in the environment names the best one that may be used."""
     known = known_isas()
     if VARIANT == "arm64":
         return list(known)

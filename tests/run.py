@@ -92,16 +92,16 @@ BRIEFLY = {
     "asan/text": "not megabyte",
     "emulated/cuda": "not (quality or measuring or ptxas)",
 }
-# What depends on rounding runs again by lesser instruction sets, where the machine has more: rooms of Python tests, in which build. (The programs of
-# tests/cpu and tests/engine, tests/parity and tests/cuda/test_devices.py run each test by each instruction set.)
+# What depends on rounding runs again by lesser instruction sets, where the machine has more: rooms of Python tests, in which
+# build. (tests/cpu, tests/engine, tests/parity and tests/cuda/test_devices.py run each test by several instruction sets.)
 FORCED = (
     ("avx2", "asan", ("serve", "cli")),
     ("avx2", "release", ("mpi",)),
     ("scalar", "release", ("serve", "cli", "mpi")),
 )
 # Of these the scalar one leaves out what takes minutes without vectors, and what names an instruction set itself.
-WITHOUT_VECTORS = "not (nomad or sparq or throughput or importance or calibrate or activations or bf12 or passkey or 8_bit or stress or clients)"
-FORCED_BRIEFLY = {"scalar": WITHOUT_VECTORS}
+SLOW = "nomad or sparq or throughput or importance or calibrate or activations or bf12 or passkey or 8_bit or stress or clients"
+FORCED_BRIEFLY = {"scalar": f"not ({SLOW})"}
 # Rooms of src/, and the jobs that test them: what is not here is tested by the room of tests/ that has its name.
 ROOMS = {
     "cpu": ("*/cpu/*", "*/engine/*", "*/parity*"),

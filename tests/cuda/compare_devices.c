@@ -315,9 +315,8 @@ int main(int argc, char **argv)
     p.options.activations = YALM_ACTIVATIONS_INT16; // as a GPU has them
     int32_t *tokens = argc > 2 ? read_tokens(argv[2], &p.n) : NULL;
     if (tokens == NULL || p.n < 24)
-        quit("usage: compare_devices MODEL TOKENS [kv=fp16|fp32|int8] [chunk=N] [sparq=…] [isa=NAME …], where TOKENS holds 24 "
-             "int32 ids or "
-             "more",
+        quit("usage: compare_devices MODEL TOKENS [kv=fp16|fp32|int8] [chunk=N] [sparq=…] [isa=NAME …], "
+             "where TOKENS holds 24 int32 ids or more",
              NULL);
     for (int i = 3; i < argc; i++)
         if (strcmp(argv[i], "brief") == 0)

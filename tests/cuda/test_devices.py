@@ -235,7 +235,7 @@ def models(tmp_path_factory):
 def run(compare, models, name, dtype, kv, *options, expected=SCENARIOS | DRAWS, capability=None):
     """Scenario -> (largest difference, median, rows), or of draws (differing, drawn). capability: the emulated GPU's.
 
-    The CPU computes by the best of its instruction sets, and but for attention methods, which choose keys, by AVX2 and none, too."""
+    The CPU computes by the best of its instruction sets, and by AVX2 and none, too. (Attention methods choose keys: by the best.)"""
     model, ids = models(name, dtype)
     if not any(option.startswith(("sparq", "hybrid")) for option in options):
         options = (*options, *(f"isa={isa}" for isa in further_isas()))
@@ -285,10 +285,10 @@ def kind_of(dtype, kv):
     return kv if kv == "int8" or dtype == "fp32" else dtype
 
 
-# How many times as much rounding moves a model's logits. Gemma 4's scores are not scaled: what is rounded moves them, and so logits, by more.
-# One token of qwen3_5-bias is such in fp32: the double-precision reference (tests/engine/reference.h) is 8.1e-6 of the range from the CPU's
-# logits with AVX2, 6.0e-6 with AMX, 4.7e-6 without vectors, 2.9e-6 from the GPU's; of the token before, 2.2e-7 to 7.2e-7. So each device is
-# within 1e-5 of the truth, and they are up to twice as far from each other.
+# How many times as much rounding moves a model's logits. Gemma 4's scores are not scaled: what is rounded moves them, and so
+# logits, by more. One token of qwen3_5-bias is such in fp32. From the double-precision reference (tests/engine/reference.h)
+# the CPU's logits are 8.1e-6 of the range away with AVX2, 6.0e-6 with AMX, 4.7e-6 without vectors, and the GPU's 2.9e-6; of
+# the token before, 2.2e-7 to 7.2e-7. Each device is within 1e-5 of the truth, and so within 2e-5 of another one.
 def sharpness(name, dtype, kv):
     if dtype == kv == "fp32":
         return 2 if name == "qwen3_5-bias" else 1

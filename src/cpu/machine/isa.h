@@ -10,8 +10,8 @@ const struct cpu_kernels *cpu_kernels_select(const char *isa);
 // What the machine can run: a list, best first, NULL-terminated.
 const struct cpu_kernels *const *cpu_kernels_of_machine(void);
 
-// The same, from the one on that the environment's YALM_ISA names: a machine that has more then computes as a lesser one does. Empty where the machine
-// cannot run that one.
+// The same, from the one on that the environment's YALM_ISA names: a machine that has more then computes as a lesser one does.
+// Empty where the machine cannot run that one.
 const struct cpu_kernels *const *cpu_kernels_usable(void);
 
 // Those of the instruction set, or better ones where it is the best one and the machine has more (VBMI besides VNNI).
