@@ -80,7 +80,7 @@ static void check_query(const struct problem *p, int i)
 static struct problem byte_problem(struct fixture *f, int n_queries, int n_keys, int head_dim, double range)
 {
     struct problem p = make_problem(f, KV_INT8, n_queries, n_keys, head_dim, range);
-    p.few = few_attention_select(f->kernels, YALM_ACTIVATIONS_INT16, KV_INT8, head_dim);
+    p.few = byte_attention_select(f->kernels, YALM_ACTIVATIONS_INT16, KV_INT8, head_dim);
     if (!p.few)
         skip(); // no VNNI
     p.scratch = guarded_scratch(f, p.few->scratch);
@@ -312,12 +312,12 @@ static void test_selection(void **state)
 {
     struct fixture *f = fixture_of(state);
     const bool vnni = !strcmp(f->kernels->name, "avx512vnni") || !strcmp(f->kernels->name, "amx");
-    assert_true(!!few_attention_select(f->kernels, YALM_ACTIVATIONS_INT16, KV_INT8, 64) == vnni);
-    assert_null(few_attention_select(f->kernels, YALM_ACTIVATIONS_FP32, KV_INT8, 64));
-    assert_null(few_attention_select(f->kernels, YALM_ACTIVATIONS_INT16, KV_FP16, 64));
-    assert_null(few_attention_select(f->kernels, YALM_ACTIVATIONS_INT16, KV_FP32, 64));
-    assert_null(few_attention_select(f->kernels, YALM_ACTIVATIONS_INT16, KV_INT8, 80));
-    assert_null(few_attention_select(f->kernels, YALM_ACTIVATIONS_INT16, KV_INT8, 320));
+    assert_true(!!byte_attention_select(f->kernels, YALM_ACTIVATIONS_INT16, KV_INT8, 64) == vnni);
+    assert_null(byte_attention_select(f->kernels, YALM_ACTIVATIONS_FP32, KV_INT8, 64));
+    assert_null(byte_attention_select(f->kernels, YALM_ACTIVATIONS_INT16, KV_FP16, 64));
+    assert_null(byte_attention_select(f->kernels, YALM_ACTIVATIONS_INT16, KV_FP32, 64));
+    assert_null(byte_attention_select(f->kernels, YALM_ACTIVATIONS_INT16, KV_INT8, 80));
+    assert_null(byte_attention_select(f->kernels, YALM_ACTIVATIONS_INT16, KV_INT8, 320));
 }
 
 int main(void)

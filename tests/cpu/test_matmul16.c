@@ -4,8 +4,8 @@
 #include "kernels_testing.h"
 
 static yalm_activations form;
-static bool tiled, fixed;               // by tiles; as 16-bit integers
-static const struct half_kernels *half; // of that form
+static bool tiled, fixed;                        // by tiles; as 16-bit integers
+static const struct matmul16 *half, *half_short; // of that form; NULL, or those of fewer tokens
 
 static const enum dtype types[] = {DTYPE_FP16, DTYPE_BF16, DTYPE_FP8, DTYPE_FP8_E5M2, DTYPE_FP32, DTYPE_Q8, DTYPE_Q4};
 enum { TYPES = sizeof types / sizeof *types };
@@ -44,13 +44,14 @@ static struct problem make_problem(struct fixture *f, enum dtype type, int rows,
 
 static void multiply(struct fixture *f, const struct problem *p, int pieces)
 {
-    void *packed = guarded_scratch(f, half->size(p->n, p->cols)), *scratch = guarded_scratch(f, half->scratch);
-    for (int at = 0, step = ((p->cols + pieces - 1) / pieces + HALF_BLOCK - 1) / HALF_BLOCK * HALF_BLOCK; at < p->cols;
-         at += step)
-        half->pack(packed, p->x, p->ldx, p->n, p->cols, at, at + step < p->cols ? at + step : p->cols);
+    const struct matmul16 *by = half_short && p->n <= half_short->most ? half_short : half;
+    void *packed = guarded_scratch(f, by->size(p->n, p->cols)), *scratch = guarded_scratch(f, by->scratch);
+    for (int at = 0, step = ((p->cols + pieces - 1) / pieces + MATMUL16_BLOCK - 1) / MATMUL16_BLOCK * MATMUL16_BLOCK;
+         at < p->cols; at += step)
+        by->pack(packed, p->x, p->ldx, p->n, p->cols, at, at + step < p->cols ? at + step : p->cols);
     for (int i = 0; i < pieces; i++) { // the rows in as many claims
         const int first = p->rows * i / pieces, last = p->rows * (i + 1) / pieces;
-        half->product[p->type](&(struct matmul_args){
+        by->product[p->type](&(struct product_args){
             .y = p->y + first,
             .ldy = p->ldy,
             .w = p->w,
@@ -58,7 +59,7 @@ static void multiply(struct fixture *f, const struct problem *p, int pieces)
             .first_row = first,
             .last_row = last,
             .cols = p->cols,
-            .packed = packed,
+            .x = packed,
             .n = p->n,
             .scratch = scratch,
         });
@@ -104,7 +105,7 @@ static double most_sum(const float *x, bool is_short, int first, int last)
     double most = 0;
     for (int from = first; from < (is_short ? first + 32 : last); from += is_short ? 2 : 8) {
         double sum = 0;
-        for (int i = 0; i < (is_short ? HALF_BLOCK / 16 : 32); i++) {
+        for (int i = 0; i < (is_short ? MATMUL16_BLOCK / 16 : 32); i++) {
             const int c = is_short ? from + i / 2 * 32 + i % 2 : from + i;
             sum += c < last ? fabs((double)x[c]) : 0;
         }
@@ -165,7 +166,7 @@ static void check(const struct problem *p, int r, int t)
     // bfloat16's instructions take subnormal tokens, parts and sums for 0.
     const double flushed = tiled ? 0x1p-126 * (3 * weights + 6 * p->cols) : 0;
     double lost = loss(p->type, p->cols) * magnitude;
-    const int block = tiled || p->n <= SHORT ? HALF_BLOCK : QUANT_BLOCK;
+    const int block = tiled || p->n <= SHORT ? MATMUL16_BLOCK : QUANT_BLOCK;
     for (int c = 0; fixed && c < p->cols; c += block)
         lost += (tiled ? bytes_loss : integer_loss)(p, r, t, c, c + block < p->cols ? c + block : p->cols);
     assert_near(p->y[t * p->ldy + r], sum, lost + flushed + 1e-43, "product", t, r);
@@ -373,13 +374,14 @@ static void test_without(void **state)
     skip(); // this machine, or this build, has no such arithmetic
 }
 
-static int run_form(const char *name, const char *isa, yalm_activations activations, bool quantised)
+static int run_form(const char *name, const char *isa, yalm_activations activations, enum matmul16_form of_many)
 {
     const struct cpu_kernels *kernels = cpu_kernels_select(isa);
     form = activations;
-    tiled = !strcmp(isa, "amx");
-    fixed = tiled ? quantised : form == YALM_ACTIVATIONS_INT16;
-    half = kernels ? half_kernels_select(kernels, form, quantised ? MATRICES_QUANTISED : MATRICES_ANY) : NULL;
+    tiled = of_many != MATMUL16_INTEGERS;
+    fixed = of_many == MATMUL16_INTEGERS || of_many == MATMUL16_TILES_BYTES;
+    half = kernels ? matmul16_of(kernels, of_many) : NULL;
+    half_short = half && !tiled ? matmul16_of(kernels, MATMUL16_SHORT) : NULL;
     const bool floats = half && half->product[DTYPE_FP16], quants = half && half->product[DTYPE_Q8];
     const struct {
         struct kernel_case test;
@@ -400,8 +402,8 @@ static int run_form(const char *name, const char *isa, yalm_activations activati
 
 int main(void)
 {
-    int failed = run_form("16-bit integer kernels", "avx512vnni", YALM_ACTIVATIONS_INT16, false);
-    failed += run_form("tiles of three parts", "amx", YALM_ACTIVATIONS_INT16, false);
-    failed += run_form("tiles for bytes", "amx", YALM_ACTIVATIONS_INT8, false);
-    return failed + run_form("tiles of bytes", "amx", YALM_ACTIVATIONS_INT16, true);
+    int failed = run_form("16-bit integer kernels", "avx512vnni", YALM_ACTIVATIONS_INT16, MATMUL16_INTEGERS);
+    failed += run_form("tiles of three parts", "amx", YALM_ACTIVATIONS_INT16, MATMUL16_TILES);
+    failed += run_form("tiles for bytes", "amx", YALM_ACTIVATIONS_INT8, MATMUL16_TILES_ROUND);
+    return failed + run_form("tiles of bytes", "amx", YALM_ACTIVATIONS_INT16, MATMUL16_TILES_BYTES);
 }
