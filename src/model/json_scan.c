@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "model/json.h"
+#include "util/utf8.h"
 
 struct scan {
     const unsigned char *text; // (length)
@@ -28,24 +29,6 @@ static void skip_space(struct scan *s)
 {
     while (peek(s) == ' ' || peek(s) == '\t' || peek(s) == '\n' || peek(s) == '\r')
         s->at++;
-}
-
-// Bytes of the UTF-8 character at text[0..length), 0 where there is none: no overlong forms, no surrogates, nothing past U+10FFFF.
-static int utf8_length(const unsigned char *text, size_t length)
-{
-    const unsigned char c = text[0];
-    if (c < 0x80)
-        return 1;
-    const int n = c >= 0xc2 && c <= 0xdf ? 2 : c >= 0xe0 && c <= 0xef ? 3 : c >= 0xf0 && c <= 0xf4 ? 4 : 0;
-    if (n == 0 || length < (size_t)n)
-        return 0;
-    for (int i = 1; i < n; i++)
-        if ((text[i] & 0xc0) != 0x80)
-            return 0;
-    const bool overlong = (c == 0xe0 && text[1] < 0xa0) || (c == 0xf0 && text[1] < 0x90);
-    const bool surrogate = c == 0xed && text[1] > 0x9f;
-    const bool beyond = c == 0xf4 && text[1] > 0x8f;
-    return overlong || surrogate || beyond ? 0 : n;
 }
 
 // The four hex digits of \uXXXX, -1 where they are not that.
@@ -110,7 +93,7 @@ static bool scan_string(struct scan *s)
                 return false;
             continue;
         }
-        const int n = utf8_length(s->text + s->at, s->length - s->at);
+        const int n = utf8_character(s->text + s->at, s->length - s->at);
         if (n == 0)
             return fail(s, "a byte that is not UTF-8");
         s->at += (size_t)n;
@@ -220,7 +203,7 @@ static bool scan_value(struct scan *s, bool *complete)
     }
 }
 
-// What follows a complete value: closers, then a comma where containers are still open.
+// Scans what follows a complete value: closers, then a comma where containers are still open.
 static bool scan_after(struct scan *s)
 {
     skip_space(s);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/utf8.h"
+#include "util/utf8.h"
 
 #define EMPTY_RULE UINT32_MAX
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/utf8.h"
+#include "util/utf8.h"
 
 // Matching is bounded: steps in proportion to the text, memory absolutely.
 enum {
