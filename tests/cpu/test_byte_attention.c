@@ -1,5 +1,5 @@
-// Attention of a few queries to an int8 cache by dot products of bytes against a naive double-precision softmax, to what rounding queries and weights to
-// 16-bit integers may lose.
+// Attention of a few queries to an int8 cache by dot products of bytes against a naive double-precision softmax, to what
+// rounding queries and weights to 16-bit integers may lose.
 #include "attention_problem.h"
 #include "cpu/kernels/rows.h"
 
@@ -31,7 +31,8 @@ static double scores_of(const struct problem *p, int i, double *scores)
     return error;
 }
 
-// Weights are off by their scores' errors, and, times their values' scales, by half a unit, which is at most that of all keys together.
+// Weights are off by their scores' errors, and, times their values' scales, by half a unit, which is at most that of all keys
+// together.
 static void check_outputs(const struct problem *p, int i, int first, int last, const double *weights, double sum,
                           double relative)
 {
@@ -162,7 +163,8 @@ static void test_largest(void **state)
     }
 }
 
-// Scores of ±1e3, whose maximum changes from block to block, so that e^x would overflow; a value a thousand times the others' size.
+// Scores of ±1e3, whose maximum changes from block to block, so that e^x would overflow; a value a thousand times the others'
+// size.
 static void test_outliers(void **state)
 {
     struct fixture *f = fixture_of(state);

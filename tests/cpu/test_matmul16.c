@@ -66,8 +66,9 @@ static void multiply(struct fixture *f, const struct problem *p, int pieces)
     }
 }
 
-// What may be lost, of the sum of the products' magnitudes. Tiles of one part round a token by at most 2^-8, and so a quantised weight. Of three parts
-// quantised weights have two, which lose at most 2^-16 of each factor and the product of the second parts; the others lose what float32's own products do.
+// What may be lost, of the sum of the products' magnitudes. Tiles of one part round a token by at most 2^-8, and so a quantised
+// weight. Of three parts quantised weights have two, which lose at most 2^-16 of each factor and the product of the second
+// parts; the others lose what float32's own products do.
 static double loss(enum dtype type, int cols)
 {
     if (fixed)
@@ -99,7 +100,8 @@ static double weight_at(const struct problem *p, int r, int c)
 
 enum { SHORT = 28 }; // tokens, and fewer, that are multiplied along their columns
 
-// The largest sum of magnitudes in columns of [first, last) that are summed in integers: any 32, from a multiple of 8 on; of a short prompt every 16th pair.
+// The largest sum of magnitudes in columns of [first, last) that are summed in integers: any 32, from a multiple of 8 on; of a
+// short prompt every 16th pair.
 static double most_sum(const float *x, bool is_short, int first, int last)
 {
     double most = 0;
@@ -114,9 +116,10 @@ static double most_sum(const float *x, bool is_short, int first, int last)
     return most;
 }
 
-// What a product of 16-bit integers may lose in columns [first, last), which share a scale: half a unit of a token, and of a weight that is no multiple
-// of its own. The unit of a token is what its largest value needs, or the largest sum of magnitudes in columns that are summed in integers; that of a weight the power of
-// two of which the largest one is 2^13 to 2^14. What is below 10^-30 counts as 0.
+// What a product of 16-bit integers may lose in columns [first, last), which share a scale: half a unit of a token, and of a
+// weight that is no multiple of its own. The unit of a token is what its largest value needs, or the largest sum of magnitudes
+// in columns that are summed in integers; that of a weight the power of two of which the largest one is 2^13 to 2^14. What is
+// below 10^-30 counts as 0.
 static double integer_loss(const struct problem *p, int r, int t, int first, int last)
 {
     double rounded = 0, weights = 0, most_x = 0, most_w = 0;
@@ -137,7 +140,8 @@ static double integer_loss(const struct problem *p, int r, int t, int first, int
     return 0.5 * x_unit * weights + 0.5 * w_unit * rounded;
 }
 
-// The same of tiles of bytes: half a unit of a token; one of a weight, half of it by its group's factor; the product of both; and that of the low bytes.
+// The same of tiles of bytes: half a unit of a token; one of a weight, half of it by its group's factor; the product of both;
+// and that of the low bytes.
 static double bytes_loss(const struct problem *p, int r, int t, int first, int last)
 {
     const double whole = p->type == DTYPE_Q8 ? 128 : 8; // the largest quant
@@ -214,8 +218,8 @@ static void test_blocks(void **state)
     }
 }
 
-// Everything of one sign and at its largest, and then only columns that are summed in integers: 32 that lie together, or every 16th pair. No run of sums may leave
-// float16's range, or 32 bits.
+// Everything of one sign and at its largest, and then only columns that are summed in integers: 32 that lie together, or every
+// 16th pair. No run of sums may leave float16's range, or 32 bits.
 static void test_largest(void **state)
 {
     enum { COLS = 260, KINDS = 6 };
@@ -236,7 +240,8 @@ static void test_largest(void **state)
     }
 }
 
-// Columns of x that are thousands of times the others, and rows and tokens of very different magnitudes, subnormal halves among them.
+// Columns of x that are thousands of times the others, and rows and tokens of very different magnitudes, subnormal halves among
+// them.
 static void test_outliers(void **state)
 {
     struct fixture *f = fixture_of(state);
@@ -335,8 +340,8 @@ static void test_zeros(void **state)
     }
 }
 
-// Quantised weights: tokens of very different magnitudes with outliers, rows whose groups differ by thousands, and by nothing else than zeros; tokens and scales that are not
-// finite spoil their own products alone.
+// Quantised weights: tokens of very different magnitudes with outliers, rows whose groups differ by thousands, and by nothing
+// else than zeros; tokens and scales that are not finite spoil their own products alone.
 static void test_scales(void **state)
 {
     struct fixture *f = fixture_of(state);

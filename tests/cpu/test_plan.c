@@ -1,4 +1,5 @@
-// Who multiplies: every number of tokens has one multiplier, of tokens apart that of one, and memory is counted for all that can come.
+// Who multiplies: every number of tokens has one multiplier, of tokens apart that of one, and memory is counted for all that
+// can come.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

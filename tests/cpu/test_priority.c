@@ -1,5 +1,5 @@
-// Keys drawn by priority (cpu/long/priority.h): which are taken, against their definition in double precision, and that what they stand for adds up to
-// what all keys add up to.
+// Keys drawn by priority (cpu/long/priority.h): which are taken, against their definition in double precision, and that what
+// they stand for adds up to what all keys add up to.
 #include <math.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -82,7 +82,8 @@ static void test_by_definition(void **state)
     }
 }
 
-// Over many heads, whose numbers begin elsewhere, the drawn sum is the whole one in the mean; that of the best is not. So it is of what no weight says.
+// Over many heads, whose numbers begin elsewhere, the drawn sum is the whole one in the mean; that of the best is not. So it is
+// of what no weight says.
 static void test_right_in_the_mean(void **state)
 {
     (void)state;

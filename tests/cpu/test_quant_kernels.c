@@ -1,5 +1,5 @@
-// Products of quantised matrices: against sums in double of the same quants, to rounding; against the tokens as they were before they were
-// quantised, within the bound that half a step of each value gives.
+// Products of quantised matrices: against sums in double of the same quants, to rounding; against the tokens as they were
+// before they were quantised, within the bound that half a step of each value gives.
 #include "cpu/plan.h"
 #include "kernels_testing.h"
 #include "model/quant_values.h"
