@@ -7,6 +7,7 @@
 
 #include "cpu/machine/isa.h"
 #include "cpu/machine/limits.h"
+#include "cpu/plan.h"
 
 enum { MAX_TOKENS = 512, MAX_QUERIES = 384 };
 
@@ -14,9 +15,9 @@ static const size_t pool_bytes = (size_t)512 << 20; // weights and caches: far m
 
 struct bench {
     const struct cpu_kernels *kernels;
-    const struct half_kernels *half;     // float16's or bfloat16's, or tiles, while these are measured; else NULL
+    const struct matmul16 *half;         // float16's or bfloat16's, or tiles, while these are measured; else NULL
     const struct fixed_attention *fixed; // likewise
-    const struct few_attention *few;     // likewise
+    const struct byte_attention *few;    // likewise
     struct team *team;
     int n_threads, rounds;
     const char *only;
@@ -89,7 +90,7 @@ static void matvec(void *context, int thread)
 static void pack(void *context, int thread)
 {
     struct bench *b = context;
-    const struct span cols = share_of(b, thread, b->cols, HALF_BLOCK);
+    const struct span cols = share_of(b, thread, b->cols, MATMUL16_BLOCK);
     if (b->half)
         b->half->pack(b->packed, b->x, b->cols, b->n, b->cols, cols.first, cols.last);
     else
@@ -100,7 +101,7 @@ static void matmul(void *context, int thread)
 {
     struct bench *b = context;
     const struct span rows = share_of(b, thread, b->rows, 16);
-    (b->half ? b->half->product : b->kernels->matmul)[b->type](&(struct matmul_args){
+    (b->half ? b->half->product : b->kernels->matmul)[b->type](&(struct product_args){
         .y = b->y + rows.first,
         .ldy = b->rows,
         .w = matrix(b, (int)(atomic_load(&b->next) % matrices(b))),
@@ -108,7 +109,7 @@ static void matmul(void *context, int thread)
         .first_row = rows.first,
         .last_row = rows.last,
         .cols = b->cols,
-        .packed = b->packed,
+        .x = b->packed,
         .n = b->n,
         .scratch = b->scratch[thread],
     });
@@ -118,25 +119,26 @@ static void quantise(void *context, int thread)
 {
     struct bench *b = context;
     const struct span cols = share_of(b, thread, b->cols, QUANT_BLOCK);
-    b->quant->quantise(b->quantised, b->x, b->cols, b->n, b->cols, cols.first, cols.last);
+    plan_quant_form(b->quant, b->n)->quantise(b->quantised, b->x, b->cols, b->n, b->cols, cols.first, cols.last);
 }
 
 static void quant_product(struct bench *b, int thread, const void *w)
 {
     const struct span rows = share_of(b, thread, b->rows, 16);
-    b->quant->product[b->type](&(struct quant_args){
-        .y = b->y + rows.first,
-        .ldy = b->rows,
-        .w = w,
-        .rows = b->rows,
-        .cols = b->cols,
-        .first_row = rows.first,
-        .last_row = rows.last,
-        .x = b->quantised,
-        .n = b->n,
-        .fetching = b->fetching,
-        .scratch = b->scratch[thread],
-    });
+    plan_quant_form(b->quant, b->n)
+        ->product[b->type](&(struct product_args){
+            .y = b->y + rows.first,
+            .ldy = b->rows,
+            .w = w,
+            .rows = b->rows,
+            .cols = b->cols,
+            .first_row = rows.first,
+            .last_row = rows.last,
+            .x = b->quantised,
+            .n = b->n,
+            .fetching = b->fetching,
+            .scratch = b->scratch[thread],
+        });
 }
 
 static void quant_few(void *context, int thread)

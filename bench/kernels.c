@@ -107,24 +107,25 @@ static void measure(struct bench *b, const char *name, void (*work)(void *contex
     fflush(stdout);
 }
 
-// Products in 16 bits, of machines that have them; on those with tiles all are tiles, and the default too.
-enum { HALVES = 2 };
+// Products in 16 bits, of machines that have them.
 static const struct {
-    yalm_activations activations;
-    enum matrices matrices;
-    const char *name, *tiles; // NULL: none
-} halves[HALVES] = {{YALM_ACTIVATIONS_INT16, MATRICES_ANY, "integers", "tiles of three"},
-                    {YALM_ACTIVATIONS_INT16, MATRICES_QUANTISED, NULL, "tiles of bytes"}};
+    enum matmul16_form form;
+    const char *name;
+} halves[] = {{MATMUL16_SHORT, "integers"},
+              {MATMUL16_INTEGERS, "integers in blocks"},
+              {MATMUL16_TILES, "tiles of three"},
+              {MATMUL16_TILES_BYTES, "tiles of bytes"}};
+enum { HALVES = sizeof halves / sizeof *halves };
 
 static void bench_halves(struct bench *b)
 {
     char name[64];
     for (int i = 0; i < HALVES; i++) {
-        const char *form = !strcmp(b->kernels->name, "amx") ? halves[i].tiles : halves[i].name;
-        b->half = half_kernels_select(b->kernels, halves[i].activations, halves[i].matrices);
-        if (!form || !b->half || !b->half->product[b->type])
+        b->half = matmul16_of(b->kernels, halves[i].form);
+        if (!b->half || !b->half->product[b->type] || (b->half->most && b->n > b->half->most))
             continue;
-        snprintf(name, sizeof name, "matmul %s, %s, %d x %d, n %d", dtype_names[b->type], form, b->rows, b->cols, b->n);
+        snprintf(name, sizeof name, "matmul %s, %s, %d x %d, n %d", dtype_names[b->type], halves[i].name, b->rows, b->cols,
+                 b->n);
         measure(b, name, matmul, 2.0 * b->rows * b->cols * b->n, false);
     }
     b->half = NULL;
@@ -222,7 +223,7 @@ static void bench_decode(struct bench *b, enum kv_type kv, int group, int head_d
     b->n_heads = (int)(pool_bytes / head);
     snprintf(name, sizeof name, "attend %s decode, %d queries, d %d", names[kv], group, head_dim);
     measure(b, name, attend_decode, (double)head * b->n_heads, true);
-    b->few = few_attention_select(b->kernels, YALM_ACTIVATIONS_INT16, kv, head_dim);
+    b->few = byte_attention_select(b->kernels, YALM_ACTIVATIONS_INT16, kv, head_dim);
     if (!b->few)
         return;
     snprintf(name, sizeof name, "attend %s decode, integers, %d queries, d %d", names[kv], group, head_dim);
@@ -326,23 +327,24 @@ static bool set_up(struct bench *b, yalm_error *error)
     b->y = random_floats(MAX_TOKENS * most_rows);
     size_t of_halves = 0, half_scratch = 0;
     for (int i = 0; i < HALVES; i++) {
-        const struct half_kernels *half = half_kernels_select(b->kernels, halves[i].activations, halves[i].matrices);
-        const size_t size = half ? half->size(MAX_TOKENS, (int)most_cols) : 0, scratch = half ? half->scratch : 0;
+        const struct matmul16 *half = matmul16_of(b->kernels, halves[i].form);
+        const int most = half && half->most ? half->most : MAX_TOKENS;
+        const size_t size = half ? half->size(most, (int)most_cols) : 0, scratch = half ? half->scratch : 0;
         of_halves = size > of_halves ? size : of_halves;
         half_scratch = scratch > half_scratch ? scratch : half_scratch;
     }
     const size_t packed_bytes = sizeof(float) * b->kernels->packed_size(MAX_TOKENS, (int)most_cols);
     b->packed = memory_pages(packed_bytes > of_halves ? packed_bytes : of_halves);
     b->scratch = calloc((size_t)b->n_threads, sizeof *b->scratch);
-    const size_t of_int16 = b->kernels->quant->size(MAX_TOKENS, (int)most_cols);
-    const size_t of_int8 = b->kernels->quant8->size(MAX_TOKENS, (int)most_cols);
+    const size_t of_int16 = plan_quantised_bytes(b->kernels->quant, MAX_TOKENS, (int)most_cols);
+    const size_t of_int8 = plan_quantised_bytes(b->kernels->quant8, MAX_TOKENS, (int)most_cols);
     b->quantised = memory_pages(of_int16 > of_int8 ? of_int16 : of_int8);
     const size_t float_scratch = b->kernels->matmul_scratch;
     const size_t of_floats = half_scratch > float_scratch ? half_scratch : float_scratch,
                  float_attend = b->kernels->attend_scratch;
     const struct fixed_attention *fixed = fixed_attention_select(b->kernels, YALM_ACTIVATIONS_INT16);
     const size_t attend_bytes =
-        fixed && fixed->scratch > float_attend ? fixed->scratch : float_attend; // few_attention needs less
+        fixed && fixed->scratch > float_attend ? fixed->scratch : float_attend; // byte_attention needs less
     const size_t of_quants =
         b->kernels->quant->scratch > b->kernels->quant8->scratch ? b->kernels->quant->scratch : b->kernels->quant8->scratch;
     const size_t matmul_bytes = of_floats > of_quants ? of_floats : of_quants;

@@ -1,4 +1,4 @@
-// Looking into values: value.name and value[key].
+// Looks into values: value.name and value[key].
 
 #include <string.h>
 
@@ -33,7 +33,7 @@ static struct value loop_attribute(const struct loop *loop, struct value name, b
     return none();
 }
 
-// What Python's getattr() finds: an attribute or a method.
+// Finds an attribute or a method, as Python's getattr() does.
 static bool own_attribute(struct run *run, struct value value, struct value name, struct value *result)
 {
     bool found = false;
@@ -64,7 +64,7 @@ static bool list_item(const struct list *list, struct value key, struct value *r
     return true;
 }
 
-// What Python's value[key] finds.
+// Finds an item, as Python's value[key] does.
 static bool own_item(struct run *run, struct value value, struct value key, struct value *result)
 {
     if (value.kind == V_LIST)

@@ -1,4 +1,5 @@
-// What a template may call: filters, tests, methods, functions, and the operators of comparisons. tools/yalm_convert/chat_template.py has the same names.
+// What a template may call: filters, tests, methods, functions and operators of comparison. tools/yalm_convert/chat_template.py
+// has the same names.
 #pragma once
 #include "chat/value.h"
 
@@ -27,12 +28,14 @@ struct value function_call(struct run *run, int which, const struct arguments *a
 bool method_find(struct run *run, struct value self, struct value name, struct value *method);
 struct value method_call(struct run *run, const struct value_method *method, const struct arguments *arguments);
 
-// value.name and value[key], as Jinja looks them up: what is not there is undefined. The run fails where `value` itself is undefined.
+// value.name and value[key], as Jinja looks them up; what is absent is undefined. The run fails where `value` itself is
+// undefined.
 struct value get_attribute(struct run *run, struct value value, struct value name);
 struct value get_item(struct run *run, struct value value, struct value key);
-// The run fails where a namespace cannot have an attribute of that name: those with an underscore first are for the machinery.
+// The run fails where a namespace may not have an attribute of that name: an underscore comes first.
 void check_attribute(struct run *run, struct value name);
-// An attribute by a path, as filters take it: "function.name", or an index. `otherwise`, unless that is none, stands for a part that is undefined.
+// An attribute by a path, as filters take it: "function.name", or an index. `otherwise`, unless it is none, replaces an
+// undefined part.
 struct value get_path(struct run *run, struct value value, struct value path, struct value otherwise);
 // Pairs of (key, value) as tuples (which 0), keys (1) or values (2).
 struct value dict_items(struct run *run, const struct dict *dict, int which);

@@ -1,4 +1,4 @@
-// Chat templates of a model file: reading them, and rendering one with a caller's variables.
+// Reads the chat templates of a model file, and renders one with a caller's variables.
 
 #include "chat/chat.h"
 
@@ -90,7 +90,7 @@ void chat_unload(struct chat *chat)
 
 // ------------------------------------------------------------------------------------------ variables
 
-// Under which names a message's reasoning may come; templates read the first, some the second.
+// The names that a message's reasoning may have; templates read the first, some the second.
 static const char *const reasoning_names[] = {"reasoning_content", "thinking", "reasoning"};
 
 // A message as transformers hands it to a template: without members that are null, and with its reasoning under both names.

@@ -15,14 +15,14 @@ struct macro {
     struct scope *scope; // where it was defined
 };
 
-// What goes on after a statement.
+// How rendering goes on after a statement.
 enum flow { NEXT, BREAK, CONTINUE };
 
 struct value evaluate(struct run *run, struct scope *scope, const struct node *node);
 enum flow execute(struct run *run, struct scope *scope, const struct group *body, struct writer *out);
 
 struct value macro_call(struct run *run, const struct macro *macro, const struct arguments *arguments);
-// A filter node; `input` is what it works on where the node has nothing of its own.
+// Evaluates a filter node. `input` is its operand where the node has none of its own.
 struct value filter_node(struct run *run, struct scope *scope, const struct node *node, struct value input);
 // A new scope inside of `outer`. NULL, with the run failed, where there is no memory.
 struct scope *scope_in(struct run *run, struct scope *outer);

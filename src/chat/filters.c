@@ -255,7 +255,8 @@ static struct value map(struct run *run, struct value value, const struct argume
     return mapped;
 }
 
-// Those items that a test holds for (`wanted`) or does not; of the item itself, or of an attribute of it. Without a test: whether it is true.
+// The items for which a test holds (`wanted`) or does not; it is applied to the item or to an attribute. Without a test:
+// whether that is true.
 static struct value choose(struct run *run, struct value value, const struct arguments *a, bool of_attribute, bool wanted)
 {
     const struct value attribute = of_attribute ? text_argument(run, a, 0, "attribute") : none();
@@ -302,7 +303,7 @@ static struct value reject_by(struct run *run, struct value value, const struct 
 
 // ------------------------------------------------------------------------------------------ in order
 
-// What an item is ordered by: letters count as small ones unless the template says otherwise.
+// The key that orders an item: letters count as small ones unless the template says otherwise.
 static struct value order_key(struct run *run, struct value item, struct value attribute, bool with_case)
 {
     const struct value key = attribute.kind == V_NONE ? item : get_path(run, item, attribute, none());

@@ -10,7 +10,7 @@ enum { MAX_RANGE = 100 * 1000 }; // as in Jinja's sandbox
 
 typedef struct value function(struct run *run, const struct arguments *arguments);
 
-// A dict of those given by name, behind those of a dict given by place.
+// Makes a dict: the members of a dict given by place, then the arguments given by name.
 static struct value members(struct run *run, const struct arguments *a, enum value_kind kind)
 {
     const struct value made = new_dict(run, kind), from = argument(a, 0, NULL, none());

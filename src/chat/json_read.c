@@ -1,40 +1,41 @@
-// JSON as values. cJSON keeps every number as a double; here 1 and 1.0 are to be told apart, since templates print them, and so a parser of our own.
+// Reads JSON into values. cJSON keeps every number as a double; templates print 1 and 1.0 differently, so this parser is our
+// own.
 
 #include <errno.h>
 #include <locale.h>
 #include <stdlib.h>
 #include <string.h>
-#include <utf8proc.h>
 
 #include "chat/print.h"
+#include "util/utf8.h"
 
-struct reader {
+struct json_reader {
     struct run *run;
     const char *text, *what;
     size_t length, at;
     int depth;
 };
 
-static struct value read_value(struct reader *r);
+static struct value read_value(struct json_reader *r);
 
-static struct value wrong(struct reader *r, const char *found)
+static struct value wrong(struct json_reader *r, const char *found)
 {
     run_fail(r->run, "%s: not JSON: %s at byte %zu", r->what, found, r->at);
     return undefined(NULL);
 }
 
-static int peek(const struct reader *r)
+static int peek(const struct json_reader *r)
 {
     return r->at < r->length ? (unsigned char)r->text[r->at] : -1;
 }
 
-static void skip_space(struct reader *r)
+static void skip_space(struct json_reader *r)
 {
     while (peek(r) == ' ' || peek(r) == '\t' || peek(r) == '\n' || peek(r) == '\r')
         r->at++;
 }
 
-static bool skip(struct reader *r, char c)
+static bool skip(struct json_reader *r, char c)
 {
     skip_space(r);
     if (peek(r) != c)
@@ -44,7 +45,7 @@ static bool skip(struct reader *r, char c)
 }
 
 // The four digits of \uXXXX; -1 where they are not that.
-static int32_t read_unit(struct reader *r)
+static int32_t read_unit(struct json_reader *r)
 {
     int32_t unit = 0;
     if (r->length - r->at < 4)
@@ -62,7 +63,7 @@ static int32_t read_unit(struct reader *r)
     return unit;
 }
 
-static void read_escape(struct reader *r, struct writer *writer)
+static void read_escape(struct json_reader *r, struct writer *writer)
 {
     static const char letters[] = "\"\\/bfnrt", means[] = "\"\\/\b\f\n\r\t";
     const int c = peek(r);
@@ -86,7 +87,7 @@ static void read_escape(struct reader *r, struct writer *writer)
         write_point(r->run, writer, point);
 }
 
-static struct value read_string(struct reader *r)
+static struct value read_string(struct json_reader *r)
 {
     if (!skip(r, '"'))
         return wrong(r, "no string where one must stand");
@@ -105,17 +106,15 @@ static struct value read_string(struct reader *r)
             from = r->at;
             continue;
         }
-        utf8proc_int32_t point;
-        const utf8proc_ssize_t n =
-            utf8proc_iterate((const utf8proc_uint8_t *)r->text + r->at, (utf8proc_ssize_t)(r->length - r->at), &point);
-        if (n <= 0)
+        const int n = utf8_character(r->text + r->at, r->length - r->at);
+        if (n == 0)
             return wrong(r, "a byte that is not UTF-8");
         r->at += (size_t)n;
     }
     return written(&writer);
 }
 
-static size_t skip_digits(struct reader *r)
+static size_t skip_digits(struct json_reader *r)
 {
     const size_t from = r->at;
     while (peek(r) >= '0' && peek(r) <= '9')
@@ -123,7 +122,7 @@ static size_t skip_digits(struct reader *r)
     return r->at - from;
 }
 
-static struct value read_number(struct reader *r)
+static struct value read_number(struct json_reader *r)
 {
     const size_t from = r->at;
     bool whole = true;
@@ -158,7 +157,7 @@ static struct value read_number(struct reader *r)
     return real(strtod(digits, NULL));
 }
 
-static struct value read_list(struct reader *r)
+static struct value read_list(struct json_reader *r)
 {
     const struct value list = new_list(r->run, LIST, 4);
     r->at++;
@@ -173,7 +172,7 @@ static struct value read_list(struct reader *r)
     return skip(r, ']') ? list : wrong(r, "neither ',' nor the end of a list");
 }
 
-static struct value read_object(struct reader *r)
+static struct value read_object(struct json_reader *r)
 {
     const struct value dict = new_dict(r->run, V_DICT);
     r->at++;
@@ -191,7 +190,7 @@ static struct value read_object(struct reader *r)
     return skip(r, '}') ? dict : wrong(r, "neither ',' nor the end of an object");
 }
 
-static struct value read_word(struct reader *r)
+static struct value read_word(struct json_reader *r)
 {
     static const char *const words[] = {"null", "true", "false"};
     for (int i = 0; i < 3; i++) {
@@ -204,7 +203,7 @@ static struct value read_word(struct reader *r)
     return wrong(r, r->at < r->length ? "no value that JSON has" : "the end of the text");
 }
 
-static struct value read_value(struct reader *r)
+static struct value read_value(struct json_reader *r)
 {
     if (failed(r->run))
         return undefined(NULL);
@@ -226,7 +225,7 @@ static struct value read_value(struct reader *r)
 
 struct value read_json(struct run *run, const char *text, size_t length, const char *what)
 {
-    struct reader r = {.run = run, .text = text, .what = what, .length = length};
+    struct json_reader r = {.run = run, .text = text, .what = what, .length = length};
     const struct value value = read_value(&r);
     skip_space(&r);
     if (!failed(run) && r.at < r.length)

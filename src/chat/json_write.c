@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <utf8proc.h>
 
 #include "chat/print.h"
+#include "util/utf8.h"
 
 static void write_value(struct run *run, struct writer *writer, struct value value, const struct json_style *style, int level);
 
@@ -29,14 +29,13 @@ static void write_string(struct run *run, struct writer *writer, struct value te
 {
     write_text(run, writer, "\"");
     for (size_t at = 0; at < text.length && !failed(run);) {
-        utf8proc_int32_t point = 0;
-        const size_t n =
-            (size_t)utf8proc_iterate((const utf8proc_uint8_t *)text.text + at, (utf8proc_ssize_t)(text.length - at), &point);
+        const int n = utf8_size((uint8_t)text.text[at]);
+        const int32_t point = utf8_point(text.text + at, n);
         if (point < 0x20 || point == '"' || point == '\\' || (ascii && point > 0x7e))
             write_escape(run, writer, point);
         else
-            write_bytes(run, writer, text.text + at, n);
-        at += n;
+            write_bytes(run, writer, text.text + at, (size_t)n);
+        at += (size_t)n;
     }
     write_text(run, writer, "\"");
 }

@@ -8,7 +8,7 @@
 
 typedef struct value method_body(struct run *run, struct value self, const struct arguments *arguments);
 
-// An argument that must be a string; an empty one, with the run failed, where it is none.
+// An argument that must be a string. Where it is none the run fails, and this is an empty one.
 static struct value text_at(struct run *run, const struct arguments *a, int place, const char *name)
 {
     const struct value value = argument(a, place, name, undefined(name));
@@ -78,7 +78,7 @@ static struct value replace_method(struct run *run, struct value self, const str
     return failed(run) ? old : replace(run, self, old, new, count_at(run, a, 2, "count"));
 }
 
-// Does it begin or end with the argument, or with one of a tuple's?
+// Whether the text begins or ends with the argument, or with one of a tuple's.
 static struct value has_end(struct run *run, struct value self, const struct arguments *a,
                             bool (*has)(struct value text, struct value part))
 {
@@ -178,7 +178,8 @@ static struct value isdigit_method(struct run *run, struct value self, const str
     return boolean(digits);
 }
 
-// The field between braces: empty (the next argument), a place, or a name; formats ("{:>8}") and attributes ("{0.x}") are refused.
+// The argument of a field between braces: empty (the next one), a place, or a name. Formats ("{:>8}") and attributes ("{0.x}")
+// are refused.
 static struct value format_field(struct run *run, struct value field, const struct arguments *a, int *next)
 {
     if (field.length == 0 && *next < a->n)

@@ -9,7 +9,9 @@
 #include <string.h>
 #include <utf8proc.h>
 
-// The shortest digits that read back as the same number, as Python's repr() has them.
+#include "util/utf8.h"
+
+// Prints the shortest digits that read back as the same number, as Python's repr() does.
 static void print_float(struct run *run, struct writer *writer, double x)
 {
     if (!isfinite(x)) {
@@ -93,9 +95,9 @@ static void print_quoted(struct run *run, struct writer *writer, struct value te
     const char quote = single && !twice ? '"' : '\'';
     write_bytes(run, writer, &quote, 1);
     for (size_t at = 0; at < text.length && !failed(run);) {
-        utf8proc_int32_t point = 0;
-        at += (size_t)utf8proc_iterate((const utf8proc_uint8_t *)text.text + at, (utf8proc_ssize_t)(text.length - at), &point);
-        print_escaped(run, writer, point, quote);
+        const int n = utf8_size((uint8_t)text.text[at]);
+        print_escaped(run, writer, utf8_point(text.text + at, n), quote);
+        at += (size_t)n;
     }
     write_bytes(run, writer, &quote, 1);
 }

@@ -1,4 +1,5 @@
-// One rendering: its memory, its limits, and its first error. After an error every evaluation returns undefined at once; who began it asks failed().
+// One rendering: its memory, its limits, and its first error. After an error every evaluation returns undefined at once; the
+// caller asks failed().
 #pragma once
 #include "chat/arena.h"
 #include "util/error.h"
@@ -23,11 +24,12 @@ static inline bool failed(const struct run *run)
 {
     return run->status != YALM_OK;
 }
-// The first one counts. Its text is put behind "chat template, line N: ", or "chat template: " before the first line.
+// Ends the run with an error; only the first counts. The message begins with "chat template, line N: ", or "chat template: "
+// before the first line.
 void run_fail(struct run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
-// Bytes of the arena; NULL, with the run failed, where there are no more.
+// Takes bytes from the arena. NULL, with the run failed, where there are no more.
 void *run_take(struct run *run, size_t bytes);
-// Counts work. False, with the run failed, where there has been too much.
+// Counts work. False, with the run failed, after too much of it.
 bool run_step(struct run *run, size_t steps);
-// The same for one pass over so many bytes of a string.
+// Counts one pass over so many bytes of a string.
 bool run_pass(struct run *run, size_t bytes);

@@ -1,10 +1,10 @@
-// Statements: output, loops, conditions, assignments, macros. A loop's body, a macro, a block that is assigned or filtered have a scope of their own,
-// whose names end with it; a condition has none.
+// Statements: output, loops, conditions, assignments, macros. A loop's body, a macro, and a block that is assigned or filtered
+// each have a scope, whose names end with it; a condition has none.
 
 #include "chat/evaluate.h"
 #include "chat/print.h"
 
-// In the arena: a macro may outlive the loop whose scope it was defined in.
+// Scopes lie in the arena: a macro may outlive the loop whose scope it was defined in.
 struct scope *scope_in(struct run *run, struct scope *outer)
 {
     struct scope *scope = run_take(run, sizeof *scope);
@@ -31,7 +31,7 @@ static void assign_attribute(struct run *run, struct scope *scope, const struct 
         dict_set(run, namespace.dict, target->value, value);
 }
 
-// `into` gets the names; names of a namespace are looked up from `scope`.
+// Assigns a value to a target. `into` gets the names; namespaces are looked up from `scope`.
 static void assign(struct run *run, struct scope *scope, struct scope *into, const struct node *target, struct value value)
 {
     if (failed(run))
@@ -53,7 +53,7 @@ static void assign(struct run *run, struct scope *scope, struct scope *into, con
 
 // ------------------------------------------------------------------------------------------ loops
 
-// What the loop walks over, without what its condition leaves out.
+// The items that a loop walks over: those for which its condition holds.
 static const struct list *looped(struct run *run, struct scope *scope, const struct node *node)
 {
     const struct list *all = iterate(run, evaluate(run, scope, node->groups[1].nodes[0]));

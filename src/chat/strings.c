@@ -5,6 +5,8 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include "util/utf8.h"
+
 // ------------------------------------------------------------------------------------------ writing
 
 void write_bytes(struct run *run, struct writer *writer, const char *bytes, size_t n)
@@ -34,8 +36,8 @@ void write_text(struct run *run, struct writer *writer, const char *text)
 
 void write_point(struct run *run, struct writer *writer, int32_t point)
 {
-    utf8proc_uint8_t bytes[4];
-    write_bytes(run, writer, (const char *)bytes, (size_t)utf8proc_encode_char(point, bytes));
+    char bytes[4];
+    write_bytes(run, writer, bytes, (size_t)utf8_write(bytes, point));
 }
 
 struct value written(const struct writer *writer)
@@ -48,23 +50,12 @@ struct value written(const struct writer *writer)
 // Bytes of the character that begins with this one; the text is well-formed.
 static size_t character_bytes(char lead)
 {
-    const unsigned char c = (unsigned char)lead;
-    return c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
-}
-
-static int32_t point_at(const char *text, size_t bytes)
-{
-    utf8proc_int32_t point = 0;
-    utf8proc_iterate((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)bytes, &point);
-    return point;
+    return (size_t)utf8_size((uint8_t)lead);
 }
 
 size_t count_points(struct value text)
 {
-    size_t n = 0;
-    for (size_t i = 0; i < text.length; i++)
-        n += (text.text[i] & 0xc0) != 0x80;
-    return n;
+    return utf8_count(text.text, text.length);
 }
 
 // Byte offset of the index-th character.
@@ -135,7 +126,7 @@ static struct value between(struct value text, size_t from, size_t to)
 static bool is_among(struct value of, const char *character, size_t bytes)
 {
     if (of.kind != V_STRING)
-        return is_space(point_at(character, bytes));
+        return is_space(utf8_point(character, (int)bytes));
     return bytes <= of.length && memmem(of.text, of.length, character, bytes) != NULL;
 }
 
@@ -233,7 +224,7 @@ struct value split_lines(struct run *run, struct value text)
     size_t from = 0;
     for (size_t at = 0; at < text.length && !failed(run);) {
         const size_t n = character_bytes(text.text[at]);
-        const bool ends = ends_line(point_at(text.text + at, n));
+        const bool ends = ends_line(utf8_point(text.text + at, (int)n));
         if (ends)
             list_add(run, lines.list, between(text, from, at));
         const bool pair = text.text[at] == '\r' && at + 1 < text.length && text.text[at + 1] == '\n';
@@ -247,7 +238,7 @@ struct value split_lines(struct run *run, struct value text)
 
 // ------------------------------------------------------------------------------------------ making
 
-// For HTML, as Markup does it.
+// Escapes a text for HTML, as Markup does it.
 static struct value escape(struct run *run, struct value text)
 {
     static const char special[] = "&<>'\"";
@@ -324,14 +315,14 @@ struct value replace(struct run *run, struct value text, struct value old, struc
     return written(&writer);
 }
 
-// Letters one by one, except for the sharp s, whose capital is two.
+// Changes letters one by one; only the capital of the sharp s is two.
 struct value in_case(struct run *run, struct value text, enum letter_case how)
 {
     struct writer writer = {0};
     bool begins = true;
     for (size_t at = 0; at < text.length && !failed(run);) {
         const size_t n = character_bytes(text.text[at]);
-        const int32_t point = point_at(text.text + at, n);
+        const int32_t point = utf8_point(text.text + at, (int)n);
         const bool up = how == UPPER || (begins && (how == CAPITAL || how == TITLE));
         if (up && point == 0xdf)
             write_text(run, &writer, how == UPPER ? "SS" : "Ss");

@@ -25,9 +25,9 @@ struct value join_two(struct run *run, struct value a, struct value b);
 struct value repeat(struct run *run, struct value text, int64_t times);
 
 enum side { LEFT = 1, RIGHT = 2, BOTH = 3 };
-// Without what stands at its ends and is among `of`, a string; white space where that is none.
+// The text without the characters at its ends that are among `of`, a string; none(): without white space.
 struct value strip(struct value text, struct value of, enum side side);
-// At most `most` cuts (-1: all), at `separator`, or at runs of white space where that is none.
+// Splits at `separator`, at most `most` times (-1: everywhere); none(): at runs of white space.
 struct value split(struct run *run, struct value text, struct value separator, int64_t most);
 struct value split_from_right(struct run *run, struct value text, struct value separator, int64_t most);
 struct value split_lines(struct run *run, struct value text);
@@ -36,7 +36,7 @@ struct value replace(struct run *run, struct value text, struct value old, struc
 enum letter_case { LOWER, UPPER, CAPITAL, TITLE };
 struct value in_case(struct run *run, struct value text, enum letter_case how);
 bool is_space(int32_t point);
-// text[start:stop:step] by code points; bounds as Python clips them. none() for those that are left out.
+// text[start:stop:step] by code points, with bounds clipped as Python does it. none(): a bound that is left out.
 bool slice_bounds(struct run *run, struct value start, struct value stop, struct value step, int64_t n, int64_t bounds[3]);
 struct value slice_text(struct run *run, struct value text, struct value start, struct value stop, struct value step);
 // The character at `index`, which counts from the end where it is negative; undefined where there is none.

@@ -1,10 +1,10 @@
-// Tests: what stands behind `is`, and names that select() and its kin take.
+// Tests: the names behind `is`, which select(), selectattr() and their opposites take too.
 
 #include <string.h>
 
 #include "chat/builtins.h"
 
-enum test {
+enum test_kind {
     DEFINED,
     UNDEFINED,
     IS_NONE,

@@ -1,5 +1,5 @@
-// Reading a syntax tree: a list of nodes, [kind, line, value, [children], …], whose children are named by their places in the list. A child
-// stands before its parent, so the tree has no circles, and neither reading nor checking it recurses.
+// Reads a syntax tree: a list of nodes, [kind, line, value, [children], …]. Children are named by their places in the list. A
+// child stands before its parent, so the tree has no circles, and neither reading nor checking it recurses.
 
 #include "chat/tree.h"
 
@@ -42,7 +42,7 @@ struct group_rule {
         STATEMENTS, 0, 0                                                                                                       \
     }
 
-// The kinds of nodes, with what is children in each role, in order. docs/format.md leaves this to here.
+// The kinds of nodes, each with the roles of its children, in order. This is where the format defines them.
 static const struct node_rule {
     const char *name;
     enum value_rule value;
@@ -135,7 +135,7 @@ static bool fits(enum role role, const struct node *node)
     }
 }
 
-// What a group cannot say of another. NULL where all is well, else what is wrong.
+// Checks what one group's form cannot say of another. NULL where all is well, else what is wrong.
 static const char *disagrees(struct node *node)
 {
     const struct group *g = node->groups;
@@ -248,7 +248,7 @@ static yalm_status read_node(struct reading *r, const cJSON *item)
     return bad ? wrong(r, bad) : status;
 }
 
-// A break outside of a loop, or a node that stands as root and is none.
+// Refuses a break outside of a loop, and a root that cannot be one.
 static yalm_status check_root(const struct reading *r)
 {
     const struct template *t = r->template;

@@ -1,4 +1,4 @@
-// Values: making them, and what Python says of their truth, equality and order.
+// Makes values, and compares them as Python does: truth, equality, order.
 
 #include "chat/value.h"
 

@@ -1,7 +1,8 @@
-// Values of a template, with Python's meaning: what is true, what is equal, dicts in the order of insertion, strings of code points.
+// Values of a template, with Python's meaning: what is true, what is equal, dicts in the order of insertion, strings of code
+// points.
 //
-// A value is two words and is passed by copy; what it points to lies in the run's arena, or in the model (strings of the tree). Lists, dicts and
-// namespaces are shared by all who hold them, as in Python.
+// A value is two words and is passed by copy. It points into the run's arena, or into the model (strings of the tree). Lists,
+// dicts and namespaces are shared by all who hold them, as in Python.
 #pragma once
 #include <stdint.h>
 
@@ -41,7 +42,7 @@ struct value {
     };
 };
 
-// What Python would call it: they differ in their text, in what they equal, and in whether they can be counted or indexed.
+// Python's kinds of sequences. They differ in their text, in what they equal, and in whether they can be counted or indexed.
 enum list_flavour { LIST, TUPLE, RANGE, DICT_ITEMS, DICT_KEYS, DICT_VALUES, GENERATOR };
 
 struct list {
@@ -105,7 +106,7 @@ struct value string_of(const char *text); // of a constant
 struct value new_list(struct run *run, enum list_flavour flavour, size_t room);
 struct value new_dict(struct run *run, enum value_kind kind); // V_DICT or V_NAMESPACE
 void list_add(struct run *run, struct list *list, struct value item);
-// A key that is there keeps its place. The run fails where a key has no hash.
+// Sets an entry; a key that is there keeps its place. The run fails where a key has no hash.
 void dict_set(struct run *run, struct dict *dict, struct value key, struct value value);
 // NULL where there is none.
 struct value *dict_find(struct run *run, const struct dict *dict, struct value key);
@@ -125,5 +126,5 @@ int compare(struct run *run, struct value a, struct value b);
 bool contains(struct run *run, struct value container, struct value item);
 const char *type_name(struct value value); // Python's
 
-// Items to walk over: of a list itself, of a dict its keys, of a string its characters. NULL, with the run failed, where there are none to walk over.
+// The items of a list, the keys of a dict, the characters of a string. NULL, with the run failed, where the value has no items.
 struct list *iterate(struct run *run, struct value value);

@@ -30,27 +30,28 @@ static int even_groups(int n, int most)
 enum { BLOCK_ROWS = 128 };
 
 // Of quantised matrices, whose groups are quantised each by itself.
-static int group_size(const struct cpu_state *s, const struct member *me, int n)
+static int group_size(const struct member *me, int n)
 {
-    return me->apart && n > 0 ? even_groups(n, s->plan.quant->alike) : n;
+    return me->apart && n > 0 ? even_groups(n, QUANT_FEW) : n;
 }
 
 static size_t group_bytes(const struct cpu_state *s, int cols)
 {
-    return round_up(s->plan.quant->size(s->plan.quant->alike, cols), 64);
+    return round_up(s->plan.quant->few.size(QUANT_FEW, cols), 64);
 }
 
 size_t matmul_groups_bytes(const struct cpu_state *s, int n, int cols)
 {
-    return (size_t)((n + s->plan.quant->alike - 1) / s->plan.quant->alike) * group_bytes(s, cols);
+    return (size_t)((n + QUANT_FEW - 1) / QUANT_FEW) * group_bytes(s, cols);
 }
 
 static void quantise_groups(struct cpu_state *s, const struct member *me, const float *x, int n, int cols, struct span span)
 {
-    const int size = group_size(s, me, n);
+    const int size = group_size(me, n);
+    const struct quant_form *form = plan_quant_form(s->plan.quant, size);
     uint8_t *to = s->quantised;
     for (int t = 0; t < n; t += size, to += group_bytes(s, cols))
-        s->plan.quant->quantise(to, x + (size_t)t * cols, cols, n - t < size ? n - t : size, cols, span.first, span.last);
+        form->quantise(to, x + (size_t)t * cols, cols, n - t < size ? n - t : size, cols, span.first, span.last);
 }
 
 static int quantise_grain(int n)
@@ -59,14 +60,14 @@ static int quantise_grain(int n)
                                            : QUANT_BLOCK;
 }
 
-// The kernels of a step's tokens in TOKENS_HALVES: whichever of its matrices take that form take the same.
-static const struct half_kernels *half_of(const struct cpu_state *s, type_set types, int n)
+// The kernels of a step's tokens in TOKENS_16_BITS: whichever of its matrices take that form take the same.
+static const struct matmul16 *matmul16_of_step(const struct cpu_state *s, type_set types, int n)
 {
-    const struct half_kernels *half = NULL;
-    for (int type = 0; !half && type < DTYPE_WEIGHTS; type++)
+    const struct matmul16 *matmul16 = NULL;
+    for (int type = 0; !matmul16 && type < DTYPE_WEIGHTS; type++)
         if (types & type_bit((enum dtype)type))
-            half = plan_multiplier(&s->plan, (enum dtype)type, n, false)->half;
-    return half;
+            matmul16 = plan_multiplier(&s->plan, (enum dtype)type, n, false)->matmul16;
+    return matmul16;
 }
 
 void matmul_pack(struct cpu_state *s, struct member *me, type_set types, const float *x, int n, int cols)
@@ -75,9 +76,9 @@ void matmul_pack(struct cpu_state *s, struct member *me, type_set types, const f
     if (ever & 1u << TOKENS_PACKED)
         for (struct span span; team_claim_near(me, now & 1u << TOKENS_PACKED ? cols : 0, 128, &span);)
             s->kernels->pack_tokens(s->packed, x, cols, n, cols, span.first, span.last);
-    if (ever & 1u << TOKENS_HALVES)
-        for (struct span span; team_claim_near(me, now & 1u << TOKENS_HALVES ? cols : 0, HALF_BLOCK, &span);)
-            half_of(s, types, n)->pack(s->halves, x, cols, n, cols, span.first, span.last);
+    if (ever & 1u << TOKENS_16_BITS)
+        for (struct span span; team_claim_near(me, now & 1u << TOKENS_16_BITS ? cols : 0, MATMUL16_BLOCK, &span);)
+            matmul16_of_step(s, types, n)->pack(s->halves, x, cols, n, cols, span.first, span.last);
     if (ever & 1u << TOKENS_QUANTISED)
         for (struct span span; team_claim_near(me, now & 1u << TOKENS_QUANTISED ? cols : 0, quantise_grain(n), &span);)
             quantise_groups(s, me, x, n, cols, span);
@@ -98,14 +99,15 @@ bool matmul_claim(const struct cpu_state *s, struct member *me, const struct mat
     if (is_few(s, me, n))
         return team_claim_share(me, rows, few_grain(w), span);
     const int even = (int)round_up((size_t)(w->rows / (4 * team_size(s->team))) + 1, ROW_UNIT); // four claims for each member
-    const struct half_kernels *half = plan_multiplier(&s->plan, w->dtype, n, me->apart)->half;
-    const int block = half ? half->rows : BLOCK_ROWS;
+    const struct matmul16 *matmul16 = plan_multiplier(&s->plan, w->dtype, n, me->apart)->matmul16;
+    const int block = matmul16 ? matmul16->rows : BLOCK_ROWS;
     return team_claim_near(me, rows, even < block ? even : block, span);
 }
 
 int matmul_most_rows(const struct cpu_state *s)
 {
-    return s->plan.half && s->plan.half->rows > BLOCK_ROWS ? s->plan.half->rows : BLOCK_ROWS;
+    const int rows = plan_16_bits_rows(&s->plan);
+    return rows > BLOCK_ROWS ? rows : BLOCK_ROWS;
 }
 
 void matmul_ahead(const struct cpu_state *s, struct member *me, const struct matrix *const *w, int n_matrices, int n)
@@ -134,9 +136,9 @@ static void scale_rows(float *y, ptrdiff_t ldy, const struct matrix *w, struct s
 
 // Of more tokens than matvec takes, by `product`, which is of unpacked_type(w's type).
 static void many_rows(struct cpu_state *s, const struct member *me, const struct matrix *w, struct span rows, float *y,
-                      ptrdiff_t ldy, void (*product)(const struct matmul_args *args), const float *packed, int n)
+                      ptrdiff_t ldy, void (*product)(const struct product_args *args), const float *packed, int n)
 {
-    struct matmul_args args = {
+    struct product_args args = {
         .y = y,
         .ldy = ldy,
         .w = w->data,
@@ -144,7 +146,7 @@ static void many_rows(struct cpu_state *s, const struct member *me, const struct
         .first_row = rows.first,
         .last_row = rows.last,
         .cols = w->cols,
-        .packed = packed,
+        .x = packed,
         .n = n,
         .scratch = cpu_own(s, s->matmul_scratch, me->thread),
     };
@@ -182,11 +184,12 @@ static void few_rows(struct cpu_state *s, const struct matrix *w, struct span ro
 static void quantised_rows(struct cpu_state *s, const struct member *me, const struct matrix *w, struct span rows, float *y,
                            ptrdiff_t ldy, int n)
 {
-    const int size = group_size(s, me, n), block = rows_of_groups(w, rows, size < n);
+    const int size = group_size(me, n), block = rows_of_groups(w, rows, size < n);
+    const struct quant_form *form = plan_quant_form(s->plan.quant, size);
     for (int first = rows.first; first < rows.last; first += block) {
         const uint8_t *x = s->quantised;
         for (int t = 0; t < n; t += size, x += group_bytes(s, w->cols))
-            s->plan.quant->product[w->dtype](&(struct quant_args){
+            form->product[w->dtype](&(struct product_args){
                 .y = y + t * ldy + (first - rows.first),
                 .ldy = ldy,
                 .w = w->data,
@@ -216,8 +219,8 @@ static void multiply_rows(struct cpu_state *s, const struct member *me, const st
     case TOKENS_PACKED:
         many_rows(s, me, w, rows, y, ldy, kernels->matmul[type], s->packed, n);
         break;
-    case TOKENS_HALVES:
-        many_rows(s, me, w, rows, y, ldy, by->half->product[type], s->halves, n);
+    case TOKENS_16_BITS:
+        many_rows(s, me, w, rows, y, ldy, by->matmul16->product[type], s->halves, n);
         break;
     case TOKENS_QUANTISED:
         quantised_rows(s, me, w, rows, y, ldy, n);

@@ -43,15 +43,43 @@ yalm_status plan_resolve(yalm_activations *activations, const struct model_confi
     return YALM_OK;
 }
 
-// Kernels of many tokens are chosen for all of a model's matrices together, since those of a step share its tokens.
-static enum matrices common_kind(type_set types)
+// What a model's matrices are, by which kernels of many tokens are chosen for all of them: a step packs its tokens once.
+enum {
+    OF_QUANTISED = 1, // all quantised
+    OF_FP16 = 2,      // of 16 or 8 bits, fp16 among them
+    OF_BF16 = 4,      // the same without fp16
+    OF_ANY = 8,
+    OF_ALL = 15
+};
+
+static unsigned common_kind(type_set types)
 {
     if (!any_of(types, false))
-        return MATRICES_QUANTISED;
+        return OF_QUANTISED;
     if (any_of(types, true) || types & type_bit(DTYPE_FP32))
-        return MATRICES_ANY;
-    return types & type_bit(DTYPE_FP16) ? MATRICES_FP16 : MATRICES_BF16;
+        return OF_ANY;
+    return types & type_bit(DTYPE_FP16) ? OF_FP16 : OF_BF16;
 }
+
+// From how many tokens on products in 16 bits are faster than those in the rows before. All measured: docs/kernels.md.
+enum { INT16 = 1 << YALM_ACTIVATIONS_INT16, INT8 = 1 << YALM_ACTIVATIONS_INT8, FP32 = 1 << YALM_ACTIVATIONS_FP32 };
+static const struct matmul16_row {
+    bool tiles; // of machines that have tiles, or of others
+    enum matmul16_form form;
+    int least;
+    unsigned activations, matrices; // bits
+} matmul16_rows[] = {
+    {false, MATMUL16_SHORT, 5, INT16 | INT8, OF_ALL},
+    {false, MATMUL16_INTEGERS, 29, INT16 | INT8, OF_ALL},
+    {true, MATMUL16_SHORT, 5, INT16, OF_FP16 | OF_BF16},
+    {true, MATMUL16_INTEGERS, 29, INT16, OF_FP16 | OF_BF16},
+    {true, MATMUL16_TILES, 17, FP32, OF_ALL},
+    {true, MATMUL16_TILES, 17, INT16, OF_ANY},
+    {true, MATMUL16_TILES, 65, INT16, OF_BF16},
+    {true, MATMUL16_TILES, 129, INT16, OF_FP16},
+    {true, MATMUL16_TILES_ROUND, 33, INT8, OF_ANY | OF_QUANTISED},
+    {true, MATMUL16_TILES_BYTES, 33, INT16, OF_QUANTISED},
+};
 
 // Those that would begin no earlier than this one never come to their turn.
 static void add(struct product_plan *plan, enum dtype type, struct multiplier multiplier)
@@ -64,14 +92,6 @@ static void add(struct product_plan *plan, enum dtype type, struct multiplier mu
     plan->by[type][(*n)++] = multiplier;
 }
 
-static void add_halves(struct product_plan *plan, enum dtype type, const struct half_kernels *half)
-{
-    if (!half || !half->product[unpacked_type(type)])
-        return;
-    add_halves(plan, type, half->few);
-    add(plan, type, (struct multiplier){half->least, TOKENS_HALVES, half});
-}
-
 // Of all types, not the model's alone: so it takes no reading of the weights.
 static void add_type(struct product_plan *plan, enum dtype type)
 {
@@ -81,7 +101,18 @@ static void add_type(struct product_plan *plan, enum dtype type)
         add(plan, type, (struct multiplier){1, TOKENS_FLOAT, NULL});
         add(plan, type, (struct multiplier){plan->kernels->matvec_max + 1, TOKENS_PACKED, NULL});
     }
-    add_halves(plan, type, plan->half);
+}
+
+static void add_matmul16(struct product_plan *plan, const struct matmul16_row *row)
+{
+    const struct matmul16 *matmul16 = matmul16_of(plan->kernels, row->form);
+    if (!matmul16)
+        return;
+    if (row->least <= plan->most_few)
+        plan->most_few = row->least - 1;
+    for (int type = 0; type < DTYPE_WEIGHTS; type++)
+        if (matmul16->product[unpacked_type((enum dtype)type)])
+            add(plan, (enum dtype)type, (struct multiplier){row->least, TOKENS_16_BITS, matmul16});
 }
 
 struct product_plan plan_products(const struct cpu_kernels *kernels, yalm_activations activations, type_set types, int chunk)
@@ -89,16 +120,18 @@ struct product_plan plan_products(const struct cpu_kernels *kernels, yalm_activa
     struct product_plan plan = {
         .kernels = kernels,
         .quant = activations == YALM_ACTIVATIONS_INT8 ? kernels->quant8 : kernels->quant,
-        .half = half_kernels_select(kernels, activations, common_kind(types)),
         .types = types,
         .chunk = chunk,
         .most_few = kernels->matvec_max,
     };
-    for (const struct half_kernels *half = plan.half; half; half = half->few)
-        if (half->least <= plan.most_few)
-            plan.most_few = half->least - 1;
+    const bool tiles = matmul16_of(kernels, MATMUL16_TILES);
+    const unsigned kind = common_kind(types);
     for (int type = 0; type < DTYPE_WEIGHTS; type++)
         add_type(&plan, (enum dtype)type);
+    for (const struct matmul16_row *row = matmul16_rows; row < matmul16_rows + sizeof matmul16_rows / sizeof *matmul16_rows;
+         row++)
+        if (row->tiles == tiles && row->activations & 1u << activations && row->matrices & kind)
+            add_matmul16(&plan, row);
     return plan;
 }
 
@@ -128,6 +161,23 @@ unsigned plan_all_forms(const struct product_plan *plan, type_set types)
     return forms;
 }
 
+const struct quant_form *plan_quant_form(const struct quant_kernels *quant, int n)
+{
+    return n <= QUANT_FEW ? &quant->few : n <= QUANT_SOME && quant->some.size ? &quant->some : &quant->many;
+}
+
+size_t plan_quantised_bytes(const struct quant_kernels *quant, int n, int cols)
+{
+    size_t bytes = 0;
+    const int most[] = {QUANT_FEW, QUANT_SOME, n};
+    for (int i = 0; i < 3; i++) {
+        const int tokens = n < most[i] ? n : most[i];
+        const size_t size = plan_quant_form(quant, tokens)->size(tokens, cols);
+        bytes = size > bytes ? size : bytes;
+    }
+    return bytes;
+}
+
 static int most_of(const struct product_plan *plan, enum dtype type, int i)
 {
     return i + 1 < plan->n_by[type] ? plan->by[type][i + 1].least - 1 : plan->chunk;
@@ -143,13 +193,13 @@ int plan_most(const struct product_plan *plan, enum token_form form)
     return most;
 }
 
-size_t plan_halves_bytes(const struct product_plan *plan, int cols)
+size_t plan_16_bits_bytes(const struct product_plan *plan, int cols)
 {
     size_t bytes = 0;
     for (int type = 0; type < DTYPE_WEIGHTS; type++)
         for (int i = 0; plan->types & type_bit((enum dtype)type) && i < plan->n_by[type]; i++) {
             const struct multiplier *m = &plan->by[type][i];
-            const size_t size = m->half ? m->half->size(most_of(plan, (enum dtype)type, i), cols) : 0;
+            const size_t size = m->matmul16 ? m->matmul16->size(most_of(plan, (enum dtype)type, i), cols) : 0;
             bytes = size > bytes ? size : bytes;
         }
     return bytes;
@@ -158,15 +208,29 @@ size_t plan_halves_bytes(const struct product_plan *plan, int cols)
 size_t plan_scratch(const struct product_plan *plan)
 {
     size_t bytes = plan->kernels->matmul_scratch > plan->quant->scratch ? plan->kernels->matmul_scratch : plan->quant->scratch;
-    for (const struct half_kernels *half = plan->half; half; half = half->few)
-        bytes = half->scratch > bytes ? half->scratch : bytes;
+    for (int type = 0; type < DTYPE_WEIGHTS; type++)
+        for (int i = 0; i < plan->n_by[type]; i++) {
+            const struct matmul16 *matmul16 = plan->by[type][i].matmul16;
+            bytes = matmul16 && matmul16->scratch > bytes ? matmul16->scratch : bytes;
+        }
     return bytes;
+}
+
+int plan_16_bits_rows(const struct product_plan *plan)
+{
+    int rows = 0;
+    for (int type = 0; type < DTYPE_WEIGHTS; type++)
+        for (int i = 0; i < plan->n_by[type]; i++) {
+            const struct matmul16 *matmul16 = plan->by[type][i].matmul16;
+            rows = matmul16 && matmul16->rows > rows ? matmul16->rows : rows;
+        }
+    return rows;
 }
 
 static const char *form_name(const struct product_plan *plan, const struct multiplier *m)
 {
-    if (m->half)
-        return m->half->name;
+    if (m->matmul16)
+        return m->matmul16->name;
     if (m->form != TOKENS_QUANTISED)
         return "float32";
     return plan->quant == plan->kernels->quant8 ? "8-bit integers" : "16-bit integers";

@@ -11,7 +11,7 @@
 enum token_form {
     TOKENS_FLOAT,     // as they are: cpu_kernels.matvec, of few tokens
     TOKENS_PACKED,    // floats in the order of cpu_kernels.matmul
-    TOKENS_HALVES,    // packed by half_kernels
+    TOKENS_16_BITS,   // packed by matmul16
     TOKENS_QUANTISED, // by quant_kernels
     TOKEN_FORMS
 };
@@ -19,15 +19,14 @@ enum token_form {
 struct multiplier {
     int least; // of so many tokens, and more
     enum token_form form;
-    const struct half_kernels *half; // of TOKENS_HALVES
+    const struct matmul16 *matmul16; // of TOKENS_16_BITS
 };
 
-enum { MOST_MULTIPLIERS = 4 };
+enum { MOST_MULTIPLIERS = 5 };
 
 struct product_plan {
     const struct cpu_kernels *kernels;
     const struct quant_kernels *quant; // of the kernels, by what activations are
-    const struct half_kernels *half;   // the session's, for many tokens; NULL: none
     type_set types;                    // that the model's matrices have
     int chunk;                         // most tokens
     int most_few; // up to so many tokens are few: their products read a matrix as decode's do, in long claims
@@ -58,11 +57,17 @@ const struct multiplier *plan_multiplier(const struct product_plan *plan, enum d
 unsigned plan_forms(const struct product_plan *plan, type_set types, int n, bool apart);
 unsigned plan_all_forms(const struct product_plan *plan, type_set types);
 
+// What n tokens become for quantised matrices, and the most bytes that up to n of them take.
+const struct quant_form *plan_quant_form(const struct quant_kernels *quant, int n);
+size_t plan_quantised_bytes(const struct quant_kernels *quant, int n, int cols);
+
 // Most tokens that any of the model's matrices takes in this form; 0: it is not used.
 int plan_most(const struct product_plan *plan, enum token_form form);
-// Bytes that the tokens of a session take at most in TOKENS_HALVES, and what its kernels want as scratch.
-size_t plan_halves_bytes(const struct product_plan *plan, int cols);
+// Bytes that the tokens of a session take at most in TOKENS_16_BITS, what its kernels want as scratch, and the most rows that they multiply together in
+// that form.
+size_t plan_16_bits_bytes(const struct product_plan *plan, int cols);
 size_t plan_scratch(const struct product_plan *plan);
+int plan_16_bits_rows(const struct product_plan *plan);
 
 // "q4 and q8: 16-bit integers; from 33 tokens on tiles of bytes": a line for those types of the model that are multiplied alike. Returns the length
 // that the text has, as snprintf() does.

@@ -21,7 +21,7 @@ struct cpu_kind {
     int group;                           // query heads that share a KV head
     int q_dim, kv_dim;                   // n_heads * head_dim, n_kv_heads * head_dim
     const struct fixed_attention *fixed; // of many queries, where the cache's type and head_dim have it; else NULL
-    const struct few_attention *few;     // of few queries, likewise
+    const struct byte_attention *few;    // of few queries, likewise
     int query_tokens; // most tokens whose queries one attention task takes together where keys are cut into parts
     int block_tokens; // likewise where tokens are cut into blocks
     // KV cache: what the kernels read, where the appends write.

@@ -193,12 +193,10 @@ static void carve_activations(struct cpu_state *s, struct carver *c)
     const int packed = plan_most(&s->plan, TOKENS_PACKED), quantised = plan_most(&s->plan, TOKENS_QUANTISED);
     if (packed)
         s->packed = carve(c, s->kernels->packed_size(packed, (int)widest), sizeof(float));
-    if (plan_most(&s->plan, TOKENS_HALVES))
-        s->halves = carve(c, plan_halves_bytes(&s->plan, (int)widest), 1);
+    if (plan_most(&s->plan, TOKENS_16_BITS))
+        s->halves = carve(c, plan_16_bits_bytes(&s->plan, (int)widest), 1);
     if (quantised) {
-        const struct quant_kernels *quant = s->plan.quant; // a few tokens may take more than some more
-        const int few = quantised < s->kernels->matvec_max ? quantised : s->kernels->matvec_max;
-        const size_t size = max_size(quant->size(few, (int)widest), quant->size(quantised, (int)widest));
+        const size_t size = plan_quantised_bytes(s->plan.quant, quantised, (int)widest);
         const int apart = s->chunk < MOST_APART ? s->chunk : MOST_APART;
         s->quantised = carve(c, max_size(size, matmul_groups_bytes(s, apart, (int)widest)), 1);
     }
@@ -272,7 +270,7 @@ static void size_kind(struct cpu_state *s, const struct backend_plan *plan, int 
     kind->kv_dim = n_kv_heads * head_dim;
     kind->query_tokens = (int)min64(n_queries, s->chunk);
     kind->fixed = fixed_attention_select(s->kernels, activations);
-    kind->few = few_attention_select(s->kernels, activations, s->kv_type, head_dim);
+    kind->few = byte_attention_select(s->kernels, activations, s->kv_type, head_dim);
     if (kind->fixed && (!kind->fixed->attend[s->kv_type] || head_dim > kind->fixed->most_dim))
         kind->fixed = NULL;
     if (config->attention_softcap > 0) { // which only the kernels in floats have

@@ -1,5 +1,5 @@
 // Hybrid attention's options, as every backend understands them, and how many keys it attends to. For decoding: every key is scored from its
-// 4-bit codes (NoMAD: Zhang et al., arXiv 2403.01273), some keys are drawn with chances by these scores (cpu/long/chance.h), and these are attended to
+// 4-bit codes (NoMAD: Zhang et al., arXiv 2403.01273), some keys are drawn by priority by these scores (cpu/long/priority.h), and these are attended to
 // exactly, each for those that it stands for.
 //
 // For each key and KV head the codes are d / (2 d_sub) bytes, of which half are read by default on a CPU where d_sub is 1; of the selected ones, key and value are
@@ -15,10 +15,10 @@
 
 #include "yalm.h"
 
-// Of key i, 0 the oldest that a token sees: u = ((i + 1 + phase) * CHANCE_TURN + 1/2) / 2^32, the product modulo 2^32. head: of all heads of all layers counted;
-// phase = head * CHANCE_APART % CHANCE_PHASES.
-#define CHANCE_TURN 2654435769u // 2^32 over the golden ratio
-enum { CHANCE_APART = 389, CHANCE_PHASES = 1024 };
+// Of key i, 0 the oldest that a token sees: u = ((i + 1 + phase) * PRIORITY_TURN + 1/2) / 2^32, the product modulo 2^32. head: of all heads of all layers counted;
+// phase = head * PRIORITY_APART % PRIORITY_PHASES.
+#define PRIORITY_TURN 2654435769u // 2^32 over the golden ratio
+enum { PRIORITY_APART = 389, PRIORITY_PHASES = 1024 };
 
 // k keys are selected of n: the greatest of `share` of n, min(usual, most_share of n), and min_k.
 struct hybrid {

@@ -1,5 +1,5 @@
-// See automaton.h. Stacks share their lower parts: one is a node, which names a place in the grammar and the stack below. Nodes, and states as sets of
-// nodes, are found by hash, so that equal ones are the same.
+// See automaton.h. Stacks share their lower parts: one is a node, which names a place in the grammar and the stack below.
+// Nodes, and states as sets of nodes, are found by hash, so that equal ones are the same.
 #include "grammar/automaton.h"
 
 #include <stdio.h>
@@ -8,12 +8,12 @@
 
 enum { UNKNOWN = -2, NO_STACK = -1, TABLE_MIN = 1 << 10 };
 
-struct node {
+struct stack_node {
     int place; // an element: the one to go through next
     int below; // the node to go on with at the end of its rule; NO_STACK: the text's end
 };
 
-struct state {
+struct stack_set {
     int first, n;  // its stacks, in `stacks`: those that begin with a byte, by number
     bool accepts;  // the text may end here
     int next[256]; // by byte; UNKNOWN until it is first asked for
@@ -26,9 +26,9 @@ struct table { // open addressing, of indices
 
 struct automaton {
     const struct grammar *grammar;
-    struct node *nodes;
+    struct stack_node *nodes;
     int n_nodes, nodes_room;
-    struct state *states;
+    struct stack_set *states;
     int n_states, states_room;
     int *stacks;
     int n_stacks, stacks_room;
@@ -64,7 +64,7 @@ static uint32_t node_hash(const struct automaton *a, int node)
 
 static uint32_t state_hash(const struct automaton *a, int state)
 {
-    const struct state *s = &a->states[state];
+    const struct stack_set *s = &a->states[state];
     uint32_t hash = s->accepts;
     for (int i = 0; i < s->n; i++)
         hash = mix((uint64_t)hash << 32 | (uint32_t)a->stacks[s->first + i]);
@@ -78,7 +78,7 @@ static bool same_node(const struct automaton *a, int x, int y)
 
 static bool same_state(const struct automaton *a, int x, int y)
 {
-    const struct state *s = &a->states[x], *t = &a->states[y];
+    const struct stack_set *s = &a->states[x], *t = &a->states[y];
     return s->n == t->n && s->accepts == t->accepts &&
            memcmp(a->stacks + s->first, a->stacks + t->first, (size_t)s->n * sizeof *a->stacks) == 0;
 }
@@ -107,7 +107,7 @@ static bool table_grow(struct automaton *a, struct table *table, hash_function *
     return true;
 }
 
-// The index of what is equal to `index`, which is the newest; `index` itself where there is none.
+// Finds an element equal to the newest, `index`; returns `index` itself where there is none.
 static int table_find(struct automaton *a, struct table *table, int index, hash_function *hash, same_function *same)
 {
     if (2 * table->used >= table->size && !table_grow(a, table, hash)) {
@@ -126,7 +126,7 @@ static int table_find(struct automaton *a, struct table *table, int index, hash_
 static bool grow_nodes(struct automaton *a)
 {
     const int room = a->nodes_room ? a->nodes_room * 2 : 1024;
-    struct node *nodes = realloc(a->nodes, (size_t)room * sizeof *nodes);
+    struct stack_node *nodes = realloc(a->nodes, (size_t)room * sizeof *nodes);
     a->nodes = nodes ? nodes : a->nodes;
     uint32_t *seen = realloc(a->seen, (size_t)room * sizeof *seen);
     a->seen = seen ? seen : a->seen;
@@ -143,7 +143,7 @@ static int make_node(struct automaton *a, int place, int below)
         a->failed = true;
         return 0;
     }
-    a->nodes[a->n_nodes] = (struct node){place, below};
+    a->nodes[a->n_nodes] = (struct stack_node){place, below};
     const int found = table_find(a, &a->node_table, a->n_nodes, node_hash, same_node);
     if (found == a->n_nodes) {
         a->seen[found] = 0;
@@ -161,7 +161,7 @@ static void begin_state(struct automaton *a)
     a->making++;
 }
 
-// Puts a stack among those to be looked at, once.
+// Adds a stack to those to be looked at, once.
 static void meet(struct automaton *a, int node)
 {
     if (a->failed || a->seen[node] == a->making)
@@ -173,7 +173,7 @@ static void meet(struct automaton *a, int node)
         a->work[a->n_work++] = node;
 }
 
-// Calls and ends are gone through until only stacks are left that begin with a byte.
+// Follows calls and ends until all stacks begin with a byte.
 static void close_state(struct automaton *a)
 {
     const struct grammar *g = a->grammar;
@@ -210,7 +210,7 @@ static bool room_for_state(struct automaton *a)
 {
     if (a->n_states == a->states_room) {
         const int room = a->states_room ? a->states_room * 2 : 64;
-        struct state *grown = realloc(a->states, (size_t)room * sizeof *grown);
+        struct stack_set *grown = realloc(a->states, (size_t)room * sizeof *grown);
         if (grown == NULL)
             return false;
         a->states = grown;
@@ -237,7 +237,7 @@ static int end_state(struct automaton *a)
         return STATE_DEAD;
     }
     qsort(a->found, (size_t)a->n_found, sizeof *a->found, compare_ints);
-    struct state *state = &a->states[a->n_states];
+    struct stack_set *state = &a->states[a->n_states];
     state->first = a->n_stacks;
     state->n = a->n_found;
     state->accepts = a->accepts;
@@ -261,7 +261,7 @@ int automaton_step(struct automaton *a, int state, unsigned char byte)
     a->work_left -= a->states[state].n;
     a->failed |= a->work_left < 0;
     for (int i = 0; i < a->states[state].n && !a->failed; i++) {
-        const struct node node = a->nodes[a->stacks[a->states[state].first + i]];
+        const struct stack_node node = a->nodes[a->stacks[a->states[state].first + i]];
         if (byte_set_holds(&a->grammar->sets[a->grammar->elements[node.place].index], byte))
             meet(a, make_node(a, node.place + 1, node.below));
     }
@@ -364,7 +364,7 @@ int automaton_generation(const struct automaton *a)
 // ---------------------------------------------------------------- forgetting
 
 // Makes the stack again among new nodes: its places from the bottom up.
-static int copy_stack(struct automaton *a, const struct node *old, int node)
+static int copy_stack(struct automaton *a, const struct stack_node *old, int node)
 {
     int depth = 0;
     for (int at = node; at != NO_STACK; at = old[at].below)
@@ -387,9 +387,9 @@ bool automaton_tidy(struct automaton *a, int *state)
     a->work_left = AUTOMATON_MAX_WORK;
     if (a->n_states < AUTOMATON_MAX_STATES && a->n_nodes < 16 * AUTOMATON_MAX_STATES)
         return !a->failed;
-    const struct state kept = a->states[*state];
+    const struct stack_set kept = a->states[*state];
     int *stacks = malloc(((size_t)kept.n + 1) * sizeof *stacks);
-    struct node *old = malloc(((size_t)a->n_nodes + 1) * sizeof *old);
+    struct stack_node *old = malloc(((size_t)a->n_nodes + 1) * sizeof *old);
     if (stacks && old) {
         memcpy(stacks, a->stacks + kept.first, (size_t)kept.n * sizeof *stacks);
         memcpy(old, a->nodes, (size_t)a->n_nodes * sizeof *old);

@@ -1,5 +1,6 @@
-// A grammar as an automaton over bytes. It has a stack of where the rules are to go on, and as many stacks at a time as there are ways to read what has
-// come; such a set of stacks is a *state*. States are made when a byte first leads to them, and kept: what has been walked once is a look-up.
+// A grammar as an automaton over bytes. A stack says where the rules are to go on. There are as many stacks at a time as there
+// are ways to read what has come; such a set of stacks is a *state*. States are made when a byte first leads to them, and kept:
+// what has been walked once is a look-up.
 #pragma once
 #include "grammar/grammar.h"
 
@@ -17,7 +18,8 @@ int automaton_step(struct automaton *automaton, int state, unsigned char byte);
 bool automaton_accepts(const struct automaton *automaton, int state);  // the text may end here
 bool automaton_is_final(const struct automaton *automaton, int state); // and cannot go on
 
-// Between two tokens, which may take so much work (AUTOMATON_MAX_WORK stacks looked at, some tenths of a second): forgets states where there are many, but the one given, which gets a new number. Memory stays bounded. False where memory ran out.
+// Call it between two tokens: it forgets states where there are many, but the one given, which gets a new number. A token may
+// look at AUTOMATON_MAX_WORK stacks, which takes some tenths of a second. Memory stays bounded. False where memory ran out.
 bool automaton_tidy(struct automaton *automaton, int *state);
 // True once memory ran out, a set of stacks grew too large, or a token took too much work: from then on states may be missing.
 bool automaton_failed(const struct automaton *automaton);

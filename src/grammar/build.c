@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "util/utf8.h"
+
 // Room for one more in an array of `n`, which stays where it is when it cannot grow.
 static void *grow(struct builder *builder, void *array, int n, int *room, size_t size, int most)
 {
@@ -85,25 +87,13 @@ static void set_add(struct byte_set *set, int first, int last)
         set->bits[byte / 64] |= UINT64_C(1) << byte % 64;
 }
 
-static int encode(uint32_t c, unsigned char *out)
-{
-    if (c < 0x80)
-        return out[0] = (unsigned char)c, 1;
-    const int n = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-    static const unsigned char marks[] = {0, 0, 0xc0, 0xe0, 0xf0};
-    for (int i = n - 1; i > 0; i--, c >>= 6)
-        out[i] = (unsigned char)(0x80 | (c & 0x3f));
-    out[0] = (unsigned char)(marks[n] | c);
-    return n;
-}
-
-// first..last are spelled by as many bytes. Where they differ in a byte, all that follow must take all of their values: what is left at the two ends
-// is split off.
+// first..last are spelled by as many bytes. Where they differ in a byte, all that follow must take all of their values: what is
+// left at the two ends is split off.
 static void add_range(struct builder *builder, int rule, uint32_t first, uint32_t last)
 {
     unsigned char a[4], b[4];
-    const int n = encode(first, a);
-    encode(last, b);
+    const int n = utf8_write(a, (int32_t)first);
+    utf8_write(b, (int32_t)last);
     for (int i = n - 1; i > 0; i--) {
         const uint32_t low = (UINT32_C(1) << 6 * i) - 1; // what the last i bytes hold
         if ((first & ~low) == (last & ~low))
@@ -134,7 +124,7 @@ static int compare_ranges(const void *a, const void *b)
     return x->first < y->first ? -1 : x->first > y->first;
 }
 
-// The characters that none of the (n) ranges holds, into `out` (n + 1); returns how many ranges these are.
+// Writes the ranges between the (n) ranges to `out` (n + 1); returns how many there are.
 static int complement(struct character_range *ranges, int n, struct character_range *out)
 {
     int n_out = 0;
@@ -207,7 +197,7 @@ void build_characters(struct builder *builder, struct sequence *sequence, const 
 
 void build_repetition(struct builder *builder, struct sequence *sequence, int from, int least, int most)
 {
-    // The part becomes a rule, unless it is one element.
+    // Makes a rule of the part, unless it is one element.
     struct element part = {ELEMENT_END, 0};
     if (sequence->n - from == 1) {
         part = sequence->elements[from];

@@ -1,4 +1,4 @@
-// Putting a grammar together, for its parser.
+// Puts a grammar together, for its parser.
 #pragma once
 #include "grammar/grammar.h"
 
@@ -29,5 +29,5 @@ struct character_range {
 void build_characters(struct builder *builder, struct sequence *sequence, const struct character_range *ranges, int n,
                       bool others);
 
-// What comes from `from` on in the sequence is to come `least` to `most` times; most -1: any number.
+// Repeats the part from `from` on in the sequence `least` to `most` times; most -1: any number.
 void build_repetition(struct builder *builder, struct sequence *sequence, int from, int least, int most);

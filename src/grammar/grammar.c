@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "grammar/build.h"
+#include "util/utf8.h"
 
 enum { MAX_NAME = 128, MAX_RANGES = 4096, MAX_TIMES = 100000 };
 
@@ -60,7 +61,7 @@ static bool is_name(char c)
     return isalnum((unsigned char)c) || c == '-' || c == '_';
 }
 
-// Blanks and comments; lines' ends where `lines`.
+// Skips blanks and comments; line ends too where `lines`.
 static void skip(struct parser *parser, bool lines)
 {
     while (parser->at < parser->end) {
@@ -125,22 +126,14 @@ static uint32_t read_hexadecimal(struct parser *parser, int digits)
 
 static uint32_t read_utf8(struct parser *parser)
 {
-    const unsigned char *at = (const unsigned char *)parser->at;
-    const int n = at[0] < 0x80 ? 1 : at[0] < 0xc2 ? 0 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : at[0] < 0xf5 ? 4 : 0;
-    if (n == 0 || parser->end - parser->at < n) {
+    const char *at = parser->at;
+    const int n = utf8_character(at, (size_t)(parser->end - at));
+    if (n == 0) {
         fail(parser, "expected UTF-8");
         return 0;
     }
-    uint32_t value = n == 1 ? at[0] : at[0] & (0x7fu >> n);
-    for (int i = 1; i < n; i++) {
-        if ((at[i] & 0xc0) != 0x80)
-            fail(parser, "expected UTF-8");
-        value = value << 6 | (at[i] & 0x3fu);
-    }
-    if (value > 0x10ffff || (value >= 0xd800 && value < 0xe000) || (n == 3 && value < 0x800) || (n == 4 && value < 0x10000))
-        fail(parser, "expected UTF-8");
     parser->at += n;
-    return parser->failed ? 0 : value;
+    return (uint32_t)utf8_point(at, n);
 }
 
 // A character of a literal or a class, with its escape.
@@ -246,7 +239,7 @@ static int read_number(struct parser *parser)
     return value;
 }
 
-// After a part, which begins at `from` in the sequence: how often it comes.
+// Reads how often the part that begins at `from` in the sequence comes.
 static void read_repetition(struct parser *parser, struct sequence *sequence, int from)
 {
     int least = 1, most = 1;

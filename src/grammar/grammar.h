@@ -3,8 +3,9 @@
 //     root ::= "yes" | "no" reason?
 //     reason ::= ", " [a-z ]{1,40}
 //
-// A name, "::=", alternatives between "|". Parts: "literals" and [classes] of characters (\n \t \r \\ \" \] \xHH \uHHHH \UHHHHHHHH; [^…] is all others),
-// `.` for any character, names of rules, groups in parentheses, and after any part * + ? {n} {n,} {n,m}. # begins a comment. The text is what `root` spells.
+// A name, "::=", alternatives between "|". Parts: "literals" and [classes] of characters (\n \t \r \\ \" \] \xHH \uHHHH
+// \UHHHHHHHH; [^…] is all others), `.` for any character, names of rules, groups in parentheses, and after any part * + ? {n}
+// {n,} {n,m}. # begins a comment. The text is what `root` spells.
 #pragma once
 #include "yalm.h"
 

@@ -25,7 +25,7 @@ struct token_tree {
 
 // ---------------------------------------------------------------- the tree
 
-struct spelled {
+struct spelled_token {
     const char *bytes;
     size_t length;
     int32_t token;
@@ -33,7 +33,7 @@ struct spelled {
 
 static int compare_spelled(const void *a, const void *b)
 {
-    const struct spelled *x = a, *y = b;
+    const struct spelled_token *x = a, *y = b;
     const int order = memcmp(x->bytes, y->bytes, x->length < y->length ? x->length : y->length);
     if (order)
         return order;
@@ -56,7 +56,7 @@ static struct tree_node *add_node(struct token_tree *tree)
 }
 
 // Nodes for sorted tokens: each token adds those below what it has in common with the one before.
-static bool add_tokens(struct token_tree *tree, const struct spelled *all, int n)
+static bool add_tokens(struct token_tree *tree, const struct spelled_token *all, int n)
 {
     int path[YALM_MAX_PIECE + 1] = {0}; // the nodes of the token before
     size_t depth = 0;
@@ -91,7 +91,7 @@ struct token_tree *token_tree_open(const yalm_model *model)
 {
     const int n_vocab = yalm_model_facts(model)->vocab_size;
     struct token_tree *tree = calloc(1, sizeof *tree);
-    struct spelled *all = malloc((size_t)n_vocab * sizeof *all);
+    struct spelled_token *all = malloc((size_t)n_vocab * sizeof *all);
     if (tree)
         tree->tokens = malloc((size_t)n_vocab * sizeof *tree->tokens);
     bool made = tree && all && tree->tokens;
@@ -99,7 +99,7 @@ struct token_tree *token_tree_open(const yalm_model *model)
         size_t length = 0;
         const char *bytes = yalm_piece(model, token, &length);
         if (bytes && length > 0 && !yalm_is_control(model, token) && !yalm_is_eos(model, token))
-            all[tree->n_tokens++] = (struct spelled){bytes, length, token};
+            all[tree->n_tokens++] = (struct spelled_token){bytes, length, token};
     }
     if (made) {
         tree->n_vocab = n_vocab;

@@ -16,8 +16,8 @@ struct masker *masker_open(const struct grammar *grammar, const struct token_tre
                            yalm_error *error);
 void masker_close(struct masker *masker); // NULL is welcome
 
-// The tokens that may come: bit t % 64 of word t / 64 for token t. An end-of-text token is among them where the text may end. NULL where
-// none may come, or memory ran out. Valid until the next call.
+// The tokens that may come: bit t % 64 of word t / 64 for token t. An end-of-text token is among them where the text may end.
+// NULL where none may come, or memory ran out. Valid until the next call.
 const uint64_t *masker_allowed(struct masker *masker);
 // The token has come. False where it was not allowed.
 bool masker_take(struct masker *masker, int32_t token);

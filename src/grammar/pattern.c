@@ -1,4 +1,4 @@
-// See pattern.h. ECMA's expressions without what looks around or back.
+// See pattern.h. ECMA's expressions without look-around and back-references.
 #include "grammar/pattern.h"
 
 #include <ctype.h>
@@ -7,15 +7,14 @@
 enum { MAX_DEPTH = 32 };
 
 // Characters of the ASCII range are a set of bits; of those beyond, a class holds all or ranges written as they are.
-struct class
-{
+struct char_class {
     unsigned char ascii[16];
     char beyond[512]; // ranges, in the notation
     size_t n_beyond;
     bool others; // all characters but these
 };
 
-struct reader {
+struct pattern_reader {
     FILE *out;
     const char *at;
     int depth;
@@ -23,7 +22,7 @@ struct reader {
     bool failed;
 };
 
-static void fail(struct reader *reader, const char *what)
+static void fail(struct pattern_reader *reader, const char *what)
 {
     if (reader->failed)
         return;
@@ -32,19 +31,19 @@ static void fail(struct reader *reader, const char *what)
     snprintf(reader->error->text, sizeof reader->error->text, "pattern: %s, at '%.40s'", what, reader->at);
 }
 
-static void class_add(struct class *class, int first, int last)
+static void class_add(struct char_class *class, int first, int last)
 {
     for (int c = first; c <= last; c++)
         class->ascii[c / 8] |= (unsigned char)(1 << c % 8);
 }
 
-static bool class_holds(const struct class *class, int c)
+static bool class_holds(const struct char_class *class, int c)
 {
     return (class->ascii[c / 8] >> c % 8 & 1) != class->others;
 }
 
-// A part of one character of the class. Quotes, backslashes and control characters are spelled by their escapes in JSON.
-static void write_class(struct reader *reader, const struct class *class)
+// Writes a part of one character of the class. Quotes, backslashes and control characters become JSON's escapes.
+static void write_class(struct pattern_reader *reader, const struct char_class *class)
 {
     FILE *out = reader->out;
     fputs("(", out);
@@ -73,11 +72,11 @@ static void write_class(struct reader *reader, const struct class *class)
 }
 
 // A character after a backslash: one of a class, or itself. -1: a class, which is added.
-static int read_escape(struct reader *reader, struct class *class)
+static int read_escape(struct pattern_reader *reader, struct char_class *class)
 {
     const char c = *reader->at;
     reader->at += c != 0;
-    struct class shorthand = {0};
+    struct char_class shorthand = {0};
     switch (tolower((unsigned char)c)) {
     case 'd':
         class_add(&shorthand, '0', '9');
@@ -113,8 +112,8 @@ static int read_escape(struct reader *reader, struct class *class)
     return -1;
 }
 
-// Bytes of the character at reader->at that is not ASCII, into the class.
-static void add_beyond(struct reader *reader, struct class *class)
+// Adds the character at reader->at, which is not ASCII, to the class.
+static void add_beyond(struct pattern_reader *reader, struct char_class *class)
 {
     size_t n = 1;
     while ((reader->at[n] & 0xc0) == 0x80)
@@ -129,9 +128,9 @@ static void add_beyond(struct reader *reader, struct class *class)
     reader->at += n;
 }
 
-static void read_class(struct reader *reader)
+static void read_class(struct pattern_reader *reader)
 {
-    struct class class = {0};
+    struct char_class class = {0};
     if ((class.others = *reader->at == '^'))
         reader->at++;
     for (bool first = true; !reader->failed && (*reader->at != ']' || first); first = false) {
@@ -172,11 +171,11 @@ static void read_class(struct reader *reader)
         write_class(reader, &class);
 }
 
-static void read_alternatives(struct reader *reader);
+static void read_alternatives(struct pattern_reader *reader);
 
-static void read_atom(struct reader *reader)
+static void read_atom(struct pattern_reader *reader)
 {
-    struct class class = {0};
+    struct char_class class = {0};
     const char c = *reader->at;
     if (c == '[') {
         reader->at++;
@@ -223,7 +222,7 @@ static void read_atom(struct reader *reader)
     }
 }
 
-static void read_times(struct reader *reader)
+static void read_times(struct pattern_reader *reader)
 {
     const char c = *reader->at;
     if (c == '*' || c == '+' || c == '?') {
@@ -245,7 +244,7 @@ static void read_times(struct reader *reader)
         reader->at++;
 }
 
-static void read_alternatives(struct reader *reader)
+static void read_alternatives(struct pattern_reader *reader)
 {
     while (!reader->failed && *reader->at && *reader->at != ')') {
         if (*reader->at == '$' && reader->at[1] == 0)
@@ -264,7 +263,7 @@ static void read_alternatives(struct reader *reader)
 
 yalm_status pattern_write(FILE *out, const char *pattern, yalm_error *error)
 {
-    struct reader reader = {.out = out, .at = pattern, .error = error};
+    struct pattern_reader reader = {.out = out, .at = pattern, .error = error};
     const bool from_start = *pattern == '^';
     reader.at += from_start;
     if (!from_start)

@@ -4,6 +4,7 @@
 
 #include "yalm.h"
 
-// Writes a part that spells the inside of a JSON string: each text that the pattern takes, escaped. Read are characters, `.`, classes, \d \w \s and
-// their opposites, groups, |, * + ? {n,m}, and ^ and $ at the two ends; without them anything may stand before or behind. YALM_USAGE: anything else.
+// Writes a part of a grammar that spells the inside of a JSON string: each text that the pattern takes, escaped. It reads
+// characters, `.`, classes, \d \w \s and their opposites, groups, |, * + ? {n,m}, and ^ and $ at the two ends. Without ^ or $
+// anything may stand before or behind. YALM_USAGE: anything else.
 yalm_status pattern_write(FILE *out, const char *pattern, yalm_error *error);

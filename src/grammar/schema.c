@@ -1,4 +1,4 @@
-// See schema.h: a schema as a whole, and what leads to other schemas. What documents of one type are is in schema_types.c.
+// See schema.h: a schema as a whole, and references to other schemas. schema_types.c has the documents of each type.
 #include "grammar/schema.h"
 
 #include <stdarg.h>
@@ -117,7 +117,7 @@ static yalm_status write_any_of(struct schema_writer *w, const cJSON *list, cons
     return YALM_OK;
 }
 
-// What a pointer such as #/$defs/node leads to.
+// Finds the schema that a pointer such as #/$defs/node names.
 static const cJSON *find_reference(const struct schema_writer *w, const char *reference)
 {
     const cJSON *at = w->root;
@@ -230,7 +230,7 @@ static yalm_status check_keywords(struct schema_writer *w, const cJSON *schema, 
     return YALM_OK;
 }
 
-// The type that the other keywords tell of.
+// Infers the type from the other keywords.
 static const char *implied_type(const cJSON *schema)
 {
     if (schema_member(schema, "properties") || schema_member(schema, "additionalProperties") ||

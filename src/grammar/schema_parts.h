@@ -1,4 +1,4 @@
-// What the two halves of writing a schema as a grammar share.
+// Declarations that schema.c and schema_types.c share.
 #pragma once
 #include <stdio.h>
 
@@ -22,7 +22,8 @@ struct schema_writer {
 yalm_status schema_refuse(struct schema_writer *w, yalm_error *error, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 const cJSON *schema_member(const cJSON *object, const char *key);
-// A new rule for a schema that stands at `key` of the one we are in. Its text comes at once: the rule around it must not have been begun.
+// A new rule for a schema that stands at `key` of the one we are in. Its text comes at once: the rule around it must not have
+// been begun.
 yalm_status schema_add_part(struct schema_writer *w, const cJSON *schema, const char *key, int *rule, yalm_error *error);
 // A literal of the grammar that spells the text.
 void schema_write_literal(FILE *out, const char *text);

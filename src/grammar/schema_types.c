@@ -59,7 +59,7 @@ static yalm_status write_string(struct schema_writer *w, const cJSON *schema, in
     return YALM_OK;
 }
 
-// Numbers of n digits from low to high, whose first digits are the same: digit by digit.
+// Writes numbers of n digits from low to high, whose first digits are the same, digit by digit.
 static void write_digits(FILE *out, const char *low, const char *high, size_t n)
 {
     if (n == 0)
@@ -88,7 +88,7 @@ static void write_digits(FILE *out, const char *low, const char *high, size_t n)
     fputs(") ", out);
 }
 
-// Alternatives for low <= number <= high, neither negative.
+// Writes alternatives for low <= number <= high, neither negative.
 static void write_range(FILE *out, long long low, long long high)
 {
     const char *bar = "";
@@ -234,7 +234,7 @@ static void write_pair(struct schema_writer *w, const char *key, int value)
     cJSON_Delete(string);
 }
 
-// Objects of any keys, with values of one schema.
+// Writes objects with any keys, and values of one schema.
 static yalm_status write_map(struct schema_writer *w, const cJSON *values, int rule, yalm_error *error)
 {
     int value = -1;
@@ -249,7 +249,8 @@ static yalm_status write_map(struct schema_writer *w, const cJSON *values, int r
     return YALM_OK;
 }
 
-// The keys in the schema's order. rA_i are the pairs from the i-th on where none has come, rB_i where one has, and a comma is due.
+// Writes the keys in the schema's order. rA_i are the pairs from the i-th on where none has come; rB_i where one has, and a
+// comma is due.
 static yalm_status write_object(struct schema_writer *w, const cJSON *schema, int rule, yalm_error *error)
 {
     const cJSON *properties = schema_member(schema, "properties"), *others = schema_member(schema, "additionalProperties"),

@@ -1,4 +1,4 @@
-// What becomes of a gate before it is multiplied with up (Shazeer, arXiv 2002.05202). Of its own, since kernels need nothing else of a model's config.
+// How a gate is activated and multiplied with up (Shazeer, arXiv 2002.05202). Kernels need nothing else of a model's config.
 #pragma once
 
 enum activation {

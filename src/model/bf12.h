@@ -1,6 +1,6 @@
-// Matrices of bfloat16 numbers in 12 bits each, without loss (docs/format.md, "bfloat16 in 12 bits"): sign and fraction as they are, and of the
-// exponent how far it is below the row's largest. Of trained weights about one in ten thousand is further below than the four bits can say: those
-// stand in the row's header, whole.
+// Matrices of bfloat16 numbers in 12 bits each, without loss (docs/format.md, "bfloat16 in 12 bits"). Sign and fraction stay;
+// the exponent becomes its distance from the row's largest. Of trained weights about one in ten thousand is further below than
+// the four bits can say: those stand in the row's header, whole.
 //
 // Reading needs no branch a weight: a rotation brings sign and fraction to where a float has them, a table of 16 the exponent.
 #pragma once
@@ -50,8 +50,8 @@ static inline float bf16_value(uint16_t bits)
     return value;
 }
 
-// Column c of the row's blocks, exceptions aside: its sign and fraction lie rotated by 8 bits for each 16 columns in a word, its code 4 bits
-// higher for each 16.
+// Column c of the row's blocks, exceptions aside. Its sign and fraction lie rotated by 8 bits for each 16 columns in a word,
+// its code 4 bits higher for each 16.
 static inline uint16_t bf12_number(const struct bf12_row *row, int c)
 {
     const uint32_t *block = row->blocks + c / BF12_BLOCK * (BF12_BLOCK_BYTES / 4);

@@ -14,13 +14,13 @@ enum { CODEBOOK_VERSION = 1, CODEBOOK_HEADER = 64 };
 
 static const char magic[8] = {'N', 'M', 'A', 'D', '\r', '\n', '\x1a', '\n'};
 
-struct header { // as it lies in the file
+struct codebook_header { // as it lies in the file
     char magic[8];
     uint32_t version, header_size;
     uint64_t file_length, model_checksum, body_checksum;
     uint32_t n_layers, n_kv_heads, head_dim, d_sub, positions, samples;
 };
-_Static_assert(sizeof(struct header) == CODEBOOK_HEADER, "no padding");
+_Static_assert(sizeof(struct codebook_header) == CODEBOOK_HEADER, "no padding");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file is little-endian, and computed on where it lies");
 
 char *codebook_default_path(const char *model_path)
@@ -46,7 +46,7 @@ static bool body_floats(const struct model_config *config, uint64_t *n)
            *n <= (UINT64_MAX - CODEBOOK_HEADER) / sizeof(float);
 }
 
-static yalm_status check_header(const struct header *h, const struct mapping *map, const struct container *model,
+static yalm_status check_header(const struct codebook_header *h, const struct mapping *map, const struct container *model,
                                 const struct model_config *config, yalm_error *error)
 {
     const char *path = map->path;
@@ -84,7 +84,8 @@ static yalm_status check_header(const struct header *h, const struct mapping *ma
     return YALM_OK;
 }
 
-static yalm_status check_body(const float *centroids, uint64_t n, const struct header *h, const char *path, yalm_error *error)
+static yalm_status check_body(const float *centroids, uint64_t n, const struct codebook_header *h, const char *path,
+                              yalm_error *error)
 {
     const uint64_t found = XXH3_64bits(centroids, n * sizeof(float));
     if (found != h->body_checksum)
@@ -105,7 +106,7 @@ static yalm_status read_file(struct codebook *book, const struct container *mode
         return error_set(error, YALM_BAD_MODEL, "%s: not a file of codebooks (yalm MODEL -m calibrate makes one)", map->path);
     if (map->size < CODEBOOK_HEADER)
         return bad_number(map->path, "too short: bytes", map->size, CODEBOOK_HEADER, error);
-    struct header header;
+    struct codebook_header header;
     memcpy(&header, map->data, sizeof header);
     const yalm_status status = check_header(&header, map, model, config, error);
     if (status != YALM_OK)
@@ -173,7 +174,7 @@ yalm_status codebook_write(struct new_file *writer, const struct codebook *book,
     uint64_t n;
     if (!body_floats(config, &n))
         return error_set(error, YALM_FAILED, "%s: too large", writer->path);
-    struct header header = {
+    struct codebook_header header = {
         .version = CODEBOOK_VERSION,
         .header_size = CODEBOOK_HEADER,
         .file_length = CODEBOOK_HEADER + n * sizeof(float),

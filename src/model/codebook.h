@@ -1,5 +1,6 @@
 // Codebooks of product-quantised keys (NoMAD-Attention): a file beside the model's, written by calibration and bound to the
-// model by its checksum. docs/format.md has it byte by byte. It is validated as if it were hostile, and mapped: nothing is copied.
+// model by its checksum. docs/format.md has it byte by byte. It is validated as if it were hostile, and mapped: nothing is
+// copied.
 #pragma once
 #include "model/config.h"
 #include "util/file.h"
@@ -34,14 +35,14 @@ char *codebook_default_path(const char *model_path);
 // YALM_FAILED where the file cannot be read, YALM_BAD_MODEL where it is no codebook file, damaged, or another model's.
 yalm_status codebook_open(struct codebook *book, const char *path, const struct container *model,
                           const struct model_config *config, yalm_error *error);
-// The same of the file `named`, or where that is NULL of the model's own (codebook_default_path()); one that is missing is answered with how to
-// learn it.
+// The same of the file `named`, or where that is NULL of the model's own (codebook_default_path()); one that is missing is
+// answered with how to learn it.
 yalm_status codebook_find(struct codebook *book, const char *named, const struct container *model,
                           const struct model_config *config, yalm_error *error);
 void codebook_close(struct codebook *book);
 
-// Writing: new_file_finish() keeps the file. A file of another kind that has the name already is not replaced (YALM_FAILED): never a model, or the
-// text that it learns from.
+// Writing: new_file_finish() keeps the file. A file of another kind that has the name already is not replaced (YALM_FAILED):
+// never a model, or the text that it learns from.
 yalm_status codebook_create(struct new_file *writer, const char *path, yalm_error *error);
 // What the file says, with book->centroids in place of a mapping.
 yalm_status codebook_write(struct new_file *writer, const struct codebook *book, const struct container *model,

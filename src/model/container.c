@@ -1,10 +1,10 @@
 // Opening the file: header, metadata, then the table of tensors (table.c).
 //
-// What is checked here was true when the file was opened. The file stays mapped, so it must not change while it is in use. A program
-// that truncates it turns the next touch of a lost page into SIGBUS; no check can prevent that, and the yalm program ends with a line.
-// One that writes into it changes the weights, which container_verify() tells afterwards. What this room decides by is safe from that:
-// the header is copied before it is believed, and the metadata are read from cJSON's copy. tools/convert.py never writes into a
-// finished file; it renames a new one into its place, and a mapping keeps the old one.
+// What is checked here was true when the file was opened. The file stays mapped, so it must not change while it is in use. A
+// program that truncates it turns the next touch of a lost page into SIGBUS; no check can prevent that, and the yalm program
+// ends with a line. One that writes into it changes the weights, which container_verify() tells afterwards. This room's
+// decisions are safe from that: it copies the header before it believes it, and reads the metadata from cJSON's copy.
+// tools/convert.py never writes into a finished file; it renames a new one into its place, and a mapping keeps the old one.
 
 #include "model/container.h"
 
@@ -22,12 +22,12 @@ enum { FORMAT_VERSION = 2, HEADER_SIZE = 64, DATA_ALIGN = 4096, MAX_METADATA = 2
 
 static const char magic[8] = {'Y', 'A', 'L', 'M', '\r', '\n', '\x1a', '\n'};
 
-struct header { // as it lies in the file
+struct container_header { // as it lies in the file
     char magic[8];
     uint32_t version, header_size;
     uint64_t file_length, metadata_offset, metadata_length, metadata_checksum, data_offset, reserved;
 };
-_Static_assert(sizeof(struct header) == HEADER_SIZE, "no padding");
+_Static_assert(sizeof(struct container_header) == HEADER_SIZE, "no padding");
 
 static yalm_status bad_number(const char *path, const char *what, uint64_t found, const char *expected, yalm_error *error)
 {
@@ -36,7 +36,7 @@ static yalm_status bad_number(const char *path, const char *what, uint64_t found
 }
 
 // The beginning of the file: ours at all, and of a version that we know?
-static yalm_status read_header(struct header *header, const struct mapping *map, yalm_error *error)
+static yalm_status read_header(struct container_header *header, const struct mapping *map, yalm_error *error)
 {
     const size_t n = map->size < sizeof magic ? map->size : sizeof magic;
     if (memcmp(map->data, magic, n) != 0) {
@@ -57,7 +57,7 @@ static yalm_status read_header(struct header *header, const struct mapping *map,
     return YALM_OK;
 }
 
-static yalm_status check_header(const struct header *h, const struct mapping *map, yalm_error *error)
+static yalm_status check_header(const struct container_header *h, const struct mapping *map, yalm_error *error)
 {
     if (h->header_size != HEADER_SIZE)
         return bad_number(map->path, "header size", h->header_size, "64", error);
@@ -81,7 +81,7 @@ static yalm_status check_header(const struct header *h, const struct mapping *ma
     return YALM_OK;
 }
 
-static yalm_status read_metadata(struct container *container, const struct header *h, yalm_error *error)
+static yalm_status read_metadata(struct container *container, const struct container_header *h, yalm_error *error)
 {
     const char *path = container->mapping.path;
     const char *text = (const char *)container->mapping.data + HEADER_SIZE;
@@ -112,7 +112,7 @@ yalm_status container_open(struct container *container, const char *path, bool h
     char *copy = strdup(path);
     if (!copy)
         return error_set(error, YALM_NO_MEMORY, "%s: no memory", path);
-    struct header header = {0};
+    struct container_header header = {0};
     yalm_status status = mapping_open(&container->mapping, copy, huge_pages, error);
     container->mapping.path = copy;
     if (status == YALM_OK)

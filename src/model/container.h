@@ -28,7 +28,8 @@ struct container {
     struct tensor **by_name; // (n_tensors), sorted
 };
 
-// Maps `path` (the string is copied), or copies it into huge pages, and checks header, metadata (strict JSON) and table. Reads no tensor.
+// Maps `path` (the string is copied), or copies it into huge pages, and checks header, metadata (strict JSON) and table. Reads
+// no tensor.
 yalm_status container_open(struct container *container, const char *path, bool huge_pages, yalm_error *error);
 void container_close(struct container *container);
 

@@ -23,9 +23,17 @@ enum dtype {
 // The types that a weight matrix can have come first, and of these the ones that are arrays of floating-point numbers.
 enum { DTYPE_FLOATS = DTYPE_FP8_E5M2 + 1, DTYPE_WEIGHTS = DTYPE_BF12 + 1 };
 
-// The quantised types: each group of QUANT_GROUP columns in a row has one scale, and with six bits each row another. All rows' quants come first,
-// then all groups' scales, then all rows' (docs/format.md, "Quantised matrices").
+// The quantised types: each group of QUANT_GROUP columns in a row has one scale, and with six bits each row another. All rows'
+// quants come first, then all groups' scales, then all rows' (docs/format.md, "Quantised matrices").
 enum { QUANT_GROUP = 32 };
+
+// ROW(Q8, q8, …) for each quantised type: tables of functions are made with it.
+#define QUANT_TYPES(ROW, ...)                                                                                                  \
+    ROW(Q8, q8, __VA_ARGS__)                                                                                                   \
+    ROW(Q4, q4, __VA_ARGS__)                                                                                                   \
+    ROW(Q4N, q4n, __VA_ARGS__)                                                                                                 \
+    ROW(Q5, q5, __VA_ARGS__)                                                                                                   \
+    ROW(Q6, q6, __VA_ARGS__)
 
 static const char *const dtype_names[DTYPE_COUNT] = {"fp32", "fp16", "bf16", "fp8",  "fp8_e5m2", "q8", "q4",
                                                      "q4n",  "q5",   "q6",   "bf12", "u8",       "u32"};
@@ -40,11 +48,13 @@ static const uint64_t dtype_group_bytes[DTYPE_COUNT] = {
 // Bytes of a group's scale: fp16, or an integer with sign.
 static const uint64_t dtype_group_scale[DTYPE_COUNT] = {0, 0, 0, 0, 0, 2, 2, 1, 1, 1, 0, 0, 0};
 
-// Bytes of a row's scale, a float: after all rows' elements, and groups' scales, follow all rows' scales, which need not be aligned.
+// Bytes of a row's scale, a float: after all rows' elements, and groups' scales, follow all rows' scales, which need not be
+// aligned.
 static const uint64_t dtype_row_scale[DTYPE_COUNT] = {
     0, 0, 0, sizeof(float), 0, 0, 0, sizeof(float), sizeof(float), sizeof(float), 0, 0, 0};
 
-// Of these, bytes of the first plane: all of q8's bits, the low four of the others. A row has the first planes of all its groups, then the second.
+// Bytes of a group in the first plane: all of q8's bits, the low four of the others. A row has the first planes of all its
+// groups, then the second.
 static inline size_t dtype_low_bytes(enum dtype type)
 {
     return dtype_group_bytes[type] > QUANT_GROUP / 2 && type != DTYPE_Q8 ? QUANT_GROUP / 2 : (size_t)dtype_group_bytes[type];
@@ -55,8 +65,8 @@ static inline size_t quant_groups(int cols) // in a row; the last one is filled 
     return ((size_t)cols + QUANT_GROUP - 1) / QUANT_GROUP;
 }
 
-// bf12: a row is a header, a cache line for each BF12_HEADER_COLS columns, and then blocks of BF12_BLOCK columns (docs/format.md, "bfloat16 in
-// 12 bits").
+// bf12: a row is a header, a cache line for each BF12_HEADER_COLS columns, and then blocks of BF12_BLOCK columns
+// (docs/format.md, "bfloat16 in 12 bits").
 enum { BF12_BLOCK = 128, BF12_BLOCK_BYTES = BF12_BLOCK * 12 / 8, BF12_HEADER_COLS = 4096, BF12_MOST_COLS = 65536 };
 
 static inline size_t bf12_header_bytes(int cols)

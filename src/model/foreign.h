@@ -1,4 +1,4 @@
-// What a file is that is no model of ours: the usual mistakes, by name.
+// Names a file that is no model of ours: the usual mistakes.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

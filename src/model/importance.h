@@ -1,5 +1,5 @@
-// What a model's weight matrices read while it evaluates a text: which of their columns matter. A safetensors file with a model's tensor names
-// (docs/format.md), for the converter.
+// Which columns of a model's weight matrices matter, by what they read while the model evaluates a text. It is written as a
+// safetensors file with a model's tensor names (docs/format.md), for the converter.
 #pragma once
 #include "model/weights.h"
 #include "util/new_file.h"

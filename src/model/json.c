@@ -104,29 +104,27 @@ static const char *dot(const struct json_object *object)
     return *object->where ? "." : "";
 }
 
-static yalm_status get(const cJSON **value, const struct json_object *object, const char *key, yalm_error *error)
+// The member `key`, for which is_type() holds.
+static yalm_status get(const cJSON **value, const struct json_object *object, const char *key,
+                       cJSON_bool (*is_type)(const cJSON *node), const char *expected, yalm_error *error)
 {
     *value = cJSON_GetObjectItemCaseSensitive(object->node, key);
-    if (*value)
-        return YALM_OK;
-    return error_set(error, YALM_BAD_MODEL, "%s: metadata: '%s%s%s' is missing", object->path, object->where, dot(object), key);
-}
-
-static yalm_status wrong_type(const struct json_object *object, const cJSON *value, const char *expected, yalm_error *error)
-{
-    return error_set(error, YALM_BAD_MODEL, "%s: metadata: '%s%s%s': found %s, expected %s", object->path, object->where,
-                     dot(object), json_show(value->string).text, type_name(value), expected);
+    if (!*value)
+        return error_set(error, YALM_BAD_MODEL, "%s: metadata: '%s%s%s' is missing", object->path, object->where, dot(object),
+                         key);
+    if (!is_type(*value))
+        return error_set(error, YALM_BAD_MODEL, "%s: metadata: '%s%s%s': found %s, expected %s", object->path, object->where,
+                         dot(object), json_show((*value)->string).text, type_name(*value), expected);
+    return YALM_OK;
 }
 
 yalm_status json_get_object(struct json_object *value, const struct json_object *parent, const char *key, const char *where,
                             yalm_error *error)
 {
     const cJSON *node;
-    const yalm_status status = get(&node, parent, key, error);
+    const yalm_status status = get(&node, parent, key, cJSON_IsObject, "an object", error);
     if (status != YALM_OK)
         return status;
-    if (!cJSON_IsObject(node))
-        return wrong_type(parent, node, "an object", error);
     *value = (struct json_object){parent->path, where, node};
     return YALM_OK;
 }
@@ -134,11 +132,9 @@ yalm_status json_get_object(struct json_object *value, const struct json_object 
 yalm_status json_get_array(const cJSON **value, const struct json_object *object, const char *key, yalm_error *error)
 {
     const cJSON *node;
-    const yalm_status status = get(&node, object, key, error);
+    const yalm_status status = get(&node, object, key, cJSON_IsArray, "an array", error);
     if (status != YALM_OK)
         return status;
-    if (!cJSON_IsArray(node))
-        return wrong_type(object, node, "an array", error);
     *value = node;
     return YALM_OK;
 }
@@ -146,11 +142,9 @@ yalm_status json_get_array(const cJSON **value, const struct json_object *object
 yalm_status json_get_string(const char **value, const struct json_object *object, const char *key, yalm_error *error)
 {
     const cJSON *node;
-    const yalm_status status = get(&node, object, key, error);
+    const yalm_status status = get(&node, object, key, cJSON_IsString, "a string", error);
     if (status != YALM_OK)
         return status;
-    if (!cJSON_IsString(node))
-        return wrong_type(object, node, "a string", error);
     *value = node->valuestring;
     return YALM_OK;
 }
@@ -158,11 +152,9 @@ yalm_status json_get_string(const char **value, const struct json_object *object
 yalm_status json_get_bool(bool *value, const struct json_object *object, const char *key, yalm_error *error)
 {
     const cJSON *node;
-    const yalm_status status = get(&node, object, key, error);
+    const yalm_status status = get(&node, object, key, cJSON_IsBool, "a bool", error);
     if (status != YALM_OK)
         return status;
-    if (!cJSON_IsBool(node))
-        return wrong_type(object, node, "a bool", error);
     *value = cJSON_IsTrue(node);
     return YALM_OK;
 }
@@ -183,11 +175,9 @@ yalm_status json_get_integer(int64_t *value, const struct json_object *object, c
                              yalm_error *error)
 {
     const cJSON *node;
-    const yalm_status status = get(&node, object, key, error);
+    const yalm_status status = get(&node, object, key, cJSON_IsNumber, "an integer", error);
     if (status != YALM_OK)
         return status;
-    if (!cJSON_IsNumber(node))
-        return wrong_type(object, node, "an integer", error);
     if (!json_integer_in(node, min, max, value))
         return error_set(error, YALM_BAD_MODEL, "%s: metadata: '%s%s%s': found %.17g, expected an integer from %lld to %lld",
                          object->path, object->where, dot(object), key, node->valuedouble, (long long)min, (long long)max);
@@ -198,11 +188,9 @@ yalm_status json_get_number(double *value, const struct json_object *object, con
                             yalm_error *error)
 {
     const cJSON *node;
-    const yalm_status status = get(&node, object, key, error);
+    const yalm_status status = get(&node, object, key, cJSON_IsNumber, "a number", error);
     if (status != YALM_OK)
         return status;
-    if (!cJSON_IsNumber(node))
-        return wrong_type(object, node, "a number", error);
     if (!(node->valuedouble >= min && node->valuedouble <= max))
         return error_set(error, YALM_BAD_MODEL, "%s: metadata: '%s%s%s': found %g, expected a number from %g to %g",
                          object->path, object->where, dot(object), key, node->valuedouble, min, max);

@@ -1,6 +1,6 @@
-// Strict JSON from a file that nobody vouches for. cJSON builds the tree; what it would let pass is refused before and
-// after: bytes that are not UTF-8, escaped NULs (they would cut a C string), trailing bytes, duplicate keys, deep nesting,
-// numbers that a double cannot hold, and texts whose tree would take far more memory than they do.
+// Strict JSON from a file that nobody vouches for. cJSON builds the tree; what it would let pass is refused before and after.
+// Refused are bytes that are not UTF-8, escaped NULs (they would cut a C string), trailing bytes, duplicate keys and deep
+// nesting. So are numbers that a double cannot hold, and texts whose tree would take far more memory than they do.
 #pragma once
 #include <cjson/cJSON.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-// q4n, q5 and q6: integers of six bits, -32 … 31, as what lies in the file stands for them (docs/format.md, "Quantised matrices").
+// q4n, q5 and q6: integers of six bits, -32 … 31, and how the file encodes them (docs/format.md, "Quantised matrices").
 #pragma once
 #include "model/dtype.h"
 
@@ -9,12 +9,12 @@
 #define QUANT_TABLE static const int8_t
 #endif
 
-// What q4n's four bits stand for, and q5's five: dense near 0, where most weights are.
+// The values of q4n's four bits and q5's five: dense near 0, where most weights are.
 QUANT_TABLE q4n_values[16] = {-32, -24, -18, -13, -9, -6, -4, -2, 0, 2, 4, 7, 10, 14, 19, 26};
 QUANT_TABLE q5_values[32] = {-32, -28, -25, -22, -19, -17, -15, -13, -11, -9, -7, -6, -5, -3, -2, -1,
                              0,   1,   2,   3,   4,   5,   6,   8,   10,  12, 14, 16, 19, 22, 25, 29};
 
-// A type of these?
+// Whether the type is one of these.
 static inline int dtype_is_six_bit(enum dtype type)
 {
     return type == DTYPE_Q4N || type == DTYPE_Q5 || type == DTYPE_Q6;

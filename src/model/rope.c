@@ -18,7 +18,8 @@ static double llama3_frequency(double f, const struct rope_config *rope)
     return (1 - s) * f / rope->factor + s * f;
 }
 
-// YaRN (Peng et al., arXiv 2309.00071, section 3.2): the component, as a real number, that rotates `beta` times in the original context.
+// YaRN (Peng et al., arXiv 2309.00071, section 3.2): the component, as a real number, that rotates `beta` times in the original
+// context.
 static double yarn_component(double beta, const struct rope_config *rope, int head_dim)
 {
     return head_dim * log(rope->original_context / (two_pi * beta)) / (2 * log(rope->theta));

@@ -110,7 +110,7 @@ static yalm_status read_long(struct rope_config *rope, const struct json_object 
     return status == YALM_OK ? read_factors(rope->long_factors, n, o, "long_factors", error) : status;
 }
 
-// What no single number tells.
+// Checks what no single number tells.
 static yalm_status check(const struct rope_config *rope, const struct json_object *o, yalm_error *error)
 {
     char least[48];

@@ -72,7 +72,7 @@ yalm_status share_check(const struct model_config *config, const struct model_we
 
 // ------------------------------------------------------------------------------------------ copying
 
-// Copies into `base`; where that is NULL, counts what they need.
+// Copies matrices into `base`; where that is NULL, counts the bytes that they need.
 struct copier {
     uint8_t *base;
     size_t used;
@@ -86,7 +86,7 @@ static void *take(struct copier *c, size_t bytes)
     return c->base ? c->base + at : NULL;
 }
 
-// What a row has among all rows' elements, among all groups' scales, which come behind, and among all rows' scales, which come last.
+// Bytes of a row in each section of a matrix: all rows' elements, then all groups' scales, then all rows' scales.
 struct row {
     size_t elements, scales, own;
 };
@@ -136,7 +136,7 @@ static void copy_bf12_cols(uint16_t *to, const struct matrix *w, struct share_sp
     }
 }
 
-// Of a row's elements, those of the columns: of a type with a plane of high bits, the low bits' and then the plane's.
+// Copies some columns of a row's elements. A type with a plane of high bits has the low bits first, then the plane.
 static void copy_elements(uint8_t *to, const uint8_t *from, enum dtype type, int all_cols, struct share_span cols)
 {
     const size_t planes[] = {dtype_low_bytes(type), dtype_group_bytes[type] - dtype_low_bytes(type)};
@@ -194,7 +194,7 @@ static const float *copy_floats(struct copier *c, const float *from, struct shar
 
 // ------------------------------------------------------------------------------------------ a model's parts
 
-struct cutter {
+struct divider {
     struct copier copier;
     const struct model_config *config; // the whole's
     int rank, n_ranks;
@@ -212,12 +212,12 @@ static struct share_span times(struct share_span span, int n)
 }
 
 // A bias of what all ranks together add is one rank's.
-static const float *once(struct cutter *c, const float *bias)
+static const float *once(struct divider *c, const float *bias)
 {
     return c->rank == 0 ? copy_floats(&c->copier, bias, all(c->config->hidden_dim)) : NULL;
 }
 
-static void cut_attention(struct cutter *c, struct layer_weights *part, const struct layer_weights *w)
+static void cut_attention(struct divider *c, struct layer_weights *part, const struct layer_weights *w)
 {
     const struct model_config *config = c->config;
     const struct share_span kv = times(c->heads, config->head_dim), q = times(kv, config->n_heads / config->n_kv_heads);
@@ -235,7 +235,7 @@ static void cut_attention(struct cutter *c, struct layer_weights *part, const st
     part->sink_logits = copy_floats(to, w->sink_logits, times(c->heads, config->n_heads / config->n_kv_heads));
 }
 
-static void cut_units(struct cutter *c, struct expert_weights *part, const struct expert_weights *w)
+static void cut_units(struct divider *c, struct expert_weights *part, const struct expert_weights *w)
 {
     if (!w->gate.data)
         return;
@@ -248,7 +248,7 @@ static void cut_units(struct cutter *c, struct expert_weights *part, const struc
     part->down_bias = once(c, w->down_bias);
 }
 
-static void cut_layer(struct cutter *c, struct layer_weights *part, const struct layer_weights *w)
+static void cut_layer(struct divider *c, struct layer_weights *part, const struct layer_weights *w)
 {
     const int dim = c->config->hidden_dim, n_experts = w->router.data ? c->config->n_experts : 1;
     part->attention_norm = copy_floats(&c->copier, w->attention_norm, all(dim));
@@ -265,7 +265,7 @@ static void cut_layer(struct cutter *c, struct layer_weights *part, const struct
     cut_units(c, &part->shared, &w->shared);
 }
 
-static void cut_weights(struct cutter *c, struct model_weights *part, const struct model_weights *w)
+static void cut_weights(struct divider *c, struct model_weights *part, const struct model_weights *w)
 {
     part->embedding = w->embedding;
     for (int l = 0; l < c->config->n_layers; l++)
@@ -274,7 +274,7 @@ static void cut_weights(struct cutter *c, struct model_weights *part, const stru
     part->classifier = copy_rows(&c->copier, &w->classifier, share_of_rows(c->config->vocab_size, c->rank, c->n_ranks));
 }
 
-static void cut_config(struct model_config *part, const struct cutter *c)
+static void cut_config(struct model_config *part, const struct divider *c)
 {
     const struct model_config *whole = c->config;
     const int group = whole->n_heads / whole->n_kv_heads;
@@ -312,7 +312,7 @@ yalm_status share_open(struct model_share *share, const struct model_config *con
                        const struct container *container, int rank, int n_ranks, yalm_error *error)
 {
     *share = (struct model_share){0};
-    struct cutter c = {.config = config, .rank = rank, .n_ranks = n_ranks};
+    struct divider c = {.config = config, .rank = rank, .n_ranks = n_ranks};
     c.heads = cut(config->n_kv_heads, heads_unit(config, weights), rank, n_ranks);
     if (!open_layers(&share->weights, config)) {
         share_close(share);

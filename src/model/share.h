@@ -1,9 +1,10 @@
-// One of several ranks' share of a model: KV heads with their queries and columns of o, units of the feed-forward blocks with their columns of down,
-// rows of the classifier. What a rank computes is a narrower model of the same depth: `config` and `weights` describe it, and what it
-// adds to the residual stream is a part of a sum (engine/group.h). Experts are cut like dense blocks: all ranks then have the
-// same work, whatever the router says.
+// A rank's share of a model: KV heads with their queries and columns of o, units of the feed-forward blocks with their columns
+// of down, rows of the classifier. A rank computes a narrower model of the same depth, which `config` and `weights` describe.
+// What it adds to the residual stream is a part of a sum (engine/group.h). Experts are cut like dense blocks: all ranks then
+// have the same work, whatever the router says.
 //
-// Columns are cut where groups of quantised weights begin, so that no weight changes; bf12's, which cannot be cut, become bfloat16.
+// Columns are cut where groups of quantised weights begin, so that no weight changes; bf12's, which cannot be cut, become
+// bfloat16.
 #pragma once
 #include "model/weights.h"
 
@@ -19,7 +20,7 @@ static inline struct share_span share_of_rows(int rows, int rank, int n_ranks)
 
 struct model_share {
     struct model_config config;
-    // All but the embedding, of which rows are read in the file, are copies: a rank keeps no page of what others compute with.
+    // All but the embedding, whose rows are read in the file, are copies: a rank keeps no page of other ranks' weights.
     struct model_weights weights;
     void *block; // what they lie in
     size_t bytes;

@@ -12,20 +12,20 @@
 enum { TENSOR_ALIGN = 64, MAX_NAME = 127 };
 
 // One entry, and where it stands.
-struct entry {
+struct table_entry {
     const struct container *container;
     struct json_object object;
     struct tensor *tensor;
     yalm_error *error;
 };
 
-static yalm_status wrong(const struct entry *e, const char *what, uint64_t found, uint64_t expected)
+static yalm_status wrong(const struct table_entry *e, const char *what, uint64_t found, uint64_t expected)
 {
     return error_set(e->error, YALM_BAD_MODEL, "%s: tensor '%s': %s: found %llu, expected %llu", e->object.path,
                      e->tensor->name, what, (unsigned long long)found, (unsigned long long)expected);
 }
 
-static yalm_status read_name(struct entry *e)
+static yalm_status read_name(struct table_entry *e)
 {
     const char *name;
     const yalm_status status = json_get_string(&name, &e->object, "name", e->error);
@@ -42,7 +42,7 @@ static yalm_status read_name(struct entry *e)
     return YALM_OK;
 }
 
-static yalm_status read_dtype(struct entry *e)
+static yalm_status read_dtype(struct table_entry *e)
 {
     const char *name;
     const yalm_status status = json_get_string(&name, &e->object, "dtype", e->error);
@@ -57,7 +57,7 @@ static yalm_status read_dtype(struct entry *e)
                      e->tensor->name, json_show(name).text);
 }
 
-static yalm_status read_shape(struct entry *e)
+static yalm_status read_shape(struct table_entry *e)
 {
     struct tensor *t = e->tensor;
     const cJSON *shape;
@@ -79,7 +79,7 @@ static yalm_status read_shape(struct entry *e)
     return YALM_OK;
 }
 
-static yalm_status read_checksum(struct entry *e)
+static yalm_status read_checksum(struct table_entry *e)
 {
     const char *hex;
     const yalm_status status = json_get_string(&hex, &e->object, "xxh3", e->error);
@@ -93,7 +93,7 @@ static yalm_status read_checksum(struct entry *e)
     return YALM_OK;
 }
 
-// What shape and type make; false where that overflows.
+// Computes the bytes of a shape and type; false where that overflows.
 static bool tensor_bytes(const struct tensor *t, uint64_t *bytes)
 {
     *bytes = dtype_sizes[t->dtype];
@@ -116,8 +116,8 @@ static bool tensor_bytes(const struct tensor *t, uint64_t *bytes)
     return true;
 }
 
-// Offset and length agree with shape, type, the tensor before (ending at `end`), and the file.
-static yalm_status read_place(struct entry *e, uint64_t end)
+// Checks that offset and length agree with shape, type, the tensor before (ending at `end`), and the file.
+static yalm_status read_place(struct table_entry *e, uint64_t end)
 {
     struct tensor *t = e->tensor;
     int64_t offset, length;
@@ -157,7 +157,7 @@ static yalm_status read_place(struct entry *e, uint64_t end)
     return YALM_OK;
 }
 
-static yalm_status read_entry(struct entry *e, uint64_t end)
+static yalm_status read_entry(struct table_entry *e, uint64_t end)
 {
     static const char *const members[] = {"name", "dtype", "shape", "offset", "length", "xxh3"};
     if (!cJSON_IsObject(e->object.node))
@@ -216,7 +216,7 @@ yalm_status table_read(struct container *container, uint64_t data_offset, yalm_e
     for (const cJSON *node = table->child; node; node = node->next, tensor++) {
         char where[32];
         snprintf(where, sizeof where, "tensors[%d]", (int)(tensor - container->tensors));
-        struct entry entry = {container, {root.path, where, node}, tensor, error};
+        struct table_entry entry = {container, {root.path, where, node}, tensor, error};
         const yalm_status bad = read_entry(&entry, end);
         if (bad != YALM_OK)
             return bad;

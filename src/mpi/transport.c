@@ -1,7 +1,8 @@
-// The transport of a group of ranks (engine/transport.h) by MPI: libyalm-mpi.so, which the engine opens where a launcher has started several processes.
+// The transport of a group of ranks (engine/transport.h) by MPI: libyalm-mpi.so, which the engine opens where a launcher has
+// started several processes.
 //
-// Messages go from rank to rank, without collective calls: so it is known whose has not come. All waiting is done here, by asking again and again, since
-// MPI's own waiting knows no end.
+// Messages go from rank to rank, without collective calls: so it is known whose has not come. All waiting is done here, by
+// asking again and again, since MPI's own waiting knows no end.
 
 #include <mpi.h>
 #include <stdio.h>
@@ -30,8 +31,8 @@ static const char *name(void *context, int rank)
     return ((const struct mpi *)context)->places[rank].name;
 }
 
-// Between two questions: nothing at first, as a sum's delay counts. After some time it sleeps: who only yields a core that others want gets it back after
-// milliseconds, who slept is let in at once.
+// Waits between two questions: not at all at first, since a sum's delay counts; after some time it sleeps. A thread that only
+// yields a core that others want gets it back after milliseconds; one that slept is let in at once.
 static void wait_a_little(double waited)
 {
     if (waited > 0.0002)
@@ -43,7 +44,7 @@ static int rank_of(const struct parcel *in, int n_in, const struct parcel *out, 
     return request < n_in ? in[request].rank : out[request - n_in].rank;
 }
 
-// Of n requests, one that failed, or is not done; the first of them.
+// The first of n requests that failed or is not done.
 static struct exchanged lost_one(struct mpi *m, const struct parcel *in, int n_in, const struct parcel *out, int n, bool late)
 {
     for (int i = 0; i < n; i++) {
@@ -121,7 +122,7 @@ YALM_API yalm_status yalm_mpi_join(struct transport *transport, yalm_error *erro
 
 yalm_status yalm_mpi_join(struct transport *transport, yalm_error *error)
 {
-    // The member of a team that comes first to a sum does it.
+    // The member of a team that comes to a sum first computes it.
     int threads = MPI_THREAD_SINGLE;
     if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &threads) != MPI_SUCCESS || threads < MPI_THREAD_SERIALIZED)
         return error_set(error, YALM_FAILED,

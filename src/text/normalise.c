@@ -105,7 +105,7 @@ void normaliser_close(struct normaliser *normaliser)
 
 // ------------------------------------------------------------------------------------ the steps
 
-// Well-formed text in a Unicode form. utf8proc's own limit is far above what a tokenizer takes.
+// Brings well-formed text into a Unicode form. utf8proc's own limit is far above what a tokenizer takes.
 static bool add_form(struct bytes *out, enum normalise_kind kind, const uint8_t *text, size_t length)
 {
     static const int options[] = {[NORMALISE_NFC] = UTF8PROC_STABLE | UTF8PROC_COMPOSE,
@@ -122,7 +122,7 @@ static bool add_form(struct bytes *out, enum normalise_kind kind, const uint8_t 
 static bool add_character(struct bytes *out, int32_t point)
 {
     uint8_t character[4];
-    return bytes_add(out, character, (size_t)utf8proc_encode_char(point, character));
+    return bytes_add(out, character, (size_t)utf8_write(character, point));
 }
 
 static bool add_lowercase(struct bytes *out, const uint8_t *text, size_t length)
@@ -147,8 +147,8 @@ static bool add_without_marks(struct bytes *out, const uint8_t *text, size_t len
     return done;
 }
 
-// Runs of well-formed characters go through the step. A byte between them that belongs to none stays, and so does a character that
-// the forms are too old to know.
+// Runs of well-formed characters go through the step. A byte between them that belongs to none stays, and so does a character
+// that the forms are too old to know.
 static bool add_runs(struct bytes *out, enum normalise_kind kind, const uint8_t *text, size_t length)
 {
     bool done = true, ascii = true;

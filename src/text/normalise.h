@@ -1,4 +1,4 @@
-// What becomes of a text before it is cut into words: the steps that the file lists (docs/format.md, "normalizers"), one after the other.
+// Normalises a text before it is cut into words, by the steps that the file lists (docs/format.md, "normalizers").
 #pragma once
 #include "model/json.h"
 #include "text/pattern.h"
@@ -41,6 +41,7 @@ bool bytes_add(struct bytes *bytes, const void *data, size_t n); // false: no me
 yalm_status normaliser_open(struct normaliser *normaliser, const struct json_object *facts, yalm_error *error);
 void normaliser_close(struct normaliser *normaliser);
 
-// text[0..length), any bytes, as the steps make it; *result is the caller's to free. Bytes that are no characters stay as they are.
+// text[0..length), any bytes, as the steps make it; *result is the caller's to free. Bytes that are no characters stay as they
+// are.
 yalm_status normalise(const struct normaliser *normaliser, const uint8_t *text, size_t length, struct bytes *result,
                       yalm_error *error);

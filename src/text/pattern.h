@@ -21,7 +21,8 @@ void patterns_close(struct patterns *patterns);
 // Called with each word in its order, `match` where the last pattern matched it; a status other than YALM_OK ends the cutting.
 typedef yalm_status word_visitor(void *context, size_t start, size_t length, bool match);
 
-// Matches are words, and so is what lies between, where the pattern does not leave it out. text[0..length) is any bytes: one that belongs to no
-// character counts as U+001A, a control character of one byte, so that cuts fall where they would beside any other sign.
+// Matches are words, and so is what lies between, where the pattern does not leave it out. text[0..length) is any bytes. One
+// that belongs to no character counts as U+001A, a control character of one byte, so cuts fall where they would beside any
+// other sign.
 yalm_status patterns_cut(const struct patterns *patterns, const uint8_t *text, size_t length, word_visitor *visit,
                          void *context, yalm_error *error);

@@ -1,5 +1,5 @@
-// One pass over the vocabulary for each step, and a heap where an order is needed: O(V + k log V) for k tokens kept, with
-// no sort of the whole vocabulary.
+// Each step is one pass over the vocabulary; a heap gives an order where one is needed. That is O(V + k log V) for k tokens
+// kept, without sorting the whole vocabulary.
 
 #include "text/sampler.h"
 
@@ -199,8 +199,8 @@ static void take_best(int32_t *candidates, int n, int k, const float *logits)
         }
 }
 
-// Leaves those candidates that can be among the best with `share` of the sum, which goes to *sum: their weights are added up
-// by ranges of logits, and whole ranges are dropped. Returns how many are left.
+// Leaves those candidates that can be among the best with `share` of the sum, which goes to *sum. It adds weights up by ranges
+// of logits and drops whole ranges. Returns how many are left.
 static int drop_improbable(int32_t *candidates, int n, const float *logits, float most, double share, double *sum)
 {
     enum { RANGES = 1024, RANGES_PER_NAT = 16 };
@@ -225,8 +225,8 @@ static int drop_improbable(int32_t *candidates, int n, const float *logits, floa
     return kept;
 }
 
-// Top-p with the candidates in a heap: takes the best until they reach `share` of the sum. Returns how many; they lie at the end
-// of candidates[0..*n).
+// Top-p with the candidates in a heap: takes the best until they reach `share` of the sum. Returns how many; they lie at the
+// end of candidates[0..*n).
 static int take_share(int32_t *candidates, int *n, const float *logits, float most, double share)
 {
     double sum, reached = 0;

@@ -41,7 +41,8 @@ static yalm_status make_forms(struct spellings *s, spelling_maker *make, const v
     return YALM_OK;
 }
 
-// Of equals the token with the lowest id stays, which was added first; but two that are spelled alike in the file are a mistake there.
+// Of equals the token with the lowest id stays, which was added first; but two that are spelled alike in the file are a mistake
+// there.
 static yalm_status drop_equals(struct spellings *s, bool normalised, const char *path, yalm_error *error)
 {
     int n = 0;

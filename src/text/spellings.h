@@ -1,4 +1,5 @@
-// Tokens that are found in a text as they are spelled, before the algorithm sees it: chat markers, and words that somebody added.
+// Tokens that are found in a text as they are spelled, before the algorithm sees it: chat markers, and words that somebody
+// added.
 #pragma once
 #include "text/normalise.h"
 #include "text/vocabulary.h"
@@ -23,15 +24,17 @@ struct spelled {
     size_t start, end;
 };
 
-// What a normalised token is looked for as: its piece as a text that the tokenizer normalises. *result is the caller's.
+// The text by which a normalised token is looked for: its piece, normalised by the tokenizer. *result is the caller's.
 typedef yalm_status spelling_maker(const void *context, const uint8_t *text, size_t length, struct bytes *result,
                                    yalm_error *error);
 
-// The pieces of these kinds (bits) that are flagged as normalised, or those that are not. YALM_BAD_MODEL where two of the latter are spelled alike.
+// Collects the pieces of these kinds (bits) that are flagged as normalised, or those that are not. YALM_BAD_MODEL where two of
+// the latter are spelled alike.
 yalm_status spellings_open(struct spellings *spellings, const struct vocabulary *vocabulary, uint32_t kinds, bool normalised,
                            spelling_maker *make, const void *context, const char *path, yalm_error *error);
 void spellings_close(struct spellings *spellings);
 
-// The first in text[from..length), and of those that begin at one byte the longest. What lies before text + taken belongs to another token.
+// Finds the first in text[from..length), and of those that begin at one byte the longest. Bytes before text + taken belong to
+// another token.
 struct spelled spellings_next(const struct spellings *spellings, const struct vocabulary *vocabulary, const uint8_t *text,
                               size_t length, size_t from, size_t taken, size_t *search_from);

@@ -5,8 +5,8 @@
 #include "text/tokenizer_parts.h"
 #include "util/utf8.h"
 
-// A token that was found as it is spelled had no space put before it. What follows it is a segment of its own, if segments
-// get one; if only the text's start does, that is past, except where the token is bos, which stands before the start.
+// A token that was found as it is spelled had no space put before it. What follows it is a segment of its own, if segments get
+// a space. If only the text's start gets one, that is past, unless the token is bos, which stands before the start.
 static void after_spelled(const struct tokenizer *tokenizer, yalm_stream *stream, int32_t token)
 {
     if (tokenizer->prefix_space == PREFIX_SEGMENTS)

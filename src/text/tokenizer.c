@@ -1,4 +1,4 @@
-// Text to ids: find the tokens that are spelled in the text, cut what lies between into words, merge each word's symbols.
+// Text to ids: finds the tokens that are spelled in the text, cuts the rest into words, merges each word's symbols.
 
 #include "text/tokenizer.h"
 
@@ -50,8 +50,8 @@ static bool add_sentence(struct bytes *sentence, const uint8_t *text, size_t len
     return done;
 }
 
-// A prefix that is put before every word that begins a part is a pre-tokenizer's; one that is put before the text, whatever it begins with,
-// is a normalizer's.
+// A prefix that is put before every word that begins a part is a pre-tokenizer's; one that is put before the text, whatever it
+// begins with, is a normalizer's.
 static bool prefix_is_normal(const struct tokenizer *tokenizer)
 {
     return tokenizer->prefix_space != PREFIX_NEVER && !tokenizer->prefix_if_missing;
@@ -71,7 +71,7 @@ yalm_status tokenizer_normalise(const struct tokenizer *tokenizer, const uint8_t
     return done ? YALM_OK : no_memory(error, length);
 }
 
-// A part of a sentence, spaces for U+2581, in words.
+// Encodes a part of a sentence, with spaces for U+2581, word by word.
 static yalm_status encode_sentence(struct encoder *encoder, const uint8_t *text, size_t length, bool first)
 {
     const struct tokenizer *tokenizer = encoder->tokenizer;
@@ -99,7 +99,7 @@ static yalm_status encode_sentence(struct encoder *encoder, const uint8_t *text,
     return status;
 }
 
-// Normalised text between tokens that are spelled in it.
+// Encodes normalised text between tokens that are spelled in it.
 static yalm_status encode_part(struct encoder *encoder, const uint8_t *text, size_t length, bool first)
 {
     if (length == 0)
@@ -112,7 +112,8 @@ static yalm_status encode_part(struct encoder *encoder, const uint8_t *text, siz
 
 typedef yalm_status part_encoder(struct encoder *encoder, const uint8_t *text, size_t length, bool first);
 
-// Tokens that are spelled in the text become their ids, what lies between them goes to encode(). first: the text is the beginning of all.
+// Tokens that are spelled in the text become their ids, what lies between them goes to encode(). first: the text is the
+// beginning of all.
 static yalm_status encode_between(struct encoder *encoder, const struct spellings *spellings, const uint8_t *text,
                                   size_t length, bool first, part_encoder *encode)
 {

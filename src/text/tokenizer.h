@@ -5,8 +5,8 @@
 
 struct tokenizer;
 
-// Reads the metadata's `tokenizer` and the tensors `tokenizer.*`. *tokenizer is NULL for a model that has none ("type": "none").
-// YALM_BAD_MODEL names what is inconsistent. The container must outlive the tokenizer.
+// Reads the metadata's `tokenizer` and the tensors `tokenizer.*`. *tokenizer is NULL for a model that has none ("type":
+// "none"). YALM_BAD_MODEL names what is inconsistent. The container must outlive the tokenizer.
 yalm_status tokenizer_open(struct tokenizer **tokenizer, const struct container *container, const struct model_config *config,
                            yalm_error *error);
 void tokenizer_close(struct tokenizer *tokenizer); // NULL is welcome

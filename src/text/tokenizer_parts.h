@@ -1,4 +1,4 @@
-// What a tokenizer consists of, for the files that implement it.
+// The parts of a tokenizer, for the files that implement it.
 #pragma once
 #include "text/merge.h"
 #include "text/normalise.h"
@@ -32,7 +32,7 @@ struct tokenizer {
     int32_t bos; // -1: none
 };
 
-// text[0..length) as the steps make it, and in a SentencePiece-style vocabulary with spaces for U+2581 and the prefix that belongs to the text, not
-// to a word. *result is the caller's to free.
+// text[0..length) as the steps make it. In a SentencePiece-style vocabulary it has spaces for U+2581, and the prefix that
+// belongs to the text, not to a word. *result is the caller's to free.
 yalm_status tokenizer_normalise(const struct tokenizer *tokenizer, const uint8_t *text, size_t length, bool first,
                                 struct bytes *result, yalm_error *error);

@@ -6,14 +6,14 @@
 #include <utf8proc.h>
 
 #include "text/unicode_tables.h"
+#include "util/utf8.h"
 
 // The code point at text[0..length) and its bytes; a byte that begins no well-formed character is U+001A, of one byte.
 static inline int32_t unicode_next(const uint8_t *text, size_t length, size_t *bytes)
 {
-    utf8proc_int32_t point;
-    const utf8proc_ssize_t n = utf8proc_iterate(text, (utf8proc_ssize_t)length, &point);
+    const int n = utf8_character(text, length);
     *bytes = n > 0 ? (size_t)n : 1;
-    return n > 0 ? point : 0x1a;
+    return n > 0 ? utf8_point(text, n) : 0x1a;
 }
 
 // The code point that ends at text + length.
@@ -35,7 +35,7 @@ static inline bool unicode_is_space(int32_t c)
            c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
-// Younger than the tables that `tokenizers` normalises by.
+// Characters younger than the tables that `tokenizers` normalises by.
 static inline bool unicode_is_later(int32_t c)
 {
     int low = 0, high = sizeof later_characters / sizeof *later_characters;
@@ -65,7 +65,8 @@ static inline bool unicode_is_mark(int32_t c)
     return category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC || category == UTF8PROC_CATEGORY_ME;
 }
 
-// What \w is in Unicode's rules for regular expressions (UTS 18): letters, marks, digits, connectors, joiners, and the encircled letters.
+// What \w is in Unicode's rules for regular expressions (UTS 18): letters, marks, digits, connectors, joiners, and the
+// encircled letters.
 static inline bool unicode_is_word(int32_t c)
 {
     const utf8proc_category_t category = utf8proc_category(c);

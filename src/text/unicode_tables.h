@@ -2,7 +2,8 @@
 #pragma once
 #include <stdint.h>
 
-// Characters that are younger than Unicode 9, whose forms and marks `tokenizers` has: to these they are signs like any other. First and last.
+// Characters that are younger than Unicode 9, whose forms and marks `tokenizers` has: to these they are signs like any other.
+// First and last.
 static const int32_t later_characters[][2] = {
     {0x7fd, 0x7fd},     {0x897, 0x89f},     {0x8ca, 0x8d3},     {0x9fe, 0x9fe},     {0xafa, 0xaff},     {0xb55, 0xb55},
     {0xc04, 0xc04},     {0xc3c, 0xc3c},     {0xcf3, 0xcf3},     {0xd00, 0xd00},     {0xd3b, 0xd3c},     {0xd81, 0xd81},

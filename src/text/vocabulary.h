@@ -5,7 +5,7 @@
 // As in docs/format.md.
 enum piece_kind { PIECE_NORMAL, PIECE_UNKNOWN, PIECE_CONTROL, PIECE_USER_DEFINED, PIECE_BYTE, PIECE_UNUSED, PIECE_KINDS };
 
-// What a token that is found as it is spelled asks for besides: bits of tokenizer.flags.
+// Flags of tokens that are found as they are spelled: bits of tokenizer.flags.
 enum piece_flag {
     PIECE_LSTRIP = 1,      // takes the white space before it
     PIECE_RSTRIP = 2,      // and behind it

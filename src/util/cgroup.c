@@ -44,8 +44,8 @@ static bool names(const char *list, size_t length, const char *name)
     return false;
 }
 
-// The process's group, as the line says it that has this controller ("": v2's): "4:memory:/a/b" is "/a/b". "" for the topmost one, and where nothing is
-// said: a container sees its own group there.
+// The process's group, from the line of this controller ("": v2's): "4:memory:/a/b" is "/a/b". "" is the topmost one; a
+// container sees its own group there.
 static void own_group(const struct cgroup_system *system, const char *controller, char group[GROUP_PATH])
 {
     group[0] = 0;
@@ -68,7 +68,8 @@ static void own_group(const struct cgroup_system *system, const char *controller
 
 typedef void visitor(void *found, const char *folder, bool v1);
 
-// The process's group and those above it, of both versions: a controller belongs to one of them, and the other's folders lack its files.
+// The process's group and those above it, of both versions: a controller belongs to one of them, and the other's folders lack
+// its files.
 static void each_group(const struct cgroup_system *system, const char *controller, visitor *visit, void *found)
 {
     for (int v1 = 0; v1 < 2; v1++) {

@@ -15,7 +15,7 @@ static yalm_status map_file(struct mapping *mapping, int fd, yalm_error *error)
     void *data = mmap(NULL, mapping->size, PROT_READ, MAP_SHARED, fd, 0);
     if (data == MAP_FAILED)
         return error_set(error, YALM_FAILED, "%s: cannot map: %s", mapping->path, strerror(errno));
-    // A hint: what is not in the page cache yet is to be read in pieces of 2 MiB, and mapped as such, where the file system can.
+    // A hint: pages that are not in the page cache yet should be read and mapped in pieces of 2 MiB, where the file system can.
     madvise(data, mapping->size, MADV_HUGEPAGE);
     mapping->data = data;
     return YALM_OK;

@@ -8,8 +8,8 @@
 void *memory_pages(size_t bytes);
 void memory_pages_free(void *block, size_t bytes); // NULL is welcome
 
-// Zeroed memory in transparent huge pages, aligned to them, `taken` bytes of address space that munmap() gives back. NULL where the
-// kernel has none, or does not give any; `why` says why.
+// Zeroed memory in transparent huge pages, aligned to them, `taken` bytes of address space that munmap() gives back. NULL where
+// the kernel has none, or does not give any; `why` says why.
 void *memory_huge_pages(uint64_t bytes, uint64_t *taken, const char **why);
 
 // Bytes that can be taken without swapping: MemAvailable, or less where a control group's limit is nearer.

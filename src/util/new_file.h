@@ -10,10 +10,11 @@ struct new_file {
     FILE *file;
 };
 
-// Whether what stands at a path, a regular file with something in it, is of the kind that may be replaced.
+// Whether the file at a path, regular and not empty, is of the kind that may be replaced.
 typedef bool new_file_kind(FILE *file);
 
-// YALM_FAILED where something else than nothing, an empty file, or one of that kind has the name. `what` such a file holds, for the message.
+// YALM_FAILED where the name belongs to anything but an empty file or one of that kind. `what`: what such a file holds, for the
+// message.
 yalm_status new_file_create(struct new_file *made, const char *path, new_file_kind *replaceable, const char *what,
                             yalm_error *error);
 // Keeps the file or drops it; returns `status`, or what went wrong in keeping it.

@@ -1,5 +1,5 @@
-// render: the first line of standard input is a model file's metadata with a member "chat", each of the others a JSON object of variables. Answers each with
-// a line, "ok N" and N bytes of text after it, or "error STATUS TEXT".
+// render: the first line of standard input is a model file's metadata with a member "chat", each of the others a JSON object of
+// variables. Answers each with a line, "ok N" and N bytes of text after it, or "error STATUS TEXT".
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -14,7 +14,7 @@ struct problem {
     int *first, *last;          // or NULL
     void *scratch;
     const struct fixed_attention *fixed; // whose kernel it is
-    const struct few_attention *few;     // likewise; both NULL: f->kernels'
+    const struct byte_attention *few;    // likewise; both NULL: f->kernels'
 };
 
 // Rows of int8 that use the whole range, with scales of very different sizes, one of them 0; and what they stand for.

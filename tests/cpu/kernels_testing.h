@@ -1,5 +1,5 @@
-// What the kernels' tests share: each test runs once for each instruction set (and is skipped where the machine lacks it), on memory
-// that ends at a page that may not be touched, so that reading or writing one byte too far is a crash.
+// What the kernels' tests share: each test runs once for each instruction set (and is skipped where the machine lacks it), on
+// memory that ends at a page that may not be touched, so that reading or writing one byte too far is a crash.
 #pragma once
 #include <math.h>
 #include <setjmp.h>
@@ -140,8 +140,8 @@ static inline void *random_elements(struct fixture *f, enum dtype type, size_t n
     return x;
 }
 
-// Each float sum of n terms has a relative error of at most about (n / lanes + log lanes) half units of the terms' magnitudes; no kernel
-// here uses fewer than 8 lanes, and scalar ones sum in double.
+// Each float sum of n terms has a relative error of at most about (n / lanes + log lanes) half units of the terms' magnitudes;
+// no kernel here uses fewer than 8 lanes, and scalar ones sum in double.
 static inline double sum_error(int n)
 {
     return (n / 8 + 16) * 0x1p-24;

@@ -1,5 +1,5 @@
-// The engine's own state over random queries, keys and values that are not rotated, run through attention alone, and the same attention in double
-// precision from what the cache then has: what test_sparq.c looks at step by step.
+// The engine's own state over random queries, keys and values that are not rotated, run through attention alone, and the same
+// attention in double precision from what the cache then has: what test_sparq.c looks at step by step.
 #pragma once
 #include <math.h>
 #include <setjmp.h>

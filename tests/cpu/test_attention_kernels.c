@@ -5,8 +5,8 @@ static const int head_dims[] = {8, 20, 33, 48, 64, 80, 96, 128, 256};
 
 enum { N_HEAD_DIMS = sizeof head_dims / sizeof *head_dims };
 
-// A score's error is that of a sum of head_dim products; e^x carries it over as a relative error and adds 2e-6 of its own, as does each
-// change of the maximum; then the values are summed in float.
+// A score's error is that of a sum of head_dim products; e^x carries it over as a relative error and adds 2e-6 of its own, as
+// does each change of the maximum; then the values are summed in float.
 static void check_query(const struct problem *p, int i)
 {
     const int first = p->first ? p->first[i] : 0, last = p->first ? p->last[i] : p->n_keys, d = p->head_dim;

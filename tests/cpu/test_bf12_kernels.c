@@ -1,4 +1,5 @@
-// Products with bf12 weights against a double-precision reference, and rows unpacked to the bit. The rows are packed here, after docs/format.md alone.
+// Products with bf12 weights against a double-precision reference, and rows unpacked to the bit. The rows are packed here,
+// after docs/format.md alone.
 #include "kernels_testing.h"
 
 static const int widths[] = {1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 144, 256, 300, 513, 4097};
@@ -204,7 +205,8 @@ static void test_token_alone(void **state)
     }
 }
 
-// Of a damaged file: more exceptions than a header has room for, of columns that are not there, and codes below an exponent of zero.
+// Of a damaged file: more exceptions than a header has room for, of columns that are not there, and codes below an exponent of
+// zero.
 static void test_damaged(void **state)
 {
     struct fixture *f = fixture_of(state);

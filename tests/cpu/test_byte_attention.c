@@ -1,5 +1,5 @@
-// Attention of a few queries to an int8 cache by dot products of bytes against a naive double-precision softmax, to what rounding queries and weights to
-// 16-bit integers may lose.
+// Attention of a few queries to an int8 cache by dot products of bytes against a naive double-precision softmax, to what
+// rounding queries and weights to 16-bit integers may lose.
 #include "attention_problem.h"
 #include "cpu/kernels/rows.h"
 
@@ -31,7 +31,8 @@ static double scores_of(const struct problem *p, int i, double *scores)
     return error;
 }
 
-// Weights are off by their scores' errors, and, times their values' scales, by half a unit, which is at most that of all keys together.
+// Weights are off by their scores' errors, and, times their values' scales, by half a unit, which is at most that of all keys
+// together.
 static void check_outputs(const struct problem *p, int i, int first, int last, const double *weights, double sum,
                           double relative)
 {
@@ -80,7 +81,7 @@ static void check_query(const struct problem *p, int i)
 static struct problem byte_problem(struct fixture *f, int n_queries, int n_keys, int head_dim, double range)
 {
     struct problem p = make_problem(f, KV_INT8, n_queries, n_keys, head_dim, range);
-    p.few = few_attention_select(f->kernels, YALM_ACTIVATIONS_INT16, KV_INT8, head_dim);
+    p.few = byte_attention_select(f->kernels, YALM_ACTIVATIONS_INT16, KV_INT8, head_dim);
     if (!p.few)
         skip(); // no VNNI
     p.scratch = guarded_scratch(f, p.few->scratch);
@@ -162,7 +163,8 @@ static void test_largest(void **state)
     }
 }
 
-// Scores of ±1e3, whose maximum changes from block to block, so that e^x would overflow; a value a thousand times the others' size.
+// Scores of ±1e3, whose maximum changes from block to block, so that e^x would overflow; a value a thousand times the others'
+// size.
 static void test_outliers(void **state)
 {
     struct fixture *f = fixture_of(state);
@@ -312,12 +314,12 @@ static void test_selection(void **state)
 {
     struct fixture *f = fixture_of(state);
     const bool vnni = !strcmp(f->kernels->name, "avx512vnni") || !strcmp(f->kernels->name, "amx");
-    assert_true(!!few_attention_select(f->kernels, YALM_ACTIVATIONS_INT16, KV_INT8, 64) == vnni);
-    assert_null(few_attention_select(f->kernels, YALM_ACTIVATIONS_FP32, KV_INT8, 64));
-    assert_null(few_attention_select(f->kernels, YALM_ACTIVATIONS_INT16, KV_FP16, 64));
-    assert_null(few_attention_select(f->kernels, YALM_ACTIVATIONS_INT16, KV_FP32, 64));
-    assert_null(few_attention_select(f->kernels, YALM_ACTIVATIONS_INT16, KV_INT8, 80));
-    assert_null(few_attention_select(f->kernels, YALM_ACTIVATIONS_INT16, KV_INT8, 320));
+    assert_true(!!byte_attention_select(f->kernels, YALM_ACTIVATIONS_INT16, KV_INT8, 64) == vnni);
+    assert_null(byte_attention_select(f->kernels, YALM_ACTIVATIONS_FP32, KV_INT8, 64));
+    assert_null(byte_attention_select(f->kernels, YALM_ACTIVATIONS_INT16, KV_FP16, 64));
+    assert_null(byte_attention_select(f->kernels, YALM_ACTIVATIONS_INT16, KV_FP32, 64));
+    assert_null(byte_attention_select(f->kernels, YALM_ACTIVATIONS_INT16, KV_INT8, 80));
+    assert_null(byte_attention_select(f->kernels, YALM_ACTIVATIONS_INT16, KV_INT8, 320));
 }
 
 int main(void)

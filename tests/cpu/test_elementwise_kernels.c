@@ -114,7 +114,8 @@ static void test_other_activations(void **state)
             f->kernels->activate[a](gate, up, n);
             for (int i = 0; i < n; i++) {
                 const double expected = a == ACTIVATION_GELU ? gelu(before[i]) * up[i] : clamped(before[i], up[i]);
-                // Beside e^x's error, and float's of its argument: far out in the negative that is many units, of next to nothing.
+                // Beside e^x's error, and float's of its argument: far out in the negative that is many units, of next to
+                // nothing.
                 const double bound = 4e-6 * fabs(expected) + 2e-7 * fabs(up[i]) + 1e-6;
                 assert_near(gate[i], expected, bound, a == ACTIVATION_GELU ? "gelu" : "clamped", i, n);
             }

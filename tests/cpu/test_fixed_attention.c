@@ -1,4 +1,5 @@
-// Attention of many queries in 16-bit integers against a naive double-precision softmax, to what rounding to such integers may lose.
+// Attention of many queries in 16-bit integers against a naive double-precision softmax, to what rounding to such integers may
+// lose.
 #include "attention_problem.h"
 
 enum { BLOCK = 128, GROUP = 32, PAIRS = GROUP / 2, TURN_PAIRS = 4, TURNS_IN_BLOCK = BLOCK / (2 * TURN_PAIRS) };
@@ -57,8 +58,8 @@ static struct score score_of(const struct problem *p, int i, int j)
     return score;
 }
 
-// Weights are off by their scores' errors and by half a unit, which is at most that of weights that are all 1; values by half a unit of their
-// component's largest.
+// Weights are off by their scores' errors and by half a unit, which is at most that of weights that are all 1; values by half a
+// unit of their component's largest.
 static void check_outputs(const struct problem *p, int i, int first, int last, const double *weights, double sum,
                           double relative)
 {
@@ -217,7 +218,8 @@ static void test_largest(void **state)
     }
 }
 
-// Scores of ±1e3, whose maximum changes from block to block, so that e^x would overflow; keys and values a thousand times the others' size.
+// Scores of ±1e3, whose maximum changes from block to block, so that e^x would overflow; keys and values a thousand times the
+// others' size.
 static void test_outliers(void **state)
 {
     struct fixture *f = fixture_of(state);

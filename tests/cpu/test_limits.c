@@ -1,5 +1,5 @@
-// The machine's limits, as far as they can be known beforehand: positive, finite, and not faster than any machine is. And slices of plain
-// reading, by a kernel that counts instead of reading.
+// The machine's limits, as far as they can be known beforehand: positive, finite, and not faster than any machine is. And
+// slices of plain reading, by a kernel that counts instead of reading.
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -124,8 +124,8 @@ static void test_slices_end_where_memory_is_short(void **state)
     team_close(team);
 }
 
-// The reader's block stays where it is, and where the reader has none, limits are measured all the same. A reader takes as much as four times the
-// last-level cache, which is too much for some machines: then it has none either.
+// The reader's block stays where it is, and where the reader has none, limits are measured all the same. A reader takes as much
+// as four times the last-level cache, which is too much for some machines: then it has none either.
 static void test_limits_read_the_readers_block(void **state)
 {
     (void)state;

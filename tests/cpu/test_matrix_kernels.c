@@ -81,14 +81,14 @@ static float *packed(struct fixture *f, const struct problem *p, int pieces)
 
 static void matmul(struct fixture *f, const struct problem *p, const float *x, int first, int last)
 {
-    f->kernels->matmul[p->type](&(struct matmul_args){
+    f->kernels->matmul[p->type](&(struct product_args){
         .y = p->y + first,
         .ldy = p->ldy,
         .w = p->w,
         .first_row = first,
         .last_row = last,
         .cols = p->cols,
-        .packed = x,
+        .x = x,
         .n = p->n,
         .scratch = guarded_scratch(f, f->kernels->matmul_scratch),
     });

@@ -253,7 +253,8 @@ static void test_code_places(void **state)
     assert_true(code_stride(1) == 64 && code_stride(129) == 192 && code_stride(257) == 192);
 }
 
-// Some of the components, in ascending order, one of them twice; one and several blocks of groups, 1 to 9 queries; the largest sums.
+// Some of the components, in ascending order, one of them twice; one and several blocks of groups, 1 to 9 queries; the largest
+// sums.
 static void test_code_scores(void **state)
 {
     struct fixture *f = fixture_of(state);
@@ -357,8 +358,9 @@ static double value_at(enum kv_type type, const void *v, const float *scales, in
 
 enum leave_out { NONE, LITTLE, FIRST };
 
-// Sharp softmaxes over more keys than a block has. LITTLE: rows of little weight are left out, which may be all of a block; FIRST: the first 300 have little weight and
-// none after them has, so that of three blocks of 256 nothing, some and all is kept.
+// Sharp softmaxes over more keys than a block has. LITTLE: rows of little weight are left out, which may be all of a block;
+// FIRST: the first 300 have little weight and none after them has, so that of three blocks of 256 nothing, some and all is
+// kept.
 static void check_values(struct fixture *f, enum kv_type type, int n_queries, int n_keys, int head_dim, enum leave_out out,
                          int streams)
 {
@@ -422,7 +424,8 @@ static void check_values(struct fixture *f, enum kv_type type, int n_queries, in
     release(f);
 }
 
-// Rows are left out where none of up to 8 queries wants them. Some and most of a block's are left out, in either way of fetching.
+// Rows are left out where none of up to 8 queries wants them. Some and most of a block's are left out, in either way of
+// fetching.
 static void test_values(void **state)
 {
     struct fixture *f = fixture_of(state);

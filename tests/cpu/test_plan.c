@@ -1,4 +1,5 @@
-// Who multiplies: every number of tokens has one multiplier, of tokens apart that of one, and memory is counted for all that can come.
+// Who multiplies: every number of tokens has one multiplier, of tokens apart that of one, and memory is counted for all that
+// can come.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,10 +33,10 @@ static bool has_product(const struct product_plan *plan, const struct multiplier
         return plan->kernels->matvec[type];
     case TOKENS_PACKED:
         return plan->kernels->matmul[unpacked];
-    case TOKENS_HALVES:
-        return m->half->product[unpacked];
+    case TOKENS_16_BITS:
+        return m->matmul16->product[unpacked];
     case TOKENS_QUANTISED:
-        return plan->quant->product[type];
+        return plan->quant->few.product[type] && plan->quant->many.product[type];
     case TOKEN_FORMS:
         break;
     }
@@ -59,8 +60,15 @@ static void check_type(const struct product_plan *plan, enum dtype type)
         assert_int_equal(plan_forms(plan, type_bit(type), n, false), 1u << m->form);
         assert_true(plan_all_forms(plan, type_bit(type)) & 1u << m->form);
         assert_true(n <= plan_most(plan, m->form));
-        if (m->half)
-            assert_true(m->half->size(n, 256) <= plan_halves_bytes(plan, 256) && m->half->scratch <= plan_scratch(plan));
+        if (m->form == TOKENS_QUANTISED)
+            assert_true(plan_quant_form(plan->quant, n)->product[type] &&
+                        plan_quant_form(plan->quant, n)->size(n, 256) <= plan_quantised_bytes(plan->quant, plan->chunk, 256));
+        if (m->matmul16) {
+            assert_true(m->matmul16->most == 0 || n <= m->matmul16->most);
+            assert_true(m->matmul16->rows <= plan_16_bits_rows(plan));
+            assert_true(m->matmul16->size(n, 256) <= plan_16_bits_bytes(plan, 256) &&
+                        m->matmul16->scratch <= plan_scratch(plan));
+        }
     }
 }
 

@@ -1,5 +1,6 @@
-// Products of quantised matrices: against sums in double of the same quants, to rounding; against the tokens as they were before they were
-// quantised, within the bound that half a step of each value gives.
+// Products of quantised matrices: against sums in double of the same quants, to rounding; against the tokens as they were
+// before they were quantised, within the bound that half a step of each value gives.
+#include "cpu/plan.h"
 #include "kernels_testing.h"
 #include "model/quant_values.h"
 
@@ -105,7 +106,7 @@ static struct problem make_problem(struct fixture *f, const struct form *form, e
         for (int c = 0; c < cols; c++)
             p.x[t * p.ldx + c] *= (t + c / 32) % 5 == 0 ? 0 : (float)ldexp(1, (t * 3 + c / 32 * 7) % 24 - 12);
     p.y = guarded(f, sizeof *p.y * (size_t)((n - 1) * p.ldy + rows));
-    p.quantised = guarded_scratch(f, p.quant->size(n, cols));
+    p.quantised = guarded_scratch(f, plan_quant_form(p.quant, n)->size(n, cols));
     p.scratch = guarded_scratch(f, p.quant->scratch);
     return p;
 }
@@ -114,24 +115,26 @@ static struct problem make_problem(struct fixture *f, const struct form *form, e
 static void quantise(const struct problem *p, int piece)
 {
     for (int c = 0; c < p->cols; c += piece)
-        p->quant->quantise(p->quantised, p->x, p->ldx, p->n, p->cols, c, p->cols - c < piece ? p->cols : c + piece);
+        plan_quant_form(p->quant, p->n)
+            ->quantise(p->quantised, p->x, p->ldx, p->n, p->cols, c, p->cols - c < piece ? p->cols : c + piece);
 }
 
 static void multiply_by(const struct problem *p, int first, int last, struct fetching fetching)
 {
-    p->quant->product[p->type](&(struct quant_args){
-        .y = p->y + first,
-        .ldy = p->ldy,
-        .w = p->w,
-        .rows = p->rows,
-        .cols = p->cols,
-        .first_row = first,
-        .last_row = last,
-        .x = p->quantised,
-        .n = p->n,
-        .fetching = fetching,
-        .scratch = p->scratch,
-    });
+    plan_quant_form(p->quant, p->n)
+        ->product[p->type](&(struct product_args){
+            .y = p->y + first,
+            .ldy = p->ldy,
+            .w = p->w,
+            .rows = p->rows,
+            .cols = p->cols,
+            .first_row = first,
+            .last_row = last,
+            .x = p->quantised,
+            .n = p->n,
+            .fetching = fetching,
+            .scratch = p->scratch,
+        });
 }
 
 static void multiply(const struct problem *p, int first, int last)

@@ -122,7 +122,8 @@ static void test_periodic_rows(void **state)
     }
 }
 
-// Rows in two calls each, the first perhaps of nothing: their maxima and sums, alone and with the exponentials kept, and the weights made of these.
+// Rows in two calls each, the first perhaps of nothing: their maxima and sums, alone and with the exponentials kept, and the
+// weights made of these.
 static void test_softmax(void **state)
 {
     struct fixture *f = fixture_of(state);

@@ -1,6 +1,6 @@
-// SparQ attention in the engine's own state, against double precision, step by step: the copy of the keys, the approximate scores, which
-// rows they select, the share of the selected, the mean of the values, and the output. Queries, keys and values are random here and not
-// rotated; batches of one token and of several, windows, rings that have wrapped, sinks and rollbacks.
+// SparQ attention in the engine's own state, against double precision, step by step: the copy of the keys, the approximate
+// scores, which rows they select, the share of the selected, the mean of the values, and the output. Queries, keys and values
+// are random here and not rotated; batches of one token and of several, windows, rings that have wrapped, sinks and rollbacks.
 #include <sched.h>
 #include <stdatomic.h>
 
@@ -36,7 +36,8 @@ static double copy_error(const struct rig *r, const double *key)
                                                               : 0.51 / 7);
 }
 
-// The approximate score of the i-th visible key in the last layer, as the engine has it; of those that it keeps as e^(score - base) too.
+// The approximate score of the i-th visible key in the last layer, as the engine has it; of those that it keeps as e^(score -
+// base) too.
 static double engine_score(const struct rig *r, int head, int64_t position, int i)
 {
     const struct selective *t = &r->s->method->selective;
@@ -279,7 +280,8 @@ static void meet(void *context, int i)
         sched_yield();
 }
 
-// More keys than a part of the scores has, and parts of several blocks, the last of them short; also where the ring begins again within one.
+// More keys than a part of the scores has, and parts of several blocks, the last of them short; also where the ring begins
+// again within one.
 static void test_several_parts(void **state)
 {
     (void)state;

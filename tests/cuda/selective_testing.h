@@ -4,7 +4,7 @@
 #include "cuda/long/method.h"
 
 extern "C" {
-#include "cpu/long/chance.h"
+#include "cpu/long/priority.h"
 }
 
 // A session's state as far as methods look at it. Its blocks are freed by selective_end().
@@ -149,7 +149,7 @@ static inline struct cpu_selection cpu_selection(const std::vector<float> &x, co
     struct candidates chosen = {indices.data(), values.data(), 0};
     chosen.n = select_top(&kernels, indices.data(), values.data(), x.data(), first, n - local, k - first - local + drawn);
     if (drawn)
-        chance_biases(bias.data(), &chosen, chance_take(&chosen), lifts, false);
+        priority_biases(bias.data(), &chosen, priority_take(&chosen), lifts, false);
     struct cpu_selection s;
     for (int i = 0; i < first; i++)
         s.rows.push_back(i);

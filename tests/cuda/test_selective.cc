@@ -111,10 +111,10 @@ static void check_selection(const struct selection_case &c)
     const std::vector<int> rows = host_copy(f.method.selective.rows, (size_t)c.n_kv_heads * ld);
     const std::vector<int> n_rows = host_copy(f.method.selective.n_rows, c.n_kv_heads);
     const std::vector<float> bias = host_copy(f.method.selective.candidates, (size_t)c.n_kv_heads * ld);
-    std::vector<float> lifts(slots.size() + CHANCE_PHASES);
-    chance_lifts(lifts.data(), (int)slots.size(), false);
+    std::vector<float> lifts(slots.size() + PRIORITY_PHASES);
+    priority_lifts(lifts.data(), (int)slots.size(), false);
     for (int h = 0; h < c.n_kv_heads; h++) {
-        const float *lift = c.drawn ? lifts.data() + chance_phase(h) : NULL;
+        const float *lift = c.drawn ? lifts.data() + priority_phase(h) : NULL;
         std::vector<double> expected(slots.size());
         for (int i = 0; i < group; i++) {
             const size_t head = (size_t)h * group + i;
@@ -179,7 +179,7 @@ static void selects_from_many(void **)
     check_selection({32, 32, 10240, 0, 0, 8, 10200, choice_of(700, 0, 10), EQUAL}); // a block has several parts
 }
 
-// By chances: several parts and heads of a group, a ring, all keys, none but those that always belong, most weights 0, equal ones.
+// By priority: several parts and heads of a group, a ring, all keys, none but those that always belong, most weights 0, equal ones.
 static void draws_as_the_cpu(void **)
 {
     for (enum scores scores : {PLAIN, TIED, EQUAL, ODD, FLAT, WIDE, LONELY})

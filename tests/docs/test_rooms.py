@@ -27,7 +27,7 @@ ROOMS = {
     "cuda/step": ("cuda/kernels", "cuda/attention", "cuda"),
     "cuda/long": ("cuda/kernels", "cuda/attention", "cuda"),
     "mpi": ("util", "engine"),
-    "grammar": ("yalm.h",),
+    "grammar": ("yalm.h", "util"),
     "speculate": ("yalm.h",),
     "speech": ("util",),
     "generate": ("yalm.h", "util", "grammar", "speculate", "speech"),

@@ -21,7 +21,7 @@ FAULTS = (
         KERNELS + "vec/matvec.h",
         "row_bytes = apart * cols * size,",
         "row_bytes = (apart - (apart > 1)) * cols * size,",
-        ("release/cpu/test_half_kernels", "release/cpu/*"),
+        ("release/cpu/test_matmul16", "release/cpu/*"),
     ),
     Fault(
         "matmul in 16-bit integers: a group takes its neighbour's scale",

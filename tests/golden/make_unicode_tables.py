@@ -99,7 +99,8 @@ def main():
 #pragma once
 #include <stdint.h>
 
-// Characters that are younger than Unicode 9, whose forms and marks `tokenizers` has: to these they are signs like any other. First and last.
+// Characters that are younger than Unicode 9, whose forms and marks `tokenizers` has: to these they are signs like any other.
+// First and last.
 static const int32_t later_characters[][2] = {{
 {chr(10).join(f"    {{0x{first:x}, 0x{last:x}}}," for first, last in ranges(later(library, points)))}
 }};

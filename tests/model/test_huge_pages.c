@@ -1,4 +1,5 @@
-// A file mapped, or copied into huge pages: the same bytes, in memory of which the kernel knows what it is for; and what is said where that cannot be.
+// A file mapped, or copied into huge pages: the same bytes, in memory of which the kernel knows what it is for; and what is
+// said where that cannot be.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -8,8 +8,8 @@
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-// transformers computes in float32, of which a frequency keeps about 2^-22 through its few operations. The power alone costs some
-// more, since its exponent is rounded first: |ln f| * 2^-24.
+// transformers computes in float32, of which a frequency keeps about 2^-22 through its few operations. The power alone costs
+// some more, since its exponent is rounded first: |ln f| * 2^-24.
 static void test_frequencies(void **state)
 {
     (void)state;

@@ -105,7 +105,8 @@ static void the_first_version(void **state)
     assert_int_equal(cgroup_memory_left(&here), 50);
 }
 
-// What a container sees of itself lies at the top, whatever its group is called outside; and a group outside a namespace is not looked for.
+// What a container sees of itself lies at the top, whatever its group is called outside; and a group outside a namespace is not
+// looked for.
 static void groups_that_cannot_be_seen(void **state)
 {
     (void)state;

@@ -1,8 +1,9 @@
-// Codes of keys in runs, and scores from those of some sub-quantisers: what the hybrid reads (code_runs.h). Codes are NoMAD's (nomad.h).
+// Codes of keys in runs, and scores from those of some sub-quantisers: what the hybrid reads (code_runs.h). Codes are NoMAD's
+// (nomad.h).
 //
-// Layout: each sub-quantiser's codes of all slots are one run of memory: (n_sub, stride) bytes, in which each 128 slots are 64 bytes, a cache line.
-// code_byte() says which of them a slot has half of: when lines of four sub-quantisers are interleaved byte by byte, which vectors do within each 16 bytes, 16
-// slots' bytes come out together, in their order.
+// Layout: each sub-quantiser's codes of all slots are one run of memory: (n_sub, stride) bytes, in which each 128 slots are 64
+// bytes, a cache line. code_byte() says which of them a slot has half of. Vectors interleave lines of four sub-quantisers byte
+// by byte within each 16 bytes; then 16 slots' bytes come out together, in their order.
 //
 // Scores, of components c whose codes are read, by integers that all queries of a KV head share:
 //
@@ -10,7 +11,8 @@
 //     q_c scale_c ≈ step weight_c,  weight in −127 … 127
 //     q · k ≈ base + step Σ_c weight_c value[c, code of k]
 //
-// The sum is an exact integer, so scores are the same to the bit on every instruction set. A score is off by at most Σ_c |q_c| scale_c / 2 + step / 2 Σ_c |value_c|.
+// The sum is an exact integer, so scores are the same to the bit on every instruction set. A score is off by at most Σ_c |q_c|
+// scale_c / 2 + step / 2 Σ_c |value_c|.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -38,15 +40,16 @@ static inline int code_shift(int slot)
 {
     return slot % CODE_GROUP < CODE_GROUP / 2 ? 0 : 4;
 }
-// Bytes from one run to the next, with room for so many slots: an odd number of cache lines, so that the same slots of different sub-quantisers
-// lie in different sets of the caches.
+// Bytes from one run to the next, with room for so many slots. It is an odd number of cache lines, so the same slots of
+// different sub-quantisers lie in different sets of the caches.
 static inline ptrdiff_t code_stride(int slots)
 {
     const ptrdiff_t groups = (slots + CODE_GROUP - 1) / CODE_GROUP;
     return (groups | 1) * CODE_GROUP_BYTES;
 }
 
-// scores[i, j] = base[i] + step[i] (offset[i] + Σ_c weights[i, c] values[c, code of slot j in run run_of[c]]). Reads n 64 bytes for each 128 slots.
+// scores[i, j] = base[i] + step[i] (offset[i] + Σ_c weights[i, c] values[c, code of slot j in run run_of[c]]). Reads n 64 bytes
+// for each 128 slots.
 struct code_score_args {
     float *scores; // (n_queries, ld), of which n_groups * 128 are written
     ptrdiff_t ld;

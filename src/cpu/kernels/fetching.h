@@ -2,7 +2,8 @@
 #pragma once
 #include <stdbool.h>
 
-// Bytes of tokens, used for row after row, that an L1 of 32 KiB keeps although weights are fetched into it: on a Zen 4 it kept 8 KB and not 11.
+// Bytes of tokens, used row after row, that an L1 of 32 KiB keeps while weights are fetched into it. A Zen 4's kept 8 KB and
+// not 11.
 enum { L1_KEEPS = 10 << 10 };
 
 struct fetching {

@@ -11,71 +11,70 @@
 #include "model/activation.h"
 #include "model/dtype.h"
 
-// Y = X Wᵀ for a range of W's rows, many tokens at once; without the rows' scales where W has any (quantised W: with the groups').
-struct matmul_args {
+// Y = X Wᵀ for a range of W's rows; without the rows' scales where W has any.
+struct product_args {
     float *y; // (n, ldy): element (t, r - first_row) gets row r's product with token t
     ptrdiff_t ldy;
-    const void *w;           // (rows, cols), of the type that the function is for
-    int rows;                // of W: needed of the quantised types, to find the scales
-    int first_row, last_row; // of W
-    int cols;
-    const void *packed; // n tokens of cols values, as pack_tokens(), or half_kernels' pack(), leaves them
-    int n;
-    void *scratch; // (matmul_scratch) bytes, this thread's own, 64-byte aligned
-};
-
-// The same of a quantised W, for any number of tokens.
-struct quant_args {
-    float *y; // (n, ldy), as above
-    ptrdiff_t ldy;
-    const void *w; // (rows, cols)
+    const void *w; // (rows, cols), of the type that the function is for
     int rows, cols;
     int first_row, last_row; // of W
-    const void *x;           // n tokens of cols values, as quantise() leaves them
+    const void *x;           // n tokens of cols values, packed by the function beside the product's
     int n;
-    struct fetching fetching; // of one or two tokens' product: machine_fetching(). Results do not depend on it
+    struct fetching fetching; // machine_fetching(), for quantised W and one or two tokens. Results do not depend on it
     void *scratch;            // this thread's own, 64-byte aligned
 };
 
-// Tokens are quantised too: to 16-bit integers with a scale for each QUANT_BLOCK columns, or to 8-bit ones with a scale for each QUANT_GROUP. Up to QUANT_FEW
-// of them have kernels of their own.
-enum { QUANT_BLOCK = 4 * QUANT_GROUP, QUANT_FEW = 8 };
+typedef void product_function(const struct product_args *args);
 
-struct quant_kernels {
+// Quantised W multiplies tokens that are quantised too: to 16-bit integers with a scale for each QUANT_BLOCK columns, or to
+// 8-bit ones with a scale for each QUANT_GROUP.
+enum { QUANT_BLOCK = 4 * QUANT_GROUP };
+// Tokens at most of quant_kernels' `few` and `some`.
+enum { QUANT_FEW = 8, QUANT_SOME = 64 };
+
+struct quant_form {
     size_t (*size)(int n, int cols); // bytes of n quantised tokens
 
     // Quantises tokens, columns [first_col, last_col): both multiples of QUANT_BLOCK, or last_col = cols. x: (n, ldx).
     void (*quantise)(void *to, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col);
-    void (*product[DTYPE_WEIGHTS])(const struct quant_args *args); // of the quantised types
-    size_t scratch;                                                // bytes
-    int alike; // up to so many tokens, what one becomes does not depend on how many there are
+    product_function *product[DTYPE_WEIGHTS]; // of the quantised types
+};
+
+struct quant_kernels {
+    struct quant_form few;  // what a token becomes does not depend on how many there are
+    struct quant_form some; // all NULL: the instruction set has none
+    struct quant_form many;
+    size_t scratch; // bytes
 
     double (*dot_loop)(long rounds); // for limits.c: as fma_loop(), of 8-bit multiply-adds with 32-bit sums
 };
 
-// What all of a model's matrices are, by which kernels of many tokens are chosen: of any types; quantised; of 16 or 8 bits; the same without fp16.
-enum matrices { MATRICES_ANY, MATRICES_QUANTISED, MATRICES_FP16, MATRICES_BF16, MATRICES_KINDS };
-
 // Columns of tokens that are packed together by the following.
-enum { HALF_BLOCK = 256 };
+enum { MATMUL16_BLOCK = 256 };
 
-// Y = X Wᵀ of more tokens than matvec takes in 16 bits: as integers with a scale for each block of columns (vnni/fixed.h); or by tiles of bfloat16 with
-// float32 sums, where tokens and weights may have several parts, and then lose nothing (amx/matmul.c); or by tiles of bytes, where quantised weights and
-// tokens are 16-bit integers (amx/quant.c).
-struct half_kernels {
+// Products in 16 bits. Tokens and weights become integers with a scale for each block of columns (vnni/fixed.h), or bytes for
+// tiles (amx/quant.c). Or they become bfloat16 for tiles with float32 sums, in several parts where they must lose nothing
+// (amx/matmul.c).
+struct matmul16 {
     const char *name;                // what tokens and weights become: "16-bit integers"
     size_t (*size)(int n, int cols); // bytes of n packed tokens
-    // Packs tokens, columns [first_col, last_col): both multiples of HALF_BLOCK, or last_col = cols. x: (n, ldx).
+    // Packs tokens, columns [first_col, last_col): both multiples of MATMUL16_BLOCK, or last_col = cols. x: (n, ldx).
     void (*pack)(void *to, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col);
-    void (*product[DTYPE_WEIGHTS])(const struct matmul_args *args); // NULL of types that it does not multiply
-    size_t scratch;                                                 // bytes
-    int rows;                                                       // of W that are multiplied together
-    // Tokens: fewer are multiplied faster by others, for converting the weights is most of the work: by `few`, which take the same types, or, where
-    // that is NULL or they want more, by cpu_kernels' matmul().
-    int least;
-    const struct half_kernels *few;
+    product_function *product[DTYPE_WEIGHTS]; // NULL of types that it does not multiply
+    size_t scratch;                           // bytes
+    int rows;                                 // of W that are multiplied together
+    int most;                                 // tokens at most; 0: any number
 
     double (*fma_loop)(long rounds); // as cpu_kernels' fma_loop(), of these multiply-adds
+};
+
+enum matmul16_form {
+    MATMUL16_SHORT,       // 16-bit integers, along the columns
+    MATMUL16_INTEGERS,    // 16-bit integers, in blocks
+    MATMUL16_TILES,       // tiles of bfloat16 in three parts, which lose nothing
+    MATMUL16_TILES_ROUND, // tiles of bfloat16 in one part
+    MATMUL16_TILES_BYTES, // tiles of bytes: 16-bit integers in two parts
+    MATMUL16_FORMS
 };
 
 // Row `row` of a quantised matrix.
@@ -98,7 +97,9 @@ struct attend_args {
     const int *next_rows;        // (n_next): those of next_k and next_v; NULL: they are consecutive
     int n_next;
     struct fetching
-        fetching; // machine_fetching(); 2 streams: keys and values are fetched one after the other, 4: together. Results do not depend on it
+        // machine_fetching(); 2 streams: keys and values are fetched one after the other, 4: together. Results do not depend on
+        // it
+        fetching;
     const float *bias; // (n_keys): what is added to the scores, at most 80; NULL: nothing. Taken of at most 8 queries
     void *scratch;     // (attend_scratch) bytes, this thread's own, 64-byte aligned
 };
@@ -106,7 +107,8 @@ struct attend_args {
 // Smaller scales count as 0: their inverses would overflow.
 #define INT8_LEAST_SCALE 0x1p-126f
 
-// attend() for many queries in 16-bit integers (vnni/attend.c): queries, keys, weights and values are each rounded once more. No softcap.
+// attend() for many queries in 16-bit integers (vnni/attend.c): queries, keys, weights and values are each rounded once more.
+// No softcap.
 struct fixed_attention {
     void (*attend[KV_TYPES])(
         const struct attend_args *args); // NULL of types that it does not have: fp32's precision would be in vain
@@ -117,8 +119,9 @@ struct fixed_attention {
     double (*dot_loop)(long rounds); // as cpu_kernels' fma_loop(), of these multiply-adds
 };
 
-// attend() of a few queries in integers (vnni/bytes.c): queries and weights are rounded to 16 bits, keys and values are what the cache has. No softcap.
-struct few_attention {
+// attend() of a few queries in integers (vnni/bytes.c): queries and weights are rounded to 16 bits, keys and values are what
+// the cache has. No softcap.
+struct byte_attention {
     void (*attend[KV_TYPES])(const struct attend_args *args); // NULL of types that it does not have
     size_t scratch;                                           // bytes
     int least, most;                                          // queries
@@ -127,8 +130,9 @@ struct few_attention {
 
 // The gated delta rule for some columns of a head's state S, token after token:
 //     u = β (v - decay Sᵀk);  S = decay S + k ⊗ u;  y = Sᵀq
-// Each token becomes what it would in a call of its own. S lies in blocks of DELTA_COLS columns, (key_dim, DELTA_COLS) one after another; the last has what
-// is left. Columns do not depend on each other, and one block fits into L1 whatever value_dim: rows a power of two apart would fall on few of its sets.
+// Each token becomes what it would in a call of its own. S lies in blocks of DELTA_COLS columns, (key_dim, DELTA_COLS) one
+// after another; the last has what is left. Columns do not depend on each other, and one block fits into L1 whatever value_dim:
+// rows a power of two apart would fall on few of its sets.
 enum { DELTA_COLS = 32 };
 struct delta_args {
     float *y; // (n, ldy); NULL: not wanted
@@ -149,14 +153,14 @@ typedef void matvec_function(float *y, ptrdiff_t ldy, const void *w, int first_r
 typedef void unpack_function(uint16_t *to, const void *w, int first_row, int last_row, int cols);
 typedef size_t packed_size_function(int n, int cols);
 typedef void pack_function(float *packed, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col);
-typedef void matmul_function(const struct matmul_args *args);
 typedef void attend_function(const struct attend_args *args);
 
 struct cpu_kernels {
     const char *name; // "scalar", "avx2", "avxvnni", "avx512", "avx512vnni", "amx"; "neon", "neondot", "neoni8mm"
 
-    // y[t, r] = W[r] · x[t], without the row's scale where W has any, for r in [first_row, last_row), t < n, n <= matvec_max: decode, and very short prefills. W is read once.
-    // y: (n, ldy), indexed by r - first_row as above; x: (n, ldx). Results do not depend on to_l2, which is machine_fetching()'s. Of the quantised types: NULL.
+    // y[t, r] = W[r] · x[t], without the row's scale where W has any, for r in [first_row, last_row), t < n, n <= matvec_max:
+    // decode, and very short prefills. W is read once. y: (n, ldy), indexed by r - first_row as above; x: (n, ldx). Results do
+    // not depend on to_l2, which is machine_fetching()'s. Of the quantised types: NULL.
     matvec_function *matvec[DTYPE_WEIGHTS];
     int matvec_max; // at most 8
 
@@ -166,7 +170,7 @@ struct cpu_kernels {
     // Prefill. Tokens are packed once for all threads, each thread taking columns [first_col, last_col).
     packed_size_function *packed_size; // floats
     pack_function *pack_tokens;
-    matmul_function *matmul[DTYPE_FLOATS];
+    product_function *matmul[DTYPE_FLOATS];
     size_t matmul_scratch; // bytes
 
     const struct quant_kernels *quant, *quant8; // tokens as 16-bit integers; as 8-bit ones
@@ -189,14 +193,15 @@ struct cpu_kernels {
     void (*convolve)(float *y, const float *const *rows, const float *taps, ptrdiff_t ldt, int n_taps, int n);
     void (*delta_rule)(const struct delta_args *args);
     void (*to_fp16)(uint16_t *y, const float *x, int n); // to nearest even; beyond ±65504: ±65504, NaN stays
-    // x ≈ scale * y with y in [-127, 127], to nearest; returns scale = max |x| / 127. All zero: 0; where any x is NaN or infinite: NaN.
+    // x ≈ scale * y with y in [-127, 127], to nearest; returns scale = max |x| / 127. All zero: 0; where any x is NaN or
+    // infinite: NaN.
     float (*to_int8)(int8_t *y, const float *x, int n);
     // log Σ e^x, within 1e-13 (1 + its magnitude); NaN where any x is NaN or +∞, or all are −∞.
     double (*log_sum_exp)(const float *x, int n);
 
-    // For limits.c and reading.c. read_streams() reads `bytes` (a multiple of 4096 * n_streams) as n_streams interleaved streams, prefetching
-    // `ahead` bytes ahead (0: not at all), and returns a value that depends on all of it; fma_loop() does `rounds` rounds of independent
-    // multiply-adds on registers and returns the number of operations.
+    // For limits.c and reading.c. read_streams() reads `bytes` (a multiple of 4096 * n_streams) as n_streams interleaved
+    // streams, fetched `ahead` bytes ahead (0: not at all). It returns a value that depends on all of them. fma_loop() does
+    // `rounds` rounds of independent multiply-adds on registers and returns the number of operations.
     uint64_t (*read_streams)(const void *data, size_t bytes, int n_streams, int ahead);
     double (*fma_loop)(long rounds);
 };
@@ -209,9 +214,7 @@ extern const struct quant_kernels quant8_kernels_scalar, quant8_kernels_avx2, qu
     quant8_kernels_avx512vnni, quant8_kernels_neon, quant8_kernels_neondot, quant8_kernels_neoni8mm;
 
 extern const struct fixed_attention fixed_attention_avx512vnni;
-extern const struct few_attention few_attention_avx512vnni;
-extern const struct half_kernels half_kernels_avx512vnni;
-// NULL where the compiler has no AMX.
-extern const struct half_kernels *const half_kernels_amx[MATRICES_KINDS]; // of all but MATRICES_QUANTISED, which are
-extern const struct half_kernels *const half_kernels_amx_quant;
-extern const struct half_kernels *const half_kernels_amx_int8; // of q8 and q4, with tokens as 8-bit integers
+extern const struct byte_attention byte_attention_avx512vnni;
+extern const struct matmul16 matmul16_short, matmul16_integers;
+// Without products where the compiler has no AMX.
+extern const struct matmul16 matmul16_tiles, matmul16_tiles_round, matmul16_tiles_bytes;

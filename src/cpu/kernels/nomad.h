@@ -1,21 +1,21 @@
-// NoMAD-Attention's kernels (Zhang et al., arXiv 2403.01273): keys are product-quantised, and scores are sums of table entries that lie in
-// registers instead of multiply-adds over keys that lie in memory.
+// NoMAD-Attention's kernels (Zhang et al., arXiv 2403.01273): keys are product-quantised, and scores are sums of table entries
+// that lie in registers instead of multiply-adds over keys that lie in memory.
 //
-// A key of head_dim components is cut into n_sub = head_dim / d_sub sub-vectors (d_sub 1, 2 or 4), and each is replaced by the number of the
-// nearest of 16 centroids: 4 bits. For a query, table[s, c] = q_s · centroid[s, c]; then q · k ≈ Σ_s table[s, code_s].
+// A key of head_dim components is cut into n_sub = head_dim / d_sub sub-vectors (d_sub 1, 2 or 4). Each becomes the number of
+// the nearest of 16 centroids: 4 bits. For a query, table[s, c] = q_s · centroid[s, c]; then q · k ≈ Σ_s table[s, code_s].
 //
-// The paper scales each sub-quantiser's table to 8 bits by its own range, and such integers cannot be summed. Here one query has one
-// scale: with span_s = max_c - min_c of table row s,
+// The paper scales each sub-quantiser's table to 8 bits by its own range, and such integers cannot be summed. Here one query
+// has one scale: with span_s = max_c - min_c of table row s,
 //
 //     a = min(255 / max_s span_s, (65535 - n_sub) / Σ_s span_s)
 //     entry[s, c] = round((table[s, c] - min_s) a)  in 0 … 255
 //     score = Σ_s min_s + (Σ_s entry[s, code_s]) / a,  off by at most n_sub / (2 a)
 //
-// The second bound keeps the sum of all rows' largest entries within 16 bits, whatever head_dim is. The sums are exact integers,
-// so that scores are the same to the bit on every instruction set.
+// The second bound keeps the sum of all rows' largest entries within 16 bits, whatever head_dim is. The sums are exact
+// integers, so that scores are the same to the bit on every instruction set.
 //
-// Codes lie in blocks of 32 keys: (n_blocks, rows, 16) bytes, row s of a block for sub-quantiser s, whose byte j has key j in its
-// low and key j + 16 in its high four bits. `rows` is n_sub rounded up to whole groups of four, the others zero.
+// Codes lie in blocks of 32 keys: (n_blocks, rows, 16) bytes, row s of a block for sub-quantiser s, whose byte j has key j in
+// its low and key j + 16 in its high four bits. `rows` is n_sub rounded up to whole groups of four, the others zero.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -54,7 +54,8 @@ struct nomad_table {
     float *base, *step; // Σ_s min_s, 1 / a
 };
 
-// scores[i, j] = base[i] + step[i] Σ_s entries[i, s, code_s of key j]. Reads each code once for all queries: rows * 16 bytes for 32 keys.
+// scores[i, j] = base[i] + step[i] Σ_s entries[i, s, code_s of key j]. Reads each code once for all queries: rows * 16 bytes
+// for 32 keys.
 struct nomad_score_args {
     float *scores; // (n_queries, ld), of which n_blocks * 32 are written
     ptrdiff_t ld;
@@ -84,8 +85,8 @@ typedef void nomad_values_function(const struct nomad_value_args *args);
 struct nomad_kernels {
     const char *name;
 
-    // codes[s] = the nearest centroid to key's sub-vector s by L2, the lower one of equals; 0 where all distances are NaN or infinite.
-    // codes: (n_sub), a byte each; key: (head_dim).
+    // codes[s] = the nearest centroid to key's sub-vector s by L2, the lower one of equals; 0 where all distances are NaN or
+    // infinite. codes: (n_sub), a byte each; key: (head_dim).
     void (*encode)(uint8_t *codes, const float *key, const struct nomad_book *book);
 
     // q: (head_dim), already scaled by 1 / sqrt(head_dim). scratch: (n_sub, 16) floats.
@@ -103,8 +104,8 @@ struct nomad_kernels {
 extern const struct nomad_kernels nomad_kernels_scalar, nomad_kernels_avx2, nomad_kernels_avx512, nomad_kernels_avx512vbmi,
     nomad_kernels_neon;
 
-// Puts a key's codes (n_sub) into four bits, from `shift` on, of a byte in each of n_sub rows. Where keys whose codes share bytes are placed by several threads
-// at the same time, `shared`: a byte is changed at once.
+// Puts a key's codes (n_sub) into four bits, from `shift` on, of a byte in each of n_sub rows. Where keys whose codes share
+// bytes are placed by several threads at the same time, `shared`: a byte is changed at once.
 static inline void codes_place(uint8_t *p, ptrdiff_t stride, int shift, const uint8_t *codes, int n_sub, bool shared)
 {
     for (int s = 0; s < n_sub; s++, p += stride) {
@@ -128,8 +129,9 @@ static inline int nomad_code(const uint8_t *block, int at, int s)
     return block[s * NOMAD_ROW + at % NOMAD_ROW] >> (at < NOMAD_ROW ? 0 : 4) & 15;
 }
 
-// The factor `a` of a query's tables, and their base and step, from rows whose least and largest entries are known. The same code for all
-// instruction sets. A query whose spans are not numbers, or all (nearly) zero, gets a = 0: its scores are all the base.
+// The factor `a` of a query's tables, and their base and step, from rows whose least and largest entries are known. The same
+// code for all instruction sets. A query whose spans are not numbers, or all (nearly) zero, gets a = 0: its scores are all the
+// base.
 struct nomad_range {
     double least, spans; // sums over the rows
     float most;          // the largest span

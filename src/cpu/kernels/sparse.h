@@ -8,10 +8,11 @@ enum { SPARSE_DIMS = 512 }; // components of a head that these kernels take
 // Elements of SparQ's second copy of the keys, in the order of sparq_copy.
 enum copy_type { COPY_INT8, COPY_FP16, COPY_Q4, COPY_TYPES };
 
-// The copy of one layer's one KV head is component-major: each component of all slots is one run of memory, so that a few components are read
-// as few long streams. (Blocks of keys, each component-major in itself, would keep an append together; but with 256 keys in a block the runs are so
-// short that memory delivers them at half the rate: measured.) In the runs of q4 each COPY_GROUP slots are COPY_GROUP / 2 bytes, of which byte j has
-// slot j of the group in its low half and slot j + COPY_GROUP / 2 in the high one, each increased by 8.
+// The copy of a layer's KV head is component-major. Each component of all slots is one run of memory, so a few components are
+// read as few long streams. (Blocks of keys, each component-major in itself, would keep an append together. But with 256 keys
+// in a block the runs are so short that memory delivers them at half the rate: measured.) In the runs of q4 each COPY_GROUP
+// slots are COPY_GROUP / 2 bytes. Byte j has slot j of the group in its low half and slot j + COPY_GROUP / 2 in the high one,
+// each increased by 8.
 enum { COPY_GROUP = 256 };
 
 // Of a run, what lies before a slot.
@@ -22,8 +23,8 @@ static inline ptrdiff_t copy_offset(enum copy_type type, int slot)
     return type == COPY_FP16 ? 2 * (ptrdiff_t)slot : slot;
 }
 
-// Bytes from one run to the next, with room for `slots` (a multiple of COPY_GROUP): an odd number of cache lines, so that the same slots of
-// different components lie in different sets of the caches.
+// Bytes from one run to the next, with room for `slots` (a multiple of COPY_GROUP). It is an odd number of cache lines, so the
+// same slots of different components lie in different sets of the caches.
 static inline ptrdiff_t copy_stride(enum copy_type type, int slots)
 {
     return copy_offset(type, slots) / 64 * 64 + 64;
@@ -55,7 +56,8 @@ struct sparse_kernels {
     void (*weighted_sum)(float *w, const float *x, ptrdiff_t ld, int n_rows, int n, const float *factor);
     // Σ x[indices[j]]
     float (*sum_at)(const float *x, const int *indices, int n);
-    // Those j in [first, last) with x[j] >= least, ascending, to indices, and x[j] to values; returns how many. Both have room for last - first + 16.
+    // Those j in [first, last) with x[j] >= least, ascending, to indices, and x[j] to values; returns how many. Both have room
+    // for last - first + 16.
     int (*collect)(int *indices, float *values, const float *x, int first, int last, float least);
     // Those of n with values[j] >= least, moved together in their order, and their indices with them; returns how many.
     int (*keep)(int *indices, float *values, int n, float least);

@@ -79,7 +79,7 @@ static struct code_tables tables_of(const struct cpu_state *s, size_t head)
     return (struct code_tables){t->values + first * CODE_VALUES, t->scale + first, t->middle + first, t->mean + first};
 }
 
-// Component c's, of its 16 centroids: value = round((x − middle) / scale), scale a 254th of their span.
+// Rounds component c's 16 centroids: value = round((x − middle) / scale), scale a 254th of their span.
 static void make_table(const struct code_tables *t, int c, const float *x)
 {
     float least = x[0], largest = x[0];
@@ -166,7 +166,8 @@ static void close_slots(struct cpu_state *s, size_t head, int first, int last, b
     }
 }
 
-// Tokens of one batch may be appended at the same time. The first of them sees to it that codes of the tokens before are in the runs too.
+// Tokens of one batch may be appended at the same time. The first of them sees to it that codes of the tokens before are in the
+// runs too.
 void code_runs_append(struct cpu_state *s, const struct append *row)
 {
     const struct code_runs *r = &s->method->code_runs;
@@ -226,7 +227,8 @@ static void choose_subs(const struct cpu_state *s, const struct code_tables *t, 
     select_largest(s->kernels->sparse, &c, r->n_read);
 }
 
-// One query's integers, of n listed components. centre (head_dim): what the integers are offsets from, or stands for what is not read.
+// Makes one query's integers for n listed components. centre (head_dim): what the integers are offsets from, or the mean of
+// what is not read.
 static void weigh_query(struct cpu_state *s, const struct code_tables *t, int head, const float *q, const int *listed, int n,
                         const float *centre)
 {
@@ -314,7 +316,8 @@ static void score_some(const struct cpu_state *s, int kv_head, const uint8_t *ru
     }
 }
 
-// n slots of the tile that is open. Its rows are read as if each were a whole group, whose first 16 bytes count: code_byte() says where their scores are.
+// Scores n slots of the open tile. Its rows are read as if each were a whole group, whose first 16 bytes count; code_byte()
+// says where their scores are.
 static void score_open(const struct cpu_state *s, size_t head, int kv_head, int slot, int n, float *scores, ptrdiff_t ld)
 {
     float part[AT_ONCE * CODE_GROUP];

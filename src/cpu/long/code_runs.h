@@ -1,14 +1,15 @@
-// NoMAD's codes (Zhang et al., arXiv 2403.01273) where keys are kept beside them, for the hybrid: a score reads those of some sub-quantisers only, the ones that can
-// move it most. That is SparQ's first step (Ribar et al., arXiv 2312.04985) on codes: of a key's components those that the queries are large in.
+// NoMAD's codes (Zhang et al., arXiv 2403.01273) beside the keys, for the hybrid. A score reads the codes of some
+// sub-quantisers only, those that can move it most. That is SparQ's first step (Ribar et al., arXiv 2312.04985) on codes: of a
+// key's components those that the queries are large in.
 //
-//     read: the sub-quantisers in which Σ_group Σ_c (q_c span_c)² is largest, c their components, span_c = max − min of what codes stand for
+//     read: the sub-quantisers with the largest Σ_group Σ_c (q_c span_c)², c their components, span_c = max − min of centroids
 //     score = Σ_read q_c centroid[c, code] + Σ_others q_c (mean of centroid[c])
 //
-// the first sum in integers (codes.h). What is left out has the same mean for all keys; should it be spread alike too, and independently of what is
-// read, it has the same share of all exponentials, so that no temperature is wanted.
+// the first sum in integers (codes.h). What is left out has the same mean for all keys. If its spread is the same too, and
+// independent of what is read, it has the same share of all exponentials: no temperature is wanted.
 //
-// So codes lie by sub-quantiser, in runs. A single key's would touch a cache line of each: as long as the tile of 32 slots that it belongs to is not full, its codes are
-// in a block of their own, 16 bytes for each sub-quantiser. A larger batch's go to the runs at once.
+// Codes lie by sub-quantiser, in runs. A single key's would touch a cache line of each. So until its tile of 32 slots is
+// full, its codes are in a block of their own, 16 bytes for each sub-quantiser. A larger batch's go to the runs at once.
 #pragma once
 #include <stdatomic.h>
 #include <stddef.h>
@@ -17,7 +18,7 @@
 #include "cpu/kernels/codes.h"
 #include "cpu/policy.h"
 
-// What codes stand for, by component: of one KV head, or of all.
+// The values of codes by component, of one KV head or of all.
 struct code_tables {
     uint8_t *values;              // (head_dim, 16), each increased by 128
     float *scale, *middle, *mean; // (head_dim); mean: of the 16
@@ -45,7 +46,8 @@ struct code_runs {
     float *base, *step; // (n_heads)
 };
 
-// For plan(), after nomad_open(). share: of each key's codes, how much a score reads; 0: half, if each is of one component, else all.
+// For plan(), after nomad_open(). share: the part of each key's codes that a score reads; 0: half if each is of one component,
+// else all.
 void code_runs_plan(struct cpu_state *s, float share);
 void code_runs_carve_kept(struct cpu_state *s, struct carver *c);
 void code_runs_carve_scratch(struct cpu_state *s, struct carver *c);

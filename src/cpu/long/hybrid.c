@@ -1,4 +1,4 @@
-// Hybrid attention: what it is, and its options, is in engine/hybrid.h.
+// The hybrid attention's policy. engine/hybrid.h says what it is, and has its options.
 
 #include "cpu/long/code_runs.h"
 #include "cpu/long/method.h"

@@ -1,9 +1,9 @@
-// The mean v̄ of the values that a token sees, kept as running sums that every append moves on: rows that have come into sight are added, rows
-// that are out of sight (a sliding window), or were rolled back and are about to be overwritten, are taken away. The sums are exact
-// (sparse_kernels.add_exactly), so that they depend on which rows they cover alone, not on the way there.
+// The mean v̄ of the values that a token sees, as running sums that every append moves on. Rows that come into sight are added.
+// Rows that leave it (a sliding window), or were rolled back and are about to be overwritten, are taken away. The sums are
+// exact (sparse_kernels.add_exactly), so that they depend on which rows they cover alone, not on the way there.
 //
-// Tokens of a larger batch are appended at the same time, when no row can be read: what they bring is added at the next single
-// token, and where they may have overwritten a row that is in the sums, these begin anew.
+// Tokens of a larger batch are appended at the same time, when no row can be read: the next single token adds what they
+// brought. Where they may have overwritten a row that is in the sums, these begin anew.
 #pragma once
 #include "cpu/policy.h"
 

@@ -1,5 +1,5 @@
-// What a method has for itself, in state->method: its options, and pointers into the memory that it carved. One struct for all of them, since the hybrid is
-// made of the others' parts.
+// An attention method's own state (state->method): its options, and pointers into the memory that it carved. One struct serves
+// all, since the hybrid is made of the others' parts.
 #pragma once
 #include "cpu/long/code_runs.h"
 #include "cpu/long/nomad_codes.h"

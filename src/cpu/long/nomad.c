@@ -1,13 +1,14 @@
-// The policy: one token's attention from codes. Its steps are
+// NoMAD's policy: one token's attention from codes. Its steps are
 //
 //     prepare  (kv_head)        the tables of the queries
 //     score    (kv_head, part)  scores of all keys; of each part max and sum of e^(score - max)
-//     values   (kv_head, part)  Σ e^(score - max) v with the maximum over all keys, which is known by now. Rows whose probability
-//                               is below skip / n_keys in all of the group's heads are not read: together they have at most `skip`
+//     values   (kv_head, part)  Σ e^(score - max) v with the maximum over all keys, which is known by now. Rows with a
+//                               probability below skip / n_keys in all heads of the group, at most `skip` in all, are not read
 //     merge    (head)
 //
-// Where KV heads can be shared out evenly, a member takes each of its own through the first three steps, in one place for the scores of all of them, which so
-// stay in its cache, and nobody waits between the steps. The parts are the same, and so are the results.
+// Where KV heads can be shared out evenly, a member takes each of its own through the first three steps. It has one place for
+// the scores of all of them, so they stay in its cache, and nobody waits between the steps. The parts are the same, and so are
+// the results.
 //
 // Attention sinks that stand apart (kv_cache.h) are scored by their decoded keys, and always read.
 
@@ -23,8 +24,8 @@
 #include "util/error.h"
 #include "util/round.h"
 
-// Keys in a part. Each part begins without anything fetched ahead, so long ones are better (measured; docs/attention.md), as long as all KV heads
-// together have some 64 parts to share out.
+// Keys in a part. Each part begins without anything fetched ahead, so long ones are better (measured; docs/attention.md), as
+// long as all KV heads together have some 64 parts to share out.
 enum { PARTS_WANTED = 64, SCORES_LEAST = 1024, SCORES_MOST = 4096, VALUES_LEAST = 256, VALUES_MOST = 2048 };
 
 static int clamp(int64_t x, int least, int most)
@@ -118,7 +119,7 @@ static double nomad_bytes(const struct cpu_state *s, int64_t position)
 // ------------------------------------------------------------------------------------------ attending
 
 // One token's attention in one layer: arguments that every member has.
-struct pass {
+struct code_pass {
     struct cpu_state *s;
     int layer;
     int64_t from; // the oldest position that it sees
@@ -128,12 +129,12 @@ struct pass {
 };
 
 // In which head's place the scores of a KV head's first query are.
-static size_t place_of(const struct pass *p, int kv_head)
+static size_t place_of(const struct code_pass *p, int kv_head)
 {
     return (size_t)(p->place < 0 ? kv_head : p->place) * cpu_group(p->s);
 }
 
-static void score_sinks(const struct pass *p, int kv_head)
+static void score_sinks(const struct code_pass *p, int kv_head)
 {
     const struct cpu_state *s = p->s;
     const int d = s->config->head_dim, group = cpu_group(s);
@@ -156,7 +157,7 @@ static int part_begin(int n_keys, int part, int n_parts) // multiples of 64, but
     return begin < n_keys ? (int)begin : n_keys;
 }
 
-static void score_part(const struct pass *p, int kv_head, int part)
+static void score_part(const struct code_pass *p, int kv_head, int part)
 {
     const struct cpu_state *s = p->s;
     const struct nomad *m = &s->method->nomad;
@@ -178,7 +179,7 @@ static void score_part(const struct pass *p, int kv_head, int part)
 }
 
 // Of all of a head's scores.
-static void merge_stats(const struct pass *p, size_t head, float *max, float *sum)
+static void merge_stats(const struct code_pass *p, size_t head, float *max, float *sum)
 {
     const struct nomad *m = &p->s->method->nomad;
     *max = -INFINITY;
@@ -194,7 +195,7 @@ static void merge_stats(const struct pass *p, size_t head, float *max, float *su
 }
 
 // Values of consecutive slots, for some of the group's queries, from `head` on.
-static void add_values(const struct pass *p, struct nomad_value_args args, int kv_head, int slot)
+static void add_values(const struct code_pass *p, struct nomad_value_args args, int kv_head, int slot)
 {
     const struct cpu_state *s = p->s;
     const float *scales = cpu_value_scales(s, p->layer, kv_head);
@@ -206,7 +207,7 @@ static void add_values(const struct pass *p, struct nomad_value_args args, int k
 }
 
 // Queries [query, query + n) of one KV head against one part of the values.
-static void add_part(const struct pass *p, int kv_head, int part, int query, int n, void *scratch)
+static void add_part(const struct code_pass *p, int kv_head, int part, int query, int n, void *scratch)
 {
     enum { AT_ONCE = 8 }; // queries that the kernel takes
     struct cpu_state *s = p->s;
@@ -244,7 +245,7 @@ static void add_part(const struct pass *p, int kv_head, int part, int query, int
     }
 }
 
-static void attend_part(const struct pass *p, int kv_head, int part, const struct member *me)
+static void attend_part(const struct code_pass *p, int kv_head, int part, const struct member *me)
 {
     enum { AT_ONCE = 8 };
     const int group = cpu_group(p->s);
@@ -253,7 +254,7 @@ static void attend_part(const struct pass *p, int kv_head, int part, const struc
         add_part(p, kv_head, part, query, group - query < AT_ONCE ? group - query : AT_ONCE, scratch);
 }
 
-static void attend_by_heads(const struct pass *p, struct member *me)
+static void attend_by_heads(const struct code_pass *p, struct member *me)
 {
     struct cpu_state *s = p->s;
     for (struct span span; team_claim_share(me, s->config->n_kv_heads, 1, &span);)
@@ -267,7 +268,7 @@ static void attend_by_heads(const struct pass *p, struct member *me)
 }
 
 // The same steps, each shared among all members.
-static void attend_by_parts(const struct pass *p, struct member *me)
+static void attend_by_parts(const struct code_pass *p, struct member *me)
 {
     struct cpu_state *s = p->s;
     const int n_kv_heads = s->config->n_kv_heads;
@@ -286,7 +287,7 @@ static void attend_by_parts(const struct pass *p, struct member *me)
 static void nomad_attend(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
 {
     const int group = cpu_group(s);
-    struct pass p = {.s = s, .layer = layer, .from = kv_first_visible(s->kv, batch->position)};
+    struct code_pass p = {.s = s, .layer = layer, .from = kv_first_visible(s->kv, batch->position)};
     p.n_keys = n_visible(s, batch->position);
     p.n_sinks = kv_sinks_apart(s->kv, batch->position) ? s->kv->n_sinks : 0;
     p.n_parts = part_count(s, p.n_keys, SCORES_LEAST, SCORES_MOST);

@@ -1,4 +1,4 @@
-// Codes of keys: where NoMAD's lie, how they are written, scored and decoded. See nomad_codes.h.
+// NoMAD's codes of keys: writes, scores and decodes them. See nomad_codes.h.
 
 #include <string.h>
 

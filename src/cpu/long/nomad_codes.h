@@ -1,7 +1,9 @@
-// NoMAD attention (Zhang et al., arXiv 2403.01273): keys are kept as 4-bit codes instead of the key cache (nomad.h has formulas and layout).
-// One token alone attends from the codes, by look-ups in registers; larger batches attend to decoded keys with the fused kernel.
+// NoMAD attention (Zhang et al., arXiv 2403.01273): keys are kept as 4-bit codes instead of the key cache (nomad.h has formulas
+// and layout). One token alone attends from the codes, by look-ups in registers; larger batches attend to decoded keys with the
+// fused kernel.
 //
-// Codebooks and the codes of a key serve another method too, which keeps keys beside the codes, and these elsewhere (code_runs.h).
+// Codebooks and the codes of a key serve another method too, which keeps keys beside the codes, and these elsewhere
+// (code_runs.h).
 #pragma once
 #include "cpu/kernels/nomad.h"
 #include "cpu/policy.h"

@@ -31,10 +31,11 @@ static uint32_t interpolated(uint32_t low, uint32_t high, double from, double to
     return step < 1 ? low + 1 : step >= high - low ? high - 1 : low + step;
 }
 
-// A value that exactly k of x reach; where equal values leave none, the largest that more than k reach. Where NaN leaves fewer than k: the least, or -inf.
-// By looks, of a vector at a time, at what is few and lies in the L1 cache; all together cost less than one look that sorts into a histogram. Where to look is
-// interpolated, in trials 5 to 10 times where halving the interval took 13 to 22. An end that stays is moved nearer each time, by half of what it is off k (the Illinois
-// form of the rule of false position); what is not found so is found by halving.
+// Finds a value that exactly k of x reach. Where equal values leave none it is the largest that more than k reach; where NaN
+// leaves fewer than k, the least, or -inf. Each trial counts a vector at a time, over few values in the L1 cache; all trials
+// together cost less than one pass into a histogram. Where to look is interpolated, in trials 5 to 10 times where halving the
+// interval took 13 to 22. An end that stays moves nearer each time, by half of what it is off k (the Illinois form of false
+// position). What is not found so is found by halving.
 static float kth_largest(const struct sparse_kernels *kernels, const float *x, int n, int k)
 {
     float least, largest;
@@ -110,7 +111,8 @@ void select_largest(const struct sparse_kernels *kernels, struct candidates *c, 
         keep_from(kernels, c, kth_largest(kernels, c->values, c->n, k), k);
 }
 
-// A value that probably a few more than k of x[0 … n) reach: the one of that rank in a sample, and a margin of some standard deviations.
+// A value that probably a few more than k of x[0 … n) reach: the one of that rank in a sample, less a margin of some standard
+// deviations.
 static float threshold_guess(const struct sparse_kernels *kernels, const float *x, int n, int k)
 {
     float sample[2 * SAMPLES];

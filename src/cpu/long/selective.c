@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "cpu/attention.h"
-#include "cpu/long/chance.h"
 #include "cpu/long/method.h"
+#include "cpu/long/priority.h"
 #include "cpu/long/select.h"
 #include "util/round.h"
 
@@ -63,7 +63,7 @@ void selective_carve_scratch(struct cpu_state *s, struct carver *c, bool drawn)
         t->weights = carve(c, n_kv_heads * t->ld, sizeof(float));
     }
     if (drawn) {
-        t->lifts = carve(c, t->ld + CHANCE_PHASES, sizeof(float));
+        t->lifts = carve(c, t->ld + PRIORITY_PHASES, sizeof(float));
         t->bias = carve(c, n_kv_heads * t->ld, sizeof(float));
     }
     t->rows = carve(c, n_kv_heads * t->ld, sizeof(int));
@@ -76,11 +76,11 @@ void selective_carve_scratch(struct cpu_state *s, struct carver *c, bool drawn)
 void selective_open(struct cpu_state *s)
 {
     struct selective *t = &s->method->selective;
-    chance_lifts(t->lifts, (int)t->ld, !grouped(s));
+    priority_lifts(t->lifts, (int)t->ld, !grouped(s));
 }
 
 // One token's attention in one layer: arguments that every member has.
-struct pass {
+struct selective_pass {
     struct cpu_state *s;
     int layer;
     int64_t position, from; // of the token; of key 0
@@ -91,19 +91,19 @@ struct pass {
 };
 
 // In which KV head's place its scores, weights and candidates are; times the group, in which head's.
-static size_t place_of(const struct pass *p, int kv_head)
+static size_t place_of(const struct selective_pass *p, int kv_head)
 {
     return (size_t)(p->place < 0 ? kv_head : p->place);
 }
 
 // Of a method that draws keys: by which a KV head's weights are lifted, by number.
-static const float *lifts_of(const struct pass *p, int kv_head)
+static const float *lifts_of(const struct selective_pass *p, int kv_head)
 {
-    return p->s->method->selective.lifts + chance_phase(config_head_number(p->s->config, p->layer, kv_head));
+    return p->s->method->selective.lifts + priority_phase(config_head_number(p->s->config, p->layer, kv_head));
 }
 
 // Exact scores of the sinks.
-static void score_sinks(const struct pass *p, int kv_head)
+static void score_sinks(const struct selective_pass *p, int kv_head)
 {
     const struct cpu_state *s = p->s;
     const int d = s->config->head_dim, group = cpu_group(s);
@@ -120,14 +120,14 @@ static void score_sinks(const struct pass *p, int kv_head)
     }
 }
 
-static int part_begin(const struct pass *p, int part) // multiples of SELECTIVE_BLOCK, but for the end
+static int part_begin(const struct selective_pass *p, int part) // multiples of SELECTIVE_BLOCK, but for the end
 {
     const int64_t begin = ((int64_t)p->n_keys * part / p->n_parts + SELECTIVE_BLOCK - 1) / SELECTIVE_BLOCK * SELECTIVE_BLOCK;
     return begin < p->n_keys ? (int)begin : p->n_keys;
 }
 
 // Of keys [first, last): in two runs where the ring begins again between them.
-static void score_keys(const struct pass *p, int kv_head, int first, int last)
+static void score_keys(const struct selective_pass *p, int kv_head, int first, int last)
 {
     const struct cpu_state *s = p->s;
     const struct selective *t = &s->method->selective;
@@ -138,8 +138,9 @@ static void score_keys(const struct pass *p, int kv_head, int first, int last)
     }
 }
 
-// The part's maximum and sum, of all its blocks so far, and, where the group's weights are wanted, the exponentials in place of the scores.
-static void block_stats(const struct pass *p, size_t head, int part, int first, int n)
+// The part's maximum and sum, of all its blocks so far, and, where the group's weights are wanted, the exponentials in place of
+// the scores.
+static void block_stats(const struct selective_pass *p, size_t head, int part, int first, int n)
 {
     const struct selective *t = &p->s->method->selective;
     const struct sparse_kernels *kernels = p->s->kernels->sparse;
@@ -153,7 +154,7 @@ static void block_stats(const struct pass *p, size_t head, int part, int first, 
     t->bases[head * t->blocks + first / SELECTIVE_BLOCK] = *max;
 }
 
-static void score_part(const struct pass *p, int kv_head, int part)
+static void score_part(const struct selective_pass *p, int kv_head, int part)
 {
     const struct cpu_state *s = p->s;
     const struct selective *t = &s->method->selective;
@@ -177,7 +178,7 @@ static void score_part(const struct pass *p, int kv_head, int part)
 }
 
 // Of all of a head's approximate scores.
-static void merge_stats(const struct pass *p, size_t head, float *max, float *sum)
+static void merge_stats(const struct selective_pass *p, size_t head, float *max, float *sum)
 {
     const struct selective *t = &p->s->method->selective;
     *max = -INFINITY;
@@ -193,13 +194,13 @@ static void merge_stats(const struct pass *p, size_t head, float *max, float *su
 }
 
 // By which the exponentials of a block become weights ŝ, given the head's maximum and sum; 0 where nothing in the block counts.
-static float block_factor(const struct pass *p, size_t head, int first, float max, float sum)
+static float block_factor(const struct selective_pass *p, size_t head, int first, float max, float sum)
 {
     const float base = p->s->method->selective.bases[head * p->s->method->selective.blocks + first / SELECTIVE_BLOCK];
     return base > -INFINITY ? expf(base - max) / sum : 0;
 }
 
-static void weigh_part(const struct pass *p, int kv_head, int part)
+static void weigh_part(const struct selective_pass *p, int kv_head, int part)
 {
     const struct cpu_state *s = p->s;
     const struct selective *t = &s->method->selective;
@@ -241,9 +242,9 @@ static int first_from(const int *rows, int n, int least)
     return low;
 }
 
-// share[i] = which share of ŝ the selected keys have, for n_queries queries from `head` on with these maxima and sums: of a group's kept exponentials,
-// block by block.
-static void kept_shares(const struct pass *p, size_t head, int n_queries, const int *rows, int n, const float *max,
+// share[i] = which share of ŝ the selected keys have, for n_queries queries from `head` on with these maxima and sums: of a
+// group's kept exponentials, block by block.
+static void kept_shares(const struct selective_pass *p, size_t head, int n_queries, const int *rows, int n, const float *max,
                         const float *sum, float *share)
 {
     const struct selective *t = &p->s->method->selective;
@@ -259,7 +260,8 @@ static void kept_shares(const struct pass *p, size_t head, int n_queries, const 
 }
 
 // Of one head, given its maximum and sum: from scores. scratch: (n)
-static float scored_share(const struct pass *p, size_t head, const int *rows, int n, float max, float sum, float *scratch)
+static float scored_share(const struct selective_pass *p, size_t head, const int *rows, int n, float max, float sum,
+                          float *scratch)
 {
     const struct selective *t = &p->s->method->selective;
     const float *scores = t->scores + head * t->ld;
@@ -271,7 +273,7 @@ static float scored_share(const struct pass *p, size_t head, const int *rows, in
 }
 
 // The share that the sinks have.
-static float sinks_share(const struct pass *p, size_t head, float max, float sum)
+static float sinks_share(const struct selective_pass *p, size_t head, float max, float sum)
 {
     const struct cpu_state *s = p->s;
     float sink_max = -INFINITY, sink_sum = 0;
@@ -283,7 +285,7 @@ static float sinks_share(const struct pass *p, size_t head, float max, float sum
 }
 
 // α of a KV head's queries: which share of ŝ the selected keys and the sinks have. scratch: (n)
-static void selected_shares(const struct pass *p, int kv_head, const int *rows, int n, float *scratch)
+static void selected_shares(const struct selective_pass *p, int kv_head, const int *rows, int n, float *scratch)
 {
     const int group = cpu_group(p->s);
     const size_t first = place_of(p, kv_head) * group;
@@ -304,20 +306,20 @@ static void selected_shares(const struct pass *p, int kv_head, const int *rows, 
 }
 
 // Of keys [first, last), which are not always taken, k are drawn; bias: what each of them stands for.
-static void draw_keys(const struct pass *p, int kv_head, struct candidates *c, const float *x, int first, int last, int k,
-                      float *bias)
+static void draw_keys(const struct selective_pass *p, int kv_head, struct candidates *c, const float *x, int first, int last,
+                      int k, float *bias)
 {
     const bool all = k >= last - first;
     c->n = select_top(p->s->kernels->sparse, c->indices, c->values, x, first, last, all || k <= 0 ? k : k + 1);
     memset(bias, 0, sizeof *bias * (size_t)c->n);
     if (!all && k > 0) {
-        const float threshold = chance_take(c);
-        chance_biases(bias, c, threshold, lifts_of(p, kv_head), !grouped(p->s));
+        const float threshold = priority_take(c);
+        priority_biases(bias, c, threshold, lifts_of(p, kv_head), !grouped(p->s));
     }
 }
 
 // Numbers of the selected keys, and α.
-static void select_keys(const struct pass *p, int kv_head)
+static void select_keys(const struct selective_pass *p, int kv_head)
 {
     const struct cpu_state *s = p->s;
     const struct selective *t = &s->method->selective;
@@ -347,7 +349,7 @@ static void select_keys(const struct pass *p, int kv_head)
 }
 
 // Numbers become slots: the ring begins again at most once.
-static void rows_to_slots(const struct pass *p, int kv_head)
+static void rows_to_slots(const struct selective_pass *p, int kv_head)
 {
     const struct cpu_state *s = p->s;
     const struct selective *t = &s->method->selective;
@@ -359,7 +361,7 @@ static void rows_to_slots(const struct pass *p, int kv_head)
 }
 
 // The rows, α and v̄.
-static void select_rows(const struct pass *p, int kv_head)
+static void select_rows(const struct selective_pass *p, int kv_head)
 {
     struct cpu_state *s = p->s;
     struct selective *t = &s->method->selective;
@@ -381,7 +383,7 @@ static struct row_part part_of_rows(const struct cpu_state *s, int i, int n_part
 }
 
 // Members take consecutive parts, so that each fetches the first rows of its next part while it still works on the last one.
-static void gather(const struct pass *p, const struct batch *batch, int n_parts, struct member *me)
+static void gather(const struct selective_pass *p, const struct batch *batch, int n_parts, struct member *me)
 {
     const int n = p->s->config->n_kv_heads * n_parts;
     int fetched = -1;
@@ -397,7 +399,7 @@ static void gather(const struct pass *p, const struct batch *batch, int n_parts,
 }
 
 // The steps up to the selection, each shared among all members.
-static void select_by_parts(const struct pass *p, struct member *me)
+static void select_by_parts(const struct selective_pass *p, struct member *me)
 {
     struct cpu_state *s = p->s;
     const int n_kv_heads = s->config->n_kv_heads;
@@ -417,9 +419,10 @@ static void select_by_parts(const struct pass *p, struct member *me)
             select_rows(p, i);
 }
 
-// The same steps, each member with whole KV heads. What is written for one is overwritten for the next, and never leaves the cache, as far as it fits: 4 bytes for
-// each score of a head would otherwise be fetched, written back and read again, a quarter of the bytes of the codes with four queries.
-static void select_by_heads(const struct pass *p, struct member *me)
+// The same steps, each member with whole KV heads. What is written for one is overwritten for the next and, as far as it fits,
+// never leaves the cache. Otherwise 4 bytes for each score of a head would be fetched, written back and read again: with four
+// queries a quarter of the codes' bytes.
+static void select_by_heads(const struct selective_pass *p, struct member *me)
 {
     struct cpu_state *s = p->s;
     for (struct span span; team_claim_share(me, s->config->n_kv_heads, 1, &span);)
@@ -436,7 +439,7 @@ static void select_by_heads(const struct pass *p, struct member *me)
 void selective_attend(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
 {
     const int group = cpu_group(s);
-    struct pass p = {.s = s, .layer = layer, .position = batch->position};
+    struct selective_pass p = {.s = s, .layer = layer, .position = batch->position};
     p.from = kv_first_visible(s->kv, p.position);
     p.n_keys = selective_n_keys(s, p.position);
     p.n_parts = part_count(p.n_keys);

@@ -1,19 +1,21 @@
-// Attention to selected keys, for one token: what the methods have in common that score all keys cheaply, select some, and attend to
-// these exactly (SparQ: Ribar et al., arXiv 2312.04985). A method says how it scores and how many it wants; the steps are
+// Attention to selected keys, for one token: what the methods have in common that score all keys cheaply, select some, and
+// attend to these exactly (SparQ: Ribar et al., arXiv 2312.04985). A method says how it scores and how many it wants; the steps
+// are
 //
 //     prepare   (kv_head)        what score() wants to know of the queries
-//     score     (kv_head, part)  ŝ = softmax of approximate scores over all keys: the scores, and of each part max and sum. Several
-//                                queries in a group: e^(score − base) in their place, base a block's largest score or more
-//     weigh     (kv_head, part)  several queries in a group: w_j = Σ_group ŝ_j, by which keys are selected, of these exponentials
-//     select    (kv_head)        the rows: the best, or drawn (chance.h); where a tail is wanted, of each query α, the share of ŝ that they have
-//     gather    (kv_head, part)  softmax(q · K[rows]ᵀ / √d + bias) · V[rows], exactly, in parts; bias: what a drawn row stands for
+//     score     (kv_head, part)  ŝ = softmax of approximate scores over all keys: the scores, and of each part max and sum. A
+//                                group of several queries has e^(score − base) in their place, base a block's largest or more
+//     weigh     (kv_head, part)  several queries in a group: w_j = Σ_group ŝ_j of these exponentials, which selects keys
+//     select    (kv_head)        the rows: the best, or drawn (priority.h); where a tail is wanted, each query's α, the rows'
+//                                share of ŝ
+//     gather    (kv_head, part)  softmax(q · K[rows]ᵀ / √d + bias) · V[rows], exactly, in parts; bias: what a drawn row counts
 //     merge     (head)           y = α y + (1 − α) v̄ where the tail is wanted, v̄ the mean of all values; else y
 //
-// Keys are numbered by age: 0 is the oldest that the token sees. Attention sinks that stand apart (kv_cache.h) have no number: they are
-// always attended to, and their exact scores belong to ŝ.
+// Keys are numbered by age: 0 is the oldest that the token sees. Attention sinks that stand apart (kv_cache.h) have no number:
+// they are always attended to, and their exact scores belong to ŝ.
 //
-// The first four go KV head by KV head where these can be shared out evenly, so that a member's scores are still in its cache when they are weighed and selected
-// from; else each step is shared out among all members. Results are the same to the bit.
+// The first four go KV head by KV head where these can be shared out evenly: a member's scores are then still in its cache when
+// they are weighed. Else each step is shared out among all members. Results are the same to the bit.
 #pragma once
 #include "cpu/kernels/sparse.h"
 #include "cpu/long/mean.h"
@@ -28,21 +30,24 @@ enum {
 struct choice {
     int k;            // at most; those of `first` and `local` among them
     int first, local; // the oldest and the most recent that always belong
-    bool drawn;       // the others by chances (chance.h); else the best
+    bool drawn;       // the others by priority (priority.h); else the best
     bool tail;
 };
 
 struct selector {
-    // One KV head's queries, q (group, head_dim), rotated, and scaled by 1 / √d. Into the method's own scratch, of this KV head.
+    // One KV head's queries, q (group, head_dim), rotated, and scaled by 1 / √d. Into the method's own scratch, of this KV
+    // head.
     void (*prepare)(struct cpu_state *s, int layer, int kv_head, const float *q);
-    // scores[i * ld + j] = query i's approximate score of slot + j, j < n, as it goes into the softmax. The token is at `position`.
+    // scores[i * ld + j] = query i's approximate score of slot + j, j < n, as it goes into the softmax. The token is at
+    // `position`.
     void (*score)(const struct cpu_state *s, int layer, int kv_head, int64_t position, int slot, int n, float *scores,
                   ptrdiff_t ld);
     struct choice (*choice)(const struct cpu_state *s, int layer, int n);
 };
 
-// Scratch, and the running sums of the values. The last dimension of (…, ld) has room for every key. Members that take whole KV heads, from prepare to select,
-// keep scores, bases, maxima, sums, weights and values of but one each, in the place of the first KV head of the member's share.
+// Scratch, and the running sums of the values. The last dimension of (…, ld) has room for every key. A member that takes whole
+// KV heads, from prepare to select, keeps scores, bases, maxima, sums, weights and values of one at a time, in the place of its
+// first KV head.
 struct selective {
     bool keep_all; // for tests: every KV head's stay in its own place, and can be looked at afterwards
     ptrdiff_t ld;
@@ -53,12 +58,12 @@ struct selective {
     float *part_max, *part_sum; // (n_heads, parts)
     float *sink_scores;         // (n_heads, n_sinks)
     float *weights;             // (n_kv_heads, ld); NULL where each query head has its own keys
-    float *lifts, *bias;    // (ld + CHANCE_PHASES), (n_kv_heads, ld) of the selected rows: chance.h; NULL where none are drawn
-    int *rows;              // (n_kv_heads, ld): the selected, ascending; first by number, then slots
-    float *values;          // (n_kv_heads, ld)
-    int *n_rows;            // (n_kv_heads)
-    float *alpha;           // (n_heads)
-    float *mean;            // (n_kv_heads, head_dim)
+    float *lifts, *bias; // (ld + PRIORITY_PHASES), (n_kv_heads, ld) of the selected rows: priority.h; NULL where none are drawn
+    int *rows;           // (n_kv_heads, ld): the selected, ascending; first by number, then slots
+    float *values;       // (n_kv_heads, ld)
+    int *n_rows;         // (n_kv_heads)
+    float *alpha;        // (n_heads)
+    float *mean;         // (n_kv_heads, head_dim)
     struct value_sums sums; // kept
 };
 
@@ -69,8 +74,8 @@ void selective_open(struct cpu_state *s); // of a method that draws keys
 // A policy's `attend`.
 void selective_attend(struct cpu_state *s, const struct batch *batch, int layer, struct member *me);
 
-// From how many keys on a method reads so much less than dense attention that it makes up for its further steps, which cost each KV head as much as
-// reading step_bytes. bytes(s, n): what it reads of n keys of one KV head. Beyond the span where it never pays.
+// From how many keys on a method is faster than dense attention: it reads less, but its further steps cost each KV head as much
+// as reading step_bytes. bytes(s, n): what it reads of n keys of one KV head. Beyond the span where it never pays.
 int selective_break_even(const struct cpu_state *s, double (*bytes)(const struct cpu_state *s, int n), double step_bytes);
 
 // Keys that the token at `position` sees and that are selected from; the sinks apart are not among them.

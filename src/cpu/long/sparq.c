@@ -39,7 +39,8 @@ static double selective_bytes(const struct cpu_state *s, int n)
            (p->tail ? s->config->head_dim * (double)sizeof(double) : 0);
 }
 
-// Traffic in elements is S r + 2 k d of the dense 2 S d: half of the wanted ratio for each term, r = ratio d and k = ratio S / 2.
+// Traffic in elements is S r + 2 k d of the dense 2 S d. Each term gets half of the wanted ratio: r = ratio d and k = ratio S /
+// 2.
 static yalm_status sparq_plan(struct cpu_state *s, const struct backend_plan *plan, yalm_error *error)
 {
     struct settings settings;
@@ -160,8 +161,8 @@ static void copy_tiles(struct cpu_state *s, int layer, int kv_head, int group, i
     }
 }
 
-// A single token: nothing until it completes a tile. A larger batch: each group of slots on its own, since 4-bit elements of one group
-// share bytes.
+// A single token: nothing until it completes a tile. A larger batch: each group of slots on its own, since 4-bit elements of
+// one group share bytes.
 static void sparq_appended(struct cpu_state *s, int64_t position, int n, int layer, struct member *me)
 {
     const int n_kv_heads = s->config->n_kv_heads, slot = kv_slot(s->kv, position);
@@ -181,8 +182,8 @@ static void sparq_append(struct cpu_state *s, const struct append *row)
 
 // ------------------------------------------------------------------------------------------ scores
 
-// The r components in which Σ_group |q| is largest, and of each query q[i1] / sqrt(Σ_i1 |q_i| / Σ |q_i|): with its factor 1 / √d that is
-// q[i1] / τ, τ = sqrt(d Σ_i1 |q_i| / Σ |q_i|).
+// The r components i1 in which Σ_group |q| is largest, and each query's q[i1] / sqrt(Σ_i1 |q_i| / Σ |q_i|). With its factor 1 /
+// √d that is q[i1] / τ, τ = sqrt(d Σ_i1 |q_i| / Σ |q_i|).
 static void sparq_prepare(struct cpu_state *s, int layer, int kv_head, const float *q)
 {
     (void)layer;

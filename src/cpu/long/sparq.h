@@ -1,8 +1,9 @@
 // SparQ attention (Ribar et al., arXiv 2312.04985) as a policy; the steps are in selective.h.
 //
-// Keys are kept twice: rows, which the selected are read from, and component-major (sparse.h), which scores are computed from. That copy is
-// made from the rows, a tile of slots at a time when its last slot is written, since a single key would touch a cache line of each component;
-// until then the tile's keys are scored from their rows, which are among the most recent and so are read anyway.
+// Keys are kept twice: rows, which the selected are read from, and component-major (sparse.h), which scores are computed from.
+// The copy is made from the rows, a tile of slots at a time when its last slot is written: a single key would touch a cache
+// line of each component. Until then the tile's keys are scored from their rows, which are among the most recent and are read
+// anyway.
 #pragma once
 #include "cpu/kernels/sparse.h"
 #include "yalm.h"

@@ -17,17 +17,15 @@ const struct cpu_kernels *const *cpu_kernels_usable(void);
 // Those of the instruction set, or better ones where it is the best one and the machine has more (VBMI besides VNNI).
 const struct nomad_kernels *nomad_kernels_select(const struct cpu_kernels *kernels);
 
-// Of "avx512vnni" for all activations but fp32, of "amx" for all: see there. NULL of others. `matrices`: the common
-// type of the model's matrices.
-const struct half_kernels *half_kernels_select(const struct cpu_kernels *kernels, yalm_activations activations,
-                                               enum matrices matrices);
+// NULL where the instruction set has none.
+const struct matmul16 *matmul16_of(const struct cpu_kernels *kernels, enum matmul16_form form);
 
 // NULL where there is no VNNI, or activations are fp32.
 const struct fixed_attention *fixed_attention_select(const struct cpu_kernels *kernels, yalm_activations activations);
 
 // Likewise, also of a machine that has some, where heads are not of such a size.
-const struct few_attention *few_attention_select(const struct cpu_kernels *kernels, yalm_activations activations,
-                                                 enum kv_type type, int head_dim);
+const struct byte_attention *byte_attention_select(const struct cpu_kernels *kernels, yalm_activations activations,
+                                                   enum kv_type type, int head_dim);
 
 // By what the scores of a copy are computed: the table's function; of an int8 copy, where the machine has VNNI and `activations` is not fp32, dot products of
 // bytes (vnni/sparq.c), for which each query is rounded to 127ths of its largest component.

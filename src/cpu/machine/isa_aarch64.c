@@ -29,10 +29,9 @@ const struct nomad_kernels *nomad_kernels_select(const struct cpu_kernels *kerne
     return kernels->nomad;
 }
 
-const struct half_kernels *half_kernels_select(const struct cpu_kernels *kernels, yalm_activations activations,
-                                               enum matrices matrices)
+const struct matmul16 *matmul16_of(const struct cpu_kernels *kernels, enum matmul16_form form)
 {
-    return (void)kernels, (void)activations, (void)matrices, NULL;
+    return (void)kernels, (void)form, NULL;
 }
 
 const struct fixed_attention *fixed_attention_select(const struct cpu_kernels *kernels, yalm_activations activations)
@@ -40,8 +39,8 @@ const struct fixed_attention *fixed_attention_select(const struct cpu_kernels *k
     return (void)kernels, (void)activations, NULL;
 }
 
-const struct few_attention *few_attention_select(const struct cpu_kernels *kernels, yalm_activations activations,
-                                                 enum kv_type type, int head_dim)
+const struct byte_attention *byte_attention_select(const struct cpu_kernels *kernels, yalm_activations activations,
+                                                   enum kv_type type, int head_dim)
 {
     return (void)kernels, (void)activations, (void)type, (void)head_dim, NULL;
 }

@@ -36,7 +36,7 @@ static bool has_amx(void)
     enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 }; // arch_prctl's ARCH_REQ_XCOMP_PERM, and the component
     const unsigned bf16 = 1u << 22, tile = 1u << 24, int8 = 1u << 25;
     unsigned a, b, c, d;
-    return half_kernels_amx[MATRICES_ANY] && __get_cpuid_count(7, 0, &a, &b, &c, &d) && d & bf16 && d & tile && d & int8 &&
+    return matmul16_tiles.size && __get_cpuid_count(7, 0, &a, &b, &c, &d) && d & bf16 && d & tile && d & int8 &&
            has_avx512bf16() && syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
 }
 
@@ -99,18 +99,16 @@ const struct nomad_kernels *nomad_kernels_select(const struct cpu_kernels *kerne
     return kernels->nomad;
 }
 
-const struct half_kernels *half_kernels_select(const struct cpu_kernels *kernels, yalm_activations activations,
-                                               enum matrices matrices)
+const struct matmul16 *matmul16_of(const struct cpu_kernels *kernels, enum matmul16_form form)
 {
-    const bool int8 = activations == YALM_ACTIVATIONS_INT8, fp32 = activations == YALM_ACTIVATIONS_FP32;
-    if (kernels == &cpu_kernels_amx) {
-        if (matrices == MATRICES_QUANTISED)
-            return int8 ? half_kernels_amx_int8 : half_kernels_amx_quant;
-        if (int8)
-            return matrices == MATRICES_ANY ? half_kernels_amx_int8 : NULL;
-        return half_kernels_amx[fp32 ? MATRICES_ANY : matrices]; // exact, and by fp32 so are fewer tokens, without tiles
-    }
-    return kernels == &cpu_kernels_avx512vnni && !fp32 ? &half_kernels_avx512vnni : NULL;
+    static const struct matmul16 *const all[MATMUL16_FORMS] = {
+        [MATMUL16_SHORT] = &matmul16_short,
+        [MATMUL16_INTEGERS] = &matmul16_integers,
+        [MATMUL16_TILES] = &matmul16_tiles,
+        [MATMUL16_TILES_ROUND] = &matmul16_tiles_round,
+        [MATMUL16_TILES_BYTES] = &matmul16_tiles_bytes,
+    };
+    return (form <= MATMUL16_INTEGERS ? has_vnni(kernels) : kernels == &cpu_kernels_amx) ? all[form] : NULL;
 }
 
 const struct fixed_attention *fixed_attention_select(const struct cpu_kernels *kernels, yalm_activations activations)
@@ -118,10 +116,10 @@ const struct fixed_attention *fixed_attention_select(const struct cpu_kernels *k
     return has_vnni(kernels) && activations != YALM_ACTIVATIONS_FP32 ? &fixed_attention_avx512vnni : NULL;
 }
 
-const struct few_attention *few_attention_select(const struct cpu_kernels *kernels, yalm_activations activations,
-                                                 enum kv_type type, int head_dim)
+const struct byte_attention *byte_attention_select(const struct cpu_kernels *kernels, yalm_activations activations,
+                                                   enum kv_type type, int head_dim)
 {
-    const struct few_attention *few = &few_attention_avx512vnni;
+    const struct byte_attention *few = &byte_attention_avx512vnni;
     const bool has = has_vnni(kernels) && activations != YALM_ACTIVATIONS_FP32 && few->attend[type] &&
                      head_dim <= few->most_dim && head_dim % few->dim_step == 0;
     return has ? few : NULL;

@@ -1,7 +1,7 @@
 // Measures what memory and arithmetic can give to all threads together.
 //
-// Read bandwidth is the best of a grid: one lazy loop would make every kernel look good. On one machine a single stream without prefetch
-// reads half of what several interleaved streams do.
+// Read bandwidth is the best of a grid: one lazy loop would make every kernel look good. On one machine a single stream without
+// prefetch reads half of what several interleaved streams do.
 #include "cpu/machine/limits.h"
 
 #include <stdatomic.h>
@@ -12,7 +12,7 @@
 
 static const double long_seconds = 0.5; // seconds: enough for a block that no cache holds much of
 
-struct run {
+struct measurement {
     const struct cpu_kernels *kernels;
     double (*loop)(long rounds); // the arithmetic that is measured
     struct team *team;
@@ -27,14 +27,14 @@ struct run {
 
 static void touch(void *context, int share)
 {
-    struct run *run = context;
+    struct measurement *run = context;
     for (size_t i = 0; i < run->share; i += 4096)
         run->block[(size_t)share * run->share + i] = (char)i;
 }
 
 static void read_share(void *context, int share)
 {
-    struct run *run = context;
+    struct measurement *run = context;
     const uint64_t value = run->kernels->read_streams(run->block + (size_t)share * run->share, run->share,
                                                       run->pattern.n_streams, run->pattern.ahead);
     atomic_fetch_xor(&run->result, value);
@@ -43,14 +43,14 @@ static void read_share(void *context, int share)
 
 static void multiply(void *context, int share)
 {
-    struct run *run = context;
+    struct measurement *run = context;
     const double ops = run->loop(run->rounds);
     if (share == 0)
         run->ops = ops;
     atomic_fetch_add(&run->members, 1);
 }
 
-static double seconds_of(struct run *run, void (*work)(void *context, int share))
+static double seconds_of(struct measurement *run, void (*work)(void *context, int share))
 {
     run->members = 0;
     const double start = clock_seconds();
@@ -59,7 +59,7 @@ static double seconds_of(struct run *run, void (*work)(void *context, int share)
 }
 
 // The best pattern is found in one pass over the grid, and then repeated with its nearest rivals: the others only cost time.
-static double measure_read(struct run *run, double seconds)
+static double measure_read(struct measurement *run, double seconds)
 {
     const double end = clock_seconds() + seconds;
     double best[N_READ_PATTERNS] = {0};
@@ -76,9 +76,9 @@ static double measure_read(struct run *run, double seconds)
     return fastest;
 }
 
-// Runs are made long enough, about 20 ms, for the fork not to count; the fastest of several tells how long that is, for one alone may
-// have been interrupted.
-static double measure_loop(struct run *run, double (*loop)(long rounds), double seconds)
+// Runs are made long enough, about 20 ms, for the fork not to count; the fastest of several tells how long that is, for one
+// alone may have been interrupted.
+static double measure_loop(struct measurement *run, double (*loop)(long rounds), double seconds)
 {
     run->loop = loop;
     double shortest = 1;
@@ -97,7 +97,8 @@ static double measure_loop(struct run *run, double (*loop)(long rounds), double 
     return fastest;
 }
 
-// Of a block for this once: several times what last-level caches hold; a short measurement has time for less. And less where memory is short.
+// Of a block for this once: several times what last-level caches hold; a short measurement has time for less. And less where
+// memory is short.
 static size_t block_bytes(double seconds)
 {
     size_t bytes = (size_t)(seconds < long_seconds ? 128 : 512) << 20;
@@ -114,7 +115,7 @@ yalm_status limits_measure(struct team *team, const struct cpu_kernels *kernels,
     const size_t n = (size_t)team_size(team);
     const bool readers = reader && seconds >= long_seconds && reader_ready(reader, team, kernels);
     const size_t bytes = readers ? (size_t)reader->n_units * reader->unit : block_bytes(seconds);
-    struct run run = {.kernels = kernels, .team = team};
+    struct measurement run = {.kernels = kernels, .team = team};
     run.share = bytes / n / READ_UNIT * READ_UNIT;
     if (run.share == 0)
         run.share = READ_UNIT;

@@ -1,7 +1,8 @@
-// Reads for a short while, again and again, what no cache holds: what a machine that others use too gives from moment to moment. Its limit
-// (limits.c) is the best of such moments; a mean over repetitions is comparable with a mean of these.
+// Reads memory that no cache holds, for a short while again and again: the speed that a shared machine gives from moment to
+// moment. Its limit (limits.c) is the best of such moments; a mean over repetitions is comparable with a mean of these.
 //
-// Units are claimed one by one, as decode claims rows: a thread whose core others took for a while does not keep the rest waiting.
+// Units are claimed one by one, as decode claims rows: a thread whose core others took for a while does not keep the rest
+// waiting.
 #include "cpu/machine/reading.h"
 
 #include <unistd.h>

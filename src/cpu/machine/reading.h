@@ -1,4 +1,4 @@
-// Plain reading of memory: the patterns that it is measured by, and slices of it between other work.
+// Plain reading of memory: the patterns that measure it, and slices of it between other work.
 #pragma once
 #include "cpu/kernels/kernels.h"
 #include "cpu/machine/team.h"
@@ -16,7 +16,8 @@ struct read_pattern read_pattern(int i); // 0 <= i < N_READ_PATTERNS
 
 size_t last_level_cache(void); // bytes; 0: not known
 
-// A block that the caches hold no relevant part of, and the pattern that reads it fastest. All zeros but `reserved` before the first slice.
+// A block that the caches hold no relevant part of, and the pattern that reads it fastest. All zeros but `reserved` before the
+// first slice.
 struct reader {
     uint64_t reserved; // bytes that count as available and are not: the weights' pages
     bool refused;      // memory was short once
@@ -32,8 +33,8 @@ struct reader {
     atomic_ullong result; // of the reading, so that it is not in vain
 };
 
-// Plain reading of all threads together for about `seconds`: GB/s, all bytes by all the time. The first call takes memory and chooses the pattern,
-// which is some 0.5 s more. 0 where memory is short; then and ever after, and the block is given back.
+// Plain reading of all threads together for about `seconds`: GB/s, all bytes by all the time. The first call takes memory and
+// chooses the pattern, which is some 0.5 s more. 0 where memory is short; then and ever after, and the block is given back.
 double reader_measure(struct reader *reader, struct team *team, const struct cpu_kernels *kernels, double seconds);
 // Takes the block, where that has not been done: false where memory is short, as above.
 bool reader_ready(struct reader *reader, struct team *team, const struct cpu_kernels *kernels);

@@ -1,4 +1,4 @@
-// Waiting is the art here: whoever waits spins about as long as a sleep and a wake-up cost, then sleeps on a futex.
+// A member that waits spins about as long as a sleep and a wake-up cost, then sleeps on a futex.
 
 #include "cpu/machine/team.h"
 
@@ -33,8 +33,8 @@ enum { CLAIM_BITS = 20 };
 
 static const uint64_t one_step = UINT64_C(1) << CLAIM_BITS, claims_mask = (UINT64_C(1) << CLAIM_BITS) - 1;
 
-// What is left of a member's own share of a step's grains: the step's number (its low bits: a member would have to sleep for days in the
-// midst of a claim to mistake one for another), the first grain, the one after the last.
+// What is left of a member's own share of a step's grains: the step's number, the first grain, the one after the last. The
+// number's low bits suffice: to mistake one step for another a member would have to sleep for days in a claim.
 enum { GRAIN_BITS = 14, GRAINS_MAX = (1 << GRAIN_BITS) - 1 };
 
 struct share {
@@ -49,8 +49,8 @@ struct gate {
 
 typedef void work_function(struct member *me, const void *arguments);
 
-// What members do in the current run. A late member may read it while the next run's is being written, so the copy counts only if
-// `version` was even and the same before and after (a sequence lock).
+// What members do in the current run. A late member may read it while the next run's is being written. So the copy counts only
+// if `version` was even and the same before and after (a sequence lock).
 struct job {
     _Atomic uint64_t version;
     _Atomic uint64_t first_step; // as in the team's word
@@ -153,7 +153,7 @@ static void finish_claim(struct member *me, unsigned grains)
         next_step(me->team, me->step);
 }
 
-// What a member has nothing better to do than to fetch: a few lines of its next product, so that memory does not rest meanwhile.
+// Fetches a few lines of the member's next product while it waits, so that memory does not rest.
 static void fetch_ahead(struct member *me)
 {
     for (int i = 0; i < 4 && me->ahead.bytes > 0; i++) {
@@ -163,7 +163,7 @@ static void fetch_ahead(struct member *me)
     }
 }
 
-// Nothing is left to claim: until those who hold grains have finished them.
+// Waits, where nothing is left to claim, until those who hold grains have finished them.
 static void wait_for_step(struct member *me, unsigned grains)
 {
     struct team *team = me->team;
@@ -203,8 +203,8 @@ bool team_claim(struct member *me, int n, int grain, struct span *span)
     return false;
 }
 
-// Takes at most so many grains from member `of`'s share of this step: half of what is left from the front where it is one's own, a part for each member
-// from the back where it is another's. False where nothing is left, or the step is over.
+// Takes at most so many grains from member `of`'s share of this step. From its own share a member takes half of what is left,
+// from the front; from another's a part for each member, from the back. False where nothing is left, or the step is over.
 static bool take(struct member *me, unsigned grains, unsigned most, int of, struct span *taken)
 {
     const uint64_t mask = GRAINS_MAX, tag = me->step >> CLAIM_BITS << 2 * GRAIN_BITS;
@@ -212,7 +212,8 @@ static bool take(struct member *me, unsigned grains, unsigned most, int of, stru
     const unsigned members = (unsigned)me->n_members;
     for (;;) {
         uint64_t word = atomic_load(share);
-        // If the step lasts now, the share was not yet of a later one when it was read; and it is not written if it has changed since.
+        // If the step lasts now, the share was not yet of a later one when it was read; and it is not written if it has changed
+        // since.
         if (!step_lasts(me))
             return false;
         unsigned first = (unsigned)(word >> GRAIN_BITS & mask), last = (unsigned)(word & mask);
@@ -346,8 +347,8 @@ static void wait_for_late_members(struct team *team)
 
 #else
 
-// Threads of our own: libgomp's wait for milliseconds at full speed at a region's end, for members that may have lost their core. With
-// another process on one of two cores, decode of a small model ran six times slower on them.
+// Threads of our own: libgomp's wait for milliseconds at full speed at a region's end, for members that may have lost their
+// core. With another process on one of two cores, decode of a small model ran six times slower on them.
 static void *thread_main(void *argument)
 {
     struct thread *thread = argument;

@@ -1,19 +1,19 @@
-// A team of threads that goes through a sequence of steps together, each step a number of items to share.
+// A team of threads. It goes through a sequence of steps together; each step is a number of items to share.
 //
 // Every member runs the same function. Where it says
 //
 //     while (team_claim(me, n_items, grain, &span))
 //         for (int i = span.first; i < span.last; i++) …
 //
-// the members claim grains of that step's items until none is left, and go on when the last of them is finished. So steps follow
-// each other as if there were barriers between them, but nobody is ever waited for who holds no claim: a member whose core
-// the system gave to another process is simply not there, the others do its share, and when it returns it skips what is over. Those who
-// wait for a claimed grain spin briefly, then sleep.
+// the members claim grains of that step's items until none is left, and go on when the last of them is finished. So steps
+// follow each other as if there were barriers between them, but nobody waits for a member that holds no claim. If the system
+// gives a member's core to another process, the others do its share; when it returns it skips what is over. Those who wait for
+// a claimed grain spin briefly, then sleep.
 //
-// A member may be late by whole steps, even by whole runs. Hence the one rule for such functions: outside a claim, they touch only
-// their own variables, the arguments (each member has its own copy), and what never changes while the team exists; and every
-// member goes through the same steps, whatever it reads. How many items a step has may depend on earlier steps, since it
-// matters only while the step lasts; whether there is a step may not.
+// A member may be late by whole steps, even by whole runs. Hence two rules for such functions. Outside a claim they touch only
+// their own variables, the arguments (each member has its own copy), and what never changes while the team exists. Every member
+// goes through the same steps, whatever it reads. How many items a step has may depend on earlier steps, since it matters only
+// while the step lasts; whether there is a step may not.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,9 +24,10 @@ struct team;
 
 enum { TEAM_MAX = 1024 }; // threads
 
-// NULL where memory or threads cannot be had. Where `pin`, each member stays on a core of its own, as far as the affinity mask has so
-// many; the caller's thread too, until the team is closed. (On an OpenMP runtime that is OMP_PROC_BIND's business.) The members are threads of our own; built with `make VARIANT=openmp`, those of
-// the OpenMP runtime, for programs that have one already.
+// NULL where memory or threads cannot be had. Where `pin`, each member stays on a core of its own, as far as the affinity mask
+// has so many; the caller's thread too, until the team is closed. (On an OpenMP runtime that is OMP_PROC_BIND's business.) The
+// members are threads of our own; built with `make VARIANT=openmp`, those of the OpenMP runtime, for programs that have one
+// already.
 struct team *team_open(int n_threads, bool pin, yalm_error *error);
 void team_close(struct team *team); // NULL is welcome
 int team_size(const struct team *team);
@@ -47,27 +48,29 @@ struct member {
 
 enum { TEAM_ARGUMENT_BYTES = 320 };
 
-// Calls work(member, arguments) on the first n_threads members; returns when the caller's own call has returned, and with it all the run's steps are
-// over. `arguments` are `bytes` bytes, of which every member gets a copy. Callers on several threads take turns.
+// Calls work(member, arguments) on the first n_threads members. When it returns all the run's steps are over. `arguments` are
+// `bytes` bytes, of which every member gets a copy. Callers on several threads take turns.
 void team_run(struct team *team, int n_threads, void (*work)(struct member *me, const void *arguments), const void *arguments,
               size_t bytes);
 
-// Returns when no member will read any more what earlier runs were given: before that, what late members may look at must not be freed.
+// Returns when no member will read any more what earlier runs were given. Before that it must not be freed.
 void team_forget(struct team *team);
 
-// The next grains of the current step's n items: true, and [span->first, span->last); or false when the step is over. Spans begin at
-// multiples of `grain`.
+// The next grains of the current step's n items: true, and [span->first, span->last); or false when the step is over. Spans
+// begin at multiples of `grain`.
 struct span {
     int first, last;
 };
 bool team_claim(struct member *me, int n, int grain, struct span *span);
 
-// The same for steps that read much memory: each member has a share of its own, consecutive items, so that it reads on where it stopped. A
-// claim takes half of what is left of it, at least a grain; when nothing is, a part of what another has left, from the back.
+// The same for steps that read much memory: each member has a share of its own, consecutive items, so that it reads on where it
+// stopped. A claim takes half of what is left of it, at least a grain; when nothing is, a part of what another has left, from
+// the back.
 bool team_claim_share(struct member *me, int n, int grain, struct span *span);
 
-// The same, a grain at a time: for steps of much work, whose items a member mostly finds where it left them. Where steps are shared out alike, what one writes is
-// what the same member reads in the next, and does not cross from one core's caches to another's.
+// The same, a grain at a time: for steps of much work, whose items a member mostly finds where it left them. Where steps are
+// shared out alike, what one writes is what the same member reads in the next, and does not cross from one core's caches to
+// another's.
 bool team_claim_near(struct member *me, int n, int grain, struct span *span);
 
 // The first item of the member's own share.

@@ -13,7 +13,7 @@
 //     softmax is wanted, the share below the cut counts instead;
 //  3. its selection from the CPU's scores, which is the CPU's up to ties of the last bits.
 //
-// Where keys are drawn (cpu/long/chance.h) all this holds for priorities in place of weights. What each drawn key stands for must follow from the
+// Where keys are drawn (cpu/long/priority.h) all this holds for priorities in place of weights. What each drawn key stands for must follow from the
 // device's own, and from the CPU's scores be the CPU's.
 //
 // Then the layer goes on with the CPU's scores and keys, so that the next one begins with the same input again, and what rounding of scores selects

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cpu/long/chance.h"
 #include "cpu/long/method.h"
+#include "cpu/long/priority.h"
 #include "engine/session.h"
 
 // A score's rounding, in standard deviations of a sum of independent errors, each spread evenly over ± half a step. Few of the 10^5 scores that
@@ -129,7 +129,7 @@ static float score_of(const struct cpu_state *s, int head, int key, double lift)
 // Of a layer's KV head.
 static void keep_lifts(const struct cpu_state *s, int layer, int kv_head, struct cpu_selection *l)
 {
-    const float *lifts = s->method->selective.lifts + chance_phase(config_head_number(s->config, layer, kv_head));
+    const float *lifts = s->method->selective.lifts + priority_phase(config_head_number(s->config, layer, kv_head));
     for (int j = 0; j < l->n_keys; j++) {
         const double lift = !l->drawn ? 1 : group_size(s) == 1 ? exp((double)lifts[j]) : (double)lifts[j];
         l->lifts[(size_t)kv_head * l->n_keys + j] = lift;

@@ -18,7 +18,7 @@ struct cpu_selection {
     double *sums;         // (n_kv_heads, head_dim): Σ_group |q|, by which components are chosen
     int *components;      // (n_kv_heads, r)
     unsigned char *taken; // (n_kv_heads, n_keys): 1 where the key was selected
-    bool drawn;           // by chances,
+    bool drawn;           // by priority,
     double *lifts;        // (n_kv_heads, n_keys): by these times weights; 1 where the best are taken
     float *bias;          // (n_kv_heads, n_keys): what is added to a selected key's score
 };

@@ -1,18 +1,19 @@
-// Y = X Wᵀ for many tokens by tiles of bfloat16 (AMX-BF16): one instruction multiplies 16 rows of 32 columns with 16 tokens and adds to 16 x 16
-// sums in float32, 512 multiply-adds a cycle where a core's registers do 32.
+// Y = X Wᵀ for many tokens by tiles of bfloat16 (AMX-BF16). One instruction multiplies 16 rows of 32 columns with 16 tokens and
+// adds to 16 x 16 sums in float32: 512 multiply-adds a cycle where a core's registers do 32.
 //
-// A bfloat16 has 8 bits. What has more is split: x = x₁ + x₂ + x₃, each the rest rounded to bfloat16, which is all 24 bits of a float32; and so is w: of
-// bf16 and fp8 one part, of fp16 two, of fp32 three. Products of parts i and j with i + j beyond the largest number of parts are left out: they
-// are smaller than the rounding of the largest. So float32's accuracy takes 3 tile products with bf16 weights, 5 with fp16, 6 with fp32. A quantised
-// weight, scale · q, has 18 bits: it and the tokens are taken in two parts each, 16 bits, in 3 products. The instruction takes subnormal numbers for 0.
+// A bfloat16 has 8 bits. What has more is split: x = x₁ + x₂ + x₃, each the rest rounded to bfloat16, which keeps all 24 bits
+// of a float32. So is w: bf16 and fp8 have one part, fp16 two, fp32 three. Products of parts i and j with i + j beyond the
+// largest number of parts are left out: they are smaller than the rounding of the largest. So float32's accuracy takes 3 tile
+// products with bf16 weights, 5 with fp16, 6 with fp32. A quantised weight, scale · q, has 18 bits: it and the tokens are taken
+// in two parts each, 16 bits, in 3 products. The instruction takes subnormal numbers for 0.
 //
 // Bound by arithmetic: 2 rows cols n operations for each product. Blocks: amx/tiles.h; of (TALL, DEEP()) elements of W.
 #include "cpu/kernels/amx/tiles.h"
 
 #ifdef HAS_TILES
 enum {
-    STEP = 2 * SIDE,        // columns of a tile
-    MOST_DEEP = HALF_BLOCK, // columns in a block
+    STEP = 2 * SIDE,            // columns of a tile
+    MOST_DEEP = MATMUL16_BLOCK, // columns in a block
     MOST_PARTS = 3,
     SUMS_BYTES = TALL * MANY * (int)sizeof(float),
     TILES_BYTES = TALL * MOST_DEEP * MOST_PARTS * (int)sizeof(uint16_t),
@@ -21,7 +22,8 @@ enum {
 // Columns in a block where tokens have so many parts: a pair of panels is to stay in L1.
 #define DEEP(packed) ((packed) == 1 ? MOST_DEEP : MOST_DEEP / 2)
 
-// A panel of packed tokens, SIDE of them: (steps, parts) tiles of (SIDE pairs of columns, SIDE tokens, 2). There is an even number of panels.
+// A panel of packed tokens, SIDE of them: (steps, parts) tiles of (SIDE pairs of columns, SIDE tokens, 2). There is an even
+// number of panels.
 static ptrdiff_t panel_bytes(int cols, int parts)
 {
     return odd_pages(((ptrdiff_t)cols + STEP - 1) / STEP * parts * TILE_BYTES);
@@ -106,14 +108,14 @@ VEC_INLINE void pack_parts(int parts, void *packed, const float *x, ptrdiff_t ld
 
 // One product, and the scratch by name.
 struct tiles {
-    const struct matmul_args *m;
+    const struct product_args *m;
     float *sums; // (TALL / SIDE, MANY / SIDE) tiles of (SIDE rows, SIDE tokens)
     char *w;     // (TALL / SIDE, steps, parts) tiles of (SIDE rows, STEP columns)
     ptrdiff_t panel;
 };
 
 // Columns [col, col + n) of a row, n <= STEP, in parts.
-VEC_INLINE void split_weights(enum dtype type, int parts, __m512i part[MOST_PARTS], const struct matmul_args *m, ptrdiff_t row,
+VEC_INLINE void split_weights(enum dtype type, int parts, __m512i part[MOST_PARTS], const struct product_args *m, ptrdiff_t row,
                               int col, int n)
 {
     if (!dtype_group_bytes[type]) {
@@ -198,12 +200,11 @@ VEC_INLINE void quad_products(int w_parts, int x_parts, const struct quad *q, co
 VEC_INLINE void tiles_block(enum dtype type, int w_parts, int x_parts, int packed, const struct tiles *a, int r0, int rows,
                             int t0, int tokens, int k, int depth)
 {
-    const struct matmul_args *m = a->m;
+    const struct product_args *m = a->m;
     const int steps = (depth + STEP - 1) / STEP, row_pairs = (rows + PAIR - 1) / PAIR, token_pairs = (tokens + PAIR - 1) / PAIR;
     const bool ends = k + depth == m->cols;
     const ptrdiff_t tall = (ptrdiff_t)steps * w_parts * TILE_BYTES;
-    const char *first = (const char *)m->packed + t0 / SIDE * a->panel,
-               *panels = first + (ptrdiff_t)k / STEP * packed * TILE_BYTES;
+    const char *first = (const char *)m->x + t0 / SIDE * a->panel, *panels = first + (ptrdiff_t)k / STEP * packed * TILE_BYTES;
     const struct block block = {
         .m = m,
         .r0 = r0,
@@ -239,7 +240,7 @@ VEC_INLINE void tiles_block(enum dtype type, int w_parts, int x_parts, int packe
     }
 }
 
-VEC_INLINE void tiles_matmul(enum dtype type, int w_parts, int x_parts, int packed, const struct matmul_args *m)
+VEC_INLINE void tiles_matmul(enum dtype type, int w_parts, int x_parts, int packed, const struct product_args *m)
 {
     const struct tiles a = {
         .m = m,
@@ -258,29 +259,12 @@ VEC_INLINE void tiles_matmul(enum dtype type, int w_parts, int x_parts, int pack
     _tile_release();
 }
 
-static double tiles_loop(long rounds)
-{
-    configure_tiles();
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    _tile_zero(4);
-    _tile_zero(5);
-    for (long i = 0; i < rounds; i++) {
-        _tile_dpbf16ps(0, 4, 5);
-        _tile_dpbf16ps(1, 4, 5);
-        _tile_dpbf16ps(2, 4, 5);
-        _tile_dpbf16ps(3, 4, 5);
-    }
-    _tile_release();
-    return 4.0 * 2 * SIDE * SIDE * STEP * (double)rounds;
-}
+TILES_LOOP(_tile_dpbf16ps)
 
 // ------------------------------------------------------------------------------------------ forms
 
 #define PRODUCT(form, type, dtype, w_parts, x_parts, packed)                                                                   \
-    static void form##_##type(const struct matmul_args *args)                                                                  \
+    static void form##_##type(const struct product_args *args)                                                                 \
     {                                                                                                                          \
         tiles_matmul(dtype, w_parts, x_parts, packed, args);                                                                   \
     }
@@ -304,61 +288,31 @@ PRODUCT(three, fp8_e5m2, DTYPE_FP8_E5M2, 1, 3, 3)
 PRODUCT(three, q8, DTYPE_Q8, 2, 2, 3)
 PRODUCT(three, q4, DTYPE_Q4, 2, 2, 3)
 
-static const struct half_kernels three_of_any = {
+const struct matmul16 matmul16_tiles = {
     .name = "tiles of three bfloat16 parts",
     .size = three_size,
     .pack = three_pack,
     .product = {three_fp32, three_fp16, three_bf16, three_fp8, three_fp8_e5m2, three_q8, three_q4},
     .scratch = SUMS_BYTES + TILES_BYTES,
-    .least = SIDE + 1, // fewer are multiplied faster without tiles
     .rows = TALL,
     .fma_loop = tiles_loop,
 };
 
-// Where tokens would be bytes, and there alone. Both factors are rounded to bfloat16, which together loses less (docs/quantisation.md).
+// Where tokens would be bytes, and there alone. Both factors are rounded to bfloat16, which together loses less
+// (docs/quantisation.md).
 PACK(one, 1)
 PRODUCT(one, q8, DTYPE_Q8, 1, 1, 1)
 PRODUCT(one, q4, DTYPE_Q4, 1, 1, 1)
 
-static const struct half_kernels one_of_quants = {
+const struct matmul16 matmul16_tiles_round = {
     .name = "tiles of bfloat16",
     .size = one_size,
     .pack = one_pack,
     .product = {[DTYPE_Q8] = one_q8, [DTYPE_Q4] = one_q4},
     .scratch = SUMS_BYTES + TILES_BYTES,
     .rows = TALL,
-    .least = PAIR + 1, // until then bytes by VNNI are faster with q8, and 0.8 to 0.9 times as fast with q4
     .fma_loop = tiles_loop,
 };
-
-// Tokens in three parts and weights that 16-bit integers by VNNI take too (vnni/fixed.c), which are faster with fewer tokens: those need no sums of
-// tiles, and half the conversions.
-#define FEW_BY_INTEGERS(these, fewest)                                                                                         \
-    static const struct half_kernels these = {                                                                                 \
-        .name = "tiles of three bfloat16 parts",                                                                               \
-        .size = three_size,                                                                                                    \
-        .pack = three_pack,                                                                                                    \
-        .product = {[DTYPE_FP16] = three_fp16,                                                                                 \
-                    [DTYPE_BF16] = three_bf16,                                                                                 \
-                    [DTYPE_FP8] = three_fp8,                                                                                   \
-                    [DTYPE_FP8_E5M2] = three_fp8_e5m2},                                                                        \
-        .scratch = SUMS_BYTES + TILES_BYTES,                                                                                   \
-        .least = fewest,                                                                                                       \
-        .few = &half_kernels_avx512vnni,                                                                                       \
-        .rows = TALL,                                                                                                          \
-        .fma_loop = tiles_loop,                                                                                                \
-    };
-
-FEW_BY_INTEGERS(three_of_fp16, 129)
-FEW_BY_INTEGERS(three_of_bf16, 65)
-
-const struct half_kernels *const half_kernels_amx[MATRICES_KINDS] = {
-    [MATRICES_ANY] = &three_of_any,
-    [MATRICES_FP16] = &three_of_fp16,
-    [MATRICES_BF16] = &three_of_bf16,
-};
-const struct half_kernels *const half_kernels_amx_int8 = &one_of_quants;
 #else
-const struct half_kernels *const half_kernels_amx[MATRICES_KINDS];
-const struct half_kernels *const half_kernels_amx_int8;
+const struct matmul16 matmul16_tiles, matmul16_tiles_round;
 #endif

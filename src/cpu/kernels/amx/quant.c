@@ -1,22 +1,22 @@
-// Y = X Wᵀ of quantised weights and many tokens by tiles of bytes (AMX-INT8): one instruction multiplies 16 rows of 64 columns with 16 tokens and adds
-// to 16 x 16 sums in 32-bit integers, 1,024 multiply-adds a cycle.
+// Y = X Wᵀ of quantised weights and many tokens by tiles of bytes (AMX-INT8). One instruction multiplies 16 rows of 64 columns
+// with 16 tokens and adds to 16 x 16 sums in 32-bit integers: 1,024 multiply-adds a cycle.
 //
-// Tokens become 16-bit integers with a scale for each DEEP columns, and so do the weights of a row: a group's scale over the largest of these columns is
-// a 16-bit factor. With x = 256 x₁ + x₂, bytes with sign, and w likewise,
+// Tokens become 16-bit integers with a scale for each DEEP columns. So do the weights of a row: a group's scale over the
+// largest of these columns is a 16-bit factor. With x = 256 x₁ + x₂, bytes with sign, and w likewise,
 //
 //     w · x = 65,536 Σ w₁ x₁ + 256 Σ (w₁ x₂ + w₂ x₁) + Σ w₂ x₂
 //
-// and the last sum is left out: it is smaller than what rounding to 16 bits has changed. That is three tile products of 64 columns where two parts of
-// bfloat16 each take six, and half of the bytes.
+// and the last sum is left out: it is smaller than what rounding to 16 bits has changed. That is three tile products of 64
+// columns where two parts of bfloat16 each take six, and half of the bytes.
 //
-// Bound by arithmetic: 2 rows cols n operations for each product. Blocks: amx/tiles.h. The integer sums of a block of columns are stored, scaled and added to
-// float32's in L2 while the next ones' products go on.
+// Bound by arithmetic: 2 rows cols n operations for each product. Blocks: amx/tiles.h. The integer sums of a block of columns
+// are stored, scaled and added to float32's in L2 while the next ones' products go on.
 #include "cpu/kernels/amx/tiles.h"
 
 #ifdef HAS_TILES
 enum {
     STEP = 64, // columns of a tile
-    DEEP = HALF_BLOCK,
+    DEEP = MATMUL16_BLOCK,
     PARTS = 2,                 // high bytes, low bytes
     LARGEST = 127 * 256 + 127, // as 16 bits: its high byte, rounded, is 127
     QUAD = 4 * SIDE * SIDE,    // sums of a pair of row tiles and a pair of panels
@@ -29,7 +29,8 @@ _Static_assert((int64_t)127 * 127 * DEEP * 256 + (int64_t)2 * 127 * 128 * DEEP <
 
 // ------------------------------------------------------------------------------------------ tokens
 
-// A panel: scales (blocks, SIDE tokens), in whole tiles' room; then (steps, PARTS) tiles of (SIDE quadruples of columns, SIDE tokens, 4).
+// A panel: scales (blocks, SIDE tokens), in whole tiles' room; then (steps, PARTS) tiles of (SIDE quadruples of columns, SIDE
+// tokens, 4).
 static ptrdiff_t scales_size(int cols)
 {
     const ptrdiff_t bytes = ((ptrdiff_t)cols + DEEP - 1) / DEEP * SIDE * (ptrdiff_t)sizeof(float);
@@ -105,7 +106,7 @@ static void pack(void *to, const float *x, ptrdiff_t ldx, int n, int cols, int f
 // ------------------------------------------------------------------------------------------ weights
 
 struct tiles {
-    const struct matmul_args *m;
+    const struct product_args *m;
     float *sums;     // (TALL / SIDE, MANY / SIDE) tiles of (SIDE rows, SIDE tokens)
     char *w;         // (TALL / SIDE, steps, PARTS) tiles of (SIDE rows, STEP columns)
     float *scales;   // (TALL)
@@ -127,7 +128,8 @@ VEC_INLINE __m512i group_quants(enum dtype type, const uint8_t *quants)
 // A row's block of columns: `groups` groups, as 16-bit integers, into tiles; returns their scale.
 VEC_INLINE float convert_row(enum dtype type, char *to, const uint8_t *quants, const uint16_t *scales, int groups)
 {
-    // The largest quant is 2^7 in the one and 2^3 in the other, in both cases 2^15 as group_quants() has it. Products are counted in 256.
+    // The largest quant is 2^7 in the one and 2^3 in the other, in both cases 2^15 as group_quants() has it. Products are
+    // counted in 256.
     const float unit = (type == DTYPE_Q8 ? 128.0f : 8.0f) / LARGEST * 256;
     const __m256 scale = _mm256_cvtph_ps(_mm_maskz_loadu_epi16((__mmask8)((1 << groups) - 1), scales));
     const __m256i bits = _mm256_and_si256(_mm256_castps_si256(scale), _mm256_set1_epi32(0x7fffffff));
@@ -156,7 +158,7 @@ VEC_INLINE float convert_row(enum dtype type, char *to, const uint8_t *quants, c
 // Columns [k, k + depth) of rows [r0, r0 + rows). Rows of zeros fill the last pair.
 VEC_INLINE void convert_tiles(enum dtype type, const struct tiles *a, int r0, int rows, int k, int depth)
 {
-    const struct matmul_args *m = a->m;
+    const struct product_args *m = a->m;
     const ptrdiff_t row_groups = quant_groups(m->cols), bytes = (ptrdiff_t)dtype_group_bytes[type];
     const uint8_t *quants = m->w;
     const uint16_t *scales = (const uint16_t *)(quants + m->rows * row_groups * bytes);
@@ -188,8 +190,9 @@ struct quad {
     int rows, tokens;        // of y; may be more than a PAIR
 };
 
-// Four products. With `start` the sums until then go there, and the tiles begin anew: one by one, so that others' products go on meanwhile. (With all
-// four stored after a product and set to zero before the next one, products took 1.14 to 1.28 times as long.)
+// Four products. With `start` the sums until then go there, and the tiles begin anew: one by one, so that others' products go
+// on meanwhile. (With all four stored after a product and set to zero before the next one, products took 1.14 to 1.28 times as
+// long.)
 VEC_INLINE void pair_products(const char *w0, const char *w1, const char *x0, const char *x1, int32_t *start)
 {
     MEMORY_BARRIER();
@@ -275,10 +278,10 @@ VEC_INLINE void end_products(const struct quad *q, int32_t *high, ptrdiff_t ldy)
 // Rows [r0, r0 + rows), tokens [t0, t0 + tokens), columns [k, k + depth).
 VEC_INLINE void tiles_block(enum dtype type, const struct tiles *a, int r0, int rows, int t0, int tokens, int k, int depth)
 {
-    const struct matmul_args *m = a->m;
+    const struct product_args *m = a->m;
     const int steps = (depth + STEP - 1) / STEP, row_pairs = (rows + PAIR - 1) / PAIR, token_pairs = (tokens + PAIR - 1) / PAIR;
     const ptrdiff_t tall = (ptrdiff_t)steps * PARTS * TILE_BYTES;
-    const char *panels = (const char *)m->packed + t0 / SIDE * a->panel, *first = panels + a->panel_scales,
+    const char *panels = (const char *)m->x + t0 / SIDE * a->panel, *first = panels + a->panel_scales,
                *x0 = first + (ptrdiff_t)k / STEP * PARTS * TILE_BYTES;
     convert_tiles(type, a, r0, rows, k, depth);
     const struct block block = {
@@ -324,7 +327,7 @@ VEC_INLINE void tiles_block(enum dtype type, const struct tiles *a, int r0, int 
         end_products(before, a->high, m->ldy);
 }
 
-VEC_INLINE void tiles_matmul(enum dtype type, const struct matmul_args *m)
+VEC_INLINE void tiles_matmul(enum dtype type, const struct product_args *m)
 {
     char *scratch = m->scratch;
     const struct tiles a = {
@@ -347,46 +350,26 @@ VEC_INLINE void tiles_matmul(enum dtype type, const struct matmul_args *m)
     _tile_release();
 }
 
-static void product_q8(const struct matmul_args *args)
+static void product_q8(const struct product_args *args)
 {
     tiles_matmul(DTYPE_Q8, args);
 }
-static void product_q4(const struct matmul_args *args)
+static void product_q4(const struct product_args *args)
 {
     tiles_matmul(DTYPE_Q4, args);
 }
 
-static double tiles_loop(long rounds)
-{
-    configure_tiles();
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    _tile_zero(4);
-    _tile_zero(5);
-    for (long i = 0; i < rounds; i++) {
-        _tile_dpbssd(0, 4, 5);
-        _tile_dpbssd(1, 4, 5);
-        _tile_dpbssd(2, 4, 5);
-        _tile_dpbssd(3, 4, 5);
-    }
-    _tile_release();
-    return 4.0 * 2 * SIDE * SIDE * STEP * (double)rounds;
-}
+TILES_LOOP(_tile_dpbssd)
 
-static const struct half_kernels kernels = {
+const struct matmul16 matmul16_tiles_bytes = {
     .name = "tiles of bytes, as 16-bit integers",
     .size = tiles_size,
     .pack = pack,
     .product = {[DTYPE_Q8] = product_q8, [DTYPE_Q4] = product_q4},
     .scratch = SUMS_BYTES + TILES_BYTES + INTEGERS_BYTES + SCALES_BYTES,
     .rows = TALL,
-    .least = 33,
     .fma_loop = tiles_loop,
 };
-
-const struct half_kernels *const half_kernels_amx_quant = &kernels;
 #else
-const struct half_kernels *const half_kernels_amx_quant = NULL;
+const struct matmul16 matmul16_tiles_bytes;
 #endif

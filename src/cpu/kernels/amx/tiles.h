@@ -1,7 +1,7 @@
 // What the two files of tile kernels share (amx/*.c): blocks, their way through the caches, and sums' way to Y.
 //
-// Blocks after Goto and van de Geijn (2008): a block of W, TALL rows, becomes tiles in L2; its pairs of rows' tiles pass over a pair of panels of
-// tokens in L1; sums stay in L2 from block to block of columns, in tiles too.
+// Blocks after Goto and van de Geijn (2008). A block of W, TALL rows, becomes tiles in L2. Its pairs of rows' tiles pass over a
+// pair of panels of tokens in L1. Sums stay in L2 from block to block of columns, in tiles too.
 #pragma once
 #include "cpu/kernels/kernels.h"
 
@@ -71,8 +71,9 @@ VEC_INLINE void fetch_step(const struct fetches *f, int step)
     }
 }
 
-// The block after columns [k, k + depth) of rows [r0, r0 + rows), as fetch_after() has it; `turns`: at how many steps it is fetched.
-VEC_INLINE struct block_fetch fetch_tiles(enum dtype type, const struct matmul_args *m, int r0, int rows, int k, int depth,
+// The block after columns [k, k + depth) of rows [r0, r0 + rows), as fetch_after() has it; `turns`: at how many steps it is
+// fetched.
+VEC_INLINE struct block_fetch fetch_tiles(enum dtype type, const struct product_args *m, int r0, int rows, int k, int depth,
                                           int deep, int turns)
 {
     const bool ends = k + depth == m->cols;
@@ -90,7 +91,7 @@ VEC_INLINE struct block_fetch fetch_tiles(enum dtype type, const struct matmul_a
 
 // A block of products: rows [r0, r0 + rows), tokens [t0, t0 + tokens), `steps` tiles of columns, the last ones of W or not.
 struct block {
-    const struct matmul_args *m;
+    const struct product_args *m;
     int r0, rows, t0, tokens;
     bool ends;
     int steps, step_lines;   // of a panel, cache lines a step
@@ -146,7 +147,8 @@ VEC_INLINE void transpose_tile(float *to, ptrdiff_t ldto, const float *from, int
     }
 }
 
-// Tile i of four, two rows' and two tokens', goes to y (tokens, ldy), turned round. Rows and tokens: that y has; they may be fewer than the tiles', or more.
+// Tile i of four, two rows' and two tokens', goes to y (tokens, ldy), turned round. Rows and tokens: that y has; they may be
+// fewer than the tiles', or more.
 VEC_INLINE void store_tile(float *y, ptrdiff_t ldy, int i, const float *tile, int rows, int tokens)
 {
     rows -= i / 2 * SIDE;
@@ -175,4 +177,25 @@ VEC_INLINE void configure_tiles(void)
                      :
                      : "m"(config)); // gcc 12's intrinsic says that it reads the first 8 bytes, and the others may go unwritten
 }
+
+// fma_loop() of an instruction that multiplies tiles, which have STEP columns.
+#define TILES_LOOP(multiply)                                                                                                   \
+    static double tiles_loop(long rounds)                                                                                      \
+    {                                                                                                                          \
+        configure_tiles();                                                                                                     \
+        _tile_zero(0);                                                                                                         \
+        _tile_zero(1);                                                                                                         \
+        _tile_zero(2);                                                                                                         \
+        _tile_zero(3);                                                                                                         \
+        _tile_zero(4);                                                                                                         \
+        _tile_zero(5);                                                                                                         \
+        for (long i = 0; i < rounds; i++) {                                                                                    \
+            multiply(0, 4, 5);                                                                                                 \
+            multiply(1, 4, 5);                                                                                                 \
+            multiply(2, 4, 5);                                                                                                 \
+            multiply(3, 4, 5);                                                                                                 \
+        }                                                                                                                      \
+        _tile_release();                                                                                                       \
+        return 4.0 * 2 * SIDE * SIDE * STEP * (double)rounds;                                                                  \
+    }
 #endif

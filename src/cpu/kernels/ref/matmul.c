@@ -1,6 +1,5 @@
-// Matrix products in plain C. A row of W is converted piece by piece, so that all tokens share the conversion; each
-// (row, token) has eight running sums in double, always over the same columns, so that a result does not depend on which rows
-// or tokens are computed with it.
+// Matrix products in plain C. A row of W is converted piece by piece, so all tokens share the conversion. Each (row, token) has
+// eight running sums in double, always over the same columns: a result does not depend on the rows or tokens computed with it.
 #include "cpu/kernels/ref/scalar.h"
 
 enum { PIECE = 256, SUMS = 8, TOKENS = 8 };
@@ -107,27 +106,27 @@ void scalar_pack_tokens(float *packed, const float *x, ptrdiff_t ldx, int n, int
         memcpy(packed + t * cols + first_col, x + t * ldx + first_col, (size_t)(last_col - first_col) * sizeof *x);
 }
 
-void scalar_matmul_fp32(const struct matmul_args *m)
+void scalar_matmul_fp32(const struct product_args *m)
 {
-    products(DTYPE_FP32, m->y, m->ldy, m->w, m->first_row, m->last_row, m->cols, m->packed, m->cols, m->n);
+    products(DTYPE_FP32, m->y, m->ldy, m->w, m->first_row, m->last_row, m->cols, m->x, m->cols, m->n);
 }
 
-void scalar_matmul_fp16(const struct matmul_args *m)
+void scalar_matmul_fp16(const struct product_args *m)
 {
-    products(DTYPE_FP16, m->y, m->ldy, m->w, m->first_row, m->last_row, m->cols, m->packed, m->cols, m->n);
+    products(DTYPE_FP16, m->y, m->ldy, m->w, m->first_row, m->last_row, m->cols, m->x, m->cols, m->n);
 }
 
-void scalar_matmul_bf16(const struct matmul_args *m)
+void scalar_matmul_bf16(const struct product_args *m)
 {
-    products(DTYPE_BF16, m->y, m->ldy, m->w, m->first_row, m->last_row, m->cols, m->packed, m->cols, m->n);
+    products(DTYPE_BF16, m->y, m->ldy, m->w, m->first_row, m->last_row, m->cols, m->x, m->cols, m->n);
 }
 
-void scalar_matmul_fp8(const struct matmul_args *m)
+void scalar_matmul_fp8(const struct product_args *m)
 {
-    products(DTYPE_FP8, m->y, m->ldy, m->w, m->first_row, m->last_row, m->cols, m->packed, m->cols, m->n);
+    products(DTYPE_FP8, m->y, m->ldy, m->w, m->first_row, m->last_row, m->cols, m->x, m->cols, m->n);
 }
 
-void scalar_matmul_fp8_e5m2(const struct matmul_args *m)
+void scalar_matmul_fp8_e5m2(const struct product_args *m)
 {
-    products(DTYPE_FP8_E5M2, m->y, m->ldy, m->w, m->first_row, m->last_row, m->cols, m->packed, m->cols, m->n);
+    products(DTYPE_FP8_E5M2, m->y, m->ldy, m->w, m->first_row, m->last_row, m->cols, m->x, m->cols, m->n);
 }

@@ -1,6 +1,7 @@
-// Products of quantised matrices in plain C, and the readable statement of what the others compute. A token's block of 128 values is
-// quantised to 16-bit integers q = round(x / scale), scale = max |x| / 32512; the products of a group of 32 with the weights' quants are
-// summed in integers, exactly, and then scaled by both scales. Tokens as 8-bit integers have a scale = max |x| / 127 for each 32 values.
+// Products of quantised matrices in plain C, and the readable statement of what the others compute. A token's block of 128
+// values is quantised to 16-bit integers q = round(x / scale), scale = max |x| / 32512. The products of a group of 32 with the
+// weights' quants are summed in integers, exactly, then multiplied by both scales. Tokens as 8-bit integers have a scale = max
+// |x| / 127 for each 32 values.
 #include "cpu/kernels/ref/scalar.h"
 #include "model/quant_values.h"
 
@@ -99,7 +100,7 @@ void quant_row_to_fp32(float *y, enum dtype type, const void *w, int rows, int c
 // Tokens whose products with a row are summed together.
 enum { TOKENS = 8 };
 
-static void row_product(const struct form *form, enum dtype type, const struct quant_args *a, int row, int first_token,
+static void row_product(const struct form *form, enum dtype type, const struct product_args *a, int row, int first_token,
                         int tokens)
 {
     const size_t groups = quant_groups(a->cols), bytes = token_bytes(form, a->cols);
@@ -121,70 +122,36 @@ static void row_product(const struct form *form, enum dtype type, const struct q
         a->y[(first_token + t) * a->ldy + (row - a->first_row)] = (float)sum[t];
 }
 
-static void product(const struct form *form, enum dtype type, const struct quant_args *a)
+static void product(const struct form *form, enum dtype type, const struct product_args *a)
 {
     for (int r = a->first_row; r < a->last_row; r++)
         for (int t = 0; t < a->n; t += TOKENS)
             row_product(form, type, a, r, t, a->n - t < TOKENS ? a->n - t : TOKENS);
 }
 
-static size_t scalar_quantised_size(int n, int cols)
-{
-    return (size_t)n * token_bytes(&int16_form, cols);
-}
-static void scalar_quantise(void *to, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col)
-{
-    quantise(&int16_form, to, x, ldx, n, cols, first_col, last_col);
-}
-static void scalar_q8(const struct quant_args *args)
-{
-    product(&int16_form, DTYPE_Q8, args);
-}
-static void scalar_q4(const struct quant_args *args)
-{
-    product(&int16_form, DTYPE_Q4, args);
-}
-static void scalar_q4n(const struct quant_args *args)
-{
-    product(&int16_form, DTYPE_Q4N, args);
-}
-static void scalar_q5(const struct quant_args *args)
-{
-    product(&int16_form, DTYPE_Q5, args);
-}
-static void scalar_q6(const struct quant_args *args)
-{
-    product(&int16_form, DTYPE_Q6, args);
-}
+#define PRODUCT(TYPE, type, form)                                                                                              \
+    static void form##_##type(const struct product_args *args)                                                                 \
+    {                                                                                                                          \
+        product(&form##_form, DTYPE_##TYPE, args);                                                                             \
+    }
+#define FORM(form)                                                                                                             \
+    static size_t form##_size(int n, int cols)                                                                                 \
+    {                                                                                                                          \
+        return (size_t)n * token_bytes(&form##_form, cols);                                                                    \
+    }                                                                                                                          \
+    static void form##_quantise(void *to, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col)         \
+    {                                                                                                                          \
+        quantise(&form##_form, to, x, ldx, n, cols, first_col, last_col);                                                      \
+    }                                                                                                                          \
+    QUANT_TYPES(PRODUCT, form)
+#define PRODUCT_ENTRY(TYPE, type, form) [DTYPE_##TYPE] = form##_##type,
+#define QUANT_FORM(form)                                                                                                       \
+    {                                                                                                                          \
+        .size = form##_size, .quantise = form##_quantise, .product = {QUANT_TYPES(PRODUCT_ENTRY, form)},                       \
+    }
 
-static size_t scalar_int8_size(int n, int cols)
-{
-    return (size_t)n * token_bytes(&int8_form, cols);
-}
-static void scalar_int8_quantise(void *to, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col)
-{
-    quantise(&int8_form, to, x, ldx, n, cols, first_col, last_col);
-}
-static void scalar_int8_q8(const struct quant_args *args)
-{
-    product(&int8_form, DTYPE_Q8, args);
-}
-static void scalar_int8_q4(const struct quant_args *args)
-{
-    product(&int8_form, DTYPE_Q4, args);
-}
-static void scalar_int8_q4n(const struct quant_args *args)
-{
-    product(&int8_form, DTYPE_Q4N, args);
-}
-static void scalar_int8_q5(const struct quant_args *args)
-{
-    product(&int8_form, DTYPE_Q5, args);
-}
-static void scalar_int8_q6(const struct quant_args *args)
-{
-    product(&int8_form, DTYPE_Q6, args);
-}
+FORM(int16)
+FORM(int8)
 
 static double scalar_dot_loop(long rounds)
 {
@@ -205,33 +172,6 @@ static double scalar_dot_loop(long rounds)
 }
 
 const struct quant_kernels quant_kernels_scalar = {
-    .size = scalar_quantised_size,
-    .quantise = scalar_quantise,
-    .product =
-        {
-            [DTYPE_Q8] = scalar_q8,
-            [DTYPE_Q4] = scalar_q4,
-            [DTYPE_Q4N] = scalar_q4n,
-            [DTYPE_Q5] = scalar_q5,
-            [DTYPE_Q6] = scalar_q6,
-        },
-    .scratch = 0,
-    .alike = QUANT_FEW,
-    .dot_loop = scalar_dot_loop,
-};
-
+    .few = QUANT_FORM(int16), .many = QUANT_FORM(int16), .scratch = 0, .dot_loop = scalar_dot_loop};
 const struct quant_kernels quant8_kernels_scalar = {
-    .size = scalar_int8_size,
-    .quantise = scalar_int8_quantise,
-    .product =
-        {
-            [DTYPE_Q8] = scalar_int8_q8,
-            [DTYPE_Q4] = scalar_int8_q4,
-            [DTYPE_Q4N] = scalar_int8_q4n,
-            [DTYPE_Q5] = scalar_int8_q5,
-            [DTYPE_Q6] = scalar_int8_q6,
-        },
-    .scratch = 0,
-    .alike = QUANT_FEW,
-    .dot_loop = scalar_dot_loop,
-};
+    .few = QUANT_FORM(int8), .many = QUANT_FORM(int8), .scratch = 0, .dot_loop = scalar_dot_loop};

@@ -32,7 +32,7 @@ static inline float fp16_to_float(uint16_t half)
     return bits_to_float(sign | ((magnitude << 13) + ((uint32_t)(127 - 15) << 23)));
 }
 
-// E4M3's exponent has a bit less than a half's and a bias of 7 instead of 15: where its bits take a half's places, the half is
+// E4M3's exponent has a bit less than a half's, and a bias of 7 instead of 15. With its bits in a half's places, the half is
 // 2^-8 of the value, subnormals included.
 static inline float fp8_to_float(uint8_t bits)
 {
@@ -60,5 +60,5 @@ matvec_function scalar_matvec_fp32, scalar_matvec_fp16, scalar_matvec_bf16, scal
     scalar_matvec_bf12;
 packed_size_function scalar_packed_size;
 pack_function scalar_pack_tokens;
-matmul_function scalar_matmul_fp32, scalar_matmul_fp16, scalar_matmul_bf16, scalar_matmul_fp8, scalar_matmul_fp8_e5m2;
+product_function scalar_matmul_fp32, scalar_matmul_fp16, scalar_matmul_bf16, scalar_matmul_fp8, scalar_matmul_fp8_e5m2;
 attend_function scalar_attend_fp16, scalar_attend_fp32, scalar_attend_int8;

@@ -1,4 +1,5 @@
-// Kernels of the attention methods that select keys, in plain C (see struct sparse_kernels for the formulas). Sums run in double.
+// Kernels of the attention methods that select keys, in plain C (see struct sparse_kernels for the formulas). Sums run in
+// double.
 #include "cpu/kernels/sparse.h"
 #include "cpu/kernels/ref/scalar.h"
 

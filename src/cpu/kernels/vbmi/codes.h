@@ -1,8 +1,10 @@
-// Scores from codes in runs (codes.h) with AVX-512, VBMI and VNNI. Four components' lines are interleaved so that a slot's four bytes lie together; `vpermb`
-// looks them up in the four tables, once for all queries, and `vpdpbusd` multiplies them with a query's weights and adds them up.
+// Scores from codes in runs (codes.h) with AVX-512, VBMI and VNNI. Four components' lines are interleaved so that a slot's four
+// bytes lie together. `vpermb` looks them up in the four tables, once for all queries. `vpdpbusd` multiplies them with a
+// query's weights and adds them up.
 //
-// Memory gives a run's bytes the faster, the more of them are read one after another. So a block of 1,024 slots goes through 16 components at a time (or 8, of those
-// that are left), 512 bytes of each, while those of the 16 after them are fetched. Between, the sums are in the scores' place, in the L1 cache.
+// Memory gives a run's bytes the faster, the more of them are read one after another. So a block of 1,024 slots goes through 16
+// components at a time (or 8, of those that are left), 512 bytes of each. Meanwhile those of the next 16 are fetched. Between,
+// the sums are in the scores' place, in the L1 cache.
 #pragma once
 #include "cpu/kernels/codes.h"
 #include "cpu/kernels/vnni/fours.h"
@@ -22,15 +24,16 @@ struct code_pass {
     int c, query, groups;
 };
 
-// The values of four components' codes, in the low halves of the bytes. (x & 15) | the number of the table in bits 4 and 5; vpermb looks at no more.
+// The values of four components' codes, in the low halves of the bytes. (x & 15) | the number of the table in bits 4 and 5;
+// vpermb looks at no more.
 VEC_INLINE __m512i code_values(__m512i x, __m512i table)
 {
     return _mm512_permutexvar_epi8(_mm512_ternarylogic_epi32(x, _mm512_set1_epi8(15), _mm512_set1_epi32(0x30201000), 0xea),
                                    table);
 }
 
-// n_queries, fours, to_l2: constants where this is inlined, and, but for the few components of a narrow pass, first and last. Lines are named between the products: sixteen at
-// once are more than a core keeps in mind.
+// n_queries, fours, to_l2: constants where this is inlined, and, but for the few components of a narrow pass, first and last.
+// Lines are named between the products: sixteen at once are more than a core keeps in mind.
 VEC_INLINE void code_pass_add(int n_queries, int fours, bool first, bool last, bool to_l2, const struct code_pass *pass)
 {
     const struct code_score_args *a = pass->a;
@@ -122,8 +125,8 @@ static __attribute__((noinline)) void code_pass_far(int n_queries, int n, const 
     code_pass_run(n_queries, n, true, p);
 }
 
-// Up to CODE_QUERIES queries, from `query` on, of a block. lines: (n + CODE_WIDE), of which the last are made here; next: the bytes between the block's lines and those
-// that are read after them.
+// Up to CODE_QUERIES queries, from `query` on, of a block. lines: (n + CODE_WIDE), of which the last are made here; next: the
+// bytes between the block's lines and those that are read after them.
 VEC_INLINE void code_scores_block(const struct code_score_args *a, const uint8_t **lines, int block, int groups, int query,
                                   ptrdiff_t next)
 {

@@ -2,9 +2,10 @@
 // (Milakov and Gimelshein, 2018; Dao et al., 2022), see struct attend_args. Here is what is common to both forms, and
 // the form for a few queries, the heads that share a KV head at decode; vec/attend_many.h has the one for prefill.
 //
-// Few queries: bound by reading K and V, once for all queries. A block of both stays in L1: its scores are dot products along K's
-// rows, up to 8 queries and 8 keys at a time; then each p v is added to sums that live in registers for the whole block.
-// While the scores of a block are computed its values are fetched from memory, and from the exponentials on the next block's keys.
+// Few queries: bound by reading K and V, once for all queries. A block of both stays in L1. Its scores are dot products along
+// K's rows, up to 8 queries and 8 keys at a time. Then each p v is added to sums that live in registers for the whole block.
+// While the scores of a block are computed its values are fetched from memory, and from the exponentials on the next block's
+// keys.
 #pragma once
 #include <math.h>
 
@@ -91,8 +92,8 @@ VEC_INLINE struct fetch fetch_make(const char *base, const int *rows, int from, 
     return (struct fetch){.base = base, .rows = rows + from, .row_bytes = row_bytes, .left = n};
 }
 
-// n rows, which need not begin with a cache line: their last byte may lie in one more. Into the L2 cache: from memory at random, more can
-// be under way there than to the L1 cache (measured: 21 GB/s instead of 12; another day 17 to 20 instead of 15 to 17).
+// n rows, which need not begin with a cache line: their last byte may lie in one more. Into the L2 cache: of random reads more
+// can be under way there than to the L1 cache. Measured: 21 GB/s instead of 12; another day 17 to 20 instead of 15 to 17.
 VEC_INLINE void fetch_rows(struct fetch *f, int n)
 {
     n = n < f->left ? n : f->left;
@@ -129,9 +130,9 @@ VEC_INLINE void softmax_shrink(int n_rows, const float largest[8], float *acc, i
         }
 }
 
-// Of each of n_rows <= 8 rows of scores, those that the query sees become e^(score - max), the others of `all` 0; there is room for whole
-// vectors. A larger maximum shrinks the query's sum and output. Step by step for all rows together, since one row alone is a
-// chain of latencies. `next`, where not NULL, is fetched meanwhile.
+// Of each of n_rows <= 8 rows of scores, those that the query sees become e^(score - max), the others of `all` 0; there is room
+// for whole vectors. A larger maximum shrinks the query's sum and output. Step by step for all rows together, since one row
+// alone is a chain of latencies. `next`, where not NULL, is fetched meanwhile.
 VEC_INLINE void softmax_rows(float *scores, ptrdiff_t ld, int n_rows, struct view all, const struct view *views, float *acc,
                              int head_dim, float *max, float *sum, struct fetch *next)
 {
@@ -159,7 +160,8 @@ VEC_INLINE void softmax_rows(float *scores, ptrdiff_t ld, int n_rows, struct vie
     }
 }
 
-// Scores [0, n) of n_rows rows, of models that cap them; there is room for whole vectors. One function for all who call it: it is not worth inlining.
+// Scores [0, n) of n_rows rows, of models that cap them; there is room for whole vectors. One function for all who call it: it
+// is not worth inlining.
 static __attribute__((noinline)) void softcap_rows(float *scores, ptrdiff_t ld, int n_rows, int n, float cap)
 {
     for (int s = 0; s < n_rows; s++)
@@ -183,7 +185,8 @@ VEC_INLINE void few_pack_queries(int n_queries, float *to, const float *q, int h
             vec_store(to, vec_load_part(q + s * (ptrdiff_t)head_dim + c, head_dim - c < VEC ? head_dim - c : VEC));
 }
 
-// q Kᵀ (n_queries, keys) for `keys` keys from key j on, q as packed; n_queries and keys are constants where this is inlined, their product is at most SUMS.
+// q Kᵀ (n_queries, keys) for `keys` keys from key j on, q as packed; n_queries and keys are constants where this is inlined,
+// their product is at most SUMS.
 VEC_INLINE vec few_totals(enum kv_type type, int n_queries, int keys, const float *q, const char *base, int j, int head_dim)
 {
     const ptrdiff_t d = head_dim, row_bytes = d * (ptrdiff_t)kv_sizes[type];
@@ -254,7 +257,8 @@ VEC_INLINE void few_scores(enum kv_type type, int n_queries, float *scores, cons
         few_scores_keys(type, n_queries, 1, scores, q, k, j, head_dim);
 }
 
-// acc[s][0 … n_vecs * VEC) += Σ_j scores[s, j] v[j]; acc and v point at the first component, of which `part` of the last vector are live.
+// acc[s][0 … n_vecs * VEC) += Σ_j scores[s, j] v[j]; acc and v point at the first component, of which `part` of the last vector
+// are live.
 VEC_INLINE void few_values(enum kv_type type, int n_queries, int n_vecs, float *acc, const float *scores, const char *v,
                            int n_keys, int head_dim, int part, struct fetch *next, int rate)
 {
@@ -368,8 +372,9 @@ VEC_INLINE void few_queries(enum kv_type type, int n_queries, const struct atten
     few_outputs(type, n_queries, a->acc + i * d, scores, (const char *)a->v + offset, n, a->head_dim, keys);
 }
 
-// How many of `left` keys the next block has: all blocks about the same, in whole vectors, at most `most`, a multiple of VEC. The next block is fetched while
-// this one is read, so what a short one at the end of a part leaves unfetched is waited for at the beginning of the next part.
+// How many of `left` keys the next block has: all blocks about the same, in whole vectors, at most `most`, a multiple of VEC.
+// The next block is fetched while this one is read. A short one at a part's end leaves lines unfetched; the next part waits for
+// these at its beginning.
 VEC_INLINE int few_block_keys(int left, int most)
 {
     const int vecs = (left + VEC - 1) / VEC, blocks = (vecs + most / VEC - 1) / (most / VEC);

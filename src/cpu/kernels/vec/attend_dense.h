@@ -1,13 +1,14 @@
-// Attention of up to 8 queries for the usual types and lengths of a head (dense_has), over consecutive keys, which is what decode does.
+// Attention of up to 8 queries for the usual types and lengths of a head (dense_has), over consecutive keys, which is what
+// decode does.
 //
-// For query i over the keys j that it sees, s_ij = q_i · k_j:  acc_i = Σ_j e^(s_ij - max_i) v_j, sum_i = Σ_j e^(s_ij - max_i), online (struct attend_args).
-// q: (n_queries, head_dim); k, v: (n_keys, head_dim). 2 · head_dim elements of a key are read once for all queries, against 2 · head_dim multiply-adds a
-// query: with up to 4 queries of fp16 that is bound by reading. Blocks and softmax are those of vec/attend.h (Milakov and Gimelshein, 2018; Dao et al., 2022);
-// what differs is that
-// - the keys and values of the next block are fetched evenly over a block's loops, so that memory never rests and the loops' own loads find free
-//   line buffers: together, a line of each in turn, or one after the other (struct fetching's streams);
-// - head_dim is a constant, so that all rows of a tile have one address with constant offsets: eight pointers beside the others do not fit
-//   into the registers.
+// For query i over the keys j that it sees, s_ij = q_i · k_j:  acc_i = Σ_j e^(s_ij - max_i) v_j, sum_i = Σ_j e^(s_ij - max_i),
+// online (struct attend_args). q: (n_queries, head_dim); k, v: (n_keys, head_dim). 2 · head_dim elements of a key are read once
+// for all queries, against 2 · head_dim multiply-adds a query: with up to 4 queries of fp16 that is bound by reading. Blocks
+// and softmax are those of vec/attend.h (Milakov and Gimelshein, 2018; Dao et al., 2022); what differs is that
+// - the keys and values of the next block are fetched evenly over a block's loops: memory never rests, and the loops' own loads
+//   find free line buffers. They come together, a line of each in turn, or one after the other (struct fetching's streams);
+// - head_dim is a constant, so all rows of a tile have one address with constant offsets: eight pointers beside the others do
+//   not fit into the registers.
 #pragma once
 #include "cpu/kernels/vec/attend.h"
 
@@ -15,8 +16,9 @@ enum {
     DENSE_PAIR = 128, // bytes of two lines
 };
 
-// The next block's keys and values, fetched by pairs of lines. In two streams, to L2: a line of keys and one of values, and so on up to `end` of the
-// keys. In one, to L1 where that is the machine's habit: two lines of keys; at the keys' end [then, then_end), the values, takes their place.
+// The next block's keys and values, fetched by pairs of lines. In two streams, to L2: a line of keys and one of values, and so
+// on up to `end` of the keys. In one, to L1 where that is the machine's habit: two lines of keys; at the keys' end [then,
+// then_end), the values, takes their place.
 struct dense_fetch {
     bool one, to_l2;                           // to_l2: of consecutive keys in one run
     const char *k, *v, *end, *then, *then_end; // v NULL: rows of k alone
@@ -33,10 +35,11 @@ VEC_INLINE struct dense_fetch dense_fetch_make(const void *k, const void *v, ptr
     return (struct dense_fetch){.k = keys, .v = values, .end = keys + bytes};
 }
 
-// The next line of the rows' keys or, when these are done, of their values, into L1: in the order in which the next block's loops will want them, so that all
-// have about a block's time to come. (Keys and values row by row, the last keys had a third of it.) Four lines are named in the order 0 3 1 2: where they come in
-// ascending order a Zen 5 takes them for the beginning of a stream and reads five to six lines beyond them; in this order 0.3 (docs/kernels.md). That is also why
-// they must be in L1 before the loops go through them, and why a block of rows is short: what is named faster than lines arrive is dropped.
+// Fetches the next line of the rows' keys or, when these are done, of their values, into L1. The order is that in which the
+// next block's loops want them, so all have about a block's time to come. (Keys and values row by row, the last keys had a
+// third of it.) Four lines are fetched in the order 0 3 1 2. In ascending order a Zen 5 takes them for the beginning of a
+// stream and reads five to six lines beyond them; in this order 0.3 (docs/kernels.md). So they must be in L1 before the loops
+// go through them. And a block of rows is short: fetches that come faster than lines arrive are dropped.
 VEC_INLINE void dense_fetch_line(struct dense_fetch *f, ptrdiff_t row_bytes)
 {
     const int line = f->done, named = row_bytes != 256 || line == 0 ? line : line == 64 ? 192 : line - 64;
@@ -108,9 +111,9 @@ VEC_INLINE void dense_fetch_step(struct dense_fetch *f, ptrdiff_t row_bytes, int
     f->v += 64 * pairs;
 }
 
-// Scores of several queries lie in tiles, as vec_totals() leaves them: of few_score_keys() keys each, a vector of (n_queries, keys), of which the last lanes
-// may be idle. So a tile is one store, where rows of queries would take one for each query, and the softmax needs sums across lanes but once a block. A single
-// query's tile is part of its row.
+// Scores of several queries lie in tiles, as vec_totals() leaves them: of few_score_keys() keys each, a vector of (n_queries,
+// keys), of which the last lanes may be idle. So a tile is one store, where rows of queries would take one for each query, and
+// the softmax needs sums across lanes but once a block. A single query's tile is part of its row.
 VEC_INLINE bool dense_tiled(int n_queries)
 {
     return n_queries > 1;
@@ -182,8 +185,8 @@ VEC_INLINE void dense_hide(int n_queries, float *scores, const struct view *view
     }
 }
 
-// softmax_rows() of scores in tiles. k_scales, v_scales: (n) and ones up to whole tiles, or NULL; the scores are multiplied by the former before, the weights
-// by the latter after they were added up. bias: likewise, and zeros; added to the scores.
+// softmax_rows() of scores in tiles. k_scales, v_scales: (n) and ones up to whole tiles, or NULL. Scores are multiplied by
+// k_scales, weights by v_scales after they were added up. bias: likewise, and zeros; added to the scores.
 VEC_INLINE void dense_softmax(int n_queries, float *scores, int n, bool hidden, const struct view *views, const float *k_scales,
                               const float *v_scales, const float *bias, float *acc, int head_dim, float *max, float *sum)
 {
@@ -220,7 +223,8 @@ VEC_INLINE void dense_softmax(int n_queries, float *scores, int n, bool hidden, 
             sum[s] += lanes[s * keys + i];
 }
 
-// acc[s][0 … n_vecs * VEC) += Σ_j scores[s, j] v[j]; acc and v point at the first component. tiled: a constant where this is inlined.
+// acc[s][0 … n_vecs * VEC) += Σ_j scores[s, j] v[j]; acc and v point at the first component. tiled: a constant where this is
+// inlined.
 VEC_INLINE void dense_values(enum kv_type type, bool tiled, int n_queries, int n_vecs, float *acc, const float *scores,
                              const char *v, int n_keys, int head_dim, struct dense_fetch *next)
 {
@@ -369,8 +373,8 @@ VEC_INLINE void attend_dense(enum kv_type type, int head_dim, const struct atten
     }
 }
 
-// attend_few_part(): at most FEW_QUERIES queries and FEW_DIMS components, of a cache of this type. Each length of a head has a function of its own: all
-// of them in one would take a compiler twice as long. Where scores are capped few_of_any() is for all.
+// attend_few_part(): at most FEW_QUERIES queries and FEW_DIMS components, of a cache of this type. Each length of a head has a
+// function of its own: all of them in one would take a compiler twice as long. Where scores are capped few_of_any() is for all.
 #define ATTEND_FEW_PART(type)                                                                                                  \
     static __attribute__((noinline)) void dense_64(const struct attend_args *a)                                                \
     {                                                                                                                          \

@@ -1,8 +1,9 @@
 // Attention for many queries (prefill), for either vector width; included by attend_*.c.
 //
-// Bound by arithmetic: 4 head_dim operations for each query and key that it sees. A block of keys is turned to panels of VEC keys, its
-// values to panels of VEC components, both in float32, once for MANY_ROWS queries; then scores = q Kᵀ and acc += e^(scores - max) V are
-// register-tiled products (vec/math.h) whose operands are in L1 and L2. Tiles that no query of a row of tiles sees are not computed.
+// Bound by arithmetic: 4 head_dim operations for each query and key that it sees. A block of keys becomes panels of VEC keys,
+// its values panels of VEC components, both in float32, once for MANY_ROWS queries. Then scores = q Kᵀ and acc += e^(scores -
+// max) V are register-tiled products (vec/math.h) whose operands are in L1 and L2. Tiles that no query of a row of tiles sees
+// are not computed.
 #pragma once
 #include "cpu/kernels/vec/attend_dense.h"
 

@@ -1,8 +1,9 @@
 // bf12 (model/bf12.h), for either vector width: decode's products, and rows as bfloat16 for those of many tokens. Included by
 // bf12.c.
 //
-// Decode reads three quarters of what bfloat16 has. With AVX-512 each 16 weights cost a rotation, a shift, a table's permutation and one
-// operation that puts them together, beside the multiply-adds: 4.6 operations for 24 bytes, where bfloat16 takes 3 for 32.
+// Decode reads three quarters of what bfloat16 has. With AVX-512 each 16 weights cost a rotation, a shift, a table's
+// permutation and one operation that joins them, beside the multiply-adds. That is 4.6 operations for 24 bytes, where bfloat16
+// takes 3 for 32.
 #pragma once
 #include "cpu/kernels/kernels.h"
 #include "cpu/kernels/vec/vec.h"
@@ -39,7 +40,8 @@ VEC_INLINE bf12_exponents bf12_codes(const uint32_t *words, bf12_table table)
     return _mm512_loadu_si512(words);
 }
 
-// The weights of 16 columns: turn = 0 … 3 of the 64 that `signs` holds, place = 0 … 7 of the 128 that `exponents` does; constants.
+// The weights of 16 columns: turn = 0 … 3 of the 64 that `signs` holds, place = 0 … 7 of the 128 that `exponents` does;
+// constants.
 VEC_INLINE vec bf12_weights(bf12_words signs, bf12_exponents exponents, int turn, int place, bf12_table table)
 {
     const __m512i bits = turn == 0   ? signs
@@ -147,7 +149,8 @@ VEC_INLINE void bf12_store_bf16(uint16_t *to, vec x)
 }
 #endif
 
-// sum[r][t] += a block's products. x: the first token's columns, of which there are `cols`; all constants but that and the pointers.
+// sum[r][t] += a block's products. x: the first token's columns, of which there are `cols`; all constants but that and the
+// pointers.
 VEC_INLINE void bf12_block(int n_rows, int n_tokens, bool whole, vec sum[BF12_ROWS][BF12_TOGETHER][BF12_SPLIT],
                            const uint32_t *const block[BF12_ROWS], const bf12_table table[BF12_ROWS], const float *x,
                            ptrdiff_t ldx, int cols)

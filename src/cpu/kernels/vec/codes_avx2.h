@@ -1,5 +1,6 @@
-// Scores from codes in runs (codes.h) with AVX2, and for AVX-512 without VBMI: `pshufb` looks up 32 bytes of a component, low or high halves. Four
-// components' bytes are interleaved; each slot's four are then two pairs of 16-bit numbers, which `pmaddwd` multiplies with the components' weights.
+// Scores from codes in runs (codes.h) with AVX2, and for AVX-512 without VBMI: `pshufb` looks up 32 bytes of a component, low
+// or high halves. Four components' bytes are interleaved; each slot's four are then two pairs of 16-bit numbers, which
+// `pmaddwd` multiplies with the components' weights.
 #pragma once
 #include "cpu/kernels/codes.h"
 #include "cpu/kernels/vec/vec.h"

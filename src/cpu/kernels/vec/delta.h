@@ -1,7 +1,7 @@
 // What recurrent layers do between their products; included by table.c.
 //
-// The state's columns do not depend on each other. A block of them stays in L1 while all tokens of the call go over it: 16 KB of a head of 128. Each
-// token reads it twice and writes it once.
+// The state's columns do not depend on each other. A block of them stays in L1 while all tokens of the call go over it: 16 KB
+// of a head of 128. Each token reads it twice and writes it once.
 #pragma once
 #include "cpu/kernels/vec/elementwise.h"
 

@@ -1,5 +1,5 @@
-// Normalisation, rotation, activation, conversions and the log of a softmax's sum, for either vector width; included by table.c. Each reads its
-// input once or twice from L1 or L2; tails are partial vectors, so any length is welcome.
+// Normalisation, rotation, activation, conversions and the log of a softmax's sum, for either vector width; included by
+// table.c. Each reads its input once or twice from L1 or L2; tails are partial vectors, so any length is welcome.
 #pragma once
 #include <math.h>
 
@@ -195,8 +195,9 @@ VEC_INLINE float to_int8(int8_t *y, const float *x, int n)
     return scale < INT8_LEAST_SCALE ? 0 : scale;
 }
 
-// e^x for x <= 0, in double: within 1e-14 of it down to x = -700, e^-708 at most below; NaN stays NaN. As exp_below(): x = n ln 2 + r, n from the last bits of
-// a sum, and Taylor's polynomial in r, |r| <= ln 2 / 2, whose next term is below 2^-52 / 100. In plain C: the loops that it is in become vectors.
+// e^x for x <= 0, in double: within 1e-14 of it down to x = -700, e^-708 at most below; NaN stays NaN. As exp_below(): x = n ln
+// 2 + r, n from the last bits of a sum. Taylor's polynomial in r, |r| <= ln 2 / 2, has a next term below 2^-52 / 100. In plain
+// C: the loops that it is in become vectors.
 VEC_INLINE double double_exp_below(double x)
 {
     static const double inverses[] = {1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720,

@@ -2,8 +2,8 @@
 #pragma once
 #include "cpu/kernels/vec/vec.h"
 
-// e^r for |r| <= ln 2 / 2: 1 + r (1 + r p(r)), p of degree 3 through the Chebyshev nodes. By Horner's rule, since it takes the fewest instructions:
-// where this is called, there are always several vectors under way.
+// e^r for |r| <= ln 2 / 2: 1 + r (1 + r p(r)), p of degree 3 through the Chebyshev nodes. By Horner's rule, since it takes the
+// fewest instructions: where this is called, there are always several vectors under way.
 VEC_INLINE vec exp_of_rest(vec r)
 {
     vec p = vec_fma(r, vec_set(0x1.11d9aep-7f), vec_set(0x1.56b48cp-5f));
@@ -13,9 +13,9 @@ VEC_INLINE vec exp_of_rest(vec r)
     return vec_fma(r, p, vec_set(1.0f));
 }
 
-// e^x with a relative error below 1e-6 for x in [-64, 88.3]; less gives 0: beside the 1 of the likeliest key a weight of 1e-28 is nothing, but its
-// products with values would be subnormal, which some processors take a hundred cycles for. NaN stays NaN. Of greater x the result is anything.
-// x = n ln 2 + r.
+// e^x with a relative error below 1e-6 for x in [-64, 88.3]; less gives 0. Beside the 1 of the likeliest key a weight of 1e-28
+// is nothing, but its products with values would be subnormal: some processors take a hundred cycles for these. NaN stays NaN.
+// Of greater x the result is anything. x = n ln 2 + r.
 VEC_INLINE vec vec_exp(vec x)
 {
     const vec n = vec_round(vec_mul(x, vec_set(0x1.715476p+0f)));
@@ -35,8 +35,8 @@ VEC_INLINE void softcap_vecs(float *x, float cap, int n)
 }
 
 #ifdef __AVX512F__
-// e^x for x of at most about 0, as vec_exp(), but e^-64 for less, and in fewer instructions: the power of two is read from the bits of a sum, and added
-// to those of a float. NaN stays NaN.
+// e^x for x of at most about 0, as vec_exp(), but e^-64 for x below -64. It takes fewer instructions: the power of two comes
+// from the bits of a sum, and is added to those of a float. NaN stays NaN.
 VEC_INLINE vec exp_below(vec x)
 {
     const vec base = vec_set(0x1.8p23f), held = vec_max(vec_set(-64), x);
@@ -47,8 +47,8 @@ VEC_INLINE vec exp_below(vec x)
 }
 #endif
 
-// c[r][j] += Σ_k a[r, k] b[j][k], the inner loop of every large product here. a: (TILE_ROWS, lda); b: n_vecs panels, `panel` floats
-// apart, each (depth, VEC). n_vecs and lda are constants where this is inlined, and c lives in registers.
+// c[r][j] += Σ_k a[r, k] b[j][k], the inner loop of every large product here. a: (TILE_ROWS, lda); b: n_vecs panels, `panel`
+// floats apart, each (depth, VEC). n_vecs and lda are constants where this is inlined, and c lives in registers.
 VEC_INLINE void tile_multiply(vec c[TILE_ROWS][TILE_VECS], int n_vecs, const float *a, ptrdiff_t lda, const float *b,
                               ptrdiff_t panel, int depth)
 {
@@ -67,8 +67,8 @@ VEC_INLINE void tile_multiply(vec c[TILE_ROWS][TILE_VECS], int n_vecs, const flo
     }
 }
 
-// to (rows, ldto) = or += a b as above. Only `rows` <= TILE_ROWS rows and `cols` <= n_vecs * VEC columns of `to` are touched; all
-// TILE_ROWS rows of a are read.
+// to (rows, ldto) = or += a b as above. Only `rows` <= TILE_ROWS rows and `cols` <= n_vecs * VEC columns of `to` are touched;
+// all TILE_ROWS rows of a are read.
 VEC_INLINE void tile_store(int n_vecs, float *to, ptrdiff_t ldto, int rows, int cols, _Bool add, const float *a, ptrdiff_t lda,
                            const float *b, ptrdiff_t panel, int depth)
 {

@@ -1,9 +1,9 @@
 // Y = X Wᵀ for many tokens, for either vector width; included by matmul.c.
 //
-// Bound by arithmetic: 2 rows cols n operations. Blocks after Goto and van de Geijn (2008): a block of W, (ROW_BLOCK, DEPTH), is converted
-// to float32 once for TOKEN_BLOCK tokens and stays in L2; TILE_VECS panels of packed tokens, DEPTH deep, stay in L1 while all rows of
-// the block pass over them; the products of a tile stay in registers. Sums over the columns are gathered in scratch, rows
-// outermost, and turned to Y's layout once. While a block is multiplied, the next one is fetched from memory.
+// Bound by arithmetic: 2 rows cols n operations. Blocks after Goto and van de Geijn (2008): a block of W, (ROW_BLOCK, DEPTH),
+// is converted to float32 once for TOKEN_BLOCK tokens and stays in L2; TILE_VECS panels of packed tokens, DEPTH deep, stay in
+// L1 while all rows of the block pass over them; the products of a tile stay in registers. Sums over the columns are gathered
+// in scratch, rows outermost, and turned to Y's layout once. While a block is multiplied, the next one is fetched from memory.
 #pragma once
 #include "cpu/kernels/kernels.h"
 #include "cpu/kernels/vec/math.h"
@@ -16,8 +16,8 @@ enum {
     MATMUL_SCRATCH = (int)sizeof(float) * ROW_BLOCK * (DEPTH + TOKEN_BLOCK),
 };
 
-// Packed tokens: panels of VEC tokens, each (cols, VEC) and `panel` floats long. An odd number of blocks in a panel spreads the panels'
-// blocks over the sets of a cache.
+// Packed tokens: panels of VEC tokens, each (cols, VEC) and `panel` floats long. An odd number of blocks in a panel spreads the
+// panels' blocks over the sets of a cache.
 VEC_INLINE ptrdiff_t panel_size(int cols)
 {
     const ptrdiff_t blocks = (cols + (ptrdiff_t)DEPTH - 1) / DEPTH;
@@ -75,9 +75,9 @@ VEC_INLINE void fetch_block(struct block_fetch *f, int n)
     }
 }
 
-// The block after columns [k, k + depth) of rows [r0, r0 + rows): beside it, or where the rows end at the beginning of those that come next.
-// Blocks have at most `most` columns.
-VEC_INLINE struct block_fetch fetch_after(enum dtype type, const struct matmul_args *m, int r0, int rows, int k, int depth,
+// The block after columns [k, k + depth) of rows [r0, r0 + rows): beside it, or where the rows end at the beginning of those
+// that come next. Blocks have at most `most` columns.
+VEC_INLINE struct block_fetch fetch_after(enum dtype type, const struct product_args *m, int r0, int rows, int k, int depth,
                                           int most)
 {
     const ptrdiff_t size = (ptrdiff_t)dtype_sizes[type];
@@ -108,10 +108,10 @@ VEC_INLINE void multiply_block(float *c, bool add, const float *w, int rows, con
 }
 
 // Rows [r0, r0 + rows), tokens [t0, t0 + tokens).
-VEC_INLINE void multiply_rows(enum dtype type, const struct matmul_args *m, int r0, int rows, int t0, int tokens)
+VEC_INLINE void multiply_rows(enum dtype type, const struct product_args *m, int r0, int rows, int t0, int tokens)
 {
     float *w = m->scratch, *c = w + (ptrdiff_t)ROW_BLOCK * DEPTH;
-    const float *packed = m->packed;
+    const float *packed = m->x;
     const ptrdiff_t panel = panel_size(m->cols);
     for (int k = 0; k < m->cols; k += DEPTH) {
         const int depth = m->cols - k < DEPTH ? m->cols - k : DEPTH;
@@ -124,7 +124,7 @@ VEC_INLINE void multiply_rows(enum dtype type, const struct matmul_args *m, int 
     transpose(m->y + t0 * m->ldy + (r0 - m->first_row), m->ldy, c, TOKEN_BLOCK, rows, tokens);
 }
 
-VEC_INLINE void matmul(enum dtype type, const struct matmul_args *m)
+VEC_INLINE void matmul(enum dtype type, const struct product_args *m)
 {
     // Token blocks of about equal size, in whole groups.
     const int n_blocks = (m->n + TOKEN_BLOCK - 1) / TOKEN_BLOCK, groups = (m->n + TOKEN_GROUP - 1) / TOKEN_GROUP;

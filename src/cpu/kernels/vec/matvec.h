@@ -1,9 +1,9 @@
 // y[t, r] = W[r] · x[t] for a few tokens, for either vector width; included by matvec.c.
 //
-// Bound by reading W, once: rows one after another, prefetched across the ends of rows; of types narrower than fp32 in two streams, one for each
-// half of a call's rows. (On an Emerald Rapids Xeon two streams read fp16 at 93 to 95 % of the limit where one had 89; a Zen 5 EPYC read both
-// at one speed.) A result has SPLIT vectors of running sums over the columns, in their order, however rows are shared among threads and
-// however many tokens come along.
+// Bound by reading W, once: rows one after another, prefetched across the ends of rows. Types narrower than fp32 are read in
+// two streams, one for each half of a call's rows. (On an Emerald Rapids Xeon two streams read fp16 at 93 to 95 % of the limit
+// where one had 89; a Zen 5 EPYC read both at one speed.) A result has SPLIT vectors of running sums over the columns, in their
+// order, however rows are shared among threads and however many tokens come along.
 #pragma once
 #include "cpu/kernels/kernels.h"
 #include "cpu/kernels/vec/vec.h"
@@ -18,8 +18,8 @@ enum {
     MATVEC_MAX = 8,
 };
 
-// n_rows rows, `apart` rows from one to the next, with n_tokens <= TOGETHER tokens; n_rows and n_tokens are constants where this is
-// inlined.
+// n_rows rows, `apart` rows from one to the next, with n_tokens <= TOGETHER tokens; n_rows and n_tokens are constants where
+// this is inlined.
 VEC_INLINE void matvec_tile(enum dtype type, int n_rows, int apart, int n_tokens, bool fetch, bool to_l2, float *y,
                             ptrdiff_t ldy, const char *row, int cols, const float *x, ptrdiff_t ldx)
 {
@@ -92,7 +92,8 @@ VEC_INLINE void matvec_tokens(enum dtype type, int n_rows, int apart, int n_toke
         matvec_tile(type, n_rows, apart, n_tokens % WHOLE, t == 0, to_l2, y + t * ldy, ldy, row, cols, x + t * ldx, ldx);
 }
 
-// Two streams: r and r + half together. Many tokens do not fit in L1 and have to come from L2 for each row: there neighbours go in pairs.
+// Two streams: r and r + half together. Many tokens do not fit in L1 and have to come from L2 for each row: there neighbours go
+// in pairs.
 VEC_INLINE void matvec_rows(enum dtype type, int n_tokens, float *y, ptrdiff_t ldy, const void *w, int first_row, int last_row,
                             int cols, const float *x, ptrdiff_t ldx, bool to_l2)
 {

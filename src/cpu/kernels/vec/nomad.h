@@ -1,5 +1,5 @@
-// NoMAD's kernels for either vector width, but for the scores (vec/nomad_avx2.h, vec/nomad_avx512.h); included by nomad.c. What they
-// compute is in nomad.h. A row of 16 centroids is one vector of AVX-512, two of AVX2.
+// NoMAD's kernels for either vector width, but for the scores (vec/nomad_avx2.h, vec/nomad_avx512.h); included by nomad.c. What
+// they compute is in nomad.h. A row of 16 centroids is one vector of AVX-512, two of AVX2.
 #pragma once
 #include <math.h>
 

@@ -1,6 +1,6 @@
-// NoMAD's scores with AVX2: two rows of a block are one vector, `pshufb` looks up 32 bytes in the two rows' tables, and 16-bit sums
-// take them. Even and odd bytes of the looked-up words: instead of taking them apart, whole words are summed (modulo 2^16) and so are
-// their high bytes; the low bytes' sum is then the first less 256 times the second, exactly, since no sum exceeds 16 bits.
+// NoMAD's scores with AVX2: two rows of a block are one vector, `pshufb` looks up 32 bytes in the two rows' tables, and 16-bit
+// sums take them. Even and odd bytes of the looked-up words are not taken apart. Whole words are summed (modulo 2^16), and so
+// are their high bytes. The low bytes' sum is then the first less 256 times the second, exactly, since no sum exceeds 16 bits.
 #pragma once
 #include "cpu/kernels/vec/nomad.h"
 
@@ -66,16 +66,4 @@ VEC_INLINE void nomad_scores_queries(const struct nomad_score_args *a, ptrdiff_t
     }
 }
 
-// Two streams of blocks, which memory delivers faster than one. Codes are mostly scored a run after another of the same length: what the second stream
-// fetches beyond its end is where the next run's first one begins, and what the first would fetch beyond its own has been read, so that it fetches where the next
-// run's second one begins.
-VEC_INLINE void nomad_scores(const struct nomad_score_args *a)
-{
-    const ptrdiff_t bytes = (ptrdiff_t)a->rows * NOMAD_ROW, half = a->n_blocks / 2;
-    for (ptrdiff_t b = 0; b < half; b++) {
-        nomad_scores_queries(a, b, NOMAD_AHEAD + ((b * bytes + NOMAD_AHEAD < half * bytes) ? 0 : a->n_blocks * bytes));
-        nomad_scores_queries(a, b + half, NOMAD_AHEAD);
-    }
-    if (a->n_blocks % 2)
-        nomad_scores_queries(a, a->n_blocks - 1, NOMAD_AHEAD);
-}
+#include "cpu/kernels/vec/nomad_streams.h"

@@ -1,8 +1,9 @@
 // NoMAD's scores with AVX-512: four rows of a block are one vector, each nibble half of it 4 rows x 16 keys.
 //
-// With VBMI and VNNI: `vpermb` first brings the four rows' bytes of a key together, once for all queries; then it looks up 64 codes in a vector that holds the
-// four rows' tables (two bits of the index choose the table), and `vpdpbusd` adds each key's four entries to a 32-bit sum.
-// Without: `vpshufb` looks up within each 128 bits, which hold one row and its table, and 16-bit sums take the words as in vec/nomad_avx2.h.
+// With VBMI and VNNI `vpermb` first brings the four rows' bytes of a key together, once for all queries. Then it looks up 64
+// codes in a vector that holds the four rows' tables; two bits of the index choose the table. `vpdpbusd` adds each key's four
+// entries to a 32-bit sum. Without: `vpshufb` looks up within each 128 bits, which hold one row and its table, and 16-bit sums
+// take the words as in vec/nomad_avx2.h.
 #pragma once
 #include "cpu/kernels/vec/nomad.h"
 
@@ -139,16 +140,4 @@ VEC_INLINE void nomad_scores_queries(const struct nomad_score_args *a, ptrdiff_t
     }
 }
 
-// Two streams of blocks, which memory delivers faster than one. Codes are mostly scored a run after another of the same length: what the second stream
-// fetches beyond its end is where the next run's first one begins, and what the first would fetch beyond its own has been read, so that it fetches where the next
-// run's second one begins.
-VEC_INLINE void nomad_scores(const struct nomad_score_args *a)
-{
-    const ptrdiff_t bytes = (ptrdiff_t)a->rows * NOMAD_ROW, half = a->n_blocks / 2;
-    for (ptrdiff_t b = 0; b < half; b++) {
-        nomad_scores_queries(a, b, NOMAD_AHEAD + ((b * bytes + NOMAD_AHEAD < half * bytes) ? 0 : a->n_blocks * bytes));
-        nomad_scores_queries(a, b + half, NOMAD_AHEAD);
-    }
-    if (a->n_blocks % 2)
-        nomad_scores_queries(a, a->n_blocks - 1, NOMAD_AHEAD);
-}
+#include "cpu/kernels/vec/nomad_streams.h"

@@ -1,8 +1,8 @@
-// NoMAD's other half: values weighted by scores that are known already, for either vector width; see struct nomad_value_args. The products are
-// those of attention over few queries (vec/attend_dense.h, vec/attend.h).
+// NoMAD's other half: values weighted by scores that are known already, for either vector width; see struct nomad_value_args.
+// The products are those of attention over few queries (vec/attend_dense.h, vec/attend.h).
 //
-// By chunks of keys, and these by pieces. A chunk's weights, and so the rows that are worth reading, are known before the chunk before it is summed: while a piece
-// is summed, the next one is fetched, of the next chunk too.
+// By chunks of keys, and these by pieces. A chunk's weights, and so the rows worth reading, are known before the chunk before
+// it is summed. So while a piece is summed the next one is fetched, of the next chunk too.
 #pragma once
 #include "cpu/kernels/nomad.h"
 #include "cpu/kernels/vec/attend_dense.h"
@@ -36,8 +36,8 @@ VEC_INLINE void nomad_weights(int n_queries, float *weights, const struct nomad_
     }
 }
 
-// Finds the keys that some query gives its least weight or more. Where they are few, their weights are moved together, and their rows
-// written; where they are many, the others' weights become 0. Returns how many have been written, or n.
+// Finds the keys that some query gives its least weight or more. Where they are few, their weights are moved together, and
+// their rows written; where they are many, the others' weights become 0. Returns how many have been written, or n.
 VEC_INLINE int nomad_keep(int n_queries, float *weights, int *rows, const struct nomad_value_args *a, int query, int at, int n)
 {
     int kept[FEW_KEYS + VEC], m = 0;
@@ -103,8 +103,8 @@ VEC_INLINE struct dense_fetch nomad_fetch(const struct nomad_value_args *a, cons
         .one = true, .to_l2 = a->fetching.streams != 2 || a->fetching.to_l2, .k = from, .end = from + piece->n * row_bytes};
 }
 
-// acc of queries [query, query + n_queries) += their weights times the n values v. n_queries: a constant, as head_dim is, or 0 for what
-// vec/attend_dense.h does not have.
+// acc of queries [query, query + n_queries) += their weights times the n values v. n_queries: a constant, as head_dim is, or 0
+// for what vec/attend_dense.h does not have.
 VEC_INLINE void nomad_tile(enum kv_type type, int n_queries, int head_dim, const struct nomad_value_args *a, int query,
                            const float *weights, const char *v, int n, struct dense_fetch *next, struct fetch *next_any)
 {

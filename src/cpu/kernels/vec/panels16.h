@@ -1,6 +1,6 @@
-// Panels and tiles of 16-bit integers, for vec/quant_many.h; included by vec/quant_int16.h and vnni/fixed.h, which say how a block of a token becomes such
-// integers (token_scales(), and which columns are a pair: pair_first(), pair_second()), how a tile's sums over a block are gathered in float32
-// (tile_sums()), and what these are multiplied by (both_scales()).
+// Panels and tiles of 16-bit integers, for vec/quant_many.h. Included by vec/quant_int16.h and vnni/fixed.h, which define
+// token_scales(), pair_first() and pair_second(): how a block of a token becomes such integers, and which columns are a pair.
+// They also define tile_sums(), a tile's sums over a block in float32, and both_scales(), what these are multiplied by.
 #pragma once
 #include "cpu/kernels/vec/quant.h"
 

@@ -1,5 +1,5 @@
-// What the sources of an instruction set give each other, and the table (table.c). Each is compiled once for every instruction set in the Makefile's
-// VECTOR_ISAS (the quantised products also for QUANT_ISAS), and its names end in that set's.
+// What the sources of an instruction set give each other, and the table (table.c). Each is compiled once for every instruction
+// set in the Makefile's VECTOR_ISAS (the quantised products also for QUANT_ISAS), and its names end in that set's.
 #pragma once
 #include "cpu/kernels/kernels.h"
 
@@ -27,6 +27,6 @@ matvec_function ISA(matvec_fp32), ISA(matvec_fp16), ISA(matvec_bf16), ISA(matvec
 unpack_function ISA(unpack_bf12);
 packed_size_function ISA(packed_size);
 pack_function ISA(pack_tokens);
-matmul_function ISA(matmul_fp32), ISA(matmul_fp16), ISA(matmul_bf16), ISA(matmul_fp8), ISA(matmul_fp8_e5m2);
+product_function ISA(matmul_fp32), ISA(matmul_fp16), ISA(matmul_bf16), ISA(matmul_fp8), ISA(matmul_fp8_e5m2);
 attend_function ISA(attend_fp16), ISA(attend_fp32), ISA(attend_int8);
 nomad_values_function ISA(nomad_values_fp16), ISA(nomad_values_fp32), ISA(nomad_values_int8);

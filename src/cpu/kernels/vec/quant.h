@@ -1,9 +1,10 @@
-// Products of quantised matrices, for either vector width; included by vec/quant_few.h, vec/quant_many.h and what else multiplies in integers.
+// Products of quantised matrices, for either vector width; included by vec/quant_few.h, vec/quant_many.h and what else
+// multiplies in integers.
 //
 // Tokens are quantised too: each block of 128 values to 16-bit integers and one scale. So a group's sum of products is exact in
-// integers, and costs as little as 16-bit multiplications do, while the tokens keep 15 bits: quantised to 8, they would do more harm than
-// the weights' own rounding does. (A block is four groups: with many tokens the weights' scale is then all that differs from
-// group to group.)
+// integers, and costs as little as 16-bit multiplications do. The tokens keep 15 bits: quantised to 8, they would do more harm
+// than the weights' own rounding does. (A block is four groups: with many tokens the weights' scale is then all that differs
+// from group to group.)
 #pragma once
 #include "cpu/kernels/kernels.h"
 #ifdef __AVX512F__
@@ -16,8 +17,8 @@
 
 static const float quant_most = 32512; // of a token's values; 127 * 256
 
-// How much further in memory that is which is read `ahead` after what stands at `at` of a row of `length`, where `rows` rows are read together from their beginning
-// to their end: where a row ends, it is in the one that comes in its place.
+// Where to fetch, in bytes from `at` of a row of `length`, for what is read `ahead` later. `rows` rows are read together from
+// beginning to end; behind a row's end comes the row that takes its place.
 VEC_INLINE ptrdiff_t rows_further(ptrdiff_t at, ptrdiff_t ahead, ptrdiff_t length, int rows)
 {
     return at + ahead < length ? ahead : ahead + (rows - 1) * length;
@@ -25,13 +26,13 @@ VEC_INLINE ptrdiff_t rows_further(ptrdiff_t at, ptrdiff_t ahead, ptrdiff_t lengt
 
 // ------------------------------------------------------------------------------------------ rows
 
-VEC_INLINE struct quants_at quants_of_row(enum dtype type, const struct quant_args *a, ptrdiff_t row, ptrdiff_t group)
+VEC_INLINE struct quants_at quants_of_row(enum dtype type, const struct product_args *a, ptrdiff_t row, ptrdiff_t group)
 {
     const ptrdiff_t groups = (ptrdiff_t)quant_groups(a->cols);
     const uint8_t *low = (const uint8_t *)a->w + row * groups * (ptrdiff_t)dtype_group_bytes[type];
     return groups_on(type, (struct quants_at){low, low + groups * low_bytes(type)}, group);
 }
-VEC_INLINE const uint8_t *scales_of_row(enum dtype type, const struct quant_args *a, ptrdiff_t row, ptrdiff_t group)
+VEC_INLINE const uint8_t *scales_of_row(enum dtype type, const struct product_args *a, ptrdiff_t row, ptrdiff_t group)
 {
     return quants_of_row(type, a, a->rows, 0).low +
            (row * (ptrdiff_t)quant_groups(a->cols) + group) * (ptrdiff_t)dtype_group_scale[type];
@@ -93,7 +94,8 @@ VEC_INLINE struct token_scales scales_to(vec most, float whole)
                                  .inverse = vec_where_above(most, least_magnitude, vec_div(vec_set(whole), most))};
 }
 
-// As many rows of W as a tile has, of the block that comes next: what a tile of vnni/fixed.h names a few lines of at a time. NULL: nothing.
+// As many rows of W as a tile has, of the block that comes next: what a tile of vnni/fixed.h names a few lines of at a time.
+// NULL: nothing.
 struct many_lines {
     const char *at;
     ptrdiff_t apart; // bytes from row to row

@@ -5,4 +5,5 @@
 
 #include "cpu/kernels/vec/quant_table.h"
 
-const struct quant_kernels ISA(quant8_kernels) = PRODUCT_TABLE;
+const struct quant_kernels ISA(quant8_kernels) = {
+    .few = QUANT_FORM(few), .many = QUANT_FORM(many), .scratch = QUANT_SCRATCH, .dot_loop = dot_loop};

@@ -158,7 +158,8 @@ VEC_INLINE ivec ivec_dot8_two(ivec sum, ivec a, ivec x, ivec b, ivec y)
 #endif
 }
 
-// Of `words` (1 or 2) words of four bytes that a group has at p, the one numbered `which`, of 8 groups, in the order of part_lane().
+// Of `words` (1 or 2) words of four bytes that a group has at p, the one numbered `which`, of 8 groups, in the order of
+// part_lane().
 VEC_INLINE ivec lane_words(const uint8_t *p, int words, int which)
 {
     if (words == 1)
@@ -236,8 +237,9 @@ VEC_INLINE void bytes_dot_part(int n_rows, ivec sums[PART_ROWS], const ivec even
     sums[0] = _mm256_add_epi32(first, second);
 }
 
-// Of a row, of 4 bytes of each piece in each lane: 256 Σ (even · high[…][0] + odd · high[…][1]) + Σ (even · low[…][0] + odd · low[…][1]) + less;
-// with one digit without `high`. Two products of at most 15 * 128 fit in 16 bits, and so do all of a group.
+// For a row and each lane, over 4 bytes of each piece: 256 Σ (even · high[…][0] + odd · high[…][1]) + Σ (even · low[…][0] + odd
+// · low[…][1]) + less. With one digit there is no `high`. Two products of at most 15 * 128 fit in 16 bits, and so do all of a
+// group.
 VEC_INLINE void nibbles_dot(int n_rows, ivec sums[PART_ROWS], const ivec even[PART_ROWS][4], const ivec odd[PART_ROWS][4],
                             int digits, const int8_t high[4][2][32], const int8_t low[4][2][32], const int32_t less[8])
 {
@@ -341,8 +343,8 @@ VEC_INLINE vec bytes_scaled(enum dtype type, ivec c, const void *start, vec scal
 #endif
 }
 
-// The quants of the group at p in their order; q4's and 8, those of six bits and 32. With VNNI, q4's as 16 times what they are, and all
-// have 128 added.
+// The quants of the group at p in their order; q4's and 8, those of six bits and 32. With VNNI, q4's as 16 times what they are,
+// and all have 128 added.
 VEC_INLINE void bytes_in_order(enum dtype type, uint8_t *to, struct quants_at at, int groups)
 {
     const uint8_t *p = at.low;

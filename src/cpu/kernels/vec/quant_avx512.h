@@ -1,13 +1,13 @@
-// Integer vectors of the quantised kernels with AVX-512 (F, BW, DQ, VL), and VNNI where the file is compiled for it. The same names as in
-// vec/quant_avx2.h.
+// Integer vectors of the quantised kernels with AVX-512 (F, BW, DQ, VL), and VNNI where the file is compiled for it. The same
+// names as in vec/quant_avx2.h.
 #pragma once
 #include "cpu/kernels/vec/quant_six.h"
 #include "cpu/kernels/vec/vec.h"
 
 typedef __m512i ivec;
 
-// 12 integer sums and 12 float ones in 32 registers; with two vectors of tokens, or one, 16 integer sums, whose float ones are in L1: each is added to only
-// every 5 cycles, and 8 sums would keep one of two units waiting.
+// 12 integer sums and 12 float ones in 32 registers. With two vectors of tokens, or one, 16 integer sums, and their float ones
+// in L1. Each sum is added to only every 5 cycles: 8 would keep one of two units waiting.
 enum { PART_ROWS = 2 }; // that are multiplied together with each of several tokens: 16 registers of q4
 
 enum { QUANT_TILE_ROWS = 4, QUANT_TILE_VECS = 3, QUANT_TWO_ROWS = 8, QUANT_TALL_ROWS = 16 };
@@ -169,7 +169,8 @@ VEC_INLINE ivec ivec_dot8_two(ivec sum, ivec a, ivec x, ivec b, ivec y)
 #endif
 }
 
-// Of `words` (1 or 2) words of four bytes that a group has at p, the one numbered `which`, of 16 groups, in the order of part_lane().
+// Of `words` (1 or 2) words of four bytes that a group has at p, the one numbered `which`, of 16 groups, in the order of
+// part_lane().
 VEC_INLINE ivec lane_words(const uint8_t *p, int words, int which)
 {
     const ivec order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
@@ -203,7 +204,8 @@ VEC_INLINE void load_groups(ivec w[4], const uint8_t *p)
         w[i] = ivec_load(p + (ptrdiff_t)64 * i);
 }
 
-// q8's quants of the 8 groups at p, piece by piece: with VNNI 128 more, as bytes without sign; else as 16-bit integers, even and odd columns apart.
+// q8's quants of the 8 groups at p, piece by piece: with VNNI 128 more, as bytes without sign; else as 16-bit integers, even
+// and odd columns apart.
 VEC_INLINE void byte_pieces(const uint8_t *p, ivec even[4], ivec odd[4])
 {
     ivec w[4], pieces[4];
@@ -253,8 +255,9 @@ VEC_INLINE ivec nibble_add(ivec sum, ivec w, ivec x)
 #endif
 }
 
-// Of each of n_rows rows, of 4 bytes of each piece in each lane: 256 Σ (even · high[…][0] + odd · high[…][1]) + Σ (even · low[…][0] +
-// odd · low[…][1]) + less; with one digit without `high`. Two products of at most 15 * 128 fit in 16 bits, and so do all of a group.
+// For each of n_rows rows and each lane, over 4 bytes of each piece: 256 Σ (even · high[…][0] + odd · high[…][1]) + Σ (even ·
+// low[…][0] + odd · low[…][1]) + less. With one digit there is no `high`. Two products of at most 15 * 128 fit in 16 bits, and
+// so do all of a group.
 VEC_INLINE void nibbles_dot(int n_rows, ivec sums[PART_ROWS], const ivec even[PART_ROWS][4], const ivec odd[PART_ROWS][4],
                             int digits, const int8_t high[4][2][64], const int8_t low[4][2][64], const int32_t less[16])
 {
@@ -337,12 +340,12 @@ VEC_INLINE void quants_in_order(enum dtype type, int16_t *to, struct quants_at a
 
 // ------------------------------------------------------------------------------------------ tokens as bytes
 
-// A group's products in each lane: c = bytes_start(start); then c = bytes_dot(…) for each quad of columns; bytes_scaled(…) is what they come
-// to. `start`: BYTES_BASE_BITS - 128 Σ x (VEC).
+// A group's products in each lane: c = bytes_start(start); then c = bytes_dot(…) for each quad of columns; bytes_scaled(…) is
+// what they come to. `start`: BYTES_BASE_BITS - 128 Σ x (VEC).
 //
-// Without VNNI two products are summed in 16 bits. Those of q4, whose quants have 8 added, are at most 15 * 127, so the sums of a whole
-// group fit there. Those of six bits, which have 32 added, are at most 63 * 127: four fit, two of each of two quads. q8's are |w| times x with
-// w's sign: two are at most 2 * 128 * 127, which just fits.
+// Without VNNI two products are summed in 16 bits. Those of q4, whose quants have 8 added, are at most 15 * 127, so the sums of
+// a whole group fit there. Those of six bits, which have 32 added, are at most 63 * 127: four fit, two of each of two quads.
+// q8's are |w| times x with w's sign: two are at most 2 * 128 * 127, which just fits.
 #ifdef __AVX512VNNI__
 #define BYTES_BASE 0x1.8p23f
 enum { BYTES_BASE_BITS = 0x4b400000, BYTES_PLUS = -128, SIX_PLUS = BYTES_PLUS, SIX_APART = 0 };
@@ -419,8 +422,8 @@ VEC_INLINE ivec six_bit_pair(enum dtype type, ivec nibbles, const uint8_t *high,
     return _mm512_add_epi8(ivec_xor(bits, ivec_set8(32)), ivec_set8(plus - 32));
 }
 
-// The quants of two groups at p, or of one, in their order. With VNNI, q4's as 16 times what they are, since they are in a byte's upper half
-// then, and 128 more.
+// The quants of two groups at p, or of one, in their order. With VNNI, q4's as 16 times what they are, since they are in a
+// byte's upper half then, and 128 more.
 VEC_INLINE void bytes_in_order(enum dtype type, uint8_t *to, struct quants_at at, int groups)
 {
     const uint8_t *p = at.low;

@@ -1,12 +1,14 @@
-// Products of a few tokens with quantised weights, for either vector width; included by vec/quant_table.h. A token's integer has DIGITS
-// bytes: two, x = 256 high + low, with a scale for each QUANT_BLOCK columns; or one, with a scale for each QUANT_GROUP.
+// Products of a few tokens with quantised weights, for either vector width; included by vec/quant_table.h. A token's integer
+// has DIGITS bytes: two, x = 256 high + low, with a scale for each QUANT_BLOCK columns; or one, with a scale for each
+// QUANT_GROUP.
 //
-// What four vectors hold of a row is taken together, so that each lane sums up a group of its own (of q4; of q8 half of one), with one
-// conversion and one scaling for it. Their 128-bit quarters are transposed, and the lanes' four pieces of 4 bytes then lie in four vectors.
-// They are multiplied as bytes: what the products take is 8 (q8: 128) more than the quants, without sign; so much less is subtracted:
+// Four vectors of a row are taken together, so that each lane sums up a group of its own (q8: half of one), with one conversion
+// and one scaling. Their 128-bit quarters are transposed, and the lanes' four pieces of 4 bytes then lie in four vectors. They
+// are multiplied as bytes: what the products take is 8 (q8: 128) more than the quants, without sign; so much less is
+// subtracted:
 //     Σ q x = 256 Σ (q + 8) high + (Σ (q + 8) low - 8 Σ x)
-// Without AVX-512's VNNI, or NEON's dot products, q8's bytes become 16-bit integers instead, even columns and odd ones apart; so do q4's columns come apart from their bytes.
-// q4n, q5 and q6 are taken as q4 is, with 32 more than their values.
+// Without AVX-512's VNNI, or NEON's dot products, q8's bytes become 16-bit integers instead, even columns and odd ones apart;
+// so do q4's columns come apart from their bytes. q4n, q5 and q6 are taken as q4 is, with 32 more than their values.
 #pragma once
 #include "cpu/kernels/vec/quant.h"
 
@@ -18,8 +20,8 @@ enum {
     QUANT_AHEAD_TO_L2 = 8192,
 };
 
-// The values of x in [first, first + FEW_BLOCK), less where the row ends at `cols`, as integers, then zeros; returns their scale. A block
-// with a value that is not a number, or infinite, has such a scale.
+// The values of x in [first, first + FEW_BLOCK), less where the row ends at `cols`, as integers, then zeros; returns their
+// scale. A block with a value that is not a number, or infinite, has such a scale.
 VEC_INLINE float quantise_block(int16_t to[FEW_BLOCK], const float *x, int first, int cols)
 {
     enum { N = FEW_BLOCK / VEC };
@@ -36,8 +38,8 @@ VEC_INLINE float quantise_block(int16_t to[FEW_BLOCK], const float *x, int first
     return most / largest;
 }
 
-// rows_further() in one plane of rows that are read one after the other: a plane of `length` bytes, and `other` bytes of a row that are
-// not its.
+// rows_further() in one plane of rows that are read one after the other: a plane of `length` bytes, and `other` bytes of a row
+// that are not its.
 VEC_INLINE ptrdiff_t plane_further(ptrdiff_t at, ptrdiff_t ahead, ptrdiff_t length, ptrdiff_t other)
 {
     for (at += ahead; other && at >= length; at -= length)
@@ -342,7 +344,7 @@ VEC_INLINE void few_rows(enum dtype type, int n_rows, int n_tokens, float *const
 }
 
 // n_rows rows, `apart` rows from one to the next, or, behind `last`, that one again.
-VEC_INLINE void few_rows_from(enum dtype type, int n_rows, int n_tokens, const struct quant_args *a, int row, int apart,
+VEC_INLINE void few_rows_from(enum dtype type, int n_rows, int n_tokens, const struct product_args *a, int row, int apart,
                               int last)
 {
     float *y[QUANT_STREAMS];
@@ -358,8 +360,9 @@ VEC_INLINE void few_rows_from(enum dtype type, int n_rows, int n_tokens, const s
     few_rows(type, n_rows, n_tokens, y, a->ldy, quants, scales, a->cols, a->x, to_l2);
 }
 
-// All rows, n_streams of them at a time: stream s has rows s * per_stream … (s + 1) * per_stream - 1. The rest, fewer rows than streams, comes last.
-VEC_INLINE void few_streams(enum dtype type, int n_streams, int n_tokens, const struct quant_args *a)
+// All rows, n_streams of them at a time: stream s has rows s * per_stream … (s + 1) * per_stream - 1. The rest, fewer rows than
+// streams, comes last.
+VEC_INLINE void few_streams(enum dtype type, int n_streams, int n_tokens, const struct product_args *a)
 {
     const int rows = a->last_row - a->first_row, per_stream = rows / n_streams, rest = rows % n_streams;
     for (int i = 0; i < per_stream + (rest > 0); i++)
@@ -367,19 +370,20 @@ VEC_INLINE void few_streams(enum dtype type, int n_streams, int n_tokens, const 
                       i < per_stream ? per_stream : 1, a->last_row - 1);
 }
 
-// A row's last part reads further than the row, into the next one or into the scales, which come behind all rows. That does not count: the scales that the row
-// lacks are taken as 0. Of a matrix whose scales end before that, a copy with room behind it takes its place.
+// A row's last part reads further than the row, into the next one or into the scales, which come behind all rows. That does not
+// count: the scales that the row lacks are taken as 0. Of a matrix whose scales end before that, a copy with room behind it
+// takes its place.
 enum { FEW_BEHIND = PIECES * 4 * VEC };
 struct small_matrix {
     uint8_t bytes[FEW_BEHIND * QUANT_GROUP]; // for each byte of scales a group has fewer, by more than one
 };
-VEC_INLINE bool is_small(enum dtype type, const struct quant_args *a)
+VEC_INLINE bool is_small(enum dtype type, const struct product_args *a)
 {
     return (size_t)a->rows * quant_groups(a->cols) * dtype_group_scale[type] < FEW_BEHIND;
 }
-VEC_INLINE struct quant_args in_small(struct small_matrix *copy, enum dtype type, const struct quant_args *a)
+VEC_INLINE struct product_args in_small(struct small_matrix *copy, enum dtype type, const struct product_args *a)
 {
-    struct quant_args args = *a;
+    struct product_args args = *a;
     memset(copy, 0, sizeof *copy);
     memcpy(copy, a->w, (size_t)(scales_of_row(type, a, a->rows, 0) - (const uint8_t *)a->w));
     args.w = copy;
@@ -387,7 +391,7 @@ VEC_INLINE struct quant_args in_small(struct small_matrix *copy, enum dtype type
 }
 
 // As many streams as the machine likes, or fewer where their sums and scales would not fit in the registers.
-VEC_INLINE void few(enum dtype type, const struct quant_args *a)
+VEC_INLINE void few(enum dtype type, const struct product_args *a)
 {
     enum { WIDE = VEC == 16 ? 4 : 2, NARROW = VEC == 16 ? 2 : 1 };
     switch (a->n) {

@@ -1,8 +1,8 @@
 // Many tokens as 16-bit integers, for vec/quant_many.h; included by quant.c.
 //
-// A block of W becomes 16-bit integers in their order, and panels are pairs of columns. Scaling costs one conversion and one multiply-add
-// for each 16 dot products, since a token has one scale in the whole block: it is applied where the block's sums are added to those of the
-// blocks before.
+// A block of W becomes 16-bit integers in their order, and panels are pairs of columns. Scaling costs one conversion and one
+// multiply-add for each 16 dot products. A token has one scale in the whole block, applied where the block's sums are added to
+// those of the blocks before.
 #pragma once
 #include "cpu/kernels/vec/quant.h"
 

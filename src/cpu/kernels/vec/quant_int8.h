@@ -1,15 +1,16 @@
 // Many tokens as 8-bit integers, for vec/quant_many.h; included by quant8.c.
 //
-// A token has one scale in each group of 32 columns, as the weights have: x ≈ scale * q, q in [-127, 127]. Half the bits of int16, so half
-// the dot products, and panels are quads of columns. For each group, vector of tokens and row: 8 dot products of bytes (VNNI), and two multiply-adds for the
-// two scales: 8 / 10 of the dot products' limit, 80 %.
+// A token has one scale in each group of 32 columns, as the weights have: x ≈ scale * q, q in [-127, 127]. Half the bits of
+// int16, so half the dot products, and panels are quads of columns. Each group, vector of tokens and row takes 8 dot products
+// of bytes (VNNI) and two multiply-adds for the two scales: 80 % of the dot products' limit.
 //
 // The instruction multiplies bytes without sign by bytes with sign. The weights are those without: 128 is added to them, and
-// 128 Σ q of the token's group subtracted, which costs nothing, for the sums start there instead of from 0.
+// 128 Σ q of the token's group subtracted. That costs nothing, for the sums start there instead of from 0.
 //
-// Nor are sums converted. They start from the bits of B = 1.5 * 2^23 besides. A float between 2^23 and 2^24 counts in ones, and a sum c stays below
-// 2^20 in magnitude, so the bits of B plus c are those of the float B + c. (B + c) scale - B scale is then the token's scale times c by one multiply-add with one
-// rounding: B scale is exact, for scales have two bits less than floats. (It is infinite where a token's values reach 10^33, and the products no number.)
+// Nor are sums converted. They start from the bits of B = 1.5 * 2^23 besides. A float between 2^23 and 2^24 counts in ones, and
+// |c| stays below 2^20. So the bits of B plus c are those of the float B + c. (B + c) scale - B scale is then the token's scale
+// times c by one multiply-add with one rounding: B scale is exact, for scales have two bits less than floats. (It is infinite
+// where a token's values reach 10^33, and the products no number.)
 #pragma once
 #include "cpu/kernels/vec/quant.h"
 
@@ -83,7 +84,8 @@ VEC_INLINE ivec four_bytes(const uint8_t *p)
     return ivec_set(quad);
 }
 
-// bytes_tile() of integers of six bits, which have 32 added: the products of eight columns are summed before they become 32 bits.
+// bytes_tile() of integers of six bits, which have 32 added: the products of eight columns are summed before they become 32
+// bits.
 VEC_INLINE void six_bit_tile(int n_rows, int n_vecs, ivec c[QUANT_TALL_ROWS][QUANT_TILE_VECS], const uint8_t *w, ptrdiff_t ldw,
                              const char *record, ptrdiff_t panel_size)
 {
@@ -104,7 +106,8 @@ VEC_INLINE void six_bit_tile(int n_rows, int n_vecs, ivec c[QUANT_TALL_ROWS][QUA
     }
 }
 
-// c[r][j] += the products of a group's columns. w: (n_rows, ldw); record: the first panel's, the next panel's is panel_size bytes further.
+// c[r][j] += the products of a group's columns. w: (n_rows, ldw); record: the first panel's, the next panel's is panel_size
+// bytes further.
 VEC_INLINE void bytes_tile(enum dtype type, int n_rows, int n_vecs, ivec c[QUANT_TALL_ROWS][QUANT_TILE_VECS], const uint8_t *w,
                            ptrdiff_t ldw, const char *record, ptrdiff_t panel_size)
 {

@@ -1,13 +1,15 @@
 // Products of many tokens in integers, for either vector width and any form of them; included by *.c after vec/quant_int16.h or
 // vec/quant_int8.h (of quantised matrices), or vnni/fixed.h (of others).
 //
-// Blocked as vec/matmul.h is: a block of W becomes integers as the form wants them, (MANY_ROWS, MANY_COLS), in L2; panels of VEC tokens stay in
-// L1. Two sums of each element of a tile stay in registers: the integers' over one group, and the scaled ones' over the block.
+// Blocked as vec/matmul.h is: a block of W becomes integers as the form wants them, (MANY_ROWS, MANY_COLS), in L2; panels of
+// VEC tokens stay in L1. Two sums of each element of a tile stay in registers: the integers' over one group, and the scaled
+// ones' over the block.
 #pragma once
 #include "cpu/kernels/vec/quant.h"
 
 enum {
-    // Of so many tokens half of the rows make a block: converting is much of the work then, and goes faster where what comes next is nearer.
+    // Of so many tokens half of the rows make a block: converting is much of the work then, and goes faster where what comes
+    // next is nearer.
     NARROW_TOKENS = 4 * MANY_TILE,
     MANY_WEIGHTS = (int)sizeof(many_weight) * MANY_ROWS * MANY_COLS, // bytes
     MANY_WEIGHT_SCALES = (int)sizeof(float) * MANY_ROWS * MANY_SCALES,
@@ -30,7 +32,7 @@ VEC_INLINE void many_quantise(void *to, const float *x, ptrdiff_t ldx, int n, in
 
 // One product: the scratch by name.
 struct many {
-    const struct quant_args *args;
+    const struct product_args *args;
     ptrdiff_t groups;
     int rows;            // of a block, at most MANY_ROWS
     many_weight *block;  // (MANY_ROWS, MANY_COLS)
@@ -55,7 +57,8 @@ struct many_next {
     int first_row, rows, first_group;
 };
 
-// Its rows [first, last), from memory to L2: at once, or, where by_tile and their form can, by the tile that is given what this returns.
+// Its rows [first, last), from memory to L2: at once, or, where by_tile and their form can, by the tile that is given what this
+// returns.
 VEC_INLINE struct many_lines many_fetch(enum dtype type, const struct many *m, const struct many_next *next, int first,
                                         int last, bool by_tile)
 {
@@ -67,7 +70,8 @@ VEC_INLINE struct many_lines many_fetch(enum dtype type, const struct many *m, c
     return (struct many_lines){NULL, 0};
 }
 
-// Not inlined: all registers are for the tile alone. MANY_SIX_APART: six-bit integers have a tile of their own. A block of any other type is as q8's.
+// Not inlined: all registers are for the tile alone. MANY_SIX_APART: six-bit integers have a tile of their own. A block of any
+// other type is as q8's.
 static __attribute__((noinline)) void many_tile_full(enum dtype type, const struct many_tile *tile)
 {
     if (type == DTYPE_Q4)
@@ -105,8 +109,8 @@ VEC_INLINE void many_fetch_panels(const struct many *m, const struct many_tile *
             __builtin_prefetch(next->panel + j * next->panel_size + row / rows * share + b, 0, 2);
 }
 
-// Y's lines, which no cache has, fetched while a tile of tokens is multiplied: rows [row, row + rows) of a block bring their share of the
-// tokens' lines, 16 rows in each.
+// Fetches Y's lines, which no cache has, while a tile of tokens is multiplied. Rows [row, row + rows) of a block bring their
+// share of the tokens' lines, 16 rows in each.
 VEC_INLINE void many_fetch_outputs(float *y, ptrdiff_t ldy, int row, int rows, int tokens)
 {
     enum { LINE = 64 / sizeof(float) };
@@ -168,7 +172,7 @@ VEC_INLINE void many_block(enum dtype type, const struct many *m, float *y, int 
 
 VEC_INLINE void many_rows(enum dtype type, const struct many *m, int first_row, int rows, int first_token, int tokens)
 {
-    const struct quant_args *a = m->args;
+    const struct product_args *a = m->args;
     float *y = a->y + first_token * a->ldy + (first_row - a->first_row);
     for (int g = 0; g < m->groups; g += MANY_GROUPS) {
         const int groups = m->groups - g < MANY_GROUPS ? (int)(m->groups - g) : MANY_GROUPS;
@@ -182,7 +186,7 @@ VEC_INLINE void many_rows(enum dtype type, const struct many *m, int first_row, 
     }
 }
 
-VEC_INLINE void many(enum dtype type, const struct quant_args *a)
+VEC_INLINE void many(enum dtype type, const struct product_args *a)
 {
     char *scratch = a->scratch;
     const ptrdiff_t groups = (ptrdiff_t)quant_groups(a->cols);

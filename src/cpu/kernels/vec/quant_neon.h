@@ -1,6 +1,8 @@
-// Integer vectors of the quantised kernels with NEON, and with its dot products of bytes, and its products of matrices of bytes (i8mm). The same names as in vec/quant_avx2.h.
+// Integer vectors of the quantised kernels with NEON, and with its dot products of bytes, and its products of matrices of bytes
+// (i8mm). The same names as in vec/quant_avx2.h.
 //
-// Both factors of NEON's products of bytes have a sign: q8's and the others' bytes are multiplied as they are, and nothing is subtracted afterwards.
+// Both factors of NEON's products of bytes have a sign: q8's and the others' bytes are multiplied as they are, and nothing is
+// subtracted afterwards.
 #pragma once
 #include "cpu/kernels/vec/quant_planes.h"
 #include "cpu/kernels/vec/vec.h"
@@ -76,7 +78,8 @@ VEC_INLINE ivec ivec_dot(ivec sum, ivec a, ivec b)
     return (ivec){dot_16(sum.low, AS_16(a.low), AS_16(b.low)), dot_16(sum.high, AS_16(a.high), AS_16(b.high))};
 }
 
-// sum[i] += four products of 8-bit elements. (Elsewhere a's have no sign: who calls this from outside has none of 128 and more.)
+// sum[i] += four products of 8-bit elements. (Elsewhere a's have no sign: who calls this from outside has none of 128 and
+// more.)
 VEC_INLINE int32x4_t dot_8(int32x4_t sum, int8x16_t a, int8x16_t b)
 {
 #ifdef __ARM_FEATURE_DOTPROD
@@ -181,7 +184,8 @@ VEC_INLINE ivec ivec_look_up_32(const int8_t table[32], int plus, ivec nibbles, 
 
 // ------------------------------------------------------------------------------------------ a few tokens
 
-// Of `words` (1 or 2) words of four bytes that a group has at p, the one numbered `which`, of 8 groups, in the order of part_lane().
+// Of `words` (1 or 2) words of four bytes that a group has at p, the one numbered `which`, of 8 groups, in the order of
+// part_lane().
 VEC_INLINE ivec lane_words(const uint8_t *p, int words, int which)
 {
     ivec at = ivec_load(p);
@@ -301,8 +305,8 @@ VEC_INLINE void bytes_dot_part(int n_rows, ivec sums[PART_ROWS], const ivec even
     sums[0] = ivec_add(ivec_shift(first, FIRST_SHIFT), last);
 }
 
-// Of a row (of one digit, without `high`): 256 Σ (even · high[…][0] + odd · high[…][1]) + Σ (even · low[…][0] + odd · low[…][1]) + less, of 4 bytes of each
-// piece in each lane.
+// For a row and each lane, over 4 bytes of each piece: 256 Σ (even · high[…][0] + odd · high[…][1]) + Σ (even · low[…][0] + odd
+// · low[…][1]) + less. With one digit there is no `high`.
 VEC_INLINE void nibbles_dot(int n_rows, ivec sums[PART_ROWS], const ivec even[PART_ROWS][4], const ivec odd[PART_ROWS][4],
                             int digits, const int8_t high[4][2][32], const int8_t low[4][2][32], const int32_t less[8])
 {
@@ -399,7 +403,8 @@ VEC_INLINE int32x4_t upper_halves(int32x4_t a, int32x4_t b)
 {
     return vcombine_s32(vget_high_s32(a), vget_high_s32(b));
 }
-// vec/quant_int8.h's bytes_tile(), of an even number of rows: eight columns of two rows times those of two tokens are one product of matrices.
+// vec/quant_int8.h's bytes_tile(), of an even number of rows: eight columns of two rows times those of two tokens are one
+// product of matrices.
 VEC_INLINE void bytes_tile(enum dtype type, int n_rows, int n_vecs, ivec c[QUANT_TALL_ROWS][QUANT_TILE_VECS], const uint8_t *w,
                            ptrdiff_t ldw, const char *record, ptrdiff_t panel_size)
 {

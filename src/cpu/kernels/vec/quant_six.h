@@ -1,4 +1,5 @@
-// q4n, q5 and q6 on their way to a product: what of them does not depend on the width of x86's vectors. Included by vec/quant_avx2.h and vec/quant_avx512.h.
+// q4n, q5 and q6 on their way to a product: what of them does not depend on the width of x86's vectors. Included by
+// vec/quant_avx2.h and vec/quant_avx512.h.
 #pragma once
 #include "cpu/kernels/vec/quant_planes.h"
 #include "cpu/kernels/vec/vec_256.h"

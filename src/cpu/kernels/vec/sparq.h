@@ -1,8 +1,8 @@
 // Scores from SparQ's component-major copy of the keys, for either vector width; included by sparse.c. See struct score_args.
 //
-// Bound by reading r runs, once for all queries of a group. The scores of some slots stay in registers while all r components go by, and the
-// runs are fetched from memory some way ahead, into the L2 cache: more can be under way there than to the L1 cache. With VNNI an int8 copy goes another way
-// (vnni/sparq.c).
+// Bound by reading r runs, once for all queries of a group. The scores of some slots stay in registers while all r components
+// go by. The runs are fetched some way ahead, into the L2 cache: more can be under way there than to the L1 cache. With VNNI an
+// int8 copy goes another way (vnni/sparq.c).
 #pragma once
 #include "cpu/kernels/sparse.h"
 #include "cpu/kernels/vec/math.h"
@@ -19,8 +19,8 @@ VEC_INLINE vec copy_load(enum copy_type type, bool high, const void *run, int at
     return vec_load_nibbles((const uint8_t *)run + at, n, high);
 }
 
-// n_vecs vectors of slots, the last with `part` slots, for n_queries queries; both counts are constants where this is inlined, their
-// product at most SUMS. runs: component 0's first element.
+// n_vecs vectors of slots, the last with `part` slots, for n_queries queries; both counts are constants where this is inlined,
+// their product at most SUMS. runs: component 0's first element.
 VEC_INLINE void sparq_slots(enum copy_type type, bool high, int n_queries, int n_vecs, const struct score_args *a, int query,
                             const char *runs, int part, float *scores, const float *scales)
 {

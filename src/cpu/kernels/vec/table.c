@@ -60,7 +60,7 @@ static void fp8_e5m2_to_floats(float *y, const void *x, int n)
 
 #ifdef __AVX512F__
 const struct cpu_kernels cpu_kernels_avx512 = KERNELS("avx512", avx512, avx512);
-// VNNI changes the quantised products alone, AMX those of many tokens (half_kernels_select()).
+// VNNI changes the quantised products alone, AMX those of many tokens (matmul16_of()).
 const struct cpu_kernels cpu_kernels_avx512vnni = KERNELS("avx512vnni", avx512vnni, avx512vnni);
 const struct cpu_kernels cpu_kernels_amx = KERNELS("amx", avx512vnni, avx512vnni);
 #elif defined __AVX2__

@@ -1,4 +1,5 @@
-// Transposition by eights of floats, for whatever a `float8` is: included by vec/vec_256.h and vec/vec_neon.h, which have float8_load(), float8_store() and transpose_8x8().
+// Transposition by eights of floats, for whatever a `float8` is: included by vec/vec_256.h and vec/vec_neon.h, which have
+// float8_load(), float8_store() and transpose_8x8().
 #pragma once
 #include "cpu/kernels/vec/common.h"
 

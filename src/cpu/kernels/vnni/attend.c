@@ -1,12 +1,13 @@
 // Attention for many queries (prefill) in 16-bit integers, with AVX-512 (F, BW, DQ, VL) and VNNI.
 //
-// As vec/attend_many.h: blocks of keys, online softmax. But VNNI multiplies and adds twice as many 16-bit integers as float32 numbers, so all four factors
-// become such, by vnni/fixed.h's rules: keys and values have a power of two for a unit, and at most 2^14 of them; of queries, and of the weights
-// e^(score - max), any 32 that are summed in integers have magnitudes of at most 2^17 together, and none is beyond 2^15. An int8 cache's keys stay as they are.
+// As vec/attend_many.h: blocks of keys, online softmax. But VNNI multiplies and adds twice as many 16-bit integers as float32
+// numbers, so all four factors become such, by vnni/fixed.h's rules. Keys and values have a power of two for a unit, and at
+// most 2^14 of them. Of queries, and of the weights e^(score - max), none is beyond 2^15, and any 32 that are summed in
+// integers have magnitudes of at most 2^17 together. An int8 cache's keys stay as they are.
 //
-// A vector has one thing of 16 queries: so the largest score, the sums and a change of the maximum are a vector's affair, no sum goes across lanes, and
-// the weights e^(score - max) are the next product's panel as they come. Keys are the rows of the first product as they lie in the cache; values
-// are turned, so that the rows of the second are components, and outputs stay (head_dim, queries) until all keys are done.
+// A vector has one number of each of 16 queries: a score, a sum, a maximum. So no sum goes across lanes, and the weights
+// e^(score - max) are the next product's panel as they come. Keys are the rows of the first product as they lie in the cache.
+// Values are turned, so the rows of the second are components; outputs stay (head_dim, queries) until all keys are done.
 #include "cpu/kernels/vec/attend.h"
 
 #include "cpu/kernels/vnni/fixed.h"
@@ -83,7 +84,8 @@ VEC_INLINE void fixed_keys(enum kv_type type, const struct fixed_block *b)
     }
 }
 
-// Units, and their inverses, of components whose largest magnitudes these are: powers of two, of which the largest are 2^13 to 2^14.
+// Units, and their inverses, of components whose largest magnitudes these are: powers of two, of which the largest are 2^13 to
+// 2^14.
 VEC_INLINE struct token_scales value_units(vec most)
 {
     const __mmask16 counts = _mm512_cmp_ps_mask(most, vec_set(least_magnitude), _CMP_NLE_UQ),

@@ -1,12 +1,14 @@
 // Attention of a few queries (decode) to an int8 cache by dot products of bytes, with AVX-512 (F, BW, DQ, VL) and VNNI.
 //
-// As vec/attend_dense.h: blocks of keys, online softmax, the next block fetched evenly. But an int8 cache has half the bytes of an fp16 one and as much
-// arithmetic, which in float32, with a conversion of each element, takes longer than reading from 4 queries on. Here keys and values are factors as
-// they lie in the cache. Queries, and each block's weights e^(score - max) times the values' scales, become 16-bit integers with a unit for the
-// whole row: 256 high + low, so that a product of two integers is two of bytes, and sums stay exact:
+// As vec/attend_dense.h: blocks of keys, online softmax, the next block fetched evenly. But an int8 cache has half the bytes of
+// an fp16 one and as much arithmetic. In float32, with a conversion of each element, this takes longer than reading from 4
+// queries on. Here keys and values are factors as they lie in the cache. Queries, and each block's weights e^(score - max)
+// times the values' scales, become 16-bit integers with a unit for the whole row: 256 high + low, so that a product of two
+// integers is two of bytes, and sums stay exact:
 //     Σ x k = 256 Σ high (k + 128) + Σ low (k + 128) - 128 Σ x
-// (of the instruction's two factors, one has no sign). Both products are one: `lanes` of 16 keys, or of 16 components, times the bytes of each query, four
-// components, or four keys, to a step. For that, keys are turned by fours of components, and of values four rows are interleaved.
+// (of the instruction's two factors, one has no sign). Both products are one: `lanes` of 16 keys, or of 16 components, times
+// the bytes of each query, four components, or four keys, to a step. For that, keys are turned by fours of components, and of
+// values four rows are interleaved.
 #include "cpu/kernels/vec/attend_dense.h"
 #include "cpu/kernels/vec/quant_avx512.h"
 
@@ -37,8 +39,8 @@ struct bytes_scratch {
     int32_t products[FEW_QUERIES][LANES * VEC];
 };
 
-// What is fetched of the next block meanwhile, in pairs of lines: half of it while products are computed, the rest wherever something else is done, so
-// that memory never rests.
+// Fetches the next block meanwhile, in pairs of lines: half of it while products are computed, the rest wherever something else
+// is done. So memory never rests.
 struct byte_fetch {
     struct dense_fetch next;
     ptrdiff_t row_bytes;
@@ -143,7 +145,8 @@ VEC_INLINE void lanes_of_keys(uint8_t *to, const char *const keys[VEC], int head
     }
 }
 
-// 64 components of 4 values, which become lanes, four vectors of them: vector r's lane 4 l + i is component 16 l + 4 r + i (natural_order()).
+// 64 components of 4 values, which become lanes, four vectors of them: vector r's lane 4 l + i is component 16 l + 4 r + i
+// (natural_order()).
 VEC_INLINE void lanes_of_values(uint8_t *to, const char *const values[VEC])
 {
     ivec value[4];
@@ -226,7 +229,8 @@ VEC_INLINE void byte_product(int n_queries, int n_vecs, const struct byte_produc
         }
 }
 
-// 8 queries times one vector of lanes, 4 or 3 times two, 2 or 1 times four: up to 16 sums. Not inlined: all registers are for these alone.
+// 8 queries times one vector of lanes, 4 or 3 times two, 2 or 1 times four: up to 16 sums. Not inlined: all registers are for
+// these alone.
 static __attribute__((noinline)) void product_8(const struct byte_product *p)
 {
     byte_product(8, 1, p);
@@ -418,7 +422,7 @@ static void bytes_attend(const struct attend_args *a)
         natural_order(a->acc + i * d, a->head_dim);
 }
 
-const struct few_attention few_attention_avx512vnni = {
+const struct byte_attention byte_attention_avx512vnni = {
     .attend = {[KV_INT8] = bytes_attend},
     .scratch = sizeof(struct bytes_scratch),
     .least = 3,

@@ -1,17 +1,18 @@
-// Short prompts: quantised weights with tokens as bytes, or as two digits of a byte each; AVX-512 with VNNI. Included by vnni/quant*.c after
-// vec/quant_many.h. DIGITS is the most that a token has: x = 256 high + low, or x alone.
+// Short prompts: quantised weights with tokens as bytes, or as two digits of a byte each; AVX-512 with VNNI. Included by
+// vnni/quant*.c after vec/quant_many.h. DIGITS is the most that a token has: x = 256 high + low, or x alone.
 //
-// vec/quant_many.h makes a block of W ready, then multiplies. Of few tokens making it ready is half of the work, and what memory gives is a piece of a row
-// and then of another. Here W is read as in decode: a few rows together from their beginning to their end, a line of one of them named for every few products.
-// (Lines that are named in bursts, faster than memory gives them, are dropped.) Their quants become bytes without sign in L1, where each product
-// broadcasts four of them. A token's sums stay in registers for the whole row, or as much of it as is in L1 at once.
+// vec/quant_many.h makes a block of W ready, then multiplies. Of few tokens making it ready is half of the work, and what
+// memory gives is a piece of a row and then of another. Here W is read as in decode: a few rows together from their beginning
+// to their end, a line of one of them named for every few products. (Lines that are named in bursts, faster than memory gives
+// them, are dropped.) Their quants become bytes without sign in L1, where each product broadcasts four of them. A token's sums
+// stay in registers for the whole row, or as much of it as is in L1 at once.
 //
-// A panel is VEC tokens, a lane for each; or, at the end, VEC / 2, of which a lane has one digit and another lane the other: 8 tokens with half the products of 16.
+// A panel is VEC tokens, a lane for each. The last may be VEC / 2, with a lane for each digit: 8 tokens take half the products
+// of 16.
 #pragma once
 #include "cpu/kernels/vec/quant.h"
 
 enum {
-    DIGITS_MOST = 64,      // tokens; of more vec/quant_many.h is as fast, and then faster
     DIGIT_ROWS = 8,        // of W that are multiplied together
     DIGIT_FEW_TOKENS = 32, // with more, DIGIT_MOST_ROWS are read together, and a panel's part, once in L1, is used twice
     DIGIT_MOST_ROWS = 16,
@@ -23,7 +24,8 @@ enum {
     DIGIT_HIGH_AHEAD = 512, // of its second plane, where it has one
 };
 
-// What a panel has for each group: (8, digits, VEC, 4) digits, then of each digit -128 Σ (VEC int32), for weights have 128 added to them; then scales (VEC).
+// What a panel has for each group: (8, digits, VEC, 4) digits, then of each digit -128 Σ (VEC int32), for weights have 128
+// added to them; then scales (VEC).
 VEC_INLINE ptrdiff_t digit_sums_at(int digits)
 {
     return (ptrdiff_t)QUANT_GROUP / 4 * digits * DIGIT_BYTES;
@@ -61,7 +63,8 @@ VEC_INLINE size_t digits_size(int n, int cols)
     return (size_t)digit_panels(n) * (size_t)digit_panel(DIGITS, cols);
 }
 
-// Of a half panel, whose tokens are in the lower lanes: the high digits there, the low ones above; what their products count; and what they come to.
+// Of a half panel, whose tokens are in the lower lanes: the high digits there, the low ones above; what their products count;
+// and what they come to.
 VEC_INLINE ivec digit_halves(ivec high, ivec low)
 {
     return _mm512_inserti64x4(high, _mm512_castsi512_si256(low), 1);
@@ -75,7 +78,8 @@ VEC_INLINE vec digit_halves_sums(vec sums)
     return vec_add(sums, _mm512_shuffle_f32x4(sums, sums, 0xee));
 }
 
-// A quad of columns of a panel's tokens: its digits as they lie in the record at `to`, and 128 times their sums taken from those there.
+// A quad of columns of a panel's tokens: its digits as they lie in the record at `to`, and 128 times their sums taken from
+// those there.
 VEC_INLINE void digit_quad(char *to, ivec sums[DIGITS], int digits, const float columns[4][VEC], vec inverse)
 {
     const ivec unsign = ivec_set((int32_t)0x80808080);
@@ -93,7 +97,8 @@ VEC_INLINE void digit_quad(char *to, ivec sums[DIGITS], int digits, const float 
     }
 }
 
-// Columns from `first` on, DIGIT_SCALE_COLS or what there is, of up to VEC tokens (of one digit, where tokens have two: of VEC / 2).
+// Columns from `first` on, DIGIT_SCALE_COLS or what there is, of up to VEC tokens (of one digit, where tokens have two: of VEC
+// / 2).
 VEC_INLINE void digit_columns(char *panel, int digits, const float *x, ptrdiff_t ldx, int tokens, int cols, int first)
 {
     float columns[DIGIT_SCALE_COLS][VEC];
@@ -125,7 +130,7 @@ VEC_INLINE void digits_quantise(void *to, const float *x, ptrdiff_t ldx, int n, 
 struct digit_scratch {
     _Alignas(64) uint8_t quants[DIGIT_MOST_ROWS][DIGIT_GROUPS * QUANT_GROUP];
     _Alignas(64) float scales[DIGIT_MOST_ROWS][DIGIT_GROUPS];
-    float sums[(DIGITS_MOST + VEC - 1) / VEC][DIGIT_MOST_ROWS][VEC];
+    float sums[(QUANT_SOME + VEC - 1) / VEC][DIGIT_MOST_ROWS][VEC];
 };
 
 // DIGIT_ROWS rows' next groups with a panel's.
@@ -226,7 +231,7 @@ static __attribute__((noinline)) void digit_tile_most(const struct digit_tile *t
 }
 
 // Rows of zeros fill the last tile.
-VEC_INLINE void digit_convert(enum dtype type, struct digit_scratch *to, const struct quant_args *a, int first_row, int rows,
+VEC_INLINE void digit_convert(enum dtype type, struct digit_scratch *to, const struct product_args *a, int first_row, int rows,
                               int first_group, int groups)
 {
     const ptrdiff_t all = (ptrdiff_t)quant_groups(a->cols), scale_bytes = (ptrdiff_t)dtype_group_scale[type];
@@ -248,7 +253,7 @@ VEC_INLINE void digit_convert(enum dtype type, struct digit_scratch *to, const s
 }
 
 // The panels with rows whose groups from first_group on are in `w`.
-VEC_INLINE void digit_multiply(enum dtype type, struct digit_scratch *w, const struct quant_args *a, int first_row, int rows,
+VEC_INLINE void digit_multiply(enum dtype type, struct digit_scratch *w, const struct product_args *a, int first_row, int rows,
                                int first_group, int groups)
 {
     const ptrdiff_t row_bytes = (ptrdiff_t)(quant_groups(a->cols) * dtype_group_bytes[type]), bytes = low_bytes(type);
@@ -276,7 +281,7 @@ VEC_INLINE void digit_multiply(enum dtype type, struct digit_scratch *w, const s
     }
 }
 
-VEC_INLINE void digit_outputs(struct digit_scratch *w, const struct quant_args *a, int first_row, int rows)
+VEC_INLINE void digit_outputs(struct digit_scratch *w, const struct product_args *a, int first_row, int rows)
 {
     float *y = a->y + (first_row - a->first_row);
     for (int p = 0; p < digit_panels(a->n); p++) {
@@ -287,7 +292,7 @@ VEC_INLINE void digit_outputs(struct digit_scratch *w, const struct quant_args *
     }
 }
 
-VEC_INLINE void digits(enum dtype type, const struct quant_args *a)
+VEC_INLINE void digits(enum dtype type, const struct product_args *a)
 {
     struct digit_scratch *w = a->scratch;
     const int all = (int)quant_groups(a->cols), most_rows = a->n <= DIGIT_FEW_TOKENS ? DIGIT_ROWS : DIGIT_MOST_ROWS;
@@ -302,25 +307,3 @@ VEC_INLINE void digits(enum dtype type, const struct quant_args *a)
     }
 }
 _Static_assert(sizeof(struct digit_scratch) <= QUANT_SCRATCH, "it is the scratch");
-
-// These, or, of more than DIGITS_MOST tokens, vec/quant_many.h.
-VEC_INLINE size_t digits_or_many_size(int n, int cols) // of up to so many
-{
-    const size_t of_few = digits_size(n < DIGITS_MOST ? n : DIGITS_MOST, cols),
-                 of_many = n > DIGITS_MOST ? many_size(n, cols) : 0;
-    return of_few > of_many ? of_few : of_many;
-}
-VEC_INLINE void digits_or_many_quantise(void *to, const float *x, ptrdiff_t ldx, int n, int cols, int first_col, int last_col)
-{
-    if (n <= DIGITS_MOST)
-        digits_quantise(to, x, ldx, n, cols, first_col, last_col);
-    else
-        many_quantise(to, x, ldx, n, cols, first_col, last_col);
-}
-VEC_INLINE void digits_or_many(enum dtype type, const struct quant_args *a)
-{
-    if (a->n <= DIGITS_MOST)
-        digits(type, a);
-    else
-        many(type, a);
-}

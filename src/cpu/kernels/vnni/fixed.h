@@ -1,13 +1,16 @@
-// Many tokens, and weights that are floating-point numbers, as 16-bit integers, for vec/quant_many.h; included by kernels_<isa>_fixed.c.
+// Many tokens, and weights that are floating-point numbers, as 16-bit integers, for vec/quant_many.h; included by fixed.c and
+// fixed_short.c.
 //
-// A token has one scale in each block of 128 columns, and so has a row of W. An instruction multiplies twice as many 16-bit integers as it does float32
-// numbers, and adds their products without error: what is lost is lost in rounding the factors, once. The sums of 32 columns go over to float32. That
-// is one conversion and one addition for 16 dot products of a vector, which some processors do beside them; the scales wait until the block's end.
+// A token has one scale in each block of 128 columns, and so has a row of W. An instruction multiplies twice as many 16-bit
+// integers as it does float32 numbers, and adds their products without error: what is lost is lost in rounding the factors,
+// once. The sums of 32 columns go over to float32. That is one conversion and one addition for 16 dot products of a vector,
+// which some processors do beside them; the scales wait until the block's end.
 //
-// No such sum may leave 32 bits. A weight's integer is at most 2^14, so a token's magnitudes may add up to 2^17 in any 32 columns: where they are alike,
-// that makes them 12 bits long, where one value stands out up to 15. A weight's unit is a power of two, so that numbers of few bits lose nothing if they
-// are large enough: of float16 those from an eighth of their block's largest on, of bfloat16 from a 64th. On a sum of products of normal numbers the two
-// roundings together cost 8e-5 of its size with float16, 7e-5 with bfloat16, a twentieth of what rounding tokens to bfloat16 does.
+// No such sum may leave 32 bits. A weight's integer is at most 2^14, so a token's magnitudes may add up to 2^17 in any 32
+// columns. Where they are alike that leaves 12 bits, where one value stands out up to 15. A weight's unit is a power of two, so
+// numbers of few bits lose nothing if they are large enough: float16's from an eighth of their block's largest on, bfloat16's
+// from a 64th. On a sum of products of normal numbers the two roundings together cost 8e-5 of its size with float16, 7e-5 with
+// bfloat16. Rounding tokens to bfloat16 costs twenty times as much.
 #pragma once
 #include <float.h>
 #include <math.h>
@@ -91,7 +94,8 @@ VEC_INLINE struct token_scales token_scales(const float columns[MANY_COLS][VEC])
     return scales_of_sums(of_one, largest_sums(columns, of_one.inverse));
 }
 
-// Some of the lines that come next of W, four of each row, in turn `turn` of a whole tile: all at once are more than a core keeps in mind.
+// Fetches some of the lines that come next of W, four of each row, in turn `turn` of a whole tile. All at once are more than a
+// core keeps in mind.
 VEC_INLINE void name_lines(const struct many_tile *a, int n_rows, int turn)
 {
 #pragma GCC unroll 4
@@ -101,7 +105,8 @@ VEC_INLINE void name_lines(const struct many_tile *a, int n_rows, int turn)
     }
 }
 
-// f += the tile's sums. Its rows go over to float32 in turns, a quarter of them each quarter of a group: all at once would keep the dot products waiting.
+// f += the tile's sums. Its rows go over to float32 in turns, a quarter of them each quarter of a group: all at once would keep
+// the dot products waiting.
 VEC_INLINE void tile_sums(int n_rows, int n_vecs, vec f[QUANT_TALL_ROWS][QUANT_TILE_VECS], const struct many_tile *a)
 {
     const many_weight *w = a->w;
@@ -155,12 +160,12 @@ VEC_INLINE float block_integers(enum dtype type, int16_t *to, const void *from, 
     return dtype_sizes[type] == 1 ? fp8_block(type, to, from, n, cols, largest) : half_block(type, to, from, n, cols, largest);
 }
 
-VEC_INLINE const char *block_at(enum dtype type, const struct quant_args *a, ptrdiff_t row, int col)
+VEC_INLINE const char *block_at(enum dtype type, const struct product_args *a, ptrdiff_t row, int col)
 {
     return (const char *)a->w + (row * a->cols + col) * (ptrdiff_t)dtype_sizes[type];
 }
 
-VEC_INLINE void many_row(enum dtype type, many_weight to[MANY_COLS], float scales[MANY_SCALES], const struct quant_args *a,
+VEC_INLINE void many_row(enum dtype type, many_weight to[MANY_COLS], float scales[MANY_SCALES], const struct product_args *a,
                          ptrdiff_t row, int first_group, int groups)
 {
     (void)groups;
@@ -170,7 +175,7 @@ VEC_INLINE void many_row(enum dtype type, many_weight to[MANY_COLS], float scale
     *scales = block_integers(type, to, from, n, MANY_COLS, block_largest(type, from, n, MANY_COLS));
 }
 
-VEC_INLINE void many_fetch_row(enum dtype type, const struct quant_args *a, ptrdiff_t row, int first_group)
+VEC_INLINE void many_fetch_row(enum dtype type, const struct product_args *a, ptrdiff_t row, int first_group)
 {
     const char *from = block_at(type, a, row, first_group * QUANT_GROUP);
     for (ptrdiff_t b = 0; b < MANY_COLS * (ptrdiff_t)dtype_sizes[type]; b += 64)
@@ -178,7 +183,7 @@ VEC_INLINE void many_fetch_row(enum dtype type, const struct quant_args *a, ptrd
 }
 
 // fp8's rows, which are half as long, are fetched at once.
-VEC_INLINE struct many_lines many_lines_at(enum dtype type, const struct quant_args *a, ptrdiff_t row, int first_group)
+VEC_INLINE struct many_lines many_lines_at(enum dtype type, const struct product_args *a, ptrdiff_t row, int first_group)
 {
     if (dtype_sizes[type] == 1)
         return (struct many_lines){NULL, 0};
@@ -186,3 +191,25 @@ VEC_INLINE struct many_lines many_lines_at(enum dtype type, const struct quant_a
 }
 
 #include "cpu/kernels/vec/panels16.h"
+
+// product_fp16 and its likes, which are FUNCTION(DTYPE_FP16, args); their table; and the operations of dot_loop(), half as many
+// in 16 bits.
+#define FIXED_PRODUCT(function, TYPE, type)                                                                                    \
+    static void product_##type(const struct product_args *args)                                                                \
+    {                                                                                                                          \
+        function(DTYPE_##TYPE, args);                                                                                          \
+    }
+#define FIXED_PRODUCTS(function)                                                                                               \
+    FIXED_PRODUCT(function, FP16, fp16)                                                                                        \
+    FIXED_PRODUCT(function, BF16, bf16)                                                                                        \
+    FIXED_PRODUCT(function, FP8, fp8)                                                                                          \
+    FIXED_PRODUCT(function, FP8_E5M2, fp8_e5m2)                                                                                \
+    static double fixed_dot_loop(long rounds)                                                                                  \
+    {                                                                                                                          \
+        return dot_loop(rounds) / 2;                                                                                           \
+    }
+#define FIXED_TABLE                                                                                                            \
+    {                                                                                                                          \
+        [DTYPE_FP16] = product_fp16, [DTYPE_BF16] = product_bf16, [DTYPE_FP8] = product_fp8,                                   \
+        [DTYPE_FP8_E5M2] = product_fp8_e5m2,                                                                                   \
+    }

@@ -1,8 +1,9 @@
 // fp8 weights as 16-bit integers, by integer operations alone; included by vnni/fixed.h. AVX-512 (BW).
 //
-// A code is a sign, an exponent e and a fraction of `bits` bits; its magnitude counts (2^bits + fraction) 2^(e - 1) of the least number that there is, or, with e = 0,
-// fraction. Where E is the block's largest exponent, the integer is what makes 2^13 of 2^E: (2^bits + fraction) 2^(14 - bits), shifted down by E - e + 1,
-// to nearest. That is a multiplication by a power of two, of which the instruction keeps the upper half.
+// A code is a sign, an exponent e and a fraction of `bits` bits. In units of the least number that there is, its magnitude is
+// (2^bits + fraction) 2^(e - 1) or, with e = 0, fraction. Where E is the block's largest exponent, the integer is what makes
+// 2^13 of 2^E: (2^bits + fraction) 2^(14 - bits), shifted down by E - e + 1, to nearest. That is a multiplication by a power of
+// two, of which the instruction keeps the upper half.
 #pragma once
 #include <math.h>
 

@@ -1,7 +1,8 @@
 // fp16 and bf16 weights as 16-bit integers, by integer operations alone; included by vnni/fixed.h. AVX-512 (BW).
 //
-// A number is a sign, an exponent e and a fraction of `bits` bits; its magnitude counts (2^bits + fraction) 2^(e - 1) of the least number that there is, or, with
-// e = 0, fraction. Where E is the block's largest exponent, the integer is what makes 2^13 of 2^E, to nearest: so the least number with E's exponent is 2^13 units.
+// A number is a sign, an exponent e and a fraction of `bits` bits. In units of the least number that there is, its magnitude is
+// (2^bits + fraction) 2^(e - 1) or, with e = 0, fraction. Where E is the block's largest exponent, the integer is what makes
+// 2^13 of 2^E, to nearest: so the least number with E's exponent is 2^13 units.
 #pragma once
 #include "cpu/kernels/vec/quant.h"
 
@@ -59,7 +60,8 @@ VEC_INLINE int half_largest(const uint16_t *from, int n, int cols)
     return n >= cols ? half_largest_of(from, cols, cols) : half_largest_tail(from, n, cols);
 }
 
-// The largest exponent, given the largest magnitude, and in *unit what the integers are multiples of: not a number where a number of the block is none, or infinite.
+// The largest exponent, given the largest magnitude, and in *unit what the integers are multiples of: not a number where a
+// number of the block is none, or infinite.
 VEC_INLINE int half_exponent(enum dtype type, int largest, float *unit)
 {
     const bool fp16 = type == DTYPE_FP16;
@@ -88,8 +90,8 @@ VEC_INLINE struct half_scale half_scale(enum dtype type, int exponent)
 VEC_INLINE ivec half_integers(enum dtype type, ivec w, const struct half_scale *s)
 {
     if (type == DTYPE_BF16) {
-        // As if of exponent E, with its sign, in halves of units; shifted down by as many exponents as it is below E (zeros and subnormal numbers by E, which is 16
-        // at least, so that nothing is left); and rounded.
+        // As if of exponent E, with its sign, in halves of units; shifted down by as many exponents as it is below E (zeros and
+        // subnormal numbers by E, which is 16 at least, so that nothing is left); and rounded.
         const ivec whole = _mm512_ternarylogic_epi32(w, _mm512_set1_epi16(0x7f), _mm512_set1_epi16(0x80), AND_OR);
         const ivec factor =
             _mm512_ternarylogic_epi32(_mm512_srai_epi16(w, 15), _mm512_set1_epi16(-256), _mm512_set1_epi16(128), AND_OR);

@@ -2,7 +2,8 @@
 #pragma once
 #include "cpu/kernels/vec/vec.h"
 
-// x: 64 slots' bytes of each of four components; then x[i] has in lane l of 128 bits the four bytes of each of slots 16 l + 4 i … 16 l + 4 i + 3.
+// x: 64 slots' bytes of each of four components. Afterwards lane l (128 bits) of x[i] has the four bytes of each of slots 16 l
+// + 4 i … 16 l + 4 i + 3.
 VEC_INLINE void interleave_fours(__m512i x[4])
 {
     const __m512i a = _mm512_unpacklo_epi8(x[0], x[1]), b = _mm512_unpackhi_epi8(x[0], x[1]);

@@ -4,7 +4,14 @@
 #include "cpu/kernels/vec/quant_many.h"
 #include "cpu/kernels/vnni/digits.h"
 
-#define MORE(what) digits_or_many##what
 #include "cpu/kernels/vec/quant_table.h"
 
-const struct quant_kernels quant8_kernels_avx512vnni = PRODUCT_TABLE;
+QUANT_TYPES(PRODUCT, digits, digits)
+
+const struct quant_kernels quant8_kernels_avx512vnni = {
+    .few = QUANT_FORM(few),
+    .some = QUANT_FORM(digits),
+    .many = QUANT_FORM(many),
+    .scratch = QUANT_SCRATCH,
+    .dot_loop = dot_loop,
+};

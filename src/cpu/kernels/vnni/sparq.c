@@ -1,13 +1,15 @@
 // SparQ's scores from an int8 copy of the keys (sparse.h) by dot products of bytes, with AVX-512 (F, BW, DQ, VL) and VNNI.
 //
-// In float32 the copy's bytes are converted, and 16 of them take a multiply-add for each query: with four queries and 32 components that is as long as
-// reading. Here the queries become bytes too, q_c ≈ unit · byte_c, four components' lines are interleaved so that a slot's four bytes lie together, and an
-// instruction multiplies 64 bytes of one kind without sign by 64 with sign and adds up fours of products. 128 is added to the copy's, and 128 times the sum of
-// the query's is subtracted; sums are exact. Lost is half a unit of each of the query's components, which are its largest, as half a unit of the key's was
-// when it was copied.
+// In float32 the copy's bytes are converted, and 16 of them take a multiply-add for each query: with four queries and 32
+// components that is as long as reading. Here the queries become bytes too, q_c ≈ unit · byte_c. Four components' lines are
+// interleaved so that a slot's four bytes lie together. An instruction multiplies 64 bytes without sign by 64 with sign and
+// adds up fours of products. 128 is added to the copy's, and 128 times the sum of the query's is subtracted; sums are exact.
+// Lost is half a unit of each of the query's components, which are its largest, as half a unit of the key's was when it was
+// copied.
 //
-// A block of 1,024 slots goes through 16 components at a time, each a stream with a load instruction of its own, while the lines of the 16 after them are
-// fetched; between, sums are in the scores' place. (In vec/sparq.h one instruction loads from one run after the other.)
+// A block of 1,024 slots goes through 16 components at a time, each a stream with a load instruction of its own. Meanwhile the
+// lines of the next 16 are fetched. Between them sums are in the scores' place. (In vec/sparq.h one instruction loads from one
+// run after the other.)
 #include <string.h>
 
 #include "cpu/kernels/sparse.h"
@@ -28,7 +30,8 @@ struct query_bytes {
     float unit[QUERIES];
 };
 
-// Slots, whole tiles of them, and all components. lines (r + WIDE): of each component the first slot's byte, and then what is to be fetched.
+// Slots, whole tiles of them, and all components. lines (r + WIDE): of each component the first slot's byte, and then what is
+// to be fetched.
 struct run {
     const uint8_t **lines;
     int r, n; // r: whole fours

@@ -4,8 +4,8 @@
 #include "kernels_testing.h"
 
 static yalm_activations form;
-static bool tiled, fixed;               // by tiles; as 16-bit integers
-static const struct half_kernels *half; // of that form
+static bool tiled, fixed;                        // by tiles; as 16-bit integers
+static const struct matmul16 *half, *half_short; // of that form; NULL, or those of fewer tokens
 
 static const enum dtype types[] = {DTYPE_FP16, DTYPE_BF16, DTYPE_FP8, DTYPE_FP8_E5M2, DTYPE_FP32, DTYPE_Q8, DTYPE_Q4};
 enum { TYPES = sizeof types / sizeof *types };
@@ -44,13 +44,14 @@ static struct problem make_problem(struct fixture *f, enum dtype type, int rows,
 
 static void multiply(struct fixture *f, const struct problem *p, int pieces)
 {
-    void *packed = guarded_scratch(f, half->size(p->n, p->cols)), *scratch = guarded_scratch(f, half->scratch);
-    for (int at = 0, step = ((p->cols + pieces - 1) / pieces + HALF_BLOCK - 1) / HALF_BLOCK * HALF_BLOCK; at < p->cols;
-         at += step)
-        half->pack(packed, p->x, p->ldx, p->n, p->cols, at, at + step < p->cols ? at + step : p->cols);
+    const struct matmul16 *by = half_short && p->n <= half_short->most ? half_short : half;
+    void *packed = guarded_scratch(f, by->size(p->n, p->cols)), *scratch = guarded_scratch(f, by->scratch);
+    for (int at = 0, step = ((p->cols + pieces - 1) / pieces + MATMUL16_BLOCK - 1) / MATMUL16_BLOCK * MATMUL16_BLOCK;
+         at < p->cols; at += step)
+        by->pack(packed, p->x, p->ldx, p->n, p->cols, at, at + step < p->cols ? at + step : p->cols);
     for (int i = 0; i < pieces; i++) { // the rows in as many claims
         const int first = p->rows * i / pieces, last = p->rows * (i + 1) / pieces;
-        half->product[p->type](&(struct matmul_args){
+        by->product[p->type](&(struct product_args){
             .y = p->y + first,
             .ldy = p->ldy,
             .w = p->w,
@@ -58,15 +59,16 @@ static void multiply(struct fixture *f, const struct problem *p, int pieces)
             .first_row = first,
             .last_row = last,
             .cols = p->cols,
-            .packed = packed,
+            .x = packed,
             .n = p->n,
             .scratch = scratch,
         });
     }
 }
 
-// What may be lost, of the sum of the products' magnitudes. Tiles of one part round a token by at most 2^-8, and so a quantised weight. Of three parts
-// quantised weights have two, which lose at most 2^-16 of each factor and the product of the second parts; the others lose what float32's own products do.
+// What may be lost, of the sum of the products' magnitudes. Tiles of one part round a token by at most 2^-8, and so a quantised
+// weight. Of three parts quantised weights have two, which lose at most 2^-16 of each factor and the product of the second
+// parts; the others lose what float32's own products do.
 static double loss(enum dtype type, int cols)
 {
     if (fixed)
@@ -98,13 +100,14 @@ static double weight_at(const struct problem *p, int r, int c)
 
 enum { SHORT = 28 }; // tokens, and fewer, that are multiplied along their columns
 
-// The largest sum of magnitudes in columns of [first, last) that are summed in integers: any 32, from a multiple of 8 on; of a short prompt every 16th pair.
+// The largest sum of magnitudes in columns of [first, last) that are summed in integers: any 32, from a multiple of 8 on; of a
+// short prompt every 16th pair.
 static double most_sum(const float *x, bool is_short, int first, int last)
 {
     double most = 0;
     for (int from = first; from < (is_short ? first + 32 : last); from += is_short ? 2 : 8) {
         double sum = 0;
-        for (int i = 0; i < (is_short ? HALF_BLOCK / 16 : 32); i++) {
+        for (int i = 0; i < (is_short ? MATMUL16_BLOCK / 16 : 32); i++) {
             const int c = is_short ? from + i / 2 * 32 + i % 2 : from + i;
             sum += c < last ? fabs((double)x[c]) : 0;
         }
@@ -113,9 +116,10 @@ static double most_sum(const float *x, bool is_short, int first, int last)
     return most;
 }
 
-// What a product of 16-bit integers may lose in columns [first, last), which share a scale: half a unit of a token, and of a weight that is no multiple
-// of its own. The unit of a token is what its largest value needs, or the largest sum of magnitudes in columns that are summed in integers; that of a weight the power of
-// two of which the largest one is 2^13 to 2^14. What is below 10^-30 counts as 0.
+// What a product of 16-bit integers may lose in columns [first, last), which share a scale: half a unit of a token, and of a
+// weight that is no multiple of its own. The unit of a token is what its largest value needs, or the largest sum of magnitudes
+// in columns that are summed in integers; that of a weight the power of two of which the largest one is 2^13 to 2^14. What is
+// below 10^-30 counts as 0.
 static double integer_loss(const struct problem *p, int r, int t, int first, int last)
 {
     double rounded = 0, weights = 0, most_x = 0, most_w = 0;
@@ -136,7 +140,8 @@ static double integer_loss(const struct problem *p, int r, int t, int first, int
     return 0.5 * x_unit * weights + 0.5 * w_unit * rounded;
 }
 
-// The same of tiles of bytes: half a unit of a token; one of a weight, half of it by its group's factor; the product of both; and that of the low bytes.
+// The same of tiles of bytes: half a unit of a token; one of a weight, half of it by its group's factor; the product of both;
+// and that of the low bytes.
 static double bytes_loss(const struct problem *p, int r, int t, int first, int last)
 {
     const double whole = p->type == DTYPE_Q8 ? 128 : 8; // the largest quant
@@ -165,7 +170,7 @@ static void check(const struct problem *p, int r, int t)
     // bfloat16's instructions take subnormal tokens, parts and sums for 0.
     const double flushed = tiled ? 0x1p-126 * (3 * weights + 6 * p->cols) : 0;
     double lost = loss(p->type, p->cols) * magnitude;
-    const int block = tiled || p->n <= SHORT ? HALF_BLOCK : QUANT_BLOCK;
+    const int block = tiled || p->n <= SHORT ? MATMUL16_BLOCK : QUANT_BLOCK;
     for (int c = 0; fixed && c < p->cols; c += block)
         lost += (tiled ? bytes_loss : integer_loss)(p, r, t, c, c + block < p->cols ? c + block : p->cols);
     assert_near(p->y[t * p->ldy + r], sum, lost + flushed + 1e-43, "product", t, r);
@@ -213,8 +218,8 @@ static void test_blocks(void **state)
     }
 }
 
-// Everything of one sign and at its largest, and then only columns that are summed in integers: 32 that lie together, or every 16th pair. No run of sums may leave
-// float16's range, or 32 bits.
+// Everything of one sign and at its largest, and then only columns that are summed in integers: 32 that lie together, or every
+// 16th pair. No run of sums may leave float16's range, or 32 bits.
 static void test_largest(void **state)
 {
     enum { COLS = 260, KINDS = 6 };
@@ -235,7 +240,8 @@ static void test_largest(void **state)
     }
 }
 
-// Columns of x that are thousands of times the others, and rows and tokens of very different magnitudes, subnormal halves among them.
+// Columns of x that are thousands of times the others, and rows and tokens of very different magnitudes, subnormal halves among
+// them.
 static void test_outliers(void **state)
 {
     struct fixture *f = fixture_of(state);
@@ -334,8 +340,8 @@ static void test_zeros(void **state)
     }
 }
 
-// Quantised weights: tokens of very different magnitudes with outliers, rows whose groups differ by thousands, and by nothing else than zeros; tokens and scales that are not
-// finite spoil their own products alone.
+// Quantised weights: tokens of very different magnitudes with outliers, rows whose groups differ by thousands, and by nothing
+// else than zeros; tokens and scales that are not finite spoil their own products alone.
 static void test_scales(void **state)
 {
     struct fixture *f = fixture_of(state);
@@ -373,13 +379,14 @@ static void test_without(void **state)
     skip(); // this machine, or this build, has no such arithmetic
 }
 
-static int run_form(const char *name, const char *isa, yalm_activations activations, bool quantised)
+static int run_form(const char *name, const char *isa, yalm_activations activations, enum matmul16_form of_many)
 {
     const struct cpu_kernels *kernels = cpu_kernels_select(isa);
     form = activations;
-    tiled = !strcmp(isa, "amx");
-    fixed = tiled ? quantised : form == YALM_ACTIVATIONS_INT16;
-    half = kernels ? half_kernels_select(kernels, form, quantised ? MATRICES_QUANTISED : MATRICES_ANY) : NULL;
+    tiled = of_many != MATMUL16_INTEGERS;
+    fixed = of_many == MATMUL16_INTEGERS || of_many == MATMUL16_TILES_BYTES;
+    half = kernels ? matmul16_of(kernels, of_many) : NULL;
+    half_short = half && !tiled ? matmul16_of(kernels, MATMUL16_SHORT) : NULL;
     const bool floats = half && half->product[DTYPE_FP16], quants = half && half->product[DTYPE_Q8];
     const struct {
         struct kernel_case test;
@@ -400,8 +407,8 @@ static int run_form(const char *name, const char *isa, yalm_activations activati
 
 int main(void)
 {
-    int failed = run_form("16-bit integer kernels", "avx512vnni", YALM_ACTIVATIONS_INT16, false);
-    failed += run_form("tiles of three parts", "amx", YALM_ACTIVATIONS_INT16, false);
-    failed += run_form("tiles for bytes", "amx", YALM_ACTIVATIONS_INT8, false);
-    return failed + run_form("tiles of bytes", "amx", YALM_ACTIVATIONS_INT16, true);
+    int failed = run_form("16-bit integer kernels", "avx512vnni", YALM_ACTIVATIONS_INT16, MATMUL16_INTEGERS);
+    failed += run_form("tiles of three parts", "amx", YALM_ACTIVATIONS_INT16, MATMUL16_TILES);
+    failed += run_form("tiles for bytes", "amx", YALM_ACTIVATIONS_INT8, MATMUL16_TILES_ROUND);
+    return failed + run_form("tiles of bytes", "amx", YALM_ACTIVATIONS_INT16, MATMUL16_TILES_BYTES);
 }

@@ -1,11 +1,10 @@
-// Short prompts, and weights that are floating-point numbers, as 16-bit integers; included by kernels_<isa>_fixed.c after vnni/fixed.h, whose conversion of weights
-// it has.
+// Products of up to 28 tokens with fp16, bf16 and fp8 matrices in 16-bit integers, with AVX-512 (F, BW, DQ, VL) and VNNI.
 //
-// A tile of many tokens (vec/quant_many.h) multiplies a vector of them at a time, from blocks of W that are converted before. Of a few tokens most of the work is converting
-// and waiting for memory. So here W is read as in decode: a few rows together from their beginning to their end. A block of 256 columns is converted into the L1 cache and
-// multiplied at once with all tokens, along the columns: a lane has 16 columns of its own, whose sum stays in integers. So a token's magnitudes may add up to 2^17 in any
-// lane's columns, as they may in any 32 columns there.
-#pragma once
+// A tile of many tokens (vec/quant_many.h) multiplies a vector of them at a time, from blocks of W that are converted before.
+// Of a few tokens most of the work is converting and waiting for memory. So here W is read as in decode: a few rows together
+// from their beginning to their end. A block of 256 columns is converted into the L1 cache and multiplied with all tokens,
+// along the columns. A lane has 16 columns of its own, whose sum stays in integers. So a token's magnitudes may add up to 2^17
+// in any lane's columns, as they may in any 32 columns there.
 #include "cpu/kernels/vnni/fixed.h"
 
 enum {
@@ -19,7 +18,8 @@ enum {
 };
 _Static_assert((int64_t)LARGEST_WEIGHT *(LARGEST_SUM + SHORT_COLS / VEC / 2) <= INT32_MAX, "sums fit in 32 bits");
 
-// n tokens, two at least: (blocks, tokens, SHORT_COLS) integers, then (blocks, tokens, SHORT_ROWS) scales, each token's again and again.
+// n tokens, two at least: (blocks, tokens, SHORT_COLS) integers, then (blocks, tokens, SHORT_ROWS) scales, each token's again
+// and again.
 VEC_INLINE int short_tokens(int n)
 {
     return n > 2 ? n : 2;
@@ -93,7 +93,8 @@ struct short_weights {
     _Alignas(64) float scales[SHORT_TOKENS * SHORT_ROWS];
 };
 
-// sums (tokens, rows, VEC) += the products of n_tokens tokens and the block, or, where `first`, replace them. n_tokens is a constant where this is inlined.
+// sums (tokens, rows, VEC) += the products of n_tokens tokens and the block, or, where `first`, replace them. n_tokens is a
+// constant where this is inlined.
 VEC_INLINE void short_tile(int n_tokens, float *sums, bool first, const int16_t w[SHORT_ROWS][SHORT_COLS], const float *scales,
                            const int16_t *x)
 {
@@ -144,7 +145,7 @@ struct short_rows {
     int n;           // rows that there are: of fewer than SHORT_ROWS the last stands for the others
     int cols;        // columns that are left
 };
-VEC_INLINE struct short_rows short_rows_at(enum dtype type, const struct quant_args *a, int row, int col)
+VEC_INLINE struct short_rows short_rows_at(enum dtype type, const struct product_args *a, int row, int col)
 {
     return (struct short_rows){.at = block_at(type, a, row, col),
                                .apart = a->cols * (ptrdiff_t)dtype_sizes[type],
@@ -163,8 +164,9 @@ VEC_INLINE void short_look(enum dtype type, int largest[SHORT_ROWS], const struc
         largest[r] = block_largest(type, short_row(rows, r), rows->cols, SHORT_COLS);
 }
 
-// The rows as integers; returns their units, again and again. largest: short_look() at them, and afterwards at `next`, which comes after them: each is a chain of latencies,
-// which pass while this block is multiplied. What is `ahead` bytes further in each row is fetched.
+// Converts the rows to integers; returns their units, again and again. largest: short_look() at the rows, and afterwards at
+// `next`, which comes after them. Each look is a chain of latencies, which pass while this block is multiplied. What is `ahead`
+// bytes further in each row is fetched.
 VEC_INLINE vec short_convert(enum dtype type, int16_t to[SHORT_ROWS][SHORT_COLS], int largest[SHORT_ROWS],
                              const struct short_rows *rows, const struct short_rows *next, ptrdiff_t ahead)
 {
@@ -206,9 +208,10 @@ static __attribute__((noinline)) void short_block(float *sums, const struct shor
                    x + (ptrdiff_t)t * SHORT_COLS);
 }
 
-// Rows [first_row, last_row), one at least.
-VEC_INLINE void short_product(enum dtype type, const struct quant_args *a)
+VEC_INLINE void short_product(enum dtype type, const struct product_args *a)
 {
+    if (a->first_row == a->last_row)
+        return;
     _Alignas(64) float sums[SHORT_TOKENS * SHORT_ROWS * VEC];
     struct short_weights w;
     int largest[SHORT_ROWS];
@@ -233,3 +236,15 @@ VEC_INLINE void short_product(enum dtype type, const struct quant_args *a)
                       a->last_row - row < SHORT_ROWS ? a->last_row - row : SHORT_ROWS, a->n);
     }
 }
+
+FIXED_PRODUCTS(short_product)
+
+const struct matmul16 matmul16_short = {
+    .name = "16-bit integers",
+    .size = short_size,
+    .pack = short_pack,
+    .product = FIXED_TABLE,
+    .rows = MANY_ROWS,
+    .most = SHORT_TOKENS,
+    .fma_loop = fixed_dot_loop,
+};

@@ -1,18 +1,18 @@
-#include "cpu/long/chance.h"
+#include "cpu/long/priority.h"
 
 #include <math.h>
 #include <string.h>
 
-void chance_lifts(float *lifts, int n, bool logarithmic)
+void priority_lifts(float *lifts, int n, bool logarithmic)
 {
-    for (int i = 0; i < n + CHANCE_PHASES; i++) {
-        const uint32_t turn = (uint32_t)(i + 1) * CHANCE_TURN;
+    for (int i = 0; i < n + PRIORITY_PHASES; i++) {
+        const uint32_t turn = (uint32_t)(i + 1) * PRIORITY_TURN;
         const double u = ((double)turn + 0.5) * 0x1p-32;
         lifts[i] = (float)(logarithmic ? -log(u) : 1 / u);
     }
 }
 
-float chance_take(struct candidates *c)
+float priority_take(struct candidates *c)
 {
     int least = 0;
     for (int i = 1; i < c->n; i++)
@@ -25,7 +25,7 @@ float chance_take(struct candidates *c)
     return threshold;
 }
 
-void chance_biases(float *bias, const struct candidates *c, float threshold, const float *lifts, bool logarithmic)
+void priority_biases(float *bias, const struct candidates *c, float threshold, const float *lifts, bool logarithmic)
 {
     for (int i = 0; i < c->n; i++) {
         const float lift = lifts[c->indices[i]],

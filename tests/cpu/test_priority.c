@@ -1,5 +1,5 @@
-// Keys drawn with chances (cpu/long/chance.h): which are taken, against their definition in double precision, and that what they stand for adds up to
-// what all keys add up to.
+// Keys drawn by priority (cpu/long/priority.h): which are taken, against their definition in double precision, and that what
+// they stand for adds up to what all keys add up to.
 #include <math.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "cpu/long/chance.h"
+#include "cpu/long/priority.h"
 
 enum { N = 600, K = 60 };
 
@@ -35,18 +35,18 @@ struct drawn {
 
 static struct drawn draw(const float *w, int head, bool logarithmic)
 {
-    static float lifts[N + CHANCE_PHASES];
+    static float lifts[N + PRIORITY_PHASES];
     struct drawn d = {0};
     float priorities[N];
-    chance_lifts(lifts, N, logarithmic);
-    const float *of_head = lifts + chance_phase(head);
+    priority_lifts(lifts, N, logarithmic);
+    const float *of_head = lifts + priority_phase(head);
     for (int j = 0; j < N; j++)
         priorities[j] = logarithmic ? logf(w[j]) + of_head[j] : w[j] * of_head[j];
     struct candidates c = {d.indices, d.values, 0};
     c.n = select_top(&sparse_kernels_scalar, d.indices, d.values, priorities, 0, N, K + 1);
-    const float threshold = chance_take(&c);
+    const float threshold = priority_take(&c);
     d.n = c.n;
-    chance_biases(d.bias, &c, threshold, of_head, logarithmic);
+    priority_biases(d.bias, &c, threshold, of_head, logarithmic);
     return d;
 }
 
@@ -66,7 +66,7 @@ static void test_by_definition(void **state)
         const int head = round * 37;
         for (int j = 0; j < N; j++) {
             w[j] = (float)exp(10 * uniform() * uniform());
-            priorities[j] = sorted[j] = (double)w[j] / number_of(j + chance_phase(head));
+            priorities[j] = sorted[j] = (double)w[j] / number_of(j + priority_phase(head));
         }
         qsort(sorted, N, sizeof *sorted, descending);
         for (int logarithmic = 0; logarithmic < 2; logarithmic++) {
@@ -82,7 +82,8 @@ static void test_by_definition(void **state)
     }
 }
 
-// Over many heads, whose numbers begin elsewhere, the drawn sum is the whole one in the mean; that of the best is not. So it is of what no weight says.
+// Over many heads, whose numbers begin elsewhere, the drawn sum is the whole one in the mean; that of the best is not. So it is
+// of what no weight says.
 static void test_right_in_the_mean(void **state)
 {
     (void)state;
@@ -129,5 +130,5 @@ int main(void)
         cmocka_unit_test(test_right_in_the_mean),
         cmocka_unit_test(test_zeros),
     };
-    return cmocka_run_group_tests_name("keys drawn with chances", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("keys drawn by priority", tests, NULL, NULL);
 }
