@@ -354,7 +354,7 @@ test-mpi: mpi
 	@tools/setup.sh test
 	@$(PYTHON) -m pytest -q -rs tests/mpi
 
-# `make test` checks the style too, in seconds. The analyser takes a quarter of an hour on two cores.
+# `make test` checks the style too, in seconds. The analyser takes minutes.
 style:
 	@tools/setup.sh test
 	@$(PYTHON) -m pytest -q tests/docs/test_style.py
@@ -415,7 +415,7 @@ help:
 	@echo "make check      the tests of the release build alone; ROOM=cpu/long: of one room, under AddressSanitizer too"
 	@echo "make openmp     all tests of another build; likewise make asan, tsan, fuzz"
 	@echo "make style      layout of all files, in seconds; part of make test"
-	@echo "make lint       the same, and clang-tidy, which takes a quarter of an hour"
+	@echo "make lint       the same, and clang-tidy, which takes minutes"
 	@echo "make bench      speed of each kernel and of whole models, against the machine's measured limits; BENCH_OPTIONS=--full"
 	@echo "make install    into PREFIX=$(PREFIX), under DESTDIR; make uninstall takes it away again"
 	@echo "make clean      remove everything that was built"
