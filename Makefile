@@ -12,7 +12,7 @@ VARIANT ?= release
 # Each fuzzer runs for so long in `make test`.
 FUZZ_SECONDS ?= 10
 
-VERSION  := 0.1.0
+VERSION  := 0.2.0
 COMMIT   := $(shell git describe --always --dirty --exclude '*' 2>/dev/null || echo unknown)
 BUILD    := build/$(VARIANT)
 PACKAGES := libcjson libpcre2-8 libutf8proc libxxhash
@@ -357,7 +357,7 @@ SHARE_DIR = $(DESTDIR)$(PREFIX)/share/yalm
 install: cpu
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include $(LIB_DIR)/pkgconfig $(SHARE_DIR)/yalm_convert
 	install -m 755 yalm $(DESTDIR)$(PREFIX)/bin/
-	install -m 644 src/yalm.h $(DESTDIR)$(PREFIX)/include/
+	install -m 644 src/yalm.h src/yalm_measure.h src/yalm_group.h $(DESTDIR)$(PREFIX)/include/
 	install -m 644 libyalm.a $(LIB_DIR)/
 	install -m 755 libyalm.so.$(VERSION) $(LIB_DIR)/
 	for half in cuda mpi; do test ! -f libyalm-$$half.so || install -m 755 libyalm-$$half.so $(LIB_DIR)/; done
@@ -369,7 +369,8 @@ install: cpu
 	install -m 644 tools/yalm_convert/*.py tools/yalm_convert/calibration.txt $(SHARE_DIR)/yalm_convert/
 
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/bin/yalm $(DESTDIR)$(PREFIX)/include/yalm.h $(LIB_DIR)/pkgconfig/yalm.pc
+	rm -f $(DESTDIR)$(PREFIX)/bin/yalm $(DESTDIR)$(PREFIX)/include/yalm.h $(DESTDIR)$(PREFIX)/include/yalm_measure.h \
+	    $(DESTDIR)$(PREFIX)/include/yalm_group.h $(LIB_DIR)/pkgconfig/yalm.pc
 	rm -f $(LIB_DIR)/libyalm.a $(LIB_DIR)/libyalm.so $(LIB_DIR)/libyalm.so.0 $(LIB_DIR)/libyalm.so.$(VERSION) $(LIB_DIR)/libyalm-cuda.so $(LIB_DIR)/libyalm-mpi.so
 	rm -rf $(SHARE_DIR)
 
