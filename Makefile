@@ -380,7 +380,7 @@ install: cpu
 	install -m 755 yalm $(DESTDIR)$(PREFIX)/bin/
 	install -d $(MAN_DIR)
 	./yalm --man > $(MAN_DIR)/yalm.1
-	install -m 644 src/yalm.h $(DESTDIR)$(PREFIX)/include/
+	install -m 644 src/yalm.h src/yalm_measure.h src/yalm_group.h $(DESTDIR)$(PREFIX)/include/
 	install -m 644 libyalm.a $(LIB_DIR)/
 	install -m 755 libyalm.so.$(VERSION) $(LIB_DIR)/
 	for half in cuda mpi; do test ! -f libyalm-$$half.so || install -m 755 libyalm-$$half.so $(LIB_DIR)/; done
@@ -392,7 +392,8 @@ install: cpu
 	install -m 644 tools/yalm_convert/*.py tools/yalm_convert/calibration.txt $(SHARE_DIR)/yalm_convert/
 
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/bin/yalm $(DESTDIR)$(PREFIX)/include/yalm.h $(LIB_DIR)/pkgconfig/yalm.pc
+	rm -f $(DESTDIR)$(PREFIX)/bin/yalm $(LIB_DIR)/pkgconfig/yalm.pc
+	rm -f $(foreach header,yalm yalm_measure yalm_group,$(DESTDIR)$(PREFIX)/include/$(header).h)
 	rm -f $(MAN_DIR)/yalm.1 $(LIB_DIR)/libyalm.a $(LIB_DIR)/libyalm-cuda.so $(LIB_DIR)/libyalm-mpi.so
 	rm -f $(LIB_DIR)/libyalm.so $(LIB_DIR)/libyalm.so.$(ABI) $(LIB_DIR)/libyalm.so.$(VERSION)
 	rm -rf $(SHARE_DIR)

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "yalm_group.h"
 
 // With stdin, stdout or stderr closed, the next file to be opened would take its place.
 static void occupy_standard_files(void)
@@ -100,9 +101,10 @@ static yalm_status check_alone(const struct options *options, yalm_error *error)
 // A rank other than 0 has no mode of its own: it does what rank 0 says, who also speaks for it.
 static yalm_status follow(const struct options *options, yalm_error *error)
 {
+    const yalm_model_options defaults = yalm_model_defaults();
     const yalm_session_options how = session_options(options);
     signal(SIGINT, SIG_IGN); // rank 0 hears it
-    return yalm_group_follow(options->group, options->model, &(yalm_model_options){0}, &how, error);
+    return yalm_group_follow(options->group, options->model, &defaults, &how, error);
 }
 
 static void say_traffic(const yalm_group *group)

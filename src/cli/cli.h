@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "cli/options.h"
+#include "yalm_measure.h"
 
 // ---------------------------------------------------------------- modes, one file each
 

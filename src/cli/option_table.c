@@ -4,6 +4,8 @@
 #include <limits.h>
 #include <string.h>
 
+#include "yalm_measure.h"
+
 enum {
     C = 1 << MODE_COMPLETION,
     H = 1 << MODE_CHAT,

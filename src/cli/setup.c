@@ -45,9 +45,11 @@ static void show_upload(void *context, uint64_t done, uint64_t total)
 
 yalm_model *open_model(const struct options *options, yalm_error *error)
 {
-    return yalm_model_open(
-        options->model,
-        &(yalm_model_options){.lock = options->mlock, .huge_pages = options->hugepages, .group = options->group}, error);
+    yalm_model_options how = yalm_model_defaults();
+    how.lock = options->mlock;
+    how.huge_pages = options->hugepages;
+    how.group = options->group;
+    return yalm_model_open(options->model, &how, error);
 }
 
 yalm_session_options session_options(const struct options *options)

@@ -37,7 +37,10 @@ yalm_status speculation_draft_model(const struct options *options, const yalm_mo
     const char *path = draft_path(options);
     if (path == NULL)
         return YALM_OK;
-    *draft = yalm_model_open(path, &(yalm_model_options){.lock = options->mlock, .huge_pages = options->hugepages}, error);
+    yalm_model_options how = yalm_model_defaults();
+    how.lock = options->mlock;
+    how.huge_pages = options->hugepages;
+    *draft = yalm_model_open(path, &how, error);
     if (*draft == NULL)
         return error->status;
     const yalm_status status = draft_check(*draft, model, error);

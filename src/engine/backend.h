@@ -5,6 +5,7 @@
 #include "engine/kv_cache.h"
 #include "model/weights.h"
 #include "util/atomic.h"
+#include "yalm_measure.h"
 
 // What a backend keeps with a model for all its sessions, made by the first that needs it and freed with the model: a GPU's copy of the weights,
 // a CPU's teams of threads.

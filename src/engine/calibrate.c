@@ -30,7 +30,8 @@ struct calibration {
 
 yalm_calibration yalm_calibration_defaults(void)
 {
-    return (yalm_calibration){.d_sub = 1, .samples = DEFAULT_SAMPLES, .iterations = DEFAULT_ITERATIONS};
+    return (yalm_calibration){
+        .size = sizeof(yalm_calibration), .d_sub = 1, .samples = DEFAULT_SAMPLES, .iterations = DEFAULT_ITERATIONS};
 }
 
 static bool has_bos(const struct calibration *c)
@@ -43,6 +44,8 @@ static yalm_status check(struct calibration *c, size_t n, yalm_error *error)
     const struct model_config *config = &c->session->model->config;
     const yalm_calibration *how = c->how;
     const yalm_session_options *options = yalm_session_facts(c->session);
+    if (error_of_size(how->size, sizeof *how, "yalm_calibration", error) != YALM_OK)
+        return YALM_USAGE;
     if (!c->session->backend->record || !c->session->backend->learn)
         return error_set(error, YALM_USAGE, "calibration: found device %s, expected cpu", options->device);
     if (!config_selects(config))

@@ -24,6 +24,7 @@ struct follower {
     const yalm_session_options *options; // threads are this rank's own affair
     yalm_model *model;                   // NULL: not yet
     float *unread;                       // (vocab_size): logits of sessions together, which are rank 0's to read
+    float wanted;                        // what stands for logits that go to rank 0: only whether there are to be any counts
     struct followed *sessions;
     yalm_error failed; // why nothing is evaluated any more; rank 0 hears of it when it asks
 };
@@ -121,10 +122,9 @@ static void keep(struct follower *f, const yalm_error *mine)
 
 static void evaluate(struct follower *f, const struct command *command, const int32_t *tokens)
 {
-    static float wanted; // logits go to rank 0: only whether there are to be any counts
     struct followed *session = *find(f, command->session);
     struct batch batch = {.tokens = command->n > 1 ? tokens : &command->token, .n = command->n, .position = command->position};
-    batch.logits = command->logits ? &wanted : NULL;
+    batch.logits = command->logits ? &f->wanted : NULL;
     batch.all_logits = command->logits == 2;
     batch.apart = command->apart;
     yalm_error mine = {0};
@@ -226,6 +226,8 @@ static yalm_model *open_file(const struct model_source *source, yalm_group *grou
 yalm_status yalm_group_follow(yalm_group *group, const char *path, const yalm_model_options *how,
                               const yalm_session_options *options, yalm_error *error)
 {
+    if (error_of_size(options->size, sizeof *options, "yalm_session_options", error) != YALM_OK)
+        return YALM_USAGE;
     const struct model_source file = {.open = open_file, .close = yalm_model_close, .path = path, .how = how};
     return group_follow(group, &file, options, error);
 }

@@ -8,6 +8,7 @@
 
 #include "engine/transport.h"
 #include "util/atomic.h"
+#include "yalm_group.h"
 
 enum { GROUP_MOST = 256 }; // ranks
 

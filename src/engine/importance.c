@@ -63,6 +63,11 @@ static yalm_status evaluate(struct observation *o, const int32_t *tokens, size_t
     return status;
 }
 
+yalm_importance yalm_importance_defaults(void)
+{
+    return (yalm_importance){.size = sizeof(yalm_importance)};
+}
+
 static yalm_status check(const struct observation *o, size_t n, yalm_error *error)
 {
     const yalm_session_options *options = yalm_session_facts(o->session);
@@ -76,18 +81,21 @@ static yalm_status check(const struct observation *o, size_t n, yalm_error *erro
 yalm_status yalm_importance_write(yalm_session *session, const int32_t *tokens, size_t n, const yalm_importance *how,
                                   const char *path, yalm_error *error)
 {
-    static const yalm_importance defaults;
+    const yalm_importance defaults = yalm_importance_defaults();
     struct observation o = {.session = session};
     const yalm_model *model = o.session->model;
     struct new_file file = {0};
-    yalm_status status = check(&o, n, error);
+    how = how ? how : &defaults;
+    yalm_status status = error_of_size(how->size, sizeof *how, "yalm_importance", error);
+    if (status == YALM_OK)
+        status = check(&o, n, error);
     if (status == YALM_OK)
         status = importance_create(&file, path, error);
     if (status == YALM_OK)
         status = allocate(&o, error);
     if (status == YALM_OK) {
         o.session->backend->observe(o.session->state, o.sums);
-        status = evaluate(&o, tokens, n, how ? how : &defaults, error);
+        status = evaluate(&o, tokens, n, how, error);
         o.session->backend->observe(o.session->state, NULL);
     }
     if (status == YALM_OK)

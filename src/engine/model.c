@@ -9,6 +9,7 @@
 #include "model/codebook.h"
 #include "model/json.h"
 #include "util/error.h"
+#include "yalm_group.h"
 
 // ------------------------------------------------------------------------------------------ opening
 
@@ -134,6 +135,8 @@ static yalm_status open_parts(yalm_model *model, const char *path, const yalm_mo
 
 yalm_model *yalm_model_open(const char *path, const yalm_model_options *options, yalm_error *error)
 {
+    if (options && error_of_size(options->size, sizeof *options, "yalm_model_options", error) != YALM_OK)
+        return NULL;
     yalm_model *model = calloc(1, sizeof *model);
     if (!model) {
         error_set(error, YALM_NO_MEMORY, "%s: no memory", path);

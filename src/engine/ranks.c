@@ -112,12 +112,11 @@ static yalm_status tell(struct ranks_state *s, struct command *command, const vo
     return group_tell(s->group, command, body, length, error);
 }
 
-// The CUDA half, once it is there: a process has but one.
-static const struct backend *_Atomic the_gpu;
-
+// What this rank computes with: the CUDA half, which is there where a session runs on it, or the CPU.
 static const struct backend *own_of(const yalm_session_options *options)
 {
-    return strcmp(options->device, "cuda") == 0 ? the_gpu : &backend_cpu;
+    bool unfit;
+    return strcmp(options->device, "cuda") == 0 ? cuda_open(&unfit, NULL) : &backend_cpu;
 }
 
 static yalm_status open_on_others(struct ranks_state *s, const yalm_session_options *options, yalm_error *error)
@@ -348,8 +347,5 @@ static const struct backend on_gpus = {
 
 const struct backend *ranks_backend(const struct backend *own)
 {
-    if (own == &backend_cpu)
-        return &on_cpus;
-    the_gpu = own;
-    return &on_gpus;
+    return own == &backend_cpu ? &on_cpus : &on_gpus;
 }

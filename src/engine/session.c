@@ -12,19 +12,18 @@
 #include "util/checked.h"
 #include "util/memory.h"
 
-enum { DEFAULT_CONTEXT = 4096, DEFAULT_SINKS = 4, MAX_CONTEXT = 1 << 30 };
-
-yalm_session_options yalm_session_defaults(void)
-{
-    return (yalm_session_options){.device = "auto", .isa = "auto", .attention = "dense", .n_sinks = DEFAULT_SINKS};
-}
+enum { DEFAULT_CONTEXT = 4096, MAX_CONTEXT = 1 << 30 };
 
 // ------------------------------------------------------------------------------------------ opening
 
 static yalm_status resolve(const yalm_model *model, const yalm_session_options *given, yalm_session_options *options,
                            struct device_choice *choice, yalm_error *error)
 {
-    *options = given ? *given : yalm_session_defaults();
+    *options = yalm_session_defaults();
+    if (given && error_of_size(given->size, sizeof *given, "yalm_session_options", error) != YALM_OK)
+        return YALM_USAGE;
+    if (given)
+        *options = *given;
     if (!options->isa)
         options->isa = "auto";
     if (!options->attention)
@@ -432,12 +431,6 @@ yalm_status yalm_fill_random(yalm_session *s, int n, uint64_t seed, yalm_error *
 }
 
 // ------------------------------------------------------------------------------------------ sampling
-
-yalm_sampling yalm_sampling_defaults(void)
-{
-    return (yalm_sampling){
-        .temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1, .penalty_last_n = 64};
-}
 
 yalm_status yalm_sampling_check(const yalm_model *model, const yalm_sampling *sampling, yalm_error *error)
 {

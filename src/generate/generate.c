@@ -27,8 +27,8 @@ static yalm_status check(const yalm_session *session, size_t n, const yalm_gener
                          yalm_error *error)
 {
     const int context = yalm_session_facts(session)->context;
-    if (how->size != sizeof *how)
-        return error_set(error, YALM_USAGE, "yalm_generation: found size %zu, expected %zu", how->size, sizeof *how);
+    if (error_of_size(how->size, sizeof *how, "yalm_generation", error) != YALM_OK)
+        return YALM_USAGE;
     if (n == 0)
         return error_set(error, YALM_USAGE, "the prompt has no tokens");
     if (n > (size_t)context && !yalm_session_facts(session)->endless)

@@ -169,6 +169,13 @@ bool generation_read(struct request *request, const char *stop)
 
 // ---------------------------------------------------------------- prompts
 
+const char *token_bytes(const yalm_model *model, int32_t token, size_t *length)
+{
+    *length = 0;
+    const char *piece = yalm_piece(model, token, length);
+    return piece ? piece : "";
+}
+
 static bool add_prompt(struct request *request, int32_t *ids, size_t n)
 {
     struct generation *how = request->how;
@@ -330,9 +337,40 @@ bool generation_fit(struct request *request)
     return true;
 }
 
+// One for each prompt and choice.
+static bool make_tasks(struct request *request)
+{
+    const struct generation *how = request->how;
+    const int n = how->n_prompts * how->n_choices;
+    request->tasks = calloc((size_t)n, sizeof *request->tasks);
+    if (request->tasks == NULL) {
+        request_fail(request, 503, "out of memory for %d texts", n);
+        return false;
+    }
+    request->n_tasks = n;
+    for (int i = 0; i < n; i++) {
+        struct task *task = &request->tasks[i];
+        task->request = request;
+        task->prompt = i / how->n_choices;
+        task->choice = i % how->n_choices;
+        struct generator *g = &task->generator;
+        g->how = &how->options;
+        g->prompt = how->prompts[task->prompt].ids;
+        g->n_prompt = how->prompts[task->prompt].n;
+        g->stream.started = true;
+        yalm_error error;
+        if (how->grammar && !(g->masker = masker_open(how->grammar, request->server->tree, request->server->model, &error))) {
+            request_fail(request, http_status(error.status), "%s", error.text);
+            return false;
+        }
+        task->next_choice = task->choice + 1 < how->n_choices ? task + 1 : NULL;
+    }
+    return true;
+}
+
 void generation_start(struct request *request, bool stream)
 {
-    if (!tasks_make(request))
+    if (!make_tasks(request))
         return;
     if (stream) {
         request->type = "text/event-stream";

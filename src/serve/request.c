@@ -43,6 +43,18 @@ void request_keep(struct request *request)
     atomic_fetch_add(&request->owners, 1);
 }
 
+static void generation_free(struct generation *how)
+{
+    if (how == NULL)
+        return;
+    for (int i = 0; i < how->n_prompts; i++)
+        free(how->prompts[i].ids);
+    free(how->prompts);
+    free((void *)how->options.sampling.biases);
+    grammar_free(how->grammar);
+    free(how);
+}
+
 void request_release(struct request *request)
 {
     if (atomic_fetch_sub(&request->owners, 1) > 1)

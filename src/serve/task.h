@@ -32,11 +32,3 @@ struct task {
     const char *finish; // "stop", "length"; NULL: goes on
     bool over;          // and progress() knows
 };
-
-void generation_free(struct generation *how); // NULL is welcome
-
-// Makes the tasks of request->how. False, and the request refused, where memory runs out.
-bool tasks_make(struct request *request);
-
-// For a log probability's text: the token's own bytes.
-const char *token_bytes(const yalm_model *model, int32_t token, size_t *length);

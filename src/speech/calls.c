@@ -1,8 +1,51 @@
-// Calls whose arguments are JSON, which stays as the model wrote it: Hermes', Mistral's, and those without a mark.
+// Text, and calls in it whose arguments are JSON, which stays as the model wrote it: Hermes', Mistral's, and those without a mark.
 #include "speech/reader.h"
 
+static stage read_bare, read_hermes, read_mistral;
 static stage read_member, read_key, read_colon, begin_value, read_value, read_hermes_end, read_next, read_name, read_mark,
     read_arguments;
+
+// ---------------------------------------------------------------- text
+
+size_t speech_first(struct speech *speech, struct span text)
+{
+    static const char tag[] = "<|python_tag|>";
+    struct reading *r = &speech->reading;
+    const size_t n = count_blanks(text);
+    buffer_add(&r->blanks, text.at, n);
+    if (n > 0 || (!r->ended && may_become(text, tag)))
+        return n;
+    const bool tagged = begins(text, tag);
+    if (speech->n_calls < MAX_CALLS && (tagged || (text.length > 0 && *text.at == '{')))
+        speech_begin_call(speech, read_bare);
+    else
+        r->stage = speech_text;
+    return tagged && r->stage == read_bare ? strlen(tag) : 0;
+}
+
+size_t speech_text(struct speech *speech, struct span text)
+{
+    struct reading *r = &speech->reading;
+    const char *marks[2];
+    stage *readers[2];
+    int n = 0, which;
+    if (r->forms & CALLS_HERMES && speech->n_calls < MAX_CALLS) {
+        marks[n] = "<tool_call>";
+        readers[n++] = read_hermes;
+    }
+    if (r->forms & CALLS_MISTRAL && speech->n_calls < MAX_CALLS) {
+        marks[n] = "[TOOL_CALLS]";
+        readers[n++] = read_mistral;
+    }
+    const size_t at = speech_find(speech, text, marks, n, &which);
+    speech_say(speech, &speech->content, (struct span){text.at, at});
+    if (r->forms == 0)
+        speech_keep_blanks(speech);
+    if (which < 0 || at > 0)
+        return at;
+    speech_begin_call(speech, readers[which]);
+    return strlen(marks[which]);
+}
 
 // ---------------------------------------------------------------- the end of a call
 
@@ -185,7 +228,7 @@ static size_t read_value(struct speech *speech, struct span text)
 
 // ---------------------------------------------------------------- marks around calls
 
-size_t speech_bare(struct speech *speech, struct span text)
+static size_t read_bare(struct speech *speech, struct span text)
 {
     (void)text;
     speech->reading.form = CALLS_BARE;
@@ -193,7 +236,7 @@ size_t speech_bare(struct speech *speech, struct span text)
     return 0;
 }
 
-size_t speech_hermes(struct speech *speech, struct span text)
+static size_t read_hermes(struct speech *speech, struct span text)
 {
     (void)text;
     speech->reading.form = CALLS_HERMES;
@@ -213,7 +256,7 @@ static size_t read_hermes_end(struct speech *speech, struct span text)
     return begins(text, mark) ? strlen(mark) : 0;
 }
 
-size_t speech_mistral(struct speech *speech, struct span text)
+static size_t read_mistral(struct speech *speech, struct span text)
 {
     struct reading *r = &speech->reading;
     const size_t n = count_blanks(text);

@@ -21,6 +21,5 @@ struct call *speech_call(struct speech *speech); // the one that is read
 void speech_tell_call(struct speech *speech);    // it is one
 size_t speech_no_call(struct speech *speech);    // it is none, and all that follows is text, too
 
-stage harmony_header, gemma_text;                 // where texts of these forms begin
-stage speech_text, speech_first;                  // text, and where it may begin with a call that has no mark
-stage speech_bare, speech_hermes, speech_mistral; // a call, behind its mark
+stage harmony_header, gemma_text; // where texts of these forms begin
+stage speech_text, speech_first;  // text, and where it may begin with a call that has no mark

@@ -80,6 +80,8 @@ static yalm_status out_of_range(yalm_error *error, const char *name, double foun
 
 yalm_status sampling_check(const yalm_sampling *s, int n_vocab, yalm_error *error)
 {
+    if (error_of_size(s->size, sizeof *s, "yalm_sampling", error) != YALM_OK)
+        return YALM_USAGE;
     if (!isfinite(s->temperature) || s->temperature < 0)
         return out_of_range(error, "temperature", s->temperature, "0 (greedy) or more");
     if (s->top_k < 0)

@@ -18,3 +18,10 @@ yalm_status error_set(yalm_error *error, yalm_status status, const char *format,
     error->status = status;
     return status;
 }
+
+yalm_status error_of_size(size_t size, size_t expected, const char *name, yalm_error *error)
+{
+    if (size == expected)
+        return YALM_OK;
+    return error_set(error, YALM_USAGE, "%s: found size %zu, expected %zu (its defaults set it)", name, size, expected);
+}

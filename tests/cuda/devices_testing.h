@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "settings_testing.h"
-#include "yalm.h"
+#include "yalm_measure.h"
 
 static inline void quit(const char *what, const yalm_error *error)
 {

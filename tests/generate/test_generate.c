@@ -1,4 +1,4 @@
-// yalm_generate(): what it promises in yalm.h. The model's weights are random; a grammar forces what it writes.
+// yalm_generate(), and structs of options: what yalm.h promises. The model's weights are random; a grammar forces what it writes.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -283,6 +283,30 @@ static void test_refusals(void **state)
     assert_int_equal(yalm_generate(session, unknown, 2, &how, NULL, &error), YALM_USAGE);
 }
 
+// A program that was compiled with another header is told so, by every function that takes options.
+static void test_structs_of_another_size(void **state)
+{
+    (void)state;
+    yalm_model_options model = yalm_model_defaults();
+    yalm_session_options options = yalm_session_defaults();
+    yalm_sampling sampling = yalm_sampling_defaults();
+    yalm_calibration calibration = yalm_calibration_defaults();
+    yalm_importance importance = yalm_importance_defaults();
+    yalm_memory memory;
+    model.size = options.size = sampling.size = calibration.size = importance.size = 0;
+    assert_null(yalm_model_open("/nowhere", &model, &error));
+    assert_non_null(strstr(error.text, "yalm_model_options: found size 0, expected "));
+    assert_null(yalm_session_open(&m->model, &options, &error));
+    assert_non_null(strstr(error.text, "yalm_session_options: found size 0, expected "));
+    assert_int_equal(yalm_session_memory(&m->model, &options, &memory, &error), YALM_USAGE);
+    assert_int_equal(yalm_sampling_check(&m->model, &sampling, &error), YALM_USAGE);
+    assert_non_null(strstr(error.text, "yalm_sampling: found size 0, expected "));
+    assert_int_equal(yalm_calibrate(session, prompt, N_PROMPT, &calibration, "/nowhere", NULL, &error), YALM_USAGE);
+    assert_non_null(strstr(error.text, "yalm_calibration: found size 0, expected "));
+    assert_int_equal(yalm_importance_write(session, prompt, N_PROMPT, &importance, "/nowhere", &error), YALM_USAGE);
+    assert_non_null(strstr(error.text, "yalm_importance: found size 0, expected "));
+}
+
 static bool cancel(void *context, const yalm_event *event)
 {
     (void)context;
@@ -317,6 +341,7 @@ int main(void)
         cmocka_unit_test(test_reasoning_that_the_prompt_begins),
         cmocka_unit_test(test_the_same_text),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_structs_of_another_size),
         cmocka_unit_test(test_cancelled),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);

@@ -4,11 +4,13 @@ takes all away."""
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 
 import pytest
 from harness import ROOT
 
+HEADERS = ("yalm.h", "yalm_measure.h", "yalm_group.h")
 EXAMPLE = ROOT / "examples/complete.c"
 
 
@@ -74,7 +76,8 @@ def test_example_of_generating(prefix, yalm, fable, tmp_path):
 
 def test_header_is_c_plus_plus_too(prefix, tmp_path):
     source = tmp_path / "header.cc"
-    source.write_text("#include <yalm.h>\n#include <yalm.h>\nint main() { return yalm_version() == nullptr; }\n")
+    included = "".join(f"#include <{name}>\n" for name in reversed(HEADERS))
+    source.write_text(f"{included}{included}int main() {{ return yalm_version() == nullptr; }}\n")
     compiler = next(
         (name for name in ("g++", "clang++") if subprocess.run(["which", name], capture_output=True).returncode == 0),
         None,
@@ -88,11 +91,25 @@ def test_only_the_public_interface_is_exported(prefix):
     lines = sh("nm", "-D", "--defined-only", f"{prefix}/lib/libyalm.so").splitlines()
     names = {line.split()[-1] for line in lines}
     assert names and all(name.startswith("yalm_") for name in names), names
-    header = (ROOT / "src/yalm.h").read_text(encoding="utf-8")
-    declared = {
-        line.split("(")[0].split()[-1].lstrip("*") for line in header.splitlines() if line.startswith("YALM_API")
-    }
+    lines = [line for name in HEADERS for line in (ROOT / "src" / name).read_text(encoding="utf-8").splitlines()]
+    declared = {line.split("(")[0].split()[-1].lstrip("*") for line in lines if line.startswith("YALM_API")}
     assert names == declared
+
+
+def test_version_of_the_header(prefix):
+    header = (prefix / "include/yalm.h").read_text(encoding="utf-8")
+    numbers = re.findall(r"^#define YALM_VERSION_(MAJOR|MINOR|PATCH) (\d+)$", header, flags=re.M)
+    assert [name for name, _ in numbers] == ["MAJOR", "MINOR", "PATCH"]
+    version = re.search(r"^VERSION +:= (\S+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.M)[1]
+    assert ".".join(number for _, number in numbers) == version
+    assert sh("pkg-config", "--modversion", "yalm", env={**os.environ, "PKG_CONFIG_PATH": f"{prefix}/lib/pkgconfig"}).strip() == version
+
+
+def test_no_global_state(prefix):
+    """Nothing that could be written: no variables but constants, whose addresses the loader fills in."""
+    symbols = sh("objdump", "-t", prefix / "lib/libyalm.a").splitlines()
+    writable = [line for line in symbols if re.search(r" O \.(bss|data|tbss|tdata)\b(?!\.rel\.ro)", line)]
+    assert len(symbols) > 1000 and writable == []
 
 
 def test_installed_program_and_converter(prefix, expected, tmp_path):
@@ -109,7 +126,7 @@ def test_destdir_and_uninstall(tmp_path):
     there = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if not path.is_dir()}
     wanted = {
         "bin/yalm",
-        "include/yalm.h",
+        *(f"include/{name}" for name in HEADERS),
         "lib/libyalm.a",
         "lib/libyalm.so",
         "lib/pkgconfig/yalm.pc",

@@ -6,7 +6,9 @@ static yalm_model *open_built(const struct built *file, bool verify, yalm_error 
 {
     char path[64];
     const int fd = file_of(file->data, file->size, path);
-    yalm_model *model = yalm_model_open(path, &(yalm_model_options){.verify = verify}, error);
+    yalm_model_options how = yalm_model_defaults();
+    how.verify = verify;
+    yalm_model *model = yalm_model_open(path, &how, error);
     close(fd);
     return model;
 }

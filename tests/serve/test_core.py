@@ -476,7 +476,7 @@ def test_idle_sessions_take_no_time(start):
 def test_the_description_names_the_routes(server):
     description = server.get("/openapi.json").json
     routes = {(method.upper(), path) for path, methods in description["paths"].items() for method in methods}
-    source = (ROOT / "src/serve/serve.c").read_text(encoding="utf-8")
+    source = (ROOT / "src/serve/routes.c").read_text(encoding="utf-8")
     known = {
         (method, path + "{name}" * path.endswith("/models/"))
         for method, path in re.findall(r'{"(\w+)", "(/[^"]*)"', source)

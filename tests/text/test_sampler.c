@@ -18,7 +18,8 @@ enum { VOCAB = 50, DRAWS = 200000, MANY = 800 };
 
 static yalm_sampling plain(void)
 {
-    return (yalm_sampling){.temperature = 1, .top_p = 1, .repeat_penalty = 1, .penalty_last_n = -1};
+    return (yalm_sampling){
+        .size = sizeof(yalm_sampling), .temperature = 1, .top_p = 1, .repeat_penalty = 1, .penalty_last_n = -1};
 }
 
 static struct sampler opened(int n_vocab)

@@ -3,6 +3,7 @@
 #include "cpu/kernels/kernels.h"
 #include "cpu/machine/reading.h"
 #include "cpu/machine/team.h"
+#include "yalm_measure.h"
 
 // Read bandwidth of all threads together, the best of a grid of access patterns over a block several times the last-level
 // cache, and the peak of float32 multiply-adds. Takes about `seconds`. From 0.5 s on it reads `reader`'s block (reading.h),
