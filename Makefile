@@ -113,7 +113,8 @@ VECTOR_OBJECTS := $(foreach isa,$(VECTOR_ISAS),$(VECTOR_SOURCES:src/cpu/kernels/
 # What is another processor's.
 FOREIGN := $(foreach arch,$(filter-out $(ARCH),$(PROCESSORS)), \
                src/cpu/machine/isa_$(arch).c $(FOLDERS_$(arch):%=src/cpu/kernels/%/%.c))
-LIB_ROOMS   := util model text chat recipe engine grammar speculate speech generate cpu cpu/machine cpu/long cpu/kernels cpu/kernels/*
+LIB_ROOMS   := util model text chat recipe engine grammar speculate speech generate \
+               cpu cpu/machine cpu/long cpu/kernels cpu/kernels/*
 LIB_SOURCES := $(filter-out $(VECTOR_SOURCES) $(FOREIGN),$(wildcard $(LIB_ROOMS:%=src/%/*.c)))
 CLI_SOURCES := src/main.c $(wildcard src/cli/*.c $(if $(HTTP),src/serve/*.c))
 CLI_LIBS    := $(if $(HTTP),$(shell $(PKG_CONFIG) --libs $(HTTP)))

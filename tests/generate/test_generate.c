@@ -1,4 +1,5 @@
-// yalm_generate(), and structs of options: what yalm.h promises. The model's weights are random; a grammar forces what it writes.
+// yalm_generate(), and structs of options: what yalm.h promises. The model's weights are random.
+// A grammar forces what it writes.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
