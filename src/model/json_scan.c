@@ -203,7 +203,7 @@ static bool scan_value(struct scan *s, bool *complete)
     }
 }
 
-// What follows a complete value: closers, then a comma where containers are still open.
+// Scans what follows a complete value: closers, then a comma where containers are still open.
 static bool scan_after(struct scan *s)
 {
     skip_space(s);

@@ -14,7 +14,7 @@ static inline int utf8_size(uint8_t lead)
     return lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
 }
 
-// May `byte` stand at place i >= 1 of a character that begins with `lead`?
+// Whether `byte` may stand at place i >= 1 of a character that begins with `lead`.
 static inline bool utf8_follows(uint8_t lead, int i, uint8_t byte)
 {
     if (i == 1 && lead == 0xe0)
@@ -66,4 +66,26 @@ static inline int utf8_unfinished(const uint8_t *text, size_t length)
         return n;
     }
     return 0;
+}
+
+// The code point of a whole, well-formed character of `size` bytes.
+static inline int32_t utf8_point(const void *text, int size)
+{
+    const uint8_t *at = text;
+    int32_t point = size == 1 ? at[0] : at[0] & 0x7f >> size;
+    for (int i = 1; i < size; i++)
+        point = point << 6 | (at[i] & 0x3f);
+    return point;
+}
+
+// Writes a code point's bytes; returns how many.
+static inline int utf8_write(void *to, int32_t point)
+{
+    static const uint8_t leads[] = {0, 0, 0xc0, 0xe0, 0xf0};
+    const int size = point < 0x80 ? 1 : point < 0x800 ? 2 : point < 0x10000 ? 3 : 4;
+    uint8_t *at = to;
+    for (int i = size - 1; i > 0; i--, point >>= 6)
+        at[i] = (uint8_t)(0x80 | (point & 0x3f));
+    at[0] = (uint8_t)(leads[size] | point);
+    return size;
 }
