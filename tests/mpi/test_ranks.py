@@ -116,9 +116,9 @@ def test_logits_are_those_of_one_process(hosts, model_of, ids, folder, name, dty
 def test_hybrid_attention(hosts, model_of, ids, folder):
     """Each rank reads its heads of the codebooks; tokens after the 40th attend by them.
 
-    Ranks add up sums in another order. A key at the very edge of the draw may then be drawn, or not, and that row is another one.
-    So it is between two instruction sets on one rank: 1 row of 56 between scalar and avx2 (1.6e-4), 6 between scalar and amx (4.4e-3).
-    Where ranks take other ranks' heads of the codebooks, all rows are 0.3 and more away."""
+    Ranks add up sums in another order. A key at the very edge of the draw may then be drawn, or not: that row is another one.
+    So it is between two instruction sets on one rank: 1 row of 56 between scalar and avx2 (1.6e-4), 6 between scalar and amx
+    (4.4e-3). Where ranks take other ranks' heads of the codebooks, all rows are 0.3 and more away."""
     model, book = model_of("dense", "fp32"), folder / "book.nomad"
     words = ["./yalm", model, "-m", "calibrate", "--tokens", ids, "--set", "calibrate.samples=64", "-o", book]
     subprocess.run(list(map(str, words)), cwd=ROOT, check=True, capture_output=True)

@@ -1,7 +1,8 @@
 // What the attention kernels share: which keys a block's queries see, and how partial results become one.
 //
-// A block has some rows: queries of heads that share a KV head, of one token (decode) or of several (prefill). Row i of a KV head is
-// query head i % group of token i / group. Each row keeps the running softmax's (max, sum, acc); see attend_args in cpu/kernels/kernels.h.
+// A block has some rows: queries of heads that share a KV head, of one token (decode) or of several (prefill). Row i of a KV
+// head is query head i % group of token i / group. Each row keeps the running softmax's (max, sum, acc); see attend_args in
+// cpu/kernels/kernels.h.
 #pragma once
 #include <type_traits>
 
@@ -30,8 +31,8 @@ struct attend {
     yalm_kv cache_type;
 };
 
-// The keys that the tokens at positions [first_token, last_token] see, in tiles: first the sinks, where the last token has them apart,
-// then a run of positions, which is nowhere longer than the ring.
+// The keys that the tokens at positions [first_token, last_token] see, in tiles. The sinks come first, where the last token has
+// them apart; then a run of positions, never longer than the ring.
 struct seen {
     int64_t first;                         // position of the run's first key
     int n_run, slot;                       // its length, and where it begins
@@ -70,7 +71,8 @@ __device__ static inline struct key_tile seen_tile(const struct seen &seen, int 
     return keys;
 }
 
-// Where key j of a tile lies. Beyond the tile's end: its last key, so that whatever is computed with it is finite, to be masked.
+// Where key j of a tile lies. Beyond the tile's end: its last key, so that whatever is computed with it is finite, to be
+// masked.
 __device__ static inline int tile_slot(const struct seen &seen, const struct key_tile &keys, int j)
 {
     const int slot = (keys.sinks ? 0 : seen.slot) + keys.first + min(j, keys.n - 1);
@@ -89,7 +91,8 @@ __device__ static inline int tile_slot(const struct seen_rows &seen, const struc
     return keys.sinks ? i : seen.rows[i];
 }
 
-// What the queries of tokens at positions [first_token, last_token] attend to in one KV head. SEEN = seen_rows: one token's selected keys.
+// What the queries of tokens at positions [first_token, last_token] attend to in one KV head. SEEN = seen_rows: one token's
+// selected keys.
 template <class SEEN>
 __device__ static inline SEEN seen_of(const struct attend &a, int kv_head, int64_t first_token, int64_t last_token, int tile);
 
@@ -115,7 +118,8 @@ __device__ inline struct seen_rows seen_of<struct seen_rows>(const struct attend
     return seen;
 }
 
-// The biases of a tile's rows set out for `to`, (KEYS) floats of shared memory, KEYS <= 32. Dense attention has none, nor have sinks.
+// The biases of a tile's rows set out for `to`, (KEYS) floats of shared memory, KEYS <= 32. Dense attention has none, nor have
+// sinks.
 template <int KEYS>
 __device__ static inline void copy_biases(void *, const struct attend &, const struct seen &, int, int, int)
 {
@@ -196,7 +200,7 @@ __device__ static inline float sum_with_sink(const struct attend &a, int kv_head
 
 // ------------------------------------------------------------------------------------------ the tail of selected keys
 
-// Σ e^(score - max) of the unit's heads over the split's share of the rows, numbers [first, last): one warp takes one head at a time, at the
+// Σ e^(score - max) of the unit's heads over the split's rows, numbers [first, last). One warp takes one head at a time, at the
 // block's end, where its registers are free.
 template <int ROWS>
 __device__ static inline void part_alphas(const struct attend &a, int kv_head, int unit, int first_row, int n_rows, int split,
@@ -312,8 +316,9 @@ __device__ static inline float2 block_row_state(const struct block_parts<PARTS, 
     return total;
 }
 
-// Merges a unit's splits, in their order: attended = Σ e^(max_s - max) acc_s / Σ e^(max_s - max) sum_s. One warp takes one row at a time;
-// weights: (n_splits) floats of shared memory for each warp. Reads rows * n_splits * (head_dim + 2) * 4 bytes from the L2 cache.
+// Merges a unit's splits, in their order: attended = Σ e^(max_s - max) acc_s / Σ e^(max_s - max) sum_s. One warp takes one row
+// at a time; weights: (n_splits) floats of shared memory for each warp. Reads rows * n_splits * (head_dim + 2) * 4 bytes from
+// the L2 cache.
 template <int ROWS, bool TAIL, int MOST_DIM>
 __device__ static void merge_splits(const struct attend &a, int kv_head, int unit, int first_row, int n_rows, int n_splits,
                                     float *weights)
@@ -386,8 +391,8 @@ __device__ static void merge_splits(const struct attend &a, int kv_head, int uni
     }
 }
 
-// The end of a block, all threads together: merges its warps' parts; where it is the only split that writes the outputs, otherwise a part, and the
-// last split to arrive merges them all. Only __threadfence() and the ticket order the blocks, so nobody waits.
+// Ends a block, all threads together: merges its warps' parts. A single split writes the outputs; of several each writes a
+// part, and the last to arrive merges them all. Only __threadfence() and the ticket order the blocks, so nobody waits.
 template <class SEEN = struct seen, int MOST_DIM = ATTENTION_MAX_DIM, int PARTS, int ROWS>
 __device__ static void finish_rows(const struct attend &a, const struct block_parts<PARTS, ROWS> &parts, int kv_head, int unit,
                                    int first_row, int n_rows, int split, int n_splits)

@@ -1,12 +1,14 @@
-// Decode attention: one token's queries against the whole cache (flash decoding: Dao et al., "Flash-Decoding for long-context inference", 2023). The
-// keys are cut into splits, so that every multiprocessor has some; the last split to end merges them (attention.cuh).
+// Decode attention: one token's queries against the whole cache (flash decoding: Dao et al., "Flash-Decoding for long-context
+// inference", 2023). The keys are cut into splits, so that every multiprocessor has some; the last split to end merges them
+// (attention.cuh).
 //
-// Bytes: K and V of the visible keys once, 4 * head_dim * n_kv_heads bytes a key in fp16, for all heads of a group at once (up to
-// HEADS). Operations: 4 * head_dim * n_heads a key. Bound by reading, so what counts is bytes in flight: each warp goes through
-// tiles of its own, copying some of them ahead into its own shared memory (cp.async), with no barrier until the block's end.
+// Bytes: K and V of the visible keys once, 4 * head_dim * n_kv_heads bytes a key in fp16, for all heads of a group at once (up
+// to HEADS). Operations: 4 * head_dim * n_heads a key. Bound by reading, so what counts is bytes in flight. Each warp goes
+// through tiles of its own, copying some ahead into its own shared memory (cp.async), with no barrier until the block's end.
 //
-// The products run on the tensor cores, whose 16 rows a group's heads do not fill. So each head has two of them: q = q_hi + q_lo in rows i and
-// i + 8, both fp16, and likewise the weights p. Their products are added at the end: as exact as with fp32 q and p, at no cost.
+// The products run on the tensor cores, whose 16 rows a group's heads do not fill. So each head has two of them: q = q_hi +
+// q_lo in rows i and i + 8, both fp16, and likewise the weights p. Their products are added at the end: as exact as with fp32 q
+// and p, at no cost.
 #include <type_traits>
 
 #include "cuda/attention/fp32.cuh"
@@ -17,7 +19,8 @@ enum { DECODE_KEYS = 16 }; // in a tile
 
 template <int D> using decode_tile = std::conditional_t<D % 64 == 0, exchanged_rows<D>, padded_rows<D>>;
 
-// Of an instance. Its shared memory is 64 to 96 KiB, so that two blocks share a multiprocessor of 228 KiB, and one fits 99 KiB.
+// Sizes of an instance. Its shared memory is 64 to 96 KiB, so that two blocks share a multiprocessor of 228 KiB, and one fits
+// 99 KiB.
 template <int D> struct decode_shape {
     static constexpr int WARPS = D > 128 ? 2 : 4;
     static constexpr int STAGES = D > 80 ? 3 : 4;
@@ -56,8 +59,8 @@ __device__ static inline void load_queries(struct decode_rows<D, TILES> &rows, c
     }
 }
 
-// Scores of 8 heads with the tile's keys become weights, fragments of the second product; a larger maximum shrinks what was there. biases: of
-// the tile's keys, or NULL.
+// Scores of 8 heads with the tile's keys become weights, fragments of the second product; a larger maximum shrinks what was
+// there. biases: of the tile's keys, or NULL.
 template <int D, int TILES>
 __device__ static inline void softmax_tile(struct decode_rows<D, TILES> &rows, int t, float (&scores)[2][4], int n_keys,
                                            float softcap, const float *biases, unsigned (&p)[4])
@@ -165,8 +168,8 @@ __device__ static inline void leave_rows(struct decode_rows<D, TILES> &rows, con
     }
 }
 
-// grid: (ceil(group / HEADS), n_splits, n_kv_heads). D: head_dim or the next larger instance. HEADS: 8 or 16. SEEN: seen or, to attend
-// to selected keys only, seen_rows.
+// grid: (ceil(group / HEADS), n_splits, n_kv_heads). D: head_dim or the next larger instance. HEADS: 8 or 16. SEEN: seen or, to
+// attend to selected keys only, seen_rows.
 template <int D, int HEADS, class SEEN>
 __global__ void __launch_bounds__(decode_shape<D>::WARPS * 32, SEEN::LEAST_BLOCKS) attend_decode_fp16(const struct attend a)
 {
@@ -273,8 +276,8 @@ static struct decode_units units_make(const struct kv_cache *cache, int n_heads,
     return u;
 }
 
-// Two blocks for each multiprocessor, of an int8 cache three, all of them resident at once; but no more splits than the longest run of keys has work
-// for. (Registers are made of integers there, which takes time that another block fills.)
+// Two blocks for each multiprocessor, of an int8 cache three, all of them resident at once; but no more splits than the longest
+// run of keys has work for. (Registers are made of integers there, which takes time that another block fills.)
 struct decode_plan attention_decode_plan(const struct kv_cache *cache, int n_heads, int n_sms)
 {
     const int keys_each = 2 * 4 * DECODE_KEYS, most = (cache->policy.span + keys_each - 1) / keys_each;
@@ -330,8 +333,8 @@ yalm_status attention_decode(const struct attention *attention, const struct dec
     return launch_decode<struct seen>(&a, attention->cache, plan, scratch, stream, error);
 }
 
-// The same over the rows that were selected. Bytes: 4 * head_dim * k in fp16 for a KV head with k rows, in pieces of 2 * head_dim, and with a tail
-// 4 * k for each query head, from the L2 cache.
+// Attends to the rows that were selected. Bytes: 4 * head_dim * k in fp16 for a KV head with k rows, in pieces of 2 * head_dim.
+// With a tail, 4 * k for each query head come from the L2 cache.
 yalm_status attention_gather(const struct attention *attention, const struct gathered *keys, const struct decode_plan *plan,
                              float *attended, void *scratch, cudaStream_t stream, yalm_error *error)
 {

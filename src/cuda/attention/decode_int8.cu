@@ -1,26 +1,29 @@
-// Decode attention with a cache of int8: flash decoding as in attention_decode.cu, whose rows, splits and products in two halves it shares, from
-// rows of integers with one scale each (kv_rows.cuh).
+// Decode attention with a cache of int8: flash decoding from rows of integers with one scale each (kv_rows.cuh). Rows, splits
+// and products in two halves are decode.cu's.
 //
-// Bytes: 2 * (head_dim + 4) for each visible key of a KV head, once for all heads of a group at once (up to HEADS): at head_dim 128 52 % of
-// fp16's. Operations: 4 * head_dim * n_heads a key, and some three for each two elements to make halves of them. Bound by reading: at 4.8 TB/s
-// each of 132 multiprocessors gets a tile of 16 keys of 128 components in 200 clocks, in which it must issue about 450 warp instructions, of
-// the 800 that it can. In flight: three tiles of 4 KiB for each of eight warps, 96 KiB on each multiprocessor.
+// Bytes: 2 * (head_dim + 4) for each visible key of a KV head, read once for up to HEADS heads of a group. At head_dim 128 that
+// is 52 % of fp16's. Operations: 4 * head_dim * n_heads a key, and some three for each two elements to make halves of them.
+// Bound by reading: at 4.8 TB/s each of 132 multiprocessors gets a tile of 16 keys of 128 components in 200 clocks. In these it
+// must issue about 450 warp instructions, of the 800 that it can. In flight: three tiles of 4 KiB for each of eight warps, 96
+// KiB on each multiprocessor.
 //
-// Halves in shared memory would have to be written and read once more, 6 bytes for each byte of the cache: more than the 128 a clock that there
-// are. So each lane copies (cp.async) what it will itself need as fragments, and makes halves of it in registers:
+// Halves in shared memory would have to be written and read once more, 6 bytes for each byte of the cache: more than the 128 a
+// clock that there are. So each lane copies (cp.async) what it will itself need as fragments, and makes halves of it in
+// registers:
 //
-//   scores: lane (g, t) = (lane / 4, lane % 4) takes 16 bytes of key g at component 16 t of each 64. Which component is the product's k-th does
-//           not matter as long as the queries' fragments agree, so four bytes in a row are a fragment's four elements;
-//   values: it takes 16 bytes (8 where D is 64) of keys 4t … 4t + 3 at component 16 g. Byte c of all four, paired, is column g of the c-th product,
-//           whose outputs are components c, 16 + c, 32 + c … of the row.
+//   scores: lane (g, t) = (lane / 4, lane % 4) takes 16 bytes of key g at component 16 t of each 64. Which component is the
+//           product's k-th does not matter if the queries' fragments agree: four bytes in a row are a fragment's elements;
+//   values: it takes 16 bytes (8 where D is 64) of keys 4t … 4t + 3 at component 16 g. Byte c of all four, paired, is column g
+//           of the c-th product, whose outputs are components c, 16 + c, 32 + c … of the row.
 //
-// A tile's keys are numbered so that the four keys whose weights a lane has after the first product are those whose values it has for the second.
+// A tile's keys are numbered so that the four keys whose weights a lane has after the first product are those whose values it
+// has for the second.
 //
-// Scales come after the first product and before the second (attention_int8.cuh).
+// Scales come after the first product and before the second (int8.cuh).
 #include "cuda/attention/int8.cuh"
 #include "cuda/attention/tiles.cuh"
 
-// Of an instance.
+// Sizes of an instance.
 template <int D> struct int8_shape {
     static constexpr int WARPS = D > 128 ? 2 : 4, STAGES = 4;
     static constexpr int KEYS = D > 64 ? 16 : 32;      // in a tile
@@ -63,8 +66,9 @@ struct int8_rows {
     struct kv_rows<int8_t> keys, values;
 };
 
-// A lane's part of a tile. stage: keys' pieces (KEYS / 8, D / 64, 32 lanes, 16), values' pieces (KEYS / 4, D / 8 / PIECE, 32 lanes, PIECE), keys' scales
-// (KEYS), values' scales (KEYS); behind them, biases of drawn rows (KEYS). Only scales and biases are read by other lanes.
+// A lane's part of a tile. In stage lie keys' pieces (KEYS / 8, D / 64, 32 lanes, 16), values' pieces (KEYS / 4, D / 8 / PIECE,
+// 32 lanes, PIECE), keys' scales (KEYS) and values' scales (KEYS). Behind them lie biases of drawn rows (KEYS). Only scales and
+// biases are read by other lanes.
 template <int D, bool WHOLE, class SEEN>
 __device__ static inline void copy_pieces(uint8_t *stage, const struct int8_rows &from, const SEEN &seen, int tile)
 {
@@ -174,8 +178,9 @@ __device__ static inline void count_in_unit(struct int8_state<D, TILES> &rows, f
     }
 }
 
-// Scores of 8 heads with the tile's keys become weights times values' scales, fragments of the second product; a larger maximum shrinks what
-// was there. key_scales, value_scales: of this lane's keys, two for each eight; the latter in the sums' unit. biases: of the tile's keys, or NULL.
+// Turns scores of 8 heads with the tile's keys into weights times values' scales, fragments of the second product. A larger
+// maximum shrinks what was there. key_scales, value_scales: of this lane's keys, two for each eight; value_scales in the sums'
+// unit. biases: of the tile's keys, or NULL.
 template <int D, int TILES, int EIGHTS>
 __device__ static inline void softmax_tile(struct int8_state<D, TILES> &rows, int t, const float (&scores)[EIGHTS][4],
                                            const float2 (&key_scales)[EIGHTS], const float2 (&value_scales)[EIGHTS], int n_keys,
@@ -347,7 +352,8 @@ __device__ static inline void leave_rows(const struct int8_state<D, TILES> &rows
     }
 }
 
-// grid: (ceil(group / HEADS), n_splits, n_kv_heads). D: head_dim or the next larger instance. HEADS: 8 or 16. SEEN: as in attention_decode.cu.
+// grid: (ceil(group / HEADS), n_splits, n_kv_heads). D: head_dim or the next larger instance. HEADS: 8 or 16. SEEN: as in
+// decode.cu.
 template <int D, int HEADS, class SEEN>
 __global__ void __launch_bounds__(int8_shape<D>::WARPS * 32) attend_decode_int8(const struct attend a)
 {

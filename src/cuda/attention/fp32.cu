@@ -1,10 +1,11 @@
-// Attention with a cache of fp32, in fp32 throughout: for decode (one token, keys split) and prefill alike. It is the exact form; what is
-// to be fast has a cache of fp16 (attention_decode.cu, attention_prefill.cu). But heads longer than ATTENTION_MAX_DIM have no other form, whatever the
-// cache's type.
+// Attention with a cache of fp32, in fp32 throughout: for decode (one token, keys split) and prefill alike. It is the exact
+// form; a cache of fp16 has the fast ones (decode.cu, prefill.cu). But heads longer than ATTENTION_MAX_DIM have no other form,
+// whatever the cache's type.
 //
-// LANES lanes, eight or of long heads all, share a key: each has every so many'th group of four components, of ROWS queries, of the key and of the value,
-// all in registers. With eight a warp thus reads four keys at a time, each load 128 bytes in a row. Those that share keys run a softmax of their own;
-// the block's end merges all. Bytes: 8 * head_dim for each visible key of a KV head, for every ROWS queries; operations: 4 * head_dim * ROWS.
+// LANES lanes share a key: eight, or all for long heads. Each keeps every LANES-th group of four components, of ROWS queries,
+// the key and the value, in registers. With eight a warp thus reads four keys at a time, each load 128 bytes in a row. Those
+// that share keys run a softmax of their own; the block's end merges all. Bytes: 8 * head_dim for each visible key of a KV
+// head, for every ROWS queries; operations: 4 * head_dim * ROWS.
 #include <type_traits>
 
 #include "cuda/attention/fp32.cuh"
@@ -16,7 +17,8 @@ template <int D> struct fp32_shape {
     static constexpr int PARTS = FP32_WARPS * 32 / LANES; // of a block's keys
 };
 
-// Components c … c + 3 of a row; 0 from head_dim on. head_dim is even; where it is a multiple of 4, rows are aligned to 16 bytes.
+// Components c … c + 3 of a row; 0 from head_dim on. head_dim is even; where it is a multiple of 4, rows are aligned to 16
+// bytes.
 __device__ static inline float4 load_four(const float *row, int c, int head_dim)
 {
     if (c >= head_dim) {
@@ -70,8 +72,8 @@ __device__ static inline void load_rows(struct lane_rows<D, ROWS> &rows, const s
     }
 }
 
-// Adds the key of a slot to each row that sees it. All lanes of the warp come along, since those that share a key sum together. bias: what is added to
-// the key's scores.
+// Adds the key of a slot to each row that sees it. All lanes of the warp come along, since those that share a key sum together.
+// bias: what is added to the key's scores.
 template <class T, int D, int ROWS>
 __device__ static inline void attend_key(struct lane_rows<D, ROWS> &rows, const struct kv_rows<T> &keys,
                                          const struct kv_rows<T> &values, int slot, float softcap, float bias,
@@ -150,8 +152,8 @@ __device__ static inline void leave_lane_rows(const struct lane_rows<D, ROWS> &r
     }
 }
 
-// grid: (ceil(rows / ROWS), n_splits, n_kv_heads), rows = n * group. D: head_dim or the next larger instance. SEEN: seen or, where one token
-// attends to selected keys only, seen_rows. T: the cache's elements.
+// grid: (ceil(rows / ROWS), n_splits, n_kv_heads), rows = n * group. D: head_dim or the next larger instance. SEEN: seen or,
+// where one token attends to selected keys only, seen_rows. T: the cache's elements.
 template <int D, int ROWS, class SEEN, class T = float>
 __global__ void __launch_bounds__(FP32_WARPS * 32, SEEN::LEAST_BLOCKS) attend_fp32(const struct attend a, int n)
 {

@@ -1,10 +1,11 @@
-// What the attention kernels on tensor cores have for a cache of int8 (kv_rows.cuh). A key's scale multiplies its scores. A value's multiplies its
-// weights, which are then rounded to fp16: so scales are counted in a unit in which the largest so far is below 2^15. Weights of rows whose
-// scale is down to 2^-29 of that keep fp16's 11 bits, and sums in fp32 are brought to the new unit where it grows.
+// What the attention kernels on tensor cores have for a cache of int8 (kv_rows.cuh). A key's scale multiplies its scores. A
+// value's multiplies its weights, which are then rounded to fp16: so scales are counted in a unit in which the largest so far
+// is below 2^15. Weights of rows whose scale is down to 2^-29 of that keep fp16's 11 bits, and sums in fp32 are brought to the
+// new unit where it grows.
 #pragma once
 #include "cuda/attention/attention.cuh"
 
-// The kernel of decode (attention_decode_int8.cu). heads: 8 or 16, that share one read of K and V.
+// Decode's kernel (decode_int8.cu). heads: 8 or 16, that share one read of K and V.
 yalm_status attend_decode_int8_launch(const struct attend *a, int heads, dim3 grid, cudaStream_t stream, yalm_error *error);
 
 static constexpr float LEAST_LIMIT = 0x1p-111f; // whose unit's inverse is finite
@@ -19,8 +20,8 @@ __device__ static inline float scale_inverse_unit(float limit)
     return 0x1p15f / limit;
 }
 
-// Raises the warp's limit above scales of which a lane's four neighbours together have all, and `largest` is a lane's own. Returns what the
-// sums so far are to be multiplied by, mostly 1.
+// Raises the warp's limit above scales of which a lane's four neighbours together have all, and `largest` is a lane's own.
+// Returns what the sums so far are to be multiplied by, mostly 1.
 __device__ static inline float raise_limit(float *limit, float largest)
 {
     if (!__any_sync(0xffffffff, largest >= *limit)) {
@@ -42,7 +43,8 @@ template <int D, int KEYS> struct int8_staging {
     float scales[2][KEYS];
 };
 
-// Calls with(j, piece, i) for each of a thread's pieces: the i-th of all is piece `piece` of row j. Only where head_dim is a multiple of 16.
+// Calls with(j, piece, i) for each of a thread's pieces: the i-th of all is piece `piece` of row j. Only where head_dim is a
+// multiple of 16.
 template <int D, int KEYS, int THREADS, class With>
 __device__ static inline void each_piece(int head_dim, int thread, With with)
 {

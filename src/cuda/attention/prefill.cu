@@ -1,19 +1,21 @@
 // Prefill attention on the tensor cores: many tokens against the cache, the score matrix never stored (FlashAttention-2: Dao,
 // arXiv 2307.08691, with its split of rows over warps).
 //
-// A block has ROWS queries of one KV head, heads of a group and tokens alike as rows (row = token * group + head), so that a group shares each
-// read of K and V. It goes through the keys that any of them sees in tiles of KEYS, the next one on its way from memory (cp.async) while this one
-// is multiplied; tiles that a warp's rows do not see at all are passed over, and only those that they see in part are masked.
+// A block has ROWS queries of one KV head: row = token * group + head. So a group shares each read of K and V. It takes the
+// keys that any of them sees in tiles of KEYS; while one is multiplied the next comes from memory (cp.async). A warp passes
+// over tiles that none of its rows sees, and masks those that they see in part.
 //
-// Queries are q = q_hi + q_lo, both fp16: rounded to 11 bits they would move large scores by so much that other keys win. The weights are rounded
-// to fp16: the outputs' error is about 2^-12 of the values' range.
+// Queries are q = q_hi + q_lo, both fp16: rounded to 11 bits they would move large scores by so much that other keys win. The
+// weights are rounded to fp16: the outputs' error is about 2^-12 of the values' range.
 //
-// Operations: 6 * head_dim for each row and visible key. Shared memory is read at 128 bytes a clock, and mma_m16n8k16 runs once in one to two: each
-// warp takes 32 rows (16 where head_dim > 128), so that a fragment of K serves four products and one of V two, some 140 bytes for each. From memory:
-// the visible part of the cache once for each block of rows, mostly from the L2 cache, since the blocks of a KV head run side by side.
+// Operations: 6 * head_dim for each row and visible key. Shared memory is read at 128 bytes a clock, and mma_m16n8k16 runs once
+// in one to two. So each warp takes 32 rows (16 where head_dim > 128): a fragment of K serves four products and one of V two,
+// some 140 bytes for each. From memory: the visible part of the cache once for each block of rows, mostly from the L2 cache,
+// since the blocks of a KV head run side by side.
 //
-// Of a cache of int8, tiles come as integers, half the bytes, and become halves between two barriers while the next one comes; another
-// block's products fill that time. Shared memory: 16 bytes read and 32 written for 16 elements, a fifth of what the products read of a tile.
+// Of a cache of int8, tiles come as integers, half the bytes, and become halves between two barriers while the next one comes;
+// another block's products fill that time. Shared memory: 16 bytes read and 32 written for 16 elements, a fifth of what the
+// products read of a tile.
 #include <type_traits>
 
 #include "cuda/attention/fp32.cuh"
@@ -24,7 +26,7 @@ enum { PREFILL_WARPS = 4, PREFILL_THREADS = PREFILL_WARPS * 32 };
 
 template <int D> using prefill_tile = std::conditional_t<D % 128 == 0, exchanged_rows<D>, padded_rows<D>>;
 
-// Of an instance. Its shared memory fits 99 KiB, and twice into 228 KiB.
+// Sizes of an instance. Its shared memory fits 99 KiB, and twice into 228 KiB.
 template <int D> struct prefill_shape {
     static constexpr int TILES = D > 128 ? 1 : 2; // of 16 rows, of each warp
     static constexpr int ROWS = PREFILL_WARPS * TILES * 16;
@@ -41,7 +43,8 @@ template <int D> struct alignas(16) prefill_int8 {
     struct int8_staging<D, prefill_shape<D>::KEYS> next;
 };
 
-// What a warp keeps in registers, as fragments of mma_m16n8k16: row lane / 4 of a tile has elements 0 and 1, row lane / 4 + 8 has 2 and 3.
+// What a warp keeps in registers, as fragments of mma_m16n8k16: row lane / 4 of a tile has elements 0 and 1, row lane / 4 + 8
+// has 2 and 3.
 template <int D> struct prefill_rows {
     float acc[prefill_shape<D>::TILES][D / 8][4];
     float max[prefill_shape<D>::TILES][2],
@@ -78,8 +81,8 @@ __device__ static inline void view_rows(struct prefill_views<D> *views, const st
     }
 }
 
-// Queries into shared memory, the high parts of all before the low ones, times log2(e), so that 2^x serves for e^x. Where `sinks`, rows that
-// do not have the sinks apart are 0. AT_ONCE: loads under way together.
+// Queries into shared memory, the high parts of all before the low ones, times log2(e), so that 2^x serves for e^x. Where
+// `sinks`, rows that do not have the sinks apart are 0. AT_ONCE: loads under way together.
 template <int D, int AT_ONCE>
 __device__ static inline void load_queries(half *to, const struct attend &a, const struct prefill_views<D> &views, bool sinks,
                                            int kv_head, int first_row, int n_rows)
@@ -118,8 +121,8 @@ __device__ static inline void score_tile(float (&scores)[TILES][KEYS / 8][4], co
             ldmatrix_x4(rows[0][t], at);
             ldmatrix_x4(rows[1][t], at + prefill_shape<D>::Q);
         }
-        // Two fragments of K at a time, and products with the high parts before those with the low ones: a product waits for the one before it
-        // that added to the same sums, so as many others as registers allow come between.
+        // Takes two fragments of K at a time, and high parts before low ones. A product waits for the one before it that added
+        // to the same sums, so as many others as registers allow come between.
 #pragma unroll
         for (int first = 0; first < KEYS / 16; first += FRAGMENTS) {
             unsigned b[FRAGMENTS][4];
@@ -339,7 +342,8 @@ __device__ static inline void begin_tile(half *tiles, const struct attend &a, in
     copy_async_commit();
 }
 
-// Tile i when it has come, keys before values; the next one is on its way. Of int8 it is made now, so all threads must meet before they read it.
+// Tile i when it has come, keys before values; the next one is on its way. Of int8 it is made now, so all threads must meet
+// before they read it.
 template <int D, class T>
 __device__ static inline const half *take_tile(half *tiles, const struct attend &a, int kv_head, const struct seen &seen, int i)
 {
@@ -358,7 +362,8 @@ __device__ static inline const half *take_tile(half *tiles, const struct attend 
     return tile;
 }
 
-// grid: (ceil(n * group / ROWS), 1, n_kv_heads). D: head_dim or the next larger instance. T: the cache's elements, half or int8_t.
+// grid: (ceil(n * group / ROWS), 1, n_kv_heads). D: head_dim or the next larger instance. T: the cache's elements, half or
+// int8_t.
 template <int D, class T> __global__ void __launch_bounds__(PREFILL_THREADS) attend_prefill_fp16(const struct attend a, int n)
 {
     using shape = prefill_shape<D>;

@@ -12,9 +12,9 @@ __device__ static inline void split_halves(float2 x, unsigned *hi, unsigned *lo)
     memcpy(lo, &low, sizeof low);
 }
 
-// Rows of a tile in shared memory, in pieces of 16 bytes. Eight rows' pieces of one column must lie in different banks (ldmatrix).
-// Padded rows have an odd number of pieces: one address serves all columns. Exchanged ones, for D a multiple of 64, exchange pieces
-// within a row instead, which takes less memory and more registers.
+// Rows of a tile in shared memory, in pieces of 16 bytes. Eight rows' pieces of one column must lie in different banks
+// (ldmatrix). Padded rows have an odd number of pieces: one address serves all columns. Exchanged ones, for D a multiple of 64,
+// exchange pieces within a row instead, which takes less memory and more registers.
 template <int D> struct padded_rows {
     static constexpr int DIM = D, LENGTH = D / 8 + 1; // pieces; D is a multiple of 16
     __device__ static constexpr int at(int row, int piece) { return (row * LENGTH + piece) * 8; } // in halves

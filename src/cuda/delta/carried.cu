@@ -21,7 +21,8 @@ bool carried_holds(const struct carried *c, int64_t position)
     return position == 0 || find_place(c, position) >= 0;
 }
 
-// The place before `position`, with all that came later taken back. A text that begins needs none: kernels take its states for 0.
+// The place before `position`, with all that came later taken back. A text that begins needs none: kernels take its states for
+// 0.
 static int go_back(struct carried *c, int64_t position)
 {
     for (int64_t &at : c->at)

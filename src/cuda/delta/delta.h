@@ -1,4 +1,5 @@
-// Recurrent layers: the gated delta rule in attention's place (docs/format.md, "Recurrent layers"), and the states that it carries from token to token.
+// Recurrent layers: the gated delta rule in attention's place (docs/format.md, "Recurrent layers"), and the states that it
+// carries from token to token.
 #pragma once
 #include "cuda/kernels/kernels.h"
 
@@ -15,7 +16,8 @@ struct carried {
 };
 void carried_open(struct carried *c);
 bool carried_holds(const struct carried *c, int64_t position);
-// Before an evaluation of n tokens at `position`, which must be one that is held; and after it was queued, which may have failed.
+// Before an evaluation of n tokens at `position`, which must be one that is held; and after it was queued, which may have
+// failed.
 void carried_begin(struct carried *c, int64_t position, int n);
 void carried_end(struct carried *c, int64_t position, int n, bool done);
 // What stands before `position` stands for n tokens later. The place that has it.

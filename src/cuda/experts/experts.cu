@@ -1,5 +1,5 @@
-// Mixture of experts: the router, its choice, and the products of the chosen experts only. One token's are vectors (matvec.cuh), several
-// tokens' are grouped by expert (experts.cuh).
+// Mixture of experts: the router, its choice, and the products of the chosen experts only. One token's are vectors
+// (matvec.cuh), several tokens' are grouped by expert (experts.cuh).
 #include "cuda/experts/experts.cuh"
 
 enum { ROUTER_THREADS = 256, CHOOSE_THREADS = 32, LIST_THREADS = 32, COMBINE_THREADS = 256 };
@@ -84,11 +84,10 @@ __device__ __forceinline__ float rating_of(const float *logits, const float *cho
     return choice_bias ? sigmoid(logits[e]) + choice_bias[e] : logits[e];
 }
 
-// Block t: the n_active largest of token t's logits (the lower index of equals), in ascending order of index, with the softmax over them, or
-// where it is to be raw, over all.
-// Dynamic shared memory: (n_experts) how many come before each.
-// With choice_bias: the best by the sum of that and the sigmoid; weights are the sigmoids, renormalised or raw. All are multiplied by scale, and each
-// expert's by its own.
+// Block t chooses the n_active largest of token t's logits (the lower index of equals) and sorts them by index. Their weights
+// are the softmax over them, or over all where it is to be raw. Dynamic shared memory: (n_experts) how many come before each.
+// With choice_bias: the best by the sum of that and the sigmoid; weights are the sigmoids, renormalised or raw. All are
+// multiplied by scale, and each expert's by its own.
 static __global__ void choose_kernel(struct expert_choice *choices, const float *logits, int n_experts, int n_active, bool raw,
                                      const float *choice_bias, float scale, const float *weight_scale)
 {

@@ -1,9 +1,9 @@
 // Products of many tokens with the experts that they have chosen: which tokens an expert has is known on the device only.
 //
-// Every launch has blocks for as many tokens as there could be; those without any end at once. A block computes ROWS rows of one
-// expert's matrix (of two, gate and up, together) for TOKENS of its tokens: STEP columns at a time go through registers to shared memory
-// while the step before is multiplied, on the tensor cores where weights have 16 bits. fp32 weights are multiplied in fp32, each thread
-// computing the same elements.
+// Every launch has blocks for as many tokens as there could be; those without any end at once. A block computes ROWS rows of
+// one expert's matrix (of two, gate and up, together) for TOKENS of its tokens: STEP columns at a time go through registers to
+// shared memory while the step before is multiplied. Weights of 16 bits are multiplied on the tensor cores. fp32 weights are
+// multiplied in fp32, each thread computing the same elements.
 #pragma once
 #include "cuda/products/matvec.cuh"
 

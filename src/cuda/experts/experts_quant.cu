@@ -1,8 +1,8 @@
-// Products of many tokens with quantised experts: as experts.cuh, on the tensor cores, with weights as fp16 that are exact. A step of its
-// columns is a group of q8 and q4: a row's quants are integers, which fp16 holds, and the step's sums are multiplied by the rows' scales in
-// fp32 when they join the others (4 multiply-adds for each 2 mma of 16 x 8 x 16: one for 32 products on each lane, beside the tensor cores'
-// work). 8-bit floats are fp16 numbers as they are, and their rows' scales are multiplied with the results. So no weight is rounded, and none
-// is too large; tokens are rounded to fp16.
+// Products of many tokens with quantised experts: as experts.cuh, on the tensor cores, with weights as fp16 that are exact. A
+// step of its columns is a group of q8 and q4. A row's quants are integers, which fp16 holds; the step's sums are multiplied by
+// the rows' scales in fp32 when they join the others. That takes 4 multiply-adds for each 2 mma of 16 x 8 x 16: one for 32
+// products on each lane, beside the tensor cores' work. 8-bit floats are fp16 numbers as they are, and their rows' scales are
+// multiplied with the results. So no weight is rounded, and none is too large; tokens are rounded to fp16.
 //
 // For each 64 rows x 64 tokens x 32 columns 2 KB (q4: 1 KB) of weights and 8 KB of x are read, mostly from the L2 cache.
 #include "cuda/experts/experts.cuh"
@@ -10,7 +10,8 @@
 
 static_assert((int)GROUP_STEP == (int)QUANT_GROUP, "a step is a group");
 
-// One thread's share of a step, on its way to shared memory: 16 columns of one row of each matrix, and four times 4 columns of x.
+// One thread's share of a step, on its way to shared memory: 16 columns of one row of each matrix, and four times 4 columns of
+// x.
 template <int MATRICES> struct quant_step {
     static constexpr int QUADS = GROUP_TOKENS * GROUP_STEP / 4 / GROUP_THREADS;
     uint2 w[MATRICES][2];
@@ -216,20 +217,7 @@ yalm_status quant_group_run(const struct group_product *p, enum matvec_kind kind
                             yalm_error *error)
 {
     switch (p->type) {
-    case DTYPE_Q8:
-        return quant_group_launch<q8>(p, kind, n_experts, stream, error);
-    case DTYPE_Q4:
-        return quant_group_launch<q4>(p, kind, n_experts, stream, error);
-    case DTYPE_Q4N:
-        return quant_group_launch<q4n>(p, kind, n_experts, stream, error);
-    case DTYPE_Q5:
-        return quant_group_launch<q5>(p, kind, n_experts, stream, error);
-    case DTYPE_Q6:
-        return quant_group_launch<q6>(p, kind, n_experts, stream, error);
-    case DTYPE_FP8:
-        return quant_group_launch<fp8_e4m3>(p, kind, n_experts, stream, error);
-    case DTYPE_FP8_E5M2:
-        return quant_group_launch<fp8_e5m2>(p, kind, n_experts, stream, error);
+        QUANT_CASES(quant_group_launch, p, kind, n_experts, stream, error)
     default:
         return no_kernel(p->type, error);
     }

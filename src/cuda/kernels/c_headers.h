@@ -1,4 +1,4 @@
-// The engine's C headers as C++ reads them. What they include of C++ or of the system comes first, outside.
+// Includes the engine's C headers as C++ reads them. Headers of C++ and of the system that they include come first, outside.
 #pragma once
 #include <cjson/cJSON.h>
 

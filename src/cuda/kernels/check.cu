@@ -1,4 +1,4 @@
-// What a failed CUDA call tells the user.
+// Tells the user about a failed CUDA call.
 #include "cuda/kernels/cuda.h"
 
 static const char *hint(cudaError_t code)

@@ -61,20 +61,7 @@ yalm_status embed(float *x, const struct matrix *embedding, const int32_t *token
     case DTYPE_BF16:
         return LAUNCH(error, embed_kernel<__nv_bfloat16>, grid, ELEMENT_THREADS, 0, stream, x,
                       static_cast<const __nv_bfloat16 *>(embedding->data), tokens, dim, scale);
-    case DTYPE_Q8:
-        return embed_quant<q8>(x, embedding, tokens, n, stream, error, scale);
-    case DTYPE_Q4:
-        return embed_quant<q4>(x, embedding, tokens, n, stream, error, scale);
-    case DTYPE_Q4N:
-        return embed_quant<q4n>(x, embedding, tokens, n, stream, error, scale);
-    case DTYPE_Q5:
-        return embed_quant<q5>(x, embedding, tokens, n, stream, error, scale);
-    case DTYPE_Q6:
-        return embed_quant<q6>(x, embedding, tokens, n, stream, error, scale);
-    case DTYPE_FP8:
-        return embed_quant<fp8_e4m3>(x, embedding, tokens, n, stream, error, scale);
-    case DTYPE_FP8_E5M2:
-        return embed_quant<fp8_e5m2>(x, embedding, tokens, n, stream, error, scale);
+        QUANT_CASES(embed_quant, x, embedding, tokens, n, stream, error, scale)
     default:
         return no_kernel(embedding->dtype, error);
     }
@@ -134,7 +121,8 @@ __device__ __forceinline__ void normalise_quads(T *to, const float *from, const 
     }
 }
 
-// Block t normalises token t; the second reading of x is served by the caches. rest: elements from y to what rounding loses; 0: not wanted.
+// Block t normalises token t; the second reading of x is served by the caches. rest: elements from y to what rounding loses; 0:
+// not wanted.
 template <class T>
 static __global__ void rmsnorm_kernel(void *y, const float *x, const float *weight, float eps, int dim, size_t rest)
 {
@@ -231,8 +219,8 @@ struct rotation {
     const float *key_offset; // of rows of int8: (n_kv_heads, head_dim), or NULL
 };
 
-// Puts a token's key, rotated, and value into their slots. A row of int8 needs its largest magnitude first: one warp makes it, which
-// rotates twice rather than keep what it rotated; other rows are made by all threads, a pair of components each.
+// Puts a token's key, rotated, and value into their slots. A row of int8 needs its largest magnitude first. One warp makes it,
+// and rotates twice rather than keep what it rotated. All threads make other rows, a pair of components each.
 template <class T>
 __device__ static inline void append(const struct rotation &r, const float *k, const float *v, size_t slot, const float2 *turns,
                                      const float *offset)
@@ -260,7 +248,7 @@ __device__ static inline void append(const struct rotation &r, const float *k, c
     }
 }
 
-// What a token has of one KV head.
+// A token's queries, key and value of one KV head.
 template <class T>
 __device__ static inline void rotate_heads(const struct rotation &r, int t, int kv_head, int64_t position, const float2 *turns)
 {

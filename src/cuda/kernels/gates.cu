@@ -1,4 +1,4 @@
-// Factors between 0 and 1 that some models have: of what attention gives, and of the expert that all tokens go through.
+// Gates of some models, factors between 0 and 1: of attention's output, and of the shared expert's.
 #include "cuda/kernels/kernels.h"
 #include "cuda/kernels/reduce.cuh"
 #include "cuda/kernels/vec.cuh"

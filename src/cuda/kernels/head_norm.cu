@@ -1,5 +1,5 @@
-// Norms that some models have besides: of single heads of queries and keys, or of all together, before rotation; and of what a block adds. Bound by
-// reading and writing each once.
+// Further norms of some models: of single heads of queries and keys before rotation, or of all heads together; and of a block's
+// output. Bound by reading and writing each once.
 #include "cuda/kernels/kernels.h"
 #include "cuda/kernels/reduce.cuh"
 

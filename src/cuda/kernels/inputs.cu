@@ -1,5 +1,5 @@
-// What Gemma 4's layers have besides: inputs of their own, experts with norms of their own, a factor of what leaves them. Bound by reading and writing
-// each once.
+// Gemma 4's own steps of a layer: inputs of its own, experts with norms of their own, a factor of its output. Bound by reading
+// and writing each once.
 #include "cuda/kernels/kernels.h"
 #include "cuda/kernels/reduce.cuh"
 #include "cuda/kernels/vec.cuh"

@@ -1,9 +1,9 @@
-// What the device computes: each function queues its kernels on `stream` and returns at once; YALM_OK, or why they could not be queued.
+// The device's functions. Each queues its kernels on `stream` and returns at once: YALM_OK, or why they could not be queued.
 //
-// Pointers are device memory unless said otherwise, and token-major: (n, width). Sizes are arbitrary: no dimension need be a multiple of
-// anything, so rows of 16-bit weights are only as aligned as their length makes them (tensors begin at multiples of 256 bytes).
-// Rows of quantised weights lie as docs/format.md says, and behind such a matrix its product_factors.
-// Functions that take a `struct step` read position and length from it on the device, so that a captured graph of them serves every step.
+// Pointers are device memory unless said otherwise, and token-major: (n, width). Sizes are arbitrary: no dimension need be a
+// multiple of anything. Tensors begin at multiples of 256 bytes; rows of 16-bit weights are only as aligned as their length
+// makes them. Rows of quantised weights lie as docs/format.md says, and behind such a matrix its product_factors. Functions
+// that take a `struct step` read position and length from it on the device, so that a captured graph of them serves every step.
 #pragma once
 #include "cuda/kernels/cuda.h"
 #include "cuda/kernels/kv_policy.cuh"
@@ -51,8 +51,8 @@ struct product {
     float *y;
 };
 
-// Matrices of which the product after this one will read some rows with each of its blocks: while this one ends and that one begins, the L2 cache
-// is asked for the first of these rows (matvec.cuh).
+// Matrices that the next product reads, some rows with each of its blocks. While this product ends and that one begins, the L2
+// cache is asked for the first of these rows (matvec.cuh).
 struct upcoming {
     const void *data[3]; // NULL: no further one
     size_t bytes[3];     // of all rows
@@ -65,7 +65,7 @@ static inline bool matrix_is_quantised(const struct matrix *m)
     return m->dtype > DTYPE_BF16 && (int)m->dtype < (int)DTYPE_WEIGHTS;
 }
 
-// What type the input of many tokens' products with matrices of `type` has.
+// The type of many tokens' input to products with matrices of `type`.
 static inline enum dtype input_type(enum dtype type)
 {
     return type > DTYPE_BF16 ? DTYPE_FP16 : type;
@@ -80,7 +80,7 @@ yalm_status embed(float *x, const struct matrix *embedding, const int32_t *token
 // y[t] = x[t] / sqrt(mean(x[t]²) + eps) * weight, of `type`; x: (n, dim). weight NULL: x as it is.
 yalm_status rmsnorm(void *y, enum dtype type, const float *x, const float *weight, float eps, int n, int dim,
                     cudaStream_t stream, yalm_error *error);
-// The same in two parts, y: (2, n, dim): as rounded, and what rounding lost, rounded itself. Their sum has twice the type's digits.
+// The same in two parts, y (2, n, dim): the rounded values, and the rounded remainders. Their sum has twice the type's digits.
 yalm_status rmsnorm_split(void *y, enum dtype type, const float *x, const float *weight, float eps, int n, int dim,
                           cudaStream_t stream, yalm_error *error);
 
@@ -94,22 +94,25 @@ yalm_status gate_multiply(void *y, enum dtype type, const float *gate, const flo
 
 // x[i] *= 1 / (1 + e^-gates[i]), x of `type` (gates.cu).
 yalm_status sigmoid_multiply(void *x, enum dtype type, const float *gates, size_t n, cudaStream_t stream, yalm_error *error);
-// units[t] *= 1 / (1 + e^-(router · h[t])), h = rmsnorm(x) * norm, or x where norm is NULL. units: (n, n_units) of `type`; router: (1, dim), fp32.
+// units[t] *= 1 / (1 + e^-(router · h[t])), h = rmsnorm(x) * norm, or x where norm is NULL. units: (n, n_units) of `type`;
+// router: (1, dim), fp32.
 yalm_status weigh_units(void *units, enum dtype type, int n_units, const struct matrix *router, const float *x,
                         const float *norm, float eps, int n, cudaStream_t stream, yalm_error *error);
 
 // x = cap tanh(x / cap).
 yalm_status softcap(float *x, size_t n, float cap, cudaStream_t stream, yalm_error *error);
 
-// Each head of x becomes its own rmsnorm, in place: x (n, n_heads, head_dim), `pitch` floats from token to token (head_norm.cu).
+// Each head of x becomes its own rmsnorm, in place: x (n, n_heads, head_dim), `pitch` floats from token to token
+// (head_norm.cu).
 yalm_status rmsnorm_heads(float *x, int pitch, const float *weight, float eps, int n, int n_heads, int head_dim,
                           cudaStream_t stream, yalm_error *error);
 
-// What Gemma 4's layers have besides (inputs.cu; docs/format.md). Each layer's input: inputs[t][l] = (rmsnorm(shrink inputs[t][l]) norm + rows[t][l]) / √2, both
-// (n, n_layers, width).
+// Inputs of each layer's own (inputs.cu; docs/format.md). Each layer's input: inputs[t][l] = (rmsnorm(shrink inputs[t][l]) norm
+// + rows[t][l]) / √2, both (n, n_layers, width).
 yalm_status mix_inputs(float *inputs, const float *rows, const float *norm, float shrink, float eps, int n, int n_layers,
                        int width, cudaStream_t stream, yalm_error *error);
-// y[t][i] = activation(r gate[t][i]) inputs[t * pitch + i], y (n, width) of `type`. r: √(mean(x[t]²) + eps), of x (n, dim); x NULL: 1.
+// y[t][i] = activation(r gate[t][i]) inputs[t * pitch + i], y (n, width) of `type`. r: √(mean(x[t]²) + eps), of x (n, dim); x
+// NULL: 1.
 yalm_status gate_inputs(void *y, enum dtype type, const float *gate, const float *inputs, size_t pitch, const float *x,
                         float eps, int dim, int n, int width, enum activation activation, cudaStream_t stream,
                         yalm_error *error);
@@ -119,8 +122,8 @@ yalm_status scale_stream(float *x, const float *factor, size_t n, cudaStream_t s
 yalm_status join_experts(float *x, const float *shared, float *sum, const float *shared_norm, const float *sum_norm,
                          const float *norm, float eps, int n, int dim, cudaStream_t stream, yalm_error *error);
 
-// Rotates queries and keys by their positions step->position + t (angles in double: positions run into the millions) and puts keys and
-// values into their slots.
+// Rotates queries and keys by their positions step->position + t (angles in double: positions run into the millions) and puts
+// keys and values into their slots.
 struct rope_append {
     const struct step *step;
     const float *q, *k, *v; // (n, n_heads, head_dim), (n, n_kv_heads, head_dim) twice; k NULL: queries only
@@ -144,13 +147,14 @@ yalm_status fill_noise(const struct kv_cache *cache, int64_t position, int n, ui
                        yalm_error *error);
 
 // ------------------------------------------------------------------------------------------ one token (matvec.cu)
-// n more than 1: so many tokens, x (n, cols) and y (n, rows), each with the bits that it has alone; matrices are read once for SEVERAL of them
+// Of n tokens, x (n, cols) and y (n, rows), each has the bits that it has alone. Matrices are read once for SEVERAL of them
 // (several.cu).
 
 enum { SEVERAL = 8 };
 
-// y_i = w_i h + bias_i, h = rmsnorm(x) * norm, or x where norm is NULL, for up to three matrices of the same `cols` in one launch: q, k, v; or the classifier.
-// Reads the matrices once. next: NULL, or what the product after this one reads; as of the others.
+// y_i = w_i h + bias_i, h = rmsnorm(x) * norm, or x where norm is NULL. One launch takes up to three matrices of the same
+// `cols`: q, k, v; or the classifier. Reads the matrices once. next: NULL, or what the product after this one reads; as of the
+// others.
 yalm_status matvec_norm(const struct product *products, int n_products, const float *x, const float *norm, float eps,
                         cudaStream_t stream, yalm_error *error, const struct upcoming *next = NULL, int n = 1);
 
@@ -165,8 +169,8 @@ yalm_status matvec_residual(float *x, const struct matrix *w, const float *bias,
 
 // ------------------------------------------------------------------------------------------ experts (experts.cu)
 
-// to[t] += Σ_e weight_e expert_e(rmsnorm(x[t])), to may be x, over the n_active best of the router's choice (the rules of cpu/experts.c), for n tokens.
-// Only chosen experts are read, each once; the host takes no part.
+// to[t] += Σ_e weight_e expert_e(rmsnorm(x[t])), to may be x, over the n_active best of the router's choice (the rules of
+// cpu/experts.c), for n tokens. Only chosen experts are read, each once; the host takes no part.
 struct experts {
     const float *norm; // (hidden_dim)
     float eps;
@@ -209,7 +213,8 @@ struct decode_plan {
     size_t scratch_bytes; // partial results and tickets
 };
 struct decode_plan attention_decode_plan(const struct kv_cache *cache, int n_heads, int n_sms);
-// attended: (n_heads, head_dim). scratch: plan->scratch_bytes, all zero before the first call; each call leaves what the next one needs.
+// attended: (n_heads, head_dim). scratch: plan->scratch_bytes, all zero before the first call; each call leaves what the next
+// one needs.
 yalm_status attention_decode(const struct attention *a, const struct decode_plan *plan, float *attended, void *scratch,
                              cudaStream_t stream, yalm_error *error);
 
@@ -236,13 +241,13 @@ yalm_status attention_prefill(const struct attention *a, int n, void *attended, 
 
 // ------------------------------------------------------------------------------------------ many tokens (matmul.cu)
 
-// What the product of a quantised matrix's fp16 form (dequantise.cu) is multiplied with, and other factors that have to be in device memory where
-// one is.
+// The factor of products with a quantised matrix's fp16 form (dequantise.cu), and others that must lie in device memory beside
+// it.
 struct product_factors {
     float alpha, zero, one, pad;
 };
 
-// Where they are: bytes from the matrix's beginning on, behind all of its own.
+// Where they lie: bytes from the matrix's beginning, behind all of its own.
 static inline size_t factors_at(const struct matrix *m)
 {
     return round_up((size_t)m->rows * dtype_row_bytes(m->dtype, m->cols), 16);
@@ -253,7 +258,7 @@ yalm_status product_factors_make(const struct matrix *m, cudaStream_t stream,
 
 // to (n_rows, cols) of fp16 = rows [first_row, first_row + n_rows) of a quantised matrix / alpha.
 yalm_status dequantise(void *to, const struct matrix *m, int first_row, int n_rows, cudaStream_t stream, yalm_error *error);
-// Of the slab that products with these weights need; 0 where none is quantised.
+// Bytes of the slab that products with these weights need; 0 where none is quantised.
 size_t slab_bytes(const struct model_config *config, const struct model_weights *weights);
 
 struct matmul; // cuBLASLt's handle, workspace and plans: one for each stream
@@ -271,11 +276,9 @@ yalm_status matmul_run(struct matmul *matmul, float *y, const void *x, const str
 yalm_status matmul_run_split(struct matmul *matmul, float *y, const void *x, const struct matrix *w, const float *bias, int n,
                              cudaStream_t stream, yalm_error *error);
 
-// The same of a quantised matrix and few tokens, reading it once (few_quant.cu): y = (x[0] + … + x[parts - 1]) wᵀ + bias, or y += that.
-// x: (parts, n, w->cols) of fp16, parts * n <= FEW_TOKENS.
-enum { FEW_TOKENS = 8 };
-yalm_status matmul_few(float *y, const void *x, const struct matrix *w, const float *bias, int n, int parts, bool add,
-                       cudaStream_t stream, yalm_error *error);
+// Up to so many tokens a quantised matrix is multiplied as decode's are, in two passes of SEVERAL. That moves 2 * 0.56 to 1.06
+// bytes a weight, where a slab of fp16 moves 4.6 to 5.1.
+enum { MATMUL_FEW = 2 * SEVERAL };
 
 // ------------------------------------------------------------------------------------------ sampling (sample.cu)
 
@@ -284,9 +287,9 @@ struct sampled {
     float logit; // as evaluated, before biases and penalties
 };
 
-// Draws as text/sampler.h says, with draw->uniform. logits: (n_vocab), left as they are. draw and what it points to are host memory, and free to
-// change when this returns. *token (device) and *sampled (pinned host memory) get the result. scratch: all zero before the first call; each call leaves
-// what the next one needs.
+// Draws as text/sampler.h says, with draw->uniform. logits: (n_vocab), left as they are. draw and what it points to are host
+// memory, and free to change when this returns. *token (device) and *sampled (pinned host memory) get the result. scratch is
+// all zero before the first call; each call leaves what the next one needs.
 size_t sample_scratch_bytes(int n_vocab, int context);
 yalm_status sample(const struct draw *draw, const float *logits, int n_vocab, void *scratch, int32_t *token,
                    struct sampled *sampled, cudaStream_t stream, yalm_error *error);

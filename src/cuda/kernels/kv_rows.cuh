@@ -1,8 +1,9 @@
 // Rows of the KV cache, of any of its types: fp16, fp32, or int8 with a scale for each row.
 //
-// A row is one key or one value of one KV head, head_dim elements of T (half, float, int8_t); head_dim is even. An int8 row stands for
-// scale * x[c], with x in [-127, 127] and scale = its largest magnitude / 127, as the CPU's does (to_int8 in cpu/kernels/kernels.h). So what is
-// linear in a row (a score, a weighted value) takes the integers as they are and is multiplied by the scale once.
+// A row is one key or one value of one KV head, head_dim elements of T (half, float, int8_t); head_dim is even. An int8 row
+// stands for scale * x[c], with x in [-127, 127] and scale = its largest magnitude / 127, as the CPU's does (to_int8 in
+// cpu/kernels/kernels.h). So what is linear in a row (a score, a weighted value) takes the integers as they are and is
+// multiplied by the scale once.
 //
 // To read, a kernel is a template of T:
 //
@@ -10,9 +11,10 @@
 //     x = kv_element(keys, slot, c);                              // one by one, where that is fast enough
 //     score = kv_scale(keys, slot) * Σ q[c] * keys.data[…];       // else in whole packs of 16 bytes, and the scale once
 //
-// For tensor cores int8_to_halves() makes fragments of bytes (attention_decode_int8.cu) or tiles (attention_int8.cuh).
+// For tensor cores int8_to_halves() makes fragments of bytes (attention/decode_int8.cu) or tiles (attention/int8.cuh).
 //
-// To write, a warp calls kv_store_row(). The host finds a layer's rows by kv_layer_of(), and launches the instance for a cache's type by LAUNCH_KV.
+// To write, a warp calls kv_store_row(). The host finds a layer's rows by kv_layer_of(), and launches the instance for a
+// cache's type by LAUNCH_KV.
 #pragma once
 #include "cuda/kernels/kernels.h"
 #include "cuda/kernels/reduce.cuh"
@@ -76,8 +78,8 @@ template <class T> __device__ static inline float kv_element(const struct kv_row
 // Smaller scales count as 0: their inverses would overflow.
 #define KV_LEAST_SCALE 0x1p-126f
 
-// A warp makes the row `to` of element(i), i < head_dim, which is called twice where T is int8_t; *scale is written there only. Rounded to
-// nearest even; fp16 stays finite. A row of int8 with a NaN or an infinity has the scale NaN.
+// A warp makes the row `to` of element(i), i < head_dim, which is called twice where T is int8_t; *scale is written there only.
+// Rounded to nearest even; fp16 stays finite. A row of int8 with a NaN or an infinity has the scale NaN.
 template <class T, class Element> __device__ static inline void kv_store_row(T *to, float *scale, int head_dim, Element element)
 {
     const int lane = (int)threadIdx.x % 32;

@@ -11,7 +11,8 @@ static __device__ float noise(uint64_t seed, uint64_t index)
     return (float)(int32_t)(z >> 32) * 0x1p-31f;
 }
 
-// Block (i, head), two warps: position + i of one layer's one KV head, the first warp its key and the second its value. Writes a row each.
+// Block (i, head), two warps: position + i of one layer's one KV head, the first warp its key and the second its value. Writes
+// a row each.
 template <class T>
 static __global__ void noise_kernel(struct kv_layer all, struct kv_policy policy, int head_dim, int64_t position, uint64_t seed)
 {

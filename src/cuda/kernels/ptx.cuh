@@ -1,4 +1,5 @@
-// Instructions that CUDA C++ has no name for, as the PTX ISA documents them (its section in brackets). The emulator has twins of all.
+// Instructions that CUDA C++ has no name for, as the PTX ISA documents them (its section in brackets). The emulator has twins
+// of all.
 #pragma once
 
 #ifndef __CUDACC__
@@ -7,8 +8,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-// Waits until the grids before this one in the stream have ended and what they wrote can be read [griddepcontrol]. Compute capability
-// 9.0 and later overlap kernels; on others a kernel starts when its predecessor has ended.
+// Waits until the grids before this one in the stream have ended and what they wrote can be read [griddepcontrol]. Compute
+// capability 9.0 and later overlap kernels; on others a kernel starts when its predecessor has ended.
 static __device__ __forceinline__ void grid_dependency_wait(void)
 {
 #if __CUDA_ARCH__ >= 900
@@ -46,8 +47,8 @@ static __device__ __forceinline__ void prefetch_l2(const void *address)
     asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }
 
-// Copies 16 bytes, both addresses 16-byte aligned, from global to shared memory while the thread goes on [cp.async]. Where not `valid`
-// nothing is read and zeros arrive.
+// Copies 16 bytes, both addresses 16-byte aligned, from global to shared memory while the thread goes on [cp.async]. Where not
+// `valid` nothing is read and zeros arrive.
 static __device__ __forceinline__ void copy_async16(void *shared, const void *global, bool valid = true)
 {
     unsigned address = (unsigned)__cvta_generic_to_shared(shared);
@@ -74,8 +75,8 @@ template <int N> static __device__ __forceinline__ void copy_async_wait(void)
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
-// Loads four 8 x 8 matrices of 16-bit elements: lane l gives the address of row l % 8 of matrix l / 8 and gets in fragment[i] elements
-// (l / 4, 2 (l % 4)) and the next of matrix i [ldmatrix]; transposed: (2 (l % 4), l / 4) and the next row's.
+// Loads four 8 x 8 matrices of 16-bit elements: lane l gives the address of row l % 8 of matrix l / 8 and gets in fragment[i]
+// elements (l / 4, 2 (l % 4)) and the next of matrix i [ldmatrix]; transposed: (2 (l % 4), l / 4) and the next row's.
 static __device__ __forceinline__ void ldmatrix_x4(unsigned (&fragment)[4], const void *shared_row)
 {
     unsigned address = (unsigned)__cvta_generic_to_shared(shared_row);
@@ -94,8 +95,8 @@ static __device__ __forceinline__ void ldmatrix_x4_trans(unsigned (&fragment)[4]
                  : "memory");
 }
 
-// sum += A B on the tensor cores: A (16, 16) by rows, B (16, 8) by columns, of T = half or __nv_bfloat16; sums in fp32 [mma.m16n8k16].
-// With g = lane / 4, t = lane % 4, and two elements in each register, the lower first:
+// sum += A B on the tensor cores: A (16, 16) by rows, B (16, 8) by columns, of T = half or __nv_bfloat16; sums in fp32
+// [mma.m16n8k16]. With g = lane / 4, t = lane % 4, and two elements in each register, the lower first:
 //   a[0] (g, 2t) (g, 2t+1)   a[1] (g+8, 2t) …   a[2] (g, 2t+8) …   a[3] (g+8, 2t+8) …
 //   b[0] (2t, g) (2t+1, g)   b[1] (2t+8, g) (2t+9, g)
 //   sum[0] (g, 2t)  sum[1] (g, 2t+1)  sum[2] (g+8, 2t)  sum[3] (g+8, 2t+1)
@@ -119,8 +120,8 @@ __device__ __forceinline__ void mma_m16n8k16<__nv_bfloat16>(float (&sum)[4], con
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// sum += A B in integers: A (16, 32) by rows, B (32, 8) by columns, signed bytes, four in each register, the lowest first [mma.m16n8k32]. With
-// g = lane / 4, t = lane % 4:
+// sum += A B in integers: A (16, 32) by rows, B (32, 8) by columns, signed bytes, four in each register, the lowest first
+// [mma.m16n8k32]. With g = lane / 4, t = lane % 4:
 //   a[0] (g, 4t) … (g, 4t+3)   a[1] (g+8, 4t) …   a[2] (g, 4t+16) …   a[3] (g+8, 4t+16) …
 //   b[0] (4t, g) … (4t+3, g)   b[1] (4t+16, g) …
 //   sum as mma_m16n8k16's
@@ -132,9 +133,10 @@ static __device__ __forceinline__ void mma_m16n8k32_s8(int (&sum)[4], const unsi
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// ------------------------------------------------------------------------------------------ arrivals, bulk copies (capability 9.0)
+// ------------------------------------------------------------------------------- arrivals, bulk copies (capability 9.0)
 
-// A barrier in shared memory for n_arrivals in each of its phases [mbarrier.init]. One thread makes it; others use it behind a barrier of the block.
+// A barrier in shared memory for n_arrivals in each of its phases [mbarrier.init]. One thread makes it; others use it behind a
+// barrier of the block.
 static __device__ __forceinline__ void arrivals_init(uint64_t *barrier, unsigned n_arrivals)
 {
 #if __CUDA_ARCH__ >= 900
@@ -177,7 +179,8 @@ static __device__ __forceinline__ void arrivals_wait(uint64_t *barrier, unsigned
 #endif
 }
 
-// Copies `bytes`, which like both addresses is a multiple of 16, from global to shared memory, and lets the barrier's phase know [cp.async.bulk].
+// Copies `bytes`, which like both addresses is a multiple of 16, from global to shared memory, and lets the barrier's phase
+// know [cp.async.bulk].
 static __device__ __forceinline__ void copy_bulk(void *shared, const void *global, unsigned bytes, uint64_t *barrier)
 {
 #if __CUDA_ARCH__ >= 900
@@ -188,10 +191,11 @@ static __device__ __forceinline__ void copy_bulk(void *shared, const void *globa
 #endif
 }
 
-// ------------------------------------------------------------------------------------------ words that tell when they are there
+// ------------------------------------------------------------------------------- words that tell when they are there
 
-// Between blocks of one grid, all of which are there at once (LAUNCH_TOGETHER): each word in global memory carries its own news, so neither fences nor
-// counters are needed. A float's lowest bit is the parity of how often it has been written: who reads it knows the parity that he waits for.
+// Between blocks of one grid, all of which are there at once (LAUNCH_TOGETHER): each word in global memory carries its own
+// news, so neither fences nor counters are needed. A float's lowest bit is the parity of how often it has been written: who
+// reads it knows the parity that he waits for.
 static __device__ __forceinline__ void told_store(float *to, float value, unsigned parity)
 {
     const unsigned word = (__float_as_uint(value) & ~1u) | parity;
@@ -210,8 +214,8 @@ static __device__ __forceinline__ float told_wait(const float *from, unsigned pa
     return __uint_as_float(word);
 }
 
-// N times four words, each at a multiple of 16 bytes; zeros from NULL. All loads are on their way together; where they are many the last word alone is
-// asked for until it is there, lest asking takes what bandwidth the others need.
+// N times four words, each at a multiple of 16 bytes; zeros from NULL. All loads are on their way together; where they are many
+// the last word alone is asked for until it is there, lest asking takes what bandwidth the others need.
 template <int N>
 static __device__ __forceinline__ void told_wait_fours(float4 (&to)[N], const float *const (&from)[N], unsigned parity)
 {

@@ -1,5 +1,6 @@
-// One token's x as 16-bit integers, for products with types that have groups: x = scale * (256 high + low), both signed bytes, with one scale for each X_BLOCK
-// columns, by the rule of cpu/kernels/ref/quant.c. How they lie in shared memory, and what a lane multiplies.
+// One token's x as 16-bit integers, for products with types that have groups. x = scale * (256 high + low), both signed bytes,
+// with one scale for each X_BLOCK columns: the rule of cpu/kernels/ref/quant.c. How they lie in shared memory, and what a lane
+// multiplies.
 #pragma once
 #include "cuda/kernels/vec_quant.cuh"
 
@@ -8,9 +9,9 @@ enum {
     MOST_INTEGER = 32512 // 127 * 256: both bytes of it and of its negative are signed ones
 };
 
-// Bytes of x for `padded` columns. Integers: of q8 all high bytes, then all low ones; of q4 the high bytes of even columns, of odd ones, then
-// the low ones likewise; of six bits the high bytes of groups' first 16 columns, of their second 16, then the low ones likewise; then
-// (padded / X_BLOCK) scales.
+// Bytes of x for `padded` columns. For q8 all high bytes come first, then all low ones. For q4 the high bytes of even columns,
+// then of odd ones; then the low ones likewise. For six bits the high bytes of groups' first 16 columns, then of their second
+// 16; then the low ones likewise. Last come (padded / X_BLOCK) scales.
 template <class T> __host__ __device__ __forceinline__ size_t x_bytes(int padded)
 {
     return GROUPED<T> ? 2 * (size_t)padded + sizeof(float) * (padded / X_BLOCK) : sizeof(float) * padded;
@@ -49,7 +50,8 @@ template <class T> __device__ __forceinline__ void store_integers(uint8_t *xs, i
     to[3 * plane] = (uint16_t)two_bytes(low[1], low[3]);
 }
 
-// A warp rounds a block: by the rule of cpu/kernels/ref/quant.c. A NaN's magnitude, as bits, is above all numbers': its block's scale is NaN.
+// A warp rounds a block: by the rule of cpu/kernels/ref/quant.c. A NaN's magnitude, as bits, is above all numbers': its block's
+// scale is NaN.
 template <class T> __device__ __forceinline__ void quantise_block(uint8_t *xs, int padded, int block, float4 x)
 {
     const int lane = (int)threadIdx.x % 32;
@@ -73,8 +75,7 @@ template <class T> __device__ __forceinline__ void quantise_block(uint8_t *xs, i
 }
 
 // What a lane needs of x for a pack of step `step`.
-template <class T> struct quant_x;
-template <> struct quant_x<q8> {
+struct bytes_x {
     uint4 high, low;
     float scale;
     __device__ __forceinline__ void load(const uint8_t *xs, int padded, int step)
@@ -99,13 +100,9 @@ struct two_planes_x {
         scale = reinterpret_cast<const float *>(xs + 2 * padded)[8 * step + lane / 4];
     }
 };
-template <> struct quant_x<q4> : two_planes_x {
+template <class T> struct quant_x : two_planes_x {
 };
-template <> struct quant_x<q4n> : two_planes_x {
-};
-template <> struct quant_x<q5> : two_planes_x {
-};
-template <> struct quant_x<q6> : two_planes_x {
+template <> struct quant_x<q8> : bytes_x {
 };
 
 __device__ __forceinline__ int dot4(uint4 a, uint4 b, int sum)
@@ -116,7 +113,8 @@ __device__ __forceinline__ int dot4(uint4 a, uint4 b, int sum)
     return __dp4a((int)a.w, (int)b.w, sum);
 }
 
-// sum + pack · x, the pack's group scaled by `scale`; `more` has what the group has in the second plane. Sums of a group's products are integers below 2^31.
+// sum + pack · x, the pack's group scaled by `scale`; `more` has what the group has in the second plane. Sums of a group's
+// products are integers below 2^31.
 __device__ __forceinline__ float add_pack(float sum, uint4 pack, uint2, const struct quant_x<q8> &x, float scale)
 {
     const int total = 256 * dot4(pack, x.high, 0) + dot4(pack, x.low, 0);

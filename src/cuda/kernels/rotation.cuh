@@ -2,8 +2,8 @@
 #pragma once
 #include "cuda/kernels/cuda.h"
 
-// cos and sin of position * frequency radians, times scale. The product is a double's, as the CPU's is; in half turns its reduction is
-// exact, and needs none of the tables (in local memory) that sincos() has for large arguments.
+// cos and sin of position * frequency radians, times scale. The product is a double's, as the CPU's is. In half turns its
+// reduction is exact, without the tables in local memory that sincos() has for large arguments.
 __device__ static inline float2 rotation_of(int64_t position, double frequency, double scale)
 {
     double sine, cosine;

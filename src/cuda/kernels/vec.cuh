@@ -1,5 +1,5 @@
-// Weights in packs of 16 bytes: the largest load that a lane has. A warp's packs of one row are consecutive, so that each of its loads is
-// 512 bytes of whole sectors.
+// Weights in packs of 16 bytes: the largest load that a lane has. A warp's packs of one row are consecutive, so that each of
+// its loads is 512 bytes of whole sectors.
 #pragma once
 #include "cuda/kernels/cuda.h"
 
@@ -83,8 +83,8 @@ template <> __device__ __forceinline__ void unpack<float>(float (&x)[4], uint4 p
     x[3] = __uint_as_float(pack.w);
 }
 
-// The pack at `at`, of which `left` elements are there: zeros beyond. Where ALIGNED, `at` is a multiple of 16 bytes and a pack is there
-// wholly or not at all; else elements come one by one (their sectors from the L1 cache but for the first time).
+// The pack at `at`, of which `left` elements are there: zeros beyond. Where ALIGNED, `at` is a multiple of 16 bytes and a pack
+// is there wholly or not at all. Else elements come one by one, mostly from the L1 cache.
 template <class T, bool ALIGNED> __device__ __forceinline__ uint4 load_pack(const T *at, int left)
 {
     uint4 pack = {0, 0, 0, 0};

@@ -1,7 +1,8 @@
 // Quantised weights as docs/format.md has them: what a pack of them is. They lie on the device as in the file.
 //
-// q8, q4 and q4n rows begin at multiples of 32 and 16 bytes, whatever their width, since each is whole groups; q5's and q6's at multiples of 4 and
-// 8, for their groups have second planes; rows of the 8-bit floats are only as aligned as their width makes them, and rows' scales not at all.
+// Rows of q8, q4 and q4n begin at multiples of 32 and 16 bytes, whatever their width, since each is whole groups. Rows of q5
+// and q6 begin at multiples of 4 and 8, for their groups have second planes. Rows of the 8-bit floats are only as aligned as
+// their width makes them, and rows' scales not at all.
 #pragma once
 #include "cuda/kernels/vec.cuh"
 #include "model/quant_values.h"
@@ -14,7 +15,8 @@ struct q8 {
 struct q4 {
     uint8_t quants; // of two columns
 };
-// Integers of six bits: the low four bits of two columns, and in a second plane what more there is of them (model/quant_values.h).
+// Integers of six bits: the low four bits of two columns, and in a second plane what more there is of them
+// (model/quant_values.h).
 struct q4n {
     uint8_t quants;
 };
@@ -83,8 +85,8 @@ template <class T> __device__ __forceinline__ float group_scale(const void *w, i
     return scale_value(group_scales<T>(w, rows, cols)[(size_t)row * groups_of(cols) + group]);
 }
 
-// An fp8_e4m3 becomes an fp16 by moving its bits to where that type has them, with an exponent that is 8 too small; so do its subnormals. q6's
-// integers become bytes in the upper six bits.
+// An fp8_e4m3 becomes an fp16 by moving its bits to where fp16 has them; its exponent is then 8 too small, also of subnormals.
+// q6's integers become bytes in the upper six bits.
 template <class T> constexpr float BITS_FACTOR = 1;
 template <> inline constexpr float BITS_FACTOR<fp8_e4m3> = 256;
 template <> inline constexpr float BITS_FACTOR<q6> = 0.25f;
@@ -129,8 +131,8 @@ __device__ __forceinline__ unsigned minus_halves(unsigned pair, float both)
     return pair;
 }
 
-// Eight columns of six bits in a row as bytes with sign, times 1 / BITS_FACTOR: from the word of their low four bits, and from one with the further
-// bits of columns 2p and 2p + 1 lowest in byte p (load_eight, high_bits).
+// Eight columns of six bits in a row as bytes with sign, times 1 / BITS_FACTOR. `word` has their low four bits; `high` has the
+// further bits of columns 2p and 2p + 1 lowest in byte p (load_eight, high_bits).
 struct eight_bytes {
     unsigned first, second;
 };
@@ -168,7 +170,8 @@ template <> __device__ __forceinline__ struct eight_bytes signed_bytes<q4n>(unsi
     return {__byte_perm(even, odd, 0x5140), __byte_perm(even, odd, 0x7362)};
 }
 
-// What signed_bytes() needs beside the low bits, of the group's eight number `eight`, from the group's bytes in the second plane.
+// What signed_bytes() needs beside the low bits, of the group's eight number `eight`, from the group's bytes in the second
+// plane.
 template <class T>
 __device__ __forceinline__ unsigned high_bits(uint2 group, int eight)
 {
@@ -184,8 +187,8 @@ template <class T> __device__ __forceinline__ uint2 load_high(const uint8_t *at)
     return {HIGH_BYTES<T> == 4 ? *reinterpret_cast<const unsigned *>(at) : 0, 0};
 }
 
-// Eight columns in a row, from the words that have them, as four pairs of fp16 in order: exactly the quants, or the floats without
-// BITS_FACTOR. An integer u below 1024 in the lower bits of the fp16 1024 (0x6400) makes 1024 + u.
+// Eight columns in a row, from the words that have them, as four pairs of fp16 in order: exactly the quants, or the floats
+// without BITS_FACTOR. An integer u below 1024 in the lower bits of the fp16 1024 (0x6400) makes 1024 + u.
 __device__ __forceinline__ uint4 bytes_as_halves(unsigned first, unsigned second)
 {
     const unsigned a = first ^ 0x80808080u, b = second ^ 0x80808080u, upper = 0x64646464u;
@@ -256,6 +259,21 @@ template <class T> __device__ __forceinline__ float quant_value(const void *w, i
     const float2 both = word_to_floats<half>(pair == 0 ? halves.x : pair == 1 ? halves.y : pair == 2 ? halves.z : halves.w);
     return (col % 2 ? both.y : both.x) * column_scale<T>(w, rows, cols, row, col) * row_factor<T>(w, rows, cols, row);
 }
+
+// The cases of a switch over a matrix's type: each returns call<T>(…), T of this file.
+#define QUANT_CASE(TYPE, type, call, ...)                                                                                      \
+    case DTYPE_##TYPE:                                                                                                         \
+        return call<type>(__VA_ARGS__);
+#define QUANT_CASES(call, ...)                                                                                                 \
+    QUANT_TYPES(QUANT_CASE, call, __VA_ARGS__)                                                                                 \
+    QUANT_CASE(FP8, fp8_e4m3, call, __VA_ARGS__)                                                                               \
+    QUANT_CASE(FP8_E5M2, fp8_e5m2, call, __VA_ARGS__)
+// The value of call<T>(…) for a matrix's type; `otherwise` where that is not of this file.
+#define QUANT_CHOICE(TYPE, type, dtype, call, ...) (dtype) == DTYPE_##TYPE ? call<type>(__VA_ARGS__):
+#define QUANT_CALL(dtype, otherwise, call, ...)                                                                                \
+    (QUANT_TYPES(QUANT_CHOICE, dtype, call, __VA_ARGS__)(dtype) == DTYPE_FP8 ? call<fp8_e4m3>(__VA_ARGS__)                     \
+     : (dtype) == DTYPE_FP8_E5M2                                             ? call<fp8_e5m2>(__VA_ARGS__)                     \
+                                                                             : (otherwise))
 
 // Eight groups' scales, of which `left` are there, set out for shared memory. Where ALIGNED, all are there or none.
 template <bool ALIGNED> __device__ __forceinline__ void fetch_eight_scales(half *to, const half *from, int left)

@@ -20,8 +20,8 @@ void codes_shape(struct key_codes *c, int n_layers, const struct kv_cache *cache
 
 // ------------------------------------------------------------------------------------------ tables
 
-// Block i: KV head i of all layers'. A component's 16 values become bytes: value = scale * byte + middle, off by at most scale / 2, where scale is a
-// 254th of their span. They do not depend on the query, so a key's bytes serve all heads of a group.
+// Block i: KV head i of all layers'. A component's 16 values become bytes: value = scale * byte + middle, off by at most scale
+// / 2, where scale is a 254th of their span. They do not depend on the query, so a key's bytes serve all heads of a group.
 static __global__ void code_tables_kernel(struct key_codes c, int dims)
 {
     grid_dependency_wait();
@@ -66,8 +66,8 @@ struct code_append {
     struct kv_policy policy;
 };
 
-// Block (t, kv_head): token t's key. Reads 4 head_dim bytes of it and 64 head_dim of centroids, which all tokens share; changes head_dim / (2 d_sub)
-// bytes. T: of the cache's rows.
+// Block (t, kv_head): token t's key. Reads 4 head_dim bytes of it and 64 head_dim of centroids, which all tokens share; changes
+// head_dim / (2 d_sub) bytes. T: of the cache's rows.
 template <int D_SUB, class T> static __global__ void code_append_kernel(struct code_append a)
 {
     grid_dependency_launch();

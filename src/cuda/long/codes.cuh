@@ -1,12 +1,13 @@
 // Where codes lie, how a sub-vector is encoded, and how codes become bytes of a table.
 //
-// A tile is 256 slots of one KV head. Its sub-quantisers are taken four at a time, and for each four there is one 16-byte word for each lane
-// of a warp, so that a warp's load is 512 bytes in a row. Lane 4 n + t has of sub-quantiser 4 i + t the codes of 32 keys:
+// A tile is 256 slots of one KV head. Its sub-quantisers are taken four at a time. For each four there is one 16-byte word for
+// each lane of a warp, so a warp's load is 512 bytes in a row. Lane 4 n + t has of sub-quantiser 4 i + t the codes of 32 keys:
 //
 //     word r / 2, nibble 4 (r % 2) + x:  key 32 r + 8 (n / 2) + 2 x + n % 2,   r < 8, x < 4
 //
-// which is how the tensor cores want the second matrix of a product (mma_m16n8k32_s8): n is its column, and four keys x of one component take the
-// place of four components of one key (codes_score.cu). The two columns that a lane has in the result are neighbours.
+// which is how the tensor cores want the second matrix of a product (mma_m16n8k32_s8): n is its column, and four keys x of one
+// component take the place of four components of one key (codes_score.cu). The two columns that a lane has in the result are
+// neighbours.
 #pragma once
 #include "cuda/long/codes.h"
 
@@ -23,8 +24,8 @@ __host__ __device__ static inline struct code_place code_place(int rows, int slo
     return {(four * 32 + n * 4 + sub % 4) * 4 + r / 2, r % 2 * 16 + x * 4};
 }
 
-// The nearest of a sub-quantiser's centroids, (d_sub, 16), to x by L2, the lower one of equals; 0 where no distance is a number: as the CPU's, to the
-// bit (cpu/kernels/nomad.h).
+// The nearest of a sub-quantiser's centroids, (d_sub, 16), to x by L2, the lower one of equals; 0 where no distance is a
+// number. To the bit the CPU's (cpu/kernels/nomad.h).
 template <int D_SUB> __device__ static inline int nearest_centroid(const float (&x)[D_SUB], const float4 *centroids)
 {
     float least = INFINITY;
@@ -49,8 +50,8 @@ template <int D_SUB> __device__ static inline int nearest_centroid(const float (
     return nearest;
 }
 
-// Puts a code into its place. Other threads may be changing other nibbles of the word: this one's changes by what is added, and nothing is
-// carried out of it.
+// Puts a code into its place. Other threads may be changing other nibbles of the word: this one's changes by what is added, and
+// nothing is carried out of it.
 __device__ static inline void place_code(unsigned *codes, int rows, int slot, int sub, int code)
 {
     const struct code_place place = code_place(rows, slot, sub);
@@ -75,8 +76,9 @@ __device__ static inline void encode_key(unsigned *codes, const float *centroids
     }
 }
 
-// The bytes that eight codes stand for in a table of 16, four in each half: byte x of half h from nibble 4 h + x of the word. prmt picks four bytes of
-// eight by three bits each, so both halves of the table are asked, and a third one picks by the fourth bits.
+// The bytes that eight codes stand for in a table of 16, four in each half. Byte x of half h comes from nibble 4 h + x of the
+// word. prmt picks four bytes of eight by three bits each, so both halves of the table are asked, and a third one picks by the
+// fourth bits.
 struct code_picks {
     unsigned low,
         high; // the lower three bits of each code; from the fourth: this half of the table or that, for each of four bytes

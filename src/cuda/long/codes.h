@@ -1,6 +1,6 @@
-// Codes of keys on the device: each key of d components is cut into d / d_sub sub-vectors, and each of these replaced by the number of the
-// nearest of 16 centroids (NoMAD: Zhang et al., arXiv 2403.01273; the codebooks are those of model/codebook.h). The codes are the CPU's; how they
-// lie and how they are scored is this device's own: see codes.cuh and codes_score.cu.
+// Codes of keys on the device. A key of d components is cut into d / d_sub sub-vectors; each becomes the number of the nearest
+// of 16 centroids (NoMAD: Zhang et al., arXiv 2403.01273; the codebooks are those of model/codebook.h). The codes are the
+// CPU's; how they lie and how they are scored is this device's own: see codes.cuh and codes_score.cu.
 #pragma once
 #include "cuda/kernels/kernels.h"
 
@@ -50,8 +50,8 @@ static inline double codes_key_bytes(const struct key_codes *c)
 // Fills tables and ranges from the centroids, which are there.
 yalm_status codes_tables(const struct key_codes *c, cudaStream_t stream, yalm_error *error);
 
-// Codes of positions [step->position, step->position + n) in codes' layer `layer`: from keys (n, n_kv_heads, head_dim), rotated, as they were before
-// the cache rounded them; or, where keys is NULL, from the rows of the cache's layer `cache_layer`.
+// Codes of positions [step->position, step->position + n) in codes' layer `layer`. They are made from keys (n, n_kv_heads,
+// head_dim), rotated and not yet rounded; where keys is NULL, from the rows of the cache's layer `cache_layer`.
 yalm_status codes_append(const struct key_codes *c, int layer, const struct step *step, const float *keys,
                          const struct kv_cache *cache, int cache_layer, int n, cudaStream_t stream, yalm_error *error);
 

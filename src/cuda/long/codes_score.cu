@@ -3,27 +3,31 @@
 //     score[i, j] = Σ_c q[i, c] centroid[c, code of key j in c's sub-quantiser],  c < d
 //                 ≈ base[i] + step[i] Σ_c query[i, c] table[c, code]
 //
-// with the centroids' components as bytes (scale_c * table + middle_c: code_tables_kernel), the query's as bytes too (q_c scale_c = step * query),
-// and base = Σ_c q_c middle_c. The sum is exact. It is off by at most Σ_c |q_c| scale_c / 2 + step / 2 Σ_c |table_c|: on average less than the
-// CPU's tables of 8-bit products lose, by whose largest row all of a query's entries are scaled, too.
+// with the centroids' components as bytes (scale_c * table + middle_c: code_tables_kernel), the query's as bytes too (q_c
+// scale_c = step * query), and base = Σ_c q_c middle_c. The sum is exact. It is off by at most Σ_c |q_c| scale_c / 2 + step / 2
+// Σ_c |table_c|. On average that is less than the CPU's tables of 8-bit products lose, whose entries are all scaled by a
+// query's largest row.
 //
-// Bytes: rows / 2 a key and KV head (64 for d = 128, d_sub = 1), for all queries of a group at once, and 4 written for each query. Which
-// limit that meets decides the form; an H200's multiprocessor reads about 16 bytes in a cycle, so a key of 64 bytes may take 3.9 cycles:
+// Bytes: rows / 2 a key and KV head (64 for d = 128, d_sub = 1), for all queries of a group at once, and 4 written for each
+// query. Which limit that meets decides the form; an H200's multiprocessor reads about 16 bytes in a cycle, so a key of 64
+// bytes may take 3.9 cycles:
 //
-//  - Tables of products with the query, in shared memory: 128 words a key and query, 32 in a cycle, are 4 cycles and, with three integer
-//    instructions each, at 64 lanes in a cycle, 6. With four queries' bytes in a word 12, for adding them up.
-//  - The same in registers, looked up by prmt: 11 instructions for 8 codes and 4 more to add bytes up are 3.8 cycles for one query, but 10 of the 15
-//    are once more for every other: 11 with four queries.
-//  - Here: bytes do not depend on the query, so 128 / 8 * 11 instructions are 2.8 cycles whatever the group. The products are the tensor
-//    cores', half an mma a key for each four queries: 0.8 cycles beside it. All queries of a group cost what one does, less than the bytes.
+// - Tables of products with the query, in shared memory: 128 words a key and query, 32 in a cycle, are 4 cycles. With three
+//   integer instructions each, at 64 lanes in a cycle, they are 6; with four queries' bytes in a word 12, for adding them up.
+// - The same in registers, looked up by prmt: 11 instructions for 8 codes and 4 more to add bytes up are 3.8 cycles for one
+//   query. But 10 of the 15 are once more for every other: 11 cycles with four queries.
+// - Here bytes do not depend on the query, so 128 / 8 * 11 instructions are 2.8 cycles whatever the group. The products are the
+//   tensor cores', half an mma a key for each four queries: 0.8 cycles beside it. All queries of a group cost what one does,
+//   less than the bytes.
 //
-// prmt looks up one table at a time: a register gets the same component of four keys, where the second matrix of a product (m16n8k32) has four
-// components of one key. So the four keys stand where components do, and the first matrix has each query four times, for key x with zeros
-// but in x's place: rows 4 v + x of four queries v, and eight components at once. Three quarters of the products are with zeros; they cost nothing
-// that is needed elsewhere.
+// prmt looks up one table at a time: a register gets the same component of four keys, where the second matrix of a product
+// (m16n8k32) has four components of one key. So the four keys stand where components do. The first matrix has each of four
+// queries v four times, as rows 4 v + x with zeros but in key x's place; it takes eight components at once. Three quarters of
+// the products are with zeros; they cost nothing that is needed elsewhere.
 //
-// A block takes parts of 1,024 slots in turn (selective.h), each of its warps a tile of 256 (codes.cuh), and keeps SCORE_DEPTH 16-byte
-// copies on their way to shared memory for each lane, over the ends of tiles: 4 KB a warp, 64 KB on a multiprocessor of 16 of them.
+// A block takes parts of 1,024 slots in turn (selective.h), each of its warps a tile of 256 (codes.cuh). For each lane
+// SCORE_DEPTH 16-byte copies are on their way to shared memory, over the ends of tiles: 4 KB a warp, 64 KB on a multiprocessor
+// of 16 of them.
 #include "cuda/kernels/kv_rows.cuh"
 #include "cuda/long/codes.cuh"
 #include "cuda/long/selective.cuh"
@@ -74,7 +78,8 @@ template <int D_SUB> __device__ static inline struct component_place component_p
 
 // ------------------------------------------------------------------------------------------ queries
 
-// Fragments of the first matrix, (TILES, dims / 8, 32), and each query's base and step. A warp takes a query; absent ones are zeros. q: the first.
+// Fragments of the first matrix, (TILES, dims / 8, 32), and each query's base and step. A warp takes a query; absent ones are
+// zeros. q: the first.
 template <int D_SUB, int TILES>
 __device__ static inline void stage_queries(const struct scoring &a, uint4 *fragments, float2 *linear, const float *q,
                                             const float2 *ranges, int n_queries)
@@ -118,7 +123,8 @@ __device__ static inline void stage_queries(const struct scoring &a, uint4 *frag
 
 // ------------------------------------------------------------------------------------------ codes
 
-// A tile's words on their way, one unit after another; after the last one the block's next part's, as far as the token sees keys there.
+// A tile's words on their way, one unit after another; after the last one the block's next part's, as far as the token sees
+// keys there.
 struct code_stream {
     const uint4 *at; // this lane's next word
     int part, unit;
@@ -157,7 +163,8 @@ __device__ static inline void fetch_unit(struct code_stream &stream, uint4 *to, 
     copy_async_commit();
 }
 
-// One step: two components of each lane, whose codes are `first` and `second` (the same word where one code stands for both), times the queries.
+// One step: two components of each lane, whose codes are `first` and `second` (the same word where one code stands for both),
+// times the queries.
 template <int TILES>
 __device__ static inline void multiply_step(int (&sum)[TILES][8][4], const uint4 *fragments, int fragment_stride, uint4 first,
                                             uint4 second, uint4 first_table, uint4 second_table)

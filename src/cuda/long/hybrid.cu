@@ -1,12 +1,12 @@
 // Hybrid attention: keys are scored by their codes (codes.h), and selective.h does the rest.
 //
-// For each key and KV head that reads rows / 2 bytes of codes (64 at d = 128, d_sub = 1) and of the selected ones key and value; the scores, 4 bytes
-// for each query head, go through the L2 cache, which holds those of a layer at 128k (16.8 MB for 32 heads).
+// For each key and KV head it reads rows / 2 bytes of codes (64 at d = 128, d_sub = 1), and of selected ones key and value. The
+// scores, 4 bytes for each query head, go through the L2 cache, which holds those of a layer at 128k (16.8 MB for 32 heads).
 #include "cuda/attention/attention.cuh"
 #include "cuda/long/method.h"
 
-// What the further launches of a layer cost, in bytes that each multiprocessor could read meanwhile: on an H100 some 44 us (docs/attention.md), in which
-// each of its 132 could read 1 MB.
+// What the further launches of a layer cost, in bytes that each multiprocessor could read meanwhile. On an H100 they take some
+// 44 us (docs/attention.md), in which each of 132 could read 1 MB.
 enum { STEP_BYTES = 1 << 20 };
 
 // ------------------------------------------------------------------------------------------ sizes

@@ -1,6 +1,7 @@
-// The mean v̄ of the values that a token sees, as running sums: what has come into sight is added, what is out of sight (a sliding window),
-// or was rolled back, is taken away. A sum is of multiples of 2^-24 in double precision, and so exact while it stays below 2^29: it depends on
-// which positions it covers alone, not on the way there, nor on the order in which threads add. As cpu/long/mean.c.
+// Keeps the mean v̄ of the values that a token sees, as running sums. Values that come into sight are added; those that leave
+// it (a sliding window) or were rolled back are taken away. A sum is of multiples of 2^-24 in double precision, and so exact
+// while it stays below 2^29. It depends on the positions that it covers alone, not on the order in which threads add. As
+// cpu/long/mean.c.
 #include "cuda/kernels/kv_policy.cuh"
 #include "cuda/kernels/kv_rows.cuh"
 #include "cuda/long/selective.h"
@@ -29,8 +30,9 @@ __device__ static inline double sum_positions(const struct sums &s, const struct
     return sum * 0x1p-24;
 }
 
-// Block i: the sums of one layer's one KV head come to cover what the token at step->position sees before itself. Reads the values of positions
-// that come or go: one in the usual step, all after a prefill. Dynamic shared memory: a double for each thread.
+// Block i: the sums of one layer's one KV head come to cover what the token at step->position sees before itself. Reads the
+// values of positions that come or go: one in the usual step, all after a prefill. Dynamic shared memory: a double for each
+// thread.
 template <class T> static __global__ void cover_kernel(struct sums s)
 {
     SHARED_DYNAMIC(double, partial);
@@ -70,7 +72,8 @@ template <class T> static __global__ void cover_kernel(struct sums s)
     }
 }
 
-// Before positions [step->position, + n) are written without the sums following: nothing is covered any more where they may overwrite what is.
+// Before positions [step->position, + n) are written without the sums following: nothing is covered any more where they may
+// overwrite what is.
 static __global__ void forget_kernel(struct sums s)
 {
     grid_dependency_launch();

@@ -1,4 +1,5 @@
-// What a session keeps for its attention method, and what a method is: how it scores keys, and how many it wants. The rest is the same for all (selective.h).
+// What a session keeps for its attention method, and what a method is: how it scores keys, and how many it wants. The rest is
+// the same for all (selective.h).
 #pragma once
 #include "cuda/long/hybrid.h"
 #include "cuda/long/selective.h"
@@ -41,8 +42,8 @@ yalm_status method_find(const struct cuda_method_table **table, const char *name
 
 // Keys that the token at `position` selects from: the sinks apart are not among them.
 int selective_n_keys(const struct kv_policy *policy, int64_t position);
-// The least number of keys, to 64, at which bytes() of one KV head and what its further steps cost are less than dense attention's; beyond the keys
-// that a token ever sees where none is. As on the CPU.
+// The least number of keys, to 64, at which the method costs less than dense attention: bytes() of one KV head and its further
+// steps. Where there is none, more than a token ever sees. As on the CPU.
 int selective_break_even(const struct cuda_state *s, double (*bytes)(const struct cuda_state *s, int n), double step_bytes);
 void selective_plan(struct cuda_state *s);
 void selective_take_kept(struct cuda_state *s, struct cuda_blocks *b); // the running sums, where selective.tail

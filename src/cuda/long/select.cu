@@ -1,22 +1,24 @@
-// From approximate scores to the selected keys, exactly: the k slots of a KV head with the largest weights, of equal ones those with the lower
-// slot, ascending; as cpu/long/select.c. Nothing is sorted, and all of the device looks at the keys:
+// From approximate scores to the selected keys, exactly: the k slots of a KV head with the largest weights, of equal ones those
+// with the lower slot, ascending; as cpu/long/select.c. Nothing is sorted, and all of the device looks at the keys:
 //
-//     w_j = Σ_group ŝ_j = Σ_i e^(x_ij - max_i) / sum_i          over all visible slots j, and how many have each first digit       (weigh)
-//     the k-th weight's first digit d; slots with larger ones are counted, those with d become candidates                        (collect)
-//     the k-th weight among the candidates, and where each part's rows begin                                  (collect's last block)
-//     rows = the slots above it, of those that equal it the first, and those that always belong                                  (place)
+//     weigh    w_j = Σ_group ŝ_j = Σ_i e^(x_ij - max_i) / sum_i over all visible slots j, and how many have each first digit
+//     collect  the k-th weight's first digit d; slots with larger ones are counted, those with d become candidates. The last
+//              block finds the k-th weight among the candidates, and where each part's rows begin
+//     place    rows = the slots above it, of those that equal it the first, and those that always belong
 //
-// Where keys are drawn (engine/hybrid.h, cpu/long/chance.h) all this is done with w_j / u_j in place of w_j, and the threshold is the (k + 1)-th, θ. It costs no launch
-// and no byte of the keys' but 4 for each row: ln max(1, θ / w_j).
+// Where keys are drawn (engine/hybrid.h, cpu/long/priority.h) all this is done with w_j / u_j in place of w_j, and the threshold
+// is the (k + 1)-th, θ. It costs no launch and no byte of the keys' but 4 for each row: ln max(1, θ / w_j).
 //
-// A KV head's slots are shared among blocks in parts of PART_KEYS, which they take in turns; "last" is by a ticket, so nobody waits. First digits are
-// a 128th apart about the weights' mean (struct digits): candidates are a few of a thousand keys where weights differ as a softmax's do, some of a
-// hundred where scores differ by a twentieth, all of them where all are equal. Those of weight 0 are counted only: where a few scores are far above all
-// others, as random models have them, they are most keys. Bytes, of a KV head with S keys and g queries: 4 g S read and 4 S
-// written (weigh), 4 S read (collect), 4 S read (place), all of which the L2 cache holds.
+// A KV head's slots are shared among blocks in parts of PART_KEYS, which they take in turns; "last" is by a ticket, so nobody
+// waits. First digits are a 128th apart about the weights' mean (struct digits). Candidates are a few of a thousand keys where
+// weights differ as a softmax's do, some of a hundred where scores differ by a twentieth, all where all are equal. Those of
+// weight 0 are counted only: where a few scores are far above all others, as random models have them, they are most keys. Bytes
+// of a KV head with S keys and g queries, all in the L2 cache: 4 g S read and 4 S written (weigh), 4 S read (collect), 4 S read
+// (place).
 #include "cuda/long/select.cuh"
 
-// True in all threads of the block that is the last of `n_blocks` to come here; what the others wrote can then be read with __ldcg().
+// True in all threads of the block that is the last of `n_blocks` to come here; what the others wrote can then be read with
+// __ldcg().
 __device__ static inline bool last_block(unsigned *ticket, unsigned n_blocks, unsigned *shared)
 {
     __threadfence();
@@ -114,9 +116,8 @@ static __global__ void __launch_bounds__(SELECT_THREADS, 4) weigh_kernel(struct 
 
 // ------------------------------------------------------------------------------------------ candidates
 
-// What the keys that do not always belong are held against: those whose first digit is above `digit` are selected, of those with it the `rank` largest; one less
-// where keys are drawn.
-// No key has digit SELECT_BINS; all are above -1.
+// The bound for keys that do not always belong. Those whose first digit is above `digit` are selected, and the `rank` largest
+// of those with it; one less where keys are drawn. No key has digit SELECT_BINS; all are above -1.
 struct sieve {
     int digit, rank;
 };
@@ -162,7 +163,8 @@ __device__ __forceinline__ void flush_candidates(const struct selecting &s, int 
     __syncthreads();
 }
 
-// A part's candidates, and how many of its keys are selected whatever becomes of these. Zeros are all equal: nobody needs to look at them again.
+// A part's candidates, and how many of its keys are selected whatever becomes of these. Zeros are all equal: nobody needs to
+// look at them again.
 __device__ __forceinline__ void collect_part(const struct selecting &s, const struct wanted &w, const struct digits &digits,
                                              const struct sieve &sieve, int kv_head, int part, struct staged &staged,
                                              int *shared)
@@ -196,8 +198,8 @@ __device__ __forceinline__ void collect_part(const struct selecting &s, const st
     staged.n += total % 65536;
 }
 
-// How many of each part's candidates are above the threshold, and equal it: (n_parts) each, shared memory. Neighbours in the list are mostly of one
-// part, so a warp's are added at once.
+// How many of each part's candidates are above the threshold, and equal it: (n_parts) each, shared memory. Neighbours in the
+// list are mostly of one part, so a warp's are added at once.
 __device__ __forceinline__ void count_candidates(const struct selecting &s, int kv_head, int n, float threshold, int *above,
                                                  int *equal)
 {
@@ -220,8 +222,8 @@ __device__ __forceinline__ void count_candidates(const struct selecting &s, int 
     __syncthreads();
 }
 
-// Where each part's rows begin, and how many of its candidates that equal the threshold are among them, of which `ties` are in all. zeros: all
-// candidates do.
+// Where each part's rows begin, and how many of its candidates that equal the threshold are among them, of which `ties` are in
+// all. zeros: all candidates do.
 __device__ __forceinline__ void place_parts(const struct selecting &s, int kv_head, int ties, bool zeros, const int *above,
                                             const int *equal, int *shared)
 {

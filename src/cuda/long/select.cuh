@@ -48,8 +48,8 @@ __device__ static inline struct wanted wanted_of(const struct selecting &s)
 // 1 / u of a key (engine/hybrid.h), by which its weight becomes a priority. In registers: no table is read.
 __device__ static inline float lift_of(const struct selecting &s, int kv_head, int number)
 {
-    const unsigned phase = (s.first_head + (unsigned)kv_head) * CHANCE_APART % CHANCE_PHASES;
-    return __fdividef(0x1p32f, (float)(((unsigned)number + 1 + phase) * CHANCE_TURN) + 0.5f);
+    const unsigned phase = (s.first_head + (unsigned)kv_head) * PRIORITY_APART % PRIORITY_PHASES;
+    return __fdividef(0x1p32f, (float)(((unsigned)number + 1 + phase) * PRIORITY_TURN) + 0.5f);
 }
 
 __device__ static inline bool always_kept(const struct wanted &w, int number)
@@ -57,9 +57,9 @@ __device__ static inline bool always_kept(const struct wanted &w, int number)
     return number < w.first || number >= w.v.n - w.local;
 }
 
-// Weights' first digits: coarse, but for those from a 16th of the mean to 16 times it, a finer 1024. None is below the least normal number but 0, which
-// is digit 0. (A query's weights sum to 1, so the mean is known; and
-// where weights hardly differ all are close to it.)
+// Weights' first digits: coarse, but for those from a 16th of the mean to 16 times it, a finer 1024. None is below the least
+// normal number but 0, which is digit 0. (A query's weights sum to 1, so the mean is known; and where weights hardly differ all
+// are close to it.)
 struct digits {
     unsigned low; // bits of the least weight that has a fine digit; a multiple of 2^COARSE_SHIFT
 
@@ -118,8 +118,8 @@ __device__ __forceinline__ int block_sum_before(int x, int *sums, int *total)
     return before;
 }
 
-// The digit, from the largest on, at which the k-th of what the bins count is, 1 <= k <= their sum, to found[0], and its rank among those that have it to
-// found[1]. bins: of SELECT_BINS this thread's own; shared: (SELECT_WARPS).
+// Finds the digit, from the largest on, of the k-th of what the bins count, 1 <= k <= their sum: to found[0]. Its rank among
+// those with this digit goes to found[1]. bins: of SELECT_BINS this thread's own; shared: (SELECT_WARPS).
 __device__ __forceinline__ void find_digit(const unsigned (&bins)[DIGIT_EACH], int k, int *found, int *shared)
 {
     int own = 0, total;
@@ -150,8 +150,9 @@ template <class Load> __device__ __forceinline__ void own_bins(unsigned (&bins)[
         bins[i] = load(SELECT_BINS - 1 - DIGIT_EACH * (int)threadIdx.x - i);
 }
 
-// The k-th largest of the values whose bits from `known` on are those of prefix, 1 <= k <= how many there are: by histograms of the next 11 bits
-// in turn. *ties: its rank among those that equal it. Values with the sign bit take no part. bins: (SELECT_BINS), shared: (SELECT_WARPS + 2).
+// The k-th largest of the values whose bits from `known` on are those of prefix, by histograms of the next 11 bits in turn. 1
+// <= k <= how many there are. *ties: its rank among those that equal it. Values with the sign bit take no part. bins:
+// (SELECT_BINS), shared: (SELECT_WARPS + 2).
 __device__ __forceinline__ unsigned kth_bits(const float *values, int n, unsigned prefix, int known, int k, int *ties,
                                              unsigned *bins, int *shared)
 {

@@ -1,4 +1,5 @@
-// What a method's kernels share with those of selective.h: which keys a token sees, by slot, and what a part of the scores leaves behind.
+// What a method's kernels share with those of selective.h: which keys a token sees, by slot, and what a part of the scores
+// leaves behind.
 #pragma once
 #include "cuda/attention/attention.cuh"
 #include "cuda/kernels/kv_rows.cuh"
@@ -42,8 +43,8 @@ __device__ static inline bool part_has_keys(const struct visible &v, int part)
     return (first < v.slot + v.n && last > v.slot) || (v.slot + v.n > v.capacity && first < through);
 }
 
-// part_stats of one head from what each thread of the block has seen: its largest score, and Σ e^(score - max). All threads call it; shared: (64)
-// floats, free again after the next barrier.
+// part_stats of one head from what each thread of the block has seen: its largest score, and Σ e^(score - max). All threads
+// call it; shared: (64) floats, free again after the next barrier.
 __device__ static inline void leave_part_stats(float2 *to, float max, float sum, float *shared)
 {
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, n_warps = (int)blockDim.x / 32;
@@ -63,8 +64,8 @@ __device__ static inline void leave_part_stats(float2 *to, float max, float sum,
     }
 }
 
-// Exact scores of the sinks that stand apart, for the queries of one KV head: a warp for each (query, sink). Called by all threads of part 0's
-// block. keys: the KV head's.
+// Exact scores of the sinks that stand apart, for the queries of one KV head: a warp for each (query, sink). Called by all
+// threads of part 0's block. keys: the KV head's.
 template <class T>
 __device__ static inline void score_sinks(float *sink_scores, const float *sink_q, const struct kv_rows<T> &keys, int kv_head,
                                           int group, int n_sinks, int sinks_apart, int head_dim)

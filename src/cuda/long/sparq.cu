@@ -1,12 +1,12 @@
-// SparQ on the GPU (Ribar et al., arXiv 2312.04985): the second copy of the keys and the approximate scores. With d components and a group of
-// query heads that share a KV head,
+// SparQ on the GPU (Ribar et al., arXiv 2312.04985): the second copy of the keys and the approximate scores. With d components
+// and a group of query heads that share a KV head,
 //
 //     i1 = the r components in which Σ_group |q| is largest                                     (prepare)
 //     q' = q[i1] / sqrt(Σ_i1 |q_i| / Σ |q_i|)      q has its factor 1 / √d already              (prepare)
 //     x_j = q' · K[j, i1]                          for all slots j                              (score)
 //
-// What differs from the paper: i1 is the group's, the copy may be int8 or 4 bits with a scale a key (sparq_copy.cuh), scores stay in registers while
-// all r components go by, and what comes next is in select.cu and attention_decode.cu.
+// It differs from the paper: i1 is the group's, the copy may be int8 or 4 bits with a scale a key (sparq_copy.cuh), and scores
+// stay in registers while all r components go by. The next steps are in select.cu and attention/decode.cu.
 #include "cuda/long/method.h"
 #include "cuda/long/selective.cuh"
 #include "cuda/long/sparq_copy.cuh"
@@ -56,7 +56,8 @@ __device__ static inline void copy_row(const struct sparq_args &a, int kv_head, 
     copy_key<COPY>(keys, slot, a.scales ? a.scales + (size_t)kv_head * a.t.ld : NULL, put);
 }
 
-// Block (i, kv_head): APPEND_TOKENS of step->n tokens, whose rows are in the cache. Reads rows, writes runs: turned in shared memory.
+// Block (i, kv_head): APPEND_TOKENS of step->n tokens, whose rows are in the cache. Reads rows, writes runs: turned in shared
+// memory.
 template <class T, class COPY> static __global__ void __launch_bounds__(APPEND_THREADS) append_kernel(struct sparq_args a)
 {
     enum { STRIDE = APPEND_TOKENS + 2 };
@@ -78,8 +79,8 @@ template <class T, class COPY> static __global__ void __launch_bounds__(APPEND_T
 
 // ------------------------------------------------------------------------------------------ the queries
 
-// Block kv_head: its largest components, ascending, of equal ones the first; and its queries' values there. Also the copy of the token's own key. A
-// component's rank is how many are before it: head_dim² comparisons, in shared memory.
+// Block kv_head: its largest components, ascending, of equal ones the first; and its queries' values there. Also the copy of
+// the token's own key. A component's rank is how many are before it: head_dim² comparisons, in shared memory.
 template <class T, class COPY> static __global__ void __launch_bounds__(PREPARE_THREADS) prepare_kernel(struct sparq_args a)
 {
     SHARED_ARRAY(float, sums, ATTENTION_MAX_DIM);
@@ -152,8 +153,9 @@ __device__ static inline void score_sinks_of(const struct sparq_args &a, int kv_
         score_sinks_as<half>(a, kv_head, sinks);
 }
 
-// One part's share of a KV head's runs on its way to shared memory, STAGE_RUNS components at a time: 16 bytes a thread and copy, neighbouring threads
-// neighbouring bytes, whatever the elements. (Loads to registers looked simpler; but the compiler moved each next to its use, down to two in flight.)
+// Copies one part's share of a KV head's runs to shared memory, STAGE_RUNS components at a time. A thread copies 16 bytes at a
+// time, neighbouring threads neighbouring bytes. (Loads to registers looked simpler; but the compiler moved each next to its
+// use, down to two in flight.)
 template <class COPY> struct run_stream {
     enum { RUN = SCORE_THREADS * (int)sizeof(struct copy_pack<COPY>), STAGE_RUNS = STAGE_BYTES / RUN };
     uint4 *ring;       // (STAGES, STAGE_BYTES), shared
@@ -234,9 +236,9 @@ __device__ __forceinline__ void leave_scores(const struct sparq_args &a, const s
     }
 }
 
-// Block (part, kv_head): of up to HEADS queries at a time. Bytes, of a KV head with S keys: S r elements of the copy once for each HEADS queries, and
-// 4 S written for each query. Operations: 2 r S for each query. Bound by reading: a block has two to three stages of 4 KB under way.
-// Dynamic shared memory: (r, HEADS) floats and r ints.
+// Block (part, kv_head): of up to HEADS queries at a time. Bytes, of a KV head with S keys: S r elements of the copy once for
+// each HEADS queries, and 4 S written for each query. Operations: 2 r S for each query. Bound by reading: a block has two to
+// three stages of 4 KB under way. Dynamic shared memory: (r, HEADS) floats and r ints.
 template <class COPY, int HEADS>
 static __global__ void __launch_bounds__(SCORE_THREADS, HEADS == 8 ? 3 : 4) score_kernel(struct sparq_args a)
 {
@@ -408,7 +410,8 @@ static yalm_status sparq_check(const struct model_config *config, const yalm_ses
     return YALM_OK;
 }
 
-// Traffic in elements is S r + 2 k d of the dense 2 S d: half of the wanted ratio for each term, r = ratio d and k = ratio S / 2 (as cpu/long/sparq.c).
+// Traffic in elements is S r + 2 k d of the dense 2 S d. Each term gets half of the wanted ratio: r = ratio d and k = ratio S /
+// 2 (as cpu/long/sparq.c).
 static yalm_status sparq_plan(struct cuda_state *s, const struct backend_plan *plan, yalm_error *error)
 {
     struct settings settings;

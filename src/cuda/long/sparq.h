@@ -1,7 +1,7 @@
 // SparQ attention on the GPU (Ribar et al., arXiv 2312.04985): how it scores; the steps are in selective.h.
 //
-// Keys are kept twice: rows, which the selected are read from, and component-major, which scores are computed from: each component of all slots
-// of a KV head is one run of memory, so that r components are r long streams. A key joins that copy when it is appended.
+// Keys are kept twice: as rows, from which selected ones are read, and by component, for scores. Each component of all slots of
+// a KV head is one run of memory, so r components are r long streams. A key joins that copy when it is appended.
 #pragma once
 #include "cuda/kernels/kernels.h"
 

@@ -1,8 +1,9 @@
 // SparQ's second copy of the keys (sparq.h): how its elements are rounded, where they lie, and how scores take them from there.
 //
-// Of a KV head it is (head_dim, ld): each component of all slots is one run. A run's elements are of COPY: half; int8_t; or nibble, of which groups of
-// NIBBLE_GROUP slots are NIBBLE_GROUP / 2 bytes, byte j with slot j of the group in its low half and slot j + NIBBLE_GROUP / 2 in the high one, each
-// increased by 8 (as the CPU's: cpu/kernels/sparse.h). int8 and 4 bits have a scale a key, the largest magnitude being 127 and 7.
+// Of a KV head it is (head_dim, ld): each component of all slots is one run. A run's elements are of COPY: half, int8_t or
+// nibble. NIBBLE_GROUP slots of nibbles are NIBBLE_GROUP / 2 bytes: byte j has slot j of the group in its low half and slot j +
+// NIBBLE_GROUP / 2 in the high one, each increased by 8. So are the CPU's (cpu/kernels/sparse.h). int8 and 4 bits have a scale
+// a key, the largest magnitude being 127 and 7.
 #pragma once
 #include "cuda/kernels/kv_rows.cuh"
 #include "cuda/kernels/reduce.cuh"
@@ -15,7 +16,8 @@ struct nibble {
 
 // ------------------------------------------------------------------------------------------ rounding
 
-// A key's scale, from this lane's part of it, as the CPU finds it. int8: 0 for keys too small, NaN where something is not finite.
+// A key's scale, from this lane's part of it, as the CPU finds it. int8: 0 for keys too small, NaN where something is not
+// finite.
 template <class COPY> __device__ static inline float key_scale(float largest, bool finite);
 template <> __device__ inline float key_scale<int8_t>(float largest, bool finite)
 {
@@ -31,7 +33,8 @@ template <> __device__ inline float key_scale<half>(float, bool)
     return 1.0f;
 }
 
-// An element of a key with this scale, as the CPU rounds it: int8 by the inverse, 4 bits by division, 0 where that is not finite.
+// An element of a key with this scale, as the CPU rounds it: int8 by the inverse, 4 bits by division, 0 where that is not
+// finite.
 template <class COPY> __device__ static inline COPY copy_element(float x, float scale, float inverse);
 template <> __device__ inline half copy_element<half>(float x, float, float)
 {
@@ -83,8 +86,8 @@ template <class COPY> struct copy_place {
     __device__ void put(int component, COPY element) const { at[component * stride] = element; }
 };
 
-// A word is shared with seven other slots, which other threads, in other blocks, may be writing: what clears a slot's bits and what sets them touches
-// no others, so the order of all of these does not matter, and no thread waits for what was there.
+// A word is shared with seven other slots, which threads in other blocks may be writing. Clearing and setting a slot's bits
+// touches no others, so the order does not matter, and no thread waits for what was there.
 template <> struct copy_place<nibble> {
     unsigned *at;
     size_t stride;
@@ -121,7 +124,8 @@ template <class COPY> struct copy_writer {
     }
 };
 
-// Neighbours that share a word write it once. Tokens that follow each other have neighbouring slots, but where the ring begins again.
+// Neighbours that share a word write it once. Tokens that follow each other have neighbouring slots, but where the ring begins
+// again.
 template <> struct copy_writer<nibble> {
     struct copy_place<nibble> place;
     unsigned mask;     // of this lane's slot, and of those that follow in the same word
@@ -154,8 +158,8 @@ template <> struct copy_writer<nibble> {
 
 // ------------------------------------------------------------------------------------------ for scores
 
-// Eight slots of a run: what thread t of a part multiplies at once. The first four are neighbours, and so are the other four, APART slots behind these;
-// neighbouring threads have neighbouring packs.
+// Eight slots of a run: what thread t of a part multiplies at once. The first four are neighbours, and so are the other four,
+// APART slots behind these; neighbouring threads have neighbouring packs.
 template <class COPY> struct copy_pack;
 template <> struct copy_pack<half> {
     enum { APART = 4 };
@@ -192,7 +196,8 @@ __device__ __forceinline__ void unpack_run(float (&x)[8], const struct copy_pack
     for (int i = 0; i < 8; i++)
         x[i] = (float)(int8_t)(words[i / 4] >> 8 * (i % 4));
 }
-// Bits p … p + 3 of a mantissa whose last bit counts 1 are 2^23 + 2^p n; times 2^-p, less 2^(23 - p) + 8, in one instruction and exactly: n - 8.
+// Bits p … p + 3 of a mantissa whose last bit counts 1 are 2^23 + 2^p n; times 2^-p, less 2^(23 - p) + 8, in one instruction
+// and exactly: n - 8.
 __device__ __forceinline__ void unpack_run(float (&x)[8], const struct copy_pack<nibble> &pack)
 {
     const unsigned words[2] = {pack.word, pack.word >> 16};

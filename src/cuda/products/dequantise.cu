@@ -1,13 +1,15 @@
 // Products of many tokens with quantised matrices: slabs of their rows become fp16, which cuBLASLt multiplies (matmul.cu).
 //
-// What that costs beside the product, for each weight and n tokens, on an H200 (4.3 TB/s; 600 Tflop/s of its 989 in fp16, as a guess at what
-// the library reaches): the product takes 2 n / 600e12 s, 1.7 ps for n = 512 and 6.8 for 2048; reading 0.56 to 1.06 bytes and writing 2 takes
-// 0.6 to 0.7 ps: 40 % of it for 512 tokens, 10 % for 2,048, the usual chunk. Dequantising tiles to shared memory in a product of our own would
-// save that, but mma.sync, which such a product is made of, reaches about two thirds of what the library does on Hopper: it loses 50 % at any n.
+// What that costs beside the product, for each weight and n tokens, on an H200 (4.3 TB/s; a guessed 600 of 989 Tflop/s in
+// fp16): the product takes 2 n / 600e12 s, 1.7 ps for n = 512 and 6.8 for 2048. Reading 0.56 to 1.06 bytes and writing 2 takes
+// 0.6 to 0.7 ps: 40 % of it for 512 tokens, 10 % for 2,048, the usual chunk. A product of our own could dequantise tiles to
+// shared memory and save that. But it would be made of mma.sync, which on Hopper reaches about two thirds of what the library
+// does: it loses 50 % at any n.
 //
-// fp16 has room for 2^-24 to 65504, and 11 bits. A matrix's weights are divided by one power of two, alpha, which brings the largest that its
-// scales allow to just below 2^15; the product is multiplied by it again, in fp32. So nothing overflows, each weight is rounded to 2^-11 of
-// itself, and only those below 2^-28 of the largest lose more: 2^-39 of that largest. fp8_e5m2 needs none of it: its numbers are fp16 numbers.
+// fp16 has room for 2^-24 to 65504, and 11 bits. A matrix's weights are divided by one power of two, alpha, which brings the
+// largest that its scales allow to just below 2^15. The product is multiplied by it again, in fp32. So nothing overflows and
+// each weight is rounded to 2^-11 of itself. Only those below 2^-28 of the largest lose more: 2^-39 of that largest. fp8_e5m2
+// needs none of it: its numbers are fp16 numbers.
 #include "cuda/kernels/kernels.h"
 #include "cuda/kernels/reduce.cuh"
 #include "cuda/kernels/vec_quant.cuh"
@@ -83,24 +85,15 @@ const struct product_factors *product_factors_of(const struct matrix *m)
     return factors_of(m);
 }
 
+template <class T> static yalm_status make_factors(const struct matrix *m, cudaStream_t stream, yalm_error *error)
+{
+    return LAUNCH(error, factors_kernel<T>, 1, FACTORS_THREADS, 0, stream, factors_of(m), m->data, m->rows, m->cols);
+}
+
 yalm_status product_factors_make(const struct matrix *m, cudaStream_t stream, yalm_error *error)
 {
-    struct product_factors *factors = factors_of(m);
     switch (m->dtype) {
-    case DTYPE_Q8:
-        return LAUNCH(error, factors_kernel<q8>, 1, FACTORS_THREADS, 0, stream, factors, m->data, m->rows, m->cols);
-    case DTYPE_Q4:
-        return LAUNCH(error, factors_kernel<q4>, 1, FACTORS_THREADS, 0, stream, factors, m->data, m->rows, m->cols);
-    case DTYPE_Q4N:
-        return LAUNCH(error, factors_kernel<q4n>, 1, FACTORS_THREADS, 0, stream, factors, m->data, m->rows, m->cols);
-    case DTYPE_Q5:
-        return LAUNCH(error, factors_kernel<q5>, 1, FACTORS_THREADS, 0, stream, factors, m->data, m->rows, m->cols);
-    case DTYPE_Q6:
-        return LAUNCH(error, factors_kernel<q6>, 1, FACTORS_THREADS, 0, stream, factors, m->data, m->rows, m->cols);
-    case DTYPE_FP8:
-        return LAUNCH(error, factors_kernel<fp8_e4m3>, 1, FACTORS_THREADS, 0, stream, factors, m->data, m->rows, m->cols);
-    case DTYPE_FP8_E5M2:
-        return LAUNCH(error, factors_kernel<fp8_e5m2>, 1, FACTORS_THREADS, 0, stream, factors, m->data, m->rows, m->cols);
+        QUANT_CASES(make_factors, m, stream, error)
     default:
         return no_kernel(m->dtype, error);
     }
@@ -116,8 +109,9 @@ __device__ __forceinline__ unsigned scaled_pair(unsigned pair, float factor)
     return pair;
 }
 
-// to (n_rows, cols) = rows [first_row, first_row + n_rows) of w (rows, cols), divided by alpha. Moves 1.06, 0.56 or 1 bytes in and 2 out for
-// each weight. A thread has DEQUANTISE_UNITS eights of columns, each a store of 16 bytes; a warp's stores of one are 512 bytes in a row.
+// to (n_rows, cols) = rows [first_row, first_row + n_rows) of w (rows, cols), divided by alpha. Moves 1.06, 0.56 or 1 bytes in
+// and 2 out for each weight. A thread has DEQUANTISE_UNITS eights of columns, each a store of 16 bytes; a warp's stores of one
+// are 512 bytes in a row.
 template <class T>
 static __global__ void dequantise_kernel(half *to, const void *w, int rows, int cols, int first_row, int n_rows,
                                          const struct product_factors *factors)
@@ -176,20 +170,7 @@ yalm_status dequantise(void *to, const struct matrix *m, int first_row, int n_ro
 {
     half *slab = static_cast<half *>(to);
     switch (m->dtype) {
-    case DTYPE_Q8:
-        return dequantise_as<q8>(slab, m, first_row, n_rows, stream, error);
-    case DTYPE_Q4:
-        return dequantise_as<q4>(slab, m, first_row, n_rows, stream, error);
-    case DTYPE_Q4N:
-        return dequantise_as<q4n>(slab, m, first_row, n_rows, stream, error);
-    case DTYPE_Q5:
-        return dequantise_as<q5>(slab, m, first_row, n_rows, stream, error);
-    case DTYPE_Q6:
-        return dequantise_as<q6>(slab, m, first_row, n_rows, stream, error);
-    case DTYPE_FP8:
-        return dequantise_as<fp8_e4m3>(slab, m, first_row, n_rows, stream, error);
-    case DTYPE_FP8_E5M2:
-        return dequantise_as<fp8_e5m2>(slab, m, first_row, n_rows, stream, error);
+        QUANT_CASES(dequantise_as, slab, m, first_row, n_rows, stream, error)
     default:
         return no_kernel(m->dtype, error);
     }
@@ -203,8 +184,9 @@ static size_t slab_for(const struct matrix *m)
 {
     if (!matrix_is_quantised(m))
         return 0;
-    const size_t row = sizeof(half) * m->cols, whole = row * m->rows;
-    return whole < most_slab_bytes ? whole : row > most_slab_bytes ? row : most_slab_bytes;
+    const size_t row = sizeof(half) * m->cols, whole = row * m->rows, few = sizeof(float) * m->cols * MATMUL_FEW;
+    const size_t slab = whole < most_slab_bytes ? whole : row > most_slab_bytes ? row : most_slab_bytes;
+    return slab > few ? slab : few;
 }
 
 size_t slab_bytes(const struct model_config *c, const struct model_weights *w)

@@ -1,4 +1,4 @@
-// One token's products: the prototypes of kernels.h in terms of matvec.cuh.
+// One token's products: implements kernels.h by matvec.cuh.
 #include "cuda/products/matvec.cuh"
 
 // Products [first, last), which are of one type.

@@ -1,21 +1,22 @@
 // y = W x for one vector: decode's products, bound by reading W once.
 //
-// Blocks of 16 warps, one for each multiprocessor, which take about as many rows as all others; where shared memory is too small for these, two of
-// 8 warps. A row is cut into segments of up to DEPTH steps, a step
-// being one 16-byte pack for each lane of a warp: 512 bytes. A row's segment is a tile, and the block's warps take its tiles in turn,
-// whatever row they belong to, so that a matrix of few long rows keeps them as busy as one of many short ones.
+// Blocks of 16 warps, one for each multiprocessor, which take about as many rows as all others; where shared memory is too
+// small for these, two of 8 warps. A row is cut into segments of up to DEPTH steps, a step being one 16-byte pack for each lane
+// of a warp: 512 bytes. A row's segment is a tile. The block's warps take its tiles in turn, whatever row they belong to, so
+// few long rows keep them as busy as many short ones.
 //
-// A warp always has DEPTH steps on their way from memory (cp.async): as soon as one has been used, its place in shared memory waits for the
-// same step of the warp's next tile. By Little's law an H200 needs about 4.3 TB/s * 0.7 us / 132 = 23 KB in flight on each multiprocessor;
-// WARPS * 32 lanes * DEPTH * 16 bytes are 64 KB. (Loads to registers would do without shared memory, but the compiler waits for
-// loads by six counters only, and shares them: a wait for the oldest load then is one for the youngest, too.)
+// A warp always has DEPTH steps on their way from memory (cp.async). As soon as one has been used, its place in shared memory
+// waits for the same step of the warp's next tile. By Little's law an H200 needs about 4.3 TB/s * 0.7 us / 132 = 23 KB in
+// flight on each multiprocessor; WARPS * 32 lanes * DEPTH * 16 bytes are 64 KB. (Loads to registers would do without shared
+// memory, but the compiler waits for loads by six counters only, and shares them: a wait for the oldest load then is one for
+// the youngest, too.)
 //
-// x lies in shared memory as floats, in the order in which lanes read it without conflicts, zeros beyond its end. Its normalisation is one
-// factor, which the results get: W rmsnorm(x) = 1 / rms(x) * W (x ∘ norm).
+// x lies in shared memory as floats, in the order in which lanes read it without conflicts, zeros beyond its end. Its
+// normalisation is one factor, which the results get: W rmsnorm(x) = 1 / rms(x) * W (x ∘ norm).
 //
-// The weights depend on no earlier kernel: the first tiles are asked for before the dependency is waited for, and arrive meanwhile. For that a
-// block comes to its multiprocessor while the kernel before still runs there, and blocks are as large as they are so that there is room for
-// exactly one.
+// The weights depend on no earlier kernel: the first tiles are asked for before the dependency is waited for, and arrive
+// meanwhile. For that a block comes to its multiprocessor while the kernel before still runs there; blocks are so large that
+// there is room for exactly one.
 #pragma once
 #include "cuda/kernels/kernels.h"
 #include "cuda/kernels/reduce.cuh"
@@ -29,12 +30,13 @@ enum {
     MATVEC_AHEAD = 64 << 10,          // bytes of the next product for each block (prefetch_next)
 };
 
-// What becomes of the sums.
+// What a product does with its sums.
 enum matvec_kind {
     MATVEC_STORE, // y = w x + bias, of up to three matrices, one below the other
     MATVEC_ADD,   // y += (w x + bias), times the expert's weight where there is one
     MATVEC_GATED, // y = activation(w[0] x + bias[0]) ∘ (w[1] x + bias[1]); rows of the two alternate
-    MATVEC_UP, // y = activation(y) ∘ (w[0] x + bias[0]): the latter half of MATVEC_GATED, where the two matrices are of different types
+    // y = activation(y) ∘ (w[0] x + bias[0]): the latter half of MATVEC_GATED, where the two matrices are of different types
+    MATVEC_UP,
 };
 
 struct expert_choice {
@@ -42,7 +44,7 @@ struct expert_choice {
     float weight;
 };
 
-// Whether an expert's product of this kind is one of matrices of `type`. STORE: gate alone, where up is of another.
+// Whether an expert's product of this kind has matrices of `type`. STORE: gate alone, where up has another.
 template <enum matvec_kind KIND>
 __host__ __device__ __forceinline__ bool expert_has(const struct expert_weights *e, enum dtype type)
 {
@@ -113,8 +115,9 @@ __device__ __forceinline__ struct tile<T> tile_of(const struct matvec &m, int nu
     return {static_cast<const T *>(w) + (size_t)row * m.stride + m.first_col + col, min(m.cols, segment + width) - col};
 }
 
-// The L2 cache is asked for this block's first bytes of what the next product reads. Between two products memory would rest: for the end of one,
-// the launch, and until the other has x in shared memory. (On an H100 q4 was 2 to 3 % faster with it, with 16 bits it made no difference.)
+// The L2 cache is asked for this block's first bytes of what the next product reads. Between two products memory would rest:
+// for the end of one, the launch, and until the other has x in shared memory. (On an H100 q4 was 2 to 3 % faster with it, with
+// 16 bits it made no difference.)
 __device__ __forceinline__ void
 prefetch_next(const struct matvec &m)
 {
@@ -150,8 +153,8 @@ template <class T, bool ALIGNED> __device__ __forceinline__ void fetch(uint4 *ri
         ring[32 * j] = load_pack<T, false>(tile.at + j * step, tile.left - j * step);
 }
 
-// x (∘ norm) to shared memory, this thread's share; returns its sum of squares. The norm, a weight, is fetched before the wait; x by way of
-// the L2 cache, since an earlier kernel may have left an older x in this multiprocessor's L1.
+// x (∘ norm) to shared memory, this thread's share; returns its sum of squares. The norm, a weight, is fetched before the wait;
+// x by way of the L2 cache, since an earlier kernel may have left an older x in this multiprocessor's L1.
 template <class T, bool ALIGNED> __device__ __forceinline__ float stage_x(float *xs, const struct matvec &m)
 {
     const int padded = padded_cols<T>(m);
@@ -199,8 +202,8 @@ template <class T> __device__ __forceinline__ void add_products(float (&sum)[2],
     }
 }
 
-// One result, or of MATVEC_GATED two become one. sums: (rows of the block, segments), of token `token`. What could be rounded once or twice is
-// spelled out, so that all kernels that end here have the same bits.
+// One result, or of MATVEC_GATED two become one. sums: (rows of the block, segments), of token `token`. What could be rounded
+// once or twice is spelled out, so that all kernels that end here have the same bits.
 template <enum matvec_kind KIND>
 __device__ __forceinline__ void finish_row(const struct matvec &m, int row, const float *sums, float scale, float weight,
                                            int token = 0)
@@ -232,7 +235,7 @@ __device__ __forceinline__ void finish_row(const struct matvec &m, int row, cons
         *y = KIND == MATVEC_ADD ? fmaf(weight, value[0], __ldcg(y)) : gated_unit(m.activation, __ldcg(y), value[0]);
 }
 
-// The chosen expert's matrices in the places of the dense ones'. False where this launch is not for their types.
+// Puts the chosen expert's matrices in the places of the dense ones. False where this launch is not for their types.
 template <enum matvec_kind KIND> __device__ static inline bool resolve_expert(struct matvec &m, float *weight)
 {
     const struct expert_weights *e = m.table + m.choice->expert;
@@ -245,8 +248,8 @@ template <enum matvec_kind KIND> __device__ static inline bool resolve_expert(st
     return expert_has<KIND>(e, m.type);
 }
 
-// Blocks that registers leave room for on a multiprocessor: the next kernel's should fit beside this one's where kernels overlap. For the GPUs other
-// than Hopper the compiler wants a few registers more, and gets them.
+// Blocks that registers leave room for on a multiprocessor: the next kernel's should fit beside this one's where kernels
+// overlap. For the GPUs other than Hopper the compiler wants a few registers more, and gets them.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
 enum { MATVEC_RESIDENTS = 1 };
 #else
@@ -323,7 +326,7 @@ static __global__ void __launch_bounds__(32 * MATVEC_WARPS, matvec_residents<T, 
         finish_row<KIND>(m, row, sums + (row * together - first_row) * m.segments, scale, weight);
 }
 
-// What a device has room for.
+// What a device has room for, of a launch and of a block.
 struct matvec_room {
     int blocks, warps, most_tiles; // of a launch, at least where there are rows enough; of a block
     size_t bytes;                  // of a block's dynamic shared memory
@@ -347,11 +350,11 @@ static inline yalm_status matvec_room(struct matvec_room *room, yalm_error *erro
     return YALM_OK;
 }
 
-// The same of quantised matrices (matvec_quant.cu).
+// Of quantised matrices (matvec_quant.cu).
 yalm_status quant_matvec_run(const struct matvec *m, enum matvec_kind kind, enum dtype type, cudaStream_t stream,
                              yalm_error *error);
 
-// The same of m->tokens vectors at once (several.cu).
+// Of m->tokens vectors at once (several.cu).
 yalm_status several_run(const struct matvec *m, enum matvec_kind kind, enum dtype type, cudaStream_t stream, yalm_error *error);
 
 // Plans and launches. `type` is that of all of m->w; m->n_rows, segments and steps are set here.

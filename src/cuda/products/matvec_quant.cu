@@ -1,23 +1,24 @@
-// y = W x for one vector, of quantised weights: as matvec.cuh, and bound as there by reading W once, but with less room for everything
-// else. A byte of weights arrives every 0.05 clocks on a multiprocessor of an H200 (4.3 TB/s / 132 / 1.8 GHz = 18 bytes a clock), which is 34
-// weights of q4 and the scales they share. Two things make that fit:
+// y = W x for one vector, of quantised weights: as matvec.cuh, and bound as there by reading W once, but with less room for
+// everything else. On a multiprocessor of an H200 18 bytes of weights arrive in a clock (4.3 TB/s / 132 / 1.8 GHz): 34 weights
+// of q4 and the scales that they share. Two things make that fit:
 //
-// Integers. q8 and q4 are multiplied by x as 16-bit integers, with one scale for each 128 columns, as on the CPU (what that loses, and why not 8
-// bits, is in docs/quantisation.md). x = scale * (256 high + low), both signed bytes, so that a dp4a multiplies four weights by a half of x
-// each: 16 of them for a lane's 32 weights of q4 in 16 bytes. A q4 nibble in the upper half of a byte is 16 times its value, with its sign; so
-// one AND makes four weights of the odd columns, a shift and an AND those of the even ones, and x lies in shared memory apart likewise.
-// About 45 instructions for 32 weights: a third of what a multiprocessor issues while they arrive.
-// 8-bit floats become fp16 by moving bits, and are multiplied in fp32: about 60 instructions for 16 weights, half of what it issues.
+// Integers. q8 and q4 are multiplied by x as 16-bit integers, with one scale for each 128 columns, as on the CPU (what that
+// loses, and why not 8 bits, is in docs/quantisation.md). x = scale * (256 high + low), both signed bytes, so that a dp4a
+// multiplies four weights by a half of x each: 16 of them for a lane's 32 weights of q4 in 16 bytes. A q4 nibble in the upper
+// half of a byte is 16 times its value, with its sign; so one AND makes four weights of the odd columns, a shift and an AND
+// those of the even ones, and x lies in shared memory apart likewise. About 45 instructions for 32 weights: a third of what a
+// multiprocessor issues while they arrive. 8-bit floats become fp16 by moving bits, and are multiplied in fp32: about 60
+// instructions for 16 weights, half of what it issues.
 //
-// Tiles of several rows. x in shared memory would be read once for each row: 64 bytes for each 16 of q4 or 8-bit floats, of the 128 a
-// clock that shared memory gives. So a tile is a segment of ROWS rows, with DEPTH / ROWS steps in each, and reads x once: of the 128 bytes
-// 18 are weights arriving, 18 weights read, and 36 x.
+// Tiles of several rows. x in shared memory would be read once for each row: 64 bytes for each 16 of q4 or 8-bit floats, of the
+// 128 a clock that shared memory gives. So a tile is a segment of ROWS rows, with DEPTH / ROWS steps in each, and reads x once:
+// of the 128 bytes 18 are weights arriving, 18 weights read, and 36 x.
 //
-// q4n, q5 and q6 become bytes in the columns' order first: by look-ups in four registers, __byte_perm (q4n: 81 instructions for 32 weights), or by bits
-// (q6). What a group has in the second plane is one more copy of 4 or 8 bytes, to a ring of its own.
+// q4n, q5 and q6 become bytes in the columns' order first: by look-ups in four registers, __byte_perm (q4n: 81 instructions for
+// 32 weights), or by bits (q6). What a group has in the second plane is one more copy of 4 or 8 bytes, to a ring of its own.
 //
-// A tile's scales are one more 16-byte copy for each lane, or half as many, on the way with its first packs. Rows' scales (fp8) are fetched
-// while the first packs are under way.
+// A tile's scales are one more 16-byte copy for each lane, or half as many, on the way with its first packs. Rows' scales (fp8)
+// are fetched while the first packs are under way.
 #include "cuda/products/matvec_quant.cuh"
 
 // Dynamic shared memory: the rings, x, the tiles' sums (rows, segments), the rows' factors (rows).
@@ -167,23 +168,16 @@ static yalm_status quant_launch(struct quant_matvec q, cudaStream_t stream, yalm
     return LAUNCH_PRODUCT(error, (quant_matvec_kernel<T, ROWS, ALIGNED>), blocks, 32 * room.warps, shared, stream, q);
 }
 
-// Two rows for a tile; four where a row is so short that two would leave half of the copies unused, and has no second plane, for which there are no registers.
-template <class T> static yalm_status launch_groups(const struct quant_matvec &q, cudaStream_t stream, yalm_error *error)
+// A tile has two rows. It has four where a row is so short that two would leave half of the copies unused, unless there is a
+// second plane, for which there are no registers.
+template <class T> static yalm_status launch(const struct quant_matvec &q, cudaStream_t stream, yalm_error *error)
 {
-    if (groups_of(q.m.stride) % 8 != 0)
+    constexpr int short_rows = GROUPED<T> && PACK_COLS<T> == 32 && HIGH_BYTES<T> == 0 ? 4 : 2;
+    if (!quant_aligned<T>(q.m))
         return quant_launch<T, 2, false>(q, stream, error);
-    constexpr int short_rows = PACK_COLS<T> == 32 && HIGH_BYTES<T> == 0 ? 4 : 2;
     if (q.m.cols <= MATVEC_DEPTH / 4 * 32 * PACK_COLS<T>)
         return quant_launch<T, short_rows, true>(q, stream, error);
     return quant_launch<T, 2, true>(q, stream, error);
-}
-
-template <class T> static yalm_status launch_floats(const struct quant_matvec &q, cudaStream_t stream, yalm_error *error)
-{
-    bool aligned = q.m.stride % 16 == 0 && q.m.cols % 16 == 0 && reinterpret_cast<uintptr_t>(q.m.x) % 16 == 0;
-    for (int i = 0; i < 3; i++)
-        aligned = aligned && reinterpret_cast<uintptr_t>(q.m.w[i]) % 16 == 0;
-    return aligned ? quant_launch<T, 2, true>(q, stream, error) : quant_launch<T, 2, false>(q, stream, error);
 }
 
 yalm_status quant_matvec_run(const struct matvec *m, enum matvec_kind kind, enum dtype type, cudaStream_t stream,
@@ -191,20 +185,7 @@ yalm_status quant_matvec_run(const struct matvec *m, enum matvec_kind kind, enum
 {
     const struct quant_matvec q = {*m, kind};
     switch (type) {
-    case DTYPE_Q8:
-        return launch_groups<q8>(q, stream, error);
-    case DTYPE_Q4:
-        return launch_groups<q4>(q, stream, error);
-    case DTYPE_Q4N:
-        return launch_groups<q4n>(q, stream, error);
-    case DTYPE_Q5:
-        return launch_groups<q5>(q, stream, error);
-    case DTYPE_Q6:
-        return launch_groups<q6>(q, stream, error);
-    case DTYPE_FP8:
-        return launch_floats<fp8_e4m3>(q, stream, error);
-    case DTYPE_FP8_E5M2:
-        return launch_floats<fp8_e5m2>(q, stream, error);
+        QUANT_CASES(launch, q, stream, error)
     default:
         return no_kernel(type, error);
     }

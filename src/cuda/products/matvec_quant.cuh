@@ -1,4 +1,5 @@
-// Products of quantised weights with vectors, what their kernels share: weights on their way, x in shared memory, a pack's products. How and why: matvec_quant.cu.
+// Parts of the kernels that multiply quantised weights with vectors: weights on their way, x in shared memory, a pack's
+// products. How and why: matvec_quant.cu.
 #pragma once
 #include <type_traits>
 
@@ -130,8 +131,8 @@ __device__ __forceinline__ float4 load_four(const float *x, int col, int cols, b
             col + 2 < cols ? __ldcg(x + col + 2) : 0.0f, col + 3 < cols ? __ldcg(x + col + 3) : 0.0f};
 }
 
-// x ∘ norm to shared memory as integers, this warp's blocks; returns this lane's sum of squares of x. The norm, a weight, is on its way to the
-// L2 cache before the wait.
+// x ∘ norm to shared memory as integers, this warp's blocks; returns this lane's sum of squares of x. The norm, a weight, is on
+// its way to the L2 cache before the wait.
 template <class T> __device__ __forceinline__ float stage_integers(uint8_t *xs, const struct matvec &m, int padded)
 {
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, n_warps = (int)blockDim.x / 32;
@@ -201,7 +202,7 @@ __device__ static inline bool resolve_kind(enum matvec_kind kind, struct matvec 
                                 : resolve_expert<MATVEC_GATED>(m, weight);
 }
 
-// What matvec_kernel does at its end, of one token. `of` has the chosen expert's biases where there is one.
+// Finishes one token's rows, as matvec_kernel does. `of` has the chosen expert's biases where there is one.
 __device__ static inline void finish_rows(const struct matvec &of, enum matvec_kind kind, int first_row, int last_row,
                                           const float *sums, float scale, float weight, int token = 0)
 {
@@ -221,3 +222,14 @@ __device__ static inline void finish_rows(const struct matvec &of, enum matvec_k
 
 // Places of 512 bytes in a warp's ring: its packs, two tiles' scales, and the packs' part of the second plane.
 template <class T> constexpr int RING_PLACES = MATVEC_DEPTH + (GROUPED<T> ? 2 : 0) + MATVEC_DEPTH *HIGH_BYTES<T> / 16;
+
+// Whether all packs can be read whole: the rows begin at multiples of 16 bytes, and so do eight groups' scales.
+template <class T> static bool quant_aligned(const struct matvec &m)
+{
+    if (GROUPED<T>)
+        return groups_of(m.stride) % 8 == 0;
+    bool aligned = m.stride * sizeof(T) % 16 == 0 && m.cols * sizeof(T) % 16 == 0 && reinterpret_cast<uintptr_t>(m.x) % 16 == 0;
+    for (const void *w : m.w)
+        aligned = aligned && reinterpret_cast<uintptr_t>(w) % 16 == 0;
+    return aligned;
+}

@@ -1,15 +1,18 @@
 // y = W x for up to eight vectors, each with the bits that matvec.cuh gives it alone: W is read once for all of them.
 //
-// Sums have the order that they have there: a row's segments and steps are the same, a lane adds up its packs in order, a warp its lanes, and the end the
-// segments. Only who computes what differs. A warp has a segment of two rows, keeps their packs in registers, and multiplies them by one token's x after
-// the other's, so that each reading of x in shared memory serves both rows.
+// Sums have the order that they have there: a row's segments and steps are the same. A lane adds up its packs in order, a warp
+// its lanes, and the block's end the segments. Only who computes what differs. A warp has a segment of two rows and keeps their
+// packs in registers. It multiplies them by one token's x after the other's, so each reading of x in shared memory serves both
+// rows.
 //
-// The x of all tokens seldom fits into shared memory: 8 x 4 bytes for each column, with types that have groups 8 x 2. So a block takes as many segments of
-// its rows as fit, then the next ones, with their x; sums of all segments stay in shared memory to the end.
+// The x of all tokens seldom fits into shared memory: 8 x 4 bytes for each column, with types that have groups 8 x 2. So a
+// block takes as many segments of its rows as fit, then the next ones, with their x; sums of all segments stay in shared memory
+// to the end.
 //
-// Bytes: W once, x once for each block. Shared memory is the limit. A warp's pack of 512 bytes comes from memory in 28 clocks (H200: 18 bytes a clock for a
-// multiprocessor), and goes through shared memory in 8. Two packs share n tokens' x, which is read in 8.5 n clocks (q4, q4n, q5, q6), 8 n (8-bit floats),
-// 4.5 n (q8) or 4 n (16 bits). So 8 tokens take 2.7, 2.6, 1.6 or 1.4 times one. Instructions take less: of q4 with 8 tokens some 47 clocks of 76.
+// Bytes: W once, x once for each block. Shared memory is the limit. A warp's pack of 512 bytes comes from memory in 28 clocks
+// (H200: 18 bytes a clock for a multiprocessor), and goes through shared memory in 8. Two packs share n tokens' x, which is
+// read in 8.5 n clocks (q4, q4n, q5, q6), 8 n (8-bit floats), 4.5 n (q8) or 4 n (16 bits). So 8 tokens take 2.7, 2.6, 1.6 or
+// 1.4 times one. Instructions take less: of q4 with 8 tokens some 47 clocks of 76.
 #pragma once
 #include "cuda/products/matvec_quant.cuh"
 
@@ -76,7 +79,8 @@ __device__ __forceinline__ bool x_aligned(const struct matvec &m)
     return reinterpret_cast<uintptr_t>(m.x) % 16 == 0 && m.x_pitch % 4 == 0;
 }
 
-// This thread's sum of squares of one token's x, in the order of stage_x(), or of stage_integers(): by quads where x is aligned.
+// This thread's sum of squares of one token's x, in the order of stage_x(), or of stage_integers(): by quads where x is
+// aligned.
 __device__ __forceinline__ float squares_of(const float *x, int cols, bool quads, bool aligned)
 {
     float squares = 0;
@@ -154,13 +158,14 @@ __device__ __forceinline__ void several_fetch(uint4 *ring, const struct quant_ti
         fetch_pack<T, SEVERAL_ROWS, ALIGNED>(ring - number / MATVEC_DEPTH * MATVEC_DEPTH * 32, tile, r, s);
 }
 
-// A warp's part of shared memory, this lane's places: of pack 0, and of the tile's scales, the next tile's being `other` places on, 32 or 0 by turns.
+// A warp's part of shared memory, this lane's places: of pack 0, and of the tile's scales, the next tile's being `other` places
+// on, 32 or 0 by turns.
 struct several_ring {
     uint4 *packs, *scales;
     int other;
 };
 
-// The products of a tile, whose first step is number `step` of x, while the next one sets out.
+// Multiplies a tile, whose first step is number `step` of x, while the next one is fetched.
 template <class T, bool ALIGNED>
 __device__ __forceinline__ void multiply_tile(several_sum<T> (&sum)[SEVERAL_ROWS][SEVERAL], const struct several &p,
                                               const void *const *w, const struct several_ring &ring,
@@ -214,7 +219,7 @@ __device__ __forceinline__ void multiply_tile(several_sum<T> (&sum)[SEVERAL_ROWS
     }
 }
 
-// The tile's sums over the warp, to (tokens, rows, segments) from its first row and segment on.
+// Writes the tile's sums over the warp to (tokens, rows, segments) from its first row and segment on.
 template <class T>
 __device__ __forceinline__ void leave_sums(float *sums, const several_sum<T> (&sum)[SEVERAL_ROWS][SEVERAL],
                                            const struct matvec &m, int rows, int rows_left, const float *factors)
@@ -306,7 +311,7 @@ static __global__ void __launch_bounds__(32 * MATVEC_WARPS, 1) several_kernel(co
 // ------------------------------------------------------------------------------------------ launches
 
 // As many tokens at a time as leave room for one segment of their x and some rows' sums.
-template <class T, bool ALIGNED> static yalm_status several_launch(struct several p, cudaStream_t stream, yalm_error *error)
+template <class T, bool ALIGNED> static yalm_status several_passes(struct several p, cudaStream_t stream, yalm_error *error)
 {
     struct matvec_room room;
     TRY(matvec_room(&room, error));
@@ -340,6 +345,11 @@ template <class T, bool ALIGNED> static yalm_status several_launch(struct severa
         TRY(LAUNCH(error, (several_kernel<T, ALIGNED>), blocks, 32 * room.warps, shared, stream, p));
     }
     return YALM_OK;
+}
+
+template <class T> static yalm_status several_launch(const struct several *p, cudaStream_t stream, yalm_error *error)
+{
+    return quant_aligned<T>(p->q.m) ? several_passes<T, true>(*p, stream, error) : several_passes<T, false>(*p, stream, error);
 }
 
 yalm_status several_quant_run(const struct several *p, enum dtype type, cudaStream_t stream, yalm_error *error);

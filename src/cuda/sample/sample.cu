@@ -1,20 +1,21 @@
-// From logits to a token by the rules of text/sampler.h, without sorting the vocabulary and without it ever leaving the device, in a handful of launches.
+// From logits to a token by the rules of text/sampler.h, without sorting the vocabulary and without it ever leaving the device,
+// in a handful of launches.
 //
-// A token's key orders the vocabulary: larger for what comes before. All that can be chosen are the keys from some place on; what reads the
-// whole vocabulary are passes of many blocks, each ended by the block that comes last, which draws their conclusion:
+// A token's key orders the vocabulary: larger for what comes before. All that can be chosen are the keys from some place on.
+// Passes of many blocks read the whole vocabulary; the block that comes last ends each and draws its conclusion:
 //
-//     best    the best token; of top-k a histogram of the keys' first bits, whose conclusion is a floor: the k best have keys above it
+//     best    the best token; of top-k a histogram of the keys' first bits. Its conclusion is a floor: the k best are above it
 //     mass    of top-p without top-k: the same with probabilities for counts
-//     choose  the keys above the floor into a list; the conclusion sorts it, cuts it (top-k, top-p) and draws (worst first, as the CPU goes
-//             through its candidates)
+//     choose  the keys above the floor into a list; the conclusion sorts it, cuts it (top-k, top-p) and draws, worst first, as
+//             the CPU goes through its candidates
 //     scan    without top-k and top-p: sums by tiles of the vocabulary; the conclusion draws by id
 //
-// So greedy is one launch, top-k two, top-p three; penalties and biases two more. The list is short as logits are; where it is longer
-// than what is sorted (flat logits, a huge k, top-p near 1), radix searches take the sort's place: which is the first place at which a sum of the tokens'
-// amounts, in this order, reaches a target?
+// So greedy is one launch, top-k two, top-p three; penalties and biases two more. The list is short as logits are. Where it is
+// longer than what is sorted (flat logits, a huge k, top-p near 1), radix searches take the sort's place. They find the first
+// place at which the sum of the tokens' amounts, in this order, reaches a target.
 //
-// Amounts are fixed-point numbers, so that their sums are exact and the same whatever the order in which threads add. Bytes: 4 a token of the
-// vocabulary for each pass, from the L2 cache but for the first.
+// Amounts are fixed-point numbers, so that their sums are exact and the same whatever the order in which threads add. Bytes: 4
+// a token of the vocabulary for each pass, from the L2 cache but for the first.
 #include "cuda/sample/sample_list.cuh"
 
 // The next piece of the scratch; with no scratch, counts what is needed.
@@ -90,7 +91,8 @@ __device__ static inline float penalise(const struct penalties &p, float logit, 
 
 // ------------------------------------------------------------------------------------------ best and mass
 
-// The last block: the floor below which what reaches the target, best first, need not be looked for. The histogram becomes zeros.
+// The last block: the floor below which what reaches the target, best first, need not be looked for. The histogram becomes
+// zeros.
 __device__ static inline void find_floor(const struct drawing &d, bool counts, amount_t *shared)
 {
     enum { EACH = FLOOR_BINS / SAMPLE_THREADS };
@@ -273,7 +275,8 @@ static __global__ void __launch_bounds__(SAMPLE_THREADS) scan_kernel(const struc
 
 // ------------------------------------------------------------------------------------------ the steps
 
-// Biases, and how often each token is among the recent ones; d->logits becomes a copy where there is something to change. *penalised: counts matter.
+// Biases, and how often each token is among the recent ones; d->logits becomes a copy where there is something to change.
+// *penalised: counts matter.
 static yalm_status prepare(struct drawing *d, const struct draw *draw, bool *penalised, cudaStream_t stream, yalm_error *error)
 {
     const yalm_sampling *sampling = draw->sampling;

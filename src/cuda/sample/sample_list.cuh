@@ -1,5 +1,5 @@
-// What sampling on the device (sample.cu) is made of: keys that order the vocabulary, amounts that tokens count, what a block does together, and
-// how one block draws from a list of keys: sorted where it is short, by radix searches where it is long.
+// The parts of sampling on the device (sample.cu): keys that order the vocabulary, amounts that tokens count, and what a block
+// does together. One block draws from a list of keys: it sorts a short one, and searches a long one by radix.
 #pragma once
 #include "cuda/kernels/kernels.h"
 
@@ -116,7 +116,8 @@ __device__ static inline amount_t warp_most(amount_t x)
     return x;
 }
 
-// The sum of x over this thread and those before it, and of all of the block's. shared: (SAMPLE_WARPS), free again after the next barrier.
+// The sum of x over this thread and those before it, and of all of the block's. shared: (SAMPLE_WARPS), free again after the
+// next barrier.
 __device__ static inline amount_t block_scan(amount_t x, amount_t *shared, amount_t *all)
 {
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
@@ -154,8 +155,8 @@ __device__ static inline bool block_is_last(struct sample_head *head)
     return true;
 }
 
-// The place at which the sum of `own`, over the threads in their order, reaches the target: true in the thread in whose part it is; *before: the sum
-// up to there. In none where the whole sum does not reach it.
+// Finds where the sum of `own`, over the threads in their order, reaches the target. True in the thread in whose part that is;
+// *before gets the sum up to there. In none where the whole sum does not reach it.
 __device__ static inline bool block_reaches(amount_t own, amount_t target, amount_t *shared, amount_t *before)
 {
     amount_t all;
@@ -201,8 +202,8 @@ __device__ static inline amount_t sorted_amount(const struct drawing &d, const a
     return i >= 0 && i < n ? amount_of(d, amount, key_logit(keys[i]), most) : 0;
 }
 
-// keys: (n), in shared memory with room for MAX_SORTED. Returns the one that is drawn. sum: of all probabilities, of which top_p is a share; 0: that of the
-// top_k. A thread has two keys.
+// keys: (n), in shared memory with room for MAX_SORTED. Returns the one that is drawn. sum: of all probabilities, of which
+// top_p is a share; 0: that of the top_k. A thread has two keys.
 __device__ static inline amount_t draw_sorted(const struct drawing &d, amount_t *keys, int n, float most, amount_t sum,
                                               amount_t *shared)
 {

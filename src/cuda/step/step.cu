@@ -35,14 +35,9 @@ __device__ __forceinline__ void step_embed(const struct step_launch &l, const st
         const size_t at = (size_t)now.token * e.cols + col;
         const float x = e.dtype == DTYPE_FP32   ? static_cast<const float *>(e.data)[at]
                         : e.dtype == DTYPE_FP16 ? to_float(static_cast<const half *>(e.data)[at])
-                        : e.dtype == DTYPE_BF16 ? to_float(static_cast<const __nv_bfloat16 *>(e.data)[at])
-                        : e.dtype == DTYPE_Q8   ? quant_value<q8>(e.data, e.rows, e.cols, now.token, col)
-                        : e.dtype == DTYPE_Q4   ? quant_value<q4>(e.data, e.rows, e.cols, now.token, col)
-                        : e.dtype == DTYPE_Q4N  ? quant_value<q4n>(e.data, e.rows, e.cols, now.token, col)
-                        : e.dtype == DTYPE_Q5   ? quant_value<q5>(e.data, e.rows, e.cols, now.token, col)
-                        : e.dtype == DTYPE_Q6   ? quant_value<q6>(e.data, e.rows, e.cols, now.token, col)
-                        : e.dtype == DTYPE_FP8  ? quant_value<fp8_e4m3>(e.data, e.rows, e.cols, now.token, col)
-                                                : quant_value<fp8_e5m2>(e.data, e.rows, e.cols, now.token, col);
+                        : e.dtype == DTYPE_BF16
+                            ? to_float(static_cast<const __nv_bfloat16 *>(e.data)[at])
+                            : QUANT_CALL(e.dtype, 0.0f, quant_value, e.data, e.rows, e.cols, now.token, col);
         told_store(l.embedded + col, l.embedding_scale * x, ~now.launch & 1);
     }
 }

@@ -161,11 +161,7 @@ struct step_row {
 
 __device__ __forceinline__ float step_row_factor(enum dtype type, const void *w, int rows, int cols, int row)
 {
-    return type == DTYPE_FP8   ? row_factor<fp8_e4m3>(w, rows, cols, row)
-           : type == DTYPE_Q4N ? row_factor<q4n>(w, rows, cols, row)
-           : type == DTYPE_Q5  ? row_factor<q5>(w, rows, cols, row)
-           : type == DTYPE_Q6  ? row_factor<q6>(w, rows, cols, row)
-                               : 1.0f;
+    return QUANT_CALL(type, 1.0f, row_factor, w, rows, cols, row);
 }
 
 __device__ __forceinline__ struct step_row step_row_of(const struct step_phase &p, const struct step_batch &b, int part)
@@ -357,20 +353,7 @@ __device__ __forceinline__ void step_product(const struct step_phase &p, int num
         return step_product_of<half>(p, number, ring, batches, l, m);
     case DTYPE_BF16:
         return step_product_of<__nv_bfloat16>(p, number, ring, batches, l, m);
-    case DTYPE_Q8:
-        return step_product_of<q8>(p, number, ring, batches, l, m);
-    case DTYPE_Q4:
-        return step_product_of<q4>(p, number, ring, batches, l, m);
-    case DTYPE_Q4N:
-        return step_product_of<q4n>(p, number, ring, batches, l, m);
-    case DTYPE_Q5:
-        return step_product_of<q5>(p, number, ring, batches, l, m);
-    case DTYPE_Q6:
-        return step_product_of<q6>(p, number, ring, batches, l, m);
-    case DTYPE_FP8:
-        return step_product_of<fp8_e4m3>(p, number, ring, batches, l, m);
-    case DTYPE_FP8_E5M2:
-        return step_product_of<fp8_e5m2>(p, number, ring, batches, l, m);
+        QUANT_CASES(step_product_of, p, number, ring, batches, l, m)
     default:
         return;
     }
