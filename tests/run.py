@@ -3,14 +3,14 @@
 
     N passed, N failed, N skipped
 
-and it exits with 1 where a test failed, a program crashed or was too slow, or nothing ran. The make target that calls it builds
-what it runs: cmocka programs and pytest folders of the release build, the same under AddressSanitizer and UndefinedBehaviorSanitizer,
-the rooms that use threads under ThreadSanitizer and on OpenMP's threads, the fuzzers, and the CUDA half, whose kernels the CPU runs
-(emulated, emulated-asan, emulated-msan). With --thorough also arm64: the CPU half built for that processor, and run by QEMU. Logs lie
-in build/test/.
+and it exits with 1 where a test failed, a program crashed or was too slow, or nothing ran. The make target that calls it
+builds what it runs: cmocka programs and pytest folders of the release build, the same under AddressSanitizer and
+UndefinedBehaviorSanitizer, the rooms that use threads under ThreadSanitizer and on OpenMP's threads, the fuzzers, and the CUDA
+half, whose kernels the CPU runs (emulated, emulated-asan, emulated-msan). With --thorough also arm64: the CPU half built for
+that processor, and run by QEMU. The lines before the last one say which instruction sets there were. Logs lie in build/test/.
 
-`make test` runs each kind of test, but not each test under each sanitizer; `make test-all` (--thorough) runs them all, before a release.
-`make check ROOM=cpu/long` tests one room.
+`make test` runs each kind of test, but not each test under each sanitizer. `make test-all` (--thorough) runs them all, before a
+release. `make check ROOM=cpu/long` tests one room.
 
 usage: run.py [--thorough] [--room ROOM] [--fuzz-seconds N] [--jobs N] release|openmp|asan|tsan|fuzz|cuda|arm64|all...
 """
@@ -82,10 +82,11 @@ UNSANITIZED = ("tools", "install", "bench", "docs", "real", "mpi", CUDA_ROOM)
 THOROUGH_ROOMS = ("bench",)
 # Of the threads' builds it runs these programs: the team itself, and sessions that share one.
 THREADED_PROGRAMS = ("cpu/test_team", "engine/test_session")
-# Of the programs under AddressSanitizer it leaves out those that compare numbers for minutes, by kernels whose own tests are watched, and what
-# measures the machine.
+# Of the programs under AddressSanitizer it leaves out those that compare numbers for minutes, by kernels whose own tests are
+# watched, and what measures the machine.
 NUMBERS = ("engine/test_forward", "engine/test_together", "cpu/test_sparq", "cpu/test_limits")
-# Of the Python tests under AddressSanitizer, and of the emulated GPU's, it leaves out: numbers (the release build's tests judge them), and what takes minutes.
+# Of the Python tests under AddressSanitizer, and of the emulated GPU's, it leaves out numbers (the release build's tests judge
+# them), and what takes minutes.
 BRIEFLY = {
     "asan/cli": "not (perplexity or throughput or measures or quality or passkey or nomad or calibrate or activations or bf12)",
     "asan/parity": "not (bundled or scalar)",
@@ -101,7 +102,8 @@ FORCED = (
 )
 # Of these the scalar one leaves out what takes minutes without vectors, and what names an instruction set itself.
 SLOW = "nomad or sparq or throughput or importance or calibrate or activations or bf12 or passkey or 8_bit or stress or clients"
-SLOW += " or document or memory or choices or turns or sends_nothing or system_prompt or what_the_end or long_prompt or how_much"
+SLOW += " or document or memory or choices or turns or sends_nothing or system_prompt or what_the_end or long_prompt"
+SLOW += " or how_much"
 FORCED_BRIEFLY = {"scalar": f"not ({SLOW})"}
 # Rooms of src/, and the jobs that test them: what is not here is tested by the room of tests/ that has its name.
 ROOMS = {

@@ -235,7 +235,7 @@ def models(tmp_path_factory):
 def run(compare, models, name, dtype, kv, *options, expected=SCENARIOS | DRAWS, capability=None):
     """Scenario -> (largest difference, median, rows), or of draws (differing, drawn). capability: the emulated GPU's.
 
-    The CPU computes by the best of its instruction sets, and by AVX2 and none, too. (Attention methods choose keys: by the best.)"""
+    The CPU computes by the best of its instruction sets, and by AVX2 and none, too. (Attention methods choose keys: by one.)"""
     model, ids = models(name, dtype)
     if not any(option.startswith(("sparq", "hybrid")) for option in options):
         options = (*options, *(f"isa={isa}" for isa in further_isas()))

@@ -36,7 +36,6 @@ LONG_LINES = {
     "tests/grammar": 1,
     "tests/model": 33,
     "tests/parity": 3,
-    "tests/run.py": 6,
     "tests/serve": 8,
     "tests/speculate": 1,
     "tests/text": 1,
