@@ -211,7 +211,8 @@ static yalm_status take_message(struct talk *talk, const struct text *message, y
 
 // ---------------------------------------------------------------- the loop
 
-// On a terminal a mistake is said, and the talk goes on; a script ends with it. ^C stops an answer; at the prompt the first one is forgiven.
+// On a terminal a mistake is said, and the talk goes on; a script ends with it. ^C stops an answer; at the prompt the first
+// one is forgiven.
 static yalm_status go_on(struct talk *talk, yalm_status status, yalm_error *error)
 {
     if (status == YALM_OK || !line_on_terminal(talk->reader) || talk->chat->session == NULL)

@@ -30,6 +30,7 @@ struct chat {
 yalm_status chat_open(struct chat *chat, yalm_error *error);
 void chat_close(struct chat *chat);
 
-// Has the model answer the conversation as it is, shows the answer while it comes and adds it. Only what is new since the last answer is evaluated.
-// YALM_INTERRUPTED after ^C: what was written until then is kept as the answer. On another error the conversation is as it was.
+// Has the model answer the conversation as it is, shows the answer while it comes and adds it. Only what is new since the
+// last answer is evaluated. YALM_INTERRUPTED after ^C: what was written until then is kept as the answer. On another error
+// the conversation is as it was.
 yalm_status chat_answer(struct chat *chat, yalm_error *error);

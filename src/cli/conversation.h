@@ -13,8 +13,8 @@ yalm_status conversation_new(struct conversation *conversation, const char *syst
 void conversation_free(struct conversation *conversation);
 
 yalm_status conversation_add(struct conversation *conversation, const char *role, const char *content, yalm_error *error);
-// The model's text (length) as a message, and what it thought before (n_reasoning), where that is apart. Bytes that are no characters become U+FFFD: a model
-// may write some, and an answer may be cut off within a character.
+// The model's text (length) as a message, and what it thought before (n_reasoning), where that is apart. Bytes that are no
+// characters become U+FFFD: a model may write some, and an answer may be cut off within a character.
 yalm_status conversation_add_answer(struct conversation *conversation, const char *text, size_t length, const char *reasoning,
                                     size_t n_reasoning, yalm_error *error);
 // YALM_USAGE where the text (length) is not UTF-8, or holds a NUL: no template reads it. `what` names it.
@@ -33,6 +33,6 @@ yalm_status conversation_save(const struct conversation *conversation, const cha
 // YALM_USAGE where the file holds no such thing; the conversation stays as it was then.
 yalm_status conversation_load(struct conversation *conversation, const char *path, yalm_error *error);
 
-// The template's variables: the messages, that an answer is to follow, and the user's own, "NAME=VALUE" with JSON or else a text for VALUE. A string that
-// the caller frees; NULL where memory ran out.
+// The template's variables: the messages, that an answer is to follow, and the user's own, "NAME=VALUE" with JSON or else a
+// text for VALUE. A string that the caller frees; NULL where memory ran out.
 char *conversation_variables(const struct conversation *conversation, const struct text_list *own);

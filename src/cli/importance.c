@@ -19,8 +19,9 @@ static yalm_status observe(const struct options *options, const yalm_model *mode
     yalm_session *session = open_session(options, model, &how, options->quiet, error);
     if (session == NULL)
         return error->status;
-    const yalm_importance importance = {.bos = !options->tokens && !options->no_bos && yalm_model_facts(model)->add_bos,
-                                        .progress = show_progress};
+    yalm_importance importance = yalm_importance_defaults();
+    importance.bos = !options->tokens && !options->no_bos && yalm_model_facts(model)->add_bos;
+    importance.progress = show_progress;
     const double start = seconds_now();
     const yalm_status status = yalm_importance_write(session, tokens->ids, tokens->n, &importance, options->output_file, error);
     progress_clear();

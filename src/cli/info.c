@@ -16,7 +16,8 @@ static void shape_text(char *text, size_t room, const yalm_tensor_info *tensor)
 static const char *const methods[] = {"dense", "sparq", "nomad", "hybrid"};
 enum { METHODS = sizeof methods / sizeof methods[0] };
 
-// What a session with this attention and otherwise the default options takes; false where it cannot be had, for want of a file, say.
+// What a session with this attention and otherwise the default options takes; false where it cannot be had, for want of a
+// file, say.
 static bool method_memory(const yalm_model *model, const char *method, yalm_memory *memory)
 {
     yalm_session_options options = yalm_session_defaults();

@@ -11,8 +11,8 @@ enum line_result {
     LINE_FAILED,      // memory, or reading
 };
 
-// With libedit, where the program was built with it and both ends are a terminal: editing and history. Else plain lines, with a prompt on a terminal only.
-// NULL where memory ran out.
+// With libedit, where the program was built with it and both ends are a terminal: editing and history. Else plain lines, with
+// a prompt on a terminal only. NULL where memory ran out.
 struct line_reader *line_open(void);
 void line_close(struct line_reader *reader);
 bool line_on_terminal(const struct line_reader *reader); // somebody is there to read a prompt

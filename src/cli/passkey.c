@@ -1,5 +1,5 @@
-// Mode passkey: hides a five-digit number in a long text of no interest and asks for it, greedily decoded. The text is the one of
-// Mohtashami and Jaggi's test (arXiv 2305.16300) as llama.cpp and the blog's yalm have it.
+// Mode passkey: hides a five-digit number in a long text of no interest and asks for it, greedily decoded. The text is the
+// one of Mohtashami and Jaggi's test (arXiv 2305.16300) as llama.cpp and the blog's yalm have it.
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -148,8 +148,8 @@ static size_t read_before(const struct passkey *run, const struct tokens *prompt
     return same;
 }
 
-// The prompt, its last passkey.decode_last tokens one by one: so a sparse way of attending has read the question when it answers. The session keeps what the last
-// prompt began with too. The trial's ids go to run->read.
+// The prompt, its last passkey.decode_last tokens one by one: so a sparse way of attending has read the question when it
+// answers. The session keeps what the last prompt began with too. The trial's ids go to run->read.
 static yalm_status read_prompt(struct passkey *run, struct tokens *prompt, yalm_error *error)
 {
     const size_t last = (size_t)run->options->decode_last < prompt->n ? (size_t)run->options->decode_last : prompt->n;

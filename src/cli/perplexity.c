@@ -2,9 +2,10 @@
 //
 // The text's tokens are cut into windows of --ctx tokens. A window is evaluated on its own, as bos and all its tokens but the
 // last, and each of its tokens is predicted; ids from --tokens are used as they are, with no bos, so the first of a window is
-// input only (and the last is fed only where its logits are saved or compared: a file has one row for each token). With perplexity.stride windows overlap, and only tokens that no window has scored yet count.
-// With perplexity.decode_from=N the first N inputs of a window are a prompt, evaluated many at once and not scored; the others are fed one by one, as
-// in generation, so that what is measured is the way that attention goes then.
+// input only (and the last is fed only where its logits are saved or compared: a file has one row for each token). With
+// perplexity.stride windows overlap, and only tokens that no window has scored yet count. With perplexity.decode_from=N the
+// first N inputs of a window are a prompt, evaluated many at once and not scored; the others are fed one by one, as in
+// generation, so that what is measured is the way that attention goes then.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,8 @@
 #include "cli/cli.h"
 #include "cli/logits_file.h"
 
-// Of at most so many tokens, and so many bytes where that is fewer, logits are held at once: what is evaluated together is the faster the more it is.
+// Of at most so many tokens, and so many bytes where that is fewer, logits are held at once: what is evaluated together is
+// the faster the more it is.
 enum { PIECE = 512, PIECE_LEAST = 64, PIECE_BYTES = 64 << 20 };
 
 struct perplexity {

@@ -1,4 +1,5 @@
-// What a model thinks before it answers, told from the answer while it streams, in whatever form its chat template has (speech/speech.h).
+// What a model thinks before it answers, told from the answer while it streams, in whatever form its chat template has
+// (speech/speech.h).
 #pragma once
 #include "cli/options.h"
 #include "speech/speech.h"

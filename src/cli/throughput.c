@@ -72,7 +72,8 @@ static yalm_status back_to_depth(const struct bench *bench, const struct test *t
     return status == YALM_OK ? go_to_depth(bench, test, session, error) : status;
 }
 
-// The timed part: prefill in one call, decode one token at a time. `attention` (NULL: nobody wants to know): seconds of them that it took.
+// The timed part: prefill in one call, decode one token at a time. `attention` (NULL: nobody wants to know): seconds of them
+// that it took.
 static yalm_status run_once(const struct bench *bench, const struct test *test, yalm_session *session,
                             struct speculator *speculator, int n, double *seconds, double *attention, yalm_error *error)
 {

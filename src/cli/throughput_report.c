@@ -7,8 +7,8 @@
 #include "cli/cli.h"
 #include "cli/throughput.h"
 
-// What the products with this model's weights are made of, at best: on a GPU all but fp32's of its matrix units' products, on the CPU
-// quantised ones' of 8-bit multiply-adds.
+// What the products with this model's weights are made of, at best: on a GPU all but fp32's of its matrix units' products, on
+// the CPU quantised ones' of 8-bit multiply-adds.
 static double arithmetic_limit(const struct report *report)
 {
     if (report->facts->weight_dtype[0] == 'q' && report->limits.dot_gop_per_s > 0)
@@ -67,8 +67,8 @@ static void model_type(char *text, size_t room, const yalm_model_info *facts)
 
 // -------------------------------------------------------------------------------- markdown
 
-// Attention alone, of a token: its time; the bytes that the method has to read of the cache, and that dense attention would; their rate. Prefill is bound by
-// arithmetic, so the rate is decode's alone. Nothing where the device does not tell.
+// Attention alone, of a token: its time; the bytes that the method has to read of the cache, and that dense attention would;
+// their rate. Prefill is bound by arithmetic, so the rate is decode's alone. Nothing where the device does not tell.
 static void print_attention(const struct test *test, const struct summary *s)
 {
     if (!test->attention)

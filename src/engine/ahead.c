@@ -1,8 +1,9 @@
 // Tokens that a session has evaluated past its position, because its caller expects them to come next.
 //
-// A caller's hint, yalm_expect(), goes with the next token into one batch whose tokens are apart: each gets the bits that it would have alone. Where the
-// caller then appends the very token that was expected, its logits are there already. Any other call forgets what lies ahead, whose keys and values stand
-// beyond the position, where nobody looks. So nothing shows but the time.
+// A caller's hint, yalm_expect(), goes with the next token into one batch whose tokens are apart: each gets the bits that it
+// would have alone. Where the caller then appends the very token that was expected, its logits are there already. Any other
+// call forgets what lies ahead, whose keys and values stand beyond the position, where nobody looks. So nothing shows but the
+// time.
 
 #include <stdlib.h>
 #include <string.h>

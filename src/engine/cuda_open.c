@@ -1,5 +1,5 @@
-// The CUDA half, opened when a session wants it: one build of the library serves both devices. It is not looked for where no driver is, unless it was named:
-// with cuBLAS it is hundreds of megabytes to load.
+// The CUDA half, opened when a session wants it: one build of the library serves both devices. It is not looked for where no
+// driver is, unless it was named: with cuBLAS it is hundreds of megabytes to load.
 
 #include <dlfcn.h>
 #include <stdlib.h>

@@ -10,8 +10,8 @@ struct device_choice {
         yalm_error)]; // "cuda: why", of a GPU, or a CUDA half, that is there and that "auto" turned down; else empty
 };
 
-// Chooses by options->device and lets the backend fill in what is open; all that does not depend on the device is resolved already.
-// "auto" is cuda where there is a GPU that can run this model with these options, else cpu.
+// Chooses by options->device and lets the backend fill in what is open; all that does not depend on the device is resolved
+// already. "auto" is cuda where there is a GPU that can run this model with these options, else cpu.
 yalm_status device_choose(const yalm_model *model, yalm_session_options *options, struct device_choice *choice,
                           yalm_error *error);
 

@@ -12,7 +12,8 @@
 
 enum { PIECE_FLOATS = 1 << 20 };
 
-// Up to so many bytes each rank sends all it has to all others: one message's delay. Of more, each sums up a part, which makes two delays, and fewer bytes.
+// Up to so many bytes each rank sends all it has to all others: one message's delay. Of more, each sums up a part, which
+// makes two delays, and fewer bytes.
 enum { DIRECT_BYTES = 32 << 10 };
 
 // ------------------------------------------------------------------------------------------ parcels

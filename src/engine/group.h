@@ -1,8 +1,9 @@
-// Several processes, ranks, that compute one model together (model/share.h), each on a machine of its own. Rank 0 has the sessions, and says what all of them
-// do (ranks.c); the others do it (follow.c). A forward pass meets twice in each layer: what a block adds to the residual stream is summed.
+// Several processes, ranks, that compute one model together (model/share.h), each on a machine of its own. Rank 0 has the
+// sessions, and says what all of them do (ranks.c); the others do it (follow.c). A forward pass meets twice in each layer:
+// what a block adds to the residual stream is summed.
 //
-// All ranks have the same bits after a sum: each element is added up in the order of ranks. So what each computes from it, the choice of experts too, is the
-// same.
+// All ranks have the same bits after a sum: each element is added up in the order of ranks. So what each computes from it,
+// the choice of experts too, is the same.
 #pragma once
 #include <pthread.h>
 
@@ -12,7 +13,8 @@
 
 enum { GROUP_MOST = 256 }; // ranks
 
-// Seconds that a rank waits for another's part of a sum, where nothing else is set. Less than a user's patience, more than any layer's share of a prompt should take.
+// Seconds that a rank waits for another's part of a sum, where nothing else is set. Less than a user's patience, more than
+// any layer's share of a prompt should take.
 enum { GROUP_PATIENCE = 5 };
 
 // One thing for all ranks to do, by rank 0. Those with a body say how long it is.
@@ -74,8 +76,8 @@ struct half_conversion { // of n numbers
     void (*from)(float *y, const void *x, int n);
 };
 
-// Of all ranks, x (n) each: their sum, on all of them. x has room for one float more. True: the pass is to end soon, on all ranks, since it was cancelled or a
-// rank was lost.
+// Of all ranks, x (n) each: their sum, on all of them. x has room for one float more. True: the pass is to end soon, on all
+// ranks, since it was cancelled or a rank was lost.
 bool group_sum(struct yalm_group *group, const struct half_conversion *halves, float *x, size_t n);
 
 // Rank 0's whole (n, rows) from all ranks' parts (n, their share_of_rows(rows)).
@@ -96,7 +98,8 @@ struct group_model {
 };
 struct group_model group_model_of(const yalm_model_info *info);
 
-// Rank 0's, once all have their shares: the others, who wait for commands, from then on hear one often, or know that rank 0 is lost.
+// Rank 0's, once all have their shares: the others, who wait for commands, from then on hear one often, or know that rank 0
+// is lost.
 void group_begin_pulse(struct yalm_group *group);
 void group_end_pulse(struct yalm_group *group);
 
@@ -110,8 +113,9 @@ yalm_status group_answers(struct yalm_group *group, yalm_error *error);
 yalm_status group_hear(struct yalm_group *group, bool has_pulse, struct command *command, void **body, yalm_error *error);
 yalm_status group_answer(struct yalm_group *group, const yalm_error *mine, yalm_error *error);
 
-// Where ranks wait for each other without the group's knowledge, and for long: rank 0 asks all others whether they are there, and they wait for its question.
-// False: one is not, or has failed: the group is lost. True: go on waiting; or rank 0 waits no longer, and what it says next is kept for group_hear().
+// Where ranks wait for each other without the group's knowledge, and for long: rank 0 asks all others whether they are there,
+// and they wait for its question. False: one is not, or has failed: the group is lost. True: go on waiting; or rank 0 waits
+// no longer, and what it says next is kept for group_hear().
 bool group_call_roll(struct yalm_group *group);
 // The answer of another rank that has heard COMMAND_ROLL; mine: why it cannot go on, or YALM_OK.
 bool group_answer_roll(struct yalm_group *group, const yalm_error *mine);

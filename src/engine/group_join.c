@@ -8,8 +8,8 @@
 #include "engine/library.h"
 #include "util/error.h"
 
-// Whether the launcher started more than one: the environment says so, in the words of Open MPI, of MPICH and its kin, and of PMIx. MPI itself could say, but
-// is not to be looked for by a program that runs alone.
+// Whether the launcher started more than one: the environment says so, in the words of Open MPI, of MPICH and its kin, and of
+// PMIx. MPI itself could say, but is not to be looked for by a program that runs alone.
 static bool was_launched(void)
 {
     static const char *const counts[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"};

@@ -1,7 +1,8 @@
 // Pages of the KV cache: what it holds of a run of tokens, in memory of the caller's.
 //
-// A page is one block for each kind of layer. Layers that see everything have all rows there. Of layers with a window only the rows that the position
-// behind the page sees can be relied on: a ring may have dropped older ones by the time that the page is saved.
+// A page is one block for each kind of layer. Layers that see everything have all rows there. Of layers with a window only
+// the rows that the position behind the page sees can be relied on: a ring may have dropped older ones by the time that the
+// page is saved.
 
 #include <string.h>
 
@@ -107,8 +108,8 @@ static int64_t in_common(const yalm_session *s, const int32_t *tokens, int64_t n
     return common;
 }
 
-// Rows of a page that is for tokens [first, first + n), of layers that need them: all but what `common` tokens have left there, and what a window
-// that ends at `end` no longer sees.
+// Rows of a page that is for tokens [first, first + n), of layers that need them: all but what `common` tokens have left
+// there, and what a window that ends at `end` no longer sees.
 static void load_page(yalm_session *s, const uint8_t *at, int64_t first, int n, int64_t common, int64_t end)
 {
     for (int kind = 0; kind < config_n_kinds(&s->model->config); kind++) {

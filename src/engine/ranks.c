@@ -18,9 +18,11 @@ struct ranks_state {
     int session;
 };
 
-// ------------------------------------------------------------------------------------------ options, on their way to other ranks
+// ------------------------------------------------------------------------------------------ options, on their way to other
+// ranks
 
-// Numbers, and behind them the strings, each with its terminating zero: device, isa, attention, codebooks ("" where none are named), settings.
+// Numbers, and behind them the strings, each with its terminating zero: device, isa, attention, codebooks ("" where none are
+// named), settings.
 struct sent_options {
     int32_t context, endless, n_sinks, kv, activations, chunk, pin, n_settings;
     float attention_ratio;

@@ -236,8 +236,8 @@ static void undo(yalm_session *s, int64_t position)
         s->position = position;
 }
 
-// Recurrent layers can go back to where the last piece began. A conversation comes back to just before its prompt's end, where the answer was announced: the
-// last piece is short.
+// Recurrent layers can go back to where the last piece began. A conversation comes back to just before its prompt's end,
+// where the answer was announced: the last piece is short.
 static int next_piece(const yalm_session *s, int left, yalm_logits_of which)
 {
     enum { LAST_PIECE = 16 };

@@ -77,7 +77,8 @@ static struct kind kind_of(const struct kv_policy *kv)
     return (struct kind){(uint32_t)kv->capacity, (uint32_t)kv->span, (uint32_t)kv->n_sinks, kv->endless};
 }
 
-// All slots that positions below high_water have been written to: those of a ring's first round. Of recurrent layers what stands before `position`.
+// All slots that positions below high_water have been written to: those of a ring's first round. Of recurrent layers what
+// stands before `position`.
 static void find_written(const yalm_session *s, int64_t position, int64_t high_water, struct stretch *of_kind)
 {
     for (int i = 0; i < config_n_kinds(&s->model->config); i++)
@@ -107,7 +108,8 @@ static yalm_status check_backend(yalm_session *s, yalm_error *error)
 
 // ------------------------------------------------------------------------------------------ writing
 
-// How far positions are of use: what was evaluated ahead, or taken back, is not, unless it lies in the place of what came before.
+// How far positions are of use: what was evaluated ahead, or taken back, is not, unless it lies in the place of what came
+// before.
 static int64_t used(const yalm_session *s)
 {
     for (int i = 0; i < config_n_kinds(&s->model->config); i++)

@@ -1,4 +1,5 @@
-// What only measurements set: "KEY=VALUE" texts in a session's options (docs/attention.md#settings lists them), read by whoever plans.
+// What only measurements set: "KEY=VALUE" texts in a session's options (docs/attention.md#settings lists them), read by
+// whoever plans.
 #pragma once
 #include <stddef.h>
 

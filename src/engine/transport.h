@@ -1,4 +1,5 @@
-// What carries bytes between the ranks of a group (group.h): MPI (src/mpi), in a shared object of its own; in tests, threads of one process.
+// What carries bytes between the ranks of a group (group.h): MPI (src/mpi), in a shared object of its own; in tests, threads
+// of one process.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,8 +22,8 @@ struct transport {
     void *context;
     // "node3": where a rank runs.
     const char *(*name)(void *context, int rank);
-    // Brings them all, at most one to each rank and one from each; those from one rank to another arrive in the order in which they were given. Waits for at
-    // most `patience` seconds, INFINITY for ever. Called by one thread at a time.
+    // Brings them all, at most one to each rank and one from each; those from one rank to another arrive in the order in
+    // which they were given. Waits for at most `patience` seconds, INFINITY for ever. Called by one thread at a time.
     struct exchanged (*exchange)(void *context, const struct parcel *out, int n_out, const struct parcel *in, int n_in,
                                  double patience);
     // lost: another rank has ended; nothing more can be agreed upon with it.

@@ -52,8 +52,8 @@ void generator_skip(struct generator *g, size_t n)
 
 // ---------------------------------------------------------------- the text
 
-// The first place from `from` on where a stop string begins: wholly (*which is it), or as far as the text goes (*which NULL).
-// A token looks at no more than what is held back.
+// The first place from `from` on where a stop string begins: wholly (*which is it), or as far as the text goes (*which is
+// NULL). A token looks at no more than what is held back.
 static size_t find_stop(const struct generator_options *how, const struct buffer *text, size_t from, const char **which)
 {
     size_t partial = text->length;

@@ -7,8 +7,8 @@
 
 #include "util/utf8.h"
 
-// cJSON builds a node of some 80 bytes for each value, recursing into each level, and ends strings at a NUL. So values and levels are counted, and
-// escaped NULs found, before it sees the text. What is no JSON is left to it.
+// cJSON builds a node of some 80 bytes for each value, recursing into each level, and ends strings at a NUL. So values and
+// levels are counted, and escaped NULs found, before it sees the text. What is no JSON is left to it.
 static const char *scan(const char *text, size_t length)
 {
     int depth = 0, values = 1;

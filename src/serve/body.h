@@ -1,11 +1,12 @@
-// Reading a request's JSON. Each reader answers false after it has refused the request in words that name the field; an absent field, or a null,
-// leaves the value alone.
+// Reading a request's JSON. Each reader answers false after it has refused the request in words that name the field; an
+// absent field, or a null, leaves the value alone.
 #pragma once
 #include "serve/request.h"
 
 enum { BODY_MAX = 16 << 20, BODY_MAX_VALUES = 1 << 20, BODY_MAX_DEPTH = 64, BODY_MAX_STOPS = 16, BODY_MAX_STOP = 1024 };
 
-// The body as an object in request->json. Refused: what is no JSON, is not UTF-8, holds an escaped NUL, nests or numbers too much.
+// The body as an object in request->json. Refused: what is no JSON, is not UTF-8, holds an escaped NUL, nests or numbers too
+// much.
 bool body_parse(struct request *request);
 // JSON within a string of the body, under the same limits; the caller's. NULL where it is none.
 cJSON *body_parse_text(const char *text);

@@ -1,5 +1,5 @@
-// Connections that wait for a request's header. libmicrohttpd ends those that send nothing for a while; one that sends a byte now and then would keep its
-// place for ever, and there is only so much room.
+// Connections that wait for a request's header. libmicrohttpd ends those that send nothing for a while; one that sends a byte
+// now and then would keep its place for ever, and there is only so much room.
 #pragma once
 #include <microhttpd.h>
 #include <stdbool.h>

@@ -1,4 +1,5 @@
-// See dialogue.h. Templates know the messages of OpenAI's API, with two differences: content is a string, and a call's arguments are an object.
+// See dialogue.h. Templates know the messages of OpenAI's API, with two differences: content is a string, and a call's
+// arguments are an object.
 #include "serve/dialogue.h"
 
 #include <stdlib.h>
@@ -386,7 +387,8 @@ void dialogue_free(struct dialogue *dialogue)
     dialogue->variables = NULL;
 }
 
-// A last message of the assistant, without calls, is the beginning of the answer: it goes behind the rendered prompt. NULL where there is none.
+// A last message of the assistant, without calls, is the beginning of the answer: it goes behind the rendered prompt. NULL
+// where there is none.
 static cJSON *detach_beginning(struct dialogue *dialogue)
 {
     cJSON *messages = cJSON_GetObjectItemCaseSensitive(dialogue->variables, "messages");

@@ -15,7 +15,8 @@ struct dialogue {
     bool goes_on;       // the last message, where it is the assistant's, is the beginning of the answer
 };
 
-// Read the request's messages and tools; `to_show`: for a prompt that nobody will answer, so calls need no form that is read. False where the request has been refused. dialogue_free() in any case.
+// Read the request's messages and tools; `to_show`: for a prompt that nobody will answer, so calls need no form that is read.
+// False where the request has been refused. dialogue_free() in any case.
 bool dialogue_read_openai(struct request *request, struct dialogue *dialogue, bool to_show);
 bool dialogue_read_anthropic(struct request *request, struct dialogue *dialogue);
 void dialogue_free(struct dialogue *dialogue);

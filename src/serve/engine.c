@@ -72,7 +72,8 @@ static void evaluate_piece(struct engine *engine, struct slot *slot)
     evaluated(engine, slot, status, &error);
 }
 
-// One token of each of these: the weights are read once for all of them. Where there is one alone, several of its tokens are guessed.
+// One token of each of these: the weights are read once for all of them. Where there is one alone, several of its tokens are
+// guessed.
 static void evaluate_tokens(struct engine *engine, struct slot **due, int n_due)
 {
     yalm_session *sessions[MAX_SLOTS];

@@ -195,8 +195,8 @@ static bool add_prompt(struct request *request, int32_t *ids, size_t n)
     return true;
 }
 
-// Turns a text into tokens, unless its bytes alone say that they are too many: what tokenises is the thread of all connections. Normalisers may make a
-// text shorter; four times should do.
+// Turns a text into tokens, unless its bytes alone say that they are too many: what tokenises is the thread of all
+// connections. Normalisers may make a text shorter; four times should do.
 static bool tokenize(struct request *request, const char *text, size_t length, int flags, int32_t **ids, size_t *n)
 {
     const size_t longest = request->server->longest_piece, context = (size_t)engine_context(request->server->engine);

@@ -4,15 +4,17 @@
 
 enum { MAX_CHOICES = 16, MAX_PROMPTS = 128, MAX_BIASES = 4096 };
 
-// Reads sampling, seed, stop strings and the like from the request's JSON into a new request->how, without prompts; max_tokens is the context's where
-// the request does not say. `stop` names the field of stop strings. False where it has been refused.
+// Reads sampling, seed, stop strings and the like from the request's JSON into a new request->how, without prompts;
+// max_tokens is the context's where the request does not say. `stop` names the field of stop strings. False where it has been
+// refused.
 bool generation_read(struct request *request, const char *stop);
 
 // Appends a prompt of text, with yalm_tokenize()'s flags. A text that spells the token that begins one gets no second.
 bool generation_add_text(struct request *request, const char *text, size_t length, int flags);
 // Appends what `prompt` holds: a string, token ids (among which strings may stand), or a list of either.
 bool generation_read_prompts(struct request *request);
-// Refuses prompts that leave no room in the context. max_tokens becomes what the context holds, where that was left open (-1) or is less.
+// Refuses prompts that leave no room in the context. max_tokens becomes what the context holds, where that was left open (-1)
+// or is less.
 bool generation_fit(struct request *request);
 
 // Reads response_format, json_schema and grammar: at most one of them. A grammar that is there already stays.

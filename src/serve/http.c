@@ -1,5 +1,6 @@
-// See http.h. The threads of libmicrohttpd read requests, tokenize, and hand over to the engine; none of them ever waits for it. A connection whose
-// answer is not there yet is suspended, and resumed by the engine. libmicrohttpd polls all others, so a slow client holds nothing but its connection.
+// See http.h. The threads of libmicrohttpd read requests, tokenize, and hand over to the engine; none of them ever waits for
+// it. A connection whose answer is not there yet is suspended, and resumed by the engine. libmicrohttpd polls all others, so
+// a slow client holds nothing but its connection.
 #include "serve/http.h"
 
 #include <errno.h>
@@ -103,8 +104,9 @@ static enum MHD_Result queue(struct request *request, struct MHD_Response *respo
     return queued;
 }
 
-// Called again and again until there is an answer. A connection that is suspended by the very call that brought the request's end is read from when it is
-// resumed, and closed if the client has closed its sending side (libmicrohttpd 0.9.75); one that is suspended by the next call is not.
+// Called again and again until there is an answer. A connection that is suspended by the very call that brought the request's
+// end is read from when it is resumed, and closed if the client has closed its sending side (libmicrohttpd 0.9.75); one that
+// is suspended by the next call is not.
 static enum MHD_Result answer(struct request *request)
 {
     pthread_mutex_lock(&request->lock);

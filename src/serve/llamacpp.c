@@ -1,5 +1,5 @@
-// /completion: llama.cpp's own form of completions, for its clients. What a text is made of has the names of its server; what they make is made as
-// for /v1/completions.
+// /completion: llama.cpp's own form of completions, for its clients. What a text is made of has the names of its server; what
+// they make is made as for /v1/completions.
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,8 @@
 // What sequences have evaluated, kept beyond the sessions: a tree of pages of the KV cache.
 //
-// A page is of PAGE_TOKENS tokens, and the way to it from the root spells all tokens before it, so sequences share the pages of a beginning that they
-// have in common. Where memory is used up, the leaf that was used longest ago goes. The engine's thread alone calls these.
+// A page is of PAGE_TOKENS tokens, and the way to it from the root spells all tokens before it, so sequences share the pages
+// of a beginning that they have in common. Where memory is used up, the leaf that was used longest ago goes. The engine's
+// thread alone calls these.
 #pragma once
 #include "yalm.h"
 
@@ -9,8 +10,8 @@ struct prefixes;
 
 enum { PAGE_TOKENS = 16 };
 
-// For sessions like this one, in at most `bytes` of memory. NULL where nothing is to be kept, memory is short, or such sessions have no pages; the other
-// functions welcome that.
+// For sessions like this one, in at most `bytes` of memory. NULL where nothing is to be kept, memory is short, or such
+// sessions have no pages; the other functions welcome that.
 struct prefixes *prefixes_open(yalm_session *like, uint64_t bytes);
 void prefixes_close(struct prefixes *prefixes);
 

@@ -180,9 +180,10 @@ void request_fail_context(struct request *request, const char *about, long long 
     fail_with(request, 400, &json);
 }
 
-// A client that sends nothing more may still read; but a connection that is half closed looks like one that is closed until it is written to, by which a
-// closed one is reset. So it is: with a comment where a stream has begun, which readers pass over, else with an interim response, as HTTP/1.1 allows before
-// any other. HTTP/1.0 has no such thing. Its clients count as gone, so that nobody computes for minutes for one that is. False: it has gone.
+// A client that sends nothing more may still read; but a connection that is half closed looks like one that is closed until
+// it is written to, by which a closed one is reset. So it is: with a comment where a stream has begun, which readers pass
+// over, else with an interim response, as HTTP/1.1 allows before any other. HTTP/1.0 has no such thing. Its clients count as
+// gone, so that nobody computes for minutes for one that is. False: it has gone.
 static bool ask(struct request *request, int socket)
 {
     static const char interim[] = "HTTP/1.1 100 Continue\r\n\r\n", comment[] = ":\n\n";

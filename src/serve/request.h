@@ -1,7 +1,7 @@
 // A request: what a client asked for, and the answer on its way back.
 //
-// Two threads hold it: the one of its connection, and the engine's while its tasks run. Whoever lets go last frees it. The engine writes the
-// answer; the connection, which sleeps meanwhile, takes it as it comes.
+// Two threads hold it: the one of its connection, and the engine's while its tasks run. Whoever lets go last frees it. The
+// engine writes the answer; the connection, which sleeps meanwhile, takes it as it comes.
 #pragma once
 #include <cjson/cJSON.h>
 #include <pthread.h>
@@ -74,7 +74,8 @@ void request_send(struct request *request, struct buffer *out);
 void request_send_all(struct request *request, struct buffer *out);
 // Nothing more will come.
 void request_finish(struct request *request);
-// Looks whether the client is still there, where its connection sleeps. True where it has gone: once, and the request is finished.
+// Looks whether the client is still there, where its connection sleeps. True where it has gone: once, and the request is
+// finished.
 bool request_look(struct request *request);
 // An error in the client's own form: the answer, or an event where a streamed answer has begun.
 void request_fail(struct request *request, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));

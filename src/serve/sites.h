@@ -1,5 +1,5 @@
-// Web pages that may send requests here. A browser sends them for any page that its reader opens; a stranger's page must not use the model, nor read
-// what it says to others.
+// Web pages that may send requests here. A browser sends them for any page that its reader opens; a stranger's page must not
+// use the model, nor read what it says to others.
 #pragma once
 #include <stdbool.h>
 

@@ -49,7 +49,8 @@ struct slot *slot_choose(struct slot *slots, int n_slots, const struct prompt *p
     }
     if (best == NULL || !reuse)
         return oldest;
-    // The tokens dropped here belong to another conversation that may continue: a common beginning, such as a system prompt, is not worth that.
+    // The tokens dropped here belong to another conversation that may continue: a common beginning, such as a system prompt,
+    // is not worth that.
     const bool much_of_it = 2 * most >= (size_t)yalm_position(best->session);
     const bool much_of_prompt = 2 * most >= prompt->n && yalm_position(oldest->session) > 0;
     return much_of_it || much_of_prompt ? best : oldest;

@@ -18,8 +18,8 @@ yalm_status slot_open(struct slot *slot, const yalm_model *model, const yalm_ses
 yalm_status slot_speculate(struct slot *slot, const yalm_model *draft, yalm_error *error);
 void slot_close(struct slot *slot);
 
-// The free slot that is best for the prompt: the one that holds most of its beginning, unless that is little of either; then the one that was used
-// longest ago. NULL where none is free.
+// The free slot that is best for the prompt: the one that holds most of its beginning, unless that is little of either; then
+// the one that was used longest ago. NULL where none is free.
 struct slot *slot_choose(struct slot *slots, int n_slots, const struct prompt *prompt, bool reuse);
 void slot_begin(struct slot *slot, struct task *task);
 

@@ -155,8 +155,8 @@ void speculator_read(struct speculator *s, const int32_t *tokens, size_t n)
 
 // ---------------------------------------------------------------- how many are worth it
 
-// Seconds of a batch of n tokens: measured, or between those of its neighbours, or, above the largest that was, a tenth of one token's more for each;
-// and no more than a larger one has taken.
+// Seconds of a batch of n tokens: measured, or between those of its neighbours, or, above the largest that was, a tenth of
+// one token's more for each; and no more than a larger one has taken.
 static double batch_seconds(const struct speculator *s, int n)
 {
     int below = n, above = n;
@@ -179,7 +179,8 @@ struct plan {
     double rate; // tokens a second that they promise
 };
 
-// Of up to n guesses those first ones that promise most. likely (n): each one's chance where those before it are right; each: seconds that a guess costs.
+// Of up to n guesses those first ones that promise most. likely (n): each one's chance where those before it are right; each:
+// seconds that a guess costs.
 static struct plan make_plan(const struct speculator *s, const double *likely, int n, double each)
 {
     struct plan best = {0, least_gain / batch_seconds(s, 1)};

@@ -1,8 +1,10 @@
-// Speculation: guesses what a session will be given next, so that several tokens are evaluated for one reading of the weights. What comes out is the
-// same to the bit, whatever is guessed: yalm_expect() changes nothing but the time, and the caller draws every token as ever.
+// Speculation: guesses what a session will be given next, so that several tokens are evaluated for one reading of the
+// weights. What comes out is the same to the bit, whatever is guessed: yalm_expect() changes nothing but the time, and the
+// caller draws every token as ever.
 //
-// Guesses are what followed the longest end of the text before (suffix.h); where that promises nothing, those of a smaller model (draft.h). How many
-// are worth evaluating is decided by what is observed: how often matches of such a length went on as before, and what batches of so many tokens took.
+// Guesses are what followed the longest end of the text before (suffix.h); where that promises nothing, those of a smaller
+// model (draft.h). How many are worth evaluating is decided by what is observed: how often matches of such a length went on
+// as before, and what batches of so many tokens took.
 #pragma once
 #include "yalm.h"
 

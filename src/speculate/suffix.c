@@ -113,7 +113,8 @@ void suffix_close(struct suffix *s)
     free(s);
 }
 
-// The state of the strings that `from` and a token make, where it had longer ones besides: these keep `whole`, the others get a state of their own.
+// The state of the strings that `from` and a token make, where it had longer ones besides: these keep `whole`, the others get
+// a state of their own.
 static int32_t split(struct suffix *s, int32_t from, int32_t token, int32_t whole)
 {
     const struct state old = s->states[whole];

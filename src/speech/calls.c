@@ -1,4 +1,5 @@
-// Text, and calls in it whose arguments are JSON, which stays as the model wrote it: Hermes', Mistral's, and those without a mark.
+// Text, and calls in it whose arguments are JSON, which stays as the model wrote it: Hermes', Mistral's, and those without a
+// mark.
 #include "speech/reader.h"
 
 static stage read_bare, read_hermes, read_mistral;

@@ -11,7 +11,8 @@ enum { MAX_CALLS = 32 }; // what follows them is text
 // How a model writes calls, and parts of what it says; its chat template tells.
 enum call_form {
     CALLS_HERMES = 1, // <tool_call>{"name": …, "arguments": {…}}</tool_call>: Hermes, Qwen
-    // {"name": …, "parameters" or "arguments": {…}} is all of the text, perhaps behind <|python_tag|>: Llama 3, and small models
+    // {"name": …, "parameters" or "arguments": {…}} is all of the text, perhaps behind <|python_tag|>: Llama 3, and small
+    // models
     CALLS_BARE = 2,
     CALLS_MISTRAL = 4,    // [TOOL_CALLS][{"name": …, "arguments": {…}}, …], or [TOOL_CALLS]name[ARGS]{…}
     SPEECH_HARMONY = 8,   // messages with a channel each: harmony.c
