@@ -21,7 +21,7 @@ struct ladder {
     yalm_limits limits;
     struct kv_cache cache;
     struct decode_plan plan;
-    struct step *step;
+    struct evaluation *step;
     float *q, *attended, *scores, *part_acc;
     float2 *part_state;
     void *scratch;
@@ -140,7 +140,7 @@ static void depth_open(struct ladder *l, int depth)
     take(&l->scores, (size_t)s->heads * l->n_keys * sizeof(float));
     take(&l->part_acc, (size_t)q * splits * sizeof(float));
     take(&l->part_state, (size_t)s->heads * splits * sizeof(float2));
-    const struct step step = {depth, 1, 0};
+    const struct evaluation step = {depth, 1, 0};
     MUST_CUDA(cudaMemcpy(l->step, &step, sizeof step, cudaMemcpyHostToDevice));
     MUST_CUDA(cudaStreamSynchronize(l->stream));
 

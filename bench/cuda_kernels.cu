@@ -21,7 +21,7 @@ struct bench {
     uint8_t *pool; // (pool_bytes) of weights
     uint8_t *slab; // (slab_room)
     size_t pool_bytes, at;
-    struct step *step;
+    struct evaluation *step;
     int32_t *tokens;
     float *x, *y, *z;      // (CHUNK, widest)
     void *h;               // likewise, of the weights' type
@@ -108,7 +108,7 @@ static void tear_down(struct bench *b)
 
 static void set_step(struct bench *b, int64_t position, int n)
 {
-    const struct step step = {position, n, 0};
+    const struct evaluation step = {position, n, 0};
     MUST_CUDA(cudaMemcpy(b->step, &step, sizeof step, cudaMemcpyHostToDevice));
 }
 

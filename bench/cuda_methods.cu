@@ -72,7 +72,7 @@ static void fill_depth(struct bench *b, int depth)
     must(s->blocks.status, &b->error);
     MUST_CUDA(cudaMemset(s->attention_scratch, 0, s->attention_plans[0].scratch_bytes));
     MUST(fill_noise(&s->caches[0], 0, depth + 1, 1, s->stream, error));
-    const struct step step = {depth, 1, 0};
+    const struct evaluation step = {depth, 1, 0};
     MUST_CUDA(cudaMemcpy(s->step, &step, sizeof step, cudaMemcpyHostToDevice));
     MUST_CUDA(cudaStreamSynchronize(s->stream));
 }
@@ -132,7 +132,7 @@ static void take_method(struct bench *b, int depth)
 static void append_all(struct bench *b, int depth)
 {
     struct cuda_state *s = &b->s;
-    const struct step all = {0, depth + 1, 0};
+    const struct evaluation all = {0, depth + 1, 0};
     MUST_CUDA(cudaMemcpy(s->step, &all, sizeof all, cudaMemcpyHostToDevice));
     for (int layer = 0; layer < b->config.n_layers; layer++) {
         const struct attention a = {s->step, NULL, NULL, &s->caches[0], layer, b->shape.heads};
@@ -146,7 +146,7 @@ static void time_steps(struct bench *b, int depth, double score_bytes)
 {
     struct cuda_state *s = &b->s;
     const int n_keys = selective_n_keys(&s->caches[0].policy, depth);
-    struct step step = {};
+    struct evaluation step = {};
     step.position = depth;
     step.n = 1;
     step.choice = method_choice(s, depth);

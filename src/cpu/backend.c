@@ -25,6 +25,7 @@ static yalm_status cpu_resolve(const struct model_config *config, const struct m
                                yalm_session_options *options, yalm_error *error)
 {
     const struct cpu_kernels *kernels = cpu_kernels_select(options->isa);
+    const struct recipe outline = recipe_outline(config, weights);
     if (!kernels) {
         char names[128] = "";
         const bool limited = !*cpu_kernels_usable(); // by an environment that names none of this machine's
@@ -40,7 +41,7 @@ static yalm_status cpu_resolve(const struct model_config *config, const struct m
             snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", known[0] ? ", " : "", (*p)->name);
         return error_set(error, YALM_USAGE, "attention: found '%s', the CPU has: %s", options->attention, known);
     }
-    if (strcmp(options->attention, policy_dense.name) != 0 && !config_selects(config))
+    if (strcmp(options->attention, policy_dense.name) != 0 && !recipe_selects(&outline))
         return error_set(error, YALM_USAGE,
                          "attention: found %s, but this model's layers see or score keys each in their own way: use dense",
                          options->attention);
@@ -199,7 +200,12 @@ static void cpu_describe(const void *state, char *text, size_t room)
 
 static size_t describe_products(const void *state, char *text, size_t room)
 {
-    return plan_text(&((const struct cpu_state *)state)->plan, text, room);
+    const struct cpu_state *s = state;
+    size_t length = plan_text(&s->plan, text, room);
+    if (length + 1 < room)
+        text[length++] = '\n';
+    const size_t used = length < room ? length : room;
+    return length + recipe_text(&s->recipe, text + used, room - used);
 }
 
 static yalm_status cpu_evaluate(void *state, const struct batch *batch, yalm_error *error)

@@ -242,8 +242,9 @@ void matmul_rows(struct cpu_state *s, const struct member *me, const struct prod
 
 size_t matmul_rows_here_floats(const struct cpu_state *s)
 {
-    const int ffn = config_widest_ffn(s->config);
-    const size_t widest = (size_t)(s->config->hidden_dim > ffn ? s->config->hidden_dim : ffn);
+    const int ffn = s->recipe.width[BUFFER_UNITS], of_experts = s->config->n_experts ? config_expert_ffn(s->config) : 0;
+    const int units = ffn > of_experts ? ffn : of_experts;
+    const size_t widest = (size_t)(s->config->hidden_dim > units ? s->config->hidden_dim : units);
     const int most_few = s->kernels->matvec_max > MOST_APART ? s->kernels->matvec_max : MOST_APART;
     const size_t few = (size_t)(s->chunk < most_few ? s->chunk : most_few) * widest,
                  many = (size_t)s->chunk * (size_t)matmul_most_rows(s);

@@ -9,8 +9,8 @@
 #include "cpu/delta.h"
 #include "cpu/matmul.h"
 #include "cpu/norms.h"
+#include "cpu/ops.h"
 #include "cpu/shares.h"
-#include "cpu/walk.h"
 #include "util/clock.h"
 
 // What a step reads: steps that read the same norm of x follow each other, and the first one computes it.
@@ -108,8 +108,7 @@ static void run_recipe(struct member *me, const void *arguments)
             narrow(&walk);
         run_step(&walk, i);
         // Told in a step of the layer that ends here: by attention_append(), or by a sum.
-        if (i + 1 < r->n && r->steps[i + 1].layer != r->steps[i].layer &&
-            atomic_load_explicit(&s->stopped, memory_order_relaxed) >= pass->run)
+        if (r->steps[i].ends_layer && atomic_load_explicit(&s->stopped, memory_order_relaxed) >= pass->run)
             return;
     }
     if (batch->logits)

@@ -122,17 +122,12 @@ static void carve_experts(struct cpu_state *s, struct carver *c)
         s->expert_sum = carve(c, chunk * s->config->hidden_dim, sizeof(float));
 }
 
-static int value_heads(const struct delta_config *d)
-{
-    return d->n_value_heads;
-}
-
 static void carve_recurrence(struct cpu_state *s, struct carver *c)
 {
-    const size_t chunk = s->chunk, heads = config_most_of(s->config, value_heads);
+    const size_t chunk = s->chunk;
     s->mixed = carve(c, chunk * config_most_of(s->config, delta_channels), sizeof(float));
-    s->decays = carve(c, chunk * heads, sizeof(float));
-    s->betas = carve(c, chunk * heads, sizeof(float));
+    s->decays = carve(c, chunk * s->recipe.width[BUFFER_DECAYS], sizeof(float));
+    s->betas = carve(c, chunk * s->recipe.width[BUFFER_BETAS], sizeof(float));
 }
 
 // The most of any kind: of its queries that are in parts at once, and of their components.
@@ -157,30 +152,37 @@ static size_t kind_integers(const struct cpu_kind *kind)
     return max_size(kind->fixed ? kind->fixed->scratch : 0, kind->few ? kind->few->scratch : 0);
 }
 
+// What any product reads.
+static size_t widest_input(const struct cpu_state *s)
+{
+    const int *width = s->recipe.width;
+    const size_t of_experts = s->config->n_experts ? config_expert_ffn(s->config) : 0;
+    return max_size(max_size(width[BUFFER_X], width[BUFFER_ATTENDED]), max_size(width[BUFFER_UNITS], of_experts));
+}
+
 static void carve_activations(struct cpu_state *s, struct carver *c)
 {
-    const size_t chunk = s->chunk, dim = s->config->hidden_dim, inputs = s->config->layer_input_dim;
-    const size_t ffn = max_size(config_widest_ffn(s->config), inputs * s->config->n_layers);
+    const size_t chunk = s->chunk, dim = s->config->hidden_dim;
+    const int *width = s->recipe.width;
     carve_kinds(s, c);
-    if (inputs)
-        s->inputs = carve(c, chunk * s->config->n_layers * inputs, sizeof(float));
-    if (config_has_gemma4(s->config))
+    if (width[BUFFER_INPUTS])
+        s->inputs = carve(c, chunk * width[BUFFER_INPUTS], sizeof(float));
+    if (s->recipe.traits & (TRAIT_BARE | TRAIT_VALUES))
         s->ones = carve(c, max_size(dim, s->q_dim), sizeof(float));
     s->x = carve(c, chunk * dim, sizeof(float));
     s->h = carve(c, chunk * dim, sizeof(float));
-    const size_t keys = config_most_of(s->config, delta_keys), values = config_most_of(s->config, delta_values);
-    s->q = carve(c, chunk * max_size(s->q_dim, keys), sizeof(float));
-    s->k = carve(c, chunk * max_size(s->kv_dim, keys), sizeof(float));
-    s->v = carve(c, chunk * max_size(s->kv_dim, values), sizeof(float));
+    s->q = carve(c, chunk * width[BUFFER_Q], sizeof(float));
+    s->k = carve(c, chunk * max_size(s->kv_dim, width[BUFFER_K]), sizeof(float)); // fill_position() uses kv_dim of each
+    s->v = carve(c, chunk * max_size(s->kv_dim, width[BUFFER_V]), sizeof(float));
     s->rotated_q = carve(c, chunk * s->q_dim, sizeof(float));
     if (has_sinks(s))
         s->sink_q = carve(c, chunk * s->q_dim, sizeof(float));
-    s->attended = carve(c, chunk * max_size(s->q_dim, values), sizeof(float));
-    if (values > 0 || s->config->output_gate)
-        s->gates = carve(c, chunk * max_size(s->config->output_gate ? s->q_dim : 0, values), sizeof(float));
-    if (values > 0)
+    s->attended = carve(c, chunk * width[BUFFER_ATTENDED], sizeof(float));
+    if (width[BUFFER_GATES])
+        s->gates = carve(c, chunk * width[BUFFER_GATES], sizeof(float));
+    if (s->recipe.ops & 1u << OP_RECUR)
         carve_recurrence(s, c);
-    s->units = carve(c, chunk * ffn, sizeof(float));
+    s->units = carve(c, chunk * max_size(width[BUFFER_UNITS], width[BUFFER_INPUTS]), sizeof(float));
     if (s->together || s->group)
         s->logits = carve(c, chunk * s->config->vocab_size, sizeof(float));
     if (s->together && s->group)
@@ -189,7 +191,7 @@ static void carve_activations(struct cpu_state *s, struct carver *c)
         s->branch = carve(c, chunk * dim + 1, sizeof(float));
     if (s->group && s->config->whole_qk_norm)
         s->squares = carve(c, chunk * 2 + 1, sizeof(float));
-    const size_t widest = max_size(max_size(dim, ffn), max_size(s->q_dim, values));
+    const size_t widest = widest_input(s);
     const int packed = plan_most(&s->plan, TOKENS_PACKED), quantised = plan_most(&s->plan, TOKENS_QUANTISED);
     if (packed)
         s->packed = carve(c, s->kernels->packed_size(packed, (int)widest), sizeof(float));
@@ -210,11 +212,8 @@ static void carve_own(struct cpu_state *s, struct carver *c, int n_threads)
     const size_t begin = c->used;
     s->matmul_scratch = carve(c, plan_scratch(&s->plan), 1);
     s->rows_here = carve(c, matmul_rows_here_floats(s), sizeof *s->rows_here);
-    if (s->plan.types & type_bit(DTYPE_BF12) && (int)s->chunk > s->plan.most_few) {
-        const size_t widest = max_size(max_size(s->config->hidden_dim, config_widest_ffn(s->config)),
-                                       max_size(s->q_dim, config_most_of(s->config, delta_values)));
-        s->unpacked = carve(c, matmul_most_rows(s) * widest, sizeof *s->unpacked);
-    }
+    if (s->plan.types & type_bit(DTYPE_BF12) && (int)s->chunk > s->plan.most_few)
+        s->unpacked = carve(c, matmul_most_rows(s) * widest_input(s), sizeof *s->unpacked);
     s->attend_scratch = carve(c, max_size(s->kernels->attend_scratch, of_integers), 1);
     s->task_scratch = carve(c, attention_task_scratch(s), 1);
     if (s->policy->decode_keys) {

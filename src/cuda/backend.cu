@@ -81,7 +81,7 @@ static yalm_status cuda_resolve(const struct model_config *config, const struct 
             return error_set(error, YALM_USAGE,
                              "device cuda: heads of %d components do not run on the GPU, only up to %d (-d cpu runs them)",
                              config_kind_head_dim(config, kind), (int)ATTENTION_LONG_DIM);
-    TRY(method_check(config, options, error));
+    TRY(method_check(config, weights, options, error));
     const int vocab = weights->embedding.rows; // of all ranks
     if (vocab > MAX_VOCAB)
         return error_set(error, YALM_USAGE,

@@ -1,4 +1,4 @@
-// What a session is asked for: tokens on their way to the device, and passes (forward.cu). One token's pass is captured as a graph, and launched for
+// What a session is asked for: tokens on their way to the device, and passes (run.cu). One token's pass is captured as a graph, and launched for
 // every step. Where the session has an attention method (selective.h) there are two such graphs, and the host, which knows the position, launches the
 // dense one or the other.
 #include "cuda/capture.h"
@@ -8,7 +8,7 @@
 
 static yalm_status one_token(struct cuda_state *s, bool selective, yalm_error *error)
 {
-    TRY(cuda_layers(s, 0, s->config->n_layers, 1, selective, error));
+    TRY(cuda_steps(s, 0, s->recipe.classifier, 1, selective, error));
     return cuda_classify(s, s->logits, s->x, 1, error);
 }
 
@@ -126,7 +126,7 @@ static yalm_status generate(struct cuda_state *s, const struct batch *batch, boo
     return YALM_OK;
 }
 
-// The last layers, which keep no keys, for the last of n tokens alone: what is read of it becomes the first's.
+// Steps from `first` on, of layers that keep no keys, for the last of n tokens alone: what is read of it becomes the first's.
 static yalm_status last_alone(struct cuda_state *s, int first, int n, yalm_error *error)
 {
     const size_t dim = s->config->hidden_dim, inputs = (size_t)s->config->n_layers * s->config->layer_input_dim, at = n - 1;
@@ -135,7 +135,7 @@ static yalm_status last_alone(struct cuda_state *s, int first, int n, yalm_error
         TRY_CUDA(cudaMemcpyAsync(s->layer_inputs, s->layer_inputs + at * inputs, inputs * sizeof *s->layer_inputs,
                                  cudaMemcpyDeviceToDevice, s->stream));
     s->step++;
-    const yalm_status status = cuda_layers(s, first, s->config->n_layers, 1, false, error);
+    const yalm_status status = cuda_steps(s, first, s->recipe.classifier, 1, false, error);
     s->step--;
     return status;
 }
@@ -152,9 +152,9 @@ static yalm_status forward(struct cuda_state *s, const struct batch *batch, yalm
         s->last_logits = s->logits;
         s->fetched = NULL;
     }
-    const int n_layers = s->config->n_layers, tail = batch->all_logits ? n_layers : config_tail(s->config);
-    TRY(cuda_layers(s, 0, tail, batch->n, selective, error));
-    if (last && tail < n_layers) {
+    const int classifier = s->recipe.classifier, tail = batch->all_logits ? classifier : s->recipe.tail;
+    TRY(cuda_steps(s, 0, tail, batch->n, selective, error));
+    if (last && tail < classifier) {
         TRY(last_alone(s, tail, batch->n, error));
         return cuda_classify(s, s->logits, s->x, 1, error);
     }

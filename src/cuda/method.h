@@ -11,7 +11,8 @@ struct cuda_blocks;
 struct cuda_state;
 
 // What this backend refuses of a method's options, in one line, before anything is planned. Dense attention is never refused.
-yalm_status method_check(const struct model_config *config, const yalm_session_options *options, yalm_error *error);
+yalm_status method_check(const struct model_config *config, const struct model_weights *weights,
+                         const yalm_session_options *options, yalm_error *error);
 // By the options' name: s->method, NULL for dense attention. The state has config, caches and device. Also called where only sizes are wanted.
 yalm_status method_plan(struct cuda_state *s, const struct backend_plan *plan, yalm_error *error);
 void method_take_kept(struct cuda_state *s, struct cuda_blocks *b); // beside the caches: yalm_memory.attention
@@ -22,7 +23,7 @@ void method_close(struct cuda_state *s);
 
 // True where a batch attends by the session's method.
 bool method_applies(const struct cuda_state *s, int n, int64_t position);
-// How many keys the token at `position` selects: put into struct step by the host, so the same function as the CPU's.
+// How many keys the token at `position` selects: put into struct evaluation by the host, so the same function as the CPU's.
 struct choice method_choice(const struct cuda_state *s, int64_t position);
 // Before a batch writes to the cache, once for all layers.
 yalm_status method_begin(struct cuda_state *s, bool applies, yalm_error *error);

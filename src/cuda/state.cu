@@ -43,37 +43,25 @@ static void take_kv(struct cuda_state *s, struct cuda_blocks *b)
     }
 }
 
-static int value_heads(const struct delta_config *delta)
+static size_t largest(size_t a, size_t b)
 {
-    return delta->n_value_heads;
+    return a > b ? a : b;
 }
 
 // What attention or a recurrent layer works on.
 static void take_blocks(struct cuda_state *s, struct cuda_blocks *b)
 {
-    const struct model_config *c = s->config;
-    const size_t chunk = s->chunk, values = config_most_of(c, delta_values), channels = config_most_of(c, delta_channels),
-                 heads = config_most_of(c, value_heads), qkv = s->q_dim + 2 * s->kv_dim,
-                 wide = (size_t)s->q_dim > values ? s->q_dim : values;
-    take(b, s->q, chunk * (qkv > channels ? qkv : channels), sizeof(float));
-    s->k = s->q ? s->q + chunk * s->q_dim : NULL;
-    s->v = s->k ? s->k + chunk * s->kv_dim : NULL;
+    const int *width = s->recipe.width;
+    const size_t chunk = s->chunk, q = chunk * width[BUFFER_Q], k = chunk * width[BUFFER_K], v = chunk * width[BUFFER_V];
+    take(b, s->q, q + k + v, sizeof(float));
+    s->k = s->q ? s->q + q : NULL;
+    s->v = s->k ? s->k + k : NULL;
     take(b, s->rotated_q, chunk * s->q_dim, sizeof(float));
-    take(b, s->attended, chunk * wide, sizeof(float));
-    take(b, s->gates, c->output_gate || values > 0 ? chunk * wide : 0, sizeof(float));
-    take(b, s->mixed, chunk * channels, sizeof(float));
-    take(b, s->decays, chunk * heads, sizeof(float));
-    take(b, s->betas, chunk * heads, sizeof(float));
-}
-
-// The largest ffn of layers that have no experts, or of the experts that all tokens use.
-static size_t widest_ffn(const struct model_config *c)
-{
-    int widest = c->shared_ffn_dim;
-    for (int layer = 0; layer < c->n_layers; layer++)
-        if (!config_has_experts(c, layer))
-            widest = config_ffn_dim(c, layer) > widest ? config_ffn_dim(c, layer) : widest;
-    return widest;
+    take(b, s->attended, chunk * width[BUFFER_ATTENDED], sizeof(float));
+    take(b, s->gates, chunk * width[BUFFER_GATES], sizeof(float));
+    take(b, s->mixed, chunk * config_most_of(s->config, delta_channels), sizeof(float));
+    take(b, s->decays, chunk * width[BUFFER_DECAYS], sizeof(float));
+    take(b, s->betas, chunk * width[BUFFER_BETAS], sizeof(float));
 }
 
 static int longest_half(const struct cuda_state *s)
@@ -92,13 +80,15 @@ static size_t n_ones(const struct cuda_state *s)
 static void take_scratch(struct cuda_state *s, struct cuda_blocks *b)
 {
     const struct model_config *c = s->config;
-    const size_t chunk = s->chunk, dim = c->hidden_dim, inputs = (size_t)c->n_layers * c->layer_input_dim, ffn = widest_ffn(c);
+    const int *width = s->recipe.width;
+    const size_t chunk = s->chunk, dim = c->hidden_dim, units = chunk * width[BUFFER_UNITS],
+                 inputs = chunk * width[BUFFER_INPUTS];
     take(b, s->step, SEVERAL, sizeof *s->step);
     take(b, s->tokens, chunk, sizeof *s->tokens);
     take(b, s->inverse_frequency, config_n_kinds(c) * (size_t)longest_half(s), sizeof(double));
     take(b, s->x, chunk * dim, sizeof(float));
     take(b, s->h, chunk * dim, sizeof(float));
-    if (c->norms_after || c->norms_around || inputs || s->group)
+    if (s->recipe.traits & TRAIT_NORM_BEHIND || s->recipe.ops & 1u << OP_JOIN || s->group)
         take(b, s->branch, chunk * dim, sizeof(float));
     take_blocks(s, b);
     bool sinks = false;
@@ -108,13 +98,13 @@ static void take_scratch(struct cuda_state *s, struct cuda_blocks *b)
         take(b, s->sink_q, chunk * s->q_dim, sizeof(float));
     if (s->caches[0].type == YALM_KV_INT8 && key_offset_has(c, s->caches[0].policy.n_sinks))
         take(b, s->key_offsets, (size_t)c->n_layers * s->kv_dim, sizeof(float));
-    take(b, s->gate, chunk * (ffn > inputs ? ffn : inputs), sizeof(float));
-    take(b, s->up, chunk * ffn, sizeof(float));
-    take(b, s->gated, chunk * (ffn > (size_t)c->layer_input_dim ? ffn : c->layer_input_dim), sizeof(float));
-    take(b, s->layer_inputs, chunk * inputs, sizeof(float));
+    take(b, s->gate, largest(units, inputs), sizeof(float));
+    take(b, s->up, units, sizeof(float));
+    take(b, s->gated, units, sizeof(float));
+    take(b, s->layer_inputs, inputs, sizeof(float));
     if (c->expert_norms)
         take(b, s->expert_sum, chunk * dim, sizeof(float));
-    if (config_has_gemma4(c))
+    if (s->recipe.traits & (TRAIT_BARE | TRAIT_VALUES) || s->recipe.ops & 1u << OP_GATE_INPUT)
         take(b, s->ones, n_ones(s), sizeof(float));
     take(b, s->logits, s->vocab, sizeof(float));
     take(b, s->many_logits, (size_t)LOGITS_AT_ONCE * s->vocab, sizeof(float));
@@ -168,6 +158,8 @@ static yalm_status state_shape(struct cuda_state *s, const struct backend_plan *
         s->place[layer] = config_place(c, layer);
         s->kv_layer[layer] = config_kv_layer(c, layer);
     }
+    if (!recipe_open(&s->recipe, c, plan->weights))
+        return error_set(error, YALM_NO_MEMORY, "out of memory for a session");
     return method_plan(s, plan, error);
 }
 
@@ -187,6 +179,7 @@ yalm_status cuda_state_bytes(const struct backend_plan *plan, const struct cuda_
         memory->scratch = scratch.bytes + matmul_workspace_bytes();
     }
     method_close(&s);
+    recipe_close(&s.recipe);
     return status;
 }
 
@@ -273,6 +266,9 @@ static yalm_status state_fill(struct cuda_state *s, const struct model_weights *
 static yalm_status state_take(struct cuda_state *s, const struct backend_plan *plan, yalm_error *error)
 {
     TRY(share_weights(s, plan, error));
+    recipe_close(&s->recipe); // which was the host's weights'
+    if (!recipe_open(&s->recipe, s->config, &s->weights->weights))
+        return error_set(error, YALM_NO_MEMORY, "out of memory for a session");
     TRY_CUDA(cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking));
     TRY_CUDA(cudaEventCreateWithFlags(&s->copied, cudaEventDisableTiming));
     TRY_CUDA(cudaEventCreateWithFlags(&s->passed, cudaEventDisableTiming));
@@ -326,6 +322,7 @@ void cuda_state_close(struct cuda_state *s)
     turns_close(s);
     method_close(s);
     step_close(s);
+    recipe_close(&s->recipe);
     matmul_close(s->matmul);
     for (int i = 0; i < s->blocks.n; i++)
         cudaFree(s->blocks.taken[i]);

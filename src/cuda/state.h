@@ -4,6 +4,10 @@
 #include "cuda/kernels/kernels.h"
 #include "cuda/method.h"
 
+extern "C" {
+#include "recipe/recipe.h"
+}
+
 // A model's weights on the device: the same structure, with device pointers.
 struct cuda_weights {
     struct model_weights weights; // its layers and experts are owned
@@ -72,6 +76,7 @@ struct several_graph {
 struct cuda_state {
     const struct model_config *config;
     const struct cuda_weights *weights;
+    struct recipe recipe;     // what an evaluation does
     struct yalm_group *group; // whose ranks have the rest of the model; NULL: none
     struct cuda_device device;
     int q_dim, kv_dim; // n_heads * head_dim, n_kv_heads * head_dim; the most of any kind of layers
@@ -102,13 +107,13 @@ struct cuda_state {
 
     // What changes from one evaluation to the next: written to pinned memory, copied from there by the evaluation's first operations. Steps are (SEVERAL),
     // one for each token apart; of others the first counts.
-    struct step *step_host, *step; // pinned; device
-    int32_t *tokens_host, *tokens; // (chunk): pinned; device
-    cudaEvent_t copied;            // pinned memory may be written again
-    cudaEvent_t passed;            // what other sessions' streams wait for (together.cu)
-    struct sampled *sampled;       // pinned
-    const float *last_logits;      // (vocab_size), the last token's; of a batch apart the first's, and the others' behind them
-    const float *fetched;          // where logits have been copied to last; NULL: nowhere yet
+    struct evaluation *step_host, *step; // pinned; device
+    int32_t *tokens_host, *tokens;       // (chunk): pinned; device
+    cudaEvent_t copied;                  // pinned memory may be written again
+    cudaEvent_t passed;                  // what other sessions' streams wait for (together.cu)
+    struct sampled *sampled;             // pinned
+    const float *last_logits; // (vocab_size), the last token's; of a batch apart the first's, and the others' behind them
+    const float *fetched;     // where logits have been copied to last; NULL: nowhere yet
 
     // Activations, token-major.
     float *x; // (chunk, hidden_dim), the residual stream
@@ -160,9 +165,9 @@ void cuda_state_close(struct cuda_state *state); // NULL is welcome
 
 // An evaluation (evaluate.cu): queued when it returns, but for logits of all tokens, which are there.
 yalm_status cuda_forward(struct cuda_state *state, const struct batch *batch, yalm_error *error);
-// The forward pass (forward.cu): through layers [first, last), from tokens on where first is 0, to the residual stream, of which attention goes by the
-// session's method where `selective`; from that to logits (n, vocab_size).
-yalm_status cuda_layers(struct cuda_state *state, int first, int last, int n, bool selective, yalm_error *error);
+// Steps [first, last) of the recipe (run.cu), none of which is the classifier, for n tokens: attention goes by the session's
+// method where `selective`. And from the residual stream, x (n, hidden_dim), to logits (n, vocab_size).
+yalm_status cuda_steps(struct cuda_state *state, int first, int last, int n, bool selective, yalm_error *error);
 yalm_status cuda_classify(struct cuda_state *state, float *logits, const float *x, int n, yalm_error *error);
 
 // Tokens apart (together.cu), queued: a batch of one session's; and one token of each of n sessions.

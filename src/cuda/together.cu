@@ -1,7 +1,7 @@
 // Tokens apart: several at once, each with the bits that it has alone. They are the next tokens of as many sessions, or of one session those that its
 // caller expects.
 //
-// A pass is forward.cu's with the kernels of one token. Products read each matrix once for up to eight tokens (several.cuh). Norms and the like have a block
+// A pass is run.cu's with the kernels of one token. Products read each matrix once for up to eight tokens (several.cuh). Norms and the like have a block
 // for each token as it is. Each token attends by itself to the keys that it would see alone, with its session's cache, plan and scratch. Those of one session
 // that come later are in the cache by then, beyond its position. Activations are those of the first session, on whose stream the pass goes.
 //
@@ -107,7 +107,7 @@ static yalm_status queue_pass(struct cuda_state *by, int first, int n, yalm_erro
     struct several_graph *g = &by->passes[first > 0][n];
     float *logits = by->many_logits + (size_t)first * by->config->vocab_size;
     const auto pass = [=]() -> yalm_status {
-        TRY(cuda_layers(by, 0, by->config->n_layers, n, false, error));
+        TRY(cuda_steps(by, 0, by->recipe.classifier, n, false, error));
         return cuda_classify(by, logits, by->x, n, error);
     };
     if (count_pass(g, by->turns, n) == 1 || cuda_without("graph")) // which loads the kernels

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "engine/session.h"
+#include "recipe/recipe.h"
 #include "util/checked.h"
 #include "util/error.h"
 #include "util/memory.h"
@@ -44,11 +45,12 @@ static yalm_status check(struct calibration *c, size_t n, yalm_error *error)
     const struct model_config *config = &c->session->model->config;
     const yalm_calibration *how = c->how;
     const yalm_session_options *options = yalm_session_facts(c->session);
+    const struct recipe outline = recipe_outline(config, &c->session->model->weights);
     if (error_of_size(how->size, sizeof *how, "yalm_calibration", error) != YALM_OK)
         return YALM_USAGE;
     if (!c->session->backend->record || !c->session->backend->learn)
         return error_set(error, YALM_USAGE, "calibration: found device %s, expected cpu", options->device);
-    if (!config_selects(config))
+    if (!recipe_selects(&outline))
         return error_set(error, YALM_USAGE,
                          "calibration: the methods that read codebooks do not run with this model: its layers see or score "
                          "keys each in their own way");

@@ -1,5 +1,6 @@
 // What an evaluation must cost, and what the machine could do.
 #include "engine/session.h"
+#include "recipe/recipe.h"
 
 // Of one position's key, or value, of one head.
 static double kv_row_bytes(yalm_kv kv, int head_dim)
@@ -52,21 +53,15 @@ static int64_t components_seen(const yalm_session *s, int64_t position, bool las
 yalm_cost yalm_session_cost(const yalm_session *s, int n, int64_t depth)
 {
     const struct model_config *c = &s->model->config;
-    const struct model_weights *w = &s->model->weights;
-    const double once_ops = 2.0 * w->classifier.rows * w->classifier.cols + w->tail_ops; // for the last token
-    yalm_cost cost = {.ops = n * (w->token_ops - once_ops) + once_ops};
+    const struct recipe outline = recipe_outline(c, &s->model->weights);
+    const double once_ops = outline.tail_cost.ops; // for the last token
+    yalm_cost cost = {.ops = n * (outline.cost.ops - once_ops) + once_ops};
     cost.bytes = yalm_session_attention_cost(s, n, depth).bytes;
-    double recurrent_ops = 0; // of a token: the state is recalled, written and read out
-    for (int l = 0; l < c->n_layers; l++)
-        if (config_is_recurrent(c, l)) {
-            const struct delta_config *d = config_delta(c, l);
-            recurrent_ops += 7.0 * d->n_value_heads * d->key_dim * d->value_dim;
-        }
     for (int done = 0, piece; done < n; done += piece) { // each piece reads the weights once
         piece = n - done < s->options.chunk ? n - done : s->options.chunk;
-        cost.bytes += (double)w->token_bytes;
+        cost.bytes += outline.cost.bytes;
         for (int i = 0; i < piece; i++)
-            cost.ops += recurrent_ops + 4.0 * c->n_heads * (double)components_seen(s, depth + done + i, done + i == n - 1);
+            cost.ops += 4.0 * c->n_heads * (double)components_seen(s, depth + done + i, done + i == n - 1);
     }
     return cost;
 }

@@ -16,7 +16,7 @@ struct yalm_session {
     const struct backend *backend;
     void *state;
     char machine[768];   // what it runs on, and why not on another device
-    char products[1024]; // who multiplies
+    char products[2048]; // who multiplies, and the recipe
 
     int64_t position;   // tokens so far
     int64_t high_water; // positions below it have been written at some time

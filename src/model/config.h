@@ -170,18 +170,6 @@ static inline bool config_recurs(const struct model_config *config)
     return any;
 }
 
-// Whether layers have any of what Gemma 4 brought.
-static inline bool config_has_gemma4(const struct model_config *config)
-{
-    return config_kinds_differ(config) || config->v_norm || config->layer_scale || config->layer_input_dim > 0 ||
-           config->expert_norms;
-}
-// Whether layers have what ranks cannot share.
-static inline bool config_is_for_one_process(const struct model_config *config)
-{
-    return config_recurs(config) || config->output_gate || config->shared_gate || config_has_gemma4(config);
-}
-
 // Components of all heads of q, or of k; of v and of what comes out; of all three, which the convolution goes over.
 static inline int delta_keys(const struct delta_config *delta)
 {
@@ -261,16 +249,6 @@ static inline int config_expert_ffn(const struct model_config *config)
     return config->expert_ffn_dim ? config->expert_ffn_dim : config->ffn_dim;
 }
 
-// Whether attention is Llama's: no fact that came later changes what is computed between a layer's matrices. A kernel that fuses layers asks this.
-static inline bool config_is_plain(const struct model_config *config)
-{
-    return !config->qk_norm && !config->whole_qk_norm && !config->norms_after && config->n_unrotated_layers == 0 &&
-           config->attention_scale == 0 && config->embedding_scale == 0 && config->query_growth == 0 &&
-           config->n_more_kinds == 0 && config->activation == ACTIVATION_SILU && config->attention_softcap == 0 &&
-           config->logits_softcap == 0 && !config->norms_around && !config->sink_logits && !config->output_gate &&
-           !config->shared_gate && !config_has_gemma4(config);
-}
-
 // A KV head's number, of all layers' heads counted; in a rank's share, of the whole model's.
 static inline int config_all_kv_heads(const struct model_config *config)
 {
@@ -281,26 +259,9 @@ static inline size_t config_head_number(const struct model_config *config, int l
     return (size_t)layer * (size_t)config_all_kv_heads(config) + (size_t)(config->first_kv_head + kv_head);
 }
 
-// Whether methods that select keys by their scores can do it: they know one window, and plain scores.
-static inline bool config_selects(const struct model_config *config)
-{
-    return config->n_more_kinds == 0 && config->attention_softcap == 0 && !config->sink_logits;
-}
-
 static inline bool config_has_experts(const struct model_config *config, int layer)
 {
     return config->n_experts > 0 && !config->dense_layer[layer];
-}
-
-// The largest ffn of any layer.
-static inline int config_widest_ffn(const struct model_config *config)
-{
-    const bool all = config->n_experts > 0 && config->n_dense_layers == 0; // have experts
-    const int dense = all ? 0 : config->ffn_dim, expert = config->n_experts > 0 ? config_expert_ffn(config) : 0;
-    int widest = dense > expert ? dense : expert;
-    for (int kind = 0; kind < config_n_kinds(config); kind++)
-        widest = config->kinds[kind].ffn_dim > widest ? config->kinds[kind].ffn_dim : widest;
-    return widest > config->shared_ffn_dim ? widest : config->shared_ffn_dim;
 }
 
 // Refuses, by name, what is missing, extra, out of range, unknown or contradictory.

@@ -41,8 +41,7 @@ static int units_of(int n, int unit)
     return (n + unit - 1) / unit;
 }
 
-// How many ranks can have a part of everything.
-static int most_ranks(const struct model_config *c, const struct model_weights *w)
+int share_most_ranks(const struct model_config *c, const struct model_weights *w)
 {
     int most = units_of(c->n_kv_heads, heads_unit(c, w));
     for (int l = 0; l < c->n_layers; l++) {
@@ -52,22 +51,6 @@ static int most_ranks(const struct model_config *c, const struct model_weights *
         most = shared < most ? shared : most;
     }
     return c->vocab_size < most ? c->vocab_size : most;
-}
-
-yalm_status share_check(const struct model_config *config, const struct model_weights *weights, int n_ranks, yalm_error *error)
-{
-    if (config_is_for_one_process(config))
-        return error_set(
-            error, YALM_USAGE,
-            "ranks: recurrent layers, gated outputs and what Gemma 4 has cannot be shared among ranks: run this model without "
-            "mpirun");
-    const int most = most_ranks(config, weights);
-    if (n_ranks <= most)
-        return YALM_OK;
-    return error_set(
-        error, YALM_USAGE,
-        "ranks: found %d, expected at most %d: so many parts of this model's %d KV heads and feed-forward units can be cut",
-        n_ranks, most, config->n_kv_heads);
 }
 
 // ------------------------------------------------------------------------------------------ copying

@@ -26,10 +26,10 @@ struct model_share {
     size_t bytes;
 };
 
-// Whether n ranks can share it: YALM_USAGE, with how many could, where a rank would have nothing to do. Reads no weight.
-yalm_status share_check(const struct model_config *config, const struct model_weights *weights, int n_ranks, yalm_error *error);
+// How many ranks can have a part of everything.
+int share_most_ranks(const struct model_config *config, const struct model_weights *weights);
 
-// After share_check(). YALM_NO_MEMORY, before any is taken, where it does not suffice.
+// YALM_NO_MEMORY, before any is taken, where it does not suffice.
 yalm_status share_open(struct model_share *share, const struct model_config *config, const struct model_weights *weights,
                        const struct container *container, int rank, int n_ranks, yalm_error *error);
 void share_close(struct model_share *share);

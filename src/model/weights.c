@@ -1,4 +1,4 @@
-// Binds the names of docs/format.md, "tensors", to the table, and counts what a decode step reads.
+// Binds the names of docs/format.md, "tensors", to the table.
 
 #include "model/weights.h"
 
@@ -15,9 +15,6 @@ struct binder {
     yalm_status status; // the first failure; all calls after it do nothing
 };
 
-// How often a decode step reads a tensor: not at all, wholly, or for the experts that the router picks.
-enum use { UNREAD, READ, READ_IF_ACTIVE };
-
 static void fail_shape(struct binder *b, const struct tensor *t, int64_t rows, int64_t cols)
 {
     char found[128], expected[64];
@@ -30,7 +27,7 @@ static void fail_shape(struct binder *b, const struct tensor *t, int64_t rows, i
 }
 
 // The tensor with this name and shape, (rows, cols) or, with cols = 0, (rows); NULL after a failure.
-static const struct tensor *take(struct binder *b, const char *name, int64_t rows, int64_t cols, bool weights, enum use use)
+static const struct tensor *take(struct binder *b, const char *name, int64_t rows, int64_t cols, bool weights)
 {
     if (b->status != YALM_OK)
         return NULL;
@@ -53,23 +50,18 @@ static const struct tensor *take(struct binder *b, const char *name, int64_t row
     b->bound[t - b->container->tensors] = true;
     w->bytes += t->length;
     w->n_params += rows * (cols ? cols : 1);
-    // Of the experts' tensors, which are all of one shape, only as many count as are active: see bind_experts().
-    if (use == READ) {
-        w->token_bytes += t->length;
-        w->token_ops += cols ? 2.0 * (double)rows * (double)cols : 0;
-    }
     return t;
 }
 
-static struct matrix take_matrix(struct binder *b, const char *name, int rows, int cols, bool weights, enum use use)
+static struct matrix take_matrix(struct binder *b, const char *name, int rows, int cols, bool weights)
 {
-    const struct tensor *t = take(b, name, rows, cols, weights, use);
+    const struct tensor *t = take(b, name, rows, cols, weights);
     return t ? (struct matrix){t->data, t->dtype, rows, cols} : (struct matrix){0};
 }
 
 static const float *take_vector(struct binder *b, const char *name, int n)
 {
-    const struct tensor *t = take(b, name, n, 0, false, READ);
+    const struct tensor *t = take(b, name, n, 0, false);
     return t ? t->data : NULL;
 }
 
@@ -105,14 +97,14 @@ static void bind_recurrence(struct binder *b, struct layer_weights *w, int l)
 {
     const struct delta_config *d = config_delta(b->config, l);
     const int dim = b->config->hidden_dim, keys = delta_keys(d), values = delta_values(d);
-    w->q = take_matrix(b, layer_name(l, -1, "q").text, keys, dim, true, READ);
-    w->k = take_matrix(b, layer_name(l, -1, "k").text, keys, dim, true, READ);
-    w->v = take_matrix(b, layer_name(l, -1, "v").text, values, dim, true, READ);
-    w->output_gate = take_matrix(b, layer_name(l, -1, "output_gate").text, values, dim, true, READ);
-    w->o = take_matrix(b, layer_name(l, -1, "o").text, dim, values, true, READ);
-    w->delta.conv = take_matrix(b, layer_name(l, -1, "conv").text, d->conv_width, delta_channels(d), false, READ).data;
-    w->delta.decay = take_matrix(b, layer_name(l, -1, "decay").text, d->n_value_heads, dim, false, READ);
-    w->delta.beta = take_matrix(b, layer_name(l, -1, "beta").text, d->n_value_heads, dim, false, READ);
+    w->q = take_matrix(b, layer_name(l, -1, "q").text, keys, dim, true);
+    w->k = take_matrix(b, layer_name(l, -1, "k").text, keys, dim, true);
+    w->v = take_matrix(b, layer_name(l, -1, "v").text, values, dim, true);
+    w->output_gate = take_matrix(b, layer_name(l, -1, "output_gate").text, values, dim, true);
+    w->o = take_matrix(b, layer_name(l, -1, "o").text, dim, values, true);
+    w->delta.conv = take_matrix(b, layer_name(l, -1, "conv").text, d->conv_width, delta_channels(d), false).data;
+    w->delta.decay = take_matrix(b, layer_name(l, -1, "decay").text, d->n_value_heads, dim, false);
+    w->delta.beta = take_matrix(b, layer_name(l, -1, "beta").text, d->n_value_heads, dim, false);
     w->delta.decay_bias = take_vector(b, layer_name(l, -1, "decay_bias").text, d->n_value_heads);
     w->delta.decay_rate = take_vector(b, layer_name(l, -1, "decay_rate").text, d->n_value_heads);
     w->delta.value_norm = take_vector(b, layer_name(l, -1, "value_norm").text, d->value_dim);
@@ -123,12 +115,12 @@ static void bind_attention(struct binder *b, struct layer_weights *w, int l)
     const struct model_config *c = b->config;
     const int head_dim = config_head_dim(c, l), q_dim = c->n_heads * head_dim, kv_dim = config_kv_heads(c, l) * head_dim;
     const bool biased = c->attention_bias || c->qkv_bias, keeps = config_kv_layer(c, l) == l;
-    w->q = take_matrix(b, layer_name(l, -1, "q").text, q_dim, c->hidden_dim, true, READ);
+    w->q = take_matrix(b, layer_name(l, -1, "q").text, q_dim, c->hidden_dim, true);
     if (keeps) {
-        w->k = take_matrix(b, layer_name(l, -1, "k").text, kv_dim, c->hidden_dim, true, READ);
-        w->v = take_matrix(b, layer_name(l, -1, "v").text, kv_dim, c->hidden_dim, true, READ);
+        w->k = take_matrix(b, layer_name(l, -1, "k").text, kv_dim, c->hidden_dim, true);
+        w->v = take_matrix(b, layer_name(l, -1, "v").text, kv_dim, c->hidden_dim, true);
     }
-    w->o = take_matrix(b, layer_name(l, -1, "o").text, c->hidden_dim, q_dim, true, READ);
+    w->o = take_matrix(b, layer_name(l, -1, "o").text, c->hidden_dim, q_dim, true);
     if (biased)
         w->q_bias = take_vector(b, layer_name(l, -1, "q_bias").text, q_dim);
     if (biased && keeps) {
@@ -136,7 +128,7 @@ static void bind_attention(struct binder *b, struct layer_weights *w, int l)
         w->v_bias = take_vector(b, layer_name(l, -1, "v_bias").text, kv_dim);
     }
     if (c->output_gate)
-        w->output_gate = take_matrix(b, layer_name(l, -1, "output_gate").text, q_dim, c->hidden_dim, true, READ);
+        w->output_gate = take_matrix(b, layer_name(l, -1, "output_gate").text, q_dim, c->hidden_dim, true);
     if (c->output_gate && w->q_bias)
         w->output_gate_bias = take_vector(b, layer_name(l, -1, "output_gate_bias").text, q_dim);
     if (c->attention_bias)
@@ -152,11 +144,10 @@ static void bind_attention(struct binder *b, struct layer_weights *w, int l)
 static void bind_expert(struct binder *b, struct expert_weights *w, int l, int expert)
 {
     const struct model_config *c = b->config;
-    const enum use use = expert >= 0 ? READ_IF_ACTIVE : READ;
     const int ffn_dim = expert >= 0 ? config_expert_ffn(c) : config_ffn_dim(c, l);
-    w->gate = take_matrix(b, layer_name(l, expert, "gate").text, ffn_dim, c->hidden_dim, true, use);
-    w->up = take_matrix(b, layer_name(l, expert, "up").text, ffn_dim, c->hidden_dim, true, use);
-    w->down = take_matrix(b, layer_name(l, expert, "down").text, c->hidden_dim, ffn_dim, true, use);
+    w->gate = take_matrix(b, layer_name(l, expert, "gate").text, ffn_dim, c->hidden_dim, true);
+    w->up = take_matrix(b, layer_name(l, expert, "up").text, ffn_dim, c->hidden_dim, true);
+    w->down = take_matrix(b, layer_name(l, expert, "down").text, c->hidden_dim, ffn_dim, true);
     if (c->mlp_bias) {
         w->gate_bias = take_vector(b, layer_name(l, expert, "gate_bias").text, ffn_dim);
         w->up_bias = take_vector(b, layer_name(l, expert, "up_bias").text, ffn_dim);
@@ -168,11 +159,11 @@ static void bind_shared(struct binder *b, struct layer_weights *layer, int l)
 {
     struct expert_weights *w = &layer->shared;
     const int dim = b->config->hidden_dim, ffn_dim = b->config->shared_ffn_dim;
-    w->gate = take_matrix(b, layer_name(l, -1, "shared.gate").text, ffn_dim, dim, true, READ);
-    w->up = take_matrix(b, layer_name(l, -1, "shared.up").text, ffn_dim, dim, true, READ);
-    w->down = take_matrix(b, layer_name(l, -1, "shared.down").text, dim, ffn_dim, true, READ);
+    w->gate = take_matrix(b, layer_name(l, -1, "shared.gate").text, ffn_dim, dim, true);
+    w->up = take_matrix(b, layer_name(l, -1, "shared.up").text, ffn_dim, dim, true);
+    w->down = take_matrix(b, layer_name(l, -1, "shared.down").text, dim, ffn_dim, true);
     if (b->config->shared_gate)
-        layer->shared_router = take_matrix(b, layer_name(l, -1, "shared.router").text, 1, dim, false, READ);
+        layer->shared_router = take_matrix(b, layer_name(l, -1, "shared.router").text, 1, dim, false);
 }
 
 // Norms of experts, and factors of their weights.
@@ -188,8 +179,8 @@ static void bind_expert_norms(struct binder *b, struct layer_weights *w, int l)
 static void bind_input(struct binder *b, struct layer_weights *w, int l)
 {
     const int dim = b->config->hidden_dim, inputs = b->config->layer_input_dim;
-    w->input_gate = take_matrix(b, layer_name(l, -1, "input_gate").text, inputs, dim, true, READ);
-    w->input_projection = take_matrix(b, layer_name(l, -1, "input_projection").text, dim, inputs, true, READ);
+    w->input_gate = take_matrix(b, layer_name(l, -1, "input_gate").text, inputs, dim, true);
+    w->input_projection = take_matrix(b, layer_name(l, -1, "input_projection").text, dim, inputs, true);
     w->input_norm = take_vector(b, layer_name(l, -1, "input_norm").text, dim);
 }
 
@@ -199,14 +190,9 @@ static void bind_inputs(struct binder *b)
     struct model_weights *w = b->weights;
     const struct model_config *c = b->config;
     const int all = c->n_layers * c->layer_input_dim;
-    w->layer_embedding = take_matrix(b, "layer_embedding", c->vocab_size, all, true, UNREAD);
-    w->layer_projection = take_matrix(b, "layer_projection", all, c->hidden_dim, true, READ);
+    w->layer_embedding = take_matrix(b, "layer_embedding", c->vocab_size, all, true);
+    w->layer_projection = take_matrix(b, "layer_projection", all, c->hidden_dim, true);
     w->layer_projection_norm = take_vector(b, "layer_projection_norm", c->layer_input_dim);
-}
-
-static uint64_t matrix_bytes(const struct matrix *m)
-{
-    return (uint64_t)m->rows * dtype_row_bytes(m->dtype, m->cols);
 }
 
 static void bind_experts(struct binder *b, struct layer_weights *w, int l)
@@ -218,7 +204,7 @@ static void bind_experts(struct binder *b, struct layer_weights *w, int l)
         bind_expert(b, w->experts, l, -1);
         return;
     }
-    w->router = take_matrix(b, layer_name(l, -1, "router").text, n, c->hidden_dim, false, READ);
+    w->router = take_matrix(b, layer_name(l, -1, "router").text, n, c->hidden_dim, false);
     if (c->router_bias)
         w->router_bias = take_vector(b, layer_name(l, -1, "router_bias").text, n);
     if (c->sigmoid_router)
@@ -227,15 +213,8 @@ static void bind_experts(struct binder *b, struct layer_weights *w, int l)
         bind_shared(b, w, l);
     if (c->expert_norms)
         bind_expert_norms(b, w, l);
-    double bytes = 0;
-    for (int e = 0; e < n && b->status == YALM_OK; e++) {
-        const struct expert_weights *expert = &w->experts[e];
+    for (int e = 0; e < n && b->status == YALM_OK; e++)
         bind_expert(b, &w->experts[e], l, e);
-        bytes += (double)(matrix_bytes(&expert->gate) + matrix_bytes(&expert->up) + matrix_bytes(&expert->down));
-    }
-    // The mean expert times the active ones, since their types may differ.
-    b->weights->token_bytes += (uint64_t)(bytes / n * c->n_active_experts);
-    b->weights->token_ops += 6.0 * c->n_active_experts * (double)config_expert_ffn(c) * c->hidden_dim;
 }
 
 // Tensors that nobody took. Those of the tokenizer are its own business.
@@ -253,11 +232,10 @@ static void bind_all(struct binder *b)
 {
     struct model_weights *w = b->weights;
     const struct model_config *c = b->config;
-    w->embedding = take_matrix(b, "embedding", c->vocab_size, c->hidden_dim, true, c->tied_embeddings ? READ : UNREAD);
+    w->embedding = take_matrix(b, "embedding", c->vocab_size, c->hidden_dim, true);
     if (c->layer_input_dim)
         bind_inputs(b);
     for (int l = 0; l < c->n_layers && b->status == YALM_OK; l++) {
-        const double before = w->token_ops;
         bind_norms(b, &w->layers[l], l);
         (config_is_recurrent(c, l) ? bind_recurrence : bind_attention)(b, &w->layers[l], l);
         bind_experts(b, &w->layers[l], l);
@@ -265,10 +243,9 @@ static void bind_all(struct binder *b)
             bind_input(b, &w->layers[l], l);
         if (c->layer_scale)
             w->layers[l].scale = take_vector(b, layer_name(l, -1, "scale").text, 1);
-        w->tail_ops += l >= config_tail(c) ? w->token_ops - before : 0;
     }
     w->norm = take_vector(b, "norm", c->hidden_dim);
-    w->classifier = c->tied_embeddings ? w->embedding : take_matrix(b, "classifier", c->vocab_size, c->hidden_dim, true, READ);
+    w->classifier = c->tied_embeddings ? w->embedding : take_matrix(b, "classifier", c->vocab_size, c->hidden_dim, true);
     check_extra(b);
 }
 

@@ -77,9 +77,6 @@ struct model_weights {
     const float *norm;                  // (hidden_dim)
     struct matrix classifier;           // (vocab_size, hidden_dim); the embedding where tied
     uint64_t bytes;                     // all weights in the file
-    uint64_t token_bytes;               // those that one decode step reads: no embedding unless tied, only active experts
-    double token_ops;                   // its multiplications and additions, attention excluded
-    double tail_ops;                    // of these, of layers from config_tail() on
     int64_t n_params;
 };
 

@@ -1,15 +1,41 @@
 // Turns a model's facts into steps: the only file that asks what a model does.
 
-#include "recipe/recipe.h"
-
 #include <stdlib.h>
+
+#include "recipe/cost.h"
 
 struct writer {
     struct recipe *to; // its steps NULL: they are only counted
     const struct model_config *config;
     const struct layer_weights *w; // the layer's
     int layer;
+    const float *norm; // the last one that was counted: neighbours share it
 };
+
+static void count(struct writer *out, const struct step *step)
+{
+    struct cost *cost = &out->to->cost;
+    const struct cost own = step_cost(step, out->config);
+    const int width = step->in == BUFFER_X ? out->config->hidden_dim : out->config->layer_input_dim;
+    if (step->norm && step->norm != out->norm)
+        cost->bytes += sizeof *step->norm * (double)width;
+    out->norm = step->norm ? step->norm : out->norm;
+    cost->bytes += own.bytes;
+    cost->ops += own.ops;
+}
+
+static void widen(int *width, int n)
+{
+    *width = *width > n ? *width : n;
+}
+
+static void measure(struct recipe *to, const struct step *step)
+{
+    for (int i = 0; i < step->n_w; i++) {
+        widen(&to->width[step->in], step->w[i]->cols);
+        widen(&to->width[step->out[i]], step->w[i]->rows);
+    }
+}
 
 static void put(struct writer *out, struct step step)
 {
@@ -17,6 +43,8 @@ static void put(struct writer *out, struct step step)
     step.layer = out->layer;
     to->ops |= 1u << step.op;
     to->traits |= step.traits;
+    count(out, &step);
+    measure(to, &step);
     if (to->steps)
         to->steps[to->n] = step;
     to->n++;
@@ -29,6 +57,11 @@ static void multiply(struct step *step, const struct matrix *w, const float *bia
     step->w[step->n_w] = w;
     step->bias[step->n_w] = bias;
     step->out[step->n_w++] = to;
+}
+
+static unsigned activation_trait(const struct model_config *c)
+{
+    return c->activation == ACTIVATION_SILU ? 0u : TRAIT_ACTIVATION;
 }
 
 static int input(const struct writer *out, int which)
@@ -47,6 +80,7 @@ static void add(struct writer *out, const struct matrix *w, const float *bias, e
                            .in = in,
                            .out = {BUFFER_X},
                            .post_norm = post_norm,
+                           .traits = post_norm ? TRAIT_NORM_BEHIND : 0u,
                            .observed = observed,
                            .ends_block = ends_block});
 }
@@ -116,7 +150,7 @@ static void units(struct writer *out, const struct expert_weights *ffn)
                            .out = {BUFFER_UNITS},
                            .norm = out->w->ffn_norm,
                            .activation = c->activation,
-                           .traits = own_width ? TRAIT_WIDTH : 0u,
+                           .traits = activation_trait(c) | (own_width ? TRAIT_WIDTH : 0u),
                            .observed = input(out, INPUT_FFN)});
 }
 
@@ -142,6 +176,7 @@ static void chosen_experts(struct writer *out, bool ends_block)
                            .post_norm = w->expert_post_norm,
                            .weights = w,
                            .activation = c->activation,
+                           .traits = activation_trait(c),
                            .observed = input(out, INPUT_EXPERTS),
                            .ends_block = ends_block});
 }
@@ -196,6 +231,7 @@ static void own_input(struct writer *out)
                            .in = BUFFER_X,
                            .out = {BUFFER_UNITS},
                            .activation = out->config->activation,
+                           .traits = activation_trait(out->config),
                            .observed = NOT_OBSERVED});
     add(out, &out->w->input_projection, NULL, BUFFER_UNITS, out->w->input_norm, NOT_OBSERVED, false);
 }
@@ -213,6 +249,8 @@ static void layer(struct writer *out)
         own_input(out);
     if (out->config->layer_scale)
         put(out, (struct step){.op = OP_SCALE, .out = {BUFFER_X}, .weights = out->w});
+    if (out->to->steps)
+        out->to->steps[out->to->n - 1].ends_layer = true;
 }
 
 static void logits(struct writer *out, const struct model_weights *w)
@@ -228,19 +266,23 @@ static void write_all(struct recipe *to, const struct model_config *c, const str
 {
     struct writer out = {.to = to, .config = c, .layer = -1};
     const float scale = c->embedding_scale > 0 ? c->embedding_scale : 1;
+    struct cost before = {0};
     put(&out, (struct step){.op = OP_EMBED, .out = {BUFFER_X}, .table = &w->embedding, .number = scale});
     if (c->layer_input_dim)
         make_inputs(&out, w);
-    for (out.layer = 0; out.layer < c->n_layers; out.layer++) {
-        if (out.layer == config_tail(c))
+    for (out.layer = 0; out.layer <= c->n_layers; out.layer++) {
+        if (out.layer == config_tail(c)) {
             to->tail = to->n;
+            before = to->cost;
+        }
+        if (out.layer == c->n_layers)
+            break;
         out.w = &w->layers[out.layer];
         layer(&out);
     }
     to->classifier = to->n;
-    if (config_tail(c) == c->n_layers)
-        to->tail = to->n;
     logits(&out, w);
+    to->tail_cost = (struct cost){to->cost.bytes - before.bytes, to->cost.ops - before.ops};
 }
 
 struct recipe recipe_outline(const struct model_config *config, const struct model_weights *weights)

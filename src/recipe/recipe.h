@@ -46,16 +46,21 @@ enum buffer {
 
 // How a step differs from what a Llama does there. Whoever cannot do all steps asks for those that it knows.
 enum trait {
-    TRAIT_UNROTATED = 1 << 0,   // ATTEND: queries and keys are as they are at every position
-    TRAIT_CAPPED = 1 << 1,      // ATTEND: scores have a soft cap
-    TRAIT_SINK_LOGITS = 1 << 2, // ATTEND: each head has a logit without a key
-    TRAIT_GROWING = 1 << 3,     // ATTEND: queries grow with their position
-    TRAIT_OTHERS_KEYS = 1 << 4, // ATTEND: the keys and values are another layer's
-    TRAIT_KIND = 1 << 5,        // ATTEND: layers differ in what they see, or in how they rotate
-    TRAIT_WIDTH = 1 << 6,       // ATTEND, UNITS: the layer's heads or units are not as many, or as wide, as the model's
-    TRAIT_WHOLE = 1 << 7,       // HEAD_NORM: all heads together, not each alone
-    TRAIT_VALUES = 1 << 8,      // HEAD_NORM: each head of v, too, without weights
-    TRAIT_BARE = 1 << 9,        // what is read is rmsnorm(in) without weights
+    TRAIT_UNROTATED = 1 << 0,    // ATTEND: queries and keys are as they are at every position
+    TRAIT_CAPPED = 1 << 1,       // ATTEND: scores have a soft cap
+    TRAIT_SINK_LOGITS = 1 << 2,  // ATTEND: each head has a logit without a key
+    TRAIT_GROWING = 1 << 3,      // ATTEND: queries grow with their position
+    TRAIT_OTHERS_KEYS = 1 << 4,  // ATTEND: the keys and values are another layer's
+    TRAIT_KIND = 1 << 5,         // ATTEND: layers differ in what they see, or in how they rotate
+    TRAIT_WIDTH = 1 << 6,        // ATTEND, UNITS: the layer's heads or units are not as many, or as wide, as the model's
+    TRAIT_WHOLE = 1 << 7,        // HEAD_NORM: all heads together, not each alone
+    TRAIT_VALUES = 1 << 8,       // HEAD_NORM: each head of v, too, without weights
+    TRAIT_BARE = 1 << 9,         // what is read is rmsnorm(in) without weights
+    TRAIT_NORM_BEHIND = 1 << 10, // ADD: what is added is its rmsnorm
+    TRAIT_ACTIVATION = 1 << 11,  // UNITS, EXPERTS, GATE_INPUT: another activation than SiLU
+};
+enum {
+    TRAITS_OF_ATTENTION = TRAIT_UNROTATED | TRAIT_CAPPED | TRAIT_SINK_LOGITS | TRAIT_GROWING | TRAIT_OTHERS_KEYS | TRAIT_KIND,
 };
 
 enum { STEP_MATRICES = 6, NOT_OBSERVED = -1 };
@@ -78,6 +83,12 @@ struct step {
     unsigned traits;
     int observed;    // the input's number (model/importance.h), or NOT_OBSERVED
     bool ends_block; // ranks' parts of what was added are summed
+    bool ends_layer;
+};
+
+// Of a token: bytes of weights that are read, multiplications and additions without attention's.
+struct cost {
+    double bytes, ops;
 };
 
 struct recipe {
@@ -87,6 +98,8 @@ struct recipe {
     int classifier; // the step that gives logits
     unsigned ops;   // those of all steps: bits 1 << op
     unsigned traits;
+    struct cost cost, tail_cost; // of all steps; of those from `tail` on
+    int width[BUFFERS];          // floats of a token: the most that any step writes there, or reads
 };
 
 // The recipe without its steps, for whoever only asks what they are.
@@ -95,8 +108,18 @@ struct recipe recipe_outline(const struct model_config *config, const struct mod
 bool recipe_open(struct recipe *recipe, const struct model_config *config, const struct model_weights *weights);
 void recipe_close(struct recipe *recipe);
 
+// Its steps, a line for each sort of layers; the text's length, as snprintf() gives it.
+size_t recipe_text(const struct recipe *recipe, char *text, size_t room);
+
 // Whether all ops and traits are among these.
 static inline bool recipe_within(const struct recipe *recipe, unsigned ops, unsigned traits)
 {
     return !(recipe->ops & ~ops) && !(recipe->traits & ~traits);
+}
+// Whether methods that select keys by their scores can do it: they know keys of one kind, and plain scores.
+static inline bool recipe_selects(const struct recipe *recipe)
+{
+    const unsigned carrying = 1u << OP_ATTEND | 1u << OP_RECUR; // ops that keep something from token to token
+    return (recipe->ops & carrying) == 1u << OP_ATTEND &&
+           !(recipe->traits & TRAITS_OF_ATTENTION & ~(unsigned)(TRAIT_UNROTATED | TRAIT_GROWING));
 }

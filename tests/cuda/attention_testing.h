@@ -24,7 +24,7 @@ struct attention_fixture {
     struct attention_case c;
     struct kv_cache cache;
     struct attention attention;
-    struct step *step;
+    struct evaluation *step;
     std::vector<float> q, sink_q;    // (n, n_heads, head_dim), scaled
     std::vector<float> keys, values; // (n_kv_heads, capacity, head_dim), as the cache's type has them
     std::vector<double> expected;    // (n, n_heads, head_dim)
@@ -174,7 +174,7 @@ static inline void attention_open(struct attention_fixture *f, const struct atte
     }
     f->cache.keys = cache_upload(f, &f->keys, &f->cache.key_scales);
     f->cache.values = cache_upload(f, &f->values, &f->cache.value_scales);
-    f->step = device_copy(std::vector<struct step>{{c.position, c.n, 0}});
+    f->step = device_copy(std::vector<struct evaluation>{{c.position, c.n, 0}});
     f->attention = {f->step, device_copy(f->q), c.n_sinks > 0 ? device_copy(f->sink_q) : NULL, &f->cache, 1, c.n_heads};
     f->expected.assign(n, 0.0);
     for (int token = 0; token < c.n; token++) {

@@ -63,7 +63,7 @@ static inline void selective_end(struct selective_fixture *f)
 
 static inline void write_step(const struct attention_fixture *a, int64_t position, int n, const struct choice &choice)
 {
-    struct step step = {position, n, 0};
+    struct evaluation step = {position, n, 0};
     step.choice = choice;
     assert_cuda(cudaMemcpy(a->step, &step, sizeof step, cudaMemcpyHostToDevice));
 }

@@ -85,7 +85,7 @@ static std::vector<unsigned> host_codes(const struct fixture *f)
 static void append(struct fixture *f, int64_t first, int n, const float *keys)
 {
     yalm_error error = {};
-    struct step *step = device_copy(std::vector<struct step>{{first, n, 0}});
+    struct evaluation *step = device_copy(std::vector<struct evaluation>{{first, n, 0}});
     assert_ok(codes_append(&f->codes, 0, step, keys, &f->attention.cache, 1, n, 0, &error), error);
     assert_cuda(cudaDeviceSynchronize());
     cudaFree(step);

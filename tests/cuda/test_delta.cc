@@ -16,7 +16,7 @@ struct layer {
     std::vector<std::vector<double>> states; // (n_value_heads) of (key_dim, value_dim)
     struct carried carried;
     float *kept_states, *kept_inputs;
-    struct step *step;
+    struct evaluation *step;
 };
 
 enum { LAYERS = 2, LAYER = 1 }; // the one before is never touched: it stays NaN
@@ -40,7 +40,7 @@ static struct layer layer_make(uint64_t *seed, struct delta_config c)
     l.states.assign(c.n_value_heads, std::vector<double>((size_t)c.key_dim * c.value_dim, 0.0));
     l.kept_states = device_nan<float>(CARRIED_PLACES * LAYERS * delta_state_floats(&c));
     l.kept_inputs = device_nan<float>(CARRIED_PLACES * LAYERS * delta_input_floats(&c));
-    l.step = device_nan<struct step>(1);
+    l.step = device_nan<struct evaluation>(1);
     carried_open(&l.carried);
     return l;
 }
@@ -128,7 +128,7 @@ static void evaluate(struct layer *l, uint64_t *seed, int64_t position, int n)
                              betas = random_floats(seed, (size_t)n * heads, 3),
                              gates = random_floats(seed, (size_t)n * values, 4);
     carried_begin(&l->carried, position, n);
-    const struct step step = {position, n, (int16_t)l->carried.from, (int16_t)l->carried.to};
+    const struct evaluation step = {position, n, (int16_t)l->carried.from, (int16_t)l->carried.to};
     assert_cuda(cudaMemcpy(l->step, &step, sizeof step, cudaMemcpyHostToDevice));
     float *const given[] = {device_copy(q), device_copy(k), device_copy(v), device_copy(decays), device_copy(betas)};
     float *x = device_nan<float>((size_t)n * delta_channels(c)), *y = device_nan<float>((size_t)n * values),

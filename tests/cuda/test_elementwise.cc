@@ -273,7 +273,7 @@ static void run_rope(const struct rope_case &c)
         cache.key_scales = device_nan<float>(rows);
         cache.value_scales = device_nan<float>(rows);
     }
-    struct step *step = device_copy(std::vector<struct step>{{c.position, c.n, 0}});
+    struct evaluation *step = device_copy(std::vector<struct evaluation>{{c.position, c.n, 0}});
     double *device_frequency = device_copy(frequency);
     float *device_q = device_copy(q), *device_k = device_copy(k), *device_v = device_copy(v);
     float *rotated = device_nan<float>(q.size()), *sink = sinks ? device_nan<float>(q.size()) : NULL;
@@ -331,7 +331,7 @@ static void test_saturation(void **)
 {
     const struct kv_policy policy = kv_policy_make(1, 0, false, 0, 1);
     struct kv_cache cache = {YALM_KV_FP16, device_nan<half>(2), device_nan<half>(2), 1, 1, 2, policy};
-    struct step *step = device_copy(std::vector<struct step>{{0, 1, 0}});
+    struct evaluation *step = device_copy(std::vector<struct evaluation>{{0, 1, 0}});
     double *frequency = device_copy(std::vector<double>{1.0});
     float *q = device_copy(std::vector<float>{1, 1}), *k = device_copy(std::vector<float>{1e30f, -1e5f});
     float *v = device_copy(std::vector<float>{-70000, NAN}), *rotated = device_nan<float>(2);
@@ -358,7 +358,7 @@ static void test_odd_rows(void **)
         struct kv_cache cache = {
             YALM_KV_INT8,         device_nan<int8_t>(2), device_nan<int8_t>(2), 1, 1, 2, kv_policy_make(1, 0, false, 0, 1),
             device_nan<float>(1), device_nan<float>(1)};
-        struct step *step = device_copy(std::vector<struct step>{{0, 1, 0}});
+        struct evaluation *step = device_copy(std::vector<struct evaluation>{{0, 1, 0}});
         double *frequency = device_copy(std::vector<double>{1.0});
         float *q = device_copy(std::vector<float>{1, 1}), *x = device_copy(rows[i]), *rotated = device_nan<float>(2);
         const struct rope_append r = {step, q, x, x, rotated, NULL, &cache, {frequency, 1}, 0, 1};

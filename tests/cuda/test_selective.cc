@@ -91,7 +91,7 @@ static void check_selection(const struct selection_case &c)
     a.cache.n_kv_heads = c.n_kv_heads;
     a.cache.head_dim = 2;
     a.cache.policy = kv_policy_make(c.context, c.window, c.n_sinks > 0, c.n_sinks, c.chunk);
-    a.step = device_copy(std::vector<struct step>(1));
+    a.step = device_copy(std::vector<struct evaluation>(1));
     a.attention = {a.step, NULL, NULL, &a.cache, 0, c.n_heads};
     write_step(&a, c.position, 1, c.choice);
     struct selective_fixture f;
@@ -370,7 +370,7 @@ static void check_sums(int context, int window, int n_sinks, int chunk, yalm_kv 
     a.cache.n_kv_heads = 2;
     a.cache.head_dim = d;
     a.cache.policy = kv_policy_make(context, window, n_sinks > 0, n_sinks, chunk);
-    a.step = device_copy(std::vector<struct step>(1));
+    a.step = device_copy(std::vector<struct evaluation>(1));
     const struct kv_policy *policy = &a.cache.policy;
     std::vector<float> values((size_t)heads * policy->capacity * d, NAN);
     const size_t element = type == YALM_KV_FP32 ? 4 : 2;

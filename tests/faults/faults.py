@@ -131,7 +131,7 @@ FAULTS = (
     ),
     Fault(
         "inputs of layers: each layer takes the first one's",
-        "src/cpu/walk.c",
+        "src/cpu/ops.c",
         "s->inputs + (t * s->config->n_layers + step->layer) * dim",
         "s->inputs + t * s->config->n_layers * dim",
         ("release/engine/test_forward", "release/parity*"),

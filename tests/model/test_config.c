@@ -68,16 +68,14 @@ static void test_every_field_arrives(void **state)
     c = read_config(NULL, "\"bos\":1", "\"attention_scale\":0.25,\"embedding_scale\":12,\"bos\":1");
     assert_true(c.attention_scale == 0.25f && c.embedding_scale == 12);
     c = read_config(NULL, "\"bos\":1", "\"query_growth\":0.5,\"query_growth_context\":8,\"bos\":1");
-    assert_true(config_query_scale(&c, c.head_dim, 7) == 0.5f && !config_is_plain(&c));
+    assert_true(config_query_scale(&c, c.head_dim, 7) == 0.5f);
     assert_true(fabsf(config_query_scale(&c, c.head_dim, 17) - 0.5f * (1 + 0.5f * logf(3))) < 1e-6f);
     c = read_config(NULL, NULL, NULL);
-    assert_true(config_attention_scale(&c, c.head_dim) == 0.5f && c.embedding_scale == 0 && config_is_plain(&c));
-    assert_false(config_is_plain(&(struct model_config){.qk_norm = true}));
+    assert_true(config_attention_scale(&c, c.head_dim) == 0.5f && c.embedding_scale == 0);
     assert_true(config_n_kinds(&c) == 1 && config_n_layers_of(&c, 0) == TINY_LAYERS && config_place(&c, 1) == 1);
     c = read_config(NULL, "\"activation\":\"silu\"",
                     "\"activation\":\"gelu_tanh\",\"attention_softcap\":50,\"logits_softcap\":30");
     assert_true(c.activation == ACTIVATION_GELU && c.attention_softcap == 50 && c.logits_softcap == 30);
-    assert_false(config_is_plain(&c) || config_selects(&c));
     assert_false(c.n_unrotated_layers || c.qkv_bias || c.qk_norm || c.raw_expert_weights || c.n_dense_layers ||
                  c.expert_ffn_dim);
     c = read_config(&(struct build_options){.qkv_bias = true, .qk_norm = true}, NULL, NULL);
@@ -86,7 +84,6 @@ static void test_every_field_arrives(void **state)
                     "\"raw_expert_weights\":true,\"bos\":1");
     assert_true(c.raw_expert_weights && c.n_dense_layers == 1 && c.dense_layer[0] && !c.dense_layer[1]);
     assert_int_equal(c.expert_ffn_dim, 5);
-    assert_int_equal(config_widest_ffn(&c), TINY_FFN);
     assert_int_equal(read_config(NULL, "\"bos\":1", "\"bos\":-1").bos, -1);
     assert_int_equal(read_config(NULL, "\"eos\":[2,10]", "\"eos\":[]").n_eos, 0);
     assert_int_equal(read_config(NULL, "[2,10]", "[0,1,2,3,4,5,6,7,8,9,10,0,1,2,3,4]").n_eos, 16);
@@ -104,7 +101,6 @@ static void test_kinds_of_layers_arrive(void **state)
     assert_true(c.kinds[1].sliding_window == 7 && c.kinds[1].rope.type == ROPE_LINEAR && c.kinds[1].rope.factor == 3);
     assert_true(config_n_layers_of(&c, 0) == 1 && config_n_layers_of(&c, 1) == 1);
     assert_true(config_place(&c, 0) == 0 && config_place(&c, 1) == 0);
-    assert_false(config_is_plain(&c) || config_selects(&c));
 }
 
 static void test_kinds_refused(void **state)
@@ -143,8 +139,8 @@ static void test_recurrent_layers(void **state)
     const struct build_options options = {.recurrent = true, .output_gate = true};
     struct model_config c = read_config(&options, NULL, NULL);
     assert_true(config_is_recurrent(&c, 0) && !config_is_recurrent(&c, 1) && config_recurs(&c) && c.output_gate);
-    assert_true(config_kind_attends(&c, 0) && !config_kind_attends(&c, 1) && config_is_for_one_process(&c));
-    assert_false(config_is_plain(&c) || config_selects(&c) || c.kinds[1].delta.tiled);
+    assert_true(config_kind_attends(&c, 0) && !config_kind_attends(&c, 1));
+    assert_false(c.kinds[1].delta.tiled);
     const struct delta_config *d = config_delta(&c, 0);
     assert_true(d->n_key_heads == 2 && d->n_value_heads == 4 && d->key_dim == 3 && d->value_dim == 5 && d->conv_width == 4);
     assert_true(delta_keys(d) == 6 && delta_values(d) == 20 && delta_channels(d) == 32);
@@ -152,7 +148,7 @@ static void test_recurrent_layers(void **state)
     c = read_config(&options, "\"conv_width\":4", "\"conv_width\":4,\"tiled\":true");
     assert_true(c.kinds[1].delta.tiled);
     c = read_config(NULL, NULL, NULL);
-    assert_false(config_recurs(&c) || config_is_for_one_process(&c));
+    assert_false(config_recurs(&c));
     static const struct damage damages[] = {
         {"\"n_value_heads\":4", "\"n_value_heads\":5", "'config.kinds.delta.n_value_heads': found 5, expected a multiple of"},
         {"\"n_key_heads\":2", "\"n_key_heads\":0", "n_key_heads': found 0"},
@@ -181,15 +177,15 @@ static void test_kinds_that_differ(void **state)
     struct model_config c = read_config(&heads, NULL, NULL);
     assert_true(config_head_dim(&c, 0) == OWN_HEAD_DIM && config_head_dim(&c, 1) == TINY_HEAD_DIM);
     assert_true(config_kv_heads(&c, 0) == 1 && config_kv_heads(&c, 1) == TINY_KV_HEADS);
-    assert_true(config_ffn_dim(&c, 0) == OWN_FFN && config_ffn_dim(&c, 1) == TINY_FFN && config_widest_ffn(&c) == OWN_FFN);
-    assert_true(config_kinds_differ(&c) && config_is_for_one_process(&c) && config_tail(&c) == 2);
+    assert_true(config_ffn_dim(&c, 0) == OWN_FFN && config_ffn_dim(&c, 1) == TINY_FFN);
+    assert_true(config_kinds_differ(&c) && config_tail(&c) == 2);
     const struct build_options shared = {.shared_keys = true, .layer_scale = true, .v_norm = true, .layer_input = 6};
     c = read_config(&shared, NULL, NULL);
     assert_true(config_kv_layer(&c, 0) == 0 && config_kv_layer(&c, 1) == 0 && config_tail(&c) == 1);
     assert_true(config_kind_keeps(&c, 0) && !config_kind_keeps(&c, 1));
-    assert_true(c.layer_scale && c.v_norm && c.layer_input_dim == 6 && !c.expert_norms && !config_is_plain(&c));
+    assert_true(c.layer_scale && c.v_norm && c.layer_input_dim == 6 && !c.expert_norms);
     c = read_config(NULL, NULL, NULL);
-    assert_false(config_kinds_differ(&c) || config_is_for_one_process(&c));
+    assert_false(config_kinds_differ(&c));
     static const struct damage of_heads[] = {
         {"\"n_kv_heads\":1,\"ffn", "\"n_kv_heads\":3,\"ffn",
          "'config.n_heads': found 4, expected a multiple of n_kv_heads = 3"},

@@ -1,6 +1,7 @@
 // Names, shapes and types of the tensors, and what a decode step reads of them.
 
 #include "expect.h"
+#include "recipe/recipe.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
@@ -22,6 +23,12 @@ static void expect_vector(const struct opened *o, const float *v, const char *na
     const struct tensor *t = container_find(&o->container, name);
     assert_non_null(t);
     assert_ptr_equal(v, t->data);
+}
+
+// Of a token.
+static struct cost cost_of(const struct opened *o)
+{
+    return recipe_outline(&o->config, &o->weights).cost;
 }
 
 static void test_dense(void **state)
@@ -56,8 +63,8 @@ static void test_dense(void **state)
     const int64_t matrices = 2 * (2 * Q * D + 2 * KV * D + 3 * F * D), vectors = 2 * (2 * D + Q + 2 * KV + D + 2 * F + D) + D;
     assert_int_equal(w->n_params, matrices + vectors + 2 * V * D);
     assert_int_equal(w->bytes, 2 * (matrices + 2 * V * D) + 4 * vectors);
-    assert_int_equal(w->token_bytes, 2 * (matrices + V * D) + 4 * vectors);
-    assert_true(w->token_ops == 2.0 * (double)(matrices + V * D));
+    assert_true(cost_of(&o).bytes == (double)(2 * (matrices + V * D) + 4 * vectors));
+    assert_true(cost_of(&o).ops == 2.0 * (double)(matrices + V * D));
     close_all(&o);
     built_free(&file);
 }
@@ -76,8 +83,8 @@ static void test_tied(void **state)
     const int64_t matrices = 2 * (2 * Q * D + 2 * KV * D + 3 * F * D) + V * D, vectors = 5 * D;
     assert_int_equal(w->n_params, matrices + vectors);
     assert_int_equal(w->bytes, 2 * matrices + 4 * vectors);
-    assert_int_equal(w->token_bytes, w->bytes);
-    assert_true(w->token_ops == 2.0 * (double)matrices);
+    assert_true(cost_of(&o).bytes == (double)w->bytes);
+    assert_true(cost_of(&o).ops == 2.0 * (double)matrices);
     close_all(&o);
     built_free(&file);
 }
@@ -103,8 +110,8 @@ static void test_experts(void **state)
     }
     const int64_t attention = 2 * (2 * Q * D + 2 * KV * D), expert = 3 * F * D, routers = 2 * E * D, vectors = 5 * D;
     assert_int_equal(w->n_params, attention + 2 * E * expert + routers + vectors + 2 * V * D);
-    assert_int_equal(w->token_bytes, 2 * (attention + 2 * ACTIVE * expert + V * D) + 4 * (routers + vectors));
-    assert_true(w->token_ops == 2.0 * (double)(attention + 2 * ACTIVE * expert + routers + V * D));
+    assert_true(cost_of(&o).bytes == (double)(2 * (attention + 2 * ACTIVE * expert + V * D) + 4 * (routers + vectors)));
+    assert_true(cost_of(&o).ops == 2.0 * (double)(attention + 2 * ACTIVE * expert + routers + V * D));
     close_all(&o);
     built_free(&file);
 }
@@ -127,7 +134,7 @@ static void test_later_facts(void **state)
     expect_matrix(&o, &l[1].router, "layers.1.router", E, D, DTYPE_FP32);
     expect_matrix(&o, &l[1].experts[2].down, "layers.1.experts.2.down", D, X, DTYPE_FP32);
     const int64_t attention = 2 * (2 * Q * D + 2 * KV * D);
-    assert_true(o.weights.token_ops == 2.0 * (double)(attention + 3 * F * D + 2 * 3 * X * D + E * D + V * D));
+    assert_true(cost_of(&o).ops == 2.0 * (double)(attention + 3 * F * D + 2 * 3 * X * D + E * D + V * D));
     close_all(&o);
     static const struct damage damages[] = {
         {"\"qk_norm\":true,", "", "tensor 'layers.0.q_norm' has no place"},
@@ -218,7 +225,7 @@ static void test_short_types(void **state)
         uint64_t bytes = outside + 5 * TINY_HIDDEN * 4; // the classifier, and norms
         for (size_t i = 0; i < COUNT(all); i++)
             bytes += 2 * (uint64_t)all[i]->rows * (cases[c].row + (uint64_t)all[i]->cols * cases[c].element);
-        assert_int_equal(w->token_bytes, bytes);
+        assert_true(cost_of(&o).bytes == (double)bytes);
         assert_int_equal(w->bytes, bytes + outside);
         close_all(&o);
         built_free(&file);
@@ -280,11 +287,11 @@ static void test_biased_and_shared_experts(void **state)
     expect_matrix(&o, &l->shared.up, "layers.1.shared.up", 7, D, DTYPE_FP16);
     expect_matrix(&o, &l->shared.down, "layers.1.shared.down", D, 7, DTYPE_FP16);
     assert_true(!o.weights.layers[0].shared.gate.data && !o.weights.layers[0].router_bias);
-    assert_int_equal(config_widest_ffn(&o.config), F);
+    assert_int_equal(recipe_outline(&o.config, &o.weights).width[BUFFER_UNITS], F);
     // Two of three experts, the one of all tokens, the router, what is outside; the first layer is dense.
     const double attention = 2 * (2.0 * Q * D + 2.0 * KV * D), dense = 3.0 * F * D,
                  experts = 2 * 3.0 * 5 * D + 3.0 * 7 * D + 3.0 * D;
-    assert_true(o.weights.token_ops == 2 * (attention + dense + experts + (double)V * D));
+    assert_true(cost_of(&o).ops == 2 * (attention + dense + experts + (double)V * D));
     close_all(&o);
     built_free(&file);
     static const struct damage damages[] = {
@@ -331,7 +338,7 @@ static void test_recurrent_layers(void **state)
     assert_int_equal(weights_layer_types(&o.config, &o.weights), type_bit(DTYPE_BF16) | type_bit(DTYPE_FP32));
     const double recurrent = 2.0 * KEYS * D + 3.0 * VALUES * D + 4 * 32 + 2.0 * 4 * D, attention = 3.0 * Q * D + 2.0 * KV * D,
                  ffn = 2 * 3.0 * F * D + 3.0 * 7 * D + 3.0 * D + D;
-    assert_true(o.weights.token_ops == 2 * (recurrent + attention + 2 * ffn + (double)V * D));
+    assert_true(cost_of(&o).ops == 2 * (recurrent + attention + 2 * ffn + (double)V * D) + 7.0 * 4 * 3 * 5); // and the rule
     close_all(&o);
     built_free(&file);
     static const struct damage damages[] = {
@@ -357,7 +364,7 @@ static void test_kinds_that_differ(void **state)
     expect_matrix(&o, &o.weights.layers[0].k, "layers.0.k", OWN_HEAD_DIM, D, DTYPE_FP32);
     expect_matrix(&o, &o.weights.layers[0].experts[0].down, "layers.0.down", D, OWN_FFN, DTYPE_FP32);
     expect_matrix(&o, &o.weights.layers[1].q, "layers.1.q", Q, D, DTYPE_FP32);
-    assert_true(o.weights.tail_ops == 0);
+    assert_true(recipe_outline(&o.config, &o.weights).tail_cost.ops == 2.0 * V * D); // the classifier
     close_all(&o);
     built_free(&file);
     const struct build_options shared = {.shared_keys = true, .layer_scale = true, .layer_input = INPUTS, .weights = "bf16"};
@@ -375,7 +382,8 @@ static void test_kinds_that_differ(void **state)
     const struct matrix *of_stream[4];
     assert_int_equal(weights_of_stream(l, of_stream), 1);
     assert_ptr_equal(of_stream[0], &l->q);
-    assert_true(o.weights.tail_ops == 2 * (2.0 * Q * D + 3.0 * OWN_FFN * D + 2.0 * INPUTS * D));
+    assert_true(recipe_outline(&o.config, &o.weights).tail_cost.ops ==
+                2 * ((double)V * D + 2.0 * Q * D + 3.0 * OWN_FFN * D + 2.0 * INPUTS * D));
     close_all(&o);
     built_free(&file);
     static const struct damage damages[] = {

@@ -12,7 +12,7 @@
 
 // Arguments of every attention kernel.
 struct attend {
-    const struct step *step;
+    const struct evaluation *step;
     const float *q, *sink_q;                // (n, n_heads, head_dim); sink_q NULL: no sinks
     const void *keys, *values;              // (n_kv_heads, capacity, head_dim)
     const float *key_scales, *value_scales; // (n_kv_heads, capacity) of int8, else NULL

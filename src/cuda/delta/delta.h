@@ -25,7 +25,7 @@ int carried_skip(struct carried *c, int64_t position, int n);
 
 // A layer's part in an evaluation of n tokens. All but the configuration is device memory.
 struct delta {
-    const struct step *step;           // whose position and places count
+    const struct evaluation *step;     // whose position and places count
     const struct delta_config *config; // host memory
     const struct delta_weights *w;     // host memory, with device pointers
     int layer, n_layers;               // among those of its kind, which the places have one behind the other

@@ -7,7 +7,7 @@ enum { WARP = 32, RULE_THREADS = 128 };
 
 // struct delta, as a kernel takes it.
 struct sizes {
-    const struct step *step;
+    const struct evaluation *step;
     float *states, *inputs;                                        // of the layer, in place 0
     size_t states_pitch, inputs_pitch;                             // floats from place to place
     int n, n_key_heads, n_value_heads, key_dim, value_dim, before; // before: inputs of earlier tokens that a token sees

@@ -205,7 +205,7 @@ yalm_status softcap(float *x, size_t n, float cap, cudaStream_t stream, yalm_err
 // ------------------------------------------------------------------------------------------ rotation
 
 struct rotation {
-    const struct step *step;
+    const struct evaluation *step;
     const float *q, *k, *v;
     float *rotated_q, *sink_q, *rotated_k;
     struct kv_layer layer;

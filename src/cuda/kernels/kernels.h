@@ -3,7 +3,7 @@
 // Pointers are device memory unless said otherwise, and token-major: (n, width). Sizes are arbitrary: no dimension need be a
 // multiple of anything. Tensors begin at multiples of 256 bytes; rows of 16-bit weights are only as aligned as their length
 // makes them. Rows of quantised weights lie as docs/format.md says, and behind such a matrix its product_factors. Functions
-// that take a `struct step` read position and length from it on the device, so that a captured graph of them serves every step.
+// that take a `struct evaluation` read position and length from it on the device, so that a captured graph of them serves every step.
 #pragma once
 #include "cuda/kernels/cuda.h"
 #include "cuda/kernels/kv_policy.cuh"
@@ -17,7 +17,7 @@ struct choice {
 };
 
 // All that changes from one evaluation to the next.
-struct step {
+struct evaluation {
     int64_t position;          // of the first token
     int32_t n;                 // tokens
     int16_t from = 0, to = 0;  // places of recurrent layers' states (delta/delta.h): that is read, and that is written
@@ -125,7 +125,7 @@ yalm_status join_experts(float *x, const float *shared, float *sum, const float 
 // Rotates queries and keys by their positions step->position + t (angles in double: positions run into the millions) and puts
 // keys and values into their slots.
 struct rope_append {
-    const struct step *step;
+    const struct evaluation *step;
     const float *q, *k, *v; // (n, n_heads, head_dim), (n, n_kv_heads, head_dim) twice; k NULL: queries only
     float *rotated_q;       // (n, n_heads, head_dim), times 1 / sqrt(head_dim)
     float *sink_q;          // likewise, rotated to policy.span - 1, where kv_sinks_apart(); NULL where policy.n_sinks == 0
@@ -198,7 +198,7 @@ enum { ATTENTION_MAX_DIM = 256, ATTENTION_LONG_DIM = 512 };
 
 // softmax(q Kᵀ) V, per query head over the keys that its token sees (engine/kv_cache.h), the sinks apart with sink_q.
 struct attention {
-    const struct step *step;
+    const struct evaluation *step;
     const float *q;               // (n, n_heads, head_dim), as rope_append() leaves it
     const float *sink_q;          // likewise; NULL where policy.n_sinks == 0
     const struct kv_cache *cache; // host memory

@@ -55,7 +55,7 @@ yalm_status codes_tables(const struct key_codes *c, cudaStream_t stream, yalm_er
 // ------------------------------------------------------------------------------------------ appending
 
 struct code_append {
-    const struct step *step;
+    const struct evaluation *step;
     const float *keys;           // (n, n_kv_heads, head_dim); NULL: from the cache
     const void *rows;            // of the cache's layer: (n_kv_heads, capacity, head_dim)
     const float *scales;         // of int8
@@ -96,7 +96,7 @@ static yalm_status append(const struct code_append *a, yalm_kv type, dim3 grid, 
     return LAUNCH(error, (code_append_kernel<D_SUB, half>), grid, CODES_THREADS, 0, stream, *a);
 }
 
-yalm_status codes_append(const struct key_codes *c, int layer, const struct step *step, const float *keys,
+yalm_status codes_append(const struct key_codes *c, int layer, const struct evaluation *step, const float *keys,
                          const struct kv_cache *cache, int cache_layer, int n, cudaStream_t stream, yalm_error *error)
 {
     const struct kv_layer rows = kv_layer_of(cache, cache_layer);

@@ -52,12 +52,12 @@ yalm_status codes_tables(const struct key_codes *c, cudaStream_t stream, yalm_er
 
 // Codes of positions [step->position, step->position + n) in codes' layer `layer`. They are made from keys (n, n_kv_heads,
 // head_dim), rotated and not yet rounded; where keys is NULL, from the rows of the cache's layer `cache_layer`.
-yalm_status codes_append(const struct key_codes *c, int layer, const struct step *step, const float *keys,
+yalm_status codes_append(const struct key_codes *c, int layer, const struct evaluation *step, const float *keys,
                          const struct kv_cache *cache, int cache_layer, int n, cudaStream_t stream, yalm_error *error);
 
 // Scores of one token's queries with all the keys that it sees, by their codes; selective.h says where they go.
 struct codes_score {
-    const struct step *step;
+    const struct evaluation *step;
     const float *q;      // (n_heads, head_dim), scaled by 1 / sqrt(head_dim)
     const float *sink_q; // likewise; NULL where policy.n_sinks == 0
     const float *key;    // (n_kv_heads, head_dim): the token's own, rotated, whose codes are made first; NULL: they are there

@@ -45,7 +45,7 @@ static_assert(SCORE_WARPS * CODES_TILE == PART_KEYS, "a part is a tile for each 
 template <int TILES> constexpr int SCORE_BLOCKS = TILES == 1 ? 4 : 3;
 
 struct scoring {
-    const struct step *step;
+    const struct evaluation *step;
     const float *q, *sink_q, *key;
     struct code_book book; // of all KV heads
     uint4 *codes;          // (n_kv_heads, head_words)

@@ -9,7 +9,7 @@
 enum { SUM_THREADS = 512 };
 
 struct sums {
-    const struct step *step;
+    const struct evaluation *step;
     const void *values;  // (n_layers, n_kv_heads, capacity, head_dim)
     const float *scales; // (n_layers, n_kv_heads, capacity) of int8
     struct kv_policy policy;

@@ -21,7 +21,7 @@ enum {
 static_assert((INFINITE_BITS >> COARSE_SHIFT) - COARSE_OF_FINE + N_FINE < SELECT_BINS, "all first digits have a bin");
 
 struct selecting {
-    const struct step *step;
+    const struct evaluation *step;
     struct kv_policy policy;
     struct cuda_selective t;
     int group;

@@ -21,13 +21,15 @@ yalm_status method_find(const struct cuda_method_table **table, const char *name
                      names);
 }
 
-yalm_status method_check(const struct model_config *config, const yalm_session_options *options, yalm_error *error)
+yalm_status method_check(const struct model_config *config, const struct model_weights *weights,
+                         const yalm_session_options *options, yalm_error *error)
 {
     const struct cuda_method_table *table = NULL;
     TRY(method_find(&table, options->attention, error));
     if (!table)
         return YALM_OK;
-    if (!config_selects(config))
+    const struct recipe outline = recipe_outline(config, weights);
+    if (!recipe_selects(&outline))
         return error_set(error, YALM_USAGE,
                          "attention: found %s, but this model's layers see or score keys each in their own way: use dense",
                          options->attention);

@@ -12,7 +12,7 @@
 //                                       y = α y + (1 − α) v̄ where the tail is wanted
 //
 // (weigh, collect and place: select.cu; gather: attention/decode.cu). These are seven launches. All read position and choice
-// from the device's struct step: one captured graph serves every step.
+// from the device's struct evaluation: one captured graph serves every step.
 // Below the method's length (`from`) decoding is dense, which is another graph: the host knows the position and launches the
 // one or the other (evaluate.cu). Batches of several tokens are dense too; they, and dense steps, call method->append.
 //
@@ -62,7 +62,7 @@ struct cuda_selective {
 
 // The kernels' launchers, which know no session; a: of one token.
 struct value_sums { // mean.cu
-    const struct step *step;
+    const struct evaluation *step;
     const struct kv_cache *cache; // host memory
     double *sums;
     int64_t *covered;

@@ -27,7 +27,7 @@ static constexpr double STEP_BYTES = 110e6;
 
 // Arguments of all kernels here; pointers are the layer's.
 struct sparq_args {
-    const struct step *step;
+    const struct evaluation *step;
     const float *q, *sink_q; // (n_heads, head_dim)
     yalm_kv cache_type;
     const void *keys;        // (n_kv_heads, capacity, head_dim)

@@ -234,13 +234,12 @@ int step_most_phases(const struct model_config *config)
 static bool session_fits(const struct cuda_state *s)
 {
     const struct model_config *c = s->config;
-    const bool head_norms = (c->head_dim & (c->head_dim - 1)) == 0 || !c->qk_norm;
-    const bool plain = c->n_more_kinds == 0 && c->activation == ACTIVATION_SILU && c->attention_softcap == 0 &&
-                       c->logits_softcap == 0 && !c->whole_qk_norm && !c->norms_after && !c->norms_around && !c->sink_logits;
-    return s->device.capability >= 90 && !s->several && !s->method && !s->group && c->n_experts == 0 && plain &&
-           c->query_growth == 0 && !c->output_gate && !config_has_gemma4(c) && !config_recurs(c) && head_norms &&
-           s->caches[0].type == YALM_KV_FP16 && c->head_dim % 8 == 0 && c->head_dim <= ATTENTION_MAX_DIM &&
-           c->hidden_dim % 4 == 0 && !cuda_without("step");
+    const unsigned ops =
+        1u << OP_EMBED | 1u << OP_PROJECT | 1u << OP_HEAD_NORM | 1u << OP_ATTEND | 1u << OP_ADD | 1u << OP_UNITS;
+    const bool head_norms = (c->head_dim & (c->head_dim - 1)) == 0 || !(s->recipe.ops & 1u << OP_HEAD_NORM);
+    return s->device.capability >= 90 && !s->several && !s->method && !s->group &&
+           recipe_within(&s->recipe, ops, TRAIT_UNROTATED) && head_norms && s->caches[0].type == YALM_KV_FP16 &&
+           c->head_dim % 8 == 0 && c->head_dim <= ATTENTION_MAX_DIM && c->hidden_dim % 4 == 0 && !cuda_without("step");
 }
 
 // What blocks hand each other: one block of words, one part for each split of attention.

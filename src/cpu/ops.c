@@ -1,4 +1,4 @@
-#include "cpu/walk.h"
+#include "cpu/ops.h"
 
 #include <math.h>
 #include <string.h>

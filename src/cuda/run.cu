@@ -1,0 +1,29 @@
+// Queues a recipe's steps (recipe.h) on the session's stream, with what concerns every one alike: sums among ranks.
+#include "cuda/ops.h"
+#include "cuda/shares.h"
+
+static yalm_status queue_all(const struct run *r, int first, int last, yalm_error *error)
+{
+    struct cuda_state *s = r->s;
+    for (const struct step *step = s->recipe.steps + first; step < s->recipe.steps + last; step++) {
+        TRY(queue_step(r, step, error));
+        if (step->ends_block && s->group)
+            TRY(shares_end_block(s, step->post_norm, r->n, error));
+        if (step->ends_layer)
+            TRY(shares_keep_up(s, step->layer, error));
+    }
+    return YALM_OK;
+}
+
+yalm_status cuda_steps(struct cuda_state *s, int first, int last, int n, bool selective, yalm_error *error)
+{
+    const struct run run = {s, n, selective, s->x, NULL};
+    return queue_all(&run, first, last, error);
+}
+
+yalm_status cuda_classify(struct cuda_state *s, float *logits, const float *x, int n, yalm_error *error)
+{
+    const struct run run = {s, n, false, x, logits};
+    TRY(queue_all(&run, s->recipe.classifier, s->recipe.n, error));
+    return s->group ? shares_gather(s, logits, n, error) : YALM_OK;
+}
