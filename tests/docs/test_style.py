@@ -17,17 +17,15 @@ OTHERS = (".py", ".sh", ".mk")
 # Lines over 128 columns that are still there. A limit may only fall; a room without one has none.
 LONG_LINES = {
     "models/fable-4m": 8,  # these scripts stay as they were when they made the model
-    "src/cli": 16,
+    "src/cli": 1,
     "src/cpu": 46,
     "src/cpu/machine": 5,
-    "src/cuda": 41,
+    "src/cuda": 35,
     "src/cuda/long": 1,
     "src/cuda/step": 24,
-    "src/engine": 51,
-    "src/model": 8,
-    "src/serve": 27,
-    "src/speculate": 13,
-    "src/speech": 2,
+    "src/engine": 24,
+    "src/model": 7,
+    "src/speculate": 1,
     "tests/chat": 37,
     "tests/cli": 18,
     "tests/cuda": 110,
