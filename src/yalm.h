@@ -220,8 +220,8 @@ YALM_API const yalm_session_options *yalm_session_facts(const yalm_session *sess
 YALM_API yalm_memory yalm_session_memory_used(const yalm_session *session);
 // "2 threads, avx512", or the GPU's name; and in parentheses why "auto" did not take a GPU that is there. Owned by the session.
 YALM_API const char *yalm_session_machine(const yalm_session *session);
-// CPU: what tokens become where weights of each type multiply them, and from how many tokens on; a line for each kind of weights.
-// And the steps of an evaluation, a line for each sort of layers. Else "".
+// CPU: what tokens become where weights of each type multiply them, and from how many tokens on; a line for each kind of
+// weights. And the steps of an evaluation, a line for each sort of layers. Else "".
 YALM_API const char *yalm_session_products(const yalm_session *session);
 
 typedef enum yalm_logits_of { YALM_LOGITS_NONE, YALM_LOGITS_LAST, YALM_LOGITS_ALL } yalm_logits_of;
