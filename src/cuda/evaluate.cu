@@ -1,6 +1,6 @@
-// What a session is asked for: tokens on their way to the device, and passes (run.cu). One token's pass is captured as a graph, and launched for
-// every step. Where the session has an attention method (selective.h) there are two such graphs, and the host, which knows the position, launches the
-// dense one or the other.
+// What a session is asked for: tokens on their way to the device, and passes (run.cu). One token's pass is captured as a graph,
+// and launched for every step. Where the session has an attention method (selective.h) there are two such graphs, and the host,
+// which knows the position, launches the dense one or the other.
 #include "cuda/capture.h"
 #include "cuda/shares.h"
 #include "cuda/state.h"

@@ -1,9 +1,10 @@
 // Tokens apart: several at once, each with the bits that it has alone. They are the next tokens of as many sessions, or of one session those that its
 // caller expects.
 //
-// A pass is run.cu's with the kernels of one token. Products read each matrix once for up to eight tokens (several.cuh). Norms and the like have a block
-// for each token as it is. Each token attends by itself to the keys that it would see alone, with its session's cache, plan and scratch. Those of one session
-// that come later are in the cache by then, beyond its position. Activations are those of the first session, on whose stream the pass goes.
+// A pass is run.cu's with the kernels of one token. Products read each matrix once for up to eight tokens (several.cuh). Norms
+// and the like have a block for each token as it is. Each token attends by itself to the keys that it would see alone, with its
+// session's cache, plan and scratch. Those of one session that come later are in the cache by then, beyond its position.
+// Activations are those of the first session, on whose stream the pass goes.
 //
 // A pass is captured when it comes a second time, of the same sessions, and launched from then on: all that changes lies in device memory.
 #include "cuda/capture.h"
