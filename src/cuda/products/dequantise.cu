@@ -184,9 +184,8 @@ static size_t slab_for(const struct matrix *m)
 {
     if (!matrix_is_quantised(m))
         return 0;
-    const size_t row = sizeof(half) * m->cols, whole = row * m->rows, few = sizeof(float) * m->cols * MATMUL_FEW;
-    const size_t slab = whole < most_slab_bytes ? whole : row > most_slab_bytes ? row : most_slab_bytes;
-    return slab > few ? slab : few;
+    const size_t row = sizeof(half) * m->cols, whole = row * m->rows;
+    return whole < most_slab_bytes ? whole : row > most_slab_bytes ? row : most_slab_bytes;
 }
 
 size_t slab_bytes(const struct model_config *c, const struct model_weights *w)
