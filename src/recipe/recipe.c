@@ -1,4 +1,4 @@
-// Turns a model's facts into steps: the only file that asks what a model does.
+// Turns a model's facts into steps: the only file that says in which order a model does what.
 
 #include <stdlib.h>
 
