@@ -21,9 +21,9 @@ YALM_API int yalm_group_size(const yalm_group *group);
 // Whether this rank is the one to tell people what happens: rank 0, or rank 1 where that was lost.
 YALM_API bool yalm_group_speaks(const yalm_group *group);
 
-// On the other ranks: opens this machine's copy of the file when rank 0 opens its own, and does its share of all that rank 0's
-// sessions do, until rank 0 leaves (YALM_OK) or a rank is lost (YALM_FAILED). Of `options` threads and pin count; the others
-// are those of rank 0's sessions.
+// On the other ranks: opens this machine's copy of the file when rank 0 opens its own. Then it does its share of all that rank
+// 0's sessions do, until rank 0 leaves (YALM_OK) or a rank is lost (YALM_FAILED). Of `options` threads and pin count; the
+// others are those of rank 0's sessions.
 YALM_API yalm_status yalm_group_follow(yalm_group *group, const char *path, const yalm_model_options *how,
                                        const yalm_session_options *options, yalm_error *error);
 

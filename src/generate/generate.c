@@ -23,12 +23,18 @@ yalm_generation yalm_generation_defaults(void)
 
 // ------------------------------------------------------------------------------------------ opening
 
+// Before anything else of them is read: they may be shorter than ours.
+static yalm_status check_sizes(const yalm_generation *how, yalm_error *error)
+{
+    if (error_of_size(how->size, sizeof *how, "yalm_generation", error) != YALM_OK)
+        return YALM_USAGE;
+    return how->sampling ? error_of_size(how->sampling->size, sizeof *how->sampling, "yalm_sampling", error) : YALM_OK;
+}
+
 static yalm_status check(const yalm_session *session, size_t n, const yalm_generation *how, const yalm_sampling *sampling,
                          yalm_error *error)
 {
     const int context = yalm_session_facts(session)->context;
-    if (error_of_size(how->size, sizeof *how, "yalm_generation", error) != YALM_OK)
-        return YALM_USAGE;
     if (n == 0)
         return error_set(error, YALM_USAGE, "the prompt has no tokens");
     if (n > (size_t)context && !yalm_session_facts(session)->endless)
@@ -190,10 +196,13 @@ yalm_status yalm_generate(yalm_session *session, const int32_t *prompt, size_t n
                           yalm_generated *result, yalm_error *error)
 {
     const yalm_generation defaults = yalm_generation_defaults();
+    how = how ? how : &defaults;
+    if (check_sizes(how, error) != YALM_OK)
+        return YALM_USAGE;
     struct run *run = calloc(1, sizeof *run);
     if (run == NULL)
         return error_set(error, YALM_NO_MEMORY, "out of memory for the answer");
-    run->how = how ? how : &defaults;
+    run->how = how;
     yalm_status status = open_run(run, session, prompt, n, error);
     if (status == YALM_OK)
         status = generate(run, error);

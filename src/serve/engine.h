@@ -1,7 +1,7 @@
 // The engine: one thread that owns the sessions and moves all running tasks on in turns.
 //
-// Each session is a *slot*. A step gives every slot that writes one token, and one of those that read a prompt one piece of
-// it, so that a long prompt holds nobody up for longer than a piece takes. Tasks that find no free slot wait; requests take
+// Each session is a *slot*. In a step every slot that writes gets one token, and one slot that reads gets one piece of its
+// prompt. So a long prompt holds nobody up for longer than a piece takes. Tasks that find no free slot wait; requests take
 // turns there too.
 #pragma once
 #include "serve/task.h"

@@ -1,5 +1,5 @@
-// What the kernels' tests share: each test runs once for each instruction set (and is skipped where the machine lacks it), on
-// memory that ends at a page that may not be touched, so that reading or writing one byte too far is a crash.
+// What the kernels' tests share. Each test runs once for each instruction set, and is skipped where the machine lacks it. Its
+// memory ends at a page that may not be touched: to read or write one byte too far is a crash.
 #pragma once
 #include <math.h>
 #include <setjmp.h>

@@ -279,6 +279,15 @@ static void test_refusals(void **state)
     how.size = 8;
     assert_int_equal(yalm_generate(session, prompt, N_PROMPT, &how, NULL, &error), YALM_USAGE);
     assert_non_null(strstr(error.text, "yalm_generation: found size 8"));
+    size_t *shorter = malloc(sizeof *shorter); // of which no byte more may be read: AddressSanitizer sees it
+    assert_non_null(shorter);
+    *shorter = sizeof *shorter;
+    assert_int_equal(yalm_generate(session, prompt, N_PROMPT, (const void *)shorter, NULL, &error), YALM_USAGE);
+    how = how_with(NULL);
+    how.sampling = (const void *)shorter;
+    assert_int_equal(yalm_generate(session, prompt, N_PROMPT, &how, NULL, &error), YALM_USAGE);
+    assert_non_null(strstr(error.text, "yalm_sampling: found size 8"));
+    free(shorter);
     const int32_t unknown[] = {40, 100000};
     how = how_with(NULL);
     assert_int_equal(yalm_generate(session, unknown, 2, &how, NULL, &error), YALM_USAGE);
