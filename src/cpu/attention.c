@@ -12,6 +12,8 @@ struct task {
     struct cpu_state *s;
     const struct batch *batch;
     const struct cpu_kind *kind; // the layer's
+    const float *sink_logits;    // (n_heads), a logit of each head without a key; NULL: none
+    float softcap;               // of scores; 0: none
     int layer, kv_head, thread;
     int first_token, n_tokens;   // of the batch
     int n_queries;               // n_tokens * group
@@ -76,15 +78,15 @@ static void append_key(struct cpu_state *s, const struct batch *batch, int layer
                          });
 }
 
-static void append_one(struct cpu_state *s, const struct batch *batch, int layer, int token, int kv_head)
+static void append_one(struct cpu_state *s, const struct batch *batch, const struct step *step, int token, int kv_head)
 {
-    const struct cpu_kind *kind = cpu_kind_of(s, layer);
+    const struct cpu_kind *kind = cpu_kind_of(s, step->layer);
     const int d = kind->head_dim, group = kind->group;
     const int64_t position = batch->position + token;
-    const bool turns = !s->config->unrotated_layer[layer];
+    const bool turns = !(step->traits & TRAIT_UNROTATED);
     const float *cos = turns ? kind->cos + (size_t)token * (d / 2) : NULL, *sin = kind->sin + (size_t)token * (d / 2);
 
-    const float scale = config_query_scale(s->config, d, position);
+    const float scale = query_scale_at(&step->query, position);
     const float *q = s->q + (size_t)token * kind->q_dim + (size_t)kv_head * group * d;
     const size_t rotated = ((size_t)kv_head * s->chunk + token) * group * d;
     for (int j = 0; j < group; j++)
@@ -95,20 +97,20 @@ static void append_one(struct cpu_state *s, const struct batch *batch, int layer
             rotate_query(s, d, s->sink_q + rotated + (size_t)j * d, q + (size_t)j * d, scale,
                          apart && turns ? kind->sink_cos : cos, apart ? kind->sink_sin : sin);
     }
-    if (s->kv_layer[layer] == layer)
-        append_key(s, batch, layer, token, kv_head, cos, sin);
+    if (!(step->traits & TRAIT_OTHERS_KEYS))
+        append_key(s, batch, step->layer, token, kv_head, cos, sin);
 }
 
-void attention_append(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
+void attention_append(struct cpu_state *s, const struct batch *batch, const struct step *step, struct member *me)
 {
-    for (struct span items; team_claim_near(me, batch->n * cpu_kind_of(s, layer)->n_kv_heads, 4, &items);) {
+    for (struct span items; team_claim_near(me, batch->n * cpu_kind_of(s, step->layer)->n_kv_heads, 4, &items);) {
         for (int i = items.first; i < items.last; i++)
-            append_one(s, batch, layer, i % batch->n, i / batch->n);
+            append_one(s, batch, step, i % batch->n, i / batch->n);
         if (items.first == 0 && atomic_load_explicit(s->cancel, memory_order_relaxed))
             atomic_store_explicit(&s->stopped, s->run, memory_order_relaxed);
     }
     if (s->policy->appended)
-        s->policy->appended(s, batch->position, batch->n, layer, me);
+        s->policy->appended(s, batch->position, batch->n, step->layer, me);
 }
 
 // Whether the kernels for a few queries in integers take n of them.
@@ -144,7 +146,7 @@ static void attend_keys(const struct task *task, const float *q, int slot, int n
         .n_queries = task->n_queries,
         .n_keys = n_keys,
         .head_dim = d,
-        .softcap = s->config->attention_softcap,
+        .softcap = task->softcap,
         .first = masked ? task->first : NULL,
         .last = masked ? task->last : NULL,
         .next_k = task->next_k,
@@ -234,10 +236,10 @@ static void task_begin(const struct task *task)
     }
 }
 
-// Of models whose heads have a logit without a key: as if one had been seen, whose value is 0. For the first of a query's parts.
+// A logit without a key counts as if one had been seen, whose value is 0. For the first of a query's parts.
 static void task_begin_first(const struct task *task)
 {
-    const float *logits = task->s->weights->layers[task->layer].sink_logits;
+    const float *logits = task->sink_logits;
     const int group = task->kind->group;
     task_begin(task);
     for (int i = 0; i < task->n_queries && logits; i++) {
@@ -271,6 +273,15 @@ static struct task task_make(struct cpu_state *s, const struct batch *batch, int
     return task;
 }
 
+static struct task task_of_step(struct cpu_state *s, const struct batch *batch, const struct step *step,
+                                const struct member *me)
+{
+    struct task task = task_make(s, batch, step->layer, me);
+    task.softcap = step->number;
+    task.sink_logits = step->weights->sink_logits;
+    return task;
+}
+
 // The queries of a block of the batch's tokens, of one KV head.
 static void attend_block(struct task *task, int first_token, int tokens)
 {
@@ -300,12 +311,12 @@ static int tokens_in_block(const struct cpu_kind *kind, const struct batch *batc
 
 // Prefill: each claim takes a block of tokens of a KV head and all the keys that they see. Of a head's the longest come first, and so are not what is left to
 // others at the end.
-static void attend_blocks(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
+static void attend_blocks(struct cpu_state *s, const struct batch *batch, const struct step *step, struct member *me)
 {
-    const struct cpu_kind *kind = cpu_kind_of(s, layer);
+    const struct cpu_kind *kind = cpu_kind_of(s, step->layer);
     const int n_kv_heads = kind->n_kv_heads, tokens = tokens_in_block(kind, batch);
     const int n_blocks = (batch->n + tokens - 1) / tokens;
-    struct task task = task_make(s, batch, layer, me);
+    struct task task = task_of_step(s, batch, step, me);
     for (struct span span; team_claim_near(me, n_blocks * n_kv_heads, 1, &span);)
         for (int i = span.first; i < span.last; i++) {
             task.kv_head = i / n_blocks;
@@ -393,12 +404,12 @@ static void attend_part(struct task *task, struct seen seen, size_t begin, int k
 }
 
 // Tokens [first, first + n), in blocks that are attended to together: of all n, or of one each, which then has the parts that it would have alone.
-static void attend_parts(struct cpu_state *s, const struct batch *batch, int layer, int first, int n, int block,
+static void attend_parts(struct cpu_state *s, const struct batch *batch, const struct step *step, int first, int n, int block,
                          struct member *me)
 {
-    const struct cpu_kind *kind = cpu_kind_of(s, layer);
+    const struct cpu_kind *kind = cpu_kind_of(s, step->layer);
     const int n_kv_heads = kind->n_kv_heads, n_queries = block * kind->group, n_blocks = n / block;
-    struct task task = task_make(s, batch, layer, me);
+    struct task task = task_of_step(s, batch, step, me);
     task.n_tokens = block;
     task.n_queries = n_queries;
     task.first_token = first + n - block;
@@ -422,14 +433,14 @@ static void attend_parts(struct cpu_state *s, const struct batch *batch, int lay
 
 // Decode, and short batches: the keys are cut into parts, so that one token can use the whole machine. Of tokens apart there are as many at once as their
 // parts have room.
-static void attend_few(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
+static void attend_few(struct cpu_state *s, const struct batch *batch, const struct step *step, struct member *me)
 {
-    const int most = cpu_kind_of(s, layer)->query_tokens;
+    const int most = cpu_kind_of(s, step->layer)->query_tokens;
     if (!batch->apart)
-        attend_parts(s, batch, layer, 0, batch->n, batch->n, me);
+        attend_parts(s, batch, step, 0, batch->n, batch->n, me);
     for (int first = 0, n; batch->apart && first < batch->n; first += n) {
         n = batch->n - first < most ? batch->n - first : most;
-        attend_parts(s, batch, layer, first, n, 1, me);
+        attend_parts(s, batch, step, first, n, 1, me);
     }
 }
 
@@ -482,12 +493,12 @@ void attention_merge(struct cpu_state *s, int n_parts, int kv_head, int q, float
         s->kernels->add_scaled(y, mean, 1 - alpha, s->config->head_dim);
 }
 
-void attention_attend(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
+void attention_attend(struct cpu_state *s, const struct batch *batch, const struct step *step, struct member *me)
 {
-    if (s->policy->applies(s, batch->n, batch->position, layer))
-        s->policy->attend(s, batch, layer, me);
-    else if (batch->n > cpu_kind_of(s, layer)->query_tokens && !batch->apart)
-        attend_blocks(s, batch, layer, me);
+    if (s->policy->applies(s, batch->n, batch->position, step->layer))
+        s->policy->attend(s, batch, step->layer, me);
+    else if (batch->n > cpu_kind_of(s, step->layer)->query_tokens && !batch->apart)
+        attend_blocks(s, batch, step, me);
     else
-        attend_few(s, batch, layer, me);
+        attend_few(s, batch, step, me);
 }

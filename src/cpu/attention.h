@@ -7,11 +7,11 @@
 
 // Rotates the batch's queries (state->q) into rotated_q and its keys into the cache, and copies its values there.
 // Also where a run looks whether it has been cancelled (state->stopped).
-void attention_append(struct cpu_state *state, const struct batch *batch, int layer, struct member *me);
+void attention_append(struct cpu_state *state, const struct batch *batch, const struct step *step, struct member *me);
 
 // state->attended = softmax(q Kᵀ / sqrt(head_dim)) V for each token of the batch over the keys that it sees. The
 // result does not depend on the number of threads.
-void attention_attend(struct cpu_state *state, const struct batch *batch, int layer, struct member *me);
+void attention_attend(struct cpu_state *state, const struct batch *batch, const struct step *step, struct member *me);
 
 // Parts that the keys of `n_visible` are cut into, for batches of at most state->query_tokens tokens: a function of the length alone,
 // so that neither the team's size nor its timing shows in a result.

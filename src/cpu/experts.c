@@ -62,29 +62,29 @@ static void choose_experts(int *chosen, const float *rating, int n_experts, int 
         chosen[n++] = e;
 }
 
-// A token's active experts and their weights, from its router's logits, which are used up. ratings: (n_experts) scratch.
-static void route_token(const struct model_config *c, const struct layer_weights *w, float *logits, float *ratings, int *chosen,
-                        float *weight)
+// A token's active experts and their weights, from its router's logits, which are used up.
+static void route_token(const struct cpu_state *s, const struct step *step, float *logits, int *chosen, float *weight)
 {
-    const float *choice_bias = w->router_choice_bias;
-    const int n = c->n_active_experts;
-    for (int e = 0; e < c->n_experts && choice_bias; e++) {
+    const float *choice_bias = step->weights->router_choice_bias, *scale = step->weights->router_scale;
+    float *ratings = s->expert_ratings;
+    const int n_experts = s->config->n_experts, n = s->config->n_active_experts;
+    for (int e = 0; e < n_experts && choice_bias; e++) {
         logits[e] = 1.0f / (1.0f + expf(-logits[e]));
         ratings[e] = logits[e] + choice_bias[e];
     }
-    choose_experts(chosen, choice_bias ? ratings : logits, c->n_experts, n);
+    choose_experts(chosen, choice_bias ? ratings : logits, n_experts, n);
     if (choice_bias)
-        weigh_by_scores(chosen, weight, logits, n, c->raw_expert_weights);
+        weigh_by_scores(chosen, weight, logits, n, step->raw_weights);
     else
-        weigh_by_softmax(chosen, weight, logits, c->n_experts, n, c->raw_expert_weights);
-    for (int i = 0; i < n && c->expert_scale > 0; i++)
-        weight[i] *= c->expert_scale;
-    for (int i = 0; i < n && w->router_scale; i++)
-        weight[i] *= w->router_scale[chosen[i]];
+        weigh_by_softmax(chosen, weight, logits, n_experts, n, step->raw_weights);
+    for (int i = 0; i < n && step->number > 0; i++)
+        weight[i] *= step->number;
+    for (int i = 0; i < n && scale; i++)
+        weight[i] *= scale[chosen[i]];
 }
 
 // Which tokens go to which expert.
-static void route(struct cpu_state *s, const struct layer_weights *w, int n)
+static void route(struct cpu_state *s, const struct step *step, int n)
 {
     const int n_experts = s->config->n_experts, n_active = s->config->n_active_experts;
     for (int e = 0; e < n_experts; e++)
@@ -92,7 +92,7 @@ static void route(struct cpu_state *s, const struct layer_weights *w, int n)
     for (int t = 0; t < n; t++) {
         int *chosen = s->expert_of + t * n_active;
         float *weight = s->expert_weight + t * n_active;
-        route_token(s->config, w, s->router_logits + (size_t)t * n_experts, s->expert_ratings, chosen, weight);
+        route_token(s, step, s->router_logits + (size_t)t * n_experts, chosen, weight);
         for (int i = 0; i < n_active; i++) {
             const int e = chosen[i], at = s->expert_n[e]++;
             s->expert_tokens[(size_t)e * s->chunk + at] = t;
@@ -104,80 +104,70 @@ static void route(struct cpu_state *s, const struct layer_weights *w, int n)
             s->chosen_experts[i++] = e;
 }
 
-// The types of a layer's experts: which expert a round is for is not known for good, so each has the steps of all.
-struct expert_types {
-    type_set units, down;
-};
-
-static struct expert_types types_of(const struct expert_weights *experts, int n)
-{
-    struct expert_types types = {0};
-    for (int e = 0; e < n; e++) {
-        types.units |= type_bit(experts[e].gate.dtype) | type_bit(experts[e].up.dtype);
-        types.down |= type_bit(experts[e].down.dtype);
-    }
-    return types;
-}
-
-// What all of a step's experts have in common.
-struct round {
-    const struct step *step;
-    struct expert_types types;
-    const float *h; // (n, hidden_dim)
-    float *sum;     // (n, hidden_dim)
-    struct input_sums *observed;
-};
-
-// sum[token] += scale · expert(h[token]) for the n tokens of expert e; steps without items where n = 0.
-static void expert(struct cpu_state *s, const struct round *round, int e, int n, struct member *me)
-{
-    const struct expert_weights *w = &round->step->weights->experts[e];
-    const int dim = s->config->hidden_dim, input = round->step->observed + 2 * e;
-    const int *tokens = s->expert_tokens + (size_t)e * s->chunk;
-    const float *scale = s->expert_scale + (size_t)e * s->chunk;
-    for (struct span mine; team_claim(me, n, 1, &mine);)
-        for (int i = mine.first; i < mine.last; i++)
-            memcpy(s->expert_in + (size_t)i * dim, round->h + (size_t)tokens[i] * dim, sizeof(float) * dim);
-    matmul_observe(me, round->observed, input, s->expert_in, n, w->gate.cols);
-    const struct unit_products units = {
-        {&w->gate, w->gate_bias, s->expert_units}, &w->up, w->up_bias, round->types.units, round->step->activation};
-    gated_units(s, &units, s->expert_in, n, me);
-    matmul_observe(me, round->observed, input + 1, s->expert_units, n, w->down.cols);
-    matmul_pack(s, me, round->types.down, s->expert_units, n, w->down.cols);
-    const int needed = n > 0 ? dim : 0;
-    for (struct span rows; matmul_claim(s, me, &w->down, needed, n, &rows);) {
-        const int n_rows = rows.last - rows.first;
-        const float *branch = matmul_rows_here(s, me, &w->down, w->down_bias, rows, s->expert_units, n);
-        for (ptrdiff_t i = 0; i < n; i++)
-            s->kernels->add_scaled(round->sum + (size_t)tokens[i] * dim + rows.first, branch + i * n_rows, scale[i], n_rows);
-    }
-}
-
 void experts_route(struct cpu_state *s, const struct step *step, const float *h, int n, struct member *me)
 {
     matmul_shared(s, me, &(struct product){step->w[0], step->bias[0], s->router_logits}, 1, h, n);
     for (struct span once; team_claim(me, 1, 1, &once);)
-        route(s, step->weights, n);
+        route(s, step, n);
 }
 
-void experts_run(struct cpu_state *s, const struct step *step, const float *h, int n, struct member *me,
-                 struct input_sums *observed)
+// Whether the experts' sum has memory of its own, and is not added to the residual stream at once.
+static bool sums_apart(const struct step *step)
 {
-    const int n_experts = s->config->n_experts;
+    return step->out[0] == BUFFER_EXPERT_SUM;
+}
+
+struct expert_round experts_begin(struct cpu_state *s, const struct step *step, int n, struct member *me)
+{
     const ptrdiff_t dim = s->config->hidden_dim;
-    const bool apart = step->out[0] == BUFFER_EXPERT_SUM; // from the residual stream
-    const struct round round = {step, types_of(step->weights->experts, n_experts), h, apart ? s->expert_sum : cpu_residual(s),
-                                observed};
-    if (apart)
+    if (sums_apart(step))
         for (struct span tokens; team_claim(me, n, 1, &tokens);)
             memset(s->expert_sum + tokens.first * dim, 0, sizeof(float) * (tokens.last - tokens.first) * dim);
-    // As many rounds as there can be experts with tokens, whatever the routing says: the steps must be the same for all members.
-    const int64_t most = (int64_t)n * s->config->n_active_experts;
-    for (int i = 0; i < n_experts && i < most; i++) {
-        const int e = s->chosen_experts[i];
-        const bool repeated = i > 0 && e == 0; // beyond the chosen ones
-        expert(s, &round, e, repeated ? 0 : s->expert_n[e], me);
+    struct expert_round round = {0};
+    for (int e = 0; e < s->config->n_experts; e++) {
+        const struct expert_weights *w = &step->weights->experts[e];
+        round.unit_types |= type_bit(w->gate.dtype) | type_bit(w->up.dtype);
+        round.down_types |= type_bit(w->down.dtype);
     }
-    if (step->post_norm)
-        norm_tokens(s, me, s->expert_sum, s->expert_sum, step->post_norm, n);
+    return round;
+}
+
+void experts_gather(struct cpu_state *s, const struct step *step, struct expert_round *round, int i, const float *h,
+                    struct member *me)
+{
+    const ptrdiff_t dim = s->config->hidden_dim;
+    const int e = s->chosen_experts[i];
+    const bool repeated = i > 0 && e == 0; // beyond the chosen ones
+    const int *tokens = s->expert_tokens + (size_t)e * s->chunk;
+    round->number = e;
+    round->n = repeated ? 0 : s->expert_n[e];
+    round->w = &step->weights->experts[e];
+    for (struct span mine; team_claim(me, round->n, 1, &mine);)
+        for (ptrdiff_t t = mine.first; t < mine.last; t++)
+            memcpy(s->expert_in + t * dim, h + tokens[t] * dim, sizeof(float) * dim);
+}
+
+void experts_units(struct cpu_state *s, const struct step *step, const struct expert_round *round, struct member *me)
+{
+    const struct expert_weights *w = round->w;
+    const struct unit_products units = {
+        {&w->gate, w->gate_bias, s->expert_units}, &w->up, w->up_bias, round->unit_types, step->activation};
+    gated_units(s, &units, s->expert_in, round->n, me);
+}
+
+void experts_add(struct cpu_state *s, const struct step *step, const struct expert_round *round, struct member *me)
+{
+    const struct matrix *down = &round->w->down;
+    const ptrdiff_t dim = s->config->hidden_dim;
+    const int n = round->n;
+    const int *tokens = s->expert_tokens + (size_t)round->number * s->chunk;
+    const float *scale = s->expert_scale + (size_t)round->number * s->chunk;
+    float *sum = sums_apart(step) ? s->expert_sum : cpu_residual(s);
+    matmul_pack(s, me, round->down_types, s->expert_units, n, down->cols);
+    for (struct span rows; matmul_claim(s, me, down, n > 0 ? (int)dim : 0, n, &rows);) {
+        const int n_rows = rows.last - rows.first;
+        const float *branch = matmul_rows_here(s, me, down, round->w->down_bias, rows, s->expert_units, n);
+        for (ptrdiff_t i = 0; i < n; i++)
+            s->kernels->add_scaled(sum + tokens[i] * dim + rows.first, branch + i * n_rows, scale[i], n_rows);
+    }
 }

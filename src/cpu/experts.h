@@ -15,6 +15,17 @@ void gated_units(struct cpu_state *state, const struct unit_products *units, con
 
 // OP_ROUTE: which of the n tokens h go to which expert.
 void experts_route(struct cpu_state *state, const struct step *step, const float *h, int n, struct member *me);
-// OP_EXPERTS. observed: sums of inputs, of which the step's is that of expert 0's gate and up; NULL: they are not observed.
-void experts_run(struct cpu_state *state, const struct step *step, const float *h, int n, struct member *me,
-                 struct input_sums *observed);
+
+// OP_EXPERTS: rounds, one for each expert that has tokens, in three parts. run.c goes through them.
+struct expert_round {
+    const struct expert_weights *w;
+    int number, n; // the expert's; of its tokens, whose rows stand in expert_in. 0: all of it is steps without items
+    // Of all the layer's experts: which one a round is for is not known for good, so each has the steps of all.
+    type_set unit_types, down_types;
+};
+struct expert_round experts_begin(struct cpu_state *state, const struct step *step, int n, struct member *me); // none yet
+// Round i, which gathers its tokens' rows of h (n, hidden_dim).
+void experts_gather(struct cpu_state *state, const struct step *step, struct expert_round *round, int i, const float *h,
+                    struct member *me);
+void experts_units(struct cpu_state *state, const struct step *step, const struct expert_round *round, struct member *me);
+void experts_add(struct cpu_state *state, const struct step *step, const struct expert_round *round, struct member *me);

@@ -70,29 +70,29 @@ static void mix_inputs(const struct walk *k, const struct step *step)
             input_mix(k->s, step, turn_of(k, (int)t).token, k->s->inputs + t * width, k->s->units + t * width);
 }
 
-static void attend(struct cpu_state *s, const struct batch *batch, int layer, struct member *me)
+static void attend(struct cpu_state *s, const struct batch *batch, const struct step *step, struct member *me)
 {
-    attention_append(s, batch, layer, me);
-    attention_attend(s, batch, layer, me);
+    attention_append(s, batch, step, me);
+    attention_attend(s, batch, step, me);
 }
 
 // Each token to its own session's keys, in that session's memory.
-static void attend_apart(const struct walk *k, int layer)
+static void attend_apart(const struct walk *k, const struct step *step)
 {
     struct cpu_state *s = k->s;
     const struct pass *pass = k->pass;
-    const ptrdiff_t q_dim = cpu_kind_of(s, layer)->q_dim, kv_dim = cpu_kind_of(s, layer)->kv_dim;
+    const ptrdiff_t q_dim = cpu_kind_of(s, step->layer)->q_dim, kv_dim = cpu_kind_of(s, step->layer)->kv_dim;
     for (struct span turns; team_claim(k->me, pass->n_turns, 1, &turns);)
         for (ptrdiff_t t = turns.first; t < turns.last; t++) {
             const struct cpu_state *own = pass->turns[t].state;
             memcpy(own->q, s->q + t * q_dim, sizeof *s->q * q_dim);
-            if (s->kv_layer[layer] != layer)
+            if (step->traits & TRAIT_OTHERS_KEYS)
                 continue;
             memcpy(own->k, s->k + t * kv_dim, sizeof *s->k * kv_dim);
             memcpy(own->v, s->v + t * kv_dim, sizeof *s->v * kv_dim);
         }
     for (int t = 0; t < pass->n_turns; t++)
-        attend(pass->turns[t].state, &(struct batch){.n = 1, .position = pass->turns[t].position}, layer, k->me);
+        attend(pass->turns[t].state, &(struct batch){.n = 1, .position = pass->turns[t].position}, step, k->me);
     for (struct span turns; team_claim(k->me, pass->n_turns, 1, &turns);)
         for (ptrdiff_t t = turns.first; t < turns.last; t++)
             memcpy(s->attended + t * q_dim, pass->turns[t].state->attended, sizeof *s->attended * q_dim);
@@ -214,9 +214,9 @@ void walk_perform(const struct walk *k, const struct step *step, const float *x)
         break;
     case OP_ATTEND:
         if (pass->n_turns)
-            attend_apart(k, step->layer);
+            attend_apart(k, step);
         else
-            attend(s, &k->batch, step->layer, k->me);
+            attend(s, &k->batch, step, k->me);
         break;
     case OP_RECUR:
         delta_recur(s, pass->turns, pass->n_turns, n, step->layer, k->me);
@@ -237,8 +237,7 @@ void walk_perform(const struct walk *k, const struct step *step, const float *x)
         experts_route(s, step, x, n, k->me);
         break;
     case OP_EXPERTS:
-        experts_run(s, step, x, n, k->me, pass->observed);
-        break;
+        break; // of several parts: run.c
     case OP_JOIN:
         join(k, step, x);
         break;

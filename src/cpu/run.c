@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cpu/delta.h"
+#include "cpu/experts.h"
 #include "cpu/matmul.h"
 #include "cpu/norms.h"
 #include "cpu/ops.h"
@@ -73,6 +74,30 @@ static void perform_timed(const struct walk *k, const struct step *step, const f
     k->s->attention_seconds += clock_seconds() - begin;
 }
 
+static void observe(const struct walk *k, int input, const float *x, int n, int cols)
+{
+    matmul_observe(k->me, k->pass->observed, input, x, n, cols);
+}
+
+static void run_experts(const struct walk *k, const struct step *step, const float *x)
+{
+    struct cpu_state *s = k->s;
+    const int n = k->batch.n, n_experts = s->config->n_experts;
+    // As many rounds as there can be experts with tokens, whatever the routing says: the steps must be the same for all members.
+    const int64_t most = (int64_t)n * s->config->n_active_experts;
+    struct expert_round round = experts_begin(s, step, n, k->me);
+    for (int i = 0; i < n_experts && i < most; i++) {
+        experts_gather(s, step, &round, i, x, k->me);
+        const int input = step->observed + 2 * round.number;
+        observe(k, input, s->expert_in, round.n, round.w->gate.cols);
+        experts_units(s, step, &round, k->me);
+        observe(k, input + 1, s->expert_units, round.n, round.w->down.cols);
+        experts_add(s, step, &round, k->me);
+    }
+    if (step->post_norm)
+        norm_tokens(s, k->me, s->expert_sum, s->expert_sum, step->post_norm, n);
+}
+
 static void run_step(struct walk *k, int i)
 {
     struct cpu_state *s = k->s;
@@ -81,12 +106,15 @@ static void run_step(struct walk *k, int i)
     const float *x = read(k, step);
     if (step->n_w) {
         if (step->observed != NOT_OBSERVED)
-            matmul_observe(k->me, k->pass->observed, step->observed, x, k->batch.n, step->w[0]->cols);
+            observe(k, step->observed, x, k->batch.n, step->w[0]->cols);
         fetch_ahead(k, i);
     }
     if (i == s->recipe.classifier && !k->batch.logits) // it was only observed
         return;
-    (attends && k->me->thread == 0 && s->time_attention ? perform_timed : walk_perform)(k, step, x);
+    if (step->op == OP_EXPERTS)
+        run_experts(k, step, x);
+    else
+        (attends && k->me->thread == 0 && s->time_attention ? perform_timed : walk_perform)(k, step, x);
     if (step->out[0] == BUFFER_X)
         k->norm = NULL;
     if (step->ends_block)

@@ -118,7 +118,7 @@ static void carve_experts(struct cpu_state *s, struct carver *c)
     s->expert_scale = carve(c, experts * chunk, sizeof(float));
     s->chosen_experts = carve(c, experts, sizeof *s->chosen_experts);
     s->expert_n = carve(c, experts, sizeof *s->expert_n);
-    if (s->config->expert_norms)
+    if (s->recipe.width[BUFFER_EXPERT_SUM])
         s->expert_sum = carve(c, chunk * s->config->hidden_dim, sizeof(float));
 }
 
@@ -189,7 +189,7 @@ static void carve_activations(struct cpu_state *s, struct carver *c)
         s->gathered = carve(c, chunk * s->weights->embedding.rows, sizeof(float));
     if (s->group)
         s->branch = carve(c, chunk * dim + 1, sizeof(float));
-    if (s->group && s->config->whole_qk_norm)
+    if (s->group && s->recipe.traits & TRAIT_WHOLE)
         s->squares = carve(c, chunk * 2 + 1, sizeof(float));
     const size_t widest = widest_input(s);
     const int packed = plan_most(&s->plan, TOKENS_PACKED), quantised = plan_most(&s->plan, TOKENS_QUANTISED);
@@ -272,7 +272,7 @@ static void size_kind(struct cpu_state *s, const struct backend_plan *plan, int 
     kind->few = byte_attention_select(s->kernels, activations, s->kv_type, head_dim);
     if (kind->fixed && (!kind->fixed->attend[s->kv_type] || head_dim > kind->fixed->most_dim))
         kind->fixed = NULL;
-    if (config->attention_softcap > 0) { // which only the kernels in floats have
+    if (s->recipe.traits & TRAIT_CAPPED) { // which only the kernels in floats have
         kind->fixed = NULL;
         kind->few = NULL;
     }
@@ -303,6 +303,8 @@ yalm_status cpu_sizes(struct cpu_state *s, const struct backend_plan *plan, yalm
     s->n_threads = plan->options->n_threads;
     s->n_threads_batch = plan->options->n_threads_batch;
     s->kv_type = (enum kv_type)plan->options->kv;
+    if (!recipe_open(&s->recipe, config, s->weights))
+        return error_set(error, YALM_NO_MEMORY, "out of memory for a session");
     int query_tokens = 0;
     for (int i = 0; i < config_n_kinds(config); i++) {
         size_kind(s, plan, i);
@@ -311,8 +313,6 @@ yalm_status cpu_sizes(struct cpu_state *s, const struct backend_plan *plan, yalm
     // A length's parts are at least 256 keys long, and at most MAX_KEY_PARTS (attention_key_parts).
     s->key_parts = (int)min64(MAX_KEY_PARTS, ((int64_t)longest_span(s) + query_tokens + 255) / 256);
 
-    if (!recipe_open(&s->recipe, config, s->weights))
-        return error_set(error, YALM_NO_MEMORY, "out of memory for a session");
     const yalm_status status = policy_open(s, plan, error);
     if (status != YALM_OK) {
         recipe_close(&s->recipe);

@@ -233,16 +233,6 @@ static inline float config_attention_scale(const struct model_config *config, in
     return config->attention_scale > 0 ? config->attention_scale : 1.0f / sqrtf((float)head_dim);
 }
 
-// What the query at `position` is multiplied by.
-static inline float config_query_scale(const struct model_config *config, int head_dim, int64_t position)
-{
-    const float scale = config_attention_scale(config, head_dim);
-    if (config->query_growth == 0)
-        return scale;
-    const int64_t contexts = position / config->query_growth_context;
-    return scale * (1.0f + config->query_growth * logf(1.0f + (float)contexts));
-}
-
 // Rows of an expert's gate and up.
 static inline int config_expert_ffn(const struct model_config *config)
 {

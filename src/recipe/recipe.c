@@ -35,6 +35,8 @@ static void measure(struct recipe *to, const struct step *step)
         widen(&to->width[step->in], step->w[i]->cols);
         widen(&to->width[step->out[i]], step->w[i]->rows);
     }
+    if (step->op == OP_EXPERTS)
+        widen(&to->width[step->out[0]], step->weights->experts[0].down.rows);
 }
 
 static void put(struct writer *out, struct step step)
@@ -112,7 +114,13 @@ static void attention(struct writer *out)
         put(out, (struct step){.op = OP_HEAD_NORM,
                                .weights = w,
                                .traits = (c->whole_qk_norm ? TRAIT_WHOLE : 0u) | (c->v_norm ? TRAIT_VALUES : 0u)});
-    put(out, (struct step){.op = OP_ATTEND, .out = {BUFFER_ATTENDED}, .weights = w, .traits = attention_traits(c, out->layer)});
+    put(out, (struct step){
+                 .op = OP_ATTEND,
+                 .out = {BUFFER_ATTENDED},
+                 .weights = w,
+                 .number = c->attention_softcap,
+                 .query = {config_attention_scale(c, config_head_dim(c, out->layer)), c->query_growth, c->query_growth_context},
+                 .traits = attention_traits(c, out->layer)});
     if (c->output_gate)
         put(out, (struct step){.op = OP_GATE, .in = BUFFER_GATES, .out = {BUFFER_ATTENDED}});
     add(out, &w->o, w->o_bias, BUFFER_ATTENDED, w->attention_post_norm, input(out, INPUT_O), true);
@@ -167,6 +175,8 @@ static void chosen_experts(struct writer *out, bool ends_block)
                            .in = BUFFER_X,
                            .norm = c->expert_norms ? NULL : w->ffn_norm,
                            .weights = w,
+                           .number = c->expert_scale,
+                           .raw_weights = c->raw_expert_weights,
                            .traits = c->expert_norms ? TRAIT_BARE : 0u,
                            .observed = NOT_OBSERVED});
     put(out, (struct step){.op = OP_EXPERTS,

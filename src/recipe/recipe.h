@@ -65,6 +65,12 @@ enum {
 
 enum { STEP_MATRICES = 6, NOT_OBSERVED = -1 };
 
+// ATTEND: what a query is multiplied by. It grows by 1 + growth ln(1 + position / context), rounded down; growth 0: not.
+struct query_scale {
+    float scale, growth;
+    int context;
+};
+
 struct step {
     enum op op;
     int layer; // -1: before the first; n_layers: behind the last
@@ -78,7 +84,9 @@ struct step {
     const float *norm;                   // what is read is rmsnorm(in); NULL: `in` as it is
     const float *post_norm;              // what is added is its rmsnorm; NULL: as it is
     const struct layer_weights *weights; // the layer's: of ops that need more than w; else NULL
-    float number;
+    float number; // EMBED, CAP: above; ATTEND: the soft cap of scores; ROUTE: a factor of the weights. 0: none
+    struct query_scale query;
+    bool raw_weights; // ROUTE: not brought to the sum 1
     enum activation activation;
     unsigned traits;
     int observed;    // the input's number (model/importance.h), or NOT_OBSERVED
@@ -111,6 +119,12 @@ void recipe_close(struct recipe *recipe);
 // Its steps, a line for each sort of layers; the text's length, as snprintf() gives it.
 size_t recipe_text(const struct recipe *recipe, char *text, size_t room);
 
+static inline float query_scale_at(const struct query_scale *query, int64_t position)
+{
+    if (query->growth == 0)
+        return query->scale;
+    return query->scale * (1.0f + query->growth * logf(1.0f + (float)(position / query->context)));
+}
 // Whether all ops and traits are among these.
 static inline bool recipe_within(const struct recipe *recipe, unsigned ops, unsigned traits)
 {

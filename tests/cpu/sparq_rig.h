@@ -95,10 +95,12 @@ static void attention_pass(struct member *me, const void *arguments)
         struct batch batch;
     } pass;
     memcpy(&pass, arguments, sizeof pass);
-    for (int layer = 0; layer < pass.s->config->n_layers; layer++) {
-        attention_append(pass.s, &pass.batch, layer, me);
-        attention_attend(pass.s, &pass.batch, layer, me);
-    }
+    const struct recipe *recipe = &pass.s->recipe;
+    for (const struct step *step = recipe->steps; step < recipe->steps + recipe->n; step++)
+        if (step->op == OP_ATTEND) {
+            attention_append(pass.s, &pass.batch, step, me);
+            attention_attend(pass.s, &pass.batch, step, me);
+        }
 }
 
 // n tokens from `position` on; what they are depends on position and generation, so that tokens after a rollback are others.

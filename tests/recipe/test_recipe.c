@@ -114,12 +114,22 @@ static void test_who_selects(void **state)
     assert_false(selects(&(struct build_options){.recurrent = true}, NULL, NULL));
 }
 
+// 1 + growth ln(1 + whole contexts before the position)
+static void test_query_scale(void **state)
+{
+    (void)state;
+    const struct query_scale grows = {0.5f, 0.5f, 8}, stays = {.scale = 0.5f};
+    assert_true(query_scale_at(&grows, 7) == 0.5f && query_scale_at(&stays, 700) == 0.5f);
+    assert_true(fabsf(query_scale_at(&grows, 17) - 0.5f * (1 + 0.5f * logf(3))) < 1e-6f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_listings),
         cmocka_unit_test(test_marks),
         cmocka_unit_test(test_who_selects),
+        cmocka_unit_test(test_query_scale),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
