@@ -45,7 +45,7 @@ static yalm_status cpu_resolve(const struct model_config *config, const struct m
         return error_set(error, YALM_USAGE,
                          "attention: found %s, but this model's layers see or score keys each in their own way: use dense",
                          options->attention);
-    const yalm_status status = plan_resolve(&options->activations, config, weights, error);
+    const yalm_status status = plan_resolve(&options->activations, outline.types, outline.block_types, error);
     if (status != YALM_OK)
         return status;
     if (options->n_threads == 0)

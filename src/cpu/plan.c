@@ -6,11 +6,6 @@
 
 #include "cpu/machine/isa.h"
 
-type_set plan_types(const struct model_config *config, const struct model_weights *w)
-{
-    return weights_layer_types(config, w) | type_bit(w->classifier.dtype);
-}
-
 static bool any_of(type_set types, bool quantised)
 {
     for (int type = 0; type < DTYPE_WEIGHTS; type++)
@@ -28,12 +23,10 @@ static yalm_activations coarsest(type_set of_layers)
     return YALM_ACTIVATIONS_INT16;
 }
 
-yalm_status plan_resolve(yalm_activations *activations, const struct model_config *config, const struct model_weights *weights,
-                         yalm_error *error)
+yalm_status plan_resolve(yalm_activations *activations, type_set types, type_set of_layers, yalm_error *error)
 {
-    const type_set types = plan_types(config, weights);
     if (*activations == YALM_ACTIVATIONS_AUTO)
-        *activations = coarsest(weights_layer_types(config, weights));
+        *activations = coarsest(of_layers);
     if (*activations == YALM_ACTIVATIONS_INT8 && !any_of(types, true))
         return error_set(error, YALM_USAGE, "activations: found int8, which multiplies quantised weights: this model has none");
     if (*activations == YALM_ACTIVATIONS_FP32 && !any_of(types, false))

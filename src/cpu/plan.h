@@ -41,14 +41,10 @@ static inline enum dtype unpacked_type(enum dtype type)
     return type == DTYPE_BF12 ? DTYPE_BF16 : type;
 }
 
-// The types of the matrices that a token meets, in all layers and behind them.
-type_set plan_types(const struct model_config *config, const struct model_weights *weights);
-
 struct product_plan plan_products(const struct cpu_kernels *kernels, yalm_activations activations, type_set types, int chunk);
 
 // What the options leave open. YALM_USAGE where matrices of these types are not multiplied with such tokens at all.
-yalm_status plan_resolve(yalm_activations *activations, const struct model_config *config, const struct model_weights *weights,
-                         yalm_error *error);
+yalm_status plan_resolve(yalm_activations *activations, type_set types, type_set of_layers, yalm_error *error);
 
 // What multiplies n tokens; where they are apart, each as if it were alone.
 const struct multiplier *plan_multiplier(const struct product_plan *plan, enum dtype type, int n, bool apart);

@@ -296,7 +296,6 @@ yalm_status cpu_sizes(struct cpu_state *s, const struct backend_plan *plan, yalm
     s->kernels = cpu_kernels_select(plan->options->isa);
     if (!s->kernels)
         return error_set(error, YALM_USAGE, "instruction set '%s' is not one that this machine has", plan->options->isa);
-    s->plan = plan_products(s->kernels, plan->options->activations, plan_types(config, s->weights), plan->options->chunk);
     s->together = plan->together;
     s->fetching = machine_fetching();
     s->chunk = plan->options->chunk;
@@ -305,6 +304,7 @@ yalm_status cpu_sizes(struct cpu_state *s, const struct backend_plan *plan, yalm
     s->kv_type = (enum kv_type)plan->options->kv;
     if (!recipe_open(&s->recipe, config, s->weights))
         return error_set(error, YALM_NO_MEMORY, "out of memory for a session");
+    s->plan = plan_products(s->kernels, plan->options->activations, s->recipe.types, plan->options->chunk);
     int query_tokens = 0;
     for (int i = 0; i < config_n_kinds(config); i++) {
         size_kind(s, plan, i);

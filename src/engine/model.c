@@ -8,6 +8,7 @@
 #include "chat/chat.h"
 #include "model/codebook.h"
 #include "model/json.h"
+#include "recipe/recipe.h"
 #include "util/error.h"
 #include "yalm_group.h"
 
@@ -33,36 +34,19 @@ static yalm_status read_source(yalm_model *model, yalm_error *error)
     return status;
 }
 
-static void note_dtype(const struct matrix *matrix, const char **name)
-{
-    const char *found = dtype_names[matrix->dtype];
-    *name = !*name || !strcmp(*name, found) ? found : "mixed";
-}
-
 // Quantised layers usually stand between an embedding and a classifier of a finer type; they give the model its name.
 static const char *weight_dtype(const yalm_model *model)
 {
-    const struct model_weights *w = &model->weights;
-    const char *name = NULL;
-    if (!dtype_group_bytes[w->layers[0].q.dtype]) {
-        note_dtype(&w->embedding, &name);
-        note_dtype(&w->classifier, &name);
-    }
-    for (int l = 0; l < model->config.n_layers; l++) {
-        const struct layer_weights *layer = &w->layers[l];
-        const struct matrix *of_stream[4];
-        for (int i = weights_of_stream(layer, of_stream) - 1; i >= 0; i--)
-            note_dtype(of_stream[i], &name);
-        note_dtype(&layer->o, &name);
-        for (int e = 0; e < (layer->router.data ? model->config.n_experts : 1); e++) {
-            note_dtype(&layer->experts[e].gate, &name);
-            note_dtype(&layer->experts[e].up, &name);
-            note_dtype(&layer->experts[e].down, &name);
-        }
-        const struct matrix *const shared[] = {&layer->shared.gate, &layer->shared.up, &layer->shared.down};
-        for (int i = 0; i < 3 && shared[i]->data; i++)
-            note_dtype(shared[i], &name);
-    }
+    type_set types = recipe_outline(&model->config, &model->weights).block_types;
+    bool quantised = false;
+    for (int type = 0; type < DTYPE_WEIGHTS; type++)
+        quantised |= dtype_group_bytes[type] && types & type_bit((enum dtype)type);
+    if (!quantised)
+        types |= type_bit(model->weights.embedding.dtype) | type_bit(model->weights.classifier.dtype);
+    const char *name = "mixed";
+    for (int type = 0; type < DTYPE_WEIGHTS; type++)
+        if (types == type_bit((enum dtype)type))
+            name = dtype_names[type];
     return name;
 }
 

@@ -83,10 +83,4 @@ struct model_weights {
 // Refuses missing, extra or wrongly shaped or typed tensors by name.
 yalm_status weights_bind(struct model_weights *weights, const struct model_config *config, const struct container *container,
                          yalm_error *error);
-// The types of all matrices but embedding and classifier, and those of a few rows (decay, beta, shared_router), which are fp32 always.
-type_set weights_layer_types(const struct model_config *config, const struct model_weights *weights);
-
-// The matrices that read what a layer's first norm gives, in the order of the file: of q, k, v and output_gate those that it has. Returns how many.
-int weights_of_stream(const struct layer_weights *layer, const struct matrix *of_stream[4]);
-
 void weights_free(struct model_weights *weights);

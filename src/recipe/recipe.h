@@ -107,6 +107,8 @@ struct recipe {
     unsigned ops;   // those of all steps: bits 1 << op
     unsigned traits;
     struct cost cost, tail_cost; // of all steps; of those from `tail` on
+    type_set types;              // of all matrices that are multiplied but narrow ones
+    type_set block_types;        // of those that read an observed input in a layer
     int width[BUFFERS];          // floats of a token: the most that any step writes there, or reads
 };
 

@@ -97,16 +97,12 @@ static void of_the_types_there_are(void **state)
     assert_int_equal(plan_most(&few, TOKENS_FLOAT), scalar->matvec_max);
 }
 
-// A model of one layer, q in one type and all else in another.
+// Of a model whose layers have two types.
 static yalm_status resolve(yalm_activations *activations, enum dtype q, enum dtype others, enum dtype classifier)
 {
-    struct model_config config = {.n_layers = 1};
-    struct expert_weights ffn = {.gate.dtype = others, .up.dtype = others, .down.dtype = others};
-    const struct matrix of_q = {"", q, 1, 1}, other = {"", others, 1, 1};
-    struct layer_weights layer = {.q = of_q, .k = other, .v = other, .o = other, .experts = &ffn};
-    struct model_weights weights = {.classifier.dtype = classifier, .layers = &layer};
+    const type_set of_layers = type_bit(q) | type_bit(others);
     yalm_error error;
-    return plan_resolve(activations, &config, &weights, &error);
+    return plan_resolve(activations, of_layers | type_bit(classifier), of_layers, &error);
 }
 
 static void refused_where_nothing_is_multiplied_so(void **state)

@@ -114,6 +114,22 @@ static void test_who_selects(void **state)
     assert_false(selects(&(struct build_options){.recurrent = true}, NULL, NULL));
 }
 
+// The router is float32 and not observed; what few rows read is not counted.
+static void test_types(void **state)
+{
+    (void)state;
+    const struct build_options options = {
+        .n_experts = 3, .first_dense = true, .recurrent = true, .shared_ffn = 7, .shared_gate = true, .weights = "bf16"};
+    struct built file = build(&options);
+    struct opened o;
+    accepted(&o, &file);
+    const struct recipe outline = recipe_outline(&o.config, &o.weights);
+    assert_int_equal(outline.types, type_bit(DTYPE_BF16) | type_bit(DTYPE_FP32));
+    assert_int_equal(outline.block_types, type_bit(DTYPE_BF16));
+    close_all(&o);
+    built_free(&file);
+}
+
 // 1 + growth ln(1 + whole contexts before the position)
 static void test_query_scale(void **state)
 {
@@ -126,10 +142,8 @@ static void test_query_scale(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_listings),
-        cmocka_unit_test(test_marks),
-        cmocka_unit_test(test_who_selects),
-        cmocka_unit_test(test_query_scale),
+        cmocka_unit_test(test_listings), cmocka_unit_test(test_marks),       cmocka_unit_test(test_who_selects),
+        cmocka_unit_test(test_types),    cmocka_unit_test(test_query_scale),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

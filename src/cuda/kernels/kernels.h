@@ -136,7 +136,7 @@ struct rope_append {
     int pitch = 0;           // floats from token to token in each of q, k and v; 0: as many as a token has there
     bool still = false;      // the layer's queries and keys are not rotated
     float scale = 0;         // of queries; 0: 1 / sqrt(head_dim)
-    float growth = 0;        // of that scale with position: see config_query_scale()
+    float growth = 0;        // of that scale with position: see query_scale_at() in recipe/recipe.h
     int growth_context = 1;
     const float *key_offset = NULL; // (n_kv_heads, head_dim): what int8 rows of keys are kept less of; NULL: nothing
 };
