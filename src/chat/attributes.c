@@ -160,19 +160,3 @@ struct value get_path(struct run *run, struct value value, struct value path, st
     }
     return value;
 }
-
-struct value dict_items(struct run *run, const struct dict *dict, int which)
-{
-    static const enum list_flavour flavours[] = {DICT_ITEMS, DICT_KEYS, DICT_VALUES};
-    const struct value list = new_list(run, flavours[which], dict->n);
-    for (size_t i = 0; i < dict->n && !failed(run); i++) {
-        struct value item = which == 1 ? dict->entries[i].key : dict->entries[i].value;
-        if (which == 0) {
-            item = new_list(run, TUPLE, 2);
-            list_add(run, item.list, dict->entries[i].key);
-            list_add(run, item.list, dict->entries[i].value);
-        }
-        list_add(run, list.list, item);
-    }
-    return list;
-}

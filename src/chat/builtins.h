@@ -1,7 +1,7 @@
 // What a template may call: filters, tests, methods, functions and operators of comparison. tools/yalm_convert/chat_template.py
 // has the same names.
 #pragma once
-#include "chat/value.h"
+#include "chat/members.h"
 
 // Arguments as a call gives them: those by place, and those by name (their names in `names`, behind the others in `values`).
 struct arguments {
@@ -11,7 +11,15 @@ struct arguments {
 };
 
 // The argument at `place`, or called `name`; `otherwise` where there is neither.
-struct value argument(const struct arguments *arguments, int place, const char *name, struct value otherwise);
+static inline struct value argument(const struct arguments *arguments, int place, const char *name, struct value otherwise)
+{
+    if (place >= 0 && place < arguments->n)
+        return arguments->values[place];
+    for (int i = 0; name && i < arguments->n_named; i++)
+        if (is_text(arguments->names[i], name))
+            return arguments->values[arguments->n + i];
+    return otherwise;
+}
 
 // Index of the one with that name; -1 where there is none.
 int filter_find(struct value name);
@@ -37,5 +45,3 @@ void check_attribute(struct run *run, struct value name);
 // An attribute by a path, as filters take it: "function.name", or an index. `otherwise`, unless it is none, replaces an
 // undefined part.
 struct value get_path(struct run *run, struct value value, struct value path, struct value otherwise);
-// Pairs of (key, value) as tuples (which 0), keys (1) or values (2).
-struct value dict_items(struct run *run, const struct dict *dict, int which);

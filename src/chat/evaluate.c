@@ -108,16 +108,6 @@ static bool read_arguments(struct run *run, struct scope *scope, const struct gr
     return !failed(run);
 }
 
-struct value argument(const struct arguments *arguments, int place, const char *name, struct value otherwise)
-{
-    if (place >= 0 && place < arguments->n)
-        return arguments->values[place];
-    for (int i = 0; name && i < arguments->n_named; i++)
-        if (is_text(arguments->names[i], name))
-            return arguments->values[arguments->n + i];
-    return otherwise;
-}
-
 static struct value evaluate_call(struct run *run, struct scope *scope, const struct node *node)
 {
     const struct value callee = first(run, scope, &node->groups[0]);
@@ -127,7 +117,7 @@ static struct value evaluate_call(struct run *run, struct scope *scope, const st
     run->line = node->line;
     switch (callee.kind) {
     case V_MACRO:
-        return macro_call(run, callee.macro, &arguments);
+        return callee.macro->call(run, callee.macro, &arguments);
     case V_FUNCTION:
         return function_call(run, callee.index, &arguments);
     case V_METHOD:

@@ -13,6 +13,7 @@ struct scope {
 struct macro {
     const struct node *node;
     struct scope *scope; // where it was defined
+    struct value (*call)(struct run *run, const struct macro *macro, const struct arguments *arguments);
 };
 
 // How rendering goes on after a statement.
@@ -21,7 +22,6 @@ enum flow { NEXT, BREAK, CONTINUE };
 struct value evaluate(struct run *run, struct scope *scope, const struct node *node);
 enum flow execute(struct run *run, struct scope *scope, const struct group *body, struct writer *out);
 
-struct value macro_call(struct run *run, const struct macro *macro, const struct arguments *arguments);
 // Evaluates a filter node. `input` is its operand where the node has none of its own.
 struct value filter_node(struct run *run, struct scope *scope, const struct node *node, struct value input);
 // A new scope inside of `outer`. NULL, with the run failed, where there is no memory.

@@ -131,18 +131,7 @@ static enum flow run_if(struct run *run, struct scope *scope, const struct node 
     return failed(run) ? NEXT : execute(run, scope, &node->groups[3], out);
 }
 
-static void define_macro(struct run *run, struct scope *scope, const struct node *node)
-{
-    struct macro *macro = run_take(run, sizeof *macro);
-    if (macro == NULL)
-        return;
-    *macro = (struct macro){.node = node, .scope = scope};
-    for (struct scope *s = scope; s; s = s->outer)
-        s->kept = true;
-    dict_set(run, scope->names, node->value, (struct value){.kind = V_MACRO, .macro = macro});
-}
-
-struct value macro_call(struct run *run, const struct macro *macro, const struct arguments *arguments)
+static struct value call_macro(struct run *run, const struct macro *macro, const struct arguments *arguments)
 {
     const struct group *names = &macro->node->groups[0], *defaults = &macro->node->groups[1];
     struct writer writer = {0};
@@ -168,6 +157,17 @@ struct value macro_call(struct run *run, const struct macro *macro, const struct
     if (!failed(run))
         execute(run, inner, &macro->node->groups[2], &writer);
     return written(&writer);
+}
+
+static void define_macro(struct run *run, struct scope *scope, const struct node *node)
+{
+    struct macro *macro = run_take(run, sizeof *macro);
+    if (macro == NULL)
+        return;
+    *macro = (struct macro){.node = node, .scope = scope, .call = call_macro};
+    for (struct scope *s = scope; s; s = s->outer)
+        s->kept = true;
+    dict_set(run, scope->names, node->value, (struct value){.kind = V_MACRO, .macro = macro});
 }
 
 // ------------------------------------------------------------------------------------------ all of them

@@ -6,8 +6,6 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "chat/strings.h"
-
 struct value string_of(const char *text)
 {
     return string(text, strlen(text));
@@ -326,51 +324,10 @@ int compare(struct run *run, struct value a, struct value b)
     return 0;
 }
 
-bool contains(struct run *run, struct value container, struct value item)
-{
-    if (container.kind == V_STRING) {
-        if (item.kind == V_STRING)
-            return text_find(run, container, item, 0) != SIZE_MAX;
-        run_fail(run, "'in <string>' requires string as left operand, not %s", type_name(item));
-        return false;
-    }
-    if (container.kind == V_DICT)
-        return dict_find(run, container.dict, item) != NULL;
-    const struct list *list = iterate(run, container);
-    for (size_t i = 0; list && i < list->n; i++)
-        if (equal(run, list->items[i], item))
-            return true;
-    return false;
-}
-
 const char *type_name(struct value value)
 {
     static const char *const names[] = {"Undefined", "NoneType",  "bool",  "int",      "float",  "str",        "list",
                                         "dict",      "Namespace", "Macro", "function", "method", "LoopContext"};
     static const char *const flavours[] = {"list", "tuple", "range", "dict_items", "dict_keys", "dict_values", "generator"};
     return value.kind == V_LIST ? flavours[value.list->flavour] : names[value.kind];
-}
-
-static struct list *keys_of(struct run *run, const struct dict *dict)
-{
-    const struct value keys = new_list(run, DICT_KEYS, dict->n);
-    for (size_t i = 0; i < dict->n && !failed(run); i++)
-        list_add(run, keys.list, dict->entries[i].key);
-    return failed(run) ? NULL : keys.list;
-}
-
-struct list *iterate(struct run *run, struct value value)
-{
-    if (failed(run))
-        return NULL;
-    if (value.kind == V_LIST)
-        return value.list;
-    if (value.kind == V_DICT)
-        return keys_of(run, value.dict);
-    if (value.kind == V_STRING)
-        return characters(run, value);
-    if (value.kind == V_UNDEFINED)
-        return new_list(run, LIST, 0).list;
-    run_fail(run, "'%s' object is not iterable", type_name(value));
-    return NULL;
 }

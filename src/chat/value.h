@@ -123,8 +123,4 @@ bool truth(struct value value);
 bool equal(struct run *run, struct value a, struct value b);
 // -1, 0 or 1; the run fails where Python has no order between them. 2: a number that is none.
 int compare(struct run *run, struct value a, struct value b);
-bool contains(struct run *run, struct value container, struct value item);
 const char *type_name(struct value value); // Python's
-
-// The items of a list, the keys of a dict, the characters of a string. NULL, with the run failed, where the value has no items.
-struct list *iterate(struct run *run, struct value value);

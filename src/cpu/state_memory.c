@@ -13,19 +13,12 @@
 
 // Queries that one prefill task takes together: enough to use each key many times, few enough that their
 // accumulators stay in the L2 cache.
-enum { QUERIES_PER_TASK = 64, CACHE_LINE = 64 };
+enum { QUERIES_PER_TASK = 64 };
 
 // Between what one thread writes and what the next one does. Kernels go over their scratch in long strides, and the processor fetches ahead of them,
 // past the end as well: lines of a neighbour's scratch, who must get them back for each write. So it seems, at least: between cores of two
 // chiplets that took a sixth of a prompt's speed (docs/engine.md).
 enum { OWN_GAP = 256 << 10 };
-
-void *carve(struct carver *carver, size_t count, size_t size)
-{
-    const size_t at = carver->used;
-    carver->used += round_up(count * size, CACHE_LINE);
-    return carver->base ? carver->base + at : NULL;
-}
 
 static size_t max_size(size_t a, size_t b)
 {

@@ -1,31 +1,8 @@
 #include "cpu/together.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-#include "cpu/machine/teams.h"
-
-static void release(void *data)
-{
-    struct cpu_shared *shared = data;
-    cpu_close(shared->together);
-    teams_close(shared->teams);
-    pthread_mutex_destroy(&shared->evaluating);
-    free(shared);
-}
-
-struct cpu_shared *cpu_shared(struct shared *of_cpu)
-{
-    pthread_mutex_lock(&of_cpu->lock);
-    struct cpu_shared *shared = of_cpu->data;
-    if (!shared && (shared = calloc(1, sizeof *shared))) {
-        pthread_mutex_init(&shared->evaluating, NULL);
-        of_cpu->data = shared;
-        of_cpu->release = release;
-    }
-    pthread_mutex_unlock(&of_cpu->lock);
-    return shared;
-}
+#include "cpu/open.h"
 
 // Activations alone: its own cache is as small as can be.
 static struct cpu_state *open_state(const struct backend_plan *of_session, yalm_error *error)

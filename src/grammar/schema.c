@@ -1,7 +1,6 @@
 // See schema.h: a schema as a whole, and references to other schemas. schema_types.c has the documents of each type.
 #include "grammar/schema.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,57 +25,6 @@ static const char common_rules[] =
     "time ::= ([01] [0-9] | \"2\" [0-3]) \":\" [0-5] [0-9] \":\" [0-5] [0-9] (\".\" [0-9]{1,6})? "
     "(\"Z\" | [+-] ([01] [0-9] | \"2\" [0-3]) \":\" [0-5] [0-9])\n"
     "uuid ::= hex{8} \"-\" hex{4} \"-\" hex{4} \"-\" hex{4} \"-\" hex{12}\n";
-
-yalm_status schema_refuse(struct schema_writer *w, yalm_error *error, const char *format, ...)
-{
-    char what[160];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(what, sizeof what, format, args);
-    va_end(args);
-    *error = (yalm_error){.status = YALM_USAGE};
-    snprintf(error->text, sizeof error->text, "schema%s%s: %s", *w->path ? ", at " : "", w->path, what);
-    return YALM_USAGE;
-}
-
-const cJSON *schema_member(const cJSON *object, const char *key)
-{
-    return cJSON_GetObjectItemCaseSensitive(object, key);
-}
-
-static yalm_status write_schema(struct schema_writer *w, const cJSON *schema, int rule, yalm_error *error);
-
-yalm_status schema_add_part(struct schema_writer *w, const cJSON *schema, const char *key, int *rule, yalm_error *error)
-{
-    const size_t length = strlen(w->path);
-    if (w->n_rules >= SCHEMA_MAX_RULES || w->depth >= SCHEMA_MAX_DEPTH)
-        return schema_refuse(w, error, "more than %d parts, or deeper than %d", SCHEMA_MAX_RULES, SCHEMA_MAX_DEPTH);
-    snprintf(w->path + length, sizeof w->path - length, "/%s", key);
-    *rule = w->n_rules++;
-    w->depth++;
-    const yalm_status status = write_schema(w, schema, *rule, error);
-    w->depth--;
-    if (status == YALM_OK)
-        w->path[length] = 0;
-    return status;
-}
-
-void schema_write_literal(FILE *out, const char *text)
-{
-    fputc('"', out);
-    for (; *text; text++) {
-        const unsigned char c = (unsigned char)*text;
-        if (c == '"' || c == '\\')
-            fprintf(out, "\\%c", c);
-        else if (c < 32 || c == 127)
-            fprintf(out, "\\x%02x", c);
-        else
-            fputc(c, out);
-    }
-    fputc('"', out);
-}
-
-// ---------------------------------------------------------------- schemas
 
 static yalm_status write_enum(struct schema_writer *w, const cJSON *values, bool single, int rule, yalm_error *error)
 {
@@ -118,6 +66,8 @@ static yalm_status write_any_of(struct schema_writer *w, const cJSON *list, cons
 }
 
 // Finds the schema that a pointer such as #/$defs/node names.
+static yalm_status write_schema(struct schema_writer *w, const cJSON *schema, int rule, yalm_error *error);
+
 static const cJSON *find_reference(const struct schema_writer *w, const char *reference)
 {
     const cJSON *at = w->root;
@@ -291,6 +241,7 @@ struct schema_writer *schema_writer_open(yalm_error *error)
     if (w)
         w->out = open_memstream(&w->text, &w->length);
     if (w && w->out) {
+        w->write = write_schema;
         fputs(common_rules, w->out);
         return w;
     }

@@ -1,10 +1,12 @@
-// Declarations that schema.c and schema_types.c share.
+// What a schema's rules are written with: schema.c and schema_types.c.
 #pragma once
 #include <stdio.h>
 
 #include "grammar/schema.h"
 
 struct schema_writer {
+    // Writes a schema's rule: schema.c.
+    yalm_status (*write)(struct schema_writer *w, const cJSON *schema, int rule, yalm_error *error);
     FILE *out;
     char *text;
     size_t length;
