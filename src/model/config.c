@@ -23,9 +23,6 @@ enum {
     MAX_EXPERTS = 1 << 10,
 };
 
-// Numbers only have to keep double (and float, for eps) arithmetic away from overflow and zero.
-static const double max_factor = 1e9, min_positive = 1e-9;
-
 struct reader {
     struct model_config *config;
     struct json_object object;
@@ -59,64 +56,95 @@ static yalm_status read_names(struct reader *r)
     return YALM_OK;
 }
 
-static yalm_status read_sizes(struct reader *r)
+enum member_kind { FLAG, SIZE, NUMBER };
+
+#define AT(member) offsetof(struct model_config, member)
+#define FACTOR     1e-9, 1e9 // numbers only have to keep arithmetic away from overflow and zero
+static const struct member {
+    const char *key;
+    enum member_kind kind;
+    size_t at;
+    double min, max;
+    bool later; // it came after version 1 of the format: where it is not there, its value is 0, which means "unused"
+} members[] = {
+    {"n_layers", SIZE, AT(n_layers), 1, MAX_LAYERS, false},
+    {"hidden_dim", SIZE, AT(hidden_dim), 1, MAX_DIM, false},
+    {"ffn_dim", SIZE, AT(ffn_dim), 1, MAX_DIM, false},
+    {"n_heads", SIZE, AT(n_heads), 1, MAX_HEADS, false},
+    {"n_kv_heads", SIZE, AT(n_kv_heads), 1, MAX_HEADS, false},
+    {"head_dim", SIZE, AT(head_dim), 2, MAX_HEAD_DIM, false},
+    {"vocab_size", SIZE, AT(vocab_size), 1, MAX_VOCAB, false},
+    {"context_length", SIZE, AT(context_length), 1, MAX_CONTEXT, false},
+    {"sliding_window", SIZE, AT(kinds[0].sliding_window), 0, MAX_CONTEXT, false},
+    {"n_experts", SIZE, AT(n_experts), 0, MAX_EXPERTS, false},
+    {"n_active_experts", SIZE, AT(n_active_experts), 0, MAX_EXPERTS, false},
+    {"tied_embeddings", FLAG, AT(tied_embeddings), 0, 1, false},
+    {"attention_bias", FLAG, AT(attention_bias), 0, 1, false},
+    {"mlp_bias", FLAG, AT(mlp_bias), 0, 1, false},
+    {"norm_eps", NUMBER, AT(norm_eps), FLT_MIN, 1, false},
+    {"expert_ffn_dim", SIZE, AT(expert_ffn_dim), 0, MAX_DIM, true},
+    {"raw_expert_weights", FLAG, AT(raw_expert_weights), 0, 1, true},
+    {"qkv_bias", FLAG, AT(qkv_bias), 0, 1, true},
+    {"qk_norm", FLAG, AT(qk_norm), 0, 1, true},
+    {"whole_qk_norm", FLAG, AT(whole_qk_norm), 0, 1, true},
+    {"norms_after", FLAG, AT(norms_after), 0, 1, true},
+    {"norms_around", FLAG, AT(norms_around), 0, 1, true},
+    {"router_bias", FLAG, AT(router_bias), 0, 1, true},
+    {"sink_logits", FLAG, AT(sink_logits), 0, 1, true},
+    {"sigmoid_router", FLAG, AT(sigmoid_router), 0, 1, true},
+    {"expert_scale", NUMBER, AT(expert_scale), FACTOR, true},
+    {"shared_ffn_dim", SIZE, AT(shared_ffn_dim), 0, MAX_DIM, true},
+    {"shared_gate", FLAG, AT(shared_gate), 0, 1, true},
+    {"output_gate", FLAG, AT(output_gate), 0, 1, true},
+    {"expert_norms", FLAG, AT(expert_norms), 0, 1, true},
+    {"v_norm", FLAG, AT(v_norm), 0, 1, true},
+    {"layer_scale", FLAG, AT(layer_scale), 0, 1, true},
+    {"layer_input_dim", SIZE, AT(layer_input_dim), 0, MAX_DIM, true},
+    {"attention_softcap", NUMBER, AT(attention_softcap), FACTOR, true},
+    {"logits_softcap", NUMBER, AT(logits_softcap), FACTOR, true},
+    {"attention_scale", NUMBER, AT(attention_scale), FACTOR, true},
+    {"query_growth", NUMBER, AT(query_growth), FACTOR, true},
+    {"query_growth_context", SIZE, AT(query_growth_context), 0, MAX_CONTEXT, true},
+    {"embedding_scale", NUMBER, AT(embedding_scale), FACTOR, true},
+};
+#undef AT
+#undef FACTOR
+// Members with readers of their own.
+static const char *const others[] = {"architecture", "activation", "rope",         "bos",
+                                     "eos",          "kinds",      "dense_layers", "unrotated_layers"};
+enum { N_MEMBERS = sizeof members / sizeof *members, N_OTHERS = sizeof others / sizeof *others };
+
+static yalm_status check_members(const struct reader *r)
 {
-    struct model_config *c = r->config;
-    const struct {
-        const char *key;
-        int min, max;
-        int *value;
-    } sizes[] = {
-        {"n_layers", 1, MAX_LAYERS, &c->n_layers},
-        {"hidden_dim", 1, MAX_DIM, &c->hidden_dim},
-        {"ffn_dim", 1, MAX_DIM, &c->ffn_dim},
-        {"n_heads", 1, MAX_HEADS, &c->n_heads},
-        {"n_kv_heads", 1, MAX_HEADS, &c->n_kv_heads},
-        {"head_dim", 2, MAX_HEAD_DIM, &c->head_dim},
-        {"vocab_size", 1, MAX_VOCAB, &c->vocab_size},
-        {"context_length", 1, MAX_CONTEXT, &c->context_length},
-        {"sliding_window", 0, MAX_CONTEXT, &c->kinds[0].sliding_window},
-        {"n_experts", 0, MAX_EXPERTS, &c->n_experts},
-        {"n_active_experts", 0, MAX_EXPERTS, &c->n_active_experts},
-    };
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        int64_t value;
-        const yalm_status status = json_get_integer(&value, &r->object, sizes[i].key, sizes[i].min, sizes[i].max, r->error);
-        if (status != YALM_OK)
-            return status;
-        *sizes[i].value = (int)value;
+    const char *known[N_MEMBERS + N_OTHERS];
+    for (int i = 0; i < N_MEMBERS; i++)
+        known[i] = members[i].key;
+    memcpy(known + N_MEMBERS, others, sizeof others);
+    return json_only(&r->object, known, N_MEMBERS + N_OTHERS, r->error);
+}
+
+static yalm_status read_member(struct reader *r, const struct member *m)
+{
+    void *const value = (char *)r->config + m->at;
+    int64_t size = 0;
+    double number = 0;
+    yalm_status status;
+    switch (m->kind) {
+    case FLAG:
+        return json_get_bool(value, &r->object, m->key, r->error);
+    case SIZE:
+        status = json_get_integer(&size, &r->object, m->key, (int64_t)m->min, (int64_t)m->max, r->error);
+        *(int *)value = (int)size;
+        return status;
+    default:
+        status = json_get_number(&number, &r->object, m->key, m->min, m->max, r->error);
+        *(float *)value = (float)number;
+        return status;
     }
-    return YALM_OK;
-}
-
-// A member that came after version 1 of the format: where it is not there, it has the value that means "unused".
-static yalm_status read_later_size(struct reader *r, const char *key, int max, int *value)
-{
-    int64_t found = 0;
-    if (!json_has(&r->object, key))
-        return YALM_OK;
-    const yalm_status status = json_get_integer(&found, &r->object, key, 0, max, r->error);
-    *value = (int)found;
-    return status;
-}
-
-static yalm_status read_later_number(struct reader *r, const char *key, float *value)
-{
-    double found = 0;
-    if (!json_has(&r->object, key))
-        return YALM_OK;
-    const yalm_status status = json_get_number(&found, &r->object, key, min_positive, max_factor, r->error);
-    *value = (float)found;
-    return status;
-}
-
-static yalm_status read_later_flag(struct reader *r, const char *key, bool *value)
-{
-    return json_has(&r->object, key) ? json_get_bool(value, &r->object, key, r->error) : YALM_OK;
 }
 
 // A list of layers; listed: (n_layers) whether each is in it.
-static yalm_status read_later_layers(struct reader *r, const char *key, bool *listed, int *n)
+static yalm_status read_layers(struct reader *r, const char *key, bool *listed, int *n)
 {
     const int n_layers = r->config->n_layers;
     const cJSON *list;
@@ -136,79 +164,21 @@ static yalm_status read_later_layers(struct reader *r, const char *key, bool *li
     return YALM_OK;
 }
 
-static yalm_status read_later(struct reader *r)
+static yalm_status read_members(struct reader *r)
 {
     struct model_config *c = r->config;
-    yalm_status status = read_later_size(r, "expert_ffn_dim", MAX_DIM, &c->expert_ffn_dim);
+    yalm_status status = YALM_OK;
+    for (const struct member *m = members; m < members + N_MEMBERS && status == YALM_OK; m++)
+        if (!m->later || json_has(&r->object, m->key))
+            status = read_member(r, m);
     if (status == YALM_OK)
-        status = read_later_flag(r, "raw_expert_weights", &c->raw_expert_weights);
-    if (status == YALM_OK)
-        status = read_later_flag(r, "qkv_bias", &c->qkv_bias);
-    if (status == YALM_OK)
-        status = read_later_flag(r, "qk_norm", &c->qk_norm);
-    if (status == YALM_OK)
-        status = read_later_flag(r, "whole_qk_norm", &c->whole_qk_norm);
-    if (status == YALM_OK)
-        status = read_later_flag(r, "norms_after", &c->norms_after);
-    if (status == YALM_OK)
-        status = read_later_flag(r, "norms_around", &c->norms_around);
-    if (status == YALM_OK)
-        status = read_later_flag(r, "router_bias", &c->router_bias);
-    if (status == YALM_OK)
-        status = read_later_flag(r, "sink_logits", &c->sink_logits);
-    if (status == YALM_OK)
-        status = read_later_flag(r, "sigmoid_router", &c->sigmoid_router);
-    if (status == YALM_OK)
-        status = read_later_number(r, "expert_scale", &c->expert_scale);
-    if (status == YALM_OK)
-        status = read_later_size(r, "shared_ffn_dim", MAX_DIM, &c->shared_ffn_dim);
-    if (status == YALM_OK)
-        status = read_later_flag(r, "shared_gate", &c->shared_gate);
-    if (status == YALM_OK)
-        status = read_later_flag(r, "output_gate", &c->output_gate);
-    if (status == YALM_OK)
-        status = read_later_flag(r, "expert_norms", &c->expert_norms);
-    if (status == YALM_OK)
-        status = read_later_flag(r, "v_norm", &c->v_norm);
-    if (status == YALM_OK)
-        status = read_later_flag(r, "layer_scale", &c->layer_scale);
-    if (status == YALM_OK)
-        status = read_later_size(r, "layer_input_dim", MAX_DIM, &c->layer_input_dim);
-    if (status == YALM_OK)
-        status = read_later_number(r, "attention_softcap", &c->attention_softcap);
-    if (status == YALM_OK)
-        status = read_later_number(r, "logits_softcap", &c->logits_softcap);
-    if (status == YALM_OK)
-        status = read_later_number(r, "attention_scale", &c->attention_scale);
-    if (status == YALM_OK)
-        status = read_later_number(r, "query_growth", &c->query_growth);
-    if (status == YALM_OK)
-        status = read_later_size(r, "query_growth_context", MAX_CONTEXT, &c->query_growth_context);
-    if (status == YALM_OK)
-        status = read_later_number(r, "embedding_scale", &c->embedding_scale);
-    if (status == YALM_OK)
-        status = read_later_layers(r, "unrotated_layers", c->unrotated_layer, &c->n_unrotated_layers);
-    return status == YALM_OK ? read_later_layers(r, "dense_layers", c->dense_layer, &c->n_dense_layers) : status;
-}
-
-static yalm_status read_flags(struct reader *r)
-{
-    yalm_status status = json_get_bool(&r->config->tied_embeddings, &r->object, "tied_embeddings", r->error);
-    if (status == YALM_OK)
-        status = json_get_bool(&r->config->attention_bias, &r->object, "attention_bias", r->error);
-    if (status == YALM_OK)
-        status = json_get_bool(&r->config->mlp_bias, &r->object, "mlp_bias", r->error);
-    double eps;
-    if (status == YALM_OK)
-        status = json_get_number(&eps, &r->object, "norm_eps", FLT_MIN, 1, r->error);
-    if (status == YALM_OK)
-        r->config->norm_eps = (float)eps;
-    return status;
+        status = read_layers(r, "unrotated_layers", c->unrotated_layer, &c->n_unrotated_layers);
+    return status == YALM_OK ? read_layers(r, "dense_layers", c->dense_layer, &c->n_dense_layers) : status;
 }
 
 static yalm_status read_delta(struct delta_config *delta, const struct json_object *kind, yalm_error *error)
 {
-    static const char *const members[] = {"n_key_heads", "n_value_heads", "key_dim", "value_dim", "conv_width", "tiled"};
+    static const char *const keys[] = {"n_key_heads", "n_value_heads", "key_dim", "value_dim", "conv_width", "tiled"};
     const struct {
         int min, max, *value;
     } sizes[] = {{1, MAX_DELTA_HEADS, &delta->n_key_heads},
@@ -219,10 +189,10 @@ static yalm_status read_delta(struct delta_config *delta, const struct json_obje
     struct json_object object;
     yalm_status status = json_get_object(&object, kind, "delta", "config.kinds.delta", error);
     if (status == YALM_OK)
-        status = json_only(&object, members, sizeof members / sizeof *members, error);
+        status = json_only(&object, keys, sizeof keys / sizeof *keys, error);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes && status == YALM_OK; i++) {
         int64_t value = 0;
-        status = json_get_integer(&value, &object, members[i], sizes[i].min, sizes[i].max, error);
+        status = json_get_integer(&value, &object, keys[i], sizes[i].min, sizes[i].max, error);
         *sizes[i].value = (int)value;
     }
     if (status == YALM_OK && json_has(&object, "tiled"))
@@ -452,18 +422,6 @@ static yalm_status check(const struct reader *r)
     return YALM_OK;
 }
 
-// clang-format off
-static const char *const members[] = {
-    "architecture", "activation", "n_layers", "hidden_dim", "ffn_dim", "n_heads", "n_kv_heads", "head_dim", "vocab_size",
-    "context_length", "norm_eps", "rope", "bos", "sliding_window", "n_experts", "n_active_experts", "tied_embeddings",
-    "attention_bias", "mlp_bias", "eos", "expert_ffn_dim", "raw_expert_weights", "dense_layers", "unrotated_layers",
-    "attention_scale", "query_growth", "query_growth_context", "norms_after", "norms_around", "router_bias", "sink_logits",
-    "sigmoid_router", "expert_scale", "shared_ffn_dim", "attention_softcap", "logits_softcap", "kinds", "whole_qk_norm",
-    "embedding_scale", "qkv_bias", "qk_norm", "output_gate", "shared_gate", "expert_norms", "v_norm", "layer_scale",
-    "layer_input_dim",
-};
-// clang-format on
-
 yalm_status config_read(struct model_config *config, const struct container *container, yalm_error *error)
 {
     memset(config, 0, sizeof *config); // gaps as well: see_alike() compares rotations as bytes
@@ -472,15 +430,11 @@ yalm_status config_read(struct model_config *config, const struct container *con
     struct reader r = {.config = config, .error = error};
     yalm_status status = json_get_object(&r.object, &root, "config", "config", error);
     if (status == YALM_OK)
-        status = json_only(&r.object, members, sizeof members / sizeof *members, error);
+        status = check_members(&r);
     if (status == YALM_OK)
         status = read_names(&r);
     if (status == YALM_OK)
-        status = read_sizes(&r);
-    if (status == YALM_OK)
-        status = read_flags(&r);
-    if (status == YALM_OK)
-        status = read_later(&r);
+        status = read_members(&r);
     if (status == YALM_OK)
         status = read_kinds(&r);
     if (status == YALM_OK)
