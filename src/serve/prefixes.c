@@ -6,10 +6,13 @@
 #include <xxhash.h>
 
 struct page {
-    struct page *parent; // NULL: a sequence begins with it
-    struct page *chain;  // the next one in its bucket
-    struct page *newer, *older;
-    uint64_t key; // of all tokens up to its end
+    struct page *parent;        // NULL: a sequence begins with it
+    struct page *chain;         // the next one in its bucket
+    struct page *newer, *older; // of leaves
+    uint64_t key;               // of all tokens up to its end
+    uint64_t number;            // no other page ever has it; not 0
+    uint64_t used;              // when it was, as the last one of its sequence; of a page between, perhaps later
+    size_t end;                 // tokens up to its end
     int n_children;
     int32_t tokens[PAGE_TOKENS];
     max_align_t rows[];
@@ -20,8 +23,9 @@ struct prefixes {
     size_t n_pages, most_pages;
     struct page **buckets; // (n_buckets), a power of two
     size_t n_buckets;
-    struct page *newest, *oldest; // a page is newer than its children, so the oldest one is a leaf
-    const void **found;           // (context / PAGE_TOKENS)
+    struct page *newest, *oldest; // of the leaves
+    uint64_t clock;
+    const void **found; // (context / PAGE_TOKENS)
     size_t context;
     int32_t *tokens; // (context)
 };
@@ -53,10 +57,11 @@ void prefixes_close(struct prefixes *prefixes)
 {
     if (prefixes == NULL)
         return;
-    for (struct page *page = prefixes->newest, *older; page; page = older) {
-        older = page->older;
-        free(page);
-    }
+    for (size_t i = 0; prefixes->buckets && i < prefixes->n_buckets; i++)
+        for (struct page *page = prefixes->buckets[i], *next; page; page = next) {
+            next = page->chain;
+            free(page);
+        }
     free(prefixes->buckets);
     free(prefixes->found);
     free(prefixes->tokens);
@@ -76,21 +81,31 @@ static void list_remove(struct prefixes *prefixes, struct page *page)
     *(page->older ? &page->older->newer : &prefixes->oldest) = page->newer;
 }
 
+// Mostly at one of the two ends.
 static void list_add(struct prefixes *prefixes, struct page *page)
 {
-    page->newer = NULL;
-    page->older = prefixes->newest;
-    *(page->older ? &page->older->newer : &prefixes->oldest) = page;
-    prefixes->newest = page;
+    struct page *older = prefixes->newest, *newer = prefixes->oldest;
+    if (older && older->used > page->used) {
+        while (newer->used <= page->used)
+            newer = newer->newer;
+        older = newer->older;
+    } else
+        newer = NULL;
+    page->newer = newer;
+    page->older = older;
+    *(newer ? &newer->older : &prefixes->newest) = page;
+    *(older ? &older->newer : &prefixes->oldest) = page;
 }
 
-// The page and all before it become the newest, the first of the sequence last.
 static void touch(struct prefixes *prefixes, struct page *page)
 {
-    for (; page; page = page->parent) {
+    if (page == NULL)
+        return;
+    if (page->n_children == 0)
         list_remove(prefixes, page);
+    page->used = ++prefixes->clock;
+    if (page->n_children == 0)
         list_add(prefixes, page);
-    }
 }
 
 // ---------------------------------------------------------------- by tokens
@@ -100,12 +115,12 @@ static uint64_t key_of(const struct page *parent, const int32_t *tokens)
     return XXH3_64bits_withSeed(tokens, PAGE_TOKENS * sizeof *tokens, parent ? parent->key : 0);
 }
 
-static struct page **bucket_of(struct prefixes *prefixes, uint64_t key)
+static struct page **bucket_of(const struct prefixes *prefixes, uint64_t key)
 {
     return &prefixes->buckets[key & (prefixes->n_buckets - 1)];
 }
 
-static struct page *find_child(struct prefixes *prefixes, const struct page *parent, const int32_t *tokens)
+static struct page *find_child(const struct prefixes *prefixes, const struct page *parent, const int32_t *tokens)
 {
     const uint64_t key = key_of(parent, tokens);
     struct page *page = *bucket_of(prefixes, key);
@@ -121,9 +136,12 @@ static void take_from_tree(struct prefixes *prefixes, struct page *page)
         at = &(*at)->chain;
     *at = page->chain;
     list_remove(prefixes, page);
-    if (page->parent)
-        page->parent->n_children--;
     prefixes->n_pages--;
+    struct page *parent = page->parent;
+    if (parent && parent->used < page->used)
+        parent->used = page->used;
+    if (parent && --parent->n_children == 0)
+        list_add(prefixes, parent);
 }
 
 static void put_in_tree(struct prefixes *prefixes, struct page *page, struct page *parent, const int32_t *tokens)
@@ -131,13 +149,15 @@ static void put_in_tree(struct prefixes *prefixes, struct page *page, struct pag
     page->parent = parent;
     page->n_children = 0;
     page->key = key_of(parent, tokens);
+    page->number = page->used = ++prefixes->clock;
+    page->end = (parent ? parent->end : 0) + PAGE_TOKENS;
     memcpy(page->tokens, tokens, sizeof page->tokens);
     struct page **bucket = bucket_of(prefixes, page->key);
     page->chain = *bucket;
     *bucket = page;
     list_add(prefixes, page);
-    if (parent)
-        parent->n_children++;
+    if (parent && parent->n_children++ == 0)
+        list_remove(prefixes, parent);
     prefixes->n_pages++;
 }
 
@@ -153,29 +173,54 @@ static struct page *page_make(struct prefixes *prefixes, const struct page *pare
     return oldest;
 }
 
-void prefixes_keep(struct prefixes *prefixes, yalm_session *session)
+static struct page *page_at(const struct prefixes *prefixes, const struct prefix_place *place)
+{
+    struct page *page = *bucket_of(prefixes, place->key);
+    while (page && page->number != place->number)
+        page = page->chain;
+    return page;
+}
+
+// A page behind `last` with the next of the session's tokens. NULL where it cannot be had.
+static struct page *save_page(struct prefixes *prefixes, struct page *last, yalm_session *session, const int32_t *tokens)
+{
+    struct page *page = page_make(prefixes, last);
+    if (page == NULL)
+        return NULL;
+    if (yalm_page_save(session, last ? (int64_t)last->end : 0, PAGE_TOKENS, page->rows, NULL) != YALM_OK) {
+        free(page);
+        return NULL;
+    }
+    put_in_tree(prefixes, page, last, tokens);
+    return page;
+}
+
+void prefixes_keep(struct prefixes *prefixes, struct prefix_place *place, yalm_session *session, int64_t same)
 {
     if (prefixes == NULL)
         return;
+    struct page *last = page_at(prefixes, place);
+    while (last && last->end > (size_t)same)
+        last = last->parent;
     const int32_t *tokens = prefixes->tokens;
-    const size_t n = yalm_session_tokens(session, prefixes->tokens, prefixes->context);
-    struct page *last = NULL;
-    size_t at = 0;
-    for (struct page *page; at + PAGE_TOKENS <= n && (page = find_child(prefixes, last, tokens + at)); at += PAGE_TOKENS)
-        last = page;
-    touch(prefixes, last);
-    for (; at + PAGE_TOKENS <= n; at += PAGE_TOKENS) {
-        struct page *page = page_make(prefixes, last);
+    const size_t behind = (size_t)yalm_position(session) - (last ? last->end : 0);
+    const size_t n = yalm_session_tokens(session, prefixes->tokens, behind);
+    for (size_t at = 0; at + PAGE_TOKENS <= n; at += PAGE_TOKENS) {
+        touch(prefixes, last); // so that the next one does not take its memory
+        struct page *page = find_child(prefixes, last, tokens + at);
+        page = page ? page : save_page(prefixes, last, session, tokens + at);
         if (page == NULL)
-            return;
-        if (yalm_page_save(session, (int64_t)at, PAGE_TOKENS, page->rows, NULL) != YALM_OK) {
-            free(page);
-            return;
-        }
-        put_in_tree(prefixes, page, last, tokens + at);
-        touch(prefixes, last);
+            break;
         last = page;
     }
+    touch(prefixes, last);
+    *place = last ? (struct prefix_place){last->key, last->number} : (struct prefix_place){0};
+}
+
+bool prefixes_has_more(const struct prefixes *prefixes, const struct prefix_place *place, const int32_t *tokens, size_t n)
+{
+    const struct page *last = prefixes ? page_at(prefixes, place) : NULL;
+    return !last || (last->end + PAGE_TOKENS <= n && find_child(prefixes, last, tokens + last->end));
 }
 
 size_t prefixes_find(struct prefixes *prefixes, const int32_t *tokens, size_t n, const void *const **pages)

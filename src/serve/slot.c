@@ -61,6 +61,8 @@ static void load_kept(struct slot *slot)
 {
     struct generator *g = &slot->task->generator;
     const void *const *pages;
+    if (!prefixes_has_more(slot->prefixes, &slot->kept, g->prompt, g->n_prompt - 1))
+        return;
     const size_t n_pages = prefixes_find(slot->prefixes, g->prompt, g->n_prompt - 1, &pages), n = n_pages * PAGE_TOKENS;
     if (n > g->n_read && yalm_page_load(slot->session, g->prompt, PAGE_TOKENS, pages, (int)n_pages, NULL) == YALM_OK)
         generator_skip(g, n);
@@ -70,6 +72,7 @@ void slot_begin(struct slot *slot, struct task *task)
 {
     const struct generation *how = task->request->how;
     slot->task = task;
+    slot->kept = (struct prefix_place){0};
     yalm_seed(slot->session, how->seed + (uint64_t)task->choice);
     task->generator.session = slot->session;
     task->generator.speculator = slot->speculator;
@@ -94,5 +97,5 @@ void slot_keep(struct slot *slot)
 {
     const int64_t position = yalm_position(slot->session), before = position - slot->task->generator.n_pending;
     if (position / PAGE_TOKENS > before / PAGE_TOKENS)
-        prefixes_keep(slot->prefixes, slot->session);
+        prefixes_keep(slot->prefixes, &slot->kept, slot->session, before);
 }

@@ -8,6 +8,7 @@
 struct slot {
     yalm_session *session;
     struct prefixes *prefixes;     // the engine's
+    struct prefix_place kept;      // what these have of the session's tokens
     struct task *task;             // NULL: free
     double used;                   // when it was last
     struct speculator *speculator; // NULL: nothing is guessed. It knows earlier conversations, too

@@ -1,0 +1,159 @@
+// Pages of beginnings: what is kept and found, who gives way, and places in the tree that have become wrong.
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "engine/sessions.h"
+#include "serve/prefixes.h"
+
+enum { CONTEXT = 512, MOST = 12 };
+
+static yalm_session *session;
+static struct prefixes *prefixes;
+static uint64_t page_bytes;
+
+static int set_up(void **state)
+{
+    (void)state;
+    the_model = small_model(1, 8, CONTEXT);
+    yalm_session_options options = yalm_session_defaults();
+    yalm_error error;
+    options.n_threads = 1;
+    session = yalm_session_open(&the_model->model, &options, &error);
+    struct prefixes *one = prefixes_open(session, 1 << 20);
+    struct prefix_place place = {0};
+    eval(session, 0, PAGE_TOKENS);
+    prefixes_keep(one, &place, session, 0);
+    page_bytes = prefixes_bytes(one);
+    prefixes_close(one);
+    prefixes = prefixes_open(session, MOST * page_bytes);
+    return !prefixes;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    prefixes_close(prefixes);
+    yalm_session_close(session);
+    random_model_free(the_model);
+    return 0;
+}
+
+// The text of sequence `which`: all begin with the same n_common tokens.
+static const int32_t *text_of(int which, int n_common)
+{
+    static int32_t tokens[CONTEXT];
+    for (int i = 0; i < CONTEXT; i++)
+        tokens[i] = i < n_common ? token_at(i) : token_at(i + 17 * which);
+    return tokens;
+}
+
+static void read_text(const int32_t *tokens, int from, int to)
+{
+    yalm_error error;
+    yalm_rollback(session, from, NULL);
+    assert_int_equal(yalm_eval(session, tokens + from, to - from, YALM_LOGITS_NONE, &error), YALM_OK);
+}
+
+static void keep(int which, int n_common, int n)
+{
+    struct prefix_place place = {0};
+    read_text(text_of(which, n_common), 0, n);
+    prefixes_keep(prefixes, &place, session, 0);
+}
+
+static size_t kept(int which, int n_common)
+{
+    const void *const *pages;
+    return prefixes_find(prefixes, text_of(which, n_common), CONTEXT, &pages);
+}
+
+static void test_beginnings_are_shared(void **state)
+{
+    (void)state;
+    keep(1, 4 * PAGE_TOKENS, 6 * PAGE_TOKENS + 3);
+    keep(2, 4 * PAGE_TOKENS, 7 * PAGE_TOKENS);
+    assert_int_equal(kept(1, 4 * PAGE_TOKENS), 6);
+    assert_int_equal(kept(2, 4 * PAGE_TOKENS), 7);
+    assert_int_equal(kept(3, 4 * PAGE_TOKENS), 4);
+    assert_int_equal(kept(3, PAGE_TOKENS - 1), 0);
+    assert_int_equal(prefixes_bytes(prefixes), 9 * page_bytes);
+}
+
+// Of three sequences behind one page the one that was used longest ago loses its end first, and a beginning outlives its ends.
+static void test_the_oldest_end_gives_way(void **state)
+{
+    (void)state;
+    for (int which = 1; which <= 3; which++)
+        keep(which, PAGE_TOKENS, 4 * PAGE_TOKENS);
+    assert_int_equal(prefixes_bytes(prefixes), 10 * page_bytes);
+    assert_int_equal(kept(1, PAGE_TOKENS), 4); // and is used now
+    keep(4, PAGE_TOKENS, 4 * PAGE_TOKENS);
+    assert_int_equal(prefixes_bytes(prefixes), MOST * page_bytes);
+    assert_int_equal(kept(2, PAGE_TOKENS), 3);
+    assert_int_equal(kept(3, PAGE_TOKENS), 4);
+    assert_int_equal(kept(1, PAGE_TOKENS), 4);
+    assert_int_equal(kept(4, PAGE_TOKENS), 4);
+    keep(5, 0, (MOST - 1) * PAGE_TOKENS); // shares nothing
+    assert_int_equal(kept(5, 0), MOST - 1);
+    assert_int_equal(kept(4, PAGE_TOKENS), 1);
+    keep(5, 0, (MOST + 4) * PAGE_TOKENS); // no page takes the place of the one before it
+    assert_int_equal(kept(5, 0), MOST);
+}
+
+// A sequence that goes on is kept page by page, also where its place in the tree was taken from it.
+static void test_places(void **state)
+{
+    (void)state;
+    struct prefix_place place = {0};
+    const int32_t *tokens = text_of(1, 0);
+    assert_true(prefixes_has_more(prefixes, &place, tokens, CONTEXT)); // who has no place must look
+    for (int n = 1; n <= 5; n++) {
+        read_text(tokens, (n - 1) * PAGE_TOKENS, n * PAGE_TOKENS);
+        prefixes_keep(prefixes, &place, session, (n - 1) * PAGE_TOKENS);
+        assert_int_equal(prefixes_bytes(prefixes), (uint64_t)n * page_bytes);
+        assert_false(prefixes_has_more(prefixes, &place, tokens, CONTEXT));
+    }
+    assert_int_equal(kept(1, 0), 5);
+    keep(2, 0, MOST * PAGE_TOKENS); // takes all memory
+    assert_int_equal(kept(1, 0), 0);
+    assert_true(prefixes_has_more(prefixes, &place, text_of(1, 0), CONTEXT));
+    read_text(text_of(1, 0), 0, 6 * PAGE_TOKENS);
+    prefixes_keep(prefixes, &place, session, 5 * PAGE_TOKENS);
+    assert_int_equal(kept(1, 0), 6);
+    keep(1, 0, 8 * PAGE_TOKENS); // by somebody else
+    assert_true(prefixes_has_more(prefixes, &place, text_of(1, 0), CONTEXT));
+    assert_false(prefixes_has_more(prefixes, &place, text_of(1, 0), 7 * PAGE_TOKENS - 1));
+}
+
+// Tokens that were taken back since: what follows them is kept behind what is still the same.
+static void test_tokens_taken_back(void **state)
+{
+    (void)state;
+    struct prefix_place place = {0};
+    read_text(text_of(1, 0), 0, 4 * PAGE_TOKENS);
+    prefixes_keep(prefixes, &place, session, 0);
+    read_text(text_of(2, 2 * PAGE_TOKENS), 2 * PAGE_TOKENS, 5 * PAGE_TOKENS);
+    prefixes_keep(prefixes, &place, session, 2 * PAGE_TOKENS);
+    assert_int_equal(kept(1, 0), 4);
+    read_text(text_of(1, 0), 0, 4 * PAGE_TOKENS);
+    int32_t tokens[CONTEXT];
+    memcpy(tokens, text_of(1, 0), sizeof tokens);
+    memcpy(tokens + 2 * PAGE_TOKENS, text_of(2, 2 * PAGE_TOKENS) + 2 * PAGE_TOKENS, sizeof(int32_t) * 3 * PAGE_TOKENS);
+    const void *const *pages;
+    assert_int_equal(prefixes_find(prefixes, tokens, CONTEXT, &pages), 5);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_beginnings_are_shared, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_the_oldest_end_gives_way, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_places, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_tokens_taken_back, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
