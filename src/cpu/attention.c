@@ -107,7 +107,7 @@ void attention_append(struct cpu_state *s, const struct batch *batch, const stru
         for (int i = items.first; i < items.last; i++)
             append_one(s, batch, step, i % batch->n, i / batch->n);
         if (items.first == 0 && atomic_load_explicit(s->cancel, memory_order_relaxed))
-            atomic_store_explicit(&s->stopped, s->run, memory_order_relaxed);
+            cpu_stop(s, s->run, step->layer);
     }
     if (s->policy->appended)
         s->policy->appended(s, batch->position, batch->n, step->layer, me);

@@ -208,7 +208,7 @@ void walk_perform(const struct walk *k, const struct step *step, const float *x)
         break;
     case OP_HEAD_NORM:
         if (s->squares)
-            shares_normalise(s, step->weights, pass->run, k->me, n);
+            shares_normalise(s, step, pass->run, k->me, n);
         else
             norm_heads(s, step, k->me, n);
         break;

@@ -118,7 +118,7 @@ static void run_step(struct walk *k, int i)
     if (step->out[0] == BUFFER_X)
         k->norm = NULL;
     if (step->ends_block)
-        shares_join(s, k->pass->run, k->me, step->post_norm, k->batch.n);
+        shares_join(s, step, k->pass->run, k->me, k->batch.n);
 }
 
 static void run_recipe(struct member *me, const void *arguments)
@@ -135,8 +135,7 @@ static void run_recipe(struct member *me, const void *arguments)
         if (i == walk.narrow && walk.batch.n > 1)
             narrow(&walk);
         run_step(&walk, i);
-        // Told in a step of the layer that ends here: by attention_append(), or by a sum.
-        if (r->steps[i].ends_layer && atomic_load_explicit(&s->stopped, memory_order_relaxed) >= pass->run)
+        if (r->steps[i].ends_layer && cpu_stops(s, pass->run, r->steps[i].layer))
             return;
     }
     if (batch->logits)
@@ -149,7 +148,7 @@ yalm_status cpu_forward(struct cpu_state *state, const struct batch *batch)
     delta_begin(state, batch->position, batch->n, batch->apart);
     const int n_threads = batch->n > 1 && !batch->apart ? state->n_threads_batch : state->n_threads;
     team_run(state->team, n_threads, run_recipe, &pass, offsetof(struct pass, turns));
-    const bool stopped = atomic_load(&state->stopped) == pass.run;
+    const bool stopped = cpu_was_stopped(state, pass.run);
     delta_end(state, batch->position, batch->n, !stopped);
     return stopped ? YALM_INTERRUPTED : YALM_OK;
 }

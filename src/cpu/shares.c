@@ -6,25 +6,25 @@
 #include "engine/group.h"
 
 // One member's step: x (n) over all ranks.
-static void sum(struct cpu_state *s, int64_t run, struct member *me, float *x, size_t n)
+static void sum(struct cpu_state *s, const struct step *step, int64_t run, struct member *me, float *x, size_t n)
 {
     const struct half_conversion halves = {s->kernels->to_fp16, s->kernels->to_fp32[DTYPE_FP16]};
     for (struct span once; team_claim(me, 1, 1, &once);)
         if (group_sum(s->group, &halves, x, n))
-            atomic_store_explicit(&s->stopped, run, memory_order_relaxed);
+            cpu_stop(s, run, step->layer);
 }
 
-void shares_join(struct cpu_state *s, int64_t run, struct member *me, const float *norm, int n)
+void shares_join(struct cpu_state *s, const struct step *step, int64_t run, struct member *me, int n)
 {
     if (!s->group)
         return;
     const size_t dim = (size_t)s->config->hidden_dim;
-    sum(s, run, me, s->branch, (size_t)n * dim);
+    sum(s, step, run, me, s->branch, (size_t)n * dim);
     for (struct span tokens; team_claim(me, n, 1, &tokens);)
         for (ptrdiff_t t = tokens.first; t < tokens.last; t++) {
             float *branch = s->branch + (size_t)t * dim;
-            if (norm)
-                s->kernels->rmsnorm(branch, branch, norm, (int)dim, s->config->norm_eps);
+            if (step->post_norm)
+                s->kernels->rmsnorm(branch, branch, step->post_norm, (int)dim, s->config->norm_eps);
             s->kernels->add(s->x + (size_t)t * dim, branch, (int)dim);
             memset(branch, 0, dim * sizeof *branch); // the next block's begins
         }
@@ -45,7 +45,7 @@ static void scale_by(float *x, const float *weight, float squares, int n, int n_
         x[i] = (float)(weight[i] * (x[i] * scale));
 }
 
-void shares_normalise(struct cpu_state *s, const struct layer_weights *w, int64_t run, struct member *me, int n)
+void shares_normalise(struct cpu_state *s, const struct step *step, int64_t run, struct member *me, int n)
 {
     const int heads = s->config->all_kv_heads, all_kv = heads * s->config->head_dim, all_q = all_kv * cpu_group(s);
     for (struct span tokens; team_claim(me, n, 1, &tokens);)
@@ -53,11 +53,12 @@ void shares_normalise(struct cpu_state *s, const struct layer_weights *w, int64_
             s->squares[2 * t] = sum_of_squares(s->q + t * s->q_dim, s->q_dim);
             s->squares[2 * t + 1] = sum_of_squares(s->k + t * s->kv_dim, s->kv_dim);
         }
-    sum(s, run, me, s->squares, 2 * (size_t)n);
+    sum(s, step, run, me, s->squares, 2 * (size_t)n);
     for (struct span tokens; team_claim(me, n, 1, &tokens);)
         for (ptrdiff_t t = tokens.first; t < tokens.last; t++) {
-            scale_by(s->q + t * s->q_dim, w->q_norm, s->squares[2 * t], s->q_dim, all_q, s->config->norm_eps);
-            scale_by(s->k + t * s->kv_dim, w->k_norm, s->squares[2 * t + 1], s->kv_dim, all_kv, s->config->norm_eps);
+            scale_by(s->q + t * s->q_dim, step->weights->q_norm, s->squares[2 * t], s->q_dim, all_q, s->config->norm_eps);
+            scale_by(s->k + t * s->kv_dim, step->weights->k_norm, s->squares[2 * t + 1], s->kv_dim, all_kv,
+                     s->config->norm_eps);
         }
 }
 

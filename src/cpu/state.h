@@ -74,8 +74,7 @@ struct cpu_state {
     const atomic_bool *cancel;
     struct yalm_group *group; // whose ranks have the rest of the model; NULL: none
     int64_t run;              // forward passes so far
-    // The last of them that was told to stop. Never taken back: a member may still be in that one when the next has begun.
-    _Atomic int64_t stopped;
+    _Atomic int64_t stopped;  // where the last of them ends that was told to: cpu_stop()
 
     // Only the caller's thread, member 0 of the team, looks at these.
     bool time_attention;
@@ -189,6 +188,24 @@ struct turn {
 enum { MOST_TURNS = 8 };
 // Their logits are in state->logits (n, vocab_size) then. `state` is of several sessions' tokens, and of the turns' team.
 void cpu_forward_apart(struct cpu_state *state, const struct turn *turns, int n);
+
+// A pass that is told to stop, in a step of a layer, ends with that layer for every member. One that is still in an earlier layer
+// when another tells it must not end there: the steps that it left out would pass for the next pass's.
+enum { STOPPED_LAYER_BITS = 16 };
+static inline void cpu_stop(struct cpu_state *s, int64_t run, int layer)
+{
+    atomic_store_explicit(&s->stopped, run << STOPPED_LAYER_BITS | (layer + 1), memory_order_relaxed);
+}
+static inline bool cpu_was_stopped(const struct cpu_state *s, int64_t run)
+{
+    return atomic_load_explicit(&s->stopped, memory_order_relaxed) >> STOPPED_LAYER_BITS == run;
+}
+// Whether pass `run` ends with this layer. A late member may ask when a later pass has been stopped.
+static inline bool cpu_stops(const struct cpu_state *s, int64_t run, int layer)
+{
+    const int64_t stopped = atomic_load_explicit(&s->stopped, memory_order_relaxed), in = stopped >> STOPPED_LAYER_BITS;
+    return in > run || (in == run && (stopped & ((1 << STOPPED_LAYER_BITS) - 1)) <= layer + 1);
+}
 
 static inline const struct cpu_kind *cpu_kind_of(const struct cpu_state *s, int layer)
 {

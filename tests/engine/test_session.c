@@ -8,8 +8,11 @@
 
 #include <dirent.h>
 #include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
 
 #include "engine/random_model.h"
+#include "util/clock.h"
 
 static struct random_model *the_model;
 
@@ -232,6 +235,51 @@ static void test_cancel_stops_and_restores(void **state)
     yalm_session_close(session);
 }
 
+struct canceller {
+    yalm_session *session;
+    pthread_t thread;
+    atomic_bool ends;
+};
+
+static void *cancel_now_and_then(void *context)
+{
+    struct canceller *c = context;
+    for (unsigned i = 0; !atomic_load(&c->ends); i++) {
+        const struct timespec pause = {.tv_nsec = 1000 + i * 7919 % 300000};
+        nanosleep(&pause, NULL);
+        yalm_session_cancel(c->session);
+    }
+    return NULL;
+}
+
+// Members that lag behind must end a cancelled pass where the others do; else they take part in the next with the wrong work.
+static void test_whatever_follows_a_cancellation_has_the_same_bits(void **state)
+{
+    (void)state;
+    yalm_session_options options = small_options();
+    options.isa = "scalar";                          // whose memory accesses ThreadSanitizer sees
+    options.n_threads = options.n_threads_batch = 6; // more than many machines have cores: some lag
+    struct canceller canceller = {.session = open_with(options)};
+    int32_t tokens[30];
+    some_tokens(tokens, 30, 1);
+    assert_int_equal(yalm_eval(canceller.session, tokens, 30, YALM_LOGITS_LAST, NULL), YALM_OK);
+    float right[53];
+    memcpy(right, yalm_logits(canceller.session, 0), sizeof right);
+    assert_int_equal(pthread_create(&canceller.thread, NULL, cancel_now_and_then, &canceller), 0);
+    int n_cancelled = 0, n_wrong = 0;
+    for (const double end = clock_seconds() + 2; clock_seconds() < end;) {
+        yalm_rollback(canceller.session, 0, NULL);
+        const yalm_status status = yalm_eval(canceller.session, tokens, 30, YALM_LOGITS_LAST, NULL);
+        n_cancelled += status == YALM_INTERRUPTED;
+        n_wrong += status == YALM_OK && memcmp(right, yalm_logits(canceller.session, 0), sizeof right) != 0;
+    }
+    atomic_store(&canceller.ends, true);
+    pthread_join(canceller.thread, NULL);
+    yalm_session_close(canceller.session);
+    assert_true(n_cancelled > 0);
+    assert_int_equal(n_wrong, 0);
+}
+
 static void test_logits_of_all_of_the_last_of_none(void **state)
 {
     (void)state;
@@ -419,6 +467,7 @@ int main(void)
         cmocka_unit_test(test_rollback_gives_the_same_logits_again),
         cmocka_unit_test(test_rollback_past_what_the_ring_holds_is_refused),
         cmocka_unit_test(test_cancel_stops_and_restores),
+        cmocka_unit_test(test_whatever_follows_a_cancellation_has_the_same_bits),
         cmocka_unit_test(test_logits_of_all_of_the_last_of_none),
         cmocka_unit_test(test_sampling_uses_the_last_position_and_its_history),
         cmocka_unit_test(test_random_fill_is_depth),
